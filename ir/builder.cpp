@@ -1,0 +1,91 @@
+#include "ir/builder.h"
+
+#include <cassert>
+
+namespace plimsoll {
+
+Result<NodeId> Builder::create(const OpDef& op, llvm::ArrayRef<ValueId> operands, Attrs attrs,
+                               llvm::ArrayRef<std::string> names) {
+  auto count = static_cast<int64_t>(operands.size());
+  if (count < op.min_operands || (op.max_operands >= 0 && count > op.max_operands))
+    return model_error(op.name + " takes " + llvm::Twine(int(op.min_operands)) +
+                       (op.max_operands < 0 ? " or more" : op.max_operands == op.min_operands ? "" : " to " + std::to_string(op.max_operands)) +
+                       " operands, got " + llvm::Twine(count));
+  llvm::SmallVector<const Type*, 4> types;
+  for (ValueId operand : operands) types.push_back(operand == ValueId::None ? nullptr : &graph_.type(operand));
+  for (int64_t i = 0; i < op.min_operands; ++i)
+    if (!types[i]) return model_error(op.name + ": operand " + llvm::Twine(i) + " is missing");
+  Result<Types> results = op.infer(OpCall(attrs, types));
+  if (!results) return in_context(op.name, results.takeError());
+  NodeId id = graph_.add_node(op, operands, std::move(attrs), *results, names, before_);
+  graph_.node(id).origin = origin;
+  graph_.node(id).phase = phase;
+  return id;
+}
+
+llvm::SmallVector<ValueId, 4> Builder::emit_all(llvm::StringRef op, llvm::ArrayRef<ValueId> operands, Attrs attrs,
+                                                llvm::ArrayRef<std::string> names) {
+  Result<NodeId> node = create(get_op(op), operands, std::move(attrs), names);
+  if (!node) llvm::report_fatal_error(node.takeError());
+  const auto& results = graph_.node(*node).results;
+  return llvm::SmallVector<ValueId, 4>(results.begin(), results.end());
+}
+
+ValueId Builder::emit(llvm::StringRef op, llvm::ArrayRef<ValueId> operands, Attrs attrs, llvm::StringRef name) {
+  if (name.empty()) return emit_all(op, operands, std::move(attrs)).front();
+  return emit_all(op, operands, std::move(attrs), {name.str()}).front();
+}
+
+ValueId Builder::constant(Tensor value, llvm::StringRef name) {
+  return emit("constant", {}, {{"value", std::make_shared<const Tensor>(std::move(value))}}, name);
+}
+
+ValueId Builder::scalar(double value, DType dtype) { return constant(Tensor::scalar(value, dtype)); }
+
+ValueId Builder::reshape(ValueId x, llvm::ArrayRef<int64_t> shape) {
+  if (llvm::ArrayRef<int64_t>(type(x).shape) == shape) return x;
+  return emit("reshape", {x}, {{"shape", Ints(shape.begin(), shape.end())}});
+}
+
+ValueId Builder::cast(ValueId x, DType dtype) {
+  return type(x).dtype == dtype ? x : emit("cast", {x}, {{"to", dtype}});
+}
+
+ValueId Builder::expand(ValueId x, llvm::ArrayRef<int64_t> shape) {
+  if (llvm::ArrayRef<int64_t>(type(x).shape) == shape) return x;
+  return emit("expand", {x}, {{"shape", Ints(shape.begin(), shape.end())}});
+}
+
+ValueId Builder::transpose(ValueId x, llvm::ArrayRef<int64_t> permutation) {
+  bool identity = true;
+  for (size_t i = 0; i < permutation.size(); ++i) identity &= permutation[i] == static_cast<int64_t>(i);
+  return identity ? x : emit("transpose", {x}, {{"perm", Ints(permutation.begin(), permutation.end())}});
+}
+
+ValueId Builder::sum(ValueId x, llvm::ArrayRef<int64_t> axes, bool keep_dims) {
+  if (axes.empty()) return x;
+  return emit("reduce_sum", {x}, {{"axes", Ints(axes.begin(), axes.end())}, {"keep_dims", int64_t{keep_dims}}});
+}
+
+ValueId Builder::sum_to_shape(ValueId x, llvm::ArrayRef<int64_t> shape) {
+  const Shape from = type(x).shape;
+  size_t extra = from.size() - shape.size();
+  Ints axes;
+  for (size_t i = 0; i < from.size(); ++i)
+    if (i < extra || (shape[i - extra] == 1 && from[i] != 1)) axes.push_back(static_cast<int64_t>(i));
+  return reshape(sum(x, axes, true), shape);
+}
+
+ValueId GradContext::out_grad_or_zero(size_t i) {
+  if (out_grads_[i] != ValueId::None) return out_grads_[i];
+  const Type type = b.type(result(i));
+  return b.expand(b.scalar(0, type.dtype), type.shape);
+}
+
+void GradContext::add(size_t i, ValueId grad) {
+  assert(grads_[i] == ValueId::None && "one gradient an operand");
+  assert(b.type(grad) == b.type(operand(i)) && "a gradient has its operand's type");
+  grads_[i] = grad;
+}
+
+}  // namespace plimsoll

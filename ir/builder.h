@@ -1,0 +1,80 @@
+#pragma once
+
+// Makes nodes through OpDef::infer, so that an ill-typed node cannot exist.
+
+#include "ir/op_def.h"
+
+namespace plimsoll {
+
+class Builder {
+ public:
+  explicit Builder(Graph& graph, NodeId before = NodeId::None) : graph_(graph), before_(before) {}
+
+  // What new nodes get.
+  OriginId origin = OriginId::None;
+  Phase phase = Phase::Forward;
+
+  Graph& graph() { return graph_; }
+  const Type& type(ValueId value) const { return graph_.type(value); }
+  void insert_before(NodeId node) { before_ = node; }
+
+  // For calls whose types depend on the user's model: the error names what is wrong.
+  Result<NodeId> create(const OpDef& op, llvm::ArrayRef<ValueId> operands, Attrs attrs = {},
+                        llvm::ArrayRef<std::string> names = {});
+  // For calls that are right by construction: a failure is our own bug. Gives result 0.
+  ValueId emit(llvm::StringRef op, llvm::ArrayRef<ValueId> operands, Attrs attrs = {}, llvm::StringRef name = "");
+  llvm::SmallVector<ValueId, 4> emit_all(llvm::StringRef op, llvm::ArrayRef<ValueId> operands, Attrs attrs = {},
+                                         llvm::ArrayRef<std::string> names = {});
+
+  // Shorthands; each returns its argument where there is nothing to do.
+  ValueId constant(Tensor value, llvm::StringRef name = "const");
+  ValueId scalar(double value, DType dtype);                     // rank 0
+  ValueId reshape(ValueId x, llvm::ArrayRef<int64_t> shape);
+  ValueId cast(ValueId x, DType dtype);
+  ValueId expand(ValueId x, llvm::ArrayRef<int64_t> shape);
+  ValueId transpose(ValueId x, llvm::ArrayRef<int64_t> permutation);
+  ValueId sum(ValueId x, llvm::ArrayRef<int64_t> axes, bool keep_dims);
+  // Sums x over the dimensions along which `shape` was broadcast to x's shape.
+  ValueId sum_to_shape(ValueId x, llvm::ArrayRef<int64_t> shape);
+
+ private:
+  Graph& graph_;
+  NodeId before_;
+};
+
+// What a gradient rule sees. Gradients of a value are added up by the caller; a rule that asks for an operand or a
+// result thereby decides that backward keeps it.
+class GradContext {
+ public:
+  GradContext(Builder& builder, NodeId node, llvm::ArrayRef<ValueId> out_grads, llvm::ArrayRef<bool> wanted)
+      : b(builder), node_(node), out_grads_(out_grads), wanted_(wanted),
+        grads_(wanted.size(), ValueId::None) {}
+
+  Builder& b;
+
+  const Attrs& attrs() const { return b.graph().node(node_).attrs; }
+  size_t operand_count() const { return b.graph().node(node_).operands.size(); }
+  bool has_operand(size_t i) const { return i < operand_count() && operand(i) != ValueId::None; }
+  ValueId operand(size_t i) const { return b.graph().node(node_).operands[i]; }
+  ValueId result(size_t i) const { return b.graph().node(node_).results[i]; }
+  const Type& type(ValueId value) const { return b.type(value); }
+
+  // Gradient with respect to result i; None when nothing flows into it. At least one flows.
+  ValueId out_grad(size_t i = 0) const { return out_grads_[i]; }
+  // The same, as zeros where nothing flows.
+  ValueId out_grad_or_zero(size_t i);
+  // Is a gradient for operand i needed? A rule should emit nothing for the others.
+  bool wants(size_t i) const { return i < wanted_.size() && wanted_[i]; }
+  // The gradient for operand i, of the operand's type; call at most once each.
+  void add(size_t i, ValueId grad);
+
+  llvm::ArrayRef<ValueId> gradients() const { return grads_; }
+
+ private:
+  NodeId node_;
+  llvm::ArrayRef<ValueId> out_grads_;
+  llvm::ArrayRef<bool> wanted_;
+  llvm::SmallVector<ValueId, 4> grads_;
+};
+
+}  // namespace plimsoll

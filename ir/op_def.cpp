@@ -1,0 +1,60 @@
+#include "ir/op_def.h"
+
+#include <cassert>
+
+namespace plimsoll {
+
+#define PLIMSOLL_OP(name) extern const OpDef op_##name;
+#include "ir/ops/ops.def"
+#undef PLIMSOLL_OP
+
+namespace {
+
+constexpr const OpDef* ops[] = {
+#define PLIMSOLL_OP(name) &op_##name,
+#include "ir/ops/ops.def"
+#undef PLIMSOLL_OP
+};
+
+}  // namespace
+
+llvm::ArrayRef<const OpDef*> all_ops() { return ops; }
+
+const OpDef* find_op(llvm::StringRef name) {
+  // Built once, on the first question; ops are few but importers ask for each node.
+  static const llvm::StringMap<const OpDef*> by_name = [] {
+    llvm::StringMap<const OpDef*> map;
+    for (const OpDef* op : ops) map[op->name] = op;
+    return map;
+  }();
+  auto at = by_name.find(name);
+  return at == by_name.end() ? nullptr : at->second;
+}
+
+const OpDef& get_op(llvm::StringRef name) {
+  const OpDef* op = find_op(name);
+  assert(op && "no such op");
+  return *op;
+}
+
+llvm::SmallVector<const Type*, 4> operand_types(const Graph& graph, const Node& node) {
+  llvm::SmallVector<const Type*, 4> types;
+  for (ValueId operand : node.operands)
+    types.push_back(operand == ValueId::None ? nullptr : &graph.type(operand));
+  return types;
+}
+
+Types result_types(const Graph& graph, const Node& node) {
+  Types types;
+  for (ValueId result : node.results) types.push_back(graph.type(result));
+  return types;
+}
+
+double flops_of(const Graph& graph, const Node& node) {
+  Types results = result_types(graph, node);
+  if (!node.op->flops) return results.empty() ? 0 : static_cast<double>(results.front().elements());
+  llvm::SmallVector<const Type*, 4> operands = operand_types(graph, node);
+  return node.op->flops(OpCall(node.attrs, operands), results);
+}
+
+}  // namespace plimsoll

@@ -1,0 +1,133 @@
+#pragma once
+
+// The contract of an op: one record says everything about it once. Inference, the
+// gradient, what may alias or be repeated, what it costs, what it means (the
+// reference), and the samples every shared op test runs.
+
+#include "ir/graph.h"
+
+namespace plimsoll {
+
+// What a record's functions see of a node: its attributes and the types it reads.
+class OpCall {
+ public:
+  OpCall(const Attrs& attrs, llvm::ArrayRef<const Type*> operands) : attrs(attrs), operands_(operands) {}
+
+  const Attrs& attrs;
+
+  size_t count() const { return operands_.size(); }
+  bool has(size_t i) const { return i < operands_.size() && operands_[i] != nullptr; }
+  const Type& operand(size_t i) const { return *operands_[i]; }
+
+ private:
+  llvm::ArrayRef<const Type*> operands_;
+};
+
+using Types = llvm::SmallVector<Type, 2>;
+using InferFn = Result<Types> (*)(const OpCall& call);
+using FlopsFn = double (*)(const OpCall& call, llvm::ArrayRef<Type> results);
+// Plain loops in double (exact int64 for integers): what the op means. Absent operands have no data.
+// Results are dense, of the inferred types, not initialised.
+using ReferenceFn = Status (*)(const OpCall& call, llvm::ArrayRef<TensorView> operands,
+                               llvm::ArrayRef<TensorView> results);
+// New attributes for a batch that changed size: operand types before and after. Only for ops that keep
+// shapes in attributes; every other op is simply inferred again.
+using RebatchFn = Result<Attrs> (*)(const OpCall& before, llvm::ArrayRef<const Type*> after);
+
+class GradContext;
+using GradientFn = Status (*)(GradContext& g);
+
+// How gradients pass an op. There is no default: a record that forgets is refused by the compiler.
+class Gradient {
+ public:
+  enum class Kind : uint8_t { Rule, Zero, Missing };
+
+  static constexpr Gradient rule(GradientFn fn) { return Gradient(Kind::Rule, fn, ""); }
+  // Piecewise constant or integer: nothing flows, and that is right.
+  static constexpr Gradient zero() { return Gradient(Kind::Zero, nullptr, ""); }
+  // It has a derivative, we have no rule. `why` is shown to the user when a trained value depends on it.
+  static constexpr Gradient missing(llvm::StringLiteral why) { return Gradient(Kind::Missing, nullptr, why); }
+
+  constexpr Kind kind() const { return kind_; }
+  constexpr GradientFn function() const { return fn_; }
+  constexpr llvm::StringLiteral why() const { return why_; }
+
+ private:
+  constexpr Gradient(Kind kind, GradientFn fn, llvm::StringLiteral why) : kind_(kind), fn_(fn), why_(why) {}
+  Kind kind_;
+  GradientFn fn_;
+  llvm::StringLiteral why_;
+};
+
+enum class Precision : uint8_t {
+  Low,     // matrix products and convolutions: gain from 16-bit operands
+  Follow,  // computes in whatever its operands are
+  Full,    // wants fp32: losses, norm statistics, softmax, long reductions, updates
+};
+
+enum class Recompute : uint8_t {
+  Cheap,   // elementwise and data movement
+  Normal,  // matrix products, norms
+  Never,   // state updates, collectives
+};
+
+// Result `result` may be written over operand `operand` when the operand is not read later and has as
+// many bytes. The kernel contract allows exactly these overlaps and no other.
+struct InPlace {
+  int8_t result, operand;
+};
+
+// How the op tests fill an operand. Floats keep away from kinks where asked.
+struct SampleOperand {
+  enum class Fill : uint8_t {
+    Normal,    // N(0, 1)
+    Positive,  // uniform in [0.5, 1.5]
+    Unit,      // uniform in [-0.9, 0.9]
+    Distinct,  // a shuffled grid, so that maxima are unique and no value is near 0
+    Integers,  // uniform integers in [low, high]
+    Bools,
+    Values,    // as given
+    Absent,
+  };
+  Type type;
+  Fill fill = Fill::Normal;
+  int64_t low = 0, high = 1;   // Integers: inclusive
+  Floats values;               // Values
+  bool differentiate = true;   // compare its gradient with finite differences
+};
+
+struct Sample {
+  llvm::SmallVector<SampleOperand, 4> operands;
+  Attrs attrs;
+};
+using SamplesFn = std::vector<Sample> (*)();
+
+struct OpDef {
+  llvm::StringLiteral name;
+  llvm::StringLiteral summary;          // one line: the meaning, operands and attributes by name
+  int8_t min_operands, max_operands;    // max -1: any number
+  InferFn infer;
+  Gradient gradient;
+  Precision precision;
+  Recompute recompute;
+  int8_t view_of = -1;                  // result 0 has the bytes of this operand: no copy, no kernel
+  // Every result element depends only on the operands' elements at its place, under numpy broadcasting.
+  bool elementwise = false;
+  llvm::ArrayRef<InPlace> in_place = {};
+  FlopsFn flops = nullptr;              // none: one per result element
+  RebatchFn rebatch = nullptr;
+  ReferenceFn reference;
+  SamplesFn samples;
+};
+
+// The registry, in the order of ir/ops/ops.def.
+llvm::ArrayRef<const OpDef*> all_ops();
+const OpDef* find_op(llvm::StringRef name);   // null when there is none
+const OpDef& get_op(llvm::StringRef name);    // must exist
+
+// Operand types of a node, for OpCall. The vector must outlive the call.
+llvm::SmallVector<const Type*, 4> operand_types(const Graph& graph, const Node& node);
+Types result_types(const Graph& graph, const Node& node);
+double flops_of(const Graph& graph, const Node& node);
+
+}  // namespace plimsoll

@@ -1,0 +1,52 @@
+#pragma once
+
+// The counter-based random generator behind dropout and random_*: Philox4x32-10 (Salmon et al. 2011). An
+// element's numbers depend on the seed, the step, the node's id and the element's index alone, so that a
+// recomputed or split node draws the same ones.
+
+#include <array>
+#include <cmath>
+#include <cstdint>
+#include <numbers>
+
+namespace plimsoll {
+
+using PhiloxBlock = std::array<uint32_t, 4>;
+
+inline PhiloxBlock philox(PhiloxBlock counter, uint32_t key_low, uint32_t key_high) {
+  for (int round = 0; round < 10; ++round) {
+    uint64_t first = uint64_t{0xD2511F53} * counter[0];
+    uint64_t second = uint64_t{0xCD9E8D57} * counter[2];
+    counter = {static_cast<uint32_t>(second >> 32) ^ counter[1] ^ key_low, static_cast<uint32_t>(second),
+               static_cast<uint32_t>(first >> 32) ^ counter[3] ^ key_high, static_cast<uint32_t>(first)};
+    key_low += 0x9E3779B9;
+    key_high += 0xBB67AE85;
+  }
+  return counter;
+}
+
+// The stream of one node in one step; element i takes lane i % 4 of block i / 4.
+struct RandomStream {
+  int64_t seed, step, id;
+
+  PhiloxBlock block(int64_t index) const {
+    auto at = static_cast<uint64_t>(index), key = static_cast<uint64_t>(seed);
+    return philox({static_cast<uint32_t>(at), static_cast<uint32_t>(at >> 32), static_cast<uint32_t>(step),
+                   static_cast<uint32_t>(id)},
+                  static_cast<uint32_t>(key), static_cast<uint32_t>(key >> 32));
+  }
+
+  // Uniform in [0, 1).
+  double uniform(int64_t element) const { return block(element / 4)[element % 4] * 0x1p-32; }
+
+  // Standard normal by Box and Muller (1958): lanes 0 and 1 make one pair, lanes 2 and 3 the other.
+  double normal(int64_t element) const {
+    PhiloxBlock bits = block(element / 4);
+    int64_t pair = element % 4 / 2 * 2;
+    double radius = std::sqrt(-2 * std::log((bits[pair] + 1.0) * 0x1p-32));
+    double angle = 2 * std::numbers::pi * bits[pair + 1] * 0x1p-32;
+    return radius * (element % 2 ? std::sin(angle) : std::cos(angle));
+  }
+};
+
+}  // namespace plimsoll
