@@ -1,0 +1,150 @@
+#include "ir/ops/network.h"
+
+// linear: what a dense layer does to the last dimension. It is kept apart from matmul because its weight
+// gradient is one product over all rows, and because a bias belongs into the product's epilogue.
+
+namespace plimsoll {
+namespace {
+
+struct Sizes {
+  int64_t rows, inner, columns;
+};
+
+// Of x [rows, inner] and w, which is [inner, columns] or transposed.
+Sizes sizes_of(const Type& x, const Type& w, bool transpose_w) {
+  return {element_count(llvm::ArrayRef<int64_t>(x.shape).drop_back()), x.shape.back(), w.shape[transpose_w ? 0 : 1]};
+}
+
+constexpr AttrRule linear_attrs[] = {{"transpose_w", AttrKind::Int, AttrNeed::Optional}};
+
+Result<Types> infer_linear(const OpCall& call) {
+  if (Status s = check_attrs(call.attrs, linear_attrs)) return s;
+  if (Status s = need_float(call, 0)) return s;
+  if (Status s = need_min_rank(call, 0, 1)) return s;
+  const Type &x = call.operand(0), &w = call.operand(1);
+  if (Status s = need_same_dtype(call, 0, 1)) return s;
+  if (Status s = need_rank(call, 1, 2)) return s;
+  bool transpose_w = call.attrs.get_int("transpose_w");
+  if (x.shape.back() != w.shape[transpose_w ? 1 : 0])
+    return model_error("inner sizes differ: " + llvm::Twine(x.shape.back()) + " and " +
+                       llvm::Twine(w.shape[transpose_w ? 1 : 0]) + " in " + to_string(x) + " x " + to_string(w));
+  int64_t columns = w.shape[transpose_w ? 0 : 1];
+  if (Status s = need_type(call, 2, Type(x.dtype, {columns}))) return s;
+  Shape shape = x.shape;
+  shape.back() = columns;
+  return Types{Type(x.dtype, shape)};
+}
+
+Attrs weight_flag(bool transpose_w) {
+  Attrs attrs;
+  if (transpose_w) attrs.set("transpose_w", int64_t{1});
+  return attrs;
+}
+
+Status linear_gradient(GradContext& g) {
+  bool transpose_w = g.attrs().get_int("transpose_w");
+  ValueId dy = g.out_grad();
+  if (g.wants(0)) g.add(0, g.b.emit("linear", {dy, g.operand(1)}, weight_flag(!transpose_w)));
+  if (g.wants(1)) g.add(1, g.b.emit("linear_dw", {g.operand(0), dy}, weight_flag(transpose_w)));
+  if (g.wants(2)) g.add(2, g.b.sum_to_shape(dy, {g.type(dy).shape.back()}));
+  return Status::success();
+}
+
+double linear_flops(const OpCall& call, llvm::ArrayRef<Type> results) {
+  return 2.0 * static_cast<double>(results[0].elements()) * static_cast<double>(call.operand(0).shape.back());
+}
+
+Status linear_reference(const OpCall& call, llvm::ArrayRef<TensorView> operands, llvm::ArrayRef<TensorView> results) {
+  bool transpose_w = call.attrs.get_int("transpose_w");
+  auto [rows, inner, columns] = sizes_of(call.operand(0), call.operand(1), transpose_w);
+  std::vector<double> x = load(operands, 0), w = load(operands, 1), bias(static_cast<size_t>(columns)), row;
+  if (call.has(2)) bias = load(operands, 2);
+  if (transpose_w) w = transposed(w, columns, inner);
+  for (int64_t r = 0; r < rows; ++r) {
+    row = bias;
+    for (int64_t k = 0; k < inner; ++k)
+      for (int64_t c = 0; c < columns; ++c) row[c] += x[r * inner + k] * w[k * columns + c];
+    for (int64_t c = 0; c < columns; ++c) results[0].set(r * columns + c, row[c]);
+  }
+  return Status::success();
+}
+
+std::vector<Sample> linear_samples() {
+  using namespace samples;
+  return {
+      {{normal({3, 4}), normal({4, 5}), normal({5})}},
+      {{normal({2, 3, 4}), normal({5, 4}), normal({5})}, {{"transpose_w", int64_t{1}}}},
+      {{normal({2, 1, 3, 4}), normal({4, 2})}},
+      {{normal({4}), normal({2, 4}), normal({2})}, {{"transpose_w", int64_t{1}}}},
+  };
+}
+
+Result<Types> infer_linear_dw(const OpCall& call) {
+  if (Status s = check_attrs(call.attrs, linear_attrs)) return s;
+  if (Status s = need_float(call, 0)) return s;
+  if (Status s = need_min_rank(call, 0, 1)) return s;
+  const Type &x = call.operand(0), &dy = call.operand(1);
+  if (Status s = need_min_rank(call, 1, 1)) return s;
+  Type expected = x;
+  expected.shape.back() = dy.shape.back();
+  if (Status s = need_type(call, 1, expected)) return s;
+  bool transpose_w = call.attrs.get_int("transpose_w");
+  int64_t inner = x.shape.back(), columns = dy.shape.back();
+  return Types{transpose_w ? Type(x.dtype, {columns, inner}) : Type(x.dtype, {inner, columns})};
+}
+
+double linear_dw_flops(const OpCall& call, llvm::ArrayRef<Type>) {
+  return 2.0 * static_cast<double>(call.operand(0).elements()) * static_cast<double>(call.operand(1).shape.back());
+}
+
+Status linear_dw_reference(const OpCall& call, llvm::ArrayRef<TensorView> operands,
+                           llvm::ArrayRef<TensorView> results) {
+  bool transpose_w = call.attrs.get_int("transpose_w");
+  auto [rows, inner, columns] = sizes_of(call.operand(0), results[0].type, transpose_w);
+  std::vector<double> x = load(operands, 0), dy = load(operands, 1), dw(static_cast<size_t>(inner * columns));
+  for (int64_t r = 0; r < rows; ++r)
+    for (int64_t k = 0; k < inner; ++k)
+      for (int64_t c = 0; c < columns; ++c) dw[k * columns + c] += x[r * inner + k] * dy[r * columns + c];
+  store(transpose_w ? transposed(dw, inner, columns) : dw, results[0]);
+  return Status::success();
+}
+
+std::vector<Sample> linear_dw_samples() {
+  using namespace samples;
+  return {
+      {{normal({3, 4}), normal({3, 5})}},
+      {{normal({2, 3, 4}), normal({2, 3, 5})}, {{"transpose_w", int64_t{1}}}},
+  };
+}
+
+}  // namespace
+
+constinit const OpDef op_linear{
+    .name = "linear",
+    .summary = "x[..., K] times w[K, N], or w[N, K] with {transpose_w}, plus bias[N] when given",
+    .min_operands = 2,
+    .max_operands = 3,
+    .infer = infer_linear,
+    .gradient = Gradient::rule(linear_gradient),
+    .precision = Precision::Low,
+    .recompute = Recompute::Normal,
+    .flops = linear_flops,
+    .reference = linear_reference,
+    .samples = linear_samples,
+};
+
+constinit const OpDef op_linear_dw{
+    .name = "linear_dw",
+    .summary = "gradient of linear's weight: x^T dy summed over all rows; {transpose_w} as in linear",
+    .min_operands = 2,
+    .max_operands = 2,
+    .infer = infer_linear_dw,
+    .gradient = no_second_derivative,
+    .precision = Precision::Low,
+    .recompute = Recompute::Normal,
+    .flops = linear_dw_flops,
+    .reference = linear_dw_reference,
+    .samples = linear_dw_samples,
+};
+
+}  // namespace plimsoll

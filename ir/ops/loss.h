@@ -1,0 +1,41 @@
+#pragma once
+
+// What the losses over class labels share: rows of classes, labels that may be ignored,
+// class weights, and the three reductions.
+
+#include "ir/ops/network.h"
+
+namespace plimsoll {
+
+inline constexpr AttrRule ignore_index_rule{"ignore_index", AttrKind::Int, AttrNeed::Optional};
+inline constexpr AttrRule reduction_rule{"reduction", AttrKind::String, AttrNeed::Optional};  // absent: "mean"
+
+// Scores [N, C, d...] as rows of C classes, one row an element of [N, d...].
+struct ClassRows {
+  int64_t outer, classes, inner;
+
+  explicit ClassRows(llvm::ArrayRef<int64_t> scores);
+  size_t count() const { return static_cast<size_t>(outer * inner); }
+  size_t at(int64_t row, int64_t c) const {
+    return static_cast<size_t>((row / inner * classes + c) * inner + row % inner);
+  }
+};
+
+// Labels and class weights must fit scores of that shape, the reduction must exist.
+Status need_classified(const OpCall& call, llvm::ArrayRef<int64_t> scores, size_t labels, size_t weights);
+// Scalar, or one loss a row with reduction "none".
+Shape loss_shape(const OpCall& call, llvm::ArrayRef<int64_t> rows);
+
+// None when the row's label is {ignore_index}; an error when it names no class.
+Result<std::optional<int64_t>> label_of(const OpCall& call, const TensorView& labels, int64_t row, int64_t classes);
+inline double class_weight(const std::vector<double>& weights, int64_t c) {
+  return weights.empty() ? 1 : weights[static_cast<size_t>(c)];
+}
+void store_loss(const OpCall& call, llvm::ArrayRef<double> losses, double total_weight, const TensorView& loss);
+// What one row's loss contributes: dloss, undone from the reduction.
+double row_gradient(const OpCall& call, const TensorView& dloss, double total_weight, int64_t row);
+
+// An exponential and a few operations on each score.
+double logits_flops(const OpCall& call, llvm::ArrayRef<Type> results);
+
+}  // namespace plimsoll

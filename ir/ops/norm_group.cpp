@@ -1,0 +1,120 @@
+#include "ir/ops/norm.h"
+
+// Group norm: the channels of each sample in {groups} equal groups, one pair of statistics
+// a group. With as many groups as channels it is instance norm.
+
+namespace plimsoll {
+namespace {
+
+constexpr AttrRule groups_rule{"groups", AttrKind::Int};
+constexpr AttrRule forward_attrs[] = {groups_rule, eps_rule};
+constexpr AttrRule gradient_attrs[] = {groups_rule, has_scale_rule, has_bias_rule};
+
+NormLayout layout_of(const OpCall& call) {
+  llvm::ArrayRef<int64_t> shape = call.operand(0).shape;
+  int64_t groups = call.attrs.get_int("groups"), inner = element_count(shape.drop_front(2));
+  return {.stat_step = shape[1] / groups * inner, .stats = shape[0] * groups, .param_step = inner, .params = shape[1]};
+}
+
+Status check_groups(const OpCall& call) {
+  if (Status s = need_float(call, 0)) return s;
+  if (Status s = need_min_rank(call, 0, 2)) return s;
+  int64_t groups = call.attrs.get_int("groups"), channels = call.operand(0).shape[1];
+  if (groups >= 1 && channels % groups == 0) return Status::success();
+  return model_error(llvm::Twine(channels) + " channels do not divide into " + llvm::Twine(groups) + " groups");
+}
+
+Type stat_type(const OpCall& call) {
+  const Type& x = call.operand(0);
+  return Type(stat_dtype(x.dtype), {x.shape[0], call.attrs.get_int("groups")});
+}
+
+Result<Types> infer_group_norm(const OpCall& call) {
+  if (Status s = check_attrs(call.attrs, forward_attrs)) return s;
+  if (Status s = check_groups(call)) return s;
+  if (Status s = need_norm_parameters(call, {call.operand(0).shape[1]})) return s;
+  return Types{call.operand(0), stat_type(call), stat_type(call)};
+}
+
+Status group_norm_gradient(GradContext& g) {
+  if (Status s = need_only_first_gradient(g, "the statistics")) return s;
+  add_norm_gradients(g, "group_norm_grad", {g.result(1), g.result(2)}, {{"groups", g.attrs().get_int("groups")}});
+  return Status::success();
+}
+
+Status group_norm_reference(const OpCall& call, llvm::ArrayRef<TensorView> operands,
+                            llvm::ArrayRef<TensorView> results) {
+  NormLayout layout = layout_of(call);
+  std::vector<double> x = load(operands, 0), scale = load(operands, 1);
+  Moments moments = moments_of(x, layout);
+  std::vector<double> rstd = inverse_deviation(moments.var, call.attrs.get_float("eps"));
+  store(normalized({x, moments.mean, rstd, scale}, load(operands, 2), layout), results[0]);
+  store(moments.mean, results[1]);
+  store(rstd, results[2]);
+  return Status::success();
+}
+
+std::vector<Sample> group_norm_samples() {
+  using namespace samples;
+  return {
+      {{normal({2, 4, 3}), normal({4}), normal({4})}, {{"groups", int64_t{2}}, {"eps", 1e-5}}},
+      {{normal({1, 3, 2, 3}), normal({3}), normal({3})}, {{"groups", int64_t{3}}, {"eps", 1e-3}}},
+      {{normal({2, 6})}, {{"groups", int64_t{2}}, {"eps", 1e-5}}},
+  };
+}
+
+Result<Types> infer_group_norm_grad(const OpCall& call) {
+  if (Status s = check_attrs(call.attrs, gradient_attrs)) return s;
+  if (Status s = check_groups(call)) return s;
+  for (size_t i : {2, 3})
+    if (Status s = need_type(call, i, stat_type(call))) return s;
+  return norm_gradient_types(call, 4, {call.operand(0).shape[1]});
+}
+
+Status group_norm_grad_reference(const OpCall& call, llvm::ArrayRef<TensorView> operands,
+                                 llvm::ArrayRef<TensorView> results) {
+  std::vector<double> x = load(operands, 0), mean = load(operands, 2), rstd = load(operands, 3);
+  std::vector<double> scale = load(operands, 4);
+  store_norm_gradients(call, norm_gradients({x, mean, rstd, scale}, load(operands, 1), layout_of(call)), results);
+  return Status::success();
+}
+
+std::vector<Sample> group_norm_grad_samples() {
+  using namespace samples;
+  return {
+      {{normal({2, 4, 3}), normal({2, 4, 3}), normal({2, 2}), positive({2, 2}), normal({4})},
+       {{"groups", int64_t{2}}, {"has_scale", int64_t{1}}, {"has_bias", int64_t{1}}}},
+      {{normal({1, 3, 2, 2}), normal({1, 3, 2, 2}), normal({1, 3}), positive({1, 3})}, {{"groups", int64_t{3}}}},
+  };
+}
+
+}  // namespace
+
+constinit const OpDef op_group_norm{
+    .name = "group_norm",
+    .summary = "y, mean[N, G], rstd[N, G]: x[N, C, ...] normalised within {groups} of channels with {eps}, times "
+               "scale[C] plus bias[C]",
+    .min_operands = 1,
+    .max_operands = 3,
+    .infer = infer_group_norm,
+    .gradient = Gradient::rule(group_norm_gradient),
+    .precision = Precision::Follow,
+    .recompute = Recompute::Normal,
+    .reference = group_norm_reference,
+    .samples = group_norm_samples,
+};
+
+constinit const OpDef op_group_norm_grad{
+    .name = "group_norm_grad",
+    .summary = "dx, then dscale with {has_scale} and dbias with {has_bias}, from x, dy, mean, rstd and scale; {groups}",
+    .min_operands = 4,
+    .max_operands = 5,
+    .infer = infer_group_norm_grad,
+    .gradient = no_second_derivative,
+    .precision = Precision::Follow,
+    .recompute = Recompute::Normal,
+    .reference = group_norm_grad_reference,
+    .samples = group_norm_grad_samples,
+};
+
+}  // namespace plimsoll

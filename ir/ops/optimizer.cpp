@@ -1,0 +1,170 @@
+// Parameter updates, with PyTorch's semantics exactly. The parameter and its moments may be wider than the
+// gradient; all arithmetic is in at least f32. `scale` multiplies the gradient first: it undoes a loss scale,
+// averages over micro-batches and clips.
+
+#include "ir/ops/samples.h"
+#include "ir/ops/support.h"
+
+#include <cmath>
+
+namespace plimsoll {
+namespace {
+
+using namespace samples;
+
+constexpr AttrRule optional_float(llvm::StringLiteral name) {
+  return {name, AttrKind::Float, AttrNeed::Optional};
+}
+
+// Operand i: a float of the parameter's shape.
+Status need_like_parameter(const OpCall& call, size_t i) {
+  if (!call.has(i)) return Status::success();
+  if (Status s = need_float(call, i)) return s;
+  return need_type(call, i, Type(call.operand(i).dtype, call.operand(0).shape));
+}
+
+Status need_float_scalar(const OpCall& call, size_t i) {
+  if (Status s = need_float(call, i)) return s;
+  return need_rank(call, i, 0);
+}
+
+double scalar_or(const OpCall& call, llvm::ArrayRef<TensorView> operands, size_t i, double otherwise) {
+  return call.has(i) ? operands[i].get(0) : otherwise;
+}
+
+constexpr AttrRule sgd_attrs[] = {optional_float("momentum"),
+                                  optional_float("dampening"),
+                                  {"nesterov", AttrKind::Int, AttrNeed::Optional},
+                                  optional_float("weight_decay")};
+
+Result<Types> infer_sgd(const OpCall& call) {
+  if (Status s = check_attrs(call.attrs, sgd_attrs)) return s;
+  for (size_t i : {0, 1, 3})
+    if (Status s = need_like_parameter(call, i)) return s;
+  for (size_t i : {2, 4})
+    if (Status s = need_float_scalar(call, i)) return s;
+  Types results{call.operand(0)};
+  if (call.has(3)) results.push_back(call.operand(3));
+  return results;
+}
+
+// Operands: param, grad, lr, momentum?, scale?.
+Status sgd_reference(const OpCall& call, llvm::ArrayRef<TensorView> x, llvm::ArrayRef<TensorView> y) {
+  double lr = x[2].get(0), scale = scalar_or(call, x, 4, 1), decay = call.attrs.get_float("weight_decay");
+  double momentum = call.attrs.get_float("momentum"), dampening = call.attrs.get_float("dampening");
+  bool nesterov = call.attrs.get_int("nesterov") != 0;
+  for (int64_t i = 0; i < y[0].elements(); ++i) {
+    double p = x[0].get(i), g = x[1].get(i) * scale + decay * p;
+    if (call.has(3)) {
+      double buffer = momentum * x[3].get(i) + (1 - dampening) * g;
+      y[1].set(i, buffer);
+      g = nesterov ? g + momentum * buffer : buffer;
+    }
+    y[0].set(i, p - lr * g);
+  }
+  return Status::success();
+}
+
+std::vector<Sample> sgd_samples() {
+  SampleOperand lr = values({}, {0.1}), scale = values({}, {0.5});
+  return {
+      {{normal({2, 3}), normal({2, 3}), lr}, {}},
+      {{normal({4}), normal({4}, DType::BF16), lr, normal({4})}, {{"momentum", 0.9}, {"weight_decay", 0.01}}},
+      {{normal({4}), normal({4}), lr, normal({4}), scale},
+       {{"momentum", 0.9}, {"nesterov", int64_t{1}}, {"dampening", 0.0}}},
+      {{normal({3}), normal({3}), lr, absent(), scale}, {{"weight_decay", 0.1}}}};
+}
+
+constexpr AttrRule adamw_attrs[] = {{"beta1", AttrKind::Float},
+                                    {"beta2", AttrKind::Float},
+                                    {"eps", AttrKind::Float},
+                                    optional_float("weight_decay"),
+                                    {"decoupled", AttrKind::Int, AttrNeed::Optional}};
+
+Result<Types> infer_adamw(const OpCall& call) {
+  if (Status s = check_attrs(call.attrs, adamw_attrs)) return s;
+  for (size_t i : {0, 1, 2, 3})
+    if (Status s = need_like_parameter(call, i)) return s;
+  if (Status s = need_type(call, 4, Type(DType::I64, {}))) return s;
+  for (size_t i : {5, 6})
+    if (Status s = need_float_scalar(call, i)) return s;
+  return Types{call.operand(0), call.operand(2), call.operand(3)};
+}
+
+// Operands: param, grad, m, v, step, lr, scale?. Decay is decoupled (Loshchilov and Hutter 2019) or part of
+// the gradient (Kingma and Ba 2015).
+Status adamw_reference(const OpCall& call, llvm::ArrayRef<TensorView> x, llvm::ArrayRef<TensorView> y) {
+  double beta1 = call.attrs.get_float("beta1"), beta2 = call.attrs.get_float("beta2");
+  double eps = call.attrs.get_float("eps"), decay = call.attrs.get_float("weight_decay");
+  bool decoupled = call.attrs.get_int("decoupled", 1) != 0;
+  double step = x[4].get(0), lr = x[5].get(0), scale = scalar_or(call, x, 6, 1);
+  double correction1 = 1 - std::pow(beta1, step), correction2 = 1 - std::pow(beta2, step);
+  for (int64_t i = 0; i < y[0].elements(); ++i) {
+    double p = x[0].get(i), g = x[1].get(i) * scale;
+    if (decoupled)
+      p *= 1 - lr * decay;
+    else
+      g += decay * p;
+    double m = beta1 * x[2].get(i) + (1 - beta1) * g;
+    double v = beta2 * x[3].get(i) + (1 - beta2) * g * g;
+    y[0].set(i, p - lr / correction1 * m / (std::sqrt(v) / std::sqrt(correction2) + eps));
+    y[1].set(i, m);
+    y[2].set(i, v);
+  }
+  return Status::success();
+}
+
+std::vector<Sample> adamw_samples() {
+  SampleOperand lr = values({}, {0.01}), step = values({}, {3}, DType::I64);
+  Attrs attrs{{"beta1", 0.9}, {"beta2", 0.99}, {"eps", 1e-8}, {"weight_decay", 0.1}};
+  Attrs coupled = attrs;
+  coupled.set("decoupled", int64_t{0});
+  return {{{normal({2, 3}), normal({2, 3}), normal({2, 3}), positive({2, 3}), step, lr}, attrs},
+          {{normal({4}), normal({4}, DType::BF16), normal({4}), positive({4}), step, lr, values({}, {0.25})},
+           coupled}};
+}
+
+double ten_each(const OpCall&, llvm::ArrayRef<Type> results) {
+  return 10 * static_cast<double>(results[0].elements());
+}
+
+constexpr InPlace sgd_in_place[] = {{0, 0}, {1, 3}};
+constexpr InPlace adamw_in_place[] = {{0, 0}, {1, 2}, {2, 3}};
+
+}  // namespace
+
+constinit const OpDef op_sgd{
+    .name = "sgd",
+    .summary =
+        "(param, grad, lr, momentum?, scale?) -> param', momentum' {momentum, dampening, nesterov, "
+        "weight_decay}",
+    .min_operands = 3,
+    .max_operands = 5,
+    .infer = infer_sgd,
+    .gradient = Gradient::zero(),
+    .precision = Precision::Full,
+    .recompute = Recompute::Never,
+    .in_place = sgd_in_place,
+    .flops = ten_each,
+    .reference = sgd_reference,
+    .samples = sgd_samples,
+};
+
+constinit const OpDef op_adamw{
+    .name = "adamw",
+    .summary =
+        "(param, grad, m, v, step, lr, scale?) -> param', m', v' {beta1, beta2, eps, weight_decay, "
+        "decoupled=1}",
+    .min_operands = 6,
+    .max_operands = 7,
+    .infer = infer_adamw,
+    .gradient = Gradient::zero(),
+    .precision = Precision::Full,
+    .recompute = Recompute::Never,
+    .in_place = adamw_in_place,
+    .flops = ten_each,
+    .reference = adamw_reference,
+    .samples = adamw_samples,
+};
+
+}  // namespace plimsoll

@@ -1,0 +1,179 @@
+#include "ir/ops/pool.h"
+
+#include <limits>
+
+// Max pooling. Its gradient finds the maxima again from x rather than keep their indices.
+
+namespace plimsoll {
+namespace {
+
+constexpr AttrRule order_rule{"storage_order", AttrKind::Int, AttrNeed::Optional};
+constexpr AttrRule max_attrs[] = {kernel_rule, strides_rule, pads_rule, dilations_rule, ceil_rule};
+constexpr AttrRule max_indices_attrs[] = {kernel_rule, strides_rule, pads_rule, dilations_rule, ceil_rule, order_rule};
+
+// The index in x of each y's element: the first of the largest, and NaN is larger than anything.
+// -1 where a window meets no input.
+std::vector<int64_t> first_maxima(const Planes& planes, const TensorView& x) {
+  std::vector<int64_t> best(static_cast<size_t>(planes.count * planes.y_size), -1);
+  std::vector<double> values = load({x}, 0);
+  for (int64_t p = 0; p < planes.count; ++p)
+    planes.taps.for_each([&](int64_t input, int64_t, int64_t output) {
+      int64_t at = p * planes.x_size + input, &chosen = best[p * planes.y_size + output];
+      bool is_first = chosen < 0, is_larger = !is_first && values[at] > values[chosen];
+      if (is_first || is_larger || (values[at] != values[at] && values[chosen] == values[chosen])) chosen = at;
+    });
+  return best;
+}
+
+Result<Types> infer_max_pool(const OpCall& call) {
+  if (Status s = check_attrs(call.attrs, max_attrs)) return s;
+  Result<Shape> shape = pooled_shape(call.attrs, call.operand(0).shape);
+  if (!shape) return shape.takeError();
+  return one_result(call.operand(0).dtype, *shape);
+}
+
+Status max_pool_gradient(GradContext& g) {
+  Attrs attrs = g.attrs();
+  attrs.erase("storage_order");
+  g.add(0, g.b.emit("max_pool_grad", {g.operand(0), g.out_grad()}, attrs));
+  return Status::success();
+}
+
+void store_maxima(const std::vector<int64_t>& best, const TensorView& x, const TensorView& y) {
+  for (size_t i = 0; i < best.size(); ++i) {
+    if (best[i] >= 0)
+      copy_elements(y, static_cast<int64_t>(i), x, best[i]);
+    else
+      y.set(static_cast<int64_t>(i), -std::numeric_limits<double>::infinity());
+  }
+}
+
+Status max_pool_reference(const OpCall& call, llvm::ArrayRef<TensorView> operands, llvm::ArrayRef<TensorView> results) {
+  Planes planes(call.attrs, call.operand(0).shape, results[0].type.shape);
+  store_maxima(first_maxima(planes, operands[0]), operands[0], results[0]);
+  return Status::success();
+}
+
+std::vector<Sample> max_pool_samples() {
+  using namespace samples;
+  return {
+      {{distinct({2, 2, 7})}, {{"kernel", Ints{3}}, {"strides", Ints{2}}}},
+      {{distinct({1, 2, 5, 5})}, {{"kernel", Ints{3, 2}}, {"strides", Ints{2, 2}}, {"pads", Ints{1, 0, 1, 1}}}},
+      {{distinct({1, 2, 6, 5})}, {{"kernel", Ints{2, 2}}, {"strides", Ints{2, 2}}, {"ceil_mode", int64_t{1}}}},
+      {{distinct({1, 2, 3, 4, 3})}, {{"kernel", Ints{2, 2, 2}}, {"dilations", Ints{1, 2, 1}}}},
+  };
+}
+
+Result<Types> infer_max_pool_with_indices(const OpCall& call) {
+  if (Status s = check_attrs(call.attrs, max_indices_attrs)) return s;
+  Result<Shape> shape = pooled_shape(call.attrs, call.operand(0).shape);
+  if (!shape) return shape.takeError();
+  return Types{Type(call.operand(0).dtype, *shape), Type(DType::I64, *shape)};
+}
+
+// The same element's index when the first spatial dimension runs fastest.
+int64_t column_major(int64_t index, llvm::ArrayRef<int64_t> x_shape) {
+  llvm::ArrayRef<int64_t> spatial = spatial_of(x_shape);
+  int64_t size = element_count(spatial), rest = index % size, stride = size, moved = 0;
+  for (size_t d = spatial.size(); d-- > 0; rest /= spatial[d]) {
+    stride /= spatial[d];
+    moved += rest % spatial[d] * stride;
+  }
+  return index - index % size + moved;
+}
+
+Status max_pool_with_indices_reference(const OpCall& call, llvm::ArrayRef<TensorView> operands,
+                                       llvm::ArrayRef<TensorView> results) {
+  const Shape& x_shape = call.operand(0).shape;
+  Planes planes(call.attrs, x_shape, results[0].type.shape);
+  std::vector<int64_t> best = first_maxima(planes, operands[0]);
+  store_maxima(best, operands[0], results[0]);
+  bool columns_first = call.attrs.get_int("storage_order");
+  for (size_t i = 0; i < best.size(); ++i)
+    results[1].set_int(static_cast<int64_t>(i),
+                       columns_first && best[i] >= 0 ? column_major(best[i], x_shape) : best[i]);
+  return Status::success();
+}
+
+std::vector<Sample> max_pool_with_indices_samples() {
+  using namespace samples;
+  return {
+      {{distinct({2, 2, 6})}, {{"kernel", Ints{2}}, {"strides", Ints{2}}}},
+      {{distinct({1, 2, 4, 5})}, {{"kernel", Ints{2, 3}}, {"pads", Ints{0, 1, 1, 1}}, {"storage_order", int64_t{1}}}},
+  };
+}
+
+Result<Types> infer_max_pool_grad(const OpCall& call) {
+  if (Status s = check_attrs(call.attrs, max_attrs)) return s;
+  if (Status s = need_float(call, 0)) return s;
+  Result<Shape> shape = pooled_shape(call.attrs, call.operand(0).shape);
+  if (!shape) return shape.takeError();
+  if (Status s = need_type(call, 1, Type(call.operand(0).dtype, *shape))) return s;
+  return Types{call.operand(0)};
+}
+
+Status max_pool_grad_reference(const OpCall& call, llvm::ArrayRef<TensorView> operands,
+                               llvm::ArrayRef<TensorView> results) {
+  Planes planes(call.attrs, call.operand(0).shape, call.operand(1).shape);
+  std::vector<int64_t> best = first_maxima(planes, operands[0]);
+  std::vector<double> dy = load(operands, 1), dx(static_cast<size_t>(results[0].elements()));
+  for (size_t i = 0; i < best.size(); ++i)
+    if (best[i] >= 0) dx[best[i]] += dy[i];
+  store(dx, results[0]);
+  return Status::success();
+}
+
+std::vector<Sample> max_pool_grad_samples() {
+  using namespace samples;
+  return {
+      {{distinct({2, 2, 7}), normal({2, 2, 3})}, {{"kernel", Ints{3}}, {"strides", Ints{2}}}},
+      {{distinct({1, 2, 4, 4}), normal({1, 2, 2, 2})}, {{"kernel", Ints{2, 2}}, {"strides", Ints{2, 2}}}},
+  };
+}
+
+}  // namespace
+
+constinit const OpDef op_max_pool{
+    .name = "max_pool",
+    .summary = "largest element of each window of x[N, C, in...]; {kernel, strides, pads, dilations, ceil_mode}",
+    .min_operands = 1,
+    .max_operands = 1,
+    .infer = infer_max_pool,
+    .gradient = Gradient::rule(max_pool_gradient),
+    .precision = Precision::Follow,
+    .recompute = Recompute::Normal,
+    .flops = pool_flops,
+    .reference = max_pool_reference,
+    .samples = max_pool_samples,
+};
+
+constinit const OpDef op_max_pool_grad{
+    .name = "max_pool_grad",
+    .summary = "gradient of max_pool's x from x and dy: all to a window's first maximum; attributes as in max_pool",
+    .min_operands = 2,
+    .max_operands = 2,
+    .infer = infer_max_pool_grad,
+    .gradient = no_second_derivative,
+    .precision = Precision::Follow,
+    .recompute = Recompute::Normal,
+    .flops = pool_grad_flops,
+    .reference = max_pool_grad_reference,
+    .samples = max_pool_grad_samples,
+};
+
+constinit const OpDef op_max_pool_with_indices{
+    .name = "max_pool_with_indices",
+    .summary = "max_pool and the i64 index in x of every maximum; {kernel, strides, pads, dilations, ceil_mode,"
+               " storage_order: 1 counts the first spatial dimension fastest}",
+    .min_operands = 1,
+    .max_operands = 1,
+    .infer = infer_max_pool_with_indices,
+    .gradient = Gradient::rule(max_pool_gradient),
+    .precision = Precision::Follow,
+    .recompute = Recompute::Normal,
+    .flops = pool_flops,
+    .reference = max_pool_with_indices_reference,
+    .samples = max_pool_with_indices_samples,
+};
+
+}  // namespace plimsoll

@@ -1,0 +1,312 @@
+// Holds every op record to its contract, on the record's own samples: the reference writes all of what
+// inference promises, the gradient rule agrees with finite differences in double, the text form keeps the
+// node.
+
+#include "ir/builder.h"
+#include "ir/evaluate.h"
+#include "ir/text.h"
+#include "tests/sample_tensors.h"
+
+#include "doctest/doctest.h"
+#include "llvm/ADT/STLExtras.h"
+
+#include <cmath>
+#include <cstring>
+
+using namespace plimsoll;
+
+namespace {
+
+constexpr double difference_step = 1e-5;
+// The error of a central difference in double: step^2 times the third derivative, plus 1e-16 / step.
+constexpr double gradient_tolerance = 1e-6;
+
+enum class Dtypes { AsSampled, AllDouble };
+
+// One sample made concrete.
+struct Case {
+  const OpDef* op;
+  Attrs attrs;
+  std::vector<Tensor> tensors;                   // by operand; empty where absent
+  llvm::SmallVector<const Tensor*, 4> operands;  // null where absent
+  llvm::SmallVector<bool, 4> differentiate;
+
+  size_t count() const { return operands.size(); }
+};
+
+DType chosen(DType dtype, Dtypes dtypes) {
+  return dtypes == Dtypes::AllDouble && is_float(dtype) ? DType::F64 : dtype;
+}
+
+Case make_case(const OpDef& op, const Sample& sample, uint32_t seed, Dtypes dtypes) {
+  Case c{&op, {}, std::vector<Tensor>(sample.operands.size()), {}, {}};
+  for (const Attrs::Entry& entry : sample.attrs.entries()) {
+    const auto* dtype = std::get_if<DType>(&entry.second);
+    c.attrs.set(entry.first, dtype ? Attr(chosen(*dtype, dtypes)) : entry.second);
+  }
+  for (size_t i = 0; i < sample.operands.size(); ++i) {
+    const SampleOperand& operand = sample.operands[i];
+    bool absent = operand.fill == SampleOperand::Fill::Absent;
+    Type type(chosen(operand.type.dtype, dtypes), operand.type.shape);
+    if (!absent) c.tensors[i] = sample_tensor(operand, type, seed, static_cast<uint32_t>(i));
+    c.operands.push_back(absent ? nullptr : &c.tensors[i]);
+    c.differentiate.push_back(!absent && operand.differentiate && is_float(type.dtype));
+  }
+  return c;
+}
+
+template <typename Visit>
+void for_each_case(Dtypes dtypes, Visit visit) {
+  uint32_t seed = 1;
+  for (const OpDef* op : all_ops()) {
+    std::vector<Sample> samples = op->samples();
+    for (size_t i = 0; i < samples.size(); ++i) {
+      INFO("op ", op->name.str(), ", sample ", i, " ", to_text(samples[i].attrs));
+      visit(make_case(*op, samples[i], seed++, dtypes));
+    }
+  }
+}
+
+template <typename T>
+T must(Result<T> result) {
+  if (result) return std::move(*result);
+  FAIL(llvm::toString(result.takeError()));
+  std::abort();
+}
+
+// A graph of one node, its operands inputs.
+struct OneNode {
+  Graph graph;
+  NodeId node = NodeId::None;
+  Bindings bindings;
+};
+
+void build(OneNode& one, const Case& c) {
+  llvm::SmallVector<ValueId, 4> operands;
+  for (size_t i = 0; i < c.count(); ++i) {
+    if (!c.operands[i]) {
+      operands.push_back(ValueId::None);
+      continue;
+    }
+    operands.push_back(one.graph.add_input("x" + std::to_string(i), c.operands[i]->type()));
+    one.bindings[operands.back()] = c.operands[i];
+  }
+  one.node = must(Builder(one.graph).create(*c.op, operands, c.attrs));
+}
+
+std::vector<Tensor> run_reference(const Case& c, int poison) {
+  llvm::SmallVector<const Type*, 4> types;
+  llvm::SmallVector<TensorView, 4> operands, results;
+  for (const Tensor* operand : c.operands) {
+    types.push_back(operand ? &operand->type() : nullptr);
+    operands.push_back(operand ? operand->view() : TensorView{});
+  }
+  OpCall call(c.attrs, types);
+  std::vector<Tensor> tensors;
+  for (const Type& type : must(c.op->infer(call))) {
+    tensors.emplace_back(type);
+    std::memset(tensors.back().data(), poison, static_cast<size_t>(type.bytes()));
+  }
+  for (const Tensor& tensor : tensors) results.push_back(tensor.view());
+  if (Status s = c.op->reference(call, operands, results)) FAIL(llvm::toString(std::move(s)));
+  return tensors;
+}
+
+// ---- Gradients ----
+
+// What flows into each result; null where nothing does.
+using Cotangents = std::vector<const Tensor*>;
+
+double weighted_sum(const Case& c, const Cotangents& cotangents) {
+  std::vector<Tensor> results = must(evaluate_node(*c.op, c.attrs, c.operands));
+  double sum = 0;
+  for (size_t r = 0; r < results.size(); ++r)
+    for (int64_t i = 0; cotangents[r] && i < results[r].type().elements(); ++i)
+      sum += cotangents[r]->get(i) * results[r].get(i);
+  return sum;
+}
+
+std::vector<double> differences(const Case& c, size_t operand, const Cotangents& cotangents) {
+  const TensorView x = c.operands[operand]->view();
+  std::vector<double> slopes;
+  for (int64_t i = 0; i < x.elements(); ++i) {
+    double middle = x.get(i);
+    x.set(i, middle + difference_step);
+    double above = weighted_sum(c, cotangents);
+    x.set(i, middle - difference_step);
+    double below = weighted_sum(c, cotangents);
+    x.set(i, middle);
+    slopes.push_back((above - below) / (2 * difference_step));
+  }
+  return slopes;
+}
+
+// The rule's gradients by operand; none where the rule gave none.
+Result<std::vector<std::optional<Tensor>>> try_rule(const Case& c, const Cotangents& cotangents,
+                                                    llvm::ArrayRef<bool> wanted) {
+  OneNode one;
+  build(one, c);
+  llvm::SmallVector<ValueId, 4> out_grads;
+  for (size_t r = 0; r < cotangents.size(); ++r) {
+    out_grads.push_back(ValueId::None);
+    if (!cotangents[r]) continue;
+    out_grads.back() = one.graph.add_input("dy" + std::to_string(r), cotangents[r]->type());
+    one.bindings[out_grads.back()] = cotangents[r];
+  }
+  Builder builder(one.graph);
+  GradContext g(builder, one.node, out_grads, wanted);
+  if (Status s = c.op->gradient.function()(g)) return s;
+
+  std::vector<std::optional<Tensor>> gradients(c.count());
+  for (size_t i = 0; i < c.count(); ++i)
+    if (g.gradients()[i] != ValueId::None)
+      one.graph.outputs.push_back({"d" + std::to_string(i), g.gradients()[i]});
+  Evaluation evaluation = must(evaluate(one.graph, one.bindings));
+  for (size_t i = 0, next = 0; i < c.count(); ++i)
+    if (g.gradients()[i] != ValueId::None) gradients[i] = std::move(evaluation.outputs[next++]);
+  return gradients;
+}
+
+std::vector<std::optional<Tensor>> rule_gradients(const Case& c, const Cotangents& cotangents,
+                                                  llvm::ArrayRef<bool> wanted) {
+  return must(try_rule(c, cotangents, wanted));
+}
+
+void compare(const Case& c, size_t operand, const Cotangents& cotangents,
+             const std::optional<Tensor>& gradient) {
+  std::vector<double> expected = differences(c, operand, cotangents);
+  double largest = 1;
+  for (double slope : expected) largest = std::max(largest, std::fabs(slope));
+  for (size_t i = 0; i < expected.size(); ++i) {
+    double got = gradient ? gradient->get(static_cast<int64_t>(i)) : 0;
+    INFO("operand ", operand, ", element ", i, ": rule ", got, ", differences ", expected[i]);
+    CHECK(std::fabs(got - expected[i]) <= gradient_tolerance * largest);
+  }
+}
+
+// Everything wanted at once, then each operand alone; what is not wanted must get nothing.
+void check_gradients(const Case& c, const Cotangents& cotangents) {
+  std::vector<std::optional<Tensor>> all = rule_gradients(c, cotangents, c.differentiate);
+  for (size_t i = 0; i < c.count(); ++i) {
+    if (!c.differentiate[i]) {
+      CHECK_FALSE(all[i].has_value());
+      continue;
+    }
+    compare(c, i, cotangents, all[i]);
+    llvm::SmallVector<bool, 4> alone(c.count(), false);
+    alone[i] = true;
+    std::vector<std::optional<Tensor>> one = rule_gradients(c, cotangents, alone);
+    for (size_t j = 0; j < c.count(); ++j) CHECK(one[j].has_value() == (j == i && all[i].has_value()));
+    if (one[i]) compare(c, i, cotangents, one[i]);
+  }
+}
+
+// A random cotangent for each float result.
+std::vector<Tensor> random_cotangents(const Case& c) {
+  std::vector<Tensor> results = must(evaluate_node(*c.op, c.attrs, c.operands));
+  for (size_t r = 0; r < results.size(); ++r)
+    for (int64_t i = 0; i < results[r].type().elements(); ++i)
+      results[r].view().set(i, RandomStream{99, static_cast<int64_t>(r), 1}.normal(i));
+  return results;
+}
+
+// The float results whose gradients the rule passes on. It may refuse some with an error, such as statistics
+// that backward alone reads, but not all.
+Cotangents accepted_cotangents(const Case& c, const std::vector<Tensor>& tensors) {
+  Cotangents accepted(tensors.size(), nullptr);
+  for (size_t r = 0; r < tensors.size(); ++r) {
+    if (!is_float(tensors[r].type().dtype)) continue;
+    Cotangents only(tensors.size(), nullptr);
+    only[r] = &tensors[r];
+    Result<std::vector<std::optional<Tensor>>> gradients = try_rule(c, only, c.differentiate);
+    if (gradients)
+      accepted[r] = &tensors[r];
+    else
+      llvm::consumeError(gradients.takeError());
+  }
+  CHECK(llvm::any_of(accepted, [](const Tensor* tensor) { return tensor != nullptr; }));
+  return accepted;
+}
+
+bool has_rule(const Case& c) {
+  return c.op->gradient.kind() == Gradient::Kind::Rule && llvm::is_contained(c.differentiate, true);
+}
+
+}  // namespace
+
+TEST_SUITE("ops") {
+  TEST_CASE("a record is complete") {
+    for (const OpDef* op : all_ops()) {
+      CAPTURE(op->name.str());
+      CHECK(find_op(op->name) == op);
+      CHECK_FALSE(op->summary.empty());
+      REQUIRE(bool(op->infer));
+      REQUIRE(bool(op->reference));
+      CHECK_FALSE(op->samples().empty());
+      for (InPlace overlap : op->in_place)
+        CHECK((op->max_operands < 0 || overlap.operand < op->max_operands));
+    }
+  }
+
+  TEST_CASE("the reference writes every byte of its results and nothing else decides them") {
+    for_each_case(Dtypes::AsSampled, [](const Case& c) {
+      std::vector<Tensor> zeros = run_reference(c, 0x00), ones = run_reference(c, 0xff);
+      for (size_t r = 0; r < zeros.size(); ++r) {
+        CAPTURE(r);
+        CHECK(zeros[r] == ones[r]);
+      }
+      if (c.op->view_of >= 0) CHECK(zeros[0].type().bytes() == c.operands[c.op->view_of]->type().bytes());
+    });
+  }
+
+  TEST_CASE("the interpreter gives what the reference gives") {
+    for_each_case(Dtypes::AsSampled, [](const Case& c) {
+      std::vector<Tensor> expected = run_reference(c, 0),
+                          got = must(evaluate_node(*c.op, c.attrs, c.operands));
+      REQUIRE(expected.size() == got.size());
+      for (size_t r = 0; r < got.size(); ++r) CHECK(expected[r] == got[r]);
+    });
+  }
+
+  TEST_CASE("gradients agree with finite differences") {
+    for_each_case(Dtypes::AllDouble, [](const Case& c) {
+      if (!has_rule(c)) return;
+      std::vector<Tensor> tensors = random_cotangents(c);
+      const Cotangents all = accepted_cotangents(c, tensors);
+      check_gradients(c, all);
+      if (std::count(all.begin(), all.end(), nullptr) + 1 >= static_cast<int64_t>(all.size())) return;
+      for (size_t r = 0; r < all.size(); ++r) {
+        if (!all[r]) continue;
+        INFO("only result ", r, " has a gradient");
+        Cotangents only(all.size(), nullptr);
+        only[r] = all[r];
+        check_gradients(c, only);
+      }
+    });
+  }
+
+  TEST_CASE("gradients have the operand's type in the sample's own dtypes") {
+    for_each_case(Dtypes::AsSampled, [](const Case& c) {
+      if (!has_rule(c)) return;
+      std::vector<Tensor> tensors = random_cotangents(c);
+      std::vector<std::optional<Tensor>> gradients =
+          rule_gradients(c, accepted_cotangents(c, tensors), c.differentiate);
+      for (size_t i = 0; i < gradients.size(); ++i)
+        if (gradients[i]) CHECK(to_string(gradients[i]->type()) == to_string(c.operands[i]->type()));
+    });
+  }
+
+  TEST_CASE("the text form keeps the node") {
+    for_each_case(Dtypes::AsSampled, [](const Case& c) {
+      OneNode one;
+      build(one, c);
+      for (ValueId result : one.graph.node(one.node).results)
+        one.graph.outputs.push_back({one.graph.value(result).name, result});
+      std::string text = to_text(one.graph);
+      CAPTURE(text);
+      Graph parsed = must(parse_graph(text));
+      CHECK(to_text(parsed) == text);
+      CHECK(parsed.node(parsed.last_node()).attrs == one.graph.node(one.node).attrs);
+    });
+  }
+}
