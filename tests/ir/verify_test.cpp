@@ -1,0 +1,99 @@
+#include "ir/verify.h"
+
+#include "ir/op_def.h"
+#include "ir/text.h"
+
+#include <doctest/doctest.h>
+
+namespace plimsoll {
+namespace {
+
+Graph graph_of(llvm::StringRef text) {
+  Result<Graph> graph = parse_graph(text);
+  REQUIRE(static_cast<bool>(graph));
+  return std::move(*graph);
+}
+
+template <typename T>
+std::string failure_of(const T& what) {
+  Status status = verify(what);
+  return status ? take_diag(std::move(status)).text() : "";
+}
+
+Graph chain() {
+  return graph_of(R"(graph @g(%x: f32[2]) state(%w: f32[2] parameter trained) {
+    %a = neg(%x) : f32[2]
+    %b = add(%a, %w) : f32[2]
+    return %b
+    update %w = %b
+  })");
+}
+
+}  // namespace
+
+TEST_SUITE_BEGIN("unit");
+
+TEST_CASE("a parsed graph verifies") { CHECK(failure_of(chain()) == ""); }
+
+TEST_CASE("an operand must stand above") {
+  Graph graph = chain();
+  graph.move_before(graph.last_node(), graph.first_node());
+  CHECK(failure_of(graph) == "verify: b (add): operand 0 is not written before it");
+}
+
+TEST_CASE("types are those of inference") {
+  Graph graph = chain();
+  graph.set_type(graph.find_value("a"), Type(DType::F32, {3}));
+  CHECK(failure_of(graph) == "verify: a (neg): a is f32[3], its op gives f32[2]");
+}
+
+TEST_CASE("use lists hold each reader") {
+  Graph graph = chain();
+  graph.node(graph.last_node()).operands[0] = graph.inputs[0];  // behind the graph's back
+  CHECK(failure_of(graph) == "verify: x: its use list has 1 entries, its readers are 2");
+}
+
+TEST_CASE("operands are neither missing nor erased") {
+  Graph graph = chain();
+  graph.set_operand(graph.last_node(), 1, ValueId::None);
+  CHECK(failure_of(graph) == "verify: b (add): operand 1 is missing");
+}
+
+TEST_CASE("updates and outputs are checked") {
+  Graph twice = chain();
+  twice.updates.push_back(twice.updates[0]);
+  CHECK(failure_of(twice) == "verify: w: is updated twice");
+
+  Graph of_input = chain();
+  of_input.updates[0].state = of_input.inputs[0];
+  CHECK(failure_of(of_input) == "verify: g: an update has no state");
+
+  Graph no_value = chain();
+  no_value.outputs[0].value = ValueId::None;
+  CHECK(failure_of(no_value) == "verify: b: the output has no value");
+
+  Graph same_name = chain();
+  same_name.outputs.push_back({"b", same_name.find_value("a")});
+  CHECK(failure_of(same_name) == "verify: b: two outputs have this name");
+}
+
+TEST_CASE("only learnt states are trained") {
+  Graph graph = chain();
+  graph.states[0].role = StateRole::Counter;
+  CHECK(failure_of(graph) == "verify: w: a counter of f32[2] cannot be trained");
+}
+
+TEST_CASE("functions agree on the states they share") {
+  Program program;
+  program.functions = {chain(), chain()};
+  CHECK(failure_of(program) == "verify: two functions are named @g");
+  program.functions[1].name = "h";
+  CHECK(failure_of(program) == "");
+  program.functions[1].states[0].role = StateRole::Buffer;
+  CHECK(failure_of(program) ==
+        "verify: state w differs between @g (f32[2] parameter) and @h (f32[2] buffer)");
+}
+
+TEST_SUITE_END();
+
+}  // namespace plimsoll
