@@ -1,0 +1,44 @@
+#pragma once
+
+// Op order for a low peak: which of the orders a graph allows keeps the fewest
+// bytes alive at once.
+
+#include "llvm/ADT/ArrayRef.h"
+#include "llvm/ADT/SmallVector.h"
+
+#include <cstdint>
+#include <vector>
+
+namespace plimsoll {
+
+// Buffers are alias classes: in-place results and views are the buffer they continue, so several
+// nodes may write one.
+struct OrderNode {
+  llvm::SmallVector<int32_t, 4> inputs;   // buffers read
+  llvm::SmallVector<int32_t, 2> outputs;  // buffers written
+  llvm::SmallVector<int32_t, 2> after;    // nodes that must run earlier for other reasons
+  int64_t scratch_bytes = 0;              // alive while the node runs
+};
+
+// A buffer is alive from its first toucher to its last; from the start if the node that touches it
+// first here only reads or updates it. Reads stay behind the writes before them in this order,
+// writes behind the reads and writes before them.
+struct OrderProblem {
+  std::vector<OrderNode> nodes;  // in an order that works
+  std::vector<int64_t> buffer_bytes;
+  std::vector<bool> pinned;    // alive throughout, so not counted; may be shorter than the buffers
+  std::vector<bool> live_out;  // alive to the end once made; may be shorter than the buffers
+};
+
+struct OrderOptions {
+  double seconds = 2.0;  // how much work, on a machine of 2023; converted to step counts, no clock is read
+};
+
+// The largest sum of bytes alive while one node runs.
+int64_t peak_bytes(const OrderProblem& problem, llvm::ArrayRef<int32_t> order);
+
+// Node ids in an order whose peak is never above the given order's, and the least possible for
+// problems of up to 20 nodes. The same problem gives the same order on every machine.
+std::vector<int32_t> order_for_low_peak(const OrderProblem& problem, const OrderOptions& options = {});
+
+}  // namespace plimsoll

@@ -1,0 +1,49 @@
+#pragma once
+
+// What the placement stages hand to each other: one independent piece of the
+// problem over compressed time, the best packing so far, and the work left.
+
+#include "llvm/ADT/ArrayRef.h"
+
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <vector>
+
+namespace plimsoll::placement {
+
+struct Buffer {
+  int64_t bytes;
+  int32_t first, last;  // sections, inclusive
+  int32_t steps;        // of the schedule
+  int64_t pinned = -1;
+};
+
+// Time is compressed to sections: the moments at which the set of live buffers
+// is maximal. Two buffers are alive together exactly if they share a section.
+struct Piece {
+  std::vector<Buffer> buffers;
+  int32_t sections = 0;
+  int64_t lower_bound = 0;
+  bool has_pinned = false;
+};
+
+struct Packing {
+  std::vector<int64_t> offsets;
+  int64_t height = std::numeric_limits<int64_t>::max();
+  std::string method;
+};
+
+// Work is counted in elementary steps so that the answer never depends on a clock.
+class Effort {
+ public:
+  explicit Effort(int64_t steps) : left_(steps) {}
+  void spend(int64_t steps) { left_ -= steps; }
+  bool spent() const { return left_ <= 0; }
+  int64_t left() const { return left_; }
+
+ private:
+  int64_t left_;
+};
+
+}  // namespace plimsoll::placement
