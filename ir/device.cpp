@@ -1,0 +1,148 @@
+#include "ir/device.h"
+
+#include "llvm/ADT/STLExtras.h"
+#include "llvm/ADT/StringExtras.h"
+#include "llvm/Support/JSON.h"
+
+// Reads device descriptions. A description is data that people edit, so every field is checked and a
+// misspelt one is an error with its place in the file.
+
+namespace plimsoll {
+namespace {
+
+namespace json = llvm::json;
+
+constexpr llvm::StringLiteral builtin_devices =
+#include "ir/devices_json.inc"
+    ;
+
+constexpr llvm::StringLiteral device_fields[] = {
+    "name",          "title",         "backend",         "memory_bytes", "reserves",
+    "matmul_tflops", "vector_tflops", "memory_gb_per_s", "launch_us",    "alignment_bytes"};
+
+Status field_error(const llvm::Twine& device, llvm::StringRef field, llvm::StringRef expected) {
+  return usage_error(device + ": \"" + field + "\" must be " + expected);
+}
+
+Status read_text(const json::Object& from, llvm::StringRef device, llvm::StringRef field, std::string& to) {
+  auto text = from.getString(field);
+  if (!text || text->empty()) return field_error(device, field, "a text");
+  to = text->str();
+  return Status::success();
+}
+
+Status read_bytes(const json::Object& from, llvm::StringRef device, llvm::StringRef field, int64_t& to) {
+  auto bytes = from.getInteger(field);
+  if (!bytes || *bytes <= 0) return field_error(device, field, "a whole number of bytes above 0");
+  to = *bytes;
+  return Status::success();
+}
+
+Status read_rate(const json::Object& from, llvm::StringRef device, llvm::StringRef field, double& to) {
+  auto rate = from.getNumber(field);
+  if (!rate || !(*rate > 0)) return field_error(device, field, "a number above 0");
+  to = *rate;
+  return Status::success();
+}
+
+Status read_reserves(const json::Object& from, DeviceDescription& device) {
+  const json::Array* list = from.getArray("reserves");
+  if (!list) return field_error(device.name, "reserves", "a list of {name, bytes}");
+  for (const json::Value& entry : *list) {
+    const json::Object* object = entry.getAsObject();
+    if (!object) return field_error(device.name, "reserves", "a list of {name, bytes}");
+    Reserve& reserve = device.reserves.emplace_back();
+    if (Status s = read_text(*object, device.name, "name", reserve.name)) return s;
+    if (Status s = read_bytes(*object, device.name, "bytes", reserve.bytes)) return s;
+  }
+  return Status::success();
+}
+
+Status read_matmul_rates(const json::Object& from, DeviceDescription& device) {
+  const json::Object* rates = from.getObject("matmul_tflops");
+  if (!rates || !rates->get("f32"))
+    return field_error(device.name, "matmul_tflops", "an object with at least \"f32\"");
+  for (const auto& entry : *rates)
+    if (llvm::StringRef type = entry.first; !parse_dtype(type))
+      return usage_error(device.name + ": matmul_tflops: no type \"" + type + "\"");
+  // In the order of the types: the order of a JSON object's keys means nothing.
+  for (int i = 0; i < dtype_count; ++i) {
+    auto dtype = static_cast<DType>(i);
+    if (!rates->get(dtype_name(dtype))) continue;
+    double tflops = 0;
+    if (Status s = read_rate(*rates, device.name, dtype_name(dtype), tflops)) return s;
+    device.matmul_tflops.push_back({dtype, tflops});
+  }
+  return Status::success();
+}
+
+Result<DeviceDescription> read_device(const json::Object& from) {
+  DeviceDescription device;
+  if (Status s = read_text(from, "a device", "name", device.name)) return s;
+  for (const auto& entry : from)
+    if (llvm::StringRef field = entry.first; !llvm::is_contained(device_fields, field))
+      return usage_error(device.name + ": unknown field \"" + field + "\"");
+  if (Status s = read_text(from, device.name, "title", device.title)) return s;
+  if (Status s = read_text(from, device.name, "backend", device.backend)) return s;
+  if (device.backend != "cpu" && device.backend != "cuda")
+    return field_error(device.name, "backend", "\"cpu\" or \"cuda\"");
+  if (Status s = read_bytes(from, device.name, "memory_bytes", device.memory_bytes)) return s;
+  if (Status s = read_reserves(from, device)) return s;
+  if (Status s = read_matmul_rates(from, device)) return s;
+  if (Status s = read_rate(from, device.name, "vector_tflops", device.vector_tflops)) return s;
+  if (Status s = read_rate(from, device.name, "memory_gb_per_s", device.memory_gb_per_s)) return s;
+  if (Status s = read_rate(from, device.name, "launch_us", device.launch_us)) return s;
+  if (from.get("alignment_bytes"))
+    if (Status s = read_bytes(from, device.name, "alignment_bytes", device.alignment_bytes)) return s;
+  if (device.alignment_bytes & (device.alignment_bytes - 1))
+    return field_error(device.name, "alignment_bytes", "a power of two");
+  return device;
+}
+
+}  // namespace
+
+int64_t DeviceDescription::reserve_bytes() const {
+  int64_t sum = 0;
+  for (const Reserve& reserve : reserves) sum += reserve.bytes;
+  return sum;
+}
+
+double DeviceDescription::matmul_tflops_for(DType dtype) const {
+  double f32 = 0;
+  for (const auto& [type, tflops] : matmul_tflops) {
+    if (type == dtype) return tflops;
+    if (type == DType::F32) f32 = tflops;
+  }
+  return f32;
+}
+
+Result<DeviceCatalog> DeviceCatalog::builtin() { return from_json(builtin_devices, "ir/devices.json"); }
+
+Result<DeviceCatalog> DeviceCatalog::from_json(llvm::StringRef text, llvm::StringRef file) {
+  auto parsed = json::parse(text);
+  if (!parsed) return usage_error(file + ": " + llvm::toString(parsed.takeError()));
+  const json::Object* top = parsed->getAsObject();
+  const json::Array* list = top ? top->getArray("devices") : nullptr;
+  if (!list) return usage_error(file + ": expected {\"devices\": [...]}");
+  DeviceCatalog catalog;
+  for (const json::Value& entry : *list) {
+    const json::Object* object = entry.getAsObject();
+    if (!object) return usage_error(file + ": a device is an object");
+    auto device = read_device(*object);
+    if (!device) return in_context(file, device.takeError());
+    for (const DeviceDescription& other : catalog.devices_)
+      if (other.name == device->name) return usage_error(file + ": " + device->name + " stands there twice");
+    catalog.devices_.push_back(std::move(*device));
+  }
+  return catalog;
+}
+
+Result<DeviceDescription> DeviceCatalog::find(llvm::StringRef name) const {
+  for (const DeviceDescription& device : devices_)
+    if (device.name == name) return device;
+  std::string known =
+      llvm::join(llvm::map_range(devices_, [](const DeviceDescription& d) { return d.name; }), ", ");
+  return usage_error("no device is called \"" + name + "\"; known: " + known);
+}
+
+}  // namespace plimsoll

@@ -1,0 +1,47 @@
+#pragma once
+
+// What planning needs to know of a device. All descriptions stand in ir/devices.json, which is
+// compiled into the program; a file of the same form can replace or extend it.
+
+#include "ir/type.h"
+
+#include <vector>
+
+namespace plimsoll {
+
+// Bytes outside our arenas that the job holds all the same: driver context, library handles, modules.
+struct Reserve {
+  std::string name;
+  int64_t bytes = 0;
+};
+
+struct DeviceDescription {
+  std::string name;              // "h200"
+  std::string title;             // "NVIDIA H200 141 GB"
+  std::string backend;           // "cpu" or "cuda"
+  int64_t memory_bytes = 0;
+  std::vector<Reserve> reserves;
+  std::vector<std::pair<DType, double>> matmul_tflops;  // dense products by operand dtype, measured where known
+  double vector_tflops = 0;      // f32 outside the matrix units
+  double memory_gb_per_s = 0;    // copy bandwidth: bytes read plus bytes written
+  double launch_us = 0;          // least time from one kernel to the next
+  int64_t alignment_bytes = 256;
+
+  int64_t reserve_bytes() const;
+  double matmul_tflops_for(DType dtype) const;  // falls back to f32
+};
+
+class DeviceCatalog {
+ public:
+  static Result<DeviceCatalog> builtin();
+  static Result<DeviceCatalog> from_json(llvm::StringRef text, llvm::StringRef file);
+
+  // The error lists the known names.
+  Result<DeviceDescription> find(llvm::StringRef name) const;
+  llvm::ArrayRef<DeviceDescription> all() const { return devices_; }
+
+ private:
+  std::vector<DeviceDescription> devices_;
+};
+
+}  // namespace plimsoll

@@ -1,0 +1,65 @@
+#pragma once
+
+// Who wrote each byte of an arena last. The checker's memory.
+
+#include <cstdint>
+#include <map>
+
+namespace plimsoll {
+
+class ByteOwners {
+ public:
+  struct Piece {
+    int64_t end;
+    int32_t owner;
+  };
+
+  // `owner` has [begin, end) from now on; pieces of others are cut back.
+  void write(int64_t begin, int64_t end, int32_t owner) {
+    if (begin == end) return;
+    auto at = first_touching(begin, end);
+    while (at != pieces_.end() && at->first < end) {
+      auto [old_begin, old] = *at;
+      at = pieces_.erase(at);
+      if (old_begin < begin) pieces_.emplace_hint(at, old_begin, Piece{begin, old.owner});
+      if (old.end > end) at = pieces_.emplace_hint(at, end, old);
+    }
+    pieces_.emplace_hint(at, begin, Piece{end, owner});
+  }
+
+  // Is `owner` the last writer of all of [begin, end)? Each write is one range, so an intact one is one
+  // piece.
+  bool holds(int64_t begin, int64_t end, int32_t owner) const {
+    if (begin == end) return true;
+    auto at = pieces_.find(begin);
+    return at != pieces_.end() && at->second.end == end && at->second.owner == owner;
+  }
+
+  // Calls visit(owner) for every piece that shares a byte with [begin, end), in order of address, until it
+  // returns false.
+  template <typename Visit>
+  void for_each_in(int64_t begin, int64_t end, Visit visit) const {
+    for (auto at = first_touching(begin, end); at != pieces_.end() && at->first < end; ++at)
+      if (!visit(at->second.owner)) return;
+  }
+
+ private:
+  using Pieces = std::map<int64_t, Piece>;
+
+  template <typename Self>
+  static auto first_touching_in(Self& pieces, int64_t begin) {
+    auto at = pieces.upper_bound(begin);
+    if (at != pieces.begin() && std::prev(at)->second.end > begin) --at;
+    return at;
+  }
+  Pieces::iterator first_touching(int64_t begin, int64_t end) {
+    return begin == end ? pieces_.end() : first_touching_in(pieces_, begin);
+  }
+  Pieces::const_iterator first_touching(int64_t begin, int64_t end) const {
+    return begin == end ? pieces_.end() : first_touching_in(pieces_, begin);
+  }
+
+  Pieces pieces_;  // by first byte; disjoint
+};
+
+}  // namespace plimsoll

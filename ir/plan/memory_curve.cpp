@@ -1,0 +1,121 @@
+#include "ir/plan/memory_curve.h"
+
+#include "ir/plan/page.h"
+#include "ir/units.h"
+
+#include "llvm/ADT/SmallVector.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace plimsoll {
+namespace {
+
+constexpr int rows = 9, axis_columns = 11;
+
+struct Column {
+  int64_t live = 0;
+  int32_t function = 0;
+  size_t instruction = 0;  // the first it stands for
+};
+
+// A function gets columns by its share of the instructions, each at least a few.
+std::vector<Column> sample(const SpaceSummary& summary, int columns) {
+  size_t all = 0;
+  for (const auto& live : summary.live) all += live.size();
+  std::vector<Column> samples;
+  for (size_t f = 0; f < summary.live.size(); ++f) {
+    const auto& live = summary.live[f];
+    if (live.empty()) continue;
+    auto wanted = static_cast<size_t>(std::lround(
+        static_cast<double>(columns) * static_cast<double>(live.size()) / static_cast<double>(all)));
+    size_t count = std::min<size_t>(std::max<size_t>(wanted, 8), static_cast<size_t>(columns));
+    for (size_t c = 0; c < count; ++c) {
+      size_t first = c * live.size() / count, end = std::max(first + 1, (c + 1) * live.size() / count);
+      Column column{0, static_cast<int32_t>(f), first};
+      for (size_t i = first; i < end; ++i) column.live = std::max(column.live, live[i].total());
+      samples.push_back(column);
+    }
+  }
+  if (samples.size() > static_cast<size_t>(columns)) samples.resize(static_cast<size_t>(columns));
+  return samples;
+}
+
+// One character of the row that spans [low, high): full, a part in eighths, or empty.
+llvm::StringRef cell(int64_t live, int64_t persistent, double low, double high) {
+  constexpr llvm::StringLiteral eighths[] = {" ", "▁", "▂", "▃", "▄", "▅", "▆", "▇"};
+  if (static_cast<double>(persistent) >= (low + high) / 2) return "░";
+  double share = (static_cast<double>(live) - low) / (high - low);
+  if (share >= 1) return "█";
+  return eighths[std::clamp(static_cast<int>(std::lround(share * 8)), 0, 7)];
+}
+
+struct Region {
+  size_t begin;
+  std::string label;
+};
+
+// Forward ends with its last instruction before anything else; updates that follow their gradients at once
+// belong to the backward part.
+std::vector<Region> regions_of(const PlanFunction& function, bool name_function) {
+  const auto& list = function.instructions;
+  size_t backward = 0, update = list.size();
+  while (backward < list.size() && list[backward].phase == Phase::Forward) ++backward;
+  while (update > backward && list[update - 1].phase == Phase::Update) --update;
+  std::vector<Region> regions;
+  if (backward > 0) regions.push_back({0, "forward"});
+  if (update > backward) regions.push_back({backward, "backward"});
+  if (update < list.size()) regions.push_back({update, "update"});
+  if (name_function && regions.size() == 1 && regions.front().label != function.name)
+    regions.front().label = function.name;
+  return regions;
+}
+
+// "├ forward ──────┼ backward ───────┤" under the columns.
+std::string phase_line(const Plan& plan, llvm::ArrayRef<Column> columns) {
+  std::vector<std::pair<size_t, std::string>> starts;  // column, label
+  for (size_t c = 0, f = 0; f < plan.functions.size(); ++f)
+    for (const Region& region : regions_of(plan.functions[f], plan.functions.size() > 1)) {
+      auto in_region = [&](const Column& column) {
+        return column.function > static_cast<int32_t>(f) ||
+               (column.function == static_cast<int32_t>(f) && column.instruction >= region.begin);
+      };
+      while (c < columns.size() && !in_region(columns[c])) ++c;
+      if (c < columns.size()) starts.push_back({c, region.label});
+    }
+  std::string line;
+  for (size_t s = 0; s < starts.size(); ++s) {
+    size_t end = s + 1 < starts.size() ? starts[s + 1].first : columns.size();
+    auto width = static_cast<int>(end - starts[s].first);
+    if (width == 0) continue;
+    std::string label = width_of(starts[s].second) + 3 <= width ? " " + starts[s].second + " " : "";
+    line += "├" + label + repeated("─", width - 1 - width_of(label));
+  }
+  return line + "┤";
+}
+
+}  // namespace
+
+std::vector<std::string> draw_memory_curve(const Plan& plan, const SpaceSummary& summary, int columns) {
+  std::vector<Column> samples = sample(summary, std::max(16, columns - axis_columns - 3));
+  int64_t top = 1, persistent = 0;
+  for (const Column& column : samples) top = std::max(top, column.live);
+  for (const Arena& arena : plan.arenas)
+    if (arena.space == summary.space) persistent = arena.persistent_bytes;
+  std::vector<std::string> lines;
+  for (int row = rows - 1; row >= 0; --row) {
+    double low = static_cast<double>(top) * row / rows, high = static_cast<double>(top) * (row + 1) / rows;
+    bool marked = row == rows - 1 || row == rows / 2;
+    std::string line =
+        right(marked ? format_bytes(static_cast<int64_t>(high)) : "", axis_columns) + (marked ? " ┤" : " │");
+    for (const Column& column : samples) line += cell(column.live, persistent, low, high);
+    lines.push_back(line);
+  }
+  lines.push_back(right("0 B", axis_columns) + " " + phase_line(plan, samples));
+  if (static_cast<double>(persistent) * rows > static_cast<double>(top) / 2)
+    lines.push_back(repeated(" ", axis_columns + 2) + "░ " + format_bytes(persistent) +
+                    " of parameters, optimizer state and other persistent bytes");
+  return lines;
+}
+
+}  // namespace plimsoll

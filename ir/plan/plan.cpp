@@ -1,0 +1,32 @@
+#include "ir/plan/plan.h"
+
+namespace plimsoll {
+
+llvm::StringRef space_name(MemorySpace space) { return space == MemorySpace::Device ? "device" : "host"; }
+
+llvm::StringRef category_name(Category category) {
+  constexpr llvm::StringLiteral names[category_count] = {
+      "parameters", "gradients", "optimizer", "constants", "saved",        "temporary",
+      "recompute",  "offload",   "workspace", "input",     "communication"};
+  return names[static_cast<size_t>(category)];
+}
+
+int64_t Plan::promised_bytes() const {
+  int64_t bytes = device.reserve_bytes();
+  for (const Arena& arena : arenas)
+    if (arena.space == MemorySpace::Device) bytes += arena.bytes;
+  return bytes;
+}
+
+const PlanFunction* Plan::find_function(llvm::StringRef name) const {
+  for (const PlanFunction& function : functions)
+    if (function.name == name) return &function;
+  return nullptr;
+}
+
+SlotId Plan::storage_of(SlotId slot) const {
+  while (slots[slot].view_of >= 0) slot = slots[slot].view_of;
+  return slot;
+}
+
+}  // namespace plimsoll

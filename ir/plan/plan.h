@@ -1,0 +1,163 @@
+#pragma once
+
+// The product: what remains when nothing is left to decide. Plain data, no weights.
+//
+// A plan holds functions ("train_step", perhaps "update") over one set of arenas. The bottom of an
+// arena is persistent (states and constants); above it each function lays out its own transient slots,
+// so an arena is as large as the persistent part and the largest function together.
+//
+// Rules that ir/plan/check.h proves for every plan
+// - Every instruction reads slots whose bytes still hold what their writer wrote.
+// - Results overlap an operand only where the op's record allows it, and then exactly.
+// - After a function the bytes of each state hold its next value; nothing else wrote to persistent bytes.
+// - arena bytes + reserves <= budget.
+
+#include "ir/device.h"
+#include "ir/graph.h"
+
+namespace plimsoll {
+
+inline constexpr int plan_format_version = 1;
+
+enum class MemorySpace : uint8_t { Device, Host };
+llvm::StringRef space_name(MemorySpace space);  // "device", "host"
+
+// What bytes are for, in the words of docs/map.md.
+enum class Category : uint8_t {
+  Parameters, Gradients, Optimizer, Constants,  // Constants: folded tensors, counters, buffers of the model
+  Saved,       // kept from forward for backward
+  Temporary,
+  Recompute, Offload, Workspace, Input, Communication,
+};
+inline constexpr int category_count = 11;
+llvm::StringRef category_name(Category category);  // "parameters", ...
+
+using SlotId = int32_t;  // index into Plan::slots; -1: none
+
+// A value's place in an arena, or an instruction's workspace.
+struct Slot {
+  std::string name;
+  Type type;                        // workspace: u8[bytes]
+  MemorySpace space = MemorySpace::Device;
+  int64_t offset = 0;               // bytes from the arena's start, aligned
+  int64_t bytes = 0;
+  int32_t function = -1;            // index into Plan::functions; -1: persistent
+  int32_t first = 0, last = 0;      // the function's instructions between which the bytes are in use, inclusive
+  Category category = Category::Temporary;
+  SlotId view_of = -1;              // the same bytes under another shape; the slot that is written
+  SlotId in_place_of = -1;          // the operand whose bytes this result takes over
+  int32_t origin = -1;              // index into Plan::origins
+  std::string reason;               // "saved for %h.3 (layer_norm_grad)"
+};
+
+struct Instruction {
+  std::string op;                   // a record of ir/ops
+  Attrs attrs;
+  std::vector<SlotId> operands;     // -1: absent
+  std::vector<SlotId> results;
+  SlotId workspace = -1;
+  std::string kernel;               // a candidate of the device's kernel table
+  Phase phase = Phase::Forward;
+  int32_t origin = -1;
+  double flops = 0;
+  int64_t bytes_moved = 0;          // operands read plus results written
+  double predicted_us = 0;
+  std::string reason;
+};
+
+struct PlanInput {
+  std::string name;                 // the graph input's name
+  SlotId slot = -1;
+};
+
+struct PlanOutput {
+  std::string name;
+  SlotId slot = -1;                 // readable after the last instruction
+};
+
+// The bytes of `state` hold `value` after the function: they share them, or a copy put it there.
+struct PlanUpdate {
+  SlotId state = -1, value = -1;
+};
+
+struct PlanFunction {
+  std::string name;
+  std::vector<Instruction> instructions;
+  std::vector<PlanInput> inputs;
+  std::vector<PlanOutput> outputs;
+  std::vector<PlanUpdate> updates;
+  int64_t transient_bytes = 0;      // above the persistent part, device space
+  int64_t peak_live_bytes = 0;      // largest sum of live bytes, the persistent part included
+  int32_t peak_instruction = 0;     // where that is
+};
+
+struct PlanState {
+  SlotId slot = -1;
+  StateRole role = StateRole::Parameter;
+  bool trained = false;
+  StateInit init;
+};
+
+struct PlanConstant {
+  SlotId slot = -1;
+  TensorRef value;
+};
+
+// For gradient dumps: the gradient of a parameter stands complete in `slot` after `instruction` of `function`
+// (-1: from the start).
+struct PlanGradient {
+  std::string parameter;
+  int32_t function = 0;
+  int32_t instruction = 0;
+  SlotId slot = -1;
+};
+
+struct Arena {
+  MemorySpace space = MemorySpace::Device;
+  int64_t bytes = 0;                // height of the layout
+  int64_t persistent_bytes = 0;
+  int64_t peak_live_bytes = 0;
+  int64_t budget_bytes = 0;
+};
+
+// A choice and the numbers that decided it.
+struct Decision {
+  std::string pass;
+  std::string subject;              // a value, a node or "plan"
+  std::string choice;
+  std::string reason;
+};
+
+// How the job was asked for; enough to compile it again.
+struct TrainingSummary {
+  std::string loss;                 // output name
+  std::string optimizer;            // "adamw"
+  std::vector<std::pair<std::string, double>> hyperparameters;  // lr, beta1, ...
+  int64_t accumulate = 1;           // train_step calls an update
+  double clip_grad_norm = 0;        // 0: off
+  int64_t batch = 0;                // leading dimension of the inputs, 0 when they do not share one
+  std::string precision;            // "exported", "fp32", ...
+};
+
+struct Plan {
+  std::string model;                // file name without folders
+  DeviceDescription device;
+  TrainingSummary training;
+  std::vector<std::pair<std::string, int64_t>> dims;  // --dim bindings
+  std::vector<Arena> arenas;        // Device first, then Host when used
+  std::vector<Slot> slots;
+  std::vector<PlanFunction> functions;
+  std::vector<PlanState> states;
+  std::vector<PlanConstant> constants;
+  std::vector<PlanGradient> gradients;
+  std::vector<Origin> origins;
+  std::vector<Decision> decisions;
+  double predicted_step_us = 0;
+
+  int64_t promised_bytes() const;   // device arena + reserves
+  const PlanFunction* find_function(llvm::StringRef name) const;
+  // Follows view_of to the slot that owns the bytes' content.
+  SlotId storage_of(SlotId slot) const;
+};
+
+}  // namespace plimsoll

@@ -1,0 +1,191 @@
+#include "ir/plan/proto_convert.h"
+
+#include "ir/plan/plan.pb.h"
+
+namespace plimsoll {
+namespace {
+
+void set_tensor(const Tensor& tensor, proto::Tensor& to) {
+  to.set_dtype(dtype_name(tensor.type().dtype).str());
+  for (int64_t dim : tensor.type().shape) to.add_shape(dim);
+  to.set_data(tensor.data(), static_cast<size_t>(tensor.type().bytes()));
+}
+
+void set_attr(const Attrs::Entry& entry, proto::Attr& to) {
+  to.set_name(entry.first);
+  struct Setter {
+    proto::Attr& to;
+    void operator()(int64_t value) { to.set_integer(value); }
+    void operator()(double value) { to.set_real(value); }
+    void operator()(const std::string& value) { to.set_text(value); }
+    void operator()(const Ints& values) {
+      to.mutable_integers();
+      for (int64_t value : values) to.mutable_integers()->add_values(value);
+    }
+    void operator()(const Floats& values) {
+      to.mutable_reals();
+      for (double value : values) to.mutable_reals()->add_values(value);
+    }
+    void operator()(DType value) { to.set_dtype(dtype_name(value).str()); }
+    void operator()(const TensorRef& value) { set_tensor(*value, *to.mutable_tensor()); }
+  };
+  std::visit(Setter{to}, entry.second);
+}
+
+void set_device(const DeviceDescription& device, proto::Device& to) {
+  to.set_name(device.name);
+  to.set_title(device.title);
+  to.set_backend(device.backend);
+  to.set_memory_bytes(device.memory_bytes);
+  for (const Reserve& reserve : device.reserves) {
+    proto::NamedBytes& entry = *to.add_reserves();
+    entry.set_name(reserve.name);
+    entry.set_bytes(reserve.bytes);
+  }
+  for (const auto& [dtype, tflops] : device.matmul_tflops) {
+    proto::NamedReal& entry = *to.add_matmul_tflops();
+    entry.set_name(dtype_name(dtype).str());
+    entry.set_value(tflops);
+  }
+  to.set_vector_tflops(device.vector_tflops);
+  to.set_memory_gb_per_s(device.memory_gb_per_s);
+  to.set_launch_us(device.launch_us);
+  to.set_alignment_bytes(device.alignment_bytes);
+}
+
+void set_training(const TrainingSummary& training, proto::Training& to) {
+  to.set_loss(training.loss);
+  to.set_optimizer(training.optimizer);
+  for (const auto& [name, value] : training.hyperparameters) {
+    proto::NamedReal& entry = *to.add_hyperparameters();
+    entry.set_name(name);
+    entry.set_value(value);
+  }
+  to.set_accumulate(training.accumulate);
+  to.set_clip_grad_norm(training.clip_grad_norm);
+  to.set_batch(training.batch);
+  to.set_precision(training.precision);
+}
+
+void set_arena(const Arena& arena, proto::Arena& to) {
+  to.set_space(space_name(arena.space).str());
+  to.set_bytes(arena.bytes);
+  to.set_persistent_bytes(arena.persistent_bytes);
+  to.set_peak_live_bytes(arena.peak_live_bytes);
+  to.set_budget_bytes(arena.budget_bytes);
+}
+
+uint32_t stored_index(int32_t index) { return static_cast<uint32_t>(index + 1); }
+
+void set_slot(const Slot& slot, proto::Slot& to) {
+  to.set_name(slot.name);
+  to.set_dtype(dtype_name(slot.type.dtype).str());
+  for (int64_t dim : slot.type.shape) to.add_shape(dim);
+  to.set_space(space_name(slot.space).str());
+  to.set_offset(slot.offset);
+  to.set_bytes(slot.bytes);
+  to.set_function(stored_index(slot.function));
+  to.set_first(slot.first);
+  to.set_last(slot.last);
+  to.set_category(category_name(slot.category).str());
+  to.set_view_of(stored_index(slot.view_of));
+  to.set_in_place_of(stored_index(slot.in_place_of));
+  to.set_origin(stored_index(slot.origin));
+  to.set_reason(slot.reason);
+}
+
+void set_instruction(const Instruction& instruction, proto::Instruction& to) {
+  to.set_op(instruction.op);
+  for (const Attrs::Entry& entry : instruction.attrs.entries()) set_attr(entry, *to.add_attrs());
+  for (SlotId operand : instruction.operands) to.add_operands(stored_index(operand));
+  for (SlotId result : instruction.results) to.add_results(stored_index(result));
+  to.set_workspace(stored_index(instruction.workspace));
+  to.set_kernel(instruction.kernel);
+  to.set_phase(phase_name(instruction.phase).str());
+  to.set_origin(stored_index(instruction.origin));
+  to.set_flops(instruction.flops);
+  to.set_bytes_moved(instruction.bytes_moved);
+  to.set_predicted_us(instruction.predicted_us);
+  to.set_reason(instruction.reason);
+}
+
+template <typename Named>
+void set_named_slot(const Named& named, proto::NamedSlot& to) {
+  to.set_name(named.name);
+  to.set_slot(stored_index(named.slot));
+}
+
+void set_function(const PlanFunction& function, proto::Function& to) {
+  to.set_name(function.name);
+  for (const Instruction& instruction : function.instructions)
+    set_instruction(instruction, *to.add_instructions());
+  for (const PlanInput& input : function.inputs) set_named_slot(input, *to.add_inputs());
+  for (const PlanOutput& output : function.outputs) set_named_slot(output, *to.add_outputs());
+  for (const PlanUpdate& update : function.updates) {
+    proto::Update& entry = *to.add_updates();
+    entry.set_state(stored_index(update.state));
+    entry.set_value(stored_index(update.value));
+  }
+  to.set_transient_bytes(function.transient_bytes);
+  to.set_peak_live_bytes(function.peak_live_bytes);
+  to.set_peak_instruction(function.peak_instruction);
+}
+
+void set_state(const PlanState& state, proto::State& to) {
+  constexpr llvm::StringLiteral kinds[] = {"weights", "fill", "copy"};
+  to.set_slot(stored_index(state.slot));
+  to.set_role(role_name(state.role).str());
+  to.set_trained(state.trained);
+  to.set_init(kinds[static_cast<size_t>(state.init.kind)].str());
+  to.set_fill(state.init.fill);
+  to.set_source(state.init.source);
+}
+
+void set_gradient(const PlanGradient& gradient, proto::Gradient& to) {
+  to.set_parameter(gradient.parameter);
+  to.set_function(gradient.function);
+  to.set_instruction(gradient.instruction);
+  to.set_slot(stored_index(gradient.slot));
+}
+
+void set_origin(const Origin& origin, proto::Origin& to) {
+  to.set_node(origin.node);
+  to.set_op(origin.op);
+  to.set_module(origin.module);
+  to.set_source(origin.source);
+}
+
+void set_decision(const Decision& decision, proto::Decision& to) {
+  to.set_pass(decision.pass);
+  to.set_subject(decision.subject);
+  to.set_choice(decision.choice);
+  to.set_reason(decision.reason);
+}
+
+}  // namespace
+
+void plan_to_proto(const Plan& plan, proto::Plan& to) {
+  to.set_model(plan.model);
+  set_device(plan.device, *to.mutable_device());
+  set_training(plan.training, *to.mutable_training());
+  for (const auto& [name, value] : plan.dims) {
+    proto::NamedInteger& dim = *to.add_dims();
+    dim.set_name(name);
+    dim.set_value(value);
+  }
+  for (const Arena& arena : plan.arenas) set_arena(arena, *to.add_arenas());
+  for (const Slot& slot : plan.slots) set_slot(slot, *to.add_slots());
+  for (const PlanFunction& function : plan.functions) set_function(function, *to.add_functions());
+  for (const PlanState& state : plan.states) set_state(state, *to.add_states());
+  for (const PlanConstant& constant : plan.constants) {
+    proto::Constant& entry = *to.add_constants();
+    entry.set_slot(stored_index(constant.slot));
+    set_tensor(*constant.value, *entry.mutable_value());
+  }
+  for (const PlanGradient& gradient : plan.gradients) set_gradient(gradient, *to.add_gradients());
+  for (const Origin& origin : plan.origins) set_origin(origin, *to.add_origins());
+  for (const Decision& decision : plan.decisions) set_decision(decision, *to.add_decisions());
+  to.set_predicted_step_us(plan.predicted_step_us);
+}
+
+}  // namespace plimsoll

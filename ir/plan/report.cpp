@@ -1,0 +1,201 @@
+#include "ir/plan/memory_curve.h"
+#include "ir/plan/page.h"
+#include "ir/plan/summary.h"
+#include "ir/units.h"
+
+#include <algorithm>
+#include <cmath>
+
+// The page a person reads first. Every number on it is also in the JSON.
+
+namespace plimsoll {
+namespace {
+
+constexpr int label_columns = 26, bytes_columns = 11;
+
+class Report {
+ public:
+  Report(llvm::raw_ostream& out, const Plan& plan, const ReportOptions& options)
+      : page_(out, options), plan_(plan), device_(summarize_space(plan, MemorySpace::Device)) {}
+
+  void print() {
+    header();
+    if (plan_.arenas.empty()) return;
+    budget_line();
+    categories();
+    for (const Arena& arena : plan_.arenas)
+      if (arena.space == MemorySpace::Host) host(arena);
+    curve();
+    largest_values();
+    time();
+    decisions();
+  }
+
+ private:
+  const Arena& arena() const { return plan_.arenas.front(); }
+
+  void header() {
+    std::string job = plan_.training.optimizer;
+    for (const auto& [name, value] : plan_.training.hyperparameters)
+      if (name == "lr") {
+        char rate[32];
+        std::snprintf(rate, sizeof rate, " at %g", value);
+        job += rate;
+      }
+    if (plan_.training.batch > 0) job += ", batch " + std::to_string(plan_.training.batch);
+    if (plan_.training.accumulate > 1) job += " x " + std::to_string(plan_.training.accumulate);
+    if (plan_.training.clip_grad_norm > 0) job += ", clipped";
+    if (!plan_.training.precision.empty()) job += ", precision " + plan_.training.precision;
+    page_.line(page_.toned(Tone::Strong, plan_.model) + " on " + plan_.device.title);
+    page_.line(page_.toned(Tone::Quiet,
+                           clipped("trained on " + plan_.training.loss + " with " + job, page_.columns())));
+  }
+
+  void budget_line() {
+    int64_t promised = plan_.promised_bytes(), budget = arena().budget_bytes;
+    std::string text = "needs " + format_bytes(promised);
+    page_.line();
+    if (budget <= 0) return page_.line(page_.toned(Tone::Strong, text) + ", no budget set");
+    double share = static_cast<double>(promised) / static_cast<double>(budget);
+    std::string of = " of " + format_bytes(budget) + ", " + format_bytes(budget - promised) + " to spare  ";
+    int columns = std::max(10, page_.columns() - width_of(text + of) - 2);
+    std::string filled = bar(share, columns);
+    std::string rest = repeated("─", columns - width_of(filled));
+    page_.line(page_.toned(Tone::Strong, text) + of +
+               page_.toned(share > 0.95 ? Tone::Warn : Tone::Good, filled) + page_.toned(Tone::Quiet, rest));
+  }
+
+  void row(llvm::StringRef label, int64_t bytes, llvm::StringRef rest = "", Tone tone = Tone::Plain) {
+    page_.line("  " +
+               page_.toned(tone, left(label, label_columns) + right(format_bytes(bytes), bytes_columns)) +
+               rest.str());
+  }
+
+  void categories() {
+    page_.heading("device memory", "at the peak, and the most each kind ever takes");
+    int64_t whole = std::max<int64_t>(plan_.promised_bytes(), 1);
+    int bar_columns = std::max(8, page_.columns() - 2 - label_columns - 2 * bytes_columns - 12);
+    for (int i = 0; i < category_count; ++i) {
+      auto category = static_cast<Category>(i);
+      if (device_.largest[category] == 0) continue;
+      double share = static_cast<double>(device_.at_peak[category]) / static_cast<double>(whole);
+      row(category_name(category), device_.at_peak[category],
+          right(format_bytes(device_.largest[category]), bytes_columns) + right(format_share(share), 10) +
+              "  " + page_.toned(Tone::Accent, bar(share, bar_columns)));
+    }
+    row("packing waste", arena().bytes - arena().peak_live_bytes,
+        right("", bytes_columns) + right(format_share(device_.packing_waste), 10), Tone::Quiet);
+    for (const Reserve& reserve : plan_.device.reserves)
+      row("reserve: " + reserve.name, reserve.bytes, "", Tone::Quiet);
+    row("promised", plan_.promised_bytes(), "", Tone::Strong);
+  }
+
+  void host(const Arena& arena) {
+    SpaceSummary host = summarize_space(plan_, MemorySpace::Host);
+    page_.heading("host memory, pinned");
+    for (int i = 0; i < category_count; ++i)
+      if (auto category = static_cast<Category>(i); host.largest[category] > 0)
+        row(category_name(category), host.at_peak[category],
+            right(format_bytes(host.largest[category]), bytes_columns));
+    row("arena", arena.bytes, "", Tone::Strong);
+  }
+
+  void curve() {
+    if (device_.live.empty()) return;
+    const PlanFunction& function = plan_.functions[static_cast<size_t>(device_.peak_function)];
+    std::string where = "instruction " + format_count(device_.peak_instruction + 1) + " of " +
+                        format_count(static_cast<int64_t>(function.instructions.size()));
+    if (plan_.functions.size() > 1) where += " in " + function.name;
+    if (!function.instructions.empty()) {
+      const Instruction& at = function.instructions[static_cast<size_t>(device_.peak_instruction)];
+      if (!at.results.empty())
+        where += ", " + at.op + " that makes %" + plan_.slots[static_cast<size_t>(at.results.front())].name;
+    }
+    page_.heading("memory over the step", "peak " + format_bytes(arena().peak_live_bytes) + " at " + where);
+    for (const std::string& line : draw_memory_curve(plan_, device_, page_.columns())) page_.line(line);
+  }
+
+  // Where a slot comes from in the words of the model's author.
+  std::string place(const Slot& slot) const {
+    if (slot.origin < 0) return slot.reason;
+    const Origin& origin = plan_.origins[static_cast<size_t>(slot.origin)];
+    std::string text = origin.module.empty() ? origin.node : origin.module;
+    if (!origin.source.empty()) text += "  " + origin.source;
+    return text;
+  }
+
+  void largest_values() {
+    page_.heading("largest values at the peak");
+    std::vector<SlotId> alive = slots_at_peak(plan_, device_);
+    constexpr size_t shown = 12;
+    int name_columns = std::min(34, page_.columns() / 3), type_columns = 20;
+    int rest = page_.columns() - 2 - name_columns - bytes_columns - 2 - 12 - type_columns;
+    for (size_t i = 0; i < alive.size() && i < shown; ++i) {
+      const Slot& slot = plan_.slots[static_cast<size_t>(alive[i])];
+      page_.line("  " + left(clipped_middle("%" + slot.name, name_columns - 1), name_columns) +
+                 right(format_bytes(slot.bytes), bytes_columns) + "  " +
+                 left(category_name(slot.category), 12) +
+                 left(clipped(to_string(slot.type), type_columns - 1), type_columns) +
+                 page_.toned(Tone::Quiet, clipped(place(slot), rest)));
+    }
+    if (alive.size() > shown) {
+      int64_t bytes = 0;
+      for (size_t i = shown; i < alive.size(); ++i) bytes += plan_.slots[static_cast<size_t>(alive[i])].bytes;
+      page_.line("  " +
+                 page_.toned(Tone::Quiet,
+                             left("and " + format_count(static_cast<int64_t>(alive.size() - shown)) + " more",
+                                  name_columns) +
+                                 right(format_bytes(bytes), bytes_columns)));
+    }
+  }
+
+  void time() {
+    TimeSummary time = summarize_time(plan_);
+    page_.heading("predicted time", format_us(time.step_us) + " a step");
+    double sum = time.by_phase_us[0] + time.by_phase_us[1] + time.by_phase_us[2];
+    for (Phase phase : {Phase::Forward, Phase::Backward, Phase::Update}) {
+      double us = time.by_phase_us[static_cast<size_t>(phase)];
+      if (us <= 0) continue;
+      page_.line(
+          "  " + left(phase_name(phase), label_columns) + right(format_us(us), bytes_columns) + "  " +
+          page_.toned(Tone::Accent, bar(us / sum, page_.columns() - label_columns - bytes_columns - 6)));
+    }
+    if (time.recompute_us > 0)
+      page_.line("  " + left("of that, recompute", label_columns) +
+                 right(format_us(time.recompute_us), bytes_columns));
+    if (time.transfer_us > 0)
+      page_.line("  " + left("of that, transfers", label_columns) +
+                 right(format_us(time.transfer_us), bytes_columns));
+  }
+
+  void decisions() {
+    if (plan_.decisions.empty()) return;
+    page_.heading("decisions");
+    constexpr size_t shown = 16;
+    for (size_t i = 0; i < plan_.decisions.size() && i < shown; ++i) {
+      const Decision& decision = plan_.decisions[i];
+      std::string text = decision.pass + "  " + decision.subject + ": " + decision.choice;
+      if (!decision.reason.empty())
+        text += page_.toned(
+            Tone::Quiet, clipped("; " + decision.reason, std::max(0, page_.columns() - 2 - width_of(text))));
+      page_.line("  " + (width_of(text) > page_.columns() && decision.reason.empty()
+                             ? clipped(text, page_.columns() - 2)
+                             : text));
+    }
+    if (plan_.decisions.size() > shown)
+      page_.line("  " + page_.toned(Tone::Quiet, "and " + std::to_string(plan_.decisions.size() - shown) +
+                                                     " more: inspect --json"));
+  }
+
+  Page page_;
+  const Plan& plan_;
+  SpaceSummary device_;
+};
+
+}  // namespace
+
+void print_report(llvm::raw_ostream& out, const Plan& plan, const ReportOptions& options) {
+  Report(out, plan, options).print();
+}
+
+}  // namespace plimsoll

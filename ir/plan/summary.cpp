@@ -1,0 +1,118 @@
+#include "ir/plan/summary.h"
+
+#include "llvm/ADT/STLExtras.h"
+
+#include <algorithm>
+
+namespace plimsoll {
+namespace {
+
+int64_t padded_bytes(const Plan& plan, const Slot& slot) {
+  int64_t alignment = plan.device.alignment_bytes;
+  return (std::max<int64_t>(slot.bytes, 1) + alignment - 1) / alignment * alignment;
+}
+
+// Views add no bytes, and the next value of a state is written over it.
+bool adds_bytes(const Plan& plan, const Slot& slot) {
+  if (slot.view_of >= 0) return false;
+  return slot.function < 0 || slot.offset >= plan.arenas[static_cast<size_t>(slot.space)].persistent_bytes;
+}
+
+void add(CategoryBytes& to, const CategoryBytes& from) {
+  for (size_t i = 0; i < category_count; ++i) to.bytes[i] += from.bytes[i];
+}
+
+// Adds every slot where its life begins and takes it away behind its end; sums follow.
+void mark_lifetimes(const Plan& plan, SpaceSummary& summary) {
+  for (const Slot& slot : plan.slots) {
+    if (slot.space != summary.space || !adds_bytes(plan, slot)) continue;
+    int64_t bytes = padded_bytes(plan, slot);
+    if (slot.function < 0) {
+      for (auto& live : summary.live)
+        if (!live.empty()) live.front()[slot.category] += bytes;
+      continue;
+    }
+    auto& live = summary.live[static_cast<size_t>(slot.function)];
+    live[static_cast<size_t>(slot.first)][slot.category] += bytes;
+    live[static_cast<size_t>(slot.last) + 1][slot.category] -= bytes;
+    if (slot.in_place_of < 0) continue;
+    // While the bytes change hands they count for the result alone.
+    const Slot& operand = plan.slots[static_cast<size_t>(plan.storage_of(slot.in_place_of))];
+    if (operand.function != slot.function || operand.last != slot.first || !adds_bytes(plan, operand))
+      continue;
+    live[static_cast<size_t>(slot.first)][operand.category] -= bytes;
+    live[static_cast<size_t>(slot.first) + 1][operand.category] += bytes;
+  }
+}
+
+}  // namespace
+
+int64_t CategoryBytes::total() const {
+  int64_t sum = 0;
+  for (int64_t each : bytes) sum += each;
+  return sum;
+}
+
+SpaceSummary summarize_space(const Plan& plan, MemorySpace space) {
+  SpaceSummary summary;
+  summary.space = space;
+  for (const PlanFunction& function : plan.functions)
+    summary.live.emplace_back(function.instructions.size() + 1);
+  mark_lifetimes(plan, summary);
+  int64_t peak = -1;
+  for (size_t f = 0; f < summary.live.size(); ++f) {
+    auto& live = summary.live[f];
+    live.pop_back();
+    for (size_t i = 0; i < live.size(); ++i) {
+      if (i > 0) add(live[i], live[i - 1]);
+      for (size_t c = 0; c < category_count; ++c)
+        summary.largest.bytes[c] = std::max(summary.largest.bytes[c], live[i].bytes[c]);
+      if (live[i].total() <= peak) continue;
+      peak = live[i].total();
+      summary.peak_function = static_cast<int32_t>(f);
+      summary.peak_instruction = static_cast<int32_t>(i);
+      summary.at_peak = live[i];
+    }
+  }
+  for (const Arena& arena : plan.arenas)
+    if (arena.space == space && arena.peak_live_bytes > 0)
+      summary.packing_waste =
+          static_cast<double>(arena.bytes) / static_cast<double>(arena.peak_live_bytes) - 1;
+  return summary;
+}
+
+TimeSummary summarize_time(const Plan& plan) {
+  TimeSummary time;
+  time.step_us = plan.predicted_step_us;
+  for (const PlanFunction& function : plan.functions) {
+    for (const Instruction& instruction : function.instructions) {
+      time.by_phase_us[static_cast<size_t>(instruction.phase)] += instruction.predicted_us;
+      if (instruction.results.empty()) continue;
+      Category category = plan.slots[static_cast<size_t>(instruction.results.front())].category;
+      if (category == Category::Recompute) time.recompute_us += instruction.predicted_us;
+      if (category == Category::Offload) time.transfer_us += instruction.predicted_us;
+    }
+  }
+  return time;
+}
+
+bool is_live_at(const Plan& plan, const Slot& slot, int32_t function, int32_t instruction) {
+  return slot.function < 0 ||
+         (slot.function == function && slot.first <= instruction && instruction <= slot.last);
+}
+
+std::vector<SlotId> slots_at_peak(const Plan& plan, const SpaceSummary& summary) {
+  std::vector<SlotId> alive;
+  for (size_t i = 0; i < plan.slots.size(); ++i) {
+    const Slot& slot = plan.slots[i];
+    if (slot.space == summary.space && adds_bytes(plan, slot) &&
+        is_live_at(plan, slot, summary.peak_function, summary.peak_instruction))
+      alive.push_back(static_cast<SlotId>(i));
+  }
+  std::stable_sort(alive.begin(), alive.end(), [&](SlotId a, SlotId b) {
+    return plan.slots[static_cast<size_t>(a)].bytes > plan.slots[static_cast<size_t>(b)].bytes;
+  });
+  return alive;
+}
+
+}  // namespace plimsoll

@@ -1,0 +1,47 @@
+#pragma once
+
+// What a plan amounts to: bytes by category at every instruction, and time by phase. The report, the JSON and
+// the comparison of plans all show these numbers.
+
+#include "ir/plan/plan.h"
+
+#include <array>
+
+namespace plimsoll {
+
+// Live bytes by category; sizes rounded up to the device's alignment, so that they add up to the peak of the
+// plan.
+struct CategoryBytes {
+  std::array<int64_t, category_count> bytes{};
+
+  int64_t& operator[](Category category) { return bytes[static_cast<size_t>(category)]; }
+  int64_t operator[](Category category) const { return bytes[static_cast<size_t>(category)]; }
+  int64_t total() const;
+};
+
+// One memory space over the whole plan.
+struct SpaceSummary {
+  MemorySpace space = MemorySpace::Device;
+  std::vector<std::vector<CategoryBytes>> live;  // by function, by instruction; persistent slots included
+  int32_t peak_function = 0, peak_instruction = 0;
+  CategoryBytes at_peak;
+  CategoryBytes largest;     // of each category by itself, whenever that is
+  double packing_waste = 0;  // arena bytes over the peak of live bytes, minus one
+};
+
+struct TimeSummary {
+  double step_us = 0;
+  double by_phase_us[3] = {};  // one call of each function
+  double recompute_us = 0, transfer_us = 0;
+};
+
+SpaceSummary summarize_space(const Plan& plan, MemorySpace space);
+TimeSummary summarize_time(const Plan& plan);
+
+// The transient or persistent slot occupies its bytes at `instruction` of `function`.
+bool is_live_at(const Plan& plan, const Slot& slot, int32_t function, int32_t instruction);
+
+// What occupies bytes at the peak, largest first; views and update values, which add none, left out.
+std::vector<SlotId> slots_at_peak(const Plan& plan, const SpaceSummary& summary);
+
+}  // namespace plimsoll

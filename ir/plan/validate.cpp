@@ -1,0 +1,199 @@
+#include "ir/plan/validate.h"
+
+#include "llvm/ADT/StringSet.h"
+#include "llvm/Support/JSON.h"
+#include "llvm/Support/MathExtras.h"
+
+#include <cmath>
+
+namespace plimsoll {
+namespace {
+
+constexpr int64_t most_bytes = int64_t{1} << 52;  // what any one thing may weigh; keeps sums from overflowing
+
+Status broken(const llvm::Twine& what) { return model_error("plan: " + what); }
+
+class Validator {
+ public:
+  explicit Validator(const Plan& plan) : plan_(plan) {}
+  Status run();
+
+ private:
+  Status device();
+  Status arenas();
+  Status slot(SlotId id);
+  Status views();
+  Status function(size_t index);
+  Status instruction(const PlanFunction& function, size_t index);
+  Status states();
+  Status gradient(const PlanGradient& gradient);
+
+  bool is_slot(SlotId id) const { return id >= 0 && static_cast<size_t>(id) < plan_.slots.size(); }
+  bool is_slot_or_none(SlotId id) const { return id == -1 || is_slot(id); }
+  bool is_origin_or_none(int32_t id) const {
+    return id >= -1 && (id == -1 || static_cast<size_t>(id) < plan_.origins.size());
+  }
+
+  const Plan& plan_;
+};
+
+bool is_text(llvm::StringRef text) { return llvm::json::isUTF8(text); }
+bool is_amount(int64_t bytes) { return bytes >= 0 && bytes <= most_bytes; }
+
+// The bytes of a type; none when a dimension is negative or the product is beyond reason.
+std::optional<int64_t> sane_bytes(const Type& type) {
+  int64_t bytes = dtype_bytes(type.dtype);
+  for (int64_t dim : type.shape) {
+    if (dim < 0 || llvm::MulOverflow(bytes, dim, bytes) || bytes > most_bytes) return std::nullopt;
+  }
+  return bytes;
+}
+
+Status Validator::device() {
+  const DeviceDescription& device = plan_.device;
+  if (device.alignment_bytes <= 0)
+    return broken("the device's alignment is " + llvm::Twine(device.alignment_bytes));
+  for (const Reserve& reserve : device.reserves)
+    if (!is_amount(reserve.bytes))
+      return broken("reserve " + reserve.name + ": " + llvm::Twine(reserve.bytes) + " bytes");
+  return Status::success();
+}
+
+Status Validator::arenas() {
+  if (plan_.arenas.size() > 2) return broken(llvm::Twine(plan_.arenas.size()) + " arenas, at most 2 spaces");
+  for (size_t i = 0; i < plan_.arenas.size(); ++i) {
+    const Arena& arena = plan_.arenas[i];
+    if (i == 0 ? arena.space != MemorySpace::Device : arena.space != MemorySpace::Host)
+      return broken("the arenas are device, then host");
+    if (!is_amount(arena.bytes) || !is_amount(arena.persistent_bytes) || !is_amount(arena.peak_live_bytes) ||
+        !is_amount(arena.budget_bytes))
+      return broken(space_name(arena.space) + " arena: bytes out of range");
+  }
+  return Status::success();
+}
+
+Status Validator::slot(SlotId id) {
+  const Slot& slot = plan_.slots[id];
+  std::string where = "slot " + std::to_string(id) + " (" + slot.name + "): ";
+  if (!is_text(slot.name) || !is_text(slot.reason))
+    return broken("slot " + llvm::Twine(id) + ": text is not UTF-8");
+  if (!is_slot_or_none(slot.view_of) || !is_slot_or_none(slot.in_place_of) || !is_origin_or_none(slot.origin))
+    return broken(where + "refers to something that does not exist");
+  auto type_bytes = sane_bytes(slot.type);
+  if (!type_bytes) return broken(where + "no such type");
+  if (!is_amount(slot.bytes) || !is_amount(slot.offset)) return broken(where + "bytes out of range");
+  if (slot.bytes < *type_bytes)
+    return broken(where + llvm::Twine(slot.bytes) + " bytes for " + to_string(slot.type) + ", which has " +
+                  llvm::Twine(*type_bytes));
+  if (static_cast<size_t>(slot.space) >= plan_.arenas.size()) return broken(where + "no arena in its space");
+  const Arena& arena = plan_.arenas[static_cast<size_t>(slot.space)];
+  if (slot.offset + slot.bytes > arena.bytes)
+    return broken(where + "ends at byte " + llvm::Twine(slot.offset + slot.bytes) + ", the " +
+                  space_name(slot.space) + " arena has " + llvm::Twine(arena.bytes));
+  if (slot.function == -1) return Status::success();
+  if (slot.function < -1 || static_cast<size_t>(slot.function) >= plan_.functions.size())
+    return broken(where + "no function " + llvm::Twine(slot.function));
+  auto count = static_cast<int32_t>(plan_.functions[slot.function].instructions.size());
+  if (slot.first < 0 || slot.first > slot.last || slot.last > std::max(count - 1, 0))
+    return broken(where + "lives from instruction " + llvm::Twine(slot.first) + " to " +
+                  llvm::Twine(slot.last) + " of " + llvm::Twine(count));
+  return Status::success();
+}
+
+// Views form chains, never rings.
+Status Validator::views() {
+  std::vector<char> ends(plan_.slots.size());  // known to lead to storage
+  llvm::SmallVector<SlotId, 8> chain;
+  for (size_t id = 0; id < plan_.slots.size(); ++id) {
+    chain.clear();
+    SlotId at = static_cast<SlotId>(id);
+    for (; at >= 0 && !ends[at]; at = plan_.slots[at].view_of) {
+      if (chain.size() > 64) return broken("slot " + llvm::Twine(id) + ": a view of itself");
+      chain.push_back(at);
+    }
+    for (SlotId link : chain) ends[link] = 1;
+  }
+  return Status::success();
+}
+
+Status Validator::instruction(const PlanFunction& function, size_t index) {
+  const Instruction& instruction = function.instructions[index];
+  auto exists = [&](SlotId id) { return is_slot(id); };
+  if (!llvm::all_of(instruction.operands, [&](SlotId id) { return is_slot_or_none(id); }) ||
+      !llvm::all_of(instruction.results, exists) || !is_slot_or_none(instruction.workspace) ||
+      !is_origin_or_none(instruction.origin))
+    return broken(function.name + " instruction " + llvm::Twine(index) + " (" + instruction.op +
+                  ") refers to something that does not exist");
+  if (!is_text(instruction.op) || !is_text(instruction.kernel) || !is_text(instruction.reason))
+    return broken(function.name + " instruction " + llvm::Twine(index) + ": text is not UTF-8");
+  if (!std::isfinite(instruction.predicted_us) || instruction.predicted_us < 0)
+    return broken(function.name + " instruction " + llvm::Twine(index) + ": no possible predicted time");
+  return Status::success();
+}
+
+Status Validator::function(size_t index) {
+  const PlanFunction& function = plan_.functions[index];
+  for (size_t i = 0; i < function.instructions.size(); ++i)
+    if (Status s = instruction(function, i)) return s;
+  for (const PlanInput& input : function.inputs)
+    if (!is_slot(input.slot) || !is_text(input.name))
+      return broken(function.name + ": input " + input.name + " has no slot");
+  for (const PlanOutput& output : function.outputs)
+    if (!is_slot(output.slot) || !is_text(output.name))
+      return broken(function.name + ": output " + output.name + " has no slot");
+  for (const PlanUpdate& update : function.updates)
+    if (!is_slot(update.state) || !is_slot(update.value))
+      return broken(function.name + ": an update has no slot");
+  auto last = static_cast<int32_t>(function.instructions.size()) - 1;
+  if (function.peak_instruction < 0 || function.peak_instruction > std::max(last, 0))
+    return broken(function.name + ": its peak is at instruction " + llvm::Twine(function.peak_instruction));
+  return Status::success();
+}
+
+Status Validator::states() {
+  llvm::StringSet<> names;
+  for (const PlanState& state : plan_.states) {
+    if (!is_slot(state.slot)) return broken("a state has no slot");
+    names.insert(plan_.slots[state.slot].name);
+  }
+  for (const PlanState& state : plan_.states)
+    if (state.init.kind == StateInit::Kind::CopyOf && !names.contains(state.init.source))
+      return broken(plan_.slots[state.slot].name + " starts as a copy of " + state.init.source +
+                    ", which is no state");
+  return Status::success();
+}
+
+Status Validator::gradient(const PlanGradient& gradient) {
+  bool exists =
+      gradient.function >= 0 && static_cast<size_t>(gradient.function) < plan_.functions.size() &&
+      gradient.instruction >= -1 && is_slot(gradient.slot) &&
+      gradient.instruction < static_cast<int32_t>(plan_.functions[gradient.function].instructions.size());
+  return exists ? Status::success() : broken("the gradient of " + gradient.parameter + " stands nowhere");
+}
+
+Status Validator::run() {
+  if (Status s = device()) return s;
+  if (Status s = arenas()) return s;
+  for (size_t i = 0; i < plan_.slots.size(); ++i)
+    if (Status s = slot(static_cast<SlotId>(i))) return s;
+  if (Status s = views()) return s;
+  for (size_t i = 0; i < plan_.functions.size(); ++i)
+    if (Status s = function(i)) return s;
+  if (Status s = states()) return s;
+  for (const PlanConstant& constant : plan_.constants)
+    if (!is_slot(constant.slot) || !constant.value ||
+        constant.value->type() != plan_.slots[constant.slot].type)
+      return broken("a constant has no slot of its type");
+  for (const PlanGradient& entry : plan_.gradients)
+    if (Status s = gradient(entry)) return s;
+  for (const Origin& origin : plan_.origins)
+    if (!is_text(origin.node) || !is_text(origin.op) || !is_text(origin.module) || !is_text(origin.source))
+      return broken("origin " + origin.node + ": text is not UTF-8");
+  return Status::success();
+}
+
+}  // namespace
+
+Status validate_plan(const Plan& plan) { return Validator(plan).run(); }
+
+}  // namespace plimsoll
