@@ -1,0 +1,143 @@
+#include "passes/compile.h"
+
+#include "ir/plan/check.h"
+#include "ir/units.h"
+#include "ir/verify.h"
+#include "passes/lower_to_plan.h"
+#include "passes/rebatch.h"
+#include "passes/schedule.h"
+#include "passes/storage.h"
+#include "passes/training_step.h"
+
+namespace plimsoll {
+
+const llvm::StringLiteral clean_pipeline =
+    "fold-constants, simplify, share-equal-nodes, remove-dead-nodes, recover-activations, recover-norms, recover-losses, "
+    "remove-dead-nodes, recover-linear, remove-dead-nodes, recover-rotary, recover-attention, remove-dead-nodes";
+const llvm::StringLiteral settle_pipeline = "move-layout-changes, simplify, remove-dead-nodes";
+const llvm::StringLiteral finish_pipeline =
+    "recover-linear, recover-attention, recover-losses, simplify, recover-split, share-equal-nodes, remove-dead-nodes";
+constexpr llvm::StringLiteral train_pipeline = "simplify, share-equal-nodes, remove-dead-nodes";
+constexpr int settle_rounds = 16;  // exports settle in five; the bound only guards against rules that undo each other
+
+namespace {
+
+void enter(const CompileHooks& hooks, llvm::StringRef phase) {
+  if (hooks.on_phase) hooks.on_phase(phase);
+}
+
+Result<bool> run_text(Graph& graph, llvm::StringRef text, const CompileHooks& hooks, std::vector<Decision>& decisions) {
+  Result<Pipeline> pipeline = parse_pipeline(text);
+  if (!pipeline) return pipeline.takeError();
+  Result<PipelineReport> report = run_pipeline(graph, *pipeline, hooks.pipeline);
+  if (!report) return report.takeError();
+  decisions.insert(decisions.end(), report->decisions.begin(), report->decisions.end());
+  return llvm::any_of(report->runs, [](const PassRun& run) { return run.changed; });
+}
+
+const char* optimizer_name(OptimizerKind kind) {
+  switch (kind) {
+    case OptimizerKind::Sgd: return "sgd";
+    case OptimizerKind::Adam: return "adam";
+    case OptimizerKind::AdamW: return "adamw";
+  }
+  return "";
+}
+
+TrainingSummary summarise(const TrainingRequest& request, const Graph& forward) {
+  const OptimizerSpec& o = request.optimizer;
+  TrainingSummary summary;
+  summary.loss = forward.value(forward.outputs.front().value).name;
+  summary.optimizer = optimizer_name(o.kind);
+  summary.hyperparameters = {{"lr", o.learning_rate}, {"weight_decay", o.weight_decay}};
+  if (o.kind == OptimizerKind::Sgd)
+    summary.hyperparameters.insert(summary.hyperparameters.end(),
+                                   {{"momentum", o.momentum}, {"dampening", o.dampening}, {"nesterov", o.nesterov ? 1.0 : 0.0}});
+  else
+    summary.hyperparameters.insert(summary.hyperparameters.end(), {{"beta1", o.beta1}, {"beta2", o.beta2}, {"eps", o.eps}});
+  summary.accumulate = request.accumulate;
+  summary.clip_grad_norm = request.clip_grad_norm;
+  summary.precision = request.precision;
+  for (ValueId input : forward.inputs) {
+    const Shape& shape = forward.type(input).shape;
+    if (shape.empty()) continue;
+    if (summary.batch != 0 && summary.batch != shape[0]) return summary.batch = 0, summary;
+    summary.batch = shape[0];
+  }
+  return summary;
+}
+
+void note_untrained(const Graph& forward, const Program& program, std::vector<Decision>& decisions) {
+  const Graph& step = program.functions.front();
+  for (const State& state : forward.states) {
+    if (!state.trained) continue;
+    const std::string& name = forward.value(state.value).name;
+    bool reached = llvm::any_of(step.gradients, [&](const StateGradient& gradient) { return step.value(gradient.state).name == name; });
+    if (!reached) decisions.push_back({"train", name, "not updated", "the loss does not depend on it"});
+  }
+}
+
+Result<std::vector<std::vector<NodeId>>> schedule_program(Program& program, const KernelCatalog& catalog,
+                                                          std::vector<Decision>& decisions) {
+  std::vector<std::vector<NodeId>> writers;
+  for (Graph& function : program.functions) {
+    writers.push_back(make_updates_writable(function));
+    Result<ScheduleReport> report = schedule(function, writers.back(), catalog);
+    if (!report) return report.takeError();
+    decisions.push_back({"schedule", function.name,
+                         report->peak_after_bytes < report->peak_before_bytes ? "reordered" : "derived order kept",
+                         "transient peak " + format_bytes(report->peak_before_bytes) + " as derived, " +
+                             format_bytes(report->peak_after_bytes) + " as ordered"});
+  }
+  return writers;
+}
+
+}  // namespace
+
+Status clean_graph(Graph& graph, const CompileHooks& hooks, std::vector<Decision>& decisions) {
+  Result<bool> changed = run_text(graph, clean_pipeline, hooks, decisions);
+  if (!changed) return changed.takeError();
+  for (int round = 0; round < settle_rounds && *changed; ++round) {
+    changed = run_text(graph, settle_pipeline, hooks, decisions);
+    if (!changed) return changed.takeError();
+  }
+  changed = run_text(graph, finish_pipeline, hooks, decisions);
+  return changed ? Status::success() : changed.takeError();
+}
+
+Result<Plan> compile_training(Graph forward, const TrainingRequest& request, const DeviceDescription& device,
+                              const KernelCatalog& catalog, const CompileHooks& hooks) {
+  std::vector<Decision> decisions;
+  enter(hooks, "clean");
+  if (Status s = attach_loss(forward, request.loss)) return s;
+  if (Status s = clean_graph(forward, hooks, decisions)) return s;
+  if (request.batch > 0)
+    if (Status s = rebatch(forward, request.batch)) return s;
+
+  enter(hooks, "train");
+  if (Status s = select_trained(forward, request.train, request.freeze)) return s;
+  TrainingSummary summary = summarise(request, forward);
+  Result<Program> program = make_training_program(forward, request);
+  if (!program) return program.takeError();
+  note_untrained(forward, *program, decisions);
+  for (Graph& function : program->functions) {
+    Result<bool> changed = run_text(function, train_pipeline, hooks, decisions);
+    if (!changed) return changed.takeError();
+  }
+
+  enter(hooks, "fit");
+  Result<std::vector<std::vector<NodeId>>> writers = schedule_program(*program, catalog, decisions);
+  if (!writers) return writers.takeError();
+  for (const Graph& function : program->functions)
+    if (Status s = verify(function)) return s;
+
+  enter(hooks, "lay out");
+  Result<Plan> plan = lower_to_plan({*program, *writers, device, catalog, request.budget_bytes});
+  if (!plan) return plan.takeError();
+  plan->training = std::move(summary);
+  plan->decisions.insert(plan->decisions.begin(), decisions.begin(), decisions.end());
+  if (Status s = check_plan(*plan)) return s;
+  return plan;
+}
+
+}  // namespace plimsoll

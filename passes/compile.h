@@ -1,0 +1,31 @@
+#pragma once
+
+// The whole way from a forward graph to a checked plan.
+
+#include "ir/device.h"
+#include "ir/kernel_catalog.h"
+#include "ir/plan/plan.h"
+#include "passes/pipeline.h"
+#include "passes/training_request.h"
+
+#include <functional>
+
+namespace plimsoll {
+
+// The clean stage as text: what `--skip`, tests and reproducers name. The second part runs until nothing changes.
+extern const llvm::StringLiteral clean_pipeline, settle_pipeline, finish_pipeline;
+
+struct CompileHooks {
+  PipelineOptions pipeline;                             // dumps, printing, skipped passes
+  std::function<void(llvm::StringRef phase)> on_phase;  // called as each phase starts: "clean", "train", ...
+};
+
+// Runs the clean stage on `graph` and collects what its passes decided.
+Status clean_graph(Graph& graph, const CompileHooks& hooks, std::vector<Decision>& decisions);
+
+// Errors: Fault::Model where the graph cannot be trained as asked, Fault::Budget where it does not fit. The plan has
+// passed the independent checker.
+Result<Plan> compile_training(Graph forward, const TrainingRequest& request, const DeviceDescription& device,
+                              const KernelCatalog& catalog, const CompileHooks& hooks = {});
+
+}  // namespace plimsoll

@@ -1,0 +1,21 @@
+#include "passes/cost.h"
+
+#include <algorithm>
+
+namespace plimsoll {
+
+Cost cost_of(const Graph& graph, const Node& node, const DeviceDescription& device) {
+  Cost cost;
+  cost.flops = flops_of(graph, node);
+  for (ValueId operand : node.operands)
+    if (operand != ValueId::None) cost.bytes_moved += graph.type(operand).bytes();
+  for (ValueId result : node.results) cost.bytes_moved += graph.type(result).bytes();
+  bool matrix = node.op->precision == Precision::Low && !node.operands.empty();
+  double tflops = matrix ? device.matmul_tflops_for(graph.type(node.operands[0]).dtype) : device.vector_tflops;
+  double compute_us = tflops > 0 ? cost.flops / (tflops * 1e6) : 0;
+  double memory_us = device.memory_gb_per_s > 0 ? static_cast<double>(cost.bytes_moved) / (device.memory_gb_per_s * 1e3) : 0;
+  cost.predicted_us = std::max(compute_us, memory_us) + device.launch_us;
+  return cost;
+}
+
+}  // namespace plimsoll

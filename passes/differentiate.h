@@ -1,0 +1,24 @@
+#pragma once
+
+// Reverse-mode differentiation of a graph, by the gradient rules of the op records.
+
+#include "ir/builder.h"
+
+namespace plimsoll {
+
+// A node through which a gradient would have to flow but cannot.
+struct GradientObstacle {
+  NodeId node;
+  std::string why;
+};
+
+// Nodes on a path from `wrt` to `loss` whose op has no gradient rule, in graph order.
+std::vector<GradientObstacle> find_gradient_obstacles(const Graph& graph, ValueId loss, llvm::ArrayRef<ValueId> wrt);
+
+// Appends nodes that compute d(loss)/d(wrt[i]) * seed and returns their values; None where the loss does
+// not depend on wrt[i]. `seed` has the loss's type. Only nodes between `wrt` and `loss` are visited, and what a rule
+// does not read is not kept: a value lives on into backward only because some gradient asked for it.
+// Errors name the node that cannot be differentiated.
+Result<std::vector<ValueId>> differentiate(Graph& graph, ValueId loss, ValueId seed, llvm::ArrayRef<ValueId> wrt);
+
+}  // namespace plimsoll

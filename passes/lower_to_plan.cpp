@@ -1,0 +1,339 @@
+#include "passes/lower_to_plan.h"
+
+// States and constants go to the arena's bottom, one after the other; every function then
+// packs its transient buffers above them, so the arena is as high as the hungriest function.
+
+#include "ir/units.h"
+#include "passes/cost.h"
+#include "passes/memory/placement.h"
+#include "passes/storage.h"
+
+#include <algorithm>
+#include <numeric>
+
+namespace plimsoll {
+namespace {
+
+int64_t align_up(int64_t bytes, int64_t alignment) { return (bytes + alignment - 1) / alignment * alignment; }
+
+Category category_of(StateRole role) {
+  switch (role) {
+    case StateRole::Parameter: return Category::Parameters;
+    case StateRole::Gradient: return Category::Gradients;
+    case StateRole::Optimizer: return Category::Optimizer;
+    case StateRole::Buffer:
+    case StateRole::Counter: return Category::Constants;
+  }
+  return Category::Constants;
+}
+
+class Lowering {
+ public:
+  explicit Lowering(const LoweringInput& input) : in_(input), alignment_(input.device.alignment_bytes) {}
+
+  Result<Plan> run() {
+    plan_.device = in_.device;
+    plan_.origins = in_.program.functions.front().origins;
+    for (const Graph& function : in_.program.functions) add_states(function);
+    for (size_t i = 0; i < in_.program.functions.size(); ++i) add_function(static_cast<int32_t>(i));
+    finish_arena();
+    if (Status s = check_budget()) return s;
+    return std::move(plan_);
+  }
+
+ private:
+  SlotId add_slot(Slot slot) {
+    plan_.slots.push_back(std::move(slot));
+    return static_cast<SlotId>(plan_.slots.size() - 1);
+  }
+
+  SlotId add_persistent(llvm::StringRef name, const Type& type, Category category, OriginId origin) {
+    Slot slot;
+    slot.name = name.str();
+    slot.type = type;
+    slot.bytes = type.bytes();
+    slot.offset = persistent_bytes_;
+    slot.category = category;
+    slot.origin = static_cast<int32_t>(origin);
+    persistent_bytes_ += align_up(slot.bytes, alignment_);
+    return add_slot(std::move(slot));
+  }
+
+  void add_states(const Graph& function) {
+    for (const State& state : function.states) {
+      llvm::StringRef name = function.value(state.value).name;
+      if (state_slots_.count(name)) continue;
+      SlotId slot = add_persistent(name, function.type(state.value), category_of(state.role), state.origin);
+      state_slots_[name] = slot;
+      plan_.states.push_back({slot, state.role, state.trained, state.init});
+    }
+  }
+
+  SlotId constant_slot(const Graph& graph, const Node& node) {
+    TensorRef value = node.attrs.get_tensor("value");
+    // The functions of a program repeat small constants; bytes that are equal are kept once.
+    std::string key = to_string(value->type()) +
+                      std::string(static_cast<const char*>(value->data()), static_cast<size_t>(value->type().bytes()));
+    auto [at, fresh] = constant_slots_.try_emplace(key, -1);
+    if (!fresh) return at->second;
+    SlotId slot = add_persistent(graph.value(node.results[0]).name, value->type(), Category::Constants, node.origin);
+    plan_.constants.push_back({slot, value});
+    return at->second = slot;
+  }
+
+  void add_function(int32_t index) {
+    const Graph& graph = in_.program.functions[static_cast<size_t>(index)];
+    function_ = index;
+    graph_ = &graph;
+    storage_ = assign_storage(graph, in_.writers[static_cast<size_t>(index)]);
+    slot_of_.assign(graph.value_count(), -1);
+    plan_.functions.emplace_back();
+    plan_.functions.back().name = graph.name;
+    for (const State& state : graph.states) slot_of_[index_of(state.value)] = state_slots_[graph.value(state.value).name];
+    for (ValueId input : graph.inputs) add_input(input);
+    for (NodeId id = graph.first_node(); id != NodeId::None; id = graph.next_node(id)) add_node(id);
+    for (const Output& output : graph.outputs)
+      plan_.functions.back().outputs.push_back({output.name, slot_of_[index_of(output.value)]});
+    for (const Update& update : graph.updates)
+      plan_.functions.back().updates.push_back({slot_of_[index_of(update.state)], slot_of_[index_of(update.value)]});
+    add_gradients();
+  }
+
+  Slot value_slot(ValueId value, int32_t first) {
+    Slot slot;
+    slot.name = graph_->value(value).name;
+    slot.type = graph_->type(value);
+    slot.bytes = slot.type.bytes();
+    slot.function = function_;
+    slot.first = first;
+    slot.last = std::max(first, std::min(storage_.last_use[index_of(root_of(*graph_, value))], storage_.instructions - 1));
+    return slot;
+  }
+
+  void add_input(ValueId input) {
+    Slot slot = value_slot(input, 0);
+    slot.category = Category::Input;
+    slot_of_[index_of(input)] = add_slot(std::move(slot));
+    plan_.functions.back().inputs.push_back({graph_->value(input).name, slot_of_[index_of(input)]});
+    place_in_buffer(input);
+  }
+
+  void add_node(NodeId id) {
+    const Node& node = graph_->node(id);
+    if (node.op->view_of >= 0) return add_view(node);
+    if (!is_instruction(node)) {
+      slot_of_[index_of(node.results[0])] = constant_slot(*graph_, node);
+      return;
+    }
+    int32_t at = storage_.position[index_of(id)];
+    for (ValueId result : node.results) add_result(node, result, at);
+    add_instruction(node, at);
+  }
+
+  void add_view(const Node& node) {
+    ValueId value = node.results[0], root = root_of(*graph_, value);
+    SlotId owner = slot_of_[index_of(root)];
+    Slot slot = plan_.slots[static_cast<size_t>(owner)];
+    slot.name = graph_->value(value).name;
+    slot.type = graph_->type(value);
+    slot.view_of = owner;
+    slot.in_place_of = -1;
+    slot.origin = static_cast<int32_t>(node.origin);
+    SlotId id = add_slot(std::move(slot));
+    slot_of_[index_of(value)] = id;
+    place_in_buffer(value);
+  }
+
+  void add_result(const Node& node, ValueId result, int32_t at) {
+    Slot slot = value_slot(result, at);
+    slot.origin = static_cast<int32_t>(node.origin);
+    slot.category = Category::Temporary;
+    if (node.phase == Phase::Forward) mark_if_saved(result, slot);
+    if (ValueId root = storage_.in_place_of[index_of(result)]; root != ValueId::None)
+      slot.in_place_of = slot_of_[index_of(root)];
+    const Buffer& buffer = storage_.buffers[static_cast<size_t>(storage_.buffer_of[index_of(result)])];
+    if (buffer.kind == Buffer::Kind::State) {
+      const Slot& state = plan_.slots[static_cast<size_t>(slot_of_[index_of(buffer.first_value)])];
+      slot.category = state.category;
+      slot.offset = state.offset;
+    }
+    slot_of_[index_of(result)] = add_slot(std::move(slot));
+    place_in_buffer(result);
+  }
+
+  void mark_if_saved(ValueId result, Slot& slot) const {
+    for (NodeId reader : readers_of(*graph_, result)) {
+      const Node& node = graph_->node(reader);
+      if (node.phase == Phase::Forward) continue;
+      slot.category = Category::Saved;
+      slot.reason = "saved for " + graph_->value(node.results[0]).name + " (" + node.op->name.str() + ")";
+      return;
+    }
+  }
+
+  // Slots of transient buffers get their offsets when the function is packed.
+  void place_in_buffer(ValueId value) {
+    int32_t buffer = storage_.buffer_of[index_of(value)];
+    Buffer::Kind kind = storage_.buffers[static_cast<size_t>(buffer)].kind;
+    if (kind == Buffer::Kind::Transient || kind == Buffer::Kind::Input)
+      pending_.push_back({slot_of_[index_of(value)], function_, buffer});
+  }
+
+  void add_instruction(const Node& node, int32_t at) {
+    Instruction instruction;
+    instruction.op = node.op->name.str();
+    instruction.attrs = node.attrs;
+    for (ValueId operand : node.operands)
+      instruction.operands.push_back(operand == ValueId::None ? -1 : slot_of_[index_of(operand)]);
+    for (ValueId result : node.results) instruction.results.push_back(slot_of_[index_of(result)]);
+    llvm::SmallVector<const Type*, 4> types = operand_types(*graph_, node);
+    KernelCandidate kernel = in_.catalog.candidates(*node.op, OpCall(node.attrs, types), result_types(*graph_, node)).front();
+    instruction.kernel = kernel.name;
+    Cost cost = cost_of(*graph_, node, in_.device);
+    instruction.flops = cost.flops;
+    instruction.bytes_moved = cost.bytes_moved;
+    instruction.predicted_us = kernel.predicted_us > 0 ? kernel.predicted_us : cost.predicted_us;
+    instruction.phase = node.phase;
+    instruction.origin = static_cast<int32_t>(node.origin);
+    instruction.reason = node.reason;
+    if (kernel.workspace_bytes > 0) instruction.workspace = add_workspace(node, kernel.workspace_bytes, at);
+    plan_.functions.back().instructions.push_back(std::move(instruction));
+  }
+
+  SlotId add_workspace(const Node& node, int64_t bytes, int32_t at) {
+    Slot slot;
+    slot.name = graph_->value(node.results[0]).name + ".workspace";
+    slot.type = Type(DType::U8, {bytes});
+    slot.bytes = bytes;
+    slot.function = function_;
+    slot.first = slot.last = at;
+    slot.category = Category::Workspace;
+    slot.origin = static_cast<int32_t>(node.origin);
+    storage_.buffers.push_back({Buffer::Kind::Transient, ValueId::None, bytes, at, at});
+    SlotId id = add_slot(std::move(slot));
+    pending_.push_back({id, function_, static_cast<int32_t>(storage_.buffers.size() - 1)});
+    return id;
+  }
+
+  void add_gradients() {
+    for (const StateGradient& gradient : graph_->gradients) {
+      SlotId slot = slot_of_[index_of(gradient.value)];
+      NodeId producer = graph_->value(root_of(*graph_, gradient.value)).producer;
+      int32_t at = producer == NodeId::None ? -1 : storage_.position[index_of(producer)];
+      plan_.gradients.push_back({graph_->value(gradient.state).name, function_, at, slot});
+      Slot& place = plan_.slots[static_cast<size_t>(slot)];
+      if (place.function >= 0) place.category = Category::Gradients;
+    }
+    buffers_.push_back(std::move(storage_.buffers));
+  }
+
+  // Packs each function above the persistent part.
+  void finish_arena() {
+    for (size_t f = 0; f < plan_.functions.size(); ++f) pack(static_cast<int32_t>(f));
+    Arena arena;
+    arena.persistent_bytes = persistent_bytes_;
+    arena.budget_bytes = in_.budget_bytes > 0 ? in_.budget_bytes : in_.device.memory_bytes;
+    arena.bytes = arena.peak_live_bytes = persistent_bytes_;
+    for (const PlanFunction& function : plan_.functions) {
+      arena.bytes = std::max(arena.bytes, persistent_bytes_ + function.transient_bytes);
+      arena.peak_live_bytes = std::max(arena.peak_live_bytes, function.peak_live_bytes);
+      for (const Instruction& instruction : function.instructions) plan_.predicted_step_us += instruction.predicted_us;
+    }
+    plan_.arenas.push_back(arena);
+  }
+
+  void pack(int32_t f) {
+    const std::vector<Buffer>& buffers = buffers_[static_cast<size_t>(f)];
+    std::vector<Interval> intervals;
+    std::vector<int32_t> interval_of(buffers.size(), -1);
+    for (size_t i = 0; i < buffers.size(); ++i) {
+      const Buffer& buffer = buffers[i];
+      if (buffer.kind != Buffer::Kind::Transient && buffer.kind != Buffer::Kind::Input) continue;
+      interval_of[i] = static_cast<int32_t>(intervals.size());
+      intervals.push_back({std::max<int64_t>(buffer.bytes, 1), buffer.first, buffer.last});
+    }
+    PlacementOptions options;
+    options.alignment = alignment_;
+    Placement placement = place_intervals(intervals, options);
+    for (const Pending& pending : pending_)
+      if (pending.function == f)
+        plan_.slots[static_cast<size_t>(pending.slot)].offset =
+            persistent_bytes_ + placement.offsets[static_cast<size_t>(interval_of[static_cast<size_t>(pending.buffer)])];
+    PlanFunction& function = plan_.functions[static_cast<size_t>(f)];
+    function.transient_bytes = placement.height_bytes;
+    find_peak(function, intervals);
+    plan_.decisions.push_back({"lay-out", function.name, placement.method,
+                               format_bytes(placement.height_bytes) + " for " + std::to_string(intervals.size()) +
+                                   " buffers; no layout of this order is below " + format_bytes(placement.lower_bound_bytes)});
+  }
+
+  void find_peak(PlanFunction& function, llvm::ArrayRef<Interval> intervals) const {
+    std::vector<int64_t> change(function.instructions.size() + 1, 0);
+    for (const Interval& interval : intervals) {
+      change[static_cast<size_t>(interval.first)] += align_up(interval.bytes, alignment_);
+      change[static_cast<size_t>(interval.last) + 1] -= align_up(interval.bytes, alignment_);
+    }
+    std::partial_sum(change.begin(), change.end(), change.begin());
+    auto top = std::max_element(change.begin(), change.end());
+    function.peak_live_bytes = persistent_bytes_ + *top;
+    function.peak_instruction = static_cast<int32_t>(top - change.begin());
+  }
+
+  Status check_budget() const {
+    const Arena& arena = plan_.arenas.front();
+    if (plan_.promised_bytes() <= arena.budget_bytes) return Status::success();
+    auto peak = std::max_element(plan_.functions.begin(), plan_.functions.end(), [](const auto& a, const auto& b) {
+      return a.transient_bytes < b.transient_bytes;
+    });
+    const Instruction& at = peak->instructions[static_cast<size_t>(peak->peak_instruction)];
+    std::string text = "needs " + format_bytes(plan_.promised_bytes()) + " (arena " + format_bytes(arena.bytes) +
+                       ", reserves " + format_bytes(in_.device.reserve_bytes()) + "), the budget is " +
+                       format_bytes(arena.budget_bytes) + "; at the peak (" +
+                       plan_.slots[static_cast<size_t>(at.results[0])].name + " in " + peak->name + "): " +
+                       largest_at(static_cast<int32_t>(peak - plan_.functions.begin()), peak->peak_instruction);
+    return budget_error(text);
+  }
+
+  // Persistent bytes by category, then the largest transient values.
+  std::string largest_at(int32_t function, int32_t instruction) const {
+    int64_t by_category[category_count] = {};
+    std::vector<const Slot*> alive;
+    for (const Slot& slot : plan_.slots) {
+      if (slot.function < 0) by_category[static_cast<size_t>(slot.category)] += slot.bytes;
+      if (slot.function == function && slot.view_of < 0 && slot.in_place_of < 0 && slot.first <= instruction &&
+          slot.last >= instruction && slot.offset >= persistent_bytes_)
+        alive.push_back(&slot);
+    }
+    std::stable_sort(alive.begin(), alive.end(), [](const Slot* a, const Slot* b) { return a->bytes > b->bytes; });
+    std::string text;
+    for (int i = 0; i < category_count; ++i)
+      if (by_category[i] > 0)
+        text += (text.empty() ? "" : ", ") + category_name(static_cast<Category>(i)).str() + " " + format_bytes(by_category[i]);
+    for (size_t i = 0; i < alive.size() && i < 5; ++i) text += ", " + alive[i]->name + " " + format_bytes(alive[i]->bytes);
+    return text;
+  }
+
+  struct Pending {
+    SlotId slot;
+    int32_t function, buffer;
+  };
+
+  const LoweringInput& in_;
+  int64_t alignment_;
+  Plan plan_;
+  int64_t persistent_bytes_ = 0;
+  llvm::StringMap<SlotId> state_slots_, constant_slots_;
+  std::vector<Pending> pending_;
+  std::vector<std::vector<Buffer>> buffers_;  // per function
+
+  const Graph* graph_ = nullptr;  // the function at hand
+  int32_t function_ = 0;
+  Storage storage_;
+  std::vector<SlotId> slot_of_;   // by value of that function
+};
+
+}  // namespace
+
+Result<Plan> lower_to_plan(const LoweringInput& input) { return Lowering(input).run(); }
+
+}  // namespace plimsoll

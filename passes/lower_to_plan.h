@@ -1,0 +1,24 @@
+#pragma once
+
+// The last pass: storage, offsets, kernels and predicted times become plain data.
+
+#include "ir/device.h"
+#include "ir/kernel_catalog.h"
+#include "ir/plan/plan.h"
+
+namespace plimsoll {
+
+struct LoweringInput {
+  const Program& program;                         // functions in final order
+  llvm::ArrayRef<std::vector<NodeId>> writers;    // per function, from make_updates_writable
+  const DeviceDescription& device;
+  const KernelCatalog& catalog;
+  int64_t budget_bytes;                           // 0: the device's memory
+};
+
+// Lays out the arena and fills slots, functions, states, constants, gradients, origins and times. The plan's
+// model, training and decisions are the caller's. A plan that needs more than its budget is an error that says what it needs,
+// where the peak is and what is largest there.
+Result<Plan> lower_to_plan(const LoweringInput& input);
+
+}  // namespace plimsoll

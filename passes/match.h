@@ -1,0 +1,39 @@
+#pragma once
+
+// Small questions that rewrites ask of a graph around one value.
+
+#include "ir/builder.h"
+
+namespace plimsoll {
+
+// The node that makes `value` when its op is `op`, else null.
+const Node* made_by(const Graph& graph, ValueId value, llvm::StringRef op);
+
+// Read by exactly one node, once, and neither output nor update.
+bool has_one_reader(const Graph& graph, ValueId value);
+
+// The tensor of a constant, looked at through expand and reshape; null otherwise. Only its elements matter
+// to the callers, not its shape.
+const Tensor* constant_behind(const Graph& graph, ValueId value);
+
+// The one number all elements of a constant are, if it is one; of f32 the shortest decimal that stores as it.
+std::optional<double> splat_value(const Graph& graph, ValueId value);
+bool is_splat(const Graph& graph, ValueId value, double number, double relative_tolerance = 1e-6);
+
+// For a commutative binary node: the operand beside `one`.
+ValueId other_operand(const Node& node, ValueId one);
+
+// A binary node with a constant number on one side: the number and the other operand.
+struct WithNumber {
+  ValueId value;
+  double number;
+};
+std::optional<WithNumber> with_number(const Graph& graph, const Node& node);
+
+// A builder that works right before `node` and gives what it makes the node's origin and phase.
+Builder builder_at(Graph& graph, NodeId node);
+
+// Replaces every use of `old` by `now` and gives `now` the old value's name.
+void replace_and_rename(Graph& graph, ValueId old, ValueId now);
+
+}  // namespace plimsoll

@@ -1,0 +1,19 @@
+#pragma once
+
+// Chooses the order of a function's instructions so that the peak of live bytes is low.
+
+#include "ir/kernel_catalog.h"
+
+namespace plimsoll {
+
+struct ScheduleReport {
+  int64_t peak_before_bytes = 0;  // transient bytes in the order that derivation left
+  int64_t peak_after_bytes = 0;
+};
+
+// Reorders `graph`. `writers` is what make_updates_writable gave: each comes after every other reader of its state.
+// Values keep their meaning, so the result is unchanged. Workspaces count, by the kernel the catalog puts first.
+// Errors when two updates each need the other's old value.
+Result<ScheduleReport> schedule(Graph& graph, llvm::ArrayRef<NodeId> writers, const KernelCatalog& catalog);
+
+}  // namespace plimsoll

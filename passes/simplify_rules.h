@@ -1,0 +1,24 @@
+#pragma once
+
+// The rules of the pass `simplify`, one an op.
+
+#include "ir/builder.h"
+
+namespace plimsoll {
+
+// A value that equals the node's only result and is of its type: one that exists, or nodes emitted through
+// `builder`. None when the rule does not apply. `node` is a copy.
+using SimplifyRule = ValueId (*)(Builder& builder, const Node& node);
+
+struct SimplifyEntry {
+  llvm::StringLiteral op;
+  SimplifyRule rule;
+};
+
+llvm::ArrayRef<SimplifyEntry> movement_rules();    // reshape, transpose, expand, slice, pad, concat, ...
+llvm::ArrayRef<SimplifyEntry> arithmetic_rules();  // cast, x*1, x+0, where, dropout, ...
+
+// The node that computes `value` when it is of that op; null otherwise. Adding nodes moves it.
+const Node* producer_of(const Graph& graph, ValueId value, llvm::StringRef op);
+
+}  // namespace plimsoll

@@ -1,0 +1,42 @@
+#pragma once
+
+// Which values share bytes: views, results written over a dying operand, and updates
+// written straight into their state.
+
+#include "ir/graph.h"
+
+namespace plimsoll {
+
+// A node that becomes an instruction: constants are laid out once and views cost nothing.
+bool is_instruction(const Node& node);
+
+// The value that owns the bytes of `value`: itself unless a view.
+ValueId root_of(const Graph& graph, ValueId value);
+
+// Every reader of the bytes of `value`, through views, as instruction nodes.
+llvm::SmallVector<NodeId, 4> readers_of(const Graph& graph, ValueId value);
+
+// Makes each update's value the result of an instruction of its own that may write straight into the state,
+// by inserting a copy where it is not. Gives the writer of each update, in order of Graph::updates.
+std::vector<NodeId> make_updates_writable(Graph& graph);
+
+struct Buffer {
+  enum class Kind : uint8_t { State, Constant, Input, Transient } kind = Kind::Transient;
+  ValueId first_value = ValueId::None;  // the value that opened it
+  int64_t bytes = 0;
+  int32_t first = 0, last = 0;          // instruction positions, inclusive; whole function for State and Constant
+};
+
+struct Storage {
+  std::vector<int32_t> buffer_of;       // by value; -1: not used by this function
+  std::vector<ValueId> in_place_of;     // by value: the operand root whose bytes it took over, or None
+  std::vector<int32_t> last_use;        // by root value: last instruction that reads it; its own when unread
+  std::vector<int32_t> position;        // by node: instruction index; -1 for constants, views, erased nodes
+  std::vector<Buffer> buffers;
+  int32_t instructions = 0;
+};
+
+// For the graph in its present order. `writers` is what make_updates_writable gave.
+Storage assign_storage(const Graph& graph, llvm::ArrayRef<NodeId> writers);
+
+}  // namespace plimsoll

@@ -1,0 +1,39 @@
+#pragma once
+
+// What the caller wants of a training job, as data: the command line and the C++ interface fill it in.
+
+#include "ir/type.h"
+
+#include <string>
+#include <vector>
+
+namespace plimsoll {
+
+enum class OptimizerKind : uint8_t { Sgd, Adam, AdamW };
+
+struct OptimizerSpec {
+  OptimizerKind kind = OptimizerKind::AdamW;
+  double learning_rate = 1e-3;
+  double beta1 = 0.9, beta2 = 0.999, eps = 1e-8;  // adam, adamw
+  double momentum = 0, dampening = 0;             // sgd
+  bool nesterov = false;
+  double weight_decay = 0;
+};
+
+enum class MasterWeights : uint8_t { Auto, On, Off };  // Auto: f32 masters for 16-bit parameters
+
+struct TrainingRequest {
+  std::string loss;                   // "" | OUTPUT | cross-entropy:LOGITS:LABELS | mse:A:B | bce:A:B
+  std::vector<std::string> train;     // regular expressions over state names; empty: every parameter
+  std::vector<std::string> freeze;
+  OptimizerSpec optimizer;
+  int64_t accumulate = 1;             // micro-batches an update
+  double clip_grad_norm = 0;          // 0: off
+  int64_t batch = 0;                  // 0: as exported
+  std::string precision = "exported"; // recorded in the plan
+  MasterWeights master_weights = MasterWeights::Auto;
+  int64_t budget_bytes = 0;           // 0: the device's memory
+  int64_t host_budget_bytes = 0;      // 0: not limited
+};
+
+}  // namespace plimsoll

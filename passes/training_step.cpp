@@ -1,0 +1,244 @@
+#include "passes/training_step.h"
+
+// Builds the functions of a training job around the forward graph. The optimizer's
+// rows differ only in which states they keep and which op they end in.
+
+#include "ir/builder.h"
+#include "passes/differentiate.h"
+
+#include <cassert>
+
+namespace plimsoll {
+namespace {
+
+bool is_16_bit(DType dtype) { return is_float(dtype) && dtype_bytes(dtype) <= 2; }
+DType stat_dtype(DType dtype) { return dtype == DType::F64 ? DType::F64 : DType::F32; }
+
+// A trained parameter as one function sees it.
+struct Trained {
+  std::string name;
+  Type type;
+  OriginId origin;
+  ValueId value;                     // in the function at hand
+  ValueId grad = ValueId::None;      // in the function at hand
+};
+
+class UpdateEmitter {
+ public:
+  UpdateEmitter(Graph& graph, const TrainingRequest& request) : graph_(graph), b_(graph), request_(request) {
+    b_.phase = Phase::Update;
+  }
+
+  // Global gradient norm, clipping and the updates of `parameters`, which have gradients. `weight` is the
+  // accumulated sample weight the gradients are to be divided by, or None.
+  void emit(llvm::ArrayRef<Trained> parameters, ValueId weight) {
+    ValueId norm = emit_norm(parameters, weight);
+    graph_.outputs.push_back({"grad_norm", norm});
+    ValueId scale = emit_scale(norm, weight);
+    learning_rate_ = add_counter("learning_rate", DType::F32, request_.optimizer.learning_rate);
+    if (request_.optimizer.kind != OptimizerKind::Sgd) {
+      ValueId step = add_counter("step", DType::I64, 0);
+      step_ = b_.emit("add", {step, b_.constant(Tensor::scalar_int(1))}, {}, "step.next");
+      graph_.updates.push_back({step, step_});
+    }
+    for (const Trained& parameter : parameters) emit_update(parameter, scale);
+  }
+
+ private:
+  ValueId add_counter(llvm::StringRef name, DType dtype, double start) {
+    return graph_.add_state(name, Type(dtype, {}), StateRole::Counter, {StateInit::Kind::Fill, start, ""});
+  }
+
+  ValueId emit_norm(llvm::ArrayRef<Trained> parameters, ValueId weight) {
+    llvm::SmallVector<ValueId, 16> squares;
+    for (const Trained& parameter : parameters) {
+      b_.origin = parameter.origin;
+      ValueId sum = b_.emit("sum_squares", {parameter.grad});
+      squares.push_back(b_.cast(sum, DType::F32));
+    }
+    b_.origin = OriginId::None;
+    ValueId total = squares.size() == 1 ? squares.front() : b_.emit("add_n", squares);
+    ValueId norm = b_.emit("sqrt", {total}, {}, "grad_norm");
+    return weight == ValueId::None ? norm : b_.emit("div", {norm, weight}, {}, "grad_norm");
+  }
+
+  // What every gradient is multiplied by before its update reads it; None when that is 1.
+  ValueId emit_scale(ValueId norm, ValueId weight) {
+    ValueId scale = weight == ValueId::None ? ValueId::None : b_.emit("reciprocal", {weight});
+    if (request_.clip_grad_norm <= 0) return scale;
+    // As PyTorch's clip_grad_norm_: limit / (norm + 1e-6), never above 1.
+    ValueId ratio = b_.emit("div", {b_.scalar(request_.clip_grad_norm, DType::F32),
+                                    b_.emit("add", {norm, b_.scalar(1e-6, DType::F32)})});
+    ValueId clip = b_.emit("min", {ratio, b_.scalar(1, DType::F32)}, {}, "clip_scale");
+    return scale == ValueId::None ? clip : b_.emit("mul", {scale, clip});
+  }
+
+  ValueId add_optimizer_state(const Trained& p, llvm::StringRef suffix, StateInit init) {
+    Type type(stat_dtype(p.type.dtype), p.type.shape);
+    ValueId state = graph_.add_state(p.name + suffix.str(), type, StateRole::Optimizer, std::move(init));
+    graph_.states.back().origin = p.origin;
+    return state;
+  }
+
+  void emit_update(const Trained& p, ValueId scale) {
+    b_.origin = p.origin;
+    bool master = request_.master_weights == MasterWeights::On ? p.type.dtype != stat_dtype(p.type.dtype)
+                                                               : request_.master_weights == MasterWeights::Auto && is_16_bit(p.type.dtype);
+    ValueId weights = master ? add_optimizer_state(p, ".master", {StateInit::Kind::CopyOf, 0, p.name}) : p.value;
+    ValueId next = request_.optimizer.kind == OptimizerKind::Sgd ? emit_sgd(p, weights, scale) : emit_adam(p, weights, scale);
+    if (master) {
+      graph_.updates.push_back({weights, next});
+      next = b_.emit("cast", {next}, {{"to", p.type.dtype}}, p.name + ".next");
+    }
+    graph_.updates.push_back({p.value, next});
+  }
+
+  ValueId emit_sgd(const Trained& p, ValueId weights, ValueId scale) {
+    const OptimizerSpec& o = request_.optimizer;
+    ValueId momentum = o.momentum != 0 ? add_optimizer_state(p, ".momentum", {StateInit::Kind::Fill, 0, ""}) : ValueId::None;
+    auto results = b_.emit_all("sgd", {weights, p.grad, learning_rate_, momentum, scale},
+                               {{"momentum", o.momentum}, {"dampening", o.dampening},
+                                {"nesterov", int64_t{o.nesterov}}, {"weight_decay", o.weight_decay}},
+                               {p.name + ".next", p.name + ".momentum.next"});
+    if (momentum != ValueId::None) graph_.updates.push_back({momentum, results[1]});
+    return results[0];
+  }
+
+  ValueId emit_adam(const Trained& p, ValueId weights, ValueId scale) {
+    const OptimizerSpec& o = request_.optimizer;
+    ValueId m = add_optimizer_state(p, ".exp_avg", {StateInit::Kind::Fill, 0, ""});
+    ValueId v = add_optimizer_state(p, ".exp_avg_sq", {StateInit::Kind::Fill, 0, ""});
+    auto results = b_.emit_all("adamw", {weights, p.grad, m, v, step_, learning_rate_, scale},
+                               {{"beta1", o.beta1}, {"beta2", o.beta2}, {"eps", o.eps}, {"weight_decay", o.weight_decay},
+                                {"decoupled", int64_t{o.kind == OptimizerKind::AdamW}}},
+                               {p.name + ".next", p.name + ".exp_avg.next", p.name + ".exp_avg_sq.next"});
+    graph_.updates.push_back({m, results[1]});
+    graph_.updates.push_back({v, results[2]});
+    return results[0];
+  }
+
+  Graph& graph_;
+  Builder b_;
+  const TrainingRequest& request_;
+  ValueId learning_rate_ = ValueId::None, step_ = ValueId::None;
+};
+
+// The weight of the samples behind a mean loss (how many labels counted), or None when the loss does not say.
+// Losses with a mean reduction hand back the weight they divided by as their last result.
+ValueId find_sample_weight(const Graph& graph, ValueId loss) {
+  const Node* node = nullptr;
+  for (NodeId id = graph.value(loss).producer; id != NodeId::None; id = graph.value(node->operands[0]).producer) {
+    node = &graph.node(id);
+    if (node->op->view_of != 0) break;
+  }
+  if (!node || node->results.size() < 2 || !node->attrs.has("reduction")) return ValueId::None;
+  ValueId weight = node->results.back();
+  bool is_mean = node->attrs.get_string("reduction") == "mean" && graph.type(weight).rank() == 0;
+  return is_mean ? weight : ValueId::None;
+}
+
+void advance_random_counter(Graph& graph) {
+  ValueId rng = graph.find_value("rng");
+  if (rng == ValueId::None || !graph.find_state(rng)) return;
+  Builder b(graph);
+  b.phase = Phase::Update;
+  ValueId next = b.emit("add", {rng, b.constant(Tensor::of_ints({0, 1}))}, {}, "rng.next");
+  graph.updates.push_back({rng, next});
+}
+
+std::vector<Trained> collect_trained(const Graph& graph) {
+  std::vector<Trained> trained;
+  for (const State& state : graph.states)
+    if (state.trained)
+      trained.push_back({graph.value(state.value).name, graph.type(state.value), state.origin, state.value});
+  return trained;
+}
+
+// Adds each gradient times the seed's weight into a state that the update function reads and clears.
+void accumulate_gradients(Graph& graph, llvm::MutableArrayRef<Trained> parameters, ValueId weight) {
+  Builder b(graph);
+  b.phase = Phase::Backward;
+  auto accumulate = [&](llvm::StringRef name, ValueId value, OriginId origin, StateRole role) {
+    Type type(stat_dtype(graph.type(value).dtype), graph.type(value).shape);
+    ValueId sum = graph.add_state(name, type, role, {StateInit::Kind::Fill, 0, ""});
+    graph.states.back().origin = b.origin = origin;
+    graph.updates.push_back({sum, b.emit("add", {sum, b.cast(value, type.dtype)}, {}, name.str() + ".next")});
+  };
+  for (const Trained& p : parameters) accumulate(p.name + ".accumulated", p.grad, p.origin, StateRole::Gradient);
+  accumulate("accumulated_weight", weight, OriginId::None, StateRole::Counter);
+}
+
+Graph make_update_function(const Graph& step, llvm::ArrayRef<Trained> parameters, const TrainingRequest& request) {
+  Graph update;
+  update.name = "update";
+  update.origins = step.origins;
+  Builder b(update);
+  b.phase = Phase::Update;
+  auto share = [&](llvm::StringRef name) {
+    const State& state = *step.find_state(step.find_value(name));
+    ValueId value = update.add_state(name, step.type(state.value), state.role, state.init, state.trained);
+    update.states.back().origin = state.origin;
+    return value;
+  };
+  std::vector<Trained> local(parameters.begin(), parameters.end());
+  for (Trained& p : local) p.value = share(p.name);
+  for (Trained& p : local) p.grad = share(p.name + ".accumulated");
+  ValueId weight = share("accumulated_weight");
+  for (const Trained& p : local) update.gradients.push_back({p.value, p.grad});
+  UpdateEmitter(update, request).emit(local, weight);
+  auto clear = [&](ValueId state, OriginId origin) {
+    const Type type = update.type(state);
+    b.origin = origin;
+    update.updates.push_back({state, b.emit("expand", {b.scalar(0, type.dtype)}, {{"shape", Ints(type.shape)}},
+                                            update.value(state).name + ".cleared")});
+  };
+  for (const Trained& p : local) clear(p.grad, p.origin);
+  clear(weight, OriginId::None);
+  return update;
+}
+
+}  // namespace
+
+Result<Program> make_training_program(Graph forward, const TrainingRequest& request) {
+  assert(forward.outputs.size() == 1 && "attach_loss leaves one output");
+  Graph step = std::move(forward);
+  step.name = "train_step";
+  ValueId loss = step.outputs.front().value;
+  const DType loss_dtype = step.type(loss).dtype;
+  std::vector<Trained> trained = collect_trained(step);
+  llvm::SmallVector<ValueId, 16> wrt;
+  for (const Trained& p : trained) wrt.push_back(p.value);
+
+  Builder b(step);
+  b.phase = Phase::Backward;
+  bool accumulates = request.accumulate > 1;
+  ValueId weight = accumulates ? find_sample_weight(step, loss) : ValueId::None;
+  if (weight == ValueId::None) weight = b.constant(Tensor::scalar(1, DType::F32), "sample_weight");
+  ValueId seed = b.cast(weight, loss_dtype);
+  Result<std::vector<ValueId>> grads = differentiate(step, loss, seed, wrt);
+  if (!grads) return grads.takeError();
+
+  std::vector<Trained> reached;
+  for (size_t i = 0; i < trained.size(); ++i) {
+    trained[i].grad = (*grads)[i];
+    if (trained[i].grad != ValueId::None) reached.push_back(trained[i]);
+  }
+  for (const Trained& p : reached) step.gradients.push_back({p.value, p.grad});
+  if (reached.empty()) return model_error("nothing to train: the loss depends on no trained parameter");
+
+  advance_random_counter(step);
+  Program program;
+  if (!accumulates) {
+    UpdateEmitter(step, request).emit(reached, ValueId::None);
+    program.functions.push_back(std::move(step));
+    return program;
+  }
+  step.outputs.push_back({"weight", b.cast(weight, DType::F32)});
+  accumulate_gradients(step, reached, b.cast(weight, DType::F32));
+  Graph update = make_update_function(step, reached, request);
+  program.functions.push_back(std::move(step));
+  program.functions.push_back(std::move(update));
+  return program;
+}
+
+}  // namespace plimsoll

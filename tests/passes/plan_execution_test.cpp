@@ -1,0 +1,163 @@
+#include "ir/evaluate.h"
+#include "ir/plan/check.h"
+#include "ir/text.h"
+#include "passes/compile.h"
+#include "runtime/host/cpu_catalog.h"
+#include "runtime/session.h"
+#include "tests/support/random_values.h"
+
+#include <doctest/doctest.h>
+
+// A plan run inside its arena, dead bytes poisoned, gives what the reference interpreter gives on the
+// graph it was made from.
+
+namespace plimsoll {
+namespace {
+
+constexpr llvm::StringLiteral model = R"(
+graph @mlp(%x: f32[4,6], %labels: i64[4]) state(%w1: f32[6,8] parameter trained, %b1: f32[8] parameter trained, %w2: f32[3,8] parameter trained) {
+  %h = linear(%x, %w1, %b1) {transpose_w=0} : f32[4,8]
+  %r = reshape(%h) {shape=[2,2,8]} : f32[2,2,8]
+  %g = gelu(%r) {approximate="none"} : f32[2,2,8]
+  %s = reshape(%g) {shape=[4,8]} : f32[4,8]
+  %y = linear(%s, %w2) {transpose_w=1} : f32[4,3]
+  %loss, %lse, %weight = cross_entropy(%y, %labels) {reduction="mean"} : f32[], f32[4], f32[]
+  return loss=%loss
+}
+)";
+
+DeviceDescription cpu() {
+  Result<DeviceCatalog> catalog = DeviceCatalog::builtin();
+  REQUIRE(bool(catalog));
+  Result<DeviceDescription> device = catalog->find("cpu");
+  REQUIRE(bool(device));
+  return *device;
+}
+
+Graph forward() {
+  Result<Graph> graph = parse_graph(model);
+  REQUIRE_MESSAGE(bool(graph), llvm::toString(graph.takeError()));
+  return std::move(*graph);
+}
+
+// One batch from a map of tensors.
+class OneBatch : public BatchSource {
+ public:
+  OneBatch(const RandomValues& values, std::vector<InputSpec> inputs) : values_(values), specs_(std::move(inputs)) {}
+  Status next(llvm::ArrayRef<TensorView> inputs) override {
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      const Tensor& tensor = values_.tensors.at(specs_[i].name);
+      for (int64_t k = 0; k < inputs[i].elements(); ++k)
+        is_float(tensor.type().dtype) ? inputs[i].set(k, tensor.get(k)) : inputs[i].set_int(k, tensor.get_int(k));
+    }
+    return Status::success();
+  }
+  int64_t items_per_batch() const override { return 1; }
+  llvm::StringRef item_name() const override { return "samples"; }
+
+ private:
+  const RandomValues& values_;
+  std::vector<InputSpec> specs_;
+};
+
+std::unique_ptr<Session> started(Plan plan, const RandomValues& values) {
+  ExecutorOptions options;
+  options.poison = true;
+  Result<std::unique_ptr<Session>> session = Session::create(std::move(plan), options);
+  REQUIRE_MESSAGE(bool(session), llvm::toString(session.takeError()));
+  Status s = (*session)->initialise(
+      [&](llvm::StringRef name, const TensorView& into) {
+        const Tensor& tensor = values.tensors.at(name.str());
+        for (int64_t i = 0; i < into.elements(); ++i) into.set(i, tensor.get(i));
+        return Status::success();
+      },
+      1);
+  REQUIRE_FALSE(bool(s));
+  return std::move(*session);
+}
+
+Plan compiled(const TrainingRequest& request) {
+  CpuCatalog catalog;
+  Result<Plan> plan = compile_training(forward(), request, cpu(), catalog);
+  REQUIRE_MESSAGE(bool(plan), llvm::toString(plan.takeError()));
+  return std::move(*plan);
+}
+
+TEST_SUITE("unit") {
+  TEST_CASE("planned steps equal the interpreter's, dead bytes poisoned") {
+    for (double clip : {0.0, 0.01}) {
+      TrainingRequest request;
+      request.clip_grad_norm = clip;
+      request.optimizer.learning_rate = 0.1;
+      RandomValues values;
+      values.add_for(forward());
+      std::unique_ptr<Session> session = started(compiled(request), values);
+      OneBatch data(values, session->inputs());
+      // The loss of step 1 is the forward graph's.
+      Result<Evaluation> reference = evaluate(forward(), values.bind(forward()));
+      REQUIRE(bool(reference));
+      Result<StepMetrics> first = session->step(data);
+      REQUIRE(bool(first));
+      CHECK(first->loss == doctest::Approx(reference->outputs[0].get(0)).epsilon(1e-6));
+      // And it falls on the same batch.
+      double last = first->loss;
+      for (int i = 0; i < 5; ++i) {
+        Result<StepMetrics> next = session->step(data);
+        REQUIRE(bool(next));
+        CHECK(next->loss < last);
+        last = next->loss;
+      }
+    }
+  }
+
+  TEST_CASE("two sessions of one plan give the same bits") {
+    RandomValues values;
+    values.add_for(forward());
+    std::vector<double> losses[2];
+    for (auto& run : losses) {
+      std::unique_ptr<Session> session = started(compiled({}), values);
+      OneBatch data(values, session->inputs());
+      for (int i = 0; i < 4; ++i) run.push_back(cantFail(session->step(data)).loss);
+    }
+    CHECK(losses[0] == losses[1]);
+  }
+
+  TEST_CASE("updates at once free gradients that clipping must keep") {
+    TrainingRequest clipped;
+    clipped.clip_grad_norm = 1;
+    CHECK(compiled({}).arenas[0].peak_live_bytes <= compiled(clipped).arenas[0].peak_live_bytes);
+  }
+
+  TEST_CASE("a budget below the need is refused with the need and the peak") {
+    Plan plan = compiled({});
+    TrainingRequest request;
+    request.budget_bytes = plan.promised_bytes() - 1;
+    CpuCatalog catalog;
+    Result<Plan> refused = compile_training(forward(), request, cpu(), catalog);
+    REQUIRE_FALSE(bool(refused));
+    Diag diag = take_diag(refused.takeError());
+    CHECK(diag.fault() == Fault::Budget);
+    CHECK(llvm::StringRef(diag.text()).startswith("needs "));
+    CHECK(llvm::StringRef(diag.text()).contains("at the peak ("));
+    request.budget_bytes = plan.promised_bytes();
+    Result<Plan> fits = compile_training(forward(), request, cpu(), catalog);
+    CHECK(bool(fits));
+  }
+
+  TEST_CASE("another batch is followed through reshapes, and refused where it cannot be") {
+    TrainingRequest request;
+    request.batch = 4;
+    CHECK(compiled(request).training.batch == 4);
+    request.batch = 6;  // [4, 8] -> [2, 2, 8] holds the batch as 2 * 2: the leading 2 becomes 3
+    Plan plan = compiled(request);
+    CHECK(plan.training.batch == 6);
+    request.batch = 5;
+    CpuCatalog catalog;
+    Result<Plan> refused = compile_training(forward(), request, cpu(), catalog);
+    REQUIRE_FALSE(bool(refused));
+    CHECK(llvm::StringRef(take_diag(refused.takeError()).text()).contains("--batch 5"));
+  }
+}
+
+}  // namespace
+}  // namespace plimsoll
