@@ -1,0 +1,31 @@
+#pragma once
+
+// Norms whose scale and bias belong to channels: batch and group normalisation of x [batch, channels, inner].
+
+#include <cstdint>
+
+namespace plimsoll::cpu {
+
+struct ChannelShape {
+  int64_t batch, channels, inner;
+};
+
+// Statistics of each channel over the batch: mean and biased var [channels].
+void batch_norm(const ChannelShape& shape, float eps, float* y, float* mean, float* var, const float* x,
+                const float* scale, const float* bias);
+void batch_norm_grad(const ChannelShape& shape, float eps, float* dx, float* dscale, float* dbias,
+                     const float* x, const float* dy, const float* scale, const float* mean,
+                     const float* var);
+// With given statistics; y may be x.
+void batch_norm_inference(const ChannelShape& shape, float eps, float* y, const float* x, const float* scale,
+                          const float* bias, const float* mean, const float* var);
+
+// Statistics of each of `groups` runs of channels in each sample: mean and rstd [batch, groups]. A null
+// scale, bias, dscale or dbias is an absent one.
+void group_norm(const ChannelShape& shape, int64_t groups, float eps, float* y, float* mean, float* rstd,
+                const float* x, const float* scale, const float* bias);
+void group_norm_grad(const ChannelShape& shape, int64_t groups, float* dx, float* dscale, float* dbias,
+                     const float* x, const float* dy, const float* mean, const float* rstd,
+                     const float* scale);
+
+}  // namespace plimsoll::cpu

@@ -1,0 +1,42 @@
+#pragma once
+
+// What all prepared oneDNN primitives of one executor share: the engine, and one scratchpad as large as the
+// largest of them wants. Primitives of one Library must not run at the same time.
+
+#include <oneapi/dnnl/dnnl.hpp>
+
+#include <cstdint>
+#include <cstdlib>
+#include <memory>
+
+namespace plimsoll::cpu {
+
+class Library {
+ public:
+  Library() : engine_(dnnl::engine::kind::cpu, 0), stream_(engine_) {}
+  Library(const Library&) = delete;
+  Library& operator=(const Library&) = delete;
+
+  const dnnl::engine& engine() const { return engine_; }
+  const dnnl::stream& stream() const { return stream_; }
+
+  // Only while preparing: it may move the scratchpad.
+  void reserve_scratch(int64_t bytes) {
+    if (bytes <= scratch_bytes_) return;
+    scratch_bytes_ = (bytes + 63) / 64 * 64;
+    scratch_.reset(std::aligned_alloc(64, static_cast<size_t>(scratch_bytes_)));
+  }
+  void* scratch() const { return scratch_.get(); }
+  int64_t scratch_bytes() const { return scratch_bytes_; }
+
+ private:
+  struct Free {
+    void operator()(void* p) const { std::free(p); }
+  };
+  dnnl::engine engine_;
+  dnnl::stream stream_;
+  std::unique_ptr<void, Free> scratch_;
+  int64_t scratch_bytes_ = 0;
+};
+
+}  // namespace plimsoll::cpu

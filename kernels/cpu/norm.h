@@ -1,0 +1,22 @@
+#pragma once
+
+// Layer and RMS normalisation by rows. A null scale, bias, dscale or
+// dbias is an absent one.
+
+#include <cstdint>
+
+namespace plimsoll::cpu {
+
+// y = (x - mean) * rstd * scale + bias, row by row; x [rows, width], mean and rstd [rows].
+void layer_norm(float* y, float* mean, float* rstd, const float* x, const float* scale, const float* bias,
+                int64_t rows, int64_t width, float eps);
+void layer_norm_grad(float* dx, float* dscale, float* dbias, const float* x, const float* dy,
+                     const float* mean, const float* rstd, const float* scale, int64_t rows, int64_t width);
+
+// y = x * rstd * scale.
+void rms_norm(float* y, float* rstd, const float* x, const float* scale, int64_t rows, int64_t width,
+              float eps);
+void rms_norm_grad(float* dx, float* dscale, const float* x, const float* dy, const float* rstd,
+                   const float* scale, int64_t rows, int64_t width);
+
+}  // namespace plimsoll::cpu

@@ -1,0 +1,27 @@
+#pragma once
+
+// Parameter updates, each in one pass over its operands. Outputs may lie over the operands they replace.
+// `scale` multiplies the gradient first.
+
+#include <cstdint>
+
+namespace plimsoll::cpu {
+
+struct AdamOptions {
+  double beta1, beta2, eps, weight_decay;
+  bool decoupled;  // AdamW; otherwise the decay is part of the gradient
+};
+
+void adam(const AdamOptions& options, float* new_param, float* new_m, float* new_v, const float* param,
+          const float* grad, const float* m, const float* v, int64_t step, float lr, float scale, int64_t n);
+
+struct SgdOptions {
+  float momentum, dampening, weight_decay;
+  bool nesterov;
+};
+
+// momentum buffers are null without momentum.
+void sgd(const SgdOptions& options, float* new_param, float* new_momentum, const float* param,
+         const float* grad, const float* momentum, float lr, float scale, int64_t n);
+
+}  // namespace plimsoll::cpu

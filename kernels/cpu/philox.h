@@ -1,0 +1,24 @@
+#pragma once
+
+// Random words by position: Philox4x32-10 (Salmon et al. 2011). Any piece of a stream can be made
+// anywhere, so threads share nothing and a mask is never stored.
+
+#include <cstdint>
+
+namespace plimsoll::cpu {
+
+struct RandomStream {
+  uint64_t seed = 0;
+  uint32_t step = 0, id = 0;
+};
+
+// words[i] = word `first + i` of the stream: lane (first + i) % 4 of block (first + i) / 4.
+void random_words(const RandomStream& stream, int64_t first, int64_t count, uint32_t* words);
+
+// An element is kept when its word is at least this: word * 2^-32 >= ratio.
+uint64_t keep_threshold(double ratio);
+
+// y = x / (1 - ratio) where kept, else 0; y may be x.
+void dropout(const RandomStream& stream, double ratio, float* y, const float* x, int64_t n);
+
+}  // namespace plimsoll::cpu

@@ -1,0 +1,24 @@
+#pragma once
+
+// Pooling over planes: every (sample, channel) pair is one plane of up to three dimensions.
+
+#include <cstdint>
+
+namespace plimsoll::cpu {
+
+// Spatial dimensions stand last; leading ones that a tensor lacks are 1.
+struct PoolShape {
+  int64_t planes;
+  int64_t input[3], output[3], kernel[3], strides[3], dilations[3], pads_begin[3], pads_end[3];
+  bool count_include_pad;
+};
+
+// The first of the largest elements wins; NaN is larger than anything. With `indices`, its position in the
+// whole x.
+void max_pool(const PoolShape& shape, float* y, int64_t* indices, const float* x);
+void max_pool_grad(const PoolShape& shape, float* dx, const float* x, const float* dy);
+
+void average_pool(const PoolShape& shape, float* y, const float* x);
+void average_pool_grad(const PoolShape& shape, float* dx, const float* dy);
+
+}  // namespace plimsoll::cpu

@@ -1,0 +1,40 @@
+#pragma once
+
+// Batched f32 matrix products through oneDNN: y[b, r, c] = sum_k a[b, r, k] * b[b, k, c] (+ bias[c]), with
+// any strides on a and b, y dense.
+
+#include "kernels/cpu/strides.h"
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+namespace plimsoll::cpu {
+
+class Library;
+
+struct ProductShape {
+  LoopNest<3> batch;  // tensors: y, a, b; a stride of 0 repeats the operand
+  int64_t rows, columns, depth;
+  int64_t a_row_step, a_depth_step;
+  int64_t b_depth_step, b_column_step;
+  bool bias;
+};
+
+class PreparedProduct {
+ public:
+  // Null when oneDNN refuses; `why` then says what it said.
+  static std::unique_ptr<PreparedProduct> create(Library& library, const ProductShape& shape,
+                                                 std::string& why);
+  ~PreparedProduct();
+
+  // False when oneDNN fails.
+  [[nodiscard]] bool run(float* y, const float* a, const float* b, const float* bias);
+
+ private:
+  struct State;
+  explicit PreparedProduct(std::unique_ptr<State> state);
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace plimsoll::cpu

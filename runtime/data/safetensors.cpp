@@ -1,0 +1,134 @@
+#include "runtime/data/safetensors.h"
+
+#include "ir/output_file.h"
+#include "runtime/data/input_file.h"
+
+#include "llvm/Support/Endian.h"
+#include "llvm/Support/FormatVariadic.h"
+#include "llvm/Support/JSON.h"
+#include "llvm/Support/raw_ostream.h"
+
+#include <algorithm>
+
+namespace plimsoll {
+namespace {
+
+constexpr int64_t largest_header = int64_t{100} << 20;  // the format's own limit
+
+struct NamedDType {
+  llvm::StringLiteral name;
+  DType dtype;
+};
+constexpr NamedDType names[] = {
+    {"F64", DType::F64}, {"F32", DType::F32}, {"BF16", DType::BF16}, {"F16", DType::F16}, {"F8_E4M3", DType::F8E4M3},
+    {"F8_E5M2", DType::F8E5M2}, {"I64", DType::I64}, {"I32", DType::I32}, {"I16", DType::I16}, {"I8", DType::I8},
+    {"U64", DType::U64}, {"U32", DType::U32}, {"U16", DType::U16}, {"U8", DType::U8}, {"BOOL", DType::Bool},
+};
+
+std::optional<DType> dtype_named(llvm::StringRef name) {
+  for (const NamedDType& row : names)
+    if (row.name == name) return row.dtype;
+  return std::nullopt;
+}
+
+llvm::StringRef name_of(DType dtype) {
+  for (const NamedDType& row : names)
+    if (row.dtype == dtype) return row.name;
+  return "";
+}
+
+Result<TensorEntry> parse_entry(llvm::StringRef path, llvm::StringRef name, const llvm::json::Value& value, int64_t data_start,
+                                int64_t file_bytes) {
+  auto bad = [&](const llvm::Twine& why) { return model_error(path + ": tensor '" + name + "' " + why); };
+  const llvm::json::Object* object = value.getAsObject();
+  const llvm::json::Array* shape = object ? object->getArray("shape") : nullptr;
+  const llvm::json::Array* range = object ? object->getArray("data_offsets") : nullptr;
+  llvm::Optional<llvm::StringRef> dtype_text = object ? object->getString("dtype") : llvm::None;
+  if (!shape || !range || range->size() != 2 || !dtype_text) return bad("lacks dtype, shape or data_offsets");
+  std::optional<DType> dtype = dtype_named(*dtype_text);
+  if (!dtype) return bad("has dtype " + *dtype_text + ", which is not supported");
+  TensorEntry entry{name.str(), Type(*dtype, {}), 0};
+  for (const llvm::json::Value& dim : *shape) {
+    llvm::Optional<int64_t> number = dim.getAsInteger();
+    if (!number || *number < 0) return bad("has a dimension that is no count");
+    entry.type.shape.push_back(*number);
+  }
+  llvm::Optional<int64_t> first = (*range)[0].getAsInteger(), last = (*range)[1].getAsInteger();
+  if (!first || !last || *first < 0 || *last < *first || *last > file_bytes - data_start)
+    return bad("lies outside the file of " + llvm::Twine(file_bytes) + " bytes");
+  if (*last - *first != entry.type.bytes())
+    return bad("is " + to_string(entry.type) + " of " + llvm::Twine(entry.type.bytes()) + " bytes but has " + llvm::Twine(*last - *first));
+  entry.offset = data_start + *first;
+  return entry;
+}
+
+}  // namespace
+
+Result<SafetensorsFile> SafetensorsFile::open(llvm::StringRef path) {
+  Result<InputFile> file = InputFile::open(path);
+  if (!file) return file.takeError();
+  uint64_t header_bytes = 0;
+  if (file->bytes() < 8) return model_error(path + ": not a safetensors file: " + llvm::Twine(file->bytes()) + " bytes");
+  if (Status s = file->read_at(0, &header_bytes, 8)) return s;
+  header_bytes = llvm::support::endian::byte_swap(header_bytes, llvm::support::little);
+  if (header_bytes > static_cast<uint64_t>(std::min(largest_header, file->bytes() - 8)))
+    return model_error(path + ": not a safetensors file: a header of " + llvm::Twine(header_bytes) + " bytes");
+  std::string text(header_bytes, '\0');
+  if (Status s = file->read_at(8, text.data(), static_cast<int64_t>(header_bytes))) return s;
+  Result<llvm::json::Value> json = llvm::json::parse(text);
+  if (!json) return model_error(path + ": header: " + llvm::toString(json.takeError()));
+  const llvm::json::Object* object = json->getAsObject();
+  if (!object) return model_error(path + ": header is not an object");
+
+  SafetensorsFile out;
+  out.path_ = path.str();
+  for (const auto& [key, value] : *object) {
+    if (key == "__metadata__") continue;
+    Result<TensorEntry> entry = parse_entry(path, key, value, 8 + static_cast<int64_t>(header_bytes), file->bytes());
+    if (!entry) return entry.takeError();
+    out.entries_.push_back(std::move(*entry));
+  }
+  std::sort(out.entries_.begin(), out.entries_.end(), [](const TensorEntry& a, const TensorEntry& b) { return a.name < b.name; });
+  for (size_t i = 0; i < out.entries_.size(); ++i) out.index_[out.entries_[i].name] = i;
+  return out;
+}
+
+const TensorEntry* SafetensorsFile::find(llvm::StringRef name) const {
+  auto at = index_.find(name);
+  return at == index_.end() ? nullptr : &entries_[at->second];
+}
+
+Status SafetensorsFile::read(const TensorEntry& entry, void* out) const {
+  Result<InputFile> file = InputFile::open(path_);
+  if (!file) return file.takeError();
+  return file->read_at(entry.offset, out, entry.type.bytes());
+}
+
+Status write_safetensors(llvm::StringRef path, llvm::ArrayRef<TensorEntry> entries,
+                         const std::function<Status(const TensorEntry& entry, void* out)>& read) {
+  llvm::json::Object header;
+  int64_t at = 0, largest = 0;
+  for (const TensorEntry& entry : entries) {
+    header[entry.name] = llvm::json::Object{{"dtype", name_of(entry.type.dtype)},
+                                            {"shape", llvm::json::Array(entry.type.shape)},
+                                            {"data_offsets", llvm::json::Array{at, at + entry.type.bytes()}}};
+    at += entry.type.bytes();
+    largest = std::max(largest, entry.type.bytes());
+  }
+  std::string text = llvm::formatv("{0}", llvm::json::Value(std::move(header))).str();
+  text.resize((text.size() + 7) / 8 * 8, ' ');  // tensors start 8-byte aligned
+  uint64_t header_bytes = llvm::support::endian::byte_swap(static_cast<uint64_t>(text.size()), llvm::support::little);
+
+  return write_output_file(path, [&](llvm::raw_ostream& out) -> Status {
+    out.write(reinterpret_cast<const char*>(&header_bytes), 8);
+    out << text;
+    std::string buffer(static_cast<size_t>(largest), '\0');
+    for (const TensorEntry& entry : entries) {
+      if (Status s = read(entry, buffer.data())) return s;
+      out.write(buffer.data(), static_cast<size_t>(entry.type.bytes()));
+    }
+    return Status::success();
+  });
+}
+
+}  // namespace plimsoll

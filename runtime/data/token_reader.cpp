@@ -1,0 +1,136 @@
+#include "runtime/data/token_reader.h"
+
+#include "ir/philox.h"
+#include "runtime/data/input_file.h"
+
+#include <condition_variable>
+#include <cstring>
+#include <mutex>
+#include <thread>
+
+namespace plimsoll {
+namespace {
+
+enum class Fill : uint8_t { Tokens, NextTokens, Ones, Positions };
+
+Fill fill_for(llvm::StringRef name) {
+  std::string lower = name.lower();
+  auto says = [&](llvm::StringRef word) { return llvm::StringRef(lower).contains(word); };
+  if (says("label") || says("target")) return Fill::NextTokens;
+  if (says("mask")) return Fill::Ones;
+  if (says("position")) return Fill::Positions;
+  return Fill::Tokens;
+}
+
+class TokenReader : public BatchSource {
+ public:
+  TokenReader(InputFile file, std::vector<InputSpec> inputs, int64_t token_bytes, uint64_t seed)
+      : file_(std::move(file)), inputs_(std::move(inputs)), token_bytes_(token_bytes), seed_(seed),
+        rows_(inputs_[0].type.shape[0]), time_(inputs_[0].type.shape[1]),
+        window_(static_cast<size_t>((time_ + 1) * token_bytes)) {
+    for (const InputSpec& input : inputs_) ready_.emplace_back(input.type);
+    reader_ = std::thread([this] { read_ahead(); });
+  }
+
+  ~TokenReader() override {
+    {
+      std::lock_guard lock(mutex_);
+      stop_ = true;
+    }
+    changed_.notify_all();
+    reader_.join();
+  }
+
+  Status next(llvm::ArrayRef<TensorView> inputs) override {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return filled_; });
+    if (!error_.empty()) return system_error(error_);
+    for (size_t i = 0; i < inputs.size(); ++i)
+      std::memcpy(inputs[i].data, ready_[i].data(), static_cast<size_t>(inputs[i].type.bytes()));
+    filled_ = false;
+    lock.unlock();
+    changed_.notify_all();
+    return Status::success();
+  }
+
+  int64_t items_per_batch() const override { return rows_ * time_; }
+  llvm::StringRef item_name() const override { return "tokens"; }
+
+ private:
+  void read_ahead() {
+    for (int64_t batch = 0;; ++batch) {
+      std::unique_lock lock(mutex_);
+      changed_.wait(lock, [&] { return !filled_ || stop_; });
+      if (stop_) return;
+      if (Status s = fill_batch(batch)) error_ = take_diag(std::move(s)).text();
+      filled_ = true;
+      lock.unlock();
+      changed_.notify_all();
+    }
+  }
+
+  Status fill_batch(int64_t batch) {
+    int64_t windows = file_.bytes() / token_bytes_ - time_;
+    RandomStream stream{static_cast<int64_t>(seed_), batch, 0};
+    for (int64_t row = 0; row < rows_; ++row) {
+      auto start = std::min(windows - 1, static_cast<int64_t>(stream.uniform(row) * static_cast<double>(windows)));
+      if (Status s = file_.read_at(start * token_bytes_, window_.data(), (time_ + 1) * token_bytes_)) return s;
+      for (size_t i = 0; i < inputs_.size(); ++i) fill_row(i, row);
+    }
+    return Status::success();
+  }
+
+  int64_t token(int64_t at) const {
+    if (token_bytes_ == 2) {
+      uint16_t value;
+      std::memcpy(&value, window_.data() + at * 2, 2);
+      return value;
+    }
+    uint32_t value;
+    std::memcpy(&value, window_.data() + at * 4, 4);
+    return value;
+  }
+
+  void fill_row(size_t input, int64_t row) {
+    TensorView out = ready_[input].view();
+    Fill fill = fill_for(inputs_[input].name);
+    for (int64_t t = 0; t < time_; ++t) {
+      int64_t value = fill == Fill::Tokens ? token(t) : fill == Fill::NextTokens ? token(t + 1) : fill == Fill::Ones ? 1 : t;
+      out.set_int(row * time_ + t, value);
+    }
+  }
+
+  InputFile file_;
+  std::vector<InputSpec> inputs_;
+  int64_t token_bytes_;
+  uint64_t seed_;
+  int64_t rows_, time_;
+  std::vector<char> window_;
+
+  std::mutex mutex_;  // guards everything below
+  std::condition_variable changed_;
+  std::vector<Tensor> ready_;
+  bool filled_ = false, stop_ = false;
+  std::string error_;
+  std::thread reader_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<BatchSource>> open_token_file(llvm::StringRef path, llvm::ArrayRef<InputSpec> inputs, const DataOptions& options) {
+  for (const InputSpec& input : inputs)
+    if (is_float(input.type.dtype) || input.type.rank() != 2 || input.type.shape != inputs[0].type.shape)
+      return model_error(path + ": a token file feeds integer inputs of one shape [rows, time]; '" + input.name + "' is " + to_string(input.type));
+  if (inputs.empty()) return model_error(path + ": the plan has no inputs to feed");
+  Result<InputFile> file = InputFile::open(path);
+  if (!file) return file.takeError();
+  int64_t token_bytes = path.contains("u32") || path.contains("uint32") ? 4 : 2;
+  int64_t need = inputs[0].type.shape[1] + 1, have = file->bytes() / token_bytes;
+  if (file->bytes() % token_bytes != 0)
+    return model_error(path + ": " + llvm::Twine(file->bytes()) + " bytes are no whole number of " + llvm::Twine(token_bytes * 8) + "-bit tokens");
+  if (have < need)
+    return model_error(path + ": has " + llvm::Twine(have) + " tokens, one window needs " + llvm::Twine(need));
+  return std::make_unique<TokenReader>(std::move(*file), std::vector<InputSpec>(inputs.begin(), inputs.end()), token_bytes, options.seed);
+}
+
+}  // namespace plimsoll

@@ -1,0 +1,85 @@
+#include "runtime/host/kernels.h"
+
+#include "runtime/host/kernels_families.h"
+
+namespace plimsoll {
+namespace {
+
+bool accepts_everything(const OpCall&, llvm::ArrayRef<Type>) { return true; }
+
+Status launch_reference(const KernelCall& k) { return k.op.reference(k.call, k.operands, k.results); }
+
+constexpr CpuKernel reference_kernel{"", "reference", accepts_everything, launch_reference};
+
+bool ranks_at_most(const OpCall& call, llvm::ArrayRef<Type> results, int64_t limit) {
+  for (size_t i = 0; i < call.count(); ++i)
+    if (call.has(i) && call.operand(i).rank() > limit) return false;
+  return llvm::all_of(results, [&](const Type& type) { return type.rank() <= limit; });
+}
+
+}  // namespace
+
+CpuKernelTable::CpuKernelTable() {
+  const llvm::ArrayRef<CpuKernel> families[] = {
+      unary_kernels(),  binary_kernels(), move_kernels(),  index_kernels(),     product_kernels(),
+      reduce_kernels(), norm_kernels(),   loss_kernels(),  attention_kernels(), update_kernels(),
+      conv_kernels(),   pool_kernels(),   resize_kernels()};
+  for (llvm::ArrayRef<CpuKernel> family : families)
+    for (const CpuKernel& kernel : family) by_op_[kernel.op].push_back(&kernel);
+}
+
+llvm::SmallVector<const CpuKernel*, 2> CpuKernelTable::candidates(const OpDef& op, const OpCall& call,
+                                                                  llvm::ArrayRef<Type> results) const {
+  llvm::SmallVector<const CpuKernel*, 2> accepted;
+  auto entry = by_op_.find(op.name);
+  if (entry != by_op_.end())
+    for (const CpuKernel* kernel : entry->second)
+      if (kernel->accepts(call, results)) accepted.push_back(kernel);
+  accepted.push_back(&reference_kernel);
+  return accepted;
+}
+
+const CpuKernel* CpuKernelTable::find(llvm::StringRef op, llvm::StringRef name) const {
+  if (name == reference_kernel.name) return &reference_kernel;
+  auto entry = by_op_.find(op);
+  if (entry == by_op_.end()) return nullptr;
+  for (const CpuKernel* kernel : entry->second)
+    if (kernel->name == name) return kernel;
+  return nullptr;
+}
+
+bool ranks_fit(const OpCall& call, llvm::ArrayRef<Type> results) {
+  return ranks_at_most(call, results, cpu::max_rank);
+}
+
+bool floats_are_f32(const OpCall& call, llvm::ArrayRef<Type> results) {
+  auto fits = [](const Type& type) { return !is_float(type.dtype) || type.dtype == DType::F32; };
+  for (size_t i = 0; i < call.count(); ++i)
+    if (call.has(i) && !fits(call.operand(i))) return false;
+  return llvm::all_of(results, fits) && ranks_fit(call, results);
+}
+
+bool all_f32(const OpCall& call, llvm::ArrayRef<Type> results) {
+  auto fits = [](const Type& type) { return type.dtype == DType::F32; };
+  for (size_t i = 0; i < call.count(); ++i)
+    if (call.has(i) && !fits(call.operand(i))) return false;
+  return llvm::all_of(results, fits) && ranks_fit(call, results);
+}
+
+Shape broadcast_steps(llvm::ArrayRef<int64_t> from, llvm::ArrayRef<int64_t> to) {
+  Shape steps(to.size(), 0);
+  const Shape own = row_major_strides(from);
+  const size_t shift = to.size() - from.size();
+  for (size_t d = 0; d < from.size(); ++d)
+    if (from[d] != 1) steps[d + shift] = own[d];
+  return steps;
+}
+
+cpu::LoopNest<2> copy_nest(llvm::ArrayRef<int64_t> shape, llvm::ArrayRef<int64_t> to,
+                           llvm::ArrayRef<int64_t> from) {
+  cpu::LoopNest<2> nest;
+  for (size_t d = 0; d < shape.size(); ++d) nest.add_dimension(shape[d], {to[d], from[d]});
+  return nest;
+}
+
+}  // namespace plimsoll

@@ -1,0 +1,74 @@
+#pragma once
+
+// The table of CPU kernels: for each op the candidates in order of preference. The last candidate of every op
+// runs its reference and accepts everything, so whatever has a record has a kernel.
+
+#include "ir/op_def.h"
+#include "kernels/cpu/library.h"
+
+#include "llvm/ADT/StringMap.h"
+
+#include <memory>
+
+namespace plimsoll {
+
+// What a kernel makes once per instruction when a plan is loaded, and keeps: library primitives and their
+// arguments.
+class PreparedKernel {
+ public:
+  virtual ~PreparedKernel() = default;
+};
+
+// One launch. Result bytes may overlap operand bytes only as the op's record allows. Workspace is aligned
+// to 64 bytes and as long as the kernel asked for.
+struct KernelCall {
+  const OpDef& op;
+  const OpCall& call;
+  llvm::ArrayRef<TensorView> operands;  // an absent one has no data
+  llvm::ArrayRef<TensorView> results;
+  void* workspace = nullptr;
+  PreparedKernel* prepared = nullptr;  // what the kernel's prepare returned, if it has one
+
+  bool has(size_t i) const { return call.has(i); }
+  // Operand i, or null when absent; result i.
+  template <typename T>
+  const T* in(size_t i) const {
+    return has(i) ? operands[i].as<T>() : nullptr;
+  }
+  template <typename T>
+  T* out(size_t i) const {
+    return results[i].as<T>();
+  }
+};
+
+struct CpuKernel {
+  using AcceptsFn = bool (*)(const OpCall& call, llvm::ArrayRef<Type> results);
+  using WorkspaceFn = int64_t (*)(const OpCall& call, llvm::ArrayRef<Type> results);
+  using PrepareFn = Result<std::unique_ptr<PreparedKernel>> (*)(cpu::Library& library, const OpCall& call,
+                                                                llvm::ArrayRef<Type> results);
+  using LaunchFn = Status (*)(const KernelCall& call);
+
+  llvm::StringLiteral op;
+  llvm::StringLiteral name;
+  AcceptsFn accepts;
+  LaunchFn launch;
+  WorkspaceFn workspace_bytes =
+      nullptr;  // none: 0. A formula of shapes alone, so that plans do not depend on the machine
+  PrepareFn prepare = nullptr;  // none: nothing to prepare
+};
+
+class CpuKernelTable {
+ public:
+  CpuKernelTable();
+
+  // Those that accept the call, best first, the reference last.
+  llvm::SmallVector<const CpuKernel*, 2> candidates(const OpDef& op, const OpCall& call,
+                                                    llvm::ArrayRef<Type> results) const;
+  // Null when the op has no kernel of that name.
+  const CpuKernel* find(llvm::StringRef op, llvm::StringRef name) const;
+
+ private:
+  llvm::StringMap<llvm::SmallVector<const CpuKernel*, 2>> by_op_;
+};
+
+}  // namespace plimsoll

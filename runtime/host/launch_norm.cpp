@@ -1,0 +1,117 @@
+#include "kernels/cpu/channel_norm.h"
+#include "kernels/cpu/norm.h"
+#include "runtime/host/kernels_families.h"
+
+namespace plimsoll {
+namespace {
+
+float eps_of(const KernelCall& k) { return static_cast<float>(k.call.attrs.get_float("eps")); }
+
+// The tensor as rows that are normalised each by itself.
+struct Rows {
+  int64_t count, width;
+  explicit Rows(const KernelCall& k) {
+    const llvm::ArrayRef<int64_t> shape = k.call.operand(0).shape;
+    const int64_t axis = k.call.attrs.get_int("axis");
+    count = element_count(shape.take_front(axis));
+    width = element_count(shape.drop_front(axis));
+  }
+};
+
+Status launch_layer_norm(const KernelCall& k) {
+  const Rows rows(k);
+  cpu::layer_norm(k.out<float>(0), k.out<float>(1), k.out<float>(2), k.in<float>(0), k.in<float>(1),
+                  k.in<float>(2), rows.count, rows.width, eps_of(k));
+  return Status::success();
+}
+
+// Results after dx, in order: dscale and dbias, each only where the attributes ask for it.
+struct ParameterGrads {
+  float *dscale = nullptr, *dbias = nullptr;
+  explicit ParameterGrads(const KernelCall& k) {
+    size_t next = 1;
+    if (k.call.attrs.get_int("has_scale")) dscale = k.out<float>(next++);
+    if (k.call.attrs.get_int("has_bias")) dbias = k.out<float>(next++);
+  }
+};
+
+Status launch_layer_norm_grad(const KernelCall& k) {
+  const Rows rows(k);
+  const ParameterGrads grads(k);
+  cpu::layer_norm_grad(k.out<float>(0), grads.dscale, grads.dbias, k.in<float>(0), k.in<float>(1),
+                       k.in<float>(2), k.in<float>(3), k.in<float>(4), rows.count, rows.width);
+  return Status::success();
+}
+
+Status launch_rms_norm(const KernelCall& k) {
+  const Rows rows(k);
+  cpu::rms_norm(k.out<float>(0), k.out<float>(1), k.in<float>(0), k.in<float>(1), rows.count, rows.width,
+                eps_of(k));
+  return Status::success();
+}
+
+Status launch_rms_norm_grad(const KernelCall& k) {
+  const Rows rows(k);
+  cpu::rms_norm_grad(k.out<float>(0), ParameterGrads(k).dscale, k.in<float>(0), k.in<float>(1),
+                     k.in<float>(2), k.in<float>(3), rows.count, rows.width);
+  return Status::success();
+}
+
+cpu::ChannelShape channels_of(const KernelCall& k) {
+  const llvm::ArrayRef<int64_t> shape = k.call.operand(0).shape;
+  return {shape[0], shape[1], element_count(shape.drop_front(2))};
+}
+
+Status launch_batch_norm(const KernelCall& k) {
+  cpu::batch_norm(channels_of(k), eps_of(k), k.out<float>(0), k.out<float>(1), k.out<float>(2),
+                  k.in<float>(0), k.in<float>(1), k.in<float>(2));
+  return Status::success();
+}
+
+Status launch_batch_norm_grad(const KernelCall& k) {
+  cpu::batch_norm_grad(channels_of(k), eps_of(k), k.out<float>(0), k.out<float>(1), k.out<float>(2),
+                       k.in<float>(0), k.in<float>(1), k.in<float>(2), k.in<float>(3), k.in<float>(4));
+  return Status::success();
+}
+
+Status launch_batch_norm_inference(const KernelCall& k) {
+  cpu::batch_norm_inference(channels_of(k), eps_of(k), k.out<float>(0), k.in<float>(0), k.in<float>(1),
+                            k.in<float>(2), k.in<float>(3), k.in<float>(4));
+  return Status::success();
+}
+
+Status launch_group_norm(const KernelCall& k) {
+  cpu::group_norm(channels_of(k), k.call.attrs.get_int("groups"), eps_of(k), k.out<float>(0), k.out<float>(1),
+                  k.out<float>(2), k.in<float>(0), k.in<float>(1), k.in<float>(2));
+  return Status::success();
+}
+
+Status launch_group_norm_grad(const KernelCall& k) {
+  const ParameterGrads grads(k);
+  cpu::group_norm_grad(channels_of(k), k.call.attrs.get_int("groups"), k.out<float>(0), grads.dscale,
+                       grads.dbias, k.in<float>(0), k.in<float>(1), k.in<float>(2), k.in<float>(3),
+                       k.in<float>(4));
+  return Status::success();
+}
+
+bool accepts_affine_inference(const OpCall& call, llvm::ArrayRef<Type> results) {
+  return all_f32(call, results) && call.has(1) && call.has(2);
+}
+
+constexpr CpuKernel kernels[] = {
+    {"layer_norm", "rows", all_f32, launch_layer_norm},
+    {"layer_norm_grad", "rows", all_f32, launch_layer_norm_grad},
+    {"rms_norm", "rows", all_f32, launch_rms_norm},
+    {"rms_norm_grad", "rows", all_f32, launch_rms_norm_grad},
+    {"batch_norm", "channels", all_f32, launch_batch_norm},
+    {"batch_norm_grad", "channels", all_f32, launch_batch_norm_grad},
+    {"batch_norm_inference", "channels", accepts_affine_inference, launch_batch_norm_inference},
+    {"group_norm", "groups", all_f32, launch_group_norm},
+    {"group_norm_grad", "groups", all_f32, launch_group_norm_grad},
+};
+
+}  // namespace
+
+llvm::ArrayRef<CpuKernel> norm_kernels() { return kernels; }
+
+}  // namespace plimsoll

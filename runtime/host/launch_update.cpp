@@ -1,0 +1,57 @@
+#include "kernels/cpu/optimizer.h"
+#include "kernels/cpu/philox.h"
+#include "runtime/host/kernels_families.h"
+
+// Parameter updates and dropout: what reads counters.
+
+namespace plimsoll {
+namespace {
+
+float scalar_or(const KernelCall& k, size_t i, float otherwise) {
+  return k.has(i) ? *k.in<float>(i) : otherwise;
+}
+
+Status launch_adamw(const KernelCall& k) {
+  const Attrs& attrs = k.call.attrs;
+  const cpu::AdamOptions options{.beta1 = attrs.get_float("beta1"),
+                                 .beta2 = attrs.get_float("beta2"),
+                                 .eps = attrs.get_float("eps"),
+                                 .weight_decay = attrs.get_float("weight_decay"),
+                                 .decoupled = attrs.get_int("decoupled", 1) != 0};
+  cpu::adam(options, k.out<float>(0), k.out<float>(1), k.out<float>(2), k.in<float>(0), k.in<float>(1),
+            k.in<float>(2), k.in<float>(3), *k.in<int64_t>(4), *k.in<float>(5), scalar_or(k, 6, 1),
+            k.results[0].elements());
+  return Status::success();
+}
+
+Status launch_sgd(const KernelCall& k) {
+  const Attrs& attrs = k.call.attrs;
+  const cpu::SgdOptions options{.momentum = static_cast<float>(attrs.get_float("momentum")),
+                                .dampening = static_cast<float>(attrs.get_float("dampening")),
+                                .weight_decay = static_cast<float>(attrs.get_float("weight_decay")),
+                                .nesterov = attrs.get_int("nesterov") != 0};
+  cpu::sgd(options, k.out<float>(0), k.has(3) ? k.out<float>(1) : nullptr, k.in<float>(0), k.in<float>(1),
+           k.in<float>(3), *k.in<float>(2), scalar_or(k, 4, 1), k.results[0].elements());
+  return Status::success();
+}
+
+Status launch_dropout(const KernelCall& k) {
+  const int64_t* rng = k.in<int64_t>(1);
+  const cpu::RandomStream stream{static_cast<uint64_t>(rng[0]), static_cast<uint32_t>(rng[1]),
+                                 static_cast<uint32_t>(k.call.attrs.get_int("id"))};
+  cpu::dropout(stream, k.call.attrs.get_float("ratio"), k.out<float>(0), k.in<float>(0),
+               k.results[0].elements());
+  return Status::success();
+}
+
+constexpr CpuKernel kernels[] = {
+    {"adamw", "fused", floats_are_f32, launch_adamw},
+    {"sgd", "fused", all_f32, launch_sgd},
+    {"dropout", "vectorised", floats_are_f32, launch_dropout},
+};
+
+}  // namespace
+
+llvm::ArrayRef<CpuKernel> update_kernels() { return kernels; }
+
+}  // namespace plimsoll
