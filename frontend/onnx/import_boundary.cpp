@@ -1,0 +1,247 @@
+#include "frontend/onnx/importer.h"
+
+// Where a model meets the outside: dimensions, inputs, initializers as states or constants, outputs.
+
+namespace plimsoll {
+
+Importer::Importer(const Model& model, const ImportOptions& options)
+    : model_(model), options_(options), builder_(imported_.graph) {
+  const onnx::GraphProto& graph = model.proto().graph();
+  imported_.graph.name = graph.name().empty() ? "main" : graph.name();
+  signature_ = ExportSignature::read(graph);
+  folded_ = find_folded_parameters(graph, signature_);
+  main_.opset = model.opset();
+  for (const auto* list : {&graph.value_info(), &graph.output(), &graph.input()})
+    for (const onnx::ValueInfoProto& info : *list) declared_[info.name()] = &info;
+  for (const onnx::FunctionProto& function : model.proto().functions())
+    functions_[function.domain() + ":" + function.name()] = &function;
+}
+
+Imported Importer::run() {
+  Result<WeightSource> weights = WeightSource::open(model_);
+  if (!weights) {
+    add_obstacle(Obstacle::Kind::BadModel, "initializers", take_diag(weights.takeError()).text());
+    return std::move(imported_);
+  }
+  weights_ = std::move(*weights);
+  bind_dims();
+  for (const onnx::ValueInfoProto& input : model_.proto().graph().input())
+    if (!weights_->find(input.name())) add_input(input);
+  import_nodes(model_.proto().graph().node(), main_);
+  add_outputs();
+  note_folded_batch_norms();
+  note_lost_parameters();
+  remove_dead_nodes();
+  return std::move(imported_);
+}
+
+// A dimension's name: the model's, or "input.axis" for one that has neither name nor size.
+static std::string dim_name(const onnx::ValueInfoProto& input, int axis) {
+  const auto& dim = input.type().tensor_type().shape().dim(axis);
+  if (dim.has_dim_value()) return "";
+  return dim.dim_param().empty() ? input.name() + "." + std::to_string(axis) : dim.dim_param();
+}
+
+void Importer::bind_dims() {
+  std::vector<std::string> names;
+  for (const onnx::ValueInfoProto& input : model_.proto().graph().input())
+    for (int axis = 0; axis < input.type().tensor_type().shape().dim_size(); ++axis) {
+      std::string name = dim_name(input, axis);
+      if (name.empty()) continue;
+      if (!llvm::is_contained(names, name)) names.push_back(name);
+      auto bound = options_.dims.find(name);
+      if (bound != options_.dims.end()) {
+        dims_[name] = bound->second;
+        continue;
+      }
+      dims_are_guessed_ = true;
+      dims_[name] = 1;
+      add_obstacle(Obstacle::Kind::UnboundDim, name,
+                   "dimension " + name + " has no size; give it one with --dim " + name + "=N", input.name());
+    }
+  for (const auto& [name, size] : options_.dims) {
+    if (size < 1)
+      add_obstacle(Obstacle::Kind::BadModel, name, "dimension " + name + " cannot be " + std::to_string(size));
+    if (!llvm::is_contained(names, name))
+      add_obstacle(Obstacle::Kind::BadModel, name,
+                   "the model has no dimension named " + name +
+                       (names.empty() ? ", all its sizes are fixed" : "; it has " + llvm::join(names, ", ")));
+  }
+}
+
+constexpr int64_t most_input_elements = int64_t{1} << 31;  // also keeps the product of two from overflowing
+
+std::optional<Type> Importer::declared_type(const onnx::ValueInfoProto& info) {
+  const auto& tensor = info.type().tensor_type();
+  if (!info.type().has_tensor_type() || !tensor.has_shape()) return std::nullopt;
+  Result<DType> dtype = dtype_from_onnx(tensor.elem_type());
+  if (!dtype) return llvm::consumeError(dtype.takeError()), std::nullopt;
+  Type type(*dtype, {});
+  int64_t elements = 1;
+  for (int axis = 0; axis < tensor.shape().dim_size(); ++axis) {
+    std::string name = dim_name(info, axis);
+    auto bound = dims_.find(name);
+    if (!name.empty() && bound == dims_.end()) return std::nullopt;
+    type.shape.push_back(name.empty() ? tensor.shape().dim(axis).dim_value() : bound->second);
+    if (type.shape.back() < 0 || (elements *= std::max<int64_t>(type.shape.back(), 1)) > most_input_elements)
+      return std::nullopt;
+  }
+  return type;
+}
+
+void Importer::add_input(const onnx::ValueInfoProto& input) {
+  std::optional<Type> type = declared_type(input);
+  if (!type) {
+    add_obstacle(Obstacle::Kind::BadModel, input.name(),
+                 "input " + input.name() + " is no tensor of a known element type and rank");
+    define(input.name(), Item::unknown(), main_);
+    return;
+  }
+  auto fixed = options_.constant_inputs.find(input.name());
+  if (fixed == options_.constant_inputs.end()) {
+    define(input.name(), Item::of(graph().add_input(input.name(), *type)), main_);
+    return;
+  }
+  if (fixed->second.type() != *type)
+    add_obstacle(Obstacle::Kind::BadModel, input.name(),
+                 "input " + input.name() + " is " + to_string(*type) + ", the value given for it is " +
+                     to_string(fixed->second.type()));
+  define(input.name(), Item::of(builder_.constant(fixed->second, input.name())), main_);
+}
+
+// Numbers that shapes and settings are computed from must be known now; what is learned or large stays outside.
+constexpr int64_t most_constant_elements = int64_t{1} << 16;
+constexpr int64_t most_folded_elements = int64_t{1} << 18;  // PyTorch's optimizer folds up to here
+
+// A parameter that the model has under its own name, too: this is its transpose, made by an optimizing exporter of a weight
+// that is shared between an embedding and a projection.
+std::string Importer::transposed_from(const Weight& copy) const {
+  const Shape& shape = copy.type.shape;
+  if (signature_.empty() || shape.size() != 2 || copy.type.elements() > most_folded_elements) return "";
+  Result<Tensor> mine = weights_->load(copy.name);
+  if (!mine) return llvm::consumeError(mine.takeError()), "";
+  for (const Weight& other : weights_->weights()) {
+    if (!signature_.is_parameter(other.name).value_or(false) || other.type != Type(copy.type.dtype, {shape[1], shape[0]})) continue;
+    Result<Tensor> theirs = weights_->load(other.name);
+    if (!theirs) return llvm::consumeError(theirs.takeError()), "";
+    bool equal = true;
+    for (int64_t i = 0; i < copy.type.elements() && equal; ++i)
+      equal = mine->get(i) == theirs->get(i % shape[1] * shape[0] + i / shape[1]);
+    if (equal) return other.name;
+  }
+  return "";
+}
+
+bool Importer::is_parameter(const Weight& weight) const {
+  if (signature_.empty()) return !is_buffer_name(weight.name, weight.type.elements());
+  // What torch.export does not list is a constant that the exporter made, or stands for parameters.
+  return signature_.is_parameter(weight.name).value_or(folded_.stand_ins.count(weight.name) != 0);
+}
+
+Item Importer::initializer_item(const Weight& weight) {
+  const Type& type = weight.type;
+  const bool parameter = is_parameter(weight), inside = weight.place == Weight::Place::Inside;
+  const bool unlisted = !signature_.empty() && !signature_.is_parameter(weight.name);
+  if (is_float(type.dtype) && unlisted && !parameter)
+    if (std::string original = transposed_from(weight); !original.empty()) {
+      const Item* source = look_up(original, main_, weight.name);
+      return Item::of(builder_.transpose(source->tensor, {1, 0}));
+    }
+  bool constant = inside || (weight.place == Weight::Place::External && type.elements() <= most_constant_elements);
+  if (is_float(type.dtype))
+    constant = inside && !parameter && type.elements() <= (unlisted ? most_folded_elements : 1);
+  if (constant) {
+    Result<Tensor> value = weights_->load(weight.name);
+    if (value) return Item::of(builder_.constant(std::move(*value), weight.name));
+    add_obstacle(Obstacle::Kind::BadModel, weight.name, take_diag(value.takeError()).text());
+    return Item::unknown();
+  }
+  bool trained = parameter && is_float(type.dtype);
+  StateInit init{StateInit::Kind::Weights, 0, weight.name};
+  StateRole role = trained ? StateRole::Parameter : StateRole::Buffer;
+  return Item::of(graph().add_state(weight.name, type, role, std::move(init), trained));
+}
+
+TensorRef Importer::stored_value(ValueId value) const {
+  const State* state = graph().find_state(value);
+  if (!state || state->init.kind != StateInit::Kind::Weights) return nullptr;
+  const Weight* weight = weights_->find(state->init.source);
+  if (!weight || weight->place == Weight::Place::Absent || weight->type.elements() > most_constant_elements) return nullptr;
+  Result<Tensor> tensor = weights_->load(weight->name);
+  if (!tensor) return llvm::consumeError(tensor.takeError()), nullptr;
+  return std::make_shared<const Tensor>(std::move(*tensor));
+}
+
+ValueId Importer::random_counter() {
+  if (counter_ == ValueId::None)
+    counter_ = graph().add_state("rng", Type(DType::I64, {2}), StateRole::Counter, {StateInit::Kind::Fill, 0, ""});
+  return counter_;
+}
+
+void Importer::mark_buffer(ValueId value) {
+  for (State& state : graph().states)
+    if (state.value == value) {
+      state.role = StateRole::Buffer;
+      state.trained = false;
+    }
+}
+
+ValueId Importer::state_so_far(ValueId state) const {
+  for (const Update& update : graph().updates)
+    if (update.state == state) return update.value;
+  return state;
+}
+
+void Importer::update_state(ValueId state, ValueId next) {
+  for (Update& update : graph().updates)
+    if (update.state == state) {
+      update.value = next;
+      return;
+    }
+  graph().updates.push_back({state, next});
+}
+
+void Importer::add_outputs() {
+  for (const onnx::ValueInfoProto& output : model_.proto().graph().output()) {
+    const Item* item = look_up(output.name(), main_, "the graph's output");
+    if (!item || item->kind == Item::Kind::Unknown) continue;
+    if (item->kind == Item::Kind::Tensor)
+      graph().outputs.push_back({output.name(), item->tensor});
+    else
+      add_obstacle(Obstacle::Kind::BadModel, output.name(), "output " + output.name() + " is no tensor");
+  }
+}
+
+// An exporter in evaluation mode multiplies batch norms into the convolutions before them and gives
+// the products names of its own.
+void Importer::note_folded_batch_norms() {
+  for (const onnx::NodeProto& node : model_.proto().graph().node()) {
+    if (node.op_type() == "BatchNormalization") return;
+    if (node.op_type() == "Conv" && node.input_size() == 3 && llvm::StringRef(node.input(1)).startswith("onnx::Conv"))
+      add_obstacle(Obstacle::Kind::FoldedBatchNorm, "batch norm",
+                   "batch norms are folded into convolution weights, so their statistics and scales cannot be "
+                   "trained; export the model in training mode to keep them",
+                   node_name(node));
+  }
+}
+
+void Importer::note_lost_parameters() {
+  constexpr size_t names_shown = 3;
+  if (folded_.lost.empty()) return;
+  llvm::ArrayRef<std::string> shown = llvm::ArrayRef<std::string>(folded_.lost).take_front(names_shown);
+  add_obstacle(Obstacle::Kind::LostParameter, "parameters",
+               llvm::Twine(folded_.lost.size()) + " parameters of the model are not in the file (" + llvm::join(shown, ", ") +
+                   (folded_.lost.size() > names_shown ? ", ..." : "") +
+                   "): the exporter folded them into constants, or found them zero or unused; they are not trained; export with "
+                   "optimize=False to keep them");
+}
+
+void Importer::remove_dead_nodes() {
+  std::vector<NodeId> order = graph().order();
+  for (NodeId id : llvm::reverse(order))
+    if (llvm::none_of(graph().node(id).results, [&](ValueId result) { return graph().is_used(result); }))
+      graph().erase_node(id);
+  llvm::erase_if(graph().states, [&](const State& state) { return !graph().is_used(state.value); });
+}
+
+}  // namespace plimsoll

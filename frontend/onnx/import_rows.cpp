@@ -1,0 +1,28 @@
+#include "frontend/onnx/import_rows.h"
+
+namespace plimsoll {
+
+std::vector<const ImportRow*> all_import_rows() {
+  std::vector<const ImportRow*> rows;
+  for (auto family : {elementwise_rows, shape_rows, cut_rows, index_rows, reduce_rows, matmul_rows, conv_rows, pool_rows, resize_rows,
+                      grid_rows, norm_rows, attention_rows, recurrent_rows, loss_rows, random_rows, sequence_rows, control_rows,
+                      quantize_rows})
+    for (const ImportRow& row : family()) rows.push_back(&row);
+  return rows;
+}
+
+const ImportRow* find_import_row(llvm::StringRef op, int64_t opset) {
+  static const auto by_op = [] {
+    llvm::StringMap<llvm::SmallVector<const ImportRow*, 2>> map;
+    for (const ImportRow* row : all_import_rows()) map[row->op].push_back(row);
+    return map;
+  }();
+  auto at = by_op.find(op);
+  if (at == by_op.end()) return nullptr;
+  const ImportRow* best = nullptr;
+  for (const ImportRow* row : at->second)
+    if (row->since <= opset && (!best || row->since > best->since)) best = row;
+  return best;
+}
+
+}  // namespace plimsoll

@@ -1,0 +1,44 @@
+#pragma once
+
+// One row an ONNX operator and form: which function turns it into our ops.
+
+#include "frontend/onnx/node_context.h"
+
+namespace plimsoll {
+
+struct ImportRow {
+  llvm::StringLiteral op;           // "Conv", or "com.microsoft:Gelu" outside the standard domain
+  int since;                        // the first opset with this form; it holds until the next row
+  void (*import)(NodeContext& n);
+  llvm::StringLiteral target = "";  // our op, for functions that serve several operators
+};
+
+// The families, one a file.
+llvm::ArrayRef<ImportRow> attention_rows();
+llvm::ArrayRef<ImportRow> control_rows();
+llvm::ArrayRef<ImportRow> conv_rows();
+llvm::ArrayRef<ImportRow> cut_rows();
+llvm::ArrayRef<ImportRow> elementwise_rows();
+llvm::ArrayRef<ImportRow> grid_rows();
+llvm::ArrayRef<ImportRow> index_rows();
+llvm::ArrayRef<ImportRow> loss_rows();
+llvm::ArrayRef<ImportRow> matmul_rows();
+llvm::ArrayRef<ImportRow> norm_rows();
+llvm::ArrayRef<ImportRow> pool_rows();
+llvm::ArrayRef<ImportRow> quantize_rows();
+llvm::ArrayRef<ImportRow> random_rows();
+llvm::ArrayRef<ImportRow> recurrent_rows();
+llvm::ArrayRef<ImportRow> reduce_rows();
+llvm::ArrayRef<ImportRow> resize_rows();
+llvm::ArrayRef<ImportRow> sequence_rows();
+llvm::ArrayRef<ImportRow> shape_rows();
+
+// In a file of its own (einsum.cpp).
+void import_einsum(NodeContext& n);
+
+// Every row, family after family.
+std::vector<const ImportRow*> all_import_rows();
+// The row for an operator at an opset; null when there is none.
+const ImportRow* find_import_row(llvm::StringRef op, int64_t opset);
+
+}  // namespace plimsoll

@@ -1,0 +1,88 @@
+#include "frontend/onnx/model.h"
+
+#include "google/protobuf/io/coded_stream.h"
+#include "google/protobuf/io/zero_copy_stream_impl_lite.h"
+#include "llvm/Support/Path.h"
+
+namespace plimsoll {
+namespace {
+
+Status parse(llvm::StringRef bytes, llvm::StringRef path, onnx::ModelProto& proto) {
+  if (bytes.size() > INT32_MAX)
+    return model_error(path + ": " + llvm::Twine(bytes.size()) +
+                       " bytes, a protobuf file holds at most 2 GiB; store its weights as external data");
+  google::protobuf::io::ArrayInputStream stream(bytes.data(), static_cast<int>(bytes.size()));
+  google::protobuf::io::CodedInputStream coded(&stream);
+  coded.SetTotalBytesLimit(INT32_MAX);
+  if (!proto.ParseFromCodedStream(&coded) || !coded.ConsumedEntireMessage())
+    return model_error(path + ": not an ONNX model, or damaged: reading stopped at byte " +
+                       llvm::Twine(coded.CurrentPosition()) + " of " + llvm::Twine(bytes.size()));
+  return Status::success();
+}
+
+Result<int64_t> standard_opset(const onnx::ModelProto& proto, llvm::StringRef path) {
+  if (proto.ir_version() < 1 || !proto.has_graph())
+    return model_error(path + ": not an ONNX model: it has no " + (proto.has_graph() ? "ir_version" : "graph"));
+  int64_t opset = 0;
+  for (const auto& entry : proto.opset_import())
+    if (is_standard_domain(entry.domain())) opset = entry.version();
+  bool only_other_domains = opset == 0 && proto.opset_import_size() > 0;
+  if (only_other_domains) return newest_opset;
+  if (opset < 1) return model_error(path + ": does not say which opset it uses");
+  if (opset > newest_opset)
+    return model_error(path + ": opset " + llvm::Twine(opset) + " is newer than " + llvm::Twine(newest_opset) +
+                       ", the newest known here; export with opset_version=" + llvm::Twine(newest_opset));
+  return opset;
+}
+
+}  // namespace
+
+Result<Model> Model::read(llvm::StringRef path) {
+  auto file = llvm::MemoryBuffer::getFile(path, /*IsText=*/false, /*RequiresNullTerminator=*/false);
+  if (!file) return system_error("cannot read " + path + ": " + file.getError().message());
+  onnx::ModelProto proto;
+  if (Status s = parse((*file)->getBuffer(), path, proto)) return s;
+  return of(std::move(proto), path);
+}
+
+Result<Model> Model::of(onnx::ModelProto proto, llvm::StringRef path) {
+  Result<int64_t> opset = standard_opset(proto, path);
+  if (!opset) return opset.takeError();
+  Model model;
+  model.path_ = path.str();
+  model.proto_ = std::make_unique<onnx::ModelProto>(std::move(proto));
+  model.data_ = std::make_unique<ExternalData>(llvm::sys::path::parent_path(path).str());
+  model.opset_ = *opset;
+  return model;
+}
+
+Result<WeightSource> WeightSource::open(const Model& model) {
+  WeightSource source(model);
+  const onnx::GraphProto& graph = model.proto().graph();
+  if (graph.sparse_initializer_size() > 0)
+    return model_error(graph.sparse_initializer(0).values().name() + ": sparse initializers are not supported");
+  for (const onnx::TensorProto& tensor : graph.initializer()) {
+    Result<Type> type = type_from_onnx(tensor);
+    if (!type) return type.takeError();
+    bool fresh = source.index_.try_emplace(tensor.name(), static_cast<int>(source.weights_.size())).second;
+    if (!fresh) return model_error(tensor.name() + ": two initializers have this name");
+    auto place = !is_external(tensor)               ? Weight::Place::Inside
+                 : model.data().exists(tensor)      ? Weight::Place::External
+                                                    : Weight::Place::Absent;
+    source.weights_.push_back({tensor.name(), *type, place});
+  }
+  return source;
+}
+
+const Weight* WeightSource::find(llvm::StringRef name) const {
+  auto at = index_.find(name);
+  return at == index_.end() ? nullptr : &weights_[at->second];
+}
+
+Result<Tensor> WeightSource::load(llvm::StringRef name) const {
+  auto at = index_.find(name);
+  if (at == index_.end()) return model_error(model_->path() + " has no initializer named " + name);
+  return tensor_from_onnx(model_->proto().graph().initializer(at->second), model_->data());
+}
+
+}  // namespace plimsoll

@@ -1,0 +1,130 @@
+#pragma once
+
+// What an import function sees of an ONNX node, and how it emits our ops.
+//
+// Failing is sticky: after the first failure every emit gives None and every type reads as a scalar, so a
+// function may go on, but must not index shapes it has not checked. Use rank checks or dim().
+
+#include "frontend/onnx/import.h"
+#include "ir/builder.h"
+
+namespace plimsoll {
+
+class Importer;
+
+// What an ONNX value is while importing.
+struct Item {
+  enum class Kind : uint8_t {
+    Absent,    // an optional input left out, or an empty optional
+    Tensor,
+    Sequence,
+    Unknown,   // an obstacle lies before it
+  } kind = Kind::Absent;
+  ValueId tensor = ValueId::None;
+  std::vector<ValueId> elements;  // of a sequence
+
+  static Item of(ValueId tensor) { return {Kind::Tensor, tensor, {}}; }
+  static Item of_elements(std::vector<ValueId> elements) { return {Kind::Sequence, ValueId::None, std::move(elements)}; }
+  static Item unknown() { return {Kind::Unknown, ValueId::None, {}}; }
+};
+
+using ValueList = llvm::SmallVector<ValueId, 4>;
+
+class NodeContext {
+ public:
+  NodeContext(Importer& importer, const onnx::NodeProto& node, llvm::StringRef target, int64_t opset,
+              llvm::ArrayRef<Item> inputs);
+
+  const onnx::NodeProto& node() const { return node_; }
+  llvm::StringRef target() const { return target_; }
+  int64_t opset() const { return opset_; }
+  const ImportOptions& options() const;
+
+  // Inputs. An absent one is an input that was not given or has no name.
+  size_t input_count() const { return inputs_.size(); }
+  bool has(size_t i) const { return i < inputs_.size() && inputs_[i].kind != Item::Kind::Absent; }
+  const Item& item(size_t i) const { return inputs_[i]; }
+  ValueId input(size_t i);                   // must be there and be a tensor
+  ValueId optional_input(size_t i) { return has(i) ? input(i) : ValueId::None; }
+  ValueList inputs();                        // all of them
+  std::vector<ValueId> sequence(size_t i);   // must be a sequence
+
+  // Values.
+  const Type& type(ValueId value) const;                // dies with the next emit
+  Shape shape(ValueId value) const { return type(value).shape; }
+  Shape dims_from(ValueId value, int64_t axis) const;   // the dimensions from an axis on; none past the rank
+  int64_t rank(ValueId value) const { return type(value).rank(); }
+  int64_t dim(ValueId value, int64_t axis) const;       // 1 where there is no such axis
+  TensorRef constant(ValueId value) const;              // null when not known now
+  // Known numbers of an input; otherwise a failure that names the graph input they depend on.
+  Ints known_ints(size_t i, llvm::StringRef what);
+  Floats known_floats(size_t i, llvm::StringRef what);
+  int64_t known_int(size_t i, llvm::StringRef what);
+  // An axis in [-rank, rank) as one in [0, rank).
+  int64_t axis(int64_t axis, int64_t rank);
+  Ints axes(llvm::ArrayRef<int64_t> axes, int64_t rank);
+
+  // Attributes.
+  const onnx::AttributeProto* attr(llvm::StringRef name) const;
+  bool has_attr(llvm::StringRef name) const { return attr(name) != nullptr; }
+  int64_t attr_int(llvm::StringRef name, int64_t otherwise) const;
+  double attr_float(llvm::StringRef name, double otherwise) const;
+  std::string attr_string(llvm::StringRef name, llvm::StringRef otherwise) const;
+  Ints attr_ints(llvm::StringRef name) const;           // empty when absent
+  Floats attr_floats(llvm::StringRef name) const;
+  std::vector<std::string> attr_strings(llvm::StringRef name) const;
+  DType attr_dtype(llvm::StringRef name, DType otherwise);
+  Tensor attr_tensor(llvm::StringRef name);
+
+  // Our ops. Nodes whose operands are all constants are computed at once.
+  ValueId emit(llvm::StringRef op, llvm::ArrayRef<ValueId> operands, Attrs attrs = {});
+  ValueList emit_all(llvm::StringRef op, llvm::ArrayRef<ValueId> operands, Attrs attrs = {});
+  ValueId constant_value(Tensor value);
+  ValueId scalar(double value, DType dtype) { return constant_value(Tensor::scalar(value, dtype)); }
+  // Each gives back its argument where there is nothing to do.
+  ValueId reshape(ValueId x, llvm::ArrayRef<int64_t> shape);
+  ValueId transpose(ValueId x, llvm::ArrayRef<int64_t> permutation);
+  ValueId expand(ValueId x, llvm::ArrayRef<int64_t> shape);
+  ValueId cast(ValueId x, DType dtype);
+  ValueId slice(ValueId x, int64_t axis, int64_t start, int64_t size);
+  ValueId concat(llvm::ArrayRef<ValueId> parts, int64_t axis);
+  ValueId reduce(llvm::StringRef op, ValueId x, llvm::ArrayRef<int64_t> axes, bool keep_dims);
+
+  // Outputs, each at most once.
+  size_t output_count() const { return static_cast<size_t>(node_.output_size()); }
+  bool wants(size_t i) const { return i < output_count() && !node_.output(static_cast<int>(i)).empty(); }
+  void output(size_t i, ValueId value);
+  void output_item(size_t i, Item item);
+  llvm::ArrayRef<Item> outputs() const { return outputs_; }
+  bool is_given(size_t i) const { return given_[i]; }
+
+  // The whole importer, for control flow, states and random numbers.
+  Importer& importer() { return importer_; }
+
+  void fail(const llvm::Twine& message);
+  void fail(Status error);
+  bool failed() const { return failed_; }
+  // The message, without the node's name; meaningful after a failure.
+  const std::string& failure() const { return failure_; }
+  // The graph inputs that a needed but unknown value depends on.
+  llvm::ArrayRef<std::string> undecided_inputs() const { return undecided_; }
+
+ private:
+  TensorRef known(size_t i, llvm::StringRef what);
+
+  std::string result_name(llvm::StringRef op) const;
+
+  Importer& importer_;
+  const onnx::NodeProto& node_;
+  llvm::StringRef target_;
+  int64_t opset_;
+  llvm::SmallVector<Item, 4> inputs_;
+  llvm::SmallVector<Item, 2> outputs_;
+  llvm::SmallVector<bool, 2> given_;
+  size_t first_value_;       // values from here on are this node's own and may take its outputs' names
+  bool failed_ = false;
+  std::string failure_;
+  std::vector<std::string> undecided_;
+};
+
+}  // namespace plimsoll

@@ -1,0 +1,138 @@
+#include "frontend/onnx/import_rows.h"
+
+// Operators that read or write by position.
+
+namespace plimsoll {
+namespace {
+
+// One known position is a slice, whose gradient needs no scatter.
+void import_gather(NodeContext& n) {
+  ValueId x = n.input(0), indices = n.input(1);
+  int64_t axis = n.axis(n.attr_int("axis", 0), n.rank(x));
+  TensorRef known = n.rank(indices) == 0 ? n.constant(indices) : nullptr;
+  if (n.failed() || !known) return n.output(0, n.emit("gather", {x, indices}, {{"axis", axis}}));
+  int64_t at = known->get_int(0), size = n.dim(x, axis);
+  if (at < -size || at >= size)
+    return n.fail("index " + llvm::Twine(at) + " is outside dimension " + llvm::Twine(axis) + " of " + to_string(n.type(x)));
+  Shape shape = n.shape(x);
+  shape.erase(shape.begin() + axis);
+  n.output(0, n.reshape(n.slice(x, axis, at < 0 ? at + size : at, 1), shape));
+}
+
+void import_gather_elements(NodeContext& n) {
+  ValueId x = n.input(0);
+  int64_t axis = n.axis(n.attr_int("axis", 0), n.rank(x));
+  n.output(0, n.emit("gather_elements", {x, n.input(1)}, {{"axis", axis}}));
+}
+
+void import_gather_nd(NodeContext& n) {
+  n.output(0, n.emit("gather_nd", {n.input(0), n.input(1)}, {{"batch_dims", n.attr_int("batch_dims", 0)}}));
+}
+
+void import_scatter_elements(NodeContext& n) {
+  ValueId x = n.input(0);
+  n.output(0, n.emit("scatter_elements", {x, n.input(1), n.input(2)},
+                     {{"axis", n.axis(n.attr_int("axis", 0), n.rank(x))},
+                      {"reduction", n.attr_string("reduction", "none")}}));
+}
+
+void import_scatter_nd(NodeContext& n) {
+  n.output(0, n.emit("scatter_nd", {n.input(0), n.input(1), n.input(2)},
+                     {{"reduction", n.attr_string("reduction", "none")}}));
+}
+
+void import_one_hot(NodeContext& n) {
+  ValueId indices = n.input(0), values = n.input(2);
+  int64_t depth = n.known_int(1, "depth");
+  int64_t axis = n.axis(n.attr_int("axis", -1), n.rank(indices) + 1);
+  if (is_float(n.type(indices).dtype)) indices = n.cast(indices, DType::I64);
+  n.output(0, n.emit("one_hot", {indices, values}, {{"depth", depth}, {"axis", axis}}));
+}
+
+void import_top_k(NodeContext& n) {
+  ValueId x = n.input(0);
+  int64_t k = n.has(1) ? n.known_int(1, "k") : n.attr_int("k", 1);
+  int64_t axis = n.axis(n.attr_int("axis", -1), n.rank(x));
+  ValueList results = n.emit_all("top_k", {x}, {{"k", k}, {"axis", axis}, {"largest", n.attr_int("largest", 1)},
+                                               {"sorted", n.attr_int("sorted", 1)}});
+  n.output(0, results[0]);
+  if (!n.failed()) n.output(1, results[1]);
+}
+
+void import_arg(NodeContext& n) {
+  ValueId x = n.input(0);
+  n.output(0, n.emit(n.target(), {x}, {{"axis", n.axis(n.attr_int("axis", 0), n.rank(x))},
+                                       {"keep_dims", n.attr_int("keepdims", 1)},
+                                       {"select_last", n.attr_int("select_last_index", 0)}}));
+}
+
+void import_trilu(NodeContext& n) {
+  int64_t k = n.has(1) ? n.known_int(1, "k") : 0;
+  n.output(0, n.emit("triangular", {n.input(0)}, {{"upper", n.attr_int("upper", 1)}, {"k", k}}));
+}
+
+void import_cumsum(NodeContext& n) {
+  ValueId x = n.input(0);
+  int64_t axis = n.axis(n.known_int(1, "axis"), n.rank(x));
+  n.output(0, n.emit("cumsum", {x}, {{"axis", axis}, {"exclusive", n.attr_int("exclusive", 0)},
+                                    {"reverse", n.attr_int("reverse", 0)}}));
+}
+
+void import_reverse_sequence(NodeContext& n) {
+  n.output(0, n.emit("reverse_sequence", {n.input(0), n.input(1)},
+                     {{"batch_axis", n.attr_int("batch_axis", 1)}, {"time_axis", n.attr_int("time_axis", 0)}}));
+}
+
+// How many elements are not zero is a shape, so the input must be known.
+void import_non_zero(NodeContext& n) {
+  n.known_floats(0, "number of nonzero elements");
+  if (n.failed()) return;
+  TensorRef x = n.constant(n.input(0));
+  const Shape& shape = x->type().shape;
+  Shape strides = row_major_strides(shape);
+  std::vector<int64_t> at;
+  for (int64_t i = 0; i < x->type().elements(); ++i)
+    if (x->get(i) != 0) at.push_back(i);
+  auto count = static_cast<int64_t>(at.size());
+  Tensor positions(Type(DType::I64, {static_cast<int64_t>(shape.size()), count}));
+  for (size_t axis = 0; axis < shape.size(); ++axis)
+    for (int64_t i = 0; i < count; ++i)
+      positions.view().set_int(static_cast<int64_t>(axis) * count + i, at[i] / strides[axis] % shape[axis]);
+  n.output(0, n.constant_value(std::move(positions)));
+}
+
+// Keeps the slices whose condition, which must be known, holds.
+void import_compress(NodeContext& n) {
+  ValueId x = n.input(0);
+  Ints condition = n.known_ints(1, "condition");
+  if (!n.has_attr("axis")) x = n.reshape(x, {n.type(x).elements()});
+  int64_t axis = n.axis(n.attr_int("axis", 0), n.rank(x));
+  llvm::SmallVector<int64_t, 8> kept;
+  for (size_t i = 0; i < condition.size(); ++i)
+    if (condition[i]) kept.push_back(static_cast<int64_t>(i));
+  n.output(0, n.emit("gather", {x, n.constant_value(Tensor::of_ints(kept))}, {{"axis", axis}}));
+}
+
+constexpr ImportRow rows[] = {
+    {"ArgMax", 1, import_arg, "arg_max"},
+    {"ArgMin", 1, import_arg, "arg_min"},
+    {"Compress", 9, import_compress},
+    {"CumSum", 11, import_cumsum},
+    {"Gather", 1, import_gather},
+    {"GatherElements", 11, import_gather_elements},
+    {"GatherND", 11, import_gather_nd},
+    {"NonZero", 9, import_non_zero},
+    {"OneHot", 9, import_one_hot},
+    {"ReverseSequence", 10, import_reverse_sequence},
+    {"Scatter", 9, import_scatter_elements},
+    {"ScatterElements", 11, import_scatter_elements},
+    {"ScatterND", 11, import_scatter_nd},
+    {"TopK", 1, import_top_k},
+    {"Trilu", 14, import_trilu},
+};
+
+}  // namespace
+
+llvm::ArrayRef<ImportRow> index_rows() { return rows; }
+
+}  // namespace plimsoll

@@ -1,0 +1,168 @@
+#include "frontend/onnx/tensor.h"
+
+#include "llvm/ADT/STLExtras.h"
+#include "llvm/Support/FileSystem.h"
+#include "llvm/Support/Path.h"
+
+#include <cstring>
+
+namespace plimsoll {
+namespace {
+
+llvm::StringRef external_entry(const onnx::TensorProto& tensor, llvm::StringRef key) {
+  for (const auto& entry : tensor.external_data())
+    if (entry.key() == key) return entry.value();
+  return "";
+}
+
+// Byte counts in external entries are decimal text; some writers append ".0".
+Result<int64_t> external_number(const onnx::TensorProto& tensor, llvm::StringRef key, int64_t otherwise) {
+  llvm::StringRef text = external_entry(tensor, key);
+  if (text.empty()) return otherwise;
+  int64_t number = 0;
+  text.consume_back(".0");
+  if (text.getAsInteger(10, number) || number < 0)
+    return model_error(tensor.name() + ": external data has " + key + " '" + text + "', which is no byte count");
+  return number;
+}
+
+template <typename Stored, typename Field>
+Result<Tensor> unpack(const onnx::TensorProto& proto, const Field& field, const Type& type) {
+  int64_t count = type.elements();
+  if (field.size() != count)
+    return model_error(proto.name() + ": " + to_string(type) + " needs " + llvm::Twine(count) +
+                       " elements, the file has " + llvm::Twine(field.size()));
+  Tensor tensor(type);
+  for (int i = 0; i < field.size(); ++i) tensor.view().as<Stored>()[i] = static_cast<Stored>(field.Get(i));
+  return tensor;
+}
+
+// Elements in the proto's typed fields; 8- and 16-bit types, halves as bit patterns, share int32_data.
+Result<Tensor> unpack_fields(const onnx::TensorProto& proto, const Type& type) {
+  switch (type.dtype) {
+    case DType::F32: return unpack<float>(proto, proto.float_data(), type);
+    case DType::F64: return unpack<double>(proto, proto.double_data(), type);
+    case DType::I64: return unpack<int64_t>(proto, proto.int64_data(), type);
+    case DType::U64: return unpack<uint64_t>(proto, proto.uint64_data(), type);
+    case DType::U32: return unpack<uint32_t>(proto, proto.uint64_data(), type);
+    case DType::I32: return unpack<int32_t>(proto, proto.int32_data(), type);
+    case DType::F16: case DType::BF16: case DType::I16: case DType::U16:
+      return unpack<uint16_t>(proto, proto.int32_data(), type);
+    case DType::F8E4M3: case DType::F8E5M2: case DType::I8: case DType::U8: case DType::Bool:
+      return unpack<uint8_t>(proto, proto.int32_data(), type);
+  }
+  llvm_unreachable("every dtype is listed");
+}
+
+struct DTypePair {
+  onnx::TensorProto::DataType theirs;
+  DType ours;
+};
+constexpr DTypePair dtype_pairs[] = {
+    {onnx::TensorProto::FLOAT, DType::F32},        {onnx::TensorProto::DOUBLE, DType::F64},
+    {onnx::TensorProto::BFLOAT16, DType::BF16},    {onnx::TensorProto::FLOAT16, DType::F16},
+    {onnx::TensorProto::FLOAT8E4M3FN, DType::F8E4M3}, {onnx::TensorProto::FLOAT8E5M2, DType::F8E5M2},
+    {onnx::TensorProto::INT64, DType::I64},        {onnx::TensorProto::INT32, DType::I32},
+    {onnx::TensorProto::INT16, DType::I16},        {onnx::TensorProto::INT8, DType::I8},
+    {onnx::TensorProto::UINT64, DType::U64},       {onnx::TensorProto::UINT32, DType::U32},
+    {onnx::TensorProto::UINT16, DType::U16},       {onnx::TensorProto::UINT8, DType::U8},
+    {onnx::TensorProto::BOOL, DType::Bool},
+};
+
+}  // namespace
+
+Result<DType> dtype_from_onnx(int32_t data_type) {
+  for (const DTypePair& pair : dtype_pairs)
+    if (pair.theirs == data_type) return pair.ours;
+  if (onnx::TensorProto::DataType_IsValid(data_type))
+    return model_error("element type " +
+                       onnx::TensorProto::DataType_Name(static_cast<onnx::TensorProto::DataType>(data_type)) +
+                       " is not supported");
+  return model_error("unknown element type " + llvm::Twine(data_type));
+}
+
+onnx::TensorProto::DataType dtype_to_onnx(DType dtype) {
+  return llvm::find_if(dtype_pairs, [&](const DTypePair& pair) { return pair.ours == dtype; })->theirs;
+}
+
+bool is_external(const onnx::TensorProto& tensor) { return tensor.data_location() == onnx::TensorProto::EXTERNAL; }
+
+Result<std::string> ExternalData::path_of(const onnx::TensorProto& tensor) const {
+  llvm::StringRef location = external_entry(tensor, "location");
+  if (location.empty()) return model_error(tensor.name() + ": external data without a location");
+  // A model must not reach outside its own folder.
+  bool climbs = llvm::is_contained(
+      llvm::make_range(llvm::sys::path::begin(location), llvm::sys::path::end(location)), "..");
+  if (llvm::sys::path::is_absolute(location) || climbs)
+    return model_error(tensor.name() + ": external data at '" + location + "' is outside the model's folder");
+  llvm::SmallString<128> path(folder_);
+  llvm::sys::path::append(path, location);
+  return path.str().str();
+}
+
+bool ExternalData::exists(const onnx::TensorProto& tensor) const {
+  Result<std::string> path = path_of(tensor);
+  if (!path) return llvm::consumeError(path.takeError()), false;
+  return llvm::sys::fs::exists(*path);
+}
+
+Result<llvm::StringRef> ExternalData::bytes(const onnx::TensorProto& tensor) {
+  Result<std::string> path = path_of(tensor);
+  if (!path) return path.takeError();
+  Result<Type> type = type_from_onnx(tensor);
+  if (!type) return type.takeError();
+  Result<int64_t> offset = external_number(tensor, "offset", 0);
+  if (!offset) return offset.takeError();
+  Result<int64_t> length = external_number(tensor, "length", type->bytes());
+  if (!length) return length.takeError();
+  if (*length != type->bytes())
+    return model_error(tensor.name() + ": " + to_string(*type) + " has " + llvm::Twine(type->bytes()) +
+                       " bytes, its external data " + llvm::Twine(*length));
+
+  std::unique_ptr<llvm::MemoryBuffer>& file = files_[*path];
+  if (!file) {
+    auto opened = llvm::MemoryBuffer::getFile(*path, /*IsText=*/false, /*RequiresNullTerminator=*/false);
+    if (!opened)
+      return model_error(tensor.name() + ": cannot read its data file " + *path + ": " + opened.getError().message());
+    file = std::move(*opened);
+  }
+  auto size = static_cast<int64_t>(file->getBufferSize());
+  if (*offset > size || *length > size - *offset)
+    return model_error(tensor.name() + ": needs bytes " + llvm::Twine(*offset) + " to " +
+                       llvm::Twine(*offset + *length) + " of " + *path + ", which has " + llvm::Twine(size));
+  return file->getBuffer().substr(*offset, *length);
+}
+
+Result<Type> type_from_onnx(const onnx::TensorProto& tensor) {
+  Result<DType> dtype = dtype_from_onnx(tensor.data_type());
+  if (!dtype) return in_context(tensor.name(), dtype.takeError());
+  Type type(*dtype, {});
+  int64_t bytes = dtype_bytes(*dtype);
+  for (int64_t dim : tensor.dims()) {
+    if (dim < 0 || (dim > 0 && bytes > INT64_MAX / dim))
+      return model_error(tensor.name() + ": bad dimension " + llvm::Twine(dim));
+    type.shape.push_back(dim);
+    if (dim > 0) bytes *= dim;
+  }
+  return type;
+}
+
+Result<Tensor> tensor_from_onnx(const onnx::TensorProto& proto, ExternalData& data) {
+  Result<Type> type = type_from_onnx(proto);
+  if (!type) return type.takeError();
+  if (proto.has_segment()) return model_error(proto.name() + ": segmented tensors are not supported");
+  llvm::StringRef raw = proto.raw_data();
+  if (is_external(proto)) {
+    Result<llvm::StringRef> stored = data.bytes(proto);
+    if (!stored) return stored.takeError();
+    raw = *stored;
+  } else if (!proto.has_raw_data()) {
+    return unpack_fields(proto, *type);
+  }
+  if (static_cast<int64_t>(raw.size()) != type->bytes())
+    return model_error(proto.name() + ": " + to_string(*type) + " needs " + llvm::Twine(type->bytes()) +
+                       " bytes, the file has " + llvm::Twine(raw.size()));
+  return Tensor(*type, raw.data());
+}
+
+}  // namespace plimsoll
