@@ -90,8 +90,13 @@ class Tensor {
 
   Tensor(const Tensor& other);
   Tensor& operator=(const Tensor& other);
-  Tensor(Tensor&&) = default;
-  Tensor& operator=(Tensor&&) = default;
+  // noexcept, so that growing vectors move tensors and views into them stay valid.
+  Tensor(Tensor&& other) noexcept : type_(std::move(other.type_)), bytes_(std::move(other.bytes_)) {}
+  Tensor& operator=(Tensor&& other) noexcept {
+    type_ = std::move(other.type_);
+    bytes_ = std::move(other.bytes_);
+    return *this;
+  }
 
   const Type& type() const { return type_; }
   void* data() { return bytes_.get(); }

@@ -35,6 +35,23 @@ constexpr auto flip_bits = [](auto x) {
     return x;
 };
 
+// The smallest integer is its own negative.
+template <typename T>
+T negated(T x) {
+  if constexpr (std::is_integral_v<T>)
+    return static_cast<T>(0 - static_cast<uint64_t>(x));
+  else
+    return -x;
+}
+
+template <typename T>
+T magnitude(T x) {
+  if constexpr (std::is_integral_v<T>)
+    return x < 0 ? negated(x) : x;
+  else
+    return std::fabs(x);
+}
+
 // acosh is real from 1 on.
 std::vector<Sample> above_one_samples() { return {{{samples::values({4}, {1.1, 1.5, 2.0, 7.0})}, {}}}; }
 
@@ -54,13 +71,12 @@ std::vector<Sample> bit_samples() {
 
 // ---- Sign and rounding ----
 
-constinit const OpDef op_neg = unary_op("neg", "-x; floats and integers", infer_numeric,
-                                        map_unary<[](auto x) { return static_cast<decltype(x)>(0 - x); }>,
-                                        rule<[](Expr, Expr, Expr dy) { return -dy; }>, signed_samples);
+constinit const OpDef op_neg =
+    unary_op("neg", "-x; floats and integers", infer_numeric, map_unary<[](auto x) { return negated(x); }>,
+             rule<[](Expr, Expr, Expr dy) { return -dy; }>, signed_samples);
 
 constinit const OpDef op_abs =
-    unary_op("abs", "|x|; floats and integers", infer_numeric,
-             map_unary<[](auto x) { return x < 0 ? static_cast<decltype(x)>(0 - x) : x; }>,
+    unary_op("abs", "|x|; floats and integers", infer_numeric, map_unary<[](auto x) { return magnitude(x); }>,
              rule<[](Expr x, Expr, Expr dy) { return dy * apply("sign", x); }>, signed_samples);
 
 constinit const OpDef op_sign =

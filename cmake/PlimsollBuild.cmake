@@ -1,0 +1,94 @@
+# Dependencies, compile options, and plimsoll_library(): one static library per folder.
+
+if(NOT CMAKE_BUILD_TYPE)
+  set(CMAKE_BUILD_TYPE Release)
+endif()
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+
+find_program(PLIMSOLL_CCACHE ccache)
+if(PLIMSOLL_CCACHE)
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${PLIMSOLL_CCACHE})
+endif()
+
+if(PLIMSOLL_SANITIZE)
+  add_compile_options(-fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer)
+  add_link_options(-fsanitize=address,undefined)
+endif()
+
+find_package(LLVM REQUIRED CONFIG)
+find_package(Protobuf REQUIRED)
+find_package(ZLIB REQUIRED)
+find_package(Threads REQUIRED)
+find_package(OpenMP REQUIRED COMPONENTS CXX)
+find_package(CLI11 REQUIRED CONFIG)
+
+# oneDNN without its package file, which on Debian asks for OpenCL headers that only its GPU interface needs.
+find_path(DNNL_INCLUDE_DIR dnnl.hpp REQUIRED)
+find_library(DNNL_LIBRARY dnnl REQUIRED)
+if(NOT TARGET DNNL::dnnl)
+  add_library(DNNL::dnnl UNKNOWN IMPORTED)
+  set_target_properties(DNNL::dnnl PROPERTIES IMPORTED_LOCATION ${DNNL_LIBRARY}
+                        INTERFACE_INCLUDE_DIRECTORIES ${DNNL_INCLUDE_DIR})
+endif()
+
+# LLVMSupport by itself, linked statically, so that no libLLVM.so is needed at run time.
+add_library(plimsoll_llvm INTERFACE)
+target_include_directories(plimsoll_llvm SYSTEM INTERFACE ${LLVM_INCLUDE_DIRS})
+target_link_libraries(plimsoll_llvm INTERFACE LLVMSupport)
+
+set(PLIMSOLL_WARNINGS -Wall -Wextra -Wno-unused-parameter -Wno-missing-field-initializers)
+if(PLIMSOLL_WERROR)
+  list(APPEND PLIMSOLL_WARNINGS -Werror)
+endif()
+
+# plimsoll_library(name GLOBS pattern... [EXCEPT file...] [PROTO file] LINK target...)
+function(plimsoll_library name)
+  cmake_parse_arguments(ARG "" "PROTO" "GLOBS;EXCEPT;LINK" ${ARGN})
+  file(GLOB sources CONFIGURE_DEPENDS RELATIVE ${CMAKE_CURRENT_SOURCE_DIR} ${ARG_GLOBS})
+  if(ARG_EXCEPT)
+    list(REMOVE_ITEM sources ${ARG_EXCEPT})
+  endif()
+  string(REPLACE ".cpp" ".h" header_globs "${ARG_GLOBS}")
+  file(GLOB headers CONFIGURE_DEPENDS ${header_globs})
+
+  add_library(plimsoll_${name} STATIC ${sources})
+  target_include_directories(plimsoll_${name} PUBLIC $<BUILD_INTERFACE:${CMAKE_CURRENT_SOURCE_DIR}>)
+  target_link_libraries(plimsoll_${name} PUBLIC ${ARG_LINK})
+  target_compile_options(plimsoll_${name} PRIVATE ${PLIMSOLL_WARNINGS})
+  if(headers)
+    target_sources(plimsoll_${name} PUBLIC FILE_SET HEADERS BASE_DIRS ${CMAKE_CURRENT_SOURCE_DIR} FILES ${headers})
+  endif()
+  if(PLIMSOLL_CHECK_HEADERS)
+    set_target_properties(plimsoll_${name} PROPERTIES VERIFY_INTERFACE_HEADER_SETS ON)
+  endif()
+
+  if(ARG_PROTO)
+    get_filename_component(folder ${ARG_PROTO} DIRECTORY)
+    get_filename_component(stem ${ARG_PROTO} NAME_WE)
+    set(out ${CMAKE_BINARY_DIR}/generated/${folder}/${stem}.pb)
+    file(MAKE_DIRECTORY ${CMAKE_BINARY_DIR}/generated)
+    add_custom_command(
+      OUTPUT ${out}.cc ${out}.h
+      COMMAND protobuf::protoc --cpp_out=${CMAKE_BINARY_DIR}/generated -I ${CMAKE_CURRENT_SOURCE_DIR}
+              ${CMAKE_CURRENT_SOURCE_DIR}/${ARG_PROTO}
+      DEPENDS ${ARG_PROTO} VERBATIM)
+    add_library(plimsoll_${name}_proto OBJECT ${out}.cc)
+    target_include_directories(plimsoll_${name}_proto SYSTEM PUBLIC ${CMAKE_BINARY_DIR}/generated ${Protobuf_INCLUDE_DIRS})
+    target_sources(plimsoll_${name} PRIVATE $<TARGET_OBJECTS:plimsoll_${name}_proto>)
+    target_include_directories(plimsoll_${name} SYSTEM PUBLIC $<BUILD_INTERFACE:${CMAKE_BINARY_DIR}/generated>)
+    target_link_libraries(plimsoll_${name} PUBLIC protobuf::libprotobuf)
+    add_dependencies(plimsoll_${name} plimsoll_${name}_proto)
+  endif()
+endfunction()
+
+# plimsoll_embed_text(target file include): sources of `target` can include the file's text as a string literal.
+function(plimsoll_embed_text target file include)
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${file})
+  file(READ ${file} text)
+  file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/generated/${include} CONTENT "R\"text(@text@)text\"\n" @ONLY)
+  target_include_directories(${target} PRIVATE ${CMAKE_BINARY_DIR}/generated)
+endfunction()

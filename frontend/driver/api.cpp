@@ -1,0 +1,106 @@
+#include "frontend/driver/api.h"
+
+#include "runtime/data/safetensors.h"
+#include "runtime/host/cpu_catalog.h"
+
+#include "llvm/Support/Path.h"
+
+#include <cstring>
+
+namespace plimsoll {
+namespace {
+
+// "fp32" is a promise about the model as it was exported, until casts are inserted.
+Status check_precision(const Graph& graph, llvm::StringRef precision) {
+  if (precision == "exported") return Status::success();
+  if (precision != "fp32")
+    return usage_error("precision " + precision + " is not known; there are exported and fp32");
+  for (const State& state : graph.states) {
+    const Value& value = graph.value(state.value);
+    if (is_float(value.type.dtype) && value.type.dtype != DType::F32)
+      return usage_error(value.name + " is " + dtype_name(value.type.dtype) +
+                         "; precision fp32 takes models exported in fp32, precision exported takes any");
+  }
+  return Status::success();
+}
+
+Status differs(const llvm::Twine& where, llvm::StringRef name, const Type& has, const Type& wants) {
+  return model_error(where + ": weight '" + name + "' is " + to_string(has) + ", the plan needs " +
+                     to_string(wants));
+}
+
+Result<WeightLoader> open_onnx_weights(const std::string& path) {
+  Result<Model> model = Model::read(path);
+  if (!model) return model.takeError();
+  auto kept = std::make_shared<Model>(std::move(*model));
+  Result<WeightSource> source = WeightSource::open(*kept);
+  if (!source) return source.takeError();
+  auto weights = std::make_shared<WeightSource>(std::move(*source));
+  return WeightLoader([path, kept, weights](llvm::StringRef name, const TensorView& into) -> Status {
+    const Weight* weight = weights->find(name);
+    if (!weight) return model_error(path + ": has no weight '" + name + "'");
+    if (weight->type != into.type) return differs(path, name, weight->type, into.type);
+    Result<Tensor> tensor = weights->load(name);
+    if (!tensor) return in_context(path, tensor.takeError());
+    std::memcpy(into.data, tensor->data(), static_cast<size_t>(into.type.bytes()));
+    return Status::success();
+  });
+}
+
+Result<WeightLoader> open_safetensors_weights(const std::string& path) {
+  Result<SafetensorsFile> file = SafetensorsFile::open(path);
+  if (!file) return file.takeError();
+  auto kept = std::make_shared<SafetensorsFile>(std::move(*file));
+  return WeightLoader([path, kept](llvm::StringRef name, const TensorView& into) -> Status {
+    const TensorEntry* entry = kept->find(name);
+    if (!entry) return model_error(path + ": has no weight '" + name + "'");
+    if (entry->type != into.type) return differs(path, name, entry->type, into.type);
+    return kept->read(*entry, into.data);
+  });
+}
+
+// Kernels of a backend that is not part of this build: their choice is made where the plan runs.
+class DeferredCatalog : public KernelCatalog {
+ public:
+  std::vector<KernelCandidate> candidates(const OpDef&, const OpCall&, llvm::ArrayRef<Type>) const override {
+    return {{"chosen at load"}};
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<KernelCatalog> kernel_catalog_for(const DeviceDescription& device) {
+  if (device.backend == "cpu") return std::make_unique<CpuCatalog>();
+  return std::make_unique<DeferredCatalog>();
+}
+
+Result<Plan> compile_model(const CompileRequest& request, const CompileHooks& hooks) {
+  Result<DeviceCatalog> devices = DeviceCatalog::builtin();
+  if (!devices) return devices.takeError();
+  Result<DeviceDescription> device = devices->find(request.device);
+  if (!device) return device.takeError();
+
+  if (hooks.on_phase) hooks.on_phase("import");
+  Result<Model> model = Model::read(request.model_path);
+  if (!model) return model.takeError();
+  Imported imported = survey_model(*model, request.import);
+  if (imported.report.blocked()) return in_context(request.model_path, model_error(imported.report.summary()));
+  if (Status s = check_precision(imported.graph, request.training.precision)) return s;
+
+  std::unique_ptr<KernelCatalog> catalog = kernel_catalog_for(*device);
+  Result<Plan> plan = compile_training(std::move(imported.graph), request.training, *device, *catalog, hooks);
+  if (!plan) return plan.takeError();
+  for (const Obstacle& note : imported.report.obstacles)
+    plan->decisions.insert(plan->decisions.begin(), {"import", note.subject, "noted", note.message});
+  plan->model = llvm::sys::path::filename(request.model_path).str();
+  plan->dims.assign(request.import.dims.begin(), request.import.dims.end());
+  return plan;
+}
+
+Result<WeightLoader> open_weights(const std::string& path) {
+  if (llvm::StringRef(path).endswith(".onnx")) return open_onnx_weights(path);
+  if (llvm::StringRef(path).endswith(".safetensors")) return open_safetensors_weights(path);
+  return usage_error(path + ": weights come from a .onnx or a .safetensors file");
+}
+
+}  // namespace plimsoll

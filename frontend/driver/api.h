@@ -1,0 +1,29 @@
+#pragma once
+
+// What the plimsoll program does, as a library: from a model's file to a plan, from a file of weights to a
+// session.
+
+#include "frontend/onnx/import.h"
+#include "ir/device.h"
+#include "passes/compile.h"
+#include "runtime/session.h"
+
+namespace plimsoll {
+
+struct CompileRequest {
+  std::string model_path;
+  ImportOptions import;
+  TrainingRequest training;
+  std::string device = "cpu";  // a name of ir/devices.json
+};
+
+// Imports the model and compiles it for the device. The plan has passed the independent checker.
+Result<Plan> compile_model(const CompileRequest& request, const CompileHooks& hooks = {});
+
+// The weights of an .onnx or .safetensors file by name. The loader keeps the file open.
+Result<WeightLoader> open_weights(const std::string& path);
+
+// What can run on a device, readable without one.
+std::unique_ptr<KernelCatalog> kernel_catalog_for(const DeviceDescription& device);
+
+}  // namespace plimsoll

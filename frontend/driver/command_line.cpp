@@ -1,0 +1,347 @@
+#include "frontend/driver/command_line.h"
+
+#include "frontend/driver/commands.h"
+#include "frontend/driver/config_file.h"
+#include "ir/nearest.h"
+
+#include "llvm/Support/FileSystem.h"
+#include "llvm/Support/Process.h"
+
+#include <CLI/CLI.hpp>
+
+// The only file that knows CLI11. Options become plain structs; values that need thought (sizes, names of
+// things) stay text until the command reads them, so that their errors are ours.
+
+namespace plimsoll {
+namespace {
+
+struct Options {
+  CompileOptions compile;
+  InspectOptions inspect;
+  RunOptions run;
+  CheckOptions check;
+  std::string config;
+};
+
+void add_config(CLI::App& command, Options& options) {
+  command.add_option("--config", options.config, "read more options from a TOML file: NAME = VALUE")
+      ->type_name("FILE");
+}
+
+// CLI11's own range messages spell out the largest double.
+CLI::Validator at_least(int64_t least) {
+  return CLI::Validator(
+      [least](std::string& text) {
+        double value = 0;
+        bool number = !llvm::StringRef(text).getAsDouble(value);
+        return number && value >= static_cast<double>(least) ? std::string()
+                                                             : text + " is not a number of at least " + std::to_string(least);
+      },
+      "");
+}
+
+void add_model(CLI::App& command, ModelOptions& options) {
+  command.add_option("MODEL", options.model, "the exported model, an .onnx file")->required()->type_name("");
+  command.add_option("--dim", options.dims, "bind a symbolic dimension; may be given several times")
+      ->type_name("NAME=N")
+      ->allow_extra_args(false);
+  command.add_option("--batch", options.batch, "another batch than the exporter froze")
+      ->type_name("N")
+      ->check(at_least(1));
+  command
+      .add_option(
+          "--loss", options.loss,
+          "the output that is the loss, or cross-entropy:LOGITS:LABELS, mse:A:B, bce:A:B; without it the one "
+          "scalar float output")
+      ->type_name("OUTPUT");
+  command
+      .add_option("--train", options.train,
+                  "regular expression over weights to train; without it every parameter")
+      ->type_name("REGEX")
+      ->allow_extra_args(false);
+  command.add_option("--freeze", options.freeze, "regular expression over weights to leave as they are")
+      ->type_name("REGEX")
+      ->allow_extra_args(false);
+  command.add_flag("--freeze-norm", options.freeze_norm, "batch norms keep their running statistics");
+}
+
+void add_optimizer(CLI::App& command, CompileOptions& options) {
+  OptimizerSpec& spec = options.optimizer_settings;
+  const char* group = "Optimizer";
+  command.add_option("--optimizer", options.optimizer, "sgd, adam or adamw")
+      ->capture_default_str()
+      ->type_name("NAME")
+      ->group(group);
+  command.add_option("--lr", spec.learning_rate, "learning rate")
+      ->capture_default_str()
+      ->type_name("X")
+      ->group(group);
+  command.add_option("--beta1", spec.beta1, "adam, adamw")
+      ->capture_default_str()
+      ->type_name("X")
+      ->group(group);
+  command.add_option("--beta2", spec.beta2, "adam, adamw")
+      ->capture_default_str()
+      ->type_name("X")
+      ->group(group);
+  command.add_option("--eps", spec.eps, "adam, adamw")->capture_default_str()->type_name("X")->group(group);
+  command.add_option("--momentum", spec.momentum, "sgd")->capture_default_str()->type_name("X")->group(group);
+  command.add_option("--dampening", spec.dampening, "sgd")
+      ->capture_default_str()
+      ->type_name("X")
+      ->group(group);
+  command.add_flag("--nesterov", spec.nesterov, "sgd")->group(group);
+  command
+      .add_option("--weight-decay", spec.weight_decay,
+                  "decoupled for adamw, part of the gradient for sgd and adam")
+      ->capture_default_str()
+      ->type_name("X")
+      ->group(group);
+  command.add_option("--accumulate", options.accumulate, "micro-batches an update")
+      ->capture_default_str()
+      ->type_name("N")
+      ->check(at_least(1))
+      ->group(group);
+  command
+      .add_option("--clip-grad-norm", options.clip_grad_norm,
+                  "scale gradients down to this global norm; 0 is off")
+      ->capture_default_str()
+      ->type_name("X")
+      ->check(at_least(0))
+      ->group(group);
+}
+
+void add_passes(CLI::App& command, CompileOptions& options) {
+  const char* group = "Looking inside";
+  command.add_option("--dump-ir", options.dump_ir, "write the graph after each pass that changed it")
+      ->type_name("DIR")
+      ->group(group);
+  command.add_option("--print-after", options.print_after, "print the graph after a pass, or after all")
+      ->type_name("PASS")
+      ->allow_extra_args(false)
+      ->group(group);
+  command.add_option("--skip", options.skip, "leave a pass out")
+      ->type_name("PASS")
+      ->allow_extra_args(false)
+      ->group(group);
+}
+
+void add_compile(CLI::App& program, Options& options) {
+  CLI::App& command =
+      *program.add_subcommand("compile", "turn a model into a training plan that fits a budget");
+  CompileOptions& compile = options.compile;
+  add_model(command, compile.model);
+  command.add_option("-o,--output", compile.output, "the plan to write")->required()->type_name("PLAN");
+  command.add_option("--device", compile.device, "what to plan for: a name of `plimsoll devices`, or auto")
+      ->capture_default_str()
+      ->type_name("NAME");
+  command
+      .add_option("--budget", compile.budget,
+                  "all device memory the job may hold; without it the device's memory")
+      ->type_name("BYTES");
+  command.add_option("--precision", compile.precision, "exported or fp32")
+      ->capture_default_str()
+      ->type_name("NAME");
+  add_optimizer(command, compile);
+  add_passes(command, compile);
+  add_config(command, options);
+}
+
+void add_inspect(CLI::App& program, Options& options) {
+  CLI::App& command = *program.add_subcommand("inspect", "show what lives when, where, and why");
+  InspectOptions& inspect = options.inspect;
+  command.add_option("PLAN", inspect.plan, "a plan that compile wrote")->required()->type_name("");
+  auto* json = command.add_flag("--json", inspect.json, "everything, for programs (docs/interfaces.md)");
+  auto* text = command.add_flag("--text", inspect.text, "every slot and instruction, a line each");
+  auto* why = command.add_option("--why", inspect.why, "everything about a value, or the values of a node")
+                  ->type_name("NAME");
+  auto* diff =
+      command.add_option("--diff", inspect.diff, "what another plan does otherwise")->type_name("PLAN2");
+  json->excludes(text)->excludes(why)->excludes(diff);
+  text->excludes(why)->excludes(diff);
+  why->excludes(diff);
+}
+
+void add_run(CLI::App& program, Options& options) {
+  CLI::App& command = *program.add_subcommand("run", "train with a plan");
+  RunOptions& run = options.run;
+  command.add_option("PLAN", run.plan, "a plan that compile wrote")->required()->type_name("");
+  auto* weights = command.add_option("--weights", run.weights, "first values, from .onnx or .safetensors")
+                      ->type_name("FILE");
+  auto* init =
+      command.add_option("--init", run.init_seed, "random first values from this seed")->type_name("SEED");
+  weights->excludes(init);
+  command
+      .add_option(
+          "--data", run.data,
+          "one batch, repeated (.safetensors, .npz, .npy: a tensor an input), or a file of token numbers "
+          "(uint16; .u32: uint32)")
+      ->required()
+      ->type_name("FILE");
+  command.add_option("--steps", run.steps, "updates")
+      ->capture_default_str()
+      ->type_name("N")
+      ->check(at_least(0));
+  command.add_option("--seed", run.seed, "of dropout and of the order of the data")
+      ->capture_default_str()
+      ->type_name("N");
+  command.add_option("--lr", run.learning_rate, "another learning rate than the plan's")
+      ->type_name("X")
+      ->check(at_least(0));
+  command.add_option("--threads", run.threads, "0: as many as the machine has")
+      ->capture_default_str()
+      ->type_name("N")
+      ->check(at_least(0));
+  command.add_flag("--poison", run.poison, "overwrite dead bytes with NaN: finds plans that read them");
+  command.add_option("--metrics", run.metrics, "a line of JSON a step (docs/interfaces.md)")
+      ->type_name("FILE");
+  command
+      .add_option("--save", run.save, "trained weights, to .safetensors or .onnx; may be given several times")
+      ->type_name("FILE")
+      ->allow_extra_args(false);
+  command.add_option("--dump-gradients", run.dump_gradients, "gradients of the first step, to .safetensors")
+      ->type_name("FILE");
+  add_config(command, options);
+}
+
+void add_check(CLI::App& program, Options& options) {
+  CLI::App& command =
+      *program.add_subcommand("check", "list everything that stands in the way of training a model");
+  add_model(command, options.check.model);
+  add_config(command, options);
+}
+
+std::vector<std::string> command_names(const CLI::App& program) {
+  std::vector<std::string> names;
+  for (const CLI::App* command : program.get_subcommands({})) names.push_back(command->get_name());
+  return names;
+}
+
+const CLI::App* find_command(const CLI::App& program, const std::string& name) {
+  for (const CLI::App* command : program.get_subcommands({}))
+    if (command->get_name() == name) return command;
+  return nullptr;
+}
+
+// "--help" and "--optimizer", as they are written.
+std::vector<std::string> option_names(const CLI::App& command) {
+  std::vector<std::string> names;
+  for (const CLI::Option* option : command.get_options())
+    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+  return names;
+}
+
+std::string did_you_mean(llvm::StringRef wrong, const std::vector<std::string>& names) {
+  std::vector<llvm::StringRef> refs(names.begin(), names.end());
+  std::vector<std::string> near = nearest_names(wrong, refs, 1);
+  return near.empty() ? "" : "; did you mean " + near.front() + "?";
+}
+
+// One line in our words. `command` is the one that was named, or the program.
+Status explain(const CLI::ParseError& error, const CLI::App& program, const CLI::App& command) {
+  if (dynamic_cast<const CLI::ExtrasError*>(&error)) {
+    for (const std::string& extra : program.remaining(/*recurse=*/true)) {
+      llvm::StringRef word = llvm::StringRef(extra).split('=').first;
+      if (word.startswith("-"))
+        return usage_error(command.get_name() + " has no option " + word +
+                           did_you_mean(word, option_names(command)));
+      return usage_error(command.get_name() + " takes no further argument: " + extra);
+    }
+  }
+  std::string text = llvm::StringRef(error.what()).split('\n').first.rtrim(". ").str();
+  return usage_error(command.get_name() + ": " + text);
+}
+
+Status run_command_named(llvm::StringRef name, const Options& options, Console& console) {
+  if (name == "compile") return compile_command(options.compile, console);
+  if (name == "inspect") return inspect_command(options.inspect, console);
+  if (name == "run") return run_command(options.run, console);
+  if (name == "check") return check_command(options.check, console);
+  return devices_command(console);
+}
+
+// Parses the words; help and version text go to `out` and leave the name empty.
+Result<std::string> parse(CLI::App& program, Options& options, std::vector<std::string> words,
+                          llvm::raw_ostream& out) {
+  const CLI::App* command = &program;
+  if (!words.empty() && !llvm::StringRef(words.front()).startswith("-")) {
+    command = find_command(program, words.front());
+    if (!command)
+      return usage_error("there is no command " + words.front() +
+                         did_you_mean(words.front(), command_names(program)));
+  }
+  if (command != &program) {
+    Result<std::vector<std::string>> more = words_of_config(words, option_names(*command));
+    if (!more) return more.takeError();
+    words.insert(words.end(), more->begin(), more->end());
+  }
+  try {
+    std::reverse(words.begin(), words.end());  // CLI11 takes them from the back
+    program.parse(words);
+  } catch (const CLI::CallForHelp&) {
+    out << (command == &program ? program : *command).help();
+    return std::string();
+  } catch (const CLI::CallForVersion& version) {
+    out << version.what() << "\n";
+    return std::string();
+  } catch (const CLI::ParseError& error) {
+    return explain(error, program, *command);
+  }
+  options.run.random_weights = command->get_name() == "run" && command->get_option("--init")->count() > 0;
+  return command->get_name();
+}
+
+int exit_code(Fault fault) {
+  switch (fault) {
+    case Fault::Usage:
+      return 2;
+    case Fault::Model:
+      return 3;
+    case Fault::Budget:
+      return 4;
+    case Fault::System:
+      return 5;
+  }
+  return 5;
+}
+
+int columns_of(bool terminal, unsigned columns) {
+  return terminal && columns > 0 ? static_cast<int>(std::min(std::max(columns, 60u), 160u)) : 100;
+}
+
+}  // namespace
+
+int run_program(int argc, char** argv) {
+  using llvm::sys::Process;
+  bool out_is_terminal = Process::StandardOutIsDisplayed(),
+       err_is_terminal = Process::StandardErrIsDisplayed();
+  Progress progress(llvm::errs(), err_is_terminal,
+                    columns_of(err_is_terminal, Process::StandardErrColumns()));
+  Console console{llvm::outs(), progress, out_is_terminal,
+                  columns_of(out_is_terminal, Process::StandardOutColumns())};
+
+  Options options;
+  CLI::App program("Plans and runs the training of exported models within a memory budget.", "plimsoll");
+  program.set_version_flag("--version", "plimsoll 0.1.0");
+  program.require_subcommand(1);
+  program.get_formatter()->column_width(32);
+  add_compile(program, options);
+  add_inspect(program, options);
+  add_run(program, options);
+  add_check(program, options);
+  program.add_subcommand("devices", "list the known devices and what is in this machine");
+
+  Result<std::string> command =
+      parse(program, options, std::vector<std::string>(argv + 1, argv + argc), llvm::outs());
+  Status status = !command           ? command.takeError()
+                  : command->empty() ? Status::success()
+                                     : run_command_named(*command, options, console);
+  llvm::outs().flush();
+  progress.finish();
+  if (!status) return 0;
+  Diag diag = take_diag(std::move(status));
+  llvm::errs() << "plimsoll: error: " << diag.text() << "\n";
+  return exit_code(diag.fault());
+}
+
+}  // namespace plimsoll

@@ -1,0 +1,77 @@
+#pragma once
+
+// The subcommands as functions on plain options. command_line.cpp fills the options in from the words of the
+// command line; nothing here knows about it.
+
+#include "frontend/driver/api.h"
+#include "frontend/driver/progress.h"
+
+namespace plimsoll {
+
+// Where a command writes. Results to `out`; everything about the way there to `progress`, which is stderr.
+struct Console {
+  llvm::raw_ostream& out;
+  Progress& progress;
+  bool out_is_terminal = false;
+  int columns = 100;
+};
+
+// What can be said about a model, shared by compile and check.
+struct ModelOptions {
+  std::string model;
+  std::vector<std::string> dims;  // NAME=N
+  int64_t batch = 0;
+  std::string loss;
+  std::vector<std::string> train, freeze;
+  bool freeze_norm = false;
+};
+
+struct CompileOptions {
+  ModelOptions model;
+  std::string output;
+  std::string optimizer = "adamw";
+  OptimizerSpec optimizer_settings;
+  int64_t accumulate = 1;
+  double clip_grad_norm = 0;
+  std::string precision = "exported", master_weights = "auto";
+  std::string device = "auto";
+  std::string budget, host_budget;  // sizes with units; empty: the device's memory, unlimited
+  std::string dump_ir, stop_after;
+  std::vector<std::string> print_after, skip;
+};
+
+struct InspectOptions {
+  std::string plan;
+  bool json = false, text = false;
+  std::string why, diff;
+};
+
+struct RunOptions {
+  std::string plan;
+  std::string weights;
+  bool random_weights = false;
+  uint64_t init_seed = 0;  // of the random weights
+  std::string data;
+  int64_t steps = 1;
+  uint64_t seed = 0;          // of dropout and of the order of the data
+  double learning_rate = -1;  // below 0: the plan's
+  int threads = 0;
+  bool poison = false;
+  std::string metrics, dump_gradients;
+  std::vector<std::string> save;
+};
+
+struct CheckOptions {
+  ModelOptions model;
+};
+
+Status compile_command(const CompileOptions& options, Console& console);
+Status inspect_command(const InspectOptions& options, Console& console);
+Status run_command(const RunOptions& options, Console& console);
+Status check_command(const CheckOptions& options, Console& console);
+Status devices_command(Console& console);
+
+// The parts that compile and check share.
+Result<ImportOptions> import_options(const ModelOptions& options);
+
+}  // namespace plimsoll

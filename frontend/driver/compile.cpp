@@ -1,0 +1,122 @@
+#include "frontend/driver/commands.h"
+#include "ir/nearest.h"
+#include "ir/plan/page.h"
+#include "ir/plan/serialize.h"
+#include "ir/units.h"
+
+#include "llvm/Support/FileSystem.h"
+#include "llvm/Support/Path.h"
+
+namespace plimsoll {
+namespace {
+
+Result<OptimizerKind> optimizer_named(llvm::StringRef name) {
+  constexpr llvm::StringLiteral names[] = {"sgd", "adam", "adamw"};
+  for (size_t i = 0; i < std::size(names); ++i)
+    if (names[i] == name) return static_cast<OptimizerKind>(i);
+  return usage_error("no optimizer is called \"" + name + "\"; there are sgd, adam and adamw");
+}
+
+Status check_settings(const OptimizerSpec& spec) {
+  struct Range {
+    const char* option;
+    double value, below;
+  };
+  const Range ranges[] = {{"--beta1", spec.beta1, 1},
+                          {"--beta2", spec.beta2, 1},
+                          {"--lr", spec.learning_rate, INFINITY},
+                          {"--eps", spec.eps, INFINITY},
+                          {"--momentum", spec.momentum, INFINITY},
+                          {"--weight-decay", spec.weight_decay, INFINITY}};
+  for (const Range& range : ranges)
+    if (!(range.value >= 0 && range.value < range.below))
+      return usage_error(llvm::Twine(range.option) + " is " + std::to_string(range.value) +
+                         ", it must be at least 0" + (range.below == 1 ? " and below 1" : ""));
+  return Status::success();
+}
+
+Result<int64_t> size_option(llvm::StringRef option, llvm::StringRef text) {
+  if (text.empty()) return 0;
+  Result<int64_t> bytes = parse_bytes(text);
+  if (!bytes) return in_context(option, bytes.takeError());
+  if (*bytes == 0) return usage_error(option + ": 0 bytes hold nothing");
+  return *bytes;
+}
+
+Result<TrainingRequest> training_request(const CompileOptions& options) {
+  TrainingRequest request;
+  request.loss = options.model.loss;
+  request.train = options.model.train;
+  request.freeze = options.model.freeze;
+  request.batch = options.model.batch;
+  request.accumulate = options.accumulate;
+  request.clip_grad_norm = options.clip_grad_norm;
+  request.precision = options.precision;
+  Result<OptimizerKind> kind = optimizer_named(options.optimizer);
+  if (!kind) return kind.takeError();
+  request.optimizer = options.optimizer_settings;
+  request.optimizer.kind = *kind;
+  if (Status s = check_settings(request.optimizer)) return s;
+  Result<int64_t> budget = size_option("--budget", options.budget);
+  if (!budget) return budget.takeError();
+  request.budget_bytes = *budget;
+  return request;
+}
+
+void print_result(const CompileOptions& options, const Plan& plan, llvm::raw_ostream& out) {
+  int64_t budget = plan.arenas.front().budget_bytes;
+  size_t instructions = 0;
+  for (const PlanFunction& function : plan.functions) instructions += function.instructions.size();
+  out << options.output << ": needs " << format_bytes(plan.promised_bytes()) << " of " << format_bytes(budget)
+      << " on " << plan.device.name << ", " << format_count(static_cast<int64_t>(instructions))
+      << " instructions, predicted " << format_us(plan.predicted_step_us) << " a step\n";
+}
+
+}  // namespace
+
+Result<ImportOptions> import_options(const ModelOptions& options) {
+  ImportOptions import;
+  import.freeze_norm = options.freeze_norm;
+  for (llvm::StringRef dim : options.dims) {
+    auto [name, number] = dim.rsplit('=');
+    int64_t size = 0;
+    if (name.empty() || number.getAsInteger(10, size) || size <= 0)
+      return usage_error("--dim " + dim + ": expected NAME=N with N above 0");
+    import.dims[name.str()] = size;
+  }
+  return import;
+}
+
+Status compile_command(const CompileOptions& options, Console& console) {
+  CompileRequest request;
+  request.model_path = options.model.model;
+  request.device = options.device == "auto" ? "cpu" : options.device;
+  Result<ImportOptions> import = import_options(options.model);
+  if (!import) return import.takeError();
+  request.import = std::move(*import);
+  Result<TrainingRequest> training = training_request(options);
+  if (!training) return training.takeError();
+  request.training = std::move(*training);
+
+  CompileHooks hooks;
+  hooks.pipeline.dump_dir = options.dump_ir;
+  hooks.pipeline.print_after = options.print_after;
+  hooks.pipeline.skip = options.skip;
+  hooks.pipeline.log = &llvm::errs();
+  hooks.on_phase = [&](llvm::StringRef phase) { console.progress.phase(phase); };
+  if (!options.dump_ir.empty())
+    if (std::error_code failure = llvm::sys::fs::create_directories(options.dump_ir))
+      return system_error(options.dump_ir + ": " + failure.message());
+
+  Result<Plan> plan = compile_model(request, hooks);
+  if (!plan) return plan.takeError();
+  console.progress.phase("write");
+  if (Status s = save_plan(*plan, options.output)) return s;
+  console.progress.finish();
+  for (const Decision& decision : plan->decisions)
+    if (decision.pass == "import") llvm::errs() << "plimsoll: note: " << decision.reason << "\n";
+  print_result(options, *plan, console.out);
+  return Status::success();
+}
+
+}  // namespace plimsoll

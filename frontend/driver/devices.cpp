@@ -1,0 +1,52 @@
+#include "frontend/driver/commands.h"
+#include "ir/plan/page.h"
+#include "ir/units.h"
+
+#include "llvm/Support/Host.h"
+#include "llvm/Support/Threading.h"
+
+#include <unistd.h>
+
+namespace plimsoll {
+namespace {
+
+std::string rates_of(const DeviceDescription& device) {
+  std::string text;
+  for (const auto& [dtype, tflops] : device.matmul_tflops) {
+    char rate[48];
+    std::snprintf(rate, sizeof rate, "%s%s %g", text.empty() ? "" : ", ", dtype_name(dtype).str().c_str(),
+                  tflops);
+    text += rate;
+  }
+  return text;
+}
+
+int64_t memory_here() {
+  return static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<int64_t>(sysconf(_SC_PAGESIZE));
+}
+
+}  // namespace
+
+Status devices_command(Console& console) {
+  Result<DeviceCatalog> catalog = DeviceCatalog::builtin();
+  if (!catalog) return catalog.takeError();
+  Page page(console.out, {console.columns, console.out_is_terminal});
+  page.line(page.toned(Tone::Strong, left("name", 10) + left("device", 32) + right("memory", 10) +
+                                         right("reserved", 10) + right("GB/s", 7) + "  matmul TFLOP/s"));
+  for (const DeviceDescription& device : catalog->all()) {
+    // A processor's memory is the machine's; only reserves and rates are described.
+    bool here = device.backend == "cpu";
+    page.line(left(device.name, 10) + left(device.title, 32) +
+              right(here ? "" : format_bytes(device.memory_bytes), 10) +
+              right(format_bytes(device.reserve_bytes()), 10) +
+              right(std::to_string(static_cast<int64_t>(device.memory_gb_per_s)), 7) + "  " +
+              page.toned(Tone::Quiet, rates_of(device)));
+  }
+  page.heading("in this machine");
+  page.line("cpu       " + llvm::sys::getHostCPUName().str() + ", " +
+            std::to_string(llvm::hardware_concurrency().compute_thread_count()) + " threads, " +
+            format_bytes(memory_here()) + " of memory");
+  return Status::success();
+}
+
+}  // namespace plimsoll

@@ -1,0 +1,200 @@
+#include "frontend/driver/commands.h"
+#include "frontend/driver/save_states.h"
+#include "ir/plan/check.h"
+#include "ir/plan/page.h"
+#include "ir/plan/serialize.h"
+#include "ir/units.h"
+#include "runtime/data/safetensors.h"
+
+#include "llvm/Support/JSON.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+namespace plimsoll {
+namespace {
+
+// One line of JSON a step, written through at once so that a stopped run keeps what it measured.
+class MetricsFile {
+ public:
+  Status open(llvm::StringRef path) {
+    if (path.empty()) return Status::success();
+    std::error_code failure;
+    file_ = std::make_unique<llvm::raw_fd_ostream>(path, failure);
+    path_ = path.str();
+    return failure ? system_error(path + ": " + failure.message()) : Status::success();
+  }
+
+  Status write(const StepMetrics& metrics, double items_per_s, int64_t device_bytes) {
+    if (!file_) return Status::success();
+    // JSON has no word for what is not a number.
+    auto number = [](double value) {
+      return std::isfinite(value) ? llvm::json::Value(value) : llvm::json::Value(nullptr);
+    };
+    llvm::json::OStream line(*file_);
+    line.object([&] {
+      line.attribute("step", metrics.step);
+      line.attribute("loss", number(metrics.loss));
+      line.attribute("step_ms", number(metrics.step_ms));
+      line.attribute("grad_norm", number(metrics.grad_norm));
+      line.attribute("learning_rate", number(metrics.learning_rate));
+      line.attribute("tokens_or_samples_per_s", number(items_per_s));
+      line.attribute("device_bytes", device_bytes);
+    });
+    *file_ << "\n";
+    file_->flush();
+    if (!file_->has_error()) return Status::success();
+    std::error_code failure = file_->error();
+    file_->clear_error();
+    return system_error(path_ + ": " + failure.message());
+  }
+
+ private:
+  std::unique_ptr<llvm::raw_fd_ostream> file_;
+  std::string path_;
+};
+
+struct NamedGradient {
+  TensorEntry entry;
+  Tensor value;
+};
+
+Status write_gradients(llvm::StringRef path, std::vector<NamedGradient> gradients) {
+  llvm::sort(gradients,
+             [](const NamedGradient& a, const NamedGradient& b) { return a.entry.name < b.entry.name; });
+  std::vector<TensorEntry> entries;
+  for (const NamedGradient& gradient : gradients) entries.push_back(gradient.entry);
+  size_t next = 0;
+  return write_safetensors(path, entries, [&](const TensorEntry& entry, void* out) {
+    std::memcpy(out, gradients[next++].value.data(), static_cast<size_t>(entry.type.bytes()));
+    return Status::success();
+  });
+}
+
+class Run {
+ public:
+  Run(const RunOptions& options, Console& console) : options_(options), console_(console) {}
+
+  Status execute() {
+    if (Status s = check_save_targets(options_.save, options_.weights)) return s;
+    if (Status s = prepare()) return s;
+    if (Status s = train()) return s;
+    for (const std::string& path : options_.save) {
+      console_.progress.phase("save");
+      if (Status s = save_states(*session_, path, options_.weights)) return s;
+    }
+    console_.progress.finish();
+    report();
+    return Status::success();
+  }
+
+ private:
+  Status prepare();
+  Status train();
+  Result<StepMetrics> step(bool first);
+  Status first_values();
+  void report() const;
+  std::string describe(const StepMetrics& metrics) const;
+  double items_per_s(const StepMetrics& metrics) const { return items_per_step_ * 1e3 / metrics.step_ms; }
+
+  const RunOptions& options_;
+  Console& console_;
+  std::unique_ptr<Session> session_;
+  std::unique_ptr<BatchSource> data_;
+  MetricsFile metrics_;
+  double items_per_step_ = 0;
+  int64_t device_bytes_ = 0;
+  double first_loss_ = 0, last_loss_ = 0;
+  std::vector<double> step_ms_;
+};
+
+Status Run::first_values() {
+  if (options_.random_weights) return session_->initialise_randomly(options_.init_seed);
+  if (options_.weights.empty())
+    return usage_error("run needs first values: --weights FILE (.onnx or .safetensors) or --init SEED");
+  Result<WeightLoader> weights = open_weights(options_.weights);
+  if (!weights) return weights.takeError();
+  return session_->initialise(*weights, options_.seed);
+}
+
+Status Run::prepare() {
+  console_.progress.phase("load");
+  Result<Plan> plan = load_plan(options_.plan);
+  if (!plan) return plan.takeError();
+  if (Status s = check_plan(*plan)) return in_context(options_.plan, std::move(s));
+  if (plan->device.backend != "cpu")
+    return system_error(options_.plan + ": planned for " + plan->device.name + " (" + plan->device.backend +
+                        "), this program runs plans for cpu");
+  Result<std::unique_ptr<Session>> session =
+      Session::create(std::move(*plan), {options_.threads, options_.poison});
+  if (!session) return session.takeError();
+  session_ = std::move(*session);
+  Result<std::unique_ptr<BatchSource>> data = open_data(options_.data, session_->inputs(), {options_.seed});
+  if (!data) return data.takeError();
+  data_ = std::move(*data);
+  if (Status s = first_values()) return s;
+  if (options_.learning_rate >= 0) session_->set_learning_rate(options_.learning_rate);
+
+  const Plan& loaded = session_->plan();
+  items_per_step_ = static_cast<double>(data_->items_per_batch() * loaded.training.accumulate);
+  device_bytes_ = session_->executor().prepared_bytes();
+  for (const Arena& arena : loaded.arenas)
+    if (arena.space == MemorySpace::Device) device_bytes_ += arena.bytes;
+  return metrics_.open(options_.metrics);
+}
+
+Result<StepMetrics> Run::step(bool first) {
+  if (!first || options_.dump_gradients.empty()) return session_->step(*data_);
+  std::vector<NamedGradient> gradients;
+  GradientSink sink = [&](llvm::StringRef parameter, const Tensor& gradient) {
+    gradients.push_back({{parameter.str(), gradient.type()}, gradient});
+    return Status::success();
+  };
+  Result<StepMetrics> metrics = session_->step(*data_, &sink);
+  if (!metrics) return metrics;
+  if (Status s = write_gradients(options_.dump_gradients, std::move(gradients))) return s;
+  return metrics;
+}
+
+Status Run::train() {
+  console_.progress.phase("train");
+  for (int64_t i = 0; i < options_.steps; ++i) {
+    Result<StepMetrics> metrics = step(i == 0);
+    if (!metrics) return metrics.takeError();
+    if (i == 0) first_loss_ = metrics->loss;
+    last_loss_ = metrics->loss;
+    step_ms_.push_back(metrics->step_ms);
+    if (Status s = metrics_.write(*metrics, items_per_s(*metrics), device_bytes_)) return s;
+    console_.progress.step(i + 1, options_.steps, describe(*metrics));
+  }
+  return Status::success();
+}
+
+std::string Run::describe(const StepMetrics& metrics) const {
+  char loss[32];
+  std::snprintf(loss, sizeof loss, "loss %.4f", metrics.loss);
+  return std::string(loss) + "  " + format_us(1e3 * metrics.step_ms) + "  " +
+         format_count(std::llround(items_per_s(metrics))) + " " + data_->item_name().str() + "/s";
+}
+
+void Run::report() const {
+  for (const std::string& path : options_.save) console_.out << "saved " << path << "\n";
+  if (step_ms_.empty()) return;  // --steps 0: the first values only, to save or to see that they load
+  std::vector<double> sorted = step_ms_;
+  std::sort(sorted.begin(), sorted.end());
+  StepMetrics typical;
+  typical.step_ms = sorted[sorted.size() / 2];
+  char losses[64];
+  std::snprintf(losses, sizeof losses, "loss %.4f -> %.4f", first_loss_, last_loss_);
+  console_.out << options_.steps << (options_.steps == 1 ? " step, " : " steps, ") << losses << ", "
+               << format_us(1e3 * typical.step_ms) << " a step, "
+               << format_count(std::llround(items_per_s(typical))) << " " << data_->item_name() << "/s, "
+               << format_bytes(device_bytes_) << " held\n";
+}
+
+}  // namespace
+
+Status run_command(const RunOptions& options, Console& console) { return Run(options, console).execute(); }
+
+}  // namespace plimsoll

@@ -1,0 +1,12 @@
+#pragma once
+
+// Whether training changes a value.
+
+#include "ir/graph.h"
+
+namespace plimsoll {
+
+// Some parameter reaches `value` through floating-point values, so that a gradient may be wanted for it.
+bool is_learned(const Graph& graph, ValueId value);
+
+}  // namespace plimsoll

@@ -1,0 +1,335 @@
+#!/usr/bin/env python3
+"""Drive the plimsoll program as a user would: exit codes, one-line errors, and files that are whole or not there.
+
+Usage: cli_test.py PLIMSOLL [TEST ...]
+
+Needs Python's standard library alone. Prints a line a test and `N passed, N failed`.
+"""
+import json
+import pathlib
+import resource
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+
+MODELS = pathlib.Path(__file__).resolve().parent / "models"
+QUICKSTART = pathlib.Path(__file__).resolve().parents[2] / "examples" / "quickstart"
+DONE, USAGE, MODEL, BUDGET, MACHINE = 0, 2, 3, 4, 5
+PROGRAM = ""
+
+
+class Failure(Exception):
+    pass
+
+
+def expect(condition, text):
+    if not condition:
+        raise Failure(text)
+
+
+def run(*arguments, file_limit=None):
+    def limit_files():
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (file_limit, file_limit))
+
+    return subprocess.run([PROGRAM, *map(str, arguments)], capture_output=True, text=True, timeout=60,
+                          preexec_fn=limit_files if file_limit is not None else None)
+
+
+def succeed(*arguments):
+    done = run(*arguments)
+    expect(done.returncode == DONE, f"{arguments[0]} exits {done.returncode}: {done.stderr.strip()[:300]}")
+    return done.stdout
+
+
+def refuse(code, parts, *arguments, **limits):
+    """The command ends with `code` and one line of error, the last, that contains all of `parts`."""
+    done = run(*arguments, **limits)
+    lines = done.stderr.strip().splitlines() or [""]
+    text = lines[-1]
+    expect(done.returncode == code, f"exits {done.returncode} instead of {code}: {text[:300]}")
+    expect(text.startswith("plimsoll: error: "), f"the last line is no error: {text[:300]}")
+    expect(all(line.startswith("plimsoll: ") for line in lines), f"strange lines: {done.stderr[:300]}")
+    expect(sum("error:" in line for line in lines) == 1, f"more than one line of error: {done.stderr[:300]}")
+    expect(not text.endswith("."), f"the error ends with a period: {text}")
+    for part in parts:
+        expect(part in text, f"no '{part}' in: {text}")
+
+
+def write_safetensors(path, tensors):
+    """tensors: name -> (dtype, shape, struct format, values)."""
+    header, body = {}, b""
+    for name, (dtype, shape, form, values) in tensors.items():
+        data = struct.pack(f"<{len(values)}{form}", *values)
+        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [len(body), len(body) + len(data)]}
+        body += data
+    head = json.dumps(header).encode()
+    path.write_bytes(struct.pack("<Q", len(head)) + head + body)
+    return path
+    return path
+
+
+X = ("F32", [4, 3], "f", [0.25 * i for i in range(12)])
+LABELS = ("I64", [4], "q", [0, 1, 0, 1])
+
+
+def compile_linear(folder):
+    plan = folder / "linear.plan"
+    succeed("compile", MODELS / "linear.onnx", "-o", plan, "--optimizer", "sgd", "--lr", "0.1")
+    return plan
+
+
+def run_linear(folder, plan, data, *options, weights=MODELS / "linear.onnx"):
+    return ["run", plan, "--weights", weights, "--data", data, "--steps", "2", *options]
+
+
+# What works.
+
+def test_compile_inspect_run(folder):
+    plan = compile_linear(folder)
+    report = json.loads(succeed("inspect", plan, "--json"))
+    memory = report["memory"]["device"]
+    expect(memory["promised_bytes"] >= memory["arena_bytes"] > 0, f"promised and arena bytes: {memory}")
+    data = write_safetensors(folder / "batch.safetensors", {"x": X, "labels": LABELS})
+    metrics = folder / "metrics.jsonl"
+    succeed(*run_linear(folder, plan, data, "--metrics", metrics, "--save", folder / "after.safetensors"))
+    rows = [json.loads(line) for line in metrics.read_text().splitlines()]
+    losses = [row["loss"] for row in rows if "loss" in row]
+    expect(len(losses) == 2 and losses[1] < losses[0], f"the loss does not fall: {losses}")
+
+
+def test_same_input_same_plan(folder):
+    first = compile_linear(folder).read_bytes()
+    (folder / "linear.plan").unlink()
+    expect(compile_linear(folder).read_bytes() == first, "two compilations differ")
+
+
+def test_help_names_every_command(folder):
+    text = succeed("--help")
+    for command in ("compile", "inspect", "run", "check", "devices"):
+        expect(command in text, f"--help does not name {command}")
+
+
+def test_symbolic_batch_is_bound(folder):
+    succeed("compile", MODELS / "symbolic_batch.onnx", "-o", folder / "p.plan", "--dim", "batch=4")
+
+
+# Usage.
+
+def test_unknown_command(folder):
+    refuse(USAGE, ["compile"], "complie", MODELS / "linear.onnx")
+
+
+def test_unknown_option_names_the_nearest(folder):
+    refuse(USAGE, ["--optimiser", "--optimizer"],
+           "compile", MODELS / "linear.onnx", "-o", folder / "p.plan", "--optimiser", "sgd")
+
+
+def test_unknown_optimizer(folder):
+    refuse(USAGE, ["admw", "adamw"], "compile", MODELS / "linear.onnx", "-o", folder / "p.plan", "--optimizer", "admw")
+
+
+def test_unknown_device(folder):
+    refuse(USAGE, ["h2000", "h200"], "compile", MODELS / "linear.onnx", "-o", folder / "p.plan", "--device", "h2000")
+
+
+def test_bad_size(folder):
+    refuse(USAGE, ["12XB"], "compile", MODELS / "linear.onnx", "-o", folder / "p.plan", "--budget", "12XB")
+
+
+def test_bad_dimension(folder):
+    refuse(USAGE, ["batch"], "compile", MODELS / "symbolic_batch.onnx", "-o", folder / "p.plan", "--dim", "batch=some")
+
+
+# Models that cannot be trained as asked.
+
+def refuse_model(folder, name, *parts):
+    plan = folder / "p.plan"
+    refuse(MODEL, parts, "compile", MODELS / f"{name}.onnx", "-o", plan)
+    expect(not plan.exists(), "a plan was written")
+
+
+def test_truncated_model(folder):
+    refuse_model(folder, "truncated", "truncated.onnx")
+
+
+def test_not_a_model(folder):
+    garbage = folder / "garbage.onnx"
+    garbage.write_bytes(bytes(range(256)) * 4)
+    refuse(MODEL, ["garbage.onnx"], "compile", garbage, "-o", folder / "p.plan")
+
+
+def test_empty_model(folder):
+    empty = folder / "empty.onnx"
+    empty.touch()
+    refuse(MODEL, ["empty.onnx"], "compile", empty, "-o", folder / "p.plan")
+
+
+def test_cycle(folder):
+    refuse_model(folder, "cycle", "/a/Add")
+
+
+def test_inner_sizes_differ(folder):
+    refuse_model(folder, "inner_sizes", "/head/MatMul", "3", "5")
+
+
+def test_mixed_dtypes(folder):
+    refuse_model(folder, "mixed_dtypes", "/mixed/Add")
+
+
+def test_undefined_value(folder):
+    refuse_model(folder, "undefined_value", "nowhere")
+
+
+def test_value_defined_twice(folder):
+    refuse_model(folder, "defined_twice", "logits")
+
+
+def test_unbound_dimension(folder):
+    refuse_model(folder, "symbolic_batch", "batch", "--dim")
+
+
+def test_unsupported_operator(folder):
+    refuse_model(folder, "unsupported_operator", "Det", "/odd/Det")
+
+
+def test_not_differentiable(folder):
+    refuse_model(folder, "not_differentiable", "/odd/ArgMax")
+
+
+def test_no_loss(folder):
+    refuse_model(folder, "no_loss", "--loss")
+
+
+def test_check_lists_obstacles(folder):
+    done = run("check", MODELS / "unsupported_operator.onnx")
+    expect(done.returncode == MODEL, f"check exits {done.returncode}")
+    expect("Det" in done.stdout + done.stderr, "check does not name the operator")
+
+
+# Weights and data that do not match.
+
+def test_missing_external_data(folder):
+    plan = folder / "p.plan"
+    succeed("compile", MODELS / "missing_external.onnx", "-o", plan)
+    data = write_safetensors(folder / "batch.safetensors", {"x": X, "labels": LABELS})
+    refuse(MODEL, ["no_such_file.bin"], *run_linear(folder, plan, data, weights=MODELS / "missing_external.onnx"))
+
+
+def test_weights_of_another_shape(folder):
+    data = write_safetensors(folder / "batch.safetensors", {"x": X, "labels": LABELS})
+    refuse(MODEL, ["weight", "7"],
+           *run_linear(folder, compile_linear(folder), data, weights=MODELS / "linear_wider.onnx"))
+
+
+def test_weights_lack_a_parameter(folder):
+    data = write_safetensors(folder / "batch.safetensors", {"x": X, "labels": LABELS})
+    weights = write_safetensors(folder / "weights.safetensors", {"bias": X})
+    refuse(MODEL, ["weight"], *run_linear(folder, compile_linear(folder), data, weights=weights))
+
+
+def test_data_of_another_dtype(folder):
+    data = write_safetensors(folder / "batch.safetensors", {"x": X, "labels": ("F32", [4], "f", [0, 1, 0, 1])})
+    refuse(MODEL, ["labels"], *run_linear(folder, compile_linear(folder), data))
+
+
+def test_data_of_another_shape(folder):
+    data = write_safetensors(folder / "batch.safetensors",
+                             {"x": ("F32", [4, 2], "f", [0] * 8), "labels": LABELS})
+    refuse(MODEL, ["x"], *run_linear(folder, compile_linear(folder), data))
+
+
+def test_data_lacks_an_input(folder):
+    data = write_safetensors(folder / "batch.safetensors", {"x": X})
+    refuse(MODEL, ["labels"], *run_linear(folder, compile_linear(folder), data))
+
+
+def test_truncated_data(folder):
+    data = write_safetensors(folder / "batch.safetensors", {"x": X, "labels": LABELS})
+    data.write_bytes(data.read_bytes()[:-8])
+    refuse(MODEL, ["batch.safetensors"], *run_linear(folder, compile_linear(folder), data))
+
+
+def test_label_out_of_range(folder):
+    data = write_safetensors(folder / "batch.safetensors", {"x": X, "labels": ("I64", [4], "q", [0, 1, 9, 1])})
+    refuse(MODEL, ["9"], *run_linear(folder, compile_linear(folder), data))
+
+
+# Plans.
+
+def test_plan_from_a_newer_version(folder):
+    plan = compile_linear(folder)
+    content = bytearray(plan.read_bytes())
+    head = b"\x0a\x0dplimsoll plan\x10"  # field 1, then the tag of field 2, which is the format
+    expect(content.startswith(head), "the plan file's head is not as plan.proto says")
+    content[len(head)] = 99
+    plan.write_bytes(content)
+    refuse(MODEL, ["99"], "inspect", plan)
+
+
+def test_damaged_plan(folder):
+    plan = compile_linear(folder)
+    content = bytearray(plan.read_bytes())
+    content[len(content) // 2] ^= 0xFF
+    plan.write_bytes(content)
+    refuse(MODEL, ["linear.plan"], "inspect", plan)
+
+
+def test_model_given_as_a_plan(folder):
+    refuse(MODEL, ["linear.onnx"], "inspect", MODELS / "linear.onnx")
+
+
+def test_budget_below_the_need(folder):
+    refuse(BUDGET, ["1 KiB"], "compile", QUICKSTART / "small_gpt.onnx", "-o", folder / "p.plan", "--dim", "batch=8",
+           "--budget", "1KiB")
+    expect(not (folder / "p.plan").exists(), "a plan was written")
+
+
+# The machine.
+
+def test_missing_file(folder):
+    refuse(MACHINE, ["no_such.onnx"], "compile", folder / "no_such.onnx", "-o", folder / "p.plan")
+
+
+def test_no_folder_to_write_to(folder):
+    refuse(MACHINE, ["nowhere"], "compile", MODELS / "linear.onnx", "-o", folder / "nowhere" / "p.plan")
+
+
+def test_interrupted_write_leaves_the_old_file(folder):
+    plan = folder / "p.plan"
+    plan.write_text("the old plan")
+    refuse(MACHINE, ["p.plan"], "compile", MODELS / "linear.onnx", "-o", plan, file_limit=64)
+    expect(plan.read_text() == "the old plan", "the old file is gone")
+    expect([f.name for f in folder.iterdir()] == ["p.plan"], "a partial file stays behind")
+
+
+def test_interrupted_save_leaves_no_file(folder):
+    plan = compile_linear(folder)
+    data = write_safetensors(folder / "batch.safetensors", {"x": X, "labels": LABELS})
+    saved = folder / "after.safetensors"
+    refuse(MACHINE, ["after.safetensors"], *run_linear(folder, plan, data, "--save", saved), file_limit=16)
+    expect(not saved.exists(), "a half-written file stands under its final name")
+
+
+def main():
+    global PROGRAM
+    PROGRAM, *wanted = sys.argv[1:]
+    tests = {name.removeprefix("test_"): test for name, test in globals().items() if name.startswith("test_")}
+    failed = 0
+    for name in wanted or tests:
+        with tempfile.TemporaryDirectory() as folder:
+            try:
+                tests[name](pathlib.Path(folder))
+                print(f"ok    {name}")
+            except (Failure, subprocess.TimeoutExpired, OSError, ValueError, KeyError) as error:
+                failed += 1
+                print(f"FAIL  {name}: {error}")
+    count = len(wanted or tests)
+    print(f"{count - failed} passed, {failed} failed")
+    sys.exit(failed != 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,184 @@
+#!/usr/bin/env python3
+"""Compare `plimsoll compile` and `plimsoll run` with what PyTorch computed. Needs Python's standard library alone.
+
+Usage: check_golden.py PLIMSOLL [CASE ...] [--device cpu] [--precision fp32] [--tolerance 1e-4] [--loss-tolerance 1e-5]
+
+Without a CASE it runs all of them. Prints a line a case and `N passed, N failed`.
+"""
+import argparse
+import array
+import json
+import math
+import pathlib
+import subprocess
+import sys
+import tarfile
+import tempfile
+
+FOLDER = pathlib.Path(__file__).resolve().parent
+CASES = {
+    "bert_classifier": "bert", "bert_classifier_torchscript": "bert", "gpt2": "gpt2", "gpt2_opset23": "gpt2",
+    "llama_gqa": "llama", "lstm": "lstm", "mlp": "mlp", "resnet": "resnet", "resnet_torchscript": "resnet",
+    "unet": "unet", "vit": "vit",
+}
+OPTIMIZER_OPTIONS = {
+    "kind": "--optimizer", "lr": "--lr", "momentum": "--momentum", "weight_decay": "--weight-decay",
+    "beta1": "--beta1", "beta2": "--beta2", "eps": "--eps", "clip_grad_norm": "--clip-grad-norm",
+}
+FLOATS = {"F64": "d", "F32": "f"}
+NOISE = 1e-8  # of the global gradient norm: what float32 sums leave where the true gradient is zero
+UNTRAINED = ("num_batches_tracked", "inv_freq", "position_ids")
+
+
+def unpack(case, folder):
+    with tarfile.open(FOLDER / f"{CASES[case]}.tar.xz") as archive:
+        for member in archive.getmembers():
+            if member.name.startswith(case + "/"):
+                archive.extract(member, folder)
+    return pathlib.Path(folder) / case
+
+
+def load_floats(path):
+    """Float tensors of a safetensors file by name, and the shapes of all its tensors."""
+    with open(path, "rb") as file:
+        header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+        body = file.read()
+    header.pop("__metadata__", None)
+    floats = {}
+    for name, tensor in header.items():
+        if tensor["dtype"] in FLOATS:
+            begin, end = tensor["data_offsets"]
+            floats[name] = array.array(FLOATS[tensor["dtype"]], body[begin:end])
+    return floats, {name: tensor["shape"] for name, tensor in header.items()}
+
+
+def norm(values):
+    return math.sqrt(math.fsum(v * v for v in values))
+
+
+def relative(got, want, smallest=1e-12):
+    if len(got) != len(want):
+        return math.inf
+    difference = norm([g - w for g, w in zip(got, want)])
+    return difference / max(norm(want), smallest) if math.isfinite(difference) else math.inf
+
+
+def worst(got, want, tied, smallest=1e-12):
+    """The largest relative difference and its tensor. A tied parameter may carry any of its names."""
+    groups = {name: group for group in tied for name in group}
+    top = (0.0, "")
+    for name, wanted in want.items():
+        if name.endswith(UNTRAINED):
+            continue
+        found = next((got[n] for n in groups.get(name, [name]) if n in got), None)
+        if found is None:
+            return math.inf, name + " is missing"
+        difference = relative(found, wanted, smallest)
+        # PyTorch keeps the unbiased estimate of the variance, ONNX's text says population variance.
+        if name.endswith("running_var") and difference < 0.1:
+            continue
+        top = max(top, (difference, name))
+    return top
+
+
+def without_noise(got, want, got_gradients, want_gradients, noise, reach):
+    """Adam divides a gradient by its own size, so where a gradient is mere rounding (a key's bias, whose true gradient
+    is zero) the step has no direction, only a length: such elements count as equal when within `reach`. Where both
+    gradients are exactly zero nothing is excused."""
+    settled = {}
+    for name, values in got.items():
+        columns = (values, want.get(name, ()), got_gradients.get(name, ()), want_gradients.get(name, ()))
+        if len({len(column) for column in columns}) == 1:
+            values = array.array("d", (w if 0 < max(abs(g), abs(h)) < noise and abs(v - w) <= reach else v
+                                       for v, w, g, h in zip(*columns)))
+        settled[name] = values
+    return settled
+
+
+def execute(command, timeout):
+    done = subprocess.run(command, capture_output=True, text=True, timeout=timeout)
+    if done.returncode:
+        lines = (done.stderr or done.stdout).strip().splitlines() or [""]
+        raise RuntimeError(f"{command[1]} exits {done.returncode}: {lines[-1][:200]}")
+
+
+def train(case, expected, args):
+    """Compiles and runs one case; what it leaves: metrics, gradients of the first step, parameters at the end."""
+    plan, metrics = case / "case.plan", case / "metrics.jsonl"
+    gradients, after = case / "got_grads.safetensors", case / "got_after.safetensors"
+    options = ["--device", args.device, "--precision", args.precision]
+    for key, value in expected["optimizer"].items():
+        options += [OPTIMIZER_OPTIONS[key], str(value)]
+    if expected["exporter"] == "torchscript":
+        _, shapes = load_floats(case / "batch.safetensors")
+        options += ["--dim", f"batch={next(iter(shapes.values()))[0]}"]
+    execute([args.program, "compile", case / "model.onnx", "-o", plan, *options], args.timeout)
+    execute([args.program, "run", plan, "--weights", case / "model.onnx", "--data", case / "batch.safetensors",
+             "--steps", str(expected["steps"]), "--metrics", metrics, "--save", after,
+             "--dump-gradients", gradients], args.timeout)
+    rows = [json.loads(line) for line in metrics.read_text().splitlines()]
+    return [row for row in rows if "loss" in row], load_floats(gradients)[0], load_floats(after)[0]
+
+
+def check(case, args):
+    expected = json.loads((case / "expected.json").read_text())
+    rows, gradients, after = train(case, expected, args)
+    if len(rows) < expected["steps"]:
+        raise RuntimeError(f"metrics hold {len(rows)} losses of {expected['steps']}")
+
+    def loss_difference(step):
+        want = expected["losses"][step]
+        return abs(rows[step]["loss"] - want) / max(abs(want), 1e-3)
+
+    want_norm = expected["grad_norm_step0"]
+    last = expected["steps"] - 1
+    want_gradients = load_floats(case / "grads.safetensors")[0]
+    want_after = load_floats(case / "after.safetensors")[0]
+    optimizer = expected["optimizer"]
+    if optimizer["kind"].startswith("adam"):
+        after = without_noise(after, want_after, gradients, want_gradients, NOISE * want_norm,
+                              expected["steps"] * optimizer["lr"])
+    gradient = worst(gradients, want_gradients, expected["tied"], 1e-6 * want_norm)
+    parameter = worst(after, want_after, expected["tied"])
+    checks = [
+        ("loss", loss_difference(0), args.loss_tolerance, ""),
+        (f"after {last} updates", loss_difference(last), 100 * args.loss_tolerance, ""),
+        ("gradient norm", abs(rows[0].get("grad_norm", math.nan) - want_norm) / want_norm, args.norm_tolerance, ""),
+        ("worst gradient", gradient[0], args.tolerance, " " + gradient[1]),
+        ("worst parameter", parameter[0], args.tolerance, " " + parameter[1]),
+    ]
+    passed = all(value <= limit for _, value, limit, _ in checks)
+    return passed, ", ".join(f"{what} {value:.1e}{where}" for what, value, _, where in checks)
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("program")
+    parser.add_argument("cases", nargs="*", metavar="CASE")
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--precision", default="fp32")
+    parser.add_argument("--tolerance", type=float, default=1e-4, help="of gradients and parameters, by ||a-b||/||b||")
+    parser.add_argument("--loss-tolerance", type=float, default=1e-5)
+    parser.add_argument("--norm-tolerance", type=float, default=1e-5, help="of the global gradient norm")
+    parser.add_argument("--timeout", type=float, default=120, help="seconds a command may take")
+    args = parser.parse_args()
+    unknown = [case for case in args.cases if case not in CASES]
+    if unknown:
+        parser.error(f"no case {unknown[0]}; there are {', '.join(CASES)}")
+
+    failed = 0
+    names = args.cases or list(CASES)
+    for name in names:
+        with tempfile.TemporaryDirectory() as folder:
+            try:
+                passed, text = check(unpack(name, folder), args)
+            except (RuntimeError, OSError, ValueError, KeyError, subprocess.TimeoutExpired) as error:
+                passed, text = False, str(error)
+        failed += not passed
+        print(f"{name:30} {'ok  ' if passed else 'FAIL'}  {text}", flush=True)
+    print(f"{len(names) - failed} passed, {failed} failed")
+    sys.exit(failed != 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,28 @@
+#!/usr/bin/env bash
+# Installs what is missing, builds and runs every test; a machine without a GPU skips what needs one.
+#
+# Usage: tests/run.sh [--fast] [--asan]
+#   --fast  leave out the tests labelled slow: under a minute of testing
+#   --asan  build with the address and undefined-behaviour sanitizers (preset asan instead of ci)
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+. cmake/install_dependencies.sh
+
+preset=ci
+selection=()
+for argument in "$@"; do
+  case $argument in
+    --fast) selection=(--label-exclude slow) ;;
+    --asan) preset=asan ;;
+    *) sed -n 's/^# \?//; 2,7p' "tests/run.sh"; exit 2 ;;
+  esac
+done
+
+install_dependencies "${build_packages[@]}" "${test_packages[@]}"
+cmake --preset "$preset"
+cmake --build --preset "$preset"
+
+results=build/$preset/tests.xml
+rm -f "$results"
+ctest --preset "$preset" "${selection[@]}" --test-output-size-passed 10000000 --output-junit "$PWD/$results" || true
+python3 -B tests/total.py "$results"
