@@ -26,14 +26,7 @@ find_package(Threads REQUIRED)
 find_package(OpenMP REQUIRED COMPONENTS CXX)
 find_package(CLI11 REQUIRED CONFIG)
 
-# oneDNN without its package file, which on Debian asks for OpenCL headers that only its GPU interface needs.
-find_path(DNNL_INCLUDE_DIR dnnl.hpp REQUIRED)
-find_library(DNNL_LIBRARY dnnl REQUIRED)
-if(NOT TARGET DNNL::dnnl)
-  add_library(DNNL::dnnl UNKNOWN IMPORTED)
-  set_target_properties(DNNL::dnnl PROPERTIES IMPORTED_LOCATION ${DNNL_LIBRARY}
-                        INTERFACE_INCLUDE_DIRECTORIES ${DNNL_INCLUDE_DIR})
-endif()
+include(${CMAKE_CURRENT_LIST_DIR}/PlimsollDnnl.cmake)
 
 # LLVMSupport by itself, linked statically, so that no libLLVM.so is needed at run time.
 add_library(plimsoll_llvm INTERFACE)

@@ -14,6 +14,9 @@ install(TARGETS plimsoll RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 install(TARGETS ${targets} EXPORT PlimsollTargets
         ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}
         FILE_SET HEADERS DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/plimsoll)
+# Headers of the frontend and of ir/plan read what protoc wrote.
+install(DIRECTORY ${CMAKE_BINARY_DIR}/generated/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/plimsoll
+        FILES_MATCHING PATTERN "*.pb.h")
 
 set(package_folder ${CMAKE_INSTALL_LIBDIR}/cmake/Plimsoll)
 install(EXPORT PlimsollTargets NAMESPACE Plimsoll:: DESTINATION ${package_folder})
@@ -21,4 +24,5 @@ configure_package_config_file(${CMAKE_CURRENT_LIST_DIR}/PlimsollConfig.cmake.in
                               ${CMAKE_BINARY_DIR}/PlimsollConfig.cmake INSTALL_DESTINATION ${package_folder})
 write_basic_package_version_file(${CMAKE_BINARY_DIR}/PlimsollConfigVersion.cmake COMPATIBILITY SameMinorVersion)
 install(FILES ${CMAKE_BINARY_DIR}/PlimsollConfig.cmake ${CMAKE_BINARY_DIR}/PlimsollConfigVersion.cmake
+              ${CMAKE_CURRENT_LIST_DIR}/PlimsollDnnl.cmake
         DESTINATION ${package_folder})

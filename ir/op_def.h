@@ -75,6 +75,11 @@ enum class Recompute : uint8_t {
 // many bytes. The kernel contract allows exactly these overlaps and no other.
 struct InPlace {
   int8_t result, operand;
+  // Some ops give fewer results or read fewer operands than their record allows.
+  bool applies_to(const Node& node) const {
+    return static_cast<size_t>(result) < node.results.size() && static_cast<size_t>(operand) < node.operands.size() &&
+           node.operands[static_cast<size_t>(operand)] != ValueId::None;
+  }
 };
 
 // How the op tests fill an operand. Floats keep away from kinks where asked.

@@ -89,6 +89,7 @@ llvm::StringRef dtype_name(DType dtype) { return facts(dtype).name; }
 int64_t dtype_bytes(DType dtype) { return facts(dtype).bytes; }
 bool is_float(DType dtype) { return facts(dtype).kind == Kind::Float; }
 bool is_signed_integer(DType dtype) { return facts(dtype).kind == Kind::Signed; }
+bool is_16_bit_float(DType dtype) { return is_float(dtype) && dtype_bytes(dtype) <= 2; }
 bool is_integer(DType dtype) {
   return facts(dtype).kind == Kind::Signed || facts(dtype).kind == Kind::Unsigned;
 }

@@ -31,6 +31,7 @@ int64_t dtype_bytes(DType dtype);
 bool is_float(DType dtype);
 bool is_integer(DType dtype);                                   // bool is not an integer
 bool is_signed_integer(DType dtype);
+bool is_16_bit_float(DType dtype);                              // two bytes or fewer
 
 using Shape = llvm::SmallVector<int64_t, 4>;
 

@@ -26,13 +26,32 @@ void enter(const CompileHooks& hooks, llvm::StringRef phase) {
   if (hooks.on_phase) hooks.on_phase(phase);
 }
 
-Result<bool> run_text(Graph& graph, llvm::StringRef text, const CompileHooks& hooks, std::vector<Decision>& decisions) {
-  Result<Pipeline> pipeline = parse_pipeline(text);
-  if (!pipeline) return pipeline.takeError();
-  Result<PipelineReport> report = run_pipeline(graph, *pipeline, hooks.pipeline);
-  if (!report) return report.takeError();
-  decisions.insert(decisions.end(), report->decisions.begin(), report->decisions.end());
-  return llvm::any_of(report->runs, [](const PassRun& run) { return run.changed; });
+// Runs pipelines one after another as if they were one: dumps count on, decisions add up.
+class PassRunner {
+ public:
+  PassRunner(const CompileHooks& hooks, std::vector<Decision>& decisions) : options_(hooks.pipeline), decisions_(decisions) {}
+
+  // Did anything change?
+  Result<bool> run(Graph& graph, llvm::StringRef text) {
+    Result<Pipeline> pipeline = parse_pipeline(text);
+    if (!pipeline) return pipeline.takeError();
+    Result<PipelineReport> report = run_pipeline(graph, *pipeline, options_);
+    if (!report) return report.takeError();
+    options_.runs_before += report->runs.size();
+    decisions_.insert(decisions_.end(), report->decisions.begin(), report->decisions.end());
+    return llvm::any_of(report->runs, [](const PassRun& run) { return run.changed; });
+  }
+
+ private:
+  PipelineOptions options_;
+  std::vector<Decision>& decisions_;
+};
+
+Status clean(Graph& graph, PassRunner& passes) {
+  Result<bool> changed = passes.run(graph, clean_pipeline);
+  for (int round = 0; round < settle_rounds && changed && *changed; ++round) changed = passes.run(graph, settle_pipeline);
+  if (changed) changed = passes.run(graph, finish_pipeline);
+  return changed ? Status::success() : changed.takeError();
 }
 
 const char* optimizer_name(OptimizerKind kind) {
@@ -77,6 +96,17 @@ void note_untrained(const Graph& forward, const Program& program, std::vector<De
   }
 }
 
+// Casts are not inserted yet, so "fp32" is a claim about the model that must hold.
+Status check_precision(const Graph& graph, llvm::StringRef precision) {
+  if (precision == "exported") return Status::success();
+  if (precision != "fp32") return usage_error("--precision " + precision + " is not known; known are exported and fp32");
+  for (const State& state : graph.states)
+    if (is_16_bit_float(graph.type(state.value).dtype))
+      return model_error("--precision fp32: " + graph.value(state.value).name + " was exported as " +
+                         to_string(graph.type(state.value)) + "; export the model in float32, or train it as exported");
+  return Status::success();
+}
+
 Result<std::vector<std::vector<NodeId>>> schedule_program(Program& program, const KernelCatalog& catalog,
                                                           std::vector<Decision>& decisions) {
   std::vector<std::vector<NodeId>> writers;
@@ -95,22 +125,18 @@ Result<std::vector<std::vector<NodeId>>> schedule_program(Program& program, cons
 }  // namespace
 
 Status clean_graph(Graph& graph, const CompileHooks& hooks, std::vector<Decision>& decisions) {
-  Result<bool> changed = run_text(graph, clean_pipeline, hooks, decisions);
-  if (!changed) return changed.takeError();
-  for (int round = 0; round < settle_rounds && *changed; ++round) {
-    changed = run_text(graph, settle_pipeline, hooks, decisions);
-    if (!changed) return changed.takeError();
-  }
-  changed = run_text(graph, finish_pipeline, hooks, decisions);
-  return changed ? Status::success() : changed.takeError();
+  PassRunner passes(hooks, decisions);
+  return clean(graph, passes);
 }
 
 Result<Plan> compile_training(Graph forward, const TrainingRequest& request, const DeviceDescription& device,
                               const KernelCatalog& catalog, const CompileHooks& hooks) {
   std::vector<Decision> decisions;
+  PassRunner passes(hooks, decisions);
   enter(hooks, "clean");
+  if (Status s = check_precision(forward, request.precision)) return s;
   if (Status s = attach_loss(forward, request.loss)) return s;
-  if (Status s = clean_graph(forward, hooks, decisions)) return s;
+  if (Status s = clean(forward, passes)) return s;
   if (request.batch > 0)
     if (Status s = rebatch(forward, request.batch)) return s;
 
@@ -121,7 +147,7 @@ Result<Plan> compile_training(Graph forward, const TrainingRequest& request, con
   if (!program) return program.takeError();
   note_untrained(forward, *program, decisions);
   for (Graph& function : program->functions) {
-    Result<bool> changed = run_text(function, train_pipeline, hooks, decisions);
+    Result<bool> changed = passes.run(function, train_pipeline);
     if (!changed) return changed.takeError();
   }
 

@@ -24,13 +24,15 @@ std::vector<bool> find_dependent(const Graph& graph, llvm::ArrayRef<ValueId> wrt
   return dependent;
 }
 
-// Per value: does the loss depend on it?
-std::vector<bool> find_contributing(const Graph& graph, ValueId loss) {
+// Per value: does the loss depend on it, by data or (smooth) in a way a gradient can follow?
+enum class Way : uint8_t { Data, Smooth };
+
+std::vector<bool> find_contributing(const Graph& graph, ValueId loss, Way way) {
   std::vector<bool> contributes(graph.value_count(), false);
   contributes[index_of(loss)] = true;
   for (NodeId id = graph.last_node(); id != NodeId::None; id = graph.node(id).previous) {
     const Node& node = graph.node(id);
-    if (node.op->gradient.kind() == Gradient::Kind::Zero) continue;
+    if (way == Way::Smooth && node.op->gradient.kind() == Gradient::Kind::Zero) continue;
     if (llvm::none_of(node.results, [&](ValueId result) { return contributes[index_of(result)]; })) continue;
     for (ValueId operand : node.operands)
       if (operand != ValueId::None) contributes[index_of(operand)] = true;
@@ -108,7 +110,7 @@ class Differentiator {
 }  // namespace
 
 std::vector<GradientObstacle> find_gradient_obstacles(const Graph& graph, ValueId loss, llvm::ArrayRef<ValueId> wrt) {
-  std::vector<bool> dependent = find_dependent(graph, wrt), contributes = find_contributing(graph, loss);
+  std::vector<bool> dependent = find_dependent(graph, wrt), contributes = find_contributing(graph, loss, Way::Smooth);
   std::vector<GradientObstacle> obstacles;
   for (NodeId id = graph.first_node(); id != NodeId::None; id = graph.next_node(id)) {
     const Node& node = graph.node(id);
@@ -120,6 +122,19 @@ std::vector<GradientObstacle> find_gradient_obstacles(const Graph& graph, ValueI
     if (flows_in && flows_out) obstacles.push_back({id, node.op->gradient.why().str()});
   }
   return obstacles;
+}
+
+std::vector<NodeId> find_gradient_ends(const Graph& graph, ValueId loss, llvm::ArrayRef<ValueId> wrt) {
+  std::vector<bool> dependent = find_dependent(graph, wrt), contributes = find_contributing(graph, loss, Way::Data);
+  std::vector<NodeId> ends;
+  for (NodeId id = graph.first_node(); id != NodeId::None; id = graph.next_node(id)) {
+    const Node& node = graph.node(id);
+    if (node.op->gradient.kind() != Gradient::Kind::Zero) continue;
+    bool reads = llvm::any_of(node.operands, [&](ValueId operand) { return operand != ValueId::None && dependent[index_of(operand)]; });
+    bool matters = llvm::any_of(node.results, [&](ValueId result) { return contributes[index_of(result)]; });
+    if (reads && matters) ends.push_back(id);
+  }
+  return ends;
 }
 
 Result<std::vector<ValueId>> differentiate(Graph& graph, ValueId loss, ValueId seed, llvm::ArrayRef<ValueId> wrt) {

@@ -55,24 +55,6 @@ bool is_cube(const Graph& graph, ValueId value, ValueId x) {
   return xx && xx->operands[0] == x && xx->operands[1] == x;
 }
 
-// 1 + erf(x / sqrt 2), or 1 + tanh(sqrt(2/pi) (x + 0.044715 x^3)): which of the two.
-llvm::StringRef gelu_gate(const Graph& graph, ValueId gate, ValueId x) {
-  ValueId inner = one_plus(graph, gate);
-  if (inner == ValueId::None) return "";
-  if (const Node* erf = made_by(graph, inner, "erf")) {
-    WithNumber argument = strip_factors(graph, erf->operands[0]);
-    return argument.value == x && close(argument.number, M_SQRT1_2) ? "none" : "";
-  }
-  const Node* tanh = made_by(graph, inner, "tanh");
-  if (!tanh) return "";
-  WithNumber argument = strip_factors(graph, tanh->operands[0]);
-  const Node* sum = made_by(graph, argument.value, "add");
-  if (!sum || !close(argument.number, std::sqrt(2 / M_PI))) return "";
-  if (sum->operands[0] != x && sum->operands[1] != x) return "";
-  WithNumber cubic = strip_factors(graph, other_operand(*sum, x));
-  return close(cubic.number, 0.044715) && is_cube(graph, cubic.value, x) ? "tanh" : "";
-}
-
 // The factors of a product of up to three values, numbers multiplied up.
 struct Product {
   llvm::SmallVector<ValueId, 3> values;
@@ -91,6 +73,38 @@ void collect_factors(const Graph& graph, ValueId value, bool may_open, Product& 
     return;
   }
   product.values.push_back(value);
+}
+
+// sqrt(2/pi) x (1 + 0.044715 x x), the argument of BLOOM's form.
+bool is_factored_argument(const Graph& graph, ValueId value, ValueId x) {
+  Product outer;
+  collect_factors(graph, value, true, outer);
+  if (outer.values.size() != 2 || !close(outer.number, std::sqrt(2 / M_PI))) return false;
+  if (outer.values[0] != x && outer.values[1] != x) return false;
+  ValueId square = one_plus(graph, outer.values[outer.values[0] == x ? 1 : 0]);
+  if (square == ValueId::None) return false;
+  Product inner;
+  collect_factors(graph, square, true, inner);
+  return inner.values.size() == 2 && inner.values[0] == x && inner.values[1] == x && close(inner.number, 0.044715);
+}
+
+// 1 + erf(x / sqrt 2), or 1 + tanh(sqrt(2/pi) (x + 0.044715 x^3)): which of the two.
+llvm::StringRef gelu_gate(const Graph& graph, ValueId gate, ValueId x) {
+  ValueId inner = one_plus(graph, gate);
+  if (inner == ValueId::None) return "";
+  if (const Node* erf = made_by(graph, inner, "erf")) {
+    WithNumber argument = strip_factors(graph, erf->operands[0]);
+    return argument.value == x && close(argument.number, M_SQRT1_2) ? "none" : "";
+  }
+  const Node* tanh = made_by(graph, inner, "tanh");
+  if (!tanh) return "";
+  if (is_factored_argument(graph, tanh->operands[0], x)) return "tanh";
+  WithNumber argument = strip_factors(graph, tanh->operands[0]);
+  const Node* sum = made_by(graph, argument.value, "add");
+  if (!sum || !close(argument.number, std::sqrt(2 / M_PI))) return "";
+  if (sum->operands[0] != x && sum->operands[1] != x) return "";
+  WithNumber cubic = strip_factors(graph, other_operand(*sum, x));
+  return close(cubic.number, 0.044715) && is_cube(graph, cubic.value, x) ? "tanh" : "";
 }
 
 bool try_gelu(Graph& graph, NodeId id) {

@@ -157,8 +157,9 @@ std::optional<Attention> match_attention(const Graph& graph, const Node& softmax
   a.v = product->operands[1];
   a.result = product->results[0];
   const Type &q = graph.type(a.q), &k = graph.type(a.k_transposed), &v = graph.type(a.v);
-  bool shaped = q.rank() == 4 && k.rank() == 4 && v.rank() == 4 && q.shape[0] == k.shape[0] && q.shape[1] == k.shape[1] &&
-                q.shape[0] == v.shape[0] && q.shape[1] == v.shape[1];
+  // One head of keys and values for all queries is left to the product to repeat.
+  bool shaped = q.rank() == 4 && k.rank() == 4 && v.rank() == 4 && q.shape[0] == k.shape[0] && q.shape[0] == v.shape[0] &&
+                k.shape[1] == v.shape[1] && (k.shape[1] == q.shape[1] || k.shape[1] == 1);
   if (!shaped || q.dtype != k.dtype || q.dtype != v.dtype || graph.type(a.result).dtype != q.dtype) return std::nullopt;
   return a;
 }
@@ -175,11 +176,12 @@ bool try_attention(Graph& graph, NodeId id) {
   if (!a) return false;
   NodeId end = graph.value(a->result).producer;
   const Shape out = graph.type(a->result).shape;  // [batch, heads, rows, dim]
+  const int64_t kv_heads = graph.type(a->v).shape[1];
   Builder b = builder_at(graph, end);
   ValueId q = rows_first(b, a->q, {0, 2, 1, 3});
   ValueId k = rows_first(b, a->k_transposed, {0, 3, 1, 2});
   ValueId v = rows_first(b, a->v, {0, 2, 1, 3});
-  Attrs attrs{{"heads", out[1]}, {"kv_heads", out[1]}, {"scale", a->scale}, {"causal", int64_t{a->causal}}};
+  Attrs attrs{{"heads", out[1]}, {"kv_heads", kv_heads}, {"scale", a->scale}, {"causal", int64_t{a->causal}}};
   if (a->rng != ValueId::None) {
     attrs.set("dropout", a->dropout);
     attrs.set("id", a->dropout_id);

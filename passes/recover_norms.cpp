@@ -39,6 +39,8 @@ std::optional<InverseRoot> match_inverse_root(const Graph& graph, ValueId value)
   if (const Node* rsqrt = made_by(graph, value, "rsqrt")) sum = rsqrt->operands[0];
   if (const Node* reciprocal = made_by(graph, value, "reciprocal"))
     if (const Node* sqrt = made_by(graph, reciprocal->operands[0], "sqrt")) sum = sqrt->operands[0];
+  if (const Node* div = made_by(graph, value, "div"))
+    if (const Node* sqrt = made_by(graph, div->operands[1], "sqrt"); sqrt && is_splat(graph, div->operands[0], 1, 0)) sum = sqrt->operands[0];
   if (const Node* pow = made_by(graph, value, "pow"))
     if (is_splat(graph, pow->operands[1], -0.5)) sum = pow->operands[0];
   const Node* add = made_by(graph, sum, "add");

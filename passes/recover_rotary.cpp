@@ -34,28 +34,39 @@ bool repeats_half(const Graph& graph, ValueId value, int depth = 12) {
   return false;
 }
 
-bool slices_half(const Graph& graph, ValueId value, ValueId x, bool upper) {
+// A unit-step slice that cuts the last dim alone: what it cuts, and where; any other value is all of itself.
+struct LastCut {
+  ValueId source;
+  int64_t start = 0;
+};
+
+LastCut last_cut(const Graph& graph, ValueId value) {
   const Node* slice = made_by(graph, value, "slice");
-  if (!slice || slice->operands[0] != x) return false;
-  const Shape& shape = graph.type(x).shape;
+  if (!slice) return {value};
+  const Shape& shape = graph.type(slice->operands[0]).shape;
   llvm::ArrayRef<int64_t> starts = slice->attrs.get_ints("starts"), sizes = slice->attrs.get_ints("sizes"),
                           steps = slice->attrs.get_ints("steps");
-  for (size_t i = 0; i + 1 < shape.size(); ++i)
-    if (sizes[i] != shape[i] || steps[i] != 1) return false;
-  int64_t half = shape.back() / 2;
-  return shape.back() % 2 == 0 && steps.back() == 1 && sizes.back() == half && starts.back() == (upper ? half : 0);
+  for (size_t i = 0; i < shape.size(); ++i)
+    if (steps[i] != 1 || (i + 1 < shape.size() && sizes[i] != shape[i])) return {value};
+  return {slice->operands[0], starts.back()};
 }
 
-// concat(-x[hi], x[lo]): gives x.
-ValueId match_rotated(const Graph& graph, ValueId value) {
+// Models that rotate only some of a head's dims cut x itself out of a wider value; then x and its halves are slices of that.
+bool slices_half(const Graph& graph, ValueId value, ValueId x, bool upper) {
+  const Type& type = graph.type(x);
+  LastCut half = last_cut(graph, value), whole = last_cut(graph, x);
+  int64_t width = type.shape.back() / 2, start = half.start;
+  if (half.source == whole.source && whole.source != x) start -= whole.start;
+  else if (half.source != x) return false;
+  return type.shape.back() % 2 == 0 && graph.type(value).shape.back() == width && start == (upper ? width : 0);
+}
+
+// concat(-x[hi], x[lo])
+bool is_rotated(const Graph& graph, ValueId value, ValueId x) {
   const Node* concat = made_by(graph, value, "concat");
-  if (!concat || concat->operands.size() != 2 || concat->attrs.get_int("axis") != graph.type(value).rank() - 1)
-    return ValueId::None;
+  if (!concat || concat->operands.size() != 2 || concat->attrs.get_int("axis") != graph.type(value).rank() - 1) return false;
   const Node* neg = made_by(graph, concat->operands[0], "neg");
-  const Node* low = made_by(graph, concat->operands[1], "slice");
-  if (!neg || !low) return ValueId::None;
-  ValueId x = low->operands[0];
-  return slices_half(graph, low->results[0], x, false) && slices_half(graph, neg->operands[0], x, true) ? x : ValueId::None;
+  return neg && slices_half(graph, concat->operands[1], x, false) && slices_half(graph, neg->operands[0], x, true);
 }
 
 struct Rotary {
@@ -67,11 +78,10 @@ std::optional<Rotary> match_rotary(const Graph& graph, const Node& add) {
     const Node* plain = made_by(graph, add.operands[i], "mul");
     const Node* rotated = made_by(graph, add.operands[1 - i], "mul");
     if (!plain || !rotated) continue;
-    for (size_t j = 0; j < 2; ++j) {
-      ValueId x = match_rotated(graph, rotated->operands[j]);
-      if (x == ValueId::None || (plain->operands[0] != x && plain->operands[1] != x)) continue;
-      return Rotary{x, other_operand(*plain, x), rotated->operands[1 - j]};
-    }
+    for (size_t j = 0; j < 2; ++j)
+      for (size_t k = 0; k < 2; ++k)
+        if (is_rotated(graph, rotated->operands[j], plain->operands[k]))
+          return Rotary{plain->operands[k], plain->operands[1 - k], rotated->operands[1 - j]};
   }
   return std::nullopt;
 }

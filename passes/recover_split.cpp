@@ -57,7 +57,7 @@ Result<bool> run(Graph& graph, PassContext& context) {
   std::map<std::pair<ValueId, int64_t>, std::vector<Piece>> cuts;  // ordered: the result does not depend on addresses
   for (NodeId id : graph.order()) {
     const Node& node = graph.node(id);
-    if (node.op->name != "slice" || graph.value(node.results[0]).users.empty()) continue;
+    if (node.op->name != "slice" || !graph.is_used(node.results[0])) continue;
     int64_t axis = cut_axis(graph, node);
     if (axis < 0) continue;
     auto i = static_cast<size_t>(axis);

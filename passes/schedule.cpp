@@ -77,10 +77,9 @@ class Scheduler {
 
   int32_t sole_reader_buffer(const Node& node, ValueId result) const {
     for (const InPlace& pair : node.op->in_place) {
-      if (node.results[static_cast<size_t>(pair.result)] != result) continue;
-      if (static_cast<size_t>(pair.operand) >= node.operands.size()) continue;
+      if (!pair.applies_to(node) || node.results[static_cast<size_t>(pair.result)] != result) continue;
       ValueId operand = node.operands[static_cast<size_t>(pair.operand)];
-      if (operand == ValueId::None || graph_.type(operand).bytes() != graph_.type(result).bytes()) continue;
+      if (graph_.type(operand).bytes() != graph_.type(result).bytes()) continue;
       ValueId root = root_of(graph_, operand);
       if (problem_.pinned[buffer(root)] || graph_.value(root).producer == NodeId::None) continue;
       if (readers_of(graph_, root).size() == 1) return buffer_of_[index_of(root)];

@@ -117,7 +117,7 @@ ValueId constant(Builder& b, const Node& node) {
   Type type = tensor->type();
   const Shape whole = type.shape;
   const auto* bytes = static_cast<const char*>(tensor->data());
-  for (size_t d = 0; d < type.shape.size() && type.elements() > 1; ++d) {
+  for (size_t d = 0; d + 1 < type.shape.size() && type.elements() > 1; ++d) {
     if (type.shape[d] == 1) continue;
     int64_t part = type.bytes() / type.shape[d];
     if (std::memcmp(bytes, bytes + part, static_cast<size_t>(type.bytes() - part)) != 0) break;
@@ -129,8 +129,16 @@ ValueId constant(Builder& b, const Node& node) {
   return b.expand(b.constant(std::move(once)), whole);
 }
 
+// What is looked up for one sample is what is looked up for all: position tables.
+ValueId gather(Builder& b, const Node& node) {
+  const Node* repeat = producer_of(b.graph(), node.operands[1], "expand");
+  if (!repeat || b.type(repeat->operands[0]).rank() != b.type(node.operands[1]).rank()) return ValueId::None;
+  const Shape result = b.type(node.results[0]).shape;
+  return b.expand(b.emit("gather", {node.operands[0], repeat->operands[0]}, node.attrs), result);
+}
+
 constexpr SimplifyEntry rules[] = {
-    {"constant", constant}, {"identity", identity}, {"reshape", reshape}, {"transpose", transpose},
+    {"constant", constant}, {"gather", gather}, {"identity", identity}, {"reshape", reshape}, {"transpose", transpose},
     {"expand", expand},     {"slice", slice},     {"pad", pad},
     {"tile", tile},         {"split", split},     {"concat", concat},
 };

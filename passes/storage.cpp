@@ -12,7 +12,7 @@ constexpr int32_t forever = std::numeric_limits<int32_t>::max();
 
 bool may_overwrite(const Node& node, ValueId result, size_t operand) {
   return llvm::any_of(node.op->in_place, [&](const InPlace& pair) {
-    return node.results[pair.result] == result && static_cast<size_t>(pair.operand) == operand;
+    return pair.applies_to(node) && node.results[pair.result] == result && static_cast<size_t>(pair.operand) == operand;
   });
 }
 
@@ -104,12 +104,11 @@ class Assigner {
       return;
     }
     for (const InPlace& pair : node.op->in_place)
-      if (node.results[pair.result] == result && take_over(node, result, static_cast<size_t>(pair.operand), at)) return;
+      if (pair.applies_to(node) && node.results[pair.result] == result && take_over(node, result, static_cast<size_t>(pair.operand), at)) return;
     open(result, Buffer::Kind::Transient, at);
   }
 
   bool take_over(const Node& node, ValueId result, size_t operand, int32_t at) {
-    if (operand >= node.operands.size() || node.operands[operand] == ValueId::None) return false;
     ValueId root = root_of(graph_, node.operands[operand]);
     int32_t buffer = s_.buffer_of[index_of(root)];
     Buffer& bytes = s_.buffers[static_cast<size_t>(buffer)];

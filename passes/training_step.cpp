@@ -11,7 +11,6 @@
 namespace plimsoll {
 namespace {
 
-bool is_16_bit(DType dtype) { return is_float(dtype) && dtype_bytes(dtype) <= 2; }
 DType stat_dtype(DType dtype) { return dtype == DType::F64 ? DType::F64 : DType::F32; }
 
 // A trained parameter as one function sees it.
@@ -83,7 +82,7 @@ class UpdateEmitter {
   void emit_update(const Trained& p, ValueId scale) {
     b_.origin = p.origin;
     bool master = request_.master_weights == MasterWeights::On ? p.type.dtype != stat_dtype(p.type.dtype)
-                                                               : request_.master_weights == MasterWeights::Auto && is_16_bit(p.type.dtype);
+                                                               : request_.master_weights == MasterWeights::Auto && is_16_bit_float(p.type.dtype);
     ValueId weights = master ? add_optimizer_state(p, ".master", {StateInit::Kind::CopyOf, 0, p.name}) : p.value;
     ValueId next = request_.optimizer.kind == OptimizerKind::Sgd ? emit_sgd(p, weights, scale) : emit_adam(p, weights, scale);
     if (master) {
@@ -197,6 +196,17 @@ Graph make_update_function(const Graph& step, llvm::ArrayRef<Trained> parameters
   return update;
 }
 
+// No gradient arrives anywhere: because the way ends at some op, or because there is none.
+Status nothing_reached(const Graph& graph, ValueId loss, llvm::ArrayRef<ValueId> wrt) {
+  std::vector<NodeId> ends = find_gradient_ends(graph, loss, wrt);
+  if (ends.empty()) return model_error("nothing to train: the loss depends on no trained parameter");
+  const Node& node = graph.node(ends.front());
+  llvm::StringRef name = node.origin == OriginId::None ? llvm::StringRef(graph.value(node.results[0]).name)
+                                                       : llvm::StringRef(graph.origins[index_of(node.origin)].node);
+  return model_error(name + ": " + node.op->name + " passes no gradient on, and every way from a trained parameter to the loss leads through " +
+                     (ends.size() == 1 ? "it" : llvm::Twine(ends.size()) + " such nodes"));
+}
+
 }  // namespace
 
 Result<Program> make_training_program(Graph forward, const TrainingRequest& request) {
@@ -224,7 +234,7 @@ Result<Program> make_training_program(Graph forward, const TrainingRequest& requ
     if (trained[i].grad != ValueId::None) reached.push_back(trained[i]);
   }
   for (const Trained& p : reached) step.gradients.push_back({p.value, p.grad});
-  if (reached.empty()) return model_error("nothing to train: the loss depends on no trained parameter");
+  if (reached.empty()) return nothing_reached(step, loss, wrt);
 
   advance_random_counter(step);
   Program program;

@@ -97,6 +97,11 @@ void add_optimizer(CLI::App& command, CompileOptions& options) {
       ->capture_default_str()
       ->type_name("X")
       ->group(group);
+  command
+      .add_option("--master-weights", options.master_weights,
+                  "fp32 copies that the optimizer updates: auto (of 16-bit weights), on, off")
+      ->capture_default_str()
+      ->type_name("WHEN");
   command.add_option("--accumulate", options.accumulate, "micro-batches an update")
       ->capture_default_str()
       ->type_name("N")

@@ -17,6 +17,13 @@ Result<OptimizerKind> optimizer_named(llvm::StringRef name) {
   return usage_error("no optimizer is called \"" + name + "\"; there are sgd, adam and adamw");
 }
 
+Result<MasterWeights> master_weights_named(llvm::StringRef name) {
+  if (name == "auto") return MasterWeights::Auto;
+  if (name == "on") return MasterWeights::On;
+  if (name == "off") return MasterWeights::Off;
+  return usage_error("--master-weights " + name + ": expected auto, on or off");
+}
+
 Status check_settings(const OptimizerSpec& spec) {
   struct Range {
     const char* option;
@@ -57,6 +64,9 @@ Result<TrainingRequest> training_request(const CompileOptions& options) {
   request.optimizer = options.optimizer_settings;
   request.optimizer.kind = *kind;
   if (Status s = check_settings(request.optimizer)) return s;
+  Result<MasterWeights> masters = master_weights_named(options.master_weights);
+  if (!masters) return masters.takeError();
+  request.master_weights = *masters;
   Result<int64_t> budget = size_option("--budget", options.budget);
   if (!budget) return budget.takeError();
   request.budget_bytes = *budget;

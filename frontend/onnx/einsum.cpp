@@ -42,7 +42,8 @@ Equation read_equation(NodeContext& n, llvm::ArrayRef<ValueId> values) {
   auto [left, right] = llvm::StringRef(text).split("->");
   llvm::SmallVector<llvm::StringRef, 4> terms;
   left.split(terms, ',');
-  if (terms.size() != values.size()) n.fail("equation '" + text + "' does not have " + llvm::Twine(values.size()) + " operands");
+  if (terms.size() != values.size())
+    n.fail("equation '" + text + "' does not have " + llvm::Twine(values.size()) + " operands");
   Equation equation;
   std::string all, dots;
   for (size_t i = 0; i < terms.size() && !n.failed(); ++i) {
@@ -147,7 +148,8 @@ void import_einsum(NodeContext& n) {
     result = sum_out(n, result, later);
   }
   for (char label : equation.result)
-    if (!has(result.labels, label)) return n.fail(llvm::Twine("nothing in its equation defines '") + llvm::Twine(label) + "'");
+    if (!has(result.labels, label))
+      return n.fail(llvm::Twine("nothing in its equation defines '") + llvm::Twine(label) + "'");
   n.output(0, arrange(n, result, equation.result));
 }
 

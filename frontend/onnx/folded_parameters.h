@@ -9,8 +9,8 @@
 namespace plimsoll {
 
 struct FoldedParameters {
-  // Initializers that hold a parameter's numbers one to one, by name: transposed weights and looked-up position
-  // tables. Training them is training the parameter.
+  // Initializers that hold a parameter's numbers one to one, by name: transposed, cut up or put together. Training
+  // them is training the parameter.
   llvm::StringMap<std::string> stand_ins;
   // Parameters that the file has under no name: folded into something else, all zeros, or not needed.
   std::vector<std::string> lost;

@@ -24,7 +24,9 @@ struct Item {
   std::vector<ValueId> elements;  // of a sequence
 
   static Item of(ValueId tensor) { return {Kind::Tensor, tensor, {}}; }
-  static Item of_elements(std::vector<ValueId> elements) { return {Kind::Sequence, ValueId::None, std::move(elements)}; }
+  static Item of_elements(std::vector<ValueId> elements) {
+    return {Kind::Sequence, ValueId::None, std::move(elements)};
+  }
   static Item unknown() { return {Kind::Unknown, ValueId::None, {}}; }
 };
 

@@ -77,7 +77,8 @@ void import_scan(NodeContext& n) {
   const onnx::GraphProto* body = body_of(n, "body");
   auto scan_inputs = static_cast<size_t>(n.attr_int("num_scan_inputs", 0));
   ValueList inputs = n.inputs();
-  if (!n.failed() && (scan_inputs < 1 || scan_inputs > inputs.size())) n.fail("num_scan_inputs is " + llvm::Twine(scan_inputs));
+  if (!n.failed() && (scan_inputs < 1 || scan_inputs > inputs.size()))
+    n.fail("num_scan_inputs is " + llvm::Twine(scan_inputs));
   size_t carried = inputs.size() - std::min(scan_inputs, inputs.size());
   if (!n.failed() && static_cast<size_t>(body->output_size()) < carried) n.fail("its body lacks outputs");
   if (n.failed()) return;

@@ -39,7 +39,8 @@ void emit_cut(NodeContext& n, ValueId x, const Ints& starts, const Ints& ends, I
     cut_axis(cut, axes[i], shape[axes[i]], starts[i], ends[i], steps[i]);
   bool everything = llvm::ArrayRef<int64_t>(cut.sizes) == llvm::ArrayRef<int64_t>(shape) &&
                     llvm::all_of(cut.steps, [](int64_t step) { return step == 1; });
-  n.output(0, everything ? x : n.emit("slice", {x}, {{"starts", cut.starts}, {"steps", cut.steps}, {"sizes", cut.sizes}}));
+  if (everything) return n.output(0, x);
+  n.output(0, n.emit("slice", {x}, {{"starts", cut.starts}, {"steps", cut.steps}, {"sizes", cut.sizes}}));
 }
 
 void import_slice_attributes(NodeContext& n) {

@@ -37,7 +37,9 @@ void with_floats(NodeContext& n, std::initializer_list<FloatAttr> list) {
 // One alpha, 1 by default: Elu, Celu, ThresholdedRelu.
 void import_alpha(NodeContext& n) { with_floats(n, {{"alpha", 1.0}}); }
 void import_leaky_relu(NodeContext& n) { with_floats(n, {{"alpha", 0.01f}}); }
-void import_selu(NodeContext& n) { with_floats(n, {{"alpha", 1.67326319217681884765625}, {"gamma", 1.05070102214813232421875}}); }
+void import_selu(NodeContext& n) {
+  with_floats(n, {{"alpha", 1.67326319217681884765625}, {"gamma", 1.05070102214813232421875}});
+}
 void import_hard_sigmoid(NodeContext& n) { with_floats(n, {{"alpha", 0.2f}, {"beta", 0.5}}); }
 void import_shrink(NodeContext& n) { with_floats(n, {{"bias", 0.0}, {"lambd", 0.5}}); }
 

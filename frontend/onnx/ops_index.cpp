@@ -13,7 +13,8 @@ void import_gather(NodeContext& n) {
   if (n.failed() || !known) return n.output(0, n.emit("gather", {x, indices}, {{"axis", axis}}));
   int64_t at = known->get_int(0), size = n.dim(x, axis);
   if (at < -size || at >= size)
-    return n.fail("index " + llvm::Twine(at) + " is outside dimension " + llvm::Twine(axis) + " of " + to_string(n.type(x)));
+    return n.fail("index " + llvm::Twine(at) + " is outside dimension " + llvm::Twine(axis) + " of " +
+                  to_string(n.type(x)));
   Shape shape = n.shape(x);
   shape.erase(shape.begin() + axis);
   n.output(0, n.reshape(n.slice(x, axis, at < 0 ? at + size : at, 1), shape));

@@ -39,7 +39,8 @@ ValueId scaled(NodeContext& n, ValueId x, double factor) {
 // alpha * A' * B' + beta * C
 void import_gemm(NodeContext& n) {
   ValueId a = n.input(0), b = n.input(1), c = n.optional_input(2);
-  if (n.rank(a) != 2 || n.rank(b) != 2) return n.fail("needs two matrices, got " + to_string(n.type(a)) + " and " + to_string(n.type(b)));
+  if (n.rank(a) != 2 || n.rank(b) != 2)
+    return n.fail("needs two matrices, got " + to_string(n.type(a)) + " and " + to_string(n.type(b)));
   double alpha = n.attr_float("alpha", 1), beta = n.attr_float("beta", 1);
   if (n.attr_int("transA", 0)) a = n.transpose(a, {1, 0});
   Attrs attrs{{"transpose_w", n.attr_int("transB", 0)}};

@@ -25,6 +25,8 @@ void train_batch_norm(NodeContext& n) {
     importer.mark_buffer(running);
     importer.update_state(running, next);
   }
+  for (size_t i : {3, 4})  // before opset 14: the batch's own statistics
+    if (n.wants(i)) n.output(i, results[i - 2]);
 }
 
 void import_batch_norm(NodeContext& n) {

@@ -83,7 +83,8 @@ void import_max_unpool(NodeContext& n) {
     shape[d + 2] = (shape[d + 2] - 1) * window.strides[d] + window.kernel[d] - window.pads[d] -
                    window.pads[d + window.rank()];
   Ints wanted = n.has(2) ? n.known_ints(2, "output shape") : Ints(shape.begin(), shape.end());
-  if (wanted.size() != shape.size()) return n.fail("its output shape has " + llvm::Twine(wanted.size()) + " dimensions");
+  if (wanted.size() != shape.size())
+    return n.fail("its output shape has " + llvm::Twine(wanted.size()) + " dimensions");
   int64_t count = n.type(x).elements();
   ValueId zeros = n.expand(n.scalar(0, n.type(x).dtype), {element_count(shape)});
   ValueId placed = n.emit("scatter_elements", {zeros, n.reshape(indices, {count}), n.reshape(x, {count})},

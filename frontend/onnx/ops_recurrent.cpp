@@ -67,7 +67,8 @@ State gru_step(NodeContext& n, const Layer& layer, const Direction& d, ValueId f
   ValueId z = activate(n, layer, d, 0, n.emit("add", {input[0], hidden[0]}));
   ValueId r = activate(n, layer, d, 0, n.emit("add", {input[1], hidden[1]}));
   bool reset_last = n.attr_int("linear_before_reset", 0) != 0;
-  ValueId from_hidden = linear(n, reset_last ? before.h : n.emit("mul", {r, before.h}), d.r_candidate, d.candidate_bias);
+  ValueId recalled = reset_last ? before.h : n.emit("mul", {r, before.h});
+  ValueId from_hidden = linear(n, recalled, d.r_candidate, d.candidate_bias);
   if (reset_last) from_hidden = n.emit("mul", {r, from_hidden});
   ValueId candidate = activate(n, layer, d, 1, n.emit("add", {input[2], from_hidden}));
   ValueId kept = n.emit("mul", {z, n.emit("sub", {before.h, candidate})});
@@ -209,7 +210,8 @@ void import_recurrent(NodeContext& n, int64_t gates, llvm::ArrayRef<llvm::String
   Layer layer = read_layer(n, gates, batch_first);
   std::string direction = n.attr_string("direction", "forward");
   int64_t expected = direction == "bidirectional" ? 2 : 1;
-  if (layer.directions != expected) n.fail("is " + direction + " with weights for " + llvm::Twine(layer.directions) + " directions");
+  if (layer.directions != expected)
+    n.fail("is " + direction + " with weights for " + llvm::Twine(layer.directions) + " directions");
   std::vector<RecurrentActivation> activations = read_activations(n, defaults, expected);
   std::vector<Unrolled> runs;
   for (int64_t i = 0; i < expected && !n.failed(); ++i) {

@@ -21,7 +21,8 @@ Resampling read_resampling(NodeContext& n, ValueId x, size_t scales_at, size_t s
   Ints sizes = n.has(sizes_at) ? n.known_ints(sizes_at, "sizes") : Ints();
   if (scales.empty() == sizes.empty()) n.fail("needs either scales or sizes");
   if (std::max(scales.size(), sizes.size()) != axes.size())
-    n.fail("has " + llvm::Twine(std::max(scales.size(), sizes.size())) + " sizes for " + llvm::Twine(axes.size()) + " axes");
+    n.fail("has " + llvm::Twine(std::max(scales.size(), sizes.size())) + " sizes for " + llvm::Twine(axes.size()) +
+           " axes");
   for (double scale : scales)
     if (!(scale > 0 && scale < 1e6)) n.fail("a scale is " + std::to_string(scale));
   for (size_t i = 0; i < sizes.size() && !n.failed(); ++i)

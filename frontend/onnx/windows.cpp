@@ -25,7 +25,8 @@ Window read_window(NodeContext& n, llvm::ArrayRef<int64_t> spatial, llvm::ArrayR
   Window window{Ints(kernel.begin(), kernel.end()), list("strides", rank, 1), list("dilations", rank, 1),
                 list("pads", 2 * rank, 0)};
   if (kernel.size() != rank)
-    n.fail("a kernel of " + llvm::Twine(kernel.size()) + " dimensions over " + llvm::Twine(rank) + " spatial dimensions");
+    n.fail("a kernel of " + llvm::Twine(kernel.size()) + " dimensions over " + llvm::Twine(rank) +
+           " spatial dimensions");
   for (int64_t size : llvm::concat<int64_t>(window.kernel, window.strides, window.dilations))
     if (size < 1) n.fail("a kernel size, stride or dilation is " + llvm::Twine(size));
   std::string auto_pad = n.attr_string("auto_pad", "NOTSET");

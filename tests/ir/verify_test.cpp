@@ -87,7 +87,7 @@ TEST_CASE("functions agree on the states they share") {
   Program program;
   program.functions = {chain(), chain()};
   CHECK(failure_of(program) == "verify: two functions are named @g");
-  program.functions[1].name = "h";
+  program.functions[1].name = std::string("h");
   CHECK(failure_of(program) == "");
   program.functions[1].states[0].role = StateRole::Buffer;
   CHECK(failure_of(program) ==

@@ -127,7 +127,7 @@ TEST_SUITE("unit") {
     std::string half = tied_model.str();
     for (const char* shape : {"i64[4]", "f64[4,3]", "f64[4,5]", "f64[4]"}) {
       std::string narrow(shape);
-      narrow[narrow.find('4')] = '2';
+      narrow[narrow.find("[4") + 1] = '2';
       for (size_t at; (at = half.find(shape)) != std::string::npos;) half.replace(at, std::string(shape).size(), narrow);
     }
     TrainingRequest accumulate;
