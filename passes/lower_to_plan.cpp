@@ -268,7 +268,8 @@ class Lowering {
   }
 
   void find_peak(PlanFunction& function, llvm::ArrayRef<Interval> intervals) const {
-    std::vector<int64_t> change(function.instructions.size() + 1, 0);
+    // One place past the last instruction, and one instruction at least: a graph that folded away has only inputs.
+    std::vector<int64_t> change(function.instructions.size() + 2, 0);
     for (const Interval& interval : intervals) {
       change[static_cast<size_t>(interval.first)] += align_up(interval.bytes, alignment_);
       change[static_cast<size_t>(interval.last) + 1] -= align_up(interval.bytes, alignment_);

@@ -118,7 +118,7 @@ class Executor : public HostExecutor {
       if (!step) return step.takeError();
       functions_.back().push_back(std::move(*step));
     }
-    if (options_.poison) find_deaths(f);
+    if (options_.poison && !functions_.back().empty()) find_deaths(f);
     return Status::success();
   }
 

@@ -1,9 +1,15 @@
 // Puts the ONNX project's backend node tests through import and a backend, each in a process of its own so that
 // a crash is one failure. Prints passed, declined and failed by operator; exits with 1 when a bar is missed.
 //
-//   conformance [--backend reference] [--declined] [FOLDER] [CASE...]
+//   conformance [--backend cpu|reference] [--declined] [FOLDER] [CASE...]
 
 #include "ir/evaluate.h"
+#include "ir/plan/check.h"
+#include "passes/lower_to_plan.h"
+#include "passes/schedule.h"
+#include "passes/storage.h"
+#include "runtime/host/cpu_catalog.h"
+#include "runtime/host/executor.h"
 #include "tests/conformance/node_case.h"
 
 #include "llvm/Support/FileSystem.h"
@@ -36,6 +42,47 @@ Result<std::vector<Tensor>> run_reference(const Graph& graph, const std::map<Val
   Result<Evaluation> evaluation = evaluate(graph, bindings);
   if (!evaluation) return evaluation.takeError();
   return std::move(evaluation->outputs);
+}
+
+// The way a training step takes: storage, order, layout, the checker, and the executor with dead bytes poisoned.
+Result<Plan> plan_for_cpu(const Graph& graph) {
+  Result<DeviceCatalog> devices = DeviceCatalog::builtin();
+  if (!devices) return devices.takeError();
+  Result<DeviceDescription> device = devices->find("cpu");
+  if (!device) return device.takeError();
+  CpuCatalog catalog;
+  Program program;
+  program.functions.push_back(graph);
+  std::vector<std::vector<NodeId>> writers = {make_updates_writable(program.functions[0])};
+  if (Result<ScheduleReport> report = schedule(program.functions[0], writers[0], catalog); !report) return report.takeError();
+  Result<Plan> plan = lower_to_plan({program, writers, *device, catalog, 0});
+  if (!plan) return plan.takeError();
+  if (Status s = check_plan(*plan)) return s;
+  return plan;
+}
+
+Result<std::vector<Tensor>> run_cpu(const Graph& graph, const std::map<ValueId, const Tensor*>& bindings) {
+  Result<Plan> plan = plan_for_cpu(graph);
+  if (!plan) return plan.takeError();
+  ExecutorOptions options;
+  options.threads = 1;
+  options.poison = true;
+  Result<std::unique_ptr<HostExecutor>> executor = HostExecutor::create(*plan, options);
+  if (!executor) return executor.takeError();
+  auto fill = [&](ValueId value, SlotId slot) {
+    auto bound = bindings.find(value);
+    if (bound == bindings.end()) return;
+    std::memcpy((*executor)->view(slot).data, bound->second->data(), static_cast<size_t>(bound->second->type().bytes()));
+  };
+  for (size_t i = 0; i < graph.states.size(); ++i) fill(graph.states[i].value, plan->states[i].slot);
+  for (size_t i = 0; i < graph.inputs.size(); ++i) fill(graph.inputs[i], plan->functions[0].inputs[i].slot);
+  if (Status s = (*executor)->run(0)) return s;
+  std::vector<Tensor> outputs;
+  for (const PlanOutput& output : plan->functions[0].outputs) {
+    TensorView view = (*executor)->view(output.slot);
+    outputs.emplace_back(view.type, view.data);
+  }
+  return outputs;
 }
 
 // The verdict travels through a pipe as one digit and the reason.
@@ -88,7 +135,7 @@ std::vector<std::string> list_cases(llvm::StringRef folder) {
 struct Arguments {
   std::string folder = default_folder.str();
   std::vector<std::string> cases;
-  Backend backend = run_reference;
+  Backend backend = run_cpu;
   bool show_declined = false;
 };
 
@@ -99,7 +146,9 @@ Result<Arguments> read_arguments(int count, char** values) {
     if (value == "--declined") {
       arguments.show_declined = true;
     } else if (value == "--backend" && i + 1 < count) {
-      if (llvm::StringRef(values[++i]) != "reference") return usage_error(llvm::Twine("no backend ") + values[i]);
+      llvm::StringRef name = values[++i];
+      if (name != "cpu" && name != "reference") return usage_error("no backend " + name + "; there are cpu and reference");
+      arguments.backend = name == "cpu" ? run_cpu : run_reference;
     } else if (llvm::StringRef(value).startswith("--")) {
       return usage_error("unknown option " + value);
     } else if (llvm::sys::fs::is_directory(value)) {
