@@ -237,7 +237,6 @@ class Lowering {
     for (const PlanFunction& function : plan_.functions) {
       arena.bytes = std::max(arena.bytes, persistent_bytes_ + function.transient_bytes);
       arena.peak_live_bytes = std::max(arena.peak_live_bytes, function.peak_live_bytes);
-      for (const Instruction& instruction : function.instructions) plan_.predicted_step_us += instruction.predicted_us;
     }
     plan_.arenas.push_back(arena);
   }

@@ -203,9 +203,14 @@ ValueId ungrouped(Graph& graph, NodeId at, ValueId value, int64_t heads, int64_t
   if (from.size() != 5 || to.size() != 5 || from[3] != 1 || to[2] * to[3] != heads) return ValueId::None;
   for (size_t i : {size_t{0}, size_t{1}, size_t{2}, size_t{4}})
     if (from[i] != to[i]) return ValueId::None;
+  // A batch of 1 may stand on either side of the rows; the elements lie in the same order.
+  const Shape rows = graph.type(value).shape;
+  bool same_rows = (from[0] == rows[0] && from[1] == rows[1]) ||
+                   (from[0] * from[1] == rows[0] * rows[1] && (from[0] == 1 || from[1] == 1) && (rows[0] == 1 || rows[1] == 1));
+  if (!same_rows) return ValueId::None;
   kv_heads = to[2];
   ValueId source = expand->operands[0];
-  return builder_at(graph, at).reshape(source, {from[0], from[1], from[2] * from[4]});
+  return builder_at(graph, at).reshape(source, {rows[0], rows[1], from[2] * from[4]});
 }
 
 bool try_grouped(Graph& graph, NodeId id) {

@@ -76,7 +76,8 @@ class ModelCheck {
 
 void ModelCheck::add_import_findings(const ImportReport& report) {
   for (const Obstacle& obstacle : report.obstacles) {
-    Finding finding{(title_of(obstacle.kind) + " " + obstacle.subject).str(), obstacle.message,
+    bool many = obstacle.kind == Obstacle::Kind::LostParameter;  // its subject stands for all of them
+    Finding finding{(title_of(obstacle.kind) + (many ? "s" : " " + obstacle.subject)).str(), obstacle.message,
                     obstacle.nodes, "", obstacle.blocks()};
     if (obstacle.kind == Obstacle::Kind::UnsupportedOp)
       finding.freezing = "freezing weights does not help: the forward pass needs it";

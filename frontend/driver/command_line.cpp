@@ -34,8 +34,9 @@ CLI::Validator at_least(int64_t least) {
       [least](std::string& text) {
         double value = 0;
         bool number = !llvm::StringRef(text).getAsDouble(value);
-        return number && value >= static_cast<double>(least) ? std::string()
-                                                             : text + " is not a number of at least " + std::to_string(least);
+        return number && value >= static_cast<double>(least)
+                   ? std::string()
+                   : text + " is not a number of at least " + std::to_string(least);
       },
       "");
 }
@@ -284,7 +285,7 @@ Result<std::string> parse(CLI::App& program, Options& options, std::vector<std::
     std::reverse(words.begin(), words.end());  // CLI11 takes them from the back
     program.parse(words);
   } catch (const CLI::CallForHelp&) {
-    out << (command == &program ? program : *command).help();
+    out << (command == &program ? program.help() : command->help(program.get_name()));
     return std::string();
   } catch (const CLI::CallForVersion& version) {
     out << version.what() << "\n";

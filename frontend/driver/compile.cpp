@@ -2,6 +2,7 @@
 #include "ir/nearest.h"
 #include "ir/plan/page.h"
 #include "ir/plan/serialize.h"
+#include "ir/plan/summary.h"
 #include "ir/units.h"
 
 #include "llvm/Support/FileSystem.h"
@@ -74,11 +75,11 @@ Result<TrainingRequest> training_request(const CompileOptions& options) {
 }
 
 void print_result(const CompileOptions& options, const Plan& plan, llvm::raw_ostream& out) {
-  int64_t budget = plan.arenas.front().budget_bytes;
   size_t instructions = 0;
   for (const PlanFunction& function : plan.functions) instructions += function.instructions.size();
-  out << options.output << ": needs " << format_bytes(plan.promised_bytes()) << " of " << format_bytes(budget)
-      << " on " << plan.device.name << ", " << format_count(static_cast<int64_t>(instructions))
+  out << options.output << ": needs " << format_bytes(plan.promised_bytes());
+  if (has_budget(plan)) out << " of " << format_bytes(plan.arenas.front().budget_bytes);
+  out << " on " << plan.device.name << ", " << format_count(static_cast<int64_t>(instructions))
       << " instructions, predicted " << format_us(plan.predicted_step_us) << " a step\n";
 }
 

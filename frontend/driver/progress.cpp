@@ -41,7 +41,8 @@ void Progress::step(int64_t done, int64_t all, llvm::StringRef text) {
   last_line_ = Clock::now();
   double passed = seconds_since(phase_start_);
   if (!terminal_) {
-    err_ << "plimsoll: step " << done << " of " << all << "  " << text << "\n";
+    err_ << held_back_ << "plimsoll: step " << done << " of " << all << "  " << text << "\n";
+    held_back_.clear();
     return;
   }
   constexpr int bar_columns = 24;

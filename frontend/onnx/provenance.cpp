@@ -103,7 +103,7 @@ bool is_buffer_name(llvm::StringRef name, int64_t elements) {
   return llvm::StringSwitch<bool>(last)
       .Cases("inv_freq", "original_inv_freq", "cos_cached", "sin_cached", "freqs_cis", "position_ids", true)
       .Cases("running_mean", "running_var", "num_batches_tracked", true)
-      .Cases("relative_position_index", "attn_mask", "causal_mask", "masked_bias", true)
+      .Cases("relative_position_index", "attn_mask", "causal_mask", "masked_bias", "final_logits_bias", true)
       .Default(false);
 }
 

@@ -110,7 +110,7 @@ class Diff {
   static SlotsByName by_name(const Plan& plan) {
     SlotsByName slots;
     for (const Slot& slot : plan.slots)
-      if (slot.view_of < 0) slots.try_emplace(key(plan, slot), &slot);
+      if (adds_bytes(plan, slot)) slots.try_emplace(key(plan, slot), &slot);
     return slots;
   }
 
@@ -137,9 +137,9 @@ class Diff {
     SlotsByName old = by_name(before_), now = by_name(after_);
     std::vector<Change> gone, fresh, changed;
     for (const Slot& slot : before_.slots)
-      if (slot.view_of < 0 && !now.count(key(before_, slot))) gone.push_back(describe(slot));
+      if (adds_bytes(before_, slot) && !now.count(key(before_, slot))) gone.push_back(describe(slot));
     for (const Slot& slot : after_.slots) {
-      if (slot.view_of >= 0) continue;
+      if (!adds_bytes(after_, slot)) continue;
       auto at = old.find(key(after_, slot));
       if (at == old.end()) {
         fresh.push_back(describe(slot));

@@ -55,19 +55,21 @@ struct Region {
   std::string label;
 };
 
-// Forward ends with its last instruction before anything else; updates that follow their gradients at once
-// belong to the backward part.
+// Phases overlap: an update may follow its gradient at once, and counters step at the start. Each phase is
+// drawn from its first instruction that the next phases do not own: backward from its first, update behind
+// the last of backward.
 std::vector<Region> regions_of(const PlanFunction& function, bool name_function) {
   const auto& list = function.instructions;
-  size_t backward = 0, update = list.size();
-  while (backward < list.size() && list[backward].phase == Phase::Forward) ++backward;
-  while (update > backward && list[update - 1].phase == Phase::Update) --update;
+  auto is_backward = [](const Instruction& instruction) { return instruction.phase == Phase::Backward; };
+  auto first = std::find_if(list.begin(), list.end(), is_backward);
+  auto last = std::find_if(list.rbegin(), list.rend(), is_backward).base();
+  if (first == list.end()) return {{0, name_function ? function.name : "forward"}};
+  auto backward = static_cast<size_t>(first - list.begin()),
+       update = static_cast<size_t>(last - list.begin());
   std::vector<Region> regions;
   if (backward > 0) regions.push_back({0, "forward"});
   if (update > backward) regions.push_back({backward, "backward"});
   if (update < list.size()) regions.push_back({update, "update"});
-  if (name_function && regions.size() == 1 && regions.front().label != function.name)
-    regions.front().label = function.name;
   return regions;
 }
 
@@ -113,8 +115,9 @@ std::vector<std::string> draw_memory_curve(const Plan& plan, const SpaceSummary&
   }
   lines.push_back(right("0 B", axis_columns) + " " + phase_line(plan, samples));
   if (static_cast<double>(persistent) * rows > static_cast<double>(top) / 2)
-    lines.push_back(repeated(" ", axis_columns + 2) + "░ " + format_bytes(persistent) +
-                    " of parameters, optimizer state and other persistent bytes");
+    lines.push_back(clipped(repeated(" ", axis_columns + 2) + "░ " + format_bytes(persistent) +
+                                " of parameters, optimizer state and other persistent bytes",
+                            columns));
   return lines;
 }
 

@@ -155,6 +155,8 @@ struct Plan {
   double predicted_step_us = 0;
 
   int64_t promised_bytes() const;   // device arena + reserves
+  // A step is one update: the first function runs for every micro-batch, the others once.
+  int64_t calls_per_step(size_t function) const { return function == 0 ? training.accumulate : 1; }
   const PlanFunction* find_function(llvm::StringRef name) const;
   // Follows view_of to the slot that owns the bytes' content.
   SlotId storage_of(SlotId slot) const;

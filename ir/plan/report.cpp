@@ -11,12 +11,15 @@
 namespace plimsoll {
 namespace {
 
-constexpr int label_columns = 26, bytes_columns = 11;
+constexpr int bytes_columns = 11;
 
 class Report {
  public:
   Report(llvm::raw_ostream& out, const Plan& plan, const ReportOptions& options)
-      : page_(out, options), plan_(plan), device_(summarize_space(plan, MemorySpace::Device)) {}
+      : page_(out, options),
+        plan_(plan),
+        label_columns_(options.columns >= 100 ? 36 : 25),
+        device_(summarize_space(plan, MemorySpace::Device)) {}
 
   void print() {
     header();
@@ -55,7 +58,7 @@ class Report {
     int64_t promised = plan_.promised_bytes(), budget = arena().budget_bytes;
     std::string text = "needs " + format_bytes(promised);
     page_.line();
-    if (budget <= 0) return page_.line(page_.toned(Tone::Strong, text) + ", no budget set");
+    if (!has_budget(plan_)) return page_.line(page_.toned(Tone::Strong, text) + ", no budget was set");
     double share = static_cast<double>(promised) / static_cast<double>(budget);
     std::string of = " of " + format_bytes(budget) + ", " + format_bytes(budget - promised) + " to spare  ";
     int columns = std::max(10, page_.columns() - width_of(text + of) - 2);
@@ -67,14 +70,14 @@ class Report {
 
   void row(llvm::StringRef label, int64_t bytes, llvm::StringRef rest = "", Tone tone = Tone::Plain) {
     page_.line("  " +
-               page_.toned(tone, left(label, label_columns) + right(format_bytes(bytes), bytes_columns)) +
+               page_.toned(tone, left(label, label_columns_) + right(format_bytes(bytes), bytes_columns)) +
                rest.str());
   }
 
   void categories() {
     page_.heading("device memory", "at the peak, and the most each kind ever takes");
     int64_t whole = std::max<int64_t>(plan_.promised_bytes(), 1);
-    int bar_columns = std::max(8, page_.columns() - 2 - label_columns - 2 * bytes_columns - 12);
+    int bar_columns = std::max(8, page_.columns() - 2 - label_columns_ - 2 * bytes_columns - 12);
     for (int i = 0; i < category_count; ++i) {
       auto category = static_cast<Category>(i);
       if (device_.largest[category] == 0) continue;
@@ -115,20 +118,20 @@ class Report {
     for (const std::string& line : draw_memory_curve(plan_, device_, page_.columns())) page_.line(line);
   }
 
-  // Where a slot comes from in the words of the model's author.
-  std::string place(const Slot& slot) const {
+  // Where a slot comes from in the words of the model's author, as far as one cell holds them.
+  std::string place(const Slot& slot, int columns) const {
     if (slot.origin < 0) return slot.reason;
     const Origin& origin = plan_.origins[static_cast<size_t>(slot.origin)];
-    std::string text = origin.module.empty() ? origin.node : origin.module;
-    if (!origin.source.empty()) text += "  " + origin.source;
-    return text;
+    std::string where = origin.module.empty() ? origin.node : origin.module;
+    int rest = columns - width_of(where) - 2;
+    return !origin.source.empty() && rest > 16 ? where + "  " + clipped(origin.source, rest) : where;
   }
 
   void largest_values() {
     page_.heading("largest values at the peak");
     std::vector<SlotId> alive = slots_at_peak(plan_, device_);
     constexpr size_t shown = 12;
-    int name_columns = std::min(34, page_.columns() / 3), type_columns = 20;
+    int name_columns = std::min(30, page_.columns() / 3), type_columns = 17;
     int rest = page_.columns() - 2 - name_columns - bytes_columns - 2 - 12 - type_columns;
     for (size_t i = 0; i < alive.size() && i < shown; ++i) {
       const Slot& slot = plan_.slots[static_cast<size_t>(alive[i])];
@@ -136,7 +139,7 @@ class Report {
                  right(format_bytes(slot.bytes), bytes_columns) + "  " +
                  left(category_name(slot.category), 12) +
                  left(clipped(to_string(slot.type), type_columns - 1), type_columns) +
-                 page_.toned(Tone::Quiet, clipped(place(slot), rest)));
+                 page_.toned(Tone::Quiet, clipped_middle(place(slot, rest), rest)));
     }
     if (alive.size() > shown) {
       int64_t bytes = 0;
@@ -157,14 +160,14 @@ class Report {
       double us = time.by_phase_us[static_cast<size_t>(phase)];
       if (us <= 0) continue;
       page_.line(
-          "  " + left(phase_name(phase), label_columns) + right(format_us(us), bytes_columns) + "  " +
-          page_.toned(Tone::Accent, bar(us / sum, page_.columns() - label_columns - bytes_columns - 6)));
+          "  " + left(phase_name(phase), label_columns_) + right(format_us(us), bytes_columns) + "  " +
+          page_.toned(Tone::Accent, bar(us / sum, page_.columns() - label_columns_ - bytes_columns - 6)));
     }
     if (time.recompute_us > 0)
-      page_.line("  " + left("of that, recompute", label_columns) +
+      page_.line("  " + left("of that, recompute", label_columns_) +
                  right(format_us(time.recompute_us), bytes_columns));
     if (time.transfer_us > 0)
-      page_.line("  " + left("of that, transfers", label_columns) +
+      page_.line("  " + left("of that, transfers", label_columns_) +
                  right(format_us(time.transfer_us), bytes_columns));
   }
 
@@ -189,6 +192,7 @@ class Report {
 
   Page page_;
   const Plan& plan_;
+  int label_columns_;
   SpaceSummary device_;
 };
 

@@ -12,12 +12,6 @@ int64_t padded_bytes(const Plan& plan, const Slot& slot) {
   return (std::max<int64_t>(slot.bytes, 1) + alignment - 1) / alignment * alignment;
 }
 
-// Views add no bytes, and the next value of a state is written over it.
-bool adds_bytes(const Plan& plan, const Slot& slot) {
-  if (slot.view_of >= 0) return false;
-  return slot.function < 0 || slot.offset >= plan.arenas[static_cast<size_t>(slot.space)].persistent_bytes;
-}
-
 void add(CategoryBytes& to, const CategoryBytes& from) {
   for (size_t i = 0; i < category_count; ++i) to.bytes[i] += from.bytes[i];
 }
@@ -84,16 +78,28 @@ SpaceSummary summarize_space(const Plan& plan, MemorySpace space) {
 TimeSummary summarize_time(const Plan& plan) {
   TimeSummary time;
   time.step_us = plan.predicted_step_us;
-  for (const PlanFunction& function : plan.functions) {
-    for (const Instruction& instruction : function.instructions) {
-      time.by_phase_us[static_cast<size_t>(instruction.phase)] += instruction.predicted_us;
+  for (size_t f = 0; f < plan.functions.size(); ++f) {
+    auto calls = static_cast<double>(plan.calls_per_step(f));
+    for (const Instruction& instruction : plan.functions[f].instructions) {
+      double us = calls * instruction.predicted_us;
+      time.by_phase_us[static_cast<size_t>(instruction.phase)] += us;
       if (instruction.results.empty()) continue;
       Category category = plan.slots[static_cast<size_t>(instruction.results.front())].category;
-      if (category == Category::Recompute) time.recompute_us += instruction.predicted_us;
-      if (category == Category::Offload) time.transfer_us += instruction.predicted_us;
+      if (category == Category::Recompute) time.recompute_us += us;
+      if (category == Category::Offload) time.transfer_us += us;
     }
   }
   return time;
+}
+
+bool adds_bytes(const Plan& plan, const Slot& slot) {
+  if (slot.view_of >= 0) return false;
+  return slot.function < 0 || slot.offset >= plan.arenas[static_cast<size_t>(slot.space)].persistent_bytes;
+}
+
+bool has_budget(const Plan& plan) {
+  if (plan.arenas.empty() || plan.arenas.front().budget_bytes <= 0) return false;
+  return plan.device.backend != "cpu" || plan.arenas.front().budget_bytes != plan.device.memory_bytes;
 }
 
 bool is_live_at(const Plan& plan, const Slot& slot, int32_t function, int32_t instruction) {

@@ -31,12 +31,19 @@ struct SpaceSummary {
 
 struct TimeSummary {
   double step_us = 0;
-  double by_phase_us[3] = {};  // one call of each function
+  double by_phase_us[3] = {};  // of a whole step, all its micro-batches
   double recompute_us = 0, transfer_us = 0;
 };
 
 SpaceSummary summarize_space(const Plan& plan, MemorySpace space);
 TimeSummary summarize_time(const Plan& plan);
+
+// Somebody set a limit, or the device is one. The memory of `cpu` in the device file stands for any
+// machine's.
+bool has_budget(const Plan& plan);
+
+// False for views, and for the next value of a state, which is written over it.
+bool adds_bytes(const Plan& plan, const Slot& slot);
 
 // The transient or persistent slot occupies its bytes at `instruction` of `function`.
 bool is_live_at(const Plan& plan, const Slot& slot, int32_t function, int32_t instruction);

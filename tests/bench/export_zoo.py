@@ -75,7 +75,7 @@ def language_model(name, attention, with_own_loss=False):
 
         head, settings = LANGUAGE_MODELS[name]
         head = head + "Model" if head.endswith("Head") else head + "CausalLM"
-        config = getattr(T, name + ("Config" if name != "Gemma3Text" else "Config"))
+        config = getattr(T, name + "Config")
         model = getattr(T, head)._from_config(config(**dict(settings, bos_token_id=0, eos_token_id=0, pad_token_id=0)), attn_implementation=attention)
         ids = randint(96, 2, 13)
         batch = {"input_ids": ids[:, :-1].contiguous()}
@@ -298,9 +298,6 @@ LAYERS = {
     "norms2d": layer(lambda: nn.Sequential(nn.GroupNorm(2, 4), nn.SiLU(), nn.InstanceNorm2d(4, affine=True), nn.BatchNorm2d(4, affine=False), nn.InstanceNorm2d(4), nn.LocalResponseNorm(2)), (3, 4, 5, 5)),
     "norms_last": layer(lambda: nn.Sequential(nn.LayerNorm([5, 16]), nn.RMSNorm(16), nn.LayerNorm(16, elementwise_affine=False), nn.LayerNorm(16, bias=False)), ROWS),
     "batch_norm_momentumless": layer(lambda: nn.Sequential(nn.BatchNorm2d(4, track_running_stats=False), nn.Conv2d(4, 3, 1), nn.BatchNorm2d(3, momentum=0.3, eps=1e-3)), (3, 4, 5, 5)),
-    "activations": layer(lambda: nn.ModuleList([nn.ELU(), nn.CELU(), nn.SELU(), nn.GELU(), nn.GELU("tanh"), nn.SiLU(), nn.Mish(), nn.Softplus(), nn.Softsign(), nn.Hardswish(), nn.Hardsigmoid(),
-                                               nn.Hardtanh(), nn.LeakyReLU(), nn.PReLU(), nn.PReLU(5), nn.ReLU6(), nn.Tanhshrink(), nn.Softshrink(), nn.Hardshrink(), nn.LogSigmoid(), nn.GLU(),
-                                               nn.Softmax(1), nn.LogSoftmax(-1), nn.Softmin(-1), nn.Threshold(0.1, 0.5), nn.Sigmoid(), nn.Tanh()]) and Activations(), ROWS),
     "multihead": layer(self_attention(batch_first=True), ROWS), "multihead_time_first": layer(self_attention(), (5, 4, 16)),
     "transformer_encoder": layer(lambda: nn.TransformerEncoder(nn.TransformerEncoderLayer(16, 4, 32, batch_first=True, dropout=0.0, activation="gelu"), 2), ROWS),
     "transformer_norm_first": layer(lambda: nn.TransformerEncoder(nn.TransformerEncoderLayer(16, 4, 32, dropout=0.0, norm_first=True), 2, enable_nested_tensor=False), (5, 4, 16)),
@@ -345,7 +342,7 @@ FUNCTIONS = {
     "grid_sample": function(lambda x, g: F.grid_sample(x, torch.tanh(g), align_corners=False), (1, 2, 5, 5), (1, 4, 4, 2)),
     "distances": function(lambda a, b: [torch.cdist(a, b), F.cosine_similarity(a[:, :3], b[:, :3], dim=-1), torch.bmm(a, b.transpose(1, 2)), torch.baddbmm(a @ b.mT, a, b.mT)], (2, 3, 4), (2, 5, 4)),
     "elementwise": function(lambda x: [torch.exp(-x * x), torch.log1p(x.abs()), torch.expm1(x), torch.erf(x), torch.rsqrt(x.abs() + 1), torch.atan2(x, x.abs() + 1), torch.sin(x), torch.remainder(x, 0.7), x.pow(3),
-                                       x.abs().sqrt(), torch.sign(x) * x, x.reciprocal(), torch.addcmul(x, x, x, value=0.5), torch.lerp(x, x.flip(0), 0.3), torch.hypot(x, x + 1) if False else x], (2, 4, 5)),
+                                       x.abs().sqrt(), torch.sign(x) * x, x.reciprocal(), torch.addcmul(x, x, x, value=0.5), torch.lerp(x, x.flip(0), 0.3)], (2, 4, 5)),
 }
 
 
