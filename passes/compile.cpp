@@ -161,7 +161,6 @@ Result<Plan> compile_training(Graph forward, const TrainingRequest& request, con
   Result<Plan> plan = lower_to_plan({*program, *writers, device, catalog, request.budget_bytes});
   if (!plan) return plan.takeError();
   plan->training = std::move(summary);
-  plan->predicted_step_us = 0;
   for (size_t f = 0; f < plan->functions.size(); ++f)
     for (const Instruction& instruction : plan->functions[f].instructions)
       plan->predicted_step_us += static_cast<double>(plan->calls_per_step(f)) * instruction.predicted_us;

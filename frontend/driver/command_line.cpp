@@ -254,6 +254,8 @@ Status explain(const CLI::ParseError& error, const CLI::App& program, const CLI:
       return usage_error(command.get_name() + " takes no further argument: " + extra);
     }
   }
+  if (&command == &program)
+    return usage_error("a command is missing; there are " + llvm::join(command_names(program), ", "));
   std::string text = llvm::StringRef(error.what()).split('\n').first.rtrim(". ").str();
   return usage_error(command.get_name() + ": " + text);
 }
