@@ -29,7 +29,7 @@ def compile_model(args, model, plan):
     options = ["--device", args.device]
     command = [args.program, "compile", str(model), "-o", plan, *options]
     result = run_measured(command)
-    if result[0] and "named" in result[3] or "dimension" in result[3] or "--dim" in result[3]:
+    if result[0] and "--dim" in result[3]:
         command += [word for dim in args.dim for word in ("--dim", dim)]
         result = run_measured(command)
     if result[0] and "no loss" in result[3]:
