@@ -1,0 +1,47 @@
+# The CUDA backend: one shared library that the program opens when a plan for a GPU is to be run. Built where a
+# toolkit of 12.4 or newer is found; where none is, everything else is built all the same.
+
+set(PLIMSOLL_CUDA AUTO CACHE STRING "Build the CUDA backend: AUTO (where a toolkit is found), ON or OFF")
+set(PLIMSOLL_CUDA_ARCHITECTURES "80-real;86-real;89-real;90a-real;90-virtual" CACHE STRING
+    "Architectures of the backend's own kernels; the last as PTX for newer cards")
+set(PLIMSOLL_HAS_CUDA OFF)
+if(PLIMSOLL_CUDA STREQUAL "OFF")
+  return()
+endif()
+
+find_program(PLIMSOLL_NVCC nvcc HINTS ENV PLIMSOLL_CUDA_PATH ENV CUDA_PATH PATHS /usr/local/cuda PATH_SUFFIXES bin)
+if(NOT PLIMSOLL_NVCC)
+  if(PLIMSOLL_CUDA STREQUAL "ON")
+    message(FATAL_ERROR "PLIMSOLL_CUDA is ON and there is no nvcc; set PLIMSOLL_CUDA_PATH to the toolkit's folder")
+  endif()
+  message(STATUS "CUDA: no toolkit here, plans for GPUs can be compiled and not run")
+  return()
+endif()
+
+set(CMAKE_CUDA_COMPILER ${PLIMSOLL_NVCC})
+set(CMAKE_CUDA_ARCHITECTURES ${PLIMSOLL_CUDA_ARCHITECTURES})
+set(CMAKE_CUDA_RUNTIME_LIBRARY Static)
+enable_language(CUDA)
+set(CMAKE_CUDA_STANDARD 17)
+find_package(CUDAToolkit 12.4 REQUIRED)
+set(PLIMSOLL_HAS_CUDA ON)
+
+if(PLIMSOLL_CCACHE)
+  set(CMAKE_CUDA_COMPILER_LAUNCHER ${PLIMSOLL_CCACHE})
+endif()
+
+# plimsoll_cuda_backend(GLOBS pattern...): libplimsoll_cuda.so beside the program. It holds its own copy of the folders it
+# uses and shows one symbol (runtime/cuda/border.h), so that nothing of it meets the program's own.
+function(plimsoll_cuda_backend)
+  cmake_parse_arguments(ARG "" "" "GLOBS" ${ARGN})
+  file(GLOB sources CONFIGURE_DEPENDS RELATIVE ${CMAKE_CURRENT_SOURCE_DIR} ${ARG_GLOBS})
+  add_library(plimsoll_cuda SHARED ${sources})
+  target_link_libraries(plimsoll_cuda PRIVATE plimsoll_plan plimsoll_ir CUDA::cudart_static CUDA::cublasLt)
+  target_compile_options(plimsoll_cuda PRIVATE
+    "$<$<COMPILE_LANGUAGE:CXX>:${PLIMSOLL_WARNINGS}>" "$<$<COMPILE_LANGUAGE:CUDA>:-extended-lambda;--expt-relaxed-constexpr>")
+  target_include_directories(plimsoll_cuda PRIVATE ${CMAKE_CURRENT_SOURCE_DIR})
+  set_target_properties(plimsoll_cuda PROPERTIES
+    CXX_VISIBILITY_PRESET hidden CUDA_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON
+    LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/lib)
+  target_link_options(plimsoll_cuda PRIVATE -Wl,--exclude-libs,ALL -Wl,-Bsymbolic -Wl,--no-undefined)
+endfunction()
