@@ -3,8 +3,8 @@
 #include "passes/simplify_rules.h"
 
 // Replaces nodes that do nothing, or do in two steps what one can do. The rules stand in
-// simplify_movement.cpp and simplify_arithmetic.cpp; each looks at one node and at what it reads, never at
-// its readers. Operands are simplified before their readers, so one walk reaches every node in its final
+// simplify_movement.cpp, simplify_lookups.cpp and simplify_arithmetic.cpp; each looks at one node and at what it
+// reads, never at its readers. Operands are simplified before their readers, so one walk reaches every node in its final
 // surroundings.
 
 namespace plimsoll {
@@ -14,7 +14,7 @@ using RuleTable = llvm::StringMap<SimplifyRule>;
 
 RuleTable rule_table() {
   RuleTable rules;
-  for (const auto& list : {movement_rules(), arithmetic_rules()})
+  for (const auto& list : {movement_rules(), lookup_rules(), arithmetic_rules()})
     for (const auto& [op, rule] : list) rules[op] = rule;
   return rules;
 }

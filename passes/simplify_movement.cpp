@@ -129,18 +129,9 @@ ValueId constant(Builder& b, const Node& node) {
   return b.expand(b.constant(std::move(once)), whole);
 }
 
-// What is looked up for one sample is what is looked up for all: position tables.
-ValueId gather(Builder& b, const Node& node) {
-  const Node* repeat = producer_of(b.graph(), node.operands[1], "expand");
-  if (!repeat || b.type(repeat->operands[0]).rank() != b.type(node.operands[1]).rank()) return ValueId::None;
-  const Shape result = b.type(node.results[0]).shape;
-  return b.expand(b.emit("gather", {node.operands[0], repeat->operands[0]}, node.attrs), result);
-}
-
 constexpr SimplifyEntry rules[] = {
-    {"constant", constant}, {"gather", gather}, {"identity", identity}, {"reshape", reshape}, {"transpose", transpose},
-    {"expand", expand},     {"slice", slice},     {"pad", pad},
-    {"tile", tile},         {"split", split},     {"concat", concat},
+    {"constant", constant}, {"identity", identity}, {"reshape", reshape}, {"transpose", transpose}, {"expand", expand},
+    {"slice", slice},       {"pad", pad},           {"tile", tile},       {"split", split},         {"concat", concat},
 };
 
 }  // namespace

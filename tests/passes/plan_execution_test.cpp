@@ -157,6 +157,28 @@ TEST_SUITE("unit") {
     REQUIRE_FALSE(bool(refused));
     CHECK(llvm::StringRef(take_diag(refused.takeError()).text()).contains("--batch 5"));
   }
+
+  // Exporters build a padding mask out of mask[i, k] for all i and k, and fold the indices.
+  TEST_CASE("another batch is followed through a table of all indices") {
+    Result<Graph> graph = parse_graph(R"(
+graph @masked(%x: f32[2,3], %mask: bool[2,3]) state(%w: f32[3] parameter trained) {
+  %at = constant() {value=i64[2,1,3,2]<0,0,0,1,0,2,1,0,1,1,1,2>} : i64[2,1,3,2]
+  %all = gather_nd(%mask, %at) {batch_dims=0} : bool[2,1,3]
+  %flat = reshape(%all) {shape=[2,3]} : bool[2,3]
+  %y = mul(%x, %w) : f32[2,3]
+  %zero = constant() {value=f32[]<0.0>} : f32[]
+  %kept = where(%flat, %y, %zero) : f32[2,3]
+  %loss = reduce_mean(%kept) {axes=[0,1], keep_dims=0} : f32[]
+  return loss=%loss
+})");
+    REQUIRE_MESSAGE(bool(graph), llvm::toString(graph.takeError()));
+    TrainingRequest request;
+    request.batch = 5;
+    CpuCatalog catalog;
+    Result<Plan> plan = compile_training(std::move(*graph), request, cpu(), catalog);
+    REQUIRE_MESSAGE(bool(plan), llvm::toString(plan.takeError()));
+    CHECK(plan->training.batch == 5);
+  }
 }
 
 }  // namespace
