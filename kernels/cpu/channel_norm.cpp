@@ -93,6 +93,11 @@ void batch_norm_grad(const ChannelShape& shape, float eps, float* dx, float* dsc
   });
 }
 
+void running_update(double momentum, double share, float* y, const float* running, const float* batch,
+                    int64_t channels) {
+  for (int64_t c = 0; c < channels; ++c) y[c] = static_cast<float>(running[c] * momentum + batch[c] * share);
+}
+
 void batch_norm_inference(const ChannelShape& shape, float eps, float* y, const float* x, const float* scale,
                           const float* bias, const float* mean, const float* var) {
   parallel_rows(shape.batch * shape.channels, shape.inner, [&](int64_t begin, int64_t end) {

@@ -48,9 +48,20 @@ Status launch_not(const KernelCall& k) {
 
 bool accepts_bool(const OpCall& call, llvm::ArrayRef<Type>) { return call.operand(0).dtype == DType::Bool; }
 
+// The list of operands has any length; its room is made when the plan is loaded.
+struct PreparedSum : PreparedKernel {
+  std::vector<const float*> operands;
+};
+
+Result<std::unique_ptr<PreparedKernel>> prepare_add_n(cpu::Library&, const OpCall& call, llvm::ArrayRef<Type>) {
+  auto prepared = std::make_unique<PreparedSum>();
+  prepared->operands.resize(call.count());
+  return prepared;
+}
+
 Status launch_add_n(const KernelCall& k) {
-  llvm::SmallVector<const float*, 8> operands;
-  for (size_t i = 0; i < k.operands.size(); ++i) operands.push_back(k.in<float>(i));
+  std::vector<const float*>& operands = static_cast<PreparedSum*>(k.prepared)->operands;
+  for (size_t i = 0; i < operands.size(); ++i) operands[i] = k.in<float>(i);
   cpu::add_many(k.out<float>(0), operands.data(), static_cast<int64_t>(operands.size()),
                 k.results[0].elements());
   return Status::success();
@@ -98,7 +109,7 @@ constexpr CpuKernel kernels[] = {
     {"not", "vectorised", accepts_bool, launch_not},
     {"mod", "vectorised", accepts_pair<float>, launch_mod},
     {"where", "vectorised", accepts_where, launch_where},
-    {"add_n", "vectorised", all_f32, launch_add_n},
+    {"add_n", "vectorised", all_f32, launch_add_n, nullptr, prepare_add_n},
 };
 
 }  // namespace

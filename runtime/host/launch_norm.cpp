@@ -80,6 +80,15 @@ Status launch_batch_norm_inference(const KernelCall& k) {
   return Status::success();
 }
 
+// The biased variance of `count` elements becomes the unbiased estimate.
+Status launch_running_update(const KernelCall& k) {
+  const double momentum = k.call.attrs.get_float("momentum");
+  const auto count = static_cast<double>(k.call.attrs.get_int("count", 1));
+  const double share = (1 - momentum) * (count > 1 ? count / (count - 1) : 1);
+  cpu::running_update(momentum, share, k.out<float>(0), k.in<float>(0), k.in<float>(1), k.results[0].elements());
+  return Status::success();
+}
+
 Status launch_group_norm(const KernelCall& k) {
   cpu::group_norm(channels_of(k), k.call.attrs.get_int("groups"), eps_of(k), k.out<float>(0), k.out<float>(1),
                   k.out<float>(2), k.in<float>(0), k.in<float>(1), k.in<float>(2));
@@ -106,6 +115,7 @@ constexpr CpuKernel kernels[] = {
     {"batch_norm", "channels", all_f32, launch_batch_norm},
     {"batch_norm_grad", "channels", all_f32, launch_batch_norm_grad},
     {"batch_norm_inference", "channels", accepts_affine_inference, launch_batch_norm_inference},
+    {"running_update", "channels", all_f32, launch_running_update},
     {"group_norm", "groups", all_f32, launch_group_norm},
     {"group_norm_grad", "groups", all_f32, launch_group_norm_grad},
 };
