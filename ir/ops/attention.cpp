@@ -266,6 +266,10 @@ std::vector<Sample> attention_samples() {
   return {
       {{normal({2, 3, 4}), normal({2, 4, 4}), normal({2, 4, 6})}, heads_attrs(2, 2, 0.5)},
       {{normal({1, 4, 8}), normal({1, 3, 4}), normal({1, 3, 4})}, causal},
+      {{normal({1, 4, 8}, DType::BF16), normal({1, 3, 4}, DType::BF16), normal({1, 3, 4}, DType::BF16)}, causal},
+      {{normal({2, 2, 4}, DType::BF16), normal({2, 3, 2}, DType::BF16), normal({2, 3, 2}, DType::BF16),
+        fixed(normal({2, 1, 1, 3}))},
+       heads_attrs(2, 1, 0.7)},
       {{normal({2, 3, 4}), normal({2, 4, 4}), normal({2, 4, 2}), empty_row}, heads_attrs(2, 2, 0.5)},
       {{normal({2, 2, 4}), normal({2, 3, 2}), normal({2, 3, 2}), fixed(normal({2, 1, 1, 3})), rng}, dropped},
       {{normal({1, 3, 4}), normal({1, 3, 2}), normal({1, 3, 2}), absent(), rng}, dropped},
@@ -277,6 +281,9 @@ std::vector<Sample> attention_grad_samples() {
   return {
       {{normal({2, 3, 4}), normal({2, 4, 2}), normal({2, 4, 3}), normal({2, 3, 6}), positive({2, 2, 3}),
         normal({2, 3, 6})},
+       heads_attrs(2, 1, 0.5)},
+      {{normal({2, 3, 4}, DType::BF16), normal({2, 4, 2}, DType::BF16), normal({2, 4, 3}, DType::BF16),
+        normal({2, 3, 6}, DType::BF16), positive({2, 2, 3}), normal({2, 3, 6}, DType::BF16)},
        heads_attrs(2, 1, 0.5)},
       {{normal({1, 2, 4}), normal({1, 3, 4}), normal({1, 3, 4}), normal({1, 2, 4}), positive({1, 2, 2}),
         normal({1, 2, 4}), bools({2, 3})},

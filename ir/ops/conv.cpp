@@ -7,7 +7,8 @@ namespace plimsoll {
 namespace {
 
 constexpr AttrRule conv_attrs[] = {strides_rule, pads_rule, dilations_rule, groups_rule};
-constexpr AttrRule conv_gradient_attrs[] = {strides_rule, pads_rule, dilations_rule, groups_rule, shape_rule};
+constexpr AttrRule conv_dx_attrs[] = {strides_rule, pads_rule, dilations_rule, groups_rule, shape_rule};
+constexpr AttrRule conv_dw_attrs[] = {strides_rule, pads_rule, dilations_rule, groups_rule, shape_rule, sum_dtype_rule};
 
 Result<Types> infer_conv(const OpCall& call) {
   if (Status s = check_attrs(call.attrs, conv_attrs)) return s;
@@ -45,6 +46,7 @@ std::vector<Sample> conv_samples() {
   using namespace samples;
   return {
       {{normal({2, 3, 5}), normal({4, 3, 3}), normal({4})}, {{"pads", Ints{1, 0}}}},
+      {{normal({2, 3, 5}, DType::BF16), normal({4, 3, 3}, DType::BF16), normal({4}, DType::BF16)}},
       {{normal({1, 2, 5, 4}), normal({3, 2, 3, 2})}, {{"strides", Ints{2, 1}}, {"pads", Ints{1, 0, 2, 1}}}},
       {{normal({1, 4, 5, 5}), normal({2, 2, 2, 2}), normal({2})}, {{"dilations", Ints{2, 3}}, {"groups", int64_t{2}}}},
       {{normal({1, 2, 3, 3, 2}), normal({2, 1, 2, 2, 1})}, {{"groups", int64_t{2}}, {"strides", Ints{1, 2, 1}}}},
@@ -52,7 +54,7 @@ std::vector<Sample> conv_samples() {
 }
 
 Result<Types> infer_conv_dx(const OpCall& call) {
-  if (Status s = check_attrs(call.attrs, conv_gradient_attrs)) return s;
+  if (Status s = check_attrs(call.attrs, conv_dx_attrs)) return s;
   if (Status s = need_float(call, 0)) return s;
   if (Status s = need_same_dtype(call, 0, 1)) return s;
   llvm::ArrayRef<int64_t> x_shape = call.attrs.get_ints("shape");
@@ -78,20 +80,23 @@ std::vector<Sample> conv_dx_samples() {
   using namespace samples;
   return {
       {{normal({2, 4, 3}), normal({4, 3, 3})}, {{"shape", Ints{2, 3, 5}}}},
+      {{normal({2, 4, 3}, DType::BF16), normal({4, 3, 3}, DType::BF16)}, {{"shape", Ints{2, 3, 5}}}},
       {{normal({1, 2, 3, 2}), normal({2, 1, 2, 2})},
        {{"shape", Ints{1, 2, 6, 4}}, {"groups", int64_t{2}}, {"strides", Ints{2, 2}}}},
   };
 }
 
 Result<Types> infer_conv_dw(const OpCall& call) {
-  if (Status s = check_attrs(call.attrs, conv_gradient_attrs)) return s;
+  if (Status s = check_attrs(call.attrs, conv_dw_attrs)) return s;
   if (Status s = need_float(call, 0)) return s;
   if (Status s = need_same_dtype(call, 0, 1)) return s;
   llvm::ArrayRef<int64_t> w_shape = call.attrs.get_ints("shape");
   Result<Shape> dy_shape = convolved_shape(call.attrs, call.operand(0).shape, w_shape);
   if (!dy_shape) return dy_shape.takeError();
   if (Status s = need_shape(call, 1, *dy_shape)) return s;
-  return one_result(call.operand(0).dtype, w_shape);
+  Result<DType> dtype = sum_dtype(call);
+  if (!dtype) return dtype.takeError();
+  return one_result(*dtype, w_shape);
 }
 
 double conv_dw_flops(const OpCall& call, llvm::ArrayRef<Type> results) {
@@ -112,6 +117,9 @@ std::vector<Sample> conv_dw_samples() {
       {{normal({2, 3, 5}), normal({2, 4, 3})}, {{"shape", Ints{4, 3, 3}}}},
       {{normal({1, 2, 6, 4}), normal({1, 2, 3, 2})},
        {{"shape", Ints{2, 1, 2, 2}}, {"groups", int64_t{2}}, {"strides", Ints{2, 2}}}},
+      {{normal({2, 3, 5}, DType::BF16), normal({2, 4, 3}, DType::BF16)},
+       {{"shape", Ints{4, 3, 3}}, {"dtype", DType::F32}}},
+      {{normal({2, 3, 5}, DType::F16), normal({2, 4, 3}, DType::F16)}, {{"shape", Ints{4, 3, 3}}}},
   };
 }
 
@@ -149,7 +157,7 @@ constinit const OpDef op_conv_dx{
 
 constinit const OpDef op_conv_dw{
     .name = "conv_dw",
-    .summary = "gradient of conv's w from x and dy; {shape} is w's, the rest as in conv",
+    .summary = "gradient of conv's w from x and dy; {shape} is w's, {dtype} what it is rounded to, the rest as in conv",
     .min_operands = 2,
     .max_operands = 2,
     .infer = infer_conv_dw,

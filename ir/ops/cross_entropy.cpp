@@ -83,6 +83,8 @@ std::vector<Sample> cross_entropy_samples() {
   using namespace samples;
   return {
       {{normal({5, 4}), integers({5}, 0, 3)}},
+      {{normal({5, 4}, DType::BF16), integers({5}, 0, 3), fixed(positive({4}))}, {{"label_smoothing", 0.1}}},
+      {{normal({5, 4}, DType::F16), integers({5}, 0, 3)}},
       {{normal({4, 3, 2}), values({4, 2}, {0, 2, -100, 1, 1, -100, 2, 0}, DType::I64), fixed(positive({3}))},
        {{"ignore_index", int64_t{-100}}, {"label_smoothing", 0.1}}},
       {{normal({3, 5}), values({3}, {4, 1, 0}, DType::I32)},
@@ -131,6 +133,7 @@ std::vector<Sample> cross_entropy_grad_samples() {
   using namespace samples;
   return {
       {{normal({5, 4}), integers({5}, 0, 3), positive({5}), positive({}), normal({})}},
+      {{normal({5, 4}, DType::BF16), integers({5}, 0, 3), positive({5}), positive({}), normal({})}},
       {{normal({2, 3, 2}), integers({2, 2}, 0, 2), positive({2, 2}), positive({}), normal({2, 2}), positive({3})},
        {{"ignore_index", int64_t{0}}, {"label_smoothing", 0.1}, {"reduction", "none"}}},
   };

@@ -15,7 +15,9 @@ Sizes sizes_of(const Type& x, const Type& w, bool transpose_w) {
   return {element_count(llvm::ArrayRef<int64_t>(x.shape).drop_back()), x.shape.back(), w.shape[transpose_w ? 0 : 1]};
 }
 
-constexpr AttrRule linear_attrs[] = {{"transpose_w", AttrKind::Int, AttrNeed::Optional}};
+constexpr AttrRule transpose_w_rule{"transpose_w", AttrKind::Int, AttrNeed::Optional};
+constexpr AttrRule linear_attrs[] = {transpose_w_rule};
+constexpr AttrRule linear_dw_attrs[] = {transpose_w_rule, sum_dtype_rule};
 
 Result<Types> infer_linear(const OpCall& call) {
   if (Status s = check_attrs(call.attrs, linear_attrs)) return s;
@@ -76,11 +78,13 @@ std::vector<Sample> linear_samples() {
       {{normal({2, 3, 4}), normal({5, 4}), normal({5})}, {{"transpose_w", int64_t{1}}}},
       {{normal({2, 1, 3, 4}), normal({4, 2})}},
       {{normal({4}), normal({2, 4}), normal({2})}, {{"transpose_w", int64_t{1}}}},
+      {{normal({3, 4}, DType::BF16), normal({4, 5}, DType::BF16), normal({5}, DType::BF16)}},
+      {{normal({3, 4}, DType::F16), normal({5, 4}, DType::F16)}, {{"transpose_w", int64_t{1}}}},
   };
 }
 
 Result<Types> infer_linear_dw(const OpCall& call) {
-  if (Status s = check_attrs(call.attrs, linear_attrs)) return s;
+  if (Status s = check_attrs(call.attrs, linear_dw_attrs)) return s;
   if (Status s = need_float(call, 0)) return s;
   if (Status s = need_min_rank(call, 0, 1)) return s;
   const Type &x = call.operand(0), &dy = call.operand(1);
@@ -90,7 +94,9 @@ Result<Types> infer_linear_dw(const OpCall& call) {
   if (Status s = need_type(call, 1, expected)) return s;
   bool transpose_w = call.attrs.get_int("transpose_w");
   int64_t inner = x.shape.back(), columns = dy.shape.back();
-  return Types{transpose_w ? Type(x.dtype, {columns, inner}) : Type(x.dtype, {inner, columns})};
+  Result<DType> dtype = sum_dtype(call);
+  if (!dtype) return dtype.takeError();
+  return Types{transpose_w ? Type(*dtype, {columns, inner}) : Type(*dtype, {inner, columns})};
 }
 
 double linear_dw_flops(const OpCall& call, llvm::ArrayRef<Type>) {
@@ -114,6 +120,9 @@ std::vector<Sample> linear_dw_samples() {
   return {
       {{normal({3, 4}), normal({3, 5})}},
       {{normal({2, 3, 4}), normal({2, 3, 5})}, {{"transpose_w", int64_t{1}}}},
+      {{normal({6, 4}, DType::BF16), normal({6, 5}, DType::BF16)}, {{"dtype", DType::F32}}},
+      {{normal({6, 4}, DType::F16), normal({6, 5}, DType::F16)}, {{"dtype", DType::F32}, {"transpose_w", int64_t{1}}}},
+      {{normal({6, 4}, DType::BF16), normal({6, 5}, DType::BF16)}},
   };
 }
 
@@ -135,7 +144,8 @@ constinit const OpDef op_linear{
 
 constinit const OpDef op_linear_dw{
     .name = "linear_dw",
-    .summary = "gradient of linear's weight: x^T dy summed over all rows; {transpose_w} as in linear",
+    .summary = "gradient of linear's weight: x^T dy summed over all rows, rounded to {dtype} when given; {transpose_w} as in "
+               "linear",
     .min_operands = 2,
     .max_operands = 2,
     .infer = infer_linear_dw,

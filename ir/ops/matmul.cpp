@@ -16,7 +16,8 @@ struct Matrix {
 llvm::ArrayRef<int64_t> batch_of(const Type& type) { return llvm::ArrayRef<int64_t>(type.shape).drop_back(2); }
 
 constexpr AttrRule matmul_attrs[] = {{"transpose_a", AttrKind::Int, AttrNeed::Optional},
-                                     {"transpose_b", AttrKind::Int, AttrNeed::Optional}};
+                                     {"transpose_b", AttrKind::Int, AttrNeed::Optional},
+                                     sum_dtype_rule};
 
 Result<Types> infer_matmul(const OpCall& call) {
   const Type &a = call.operand(0), &b = call.operand(1);
@@ -33,7 +34,9 @@ Result<Types> infer_matmul(const OpCall& call) {
   std::optional<Shape> shape = broadcast_shapes(batch_of(a), batch_of(b));
   if (!shape) return model_error("leading dimensions do not broadcast: " + to_string(a) + " x " + to_string(b));
   shape->append({left.rows, right.columns});
-  return Types{Type(a.dtype, *shape)};
+  Result<DType> dtype = sum_dtype(call);
+  if (!dtype) return dtype.takeError();
+  return Types{Type(*dtype, *shape)};
 }
 
 Attrs flags(bool transpose_a, bool transpose_b) {
@@ -49,8 +52,11 @@ ValueId stacked(GradContext& g, ValueId x) {
   return g.b.reshape(x, {element_count(llvm::ArrayRef<int64_t>(type.shape).drop_back()), type.shape.back()});
 }
 
+// dy in the dtype of the operands it is multiplied with.
+ValueId product_grad(GradContext& g) { return g.b.cast(g.out_grad(), g.type(g.operand(0)).dtype); }
+
 ValueId right_gradient(GradContext& g, bool transpose_a, bool transpose_b) {
-  ValueId a = g.operand(0), dy = g.out_grad();
+  ValueId a = g.operand(0), dy = product_grad(g);
   const Shape shape = g.type(g.operand(1)).shape;
   // One b for the whole batch: the sum over the batch is part of one long product.
   bool one_b = element_count(batch_of(g.type(g.operand(1)))) == 1;
@@ -67,7 +73,7 @@ ValueId right_gradient(GradContext& g, bool transpose_a, bool transpose_b) {
 Status matmul_gradient(GradContext& g) {
   bool transpose_a = g.attrs().get_int("transpose_a"), transpose_b = g.attrs().get_int("transpose_b");
   if (g.wants(0)) {
-    ValueId dy = g.out_grad(), b = g.operand(1);
+    ValueId dy = product_grad(g), b = g.operand(1);
     ValueId da = transpose_a ? g.b.emit("matmul", {b, dy}, flags(transpose_b, true))
                              : g.b.emit("matmul", {dy, b}, flags(false, !transpose_b));
     g.add(0, g.b.sum_to_shape(da, Shape(g.type(g.operand(0)).shape)));
@@ -141,6 +147,9 @@ std::vector<Sample> matmul_samples() {
       {{normal({2, 1, 4, 3}), normal({3, 2, 4})}, {{"transpose_a", int64_t{1}}, {"transpose_b", int64_t{1}}}},
       {{normal({3, 4}), normal({2, 1, 4, 2})}},
       {{integers({2, 3}, -9, 9), integers({3, 2}, -9, 9)}},
+      {{normal({3, 4}, DType::BF16), normal({4, 2}, DType::BF16)}},
+      {{normal({5, 3}, DType::BF16), normal({5, 2}, DType::BF16)}, {{"transpose_a", int64_t{1}}, {"dtype", DType::F32}}},
+      {{normal({2, 5, 3}, DType::F16), normal({2, 5, 2}, DType::F16)}, {{"transpose_a", int64_t{1}}, {"dtype", DType::F32}}},
   };
 }
 
@@ -148,7 +157,8 @@ std::vector<Sample> matmul_samples() {
 
 constinit const OpDef op_matmul{
     .name = "matmul",
-    .summary = "a[..., M, K] x b[..., K, N], leading dims broadcast; {transpose_a, transpose_b} swap the last two",
+    .summary = "a[..., M, K] x b[..., K, N], leading dims broadcast; {transpose_a, transpose_b} swap the last two; "
+               "{dtype}: what the sums are rounded to",
     .min_operands = 2,
     .max_operands = 2,
     .infer = infer_matmul,

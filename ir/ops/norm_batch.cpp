@@ -57,6 +57,7 @@ std::vector<Sample> batch_norm_samples() {
       {{normal({4, 3, 2}), normal({3}), normal({3})}, {{"eps", 1e-5}}},
       {{normal({2, 2, 3, 2}), normal({2}), normal({2})}, {{"eps", 1e-3}}},
       {{normal({6, 3}), normal({3}), normal({3})}, {{"eps", 1e-5}}},
+      {{normal({4, 3, 2}, DType::BF16), normal({3}), normal({3})}, {{"eps", 1e-5}}},
   };
 }
 
@@ -84,7 +85,9 @@ Status batch_norm_grad_reference(const OpCall& call, llvm::ArrayRef<TensorView> 
 
 std::vector<Sample> batch_norm_grad_samples() {
   using namespace samples;
-  return {{{normal({4, 3, 2}), normal({4, 3, 2}), normal({3}), normal({3}), positive({3})}, {{"eps", 1e-5}}}};
+  return {{{normal({4, 3, 2}), normal({4, 3, 2}), normal({3}), normal({3}), positive({3})}, {{"eps", 1e-5}}},
+          {{normal({4, 3, 2}, DType::BF16), normal({4, 3, 2}, DType::BF16), normal({3}), normal({3}), positive({3})},
+           {{"eps", 1e-5}}}};
 }
 
 Result<Types> infer_batch_norm_inference(const OpCall& call) {
@@ -132,6 +135,8 @@ std::vector<Sample> batch_norm_inference_samples() {
   return {
       {{normal({4, 3, 2}), normal({3}), normal({3}), fixed(normal({3})), fixed(positive({3}))}, {{"eps", 1e-5}}},
       {{normal({2, 2, 2, 3}), normal({2}), normal({2}), fixed(normal({2})), fixed(positive({2}))}, {{"eps", 1e-3}}},
+      {{normal({4, 3, 2}, DType::BF16), normal({3}), normal({3}), fixed(normal({3})), fixed(positive({3}))},
+       {{"eps", 1e-5}}},
   };
 }
 

@@ -60,6 +60,7 @@ std::vector<Sample> group_norm_samples() {
       {{normal({2, 4, 3}), normal({4}), normal({4})}, {{"groups", int64_t{2}}, {"eps", 1e-5}}},
       {{normal({1, 3, 2, 3}), normal({3}), normal({3})}, {{"groups", int64_t{3}}, {"eps", 1e-3}}},
       {{normal({2, 6})}, {{"groups", int64_t{2}}, {"eps", 1e-5}}},
+      {{normal({2, 4, 3}, DType::BF16), normal({4}), normal({4})}, {{"groups", int64_t{2}}, {"eps", 1e-5}}},
   };
 }
 
@@ -85,6 +86,8 @@ std::vector<Sample> group_norm_grad_samples() {
       {{normal({2, 4, 3}), normal({2, 4, 3}), normal({2, 2}), positive({2, 2}), normal({4})},
        {{"groups", int64_t{2}}, {"has_scale", int64_t{1}}, {"has_bias", int64_t{1}}}},
       {{normal({1, 3, 2, 2}), normal({1, 3, 2, 2}), normal({1, 3}), positive({1, 3})}, {{"groups", int64_t{3}}}},
+      {{normal({2, 4, 3}, DType::BF16), normal({2, 4, 3}, DType::BF16), normal({2, 2}), positive({2, 2}), normal({4})},
+       {{"groups", int64_t{2}}, {"has_scale", int64_t{1}}, {"has_bias", int64_t{1}}}},
   };
 }
 

@@ -75,6 +75,7 @@ std::vector<Sample> layer_norm_samples() {
       {{normal({2, 3, 4}), normal({3, 4})}, {{"axis", int64_t{1}}, {"eps", 1e-3}}},
       {{normal({2, 2, 6}), absent(), normal({6})}, {{"axis", int64_t{2}}, {"eps", 1e-5}}},
       {{normal({2, 3})}, {{"axis", int64_t{0}}, {"eps", 1e-2}}},
+      {{normal({3, 5}, DType::BF16), normal({5}), normal({5})}, {{"axis", int64_t{1}}, {"eps", 1e-5}}},
   };
 }
 
@@ -96,6 +97,8 @@ std::vector<Sample> layer_norm_grad_samples() {
       {{normal({2, 3, 4}), normal({2, 3, 4}), normal({2, 1, 1}), positive({2, 1, 1})},
        {{"axis", int64_t{1}}, {"has_bias", int64_t{1}}}},
       {{normal({2, 4}), normal({2, 4}), normal({2, 1}), positive({2, 1}), normal({4})}, {{"axis", int64_t{1}}}},
+      {{normal({3, 5}, DType::BF16), normal({3, 5}, DType::BF16), normal({3, 1}), positive({3, 1}), normal({5})},
+       {{"axis", int64_t{1}}, {"has_scale", int64_t{1}}, {"has_bias", int64_t{1}}}},
   };
 }
 
@@ -126,6 +129,7 @@ std::vector<Sample> rms_norm_samples() {
       {{normal({3, 5}), normal({5})}, {{"axis", int64_t{1}}, {"eps", 1e-5}}},
       {{normal({2, 3, 4}), normal({3, 4})}, {{"axis", int64_t{1}}, {"eps", 1e-3}}},
       {{normal({2, 2, 6})}, {{"axis", int64_t{2}}, {"eps", 1e-5}}},
+      {{normal({3, 5}, DType::BF16), normal({5})}, {{"axis", int64_t{1}}, {"eps", 1e-5}}},
   };
 }
 
@@ -147,6 +151,8 @@ std::vector<Sample> rms_norm_grad_samples() {
       {{normal({3, 5}), normal({3, 5}), positive({3, 1}), normal({5})},
        {{"axis", int64_t{1}}, {"has_scale", int64_t{1}}}},
       {{normal({2, 3, 4}), normal({2, 3, 4}), positive({2, 1, 1})}, {{"axis", int64_t{1}}}},
+      {{normal({3, 5}, DType::BF16), normal({3, 5}, DType::BF16), positive({3, 1}), normal({5})},
+       {{"axis", int64_t{1}}, {"has_scale", int64_t{1}}}},
   };
 }
 

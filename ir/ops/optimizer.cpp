@@ -1,6 +1,7 @@
 // Parameter updates, with PyTorch's semantics exactly. The parameter and its moments may be wider than the
 // gradient; all arithmetic is in at least f32. `scale` multiplies the gradient first: it undoes a loss scale,
-// averages over micro-batches and clips.
+// averages over micro-batches and clips. Where `skip` is true everything stays as it was: an overflow under a loss
+// scale costs a step, never a parameter.
 
 #include "ir/ops/samples.h"
 #include "ir/ops/support.h"
@@ -32,6 +33,10 @@ double scalar_or(const OpCall& call, llvm::ArrayRef<TensorView> operands, size_t
   return call.has(i) ? operands[i].get(0) : otherwise;
 }
 
+bool skips(const OpCall& call, llvm::ArrayRef<TensorView> operands, size_t i) {
+  return call.has(i) && operands[i].get_int(0) != 0;
+}
+
 constexpr AttrRule sgd_attrs[] = {optional_float("momentum"),
                                   optional_float("dampening"),
                                   {"nesterov", AttrKind::Int, AttrNeed::Optional},
@@ -43,16 +48,22 @@ Result<Types> infer_sgd(const OpCall& call) {
     if (Status s = need_like_parameter(call, i)) return s;
   for (size_t i : {2, 4})
     if (Status s = need_float_scalar(call, i)) return s;
+  if (Status s = need_type(call, 5, Type(DType::Bool, {}))) return s;
   Types results{call.operand(0)};
   if (call.has(3)) results.push_back(call.operand(3));
   return results;
 }
 
-// Operands: param, grad, lr, momentum?, scale?.
+// Operands: param, grad, lr, momentum?, scale?, skip?.
 Status sgd_reference(const OpCall& call, llvm::ArrayRef<TensorView> x, llvm::ArrayRef<TensorView> y) {
   double lr = x[2].get(0), scale = scalar_or(call, x, 4, 1), decay = call.attrs.get_float("weight_decay");
   double momentum = call.attrs.get_float("momentum"), dampening = call.attrs.get_float("dampening");
   bool nesterov = call.attrs.get_int("nesterov") != 0;
+  if (skips(call, x, 5)) {
+    copy_elements(y[0], 0, x[0], 0, x[0].elements());
+    if (call.has(3)) copy_elements(y[1], 0, x[3], 0, x[3].elements());
+    return Status::success();
+  }
   for (int64_t i = 0; i < y[0].elements(); ++i) {
     double p = x[0].get(i), g = x[1].get(i) * scale + decay * p;
     if (call.has(3)) {
@@ -67,12 +78,15 @@ Status sgd_reference(const OpCall& call, llvm::ArrayRef<TensorView> x, llvm::Arr
 
 std::vector<Sample> sgd_samples() {
   SampleOperand lr = values({}, {0.1}), scale = values({}, {0.5});
+  SampleOperand yes = values({}, {1}, DType::Bool), no = values({}, {0}, DType::Bool);
   return {
       {{normal({2, 3}), normal({2, 3}), lr}, {}},
       {{normal({4}), normal({4}, DType::BF16), lr, normal({4})}, {{"momentum", 0.9}, {"weight_decay", 0.01}}},
       {{normal({4}), normal({4}), lr, normal({4}), scale},
        {{"momentum", 0.9}, {"nesterov", int64_t{1}}, {"dampening", 0.0}}},
-      {{normal({3}), normal({3}), lr, absent(), scale}, {{"weight_decay", 0.1}}}};
+      {{normal({3}), normal({3}), lr, absent(), scale}, {{"weight_decay", 0.1}}},
+      {{normal({3}), values({3}, {1, INFINITY, NAN}), lr, normal({3}), scale, yes}, {{"momentum", 0.9}}},
+      {{normal({3}), normal({3}), lr, normal({3}), absent(), no}, {{"momentum", 0.9}}}};
 }
 
 constexpr AttrRule adamw_attrs[] = {{"beta1", AttrKind::Float},
@@ -88,16 +102,22 @@ Result<Types> infer_adamw(const OpCall& call) {
   if (Status s = need_type(call, 4, Type(DType::I64, {}))) return s;
   for (size_t i : {5, 6})
     if (Status s = need_float_scalar(call, i)) return s;
+  if (Status s = need_type(call, 7, Type(DType::Bool, {}))) return s;
   return Types{call.operand(0), call.operand(2), call.operand(3)};
 }
 
-// Operands: param, grad, m, v, step, lr, scale?. Decay is decoupled (Loshchilov and Hutter 2019) or part of
+// Operands: param, grad, m, v, step, lr, scale?, skip?. Decay is decoupled (Loshchilov and Hutter 2019) or part of
 // the gradient (Kingma and Ba 2015).
 Status adamw_reference(const OpCall& call, llvm::ArrayRef<TensorView> x, llvm::ArrayRef<TensorView> y) {
   double beta1 = call.attrs.get_float("beta1"), beta2 = call.attrs.get_float("beta2");
   double eps = call.attrs.get_float("eps"), decay = call.attrs.get_float("weight_decay");
   bool decoupled = call.attrs.get_int("decoupled", 1) != 0;
   double step = x[4].get(0), lr = x[5].get(0), scale = scalar_or(call, x, 6, 1);
+  if (skips(call, x, 7)) {
+    for (auto [result, operand] : {std::pair{0, 0}, {1, 2}, {2, 3}})
+      copy_elements(y[result], 0, x[operand], 0, x[operand].elements());
+    return Status::success();
+  }
   double correction1 = 1 - std::pow(beta1, step), correction2 = 1 - std::pow(beta2, step);
   for (int64_t i = 0; i < y[0].elements(); ++i) {
     double p = x[0].get(i), g = x[1].get(i) * scale;
@@ -121,7 +141,13 @@ std::vector<Sample> adamw_samples() {
   coupled.set("decoupled", int64_t{0});
   return {{{normal({2, 3}), normal({2, 3}), normal({2, 3}), positive({2, 3}), step, lr}, attrs},
           {{normal({4}), normal({4}, DType::BF16), normal({4}), positive({4}), step, lr, values({}, {0.25})},
-           coupled}};
+           coupled},
+          {{normal({3}), values({3}, {1, INFINITY, NAN}), normal({3}), positive({3}), step, lr, absent(),
+            values({}, {1}, DType::Bool)},
+           attrs},
+          {{normal({4}), normal({4}), normal({4}), positive({4}), step, lr, values({}, {0.25}),
+            values({}, {0}, DType::Bool)},
+           attrs}};
 }
 
 double ten_each(const OpCall&, llvm::ArrayRef<Type> results) {
@@ -136,10 +162,10 @@ constexpr InPlace adamw_in_place[] = {{0, 0}, {1, 2}, {2, 3}};
 constinit const OpDef op_sgd{
     .name = "sgd",
     .summary =
-        "(param, grad, lr, momentum?, scale?) -> param', momentum' {momentum, dampening, nesterov, "
+        "(param, grad, lr, momentum?, scale?, skip?) -> param', momentum' {momentum, dampening, nesterov, "
         "weight_decay}",
     .min_operands = 3,
-    .max_operands = 5,
+    .max_operands = 6,
     .infer = infer_sgd,
     .gradient = Gradient::zero(),
     .precision = Precision::Full,
@@ -153,10 +179,10 @@ constinit const OpDef op_sgd{
 constinit const OpDef op_adamw{
     .name = "adamw",
     .summary =
-        "(param, grad, m, v, step, lr, scale?) -> param', m', v' {beta1, beta2, eps, weight_decay, "
+        "(param, grad, m, v, step, lr, scale?, skip?) -> param', m', v' {beta1, beta2, eps, weight_decay, "
         "decoupled=1}",
     .min_operands = 6,
-    .max_operands = 7,
+    .max_operands = 8,
     .infer = infer_adamw,
     .gradient = Gradient::zero(),
     .precision = Precision::Full,

@@ -11,10 +11,11 @@ namespace {
 
 llvm::ArrayRef<int64_t> axes_of(const Attrs& attrs) { return attrs.get_ints("axes"); }
 
-Result<Types> infer_reduce(const OpCall& call) {
-  if (Status s = check_attrs(call.attrs,
-                             {{"axes", AttrKind::Ints}, {"keep_dims", AttrKind::Int, AttrNeed::Optional}}))
-    return s;
+constexpr AttrRule extreme_attrs[] = {{"axes", AttrKind::Ints}, {"keep_dims", AttrKind::Int, AttrNeed::Optional}};
+constexpr AttrRule sum_attrs[] = {extreme_attrs[0], extreme_attrs[1], sum_dtype_rule};
+
+Result<Types> infer_reduce(const OpCall& call, llvm::ArrayRef<AttrRule> attrs) {
+  if (Status s = check_attrs(call.attrs, attrs)) return s;
   const Type& x = call.operand(0);
   if (x.dtype == DType::Bool) return model_error("operand 0 is bool, it must be a number");
   llvm::ArrayRef<int64_t> axes = axes_of(call.attrs);
@@ -24,14 +25,23 @@ Result<Types> infer_reduce(const OpCall& call) {
     if (contains(axes.take_front(i), axes[i]))
       return model_error("axis " + llvm::Twine(axes[i]) + " is named twice");
   }
-  return one_result(x.dtype, reduced_shape(x.shape, axes, call.attrs.get_int("keep_dims") != 0));
+  Result<DType> dtype = sum_dtype(call);
+  if (!dtype) return dtype.takeError();
+  return one_result(*dtype, reduced_shape(x.shape, axes, call.attrs.get_int("keep_dims") != 0));
+}
+
+// Sums, means and products, which may round to {dtype}.
+Result<Types> infer_sum(const OpCall& call) { return infer_reduce(call, sum_attrs); }
+
+Status empty_operand(const OpCall& call) {
+  return model_error("reduces an empty tensor " + to_string(call.operand(0)));
 }
 
 // Of an empty slice there is no largest element.
 Result<Types> infer_extreme(const OpCall& call) {
-  Result<Types> types = infer_reduce(call);
+  Result<Types> types = infer_reduce(call, extreme_attrs);
   if (types && call.operand(0).elements() == 0 && types->front().elements() != 0)
-    return model_error("reduces an empty tensor " + to_string(call.operand(0)));
+    return empty_operand(call);
   return types;
 }
 
@@ -113,10 +123,13 @@ Expr spread(GradContext& g, Expr dy) {
   return {&g.b, g.b.expand(with_kept_axes(g, dy), shape)};
 }
 
+// dy in x's dtype, cast before it is spread.
+Expr narrow_grad(GradContext& g) { return cast(out_grad(g), g.type(g.operand(0)).dtype); }
+
 Expr sum_over_axes(GradContext& g, Expr x) { return {&g.b, g.b.sum(x, axes_of(g.attrs()), true)}; }
 
 Status sum_gradient(GradContext& g) {
-  if (g.wants(0)) g.add(0, spread(g, out_grad(g)));
+  if (g.wants(0)) g.add(0, spread(g, narrow_grad(g)));
   return Status::success();
 }
 
@@ -124,7 +137,7 @@ Status mean_gradient(GradContext& g) {
   if (!g.wants(0)) return Status::success();
   double count = static_cast<double>(g.type(g.operand(0)).elements()) /
                  static_cast<double>(g.type(g.result(0)).elements());
-  g.add(0, spread(g, out_grad(g) * (1 / count)));
+  g.add(0, spread(g, cast(out_grad(g) * (1 / count), g.type(g.operand(0)).dtype)));
   return Status::success();
 }
 
@@ -146,8 +159,9 @@ Status prod_gradient(GradContext& g) {
   Expr zero_count = cast(is_zero, x.type().dtype);
   Expr safe = where(is_zero, like(x, 1), x);
   Expr product = apply("reduce_prod", safe, {{"axes", *g.attrs().find("axes")}, {"keep_dims", int64_t{1}}});
+  Expr dy = with_kept_axes(g, narrow_grad(g));
   Expr other_zeros = sum_over_axes(g, zero_count) - zero_count;
-  g.add(0, where(equals(other_zeros, 0.0), with_kept_axes(g, out_grad(g)) * product / safe, 0.0));
+  g.add(0, where(equals(other_zeros, 0.0), dy * product / safe, 0.0));
   return Status::success();
 }
 
@@ -162,15 +176,28 @@ std::vector<Sample> float_samples() {
           reduction(samples::distinct({5}), {0}, 0), reduction(samples::distinct({2, 3}), {}, 0)};
 }
 
-std::vector<Sample> number_samples() {
+// 16-bit operands, summed to 16 bits and to f32.
+std::vector<Sample> sum_samples() {
   std::vector<Sample> list = float_samples();
+  list.push_back(reduction(samples::distinct({4, 3}, DType::BF16), {0}, 0));
+  for (DType narrow : {DType::BF16, DType::F16}) {
+    list.push_back(reduction(samples::distinct({4, 3}, narrow), {0}, 0));
+    list.back().attrs.set("dtype", DType::F32);
+  }
+  return list;
+}
+
+std::vector<Sample> with_integers(std::vector<Sample> list) {
   list.push_back(reduction(samples::integers({2, 5}, -4, 9), {1}, 1));
   list.push_back(reduction(samples::integers({2, 5}, 0, 3, DType::U8), {0, 1}, 0));
   return list;
 }
 
+std::vector<Sample> sum_number_samples() { return with_integers(sum_samples()); }
+std::vector<Sample> extreme_samples() { return with_integers(float_samples()); }
+
 std::vector<Sample> prod_samples() {
-  std::vector<Sample> list = number_samples();
+  std::vector<Sample> list = sum_number_samples();
   list.push_back(reduction(samples::values({3, 3}, {2, 0, -3, 0, 0.5, 0, 1, 2, 4}), {1}, 0));
   return list;
 }
@@ -193,26 +220,28 @@ constexpr OpDef reduction_op(llvm::StringLiteral name, llvm::StringLiteral summa
 
 Result<Types> infer_mean(const OpCall& call) {
   if (Status s = need_float(call, 0)) return s;
-  return infer_extreme(call);
+  Result<Types> types = infer_sum(call);
+  if (types && call.operand(0).elements() == 0 && types->front().elements() != 0) return empty_operand(call);
+  return types;
 }
 
 }  // namespace
 
 constinit const OpDef op_reduce_sum =
-    reduction_op("reduce_sum", "sum over {axes} {keep_dims}", infer_reduce, sum_gradient, Precision::Full,
-                 sum_reference, number_samples);
+    reduction_op("reduce_sum", "sum over {axes} {keep_dims}, rounded to {dtype} when given", infer_sum, sum_gradient,
+                 Precision::Full, sum_reference, sum_number_samples);
 constinit const OpDef op_reduce_mean =
-    reduction_op("reduce_mean", "mean over {axes} {keep_dims}", infer_mean, mean_gradient, Precision::Full,
-                 mean_reference, float_samples);
+    reduction_op("reduce_mean", "mean over {axes} {keep_dims}, rounded to {dtype} when given", infer_mean,
+                 mean_gradient, Precision::Full, mean_reference, sum_samples);
 constinit const OpDef op_reduce_max =
     reduction_op("reduce_max", "largest element over {axes} {keep_dims}", infer_extreme, extreme_gradient,
-                 Precision::Follow, extreme_reference<[](auto b, auto a) { return a < b; }>, number_samples);
+                 Precision::Follow, extreme_reference<[](auto b, auto a) { return a < b; }>, extreme_samples);
 constinit const OpDef op_reduce_min =
     reduction_op("reduce_min", "smallest element over {axes} {keep_dims}", infer_extreme, extreme_gradient,
-                 Precision::Follow, extreme_reference<[](auto b, auto a) { return b < a; }>, number_samples);
+                 Precision::Follow, extreme_reference<[](auto b, auto a) { return b < a; }>, extreme_samples);
 constinit const OpDef op_reduce_prod =
-    reduction_op("reduce_prod", "product over {axes} {keep_dims}", infer_reduce, prod_gradient,
-                 Precision::Full, prod_reference, prod_samples);
+    reduction_op("reduce_prod", "product over {axes} {keep_dims}, rounded to {dtype} when given", infer_sum,
+                 prod_gradient, Precision::Full, prod_reference, prod_samples);
 
 // ---- sum_squares ----
 

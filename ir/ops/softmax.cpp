@@ -4,7 +4,7 @@
 #include <cmath>
 
 // Softmax, its logarithm and its limit along one axis, shifted by the largest element so that no exponential
-// overflows. Both gradients read the result, so the input need not be kept.
+// overflows; the arithmetic is f32 for 16-bit floats too. Both gradients read the result, so the input need not be kept.
 
 namespace plimsoll {
 namespace {
@@ -104,6 +104,7 @@ std::vector<Sample> one_operand_samples() {
       {{distinct({3, 5})}, {{"axis", int64_t{1}}}},
       {{distinct({2, 4, 3})}, {{"axis", int64_t{1}}}},
       {{distinct({6})}, {{"axis", int64_t{0}}}},
+      {{distinct({3, 5}, DType::BF16)}, {{"axis", int64_t{1}}}},
   };
 }
 
@@ -112,6 +113,7 @@ std::vector<Sample> two_operand_samples() {
   return {
       {{unit({3, 5}), normal({3, 5})}, {{"axis", int64_t{1}}}},
       {{unit({2, 4, 3}), normal({2, 4, 3})}, {{"axis", int64_t{1}}}},
+      {{unit({3, 5}, DType::BF16), normal({3, 5}, DType::BF16)}, {{"axis", int64_t{1}}}},
   };
 }
 
@@ -124,7 +126,7 @@ constinit const OpDef op_softmax{
     .max_operands = 1,
     .infer = infer_along_axis,
     .gradient = Gradient::rule(softmax_gradient),
-    .precision = Precision::Full,
+    .precision = Precision::Follow,  // the sum of exponentials is f32 whatever x is
     .recompute = Recompute::Normal,
     .in_place = over_first,
     .reference = softmax_reference,
@@ -138,7 +140,7 @@ constinit const OpDef op_softmax_grad{
     .max_operands = 2,
     .infer = infer_along_axis,
     .gradient = no_second_derivative,
-    .precision = Precision::Full,
+    .precision = Precision::Follow,  // the sum of exponentials is f32 whatever x is
     .recompute = Recompute::Normal,
     .in_place = over_either,
     .reference = softmax_grad_reference,

@@ -102,6 +102,12 @@ Status need_choice(const Attrs& attrs, llvm::StringRef name, llvm::ArrayRef<llvm
   return model_error(name + " is '" + given + "', it must be one of " + list);
 }
 
+Result<DType> sum_dtype(const OpCall& call) {
+  DType own = call.operand(0).dtype, dtype = call.attrs.get_dtype("dtype", own);
+  if (dtype == own || (is_float(own) && is_float(dtype))) return dtype;
+  return model_error("dtype is " + dtype_name(dtype) + ", a sum of " + dtype_name(own) + " cannot become that");
+}
+
 Result<Types> one_result(DType dtype, llvm::ArrayRef<int64_t> shape) { return Types{Type(dtype, shape)}; }
 
 Result<Types> infer_same(const OpCall& call) {

@@ -50,6 +50,11 @@ Status need_length(const Attrs& attrs, llvm::StringRef name, int64_t rank);
 // A string attribute must be one of these; an absent one passes.
 Status need_choice(const Attrs& attrs, llvm::StringRef name, llvm::ArrayRef<llvm::StringLiteral> choices);
 
+// Long sums may round to another float than they read: {dtype}, such as an f32 weight gradient from bf16 operands.
+// Without it, operand 0's dtype.
+inline constexpr AttrRule sum_dtype_rule{"dtype", AttrKind::DType, AttrNeed::Optional};
+Result<DType> sum_dtype(const OpCall& call);
+
 Result<Types> one_result(DType dtype, llvm::ArrayRef<int64_t> shape);
 // One result of operand 0's type; no attributes.
 Result<Types> infer_same(const OpCall& call);

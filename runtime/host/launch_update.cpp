@@ -1,3 +1,4 @@
+#include "kernels/cpu/move.h"
 #include "kernels/cpu/optimizer.h"
 #include "kernels/cpu/philox.h"
 #include "runtime/host/kernels_families.h"
@@ -11,6 +12,14 @@ float scalar_or(const KernelCall& k, size_t i, float otherwise) {
   return k.has(i) ? *k.in<float>(i) : otherwise;
 }
 
+// The update is called off: results are the operands they replace.
+bool skips(const KernelCall& k, size_t i) { return k.has(i) && *k.in<bool>(i); }
+
+void keep(const KernelCall& k, size_t result, size_t operand) {
+  if (k.results[result].data != k.operands[operand].data)
+    cpu::copy_bytes(k.results[result].data, k.operands[operand].data, k.results[result].type.bytes());
+}
+
 Status launch_adamw(const KernelCall& k) {
   const Attrs& attrs = k.call.attrs;
   const cpu::AdamOptions options{.beta1 = attrs.get_float("beta1"),
@@ -18,6 +27,10 @@ Status launch_adamw(const KernelCall& k) {
                                  .eps = attrs.get_float("eps"),
                                  .weight_decay = attrs.get_float("weight_decay"),
                                  .decoupled = attrs.get_int("decoupled", 1) != 0};
+  if (skips(k, 7)) {
+    for (auto [result, operand] : {std::pair{0, 0}, {1, 2}, {2, 3}}) keep(k, result, operand);
+    return Status::success();
+  }
   cpu::adam(options, k.out<float>(0), k.out<float>(1), k.out<float>(2), k.in<float>(0), k.in<float>(1),
             k.in<float>(2), k.in<float>(3), *k.in<int64_t>(4), *k.in<float>(5), scalar_or(k, 6, 1),
             k.results[0].elements());
@@ -30,6 +43,11 @@ Status launch_sgd(const KernelCall& k) {
                                 .dampening = static_cast<float>(attrs.get_float("dampening")),
                                 .weight_decay = static_cast<float>(attrs.get_float("weight_decay")),
                                 .nesterov = attrs.get_int("nesterov") != 0};
+  if (skips(k, 5)) {
+    keep(k, 0, 0);
+    if (k.has(3)) keep(k, 1, 3);
+    return Status::success();
+  }
   cpu::sgd(options, k.out<float>(0), k.has(3) ? k.out<float>(1) : nullptr, k.in<float>(0), k.in<float>(1),
            k.in<float>(3), *k.in<float>(2), scalar_or(k, 4, 1), k.results[0].elements());
   return Status::success();
@@ -46,7 +64,7 @@ Status launch_dropout(const KernelCall& k) {
 
 constexpr CpuKernel kernels[] = {
     {"adamw", "fused", floats_are_f32, launch_adamw},
-    {"sgd", "fused", all_f32, launch_sgd},
+    {"sgd", "fused", floats_are_f32, launch_sgd},
     {"dropout", "vectorised", floats_are_f32, launch_dropout},
 };
 
