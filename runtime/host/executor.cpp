@@ -58,7 +58,7 @@ struct Step {
   llvm::SmallVector<const Type*, 6> operand_types;
   llvm::SmallVector<TensorView, 6> operands, results;
   void* workspace = nullptr;
-  const CpuKernel* kernel = nullptr;
+  std::optional<CpuCandidate> kernel;
   std::unique_ptr<PreparedKernel> prepared;
   llvm::SmallVector<SlotId, 4> dead_after, fresh;  // poison mode: what dies here, what is about to be written
 };
@@ -136,13 +136,11 @@ class Executor : public HostExecutor {
     step.kernel = table_.find(instruction.op, instruction.kernel);
     if (!step.kernel)
       return model_error("the plan needs kernel '" + instruction.kernel + "' of " + instruction.op + ", which the CPU does not have; compile it with --device cpu");
-    if (step.kernel->prepare) {
-      Types results;
-      for (const TensorView& result : step.results) results.push_back(result.type);
-      Result<std::unique_ptr<PreparedKernel>> prepared = step.kernel->prepare(library_, OpCall(*step.attrs, step.operand_types), results);
-      if (!prepared) return prepared.takeError();
-      step.prepared = std::move(*prepared);
-    }
+    Types results;
+    for (const TensorView& result : step.results) results.push_back(result.type);
+    Result<std::unique_ptr<PreparedKernel>> prepared = step.kernel->prepare(library_, OpCall(*step.attrs, step.operand_types), results);
+    if (!prepared) return prepared.takeError();
+    step.prepared = std::move(*prepared);
     return step;
   }
 

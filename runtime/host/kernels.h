@@ -57,15 +57,35 @@ struct CpuKernel {
   PrepareFn prepare = nullptr;  // none: nothing to prepare
 };
 
+// A kernel as one call uses it: on its operands as they are, or on f32 copies of 16-bit ones (widened.h).
+class CpuCandidate {
+ public:
+  enum class Storage : uint8_t { AsIs, Widened };
+
+  explicit CpuCandidate(const CpuKernel& kernel, Storage storage = Storage::AsIs)
+      : kernel_(&kernel), storage_(storage) {}
+
+  std::string name() const;  // "onednn", "onednn.widened"
+  int64_t workspace_bytes(const OpCall& call, llvm::ArrayRef<Type> results) const;
+  // Null when there is nothing to prepare.
+  Result<std::unique_ptr<PreparedKernel>> prepare(cpu::Library& library, const OpCall& call,
+                                                  llvm::ArrayRef<Type> results) const;
+  Status launch(const KernelCall& call) const;
+
+ private:
+  const CpuKernel* kernel_;
+  Storage storage_;
+};
+
 class CpuKernelTable {
  public:
   CpuKernelTable();
 
   // Those that accept the call, best first, the reference last.
-  llvm::SmallVector<const CpuKernel*, 2> candidates(const OpDef& op, const OpCall& call,
-                                                    llvm::ArrayRef<Type> results) const;
-  // Null when the op has no kernel of that name.
-  const CpuKernel* find(llvm::StringRef op, llvm::StringRef name) const;
+  llvm::SmallVector<CpuCandidate, 2> candidates(const OpDef& op, const OpCall& call,
+                                                llvm::ArrayRef<Type> results) const;
+  // None when the op has no kernel of that name.
+  std::optional<CpuCandidate> find(llvm::StringRef op, llvm::StringRef name) const;
 
  private:
   llvm::StringMap<llvm::SmallVector<const CpuKernel*, 2>> by_op_;

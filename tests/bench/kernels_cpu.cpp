@@ -70,12 +70,10 @@ double time_line(const CpuKernelTable& table, const Line& line, double budget) {
   }
   for (const Tensor& tensor : results) outs.push_back(tensor.view());
 
-  const CpuKernel& kernel = *table.candidates(op, call, result_types).front();
+  const CpuCandidate kernel = table.candidates(op, call, result_types).front();
   cpu::Library library;
-  std::unique_ptr<PreparedKernel> prepared;
-  if (kernel.prepare) prepared = llvm::cantFail(kernel.prepare(library, call, result_types));
-  const int64_t workspace_bytes = kernel.workspace_bytes ? kernel.workspace_bytes(call, result_types) : 0;
-  Tensor workspace(Type(DType::U8, {workspace_bytes}));
+  const std::unique_ptr<PreparedKernel> prepared = llvm::cantFail(kernel.prepare(library, call, result_types));
+  Tensor workspace(Type(DType::U8, {kernel.workspace_bytes(call, result_types)}));
   const double seconds = best_seconds(budget, [&] {
     llvm::cantFail(kernel.launch({op, call, operands, outs, workspace.data(), prepared.get()}));
   });
@@ -85,7 +83,7 @@ double time_line(const CpuKernelTable& table, const Line& line, double budget) {
   for (const Type& type : result_types) bytes += static_cast<double>(type.bytes());
   const double flops =
       op.flops ? op.flops(call, result_types) : static_cast<double>(result_types[0].elements());
-  std::printf("%-28s %-13s %10.1f us %8.1f GFLOP/s %7.1f GB/s   x %d\n", line.label, kernel.name.data(),
+  std::printf("%-28s %-13s %10.1f us %8.1f GFLOP/s %7.1f GB/s   x %d\n", line.label, kernel.name().c_str(),
               seconds * 1e6, flops / seconds * 1e-9, bytes / seconds * 1e-9, line.times_a_step);
   return seconds * line.times_a_step;
 }

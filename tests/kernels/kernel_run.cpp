@@ -66,7 +66,7 @@ llvm::SmallVector<const Type*, 4> KernelCase::types() const {
   return types;
 }
 
-std::vector<Tensor> run_kernel(const CpuKernel& kernel, const KernelCase& c,
+std::vector<Tensor> run_kernel(const CpuCandidate& kernel, const KernelCase& c,
                                llvm::ArrayRef<InPlace> overlaps) {
   const auto types = c.types();
   const OpCall call(c.attrs, types);
@@ -83,17 +83,13 @@ std::vector<Tensor> run_kernel(const CpuKernel& kernel, const KernelCase& c,
   for (InPlace pair : overlaps) views[pair.result].data = operands[pair.operand].data;
 
   cpu::Library library;
-  std::unique_ptr<PreparedKernel> prepared;
-  if (kernel.prepare) {
-    auto made = kernel.prepare(library, call, result_types);
-    if (!made) FAIL(llvm::toString(made.takeError()));
-    prepared = std::move(*made);
-  }
+  Result<std::unique_ptr<PreparedKernel>> prepared = kernel.prepare(library, call, result_types);
+  if (!prepared) FAIL(llvm::toString(prepared.takeError()));
   // Guard bytes behind the workspace find a kernel that asked for too little.
-  const int64_t bytes = kernel.workspace_bytes ? kernel.workspace_bytes(call, result_types) : 0;
+  const int64_t bytes = kernel.workspace_bytes(call, result_types);
   Tensor workspace(Type(DType::U8, {bytes + 64}));
   std::memset(workspace.view().as<char>(), 0xa5, static_cast<size_t>(bytes + 64));
-  Status status = kernel.launch({c.op, call, operands, views, workspace.data(), prepared.get()});
+  Status status = kernel.launch({c.op, call, operands, views, workspace.data(), prepared->get()});
   if (status) FAIL(llvm::toString(std::move(status)));
   for (int64_t i = bytes; i < bytes + 64; ++i) REQUIRE(workspace.view().as<uint8_t>()[i] == 0xa5);
   for (InPlace pair : overlaps) {
@@ -121,12 +117,12 @@ void check_against_reference(const CpuKernelTable& table, const KernelCase& c) {
   if (all.size() > 1) overlaps.push_back(all);
 
   const auto kernels = table.candidates(c.op, call, result_types);
-  const std::vector<Tensor> wanted = run_kernel(*kernels.back(), c, {});
-  for (const CpuKernel* kernel : kernels)
+  const std::vector<Tensor> wanted = run_kernel(kernels.back(), c, {});
+  for (const CpuCandidate& kernel : kernels)
     for (const std::vector<InPlace>& pairs : overlaps) {
-      INFO("kernel ", kernel->name.str(), ", ", pairs.size(), " results in place",
+      INFO("kernel ", kernel.name(), ", ", pairs.size(), " results in place",
            pairs.empty() ? std::string() : ", first over operand " + std::to_string(pairs[0].operand));
-      const std::vector<Tensor> got = run_kernel(*kernel, c, pairs);
+      const std::vector<Tensor> got = run_kernel(kernel, c, pairs);
       for (size_t r = 0; r < got.size(); ++r) {
         INFO("result ", r);
         compare(got[r], wanted[r], tolerance_for(c, call, result_types[r], result_types));

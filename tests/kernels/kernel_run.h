@@ -28,7 +28,7 @@ struct KernelCase {
 void check_against_reference(const CpuKernelTable& table, const KernelCase& c);
 
 // Results of one kernel; `overlaps` are the pairs to alias.
-std::vector<Tensor> run_kernel(const CpuKernel& kernel, const KernelCase& c,
+std::vector<Tensor> run_kernel(const CpuCandidate& kernel, const KernelCase& c,
                                llvm::ArrayRef<InPlace> overlaps);
 
 }  // namespace plimsoll::testing

@@ -120,6 +120,26 @@ TEST_SUITE("ops") {
               {is_float(from) ? normal({20001}, from) : integers({20001}, -9, 9, from)});
   }
 
+  TEST_CASE("16-bit floats run through the f32 kernels, rounded once") {
+    for (DType narrow : {DType::BF16, DType::F16}) {
+      const KernelCase product("linear", {}, {normal({67, 131}, narrow), normal({131, 259}, narrow)}, 7);
+      const auto types = product.types();
+      const OpCall call(product.attrs, types);
+      const Types results = llvm::cantFail(product.op.infer(call));
+      const CpuCandidate first = table().candidates(product.op, call, results).front();
+      CHECK(first.name() == "onednn.widened");
+      CHECK(first.workspace_bytes(call, results) >= 4 * (67 * 131 + 131 * 259 + 67 * 259));
+      CHECK(table().find("linear", first.name()).has_value());
+      check("linear_dw", {{"dtype", DType::F32}}, {normal({77, 65}, narrow), normal({77, 130}, narrow)});
+      check("reduce_sum", {{"axes", Ints{0}}, {"dtype", DType::F32}}, {normal({777, 65}, narrow)});
+      check("add", {}, {normal({130, 257}, narrow), normal({257}, narrow)});
+      check("layer_norm", {{"axis", int64_t{1}}, {"eps", 1e-5}},
+            {normal({131, 771}, narrow), normal({771}), normal({771})});
+      check("cross_entropy_grad", {},
+            {normal({65, 1003}, narrow), integers({65}, 0, 1002), positive({65}), positive({}), normal({})});
+    }
+  }
+
   TEST_CASE("moves of every element size") {
     for (DType dtype : {DType::F32, DType::F16, DType::I64, DType::Bool}) {
       auto tensor = [&](llvm::ArrayRef<int64_t> shape) {
@@ -190,7 +210,7 @@ TEST_SUITE("ops") {
       for (const Tensor& tensor : c.tensors) operands.push_back(tensor.view());
       for (const Tensor& tensor : out) views.push_back(tensor.view());
       Tensor workspace(Type(DType::U8, {4096}));
-      const CpuKernel& kernel = *table().candidates(c.op, call, results).front();
+      const CpuCandidate kernel = table().candidates(c.op, call, results).front();
       return llvm::toString(kernel.launch({c.op, call, operands, views, workspace.data(), nullptr}));
     };
     CHECK(message(KernelCase("gather", {{"axis", int64_t{0}}},
@@ -223,7 +243,7 @@ TEST_SUITE("ops") {
       INFO(c.op.name.str());
       const auto types = c.types();
       const OpCall call(c.attrs, types);
-      const CpuKernel& kernel = *table().candidates(c.op, call, llvm::cantFail(c.op.infer(call))).front();
+      const CpuCandidate kernel = table().candidates(c.op, call, llvm::cantFail(c.op.infer(call))).front();
       omp_set_num_threads(1);
       const std::vector<Tensor> one = run_kernel(kernel, c, {});
       omp_set_num_threads(3);
