@@ -87,7 +87,9 @@ Status save_model(const Model& model, llvm::StringRef path, NewWeight new_weight
   Status stored = outside ? write_output_file((path + ".data").str(), store_all) : store_all(llvm::nulls());
   if (stored) return stored;
   return write_output_file(path, [&](llvm::raw_ostream& out) -> Status {
-    out << copy.SerializeAsString();
+    std::string text;
+    if (!copy.SerializeToString(&text)) return system_error(path + ": the model is too large for one protobuf file");
+    out << text;
     return Status::success();
   });
 }

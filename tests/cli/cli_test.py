@@ -100,6 +100,19 @@ def test_compile_inspect_run(folder):
     expect(len(losses) == 2 and losses[1] < losses[0], f"the loss does not fall: {losses}")
 
 
+def test_saved_weights_train_on(folder):
+    plan = compile_linear(folder)
+    data = write_safetensors(folder / "batch.safetensors", {"x": X, "labels": LABELS})
+    saved = [folder / "after.safetensors", folder / "after.onnx"]
+    succeed(*run_linear(folder, plan, data, "--save", saved[0], "--save", saved[1]))
+    losses = []
+    for weights in [MODELS / "linear.onnx", *saved]:
+        metrics = folder / "metrics.jsonl"
+        succeed(*run_linear(folder, plan, data, "--metrics", metrics, weights=weights))
+        losses.append(json.loads(metrics.read_text().splitlines()[0])["loss"])
+    expect(losses[0] > losses[1] == losses[2], f"first losses with the model's weights and with saved ones: {losses}")
+
+
 def test_same_input_same_plan(folder):
     first = compile_linear(folder).read_bytes()
     (folder / "linear.plan").unlink()
