@@ -1,5 +1,7 @@
 #include "ir/lexer.h"
 
+#include "ir/strings.h"
+
 #include "llvm/ADT/StringExtras.h"
 
 namespace plimsoll {
@@ -14,7 +16,7 @@ void Lexer::skip_blanks() {
   while (at_ < text_.size()) {
     if (llvm::isSpace(text_[at_]))
       ++at_;
-    else if (text_.substr(at_).startswith("//"))
+    else if (starts_with(text_.substr(at_), "//"))
       at_ = std::min(text_.find('\n', at_), text_.size());
     else
       return;

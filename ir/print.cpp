@@ -4,6 +4,7 @@
 // quoted, larger tensors as the hexadecimal bytes of memory.
 
 #include "ir/op_def.h"
+#include "ir/strings.h"
 
 #include "llvm/ADT/StringExtras.h"
 
@@ -37,9 +38,9 @@ enum class Sigil : bool { No, Yes };
 // A trailing colon would read as the one before a type; without % or @ in front, a leading digit would read
 // as a number and "//" as a comment.
 void print_name(llvm::raw_ostream& out, llvm::StringRef name, Sigil sigil = Sigil::No) {
-  bool bare = !name.empty() && llvm::all_of(name, is_bare_char) && !name.endswith(":");
+  bool bare = !name.empty() && llvm::all_of(name, is_bare_char) && !ends_with(name, ":");
   if (sigil == Sigil::No)
-    bare = bare && (llvm::isAlpha(name[0]) || name[0] == '_' || name[0] == '/') && !name.startswith("//");
+    bare = bare && (llvm::isAlpha(name[0]) || name[0] == '_' || name[0] == '/') && !starts_with(name, "//");
   if (bare)
     out << name;
   else

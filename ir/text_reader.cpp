@@ -1,5 +1,7 @@
 #include "ir/text_reader.h"
 
+#include "ir/strings.h"
+
 #include "llvm/ADT/StringExtras.h"
 
 #include <charconv>
@@ -157,7 +159,7 @@ TensorRef TextReader::tensor(const Type& type) {
   auto tensor = std::make_shared<Tensor>(type);
   size_t start = offset();
   expect('<');
-  if (token_.kind == Kind::Number && llvm::StringRef(token_.text).startswith("0x")) {
+  if (token_.kind == Kind::Number && starts_with(token_.text, "0x")) {
     tensor_bytes(*tensor);
     expect('>');
     return tensor;

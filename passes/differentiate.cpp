@@ -1,5 +1,7 @@
 #include "passes/differentiate.h"
 
+#include "ir/strings.h"
+
 // One sweep back over the nodes in order. Contributions to a value are added as they
 // appear, so at most one partial sum of each is alive.
 
@@ -93,7 +95,7 @@ class Differentiator {
     llvm::StringRef now = graph_.value(grad).name;
     bool fresh = graph_.value(grad).producer != NodeId::None &&
                  graph_.node(graph_.value(grad).producer).phase == Phase::Backward;
-    if (fresh && !now.endswith(".grad")) graph_.rename(grad, graph_.value(value).name + ".grad");
+    if (fresh && !ends_with(now, ".grad")) graph_.rename(grad, graph_.value(value).name + ".grad");
   }
 
   void add(ValueId value, ValueId grad) {

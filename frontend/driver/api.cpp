@@ -1,5 +1,6 @@
 #include "frontend/driver/api.h"
 
+#include "ir/strings.h"
 #include "runtime/data/safetensors.h"
 #include "runtime/host/cpu_catalog.h"
 
@@ -98,8 +99,8 @@ Result<Plan> compile_model(const CompileRequest& request, const CompileHooks& ho
 }
 
 Result<WeightLoader> open_weights(const std::string& path) {
-  if (llvm::StringRef(path).endswith(".onnx")) return open_onnx_weights(path);
-  if (llvm::StringRef(path).endswith(".safetensors")) return open_safetensors_weights(path);
+  if (ends_with(path, ".onnx")) return open_onnx_weights(path);
+  if (ends_with(path, ".safetensors")) return open_safetensors_weights(path);
   return usage_error(path + ": weights come from a .onnx or a .safetensors file");
 }
 

@@ -3,6 +3,7 @@
 #include "frontend/driver/commands.h"
 #include "frontend/driver/config_file.h"
 #include "ir/nearest.h"
+#include "ir/strings.h"
 
 #include "llvm/Support/FileSystem.h"
 #include "llvm/Support/Process.h"
@@ -248,7 +249,7 @@ Status explain(const CLI::ParseError& error, const CLI::App& program, const CLI:
   if (dynamic_cast<const CLI::ExtrasError*>(&error)) {
     for (const std::string& extra : program.remaining(/*recurse=*/true)) {
       llvm::StringRef word = llvm::StringRef(extra).split('=').first;
-      if (word.startswith("-"))
+      if (starts_with(word, "-"))
         return usage_error(command.get_name() + " has no option " + word +
                            did_you_mean(word, option_names(command)));
       return usage_error(command.get_name() + " takes no further argument: " + extra);
@@ -272,7 +273,7 @@ Status run_command_named(llvm::StringRef name, const Options& options, Console& 
 Result<std::string> parse(CLI::App& program, Options& options, std::vector<std::string> words,
                           llvm::raw_ostream& out) {
   const CLI::App* command = &program;
-  if (!words.empty() && !llvm::StringRef(words.front()).startswith("-")) {
+  if (!words.empty() && !starts_with(words.front(), "-")) {
     command = find_command(program, words.front());
     if (!command)
       return usage_error("there is no command " + words.front() +

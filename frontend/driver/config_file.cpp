@@ -1,6 +1,7 @@
 #include "frontend/driver/config_file.h"
 
 #include "ir/nearest.h"
+#include "ir/strings.h"
 
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/StringRef.h"
@@ -24,7 +25,7 @@ std::string config_path(const std::vector<std::string>& words) {
 
 bool is_given(const std::vector<std::string>& words, const std::string& option) {
   return llvm::any_of(words, [&](llvm::StringRef word) {
-    return word == option || (word.startswith(option) && word.drop_front(option.size()).startswith("="));
+    return word == option || (starts_with(word, option) && starts_with(word.drop_front(option.size()), "="));
   });
 }
 

@@ -1,6 +1,7 @@
 #include "frontend/driver/save_states.h"
 
 #include "frontend/onnx/save.h"
+#include "ir/strings.h"
 #include "runtime/data/safetensors.h"
 
 #include <cstring>
@@ -43,10 +44,10 @@ Status save_onnx(Session& session, const std::string& path, const std::string& m
 
 Status check_save_targets(llvm::ArrayRef<std::string> paths, llvm::StringRef weights) {
   for (llvm::StringRef path : paths) {
-    if (path.endswith(".safetensors")) continue;
-    if (!path.endswith(".onnx"))
+    if (ends_with(path, ".safetensors")) continue;
+    if (!ends_with(path, ".onnx"))
       return usage_error("--save " + path + ": weights are saved as .safetensors or .onnx");
-    if (!weights.endswith(".onnx"))
+    if (!ends_with(weights, ".onnx"))
       return usage_error("--save " + path +
                          ": the graph comes from the model; give it as --weights MODEL.onnx");
   }
@@ -54,7 +55,7 @@ Status check_save_targets(llvm::ArrayRef<std::string> paths, llvm::StringRef wei
 }
 
 Status save_states(Session& session, const std::string& path, const std::string& model_path) {
-  if (llvm::StringRef(path).endswith(".safetensors")) return save_safetensors(session, path);
+  if (ends_with(path, ".safetensors")) return save_safetensors(session, path);
   return save_onnx(session, path, model_path);
 }
 

@@ -1,5 +1,7 @@
 #include "frontend/onnx/folded_parameters.h"
 
+#include "ir/strings.h"
+
 #include <algorithm>
 #include <iterator>
 #include <set>
@@ -19,7 +21,7 @@ struct Parameters {
   // recurrent layer's matrices put together, so neither side is unique.
   std::string claim(llvm::StringRef module, llvm::StringRef kind) {
     std::string prefix = module.str() + ".", first;
-    for (auto at = missing.lower_bound(prefix); at != missing.end() && llvm::StringRef(*at).startswith(prefix); ++at) {
+    for (auto at = missing.lower_bound(prefix); at != missing.end() && starts_with(*at, prefix); ++at) {
       llvm::StringRef rest = llvm::StringRef(*at).drop_front(prefix.size());
       if (!rest.contains(kind) || rest.contains('.')) continue;
       if (first.empty()) first = *at;

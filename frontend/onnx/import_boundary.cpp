@@ -1,4 +1,5 @@
 #include "frontend/onnx/importer.h"
+#include "ir/strings.h"
 
 // Where a model meets the outside: dimensions, inputs, initializers as states or constants, outputs.
 
@@ -217,7 +218,7 @@ void Importer::add_outputs() {
 void Importer::note_folded_batch_norms() {
   for (const onnx::NodeProto& node : model_.proto().graph().node()) {
     if (node.op_type() == "BatchNormalization") return;
-    if (node.op_type() == "Conv" && node.input_size() == 3 && llvm::StringRef(node.input(1)).startswith("onnx::Conv"))
+    if (node.op_type() == "Conv" && node.input_size() == 3 && starts_with(node.input(1), "onnx::Conv"))
       add_obstacle(Obstacle::Kind::FoldedBatchNorm, "batch norm",
                    "batch norms are folded into convolution weights, so their statistics and scales cannot be "
                    "trained; export the model in training mode to keep them",

@@ -2,6 +2,7 @@
 #include "frontend/onnx/importer.h"
 #include "frontend/onnx/windows.h"
 #include "ir/fold.h"
+#include "ir/strings.h"
 
 // Convolutions and their transposes.
 
@@ -43,7 +44,7 @@ void fit_output(NodeContext& n, ValueId x, Window& window, Ints& output_padding)
   std::string auto_pad = n.attr_string("auto_pad", "NOTSET");
   Ints wanted = n.attr_ints("output_shape");
   if (static_cast<int64_t>(wanted.size()) == n.rank(x)) wanted.erase(wanted.begin(), wanted.begin() + 2);
-  bool same = llvm::StringRef(auto_pad).startswith("SAME");
+  bool same = starts_with(auto_pad, "SAME");
   if (wanted.empty() && !same) return;
   Ints total;
   for (size_t d = 0; d < window.rank(); ++d) {

@@ -1,4 +1,5 @@
 #include "frontend/onnx/import_rows.h"
+#include "ir/strings.h"
 
 // Resizing by interpolation.
 
@@ -121,7 +122,7 @@ Tensor smoothing_matrix(const Smoothing& how, int64_t in, int64_t out, double sc
 }
 
 ValueId emit_smoothed(NodeContext& n, ValueId x, const Resampling& r, const std::string& coordinate) {
-  if (llvm::StringRef(coordinate).startswith("tf_")) n.fail("antialias with " + coordinate + " is not supported");
+  if (starts_with(coordinate, "tf_")) n.fail("antialias with " + coordinate + " is not supported");
   Smoothing how{n.attr_string("mode", "nearest") == "cubic", n.attr_int("exclude_outside", 0) != 0,
                 n.attr_float("cubic_coeff_a", -0.75), coordinate};
   for (int64_t axis = 0; axis < n.rank(x) && !n.failed(); ++axis) {

@@ -1,5 +1,7 @@
 #include "frontend/onnx/provenance.h"
 
+#include "ir/strings.h"
+
 #include "llvm/ADT/StringSwitch.h"
 #include "llvm/Support/Path.h"
 
@@ -75,7 +77,7 @@ ExportSignature ExportSignature::read(const onnx::GraphProto& graph) {
     auto [kind, target] = line.split(": ").second.split(" target='");
     target = target.take_until([](char c) { return c == '\''; });
     bool parameter = kind == "PARAMETER";
-    if (!target.empty() && (parameter || kind.startswith("BUFFER") || kind.startswith("CONSTANT")))
+    if (!target.empty() && (parameter || starts_with(kind, "BUFFER") || starts_with(kind, "CONSTANT")))
       signature.is_parameter_[target] = parameter;
   }
   return signature;
@@ -96,8 +98,8 @@ std::vector<std::string> ExportSignature::parameters() const {
 }
 
 bool is_buffer_name(llvm::StringRef name, int64_t elements) {
-  bool made_up = name.startswith("/") || name.contains("onnx::") || name.contains("_output_") ||
-                 name.startswith("Constant") || name.startswith("const_") || name.startswith("val_");
+  bool made_up = starts_with(name, "/") || name.contains("onnx::") || name.contains("_output_") ||
+                 starts_with(name, "Constant") || starts_with(name, "const_") || starts_with(name, "val_");
   if (made_up && elements <= 1) return true;
   llvm::StringRef last = name.substr(name.rfind('.') + 1);
   return llvm::StringSwitch<bool>(last)

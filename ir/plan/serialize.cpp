@@ -4,6 +4,7 @@
 #include "ir/plan/plan.pb.h"
 #include "ir/plan/proto_convert.h"
 #include "ir/plan/validate.h"
+#include "ir/strings.h"
 
 #include "llvm/Support/CRC.h"
 #include "llvm/Support/MemoryBuffer.h"
@@ -36,7 +37,7 @@ Result<std::string> plan_to_bytes(const Plan& plan) {
 }
 
 Result<Plan> plan_from_bytes(llvm::StringRef bytes) {
-  if (!bytes.startswith(file_start)) return model_error("not a plimsoll plan");
+  if (!starts_with(bytes, file_start)) return model_error("not a plimsoll plan");
   proto::PlanFile file;
   bool whole = bytes.size() <= INT_MAX && file.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()));
   if (file.format() > plan_format_version)

@@ -1,5 +1,6 @@
 #include "runtime/data/batch_source.h"
 
+#include "ir/strings.h"
 #include "runtime/data/numpy.h"
 #include "runtime/data/safetensors.h"
 #include "runtime/data/token_reader.h"
@@ -77,7 +78,7 @@ Result<std::unique_ptr<BatchSource>> fixed_batch(llvm::StringRef path, std::vect
 }
 
 Result<std::vector<NamedTensor>> read_named(llvm::StringRef path, llvm::ArrayRef<InputSpec> inputs) {
-  if (!path.endswith(".safetensors")) return read_numpy(path);
+  if (!ends_with(path, ".safetensors")) return read_numpy(path);
   Result<SafetensorsFile> file = SafetensorsFile::open(path);
   if (!file) return file.takeError();
   std::vector<NamedTensor> found;
@@ -93,7 +94,7 @@ Result<std::vector<NamedTensor>> read_named(llvm::StringRef path, llvm::ArrayRef
 }  // namespace
 
 Result<std::unique_ptr<BatchSource>> open_data(llvm::StringRef path, llvm::ArrayRef<InputSpec> inputs, const DataOptions& options) {
-  bool named = path.endswith(".safetensors") || path.endswith(".npz") || path.endswith(".npy");
+  bool named = ends_with(path, ".safetensors") || ends_with(path, ".npz") || ends_with(path, ".npy");
   if (!named) return open_token_file(path, inputs, options);
   Result<std::vector<NamedTensor>> found = read_named(path, inputs);
   if (!found) return found.takeError();

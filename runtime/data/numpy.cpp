@@ -1,5 +1,6 @@
 #include "runtime/data/numpy.h"
 
+#include "ir/strings.h"
 #include "runtime/data/input_file.h"
 
 #include "llvm/ADT/SmallVector.h"
@@ -39,7 +40,7 @@ std::optional<DType> dtype_of(StringRef descr) {
 }
 
 Result<Tensor> parse_array(StringRef where, StringRef bytes) {
-  if (bytes.size() < 12 || !bytes.startswith("\x93NUMPY")) return model_error(where + ": not a .npy array");
+  if (bytes.size() < 12 || !starts_with(bytes, "\x93NUMPY")) return model_error(where + ": not a .npy array");
   bool wide = bytes[6] >= 2;
   size_t length = wide ? llvm::support::endian::read32le(bytes.data() + 8) : llvm::support::endian::read16le(bytes.data() + 8);
   size_t start = wide ? 12 : 10;
@@ -135,7 +136,7 @@ Result<std::vector<NamedTensor>> read_numpy(llvm::StringRef path) {
   if (!file) return file.takeError();
   std::string bytes(static_cast<size_t>(file->bytes()), '\0');
   if (Status s = file->read_at(0, bytes.data(), file->bytes())) return s;
-  if (StringRef(bytes).startswith("PK")) return parse_archive(path, bytes);
+  if (starts_with(bytes, "PK")) return parse_archive(path, bytes);
   Result<Tensor> tensor = parse_array(path, bytes);
   if (!tensor) return tensor.takeError();
   std::vector<NamedTensor> out;

@@ -5,6 +5,7 @@
 
 #include "ir/evaluate.h"
 #include "ir/plan/check.h"
+#include "ir/strings.h"
 #include "passes/lower_to_plan.h"
 #include "passes/schedule.h"
 #include "passes/storage.h"
@@ -149,7 +150,7 @@ Result<Arguments> read_arguments(int count, char** values) {
       llvm::StringRef name = values[++i];
       if (name != "cpu" && name != "reference") return usage_error("no backend " + name + "; there are cpu and reference");
       arguments.backend = name == "cpu" ? run_cpu : run_reference;
-    } else if (llvm::StringRef(value).startswith("--")) {
+    } else if (starts_with(value, "--")) {
       return usage_error("unknown option " + value);
     } else if (llvm::sys::fs::is_directory(value)) {
       arguments.folder = value;

@@ -1,5 +1,7 @@
 #include "tests/conformance/node_case.h"
 
+#include "ir/strings.h"
+
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/Support/FileSystem.h"
 #include "llvm/Support/MemoryBuffer.h"
@@ -46,7 +48,7 @@ Result<DataSet> read_data_set(const std::string& folder, const onnx::GraphProto&
 bool draws_random_numbers(const onnx::GraphProto& graph) {
   return llvm::any_of(graph.node(), [](const onnx::NodeProto& node) {
     return node.op_type() == "Dropout" || node.op_type() == "Bernoulli" ||
-           llvm::StringRef(node.op_type()).startswith("Random");
+           starts_with(node.op_type(), "Random");
   });
 }
 

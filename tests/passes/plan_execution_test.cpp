@@ -1,5 +1,6 @@
 #include "ir/evaluate.h"
 #include "ir/plan/check.h"
+#include "ir/strings.h"
 #include "ir/text.h"
 #include "passes/compile.h"
 #include "runtime/host/cpu_catalog.h"
@@ -137,7 +138,7 @@ TEST_SUITE("unit") {
     REQUIRE_FALSE(bool(refused));
     Diag diag = take_diag(refused.takeError());
     CHECK(diag.fault() == Fault::Budget);
-    CHECK(llvm::StringRef(diag.text()).startswith("needs "));
+    CHECK(starts_with(diag.text(), "needs "));
     CHECK(llvm::StringRef(diag.text()).contains("at the peak ("));
     request.budget_bytes = plan.promised_bytes();
     Result<Plan> fits = compile_training(forward(), request, cpu(), catalog);

@@ -3,6 +3,7 @@
 // A file is cut into sections, one a graph: the graph and the comments above it. Each section is parsed,
 // printed and parsed again, run through its pipeline one pass at a time, and held against its directives.
 
+#include "ir/strings.h"
 #include "ir/text.h"
 #include "passes/pipeline.h"
 #include "tests/support/random_values.h"
@@ -35,7 +36,7 @@ std::optional<std::pair<llvm::StringRef, Directive>> find_directive(llvm::String
   if (comment == llvm::StringRef::npos) return std::nullopt;
   llvm::StringRef body = line.drop_front(comment + 3).trim();
   for (llvm::StringRef name : {"run", "check", "check-not", "error", "same-as"})
-    if (body.startswith((name + ":").str()))
+    if (starts_with(body, (name + ":").str()))
       return std::pair(name, Directive{body.drop_front(name.size() + 1).trim().str(), number,
                                        line.take_front(comment).trim().empty()});
   return std::nullopt;
@@ -57,8 +58,8 @@ std::vector<Section> split_sections(llvm::StringRef text) {
       if (name == "same-as") section.same_as = directive;
     }
     bool more = llvm::any_of(llvm::makeArrayRef(lines).drop_front(i + 1),
-                             [](llvm::StringRef line) { return line.startswith("graph "); });
-    if (lines[i].startswith("}") && more) {
+                             [](llvm::StringRef line) { return starts_with(line, "graph "); });
+    if (starts_with(lines[i], "}") && more) {
       sections.emplace_back();
       sections.back().first_line = i + 2;
     }
@@ -147,7 +148,7 @@ class SectionTest {
 
   // By number, or by naming a value that the line defines.
   bool blames(llvm::StringRef message, size_t line) const {
-    if (message.startswith(std::to_string(line) + ":")) return true;
+    if (starts_with(message, std::to_string(line) + ":")) return true;
     auto [results, rest] = section_.lines[line - section_.first_line].split(" = ");
     llvm::SmallVector<llvm::StringRef, 2> names;
     results.split(names, ',');
@@ -190,7 +191,7 @@ std::string bless(const Section& section, llvm::StringRef output) {
     llvm::SmallVector<llvm::StringRef, 32> printed;
     output.split(printed, '\n', -1, false);
     for (llvm::StringRef line : printed)
-      if (!written && line != "}" && !line.startswith("graph "))
+      if (!written && line != "}" && !starts_with(line, "graph "))
         lines.push_back(("// check: " + line.trim()).str());
     written = true;
   }
