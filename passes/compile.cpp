@@ -1,5 +1,6 @@
 #include "passes/compile.h"
 
+#include "ir/nearest.h"
 #include "ir/plan/check.h"
 #include "ir/units.h"
 #include "ir/verify.h"
@@ -31,20 +32,27 @@ class PassRunner {
  public:
   PassRunner(const CompileHooks& hooks, std::vector<Decision>& decisions) : options_(hooks.pipeline), decisions_(decisions) {}
 
-  // Did anything change?
+  // Did anything change? Nothing does once stopped.
   Result<bool> run(Graph& graph, llvm::StringRef text) {
+    if (stopped_) return false;
     Result<Pipeline> pipeline = parse_pipeline(text);
     if (!pipeline) return pipeline.takeError();
     Result<PipelineReport> report = run_pipeline(graph, *pipeline, options_);
     if (!report) return report.takeError();
     options_.runs_before += report->runs.size();
+    stopped_ = !report->runs.empty() && report->runs.back().pass == options_.stop_after;
     decisions_.insert(decisions_.end(), report->decisions.begin(), report->decisions.end());
     return llvm::any_of(report->runs, [](const PassRun& run) { return run.changed; });
   }
 
+  bool stopped() const { return stopped_; }
+  // Asked at the end of a phase: is there nothing more to do?
+  bool stopped_after(llvm::StringRef phase) const { return stopped_ || options_.stop_after == phase; }
+
  private:
   PipelineOptions options_;
   std::vector<Decision>& decisions_;
+  bool stopped_ = false;
 };
 
 Status clean(Graph& graph, PassRunner& passes) {
@@ -122,27 +130,34 @@ Result<std::vector<std::vector<NodeId>>> schedule_program(Program& program, cons
   return writers;
 }
 
-}  // namespace
+// A program on its way to a plan.
+struct Derived {
+  Program program;
+  TrainingSummary summary;
+  std::vector<std::vector<NodeId>> writers;  // by function, as storage wants them
+  bool stopped = false;
+};
 
-Status clean_graph(Graph& graph, const CompileHooks& hooks, std::vector<Decision>& decisions) {
+Result<Derived> derive(Graph forward, const TrainingRequest& request, const KernelCatalog& catalog, const CompileHooks& hooks,
+                       std::vector<Decision>& decisions) {
   PassRunner passes(hooks, decisions);
-  return clean(graph, passes);
-}
-
-Result<Plan> compile_training(Graph forward, const TrainingRequest& request, const DeviceDescription& device,
-                              const KernelCatalog& catalog, const CompileHooks& hooks) {
-  std::vector<Decision> decisions;
-  PassRunner passes(hooks, decisions);
+  Derived derived;
+  auto stop = [&](Program program) {
+    derived.program = std::move(program);
+    derived.stopped = true;
+    return std::move(derived);
+  };
   enter(hooks, "clean");
   if (Status s = check_precision(forward, request.precision)) return s;
   if (Status s = attach_loss(forward, request.loss)) return s;
   if (Status s = clean(forward, passes)) return s;
-  if (request.batch > 0)
+  if (request.batch > 0 && !passes.stopped())
     if (Status s = rebatch(forward, request.batch)) return s;
+  if (passes.stopped_after("clean")) return stop({{std::move(forward)}});
 
   enter(hooks, "train");
   if (Status s = select_trained(forward, request.train, request.freeze)) return s;
-  TrainingSummary summary = summarise(request, forward);
+  derived.summary = summarise(request, forward);
   Result<Program> program = make_training_program(forward, request);
   if (!program) return program.takeError();
   note_untrained(forward, *program, decisions);
@@ -150,17 +165,56 @@ Result<Plan> compile_training(Graph forward, const TrainingRequest& request, con
     Result<bool> changed = passes.run(function, train_pipeline);
     if (!changed) return changed.takeError();
   }
+  if (passes.stopped_after("train")) return stop(std::move(*program));
 
   enter(hooks, "fit");
   Result<std::vector<std::vector<NodeId>>> writers = schedule_program(*program, catalog, decisions);
   if (!writers) return writers.takeError();
   for (const Graph& function : program->functions)
     if (Status s = verify(function)) return s;
+  if (passes.stopped_after("fit")) return stop(std::move(*program));
+  derived.program = std::move(*program);
+  derived.writers = std::move(*writers);
+  return derived;
+}
+
+Status check_stop(llvm::StringRef name) {
+  std::vector<llvm::StringRef> known{"clean", "train", "fit"};
+  for (const PassInfo* pass : all_passes()) known.push_back(pass->name);
+  if (llvm::is_contained(known, name)) return Status::success();
+  std::vector<std::string> near = nearest_names(name, known, 1);
+  return usage_error("--stop-after " + name + ": no pass or phase is called that" +
+                     (near.empty() ? "" : "; did you mean " + near.front() + "?"));
+}
+
+}  // namespace
+
+Status clean_graph(Graph& graph, const CompileHooks& hooks, std::vector<Decision>& decisions) {
+  PassRunner passes(hooks, decisions);
+  return clean(graph, passes);
+}
+
+Result<Program> compile_until(Graph forward, const TrainingRequest& request, const KernelCatalog& catalog, const CompileHooks& hooks) {
+  if (Status s = check_stop(hooks.pipeline.stop_after)) return s;
+  std::vector<Decision> decisions;
+  Result<Derived> derived = derive(std::move(forward), request, catalog, hooks, decisions);
+  if (!derived) return derived.takeError();
+  if (!derived->stopped) return usage_error("--stop-after " + hooks.pipeline.stop_after + ": the pass is not run");
+  return std::move(derived->program);
+}
+
+Result<Plan> compile_training(Graph forward, const TrainingRequest& request, const DeviceDescription& device,
+                              const KernelCatalog& catalog, const CompileHooks& hooks) {
+  CompileHooks whole = hooks;
+  whole.pipeline.stop_after.clear();
+  std::vector<Decision> decisions;
+  Result<Derived> derived = derive(std::move(forward), request, catalog, whole, decisions);
+  if (!derived) return derived.takeError();
 
   enter(hooks, "lay out");
-  Result<Plan> plan = lower_to_plan({*program, *writers, device, catalog, request.budget_bytes});
+  Result<Plan> plan = lower_to_plan({derived->program, derived->writers, device, catalog, request.budget_bytes});
   if (!plan) return plan.takeError();
-  plan->training = std::move(summary);
+  plan->training = std::move(derived->summary);
   for (size_t f = 0; f < plan->functions.size(); ++f)
     for (const Instruction& instruction : plan->functions[f].instructions)
       plan->predicted_step_us += static_cast<double>(plan->calls_per_step(f)) * instruction.predicted_us;

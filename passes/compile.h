@@ -23,8 +23,12 @@ struct CompileHooks {
 // Runs the clean stage on `graph` and collects what its passes decided.
 Status clean_graph(Graph& graph, const CompileHooks& hooks, std::vector<Decision>& decisions);
 
+// The graphs as they stand after the pass (the first time it runs) or the phase (clean, train, fit) that hooks.pipeline.stop_after
+// names: the forward graph until the phase train, then the functions of the program.
+Result<Program> compile_until(Graph forward, const TrainingRequest& request, const KernelCatalog& catalog, const CompileHooks& hooks);
+
 // Errors: Fault::Model where the graph cannot be trained as asked, Fault::Budget where it does not fit. The plan has
-// passed the independent checker.
+// passed the independent checker. It does not stop early.
 Result<Plan> compile_training(Graph forward, const TrainingRequest& request, const DeviceDescription& device,
                               const KernelCatalog& catalog, const CompileHooks& hooks = {});
 

@@ -68,6 +68,22 @@ class DeferredCatalog : public KernelCatalog {
   }
 };
 
+Result<DeviceDescription> find_device(llvm::StringRef name) {
+  Result<DeviceCatalog> devices = DeviceCatalog::builtin();
+  if (!devices) return devices.takeError();
+  return devices->find(name);
+}
+
+Result<Imported> import_for_training(const CompileRequest& request, const CompileHooks& hooks) {
+  if (hooks.on_phase) hooks.on_phase("import");
+  Result<Model> model = Model::read(request.model_path);
+  if (!model) return model.takeError();
+  Imported imported = survey_model(*model, request.import);
+  if (imported.report.blocked()) return in_context(request.model_path, model_error(imported.report.summary()));
+  if (Status s = check_precision(imported.graph, request.training.precision)) return s;
+  return imported;
+}
+
 }  // namespace
 
 std::unique_ptr<KernelCatalog> kernel_catalog_for(const DeviceDescription& device) {
@@ -75,23 +91,22 @@ std::unique_ptr<KernelCatalog> kernel_catalog_for(const DeviceDescription& devic
   return std::make_unique<DeferredCatalog>();
 }
 
-Result<Plan> compile_model(const CompileRequest& request, const CompileHooks& hooks) {
-  Result<DeviceCatalog> devices = DeviceCatalog::builtin();
-  if (!devices) return devices.takeError();
-  Result<DeviceDescription> device = devices->find(request.device);
+Result<Program> compile_model_until(const CompileRequest& request, const CompileHooks& hooks) {
+  Result<DeviceDescription> device = find_device(request.device);
   if (!device) return device.takeError();
+  Result<Imported> imported = import_for_training(request, hooks);
+  if (!imported) return imported.takeError();
+  return compile_until(std::move(imported->graph), request.training, *kernel_catalog_for(*device), hooks);
+}
 
-  if (hooks.on_phase) hooks.on_phase("import");
-  Result<Model> model = Model::read(request.model_path);
-  if (!model) return model.takeError();
-  Imported imported = survey_model(*model, request.import);
-  if (imported.report.blocked()) return in_context(request.model_path, model_error(imported.report.summary()));
-  if (Status s = check_precision(imported.graph, request.training.precision)) return s;
-
-  std::unique_ptr<KernelCatalog> catalog = kernel_catalog_for(*device);
-  Result<Plan> plan = compile_training(std::move(imported.graph), request.training, *device, *catalog, hooks);
+Result<Plan> compile_model(const CompileRequest& request, const CompileHooks& hooks) {
+  Result<DeviceDescription> device = find_device(request.device);
+  if (!device) return device.takeError();
+  Result<Imported> imported = import_for_training(request, hooks);
+  if (!imported) return imported.takeError();
+  Result<Plan> plan = compile_training(std::move(imported->graph), request.training, *device, *kernel_catalog_for(*device), hooks);
   if (!plan) return plan.takeError();
-  for (const Obstacle& note : imported.report.obstacles)
+  for (const Obstacle& note : imported->report.obstacles)
     plan->decisions.insert(plan->decisions.begin(), {"import", note.subject, "noted", note.message});
   plan->model = llvm::sys::path::filename(request.model_path).str();
   plan->dims.assign(request.import.dims.begin(), request.import.dims.end());

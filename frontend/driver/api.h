@@ -20,6 +20,9 @@ struct CompileRequest {
 // Imports the model and compiles it for the device. The plan has passed the independent checker.
 Result<Plan> compile_model(const CompileRequest& request, const CompileHooks& hooks = {});
 
+// The same up to the pass or phase that hooks.pipeline.stop_after names: the graphs as they then stand.
+Result<Program> compile_model_until(const CompileRequest& request, const CompileHooks& hooks);
+
 // The weights of an .onnx or .safetensors file by name. The loader keeps the file open.
 Result<WeightLoader> open_weights(const std::string& path);
 

@@ -127,6 +127,11 @@ void add_passes(CLI::App& command, CompileOptions& options) {
       ->type_name("PASS")
       ->allow_extra_args(false)
       ->group(group);
+  command
+      .add_option("--stop-after", options.stop_after,
+                  "go no further than a pass, or the phase clean, train or fit, and print the graph as text instead of planning")
+      ->type_name("PASS")
+      ->group(group);
   command.add_option("--skip", options.skip, "leave a pass out")
       ->type_name("PASS")
       ->allow_extra_args(false)
@@ -138,7 +143,7 @@ void add_compile(CLI::App& program, Options& options) {
       *program.add_subcommand("compile", "turn a model into a training plan that fits a budget");
   CompileOptions& compile = options.compile;
   add_model(command, compile.model);
-  command.add_option("-o,--output", compile.output, "the plan to write")->required()->type_name("PLAN");
+  command.add_option("-o,--output", compile.output, "the plan to write")->type_name("PLAN");
   command.add_option("--device", compile.device, "what to plan for: a name of `plimsoll devices`, or auto")
       ->capture_default_str()
       ->type_name("NAME");

@@ -1,8 +1,9 @@
 #include "frontend/driver/commands.h"
-#include "ir/nearest.h"
+#include "ir/output_file.h"
 #include "ir/plan/page.h"
 #include "ir/plan/serialize.h"
 #include "ir/plan/summary.h"
+#include "ir/text.h"
 #include "ir/units.h"
 
 #include "llvm/Support/FileSystem.h"
@@ -83,6 +84,22 @@ void print_result(const CompileOptions& options, const Plan& plan, llvm::raw_ost
       << " instructions, predicted " << format_us(plan.predicted_step_us) << " a step\n";
 }
 
+// The graph as text, to stdout or into the file that would have been the plan's.
+Status write_stopped(const CompileOptions& options, const CompileRequest& request, const CompileHooks& hooks, Console& console) {
+  Result<Program> program = compile_model_until(request, hooks);
+  if (!program) return program.takeError();
+  console.progress.finish();
+  const std::string text = to_text(*program, {.origins = true});
+  if (options.output.empty()) {
+    console.out << text;
+    return Status::success();
+  }
+  return write_output_file(options.output, [&](llvm::raw_ostream& out) {
+    out << text;
+    return Status::success();
+  });
+}
+
 }  // namespace
 
 Result<ImportOptions> import_options(const ModelOptions& options) {
@@ -99,6 +116,7 @@ Result<ImportOptions> import_options(const ModelOptions& options) {
 }
 
 Status compile_command(const CompileOptions& options, Console& console) {
+  if (options.output.empty() && options.stop_after.empty()) return usage_error("--output is required");
   CompileRequest request;
   request.model_path = options.model.model;
   request.device = options.device == "auto" ? "cpu" : options.device;
@@ -113,12 +131,14 @@ Status compile_command(const CompileOptions& options, Console& console) {
   hooks.pipeline.dump_dir = options.dump_ir;
   hooks.pipeline.print_after = options.print_after;
   hooks.pipeline.skip = options.skip;
+  hooks.pipeline.stop_after = options.stop_after;
   hooks.pipeline.log = &llvm::errs();
   hooks.on_phase = [&](llvm::StringRef phase) { console.progress.phase(phase); };
   if (!options.dump_ir.empty())
     if (std::error_code failure = llvm::sys::fs::create_directories(options.dump_ir))
       return system_error(options.dump_ir + ": " + failure.message());
 
+  if (!options.stop_after.empty()) return write_stopped(options, request, hooks, console);
   Result<Plan> plan = compile_model(request, hooks);
   if (!plan) return plan.takeError();
   console.progress.phase("write");

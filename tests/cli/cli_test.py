@@ -100,6 +100,16 @@ def test_compile_inspect_run(folder):
     expect(len(losses) == 2 and losses[1] < losses[0], f"the loss does not fall: {losses}")
 
 
+def test_stop_after_prints_the_graph(folder):
+    model = MODELS / "linear.onnx"
+    forward = succeed("compile", model, "--stop-after", "fold-constants")
+    expect("cross_entropy(" in forward and "adamw(" not in forward, f"not a forward graph: {forward}")
+    program = folder / "program.ir"
+    expect(succeed("compile", model, "--stop-after", "train", "--accumulate", "2", "-o", program) == "", "a result on stdout too")
+    text = program.read_text()
+    expect("graph @train_step(" in text and "graph @update(" in text, f"not the functions of a program: {text}")
+
+
 def test_saved_weights_train_on(folder):
     plan = compile_linear(folder)
     data = write_safetensors(folder / "batch.safetensors", {"x": X, "labels": LABELS})
@@ -130,6 +140,13 @@ def test_symbolic_batch_is_bound(folder):
 
 
 # Usage.
+
+def test_stop_after_needs_a_pass_that_runs(folder):
+    model = MODELS / "linear.onnx"
+    refuse(USAGE, ["did you mean simplify?"], "compile", model, "--stop-after", "simplfy")
+    refuse(USAGE, ["simplify", "is not run"], "compile", model, "--stop-after", "simplify", "--skip", "simplify")
+    refuse(USAGE, ["--output"], "compile", model)
+
 
 def test_unknown_command(folder):
     refuse(USAGE, ["compile"], "complie", MODELS / "linear.onnx")
