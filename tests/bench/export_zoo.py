@@ -342,7 +342,7 @@ FUNCTIONS = {
     "grid_sample": function(lambda x, g: F.grid_sample(x, torch.tanh(g), align_corners=False), (1, 2, 5, 5), (1, 4, 4, 2)),
     "distances": function(lambda a, b: [torch.cdist(a, b), F.cosine_similarity(a[:, :3], b[:, :3], dim=-1), torch.bmm(a, b.transpose(1, 2)), torch.baddbmm(a @ b.mT, a, b.mT)], (2, 3, 4), (2, 5, 4)),
     "elementwise": function(lambda x: [torch.exp(-x * x), torch.log1p(x.abs()), torch.expm1(x), torch.erf(x), torch.rsqrt(x.abs() + 1), torch.atan2(x, x.abs() + 1), torch.sin(x), torch.remainder(x, 0.7), x.pow(3),
-                                       x.abs().sqrt(), torch.sign(x) * x, x.reciprocal(), torch.addcmul(x, x, x, value=0.5), torch.lerp(x, x.flip(0), 0.3)], (2, 4, 5)),
+                                       x.abs().sqrt(), torch.sign(x) * x, (x.abs() + 0.5).reciprocal(), torch.addcmul(x, x, x, value=0.5), torch.lerp(x, x.flip(0), 0.3)], (2, 4, 5)),
 }
 
 
