@@ -3,7 +3,7 @@
 // Elementwise functions of two or three operands with numpy broadcasting. The loop nest names the strides:
 // tensor 0 is the result (dense), then the operands. The result may be any operand of its own size.
 
-#include "kernels/cpu/strides.h"
+#include "kernels/strides.h"
 
 #include <cstdint>
 

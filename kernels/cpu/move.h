@@ -2,7 +2,7 @@
 
 // Data movement: elements of 1, 2, 4 or 8 bytes go from one strided place to another, bit for bit.
 
-#include "kernels/cpu/strides.h"
+#include "kernels/strides.h"
 
 #include <cstdint>
 

@@ -3,7 +3,7 @@
 // Batched f32 matrix products through oneDNN: y[b, r, c] = sum_k a[b, r, k] * b[b, k, c] (+ bias[c]), with
 // any strides on a and b, y dense.
 
-#include "kernels/cpu/strides.h"
+#include "kernels/strides.h"
 
 #include <cstdint>
 #include <memory>

@@ -2,7 +2,7 @@
 
 // Reductions over any set of axes of an f32 tensor.
 
-#include "kernels/cpu/strides.h"
+#include "kernels/strides.h"
 
 #include <cstdint>
 

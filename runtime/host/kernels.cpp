@@ -84,7 +84,7 @@ std::optional<CpuCandidate> CpuKernelTable::find(llvm::StringRef op, llvm::Strin
 }
 
 bool ranks_fit(const OpCall& call, llvm::ArrayRef<Type> results) {
-  return ranks_at_most(call, results, cpu::max_rank);
+  return ranks_at_most(call, results, max_rank);
 }
 
 bool floats_are_f32(const OpCall& call, llvm::ArrayRef<Type> results) {
@@ -99,22 +99,6 @@ bool all_f32(const OpCall& call, llvm::ArrayRef<Type> results) {
   for (size_t i = 0; i < call.count(); ++i)
     if (call.has(i) && !fits(call.operand(i))) return false;
   return llvm::all_of(results, fits) && ranks_fit(call, results);
-}
-
-Shape broadcast_steps(llvm::ArrayRef<int64_t> from, llvm::ArrayRef<int64_t> to) {
-  Shape steps(to.size(), 0);
-  const Shape own = row_major_strides(from);
-  const size_t shift = to.size() - from.size();
-  for (size_t d = 0; d < from.size(); ++d)
-    if (from[d] != 1) steps[d + shift] = own[d];
-  return steps;
-}
-
-cpu::LoopNest<2> copy_nest(llvm::ArrayRef<int64_t> shape, llvm::ArrayRef<int64_t> to,
-                           llvm::ArrayRef<int64_t> from) {
-  cpu::LoopNest<2> nest;
-  for (size_t d = 0; d < shape.size(); ++d) nest.add_dimension(shape[d], {to[d], from[d]});
-  return nest;
 }
 
 }  // namespace plimsoll

@@ -126,14 +126,14 @@ Status launch_pad(const KernelCall& k) {
 }
 
 bool accepts_tile(const OpCall& call, llvm::ArrayRef<Type> results) {
-  return 2 * results[0].rank() <= cpu::max_rank;
+  return 2 * results[0].rank() <= max_rank;
 }
 
 // Every dimension becomes two: the repeat, over which the source stands still, and itself.
 Status launch_tile(const KernelCall& k) {
   const Shape &shape = k.call.operand(0).shape, x_steps = row_major_strides(shape);
   const Shape y_steps = row_major_strides(k.results[0].type.shape);
-  cpu::LoopNest<2> nest;
+  LoopNest<2> nest;
   for (size_t d = 0; d < shape.size(); ++d) {
     nest.add_dimension(k.call.attrs.get_ints("repeats")[d], {y_steps[d] * shape[d], 0});
     nest.add_dimension(shape[d], {y_steps[d], x_steps[d]});

@@ -6,7 +6,7 @@
 #include <array>
 #include <cstdint>
 
-namespace plimsoll::cpu {
+namespace plimsoll {
 
 inline constexpr int max_rank = 12;
 
@@ -75,4 +75,4 @@ void walk_outer(const LoopNest<N>& nest, int inner, int64_t begin, int64_t end, 
   }
 }
 
-}  // namespace plimsoll::cpu
+}  // namespace plimsoll
