@@ -1,7 +1,22 @@
-#include "runtime/cuda/candidates.h"
+#include "runtime/cuda/accepts.h"
+
+// Data movement takes elements of any dtype.
 
 namespace plimsoll {
+namespace {
 
-llvm::ArrayRef<CudaCandidate> cuda_move_candidates() { return {}; }
+// Every dimension becomes two.
+bool accepts_tile(const OpCall&, llvm::ArrayRef<Type> results) { return 2 * results[0].rank() <= max_rank; }
+
+constexpr CudaCandidate candidates[] = {
+    {"transpose", "tiled", ranks_fit_nests},     {"expand", "strided_copy", ranks_fit_nests},
+    {"tile", "strided_copy", accepts_tile},      {"slice", "strided_copy", ranks_fit_nests},
+    {"slice_grad", "one_pass", ranks_fit_nests}, {"split", "strided_copy", ranks_fit_nests},
+    {"concat", "strided_copy", ranks_fit_nests}, {"pad", "one_pass", ranks_fit_nests},
+};
+
+}  // namespace
+
+llvm::ArrayRef<CudaCandidate> cuda_move_candidates() { return candidates; }
 
 }  // namespace plimsoll

@@ -1,0 +1,65 @@
+#include "runtime/cuda/candidates.h"
+
+#include <doctest/doctest.h>
+
+// What planning learns of the CUDA kernels, with no device present: which ops have one for what their samples ask.
+
+using namespace plimsoll;
+
+namespace {
+
+DeviceDescription any_device() {
+  DeviceDescription device;
+  device.backend = "cuda";
+  return device;
+}
+
+// The best candidate of an op for one of its samples.
+KernelCandidate best_candidate(const CudaCatalog& catalog, const OpDef& op, const Sample& sample) {
+  llvm::SmallVector<const Type*, 4> types;
+  for (const SampleOperand& operand : sample.operands)
+    types.push_back(operand.fill == SampleOperand::Fill::Absent ? nullptr : &operand.type);
+  const OpCall call(sample.attrs, types);
+  Result<Types> results = op.infer(call);
+  REQUIRE(results);
+  return catalog.candidates(op, call, *results).front();
+}
+
+void check_that_samples_have_kernels(llvm::ArrayRef<llvm::StringLiteral> ops) {
+  const CudaCatalog catalog(any_device());
+  for (llvm::StringRef name : ops) {
+    const OpDef& op = get_op(name);
+    for (const Sample& sample : op.samples()) {
+      INFO(name.str());
+      CHECK(best_candidate(catalog, op, sample).name != "reference");
+    }
+  }
+}
+
+constexpr llvm::StringLiteral elementwise_ops[] = {
+    "neg", "abs", "sign", "floor", "ceil", "round", "bitwise_not", "exp", "log", "sqrt", "rsqrt", "reciprocal", "erf",
+    "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "add", "sub", "mul",
+    "div", "max", "min", "pow", "mod", "where", "clip", "cast", "identity", "copy", "add_n", "relu", "sigmoid", "silu",
+    "gelu", "relu_grad", "sigmoid_grad", "tanh_grad", "silu_grad", "gelu_grad", "softplus", "softsign", "mish", "elu",
+    "celu", "selu", "leaky_relu", "hard_sigmoid", "hard_swish", "thresholded_relu", "shrink", "prelu", "equal", "less",
+    "less_equal", "greater", "greater_equal", "is_nan", "is_inf", "not", "and", "or", "xor", "bitwise_and",
+    "bitwise_or", "bitwise_xor", "bit_shift", "dropout", "random_uniform", "random_normal"};
+
+constexpr llvm::StringLiteral move_ops[] = {"reshape", "transpose", "expand", "tile",   "slice",
+                                            "slice_grad", "split",  "concat", "pad"};
+
+}  // namespace
+
+TEST_SUITE("unit") {
+  TEST_CASE("elementwise ops have CUDA kernels for their samples") { check_that_samples_have_kernels(elementwise_ops); }
+
+  TEST_CASE("ops that move elements have CUDA kernels for their samples") { check_that_samples_have_kernels(move_ops); }
+
+  TEST_CASE("what no CUDA kernel accepts runs by its reference") {
+    const CudaCatalog catalog(any_device());
+    const Type f8(DType::F8E4M3, {4});
+    const Type* operands[] = {&f8, &f8};
+    const Attrs none;
+    CHECK(catalog.candidates(get_op("add"), OpCall(none, operands), {f8}).front().name == "reference");
+  }
+}
