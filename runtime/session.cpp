@@ -3,18 +3,17 @@
 #include "ir/philox.h"
 #include "ir/strings.h"
 
-#include <chrono>
+#include "llvm/ADT/STLExtras.h"
+
 #include <cmath>
 
 namespace plimsoll {
 
 Result<std::unique_ptr<Session>> Session::create(Plan plan, const ExecutorOptions& options) {
   std::unique_ptr<Session> session(new Session(std::move(plan)));
-  Result<std::unique_ptr<HostExecutor>> executor = HostExecutor::create(session->plan_, options);
+  Result<std::unique_ptr<Executor>> executor = Executor::create(session->plan_, options);
   if (!executor) return executor.takeError();
   session->executor_ = std::move(*executor);
-  for (const PlanInput& input : session->plan_.functions.front().inputs)
-    session->input_views_.push_back(session->executor_->view(input.slot));
   return session;
 }
 
@@ -31,41 +30,56 @@ const PlanState* Session::find_state(llvm::StringRef name) const {
   return nullptr;
 }
 
-Result<TensorView> Session::state(llvm::StringRef name) const {
+Status Session::read_state(llvm::StringRef name, Executor::Visit use) {
   const PlanState* found = find_state(name);
   if (!found) return model_error("the plan has no state '" + name + "'");
-  return executor_->view(found->slot);
+  return executor_->read(found->slot, use);
 }
 
 Status Session::fill_state(const PlanState& state, const WeightLoader& load) {
-  TensorView view = executor_->view(state.slot);
-  if (state.init.kind == StateInit::Kind::Weights) return load(state.init.source, view);
-  if (state.init.kind == StateInit::Kind::Fill)
+  if (state.init.kind == StateInit::Kind::CopyOf) return Status::success();
+  return executor_->write(state.slot, [&](const TensorView& view) -> Status {
+    if (state.init.kind == StateInit::Kind::Weights) return load(state.init.source, view);
     for (int64_t i = 0; i < view.elements(); ++i) view.set(i, state.init.fill);
-  return Status::success();
+    return Status::success();
+  });
 }
 
 Status Session::copy_derived_states() {
   for (const PlanState& state : plan_.states) {
     if (state.init.kind != StateInit::Kind::CopyOf) continue;
-    Result<TensorView> source = this->state(state.init.source);
-    if (!source) return source.takeError();
-    TensorView view = executor_->view(state.slot);
-    for (int64_t i = 0; i < view.elements(); ++i) view.set(i, source->get(i));
+    Tensor source;
+    if (Status s = read_state(state.init.source, [&](const TensorView& view) {
+          source = Tensor(view.type, view.data);
+          return Status::success();
+        }))
+      return s;
+    if (Status s = executor_->write(state.slot, [&](const TensorView& view) {
+          for (int64_t i = 0; i < view.elements(); ++i) view.set(i, source.get(i));
+          return Status::success();
+        }))
+      return s;
   }
   return Status::success();
 }
 
-void Session::seed_random_counter(uint64_t seed) {
-  if (const PlanState* rng = find_state("rng")) executor_->view(rng->slot).set_int(0, static_cast<int64_t>(seed));
+Status Session::seed_random_counter(uint64_t seed) {
+  const PlanState* rng = find_state("rng");
+  if (!rng) return Status::success();
+  return executor_->write(rng->slot, [&](const TensorView& view) {
+    view.set_int(0, static_cast<int64_t>(seed));
+    view.set_int(1, 0);
+    return Status::success();
+  });
 }
 
 Status Session::initialise(const WeightLoader& load, uint64_t seed) {
   for (const PlanState& state : plan_.states)
     if (Status s = fill_state(state, load)) return s;
   if (Status s = copy_derived_states()) return s;
-  seed_random_counter(seed);
-  steps_done_ = 0;
+  if (Status s = seed_random_counter(seed)) return s;
+  steps_started_ = steps_done_ = 0;
+  if (const PlanState* rate = find_state("learning_rate")) learning_rate_ = rate->init.fill;
   return Status::success();
 }
 
@@ -82,27 +96,35 @@ Status Session::initialise_randomly(uint64_t seed) {
       seed);
 }
 
-void Session::set_learning_rate(double learning_rate) {
-  if (const PlanState* state = find_state("learning_rate")) executor_->view(state->slot).set(0, learning_rate);
+Status Session::set_learning_rate(double learning_rate) {
+  const PlanState* state = find_state("learning_rate");
+  if (!state) return Status::success();
+  learning_rate_ = learning_rate;
+  return executor_->write(state->slot, [&](const TensorView& view) {
+    view.set(0, learning_rate);
+    return Status::success();
+  });
 }
 
-Status Session::feed(BatchSource& data) { return data.next(input_views_); }
-
-double Session::read_output(const PlanFunction& function, llvm::StringRef name, double otherwise) const {
-  for (const PlanOutput& output : function.outputs)
-    if (output.name == name) return executor_->view(output.slot).get(0);
-  return otherwise;
+Result<double> Session::read_output(size_t function, int64_t run, llvm::StringRef name, double otherwise) {
+  llvm::ArrayRef<PlanOutput> outputs = plan_.functions[function].outputs;
+  auto found = llvm::find_if(outputs, [&](const PlanOutput& output) { return output.name == name; });
+  if (found == outputs.end()) return otherwise;
+  Result<llvm::ArrayRef<double>> values = executor_->outputs(function, run);
+  if (!values) return values.takeError();
+  return (*values)[static_cast<size_t>(found - outputs.begin())];
 }
 
 // Gradients live only until their update; each is handed out right after the instruction that completes it.
-Status Session::run_function(size_t index, const GradientSink* gradients, double weight) {
+Result<int64_t> Session::run_function(size_t index, const GradientSink* gradients, double weight) {
   if (!gradients) return executor_->run(index);
   auto hand_out = [&](const PlanGradient& gradient) -> Status {
-    TensorView view = executor_->view(gradient.slot);
-    Tensor copy(view.type, view.data);
-    if (weight != 1)
-      for (int64_t i = 0; i < view.elements(); ++i) copy.view().set(i, view.get(i) / weight);
-    return (*gradients)(gradient.parameter, copy);
+    return executor_->read(gradient.slot, [&](const TensorView& view) -> Status {
+      Tensor copy(view.type, view.data);
+      if (weight != 1)
+        for (int64_t i = 0; i < view.elements(); ++i) copy.view().set(i, view.get(i) / weight);
+      return (*gradients)(gradient.parameter, copy);
+    });
   };
   auto hand_out_after = [&](int32_t instruction) -> Status {
     for (const PlanGradient& gradient : plan_.gradients)
@@ -111,30 +133,71 @@ Status Session::run_function(size_t index, const GradientSink* gradients, double
     return Status::success();
   };
   if (Status s = hand_out_after(-1)) return s;  // gradients that are complete before the function starts
-  HostExecutor::Observer observer = hand_out_after;
+  Executor::Observer observer = hand_out_after;
   return executor_->run(index, &observer);
 }
 
-Result<StepMetrics> Session::step(BatchSource& data, const GradientSink* gradients) {
-  auto start = std::chrono::steady_clock::now();
+Status Session::add_run(StepInFlight& step) {
+  Result<double> weight = read_output(0, step.next_run, "weight", 1);
+  if (!weight) return weight.takeError();
+  Result<double> loss = read_output(0, step.next_run, "loss", NAN);
+  if (!loss) return loss.takeError();
+  step.loss_sum += *weight == 0 ? 0 : *weight * *loss;
+  step.weight_sum += *weight;
+  ++step.next_run;
+  return Status::success();
+}
+
+Status Session::start(BatchSource& data, const GradientSink* gradients) {
+  if (steps_started_ == steps_done_) last_finish_ = std::chrono::steady_clock::now();
   const bool separate_update = plan_.functions.size() > 1;
-  double loss_sum = 0, weight_sum = 0;
+  StepInFlight& step = in_flight_[static_cast<size_t>(steps_started_ % most_in_flight)];
+  step = {};
   for (int64_t micro = 0; micro < plan_.training.accumulate; ++micro) {
-    if (Status s = feed(data)) return s;
-    if (Status s = run_function(0, separate_update ? nullptr : gradients, 1)) return s;
-    double weight = read_output(plan_.functions[0], "weight", 1);
-    loss_sum += weight == 0 ? 0 : weight * read_output(plan_.functions[0], "loss", NAN);
-    weight_sum += weight;
+    Result<llvm::ArrayRef<TensorView>> inputs = executor_->next_inputs();
+    if (!inputs) return inputs.takeError();
+    if (Status s = data.next(*inputs)) return s;
+    Result<int64_t> run = run_function(0, separate_update ? nullptr : gradients, 1);
+    if (!run) return run.takeError();
+    if (micro == 0) step.next_run = *run;
+    step.end_run = *run + 1;
+    // Outputs are kept for a while only; half of that leaves room for another step.
+    if (step.runs_left() > Executor::runs_kept / 2)
+      if (Status s = add_run(step)) return s;
   }
-  if (separate_update)
-    if (Status s = run_function(1, gradients, weight_sum)) return s;
+  if (separate_update) {
+    while (gradients && step.runs_left() > 0)
+      if (Status s = add_run(step)) return s;
+    Result<int64_t> run = run_function(1, gradients, step.weight_sum);
+    if (!run) return run.takeError();
+    step.update_run = *run;
+  }
+  ++steps_started_;
+  return Status::success();
+}
+
+Result<StepMetrics> Session::finish() {
+  StepInFlight& step = in_flight_[static_cast<size_t>(steps_done_ % most_in_flight)];
+  const int64_t last_run = step.end_run - 1;
+  while (step.runs_left() > 0)
+    if (Status s = add_run(step)) return s;
+  const bool separate_update = step.update_run >= 0;
+  Result<double> norm = read_output(separate_update ? 1 : 0, separate_update ? step.update_run : last_run, "grad_norm", NAN);
+  if (!norm) return norm.takeError();
+  auto now = std::chrono::steady_clock::now();
   StepMetrics metrics;
   metrics.step = ++steps_done_;
-  metrics.loss = loss_sum / weight_sum;
-  metrics.grad_norm = read_output(plan_.functions[separate_update ? 1 : 0], "grad_norm", NAN);
-  if (const PlanState* rate = find_state("learning_rate")) metrics.learning_rate = executor_->view(rate->slot).get(0);
-  metrics.step_ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+  metrics.loss = step.loss_sum / step.weight_sum;
+  metrics.grad_norm = *norm;
+  metrics.learning_rate = learning_rate_;
+  metrics.step_ms = std::chrono::duration<double, std::milli>(now - last_finish_).count();
+  last_finish_ = now;
   return metrics;
+}
+
+Result<StepMetrics> Session::step(BatchSource& data, const GradientSink* gradients) {
+  if (Status s = start(data, gradients)) return s;
+  return finish();
 }
 
 }  // namespace plimsoll

@@ -4,7 +4,10 @@
 
 #include "ir/plan/plan.h"
 #include "runtime/data/batch_source.h"
-#include "runtime/host/executor.h"
+#include "runtime/executor.h"
+
+#include <array>
+#include <chrono>
 
 namespace plimsoll {
 
@@ -27,34 +30,51 @@ class Session {
   static Result<std::unique_ptr<Session>> create(Plan plan, const ExecutorOptions& options);
 
   const Plan& plan() const { return plan_; }
-  HostExecutor& executor() { return *executor_; }
+  Executor& executor() { return *executor_; }
   std::vector<InputSpec> inputs() const;
 
   // First values: weights through `load`, fills and copies by the plan. `seed` goes to the random counter.
   Status initialise(const WeightLoader& load, uint64_t seed);
   // Weights drawn as a fresh model's: normal with deviation 0.02, ones for norm scales, zeros for other vectors.
   Status initialise_randomly(uint64_t seed);
-  void set_learning_rate(double learning_rate);
+  Status set_learning_rate(double learning_rate);
 
   // One update: as many micro-batches as the plan accumulates. With a sink, hands out this step's gradients.
   Result<StepMetrics> step(BatchSource& data, const GradientSink* gradients = nullptr);
 
-  // A state by its name; the view stays valid, its content changes with each step.
-  Result<TensorView> state(llvm::StringRef name) const;
+  // The same in two halves, so that reading the next batch and waiting for numbers never idle the device: start up
+  // to two steps, then finish the oldest. step() is start() and finish().
+  Status start(BatchSource& data, const GradientSink* gradients = nullptr);
+  Result<StepMetrics> finish();
+
+  // The bytes of a state, by its name, as they are after the steps that were started.
+  Status read_state(llvm::StringRef name, Executor::Visit use);
 
  private:
+  // A step that was started and whose numbers are not all read.
+  struct StepInFlight {
+    int64_t next_run = 0, end_run = 0;  // of the first function: runs whose outputs are still to be added, [next, end)
+    int64_t update_run = -1;            // of the second function, when there is one
+    double loss_sum = 0, weight_sum = 0;
+    int64_t runs_left() const { return end_run - next_run; }
+  };
+
   explicit Session(Plan plan) : plan_(std::move(plan)) {}
   const PlanState* find_state(llvm::StringRef name) const;
   Status fill_state(const PlanState& state, const WeightLoader& load);
-  void seed_random_counter(uint64_t seed);
+  Status seed_random_counter(uint64_t seed);
   Status copy_derived_states();
-  Status feed(BatchSource& data);
-  double read_output(const PlanFunction& function, llvm::StringRef name, double otherwise) const;
-  Status run_function(size_t index, const GradientSink* gradients, double weight);
+  Result<double> read_output(size_t function, int64_t run, llvm::StringRef name, double otherwise);
+  Status add_run(StepInFlight& step);  // the next run's loss and weight
+  Result<int64_t> run_function(size_t index, const GradientSink* gradients, double weight);
 
   Plan plan_;
-  std::unique_ptr<HostExecutor> executor_;
-  std::vector<TensorView> input_views_;
+  std::unique_ptr<Executor> executor_;
+  static constexpr int64_t most_in_flight = 2;
+  std::array<StepInFlight, most_in_flight> in_flight_;  // step n at n % most_in_flight
+  int64_t steps_started_ = 0;
+  std::chrono::steady_clock::time_point last_finish_;
+  double learning_rate_ = 0;
   int64_t steps_done_ = 0;
 };
 

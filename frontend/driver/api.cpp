@@ -1,6 +1,7 @@
 #include "frontend/driver/api.h"
 
 #include "ir/strings.h"
+#include "runtime/cuda/candidates.h"
 #include "runtime/data/safetensors.h"
 #include "runtime/host/cpu_catalog.h"
 
@@ -60,14 +61,6 @@ Result<WeightLoader> open_safetensors_weights(const std::string& path) {
   });
 }
 
-// Kernels of a backend that is not part of this build: their choice is made where the plan runs.
-class DeferredCatalog : public KernelCatalog {
- public:
-  std::vector<KernelCandidate> candidates(const OpDef&, const OpCall&, llvm::ArrayRef<Type>) const override {
-    return {{"chosen at load"}};
-  }
-};
-
 Result<DeviceDescription> find_device(llvm::StringRef name) {
   Result<DeviceCatalog> devices = DeviceCatalog::builtin();
   if (!devices) return devices.takeError();
@@ -88,7 +81,7 @@ Result<Imported> import_for_training(const CompileRequest& request, const Compil
 
 std::unique_ptr<KernelCatalog> kernel_catalog_for(const DeviceDescription& device) {
   if (device.backend == "cpu") return std::make_unique<CpuCatalog>();
-  return std::make_unique<DeferredCatalog>();
+  return std::make_unique<CudaCatalog>(device);
 }
 
 Result<Program> compile_model_until(const CompileRequest& request, const CompileHooks& hooks) {

@@ -92,7 +92,7 @@ class Run {
  private:
   Status prepare();
   Status train();
-  Result<StepMetrics> step(bool first);
+  Status start(bool first);
   Status first_values();
   void report() const;
   std::string describe(const StepMetrics& metrics) const;
@@ -123,9 +123,6 @@ Status Run::prepare() {
   Result<Plan> plan = load_plan(options_.plan);
   if (!plan) return plan.takeError();
   if (Status s = check_plan(*plan)) return in_context(options_.plan, std::move(s));
-  if (plan->device.backend != "cpu")
-    return system_error(options_.plan + ": planned for " + plan->device.name + " (" + plan->device.backend +
-                        "), this program runs plans for cpu");
   Result<std::unique_ptr<Session>> session =
       Session::create(std::move(*plan), {options_.threads, options_.poison});
   if (!session) return session.takeError();
@@ -134,33 +131,37 @@ Status Run::prepare() {
   if (!data) return data.takeError();
   data_ = std::move(*data);
   if (Status s = first_values()) return s;
-  if (options_.learning_rate >= 0) session_->set_learning_rate(options_.learning_rate);
+  if (options_.learning_rate >= 0)
+    if (Status s = session_->set_learning_rate(options_.learning_rate)) return s;
 
   const Plan& loaded = session_->plan();
   items_per_step_ = static_cast<double>(data_->items_per_batch() * loaded.training.accumulate);
-  device_bytes_ = session_->executor().prepared_bytes();
-  for (const Arena& arena : loaded.arenas)
-    if (arena.space == MemorySpace::Device) device_bytes_ += arena.bytes;
+  Result<MemoryUse> use = session_->executor().memory_use();
+  if (!use) return use.takeError();
+  device_bytes_ = use->arena_bytes + use->other_bytes;
   return metrics_.open(options_.metrics);
 }
 
-Result<StepMetrics> Run::step(bool first) {
-  if (!first || options_.dump_gradients.empty()) return session_->step(*data_);
+Status Run::start(bool first) {
+  if (!first || options_.dump_gradients.empty()) return session_->start(*data_);
   std::vector<NamedGradient> gradients;
   GradientSink sink = [&](llvm::StringRef parameter, const Tensor& gradient) {
     gradients.push_back({{parameter.str(), gradient.type()}, gradient});
     return Status::success();
   };
-  Result<StepMetrics> metrics = session_->step(*data_, &sink);
-  if (!metrics) return metrics;
-  if (Status s = write_gradients(options_.dump_gradients, std::move(gradients))) return s;
-  return metrics;
+  if (Status s = session_->start(*data_, &sink)) return s;
+  return write_gradients(options_.dump_gradients, std::move(gradients));
 }
 
 Status Run::train() {
   console_.progress.phase("train");
+  // On a device that runs ahead the next step is started before this one's numbers are read.
+  const int64_t ahead = session_->executor().runs_ahead() ? 1 : 0;
+  int64_t started = 0;
   for (int64_t i = 0; i < options_.steps; ++i) {
-    Result<StepMetrics> metrics = step(i == 0);
+    for (; started < std::min(i + 1 + ahead, options_.steps); ++started)
+      if (Status s = start(started == 0)) return s;
+    Result<StepMetrics> metrics = session_->finish();
     if (!metrics) return metrics.takeError();
     if (i == 0) first_loss_ = metrics->loss;
     last_loss_ = metrics->loss;

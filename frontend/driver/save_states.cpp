@@ -10,33 +10,41 @@ namespace plimsoll {
 namespace {
 
 // States that have a weight of the model behind them, by that weight's name.
-llvm::StringMap<TensorView> weights_of(Session& session) {
-  llvm::StringMap<TensorView> views;
-  for (const PlanState& state : session.plan().states)
-    if (state.init.kind == StateInit::Kind::Weights)
-      views[state.init.source] = session.executor().view(state.slot);
-  return views;
+llvm::StringMap<SlotId> weights_of(const Plan& plan) {
+  llvm::StringMap<SlotId> slots;
+  for (const PlanState& state : plan.states)
+    if (state.init.kind == StateInit::Kind::Weights) slots[state.init.source] = state.slot;
+  return slots;
 }
 
 Status save_safetensors(Session& session, const std::string& path) {
-  llvm::StringMap<TensorView> views = weights_of(session);
+  llvm::StringMap<SlotId> slots = weights_of(session.plan());
   std::vector<TensorEntry> entries;
-  for (const auto& view : views) entries.push_back({view.first().str(), view.second.type});
+  for (const auto& slot : slots)
+    entries.push_back({slot.first().str(), session.plan().slots[static_cast<size_t>(slot.second)].type});
   llvm::sort(entries, [](const TensorEntry& a, const TensorEntry& b) { return a.name < b.name; });
   return write_safetensors(path, entries, [&](const TensorEntry& entry, void* out) {
-    std::memcpy(out, views[entry.name].data, static_cast<size_t>(entry.type.bytes()));
-    return Status::success();
+    return session.executor().read(slots[entry.name], [&](const TensorView& bytes) {
+      std::memcpy(out, bytes.data, static_cast<size_t>(bytes.type.bytes()));
+      return Status::success();
+    });
   });
 }
 
 Status save_onnx(Session& session, const std::string& path, const std::string& model_path) {
   Result<Model> model = Model::read(model_path);
   if (!model) return model.takeError();
-  llvm::StringMap<TensorView> views = weights_of(session);
+  llvm::StringMap<SlotId> slots = weights_of(session.plan());
   return save_model(*model, path, [&](llvm::StringRef initializer) -> Result<std::optional<Tensor>> {
-    auto view = views.find(initializer);
-    if (view == views.end()) return std::nullopt;
-    return Tensor(view->second.type, view->second.data);
+    auto slot = slots.find(initializer);
+    if (slot == slots.end()) return std::nullopt;
+    std::optional<Tensor> weight;
+    Status read = session.executor().read(slot->second, [&](const TensorView& bytes) {
+      weight.emplace(bytes.type, bytes.data);
+      return Status::success();
+    });
+    if (read) return read;
+    return weight;
   });
 }
 

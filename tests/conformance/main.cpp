@@ -10,7 +10,7 @@
 #include "passes/schedule.h"
 #include "passes/storage.h"
 #include "runtime/host/cpu_catalog.h"
-#include "runtime/host/executor.h"
+#include "runtime/executor.h"
 #include "tests/conformance/node_case.h"
 
 #include "llvm/Support/FileSystem.h"
@@ -68,21 +68,28 @@ Result<std::vector<Tensor>> run_cpu(const Graph& graph, const std::map<ValueId, 
   ExecutorOptions options;
   options.threads = 1;
   options.poison = true;
-  Result<std::unique_ptr<HostExecutor>> executor = HostExecutor::create(*plan, options);
+  Result<std::unique_ptr<Executor>> executor = Executor::create(*plan, options);
   if (!executor) return executor.takeError();
-  auto fill = [&](ValueId value, SlotId slot) {
+  auto fill = [&](ValueId value, SlotId slot) -> Status {
     auto bound = bindings.find(value);
-    if (bound == bindings.end()) return;
-    std::memcpy((*executor)->view(slot).data, bound->second->data(), static_cast<size_t>(bound->second->type().bytes()));
+    if (bound == bindings.end()) return Status::success();
+    return (*executor)->write(slot, [&](const TensorView& view) {
+      std::memcpy(view.data, bound->second->data(), static_cast<size_t>(view.type.bytes()));
+      return Status::success();
+    });
   };
-  for (size_t i = 0; i < graph.states.size(); ++i) fill(graph.states[i].value, plan->states[i].slot);
-  for (size_t i = 0; i < graph.inputs.size(); ++i) fill(graph.inputs[i], plan->functions[0].inputs[i].slot);
-  if (Status s = (*executor)->run(0)) return s;
+  for (size_t i = 0; i < graph.states.size(); ++i)
+    if (Status s = fill(graph.states[i].value, plan->states[i].slot)) return s;
+  for (size_t i = 0; i < graph.inputs.size(); ++i)
+    if (Status s = fill(graph.inputs[i], plan->functions[0].inputs[i].slot)) return s;
+  if (Result<int64_t> run = (*executor)->run(0); !run) return run.takeError();
   std::vector<Tensor> outputs;
-  for (const PlanOutput& output : plan->functions[0].outputs) {
-    TensorView view = (*executor)->view(output.slot);
-    outputs.emplace_back(view.type, view.data);
-  }
+  for (const PlanOutput& output : plan->functions[0].outputs)
+    if (Status s = (*executor)->read(output.slot, [&](const TensorView& view) {
+          outputs.emplace_back(view.type, view.data);
+          return Status::success();
+        }))
+      return s;
   return outputs;
 }
 

@@ -99,34 +99,56 @@ std::vector<Tensor> run_kernel(const CpuCandidate& kernel, const KernelCase& c,
   return results;
 }
 
-void check_against_reference(const CpuKernelTable& table, const KernelCase& c) {
+Types result_types_of(const KernelCase& c) {
   const auto types = c.types();
-  const OpCall call(c.attrs, types);
-  const Types result_types = infer(c, call);
+  return infer(c, OpCall(c.attrs, types));
+}
+
+std::vector<Tensor> run_reference(const KernelCase& c) {
+  const auto types = c.types();
+  std::vector<Tensor> results;
+  llvm::SmallVector<TensorView, 4> operands, views;
+  for (size_t i = 0; i < c.tensors.size(); ++i) operands.push_back(c.present[i] ? c.tensors[i].view() : TensorView{});
+  for (const Type& type : result_types_of(c)) results.emplace_back(type);
+  for (const Tensor& result : results) views.push_back(result.view());
+  if (Status status = c.op.reference(OpCall(c.attrs, types), operands, views)) FAIL(llvm::toString(std::move(status)));
+  return results;
+}
+
+std::vector<std::vector<InPlace>> overlaps_of(const KernelCase& c) {
+  const Types result_types = result_types_of(c);
   std::vector<std::vector<InPlace>> overlaps{{}};
   std::vector<InPlace> all;
   for (InPlace pair : c.op.in_place) {
     const auto operand = static_cast<size_t>(pair.operand), result = static_cast<size_t>(pair.result);
-    if (!call.has(operand) || result >= result_types.size()) continue;
-    if (call.operand(operand).bytes() != result_types[result].bytes()) continue;
+    if (operand >= c.tensors.size() || !c.present[operand] || result >= result_types.size()) continue;
+    if (c.tensors[operand].type().bytes() != result_types[result].bytes()) continue;
     overlaps.push_back({pair});
     const bool taken =
         std::any_of(all.begin(), all.end(), [&](InPlace p) { return p.result == pair.result; });
     if (!taken) all.push_back(pair);
   }
   if (all.size() > 1) overlaps.push_back(all);
+  return overlaps;
+}
 
-  const auto kernels = table.candidates(c.op, call, result_types);
-  const std::vector<Tensor> wanted = run_kernel(kernels.back(), c, {});
-  for (const CpuCandidate& kernel : kernels)
-    for (const std::vector<InPlace>& pairs : overlaps) {
+void check_results(const KernelCase& c, llvm::ArrayRef<Tensor> got, llvm::ArrayRef<Tensor> wanted) {
+  const auto types = c.types();
+  const Types result_types = result_types_of(c);
+  for (size_t r = 0; r < got.size(); ++r) {
+    INFO("result ", r);
+    compare(got[r], wanted[r], tolerance_for(c, OpCall(c.attrs, types), result_types[r], result_types));
+  }
+}
+
+void check_against_reference(const CpuKernelTable& table, const KernelCase& c) {
+  const auto types = c.types();
+  const std::vector<Tensor> wanted = run_reference(c);
+  for (const CpuCandidate& kernel : table.candidates(c.op, OpCall(c.attrs, types), result_types_of(c)))
+    for (const std::vector<InPlace>& pairs : overlaps_of(c)) {
       INFO("kernel ", kernel.name(), ", ", pairs.size(), " results in place",
            pairs.empty() ? std::string() : ", first over operand " + std::to_string(pairs[0].operand));
-      const std::vector<Tensor> got = run_kernel(kernel, c, pairs);
-      for (size_t r = 0; r < got.size(); ++r) {
-        INFO("result ", r);
-        compare(got[r], wanted[r], tolerance_for(c, call, result_types[r], result_types));
-      }
+      check_results(c, run_kernel(kernel, c, pairs), wanted);
     }
 }
 

@@ -23,6 +23,18 @@ struct KernelCase {
   llvm::SmallVector<const Type*, 4> types() const;
 };
 
+// What the op's record infers for the case; fails the test when it refuses.
+Types result_types_of(const KernelCase& c);
+
+// What the op's reference gives.
+std::vector<Tensor> run_reference(const KernelCase& c);
+
+// Sets of results and operands whose bytes the record allows to be the same; the empty set first.
+std::vector<std::vector<InPlace>> overlaps_of(const KernelCase& c);
+
+// Fails the test where a result is further from the reference's than rounding explains.
+void check_results(const KernelCase& c, llvm::ArrayRef<Tensor> got, llvm::ArrayRef<Tensor> wanted);
+
 // Every kernel that accepts the case, apart and with every overlap the record lists, must agree with the
 // reference.
 void check_against_reference(const CpuKernelTable& table, const KernelCase& c);

@@ -1,9 +1,10 @@
-#include "runtime/host/executor.h"
+#include "runtime/host/host_executor.h"
 
 // Everything a step needs is resolved when the plan is loaded: kernels, operand views, prepared
 // library objects. A step is a walk over an array.
 
 #include "ir/units.h"
+#include "runtime/deaths.h"
 #include "runtime/host/kernels.h"
 
 #include <chrono>
@@ -60,12 +61,11 @@ struct Step {
   void* workspace = nullptr;
   std::optional<CpuCandidate> kernel;
   std::unique_ptr<PreparedKernel> prepared;
-  llvm::SmallVector<SlotId, 4> dead_after, fresh;  // poison mode: what dies here, what is about to be written
 };
 
-class Executor : public HostExecutor {
+class HostExecutor : public Executor {
  public:
-  Executor(const Plan& plan, const ExecutorOptions& options) : plan_(plan), options_(options) {}
+  HostExecutor(const Plan& plan, const ExecutorOptions& options) : plan_(plan), options_(options) {}
 
   Status prepare() {
     if (options_.threads > 0) omp_set_num_threads(options_.threads);
@@ -78,48 +78,86 @@ class Executor : public HostExecutor {
       std::memcpy(view(constant.slot).data, constant.value->data(), static_cast<size_t>(constant.value->type().bytes()));
     for (size_t f = 0; f < plan_.functions.size(); ++f)
       if (Status s = prepare_function(f)) return s;
+    for (const PlanInput& input : plan_.functions.front().inputs) inputs_.push_back(view(input.slot));
     return Status::success();
   }
 
-  TensorView view(SlotId id) const override {
+  Status write(SlotId slot, Visit fill) override { return fill(view(slot)); }
+  Status read(SlotId slot, Visit use) override { return use(view(slot)); }
+
+  Result<llvm::ArrayRef<TensorView>> next_inputs() override { return llvm::ArrayRef<TensorView>(inputs_); }
+
+  Result<int64_t> run(size_t f, const Observer* observer) override {
+    Function& function = functions_[f];
+    for (size_t i = 0; i < function.steps.size(); ++i) {
+      auto start = std::chrono::steady_clock::now();
+      if (options_.poison) poison(function.deaths[i].fresh);
+      Step& step = function.steps[i];
+      OpCall call(*step.attrs, step.operand_types);
+      if (Status s = step.kernel->launch({*step.op, call, step.operands, step.results, step.workspace, step.prepared.get()}))
+        return in_context(plan_.slots[static_cast<size_t>(plan_.functions[f].instructions[i].results[0])].name, std::move(s));
+      function.times[i] = std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start).count();
+      if (observer)
+        if (Status s = (*observer)(static_cast<int32_t>(i))) return s;
+      if (options_.poison) poison(function.deaths[i].dead_after);
+    }
+    keep_outputs(f);
+    return function.runs++;
+  }
+
+  Result<llvm::ArrayRef<double>> outputs(size_t f, int64_t run) override {
+    const size_t count = plan_.functions[f].outputs.size();
+    return llvm::ArrayRef<double>(functions_[f].outputs).slice(static_cast<size_t>(run % runs_kept) * count, count);
+  }
+
+  Result<llvm::ArrayRef<double>> times(size_t f) override { return llvm::ArrayRef<double>(functions_[f].times); }
+
+  bool runs_ahead() const override { return false; }
+
+  Result<MemoryUse> memory_use() override {
+    MemoryUse use;
+    for (const Arena& arena : plan_.arenas) use.arena_bytes += arena.bytes;
+    use.other_bytes = library_.scratch_bytes();
+    return use;
+  }
+
+ private:
+  struct Function {
+    std::vector<Step> steps;
+    std::vector<InstructionDeaths> deaths;  // when poisoned
+    std::vector<double> times;
+    std::vector<double> outputs;            // a ring of runs_kept rows
+    int64_t runs = 0;
+  };
+
+  TensorView view(SlotId id) const {
     const Slot& slot = plan_.slots[static_cast<size_t>(id)];
     size_t arena = 0;
     while (plan_.arenas[arena].space != slot.space) ++arena;
     return {slot.type, arenas_[arena].data() + slot.offset};
   }
 
-  Status run(size_t function, const Observer* observer) override {
-    std::vector<Step>& steps = functions_[function];
-    for (size_t i = 0; i < steps.size(); ++i) {
-      auto start = std::chrono::steady_clock::now();
-      if (options_.poison) poison(steps[i].fresh);
-      Step& step = steps[i];
-      OpCall call(*step.attrs, step.operand_types);
-      if (Status s = step.kernel->launch({*step.op, call, step.operands, step.results, step.workspace, step.prepared.get()}))
-        return in_context(plan_.slots[static_cast<size_t>(plan_.functions[function].instructions[i].results[0])].name, std::move(s));
-      times_[function][i] = std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start).count();
-      if (observer)
-        if (Status s = (*observer)(static_cast<int32_t>(i))) return s;
-      if (options_.poison) poison(step.dead_after);
+  Status prepare_function(size_t f) {
+    const PlanFunction& planned = plan_.functions[f];
+    Function& function = functions_.emplace_back();
+    for (const Instruction& instruction : planned.instructions) {
+      Result<Step> step = prepare_step(instruction);
+      if (!step) return step.takeError();
+      function.steps.push_back(std::move(*step));
     }
+    function.times.assign(function.steps.size(), 0.0);
+    function.outputs.assign(planned.outputs.size() * runs_kept, 0.0);
+    if (options_.poison) function.deaths = find_deaths(plan_, f);
     return Status::success();
   }
 
-  llvm::ArrayRef<double> last_times(size_t function) const override { return times_[function]; }
-  int64_t prepared_bytes() const override { return library_.scratch_bytes(); }
-
- private:
-  Status prepare_function(size_t f) {
-    const PlanFunction& function = plan_.functions[f];
-    functions_.emplace_back();
-    times_.emplace_back(function.instructions.size(), 0.0);
-    for (const Instruction& instruction : function.instructions) {
-      Result<Step> step = prepare_step(instruction);
-      if (!step) return step.takeError();
-      functions_.back().push_back(std::move(*step));
+  void keep_outputs(size_t f) {
+    Function& function = functions_[f];
+    double* row = function.outputs.data() + static_cast<size_t>(function.runs % runs_kept) * plan_.functions[f].outputs.size();
+    for (const PlanOutput& output : plan_.functions[f].outputs) {
+      TensorView bytes = view(output.slot);
+      *row++ = bytes.elements() > 0 ? bytes.get(0) : 0;
     }
-    if (options_.poison && !functions_.back().empty()) find_deaths(f);
-    return Status::success();
   }
 
   Result<Step> prepare_step(const Instruction& instruction) {
@@ -144,24 +182,6 @@ class Executor : public HostExecutor {
     return step;
   }
 
-  // A slot that owns its bytes dies after its last use unless another value took them over or they outlive the function.
-  void find_deaths(size_t f) {
-    std::vector<bool> taken_over(plan_.slots.size(), false);
-    for (const Slot& slot : plan_.slots)
-      if (slot.in_place_of >= 0) taken_over[static_cast<size_t>(plan_.storage_of(slot.in_place_of))] = true;
-    int64_t persistent = plan_.arenas.front().persistent_bytes;
-    for (size_t i = 0; i < plan_.slots.size(); ++i) {
-      const Slot& slot = plan_.slots[i];
-      if (slot.function != static_cast<int32_t>(f) || slot.view_of >= 0 || slot.offset < persistent) continue;
-      std::vector<Step>& steps = functions_[f];
-      if (slot.category != Category::Input && slot.in_place_of < 0) steps[static_cast<size_t>(slot.first)].fresh.push_back(static_cast<SlotId>(i));
-      bool is_output = llvm::any_of(plan_.functions[f].outputs, [&](const PlanOutput& output) {
-        return plan_.storage_of(output.slot) == static_cast<SlotId>(i);
-      });
-      if (!taken_over[i] && !is_output) steps[static_cast<size_t>(slot.last)].dead_after.push_back(static_cast<SlotId>(i));
-    }
-  }
-
   // All ones is a NaN in every float dtype, and far out of range as an index.
   void poison(llvm::ArrayRef<SlotId> slots) const {
     for (SlotId slot : slots) {
@@ -175,16 +195,14 @@ class Executor : public HostExecutor {
   CpuKernelTable table_;
   cpu::Library library_;
   std::vector<Memory> arenas_;
-  std::vector<std::vector<Step>> functions_;
-  std::vector<std::vector<double>> times_;
+  std::vector<Function> functions_;
+  std::vector<TensorView> inputs_;
 };
 
 }  // namespace
 
-Result<std::unique_ptr<HostExecutor>> HostExecutor::create(const Plan& plan, const ExecutorOptions& options) {
-  if (plan.device.backend != "cpu")
-    return model_error("the plan is for " + plan.device.name + "; this build runs plans for cpu");
-  auto executor = std::make_unique<Executor>(plan, options);
+Result<std::unique_ptr<Executor>> create_host_executor(const Plan& plan, const ExecutorOptions& options) {
+  auto executor = std::make_unique<HostExecutor>(plan, options);
   if (Status s = executor->prepare()) return s;
   return executor;
 }

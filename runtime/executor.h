@@ -1,0 +1,64 @@
+#pragma once
+
+// Runs a plan on the device it was made for: arenas are allocated once, every instruction works inside them.
+
+#include "ir/plan/plan.h"
+
+#include "llvm/ADT/STLFunctionalExtras.h"
+
+#include <functional>
+#include <memory>
+
+namespace plimsoll {
+
+struct ExecutorOptions {
+  int threads = 0;  // of the CPU; 0: as many as the machine has
+  // Fills bytes with NaN patterns once nothing may read them again, and fresh results before they are written, so
+  // that a plan which reads dead bytes cannot go unnoticed.
+  bool poison = false;
+};
+
+// What the job holds on its device.
+struct MemoryUse {
+  int64_t arena_bytes = 0;
+  int64_t other_bytes = 0;    // outside the arenas: prepared kernels, handles, context
+  int64_t process_bytes = 0;  // as the driver counts this process; 0 where nobody counts
+  std::string source;         // who counted: "NVML", "device-wide difference"
+};
+
+class Executor {
+ public:
+  virtual ~Executor() = default;
+
+  // Allocates the arenas, prepares kernels, writes the plan's constants. Errors when the machine lacks the device, the memory
+  // or a kernel. The plan must outlive it.
+  static Result<std::unique_ptr<Executor>> create(const Plan& plan, const ExecutorOptions& options);
+
+  // Bytes of a slot as host memory, for the time of the call. Both wait for what was started. What `fill` leaves unwritten is undefined.
+  using Visit = llvm::function_ref<Status(const TensorView& bytes)>;
+  virtual Status write(SlotId slot, Visit fill) = 0;
+  virtual Status read(SlotId slot, Visit use) = 0;
+
+  // Host memory for the inputs of the first function's next run, in their order; waits until it is free.
+  virtual Result<llvm::ArrayRef<TensorView>> next_inputs() = 0;
+
+  // Called after the instruction of that index has run.
+  using Observer = std::function<Status(int32_t instruction)>;
+  // Starts a function and gives the number of this run, counted from 0. With an observer it returns when the function is done, after a call
+  // an instruction.
+  virtual Result<int64_t> run(size_t function, const Observer* observer = nullptr) = 0;
+
+  // The first element of each output of a run, once it is done; kept for the last `runs_kept` runs of each function.
+  static constexpr int64_t runs_kept = 16;
+  virtual Result<llvm::ArrayRef<double>> outputs(size_t function, int64_t run) = 0;
+
+  // Microseconds of each instruction of a function, in order: of its last run, or of one more made to measure.
+  virtual Result<llvm::ArrayRef<double>> times(size_t function) = 0;
+
+  // Does run() return before its work is done? Then it pays to start the next step before reading this one's outputs.
+  virtual bool runs_ahead() const = 0;
+
+  virtual Result<MemoryUse> memory_use() = 0;
+};
+
+}  // namespace plimsoll
