@@ -24,6 +24,32 @@ set(CMAKE_CUDA_RUNTIME_LIBRARY Static)
 enable_language(CUDA)
 set(CMAKE_CUDA_STANDARD 17)
 find_package(CUDAToolkit 12.4 REQUIRED)
+
+# cuDNN, and its frontend: headers alone, from the system, from Python's packages, or as the wheel that carries them.
+find_library(PLIMSOLL_CUDNN cudnn HINTS ${CUDAToolkit_LIBRARY_DIR})
+set(frontend_version 1.32.0)
+set(frontend_folder ${CMAKE_BINARY_DIR}/cudnn_frontend)
+find_path(PLIMSOLL_CUDNN_FRONTEND cudnn_frontend.h HINTS ${CUDAToolkit_INCLUDE_DIRS} ${frontend_folder}/include)
+if(NOT PLIMSOLL_CUDNN_FRONTEND)
+  execute_process(
+    COMMAND python3 -m pip download --quiet --no-deps --only-binary=:all: --python-version 3.11
+            --platform manylinux_2_27_x86_64 --platform manylinux_2_28_x86_64 --dest ${frontend_folder}
+            nvidia-cudnn-frontend==${frontend_version}
+    RESULT_VARIABLE failed OUTPUT_QUIET ERROR_QUIET)
+  file(GLOB wheel ${frontend_folder}/*.whl)
+  if(wheel)
+    file(ARCHIVE_EXTRACT INPUT ${wheel} DESTINATION ${frontend_folder} PATTERNS "include/*")
+    find_path(PLIMSOLL_CUDNN_FRONTEND cudnn_frontend.h HINTS ${frontend_folder}/include)
+  endif()
+endif()
+if(NOT PLIMSOLL_CUDNN OR NOT PLIMSOLL_CUDNN_FRONTEND)
+  set(missing "CUDA: cuDNN 9 or the headers of cudnn-frontend are missing (pip install nvidia-cudnn-frontend, or set PLIMSOLL_CUDNN_FRONTEND)")
+  if(PLIMSOLL_CUDA STREQUAL "ON")
+    message(FATAL_ERROR "${missing}")
+  endif()
+  message(STATUS "${missing}; the CUDA backend is left out")
+  return()
+endif()
 set(PLIMSOLL_HAS_CUDA ON)
 
 if(PLIMSOLL_CCACHE)
@@ -36,12 +62,14 @@ function(plimsoll_cuda_backend)
   cmake_parse_arguments(ARG "" "" "GLOBS" ${ARGN})
   file(GLOB sources CONFIGURE_DEPENDS RELATIVE ${CMAKE_CURRENT_SOURCE_DIR} ${ARG_GLOBS})
   add_library(plimsoll_cuda SHARED ${sources})
-  target_link_libraries(plimsoll_cuda PRIVATE plimsoll_plan plimsoll_ir CUDA::cudart_static CUDA::cublasLt)
+  target_link_libraries(plimsoll_cuda PRIVATE plimsoll_plan plimsoll_ir CUDA::cudart_static CUDA::cublasLt ${PLIMSOLL_CUDNN} CUDA::nvrtc
+                        CUDA::cuda_driver ${CMAKE_DL_LIBS})
+  target_include_directories(plimsoll_cuda SYSTEM PRIVATE ${PLIMSOLL_CUDNN_FRONTEND})
   target_compile_options(plimsoll_cuda PRIVATE
     "$<$<COMPILE_LANGUAGE:CXX>:${PLIMSOLL_WARNINGS}>" "$<$<COMPILE_LANGUAGE:CUDA>:-extended-lambda;--expt-relaxed-constexpr>")
   target_include_directories(plimsoll_cuda PRIVATE ${CMAKE_CURRENT_SOURCE_DIR})
   set_target_properties(plimsoll_cuda PROPERTIES
     CXX_VISIBILITY_PRESET hidden CUDA_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON
-    LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/lib)
-  target_link_options(plimsoll_cuda PRIVATE -Wl,--exclude-libs,ALL -Wl,-Bsymbolic -Wl,--no-undefined)
+    LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/lib SKIP_BUILD_RPATH ON)
+  target_link_options(plimsoll_cuda PRIVATE -Wl,--exclude-libs,ALL -Wl,-Bsymbolic -Wl,--no-undefined -Wl,--as-needed)
 endfunction()

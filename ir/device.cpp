@@ -18,7 +18,9 @@ constexpr llvm::StringLiteral builtin_devices =
 
 constexpr llvm::StringLiteral device_fields[] = {
     "name",          "title",         "backend",         "memory_bytes", "reserves",
-    "matmul_tflops", "vector_tflops", "memory_gb_per_s", "launch_us",    "alignment_bytes"};
+    "matmul_tflops", "vector_tflops", "memory_gb_per_s", "launch_us",    "alignment_bytes",
+    "compute_capability", "multiprocessors", "to_host_gb_per_s", "from_host_gb_per_s", "link_gb_per_s",
+    "product_workspace_bytes", "convolution_workspace_bytes"};
 
 Status field_error(const llvm::Twine& device, llvm::StringRef field, llvm::StringRef expected) {
   return usage_error(device + ": \"" + field + "\" must be " + expected);
@@ -76,6 +78,24 @@ Status read_matmul_rates(const json::Object& from, DeviceDescription& device) {
   return Status::success();
 }
 
+Status read_count(const json::Object& from, llvm::StringRef device, llvm::StringRef field, int& to) {
+  auto count = from.getInteger(field);
+  if (!count || *count <= 0 || *count > 1 << 20) return field_error(device, field, "a whole number above 0");
+  to = static_cast<int>(*count);
+  return Status::success();
+}
+
+// What only a GPU has; all of it is needed but the link to other cards.
+Status read_gpu(const json::Object& from, DeviceDescription& device) {
+  if (Status s = read_count(from, device.name, "compute_capability", device.compute_capability)) return s;
+  if (Status s = read_count(from, device.name, "multiprocessors", device.multiprocessors)) return s;
+  if (Status s = read_rate(from, device.name, "to_host_gb_per_s", device.to_host_gb_per_s)) return s;
+  if (Status s = read_rate(from, device.name, "from_host_gb_per_s", device.from_host_gb_per_s)) return s;
+  if (Status s = read_bytes(from, device.name, "product_workspace_bytes", device.product_workspace_bytes)) return s;
+  if (Status s = read_bytes(from, device.name, "convolution_workspace_bytes", device.convolution_workspace_bytes)) return s;
+  return from.get("link_gb_per_s") ? read_rate(from, device.name, "link_gb_per_s", device.link_gb_per_s) : Status::success();
+}
+
 Result<DeviceDescription> read_device(const json::Object& from) {
   DeviceDescription device;
   if (Status s = read_text(from, "a device", "name", device.name)) return s;
@@ -96,6 +116,8 @@ Result<DeviceDescription> read_device(const json::Object& from) {
     if (Status s = read_bytes(from, device.name, "alignment_bytes", device.alignment_bytes)) return s;
   if (device.alignment_bytes & (device.alignment_bytes - 1))
     return field_error(device.name, "alignment_bytes", "a power of two");
+  if (device.backend == "cuda")
+    if (Status s = read_gpu(from, device)) return s;
   return device;
 }
 

@@ -26,6 +26,13 @@ struct DeviceDescription {
   double memory_gb_per_s = 0;    // copy bandwidth: bytes read plus bytes written
   double launch_us = 0;          // least time from one kernel to the next
   int64_t alignment_bytes = 256;
+  // GPUs only.
+  int compute_capability = 0;    // 90 for 9.0
+  int multiprocessors = 0;
+  double to_host_gb_per_s = 0, from_host_gb_per_s = 0;  // pinned memory, one way at a time
+  double link_gb_per_s = 0;      // to one other card, each way; 0: through the host
+  int64_t product_workspace_bytes = 0;      // what cuBLASLt is given for a matrix product
+  int64_t convolution_workspace_bytes = 0;  // what cuDNN is given at most for a convolution
 
   int64_t reserve_bytes() const;
   double matmul_tflops_for(DType dtype) const;  // falls back to f32

@@ -114,7 +114,11 @@ class Lowering {
     Slot slot = value_slot(input, 0);
     slot.category = Category::Input;
     slot_of_[index_of(input)] = add_slot(std::move(slot));
-    plan_.functions.back().inputs.push_back({graph_->value(input).name, slot_of_[index_of(input)]});
+    const std::string& name = graph_->value(input).name;
+    SlotId staging = in_.device.backend == "cuda"
+                         ? add_persistent(name + ".staging", graph_->type(input), Category::Input, OriginId::None)
+                         : -1;
+    plan_.functions.back().inputs.push_back({name, slot_of_[index_of(input)], staging});
     place_in_buffer(input);
   }
 

@@ -236,6 +236,10 @@ Status FunctionCheck::begin() {
   for (const PlanInput& input : function_.inputs) {
     if (slot(input.slot).view_of >= 0) return wrong("input " + input.name + " is a view");
     if (Status s = claim(input.slot, "input")) return s;
+    if (input.staging < 0) continue;
+    const Slot& staging = slot(input.staging);
+    if (staging.function != -1 || staging.view_of >= 0 || staging.type != slot(input.slot).type)
+      return wrong("input " + input.name + " is staged in " + name(input.staging) + ", which is no persistent slot of its type");
   }
   return Status::success();
 }

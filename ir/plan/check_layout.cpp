@@ -25,13 +25,16 @@ Status check_persistent(const Plan& plan) {
   llvm::DenseSet<SlotId> filled;
   for (const PlanState& state : plan.states) filled.insert(state.slot);
   for (const PlanConstant& constant : plan.constants) filled.insert(constant.slot);
+  for (const PlanFunction& function : plan.functions)
+    for (const PlanInput& input : function.inputs)
+      if (input.staging >= 0) filled.insert(input.staging);
   std::vector<SlotId> persistent;
   for (size_t i = 0; i < plan.slots.size(); ++i) {
     const Slot& slot = plan.slots[i];
     auto id = static_cast<SlotId>(i);
     if (slot.function != -1 || slot.view_of >= 0) continue;
     if (!filled.count(id))
-      return wrong(describe_slot(plan, id) + " is persistent, but neither state nor constant");
+      return wrong(describe_slot(plan, id) + " is persistent, but neither state, constant nor input staging");
     if (slot.offset + slot.bytes > plan.arenas[static_cast<size_t>(slot.space)].persistent_bytes)
       return wrong(describe_slot(plan, id) + " lies outside the persistent part");
     if (slot.bytes > 0) persistent.push_back(id);

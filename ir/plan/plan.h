@@ -68,6 +68,9 @@ struct Instruction {
 struct PlanInput {
   std::string name;                 // the graph input's name
   SlotId slot = -1;
+  // On devices with memory of their own: a persistent slot that takes the next batch while a step runs, and is copied to
+  // `slot` as the function starts. -1: none.
+  SlotId staging = -1;
 };
 
 struct PlanOutput {

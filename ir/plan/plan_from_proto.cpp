@@ -98,6 +98,13 @@ DeviceDescription PlanReader::read_device(const proto::Device& from) {
   device.memory_gb_per_s = from.memory_gb_per_s();
   device.launch_us = from.launch_us();
   device.alignment_bytes = from.alignment_bytes();
+  device.compute_capability = from.compute_capability();
+  device.multiprocessors = from.multiprocessors();
+  device.to_host_gb_per_s = from.to_host_gb_per_s();
+  device.from_host_gb_per_s = from.from_host_gb_per_s();
+  device.link_gb_per_s = from.link_gb_per_s();
+  device.product_workspace_bytes = from.product_workspace_bytes();
+  device.convolution_workspace_bytes = from.convolution_workspace_bytes();
   return device;
 }
 
@@ -161,7 +168,7 @@ PlanFunction PlanReader::read_function(const proto::Function& from) {
   for (const proto::Instruction& entry : from.instructions())
     function.instructions.push_back(read_instruction(entry));
   for (const proto::NamedSlot& entry : from.inputs())
-    function.inputs.push_back({entry.name(), read_index(entry.slot())});
+    function.inputs.push_back({entry.name(), read_index(entry.slot()), read_index(entry.staging())});
   for (const proto::NamedSlot& entry : from.outputs())
     function.outputs.push_back({entry.name(), read_index(entry.slot())});
   for (const proto::Update& entry : from.updates())

@@ -51,6 +51,13 @@ void set_device(const DeviceDescription& device, proto::Device& to) {
   to.set_memory_gb_per_s(device.memory_gb_per_s);
   to.set_launch_us(device.launch_us);
   to.set_alignment_bytes(device.alignment_bytes);
+  to.set_compute_capability(device.compute_capability);
+  to.set_multiprocessors(device.multiprocessors);
+  to.set_to_host_gb_per_s(device.to_host_gb_per_s);
+  to.set_from_host_gb_per_s(device.from_host_gb_per_s);
+  to.set_link_gb_per_s(device.link_gb_per_s);
+  to.set_product_workspace_bytes(device.product_workspace_bytes);
+  to.set_convolution_workspace_bytes(device.convolution_workspace_bytes);
 }
 
 void set_training(const TrainingSummary& training, proto::Training& to) {
@@ -119,7 +126,11 @@ void set_function(const PlanFunction& function, proto::Function& to) {
   to.set_name(function.name);
   for (const Instruction& instruction : function.instructions)
     set_instruction(instruction, *to.add_instructions());
-  for (const PlanInput& input : function.inputs) set_named_slot(input, *to.add_inputs());
+  for (const PlanInput& input : function.inputs) {
+    proto::NamedSlot& entry = *to.add_inputs();
+    set_named_slot(input, entry);
+    entry.set_staging(stored_index(input.staging));
+  }
   for (const PlanOutput& output : function.outputs) set_named_slot(output, *to.add_outputs());
   for (const PlanUpdate& update : function.updates) {
     proto::Update& entry = *to.add_updates();

@@ -136,7 +136,7 @@ Status Validator::function(size_t index) {
   for (size_t i = 0; i < function.instructions.size(); ++i)
     if (Status s = instruction(function, i)) return s;
   for (const PlanInput& input : function.inputs)
-    if (!is_slot(input.slot) || !is_text(input.name))
+    if (!is_slot(input.slot) || !is_text(input.name) || (input.staging != -1 && !is_slot(input.staging)))
       return broken(function.name + ": input " + input.name + " has no slot");
   for (const PlanOutput& output : function.outputs)
     if (!is_slot(output.slot) || !is_text(output.name))

@@ -1,7 +1,68 @@
 #include "runtime/cuda/candidates.h"
 
-namespace plimsoll {
+// What cuDNN is asked to do: convolutions of 1 to 3 spatial dimensions, and attention of 16-bit floats without mask
+// or dropout. Everything else stays with our own kernels.
 
-llvm::ArrayRef<CudaCandidate> cuda_library_candidates() { return {}; }
+namespace plimsoll {
+namespace {
+
+bool is_one_of(DType dtype, std::initializer_list<DType> wanted) { return llvm::is_contained(wanted, dtype); }
+
+bool accepts_convolution(const OpCall& call, llvm::ArrayRef<Type> results) {
+  const DType dtype = call.operand(0).dtype;
+  if (!is_one_of(dtype, {DType::F32, DType::BF16, DType::F16})) return false;
+  if (call.operand(0).rank() < 3 || call.operand(0).rank() > 5 || results[0].elements() == 0) return false;
+  for (size_t i = 0; i < call.count(); ++i)
+    if (call.has(i) && (call.operand(i).dtype != dtype || call.operand(i).elements() == 0)) return false;
+  return results[0].dtype == dtype;
+}
+
+int64_t convolution_workspace(const OpCall&, llvm::ArrayRef<Type>, const DeviceDescription& device) {
+  return device.convolution_workspace_bytes;
+}
+
+constexpr size_t attention_mask = 3, gradient_mask = 6;
+
+bool accepts_attention(const OpCall& call, size_t mask) {
+  const Type &q = call.operand(0), &v = call.operand(2);
+  const int64_t heads = call.attrs.get_int("heads"), kv_heads = call.attrs.get_int("kv_heads");
+  const int64_t depth = q.shape[2] / heads, value_depth = v.shape[2] / kv_heads;
+  const bool causal = call.attrs.get_int("causal");
+  return is_one_of(q.dtype, {DType::BF16, DType::F16}) && !call.has(mask) && call.attrs.get_float("dropout") == 0 &&
+         depth % 8 == 0 && depth <= 128 && value_depth == depth && q.elements() > 0 && v.elements() > 0 &&
+         (!causal || q.shape[1] == v.shape[1]);
+}
+
+bool accepts_forward(const OpCall& call, llvm::ArrayRef<Type>) { return accepts_attention(call, attention_mask); }
+bool accepts_gradient(const OpCall& call, llvm::ArrayRef<Type>) { return accepts_attention(call, gradient_mask); }
+
+constexpr int64_t slack = int64_t{1} << 20;  // cuDNN's own row counters and alignment
+
+int64_t forward_workspace(const OpCall&, llvm::ArrayRef<Type>, const DeviceDescription&) { return slack; }
+
+// What cuDNN 9 asks for: dq in f32 and sums of rows, on chips before Hopper dk and dv's share too, and with fewer
+// key heads than query heads both at all query heads in 16 bits. Times round up to whole tiles of 128.
+int64_t gradient_workspace(const OpCall& call, llvm::ArrayRef<Type>, const DeviceDescription& device) {
+  const Type& q = call.operand(0);
+  const int64_t heads = call.attrs.get_int("heads"), depth = q.shape[2] / heads;
+  const int64_t rows = (q.shape[1] + 127) / 128 * 128, columns = (call.operand(1).shape[1] + 127) / 128 * 128;
+  const int64_t all_rows = q.shape[0] * heads * rows;
+  int64_t bytes = 4 * all_rows * (device.compute_capability >= 90 ? depth + 1 : 2 * depth + 1);
+  if (heads != call.attrs.get_int("kv_heads")) bytes += 2 * 2 * q.shape[0] * heads * columns * depth;
+  return bytes + slack;
+}
+
+constexpr CudaCandidate candidates[] = {
+    {"conv", "cudnn", accepts_convolution, convolution_workspace},
+    {"conv_dx", "cudnn", accepts_convolution, convolution_workspace},
+    {"conv_dw", "cudnn", accepts_convolution, convolution_workspace},
+    {"conv_transpose", "cudnn", accepts_convolution, convolution_workspace},
+    {"attention", "cudnn", accepts_forward, forward_workspace},
+    {"attention_grad", "cudnn", accepts_gradient, gradient_workspace},
+};
+
+}  // namespace
+
+llvm::ArrayRef<CudaCandidate> cuda_library_candidates() { return candidates; }
 
 }  // namespace plimsoll

@@ -1,7 +1,33 @@
 #include "runtime/cuda/candidates.h"
 
 namespace plimsoll {
+namespace {
 
-llvm::ArrayRef<CudaCandidate> cuda_product_candidates() { return {}; }
+bool is_product_dtype(DType dtype) {
+  return dtype == DType::F32 || dtype == DType::BF16 || dtype == DType::F16 || dtype == DType::F64;
+}
+
+// Operands of one float dtype and nothing empty. The result may be f32 where the operands have 16 bits.
+bool accepts_product(const OpCall& call, llvm::ArrayRef<Type> results) {
+  const DType dtype = call.operand(0).dtype, y = results[0].dtype;
+  if (!is_product_dtype(dtype) || (y != dtype && !(y == DType::F32 && is_16_bit_float(dtype)))) return false;
+  for (size_t i = 0; i < call.count(); ++i)
+    if (call.has(i) && (call.operand(i).dtype != dtype || call.operand(i).elements() == 0)) return false;
+  return results[0].elements() > 0;
+}
+
+int64_t product_workspace(const OpCall&, llvm::ArrayRef<Type>, const DeviceDescription& device) {
+  return device.product_workspace_bytes;
+}
+
+constexpr CudaCandidate candidates[] = {
+    {"matmul", "cublaslt", accepts_product, product_workspace},
+    {"linear", "cublaslt", accepts_product, product_workspace},
+    {"linear_dw", "cublaslt", accepts_product, product_workspace},
+};
+
+}  // namespace
+
+llvm::ArrayRef<CudaCandidate> cuda_product_candidates() { return candidates; }
 
 }  // namespace plimsoll

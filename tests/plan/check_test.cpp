@@ -104,7 +104,7 @@ const Planted persistence[] = {
     {"two states in one place", [](Plan& p) { move(p, table, 0); }, "and both are persistent"},
     {"a state outside the persistent part", [](Plan& p) { move(p, table, 512); },
      "lies outside the persistent part"},
-    {"a persistent slot nothing fills", [](Plan& p) { p.constants.clear(); }, "neither state nor constant"},
+    {"a persistent slot nothing fills", [](Plan& p) { p.constants.clear(); }, "neither state, constant nor input staging"},
     {"an output that is gone", [](Plan& p) { step(p).outputs[0].slot = h; },
      "at its end: output loss is in %h [1024, 1280), which lives from instruction 0 to 2"},
     {"a gradient that is gone", [](Plan& p) { p.gradients[0].instruction = 5; },

@@ -1,7 +1,193 @@
+#include "kernels/cuda/channel_bias.h"
+#include "runtime/cuda/backend/cudnn_plan.h"
 #include "runtime/cuda/backend/launcher.h"
+#include "runtime/cuda/backend/libraries.h"
+
+#include "ir/units.h"
+
+#include <cudnn_graph.h>
+
+// Convolution and attention through cuDNN. A plan's workspace was fixed when it was made; attention's gradient that asks
+// for more is split along the batch until it fits.
 
 namespace plimsoll {
+namespace {
 
-llvm::ArrayRef<CudaLauncher> cuda_library_launchers() { return {}; }
+struct PreparedCudnn : CudaPrepared {
+  cudnnContext* cudnn = nullptr;
+  std::unique_ptr<CudnnPlan> plan;
+  int64_t pieces = 1;  // equal parts of the batch, one run each
+
+  Status run(const CudaCall& k, llvm::ArrayRef<const void*> tensors) {
+    if (cudnnSetStream(cudnn, k.stream) != CUDNN_STATUS_SUCCESS) return system_error("cuDNN: stream refused");
+    return plan->run(cudnn, tensors, k.workspace);
+  }
+};
+
+Status too_large(const CudaCall& k, int64_t asked) {
+  return system_error("cuDNN asks for " + format_bytes(asked) + " of workspace for " + k.op.name + ", the plan gives it " +
+                      format_bytes(k.workspace_bytes));
+}
+
+// ---- convolution ----
+
+// Sizes in cuDNN's order [batch, channels, space...] of a tensor stored so, or with its channels last.
+CudnnTensor convolution_tensor(const Type& type, bool channels_last) {
+  CudnnTensor tensor{type.dtype, {}, {}};
+  const Shape dense = row_major_strides(type.shape);
+  auto push = [&](size_t d) {
+    tensor.sizes.push_back(type.shape[d]);
+    tensor.strides.push_back(dense[d]);
+  };
+  const size_t rank = type.shape.size();
+  push(0);
+  if (channels_last) push(rank - 1);
+  for (size_t d = 1; d < rank - (channels_last ? 1 : 0); ++d) push(d);
+  // cuDNN knows no convolution of one dimension: a line is an image one pixel high.
+  if (rank == 3) {
+    tensor.sizes.insert(tensor.sizes.begin() + 2, 1);
+    tensor.strides.insert(tensor.strides.begin() + 2, tensor.strides[2] * tensor.sizes[3]);
+  }
+  return tensor;
+}
+
+llvm::SmallVector<int64_t, 3> per_dimension(llvm::ArrayRef<int64_t> given, int64_t otherwise, size_t rank, size_t from = 0) {
+  llvm::SmallVector<int64_t, 3> values;
+  if (rank == 1) values.push_back(otherwise);
+  for (size_t d = 0; d < rank; ++d) values.push_back(given.empty() ? otherwise : given[from + d]);
+  return values;
+}
+
+Result<std::unique_ptr<CudaPrepared>> prepare_convolution(CudaLibraries& libraries, const CudaCall& k, CudnnConvolution::Pass pass,
+                                                          const Type& x, const Type& w, const Type& y) {
+  Result<cudnnContext*> cudnn = libraries.cudnn();
+  if (!cudnn) return cudnn.takeError();
+  const Attrs& attrs = k.call.attrs;
+  const bool channels_last = attrs.get_int("channels_last");
+  const size_t rank = x.shape.size() - 2;
+  CudnnConvolution c{.pass = pass,
+                     .x = convolution_tensor(x, channels_last),
+                     .w = convolution_tensor(w, channels_last),
+                     .y = convolution_tensor(y, channels_last),
+                     .pads_begin = per_dimension(attrs.get_ints("pads"), 0, rank),
+                     .pads_end = per_dimension(attrs.get_ints("pads"), 0, rank, rank),
+                     .strides = per_dimension(attrs.get_ints("strides"), 1, rank),
+                     .dilations = per_dimension(attrs.get_ints("dilations"), 1, rank),
+                     .tensor_cores = libraries.tf32()};
+  Result<std::unique_ptr<CudnnPlan>> plan = plan_convolution(*cudnn, c, k.workspace_bytes);
+  if (!plan) return plan.takeError();
+  if ((*plan)->workspace_bytes() > k.workspace_bytes) return too_large(k, (*plan)->workspace_bytes());
+  auto prepared = std::make_unique<PreparedCudnn>();
+  prepared->cudnn = *cudnn;
+  prepared->plan = std::move(*plan);
+  return prepared;
+}
+
+using Pass = CudnnConvolution::Pass;
+
+Result<std::unique_ptr<CudaPrepared>> prepare_conv(CudaLibraries& libraries, const CudaCall& k) {
+  return prepare_convolution(libraries, k, Pass::Forward, k.operands[0].type, k.operands[1].type, k.results[0].type);
+}
+// Of dy and w, as conv_transpose is of x and w.
+Result<std::unique_ptr<CudaPrepared>> prepare_conv_dx(CudaLibraries& libraries, const CudaCall& k) {
+  return prepare_convolution(libraries, k, Pass::InputGradient, k.results[0].type, k.operands[1].type, k.operands[0].type);
+}
+Result<std::unique_ptr<CudaPrepared>> prepare_conv_dw(CudaLibraries& libraries, const CudaCall& k) {
+  return prepare_convolution(libraries, k, Pass::WeightGradient, k.operands[0].type, k.results[0].type, k.operands[1].type);
+}
+
+PreparedCudnn& prepared(const CudaCall& k) { return static_cast<PreparedCudnn&>(*k.prepared); }
+
+Status add_bias(const CudaCall& k) {
+  if (!k.has(2)) return Status::success();
+  llvm::ArrayRef<int64_t> y = k.results[0].type.shape;
+  const bool channels_last = k.call.attrs.get_int("channels_last");
+  const int64_t channels = channels_last ? y.back() : y[1];
+  const int64_t inner = channels_last ? 1 : element_count(y.drop_front(2));
+  cuda::add_channel_bias(k.stream, k.out_scalar(0), k.out(0), k.in(2), k.results[0].type.elements(), channels, inner);
+  return Status::success();
+}
+
+Status launch_conv(const CudaCall& k) {
+  if (Status s = prepared(k).run(k, {k.in(0), k.in(1), k.out(0)})) return s;
+  return add_bias(k);
+}
+Status launch_conv_dx(const CudaCall& k) {
+  if (Status s = prepared(k).run(k, {k.out(0), k.in(1), k.in(0)})) return s;
+  return add_bias(k);
+}
+Status launch_conv_dw(const CudaCall& k) { return prepared(k).run(k, {k.in(0), k.out(0), k.in(1)}); }
+
+// ---- attention ----
+
+// [batch, time, heads * depth] as cuDNN's [batch, heads, time, depth], `batch` of it at a time.
+CudnnTensor attention_tensor(const Type& type, int64_t heads, int64_t batch) {
+  const int64_t time = type.shape[1], width = type.shape[2], depth = width / heads;
+  return {type.dtype, {batch, heads, time, depth}, {time * width, depth, width, 1}};
+}
+
+CudnnAttention attention_of(const CudaCall& k, size_t y, int64_t batch) {
+  const Attrs& attrs = k.call.attrs;
+  const int64_t heads = attrs.get_int("heads"), kv_heads = attrs.get_int("kv_heads");
+  const Type& y_type = y == 0 ? k.results[0].type : k.operands[y].type;
+  return {.q = attention_tensor(k.operands[0].type, heads, batch),
+          .k = attention_tensor(k.operands[1].type, kv_heads, batch),
+          .v = attention_tensor(k.operands[2].type, kv_heads, batch),
+          .y = attention_tensor(y_type, heads, batch),
+          .scale = attrs.get_float("scale"),
+          .causal = attrs.get_int("causal") != 0};
+}
+
+template <auto plan_attention_pass, size_t y>
+Result<std::unique_ptr<CudaPrepared>> prepare_attention(CudaLibraries& libraries, const CudaCall& k) {
+  Result<cudnnContext*> cudnn = libraries.cudnn();
+  if (!cudnn) return cudnn.takeError();
+  const int64_t batch = k.operands[0].type.shape[0];
+  auto prepared = std::make_unique<PreparedCudnn>();
+  prepared->cudnn = *cudnn;
+  for (int64_t pieces = 1; pieces <= batch; ++pieces) {
+    if (batch % pieces != 0) continue;
+    Result<std::unique_ptr<CudnnPlan>> plan = plan_attention_pass(*cudnn, attention_of(k, y, batch / pieces));
+    if (!plan) return plan.takeError();
+    prepared->plan = std::move(*plan);
+    prepared->pieces = pieces;
+    if (prepared->plan->workspace_bytes() <= k.workspace_bytes) return prepared;
+  }
+  return too_large(k, prepared->plan->workspace_bytes());
+}
+
+Status run_pieces(const CudaCall& k, llvm::ArrayRef<const TensorView*> tensors) {
+  PreparedCudnn& cudnn = prepared(k);
+  llvm::SmallVector<const void*, 9> pointers;
+  for (int64_t piece = 0; piece < cudnn.pieces; ++piece) {
+    pointers.clear();
+    for (const TensorView* tensor : tensors)
+      pointers.push_back(tensor->as<std::byte>() + tensor->type.bytes() / cudnn.pieces * piece);
+    if (Status s = cudnn.run(k, pointers)) return s;
+  }
+  return Status::success();
+}
+
+Status launch_attention(const CudaCall& k) {
+  return run_pieces(k, {&k.operands[0], &k.operands[1], &k.operands[2], &k.results[0], &k.results[1]});
+}
+
+Status launch_attention_grad(const CudaCall& k) {
+  return run_pieces(k, {&k.operands[0], &k.operands[1], &k.operands[2], &k.operands[3], &k.operands[4], &k.operands[5],
+                        &k.results[0], &k.results[1], &k.results[2]});
+}
+
+constexpr CudaLauncher launchers[] = {
+    {"conv", "cudnn", launch_conv, prepare_conv},
+    {"conv_dx", "cudnn", launch_conv_dx, prepare_conv_dx},
+    {"conv_dw", "cudnn", launch_conv_dw, prepare_conv_dw},
+    {"conv_transpose", "cudnn", launch_conv_dx, prepare_conv_dx},
+    {"attention", "cudnn", launch_attention, prepare_attention<plan_attention, 0>},
+    {"attention_grad", "cudnn", launch_attention_grad, prepare_attention<plan_attention_grad, 3>},
+};
+
+}  // namespace
+
+llvm::ArrayRef<CudaLauncher> cuda_library_launchers() { return launchers; }
 
 }  // namespace plimsoll

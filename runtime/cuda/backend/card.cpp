@@ -1,0 +1,155 @@
+#include "runtime/cuda/backend/card.h"
+
+#include "runtime/cuda/backend/device_memory.h"
+#include "runtime/cuda/backend/launcher.h"
+#include "runtime/cuda/backend/libraries.h"
+#include "runtime/cuda/backend/process_memory.h"
+
+#include <algorithm>
+#include <random>
+
+namespace plimsoll {
+namespace {
+
+constexpr int64_t product_size = 8192;
+constexpr int repeats = 11;
+
+// Median milliseconds of `work` on `stream`, after three runs that do not count.
+Result<double> median_ms(cudaStream_t stream, llvm::function_ref<Status()> work) {
+  CudaEvent begin, end;
+  if (Status s = begin.create(true)) return s;
+  if (Status s = end.create(true)) return s;
+  std::vector<float> times;
+  for (int i = -3; i < repeats; ++i) {
+    cudaEventRecord(begin, stream);
+    if (Status s = work()) return s;
+    cudaEventRecord(end, stream);
+    if (Status s = cuda_status(cudaEventSynchronize(end), "measuring")) return s;
+    float ms = 0;
+    cudaEventElapsedTime(&ms, begin, end);
+    if (i >= 0) times.push_back(ms);
+  }
+  std::nth_element(times.begin(), times.begin() + repeats / 2, times.end());
+  return times[repeats / 2];
+}
+
+Result<double> copy_rate(cudaStream_t stream, void* to, const void* from, int64_t bytes, int64_t moved) {
+  Result<double> ms = median_ms(stream, [&] {
+    return cuda_status(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), cudaMemcpyDefault, stream), "copy");
+  });
+  if (!ms) return ms.takeError();
+  return static_cast<double>(moved) / *ms / 1e6;
+}
+
+Status measure_copies(CudaCard& card, cudaStream_t stream) {
+  constexpr int64_t bytes = int64_t{1} << 30, host_bytes = int64_t{256} << 20;
+  Result<CudaMemory> a = CudaMemory::on_device(bytes, "copy"), b = CudaMemory::on_device(bytes, "copy");
+  if (!a || !b) return llvm::joinErrors(a.takeError(), b.takeError());
+  Result<CudaMemory> host = CudaMemory::pinned(host_bytes, "copy");
+  if (!host) return host.takeError();
+  struct {
+    double& rate;
+    void* to;
+    const void* from;
+    int64_t bytes, moved;
+  } copies[] = {{card.copy_gb_per_s, a->data(), b->data(), bytes, 2 * bytes},
+                {card.to_host_gb_per_s, host->data(), a->data(), host_bytes, host_bytes},
+                {card.from_host_gb_per_s, a->data(), host->data(), host_bytes, host_bytes}};
+  for (auto& copy : copies) {
+    Result<double> rate = copy_rate(stream, copy.to, copy.from, copy.bytes, copy.moved);
+    if (!rate) return rate.takeError();
+    copy.rate = *rate;
+  }
+  return Status::success();
+}
+
+// Zeros flatter the matrix units, so operands are random.
+Status fill_random(const CudaMemory& memory, DType dtype) {
+  std::vector<std::byte> block(int64_t{1} << 20);
+  Type type(dtype, {static_cast<int64_t>(block.size()) / dtype_bytes(dtype)});
+  TensorView view{type, block.data()};
+  std::mt19937 engine(1);
+  std::normal_distribution<double> normal;
+  for (int64_t i = 0; i < view.elements(); ++i) view.set(i, normal(engine));
+  for (int64_t at = 0; at < memory.bytes(); at += static_cast<int64_t>(block.size()))
+    if (Status s = cuda_status(cudaMemcpy(memory.data() + at, block.data(),
+                                          static_cast<size_t>(std::min<int64_t>(block.size(), memory.bytes() - at)), cudaMemcpyDefault), "operands"))
+      return s;
+  return Status::success();
+}
+
+Result<double> product_tflops(CudaLibraries& libraries, cudaStream_t stream, DType dtype) {
+  Type type(dtype, {product_size, product_size});
+  Result<CudaMemory> a = CudaMemory::on_device(type.bytes(), "product"), b = CudaMemory::on_device(type.bytes(), "product"),
+                     y = CudaMemory::on_device(type.bytes(), "product"), w = CudaMemory::on_device(int64_t{32} << 20, "workspace");
+  if (!a || !b || !y || !w) return llvm::joinErrors(llvm::joinErrors(a.takeError(), b.takeError()), llvm::joinErrors(y.takeError(), w.takeError()));
+  if (Status s = fill_random(*a, dtype)) return s;
+  if (Status s = fill_random(*b, dtype)) return s;
+  llvm::ArrayRef<CudaLauncher> launchers = cuda_product_launchers();
+  const CudaLauncher* matmul = llvm::find_if(launchers, [](const CudaLauncher& l) { return l.op == "matmul"; });
+  Attrs attrs;
+  const Type* types[] = {&type, &type};
+  OpCall call(attrs, types);
+  TensorView operands[] = {{type, a->data()}, {type, b->data()}}, results[] = {{type, y->data()}};
+  CudaCall launch{get_op("matmul"), call, operands, results, w->data(), w->bytes(), nullptr, stream};
+  Result<std::unique_ptr<CudaPrepared>> prepared = matmul->prepare(libraries, launch);
+  if (!prepared) return prepared.takeError();
+  launch.prepared = prepared->get();
+  Result<double> ms = median_ms(stream, [&] { return matmul->launch(launch); });
+  if (!ms) return ms.takeError();
+  return 2.0 * product_size * product_size * product_size / *ms / 1e9;
+}
+
+// From one kernel of a graph to the next: many small memsets in a row.
+Result<double> launch_gap_us(cudaStream_t stream) {
+  constexpr int kernels = 1000;
+  Result<CudaMemory> memory = CudaMemory::on_device(4096, "launch gap");
+  if (!memory) return memory.takeError();
+  if (Status s = cuda_status(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "capture")) return s;
+  for (int i = 0; i < kernels; ++i) cudaMemsetAsync(memory->data(), 0, 4096, stream);
+  cudaGraph_t graph = nullptr;
+  if (Status s = cuda_status(cudaStreamEndCapture(stream, &graph), "capture")) return s;
+  cudaGraphExec_t runnable = nullptr;
+  Status made = cuda_status(cudaGraphInstantiate(&runnable, graph, 0), "graph");
+  cudaGraphDestroy(graph);
+  if (made) return made;
+  Result<double> ms = median_ms(stream, [&] { return cuda_status(cudaGraphLaunch(runnable, stream), "graph"); });
+  cudaGraphExecDestroy(runnable);
+  if (!ms) return ms.takeError();
+  return *ms * 1e3 / kernels;
+}
+
+}  // namespace
+
+Status measure_card(CudaCard& card) {
+  ProcessMemory memory;
+  if (Status s = cuda_status(cudaSetDevice(0), "card 0")) return s;
+  cudaDeviceProp properties;
+  if (Status s = cuda_status(cudaGetDeviceProperties(&properties, 0), "card 0")) return s;
+  card.name = properties.name;
+  card.memory_bytes = static_cast<int64_t>(properties.totalGlobalMem);
+  card.compute_major = properties.major;
+  card.compute_minor = properties.minor;
+  card.multiprocessors = properties.multiProcessorCount;
+  CudaLibraries libraries;
+  CudaStream stream;
+  std::string source;
+  if (Status s = stream.create()) return s;
+  const int64_t context = memory.bytes(source);
+  if (Status s = libraries.create(false)) return s;
+  if (Result<cudnnContext*> cudnn = libraries.cudnn(); !cudnn) return cudnn.takeError();
+  if (Status s = measure_copies(card, stream)) return s;
+  for (DType dtype : {DType::F32, DType::BF16, DType::F16}) {
+    Result<double> rate = product_tflops(libraries, stream, dtype);
+    if (!rate) return rate.takeError();
+    card.matmul_tflops.push_back({dtype, *rate});
+  }
+  Result<double> gap = launch_gap_us(stream);
+  if (!gap) return gap.takeError();
+  card.launch_us = *gap;
+  const int64_t all = memory.bytes(source);  // the copies' and products' memory is given back by now
+  card.reserves = {{"CUDA context", context}, {"cuBLASLt, cuDNN and kernels", std::max<int64_t>(all - context, 0)}};
+  return Status::success();
+}
+
+}  // namespace plimsoll

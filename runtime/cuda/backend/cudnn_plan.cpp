@@ -1,0 +1,152 @@
+#include "runtime/cuda/backend/cudnn_plan.h"
+
+#include <cudnn_frontend.h>
+
+namespace plimsoll {
+namespace {
+
+namespace fe = cudnn_frontend;
+using fe::graph::Graph;
+using fe::graph::Tensor_attributes;
+using TensorRefs = std::shared_ptr<Tensor_attributes>;
+
+fe::DataType_t data_type(DType dtype) {
+  switch (dtype) {
+    case DType::BF16: return fe::DataType_t::BFLOAT16;
+    case DType::F16: return fe::DataType_t::HALF;
+    case DType::F64: return fe::DataType_t::DOUBLE;
+    default: return fe::DataType_t::FLOAT;
+  }
+}
+
+Status refused(const llvm::Twine& what, fe::error_object error) {
+  return system_error("cuDNN: " + what + ": " + error.get_message());
+}
+
+std::vector<int64_t> list(llvm::ArrayRef<int64_t> values) { return values.vec(); }
+
+// Tensors are numbered by their place in run()'s list.
+class GraphPlan : public CudnnPlan {
+ public:
+  explicit GraphPlan(DType compute) {
+    graph.set_intermediate_data_type(data_type(compute)).set_compute_data_type(data_type(compute));
+  }
+
+  TensorRefs input(int64_t place, const CudnnTensor& tensor) {
+    return graph.tensor(describe(Tensor_attributes(), place, tensor));
+  }
+
+  void output(const TensorRefs& result, int64_t place, const CudnnTensor& tensor) {
+    result->set_output(true);
+    describe(*result, place, tensor);
+  }
+
+  // Engines with one of the `unwanted` notes are left out.
+  Status build(cudnnContext* cudnn, const llvm::Twine& what, const std::vector<fe::NumericalNote_t>& unwanted = {}) {
+    if (fe::error_object error = graph.validate(); error.is_bad()) return refused(what, error);
+    if (fe::error_object error = graph.build_operation_graph(cudnn); error.is_bad()) return refused(what, error);
+    if (fe::error_object error = graph.create_execution_plans({fe::HeurMode_t::A, fe::HeurMode_t::FALLBACK}); error.is_bad())
+      return refused(what, error);
+    graph.deselect_numeric_notes(unwanted);
+    if (fe::error_object error = graph.check_support(); error.is_bad()) return refused(what, error);
+    if (fe::error_object error = graph.build_plans(fe::BuildPlanPolicy_t::HEURISTICS_CHOICE); error.is_bad())
+      return refused(what, error);
+    if (fe::error_object error = graph.get_workspace_size(workspace_bytes_); error.is_bad()) return refused(what, error);
+    return Status::success();
+  }
+
+  Status run(cudnnContext* cudnn, llvm::ArrayRef<const void*> tensors, void* workspace) override {
+    for (size_t i = 0; i < tensors.size(); ++i) pointers_[static_cast<int64_t>(i) + 1] = const_cast<void*>(tensors[i]);
+    fe::error_object error = graph.execute(cudnn, pointers_, workspace);
+    return error.is_bad() ? refused("run", error) : Status::success();
+  }
+
+  int64_t workspace_bytes() const override { return workspace_bytes_; }
+
+  Graph graph;
+
+ private:
+  static Tensor_attributes& describe(Tensor_attributes&& tensor, int64_t place, const CudnnTensor& as) {
+    return describe(tensor, place, as);
+  }
+  static Tensor_attributes& describe(Tensor_attributes& tensor, int64_t place, const CudnnTensor& as) {
+    return tensor.set_uid(place + 1).set_dim(list(as.sizes)).set_stride(list(as.strides)).set_data_type(data_type(as.dtype));
+  }
+
+  std::unordered_map<int64_t, void*> pointers_;
+  int64_t workspace_bytes_ = 0;
+};
+
+// [batch, heads, rows, 1]
+CudnnTensor lse_of(const CudnnTensor& y) {
+  const int64_t batch = y.sizes[0], heads = y.sizes[1], rows = y.sizes[2];
+  return {DType::F32, {batch, heads, rows, 1}, {heads * rows, rows, 1, 1}};
+}
+
+}  // namespace
+
+Result<std::unique_ptr<CudnnPlan>> plan_attention(cudnnContext* cudnn, const CudnnAttention& a) {
+  auto plan = std::make_unique<GraphPlan>(DType::F32);
+  TensorRefs q = plan->input(0, a.q), k = plan->input(1, a.k), v = plan->input(2, a.v);
+  auto attributes = fe::graph::SDPA_attributes().set_name("attention").set_generate_stats(true).set_attn_scale(static_cast<float>(a.scale));
+  if (a.causal) attributes.set_causal_mask(true);
+  auto [y, lse] = plan->graph.sdpa(q, k, v, attributes);
+  plan->output(y, 3, a.y);
+  plan->output(lse, 4, lse_of(a.y));
+  if (Status s = plan->build(cudnn, "attention")) return s;
+  return plan;
+}
+
+Result<std::unique_ptr<CudnnPlan>> plan_attention_grad(cudnnContext* cudnn, const CudnnAttention& a) {
+  auto plan = std::make_unique<GraphPlan>(DType::F32);
+  TensorRefs q = plan->input(0, a.q), k = plan->input(1, a.k), v = plan->input(2, a.v), y = plan->input(3, a.y);
+  TensorRefs lse = plan->input(4, lse_of(a.y)), dy = plan->input(5, a.y);
+  auto attributes = fe::graph::SDPA_backward_attributes().set_name("attention_grad").set_attn_scale(static_cast<float>(a.scale));
+  if (a.causal) attributes.set_causal_mask(true);
+  attributes.set_deterministic_algorithm(a.deterministic);
+  auto [dq, dk, dv] = plan->graph.sdpa_backward(q, k, v, y, dy, lse, attributes);
+  plan->output(dq, 6, a.q);
+  plan->output(dk, 7, a.k);
+  plan->output(dv, 8, a.v);
+  if (Status s = plan->build(cudnn, "attention_grad")) return s;
+  return plan;
+}
+
+namespace {
+
+template <typename Attributes>
+Attributes window(const CudnnConvolution& c) {
+  return Attributes()
+      .set_pre_padding(list(c.pads_begin))
+      .set_post_padding(list(c.pads_end))
+      .set_stride(list(c.strides))
+      .set_dilation(list(c.dilations));
+}
+
+}  // namespace
+
+Result<std::unique_ptr<CudnnPlan>> plan_convolution(cudnnContext* cudnn, const CudnnConvolution& c, int64_t most_workspace_bytes) {
+  using Pass = CudnnConvolution::Pass;
+  auto plan = std::make_unique<GraphPlan>(c.x.dtype == DType::F64 ? DType::F64 : DType::F32);
+  switch (c.pass) {
+    case Pass::Forward:
+      plan->output(plan->graph.conv_fprop(plan->input(0, c.x), plan->input(1, c.w), window<fe::graph::Conv_fprop_attributes>(c)), 2, c.y);
+      break;
+    case Pass::InputGradient:
+      plan->output(plan->graph.conv_dgrad(plan->input(2, c.y), plan->input(1, c.w), window<fe::graph::Conv_dgrad_attributes>(c)), 0, c.x);
+      break;
+    case Pass::WeightGradient:
+      plan->output(plan->graph.conv_wgrad(plan->input(2, c.y), plan->input(0, c.x), window<fe::graph::Conv_wgrad_attributes>(c)), 1, c.w);
+      break;
+  }
+  plan->graph.deselect_workspace_greater_than(most_workspace_bytes);
+  std::vector<fe::NumericalNote_t> unwanted = {fe::NumericalNote_t::NONDETERMINISTIC};
+  if (c.x.dtype == DType::F32 && !c.tensor_cores) {
+    unwanted.push_back(fe::NumericalNote_t::TENSOR_CORE);
+    unwanted.push_back(fe::NumericalNote_t::DOWN_CONVERT_INPUTS);
+  }
+  if (Status s = plan->build(cudnn, "convolution", unwanted)) return s;
+  return plan;
+}
+
+}  // namespace plimsoll

@@ -1,0 +1,53 @@
+#pragma once
+
+// cuDNN's graphs behind plain data: the one place that includes cudnn-frontend, which is slow to compile.
+
+#include "ir/status.h"
+#include "ir/type.h"
+
+#include <cuda_runtime_api.h>
+
+#include <memory>
+
+struct cudnnContext;
+
+namespace plimsoll {
+
+// A tensor as cuDNN sees it: sizes and strides in its own order of dimensions, whatever the layout.
+struct CudnnTensor {
+  DType dtype = DType::F32;
+  llvm::SmallVector<int64_t, 5> sizes, strides;
+};
+
+struct CudnnAttention {
+  CudnnTensor q, k, v, y;  // [batch, heads, time, depth]
+  double scale = 1;
+  bool causal = false;
+  bool deterministic = false;  // backward only
+};
+
+struct CudnnConvolution {
+  enum class Pass : uint8_t { Forward, InputGradient, WeightGradient } pass = Pass::Forward;
+  CudnnTensor x, w, y;  // [batch, channels, space...], w [out, in / groups, space...]
+  llvm::SmallVector<int64_t, 3> pads_begin, pads_end, strides, dilations;
+  bool tensor_cores = true;  // f32 only: may operands be rounded to TF32?
+};
+
+class CudnnPlan {
+ public:
+  virtual ~CudnnPlan() = default;
+
+  // Pointers in the order the maker names. Errors are cuDNN's own words.
+  virtual Status run(cudnnContext* cudnn, llvm::ArrayRef<const void*> tensors, void* workspace) = 0;
+  virtual int64_t workspace_bytes() const = 0;
+};
+
+// q, k, v, y, lse
+Result<std::unique_ptr<CudnnPlan>> plan_attention(cudnnContext* cudnn, const CudnnAttention& attention);
+// q, k, v, y, lse, dy, dq, dk, dv
+Result<std::unique_ptr<CudnnPlan>> plan_attention_grad(cudnnContext* cudnn, const CudnnAttention& attention);
+// x, w, y, of which one is written as the pass says. Only engines that take no more workspace and give the same bits again.
+Result<std::unique_ptr<CudnnPlan>> plan_convolution(cudnnContext* cudnn, const CudnnConvolution& convolution,
+                                                    int64_t most_workspace_bytes);
+
+}  // namespace plimsoll

@@ -1,0 +1,78 @@
+#pragma once
+
+// Owners of what the driver hands out, and its errors as ours.
+
+#include "ir/status.h"
+
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+
+namespace plimsoll {
+
+// Success, or a system error: "what: cudaErrorSomething, its text".
+Status cuda_status(cudaError_t code, const llvm::Twine& what);
+
+// One allocation, on the device or in pinned host memory; empty when 0 bytes were asked for.
+class CudaMemory {
+ public:
+  static Result<CudaMemory> on_device(int64_t bytes, llvm::StringRef what);
+  static Result<CudaMemory> pinned(int64_t bytes, llvm::StringRef what);
+
+  CudaMemory() = default;
+  CudaMemory(CudaMemory&& other) noexcept { swap(other); }
+  CudaMemory& operator=(CudaMemory&& other) noexcept {
+    swap(other);
+    return *this;
+  }
+  ~CudaMemory();
+
+  std::byte* data() const { return at_; }
+  int64_t bytes() const { return bytes_; }
+
+ private:
+  CudaMemory(void* at, int64_t bytes, bool pinned) : at_(static_cast<std::byte*>(at)), bytes_(bytes), pinned_(pinned) {}
+  void swap(CudaMemory& other) {
+    std::swap(at_, other.at_);
+    std::swap(bytes_, other.bytes_);
+    std::swap(pinned_, other.pinned_);
+  }
+  std::byte* at_ = nullptr;
+  int64_t bytes_ = 0;
+  bool pinned_ = false;
+};
+
+class CudaStream {
+ public:
+  CudaStream() = default;
+  CudaStream(const CudaStream&) = delete;
+  ~CudaStream() {
+    if (stream_) cudaStreamDestroy(stream_);
+  }
+  Status create() { return cuda_status(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "stream"); }
+  operator cudaStream_t() const { return stream_; }
+
+ private:
+  cudaStream_t stream_ = nullptr;
+};
+
+class CudaEvent {
+ public:
+  CudaEvent() = default;
+  CudaEvent(CudaEvent&& other) noexcept { std::swap(event_, other.event_); }
+  ~CudaEvent() {
+    if (event_) cudaEventDestroy(event_);
+  }
+  // Events that time are dearer; those that only order work say so.
+  Status create(bool timed = false) {
+    return cuda_status(cudaEventCreateWithFlags(&event_, timed ? cudaEventDefault : cudaEventDisableTiming), "event");
+  }
+  operator cudaEvent_t() const { return event_; }
+
+ private:
+  cudaEvent_t event_ = nullptr;
+};
+
+}  // namespace plimsoll

@@ -1,0 +1,347 @@
+#include "runtime/cuda/border.h"
+#include "runtime/cuda/backend/card.h"
+#include "runtime/cuda/backend/device_memory.h"
+#include "runtime/cuda/backend/host_reference.h"
+#include "runtime/cuda/backend/launcher.h"
+#include "runtime/cuda/backend/libraries.h"
+#include "runtime/cuda/backend/process_memory.h"
+#include "runtime/cuda/backend/staging.h"
+#include "runtime/deaths.h"
+
+#include "ir/units.h"
+
+#include "llvm/ADT/StringMap.h"
+
+// Runs a plan on one card. Everything is allocated and every kernel is loaded in prepare(): each function runs once on
+// zeros, is captured as a graph, and from then on a step is one graph launch a function.
+
+namespace plimsoll {
+namespace {
+
+// An instruction with nothing left to look up.
+struct Step {
+  const OpDef* op = nullptr;
+  const Attrs* attrs = nullptr;
+  std::string name;
+  llvm::SmallVector<const Type*, 6> operand_types;
+  llvm::SmallVector<TensorView, 6> operands, results;
+  void* workspace = nullptr;
+  int64_t workspace_bytes = 0;
+  const CudaLauncher* launcher = nullptr;  // null: the reference on the host
+  std::unique_ptr<CudaPrepared> prepared;
+};
+
+struct Function {
+  std::vector<Step> steps;
+  std::vector<InstructionDeaths> deaths;  // when poisoned
+  OutputRing outputs;
+  cudaGraphExec_t graph = nullptr;
+};
+
+class Engine {
+ public:
+  explicit Engine(const Plan& plan, const ExecutorOptions& options) : plan_(plan), options_(options) {}
+
+  ~Engine() {
+    cudaDeviceSynchronize();
+    for (Function& function : functions_)
+      if (function.graph) cudaGraphExecDestroy(function.graph);
+  }
+
+  Status prepare() {
+    if (Status s = find_card()) return s;
+    for (const CudaLauncher* launcher : all_cuda_launchers()) launchers_[(launcher->op + "/" + launcher->name).str()] = launcher;
+    if (Status s = libraries_.create(plan_.training.precision == "tf32")) return s;
+    if (Status s = stream_.create()) return s;
+    if (Status s = allocate()) return s;
+    auto at = [&](SlotId slot) { return view(slot).data; };
+    if (Status s = inputs_.create(plan_, at)) return s;
+    functions_.resize(plan_.functions.size());
+    for (size_t f = 0; f < functions_.size(); ++f) {
+      if (Status s = prepare_function(f)) return s;
+      if (Status s = functions_[f].outputs.create(plan_, f, at)) return s;
+    }
+    if (Status s = allocate_reference_staging()) return s;
+    return warm_up();
+  }
+
+  Status upload(SlotId slot, const void* from) {
+    if (Status s = settle()) return s;
+    TensorView to = view(slot);
+    return cuda_status(cudaMemcpy(to.data, from, static_cast<size_t>(to.type.bytes()), cudaMemcpyDefault), name_of(slot));
+  }
+
+  Status download(SlotId slot, void* to) {
+    if (Status s = settle()) return s;
+    TensorView from = view(slot);
+    return cuda_status(cudaMemcpy(to, from.data, static_cast<size_t>(from.type.bytes()), cudaMemcpyDefault), name_of(slot));
+  }
+
+  Status next_inputs(llvm::ArrayRef<TensorView>& inputs) { return inputs_.next(inputs); }
+
+  Status start(size_t f, int64_t run) {
+    if (f == 0)
+      if (Status s = inputs_.send(stream_)) return s;
+    if (functions_[f].graph) {
+      if (Status s = cuda_status(cudaGraphLaunch(functions_[f].graph, stream_), plan_.functions[f].name)) return s;
+    } else if (Status s = launch_all(f)) {
+      return s;
+    }
+    return functions_[f].outputs.record(run, stream_);
+  }
+
+  Status start_slowly(size_t f) { return f == 0 ? inputs_.send(stream_) : Status::success(); }
+
+  Status run_instruction(size_t f, int32_t instruction) {
+    if (Status s = launch(f, static_cast<size_t>(instruction))) return s;
+    return settle();
+  }
+
+  Status finish_slowly(size_t f, int64_t run) { return functions_[f].outputs.record(run, stream_); }
+
+  Status outputs(size_t f, int64_t run, llvm::ArrayRef<double>& values) {
+    if (Status s = functions_[f].outputs.wait(run, values)) return s;
+    return reference_failure();
+  }
+
+  Status measure(size_t f, std::vector<double>& microseconds) {
+    std::vector<CudaEvent> events(functions_[f].steps.size() + 1);
+    for (CudaEvent& event : events)
+      if (Status s = event.create(true)) return s;
+    if (f == 0)
+      if (Status s = inputs_.repeat(stream_)) return s;
+    cudaEventRecord(events[0], stream_);
+    for (size_t i = 0; i < functions_[f].steps.size(); ++i) {
+      if (Status s = launch(f, i)) return s;
+      cudaEventRecord(events[i + 1], stream_);
+    }
+    if (Status s = settle()) return s;
+    microseconds.clear();
+    for (size_t i = 0; i + 1 < events.size(); ++i) {
+      float ms = 0;
+      if (Status s = cuda_status(cudaEventElapsedTime(&ms, events[i], events[i + 1]), "timing")) return s;
+      microseconds.push_back(1e3 * ms);
+    }
+    return Status::success();
+  }
+
+  Status memory_use(MemoryUse& use) {
+    for (const Arena& arena : plan_.arenas)
+      if (arena.space == MemorySpace::Device) use.arena_bytes += arena.bytes;
+    use.process_bytes = process_memory_.bytes(use.source);
+    use.other_bytes = use.process_bytes > 0 ? use.process_bytes - use.arena_bytes : plan_.device.reserve_bytes();
+    return Status::success();
+  }
+
+ private:
+  Status find_card() {
+    int count = 0;
+    if (cudaGetDeviceCount(&count) != cudaSuccess || count == 0)
+      return system_error("no NVIDIA card here; the plan is for " + plan_.device.name);
+    return cuda_status(cudaSetDevice(0), "card 0");
+  }
+
+  Status allocate() {
+    for (const Arena& arena : plan_.arenas) {
+      const bool device = arena.space == MemorySpace::Device;
+      std::string what = (space_name(arena.space) + " arena").str();
+      Result<CudaMemory> memory = device ? CudaMemory::on_device(arena.bytes, what) : CudaMemory::pinned(arena.bytes, what);
+      if (!memory) return memory.takeError();
+      arenas_.push_back(std::move(*memory));
+    }
+    return Status::success();
+  }
+
+  TensorView view(SlotId id) const {
+    const Slot& slot = plan_.slots[static_cast<size_t>(id)];
+    size_t arena = 0;
+    while (plan_.arenas[arena].space != slot.space) ++arena;
+    return {slot.type, arenas_[arena].data() + slot.offset};
+  }
+
+  const std::string& name_of(SlotId slot) const { return plan_.slots[static_cast<size_t>(slot)].name; }
+
+  Status prepare_function(size_t f) {
+    for (const Instruction& instruction : plan_.functions[f].instructions) {
+      Step& step = functions_[f].steps.emplace_back();
+      if (Status s = prepare_step(instruction, step)) return in_context(name_of(instruction.results[0]), std::move(s));
+    }
+    if (options_.poison) functions_[f].deaths = find_deaths(plan_, f);
+    return Status::success();
+  }
+
+  Status prepare_step(const Instruction& instruction, Step& step) {
+    step.op = find_op(instruction.op);
+    if (!step.op) return model_error("the plan needs the op '" + instruction.op + "', which this program does not know");
+    step.attrs = &instruction.attrs;
+    step.name = name_of(instruction.results[0]);
+    for (SlotId operand : instruction.operands) {
+      step.operands.push_back(operand < 0 ? TensorView() : view(operand));
+      step.operand_types.push_back(operand < 0 ? nullptr : &plan_.slots[static_cast<size_t>(operand)].type);
+    }
+    for (SlotId result : instruction.results) step.results.push_back(view(result));
+    if (instruction.workspace >= 0) {
+      step.workspace = view(instruction.workspace).data;
+      step.workspace_bytes = plan_.slots[static_cast<size_t>(instruction.workspace)].bytes;
+    }
+    const OpCall call(*step.attrs, step.operand_types);
+    const CudaCall launch = call_of(step, call);
+    if (instruction.kernel == "reference") {
+      step.prepared = std::make_unique<HostReference>(launch, step.name, reference_);
+      reference_bytes_ = std::max(reference_bytes_, HostReference::staging_bytes(launch));
+      return Status::success();
+    }
+    step.launcher = launchers_.lookup(instruction.op + "/" + instruction.kernel);
+    if (!step.launcher)
+      return model_error("the plan needs kernel '" + instruction.kernel + "' of " + instruction.op +
+                         ", which this program does not have; compile it again");
+    if (!step.launcher->prepare) return Status::success();
+    Result<std::unique_ptr<CudaPrepared>> prepared = step.launcher->prepare(libraries_, launch);
+    if (!prepared) return prepared.takeError();
+    step.prepared = std::move(*prepared);
+    return Status::success();
+  }
+
+  CudaCall call_of(const Step& step, const OpCall& call) const {
+    return {*step.op, call, step.operands, step.results, step.workspace, step.workspace_bytes, step.prepared.get(), stream_};
+  }
+
+  Status allocate_reference_staging() {
+    Result<CudaMemory> memory = CudaMemory::pinned(reference_bytes_, "staging of ops that run on the host");
+    if (!memory) return memory.takeError();
+    reference_staging_ = std::move(*memory);
+    reference_.staging = reference_staging_.data();
+    return Status::success();
+  }
+
+  // A first run on zeros loads every kernel and lets the libraries make what they make late; then the arenas start anew.
+  Status warm_up() {
+    if (Status s = clear()) return s;
+    reference_.idle = true;
+    for (size_t f = 0; f < functions_.size(); ++f) {
+      for (size_t i = 0; i < functions_[f].steps.size(); ++i)
+        if (Status s = launch_step(functions_[f].steps[i])) return s;
+      if (Status s = settle()) return s;
+      if (!options_.poison)
+        if (Status s = capture(f)) return s;
+    }
+    reference_.idle = false;
+    if (Status s = clear()) return s;
+    for (const PlanConstant& constant : plan_.constants)
+      if (Status s = upload(constant.slot, constant.value->data())) return s;
+    return Status::success();
+  }
+
+  Status clear() {
+    for (size_t i = 0; i < arenas_.size(); ++i)
+      if (arenas_[i].data())
+        if (Status s = cuda_status(cudaMemset(arenas_[i].data(), 0, static_cast<size_t>(arenas_[i].bytes())), "arena")) return s;
+    return settle();
+  }
+
+  Status capture(size_t f) {
+    const std::string& name = plan_.functions[f].name;
+    if (Status s = cuda_status(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal), name)) return s;
+    Status launched = launch_all(f);
+    cudaGraph_t graph = nullptr;
+    Status ended = cuda_status(cudaStreamEndCapture(stream_, &graph), name + ": capture");
+    if (launched || ended) return llvm::joinErrors(std::move(launched), std::move(ended));
+    Status made = cuda_status(cudaGraphInstantiate(&functions_[f].graph, graph, 0), name + ": graph");
+    cudaGraphDestroy(graph);
+    if (made) return made;
+    return cuda_status(cudaGraphUpload(functions_[f].graph, stream_), name + ": graph");
+  }
+
+  Status launch_all(size_t f) {
+    for (size_t i = 0; i < functions_[f].steps.size(); ++i)
+      if (Status s = launch(f, i)) return s;
+    return Status::success();
+  }
+
+  Status launch(size_t f, size_t i) {
+    if (!options_.poison) return launch_step(functions_[f].steps[i]);
+    poison(functions_[f].deaths[i].fresh);
+    Status status = launch_step(functions_[f].steps[i]);
+    poison(functions_[f].deaths[i].dead_after);
+    return status;
+  }
+
+  Status launch_step(Step& step) {
+    const OpCall call(*step.attrs, step.operand_types);
+    const CudaCall launch = call_of(step, call);
+    Status status = step.launcher ? step.launcher->launch(launch) : static_cast<HostReference&>(*step.prepared).launch(launch);
+    if (status) return in_context(step.name, std::move(status));
+    return cuda_status(cudaPeekAtLastError(), step.name + " (" + step.op->name + ")");
+  }
+
+  // All ones is a NaN in every float dtype, and far out of range as an index.
+  void poison(llvm::ArrayRef<SlotId> slots) {
+    for (SlotId slot : slots)
+      cudaMemsetAsync(view(slot).data, 0xff, static_cast<size_t>(plan_.slots[static_cast<size_t>(slot)].bytes), stream_);
+  }
+
+  Status settle() {
+    if (Status s = cuda_status(cudaDeviceSynchronize(), "card")) return s;
+    return reference_failure();
+  }
+
+  Status reference_failure() {
+    std::lock_guard<std::mutex> lock(reference_.mutex);
+    if (reference_.failure.empty()) return Status::success();
+    return model_error(std::exchange(reference_.failure, ""));
+  }
+
+  const Plan& plan_;
+  ExecutorOptions options_;
+  ProcessMemory process_memory_;  // first: it looks at the card before anything is on it
+  llvm::StringMap<const CudaLauncher*> launchers_;
+  CudaLibraries libraries_;
+  CudaStream stream_;
+  std::vector<CudaMemory> arenas_;
+  HostReferenceState reference_;
+  CudaMemory reference_staging_;
+  int64_t reference_bytes_ = 0;
+  InputStaging inputs_;
+  std::vector<Function> functions_;
+};
+
+CudaOutcome to_outcome(Status status) {
+  if (!status) return {};
+  Diag diag = take_diag(std::move(status));
+  return {true, diag.fault(), diag.text()};
+}
+
+class Backend : public CudaBackend {
+ public:
+  CudaOutcome prepare(const Plan& plan, const ExecutorOptions& options) override {
+    engine_ = std::make_unique<Engine>(plan, options);
+    return to_outcome(engine_->prepare());
+  }
+  CudaOutcome upload(SlotId slot, const void* from) override { return to_outcome(engine_->upload(slot, from)); }
+  CudaOutcome download(SlotId slot, void* to) override { return to_outcome(engine_->download(slot, to)); }
+  CudaOutcome next_inputs(llvm::ArrayRef<TensorView>& inputs) override { return to_outcome(engine_->next_inputs(inputs)); }
+  CudaOutcome start(size_t function, int64_t run) override { return to_outcome(engine_->start(function, run)); }
+  CudaOutcome start_slowly(size_t function) override { return to_outcome(engine_->start_slowly(function)); }
+  CudaOutcome run_instruction(size_t function, int32_t instruction) override {
+    return to_outcome(engine_->run_instruction(function, instruction));
+  }
+  CudaOutcome finish_slowly(size_t function, int64_t run) override { return to_outcome(engine_->finish_slowly(function, run)); }
+  CudaOutcome outputs(size_t function, int64_t run, llvm::ArrayRef<double>& values) override {
+    return to_outcome(engine_->outputs(function, run, values));
+  }
+  CudaOutcome measure(size_t function, std::vector<double>& microseconds) override {
+    return to_outcome(engine_->measure(function, microseconds));
+  }
+  CudaOutcome memory_use(MemoryUse& use) override { return to_outcome(engine_->memory_use(use)); }
+  CudaOutcome measure_card(CudaCard& card) override { return to_outcome(plimsoll::measure_card(card)); }
+
+ private:
+  std::unique_ptr<Engine> engine_;
+};
+
+}  // namespace
+}  // namespace plimsoll
+
+extern "C" __attribute__((visibility("default"))) plimsoll::CudaBackend* plimsoll_cuda_backend() {
+  return new plimsoll::Backend();
+}

@@ -1,0 +1,27 @@
+#pragma once
+
+// What this process holds on its card, as the driver counts it.
+
+#include "ir/status.h"
+
+#include <cstdint>
+#include <string>
+
+namespace plimsoll {
+
+class ProcessMemory {
+ public:
+  ProcessMemory();  // before the first CUDA call, so that the device-wide fallback has a start to count from
+  ~ProcessMemory();
+  ProcessMemory(const ProcessMemory&) = delete;
+
+  // NVML's count for this process, else the device-wide difference since the start; 0 where NVML is missing.
+  int64_t bytes(std::string& source) const;
+
+ private:
+  struct Nvml;
+  Nvml* nvml_ = nullptr;
+  int64_t device_bytes_before_ = 0;
+};
+
+}  // namespace plimsoll

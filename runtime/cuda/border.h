@@ -1,0 +1,60 @@
+#pragma once
+
+// Where the program and libplimsoll_cuda.so meet. The library has its own copy of the folders it uses, so only plain
+// data, and failures taken apart, cross here; both sides come from one build.
+
+#include "ir/plan/plan.h"
+#include "runtime/executor.h"
+
+namespace plimsoll {
+
+struct CudaOutcome {
+  bool failed = false;
+  Fault fault = Fault::System;
+  std::string message;
+};
+
+// What `devices --measure` finds out about the card in this machine.
+struct CudaCard {
+  std::string name;
+  int64_t memory_bytes = 0;
+  int compute_major = 0, compute_minor = 0, multiprocessors = 0;
+  double copy_gb_per_s = 0;                                  // device to device, read plus written
+  double to_host_gb_per_s = 0, from_host_gb_per_s = 0;       // pinned memory
+  double launch_us = 0;                                      // from one kernel of a graph to the next
+  std::vector<std::pair<DType, double>> matmul_tflops;       // 8192^3, random data
+  std::vector<Reserve> reserves;                             // what the process holds beside arenas
+};
+
+class CudaBackend {
+ public:
+  virtual ~CudaBackend() = default;
+
+  // Card, libraries, arenas, kernels, graphs. The plan must outlive the backend.
+  virtual CudaOutcome prepare(const Plan& plan, const ExecutorOptions& options) = 0;
+
+  // Whole slots; both wait for what was started.
+  virtual CudaOutcome upload(SlotId slot, const void* from) = 0;
+  virtual CudaOutcome download(SlotId slot, void* to) = 0;
+
+  // Pinned memory for the inputs of the next start(0).
+  virtual CudaOutcome next_inputs(llvm::ArrayRef<TensorView>& inputs) = 0;
+  // Runs of a function are counted from 0 by the caller.
+  virtual CudaOutcome start(size_t function, int64_t run) = 0;
+  // One instruction after the other, each waited for: begins with the inputs, ends with the outputs.
+  virtual CudaOutcome start_slowly(size_t function) = 0;
+  virtual CudaOutcome run_instruction(size_t function, int32_t instruction) = 0;
+  virtual CudaOutcome finish_slowly(size_t function, int64_t run) = 0;
+  virtual CudaOutcome outputs(size_t function, int64_t run, llvm::ArrayRef<double>& values) = 0;
+  // Runs the function once more, an instruction at a time.
+  virtual CudaOutcome measure(size_t function, std::vector<double>& microseconds) = 0;
+  virtual CudaOutcome memory_use(MemoryUse& use) = 0;
+
+  virtual CudaOutcome measure_card(CudaCard& card) = 0;  // needs no prepare()
+};
+
+// The one symbol of the library, found by this name.
+inline constexpr const char* cuda_backend_symbol = "plimsoll_cuda_backend";
+using CudaBackendFn = CudaBackend* (*)();
+
+}  // namespace plimsoll

@@ -1,0 +1,90 @@
+#include "runtime/cuda/cuda_executor.h"
+
+#include "runtime/cuda/load.h"
+
+namespace plimsoll {
+namespace {
+
+Status to_status(CudaOutcome outcome) {
+  if (!outcome.failed) return Status::success();
+  return llvm::make_error<Diag>(outcome.fault, std::move(outcome.message));
+}
+
+class CudaExecutor : public Executor {
+ public:
+  CudaExecutor(const Plan& plan, std::unique_ptr<CudaBackend> backend)
+      : plan_(plan), backend_(std::move(backend)), runs_(plan.functions.size(), 0) {}
+
+  Status prepare(const ExecutorOptions& options) { return to_status(backend_->prepare(plan_, options)); }
+
+  Status write(SlotId slot, Visit fill) override {
+    Tensor bytes(plan_.slots[static_cast<size_t>(slot)].type);
+    if (Status s = fill(bytes.view())) return s;
+    return to_status(backend_->upload(slot, bytes.data()));
+  }
+
+  Status read(SlotId slot, Visit use) override {
+    Tensor bytes(plan_.slots[static_cast<size_t>(slot)].type);
+    if (Status s = to_status(backend_->download(slot, bytes.data()))) return s;
+    return use(bytes.view());
+  }
+
+  Result<llvm::ArrayRef<TensorView>> next_inputs() override {
+    llvm::ArrayRef<TensorView> inputs;
+    if (Status s = to_status(backend_->next_inputs(inputs))) return s;
+    return inputs;
+  }
+
+  Result<int64_t> run(size_t function, const Observer* observer) override {
+    const int64_t run = runs_[function];
+    Status status = observer ? run_slowly(function, run, *observer) : to_status(backend_->start(function, run));
+    if (status) return status;
+    return runs_[function]++;
+  }
+
+  Result<llvm::ArrayRef<double>> outputs(size_t function, int64_t run) override {
+    llvm::ArrayRef<double> values;
+    if (Status s = to_status(backend_->outputs(function, run, values))) return s;
+    return values;
+  }
+
+  Result<llvm::ArrayRef<double>> times(size_t function) override {
+    if (Status s = to_status(backend_->measure(function, times_))) return s;
+    return llvm::ArrayRef<double>(times_);
+  }
+
+  bool runs_ahead() const override { return true; }
+
+  Result<MemoryUse> memory_use() override {
+    MemoryUse use;
+    if (Status s = to_status(backend_->memory_use(use))) return s;
+    return use;
+  }
+
+ private:
+  Status run_slowly(size_t function, int64_t run, const Observer& observer) {
+    if (Status s = to_status(backend_->start_slowly(function))) return s;
+    for (size_t i = 0; i < plan_.functions[function].instructions.size(); ++i) {
+      if (Status s = to_status(backend_->run_instruction(function, static_cast<int32_t>(i)))) return s;
+      if (Status s = observer(static_cast<int32_t>(i))) return s;
+    }
+    return to_status(backend_->finish_slowly(function, run));
+  }
+
+  const Plan& plan_;
+  std::unique_ptr<CudaBackend> backend_;
+  std::vector<int64_t> runs_;
+  std::vector<double> times_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Executor>> create_cuda_executor(const Plan& plan, const ExecutorOptions& options) {
+  Result<std::unique_ptr<CudaBackend>> backend = load_cuda_backend();
+  if (!backend) return backend.takeError();
+  auto executor = std::make_unique<CudaExecutor>(plan, std::move(*backend));
+  if (Status s = executor->prepare(options)) return s;
+  return executor;
+}
+
+}  // namespace plimsoll

@@ -1,0 +1,13 @@
+#pragma once
+
+// Finds and opens the CUDA backend and the NVIDIA libraries it needs.
+
+#include "runtime/cuda/border.h"
+
+namespace plimsoll {
+
+// Looks for cuBLASLt, cuDNN and NVRTC in PLIMSOLL_CUDA_PATH, where the system's loader looks, in the toolkit, and in
+// the nvidia/*/lib folders of Python's packages. The error says in one line what is missing.
+Result<std::unique_ptr<CudaBackend>> load_cuda_backend();
+
+}  // namespace plimsoll

@@ -1,0 +1,156 @@
+#include "ir/device.h"
+#include "runtime/cuda/candidates.h"
+#include "runtime/executor.h"
+#include "tests/kernels/kernel_run.h"
+
+#include <cstring>
+
+// Every op of the registry on its own samples, by every CUDA kernel that accepts them, as f32 and with 16-bit floats,
+// apart and with every overlap the record lists, against the reference.
+
+using namespace plimsoll;
+using namespace plimsoll::testing;
+
+namespace {
+
+constexpr int64_t guard_bytes = 256;
+
+DeviceDescription card() {
+  Result<DeviceCatalog> devices = DeviceCatalog::builtin();
+  REQUIRE(bool(devices));
+  Result<DeviceDescription> device = devices->find("h200");
+  REQUIRE(bool(device));
+  return *device;
+}
+
+// One instruction over persistent slots: operands, results (or the operands they overlap), workspace and guard bytes behind it.
+class OneInstruction {
+ public:
+  OneInstruction(const KernelCase& c, const KernelCandidate& kernel, llvm::ArrayRef<InPlace> overlaps) {
+    plan_.device = card();
+    plan_.arenas.emplace_back();
+    PlanFunction& function = plan_.functions.emplace_back();
+    function.name = c.op.name.str();
+    Instruction& instruction = function.instructions.emplace_back();
+    instruction.op = c.op.name.str();
+    instruction.attrs = c.attrs;
+    instruction.kernel = kernel.name;
+    for (size_t i = 0; i < c.tensors.size(); ++i) instruction.operands.push_back(c.present[i] ? add(c.tensors[i].type()) : -1);
+    const Types types = result_types_of(c);
+    for (size_t r = 0; r < types.size(); ++r) {
+      instruction.results.push_back(add(types[r]));
+      for (InPlace pair : overlaps)
+        if (static_cast<size_t>(pair.result) == r) slot(instruction.results[r]).offset = slot(instruction.operands[static_cast<size_t>(pair.operand)]).offset;
+    }
+    if (kernel.workspace_bytes > 0) instruction.workspace = add(Type(DType::U8, {kernel.workspace_bytes}));
+    guard_ = add(Type(DType::U8, {guard_bytes}));
+    plan_.arenas.front().persistent_bytes = plan_.arenas.front().bytes;
+  }
+
+  std::vector<Tensor> run(const KernelCase& c) {
+    Result<std::unique_ptr<Executor>> executor = Executor::create(plan_, {});
+    if (!executor) FAIL(llvm::toString(executor.takeError()));
+    const Instruction& instruction = plan_.functions.front().instructions.front();
+    for (SlotId result : instruction.results) fill(**executor, result, 0xff);
+    fill(**executor, guard_, 0xa5);
+    for (size_t i = 0; i < c.tensors.size(); ++i)
+      if (c.present[i])
+        require((*executor)->write(instruction.operands[i], [&](const TensorView& view) {
+          std::memcpy(view.data, c.tensors[i].data(), static_cast<size_t>(view.type.bytes()));
+          return Status::success();
+        }));
+    Result<int64_t> ran = (*executor)->run(0);
+    if (!ran) FAIL(llvm::toString(ran.takeError()));
+    std::vector<Tensor> results;
+    for (SlotId result : instruction.results) results.push_back(read(**executor, result));
+    const Tensor guard = read(**executor, guard_);
+    for (int64_t i = 0; i < guard_bytes; ++i) REQUIRE(guard.get_int(i) == 0xa5);
+    return results;
+  }
+
+ private:
+  Slot& slot(SlotId id) { return plan_.slots[static_cast<size_t>(id)]; }
+
+  SlotId add(const Type& type) {
+    Slot& slot = plan_.slots.emplace_back();
+    slot.name = "slot" + std::to_string(plan_.slots.size());
+    slot.type = type;
+    slot.bytes = type.bytes();
+    slot.offset = plan_.arenas.front().bytes;
+    plan_.arenas.front().bytes += (slot.bytes + 255) / 256 * 256;
+    return static_cast<SlotId>(plan_.slots.size() - 1);
+  }
+
+  static void require(Status status) {
+    if (status) FAIL(llvm::toString(std::move(status)));
+  }
+
+  static void fill(Executor& executor, SlotId slot, int byte) {
+    require(executor.write(slot, [&](const TensorView& view) {
+      std::memset(view.data, byte, static_cast<size_t>(view.type.bytes()));
+      return Status::success();
+    }));
+  }
+
+  static Tensor read(Executor& executor, SlotId slot) {
+    Tensor tensor;
+    require(executor.read(slot, [&](const TensorView& view) {
+      tensor = Tensor(view.type, view.data);
+      return Status::success();
+    }));
+    return tensor;
+  }
+
+  Plan plan_;
+  SlotId guard_ = -1;
+};
+
+// Which operands of a sample are stored in 16 bits.
+enum class Storage { AsGiven, AllBf16, AllF16, FirstBf16 };
+
+std::vector<SampleOperand> stored(const Sample& sample, Storage storage) {
+  std::vector<SampleOperand> operands(sample.operands.begin(), sample.operands.end());
+  if (operands.empty()) return operands;
+  const Type first = operands.front().type;
+  for (SampleOperand& operand : operands) {
+    if (operand.type.dtype != DType::F32 || operand.fill == SampleOperand::Fill::Absent) continue;
+    if (storage == Storage::AllBf16 || (storage == Storage::FirstBf16 && operand.type == first)) operand.type.dtype = DType::BF16;
+    if (storage == Storage::AllF16) operand.type.dtype = DType::F16;
+  }
+  return operands;
+}
+
+bool is_accepted(const KernelCase& c) {
+  const auto types = c.types();
+  Result<Types> results = c.op.infer(OpCall(c.attrs, types));
+  if (results) return true;
+  llvm::consumeError(results.takeError());
+  return false;
+}
+
+void check_on_card(const CudaCatalog& catalog, const KernelCase& c) {
+  const auto types = c.types();
+  const std::vector<Tensor> wanted = run_reference(c);
+  for (const KernelCandidate& kernel : catalog.candidates(c.op, OpCall(c.attrs, types), result_types_of(c)))
+    for (const std::vector<InPlace>& overlaps : overlaps_of(c)) {
+      INFO("kernel ", kernel.name, ", ", overlaps.size(), " results in place");
+      check_results(c, OneInstruction(c, kernel, overlaps).run(c), wanted);
+    }
+}
+
+}  // namespace
+
+TEST_CASE("every CUDA kernel agrees with the reference on the op's samples") {
+  const CudaCatalog catalog(card());
+  uint32_t seed = 1;
+  for (const OpDef* op : all_ops()) {
+    const std::vector<Sample> samples = op->samples();
+    for (size_t i = 0; i < samples.size(); ++i)
+      for (Storage storage : {Storage::AsGiven, Storage::AllBf16, Storage::AllF16, Storage::FirstBf16}) {
+        const KernelCase c(op->name, samples[i].attrs, stored(samples[i], storage), seed++);
+        if (!is_accepted(c)) continue;
+        INFO(op->name.str(), ", sample ", i, ", storage ", static_cast<int>(storage));
+        check_on_card(catalog, c);
+      }
+  }
+}
