@@ -48,12 +48,22 @@ constexpr llvm::StringLiteral elementwise_ops[] = {
 constexpr llvm::StringLiteral move_ops[] = {"reshape", "transpose", "expand", "tile",   "slice",
                                             "slice_grad", "split",  "concat", "pad"};
 
+constexpr llvm::StringLiteral update_ops[] = {"adamw", "sgd", "running_update"};
+
+constexpr llvm::StringLiteral norm_ops[] = {
+    "layer_norm", "layer_norm_grad",      "rms_norm",   "rms_norm_grad",   "batch_norm", "batch_norm_grad",
+    "lrn",        "batch_norm_inference", "group_norm", "group_norm_grad", "lrn_grad"};
+
 }  // namespace
 
 TEST_SUITE("unit") {
   TEST_CASE("elementwise ops have CUDA kernels for their samples") { check_that_samples_have_kernels(elementwise_ops); }
 
   TEST_CASE("ops that move elements have CUDA kernels for their samples") { check_that_samples_have_kernels(move_ops); }
+
+  TEST_CASE("updates have CUDA kernels for their samples") { check_that_samples_have_kernels(update_ops); }
+
+  TEST_CASE("norms have CUDA kernels for their samples") { check_that_samples_have_kernels(norm_ops); }
 
   TEST_CASE("what no CUDA kernel accepts runs by its reference") {
     const CudaCatalog catalog(any_device());

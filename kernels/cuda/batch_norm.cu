@@ -1,0 +1,246 @@
+#include "kernels/cuda/batch_norm.h"
+
+#include "kernels/cuda/channel_tiles.cuh"
+
+#include <cmath>
+
+// Statistics merge as in Chan, Golub and LeVeque 1979: a few elements at a time by two passes in registers, then
+// threads, warps and blocks in a fixed order.
+
+namespace plimsoll::cuda {
+namespace {
+
+constexpr int block_threads = 256, in_flight = 4;
+
+struct Moments {
+  float count, mean, squares;  // squares: summed squared differences from the mean
+};
+
+struct Merge {
+  __device__ Moments operator()(const Moments& a, const Moments& b) const {
+    const float count = a.count + b.count;
+    if (count == 0.0f) return a;
+    const float difference = b.mean - a.mean, share = b.count / count;
+    return {count, a.mean + difference * share, a.squares + b.squares + difference * difference * a.count * share};
+  }
+};
+
+template <int count>
+__device__ Moments moments_of(const float (&values)[count]) {
+  float sum = 0, squares = 0;
+#pragma unroll
+  for (int i = 0; i < count; ++i) sum += values[i];
+  const float mean = sum * (1.0f / count);
+#pragma unroll
+  for (int i = 0; i < count; ++i) squares += (values[i] - mean) * (values[i] - mean);
+  return {static_cast<float>(count), mean, squares};
+}
+
+// partials [gridDim.y, channels]; block x is a channel, block y a part of its accesses.
+template <typename T, int n>
+__global__ void __launch_bounds__(block_threads)
+    plane_moments_kernel(Moments* partials, const T* x, ChannelShape shape) {
+  const auto a_plane = static_cast<uint32_t>(shape.inner / n);
+  const auto accesses = static_cast<uint32_t>(shape.batch * (shape.inner / n));
+  auto place = [&](uint32_t access) {
+    return x + ((access / a_plane) * shape.channels + blockIdx.x) * shape.inner + int64_t{n} * (access % a_plane);
+  };
+  const uint32_t step = gridDim.y * block_threads;
+  uint32_t at = blockIdx.y * block_threads + threadIdx.x;
+  Moments total{0, 0, 0};
+  for (; at + uint64_t{in_flight - 1} * step < accesses; at += in_flight * step) {
+    Vector<T, n> loaded[in_flight];
+#pragma unroll
+    for (int k = 0; k < in_flight; ++k) loaded[k] = load_vector<n>(place(at + k * step));
+    float values[in_flight * n];
+#pragma unroll
+    for (int i = 0; i < in_flight * n; ++i) values[i] = widen(loaded[i / n].at[i % n]);
+    total = Merge()(total, moments_of(values));
+  }
+  for (; at < accesses; at += step) {
+    const Vector<T, n> loaded = load_vector<n>(place(at));
+    float values[n];
+#pragma unroll
+    for (int i = 0; i < n; ++i) values[i] = widen(loaded.at[i]);
+    total = Merge()(total, moments_of(values));
+  }
+  total = block_reduce(total, Merge(), Moments{0, 0, 0});
+  if (threadIdx.x == 0) partials[int64_t{blockIdx.y} * shape.channels + blockIdx.x] = total;
+}
+
+// The same for channels last; blocks as in ColumnTiles.
+template <typename T, int n>
+__global__ void __launch_bounds__(block_threads)
+    column_moments_kernel(Moments* partials, const T* x, int64_t rows, int64_t columns) {
+  const int64_t column = int64_t{blockIdx.x} * blockDim.x + threadIdx.x, channels = columns * n;
+  const int64_t step = int64_t{gridDim.y} * blockDim.y;
+  Moments totals[n] = {};
+  if (column < columns) {
+    x += column * n;
+    int64_t row = int64_t{blockIdx.y} * blockDim.y + threadIdx.y;
+    for (; row + (in_flight - 1) * step < rows; row += in_flight * step) {
+      Vector<T, n> loaded[in_flight];
+#pragma unroll
+      for (int k = 0; k < in_flight; ++k) loaded[k] = load_vector<n>(x + (row + k * step) * channels);
+#pragma unroll
+      for (int i = 0; i < n; ++i) {
+        float values[in_flight];
+#pragma unroll
+        for (int k = 0; k < in_flight; ++k) values[k] = widen(loaded[k].at[i]);
+        totals[i] = Merge()(totals[i], moments_of(values));
+      }
+    }
+    for (; row < rows; row += step) {
+      const Vector<T, n> loaded = load_vector<n>(x + row * channels);
+#pragma unroll
+      for (int i = 0; i < n; ++i) totals[i] = Merge()(totals[i], {1.0f, widen(loaded.at[i]), 0.0f});
+    }
+  }
+  __shared__ Moments of_threads[block_threads];
+  const int thread = static_cast<int>(threadIdx.y * blockDim.x + threadIdx.x);
+#pragma unroll
+  for (int i = 0; i < n; ++i) {
+    for (unsigned half = blockDim.y / 2; half > 0; half /= 2) {
+      __syncthreads();
+      of_threads[thread] = totals[i];
+      __syncthreads();
+      if (threadIdx.y < half) totals[i] = Merge()(totals[i], of_threads[thread + static_cast<int>(half * blockDim.x)]);
+    }
+    if (threadIdx.y == 0 && column < columns) partials[blockIdx.y * channels + column * n + i] = totals[i];
+  }
+}
+
+// What the second pass multiplies and adds: y = (x - mean) * factor + offset.
+struct Coefficients {
+  float *mean, *factor, *offset;
+
+  Coefficients(float* workspace, int64_t channels)
+      : mean(workspace), factor(workspace + channels), offset(workspace + 2 * channels) {}
+
+  __device__ void set(int64_t c, float channel_mean, float var, const BatchNormCall& call) const {
+    const float rstd = 1.0f / sqrtf(var + call.eps);
+    mean[c] = channel_mean;
+    factor[c] = call.scale ? rstd * load_any<float>(AnyTensor{call.scale, call.parameter_type}, c) : rstd;
+    offset[c] = call.bias ? load_any<float>(AnyTensor{call.bias, call.parameter_type}, c) : 0.0f;
+  }
+};
+
+// A warp a channel.
+__global__ void __launch_bounds__(block_threads)
+    merge_moments_kernel(BatchNormCall call, const Moments* partials, int64_t parts, float* mean, float* var,
+                         Coefficients coefficients) {
+  const int64_t c = team_row<RowTeam::Warp>();
+  if (c >= call.shape.channels) return;
+  Moments total{0, 0, 0};
+  for (int64_t part = team_thread<RowTeam::Warp>(); part < parts; part += warp_threads)
+    total = Merge()(total, partials[part * call.shape.channels + c]);
+  total = warp_reduce(total, Merge());
+  if (team_thread<RowTeam::Warp>() != 0) return;
+  const float channel_var = total.squares / total.count;
+  mean[c] = total.mean;
+  var[c] = channel_var;
+  coefficients.set(c, total.mean, channel_var, call);
+}
+
+__global__ void given_moments_kernel(BatchNormCall call, AnyTensor mean, AnyTensor var, Coefficients coefficients) {
+  const int64_t c = int64_t{blockIdx.x} * block_threads + threadIdx.x;
+  if (c < call.shape.channels) coefficients.set(c, load_any<float>(mean, c), load_any<float>(var, c), call);
+}
+
+// y may be x.
+template <typename T, int n, ChannelOrder order>
+__global__ void __launch_bounds__(block_threads)
+    normalise_kernel(T* y, const T* x, ChannelMatrix matrix, Coefficients coefficients) {
+  using Channels = ChannelsOf<order, n>;
+  const int64_t column = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  if (column >= matrix.columns) return;
+  const Channels channels(matrix, column);
+  float mean[Channels::count], factor[Channels::count], offset[Channels::count];
+  channels.load(mean, coefficients.mean);
+  channels.load(factor, coefficients.factor);
+  channels.load(offset, coefficients.offset);
+  const int64_t step = int64_t{gridDim.y} * blockDim.y, width = matrix.columns * n;
+  for (int64_t row = int64_t{blockIdx.y} * blockDim.y + threadIdx.y; row < matrix.rows; row += in_flight * step) {
+    Vector<T, n> values[in_flight];
+#pragma unroll
+    for (int k = 0; k < in_flight; ++k)
+      if (row + k * step < matrix.rows) values[k] = load_vector<n>(x + (row + k * step) * width + column * n);
+#pragma unroll
+    for (int k = 0; k < in_flight; ++k) {
+      if (row + k * step >= matrix.rows) break;
+#pragma unroll
+      for (int i = 0; i < n; ++i) {
+        const int c = i % Channels::count;
+        values[k].at[i] = narrow<T>((widen(values[k].at[i]) - mean[c]) * factor[c] + offset[c]);
+      }
+      store_vector(y + (row + k * step) * width + column * n, values[k]);
+    }
+  }
+}
+
+struct Launch {
+  dim3 grid, block;
+  explicit Launch(const ColumnTiles& tiles)
+      : grid(static_cast<unsigned>(tiles.column_blocks), static_cast<unsigned>(tiles.row_blocks)),
+        block(static_cast<unsigned>(tiles.across), static_cast<unsigned>(tiles.down())) {}
+};
+
+template <typename T, int n, ChannelOrder order>
+void launch_moments(const BatchNormCall& call, Moments* partials, int64_t parts, cudaStream_t stream) {
+  const T* x = static_cast<const T*>(call.x);
+  if constexpr (order == ChannelOrder::Last) {
+    const ChannelMatrix matrix(call.shape, n);
+    const Launch launch{ColumnTiles(matrix.rows, matrix.columns, 1056)};
+    column_moments_kernel<T, n><<<launch.grid, launch.block, 0, stream>>>(partials, x, matrix.rows, matrix.columns);
+  } else {
+    const dim3 grid(static_cast<unsigned>(call.shape.channels), static_cast<unsigned>(parts));
+    plane_moments_kernel<T, n><<<grid, block_threads, 0, stream>>>(partials, x, call.shape);
+  }
+}
+
+template <typename T, int n, ChannelOrder order>
+void launch_normalise(const BatchNormCall& call, const Coefficients& coefficients, cudaStream_t stream) {
+  const ChannelMatrix matrix(call.shape, n);
+  const Launch launch{ColumnTiles(matrix.rows, matrix.columns, 2112)};
+  normalise_kernel<T, n, order><<<launch.grid, launch.block, 0, stream>>>(
+      static_cast<T*>(call.y), static_cast<const T*>(call.x), matrix, coefficients);
+}
+
+bool is_empty(const ChannelShape& shape) { return shape.per_channel() * shape.channels == 0; }
+
+}  // namespace
+
+cudaError_t batch_norm(const BatchNormCall& call, float* mean, float* var, cudaStream_t stream) {
+  if (is_empty(call.shape)) return cudaSuccess;
+  const int64_t channels = call.shape.channels;
+  return with_f32_math(call.x_type, [&](auto* x) {
+    using T = std::remove_pointer_t<decltype(x)>;
+    const int64_t parts = channel_parts(call.shape, sizeof(T));
+    auto* partials = reinterpret_cast<Moments*>(call.workspace);
+    const Coefficients coefficients(call.workspace + 3 * parts * channels, channels);
+    const auto blocks = static_cast<unsigned>(divide_up(channels, block_threads / warp_threads));
+    with_channel_layout<T>(call.shape, [&](auto n, auto order) {
+      launch_moments<T, n(), order()>(call, partials, parts, stream);
+      merge_moments_kernel<<<blocks, block_threads, 0, stream>>>(call, partials, parts, mean, var, coefficients);
+      launch_normalise<T, n(), order()>(call, coefficients, stream);
+    });
+    return cudaGetLastError();
+  });
+}
+
+cudaError_t batch_norm_inference(const BatchNormCall& call, const void* mean, const void* var, Scalar mean_type,
+                                 Scalar var_type, cudaStream_t stream) {
+  if (is_empty(call.shape)) return cudaSuccess;
+  const Coefficients coefficients(call.workspace, call.shape.channels);
+  const auto blocks = static_cast<unsigned>(divide_up(call.shape.channels, block_threads));
+  given_moments_kernel<<<blocks, block_threads, 0, stream>>>(call, {mean, mean_type}, {var, var_type}, coefficients);
+  return with_f32_math(call.x_type, [&](auto* x) {
+    using T = std::remove_pointer_t<decltype(x)>;
+    with_channel_layout<T>(call.shape, [&](auto n, auto order) {
+      launch_normalise<T, n(), order()>(call, coefficients, stream);
+    });
+    return cudaGetLastError();
+  });
+}
+
+}  // namespace plimsoll::cuda

@@ -1,0 +1,38 @@
+#pragma once
+
+// Batch normalisation. x, y and their gradients are of x_type, the statistics of a batch f32 [channels]; parameters and
+// stored statistics [channels] may be of any float type. Two passes over the tensors each way.
+
+#include "kernels/cuda/partials.h"
+#include "kernels/cuda/scalar.h"
+
+#include <cuda_runtime_api.h>
+
+namespace plimsoll::cuda {
+
+struct BatchNormCall {
+  ChannelShape shape;
+  void* y;
+  const void *x, *scale, *bias;  // null: 1 and 0
+  Scalar x_type, parameter_type;
+  float eps;
+  float* workspace;  // batch_norm_workspace, or batch_norm_inference_workspace
+};
+// Statistics over the batch: mean and biased variance.
+[[nodiscard]] cudaError_t batch_norm(const BatchNormCall& call, float* mean, float* var, cudaStream_t stream);
+// With given statistics; y may be x.
+[[nodiscard]] cudaError_t batch_norm_inference(const BatchNormCall& call, const void* mean, const void* var,
+                                               Scalar mean_type, Scalar var_type, cudaStream_t stream);
+
+struct BatchNormGradCall {
+  ChannelShape shape;
+  void *dx, *dscale, *dbias;
+  const void *x, *dy, *scale;
+  const float *mean, *var;
+  Scalar x_type, parameter_type;
+  float eps;
+  float* workspace;  // batch_norm_grad_workspace
+};
+[[nodiscard]] cudaError_t batch_norm_grad(const BatchNormGradCall& call, cudaStream_t stream);
+
+}  // namespace plimsoll::cuda

@@ -1,0 +1,65 @@
+#pragma once
+
+// Into how many parts the kernels cut their sums: formulas of shapes, which planning needs for workspaces where there
+// is no CUDA. Block counts aim at two blocks and more a multiprocessor of the largest chips.
+
+#include <algorithm>
+#include <cstdint>
+
+namespace plimsoll::cuda {
+
+inline constexpr int64_t vector_bytes = 16;
+
+inline int64_t parts_of(int64_t n, int64_t each) { return (n + each - 1) / each; }
+
+// Blocks that each sum the gradients of row norms' parameters over some of the rows.
+inline int64_t row_norm_partials(int64_t rows) { return std::clamp<int64_t>(rows, 1, 264); }
+
+// x [batch, channels, inner], or [batch, inner, channels] with channels_last.
+struct ChannelShape {
+  int64_t batch, channels, inner;
+  bool channels_last;
+
+  constexpr int64_t per_channel() const { return batch * inner; }
+};
+
+// Blocks of 256 threads over a matrix [rows, columns] of accesses: `across` threads for columns, the others for rows.
+struct ColumnTiles {
+  int64_t across = 1, column_blocks, row_blocks;
+
+  ColumnTiles(int64_t rows, int64_t columns, int64_t wanted_blocks) {
+    while (across < 256 && across < columns) across *= 2;
+    column_blocks = std::max<int64_t>(parts_of(columns, across), 1);
+    const int64_t useful = parts_of(rows, 4 * down());
+    row_blocks = std::clamp<int64_t>(wanted_blocks / column_blocks, 1, std::clamp<int64_t>(useful, 1, 65535));
+  }
+  int64_t down() const { return 256 / across; }
+};
+
+// Elements an access holds: 16 bytes where they divide the innermost dimension.
+inline int64_t access_length(int64_t innermost, int64_t element_bytes) {
+  const int64_t whole = vector_bytes / element_bytes;
+  return innermost % whole == 0 ? whole : 1;
+}
+inline int64_t access_length(const ChannelShape& shape, int64_t element_bytes) {
+  return access_length(shape.channels_last ? shape.channels : shape.inner, element_bytes);
+}
+
+// Blocks that each take the statistics of a part of a channel.
+inline int64_t channel_parts(const ChannelShape& shape, int64_t element_bytes) {
+  const int64_t length = access_length(shape, element_bytes);
+  if (shape.channels_last) return ColumnTiles(shape.per_channel(), shape.channels / length, 1056).row_blocks;
+  const int64_t useful = std::clamp<int64_t>(parts_of(shape.per_channel() / length, 4 * 256), 1, 65535);
+  return std::clamp<int64_t>(2112 / std::max<int64_t>(shape.channels, 1), 1, useful);
+}
+
+// Floats of workspace of batch norms: partial statistics, then coefficients of each channel.
+inline int64_t batch_norm_workspace(const ChannelShape& shape, int64_t element_bytes) {
+  return (channel_parts(shape, element_bytes) * 3 + 3) * shape.channels;
+}
+inline int64_t batch_norm_grad_workspace(const ChannelShape& shape, int64_t element_bytes) {
+  return (channel_parts(shape, element_bytes) * 2 + 4) * shape.channels;
+}
+inline int64_t batch_norm_inference_workspace(const ChannelShape& shape) { return 3 * shape.channels; }
+
+}  // namespace plimsoll::cuda

@@ -1,0 +1,43 @@
+#pragma once
+
+// Parameter updates, each in one pass over its operands. Results may lie over the operands they replace. Learning
+// rate, step, scale and skip are read on the device; a null scale is 1, a null skip is false.
+
+#include "kernels/cuda/scalar.h"
+
+#include <cuda_runtime_api.h>
+
+namespace plimsoll::cuda {
+
+// All f32 but grad, which is f32, bf16 or f16; or param and grad bf16, the moments bf16 or f32.
+struct AdamCall {
+  void *new_param, *new_m, *new_v;
+  const void *param, *grad, *m, *v;
+  Scalar param_type, grad_type, moment_type;
+  const int64_t* step;
+  const float *lr, *scale;
+  const bool* skip;  // keeps everything as it was
+  double beta1, beta2, eps, weight_decay;
+  bool decoupled;  // AdamW; otherwise the decay is part of the gradient
+  int64_t elements;
+};
+[[nodiscard]] cudaError_t adam(const AdamCall& call, cudaStream_t stream);
+
+// param and momentum f32 and grad f32, bf16 or f16; or all bf16.
+struct SgdCall {
+  void *new_param, *new_momentum;
+  const void *param, *grad, *momentum;  // no momentum: null
+  Scalar param_type, grad_type;
+  const float *lr, *scale;
+  const bool* skip;
+  float momentum_factor, dampening, weight_decay;
+  bool nesterov;
+  int64_t elements;
+};
+[[nodiscard]] cudaError_t sgd(const SgdCall& call, cudaStream_t stream);
+
+// running * momentum + batch * share, all f32.
+[[nodiscard]] cudaError_t running_update(float* result, const float* running, const float* batch, float momentum,
+                                         float share, int64_t elements, cudaStream_t stream);
+
+}  // namespace plimsoll::cuda
