@@ -1,7 +1,56 @@
-#include "runtime/cuda/candidates.h"
+#include "kernels/cuda/index_workspace.h"
+#include "runtime/cuda/accepts.h"
+
+#include <cstdint>
+#include <limits>
+
+// Ops that pick or put elements by index, or go by their order along an axis.
 
 namespace plimsoll {
+namespace {
 
-llvm::ArrayRef<CudaCandidate> cuda_index_candidates() { return {}; }
+bool accepts_bytes(const OpCall&, llvm::ArrayRef<Type>) { return true; }
+
+// Sorted positions and keys are 32 bits wide.
+constexpr int64_t most_positions = std::numeric_limits<int32_t>::max();
+constexpr int64_t most_keys = std::numeric_limits<uint32_t>::max();
+
+bool accepts_gather_grad(const OpCall& call, llvm::ArrayRef<Type> results) {
+  return is_wide_float(results[0].dtype) && call.operand(0).elements() <= most_positions &&
+         call.attrs.get_int("size") < most_positions;
+}
+
+int64_t gather_grad_workspace(const OpCall& call, llvm::ArrayRef<Type> results, const DeviceDescription&) {
+  const AxisSplit dx(results[0].shape, call.attrs.get_int("axis"));
+  return cuda::gather_grad_workspace_bytes(dx.outer, dx.length, dx.inner, call.operand(0).elements(),
+                                           results[0].dtype == DType::F64 ? 8 : 4);
+}
+
+bool accepts_scatter(const OpCall& call, llvm::ArrayRef<Type> results) {
+  return ranks_fit_nests(call, results) && has_no_f8(call, results) && results[0].elements() <= most_keys &&
+         call.operand(1).elements() <= most_positions;
+}
+
+int64_t scatter_elements_workspace(const OpCall& call, llvm::ArrayRef<Type>, const DeviceDescription&) {
+  return cuda::sort_workspace_bytes(call.operand(1).elements());
+}
+
+int64_t scatter_nd_workspace(const OpCall& call, llvm::ArrayRef<Type>, const DeviceDescription&) {
+  return cuda::sort_workspace_bytes(element_count(llvm::ArrayRef<int64_t>(call.operand(1).shape).drop_back()));
+}
+
+constexpr CudaCandidate candidates[] = {
+    {"gather", "rows", accepts_bytes},
+    {"gather_grad", "sorted", accepts_gather_grad, gather_grad_workspace},
+    {"gather_elements", "elements", ranks_fit_nests},
+    {"gather_nd", "tuples", ranks_fit_nests},
+    {"one_hot", "elements", accepts_bytes},
+    {"scatter_elements", "sorted", accepts_scatter, scatter_elements_workspace},
+    {"scatter_nd", "sorted", accepts_scatter, scatter_nd_workspace},
+};
+
+}  // namespace
+
+llvm::ArrayRef<CudaCandidate> cuda_index_candidates() { return candidates; }
 
 }  // namespace plimsoll
