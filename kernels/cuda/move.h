@@ -3,6 +3,7 @@
 // Data movement: elements of 1, 2, 4 or 8 bytes go from one strided place to another, bit for bit. Source and
 // destination do not overlap.
 
+#include "kernels/cuda/scalar.h"
 #include "kernels/strides.h"
 
 #include <cuda_runtime_api.h>
@@ -30,5 +31,8 @@ struct Pad {
 // y[padded] repeats elements of x[inner]; where none is repeated stands *value, or 0 when `value` is null.
 [[nodiscard]] cudaError_t pad(const Pad& shape, void* y, const void* x, const void* value, int element_bytes,
                               cudaStream_t stream);
+
+// dx[inner] adds up the elements of dy[padded] that repeat it. Any mode but Constant; any float but F8.
+[[nodiscard]] cudaError_t pad_grad(const Pad& shape, Scalar type, void* dx, const void* dy, cudaStream_t stream);
 
 }  // namespace plimsoll::cuda

@@ -39,6 +39,14 @@ int64_t scatter_nd_workspace(const OpCall& call, llvm::ArrayRef<Type>, const Dev
   return cuda::sort_workspace_bytes(element_count(llvm::ArrayRef<int64_t>(call.operand(1).shape).drop_back()));
 }
 
+bool accepts_along_axis(const OpCall& call, llvm::ArrayRef<Type> results) { return has_no_f8(call, results); }
+
+// A line is read once for each of the k.
+bool accepts_top_k(const OpCall& call, llvm::ArrayRef<Type> results) {
+  const int64_t length = call.operand(0).shape[call.attrs.get_int("axis")];
+  return has_no_f8(call, results) && (call.attrs.get_int("k") <= 64 || length <= 4096);
+}
+
 constexpr CudaCandidate candidates[] = {
     {"gather", "rows", accepts_bytes},
     {"gather_grad", "sorted", accepts_gather_grad, gather_grad_workspace},
@@ -47,6 +55,12 @@ constexpr CudaCandidate candidates[] = {
     {"one_hot", "elements", accepts_bytes},
     {"scatter_elements", "sorted", accepts_scatter, scatter_elements_workspace},
     {"scatter_nd", "sorted", accepts_scatter, scatter_nd_workspace},
+    {"cumsum", "scan", accepts_along_axis},
+    {"triangular", "elements", accepts_bytes},
+    {"reverse_sequence", "elements", accepts_bytes},
+    {"top_k", "repeated_search", accepts_top_k},
+    {"arg_max", "search", accepts_along_axis},
+    {"arg_min", "search", accepts_along_axis},
 };
 
 }  // namespace

@@ -46,7 +46,11 @@ constexpr llvm::StringLiteral elementwise_ops[] = {
     "bitwise_or", "bitwise_xor", "bit_shift", "dropout", "random_uniform", "random_normal"};
 
 constexpr llvm::StringLiteral move_ops[] = {"reshape", "transpose", "expand", "tile",   "slice",
-                                            "slice_grad", "split",  "concat", "pad"};
+                                            "slice_grad", "split",  "concat", "pad",   "pad_grad"};
+
+constexpr llvm::StringLiteral index_ops[] = {
+    "gather",     "gather_grad", "gather_elements", "gather_nd",        "one_hot", "scatter_elements",
+    "scatter_nd", "cumsum",      "triangular",      "reverse_sequence", "top_k",   "arg_max", "arg_min"};
 
 constexpr llvm::StringLiteral update_ops[] = {"adamw", "sgd", "running_update"};
 
@@ -64,6 +68,10 @@ TEST_SUITE("unit") {
   TEST_CASE("updates have CUDA kernels for their samples") { check_that_samples_have_kernels(update_ops); }
 
   TEST_CASE("norms have CUDA kernels for their samples") { check_that_samples_have_kernels(norm_ops); }
+
+  TEST_CASE("ops by index and order have CUDA kernels for their samples") {
+    check_that_samples_have_kernels(index_ops);
+  }
 
   TEST_CASE("what no CUDA kernel accepts runs by its reference") {
     const CudaCatalog catalog(any_device());

@@ -1,3 +1,4 @@
+#include "kernels/cuda/along_axis.h"
 #include "kernels/cuda/index.h"
 #include "kernels/cuda/move.h"
 #include "runtime/cuda/backend/launched.h"
@@ -97,6 +98,49 @@ Status launch_scatter_nd(const CudaCall& k) {
                                           k.out(0), y.elements(), k.in(2), k.workspace, k.stream));
 }
 
+// ---- Along an axis ----
+
+cuda::Axis axis_of(const CudaCall& k) {
+  const AxisSplit x(k.call.operand(0).shape, k.call.attrs.get_int("axis"));
+  return {x.outer, x.length, x.inner};
+}
+
+Status launch_cumsum(const CudaCall& k) {
+  const auto ends = k.call.attrs.get_int("exclusive") ? cuda::ScanEnds::Exclusive : cuda::ScanEnds::Inclusive;
+  const auto start = k.call.attrs.get_int("reverse") ? cuda::ScanStart::Last : cuda::ScanStart::First;
+  return launched(k, cuda::running_sums(k.out_scalar(0), k.out(0), k.in(0), axis_of(k), ends, start, k.stream));
+}
+
+Status launch_triangular(const CudaCall& k) {
+  llvm::ArrayRef<int64_t> shape = k.results[0].type.shape;
+  const auto triangle = k.call.attrs.get_int("upper") ? cuda::Triangle::Upper : cuda::Triangle::Lower;
+  return launched(k, cuda::triangular(triangle, k.call.attrs.get_int("k"), k.out(0), k.in(0),
+                                      element_count(shape.drop_back(2)), shape[shape.size() - 2], shape.back(),
+                                      element_bytes(k), k.stream));
+}
+
+Status launch_reverse_sequence(const CudaCall& k) {
+  const int64_t batch = k.call.attrs.get_int("batch_axis"), time = k.call.attrs.get_int("time_axis");
+  const Shape &shape = k.results[0].type.shape, strides = row_major_strides(shape);
+  const cuda::Sequences sequences{indices_of(k, 1), shape[batch],  strides[batch],
+                                  shape[time],      strides[time], std::min(strides[batch], strides[time])};
+  return launched(k, cuda::reverse_sequences(sequences, k.out(0), k.in(0), k.results[0].elements(), element_bytes(k),
+                                             k.stream));
+}
+
+Status launch_top_k(const CudaCall& k) {
+  const auto extreme = k.call.attrs.get_int("largest", 1) ? cuda::Extreme::Largest : cuda::Extreme::Smallest;
+  return launched(k, cuda::top_k(extreme, k.call.attrs.get_int("k"), k.in_scalar(0), k.out(0), k.out<int64_t>(1),
+                                 k.in(0), axis_of(k), k.stream));
+}
+
+template <cuda::Extreme extreme>
+Status launch_arg(const CudaCall& k) {
+  const auto ties = k.call.attrs.get_int("select_last") ? cuda::Ties::Last : cuda::Ties::First;
+  return launched(k, cuda::arg_extreme(extreme, ties, k.in_scalar(0), k.out<int64_t>(0), k.in(0), axis_of(k),
+                                       k.stream));
+}
+
 constexpr CudaLauncher launchers[] = {
     {"gather", "rows", launch_gather},
     {"gather_grad", "sorted", launch_gather_grad},
@@ -105,6 +149,12 @@ constexpr CudaLauncher launchers[] = {
     {"one_hot", "elements", launch_one_hot},
     {"scatter_elements", "sorted", launch_scatter_elements},
     {"scatter_nd", "sorted", launch_scatter_nd},
+    {"cumsum", "scan", launch_cumsum},
+    {"triangular", "elements", launch_triangular},
+    {"reverse_sequence", "elements", launch_reverse_sequence},
+    {"top_k", "repeated_search", launch_top_k},
+    {"arg_max", "search", launch_arg<cuda::Extreme::Largest>},
+    {"arg_min", "search", launch_arg<cuda::Extreme::Smallest>},
 };
 
 }  // namespace

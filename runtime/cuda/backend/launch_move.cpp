@@ -108,14 +108,24 @@ cuda::PadMode pad_mode(const Attrs& attrs) {
   return mode == "wrap" ? cuda::PadMode::Wrap : cuda::PadMode::Constant;
 }
 
-Status launch_pad(const CudaCall& k) {
+cuda::Pad pad_of(const Attrs& attrs, llvm::ArrayRef<int64_t> padded, llvm::ArrayRef<int64_t> inner) {
   cuda::Pad pad;
-  pad.mode = pad_mode(k.call.attrs);
-  pad.rank = static_cast<int>(k.results[0].type.rank());
-  llvm::copy(k.results[0].type.shape, pad.padded);
-  llvm::copy(k.call.operand(0).shape, pad.inner);
-  llvm::copy(k.call.attrs.get_ints("before"), pad.before);
+  pad.mode = pad_mode(attrs);
+  pad.rank = static_cast<int>(padded.size());
+  llvm::copy(padded, pad.padded);
+  llvm::copy(inner, pad.inner);
+  llvm::copy(attrs.get_ints("before"), pad.before);
+  return pad;
+}
+
+Status launch_pad(const CudaCall& k) {
+  const cuda::Pad pad = pad_of(k.call.attrs, k.results[0].type.shape, k.call.operand(0).shape);
   return launched(k, cuda::pad(pad, k.out(0), k.in(0), k.in(1), element_bytes(k), k.stream));
+}
+
+Status launch_pad_grad(const CudaCall& k) {
+  const cuda::Pad pad = pad_of(k.call.attrs, k.call.operand(0).shape, k.results[0].type.shape);
+  return launched(k, cuda::pad_grad(pad, k.out_scalar(0), k.out(0), k.in(0), k.stream));
 }
 
 constexpr CudaLauncher launchers[] = {
@@ -123,6 +133,7 @@ constexpr CudaLauncher launchers[] = {
     {"tile", "strided_copy", launch_tile},        {"slice", "strided_copy", launch_slice},
     {"slice_grad", "one_pass", launch_slice_grad}, {"split", "strided_copy", launch_split},
     {"concat", "strided_copy", launch_concat},    {"pad", "one_pass", launch_pad},
+    {"pad_grad", "repeats", launch_pad_grad},
 };
 
 }  // namespace
