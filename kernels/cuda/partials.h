@@ -62,4 +62,8 @@ inline int64_t batch_norm_grad_workspace(const ChannelShape& shape, int64_t elem
 }
 inline int64_t batch_norm_inference_workspace(const ChannelShape& shape) { return 3 * shape.channels; }
 
+// Blocks that each add the losses of some rows, and the floats of workspace: a loss and a weight each row and block.
+inline int64_t loss_parts(int64_t rows) { return std::clamp<int64_t>(parts_of(rows, 1024), 1, 256); }
+inline int64_t loss_workspace(int64_t rows) { return 2 * (rows + loss_parts(rows)); }
+
 }  // namespace plimsoll::cuda

@@ -133,7 +133,7 @@ inline int64_t divide_up(int64_t n, int64_t divisor) { return (n + divisor - 1) 
 inline int threads_for_row(int64_t accesses) {
   if (accesses <= 256) return 128;
   if (accesses <= 1024) return 256;
-  return accesses <= 4096 ? 512 : 1024;
+  return accesses <= 16384 ? 512 : 1024;
 }
 
 // Calls visit with a null pointer of the element's type, for the types whose arithmetic is in f32.

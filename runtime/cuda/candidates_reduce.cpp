@@ -1,7 +1,34 @@
-#include "runtime/cuda/candidates.h"
+#include "runtime/cuda/float_types.h"
+#include "runtime/cuda/reduction_shape.h"
 
 namespace plimsoll {
+namespace {
 
-llvm::ArrayRef<CudaCandidate> cuda_reduce_candidates() { return {}; }
+// Blocks are numbered in 31 bits.
+bool accepts_reduction(const OpCall& call, llvm::ArrayRef<Type> results) {
+  const DType x = call.operand(0).dtype;
+  const std::optional<cuda::AlternatingShape> shape = reduction_shape(call);
+  if (!shape || !computes_in_f32(x) || !computes_in_f32(results[0].dtype)) return false;
+  const cuda::ReductionPlan plan(*shape, dtype_bytes(x));
+  return plan.parts() * plan.outputs() <= INT32_MAX;
+}
+
+int64_t reduction_workspace(const OpCall& call, llvm::ArrayRef<Type>, const DeviceDescription&) {
+  const cuda::ReductionPlan plan(*reduction_shape(call), dtype_bytes(call.operand(0).dtype));
+  return plan.workspace() * static_cast<int64_t>(sizeof(float));
+}
+
+constexpr CudaCandidate candidates[] = {
+    {"reduce_sum", "two_stages", accepts_reduction, reduction_workspace},
+    {"reduce_mean", "two_stages", accepts_reduction, reduction_workspace},
+    {"reduce_max", "two_stages", accepts_reduction, reduction_workspace},
+    {"reduce_min", "two_stages", accepts_reduction, reduction_workspace},
+    {"reduce_prod", "two_stages", accepts_reduction, reduction_workspace},
+    {"sum_squares", "two_stages", accepts_reduction, reduction_workspace},
+};
+
+}  // namespace
+
+llvm::ArrayRef<CudaCandidate> cuda_reduce_candidates() { return candidates; }
 
 }  // namespace plimsoll

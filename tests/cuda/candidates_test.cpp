@@ -58,6 +58,10 @@ constexpr llvm::StringLiteral norm_ops[] = {
     "layer_norm", "layer_norm_grad",      "rms_norm",   "rms_norm_grad",   "batch_norm", "batch_norm_grad",
     "lrn",        "batch_norm_inference", "group_norm", "group_norm_grad", "lrn_grad"};
 
+constexpr llvm::StringLiteral loss_ops[] = {"cross_entropy", "cross_entropy_grad", "nll_loss",
+                                            "nll_loss_grad", "softmax",            "softmax_grad",
+                                            "log_softmax",   "log_softmax_grad",   "hardmax"};
+
 }  // namespace
 
 TEST_SUITE("unit") {
@@ -71,6 +75,23 @@ TEST_SUITE("unit") {
 
   TEST_CASE("ops by index and order have CUDA kernels for their samples") {
     check_that_samples_have_kernels(index_ops);
+  }
+
+  TEST_CASE("losses have CUDA kernels for their samples") { check_that_samples_have_kernels(loss_ops); }
+
+  TEST_CASE("reductions of floats have CUDA kernels, over any axes and in two stages where few outputs are left") {
+    const CudaCatalog catalog(any_device());
+    const Type x(DType::BF16, {8, 16, 128, 32});
+    const Type* operands[] = {&x};
+    auto best = [&](llvm::ArrayRef<int64_t> axes) {
+      const Attrs attrs{{"axes", Ints(axes.begin(), axes.end())}};
+      const OpCall call(attrs, operands);
+      return catalog.candidates(get_op("reduce_sum"), call, *get_op("reduce_sum").infer(call)).front();
+    };
+    for (Ints axes : {Ints{}, Ints{0}, Ints{3}, Ints{1, 3}, Ints{0, 2}, Ints{0, 1, 2, 3}})
+      CHECK(best(axes).name == "two_stages");
+    CHECK(best({3}).workspace_bytes == 0);           // 16384 rows of 32
+    CHECK(best({0, 2, 3}).workspace_bytes == 512);   // 8 planes of each of 16 channels
   }
 
   TEST_CASE("what no CUDA kernel accepts runs by its reference") {

@@ -1,7 +1,33 @@
-#include "runtime/cuda/backend/launcher.h"
+#include "kernels/cuda/reduce.h"
+#include "runtime/cuda/backend/launched.h"
+#include "runtime/cuda/reduction_shape.h"
 
 namespace plimsoll {
+namespace {
 
-llvm::ArrayRef<CudaLauncher> cuda_reduce_launchers() { return {}; }
+template <cuda::Reduction reduction>
+Status launch_reduction(const CudaCall& k) {
+  return launched(k, cuda::reduce({.reduction = reduction,
+                                   .shape = *reduction_shape(k.call),
+                                   .x = k.in(0),
+                                   .y = k.out(0),
+                                   .x_type = k.in_scalar(0),
+                                   .y_type = k.out_scalar(0),
+                                   .workspace = static_cast<float*>(k.workspace)},
+                                  k.stream));
+}
+
+constexpr CudaLauncher launchers[] = {
+    {"reduce_sum", "two_stages", launch_reduction<cuda::Reduction::Sum>},
+    {"reduce_mean", "two_stages", launch_reduction<cuda::Reduction::Mean>},
+    {"reduce_max", "two_stages", launch_reduction<cuda::Reduction::Max>},
+    {"reduce_min", "two_stages", launch_reduction<cuda::Reduction::Min>},
+    {"reduce_prod", "two_stages", launch_reduction<cuda::Reduction::Product>},
+    {"sum_squares", "two_stages", launch_reduction<cuda::Reduction::SumOfSquares>},
+};
+
+}  // namespace
+
+llvm::ArrayRef<CudaLauncher> cuda_reduce_launchers() { return launchers; }
 
 }  // namespace plimsoll

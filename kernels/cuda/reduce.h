@@ -1,0 +1,24 @@
+#pragma once
+
+// Reductions over some axes of a float tensor, in f32 and in a fixed order, by one stage or two.
+
+#include "kernels/cuda/reduce_plan.h"
+#include "kernels/cuda/scalar.h"
+
+#include <cuda_runtime_api.h>
+
+namespace plimsoll::cuda {
+
+enum class Reduction : uint8_t { Sum, Mean, SumOfSquares, Max, Min, Product };
+
+struct ReduceCall {
+  Reduction reduction;
+  AlternatingShape shape;
+  const void* x;
+  void* y;
+  Scalar x_type, y_type;
+  float* workspace;  // ReductionPlan::workspace() floats
+};
+[[nodiscard]] cudaError_t reduce(const ReduceCall& call, cudaStream_t stream);
+
+}  // namespace plimsoll::cuda
