@@ -8,6 +8,7 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
+#include <cstring>
 #include <type_traits>
 
 namespace plimsoll::cuda {
@@ -20,6 +21,26 @@ template <typename T, int length>
 struct alignas(sizeof(T) * length) Vector {
   T at[length];
 };
+
+template <int length, typename T>
+__device__ Vector<T, length> load_vector(const T* from) {
+  return *reinterpret_cast<const Vector<T, length>*>(from);
+}
+
+// To global memory. Whole 16-byte words go out as such: of an array's elements the compiler, left to itself, at times
+// stores one after the other.
+template <int length, typename T>
+__device__ void store_vector(T* to, const Vector<T, length>& values) {
+  if constexpr (sizeof(values) % sizeof(uint4) == 0) {
+    constexpr int words = sizeof(values) / sizeof(uint4);
+    uint4 as_words[words];
+    memcpy(as_words, values.at, sizeof(values));
+#pragma unroll
+    for (int word = 0; word < words; ++word) __stwb(reinterpret_cast<uint4*>(to) + word, as_words[word]);
+  } else {
+    *reinterpret_cast<Vector<T, length>*>(to) = values;
+  }
+}
 
 // 16 bytes of any type, for kernels that only move bytes.
 struct alignas(16) Bytes16 {
@@ -124,17 +145,22 @@ cudaError_t with_float(Scalar type, Visit visit) {
   }
 }
 
-// The same with an unsigned integer of that many bytes, or Bytes16: for kernels that move bits.
+// The same with the unsigned integer of an element's bytes, for kernels that move bits.
 template <typename Visit>
-cudaError_t with_bytes(int bytes, Visit visit) {
+cudaError_t with_element_bytes(int bytes, Visit visit) {
   switch (bytes) {
     case 1: return visit(static_cast<uint8_t*>(nullptr));
     case 2: return visit(static_cast<uint16_t*>(nullptr));
     case 4: return visit(static_cast<uint32_t*>(nullptr));
     case 8: return visit(static_cast<uint64_t*>(nullptr));
-    case 16: return visit(static_cast<Bytes16*>(nullptr));
     default: return cudaErrorInvalidValue;
   }
+}
+
+// Where runs of elements move as one: units of up to 16 bytes.
+template <typename Visit>
+cudaError_t with_unit_bytes(int bytes, Visit visit) {
+  return bytes == 16 ? visit(static_cast<Bytes16*>(nullptr)) : with_element_bytes(bytes, visit);
 }
 
 inline bool is_float(Scalar type) { return type <= Scalar::F8E5M2; }

@@ -73,7 +73,7 @@ __global__ void add_many_integers_kernel(void* y, Scalar type, const __grid_cons
 
 cudaError_t where(const LoopNest<4>& nest, int element_bytes, void* y, const bool* condition, const void* a,
                   const void* b, cudaStream_t stream) {
-  return with_bytes(element_bytes, [&](auto* element) {
+  return with_element_bytes(element_bytes, [&](auto* element) {
     using T = std::remove_pointer_t<decltype(element)>;
     return map_broadcast(Choose{}, nest, stream, static_cast<T*>(y), reinterpret_cast<const uint8_t*>(condition),
                          static_cast<const T*>(a), static_cast<const T*>(b));

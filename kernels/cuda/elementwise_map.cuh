@@ -20,7 +20,7 @@ inline constexpr int map_vector = []() {
 template <int length, typename T>
 __device__ Vector<T, length> load_run(const T* x, bool walks, int count) {
   Vector<T, length> run;
-  if (walks && count == length) return *reinterpret_cast<const Vector<T, length>*>(x);
+  if (walks && count == length) return load_vector<length>(x);
 #pragma unroll
   for (int k = 0; k < length; ++k)
     if (k < count) run.at[k] = x[walks ? k : 0];
@@ -30,7 +30,7 @@ __device__ Vector<T, length> load_run(const T* x, bool walks, int count) {
 template <int length, typename T>
 __device__ void store_run(T* y, const Vector<T, length>& run, int count) {
   if (count == length) {
-    *reinterpret_cast<Vector<T, length>*>(y) = run;
+    store_vector(y, run);
     return;
   }
 #pragma unroll

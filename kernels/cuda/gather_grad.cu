@@ -49,7 +49,7 @@ __device__ Vector<Compute<T>, length> sum_entries(const Sums& s, const T* dy, in
   const T* first = dy + outer * s.count * s.inner + column * length;
 #pragma unroll 4
   for (int64_t entry = begin; entry < end; ++entry) {
-    const auto run = *reinterpret_cast<const Vector<T, length>*>(first + s.positions[entry] * s.inner);
+    const auto run = load_vector<length>(first + s.positions[entry] * s.inner);
 #pragma unroll
     for (int k = 0; k < length; ++k) sum.at[k] += widen(run.at[k]);
   }
@@ -62,7 +62,7 @@ __device__ void store_sum(const Sums& s, T* dx, int64_t outer, int64_t row, int6
   Vector<T, length> rounded;
 #pragma unroll
   for (int k = 0; k < length; ++k) rounded.at[k] = narrow<T>(sum.at[k]);
-  *reinterpret_cast<Vector<T, length>*>(dx + (outer * s.size + row) * s.inner + column * length) = rounded;
+  store_vector(dx + (outer * s.size + row) * s.inner + column * length, rounded);
 }
 
 // A thread a column of dx [outer, size, columns]; long rows are left out.
@@ -76,10 +76,10 @@ __global__ void __launch_bounds__(block_threads)
   if (end - begin <= chunk) store_sum(s, dx, outer, row, column, sum_entries<length>(s, dy, outer, column, begin, end));
 }
 
-// partial[chunk][slot][outer][inner]
-template <typename C>
-__device__ C* partial_at(const Sums& s, C* partial, int64_t piece, int slot, int64_t outer) {
-  return partial + ((2 * piece + slot) * s.outer + outer) * s.inner;
+// partial[chunk][slot][outer][inner], at a column of `length` elements.
+template <int length, typename C>
+__device__ C* partial_at(const Sums& s, C* partial, int64_t piece, int slot, int64_t outer, int64_t column) {
+  return partial + ((2 * piece + slot) * s.outer + outer) * s.inner + column * length;
 }
 
 // A chunk holds entries of two long rows at most: slot 0 is for the row of its first entry, slot 1 for that of its
@@ -87,7 +87,6 @@ __device__ C* partial_at(const Sums& s, C* partial, int64_t piece, int slot, int
 template <int length, typename T>
 __global__ void __launch_bounds__(block_threads)
     sum_chunks_kernel(const __grid_constant__ Sums s, int64_t n, Compute<T>* partial, const T* dy) {
-  using Partial = Vector<Compute<T>, length>;
   int64_t column = int64_t{blockIdx.x} * block_threads + threadIdx.x;
   if (column >= n) return;
   int64_t piece = s.columns.divide(column);
@@ -96,19 +95,18 @@ __global__ void __launch_bounds__(block_threads)
   const uint32_t first = s.keys[begin], last = s.keys[end - 1];
   if (s.is_long(first)) {
     const int64_t row_end = s.starts[first + 1];
-    reinterpret_cast<Partial*>(partial_at(s, partial, piece, 0, outer))[column] =
-        sum_entries<length>(s, dy, outer, column, begin, row_end < end ? row_end : end);
+    store_vector(partial_at<length>(s, partial, piece, 0, outer, column),
+                 sum_entries<length>(s, dy, outer, column, begin, row_end < end ? row_end : end));
   }
   if (last != first && s.is_long(last))
-    reinterpret_cast<Partial*>(partial_at(s, partial, piece, 1, outer))[column] =
-        sum_entries<length>(s, dy, outer, column, s.starts[last], end);
+    store_vector(partial_at<length>(s, partial, piece, 1, outer, column),
+                 sum_entries<length>(s, dy, outer, column, s.starts[last], end));
 }
 
 // The chunk in which a long row starts adds up the row's partial sums: its own, then those of the chunks that follow.
 template <int length, typename T>
 __global__ void __launch_bounds__(block_threads)
     sum_partials_kernel(const __grid_constant__ Sums s, int64_t n, T* dx, Compute<T>* partial) {
-  using Partial = Vector<Compute<T>, length>;
   int64_t column = int64_t{blockIdx.x} * block_threads + threadIdx.x;
   if (column >= n) return;
   int64_t piece = s.columns.divide(column);
@@ -118,10 +116,10 @@ __global__ void __launch_bounds__(block_threads)
   if (!s.is_long(row) || s.starts[row] < begin) return;
   const int own_slot = s.keys[begin] == row ? 0 : 1;
   const int64_t last_piece = (int64_t{s.starts[row + 1]} - 1) / chunk;
-  Partial sum = reinterpret_cast<const Partial*>(partial_at(s, partial, piece, own_slot, outer))[column];
+  auto sum = load_vector<length>(partial_at<length>(s, partial, piece, own_slot, outer, column));
 #pragma unroll 4
   for (int64_t next = piece + 1; next <= last_piece; ++next) {
-    const Partial part = reinterpret_cast<const Partial*>(partial_at(s, partial, next, 0, outer))[column];
+    const auto part = load_vector<length>(partial_at<length>(s, partial, next, 0, outer, column));
 #pragma unroll
     for (int k = 0; k < length; ++k) sum.at[k] += part.at[k];
   }

@@ -16,15 +16,6 @@ inline constexpr unsigned whole_warp = 0xffffffff;
 template <typename T>
 inline constexpr int vector_length = 16 / static_cast<int>(sizeof(T));
 
-template <int length, typename T>
-__device__ Vector<T, length> load_vector(const T* from) {
-  return *reinterpret_cast<const Vector<T, length>*>(from);
-}
-template <int length, typename T>
-__device__ void store_vector(T* to, const Vector<T, length>& values) {
-  *reinterpret_cast<Vector<T, length>*>(to) = values;
-}
-
 // Thread `t` of `threads` visits its share of a row: visit(index, elements), elements being a Vector of one element or
 // of 16 bytes, which an equal row at an equal place modulo 16 bytes can be accessed by as well.
 template <typename T, typename Visit>
