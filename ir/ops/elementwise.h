@@ -109,11 +109,11 @@ Status binary_rule(GradContext& g) {
   return Status::success();
 }
 
-// Samples of one operand in three ranks.
+// Samples of one operand in three ranks, one of them long enough for kernels that work by vectors.
 template <samples::Fill fill, DType dtype = DType::F32>
 std::vector<Sample> unary_samples() {
   auto operand = [](llvm::ArrayRef<int64_t> shape) { return samples::filled(fill, shape, dtype); };
-  return {{{operand({7})}, {}}, {{operand({2, 3, 2})}, {}}, {{operand({})}, {}}};
+  return {{{operand({37})}, {}}, {{operand({2, 3, 2})}, {}}, {{operand({})}, {}}};
 }
 
 // Samples of two operands: equal shapes, and each kind of broadcasting.
@@ -123,7 +123,8 @@ std::vector<Sample> binary_samples() {
   return {{{operand({2, 3}), operand({2, 3})}, {}},
           {{operand({2, 1, 3}), operand({4, 1})}, {}},
           {{operand({}), operand({5})}, {}},
-          {{operand({1}), operand({})}, {}}};
+          {{operand({1}), operand({})}, {}},
+          {{operand({2, 16}), operand({16})}, {}}};
 }
 
 }  // namespace plimsoll

@@ -107,7 +107,9 @@ double one_add_each(const OpCall& call, llvm::ArrayRef<Type>) {
 std::vector<Sample> gather_grad_samples() {
   return {{{integers({2, 3}, 0, 3), normal({2, 3, 2})}, {{"axis", int64_t{0}}, {"size", int64_t{4}}}},
           {{integers({3}, -4, 3, DType::I32), normal({2, 3})}, {{"axis", int64_t{1}}, {"size", int64_t{4}}}},
-          {{integers({}, 0, 1), normal({2})}, {{"axis", int64_t{1}}, {"size", int64_t{2}}}}};
+          {{integers({}, 0, 1), normal({2})}, {{"axis", int64_t{1}}, {"size", int64_t{2}}}},
+          // Rows that are picked very often.
+          {{integers({400}, 0, 1), fixed(normal({400, 8}))}, {{"axis", int64_t{0}}, {"size", int64_t{3}}}}};
 }
 
 // ---- gather_elements ----
