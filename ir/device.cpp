@@ -159,6 +159,45 @@ Result<DeviceCatalog> DeviceCatalog::from_json(llvm::StringRef text, llvm::Strin
   return catalog;
 }
 
+void DeviceCatalog::add(const DeviceCatalog& other) {
+  for (const DeviceDescription& device : other.devices_) {
+    auto same = llvm::find_if(devices_, [&](const DeviceDescription& d) { return d.name == device.name; });
+    if (same == devices_.end())
+      devices_.push_back(device);
+    else
+      *same = device;
+  }
+}
+
+std::string to_json(const DeviceDescription& device) {
+  json::Array reserves;
+  for (const Reserve& reserve : device.reserves) reserves.push_back(json::Object{{"name", reserve.name}, {"bytes", reserve.bytes}});
+  json::Object rates;
+  for (const auto& [dtype, tflops] : device.matmul_tflops) rates[dtype_name(dtype)] = tflops;
+  json::Object object{{"name", device.name},
+                      {"title", device.title},
+                      {"backend", device.backend},
+                      {"memory_bytes", device.memory_bytes},
+                      {"reserves", std::move(reserves)},
+                      {"matmul_tflops", std::move(rates)},
+                      {"vector_tflops", device.vector_tflops},
+                      {"memory_gb_per_s", device.memory_gb_per_s},
+                      {"launch_us", device.launch_us},
+                      {"alignment_bytes", device.alignment_bytes}};
+  if (device.backend == "cuda") {
+    object["compute_capability"] = device.compute_capability;
+    object["multiprocessors"] = device.multiprocessors;
+    object["to_host_gb_per_s"] = device.to_host_gb_per_s;
+    object["from_host_gb_per_s"] = device.from_host_gb_per_s;
+    if (device.link_gb_per_s > 0) object["link_gb_per_s"] = device.link_gb_per_s;
+    object["product_workspace_bytes"] = device.product_workspace_bytes;
+    object["convolution_workspace_bytes"] = device.convolution_workspace_bytes;
+  }
+  std::string text;
+  llvm::raw_string_ostream(text) << json::Value(std::move(object));
+  return text;
+}
+
 Result<DeviceDescription> DeviceCatalog::find(llvm::StringRef name) const {
   for (const DeviceDescription& device : devices_)
     if (device.name == name) return device;

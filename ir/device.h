@@ -38,11 +38,16 @@ struct DeviceDescription {
   double matmul_tflops_for(DType dtype) const;  // falls back to f32
 };
 
+// One entry of a device file, as DeviceCatalog reads it.
+std::string to_json(const DeviceDescription& device);
+
 class DeviceCatalog {
  public:
   static Result<DeviceCatalog> builtin();
   static Result<DeviceCatalog> from_json(llvm::StringRef text, llvm::StringRef file);
 
+  // Descriptions of `other` come before those of the same name here.
+  void add(const DeviceCatalog& other);
   // The error lists the known names.
   Result<DeviceDescription> find(llvm::StringRef name) const;
   llvm::ArrayRef<DeviceDescription> all() const { return devices_; }

@@ -89,6 +89,7 @@ Status Session::initialise_randomly(uint64_t seed) {
       [&](llvm::StringRef name, const TensorView& into) {
         RandomStream stream{static_cast<int64_t>(seed), 0, id++};
         bool scale = into.type.rank() <= 1 && (ends_with(name, "weight") || ends_with(name, "scale") || ends_with(name, "running_var"));
+#pragma omp parallel for
         for (int64_t i = 0; i < into.elements(); ++i)
           into.set(i, into.type.rank() > 1 ? 0.02 * stream.normal(i) : scale ? 1.0 : 0.0);
         return Status::success();

@@ -1,6 +1,8 @@
 #include "frontend/driver/api.h"
 
+#include "frontend/driver/machine.h"
 #include "ir/strings.h"
+#include "ir/timing_cache.h"
 #include "runtime/cuda/candidates.h"
 #include "runtime/data/safetensors.h"
 #include "runtime/host/cpu_catalog.h"
@@ -61,12 +63,6 @@ Result<WeightLoader> open_safetensors_weights(const std::string& path) {
   });
 }
 
-Result<DeviceDescription> find_device(llvm::StringRef name) {
-  Result<DeviceCatalog> devices = DeviceCatalog::builtin();
-  if (!devices) return devices.takeError();
-  return devices->find(name);
-}
-
 Result<Imported> import_for_training(const CompileRequest& request, const CompileHooks& hooks) {
   if (hooks.on_phase) hooks.on_phase("import");
   Result<Model> model = Model::read(request.model_path);
@@ -84,20 +80,32 @@ std::unique_ptr<KernelCatalog> kernel_catalog_for(const DeviceDescription& devic
   return std::make_unique<CudaCatalog>(device);
 }
 
+static Result<std::unique_ptr<KernelCatalog>> catalog_for(const DeviceDescription& device, const std::string& timings) {
+  std::unique_ptr<KernelCatalog> catalog = kernel_catalog_for(device);
+  if (timings.empty()) return catalog;
+  Result<TimingCache> times = TimingCache::load(timings);
+  if (!times) return times.takeError();
+  return timed_catalog(std::move(catalog), device.name, std::make_shared<TimingCache>(std::move(*times)));
+}
+
 Result<Program> compile_model_until(const CompileRequest& request, const CompileHooks& hooks) {
-  Result<DeviceDescription> device = find_device(request.device);
+  Result<DeviceDescription> device = find_device(request.device, request.device_file);
   if (!device) return device.takeError();
   Result<Imported> imported = import_for_training(request, hooks);
   if (!imported) return imported.takeError();
-  return compile_until(std::move(imported->graph), request.training, *kernel_catalog_for(*device), hooks);
+  Result<std::unique_ptr<KernelCatalog>> catalog = catalog_for(*device, request.timings);
+  if (!catalog) return catalog.takeError();
+  return compile_until(std::move(imported->graph), request.training, **catalog, hooks);
 }
 
 Result<Plan> compile_model(const CompileRequest& request, const CompileHooks& hooks) {
-  Result<DeviceDescription> device = find_device(request.device);
+  Result<DeviceDescription> device = find_device(request.device, request.device_file);
   if (!device) return device.takeError();
   Result<Imported> imported = import_for_training(request, hooks);
   if (!imported) return imported.takeError();
-  Result<Plan> plan = compile_training(std::move(imported->graph), request.training, *device, *kernel_catalog_for(*device), hooks);
+  Result<std::unique_ptr<KernelCatalog>> catalog = catalog_for(*device, request.timings);
+  if (!catalog) return catalog.takeError();
+  Result<Plan> plan = compile_training(std::move(imported->graph), request.training, *device, **catalog, hooks);
   if (!plan) return plan.takeError();
   for (const Obstacle& note : imported->report.obstacles)
     plan->decisions.insert(plan->decisions.begin(), {"import", note.subject, "noted", note.message});

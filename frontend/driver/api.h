@@ -14,7 +14,9 @@ struct CompileRequest {
   std::string model_path;
   ImportOptions import;
   TrainingRequest training;
-  std::string device = "cpu";  // a name of ir/devices.json
+  std::string device = "cpu";  // a name of ir/devices.json or of device_file; "auto": what is in this machine
+  std::string device_file;     // more descriptions, in the form of ir/devices.json
+  std::string timings;         // measured times of kernels (ir/timing_cache.h)
 };
 
 // Imports the model and compiles it for the device. The plan has passed the independent checker.

@@ -21,6 +21,7 @@ struct Options {
   InspectOptions inspect;
   RunOptions run;
   CheckOptions check;
+  DevicesOptions devices;
   std::string config;
 };
 
@@ -147,6 +148,10 @@ void add_compile(CLI::App& program, Options& options) {
   command.add_option("--device", compile.device, "what to plan for: a name of `plimsoll devices`, or auto")
       ->capture_default_str()
       ->type_name("NAME");
+  command.add_option("--device-file", compile.device_file, "more device descriptions, as `devices --measure` writes them")
+      ->type_name("FILE");
+  command.add_option("--timings", compile.timings, "measured times of kernels, as `run --profile` writes them")
+      ->type_name("FILE");
   command
       .add_option("--budget", compile.budget,
                   "all device memory the job may hold; without it the device's memory")
@@ -172,6 +177,12 @@ void add_inspect(CLI::App& program, Options& options) {
   json->excludes(text)->excludes(why)->excludes(diff);
   text->excludes(why)->excludes(diff);
   why->excludes(diff);
+}
+
+void add_devices(CLI::App& program, Options& options) {
+  CLI::App& command = *program.add_subcommand("devices", "list the known devices and what is in this machine");
+  command.add_flag("--measure", options.devices.measure, "measure the card in this machine and print its description, for --device-file");
+  command.add_option("--device-file", options.devices.device_file, "more device descriptions")->type_name("FILE");
 }
 
 void add_run(CLI::App& program, Options& options) {
@@ -205,6 +216,8 @@ void add_run(CLI::App& program, Options& options) {
       ->type_name("N")
       ->check(at_least(0));
   command.add_flag("--poison", run.poison, "overwrite dead bytes with NaN: finds plans that read them");
+  command.add_option("--profile", run.profile, "measure every op of one more step, compare with what was predicted, and add the times to this file")
+      ->type_name("FILE");
   command.add_option("--metrics", run.metrics, "a line of JSON a step (docs/interfaces.md)")
       ->type_name("FILE");
   command
@@ -271,7 +284,7 @@ Status run_command_named(llvm::StringRef name, const Options& options, Console& 
   if (name == "inspect") return inspect_command(options.inspect, console);
   if (name == "run") return run_command(options.run, console);
   if (name == "check") return check_command(options.check, console);
-  return devices_command(console);
+  return devices_command(options.devices, console);
 }
 
 // Parses the words; help and version text go to `out` and leave the name empty.
@@ -343,7 +356,7 @@ int run_program(int argc, char** argv) {
   add_inspect(program, options);
   add_run(program, options);
   add_check(program, options);
-  program.add_subcommand("devices", "list the known devices and what is in this machine");
+  add_devices(program, options);
 
   Result<std::string> command =
       parse(program, options, std::vector<std::string>(argv + 1, argv + argc), llvm::outs());

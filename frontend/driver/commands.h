@@ -34,7 +34,7 @@ struct CompileOptions {
   int64_t accumulate = 1;
   double clip_grad_norm = 0;
   std::string precision = "exported", master_weights = "auto";
-  std::string device = "auto";
+  std::string device = "auto", device_file, timings;
   std::string budget, host_budget;  // sizes with units; empty: the device's memory, unlimited
   std::string dump_ir, stop_after;
   std::vector<std::string> print_after, skip;
@@ -57,6 +57,7 @@ struct RunOptions {
   double learning_rate = -1;  // below 0: the plan's
   int threads = 0;
   bool poison = false;
+  std::string profile;  // timing cache to add this run's times to
   std::string metrics, dump_gradients;
   std::vector<std::string> save;
 };
@@ -65,11 +66,16 @@ struct CheckOptions {
   ModelOptions model;
 };
 
+struct DevicesOptions {
+  bool measure = false;
+  std::string device_file;
+};
+
 Status compile_command(const CompileOptions& options, Console& console);
 Status inspect_command(const InspectOptions& options, Console& console);
 Status run_command(const RunOptions& options, Console& console);
 Status check_command(const CheckOptions& options, Console& console);
-Status devices_command(Console& console);
+Status devices_command(const DevicesOptions& options, Console& console);
 
 // The parts that compile and check share.
 Result<ImportOptions> import_options(const ModelOptions& options);

@@ -119,7 +119,9 @@ Status compile_command(const CompileOptions& options, Console& console) {
   if (options.output.empty() && options.stop_after.empty()) return usage_error("--output is required");
   CompileRequest request;
   request.model_path = options.model.model;
-  request.device = options.device == "auto" ? "cpu" : options.device;
+  request.device = options.device;
+  request.device_file = options.device_file;
+  request.timings = options.timings;
   Result<ImportOptions> import = import_options(options.model);
   if (!import) return import.takeError();
   request.import = std::move(*import);

@@ -1,4 +1,5 @@
 #include "frontend/driver/commands.h"
+#include "frontend/driver/machine.h"
 #include "ir/plan/page.h"
 #include "ir/units.h"
 
@@ -25,10 +26,20 @@ int64_t memory_here() {
   return static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<int64_t>(sysconf(_SC_PAGESIZE));
 }
 
+Status print_measured(Console& console) {
+  console.progress.phase("measure");
+  Result<DeviceDescription> device = measure_card_here();
+  if (!device) return device.takeError();
+  console.progress.finish();
+  console.out << "{\"devices\": [\n" << to_json(*device) << "\n]}\n";
+  return Status::success();
+}
+
 }  // namespace
 
-Status devices_command(Console& console) {
-  Result<DeviceCatalog> catalog = DeviceCatalog::builtin();
+Status devices_command(const DevicesOptions& options, Console& console) {
+  if (options.measure) return print_measured(console);
+  Result<DeviceCatalog> catalog = known_devices(options.device_file);
   if (!catalog) return catalog.takeError();
   Page page(console.out, {console.columns, console.out_is_terminal});
   page.line(page.toned(Tone::Strong, left("name", 10) + left("device", 32) + right("memory", 10) +
@@ -46,6 +57,8 @@ Status devices_command(Console& console) {
   page.line("cpu       " + llvm::sys::getHostCPUName().str() + ", " +
             std::to_string(llvm::hardware_concurrency().compute_thread_count()) + " threads, " +
             format_bytes(memory_here()) + " of memory");
+  Result<DeviceDescription> card = find_card_here(*catalog);
+  page.line(card ? left(card->name, 10) + card->title : left("gpu", 10) + take_diag(card.takeError()).text());
   return Status::success();
 }
 

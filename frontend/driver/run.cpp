@@ -1,4 +1,5 @@
 #include "frontend/driver/commands.h"
+#include "frontend/driver/profile.h"
 #include "frontend/driver/save_states.h"
 #include "ir/plan/check.h"
 #include "ir/plan/page.h"
@@ -80,6 +81,9 @@ class Run {
     if (Status s = check_save_targets(options_.save, options_.weights)) return s;
     if (Status s = prepare()) return s;
     if (Status s = train()) return s;
+    if (Status s = check_promise()) return s;
+    if (!options_.profile.empty())
+      if (Status s = profile_step(*session_, options_.profile, console_)) return s;
     for (const std::string& path : options_.save) {
       console_.progress.phase("save");
       if (Status s = save_states(*session_, path, options_.weights)) return s;
@@ -94,6 +98,7 @@ class Run {
   Status train();
   Status start(bool first);
   Status first_values();
+  Status check_promise();
   void report() const;
   std::string describe(const StepMetrics& metrics) const;
   double items_per_s(const StepMetrics& metrics) const { return items_per_step_ * 1e3 / metrics.step_ms; }
@@ -138,7 +143,7 @@ Status Run::prepare() {
   items_per_step_ = static_cast<double>(data_->items_per_batch() * loaded.training.accumulate);
   Result<MemoryUse> use = session_->executor().memory_use();
   if (!use) return use.takeError();
-  device_bytes_ = use->arena_bytes + use->other_bytes;
+  device_bytes_ = use->process_bytes > 0 ? use->process_bytes : use->arena_bytes + use->other_bytes;
   return metrics_.open(options_.metrics);
 }
 
@@ -170,6 +175,21 @@ Status Run::train() {
     console_.progress.step(i + 1, options_.steps, describe(*metrics));
   }
   return Status::success();
+}
+
+// What the plan promised is compared with what the driver counts. It is kept, or the run fails.
+Status Run::check_promise() {
+  const Plan& plan = session_->plan();
+  Result<MemoryUse> use = session_->executor().memory_use();
+  if (!use) return use.takeError();
+  if (use->process_bytes == 0) return Status::success();
+  device_bytes_ = use->process_bytes;
+  console_.out << "promised " << format_bytes(plan.promised_bytes()) << ", held " << format_bytes(use->process_bytes) << " ("
+               << use->source << "), of which arenas " << format_bytes(use->arena_bytes) << "\n";
+  if (use->process_bytes <= plan.promised_bytes()) return Status::success();
+  return budget_error("the promise is broken: the plan promised " + format_bytes(plan.promised_bytes()) + ", the process holds " +
+                      format_bytes(use->process_bytes) + "; outside the arenas " + format_bytes(use->other_bytes) + " where " +
+                      format_bytes(plan.device.reserve_bytes()) + " were reserved");
 }
 
 std::string Run::describe(const StepMetrics& metrics) const {

@@ -50,7 +50,9 @@ class CudaBackend {
   virtual CudaOutcome measure(size_t function, std::vector<double>& microseconds) = 0;
   virtual CudaOutcome memory_use(MemoryUse& use) = 0;
 
-  virtual CudaOutcome measure_card(CudaCard& card) = 0;  // needs no prepare()
+  // The first card of this machine; neither needs prepare(). Measuring takes seconds and a few GiB.
+  virtual CudaOutcome identify_card(CudaCard& card) = 0;
+  virtual CudaOutcome measure_card(CudaCard& card) = 0;
 };
 
 // The one symbol of the library, found by this name.

@@ -121,8 +121,7 @@ Result<double> launch_gap_us(cudaStream_t stream) {
 
 }  // namespace
 
-Status measure_card(CudaCard& card) {
-  ProcessMemory memory;
+Status identify_card(CudaCard& card) {
   if (Status s = cuda_status(cudaSetDevice(0), "card 0")) return s;
   cudaDeviceProp properties;
   if (Status s = cuda_status(cudaGetDeviceProperties(&properties, 0), "card 0")) return s;
@@ -131,6 +130,12 @@ Status measure_card(CudaCard& card) {
   card.compute_major = properties.major;
   card.compute_minor = properties.minor;
   card.multiprocessors = properties.multiProcessorCount;
+  return Status::success();
+}
+
+Status measure_card(CudaCard& card) {
+  ProcessMemory memory;
+  if (Status s = identify_card(card)) return s;
   CudaLibraries libraries;
   CudaStream stream;
   std::string source;

@@ -4,6 +4,9 @@
 
 namespace plimsoll {
 
+// Name, memory and size of the first card of this machine.
+Status identify_card(CudaCard& card);
+
 // Measures the first card of this machine: a few seconds and a few GiB of it.
 Status measure_card(CudaCard& card);
 

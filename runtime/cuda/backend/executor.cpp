@@ -333,6 +333,7 @@ class Backend : public CudaBackend {
     return to_outcome(engine_->measure(function, microseconds));
   }
   CudaOutcome memory_use(MemoryUse& use) override { return to_outcome(engine_->memory_use(use)); }
+  CudaOutcome identify_card(CudaCard& card) override { return to_outcome(plimsoll::identify_card(card)); }
   CudaOutcome measure_card(CudaCard& card) override { return to_outcome(plimsoll::measure_card(card)); }
 
  private:

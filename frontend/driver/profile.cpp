@@ -1,0 +1,107 @@
+#include "frontend/driver/profile.h"
+
+#include "ir/plan/page.h"
+#include "ir/text.h"
+#include "ir/timing_cache.h"
+#include "ir/units.h"
+
+#include "llvm/Support/FileSystem.h"
+
+#include <map>
+
+namespace plimsoll {
+namespace {
+
+// All instructions of a step with the same op and kernel; accumulated micro-batches count as often as they run.
+struct Row {
+  int64_t count = 0;
+  double measured_us = 0, predicted_us = 0, flops = 0, bytes = 0;
+};
+
+using Rows = std::map<std::string, Row>;
+
+void add_function(const Plan& plan, size_t f, llvm::ArrayRef<double> times, Rows& rows) {
+  const auto calls = static_cast<double>(plan.calls_per_step(f));
+  const std::vector<Instruction>& instructions = plan.functions[f].instructions;
+  for (size_t i = 0; i < instructions.size(); ++i) {
+    Row& row = rows[instructions[i].op + "/" + instructions[i].kernel];
+    ++row.count;
+    row.measured_us += calls * times[i];
+    row.predicted_us += calls * instructions[i].predicted_us;
+    row.flops += calls * instructions[i].flops;
+    row.bytes += calls * static_cast<double>(instructions[i].bytes_moved);
+  }
+}
+
+// Equal calls are averaged.
+void add_to_cache(const Plan& plan, size_t f, llvm::ArrayRef<double> times, TimingCache& cache) {
+  std::map<std::string, std::pair<double, int>> sums;
+  for (bool second : {false, true})
+    for (size_t i = 0; i < times.size(); ++i) {
+      const Instruction& instruction = plan.functions[f].instructions[i];
+      llvm::SmallVector<const Type*, 6> types;
+      std::string key = instruction.op + "/" + instruction.kernel + to_text(instruction.attrs);
+      for (SlotId operand : instruction.operands) {
+        types.push_back(operand < 0 ? nullptr : &plan.slots[static_cast<size_t>(operand)].type);
+        key += operand < 0 ? "-" : to_string(*types.back());
+      }
+      auto& [sum, count] = sums[key];
+      if (second)
+        cache.add(plan.device.name, instruction.op, instruction.kernel, OpCall(instruction.attrs, types), sum / count);
+      else
+        sum += times[i], ++count;
+    }
+}
+
+std::string fixed(double value, int digits) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.*f", digits, value);
+  return text;
+}
+
+void print(const Rows& rows, Console& console) {
+  std::vector<std::pair<std::string, Row>> sorted(rows.begin(), rows.end());
+  std::stable_sort(sorted.begin(), sorted.end(), [](const auto& a, const auto& b) { return a.second.measured_us > b.second.measured_us; });
+  Row total;
+  for (const auto& [name, row] : sorted) {
+    total.count += row.count;
+    total.measured_us += row.measured_us;
+    total.predicted_us += row.predicted_us;
+    total.flops += row.flops;
+    total.bytes += row.bytes;
+  }
+  Page page(console.out, {console.columns, console.out_is_terminal});
+  page.heading("one step, op by op");
+  auto line = [&](const std::string& name, const Row& row) {
+    page.line(left(name, 34) + right(std::to_string(row.count), 6) + right(format_us(row.measured_us), 11) +
+              right(format_us(row.predicted_us), 11) + right(fixed(100 * row.measured_us / std::max(total.measured_us, 1e-9), 1), 7) +
+              right(fixed(row.flops / std::max(row.measured_us, 1e-9) / 1e6, 1), 9) +
+              right(fixed(row.bytes / std::max(row.measured_us, 1e-9) / 1e3, 0), 8));
+  };
+  page.line(page.toned(Tone::Strong, left("op/kernel", 34) + right("times", 6) + right("measured", 11) + right("predicted", 11) +
+                                         right("%", 7) + right("TFLOP/s", 9) + right("GB/s", 8)));
+  for (const auto& [name, row] : sorted) line(name, row);
+  line("total", total);
+}
+
+}  // namespace
+
+Status profile_step(Session& session, const std::string& path, Console& console) {
+  TimingCache cache;
+  if (llvm::sys::fs::exists(path)) {
+    Result<TimingCache> earlier = TimingCache::load(path);
+    if (!earlier) return earlier.takeError();
+    cache = std::move(*earlier);
+  }
+  Rows rows;
+  for (size_t f = 0; f < session.plan().functions.size(); ++f) {
+    Result<llvm::ArrayRef<double>> times = session.executor().times(f);
+    if (!times) return times.takeError();
+    add_function(session.plan(), f, *times, rows);
+    add_to_cache(session.plan(), f, *times, cache);
+  }
+  print(rows, console);
+  return cache.save(path);
+}
+
+}  // namespace plimsoll
