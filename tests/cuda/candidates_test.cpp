@@ -62,6 +62,8 @@ constexpr llvm::StringLiteral loss_ops[] = {"cross_entropy", "cross_entropy_grad
                                             "nll_loss_grad", "softmax",            "softmax_grad",
                                             "log_softmax",   "log_softmax_grad",   "hardmax"};
 
+constexpr llvm::StringLiteral attention_ops[] = {"attention", "attention_grad", "rotary"};
+
 }  // namespace
 
 TEST_SUITE("unit") {
@@ -78,6 +80,8 @@ TEST_SUITE("unit") {
   }
 
   TEST_CASE("losses have CUDA kernels for their samples") { check_that_samples_have_kernels(loss_ops); }
+
+  TEST_CASE("attention has CUDA kernels for its samples") { check_that_samples_have_kernels(attention_ops); }
 
   TEST_CASE("reductions of floats have CUDA kernels, over any axes and in two stages where few outputs are left") {
     const CudaCatalog catalog(any_device());
