@@ -64,6 +64,9 @@ constexpr llvm::StringLiteral loss_ops[] = {"cross_entropy", "cross_entropy_grad
 
 constexpr llvm::StringLiteral attention_ops[] = {"attention", "attention_grad", "rotary"};
 
+constexpr llvm::StringLiteral pool_ops[] = {"max_pool", "max_pool_with_indices", "max_pool_grad", "average_pool",
+                                            "average_pool_grad"};
+
 }  // namespace
 
 TEST_SUITE("unit") {
@@ -82,6 +85,8 @@ TEST_SUITE("unit") {
   TEST_CASE("losses have CUDA kernels for their samples") { check_that_samples_have_kernels(loss_ops); }
 
   TEST_CASE("attention has CUDA kernels for its samples") { check_that_samples_have_kernels(attention_ops); }
+
+  TEST_CASE("pools have CUDA kernels for their samples") { check_that_samples_have_kernels(pool_ops); }
 
   TEST_CASE("reductions of floats have CUDA kernels, over any axes and in two stages where few outputs are left") {
     const CudaCatalog catalog(any_device());

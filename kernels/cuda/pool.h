@@ -1,0 +1,33 @@
+#pragma once
+
+// Max and average pooling of [batch, channels, spatial...] or [batch, spatial..., channels]. Gradients gather: each
+// element of dx adds what the windows over it give, in the order of the windows.
+
+#include "kernels/cuda/scalar.h"
+
+#include <cuda_runtime_api.h>
+
+namespace plimsoll::cuda {
+
+// Tensors of fewer than 2^31 elements. Three spatial dimensions; missing ones, in front, have size, kernel, stride and dilation 1 and no padding.
+struct PoolShape {
+  int64_t batch, channels;
+  bool channels_last;
+  int32_t in[3], out[3], kernel[3], strides[3], pads_begin[3], pads_end[3], dilations[3];
+};
+
+// The first of the largest elements, NaN being larger than anything. Indices, where wanted, count the elements of x;
+// columns_first counts the first spatial dimension fastest.
+[[nodiscard]] cudaError_t max_pool(const PoolShape& shape, Scalar type, void* y, int64_t* indices, bool columns_first,
+                                   const void* x, cudaStream_t stream);
+// Kernels of up to 254 elements; taps is workspace, a byte an element of dy.
+[[nodiscard]] cudaError_t max_pool_grad(const PoolShape& shape, Scalar type, void* dx, const void* x, const void* dy,
+                                        uint8_t* taps, cudaStream_t stream);
+
+// Averages over the elements a window shares with the input, or with include_padding with the padded input.
+[[nodiscard]] cudaError_t average_pool(const PoolShape& shape, Scalar type, bool include_padding, void* y,
+                                       const void* x, cudaStream_t stream);
+[[nodiscard]] cudaError_t average_pool_grad(const PoolShape& shape, Scalar type, bool include_padding, void* dx,
+                                            const void* dy, cudaStream_t stream);
+
+}  // namespace plimsoll::cuda
