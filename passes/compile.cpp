@@ -4,6 +4,7 @@
 #include "ir/plan/check.h"
 #include "ir/units.h"
 #include "ir/verify.h"
+#include "passes/check_precision.h"
 #include "passes/lower_to_plan.h"
 #include "passes/rebatch.h"
 #include "passes/schedule.h"
@@ -18,7 +19,7 @@ const llvm::StringLiteral clean_pipeline =
 const llvm::StringLiteral settle_pipeline = "move-layout-changes, simplify, remove-dead-nodes";
 const llvm::StringLiteral finish_pipeline =
     "recover-linear, recover-attention, recover-losses, simplify, recover-split, share-equal-nodes, remove-dead-nodes";
-constexpr llvm::StringLiteral train_pipeline = "simplify, share-equal-nodes, remove-dead-nodes";
+constexpr llvm::StringLiteral train_pipeline = "simplify, round-sums-once, share-equal-nodes, remove-dead-nodes";
 constexpr int settle_rounds = 16;  // exports settle in five; the bound only guards against rules that undo each other
 
 namespace {
@@ -34,10 +35,14 @@ class PassRunner {
 
   // Did anything change? Nothing does once stopped.
   Result<bool> run(Graph& graph, llvm::StringRef text) {
-    if (stopped_) return false;
     Result<Pipeline> pipeline = parse_pipeline(text);
     if (!pipeline) return pipeline.takeError();
-    Result<PipelineReport> report = run_pipeline(graph, *pipeline, options_);
+    return run(graph, *pipeline);
+  }
+
+  Result<bool> run(Graph& graph, const Pipeline& pipeline) {
+    if (stopped_) return false;
+    Result<PipelineReport> report = run_pipeline(graph, pipeline, options_);
     if (!report) return report.takeError();
     options_.runs_before += report->runs.size();
     stopped_ = !report->runs.empty() && report->runs.back().pass == options_.stop_after;
@@ -104,15 +109,13 @@ void note_untrained(const Graph& forward, const Program& program, std::vector<De
   }
 }
 
-// Casts are not inserted yet, so "fp32" is a claim about the model that must hold.
-Status check_precision(const Graph& graph, llvm::StringRef precision) {
-  if (precision == "exported") return Status::success();
-  if (precision != "fp32") return usage_error("--precision " + precision + " is not known; known are exported and fp32");
-  for (const State& state : graph.states)
-    if (is_16_bit_float(graph.type(state.value).dtype))
-      return model_error("--precision fp32: " + graph.value(state.value).name + " was exported as " +
-                         to_string(graph.type(state.value)) + "; export the model in float32, or train it as exported");
-  return Status::success();
+Status insert_casts(Graph& graph, const TrainingRequest& request, PassRunner& passes, std::vector<Decision>& decisions) {
+  if (request.precision == "tf32")
+    decisions.push_back({"insert-casts", "plan", "tf32", "no casts: products may round f32 operands to 10 bits; the CPU does not"});
+  if (!is_mixed(request.precision)) return Status::success();
+  Pipeline pipeline{{{find_pass("insert-casts"), {{"to", request.precision}, {"rules", request.precision_rules}}}}};
+  Result<bool> changed = passes.run(graph, pipeline);
+  return changed ? Status::success() : changed.takeError();
 }
 
 Result<std::vector<std::vector<NodeId>>> schedule_program(Program& program, const KernelCatalog& catalog,
@@ -148,7 +151,7 @@ Result<Derived> derive(Graph forward, const TrainingRequest& request, const Kern
     return std::move(derived);
   };
   enter(hooks, "clean");
-  if (Status s = check_precision(forward, request.precision)) return s;
+  if (Status s = check_precision(forward, request)) return s;
   if (Status s = attach_loss(forward, request.loss)) return s;
   if (Status s = clean(forward, passes)) return s;
   if (request.batch > 0 && !passes.stopped())
@@ -157,6 +160,8 @@ Result<Derived> derive(Graph forward, const TrainingRequest& request, const Kern
 
   enter(hooks, "train");
   if (Status s = select_trained(forward, request.train, request.freeze)) return s;
+  if (Status s = insert_casts(forward, request, passes, decisions)) return s;
+  if (passes.stopped()) return stop({{std::move(forward)}});
   derived.summary = summarise(request, forward);
   Result<Program> program = make_training_program(forward, request);
   if (!program) return program.takeError();

@@ -30,7 +30,8 @@ struct TrainingRequest {
   int64_t accumulate = 1;             // micro-batches an update
   double clip_grad_norm = 0;          // 0: off
   int64_t batch = 0;                  // 0: as exported
-  std::string precision = "exported"; // recorded in the plan
+  std::string precision = "exported"; // or fp32, tf32, bf16, fp16; recorded in the plan
+  std::string precision_rules;        // what a --precision-file says, see passes/precision_rules.h
   MasterWeights master_weights = MasterWeights::Auto;
   int64_t budget_bytes = 0;           // 0: the device's memory
   int64_t host_budget_bytes = 0;      // 0: not limited

@@ -7,6 +7,7 @@
 #include "passes/differentiate.h"
 
 #include <cassert>
+#include <cmath>
 
 namespace plimsoll {
 namespace {
@@ -22,33 +23,68 @@ struct Trained {
   ValueId grad = ValueId::None;      // in the function at hand
 };
 
+// fp16 gradients underflow where f32 ones do not, so the loss is multiplied by a scale that halves after an overflow
+// and doubles after a long run of steps without one (Micikevicius et al. 2018).
+constexpr double first_loss_scale = 65536;
+constexpr int64_t growth_interval = 2000;  // steps without overflow before the scale doubles
+
+bool scales_loss(const TrainingRequest& request) { return request.precision == "fp16"; }
+
+ValueId add_counter(Graph& graph, llvm::StringRef name, DType dtype, double start) {
+  return graph.add_state(name, Type(dtype, {}), StateRole::Counter, {StateInit::Kind::Fill, start, ""});
+}
+
 class UpdateEmitter {
  public:
   UpdateEmitter(Graph& graph, const TrainingRequest& request) : graph_(graph), b_(graph), request_(request) {
     b_.phase = Phase::Update;
   }
 
-  // Global gradient norm, clipping and the updates of `parameters`, which have gradients. `weight` is the
-  // accumulated sample weight the gradients are to be divided by, or None.
-  void emit(llvm::ArrayRef<Trained> parameters, ValueId weight) {
-    ValueId norm = emit_norm(parameters, weight);
+  // Global gradient norm, clipping and the updates of `parameters`, which have gradients. The gradients are to be
+  // divided by `weight`, the accumulated sample weight, and by `loss_scale`; each may be None.
+  void emit(llvm::ArrayRef<Trained> parameters, ValueId weight, ValueId loss_scale) {
+    ValueId divisor = weight == ValueId::None || loss_scale == ValueId::None
+                          ? (weight == ValueId::None ? loss_scale : weight)
+                          : b_.emit("mul", {weight, loss_scale});
+    ValueId norm = emit_norm(parameters, divisor);
     graph_.outputs.push_back({"grad_norm", norm});
-    ValueId scale = emit_scale(norm, weight);
-    learning_rate_ = add_counter("learning_rate", DType::F32, request_.optimizer.learning_rate);
+    ValueId scale = emit_scale(norm, divisor);
+    learning_rate_ = add_counter(graph_, "learning_rate", DType::F32, request_.optimizer.learning_rate);
+    if (loss_scale != ValueId::None) emit_overflow_handling(norm, loss_scale);
     if (request_.optimizer.kind != OptimizerKind::Sgd) {
-      ValueId step = add_counter("step", DType::I64, 0);
-      step_ = b_.emit("add", {step, b_.constant(Tensor::scalar_int(1))}, {}, "step.next");
+      ValueId step = add_counter(graph_, "step", DType::I64, 0);
+      ValueId one = finite_ == ValueId::None ? one_i64() : b_.cast(finite_, DType::I64);
+      step_ = b_.emit("add", {step, one}, {}, "step.next");
       graph_.updates.push_back({step, step_});
     }
     for (const Trained& parameter : parameters) emit_update(parameter, scale);
   }
 
  private:
-  ValueId add_counter(llvm::StringRef name, DType dtype, double start) {
-    return graph_.add_state(name, Type(dtype, {}), StateRole::Counter, {StateInit::Kind::Fill, start, ""});
+  ValueId one_i64() { return b_.constant(Tensor::scalar_int(1)); }
+
+  // One infinity or NaN in any gradient makes the norm infinite or NaN: that step is skipped and the scale halved.
+  void emit_overflow_handling(ValueId norm, ValueId loss_scale) {
+    ValueId growth = add_counter(graph_, "growth_tracker", DType::I64, 0);
+    ValueId skipped = add_counter(graph_, "skipped_steps", DType::I64, 0);
+    finite_ = b_.emit("less", {norm, b_.scalar(INFINITY, DType::F32)}, {}, "gradients_finite");
+    skip_ = b_.emit("not", {finite_}, {}, "skip_step");
+    ValueId good_steps = b_.emit("add", {growth, one_i64()});
+    ValueId is_due = b_.emit("greater_equal", {good_steps, b_.constant(Tensor::scalar_int(growth_interval))});
+    ValueId factor = b_.emit("where", {finite_, b_.emit("where", {is_due, b_.scalar(2, DType::F32), b_.scalar(1, DType::F32)}),
+                                       b_.scalar(0.5, DType::F32)});
+    ValueId starts_over = b_.emit("or", {skip_, is_due});
+    ValueId zero = b_.constant(Tensor::scalar_int(0));
+    ValueId next_scale = b_.emit("mul", {loss_scale, factor}, {}, "loss_scale.next");
+    ValueId next_skipped = b_.emit("add", {skipped, b_.cast(skip_, DType::I64)}, {}, "skipped_steps.next");
+    graph_.outputs.push_back({"loss_scale", next_scale});
+    graph_.outputs.push_back({"skipped_steps", next_skipped});
+    graph_.updates.push_back({loss_scale, next_scale});
+    graph_.updates.push_back({skipped, next_skipped});
+    graph_.updates.push_back({growth, b_.emit("where", {starts_over, zero, good_steps}, {}, "growth_tracker.next")});
   }
 
-  ValueId emit_norm(llvm::ArrayRef<Trained> parameters, ValueId weight) {
+  ValueId emit_norm(llvm::ArrayRef<Trained> parameters, ValueId divisor) {
     llvm::SmallVector<ValueId, 16> squares;
     for (const Trained& parameter : parameters) {
       b_.origin = parameter.origin;
@@ -58,12 +94,12 @@ class UpdateEmitter {
     b_.origin = OriginId::None;
     ValueId total = squares.size() == 1 ? squares.front() : b_.emit("add_n", squares);
     ValueId norm = b_.emit("sqrt", {total}, {}, "grad_norm");
-    return weight == ValueId::None ? norm : b_.emit("div", {norm, weight}, {}, "grad_norm");
+    return divisor == ValueId::None ? norm : b_.emit("div", {norm, divisor}, {}, "grad_norm");
   }
 
   // What every gradient is multiplied by before its update reads it; None when that is 1.
-  ValueId emit_scale(ValueId norm, ValueId weight) {
-    ValueId scale = weight == ValueId::None ? ValueId::None : b_.emit("reciprocal", {weight});
+  ValueId emit_scale(ValueId norm, ValueId divisor) {
+    ValueId scale = divisor == ValueId::None ? ValueId::None : b_.emit("reciprocal", {divisor});
     if (request_.clip_grad_norm <= 0) return scale;
     // As PyTorch's clip_grad_norm_: limit / (norm + 1e-6), never above 1.
     ValueId ratio = b_.emit("div", {b_.scalar(request_.clip_grad_norm, DType::F32),
@@ -95,7 +131,7 @@ class UpdateEmitter {
   ValueId emit_sgd(const Trained& p, ValueId weights, ValueId scale) {
     const OptimizerSpec& o = request_.optimizer;
     ValueId momentum = o.momentum != 0 ? add_optimizer_state(p, ".momentum", {StateInit::Kind::Fill, 0, ""}) : ValueId::None;
-    auto results = b_.emit_all("sgd", {weights, p.grad, learning_rate_, momentum, scale},
+    auto results = b_.emit_all("sgd", {weights, p.grad, learning_rate_, momentum, scale, skip_},
                                {{"momentum", o.momentum}, {"dampening", o.dampening},
                                 {"nesterov", int64_t{o.nesterov}}, {"weight_decay", o.weight_decay}},
                                {p.name + ".next", p.name + ".momentum.next"});
@@ -107,7 +143,7 @@ class UpdateEmitter {
     const OptimizerSpec& o = request_.optimizer;
     ValueId m = add_optimizer_state(p, ".exp_avg", {StateInit::Kind::Fill, 0, ""});
     ValueId v = add_optimizer_state(p, ".exp_avg_sq", {StateInit::Kind::Fill, 0, ""});
-    auto results = b_.emit_all("adamw", {weights, p.grad, m, v, step_, learning_rate_, scale},
+    auto results = b_.emit_all("adamw", {weights, p.grad, m, v, step_, learning_rate_, scale, skip_},
                                {{"beta1", o.beta1}, {"beta2", o.beta2}, {"eps", o.eps}, {"weight_decay", o.weight_decay},
                                 {"decoupled", int64_t{o.kind == OptimizerKind::AdamW}}},
                                {p.name + ".next", p.name + ".exp_avg.next", p.name + ".exp_avg_sq.next"});
@@ -120,6 +156,7 @@ class UpdateEmitter {
   Builder b_;
   const TrainingRequest& request_;
   ValueId learning_rate_ = ValueId::None, step_ = ValueId::None;
+  ValueId finite_ = ValueId::None, skip_ = ValueId::None;  // with a loss scale: did no gradient overflow?
 };
 
 // The weight of the samples behind a mean loss (how many labels counted), or None when the loss does not say.
@@ -184,7 +221,7 @@ Graph make_update_function(const Graph& step, llvm::ArrayRef<Trained> parameters
   for (Trained& p : local) p.grad = share(p.name + ".accumulated");
   ValueId weight = share("accumulated_weight");
   for (const Trained& p : local) update.gradients.push_back({p.value, p.grad});
-  UpdateEmitter(update, request).emit(local, weight);
+  UpdateEmitter(update, request).emit(local, weight, scales_loss(request) ? share("loss_scale") : ValueId::None);
   auto clear = [&](ValueId state, OriginId origin) {
     const Type type = update.type(state);
     b.origin = origin;
@@ -224,7 +261,9 @@ Result<Program> make_training_program(Graph forward, const TrainingRequest& requ
   bool accumulates = request.accumulate > 1;
   ValueId weight = accumulates ? find_sample_weight(step, loss) : ValueId::None;
   if (weight == ValueId::None) weight = b.constant(Tensor::scalar(1, DType::F32), "sample_weight");
+  ValueId loss_scale = scales_loss(request) ? add_counter(step, "loss_scale", DType::F32, first_loss_scale) : ValueId::None;
   ValueId seed = b.cast(weight, loss_dtype);
+  if (loss_scale != ValueId::None) seed = b.emit("mul", {seed, loss_scale}, {}, "scaled_seed");
   Result<std::vector<ValueId>> grads = differentiate(step, loss, seed, wrt);
   if (!grads) return grads.takeError();
 
@@ -239,7 +278,7 @@ Result<Program> make_training_program(Graph forward, const TrainingRequest& requ
   advance_random_counter(step);
   Program program;
   if (!accumulates) {
-    UpdateEmitter(step, request).emit(reached, ValueId::None);
+    UpdateEmitter(step, request).emit(reached, ValueId::None, loss_scale);
     program.functions.push_back(std::move(step));
     return program;
   }

@@ -18,6 +18,8 @@ Status select_trained(Graph& graph, llvm::ArrayRef<std::string> train, llvm::Arr
 // The functions of the job. `forward` has one output, its loss, and its trained states marked.
 // - "train_step" gives `loss`, and `grad_norm` when it also updates. When neither accumulation nor global clipping
 //   stands in between, each update follows its gradient at once.
+// - With precision fp16 the seed is multiplied by the state "loss_scale" and the updates divide by it. A step whose
+//   gradients overflow changes no parameter, no moment and no step counter; it halves the scale.
 // - "update", with accumulate > 1: reads accumulated gradients, updates and clears them; gives `grad_norm`.
 //   Gradients accumulate as sums over samples and are divided by the whole weight of the batch, so micro-batches that hold
 //   different numbers of counted labels still give the full batch's gradient; train_step then also gives `weight`.

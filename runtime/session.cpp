@@ -116,14 +116,27 @@ Result<double> Session::read_output(size_t function, int64_t run, llvm::StringRe
   return (*values)[static_cast<size_t>(found - outputs.begin())];
 }
 
+// What the next step multiplies its gradients with; they are handed out without it.
+Result<double> Session::loss_scale() {
+  const PlanState* state = find_state("loss_scale");
+  double scale = 1;
+  if (!state) return scale;
+  Status failed = executor_->read(state->slot, [&](const TensorView& view) {
+    scale = view.get(0);
+    return Status::success();
+  });
+  if (failed) return failed;
+  return scale;
+}
+
 // Gradients live only until their update; each is handed out right after the instruction that completes it.
-Result<int64_t> Session::run_function(size_t index, const GradientSink* gradients, double weight) {
+Result<int64_t> Session::run_function(size_t index, const GradientSink* gradients, double divisor) {
   if (!gradients) return executor_->run(index);
   auto hand_out = [&](const PlanGradient& gradient) -> Status {
     return executor_->read(gradient.slot, [&](const TensorView& view) -> Status {
       Tensor copy(view.type, view.data);
-      if (weight != 1)
-        for (int64_t i = 0; i < view.elements(); ++i) copy.view().set(i, view.get(i) / weight);
+      if (divisor != 1)
+        for (int64_t i = 0; i < view.elements(); ++i) copy.view().set(i, view.get(i) / divisor);
       return (*gradients)(gradient.parameter, copy);
     });
   };
@@ -152,13 +165,15 @@ Status Session::add_run(StepInFlight& step) {
 Status Session::start(BatchSource& data, const GradientSink* gradients) {
   if (steps_started_ == steps_done_) last_finish_ = std::chrono::steady_clock::now();
   const bool separate_update = plan_.functions.size() > 1;
+  Result<double> scale = gradients ? loss_scale() : Result<double>(1);
+  if (!scale) return scale.takeError();
   StepInFlight& step = in_flight_[static_cast<size_t>(steps_started_ % most_in_flight)];
   step = {};
   for (int64_t micro = 0; micro < plan_.training.accumulate; ++micro) {
     Result<llvm::ArrayRef<TensorView>> inputs = executor_->next_inputs();
     if (!inputs) return inputs.takeError();
     if (Status s = data.next(*inputs)) return s;
-    Result<int64_t> run = run_function(0, separate_update ? nullptr : gradients, 1);
+    Result<int64_t> run = run_function(0, separate_update ? nullptr : gradients, *scale);
     if (!run) return run.takeError();
     if (micro == 0) step.next_run = *run;
     step.end_run = *run + 1;
@@ -169,7 +184,7 @@ Status Session::start(BatchSource& data, const GradientSink* gradients) {
   if (separate_update) {
     while (gradients && step.runs_left() > 0)
       if (Status s = add_run(step)) return s;
-    Result<int64_t> run = run_function(1, gradients, step.weight_sum);
+    Result<int64_t> run = run_function(1, gradients, step.weight_sum * *scale);
     if (!run) return run.takeError();
     step.update_run = *run;
   }
@@ -183,14 +198,21 @@ Result<StepMetrics> Session::finish() {
   while (step.runs_left() > 0)
     if (Status s = add_run(step)) return s;
   const bool separate_update = step.update_run >= 0;
-  Result<double> norm = read_output(separate_update ? 1 : 0, separate_update ? step.update_run : last_run, "grad_norm", NAN);
-  if (!norm) return norm.takeError();
+  auto of_update = [&](llvm::StringRef name) {
+    return read_output(separate_update ? 1 : 0, separate_update ? step.update_run : last_run, name, NAN);
+  };
+  Result<double> norm = of_update("grad_norm"), scale = of_update("loss_scale"), skipped = of_update("skipped_steps");
+  if (Status s = llvm::joinErrors(llvm::joinErrors(norm.takeError(), scale.takeError()), skipped.takeError())) return s;
   auto now = std::chrono::steady_clock::now();
   StepMetrics metrics;
   metrics.step = ++steps_done_;
   metrics.loss = step.loss_sum / step.weight_sum;
   metrics.grad_norm = *norm;
   metrics.learning_rate = learning_rate_;
+  if (find_state("loss_scale")) {
+    metrics.loss_scale = *scale;
+    metrics.skipped_steps = static_cast<int64_t>(*skipped);
+  }
   metrics.step_ms = std::chrono::duration<double, std::milli>(now - last_finish_).count();
   last_finish_ = now;
   return metrics;

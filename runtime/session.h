@@ -20,6 +20,9 @@ struct StepMetrics {
   double grad_norm = 0;      // before clipping
   double learning_rate = 0;
   double step_ms = 0;
+  // With a loss scale (fp16): the scale for the next step, and how many steps an overflow has cost so far.
+  std::optional<double> loss_scale;
+  int64_t skipped_steps = 0;
 };
 
 // A gradient of the first step, as the model's author would see it: of the mean loss, before clipping.
@@ -66,7 +69,8 @@ class Session {
   Status copy_derived_states();
   Result<double> read_output(size_t function, int64_t run, llvm::StringRef name, double otherwise);
   Status add_run(StepInFlight& step);  // the next run's loss and weight
-  Result<int64_t> run_function(size_t index, const GradientSink* gradients, double weight);
+  Result<int64_t> run_function(size_t index, const GradientSink* gradients, double divisor);
+  Result<double> loss_scale();
 
   Plan plan_;
   std::unique_ptr<Executor> executor_;

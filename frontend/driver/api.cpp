@@ -14,20 +14,6 @@
 namespace plimsoll {
 namespace {
 
-// "fp32" is a promise about the model as it was exported, until casts are inserted.
-Status check_precision(const Graph& graph, llvm::StringRef precision) {
-  if (precision == "exported") return Status::success();
-  if (precision != "fp32")
-    return usage_error("precision " + precision + " is not known; there are exported and fp32");
-  for (const State& state : graph.states) {
-    const Value& value = graph.value(state.value);
-    if (is_float(value.type.dtype) && value.type.dtype != DType::F32)
-      return usage_error(value.name + " is " + dtype_name(value.type.dtype) +
-                         "; precision fp32 takes models exported in fp32, precision exported takes any");
-  }
-  return Status::success();
-}
-
 Status differs(const llvm::Twine& where, llvm::StringRef name, const Type& has, const Type& wants) {
   return model_error(where + ": weight '" + name + "' is " + to_string(has) + ", the plan needs " +
                      to_string(wants));
@@ -69,7 +55,6 @@ Result<Imported> import_for_training(const CompileRequest& request, const Compil
   if (!model) return model.takeError();
   Imported imported = survey_model(*model, request.import);
   if (imported.report.blocked()) return in_context(request.model_path, model_error(imported.report.summary()));
-  if (Status s = check_precision(imported.graph, request.training.precision)) return s;
   return imported;
 }
 

@@ -156,9 +156,15 @@ void add_compile(CLI::App& program, Options& options) {
       .add_option("--budget", compile.budget,
                   "all device memory the job may hold; without it the device's memory")
       ->type_name("BYTES");
-  command.add_option("--precision", compile.precision, "exported or fp32")
+  command
+      .add_option("--precision", compile.precision,
+                  "exported, fp32, tf32, or bf16 and fp16: 16-bit compute over f32 parameters")
       ->capture_default_str()
       ->type_name("NAME");
+  command
+      .add_option("--precision-file", compile.precision_file,
+                  "lines such as 'op:exp = fp32' or 'module:REGEX = fp32' that overrule --precision")
+      ->type_name("FILE");
   add_optimizer(command, compile);
   add_passes(command, compile);
   add_config(command, options);

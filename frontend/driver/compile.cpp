@@ -7,6 +7,7 @@
 #include "ir/units.h"
 
 #include "llvm/Support/FileSystem.h"
+#include "llvm/Support/MemoryBuffer.h"
 #include "llvm/Support/Path.h"
 
 namespace plimsoll {
@@ -61,6 +62,11 @@ Result<TrainingRequest> training_request(const CompileOptions& options) {
   request.accumulate = options.accumulate;
   request.clip_grad_norm = options.clip_grad_norm;
   request.precision = options.precision;
+  if (!options.precision_file.empty()) {
+    auto file = llvm::MemoryBuffer::getFile(options.precision_file, /*IsText=*/true);
+    if (!file) return system_error(options.precision_file + ": " + file.getError().message());
+    request.precision_rules = (*file)->getBuffer().str();
+  }
   Result<OptimizerKind> kind = optimizer_named(options.optimizer);
   if (!kind) return kind.takeError();
   request.optimizer = options.optimizer_settings;

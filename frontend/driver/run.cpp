@@ -42,6 +42,10 @@ class MetricsFile {
       line.attribute("learning_rate", number(metrics.learning_rate));
       line.attribute("tokens_or_samples_per_s", number(items_per_s));
       line.attribute("device_bytes", device_bytes);
+      if (metrics.loss_scale) {
+        line.attribute("loss_scale", number(*metrics.loss_scale));
+        line.attribute("skipped_steps", metrics.skipped_steps);
+      }
     });
     *file_ << "\n";
     file_->flush();

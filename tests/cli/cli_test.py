@@ -129,6 +129,26 @@ def test_same_input_same_plan(folder):
     expect(compile_linear(folder).read_bytes() == first, "two compilations differ")
 
 
+def test_precision_file(folder):
+    rules, plan, metrics = folder / "rules.txt", folder / "p.plan", folder / "metrics.jsonl"
+    data = write_safetensors(folder / "data.safetensors", {"x": X, "labels": LABELS})
+    rules.write_text("# the only product\nop:linear = fp32\n")
+    linear = MODELS / "linear.onnx"
+    succeed("compile", linear, "-o", plan, "--precision", "fp16", "--precision-file", rules)
+    expect("--precision-file: op:linear = fp32" in succeed("inspect", plan), "inspect does not name the rule")
+    succeed("compile", linear, "-o", plan, "--precision", "fp16")
+    succeed("run", plan, "--weights", linear, "--data", data, "--steps", "1", "--metrics", metrics)
+    line = json.loads(metrics.read_text().splitlines()[0])
+    expect(line["loss_scale"] == 65536 and line["skipped_steps"] == 0, f"metrics: {line}")
+    refuse(USAGE, ["--precision-file needs --precision bf16 or fp16, not exported"],
+           "compile", linear, "-o", plan, "--precision-file", rules)
+    rules.write_text("linear = fp32\n")
+    refuse(USAGE, ["'linear = fp32'", "expected op:NAME"],
+           "compile", linear, "-o", plan, "--precision", "bf16", "--precision-file", rules)
+    refuse(MACHINE, ["no_file", "No such file"],
+           "compile", linear, "-o", plan, "--precision", "bf16", "--precision-file", folder / "no_file")
+
+
 def test_help_names_every_command(folder):
     text = succeed("--help")
     for command in ("compile", "inspect", "run", "check", "devices"):

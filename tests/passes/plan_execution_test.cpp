@@ -4,8 +4,7 @@
 #include "ir/text.h"
 #include "passes/compile.h"
 #include "runtime/host/cpu_catalog.h"
-#include "runtime/session.h"
-#include "tests/support/random_values.h"
+#include "tests/support/small_training.h"
 
 #include <doctest/doctest.h>
 
@@ -14,6 +13,8 @@
 
 namespace plimsoll {
 namespace {
+
+using namespace testing;
 
 constexpr llvm::StringLiteral model = R"(
 graph @mlp(%x: f32[4,6], %labels: i64[4]) state(%w1: f32[6,8] parameter trained, %b1: f32[8] parameter trained, %w2: f32[3,8] parameter trained) {
@@ -27,59 +28,15 @@ graph @mlp(%x: f32[4,6], %labels: i64[4]) state(%w1: f32[6,8] parameter trained,
 }
 )";
 
-DeviceDescription cpu() {
-  Result<DeviceCatalog> catalog = DeviceCatalog::builtin();
-  REQUIRE(bool(catalog));
-  Result<DeviceDescription> device = catalog->find("cpu");
-  REQUIRE(bool(device));
-  return *device;
-}
-
 Graph forward() {
   Result<Graph> graph = parse_graph(model);
   REQUIRE_MESSAGE(bool(graph), llvm::toString(graph.takeError()));
   return std::move(*graph);
 }
 
-// One batch from a map of tensors.
-class OneBatch : public BatchSource {
- public:
-  OneBatch(const RandomValues& values, std::vector<InputSpec> inputs) : values_(values), specs_(std::move(inputs)) {}
-  Status next(llvm::ArrayRef<TensorView> inputs) override {
-    for (size_t i = 0; i < inputs.size(); ++i) {
-      const Tensor& tensor = values_.tensors.at(specs_[i].name);
-      for (int64_t k = 0; k < inputs[i].elements(); ++k)
-        is_float(tensor.type().dtype) ? inputs[i].set(k, tensor.get(k)) : inputs[i].set_int(k, tensor.get_int(k));
-    }
-    return Status::success();
-  }
-  int64_t items_per_batch() const override { return 1; }
-  llvm::StringRef item_name() const override { return "samples"; }
-
- private:
-  const RandomValues& values_;
-  std::vector<InputSpec> specs_;
-};
-
-std::unique_ptr<Session> started(Plan plan, const RandomValues& values) {
-  ExecutorOptions options;
-  options.poison = true;
-  Result<std::unique_ptr<Session>> session = Session::create(std::move(plan), options);
-  REQUIRE_MESSAGE(bool(session), llvm::toString(session.takeError()));
-  Status s = (*session)->initialise(
-      [&](llvm::StringRef name, const TensorView& into) {
-        const Tensor& tensor = values.tensors.at(name.str());
-        for (int64_t i = 0; i < into.elements(); ++i) into.set(i, tensor.get(i));
-        return Status::success();
-      },
-      1);
-  REQUIRE_FALSE(bool(s));
-  return std::move(*session);
-}
-
 Plan compiled(const TrainingRequest& request) {
   CpuCatalog catalog;
-  Result<Plan> plan = compile_training(forward(), request, cpu(), catalog);
+  Result<Plan> plan = compile_training(forward(), request, cpu_device(), catalog);
   REQUIRE_MESSAGE(bool(plan), llvm::toString(plan.takeError()));
   return std::move(*plan);
 }
@@ -134,14 +91,14 @@ TEST_SUITE("unit") {
     TrainingRequest request;
     request.budget_bytes = plan.promised_bytes() - 1;
     CpuCatalog catalog;
-    Result<Plan> refused = compile_training(forward(), request, cpu(), catalog);
+    Result<Plan> refused = compile_training(forward(), request, cpu_device(), catalog);
     REQUIRE_FALSE(bool(refused));
     Diag diag = take_diag(refused.takeError());
     CHECK(diag.fault() == Fault::Budget);
     CHECK(starts_with(diag.text(), "needs "));
     CHECK(llvm::StringRef(diag.text()).contains("at the peak ("));
     request.budget_bytes = plan.promised_bytes();
-    Result<Plan> fits = compile_training(forward(), request, cpu(), catalog);
+    Result<Plan> fits = compile_training(forward(), request, cpu_device(), catalog);
     CHECK(bool(fits));
   }
 
@@ -154,7 +111,7 @@ TEST_SUITE("unit") {
     CHECK(plan.training.batch == 6);
     request.batch = 5;
     CpuCatalog catalog;
-    Result<Plan> refused = compile_training(forward(), request, cpu(), catalog);
+    Result<Plan> refused = compile_training(forward(), request, cpu_device(), catalog);
     REQUIRE_FALSE(bool(refused));
     CHECK(llvm::StringRef(take_diag(refused.takeError()).text()).contains("--batch 5"));
   }
@@ -176,7 +133,7 @@ graph @masked(%x: f32[2,3], %mask: bool[2,3]) state(%w: f32[3] parameter trained
     TrainingRequest request;
     request.batch = 5;
     CpuCatalog catalog;
-    Result<Plan> plan = compile_training(std::move(*graph), request, cpu(), catalog);
+    Result<Plan> plan = compile_training(std::move(*graph), request, cpu_device(), catalog);
     REQUIRE_MESSAGE(bool(plan), llvm::toString(plan.takeError()));
     CHECK(plan->training.batch == 5);
   }

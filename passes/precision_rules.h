@@ -1,0 +1,30 @@
+#pragma once
+
+// What a --precision-file says: which nodes compute in another precision than their op's record would have it.
+//
+//   # the last line that matches decides
+//   op:exp = bf16
+//   node:/lm_head/MatMul = fp32
+//   module:transformer\.h\.(0|1)\..* = fp32     a regular expression over the whole module path
+
+#include "ir/graph.h"
+
+namespace plimsoll {
+
+struct PrecisionRule {
+  enum class Subject : uint8_t { Op, Node, Module } subject = Subject::Op;
+  std::string pattern;
+  DType dtype = DType::F32;
+  std::string text;  // as written, for reports
+};
+
+// "fp32" | "bf16" | "fp16"; none for any other word.
+std::optional<DType> parse_precision(llvm::StringRef name);
+
+// Lines end at a newline or a semicolon. Errors: Fault::Usage, naming the line.
+Result<std::vector<PrecisionRule>> parse_precision_rules(llvm::StringRef text);
+
+// The rule that decides for `node`; null when none matches.
+const PrecisionRule* find_rule(llvm::ArrayRef<PrecisionRule> rules, const Graph& graph, const Node& node);
+
+}  // namespace plimsoll
