@@ -20,7 +20,7 @@ struct Tile {
   static constexpr int pitch = D + 4;
   static constexpr int floats = rows * pitch;
   static constexpr int threads = rows * row_lanes;
-  static constexpr int shares = rows / row_lanes;   // elements of the other side a thread scores
+  static constexpr int shares = rows / row_lanes;    // elements of the other side a thread scores
   static constexpr int quads = D / (4 * row_lanes);  // groups of four head elements a thread accumulates
   static constexpr int score_pitch = rows + 1;
   static constexpr int scores = rows * score_pitch;
@@ -90,7 +90,9 @@ struct Head {
   __device__ int64_t lse(const AttentionShape& n, int64_t row) const { return (b * n.heads + h) * n.rows + row; }
   __device__ int64_t q(const AttentionShape& n) const { return (b * n.rows * n.heads + h) * n.depth; }
   __device__ int64_t y(const AttentionShape& n) const { return (b * n.rows * n.heads + h) * n.value_depth; }
-  __device__ int64_t kv(const AttentionShape& n) const { return b * n.columns * n.kv_heads + h / (n.heads / n.kv_heads); }
+  __device__ int64_t kv(const AttentionShape& n) const {
+    return b * n.columns * n.kv_heads + h / (n.heads / n.kv_heads);
+  }
 
   // scale * product + mask; -inf forbids and is all there is outside.
   __device__ float score(const AttentionShape& n, int64_t row, int64_t column, float product) const {

@@ -3,7 +3,8 @@
 
 // With W the weight of a row's label and s the smoothing over C classes, a row's loss is
 //   (1 - s) * W * (lse - x[label]) + s / C * sum_c weight[c] * (lse - x[c]).
-// Rows of consecutive classes are read once, by a block that keeps a running sum; with other dimensions inside, neighbouring threads take neighbouring rows.
+// Rows of consecutive classes are read once, by a block that keeps a running sum; with other dimensions inside,
+// neighbouring threads take neighbouring rows.
 
 namespace plimsoll::cuda {
 namespace {

@@ -9,7 +9,8 @@
 
 namespace plimsoll::cuda {
 
-// Tensors of fewer than 2^31 elements. Three spatial dimensions; missing ones, in front, have size, kernel, stride and dilation 1 and no padding.
+// Tensors of fewer than 2^31 elements. Three spatial dimensions; missing ones, in front, have size, kernel,
+// stride and dilation 1 and no padding.
 struct PoolShape {
   int64_t batch, channels;
   bool channels_last;

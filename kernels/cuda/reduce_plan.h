@@ -4,6 +4,8 @@
 
 #include "kernels/cuda/partials.h"
 
+#include <initializer_list>
+
 namespace plimsoll::cuda {
 
 inline constexpr int max_reduced_rank = 8;

@@ -26,9 +26,9 @@ __device__ void store_statistics(const RowNormCall& call, int64_t row, int threa
   call.rstd[row] = s.rstd;
 }
 
-// Rows of up to `held` accesses a thread.
 constexpr int rows_a_block = 4;  // of a warp each
 
+// Rows of up to `held` accesses a thread.
 template <typename T, typename P, bool centered, RowTeam team, int held>
 __global__ void __launch_bounds__(team == RowTeam::Warp ? rows_a_block * warp_threads : 1024)
     norm_in_registers_kernel(RowNormCall call) {

@@ -78,10 +78,10 @@ struct GradRow {
   }
 };
 
-// Blocks of blockDim.y groups of blockDim.x threads, a row a group, the next row being loaded while one is worked on.
-// Rows of up to `held` accesses a thread.
 constexpr int grad_threads = 512;
 
+// Blocks of blockDim.y groups of blockDim.x threads, a row a group, the next row being loaded while one is worked on.
+// Rows of up to `held` accesses a thread.
 template <typename T, typename P, bool centered, int held>
 __global__ void __launch_bounds__(grad_threads, held == 1 ? 2 : 1)
     norm_grad_kernel(RowNormGradCall call, float* scale_partials, float* bias_partials) {

@@ -88,6 +88,15 @@ TEST_SUITE("unit") {
 
   TEST_CASE("pools have CUDA kernels for their samples") { check_that_samples_have_kernels(pool_ops); }
 
+  TEST_CASE("resampling has CUDA kernels but for regions of interest") {
+    const CudaCatalog catalog(any_device());
+    for (llvm::StringRef name : {"resize", "resize_grad"})
+      for (const Sample& sample : get_op(name).samples()) {
+        const bool crops = sample.attrs.get_string("coordinate") == "tf_crop_and_resize";
+        CHECK((best_candidate(catalog, get_op(name), sample).name == "reference") == crops);
+      }
+  }
+
   TEST_CASE("reductions of floats have CUDA kernels, over any axes and in two stages where few outputs are left") {
     const CudaCatalog catalog(any_device());
     const Type x(DType::BF16, {8, 16, 128, 32});

@@ -6,7 +6,8 @@ namespace {
 
 // The entry of an attribute list, or what stands for it where the list or the dimension is missing.
 int32_t entry(llvm::ArrayRef<int64_t> list, int64_t i, int64_t otherwise) {
-  return static_cast<int32_t>(i >= 0 && i < static_cast<int64_t>(list.size()) ? list[static_cast<size_t>(i)] : otherwise);
+  const bool there = i >= 0 && i < static_cast<int64_t>(list.size());
+  return static_cast<int32_t>(there ? list[static_cast<size_t>(i)] : otherwise);
 }
 
 cuda::PoolShape pool_of(const Attrs& attrs, llvm::ArrayRef<int64_t> x, llvm::ArrayRef<int64_t> y) {
