@@ -20,6 +20,9 @@ class KernelCatalog {
   // Candidates that accept the call, best first. Never empty: the last one of every op accepts everything.
   virtual std::vector<KernelCandidate> candidates(const OpDef& op, const OpCall& call,
                                                   llvm::ArrayRef<Type> results) const = 0;
+
+  // Are this backend's convolutions faster on tensors with their channels last?
+  virtual bool prefers_channels_last() const { return false; }
 };
 
 }  // namespace plimsoll

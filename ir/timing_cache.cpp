@@ -36,6 +36,8 @@ class TimedCatalog : public KernelCatalog {
     return candidates;
   }
 
+  bool prefers_channels_last() const override { return base_->prefers_channels_last(); }
+
  private:
   std::unique_ptr<KernelCatalog> base_;
   std::string device_;

@@ -20,6 +20,8 @@ const llvm::StringLiteral settle_pipeline = "move-layout-changes, simplify, remo
 const llvm::StringLiteral finish_pipeline =
     "recover-linear, recover-attention, recover-losses, simplify, recover-split, share-equal-nodes, remove-dead-nodes";
 constexpr llvm::StringLiteral train_pipeline = "simplify, round-sums-once, share-equal-nodes, remove-dead-nodes";
+constexpr llvm::StringLiteral layout_pipeline =
+    "channels-last, move-layout-changes, fold-constants, simplify, share-equal-nodes, remove-dead-nodes";
 constexpr int settle_rounds = 16;  // exports settle in five; the bound only guards against rules that undo each other
 
 namespace {
@@ -64,6 +66,13 @@ Status clean(Graph& graph, PassRunner& passes) {
   Result<bool> changed = passes.run(graph, clean_pipeline);
   for (int round = 0; round < settle_rounds && changed && *changed; ++round) changed = passes.run(graph, settle_pipeline);
   if (changed) changed = passes.run(graph, finish_pipeline);
+  return changed ? Status::success() : changed.takeError();
+}
+
+Status choose_layout(Graph& graph, ImageLayout layout, const KernelCatalog& catalog, PassRunner& passes) {
+  bool last = layout == ImageLayout::Auto ? catalog.prefers_channels_last() : layout == ImageLayout::ChannelsLast;
+  if (!last) return Status::success();
+  Result<bool> changed = passes.run(graph, layout_pipeline);
   return changed ? Status::success() : changed.takeError();
 }
 
@@ -156,6 +165,7 @@ Result<Derived> derive(Graph forward, const TrainingRequest& request, const Kern
   if (Status s = clean(forward, passes)) return s;
   if (request.batch > 0 && !passes.stopped())
     if (Status s = rebatch(forward, request.batch)) return s;
+  if (Status s = choose_layout(forward, request.layout, catalog, passes)) return s;
   if (passes.stopped_after("clean")) return stop({{std::move(forward)}});
 
   enter(hooks, "train");

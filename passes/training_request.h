@@ -20,6 +20,8 @@ struct OptimizerSpec {
   double weight_decay = 0;
 };
 
+enum class ImageLayout : uint8_t { Auto, ChannelsFirst, ChannelsLast };  // Auto: what the device's convolutions are faster in
+
 enum class MasterWeights : uint8_t { Auto, On, Off };  // Auto: f32 masters for 16-bit parameters
 
 struct TrainingRequest {
@@ -33,6 +35,7 @@ struct TrainingRequest {
   std::string precision = "exported"; // or fp32, tf32, bf16, fp16; recorded in the plan
   std::string precision_rules;        // what a --precision-file says, see passes/precision_rules.h
   MasterWeights master_weights = MasterWeights::Auto;
+  ImageLayout layout = ImageLayout::Auto;
   int64_t budget_bytes = 0;           // 0: the device's memory
   int64_t host_budget_bytes = 0;      // 0: not limited
 };

@@ -165,6 +165,11 @@ void add_compile(CLI::App& program, Options& options) {
       .add_option("--precision-file", compile.precision_file,
                   "lines such as 'op:exp = fp32' or 'module:REGEX = fp32' that overrule --precision")
       ->type_name("FILE");
+  command
+      .add_option("--layout", compile.layout,
+                  "of images: channels-first, channels-last, or auto (what the device's convolutions are faster in)")
+      ->capture_default_str()
+      ->type_name("NAME");
   add_optimizer(command, compile);
   add_passes(command, compile);
   add_config(command, options);

@@ -33,7 +33,7 @@ struct CompileOptions {
   OptimizerSpec optimizer_settings;
   int64_t accumulate = 1;
   double clip_grad_norm = 0;
-  std::string precision = "exported", precision_file, master_weights = "auto";
+  std::string precision = "exported", precision_file, master_weights = "auto", layout = "auto";
   std::string device = "auto", device_file, timings;
   std::string budget, host_budget;  // sizes with units; empty: the device's memory, unlimited
   std::string dump_ir, stop_after;

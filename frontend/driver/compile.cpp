@@ -27,6 +27,13 @@ Result<MasterWeights> master_weights_named(llvm::StringRef name) {
   return usage_error("--master-weights " + name + ": expected auto, on or off");
 }
 
+Result<ImageLayout> layout_named(llvm::StringRef name) {
+  if (name == "auto") return ImageLayout::Auto;
+  if (name == "channels-first") return ImageLayout::ChannelsFirst;
+  if (name == "channels-last") return ImageLayout::ChannelsLast;
+  return usage_error("--layout " + name + ": expected auto, channels-first or channels-last");
+}
+
 Status check_settings(const OptimizerSpec& spec) {
   struct Range {
     const char* option;
@@ -75,6 +82,9 @@ Result<TrainingRequest> training_request(const CompileOptions& options) {
   Result<MasterWeights> masters = master_weights_named(options.master_weights);
   if (!masters) return masters.takeError();
   request.master_weights = *masters;
+  Result<ImageLayout> layout = layout_named(options.layout);
+  if (!layout) return layout.takeError();
+  request.layout = *layout;
   Result<int64_t> budget = size_option("--budget", options.budget);
   if (!budget) return budget.takeError();
   request.budget_bytes = *budget;

@@ -6,9 +6,10 @@
 namespace plimsoll {
 namespace {
 
-constexpr AttrRule conv_attrs[] = {strides_rule, pads_rule, dilations_rule, groups_rule};
-constexpr AttrRule conv_dx_attrs[] = {strides_rule, pads_rule, dilations_rule, groups_rule, shape_rule};
-constexpr AttrRule conv_dw_attrs[] = {strides_rule, pads_rule, dilations_rule, groups_rule, shape_rule, sum_dtype_rule};
+constexpr AttrRule conv_attrs[] = {strides_rule, pads_rule, dilations_rule, groups_rule, channels_last_rule};
+constexpr AttrRule conv_dx_attrs[] = {strides_rule, pads_rule, dilations_rule, groups_rule, channels_last_rule, shape_rule};
+constexpr AttrRule conv_dw_attrs[] = {strides_rule,       pads_rule,  dilations_rule, groups_rule,
+                                      channels_last_rule, shape_rule, sum_dtype_rule};
 
 Result<Types> infer_conv(const OpCall& call) {
   if (Status s = check_attrs(call.attrs, conv_attrs)) return s;
@@ -25,7 +26,7 @@ Status conv_gradient(GradContext& g) {
   ValueId x = g.operand(0), w = g.operand(1), dy = g.out_grad();
   if (g.wants(0)) g.add(0, g.b.emit("conv_dx", {dy, w}, with_shape(g.attrs(), g.type(x).shape)));
   if (g.wants(1)) g.add(1, g.b.emit("conv_dw", {x, dy}, with_shape(g.attrs(), g.type(w).shape)));
-  if (g.wants(2)) g.add(2, channel_sum(g.b, dy));
+  if (g.wants(2)) g.add(2, channel_sum(g.b, dy, g.attrs()));
   return Status::success();
 }
 
@@ -35,7 +36,7 @@ double conv_flops(const OpCall& call, llvm::ArrayRef<Type> results) {
 
 Status conv_reference(const OpCall& call, llvm::ArrayRef<TensorView> operands, llvm::ArrayRef<TensorView> results) {
   std::vector<double> x = load(operands, 0), w = load(operands, 1);
-  std::vector<double> y = start_from_bias(results[0].type, load(operands, 2));
+  std::vector<double> y = start_from_bias(call.attrs, results[0].type, load(operands, 2));
   for_each_product(call.attrs, call.operand(0).shape, call.operand(1).shape, results[0].type.shape,
                    [&](int64_t xi, int64_t wi, int64_t yi) { y[yi] += x[xi] * w[wi]; });
   store(y, results[0]);
@@ -50,6 +51,11 @@ std::vector<Sample> conv_samples() {
       {{normal({1, 2, 5, 4}), normal({3, 2, 3, 2})}, {{"strides", Ints{2, 1}}, {"pads", Ints{1, 0, 2, 1}}}},
       {{normal({1, 4, 5, 5}), normal({2, 2, 2, 2}), normal({2})}, {{"dilations", Ints{2, 3}}, {"groups", int64_t{2}}}},
       {{normal({1, 2, 3, 3, 2}), normal({2, 1, 2, 2, 1})}, {{"groups", int64_t{2}}, {"strides", Ints{1, 2, 1}}}},
+      {{normal({2, 5, 3}), normal({4, 3, 3}), normal({4})}, {{"pads", Ints{1, 0}}, {"channels_last", int64_t{1}}}},
+      {{normal({1, 5, 4, 4}), normal({2, 3, 2, 2}), normal({2})},
+       {{"strides", Ints{2, 1}}, {"pads", Ints{1, 0, 2, 1}}, {"groups", int64_t{2}}, {"channels_last", int64_t{1}}}},
+      {{normal({2, 4, 3, 3}), normal({3, 2, 2, 1})}, {{"groups", int64_t{3}}, {"channels_last", int64_t{1}}}},
+      {{normal({1, 3, 3, 2, 2}), normal({3, 2, 2, 1, 2})}, {{"channels_last", int64_t{1}}}},
   };
 }
 
@@ -69,7 +75,7 @@ double conv_dx_flops(const OpCall& call, llvm::ArrayRef<Type>) {
 }
 
 Status conv_dx_reference(const OpCall& call, llvm::ArrayRef<TensorView> operands, llvm::ArrayRef<TensorView> results) {
-  std::vector<double> dy = load(operands, 0), w = load(operands, 1), dx = start_from_bias(results[0].type, {});
+  std::vector<double> dy = load(operands, 0), w = load(operands, 1), dx = start_from_bias(call.attrs, results[0].type, {});
   for_each_product(call.attrs, results[0].type.shape, call.operand(1).shape, call.operand(0).shape,
                    [&](int64_t xi, int64_t wi, int64_t yi) { dx[xi] += dy[yi] * w[wi]; });
   store(dx, results[0]);
@@ -83,6 +89,8 @@ std::vector<Sample> conv_dx_samples() {
       {{normal({2, 4, 3}, DType::BF16), normal({4, 3, 3}, DType::BF16)}, {{"shape", Ints{2, 3, 5}}}},
       {{normal({1, 2, 3, 2}), normal({2, 1, 2, 2})},
        {{"shape", Ints{1, 2, 6, 4}}, {"groups", int64_t{2}}, {"strides", Ints{2, 2}}}},
+      {{normal({2, 3, 2, 4}), normal({4, 2, 3, 3})},
+       {{"shape", Ints{2, 6, 4, 3}}, {"strides", Ints{2, 1}}, {"channels_last", int64_t{1}}}},
   };
 }
 
@@ -104,7 +112,7 @@ double conv_dw_flops(const OpCall& call, llvm::ArrayRef<Type> results) {
 }
 
 Status conv_dw_reference(const OpCall& call, llvm::ArrayRef<TensorView> operands, llvm::ArrayRef<TensorView> results) {
-  std::vector<double> x = load(operands, 0), dy = load(operands, 1), dw = start_from_bias(results[0].type, {});
+  std::vector<double> x = load(operands, 0), dy = load(operands, 1), dw = start_from_bias(call.attrs, results[0].type, {});
   for_each_product(call.attrs, call.operand(0).shape, results[0].type.shape, call.operand(1).shape,
                    [&](int64_t xi, int64_t wi, int64_t yi) { dw[wi] += x[xi] * dy[yi]; });
   store(dw, results[0]);
@@ -120,6 +128,8 @@ std::vector<Sample> conv_dw_samples() {
       {{normal({2, 3, 5}, DType::BF16), normal({2, 4, 3}, DType::BF16)},
        {{"shape", Ints{4, 3, 3}}, {"dtype", DType::F32}}},
       {{normal({2, 3, 5}, DType::F16), normal({2, 4, 3}, DType::F16)}, {{"shape", Ints{4, 3, 3}}}},
+      {{normal({2, 6, 4, 4}), normal({2, 3, 3, 6})},
+       {{"shape", Ints{6, 2, 2, 2}}, {"strides", Ints{2, 1}}, {"groups", int64_t{2}}, {"channels_last", int64_t{1}}}},
   };
 }
 
@@ -128,7 +138,7 @@ std::vector<Sample> conv_dw_samples() {
 constinit const OpDef op_conv{
     .name = "conv",
     .summary = "convolution of x[N, C, in...] with w[M, C/groups, kernel...] plus bias[M]; {strides, pads, dilations, "
-               "groups}, pads being all begins, then all ends",
+               "groups, channels_last}, pads being all begins, then all ends",
     .min_operands = 2,
     .max_operands = 3,
     .infer = infer_conv,

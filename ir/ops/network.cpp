@@ -25,9 +25,11 @@ Status need_only_first_gradient(const GradContext& g, llvm::StringRef others) {
   return Status::success();
 }
 
-ValueId channel_sum(Builder& b, ValueId dy) {
-  Ints axes{0};
-  for (int64_t d = 2; d < b.type(dy).rank(); ++d) axes.push_back(d);
+ValueId channel_sum(Builder& b, ValueId dy, const Attrs& attrs) {
+  const size_t rank = b.type(dy).shape.size(), channels = channel_dim(attrs, rank);
+  Ints axes;
+  for (size_t d = 0; d < rank; ++d)
+    if (d != channels) axes.push_back(static_cast<int64_t>(d));
   return b.sum(dy, axes, false);
 }
 

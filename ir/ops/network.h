@@ -3,6 +3,7 @@
 // What the records of network ops (products, windows, norms, attention, losses) share
 // beyond support.h: references work on plain vectors of double.
 
+#include "ir/ops/layout.h"
 #include "ir/ops/samples.h"
 #include "ir/ops/support.h"
 
@@ -24,8 +25,8 @@ Status need_only_first_gradient(const GradContext& g, llvm::StringRef others);
 inline constexpr Gradient no_second_derivative =
     Gradient::missing("it belongs to a backward pass, and second derivatives are not derived");
 
-// Sums over everything but dimension 1: what a per-channel parameter gets.
-ValueId channel_sum(Builder& b, ValueId dy);
+// Sums over everything but the channels, which stand where the attributes of an op say: what a per-channel parameter gets.
+ValueId channel_sum(Builder& b, ValueId dy, const Attrs& attrs);
 
 // All elements of operand i in memory order; an absent operand has none.
 std::vector<double> load(llvm::ArrayRef<TensorView> operands, size_t i);

@@ -7,18 +7,21 @@
 namespace plimsoll {
 namespace {
 
-constexpr AttrRule eps_only[] = {eps_rule};
+constexpr AttrRule norm_attrs[] = {eps_rule, channels_last_rule};
 
 NormLayout layout_of(const OpCall& call) {
-  llvm::ArrayRef<int64_t> shape = call.operand(0).shape;
-  int64_t inner = element_count(shape.drop_front(2));
+  const Shape shape = channels_first(call.attrs, call.operand(0).shape);
+  int64_t inner = is_channels_last(call.attrs) ? 1 : element_count(llvm::ArrayRef<int64_t>(shape).drop_front(2));
   return {.stat_step = inner, .stats = shape[1], .param_step = inner, .params = shape[1]};
 }
 
-Shape channels_of(const OpCall& call) { return {call.operand(0).shape[1]}; }
+Shape channels_of(const OpCall& call) {
+  const Shape& shape = call.operand(0).shape;
+  return {shape[channel_dim(call.attrs, shape.size())]};
+}
 
 Status check_input(const OpCall& call) {
-  if (Status s = check_attrs(call.attrs, eps_only)) return s;
+  if (Status s = check_attrs(call.attrs, norm_attrs)) return s;
   if (Status s = need_float(call, 0)) return s;
   return need_min_rank(call, 0, 2);
 }
@@ -58,6 +61,8 @@ std::vector<Sample> batch_norm_samples() {
       {{normal({2, 2, 3, 2}), normal({2}), normal({2})}, {{"eps", 1e-3}}},
       {{normal({6, 3}), normal({3}), normal({3})}, {{"eps", 1e-5}}},
       {{normal({4, 3, 2}, DType::BF16), normal({3}), normal({3})}, {{"eps", 1e-5}}},
+      {{normal({2, 3, 2, 3}), normal({3}), normal({3})}, {{"eps", 1e-5}, {"channels_last", int64_t{1}}}},
+      {{normal({3, 2, 4}, DType::BF16), normal({4}), normal({4})}, {{"eps", 1e-5}, {"channels_last", int64_t{1}}}},
   };
 }
 
@@ -87,7 +92,9 @@ std::vector<Sample> batch_norm_grad_samples() {
   using namespace samples;
   return {{{normal({4, 3, 2}), normal({4, 3, 2}), normal({3}), normal({3}), positive({3})}, {{"eps", 1e-5}}},
           {{normal({4, 3, 2}, DType::BF16), normal({4, 3, 2}, DType::BF16), normal({3}), normal({3}), positive({3})},
-           {{"eps", 1e-5}}}};
+           {{"eps", 1e-5}}},
+          {{normal({4, 2, 3}), normal({4, 2, 3}), normal({3}), normal({3}), positive({3})},
+           {{"eps", 1e-5}, {"channels_last", int64_t{1}}}}};
 }
 
 Result<Types> infer_batch_norm_inference(const OpCall& call) {
@@ -106,7 +113,8 @@ Status batch_norm_inference_gradient(GradContext& g) {
   const Type x_type = g.type(g.operand(0)), parameter = g.type(g.operand(1));
   DType wide = stat_dtype(x_type.dtype);
   Shape along_channels(x_type.shape.size(), 1);
-  along_channels[1] = x_type.shape[1];
+  const size_t channels = channel_dim(g.attrs(), along_channels.size());
+  along_channels[channels] = x_type.shape[channels];
   Expr dy = out_grad(g);
   auto rstd = [&] { return apply("rsqrt", cast(operand(g, 4), wide) + g.attrs().get_float("eps")); };
   if (g.wants(0)) {
@@ -115,10 +123,10 @@ Status batch_norm_inference_gradient(GradContext& g) {
   }
   if (g.wants(1)) {
     Expr centered = cast(operand(g, 0), wide) - reshape(cast(operand(g, 3), wide), along_channels);
-    Expr sum{&g.b, channel_sum(g.b, cast(dy, wide) * centered)};
+    Expr sum{&g.b, channel_sum(g.b, cast(dy, wide) * centered, g.attrs())};
     g.add(1, cast(sum * rstd(), parameter.dtype));
   }
-  if (g.wants(2)) g.add(2, g.b.cast(channel_sum(g.b, cast(dy, wide)), parameter.dtype));
+  if (g.wants(2)) g.add(2, g.b.cast(channel_sum(g.b, cast(dy, wide), g.attrs()), parameter.dtype));
   return Status::success();
 }
 
@@ -137,6 +145,8 @@ std::vector<Sample> batch_norm_inference_samples() {
       {{normal({2, 2, 2, 3}), normal({2}), normal({2}), fixed(normal({2})), fixed(positive({2}))}, {{"eps", 1e-3}}},
       {{normal({4, 3, 2}, DType::BF16), normal({3}), normal({3}), fixed(normal({3})), fixed(positive({3}))},
        {{"eps", 1e-5}}},
+      {{normal({2, 2, 3, 3}), normal({3}), normal({3}), fixed(normal({3})), fixed(positive({3}))},
+       {{"eps", 1e-5}, {"channels_last", int64_t{1}}}},
   };
 }
 
@@ -177,7 +187,7 @@ std::vector<Sample> running_update_samples() {
 constinit const OpDef op_batch_norm{
     .name = "batch_norm",
     .summary = "y, mean[C], var[C]: x[N, C, ...] normalised by the batch's own biased statistics with {eps}, times "
-               "scale[C] plus bias[C]",
+               "scale[C] plus bias[C]; {channels_last}",
     .min_operands = 3,
     .max_operands = 3,
     .infer = infer_batch_norm,
@@ -190,7 +200,7 @@ constinit const OpDef op_batch_norm{
 
 constinit const OpDef op_batch_norm_grad{
     .name = "batch_norm_grad",
-    .summary = "dx, dscale, dbias from x, dy, scale, mean and var; {eps}",
+    .summary = "dx, dscale, dbias from x, dy, scale, mean and var; {eps, channels_last}",
     .min_operands = 5,
     .max_operands = 5,
     .infer = infer_batch_norm_grad,
@@ -203,7 +213,7 @@ constinit const OpDef op_batch_norm_grad{
 
 constinit const OpDef op_batch_norm_inference{
     .name = "batch_norm_inference",
-    .summary = "(x - mean[C]) / sqrt(var[C] + {eps}) * scale[C] + bias[C] for x[N, C, ...]",
+    .summary = "(x - mean[C]) / sqrt(var[C] + {eps}) * scale[C] + bias[C] for x[N, C, ...]; {channels_last}",
     .min_operands = 5,
     .max_operands = 5,
     .infer = infer_batch_norm_inference,

@@ -5,8 +5,10 @@
 
 namespace plimsoll {
 
-Result<Shape> pooled_shape(const Attrs& attrs, llvm::ArrayRef<int64_t> x) {
-  if (x.size() < 3 || x.size() > 5) return model_error("the input " + to_string(x) + " must have rank 3 to 5");
+Result<Shape> pooled_shape(const Attrs& attrs, llvm::ArrayRef<int64_t> x_shape) {
+  if (x_shape.size() < 3 || x_shape.size() > 5)
+    return model_error("the input " + to_string(x_shape) + " must have rank 3 to 5");
+  const Shape x = channels_first(attrs, x_shape);
   llvm::ArrayRef<int64_t> kernel = attrs.get_ints("kernel");
   if (kernel.size() != x.size() - 2)
     return model_error("kernel has " + llvm::Twine(kernel.size()) + " entries, the input has " +
@@ -22,7 +24,7 @@ Result<Shape> pooled_shape(const Attrs& attrs, llvm::ArrayRef<int64_t> x) {
   if (!positions) return positions.takeError();
   Shape shape{x[0], x[1]};
   shape.append(positions->begin(), positions->end());
-  return shape;
+  return in_layout(attrs, shape);
 }
 
 namespace {

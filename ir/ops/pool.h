@@ -10,17 +10,31 @@ namespace plimsoll {
 inline constexpr AttrRule kernel_rule{"kernel", AttrKind::Ints};
 inline constexpr AttrRule ceil_rule{"ceil_mode", AttrKind::Int, AttrNeed::Optional};
 
-// The result's shape for an input of shape x, all attributes checked.
+// The result's shape for an input of shape x, all attributes checked. Both are in the layout the attributes name.
 Result<Shape> pooled_shape(const Attrs& attrs, llvm::ArrayRef<int64_t> x);
 
-// The planes of a pool from x to y, for references.
-struct Planes {
-  Taps taps;
-  int64_t count, x_size, y_size;
+// The windows of a pool from x to y, for references; shapes and indices are in the layout the attributes name.
+class PoolWindows {
+ public:
+  PoolWindows(const Attrs& attrs, llvm::ArrayRef<int64_t> x_shape, llvm::ArrayRef<int64_t> y_shape)
+      : x_(channels_first(attrs, x_shape)), y_(channels_first(attrs, y_shape)), in_x_(attrs, x_), in_y_(attrs, y_),
+        taps_(llvm::cantFail(read_window(attrs, attrs.get_ints("kernel"))), spatial_of(x_), spatial_of(y_)) {}
 
-  Planes(const Attrs& attrs, llvm::ArrayRef<int64_t> x, llvm::ArrayRef<int64_t> y)
-      : taps(llvm::cantFail(read_window(attrs, attrs.get_ints("kernel"))), spatial_of(x), spatial_of(y)),
-        count(x[0] * x[1]), x_size(element_count(spatial_of(x))), y_size(element_count(spatial_of(y))) {}
+  // visit(input, output, position): flat indices in x and y of every element of every window, and the window's place
+  // among those of its plane.
+  template <typename Visit>
+  void for_each(Visit visit) const {
+    for (int64_t n = 0; n < x_[0]; ++n)
+      for (int64_t c = 0; c < x_[1]; ++c)
+        taps_.for_each([&](int64_t input, int64_t, int64_t output) {
+          visit(in_x_.at(n, c, input), in_y_.at(n, c, output), output);
+        });
+  }
+
+ private:
+  Shape x_, y_;  // channels first
+  ChannelPlaces in_x_, in_y_;
+  Taps taps_;
 };
 
 // One operation an element of each window; the last operand of a gradient op is dy.

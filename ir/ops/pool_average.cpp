@@ -6,14 +6,16 @@ namespace plimsoll {
 namespace {
 
 constexpr AttrRule include_pad_rule{"count_include_pad", AttrKind::Int, AttrNeed::Optional};
-constexpr AttrRule average_attrs[] = {kernel_rule, strides_rule, pads_rule, dilations_rule, ceil_rule,
-                                      include_pad_rule};
-constexpr AttrRule average_grad_attrs[] = {kernel_rule, strides_rule,     pads_rule, dilations_rule,
-                                           ceil_rule,   include_pad_rule, {"shape", AttrKind::Ints}};
+constexpr AttrRule average_attrs[] = {kernel_rule, strides_rule,     pads_rule,         dilations_rule,
+                                      ceil_rule,   include_pad_rule, channels_last_rule};
+constexpr AttrRule average_grad_attrs[] = {kernel_rule,      strides_rule,       pads_rule,
+                                           dilations_rule,   ceil_rule,          include_pad_rule,
+                                           channels_last_rule, {"shape", AttrKind::Ints}};
 
 // How many elements each window position averages over: those it shares with the input, or with
 // {count_include_pad} the padded input. What sticks out further never counts.
-std::vector<double> window_counts(const Attrs& attrs, llvm::ArrayRef<int64_t> x, llvm::ArrayRef<int64_t> y) {
+std::vector<double> window_counts(const Attrs& attrs, llvm::ArrayRef<int64_t> x_shape, llvm::ArrayRef<int64_t> y_shape) {
+  const Shape x = channels_first(attrs, x_shape), y = channels_first(attrs, y_shape);
   SlidingWindow window = llvm::cantFail(read_window(attrs, attrs.get_ints("kernel")));
   Shape extents(spatial_of(x).begin(), spatial_of(x).end());
   if (attrs.get_int("count_include_pad"))
@@ -45,13 +47,11 @@ Status average_pool_gradient(GradContext& g) {
 Status average_pool_reference(const OpCall& call, llvm::ArrayRef<TensorView> operands,
                               llvm::ArrayRef<TensorView> results) {
   const Shape &x_shape = call.operand(0).shape, &y_shape = results[0].type.shape;
-  Planes planes(call.attrs, x_shape, y_shape);
   std::vector<double> counts = window_counts(call.attrs, x_shape, y_shape);
   std::vector<double> x = load(operands, 0), y(static_cast<size_t>(results[0].elements()));
-  for (int64_t p = 0; p < planes.count; ++p)
-    planes.taps.for_each([&](int64_t input, int64_t, int64_t output) {
-      y[p * planes.y_size + output] += x[p * planes.x_size + input] / counts[output];
-    });
+  PoolWindows(call.attrs, x_shape, y_shape).for_each([&](int64_t input, int64_t output, int64_t position) {
+    y[output] += x[input] / counts[position];
+  });
   store(y, results[0]);
   return Status::success();
 }
@@ -65,6 +65,7 @@ std::vector<Sample> average_pool_samples() {
        {{"kernel", Ints{2, 2}}, {"strides", Ints{2, 3}}, {"pads", Ints{1, 1, 0, 1}}, {"ceil_mode", int64_t{1}},
         {"count_include_pad", int64_t{1}}}},
       {{normal({1, 2, 3, 4, 3})}, {{"kernel", Ints{2, 2, 2}}, {"dilations", Ints{1, 2, 1}}}},
+      {{normal({2, 4, 5, 3})}, {{"kernel", Ints{3, 2}}, {"pads", Ints{1, 0, 1, 1}}, {"channels_last", int64_t{1}}}},
   };
 }
 
@@ -81,13 +82,11 @@ Result<Types> infer_average_pool_grad(const OpCall& call) {
 Status average_pool_grad_reference(const OpCall& call, llvm::ArrayRef<TensorView> operands,
                                    llvm::ArrayRef<TensorView> results) {
   const Shape &x_shape = results[0].type.shape, &y_shape = call.operand(0).shape;
-  Planes planes(call.attrs, x_shape, y_shape);
   std::vector<double> counts = window_counts(call.attrs, x_shape, y_shape);
   std::vector<double> dy = load(operands, 0), dx(static_cast<size_t>(results[0].elements()));
-  for (int64_t p = 0; p < planes.count; ++p)
-    planes.taps.for_each([&](int64_t input, int64_t, int64_t output) {
-      dx[p * planes.x_size + input] += dy[p * planes.y_size + output] / counts[output];
-    });
+  PoolWindows(call.attrs, x_shape, y_shape).for_each([&](int64_t input, int64_t output, int64_t position) {
+    dx[input] += dy[output] / counts[position];
+  });
   store(dx, results[0]);
   return Status::success();
 }
@@ -97,6 +96,8 @@ std::vector<Sample> average_pool_grad_samples() {
   return {
       {{normal({2, 2, 3})}, {{"kernel", Ints{3}}, {"strides", Ints{2}}, {"shape", Ints{2, 2, 7}}}},
       {{normal({1, 2, 4, 5})}, {{"kernel", Ints{3, 2}}, {"pads", Ints{1, 0, 1, 1}}, {"shape", Ints{1, 2, 4, 5}}}},
+      {{normal({2, 2, 3, 3})},
+       {{"kernel", Ints{2, 2}}, {"strides", Ints{2, 1}}, {"shape", Ints{2, 5, 4, 3}}, {"channels_last", int64_t{1}}}},
   };
 }
 
@@ -105,7 +106,7 @@ std::vector<Sample> average_pool_grad_samples() {
 constinit const OpDef op_average_pool{
     .name = "average_pool",
     .summary = "mean of each window of x[N, C, in...]; {kernel, strides, pads, dilations, ceil_mode, "
-               "count_include_pad}",
+               "count_include_pad, channels_last}",
     .min_operands = 1,
     .max_operands = 1,
     .infer = infer_average_pool,

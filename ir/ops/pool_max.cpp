@@ -8,20 +8,21 @@ namespace plimsoll {
 namespace {
 
 constexpr AttrRule order_rule{"storage_order", AttrKind::Int, AttrNeed::Optional};
-constexpr AttrRule max_attrs[] = {kernel_rule, strides_rule, pads_rule, dilations_rule, ceil_rule};
+constexpr AttrRule max_attrs[] = {kernel_rule,    strides_rule, pads_rule,
+                                  dilations_rule, ceil_rule,    channels_last_rule};
+// Its indices count the elements of x as ONNX has them, so it knows one layout only.
 constexpr AttrRule max_indices_attrs[] = {kernel_rule, strides_rule, pads_rule, dilations_rule, ceil_rule, order_rule};
 
 // The index in x of each y's element: the first of the largest, and NaN is larger than anything.
 // -1 where a window meets no input.
-std::vector<int64_t> first_maxima(const Planes& planes, const TensorView& x) {
-  std::vector<int64_t> best(static_cast<size_t>(planes.count * planes.y_size), -1);
+std::vector<int64_t> first_maxima(const Attrs& attrs, const TensorView& x, llvm::ArrayRef<int64_t> y_shape) {
+  std::vector<int64_t> best(static_cast<size_t>(element_count(y_shape)), -1);
   std::vector<double> values = load({x}, 0);
-  for (int64_t p = 0; p < planes.count; ++p)
-    planes.taps.for_each([&](int64_t input, int64_t, int64_t output) {
-      int64_t at = p * planes.x_size + input, &chosen = best[p * planes.y_size + output];
-      bool is_first = chosen < 0, is_larger = !is_first && values[at] > values[chosen];
-      if (is_first || is_larger || (values[at] != values[at] && values[chosen] == values[chosen])) chosen = at;
-    });
+  PoolWindows(attrs, x.type.shape, y_shape).for_each([&](int64_t at, int64_t output, int64_t) {
+    int64_t& chosen = best[output];
+    bool is_first = chosen < 0, is_larger = !is_first && values[at] > values[chosen];
+    if (is_first || is_larger || (values[at] != values[at] && values[chosen] == values[chosen])) chosen = at;
+  });
   return best;
 }
 
@@ -49,8 +50,7 @@ void store_maxima(const std::vector<int64_t>& best, const TensorView& x, const T
 }
 
 Status max_pool_reference(const OpCall& call, llvm::ArrayRef<TensorView> operands, llvm::ArrayRef<TensorView> results) {
-  Planes planes(call.attrs, call.operand(0).shape, results[0].type.shape);
-  store_maxima(first_maxima(planes, operands[0]), operands[0], results[0]);
+  store_maxima(first_maxima(call.attrs, operands[0], results[0].type.shape), operands[0], results[0]);
   return Status::success();
 }
 
@@ -61,6 +61,8 @@ std::vector<Sample> max_pool_samples() {
       {{distinct({1, 2, 5, 5})}, {{"kernel", Ints{3, 2}}, {"strides", Ints{2, 2}}, {"pads", Ints{1, 0, 1, 1}}}},
       {{distinct({1, 2, 6, 5})}, {{"kernel", Ints{2, 2}}, {"strides", Ints{2, 2}}, {"ceil_mode", int64_t{1}}}},
       {{distinct({1, 2, 3, 4, 3})}, {{"kernel", Ints{2, 2, 2}}, {"dilations", Ints{1, 2, 1}}}},
+      {{distinct({2, 5, 4, 3})},
+       {{"kernel", Ints{3, 2}}, {"strides", Ints{2, 2}}, {"pads", Ints{1, 0, 1, 1}}, {"channels_last", int64_t{1}}}},
   };
 }
 
@@ -85,8 +87,7 @@ int64_t column_major(int64_t index, llvm::ArrayRef<int64_t> x_shape) {
 Status max_pool_with_indices_reference(const OpCall& call, llvm::ArrayRef<TensorView> operands,
                                        llvm::ArrayRef<TensorView> results) {
   const Shape& x_shape = call.operand(0).shape;
-  Planes planes(call.attrs, x_shape, results[0].type.shape);
-  std::vector<int64_t> best = first_maxima(planes, operands[0]);
+  std::vector<int64_t> best = first_maxima(call.attrs, operands[0], results[0].type.shape);
   store_maxima(best, operands[0], results[0]);
   bool columns_first = call.attrs.get_int("storage_order");
   for (size_t i = 0; i < best.size(); ++i)
@@ -114,8 +115,7 @@ Result<Types> infer_max_pool_grad(const OpCall& call) {
 
 Status max_pool_grad_reference(const OpCall& call, llvm::ArrayRef<TensorView> operands,
                                llvm::ArrayRef<TensorView> results) {
-  Planes planes(call.attrs, call.operand(0).shape, call.operand(1).shape);
-  std::vector<int64_t> best = first_maxima(planes, operands[0]);
+  std::vector<int64_t> best = first_maxima(call.attrs, operands[0], call.operand(1).shape);
   std::vector<double> dy = load(operands, 1), dx(static_cast<size_t>(results[0].elements()));
   for (size_t i = 0; i < best.size(); ++i)
     if (best[i] >= 0) dx[best[i]] += dy[i];
@@ -128,6 +128,8 @@ std::vector<Sample> max_pool_grad_samples() {
   return {
       {{distinct({2, 2, 7}), normal({2, 2, 3})}, {{"kernel", Ints{3}}, {"strides", Ints{2}}}},
       {{distinct({1, 2, 4, 4}), normal({1, 2, 2, 2})}, {{"kernel", Ints{2, 2}}, {"strides", Ints{2, 2}}}},
+      {{distinct({2, 4, 5, 3}), normal({2, 2, 4, 3})},
+       {{"kernel", Ints{2, 2}}, {"strides", Ints{2, 1}}, {"channels_last", int64_t{1}}}},
   };
 }
 
@@ -135,7 +137,8 @@ std::vector<Sample> max_pool_grad_samples() {
 
 constinit const OpDef op_max_pool{
     .name = "max_pool",
-    .summary = "largest element of each window of x[N, C, in...]; {kernel, strides, pads, dilations, ceil_mode}",
+    .summary = "largest element of each window of x[N, C, in...]; {kernel, strides, pads, dilations, ceil_mode, "
+               "channels_last}",
     .min_operands = 1,
     .max_operands = 1,
     .infer = infer_max_pool,

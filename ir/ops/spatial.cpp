@@ -68,9 +68,10 @@ Taps::Taps(const SlidingWindow& window, llvm::ArrayRef<int64_t> input, llvm::Arr
       }
 }
 
-Result<Shape> convolved_shape(const Attrs& attrs, llvm::ArrayRef<int64_t> x, llvm::ArrayRef<int64_t> w) {
-  if (x.size() < 3 || x.size() > 5 || w.size() != x.size())
-    return model_error("input " + to_string(x) + " and weight " + to_string(w) + " must have equal rank, 3 to 5");
+Result<Shape> convolved_shape(const Attrs& attrs, llvm::ArrayRef<int64_t> x_shape, llvm::ArrayRef<int64_t> w_shape) {
+  if (x_shape.size() < 3 || x_shape.size() > 5 || w_shape.size() != x_shape.size())
+    return model_error("input " + to_string(x_shape) + " and weight " + to_string(w_shape) + " must have equal rank, 3 to 5");
+  const Shape x = channels_first(attrs, x_shape), w = channels_first(attrs, w_shape);
   int64_t groups = attrs.get_int("groups", 1);
   if (groups < 1 || w[0] % groups != 0)
     return model_error(llvm::Twine(w[0]) + " output channels do not divide into " + llvm::Twine(groups) + " groups");
@@ -83,7 +84,7 @@ Result<Shape> convolved_shape(const Attrs& attrs, llvm::ArrayRef<int64_t> x, llv
   if (!positions) return positions.takeError();
   Shape shape{x[0], w[0]};
   shape.append(positions->begin(), positions->end());
-  return shape;
+  return in_layout(attrs, shape);
 }
 
 }  // namespace plimsoll

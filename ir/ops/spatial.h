@@ -1,7 +1,7 @@
 #pragma once
 
 // Windows that slide over the spatial dimensions of [N, C, spatial...]: what
-// convolutions and pools share. One to three spatial dimensions; missing ones count as 1.
+// convolutions and pools share. But for what says otherwise, shapes here are in that order. One to three spatial dimensions; missing ones count as 1.
 
 #include "ir/ops/network.h"
 
@@ -61,7 +61,8 @@ inline llvm::ArrayRef<int64_t> spatial_of(llvm::ArrayRef<int64_t> shape) { retur
 // Missing dimensions are 1.
 Spatial to_spatial(llvm::ArrayRef<int64_t> dims);
 
-// The shape [N, M, out...] of a convolution of [N, C, in...] with [M, C/groups, kernel...], all checked.
+// The shape [N, M, out...] of a convolution of [N, C, in...] with [M, C/groups, kernel...], all checked. All three are in
+// the layout the attributes name.
 Result<Shape> convolved_shape(const Attrs& attrs, llvm::ArrayRef<int64_t> x, llvm::ArrayRef<int64_t> w);
 
 }  // namespace plimsoll

@@ -44,9 +44,16 @@ Descs plain_descs(const ConvolutionShape& s) {
     all.insert(all.end(), rest, rest + s.spatial_rank);
     return all;
   };
-  auto dense = [](const memory::dims& sizes) {
-    memory::dims strides(sizes.size(), 1);
-    for (size_t d = sizes.size() - 1; d-- > 0;) strides[d] = strides[d + 1] * sizes[d + 1];
+  auto dense = [&](const memory::dims& sizes) {
+    const size_t space = static_cast<size_t>(s.spatial_rank), channels = sizes.size() - space - 1;
+    std::vector<size_t> order;  // outermost first
+    for (size_t d = 0; d < channels; ++d) order.push_back(d);
+    if (!s.channels_last) order.push_back(channels);
+    for (size_t d = 1; d <= space; ++d) order.push_back(channels + d);
+    if (s.channels_last) order.push_back(channels);
+    memory::dims strides(sizes.size());
+    int64_t stride = 1;
+    for (size_t i = order.size(); i-- > 0; stride *= sizes[order[i]]) strides[order[i]] = stride;
     return memory::desc(sizes, memory::data_type::f32, strides);
   };
   const int64_t out = s.out_channels / s.groups, in = s.in_channels / s.groups;

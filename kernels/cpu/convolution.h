@@ -1,7 +1,7 @@
 #pragma once
 
-// f32 convolution of 1 to 3 spatial dimensions and its two gradients through oneDNN. Tensors come and go in
-// plain row-major order; where oneDNN is faster on a blocked one, they are reordered into the workspace.
+// f32 convolution of 1 to 3 spatial dimensions and its two gradients through oneDNN. Tensors come and go
+// dense, channels first or last; where oneDNN is faster on a blocked one, they are reordered into the workspace.
 
 #include <cstdint>
 #include <memory>
@@ -12,13 +12,14 @@ namespace plimsoll::cpu {
 class Library;
 
 // x [batch, in_channels, input...], w [out_channels, in_channels / groups, kernel...],
-// y [batch, out_channels, output...].
+// y [batch, out_channels, output...]; with channels_last all three have their second dimension last.
 struct ConvolutionShape {
   int spatial_rank;
   int64_t batch, in_channels, out_channels, groups;
   int64_t input[3], output[3], kernel[3];
   int64_t strides[3], dilations[3], pads_begin[3], pads_end[3];
   bool bias;
+  bool channels_last;
 };
 
 enum class ConvolutionPass : uint8_t { Forward, InputGradient, WeightGradient };

@@ -41,6 +41,7 @@ class CudaCatalog : public KernelCatalog {
 
   std::vector<KernelCandidate> candidates(const OpDef& op, const OpCall& call,
                                           llvm::ArrayRef<Type> results) const override;
+  bool prefers_channels_last() const override { return true; }
 
  private:
   DeviceDescription device_;

@@ -13,18 +13,21 @@ using cpu::ConvolutionPass;
 // The convolution of x with w that gives y.
 cpu::ConvolutionShape convolution_of(const Attrs& attrs, llvm::ArrayRef<int64_t> x, llvm::ArrayRef<int64_t> w,
                                      llvm::ArrayRef<int64_t> y, bool bias) {
+  const bool channels_last = attrs.get_int("channels_last") != 0;
+  const int first = channels_last ? 1 : 2;  // spatial dimension
   cpu::ConvolutionShape shape{.spatial_rank = static_cast<int>(x.size()) - 2,
                               .batch = x[0],
-                              .in_channels = x[1],
-                              .out_channels = y[1],
+                              .in_channels = channels_last ? x.back() : x[1],
+                              .out_channels = channels_last ? y.back() : y[1],
                               .groups = attrs.get_int("groups", 1),
-                              .bias = bias};
+                              .bias = bias,
+                              .channels_last = channels_last};
   llvm::ArrayRef<int64_t> strides = attrs.get_ints("strides"), dilations = attrs.get_ints("dilations"),
                           pads = attrs.get_ints("pads");
   for (int d = 0; d < shape.spatial_rank; ++d) {
-    shape.input[d] = x[d + 2];
-    shape.output[d] = y[d + 2];
-    shape.kernel[d] = w[d + 2];
+    shape.input[d] = x[d + first];
+    shape.output[d] = y[d + first];
+    shape.kernel[d] = w[d + first];
     shape.strides[d] = strides.empty() ? 1 : strides[d];
     shape.dilations[d] = dilations.empty() ? 1 : dilations[d];
     shape.pads_begin[d] = pads.empty() ? 0 : pads[d];
@@ -85,9 +88,10 @@ Status launch_conv_dw(const KernelCall& k) {
 
 Status launch_conv_transpose(const KernelCall& k) {
   if (Status s = launch_conv_dx(k)) return s;
-  const llvm::ArrayRef<int64_t> y = k.results[0].type.shape;
-  if (k.has(2))
-    cpu::add_channel_bias(k.out<float>(0), k.in<float>(2), y[0], y[1], element_count(y.drop_front(2)));
+  if (!k.has(2)) return Status::success();
+  const int64_t elements = k.results[0].type.elements(), channels = k.call.operand(2).elements();
+  const int64_t batch = k.call.attrs.get_int("channels_last") ? elements / channels : k.results[0].type.shape[0];
+  cpu::add_channel_bias(k.out<float>(0), k.in<float>(2), batch, channels, elements / (batch * channels));
   return Status::success();
 }
 

@@ -57,8 +57,10 @@ Status launch_rms_norm_grad(const KernelCall& k) {
   return Status::success();
 }
 
+// With channels last, statistics over the batch see every position as a sample of its own.
 cpu::ChannelShape channels_of(const KernelCall& k) {
   const llvm::ArrayRef<int64_t> shape = k.call.operand(0).shape;
+  if (k.call.attrs.get_int("channels_last")) return {element_count(shape.drop_back()), shape.back(), 1};
   return {shape[0], shape[1], element_count(shape.drop_front(2))};
 }
 

@@ -25,10 +25,10 @@ cpu::PoolShape pool_of(const Attrs& attrs, llvm::ArrayRef<int64_t> x, llvm::Arra
   return shape;
 }
 
-// Positions in a plane are kept as i32.
+// Positions in a plane are kept as i32, and a plane's elements are neighbours.
 bool accepts_pool(const OpCall& call, llvm::ArrayRef<Type> results) {
   const int64_t limit = std::numeric_limits<int32_t>::max();
-  return floats_are_f32(call, results) && call.operand(0).elements() <= limit &&
+  return floats_are_f32(call, results) && !call.attrs.get_int("channels_last") && call.operand(0).elements() <= limit &&
          results[0].elements() <= limit;
 }
 

@@ -181,6 +181,10 @@ def test_unknown_optimizer(folder):
     refuse(USAGE, ["admw", "adamw"], "compile", MODELS / "linear.onnx", "-o", folder / "p.plan", "--optimizer", "admw")
 
 
+def test_unknown_layout(folder):
+    refuse(USAGE, ["nhwc", "channels-last"], "compile", MODELS / "linear.onnx", "-o", folder / "p.plan", "--layout", "nhwc")
+
+
 def test_unknown_device(folder):
     refuse(USAGE, ["h2000", "h200"], "compile", MODELS / "linear.onnx", "-o", folder / "p.plan", "--device", "h2000")
 

@@ -14,6 +14,7 @@ class TwoKernels : public KernelCatalog {
   std::vector<KernelCandidate> candidates(const OpDef&, const OpCall&, llvm::ArrayRef<Type>) const override {
     return {{"first"}, {"second"}, {"reference"}};
   }
+  bool prefers_channels_last() const override { return true; }
 };
 
 TEST_SUITE("unit") {
@@ -46,6 +47,7 @@ TEST_SUITE("unit") {
     CHECK(names("card", call) == "second first reference ");
     CHECK(names("other", call) == "first second reference ");  // only one of two was measured
     CHECK(names("card", OpCall(none, operands)) == "first second reference ");
+    CHECK(timed_catalog(std::make_unique<TwoKernels>(), "card", times)->prefers_channels_last());
   }
 
   TEST_CASE("a line of a timing cache that says nothing is named") {
