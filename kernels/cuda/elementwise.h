@@ -53,7 +53,8 @@ enum class Binary : uint8_t {
 [[nodiscard]] cudaError_t cast_elements(Scalar y_type, void* y, Scalar x_type, const void* x, int64_t n,
                                         cudaStream_t stream);
 
-inline constexpr int max_terms = 64;
+// Bound by what a launch may take as arguments, 32 KiB.
+inline constexpr int max_terms = 2048;
 // The sum of up to max_terms tensors in their order. y may be any of them.
 [[nodiscard]] cudaError_t add_many(Scalar type, void* y, const void* const* terms, int term_count, int64_t n,
                                    cudaStream_t stream);

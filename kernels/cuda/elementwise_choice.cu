@@ -34,14 +34,18 @@ cudaError_t cast_from(Scalar y_type, void* y, const void* from, int64_t n, cudaS
 
 bool is_common_float(Scalar type) { return type == Scalar::F32 || type == Scalar::BF16 || type == Scalar::F16; }
 
+// Arguments of a launch: few terms are the rule, and cost less to pass.
+constexpr int few_terms = 8;
+
+template <int capacity>
 struct Terms {
-  const void* at[max_terms];
+  const void* at[capacity];
 };
 
 // One 16-byte run a thread, the terms one after the other.
-template <typename T>
+template <int capacity, typename T>
 __global__ void __launch_bounds__(block_threads)
-    add_many_kernel(T* y, const __grid_constant__ Terms terms, int term_count, int64_t n) {
+    add_many_kernel(T* y, const __grid_constant__ Terms<capacity> terms, int term_count, int64_t n) {
   constexpr int length = map_vector<T>;
   const int64_t at = (int64_t{blockIdx.x} * block_threads + threadIdx.x) * length, left = n - at;
   if (left <= 0) return;
@@ -60,7 +64,8 @@ __global__ void __launch_bounds__(block_threads)
 }
 
 // Sums of integers wrap, so that one unsigned kernel serves all.
-__global__ void add_many_integers_kernel(void* y, Scalar type, const __grid_constant__ Terms terms, int term_count,
+template <int capacity>
+__global__ void add_many_integers_kernel(void* y, Scalar type, const __grid_constant__ Terms<capacity> terms, int term_count,
                                          int64_t n) {
   const int64_t i = int64_t{blockIdx.x} * block_threads + threadIdx.x;
   if (i >= n) return;
@@ -97,9 +102,11 @@ cudaError_t cast_elements(Scalar y_type, void* y, Scalar x_type, const void* x, 
   return cudaGetLastError();
 }
 
-cudaError_t add_many(Scalar type, void* y, const void* const* terms, int term_count, int64_t n, cudaStream_t stream) {
-  if (n == 0) return cudaSuccess;
-  Terms list{};
+namespace {
+
+template <int capacity>
+cudaError_t add_terms(Scalar type, void* y, const void* const* terms, int term_count, int64_t n, cudaStream_t stream) {
+  Terms<capacity> list{};
   for (int term = 0; term < term_count; ++term) list.at[term] = terms[term];
   if (!is_float(type)) {
     add_many_integers_kernel<<<blocks_for(n), block_threads, 0, stream>>>(y, type, list, term_count, n);
@@ -111,6 +118,13 @@ cudaError_t add_many(Scalar type, void* y, const void* const* terms, int term_co
     add_many_kernel<<<blocks, block_threads, 0, stream>>>(static_cast<T*>(y), list, term_count, n);
     return cudaGetLastError();
   });
+}
+
+}  // namespace
+
+cudaError_t add_many(Scalar type, void* y, const void* const* terms, int term_count, int64_t n, cudaStream_t stream) {
+  if (n == 0) return cudaSuccess;
+  return (term_count <= few_terms ? add_terms<few_terms> : add_terms<max_terms>)(type, y, terms, term_count, n, stream);
 }
 
 }  // namespace plimsoll::cuda

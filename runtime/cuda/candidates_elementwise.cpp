@@ -18,7 +18,7 @@ bool accepts_where(const OpCall& call, llvm::ArrayRef<Type> results) { return ra
 
 // The terms are kernel arguments; kernels/cuda/elementwise.h has the number.
 bool accepts_add_n(const OpCall& call, llvm::ArrayRef<Type> results) {
-  return call.count() <= 64 && has_no_f8(call, results);
+  return call.count() <= 2048 && has_no_f8(call, results);
 }
 
 constexpr CudaCandidate same_shape(llvm::StringLiteral op) { return {op, "vectors", accepts_same_shape}; }
