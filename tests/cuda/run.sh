@@ -1,0 +1,82 @@
+#!/usr/bin/env bash
+# Everything that needs a card, on a machine that has one; elsewhere it says so and exits 77, which counts as skipped.
+#
+# Usage: tests/cuda/run.sh [--build DIR] [--out FILE] [STEP ...]
+#   DIR   holds bin/plimsoll, bin/plimsoll_cuda_tests and lib/libplimsoll_cuda.so; default build/ci
+#   FILE  takes what is printed; default cuda_results.txt
+#   STEP  card kernels golden same-bits sanitizer budgets bench; default all of them
+set -uo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+
+build=build/ci
+out=cuda_results.txt
+steps=()
+while [ $# -gt 0 ]; do
+  case $1 in
+    --build) build=$2; shift 2 ;;
+    --out) out=$2; shift 2 ;;
+    -*) sed -n 's/^# \?//; 2,8p' tests/cuda/run.sh; exit 2 ;;
+    *) steps+=("$1"); shift ;;
+  esac
+done
+[ "${#steps[@]}" -gt 0 ] || steps=(card kernels golden same-bits sanitizer budgets bench)
+plimsoll=$build/bin/plimsoll
+cuda_tests=$build/bin/plimsoll_cuda_tests
+example=examples/quickstart
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+failed=0
+
+if ! nvidia-smi >/dev/null 2>&1; then
+  echo "skipped: no NVIDIA card here"
+  exit 77
+fi
+
+# verdict NAME STATUS
+verdict() {
+  if [ "$2" -eq 0 ]; then echo "[$1] passed"; else echo "[$1] FAILED"; failed=$((failed + 1)); fi
+}
+
+card() {
+  nvidia-smi --query-gpu=name,driver_version,memory.total,clocks.sm,power.draw --format=csv,noheader
+  "$plimsoll" devices --measure
+}
+
+kernels() { "$cuda_tests"; }
+
+golden() {
+  python3 -B tests/golden/check_golden.py "$plimsoll" --device auto --tolerance 1e-3 --loss-tolerance 1e-3 --norm-tolerance 1e-3 &&
+    python3 -B tests/golden/check_golden.py "$plimsoll" --device auto --precision bf16
+}
+
+# The same plan, seed and card twice: the same bits.
+same_bits() {
+  "$plimsoll" compile "$example/small_gpt.onnx" -o "$work/a.plan" --dim batch=256 --device auto || return 1
+  for run in 1 2; do
+    "$plimsoll" run "$work/a.plan" --weights "$example/small_gpt.onnx" --data "$example/tokens.bin" --steps 50 --seed 3 \
+      --save "$work/$run.safetensors" || return 1
+  done
+  cmp "$work/1.safetensors" "$work/2.safetensors"
+}
+
+# Whole kernels under memcheck and racecheck, on the op samples.
+sanitizer() {
+  local tool
+  for tool in memcheck racecheck; do
+    compute-sanitizer --tool "$tool" --error-exitcode 1 --print-limit 20 "$cuda_tests" --test-case="*stored as given*" || return 1
+  done
+}
+
+budgets() { python3 -B tests/cuda/check_budgets.py "$plimsoll"; }
+
+bench() { python3 -B tests/bench/compare_pytorch_gpu.py "$plimsoll" --json "$out.json"; }
+
+{
+  for step in "${steps[@]}"; do
+    echo "== $step"
+    "${step//-/_}"
+    verdict "$step" $?
+  done
+  echo "$failed failed"
+} 2>&1 | tee "$out"
+grep -q '^0 failed$' "$out"
