@@ -8,17 +8,26 @@ namespace {
 
 bool is_one_of(DType dtype, std::initializer_list<DType> wanted) { return llvm::is_contained(wanted, dtype); }
 
+// The weight gradient of 16-bit operands may be asked for in f32: it is made in 16 bits and widened.
+bool is_widened(const OpCall& call, llvm::ArrayRef<Type> results) {
+  return results[0].dtype == DType::F32 && is_16_bit_float(call.operand(0).dtype);
+}
+
 bool accepts_convolution(const OpCall& call, llvm::ArrayRef<Type> results) {
   const DType dtype = call.operand(0).dtype;
   if (!is_one_of(dtype, {DType::F32, DType::BF16, DType::F16})) return false;
   if (call.operand(0).rank() < 3 || call.operand(0).rank() > 5 || results[0].elements() == 0) return false;
   for (size_t i = 0; i < call.count(); ++i)
     if (call.has(i) && (call.operand(i).dtype != dtype || call.operand(i).elements() == 0)) return false;
-  return results[0].dtype == dtype;
+  return results[0].dtype == dtype || is_widened(call, results);
 }
 
 int64_t convolution_workspace(const OpCall&, llvm::ArrayRef<Type>, const DeviceDescription& device) {
   return device.convolution_workspace_bytes;
+}
+
+int64_t weight_gradient_workspace(const OpCall& call, llvm::ArrayRef<Type> results, const DeviceDescription& device) {
+  return convolution_workspace(call, results, device) + (is_widened(call, results) ? (results[0].bytes() / 2 + 255) / 256 * 256 : 0);
 }
 
 constexpr size_t attention_mask = 3, gradient_mask = 6;
@@ -55,7 +64,7 @@ int64_t gradient_workspace(const OpCall& call, llvm::ArrayRef<Type>, const Devic
 constexpr CudaCandidate candidates[] = {
     {"conv", "cudnn", accepts_convolution, convolution_workspace},
     {"conv_dx", "cudnn", accepts_convolution, convolution_workspace},
-    {"conv_dw", "cudnn", accepts_convolution, convolution_workspace},
+    {"conv_dw", "cudnn", accepts_convolution, weight_gradient_workspace},
     {"conv_transpose", "cudnn", accepts_convolution, convolution_workspace},
     {"attention", "cudnn", accepts_forward, forward_workspace},
     {"attention_grad", "cudnn", accepts_gradient, gradient_workspace},

@@ -1,5 +1,7 @@
 #include "kernels/cuda/channel_bias.h"
+#include "kernels/cuda/elementwise.h"
 #include "runtime/cuda/backend/cudnn_plan.h"
+#include "runtime/cuda/backend/device_memory.h"
 #include "runtime/cuda/backend/launcher.h"
 #include "runtime/cuda/backend/libraries.h"
 
@@ -30,6 +32,12 @@ Status too_large(const CudaCall& k, int64_t asked) {
 }
 
 // ---- convolution ----
+
+// A weight gradient in f32 of 16-bit operands is first made in 16 bits, at the end of the workspace.
+int64_t narrow_bytes(const CudaCall& k) {
+  const Type& dw = k.results[0].type;
+  return is_16_bit_float(k.operands[0].type.dtype) && dw.dtype == DType::F32 ? (dw.bytes() / 2 + 255) / 256 * 256 : 0;
+}
 
 // Sizes in cuDNN's order [batch, channels, space...] of a tensor stored so, or with its channels last.
 CudnnTensor convolution_tensor(const Type& type, bool channels_last) {
@@ -74,9 +82,10 @@ Result<std::unique_ptr<CudaPrepared>> prepare_convolution(CudaLibraries& librari
                      .strides = per_dimension(attrs.get_ints("strides"), 1, rank),
                      .dilations = per_dimension(attrs.get_ints("dilations"), 1, rank),
                      .tensor_cores = libraries.tf32()};
-  Result<std::unique_ptr<CudnnPlan>> plan = plan_convolution(*cudnn, c, k.workspace_bytes);
+  const int64_t workspace_bytes = k.workspace_bytes - narrow_bytes(k);
+  Result<std::unique_ptr<CudnnPlan>> plan = plan_convolution(*cudnn, c, workspace_bytes);
   if (!plan) return plan.takeError();
-  if ((*plan)->workspace_bytes() > k.workspace_bytes) return too_large(k, (*plan)->workspace_bytes());
+  if ((*plan)->workspace_bytes() > workspace_bytes) return too_large(k, (*plan)->workspace_bytes());
   auto prepared = std::make_unique<PreparedCudnn>();
   prepared->cudnn = *cudnn;
   prepared->plan = std::move(*plan);
@@ -93,7 +102,8 @@ Result<std::unique_ptr<CudaPrepared>> prepare_conv_dx(CudaLibraries& libraries, 
   return prepare_convolution(libraries, k, Pass::InputGradient, k.results[0].type, k.operands[1].type, k.operands[0].type);
 }
 Result<std::unique_ptr<CudaPrepared>> prepare_conv_dw(CudaLibraries& libraries, const CudaCall& k) {
-  return prepare_convolution(libraries, k, Pass::WeightGradient, k.operands[0].type, k.results[0].type, k.operands[1].type);
+  const Type dw(k.operands[0].type.dtype, k.results[0].type.shape);
+  return prepare_convolution(libraries, k, Pass::WeightGradient, k.operands[0].type, dw, k.operands[1].type);
 }
 
 PreparedCudnn& prepared(const CudaCall& k) { return static_cast<PreparedCudnn&>(*k.prepared); }
@@ -116,7 +126,13 @@ Status launch_conv_dx(const CudaCall& k) {
   if (Status s = prepared(k).run(k, {k.out(0), k.in(1), k.in(0)})) return s;
   return add_bias(k);
 }
-Status launch_conv_dw(const CudaCall& k) { return prepared(k).run(k, {k.in(0), k.out(0), k.in(1)}); }
+Status launch_conv_dw(const CudaCall& k) {
+  const int64_t narrow = narrow_bytes(k);
+  if (narrow == 0) return prepared(k).run(k, {k.in(0), k.out(0), k.in(1)});
+  const void* dw = static_cast<std::byte*>(k.workspace) + k.workspace_bytes - narrow;
+  if (Status s = prepared(k).run(k, {k.in(0), dw, k.in(1)})) return s;
+  return cuda_status(cuda::cast_elements(cuda::Scalar::F32, k.out(0), k.in_scalar(0), dw, k.results[0].type.elements(), k.stream), "conv_dw");
+}
 
 // ---- attention ----
 
