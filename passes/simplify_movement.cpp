@@ -1,3 +1,4 @@
+#include "passes/dim_tracker.h"
 #include "passes/simplify_rules.h"
 
 // Data movement: what moves nothing is left out, chains become one step, and what only renames dimensions
@@ -26,27 +27,47 @@ ValueId reshape(Builder& b, const Node& node) {
   return inner ? b.reshape(inner->operands[0], copy_ints(node, "shape")) : ValueId::None;
 }
 
-// Only dimensions of size 1 change places.
-bool keeps_element_order(llvm::ArrayRef<int64_t> shape, llvm::ArrayRef<int64_t> permutation) {
-  int64_t last = -1;
-  for (int64_t from : permutation) {
-    if (shape[from] == 1) continue;
-    if (from < last) return false;
-    last = from;
+// The reshapes and transposes that lead to `node`, itself first.
+llvm::SmallVector<const Node*, 8> movement_chain(const Graph& graph, const Node& node) {
+  llvm::SmallVector<const Node*, 8> chain = {&node};
+  for (;;) {
+    ValueId from = chain.back()->operands[0];
+    const Node* before = producer_of(graph, from, "transpose");
+    if (!before) before = producer_of(graph, from, "reshape");
+    if (!before) return chain;
+    chain.push_back(before);
   }
-  return true;
 }
 
-ValueId transpose(Builder& b, const Node& node) {
-  ValueId x = node.operands[0];
-  Ints permutation = copy_ints(node, "perm");
-  const Shape result = b.type(node.results[0]).shape;
-  if (const Node* inner = producer_of(b.graph(), x, "transpose")) {
-    Ints composed = copy_ints(*inner, "perm");
-    for (int64_t& from : permutation) from = composed[from];
-    return b.transpose(inner->operands[0], permutation);
+// What a chain (last step first) does to a tensor of that shape; none where a reshape mixes what a transpose has parted.
+std::optional<OneTranspose> as_one_transpose(llvm::ArrayRef<const Node*> chain, const Shape& source) {
+  DimTracker tracker(source);
+  for (const Node* step : llvm::reverse(chain)) {
+    if (step->op->name == "transpose")
+      tracker.transpose(step->attrs.get_ints("perm"));
+    else if (!tracker.reshape(step->attrs.get_ints("shape")))
+      return std::nullopt;
   }
-  return keeps_element_order(b.type(x).shape, permutation) ? b.reshape(x, result) : ValueId::None;
+  return tracker.result();
+}
+
+// A chain that ends in a transpose becomes one transpose between two reshapes, from as far up as that is possible: always when
+// it has transposes to spare, else only for a transpose of fewer dimensions, so that no dimension is parted for nothing.
+ValueId transpose(Builder& b, const Node& node) {
+  const Type result = b.type(node.results[0]);
+  if (result.elements() == 0) return ValueId::None;
+  llvm::SmallVector<const Node*, 8> chain = movement_chain(b.graph(), node);
+  for (size_t length = chain.size(); length > 0; --length) {
+    llvm::ArrayRef<const Node*> steps = llvm::ArrayRef<const Node*>(chain).take_front(length);
+    ValueId source = steps.back()->operands[0];
+    std::optional<OneTranspose> one = as_one_transpose(steps, b.type(source).shape);
+    if (!one) continue;
+    if (one->keeps_order()) return b.reshape(source, result.shape);
+    bool spares = llvm::count_if(steps, [](const Node* step) { return step->op->name == "transpose"; }) > 1;
+    if (spares || one->split.size() < result.shape.size())
+      return b.reshape(b.transpose(b.reshape(source, one->split), one->permutation), result.shape);
+  }
+  return ValueId::None;
 }
 
 llvm::ArrayRef<int64_t> without_leading_ones(llvm::ArrayRef<int64_t> shape) {
