@@ -63,8 +63,8 @@ struct LayoutOp {
   size_t operands;
 };
 // They know {channels_last}.
-constexpr LayoutOp layout_ops[] = {{"conv", 2},     {"conv_transpose", 2}, {"batch_norm", 1}, {"batch_norm_inference", 1},
-                                   {"max_pool", 1}, {"average_pool", 1}};
+constexpr LayoutOp layout_ops[] = {{"conv", 2},       {"conv_transpose", 2}, {"batch_norm", 1}, {"batch_norm_inference", 1},
+                                   {"group_norm", 1}, {"max_pool", 1},       {"average_pool", 1}};
 // They have an {axis}.
 constexpr llvm::StringLiteral axis_ops[] = {"concat", "split", "softmax", "log_softmax"};
 // They have {axes} and {keep_dims}.

@@ -1,16 +1,10 @@
-#include "kernels/cuda/group_norm.h"
-
-#include "kernels/cuda/rows.cuh"
+#include "kernels/cuda/group_norm.cuh"
 
 // The channels of a group are a row of consecutive elements, which a block walks over: rows are read again from the
 // cache. Backward first sums dy and dy * xhat over each plane of a channel; groups and parameters need nothing else.
 
 namespace plimsoll::cuda {
 namespace {
-
-__device__ float parameter_at(const void* parameters, Scalar type, int64_t i, float otherwise) {
-  return parameters ? load_any<float>(AnyTensor{parameters, type}, i) : otherwise;
-}
 
 template <typename T>
 __global__ void __launch_bounds__(1024) group_norm_kernel(GroupNormCall call) {
@@ -43,46 +37,34 @@ __global__ void __launch_bounds__(1024) group_norm_kernel(GroupNormCall call) {
   }
 }
 
-struct Sums {
-  float dy, dy_xhat;
-  __device__ Sums operator+(const Sums& other) const { return {dy + other.dy, dy_xhat + other.dy_xhat}; }
-};
-
 // planes [batch, channels], a block each.
 template <typename T>
-__global__ void __launch_bounds__(256) plane_sums_kernel(GroupNormGradCall call, Sums* planes) {
+__global__ void __launch_bounds__(256) plane_sums_kernel(GroupNormGradCall call, GradSums* planes) {
   const GroupShape& shape = call.shape;
   const int64_t plane = blockIdx.x, group = plane / shape.channels_a_group();
   const float mean = call.mean[group], rstd = call.rstd[group];
   const T* dy = static_cast<const T*>(call.dy) + plane * shape.inner;
   const auto t = static_cast<int>(threadIdx.x);
-  Sums sums{0, 0};
+  GradSums sums{0, 0};
   for_row(static_cast<const T*>(call.x) + plane * shape.inner, shape.inner, t, 256,
           [&](int64_t at, const auto& values) {
             constexpr int n = sizeof(values) / sizeof(T);
             const Vector<T, n> grads = load_vector<n>(dy + at);
             for (int i = 0; i < n; ++i)
-              sums = sums + Sums{widen(grads.at[i]), widen(grads.at[i]) * (widen(values.at[i]) - mean) * rstd};
+              sums = sums + GradSums{widen(grads.at[i]), widen(grads.at[i]) * (widen(values.at[i]) - mean) * rstd};
           });
-  sums = block_reduce(sums, Add(), Sums{0, 0});
+  sums = block_reduce(sums, Add(), GradSums{0, 0});
   if (t == 0) planes[plane] = sums;
 }
 
 // A block a group.
 template <typename T>
-__global__ void __launch_bounds__(1024) group_dx_kernel(GroupNormGradCall call, const Sums* planes) {
+__global__ void __launch_bounds__(1024) group_dx_kernel(GroupNormGradCall call, const GradSums* planes) {
   const GroupShape& shape = call.shape;
   const int64_t row = blockIdx.x, channels = shape.channels_a_group(), first_channel = row % shape.groups * channels;
   const int t = static_cast<int>(threadIdx.x), threads = static_cast<int>(blockDim.x);
-  Sums sums{0, 0};
-  for (int64_t c = t; c < channels; c += threads) {
-    const float scale = parameter_at(call.scale, call.parameter_type, first_channel + c, 1.0f);
-    const Sums plane = planes[row * channels + c];
-    sums = sums + Sums{scale * plane.dy, scale * plane.dy_xhat};
-  }
-  sums = block_reduce(sums, Add(), Sums{0, 0});
-  const float width = static_cast<float>(channels * shape.inner), mean = call.mean[row], rstd = call.rstd[row];
-  const float average_g = sums.dy / width, average_g_xhat = sums.dy_xhat / width;
+  const GroupAverages average(call, planes, row);
+  const float mean = call.mean[row], rstd = call.rstd[row];
   for (int64_t c = 0; c < channels; ++c) {
     const float scale = parameter_at(call.scale, call.parameter_type, first_channel + c, 1.0f);
     const int64_t start = (row * channels + c) * shape.inner;
@@ -93,7 +75,7 @@ __global__ void __launch_bounds__(1024) group_dx_kernel(GroupNormGradCall call, 
       const Vector<T, n> grads = load_vector<n>(dy + at);
       for (int i = 0; i < n; ++i) {
         const float xhat = (widen(values.at[i]) - mean) * rstd, g = widen(grads.at[i]) * scale;
-        values.at[i] = narrow<T>(rstd * (g - average_g - xhat * average_g_xhat));
+        values.at[i] = narrow<T>(rstd * (g - average.g - xhat * average.g_xhat));
       }
       store_vector(dx + at, values);
     });
@@ -101,19 +83,31 @@ __global__ void __launch_bounds__(1024) group_dx_kernel(GroupNormGradCall call, 
 }
 
 // A thread a channel.
-__global__ void parameter_grads_kernel(GroupNormGradCall call, const Sums* planes) {
+__global__ void parameter_grads_kernel(GroupNormGradCall call, const GradSums* planes) {
   const int64_t c = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
   if (c >= call.shape.channels) return;
-  Sums sums{0, 0};
+  GradSums sums{0, 0};
   for (int64_t b = 0; b < call.shape.batch; ++b) sums = sums + planes[b * call.shape.channels + c];
   if (call.dscale) store_any(call.dscale, call.parameter_type, c, static_cast<double>(sums.dy_xhat));
   if (call.dbias) store_any(call.dbias, call.parameter_type, c, static_cast<double>(sums.dy));
+}
+
+cudaError_t group_dx(const GroupNormGradCall& call, GradSums* planes, cudaStream_t stream) {
+  const GroupShape& shape = call.shape;
+  return with_f32_math(call.x_type, [&](auto* x) {
+    using T = std::remove_pointer_t<decltype(x)>;
+    plane_sums_kernel<T><<<static_cast<unsigned>(shape.batch * shape.channels), 256, 0, stream>>>(call, planes);
+    const int threads = threads_for_row(shape.channels_a_group() * shape.inner / vector_length<T>);
+    group_dx_kernel<T><<<static_cast<unsigned>(shape.rows()), threads, 0, stream>>>(call, planes);
+    return cudaGetLastError();
+  });
 }
 
 }  // namespace
 
 cudaError_t group_norm(const GroupNormCall& call, cudaStream_t stream) {
   if (call.shape.rows() == 0) return cudaSuccess;
+  if (call.shape.channels_last) return group_norm_channels_last(call, stream);
   return with_f32_math(call.x_type, [&](auto* x) {
     using T = std::remove_pointer_t<decltype(x)>;
     const int threads = threads_for_row(call.shape.channels_a_group() * call.shape.inner / vector_length<T>);
@@ -125,18 +119,11 @@ cudaError_t group_norm(const GroupNormCall& call, cudaStream_t stream) {
 cudaError_t group_norm_grad(const GroupNormGradCall& call, cudaStream_t stream) {
   const GroupShape& shape = call.shape;
   if (shape.channels == 0) return cudaSuccess;
-  auto* planes = reinterpret_cast<Sums*>(call.workspace);
-  return with_f32_math(call.x_type, [&](auto* x) {
-    using T = std::remove_pointer_t<decltype(x)>;
-    if (shape.batch > 0) {
-      plane_sums_kernel<T>
-          <<<static_cast<unsigned>(shape.batch * shape.channels), 256, 0, stream>>>(call, planes);
-      const int threads = threads_for_row(shape.channels_a_group() * shape.inner / vector_length<T>);
-      group_dx_kernel<T><<<static_cast<unsigned>(shape.rows()), threads, 0, stream>>>(call, planes);
-    }
-    parameter_grads_kernel<<<static_cast<unsigned>(divide_up(shape.channels, 128)), 128, 0, stream>>>(call, planes);
-    return cudaGetLastError();
-  });
+  auto* planes = reinterpret_cast<GradSums*>(call.workspace);
+  if (shape.batch > 0)
+    if (cudaError_t error = shape.channels_last ? group_dx_channels_last(call, planes, stream) : group_dx(call, planes, stream)) return error;
+  parameter_grads_kernel<<<static_cast<unsigned>(divide_up(shape.channels, 128)), 128, 0, stream>>>(call, planes);
+  return cudaGetLastError();
 }
 
 }  // namespace plimsoll::cuda

@@ -1,6 +1,6 @@
 #pragma once
 
-// Group normalisation of x [batch, channels, inner]: `groups` runs of channels in each sample, a pair of statistics
+// Group normalisation of x [batch, channels, inner], or [batch, inner, channels] with channels_last: `groups` runs of channels in each sample, a pair of statistics
 // each, mean and rstd [batch, groups] in f32. Tensors are of x_type; scale, bias and their gradients [channels] of any
 // float type. Null pointers are absent.
 
@@ -12,6 +12,7 @@ namespace plimsoll::cuda {
 
 struct GroupShape {
   int64_t batch, channels, inner, groups;
+  bool channels_last;
 
   constexpr int64_t rows() const { return batch * groups; }
   constexpr int64_t channels_a_group() const { return channels / groups; }

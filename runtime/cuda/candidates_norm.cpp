@@ -54,15 +54,18 @@ int64_t batch_norm_inference_workspace(const OpCall& call, llvm::ArrayRef<Type>,
   return cuda::batch_norm_inference_workspace(channels_of(call)) * float_bytes;
 }
 
+// Places within a sample are counted in 32 bits.
 bool accepts_group_norm(const OpCall& call, llvm::ArrayRef<Type>) {
   for (size_t i = 0; i < call.count(); ++i)
     if (call.has(i) && !computes_in_f32(call.operand(i).dtype)) return false;
-  return true;
+  const cuda::ChannelShape shape = channels_of(call);
+  return shape.channels * shape.inner <= INT32_MAX;
 }
 
 // Two sums a plane of a channel.
 int64_t group_norm_grad_workspace(const OpCall& call, llvm::ArrayRef<Type>, const DeviceDescription&) {
-  return 2 * call.operand(0).shape[0] * call.operand(0).shape[1] * float_bytes;
+  const cuda::ChannelShape shape = channels_of(call);
+  return 2 * shape.batch * shape.channels * float_bytes;
 }
 
 constexpr CudaCandidate candidates[] = {

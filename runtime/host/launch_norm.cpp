@@ -105,6 +105,11 @@ Status launch_group_norm_grad(const KernelCall& k) {
   return Status::success();
 }
 
+// A group's elements are neighbours.
+bool accepts_group_norm(const OpCall& call, llvm::ArrayRef<Type> results) {
+  return all_f32(call, results) && !call.attrs.get_int("channels_last");
+}
+
 bool accepts_affine_inference(const OpCall& call, llvm::ArrayRef<Type> results) {
   return all_f32(call, results) && call.has(1) && call.has(2);
 }
@@ -118,8 +123,8 @@ constexpr CpuKernel kernels[] = {
     {"batch_norm_grad", "channels", all_f32, launch_batch_norm_grad},
     {"batch_norm_inference", "channels", accepts_affine_inference, launch_batch_norm_inference},
     {"running_update", "channels", all_f32, launch_running_update},
-    {"group_norm", "groups", all_f32, launch_group_norm},
-    {"group_norm_grad", "groups", all_f32, launch_group_norm_grad},
+    {"group_norm", "groups", accepts_group_norm, launch_group_norm},
+    {"group_norm_grad", "groups", accepts_group_norm, launch_group_norm_grad},
 };
 
 }  // namespace

@@ -133,8 +133,8 @@ Status launch_batch_norm_grad(const CudaCall& k) {
 }
 
 cuda::GroupShape groups_of(const CudaCall& k) {
-  const llvm::ArrayRef<int64_t> shape = k.call.operand(0).shape;
-  return {shape[0], shape[1], element_count(shape.drop_front(2)), k.call.attrs.get_int("groups")};
+  const cuda::ChannelShape shape = channels_of(k);
+  return {shape.batch, shape.channels, shape.inner, k.call.attrs.get_int("groups"), shape.channels_last};
 }
 
 Status launch_group_norm(const CudaCall& k) {
