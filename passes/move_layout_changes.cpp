@@ -3,7 +3,7 @@
 
 // Moves reshapes, transposes and slices past the ops that do not care, so that pairs meet
 // and cancel (simplify removes them). Each rule is local and only ever moves a layout change in one direction:
-// reshapes and transposes down past linear layers and elementwise ops, transposes up through merging reshapes and expands,
+// reshapes down past linear layers, transposes down past ops on rows and elements, transposes up through merging reshapes and expands,
 // slices up towards what they cut.
 
 #include <algorithm>
@@ -35,18 +35,55 @@ bool reshape_below_linear(Graph& graph, NodeId id) {
   return true;
 }
 
-// linear(transpose(x)) -> transpose(linear(x)) where the last dim stays last.
-bool transpose_below_linear(Graph& graph, NodeId id) {
+// How many trailing dims the op reads together, each row of them by itself: leading dims may stand in any order around
+// it. Those are in operand 0; an elementwise op has none. -1 for ops of another kind.
+int64_t row_dims(const Graph& graph, const Node& node) {
+  if (node.op->name == "linear") return 1;
+  if (node.op->name == "layer_norm" || node.op->name == "rms_norm")
+    return graph.type(node.operands[0]).rank() - node.attrs.get_int("axis");
+  return node.op->elementwise ? 0 : -1;
+}
+
+// Reads the same under either order: every dim that is not 1 stays where it is.
+bool is_untouched(const Type& type, llvm::ArrayRef<int64_t> perm) {
+  if (type.rank() > static_cast<int64_t>(perm.size())) return false;
+  size_t first = perm.size() - type.shape.size();
+  for (size_t i = 0; i < type.shape.size(); ++i)
+    if (type.shape[i] != 1 && perm[first + i] != static_cast<int64_t>(first + i)) return false;
+  return true;
+}
+
+// Would the readers of a transposed value rather read it as it lay? What one reader leaves behind the others must take
+// away, or there are two transposes for one.
+bool readers_let_transposes_pass(const Graph& graph, ValueId value) {
+  bool kept = llvm::any_of(graph.outputs, [&](const Output& output) { return output.value == value; });
+  return !kept && llvm::all_of(graph.value(value).users, [&](NodeId user) {
+    llvm::StringRef op = graph.node(user).op->name;
+    return op == "transpose" || op == "reshape" || op == "slice" || row_dims(graph, graph.node(user)) >= 0;
+  });
+}
+
+// op(transpose(x), ...) -> transpose(op(x, ...)) for ops that work on rows or elements: the residual stream of models that
+// keep time first.
+bool transpose_below_rows(Graph& graph, NodeId id) {
   const Node& node = graph.node(id);
-  const Node* transpose = made_by(graph, node.operands[0], "transpose");
-  if (!transpose) return false;
-  llvm::ArrayRef<int64_t> perm = transpose->attrs.get_ints("perm");
-  if (perm.back() != static_cast<int64_t>(perm.size()) - 1) return false;
+  const int64_t rows = row_dims(graph, node), rank = graph.type(node.results[0]).rank();
+  if (rows < 0 || llvm::any_of(llvm::drop_begin(node.results), [&](ValueId result) { return graph.is_used(result); })) return false;
+  llvm::SmallVector<ValueId, 4> operands(node.operands.begin(), node.operands.end());
+  llvm::MutableArrayRef<ValueId> moving = llvm::MutableArrayRef<ValueId>(operands).take_front(rows > 0 ? 1 : operands.size());
+  auto* first = llvm::find_if(moving, [&](ValueId operand) { return made_by(graph, operand, "transpose") && graph.type(operand).rank() == rank; });
+  if (first == moving.end()) return false;
+  llvm::ArrayRef<int64_t> perm = made_by(graph, *first, "transpose")->attrs.get_ints("perm");
+  for (int64_t i = rank - rows; i < rank; ++i)
+    if (perm[static_cast<size_t>(i)] != i) return false;
+  for (ValueId& operand : moving) {
+    if (operand == ValueId::None || is_untouched(graph.type(operand), perm)) continue;
+    const Node* transpose = made_by(graph, operand, "transpose");
+    if (!transpose || transpose->attrs.get_ints("perm") != perm || !readers_let_transposes_pass(graph, operand)) return false;
+    operand = transpose->operands[0];
+  }
   Builder b = builder_at(graph, id);
-  llvm::SmallVector<ValueId, 3> operands(node.operands.begin(), node.operands.end());
-  operands[0] = transpose->operands[0];
-  ValueId moved = b.transpose(b.emit("linear", operands, node.attrs), perm);
-  replace_and_rename(graph, node.results[0], moved);
+  replace_and_rename(graph, node.results[0], b.transpose(b.emit_all(node.op->name, operands, node.attrs).front(), perm));
   return true;
 }
 
@@ -187,26 +224,12 @@ bool slice_above_split(Graph& graph, NodeId id) {
   return true;
 }
 
-// add(transpose(a), transpose(b)) with equal permutations -> transpose(add(a, b)); the residual stream of models that
-// keep time first.
-bool transpose_below_add(Graph& graph, NodeId id) {
-  const Node& node = graph.node(id);
-  const Node* a = made_by(graph, node.operands[0], "transpose");
-  const Node* b = made_by(graph, node.operands[1], "transpose");
-  if (!a || !b || a->attrs.get_ints("perm") != b->attrs.get_ints("perm")) return false;
-  Builder builder = builder_at(graph, id);
-  ValueId sum = builder.emit("add", {a->operands[0], b->operands[0]});
-  replace_and_rename(graph, node.results[0], builder.transpose(sum, a->attrs.get_ints("perm")));
-  return true;
-}
-
 bool visit(Graph& graph, NodeId id) {
   llvm::StringRef op = graph.node(id).op->name;
-  if (op == "linear") return reshape_below_linear(graph, id) || transpose_below_linear(graph, id);
+  if (op == "linear" && reshape_below_linear(graph, id)) return true;
   if (op == "transpose") return transpose_above_merge(graph, id) || transpose_above_unit_dims(graph, id) || transpose_above_expand(graph, id);
   if (op == "slice") return slice_above_transpose(graph, id) || slice_above_split(graph, id);
-  if (op == "add") return transpose_below_add(graph, id);
-  return false;
+  return transpose_below_rows(graph, id);
 }
 
 Result<bool> run(Graph& graph, PassContext& context) {
