@@ -1,0 +1,64 @@
+#pragma once
+
+// Live bytes along a sequence that grows and shrinks: add bytes to a stretch, ask for the maximum,
+// visit what is above a limit, each in logarithmic time.
+
+#include "llvm/ADT/ArrayRef.h"
+#include "llvm/ADT/STLFunctionalExtras.h"
+#include "llvm/ADT/SmallVector.h"
+
+#include <cstdint>
+#include <vector>
+
+namespace plimsoll::fit {
+
+// A moment of the sequence. Stage s is the base op s with the repeats right before it, which are ordered by op,
+// so a repeat of op o is {s, o} with o < s and the base op itself is {s, s}.
+struct Moment {
+  int32_t stage, op;
+  friend auto operator<=>(const Moment&, const Moment&) = default;
+  Moment next() const { return {stage, op + 1}; }
+  Moment previous() const { return {stage, op - 1}; }
+};
+
+class MemoryProfile {
+ public:
+  explicit MemoryProfile(int32_t stages);
+
+  bool has(Moment at) const;
+  Moment before(Moment at) const;             // the latest moment before; there is one
+  void insert(Moment at, int64_t live);
+  void erase(Moment at);
+  int64_t live(Moment at) const;
+  void add(Moment first, Moment last, int64_t bytes);  // to every moment there is from first to last; none when first > last
+
+  int64_t peak() const { return max_[1]; }
+  Moment peak_moment() const;                 // the first at the peak
+  // Bytes above the limit, summed over moments.
+  int64_t excess(int64_t limit) const;
+  // The moments above the limit in order, until `visit` returns false.
+  void each_above(int64_t limit, llvm::function_ref<bool(Moment, int64_t live)> visit) const;
+  int64_t steps() const { return steps_; }    // elementary steps so far
+
+ private:
+  struct Event {
+    int32_t op;
+    int64_t live;  // less what the nodes on the way to the root add
+  };
+
+  size_t leaf(int32_t stage) const { return size_ + static_cast<size_t>(stage); }
+  int64_t added_above(size_t node) const;     // by the node and its ancestors
+  void add_within(int32_t stage, int32_t first_op, int32_t last_op, int64_t bytes);
+  void refresh_leaf(int32_t stage);
+  void refresh_above(size_t node);
+  int64_t excess_below(size_t node, int64_t limit) const;
+  bool visit_below(size_t node, int64_t limit, int64_t added,
+                   llvm::function_ref<bool(Moment, int64_t)> visit) const;
+
+  size_t size_ = 1;
+  std::vector<int64_t> max_, add_;            // by tree node; max_ includes the node's own add_
+  std::vector<llvm::SmallVector<Event, 1>> events_;  // by stage, by op
+  mutable int64_t steps_ = 0;
+};
+
+}  // namespace plimsoll::fit

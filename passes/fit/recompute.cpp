@@ -1,0 +1,103 @@
+#include "passes/fit/recompute.h"
+
+#include "passes/fit/recompute_search.h"
+
+#include <algorithm>
+#include <cmath>
+#include <thread>
+
+// Chains of greedy descent and annealing from different sides of the limit, then more annealing from the best of them.
+// All of it ends as soon as the lower bound is reached.
+
+namespace plimsoll {
+namespace {
+
+using namespace fit;
+
+constexpr double steps_per_second = 200e6;
+constexpr int threads = 2, first_chains = 16;
+
+RecomputePlan plan_of(const Sequence& sequence) {
+  RecomputePlan plan;
+  for (Moment at : sequence.repeats()) plan.repeats.push_back({at.stage, at.op});
+  std::sort(plan.repeats.begin(), plan.repeats.end());
+  for (const Repeat& repeat : plan.repeats)
+    plan.added_us += sequence.problem().ops[static_cast<size_t>(repeat.op)].cost_us;
+  plan.peak_bytes = sequence.memory().peak();
+  return plan;
+}
+
+// Moves the limit towards the asked one by `ratio` at a time from `from`, annealing a little at each stop: what was cheap
+// at the stops before leads to other plans than going there at once.
+struct Approach {
+  double from, ratio;  // limits, as shares of the asked limit
+};
+
+// Chains take turns with these. 1 alone: at once.
+constexpr Approach approaches[] = {{1, 1}, {1 / 0.85, 0.97}, {0.85, 1.03}, {1.9, 0.93}};
+
+struct Chain {
+  Approach approach;
+  AnnealOptions options;
+};
+
+void run_chain(Sequence& sequence, int64_t limit, const Chain& chain) {
+  AnnealOptions options = chain.options;
+  if (chain.approach.ratio != 1) {
+    double stops = std::log(chain.approach.from) / -std::log(chain.approach.ratio);
+    options.steps /= 2;
+    AnnealOptions shortly = options;
+    shortly.enough_us = 0;
+    shortly.steps = static_cast<int64_t>(static_cast<double>(options.steps) / std::max(stops, 1.0));
+    for (double share = chain.approach.from; (share < 1) == (chain.approach.from < 1) && share != 1; share *= chain.approach.ratio) {
+      int64_t stop = static_cast<int64_t>(share * static_cast<double>(limit));
+      lower_peak(sequence, stop);
+      anneal(sequence, stop, shortly);
+    }
+  }
+  if (lower_peak(sequence, limit)) drop_unneeded(sequence, limit);
+  anneal(sequence, limit, options);
+}
+
+bool is_better(const Sequence& a, const Sequence& b, int64_t limit) {
+  int64_t above_a = a.memory().excess(limit), above_b = b.memory().excess(limit);
+  return above_a != above_b ? above_a < above_b : a.added_us() < b.added_us();
+}
+
+// Chains do not see each other, so the number of threads does not show in the result.
+Sequence best_of(const Sequence& start, int64_t limit, llvm::ArrayRef<Chain> chains) {
+  std::vector<Sequence> ends(chains.size(), start);
+  auto run = [&](size_t thread) {
+    for (size_t c = thread; c < chains.size(); c += static_cast<size_t>(threads)) run_chain(ends[c], limit, chains[c]);
+  };
+  std::thread other(run, 1);
+  run(0);
+  other.join();
+  return *std::min_element(ends.begin(), ends.end(), [&](const Sequence& a, const Sequence& b) { return is_better(a, b, limit); });
+}
+
+}  // namespace
+
+RecomputePlan measure_repeats(const RecomputeProblem& problem, std::vector<Repeat> repeats) {
+  Sequence sequence(problem);
+  for (const Repeat& repeat : repeats) sequence.insert({repeat.before, repeat.op});
+  return plan_of(sequence);
+}
+
+RecomputePlan recompute_within(const RecomputeProblem& problem, int64_t limit_bytes, const RecomputeOptions& options) {
+  Sequence start(problem);
+  if (start.memory().peak() <= limit_bytes) return plan_of(start);
+  double bound = least_added_us(problem, limit_bytes);
+  int64_t steps = static_cast<int64_t>(options.seconds * steps_per_second);
+  std::vector<Chain> chains;
+  for (int c = 0; c < first_chains; ++c)
+    chains.push_back({approaches[c / 2 % 4], {steps * 3 / 4 * threads / first_chains, options.seed + static_cast<uint64_t>(c), c % 2 == 0 ? 1.0 : 2.0, bound}});
+  Sequence best = best_of(start, limit_bytes, chains);
+  chains.clear();
+  for (int c = 0; c < threads; ++c) chains.push_back({approaches[0], {steps / 4, options.seed + static_cast<uint64_t>(first_chains + c), 1.0, bound}});
+  best = best_of(best, limit_bytes, chains);
+  drop_unneeded(best, limit_bytes);
+  return plan_of(best);
+}
+
+}  // namespace plimsoll

@@ -1,0 +1,67 @@
+#pragma once
+
+// Recompute under a byte budget: which ops of a sequence run again, and when, so that the peak
+// of live bytes stays below a limit at the least added time.
+
+#include "llvm/ADT/ArrayRef.h"
+#include "llvm/ADT/SmallVector.h"
+
+#include <cstdint>
+#include <limits>
+#include <vector>
+
+namespace plimsoll {
+
+// `written` takes over the bytes of `read` wherever that is the last use of `read`.
+struct TakeOver {
+  int32_t written, read;
+};
+
+struct RecomputeOp {
+  double cost_us = 0;
+  llvm::SmallVector<int32_t, 4> reads;      // values, each once
+  llvm::SmallVector<int32_t, 2> writes;     // values, each written by one op
+  llvm::SmallVector<TakeOver, 1> in_place;  // of equal bytes; no value twice
+  int64_t workspace_bytes = 0;              // alive while the op runs
+  bool repeatable = true;
+  // What it reads beside `reads` holds until this op runs: it may be repeated before that one at the latest.
+  int32_t repeat_until = std::numeric_limits<int32_t>::max();
+};
+
+// A value that no op writes is alive from the start. Bytes that are there throughout do not belong in the problem.
+struct RecomputeProblem {
+  std::vector<RecomputeOp> ops;      // in the order they run
+  std::vector<int64_t> value_bytes;
+  std::vector<char> live_out;        // by value: read after the last op
+
+  int32_t op_count() const { return static_cast<int32_t>(ops.size()); }
+};
+
+// Op `op` runs once more, right before op `before`; several repeats before one op run in the order of their ops.
+// before == op_count() is after the last op. Every use reads the latest occurrence before it.
+struct Repeat {
+  int32_t before, op;
+  friend auto operator<=>(const Repeat&, const Repeat&) = default;
+};
+
+struct RecomputePlan {
+  std::vector<Repeat> repeats;  // sorted
+  double added_us = 0;
+  int64_t peak_bytes = 0;       // above the limit that was asked: nothing better was found
+};
+
+struct RecomputeOptions {
+  double seconds = 10;  // how much work, on a machine of 2023; converted to step counts, no clock is read
+  uint64_t seed = 1;
+};
+
+// The peak and the added time of repeats, measured from nothing but the problem.
+RecomputePlan measure_repeats(const RecomputeProblem& problem, std::vector<Repeat> repeats);
+
+// The same problem, limit and options give the same plan on every machine.
+RecomputePlan recompute_within(const RecomputeProblem& problem, int64_t limit_bytes, const RecomputeOptions& options = {});
+
+// No set of repeats within the limit adds less time than this; infinite when none can be within the limit.
+double least_added_us(const RecomputeProblem& problem, int64_t limit_bytes);
+
+}  // namespace plimsoll

@@ -1,0 +1,33 @@
+#pragma once
+
+// The two searches over sequences with repeats: greedy descent of the peak, and annealing from what it found.
+
+#include "passes/fit/sequence.h"
+
+namespace plimsoll::fit {
+
+// Inserts repeats, best first by excess removed for the time they add, until the peak is within the limit. False when
+// nothing lowers the excess any more.
+bool lower_peak(Sequence& sequence, int64_t limit);
+
+// Takes out repeats the limit does not need, dearest first.
+void drop_unneeded(Sequence& sequence, int64_t limit);
+
+struct AnnealOptions {
+  int64_t steps = 0;   // of the sequence's memory profile
+  uint64_t seed = 1;
+  double heat = 1;     // how much dearer a change may be at first, in mean costs of a repeat
+  double enough_us = 0;  // stop at this added time: none is less
+};
+
+// Random changes; leaves the cheapest sequence found within the limit, or while there is none that with the least excess.
+void anneal(Sequence& sequence, int64_t limit, const AnnealOptions& options);
+
+// Where a repeat of `op` would end the wait of one of its values that is alive at `peak` but not touched there;
+// Sequence::none() where there is no such repeat.
+Moment end_of_wait(const Sequence& sequence, int32_t op, Moment peak);
+
+// Makes `sequence` have exactly these repeats.
+void set_repeats(Sequence& sequence, llvm::ArrayRef<Moment> repeats);
+
+}  // namespace plimsoll::fit
