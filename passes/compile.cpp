@@ -5,7 +5,7 @@
 #include "ir/units.h"
 #include "ir/verify.h"
 #include "passes/check_precision.h"
-#include "passes/lower_to_plan.h"
+#include "passes/fit_budget.h"
 #include "passes/rebatch.h"
 #include "passes/schedule.h"
 #include "passes/storage.h"
@@ -127,26 +127,31 @@ Status insert_casts(Graph& graph, const TrainingRequest& request, PassRunner& pa
   return changed ? Status::success() : changed.takeError();
 }
 
-Result<std::vector<std::vector<NodeId>>> schedule_program(Program& program, const KernelCatalog& catalog,
-                                                          std::vector<Decision>& decisions) {
-  std::vector<std::vector<NodeId>> writers;
+// By function, as storage and fit_budget want them.
+struct Schedules {
+  std::vector<std::vector<NodeId>> writers, other_orders;
+};
+
+Result<Schedules> schedule_program(Program& program, const KernelCatalog& catalog, std::vector<Decision>& decisions) {
+  Schedules schedules;
   for (Graph& function : program.functions) {
-    writers.push_back(make_updates_writable(function));
-    Result<ScheduleReport> report = schedule(function, writers.back(), catalog);
+    schedules.writers.push_back(make_updates_writable(function));
+    Result<ScheduleReport> report = schedule(function, schedules.writers.back(), catalog);
     if (!report) return report.takeError();
     decisions.push_back({"schedule", function.name,
                          report->peak_after_bytes < report->peak_before_bytes ? "reordered" : "derived order kept",
                          "transient peak " + format_bytes(report->peak_before_bytes) + " as derived, " +
                              format_bytes(report->peak_after_bytes) + " as ordered"});
+    schedules.other_orders.push_back(std::move(report->early_updates));
   }
-  return writers;
+  return schedules;
 }
 
 // A program on its way to a plan.
 struct Derived {
   Program program;
   TrainingSummary summary;
-  std::vector<std::vector<NodeId>> writers;  // by function, as storage wants them
+  Schedules schedules;
   bool stopped = false;
 };
 
@@ -183,13 +188,13 @@ Result<Derived> derive(Graph forward, const TrainingRequest& request, const Kern
   if (passes.stopped_after("train")) return stop(std::move(*program));
 
   enter(hooks, "fit");
-  Result<std::vector<std::vector<NodeId>>> writers = schedule_program(*program, catalog, decisions);
-  if (!writers) return writers.takeError();
+  Result<Schedules> schedules = schedule_program(*program, catalog, decisions);
+  if (!schedules) return schedules.takeError();
   for (const Graph& function : program->functions)
     if (Status s = verify(function)) return s;
   if (passes.stopped_after("fit")) return stop(std::move(*program));
   derived.program = std::move(*program);
-  derived.writers = std::move(*writers);
+  derived.schedules = std::move(*schedules);
   return derived;
 }
 
@@ -227,7 +232,11 @@ Result<Plan> compile_training(Graph forward, const TrainingRequest& request, con
   if (!derived) return derived.takeError();
 
   enter(hooks, "lay out");
-  Result<Plan> plan = lower_to_plan({derived->program, derived->writers, device, catalog, request.budget_bytes});
+  FitOptions fit;
+  fit.recompute = request.recompute;
+  fit.batch = derived->summary.batch;
+  fit.other_orders = derived->schedules.other_orders;
+  Result<Plan> plan = fit_budget({derived->program, derived->schedules.writers, device, catalog, request.budget_bytes}, fit);
   if (!plan) return plan.takeError();
   plan->training = std::move(derived->summary);
   for (size_t f = 0; f < plan->functions.size(); ++f)

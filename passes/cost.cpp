@@ -18,4 +18,8 @@ Cost cost_of(const Graph& graph, const Node& node, const DeviceDescription& devi
   return cost;
 }
 
+double predicted_us(const Graph& graph, const Node& node, const KernelCandidate& kernel, const DeviceDescription& device) {
+  return kernel.predicted_us > 0 ? kernel.predicted_us : cost_of(graph, node, device).predicted_us;
+}
+
 }  // namespace plimsoll

@@ -3,6 +3,7 @@
 // The roofline: what an instruction takes at least on a device.
 
 #include "ir/device.h"
+#include "ir/kernel_catalog.h"
 #include "ir/op_def.h"
 
 namespace plimsoll {
@@ -14,5 +15,8 @@ struct Cost {
 };
 
 Cost cost_of(const Graph& graph, const Node& node, const DeviceDescription& device);
+
+// What planning counts for a node that runs on `kernel`: the catalog's measurement, or else the roofline.
+double predicted_us(const Graph& graph, const Node& node, const KernelCandidate& kernel, const DeviceDescription& device);
 
 }  // namespace plimsoll

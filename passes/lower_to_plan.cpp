@@ -37,7 +37,6 @@ class Lowering {
     for (const Graph& function : in_.program.functions) add_states(function);
     for (size_t i = 0; i < in_.program.functions.size(); ++i) add_function(static_cast<int32_t>(i));
     finish_arena();
-    if (Status s = check_budget()) return s;
     return std::move(plan_);
   }
 
@@ -87,6 +86,9 @@ class Lowering {
     graph_ = &graph;
     storage_ = assign_storage(graph, in_.writers[static_cast<size_t>(index)]);
     slot_of_.assign(graph.value_count(), -1);
+    is_repeat_.assign(graph.node_slots(), false);
+    if (!in_.repeats.empty())
+      for (NodeId id : in_.repeats[static_cast<size_t>(index)]) is_repeat_[index_of(id)] = true;
     plan_.functions.emplace_back();
     plan_.functions.back().name = graph.name;
     for (const State& state : graph.states) slot_of_[index_of(state.value)] = state_slots_[graph.value(state.value).name];
@@ -153,6 +155,7 @@ class Lowering {
     slot.origin = static_cast<int32_t>(node.origin);
     slot.category = Category::Temporary;
     if (node.phase == Phase::Forward) mark_if_saved(result, slot);
+    if (is_repeat_[index_of(graph_->value(result).producer)]) slot.category = Category::Recompute;
     if (ValueId root = storage_.in_place_of[index_of(result)]; root != ValueId::None)
       slot.in_place_of = slot_of_[index_of(root)];
     const Buffer& buffer = storage_.buffers[static_cast<size_t>(storage_.buffer_of[index_of(result)])];
@@ -196,7 +199,7 @@ class Lowering {
     Cost cost = cost_of(*graph_, node, in_.device);
     instruction.flops = cost.flops;
     instruction.bytes_moved = cost.bytes_moved;
-    instruction.predicted_us = kernel.predicted_us > 0 ? kernel.predicted_us : cost.predicted_us;
+    instruction.predicted_us = predicted_us(*graph_, node, kernel, in_.device);
     instruction.phase = node.phase;
     instruction.origin = static_cast<int32_t>(node.origin);
     instruction.reason = node.reason;
@@ -283,40 +286,6 @@ class Lowering {
     function.peak_instruction = static_cast<int32_t>(top - change.begin());
   }
 
-  Status check_budget() const {
-    const Arena& arena = plan_.arenas.front();
-    if (plan_.promised_bytes() <= arena.budget_bytes) return Status::success();
-    auto peak = std::max_element(plan_.functions.begin(), plan_.functions.end(), [](const auto& a, const auto& b) {
-      return a.transient_bytes < b.transient_bytes;
-    });
-    const Instruction& at = peak->instructions[static_cast<size_t>(peak->peak_instruction)];
-    std::string text = "needs " + format_bytes(plan_.promised_bytes()) + " (arena " + format_bytes(arena.bytes) +
-                       ", reserves " + format_bytes(in_.device.reserve_bytes()) + "), the budget is " +
-                       format_bytes(arena.budget_bytes) + "; at the peak (" +
-                       plan_.slots[static_cast<size_t>(at.results[0])].name + " in " + peak->name + "): " +
-                       largest_at(static_cast<int32_t>(peak - plan_.functions.begin()), peak->peak_instruction);
-    return budget_error(text);
-  }
-
-  // Persistent bytes by category, then the largest transient values.
-  std::string largest_at(int32_t function, int32_t instruction) const {
-    int64_t by_category[category_count] = {};
-    std::vector<const Slot*> alive;
-    for (const Slot& slot : plan_.slots) {
-      if (slot.function < 0) by_category[static_cast<size_t>(slot.category)] += slot.bytes;
-      if (slot.function == function && slot.view_of < 0 && slot.in_place_of < 0 && slot.first <= instruction &&
-          slot.last >= instruction && slot.offset >= persistent_bytes_)
-        alive.push_back(&slot);
-    }
-    std::stable_sort(alive.begin(), alive.end(), [](const Slot* a, const Slot* b) { return a->bytes > b->bytes; });
-    std::string text;
-    for (int i = 0; i < category_count; ++i)
-      if (by_category[i] > 0)
-        text += (text.empty() ? "" : ", ") + category_name(static_cast<Category>(i)).str() + " " + format_bytes(by_category[i]);
-    for (size_t i = 0; i < alive.size() && i < 5; ++i) text += ", " + alive[i]->name + " " + format_bytes(alive[i]->bytes);
-    return text;
-  }
-
   struct Pending {
     SlotId slot;
     int32_t function, buffer;
@@ -334,6 +303,7 @@ class Lowering {
   int32_t function_ = 0;
   Storage storage_;
   std::vector<SlotId> slot_of_;   // by value of that function
+  std::vector<bool> is_repeat_;   // by node of that function
 };
 
 }  // namespace

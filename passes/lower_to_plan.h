@@ -13,12 +13,12 @@ struct LoweringInput {
   llvm::ArrayRef<std::vector<NodeId>> writers;    // per function, from make_updates_writable
   const DeviceDescription& device;
   const KernelCatalog& catalog;
-  int64_t budget_bytes;                           // 0: the device's memory
+  int64_t budget_bytes;                           // 0: the device's memory; recorded, not enforced
+  llvm::ArrayRef<std::vector<NodeId>> repeats = {};  // per function, nodes that recompute; empty: none anywhere
 };
 
 // Lays out the arena and fills slots, functions, states, constants, gradients, origins and times. The plan's
-// model, training and decisions are the caller's. A plan that needs more than its budget is an error that says what it needs,
-// where the peak is and what is largest there.
+// model and training are the caller's.
 Result<Plan> lower_to_plan(const LoweringInput& input);
 
 }  // namespace plimsoll

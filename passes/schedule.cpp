@@ -37,7 +37,8 @@ class Scheduler {
     report.peak_before_bytes = peak_bytes(sorted, as_given);
     report.peak_after_bytes = peak_bytes(sorted, order);
     for (int32_t& node : order) node = (*start)[static_cast<size_t>(node)];
-    apply(order);
+    report.early_updates = with_views(*start);
+    graph_.reorder(with_views(order));
     return report;
   }
 
@@ -158,7 +159,7 @@ class Scheduler {
   }
 
   // Views and constants go right before their first reader; those nobody reads go last.
-  void apply(llvm::ArrayRef<int32_t> order) {
+  std::vector<NodeId> with_views(llvm::ArrayRef<int32_t> order) const {
     std::vector<bool> placed(graph_.node_slots(), false);
     std::vector<NodeId> result;
     auto place = [&](auto&& self, NodeId id) -> void {
@@ -173,7 +174,7 @@ class Scheduler {
     };
     for (int32_t i : order) place(place, instructions_[static_cast<size_t>(i)]);
     for (NodeId id : graph_.order()) place(place, id);
-    graph_.reorder(result);
+    return result;
   }
 
   Graph& graph_;

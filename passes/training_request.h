@@ -37,6 +37,7 @@ struct TrainingRequest {
   MasterWeights master_weights = MasterWeights::Auto;
   ImageLayout layout = ImageLayout::Auto;
   int64_t budget_bytes = 0;           // 0: the device's memory
+  bool recompute = true;              // repeat instructions where the budget asks for it
   int64_t host_budget_bytes = 0;      // 0: not limited
 };
 

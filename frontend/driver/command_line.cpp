@@ -157,6 +157,10 @@ void add_compile(CLI::App& program, Options& options) {
                   "all device memory the job may hold; without it the device's memory")
       ->type_name("BYTES");
   command
+      .add_option("--recompute", compile.recompute, "auto: repeat instructions where the budget asks for it; off: refuse instead")
+      ->capture_default_str()
+      ->type_name("auto|off");
+  command
       .add_option("--precision", compile.precision,
                   "exported, fp32, tf32, or bf16 and fp16: 16-bit compute over f32 parameters")
       ->capture_default_str()

@@ -88,6 +88,9 @@ Result<TrainingRequest> training_request(const CompileOptions& options) {
   Result<int64_t> budget = size_option("--budget", options.budget);
   if (!budget) return budget.takeError();
   request.budget_bytes = *budget;
+  if (options.recompute != "auto" && options.recompute != "off")
+    return usage_error("--recompute " + options.recompute + ": expected auto or off");
+  request.recompute = options.recompute == "auto";
   return request;
 }
 

@@ -80,6 +80,7 @@ Sequence best_of(const Sequence& start, int64_t limit, llvm::ArrayRef<Chain> cha
 
 RecomputePlan measure_repeats(const RecomputeProblem& problem, std::vector<Repeat> repeats) {
   Sequence sequence(problem);
+  std::sort(repeats.begin(), repeats.end());
   for (const Repeat& repeat : repeats) sequence.insert({repeat.before, repeat.op});
   return plan_of(sequence);
 }

@@ -90,6 +90,7 @@ TEST_SUITE("unit") {
     Plan plan = compiled({});
     TrainingRequest request;
     request.budget_bytes = plan.promised_bytes() - 1;
+    request.recompute = false;
     CpuCatalog catalog;
     Result<Plan> refused = compile_training(forward(), request, cpu_device(), catalog);
     REQUIRE_FALSE(bool(refused));

@@ -1,0 +1,68 @@
+#include "passes/budget.h"
+
+#include "ir/units.h"
+
+#include <algorithm>
+
+namespace plimsoll {
+namespace {
+
+struct Alive {
+  int64_t by_category[category_count] = {};
+  std::vector<const Slot*> transient;  // at the peak, largest first
+  const PlanFunction* function = nullptr;
+};
+
+Alive alive_at_peak(const Plan& plan) {
+  Alive alive;
+  auto peak = std::max_element(plan.functions.begin(), plan.functions.end(),
+                               [](const auto& a, const auto& b) { return a.transient_bytes < b.transient_bytes; });
+  alive.function = &*peak;
+  int32_t function = static_cast<int32_t>(peak - plan.functions.begin()), instruction = peak->peak_instruction;
+  for (const Slot& slot : plan.slots) {
+    if (slot.function < 0) alive.by_category[static_cast<size_t>(slot.category)] += slot.bytes;
+    bool owns = slot.view_of < 0 && slot.in_place_of < 0 && slot.offset >= plan.arenas.front().persistent_bytes;
+    if (slot.function == function && owns && slot.first <= instruction && slot.last >= instruction) alive.transient.push_back(&slot);
+  }
+  std::stable_sort(alive.transient.begin(), alive.transient.end(), [](const Slot* a, const Slot* b) { return a->bytes > b->bytes; });
+  return alive;
+}
+
+// Persistent bytes by category, then the largest transient values.
+std::string list(const Alive& alive) {
+  std::string text;
+  for (int i = 0; i < category_count; ++i)
+    if (alive.by_category[i] > 0)
+      text += (text.empty() ? "" : ", ") + category_name(static_cast<Category>(i)).str() + " " + format_bytes(alive.by_category[i]);
+  for (size_t i = 0; i < alive.transient.size() && i < 5; ++i)
+    text += ", " + alive.transient[i]->name + " " + format_bytes(alive.transient[i]->bytes);
+  return text;
+}
+
+// What changes the job, by the bytes it frees, most first.
+std::string levers(const Alive& alive, int64_t batch) {
+  std::vector<std::pair<int64_t, std::string>> all;
+  all.push_back({alive.by_category[static_cast<size_t>(Category::Optimizer)], "an optimizer without state (--optimizer sgd)"});
+  if (batch > 1) all.push_back({alive.function->transient_bytes / 2, "half the batch, about"});
+  std::stable_sort(all.begin(), all.end(), [](const auto& a, const auto& b) { return a.first > b.first; });
+  std::string text;
+  for (const auto& [bytes, what] : all)
+    if (bytes > 0) text += (text.empty() ? "; would free: " : ", ") + what + " " + format_bytes(bytes);
+  return text;
+}
+
+}  // namespace
+
+bool is_within_budget(const Plan& plan) { return plan.promised_bytes() <= plan.arenas.front().budget_bytes; }
+
+Status over_budget(const Plan& smallest, int64_t batch) {
+  const Arena& arena = smallest.arenas.front();
+  Alive alive = alive_at_peak(smallest);
+  const Instruction& at = alive.function->instructions[static_cast<size_t>(alive.function->peak_instruction)];
+  return budget_error("needs " + format_bytes(smallest.promised_bytes()) + " (arena " + format_bytes(arena.bytes) + ", reserves " +
+                      format_bytes(smallest.device.reserve_bytes()) + "), the budget is " + format_bytes(arena.budget_bytes) +
+                      "; at the peak (" + smallest.slots[static_cast<size_t>(at.results[0])].name + " in " + alive.function->name +
+                      "): " + list(alive) + levers(alive, batch));
+}
+
+}  // namespace plimsoll

@@ -1,0 +1,68 @@
+#include "passes/fit/recompute_search.h"
+
+#include <algorithm>
+
+// Down the ladder greedily, remembering the repeats at every rung, then up again: each rung anneals the better of what the
+// rung below ended with, which is within this limit too, and what the way down left here. Work a rung is fixed, so a
+// rung's plan depends on the rungs below it alone.
+
+namespace plimsoll {
+namespace {
+
+using namespace fit;
+
+constexpr double rung_ratio = 0.98;
+constexpr double steps_per_second = 200e6;
+constexpr int64_t steps_per_op = 5000;  // a rung of a small problem needs no more for each op
+
+struct Rung {
+  int64_t limit;
+  double added_us;
+  std::vector<Moment> repeats;
+};
+
+// From the highest down, while greedy descent or annealing from where it stopped finds a way.
+std::vector<Rung> way_down(Sequence& sequence, int64_t rescue_steps) {
+  std::vector<Rung> rungs;
+  double limit = static_cast<double>(sequence.memory().peak());
+  while (limit > 1) {
+    limit *= rung_ratio;
+    int64_t bytes = static_cast<int64_t>(limit);
+    if (!lower_peak(sequence, bytes)) anneal(sequence, bytes, {.steps = rescue_steps});
+    if (sequence.memory().peak() > bytes) break;
+    drop_unneeded(sequence, bytes);
+    sequence.forget_journal();
+    rungs.push_back({bytes, sequence.added_us(), sequence.repeats().vec()});
+  }
+  return rungs;
+}
+
+RecomputePlan plan_of(const RecomputeProblem& problem, const Sequence& sequence) {
+  std::vector<Repeat> repeats;
+  for (Moment at : sequence.repeats()) repeats.push_back({at.stage, at.op});
+  return measure_repeats(problem, std::move(repeats));
+}
+
+}  // namespace
+
+std::vector<RecomputePlan> recompute_ladder(const RecomputeProblem& problem, int64_t highest_bytes, const RecomputeOptions& options) {
+  Sequence sequence(problem);
+  int64_t steps = static_cast<int64_t>(options.seconds * steps_per_second);
+  std::vector<Rung> rungs = way_down(sequence, std::min(steps / 20, 20 * steps_per_op * problem.op_count()));
+  steps = std::min(steps / std::max<int64_t>(static_cast<int64_t>(rungs.size()), 1), steps_per_op * problem.op_count());
+  std::vector<RecomputePlan> plans;
+  for (size_t left = rungs.size(); left > 0; --left) {
+    const Rung& rung = rungs[left - 1];
+    if (rung.limit > highest_bytes && !plans.empty()) break;
+    drop_unneeded(sequence, rung.limit);
+    if (left == rungs.size() || rung.added_us < sequence.added_us()) set_repeats(sequence, rung.repeats);
+    anneal(sequence, rung.limit, {steps, options.seed, 1.0, least_added_us(problem, rung.limit)});
+    plans.push_back(plan_of(problem, sequence));
+  }
+  RecomputePlan plain = measure_repeats(problem, {});
+  if (plans.empty() || plain.peak_bytes <= highest_bytes) plans.push_back(std::move(plain));
+  std::reverse(plans.begin(), plans.end());
+  return plans;
+}
+
+}  // namespace plimsoll

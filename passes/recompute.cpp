@@ -1,0 +1,219 @@
+#include "passes/recompute.h"
+
+#include "ir/units.h"
+#include "passes/cost.h"
+#include "passes/storage.h"
+
+#include "llvm/Support/MathExtras.h"
+
+#include <algorithm>
+
+namespace plimsoll {
+namespace {
+
+std::vector<NodeId> instructions_of(const Graph& graph) {
+  std::vector<NodeId> result;
+  for (NodeId id = graph.first_node(); id != NodeId::None; id = graph.next_node(id))
+    if (is_instruction(graph.node(id))) result.push_back(id);
+  return result;
+}
+
+// Values in the problem are roots that have bytes of their own in the arena's transient part.
+class ProblemBuilder {
+ public:
+  ProblemBuilder(const Graph& graph, llvm::ArrayRef<NodeId> writers, const DeviceDescription& device, const KernelCatalog& catalog)
+      : graph_(graph), device_(device), catalog_(catalog), value_of_(graph.value_count(), -1), state_of_(graph.value_count(), -1) {
+    instructions_ = instructions_of(graph);
+    for (ValueId input : graph.inputs) add_value(input, graph.type(input).bytes());
+    for (const Update& update : graph.updates) add_value(update.value, 0);
+    std::vector<int32_t> position(graph.node_slots(), -1);
+    for (size_t i = 0; i < instructions_.size(); ++i) position[index_of(instructions_[i])] = static_cast<int32_t>(i);
+    for (size_t i = 0; i < writers.size(); ++i) state_of_[index_of(graph.updates[i].state)] = position[index_of(writers[i])];
+    for (NodeId id : instructions_) add_op(id);
+    for (NodeId writer : writers) problem_.ops[static_cast<size_t>(position[index_of(writer)])].repeatable = false;
+    for (const Output& output : graph.outputs)
+      if (int32_t v = value(output.value); v >= 0) problem_.live_out[static_cast<size_t>(v)] = 1;
+  }
+
+  RecomputeProblem take() { return std::move(problem_); }
+
+ private:
+  int32_t value(ValueId id) const { return value_of_[index_of(root_of(graph_, id))]; }
+
+  int64_t rounded(int64_t bytes) const {
+    return static_cast<int64_t>(llvm::alignTo(static_cast<uint64_t>(bytes), static_cast<uint64_t>(device_.alignment_bytes)));
+  }
+
+  void add_value(ValueId id, int64_t bytes) {
+    value_of_[index_of(id)] = static_cast<int32_t>(problem_.value_bytes.size());
+    problem_.value_bytes.push_back(rounded(bytes));
+    problem_.live_out.push_back(0);
+  }
+
+  void add_op(NodeId id) {
+    const Node& node = graph_.node(id);
+    RecomputeOp op;
+    llvm::SmallVector<const Type*, 4> types = operand_types(graph_, node);
+    KernelCandidate kernel = catalog_.candidates(*node.op, OpCall(node.attrs, types), result_types(graph_, node)).front();
+    op.cost_us = predicted_us(graph_, node, kernel, device_);
+    op.workspace_bytes = rounded(kernel.workspace_bytes);
+    op.repeatable = node.op->recompute != Recompute::Never && node.phase != Phase::Update;
+    for (ValueId operand : node.operands)
+      if (operand != ValueId::None) add_read(op, operand);
+    for (ValueId result : node.results) {
+      if (value_of_[index_of(result)] < 0) add_value(result, std::max<int64_t>(graph_.type(result).bytes(), 1));
+      op.writes.push_back(value(result));
+    }
+    for (const InPlace& pair : node.op->in_place) add_take_over(op, node, pair);
+    problem_.ops.push_back(std::move(op));
+  }
+
+  void add_read(RecomputeOp& op, ValueId operand) {
+    if (int32_t v = value(operand); v >= 0) {
+      if (!llvm::is_contained(op.reads, v)) op.reads.push_back(v);
+      return;
+    }
+    int32_t written = state_of_[index_of(root_of(graph_, operand))];
+    if (written >= 0) op.repeat_until = std::min(op.repeat_until, written);
+  }
+
+  // As storage will decide it, but for the moment of the operand's last use, which the search follows.
+  void add_take_over(RecomputeOp& op, const Node& node, const InPlace& pair) {
+    if (!pair.applies_to(node)) return;
+    ValueId result = node.results[static_cast<size_t>(pair.result)], root = root_of(graph_, node.operands[static_cast<size_t>(pair.operand)]);
+    int32_t written = value(result), read = value(root);
+    if (read < 0 || graph_.type(root).bytes() != graph_.type(result).bytes()) return;
+    auto bytes = [&](int32_t v) { return problem_.value_bytes[static_cast<size_t>(v)]; };
+    if (bytes(written) != bytes(read)) return;
+    if (llvm::any_of(op.in_place, [&](const TakeOver& other) { return other.written == written || other.read == read; })) return;
+    for (size_t i = 0; i < node.operands.size(); ++i)
+      if (i != static_cast<size_t>(pair.operand) && node.operands[i] != ValueId::None && root_of(graph_, node.operands[i]) == root) return;
+    op.in_place.push_back({written, read});
+  }
+
+  const Graph& graph_;
+  const DeviceDescription& device_;
+  const KernelCatalog& catalog_;
+  RecomputeProblem problem_;
+  std::vector<NodeId> instructions_;
+  std::vector<int32_t> value_of_;  // by value of the graph; -1: a view, or persistent
+  std::vector<int32_t> state_of_;  // by state value: the instruction that writes it; -1: none
+};
+
+class Repeater {
+ public:
+  explicit Repeater(Graph& graph) : graph_(graph), instructions_(instructions_of(graph)), now_(graph.value_count()) {
+    for (NodeId id : instructions_) reads_.push_back(graph.node(id).operands);
+  }
+
+  std::vector<NodeId> run(llvm::ArrayRef<Repeat> repeats) {
+    size_t next = 0;
+    for (size_t stage = 0; stage <= instructions_.size(); ++stage) {
+      NodeId before = stage < instructions_.size() ? instructions_[stage] : NodeId::None;
+      for (; next < repeats.size() && static_cast<size_t>(repeats[next].before) == stage; ++next)
+        repeat(static_cast<size_t>(repeats[next].op), before);
+      if (before != NodeId::None) reread(before);
+    }
+    for (Output& output : graph_.outputs) output.value = latest(output.value, NodeId::None);
+    erase_unread_views();
+    return std::move(added_);
+  }
+
+ private:
+  void repeat(size_t op, NodeId before) {
+    const Node& node = graph_.node(instructions_[op]);
+    llvm::SmallVector<ValueId, 4> operands;
+    for (ValueId operand : reads_[op]) operands.push_back(operand == ValueId::None ? operand : latest(operand, before));
+    NodeId again = add_again(node, operands, before);
+    int64_t bytes = 0;
+    for (ValueId result : node.results) bytes += graph_.type(result).bytes();
+    graph_.node(again).reason = "repeated before " + reader_name(before) + " instead of keeping " + format_bytes(bytes);
+    for (size_t i = 0; i < node.results.size(); ++i) now_[index_of(node.results[i])] = {graph_.node(again).results[i], ValueId::None};
+    added_.push_back(again);
+  }
+
+  NodeId add_again(const Node& node, llvm::ArrayRef<ValueId> operands, NodeId before) {
+    std::vector<Type> types;
+    std::vector<std::string> names;
+    for (ValueId result : node.results) {
+      types.push_back(graph_.type(result));
+      names.push_back(graph_.unique_name(graph_.value(result).name + ".recompute"));
+    }
+    NodeId again = graph_.add_node(*node.op, operands, node.attrs, types, names, before);
+    graph_.node(again).origin = node.origin;
+    graph_.node(again).phase = Phase::Backward;
+    return again;
+  }
+
+  std::string reader_name(NodeId before) const {
+    return before == NodeId::None ? "the end" : "%" + graph_.value(graph_.node(before).results[0]).name;
+  }
+
+  void reread(NodeId id) {
+    for (size_t i = 0; i < graph_.node(id).operands.size(); ++i) {
+      ValueId operand = graph_.node(id).operands[i];
+      if (operand == ValueId::None) continue;
+      if (ValueId now = latest(operand, id); now != operand) graph_.set_operand(id, i, now);
+    }
+  }
+
+  // What `value` is called at the present place. A view is made again, before `before`, for each occurrence of its source.
+  ValueId latest(ValueId value, NodeId before) {
+    NodeId producer = graph_.value(value).producer;
+    bool view = producer != NodeId::None && graph_.node(producer).op->view_of >= 0;
+    Now& now = now_[index_of(value)];
+    if (!view) return now.value == ValueId::None ? value : now.value;
+    size_t seen = static_cast<size_t>(graph_.node(producer).op->view_of);
+    ValueId original = graph_.node(producer).operands[seen], source = latest(original, before);
+    if (source == original) return value;
+    if (now.source == source) return now.value;
+    llvm::SmallVector<ValueId, 4> operands = graph_.node(producer).operands;
+    operands[seen] = source;
+    now = {graph_.node(add_again(graph_.node(producer), operands, before)).results[0], source};
+    return now.value;
+  }
+
+  void erase_unread_views() {
+    for (NodeId id = graph_.last_node(), previous; id != NodeId::None; id = previous) {
+      previous = graph_.node(id).previous;
+      if (graph_.node(id).op->view_of >= 0 && !graph_.is_used(graph_.node(id).results[0])) graph_.erase_node(id);
+    }
+  }
+
+  struct Now {
+    ValueId value = ValueId::None;   // None: itself
+    ValueId source = ValueId::None;  // of a view
+  };
+
+  Graph& graph_;
+  std::vector<NodeId> instructions_, added_;
+  std::vector<llvm::SmallVector<ValueId, 4>> reads_;  // of each instruction, as the graph was
+  std::vector<Now> now_;  // by value of the graph as it was
+};
+
+}  // namespace
+
+void delay_free_updates(Graph& graph, llvm::ArrayRef<NodeId> writers) {
+  for (size_t i = 0; i < writers.size(); ++i) {
+    const Node& node = graph.node(writers[i]);
+    if (graph.value(graph.updates[i].value).users.size() > 0) continue;
+    bool free = llvm::all_of(node.operands, [&](ValueId operand) {
+      if (operand == ValueId::None) return true;
+      ValueId root = root_of(graph, operand);
+      if (root == graph.updates[i].state) return true;
+      bool updated = llvm::any_of(graph.updates, [&](const Update& update) { return update.state == root; });
+      NodeId producer = graph.value(root).producer;
+      return !updated && (producer == NodeId::None ? graph.find_state(root) != nullptr : !is_instruction(graph.node(producer)));
+    });
+    if (free) graph.move_before(writers[i], NodeId::None);
+  }
+}
+
+RecomputeProblem recompute_problem(const Graph& graph, llvm::ArrayRef<NodeId> writers, const DeviceDescription& device,
+                                   const KernelCatalog& catalog) {
+  return ProblemBuilder(graph, writers, device, catalog).take();
+}
+
+std::vector<NodeId> apply_repeats(Graph& graph, llvm::ArrayRef<Repeat> repeats) { return Repeater(graph).run(repeats); }
+
+}  // namespace plimsoll

@@ -1,0 +1,188 @@
+#include "ir/text.h"
+#include "passes/compile.h"
+#include "runtime/host/cpu_catalog.h"
+#include "runtime/session.h"
+#include "tests/support/random_values.h"
+
+#include <cstring>
+#include <doctest/doctest.h>
+#include <random>
+
+// Random training graphs under random budgets: within the budget, the same bits as the plain plan with dead bytes
+// poisoned, the same plan again, and never more time for more budget.
+
+namespace plimsoll {
+namespace {
+
+// Layers of random kinds and widths, some with a branch that joins later, dropout among them.
+std::string random_model(std::mt19937& random) {
+  auto pick = [&](int below) { return static_cast<int>(random() % static_cast<unsigned>(below)); };
+  std::string states = "%rng: i64[2] counter fill=0", body;
+  int width = 16 + 16 * pick(4), layers = 6 + pick(10), waiting_width = 0;
+  std::string last = "%x", waiting, type = "f32[32," + std::to_string(width) + "]";
+  std::string input = type;
+  for (int i = 0; i < layers; ++i) {
+    std::string name = "%h" + std::to_string(i), id = std::to_string(i);
+    int kind = pick(6);
+    if (kind == 0) {
+      int next = 16 + 16 * pick(4);
+      states += ", %w" + id + ": f32[" + std::to_string(width) + "," + std::to_string(next) + "] parameter trained";
+      width = next;
+      type = "f32[32," + std::to_string(width) + "]";
+      body += name + " = linear(" + last + ", %w" + id + ") {transpose_w=0} : " + type + "\n";
+    } else if (kind == 1) {
+      body += name + " = gelu(" + last + ") {approximate=\"none\"} : " + type + "\n";
+    } else if (kind == 2) {
+      body += name + " = dropout(" + last + ", %rng) {id=" + id + ", ratio=0.25} : " + type + "\n";
+    } else if (kind == 3 && !waiting.empty() && waiting_width == width) {
+      body += name + " = add(" + last + ", " + waiting + ") : " + type + "\n";
+      waiting.clear();
+    } else if (kind == 4) {
+      std::string folded = "f32[2,16," + std::to_string(width) + "]";
+      body += "%v" + id + " = reshape(" + last + ") {shape=[2,16," + std::to_string(width) + "]} : " + folded + "\n";
+      body += "%e" + id + " = tanh(%v" + id + ") : " + folded + "\n";
+      body += name + " = reshape(%e" + id + ") {shape=[32," + std::to_string(width) + "]} : " + type + "\n";
+    } else {
+      body += name + " = sigmoid(" + last + ") : " + type + "\n";
+    }
+    if (pick(3) == 0) waiting = last = name, waiting_width = width;
+    last = name;
+  }
+  states += ", %head: f32[" + std::to_string(width) + ",5] parameter trained";
+  return "graph @random(%x: " + input + ", %labels: i64[32]) state(" + states + ") {\n" + body + "%y = linear(" + last +
+         ", %head) {transpose_w=0} : f32[32,5]\n"
+         "%loss, %lse, %weight = cross_entropy(%y, %labels) {reduction=\"mean\"} : f32[], f32[32], f32[]\nreturn loss=%loss\n}\n";
+}
+
+DeviceDescription small_device() {
+  DeviceDescription device = cantFail(cantFail(DeviceCatalog::builtin()).find("cpu"));
+  device.reserves.clear();
+  device.alignment_bytes = 64;
+  return device;
+}
+
+Result<Plan> compiled(const std::string& text, int64_t budget, bool recompute = true) {
+  TrainingRequest request;
+  request.budget_bytes = budget;
+  request.recompute = recompute;
+  request.optimizer.learning_rate = 0.01;
+  Result<Graph> graph = parse_graph(text);
+  REQUIRE_MESSAGE(bool(graph), llvm::toString(graph.takeError()));
+  CpuCatalog catalog;
+  return compile_training(std::move(*graph), request, small_device(), catalog);
+}
+
+class OneBatch : public BatchSource {
+ public:
+  OneBatch(const RandomValues& values, std::vector<InputSpec> inputs) : values_(values), specs_(std::move(inputs)) {}
+  Status next(llvm::ArrayRef<TensorView> inputs) override {
+    for (size_t i = 0; i < inputs.size(); ++i)
+      std::memcpy(inputs[i].data, values_.tensors.at(specs_[i].name).view().data, static_cast<size_t>(inputs[i].type.bytes()));
+    return Status::success();
+  }
+  int64_t items_per_batch() const override { return 1; }
+  llvm::StringRef item_name() const override { return "samples"; }
+
+ private:
+  const RandomValues& values_;
+  std::vector<InputSpec> specs_;
+};
+
+struct Trace {
+  std::vector<double> losses;
+  std::map<std::string, Tensor> gradients;
+  bool operator==(const Trace&) const = default;
+};
+
+Trace train(Plan plan, const std::string& text) {
+  RandomValues values;
+  values.add_for(cantFail(parse_graph(text)));
+  ExecutorOptions options;
+  options.poison = true;
+  std::unique_ptr<Session> session = cantFail(Session::create(std::move(plan), options));
+  cantFail(session->initialise(
+      [&](llvm::StringRef name, const TensorView& into) {
+        std::memcpy(into.data, values.tensors.at(name.str()).view().data, static_cast<size_t>(into.type.bytes()));
+        return Status::success();
+      },
+      7));
+  OneBatch data(values, session->inputs());
+  Trace trace;
+  GradientSink sink = [&](llvm::StringRef name, const Tensor& gradient) {
+    trace.gradients.emplace(name.str(), gradient);
+    return Status::success();
+  };
+  trace.losses.push_back(cantFail(session->step(data, &sink)).loss);
+  for (int i = 0; i < 2; ++i) trace.losses.push_back(cantFail(session->step(data)).loss);
+  return trace;
+}
+
+}  // namespace
+
+TEST_SUITE("unit") {
+  TEST_CASE("fit: random training graphs under budgets keep them, and their bits") {
+    std::mt19937 random(11);
+    int recomputed = 0, draws_again = 0;
+    for (int round = 0; round < 12; ++round) {
+      std::string text = random_model(random);
+      Plan plain = cantFail(compiled(text, 0));
+      Trace expected = train(plain, text);
+      int64_t persistent = plain.arenas[0].persistent_bytes, transient = plain.arenas[0].bytes - persistent;
+      for (double share : {0.95, 0.85, 0.7, 0.5}) {
+        int64_t budget = persistent + static_cast<int64_t>(share * static_cast<double>(transient));
+        Result<Plan> plan = compiled(text, budget);
+        if (!plan) {
+          CHECK(take_diag(plan.takeError()).fault() == Fault::Budget);
+          continue;
+        }
+        CHECK(plan->promised_bytes() <= budget);
+        CHECK(train(*plan, text) == expected);
+        for (const Slot& slot : plan->slots) {
+          if (slot.category == Category::Recompute) ++recomputed;
+          if (slot.category == Category::Recompute && llvm::StringRef(slot.name).contains(".recompute"))
+            draws_again += llvm::any_of(plan->functions[0].instructions, [&](const Instruction& i) {
+              return i.op == "dropout" && plan->slots[static_cast<size_t>(i.results[0])].name == slot.name;
+            });
+        }
+      }
+    }
+    CHECK(recomputed > 30);
+    CHECK(draws_again > 0);
+  }
+
+  TEST_CASE("fit: more budget never costs time, and what fits goes on fitting") {
+    std::mt19937 random(5);
+    for (int round = 0; round < 3; ++round) {
+      std::string text = random_model(random);
+      Plan plain = cantFail(compiled(text, 0));
+      int64_t persistent = plain.arenas[0].persistent_bytes, transient = plain.arenas[0].bytes - persistent;
+      double last = 0;  // of the budget below; 0: it did not fit
+      for (int step = 0; step <= 20; ++step) {
+        int64_t budget = persistent + transient * (10 + step * 9 / 2) / 100 + (step == 20 ? transient / 100 : 0);
+        Result<Plan> plan = compiled(text, budget);
+        CHECK((plan || last == 0));
+        if (!plan) {
+          consumeError(plan.takeError());
+          continue;
+        }
+        if (last > 0) CHECK(plan->predicted_step_us <= last * (1 + 1e-9));
+        last = plan->predicted_step_us;
+      }
+      CHECK(last == doctest::Approx(plain.predicted_step_us));
+    }
+  }
+
+  TEST_CASE("fit: refusals tell the peak and what would free bytes") {
+    std::mt19937 random(17);
+    std::string text = random_model(random);
+    Plan plain = cantFail(compiled(text, 0));
+    auto message = [](Result<Plan> plan) {
+      REQUIRE_FALSE(bool(plan));
+      return take_diag(plan.takeError()).text();
+    };
+    CHECK(llvm::StringRef(message(compiled(text, plain.promised_bytes() - 1, false))).contains("at the peak ("));
+    CHECK(llvm::StringRef(message(compiled(text, plain.arenas[0].persistent_bytes + 64))).contains("would free: "));
+  }
+}
+
+}  // namespace plimsoll
