@@ -23,20 +23,32 @@ __device__ int64_t group_start(const GroupShape& shape, int64_t row) {
   return row / shape.groups * shape.inner * shape.channels + row % shape.groups * shape.channels_a_group();
 }
 
+// The parameters of a group's channels; whoever reads them waits for the block first.
+__device__ void stage(float* to, const GroupShape& shape, int64_t row, const void* parameters, Scalar type, float otherwise) {
+  const int64_t channels = shape.channels_a_group(), first = row % shape.groups * channels;
+  for (int64_t c = threadIdx.x; c < channels; c += blockDim.x) to[c] = parameter_at(parameters, type, first + c, otherwise);
+}
+
 template <typename T, int n>
 __global__ void __launch_bounds__(1024) group_norm_kernel(GroupNormCall call) {
+  extern __shared__ float scale[];  // then bias
   const GroupShape& shape = call.shape;
-  const int64_t row = blockIdx.x, first_channel = row % shape.groups * shape.channels_a_group();
+  const int64_t row = blockIdx.x;
+  float* bias = scale + shape.channels_a_group();
+  stage(scale, shape, row, call.scale, call.parameter_type, 1.0f);
+  stage(bias, shape, row, call.bias, call.parameter_type, 0.0f);
   const T* x = static_cast<const T*>(call.x) + group_start(shape, row);
   T* y = static_cast<T*>(call.y) + group_start(shape, row);
   const auto width = static_cast<float>(shape.channels_a_group() * shape.inner);
   float sum = 0, squares = 0;
   for_group<n>(shape, [&](int64_t at, uint32_t) {
-    for (T value : load_vector<n>(x + at).at) sum += widen(value);
+    const Vector<T, n> values = load_vector<n>(x + at);
+    for (T value : values.at) sum += widen(value);
   });
   const float mean = block_reduce(sum, Add(), 0.0f) / width;
   for_group<n>(shape, [&](int64_t at, uint32_t) {
-    for (T value : load_vector<n>(x + at).at) squares += (widen(value) - mean) * (widen(value) - mean);
+    const Vector<T, n> values = load_vector<n>(x + at);
+    for (T value : values.at) squares += (widen(value) - mean) * (widen(value) - mean);
   });
   const float rstd = 1.0f / sqrtf(block_reduce(squares, Add(), 0.0f) / width + call.eps);
   if (threadIdx.x == 0) {
@@ -46,24 +58,21 @@ __global__ void __launch_bounds__(1024) group_norm_kernel(GroupNormCall call) {
   for_group<n>(shape, [&](int64_t at, uint32_t channel) {
     Vector<T, n> values = load_vector<n>(x + at);
 #pragma unroll
-    for (int i = 0; i < n; ++i) {
-      const int64_t c = first_channel + channel + i;
-      const float scale = parameter_at(call.scale, call.parameter_type, c, 1.0f);
-      const float bias = parameter_at(call.bias, call.parameter_type, c, 0.0f);
-      values.at[i] = narrow<T>((widen(values.at[i]) - mean) * rstd * scale + bias);
-    }
+    for (int i = 0; i < n; ++i)
+      values.at[i] = narrow<T>((widen(values.at[i]) - mean) * rstd * scale[channel + i] + bias[channel + i]);
     store_vector(y + at, values);
   });
 }
 
 constexpr int tile_rows = 16;
 
-// planes [batch, channels]; block (32 channels, a sample), a warp a row of the tile.
+// planes [batch, channels]; a block 32 channels of a sample, a warp a row of the tile.
 template <typename T>
 __global__ void __launch_bounds__(warp_threads * tile_rows) channel_sums_kernel(GroupNormGradCall call, GradSums* planes) {
   const GroupShape& shape = call.shape;
   __shared__ GradSums of_rows[tile_rows][warp_threads];
-  const int64_t sample = blockIdx.y, channel = int64_t{blockIdx.x} * warp_threads + threadIdx.x;
+  const auto tiles = static_cast<uint32_t>((shape.channels + warp_threads - 1) / warp_threads);
+  const int64_t sample = blockIdx.x / tiles, channel = int64_t{blockIdx.x % tiles} * warp_threads + threadIdx.x;
   GradSums sums{0, 0};
   if (channel < shape.channels) {
     const int64_t group = sample * shape.groups + channel / shape.channels_a_group();
@@ -87,7 +96,9 @@ __global__ void __launch_bounds__(warp_threads * tile_rows) channel_sums_kernel(
 template <typename T, int n>
 __global__ void __launch_bounds__(1024) group_dx_kernel(GroupNormGradCall call, const GradSums* planes) {
   const GroupShape& shape = call.shape;
-  const int64_t row = blockIdx.x, first_channel = row % shape.groups * shape.channels_a_group();
+  extern __shared__ float scale[];
+  const int64_t row = blockIdx.x;
+  stage(scale, shape, row, call.scale, call.parameter_type, 1.0f);
   const GroupAverages average(call, planes, row);
   const float mean = call.mean[row], rstd = call.rstd[row];
   const int64_t start = group_start(shape, row);
@@ -98,8 +109,7 @@ __global__ void __launch_bounds__(1024) group_dx_kernel(GroupNormGradCall call, 
     const Vector<T, n> grads = load_vector<n>(dy + at);
 #pragma unroll
     for (int i = 0; i < n; ++i) {
-      const float scale = parameter_at(call.scale, call.parameter_type, first_channel + channel + i, 1.0f);
-      const float xhat = (widen(values.at[i]) - mean) * rstd, g = widen(grads.at[i]) * scale;
+      const float xhat = (widen(values.at[i]) - mean) * rstd, g = widen(grads.at[i]) * scale[channel + i];
       values.at[i] = narrow<T>(rstd * (g - average.g - xhat * average.g_xhat));
     }
     store_vector(dx + at, values);
@@ -123,7 +133,8 @@ cudaError_t group_norm_channels_last(const GroupNormCall& call, cudaStream_t str
     using T = std::remove_pointer_t<decltype(x)>;
     with_access<T>(call.shape, [&](auto n) {
       const int threads = threads_for_row(call.shape.channels_a_group() * call.shape.inner / n);
-      group_norm_kernel<T, n><<<static_cast<unsigned>(call.shape.rows()), threads, 0, stream>>>(call);
+      const size_t shared_bytes = 2 * static_cast<size_t>(call.shape.channels_a_group()) * sizeof(float);
+      group_norm_kernel<T, n><<<static_cast<unsigned>(call.shape.rows()), threads, shared_bytes, stream>>>(call);
     });
     return cudaGetLastError();
   });
@@ -133,11 +144,12 @@ cudaError_t group_dx_channels_last(const GroupNormGradCall& call, GradSums* plan
   const GroupShape& shape = call.shape;
   return with_f32_math(call.x_type, [&](auto* x) {
     using T = std::remove_pointer_t<decltype(x)>;
-    const dim3 tiles(static_cast<unsigned>(divide_up(shape.channels, warp_threads)), static_cast<unsigned>(shape.batch));
+    const auto tiles = static_cast<unsigned>(shape.batch * divide_up(shape.channels, warp_threads));
     channel_sums_kernel<T><<<tiles, dim3(warp_threads, tile_rows), 0, stream>>>(call, planes);
     with_access<T>(shape, [&](auto n) {
       const int threads = threads_for_row(shape.channels_a_group() * shape.inner / n);
-      group_dx_kernel<T, n><<<static_cast<unsigned>(shape.rows()), threads, 0, stream>>>(call, planes);
+      const size_t shared_bytes = static_cast<size_t>(shape.channels_a_group()) * sizeof(float);
+      group_dx_kernel<T, n><<<static_cast<unsigned>(shape.rows()), threads, shared_bytes, stream>>>(call, planes);
     });
     return cudaGetLastError();
   });

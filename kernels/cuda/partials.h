@@ -23,6 +23,10 @@ struct ChannelShape {
   constexpr int64_t per_channel() const { return batch * inner; }
 };
 
+// With channels last, scale and bias of a group's channels wait in shared memory, 48 KiB of which a block has without
+// asking; sums need some of it.
+inline constexpr int64_t most_channels_a_group = 6000;
+
 // Blocks of 256 threads over a matrix [rows, columns] of accesses: `across` threads for columns, the others for rows.
 struct ColumnTiles {
   int64_t across = 1, column_blocks, row_blocks;
