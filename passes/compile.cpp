@@ -69,9 +69,19 @@ Status clean(Graph& graph, PassRunner& passes) {
   return changed ? Status::success() : changed.takeError();
 }
 
-Status choose_layout(Graph& graph, ImageLayout layout, const KernelCatalog& catalog, PassRunner& passes) {
-  bool last = layout == ImageLayout::Auto ? catalog.prefers_channels_last() : layout == ImageLayout::ChannelsLast;
-  if (!last) return Status::success();
+// It is tensor cores that want channels last, and plain f32 keeps away from them.
+bool wants_channels_last(const Graph& graph, const TrainingRequest& request, const KernelCatalog& catalog) {
+  if (request.layout != ImageLayout::Auto) return request.layout == ImageLayout::ChannelsLast;
+  if (!catalog.prefers_channels_last()) return false;
+  if (request.precision != "exported") return request.precision != "fp32";
+  return llvm::any_of(graph.order(), [&](NodeId id) {
+    const Node& node = graph.node(id);
+    return node.op->name == "conv" && is_16_bit_float(graph.type(node.operands[0]).dtype);
+  });
+}
+
+Status choose_layout(Graph& graph, const TrainingRequest& request, const KernelCatalog& catalog, PassRunner& passes) {
+  if (!wants_channels_last(graph, request, catalog)) return Status::success();
   Result<bool> changed = passes.run(graph, layout_pipeline);
   return changed ? Status::success() : changed.takeError();
 }
@@ -170,7 +180,7 @@ Result<Derived> derive(Graph forward, const TrainingRequest& request, const Kern
   if (Status s = clean(forward, passes)) return s;
   if (request.batch > 0 && !passes.stopped())
     if (Status s = rebatch(forward, request.batch)) return s;
-  if (Status s = choose_layout(forward, request.layout, catalog, passes)) return s;
+  if (Status s = choose_layout(forward, request, catalog, passes)) return s;
   if (passes.stopped_after("clean")) return stop({{std::move(forward)}});
 
   enter(hooks, "train");

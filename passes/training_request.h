@@ -20,7 +20,7 @@ struct OptimizerSpec {
   double weight_decay = 0;
 };
 
-enum class ImageLayout : uint8_t { Auto, ChannelsFirst, ChannelsLast };  // Auto: what the device's convolutions are faster in
+enum class ImageLayout : uint8_t { Auto, ChannelsFirst, ChannelsLast };  // Auto: what convolutions are faster in
 
 enum class MasterWeights : uint8_t { Auto, On, Off };  // Auto: f32 masters for 16-bit parameters
 

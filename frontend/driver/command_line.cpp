@@ -171,7 +171,7 @@ void add_compile(CLI::App& program, Options& options) {
       ->type_name("FILE");
   command
       .add_option("--layout", compile.layout,
-                  "of images: channels-first, channels-last, or auto (what the device's convolutions are faster in)")
+                  "of images: channels-first, channels-last, or auto (what convolutions of that precision are faster in on the device)")
       ->capture_default_str()
       ->type_name("NAME");
   add_optimizer(command, compile);

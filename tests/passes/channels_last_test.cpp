@@ -71,9 +71,10 @@ Transposes transposes_in(const Graph& step) {
   return found;
 }
 
-Graph training_step(ImageLayout layout, const KernelCatalog& catalog) {
+Graph training_step(ImageLayout layout, const KernelCatalog& catalog, const char* precision = "fp32") {
   TrainingRequest request;
   request.layout = layout;
+  request.precision = precision;
   CompileHooks hooks;
   hooks.pipeline.stop_after = "train";
   Result<Program> program = compile_until(ResNet50::forward(2), request, catalog, hooks);
@@ -93,11 +94,19 @@ TEST_SUITE("unit") {
     CHECK(transposes_in(training_step(ImageLayout::ChannelsFirst, cpu)).count == 0);
   }
 
-  TEST_CASE("channels-last: the device decides when nobody else does") {
+  TEST_CASE("channels-last: when nobody decides, tensor cores do") {
     DeviceDescription device;
     device.backend = "cuda";
-    CHECK(transposes_in(training_step(ImageLayout::Auto, CudaCatalog(device))).count > 0);
-    CHECK(transposes_in(training_step(ImageLayout::Auto, CpuCatalog())).count == 0);
+    CudaCatalog card(device);
+    for (const char* precision : {"tf32", "bf16", "fp16"}) CHECK(transposes_in(training_step(ImageLayout::Auto, card, precision)).count > 0);
+    for (const char* precision : {"fp32", "exported"}) CHECK(transposes_in(training_step(ImageLayout::Auto, card, precision)).count == 0);
+    CHECK(transposes_in(training_step(ImageLayout::Auto, CpuCatalog(), "bf16")).count == 0);
+  }
+
+  TEST_CASE("channels-last: 16-bit weight gradients are transposed once rounded to f32, not before") {
+    Graph step = training_step(ImageLayout::ChannelsLast, CpuCatalog(), "bf16");
+    for (NodeId id : step.order())
+      if (step.node(id).op->name == "conv_dw") CHECK(step.type(step.node(id).results[0]).dtype == DType::F32);
   }
 }
 
