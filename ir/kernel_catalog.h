@@ -23,6 +23,8 @@ class KernelCatalog {
 
   // Are this backend's convolutions of 16-bit floats and TF32 faster on tensors with their channels last?
   virtual bool prefers_channels_last() const { return false; }
+  // Matrix products are fastest where the elements of a row are a multiple of this.
+  virtual int64_t product_multiple() const { return 1; }
 };
 
 }  // namespace plimsoll

@@ -37,6 +37,7 @@ class TimedCatalog : public KernelCatalog {
   }
 
   bool prefers_channels_last() const override { return base_->prefers_channels_last(); }
+  int64_t product_multiple() const override { return base_->product_multiple(); }
 
  private:
   std::unique_ptr<KernelCatalog> base_;

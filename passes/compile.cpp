@@ -137,6 +137,14 @@ Status insert_casts(Graph& graph, const TrainingRequest& request, PassRunner& pa
   return changed ? Status::success() : changed.takeError();
 }
 
+// Classes are padded to what the backend's products like.
+Status pad_classes(Graph& graph, const KernelCatalog& catalog, PassRunner& passes) {
+  if (catalog.product_multiple() <= 1 || passes.stopped()) return Status::success();
+  Pipeline pipeline{{{find_pass("pad-classes"), {{"multiple", std::to_string(catalog.product_multiple())}}}}};
+  Result<bool> changed = passes.run(graph, pipeline);
+  return changed ? Status::success() : changed.takeError();
+}
+
 // By function, as storage and fit_budget want them.
 struct Schedules {
   std::vector<std::vector<NodeId>> writers, other_orders;
@@ -185,6 +193,7 @@ Result<Derived> derive(Graph forward, const TrainingRequest& request, const Kern
 
   enter(hooks, "train");
   if (Status s = select_trained(forward, request.train, request.freeze)) return s;
+  if (Status s = pad_classes(forward, catalog, passes)) return s;
   if (Status s = insert_casts(forward, request, passes, decisions)) return s;
   if (passes.stopped()) return stop({{std::move(forward)}});
   derived.summary = summarise(request, forward);

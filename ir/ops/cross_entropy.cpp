@@ -12,7 +12,7 @@
 namespace plimsoll {
 namespace {
 
-constexpr AttrRule cross_entropy_attrs[] = {ignore_index_rule, reduction_rule,
+constexpr AttrRule cross_entropy_attrs[] = {ignore_index_rule, reduction_rule, classes_rule,
                                             {"label_smoothing", AttrKind::Float, AttrNeed::Optional}};
 
 Status check_smoothing(const OpCall& call) {
@@ -58,7 +58,7 @@ double log_sum_exp(const ClassRows& rows, const std::vector<double>& logits, int
 
 Status cross_entropy_reference(const OpCall& call, llvm::ArrayRef<TensorView> operands,
                                llvm::ArrayRef<TensorView> results) {
-  ClassRows rows(call.operand(0).shape);
+  ClassRows rows(call.operand(0).shape, call.attrs);
   std::vector<double> logits = load(operands, 0), weights = load(operands, 2), losses(rows.count());
   double smoothing = call.attrs.get_float("label_smoothing"), total_weight = 0;
   for (int64_t r = 0; r < static_cast<int64_t>(losses.size()); ++r) {
@@ -90,6 +90,7 @@ std::vector<Sample> cross_entropy_samples() {
       {{normal({3, 5}), values({3}, {4, 1, 0}, DType::I32)},
        {{"ignore_index", int64_t{1}}, {"reduction", "sum"}, {"label_smoothing", 0.25}}},
       {{normal({2, 3, 2, 2}), integers({2, 2, 2}, 0, 2), fixed(positive({3}))}, {{"reduction", "none"}}},
+      {{normal({3, 16}), integers({3}, 0, 12), fixed(positive({13}))}, {{"classes", int64_t{13}}, {"label_smoothing", 0.1}}},
   };
 }
 
@@ -109,7 +110,7 @@ Result<Types> infer_cross_entropy_grad(const OpCall& call) {
 // An ignored row's gradient is 0 even when every row is, and the mean itself is 0 / 0.
 Status cross_entropy_grad_reference(const OpCall& call, llvm::ArrayRef<TensorView> operands,
                                     llvm::ArrayRef<TensorView> results) {
-  ClassRows rows(call.operand(0).shape);
+  ClassRows rows(call.operand(0).shape, call.attrs);
   std::vector<double> logits = load(operands, 0), lse = load(operands, 2), weights = load(operands, 5);
   double smoothing = call.attrs.get_float("label_smoothing"), share = smoothing / static_cast<double>(rows.classes);
   std::vector<double> dlogits(logits.size());
@@ -134,6 +135,7 @@ std::vector<Sample> cross_entropy_grad_samples() {
   return {
       {{normal({5, 4}), integers({5}, 0, 3), positive({5}), positive({}), normal({})}},
       {{normal({5, 4}, DType::BF16), integers({5}, 0, 3), positive({5}), positive({}), normal({})}},
+      {{normal({5, 24}), integers({5}, 0, 20), positive({5}), positive({}), normal({})}, {{"classes", int64_t{21}}}},
       {{normal({2, 3, 2}), integers({2, 2}, 0, 2), positive({2, 2}), positive({}), normal({2, 2}), positive({3})},
        {{"ignore_index", int64_t{0}}, {"label_smoothing", 0.1}, {"reduction", "none"}}},
   };
@@ -144,7 +146,7 @@ std::vector<Sample> cross_entropy_grad_samples() {
 constinit const OpDef op_cross_entropy{
     .name = "cross_entropy",
     .summary = "loss, lse, weight: cross-entropy of softmax(logits[N, C, ...]) with labels[N, ...], weighted by "
-               "class_weights[C]; {ignore_index, reduction = mean | sum | none, label_smoothing}",
+               "class_weights[C]; {ignore_index, reduction = mean | sum | none, label_smoothing}; the first {classes} of C count",
     .min_operands = 2,
     .max_operands = 3,
     .infer = infer_cross_entropy,

@@ -5,19 +5,23 @@
 
 namespace plimsoll {
 
-ClassRows::ClassRows(llvm::ArrayRef<int64_t> scores)
-    : outer(scores[0]), classes(scores[1]), inner(element_count(scores.drop_front(2))) {}
+ClassRows::ClassRows(llvm::ArrayRef<int64_t> scores, const Attrs& attrs)
+    : outer(scores[0]), stored(scores[1]), inner(element_count(scores.drop_front(2))),
+      classes(attrs.get_int("classes", scores[1])) {}
 
 Status need_classified(const OpCall& call, llvm::ArrayRef<int64_t> scores, size_t labels, size_t weights) {
   if (Status s = need_choice(call.attrs, "reduction", {"mean", "sum", "none"})) return s;
   if (scores.size() < 2 || scores[1] < 1)
     return model_error("scores " + to_string(scores) + " have no classes in dimension 1");
+  const int64_t classes = call.attrs.get_int("classes", scores[1]);
+  if (classes < 1 || classes > scores[1] || (classes != scores[1] && scores.size() != 2))
+    return model_error("classes is " + llvm::Twine(classes) + ", rows of " + to_string(scores) + " hold others");
   Shape rows(scores.begin(), scores.end());
   rows.erase(rows.begin() + 1);
   if (Status s = need_integer(call, labels)) return s;
   if (Status s = need_shape(call, labels, rows)) return s;
   if (Status s = need_float(call, weights)) return s;
-  return need_shape(call, weights, {scores[1]});
+  return need_shape(call, weights, {classes});
 }
 
 Shape loss_shape(const OpCall& call, llvm::ArrayRef<int64_t> rows) {

@@ -10,14 +10,18 @@ namespace plimsoll {
 inline constexpr AttrRule ignore_index_rule{"ignore_index", AttrKind::Int, AttrNeed::Optional};
 inline constexpr AttrRule reduction_rule{"reduction", AttrKind::String, AttrNeed::Optional};  // absent: "mean"
 
-// Scores [N, C, d...] as rows of C classes, one row an element of [N, d...].
-struct ClassRows {
-  int64_t outer, classes, inner;
+// Of scores [N, C] only the first {classes} of a row are meant; the rest is padding that products like, is never read and
+// takes no gradient.
+inline constexpr AttrRule classes_rule{"classes", AttrKind::Int, AttrNeed::Optional};
 
-  explicit ClassRows(llvm::ArrayRef<int64_t> scores);
+// Scores [N, C, d...] as rows of classes, one row an element of [N, d...]; C counts the padding too.
+struct ClassRows {
+  int64_t outer, stored, inner, classes;
+
+  explicit ClassRows(llvm::ArrayRef<int64_t> scores, const Attrs& attrs = {});
   size_t count() const { return static_cast<size_t>(outer * inner); }
   size_t at(int64_t row, int64_t c) const {
-    return static_cast<size_t>((row / inner * classes + c) * inner + row % inner);
+    return static_cast<size_t>((row / inner * stored + c) * inner + row % inner);
   }
 };
 

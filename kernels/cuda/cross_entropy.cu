@@ -41,7 +41,7 @@ __global__ void __launch_bounds__(1024)
     row_loss_kernel(ClassScores scores, ClassLabels labels, RowResults results, const T* logits) {
   const int64_t row = blockIdx.x;
   const int t = static_cast<int>(threadIdx.x), threads = static_cast<int>(blockDim.x);
-  const T* x = logits + row * scores.classes;
+  const T* x = logits + row * scores.stored;
   RunningSum total = RunningSum::none();
   for_row(x, scores.classes, t, threads, [&](int64_t, const auto& values) { total = add_elements(total, values); });
   total = block_reduce(total, MergeSums(), RunningSum::none());
@@ -100,8 +100,9 @@ __global__ void __launch_bounds__(1024)
                     const float* weight, const float* dloss) {
   const int64_t row = blockIdx.x;
   const int t = static_cast<int>(threadIdx.x), threads = static_cast<int>(blockDim.x);
-  const T* x = logits + row * scores.classes;
-  T* dx = dlogits + row * scores.classes;
+  const T* x = logits + row * scores.stored;
+  T* dx = dlogits + row * scores.stored;
+  for (int64_t c = scores.classes + t; c < scores.stored; c += threads) dx[c] = narrow<T>(0.0f);
   const Label label(labels, row, scores.classes);
   if (!label.counts()) {
     const T fill = narrow<T>(label.ignored ? 0.0f : NAN);

@@ -1,6 +1,6 @@
 #pragma once
 
-// Losses over class labels. Scores [outer, classes, inner] of scores_type; labels, and one loss a row, [outer, inner].
+// Losses over class labels. Scores [outer, stored, inner] of which only the first `classes` count; labels, and one loss a row, [outer, inner].
 // A label that is ignored costs nothing; one that names no class makes its loss and its gradient NaN.
 
 #include "kernels/cuda/partials.h"
@@ -15,6 +15,7 @@ enum class LossReduction : uint8_t { Mean, Sum, None };
 struct ClassScores {
   int64_t outer, classes, inner;
   Scalar type;
+  int64_t stored;  // more than classes only where inner is 1; the gradient there is 0
 
   constexpr int64_t rows() const { return outer * inner; }
 };

@@ -43,6 +43,9 @@ class CudaCatalog : public KernelCatalog {
                                           llvm::ArrayRef<Type> results) const override;
   bool prefers_channels_last() const override { return true; }
 
+  // Rows that begin at 128-byte borders, of 16-bit elements.
+  int64_t product_multiple() const override { return 64; }
+
  private:
   DeviceDescription device_;
   llvm::StringMap<llvm::SmallVector<const CudaCandidate*, 2>> by_op_;

@@ -20,7 +20,7 @@ llvm::StringRef reduction_of(const KernelCall& k) { return k.call.attrs.get_stri
 
 bool accepts_cross_entropy(const OpCall& call, llvm::ArrayRef<Type> results) {
   const DType labels = call.operand(1).dtype;
-  return floats_are_f32(call, results) && (labels == DType::I64 || labels == DType::I32);
+  return floats_are_f32(call, results) && !call.attrs.has("classes") && (labels == DType::I64 || labels == DType::I32);
 }
 
 // One loss a row, in double.
