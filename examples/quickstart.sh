@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # From a fresh machine to a trained model: installs what is missing, builds, compiles a small GPT that PyTorch exported
-# into a training plan, shows the plan's memory and trains it on the CPU. Minutes on two cores, most of them the build.
+# into a training plan, shows the plan's memory and trains it, on the GPU where one is here and on the CPU elsewhere. Minutes on two cores, most of them the build.
 #
 # Usage: examples/quickstart.sh [STEPS]
 set -euo pipefail
@@ -34,12 +34,18 @@ say "1/5 what the build needs"
 install_dependencies "${build_packages[@]}"
 
 say "2/5 build"
-cmake --preset release
-cmake --build --preset release --target plimsoll
+targets=(plimsoll)
+if nvidia-smi >/dev/null 2>&1; then
+  cmake --preset release -D PLIMSOLL_CUDA_ARCHITECTURES=native
+  if cmake --build --preset release --target help | grep -q '^plimsoll_cuda:'; then targets+=(plimsoll_cuda); fi
+else
+  cmake --preset release
+fi
+cmake --build --preset release --target "${targets[@]}"
 
 say "3/5 compile: from the exported graph to a training plan"
 mkdir -p "$out"
-"$plimsoll" compile "$example/small_gpt.onnx" -o "$out/small_gpt.plan" --dim batch=8 --device cpu \
+"$plimsoll" compile "$example/small_gpt.onnx" -o "$out/small_gpt.plan" --dim batch=8 --device auto \
   --optimizer adamw --lr 1e-3 --beta2 0.99 --weight-decay 0.01
 
 say "4/5 what the plan puts where"
