@@ -60,15 +60,15 @@ Result<Imported> import_for_training(const CompileRequest& request, const Compil
 
 }  // namespace
 
-std::unique_ptr<KernelCatalog> kernel_catalog_for(const DeviceDescription& device) {
+std::unique_ptr<KernelCatalog> kernel_catalog_for(const DeviceDescription& device, bool any_order) {
   if (device.backend == "cpu") return std::make_unique<CpuCatalog>();
-  return std::make_unique<CudaCatalog>(device);
+  return std::make_unique<CudaCatalog>(device, any_order);
 }
 
-static Result<std::unique_ptr<KernelCatalog>> catalog_for(const DeviceDescription& device, const std::string& timings) {
-  std::unique_ptr<KernelCatalog> catalog = kernel_catalog_for(device);
-  if (timings.empty()) return catalog;
-  Result<TimingCache> times = TimingCache::load(timings);
+static Result<std::unique_ptr<KernelCatalog>> catalog_for(const DeviceDescription& device, const CompileRequest& request) {
+  std::unique_ptr<KernelCatalog> catalog = kernel_catalog_for(device, request.any_order);
+  if (request.timings.empty()) return catalog;
+  Result<TimingCache> times = TimingCache::load(request.timings);
   if (!times) return times.takeError();
   return timed_catalog(std::move(catalog), device.name, std::make_shared<TimingCache>(std::move(*times)));
 }
@@ -78,7 +78,7 @@ Result<Program> compile_model_until(const CompileRequest& request, const Compile
   if (!device) return device.takeError();
   Result<Imported> imported = import_for_training(request, hooks);
   if (!imported) return imported.takeError();
-  Result<std::unique_ptr<KernelCatalog>> catalog = catalog_for(*device, request.timings);
+  Result<std::unique_ptr<KernelCatalog>> catalog = catalog_for(*device, request);
   if (!catalog) return catalog.takeError();
   return compile_until(std::move(imported->graph), request.training, **catalog, hooks);
 }
@@ -88,7 +88,7 @@ Result<Plan> compile_model(const CompileRequest& request, const CompileHooks& ho
   if (!device) return device.takeError();
   Result<Imported> imported = import_for_training(request, hooks);
   if (!imported) return imported.takeError();
-  Result<std::unique_ptr<KernelCatalog>> catalog = catalog_for(*device, request.timings);
+  Result<std::unique_ptr<KernelCatalog>> catalog = catalog_for(*device, request);
   if (!catalog) return catalog.takeError();
   Result<Plan> plan = compile_training(std::move(imported->graph), request.training, *device, **catalog, hooks);
   if (!plan) return plan.takeError();

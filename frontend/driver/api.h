@@ -16,6 +16,7 @@ struct CompileRequest {
   TrainingRequest training;
   std::string device = "cpu";  // a name of ir/devices.json or of device_file; "auto": what is in this machine
   std::string device_file;     // more descriptions, in the form of ir/devices.json
+  bool any_order = false;      // faster kernels that give other bits each time are welcome
   std::string timings;         // measured times of kernels (ir/timing_cache.h)
 };
 
@@ -29,6 +30,6 @@ Result<Program> compile_model_until(const CompileRequest& request, const Compile
 Result<WeightLoader> open_weights(const std::string& path);
 
 // What can run on a device, readable without one.
-std::unique_ptr<KernelCatalog> kernel_catalog_for(const DeviceDescription& device);
+std::unique_ptr<KernelCatalog> kernel_catalog_for(const DeviceDescription& device, bool any_order = false);
 
 }  // namespace plimsoll

@@ -35,6 +35,7 @@ struct CompileOptions {
   double clip_grad_norm = 0;
   std::string precision = "exported", precision_file, master_weights = "auto", layout = "auto";
   std::string device = "auto", device_file, timings;
+  bool any_order = false;
   std::string recompute = "auto";
   std::string budget, host_budget;  // sizes with units; empty: the device's memory, unlimited
   std::string dump_ir, stop_after;

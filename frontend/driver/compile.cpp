@@ -141,6 +141,7 @@ Status compile_command(const CompileOptions& options, Console& console) {
   request.device = options.device;
   request.device_file = options.device_file;
   request.timings = options.timings;
+  request.any_order = options.any_order;
   Result<ImportOptions> import = import_options(options.model);
   if (!import) return import.takeError();
   request.import = std::move(*import);

@@ -21,8 +21,9 @@ std::vector<const CudaCandidate*> all_cuda_candidates() {
   return all;
 }
 
-CudaCatalog::CudaCatalog(const DeviceDescription& device) : device_(device) {
-  for (const CudaCandidate* candidate : all_cuda_candidates()) by_op_[candidate->op].push_back(candidate);
+CudaCatalog::CudaCatalog(const DeviceDescription& device, bool any_order) : device_(device) {
+  for (const CudaCandidate* candidate : all_cuda_candidates())
+    if (!any_order || candidate->name != "cudnn_ordered") by_op_[candidate->op].push_back(candidate);
 }
 
 std::vector<KernelCandidate> CudaCatalog::candidates(const OpDef& op, const OpCall& call,

@@ -37,7 +37,8 @@ llvm::ArrayRef<CudaCandidate> cuda_library_candidates();  // cuDNN: convolution 
 
 class CudaCatalog : public KernelCatalog {
  public:
-  explicit CudaCatalog(const DeviceDescription& device);
+  // `any_order`: kernels whose sums run in another order every time, and give other bits, come first where they are faster.
+  explicit CudaCatalog(const DeviceDescription& device, bool any_order = false);
 
   std::vector<KernelCandidate> candidates(const OpDef& op, const OpCall& call,
                                           llvm::ArrayRef<Type> results) const override;

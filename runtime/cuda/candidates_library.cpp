@@ -61,13 +61,25 @@ int64_t gradient_workspace(const OpCall& call, llvm::ArrayRef<Type>, const Devic
   return bytes + slack;
 }
 
+constexpr int64_t most_ordered_bytes = int64_t{256} << 20;
+
+// In a fixed order cuDNN keeps all probabilities in 16 bits; the batch is cut in pieces so that they stay small.
+int64_t ordered_gradient_workspace(const OpCall& call, llvm::ArrayRef<Type> results, const DeviceDescription& device) {
+  const Type& q = call.operand(0);
+  const int64_t batch = q.shape[0], heads = call.attrs.get_int("heads");
+  const int64_t rows = (q.shape[1] + 127) / 128 * 128, columns = (call.operand(1).shape[1] + 127) / 128 * 128;
+  const int64_t whole = gradient_workspace(call, results, device) - slack + 2 * batch * heads * rows * columns;
+  return std::max(whole / batch, std::min(whole, most_ordered_bytes)) + slack;
+}
+
 constexpr CudaCandidate candidates[] = {
     {"conv", "cudnn", accepts_convolution, convolution_workspace},
     {"conv_dx", "cudnn", accepts_convolution, convolution_workspace},
     {"conv_dw", "cudnn", accepts_convolution, weight_gradient_workspace},
     {"conv_transpose", "cudnn", accepts_convolution, convolution_workspace},
     {"attention", "cudnn", accepts_forward, forward_workspace},
-    {"attention_grad", "cudnn", accepts_gradient, gradient_workspace},
+    {"attention_grad", "cudnn_ordered", accepts_gradient, ordered_gradient_workspace},
+    {"attention_grad", "cudnn", accepts_gradient, gradient_workspace},  // sums dq in any order
 };
 
 }  // namespace

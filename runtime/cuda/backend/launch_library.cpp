@@ -142,7 +142,7 @@ CudnnTensor attention_tensor(const Type& type, int64_t heads, int64_t batch) {
   return {type.dtype, {batch, heads, time, depth}, {time * width, depth, width, 1}};
 }
 
-CudnnAttention attention_of(const CudaCall& k, size_t y, int64_t batch) {
+CudnnAttention attention_of(const CudaCall& k, size_t y, int64_t batch, bool ordered) {
   const Attrs& attrs = k.call.attrs;
   const int64_t heads = attrs.get_int("heads"), kv_heads = attrs.get_int("kv_heads");
   const Type& y_type = y == 0 ? k.results[0].type : k.operands[y].type;
@@ -151,10 +151,11 @@ CudnnAttention attention_of(const CudaCall& k, size_t y, int64_t batch) {
           .v = attention_tensor(k.operands[2].type, kv_heads, batch),
           .y = attention_tensor(y_type, heads, batch),
           .scale = attrs.get_float("scale"),
-          .causal = attrs.get_int("causal") != 0};
+          .causal = attrs.get_int("causal") != 0,
+          .deterministic = ordered};
 }
 
-template <auto plan_attention_pass, size_t y>
+template <auto plan_attention_pass, size_t y, bool ordered = false>
 Result<std::unique_ptr<CudaPrepared>> prepare_attention(CudaLibraries& libraries, const CudaCall& k) {
   Result<cudnnContext*> cudnn = libraries.cudnn();
   if (!cudnn) return cudnn.takeError();
@@ -163,7 +164,7 @@ Result<std::unique_ptr<CudaPrepared>> prepare_attention(CudaLibraries& libraries
   prepared->cudnn = *cudnn;
   for (int64_t pieces = 1; pieces <= batch; ++pieces) {
     if (batch % pieces != 0) continue;
-    Result<std::unique_ptr<CudnnPlan>> plan = plan_attention_pass(*cudnn, attention_of(k, y, batch / pieces));
+    Result<std::unique_ptr<CudnnPlan>> plan = plan_attention_pass(*cudnn, attention_of(k, y, batch / pieces, ordered));
     if (!plan) return plan.takeError();
     prepared->plan = std::move(*plan);
     prepared->pieces = pieces;
@@ -199,6 +200,7 @@ constexpr CudaLauncher launchers[] = {
     {"conv_dw", "cudnn", launch_conv_dw, prepare_conv_dw},
     {"conv_transpose", "cudnn", launch_conv_dx, prepare_conv_dx},
     {"attention", "cudnn", launch_attention, prepare_attention<plan_attention, 0>},
+    {"attention_grad", "cudnn_ordered", launch_attention_grad, prepare_attention<plan_attention_grad, 3, true>},
     {"attention_grad", "cudnn", launch_attention_grad, prepare_attention<plan_attention_grad, 3>},
 };
 
