@@ -157,6 +157,12 @@ void add_compile(CLI::App& program, Options& options) {
       .add_option("--budget", compile.budget,
                   "all device memory the job may hold; without it the device's memory")
       ->type_name("BYTES");
+  auto* global_batch = command
+      .add_option("--global-batch", compile.global_batch,
+                  "samples an update; the micro-batch and how many to accumulate are chosen for the least time")
+      ->check(CLI::PositiveNumber)
+      ->type_name("N");
+  command.add_flag("--max-batch", compile.max_batch, "the largest batch that fits")->excludes(global_batch);
   command
       .add_option("--recompute", compile.recompute, "auto: repeat instructions where the budget asks for it; off: refuse instead")
       ->capture_default_str()

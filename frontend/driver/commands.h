@@ -37,6 +37,8 @@ struct CompileOptions {
   std::string device = "auto", device_file, timings;
   bool any_order = false;
   std::string recompute = "auto";
+  int64_t global_batch = 0;  // 0: as --batch and --accumulate say
+  bool max_batch = false;
   std::string budget, host_budget;  // sizes with units; empty: the device's memory, unlimited
   std::string dump_ir, stop_after;
   std::vector<std::string> print_after, skip;

@@ -1,3 +1,4 @@
+#include "frontend/driver/choose_batch.h"
 #include "frontend/driver/commands.h"
 #include "ir/output_file.h"
 #include "ir/plan/page.h"
@@ -100,7 +101,9 @@ void print_result(const CompileOptions& options, const Plan& plan, llvm::raw_ost
   out << options.output << ": needs " << format_bytes(plan.promised_bytes());
   if (has_budget(plan)) out << " of " << format_bytes(plan.arenas.front().budget_bytes);
   out << " on " << plan.device.name << ", " << format_count(static_cast<int64_t>(instructions))
-      << " instructions, predicted " << format_us(plan.predicted_step_us) << " a step\n";
+      << " instructions, predicted " << format_us(plan.predicted_step_us) << " a step";
+  if (options.max_batch || options.global_batch > 0) out << " of " << plan.training.accumulate << " x " << plan.training.batch << " samples";
+  out << "\n";
 }
 
 // The graph as text, to stdout or into the file that would have been the plan's.
@@ -117,6 +120,14 @@ Status write_stopped(const CompileOptions& options, const CompileRequest& reques
     out << text;
     return Status::success();
   });
+}
+
+Result<Plan> compile_as_asked(const CompileOptions& options, const CompileRequest& request, const CompileHooks& hooks) {
+  bool chooses = options.max_batch || options.global_batch > 0;
+  if (chooses && options.model.batch > 0) return usage_error("--batch says what --global-batch or --max-batch is to choose");
+  if (options.global_batch > 0 && options.accumulate > 1) return usage_error("--accumulate says what --global-batch is to choose");
+  if (options.global_batch > 0) return compile_global_batch(request, options.global_batch, hooks);
+  return options.max_batch ? compile_largest_batch(request, hooks) : compile_model(request, hooks);
 }
 
 }  // namespace
@@ -161,7 +172,7 @@ Status compile_command(const CompileOptions& options, Console& console) {
       return system_error(options.dump_ir + ": " + failure.message());
 
   if (!options.stop_after.empty()) return write_stopped(options, request, hooks, console);
-  Result<Plan> plan = compile_model(request, hooks);
+  Result<Plan> plan = compile_as_asked(options, request, hooks);
   if (!plan) return plan.takeError();
   console.progress.phase("write");
   if (Status s = save_plan(*plan, options.output)) return s;

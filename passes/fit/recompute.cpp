@@ -3,6 +3,7 @@
 #include "passes/fit/recompute_search.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <thread>
 
@@ -15,7 +16,7 @@ namespace {
 using namespace fit;
 
 constexpr double steps_per_second = 200e6;
-constexpr int threads = 2, first_chains = 16;
+constexpr int first_pairs = 8;  // of chains, on two threads
 
 RecomputePlan plan_of(const Sequence& sequence) {
   RecomputePlan plan;
@@ -33,7 +34,7 @@ struct Approach {
   double from, ratio;  // limits, as shares of the asked limit
 };
 
-// Chains take turns with these. 1 alone: at once.
+// Pairs of chains take turns with these. 1 alone: at once.
 constexpr Approach approaches[] = {{1, 1}, {1 / 0.85, 0.97}, {0.85, 1.03}, {1.9, 0.93}};
 
 struct Chain {
@@ -64,15 +65,19 @@ bool is_better(const Sequence& a, const Sequence& b, int64_t limit) {
   return above_a != above_b ? above_a < above_b : a.added_us() < b.added_us();
 }
 
-// Chains do not see each other, so the number of threads does not show in the result.
+// Nothing within the limit adds less time.
+bool is_proven(const Sequence& sequence, int64_t limit, double bound) {
+  constexpr double rounding = 1e-12;  // between sums of the same costs in another order
+  return sequence.memory().peak() <= limit && sequence.added_us() <= bound * (1 + rounding);
+}
+
+// Anneals copies of `start`, one a thread. Chains do not see each other, so it does not show that there are threads.
 Sequence best_of(const Sequence& start, int64_t limit, llvm::ArrayRef<Chain> chains) {
   std::vector<Sequence> ends(chains.size(), start);
-  auto run = [&](size_t thread) {
-    for (size_t c = thread; c < chains.size(); c += static_cast<size_t>(threads)) run_chain(ends[c], limit, chains[c]);
-  };
-  std::thread other(run, 1);
-  run(0);
-  other.join();
+  std::vector<std::thread> others;
+  for (size_t c = 1; c < chains.size(); ++c) others.emplace_back([&, c] { run_chain(ends[c], limit, chains[c]); });
+  run_chain(ends[0], limit, chains[0]);
+  for (std::thread& other : others) other.join();
   return *std::min_element(ends.begin(), ends.end(), [&](const Sequence& a, const Sequence& b) { return is_better(a, b, limit); });
 }
 
@@ -90,13 +95,17 @@ RecomputePlan recompute_within(const RecomputeProblem& problem, int64_t limit_by
   if (start.memory().peak() <= limit_bytes) return plan_of(start);
   double bound = least_added_us(problem, limit_bytes);
   int64_t steps = static_cast<int64_t>(options.seconds * steps_per_second);
-  std::vector<Chain> chains;
-  for (int c = 0; c < first_chains; ++c)
-    chains.push_back({approaches[c / 2 % 4], {steps * 3 / 4 * threads / first_chains, options.seed + static_cast<uint64_t>(c), c % 2 == 0 ? 1.0 : 2.0, bound}});
-  Sequence best = best_of(start, limit_bytes, chains);
-  chains.clear();
-  for (int c = 0; c < threads; ++c) chains.push_back({approaches[0], {steps / 4, options.seed + static_cast<uint64_t>(first_chains + c), 1.0, bound}});
-  best = best_of(best, limit_bytes, chains);
+  uint64_t seed = options.seed;
+  auto pair = [&](const Approach& approach, int64_t chain_steps, double other_heat) {
+    AnnealOptions cool{chain_steps, seed++, 1.0, bound}, other{chain_steps, seed++, other_heat, bound};
+    return std::array<Chain, 2>{Chain{approach, cool}, Chain{approach, other}};
+  };
+  Sequence best = start;
+  for (int i = 0; i < first_pairs && !is_proven(best, limit_bytes, bound); ++i) {
+    Sequence next = best_of(start, limit_bytes, pair(approaches[i % 4], steps * 3 / 4 / first_pairs, 2.0));
+    if (is_better(next, best, limit_bytes)) best = std::move(next);
+  }
+  best = best_of(best, limit_bytes, pair(approaches[0], steps / 4, 1.0));
   drop_unneeded(best, limit_bytes);
   return plan_of(best);
 }

@@ -110,6 +110,32 @@ def test_stop_after_prints_the_graph(folder):
     expect("graph @train_step(" in text and "graph @update(" in text, f"not the functions of a program: {text}")
 
 
+def compile_batch(folder, *options):
+    plan = folder / "batch.plan"
+    succeed("compile", MODELS / "linear.onnx", "--device", "cpu", "-o", plan, *options)
+    return json.loads(succeed("inspect", plan, "--json"))
+
+
+def test_largest_batch_fills_the_budget(folder):
+    needed = compile_batch(folder, "--batch", 96)["memory"]["device"]["promised_bytes"]
+    largest = compile_batch(folder, "--max-batch", "--budget", needed)
+    expect(largest["training"]["batch"] >= 96 and largest["memory"]["device"]["promised_bytes"] <= needed, f"{largest['training']}")
+    refused = folder / "refused.plan"
+    refuse(BUDGET, ["needs"], "compile", MODELS / "linear.onnx", "-o", refused, "--budget", needed, "--recompute", "off",
+           "--batch", largest["training"]["batch"] + 1)
+    refuse(BUDGET, ["one sample"], "compile", MODELS / "linear.onnx", "-o", refused, "--budget", 1, "--max-batch")
+
+
+def test_global_batch_is_split(folder):
+    training = compile_batch(folder, "--global-batch", 24)["training"]
+    expect(training["batch"] * training["accumulate"] == 24, f"{training}")
+    refuse(USAGE, ["--global-batch"], "compile", MODELS / "linear.onnx", "-o", folder / "p.plan", "--global-batch", 4, "--batch", 2)
+
+
+def test_recompute_is_auto_or_off(folder):
+    refuse(USAGE, ["--recompute"], "compile", MODELS / "linear.onnx", "-o", folder / "p.plan", "--recompute", "some")
+
+
 def test_saved_weights_train_on(folder):
     plan = compile_linear(folder)
     data = write_safetensors(folder / "batch.safetensors", {"x": X, "labels": LABELS})

@@ -172,7 +172,7 @@ TEST_SUITE("unit") {
     }
   }
 
-  TEST_CASE("fit: refusals tell the peak and what would free bytes") {
+  TEST_CASE("fit: refusals tell the peak and what would free bytes, and the budget they name is enough") {
     std::mt19937 random(17);
     std::string text = random_model(random);
     Plan plain = cantFail(compiled(text, 0));
@@ -181,7 +181,13 @@ TEST_SUITE("unit") {
       return take_diag(plan.takeError()).text();
     };
     CHECK(llvm::StringRef(message(compiled(text, plain.promised_bytes() - 1, false))).contains("at the peak ("));
-    CHECK(llvm::StringRef(message(compiled(text, plain.arenas[0].persistent_bytes + 64))).contains("would free: "));
+    std::string refusal = message(compiled(text, plain.arenas[0].persistent_bytes + 64));
+    CHECK(llvm::StringRef(refusal).contains("would free: "));
+    llvm::StringRef named = llvm::StringRef(refusal).split("(").second.split(" bytes").first;
+    int64_t enough = 0;
+    REQUIRE_FALSE(named.getAsInteger(10, enough));
+    CHECK(bool(compiled(text, enough)));
+    CHECK(enough < plain.promised_bytes());
   }
 }
 
