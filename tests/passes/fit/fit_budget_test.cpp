@@ -1,5 +1,7 @@
 #include "ir/text.h"
 #include "passes/compile.h"
+#include "passes/recompute.h"
+#include "passes/storage.h"
 #include "runtime/host/cpu_catalog.h"
 #include "runtime/session.h"
 #include "tests/support/random_values.h"
@@ -170,6 +172,31 @@ TEST_SUITE("unit") {
       }
       CHECK(last == doctest::Approx(plain.predicted_step_us));
     }
+  }
+
+  // %y draws with the counter, so it can be repeated until the counter is advanced: before %b, once the advance has moved.
+  TEST_CASE("fit: the random counter is advanced last, so that a draw can be repeated") {
+    Graph graph = cantFail(parse_graph(R"(
+graph @draws(%x: f32[64]) state(%rng: i64[2] counter fill=0) {
+  %y = dropout(%x, %rng) {id=1, ratio=0.5} : f32[64]
+  %one = constant() {value=i64[2]<0,1>} : i64[2]
+  %next = add(%rng, %one) : i64[2] phase=update
+  %a = exp(%y) : f32[64]
+  %b = mul(%a, %y) : f32[64]
+  return %b
+  update %rng = %next
+})"));
+    std::vector<NodeId> writers = make_updates_writable(graph);
+    CpuCatalog catalog;
+    CHECK(recompute_problem(graph, writers, small_device(), catalog).ops[0].repeat_until == 1);
+    delay_free_updates(graph, writers);
+    RecomputeProblem problem = recompute_problem(graph, writers, small_device(), catalog);
+    CHECK(problem.ops[0].repeat_until == 3);
+    CHECK_FALSE(problem.ops[3].repeatable);
+    std::vector<NodeId> again = apply_repeats(graph, {{2, 0}});
+    REQUIRE(again.size() == 1);
+    CHECK(graph.value(graph.node(again[0]).results[0]).name == "y.recompute");
+    CHECK(graph.value(graph.find_value("y")).users.size() == 1);
   }
 
   TEST_CASE("fit: refusals tell the peak and what would free bytes, and the budget they name is enough") {
