@@ -8,6 +8,8 @@
 
 #include <cassert>
 #include <cmath>
+#include <map>
+#include <numeric>
 
 namespace plimsoll {
 namespace {
@@ -46,7 +48,8 @@ class UpdateEmitter {
     ValueId divisor = weight == ValueId::None || loss_scale == ValueId::None
                           ? (weight == ValueId::None ? loss_scale : weight)
                           : b_.emit("mul", {weight, loss_scale});
-    ValueId norm = emit_norm(parameters, divisor);
+    const bool are_states = llvm::all_of(parameters, [&](const Trained& p) { return graph_.find_state(p.grad) != nullptr; });
+    ValueId norm = emit_norm(parameters, divisor, are_states || loss_scale != ValueId::None || request_.clip_grad_norm > 0);
     graph_.outputs.push_back({"grad_norm", norm});
     ValueId scale = emit_scale(norm, divisor);
     learning_rate_ = add_counter(graph_, "learning_rate", DType::F32, request_.optimizer.learning_rate);
@@ -57,7 +60,16 @@ class UpdateEmitter {
       step_ = b_.emit("add", {step, one}, {}, "step.next");
       graph_.updates.push_back({step, step_});
     }
-    for (const Trained& parameter : parameters) emit_update(parameter, scale);
+    llvm::SmallVector<ValueId, 16> next;
+    for (const Trained& parameter : parameters) next.push_back(emit_update(parameter, scale));
+    // Behind all updates, so that those stand side by side.
+    for (const auto& [parameter, value] : llvm::zip(parameters, next)) {
+      b_.origin = parameter.origin;
+      ValueId narrow = value;
+      if (graph_.type(value).dtype != parameter.type.dtype)
+        narrow = b_.emit("cast", {value}, {{"to", parameter.type.dtype}}, parameter.name + ".next");
+      graph_.updates.push_back({parameter.value, narrow});
+    }
   }
 
  private:
@@ -84,17 +96,39 @@ class UpdateEmitter {
     graph_.updates.push_back({growth, b_.emit("where", {starts_over, zero, good_steps}, {}, "growth_tracker.next")});
   }
 
-  ValueId emit_norm(llvm::ArrayRef<Trained> parameters, ValueId divisor) {
+  // One sum over many gradients needs all of them at once. That costs nothing where the updates wait for the norm, or where
+  // gradients are states; elsewhere only the smallest ones, which are most of the tensors and hardly any of the bytes, share
+  // a sum, and each of the others can die as soon as its own update has run.
+  ValueId emit_norm(llvm::ArrayRef<Trained> parameters, ValueId divisor, bool all_live) {
+    std::map<DType, llvm::SmallVector<ValueId, 16>> together;
     llvm::SmallVector<ValueId, 16> squares;
+    const int64_t limit = all_live ? INT64_MAX : largest_shared_gradient(parameters);
     for (const Trained& parameter : parameters) {
+      const Type& type = graph_.type(parameter.grad);
+      if (type.bytes() <= limit) {
+        together[type.dtype].push_back(parameter.grad);
+        continue;
+      }
       b_.origin = parameter.origin;
-      ValueId sum = b_.emit("sum_squares", {parameter.grad});
-      squares.push_back(b_.cast(sum, DType::F32));
+      squares.push_back(b_.cast(b_.emit("sum_squares", {parameter.grad}), DType::F32));
     }
     b_.origin = OriginId::None;
+    for (const auto& [dtype, gradients] : together) squares.push_back(b_.cast(b_.emit("sum_squares", gradients), DType::F32));
     ValueId total = squares.size() == 1 ? squares.front() : b_.emit("add_n", squares);
     ValueId norm = b_.emit("sqrt", {total}, {}, "grad_norm");
     return divisor == ValueId::None ? norm : b_.emit("div", {norm, divisor}, {}, "grad_norm");
+  }
+
+  // The smallest gradients hold no more than a 256th of all bytes together, up to those of this many bytes.
+  int64_t largest_shared_gradient(llvm::ArrayRef<Trained> parameters) const {
+    llvm::SmallVector<int64_t, 16> bytes;
+    for (const Trained& parameter : parameters) bytes.push_back(graph_.type(parameter.grad).bytes());
+    llvm::sort(bytes);
+    const int64_t allowed = std::accumulate(bytes.begin(), bytes.end(), int64_t{0}) / 256;
+    int64_t largest = 0, sum = 0;
+    for (size_t i = 0; i < bytes.size() && (sum += bytes[i]) <= allowed; ++i)
+      if (i + 1 == bytes.size() || bytes[i + 1] != bytes[i]) largest = bytes[i];
+    return largest;
   }
 
   // What every gradient is multiplied by before its update reads it; None when that is 1.
@@ -115,17 +149,15 @@ class UpdateEmitter {
     return state;
   }
 
-  void emit_update(const Trained& p, ValueId scale) {
+  // The next weights: of the parameter, or of its master copy when it has one.
+  ValueId emit_update(const Trained& p, ValueId scale) {
     b_.origin = p.origin;
     bool master = request_.master_weights == MasterWeights::On ? p.type.dtype != stat_dtype(p.type.dtype)
                                                                : request_.master_weights == MasterWeights::Auto && is_16_bit_float(p.type.dtype);
     ValueId weights = master ? add_optimizer_state(p, ".master", {StateInit::Kind::CopyOf, 0, p.name}) : p.value;
     ValueId next = request_.optimizer.kind == OptimizerKind::Sgd ? emit_sgd(p, weights, scale) : emit_adam(p, weights, scale);
-    if (master) {
-      graph_.updates.push_back({weights, next});
-      next = b_.emit("cast", {next}, {{"to", p.type.dtype}}, p.name + ".next");
-    }
-    graph_.updates.push_back({p.value, next});
+    if (master) graph_.updates.push_back({weights, next});
+    return next;
   }
 
   ValueId emit_sgd(const Trained& p, ValueId weights, ValueId scale) {

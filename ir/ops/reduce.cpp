@@ -249,43 +249,58 @@ namespace {
 
 Result<Types> infer_sum_squares(const OpCall& call) {
   if (Status s = check_attrs(call.attrs, {})) return s;
-  if (Status s = need_float(call, 0)) return s;
-  return one_result(stat_dtype(call.operand(0).dtype), {});
+  DType sum = DType::F32;
+  for (size_t i = 0; i < call.count(); ++i) {
+    if (Status s = need_float(call, i)) return s;
+    if (stat_dtype(call.operand(i).dtype) == DType::F64) sum = DType::F64;
+  }
+  return one_result(sum, {});
 }
 
-Status sum_squares_reference(const OpCall&, llvm::ArrayRef<TensorView> x, llvm::ArrayRef<TensorView> y) {
+Status sum_squares_reference(const OpCall&, llvm::ArrayRef<TensorView> operands, llvm::ArrayRef<TensorView> y) {
   double sum = 0;
-  for (int64_t i = 0; i < x[0].elements(); ++i) sum += x[0].get(i) * x[0].get(i);
+  for (const TensorView& x : operands)
+    for (int64_t i = 0; i < x.elements(); ++i) sum += x.get(i) * x.get(i);
   y[0].set(0, sum);
   return Status::success();
 }
 
 Status sum_squares_gradient(GradContext& g) {
-  if (!g.wants(0)) return Status::success();
-  Expr x = operand(g, 0);
-  g.add(0, x * cast(out_grad(g) * 2.0, x.type().dtype));
+  for (size_t i = 0; i < g.operand_count(); ++i) {
+    if (!g.wants(i)) continue;
+    Expr x = operand(g, i);
+    g.add(i, x * cast(out_grad(g) * 2.0, x.type().dtype));
+  }
   return Status::success();
 }
 
+double sum_squares_flops(const OpCall& call, llvm::ArrayRef<Type>) {
+  double flops = 0;
+  for (size_t i = 0; i < call.count(); ++i) flops += 2 * static_cast<double>(call.operand(i).elements());
+  return flops;
+}
+
 std::vector<Sample> sum_squares_samples() {
-  return {{{samples::normal({2, 3})}, {}},
-          {{samples::normal({})}, {}},
-          {{samples::normal({4}, DType::BF16)}, {}}};
+  using samples::normal;
+  return {{{normal({2, 3})}, {}},
+          {{normal({})}, {}},
+          {{normal({4}, DType::BF16)}, {}},
+          {{normal({2, 3}), normal({}), normal({5})}, {}},
+          {{normal({4}, DType::BF16), normal({3}, DType::BF16)}, {}}};
 }
 
 }  // namespace
 
 constinit const OpDef op_sum_squares{
     .name = "sum_squares",
-    .summary = "the sum of x * x over all elements, a scalar, f32 for 16-bit floats",
+    .summary = "the sum of x * x over all elements of all operands, a scalar, f32 for 16-bit floats",
     .min_operands = 1,
-    .max_operands = 1,
+    .max_operands = -1,
     .infer = infer_sum_squares,
     .gradient = Gradient::rule(sum_squares_gradient),
     .precision = Precision::Follow,
     .recompute = Recompute::Cheap,
-    .flops = [](const OpCall& call,
-                llvm::ArrayRef<Type>) { return 2 * static_cast<double>(call.operand(0).elements()); },
+    .flops = sum_squares_flops,
     .reference = sum_squares_reference,
     .samples = sum_squares_samples,
 };

@@ -158,15 +158,13 @@ void reduce(Reduction kind, const ReductionShape& shape, float* y, const float* 
 
 int64_t sum_squares_partials(int64_t n) { return (n + squares_block - 1) / squares_block; }
 
-void sum_squares(float* y, const float* x, int64_t n, double* partials) {
+double* partial_sums_of_squares(double* partials, const float* x, int64_t n) {
   const int64_t blocks = sum_squares_partials(n);
   parallel_tasks(blocks, n, [&](int64_t block) {
     const int64_t begin = block * squares_block;
     partials[block] = sum_of_squares(x + begin, std::min(squares_block, n - begin));
   });
-  double total = 0;
-  for (int64_t block = 0; block < blocks; ++block) total += partials[block];
-  *y = static_cast<float>(total);
+  return partials + blocks;
 }
 
 }  // namespace plimsoll::cpu

@@ -20,8 +20,8 @@ struct ReductionShape {
 
 void reduce(Reduction kind, const ReductionShape& shape, float* y, const float* x);
 
-// sum x^2 over n elements. `partials` has room for sum_squares_partials(n) doubles.
+// sum x^2 over n elements in sum_squares_partials(n) parts, to be added up in their order; gives the end of them.
 int64_t sum_squares_partials(int64_t n);
-void sum_squares(float* y, const float* x, int64_t n, double* partials);
+double* partial_sums_of_squares(double* partials, const float* x, int64_t n);
 
 }  // namespace plimsoll::cpu

@@ -66,6 +66,11 @@ inline int64_t batch_norm_grad_workspace(const ChannelShape& shape, int64_t elem
 }
 inline int64_t batch_norm_inference_workspace(const ChannelShape& shape) { return 3 * shape.channels; }
 
+// A sum of squares over several tensors of `total` elements: elements each block takes of one of them, whole accesses,
+// and the blocks of a tensor.
+inline int64_t squares_block(int64_t total) { return std::max<int64_t>(8192, parts_of(parts_of(total, 2112), 1024) * 1024); }
+inline int64_t squares_parts(int64_t elements, int64_t block) { return parts_of(elements, block); }
+
 // Blocks that each add the losses of some rows, and the floats of workspace: a loss and a weight each row and block.
 inline int64_t loss_parts(int64_t rows) { return std::clamp<int64_t>(parts_of(rows, 1024), 1, 256); }
 inline int64_t loss_workspace(int64_t rows) { return 2 * (rows + loss_parts(rows)); }

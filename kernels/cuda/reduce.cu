@@ -13,21 +13,20 @@ namespace {
 constexpr int block_threads = 256;
 
 // Sums are templates of their own; what is rarer chooses at run time.
-enum class Family : uint8_t { Sum, Squares, Other };
+enum class Family : uint8_t { Sum, Other };
 
 template <Family family>
 struct Operation {
   Reduction reduction;
 
   __device__ float empty() const {
-    if (family != Family::Other) return 0.0f;
+    if (family == Family::Sum) return 0.0f;
     if (reduction == Reduction::Product) return 1.0f;
     return reduction == Reduction::Max ? -INFINITY : INFINITY;
   }
-  __device__ float element(float x) const { return family == Family::Squares ? x * x : x; }
   // NaN wins over any maximum or minimum.
   __device__ float operator()(float a, float b) const {
-    if (family != Family::Other) return a + b;
+    if (family == Family::Sum) return a + b;
     if (reduction == Reduction::Product) return a * b;
     return b != b || (reduction == Reduction::Max ? a < b : b < a) ? b : a;
   }
@@ -66,7 +65,7 @@ __global__ void __launch_bounds__(block_threads)
   float total = f.empty();
   for_row(row + range.begin, range.end - range.begin, team_thread<team>(), team_threads<team>(),
           [&](int64_t, const auto& values) {
-            for (T value : values.at) total = f(total, f.element(widen(value)));
+            for (T value : values.at) total = f(total, widen(value));
           });
   total = team_reduce<team>(total, f, f.empty());
   if (team_thread<team>() == 0) to.store(output, part, plan.outer, total);
@@ -89,7 +88,7 @@ __global__ void __launch_bounds__(block_threads)
     for (int64_t row = int64_t{blockIdx.y} * blockDim.y + threadIdx.y; row < plan.length; row += step) {
       const Vector<T, n> values = load_vector<n>(from + row * plan.inner);
 #pragma unroll
-      for (int i = 0; i < n; ++i) totals[i] = f(totals[i], f.element(widen(values.at[i])));
+      for (int i = 0; i < n; ++i) totals[i] = f(totals[i], widen(values.at[i]));
     }
   }
   __shared__ float of_threads[n][block_threads];
@@ -133,7 +132,7 @@ __global__ void __launch_bounds__(block_threads)
   const Range range(plan.length, part, plan.splits);
   float total = f.empty();
   for (int64_t i = range.begin + threadIdx.x; i < range.end; i += block_threads)
-    total = f(total, f.element(widen(x[places.place(output, i)])));
+    total = f(total, widen(x[places.place(output, i)]));
   total = block_reduce(total, f, f.empty());
   if (threadIdx.x == 0) to.store(output, part, plan.outer, total);
 }
@@ -197,11 +196,9 @@ cudaError_t reduce_by(const ReduceCall& call, cudaStream_t stream) {
     if (plan.parts() > 1) first.parts = call.workspace;
     if (plan.parts() > 0) launch_first_stage<family, T>(call, plan, first, stream);
     if (plan.parts() != 1) {
-      // Parts of squares are summed as they are.
-      using Second = Operation<family == Family::Squares ? Family::Sum : family>;
       const auto blocks = static_cast<unsigned>(divide_up(plan.outputs(), tile));
-      combine_parts_kernel<<<blocks, dim3(tile, tile), 0, stream>>>(Second{call.reduction}, outputs, call.workspace,
-                                                                    plan.parts(), plan.outputs());
+      combine_parts_kernel<<<blocks, dim3(tile, tile), 0, stream>>>(Operation<family>{call.reduction}, outputs,
+                                                                    call.workspace, plan.parts(), plan.outputs());
     }
     return cudaGetLastError();
   });
@@ -213,7 +210,6 @@ cudaError_t reduce(const ReduceCall& call, cudaStream_t stream) {
   switch (call.reduction) {
     case Reduction::Sum:
     case Reduction::Mean: return reduce_by<Family::Sum>(call, stream);
-    case Reduction::SumOfSquares: return reduce_by<Family::Squares>(call, stream);
     default: return reduce_by<Family::Other>(call, stream);
   }
 }

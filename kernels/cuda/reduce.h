@@ -9,7 +9,7 @@
 
 namespace plimsoll::cuda {
 
-enum class Reduction : uint8_t { Sum, Mean, SumOfSquares, Max, Min, Product };
+enum class Reduction : uint8_t { Sum, Mean, Max, Min, Product };
 
 struct ReduceCall {
   Reduction reduction;
@@ -20,5 +20,16 @@ struct ReduceCall {
   float* workspace;  // ReductionPlan::workspace() floats
 };
 [[nodiscard]] cudaError_t reduce(const ReduceCall& call, cudaStream_t stream);
+
+// The sum of squares over all elements of `count` tensors of one type, in f32.
+struct SquaresCall {
+  const void* const* x;
+  const int64_t* elements;
+  int count;
+  Scalar x_type;
+  float* y;
+  float* workspace;  // squares_parts(elements, squares_block(sum of elements)) floats a tensor
+};
+[[nodiscard]] cudaError_t sum_squares(const SquaresCall& call, cudaStream_t stream);
 
 }  // namespace plimsoll::cuda

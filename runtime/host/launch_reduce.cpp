@@ -4,6 +4,8 @@
 
 // Reductions over axes, the sum of squares, and the softmax family.
 
+#include <numeric>
+
 namespace plimsoll {
 namespace {
 
@@ -22,12 +24,16 @@ Status launch_reduction(const KernelCall& k) {
 }
 
 int64_t sum_squares_workspace(const OpCall& call, llvm::ArrayRef<Type>) {
-  return cpu::sum_squares_partials(call.operand(0).elements()) * static_cast<int64_t>(sizeof(double));
+  int64_t partials = 0;
+  for (size_t i = 0; i < call.count(); ++i) partials += cpu::sum_squares_partials(call.operand(i).elements());
+  return partials * static_cast<int64_t>(sizeof(double));
 }
 
 Status launch_sum_squares(const KernelCall& k) {
-  cpu::sum_squares(k.out<float>(0), k.in<float>(0), k.operands[0].elements(),
-                   static_cast<double*>(k.workspace));
+  auto* const partials = static_cast<double*>(k.workspace);
+  double* end = partials;
+  for (const TensorView& x : k.operands) end = cpu::partial_sums_of_squares(end, x.as<float>(), x.elements());
+  *k.out<float>(0) = static_cast<float>(std::accumulate(partials, end, 0.0));
   return Status::success();
 }
 

@@ -112,6 +112,19 @@ TEST_SUITE("unit") {
     CHECK(best({0, 2, 3}).workspace_bytes == 512);   // 8 planes of each of 16 channels
   }
 
+  TEST_CASE("a sum of squares over many tensors has a part for each 8192 elements of each of them") {
+    const CudaCatalog catalog(any_device());
+    const Type large(DType::F32, {20000}), small(DType::F32, {7}), other(DType::BF16, {7});
+    const Attrs none;
+    auto best = [&](llvm::ArrayRef<const Type*> operands) {
+      const OpCall call(none, operands);
+      return catalog.candidates(get_op("sum_squares"), call, *get_op("sum_squares").infer(call)).front();
+    };
+    CHECK(best({&large, &small, &small}).name == "two_stages");
+    CHECK(best({&large, &small, &small}).workspace_bytes == 4 * (3 + 1 + 1));
+    CHECK(best({&large, &other}).name == "reference");
+  }
+
   TEST_CASE("what no CUDA kernel accepts runs by its reference") {
     const CudaCatalog catalog(any_device());
     const Type f8(DType::F8E4M3, {4});

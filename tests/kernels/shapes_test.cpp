@@ -88,6 +88,7 @@ TEST_SUITE("ops") {
         check(op, {{"axes", axes}, {"keep_dims", int64_t{0}}}, {normal({67, 33, 131})});
     check("reduce_sum", {{"axes", Ints{0, 2}}}, {normal({3, 5, 7, 70})});
     check("sum_squares", {}, {normal({70001})});
+    check("sum_squares", {}, {normal({70001}), normal({3}), normal({0}), normal({300, 700})});
   }
 
   TEST_CASE("softmax, cross-entropy and their gradients") {

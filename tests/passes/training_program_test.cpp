@@ -158,6 +158,32 @@ TEST_SUITE("unit") {
     CHECK(values["w.accumulated"].get(0) == 0);  // cleared for the next update
   }
 
+  TEST_CASE("gradients share a sum of squares where that keeps none alive for longer") {
+    // 4 of 4100 bytes are less than a 256th, so the two small gradients may share a sum in any case.
+    constexpr llvm::StringLiteral model = R"(
+graph @rows(%x: f32[2,32]) state(%w: f32[32,32] parameter trained, %scale: f32[1] parameter trained, %b: f32[1] parameter trained) {
+  %y = linear(%x, %w) {transpose_w=0} : f32[2,32]
+  %z = mul(%y, %scale) : f32[2,32]
+  %s = add(%z, %b) : f32[2,32]
+  %loss = reduce_mean(%s) {axes=[0,1], keep_dims=0} : f32[]
+  return loss=%loss
+}
+)";
+    auto operand_counts = [](const Graph& graph) {
+      std::vector<size_t> counts;
+      for (NodeId id : graph.order())
+        if (graph.node(id).op->name == "sum_squares") counts.push_back(graph.node(id).operands.size());
+      return counts;
+    };
+    CHECK(operand_counts(training_program(model, {}).functions[0]) == std::vector<size_t>{1, 2});
+    TrainingRequest clip;
+    clip.clip_grad_norm = 1;
+    CHECK(operand_counts(training_program(model, clip).functions[0]) == std::vector<size_t>{3});
+    TrainingRequest accumulate;
+    accumulate.accumulate = 2;
+    CHECK(operand_counts(training_program(model, accumulate).functions[1]) == std::vector<size_t>{3});
+  }
+
   TEST_CASE("16-bit parameters get f32 masters, and none when asked not to") {
     constexpr llvm::StringLiteral model = R"(
 graph @small(%x: bf16[2,3]) state(%w: bf16[3,2] parameter trained) {

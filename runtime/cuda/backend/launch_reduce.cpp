@@ -17,13 +17,29 @@ Status launch_reduction(const CudaCall& k) {
                                   k.stream));
 }
 
+Status launch_sum_squares(const CudaCall& k) {
+  llvm::SmallVector<const void*, 64> x;
+  llvm::SmallVector<int64_t, 64> elements;
+  for (const TensorView& operand : k.operands) {
+    x.push_back(operand.data);
+    elements.push_back(operand.elements());
+  }
+  return launched(k, cuda::sum_squares({.x = x.data(),
+                                        .elements = elements.data(),
+                                        .count = static_cast<int>(x.size()),
+                                        .x_type = k.in_scalar(0),
+                                        .y = k.out<float>(0),
+                                        .workspace = static_cast<float*>(k.workspace)},
+                                       k.stream));
+}
+
 constexpr CudaLauncher launchers[] = {
     {"reduce_sum", "two_stages", launch_reduction<cuda::Reduction::Sum>},
     {"reduce_mean", "two_stages", launch_reduction<cuda::Reduction::Mean>},
     {"reduce_max", "two_stages", launch_reduction<cuda::Reduction::Max>},
     {"reduce_min", "two_stages", launch_reduction<cuda::Reduction::Min>},
     {"reduce_prod", "two_stages", launch_reduction<cuda::Reduction::Product>},
-    {"sum_squares", "two_stages", launch_reduction<cuda::Reduction::SumOfSquares>},
+    {"sum_squares", "two_stages", launch_sum_squares},
 };
 
 }  // namespace
