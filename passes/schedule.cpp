@@ -4,6 +4,7 @@
 // lets passes/memory/order search, and puts views and constants back beside their readers.
 
 #include "passes/memory/order.h"
+#include "passes/memory/order_updates.h"
 #include "passes/storage.h"
 
 #include <queue>
@@ -31,6 +32,9 @@ class Scheduler {
     if (!start) return start.takeError();
     OrderProblem sorted = permuted(*start);
     std::vector<int32_t> order = order_for_low_peak(sorted, {});
+    std::vector<bool> is_update;
+    for (int32_t i : *start) is_update.push_back(graph_.node(instructions_[static_cast<size_t>(i)]).phase == Phase::Update);
+    order = with_idle_updates_gathered(sorted, order, is_update);
     ScheduleReport report;
     std::vector<int32_t> as_given(order.size());
     for (size_t i = 0; i < order.size(); ++i) as_given[i] = static_cast<int32_t>(i);
