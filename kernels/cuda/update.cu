@@ -1,18 +1,47 @@
+#include "kernels/cuda/block_table.cuh"
 #include "kernels/cuda/rows.cuh"
 #include "kernels/cuda/update.h"
 
+#include <algorithm>
 #include <cmath>
 
 // PyTorch's update rules. A thread updates four consecutive elements: 28 bytes an f32 parameter with its moments, each
 // read and written once. What depends on the step alone every thread computes for itself while its elements arrive.
+// A launch takes as many tensors as its parameters hold: biases and the like are too small to fill a launch of their own.
 
 namespace plimsoll::cuda {
 namespace {
 
 constexpr int lanes = 4, block_threads = 256;
+constexpr int table_size = 56;  // keeps the parameters of a launch below 4 KB; one tensor costs less to pass
 
-unsigned blocks_for(int64_t elements) {
-  return static_cast<unsigned>(divide_up(elements, int64_t{lanes} * block_threads));
+template <typename Tensor, int capacity>
+struct UpdateTable {
+  BlockTable<capacity> blocks;
+  Tensor tensors[capacity];
+};
+
+// Where a thread works: its first element of one of the tensors.
+template <typename Tensor, int capacity>
+__device__ int64_t find_work(const UpdateTable<Tensor, capacity>& table, int& tensor) {
+  tensor = table.blocks.tensor_of(blockIdx.x);
+  return (int64_t{blockIdx.x - table.blocks.first[tensor]} * block_threads + threadIdx.x) * lanes;
+}
+
+// Calls launch(table) for one tensor, or for as many at a time as a table holds.
+template <typename Tensor, typename Launch>
+cudaError_t launch_in_tables(const Tensor* tensors, int count, Launch launch) {
+  auto launch_some = [&](auto table, int some) {
+    for (int i = 0; i < some; ++i) {
+      table.tensors[i] = tensors[i];
+      table.blocks.add(divide_up(tensors[i].elements, int64_t{lanes} * block_threads));
+    }
+    if (table.blocks.blocks() > 0) launch(table);
+  };
+  if (count == 1) launch_some(UpdateTable<Tensor, 1>{}, 1);
+  for (; count > 1; tensors += table_size, count -= table_size)
+    launch_some(UpdateTable<Tensor, table_size>{}, std::min(count, table_size));
+  return cudaGetLastError();
 }
 
 // Loads up to four elements; those past the end are 0.
@@ -54,25 +83,28 @@ struct AdamFactors {
   float one_minus_beta1, beta2, one_minus_beta2, eps, decay, l2;
 };
 
-template <typename P, typename G, typename M>
-__global__ void __launch_bounds__(block_threads) adam_kernel(AdamFactors f, AdamCall call) {
-  const int64_t at = (int64_t{blockIdx.x} * block_threads + threadIdx.x) * lanes;
-  if (at >= call.elements) return;
-  const P* param = static_cast<const P*>(call.param);
-  const M *m = static_cast<const M*>(call.m), *v = static_cast<const M*>(call.v);
-  P* new_param = static_cast<P*>(call.new_param);
-  M *new_m = static_cast<M*>(call.new_m), *new_v = static_cast<M*>(call.new_v);
+template <typename P, typename G, typename M, int capacity>
+__global__ void __launch_bounds__(block_threads)
+    adam_kernel(AdamFactors f, AdamCall call, const __grid_constant__ UpdateTable<AdamTensor, capacity> table) {
+  int number = 0;
+  const int64_t at = find_work(table, number);
+  const AdamTensor& tensor = table.tensors[number];
+  if (at >= tensor.elements) return;
+  const P* param = static_cast<const P*>(tensor.param);
+  const M *m = static_cast<const M*>(tensor.m), *v = static_cast<const M*>(tensor.v);
+  P* new_param = static_cast<P*>(tensor.new_param);
+  M *new_m = static_cast<M*>(tensor.new_m), *new_v = static_cast<M*>(tensor.new_v);
   if (call.skip && *call.skip) {
-    keep_lanes(new_param, param, at, call.elements);
-    keep_lanes(new_m, m, at, call.elements);
-    keep_lanes(new_v, v, at, call.elements);
+    keep_lanes(new_param, param, at, tensor.elements);
+    keep_lanes(new_m, m, at, tensor.elements);
+    keep_lanes(new_v, v, at, tensor.elements);
     return;
   }
   float p[lanes], g[lanes], mean[lanes], square[lanes];
-  load_lanes(p, param, at, call.elements);
-  load_lanes(g, static_cast<const G*>(call.grad), at, call.elements);
-  load_lanes(mean, m, at, call.elements);
-  load_lanes(square, v, at, call.elements);
+  load_lanes(p, param, at, tensor.elements);
+  load_lanes(g, static_cast<const G*>(tensor.grad), at, tensor.elements);
+  load_lanes(mean, m, at, tensor.elements);
+  load_lanes(square, v, at, tensor.elements);
   const double step = static_cast<double>(*call.step);
   const float lr = *call.lr, scale = call.scale ? *call.scale : 1.0f;
   // 1 - beta^step without the cancellation
@@ -87,26 +119,29 @@ __global__ void __launch_bounds__(block_threads) adam_kernel(AdamFactors f, Adam
     square[i] = square[i] * f.beta2 + gradient * gradient * f.one_minus_beta2;
     p[i] = p[i] * keep - step_size * mean[i] / (sqrtf(square[i]) * inverse_root2 + f.eps);
   }
-  store_lanes(new_param, p, at, call.elements);
-  store_lanes(new_m, mean, at, call.elements);
-  store_lanes(new_v, square, at, call.elements);
+  store_lanes(new_param, p, at, tensor.elements);
+  store_lanes(new_m, mean, at, tensor.elements);
+  store_lanes(new_v, square, at, tensor.elements);
 }
 
-template <typename P, typename G>
-__global__ void __launch_bounds__(block_threads) sgd_kernel(SgdCall call) {
-  const int64_t at = (int64_t{blockIdx.x} * block_threads + threadIdx.x) * lanes;
-  if (at >= call.elements) return;
-  const P *param = static_cast<const P*>(call.param), *momentum = static_cast<const P*>(call.momentum);
-  P *new_param = static_cast<P*>(call.new_param), *new_momentum = static_cast<P*>(call.new_momentum);
+template <typename P, typename G, int capacity>
+__global__ void __launch_bounds__(block_threads)
+    sgd_kernel(SgdCall call, const __grid_constant__ UpdateTable<SgdTensor, capacity> table) {
+  int number = 0;
+  const int64_t at = find_work(table, number);
+  const SgdTensor& tensor = table.tensors[number];
+  if (at >= tensor.elements) return;
+  const P *param = static_cast<const P*>(tensor.param), *momentum = static_cast<const P*>(tensor.momentum);
+  P *new_param = static_cast<P*>(tensor.new_param), *new_momentum = static_cast<P*>(tensor.new_momentum);
   if (call.skip && *call.skip) {
-    keep_lanes(new_param, param, at, call.elements);
-    if (momentum) keep_lanes(new_momentum, momentum, at, call.elements);
+    keep_lanes(new_param, param, at, tensor.elements);
+    if (momentum) keep_lanes(new_momentum, momentum, at, tensor.elements);
     return;
   }
   float p[lanes], g[lanes], buffer[lanes] = {};
-  load_lanes(p, param, at, call.elements);
-  load_lanes(g, static_cast<const G*>(call.grad), at, call.elements);
-  if (momentum) load_lanes(buffer, momentum, at, call.elements);
+  load_lanes(p, param, at, tensor.elements);
+  load_lanes(g, static_cast<const G*>(tensor.grad), at, tensor.elements);
+  if (momentum) load_lanes(buffer, momentum, at, tensor.elements);
   const float lr = *call.lr, scale = call.scale ? *call.scale : 1.0f, gain = 1.0f - call.dampening;
 #pragma unroll
   for (int i = 0; i < lanes; ++i) {
@@ -117,8 +152,8 @@ __global__ void __launch_bounds__(block_threads) sgd_kernel(SgdCall call) {
     }
     p[i] -= lr * direction;
   }
-  store_lanes(new_param, p, at, call.elements);
-  if (momentum) store_lanes(new_momentum, buffer, at, call.elements);
+  store_lanes(new_param, p, at, tensor.elements);
+  if (momentum) store_lanes(new_momentum, buffer, at, tensor.elements);
 }
 
 __global__ void running_update_kernel(float* result, const float* running, const float* batch, float momentum,
@@ -128,7 +163,7 @@ __global__ void running_update_kernel(float* result, const float* running, const
 }
 
 template <typename P, typename G, typename M>
-cudaError_t launch_adam(const AdamCall& call, cudaStream_t stream) {
+cudaError_t launch_adam(const AdamCall& call, const AdamTensor* tensors, int count, cudaStream_t stream) {
   const AdamFactors factors{std::log(call.beta1),
                             std::log(call.beta2),
                             static_cast<float>(1 - call.beta1),
@@ -137,32 +172,33 @@ cudaError_t launch_adam(const AdamCall& call, cudaStream_t stream) {
                             static_cast<float>(call.eps),
                             call.decoupled ? static_cast<float>(call.weight_decay) : 0.0f,
                             call.decoupled ? 0.0f : static_cast<float>(call.weight_decay)};
-  adam_kernel<P, G, M><<<blocks_for(call.elements), block_threads, 0, stream>>>(factors, call);
-  return cudaGetLastError();
+  return launch_in_tables(tensors, count, [&](const auto& table) {
+    adam_kernel<P, G, M><<<table.blocks.blocks(), block_threads, 0, stream>>>(factors, call, table);
+  });
+}
+
+template <typename P, typename G>
+cudaError_t launch_sgd(const SgdCall& call, const SgdTensor* tensors, int count, cudaStream_t stream) {
+  return launch_in_tables(tensors, count, [&](const auto& table) {
+    sgd_kernel<P, G><<<table.blocks.blocks(), block_threads, 0, stream>>>(call, table);
+  });
 }
 
 }  // namespace
 
-cudaError_t adam(const AdamCall& call, cudaStream_t stream) {
-  if (call.elements == 0) return cudaSuccess;
+cudaError_t adam(const AdamCall& call, const AdamTensor* tensors, int count, cudaStream_t stream) {
   if (call.param_type == Scalar::F32)
     return with_f32_math(call.grad_type, [&](auto* grad) {
-      return launch_adam<float, std::remove_pointer_t<decltype(grad)>, float>(call, stream);
+      return launch_adam<float, std::remove_pointer_t<decltype(grad)>, float>(call, tensors, count, stream);
     });
-  if (call.moment_type == Scalar::F32) return launch_adam<bf16, bf16, float>(call, stream);
-  return launch_adam<bf16, bf16, bf16>(call, stream);
+  if (call.moment_type == Scalar::F32) return launch_adam<bf16, bf16, float>(call, tensors, count, stream);
+  return launch_adam<bf16, bf16, bf16>(call, tensors, count, stream);
 }
 
-cudaError_t sgd(const SgdCall& call, cudaStream_t stream) {
-  if (call.elements == 0) return cudaSuccess;
-  if (call.param_type != Scalar::F32) {
-    sgd_kernel<bf16, bf16><<<blocks_for(call.elements), block_threads, 0, stream>>>(call);
-    return cudaGetLastError();
-  }
+cudaError_t sgd(const SgdCall& call, const SgdTensor* tensors, int count, cudaStream_t stream) {
+  if (call.param_type != Scalar::F32) return launch_sgd<bf16, bf16>(call, tensors, count, stream);
   return with_f32_math(call.grad_type, [&](auto* grad) {
-    using G = std::remove_pointer_t<decltype(grad)>;
-    sgd_kernel<float, G><<<blocks_for(call.elements), block_threads, 0, stream>>>(call);
-    return cudaGetLastError();
+    return launch_sgd<float, std::remove_pointer_t<decltype(grad)>>(call, tensors, count, stream);
   });
 }
 

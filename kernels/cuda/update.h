@@ -9,32 +9,40 @@
 
 namespace plimsoll::cuda {
 
-// All f32 but grad, which is f32, bf16 or f16; or param and grad bf16, the moments bf16 or f32.
-struct AdamCall {
+// A parameter with what its update reads and writes.
+struct AdamTensor {
   void *new_param, *new_m, *new_v;
   const void *param, *grad, *m, *v;
+  int64_t elements;
+};
+
+// All f32 but grad, which is f32, bf16 or f16; or param and grad bf16, the moments bf16 or f32.
+struct AdamCall {
   Scalar param_type, grad_type, moment_type;
   const int64_t* step;
   const float *lr, *scale;
   const bool* skip;  // keeps everything as it was
   double beta1, beta2, eps, weight_decay;
   bool decoupled;  // AdamW; otherwise the decay is part of the gradient
+};
+// Updates `count` tensors at once: none may write what another reads or writes.
+[[nodiscard]] cudaError_t adam(const AdamCall& call, const AdamTensor* tensors, int count, cudaStream_t stream);
+
+struct SgdTensor {
+  void *new_param, *new_momentum;
+  const void *param, *grad, *momentum;  // no momentum: null
   int64_t elements;
 };
-[[nodiscard]] cudaError_t adam(const AdamCall& call, cudaStream_t stream);
 
 // param and momentum f32 and grad f32, bf16 or f16; or all bf16.
 struct SgdCall {
-  void *new_param, *new_momentum;
-  const void *param, *grad, *momentum;  // no momentum: null
   Scalar param_type, grad_type;
   const float *lr, *scale;
   const bool* skip;
   float momentum_factor, dampening, weight_decay;
   bool nesterov;
-  int64_t elements;
 };
-[[nodiscard]] cudaError_t sgd(const SgdCall& call, cudaStream_t stream);
+[[nodiscard]] cudaError_t sgd(const SgdCall& call, const SgdTensor* tensors, int count, cudaStream_t stream);
 
 // running * momentum + batch * share, all f32.
 [[nodiscard]] cudaError_t running_update(float* result, const float* running, const float* batch, float momentum,

@@ -6,6 +6,7 @@
 #include "runtime/cuda/backend/libraries.h"
 #include "runtime/cuda/backend/process_memory.h"
 #include "runtime/cuda/backend/staging.h"
+#include "runtime/cuda/backend/step.h"
 #include "runtime/deaths.h"
 
 #include "ir/units.h"
@@ -18,21 +19,9 @@
 namespace plimsoll {
 namespace {
 
-// An instruction with nothing left to look up.
-struct Step {
-  const OpDef* op = nullptr;
-  const Attrs* attrs = nullptr;
-  std::string name;
-  llvm::SmallVector<const Type*, 6> operand_types;
-  llvm::SmallVector<TensorView, 6> operands, results;
-  void* workspace = nullptr;
-  int64_t workspace_bytes = 0;
-  const CudaLauncher* launcher = nullptr;  // null: the reference on the host
-  std::unique_ptr<CudaPrepared> prepared;
-};
-
 struct Function {
   std::vector<Step> steps;
+  std::vector<size_t> joined;  // how many steps each launch of a whole run takes
   std::vector<InstructionDeaths> deaths;  // when poisoned
   OutputRing outputs;
   cudaGraphExec_t graph = nullptr;
@@ -84,7 +73,7 @@ class Engine {
       if (Status s = inputs_.send(stream_)) return s;
     if (functions_[f].graph) {
       if (Status s = cuda_status(cudaGraphLaunch(functions_[f].graph, stream_), plan_.functions[f].name)) return s;
-    } else if (Status s = launch_all(f)) {
+    } else if (Status s = launch_singly(f)) {
       return s;
     }
     return functions_[f].outputs.record(run, stream_);
@@ -166,6 +155,8 @@ class Engine {
       Step& step = functions_[f].steps.emplace_back();
       if (Status s = prepare_step(instruction, step)) return in_context(name_of(instruction.results[0]), std::move(s));
     }
+    llvm::ArrayRef<Step> steps = functions_[f].steps;
+    for (; !steps.empty(); steps = steps.drop_front(functions_[f].joined.back())) functions_[f].joined.push_back(count_joined(steps));
     if (options_.poison) functions_[f].deaths = find_deaths(plan_, f);
     return Status::success();
   }
@@ -184,8 +175,8 @@ class Engine {
       step.workspace = view(instruction.workspace).data;
       step.workspace_bytes = plan_.slots[static_cast<size_t>(instruction.workspace)].bytes;
     }
-    const OpCall call(*step.attrs, step.operand_types);
-    const CudaCall launch = call_of(step, call);
+    const OpCall call = step.op_call();
+    const CudaCall launch = step.call_on(stream_, call);
     if (instruction.kernel == "reference") {
       step.prepared = std::make_unique<HostReference>(launch, step.name, reference_);
       reference_bytes_ = std::max(reference_bytes_, HostReference::staging_bytes(launch));
@@ -202,10 +193,6 @@ class Engine {
     return Status::success();
   }
 
-  CudaCall call_of(const Step& step, const OpCall& call) const {
-    return {*step.op, call, step.operands, step.results, step.workspace, step.workspace_bytes, step.prepared.get(), stream_};
-  }
-
   Status allocate_reference_staging() {
     Result<CudaMemory> memory = CudaMemory::pinned(reference_bytes_, "staging of ops that run on the host");
     if (!memory) return memory.takeError();
@@ -219,8 +206,7 @@ class Engine {
     if (Status s = clear()) return s;
     reference_.idle = true;
     for (size_t f = 0; f < functions_.size(); ++f) {
-      for (size_t i = 0; i < functions_[f].steps.size(); ++i)
-        if (Status s = launch_step(functions_[f].steps[i])) return s;
+      if (Status s = launch_joined(f)) return s;
       if (Status s = settle()) return s;
       if (!options_.poison)
         if (Status s = capture(f)) return s;
@@ -242,7 +228,7 @@ class Engine {
   Status capture(size_t f) {
     const std::string& name = plan_.functions[f].name;
     if (Status s = cuda_status(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal), name)) return s;
-    Status launched = launch_all(f);
+    Status launched = launch_joined(f);
     cudaGraph_t graph = nullptr;
     Status ended = cuda_status(cudaStreamEndCapture(stream_, &graph), name + ": capture");
     if (launched || ended) return llvm::joinErrors(std::move(launched), std::move(ended));
@@ -252,26 +238,27 @@ class Engine {
     return cuda_status(cudaGraphUpload(functions_[f].graph, stream_), name + ": graph");
   }
 
-  Status launch_all(size_t f) {
+  Status launch_joined(size_t f) {
+    llvm::ArrayRef<Step> steps = functions_[f].steps;
+    for (size_t count : functions_[f].joined) {
+      if (Status s = launch_steps(steps.take_front(count), stream_)) return s;
+      steps = steps.drop_front(count);
+    }
+    return Status::success();
+  }
+
+  Status launch_singly(size_t f) {
     for (size_t i = 0; i < functions_[f].steps.size(); ++i)
       if (Status s = launch(f, i)) return s;
     return Status::success();
   }
 
   Status launch(size_t f, size_t i) {
-    if (!options_.poison) return launch_step(functions_[f].steps[i]);
+    if (!options_.poison) return launch_steps(functions_[f].steps[i], stream_);
     poison(functions_[f].deaths[i].fresh);
-    Status status = launch_step(functions_[f].steps[i]);
+    Status status = launch_steps(functions_[f].steps[i], stream_);
     poison(functions_[f].deaths[i].dead_after);
     return status;
-  }
-
-  Status launch_step(Step& step) {
-    const OpCall call(*step.attrs, step.operand_types);
-    const CudaCall launch = call_of(step, call);
-    Status status = step.launcher ? step.launcher->launch(launch) : static_cast<HostReference&>(*step.prepared).launch(launch);
-    if (status) return in_context(step.name, std::move(status));
-    return cuda_status(cudaPeekAtLastError(), step.name + " (" + step.op->name + ")");
   }
 
   // All ones is a NaN in every float dtype, and far out of range as an index.

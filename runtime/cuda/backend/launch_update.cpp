@@ -4,16 +4,10 @@
 namespace plimsoll {
 namespace {
 
-Status launch_adamw(const CudaCall& k) {
+Status launch_adamw(llvm::ArrayRef<CudaCall> calls) {
+  const CudaCall& k = calls.front();
   const Attrs& attrs = k.call.attrs;
-  const cuda::AdamCall call{.new_param = k.out(0),
-                            .new_m = k.out(1),
-                            .new_v = k.out(2),
-                            .param = k.in(0),
-                            .grad = k.in(1),
-                            .m = k.in(2),
-                            .v = k.in(3),
-                            .param_type = k.in_scalar(0),
+  const cuda::AdamCall call{.param_type = k.in_scalar(0),
                             .grad_type = k.in_scalar(1),
                             .moment_type = k.in_scalar(2),
                             .step = k.in<int64_t>(4),
@@ -24,19 +18,24 @@ Status launch_adamw(const CudaCall& k) {
                             .beta2 = attrs.get_float("beta2"),
                             .eps = attrs.get_float("eps"),
                             .weight_decay = attrs.get_float("weight_decay"),
-                            .decoupled = attrs.get_int("decoupled", 1) != 0,
-                            .elements = k.results[0].elements()};
-  return launched(k, cuda::adam(call, k.stream));
+                            .decoupled = attrs.get_int("decoupled", 1) != 0};
+  llvm::SmallVector<cuda::AdamTensor, 8> tensors;
+  for (const CudaCall& each : calls)
+    tensors.push_back({.new_param = each.out(0),
+                       .new_m = each.out(1),
+                       .new_v = each.out(2),
+                       .param = each.in(0),
+                       .grad = each.in(1),
+                       .m = each.in(2),
+                       .v = each.in(3),
+                       .elements = each.results[0].elements()});
+  return launched(k, cuda::adam(call, tensors.data(), static_cast<int>(tensors.size()), k.stream));
 }
 
-Status launch_sgd(const CudaCall& k) {
+Status launch_sgd(llvm::ArrayRef<CudaCall> calls) {
+  const CudaCall& k = calls.front();
   const Attrs& attrs = k.call.attrs;
-  const cuda::SgdCall call{.new_param = k.out(0),
-                           .new_momentum = k.has(3) ? k.out(1) : nullptr,
-                           .param = k.in(0),
-                           .grad = k.in(1),
-                           .momentum = k.in(3),
-                           .param_type = k.in_scalar(0),
+  const cuda::SgdCall call{.param_type = k.in_scalar(0),
                            .grad_type = k.in_scalar(1),
                            .lr = k.in<float>(2),
                            .scale = k.in<float>(4),
@@ -44,9 +43,16 @@ Status launch_sgd(const CudaCall& k) {
                            .momentum_factor = static_cast<float>(attrs.get_float("momentum")),
                            .dampening = static_cast<float>(attrs.get_float("dampening")),
                            .weight_decay = static_cast<float>(attrs.get_float("weight_decay")),
-                           .nesterov = attrs.get_int("nesterov") != 0,
-                           .elements = k.results[0].elements()};
-  return launched(k, cuda::sgd(call, k.stream));
+                           .nesterov = attrs.get_int("nesterov") != 0};
+  llvm::SmallVector<cuda::SgdTensor, 8> tensors;
+  for (const CudaCall& each : calls)
+    tensors.push_back({.new_param = each.out(0),
+                       .new_momentum = each.has(3) ? each.out(1) : nullptr,
+                       .param = each.in(0),
+                       .grad = each.in(1),
+                       .momentum = each.in(3),
+                       .elements = each.results[0].elements()});
+  return launched(k, cuda::sgd(call, tensors.data(), static_cast<int>(tensors.size()), k.stream));
 }
 
 Status launch_running_update(const CudaCall& k) {
@@ -59,9 +65,23 @@ Status launch_running_update(const CudaCall& k) {
                                           k.results[0].elements(), k.stream));
 }
 
+// The same update of another parameter: with the scalars at those operands.
+template <size_t... scalars>
+bool joins(const CudaCall& first, const CudaCall& next) {
+  if (!(first.call.attrs == next.call.attrs) || first.operands.size() != next.operands.size()) return false;
+  for (size_t i = 0; i < first.operands.size(); ++i)
+    if (first.has(i) != next.has(i) || (first.has(i) && first.operands[i].type.dtype != next.operands[i].type.dtype)) return false;
+  return ((first.in(scalars) == next.in(scalars)) && ...);
+}
+
+template <Status (*launch_group)(llvm::ArrayRef<CudaCall>)>
+Status launch_one(const CudaCall& k) {
+  return launch_group(k);
+}
+
 constexpr CudaLauncher launchers[] = {
-    {"adamw", "fused", launch_adamw},
-    {"sgd", "fused", launch_sgd},
+    {"adamw", "fused", launch_one<launch_adamw>, nullptr, joins<4, 5, 6, 7>, launch_adamw},
+    {"sgd", "fused", launch_one<launch_sgd>, nullptr, joins<2, 4, 5>, launch_sgd},
     {"running_update", "fused", launch_running_update},
 };
 

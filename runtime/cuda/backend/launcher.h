@@ -53,11 +53,16 @@ struct CudaLauncher {
   using PrepareFn = Result<std::unique_ptr<CudaPrepared>> (*)(CudaLibraries& libraries, const CudaCall& call);
   // Errors only where the call itself is refused; what a kernel does wrong shows up at the stream's next check.
   using LaunchFn = Status (*)(const CudaCall& call);
+  // May one launch do both? Asked of calls that do not depend on each other.
+  using JoinsFn = bool (*)(const CudaCall& first, const CudaCall& next);
+  using LaunchGroupFn = Status (*)(llvm::ArrayRef<CudaCall> calls);
 
   llvm::StringLiteral op;
   llvm::StringLiteral name;
   LaunchFn launch;
   PrepareFn prepare = nullptr;
+  JoinsFn joins = nullptr;                // with launch_group: calls that all join the first of them
+  LaunchGroupFn launch_group = nullptr;
 };
 
 // One launch_*.cpp a family, as in runtime/cuda/candidates.h.

@@ -1,0 +1,101 @@
+#include "ir/device.h"
+#include "runtime/executor.h"
+
+#include <doctest/doctest.h>
+
+// Updates that stand side by side are launched together; with poison every instruction is launched by itself. Both must
+// give the same bits.
+
+using namespace plimsoll;
+
+namespace {
+
+struct Updates {
+  Plan plan;
+  std::vector<SlotId> states;
+
+  SlotId add(const Type& type) {
+    Arena& arena = plan.arenas.front();
+    Slot& slot = plan.slots.emplace_back();
+    slot.name = "slot" + std::to_string(plan.slots.size());
+    slot.type = type;
+    slot.bytes = type.bytes();
+    slot.offset = arena.bytes;
+    arena.bytes += (slot.bytes + 255) / 256 * 256;
+    arena.persistent_bytes = arena.bytes;
+    return static_cast<SlotId>(plan.slots.size() - 1);
+  }
+
+  void update(SlotId param, SlotId grad, SlotId step, SlotId lr) {
+    const Type type = plan.slots[static_cast<size_t>(param)].type;
+    const SlotId m = add(type), v = add(type);
+    Instruction& instruction = plan.functions.front().instructions.emplace_back();
+    instruction.op = "adamw";
+    instruction.kernel = "fused";
+    instruction.attrs = {{"beta1", 0.9}, {"beta2", 0.99}, {"eps", 1e-8}, {"weight_decay", 0.1}};
+    instruction.operands = {param, grad, m, v, step, lr};
+    instruction.results = {param, m, v};
+    states.insert(states.end(), {param, m, v});
+  }
+};
+
+void require(Status status) {
+  if (status) FAIL(llvm::toString(std::move(status)));
+}
+
+// More tensors than one launch takes, from one element to several blocks; then two that read what an update before them
+// writes.
+Updates make_updates() {
+  Updates updates;
+  Result<DeviceCatalog> devices = DeviceCatalog::builtin();
+  REQUIRE(bool(devices));
+  Result<DeviceDescription> device = devices->find("h200");
+  REQUIRE(bool(device));
+  updates.plan.device = *device;
+  updates.plan.arenas.emplace_back();
+  updates.plan.functions.emplace_back().name = "update";
+  const SlotId step = updates.add(Type(DType::I64, {})), lr = updates.add(Type(DType::F32, {}));
+  SlotId last = -1;
+  for (int64_t i = 0; i < 130; ++i) {
+    const Type type(DType::F32, {1 + i * i});
+    last = updates.add(type);
+    updates.update(last, updates.add(type), step, lr);
+  }
+  for (int i = 0; i < 2; ++i) {
+    const SlotId next = updates.add(updates.plan.slots[static_cast<size_t>(last)].type);
+    updates.update(next, last, step, lr);
+    last = next;
+  }
+  return updates;
+}
+
+std::vector<Tensor> states_after(const Updates& updates, bool poison) {
+  ExecutorOptions options;
+  options.poison = poison;
+  Result<std::unique_ptr<Executor>> executor = Executor::create(updates.plan, options);
+  if (!executor) FAIL(llvm::toString(executor.takeError()));
+  for (size_t slot = 0; slot < updates.plan.slots.size(); ++slot)
+    require((*executor)->write(static_cast<SlotId>(slot), [&](const TensorView& view) {
+      for (int64_t i = 0; i < view.elements(); ++i) view.set(i, 0.5 + 0.001 * static_cast<double>((i * 7 + static_cast<int64_t>(slot)) % 500));
+      if (view.type.dtype == DType::I64) view.set_int(0, 3);
+      return Status::success();
+    }));
+  Result<int64_t> ran = (*executor)->run(0);
+  if (!ran) FAIL(llvm::toString(ran.takeError()));
+  std::vector<Tensor> states;
+  for (SlotId slot : updates.states)
+    require((*executor)->read(slot, [&](const TensorView& view) {
+      states.emplace_back(view.type, view.data);
+      return Status::success();
+    }));
+  return states;
+}
+
+}  // namespace
+
+TEST_CASE("updates launched together give the bits of updates launched one by one") {
+  const Updates updates = make_updates();
+  const std::vector<Tensor> joined = states_after(updates, false), apart = states_after(updates, true);
+  REQUIRE(joined.size() == 132 * 3);
+  for (size_t i = 0; i < joined.size(); ++i) CHECK(joined[i] == apart[i]);
+}
