@@ -150,6 +150,8 @@ void add_compile(CLI::App& program, Options& options) {
       ->type_name("NAME");
   command.add_option("--device-file", compile.device_file, "more device descriptions, as `devices --measure` writes them")
       ->type_name("FILE");
+  command.add_option("--tune", compile.tune, "time the kernels there is a choice of on the GPU in this machine, plan by these times, and add them to this file")
+      ->type_name("FILE");
   command.add_flag("--any-order", compile.any_order, "allow kernels that are faster and give other bits each time; without it the same seed gives the same bits");
   command.add_option("--timings", compile.timings, "measured times of kernels, as `run --profile` writes them")
       ->type_name("FILE");

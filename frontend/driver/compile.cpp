@@ -1,5 +1,6 @@
 #include "frontend/driver/choose_batch.h"
 #include "frontend/driver/commands.h"
+#include "frontend/driver/tune.h"
 #include "ir/output_file.h"
 #include "ir/plan/page.h"
 #include "ir/plan/serialize.h"
@@ -130,6 +131,25 @@ Result<Plan> compile_as_asked(const CompileOptions& options, const CompileReques
   return options.max_batch ? compile_largest_batch(request, hooks) : compile_model(request, hooks);
 }
 
+// The plan as asked, once to know the shapes, then again by the times its kernels took.
+Result<Plan> plan_tuned(const CompileOptions& options, CompileRequest request, const CompileHooks& hooks, Console& console) {
+  Result<Plan> plan = compile_as_asked(options, request, hooks);
+  if (!plan) return plan.takeError();
+  console.progress.phase("tune");
+  TimingCache times;
+  if (llvm::sys::fs::exists(options.tune)) {
+    Result<TimingCache> earlier = TimingCache::load(options.tune);
+    if (!earlier) return earlier.takeError();
+    times = std::move(*earlier);
+  }
+  Result<TuneReport> report = tune(*plan, *kernel_catalog_for(plan->device, options.any_order), times);
+  if (!report) return report.takeError();
+  if (Status s = times.save(options.tune)) return s;
+  console.out << "timed " << report->kernels << " kernels of " << report->calls << " calls\n";
+  request.timings = options.tune;
+  return compile_as_asked(options, request, hooks);
+}
+
 }  // namespace
 
 Result<ImportOptions> import_options(const ModelOptions& options) {
@@ -172,7 +192,7 @@ Status compile_command(const CompileOptions& options, Console& console) {
       return system_error(options.dump_ir + ": " + failure.message());
 
   if (!options.stop_after.empty()) return write_stopped(options, request, hooks, console);
-  Result<Plan> plan = compile_as_asked(options, request, hooks);
+  Result<Plan> plan = options.tune.empty() ? compile_as_asked(options, request, hooks) : plan_tuned(options, request, hooks, console);
   if (!plan) return plan.takeError();
   console.progress.phase("write");
   if (Status s = save_plan(*plan, options.output)) return s;

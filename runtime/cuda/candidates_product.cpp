@@ -20,10 +20,20 @@ int64_t product_workspace(const OpCall&, llvm::ArrayRef<Type>, const DeviceDescr
   return device.product_workspace_bytes;
 }
 
+// cuBLASLt's own first to fourth choice of algorithm: without measured times the first is taken.
 constexpr CudaCandidate candidates[] = {
     {"matmul", "cublaslt", accepts_product, product_workspace},
+    {"matmul", "cublaslt_2", accepts_product, product_workspace},
+    {"matmul", "cublaslt_3", accepts_product, product_workspace},
+    {"matmul", "cublaslt_4", accepts_product, product_workspace},
     {"linear", "cublaslt", accepts_product, product_workspace},
+    {"linear", "cublaslt_2", accepts_product, product_workspace},
+    {"linear", "cublaslt_3", accepts_product, product_workspace},
+    {"linear", "cublaslt_4", accepts_product, product_workspace},
     {"linear_dw", "cublaslt", accepts_product, product_workspace},
+    {"linear_dw", "cublaslt_2", accepts_product, product_workspace},
+    {"linear_dw", "cublaslt_3", accepts_product, product_workspace},
+    {"linear_dw", "cublaslt_4", accepts_product, product_workspace},
 };
 
 }  // namespace

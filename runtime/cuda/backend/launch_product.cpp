@@ -32,6 +32,8 @@ struct Product {
   LoopNest<3> batch{};
 };
 
+constexpr int most_choices = 4;
+
 Status refused(const llvm::Twine& what, cublasStatus_t status) {
   return system_error("cuBLASLt: " + what + ": " + cublasLtGetStatusString(status));
 }
@@ -45,12 +47,12 @@ class PreparedProduct : public CudaPrepared {
       if (layout) cublasLtMatrixLayoutDestroy(layout);
   }
 
-  Status create(CudaLibraries& libraries, const Product& product, int64_t workspace_bytes) {
+  Status create(CudaLibraries& libraries, const Product& product, int64_t workspace_bytes, int rank) {
     lt_ = libraries.lt();
     type_ = product.type;
     y_bytes_ = dtype_bytes(product.y_type);
     if (Status s = describe(libraries, product)) return s;
-    return choose(workspace_bytes);
+    return choose(workspace_bytes, rank);
   }
 
   Status run(const CudaCall& k, const void* a, const void* b, const void* bias) {
@@ -101,16 +103,18 @@ class PreparedProduct : public CudaPrepared {
     return Status::success();
   }
 
-  // The library's first choice: it depends on shapes, card and version alone, so that a plan gives the same bits again.
-  Status choose(int64_t workspace_bytes) {
+  // The library's choice of that rank, the best by its own reckoning first: it depends on shapes, card and version alone, so that a plan gives the same bits again.
+  Status choose(int64_t workspace_bytes, int rank) {
     cublasLtMatmulPreference_t preference = nullptr;
     if (cublasStatus_t status = cublasLtMatmulPreferenceCreate(&preference)) return refused("preference", status);
     const auto most = static_cast<uint64_t>(workspace_bytes);
     cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &most, sizeof most);
     int found = 0;
-    cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(lt_, operation_, a_, b_, y_, y_, preference, 1, &choice_, &found);
+    cublasLtMatmulHeuristicResult_t choices[most_choices];
+    cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(lt_, operation_, a_, b_, y_, y_, preference, rank + 1, choices, &found);
     cublasLtMatmulPreferenceDestroy(preference);
-    if (status != CUBLAS_STATUS_SUCCESS || found == 0) return refused("no algorithm", status);
+    if (status != CUBLAS_STATUS_SUCCESS || found <= rank) return refused("no algorithm of rank " + llvm::Twine(rank + 1), status);
+    choice_ = choices[rank];
     return Status::success();
   }
 
@@ -136,9 +140,9 @@ class PreparedProduct : public CudaPrepared {
   DType type_ = DType::F32;
 };
 
-Result<std::unique_ptr<CudaPrepared>> prepare(CudaLibraries& libraries, const CudaCall& k, const Product& product) {
+Result<std::unique_ptr<CudaPrepared>> prepare(CudaLibraries& libraries, const CudaCall& k, const Product& product, int rank) {
   auto prepared = std::make_unique<PreparedProduct>();
-  if (Status s = prepared->create(libraries, product, k.workspace_bytes)) return s;
+  if (Status s = prepared->create(libraries, product, k.workspace_bytes, rank)) return s;
   return prepared;
 }
 
@@ -163,6 +167,7 @@ Shape batch_steps(const Type& type, llvm::ArrayRef<int64_t> batch) {
   return steps;
 }
 
+template <int rank>
 Result<std::unique_ptr<CudaPrepared>> prepare_matmul(CudaLibraries& libraries, const CudaCall& k) {
   const Type &a = k.operands[0].type, &b = k.operands[1].type, &y = k.results[0].type;
   Product product{.y = last_two(y, false),
@@ -173,7 +178,7 @@ Result<std::unique_ptr<CudaPrepared>> prepare_matmul(CudaLibraries& libraries, c
   llvm::ArrayRef<int64_t> batch = llvm::ArrayRef<int64_t>(y.shape).drop_back(2);
   const Shape y_steps = batch_steps(y, batch), a_steps = batch_steps(a, batch), b_steps = batch_steps(b, batch);
   for (size_t d = 0; d < batch.size(); ++d) product.batch.add_dimension(batch[d], {y_steps[d], a_steps[d], b_steps[d]});
-  return prepare(libraries, k, product);
+  return prepare(libraries, k, product, rank);
 }
 
 Status launch_matmul(const CudaCall& k) { return run(k, 0, 1, 2); }
@@ -182,6 +187,7 @@ Status launch_matmul(const CudaCall& k) { return run(k, 0, 1, 2); }
 
 int64_t rows_of(const Type& x) { return element_count(llvm::ArrayRef<int64_t>(x.shape).drop_back()); }
 
+template <int rank>
 Result<std::unique_ptr<CudaPrepared>> prepare_linear(CudaLibraries& libraries, const CudaCall& k) {
   const Type &x = k.operands[0].type, &w = k.operands[1].type, &y = k.results[0].type;
   return prepare(libraries, k,
@@ -190,12 +196,14 @@ Result<std::unique_ptr<CudaPrepared>> prepare_linear(CudaLibraries& libraries, c
                   .b = {w.shape[0], w.shape[1], k.call.attrs.get_int("transpose_w") != 0},
                   .type = x.dtype,
                   .y_type = y.dtype,
-                  .bias = k.has(2)});
+                  .bias = k.has(2)},
+                 rank);
 }
 
 Status launch_linear(const CudaCall& k) { return run(k, 0, 1, 2); }
 
 // dW [K, N] = x^T dy, or transposed [N, K] = dy^T x: the left matrix is read down its columns either way.
+template <int rank>
 Result<std::unique_ptr<CudaPrepared>> prepare_linear_dw(CudaLibraries& libraries, const CudaCall& k) {
   const bool transposed = k.call.attrs.get_int("transpose_w");
   const Type &left = k.operands[transposed ? 1 : 0].type, &right = k.operands[transposed ? 0 : 1].type;
@@ -205,7 +213,8 @@ Result<std::unique_ptr<CudaPrepared>> prepare_linear_dw(CudaLibraries& libraries
                   .a = {rows_of(left), left.shape.back(), true},
                   .b = {rows_of(right), right.shape.back()},
                   .type = left.dtype,
-                  .y_type = dw.dtype});
+                  .y_type = dw.dtype},
+                 rank);
 }
 
 Status launch_linear_dw(const CudaCall& k) {
@@ -213,10 +222,20 @@ Status launch_linear_dw(const CudaCall& k) {
   return run(k, transposed ? 1 : 0, transposed ? 0 : 1, 2);
 }
 
+// The library's second to fourth choices are there to be timed.
 constexpr CudaLauncher launchers[] = {
-    {"matmul", "cublaslt", launch_matmul, prepare_matmul},
-    {"linear", "cublaslt", launch_linear, prepare_linear},
-    {"linear_dw", "cublaslt", launch_linear_dw, prepare_linear_dw},
+    {"matmul", "cublaslt", launch_matmul, prepare_matmul<0>},
+    {"matmul", "cublaslt_2", launch_matmul, prepare_matmul<1>},
+    {"matmul", "cublaslt_3", launch_matmul, prepare_matmul<2>},
+    {"matmul", "cublaslt_4", launch_matmul, prepare_matmul<3>},
+    {"linear", "cublaslt", launch_linear, prepare_linear<0>},
+    {"linear", "cublaslt_2", launch_linear, prepare_linear<1>},
+    {"linear", "cublaslt_3", launch_linear, prepare_linear<2>},
+    {"linear", "cublaslt_4", launch_linear, prepare_linear<3>},
+    {"linear_dw", "cublaslt", launch_linear_dw, prepare_linear_dw<0>},
+    {"linear_dw", "cublaslt_2", launch_linear_dw, prepare_linear_dw<1>},
+    {"linear_dw", "cublaslt_3", launch_linear_dw, prepare_linear_dw<2>},
+    {"linear_dw", "cublaslt_4", launch_linear_dw, prepare_linear_dw<3>},
 };
 
 }  // namespace
