@@ -23,7 +23,7 @@ std::vector<const CudaCandidate*> all_cuda_candidates() {
 
 CudaCatalog::CudaCatalog(const DeviceDescription& device, bool any_order) : device_(device) {
   for (const CudaCandidate* candidate : all_cuda_candidates())
-    if (!any_order || candidate->name != "cudnn_ordered") by_op_[candidate->op].push_back(candidate);
+    if (any_order || !candidate->any_order) by_op_[candidate->op].push_back(candidate);
 }
 
 std::vector<KernelCandidate> CudaCatalog::candidates(const OpDef& op, const OpCall& call,

@@ -19,6 +19,7 @@ struct CudaCandidate {
   llvm::StringLiteral name;
   AcceptsFn accepts;
   WorkspaceFn workspace_bytes = nullptr;  // none: 0
+  bool any_order = false;                 // its sums run in another order every time, and give other bits
 };
 
 // The families the table is made of, one candidates_*.cpp each.
@@ -37,7 +38,7 @@ llvm::ArrayRef<CudaCandidate> cuda_library_candidates();  // cuDNN: convolution 
 
 class CudaCatalog : public KernelCatalog {
  public:
-  // `any_order`: kernels whose sums run in another order every time, and give other bits, come first where they are faster.
+  // Kernels that give other bits every time are candidates only with `any_order`.
   explicit CudaCatalog(const DeviceDescription& device, bool any_order = false);
 
   std::vector<KernelCandidate> candidates(const OpDef& op, const OpCall& call,

@@ -78,8 +78,8 @@ constexpr CudaCandidate candidates[] = {
     {"conv_dw", "cudnn", accepts_convolution, weight_gradient_workspace},
     {"conv_transpose", "cudnn", accepts_convolution, convolution_workspace},
     {"attention", "cudnn", accepts_forward, forward_workspace},
+    {"attention_grad", "cudnn", accepts_gradient, gradient_workspace, /*any_order=*/true},
     {"attention_grad", "cudnn_ordered", accepts_gradient, ordered_gradient_workspace},
-    {"attention_grad", "cudnn", accepts_gradient, gradient_workspace},  // sums dq in any order
 };
 
 }  // namespace

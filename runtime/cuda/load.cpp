@@ -109,8 +109,8 @@ void* open_backend() {
 
 }  // namespace
 
-Result<std::unique_ptr<CudaBackend>> load_cuda_backend() {
-  if (!dlopen("libcuda.so.1", RTLD_NOW | RTLD_GLOBAL))
+Result<std::unique_ptr<CudaBackend>> load_cuda_backend(bool to_run) {
+  if (to_run && !dlopen("libcuda.so.1", RTLD_NOW | RTLD_GLOBAL))
     return system_error("no NVIDIA driver here (libcuda.so.1 cannot be opened); plans for GPUs can be compiled and inspected, not run");
   Folders folders = places();
   for (const Library& library : libraries)

@@ -1,4 +1,5 @@
 #include "runtime/cuda/candidates.h"
+#include "runtime/cuda/load.h"
 
 #include <doctest/doctest.h>
 
@@ -123,6 +124,20 @@ TEST_SUITE("unit") {
     CHECK(best({&large, &small, &small}).name == "two_stages");
     CHECK(best({&large, &small, &small}).workspace_bytes == 4 * (3 + 1 + 1));
     CHECK(best({&large, &other}).name == "reference");
+  }
+
+  TEST_CASE("every candidate has a launcher and every launcher a candidate") {
+    Result<std::unique_ptr<CudaBackend>> backend = load_cuda_backend(/*to_run=*/false);
+    if (!backend) {
+      MESSAGE("left out: ", take_diag(backend.takeError()).text());
+      return;
+    }
+    std::vector<std::string> candidates, launchers = (*backend)->kernels();
+    for (const CudaCandidate* candidate : all_cuda_candidates())
+      if (!candidate->op.empty()) candidates.push_back((candidate->op + "/" + candidate->name).str());
+    llvm::sort(candidates);
+    llvm::sort(launchers);
+    CHECK(candidates == launchers);
   }
 
   TEST_CASE("what no CUDA kernel accepts runs by its reference") {

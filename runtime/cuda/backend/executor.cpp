@@ -320,6 +320,11 @@ class Backend : public CudaBackend {
     return to_outcome(engine_->measure(function, microseconds));
   }
   CudaOutcome memory_use(MemoryUse& use) override { return to_outcome(engine_->memory_use(use)); }
+  std::vector<std::string> kernels() override {
+    std::vector<std::string> names;
+    for (const CudaLauncher* launcher : all_cuda_launchers()) names.push_back((launcher->op + "/" + launcher->name).str());
+    return names;
+  }
   CudaOutcome identify_card(CudaCard& card) override { return to_outcome(plimsoll::identify_card(card)); }
   CudaOutcome measure_card(CudaCard& card) override { return to_outcome(plimsoll::measure_card(card)); }
 
