@@ -66,6 +66,7 @@ std::vector<Sample> average_pool_samples() {
         {"count_include_pad", int64_t{1}}}},
       {{normal({1, 2, 3, 4, 3})}, {{"kernel", Ints{2, 2, 2}}, {"dilations", Ints{1, 2, 1}}}},
       {{normal({2, 4, 5, 3})}, {{"kernel", Ints{3, 2}}, {"pads", Ints{1, 0, 1, 1}}, {"channels_last", int64_t{1}}}},
+      {{normal({1, 4, 3, 8})}, {{"kernel", Ints{3, 2}}, {"pads", Ints{1, 0, 1, 1}}, {"channels_last", int64_t{1}}}},
   };
 }
 
@@ -98,6 +99,8 @@ std::vector<Sample> average_pool_grad_samples() {
       {{normal({1, 2, 4, 5})}, {{"kernel", Ints{3, 2}}, {"pads", Ints{1, 0, 1, 1}}, {"shape", Ints{1, 2, 4, 5}}}},
       {{normal({2, 2, 3, 3})},
        {{"kernel", Ints{2, 2}}, {"strides", Ints{2, 1}}, {"shape", Ints{2, 5, 4, 3}}, {"channels_last", int64_t{1}}}},
+      {{normal({1, 2, 3, 8})},
+       {{"kernel", Ints{2, 2}}, {"strides", Ints{2, 1}}, {"shape", Ints{1, 5, 4, 8}}, {"channels_last", int64_t{1}}}},
   };
 }
 

@@ -63,6 +63,8 @@ std::vector<Sample> max_pool_samples() {
       {{distinct({1, 2, 3, 4, 3})}, {{"kernel", Ints{2, 2, 2}}, {"dilations", Ints{1, 2, 1}}}},
       {{distinct({2, 5, 4, 3})},
        {{"kernel", Ints{3, 2}}, {"strides", Ints{2, 2}}, {"pads", Ints{1, 0, 1, 1}}, {"channels_last", int64_t{1}}}},
+      {{distinct({1, 5, 4, 8})},
+       {{"kernel", Ints{3, 3}}, {"strides", Ints{2, 2}}, {"pads", Ints{1, 1, 1, 1}}, {"channels_last", int64_t{1}}}},
   };
 }
 
@@ -130,6 +132,8 @@ std::vector<Sample> max_pool_grad_samples() {
       {{distinct({1, 2, 4, 4}), normal({1, 2, 2, 2})}, {{"kernel", Ints{2, 2}}, {"strides", Ints{2, 2}}}},
       {{distinct({2, 4, 5, 3}), normal({2, 2, 4, 3})},
        {{"kernel", Ints{2, 2}}, {"strides", Ints{2, 1}}, {"channels_last", int64_t{1}}}},
+      {{distinct({1, 5, 4, 8}), normal({1, 3, 2, 8})},
+       {{"kernel", Ints{3, 3}}, {"strides", Ints{2, 2}}, {"pads", Ints{1, 1, 1, 1}}, {"channels_last", int64_t{1}}}},
   };
 }
 

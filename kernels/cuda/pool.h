@@ -17,10 +17,12 @@ struct PoolShape {
   int32_t in[3], out[3], kernel[3], strides[3], pads_begin[3], pads_end[3], dilations[3];
 };
 
-// The first of the largest elements, NaN being larger than anything. Indices, where wanted, count the elements of x;
-// columns_first counts the first spatial dimension fastest.
-[[nodiscard]] cudaError_t max_pool(const PoolShape& shape, Scalar type, void* y, int64_t* indices, bool columns_first,
-                                   const void* x, cudaStream_t stream);
+// The first of the largest elements, NaN being larger than anything.
+[[nodiscard]] cudaError_t max_pool(const PoolShape& shape, Scalar type, void* y, const void* x, cudaStream_t stream);
+// The same with channels first; indices count the elements of x, with columns_first as if the first spatial dimension
+// ran fastest.
+[[nodiscard]] cudaError_t max_pool_with_indices(const PoolShape& shape, Scalar type, void* y, int64_t* indices,
+                                                bool columns_first, const void* x, cudaStream_t stream);
 // Kernels of up to 254 elements; taps is workspace, a byte an element of dy.
 [[nodiscard]] cudaError_t max_pool_grad(const PoolShape& shape, Scalar type, void* dx, const void* x, const void* dy,
                                         uint8_t* taps, cudaStream_t stream);

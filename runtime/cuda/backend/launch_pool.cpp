@@ -38,9 +38,14 @@ bool includes_padding(const CudaCall& k) { return k.call.attrs.get_int("count_in
 
 Status launch_max_pool(const CudaCall& k) {
   const cuda::PoolShape shape = pool_of(k.call.attrs, k.call.operand(0).shape, k.results[0].type.shape);
-  int64_t* indices = k.results.size() > 1 ? k.out<int64_t>(1) : nullptr;
+  return launched(k, cuda::max_pool(shape, k.in_scalar(0), k.out(0), k.in(0), k.stream));
+}
+
+Status launch_max_pool_with_indices(const CudaCall& k) {
+  const cuda::PoolShape shape = pool_of(k.call.attrs, k.call.operand(0).shape, k.results[0].type.shape);
   const bool columns_first = k.call.attrs.get_int("storage_order") != 0;
-  return launched(k, cuda::max_pool(shape, k.in_scalar(0), k.out(0), indices, columns_first, k.in(0), k.stream));
+  return launched(k, cuda::max_pool_with_indices(shape, k.in_scalar(0), k.out(0), k.out<int64_t>(1), columns_first,
+                                                 k.in(0), k.stream));
 }
 
 Status launch_max_pool_grad(const CudaCall& k) {
@@ -61,7 +66,7 @@ Status launch_average_pool_grad(const CudaCall& k) {
 
 constexpr CudaLauncher launchers[] = {
     {"max_pool", "windows", launch_max_pool},
-    {"max_pool_with_indices", "windows", launch_max_pool},
+    {"max_pool_with_indices", "windows", launch_max_pool_with_indices},
     {"max_pool_grad", "windows", launch_max_pool_grad},
     {"average_pool", "windows", launch_average_pool},
     {"average_pool_grad", "windows", launch_average_pool_grad},
