@@ -63,6 +63,7 @@ std::vector<Sample> batch_norm_samples() {
       {{normal({4, 3, 2}, DType::BF16), normal({3}), normal({3})}, {{"eps", 1e-5}}},
       {{normal({2, 3, 2, 3}), normal({3}), normal({3})}, {{"eps", 1e-5}, {"channels_last", int64_t{1}}}},
       {{normal({3, 2, 4}, DType::BF16), normal({4}), normal({4})}, {{"eps", 1e-5}, {"channels_last", int64_t{1}}}},
+      {{normal({5, 3, 8}), normal({8}), normal({8})}, {{"eps", 1e-5}, {"channels_last", int64_t{1}}}},
   };
 }
 
@@ -94,6 +95,8 @@ std::vector<Sample> batch_norm_grad_samples() {
           {{normal({4, 3, 2}, DType::BF16), normal({4, 3, 2}, DType::BF16), normal({3}), normal({3}), positive({3})},
            {{"eps", 1e-5}}},
           {{normal({4, 2, 3}), normal({4, 2, 3}), normal({3}), normal({3}), positive({3})},
+           {{"eps", 1e-5}, {"channels_last", int64_t{1}}}},
+          {{normal({5, 3, 8}), normal({5, 3, 8}), normal({8}), normal({8}), positive({8})},
            {{"eps", 1e-5}, {"channels_last", int64_t{1}}}}};
 }
 
@@ -146,6 +149,8 @@ std::vector<Sample> batch_norm_inference_samples() {
       {{normal({4, 3, 2}, DType::BF16), normal({3}), normal({3}), fixed(normal({3})), fixed(positive({3}))},
        {{"eps", 1e-5}}},
       {{normal({2, 2, 3, 3}), normal({3}), normal({3}), fixed(normal({3})), fixed(positive({3}))},
+       {{"eps", 1e-5}, {"channels_last", int64_t{1}}}},
+      {{normal({5, 3, 8}), normal({8}), normal({8}), fixed(normal({8})), fixed(positive({8}))},
        {{"eps", 1e-5}, {"channels_last", int64_t{1}}}},
   };
 }

@@ -4,8 +4,7 @@
 
 #include <cmath>
 
-// Statistics merge as in Chan, Golub and LeVeque 1979: a few elements at a time by two passes in registers, then
-// threads, warps and blocks in a fixed order.
+// Statistics of a few elements, or of a thread's, merge as in Chan, Golub and LeVeque 1979, in a fixed order.
 
 namespace plimsoll::cuda {
 namespace {
@@ -68,46 +67,48 @@ __global__ void __launch_bounds__(block_threads)
   if (threadIdx.x == 0) partials[int64_t{blockIdx.y} * shape.channels + blockIdx.x] = total;
 }
 
-// The same for channels last; blocks as in ColumnTiles.
+// The same for channels last; blocks as in ColumnTiles. A thread sums differences from a pivot, the first element it
+// meets, and their squares. The pivot being one of its elements, (pivot - mean)^2 belongs to the sum of squares, and
+// what cancels is no more than the thread's count of elements times that, however far away the pivot is.
 template <typename T, int n>
-__global__ void __launch_bounds__(block_threads)
-    column_moments_kernel(Moments* partials, const T* x, int64_t rows, int64_t columns) {
+__global__ void __launch_bounds__(block_threads, resident_blocks)
+    column_moments_kernel(Moments* partials, const T* x, uint32_t rows, int64_t columns) {
   const int64_t column = int64_t{blockIdx.x} * blockDim.x + threadIdx.x, channels = columns * n;
-  const int64_t step = int64_t{gridDim.y} * blockDim.y;
+  const uint32_t first = blockIdx.y * blockDim.y + threadIdx.y, step = gridDim.y * blockDim.y;
   Moments totals[n] = {};
-  if (column < columns) {
-    x += column * n;
-    int64_t row = int64_t{blockIdx.y} * blockDim.y + threadIdx.y;
-    for (; row + (in_flight - 1) * step < rows; row += in_flight * step) {
+  if (column < columns && first < rows) {
+    const T* from = x + first * channels + column * n;
+    float pivots[n], sums[n] = {}, squares[n] = {};
+    for (uint32_t row = first; row < rows; row += in_flight * step) {
       Vector<T, n> loaded[in_flight];
 #pragma unroll
-      for (int k = 0; k < in_flight; ++k) loaded[k] = load_vector<n>(x + (row + k * step) * channels);
+      for (int k = 0; k < in_flight; ++k, from += step * channels)
+        if (row + k * step < rows) loaded[k] = load_vector<n>(from);
+      if (row == first)
 #pragma unroll
-      for (int i = 0; i < n; ++i) {
-        float values[in_flight];
+        for (int i = 0; i < n; ++i) pivots[i] = widen(loaded[0].at[i]);
 #pragma unroll
-        for (int k = 0; k < in_flight; ++k) values[k] = widen(loaded[k].at[i]);
-        totals[i] = Merge()(totals[i], moments_of(values));
+      for (int k = 0; k < in_flight; ++k) {
+        if (row + k * step >= rows) break;
+#pragma unroll
+        for (int i = 0; i < n; ++i) {
+          const float difference = widen(loaded[k].at[i]) - pivots[i];
+          sums[i] += difference;
+          squares[i] += difference * difference;
+        }
       }
     }
-    for (; row < rows; row += step) {
-      const Vector<T, n> loaded = load_vector<n>(x + row * channels);
+    const float count = static_cast<float>((rows - first + step - 1) / step);
 #pragma unroll
-      for (int i = 0; i < n; ++i) totals[i] = Merge()(totals[i], {1.0f, widen(loaded.at[i]), 0.0f});
+    for (int i = 0; i < n; ++i) {
+      const float shift = sums[i] / count, around_mean = squares[i] - sums[i] * shift;
+      totals[i] = {count, pivots[i] + shift, around_mean < 0.0f ? 0.0f : around_mean};
     }
   }
-  __shared__ Moments of_threads[block_threads];
-  const int thread = static_cast<int>(threadIdx.y * blockDim.x + threadIdx.x);
+  combine_down<block_threads>(totals, Merge());
+  if (threadIdx.y != 0 || column >= columns) return;
 #pragma unroll
-  for (int i = 0; i < n; ++i) {
-    for (unsigned half = blockDim.y / 2; half > 0; half /= 2) {
-      __syncthreads();
-      of_threads[thread] = totals[i];
-      __syncthreads();
-      if (threadIdx.y < half) totals[i] = Merge()(totals[i], of_threads[thread + static_cast<int>(half * blockDim.x)]);
-    }
-    if (threadIdx.y == 0 && column < columns) partials[blockIdx.y * channels + column * n + i] = totals[i];
-  }
+  for (int i = 0; i < n; ++i) partials[blockIdx.y * channels + column * n + i] = totals[i];
 }
 
 // What the second pass multiplies and adds: y = (x - mean) * factor + offset.
@@ -125,17 +126,12 @@ struct Coefficients {
   }
 };
 
-// A warp a channel.
-__global__ void __launch_bounds__(block_threads)
+__global__ void __launch_bounds__(merge_across* merge_down)
     merge_moments_kernel(BatchNormCall call, const Moments* partials, int64_t parts, float* mean, float* var,
                          Coefficients coefficients) {
-  const int64_t c = team_row<RowTeam::Warp>();
-  if (c >= call.shape.channels) return;
-  Moments total{0, 0, 0};
-  for (int64_t part = team_thread<RowTeam::Warp>(); part < parts; part += warp_threads)
-    total = Merge()(total, partials[part * call.shape.channels + c]);
-  total = warp_reduce(total, Merge());
-  if (team_thread<RowTeam::Warp>() != 0) return;
+  const int64_t c = int64_t{blockIdx.x} * merge_across + threadIdx.x;
+  const Moments total = combine_parts(partials, parts, call.shape.channels, c, Merge(), Moments{0, 0, 0});
+  if (threadIdx.y != 0 || c >= call.shape.channels) return;
   const float channel_var = total.squares / total.count;
   mean[c] = total.mean;
   var[c] = channel_var;
@@ -147,9 +143,9 @@ __global__ void given_moments_kernel(BatchNormCall call, AnyTensor mean, AnyTens
   if (c < call.shape.channels) coefficients.set(c, load_any<float>(mean, c), load_any<float>(var, c), call);
 }
 
-// y may be x.
+// y may be x. Rows are counted from the last one.
 template <typename T, int n, ChannelOrder order>
-__global__ void __launch_bounds__(block_threads)
+__global__ void __launch_bounds__(block_threads, resident_blocks)
     normalise_kernel(T* y, const T* x, ChannelMatrix matrix, Coefficients coefficients) {
   using Channels = ChannelsOf<order, n>;
   const int64_t column = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
@@ -160,11 +156,12 @@ __global__ void __launch_bounds__(block_threads)
   channels.load(factor, coefficients.factor);
   channels.load(offset, coefficients.offset);
   const int64_t step = int64_t{gridDim.y} * blockDim.y, width = matrix.columns * n;
+  const int64_t last = (matrix.rows - 1) * width + column * n;
   for (int64_t row = int64_t{blockIdx.y} * blockDim.y + threadIdx.y; row < matrix.rows; row += in_flight * step) {
     Vector<T, n> values[in_flight];
 #pragma unroll
     for (int k = 0; k < in_flight; ++k)
-      if (row + k * step < matrix.rows) values[k] = load_vector<n>(x + (row + k * step) * width + column * n);
+      if (row + k * step < matrix.rows) values[k] = load_vector<n>(x + last - (row + k * step) * width);
 #pragma unroll
     for (int k = 0; k < in_flight; ++k) {
       if (row + k * step >= matrix.rows) break;
@@ -173,25 +170,19 @@ __global__ void __launch_bounds__(block_threads)
         const int c = i % Channels::count;
         values[k].at[i] = narrow<T>((widen(values[k].at[i]) - mean[c]) * factor[c] + offset[c]);
       }
-      store_vector(y + (row + k * step) * width + column * n, values[k]);
+      store_vector(y + last - (row + k * step) * width, values[k]);
     }
   }
 }
-
-struct Launch {
-  dim3 grid, block;
-  explicit Launch(const ColumnTiles& tiles)
-      : grid(static_cast<unsigned>(tiles.column_blocks), static_cast<unsigned>(tiles.row_blocks)),
-        block(static_cast<unsigned>(tiles.across), static_cast<unsigned>(tiles.down())) {}
-};
 
 template <typename T, int n, ChannelOrder order>
 void launch_moments(const BatchNormCall& call, Moments* partials, int64_t parts, cudaStream_t stream) {
   const T* x = static_cast<const T*>(call.x);
   if constexpr (order == ChannelOrder::Last) {
     const ChannelMatrix matrix(call.shape, n);
-    const Launch launch{ColumnTiles(matrix.rows, matrix.columns, 1056)};
-    column_moments_kernel<T, n><<<launch.grid, launch.block, 0, stream>>>(partials, x, matrix.rows, matrix.columns);
+    const TileGrid launch(statistics_tiles(matrix.rows, matrix.columns));
+    column_moments_kernel<T, n><<<launch.grid, launch.block, 0, stream>>>(
+        partials, x, static_cast<uint32_t>(matrix.rows), matrix.columns);
   } else {
     const dim3 grid(static_cast<unsigned>(call.shape.channels), static_cast<unsigned>(parts));
     plane_moments_kernel<T, n><<<grid, block_threads, 0, stream>>>(partials, x, call.shape);
@@ -201,7 +192,7 @@ void launch_moments(const BatchNormCall& call, Moments* partials, int64_t parts,
 template <typename T, int n, ChannelOrder order>
 void launch_normalise(const BatchNormCall& call, const Coefficients& coefficients, cudaStream_t stream) {
   const ChannelMatrix matrix(call.shape, n);
-  const Launch launch{ColumnTiles(matrix.rows, matrix.columns, 2112)};
+  const TileGrid launch = last_pass_grid<order>(matrix);
   normalise_kernel<T, n, order><<<launch.grid, launch.block, 0, stream>>>(
       static_cast<T*>(call.y), static_cast<const T*>(call.x), matrix, coefficients);
 }
@@ -218,10 +209,11 @@ cudaError_t batch_norm(const BatchNormCall& call, float* mean, float* var, cudaS
     const int64_t parts = channel_parts(call.shape, sizeof(T));
     auto* partials = reinterpret_cast<Moments*>(call.workspace);
     const Coefficients coefficients(call.workspace + 3 * parts * channels, channels);
-    const auto blocks = static_cast<unsigned>(divide_up(channels, block_threads / warp_threads));
+    const auto blocks = static_cast<unsigned>(divide_up(channels, merge_across));
+    const dim3 merging(merge_across, merge_down);
     with_channel_layout<T>(call.shape, [&](auto n, auto order) {
       launch_moments<T, n(), order()>(call, partials, parts, stream);
-      merge_moments_kernel<<<blocks, block_threads, 0, stream>>>(call, partials, parts, mean, var, coefficients);
+      merge_moments_kernel<<<blocks, merging, 0, stream>>>(call, partials, parts, mean, var, coefficients);
       launch_normalise<T, n(), order()>(call, coefficients, stream);
     });
     return cudaGetLastError();

@@ -50,42 +50,42 @@ __global__ void __launch_bounds__(block_threads) plane_sums_kernel(Sums* partial
 
 // The same for channels last; blocks as in ColumnTiles.
 template <typename T, int n>
-__global__ void __launch_bounds__(block_threads)
+__global__ void __launch_bounds__(block_threads, resident_blocks)
     column_sums_kernel(Sums* partials, BatchNormGradCall call, int64_t rows, int64_t columns) {
   const int64_t column = int64_t{blockIdx.x} * blockDim.x + threadIdx.x, channels = columns * n;
   const int64_t step = int64_t{gridDim.y} * blockDim.y;
   Sums totals[n] = {};
   if (column < columns) {
-    float mean[n], rstd[n];
+    float mean[n];
 #pragma unroll
-    for (int i = 0; i < n; ++i) {
-      mean[i] = call.mean[column * n + i];
-      rstd[i] = reciprocal_deviation(call, column * n + i);
-    }
+    for (int i = 0; i < n; ++i) mean[i] = call.mean[column * n + i];
     const T* x = static_cast<const T*>(call.x) + column * n;
     const T* dy = static_cast<const T*>(call.dy) + column * n;
-#pragma unroll 4
-    for (int64_t row = int64_t{blockIdx.y} * blockDim.y + threadIdx.y; row < rows; row += step) {
-      const Vector<T, n> x_here = load_vector<n>(x + row * channels), dy_here = load_vector<n>(dy + row * channels);
+    for (int64_t row = int64_t{blockIdx.y} * blockDim.y + threadIdx.y; row < rows; row += in_flight * step) {
+      Vector<T, n> values[in_flight], grads[in_flight];
 #pragma unroll
-      for (int i = 0; i < n; ++i) {
-        const float d = widen(dy_here.at[i]);
-        totals[i] = totals[i] + Sums{d, d * (widen(x_here.at[i]) - mean[i]) * rstd[i]};
+      for (int k = 0; k < in_flight; ++k) {
+        if (row + k * step >= rows) break;
+        values[k] = load_vector<n>(x + (row + k * step) * channels);
+        grads[k] = load_vector<n>(dy + (row + k * step) * channels);
+      }
+#pragma unroll
+      for (int k = 0; k < in_flight; ++k) {
+        if (row + k * step >= rows) break;
+#pragma unroll
+        for (int i = 0; i < n; ++i) {
+          const float d = widen(grads[k].at[i]);
+          totals[i] = totals[i] + Sums{d, d * (widen(values[k].at[i]) - mean[i])};
+        }
       }
     }
-  }
-  __shared__ Sums of_threads[block_threads];
-  const int thread = static_cast<int>(threadIdx.y * blockDim.x + threadIdx.x);
 #pragma unroll
-  for (int i = 0; i < n; ++i) {
-    for (unsigned half = blockDim.y / 2; half > 0; half /= 2) {
-      __syncthreads();
-      of_threads[thread] = totals[i];
-      __syncthreads();
-      if (threadIdx.y < half) totals[i] = totals[i] + of_threads[thread + static_cast<int>(half * blockDim.x)];
-    }
-    if (threadIdx.y == 0 && column < columns) partials[blockIdx.y * channels + column * n + i] = totals[i];
+    for (int i = 0; i < n; ++i) totals[i].dy_xhat *= reciprocal_deviation(call, column * n + i);
   }
+  combine_down<block_threads>(totals, Add());
+  if (threadIdx.y != 0 || column >= columns) return;
+#pragma unroll
+  for (int i = 0; i < n; ++i) partials[blockIdx.y * channels + column * n + i] = totals[i];
 }
 
 // dx = factor * (dy - average - (x - mean) * slope)
@@ -97,16 +97,11 @@ struct Coefficients {
         slope(workspace + 3 * channels) {}
 };
 
-// A warp a channel.
-__global__ void __launch_bounds__(block_threads)
+__global__ void __launch_bounds__(merge_across* merge_down)
     add_sums_kernel(BatchNormGradCall call, const Sums* partials, int64_t parts, Coefficients coefficients) {
-  const int64_t c = team_row<RowTeam::Warp>(), channels = call.shape.channels;
-  if (c >= channels) return;
-  Sums total{0, 0};
-  for (int64_t part = team_thread<RowTeam::Warp>(); part < parts; part += warp_threads)
-    total = total + partials[part * channels + c];
-  total = warp_reduce(total, Add());
-  if (team_thread<RowTeam::Warp>() != 0) return;
+  const int64_t c = int64_t{blockIdx.x} * merge_across + threadIdx.x;
+  const Sums total = combine_parts(partials, parts, call.shape.channels, c, Add(), Sums{0, 0});
+  if (threadIdx.y != 0 || c >= call.shape.channels) return;
   const float count = static_cast<float>(call.shape.per_channel()), rstd = reciprocal_deviation(call, c);
   store_any(call.dscale, call.parameter_type, c, static_cast<double>(total.dy_xhat));
   store_any(call.dbias, call.parameter_type, c, static_cast<double>(total.dy));
@@ -116,8 +111,9 @@ __global__ void __launch_bounds__(block_threads)
   coefficients.slope[c] = rstd * (total.dy_xhat / count);
 }
 
+// Rows are counted from the last one.
 template <typename T, int n, ChannelOrder order>
-__global__ void __launch_bounds__(block_threads)
+__global__ void __launch_bounds__(block_threads, resident_blocks)
     dx_kernel(T* dx, const T* x, const T* dy, ChannelMatrix matrix, Coefficients coefficients) {
   using Channels = ChannelsOf<order, n>;
   const int64_t column = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
@@ -129,13 +125,14 @@ __global__ void __launch_bounds__(block_threads)
   channels.load(average, coefficients.average);
   channels.load(slope, coefficients.slope);
   const int64_t step = int64_t{gridDim.y} * blockDim.y, width = matrix.columns * n;
+  const int64_t last = (matrix.rows - 1) * width + column * n;
   for (int64_t row = int64_t{blockIdx.y} * blockDim.y + threadIdx.y; row < matrix.rows; row += in_flight * step) {
     Vector<T, n> values[in_flight], grads[in_flight];
 #pragma unroll
     for (int k = 0; k < in_flight; ++k) {
       if (row + k * step >= matrix.rows) break;
-      values[k] = load_vector<n>(x + (row + k * step) * width + column * n);
-      grads[k] = load_vector<n>(dy + (row + k * step) * width + column * n);
+      values[k] = load_vector<n>(x + last - (row + k * step) * width);
+      grads[k] = load_vector<n>(dy + last - (row + k * step) * width);
     }
 #pragma unroll
     for (int k = 0; k < in_flight; ++k) {
@@ -146,7 +143,7 @@ __global__ void __launch_bounds__(block_threads)
         const float centered = widen(values[k].at[i]) - mean[c];
         grads[k].at[i] = narrow<T>(factor[c] * (widen(grads[k].at[i]) - average[c] - centered * slope[c]));
       }
-      store_vector(dx + (row + k * step) * width + column * n, grads[k]);
+      store_vector(dx + last - (row + k * step) * width, grads[k]);
     }
   }
 }
@@ -158,21 +155,19 @@ void launch_passes(const BatchNormGradCall& call, cudaStream_t stream) {
   const Coefficients coefficients(call.workspace + 2 * parts * channels, channels);
   const ChannelMatrix matrix(call.shape, n);
   if constexpr (order == ChannelOrder::Last) {
-    const ColumnTiles tiles(matrix.rows, matrix.columns, 1056);
-    const dim3 grid(static_cast<unsigned>(tiles.column_blocks), static_cast<unsigned>(tiles.row_blocks));
-    const dim3 block(static_cast<unsigned>(tiles.across), static_cast<unsigned>(tiles.down()));
-    column_sums_kernel<T, n><<<grid, block, 0, stream>>>(partials, call, matrix.rows, matrix.columns);
+    const TileGrid tiles(statistics_tiles(matrix.rows, matrix.columns));
+    column_sums_kernel<T, n><<<tiles.grid, tiles.block, 0, stream>>>(partials, call, matrix.rows, matrix.columns);
   } else {
     const dim3 grid(static_cast<unsigned>(channels), static_cast<unsigned>(parts));
     plane_sums_kernel<T, n><<<grid, block_threads, 0, stream>>>(partials, call);
   }
-  const auto blocks = static_cast<unsigned>(divide_up(channels, block_threads / warp_threads));
-  add_sums_kernel<<<blocks, block_threads, 0, stream>>>(call, partials, parts, coefficients);
-  const ColumnTiles tiles(matrix.rows, matrix.columns, 2112);
-  const dim3 grid(static_cast<unsigned>(tiles.column_blocks), static_cast<unsigned>(tiles.row_blocks));
-  const dim3 block(static_cast<unsigned>(tiles.across), static_cast<unsigned>(tiles.down()));
-  dx_kernel<T, n, order><<<grid, block, 0, stream>>>(static_cast<T*>(call.dx), static_cast<const T*>(call.x),
-                                                     static_cast<const T*>(call.dy), matrix, coefficients);
+  const auto blocks = static_cast<unsigned>(divide_up(channels, merge_across));
+  const dim3 merging(merge_across, merge_down);
+  add_sums_kernel<<<blocks, merging, 0, stream>>>(call, partials, parts, coefficients);
+  const TileGrid tiles = last_pass_grid<order>(matrix);
+  dx_kernel<T, n, order><<<tiles.grid, tiles.block, 0, stream>>>(static_cast<T*>(call.dx),
+                                                                 static_cast<const T*>(call.x),
+                                                                 static_cast<const T*>(call.dy), matrix, coefficients);
 }
 
 }  // namespace

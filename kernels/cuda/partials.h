@@ -27,12 +27,13 @@ struct ChannelShape {
 // asking; sums need some of it.
 inline constexpr int64_t most_channels_a_group = 6000;
 
-// Blocks of 256 threads over a matrix [rows, columns] of accesses: `across` threads for columns, the others for rows.
+// Blocks of 256 threads over a matrix [rows, columns] of accesses: `across` threads, at most `widest`, for columns, the
+// others for rows.
 struct ColumnTiles {
   int64_t across = 1, column_blocks, row_blocks;
 
-  ColumnTiles(int64_t rows, int64_t columns, int64_t wanted_blocks) {
-    while (across < 256 && across < columns) across *= 2;
+  ColumnTiles(int64_t rows, int64_t columns, int64_t wanted_blocks, int64_t widest = 256) {
+    while (across < widest && across < columns) across *= 2;
     column_blocks = std::max<int64_t>(parts_of(columns, across), 1);
     const int64_t useful = parts_of(rows, 4 * down());
     row_blocks = std::clamp<int64_t>(wanted_blocks / column_blocks, 1, std::clamp<int64_t>(useful, 1, 65535));
@@ -49,10 +50,17 @@ inline int64_t access_length(const ChannelShape& shape, int64_t element_bytes) {
   return access_length(shape.channels_last ? shape.channels : shape.inner, element_bytes);
 }
 
+// Blocks of batch norms that 132 multiprocessors hold at once.
+inline constexpr int resident_blocks = 3;
+inline constexpr int64_t one_wave = 132 * resident_blocks;
+
+// Statistics with channels last: a warp for 512 bytes of a row, so that a block merges many rows into one partial.
+inline ColumnTiles statistics_tiles(int64_t rows, int64_t columns) { return {rows, columns, one_wave, 32}; }
+
 // Blocks that each take the statistics of a part of a channel.
 inline int64_t channel_parts(const ChannelShape& shape, int64_t element_bytes) {
   const int64_t length = access_length(shape, element_bytes);
-  if (shape.channels_last) return ColumnTiles(shape.per_channel(), shape.channels / length, 1056).row_blocks;
+  if (shape.channels_last) return statistics_tiles(shape.per_channel(), shape.channels / length).row_blocks;
   const int64_t useful = std::clamp<int64_t>(parts_of(shape.per_channel() / length, 4 * 256), 1, 65535);
   return std::clamp<int64_t>(2112 / std::max<int64_t>(shape.channels, 1), 1, useful);
 }
