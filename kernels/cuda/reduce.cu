@@ -1,6 +1,6 @@
 #include "kernels/cuda/reduce.h"
 
-#include "kernels/cuda/rows.cuh"
+#include "kernels/cuda/partial_sums.cuh"
 
 #include <cmath>
 
@@ -71,25 +71,30 @@ __global__ void __launch_bounds__(block_threads)
   if (team_thread<team>() == 0) to.store(output, part, plan.outer, total);
 }
 
-// Columns [outer, length, inner], blocks as in ColumnTiles; n elements of inner a thread.
+// Columns [outer, length, inner], blocks as in ColumnTiles; n elements of inner a thread. Several rows are loaded
+// before the first of them is added.
 template <Family family, int n, typename T>
-__global__ void __launch_bounds__(block_threads)
+__global__ void __launch_bounds__(block_threads, 4)
     reduce_columns_kernel(Operation<family> f, Destination to, ReductionPlan plan, const T* x, int64_t column_blocks) {
+  constexpr int64_t batch = 4;
   const int64_t outer = blockIdx.x / column_blocks;
   const int64_t column = (blockIdx.x % column_blocks * blockDim.x + threadIdx.x) * n;
   const bool inside = column < plan.inner;
   float totals[n];
 #pragma unroll
   for (int i = 0; i < n; ++i) totals[i] = f.empty();
-  if (inside) {
-    const T* from = x + outer * plan.length * plan.inner + column;
-    const int64_t step = int64_t{gridDim.y} * blockDim.y;
-#pragma unroll 4
-    for (int64_t row = int64_t{blockIdx.y} * blockDim.y + threadIdx.y; row < plan.length; row += step) {
-      const Vector<T, n> values = load_vector<n>(from + row * plan.inner);
+  const T* from = x + outer * plan.length * plan.inner + column;
+  const int64_t step = int64_t{gridDim.y} * blockDim.y, end = inside ? plan.length : 0;
+  for (int64_t row = int64_t{blockIdx.y} * blockDim.y + threadIdx.y; row < end; row += batch * step) {
+    Vector<T, n> loaded[batch];
 #pragma unroll
-      for (int i = 0; i < n; ++i) totals[i] = f(totals[i], widen(values.at[i]));
-    }
+    for (int b = 0; b < batch; ++b)
+      if (row + b * step < end) loaded[b] = load_vector<n>(from + (row + b * step) * plan.inner);
+#pragma unroll
+    for (int b = 0; b < batch; ++b)
+      if (row + b * step < end)
+#pragma unroll
+        for (int i = 0; i < n; ++i) totals[i] = f(totals[i], widen(loaded[b].at[i]));
   }
   __shared__ float of_threads[n][block_threads];
   const int thread = static_cast<int>(threadIdx.y * blockDim.x + threadIdx.x);
@@ -137,24 +142,12 @@ __global__ void __launch_bounds__(block_threads)
   if (threadIdx.x == 0) to.store(output, part, plan.outer, total);
 }
 
-constexpr int tile = 32;
-
-// parts [count, outputs]; a block of tile * tile threads for `tile` outputs.
 template <Family family>
-__global__ void __launch_bounds__(tile* tile)
-    combine_parts_kernel(Operation<family> f, Destination to, const float* parts, int64_t count, int64_t outputs) {
-  __shared__ float of_threads[tile][tile + 1];
-  const int64_t output = int64_t{blockIdx.x} * tile + threadIdx.x;
-  float total = f.empty();
-  if (output < outputs)
-#pragma unroll 4
-    for (int64_t part = threadIdx.y; part < count; part += tile) total = f(total, parts[part * outputs + output]);
-  of_threads[threadIdx.y][threadIdx.x] = total;
-  __syncthreads();
-  // Turned over, so that a warp holds the parts of one output.
-  total = warp_reduce(of_threads[threadIdx.x][threadIdx.y], f);
-  const int64_t mine = int64_t{blockIdx.x} * tile + threadIdx.y;
-  if (threadIdx.x == 0 && mine < outputs) to.store(mine, 0, outputs, total);
+__global__ void __launch_bounds__(combine_threads)
+    combine_parts_kernel(Operation<family> f, Destination to, const float* parts, int64_t count, int64_t outputs,
+                         int across) {
+  combine_partials(parts, count, outputs, across, f, f.empty(),
+                   [&](int64_t output, float total) { to.store(output, 0, outputs, total); });
 }
 
 template <Family family, typename T>
@@ -166,7 +159,7 @@ void launch_first_stage(const ReduceCall& call, const ReductionPlan& plan, const
     reduce_any_kernel<<<static_cast<unsigned>(teams), block_threads, 0, stream>>>(f, to, plan, {call.shape}, x);
   } else if (plan.form == ReductionPlan::Form::Columns) {
     const int64_t length = access_length(plan.inner, sizeof(T));
-    const ColumnTiles tiles(plan.length, plan.inner / length, 1);
+    const ColumnTiles tiles = plan.tiles(sizeof(T));
     const dim3 grid(static_cast<unsigned>(tiles.column_blocks * plan.outer), static_cast<unsigned>(plan.splits));
     const dim3 block(static_cast<unsigned>(tiles.across), static_cast<unsigned>(tiles.down()));
     if (length > 1)
@@ -196,9 +189,9 @@ cudaError_t reduce_by(const ReduceCall& call, cudaStream_t stream) {
     if (plan.parts() > 1) first.parts = call.workspace;
     if (plan.parts() > 0) launch_first_stage<family, T>(call, plan, first, stream);
     if (plan.parts() != 1) {
-      const auto blocks = static_cast<unsigned>(divide_up(plan.outputs(), tile));
-      combine_parts_kernel<<<blocks, dim3(tile, tile), 0, stream>>>(Operation<family>{call.reduction}, outputs,
-                                                                    call.workspace, plan.parts(), plan.outputs());
+      combine_parts_kernel<<<combining_blocks(plan.parts(), plan.outputs()), combine_threads, 0, stream>>>(
+          Operation<family>{call.reduction}, outputs, call.workspace, plan.parts(), plan.outputs(),
+          combined_columns(plan.parts()));
     }
     return cudaGetLastError();
   });

@@ -70,21 +70,27 @@ struct ReductionPlan {
     choose_splits(element_bytes);
   }
 
+  // Of the form Columns: a warp for 512 bytes of a row, so that common widths leave no thread without work.
+  ColumnTiles tiles(int64_t element_bytes) const {
+    const int64_t accesses = inner / access_length(inner, element_bytes);
+    return {length, accesses, wanted_blocks / std::max<int64_t>(outer, 1), 32};
+  }
+
  private:
+  static constexpr int64_t wanted_blocks = 528;
+
   void count_any(const AlternatingShape& shape) {
     form = Form::Any;
     for (int d = 0; d < shape.rank; ++d) (shape.reduced[d] ? length : outer) *= shape.sizes[d];
   }
   // Two blocks and more a multiprocessor, of some thousand elements each.
   void choose_splits(int64_t element_bytes) {
-    constexpr int64_t wanted = 528, elements_a_block = 8192;
-    if (form == Form::Columns) {
-      const int64_t accesses = inner / access_length(inner, element_bytes);
-      splits = ColumnTiles(length, accesses, wanted / std::max<int64_t>(outer, 1)).row_blocks;
-    } else {
-      splits = std::clamp<int64_t>(wanted / std::max<int64_t>(lead * outer, 1), 1,
+    constexpr int64_t elements_a_block = 8192;
+    if (form == Form::Columns)
+      splits = tiles(element_bytes).row_blocks;
+    else
+      splits = std::clamp<int64_t>(wanted_blocks / std::max<int64_t>(lead * outer, 1), 1,
                                    std::max<int64_t>(parts_of(length, elements_a_block), 1));
-    }
   }
 };
 

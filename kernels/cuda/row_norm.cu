@@ -1,6 +1,6 @@
 #include "kernels/cuda/row_norm.h"
 
-#include "kernels/cuda/partial_sums.cuh"
+#include "kernels/cuda/rows.cuh"
 
 #include <algorithm>
 

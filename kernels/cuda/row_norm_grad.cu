@@ -1,12 +1,11 @@
 #include "kernels/cuda/partial_sums.cuh"
 #include "kernels/cuda/row_norm.h"
 
-#include <algorithm>
-
 // With xhat = (x - mean) * rstd and g = dy * scale,
 //   dx = rstd * (g - avg(g) - xhat * avg(g * xhat)),  dscale = sum(dy * xhat),  dbias = sum(dy),
-// an RMS norm without avg(g). Each block walks over rows of its own and keeps the columns' sums in registers; the
-// blocks' sums are added in a second, small kernel.
+// an RMS norm without avg(g). A row is the work of one warp or a few, which keep it in registers, and the columns' sums
+// over all their rows beside it. The sums of a block's warps are added in shared memory, those of the blocks in a
+// second, small kernel.
 
 namespace plimsoll::cuda {
 namespace {
@@ -16,128 +15,134 @@ struct Pair {
   __device__ Pair operator+(const Pair& other) const { return {g + other.g, g_xhat + other.g_xhat}; }
 };
 
-// Sums over the x dimension of the block, whole warps, for each y. Buffers alternate from call to call, so that one
-// barrier is enough.
-__device__ Pair group_sum(Pair value, Pair (&of_warps)[2][warp_threads], int turn) {
-  const int warps = static_cast<int>(blockDim.x) / warp_threads;
-  const int first = static_cast<int>(threadIdx.y) * warps, lane = static_cast<int>(threadIdx.x) % warp_threads;
+constexpr int grad_threads = 256;
+constexpr int grad_warps = grad_threads / warp_threads;
+
+// Sums over a team of `warps` warps of the block, 8 or a divisor of it. Buffers alternate from call to call, so that
+// one barrier is enough.
+__device__ Pair team_pair_sum(Pair value, Pair (&of_warps)[2][grad_warps], int warps, int turn) {
   value = warp_reduce(value, Add());
-  if (lane == 0) of_warps[turn][first + static_cast<int>(threadIdx.x) / warp_threads] = value;
+  if (warps == 1) return value;
+  const int warp = static_cast<int>(threadIdx.x) / warp_threads, first = warp / warps * warps;
+  if (threadIdx.x % warp_threads == 0) of_warps[turn][warp] = value;
   __syncthreads();
-  value = lane < warps ? of_warps[turn][first + lane] : Pair{0, 0};
-  return warp_reduce(value, Add());
+  Pair total{0, 0};
+  for (int i = 0; i < warps; ++i) total = total + of_warps[turn][first + i];
+  return total;
 }
 
-// Adds up the groups' sums of each column, in the order of the groups, and writes the block's.
-template <int n, int held>
-__device__ void write_partials(float* partials, float (&sums)[held][n], int accesses) {
-  extern __shared__ float totals[];
-  const int groups = static_cast<int>(blockDim.y), group = static_cast<int>(threadIdx.y);
-  const int t = static_cast<int>(threadIdx.x), threads = static_cast<int>(blockDim.x);
-  float* mine = partials + int64_t{blockIdx.x} * accesses * n;
-  for (int turn = 0; turn < groups; ++turn) {
-    if (groups > 1) __syncthreads();
-    if (turn != group) continue;
-#pragma unroll
-    for (int k = 0; k < held; ++k) {
-      const int column = (t + k * threads) * n;
-      if (t + k * threads >= accesses) break;
-#pragma unroll
-      for (int i = 0; i < n; ++i) {
-        const float sum = sums[k][i] + (turn > 0 ? totals[column + i] : 0.0f);
-        if (turn + 1 < groups)
-          totals[column + i] = sum;
-        else
-          mine[column + i] = sum;
-      }
-    }
-  }
-  if (groups > 1) __syncthreads();
-}
+// The elements of an access as the words they came in. Left to itself the compiler takes 16-bit elements apart as soon
+// as they are loaded, and spills for want of twice the registers.
+template <typename T>
+struct Packed {
+  Vector<uint32_t, 4> words;
 
-template <typename T, int held>
-struct GradRow {
-  Vector<T, vector_length<T>> x[held], dy[held];
-  float mean, rstd;
-
-  template <bool centered>
-  __device__ void load(const RowNormGradCall& call, int64_t row) {
-    constexpr int n = vector_length<T>;
-    const int accesses = static_cast<int>(call.width / n);
-    const int t = static_cast<int>(threadIdx.x), threads = static_cast<int>(blockDim.x);
-    const T* x_row = static_cast<const T*>(call.x) + row * call.width;
-    const T* dy_row = static_cast<const T*>(call.dy) + row * call.width;
-#pragma unroll
-    for (int k = 0; k < held; ++k) {
-      if (t + k * threads >= accesses) break;
-      x[k] = load_vector<n>(x_row + int64_t{n} * (t + k * threads));
-      dy[k] = load_vector<n>(dy_row + int64_t{n} * (t + k * threads));
-    }
-    mean = centered ? call.mean[row] : 0.0f;
-    rstd = call.rstd[row];
+  __device__ void load(const T* from) { words = load_vector<4>(reinterpret_cast<const uint32_t*>(from)); }
+  __device__ Vector<T, vector_length<T>> unpack() const {
+    Vector<uint32_t, 4> copy = words;
+    for (uint32_t& word : copy.at) asm volatile("" : "+r"(word));
+    Vector<T, vector_length<T>> elements;
+    memcpy(elements.at, copy.at, sizeof(elements));
+    return elements;
   }
 };
 
-constexpr int grad_threads = 512;
+// Adds up the teams' sums of each column, in the order of the teams, and writes the block's.
+template <int n, int held>
+__device__ void write_partials(float* partials, const float (&sums)[held][n], int team_threads, int width) {
+  __shared__ float of_threads[held * n][grad_threads];
+#pragma unroll
+  for (int k = 0; k < held; ++k)
+#pragma unroll
+    for (int i = 0; i < n; ++i) of_threads[k * n + i][threadIdx.x] = sums[k][i];
+  __syncthreads();
+  for (int column = static_cast<int>(threadIdx.x); column < width; column += grad_threads) {
+    const int access = column / n, k = access / team_threads, t = access % team_threads;
+    float sum = 0;
+    for (int first = 0; first < grad_threads; first += team_threads) sum += of_threads[k * n + column % n][first + t];
+    partials[int64_t{blockIdx.x} * width + column] = sum;
+  }
+  __syncthreads();  // of_threads is written again for the other parameter
+}
 
-// Blocks of blockDim.y groups of blockDim.x threads, a row a group, the next row being loaded while one is worked on.
-// Rows of up to `held` accesses a thread.
+// A row a team of `team_threads` threads, whole warps that divide the block; rows of up to `held` accesses a thread.
 template <typename T, typename P, bool centered, int held>
-__global__ void __launch_bounds__(grad_threads, held == 1 ? 2 : 1)
-    norm_grad_kernel(RowNormGradCall call, float* scale_partials, float* bias_partials) {
+__global__ void __launch_bounds__(grad_threads, 2)
+    norm_grad_kernel(RowNormGradCall call, int team_threads, float* scale_partials, float* bias_partials) {
   constexpr int n = vector_length<T>;
-  __shared__ Pair of_warps[2][warp_threads];
-  const int accesses = static_cast<int>(call.width / n);
-  const int t = static_cast<int>(threadIdx.x), threads = static_cast<int>(blockDim.x);
+  __shared__ Pair of_warps[2][grad_warps];
+  const int teams = grad_threads / team_threads, team = static_cast<int>(threadIdx.x) / team_threads;
+  const int t = static_cast<int>(threadIdx.x) % team_threads, accesses = static_cast<int>(call.width) / n;
   const P* scale = static_cast<const P*>(call.scale);
-  const int64_t step = int64_t{gridDim.x} * blockDim.y;
-  const float width = static_cast<float>(call.width);
+  const float width = static_cast<float>(call.width), per_width = 1.0f / width;
   float scale_sums[held][n] = {}, bias_sums[held][n] = {};
 
-  GradRow<T, held> next;
-  const int64_t first = int64_t{blockIdx.x} * blockDim.y;
-  if (first + threadIdx.y < call.rows) next.template load<centered>(call, first + threadIdx.y);
+  const int64_t step = int64_t{gridDim.x} * teams;
   int turn = 0;
-  for (int64_t base = first; base < call.rows; base += step, turn ^= 1) {
-    const int64_t row = base + threadIdx.y;
-    const bool has_row = row < call.rows;
-    const GradRow<T, held> now = next;
-    if (row + step < call.rows) next.template load<centered>(call, row + step);
+  for (int64_t base = int64_t{blockIdx.x} * teams; base < call.rows; base += step, turn ^= 1) {
+    const int64_t row = base + team;
+    // A team without a row keeps the others' barriers.
+    const int mine = row < call.rows ? accesses : 0;
+    const int64_t first = row * call.width + int64_t{n} * t;
+    const T *x_row = static_cast<const T*>(call.x) + first, *dy_row = static_cast<const T*>(call.dy) + first;
+    Packed<T> x[held], dy[held];
+#pragma unroll
+    for (int k = 0; k < held; ++k) {
+      if (t + k * team_threads >= mine) break;
+      x[k].load(x_row + n * k * team_threads);
+      dy[k].load(dy_row + n * k * team_threads);
+    }
+    const float mean = centered && mine > 0 ? call.mean[row] : 0.0f, rstd = mine > 0 ? call.rstd[row] : 0.0f;
     Pair sum{0, 0};
 #pragma unroll
     for (int k = 0; k < held; ++k) {
-      if (!has_row || t + k * threads >= accesses) break;
+      if (t + k * team_threads >= mine) break;
+      const Vector<T, n> xs = x[k].unpack(), dys = dy[k].unpack();
       Vector<P, n> factor;
-      if (scale) factor = load_vector<n>(scale + int64_t{n} * (t + k * threads));
+      if (scale) factor = load_vector<n>(scale + n * (t + k * team_threads));
 #pragma unroll
       for (int i = 0; i < n; ++i) {
-        const float xhat = (widen(now.x[k].at[i]) - now.mean) * now.rstd, dy = widen(now.dy[k].at[i]);
-        const float g = scale ? dy * widen(factor.at[i]) : dy;
-        scale_sums[k][i] += dy * xhat;
-        bias_sums[k][i] += dy;
+        const float xhat = (widen(xs.at[i]) - mean) * rstd, d = widen(dys.at[i]);
+        const float g = scale ? d * widen(factor.at[i]) : d;
+        scale_sums[k][i] += d * xhat;
+        bias_sums[k][i] += d;
         sum = sum + Pair{g, g * xhat};
       }
     }
-    sum = group_sum(sum, of_warps, turn);
-    const float average_g = centered ? sum.g / width : 0.0f, average_g_xhat = sum.g_xhat / width;
+    sum = team_pair_sum(sum, of_warps, team_threads / warp_threads, turn);
+    const float average_g = centered ? sum.g * per_width : 0.0f, average_g_xhat = sum.g_xhat * per_width;
+    T* dx_row = static_cast<T*>(call.dx) + first;
 #pragma unroll
     for (int k = 0; k < held; ++k) {
-      if (!has_row || t + k * threads >= accesses) break;
-      const int64_t column = int64_t{n} * (t + k * threads);
+      if (t + k * team_threads >= mine) break;
+      const Vector<T, n> xs = x[k].unpack(), dys = dy[k].unpack();
       Vector<P, n> factor;
-      if (scale) factor = load_vector<n>(scale + column);
+      if (scale) factor = load_vector<n>(scale + n * (t + k * team_threads));
       Vector<T, n> dx;
 #pragma unroll
       for (int i = 0; i < n; ++i) {
-        const float xhat = (widen(now.x[k].at[i]) - now.mean) * now.rstd, dy = widen(now.dy[k].at[i]);
-        const float g = scale ? dy * widen(factor.at[i]) : dy;
-        dx.at[i] = narrow<T>(now.rstd * (g - average_g - xhat * average_g_xhat));
+        const float xhat = (widen(xs.at[i]) - mean) * rstd, d = widen(dys.at[i]);
+        const float g = scale ? d * widen(factor.at[i]) : d;
+        dx.at[i] = narrow<T>(rstd * (g - average_g - xhat * average_g_xhat));
       }
-      store_vector(static_cast<T*>(call.dx) + row * call.width + column, dx);
+      store_vector(dx_row + n * k * team_threads, dx);
     }
   }
-  if (scale_partials) write_partials<n>(scale_partials, scale_sums, accesses);
-  if (bias_partials) write_partials<n>(bias_partials, bias_sums, accesses);
+  if (scale_partials) write_partials<n>(scale_partials, scale_sums, team_threads, static_cast<int>(call.width));
+  if (bias_partials) write_partials<n>(bias_partials, bias_sums, team_threads, static_cast<int>(call.width));
+}
+
+// Rows of the grid's second dimension: dscale, dbias.
+struct ParameterSums {
+  const float* partials;
+  void* out;
+};
+template <typename P>
+__global__ void __launch_bounds__(combine_threads)
+    parameter_grads_kernel(ParameterSums first, ParameterSums second, int64_t count, int64_t width, int across) {
+  const ParameterSums sums = blockIdx.y == 0 ? first : second;
+  combine_partials(sums.partials, count, width, across, Add(), 0.0f,
+                   [&](int64_t column, float total) { static_cast<P*>(sums.out)[column] = narrow<P>(total); });
 }
 
 // dx of any row, by a block that reads the row twice.
@@ -191,11 +196,11 @@ __global__ void column_partials_kernel(RowNormGradCall call, float* scale_partia
 }
 
 template <typename T, typename P, bool centered>
-void launch_partials(const RowNormGradCall& call, float* scale_partials, float* bias_partials, cudaStream_t stream) {
-  constexpr int n = vector_length<T>;
+void launch_first_stage(const RowNormGradCall& call, float* scale_partials, float* bias_partials, cudaStream_t stream) {
+  constexpr int n = vector_length<T>, most_held = 4;
   const auto blocks = static_cast<unsigned>(row_norm_partials(call.rows));
   const int64_t accesses = call.width / n;
-  if (call.width % n != 0 || accesses > 2 * grad_threads) {
+  if (call.width % n != 0 || accesses > most_held * grad_threads) {
     norm_dx_rereading_kernel<T, P, centered>
         <<<static_cast<unsigned>(call.rows), threads_for_row(call.width), 0, stream>>>(call);
     const dim3 grid(static_cast<unsigned>(divide_up(call.width, 256)), blocks);
@@ -203,15 +208,14 @@ void launch_partials(const RowNormGradCall& call, float* scale_partials, float* 
       column_partials_kernel<T, centered><<<grid, 256, 0, stream>>>(call, scale_partials, bias_partials);
     return;
   }
-  const int held = accesses > grad_threads ? 2 : 1;
-  const auto threads = static_cast<unsigned>(divide_up(accesses, held * warp_threads) * warp_threads);
-  const unsigned groups = std::max(grad_threads / threads, 1u);
-  const size_t shared_bytes = groups > 1 ? static_cast<size_t>(call.width) * sizeof(float) : 0;
-  const dim3 block(threads, groups);
-  if (held == 1)
-    norm_grad_kernel<T, P, centered, 1><<<blocks, block, shared_bytes, stream>>>(call, scale_partials, bias_partials);
+  int team_threads = warp_threads;
+  while (team_threads * most_held < accesses) team_threads *= 2;
+  if (accesses <= 3 * team_threads)
+    norm_grad_kernel<T, P, centered, 3>
+        <<<blocks, grad_threads, 0, stream>>>(call, team_threads, scale_partials, bias_partials);
   else
-    norm_grad_kernel<T, P, centered, 2><<<blocks, block, shared_bytes, stream>>>(call, scale_partials, bias_partials);
+    norm_grad_kernel<T, P, centered, 4>
+        <<<blocks, grad_threads, 0, stream>>>(call, team_threads, scale_partials, bias_partials);
 }
 
 template <bool centered>
@@ -221,17 +225,16 @@ cudaError_t norm_grad(const RowNormGradCall& call, cudaStream_t stream) {
     using T = std::remove_pointer_t<decltype(x)>;
     using P = std::remove_pointer_t<decltype(parameter)>;
     const int64_t count = call.rows > 0 ? row_norm_partials(call.rows) : 0;
-    float* next = call.workspace;
-    float* scale_partials = call.dscale ? next : nullptr;
-    if (call.dscale) next += count * call.width;
-    float* bias_partials = call.dbias ? next : nullptr;
-    if (call.rows > 0) launch_partials<T, P, centered>(call, scale_partials, bias_partials, stream);
-    cudaError_t error = cudaGetLastError();
-    if (error == cudaSuccess && call.dscale)
-      error = add_partials(static_cast<P*>(call.dscale), scale_partials, count, call.width, stream);
-    if (error == cudaSuccess && call.dbias)
-      error = add_partials(static_cast<P*>(call.dbias), bias_partials, count, call.width, stream);
-    return error;
+    float* scale_partials = call.dscale ? call.workspace : nullptr;
+    float* bias_partials = call.dbias ? call.workspace + (call.dscale ? count * call.width : 0) : nullptr;
+    if (call.rows > 0) launch_first_stage<T, P, centered>(call, scale_partials, bias_partials, stream);
+    const ParameterSums scale{scale_partials, call.dscale}, bias{bias_partials, call.dbias};
+    if (call.dscale || call.dbias) {
+      const dim3 grid(combining_blocks(count, call.width), call.dscale && call.dbias ? 2 : 1);
+      parameter_grads_kernel<P><<<grid, combine_threads, 0, stream>>>(call.dscale ? scale : bias, bias, count,
+                                                                      call.width, combined_columns(count));
+    }
+    return cudaGetLastError();
   });
 }
 
