@@ -55,4 +55,9 @@ std::string format_bytes(int64_t bytes) {
   return text + " " + binary_units[unit].str();
 }
 
+int64_t round_up_readable(int64_t bytes) {
+  for (int64_t size = bytes;; size += std::max<int64_t>(size / 1000, 1))
+    if (int64_t read = llvm::cantFail(parse_bytes(format_bytes(size))); read >= bytes) return read;
+}
+
 }  // namespace plimsoll

@@ -16,4 +16,7 @@ Result<int64_t> parse_bytes(llvm::StringRef text);
 // In powers of 1024 with three digits: "0 B", "512 B", "1.5 KiB", "23.4 GiB". For people; rounded.
 std::string format_bytes(int64_t bytes);
 
+// A little more than `bytes`, or as many: a size that format_bytes writes without rounding, so that it can be typed again.
+int64_t round_up_readable(int64_t bytes);
+
 }  // namespace plimsoll

@@ -9,7 +9,7 @@ namespace plimsoll {
 bool is_within_budget(const Plan& plan);
 
 // `smallest`, the plan of this job that needs least, is above its budget: what it needs, where its peak is, what is alive there, and
-// what would free most. `batch` is the model's; 0: its inputs share none.
-Status over_budget(const Plan& smallest, int64_t batch);
+// what would free most, and what a step would take then.
+Status over_budget(const Plan& smallest);
 
 }  // namespace plimsoll

@@ -253,14 +253,14 @@ Result<Plan> compile_training(Graph forward, const TrainingRequest& request, con
   enter(hooks, "lay out");
   FitOptions fit;
   fit.recompute = request.recompute;
-  fit.batch = derived->summary.batch;
+  fit.training = std::move(derived->summary);
   fit.other_orders = derived->schedules.other_orders;
-  Result<Plan> plan = fit_budget({derived->program, derived->schedules.writers, device, catalog, request.budget_bytes}, fit);
+  fit.on_refused = hooks.on_refused;
+  const LoweringInput input{derived->program, derived->schedules.writers, device, catalog, request.budget_bytes};
+  if (hooks.on_front)
+    if (Status s = budget_front(input, fit, hooks.on_front)) return s;
+  Result<Plan> plan = fit_budget(input, fit);
   if (!plan) return plan.takeError();
-  plan->training = std::move(derived->summary);
-  for (size_t f = 0; f < plan->functions.size(); ++f)
-    for (const Instruction& instruction : plan->functions[f].instructions)
-      plan->predicted_step_us += static_cast<double>(plan->calls_per_step(f)) * instruction.predicted_us;
   plan->decisions.insert(plan->decisions.begin(), decisions.begin(), decisions.end());
   if (Status s = check_plan(*plan)) return s;
   return plan;

@@ -18,6 +18,8 @@ extern const llvm::StringLiteral clean_pipeline, settle_pipeline, finish_pipelin
 struct CompileHooks {
   PipelineOptions pipeline;                             // dumps, printing, skipped passes
   std::function<void(llvm::StringRef phase)> on_phase;  // called as each phase starts: "clean", "train", ...
+  std::function<void(const Plan&)> on_front;            // sees plans for smaller and smaller budgets, see budget_front; unset: not searched for
+  std::function<void(const Plan&)> on_refused;          // sees the plan that needs least where nothing fits
 };
 
 // Runs the clean stage on `graph` and collects what its passes decided.

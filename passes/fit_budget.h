@@ -4,16 +4,23 @@
 
 #include "passes/lower_to_plan.h"
 
+#include <functional>
+
 namespace plimsoll {
 
 struct FitOptions {
   bool recompute = true;
   llvm::ArrayRef<std::vector<NodeId>> other_orders = {};  // per function, an order of its nodes to recompute in as well
-  int64_t batch = 0;  // of the model's inputs, for the advice in an error; 0: they share none
-  double search_seconds = 4;  // of work for each function that does not fit, see RecomputeOptions
+  TrainingSummary training = {};  // recorded in the plan; its batch and accumulation are in the advice of an error
+  double search_seconds = 4;      // of work for each function that does not fit, see RecomputeOptions
+  std::function<void(const Plan&)> on_refused = {};  // sees the plan that needs least where even that is above the budget
 };
 
 // `input.repeats` is empty. A budget that cannot be met is an error that names the smallest one that can.
 Result<Plan> fit_budget(const LoweringInput& input, const FitOptions& options = {});
+
+// About a dozen plans from the plain one down to the one that needs least, each what fit_budget gives for the budget it records: a
+// size that people can type. Each needs less than the one before and takes no less time. `input.budget_bytes` plays no part.
+Status budget_front(const LoweringInput& input, const FitOptions& options, llvm::function_ref<void(const Plan&)> visit);
 
 }  // namespace plimsoll

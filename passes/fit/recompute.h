@@ -61,11 +61,14 @@ RecomputePlan measure_repeats(const RecomputeProblem& problem, std::vector<Repea
 // The same problem, limit and options give the same plan on every machine.
 RecomputePlan recompute_within(const RecomputeProblem& problem, int64_t limit_bytes, const RecomputeOptions& options = {});
 
-// Plans for a fixed ladder of limits, from the plain peak down, each 2 % below the one before: those for the limits up to
-// `highest_bytes`, the highest limit first, as far down as plans were found; where all are above it, the lowest. Neither ladder nor plans depend on
-// `highest_bytes`, and no plan adds more time than one for a lower limit, so whoever takes the first that fits
-// never pays more for a higher limit.
+// Plans for a fixed ladder of limits, from the plain peak down, each 2 % below the one before, the highest limit first, as far
+// down as plans were found: those of the lowest limits, up to where a peak is above `highest_bytes`; where all are above it, the
+// lowest. Neither ladder nor plans depend on `highest_bytes`, and no plan adds more time than one for a lower limit, so whoever
+// takes the first that fits never pays more for a higher limit.
 std::vector<RecomputePlan> recompute_ladder(const RecomputeProblem& problem, int64_t highest_bytes, const RecomputeOptions& options = {});
+
+// What the ladder would be had it been asked for no more than `highest_bytes`.
+llvm::ArrayRef<RecomputePlan> ladder_up_to(llvm::ArrayRef<RecomputePlan> ladder, int64_t highest_bytes);
 
 // No set of repeats within the limit adds less time than this; infinite when none can be within the limit.
 double least_added_us(const RecomputeProblem& problem, int64_t limit_bytes);

@@ -53,16 +53,23 @@ std::vector<RecomputePlan> recompute_ladder(const RecomputeProblem& problem, int
   std::vector<RecomputePlan> plans;
   for (size_t left = rungs.size(); left > 0; --left) {
     const Rung& rung = rungs[left - 1];
-    if (rung.limit > highest_bytes && !plans.empty()) break;
     drop_unneeded(sequence, rung.limit);
     if (left == rungs.size() || rung.added_us < sequence.added_us()) set_repeats(sequence, rung.repeats);
     anneal(sequence, rung.limit, {steps, options.seed, 1.0, least_added_us(problem, rung.limit)});
-    plans.push_back(plan_of(problem, sequence));
+    RecomputePlan plan = plan_of(problem, sequence);
+    if (plan.peak_bytes > highest_bytes && !plans.empty()) break;
+    plans.push_back(std::move(plan));
   }
   RecomputePlan plain = measure_repeats(problem, {});
   if (plans.empty() || plain.peak_bytes <= highest_bytes) plans.push_back(std::move(plain));
   std::reverse(plans.begin(), plans.end());
   return plans;
+}
+
+llvm::ArrayRef<RecomputePlan> ladder_up_to(llvm::ArrayRef<RecomputePlan> ladder, int64_t highest_bytes) {
+  size_t rungs = std::min<size_t>(ladder.size(), 1);
+  while (rungs < ladder.size() && ladder[ladder.size() - rungs - 1].peak_bytes <= highest_bytes) ++rungs;
+  return ladder.take_back(rungs);
 }
 
 }  // namespace plimsoll

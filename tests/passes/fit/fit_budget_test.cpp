@@ -1,4 +1,5 @@
 #include "ir/text.h"
+#include "ir/units.h"
 #include "passes/compile.h"
 #include "passes/recompute.h"
 #include "passes/storage.h"
@@ -63,7 +64,7 @@ DeviceDescription small_device() {
   return device;
 }
 
-Result<Plan> compiled(const std::string& text, int64_t budget, bool recompute = true) {
+Result<Plan> compiled(const std::string& text, int64_t budget, bool recompute = true, const CompileHooks& hooks = {}) {
   TrainingRequest request;
   request.budget_bytes = budget;
   request.recompute = recompute;
@@ -71,7 +72,7 @@ Result<Plan> compiled(const std::string& text, int64_t budget, bool recompute = 
   Result<Graph> graph = parse_graph(text);
   REQUIRE_MESSAGE(bool(graph), llvm::toString(graph.takeError()));
   CpuCatalog catalog;
-  return compile_training(std::move(*graph), request, small_device(), catalog);
+  return compile_training(std::move(*graph), request, small_device(), catalog, hooks);
 }
 
 class OneBatch : public BatchSource {
@@ -174,6 +175,35 @@ TEST_SUITE("unit") {
     }
   }
 
+  TEST_CASE("fit: the front goes down to the floor, and each of its plans is what its budget gives") {
+    std::mt19937 random(23);
+    for (int round = 0; round < 3; ++round) {
+      std::string text = random_model(random);
+      std::vector<Plan> front;
+      CompileHooks hooks;
+      hooks.on_front = [&](const Plan& plan) { front.push_back(plan); };
+      Plan plain = cantFail(compiled(text, 0, true, hooks));
+      REQUIRE(front.size() >= 3);
+      CHECK(front.front().promised_bytes() == plain.promised_bytes());
+      for (size_t i = 0; i < front.size(); ++i) {
+        int64_t budget = front[i].arenas[0].budget_bytes;
+        CHECK(front[i].promised_bytes() <= budget);
+        Plan plan = cantFail(compiled(text, budget));
+        CHECK(plan.promised_bytes() == front[i].promised_bytes());
+        CHECK(plan.predicted_step_us == front[i].predicted_step_us);
+        if (i == 0) continue;
+        CHECK(front[i].promised_bytes() < front[i - 1].promised_bytes());
+        CHECK(front[i].predicted_step_us >= front[i - 1].predicted_step_us * (1 - 1e-9));
+      }
+      int64_t floor = 0;
+      hooks.on_front = nullptr;
+      hooks.on_refused = [&](const Plan& smallest) { floor = smallest.promised_bytes(); };
+      consumeError(compiled(text, 1, true, hooks).takeError());
+      CHECK(floor > 0);
+      CHECK(front.back().arenas[0].budget_bytes == round_up_readable(floor));
+    }
+  }
+
   // %y draws with the counter, so it can be repeated until the counter is advanced: before %b, once the advance has moved.
   TEST_CASE("fit: the random counter is advanced last, so that a draw can be repeated") {
     Graph graph = cantFail(parse_graph(R"(
@@ -210,6 +240,7 @@ graph @draws(%x: f32[64]) state(%rng: i64[2] counter fill=0) {
     CHECK(llvm::StringRef(message(compiled(text, plain.promised_bytes() - 1, false))).contains("at the peak ("));
     std::string refusal = message(compiled(text, plain.arenas[0].persistent_bytes + 64));
     CHECK(llvm::StringRef(refusal).contains("would free: "));
+    CHECK(llvm::StringRef(refusal).contains(" ms)"));
     llvm::StringRef named = llvm::StringRef(refusal).split("(").second.split(" bytes").first;
     int64_t enough = 0;
     REQUIRE_FALSE(named.getAsInteger(10, enough));
