@@ -18,6 +18,7 @@ namespace {
 
 struct Options {
   CompileOptions compile;
+  FitCommandOptions fit;
   InspectOptions inspect;
   RunOptions run;
   CheckOptions check;
@@ -139,18 +140,9 @@ void add_passes(CLI::App& command, CompileOptions& options) {
       ->group(group);
 }
 
-void add_compile(CLI::App& program, Options& options) {
-  CLI::App& command =
-      *program.add_subcommand("compile", "turn a model into a training plan that fits a budget");
-  CompileOptions& compile = options.compile;
-  add_model(command, compile.model);
-  command.add_option("-o,--output", compile.output, "the plan to write")->type_name("PLAN");
-  command.add_option("--device", compile.device, "what to plan for: a name of `plimsoll devices`, or auto")
-      ->capture_default_str()
-      ->type_name("NAME");
+// What is planned for and how, shared by compile and fit.
+void add_job(CLI::App& command, CompileOptions& compile) {
   command.add_option("--device-file", compile.device_file, "more device descriptions, as `devices --measure` writes them")
-      ->type_name("FILE");
-  command.add_option("--tune", compile.tune, "time the kernels there is a choice of on the GPU in this machine, plan by these times, and add them to this file")
       ->type_name("FILE");
   command.add_flag("--any-order", compile.any_order, "allow kernels that are faster and give other bits each time; without it the same seed gives the same bits");
   command.add_option("--timings", compile.timings, "measured times of kernels, as `run --profile` writes them")
@@ -159,12 +151,6 @@ void add_compile(CLI::App& program, Options& options) {
       .add_option("--budget", compile.budget,
                   "all device memory the job may hold; without it the device's memory")
       ->type_name("BYTES");
-  auto* global_batch = command
-      .add_option("--global-batch", compile.global_batch,
-                  "samples an update; the micro-batch and how many to accumulate are chosen for the least time")
-      ->check(CLI::PositiveNumber)
-      ->type_name("N");
-  command.add_flag("--max-batch", compile.max_batch, "the largest batch that fits")->excludes(global_batch);
   command
       .add_option("--recompute", compile.recompute, "auto: repeat instructions where the budget asks for it; off: refuse instead")
       ->capture_default_str()
@@ -184,7 +170,40 @@ void add_compile(CLI::App& program, Options& options) {
       ->capture_default_str()
       ->type_name("NAME");
   add_optimizer(command, compile);
+}
+
+void add_compile(CLI::App& program, Options& options) {
+  CLI::App& command =
+      *program.add_subcommand("compile", "turn a model into a training plan that fits a budget");
+  CompileOptions& compile = options.compile;
+  add_model(command, compile.model);
+  command.add_option("-o,--output", compile.output, "the plan to write")->type_name("PLAN");
+  command.add_option("--device", compile.device, "what to plan for: a name of `plimsoll devices`, or auto")
+      ->capture_default_str()
+      ->type_name("NAME");
+  command.add_option("--tune", compile.tune, "time the kernels there is a choice of on the GPU in this machine, plan by these times, and add them to this file")
+      ->type_name("FILE");
+  auto* global_batch = command
+      .add_option("--global-batch", compile.global_batch,
+                  "samples an update; the micro-batch and how many to accumulate are chosen for the least time")
+      ->check(CLI::PositiveNumber)
+      ->type_name("N");
+  command.add_flag("--max-batch", compile.max_batch, "the largest batch that fits")->excludes(global_batch);
+  command.add_flag("--pareto", compile.pareto, "also print what smaller budgets cost, down to the smallest that does")
+      ->excludes(global_batch)
+      ->excludes("--max-batch");
+  add_job(command, compile);
   add_passes(command, compile);
+  add_config(command, options);
+}
+
+void add_fit(CLI::App& program, Options& options) {
+  CLI::App& command = *program.add_subcommand("fit", "say on which devices a training job fits, with what and how fast");
+  add_model(command, options.fit.compile.model);
+  command.add_option("--device", options.fit.devices, "a name of `plimsoll devices`, or auto; may be given several times; without it every known device")
+      ->type_name("NAME")
+      ->allow_extra_args(false);
+  add_job(command, options.fit.compile);
   add_config(command, options);
 }
 
@@ -305,6 +324,7 @@ Status explain(const CLI::ParseError& error, const CLI::App& program, const CLI:
 
 Status run_command_named(llvm::StringRef name, const Options& options, Console& console) {
   if (name == "compile") return compile_command(options.compile, console);
+  if (name == "fit") return fit_command(options.fit, console);
   if (name == "inspect") return inspect_command(options.inspect, console);
   if (name == "run") return run_command(options.run, console);
   if (name == "check") return check_command(options.check, console);
@@ -377,6 +397,7 @@ int run_program(int argc, char** argv) {
   program.require_subcommand(1);
   program.get_formatter()->column_width(32);
   add_compile(program, options);
+  add_fit(program, options);
   add_inspect(program, options);
   add_run(program, options);
   add_check(program, options);

@@ -16,7 +16,7 @@ struct Console {
   int columns = 100;
 };
 
-// What can be said about a model, shared by compile and check.
+// What can be said about a model, shared by compile, fit and check.
 struct ModelOptions {
   std::string model;
   std::vector<std::string> dims;  // NAME=N
@@ -40,9 +40,15 @@ struct CompileOptions {
   std::string recompute = "auto";
   int64_t global_batch = 0;  // 0: as --batch and --accumulate say
   bool max_batch = false;
+  bool pareto = false;
   std::string budget, host_budget;  // sizes with units; empty: the device's memory, unlimited
   std::string dump_ir, stop_after;
   std::vector<std::string> print_after, skip;
+};
+
+struct FitCommandOptions {
+  CompileOptions compile;            // the job; its device and output play no part
+  std::vector<std::string> devices;  // empty: every known one
 };
 
 struct InspectOptions {
@@ -77,12 +83,14 @@ struct DevicesOptions {
 };
 
 Status compile_command(const CompileOptions& options, Console& console);
+Status fit_command(const FitCommandOptions& options, Console& console);
 Status inspect_command(const InspectOptions& options, Console& console);
 Status run_command(const RunOptions& options, Console& console);
 Status check_command(const CheckOptions& options, Console& console);
 Status devices_command(const DevicesOptions& options, Console& console);
 
-// The parts that compile and check share.
+// The parts that compile, fit and check share.
 Result<ImportOptions> import_options(const ModelOptions& options);
+Result<CompileRequest> compile_request(const CompileOptions& options);
 
 }  // namespace plimsoll

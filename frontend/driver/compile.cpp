@@ -1,5 +1,6 @@
 #include "frontend/driver/choose_batch.h"
 #include "frontend/driver/commands.h"
+#include "frontend/driver/fit_table.h"
 #include "frontend/driver/tune.h"
 #include "ir/output_file.h"
 #include "ir/plan/page.h"
@@ -133,7 +134,9 @@ Result<Plan> compile_as_asked(const CompileOptions& options, const CompileReques
 
 // The plan as asked, once to know the shapes, then again by the times its kernels took.
 Result<Plan> plan_tuned(const CompileOptions& options, CompileRequest request, const CompileHooks& hooks, Console& console) {
-  Result<Plan> plan = compile_as_asked(options, request, hooks);
+  CompileHooks shapes_alone = hooks;
+  shapes_alone.on_front = nullptr;
+  Result<Plan> plan = compile_as_asked(options, request, shapes_alone);
   if (!plan) return plan.takeError();
   console.progress.phase("tune");
   TimingCache times;
@@ -165,8 +168,7 @@ Result<ImportOptions> import_options(const ModelOptions& options) {
   return import;
 }
 
-Status compile_command(const CompileOptions& options, Console& console) {
-  if (options.output.empty() && options.stop_after.empty()) return usage_error("--output is required");
+Result<CompileRequest> compile_request(const CompileOptions& options) {
   CompileRequest request;
   request.model_path = options.model.model;
   request.device = options.device;
@@ -179,7 +181,14 @@ Status compile_command(const CompileOptions& options, Console& console) {
   Result<TrainingRequest> training = training_request(options);
   if (!training) return training.takeError();
   request.training = std::move(*training);
+  return request;
+}
 
+Status compile_command(const CompileOptions& options, Console& console) {
+  if (options.output.empty() && options.stop_after.empty()) return usage_error("--output is required");
+  Result<CompileRequest> asked = compile_request(options);
+  if (!asked) return asked.takeError();
+  const CompileRequest& request = *asked;
   CompileHooks hooks;
   hooks.pipeline.dump_dir = options.dump_ir;
   hooks.pipeline.print_after = options.print_after;
@@ -192,7 +201,10 @@ Status compile_command(const CompileOptions& options, Console& console) {
       return system_error(options.dump_ir + ": " + failure.message());
 
   if (!options.stop_after.empty()) return write_stopped(options, request, hooks, console);
+  FrontTable front;
+  if (options.pareto) hooks.on_front = [&](const Plan& plan) { front.add(plan); };
   Result<Plan> plan = options.tune.empty() ? compile_as_asked(options, request, hooks) : plan_tuned(options, request, hooks, console);
+  front.print(console);
   if (!plan) return plan.takeError();
   console.progress.phase("write");
   if (Status s = save_plan(*plan, options.output)) return s;

@@ -6,8 +6,6 @@
 #include "llvm/Support/Host.h"
 #include "llvm/Support/Threading.h"
 
-#include <unistd.h>
-
 namespace plimsoll {
 namespace {
 
@@ -20,10 +18,6 @@ std::string rates_of(const DeviceDescription& device) {
     text += rate;
   }
   return text;
-}
-
-int64_t memory_here() {
-  return static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<int64_t>(sysconf(_SC_PAGESIZE));
 }
 
 Status print_measured(Console& console) {

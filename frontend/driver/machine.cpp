@@ -7,6 +7,8 @@
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/Support/MemoryBuffer.h"
 
+#include <unistd.h>
+
 namespace plimsoll {
 namespace {
 
@@ -59,6 +61,10 @@ Result<DeviceDescription> find_device(llvm::StringRef name, llvm::StringRef file
   Diag why = take_diag(card.takeError());
   if (why.fault() != Fault::System) return llvm::make_error<Diag>(std::move(why));
   return devices->find("cpu");
+}
+
+int64_t memory_here() {
+  return static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<int64_t>(sysconf(_SC_PAGESIZE));
 }
 
 Result<DeviceDescription> measure_card_here() {

@@ -15,6 +15,9 @@ Result<DeviceDescription> find_device(llvm::StringRef name, llvm::StringRef file
 // The description of the card in this machine, by its name. An error says why there is none: no driver, no card, no description.
 Result<DeviceDescription> find_card_here(const DeviceCatalog& devices);
 
+// Bytes of memory of this machine itself.
+int64_t memory_here();
+
 // Measures the card in this machine, a few seconds.
 Result<DeviceDescription> measure_card_here();
 

@@ -132,6 +132,51 @@ def test_global_batch_is_split(folder):
     refuse(USAGE, ["--global-batch"], "compile", MODELS / "linear.onnx", "-o", folder / "p.plan", "--global-batch", 4, "--batch", 2)
 
 
+def fit_rows(*options):
+    """Exit code and the table of `fit` as device -> (budget, fits, needs), sizes as they are written."""
+    done = run("fit", QUICKSTART / "small_gpt.onnx", "--dim", "batch=8", *options)
+    heads, *rows = done.stdout.splitlines() or [""]
+    expect(heads.split() == ["device", "budget", "fits", "needs", "step", "with"], f"{heads} {done.stderr[:300]}")
+    return done.returncode, {words[0]: (" ".join(words[1:3]), words[3], " ".join(words[4:6])) for words in map(str.split, rows)}
+
+
+def test_fit_answers_for_each_device(folder):
+    code, rows = fit_rows("--device", "h200", "--device", "rtx4090")
+    expect(code == DONE and list(rows) == ["h200", "rtx4090"], f"exits {code}: {rows}")
+    expect(all(fits == "yes" for _, fits, _ in rows.values()), f"{rows}")
+    everywhere = fit_rows()[1]
+    expect({"cpu", "h200", "a6000"} <= set(everywhere) and everywhere["h200"] == rows["h200"], f"{everywhere}")
+
+
+def test_fit_somewhere_is_enough_and_nowhere_is_refused(folder):
+    # At batch 8 a step on the CPU takes some 100 MiB; a card's libraries alone hold more than 500 MiB.
+    code, rows = fit_rows("--device", "cpu", "--device", "rtx4090", "--budget", "400MiB")
+    expect(code == DONE and rows["cpu"][1] == "yes" and rows["rtx4090"][1] == "no", f"exits {code}: {rows}")
+    code, enough = fit_rows("--device", "rtx4090", "--budget", rows["rtx4090"][2])
+    expect(code == DONE and enough["rtx4090"][1] == "yes", f"the budget it names is not enough: {rows} {enough}")
+    refuse(BUDGET, ["rtx4090: needs", "400 MiB", "would free"], "fit", QUICKSTART / "small_gpt.onnx", "--dim", "batch=8",
+           "--device", "rtx4090", "--budget", "400MiB")
+    refuse(USAGE, ["no_such"], "fit", MODELS / "linear.onnx", "--device", "no_such")
+
+
+def test_pareto_shows_what_smaller_budgets_cost(folder):
+    plan = folder / "front.plan"
+    model = [QUICKSTART / "small_gpt.onnx", "--dim", "batch=8", "--device", "h200", "-o", plan]
+    heads, *rows = succeed("compile", *model, "--pareto").splitlines()[:-1]
+    expect(heads.split() == ["budget", "peak", "step", "batch", "with"], heads)
+    units = {"us": 1, "ms": 1e3, "MiB": 1, "GiB": 1024}
+    cells = [row.split() for row in rows]
+    peaks = [float(cell[2]) * units[cell[3]] for cell in cells]
+    times = [float(cell[4]) * units[cell[5]] for cell in cells]
+    expect(len(rows) >= 6 and rows[0].endswith("plain") and {cell[6] for cell in cells} == {"8"}, f"{rows}")
+    expect(peaks == sorted(peaks, reverse=True) and times == sorted(times) and times[0] < times[-1], f"{rows}")
+    budget = " ".join(cells[-1][:2])
+    line = succeed("compile", *model, "--budget", budget)
+    expect(f"needs {' '.join(cells[-1][2:4])} of {budget}" in line and f"predicted {' '.join(cells[-1][4:6])}" in line, f"{rows[-1]} {line}")
+    done = run("compile", *model, "--pareto", "--budget", "1MiB")
+    expect(done.returncode == BUDGET and done.stdout.splitlines()[1:] == rows, f"exits {done.returncode}: {done.stdout}")
+
+
 def test_recompute_is_auto_or_off(folder):
     refuse(USAGE, ["--recompute"], "compile", MODELS / "linear.onnx", "-o", folder / "p.plan", "--recompute", "some")
 
@@ -177,7 +222,7 @@ def test_precision_file(folder):
 
 def test_help_names_every_command(folder):
     text = succeed("--help")
-    for command in ("compile", "inspect", "run", "check", "devices"):
+    for command in ("compile", "fit", "inspect", "run", "check", "devices"):
         expect(command in text, f"--help does not name {command}")
 
 

@@ -1,0 +1,88 @@
+#include "frontend/driver/fit_table.h"
+#include "frontend/driver/machine.h"
+#include "ir/plan/page.h"
+#include "ir/units.h"
+
+#include <optional>
+
+// A plan for each device, none of them written: the table says which of them hold the job.
+
+namespace plimsoll {
+namespace {
+
+struct Answer {
+  Plan plan;            // where nothing fits, the one that needs least
+  std::string refusal;  // empty: it fits
+
+  bool fits() const { return refusal.empty(); }
+  int64_t lacks_bytes() const { return plan.promised_bytes() - plan.arenas.front().budget_bytes; }
+};
+
+Result<Answer> answer_for(CompileRequest request, const DeviceDescription& device) {
+  request.device = device.name;
+  // The description's memory stands for any machine's.
+  if (device.backend == "cpu" && request.training.budget_bytes == 0) request.training.budget_bytes = memory_here();
+  Answer answer;
+  CompileHooks hooks;
+  hooks.on_refused = [&](const Plan& smallest) { answer.plan = smallest; };
+  Result<Plan> plan = compile_model(request, hooks);
+  if (plan) return Answer{std::move(*plan), ""};
+  Diag diag = take_diag(plan.takeError());
+  if (diag.fault() != Fault::Budget) return Status(llvm::make_error<Diag>(diag.fault(), diag.text()));
+  answer.refusal = diag.text();
+  return answer;
+}
+
+Result<std::vector<DeviceDescription>> devices_asked_for(const FitCommandOptions& options) {
+  const std::string& file = options.compile.device_file;
+  std::vector<DeviceDescription> devices;
+  for (const std::string& name : options.devices) {
+    Result<DeviceDescription> device = find_device(name, file);
+    if (!device) return device.takeError();
+    devices.push_back(std::move(*device));
+  }
+  if (!devices.empty()) return devices;
+  Result<DeviceCatalog> known = known_devices(file);
+  if (!known) return known.takeError();
+  return known->all().vec();
+}
+
+std::string table_row(llvm::StringRef device, llvm::StringRef budget, llvm::StringRef fits, llvm::StringRef needs, llvm::StringRef step,
+                      llvm::StringRef with) {
+  return left(device, 12) + right(budget, 10) + right(fits, 6) + right(needs, 12) + right(step, 12) + "  " + with.str();
+}
+
+// What it needs is rounded up: typed as a budget it does.
+std::string row_of(const Answer& answer) {
+  const Plan& plan = answer.plan;
+  int64_t needs = plan.promised_bytes();
+  return table_row(plan.device.name, format_bytes(plan.arenas.front().budget_bytes), answer.fits() ? "yes" : "no",
+                   format_bytes(answer.fits() ? needs : round_up_readable(needs)), format_us(plan.predicted_step_us),
+                   answer.fits() ? how_it_fits(plan) : "the least it needs: " + how_it_fits(plan));
+}
+
+}  // namespace
+
+Status fit_command(const FitCommandOptions& options, Console& console) {
+  Result<CompileRequest> request = compile_request(options.compile);
+  if (!request) return request.takeError();
+  Result<std::vector<DeviceDescription>> devices = devices_asked_for(options);
+  if (!devices) return devices.takeError();
+  std::vector<std::string> rows;
+  std::optional<Answer> closest;
+  for (const DeviceDescription& device : *devices) {
+    console.progress.phase(device.name);
+    Result<Answer> answer = answer_for(*request, device);
+    if (!answer) return answer.takeError();
+    rows.push_back(row_of(*answer));
+    if (!closest || answer->lacks_bytes() < closest->lacks_bytes()) closest = std::move(*answer);
+  }
+  console.progress.finish();
+  Page page(console.out, {console.columns, console.out_is_terminal});
+  page.line(page.toned(Tone::Strong, table_row("device", "budget", "fits", "needs", "step", "with")));
+  for (const std::string& row : rows) page.line(row);
+  if (closest->fits()) return Status::success();
+  return in_context(closest->plan.device.name, budget_error(closest->refusal));
+}
+
+}  // namespace plimsoll

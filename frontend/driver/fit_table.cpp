@@ -1,0 +1,44 @@
+#include "frontend/driver/fit_table.h"
+
+#include "ir/plan/page.h"
+#include "ir/plan/summary.h"
+#include "ir/units.h"
+
+#include "llvm/ADT/STLExtras.h"
+
+namespace plimsoll {
+namespace {
+
+std::string front_row(llvm::StringRef budget, llvm::StringRef peak, llvm::StringRef step, llvm::StringRef batch, llvm::StringRef with) {
+  return right(budget, 10) + right(peak, 12) + right(step, 12) + right(batch, 10) + "  " + with.str();
+}
+
+std::string batch_of(const Plan& plan) {
+  const TrainingSummary& training = plan.training;
+  if (training.batch == 0) return "";
+  return (training.accumulate > 1 ? std::to_string(training.accumulate) + " x " : "") + std::to_string(training.batch);
+}
+
+}  // namespace
+
+std::string how_it_fits(const Plan& plan) {
+  auto repeats = llvm::count_if(plan.decisions, [](const Decision& d) { return d.pass == "recompute" && d.choice == "repeat"; });
+  if (repeats == 0) return "plain";
+  TimeSummary time = summarize_time(plan);
+  return "recompute " + format_count(repeats) + (repeats == 1 ? " value, +" : " values, +") + format_share(time.recompute_us / (time.step_us - time.recompute_us)) + " time";
+}
+
+void FrontTable::add(const Plan& plan) {
+  rows_.push_back(front_row(format_bytes(plan.arenas.front().budget_bytes), format_bytes(plan.promised_bytes()),
+                            format_us(plan.predicted_step_us), batch_of(plan), how_it_fits(plan)));
+}
+
+void FrontTable::print(Console& console) const {
+  if (rows_.empty()) return;
+  console.progress.finish();
+  Page page(console.out, {console.columns, console.out_is_terminal});
+  page.line(page.toned(Tone::Strong, front_row("budget", "peak", "step", "batch", "with")));
+  for (const std::string& row : rows_) page.line(row);
+}
+
+}  // namespace plimsoll

@@ -1,0 +1,22 @@
+#pragma once
+
+// Plans of one job side by side: what they need, what they do for it and what that costs.
+
+#include "frontend/driver/commands.h"
+
+namespace plimsoll {
+
+// "plain", or "recompute 34 values, +5.2 % time".
+std::string how_it_fits(const Plan& plan);
+
+// The rows of `compile --pareto`, in the order they come.
+class FrontTable {
+ public:
+  void add(const Plan& plan);
+  void print(Console& console) const;  // nothing where there is no row
+
+ private:
+  std::vector<std::string> rows_;
+};
+
+}  // namespace plimsoll
