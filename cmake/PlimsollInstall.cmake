@@ -11,6 +11,10 @@ foreach(library ${libraries})
 endforeach()
 
 install(TARGETS plimsoll RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+if(PLIMSOLL_HAS_CUDA)
+  # Where the program looks for it: ../lib from its own folder.
+  install(TARGETS plimsoll_cuda LIBRARY DESTINATION lib OPTIONAL)
+endif()
 install(TARGETS ${targets} EXPORT PlimsollTargets
         ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}
         FILE_SET HEADERS DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/plimsoll)
