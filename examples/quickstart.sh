@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # From a fresh machine to a trained model: installs what is missing, builds, compiles a small GPT that PyTorch exported
-# into a training plan, shows the plan's memory and trains it, on the GPU where one is here and on the CPU elsewhere. Minutes on two cores, most of them the build.
+# into a training plan, shows the plan's memory and trains it, on the GPU where one is here and on the CPU elsewhere.
+# Minutes on two cores, most of them the build.
 #
 # Usage: examples/quickstart.sh [STEPS]
 set -euo pipefail

@@ -12,11 +12,6 @@
 namespace plimsoll {
 namespace {
 
-Status to_status(CudaOutcome outcome) {
-  if (!outcome.failed) return Status::success();
-  return llvm::make_error<Diag>(outcome.fault, std::move(outcome.message));
-}
-
 constexpr int64_t mib = int64_t{1} << 20;
 
 // "NVIDIA GeForce RTX 4090" -> "rtx-4090": a name to type.

@@ -14,6 +14,11 @@ struct CudaOutcome {
   std::string message;
 };
 
+inline Status to_status(CudaOutcome outcome) {
+  if (!outcome.failed) return Status::success();
+  return llvm::make_error<Diag>(outcome.fault, std::move(outcome.message));
+}
+
 // What `devices --measure` finds out about the card in this machine.
 struct CudaCard {
   std::string name;

@@ -5,11 +5,6 @@
 namespace plimsoll {
 namespace {
 
-Status to_status(CudaOutcome outcome) {
-  if (!outcome.failed) return Status::success();
-  return llvm::make_error<Diag>(outcome.fault, std::move(outcome.message));
-}
-
 class CudaExecutor : public Executor {
  public:
   CudaExecutor(const Plan& plan, std::unique_ptr<CudaBackend> backend)
