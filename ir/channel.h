@@ -1,0 +1,16 @@
+#pragma once
+
+// Where bytes are, and what moves them. A device computes while copies between its memory and the host's run beside it.
+
+#include <cstdint>
+
+namespace plimsoll {
+
+enum class MemorySpace : uint8_t { Device, Host };
+
+enum class Channel : uint8_t { Compute, ToHost, ToDevice };  // the latter two copy from one memory to the other
+
+constexpr MemorySpace read_space(Channel channel) { return channel == Channel::ToDevice ? MemorySpace::Host : MemorySpace::Device; }
+constexpr MemorySpace written_space(Channel channel) { return channel == Channel::ToHost ? MemorySpace::Host : MemorySpace::Device; }
+
+}  // namespace plimsoll
