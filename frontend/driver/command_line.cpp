@@ -192,6 +192,8 @@ void add_compile(CLI::App& program, Options& options) {
   command.add_flag("--pareto", compile.pareto, "also print what smaller budgets cost, down to the smallest that does")
       ->excludes(global_batch)
       ->excludes("--max-batch");
+  command.add_option("--html", compile.html, "also write the report as one HTML file, with --pareto's rows where they are asked for; where nothing fits, of the plan that needs least")
+      ->type_name("FILE");
   add_job(command, compile);
   add_passes(command, compile);
   add_config(command, options);
@@ -213,12 +215,14 @@ void add_inspect(CLI::App& program, Options& options) {
   command.add_option("PLAN", inspect.plan, "a plan that compile wrote")->required()->type_name("");
   auto* json = command.add_flag("--json", inspect.json, "everything, for programs (docs/interfaces.md)");
   auto* text = command.add_flag("--text", inspect.text, "every slot and instruction, a line each");
+  auto* html = command.add_option("--html", inspect.html, "the report as one HTML file")->type_name("FILE");
   auto* why = command.add_option("--why", inspect.why, "everything about a value, or the values of a node")
                   ->type_name("NAME");
   auto* diff =
       command.add_option("--diff", inspect.diff, "what another plan does otherwise")->type_name("PLAN2");
-  json->excludes(text)->excludes(why)->excludes(diff);
-  text->excludes(why)->excludes(diff);
+  json->excludes(text)->excludes(html)->excludes(why)->excludes(diff);
+  text->excludes(html)->excludes(why)->excludes(diff);
+  html->excludes(why)->excludes(diff);
   why->excludes(diff);
 }
 

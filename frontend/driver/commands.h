@@ -41,6 +41,7 @@ struct CompileOptions {
   int64_t global_batch = 0;  // 0: as --batch and --accumulate say
   bool max_batch = false;
   bool pareto = false;
+  std::string html;  // report to write beside the plan
   std::string budget, host_budget;  // sizes with units; empty: the device's memory, unlimited
   std::string dump_ir, stop_after;
   std::vector<std::string> print_after, skip;
@@ -54,7 +55,7 @@ struct FitCommandOptions {
 struct InspectOptions {
   std::string plan;
   bool json = false, text = false;
-  std::string why, diff;
+  std::string html, why, diff;
 };
 
 struct RunOptions {

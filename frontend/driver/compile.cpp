@@ -13,6 +13,8 @@
 #include "llvm/Support/MemoryBuffer.h"
 #include "llvm/Support/Path.h"
 
+#include <optional>
+
 namespace plimsoll {
 namespace {
 
@@ -106,6 +108,11 @@ void print_result(const CompileOptions& options, const Plan& plan, llvm::raw_ost
       << " instructions, predicted " << format_us(plan.predicted_step_us) << " a step";
   if (options.max_batch || options.global_batch > 0) out << " of " << plan.training.accumulate << " x " << plan.training.batch << " samples";
   out << "\n";
+}
+
+Status write_html(const CompileOptions& options, const Plan& plan, const FrontTable& front) {
+  if (options.html.empty()) return Status::success();
+  return write_output_file(options.html, [&](llvm::raw_ostream& out) { return print_plan_html(out, plan, front.rows()), Status::success(); });
 }
 
 // The graph as text, to stdout or into the file that would have been the plan's.
@@ -203,10 +210,15 @@ Status compile_command(const CompileOptions& options, Console& console) {
   if (!options.stop_after.empty()) return write_stopped(options, request, hooks, console);
   FrontTable front;
   if (options.pareto) hooks.on_front = [&](const Plan& plan) { front.add(plan); };
+  std::optional<Plan> smallest;
+  hooks.on_refused = [&](const Plan& plan) { smallest = plan; };
   Result<Plan> plan = options.tune.empty() ? compile_as_asked(options, request, hooks) : plan_tuned(options, request, hooks, console);
   front.print(console);
+  if (!plan && smallest)
+    if (Status s = write_html(options, *smallest, front)) return llvm::joinErrors(plan.takeError(), std::move(s));
   if (!plan) return plan.takeError();
   console.progress.phase("write");
+  if (Status s = write_html(options, *plan, front)) return s;
   if (Status s = save_plan(*plan, options.output)) return s;
   console.progress.finish();
   for (const Decision& decision : plan->decisions)

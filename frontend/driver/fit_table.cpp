@@ -29,8 +29,7 @@ std::string how_it_fits(const Plan& plan) {
 }
 
 void FrontTable::add(const Plan& plan) {
-  rows_.push_back(front_row(format_bytes(plan.arenas.front().budget_bytes), format_bytes(plan.promised_bytes()),
-                            format_us(plan.predicted_step_us), batch_of(plan), how_it_fits(plan)));
+  rows_.push_back({plan.arenas.front().budget_bytes, plan.promised_bytes(), plan.predicted_step_us, batch_of(plan), how_it_fits(plan)});
 }
 
 void FrontTable::print(Console& console) const {
@@ -38,7 +37,8 @@ void FrontTable::print(Console& console) const {
   console.progress.finish();
   Page page(console.out, {console.columns, console.out_is_terminal});
   page.line(page.toned(Tone::Strong, front_row("budget", "peak", "step", "batch", "with")));
-  for (const std::string& row : rows_) page.line(row);
+  for (const FrontRow& row : rows_)
+    page.line(front_row(format_bytes(row.budget_bytes), format_bytes(row.needs_bytes), format_us(row.step_us), row.batch, row.with));
 }
 
 }  // namespace plimsoll

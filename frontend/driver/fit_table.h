@@ -3,6 +3,7 @@
 // Plans of one job side by side: what they need, what they do for it and what that costs.
 
 #include "frontend/driver/commands.h"
+#include "ir/plan/print.h"
 
 namespace plimsoll {
 
@@ -14,9 +15,10 @@ class FrontTable {
  public:
   void add(const Plan& plan);
   void print(Console& console) const;  // nothing where there is no row
+  llvm::ArrayRef<FrontRow> rows() const { return rows_; }
 
  private:
-  std::vector<std::string> rows_;
+  std::vector<FrontRow> rows_;
 };
 
 }  // namespace plimsoll

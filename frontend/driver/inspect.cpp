@@ -1,4 +1,5 @@
 #include "frontend/driver/commands.h"
+#include "ir/output_file.h"
 #include "ir/plan/print.h"
 #include "ir/plan/serialize.h"
 
@@ -10,6 +11,8 @@ Status inspect_command(const InspectOptions& options, Console& console) {
   ReportOptions report{console.columns, console.out_is_terminal};
   if (options.json) return print_plan_json(console.out, *plan), Status::success();
   if (options.text) return print_plan_text(console.out, *plan), Status::success();
+  if (!options.html.empty())
+    return write_output_file(options.html, [&](llvm::raw_ostream& out) { return print_plan_html(out, *plan), Status::success(); });
   if (!options.why.empty()) return print_why(console.out, *plan, options.why, report);
   if (options.diff.empty()) return print_report(console.out, *plan, report), Status::success();
   Result<Plan> other = load_plan(options.diff);

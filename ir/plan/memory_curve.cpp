@@ -13,34 +13,6 @@ namespace {
 
 constexpr int rows = 9, axis_columns = 11;
 
-struct Column {
-  int64_t live = 0;
-  int32_t function = 0;
-  size_t instruction = 0;  // the first it stands for
-};
-
-// A function gets columns by its share of the instructions, each at least a few.
-std::vector<Column> sample(const SpaceSummary& summary, int columns) {
-  size_t all = 0;
-  for (const auto& live : summary.live) all += live.size();
-  std::vector<Column> samples;
-  for (size_t f = 0; f < summary.live.size(); ++f) {
-    const auto& live = summary.live[f];
-    if (live.empty()) continue;
-    auto wanted = static_cast<size_t>(std::lround(
-        static_cast<double>(columns) * static_cast<double>(live.size()) / static_cast<double>(all)));
-    size_t count = std::min<size_t>(std::max<size_t>(wanted, 8), static_cast<size_t>(columns));
-    for (size_t c = 0; c < count; ++c) {
-      size_t first = c * live.size() / count, end = std::max(first + 1, (c + 1) * live.size() / count);
-      Column column{0, static_cast<int32_t>(f), first};
-      for (size_t i = first; i < end; ++i) column.live = std::max(column.live, live[i].total());
-      samples.push_back(column);
-    }
-  }
-  if (samples.size() > static_cast<size_t>(columns)) samples.resize(static_cast<size_t>(columns));
-  return samples;
-}
-
 // One character of the row that spans [low, high): full, a part in eighths, or empty.
 llvm::StringRef cell(int64_t live, int64_t persistent, double low, double high) {
   constexpr llvm::StringLiteral eighths[] = {" ", "▁", "▂", "▃", "▄", "▅", "▆", "▇"};
@@ -51,7 +23,7 @@ llvm::StringRef cell(int64_t live, int64_t persistent, double low, double high) 
 }
 
 struct Region {
-  size_t begin;
+  size_t begin;  // an instruction
   std::string label;
 };
 
@@ -74,23 +46,14 @@ std::vector<Region> regions_of(const PlanFunction& function, bool name_function)
 }
 
 // "├ forward ──────┼ backward ───────┤" under the columns.
-std::string phase_line(const Plan& plan, llvm::ArrayRef<Column> columns) {
-  std::vector<std::pair<size_t, std::string>> starts;  // column, label
-  for (size_t c = 0, f = 0; f < plan.functions.size(); ++f)
-    for (const Region& region : regions_of(plan.functions[f], plan.functions.size() > 1)) {
-      auto in_region = [&](const Column& column) {
-        return column.function > static_cast<int32_t>(f) ||
-               (column.function == static_cast<int32_t>(f) && column.instruction >= region.begin);
-      };
-      while (c < columns.size() && !in_region(columns[c])) ++c;
-      if (c < columns.size()) starts.push_back({c, region.label});
-    }
+std::string phase_line(const Plan& plan, llvm::ArrayRef<CurveColumn> columns) {
+  std::vector<CurvePhase> phases = phases_of_curve(plan, columns);
   std::string line;
-  for (size_t s = 0; s < starts.size(); ++s) {
-    size_t end = s + 1 < starts.size() ? starts[s + 1].first : columns.size();
-    auto width = static_cast<int>(end - starts[s].first);
+  for (size_t p = 0; p < phases.size(); ++p) {
+    size_t end = p + 1 < phases.size() ? phases[p + 1].first_column : columns.size();
+    auto width = static_cast<int>(end - phases[p].first_column);
     if (width == 0) continue;
-    std::string label = width_of(starts[s].second) + 3 <= width ? " " + starts[s].second + " " : "";
+    std::string label = width_of(phases[p].label) + 3 <= width ? " " + phases[p].label + " " : "";
     line += "├" + label + repeated("─", width - 1 - width_of(label));
   }
   return line + "┤";
@@ -98,10 +61,46 @@ std::string phase_line(const Plan& plan, llvm::ArrayRef<Column> columns) {
 
 }  // namespace
 
+// A function gets columns by its share of the instructions, each at least a few.
+std::vector<CurveColumn> sample_memory_curve(const SpaceSummary& summary, int columns) {
+  size_t all = 0;
+  for (const auto& live : summary.live) all += live.size();
+  std::vector<CurveColumn> samples;
+  for (size_t f = 0; f < summary.live.size(); ++f) {
+    const auto& live = summary.live[f];
+    if (live.empty()) continue;
+    auto wanted = static_cast<size_t>(std::lround(
+        static_cast<double>(columns) * static_cast<double>(live.size()) / static_cast<double>(all)));
+    size_t count = std::min<size_t>(std::max<size_t>(wanted, 8), static_cast<size_t>(columns));
+    for (size_t c = 0; c < count; ++c) {
+      size_t first = c * live.size() / count, end = std::max(first + 1, (c + 1) * live.size() / count);
+      auto fullest = std::max_element(live.begin() + static_cast<ptrdiff_t>(first), live.begin() + static_cast<ptrdiff_t>(end),
+                                      [](const auto& a, const auto& b) { return a.total() < b.total(); });
+      samples.push_back({*fullest, static_cast<int32_t>(f), first});
+    }
+  }
+  if (samples.size() > static_cast<size_t>(columns)) samples.resize(static_cast<size_t>(columns));
+  return samples;
+}
+
+std::vector<CurvePhase> phases_of_curve(const Plan& plan, llvm::ArrayRef<CurveColumn> columns) {
+  std::vector<CurvePhase> phases;
+  for (size_t c = 0, f = 0; f < plan.functions.size(); ++f)
+    for (const Region& region : regions_of(plan.functions[f], plan.functions.size() > 1)) {
+      auto in_region = [&](const CurveColumn& column) {
+        return column.function > static_cast<int32_t>(f) ||
+               (column.function == static_cast<int32_t>(f) && column.instruction >= region.begin);
+      };
+      while (c < columns.size() && !in_region(columns[c])) ++c;
+      if (c < columns.size()) phases.push_back({c, region.label});
+    }
+  return phases;
+}
+
 std::vector<std::string> draw_memory_curve(const Plan& plan, const SpaceSummary& summary, int columns) {
-  std::vector<Column> samples = sample(summary, std::max(16, columns - axis_columns - 3));
+  std::vector<CurveColumn> samples = sample_memory_curve(summary, std::max(16, columns - axis_columns - 3));
   int64_t top = 1, persistent = 0;
-  for (const Column& column : samples) top = std::max(top, column.live);
+  for (const CurveColumn& column : samples) top = std::max(top, column.live.total());
   for (const Arena& arena : plan.arenas)
     if (arena.space == summary.space) persistent = arena.persistent_bytes;
   std::vector<std::string> lines;
@@ -110,7 +109,7 @@ std::vector<std::string> draw_memory_curve(const Plan& plan, const SpaceSummary&
     bool marked = row == rows - 1 || row == rows / 2;
     std::string line =
         right(marked ? format_bytes(static_cast<int64_t>(high)) : "", axis_columns) + (marked ? " ┤" : " │");
-    for (const Column& column : samples) line += cell(column.live, persistent, low, high);
+    for (const CurveColumn& column : samples) line += cell(column.live.total(), persistent, low, high);
     lines.push_back(line);
   }
   lines.push_back(right("0 B", axis_columns) + " " + phase_line(plan, samples));

@@ -38,20 +38,9 @@ class Report {
   const Arena& arena() const { return plan_.arenas.front(); }
 
   void header() {
-    std::string job = plan_.training.optimizer;
-    for (const auto& [name, value] : plan_.training.hyperparameters)
-      if (name == "lr") {
-        char rate[32];
-        std::snprintf(rate, sizeof rate, " at %g", value);
-        job += rate;
-      }
-    if (plan_.training.batch > 0) job += ", batch " + std::to_string(plan_.training.batch);
-    if (plan_.training.accumulate > 1) job += " x " + std::to_string(plan_.training.accumulate);
-    if (plan_.training.clip_grad_norm > 0) job += ", clipped";
-    if (!plan_.training.precision.empty()) job += ", precision " + plan_.training.precision;
     page_.line(page_.toned(Tone::Strong, plan_.model) + " on " + plan_.device.title);
     page_.line(page_.toned(Tone::Quiet,
-                           clipped("trained on " + plan_.training.loss + " with " + job, page_.columns())));
+                           clipped(describe_job(plan_), page_.columns())));
   }
 
   void budget_line() {
@@ -105,16 +94,7 @@ class Report {
 
   void curve() {
     if (device_.live.empty()) return;
-    const PlanFunction& function = plan_.functions[static_cast<size_t>(device_.peak_function)];
-    std::string where = "instruction " + format_count(device_.peak_instruction + 1) + " of " +
-                        format_count(static_cast<int64_t>(function.instructions.size()));
-    if (plan_.functions.size() > 1) where += " in " + function.name;
-    if (!function.instructions.empty()) {
-      const Instruction& at = function.instructions[static_cast<size_t>(device_.peak_instruction)];
-      if (!at.results.empty())
-        where += ", " + at.op + " that makes %" + plan_.slots[static_cast<size_t>(at.results.front())].name;
-    }
-    page_.heading("memory over the step", "peak " + format_bytes(arena().peak_live_bytes) + " at " + where);
+    page_.heading("memory over the step", "peak " + format_bytes(arena().peak_live_bytes) + " at " + describe_peak(plan_, device_));
     for (const std::string& line : draw_memory_curve(plan_, device_, page_.columns())) page_.line(line);
   }
 

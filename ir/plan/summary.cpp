@@ -1,8 +1,11 @@
 #include "ir/plan/summary.h"
 
+#include "ir/plan/page.h"
+
 #include "llvm/ADT/STLExtras.h"
 
 #include <algorithm>
+#include <cstdio>
 
 namespace plimsoll {
 namespace {
@@ -119,6 +122,33 @@ std::vector<SlotId> slots_at_peak(const Plan& plan, const SpaceSummary& summary)
     return plan.slots[static_cast<size_t>(a)].bytes > plan.slots[static_cast<size_t>(b)].bytes;
   });
   return alive;
+}
+
+std::string describe_job(const Plan& plan) {
+  const TrainingSummary& training = plan.training;
+  std::string job = "trained on " + training.loss + " with " + training.optimizer;
+  for (const auto& [name, value] : training.hyperparameters)
+    if (name == "lr") {
+      char rate[32];
+      std::snprintf(rate, sizeof rate, " at %g", value);
+      job += rate;
+    }
+  if (training.batch > 0) job += ", batch " + std::to_string(training.batch);
+  if (training.accumulate > 1) job += " x " + std::to_string(training.accumulate);
+  if (training.clip_grad_norm > 0) job += ", clipped";
+  if (!training.precision.empty()) job += ", precision " + training.precision;
+  return job;
+}
+
+std::string describe_peak(const Plan& plan, const SpaceSummary& summary) {
+  const PlanFunction& function = plan.functions[static_cast<size_t>(summary.peak_function)];
+  std::string where = "instruction " + format_count(summary.peak_instruction + 1) + " of " +
+                      format_count(static_cast<int64_t>(function.instructions.size()));
+  if (plan.functions.size() > 1) where += " in " + function.name;
+  if (function.instructions.empty()) return where;
+  const Instruction& at = function.instructions[static_cast<size_t>(summary.peak_instruction)];
+  if (at.results.empty()) return where;
+  return where + ", " + at.op + " that makes %" + plan.slots[static_cast<size_t>(at.results.front())].name;
 }
 
 }  // namespace plimsoll

@@ -51,4 +51,10 @@ bool is_live_at(const Plan& plan, const Slot& slot, int32_t function, int32_t in
 // What occupies bytes at the peak, largest first; views and update values, which add none, left out.
 std::vector<SlotId> slots_at_peak(const Plan& plan, const SpaceSummary& summary);
 
+// "trained on loss with adamw at 0.001, batch 8, precision bf16"
+std::string describe_job(const Plan& plan);
+
+// "instruction 310 of 724, linear that makes %logits"
+std::string describe_peak(const Plan& plan, const SpaceSummary& summary);
+
 }  // namespace plimsoll

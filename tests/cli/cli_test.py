@@ -177,6 +177,20 @@ def test_pareto_shows_what_smaller_budgets_cost(folder):
     expect(done.returncode == BUDGET and done.stdout.splitlines()[1:] == rows, f"exits {done.returncode}: {done.stdout}")
 
 
+def test_html_report_shows_the_plan_and_the_front(folder):
+    page, plan = folder / "report.html", folder / "p.plan"
+    job = ["compile", QUICKSTART / "small_gpt.onnx", "--dim", "batch=8", "--device", "h200", "-o", plan, "--html", page]
+    rows = succeed(*job, "--pareto").splitlines()[1:-1]
+    text = page.read_text()
+    expect("small_gpt.onnx on NVIDIA H200" in text and text.rstrip().endswith("</html>"), text[:300])
+    expect(text.count("<circle class='point'") == len(rows) and text.count("<svg") == 2, "the chart lacks rows")
+    succeed("inspect", plan, "--html", page)
+    expect(page.read_text().count("<svg") == 1, "inspect draws a front it cannot know")
+    plan.unlink()
+    refuse(BUDGET, ["needs"], *job, "--budget", "100MiB")
+    expect("the budget is 100 MiB" in page.read_text() and not plan.exists(), "no report of the refusal")
+
+
 def test_recompute_is_auto_or_off(folder):
     refuse(USAGE, ["--recompute"], "compile", MODELS / "linear.onnx", "-o", folder / "p.plan", "--recompute", "some")
 
