@@ -18,7 +18,7 @@ const llvm::StringLiteral clean_pipeline =
     "remove-dead-nodes, recover-linear, remove-dead-nodes, recover-rotary, recover-attention, remove-dead-nodes";
 const llvm::StringLiteral settle_pipeline = "move-layout-changes, simplify, remove-dead-nodes";
 const llvm::StringLiteral finish_pipeline =
-    "recover-linear, recover-attention, recover-losses, simplify, recover-split, share-equal-nodes, remove-dead-nodes";
+    "recover-linear, recover-attention, recover-losses, simplify, recover-split, pack-attention, share-equal-nodes, remove-dead-nodes";
 constexpr llvm::StringLiteral train_pipeline = "simplify, round-sums-once, share-equal-nodes, remove-dead-nodes";
 constexpr llvm::StringLiteral layout_pipeline =
     "channels-last, move-layout-changes, fold-constants, simplify, share-equal-nodes, remove-dead-nodes";

@@ -1,7 +1,9 @@
+#include "ir/attention_sizes.h"
 #include "ir/ops/network.h"
 #include "ir/philox.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 // Attention over all heads at once: y = dropout(softmax(scale * q k^T + mask)) v, heads side by side in
@@ -16,16 +18,11 @@ constexpr AttrRule attention_attrs[] = {{"heads", AttrKind::Int},
                                         {"scale", AttrKind::Float},
                                         {"causal", AttrKind::Int, AttrNeed::Optional},
                                         {"dropout", AttrKind::Float, AttrNeed::Optional},
-                                        {"id", AttrKind::Int, AttrNeed::Optional}};
+                                        {"id", AttrKind::Int, AttrNeed::Optional},
+                                        {"packed", AttrKind::Int, AttrNeed::Optional}};
 
-// q [batch, rows, heads * depth], k [batch, columns, kv_heads * depth], v [batch, columns, kv_heads * value_depth].
-struct Sizes {
-  int64_t batch, rows, columns, heads, kv_heads, depth, value_depth;
-
-  explicit Sizes(const OpCall& call)
-      : batch(call.operand(0).shape[0]), rows(call.operand(0).shape[1]), columns(call.operand(1).shape[1]),
-        heads(call.attrs.get_int("heads")), kv_heads(call.attrs.get_int("kv_heads")),
-        depth(call.operand(0).shape[2] / heads), value_depth(call.operand(2).shape[2] / kv_heads) {}
+struct Sizes : AttentionSizes {
+  using AttentionSizes::AttentionSizes;
 
   Shape scores() const { return {batch, heads, rows, columns}; }
   // Pairs of a row and a column that meet, in one head.
@@ -35,17 +32,35 @@ struct Sizes {
   }
 };
 
+Status need_present(const OpCall& call, std::initializer_list<size_t> operands) {
+  for (size_t i : operands)
+    if (!call.has(i)) return model_error("operand " + llvm::Twine(i) + " is absent");
+  return Status::success();
+}
+
+Status check_packed_heads(const OpCall& call, int64_t heads, int64_t kv_heads) {
+  if (Status s = need_present(call, {0})) return s;
+  if (Status s = need_float(call, 0)) return s;
+  if (Status s = need_rank(call, 0, 3)) return s;
+  if (call.has(1) || call.has(2)) return model_error("packed heads stand in operand 0, operands 1 and 2 must be absent");
+  const int64_t width = call.operand(0).shape[2], all = heads + 2 * kv_heads;
+  if (width % all == 0) return Status::success();
+  return model_error("the width " + llvm::Twine(width) + " does not divide into " + llvm::Twine(all) + " heads");
+}
+
 Status check_heads(const OpCall& call) {
+  int64_t heads = call.attrs.get_int("heads"), kv_heads = call.attrs.get_int("kv_heads");
+  if (heads < 1 || kv_heads < 1 || heads % kv_heads != 0)
+    return model_error(llvm::Twine(heads) + " query heads do not share " + llvm::Twine(kv_heads) +
+                       " key heads evenly");
+  if (AttentionSizes::is_packed(call.attrs)) return check_packed_heads(call, heads, kv_heads);
+  if (Status s = need_present(call, {0, 1, 2})) return s;
   for (size_t i = 0; i < 3; ++i) {
     if (Status s = need_float(call, i)) return s;
     if (Status s = need_same_dtype(call, 0, i)) return s;
     if (Status s = need_rank(call, i, 3)) return s;
   }
   const Shape &q = call.operand(0).shape, &k = call.operand(1).shape, &v = call.operand(2).shape;
-  int64_t heads = call.attrs.get_int("heads"), kv_heads = call.attrs.get_int("kv_heads");
-  if (heads < 1 || kv_heads < 1 || heads % kv_heads != 0)
-    return model_error(llvm::Twine(heads) + " query heads do not share " + llvm::Twine(kv_heads) +
-                       " key heads evenly");
   if (q[2] % heads != 0 || k[2] % kv_heads != 0 || v[2] % kv_heads != 0)
     return model_error("the widths " + llvm::Twine(q[2]) + ", " + llvm::Twine(k[2]) + " and " + llvm::Twine(v[2]) +
                        " do not divide into " + llvm::Twine(heads) + " and " + llvm::Twine(kv_heads) + " heads");
@@ -89,12 +104,14 @@ Result<Types> infer_attention(const OpCall& call) {
 Result<Types> infer_attention_grad(const OpCall& call) {
   if (Status s = check_attrs(call.attrs, attention_attrs)) return s;
   if (Status s = check_heads(call)) return s;
+  if (Status s = need_present(call, {3, 4, 5})) return s;
   if (Status s = check_mask_and_rng(call, 6, 7)) return s;
   Sizes n(call);
   Type y(call.operand(0).dtype, {n.batch, n.rows, n.heads * n.value_depth});
   if (Status s = need_type(call, 3, y)) return s;
   if (Status s = need_type(call, 4, Type(stat_dtype(y.dtype), {n.batch, n.heads, n.rows}))) return s;
   if (Status s = need_type(call, 5, y)) return s;
+  if (AttentionSizes::is_packed(call.attrs)) return Types{call.operand(0)};
   return Types{call.operand(0), call.operand(1), call.operand(2)};
 }
 
@@ -105,7 +122,7 @@ Status attention_gradient(GradContext& g) {
                                          g.result(0),  g.result(1),  g.out_grad()};
   for (size_t i = 3; i < g.operand_count(); ++i) operands.push_back(g.operand(i));
   llvm::SmallVector<ValueId, 4> gradients = g.b.emit_all("attention_grad", operands, g.attrs());
-  for (size_t i = 0; i < 3; ++i)
+  for (size_t i = 0; i < gradients.size(); ++i)
     if (g.wants(i)) g.add(i, gradients[i]);
   return Status::success();
 }
@@ -128,19 +145,21 @@ struct Row {
   int64_t b, h, r;
 };
 
-// The operands as both references read them.
+// The operands as both references read them; gradients lie as what they are the gradients of.
 struct Operands {
   Sizes n;
   double scale, dropout;
   bool causal;
-  std::vector<double> q, k, v;
+  std::array<std::vector<double>, 3> tensors;
+  const double *q, *k, *v;
   const TensorView* mask = nullptr;
   Shape mask_strides;
   RandomStream random{};
 
   Operands(const OpCall& call, llvm::ArrayRef<TensorView> in, size_t mask_at, size_t rng_at)
       : n(call), scale(call.attrs.get_float("scale")), dropout(call.attrs.get_float("dropout")),
-        causal(call.attrs.get_int("causal")), q(load(in, 0)), k(load(in, 1)), v(load(in, 2)) {
+        causal(call.attrs.get_int("causal")), tensors{load(in, 0), load(in, 1), load(in, 2)}, q(tensors[0].data()),
+        k(tensors[n.k_operand].data()), v(tensors[n.v_operand].data()) {
     if (call.has(mask_at)) {
       mask = &in[mask_at];
       mask_strides = broadcast_strides(mask->type.shape, n.scores());
@@ -149,11 +168,15 @@ struct Operands {
   }
 
   int64_t kv_head(int64_t h) const { return h / (n.heads / n.kv_heads); }
-  int64_t q_at(Row w) const { return ((w.b * n.rows + w.r) * n.heads + w.h) * n.depth; }
+  int64_t q_at(Row w) const { return (w.b * n.rows + w.r) * n.q_step + w.h * n.depth; }
   int64_t y_at(Row w) const { return ((w.b * n.rows + w.r) * n.heads + w.h) * n.value_depth; }
   int64_t lse_at(Row w) const { return (w.b * n.heads + w.h) * n.rows + w.r; }
-  int64_t k_at(Row w, int64_t c) const { return ((w.b * n.columns + c) * n.kv_heads + kv_head(w.h)) * n.depth; }
-  int64_t v_at(Row w, int64_t c) const { return ((w.b * n.columns + c) * n.kv_heads + kv_head(w.h)) * n.value_depth; }
+  int64_t k_at(Row w, int64_t c) const {
+    return n.k_start + (w.b * n.columns + c) * n.k_step + kv_head(w.h) * n.depth;
+  }
+  int64_t v_at(Row w, int64_t c) const {
+    return n.v_start + (w.b * n.columns + c) * n.v_step + kv_head(w.h) * n.value_depth;
+  }
 
   // What the mask adds to a score: -inf forbids.
   double bias(Row w, int64_t c) const {
@@ -224,7 +247,9 @@ Status attention_grad_reference(const OpCall& call, llvm::ArrayRef<TensorView> o
                                 llvm::ArrayRef<TensorView> results) {
   Operands in(call, operands, 6, 7);
   std::vector<double> y = load(operands, 3), lse = load(operands, 4), dy = load(operands, 5);
-  std::vector<double> dq(in.q.size()), dk(in.k.size()), dv(in.v.size());
+  std::array<std::vector<double>, 3> gradients;
+  for (size_t i = 0; i < 3; ++i) gradients[i].resize(in.tensors[i].size());
+  double *dq = gradients[0].data(), *dk = gradients[in.n.k_operand].data(), *dv = gradients[in.n.v_operand].data();
   in.for_each_row([&](Row row) {
     if (lse[in.lse_at(row)] == -INFINITY) return;
     const double *dy_row = &dy[in.y_at(row)], *y_row = &y[in.y_at(row)];
@@ -244,9 +269,7 @@ Status attention_grad_reference(const OpCall& call, llvm::ArrayRef<TensorView> o
       }
     }
   });
-  store(dq, results[0]);
-  store(dk, results[1]);
-  store(dv, results[2]);
+  for (size_t i = 0; i < results.size(); ++i) store(gradients[i], results[i]);
   return Status::success();
 }
 
@@ -261,6 +284,9 @@ std::vector<Sample> attention_samples() {
   dropped.set("dropout", 0.4);
   dropped.set("id", int64_t{7});
   SampleOperand rng = values({2}, {5, 3}, DType::I64);
+  Attrs packed = causal, packed_dropped = dropped;
+  packed.set("packed", int64_t{1});
+  packed_dropped.set("packed", int64_t{1});
   // The second row may attend to nothing.
   SampleOperand empty_row = values({3, 4}, {1, 0, 1, 1, 0, 0, 0, 0, 0, 1, 0, 0}, DType::Bool);
   return {
@@ -273,11 +299,16 @@ std::vector<Sample> attention_samples() {
       {{normal({2, 3, 4}), normal({2, 4, 4}), normal({2, 4, 2}), empty_row}, heads_attrs(2, 2, 0.5)},
       {{normal({2, 2, 4}), normal({2, 3, 2}), normal({2, 3, 2}), fixed(normal({2, 1, 1, 3})), rng}, dropped},
       {{normal({1, 3, 4}), normal({1, 3, 2}), normal({1, 3, 2}), absent(), rng}, dropped},
+      {{normal({2, 3, 16}), absent(), absent()}, packed},
+      {{normal({2, 3, 64}, DType::BF16), absent(), absent()}, packed},
+      {{normal({2, 3, 8}), absent(), absent(), fixed(normal({2, 1, 1, 3})), rng}, packed_dropped},
   };
 }
 
 std::vector<Sample> attention_grad_samples() {
   using namespace samples;
+  Attrs packed = heads_attrs(2, 1, 0.5);
+  packed.set("packed", int64_t{1});
   return {
       {{normal({2, 3, 4}), normal({2, 4, 2}), normal({2, 4, 3}), normal({2, 3, 6}), positive({2, 2, 3}),
         normal({2, 3, 6})},
@@ -288,6 +319,10 @@ std::vector<Sample> attention_grad_samples() {
       {{normal({1, 2, 4}), normal({1, 3, 4}), normal({1, 3, 4}), normal({1, 2, 4}), positive({1, 2, 2}),
         normal({1, 2, 4}), bools({2, 3})},
        heads_attrs(2, 2, 0.5)},
+      {{normal({2, 3, 8}), absent(), absent(), normal({2, 3, 4}), positive({2, 2, 3}), normal({2, 3, 4})}, packed},
+      {{normal({2, 3, 32}, DType::BF16), absent(), absent(), normal({2, 3, 16}, DType::BF16), positive({2, 2, 3}),
+        normal({2, 3, 16}, DType::BF16)},
+       packed},
   };
 }
 
@@ -296,8 +331,9 @@ std::vector<Sample> attention_grad_samples() {
 constinit const OpDef op_attention{
     .name = "attention",
     .summary = "y, lse: softmax({scale} q k^T + mask) v over {heads} query and {kv_heads} key heads; {causal: row i "
-               "sees columns up to i, dropout, id}; operands q, k, v, mask (bool: true may attend; float: added), rng",
-    .min_operands = 3,
+               "sees columns up to i, dropout, id, packed: q, k and v side by side in operand 0}; operands q, k, v, mask "
+               "(bool: true may attend; float: added), rng",
+    .min_operands = 1,
     .max_operands = 5,
     .infer = infer_attention,
     .gradient = Gradient::rule(attention_gradient),
@@ -310,8 +346,8 @@ constinit const OpDef op_attention{
 
 constinit const OpDef op_attention_grad{
     .name = "attention_grad",
-    .summary = "dq, dk, dv from q, k, v, y, lse, dy, mask and rng; attributes as in attention",
-    .min_operands = 6,
+    .summary = "dq, dk, dv (packed: one result) from q, k, v, y, lse, dy, mask and rng; attributes as in attention",
+    .min_operands = 1,
     .max_operands = 8,
     .infer = infer_attention_grad,
     .gradient = no_second_derivative,

@@ -68,7 +68,7 @@ void attend_block(const AttentionShape& shape, RunningRows& state, int64_t b, in
   std::fill_n(state.sum, rows, 0.0f);
   std::fill_n(state.out, rows * value_size, 0.0f);
   const int64_t columns = shape.causal ? std::min(shape.columns, first_row + rows) : shape.columns;
-  const int64_t k_step = shape.kv_heads * shape.head_size, v_step = shape.kv_heads * value_size;
+  const int64_t k_step = shape.k_step, v_step = shape.v_step;
   for (int64_t first = 0; first < columns; first += key_block) {
     const int64_t width = std::min(key_block, columns - first);
     transpose_block(state.keys, key_block,
@@ -97,7 +97,7 @@ void attend_block(const AttentionShape& shape, RunningRows& state, int64_t b, in
 
 void score_block(const AttentionShape& shape, const ScoreBlock& block, const float* q, const float* keys,
                  float* scores) {
-  const int64_t q_step = shape.heads * shape.head_size;
+  const int64_t q_step = shape.q_step;
   const float* queries = q + (block.b * shape.rows + block.first_row) * q_step + block.h * shape.head_size;
   std::fill_n(scores, block.rows * key_block, 0.0f);
   add_block_product(scores, key_block, {queries, q_step, 1}, keys, key_block, block.rows, block.columns,

@@ -12,9 +12,11 @@ namespace plimsoll::cpu {
 enum class MaskKind : uint8_t { None, Bool, Float };
 
 // Tensors: q [batch, rows, heads * head_size], k [batch, columns, kv_heads * head_size],
-// v [batch, columns, kv_heads * value_size], y [batch, rows, heads * value_size], lse [batch, heads, rows].
+// v [batch, columns, kv_heads * value_size], y [batch, rows, heads * value_size], lse [batch, heads, rows]. Rows of q, k
+// and v, and of their gradients, are so many elements apart: they may stand side by side in one tensor.
 struct AttentionShape {
   int64_t batch, rows, columns, heads, kv_heads, head_size, value_size;
+  int64_t q_step, k_step, v_step;
   float scale;
   bool causal;
   MaskKind mask_kind = MaskKind::None;

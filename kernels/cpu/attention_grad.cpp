@@ -75,8 +75,8 @@ void recompute_block(const AttentionShape& shape, const GradTensors& t, const Sc
 
 void add_block_grads(const AttentionShape& shape, const GradTensors& t, const ScoreBlock& block,
                      int64_t kv_head, const GradBlocks& blocks) {
-  const int64_t q_step = shape.heads * shape.head_size, dy_step = shape.heads * shape.value_size;
-  const int64_t k_step = shape.kv_heads * shape.head_size, v_step = shape.kv_heads * shape.value_size;
+  const int64_t q_step = shape.q_step, k_step = shape.k_step, v_step = shape.v_step;
+  const int64_t dy_step = shape.heads * shape.value_size;
   const int64_t row = block.b * shape.rows + block.first_row,
                 column = block.b * shape.columns + block.first_column;
   const int64_t q_at = row * q_step + block.h * shape.head_size,
@@ -105,8 +105,8 @@ void head_row_products(const AttentionShape& shape, const GradTensors& t, int64_
 
 void key_head_grad(const AttentionShape& shape, const GradTensors& t, int64_t b, int64_t kv_head,
                    GradBlocks& blocks) {
-  const int64_t group = shape.heads / shape.kv_heads, k_step = shape.kv_heads * shape.head_size;
-  const int64_t v_step = shape.kv_heads * shape.value_size, q_step = shape.heads * shape.head_size;
+  const int64_t group = shape.heads / shape.kv_heads;
+  const int64_t q_step = shape.q_step, k_step = shape.k_step, v_step = shape.v_step;
   const int64_t k_at = b * shape.columns * k_step + kv_head * shape.head_size;
   const int64_t v_at = b * shape.columns * v_step + kv_head * shape.value_size;
   clear_rows(t.dk + k_at, k_step, shape.columns, shape.head_size);

@@ -31,15 +31,14 @@ __global__ void __launch_bounds__(Tile<D>::threads)
   const int own = static_cast<int>(threadIdx.x) / row_lanes, lane = static_cast<int>(threadIdx.x) % row_lanes;
   const int64_t row = first + own;
 
-  load_tile<D>(q_tile, q + head.q(n), n.heads * n.depth, first, n.rows, n.depth);
+  load_tile<D>(q_tile, q + head.q(n), n.q_step, first, n.rows, n.depth);
   float largest = -INFINITY, sum = 0.0f;
   float4 sums[Tile<D>::quads] = {};
   const int64_t last = first + Tile<D>::rows, end = n.causal && last < n.columns ? last : n.columns;
   for (int64_t column = 0; column < end; column += Tile<D>::rows) {
     __syncthreads();
-    load_tile<D>(k_tile, k + head.kv(n) * n.depth, n.kv_heads * n.depth, column, n.columns, n.depth);
-    load_tile<D>(v_tile, v + head.kv(n) * n.value_depth, n.kv_heads * n.value_depth, column, n.columns,
-                 n.value_depth);
+    load_tile<D>(k_tile, k + head.k(n), n.k_step, column, n.columns, n.depth);
+    load_tile<D>(v_tile, v + head.v(n), n.v_step, column, n.columns, n.value_depth);
     __syncthreads();
     float scores[Tile<D>::shares];
     multiply_rows<D>(scores, q_tile, k_tile, n.depth);

@@ -3,6 +3,7 @@
 // Attention without tensors of scores (Dao et al. 2022), for what no library takes: any mask, any head size up to 256.
 //   q, dq [batch, rows, heads, depth], k, dk [batch, columns, kv_heads, depth], v, dv [batch, columns, kv_heads,
 //   value_depth], y, dy [batch, rows, heads, value_depth], lse [batch, heads, rows]
+// Rows of q, k and v, and of their gradients, are so many elements apart: they may stand side by side in one tensor.
 // q, k, v and y are of one type, computed in f32; lse is f32 and -inf for a row that may attend to nothing.
 
 #include "kernels/cuda/random.h"
@@ -16,6 +17,7 @@ inline constexpr int64_t max_attention_depth = 256;
 
 struct AttentionShape {
   int64_t batch, rows, columns, heads, kv_heads, depth, value_depth;
+  int64_t q_step, k_step, v_step;
   Scalar type;
   float scale;
   bool causal;  // row r sees columns up to r

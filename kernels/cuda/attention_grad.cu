@@ -60,17 +60,15 @@ struct Tiles {
 
   template <typename T>
   __device__ void load_rows(const AttentionShape& n, const AttentionGradCall& call, const Head& head, int64_t first) {
-    load_tile<D>(q, static_cast<const T*>(call.q) + head.q(n), n.heads * n.depth, first, n.rows, n.depth);
+    load_tile<D>(q, static_cast<const T*>(call.q) + head.q(n), n.q_step, first, n.rows, n.depth);
     load_tile<D>(dy, static_cast<const T*>(call.dy) + head.y(n), n.heads * n.value_depth, first, n.rows,
                  n.value_depth);
   }
   template <typename T>
   __device__ void load_columns(const AttentionShape& n, const AttentionGradCall& call, const Head& head,
                                int64_t first) {
-    load_tile<D>(k, static_cast<const T*>(call.k) + head.kv(n) * n.depth, n.kv_heads * n.depth, first, n.columns,
-                 n.depth);
-    load_tile<D>(v, static_cast<const T*>(call.v) + head.kv(n) * n.value_depth, n.kv_heads * n.value_depth, first,
-                 n.columns, n.value_depth);
+    load_tile<D>(k, static_cast<const T*>(call.k) + head.k(n), n.k_step, first, n.columns, n.depth);
+    load_tile<D>(v, static_cast<const T*>(call.v) + head.v(n), n.v_step, first, n.columns, n.value_depth);
   }
 };
 
@@ -104,7 +102,7 @@ __global__ void __launch_bounds__(Tile<D>::threads)
     add_weighted<D>(dq, tiles.scores, tiles.k);
   }
   if (row < n.rows)
-    store_row<D>(static_cast<T*>(call.dq) + head.q(n) + row * n.heads * n.depth, dq, 1.0f, n.depth);
+    store_row<D>(static_cast<T*>(call.dq) + head.q(n) + row * n.q_step, dq, 1.0f, n.depth);
 }
 
 template <int D, typename T>
@@ -142,9 +140,8 @@ __global__ void __launch_bounds__(Tile<D>::threads)
     }
   }
   if (column >= n.columns) return;
-  const int64_t place = any.kv(n) + column * n.kv_heads;
-  store_row<D>(static_cast<T*>(call.dk) + place * n.depth, dk, 1.0f, n.depth);
-  store_row<D>(static_cast<T*>(call.dv) + place * n.value_depth, dv, 1.0f, n.value_depth);
+  store_row<D>(static_cast<T*>(call.dk) + any.k(n) + column * n.k_step, dk, 1.0f, n.depth);
+  store_row<D>(static_cast<T*>(call.dv) + any.v(n) + column * n.v_step, dv, 1.0f, n.value_depth);
 }
 
 template <int D, typename T>

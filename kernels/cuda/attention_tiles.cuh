@@ -88,11 +88,11 @@ struct Head {
   int64_t b, h;
 
   __device__ int64_t lse(const AttentionShape& n, int64_t row) const { return (b * n.heads + h) * n.rows + row; }
-  __device__ int64_t q(const AttentionShape& n) const { return (b * n.rows * n.heads + h) * n.depth; }
+  __device__ int64_t kv_head(const AttentionShape& n) const { return h / (n.heads / n.kv_heads); }
+  __device__ int64_t q(const AttentionShape& n) const { return b * n.rows * n.q_step + h * n.depth; }
+  __device__ int64_t k(const AttentionShape& n) const { return b * n.columns * n.k_step + kv_head(n) * n.depth; }
+  __device__ int64_t v(const AttentionShape& n) const { return b * n.columns * n.v_step + kv_head(n) * n.value_depth; }
   __device__ int64_t y(const AttentionShape& n) const { return (b * n.rows * n.heads + h) * n.value_depth; }
-  __device__ int64_t kv(const AttentionShape& n) const {
-    return b * n.columns * n.kv_heads + h / (n.heads / n.kv_heads);
-  }
 
   // scale * product + mask; -inf forbids and is all there is outside.
   __device__ float score(const AttentionShape& n, int64_t row, int64_t column, float product) const {

@@ -1,3 +1,4 @@
+#include "ir/attention_sizes.h"
 #include "runtime/cuda/float_types.h"
 
 namespace plimsoll {
@@ -7,11 +8,10 @@ constexpr int64_t max_depth = 256;  // of a head, as in kernels/cuda/attention.h
 
 // The mask is an operand after q, k and v.
 bool accepts_heads(const OpCall& call, size_t mask) {
-  const int64_t depth = call.operand(0).shape[2] / call.attrs.get_int("heads");
-  const int64_t value_depth = call.operand(2).shape[2] / call.attrs.get_int("kv_heads");
+  const AttentionSizes n(call);
   if (call.has(mask) && call.operand(mask).dtype != DType::Bool && !computes_in_f32(call.operand(mask).dtype))
     return false;
-  return computes_in_f32(call.operand(0).dtype) && depth <= max_depth && value_depth <= max_depth;
+  return computes_in_f32(call.operand(0).dtype) && n.depth <= max_depth && n.value_depth <= max_depth;
 }
 
 bool accepts_attention(const OpCall& call, llvm::ArrayRef<Type>) { return accepts_heads(call, 3); }

@@ -1,3 +1,4 @@
+#include "ir/attention_sizes.h"
 #include "runtime/cuda/candidates.h"
 
 // What cuDNN is asked to do: convolutions of 1 to 3 spatial dimensions, and attention of 16-bit floats without mask
@@ -33,13 +34,11 @@ int64_t weight_gradient_workspace(const OpCall& call, llvm::ArrayRef<Type> resul
 constexpr size_t attention_mask = 3, gradient_mask = 6;
 
 bool accepts_attention(const OpCall& call, size_t mask) {
-  const Type &q = call.operand(0), &v = call.operand(2);
-  const int64_t heads = call.attrs.get_int("heads"), kv_heads = call.attrs.get_int("kv_heads");
-  const int64_t depth = q.shape[2] / heads, value_depth = v.shape[2] / kv_heads;
+  const AttentionSizes n(call);
   const bool causal = call.attrs.get_int("causal");
-  return is_one_of(q.dtype, {DType::BF16, DType::F16}) && !call.has(mask) && call.attrs.get_float("dropout") == 0 &&
-         depth % 8 == 0 && depth <= 128 && value_depth == depth && q.elements() > 0 && v.elements() > 0 &&
-         (!causal || q.shape[1] == v.shape[1]);
+  return is_one_of(call.operand(0).dtype, {DType::BF16, DType::F16}) && !call.has(mask) && call.attrs.get_float("dropout") == 0 &&
+         n.depth % 8 == 0 && n.depth <= 128 && n.value_depth == n.depth && n.batch * n.rows * n.depth > 0 && n.columns > 0 &&
+         (!causal || n.rows == n.columns);
 }
 
 bool accepts_forward(const OpCall& call, llvm::ArrayRef<Type>) { return accepts_attention(call, attention_mask); }
@@ -52,12 +51,10 @@ int64_t forward_workspace(const OpCall&, llvm::ArrayRef<Type>, const DeviceDescr
 // What cuDNN 9 asks for: dq in f32 and sums of rows, on chips before Hopper dk and dv's share too, and with fewer
 // key heads than query heads both at all query heads in 16 bits. Times round up to whole tiles of 128.
 int64_t gradient_workspace(const OpCall& call, llvm::ArrayRef<Type>, const DeviceDescription& device) {
-  const Type& q = call.operand(0);
-  const int64_t heads = call.attrs.get_int("heads"), depth = q.shape[2] / heads;
-  const int64_t rows = (q.shape[1] + 127) / 128 * 128, columns = (call.operand(1).shape[1] + 127) / 128 * 128;
-  const int64_t all_rows = q.shape[0] * heads * rows;
-  int64_t bytes = 4 * all_rows * (device.compute_capability >= 90 ? depth + 1 : 2 * depth + 1);
-  if (heads != call.attrs.get_int("kv_heads")) bytes += 2 * 2 * q.shape[0] * heads * columns * depth;
+  const AttentionSizes n(call);
+  const int64_t rows = (n.rows + 127) / 128 * 128, columns = (n.columns + 127) / 128 * 128;
+  int64_t bytes = 4 * n.batch * n.heads * rows * (device.compute_capability >= 90 ? n.depth + 1 : 2 * n.depth + 1);
+  if (n.heads != n.kv_heads) bytes += 2 * 2 * n.batch * n.heads * columns * n.depth;
   return bytes + slack;
 }
 
@@ -65,11 +62,10 @@ constexpr int64_t most_ordered_bytes = int64_t{256} << 20;
 
 // In a fixed order cuDNN keeps all probabilities in 16 bits; the batch is cut in pieces so that they stay small.
 int64_t ordered_gradient_workspace(const OpCall& call, llvm::ArrayRef<Type> results, const DeviceDescription& device) {
-  const Type& q = call.operand(0);
-  const int64_t batch = q.shape[0], heads = call.attrs.get_int("heads");
-  const int64_t rows = (q.shape[1] + 127) / 128 * 128, columns = (call.operand(1).shape[1] + 127) / 128 * 128;
-  const int64_t whole = gradient_workspace(call, results, device) - slack + 2 * batch * heads * rows * columns;
-  return std::max(whole / batch, std::min(whole, most_ordered_bytes)) + slack;
+  const AttentionSizes n(call);
+  const int64_t rows = (n.rows + 127) / 128 * 128, columns = (n.columns + 127) / 128 * 128;
+  const int64_t whole = gradient_workspace(call, results, device) - slack + 2 * n.batch * n.heads * rows * columns;
+  return std::max(whole / n.batch, std::min(whole, most_ordered_bytes)) + slack;
 }
 
 constexpr CudaCandidate candidates[] = {

@@ -1,3 +1,4 @@
+#include "ir/attention_sizes.h"
 #include "kernels/cpu/attention.h"
 #include "kernels/cpu/rotary.h"
 #include "runtime/host/kernels_families.h"
@@ -8,14 +9,17 @@ namespace {
 // The mask and rng operands stand at `mask` and `mask + 1`.
 cpu::AttentionShape shape_of(const KernelCall& k, size_t mask) {
   const Attrs& attrs = k.call.attrs;
-  const Shape &q = k.call.operand(0).shape, &key = k.call.operand(1).shape, &v = k.call.operand(2).shape;
-  cpu::AttentionShape shape{.batch = q[0],
-                            .rows = q[1],
-                            .columns = key[1],
-                            .heads = attrs.get_int("heads"),
-                            .kv_heads = attrs.get_int("kv_heads"),
-                            .head_size = q[2] / attrs.get_int("heads"),
-                            .value_size = v[2] / attrs.get_int("kv_heads"),
+  const AttentionSizes n(k.call);
+  cpu::AttentionShape shape{.batch = n.batch,
+                            .rows = n.rows,
+                            .columns = n.columns,
+                            .heads = n.heads,
+                            .kv_heads = n.kv_heads,
+                            .head_size = n.depth,
+                            .value_size = n.value_depth,
+                            .q_step = n.q_step,
+                            .k_step = n.k_step,
+                            .v_step = n.v_step,
                             .scale = static_cast<float>(attrs.get_float("scale")),
                             .causal = attrs.get_int("causal") != 0};
   if (k.has(mask)) {
@@ -35,14 +39,14 @@ cpu::AttentionShape shape_of(const KernelCall& k, size_t mask) {
 }
 
 bool accepts_attention(const OpCall& call, llvm::ArrayRef<Type> results) {
-  return floats_are_f32(call, results) &&
-         call.operand(0).shape[2] / call.attrs.get_int("heads") <= cpu::max_head_size &&
-         call.operand(2).shape[2] / call.attrs.get_int("kv_heads") <= cpu::max_head_size;
+  const AttentionSizes n(call);
+  return floats_are_f32(call, results) && n.depth <= cpu::max_head_size && n.value_depth <= cpu::max_head_size;
 }
 
 Status launch_attention(const KernelCall& k) {
-  cpu::attention(shape_of(k, 3), k.out<float>(0), k.out<float>(1), k.in<float>(0), k.in<float>(1),
-                 k.in<float>(2));
+  const AttentionSizes n(k.call);
+  cpu::attention(shape_of(k, 3), k.out<float>(0), k.out<float>(1), k.in<float>(0), k.in<float>(n.k_operand) + n.k_start,
+                 k.in<float>(n.v_operand) + n.v_start);
   return Status::success();
 }
 
@@ -52,8 +56,10 @@ int64_t attention_grad_workspace(const OpCall& call, llvm::ArrayRef<Type>) {
 }
 
 Status launch_attention_grad(const KernelCall& k) {
-  cpu::attention_grad(shape_of(k, 6), k.out<float>(0), k.out<float>(1), k.out<float>(2), k.in<float>(0),
-                      k.in<float>(1), k.in<float>(2), k.in<float>(3), k.in<float>(4), k.in<float>(5),
+  const AttentionSizes n(k.call);
+  cpu::attention_grad(shape_of(k, 6), k.out<float>(0), k.out<float>(n.k_operand) + n.k_start,
+                      k.out<float>(n.v_operand) + n.v_start, k.in<float>(0), k.in<float>(n.k_operand) + n.k_start,
+                      k.in<float>(n.v_operand) + n.v_start, k.in<float>(3), k.in<float>(4), k.in<float>(5),
                       static_cast<float*>(k.workspace));
   return Status::success();
 }

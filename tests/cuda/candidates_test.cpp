@@ -87,6 +87,20 @@ TEST_SUITE("unit") {
 
   TEST_CASE("attention has CUDA kernels for its samples") { check_that_samples_have_kernels(attention_ops); }
 
+  TEST_CASE("heads side by side in one tensor are cuDNN's to attend to, forward and backward") {
+    const CudaCatalog catalog(any_device());
+    for (llvm::StringRef name : {"attention", "attention_grad"}) {
+      int64_t packed = 0;
+      for (const Sample& sample : get_op(name).samples()) {
+        if (!sample.attrs.has("packed") || sample.operands[0].type.dtype != DType::BF16) continue;
+        const std::string best = best_candidate(catalog, get_op(name), sample).name;
+        CHECK(best == (name == "attention" ? "cudnn" : "cudnn_ordered"));
+        ++packed;
+      }
+      CHECK(packed > 0);
+    }
+  }
+
   TEST_CASE("pools have CUDA kernels for their samples") { check_that_samples_have_kernels(pool_ops); }
 
   TEST_CASE("resampling has CUDA kernels but for regions of interest") {

@@ -52,6 +52,11 @@ TEST_SUITE("ops") {
     check("attention", attrs(4, 2, 1), {normal({1, 150, 80}), normal({1, 150, 40}), normal({1, 150, 26})});
     check("attention", attrs(2, 1, 1),
           {normal({1, 70, 32}), normal({1, 130, 16}), normal({1, 130, 16}), bools({70, 130})});
+    Attrs packed = attrs(4, 2, 1);
+    packed.set("packed", int64_t{1});
+    check("attention", packed, {normal({2, 150, 160}), absent(), absent()});
+    check("attention_grad", packed,
+          {normal({2, 150, 160}), absent(), absent(), normal({2, 150, 80}), positive({2, 4, 150}), normal({2, 150, 80})});
     Attrs dropped = attrs(2, 2, 0);
     dropped.set("dropout", 0.25);
     dropped.set("id", int64_t{9});

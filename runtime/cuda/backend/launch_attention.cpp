@@ -1,3 +1,4 @@
+#include "ir/attention_sizes.h"
 #include "kernels/cuda/attention.h"
 #include "kernels/cuda/rotary.h"
 #include "runtime/cuda/backend/launched.h"
@@ -19,15 +20,17 @@ void set_mask(cuda::AttentionShape& shape, const Type& type, const void* mask) {
 // The mask and rng operands stand at `mask` and `mask + 1`.
 cuda::AttentionShape shape_of(const CudaCall& k, size_t mask) {
   const Attrs& attrs = k.call.attrs;
-  const Shape &q = k.call.operand(0).shape, &key = k.call.operand(1).shape, &v = k.call.operand(2).shape;
-  const int64_t heads = attrs.get_int("heads"), kv_heads = attrs.get_int("kv_heads");
-  cuda::AttentionShape shape{.batch = q[0],
-                             .rows = q[1],
-                             .columns = key[1],
-                             .heads = heads,
-                             .kv_heads = kv_heads,
-                             .depth = q[2] / heads,
-                             .value_depth = v[2] / kv_heads,
+  const AttentionSizes n(k.call);
+  cuda::AttentionShape shape{.batch = n.batch,
+                             .rows = n.rows,
+                             .columns = n.columns,
+                             .heads = n.heads,
+                             .kv_heads = n.kv_heads,
+                             .depth = n.depth,
+                             .value_depth = n.value_depth,
+                             .q_step = n.q_step,
+                             .k_step = n.k_step,
+                             .v_step = n.v_step,
                              .type = k.in_scalar(0),
                              .scale = static_cast<float>(attrs.get_float("scale")),
                              .causal = attrs.get_int("causal") != 0,
@@ -38,16 +41,23 @@ cuda::AttentionShape shape_of(const CudaCall& k, size_t mask) {
 }
 
 Status launch_attention(const CudaCall& k) {
-  return launched(k, cuda::attention(shape_of(k, 3), k.out(0), k.out<float>(1), k.in(0), k.in(1), k.in(2), k.stream));
+  const AttentionSizes n(k.call);
+  const int64_t bytes = dtype_bytes(k.operands[0].type.dtype);
+  return launched(k, cuda::attention(shape_of(k, 3), k.out(0), k.out<float>(1), k.in(0),
+                                     k.in<std::byte>(n.k_operand) + n.k_start * bytes,
+                                     k.in<std::byte>(n.v_operand) + n.v_start * bytes, k.stream));
 }
 
 Status launch_attention_grad(const CudaCall& k) {
+  const AttentionSizes n(k.call);
+  const int64_t k_start = n.k_start * dtype_bytes(k.operands[0].type.dtype);
+  const int64_t v_start = n.v_start * dtype_bytes(k.operands[0].type.dtype);
   const cuda::AttentionGradCall call{.dq = k.out(0),
-                                     .dk = k.out(1),
-                                     .dv = k.out(2),
+                                     .dk = k.out<std::byte>(n.k_operand) + k_start,
+                                     .dv = k.out<std::byte>(n.v_operand) + v_start,
                                      .q = k.in(0),
-                                     .k = k.in(1),
-                                     .v = k.in(2),
+                                     .k = k.in<std::byte>(n.k_operand) + k_start,
+                                     .v = k.in<std::byte>(n.v_operand) + v_start,
                                      .y = k.in(3),
                                      .dy = k.in(5),
                                      .lse = k.in<float>(4),

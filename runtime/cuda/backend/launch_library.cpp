@@ -1,3 +1,4 @@
+#include "ir/attention_sizes.h"
 #include "kernels/cuda/channel_bias.h"
 #include "kernels/cuda/elementwise.h"
 #include "runtime/cuda/backend/cudnn_plan.h"
@@ -136,26 +137,24 @@ Status launch_conv_dw(const CudaCall& k) {
 
 // ---- attention ----
 
-// [batch, time, heads * depth] as cuDNN's [batch, heads, time, depth], `batch` of it at a time.
-CudnnTensor attention_tensor(const Type& type, int64_t heads, int64_t batch) {
-  const int64_t time = type.shape[1], width = type.shape[2], depth = width / heads;
-  return {type.dtype, {batch, heads, time, depth}, {time * width, depth, width, 1}};
+// Heads side by side in [batch, time, step] as cuDNN's [batch, heads, time, depth], `batch` of it at a time.
+CudnnTensor attention_tensor(DType dtype, int64_t batch, int64_t time, int64_t heads, int64_t depth, int64_t step) {
+  return {dtype, {batch, heads, time, depth}, {time * step, depth, step, 1}};
 }
 
-CudnnAttention attention_of(const CudaCall& k, size_t y, int64_t batch, bool ordered) {
-  const Attrs& attrs = k.call.attrs;
-  const int64_t heads = attrs.get_int("heads"), kv_heads = attrs.get_int("kv_heads");
-  const Type& y_type = y == 0 ? k.results[0].type : k.operands[y].type;
-  return {.q = attention_tensor(k.operands[0].type, heads, batch),
-          .k = attention_tensor(k.operands[1].type, kv_heads, batch),
-          .v = attention_tensor(k.operands[2].type, kv_heads, batch),
-          .y = attention_tensor(y_type, heads, batch),
-          .scale = attrs.get_float("scale"),
-          .causal = attrs.get_int("causal") != 0,
+CudnnAttention attention_of(const CudaCall& k, int64_t batch, bool ordered) {
+  const AttentionSizes n(k.call);
+  const DType dtype = k.operands[0].type.dtype;
+  return {.q = attention_tensor(dtype, batch, n.rows, n.heads, n.depth, n.q_step),
+          .k = attention_tensor(dtype, batch, n.columns, n.kv_heads, n.depth, n.k_step),
+          .v = attention_tensor(dtype, batch, n.columns, n.kv_heads, n.value_depth, n.v_step),
+          .y = attention_tensor(dtype, batch, n.rows, n.heads, n.value_depth, n.heads * n.value_depth),
+          .scale = k.call.attrs.get_float("scale"),
+          .causal = k.call.attrs.get_int("causal") != 0,
           .deterministic = ordered};
 }
 
-template <auto plan_attention_pass, size_t y, bool ordered = false>
+template <auto plan_attention_pass, bool ordered = false>
 Result<std::unique_ptr<CudaPrepared>> prepare_attention(CudaLibraries& libraries, const CudaCall& k) {
   Result<cudnnContext*> cudnn = libraries.cudnn();
   if (!cudnn) return cudnn.takeError();
@@ -164,7 +163,7 @@ Result<std::unique_ptr<CudaPrepared>> prepare_attention(CudaLibraries& libraries
   prepared->cudnn = *cudnn;
   for (int64_t pieces = 1; pieces <= batch; ++pieces) {
     if (batch % pieces != 0) continue;
-    Result<std::unique_ptr<CudnnPlan>> plan = plan_attention_pass(*cudnn, attention_of(k, y, batch / pieces, ordered));
+    Result<std::unique_ptr<CudnnPlan>> plan = plan_attention_pass(*cudnn, attention_of(k, batch / pieces, ordered));
     if (!plan) return plan.takeError();
     prepared->plan = std::move(*plan);
     prepared->pieces = pieces;
@@ -173,25 +172,47 @@ Result<std::unique_ptr<CudaPrepared>> prepare_attention(CudaLibraries& libraries
   return too_large(k, prepared->plan->workspace_bytes());
 }
 
-Status run_pieces(const CudaCall& k, llvm::ArrayRef<const TensorView*> tensors) {
+// A tensor whose first dimension is the batch, from some element on.
+struct BatchPart {
+  const TensorView& tensor;
+  int64_t start = 0;
+
+  const void* piece(int64_t number, int64_t pieces) const {
+    return tensor.as<std::byte>() + tensor.type.bytes() / pieces * number + start * dtype_bytes(tensor.type.dtype);
+  }
+};
+
+Status run_pieces(const CudaCall& k, llvm::ArrayRef<BatchPart> tensors) {
   PreparedCudnn& cudnn = prepared(k);
   llvm::SmallVector<const void*, 9> pointers;
   for (int64_t piece = 0; piece < cudnn.pieces; ++piece) {
     pointers.clear();
-    for (const TensorView* tensor : tensors)
-      pointers.push_back(tensor->as<std::byte>() + tensor->type.bytes() / cudnn.pieces * piece);
+    for (const BatchPart& tensor : tensors) pointers.push_back(tensor.piece(piece, cudnn.pieces));
     if (Status s = cudnn.run(k, pointers)) return s;
   }
   return Status::success();
 }
 
 Status launch_attention(const CudaCall& k) {
-  return run_pieces(k, {&k.operands[0], &k.operands[1], &k.operands[2], &k.results[0], &k.results[1]});
+  const AttentionSizes n(k.call);
+  return run_pieces(k, {{k.operands[0]},
+                        {k.operands[n.k_operand], n.k_start},
+                        {k.operands[n.v_operand], n.v_start},
+                        {k.results[0]},
+                        {k.results[1]}});
 }
 
 Status launch_attention_grad(const CudaCall& k) {
-  return run_pieces(k, {&k.operands[0], &k.operands[1], &k.operands[2], &k.operands[3], &k.operands[4], &k.operands[5],
-                        &k.results[0], &k.results[1], &k.results[2]});
+  const AttentionSizes n(k.call);
+  return run_pieces(k, {{k.operands[0]},
+                        {k.operands[n.k_operand], n.k_start},
+                        {k.operands[n.v_operand], n.v_start},
+                        {k.operands[3]},
+                        {k.operands[4]},
+                        {k.operands[5]},
+                        {k.results[0]},
+                        {k.results[n.k_operand], n.k_start},
+                        {k.results[n.v_operand], n.v_start}});
 }
 
 constexpr CudaLauncher launchers[] = {
@@ -199,9 +220,9 @@ constexpr CudaLauncher launchers[] = {
     {"conv_dx", "cudnn", launch_conv_dx, prepare_conv_dx},
     {"conv_dw", "cudnn", launch_conv_dw, prepare_conv_dw},
     {"conv_transpose", "cudnn", launch_conv_dx, prepare_conv_dx},
-    {"attention", "cudnn", launch_attention, prepare_attention<plan_attention, 0>},
-    {"attention_grad", "cudnn_ordered", launch_attention_grad, prepare_attention<plan_attention_grad, 3, true>},
-    {"attention_grad", "cudnn", launch_attention_grad, prepare_attention<plan_attention_grad, 3>},
+    {"attention", "cudnn", launch_attention, prepare_attention<plan_attention>},
+    {"attention_grad", "cudnn_ordered", launch_attention_grad, prepare_attention<plan_attention_grad, true>},
+    {"attention_grad", "cudnn", launch_attention_grad, prepare_attention<plan_attention_grad>},
 };
 
 }  // namespace
