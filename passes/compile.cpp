@@ -19,7 +19,7 @@ const llvm::StringLiteral clean_pipeline =
 const llvm::StringLiteral settle_pipeline = "move-layout-changes, simplify, remove-dead-nodes";
 const llvm::StringLiteral finish_pipeline =
     "recover-linear, recover-attention, recover-losses, simplify, recover-split, pack-attention, share-equal-nodes, remove-dead-nodes";
-constexpr llvm::StringLiteral train_pipeline = "simplify, round-sums-once, share-equal-nodes, remove-dead-nodes";
+constexpr llvm::StringLiteral train_pipeline = "simplify, round-sums-once, share-equal-nodes, remove-dead-nodes, add-into-products, remove-dead-nodes";
 constexpr llvm::StringLiteral layout_pipeline =
     "channels-last, move-layout-changes, fold-constants, simplify, share-equal-nodes, remove-dead-nodes";
 constexpr int settle_rounds = 16;  // exports settle in five; the bound only guards against rules that undo each other
@@ -119,11 +119,11 @@ TrainingSummary summarise(const TrainingRequest& request, const Graph& forward) 
 }
 
 void note_untrained(const Graph& forward, const Program& program, std::vector<Decision>& decisions) {
-  const Graph& step = program.functions.front();
+  const Graph& update = program.functions.back();
   for (const State& state : forward.states) {
     if (!state.trained) continue;
     const std::string& name = forward.value(state.value).name;
-    bool reached = llvm::any_of(step.gradients, [&](const StateGradient& gradient) { return step.value(gradient.state).name == name; });
+    bool reached = llvm::any_of(update.gradients, [&](const StateGradient& gradient) { return update.value(gradient.state).name == name; });
     if (!reached) decisions.push_back({"train", name, "not updated", "the loss does not depend on it"});
   }
 }

@@ -304,12 +304,12 @@ Result<Program> make_training_program(Graph forward, const TrainingRequest& requ
     trained[i].grad = (*grads)[i];
     if (trained[i].grad != ValueId::None) reached.push_back(trained[i]);
   }
-  for (const Trained& p : reached) step.gradients.push_back({p.value, p.grad});
   if (reached.empty()) return nothing_reached(step, loss, wrt);
 
   advance_random_counter(step);
   Program program;
   if (!accumulates) {
+    for (const Trained& p : reached) step.gradients.push_back({p.value, p.grad});
     UpdateEmitter(step, request).emit(reached, ValueId::None, loss_scale);
     program.functions.push_back(std::move(step));
     return program;

@@ -1,7 +1,8 @@
 #include "ir/ops/network.h"
 
 // linear: what a dense layer does to the last dimension. It is kept apart from matmul because its weight
-// gradient is one product over all rows, and because a bias belongs into the product's epilogue.
+// gradient is one product over all rows, and because bias and addend belong into the product's epilogue: a residual
+// connection, or what other products have summed so far.
 
 namespace plimsoll {
 namespace {
@@ -34,7 +35,9 @@ Result<Types> infer_linear(const OpCall& call) {
   if (Status s = need_type(call, 2, Type(x.dtype, {columns}))) return s;
   Shape shape = x.shape;
   shape.back() = columns;
-  return Types{Type(x.dtype, shape)};
+  const Type y(x.dtype, shape);
+  if (Status s = need_type(call, 3, y)) return s;
+  return Types{y};
 }
 
 Attrs weight_flag(bool transpose_w) {
@@ -49,6 +52,7 @@ Status linear_gradient(GradContext& g) {
   if (g.wants(0)) g.add(0, g.b.emit("linear", {dy, g.operand(1)}, weight_flag(!transpose_w)));
   if (g.wants(1)) g.add(1, g.b.emit("linear_dw", {g.operand(0), dy}, weight_flag(transpose_w)));
   if (g.wants(2)) g.add(2, g.b.sum_to_shape(dy, {g.type(dy).shape.back()}));
+  if (g.wants(3)) g.add(3, dy);
   return Status::success();
 }
 
@@ -59,14 +63,18 @@ double linear_flops(const OpCall& call, llvm::ArrayRef<Type> results) {
 Status linear_reference(const OpCall& call, llvm::ArrayRef<TensorView> operands, llvm::ArrayRef<TensorView> results) {
   bool transpose_w = call.attrs.get_int("transpose_w");
   auto [rows, inner, columns] = sizes_of(call.operand(0), call.operand(1), transpose_w);
-  std::vector<double> x = load(operands, 0), w = load(operands, 1), bias(static_cast<size_t>(columns)), row;
+  std::vector<double> x = load(operands, 0), w = load(operands, 1), bias(static_cast<size_t>(columns)), addend, row;
   if (call.has(2)) bias = load(operands, 2);
+  if (call.has(3)) addend = load(operands, 3);
   if (transpose_w) w = transposed(w, columns, inner);
   for (int64_t r = 0; r < rows; ++r) {
     row = bias;
     for (int64_t k = 0; k < inner; ++k)
       for (int64_t c = 0; c < columns; ++c) row[c] += x[r * inner + k] * w[k * columns + c];
-    for (int64_t c = 0; c < columns; ++c) results[0].set(r * columns + c, row[c]);
+    for (int64_t c = 0; c < columns; ++c) {
+      const int64_t at = r * columns + c;
+      results[0].set(at, addend.empty() ? row[c] : row[c] + addend[at]);
+    }
   }
   return Status::success();
 }
@@ -80,6 +88,9 @@ std::vector<Sample> linear_samples() {
       {{normal({4}), normal({2, 4}), normal({2})}, {{"transpose_w", int64_t{1}}}},
       {{normal({3, 4}, DType::BF16), normal({4, 5}, DType::BF16), normal({5}, DType::BF16)}},
       {{normal({3, 4}, DType::F16), normal({5, 4}, DType::F16)}, {{"transpose_w", int64_t{1}}}},
+      {{normal({2, 3, 4}), normal({4, 5}), normal({5}), normal({2, 3, 5})}},
+      {{normal({3, 8}, DType::BF16), normal({16, 8}, DType::BF16), absent(), normal({3, 16}, DType::BF16)},
+       {{"transpose_w", int64_t{1}}}},
   };
 }
 
@@ -96,7 +107,9 @@ Result<Types> infer_linear_dw(const OpCall& call) {
   int64_t inner = x.shape.back(), columns = dy.shape.back();
   Result<DType> dtype = sum_dtype(call);
   if (!dtype) return dtype.takeError();
-  return Types{transpose_w ? Type(*dtype, {columns, inner}) : Type(*dtype, {inner, columns})};
+  const Type dw = transpose_w ? Type(*dtype, {columns, inner}) : Type(*dtype, {inner, columns});
+  if (Status s = need_type(call, 2, dw)) return s;
+  return Types{dw};
 }
 
 double linear_dw_flops(const OpCall& call, llvm::ArrayRef<Type>) {
@@ -111,7 +124,10 @@ Status linear_dw_reference(const OpCall& call, llvm::ArrayRef<TensorView> operan
   for (int64_t r = 0; r < rows; ++r)
     for (int64_t k = 0; k < inner; ++k)
       for (int64_t c = 0; c < columns; ++c) dw[k * columns + c] += x[r * inner + k] * dy[r * columns + c];
-  store(transpose_w ? transposed(dw, inner, columns) : dw, results[0]);
+  if (transpose_w) dw = transposed(dw, inner, columns);
+  std::vector<double> addend = load(operands, 2);
+  for (size_t i = 0; i < addend.size(); ++i) dw[i] += addend[i];
+  store(dw, results[0]);
   return Status::success();
 }
 
@@ -123,20 +139,26 @@ std::vector<Sample> linear_dw_samples() {
       {{normal({6, 4}, DType::BF16), normal({6, 5}, DType::BF16)}, {{"dtype", DType::F32}}},
       {{normal({6, 4}, DType::F16), normal({6, 5}, DType::F16)}, {{"dtype", DType::F32}, {"transpose_w", int64_t{1}}}},
       {{normal({6, 4}, DType::BF16), normal({6, 5}, DType::BF16)}},
+      {{normal({6, 4}), normal({6, 5}), normal({4, 5})}},
+      {{normal({6, 8}, DType::BF16), normal({6, 16}, DType::BF16), normal({16, 8})},
+       {{"dtype", DType::F32}, {"transpose_w", int64_t{1}}}},
   };
 }
 
 }  // namespace
 
+constexpr InPlace linear_over_addend[] = {{0, 3}}, linear_dw_over_addend[] = {{0, 2}};
+
 constinit const OpDef op_linear{
     .name = "linear",
-    .summary = "x[..., K] times w[K, N], or w[N, K] with {transpose_w}, plus bias[N] when given",
+    .summary = "x[..., K] times w[K, N], or w[N, K] with {transpose_w}, plus bias[N] and an addend of the result's type when given",
     .min_operands = 2,
-    .max_operands = 3,
+    .max_operands = 4,
     .infer = infer_linear,
     .gradient = Gradient::rule(linear_gradient),
     .precision = Precision::Low,
     .recompute = Recompute::Normal,
+    .in_place = linear_over_addend,
     .flops = linear_flops,
     .reference = linear_reference,
     .samples = linear_samples,
@@ -144,14 +166,15 @@ constinit const OpDef op_linear{
 
 constinit const OpDef op_linear_dw{
     .name = "linear_dw",
-    .summary = "gradient of linear's weight: x^T dy summed over all rows, rounded to {dtype} when given; {transpose_w} as in "
-               "linear",
+    .summary = "gradient of linear's weight: x^T dy summed over all rows, plus an addend of the result's type when given, "
+               "rounded to {dtype} when given; {transpose_w} as in linear",
     .min_operands = 2,
-    .max_operands = 2,
+    .max_operands = 3,
     .infer = infer_linear_dw,
     .gradient = no_second_derivative,
     .precision = Precision::Low,
     .recompute = Recompute::Normal,
+    .in_place = linear_dw_over_addend,
     .flops = linear_dw_flops,
     .reference = linear_dw_reference,
     .samples = linear_dw_samples,

@@ -71,6 +71,11 @@ std::unique_ptr<PreparedProduct> PreparedProduct::create(Library& library, const
     const memory::desc bias = bias_desc(batch.rank, shape.columns);
     dnnl::primitive_attr attr;
     attr.set_scratchpad_mode(dnnl::scratchpad_mode::user);
+    if (shape.addend) {
+      dnnl::post_ops sum;
+      sum.append_sum();
+      attr.set_post_ops(sum);
+    }
     const dnnl::matmul::desc desc =
         shape.bias ? dnnl::matmul::desc(a, b, bias, y) : dnnl::matmul::desc(a, b, y);
     const dnnl::matmul::primitive_desc chosen(desc, attr, engine);
@@ -97,14 +102,15 @@ std::unique_ptr<PreparedProduct> PreparedProduct::create(Library& library, const
   return std::unique_ptr<PreparedProduct>(new PreparedProduct(std::move(state)));
 }
 
-bool PreparedProduct::run(float* y, const float* a, const float* b, const float* bias) {
+bool PreparedProduct::run(float* y, const float* a, const float* b, const float* bias, const float* addend) {
   State& state = *state_;
   if (state.results == 0) return true;
   if (state.empty_depth) {
-    for (int64_t at = 0; at < state.results; at += state.columns)
-      bias ? std::copy_n(bias, state.columns, y + at) : std::fill_n(y + at, state.columns, 0.0f);
+    for (int64_t at = 0; at < state.results; ++at)
+      y[at] = (bias ? bias[at % state.columns] : 0.0f) + (addend ? addend[at] : 0.0f);
     return true;
   }
+  if (addend && addend != y) std::copy_n(addend, state.results, y);
   const std::pair<memory*, void*> places[] = {{&state.a, const_cast<float*>(a)},
                                               {&state.b, const_cast<float*>(b)},
                                               {&state.y, y},

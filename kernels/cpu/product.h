@@ -1,7 +1,7 @@
 #pragma once
 
-// Batched f32 matrix products through oneDNN: y[b, r, c] = sum_k a[b, r, k] * b[b, k, c] (+ bias[c]), with
-// any strides on a and b, y dense.
+// Batched f32 matrix products through oneDNN: y[b, r, c] = sum_k a[b, r, k] * b[b, k, c] (+ bias[c])
+// (+ addend[b, r, c]), with any strides on a and b, y dense.
 
 #include "kernels/strides.h"
 
@@ -18,7 +18,7 @@ struct ProductShape {
   int64_t rows, columns, depth;
   int64_t a_row_step, a_depth_step;
   int64_t b_depth_step, b_column_step;
-  bool bias;
+  bool bias, addend = false;
 };
 
 class PreparedProduct {
@@ -28,8 +28,8 @@ class PreparedProduct {
                                                  std::string& why);
   ~PreparedProduct();
 
-  // False when oneDNN fails.
-  [[nodiscard]] bool run(float* y, const float* a, const float* b, const float* bias);
+  // False when oneDNN fails. The addend may be y itself.
+  [[nodiscard]] bool run(float* y, const float* a, const float* b, const float* bias, const float* addend);
 
  private:
   struct State;

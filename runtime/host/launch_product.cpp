@@ -28,9 +28,9 @@ struct Steps {
       : row(transposed ? 1 : stored_columns), column(transposed ? stored_columns : 1) {}
 };
 
-Status launch(const KernelCall& k, const float* a, const float* b, const float* bias) {
+Status launch(const KernelCall& k, const float* a, const float* b, const float* bias = nullptr, const float* addend = nullptr) {
   auto* prepared = static_cast<PreparedProductKernel*>(k.prepared);
-  if (prepared->product->run(k.out<float>(0), a, b, bias)) return Status::success();
+  if (prepared->product->run(k.out<float>(0), a, b, bias, addend)) return Status::success();
   return system_error("oneDNN failed in a matrix product");
 }
 
@@ -65,7 +65,7 @@ Result<std::unique_ptr<PreparedKernel>> prepare_matmul(cpu::Library& library, co
   return prepare_product(library, shape);
 }
 
-Status launch_matmul(const KernelCall& k) { return launch(k, k.in<float>(0), k.in<float>(1), nullptr); }
+Status launch_matmul(const KernelCall& k) { return launch(k, k.in<float>(0), k.in<float>(1)); }
 
 // ---- linear ----
 
@@ -82,11 +82,12 @@ Result<std::unique_ptr<PreparedKernel>> prepare_linear(cpu::Library& library, co
                                    .a_depth_step = 1,
                                    .b_depth_step = w_steps.row,
                                    .b_column_step = w_steps.column,
-                                   .bias = call.has(2)});
+                                   .bias = call.has(2),
+                                   .addend = call.has(3)});
 }
 
 Status launch_linear(const KernelCall& k) {
-  return launch(k, k.in<float>(0), k.in<float>(1), k.in<float>(2));
+  return launch(k, k.in<float>(0), k.in<float>(1), k.in<float>(2), k.in<float>(3));
 }
 
 // dW [K, N] = x^T dy, or transposed [N, K] = dy^T x: the left matrix is read down its columns either way.
@@ -100,12 +101,13 @@ Result<std::unique_ptr<PreparedKernel>> prepare_linear_dw(cpu::Library& library,
                                    .a_depth_step = rows,
                                    .b_depth_step = columns,
                                    .b_column_step = 1,
-                                   .bias = false});
+                                   .bias = false,
+                                   .addend = call.has(2)});
 }
 
 Status launch_linear_dw(const KernelCall& k) {
   const bool transposed = k.call.attrs.get_int("transpose_w");
-  return launch(k, k.in<float>(transposed ? 1 : 0), k.in<float>(transposed ? 0 : 1), nullptr);
+  return launch(k, k.in<float>(transposed ? 1 : 0), k.in<float>(transposed ? 0 : 1), nullptr, k.in<float>(2));
 }
 
 bool accepts_matmul(const OpCall& call, llvm::ArrayRef<Type> results) {

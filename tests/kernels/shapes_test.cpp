@@ -32,7 +32,9 @@ TEST_SUITE("ops") {
   TEST_CASE("products with remainders") {
     check("linear", {}, {normal({5, 67, 131}), normal({131, 259}), normal({259})});
     check("linear", {{"transpose_w", int64_t{1}}}, {normal({67, 131}), normal({259, 131})});
+    check("linear", {}, {normal({5, 67, 131}), normal({131, 259}), normal({259}), normal({5, 67, 259})});
     check("linear_dw", {}, {normal({3, 77, 65}), normal({3, 77, 130})});
+    check("linear_dw", {}, {normal({3, 77, 65}), normal({3, 77, 130}), normal({65, 130})});
     check("linear_dw", {{"transpose_w", int64_t{1}}}, {normal({77, 65}), normal({77, 130})});
     check("matmul", {{"transpose_b", int64_t{1}}}, {normal({2, 3, 37, 65}), normal({3, 41, 65})});
     check("matmul", {{"transpose_a", int64_t{1}}}, {normal({4, 1, 65, 33}), normal({1, 2, 65, 47})});
@@ -42,6 +44,7 @@ TEST_SUITE("ops") {
   TEST_CASE("products without terms are zero, or the bias") {
     check("matmul", {}, {normal({2, 3, 0}), normal({2, 0, 4})});
     check("linear", {}, {normal({3, 0}), normal({0, 4}), normal({4})});
+    check("linear", {}, {normal({3, 0}), normal({0, 4}), normal({4}), normal({3, 4})});
   }
 
   TEST_CASE("attention over several blocks of queries and keys") {

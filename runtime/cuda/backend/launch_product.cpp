@@ -24,7 +24,7 @@ struct Matrix {
   bool transposed = false;
 };
 
-// y [rows, columns] = a b, for a batch: `batch` walks over y, a and b, a 0 step repeats a matrix.
+// y [rows, columns] = a b, plus bias and addend where a call has them, for a batch: `batch` walks over y, a and b, a 0 step repeats a matrix.
 struct Product {
   Matrix y, a, b;
   DType type, y_type;
@@ -55,13 +55,13 @@ class PreparedProduct : public CudaPrepared {
     return choose(workspace_bytes, rank);
   }
 
-  Status run(const CudaCall& k, const void* a, const void* b, const void* bias) {
+  Status run(const CudaCall& k, const void* a, const void* b, const void* bias, const void* addend) {
     if (bias)
       if (cublasStatus_t status = cublasLtMatmulDescSetAttribute(operation_, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias))
         return refused("bias", status);
     Status failed = Status::success();
     walk_outer(batch_, batch_.rank > 0 ? 1 : 0, 0, outer_, [&](const std::array<int64_t, 3>& at) {
-      if (!failed) failed = run_one(k, at, a, b);
+      if (!failed) failed = run_one(k, at, a, b, addend);
     });
     return failed;
   }
@@ -118,15 +118,17 @@ class PreparedProduct : public CudaPrepared {
     return Status::success();
   }
 
-  Status run_one(const CudaCall& k, const std::array<int64_t, 3>& at, const void* a, const void* b) {
-    const float one = 1, zero = 0;
-    const double one64 = 1, zero64 = 0;
+  // y = a b + beta c: without an addend beta is 0, and c is not read.
+  Status run_one(const CudaCall& k, const std::array<int64_t, 3>& at, const void* a, const void* b, const void* addend) {
+    const float one = 1, beta = addend ? 1 : 0;
+    const double one64 = 1, beta64 = beta;
     const bool f64 = type_ == DType::F64;
     const int64_t bytes = dtype_bytes(type_);
-    void* y = k.out<std::byte>(0) + at[0] * y_bytes_;
+    std::byte* y = k.out<std::byte>(0) + at[0] * y_bytes_;
+    const std::byte* c = addend ? static_cast<const std::byte*>(addend) + at[0] * y_bytes_ : y;
     cublasStatus_t status = cublasLtMatmul(
         lt_, operation_, f64 ? static_cast<const void*>(&one64) : &one, static_cast<const std::byte*>(b) + at[2] * bytes, a_,
-        static_cast<const std::byte*>(a) + at[1] * bytes, b_, f64 ? static_cast<const void*>(&zero64) : &zero, y, y_, y, y_,
+        static_cast<const std::byte*>(a) + at[1] * bytes, b_, f64 ? static_cast<const void*>(&beta64) : &beta, c, y_, y, y_,
         &choice_.algo, k.workspace, static_cast<size_t>(k.workspace_bytes), k.stream);
     return status == CUBLAS_STATUS_SUCCESS ? Status::success() : refused("launch", status);
   }
@@ -146,8 +148,8 @@ Result<std::unique_ptr<CudaPrepared>> prepare(CudaLibraries& libraries, const Cu
   return prepared;
 }
 
-Status run(const CudaCall& k, size_t a, size_t b, size_t bias) {
-  return static_cast<PreparedProduct*>(k.prepared)->run(k, k.in(a), k.in(b), k.in(bias));
+Status run(const CudaCall& k, size_t a, size_t b, const void* bias = nullptr, const void* addend = nullptr) {
+  return static_cast<PreparedProduct*>(k.prepared)->run(k, k.in(a), k.in(b), bias, addend);
 }
 
 // ---- matmul ----
@@ -181,7 +183,7 @@ Result<std::unique_ptr<CudaPrepared>> prepare_matmul(CudaLibraries& libraries, c
   return prepare(libraries, k, product, rank);
 }
 
-Status launch_matmul(const CudaCall& k) { return run(k, 0, 1, 2); }
+Status launch_matmul(const CudaCall& k) { return run(k, 0, 1); }
 
 // ---- linear ----
 
@@ -200,7 +202,7 @@ Result<std::unique_ptr<CudaPrepared>> prepare_linear(CudaLibraries& libraries, c
                  rank);
 }
 
-Status launch_linear(const CudaCall& k) { return run(k, 0, 1, 2); }
+Status launch_linear(const CudaCall& k) { return run(k, 0, 1, k.in(2), k.in(3)); }
 
 // dW [K, N] = x^T dy, or transposed [N, K] = dy^T x: the left matrix is read down its columns either way.
 template <int rank>
@@ -219,7 +221,7 @@ Result<std::unique_ptr<CudaPrepared>> prepare_linear_dw(CudaLibraries& libraries
 
 Status launch_linear_dw(const CudaCall& k) {
   const bool transposed = k.call.attrs.get_int("transpose_w");
-  return run(k, transposed ? 1 : 0, transposed ? 0 : 1, 2);
+  return run(k, transposed ? 1 : 0, transposed ? 0 : 1, nullptr, k.in(2));
 }
 
 // The library's second to fourth choices are there to be timed.
