@@ -12,6 +12,7 @@
 // - After a function the bytes of each state hold its next value; nothing else wrote to persistent bytes.
 // - arena bytes + reserves <= budget.
 
+#include "ir/channel.h"
 #include "ir/device.h"
 #include "ir/graph.h"
 
@@ -19,7 +20,6 @@ namespace plimsoll {
 
 inline constexpr int plan_format_version = 1;
 
-enum class MemorySpace : uint8_t { Device, Host };
 llvm::StringRef space_name(MemorySpace space);  // "device", "host"
 
 // What bytes are for, in the words of docs/map.md.

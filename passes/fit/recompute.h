@@ -1,7 +1,9 @@
 #pragma once
 
-// Recompute under a byte budget: which ops of a sequence run again, and when, so that the peak
-// of live bytes stays below a limit at the least added time.
+// Recompute and offload under a byte budget: which ops of a sequence run again, which values wait on the host, and until
+// when, so that the peak of live bytes stays below a limit at the least added time.
+
+#include "ir/channel.h"
 
 #include "llvm/ADT/ArrayRef.h"
 #include "llvm/ADT/SmallVector.h"
@@ -18,7 +20,8 @@ struct TakeOver {
 };
 
 struct RecomputeOp {
-  double cost_us = 0;
+  double cost_us = 0;                       // of its channel's time
+  Channel channel = Channel::Compute;
   llvm::SmallVector<int32_t, 4> reads;      // values, each once
   llvm::SmallVector<int32_t, 2> writes;     // values, each written by one op
   llvm::SmallVector<TakeOver, 1> in_place;  // of equal bytes; no value twice
@@ -26,6 +29,14 @@ struct RecomputeOp {
   bool repeatable = true;
   // What it reads beside `reads` holds until this op runs: it may be repeated before that one at the latest.
   int32_t repeat_until = std::numeric_limits<int32_t>::max();
+  // Of a copy: it may not be issued ahead of this op.
+  int32_t not_before = 0;
+};
+
+// A value that an op writes may wait on the host instead of on the device.
+struct OffloadOption {
+  int32_t value;
+  double to_host_us, to_device_us;
 };
 
 // A value that no op writes is alive from the start. Bytes that are there throughout do not belong in the problem.
@@ -33,19 +44,29 @@ struct RecomputeProblem {
   std::vector<RecomputeOp> ops;      // in the order they run
   std::vector<int64_t> value_bytes;
   std::vector<char> live_out;        // by value: read after the last op
+  std::vector<OffloadOption> offloads;  // at most one for a value
 
   int32_t op_count() const { return static_cast<int32_t>(ops.size()); }
 };
 
 // Op `op` runs once more, right before op `before`; several repeats before one op run in the order of their ops.
-// before == op_count() is after the last op. Every use reads the latest occurrence before it.
+// before == op_count() is after the last op. Every use reads the latest occurrence before it:
+// made by the op, a repeat, or a fetch.
 struct Repeat {
   int32_t before, op;
   friend auto operator<=>(const Repeat&, const Repeat&) = default;
 };
 
+// `value` is copied back from the host right before base op `before`, ahead of the repeats that stand there. A value with
+// fetches is copied to the host once, right after the base op that makes it.
+struct Fetch {
+  int32_t before, value;
+  friend auto operator<=>(const Fetch&, const Fetch&) = default;
+};
+
 struct RecomputePlan {
   std::vector<Repeat> repeats;  // sorted
+  std::vector<Fetch> fetches;   // sorted
   double added_us = 0;
   int64_t peak_bytes = 0;       // above the limit that was asked: nothing better was found
 };

@@ -1,0 +1,40 @@
+#pragma once
+
+// When copies to and from the host are issued and when compute waits for them: the further apart, the more they hide
+// behind compute, and the longer bytes are alive.
+
+#include "passes/fit/recompute.h"
+
+#include "llvm/ADT/ArrayRef.h"
+
+#include <cstdint>
+#include <vector>
+
+namespace plimsoll {
+
+// The copy `op` is issued right before the op `issue` runs, `issue` itself being the copy where it is issued in its place, and
+// compute waits for it right before the op `done`; op_count() is after the last op.
+// A copy to the device writes its bytes from `issue` on. What a copy to the host reads is alive, and not taken over in place,
+// up to but not at `done`.
+struct CopyWindow {
+  int32_t op, issue, done;
+};
+
+struct Overlap {
+  std::vector<CopyWindow> windows;  // by op
+  double total_us = 0;              // until all channels are through
+  double stalled_us = 0;            // of it, more than compute alone takes
+  int64_t peak_bytes = 0;
+};
+
+// Windows for the copies of a sequence that has its repeats and copies in place, as ops. A copy to the host is issued in its
+// place; one to the device is waited for by the first op that reads what it writes, or by the op that overwrites what
+// it reads (`repeat_until`), and is issued after copies it reads from. The peak is at most `limit_bytes`, or where that is less,
+// the peak that windows as short as can be have. A higher limit never gives a longer time.
+Overlap overlap_copies(const RecomputeProblem& problem, int64_t limit_bytes);
+
+// The time until all channels are through. At each op compute waits first, then copies are issued, those of earlier ops first, then
+// it runs. A copy starts once its channel is through with those issued before and the copies it reads from are done.
+double simulate(const RecomputeProblem& problem, llvm::ArrayRef<CopyWindow> windows);
+
+}  // namespace plimsoll
