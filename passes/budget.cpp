@@ -94,7 +94,7 @@ Status over_budget(const Plan& smallest) {
   const Arena& arena = smallest.arenas.front();
   Alive alive = alive_at_peak(smallest);
   const Instruction& at = alive.function->instructions[static_cast<size_t>(alive.function->peak_instruction)];
-  return budget_error("needs " + format_bytes(smallest.promised_bytes()) + " (" + std::to_string(smallest.promised_bytes()) + " bytes: arena " + format_bytes(arena.bytes) + ", reserves " +
+  return budget_error("needs " + format_bytes(round_up_readable(smallest.promised_bytes())) + " (" + std::to_string(smallest.promised_bytes()) + " bytes: arena " + format_bytes(arena.bytes) + ", reserves " +
                       format_bytes(smallest.device.reserve_bytes()) + "), the budget is " + format_bytes(arena.budget_bytes) +
                       "; at the peak (" + smallest.slots[static_cast<size_t>(at.results[0])].name + " in " + alive.function->name +
                       "): " + list(alive) + levers(smallest, alive));

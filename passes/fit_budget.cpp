@@ -48,7 +48,7 @@ class Fitter {
         if (Status s = step(f)) return s;
         stepped = true;
       }
-      Result<Plan> plan = lower_to_plan({program_, in_.writers, in_.device, in_.catalog, budget_bytes, repeats_});
+      Result<Plan> plan = lower_to_plan({program_, in_.writers, in_.device, in_.catalog, budget_bytes, repeats_, in_.placement_seconds});
       if (!plan) return plan.takeError();
       if (is_within_budget(*plan) || !stepped) return explained(std::move(*plan));
       for (size_t f = 0; f < tracks_.size(); ++f) wants_step_[f] = plan->functions[f].transient_bytes > allowance_;

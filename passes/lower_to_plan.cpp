@@ -260,6 +260,7 @@ class Lowering {
     }
     PlacementOptions options;
     options.alignment = alignment_;
+    options.seconds = in_.placement_seconds;
     Placement placement = place_intervals(intervals, options);
     for (const Pending& pending : pending_)
       if (pending.function == f)

@@ -15,6 +15,7 @@ struct LoweringInput {
   const KernelCatalog& catalog;
   int64_t budget_bytes;                           // 0: the device's memory; recorded, not enforced
   llvm::ArrayRef<std::vector<NodeId>> repeats = {};  // per function, nodes that recompute; empty: none anywhere
+  double placement_seconds = 2;                   // of work for each function's layout, see PlacementOptions
 };
 
 // Lays out the arena and fills slots, functions, states, constants, gradients, origins and times. The plan's

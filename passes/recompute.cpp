@@ -176,7 +176,10 @@ class Repeater {
   void erase_unread_views() {
     for (NodeId id = graph_.last_node(), previous; id != NodeId::None; id = previous) {
       previous = graph_.node(id).previous;
-      if (graph_.node(id).op->view_of >= 0 && !graph_.is_used(graph_.node(id).results[0])) graph_.erase_node(id);
+      if (graph_.node(id).op->view_of < 0) continue;
+      ValueId view = graph_.node(id).results[0];
+      bool shown = llvm::any_of(graph_.gradients, [&](const StateGradient& gradient) { return gradient.value == view; });
+      if (!shown && !graph_.is_used(view)) graph_.erase_node(id);
     }
   }
 

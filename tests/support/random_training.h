@@ -1,0 +1,37 @@
+#pragma once
+
+// Training jobs drawn at random, and what is promised of a budget held against them.
+
+#include "ir/device.h"
+#include "ir/kernel_catalog.h"
+#include "ir/plan/plan.h"
+#include "passes/training_request.h"
+
+#include <random>
+
+namespace plimsoll::testing {
+
+struct RandomJob {
+  std::string text;          // the forward graph; its input, labels and loss are those of any model
+  TrainingRequest request;   // optimizer, precision, accumulation, clipping
+};
+
+// A few blocks of transformers, of perceptrons or of convolutional nets over small sizes, some with skips that join late.
+RandomJob random_job(std::mt19937& random);
+
+struct PromiseCounts {
+  int64_t graphs = 0, budgets = 0, refused = 0, repeating = 0, executed = 0;
+};
+
+struct PromiseOptions {
+  int budgets = 3;        // of each graph, beside the least that a refusal names
+  double effort = 0.01;   // of TrainingRequest: the promises hold however little is searched
+  bool execute = false;   // also train: in poisoned memory, against the plain plan's bits
+};
+
+// The job of `seed` under budgets from half of what the plain plan has above its states to all of it: every plan passes the checker and is within its budget, a
+// larger budget takes no longer and is refused only where the smaller ones are, what a refusal asks for is
+// enough, and the same budget gives the same bytes of a plan. Returns what is broken, or nothing.
+std::string broken_promise(uint64_t seed, const PromiseOptions& options, PromiseCounts& counts);
+
+}  // namespace plimsoll::testing
