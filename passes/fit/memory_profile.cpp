@@ -41,7 +41,7 @@ Moment MemoryProfile::before(Moment at) const {
   auto event = find(events, at.op);
   if (event != events.begin()) return {at.stage, std::prev(event)->op};
   assert(at.stage > 0 && "nothing is repeated before the first op");
-  return {at.stage - 1, at.stage - 1};
+  return {at.stage - 1, events_[static_cast<size_t>(at.stage) - 1].back().op};
 }
 
 int64_t MemoryProfile::added_above(size_t node) const {
@@ -94,7 +94,7 @@ void MemoryProfile::add_within(int32_t stage, int32_t first_op, int32_t last_op,
 void MemoryProfile::add(Moment first, Moment last, int64_t bytes) {
   if (first > last || bytes == 0) return;
   if (first.stage == last.stage) return add_within(first.stage, first.op, last.op, bytes);
-  add_within(first.stage, first.op, first.stage, bytes);
+  add_within(first.stage, first.op, std::numeric_limits<int32_t>::max(), bytes);
   add_within(last.stage, 0, last.op, bytes);
   size_t low = leaf(first.stage + 1), high = leaf(last.stage - 1);
   if (low > high) return;

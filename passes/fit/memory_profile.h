@@ -13,7 +13,7 @@
 namespace plimsoll::fit {
 
 // A moment of the sequence. Stage s is the base op s with the repeats right before it, which are ordered by op,
-// so a repeat of op o is {s, o} with o < s and the base op itself is {s, s}.
+// so a repeat of op o is {s, o} with o < s and the base op itself is {s, s}. What stands right behind it has larger ids.
 struct Moment {
   int32_t stage, op;
   friend auto operator<=>(const Moment&, const Moment&) = default;

@@ -18,16 +18,6 @@ using namespace fit;
 constexpr double steps_per_second = 200e6;
 constexpr int first_pairs = 8;  // of chains, on two threads
 
-RecomputePlan plan_of(const Sequence& sequence) {
-  RecomputePlan plan;
-  for (Moment at : sequence.repeats()) plan.repeats.push_back({at.stage, at.op});
-  std::sort(plan.repeats.begin(), plan.repeats.end());
-  for (const Repeat& repeat : plan.repeats)
-    plan.added_us += sequence.problem().ops[static_cast<size_t>(repeat.op)].cost_us;
-  plan.peak_bytes = sequence.memory().peak();
-  return plan;
-}
-
 // Moves the limit towards the asked one by `ratio` at a time from `from`, annealing a little at each stop: what was cheap
 // at the stops before leads to other plans than going there at once.
 struct Approach {
@@ -83,11 +73,24 @@ Sequence best_of(const Sequence& start, int64_t limit, llvm::ArrayRef<Chain> cha
 
 }  // namespace
 
-RecomputePlan measure_repeats(const RecomputeProblem& problem, std::vector<Repeat> repeats) {
+RecomputePlan measure_repeats(const RecomputeProblem& problem, std::vector<Repeat> repeats, std::vector<Fetch> fetches) {
   Sequence sequence(problem);
   std::sort(repeats.begin(), repeats.end());
+  std::sort(fetches.begin(), fetches.end());
   for (const Repeat& repeat : repeats) sequence.insert({repeat.before, repeat.op});
-  return plan_of(sequence);
+  for (const Fetch& fetch : fetches) sequence.insert(sequence.moment_before(fetch.before, sequence.fetch_of(fetch.value)));
+  return {std::move(repeats), std::move(fetches), sequence.added_us(), sequence.memory().peak()};
+}
+
+RecomputePlan fit::plan_of(const Sequence& sequence) {
+  std::vector<Repeat> repeats;
+  std::vector<Fetch> fetches;
+  for (Moment at : sequence.extras())
+    if (sequence.is_fetch(at.op))
+      fetches.push_back({sequence.stage_after(at), sequence.op(at.op).writes[0]});
+    else
+      repeats.push_back({at.stage, at.op});
+  return measure_repeats(sequence.problem(), std::move(repeats), std::move(fetches));
 }
 
 RecomputePlan recompute_within(const RecomputeProblem& problem, int64_t limit_bytes, const RecomputeOptions& options) {

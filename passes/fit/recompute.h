@@ -67,6 +67,8 @@ struct Fetch {
 struct RecomputePlan {
   std::vector<Repeat> repeats;  // sorted
   std::vector<Fetch> fetches;   // sorted
+  // Repeats take compute's time, copies that of their channel: up to the peak and after it, the longest of the three counts, and
+  // copies that hide behind compute count a little.
   double added_us = 0;
   int64_t peak_bytes = 0;       // above the limit that was asked: nothing better was found
 };
@@ -76,8 +78,8 @@ struct RecomputeOptions {
   uint64_t seed = 1;
 };
 
-// The peak and the added time of repeats, measured from nothing but the problem.
-RecomputePlan measure_repeats(const RecomputeProblem& problem, std::vector<Repeat> repeats);
+// The peak and the added time of repeats and fetches, measured from nothing but the problem.
+RecomputePlan measure_repeats(const RecomputeProblem& problem, std::vector<Repeat> repeats, std::vector<Fetch> fetches = {});
 
 // The same problem, limit and options give the same plan on every machine.
 RecomputePlan recompute_within(const RecomputeProblem& problem, int64_t limit_bytes, const RecomputeOptions& options = {});

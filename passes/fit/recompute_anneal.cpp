@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-// Simulated annealing over sets of repeats. The energy is added time plus a price for every byte above the limit;
+// Simulated annealing over sets of repeats and fetches. The energy is added time plus a price for every byte above the limit;
 // the price follows the search, up while it is above the limit and down while it is within. It cools several
 // times, each time from the best found.
 
@@ -65,23 +65,23 @@ class Annealer {
   }
 
  private:
-  // Of a repeat; of an op where nothing is repeated yet.
+  // Of a repeat or fetch, as if nothing hid; of an op where there are none yet.
   double mean_cost() const {
-    double sum = s_.added_us();
-    size_t count = s_.repeats().size();
+    double sum = s_.loads().placed_us();
+    size_t count = s_.extras().size();
     if (count == 0)
       for (const RecomputeOp& op : s_.problem().ops) sum += op.cost_us;
     return std::max(sum, 1e-9) / static_cast<double>(count == 0 ? s_.problem().ops.size() : count);
   }
 
   void keep_best() {
-    best_ = s_.repeats().vec();
+    best_ = s_.extras().vec();
     best_us_ = s_.added_us();
     best_excess_ = excess_;
   }
 
   void return_to_best() {
-    set_repeats(s_, best_);
+    set_extras(s_, best_);
     excess_ = best_excess_;
   }
 
@@ -100,8 +100,9 @@ class Annealer {
   bool change() {
     double pick = random_.unit();
     if (excess_ > 0 && pick < 0.4) return insert_at(above_limit());
-    if (s_.repeats().empty() || pick < 0.15) return random_.below(8) == 0 ? insert_anything() : insert_at(anywhere());
+    if (s_.extras().empty() || pick < 0.15) return random_.below(8) == 0 ? insert_anything() : insert_at(anywhere());
     if (pick < 0.4) return erase_one();
+    if (!s_.problem().offloads.empty() && pick < 0.5) return exchange_one();
     if (pick < 0.65) return shift_one();
     if (pick < 0.7) return shift_stage();
     return swap_two();
@@ -123,7 +124,7 @@ class Annealer {
     return found;
   }
 
-  Moment any_repeat() { return s_.repeats()[static_cast<size_t>(random_.below(static_cast<int32_t>(s_.repeats().size())))]; }
+  Moment any_extra() { return s_.extras()[static_cast<size_t>(random_.below(static_cast<int32_t>(s_.extras().size())))]; }
 
   // Ends the wait of a random value at `peak`.
   bool insert_at(Moment peak) {
@@ -131,8 +132,8 @@ class Annealer {
     constexpr int tries = 24;
     if (peak.stage == 0) return false;
     for (int i = 0; i < tries; ++i) {
-      int32_t op = random_.below(std::min(peak.stage, s_.problem().op_count()));
-      Moment at = end_of_wait(s_, op, peak);
+      int32_t maker = random_.below(s_.maker_count(peak.stage));
+      Moment at = end_of_wait(s_, s_.maker(maker, peak.stage), peak);
       if (at == s_.none()) continue;
       s_.insert_with_ancestors(at, most_ops[random_.below(6)]);
       return true;
@@ -142,14 +143,14 @@ class Annealer {
 
   bool insert_anything() {
     int32_t stage = 1 + random_.below(s_.problem().op_count());
-    Moment at{stage, random_.below(stage)};
-    if (!s_.may_repeat(at)) return false;
+    Moment at = s_.moment_before(stage, s_.maker(random_.below(s_.maker_count(stage)), stage));
+    if (!s_.may_insert(at)) return false;
     s_.insert_with_ancestors(at, 1 + random_.below(3));
     return true;
   }
 
   bool erase_one() {
-    Moment at = any_repeat();
+    Moment at = any_extra();
     if (random_.coin())
       s_.erase(at);
     else
@@ -158,27 +159,39 @@ class Annealer {
   }
 
   bool shift_one() {
-    Moment at = any_repeat();
+    Moment at = any_extra();
     int32_t reach = random_.below(3) == 0 ? s_.problem().op_count() / 4 + 1 : 4;
     int32_t by = 1 + random_.below(reach);
     Moment to{at.stage + (random_.coin() ? by : -by), at.op};
-    if (to.stage > s_.problem().op_count() || !s_.may_repeat(to)) return false;
+    if (to.stage > s_.problem().op_count() || !s_.may_insert(to)) return false;
     s_.erase(at);
     s_.insert(to);
     return true;
   }
 
-  // All repeats before one op, to before another.
+  // A fetch for a repeat, or a repeat for a fetch.
+  bool exchange_one() {
+    Moment at = any_extra();
+    const int32_t stage = s_.stage_after(at);
+    int32_t value = s_.op(at.op).writes[0];
+    int32_t other = s_.is_fetch(at.op) ? s_.producer(value) : s_.fetch_of(value);
+    if (other < 0 || !s_.may_insert(s_.moment_before(stage, other))) return false;
+    s_.erase_with_unread(at);
+    s_.insert_with_ancestors(s_.moment_before(stage, other), 1 + random_.below(3));
+    return true;
+  }
+
+  // All repeats and fetches before one op, to before another.
   bool shift_stage() {
-    int32_t from = any_repeat().stage, by = 1 + random_.below(6);
+    int32_t from = s_.stage_after(any_extra()), by = 1 + random_.below(6);
     int32_t to = random_.coin() ? from + by : from - by;
     if (to <= 0 || to > s_.problem().op_count()) return false;
     llvm::SmallVector<Moment, 16> group;
-    for (Moment at : s_.repeats())
-      if (at.stage == from) group.push_back(at);
+    for (Moment at : s_.extras())
+      if (s_.stage_after(at) == from) group.push_back(at);
     for (Moment at : group) s_.erase(at);
     for (Moment at : group)
-      if (s_.may_repeat({to, at.op})) s_.insert({to, at.op});
+      if (Moment moved = s_.moment_before(to, at.op); s_.may_insert(moved)) s_.insert(moved);
     return true;
   }
 
@@ -202,7 +215,7 @@ class Annealer {
 }  // namespace
 
 void anneal(Sequence& sequence, int64_t limit, const AnnealOptions& options) {
-  if (sequence.memory().peak() > limit || !sequence.repeats().empty()) Annealer(sequence, limit, options).run();
+  if (sequence.memory().peak() > limit || !sequence.extras().empty()) Annealer(sequence, limit, options).run();
 }
 
 }  // namespace plimsoll::fit

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 // At the peak, each value that is only waiting there can be dropped and made again right before its next use,
-// together with what that needs and is gone by then. The change that removes most excess for its time is made.
+// together with what that needs and is gone by then, or wait on the host. The change that removes most excess for its time is made.
 
 namespace plimsoll::fit {
 namespace {
@@ -16,22 +16,23 @@ struct Candidate {
   double score = 0;
 };
 
-// Repeats that would end the wait of a value at `peak`.
+// Repeats and fetches that would end the wait of a value at `peak`.
 std::vector<Moment> ends_of_waits(const Sequence& sequence, Moment peak) {
   std::vector<Moment> result;
-  for (int32_t op = 0; op < std::min(peak.stage, sequence.problem().op_count()); ++op)
-    if (Moment at = end_of_wait(sequence, op, peak); at != sequence.none()) result.push_back(at);
+  for (int32_t i = 0; i < sequence.maker_count(peak.stage); ++i)
+    if (Moment at = end_of_wait(sequence, sequence.maker(i, peak.stage), peak); at != sequence.none()) result.push_back(at);
   return result;
 }
 
 }  // namespace
 
-Moment end_of_wait(const Sequence& sequence, int32_t op, Moment peak) {
+Moment end_of_wait(const Sequence& sequence, int32_t id, Moment peak) {
   Moment use = sequence.none();
-  for (int32_t v : sequence.problem().ops[static_cast<size_t>(op)].writes)
+  for (int32_t v : sequence.op(id).writes)
     if (sequence.is_alive(v, peak) && !sequence.touches(peak.op, v)) use = std::min(use, sequence.next_use(v, peak));
-  bool possible = use != sequence.none() && use.stage > peak.stage && sequence.may_repeat({use.stage, op});
-  return possible ? Moment{use.stage, op} : sequence.none();
+  if (use == sequence.none() || use.stage <= peak.stage) return sequence.none();
+  Moment at = sequence.moment_before(use.stage, id);
+  return at > peak && sequence.may_insert(at) ? at : sequence.none();
 }
 
 bool lower_peak(Sequence& sequence, int64_t limit) {
@@ -59,13 +60,12 @@ bool lower_peak(Sequence& sequence, int64_t limit) {
 }
 
 void drop_unneeded(Sequence& sequence, int64_t limit) {
-  std::vector<Moment> repeats = sequence.repeats().vec();
-  std::sort(repeats.begin(), repeats.end(), [&](Moment a, Moment b) {
-    double cost_a = sequence.problem().ops[static_cast<size_t>(a.op)].cost_us;
-    double cost_b = sequence.problem().ops[static_cast<size_t>(b.op)].cost_us;
+  std::vector<Moment> extras = sequence.extras().vec();
+  std::sort(extras.begin(), extras.end(), [&](Moment a, Moment b) {
+    double cost_a = sequence.op(a.op).cost_us, cost_b = sequence.op(b.op).cost_us;
     return cost_a != cost_b ? cost_a > cost_b : a < b;
   });
-  for (Moment at : repeats) {
+  for (Moment at : extras) {
     if (!sequence.has(at)) continue;
     size_t mark = sequence.mark();
     sequence.erase_with_unread(at);
@@ -73,8 +73,8 @@ void drop_unneeded(Sequence& sequence, int64_t limit) {
   }
 }
 
-void set_repeats(Sequence& sequence, llvm::ArrayRef<Moment> repeats) {
-  std::vector<Moment> wanted = repeats.vec(), present = sequence.repeats().vec();
+void set_extras(Sequence& sequence, llvm::ArrayRef<Moment> extras) {
+  std::vector<Moment> wanted = extras.vec(), present = sequence.extras().vec();
   std::sort(wanted.begin(), wanted.end());
   std::sort(present.begin(), present.end());
   std::vector<Moment> change;

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-// Down the ladder greedily, remembering the repeats at every rung, then up again: each rung anneals the better of what the
+// Down the ladder greedily, remembering what was inserted at every rung, then up again: each rung anneals the better of what the
 // rung below ended with, which is within this limit too, and what the way down left here. Work a rung is fixed, so a
 // rung's plan depends on the rungs below it alone.
 
@@ -18,7 +18,7 @@ constexpr int64_t steps_per_op = 5000;  // a rung of a small problem needs no mo
 struct Rung {
   int64_t limit;
   double added_us;
-  std::vector<Moment> repeats;
+  std::vector<Moment> extras;
 };
 
 // From the highest down, while greedy descent or annealing from where it stopped finds a way.
@@ -32,15 +32,9 @@ std::vector<Rung> way_down(Sequence& sequence, int64_t rescue_steps) {
     if (sequence.memory().peak() > bytes) break;
     drop_unneeded(sequence, bytes);
     sequence.forget_journal();
-    rungs.push_back({bytes, sequence.added_us(), sequence.repeats().vec()});
+    rungs.push_back({bytes, sequence.added_us(), sequence.extras().vec()});
   }
   return rungs;
-}
-
-RecomputePlan plan_of(const RecomputeProblem& problem, const Sequence& sequence) {
-  std::vector<Repeat> repeats;
-  for (Moment at : sequence.repeats()) repeats.push_back({at.stage, at.op});
-  return measure_repeats(problem, std::move(repeats));
 }
 
 }  // namespace
@@ -54,9 +48,9 @@ std::vector<RecomputePlan> recompute_ladder(const RecomputeProblem& problem, int
   for (size_t left = rungs.size(); left > 0; --left) {
     const Rung& rung = rungs[left - 1];
     drop_unneeded(sequence, rung.limit);
-    if (left == rungs.size() || rung.added_us < sequence.added_us()) set_repeats(sequence, rung.repeats);
+    if (left == rungs.size() || rung.added_us < sequence.added_us()) set_extras(sequence, rung.extras);
     anneal(sequence, rung.limit, {steps, options.seed, 1.0, least_added_us(problem, rung.limit)});
-    RecomputePlan plan = plan_of(problem, sequence);
+    RecomputePlan plan = plan_of(sequence);
     if (plan.peak_bytes > highest_bytes && !plans.empty()) break;
     plans.push_back(std::move(plan));
   }

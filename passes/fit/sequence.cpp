@@ -23,7 +23,10 @@ Sequence::Sequence(const RecomputeProblem& problem)
       memory_(problem.op_count() + 1),
       producer_(problem.value_bytes.size(), -1),
       uses_(problem.value_bytes.size()),
-      occurrences_(problem.ops.size()) {
+      occurrences_(problem.ops.size()),
+      fetch_of_(problem.value_bytes.size(), -1),
+      split_(none()),
+      loads_(problem, problem.op_count()) {
   int32_t n = problem.op_count();
   for (int32_t o = 0; o < n; ++o) {
     occurrences_[static_cast<size_t>(o)].push_back({o, -1});
@@ -39,6 +42,35 @@ Sequence::Sequence(const RecomputeProblem& problem)
     memory_.add(start, last_use_before(value, start, none()), bytes(value));
   }
   for (int32_t o = 0; o < n; ++o) refresh_taken_over({o, o});
+  collect_fetches();
+  bool has_copies = llvm::any_of(problem.ops, [](const RecomputeOp& op) { return op.channel != Channel::Compute; });
+  if (!has_copies && problem.offloads.empty()) return;
+  split_ = memory_.peak_moment();
+  loads_ = ChannelLoads(problem, split_.stage);
+}
+
+void Sequence::collect_fetches() {
+  for (const OffloadOption& option : problem_->offloads) {
+    FetchOp fetch{{}, producer(option.value), option.to_host_us};
+    fetch.op.channel = Channel::ToDevice;
+    fetch.op.cost_us = option.to_device_us;
+    fetch.op.writes.push_back(option.value);
+    fetches_.push_back(std::move(fetch));
+  }
+  std::stable_sort(fetches_.begin(), fetches_.end(), [](const FetchOp& a, const FetchOp& b) { return a.producer < b.producer; });
+  int32_t id = problem_->op_count();
+  for (const FetchOp& fetch : fetches_) fetch_of_[static_cast<size_t>(fetch.op.writes[0])] = ++id;
+  occurrences_.resize(static_cast<size_t>(id) + 1);
+}
+
+int32_t Sequence::maker_count(int32_t stage) const {
+  auto later = std::lower_bound(fetches_.begin(), fetches_.end(), stage, [](const FetchOp& fetch, int32_t s) { return fetch.producer < s; });
+  return std::min(stage, problem_->op_count()) + static_cast<int32_t>(later - fetches_.begin());
+}
+
+int32_t Sequence::maker(int32_t index, int32_t stage) const {
+  int32_t ops = std::min(stage, problem_->op_count());
+  return index < ops ? index : index - ops + problem_->op_count() + 1;
 }
 
 const Sequence::Occurrence& Sequence::occurrence(Moment at) const {
@@ -46,22 +78,32 @@ const Sequence::Occurrence& Sequence::occurrence(Moment at) const {
   return *std::lower_bound(all.begin(), all.end(), at.stage, [](const Occurrence& o, int32_t stage) { return o.stage < stage; });
 }
 
-Moment Sequence::made(int32_t value, Moment at) const {
-  int32_t op = producer(value);
-  if (op < 0) return from_the_start;
-  const auto& all = occurrences_[static_cast<size_t>(op)];
-  auto after = std::lower_bound(all.begin(), all.end(), at, [op](const Occurrence& o, Moment m) { return Moment{o.stage, op} < m; });
-  assert(after != all.begin() && "a value is used after it was first made");
-  return {std::prev(after)->stage, op};
+Moment Sequence::latest_before(int32_t id, Moment at) const {
+  const auto& all = occurrences_[static_cast<size_t>(id)];
+  auto after = std::lower_bound(all.begin(), all.end(), at, [id](const Occurrence& o, Moment m) { return Moment{o.stage, id} < m; });
+  return after == all.begin() ? from_the_start : Moment{std::prev(after)->stage, id};
 }
 
-// The first occurrence of the producer after `at`.
+Moment Sequence::first_after(int32_t id, Moment at) const {
+  const auto& all = occurrences_[static_cast<size_t>(id)];
+  auto after = std::upper_bound(all.begin(), all.end(), at, [id](Moment m, const Occurrence& o) { return m < Moment{o.stage, id}; });
+  return after == all.end() ? none() : Moment{after->stage, id};
+}
+
+Moment Sequence::made(int32_t value, Moment at) const {
+  int32_t op = producer(value), fetch = fetch_of(value);
+  if (op < 0) return from_the_start;
+  Moment latest = latest_before(op, at);
+  assert(latest != from_the_start && "a value is used after it was first made");
+  return fetch < 0 ? latest : std::max(latest, latest_before(fetch, at));
+}
+
+// When `value` is made next after `at`.
 Moment Sequence::next_made(int32_t value, Moment at) const {
-  int32_t op = producer(value);
+  int32_t op = producer(value), fetch = fetch_of(value);
   if (op < 0) return none();
-  const auto& all = occurrences_[static_cast<size_t>(op)];
-  auto after = std::upper_bound(all.begin(), all.end(), at, [op](Moment m, const Occurrence& o) { return m < Moment{o.stage, op}; });
-  return after == all.end() ? none() : Moment{after->stage, op};
+  Moment first = first_after(op, at);
+  return fetch < 0 ? first : std::min(first, first_after(fetch, at));
 }
 
 Moment Sequence::last_use_before(int32_t value, Moment made, Moment until) const {
@@ -81,9 +123,9 @@ Moment Sequence::next_use(int32_t value, Moment at) const {
   return use != uses.end() && *use < next_made(value, at) ? *use : none();
 }
 
-bool Sequence::touches(int32_t op, int32_t value) const {
-  if (op == problem_->op_count()) return false;
-  const RecomputeOp& o = problem_->ops[static_cast<size_t>(op)];
+bool Sequence::touches(int32_t id, int32_t value) const {
+  if (id == problem_->op_count()) return false;
+  const RecomputeOp& o = op(id);
   return contains(o.reads, value) || contains(o.writes, value);
 }
 
@@ -91,7 +133,8 @@ bool Sequence::is_read(Moment at) const {
   return llvm::any_of(op(at).writes, [&](int32_t v) { return last_use_before(v, at, next_made(v, at)) > at; });
 }
 
-bool Sequence::may_repeat(Moment at) const {
+bool Sequence::may_insert(Moment at) const {
+  if (is_fetch(at.op)) return at.stage > fetches_[fetch_index(at.op)].producer && at.stage < problem_->op_count() && !has(at);
   return at.op < at.stage && op(at).repeatable && at.stage <= op(at).repeat_until && !has(at);
 }
 
@@ -122,18 +165,32 @@ void Sequence::refresh_taken_over(Moment at) {
 void Sequence::add_occurrence(Moment at) {
   auto& all = occurrences_[static_cast<size_t>(at.op)];
   auto after = std::lower_bound(all.begin(), all.end(), at.stage, [](const Occurrence& o, int32_t stage) { return o.stage < stage; });
-  all.insert(after, {at.stage, static_cast<int32_t>(repeats_.size())});
-  repeats_.push_back(at);
+  all.insert(after, {at.stage, static_cast<int32_t>(extras_.size())});
+  extras_.push_back(at);
 }
 
 void Sequence::drop_occurrence(Moment at) {
   auto& all = occurrences_[static_cast<size_t>(at.op)];
   Occurrence& gone = occurrence(at);
-  Moment moved = repeats_.back();
-  repeats_[static_cast<size_t>(gone.index)] = moved;
+  Moment moved = extras_.back();
+  extras_[static_cast<size_t>(gone.index)] = moved;
   occurrence(moved).index = gone.index;
-  repeats_.pop_back();
+  extras_.pop_back();
   all.erase(&gone);
+}
+
+// A value's first fetch, while it is not in the sequence, brings the copy to the host with it.
+void Sequence::charge(ChannelLoads& loads, Moment at, double sign) const {
+  loads.add(op(at).channel, in_second_part(at), sign * op(at).cost_us);
+  if (!is_fetch(at.op) || !occurrences_[static_cast<size_t>(at.op)].empty()) return;
+  const FetchOp& fetch = fetches_[fetch_index(at.op)];
+  loads.add(Channel::ToHost, in_second_part({fetch.producer, fetch.producer}), sign * fetch.to_host_us);
+}
+
+double Sequence::added_us_with(Moment at) const {
+  ChannelLoads loads = loads_;
+  charge(loads, at, 1);
+  return loads.added_us();
 }
 
 void Sequence::put(Moment at) {
@@ -148,6 +205,7 @@ void Sequence::put(Moment at) {
       memory_.add(at, at, bytes(v));
     moved_ends.push_back(cut);
   }
+  charge(loads_, at, 1);
   add_occurrence(at);
   for (int32_t v : op(at).reads) {
     Moment end = last_use(v, at);
@@ -157,7 +215,6 @@ void Sequence::put(Moment at) {
     memory_.add(end.next(), at, bytes(v));
     moved_ends.push_back(end);
   }
-  added_us_ += op(at).cost_us;
   refresh_taken_over(at);
   for (Moment end : moved_ends) refresh_taken_over(end);
 }
@@ -181,7 +238,7 @@ void Sequence::take(Moment at) {
   }
   drop_occurrence(at);
   memory_.erase(at);
-  added_us_ -= op(at).cost_us;
+  charge(loads_, at, -1);
   for (Moment end : moved_ends) refresh_taken_over(end);
 }
 
@@ -206,17 +263,30 @@ void Sequence::rewind(size_t mark) {
   }
 }
 
+// What makes a value that is gone there again before `stage`; -1: nothing can, or does already.
+int32_t Sequence::cheaper_maker(int32_t value, int32_t stage) const {
+  int32_t op = producer(value), fetch = fetch_of(value);
+  bool may_repeat = may_insert({stage, op});
+  if (fetch < 0) return may_repeat ? op : -1;
+  Moment fetched = moment_before(stage, fetch);
+  if (has(fetched)) return -1;
+  if (!may_insert(fetched)) return may_repeat ? op : -1;
+  return may_repeat && added_us_with({stage, op}) <= added_us_with(fetched) ? op : fetch;
+}
+
 void Sequence::insert_with_ancestors(Moment at, int32_t most) {
   llvm::SmallVector<int32_t, 16> wanted{at.op};
+  const int32_t stage = stage_after(at);
   while (!wanted.empty()) {
     auto nearest = std::max_element(wanted.begin(), wanted.end());
-    Moment now{at.stage, *nearest};
+    Moment now = moment_before(stage, *nearest);
     wanted.erase(nearest);
     --most;
     for (int32_t v : op(now).reads) {
       int32_t ancestor = producer(v);
       if (ancestor < 0 || static_cast<int32_t>(wanted.size()) >= most || is_alive(v, now)) continue;
-      if (may_repeat({at.stage, ancestor}) && !contains(wanted, ancestor)) wanted.push_back(ancestor);
+      int32_t again = cheaper_maker(v, stage);
+      if (again >= 0 && !contains(wanted, again)) wanted.push_back(again);
     }
     insert(now);
   }

@@ -1,8 +1,9 @@
 #pragma once
 
-// A problem's op sequence with repeats in it, measured incrementally: putting a repeat in or taking it out costs
-// a few steps for each value its op touches.
+// A problem's op sequence with repeats and fetches in it, measured incrementally: putting one in or taking it out costs
+// a few steps for each value it touches.
 
+#include "passes/fit/channel_loads.h"
 #include "passes/fit/memory_profile.h"
 #include "passes/fit/recompute.h"
 
@@ -10,16 +11,35 @@
 
 namespace plimsoll::fit {
 
+// Fetches are ops too, with ids beyond those of the problem and no place in its order. The fetch before base op s is the
+// moment {s - 1, id}: behind the op before, ahead of the repeats of stage s.
 class Sequence {
  public:
   explicit Sequence(const RecomputeProblem& problem);
 
   const RecomputeProblem& problem() const { return *problem_; }
   const MemoryProfile& memory() const { return memory_; }
-  double added_us() const { return added_us_; }
-  llvm::ArrayRef<Moment> repeats() const { return repeats_; }   // in no order that means anything
+  double added_us() const { return loads_.added_us(); }
+  const ChannelLoads& loads() const { return loads_; }
+  bool is_all_compute() const { return split_ == none(); }
+  // Which part of the loads `at` counts for: of a sequence that is all compute, the first.
+  bool in_second_part(Moment at) const { return at > split_; }
+  llvm::ArrayRef<Moment> extras() const { return extras_; }     // repeats and fetches, in no order that means anything
 
-  bool may_repeat(Moment at) const;             // and does not yet
+  const RecomputeOp& op(int32_t id) const {
+    return id < problem_->op_count() ? problem_->ops[static_cast<size_t>(id)] : fetches_[fetch_index(id)].op;
+  }
+  bool is_fetch(int32_t id) const { return id > problem_->op_count(); }
+  Moment moment_before(int32_t stage, int32_t id) const { return {is_fetch(id) ? stage - 1 : stage, id}; }
+  int32_t stage_after(Moment extra) const { return is_fetch(extra.op) ? extra.stage + 1 : extra.stage; }
+  int32_t fetch_of(int32_t value) const { return fetch_of_[static_cast<size_t>(value)]; }  // -1: it stays on the device
+  // What a value's first fetch costs besides; 0 for an op.
+  double to_host_us(int32_t id) const { return is_fetch(id) ? fetches_[fetch_index(id)].to_host_us : 0; }
+  // What has made a value before `stage` and may make it again: the ops, then the fetches.
+  int32_t maker_count(int32_t stage) const;
+  int32_t maker(int32_t index, int32_t stage) const;
+
+  bool may_insert(Moment at) const;             // and is not there yet
   bool has(Moment at) const { return memory_.has(at); }
   void insert(Moment at);
   void erase(Moment at);
@@ -33,12 +53,12 @@ class Sequence {
   Moment next_use(int32_t value, Moment at) const;
   Moment none() const { return {problem_->op_count() + 1, 0}; }
   bool touches(int32_t op, int32_t value) const;
-  // Whether an occurrence is read before the next one of the same op.
+  // Whether an occurrence is read before what it makes is made again.
   bool is_read(Moment at) const;
 
-  // Repeats `at` with those of its ancestors whose values are gone by then, nearest first, at most `most` ops.
+  // Inserts `at` with those of its ancestors whose values are gone by then, repeated or fetched, nearest first, at most `most` ops.
   void insert_with_ancestors(Moment at, int32_t most);
-  // Takes the repeat out, and every repeat that then nobody reads.
+  // Takes it out, and every repeat and fetch that then nobody reads.
   void erase_with_unread(Moment at);
 
   // Changes since `mark` taken back.
@@ -53,12 +73,25 @@ class Sequence {
   };
   struct Occurrence {
     int32_t stage;
-    int32_t index;           // in repeats_; -1: the base op
+    int32_t index;           // in extras_; -1: the base op
     int64_t taken_over = 0;  // bytes that in-place results save at that moment
   };
 
-  const RecomputeOp& op(Moment at) const { return problem_->ops[static_cast<size_t>(at.op)]; }
+  struct FetchOp {
+    RecomputeOp op;
+    int32_t producer;
+    double to_host_us;
+  };
+
+  size_t fetch_index(int32_t id) const { return static_cast<size_t>(id - problem_->op_count() - 1); }
+  const RecomputeOp& op(Moment at) const { return op(at.op); }
+  void collect_fetches();
+  void charge(ChannelLoads& loads, Moment at, double sign) const;
+  double added_us_with(Moment at) const;
+  int32_t cheaper_maker(int32_t value, int32_t stage) const;
   int64_t bytes(int32_t value) const { return problem_->value_bytes[static_cast<size_t>(value)]; }
+  Moment latest_before(int32_t id, Moment at) const;
+  Moment first_after(int32_t id, Moment at) const;
   Moment last_use_before(int32_t value, Moment made, Moment until) const;
   Moment next_made(int32_t value, Moment at) const;
   int64_t live_across(Moment at) const;
@@ -75,10 +108,13 @@ class Sequence {
   MemoryProfile memory_;
   std::vector<int32_t> producer_;                              // by value
   std::vector<llvm::SmallVector<Moment, 4>> uses_;             // by value, sorted
-  std::vector<llvm::SmallVector<Occurrence, 2>> occurrences_;  // by op, sorted; the base op first
-  std::vector<Moment> repeats_;
+  std::vector<llvm::SmallVector<Occurrence, 2>> occurrences_;  // by id, sorted; the base op first
+  std::vector<FetchOp> fetches_;                               // in the order their values are first made
+  std::vector<int32_t> fetch_of_;                              // by value: the id; -1: none
+  std::vector<Moment> extras_;
   std::vector<Change> journal_;
-  double added_us_ = 0;
+  Moment split_;  // the plain peak; none() where all is compute
+  ChannelLoads loads_;
 };
 
 }  // namespace plimsoll::fit
