@@ -2,12 +2,15 @@
 #include "ir/ops/norm.h"
 
 // Batch norm normalises each channel by the statistics of the whole batch (batch_norm) or by
-// stored ones (batch_norm_inference); running_update keeps the stored ones up to date.
+// stored ones (batch_norm_inference); running_update keeps the stored ones up to date. What a
+// batch_norm normalises may have a residual added and go through a ReLU before it is written.
 
 namespace plimsoll {
 namespace {
 
 constexpr AttrRule norm_attrs[] = {eps_rule, channels_last_rule};
+constexpr AttrRule training_attrs[] = {eps_rule, channels_last_rule,
+                                       {"activation", AttrKind::String, AttrNeed::Optional}};
 
 NormLayout layout_of(const OpCall& call) {
   const Shape shape = channels_first(call.attrs, call.operand(0).shape);
@@ -20,25 +23,39 @@ Shape channels_of(const OpCall& call) {
   return {shape[channel_dim(call.attrs, shape.size())]};
 }
 
-Status check_input(const OpCall& call) {
-  if (Status s = check_attrs(call.attrs, norm_attrs)) return s;
+Status check_input(const OpCall& call, llvm::ArrayRef<AttrRule> attrs = norm_attrs) {
+  if (Status s = check_attrs(call.attrs, attrs)) return s;
   if (Status s = need_float(call, 0)) return s;
   return need_min_rank(call, 0, 2);
 }
 
+bool has_relu(const Attrs& attrs) { return attrs.get_string("activation", "none") == "relu"; }
+
 Result<Types> infer_batch_norm(const OpCall& call) {
-  if (Status s = check_input(call)) return s;
+  if (Status s = check_input(call, training_attrs)) return s;
+  if (Status s = need_choice(call.attrs, "activation", {"none", "relu"})) return s;
   if (Status s = need_norm_parameters(call, channels_of(call))) return s;
+  if (call.has(3))
+    if (Status s = need_type(call, 3, call.operand(0))) return s;
   Type statistic(stat_dtype(call.operand(0).dtype), channels_of(call));
   return Types{call.operand(0), statistic, statistic};
 }
 
+// Where the ReLU let nothing through follows from x; behind a residual, y says it.
 Status batch_norm_gradient(GradContext& g) {
   if (Status s = need_only_first_gradient(g, "the statistics")) return s;
-  llvm::SmallVector<ValueId, 4> gradients =
-      g.b.emit_all("batch_norm_grad", {g.operand(0), g.out_grad(), g.operand(1), g.result(1), g.result(2)}, g.attrs());
+  const bool relu = has_relu(g.attrs()), residual = g.has_operand(3);
+  Attrs attrs{{"eps", g.attrs().get_float("eps")}};
+  if (is_channels_last(g.attrs())) attrs.set("channels_last", int64_t{1});
+  llvm::SmallVector<ValueId, 7> operands{g.operand(0), g.out_grad(), g.operand(1), g.result(1), g.result(2)};
+  if (relu && residual)
+    operands.append({ValueId::None, g.result(0)});
+  else if (relu)
+    operands.push_back(g.operand(2));
+  llvm::SmallVector<ValueId, 4> gradients = g.b.emit_all("batch_norm_grad", operands, std::move(attrs));
   for (size_t i = 0; i < 3; ++i)
     if (g.wants(i)) g.add(i, gradients[i]);
+  if (g.wants(3)) g.add(3, relu ? gradients[3] : g.out_grad());
   return Status::success();
 }
 
@@ -48,7 +65,12 @@ Status batch_norm_reference(const OpCall& call, llvm::ArrayRef<TensorView> opera
   std::vector<double> x = load(operands, 0), scale = load(operands, 1);
   Moments moments = moments_of(x, layout);
   std::vector<double> rstd = inverse_deviation(moments.var, call.attrs.get_float("eps"));
-  store(normalized({x, moments.mean, rstd, scale}, load(operands, 2), layout), results[0]);
+  std::vector<double> y = normalized({x, moments.mean, rstd, scale}, load(operands, 2), layout);
+  if (call.has(3))
+    for (size_t e = 0; e < y.size(); ++e) y[e] += operands[3].get(static_cast<int64_t>(e));
+  if (has_relu(call.attrs))
+    for (double& each : y) each = each < 0 ? 0 : each;
+  store(y, results[0]);
   store(moments.mean, results[1]);
   store(moments.var, results[2]);
   return Status::success();
@@ -64,6 +86,14 @@ std::vector<Sample> batch_norm_samples() {
       {{normal({2, 3, 2, 3}), normal({3}), normal({3})}, {{"eps", 1e-5}, {"channels_last", int64_t{1}}}},
       {{normal({3, 2, 4}, DType::BF16), normal({4}), normal({4})}, {{"eps", 1e-5}, {"channels_last", int64_t{1}}}},
       {{normal({5, 3, 8}), normal({8}), normal({8})}, {{"eps", 1e-5}, {"channels_last", int64_t{1}}}},
+      {{normal({4, 3, 2}), normal({3}), normal({3}), normal({4, 3, 2})}, {{"eps", 1e-5}}},
+      {{normal({4, 3, 2}), normal({3}), normal({3})}, {{"eps", 1e-5}, {"activation", std::string("relu")}}},
+      {{normal({5, 3, 8}), normal({8}), normal({8})},
+       {{"eps", 1e-5}, {"channels_last", int64_t{1}}, {"activation", std::string("relu")}}},
+      {{normal({2, 3, 4}), normal({3}), normal({3}), normal({2, 3, 4})},
+       {{"eps", 1e-5}, {"activation", std::string("relu")}}},
+      {{normal({5, 3, 8}, DType::BF16), normal({8}), normal({8}), normal({5, 3, 8}, DType::BF16)},
+       {{"eps", 1e-5}, {"channels_last", int64_t{1}}, {"activation", std::string("relu")}}},
   };
 }
 
@@ -75,14 +105,40 @@ Result<Types> infer_batch_norm_grad(const OpCall& call) {
   if (Status s = need_shape(call, 2, channels_of(call))) return s;
   for (size_t i : {3, 4})
     if (Status s = need_type(call, i, Type(stat_dtype(x.dtype), channels_of(call)))) return s;
-  return Types{x, call.operand(2), call.operand(2)};
+  if (call.has(5))
+    if (Status s = need_type(call, 5, call.operand(2))) return s;
+  for (size_t i : {6, 7})
+    if (call.has(i))
+      if (Status s = need_type(call, i, x)) return s;
+  if (call.has(5) && call.has(6)) return model_error("bias and y both say where a ReLU let nothing through");
+  if (call.has(7) && !call.has(6)) return model_error("a second dy needs y");
+  Types types{x, call.operand(2), call.operand(2)};
+  if (call.has(6)) types.push_back(x);
+  return types;
+}
+
+// Where the ReLU behind the norm let something through; everywhere without one.
+std::vector<bool> find_open(const OpCall& call, llvm::ArrayRef<TensorView> operands, const NormOperands& in) {
+  std::vector<double> y(in.x.size(), 1);
+  if (call.has(5)) y = normalized(in, load(operands, 5), layout_of(call));
+  if (call.has(6)) y = load(operands, 6);
+  std::vector<bool> open;
+  for (double each : y) open.push_back(each > 0);
+  return open;
 }
 
 Status batch_norm_grad_reference(const OpCall& call, llvm::ArrayRef<TensorView> operands,
                                  llvm::ArrayRef<TensorView> results) {
   std::vector<double> x = load(operands, 0), scale = load(operands, 2), mean = load(operands, 3);
   std::vector<double> rstd = inverse_deviation(load(operands, 4), call.attrs.get_float("eps"));
-  NormGradients gradients = norm_gradients({x, mean, rstd, scale}, load(operands, 1), layout_of(call));
+  std::vector<double> dy = load(operands, 1);
+  if (call.has(7))
+    for (size_t e = 0; e < dy.size(); ++e) dy[e] += operands[7].get(static_cast<int64_t>(e));
+  std::vector<bool> open = find_open(call, operands, {x, mean, rstd, scale});
+  for (size_t e = 0; e < dy.size(); ++e)
+    if (!open[e]) dy[e] = 0;
+  NormGradients gradients = norm_gradients({x, mean, rstd, scale}, dy, layout_of(call));
+  if (call.has(6)) store(dy, results[3]);
   store(gradients.dx, results[0]);
   store(gradients.dscale, results[1]);
   store(gradients.dbias, results[2]);
@@ -97,7 +153,19 @@ std::vector<Sample> batch_norm_grad_samples() {
           {{normal({4, 2, 3}), normal({4, 2, 3}), normal({3}), normal({3}), positive({3})},
            {{"eps", 1e-5}, {"channels_last", int64_t{1}}}},
           {{normal({5, 3, 8}), normal({5, 3, 8}), normal({8}), normal({8}), positive({8})},
-           {{"eps", 1e-5}, {"channels_last", int64_t{1}}}}};
+           {{"eps", 1e-5}, {"channels_last", int64_t{1}}}},
+          {{normal({4, 3, 2}), normal({4, 3, 2}), normal({3}), normal({3}), positive({3}), normal({3})},
+           {{"eps", 1e-5}}},
+          {{normal({5, 3, 8}), normal({5, 3, 8}), normal({8}), normal({8}), positive({8}), normal({8})},
+           {{"eps", 1e-5}, {"channels_last", int64_t{1}}}},
+          {{normal({4, 3, 2}), normal({4, 3, 2}), normal({3}), normal({3}), positive({3}), absent(), normal({4, 3, 2})},
+           {{"eps", 1e-5}}},
+          {{normal({5, 3, 8}), normal({5, 3, 8}), normal({8}), normal({8}), positive({8}), absent(), normal({5, 3, 8}),
+            normal({5, 3, 8})},
+           {{"eps", 1e-5}, {"channels_last", int64_t{1}}}},
+          {{normal({4, 3, 2}, DType::BF16), normal({4, 3, 2}, DType::BF16), normal({3}), normal({3}), positive({3}),
+            absent(), normal({4, 3, 2}, DType::BF16), normal({4, 3, 2}, DType::BF16)},
+           {{"eps", 1e-5}}}};
 }
 
 Result<Types> infer_batch_norm_inference(const OpCall& call) {
@@ -155,6 +223,10 @@ std::vector<Sample> batch_norm_inference_samples() {
   };
 }
 
+// In place: y over the residual or x; dx over x or dy, and the residual's gradient over one of the two dy.
+constexpr InPlace norm_in_place[] = {{0, 3}, {0, 0}};
+constexpr InPlace grad_in_place[] = {{0, 0}, {0, 1}, {3, 1}, {3, 7}};
+
 constexpr AttrRule running_attrs[] = {{"momentum", AttrKind::Float}, {"count", AttrKind::Int, AttrNeed::Optional}};
 
 Result<Types> infer_running_update(const OpCall& call) {
@@ -192,26 +264,30 @@ std::vector<Sample> running_update_samples() {
 constinit const OpDef op_batch_norm{
     .name = "batch_norm",
     .summary = "y, mean[C], var[C]: x[N, C, ...] normalised by the batch's own biased statistics with {eps}, times "
-               "scale[C] plus bias[C]; {channels_last}",
+               "scale[C] plus bias[C], plus a residual where there is one, through {activation=none|relu}; "
+               "{channels_last}",
     .min_operands = 3,
-    .max_operands = 3,
+    .max_operands = 4,
     .infer = infer_batch_norm,
     .gradient = Gradient::rule(batch_norm_gradient),
     .precision = Precision::Follow,
     .recompute = Recompute::Normal,
+    .in_place = norm_in_place,
     .reference = batch_norm_reference,
     .samples = batch_norm_samples,
 };
 
 constinit const OpDef op_batch_norm_grad{
     .name = "batch_norm_grad",
-    .summary = "dx, dscale, dbias from x, dy, scale, mean and var; {eps, channels_last}",
+    .summary = "dx, dscale, dbias from x, dy, scale, mean and var; behind a ReLU also from bias; behind a residual and a "
+               "ReLU from y, or y and a second dy to be added, with the residual's gradient; {eps, channels_last}",
     .min_operands = 5,
-    .max_operands = 5,
+    .max_operands = 8,
     .infer = infer_batch_norm_grad,
     .gradient = no_second_derivative,
     .precision = Precision::Follow,
     .recompute = Recompute::Normal,
+    .in_place = grad_in_place,
     .reference = batch_norm_grad_reference,
     .samples = batch_norm_grad_samples,
 };

@@ -20,18 +20,55 @@ PLIMSOLL_VECTORISED void affine_run(float* y, const float* x, float center, floa
   for (int64_t i = 0; i < n; ++i) y[i] = (x[i] - center) * factor + added;
 }
 
+// The same with a residual, which may be null, and nothing below `lowest`.
+PLIMSOLL_VECTORISED void activated_run(float* y, const float* x, const float* residual, float lowest, float center,
+                                       float factor, float added, int64_t n) {
+  if (residual) {
+#pragma omp simd
+    for (int64_t i = 0; i < n; ++i) {
+      const float sum = (x[i] - center) * factor + added + residual[i];
+      y[i] = sum < lowest ? lowest : sum;
+    }
+  } else {
+#pragma omp simd
+    for (int64_t i = 0; i < n; ++i) {
+      const float normal = (x[i] - center) * factor + added;
+      y[i] = normal < lowest ? lowest : normal;
+    }
+  }
+}
+
+// What a ReLU behind (x - center) * factor + added lets through of dy: as it stands, everything.
+struct Gate {
+  float factor = 0, added = 1;
+};
+
 // dx = dy * from_dy - (x - center) * from_x - constant
 PLIMSOLL_VECTORISED void gradient_run(float* dx, const float* x, const float* dy, float center, float from_dy,
-                                      float from_x, float constant, int64_t n) {
+                                      float from_x, float constant, Gate gate, int64_t n) {
 #pragma omp simd
-  for (int64_t i = 0; i < n; ++i) dx[i] = dy[i] * from_dy - (x[i] - center) * from_x - constant;
+  for (int64_t i = 0; i < n; ++i) {
+    const float centered = x[i] - center, open = centered * gate.factor + gate.added;
+    dx[i] = (open > 0 ? dy[i] : 0.0f) * from_dy - centered * from_x - constant;
+  }
+}
+
+// dz = dy + more_dy where y > 0, else 0; more_dy may be null.
+PLIMSOLL_VECTORISED void gated_run(float* dz, const float* y, const float* dy, const float* more_dy, int64_t n) {
+  if (more_dy) {
+#pragma omp simd
+    for (int64_t i = 0; i < n; ++i) dz[i] = y[i] > 0 ? dy[i] + more_dy[i] : 0.0f;
+  } else {
+#pragma omp simd
+    for (int64_t i = 0; i < n; ++i) dz[i] = y[i] > 0 ? dy[i] : 0.0f;
+  }
 }
 
 struct RunSums {
   double dy = 0, dy_x = 0;  // of dy, and of dy * (x - center)
 };
 
-PLIMSOLL_VECTORISED void add_run_sums(RunSums& sums, const float* x, const float* dy, float center,
+PLIMSOLL_VECTORISED void add_run_sums(RunSums& sums, const float* x, const float* dy, float center, Gate gate,
                                       int64_t n) {
   constexpr int64_t block = 1024;
   for (int64_t begin = 0; begin < n; begin += block) {
@@ -39,8 +76,10 @@ PLIMSOLL_VECTORISED void add_run_sums(RunSums& sums, const float* x, const float
     float dy_part = 0, dy_x_part = 0;
 #pragma omp simd reduction(+ : dy_part, dy_x_part)
     for (int64_t i = begin; i < end; ++i) {
-      dy_part += dy[i];
-      dy_x_part += dy[i] * (x[i] - center);
+      const float centered = x[i] - center, open = centered * gate.factor + gate.added;
+      const float passed = open > 0 ? dy[i] : 0.0f;
+      dy_part += passed;
+      dy_x_part += passed * centered;
     }
     sums.dy += dy_part;
     sums.dy_x += dy_x_part;
@@ -57,37 +96,48 @@ int64_t element_count(const ChannelShape& shape) { return shape.batch * shape.ch
 
 }  // namespace
 
-void batch_norm(const ChannelShape& shape, float eps, float* y, float* mean, float* var, const float* x,
-                const float* scale, const float* bias) {
+void batch_norm(const BatchNormCall& call) {
+  const ChannelShape& shape = call.shape;
+  const float* x = call.x;
   const auto count = static_cast<double>(shape.batch * shape.inner);
+  const float lowest = call.relu ? 0.0f : -INFINITY;
   parallel_tasks(shape.channels, 4 * element_count(shape), [&](int64_t c) {
     double sum = 0, squares = 0;
     for_each_sample(shape, c, [&](int64_t at) { sum += sum_of(x + at, shape.inner); });
     const auto center = static_cast<float>(sum / count);
     for_each_sample(shape, c,
                     [&](int64_t at) { squares += sum_of_squares_around(x + at, center, shape.inner); });
-    mean[c] = center;
-    var[c] = static_cast<float>(squares / count);
-    const auto factor = static_cast<float>(scale[c] / std::sqrt(squares / count + eps));
-    for_each_sample(shape, c,
-                    [&](int64_t at) { affine_run(y + at, x + at, center, factor, bias[c], shape.inner); });
+    call.mean[c] = center;
+    call.var[c] = static_cast<float>(squares / count);
+    const auto factor = static_cast<float>(call.scale[c] / std::sqrt(squares / count + call.eps));
+    for_each_sample(shape, c, [&](int64_t at) {
+      activated_run(call.y + at, x + at, call.residual ? call.residual + at : nullptr, lowest, center, factor,
+                    call.bias[c], shape.inner);
+    });
   });
 }
 
-void batch_norm_grad(const ChannelShape& shape, float eps, float* dx, float* dscale, float* dbias,
-                     const float* x, const float* dy, const float* scale, const float* mean,
-                     const float* var) {
+void batch_norm_grad(const BatchNormGradCall& call) {
+  const ChannelShape& shape = call.shape;
+  const float *x = call.x, *passed = call.y ? call.dresidual : call.dy;
   const auto count = static_cast<double>(shape.batch * shape.inner);
   parallel_tasks(shape.channels, 4 * element_count(shape), [&](int64_t c) {
+    const float mean = call.mean[c];
+    const double rstd = 1 / std::sqrt(static_cast<double>(call.var[c]) + call.eps), factor = rstd * call.scale[c];
+    const Gate gate = call.bias ? Gate{static_cast<float>(factor), call.bias[c]} : Gate();
     RunSums sums;
-    for_each_sample(shape, c, [&](int64_t at) { add_run_sums(sums, x + at, dy + at, mean[c], shape.inner); });
-    const double rstd = 1 / std::sqrt(static_cast<double>(var[c]) + eps), factor = rstd * scale[c];
-    dscale[c] = static_cast<float>(sums.dy_x * rstd);
-    dbias[c] = static_cast<float>(sums.dy);
+    for_each_sample(shape, c, [&](int64_t at) {
+      if (call.y)
+        gated_run(call.dresidual + at, call.y + at, call.dy + at, call.more_dy ? call.more_dy + at : nullptr,
+                  shape.inner);
+      add_run_sums(sums, x + at, passed + at, mean, gate, shape.inner);
+    });
+    call.dscale[c] = static_cast<float>(sums.dy_x * rstd);
+    call.dbias[c] = static_cast<float>(sums.dy);
     const auto from_x = static_cast<float>(factor * rstd * rstd * sums.dy_x / count);
     const auto constant = static_cast<float>(factor * sums.dy / count);
     for_each_sample(shape, c, [&](int64_t at) {
-      gradient_run(dx + at, x + at, dy + at, mean[c], static_cast<float>(factor), from_x, constant,
+      gradient_run(call.dx + at, x + at, passed + at, mean, static_cast<float>(factor), from_x, constant, gate,
                    shape.inner);
     });
   });
@@ -134,7 +184,7 @@ static void group_parameter_grads(const ChannelShape& shape, int64_t groups, flo
     for (int64_t n = 0; n < shape.batch; ++n) {
       const int64_t group = n * groups + c / members, at = (n * shape.channels + c) * shape.inner;
       RunSums sums;
-      add_run_sums(sums, x + at, dy + at, mean[group], shape.inner);
+      add_run_sums(sums, x + at, dy + at, mean[group], Gate(), shape.inner);
       scale_sum += sums.dy_x * rstd[group];
       bias_sum += sums.dy;
     }
@@ -154,7 +204,7 @@ void group_norm_grad(const ChannelShape& shape, int64_t groups, float* dx, float
     for (int64_t m = 0; m < members; ++m) {
       const int64_t at = group * width + m * shape.inner;
       RunSums sums;
-      add_run_sums(sums, x + at, dy + at, mean[group], shape.inner);
+      add_run_sums(sums, x + at, dy + at, mean[group], Gate(), shape.inner);
       g_sum += scale_of(m) * sums.dy;
       g_x_sum += scale_of(m) * sums.dy_x;
     }
@@ -164,7 +214,7 @@ void group_norm_grad(const ChannelShape& shape, int64_t groups, float* dx, float
     for (int64_t m = 0; m < members; ++m) {
       const int64_t at = group * width + m * shape.inner;
       gradient_run(dx + at, x + at, dy + at, mean[group], static_cast<float>(r * scale_of(m)), from_x,
-                   constant, shape.inner);
+                   constant, Gate(), shape.inner);
     }
   });
 }

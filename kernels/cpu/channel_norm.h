@@ -10,12 +10,29 @@ struct ChannelShape {
   int64_t batch, channels, inner;
 };
 
-// Statistics of each channel over the batch: mean and biased var [channels].
-void batch_norm(const ChannelShape& shape, float eps, float* y, float* mean, float* var, const float* x,
-                const float* scale, const float* bias);
-void batch_norm_grad(const ChannelShape& shape, float eps, float* dx, float* dscale, float* dbias,
-                     const float* x, const float* dy, const float* scale, const float* mean,
-                     const float* var);
+struct BatchNormCall {
+  ChannelShape shape;
+  float eps;
+  float *y, *mean, *var;
+  const float *x, *scale, *bias;
+  const float* residual = nullptr;  // added to what is normalised
+  bool relu = false;                // last of all
+};
+// Statistics of each channel over the batch: mean and biased var [channels]. y may be x or the residual.
+void batch_norm(const BatchNormCall& call);
+
+struct BatchNormGradCall {
+  ChannelShape shape;
+  float eps;
+  float *dx, *dscale, *dbias;
+  const float *x, *dy, *scale, *mean, *var;
+  const float* bias = nullptr;     // of a norm with a ReLU
+  const float* y = nullptr;        // of a norm with a residual and a ReLU; dresidual is wanted too
+  const float* more_dy = nullptr;  // with y: added to dy
+  float* dresidual = nullptr;
+};
+// dx may be x or dy, dresidual either dy.
+void batch_norm_grad(const BatchNormGradCall& call);
 // With given statistics; y may be x.
 void batch_norm_inference(const ChannelShape& shape, float eps, float* y, const float* x, const float* scale,
                           const float* bias, const float* mean, const float* var);

@@ -1,6 +1,7 @@
 #include "kernels/cuda/batch_norm.h"
 
 #include "kernels/cuda/channel_tiles.cuh"
+#include "kernels/cuda/packed.cuh"
 
 #include <cmath>
 
@@ -9,7 +10,7 @@
 namespace plimsoll::cuda {
 namespace {
 
-constexpr int block_threads = 256, in_flight = 4;
+constexpr int block_threads = 256, in_flight = 4, moments_in_flight = 8;
 
 struct Moments {
   float count, mean, squares;  // squares: summed squared differences from the mean
@@ -79,20 +80,20 @@ __global__ void __launch_bounds__(block_threads, resident_blocks)
   if (column < columns && first < rows) {
     const T* from = x + first * channels + column * n;
     float pivots[n], sums[n] = {}, squares[n] = {};
-    for (uint32_t row = first; row < rows; row += in_flight * step) {
-      Vector<T, n> loaded[in_flight];
+    for (uint32_t row = first; row < rows; row += moments_in_flight * step) {
+      Packed<T, n> loaded[moments_in_flight];
 #pragma unroll
-      for (int k = 0; k < in_flight; ++k, from += step * channels)
-        if (row + k * step < rows) loaded[k] = load_vector<n>(from);
+      for (int k = 0; k < moments_in_flight; ++k, from += step * channels)
+        if (row + k * step < rows) loaded[k] = load_packed<n>(from);
       if (row == first)
 #pragma unroll
-        for (int i = 0; i < n; ++i) pivots[i] = widen(loaded[0].at[i]);
+        for (int i = 0; i < n; ++i) pivots[i] = loaded[0][i];
 #pragma unroll
-      for (int k = 0; k < in_flight; ++k) {
+      for (int k = 0; k < moments_in_flight; ++k) {
         if (row + k * step >= rows) break;
 #pragma unroll
         for (int i = 0; i < n; ++i) {
-          const float difference = widen(loaded[k].at[i]) - pivots[i];
+          const float difference = loaded[k][i] - pivots[i];
           sums[i] += difference;
           squares[i] += difference * difference;
         }
@@ -143,10 +144,11 @@ __global__ void given_moments_kernel(BatchNormCall call, AnyTensor mean, AnyTens
   if (c < call.shape.channels) coefficients.set(c, load_any<float>(mean, c), load_any<float>(var, c), call);
 }
 
-// y may be x. Rows are counted from the last one.
+// y may be x, or the residual, which may be null. Rows are counted from the last one.
 template <typename T, int n, ChannelOrder order>
 __global__ void __launch_bounds__(block_threads, resident_blocks)
-    normalise_kernel(T* y, const T* x, ChannelMatrix matrix, Coefficients coefficients) {
+    normalise_kernel(T* y, const T* x, const T* residual, float lowest, ChannelMatrix matrix,
+                     Coefficients coefficients) {
   using Channels = ChannelsOf<order, n>;
   const int64_t column = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
   if (column >= matrix.columns) return;
@@ -155,22 +157,31 @@ __global__ void __launch_bounds__(block_threads, resident_blocks)
   channels.load(mean, coefficients.mean);
   channels.load(factor, coefficients.factor);
   channels.load(offset, coefficients.offset);
-  const int64_t step = int64_t{gridDim.y} * blockDim.y, width = matrix.columns * n;
-  const int64_t last = (matrix.rows - 1) * width + column * n;
-  for (int64_t row = int64_t{blockIdx.y} * blockDim.y + threadIdx.y; row < matrix.rows; row += in_flight * step) {
-    Vector<T, n> values[in_flight];
-#pragma unroll
-    for (int k = 0; k < in_flight; ++k)
-      if (row + k * step < matrix.rows) values[k] = load_vector<n>(x + last - (row + k * step) * width);
+  const auto rows = static_cast<uint32_t>(matrix.rows);
+  const uint32_t step = gridDim.y * blockDim.y;
+  uint32_t row = blockIdx.y * blockDim.y + threadIdx.y;
+  const int64_t width = matrix.columns * n, down = step * width;
+  int64_t at = (matrix.rows - 1 - row) * width + column * n;
+  for (; row < rows; row += in_flight * step, at -= in_flight * down) {
+    Packed<T, n> values[in_flight], added[in_flight];
 #pragma unroll
     for (int k = 0; k < in_flight; ++k) {
-      if (row + k * step >= matrix.rows) break;
+      if (row + k * step >= rows) break;
+      values[k] = load_packed<n>(x + at - k * down);
+      if (residual) added[k] = load_packed<n>(residual + at - k * down);
+    }
+#pragma unroll
+    for (int k = 0; k < in_flight; ++k) {
+      if (row + k * step >= rows) break;
+      float result[n];
 #pragma unroll
       for (int i = 0; i < n; ++i) {
         const int c = i % Channels::count;
-        values[k].at[i] = narrow<T>((widen(values[k].at[i]) - mean[c]) * factor[c] + offset[c]);
+        result[i] = (values[k][i] - mean[c]) * factor[c] + offset[c];
+        if (residual) result[i] += added[k][i];
+        if (result[i] < lowest) result[i] = lowest;
       }
-      store_vector(y + last - (row + k * step) * width, values[k]);
+      store_packed(y + at - k * down, pack<T>(result));
     }
   }
 }
@@ -194,7 +205,8 @@ void launch_normalise(const BatchNormCall& call, const Coefficients& coefficient
   const ChannelMatrix matrix(call.shape, n);
   const TileGrid launch = last_pass_grid<order>(matrix);
   normalise_kernel<T, n, order><<<launch.grid, launch.block, 0, stream>>>(
-      static_cast<T*>(call.y), static_cast<const T*>(call.x), matrix, coefficients);
+      static_cast<T*>(call.y), static_cast<const T*>(call.x), static_cast<const T*>(call.residual),
+      call.relu ? 0.0f : -INFINITY, matrix, coefficients);
 }
 
 bool is_empty(const ChannelShape& shape) { return shape.per_channel() * shape.channels == 0; }
@@ -206,12 +218,12 @@ cudaError_t batch_norm(const BatchNormCall& call, float* mean, float* var, cudaS
   const int64_t channels = call.shape.channels;
   return with_f32_math(call.x_type, [&](auto* x) {
     using T = std::remove_pointer_t<decltype(x)>;
-    const int64_t parts = channel_parts(call.shape, sizeof(T));
+    const int64_t parts = channel_parts(call.shape, sizeof(T), norm_access_bytes);
     auto* partials = reinterpret_cast<Moments*>(call.workspace);
     const Coefficients coefficients(call.workspace + 3 * parts * channels, channels);
     const auto blocks = static_cast<unsigned>(divide_up(channels, merge_across));
     const dim3 merging(merge_across, merge_down);
-    with_channel_layout<T>(call.shape, [&](auto n, auto order) {
+    with_channel_layout<T, norm_access_bytes>(call.shape, [&](auto n, auto order) {
       launch_moments<T, n(), order()>(call, partials, parts, stream);
       merge_moments_kernel<<<blocks, merging, 0, stream>>>(call, partials, parts, mean, var, coefficients);
       launch_normalise<T, n(), order()>(call, coefficients, stream);
@@ -228,7 +240,7 @@ cudaError_t batch_norm_inference(const BatchNormCall& call, const void* mean, co
   given_moments_kernel<<<blocks, block_threads, 0, stream>>>(call, {mean, mean_type}, {var, var_type}, coefficients);
   return with_f32_math(call.x_type, [&](auto* x) {
     using T = std::remove_pointer_t<decltype(x)>;
-    with_channel_layout<T>(call.shape, [&](auto n, auto order) {
+    with_channel_layout<T, norm_access_bytes>(call.shape, [&](auto n, auto order) {
       launch_normalise<T, n(), order()>(call, coefficients, stream);
     });
     return cudaGetLastError();

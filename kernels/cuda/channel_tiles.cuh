@@ -92,19 +92,20 @@ __device__ V combine_parts(const V* partials, int64_t parts, int64_t channels, i
   return total[0];
 }
 
-// Calls body(integral constant of the access length, integral constant of the order).
-template <typename T, typename Body>
+// Calls body(integral constant of the access length, integral constant of the order); with channels last an access has
+// `last_bytes`.
+template <typename T, int64_t last_bytes, typename Body>
 void with_channel_layout(const ChannelShape& shape, Body body) {
-  constexpr int n = vector_length<T>;
-  const bool whole = access_length(shape, sizeof(T)) == n;
-  using Whole = std::integral_constant<int, n>;
+  const bool whole = access_length(shape, sizeof(T), last_bytes) > 1;
+  using OfChannels = std::integral_constant<int, static_cast<int>(last_bytes / sizeof(T))>;
+  using OfPlane = std::integral_constant<int, vector_length<T>>;
   using Single = std::integral_constant<int, 1>;
   using First = std::integral_constant<ChannelOrder, ChannelOrder::First>;
   using Last = std::integral_constant<ChannelOrder, ChannelOrder::Last>;
   if (shape.channels_last)
-    whole ? body(Whole(), Last()) : body(Single(), Last());
+    whole ? body(OfChannels(), Last()) : body(Single(), Last());
   else
-    whole ? body(Whole(), First()) : body(Single(), First());
+    whole ? body(OfPlane(), First()) : body(Single(), First());
 }
 
 }  // namespace plimsoll::cuda

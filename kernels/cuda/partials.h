@@ -41,25 +41,30 @@ struct ColumnTiles {
   int64_t down() const { return 256 / across; }
 };
 
-// Elements an access holds: 16 bytes where they divide the innermost dimension.
-inline int64_t access_length(int64_t innermost, int64_t element_bytes) {
-  const int64_t whole = vector_bytes / element_bytes;
+// Elements an access holds: its bytes' worth where they divide the innermost dimension.
+inline int64_t access_length(int64_t innermost, int64_t element_bytes, int64_t access_bytes = vector_bytes) {
+  const int64_t whole = access_bytes / element_bytes;
   return innermost % whole == 0 ? whole : 1;
 }
-inline int64_t access_length(const ChannelShape& shape, int64_t element_bytes) {
-  return access_length(shape.channels_last ? shape.channels : shape.inner, element_bytes);
+inline int64_t access_length(const ChannelShape& shape, int64_t element_bytes, int64_t last_bytes) {
+  return shape.channels_last ? access_length(shape.channels, element_bytes, last_bytes)
+                             : access_length(shape.inner, element_bytes);
 }
 
 // Blocks of batch norms that 132 multiprocessors hold at once.
 inline constexpr int resident_blocks = 3;
 inline constexpr int64_t one_wave = 132 * resident_blocks;
 
-// Statistics with channels last: a warp for 512 bytes of a row, so that a block merges many rows into one partial.
+// Bytes of an access of batch norms with channels last. Backward keeps up to seven numbers a channel in registers: of fewer
+// channels a thread, more loads can be in flight.
+inline constexpr int64_t norm_access_bytes = vector_bytes, norm_grad_access_bytes = 8;
+
+// Statistics with channels last: a warp for 32 accesses of a row, so that a block merges many rows into one partial.
 inline ColumnTiles statistics_tiles(int64_t rows, int64_t columns) { return {rows, columns, one_wave, 32}; }
 
 // Blocks that each take the statistics of a part of a channel.
-inline int64_t channel_parts(const ChannelShape& shape, int64_t element_bytes) {
-  const int64_t length = access_length(shape, element_bytes);
+inline int64_t channel_parts(const ChannelShape& shape, int64_t element_bytes, int64_t last_bytes) {
+  const int64_t length = access_length(shape, element_bytes, last_bytes);
   if (shape.channels_last) return statistics_tiles(shape.per_channel(), shape.channels / length).row_blocks;
   const int64_t useful = std::clamp<int64_t>(parts_of(shape.per_channel() / length, 4 * 256), 1, 65535);
   return std::clamp<int64_t>(2112 / std::max<int64_t>(shape.channels, 1), 1, useful);
@@ -67,10 +72,10 @@ inline int64_t channel_parts(const ChannelShape& shape, int64_t element_bytes) {
 
 // Floats of workspace of batch norms: partial statistics, then coefficients of each channel.
 inline int64_t batch_norm_workspace(const ChannelShape& shape, int64_t element_bytes) {
-  return (channel_parts(shape, element_bytes) * 3 + 3) * shape.channels;
+  return (channel_parts(shape, element_bytes, norm_access_bytes) * 3 + 3) * shape.channels;
 }
 inline int64_t batch_norm_grad_workspace(const ChannelShape& shape, int64_t element_bytes) {
-  return (channel_parts(shape, element_bytes) * 2 + 4) * shape.channels;
+  return (channel_parts(shape, element_bytes, norm_grad_access_bytes) * 2 + 5) * shape.channels;
 }
 inline int64_t batch_norm_inference_workspace(const ChannelShape& shape) { return 3 * shape.channels; }
 

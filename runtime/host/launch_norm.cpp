@@ -65,14 +65,34 @@ cpu::ChannelShape channels_of(const KernelCall& k) {
 }
 
 Status launch_batch_norm(const KernelCall& k) {
-  cpu::batch_norm(channels_of(k), eps_of(k), k.out<float>(0), k.out<float>(1), k.out<float>(2),
-                  k.in<float>(0), k.in<float>(1), k.in<float>(2));
+  cpu::batch_norm({.shape = channels_of(k),
+                   .eps = eps_of(k),
+                   .y = k.out<float>(0),
+                   .mean = k.out<float>(1),
+                   .var = k.out<float>(2),
+                   .x = k.in<float>(0),
+                   .scale = k.in<float>(1),
+                   .bias = k.in<float>(2),
+                   .residual = k.in<float>(3),
+                   .relu = k.call.attrs.get_string("activation", "none") == "relu"});
   return Status::success();
 }
 
 Status launch_batch_norm_grad(const KernelCall& k) {
-  cpu::batch_norm_grad(channels_of(k), eps_of(k), k.out<float>(0), k.out<float>(1), k.out<float>(2),
-                       k.in<float>(0), k.in<float>(1), k.in<float>(2), k.in<float>(3), k.in<float>(4));
+  cpu::batch_norm_grad({.shape = channels_of(k),
+                        .eps = eps_of(k),
+                        .dx = k.out<float>(0),
+                        .dscale = k.out<float>(1),
+                        .dbias = k.out<float>(2),
+                        .x = k.in<float>(0),
+                        .dy = k.in<float>(1),
+                        .scale = k.in<float>(2),
+                        .mean = k.in<float>(3),
+                        .var = k.in<float>(4),
+                        .bias = k.in<float>(5),
+                        .y = k.in<float>(6),
+                        .more_dy = k.in<float>(7),
+                        .dresidual = k.call.has(6) ? k.out<float>(3) : nullptr});
   return Status::success();
 }
 

@@ -86,6 +86,13 @@ TEST_SUITE("ops") {
     check("batch_norm", {{"eps", 1e-5}}, {normal({3, 37, 15, 17}), normal({37}), normal({37})});
     check("batch_norm_grad", {{"eps", 1e-5}},
           {normal({3, 37, 255}), normal({3, 37, 255}), normal({37}), normal({37}), positive({37})});
+    check("batch_norm", {{"eps", 1e-5}, {"activation", std::string("relu")}},
+          {normal({3, 37, 15, 17}), normal({37}), normal({37}), normal({3, 37, 15, 17})});
+    check("batch_norm_grad", {{"eps", 1e-5}},
+          {normal({3, 37, 255}), normal({3, 37, 255}), normal({37}), normal({37}), positive({37}), normal({37})});
+    check("batch_norm_grad", {{"eps", 1e-5}},
+          {normal({3, 37, 255}), normal({3, 37, 255}), normal({37}), normal({37}), positive({37}), absent(),
+           normal({3, 37, 255}), normal({3, 37, 255})});
     check("group_norm_grad", {{"groups", int64_t{6}}, {"has_scale", int64_t{1}}, {"has_bias", int64_t{1}}},
           {normal({3, 30, 111}), normal({3, 30, 111}), normal({3, 6}), positive({3, 6}), normal({30})});
   }

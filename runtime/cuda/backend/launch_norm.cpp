@@ -107,7 +107,10 @@ cuda::BatchNormCall batch_norm_call(const CudaCall& k) {
 }
 
 Status launch_batch_norm(const CudaCall& k) {
-  return launched(k, cuda::batch_norm(batch_norm_call(k), k.out<float>(1), k.out<float>(2), k.stream));
+  cuda::BatchNormCall call = batch_norm_call(k);
+  call.residual = k.in(3);
+  call.relu = k.call.attrs.get_string("activation", "none") == "relu";
+  return launched(k, cuda::batch_norm(call, k.out<float>(1), k.out<float>(2), k.stream));
 }
 
 Status launch_batch_norm_inference(const CudaCall& k) {
@@ -123,6 +126,10 @@ Status launch_batch_norm_grad(const CudaCall& k) {
                                      .x = k.in(0),
                                      .dy = k.in(1),
                                      .scale = k.in(2),
+                                     .bias = k.in(5),
+                                     .y = k.in(6),
+                                     .more_dy = k.in(7),
+                                     .dresidual = k.has(6) ? k.out(3) : nullptr,
                                      .mean = k.in<float>(3),
                                      .var = k.in<float>(4),
                                      .x_type = k.in_scalar(0),
