@@ -19,7 +19,9 @@ const llvm::StringLiteral clean_pipeline =
 const llvm::StringLiteral settle_pipeline = "move-layout-changes, simplify, remove-dead-nodes";
 const llvm::StringLiteral finish_pipeline =
     "recover-linear, recover-attention, recover-losses, simplify, recover-split, pack-attention, share-equal-nodes, remove-dead-nodes";
-constexpr llvm::StringLiteral train_pipeline = "simplify, round-sums-once, share-equal-nodes, remove-dead-nodes, add-into-products, remove-dead-nodes";
+constexpr llvm::StringLiteral fuse_pipeline = "fuse-batch-norms";
+constexpr llvm::StringLiteral train_pipeline =
+    "simplify, round-sums-once, share-equal-nodes, remove-dead-nodes, fuse-batch-norms, add-into-products, remove-dead-nodes";
 constexpr llvm::StringLiteral layout_pipeline =
     "channels-last, move-layout-changes, fold-constants, simplify, share-equal-nodes, remove-dead-nodes";
 constexpr int settle_rounds = 16;  // exports settle in five; the bound only guards against rules that undo each other
@@ -195,6 +197,7 @@ Result<Derived> derive(Graph forward, const TrainingRequest& request, const Kern
   if (Status s = select_trained(forward, request.train, request.freeze)) return s;
   if (Status s = pad_classes(forward, catalog, passes)) return s;
   if (Status s = insert_casts(forward, request, passes, decisions)) return s;
+  if (Result<bool> fused = passes.run(forward, fuse_pipeline); !fused) return fused.takeError();
   if (passes.stopped()) return stop({{std::move(forward)}});
   derived.summary = summarise(request, forward);
   Result<Program> program = make_training_program(forward, request);
