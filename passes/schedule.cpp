@@ -15,7 +15,8 @@ namespace {
 class Scheduler {
  public:
   Scheduler(Graph& graph, llvm::ArrayRef<NodeId> writers, const KernelCatalog& catalog)
-      : graph_(graph), catalog_(catalog), instruction_of_(graph.node_slots(), -1) {
+      : graph_(graph), catalog_(catalog), writes_state_(graph.node_slots(), false), instruction_of_(graph.node_slots(), -1) {
+    for (NodeId writer : writers) writes_state_[index_of(writer)] = true;
     for (NodeId id = graph.first_node(); id != NodeId::None; id = graph.next_node(id))
       if (is_instruction(graph.node(id))) {
         instruction_of_[index_of(id)] = static_cast<int32_t>(instructions_.size());
@@ -32,9 +33,7 @@ class Scheduler {
     if (!start) return start.takeError();
     OrderProblem sorted = permuted(*start);
     std::vector<int32_t> order = order_for_low_peak(sorted, {});
-    std::vector<bool> is_update;
-    for (int32_t i : *start) is_update.push_back(graph_.node(instructions_[static_cast<size_t>(i)]).phase == Phase::Update);
-    order = with_idle_updates_gathered(sorted, order, is_update);
+    order = with_idle_updates_gathered(sorted, order, update_kinds(*start));
     ScheduleReport report;
     std::vector<int32_t> as_given(order.size());
     for (size_t i = 0; i < order.size(); ++i) as_given[i] = static_cast<int32_t>(i);
@@ -148,6 +147,18 @@ class Scheduler {
                        " instructions wait for each other: two states each take the other's old value");
   }
 
+  // By place in `order`: a number for each op among the updates and the other writers of states, -1 for the rest.
+  std::vector<int32_t> update_kinds(llvm::ArrayRef<int32_t> order) const {
+    llvm::StringMap<int32_t> kind_of;
+    std::vector<int32_t> kinds;
+    for (int32_t i : order) {
+      const NodeId id = instructions_[static_cast<size_t>(i)];
+      const bool is_update = graph_.node(id).phase == Phase::Update || writes_state_[index_of(id)];
+      kinds.push_back(is_update ? kind_of.try_emplace(graph_.node(id).op->name, static_cast<int32_t>(kind_of.size())).first->second : -1);
+    }
+    return kinds;
+  }
+
   OrderProblem permuted(llvm::ArrayRef<int32_t> order) const {
     std::vector<int32_t> place(order.size());
     for (size_t i = 0; i < order.size(); ++i) place[static_cast<size_t>(order[i])] = static_cast<int32_t>(i);
@@ -184,6 +195,7 @@ class Scheduler {
   Graph& graph_;
   const KernelCatalog& catalog_;
   std::vector<NodeId> instructions_;
+  std::vector<bool> writes_state_;       // by node
   std::vector<int32_t> instruction_of_;  // by node
   std::vector<int32_t> buffer_of_;       // by value
   OrderProblem problem_;

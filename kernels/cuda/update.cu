@@ -156,10 +156,19 @@ __global__ void __launch_bounds__(block_threads)
   if (momentum) store_lanes(new_momentum, buffer, at, tensor.elements);
 }
 
-__global__ void running_update_kernel(float* result, const float* running, const float* batch, float momentum,
-                                      float share, int64_t elements) {
-  const int64_t i = int64_t{blockIdx.x} * block_threads + threadIdx.x;
-  if (i < elements) result[i] = running[i] * momentum + batch[i] * share;
+template <int capacity>
+__global__ void __launch_bounds__(block_threads)
+    running_update_kernel(const __grid_constant__ UpdateTable<RunningTensor, capacity> table) {
+  int number = 0;
+  const int64_t at = find_work(table, number);
+  const RunningTensor& tensor = table.tensors[number];
+  if (at >= tensor.elements) return;
+  float running[lanes], batch[lanes];
+  load_lanes(running, tensor.running, at, tensor.elements);
+  load_lanes(batch, tensor.batch, at, tensor.elements);
+#pragma unroll
+  for (int i = 0; i < lanes; ++i) running[i] = running[i] * tensor.momentum + batch[i] * tensor.share;
+  store_lanes(tensor.result, running, at, tensor.elements);
 }
 
 template <typename P, typename G, typename M>
@@ -202,12 +211,10 @@ cudaError_t sgd(const SgdCall& call, const SgdTensor* tensors, int count, cudaSt
   });
 }
 
-cudaError_t running_update(float* result, const float* running, const float* batch, float momentum, float share,
-                           int64_t elements, cudaStream_t stream) {
-  if (elements == 0) return cudaSuccess;
-  const auto blocks = static_cast<unsigned>(divide_up(elements, block_threads));
-  running_update_kernel<<<blocks, block_threads, 0, stream>>>(result, running, batch, momentum, share, elements);
-  return cudaGetLastError();
+cudaError_t running_update(const RunningTensor* tensors, int count, cudaStream_t stream) {
+  return launch_in_tables(tensors, count, [&](const auto& table) {
+    running_update_kernel<<<table.blocks.blocks(), block_threads, 0, stream>>>(table);
+  });
 }
 
 }  // namespace plimsoll::cuda

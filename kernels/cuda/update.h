@@ -44,8 +44,13 @@ struct SgdCall {
 };
 [[nodiscard]] cudaError_t sgd(const SgdCall& call, const SgdTensor* tensors, int count, cudaStream_t stream);
 
-// running * momentum + batch * share, all f32.
-[[nodiscard]] cudaError_t running_update(float* result, const float* running, const float* batch, float momentum,
-                                         float share, int64_t elements, cudaStream_t stream);
+// result = running * momentum + batch * share, all f32.
+struct RunningTensor {
+  float* result;
+  const float *running, *batch;
+  float momentum, share;
+  int64_t elements;
+};
+[[nodiscard]] cudaError_t running_update(const RunningTensor* tensors, int count, cudaStream_t stream);
 
 }  // namespace plimsoll::cuda

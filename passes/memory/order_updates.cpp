@@ -1,11 +1,13 @@
 #include "passes/memory/order_updates.h"
 
-// Gradients that share a sum of squares all live until it has run. Their updates, wherever they stood before, then stand side
-// by side behind it.
+// Gradients that share a sum of squares all live until it has run, the statistics of norms until backward has read them.
+// Their updates, wherever they stood before, then stand side by side behind that, or behind the first of several such places.
+// Each kind is looked at by itself, for only updates of one kind share a launch.
 
 #include "llvm/ADT/STLExtras.h"
 
 #include <algorithm>
+#include <array>
 #include <tuple>
 
 namespace plimsoll {
@@ -22,14 +24,35 @@ int32_t largest_input(const OrderProblem& problem, const OrderNode& node) {
   return largest;
 }
 
-}  // namespace
-
-std::vector<int32_t> with_idle_updates_gathered(const OrderProblem& problem, llvm::ArrayRef<int32_t> order,
-                                                const std::vector<bool>& is_update) {
-  std::vector<int32_t> last_reader(problem.buffer_bytes.size(), -1);
+// By position: behind which position an update goes that ends no life; -1 for everything else. Each may go up to the last
+// reader of the largest buffer it reads, and as few places as possible serve all of a kind: the earliest of those last
+// readers, then the earliest for those that come too late for that.
+std::vector<int32_t> choose_places(const OrderProblem& problem, llvm::ArrayRef<int32_t> order, llvm::ArrayRef<int32_t> update_kinds) {
+  std::vector<int32_t> last_reader(problem.buffer_bytes.size(), -1), places(order.size(), -1);
   for (size_t at = 0; at < order.size(); ++at)
     for (int32_t buffer : problem.nodes[static_cast<size_t>(order[at])].inputs)
       last_reader[static_cast<size_t>(buffer)] = static_cast<int32_t>(at);
+  std::vector<std::array<int32_t, 3>> idle;  // its kind, until when it may wait, and where it stands
+  for (int32_t at = 0; at < static_cast<int32_t>(order.size()); ++at) {
+    const auto node = static_cast<size_t>(order[static_cast<size_t>(at)]);
+    const int32_t kind = update_kinds[node], ended = kind >= 0 ? largest_input(problem, problem.nodes[node]) : -1;
+    if (ended >= 0 && last_reader[static_cast<size_t>(ended)] > at) idle.push_back({kind, last_reader[static_cast<size_t>(ended)], at});
+  }
+  llvm::sort(idle);
+  int32_t place = -1, kind_there = -1;
+  for (const auto& [kind, until, at] : idle) {
+    if (kind != kind_there || at > place) place = until;
+    kind_there = kind;
+    places[static_cast<size_t>(at)] = place;
+  }
+  return places;
+}
+
+}  // namespace
+
+std::vector<int32_t> with_idle_updates_gathered(const OrderProblem& problem, llvm::ArrayRef<int32_t> order,
+                                                llvm::ArrayRef<int32_t> update_kinds) {
+  const std::vector<int32_t> chosen = choose_places(problem, order, update_kinds);
   // Behind which position a node goes, and how many moved nodes it has to wait for there; what stays waits for none.
   struct Place {
     int32_t behind, depth;
@@ -38,8 +61,7 @@ std::vector<int32_t> with_idle_updates_gathered(const OrderProblem& problem, llv
   for (size_t at = 0; at < order.size(); ++at) {
     const OrderNode& node = problem.nodes[static_cast<size_t>(order[at])];
     Place place{static_cast<int32_t>(at), 0};
-    int32_t ended = is_update[static_cast<size_t>(order[at])] ? largest_input(problem, node) : -1;
-    if (ended >= 0 && last_reader[static_cast<size_t>(ended)] > place.behind) place = {last_reader[static_cast<size_t>(ended)], 1};
+    if (chosen[at] >= 0) place = {chosen[at], 1};
     for (int32_t before : node.after) {
       const Place& other = places[static_cast<size_t>(before)];
       if (other.depth > 0 && std::tie(other.behind, other.depth) >= std::tie(place.behind, place.depth))

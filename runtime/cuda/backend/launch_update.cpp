@@ -55,14 +55,22 @@ Status launch_sgd(llvm::ArrayRef<CudaCall> calls) {
   return launched(k, cuda::sgd(call, tensors.data(), static_cast<int>(tensors.size()), k.stream));
 }
 
-Status launch_running_update(const CudaCall& k) {
-  const double momentum = k.call.attrs.get_float("momentum");
-  const auto count = static_cast<double>(k.call.attrs.get_int("count", 1));
-  // A biased variance over `count` elements becomes the unbiased estimate.
-  const double share = (1 - momentum) * (count > 1 ? count / (count - 1) : 1);
-  return launched(k, cuda::running_update(k.out<float>(0), k.in<float>(0), k.in<float>(1),
-                                          static_cast<float>(momentum), static_cast<float>(share),
-                                          k.results[0].elements(), k.stream));
+Status launch_running_update(llvm::ArrayRef<CudaCall> calls) {
+  llvm::SmallVector<cuda::RunningTensor, 8> tensors;
+  for (const CudaCall& each : calls) {
+    const double momentum = each.call.attrs.get_float("momentum");
+    const auto count = static_cast<double>(each.call.attrs.get_int("count", 1));
+    // A biased variance over `count` elements becomes the unbiased estimate.
+    const double share = (1 - momentum) * (count > 1 ? count / (count - 1) : 1);
+    tensors.push_back({.result = each.out<float>(0),
+                       .running = each.in<float>(0),
+                       .batch = each.in<float>(1),
+                       .momentum = static_cast<float>(momentum),
+                       .share = static_cast<float>(share),
+                       .elements = each.results[0].elements()});
+  }
+  const CudaCall& k = calls.front();
+  return launched(k, cuda::running_update(tensors.data(), static_cast<int>(tensors.size()), k.stream));
 }
 
 // The same update of another parameter: with the scalars at those operands.
@@ -74,6 +82,9 @@ bool joins(const CudaCall& first, const CudaCall& next) {
   return ((first.in(scalars) == next.in(scalars)) && ...);
 }
 
+// The kernel takes all of a running update for each tensor.
+bool always_joins(const CudaCall&, const CudaCall&) { return true; }
+
 template <Status (*launch_group)(llvm::ArrayRef<CudaCall>)>
 Status launch_one(const CudaCall& k) {
   return launch_group(k);
@@ -82,7 +93,7 @@ Status launch_one(const CudaCall& k) {
 constexpr CudaLauncher launchers[] = {
     {"adamw", "fused", launch_one<launch_adamw>, nullptr, joins<4, 5, 6, 7>, launch_adamw},
     {"sgd", "fused", launch_one<launch_sgd>, nullptr, joins<2, 4, 5>, launch_sgd},
-    {"running_update", "fused", launch_running_update},
+    {"running_update", "fused", launch_one<launch_running_update>, nullptr, always_joins, launch_running_update},
 };
 
 }  // namespace

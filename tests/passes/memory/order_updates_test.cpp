@@ -33,8 +33,8 @@ TEST_SUITE("unit") {
         node({0, 1}, {3}, {0, 5}),    // 7: the sum that both small ones share
         node({3}, {}, {7}),           // 8: what reads it
     };
-    const std::vector<bool> is_update = {false, true, true, false, true, false, true, true, true};
-    std::vector<int32_t> order = with_idle_updates_gathered(problem, {0, 1, 2, 3, 4, 5, 6, 7, 8}, is_update);
+    const std::vector<int32_t> kinds = {-1, 0, 1, -1, 0, -1, 0, 2, 2};
+    std::vector<int32_t> order = with_idle_updates_gathered(problem, {0, 1, 2, 3, 4, 5, 6, 7, 8}, kinds);
     CHECK(order == std::vector<int32_t>{0, 3, 4, 5, 7, 1, 6, 2, 8});
     CHECK(peak_bytes(problem, order) == 1008);
   }
@@ -45,6 +45,25 @@ TEST_SUITE("unit") {
     problem.buffer_bytes = {8, 4, 4, 100};
     problem.nodes = {node({}, {0, 2}, {}), node({0, 2}, {}, {0}), node({}, {3}, {}), node({3, 0}, {1}, {2})};
     const std::vector<int32_t> order = {0, 1, 2, 3};
-    CHECK(with_idle_updates_gathered(problem, order, {false, true, false, true}) == order);
+    CHECK(with_idle_updates_gathered(problem, order, {-1, 0, -1, 1}) == order);
+  }
+
+  // Statistics 0 and 1 with their updates; backward reads 1 first. A gradient 2 of another kind has its last reader between.
+  TEST_CASE("updates of one kind share the earliest place that serves them") {
+    OrderProblem problem;
+    problem.buffer_bytes = {8, 8, 8, 8, 8, 8};
+    problem.pinned = {false, false, false, true, true, true};
+    problem.nodes = {
+        node({}, {0}, {}),      // 0: statistics
+        node({0, 3}, {3}, {0}), // 1: their update
+        node({}, {1}, {}),      // 2: statistics
+        node({1, 4}, {4}, {2}), // 3: their update
+        node({1}, {2}, {2}),    // 4: backward of 1 makes a gradient
+        node({2, 5}, {5}, {4}), // 5: its update
+        node({2}, {}, {4}),     // 6: another reader of the gradient
+        node({0}, {}, {0}),     // 7: backward of 0
+    };
+    const std::vector<int32_t> order = with_idle_updates_gathered(problem, {0, 1, 2, 3, 4, 5, 6, 7}, {-1, 0, -1, 0, -1, 1, -1, -1});
+    CHECK(order == std::vector<int32_t>{0, 2, 4, 1, 3, 6, 5, 7});
   }
 }
