@@ -8,8 +8,7 @@ namespace plimsoll {
 
 bool is_within_budget(const Plan& plan);
 
-// `smallest`, the plan of this job that needs least, is above its budget: what it needs, where its peak is, what is alive there, and
-// what would free most, and what a step would take then.
+// `smallest`, the plan of this job that needs least, is above its budget: what it needs, where its peak is and what is alive there.
 Status over_budget(const Plan& smallest);
 
 }  // namespace plimsoll

@@ -35,7 +35,10 @@ void enter(const CompileHooks& hooks, llvm::StringRef phase) {
 // Runs pipelines one after another as if they were one: dumps count on, decisions add up.
 class PassRunner {
  public:
-  PassRunner(const CompileHooks& hooks, std::vector<Decision>& decisions) : options_(hooks.pipeline), decisions_(decisions) {}
+  PassRunner(const CompileHooks& hooks, std::vector<Decision>& decisions, size_t runs_before = 0, bool stopped = false)
+      : options_(hooks.pipeline), decisions_(decisions), stopped_(stopped) {
+    options_.runs_before += runs_before;
+  }
 
   // Did anything change? Nothing does once stopped.
   Result<bool> run(Graph& graph, llvm::StringRef text) {
@@ -55,13 +58,14 @@ class PassRunner {
   }
 
   bool stopped() const { return stopped_; }
+  size_t runs() const { return options_.runs_before; }
   // Asked at the end of a phase: is there nothing more to do?
   bool stopped_after(llvm::StringRef phase) const { return stopped_ || options_.stop_after == phase; }
 
  private:
   PipelineOptions options_;
   std::vector<Decision>& decisions_;
-  bool stopped_ = false;
+  bool stopped_;
 };
 
 Status clean(Graph& graph, PassRunner& passes) {
@@ -175,19 +179,18 @@ struct Derived {
   bool stopped = false;
 };
 
-Result<Derived> derive(Graph forward, const TrainingRequest& request, const KernelCatalog& catalog, const CompileHooks& hooks,
+Result<Derived> derive(CleanModel model, const TrainingRequest& request, const KernelCatalog& catalog, const CompileHooks& hooks,
                        std::vector<Decision>& decisions) {
-  PassRunner passes(hooks, decisions);
+  decisions = std::move(model.decisions);
+  PassRunner passes(hooks, decisions, model.passes_run, model.stopped);
+  Graph& forward = model.graph;
   Derived derived;
   auto stop = [&](Program program) {
     derived.program = std::move(program);
     derived.stopped = true;
     return std::move(derived);
   };
-  enter(hooks, "clean");
   if (Status s = check_precision(forward, request)) return s;
-  if (Status s = attach_loss(forward, request.loss)) return s;
-  if (Status s = clean(forward, passes)) return s;
   if (request.batch > 0 && !passes.stopped())
     if (Status s = rebatch(forward, request.batch)) return s;
   if (Status s = choose_layout(forward, request, catalog, passes)) return s;
@@ -236,10 +239,23 @@ Status clean_graph(Graph& graph, const CompileHooks& hooks, std::vector<Decision
   return clean(graph, passes);
 }
 
+Result<CleanModel> clean_model(Graph forward, llvm::StringRef loss, const CompileHooks& hooks) {
+  enter(hooks, "clean");
+  CleanModel model{std::move(forward)};
+  PassRunner passes(hooks, model.decisions);
+  if (Status s = attach_loss(model.graph, loss)) return s;
+  if (Status s = clean(model.graph, passes)) return s;
+  model.passes_run = passes.runs() - hooks.pipeline.runs_before;
+  model.stopped = passes.stopped();
+  return model;
+}
+
 Result<Program> compile_until(Graph forward, const TrainingRequest& request, const KernelCatalog& catalog, const CompileHooks& hooks) {
   if (Status s = check_stop(hooks.pipeline.stop_after)) return s;
+  Result<CleanModel> model = clean_model(std::move(forward), request.loss, hooks);
+  if (!model) return model.takeError();
   std::vector<Decision> decisions;
-  Result<Derived> derived = derive(std::move(forward), request, catalog, hooks, decisions);
+  Result<Derived> derived = derive(std::move(*model), request, catalog, hooks, decisions);
   if (!derived) return derived.takeError();
   if (!derived->stopped) return usage_error("--stop-after " + hooks.pipeline.stop_after + ": the pass is not run");
   return std::move(derived->program);
@@ -249,8 +265,16 @@ Result<Plan> compile_training(Graph forward, const TrainingRequest& request, con
                               const KernelCatalog& catalog, const CompileHooks& hooks) {
   CompileHooks whole = hooks;
   whole.pipeline.stop_after.clear();
+  Result<CleanModel> model = clean_model(std::move(forward), request.loss, whole);
+  return model ? compile_training(std::move(*model), request, device, catalog, whole) : model.takeError();
+}
+
+Result<Plan> compile_training(CleanModel model, const TrainingRequest& request, const DeviceDescription& device, const KernelCatalog& catalog,
+                              const CompileHooks& hooks) {
+  CompileHooks whole = hooks;
+  whole.pipeline.stop_after.clear();
   std::vector<Decision> decisions;
-  Result<Derived> derived = derive(std::move(forward), request, catalog, whole, decisions);
+  Result<Derived> derived = derive(std::move(model), request, catalog, whole, decisions);
   if (!derived) return derived.takeError();
 
   enter(hooks, "lay out");

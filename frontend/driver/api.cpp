@@ -83,20 +83,32 @@ Result<Program> compile_model_until(const CompileRequest& request, const Compile
   return compile_until(std::move(imported->graph), request.training, **catalog, hooks);
 }
 
-Result<Plan> compile_model(const CompileRequest& request, const CompileHooks& hooks) {
-  Result<DeviceDescription> device = find_device(request.device, request.device_file);
-  if (!device) return device.takeError();
+Result<OpenedModel> open_model(const CompileRequest& request, const CompileHooks& hooks) {
   Result<Imported> imported = import_for_training(request, hooks);
   if (!imported) return imported.takeError();
+  Result<CleanModel> clean = clean_model(std::move(imported->graph), request.training.loss, hooks);
+  if (!clean) return clean.takeError();
+  return OpenedModel{std::move(*clean), std::move(imported->report.obstacles)};
+}
+
+Result<Plan> compile_opened(const OpenedModel& model, const CompileRequest& request, const CompileHooks& hooks) {
+  Result<DeviceDescription> device = find_device(request.device, request.device_file);
+  if (!device) return device.takeError();
   Result<std::unique_ptr<KernelCatalog>> catalog = catalog_for(*device, request);
   if (!catalog) return catalog.takeError();
-  Result<Plan> plan = compile_training(std::move(imported->graph), request.training, *device, **catalog, hooks);
+  Result<Plan> plan = compile_training(model.clean, request.training, *device, **catalog, hooks);
   if (!plan) return plan.takeError();
-  for (const Obstacle& note : imported->report.obstacles)
+  for (const Obstacle& note : model.notes)
     plan->decisions.insert(plan->decisions.begin(), {"import", note.subject, "noted", note.message});
   plan->model = llvm::sys::path::filename(request.model_path).str();
   plan->dims.assign(request.import.dims.begin(), request.import.dims.end());
   return plan;
+}
+
+Result<Plan> compile_model(const CompileRequest& request, const CompileHooks& hooks) {
+  if (Result<DeviceDescription> device = find_device(request.device, request.device_file); !device) return device.takeError();
+  Result<OpenedModel> model = open_model(request, hooks);
+  return model ? compile_opened(*model, request, hooks) : model.takeError();
 }
 
 Result<WeightLoader> open_weights(const std::string& path) {

@@ -23,6 +23,16 @@ struct CompileRequest {
 // Imports the model and compiles it for the device. The plan has passed the independent checker.
 Result<Plan> compile_model(const CompileRequest& request, const CompileHooks& hooks = {});
 
+// A model that was imported and cleaned once, for many plans.
+struct OpenedModel {
+  CleanModel clean;
+  std::vector<Obstacle> notes;  // of the import; none blocks
+};
+Result<OpenedModel> open_model(const CompileRequest& request, const CompileHooks& hooks = {});
+
+// A plan of it as compile_model makes it. The request's file, import and loss are those that it was opened with.
+Result<Plan> compile_opened(const OpenedModel& model, const CompileRequest& request, const CompileHooks& hooks = {});
+
 // The same up to the pass or phase that hooks.pipeline.stop_after names: the graphs as they then stand.
 Result<Program> compile_model_until(const CompileRequest& request, const CompileHooks& hooks);
 

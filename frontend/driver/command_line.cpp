@@ -157,7 +157,7 @@ void add_job(CLI::App& command, CompileOptions& compile) {
       ->type_name("auto|off");
   command
       .add_option("--precision", compile.precision,
-                  "exported, fp32, tf32, or bf16 and fp16: 16-bit compute over f32 parameters")
+                  "exported, fp32, tf32, bf16 and fp16 (16-bit compute over f32 parameters), or auto: the one that takes the least predicted time on the device")
       ->capture_default_str()
       ->type_name("NAME");
   command

@@ -1,6 +1,8 @@
 #include "frontend/driver/choose_batch.h"
 #include "frontend/driver/commands.h"
 #include "frontend/driver/fit_table.h"
+#include "frontend/driver/levers.h"
+#include "frontend/driver/machine.h"
 #include "frontend/driver/tune.h"
 #include "ir/output_file.h"
 #include "ir/plan/page.h"
@@ -131,19 +133,48 @@ Status write_stopped(const CompileOptions& options, const CompileRequest& reques
   });
 }
 
-Result<Plan> compile_as_asked(const CompileOptions& options, const CompileRequest& request, const CompileHooks& hooks) {
+// The batch as it is or as it is to be chosen.
+Result<Plan> compile_batch(const CompileOptions& options, const OpenedModel& model, const CompileRequest& request, const CompileHooks& hooks) {
+  if (options.global_batch > 0) return compile_global_batch(model, request, options.global_batch, hooks);
+  return options.max_batch ? compile_largest_batch(model, request, hooks) : compile_opened(model, request, hooks);
+}
+
+Result<Plan> compile_as_asked(const CompileOptions& options, const OpenedModel& model, CompileRequest request, const CompileHooks& hooks) {
+  if (request.training.precision == "auto") {
+    CompileHooks trial = hooks;
+    trial.on_front = nullptr;
+    Result<Plan> plan = compile_fastest_precision(request, [&](const CompileRequest& one) { return compile_batch(options, model, one, trial); });
+    if (!hooks.on_front || !plan) return plan;
+    request.training.precision = plan->training.precision;
+    Result<Plan> with_front = compile_batch(options, model, request, hooks);
+    if (!with_front) return with_front;
+    return plan;
+  }
+  return compile_batch(options, model, request, hooks);
+}
+
+// The request with what was chosen for `plan`.
+CompileRequest request_of(const Plan& plan, CompileRequest request, const CompileOptions& options) {
+  if (options.max_batch || options.global_batch > 0) {
+    request.training.batch = plan.training.batch;
+    request.training.accumulate = plan.training.accumulate;
+  }
+  request.training.precision = plan.training.precision;
+  return request;
+}
+
+Status check_choices(const CompileOptions& options) {
   bool chooses = options.max_batch || options.global_batch > 0;
   if (chooses && options.model.batch > 0) return usage_error("--batch says what --global-batch or --max-batch is to choose");
   if (options.global_batch > 0 && options.accumulate > 1) return usage_error("--accumulate says what --global-batch is to choose");
-  if (options.global_batch > 0) return compile_global_batch(request, options.global_batch, hooks);
-  return options.max_batch ? compile_largest_batch(request, hooks) : compile_model(request, hooks);
+  return Status::success();
 }
 
 // The plan as asked, once to know the shapes, then again by the times its kernels took.
-Result<Plan> plan_tuned(const CompileOptions& options, CompileRequest request, const CompileHooks& hooks, Console& console) {
+Result<Plan> plan_tuned(const CompileOptions& options, const OpenedModel& model, CompileRequest request, const CompileHooks& hooks, Console& console) {
   CompileHooks shapes_alone = hooks;
   shapes_alone.on_front = nullptr;
-  Result<Plan> plan = compile_as_asked(options, request, shapes_alone);
+  Result<Plan> plan = compile_as_asked(options, model, request, shapes_alone);
   if (!plan) return plan.takeError();
   console.progress.phase("tune");
   TimingCache times;
@@ -157,7 +188,7 @@ Result<Plan> plan_tuned(const CompileOptions& options, CompileRequest request, c
   if (Status s = times.save(options.tune)) return s;
   console.out << "timed " << report->kernels << " kernels of " << report->calls << " calls\n";
   request.timings = options.tune;
-  return compile_as_asked(options, request, hooks);
+  return compile_as_asked(options, model, request, hooks);
 }
 
 }  // namespace
@@ -207,15 +238,23 @@ Status compile_command(const CompileOptions& options, Console& console) {
     if (std::error_code failure = llvm::sys::fs::create_directories(options.dump_ir))
       return system_error(options.dump_ir + ": " + failure.message());
 
+  if (Status s = check_choices(options)) return s;
   if (!options.stop_after.empty()) return write_stopped(options, request, hooks, console);
   FrontTable front;
   if (options.pareto) hooks.on_front = [&](const Plan& plan) { front.add(plan); };
   std::optional<Plan> smallest;
-  hooks.on_refused = [&](const Plan& plan) { smallest = plan; };
-  Result<Plan> plan = options.tune.empty() ? compile_as_asked(options, request, hooks) : plan_tuned(options, request, hooks, console);
+  hooks.on_refused = [&](const Plan& plan) {
+    if (!smallest || plan.promised_bytes() < smallest->promised_bytes()) smallest = plan;
+  };
+  if (Result<DeviceDescription> device = find_device(request.device, request.device_file); !device) return device.takeError();
+  Result<OpenedModel> model = open_model(request, hooks);
+  if (!model) return model.takeError();
+  Result<Plan> plan =
+      options.tune.empty() ? compile_as_asked(options, *model, request, hooks) : plan_tuned(options, *model, request, hooks, console);
   front.print(console);
   if (!plan && smallest)
     if (Status s = write_html(options, *smallest, front)) return llvm::joinErrors(plan.takeError(), std::move(s));
+  if (!plan && smallest) return with_levers(plan.takeError(), *model, request_of(*smallest, request, options), *smallest);
   if (!plan) return plan.takeError();
   console.progress.phase("write");
   if (Status s = write_html(options, *plan, front)) return s;

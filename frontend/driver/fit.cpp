@@ -1,4 +1,6 @@
+#include "frontend/driver/choose_batch.h"
 #include "frontend/driver/fit_table.h"
+#include "frontend/driver/levers.h"
 #include "frontend/driver/machine.h"
 #include "ir/plan/page.h"
 #include "ir/units.h"
@@ -11,6 +13,7 @@ namespace plimsoll {
 namespace {
 
 struct Answer {
+  CompileRequest request;
   Plan plan;            // where nothing fits, the one that needs least
   std::string refusal;  // empty: it fits
 
@@ -18,17 +21,23 @@ struct Answer {
   int64_t lacks_bytes() const { return plan.promised_bytes() - plan.arenas.front().budget_bytes; }
 };
 
-Result<Answer> answer_for(CompileRequest request, const DeviceDescription& device) {
+Result<Answer> answer_for(const OpenedModel& model, CompileRequest request, const DeviceDescription& device) {
   request.device = device.name;
   // The description's memory stands for any machine's.
   if (device.backend == "cpu" && request.training.budget_bytes == 0) request.training.budget_bytes = memory_here();
-  Answer answer;
+  Answer answer{request, {}, {}};
   CompileHooks hooks;
-  hooks.on_refused = [&](const Plan& smallest) { answer.plan = smallest; };
-  Result<Plan> plan = compile_model(request, hooks);
-  if (plan) return Answer{std::move(*plan), ""};
+  std::optional<Plan> least;
+  hooks.on_refused = [&](const Plan& smallest) {
+    if (!least || smallest.promised_bytes() < least->promised_bytes()) least = smallest;
+  };
+  auto compile = [&](const CompileRequest& one) { return compile_opened(model, one, hooks); };
+  Result<Plan> plan = request.training.precision == "auto" ? compile_fastest_precision(request, compile) : compile(request);
+  if (plan) return Answer{std::move(request), std::move(*plan), ""};
   Diag diag = take_diag(plan.takeError());
   if (diag.fault() != Fault::Budget) return Status(llvm::make_error<Diag>(diag.fault(), diag.text()));
+  answer.plan = std::move(*least);
+  answer.request.training.precision = answer.plan.training.precision;
   answer.refusal = diag.text();
   return answer;
 }
@@ -68,11 +77,14 @@ Status fit_command(const FitCommandOptions& options, Console& console) {
   if (!request) return request.takeError();
   Result<std::vector<DeviceDescription>> devices = devices_asked_for(options);
   if (!devices) return devices.takeError();
+  console.progress.phase("import");
+  Result<OpenedModel> model = open_model(*request);
+  if (!model) return model.takeError();
   std::vector<std::string> rows;
   std::optional<Answer> closest;
   for (const DeviceDescription& device : *devices) {
     console.progress.phase(device.name);
-    Result<Answer> answer = answer_for(*request, device);
+    Result<Answer> answer = answer_for(*model, *request, device);
     if (!answer) return answer.takeError();
     rows.push_back(row_of(*answer));
     if (!closest || answer->lacks_bytes() < closest->lacks_bytes()) closest = std::move(*answer);
@@ -82,7 +94,7 @@ Status fit_command(const FitCommandOptions& options, Console& console) {
   page.line(page.toned(Tone::Strong, table_row("device", "budget", "fits", "needs", "step", "with")));
   for (const std::string& row : rows) page.line(row);
   if (closest->fits()) return Status::success();
-  return in_context(closest->plan.device.name, budget_error(closest->refusal));
+  return in_context(closest->plan.device.name, with_levers(budget_error(closest->refusal), *model, closest->request, closest->plan));
 }
 
 }  // namespace plimsoll

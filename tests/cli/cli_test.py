@@ -7,6 +7,7 @@ Needs Python's standard library alone. Prints a line a test and `N passed, N fai
 """
 import json
 import pathlib
+import re
 import resource
 import signal
 import struct
@@ -154,7 +155,7 @@ def test_fit_somewhere_is_enough_and_nowhere_is_refused(folder):
     expect(code == DONE and rows["cpu"][1] == "yes" and rows["rtx4090"][1] == "no", f"exits {code}: {rows}")
     code, enough = fit_rows("--device", "rtx4090", "--budget", rows["rtx4090"][2])
     expect(code == DONE and enough["rtx4090"][1] == "yes", f"the budget it names is not enough: {rows} {enough}")
-    refuse(BUDGET, ["rtx4090: needs", "400 MiB", "would free"], "fit", QUICKSTART / "small_gpt.onnx", "--dim", "batch=8",
+    refuse(BUDGET, ["rtx4090: needs", "400 MiB", "would need less: "], "fit", QUICKSTART / "small_gpt.onnx", "--dim", "batch=8",
            "--device", "rtx4090", "--budget", "400MiB")
     refuse(USAGE, ["no_such"], "fit", MODELS / "linear.onnx", "--device", "no_such")
 
@@ -189,6 +190,34 @@ def test_html_report_shows_the_plan_and_the_front(folder):
     plan.unlink()
     refuse(BUDGET, ["needs"], *job, "--budget", "100MiB")
     expect("the budget is 100 MiB" in page.read_text() and not plan.exists(), "no report of the refusal")
+
+
+def test_precision_auto_takes_the_fastest(folder):
+    plan = folder / "p.plan"
+    job = ["compile", QUICKSTART / "small_gpt.onnx", "--dim", "batch=8", "-o", plan]
+    def chosen(device, *options):
+        succeed(*job, "--device", device, "--precision", "auto", *options)
+        report = json.loads(succeed("inspect", plan, "--json"))
+        return report, [d["reason"] for d in report["decisions"] if d["pass"] == "precision"]
+    report, reasons = chosen("h200")
+    expect(report["training"]["precision"] == "bf16" and "tf32 takes" in reasons[0] and "; bf16 takes" in reasons[0], f"{reasons}")
+    expect(chosen("cpu")[0]["training"]["precision"] == "fp32", "16 bits without units for them")
+    report, reasons = chosen("h200", "--max-batch", "--recompute", "off", "--budget", "800MiB")
+    expect(report["training"]["precision"] == "bf16" and report["training"]["batch"] > 8 and reasons, f"{reasons}")
+    succeed("fit", QUICKSTART / "small_gpt.onnx", "--dim", "batch=8", "--device", "h200", "--precision", "auto")
+    refuse(BUDGET, ["needs"], *job, "--device", "h200", "--precision", "auto", "--budget", "600MiB")
+
+
+def test_refusals_name_changes_of_the_job_that_do_what_they_say(folder):
+    job = ["compile", QUICKSTART / "small_gpt.onnx", "--dim", "batch=64", "--device", "h200", "-o", folder / "p.plan"]
+    done = run(*job, "--budget", "650MiB")
+    text = done.stderr.splitlines()[-1]
+    expect(done.returncode == BUDGET and "would fit: " in text and " a sample)" in text, text)
+    enough = re.search(r": needs ([\d.]+ \w+) \(", text).group(1)
+    succeed(*job, "--budget", enough)
+    for lever, needs in re.findall(r"(--dim batch=32|--precision bf16) ([\d.]+ \w+) \(", text):
+        succeed(*job, *lever.split(), "--budget", needs)
+    expect("--dim batch=32" in text and "--precision bf16" in text and "--optimizer sgd" in text, text)
 
 
 def test_recompute_is_auto_or_off(folder):

@@ -229,7 +229,7 @@ graph @draws(%x: f32[64]) state(%rng: i64[2] counter fill=0) {
     CHECK(graph.value(graph.find_value("y")).users.size() == 1);
   }
 
-  TEST_CASE("fit: refusals tell the peak and what would free bytes, and the budget they name is enough") {
+  TEST_CASE("fit: refusals tell the peak, and the budget they name is enough") {
     std::mt19937 random(17);
     std::string text = random_model(random);
     Plan plain = cantFail(compiled(text, 0));
@@ -239,8 +239,6 @@ graph @draws(%x: f32[64]) state(%rng: i64[2] counter fill=0) {
     };
     CHECK(llvm::StringRef(message(compiled(text, plain.promised_bytes() - 1, false))).contains("at the peak ("));
     std::string refusal = message(compiled(text, plain.arenas[0].persistent_bytes + 64));
-    CHECK(llvm::StringRef(refusal).contains("would free: "));
-    CHECK(llvm::StringRef(refusal).contains(" ms)"));
     llvm::StringRef named = llvm::StringRef(refusal).split("(").second.split(" bytes").first;
     int64_t enough = 0;
     REQUIRE_FALSE(named.getAsInteger(10, enough));
