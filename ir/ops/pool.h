@@ -20,14 +20,14 @@ class PoolWindows {
       : x_(channels_first(attrs, x_shape)), y_(channels_first(attrs, y_shape)), in_x_(attrs, x_), in_y_(attrs, y_),
         taps_(llvm::cantFail(read_window(attrs, attrs.get_ints("kernel"))), spatial_of(x_), spatial_of(y_)) {}
 
-  // visit(input, output, position): flat indices in x and y of every element of every window, and the window's place
-  // among those of its plane.
+  // visit(input, output, position, tap): flat indices in x and y of every element of every window, the window's place among
+  // those of its plane, and the element's among those of the kernel.
   template <typename Visit>
   void for_each(Visit visit) const {
     for (int64_t n = 0; n < x_[0]; ++n)
       for (int64_t c = 0; c < x_[1]; ++c)
-        taps_.for_each([&](int64_t input, int64_t, int64_t output) {
-          visit(in_x_.at(n, c, input), in_y_.at(n, c, output), output);
+        taps_.for_each([&](int64_t input, int64_t tap, int64_t output) {
+          visit(in_x_.at(n, c, input), in_y_.at(n, c, output), output, tap);
         });
   }
 

@@ -49,7 +49,7 @@ Status average_pool_reference(const OpCall& call, llvm::ArrayRef<TensorView> ope
   const Shape &x_shape = call.operand(0).shape, &y_shape = results[0].type.shape;
   std::vector<double> counts = window_counts(call.attrs, x_shape, y_shape);
   std::vector<double> x = load(operands, 0), y(static_cast<size_t>(results[0].elements()));
-  PoolWindows(call.attrs, x_shape, y_shape).for_each([&](int64_t input, int64_t output, int64_t position) {
+  PoolWindows(call.attrs, x_shape, y_shape).for_each([&](int64_t input, int64_t output, int64_t position, int64_t) {
     y[output] += x[input] / counts[position];
   });
   store(y, results[0]);
@@ -85,7 +85,7 @@ Status average_pool_grad_reference(const OpCall& call, llvm::ArrayRef<TensorView
   const Shape &x_shape = results[0].type.shape, &y_shape = call.operand(0).shape;
   std::vector<double> counts = window_counts(call.attrs, x_shape, y_shape);
   std::vector<double> dy = load(operands, 0), dx(static_cast<size_t>(results[0].elements()));
-  PoolWindows(call.attrs, x_shape, y_shape).for_each([&](int64_t input, int64_t output, int64_t position) {
+  PoolWindows(call.attrs, x_shape, y_shape).for_each([&](int64_t input, int64_t output, int64_t position, int64_t) {
     dx[input] += dy[output] / counts[position];
   });
   store(dx, results[0]);

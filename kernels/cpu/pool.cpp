@@ -57,7 +57,7 @@ void for_each_tile(const PoolShape& s, Body&& body) {
         body(RowTile{depth, row, first, std::min(row_tile, s.output[2] - first)});
 }
 
-// body(begin, count, input offset in the plane) for every kernel element, in kernel order: results
+// body(begin, count, input offset in the plane, number of the kernel element) in kernel order: results
 // begin .. begin + count of the tile read the input from there on in steps of the stride.
 template <typename Body>
 void for_each_tap(const PoolShape& s, const RowTile& tile, Body&& body) {
@@ -73,20 +73,22 @@ void for_each_tap(const PoolShape& s, const RowTile& tile, Body&& body) {
                       end = std::min(range.end, tile.first + tile.width);
         if (begin >= end) continue;
         body(begin - tile.first, end - begin,
-             (depth * s.input[1] + row) * s.input[2] + input_of(s, 2, begin, kw));
+             (depth * s.input[1] + row) * s.input[2] + input_of(s, 2, begin, kw),
+             (kd * s.kernel[1] + kh) * s.kernel[2] + kw);
       }
     }
   }
 }
 
-PLIMSOLL_VECTORISED void take_larger(float* best, int32_t* index, const float* x, int32_t first, int32_t step,
-                                     int64_t n) {
+// What x[i * step] is known by is first + i * name_step.
+PLIMSOLL_VECTORISED void take_larger(float* best, int32_t* name, const float* x, int32_t step, int32_t first,
+                                     int32_t name_step, int64_t n) {
 #pragma omp simd
   for (int64_t i = 0; i < n; ++i) {
     const float value = x[i * step];
-    const bool better = (index[i] < 0) | (value > best[i]) | ((value != value) & (best[i] == best[i]));
+    const bool better = (name[i] < 0) | (value > best[i]) | ((value != value) & (best[i] == best[i]));
     best[i] = better ? value : best[i];
-    index[i] = better ? first + static_cast<int32_t>(i) * step : index[i];
+    name[i] = better ? first + static_cast<int32_t>(i) * name_step : name[i];
   }
 }
 
@@ -95,17 +97,20 @@ PLIMSOLL_VECTORISED void add_strided(float* sum, const float* x, int64_t step, i
   for (int64_t i = 0; i < n; ++i) sum[i] += x[i * step];
 }
 
-// The largest element of every window of the tile and where it stands in the plane.
+// The largest element of every window of the tile, and where it stands in the plane or which kernel element met it; -1
+// where a window meets no input.
 struct Maxima {
+  enum class Name : uint8_t { Index, Tap };
   float value[row_tile];
-  int32_t index[row_tile];
+  int32_t name[row_tile];
 
-  void find(const PoolShape& s, const RowTile& tile, const float* plane) {
+  void find(const PoolShape& s, const RowTile& tile, const float* plane, Name by) {
+    const auto step = static_cast<int32_t>(s.strides[2]);
     std::fill_n(value, tile.width, -infinity);
-    std::fill_n(index, tile.width, -1);
-    for_each_tap(s, tile, [&](int64_t begin, int64_t count, int64_t from) {
-      take_larger(value + begin, index + begin, plane + from, static_cast<int32_t>(from),
-                  static_cast<int32_t>(s.strides[2]), count);
+    std::fill_n(name, tile.width, -1);
+    for_each_tap(s, tile, [&](int64_t begin, int64_t count, int64_t from, int64_t tap) {
+      take_larger(value + begin, name + begin, plane + from, step, static_cast<int32_t>(by == Name::Index ? from : tap),
+                  by == Name::Index ? step : 0, count);
     });
   }
 };
@@ -126,11 +131,24 @@ void max_pool(const PoolShape& shape, float* y, int64_t* indices, const float* x
   parallel_tasks(shape.planes, work_of(shape), [&](int64_t plane) {
     Maxima maxima;
     for_each_tile(shape, [&](const RowTile& tile) {
-      maxima.find(shape, tile, x + plane * x_size);
+      maxima.find(shape, tile, x + plane * x_size, Maxima::Name::Index);
       const int64_t at = plane * y_size + tile.output_at(shape);
       std::copy_n(maxima.value, tile.width, y + at);
       for (int64_t i = 0; indices && i < tile.width; ++i)
-        indices[at + i] = maxima.index[i] < 0 ? -1 : plane * x_size + maxima.index[i];
+        indices[at + i] = maxima.name[i] < 0 ? -1 : plane * x_size + maxima.name[i];
+    });
+  });
+}
+
+void max_pool_with_choices(const PoolShape& shape, float* y, uint8_t* choices, const float* x) {
+  const int64_t x_size = plane_size(shape.input), y_size = plane_size(shape.output);
+  parallel_tasks(shape.planes, work_of(shape), [&](int64_t plane) {
+    Maxima maxima;
+    for_each_tile(shape, [&](const RowTile& tile) {
+      maxima.find(shape, tile, x + plane * x_size, Maxima::Name::Tap);
+      const int64_t at = plane * y_size + tile.output_at(shape);
+      std::copy_n(maxima.value, tile.width, y + at);
+      for (int64_t i = 0; i < tile.width; ++i) choices[at + i] = static_cast<uint8_t>(maxima.name[i]);
     });
   });
 }
@@ -142,10 +160,25 @@ void max_pool_grad(const PoolShape& shape, float* dx, const float* x, const floa
     float* to = dx + plane * x_size;
     std::fill_n(to, x_size, 0.0f);
     for_each_tile(shape, [&](const RowTile& tile) {
-      maxima.find(shape, tile, x + plane * x_size);
+      maxima.find(shape, tile, x + plane * x_size, Maxima::Name::Index);
       const float* from = dy + plane * y_size + tile.output_at(shape);
       for (int64_t i = 0; i < tile.width; ++i)
-        if (maxima.index[i] >= 0) to[maxima.index[i]] += from[i];
+        if (maxima.name[i] >= 0) to[maxima.name[i]] += from[i];
+    });
+  });
+}
+
+void max_pool_grad_of_choices(const PoolShape& shape, float* dx, const uint8_t* choices, const float* dy) {
+  const int64_t x_size = plane_size(shape.input), y_size = plane_size(shape.output);
+  parallel_tasks(shape.planes, work_of(shape), [&](int64_t plane) {
+    float* to = dx + plane * x_size;
+    std::fill_n(to, x_size, 0.0f);
+    for_each_tile(shape, [&](const RowTile& tile) {
+      const int64_t at = plane * y_size + tile.output_at(shape);
+      for_each_tap(shape, tile, [&](int64_t begin, int64_t count, int64_t first, int64_t tap) {
+        for (int64_t i = 0; i < count; ++i)
+          if (choices[at + begin + i] == tap) to[first + i * shape.strides[2]] += dy[at + begin + i];
+      });
     });
   });
 }
@@ -155,7 +188,7 @@ void average_pool(const PoolShape& shape, float* y, const float* x) {
   parallel_tasks(shape.planes, work_of(shape), [&](int64_t plane) {
     for_each_tile(shape, [&](const RowTile& tile) {
       float sum[row_tile] = {}, inverse[row_tile];
-      for_each_tap(shape, tile, [&](int64_t begin, int64_t count, int64_t from) {
+      for_each_tap(shape, tile, [&](int64_t begin, int64_t count, int64_t from, int64_t) {
         add_strided(sum + begin, x + plane * x_size + from, shape.strides[2], count);
       });
       inverse_counts(shape, tile, inverse);
@@ -175,7 +208,7 @@ void average_pool_grad(const PoolShape& shape, float* dx, const float* dy) {
       inverse_counts(shape, tile, share);
       const float* from = dy + plane * y_size + tile.output_at(shape);
       for (int64_t i = 0; i < tile.width; ++i) share[i] *= from[i];
-      for_each_tap(shape, tile, [&](int64_t begin, int64_t count, int64_t first) {
+      for_each_tap(shape, tile, [&](int64_t begin, int64_t count, int64_t first, int64_t) {
         for (int64_t i = 0; i < count; ++i) to[first + i * shape.strides[2]] += share[begin + i];
       });
     });

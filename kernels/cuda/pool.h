@@ -17,15 +17,16 @@ struct PoolShape {
   int32_t in[3], out[3], kernel[3], strides[3], pads_begin[3], pads_end[3], dilations[3];
 };
 
-// The first of the largest elements, NaN being larger than anything.
-[[nodiscard]] cudaError_t max_pool(const PoolShape& shape, Scalar type, void* y, const void* x, cudaStream_t stream);
+// The first of the largest elements, NaN being larger than anything, and its number in the kernel, 255 where a window meets
+// no input; y or choices may be null. Choices are of kernels of up to 254 elements.
+[[nodiscard]] cudaError_t max_pool(const PoolShape& shape, Scalar type, void* y, uint8_t* choices, const void* x,
+                                   cudaStream_t stream);
 // The same with channels first; indices count the elements of x, with columns_first as if the first spatial dimension
 // ran fastest.
 [[nodiscard]] cudaError_t max_pool_with_indices(const PoolShape& shape, Scalar type, void* y, int64_t* indices,
                                                 bool columns_first, const void* x, cudaStream_t stream);
-// Kernels of up to 254 elements; taps is workspace, a byte an element of dy.
-[[nodiscard]] cudaError_t max_pool_grad(const PoolShape& shape, Scalar type, void* dx, const void* x, const void* dy,
-                                        uint8_t* taps, cudaStream_t stream);
+[[nodiscard]] cudaError_t max_pool_grad(const PoolShape& shape, Scalar type, void* dx, const uint8_t* choices,
+                                        const void* dy, cudaStream_t stream);
 
 // Averages over the elements a window shares with the input, or with include_padding with the padded input.
 [[nodiscard]] cudaError_t average_pool(const PoolShape& shape, Scalar type, bool include_padding, void* y,

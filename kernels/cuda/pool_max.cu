@@ -2,9 +2,8 @@
 
 #include <cmath>
 
-// The gradient first writes which kernel element each window of x chose, then every place of x gathers from
-// the windows that cover it. Traffic: x, dy, dx and a byte a window twice; overlapping windows read the
-// caches.
+// For the gradient every place of x gathers from the windows that cover it and chose it. Traffic: a byte a window, dy and
+// dx; overlapping windows read the caches.
 
 namespace plimsoll::cuda {
 namespace {
@@ -38,14 +37,19 @@ __device__ Maxima<n> window_maxima(const PoolPlanes& pool, const PoolPlace& plac
 
 template <int n, typename T>
 __global__ void __launch_bounds__(block_threads)
-    max_pool_kernel(PoolPlanes pool, T* y, const T* x, int32_t accesses) {
+    max_pool_kernel(PoolPlanes pool, T* y, uint8_t* choices, const T* x, int32_t accesses) {
   const auto number = static_cast<int32_t>(blockIdx.x * block_threads + threadIdx.x);
   if (number >= accesses) return;
   const Maxima<n> best = window_maxima<n>(pool, PoolPlace(pool, PoolSide::Out, n, number), x);
   Vector<T, n> values;
+  Vector<uint8_t, n> chosen;
 #pragma unroll
-  for (int i = 0; i < n; ++i) values.at[i] = narrow<T>(best.value[i]);
-  store_vector(y + int64_t{number} * n, values);
+  for (int i = 0; i < n; ++i) {
+    values.at[i] = narrow<T>(best.value[i]);
+    chosen.at[i] = static_cast<uint8_t>(best.tap[i]);  // 255 for -1
+  }
+  if (y) store_vector(y + int64_t{number} * n, values);
+  if (choices) store_vector(choices + int64_t{number} * n, chosen);
 }
 
 // Channels first. The first element of a plane stands at plane * size in either order of columns.
@@ -70,24 +74,9 @@ __global__ void __launch_bounds__(block_threads)
       plane + (columns_first ? (in_c * b.in + in_b) * a.in + in_a : (in_a * b.in + in_b) * c.in + in_c);
 }
 
-// What each window chose, for the gradient; windows that meet no input choose `no_tap`.
-constexpr uint8_t no_tap = 255;
-
 template <int n, typename T>
 __global__ void __launch_bounds__(block_threads)
-    chosen_taps_kernel(PoolPlanes pool, uint8_t* taps, const T* x, int32_t accesses) {
-  const auto number = static_cast<int32_t>(blockIdx.x * block_threads + threadIdx.x);
-  if (number >= accesses) return;
-  const Maxima<n> best = window_maxima<n>(pool, PoolPlace(pool, PoolSide::Out, n, number), x);
-  Vector<uint8_t, n> chosen;
-#pragma unroll
-  for (int i = 0; i < n; ++i) chosen.at[i] = best.tap[i] < 0 ? no_tap : static_cast<uint8_t>(best.tap[i]);
-  store_vector(taps + int64_t{number} * n, chosen);
-}
-
-template <int n, typename T>
-__global__ void __launch_bounds__(block_threads)
-    max_pool_grad_kernel(PoolPlanes pool, T* dx, const uint8_t* taps, const T* dy, int32_t accesses) {
+    max_pool_grad_kernel(PoolPlanes pool, T* dx, const uint8_t* choices, const T* dy, int32_t accesses) {
   constexpr int in_flight = 2;
   const auto number = static_cast<int32_t>(blockIdx.x * block_threads + threadIdx.x);
   if (number >= accesses) return;
@@ -103,7 +92,7 @@ __global__ void __launch_bounds__(block_threads)
       for (int k = 0; k < in_flight; ++k) {
         tap[k] = c + k <= over.last ? over.tap(pool.axes[2], c + k) : -1;
         if (tap[k] < 0) continue;
-        chosen[k] = load_vector<n>(taps + windows + (c + k) * pool.lanes);
+        chosen[k] = load_vector<n>(choices + windows + (c + k) * pool.lanes);
         grads[k] = load_vector<n>(dy + windows + (c + k) * pool.lanes);
       }
 #pragma unroll
@@ -123,12 +112,13 @@ __global__ void __launch_bounds__(block_threads)
 
 }  // namespace
 
-cudaError_t max_pool(const PoolShape& shape, Scalar type, void* y, const void* x, cudaStream_t stream) {
+cudaError_t max_pool(const PoolShape& shape, Scalar type, void* y, uint8_t* choices, const void* x,
+                     cudaStream_t stream) {
   return over_accesses(shape, PoolSide::Out, type,
                        [&](auto* element, auto n, int32_t accesses, unsigned blocks) {
                          using T = std::remove_pointer_t<decltype(element)>;
                          max_pool_kernel<n()><<<blocks, block_threads, 0, stream>>>(
-                             PoolPlanes(shape, n), static_cast<T*>(y), static_cast<const T*>(x), accesses);
+                             PoolPlanes(shape, n), static_cast<T*>(y), choices, static_cast<const T*>(x), accesses);
                        });
 }
 
@@ -144,20 +134,13 @@ cudaError_t max_pool_with_indices(const PoolShape& shape, Scalar type, void* y, 
                        });
 }
 
-cudaError_t max_pool_grad(const PoolShape& shape, Scalar type, void* dx, const void* x, const void* dy,
-                          uint8_t* taps, cudaStream_t stream) {
-  const cudaError_t error = over_accesses(
-      shape, PoolSide::Out, type, [&](auto* element, auto n, int32_t accesses, unsigned blocks) {
-        using T = std::remove_pointer_t<decltype(element)>;
-        chosen_taps_kernel<n()><<<blocks, block_threads, 0, stream>>>(PoolPlanes(shape, n), taps,
-                                                                      static_cast<const T*>(x), accesses);
-      });
-  if (error != cudaSuccess) return error;
+cudaError_t max_pool_grad(const PoolShape& shape, Scalar type, void* dx, const uint8_t* choices, const void* dy,
+                          cudaStream_t stream) {
   return over_accesses(
       shape, PoolSide::In, type, [&](auto* element, auto n, int32_t accesses, unsigned blocks) {
         using T = std::remove_pointer_t<decltype(element)>;
         max_pool_grad_kernel<n()><<<blocks, block_threads, 0, stream>>>(
-            PoolPlanes(shape, n), static_cast<T*>(dx), taps, static_cast<const T*>(dy), accesses);
+            PoolPlanes(shape, n), static_cast<T*>(dx), choices, static_cast<const T*>(dy), accesses);
       });
 }
 

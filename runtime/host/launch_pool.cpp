@@ -43,13 +43,19 @@ bool accepts_max_pool(const OpCall& call, llvm::ArrayRef<Type> results) {
 
 Status launch_max_pool(const KernelCall& k) {
   const cpu::PoolShape shape = pool_of(k.call.attrs, k.call.operand(0).shape, k.results[0].type.shape);
-  cpu::max_pool(shape, k.out<float>(0), k.results.size() > 1 ? k.out<int64_t>(1) : nullptr, k.in<float>(0));
+  if (k.call.attrs.get_int("choices"))
+    cpu::max_pool_with_choices(shape, k.out<float>(0), k.out<uint8_t>(1), k.in<float>(0));
+  else
+    cpu::max_pool(shape, k.out<float>(0), k.results.size() > 1 ? k.out<int64_t>(1) : nullptr, k.in<float>(0));
   return Status::success();
 }
 
 Status launch_max_pool_grad(const KernelCall& k) {
-  cpu::max_pool_grad(pool_of(k.call.attrs, k.call.operand(0).shape, k.call.operand(1).shape), k.out<float>(0),
-                     k.in<float>(0), k.in<float>(1));
+  const cpu::PoolShape shape = pool_of(k.call.attrs, k.results[0].type.shape, k.call.operand(1).shape);
+  if (k.call.operand(0).dtype == DType::U8)
+    cpu::max_pool_grad_of_choices(shape, k.out<float>(0), k.in<uint8_t>(0), k.in<float>(1));
+  else
+    cpu::max_pool_grad(shape, k.out<float>(0), k.in<float>(0), k.in<float>(1));
   return Status::success();
 }
 

@@ -191,6 +191,11 @@ TEST_SUITE("ops") {
     check("max_pool", window, {distinct({2, 19, 33, 35})});
     check("max_pool_grad", window, {distinct({2, 19, 33, 35}), normal({2, 19, 17, 18})});
     check("average_pool", window, {normal({2, 19, 33, 35})});
+    Attrs choosing = window, of_choices = window;
+    choosing.set("choices", int64_t{1});
+    of_choices.set("shape", Ints{2, 19, 33, 35});
+    check("max_pool", choosing, {distinct({2, 19, 33, 35})});
+    check("max_pool_grad", of_choices, {integers({2, 19, 17, 18}, 0, 9, DType::U8), normal({2, 19, 17, 18})});
     check("max_pool", {{"kernel", Ints{2, 3}}}, {distinct({1, 2, 3, 1200})});
   }
 

@@ -38,7 +38,8 @@ bool includes_padding(const CudaCall& k) { return k.call.attrs.get_int("count_in
 
 Status launch_max_pool(const CudaCall& k) {
   const cuda::PoolShape shape = pool_of(k.call.attrs, k.call.operand(0).shape, k.results[0].type.shape);
-  return launched(k, cuda::max_pool(shape, k.in_scalar(0), k.out(0), k.in(0), k.stream));
+  uint8_t* choices = k.results.size() > 1 ? k.out<uint8_t>(1) : nullptr;
+  return launched(k, cuda::max_pool(shape, k.in_scalar(0), k.out(0), choices, k.in(0), k.stream));
 }
 
 Status launch_max_pool_with_indices(const CudaCall& k) {
@@ -48,10 +49,16 @@ Status launch_max_pool_with_indices(const CudaCall& k) {
                                                  k.in(0), k.stream));
 }
 
+// From x, the choices are made first.
 Status launch_max_pool_grad(const CudaCall& k) {
-  const cuda::PoolShape shape = pool_of(k.call.attrs, k.call.operand(0).shape, k.call.operand(1).shape);
-  return launched(k, cuda::max_pool_grad(shape, k.in_scalar(0), k.out(0), k.in(0), k.in(1),
-                                         static_cast<uint8_t*>(k.workspace), k.stream));
+  const cuda::PoolShape shape = pool_of(k.call.attrs, k.results[0].type.shape, k.call.operand(1).shape);
+  const auto* choices = k.in<uint8_t>(0);
+  if (k.call.operand(0).dtype != DType::U8) {
+    auto* made = static_cast<uint8_t*>(k.workspace);
+    if (Status s = launched(k, cuda::max_pool(shape, k.in_scalar(0), nullptr, made, k.in(0), k.stream))) return s;
+    choices = made;
+  }
+  return launched(k, cuda::max_pool_grad(shape, k.in_scalar(1), k.out(0), choices, k.in(1), k.stream));
 }
 
 Status launch_average_pool(const CudaCall& k) {

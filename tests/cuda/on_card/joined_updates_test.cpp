@@ -37,14 +37,27 @@ struct Updates {
     instruction.results = {param, m, v};
     states.insert(states.end(), {param, m, v});
   }
+
+  void update_statistics(int64_t channels, bool variance) {
+    const Type type(DType::F32, {channels});
+    const SlotId running = add(type), batch = add(type);
+    Instruction& instruction = plan.functions.front().instructions.emplace_back();
+    instruction.op = "running_update";
+    instruction.kernel = "fused";
+    instruction.attrs = {{"momentum", 0.9}};
+    if (variance) instruction.attrs.set("count", int64_t{6});
+    instruction.operands = {running, batch};
+    instruction.results = {running};
+    states.push_back(running);
+  }
 };
 
 void require(Status status) {
   if (status) FAIL(llvm::toString(std::move(status)));
 }
 
-// More tensors than one launch takes, from one element to several blocks; then two that read what an update before them
-// writes.
+// More tensors than one launch takes, from one element to several blocks; two that read what an update before them writes;
+// then statistics of norms.
 Updates make_updates() {
   Updates updates;
   Result<DeviceCatalog> devices = DeviceCatalog::builtin();
@@ -66,6 +79,7 @@ Updates make_updates() {
     updates.update(next, last, step, lr);
     last = next;
   }
+  for (int64_t i = 0; i < 70; ++i) updates.update_statistics(1 + i * i, i % 2 == 1);
   return updates;
 }
 
@@ -96,6 +110,6 @@ std::vector<Tensor> states_after(const Updates& updates, bool poison) {
 TEST_CASE("updates launched together give the bits of updates launched one by one") {
   const Updates updates = make_updates();
   const std::vector<Tensor> joined = states_after(updates, false), apart = states_after(updates, true);
-  REQUIRE(joined.size() == 132 * 3);
+  REQUIRE(joined.size() == 132 * 3 + 70);
   for (size_t i = 0; i < joined.size(); ++i) CHECK(joined[i] == apart[i]);
 }
