@@ -118,6 +118,8 @@ struct OpDef {
   int8_t view_of = -1;                  // result 0 has the bytes of this operand: no copy, no kernel
   // Every result element depends only on the operands' elements at its place, under numpy broadcasting.
   bool elementwise = false;
+  // This operand, absent or of result 0's type, is added to result 0 and to nothing else.
+  int8_t addend = -1;
   llvm::ArrayRef<InPlace> in_place = {};
   FlopsFn flops = nullptr;              // none: one per result element
   RebatchFn rebatch = nullptr;

@@ -34,13 +34,20 @@ Status check_forward(const OpCall& call) {
   return need_norm_parameters(call, row_shape(call));
 }
 
-// Operands from 2 to scale_operand are statistics.
+// Operands from 2 to scale_operand are statistics; behind the scale comes what is added to dx.
 Result<Types> infer_gradient(const OpCall& call, size_t scale_operand) {
   if (Status s = check_attrs(call.attrs, gradient_attrs)) return s;
   if (Status s = need_axis(call.attrs, "axis", call.operand(0).rank())) return s;
   for (size_t i = 2; i < scale_operand; ++i)
     if (Status s = need_type(call, i, stat_type(call))) return s;
+  if (Status s = need_type(call, scale_operand + 1, call.operand(0))) return s;
   return norm_gradient_types(call, scale_operand, row_shape(call));
+}
+
+void store_gradients(const OpCall& call, NormGradients gradients, const std::vector<double>& addend,
+                     llvm::ArrayRef<TensorView> results) {
+  for (size_t i = 0; i < addend.size(); ++i) gradients.dx[i] += addend[i];
+  store_norm_gradients(call, gradients, results);
 }
 
 Attrs axis_only(const Attrs& attrs) { return {{"axis", attrs.get_int("axis")}}; }
@@ -85,7 +92,8 @@ Status layer_norm_grad_reference(const OpCall& call, llvm::ArrayRef<TensorView> 
                                  llvm::ArrayRef<TensorView> results) {
   std::vector<double> x = load(operands, 0), mean = load(operands, 2), rstd = load(operands, 3);
   std::vector<double> scale = load(operands, 4);
-  store_norm_gradients(call, norm_gradients({x, mean, rstd, scale}, load(operands, 1), layout_of(call)), results);
+  NormGradients gradients = norm_gradients({x, mean, rstd, scale}, load(operands, 1), layout_of(call));
+  store_gradients(call, std::move(gradients), load(operands, 5), results);
   return Status::success();
 }
 
@@ -99,6 +107,11 @@ std::vector<Sample> layer_norm_grad_samples() {
       {{normal({2, 4}), normal({2, 4}), normal({2, 1}), positive({2, 1}), normal({4})}, {{"axis", int64_t{1}}}},
       {{normal({3, 5}, DType::BF16), normal({3, 5}, DType::BF16), normal({3, 1}), positive({3, 1}), normal({5})},
        {{"axis", int64_t{1}}, {"has_scale", int64_t{1}}, {"has_bias", int64_t{1}}}},
+      {{normal({3, 5}), normal({3, 5}), normal({3, 1}), positive({3, 1}), normal({5}), normal({3, 5})},
+       {{"axis", int64_t{1}}, {"has_scale", int64_t{1}}}},
+      {{normal({3, 8}, DType::BF16), normal({3, 8}, DType::BF16), normal({3, 1}), positive({3, 1}), absent(),
+        normal({3, 8}, DType::BF16)},
+       {{"axis", int64_t{1}}}},
   };
 }
 
@@ -141,7 +154,8 @@ Result<Types> infer_rms_norm_grad(const OpCall& call) {
 Status rms_norm_grad_reference(const OpCall& call, llvm::ArrayRef<TensorView> operands,
                                llvm::ArrayRef<TensorView> results) {
   std::vector<double> x = load(operands, 0), rstd = load(operands, 2), scale = load(operands, 3);
-  store_norm_gradients(call, norm_gradients({x, {}, rstd, scale}, load(operands, 1), layout_of(call)), results);
+  NormGradients gradients = norm_gradients({x, {}, rstd, scale}, load(operands, 1), layout_of(call));
+  store_gradients(call, std::move(gradients), load(operands, 4), results);
   return Status::success();
 }
 
@@ -153,10 +167,14 @@ std::vector<Sample> rms_norm_grad_samples() {
       {{normal({2, 3, 4}), normal({2, 3, 4}), positive({2, 1, 1})}, {{"axis", int64_t{1}}}},
       {{normal({3, 5}, DType::BF16), normal({3, 5}, DType::BF16), positive({3, 1}), normal({5})},
        {{"axis", int64_t{1}}, {"has_scale", int64_t{1}}}},
+      {{normal({3, 8}), normal({3, 8}), positive({3, 1}), normal({8}), normal({3, 8})},
+       {{"axis", int64_t{1}}, {"has_scale", int64_t{1}}}},
   };
 }
 
 }  // namespace
+
+constexpr InPlace layer_norm_grad_over_addend[] = {{0, 5}}, rms_norm_grad_over_addend[] = {{0, 4}};
 
 constinit const OpDef op_layer_norm{
     .name = "layer_norm",
@@ -173,13 +191,16 @@ constinit const OpDef op_layer_norm{
 
 constinit const OpDef op_layer_norm_grad{
     .name = "layer_norm_grad",
-    .summary = "dx, then dscale with {has_scale} and dbias with {has_bias}, from x, dy, mean, rstd and scale; {axis}",
+    .summary = "dx, plus an addend when given, then dscale with {has_scale} and dbias with {has_bias}, from x, dy, mean, rstd, "
+               "scale and the addend; {axis}",
     .min_operands = 4,
-    .max_operands = 5,
+    .max_operands = 6,
     .infer = infer_layer_norm_grad,
     .gradient = no_second_derivative,
     .precision = Precision::Follow,
     .recompute = Recompute::Normal,
+    .addend = 5,
+    .in_place = layer_norm_grad_over_addend,
     .reference = layer_norm_grad_reference,
     .samples = layer_norm_grad_samples,
 };
@@ -199,13 +220,15 @@ constinit const OpDef op_rms_norm{
 
 constinit const OpDef op_rms_norm_grad{
     .name = "rms_norm_grad",
-    .summary = "dx, then dscale with {has_scale}, from x, dy, rstd and scale; {axis}",
+    .summary = "dx, plus an addend when given, then dscale with {has_scale}, from x, dy, rstd, scale and the addend; {axis}",
     .min_operands = 3,
-    .max_operands = 4,
+    .max_operands = 5,
     .infer = infer_rms_norm_grad,
     .gradient = no_second_derivative,
     .precision = Precision::Follow,
     .recompute = Recompute::Normal,
+    .addend = 4,
+    .in_place = rms_norm_grad_over_addend,
     .reference = rms_norm_grad_reference,
     .samples = rms_norm_grad_samples,
 };

@@ -67,16 +67,23 @@ PLIMSOLL_VECTORISED GradientMeans gradient_means(const float* x, const float* dy
           static_cast<float>(sum_g_xhat / static_cast<double>(n))};
 }
 
-// dx = rstd * (g - mean_g - xhat * mean_g_xhat)
+// dx = rstd * (g - mean_g - xhat * mean_g_xhat), plus addend where present
 PLIMSOLL_VECTORISED void gradient_row(float* dx, const float* x, const float* dy, float center, float rstd,
-                                      const float* scale, GradientMeans means, int64_t n) {
-  if (scale) {
+                                      const float* scale, const float* addend, GradientMeans means, int64_t n) {
+  const float factor = rstd * means.g_xhat;
+  if (scale && addend) {
 #pragma omp simd
     for (int64_t i = 0; i < n; ++i)
-      dx[i] = rstd * (dy[i] * scale[i] - means.g - (x[i] - center) * rstd * means.g_xhat);
+      dx[i] = rstd * (dy[i] * scale[i] - means.g - (x[i] - center) * factor) + addend[i];
+  } else if (scale) {
+#pragma omp simd
+    for (int64_t i = 0; i < n; ++i) dx[i] = rstd * (dy[i] * scale[i] - means.g - (x[i] - center) * factor);
+  } else if (addend) {
+#pragma omp simd
+    for (int64_t i = 0; i < n; ++i) dx[i] = rstd * (dy[i] - means.g - (x[i] - center) * factor) + addend[i];
   } else {
 #pragma omp simd
-    for (int64_t i = 0; i < n; ++i) dx[i] = rstd * (dy[i] - means.g - (x[i] - center) * rstd * means.g_xhat);
+    for (int64_t i = 0; i < n; ++i) dx[i] = rstd * (dy[i] - means.g - (x[i] - center) * factor);
   }
 }
 
@@ -133,14 +140,15 @@ void layer_norm(float* y, float* mean, float* rstd, const float* x, const float*
 }
 
 void layer_norm_grad(float* dx, float* dscale, float* dbias, const float* x, const float* dy,
-                     const float* mean, const float* rstd, const float* scale, int64_t rows, int64_t width) {
-  // First, because dx may lie over dy or x.
+                     const float* mean, const float* rstd, const float* scale, const float* addend, int64_t rows,
+                     int64_t width) {
   parameter_grads(dscale, dbias, x, dy, mean, rstd, rows, width);
   parallel_rows(rows, 4 * width, [&](int64_t begin, int64_t end) {
     for (int64_t r = begin; r < end; ++r) {
       const float *row = x + r * width, *dy_row = dy + r * width;
       const GradientMeans means = gradient_means(row, dy_row, mean[r], rstd[r], scale, width);
-      gradient_row(dx + r * width, row, dy_row, mean[r], rstd[r], scale, means, width);
+      gradient_row(dx + r * width, row, dy_row, mean[r], rstd[r], scale, addend ? addend + r * width : nullptr, means,
+                   width);
     }
   });
 }
@@ -158,14 +166,15 @@ void rms_norm(float* y, float* rstd, const float* x, const float* scale, int64_t
 }
 
 void rms_norm_grad(float* dx, float* dscale, const float* x, const float* dy, const float* rstd,
-                   const float* scale, int64_t rows, int64_t width) {
+                   const float* scale, const float* addend, int64_t rows, int64_t width) {
   parameter_grads(dscale, nullptr, x, dy, nullptr, rstd, rows, width);
   parallel_rows(rows, 4 * width, [&](int64_t begin, int64_t end) {
     for (int64_t r = begin; r < end; ++r) {
       const float *row = x + r * width, *dy_row = dy + r * width;
       GradientMeans means = gradient_means(row, dy_row, 0.0f, rstd[r], scale, width);
       means.g = 0;  // no mean was subtracted
-      gradient_row(dx + r * width, row, dy_row, 0.0f, rstd[r], scale, means, width);
+      gradient_row(dx + r * width, row, dy_row, 0.0f, rstd[r], scale, addend ? addend + r * width : nullptr, means,
+                   width);
     }
   });
 }

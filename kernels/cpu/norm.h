@@ -1,7 +1,7 @@
 #pragma once
 
-// Layer and RMS normalisation by rows. A null scale, bias, dscale or
-// dbias is an absent one.
+// Layer and RMS normalisation by rows. A null scale, bias, dscale, dbias or addend is an absent one; dx may lie over
+// the addend, which is added to it.
 
 #include <cstdint>
 
@@ -11,12 +11,13 @@ namespace plimsoll::cpu {
 void layer_norm(float* y, float* mean, float* rstd, const float* x, const float* scale, const float* bias,
                 int64_t rows, int64_t width, float eps);
 void layer_norm_grad(float* dx, float* dscale, float* dbias, const float* x, const float* dy,
-                     const float* mean, const float* rstd, const float* scale, int64_t rows, int64_t width);
+                     const float* mean, const float* rstd, const float* scale, const float* addend, int64_t rows,
+                     int64_t width);
 
 // y = x * rstd * scale.
 void rms_norm(float* y, float* rstd, const float* x, const float* scale, int64_t rows, int64_t width,
               float eps);
 void rms_norm_grad(float* dx, float* dscale, const float* x, const float* dy, const float* rstd,
-                   const float* scale, int64_t rows, int64_t width);
+                   const float* scale, const float* addend, int64_t rows, int64_t width);
 
 }  // namespace plimsoll::cpu

@@ -25,6 +25,7 @@ struct RowNormCall {
 struct RowNormGradCall {
   void *dx, *dscale, *dbias;
   const void *x, *dy, *scale;
+  const void* addend;  // of x's type and shape, added to dx, which may lie over it
   const float *mean, *rstd;
   Scalar x_type, parameter_type;
   int64_t rows, width;

@@ -85,6 +85,7 @@ __global__ void __launch_bounds__(grad_threads, 2)
     const int mine = row < call.rows ? accesses : 0;
     const int64_t first = row * call.width + int64_t{n} * t;
     const T *x_row = static_cast<const T*>(call.x) + first, *dy_row = static_cast<const T*>(call.dy) + first;
+    const T* addend_row = static_cast<const T*>(call.addend) + first;
     Packed<T> x[held], dy[held];
 #pragma unroll
     for (int k = 0; k < held; ++k) {
@@ -118,12 +119,13 @@ __global__ void __launch_bounds__(grad_threads, 2)
       const Vector<T, n> xs = x[k].unpack(), dys = dy[k].unpack();
       Vector<P, n> factor;
       if (scale) factor = load_vector<n>(scale + n * (t + k * team_threads));
-      Vector<T, n> dx;
+      Vector<T, n> added{}, dx;
+      if (call.addend) added = load_vector<n>(addend_row + n * k * team_threads);
 #pragma unroll
       for (int i = 0; i < n; ++i) {
         const float xhat = (widen(xs.at[i]) - mean) * rstd, d = widen(dys.at[i]);
         const float g = scale ? d * widen(factor.at[i]) : d;
-        dx.at[i] = narrow<T>(rstd * (g - average_g - xhat * average_g_xhat));
+        dx.at[i] = narrow<T>(rstd * (g - average_g - xhat * average_g_xhat) + widen(added.at[i]));
       }
       store_vector(dx_row + n * k * team_threads, dx);
     }
@@ -152,6 +154,7 @@ __global__ void __launch_bounds__(1024) norm_dx_rereading_kernel(RowNormGradCall
   const int t = static_cast<int>(threadIdx.x), threads = static_cast<int>(blockDim.x);
   const T* x = static_cast<const T*>(call.x) + row * call.width;
   const T* dy = static_cast<const T*>(call.dy) + row * call.width;
+  const T* addend = call.addend ? static_cast<const T*>(call.addend) + row * call.width : nullptr;
   T* dx = static_cast<T*>(call.dx) + row * call.width;
   const P* scale = static_cast<const P*>(call.scale);
   const float mean = centered ? call.mean[row] : 0.0f, rstd = call.rstd[row];
@@ -170,10 +173,12 @@ __global__ void __launch_bounds__(1024) norm_dx_rereading_kernel(RowNormGradCall
   for_row(x, call.width, t, threads, [&](int64_t at, auto values) {
     constexpr int n = sizeof(values) / sizeof(T);
     const Vector<T, n> grads = load_vector<n>(dy + at);
+    Vector<T, n> added{};
+    if (addend) added = load_vector<n>(addend + at);
     for (int i = 0; i < n; ++i) {
       const float g = widen(grads.at[i]) * (scale ? widen(scale[at + i]) : 1.0f);
       const float xhat = (widen(values.at[i]) - mean) * rstd;
-      values.at[i] = narrow<T>(rstd * (g - average_g - xhat * average_g_xhat));
+      values.at[i] = narrow<T>(rstd * (g - average_g - xhat * average_g_xhat) + widen(added.at[i]));
     }
     store_vector(dx + at, values);
   });

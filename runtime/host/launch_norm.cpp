@@ -39,7 +39,7 @@ Status launch_layer_norm_grad(const KernelCall& k) {
   const Rows rows(k);
   const ParameterGrads grads(k);
   cpu::layer_norm_grad(k.out<float>(0), grads.dscale, grads.dbias, k.in<float>(0), k.in<float>(1),
-                       k.in<float>(2), k.in<float>(3), k.in<float>(4), rows.count, rows.width);
+                       k.in<float>(2), k.in<float>(3), k.in<float>(4), k.in<float>(5), rows.count, rows.width);
   return Status::success();
 }
 
@@ -53,7 +53,7 @@ Status launch_rms_norm(const KernelCall& k) {
 Status launch_rms_norm_grad(const KernelCall& k) {
   const Rows rows(k);
   cpu::rms_norm_grad(k.out<float>(0), ParameterGrads(k).dscale, k.in<float>(0), k.in<float>(1),
-                     k.in<float>(2), k.in<float>(3), rows.count, rows.width);
+                     k.in<float>(2), k.in<float>(3), k.in<float>(4), rows.count, rows.width);
   return Status::success();
 }
 

@@ -83,6 +83,10 @@ TEST_SUITE("ops") {
           {normal({131, 171}), normal({131, 171}), normal({131, 1}), positive({131, 1}), normal({171})});
     check("rms_norm_grad", {{"axis", int64_t{1}}, {"has_scale", int64_t{1}}},
           {normal({131, 171}), normal({131, 171}), positive({131, 1}), normal({171})});
+    check("layer_norm_grad", both,
+          {normal({131, 171}), normal({131, 171}), normal({131, 1}), positive({131, 1}), normal({171}), normal({131, 171})});
+    check("rms_norm_grad", {{"axis", int64_t{1}}},
+          {normal({131, 171}), normal({131, 171}), positive({131, 1}), absent(), normal({131, 171})});
     check("batch_norm", {{"eps", 1e-5}}, {normal({3, 37, 15, 17}), normal({37}), normal({37})});
     check("batch_norm_grad", {{"eps", 1e-5}},
           {normal({3, 37, 255}), normal({3, 37, 255}), normal({37}), normal({37}), positive({37})});

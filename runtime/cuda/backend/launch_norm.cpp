@@ -71,6 +71,7 @@ cuda::RowNormGradCall row_norm_grad_call(const CudaCall& k, size_t scale) {
           .x = k.in(0),
           .dy = k.in(1),
           .scale = k.in(scale),
+          .addend = k.in(scale + 1),
           .mean = k.in<float>(2),
           .rstd = k.in<float>(scale - 1),
           .x_type = k.in_scalar(0),
