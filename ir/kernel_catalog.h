@@ -25,6 +25,8 @@ class KernelCatalog {
   virtual bool prefers_channels_last() const { return false; }
   // Matrix products are fastest where the elements of a row are a multiple of this.
   virtual int64_t product_multiple() const { return 1; }
+  // Do products take the gradients of what stands before and beside them into their epilogue: gelu's, and the bias's?
+  virtual bool has_product_epilogues() const { return false; }
 };
 
 }  // namespace plimsoll

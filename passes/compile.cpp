@@ -22,6 +22,7 @@ const llvm::StringLiteral finish_pipeline =
 constexpr llvm::StringLiteral fuse_pipeline = "fuse-batch-norms";
 constexpr llvm::StringLiteral train_pipeline =
     "simplify, round-sums-once, share-equal-nodes, remove-dead-nodes, fuse-batch-norms, keep-pool-choices, absorb-sums, remove-dead-nodes";
+constexpr llvm::StringLiteral epilogue_pipeline = "fuse-epilogues, remove-dead-nodes";
 constexpr llvm::StringLiteral layout_pipeline =
     "channels-last, move-layout-changes, fold-constants, simplify, share-equal-nodes, remove-dead-nodes";
 constexpr int settle_rounds = 16;  // exports settle in five; the bound only guards against rules that undo each other
@@ -208,6 +209,7 @@ Result<Derived> derive(CleanModel model, const TrainingRequest& request, const K
   note_untrained(forward, *program, decisions);
   for (Graph& function : program->functions) {
     Result<bool> changed = passes.run(function, train_pipeline);
+    if (changed && catalog.has_product_epilogues()) changed = passes.run(function, epilogue_pipeline);
     if (!changed) return changed.takeError();
   }
   if (passes.stopped_after("train")) return stop(std::move(*program));

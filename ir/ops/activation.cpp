@@ -1,9 +1,11 @@
-// Activations that training meets most, each with a gradient op of its own, so that backward is one pass over
-// memory.
+#include "ir/ops/activation.h"
 
 #include "ir/ops/elementwise.h"
 
 #include <numbers>
+
+// Activations that training meets most, each with a gradient op of its own, so that backward is one pass over
+// memory.
 
 namespace plimsoll {
 namespace {
@@ -28,16 +30,6 @@ double gelu(double x, const Attrs& attrs) {
   return 0.5 * x * (1 + t);
 }
 
-double gelu_slope(double x, const Attrs& attrs) {
-  if (uses_tanh(attrs)) {
-    double t = std::tanh(tanh_form_scale * (x + tanh_form_cubic * x * x * x));
-    double inner = tanh_form_scale * (1 + 3 * tanh_form_cubic * x * x);
-    return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * inner;
-  }
-  double density = std::exp(-0.5 * x * x) / std::sqrt(2 * std::numbers::pi);
-  return 0.5 * (1 + std::erf(x / std::numbers::sqrt2)) + x * density;
-}
-
 Result<Types> infer_gelu(const OpCall& call) {
   if (Status s = check_attrs(call.attrs, {{"approximate", AttrKind::String, AttrNeed::Optional}})) return s;
   if (Status s = need_choice(call.attrs, "approximate", {"none", "tanh"})) return s;
@@ -52,6 +44,16 @@ std::vector<Sample> gelu_samples() {
 }
 
 }  // namespace
+
+double gelu_slope(double x, const Attrs& attrs) {
+  if (uses_tanh(attrs)) {
+    double t = std::tanh(tanh_form_scale * (x + tanh_form_cubic * x * x * x));
+    double inner = tanh_form_scale * (1 + 3 * tanh_form_cubic * x * x);
+    return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * inner;
+  }
+  double density = std::exp(-0.5 * x * x) / std::sqrt(2 * std::numbers::pi);
+  return 0.5 * (1 + std::erf(x / std::numbers::sqrt2)) + x * density;
+}
 
 // The sign of y is the sign of x where it matters, so backward reads the result.
 constinit const OpDef op_relu = unary_op(

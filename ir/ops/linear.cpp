@@ -1,3 +1,4 @@
+#include "ir/ops/activation.h"
 #include "ir/ops/network.h"
 
 // linear: what a dense layer does to the last dimension. It is kept apart from matmul because its weight
@@ -18,10 +19,11 @@ Sizes sizes_of(const Type& x, const Type& w, bool transpose_w) {
 
 constexpr AttrRule transpose_w_rule{"transpose_w", AttrKind::Int, AttrNeed::Optional};
 constexpr AttrRule linear_attrs[] = {transpose_w_rule};
-constexpr AttrRule linear_dw_attrs[] = {transpose_w_rule, sum_dtype_rule};
+constexpr AttrRule linear_dw_attrs[] = {transpose_w_rule, sum_dtype_rule, {"bias", AttrKind::Int, AttrNeed::Optional}};
+constexpr AttrRule linear_gelu_grad_attrs[] = {transpose_w_rule, {"approximate", AttrKind::String, AttrNeed::Optional}};
 
-Result<Types> infer_linear(const OpCall& call) {
-  if (Status s = check_attrs(call.attrs, linear_attrs)) return s;
+// Of x times w.
+Result<Type> product_type(const OpCall& call) {
   if (Status s = need_float(call, 0)) return s;
   if (Status s = need_min_rank(call, 0, 1)) return s;
   const Type &x = call.operand(0), &w = call.operand(1);
@@ -31,13 +33,18 @@ Result<Types> infer_linear(const OpCall& call) {
   if (x.shape.back() != w.shape[transpose_w ? 1 : 0])
     return model_error("inner sizes differ: " + llvm::Twine(x.shape.back()) + " and " +
                        llvm::Twine(w.shape[transpose_w ? 1 : 0]) + " in " + to_string(x) + " x " + to_string(w));
-  int64_t columns = w.shape[transpose_w ? 0 : 1];
-  if (Status s = need_type(call, 2, Type(x.dtype, {columns}))) return s;
   Shape shape = x.shape;
-  shape.back() = columns;
-  const Type y(x.dtype, shape);
-  if (Status s = need_type(call, 3, y)) return s;
-  return Types{y};
+  shape.back() = w.shape[transpose_w ? 0 : 1];
+  return Type(x.dtype, shape);
+}
+
+Result<Types> infer_linear(const OpCall& call) {
+  if (Status s = check_attrs(call.attrs, linear_attrs)) return s;
+  Result<Type> y = product_type(call);
+  if (!y) return y.takeError();
+  if (Status s = need_type(call, 2, Type(y->dtype, {y->shape.back()}))) return s;
+  if (Status s = need_type(call, 3, *y)) return s;
+  return Types{*y};
 }
 
 Attrs weight_flag(bool transpose_w) {
@@ -109,6 +116,7 @@ Result<Types> infer_linear_dw(const OpCall& call) {
   if (!dtype) return dtype.takeError();
   const Type dw = transpose_w ? Type(*dtype, {columns, inner}) : Type(*dtype, {inner, columns});
   if (Status s = need_type(call, 2, dw)) return s;
+  if (call.attrs.get_int("bias")) return Types{dw, Type(*dtype, {columns})};
   return Types{dw};
 }
 
@@ -128,6 +136,10 @@ Status linear_dw_reference(const OpCall& call, llvm::ArrayRef<TensorView> operan
   std::vector<double> addend = load(operands, 2);
   for (size_t i = 0; i < addend.size(); ++i) dw[i] += addend[i];
   store(dw, results[0]);
+  if (results.size() == 1) return Status::success();
+  std::vector<double> db(static_cast<size_t>(columns));
+  for (size_t i = 0; i < dy.size(); ++i) db[i % db.size()] += dy[i];
+  store(db, results[1]);
   return Status::success();
 }
 
@@ -142,6 +154,45 @@ std::vector<Sample> linear_dw_samples() {
       {{normal({6, 4}), normal({6, 5}), normal({4, 5})}},
       {{normal({6, 8}, DType::BF16), normal({6, 16}, DType::BF16), normal({16, 8})},
        {{"dtype", DType::F32}, {"transpose_w", int64_t{1}}}},
+      {{normal({2, 3, 4}), normal({2, 3, 5})}, {{"bias", int64_t{1}}}},
+      {{normal({6, 8}, DType::BF16), normal({6, 16}, DType::BF16), normal({16, 8})},
+       {{"bias", int64_t{1}}, {"dtype", DType::F32}, {"transpose_w", int64_t{1}}}},
+      {{normal({6, 8}, DType::F16), normal({6, 16}, DType::F16)}, {{"bias", int64_t{1}}, {"dtype", DType::F32}}},
+  };
+}
+
+Result<Types> infer_linear_gelu_grad(const OpCall& call) {
+  if (Status s = check_attrs(call.attrs, linear_gelu_grad_attrs)) return s;
+  if (Status s = need_choice(call.attrs, "approximate", {"none", "tanh"})) return s;
+  Result<Type> y = product_type(call);
+  if (!y) return y.takeError();
+  if (Status s = need_type(call, 2, *y)) return s;
+  return Types{*y};
+}
+
+Status linear_gelu_grad_reference(const OpCall& call, llvm::ArrayRef<TensorView> operands, llvm::ArrayRef<TensorView> results) {
+  bool transpose_w = call.attrs.get_int("transpose_w");
+  auto [rows, inner, columns] = sizes_of(call.operand(0), call.operand(1), transpose_w);
+  std::vector<double> dy = load(operands, 0), w = load(operands, 1), x = load(operands, 2);
+  if (transpose_w) w = transposed(w, columns, inner);
+  std::vector<double> dx(x.size());
+  for (int64_t r = 0; r < rows; ++r)
+    for (int64_t k = 0; k < inner; ++k)
+      for (int64_t c = 0; c < columns; ++c) dx[r * columns + c] += dy[r * inner + k] * w[k * columns + c];
+  for (size_t i = 0; i < dx.size(); ++i) dx[i] *= gelu_slope(x[i], call.attrs);
+  store(dx, results[0]);
+  return Status::success();
+}
+
+std::vector<Sample> linear_gelu_grad_samples() {
+  using namespace samples;
+  const Attrs tanh_form{{"approximate", std::string("tanh")}, {"transpose_w", int64_t{1}}};
+  return {
+      {{normal({3, 4}), normal({4, 5}), normal({3, 5})}},
+      {{normal({2, 3, 4}), normal({5, 4}), normal({2, 3, 5})}, tanh_form},
+      {{normal({6, 8}, DType::BF16), normal({16, 8}, DType::BF16), normal({6, 16}, DType::BF16)}, tanh_form},
+      {{normal({6, 8}, DType::F16), normal({8, 16}, DType::F16), normal({6, 16}, DType::F16)},
+       {{"approximate", std::string("tanh")}}},
   };
 }
 
@@ -168,7 +219,7 @@ constinit const OpDef op_linear{
 constinit const OpDef op_linear_dw{
     .name = "linear_dw",
     .summary = "gradient of linear's weight: x^T dy summed over all rows, plus an addend of the result's type when given, "
-               "rounded to {dtype} when given; {transpose_w} as in linear",
+               "rounded to {dtype} when given; {transpose_w} as in linear; with {bias} also that of its bias, dy summed",
     .min_operands = 2,
     .max_operands = 3,
     .infer = infer_linear_dw,
@@ -180,6 +231,21 @@ constinit const OpDef op_linear_dw{
     .flops = linear_dw_flops,
     .reference = linear_dw_reference,
     .samples = linear_dw_samples,
+};
+
+constinit const OpDef op_linear_gelu_grad{
+    .name = "linear_gelu_grad",
+    .summary = "gelu_grad of x and linear(dy, w), from dy, w and x: what reaches the gelu before a linear layer; {transpose_w} "
+               "as in linear, {approximate} as in gelu",
+    .min_operands = 3,
+    .max_operands = 3,
+    .infer = infer_linear_gelu_grad,
+    .gradient = no_second_derivative,
+    .precision = Precision::Low,
+    .recompute = Recompute::Normal,
+    .flops = linear_flops,
+    .reference = linear_gelu_grad_reference,
+    .samples = linear_gelu_grad_samples,
 };
 
 }  // namespace plimsoll

@@ -119,14 +119,23 @@ __global__ void __launch_bounds__(grad_threads, 2)
       const Vector<T, n> xs = x[k].unpack(), dys = dy[k].unpack();
       Vector<P, n> factor;
       if (scale) factor = load_vector<n>(scale + n * (t + k * team_threads));
-      Vector<T, n> added{}, dx;
-      if (call.addend) added = load_vector<n>(addend_row + n * k * team_threads);
+      float sums[n];
 #pragma unroll
       for (int i = 0; i < n; ++i) {
         const float xhat = (widen(xs.at[i]) - mean) * rstd, d = widen(dys.at[i]);
         const float g = scale ? d * widen(factor.at[i]) : d;
-        dx.at[i] = narrow<T>(rstd * (g - average_g - xhat * average_g_xhat) + widen(added.at[i]));
+        sums[i] = rstd * (g - average_g - xhat * average_g_xhat);
       }
+      if (call.addend) {
+        Packed<T> added;
+        added.load(addend_row + n * k * team_threads);
+        const Vector<T, n> terms = added.unpack();
+#pragma unroll
+        for (int i = 0; i < n; ++i) sums[i] += widen(terms.at[i]);
+      }
+      Vector<T, n> dx;
+#pragma unroll
+      for (int i = 0; i < n; ++i) dx.at[i] = narrow<T>(sums[i]);
       store_vector(dx_row + n * k * team_threads, dx);
     }
   }

@@ -47,6 +47,7 @@ class CudaCatalog : public KernelCatalog {
 
   // Rows that begin at 128-byte borders, of 16-bit elements.
   int64_t product_multiple() const override { return 64; }
+  bool has_product_epilogues() const override { return true; }
 
  private:
   DeviceDescription device_;

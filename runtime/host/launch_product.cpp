@@ -1,4 +1,5 @@
 #include "kernels/cpu/product.h"
+#include "kernels/cpu/reduce.h"
 #include "runtime/host/kernels_families.h"
 
 // matmul, linear and linear's weight gradient: each is one prepared oneDNN product. The scratch memory of all
@@ -107,7 +108,11 @@ Result<std::unique_ptr<PreparedKernel>> prepare_linear_dw(cpu::Library& library,
 
 Status launch_linear_dw(const KernelCall& k) {
   const bool transposed = k.call.attrs.get_int("transpose_w");
-  return launch(k, k.in<float>(transposed ? 1 : 0), k.in<float>(transposed ? 0 : 1), nullptr, k.in<float>(2));
+  if (Status s = launch(k, k.in<float>(transposed ? 1 : 0), k.in<float>(transposed ? 0 : 1), nullptr, k.in<float>(2))) return s;
+  if (k.results.size() == 1) return Status::success();
+  const Type& dy = k.call.operand(1);
+  cpu::reduce(cpu::Reduction::Sum, {2, {rows_of(dy), dy.shape.back()}, {true, false}}, k.out<float>(1), k.in<float>(1));
+  return Status::success();
 }
 
 bool accepts_matmul(const OpCall& call, llvm::ArrayRef<Type> results) {

@@ -63,6 +63,8 @@ constexpr llvm::StringLiteral loss_ops[] = {"cross_entropy", "cross_entropy_grad
                                             "nll_loss_grad", "softmax",            "softmax_grad",
                                             "log_softmax",   "log_softmax_grad",   "hardmax"};
 
+constexpr llvm::StringLiteral product_ops[] = {"linear", "linear_dw", "linear_gelu_grad"};
+
 constexpr llvm::StringLiteral attention_ops[] = {"attention", "attention_grad", "rotary"};
 
 constexpr llvm::StringLiteral pool_ops[] = {"max_pool", "max_pool_with_indices", "max_pool_grad", "average_pool",
@@ -99,6 +101,30 @@ TEST_SUITE("unit") {
       }
       CHECK(packed > 0);
     }
+  }
+
+  TEST_CASE("products have CUDA kernels for their samples") { check_that_samples_have_kernels(product_ops); }
+
+  TEST_CASE("epilogues are candidates where cuBLASLt has them: 16-bit rows at 16-byte borders, gelu's tanh form") {
+    const CudaCatalog catalog(any_device());
+    auto names = [&](llvm::StringRef name, Attrs attrs, llvm::ArrayRef<Type> operands) {
+      llvm::SmallVector<const Type*, 4> types;
+      for (const Type& type : operands) types.push_back(&type);
+      const OpCall call(attrs, types);
+      Result<Types> results = get_op(name).infer(call);
+      REQUIRE(results);
+      std::string all;
+      for (const KernelCandidate& candidate : catalog.candidates(get_op(name), call, *results)) all += candidate.name + " ";
+      return all;
+    };
+    const Type dy(DType::BF16, {6, 16}), w(DType::BF16, {16, 8}), x(DType::BF16, {6, 8}), odd_w(DType::BF16, {16, 9}), odd_x(DType::BF16, {6, 9});
+    const Attrs tanh_form{{"approximate", std::string("tanh")}}, bias{{"bias", int64_t{1}}, {"dtype", DType::F32}};
+    CHECK(names("linear_gelu_grad", tanh_form, {dy, w, x}) == "cublaslt_dgelu cublaslt_dgelu_2 cublaslt reference ");
+    CHECK(names("linear_gelu_grad", {}, {dy, w, x}) == "cublaslt reference ");
+    CHECK(names("linear_gelu_grad", tanh_form, {dy, odd_w, odd_x}) == "cublaslt reference ");
+    CHECK(names("linear_dw", bias, {x, dy}) == "cublaslt cublaslt_2 cublaslt_3 cublaslt_4 cublaslt_bgrad cublaslt_bgrad_2 reference ");
+    CHECK(names("linear_dw", bias, {odd_x, dy}) == "cublaslt cublaslt_2 cublaslt_3 cublaslt_4 reference ");
+    CHECK(names("linear_dw", {}, {x, dy}) == "cublaslt cublaslt_2 cublaslt_3 cublaslt_4 reference ");
   }
 
   TEST_CASE("pools have CUDA kernels for their samples") { check_that_samples_have_kernels(pool_ops); }

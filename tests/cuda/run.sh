@@ -2,9 +2,9 @@
 # Everything that needs a card, on a machine that has one; elsewhere it says so and exits 77, which counts as skipped.
 #
 # Usage: tests/cuda/run.sh [--build DIR] [--out FILE] [STEP ...]
-#   DIR   holds bin/plimsoll, bin/plimsoll_cuda_tests and lib/libplimsoll_cuda.so; default build/ci
+#   DIR   holds bin/plimsoll, bin/plimsoll_cuda_tests, bin/cuda_allocations and lib/libplimsoll_cuda.so; default build/ci
 #   FILE  takes what is printed; default cuda_results.txt
-#   STEP  card kernels golden same-bits sanitizer budgets bench; default all of them
+#   STEP  card kernels allocations golden same-bits sanitizer budgets bench; default all of them
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
@@ -19,7 +19,7 @@ while [ $# -gt 0 ]; do
     *) steps+=("$1"); shift ;;
   esac
 done
-[ "${#steps[@]}" -gt 0 ] || steps=(card kernels golden same-bits sanitizer budgets bench)
+[ "${#steps[@]}" -gt 0 ] || steps=(card kernels allocations golden same-bits sanitizer budgets bench)
 plimsoll=$build/bin/plimsoll
 cuda_tests=$build/bin/plimsoll_cuda_tests
 example=examples/quickstart
@@ -43,6 +43,9 @@ card() {
 }
 
 kernels() { "$cuda_tests"; }
+
+# None on the card and none pinned, once a session has started.
+allocations() { "$build/bin/cuda_allocations"; }
 
 golden() {
   python3 -B tests/golden/check_golden.py "$plimsoll" --device auto --tolerance 1e-3 --loss-tolerance 1e-3 --norm-tolerance 1e-3 &&

@@ -1,0 +1,63 @@
+#pragma once
+
+// One matrix product through cuBLASLt: y = a b, plus an addend, then an epilogue, for a batch. Its matrices are
+// column-major, so each row-major product is asked for as y^T = b^T a^T: the operands change places and nothing is moved.
+
+#include "kernels/strides.h"
+#include "runtime/cuda/backend/launcher.h"
+#include "runtime/cuda/backend/libraries.h"
+
+namespace plimsoll {
+
+// A row-major matrix in memory, or its transpose.
+struct Matrix {
+  int64_t rows, columns;  // as stored
+  bool transposed = false;
+};
+
+enum class Epilogue : uint8_t {
+  None,
+  Bias,          // plus epilogue_data [columns of y]
+  GeluGradient,  // times the slope of gelu's tanh form at epilogue_data, which lies as y does
+  RowSumsOfA,    // and epilogue_data [rows of y] takes the sums of a's rows
+  ColumnSumsOfB  // and epilogue_data [columns of y] takes the sums of b's columns
+};
+
+// y [rows, columns] = a b. `batch` walks over y, a and b; a 0 step repeats a matrix.
+struct Product {
+  Matrix y, a, b;
+  DType type, y_type;
+  Epilogue epilogue = Epilogue::None;
+  const void* epilogue_data = nullptr;
+  LoopNest<3> batch{};
+};
+
+class PreparedProduct : public CudaPrepared {
+ public:
+  PreparedProduct() = default;
+  PreparedProduct(const PreparedProduct&) = delete;
+  ~PreparedProduct() override;
+
+  // Takes cuBLASLt's choice of that rank among the algorithms that need no more workspace; fails where it has fewer.
+  Status create(CudaLibraries& libraries, const Product& product, int64_t workspace_bytes, int rank);
+  // Result 0 of the call is y, and may lie over the addend.
+  Status run(const CudaCall& k, const void* a, const void* b, const void* addend);
+
+ private:
+  Status describe(CudaLibraries& libraries, const Product& product);
+  Status describe_epilogue(const Product& product);
+  Status choose(int64_t workspace_bytes, int rank);
+  Status run_one(const CudaCall& k, const std::array<int64_t, 3>& at, const void* a, const void* b, const void* addend);
+
+  cublasLtHandle_t lt_ = nullptr;
+  cublasLtMatmulDesc_t operation_ = nullptr;
+  cublasLtMatrixLayout_t a_ = nullptr, b_ = nullptr, y_ = nullptr;
+  cublasLtMatmulHeuristicResult_t choice_{};
+  LoopNest<3> batch_{};
+  int64_t outer_ = 1, y_bytes_ = 4;
+  DType type_ = DType::F32;
+};
+
+Result<std::unique_ptr<CudaPrepared>> prepare_product(CudaLibraries& libraries, const CudaCall& k, const Product& product, int rank);
+
+}  // namespace plimsoll
