@@ -1,0 +1,76 @@
+#!/usr/bin/env python3
+"""Looks into the backend's library, without a card: does it hold code for the architectures asked for, and do its kernels keep
+everything in registers? A kernel whose stack grows past what is listed here has begun to spill, or indexes registers at run time.
+
+usage: check_kernels.py LIBRARY ARCHITECTURES     as CMake names them: "80-real;90a-real;90-virtual"
+"""
+import importlib.util
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+
+# Bytes of stack a thread may have on Hopper, by kernel: all others have none.
+STACK = {
+    r"\dnorm_grad_kernelI.*Li4E": 32,       # four accesses of 16-bit elements beside the parameters' sums
+    r"\dsoftmax_rows_kernelI.*RowTeamE1E": 16,
+    r"\dreduce_any_kernel": 96,             # dimensions indexed at run time, as in the next two
+    r"\dresize_kernel": 168,
+    r"\dpad_grad_kernel": 480,
+    r"\drandom_kernelI.*Normal": 40,        # cosines of any argument, as in the next
+    r"\dmap_kernelI.*elementwise_unary.*Chosen": 96,
+}
+
+
+def find_cuobjdump():
+    triton = importlib.util.find_spec("triton")
+    folders = [pathlib.Path(os.environ[name]) / "bin" for name in ("PLIMSOLL_CUDA_PATH", "CUDA_PATH") if name in os.environ]
+    folders += [pathlib.Path("/usr/local/cuda/bin")]
+    if triton:
+        folders.append(pathlib.Path(triton.origin).parent / "backends/nvidia/bin")
+    return shutil.which("cuobjdump") or next((str(f / "cuobjdump") for f in folders if (f / "cuobjdump").exists()), None)
+
+
+def architectures(library, tool):
+    """What the library holds: {"sm_90a", "compute_90"}, and (architecture, kernel, bytes of stack) of each kernel."""
+    usage = subprocess.run([tool, "--dump-resource-usage", library], capture_output=True, text=True, check=True).stdout
+    held, kernels, arch, name, is_machine_code = set(), [], None, None, False
+    for line in usage.splitlines():
+        if match := re.match(r"Fatbin (\w+) code", line):
+            is_machine_code = match[1] == "elf"
+        elif (match := re.match(r"arch = (\S+)", line)) and is_machine_code:
+            arch = match[1]
+            held.add(arch)
+        elif match := re.match(r" Function (\S+):", line):
+            name = match[1]
+        elif match := re.search(r"STACK:(\d+)", line):
+            kernels.append((arch, name, int(match[1])))
+    listed = subprocess.run([tool, "--list-ptx", library], capture_output=True, text=True).stdout
+    return held | {"compute_" + number for number in re.findall(r"(?:sm|compute)_(\w+)\.ptx", listed)}, kernels
+
+
+def main():
+    library, wanted = sys.argv[1], sys.argv[2].split(";")
+    tool = find_cuobjdump()
+    if not tool:
+        print("skipped: no cuobjdump here")
+        return 77
+    held, kernels = architectures(library, tool)
+    failures = []
+    for name in wanted:
+        number, _, kind = name.partition("-")
+        for prefix in {"real": ["sm_"], "virtual": ["compute_"]}.get(kind, ["sm_", "compute_"]):
+            if prefix + number not in held:
+                failures.append(f"no code for {prefix}{number}; there is {', '.join(sorted(held))}")
+    for arch, name, stack in kernels:
+        allowed = max((bytes for pattern, bytes in STACK.items() if re.search(pattern, name)), default=0)
+        if arch.startswith("sm_90") and stack > allowed:
+            failures.append(f"{name} on {arch}: {stack} bytes of stack a thread, {allowed} are expected")
+    print("\n".join(failures) or f"{len(kernels)} kernels for {', '.join(sorted(held))}")
+    return 1 if failures or not kernels else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
