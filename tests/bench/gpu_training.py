@@ -1,0 +1,171 @@
+"""What the comparisons with PyTorch share: models, batches, exports and PyTorch's training step. A module, not a program.
+
+A step is forward, backward and AdamW in bf16 with fp32 weights, on one random batch; dropout is off. Needs torch, torchvision,
+transformers, onnxscript and safetensors.
+"""
+import contextlib
+import os
+import pathlib
+import subprocess
+import sys
+import time
+
+WARM_UP = 10
+SETTINGS = {"lr": 1e-4, "beta1": 0.9, "beta2": 0.999, "eps": 1e-8, "weight_decay": 0.01}
+# name: (family, batch, rows of a sequence or of an image)
+CASES = {
+    "gpt2_b16": ("gpt2", 16, 1024),
+    "gpt2_b64": ("gpt2", 64, 1024),
+    "resnet50_b256": ("resnet50", 256, 224),
+    "bert_base_b64": ("bert", 64, 512),
+    "vit_l16_b64": ("vit", 64, 224),
+    "tiny_gpt2": ("tiny_gpt2", 4, 64),  # to try the scripts on a machine without a GPU
+}
+BLOCKS = {"GPT2Block", "EncoderBlock", "Bottleneck", "BertLayer"}  # what activation checkpoints stand around
+
+
+def build(family, rows):
+    import torch
+
+    class WithLoss(torch.nn.Module):
+        def __init__(self, model, logits):
+            super().__init__()
+            self.model, self.logits = model, logits
+
+        def forward(self, x, labels):
+            logits = self.logits(self.model, x)
+            return torch.nn.functional.cross_entropy(logits.reshape(-1, logits.shape[-1]), labels.reshape(-1))
+
+    torch.manual_seed(0)
+    if family in ("gpt2", "tiny_gpt2"):
+        import transformers
+        size = {"n_layer": 2, "n_embd": 64, "n_head": 2} if family == "tiny_gpt2" else {}
+        config = transformers.GPT2Config(attn_implementation="sdpa", resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, **size)
+        return WithLoss(transformers.GPT2LMHeadModel(config), lambda m, x: m(input_ids=x, use_cache=False).logits)
+    if family == "bert":
+        import transformers
+        config = transformers.BertConfig(attn_implementation="sdpa", hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+        return WithLoss(transformers.BertForSequenceClassification(config), lambda m, x: m(input_ids=x).logits)
+    import torchvision
+    model = torchvision.models.vit_l_16() if family == "vit" else torchvision.models.resnet50()
+    return WithLoss(model, lambda m, x: m(x))
+
+
+def make_batch(family, batch, rows):
+    import torch
+
+    generator = torch.Generator().manual_seed(1)
+    def whole(high, *shape):
+        return torch.randint(0, high, shape, generator=generator)
+    if family in ("gpt2", "tiny_gpt2"):
+        return {"x": whole(50257, batch, rows), "labels": whole(50257, batch, rows)}
+    if family == "bert":
+        return {"x": whole(30522, batch, rows), "labels": whole(2, batch)}
+    return {"x": torch.randn(batch, 3, rows, rows, generator=generator), "labels": whole(1000, batch)}
+
+
+def export(case, folder, batch=None):
+    """model.onnx and, of the case's or of that batch, batch.safetensors."""
+    import safetensors.torch
+    import torch
+
+    family, whole_batch, rows = CASES[case]
+    inputs = make_batch(family, batch or whole_batch, rows)
+    torch.onnx.export(build(family, rows).train(), tuple(inputs.values()), folder / "model.onnx", dynamo=True, optimize=False,
+                      opset_version=20, input_names=list(inputs), output_names=["loss"], external_data=True, verbose=False)
+    safetensors.torch.save_file(inputs, folder / "batch.safetensors")
+
+
+def export_apart(case, folder, batch=None):
+    """The same in a process of its own, so that nothing of it stays on the device."""
+    call = f"import gpu_training, pathlib; gpu_training.export({case!r}, pathlib.Path({str(folder)!r}), {batch!r})"
+    subprocess.run([sys.executable, "-c", call], check=True, cwd=pathlib.Path(__file__).parent, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+def compile_options():
+    return [part for key, value in SETTINGS.items() for part in ("--" + key.replace("_", "-"), str(value))] + ["--precision", "bf16", "--optimizer", "adamw"]
+
+
+def process_bytes():
+    """What the driver counts for this process; None where nobody can say."""
+    try:
+        import pynvml
+
+        pynvml.nvmlInit()
+        for process in pynvml.nvmlDeviceGetComputeRunningProcesses(pynvml.nvmlDeviceGetHandleByIndex(0)):
+            if process.pid == os.getpid():
+                return process.usedGpuMemory
+    except Exception:  # no driver, no package, or a container that hides processes
+        pass
+    return None
+
+
+def cap_memory(cap_bytes):
+    """Holds this process to `cap_bytes`: what PyTorch's allocator may take is what its context leaves."""
+    import torch
+
+    torch.zeros(1, device="cuda")
+    context = (process_bytes() or 600 * 2**20) - torch.cuda.memory_reserved()
+    total = torch.cuda.get_device_properties(0).total_memory
+    torch.cuda.set_per_process_memory_fraction(max(cap_bytes - context, 1) / total)
+
+
+def checkpoint_blocks(model):
+    from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import apply_activation_checkpointing
+
+    apply_activation_checkpointing(model, check_fn=lambda module: type(module).__name__ in BLOCKS)
+
+
+@contextlib.contextmanager
+def timed(device, times):
+    """Adds the milliseconds of what happens inside."""
+    import torch
+
+    if device != "cuda":
+        begin = time.perf_counter()
+        yield
+        times.append(1e3 * (time.perf_counter() - begin))
+        return
+    start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    start.record()
+    yield
+    end.record()
+    end.synchronize()
+    times.append(start.elapsed_time(end))
+
+
+def train(case, steps, compile_mode=None, micro_batches=1, checkpoints=False, saved_share=None, cap_bytes=None, device="cuda", warm_up=WARM_UP):
+    """Trains with PyTorch. compile_mode: None is eager. saved_share: torch.compile's activation_memory_budget."""
+    import torch
+
+    if cap_bytes and device == "cuda":
+        cap_memory(cap_bytes)
+    family, batch, rows = CASES[case]
+    model = build(family, rows).to(device).train()
+    inputs = {name: tensor.to(device) for name, tensor in make_batch(family, batch, rows).items()}
+    if family == "resnet50":
+        model = model.to(memory_format=torch.channels_last)
+        inputs["x"] = inputs["x"].to(memory_format=torch.channels_last)
+    if checkpoints:
+        checkpoint_blocks(model)
+    if saved_share is not None:
+        import torch._functorch.config
+        torch._functorch.config.activation_memory_budget = saved_share
+    optimizer = torch.optim.AdamW(model.parameters(), lr=SETTINGS["lr"], betas=(SETTINGS["beta1"], SETTINGS["beta2"]),
+                                  eps=SETTINGS["eps"], weight_decay=SETTINGS["weight_decay"], fused=True)
+    run = torch.compile(model, mode=compile_mode) if compile_mode else model
+    parts = [dict(zip(inputs, part)) for part in zip(*(tensor.chunk(micro_batches) for tensor in inputs.values()))]
+    begin, times, first_ms = time.perf_counter(), [], None
+    for _ in range(warm_up + steps):
+        with timed(device, times):
+            optimizer.zero_grad(set_to_none=True)
+            for part in parts:
+                with torch.autocast(device, dtype=torch.bfloat16):
+                    loss = run(**part)
+                (loss / len(parts)).backward()
+            optimizer.step()
+        first_ms = first_ms or 1e3 * (time.perf_counter() - begin)
+    on_gpu = device == "cuda"
+    return {"step_ms": times[warm_up:], "loss": loss.item(), "compile_ms": first_ms,
+            "allocated": torch.cuda.max_memory_allocated() if on_gpu else None,
+            "reserved": torch.cuda.max_memory_reserved() if on_gpu else None, "process": process_bytes()}
