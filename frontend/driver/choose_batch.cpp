@@ -11,6 +11,7 @@ namespace plimsoll {
 namespace {
 
 constexpr int64_t largest_tried = int64_t{1} << 30;
+constexpr double bracket_effort = 0.05;
 
 // A plan, no plan because it does not fit (the reason goes to `refusal`), or another failure.
 Result<std::optional<Plan>> if_it_fits(Result<Plan> plan, std::string& refusal) {
@@ -29,6 +30,24 @@ Result<std::optional<Plan>> compile_if_fits(const OpenedModel& model, CompileReq
 }
 
 std::string times(int64_t accumulate, int64_t batch) { return std::to_string(accumulate) + " x " + std::to_string(batch); }
+
+// The largest that fits below `refused`; 0: none.
+Result<int64_t> largest_batch(const OpenedModel& model, const CompileRequest& request, int64_t refused, const CompileHooks& hooks,
+                              std::optional<Plan>& best, std::string& refusal) {
+  int64_t fits = 0;
+  while (refused - fits > 1) {
+    int64_t batch = refused == largest_tried ? std::max<int64_t>(1, 2 * fits) : fits + (refused - fits) / 2;
+    Result<std::optional<Plan>> plan = compile_if_fits(model, request, batch, request.training.accumulate, hooks, refusal);
+    if (!plan) return plan.takeError();
+    if (*plan) {
+      best = std::move(*plan);
+      fits = batch;
+    } else {
+      refused = batch;
+    }
+  }
+  return fits;
+}
 
 // From the most exact on.
 std::vector<const char*> precisions_to_try(const DeviceDescription& device) {
@@ -63,23 +82,25 @@ Result<Plan> compile_global_batch(const OpenedModel& model, const CompileRequest
   return std::move(*best);
 }
 
+// A short search finds the batch, a whole one its plan; only where that refuses it are smaller ones searched for at length.
 Result<Plan> compile_largest_batch(const OpenedModel& model, const CompileRequest& request, const CompileHooks& hooks) {
   std::optional<Plan> best;
   std::string refusal;
-  int64_t fits = 0, refused = largest_tried;
-  while (refused - fits > 1) {
-    int64_t batch = refused == largest_tried ? std::max<int64_t>(1, 2 * fits) : fits + (refused - fits) / 2;
-    Result<std::optional<Plan>> plan = compile_if_fits(model, request, batch, request.training.accumulate, hooks, refusal);
+  CompileRequest quick = request;
+  quick.training.effort *= bracket_effort;
+  Result<int64_t> fits = largest_batch(model, quick, largest_tried, hooks, best, refusal);
+  if (!fits) return fits.takeError();
+  const std::string above = "a batch of " + std::to_string(*fits + 1) + " " + refusal;
+  if (*fits > 0) {
+    best.reset();
+    Result<std::optional<Plan>> plan = compile_if_fits(model, request, *fits, request.training.accumulate, hooks, refusal);
     if (!plan) return plan.takeError();
-    if (*plan) {
-      best = std::move(*plan);
-      fits = batch;
-    } else {
-      refused = batch;
-    }
+    best = std::move(*plan);
+    if (!best) fits = largest_batch(model, request, *fits, hooks, best, refusal);
+    if (!fits) return fits.takeError();
   }
   if (!best) return budget_error("a batch of one sample " + refusal);
-  best->decisions.push_back({"max-batch", "plan", std::to_string(fits), "a batch of " + std::to_string(refused) + " " + refusal});
+  best->decisions.push_back({"max-batch", "plan", std::to_string(*fits), above});
   return std::move(*best);
 }
 
