@@ -4,43 +4,26 @@
 
 namespace plimsoll::fit {
 
-ChannelLoads::ChannelLoads(const RecomputeProblem& problem, int32_t last_of_first) {
-  for (int32_t o = 0; o < problem.op_count(); ++o) {
-    const RecomputeOp& op = problem.ops[static_cast<size_t>(o)];
-    Part& part = parts_[o > last_of_first];
-    switch (op.channel) {
-      case Channel::Compute: part.compute_us += op.cost_us; break;
-      case Channel::ToHost: part.own_to_host_us += op.cost_us; break;
-      case Channel::ToDevice: part.own_to_device_us += op.cost_us; break;
+ChannelLoads::ChannelLoads(const RecomputeProblem& problem) {
+  for (const RecomputeOp& op : problem.ops) switch (op.channel) {
+      case Channel::Compute: compute_us_ += op.cost_us; break;
+      case Channel::ToHost: to_host_us_ += op.cost_us; break;
+      case Channel::ToDevice: to_device_us_ += op.cost_us; break;
     }
-  }
-  for (Part& part : parts_) {
-    part.to_host_us = part.own_to_host_us;
-    part.to_device_us = part.own_to_device_us;
-  }
 }
 
-void ChannelLoads::add(Channel channel, bool second_part, double us) {
-  Part& part = parts_[second_part];
+void ChannelLoads::add(Channel channel, double us) {
   placed_us_ += us;
   if (channel == Channel::Compute) {
-    part.repeated_us += us;
+    repeated_us_ += us;
   } else {
-    (channel == Channel::ToHost ? part.to_host_us : part.to_device_us) += us;
+    (channel == Channel::ToHost ? to_host_us_ : to_device_us_) += us;
     copied_us_ += us;
   }
 }
 
 double ChannelLoads::added_us() const {
-  double sum = price_of_hidden_copies * copied_us_;
-  for (const Part& part : parts_)
-    sum += std::max(part.repeated_us, std::max(part.to_host_us, part.to_device_us) - part.compute_us);
-  return sum;
-}
-
-double ChannelLoads::idle_us(Channel channel, bool second_part) const {
-  const Part& part = parts_[second_part];
-  return part.compute_us - (channel == Channel::ToHost ? part.own_to_host_us : part.own_to_device_us);
+  return std::max(repeated_us_, std::max(to_host_us_, to_device_us_) - compute_us_) + hidden_price_us();
 }
 
 }  // namespace plimsoll::fit

@@ -13,7 +13,8 @@ namespace plimsoll::fit {
 namespace {
 
 constexpr int most_rounds = 64;
-constexpr double least_gain = 1e-6;  // of a round, for another
+constexpr double least_gain = 1e-6;  // of a round that counts
+constexpr int patience = 4;          // rounds in a row that do not: where a wait goes shows in the next timeline
 
 // The first op where compute is no earlier than `us`, the end at the latest.
 int32_t first_from(const std::vector<double>& clock, double us) {
@@ -144,7 +145,9 @@ void CopyWindows::widen_to_host(int64_t limit) {
   for (size_t w = windows_.size(); w-- > 0;) {
     CopyWindow& window = windows_[w];
     if (op(window).channel != Channel::ToHost) continue;
-    int32_t wanted = first_from(line_.arrive_us, line_.finish_us[w]);
+    // Without the wait, compute is everywhere that much earlier.
+    const size_t done = static_cast<size_t>(window.done);
+    int32_t wanted = first_from(line_.arrive_us, line_.finish_us[w] + line_.leave_us[done] - line_.arrive_us[done]);
     for (; window.done < wanted; ++window.done) {
       int64_t& live = live_[static_cast<size_t>(window.done)];
       int64_t more = held_bytes(window, window.done);
@@ -168,7 +171,7 @@ void CopyWindows::shorten() {
 }
 
 void CopyWindows::widen(int64_t limit, FirstServed first) {
-  for (int round = 0; round < most_rounds; ++round) {
+  for (int round = 0, idle = 0; round < most_rounds && idle < patience; ++round) {
     double before = line_.total_us;
     if (first == FirstServed::ToHost) widen_to_host(limit);
     widen_to_device(limit);
@@ -177,7 +180,7 @@ void CopyWindows::widen(int64_t limit, FirstServed first) {
     shorten();
     line_ = run_channels(*problem_, windows_);
     recount();
-    if (line_.total_us >= before * (1 - least_gain)) break;
+    idle = line_.total_us < before * (1 - least_gain) ? 0 : idle + 1;
   }
 }
 

@@ -39,6 +39,7 @@ class MemoryProfile {
   // The moments above the limit in order, until `visit` returns false.
   void each_above(int64_t limit, llvm::function_ref<bool(Moment, int64_t live)> visit) const;
   int64_t steps() const { return steps_; }    // elementary steps so far
+  void count_steps(int64_t steps) const { steps_ += steps; }  // of whoever works beside it
 
  private:
   struct Event {

@@ -12,8 +12,8 @@ namespace {
 
 using namespace fit;
 
-constexpr double rung_ratio = 0.85;  // of the room above the tight peak
-constexpr int rungs = 24;
+constexpr double rung_ratio = 0.7;  // of the room above the tight peak
+constexpr int rungs = 12;
 
 void keep_better(CopyWindows& best, CopyWindows other) {
   if (other.total_us() < best.total_us()) best = std::move(other);

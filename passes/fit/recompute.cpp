@@ -83,14 +83,15 @@ RecomputePlan measure_repeats(const RecomputeProblem& problem, std::vector<Repea
 }
 
 RecomputePlan fit::plan_of(const Sequence& sequence) {
-  std::vector<Repeat> repeats;
-  std::vector<Fetch> fetches;
-  for (Moment at : sequence.extras())
-    if (sequence.is_fetch(at.op))
-      fetches.push_back({sequence.stage_after(at), sequence.op(at.op).writes[0]});
-    else
-      repeats.push_back({at.stage, at.op});
-  return measure_repeats(sequence.problem(), std::move(repeats), std::move(fetches));
+  Sequence afresh(sequence.problem());
+  set_extras(afresh, sequence.extras());
+  RecomputePlan plan{{}, {}, afresh.added_us(), afresh.memory().peak()};
+  for (Moment at : afresh.extras()) {
+    if (afresh.is_fetch(at.op)) plan.fetches.push_back({afresh.stage_after(at), afresh.op(at.op).writes[0]});
+    if (!afresh.is_copy(at.op)) plan.repeats.push_back({at.stage, at.op});
+  }
+  std::sort(plan.fetches.begin(), plan.fetches.end());
+  return plan;
 }
 
 RecomputePlan recompute_within(const RecomputeProblem& problem, int64_t limit_bytes, const RecomputeOptions& options) {

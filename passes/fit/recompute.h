@@ -57,8 +57,8 @@ struct Repeat {
   friend auto operator<=>(const Repeat&, const Repeat&) = default;
 };
 
-// `value` is copied back from the host right before base op `before`, ahead of the repeats that stand there. A value with
-// fetches is copied to the host once, right after the base op that makes it.
+// A copy of `value` back from the host is issued right before base op `before`, ahead of the repeats that stand there; its bytes are
+// alive from there on. A value with fetches is copied to the host once, issued right after the base op that makes it.
 struct Fetch {
   int32_t before, value;
   friend auto operator<=>(const Fetch&, const Fetch&) = default;
@@ -67,8 +67,7 @@ struct Fetch {
 struct RecomputePlan {
   std::vector<Repeat> repeats;  // sorted
   std::vector<Fetch> fetches;   // sorted
-  // Repeats take compute's time, copies that of their channel: up to the peak and after it, the longest of the three counts, and
-  // copies that hide behind compute count a little.
+  // By which all three channels are through later with each copy as wide as the plan has it, and 2 % of what is copied.
   double added_us = 0;
   int64_t peak_bytes = 0;       // above the limit that was asked: nothing better was found
 };

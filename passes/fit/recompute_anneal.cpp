@@ -133,9 +133,9 @@ class Annealer {
     if (peak.stage == 0) return false;
     for (int i = 0; i < tries; ++i) {
       int32_t maker = random_.below(s_.maker_count(peak.stage));
-      Moment at = end_of_wait(s_, s_.maker(maker, peak.stage), peak);
-      if (at == s_.none()) continue;
-      s_.insert_with_ancestors(at, most_ops[random_.below(6)]);
+      llvm::SmallVector<Moment, 2> ends = ends_of_wait(s_, s_.maker(maker, peak.stage), peak);
+      if (ends.empty()) continue;
+      s_.insert_with_ancestors(ends.size() == 1 ? ends[0] : ends[static_cast<size_t>(random_.below(2))], most_ops[random_.below(6)]);
       return true;
     }
     return false;
@@ -151,6 +151,7 @@ class Annealer {
 
   bool erase_one() {
     Moment at = any_extra();
+    if (s_.is_store(at.op)) return false;
     if (random_.coin())
       s_.erase(at);
     else
@@ -163,21 +164,34 @@ class Annealer {
     int32_t reach = random_.below(3) == 0 ? s_.problem().op_count() / 4 + 1 : 4;
     int32_t by = 1 + random_.below(reach);
     Moment to{at.stage + (random_.coin() ? by : -by), at.op};
-    if (to.stage > s_.problem().op_count() || !s_.may_insert(to)) return false;
+    if (to.stage > s_.problem().op_count()) return false;
+    if (s_.is_copy(at.op)) return shift_copy(at, to);
+    if (!s_.may_insert(to)) return false;
     s_.erase(at);
     s_.insert(to);
+    return true;
+  }
+
+  // A copy keeps its other end.
+  bool shift_copy(Moment at, Moment to) {
+    s_.erase_alone(at);
+    if (!s_.may_insert(to)) return false;
+    s_.insert_alone(to);
     return true;
   }
 
   // A fetch for a repeat, or a repeat for a fetch.
   bool exchange_one() {
     Moment at = any_extra();
-    const int32_t stage = s_.stage_after(at);
+    if (s_.is_store(at.op)) return false;
     int32_t value = s_.op(at.op).writes[0];
+    Moment use = s_.next_use(value, at);
     int32_t other = s_.is_fetch(at.op) ? s_.producer(value) : s_.fetch_of(value);
-    if (other < 0 || !s_.may_insert(s_.moment_before(stage, other))) return false;
+    if (use == s_.none() || other < 0) return false;
     s_.erase_with_unread(at);
-    s_.insert_with_ancestors(s_.moment_before(stage, other), 1 + random_.below(3));
+    Moment instead = s_.is_fetch(other) && random_.coin() ? s_.unhurried(other, use.stage, s_.last_use(value, at)) : s_.moment_before(use.stage, other);
+    if (!s_.may_insert(instead)) return false;
+    s_.insert_with_ancestors(instead, 1 + random_.below(3));
     return true;
   }
 
@@ -189,9 +203,14 @@ class Annealer {
     llvm::SmallVector<Moment, 16> group;
     for (Moment at : s_.extras())
       if (s_.stage_after(at) == from) group.push_back(at);
-    for (Moment at : group) s_.erase(at);
-    for (Moment at : group)
-      if (Moment moved = s_.moment_before(to, at.op); s_.may_insert(moved)) s_.insert(moved);
+    for (Moment at : group) s_.erase_alone(at);
+    for (Moment at : group) {
+      Moment moved = s_.moment_before(to, at.op);
+      if (s_.may_insert(moved))
+        s_.insert_alone(moved);
+      else if (s_.is_copy(at.op))
+        return false;  // the other end would be left over
+    }
     return true;
   }
 

@@ -6,7 +6,7 @@
 // touched, those that do not fit must be made again later, and each op that makes some costs at least its own time.
 // Shedding the excess from them is a knapsack: its least cost bounds the added time from below, and the largest bound over
 // all t holds. The fractional relaxation finds the moments that matter; there the knapsack is solved exactly.
-// With copies, part of the excess is repeated and part is copied, which is free while it hides behind all compute there is:
+// With copies, part of the excess is repeated and part is stored before t and fetched after it, both hidden at best by the compute there is:
 // the least over all splits, each part taken as if it had all values to itself.
 
 namespace plimsoll {
@@ -165,7 +165,7 @@ class CopyBound {
   explicit CopyBound(const Sequence& plain)
       : plain_(plain),
         repeats_(cheapest_first(plain, false, [&](int32_t id) { return plain.op(id).cost_us; })),
-        fetches_(cheapest_first(plain, true, [&](int32_t id) { return plain.op(id).cost_us; })),
+        fetches_(cheapest_first(plain, true, [&](int32_t id) { return plain.is_fetch(id) ? plain.op(id).cost_us : 0; })),
         stores_(cheapest_first(plain, true, [&](int32_t id) { return plain.to_host_us(id); })),
         copies_(cheapest_first(plain, true, [&](int32_t id) { return plain.op(id).cost_us + plain.to_host_us(id); })) {}
 
@@ -173,16 +173,12 @@ class CopyBound {
     Knapsack to_repeat = knapsack_at(plain_, repeats_, t, limit, true), to_fetch = knapsack_at(plain_, fetches_, t, limit, true);
     LeastCost repeat(to_repeat), fetch(to_fetch);
     LeastCost store(knapsack_at(plain_, stores_, t, limit, true)), copy(knapsack_at(plain_, copies_, t, limit, true));
-    // Stores up to t stand before the peak where t does, fetches after t behind it where t does.
-    const ChannelLoads& loads = plain_.loads();
-    bool before_peak = !plain_.in_second_part({t, t});
-    double hides_stores = loads.idle_us(Channel::ToHost, false) + (before_peak ? 0 : loads.idle_us(Channel::ToHost, true));
-    double hides_fetches = loads.idle_us(Channel::ToDevice, true) + (plain_.in_second_part(Moment{t, t}.next()) ? 0 : loads.idle_us(Channel::ToDevice, false));
+    const double before_us = plain_.clock_us(t), after_us = plain_.clock_us(plain_.problem().op_count()) - plain_.clock_us(t + 1);
     double least = impossible, excess = to_repeat.excess;
     for (int i = 0; i < splits; ++i) {  // from this share of the excess to the next is copied
       double copied = excess * i / splits, repeated = excess - excess * (i + 1) / splits;
-      double longest = std::max({repeat.of(repeated), store.of(copied) - hides_stores, fetch.of(copied) - hides_fetches});
-      least = std::min(least, longest + ChannelLoads::price_of_hidden_copies * copy.of(copied));
+      double later_us = std::max(0.0, store.of(copied) - before_us) + std::max(repeat.of(repeated), fetch.of(copied) - after_us);
+      least = std::min(least, later_us + ChannelLoads::price_of_hidden_copies * copy.of(copied));
     }
     return least;
   }

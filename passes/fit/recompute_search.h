@@ -23,9 +23,9 @@ struct AnnealOptions {
 // Random changes; leaves the cheapest sequence found within the limit, or while there is none that with the least excess.
 void anneal(Sequence& sequence, int64_t limit, const AnnealOptions& options);
 
-// Where the maker `id` would end the wait of one of its values that is alive at `peak` but not touched there;
-// Sequence::none() where there is no such moment.
-Moment end_of_wait(const Sequence& sequence, int32_t id, Moment peak);
+// Where the maker `id` would end the wait of one of its values that is alive at `peak` but not touched there: a repeat right before
+// the next use, a fetch there or as early as hides it. Empty where nothing can.
+llvm::SmallVector<Moment, 2> ends_of_wait(const Sequence& sequence, int32_t id, Moment peak);
 
 // Makes `sequence` have exactly these repeats and fetches.
 void set_extras(Sequence& sequence, llvm::ArrayRef<Moment> extras);

@@ -25,8 +25,8 @@ Sequence::Sequence(const RecomputeProblem& problem)
       uses_(problem.value_bytes.size()),
       occurrences_(problem.ops.size()),
       fetch_of_(problem.value_bytes.size(), -1),
-      split_(none()),
-      loads_(problem, problem.op_count()) {
+      all_compute_(problem.offloads.empty() && llvm::all_of(problem.ops, [](const RecomputeOp& op) { return op.channel == Channel::Compute; })),
+      loads_(problem) {
   int32_t n = problem.op_count();
   for (int32_t o = 0; o < n; ++o) {
     occurrences_[static_cast<size_t>(o)].push_back({o, -1});
@@ -42,35 +42,40 @@ Sequence::Sequence(const RecomputeProblem& problem)
     memory_.add(start, last_use_before(value, start, none()), bytes(value));
   }
   for (int32_t o = 0; o < n; ++o) refresh_taken_over({o, o});
-  collect_fetches();
-  bool has_copies = llvm::any_of(problem.ops, [](const RecomputeOp& op) { return op.channel != Channel::Compute; });
-  if (!has_copies && problem.offloads.empty()) return;
-  split_ = memory_.peak_moment();
-  loads_ = ChannelLoads(problem, split_.stage);
+  collect_copies();
 }
 
-void Sequence::collect_fetches() {
-  for (const OffloadOption& option : problem_->offloads) {
-    FetchOp fetch{{}, producer(option.value), option.to_host_us};
-    fetch.op.channel = Channel::ToDevice;
-    fetch.op.cost_us = option.to_device_us;
-    fetch.op.writes.push_back(option.value);
-    fetches_.push_back(std::move(fetch));
+void Sequence::collect_copies() {
+  std::vector<OffloadOption> options = problem_->offloads;
+  std::sort(options.begin(), options.end(), [&](const OffloadOption& a, const OffloadOption& b) { return std::pair(producer(a.value), a.value) < std::pair(producer(b.value), b.value); });
+  RecomputeOp store, fetch;
+  store.channel = Channel::ToHost;
+  fetch.channel = Channel::ToDevice;
+  for (const OffloadOption& option : options) {
+    store.cost_us = option.to_host_us;
+    store.reads.assign(1, option.value);
+    copies_.push_back(store);
   }
-  std::stable_sort(fetches_.begin(), fetches_.end(), [](const FetchOp& a, const FetchOp& b) { return a.producer < b.producer; });
-  int32_t id = problem_->op_count();
-  for (const FetchOp& fetch : fetches_) fetch_of_[static_cast<size_t>(fetch.op.writes[0])] = ++id;
-  occurrences_.resize(static_cast<size_t>(id) + 1);
+  for (const OffloadOption& option : options) {
+    fetch.cost_us = option.to_device_us;
+    fetch.writes.assign(1, option.value);
+    copies_.push_back(fetch);
+    fetch_of_[static_cast<size_t>(option.value)] = problem_->op_count() + static_cast<int32_t>(copies_.size());
+  }
+  occurrences_.resize(problem_->ops.size() + 1 + copies_.size());
+  clock_us_.assign(1, 0);
+  for (const RecomputeOp& op : problem_->ops) clock_us_.push_back(clock_us_.back() + (op.channel == Channel::Compute ? op.cost_us : 0));
 }
 
 int32_t Sequence::maker_count(int32_t stage) const {
-  auto later = std::lower_bound(fetches_.begin(), fetches_.end(), stage, [](const FetchOp& fetch, int32_t s) { return fetch.producer < s; });
-  return std::min(stage, problem_->op_count()) + static_cast<int32_t>(later - fetches_.begin());
+  auto stores = llvm::ArrayRef<RecomputeOp>(copies_).take_front(problem_->offloads.size());
+  auto later = std::lower_bound(stores.begin(), stores.end(), stage, [&](const RecomputeOp& store, int32_t s) { return producer(store.reads[0]) < s; });
+  return std::min(stage, problem_->op_count()) + static_cast<int32_t>(later - stores.begin());
 }
 
 int32_t Sequence::maker(int32_t index, int32_t stage) const {
   int32_t ops = std::min(stage, problem_->op_count());
-  return index < ops ? index : index - ops + problem_->op_count() + 1;
+  return index < ops ? index : index - ops + problem_->op_count() + 1 + offload_count();
 }
 
 const Sequence::Occurrence& Sequence::occurrence(Moment at) const {
@@ -134,8 +139,39 @@ bool Sequence::is_read(Moment at) const {
 }
 
 bool Sequence::may_insert(Moment at) const {
-  if (is_fetch(at.op)) return at.stage > fetches_[fetch_index(at.op)].producer && at.stage < problem_->op_count() && !has(at);
-  return at.op < at.stage && op(at).repeatable && at.stage <= op(at).repeat_until && !has(at);
+  if (is_copy(at.op)) return may_copy(at);
+  if (at.op >= at.stage || !op(at).repeatable || at.stage > op(at).repeat_until || has(at)) return false;
+  // What is stored was made first.
+  return copies_.empty() || llvm::none_of(op(at).writes, [&](int32_t v) {
+    int32_t fetch = fetch_of(v);
+    return fetch >= 0 && is_stored(fetch) && at.stage <= occurrences_[static_cast<size_t>(store_of(fetch))].back().stage;
+  });
+}
+
+// A store ends before its value is made again, and fetches are issued after it.
+bool Sequence::may_copy(Moment at) const {
+  int32_t maker = producer(copied(at.op));
+  if (at.stage < maker || at.stage >= problem_->op_count() || has(at)) return false;
+  if (is_store(at.op)) return at < next_made(copied(at.op), {maker, maker});
+  return at.stage > maker && (!is_stored(at.op) || at.stage >= occurrences_[static_cast<size_t>(store_of(at.op))].back().stage);
+}
+
+// Behind which base op a store is done: the first where it has had the time it takes, at the latest `latest` or the one before its
+// value is made again.
+int32_t Sequence::store_stage(int32_t fetch, int32_t latest) const {
+  int32_t maker = producer(copied(fetch));
+  Moment again = next_made(copied(fetch), {maker, maker});
+  if (again != none()) latest = std::min(latest, is_fetch(again.op) ? again.stage : again.stage - 1);
+  auto through = std::lower_bound(clock_us_.begin() + maker + 1, clock_us_.end(), clock_us_[static_cast<size_t>(maker) + 1] + to_host_us(fetch));
+  return std::min(latest, std::max(maker, static_cast<int32_t>(through - clock_us_.begin()) - 1));
+}
+
+Moment Sequence::unhurried(int32_t fetch, int32_t stage, Moment after) const {
+  double start_us = clock_us_[static_cast<size_t>(stage)] - op(fetch).cost_us;
+  int32_t before = static_cast<int32_t>(std::upper_bound(clock_us_.begin(), clock_us_.end(), start_us) - clock_us_.begin()) - 1;
+  int32_t earliest = std::max(after < Moment{after.stage, fetch} ? after.stage : after.stage + 1, producer(copied(fetch)) + 1);
+  if (is_stored(fetch)) earliest = std::max(earliest, occurrences_[static_cast<size_t>(store_of(fetch))].back().stage);
+  return {std::min(std::max(before - 1, earliest), stage - 1), fetch};
 }
 
 // Bytes alive at `at` and at the moment after it.
@@ -179,18 +215,9 @@ void Sequence::drop_occurrence(Moment at) {
   all.erase(&gone);
 }
 
-// A value's first fetch, while it is not in the sequence, brings the copy to the host with it.
-void Sequence::charge(ChannelLoads& loads, Moment at, double sign) const {
-  loads.add(op(at).channel, in_second_part(at), sign * op(at).cost_us);
-  if (!is_fetch(at.op) || !occurrences_[static_cast<size_t>(at.op)].empty()) return;
-  const FetchOp& fetch = fetches_[fetch_index(at.op)];
-  loads.add(Channel::ToHost, in_second_part({fetch.producer, fetch.producer}), sign * fetch.to_host_us);
-}
-
-double Sequence::added_us_with(Moment at) const {
-  ChannelLoads loads = loads_;
-  charge(loads, at, 1);
-  return loads.added_us();
+void Sequence::charge(Moment at, double sign) {
+  loads_.add(op(at).channel, sign * op(at).cost_us);
+  added_us_.reset();
 }
 
 void Sequence::put(Moment at) {
@@ -205,7 +232,7 @@ void Sequence::put(Moment at) {
       memory_.add(at, at, bytes(v));
     moved_ends.push_back(cut);
   }
-  charge(loads_, at, 1);
+  charge(at, 1);
   add_occurrence(at);
   for (int32_t v : op(at).reads) {
     Moment end = last_use(v, at);
@@ -238,18 +265,36 @@ void Sequence::take(Moment at) {
   }
   drop_occurrence(at);
   memory_.erase(at);
-  charge(loads_, at, -1);
+  charge(at, -1);
   for (Moment end : moved_ends) refresh_taken_over(end);
 }
 
-void Sequence::insert(Moment at) {
+void Sequence::insert_alone(Moment at) {
   put(at);
   journal_.push_back({true, at});
 }
 
-void Sequence::erase(Moment at) {
+void Sequence::erase_alone(Moment at) {
   take(at);
   journal_.push_back({false, at});
+}
+
+void Sequence::insert(Moment at) {
+  if (is_fetch(at.op) && !is_stored(at.op)) insert_alone({store_stage(at.op, at.stage), store_of(at.op)});
+  insert_alone(at);
+}
+
+void Sequence::erase(Moment at) {
+  erase_alone(at);
+  if (is_fetch(at.op) && occurrences_[static_cast<size_t>(at.op)].empty())
+    erase_alone({occurrences_[static_cast<size_t>(store_of(at.op))].back().stage, store_of(at.op)});
+}
+
+void Sequence::hurry(int32_t store) {
+  Moment now{occurrences_[static_cast<size_t>(store)].back().stage, store}, hurried{producer(copied(store)), store};
+  if (now == hurried) return;
+  erase_alone(now);
+  insert_alone(hurried);
 }
 
 void Sequence::rewind(size_t mark) {
@@ -261,32 +306,55 @@ void Sequence::rewind(size_t mark) {
     else
       put(change.at);
   }
+  if (mark == 0) added_us_ = rewound_us_;
 }
 
-// What makes a value that is gone there again before `stage`; -1: nothing can, or does already.
-int32_t Sequence::cheaper_maker(int32_t value, int32_t stage) const {
-  int32_t op = producer(value), fetch = fetch_of(value);
-  bool may_repeat = may_insert({stage, op});
-  if (fetch < 0) return may_repeat ? op : -1;
-  Moment fetched = moment_before(stage, fetch);
-  if (has(fetched)) return -1;
-  if (!may_insert(fetched)) return may_repeat ? op : -1;
-  return may_repeat && added_us_with({stage, op}) <= added_us_with(fetched) ? op : fetch;
+void Sequence::forget_journal() {
+  journal_.clear();
+  rewound_us_ = added_us_;
+}
+
+// What the loads say with a repeat or fetch `at` of what base op `stage` or a repeat before it reads.
+double Sequence::added_us_with(Moment at, int32_t stage) const {
+  ChannelLoads loads = loads_;
+  loads.add(op(at).channel, op(at).cost_us);
+  if (!is_fetch(at.op)) return loads.added_us();
+  double stall_us = op(at).cost_us - (clock_us(stage) - clock_us(at.stage + 1));
+  loads.add(Channel::Compute, std::max(0.0, stall_us));
+  if (!is_stored(at.op)) loads.add(Channel::ToHost, to_host_us(at.op));
+  return loads.added_us();
+}
+
+// What makes a value that is gone there again before `stage`; {0, -1}: nothing can, or does already.
+Moment Sequence::cheaper_maker(int32_t value, int32_t stage, Moment last_use) const {
+  Moment repeated{stage, producer(value)};
+  int32_t fetch = fetch_of(value);
+  bool may_repeat = may_insert(repeated);
+  if (fetch < 0) return may_repeat ? repeated : from_the_start;
+  Moment fetched = unhurried(fetch, stage, last_use);
+  if (has(fetched)) return from_the_start;
+  if (!may_insert(fetched)) return may_repeat ? repeated : from_the_start;
+  return may_repeat && added_us_with(repeated, stage) <= added_us_with(fetched, stage) ? repeated : fetched;
 }
 
 void Sequence::insert_with_ancestors(Moment at, int32_t most) {
+  if (is_copy(at.op)) return insert(at);
   llvm::SmallVector<int32_t, 16> wanted{at.op};
-  const int32_t stage = stage_after(at);
   while (!wanted.empty()) {
     auto nearest = std::max_element(wanted.begin(), wanted.end());
-    Moment now = moment_before(stage, *nearest);
+    Moment now{at.stage, *nearest};
     wanted.erase(nearest);
     --most;
     for (int32_t v : op(now).reads) {
-      int32_t ancestor = producer(v);
-      if (ancestor < 0 || static_cast<int32_t>(wanted.size()) >= most || is_alive(v, now)) continue;
-      int32_t again = cheaper_maker(v, stage);
-      if (again >= 0 && !contains(wanted, again)) wanted.push_back(again);
+      if (producer(v) < 0 || static_cast<int32_t>(wanted.size()) >= most || is_alive(v, now)) continue;
+      Moment again = cheaper_maker(v, at.stage, last_use(v, now));
+      if (again == from_the_start || contains(wanted, again.op)) continue;
+      if (is_fetch(again.op)) {
+        insert(again);
+        --most;
+      } else {
+        wanted.push_back(again.op);
+      }
     }
     insert(now);
   }

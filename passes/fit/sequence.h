@@ -7,42 +7,56 @@
 #include "passes/fit/memory_profile.h"
 #include "passes/fit/recompute.h"
 
+#include <optional>
 #include <utility>
 
 namespace plimsoll::fit {
 
-// Fetches are ops too, with ids beyond those of the problem and no place in its order. The fetch before base op s is the
-// moment {s - 1, id}: behind the op before, ahead of the repeats of stage s.
+// Copies are ops too, with ids beyond those of the problem and no place in its order. What is fetched is alive from the moment its fetch
+// is issued, what is stored up to the moment its store is done. A fetch issued before base op s, or a store done before it, is the moment
+// {s - 1, id}: behind the op before, ahead of the repeats of stage s. A value is stored once, from where it is first made, while
+// there are fetches of it.
 class Sequence {
  public:
   explicit Sequence(const RecomputeProblem& problem);
 
   const RecomputeProblem& problem() const { return *problem_; }
   const MemoryProfile& memory() const { return memory_; }
-  double added_us() const { return loads_.added_us(); }
+  // By which compute, stalled by copies, and all channels are through later, and a little for copies that hide.
+  double added_us() const;
   const ChannelLoads& loads() const { return loads_; }
-  bool is_all_compute() const { return split_ == none(); }
-  // Which part of the loads `at` counts for: of a sequence that is all compute, the first.
-  bool in_second_part(Moment at) const { return at > split_; }
-  llvm::ArrayRef<Moment> extras() const { return extras_; }     // repeats and fetches, in no order that means anything
+  bool is_all_compute() const { return all_compute_; }  // no copies, and none on offer
+  // Compute before a base op, or all there is, without extras.
+  double clock_us(int32_t stage) const { return clock_us_[static_cast<size_t>(stage)]; }
+  llvm::ArrayRef<Moment> extras() const { return extras_; }     // repeats, stores, fetches; in no order that means anything
 
   const RecomputeOp& op(int32_t id) const {
-    return id < problem_->op_count() ? problem_->ops[static_cast<size_t>(id)] : fetches_[fetch_index(id)].op;
+    return id < problem_->op_count() ? problem_->ops[static_cast<size_t>(id)] : copies_[copy_index(id)];
   }
-  bool is_fetch(int32_t id) const { return id > problem_->op_count(); }
-  Moment moment_before(int32_t stage, int32_t id) const { return {is_fetch(id) ? stage - 1 : stage, id}; }
-  int32_t stage_after(Moment extra) const { return is_fetch(extra.op) ? extra.stage + 1 : extra.stage; }
+  bool is_copy(int32_t id) const { return id > problem_->op_count(); }
+  bool is_fetch(int32_t id) const { return id > problem_->op_count() + offload_count(); }
+  bool is_store(int32_t id) const { return is_copy(id) && !is_fetch(id); }
+  Moment moment_before(int32_t stage, int32_t id) const { return {is_copy(id) ? stage - 1 : stage, id}; }
+  int32_t stage_after(Moment extra) const { return is_copy(extra.op) ? extra.stage + 1 : extra.stage; }
   int32_t fetch_of(int32_t value) const { return fetch_of_[static_cast<size_t>(value)]; }  // -1: it stays on the device
+  int32_t store_of(int32_t fetch) const { return fetch - offload_count(); }
   // What a value's first fetch costs besides; 0 for an op.
-  double to_host_us(int32_t id) const { return is_fetch(id) ? fetches_[fetch_index(id)].to_host_us : 0; }
+  double to_host_us(int32_t id) const { return is_fetch(id) ? op(store_of(id)).cost_us : 0; }
   // What has made a value before `stage` and may make it again: the ops, then the fetches.
   int32_t maker_count(int32_t stage) const;
   int32_t maker(int32_t index, int32_t stage) const;
 
   bool may_insert(Moment at) const;             // and is not there yet
   bool has(Moment at) const { return memory_.has(at); }
+  // With a value's first fetch comes its store, done as soon as it can be without a stall, and with its last fetch that goes.
   void insert(Moment at);
   void erase(Moment at);
+  void insert_alone(Moment at);
+  void erase_alone(Moment at);
+  // Has compute wait for the store behind the op that makes its value.
+  void hurry(int32_t store);
+  // Where a fetch that is used at base op `stage` is issued so that it does not stall, but behind `after`.
+  Moment unhurried(int32_t fetch, int32_t stage, Moment after) const;
 
   int32_t producer(int32_t value) const { return producer_[static_cast<size_t>(value)]; }  // -1: none
   // Of the occurrence of `value` that a use at `at` would read: where it is made, and its last use so far.
@@ -64,7 +78,7 @@ class Sequence {
   // Changes since `mark` taken back.
   size_t mark() const { return journal_.size(); }
   void rewind(size_t mark);
-  void forget_journal() { journal_.clear(); }
+  void forget_journal();
 
  private:
   struct Change {
@@ -77,18 +91,18 @@ class Sequence {
     int64_t taken_over = 0;  // bytes that in-place results save at that moment
   };
 
-  struct FetchOp {
-    RecomputeOp op;
-    int32_t producer;
-    double to_host_us;
-  };
-
-  size_t fetch_index(int32_t id) const { return static_cast<size_t>(id - problem_->op_count() - 1); }
+  int32_t offload_count() const { return static_cast<int32_t>(problem_->offloads.size()); }
+  size_t copy_index(int32_t id) const { return static_cast<size_t>(id - problem_->op_count() - 1); }
+  int32_t copied(int32_t id) const { return is_fetch(id) ? op(id).writes[0] : op(id).reads[0]; }
+  bool is_stored(int32_t fetch) const { return !occurrences_[static_cast<size_t>(store_of(fetch))].empty(); }
   const RecomputeOp& op(Moment at) const { return op(at.op); }
-  void collect_fetches();
-  void charge(ChannelLoads& loads, Moment at, double sign) const;
-  double added_us_with(Moment at) const;
-  int32_t cheaper_maker(int32_t value, int32_t stage) const;
+  void collect_copies();
+  bool may_copy(Moment at) const;
+  int32_t store_stage(int32_t fetch, int32_t latest) const;
+  void charge(Moment at, double sign);
+  double stalled_and_repeated_us() const;
+  double added_us_with(Moment at, int32_t stage) const;
+  Moment cheaper_maker(int32_t value, int32_t stage, Moment last_use) const;
   int64_t bytes(int32_t value) const { return problem_->value_bytes[static_cast<size_t>(value)]; }
   Moment latest_before(int32_t id, Moment at) const;
   Moment first_after(int32_t id, Moment at) const;
@@ -109,12 +123,15 @@ class Sequence {
   std::vector<int32_t> producer_;                              // by value
   std::vector<llvm::SmallVector<Moment, 4>> uses_;             // by value, sorted
   std::vector<llvm::SmallVector<Occurrence, 2>> occurrences_;  // by id, sorted; the base op first
-  std::vector<FetchOp> fetches_;                               // in the order their values are first made
+  std::vector<RecomputeOp> copies_;                            // stores, then fetches, in the order their values are first made
   std::vector<int32_t> fetch_of_;                              // by value: the id; -1: none
+  std::vector<double> clock_us_;                               // by base op, and for the end: compute before it
   std::vector<Moment> extras_;
   std::vector<Change> journal_;
-  Moment split_;  // the plain peak; none() where all is compute
+  bool all_compute_;
   ChannelLoads loads_;
+  mutable std::optional<double> added_us_;  // once it was asked for
+  mutable std::optional<double> rewound_us_;  // where the journal starts
 };
 
 }  // namespace plimsoll::fit

@@ -52,12 +52,13 @@ class Expander {
     result_.value_bytes = problem.value_bytes;
   }
 
-  RecomputeProblem run(const Extras& repeats, const Extras& fetches) {
+  ExpandedSequence run(const Extras& repeats, const Extras& fetches) {
     for (int32_t stage = 0; stage <= problem_.op_count(); ++stage) {
       for (auto [before, value] : fetches)
         if (before == stage) fetch(value);
       for (auto [before, op] : repeats)
         if (before == stage) append(op, true);
+      places_.push_back(result_.op_count());
       if (stage == problem_.op_count()) continue;
       append(stage, false);
       for (int32_t v : problem_.ops[static_cast<size_t>(stage)].writes)
@@ -66,7 +67,7 @@ class Expander {
     result_.live_out.assign(result_.value_bytes.size(), 0);
     for (size_t v = 0; v < latest_.size(); ++v)
       if (problem_.live_out[v]) result_.live_out[static_cast<size_t>(latest_[v])] = 1;
-    return std::move(result_);
+    return {std::move(result_), std::move(places_), std::move(stores_)};
   }
 
  private:
@@ -106,6 +107,7 @@ class Expander {
 
   void store(int32_t value) {
     on_host_[value] = new_value(0);
+    stores_[value] = result_.op_count();
     copy(Channel::ToHost, option(value).to_host_us, value, on_host_[value]);
   }
 
@@ -117,12 +119,13 @@ class Expander {
   const RecomputeProblem& problem_;
   RecomputeProblem result_;
   std::vector<int32_t> latest_;          // by value of the problem
-  std::map<int32_t, int32_t> on_host_;
+  std::map<int32_t, int32_t> on_host_, stores_;
+  std::vector<int32_t> places_;
 };
 
 }  // namespace
 
-RecomputeProblem with_extras(const RecomputeProblem& problem, const Extras& repeats, const Extras& fetches) {
+ExpandedSequence expand(const RecomputeProblem& problem, const Extras& repeats, const Extras& fetches) {
   return Expander(problem).run(repeats, fetches);
 }
 

@@ -45,8 +45,8 @@ RecomputeProblem random_sequence(std::mt19937& random, int ops) {
     sequence.insert_with_ancestors(at, 3);
   }
   for (fit::Moment at : sequence.extras()) {
-    bool is_fetch = sequence.is_fetch(at.op);
-    (is_fetch ? fetches : repeats).insert({sequence.stage_after(at), is_fetch ? sequence.op(at.op).writes[0] : at.op});
+    if (sequence.is_fetch(at.op)) fetches.insert({sequence.stage_after(at), sequence.op(at.op).writes[0]});
+    if (!sequence.is_copy(at.op)) repeats.insert({at.stage, at.op});
   }
   RecomputeProblem result = with_extras(problem, repeats, fetches);
   for (RecomputeOp& o : result.ops) o.repeat_until = result.op_count();
