@@ -94,6 +94,11 @@ RecomputePlan fit::plan_of(const Sequence& sequence) {
   return plan;
 }
 
+RecomputeProblem fit::without_offloads(RecomputeProblem problem) {
+  problem.offloads.clear();
+  return problem;
+}
+
 RecomputePlan recompute_within(const RecomputeProblem& problem, int64_t limit_bytes, const RecomputeOptions& options) {
   Sequence start(problem);
   if (start.memory().peak() <= limit_bytes) return plan_of(start);
@@ -105,6 +110,11 @@ RecomputePlan recompute_within(const RecomputeProblem& problem, int64_t limit_by
     return std::array<Chain, 2>{Chain{approach, cool}, Chain{approach, other}};
   };
   Sequence best = start;
+  if (!problem.offloads.empty()) {
+    // What repeats alone can do is not to be missed for having more to choose from.
+    RecomputePlan repeats_only = recompute_within(without_offloads(problem), limit_bytes, options);
+    for (const Repeat& repeat : repeats_only.repeats) best.insert({repeat.before, repeat.op});
+  }
   for (int i = 0; i < first_pairs && !is_proven(best, limit_bytes, bound); ++i) {
     Sequence next = best_of(start, limit_bytes, pair(approaches[i % 4], steps * 3 / 4 / first_pairs, 2.0));
     if (is_better(next, best, limit_bytes)) best = std::move(next);

@@ -1,6 +1,7 @@
 #include "passes/fit/recompute_search.h"
 
 #include <algorithm>
+#include <limits>
 
 // Down the ladder greedily, remembering what was inserted at every rung, then up again: each rung anneals the better of what the
 // rung below ended with, which is within this limit too, and what the way down left here. Work a rung is fixed, so a
@@ -37,12 +38,27 @@ std::vector<Rung> way_down(Sequence& sequence, int64_t rescue_steps) {
   return rungs;
 }
 
+// Puts plans of repeats alone, the plain one first, where they are cheaper or there are no rungs.
+void take_cheaper(std::vector<Rung>& rungs, const Sequence& plain, llvm::ArrayRef<RecomputePlan> repeats_only) {
+  double limit = static_cast<double>(plain.memory().peak());
+  for (size_t i = 0; i + 1 < repeats_only.size(); ++i) {
+    limit *= rung_ratio;
+    const RecomputePlan& plan = repeats_only[i + 1];
+    if (i < rungs.size() && rungs[i].added_us <= plan.added_us) continue;
+    rungs.resize(std::max(rungs.size(), i + 1));
+    rungs[i] = {static_cast<int64_t>(limit), plan.added_us, {}};
+    for (const Repeat& repeat : plan.repeats) rungs[i].extras.push_back({repeat.before, repeat.op});
+  }
+}
+
 }  // namespace
 
 std::vector<RecomputePlan> recompute_ladder(const RecomputeProblem& problem, int64_t highest_bytes, const RecomputeOptions& options) {
   Sequence sequence(problem);
   int64_t steps = static_cast<int64_t>(options.seconds * steps_per_second);
   std::vector<Rung> rungs = way_down(sequence, std::min(steps / 20, 20 * steps_per_op * problem.op_count()));
+  if (!problem.offloads.empty())
+    take_cheaper(rungs, Sequence(problem), recompute_ladder(without_offloads(problem), std::numeric_limits<int64_t>::max(), options));
   steps = std::min(steps / std::max<int64_t>(static_cast<int64_t>(rungs.size()), 1), steps_per_op * problem.op_count());
   std::vector<RecomputePlan> plans;
   for (size_t left = rungs.size(); left > 0; --left) {

@@ -30,6 +30,7 @@ double Sequence::added_us() const {
 
 double Sequence::stalled_and_repeated_us() const {
   std::vector<Event> events;
+  events.reserve(2 * extras_.size());
   for (size_t i = 0; i < extras_.size(); ++i) {
     const Moment at = extras_[i];
     const int32_t index = static_cast<int32_t>(i);
