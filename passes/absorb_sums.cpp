@@ -7,8 +7,9 @@
 // gradients, gradients that several layers send to one value, and weight gradients over micro-batches, which thus go
 // straight into their accumulators. One pass over memory less, and one rounding less.
 //
-// Applies where nothing else reads the result, and both sides have the sum's type. Views between the op and the sum move
-// behind it. An op has one addend; of two that meet, the later one takes the other's result.
+// Applies where nothing else reads the result, both sides have the sum's type, and the other side is there before the op: no
+// op moves, since its operands would have to wait with it. Views between the op and the sum move behind it. An op has one
+// addend; of two that meet, the later one takes the other's result.
 
 namespace plimsoll {
 namespace {
@@ -46,27 +47,21 @@ class Absorber {
     place_[index_of(id)] = place;
   }
 
-  // `adder` stays where it is if its addend is there by then; else it moves to the sum, if nobody waits for other results.
   bool absorb(NodeId sum, NodeId adder, ValueId addend) {
-    if (adder == NodeId::None) return false;
+    if (adder == NodeId::None || place_of(graph_.value(addend).producer) >= place_of(adder)) return false;
     const Node node = graph_.node(adder);  // a copy: emitting moves nodes
-    const bool stays = place_of(graph_.value(addend).producer) < place_of(adder);
-    if (!stays && node.results.size() > 1) return false;
     const ValueId result = graph_.node(sum).results[0];
     const Shape shape = graph_.type(result).shape;
-    Builder b = builder_at(graph_, stays ? adder : sum);
+    Builder b = builder_at(graph_, adder);
     llvm::SmallVector<ValueId, 6> operands(node.operands.begin(), node.operands.end());
     const auto at = static_cast<size_t>(node.op->addend);
     operands.resize(std::max(operands.size(), at + 1), ValueId::None);
     operands[at] = b.reshape(addend, graph_.type(node.results[0]).shape);
-    b.origin = node.origin;
     const llvm::SmallVector<ValueId, 4> made = b.emit_all(node.op->name, operands, node.attrs);
-    const int64_t place = place_of(stays ? adder : sum);
-    set_place(graph_.value(made[0]).producer, place);
+    set_place(graph_.value(made[0]).producer, place_of(adder));
     for (size_t i = 1; i < made.size(); ++i) replace_and_rename(graph_, node.results[i], made[i]);
-    b.insert_before(sum);
     const ValueId shaped = b.reshape(made[0], shape);
-    if (shaped != made[0]) set_place(graph_.value(shaped).producer, place_of(sum));
+    set_place(graph_.value(shaped).producer, place_of(adder));
     replace_and_rename(graph_, result, shaped);
     graph_.erase_node(sum);
     return true;

@@ -21,7 +21,7 @@ const llvm::StringLiteral finish_pipeline =
     "recover-linear, recover-attention, recover-losses, simplify, recover-split, pack-attention, share-equal-nodes, remove-dead-nodes";
 constexpr llvm::StringLiteral fuse_pipeline = "fuse-batch-norms";
 constexpr llvm::StringLiteral train_pipeline =
-    "simplify, round-sums-once, share-equal-nodes, remove-dead-nodes, fuse-batch-norms, keep-pool-choices, absorb-sums, remove-dead-nodes";
+    "simplify, round-sums-once, simplify, share-equal-nodes, remove-dead-nodes, fuse-batch-norms, keep-pool-choices, absorb-sums, remove-dead-nodes";
 constexpr llvm::StringLiteral epilogue_pipeline = "fuse-epilogues, remove-dead-nodes";
 constexpr llvm::StringLiteral layout_pipeline =
     "channels-last, move-layout-changes, fold-constants, simplify, share-equal-nodes, remove-dead-nodes";

@@ -43,6 +43,7 @@ class Fuser {
     for (NodeId reader : graph_.value(dy).users) {
       const Node& product = graph_.node(reader);
       const bool fits = product.op->name == "linear_dw" && product.operands[1] == dy && product.results.size() == 1 &&
+                        !product.attrs.has("columns") &&
                         graph_.type(product.results[0]).dtype == graph_.type(sum.results[0]).dtype;
       if (fits && (place_of(reader) < place_of(id) || is_ready(product, place_of(id)))) return fuse_bias(id, reader), true;
     }

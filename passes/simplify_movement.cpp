@@ -1,4 +1,5 @@
 #include "passes/dim_tracker.h"
+#include "passes/match.h"
 #include "passes/simplify_rules.h"
 
 // Data movement: what moves nothing is left out, chains become one step, and what only renames dimensions
@@ -107,11 +108,25 @@ ValueId slice(Builder& b, const Node& node) {
 
 // Nothing is added and nothing cropped exactly when no dimension changes: cropping one side and padding the
 // other keeps the shape too, so the amounts decide.
-ValueId pad(Builder&, const Node& node) {
+//
+// The gradient of a weight that was padded with columns is made without them: linear_dw leaves out the last of dy.
+ValueId pad(Builder& b, const Node& node) {
   auto is_zero = [](int64_t amount) { return amount == 0; };
-  bool adds_nothing = llvm::all_of(node.attrs.get_ints("before"), is_zero) &&
-                      llvm::all_of(node.attrs.get_ints("after"), is_zero);
-  return adds_nothing ? node.operands[0] : ValueId::None;
+  if (!llvm::all_of(node.attrs.get_ints("before"), is_zero)) return ValueId::None;
+  llvm::ArrayRef<int64_t> after = node.attrs.get_ints("after");
+  if (llvm::all_of(after, is_zero)) return node.operands[0];
+
+  const ValueId whole = node.operands[0];
+  const Node* product = producer_of(b.graph(), whole, "linear_dw");
+  if (!product || product->operands.size() > 2 || product->attrs.has("columns") || product->attrs.has("bias") ||
+      !has_one_reader(b.graph(), whole))
+    return ValueId::None;
+  const size_t columns = product->attrs.get_int("transpose_w") ? 0 : 1;
+  if (after[columns] > 0 || after[1 - columns] != 0) return ValueId::None;
+  Attrs attrs = product->attrs;
+  attrs.set("columns", b.type(whole).shape[columns] + after[columns]);
+  const Node copy = *product;
+  return b.emit("linear_dw", copy.operands, std::move(attrs));
 }
 
 ValueId tile(Builder& b, const Node& node) {

@@ -19,7 +19,8 @@ Sizes sizes_of(const Type& x, const Type& w, bool transpose_w) {
 
 constexpr AttrRule transpose_w_rule{"transpose_w", AttrKind::Int, AttrNeed::Optional};
 constexpr AttrRule linear_attrs[] = {transpose_w_rule};
-constexpr AttrRule linear_dw_attrs[] = {transpose_w_rule, sum_dtype_rule, {"bias", AttrKind::Int, AttrNeed::Optional}};
+constexpr AttrRule linear_dw_attrs[] = {transpose_w_rule, sum_dtype_rule, {"bias", AttrKind::Int, AttrNeed::Optional},
+                                        {"columns", AttrKind::Int, AttrNeed::Optional}};
 constexpr AttrRule linear_gelu_grad_attrs[] = {transpose_w_rule, {"approximate", AttrKind::String, AttrNeed::Optional}};
 
 // Of x times w.
@@ -111,7 +112,10 @@ Result<Types> infer_linear_dw(const OpCall& call) {
   expected.shape.back() = dy.shape.back();
   if (Status s = need_type(call, 1, expected)) return s;
   bool transpose_w = call.attrs.get_int("transpose_w");
-  int64_t inner = x.shape.back(), columns = dy.shape.back();
+  int64_t inner = x.shape.back(), columns = call.attrs.get_int("columns", dy.shape.back());
+  if (columns < 0 || columns > dy.shape.back())
+    return model_error("columns is " + llvm::Twine(columns) + ", dy has " + llvm::Twine(dy.shape.back()));
+  if (call.attrs.has("columns") && call.attrs.get_int("bias")) return model_error("bias and columns do not go together");
   Result<DType> dtype = sum_dtype(call);
   if (!dtype) return dtype.takeError();
   const Type dw = transpose_w ? Type(*dtype, {columns, inner}) : Type(*dtype, {inner, columns});
@@ -120,18 +124,20 @@ Result<Types> infer_linear_dw(const OpCall& call) {
   return Types{dw};
 }
 
-double linear_dw_flops(const OpCall& call, llvm::ArrayRef<Type>) {
-  return 2.0 * static_cast<double>(call.operand(0).elements()) * static_cast<double>(call.operand(1).shape.back());
+double linear_dw_flops(const OpCall& call, llvm::ArrayRef<Type> results) {
+  const int64_t rows = element_count(llvm::ArrayRef<int64_t>(call.operand(0).shape).drop_back());
+  return 2.0 * static_cast<double>(rows) * static_cast<double>(results[0].elements());
 }
 
 Status linear_dw_reference(const OpCall& call, llvm::ArrayRef<TensorView> operands,
                            llvm::ArrayRef<TensorView> results) {
   bool transpose_w = call.attrs.get_int("transpose_w");
   auto [rows, inner, columns] = sizes_of(call.operand(0), results[0].type, transpose_w);
+  const int64_t step = call.operand(1).shape.back();
   std::vector<double> x = load(operands, 0), dy = load(operands, 1), dw(static_cast<size_t>(inner * columns));
   for (int64_t r = 0; r < rows; ++r)
     for (int64_t k = 0; k < inner; ++k)
-      for (int64_t c = 0; c < columns; ++c) dw[k * columns + c] += x[r * inner + k] * dy[r * columns + c];
+      for (int64_t c = 0; c < columns; ++c) dw[k * columns + c] += x[r * inner + k] * dy[r * step + c];
   if (transpose_w) dw = transposed(dw, inner, columns);
   std::vector<double> addend = load(operands, 2);
   for (size_t i = 0; i < addend.size(); ++i) dw[i] += addend[i];
@@ -157,6 +163,9 @@ std::vector<Sample> linear_dw_samples() {
       {{normal({2, 3, 4}), normal({2, 3, 5})}, {{"bias", int64_t{1}}}},
       {{normal({6, 8}, DType::BF16), normal({6, 16}, DType::BF16), normal({16, 8})},
        {{"bias", int64_t{1}}, {"dtype", DType::F32}, {"transpose_w", int64_t{1}}}},
+      {{normal({6, 4}), normal({6, 5})}, {{"columns", int64_t{3}}}},
+      {{normal({6, 8}, DType::BF16), normal({6, 16}, DType::BF16), normal({13, 8})},
+       {{"columns", int64_t{13}}, {"dtype", DType::F32}, {"transpose_w", int64_t{1}}}},
       {{normal({6, 8}, DType::F16), normal({6, 16}, DType::F16)}, {{"bias", int64_t{1}}, {"dtype", DType::F32}}},
   };
 }
@@ -219,7 +228,8 @@ constinit const OpDef op_linear{
 constinit const OpDef op_linear_dw{
     .name = "linear_dw",
     .summary = "gradient of linear's weight: x^T dy summed over all rows, plus an addend of the result's type when given, "
-               "rounded to {dtype} when given; {transpose_w} as in linear; with {bias} also that of its bias, dy summed",
+               "rounded to {dtype} when given; {transpose_w} as in linear; with {bias} also that of its bias, dy summed; "
+               "of the first {columns} of dy alone when given",
     .min_operands = 2,
     .max_operands = 3,
     .infer = infer_linear_dw,

@@ -94,13 +94,13 @@ Status launch_linear(const KernelCall& k) {
 // dW [K, N] = x^T dy, or transposed [N, K] = dy^T x: the left matrix is read down its columns either way.
 Result<std::unique_ptr<PreparedKernel>> prepare_linear_dw(cpu::Library& library, const OpCall& call,
                                                           llvm::ArrayRef<Type> results) {
-  const int64_t rows = results[0].shape[0], columns = results[0].shape[1];
-  return prepare_product(library, {.rows = rows,
-                                   .columns = columns,
+  const bool transposed = call.attrs.get_int("transpose_w");
+  return prepare_product(library, {.rows = results[0].shape[0],
+                                   .columns = results[0].shape[1],
                                    .depth = rows_of(call.operand(0)),
                                    .a_row_step = 1,
-                                   .a_depth_step = rows,
-                                   .b_depth_step = columns,
+                                   .a_depth_step = call.operand(transposed ? 1 : 0).shape.back(),
+                                   .b_depth_step = call.operand(transposed ? 0 : 1).shape.back(),
                                    .b_column_step = 1,
                                    .bias = false,
                                    .addend = call.has(2)});

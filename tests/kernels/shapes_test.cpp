@@ -36,6 +36,8 @@ TEST_SUITE("ops") {
     check("linear_dw", {}, {normal({3, 77, 65}), normal({3, 77, 130})});
     check("linear_dw", {}, {normal({3, 77, 65}), normal({3, 77, 130}), normal({65, 130})});
     check("linear_dw", {{"transpose_w", int64_t{1}}}, {normal({77, 65}), normal({77, 130})});
+    check("linear_dw", {{"columns", int64_t{101}}}, {normal({77, 65}), normal({77, 130})});
+    check("linear_dw", {{"columns", int64_t{101}}, {"transpose_w", int64_t{1}}}, {normal({77, 65}), normal({77, 130}), normal({101, 65})});
     check("linear_dw", {{"bias", int64_t{1}}}, {normal({3, 77, 65}), normal({3, 77, 130})});
     check("matmul", {{"transpose_b", int64_t{1}}}, {normal({2, 3, 37, 65}), normal({3, 41, 65})});
     check("matmul", {{"transpose_a", int64_t{1}}}, {normal({4, 1, 65, 33}), normal({1, 2, 65, 47})});

@@ -103,8 +103,8 @@ Product weight_gradient(const CudaCall& k) {
   const Type &left = k.operands[transposed ? 1 : 0].type, &right = k.operands[transposed ? 0 : 1].type;
   const Type& dw = k.results[0].type;
   return {.y = {dw.shape[0], dw.shape[1]},
-          .a = {rows_of(left), left.shape.back(), true},
-          .b = {rows_of(right), right.shape.back()},
+          .a = {rows_of(left), dw.shape[0], true, left.shape.back()},
+          .b = {rows_of(right), dw.shape[1], false, right.shape.back()},
           .type = left.dtype,
           .y_type = dw.dtype};
 }

@@ -30,10 +30,10 @@ Status refused(const llvm::Twine& what, cublasStatus_t status) {
   return system_error("cuBLASLt: " + what + ": " + cublasLtGetStatusString(status));
 }
 
-// Row-major [rows, columns] is column-major [columns, rows] with the row length as its leading dimension.
+// Row-major [rows, columns] is column-major [columns, rows] with the rows' distance as its leading dimension.
 Status create_layout(cublasLtMatrixLayout_t& layout, const Matrix& m, DType dtype, int64_t batch, int64_t step) {
   cublasStatus_t status = cublasLtMatrixLayoutCreate(&layout, data_type(dtype), static_cast<uint64_t>(m.columns),
-                                                     static_cast<uint64_t>(m.rows), m.columns);
+                                                     static_cast<uint64_t>(m.rows), m.step);
   if (status != CUBLAS_STATUS_SUCCESS) return refused("matrix", status);
   if (batch <= 1) return Status::success();
   const auto count = static_cast<int32_t>(batch);

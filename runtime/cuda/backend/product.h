@@ -13,6 +13,7 @@ namespace plimsoll {
 struct Matrix {
   int64_t rows, columns;  // as stored
   bool transposed = false;
+  int64_t step = columns;  // elements from one row to the next
 };
 
 enum class Epilogue : uint8_t {
