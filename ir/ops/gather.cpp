@@ -79,12 +79,15 @@ Result<Types> infer_gather_grad(const OpCall& call) {
   Shape whole(shape.begin(), shape.begin() + axis);
   whole.push_back(call.attrs.get_int("size"));
   llvm::append_range(whole, shape.drop_front(axis + indices.shape.size()));
+  if (Status s = need_type(call, 2, Type(dy.dtype, whole))) return s;
   return one_result(dy.dtype, whole);
 }
 
 Status gather_grad_reference(const OpCall& call, llvm::ArrayRef<TensorView> x,
                              llvm::ArrayRef<TensorView> dx) {
   std::vector<double> sums(static_cast<size_t>(dx[0].elements()), 0.0);
+  if (call.has(2))
+    for (int64_t i = 0; i < dx[0].elements(); ++i) sums[i] = x[2].get(i);
   Status status = for_each_gathered(dx[0].type.shape, call.attrs.get_int("axis"), x[0],
                                     [&](int64_t to, int64_t from, int64_t count) {
                                       for (int64_t i = 0; i < count; ++i) sums[to + i] += x[1].get(from + i);
@@ -97,6 +100,7 @@ Status gather_grad_reference(const OpCall& call, llvm::ArrayRef<TensorView> x,
 Status gather_grad_gradient(GradContext& g) {
   if (g.wants(1))
     g.add(1, apply("gather", out_grad(g), operand(g, 0), {{"axis", g.attrs().get_int("axis")}}));
+  if (g.wants(2)) g.add(2, out_grad(g));
   return Status::success();
 }
 
@@ -109,7 +113,9 @@ std::vector<Sample> gather_grad_samples() {
           {{integers({3}, -4, 3, DType::I32), normal({2, 3})}, {{"axis", int64_t{1}}, {"size", int64_t{4}}}},
           {{integers({}, 0, 1), normal({2})}, {{"axis", int64_t{1}}, {"size", int64_t{2}}}},
           // Rows that are picked very often.
-          {{integers({400}, 0, 1), fixed(normal({400, 8}))}, {{"axis", int64_t{0}}, {"size", int64_t{3}}}}};
+          {{integers({400}, 0, 1), fixed(normal({400, 8}))}, {{"axis", int64_t{0}}, {"size", int64_t{3}}}},
+          {{integers({2, 3}, 0, 3), normal({2, 3, 2}), normal({4, 2})}, {{"axis", int64_t{0}}, {"size", int64_t{4}}}},
+          {{integers({400}, 0, 1), fixed(normal({400, 8})), fixed(normal({3, 8}))}, {{"axis", int64_t{0}}, {"size", int64_t{3}}}}};
 }
 
 // ---- gather_elements ----
@@ -243,15 +249,19 @@ constinit const OpDef op_gather{
     .samples = gather_samples,
 };
 
+constexpr InPlace gather_grad_over_addend[] = {{0, 2}};
+
 constinit const OpDef op_gather_grad{
     .name = "gather_grad",
-    .summary = "the slices of dy added at the indices into zeros, {size} long at {axis}",
+    .summary = "the slices of dy added at the indices into zeros, or into an addend of the result's type, {size} long at {axis}",
     .min_operands = 2,
-    .max_operands = 2,
+    .max_operands = 3,
     .infer = infer_gather_grad,
     .gradient = Gradient::rule(gather_grad_gradient),
     .precision = Precision::Follow,
     .recompute = Recompute::Cheap,
+    .addend = 2,
+    .in_place = gather_grad_over_addend,
     .flops = one_add_each,
     .reference = gather_grad_reference,
     .samples = gather_grad_samples,

@@ -173,11 +173,14 @@ bool gather_rows(void* y, const void* x, const Index* indices, int64_t outer, in
 }
 
 template <typename Index>
-bool gather_rows_grad(float* dx, const float* dy, const Index* indices, int64_t outer, int64_t size,
-                      int64_t count, int64_t inner) {
+bool gather_rows_grad(float* dx, const float* dy, const float* addend, const Index* indices, int64_t outer,
+                      int64_t size, int64_t count, int64_t inner) {
   if (!all_in_range(indices, count, size)) return false;
   const float zero = 0;
-  fill_elements(dx, &zero, sizeof(float), outer * size * inner);
+  if (!addend)
+    fill_elements(dx, &zero, sizeof(float), outer * size * inner);
+  else if (addend != dx)
+    std::copy_n(addend, outer * size * inner, dx);
   // A thread owns columns, never rows: rows named twice then add up in the order of the indices.
   parallel_ranges(inner, outer * count, [&](int64_t begin, int64_t end) {
     for (int64_t r = 0; r < outer * count; ++r) {
@@ -191,7 +194,7 @@ bool gather_rows_grad(float* dx, const float* dy, const Index* indices, int64_t 
 
 template bool gather_rows(void*, const void*, const int32_t*, int64_t, int64_t, int64_t, int64_t);
 template bool gather_rows(void*, const void*, const int64_t*, int64_t, int64_t, int64_t, int64_t);
-template bool gather_rows_grad(float*, const float*, const int32_t*, int64_t, int64_t, int64_t, int64_t);
-template bool gather_rows_grad(float*, const float*, const int64_t*, int64_t, int64_t, int64_t, int64_t);
+template bool gather_rows_grad(float*, const float*, const float*, const int32_t*, int64_t, int64_t, int64_t, int64_t);
+template bool gather_rows_grad(float*, const float*, const float*, const int64_t*, int64_t, int64_t, int64_t, int64_t);
 
 }  // namespace plimsoll::cpu

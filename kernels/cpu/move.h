@@ -22,9 +22,10 @@ template <typename Index>
 [[nodiscard]] bool gather_rows(void* y, const void* x, const Index* indices, int64_t outer, int64_t size,
                                int64_t count, int64_t inner_bytes);
 
-// dx[o, indices[j], :] += dy[o, j, :] into zeros, in the order of j; dx [outer, size, inner].
+// dx[o, indices[j], :] += dy[o, j, :] into zeros, or into the addend, which may be dx itself; in the order of j;
+// dx [outer, size, inner].
 template <typename Index>
-[[nodiscard]] bool gather_rows_grad(float* dx, const float* dy, const Index* indices, int64_t outer,
-                                    int64_t size, int64_t count, int64_t inner);
+[[nodiscard]] bool gather_rows_grad(float* dx, const float* dy, const float* addend, const Index* indices,
+                                    int64_t outer, int64_t size, int64_t count, int64_t inner);
 
 }  // namespace plimsoll::cpu

@@ -36,6 +36,7 @@ __global__ void starts_kernel(uint32_t* starts, const uint32_t* keys, int64_t co
 // What the three sums share. A column is a Vector of dx's row.
 struct Sums {
   const uint32_t *keys, *positions, *starts;
+  const void* addend;  // null, or of dx's type and shape
   int64_t outer, size, count, inner;
   Divider sizes, chunks, columns;
 
@@ -59,13 +60,15 @@ __device__ Vector<Compute<T>, length> sum_entries(const Sums& s, const T* dy, in
 template <int length, typename T>
 __device__ void store_sum(const Sums& s, T* dx, int64_t outer, int64_t row, int64_t column,
                           const Vector<Compute<T>, length>& sum) {
-  Vector<T, length> rounded;
+  const int64_t at = (outer * s.size + row) * s.inner + column * length;
+  Vector<T, length> added{}, rounded;
+  if (s.addend) added = load_vector<length>(static_cast<const T*>(s.addend) + at);
 #pragma unroll
-  for (int k = 0; k < length; ++k) rounded.at[k] = narrow<T>(sum.at[k]);
-  store_vector(dx + (outer * s.size + row) * s.inner + column * length, rounded);
+  for (int k = 0; k < length; ++k) rounded.at[k] = narrow<T>(sum.at[k] + widen(added.at[k]));
+  store_vector(dx + at, rounded);
 }
 
-// A thread a column of dx [outer, size, columns]; long rows are left out.
+// A thread a column of dx [outer, size, columns]; long rows are left out, and in place those that nothing is added to.
 template <int length, typename T>
 __global__ void __launch_bounds__(block_threads)
     sum_rows_kernel(const __grid_constant__ Sums s, int64_t n, T* dx, const T* dy) {
@@ -73,6 +76,7 @@ __global__ void __launch_bounds__(block_threads)
   if (column >= n) return;
   int64_t row = s.columns.divide(column);
   const int64_t outer = s.sizes.divide(row), begin = s.starts[row], end = s.starts[row + 1];
+  if (begin == end && s.addend == dx) return;
   if (end - begin <= chunk) store_sum(s, dx, outer, row, column, sum_entries<length>(s, dy, outer, column, begin, end));
 }
 
@@ -143,8 +147,9 @@ cudaError_t sum_all(Sums& s, T* dx, const T* dy, Compute<T>* partial, cudaStream
 
 }  // namespace
 
-cudaError_t gather_rows_grad(Scalar type, void* dx, const void* dy, const Indices& indices, int64_t outer,
-                             int64_t size, int64_t count, int64_t inner, void* workspace, cudaStream_t stream) {
+cudaError_t gather_rows_grad(Scalar type, void* dx, const void* dy, const void* addend, const Indices& indices,
+                             int64_t outer, int64_t size, int64_t count, int64_t inner, void* workspace,
+                             cudaStream_t stream) {
   if (outer * size * inner == 0) return cudaSuccess;
   char* rest = static_cast<char*>(workspace);
   SortArrays arrays = take_sort_arrays(rest, count);
@@ -154,7 +159,7 @@ cudaError_t gather_rows_grad(Scalar type, void* dx, const void* dy, const Indice
   if (const cudaError_t error = sort_pairs(arrays, count, size, stream)) return error;
   starts_kernel<<<blocks_for(size + 1), block_threads, 0, stream>>>(starts, arrays.keys, count, size);
 
-  Sums s{arrays.keys, arrays.positions, starts, outer, size, count, inner, {}, {}, {}};
+  Sums s{arrays.keys, arrays.positions, starts, addend, outer, size, count, inner, {}, {}, {}};
   return with_float(type, [&](auto* element) {
     using T = std::remove_pointer_t<decltype(element)>;
     constexpr int length = 16 / sizeof(T);

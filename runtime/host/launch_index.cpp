@@ -33,11 +33,10 @@ bool accepts_gather_grad(const OpCall& call, llvm::ArrayRef<Type> results) {
 Status launch_gather_grad(const KernelCall& k) {
   const AxisSplit dx(k.results[0].type.shape, k.call.attrs.get_int("axis"));
   const int64_t count = k.operands[0].elements();
-  const bool inside = k.call.operand(0).dtype == DType::I64
-                          ? cpu::gather_rows_grad(k.out<float>(0), k.in<float>(1), k.in<int64_t>(0), dx.outer,
-                                                  dx.length, count, dx.inner)
-                          : cpu::gather_rows_grad(k.out<float>(0), k.in<float>(1), k.in<int32_t>(0), dx.outer,
-                                                  dx.length, count, dx.inner);
+  auto add = [&](const auto* indices) {
+    return cpu::gather_rows_grad(k.out<float>(0), k.in<float>(1), k.in<float>(2), indices, dx.outer, dx.length, count, dx.inner);
+  };
+  const bool inside = k.call.operand(0).dtype == DType::I64 ? add(k.in<int64_t>(0)) : add(k.in<int32_t>(0));
   return inside ? Status::success() : bad_index(dx.length);
 }
 

@@ -23,7 +23,7 @@ Status launch_gather(const CudaCall& k) {
 
 Status launch_gather_grad(const CudaCall& k) {
   const AxisSplit dx(k.results[0].type.shape, k.call.attrs.get_int("axis"));
-  return launched(k, cuda::gather_rows_grad(k.out_scalar(0), k.out(0), k.in(1), indices_of(k, 0), dx.outer, dx.length,
+  return launched(k, cuda::gather_rows_grad(k.out_scalar(0), k.out(0), k.in(1), k.in(2), indices_of(k, 0), dx.outer, dx.length,
                                             k.operands[0].elements(), dx.inner, k.workspace, k.stream));
 }
 
