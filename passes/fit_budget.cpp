@@ -11,7 +11,7 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <limits>
+#include <optional>
 #include <utility>
 
 namespace plimsoll {
@@ -41,6 +41,7 @@ class Fitter {
   // The cheapest plan within the budget; where there is none, the one that needs least.
   Result<Plan> within(int64_t budget_bytes) {
     start(budget_bytes);
+    std::optional<Plan> least;
     for (;;) {
       bool stepped = false;
       for (size_t f = 0; f < tracks_.size(); ++f) {
@@ -50,7 +51,9 @@ class Fitter {
       }
       Result<Plan> plan = lower_to_plan({program_, in_.writers, in_.device, in_.catalog, budget_bytes, repeats_, in_.placement_seconds});
       if (!plan) return plan.takeError();
-      if (is_within_budget(*plan) || !stepped) return explained(std::move(*plan));
+      if (is_within_budget(*plan)) return explained(std::move(*plan));
+      if (stepped && (!least || plan->promised_bytes() < least->promised_bytes())) least = explained(*plan);
+      if (!stepped) return least ? std::move(*least) : explained(std::move(*plan));
       for (size_t f = 0; f < tracks_.size(); ++f) wants_step_[f] = plan->functions[f].transient_bytes > allowance_;
     }
   }
@@ -94,13 +97,10 @@ class Fitter {
   void collect_candidates(Track& track) const {
     for (size_t order = 0; order < track.ladders.size(); ++order)
       for (const RecomputePlan& plan : ladder_up_to(track.ladders[order], allowance_)) track.candidates.push_back({order, &plan});
-    // The cheapest first, then floors above the allowance, which are there for the error, the lowest last.
-    auto rank = [&](const Candidate& c) {
-      bool fits = c.plan->peak_bytes <= allowance_;
-      return std::make_pair(fits ? std::numeric_limits<int64_t>::min() : -c.plan->peak_bytes, c.plan->added_us);
-    };
+    // The cheapest first. What is above the allowance may fit all the same once it is laid out; were it tried last, more budget
+    // could take longer.
     std::stable_sort(track.candidates.begin(), track.candidates.end(),
-                     [&](const Candidate& a, const Candidate& b) { return rank(a) < rank(b); });
+                     [&](const Candidate& a, const Candidate& b) { return a.plan->added_us < b.plan->added_us; });
   }
 
   Status step(size_t f) {

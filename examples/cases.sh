@@ -1,0 +1,23 @@
+#!/usr/bin/env bash
+# Prints what docs/cases.md shows: cases.sh PLIMSOLL FOLDER, with the exports of that page in FOLDER. Some minutes.
+set -euo pipefail
+plimsoll=$1 models=$2
+plan=$(mktemp --suffix=.plan)
+trap 'rm -f "$plan"' EXIT
+
+ask() {
+  echo "\$ plimsoll compile $*"
+  (cd "$models" && "$plimsoll" compile "$@" -o "$plan" 2>&1 | grep -v '^plimsoll: [a-z ]*[0-9.]* s$\|note:') || true
+}
+
+card=(--device rtx4090 --precision bf16)
+ask vit_l16_opset20.onnx "${card[@]}" --max-batch --recompute off
+for batch in 192 256 320; do ask vit_l16_opset20.onnx "${card[@]}" --batch $batch; done
+
+loss=(--loss cross-entropy:upsample_bilinear2d_1:labels)
+ask deeplabv3_resnet101_opset20.onnx "${card[@]}" "${loss[@]}" --max-batch --recompute off
+for batch in 36 48; do ask deeplabv3_resnet101_opset20.onnx "${card[@]}" "${loss[@]}" --batch $batch; done
+
+ask gpt2_124m_opset20.onnx --dim batch=16 "${card[@]}" --pareto
+for budget in 6GiB 8GiB 12GiB 16GiB 24GiB; do ask gpt2_124m_opset20.onnx --dim batch=16 "${card[@]}" --budget $budget; done
+ask gpt2_124m_opset20.onnx --dim batch=16 "${card[@]}" --budget 3GiB
