@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Prints what docs/cases.md shows: cases.sh PLIMSOLL FOLDER, with the exports of that page in FOLDER. Some minutes.
 set -euo pipefail
-plimsoll=$1 models=$2
+plimsoll=$(realpath "$1") models=$2
 plan=$(mktemp --suffix=.plan)
 trap 'rm -f "$plan"' EXIT
 
