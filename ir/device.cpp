@@ -89,11 +89,16 @@ Status read_count(const json::Object& from, llvm::StringRef device, llvm::String
 Status read_gpu(const json::Object& from, DeviceDescription& device) {
   if (Status s = read_count(from, device.name, "compute_capability", device.compute_capability)) return s;
   if (Status s = read_count(from, device.name, "multiprocessors", device.multiprocessors)) return s;
-  if (Status s = read_rate(from, device.name, "to_host_gb_per_s", device.to_host_gb_per_s)) return s;
-  if (Status s = read_rate(from, device.name, "from_host_gb_per_s", device.from_host_gb_per_s)) return s;
   if (Status s = read_bytes(from, device.name, "product_workspace_bytes", device.product_workspace_bytes)) return s;
   if (Status s = read_bytes(from, device.name, "convolution_workspace_bytes", device.convolution_workspace_bytes)) return s;
   return from.get("link_gb_per_s") ? read_rate(from, device.name, "link_gb_per_s", device.link_gb_per_s) : Status::success();
+}
+
+// A GPU has memory of its own beside the host's; of another device it may be said, to plan as if it had.
+Status read_ways_to_host(const json::Object& from, DeviceDescription& device) {
+  if (device.backend != "cuda" && !from.get("to_host_gb_per_s")) return Status::success();
+  if (Status s = read_rate(from, device.name, "to_host_gb_per_s", device.to_host_gb_per_s)) return s;
+  return read_rate(from, device.name, "from_host_gb_per_s", device.from_host_gb_per_s);
 }
 
 Result<DeviceDescription> read_device(const json::Object& from) {
@@ -116,6 +121,7 @@ Result<DeviceDescription> read_device(const json::Object& from) {
     if (Status s = read_bytes(from, device.name, "alignment_bytes", device.alignment_bytes)) return s;
   if (device.alignment_bytes & (device.alignment_bytes - 1))
     return field_error(device.name, "alignment_bytes", "a power of two");
+  if (Status s = read_ways_to_host(from, device)) return s;
   if (device.backend == "cuda")
     if (Status s = read_gpu(from, device)) return s;
   return device;

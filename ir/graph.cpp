@@ -7,6 +7,8 @@
 
 namespace plimsoll {
 
+llvm::StringRef space_name(MemorySpace space) { return space == MemorySpace::Device ? "device" : "host"; }
+
 llvm::StringRef phase_name(Phase phase) {
   constexpr llvm::StringLiteral names[] = {"forward", "backward", "update"};
   return names[static_cast<size_t>(phase)];
@@ -171,6 +173,12 @@ const State* Graph::find_state(ValueId value) const {
   for (const State& state : states)
     if (state.value == value) return &state;
   return nullptr;
+}
+
+MemorySpace Graph::space(ValueId id) const {
+  if (NodeId producer = value(id).producer; producer != NodeId::None) return written_space(node(producer).op->channel);
+  const State* state = find_state(id);
+  return state ? state->space : MemorySpace::Device;
 }
 
 std::string Graph::unique_name(llvm::StringRef wanted) {

@@ -13,6 +13,7 @@
 // - Names come from the model and survive every pass. They are unique within a graph.
 
 #include "ir/attrs.h"
+#include "ir/channel.h"
 
 #include "llvm/ADT/StringMap.h"
 
@@ -38,6 +39,8 @@ struct Origin {
   std::string module;   // "transformer.h.0.attn", from metadata_props; may be empty
   std::string source;   // "model.py:137: y = self.attn(x)"; may be empty
 };
+
+llvm::StringRef space_name(MemorySpace space);  // "device", "host"
 
 enum class Phase : uint8_t { Forward, Backward, Update };
 llvm::StringRef phase_name(Phase phase);  // "forward", "backward", "update"
@@ -84,6 +87,7 @@ struct State {
   StateRole role = StateRole::Parameter;
   bool trained = false;
   StateInit init;
+  MemorySpace space = MemorySpace::Device;  // where it lives between its uses
   OriginId origin = OriginId::None;
 };
 
@@ -146,6 +150,7 @@ class Graph {
 
   ValueId find_value(llvm::StringRef name) const;       // None when there is none
   const State* find_state(ValueId value) const;         // null when it is no state
+  MemorySpace space(ValueId value) const;               // host: states that live there, and copies made for it
   // A name nobody has: `wanted`, or `wanted.1`, `wanted.2`, ...
   std::string unique_name(llvm::StringRef wanted);
 

@@ -120,6 +120,8 @@ struct OpDef {
   bool elementwise = false;
   // This operand, absent or of result 0's type, is added to result 0 and to nothing else.
   int8_t addend = -1;
+  // Copies between memories read in one space and write in the other; every other op keeps to the device.
+  Channel channel = Channel::Compute;
   llvm::ArrayRef<InPlace> in_place = {};
   FlopsFn flops = nullptr;              // none: one per result element
   RebatchFn rebatch = nullptr;

@@ -74,6 +74,7 @@ class Parser : private TextReader {
     if (!role) fail_expected("the role of a state");
     advance();
     bool trained = accept_word("trained");
+    MemorySpace space = accept_word("host") ? MemorySpace::Host : MemorySpace::Device;
     StateInit init;
     init.source = state_name;
     if (accept_word("weights")) {
@@ -89,6 +90,7 @@ class Parser : private TextReader {
     OriginId origin = accept_word("at") ? origin_reference() : OriginId::None;
     if (failed()) return;
     graph_->add_state(state_name, state_type, *role, std::move(init), trained);
+    graph_->states.back().space = space;
     graph_->states.back().origin = origin;
   }
 

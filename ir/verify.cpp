@@ -82,6 +82,8 @@ class Verifier {
       }
       if (!is_defined(it.value()))
         return wrong(where, "operand " + llvm::Twine(it.index()) + " is not written before it");
+      if (graph_.space(it.value()) != read_space(node.op->channel))
+        return wrong(where, "operand " + llvm::Twine(it.index()) + " is in " + space_name(graph_.space(it.value())) + " memory");
       users_[index_of(it.value())].push_back(id);
     }
     if (node.origin != OriginId::None && index_of(node.origin) >= graph_.origins.size())
@@ -142,6 +144,7 @@ class Verifier {
     llvm::StringSet<> names;
     for (const Output& output : graph_.outputs) {
       if (!is_defined(output.value)) return wrong(output.name, "the output has no value");
+      if (graph_.space(output.value) != MemorySpace::Device) return wrong(output.name, "the output is in host memory");
       if (!names.insert(output.name).second) return wrong(output.name, "two outputs have this name");
     }
     return Status::success();
@@ -160,6 +163,8 @@ class Verifier {
       if (graph_.type(update.value) != state.type)
         return wrong(state.name,
                      "is " + to_string(state.type) + ", its update " + to_string(graph_.type(update.value)));
+      if (graph_.space(update.value) != graph_.space(update.state))
+        return wrong(state.name, "is in " + space_name(graph_.space(update.state)) + " memory, its update is not");
     }
     return Status::success();
   }
@@ -190,7 +195,7 @@ Status verify(const Program& program) {
       if (first) continue;
       auto [other_function, other] = at->second;
       const Type& other_type = other_function->type(other->value);
-      if (other_type != value.type || other->role != state.role || other->trained != state.trained ||
+      if (other_type != value.type || other->role != state.role || other->trained != state.trained || other->space != state.space ||
           !same_init(other->init, state.init))
         return model_error("verify: state " + value.name + " differs between @" + other_function->name +
                            " (" + to_string(other_type) + " " + role_name(other->role) + ") and @" +

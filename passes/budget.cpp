@@ -2,6 +2,8 @@
 
 #include "ir/units.h"
 
+#include "llvm/ADT/STLExtras.h"
+
 #include <algorithm>
 
 namespace plimsoll {
@@ -41,7 +43,12 @@ std::string list(const Alive& alive) {
 
 }  // namespace
 
-bool is_within_budget(const Plan& plan) { return plan.promised_bytes() <= plan.arenas.front().budget_bytes; }
+bool is_within_budget(const Plan& plan) {
+  return llvm::all_of(plan.arenas, [&](const Arena& arena) {
+    const bool on_device = arena.space == MemorySpace::Device;
+    return on_device ? plan.promised_bytes() <= arena.budget_bytes : arena.budget_bytes == 0 || arena.bytes <= arena.budget_bytes;
+  });
+}
 
 Status over_budget(const Plan& smallest) {
   const Arena& arena = smallest.arenas.front();

@@ -282,11 +282,12 @@ Result<Plan> compile_training(CleanModel model, const TrainingRequest& request, 
   enter(hooks, "lay out");
   FitOptions fit;
   fit.recompute = request.recompute;
+  fit.offload = request.offload;
   fit.search_seconds *= request.effort;
   fit.training = std::move(derived->summary);
   fit.other_orders = derived->schedules.other_orders;
   fit.on_refused = hooks.on_refused;
-  LoweringInput input{derived->program, derived->schedules.writers, device, catalog, request.budget_bytes};
+  LoweringInput input{derived->program, derived->schedules.writers, device, catalog, request.budget_bytes, request.host_budget_bytes};
   input.placement_seconds *= request.effort;
   if (hooks.on_front)
     if (Status s = budget_front(input, fit, hooks.on_front)) return s;

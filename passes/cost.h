@@ -11,7 +11,7 @@ namespace plimsoll {
 struct Cost {
   double flops = 0;
   int64_t bytes_moved = 0;    // operands read plus results written, each once
-  double predicted_us = 0;    // max(flops / peak, bytes / bandwidth) + launch gap
+  double predicted_us = 0;    // max(flops / peak, bytes / bandwidth) + launch gap; of a copy between memories, its transfer
 };
 
 Cost cost_of(const Graph& graph, const Node& node, const DeviceDescription& device);

@@ -1,166 +1,127 @@
 #include "passes/fit_budget.h"
 
-// The budget bounds the arena, which is what placement makes of the live bytes. So each function's plans are tried from
-// the cheapest that could fit on, until one does once it is laid out. The plans come from a ladder that does not depend on the
-// budget: more budget never means more time.
+// How much of the states lives on the host is a ladder of a few rungs that does not depend on the budget; each rung has its own search
+// for what to repeat and what to let wait on the host.
 
+#include "ir/plan/timeline.h"
 #include "ir/units.h"
-#include "ir/verify.h"
 #include "passes/budget.h"
-#include "passes/recompute.h"
+#include "passes/offload.h"
+#include "passes/residence.h"
 
-#include <algorithm>
 #include <cstdio>
-#include <optional>
-#include <utility>
 
 namespace plimsoll {
 namespace {
-
-// A plan that may be tried: repeats in one of the orders of a function.
-struct Candidate {
-  size_t order;
-  const RecomputePlan* plan;
-};
-
-// What is known of a function that does not fit as it is.
-struct Track {
-  std::vector<Graph> orders;
-  std::vector<RecomputeProblem> problems;           // by order
-  std::vector<std::vector<RecomputePlan>> ladders;  // by order
-  std::vector<Candidate> candidates;                // within the present allowance, cheapest first
-  size_t next = 0;                                  // the one to try when the one before did not fit
-};
-
-class Fitter {
- public:
-  // Budgets up to `highest_budget` may be asked for.
-  Fitter(const LoweringInput& input, const Plan& plain, const FitOptions& options, int64_t highest_budget)
-      : in_(input), plain_(plain), options_(options), highest_allowance_(allowance_of(highest_budget)), tracks_(input.program.functions.size()) {}
-
-  // The cheapest plan within the budget; where there is none, the one that needs least.
-  Result<Plan> within(int64_t budget_bytes) {
-    start(budget_bytes);
-    std::optional<Plan> least;
-    for (;;) {
-      bool stepped = false;
-      for (size_t f = 0; f < tracks_.size(); ++f) {
-        if (!wants_step_[f] || tracks_[f].next >= tracks_[f].candidates.size()) continue;
-        if (Status s = step(f)) return s;
-        stepped = true;
-      }
-      Result<Plan> plan = lower_to_plan({program_, in_.writers, in_.device, in_.catalog, budget_bytes, repeats_, in_.placement_seconds});
-      if (!plan) return plan.takeError();
-      if (is_within_budget(*plan)) return explained(std::move(*plan));
-      if (stepped && (!least || plan->promised_bytes() < least->promised_bytes())) least = explained(*plan);
-      if (!stepped) return least ? std::move(*least) : explained(std::move(*plan));
-      for (size_t f = 0; f < tracks_.size(); ++f) wants_step_[f] = plan->functions[f].transient_bytes > allowance_;
-    }
-  }
-
- private:
-  int64_t allowance_of(int64_t budget_bytes) const {
-    return budget_bytes - in_.device.reserve_bytes() - plain_.arenas.front().persistent_bytes;
-  }
-
-  void start(int64_t budget_bytes) {
-    allowance_ = allowance_of(budget_bytes);
-    program_ = in_.program;
-    repeats_.assign(tracks_.size(), {});
-    wants_step_.assign(tracks_.size(), false);
-    for (size_t f = 0; f < tracks_.size(); ++f) {
-      tracks_[f].candidates.clear();
-      tracks_[f].next = 0;
-      if (plain_.functions[f].transient_bytes <= allowance_) continue;
-      wants_step_[f] = true;
-      if (tracks_[f].orders.empty()) search(f);
-      collect_candidates(tracks_[f]);
-    }
-  }
-
-  void search(size_t f) {
-    Track& track = tracks_[f];
-    track.orders.push_back(in_.program.functions[f]);
-    if (f < options_.other_orders.size()) {
-      track.orders.push_back(in_.program.functions[f]);
-      track.orders.back().reorder(options_.other_orders[f]);
-    }
-    RecomputeOptions options;
-    options.seconds = options_.search_seconds / static_cast<double>(track.orders.size());
-    for (Graph& order : track.orders) {
-      delay_free_updates(order, in_.writers[f]);
-      track.problems.push_back(recompute_problem(order, in_.writers[f], in_.device, in_.catalog));
-      track.ladders.push_back(recompute_ladder(track.problems.back(), highest_allowance_, options));
-    }
-  }
-
-  void collect_candidates(Track& track) const {
-    for (size_t order = 0; order < track.ladders.size(); ++order)
-      for (const RecomputePlan& plan : ladder_up_to(track.ladders[order], allowance_)) track.candidates.push_back({order, &plan});
-    // The cheapest first. What is above the allowance may fit all the same once it is laid out; were it tried last, more budget
-    // could take longer.
-    std::stable_sort(track.candidates.begin(), track.candidates.end(),
-                     [&](const Candidate& a, const Candidate& b) { return a.plan->added_us < b.plan->added_us; });
-  }
-
-  Status step(size_t f) {
-    Track& track = tracks_[f];
-    const Candidate& candidate = track.candidates[track.next++];
-    program_.functions[f] = track.orders[candidate.order];
-    repeats_[f] = apply_repeats(program_.functions[f], candidate.plan->repeats);
-    return verify(program_.functions[f]);
-  }
-
-  Plan explained(Plan plan) const {
-    for (size_t f = 0; f < tracks_.size(); ++f) {
-      const Track& track = tracks_[f];
-      if (track.next == 0) continue;
-      const RecomputePlan& chosen = *track.candidates[track.next - 1].plan;
-      const RecomputeProblem& problem = track.problems[track.candidates[track.next - 1].order];
-      double bound = least_added_us(problem, allowance_), total = 0;
-      for (const RecomputeOp& op : problem.ops) total += op.cost_us;
-      char numbers[160];
-      std::snprintf(numbers, sizeof(numbers), "adds %.3f ms, %.2f %% of the function; no repeats of this order within the budget add less than %.3f ms",
-                    chosen.added_us / 1e3, 100 * chosen.added_us / std::max(total, 1e-9), bound / 1e3);
-      plan.decisions.push_back({"recompute", plan.functions[f].name, "repeat " + std::to_string(chosen.repeats.size()) + " instructions", numbers});
-      for (NodeId id : repeats_[f]) {
-        const Graph& graph = program_.functions[f];
-        plan.decisions.push_back({"recompute", graph.value(graph.node(id).results[0]).name, "repeat", graph.node(id).reason});
-      }
-    }
-    return plan;
-  }
-
-  const LoweringInput& in_;
-  const Plan& plain_;
-  const FitOptions& options_;
-  int64_t highest_allowance_;
-  std::vector<Track> tracks_;
-  // Of the budget that is being tried.
-  int64_t allowance_ = 0;  // transient bytes a function may have
-  Program program_;
-  std::vector<std::vector<NodeId>> repeats_;
-  std::vector<char> wants_step_;
-};
 
 // What is the same for every plan of a job.
 Result<Plan> complete(Result<Plan> plan, const TrainingSummary& training) {
   if (!plan) return plan;
   plan->training = training;
   for (size_t f = 0; f < plan->functions.size(); ++f)
-    for (const Instruction& instruction : plan->functions[f].instructions)
-      plan->predicted_step_us += static_cast<double>(plan->calls_per_step(f)) * instruction.predicted_us;
+    plan->predicted_step_us += static_cast<double>(plan->calls_per_step(f)) * predict_timeline(plan->functions[f]).total_us;
   return plan;
 }
+
+// States that move to the host together, and all before them.
+struct Rung {
+  llvm::StringSet<> states;
+  std::string what;
+};
+
+struct Share {
+  StateRole role;
+  double share;  // of the role's bytes, with all of the roles before
+  const char* what;
+};
+constexpr Share shares[] = {
+    {StateRole::Optimizer, 1 / 3., "a third of the optimizer state"},
+    {StateRole::Optimizer, 2 / 3., "two thirds of the optimizer state"},
+    {StateRole::Optimizer, 1, "the optimizer state"},
+    {StateRole::Gradient, 1, "the optimizer state and the accumulated gradients"},
+    {StateRole::Parameter, 0.5, "the optimizer state, the accumulated gradients and half the parameters"},
+    {StateRole::Parameter, 1, "all states"},
+};
+
+std::vector<Rung> host_ladder(llvm::ArrayRef<HostChoice> choices) {
+  std::vector<Rung> rungs(1);
+  for (const Share& share : shares) {
+    int64_t whole = 0, moved = 0;
+    for (const HostChoice& choice : choices)
+      if (choice.role == share.role) whole += choice.bytes;
+    Rung rung{rungs.back().states, share.what};
+    for (const HostChoice& choice : choices) {
+      if (choice.role != share.role || static_cast<double>(moved) >= share.share * static_cast<double>(whole)) continue;
+      rung.states.insert(choice.state);
+      moved += choice.bytes;
+    }
+    if (rung.states.size() > rungs.back().states.size()) rungs.push_back(std::move(rung));
+  }
+  return rungs;
+}
+
+class Fitter {
+ public:
+  // Budgets up to `highest_budget` may be asked for.
+  Fitter(const LoweringInput& input, const Plan& plain, const FitOptions& options, int64_t highest_budget)
+      : in_(input), plain_(plain), options_(options), highest_budget_(highest_budget) {
+    const bool way_to_host = input.device.to_host_gb_per_s > 0 && input.device.from_host_gb_per_s > 0;
+    if (options.offload && way_to_host)
+      rungs_ = host_ladder(states_for_host(input.program, input.writers, input.device));
+    else
+      rungs_.resize(1);
+    residences_.resize(rungs_.size());
+  }
+
+  // The fastest plan within the budget; where there is none, the one that needs least.
+  Result<Plan> within(int64_t budget_bytes) {
+    std::optional<Plan> best;
+    for (size_t i = 0; i < rungs_.size(); ++i) {
+      Residence& residence = at(i);
+      const bool host_full = in_.host_budget_bytes > 0 && residence.host_bytes() > in_.host_budget_bytes;
+      const bool fits = best && is_within_budget(*best);
+      if (i > 0 && (host_full || (fits && residence.least_us() >= best->predicted_step_us))) break;
+      const bool last = i + 1 == rungs_.size() || (in_.host_budget_bytes > 0 && at(i + 1).host_bytes() > in_.host_budget_bytes);
+      if (residence.least_bytes() > budget_bytes && !last) continue;
+      Result<Plan> plan = complete(residence.within(budget_bytes), options_.training);
+      if (!plan) return plan;
+      if (!rungs_[i].what.empty())
+        plan->decisions.push_back({"offload", "plan", rungs_[i].what + " on the host", format_bytes(residence.host_bytes()) + " there, a copy in and a copy out a step"});
+      if (!best || is_better(*plan, *best)) best = std::move(*plan);
+    }
+    return std::move(*best);
+  }
+
+ private:
+  Residence& at(size_t i) {
+    if (!residences_[i])
+      residences_[i] = std::make_unique<Residence>(in_, options_, rungs_[i].states, plain_.arenas.front().persistent_bytes, highest_budget_,
+                                                   i == 0 ? options_.search_seconds : options_.search_seconds / 4);
+    return *residences_[i];
+  }
+
+  static bool is_better(const Plan& a, const Plan& b) {
+    const bool a_fits = is_within_budget(a), b_fits = is_within_budget(b);
+    if (a_fits != b_fits) return a_fits;
+    return a_fits ? a.predicted_step_us < b.predicted_step_us : a.promised_bytes() < b.promised_bytes();
+  }
+
+  const LoweringInput& in_;
+  const Plan& plain_;
+  const FitOptions& options_;
+  int64_t highest_budget_;
+  std::vector<Rung> rungs_;
+  std::vector<std::unique_ptr<Residence>> residences_;  // by rung, made when first wanted
+};
 
 }  // namespace
 
 Result<Plan> fit_budget(const LoweringInput& input, const FitOptions& options) {
   Result<Plan> plan = complete(lower_to_plan(input), options.training);
   if (!plan || is_within_budget(*plan)) return plan;
-  if (options.recompute) {
+  if (options.recompute || options.offload) {
     int64_t budget = plan->arenas.front().budget_bytes;
-    plan = complete(Fitter(input, *plan, options, budget).within(budget), options.training);
+    plan = Fitter(input, *plan, options, budget).within(budget);
     if (!plan || is_within_budget(*plan)) return plan;
   }
   if (options.on_refused) options.on_refused(*plan);
@@ -173,14 +134,14 @@ Status budget_front(const LoweringInput& input, const FitOptions& options, llvm:
   if (!plain) return plain.takeError();
   const int64_t most = plain->promised_bytes();
   plain->arenas.front().budget_bytes = round_up_readable(most);
-  if (!options.recompute) return visit(*plain), Status::success();
+  if (!options.recompute && !options.offload) return visit(*plain), Status::success();
   Fitter fitter(input, *plain, options, most);
   Result<Plan> floor = fitter.within(1);
   if (!floor) return floor.takeError();
   const int64_t least = floor->promised_bytes();
   Plan last = *plain;  // shown once a smaller budget gives another
   for (int row = 1; row < rows; ++row) {
-    Result<Plan> plan = complete(fitter.within(round_up_readable(most - (most - least) * row / (rows - 1))), options.training);
+    Result<Plan> plan = fitter.within(round_up_readable(most - (most - least) * row / (rows - 1)));
     if (!plan) return plan.takeError();
     if (!is_within_budget(*plan) || plan->promised_bytes() > last.promised_bytes()) continue;
     if (plan->promised_bytes() < last.promised_bytes()) visit(last);

@@ -1,6 +1,7 @@
 #pragma once
 
-// Lays a scheduled program out within its budget: as it is where that fits, with the least recompute where it does not.
+// Lays a scheduled program out within its budget: as it is where that fits, and where it does not, with what costs least of
+// repeating instructions, letting values wait on the host, and keeping states there.
 
 #include "passes/lower_to_plan.h"
 
@@ -10,6 +11,7 @@ namespace plimsoll {
 
 struct FitOptions {
   bool recompute = true;
+  bool offload = true;  // where the device has memory of its own
   llvm::ArrayRef<std::vector<NodeId>> other_orders = {};  // per function, an order of its nodes to recompute in as well
   TrainingSummary training = {};  // recorded in the plan; its batch and accumulation are in the advice of an error
   double search_seconds = 4;      // of work for each function that does not fit, see RecomputeOptions

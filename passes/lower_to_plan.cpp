@@ -1,12 +1,12 @@
 #include "passes/lower_to_plan.h"
 
 // States and constants go to the arena's bottom, one after the other; every function then
-// packs its transient buffers above them, so the arena is as high as the hungriest function.
+// packs its transient buffers above them, so the arena is as high as the hungriest function. Host memory, where some is used, is
+// another arena of the same kind.
 
 #include "ir/units.h"
 #include "passes/cost.h"
 #include "passes/memory/placement.h"
-#include "passes/storage.h"
 
 #include <algorithm>
 #include <numeric>
@@ -36,7 +36,7 @@ class Lowering {
     plan_.origins = in_.program.functions.front().origins;
     for (const Graph& function : in_.program.functions) add_states(function);
     for (size_t i = 0; i < in_.program.functions.size(); ++i) add_function(static_cast<int32_t>(i));
-    finish_arena();
+    finish_arenas();
     return std::move(plan_);
   }
 
@@ -46,15 +46,18 @@ class Lowering {
     return static_cast<SlotId>(plan_.slots.size() - 1);
   }
 
-  SlotId add_persistent(llvm::StringRef name, const Type& type, Category category, OriginId origin) {
+  int64_t& persistent_bytes(MemorySpace space) { return persistent_bytes_[static_cast<size_t>(space)]; }
+
+  SlotId add_persistent(llvm::StringRef name, const Type& type, Category category, OriginId origin, MemorySpace space = MemorySpace::Device) {
     Slot slot;
     slot.name = name.str();
     slot.type = type;
     slot.bytes = type.bytes();
-    slot.offset = persistent_bytes_;
+    slot.space = space;
+    slot.offset = persistent_bytes(space);
     slot.category = category;
     slot.origin = static_cast<int32_t>(origin);
-    persistent_bytes_ += align_up(slot.bytes, alignment_);
+    persistent_bytes(space) += align_up(slot.bytes, alignment_);
     return add_slot(std::move(slot));
   }
 
@@ -62,7 +65,7 @@ class Lowering {
     for (const State& state : function.states) {
       llvm::StringRef name = function.value(state.value).name;
       if (state_slots_.count(name)) continue;
-      SlotId slot = add_persistent(name, function.type(state.value), category_of(state.role), state.origin);
+      SlotId slot = add_persistent(name, function.type(state.value), category_of(state.role), state.origin, state.space);
       state_slots_[name] = slot;
       plan_.states.push_back({slot, state.role, state.trained, state.init});
     }
@@ -84,7 +87,11 @@ class Lowering {
     const Graph& graph = in_.program.functions[static_cast<size_t>(index)];
     function_ = index;
     graph_ = &graph;
-    storage_ = assign_storage(graph, in_.writers[static_cast<size_t>(index)]);
+    llvm::ArrayRef<CopyInFlight> copies;
+    if (!in_.copies.empty()) copies = in_.copies[static_cast<size_t>(index)];
+    storage_ = assign_storage(graph, in_.writers[static_cast<size_t>(index)], copies);
+    done_.assign(graph.node_slots(), -1);
+    for (const CopyInFlight& flight : copies) done_[index_of(flight.copy)] = flight.done;
     slot_of_.assign(graph.value_count(), -1);
     is_repeat_.assign(graph.node_slots(), false);
     if (!in_.repeats.empty())
@@ -134,6 +141,7 @@ class Lowering {
     int32_t at = storage_.position[index_of(id)];
     for (ValueId result : node.results) add_result(node, result, at);
     add_instruction(node, at);
+    plan_.functions.back().instructions.back().done = done_[index_of(id)];
   }
 
   void add_view(const Node& node) {
@@ -153,9 +161,10 @@ class Lowering {
   void add_result(const Node& node, ValueId result, int32_t at) {
     Slot slot = value_slot(result, at);
     slot.origin = static_cast<int32_t>(node.origin);
-    slot.category = Category::Temporary;
+    slot.space = written_space(node.op->channel);
+    slot.category = node.op->channel == Channel::Compute ? Category::Temporary : Category::Offload;
     if (node.phase == Phase::Forward) mark_if_saved(result, slot);
-    if (is_repeat_[index_of(graph_->value(result).producer)]) slot.category = Category::Recompute;
+    if (is_repeat_[index_of(graph_->value(result).producer)] && slot.category != Category::Offload) slot.category = Category::Recompute;
     if (ValueId root = storage_.in_place_of[index_of(result)]; root != ValueId::None)
       slot.in_place_of = slot_of_[index_of(root)];
     const Buffer& buffer = storage_.buffers[static_cast<size_t>(storage_.buffer_of[index_of(result)])];
@@ -169,6 +178,7 @@ class Lowering {
   }
 
   void mark_if_saved(ValueId result, Slot& slot) const {
+    if (slot.category == Category::Offload) return;
     for (NodeId reader : readers_of(*graph_, result)) {
       const Node& node = graph_->node(reader);
       if (node.phase == Phase::Forward) continue;
@@ -216,7 +226,7 @@ class Lowering {
     slot.first = slot.last = at;
     slot.category = Category::Workspace;
     slot.origin = static_cast<int32_t>(node.origin);
-    storage_.buffers.push_back({Buffer::Kind::Transient, ValueId::None, bytes, at, at});
+    storage_.buffers.push_back({Buffer::Kind::Transient, ValueId::None, MemorySpace::Device, bytes, at, at});
     SlotId id = add_slot(std::move(slot));
     pending_.push_back({id, function_, static_cast<int32_t>(storage_.buffers.size() - 1)});
     return id;
@@ -235,26 +245,35 @@ class Lowering {
   }
 
   // Packs each function above the persistent part.
-  void finish_arena() {
-    for (size_t f = 0; f < plan_.functions.size(); ++f) pack(static_cast<int32_t>(f));
-    Arena arena;
-    arena.persistent_bytes = persistent_bytes_;
-    arena.budget_bytes = in_.budget_bytes > 0 ? in_.budget_bytes : in_.device.memory_bytes;
-    arena.bytes = arena.peak_live_bytes = persistent_bytes_;
-    for (const PlanFunction& function : plan_.functions) {
-      arena.bytes = std::max(arena.bytes, persistent_bytes_ + function.transient_bytes);
-      arena.peak_live_bytes = std::max(arena.peak_live_bytes, function.peak_live_bytes);
+  void finish_arenas() {
+    for (MemorySpace space : {MemorySpace::Device, MemorySpace::Host}) {
+      Arena arena;
+      arena.space = space;
+      arena.persistent_bytes = arena.bytes = arena.peak_live_bytes = persistent_bytes(space);
+      for (size_t f = 0; f < plan_.functions.size(); ++f) {
+        Packed packed = pack(static_cast<int32_t>(f), space);
+        arena.bytes = std::max(arena.bytes, arena.persistent_bytes + packed.transient_bytes);
+        arena.peak_live_bytes = std::max(arena.peak_live_bytes, packed.peak_live_bytes);
+      }
+      if (space == MemorySpace::Device)
+        arena.budget_bytes = in_.budget_bytes > 0 ? in_.budget_bytes : in_.device.memory_bytes;
+      else
+        arena.budget_bytes = in_.host_budget_bytes;
+      if (space == MemorySpace::Device || arena.bytes > 0) plan_.arenas.push_back(arena);
     }
-    plan_.arenas.push_back(arena);
   }
 
-  void pack(int32_t f) {
+  struct Packed {
+    int64_t transient_bytes, peak_live_bytes;
+  };
+
+  Packed pack(int32_t f, MemorySpace space) {
     const std::vector<Buffer>& buffers = buffers_[static_cast<size_t>(f)];
     std::vector<Interval> intervals;
     std::vector<int32_t> interval_of(buffers.size(), -1);
     for (size_t i = 0; i < buffers.size(); ++i) {
       const Buffer& buffer = buffers[i];
-      if (buffer.kind != Buffer::Kind::Transient && buffer.kind != Buffer::Kind::Input) continue;
+      if ((buffer.kind != Buffer::Kind::Transient && buffer.kind != Buffer::Kind::Input) || buffer.space != space) continue;
       interval_of[i] = static_cast<int32_t>(intervals.size());
       intervals.push_back({std::max<int64_t>(buffer.bytes, 1), buffer.first, buffer.last});
     }
@@ -263,18 +282,27 @@ class Lowering {
     options.seconds = in_.placement_seconds;
     Placement placement = place_intervals(intervals, options);
     for (const Pending& pending : pending_)
-      if (pending.function == f)
-        plan_.slots[static_cast<size_t>(pending.slot)].offset =
-            persistent_bytes_ + placement.offsets[static_cast<size_t>(interval_of[static_cast<size_t>(pending.buffer)])];
+      if (int32_t interval = pending.function == f ? interval_of[static_cast<size_t>(pending.buffer)] : -1; interval >= 0)
+        plan_.slots[static_cast<size_t>(pending.slot)].offset = persistent_bytes(space) + placement.offsets[static_cast<size_t>(interval)];
     PlanFunction& function = plan_.functions[static_cast<size_t>(f)];
-    function.transient_bytes = placement.height_bytes;
-    find_peak(function, intervals);
-    plan_.decisions.push_back({"lay-out", function.name, placement.method,
-                               format_bytes(placement.height_bytes) + " for " + std::to_string(intervals.size()) +
-                                   " buffers; no layout of this order is below " + format_bytes(placement.lower_bound_bytes)});
+    Peak peak = find_peak(function, intervals);
+    if (space == MemorySpace::Device) {
+      function.transient_bytes = placement.height_bytes;
+      function.peak_live_bytes = persistent_bytes(space) + peak.bytes;
+      function.peak_instruction = peak.instruction;
+      plan_.decisions.push_back({"lay-out", function.name, placement.method,
+                                 format_bytes(placement.height_bytes) + " for " + std::to_string(intervals.size()) +
+                                     " buffers; no layout of this order is below " + format_bytes(placement.lower_bound_bytes)});
+    }
+    return {placement.height_bytes, persistent_bytes(space) + peak.bytes};
   }
 
-  void find_peak(PlanFunction& function, llvm::ArrayRef<Interval> intervals) const {
+  struct Peak {
+    int64_t bytes;
+    int32_t instruction;
+  };
+
+  Peak find_peak(const PlanFunction& function, llvm::ArrayRef<Interval> intervals) const {
     // One place past the last instruction, and one instruction at least: a graph that folded away has only inputs.
     std::vector<int64_t> change(function.instructions.size() + 2, 0);
     for (const Interval& interval : intervals) {
@@ -283,8 +311,7 @@ class Lowering {
     }
     std::partial_sum(change.begin(), change.end(), change.begin());
     auto top = std::max_element(change.begin(), change.end());
-    function.peak_live_bytes = persistent_bytes_ + *top;
-    function.peak_instruction = static_cast<int32_t>(top - change.begin());
+    return {*top, static_cast<int32_t>(top - change.begin())};
   }
 
   struct Pending {
@@ -295,7 +322,7 @@ class Lowering {
   const LoweringInput& in_;
   int64_t alignment_;
   Plan plan_;
-  int64_t persistent_bytes_ = 0;
+  int64_t persistent_bytes_[2] = {};  // by space
   llvm::StringMap<SlotId> state_slots_, constant_slots_;
   std::vector<Pending> pending_;
   std::vector<std::vector<Buffer>> buffers_;  // per function
@@ -305,6 +332,7 @@ class Lowering {
   Storage storage_;
   std::vector<SlotId> slot_of_;   // by value of that function
   std::vector<bool> is_repeat_;   // by node of that function
+  std::vector<int32_t> done_;     // by node of that function: where a copy is waited for, -1: at once
 };
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include "ir/device.h"
 #include "ir/kernel_catalog.h"
 #include "ir/plan/plan.h"
+#include "passes/storage.h"
 
 namespace plimsoll {
 
@@ -14,7 +15,9 @@ struct LoweringInput {
   const DeviceDescription& device;
   const KernelCatalog& catalog;
   int64_t budget_bytes;                           // 0: the device's memory; recorded, not enforced
+  int64_t host_budget_bytes = 0;                  // of the host arena; 0: not limited; recorded, not enforced
   llvm::ArrayRef<std::vector<NodeId>> repeats = {};  // per function, nodes that recompute; empty: none anywhere
+  llvm::ArrayRef<std::vector<CopyInFlight>> copies = {};  // per function, copies that run beside computing; empty: none anywhere
   double placement_seconds = 2;                   // of work for each function's layout, see PlacementOptions
 };
 

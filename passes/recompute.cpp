@@ -7,6 +7,7 @@
 #include "llvm/Support/MathExtras.h"
 
 #include <algorithm>
+#include <map>
 
 namespace plimsoll {
 namespace {
@@ -35,9 +36,35 @@ class ProblemBuilder {
       if (int32_t v = value(output.value); v >= 0) problem_.live_out[static_cast<size_t>(v)] = 1;
   }
 
-  RecomputeProblem take() { return std::move(problem_); }
+  SequenceProblem take() { return {std::move(problem_), std::move(values_)}; }
+
+  // Of what forward saves, the largest.
+  void add_offloads() {
+    if (device_.to_host_gb_per_s <= 0 || device_.from_host_gb_per_s <= 0) return;
+    std::vector<std::pair<int64_t, OffloadOption>> options;
+    for (NodeId id : instructions_)
+      for (ValueId result : graph_.node(id).results) {
+        const int64_t bytes = graph_.type(result).bytes();
+        const double to_host = 1e-3 * static_cast<double>(bytes) / device_.to_host_gb_per_s;
+        const double to_device = 1e-3 * static_cast<double>(bytes) / device_.from_host_gb_per_s;
+        if (is_saved(id, result) && std::min(to_host, to_device) >= least_launches * device_.launch_us)
+          options.push_back({bytes, {value(result), to_host + device_.launch_us, to_device + device_.launch_us}});
+      }
+    std::stable_sort(options.begin(), options.end(), [](const auto& a, const auto& b) { return a.first > b.first; });
+    options.resize(std::min(options.size(), most_offloads));
+    for (const auto& option : options) problem_.offloads.push_back(option.second);
+  }
 
  private:
+  static constexpr double least_launches = 4;   // that a copy worth making takes
+  static constexpr size_t most_offloads = 200;  // the search looks at each again and again
+
+  bool is_saved(NodeId producer, ValueId result) const {
+    const Node& node = graph_.node(producer);
+    if (node.phase != Phase::Forward || node.op->channel != Channel::Compute || problem_.value_bytes[static_cast<size_t>(value(result))] == 0) return false;
+    return llvm::any_of(readers_of(graph_, result), [&](NodeId reader) { return graph_.node(reader).phase != Phase::Forward; });
+  }
+
   int32_t value(ValueId id) const { return value_of_[index_of(root_of(graph_, id))]; }
 
   int64_t rounded(int64_t bytes) const {
@@ -48,6 +75,7 @@ class ProblemBuilder {
     value_of_[index_of(id)] = static_cast<int32_t>(problem_.value_bytes.size());
     problem_.value_bytes.push_back(rounded(bytes));
     problem_.live_out.push_back(0);
+    values_.push_back(id);
   }
 
   void add_op(NodeId id) {
@@ -57,11 +85,13 @@ class ProblemBuilder {
     KernelCandidate kernel = catalog_.candidates(*node.op, OpCall(node.attrs, types), result_types(graph_, node)).front();
     op.cost_us = predicted_us(graph_, node, kernel, device_);
     op.workspace_bytes = rounded(kernel.workspace_bytes);
+    op.channel = node.op->channel;
     op.repeatable = node.op->recompute != Recompute::Never && node.phase != Phase::Update;
     for (ValueId operand : node.operands)
       if (operand != ValueId::None) add_read(op, operand);
     for (ValueId result : node.results) {
-      if (value_of_[index_of(result)] < 0) add_value(result, std::max<int64_t>(graph_.type(result).bytes(), 1));
+      const bool on_host = written_space(node.op->channel) == MemorySpace::Host;
+      if (value_of_[index_of(result)] < 0) add_value(result, on_host ? 0 : std::max<int64_t>(graph_.type(result).bytes(), 1));
       op.writes.push_back(value(result));
     }
     for (const InPlace& pair : node.op->in_place) add_take_over(op, node, pair);
@@ -95,6 +125,7 @@ class ProblemBuilder {
   const DeviceDescription& device_;
   const KernelCatalog& catalog_;
   RecomputeProblem problem_;
+  std::vector<ValueId> values_;
   std::vector<NodeId> instructions_;
   std::vector<int32_t> value_of_;  // by value of the graph; -1: a view, or persistent
   std::vector<int32_t> state_of_;  // by state value: the instruction that writes it; -1: none
@@ -106,10 +137,13 @@ class Repeater {
     for (NodeId id : instructions_) reads_.push_back(graph.node(id).operands);
   }
 
-  std::vector<NodeId> run(llvm::ArrayRef<Repeat> repeats) {
-    size_t next = 0;
+  std::vector<NodeId> run(const RecomputePlan& plan, llvm::ArrayRef<ValueId> values) {
+    llvm::ArrayRef<Repeat> repeats = plan.repeats;
+    size_t next = 0, next_fetch = 0;
     for (size_t stage = 0; stage <= instructions_.size(); ++stage) {
       NodeId before = stage < instructions_.size() ? instructions_[stage] : NodeId::None;
+      for (; next_fetch < plan.fetches.size() && static_cast<size_t>(plan.fetches[next_fetch].before) == stage; ++next_fetch)
+        fetch(values[static_cast<size_t>(plan.fetches[next_fetch].value)], before);
       for (; next < repeats.size() && static_cast<size_t>(repeats[next].before) == stage; ++next)
         repeat(static_cast<size_t>(repeats[next].op), before);
       if (before != NodeId::None) reread(before);
@@ -130,6 +164,30 @@ class Repeater {
     graph_.node(again).reason = "repeated before " + reader_name(before) + " instead of keeping " + format_bytes(bytes);
     for (size_t i = 0; i < node.results.size(); ++i) now_[index_of(node.results[i])] = {graph_.node(again).results[i], ValueId::None};
     added_.push_back(again);
+  }
+
+  void fetch(ValueId value, NodeId before) {
+    auto [on_host, fresh] = on_host_.try_emplace(value, ValueId::None);
+    if (fresh) on_host->second = store(value);
+    NodeId copy = add_copy("to_device", on_host->second, graph_.value(value).name + ".fetch", before);
+    graph_.node(copy).phase = Phase::Backward;
+    graph_.node(copy).reason = "waited on the host until " + reader_name(before);
+    now_[index_of(value)] = {graph_.node(copy).results[0], ValueId::None};
+  }
+
+  ValueId store(ValueId value) {
+    NodeId producer = graph_.value(value).producer;
+    NodeId copy = add_copy("to_host", value, graph_.value(value).name + ".host", graph_.next_node(producer));
+    graph_.node(copy).phase = graph_.node(producer).phase;
+    graph_.node(copy).reason = "waits on the host, which frees " + format_bytes(graph_.type(value).bytes());
+    return graph_.node(copy).results[0];
+  }
+
+  NodeId add_copy(llvm::StringRef op, ValueId value, llvm::StringRef name, NodeId before) {
+    NodeId copy = graph_.add_node(get_op(op), {value}, {}, {graph_.type(value)}, {graph_.unique_name(name)}, before);
+    graph_.node(copy).origin = graph_.node(graph_.value(value).producer).origin;
+    added_.push_back(copy);
+    return copy;
   }
 
   NodeId add_again(const Node& node, llvm::ArrayRef<ValueId> operands, NodeId before) {
@@ -190,6 +248,7 @@ class Repeater {
 
   Graph& graph_;
   std::vector<NodeId> instructions_, added_;
+  std::map<ValueId, ValueId> on_host_;                // what waits there, and its copy there
   std::vector<llvm::SmallVector<ValueId, 4>> reads_;  // of each instruction, as the graph was
   std::vector<Now> now_;  // by value of the graph as it was
 };
@@ -212,11 +271,15 @@ void delay_free_updates(Graph& graph, llvm::ArrayRef<NodeId> writers) {
   }
 }
 
-RecomputeProblem recompute_problem(const Graph& graph, llvm::ArrayRef<NodeId> writers, const DeviceDescription& device,
-                                   const KernelCatalog& catalog) {
-  return ProblemBuilder(graph, writers, device, catalog).take();
+SequenceProblem recompute_problem(const Graph& graph, llvm::ArrayRef<NodeId> writers, const DeviceDescription& device,
+                                  const KernelCatalog& catalog, bool offload) {
+  ProblemBuilder builder(graph, writers, device, catalog);
+  if (offload) builder.add_offloads();
+  return builder.take();
 }
 
-std::vector<NodeId> apply_repeats(Graph& graph, llvm::ArrayRef<Repeat> repeats) { return Repeater(graph).run(repeats); }
+std::vector<NodeId> apply_plan(Graph& graph, const RecomputePlan& plan, llvm::ArrayRef<ValueId> values) {
+  return Repeater(graph).run(plan, values);
+}
 
 }  // namespace plimsoll

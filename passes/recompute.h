@@ -12,13 +12,21 @@ namespace plimsoll {
 // the old value may be repeated until then.
 void delay_free_updates(Graph& graph, llvm::ArrayRef<NodeId> writers);
 
-// The graph's instructions in order, with the bytes and times that lay-out will give them. An op is repeatable
-// unless its record forbids it or it writes a state; one that reads a state may be repeated until the state is written.
-RecomputeProblem recompute_problem(const Graph& graph, llvm::ArrayRef<NodeId> writers, const DeviceDescription& device,
-                                   const KernelCatalog& catalog);
+// A scheduled graph as the search sees it.
+struct SequenceProblem {
+  RecomputeProblem problem;
+  std::vector<ValueId> values;  // by value of the problem
+};
 
-// Adds the repeats as nodes named after what they repeat, and lets every use read the latest occurrence before it. Gives the
-// new nodes. The graph computes what it did: a repeat reads what the first run read, random counters included.
-std::vector<NodeId> apply_repeats(Graph& graph, llvm::ArrayRef<Repeat> repeats);
+// The graph's instructions in order, with the bytes and times that lay-out will give them; values in host memory have no bytes. An op is
+// repeatable unless its record forbids it or it writes a state; one that reads a state may be repeated until the state is written. With
+// `offload`, what forward makes may wait on the host, where the device has a way there and a copy takes longer than its start.
+SequenceProblem recompute_problem(const Graph& graph, llvm::ArrayRef<NodeId> writers, const DeviceDescription& device,
+                                  const KernelCatalog& catalog, bool offload = false);
+
+// Adds the repeats as nodes named after what they repeat, and copies to the host and back for the fetches, and lets every use read the
+// latest occurrence before it. Gives the new nodes. The graph computes what it did: a repeat reads what the first run read, random
+// counters included. `values` are the problem's.
+std::vector<NodeId> apply_plan(Graph& graph, const RecomputePlan& plan, llvm::ArrayRef<ValueId> values);
 
 }  // namespace plimsoll

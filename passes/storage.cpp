@@ -34,11 +34,12 @@ bool can_write_into(const Graph& graph, const Node& node, ValueId result, ValueI
 
 class Assigner {
  public:
-  Assigner(const Graph& graph, llvm::ArrayRef<NodeId> writers) : graph_(graph) {
+  Assigner(const Graph& graph, llvm::ArrayRef<NodeId> writers, llvm::ArrayRef<CopyInFlight> copies) : graph_(graph), copies_(copies) {
     s_.buffer_of.assign(graph.value_count(), -1);
     s_.in_place_of.assign(graph.value_count(), ValueId::None);
     s_.last_use.assign(graph.value_count(), -1);
     s_.position.assign(graph.node_slots(), -1);
+    held_until_.assign(graph.value_count(), -1);
     state_written_by_.assign(graph.value_count(), ValueId::None);
     for (size_t i = 0; i < writers.size(); ++i)
       state_written_by_[index_of(graph.updates[i].value)] = graph.updates[i].state;
@@ -47,7 +48,7 @@ class Assigner {
   Storage run() {
     number_instructions();
     find_last_uses();
-    for (const State& state : graph_.states) open(state.value, Buffer::Kind::State, 0);
+    for (const State& state : graph_.states) open(state.value, Buffer::Kind::State, 0, state.space);
     for (ValueId input : graph_.inputs) open(input, Buffer::Kind::Input, 0);
     for (NodeId id = graph_.first_node(); id != NodeId::None; id = graph_.next_node(id)) visit(id);
     return std::move(s_);
@@ -67,6 +68,13 @@ class Assigner {
         if (operand != ValueId::None) read(operand, at);
       for (ValueId result : graph_.node(id).results) read(result, at);
     }
+    for (const CopyInFlight& flight : copies_) {
+      const Node& copy = graph_.node(flight.copy);
+      for (ValueId held : {root_of(graph_, copy.operands[0]), copy.results[0]}) {
+        read(held, flight.done - 1);
+        held_until_[index_of(held)] = std::max(held_until_[index_of(held)], flight.done);
+      }
+    }
     for (const Output& output : graph_.outputs) read(output.value, forever);
     for (const Update& update : graph_.updates) read(update.value, forever);
   }
@@ -78,11 +86,11 @@ class Assigner {
 
   int32_t clamp(int32_t position) const { return std::max(0, std::min(position, s_.instructions - 1)); }
 
-  void open(ValueId value, Buffer::Kind kind, int32_t first) {
+  void open(ValueId value, Buffer::Kind kind, int32_t first, MemorySpace space = MemorySpace::Device) {
     bool whole = kind == Buffer::Kind::State || kind == Buffer::Kind::Constant;
     int32_t last = whole ? forever : std::max(first, s_.last_use[index_of(value)]);
     s_.buffer_of[index_of(value)] = static_cast<int32_t>(s_.buffers.size());
-    s_.buffers.push_back({kind, value, graph_.type(value).bytes(), first, clamp(last)});
+    s_.buffers.push_back({kind, value, space, graph_.type(value).bytes(), first, clamp(last)});
   }
 
   void visit(NodeId id) {
@@ -105,7 +113,7 @@ class Assigner {
     }
     for (const InPlace& pair : node.op->in_place)
       if (pair.applies_to(node) && node.results[pair.result] == result && take_over(node, result, static_cast<size_t>(pair.operand), at)) return;
-    open(result, Buffer::Kind::Transient, at);
+    open(result, Buffer::Kind::Transient, at, written_space(node.op->channel));
   }
 
   bool take_over(const Node& node, ValueId result, size_t operand, int32_t at) {
@@ -114,7 +122,7 @@ class Assigner {
     Buffer& bytes = s_.buffers[static_cast<size_t>(buffer)];
     bool whole_function = bytes.kind == Buffer::Kind::State || bytes.kind == Buffer::Kind::Constant;
     if (whole_function || s_.last_use[index_of(root)] != at || bytes.bytes != graph_.type(result).bytes()) return false;
-    if (reads_besides(graph_, node, root, operand)) return false;
+    if (held_until_[index_of(root)] > at || reads_besides(graph_, node, root, operand)) return false;
     for (ValueId other : node.results)
       if (other != result && s_.buffer_of[index_of(other)] == buffer) return false;
     s_.buffer_of[index_of(result)] = buffer;
@@ -125,7 +133,9 @@ class Assigner {
 
   const Graph& graph_;
   Storage s_;
+  llvm::ArrayRef<CopyInFlight> copies_;
   std::vector<ValueId> state_written_by_;  // by value
+  std::vector<int32_t> held_until_;        // by root value: a copy of it is waited for there
 };
 
 }  // namespace
@@ -176,6 +186,8 @@ std::vector<NodeId> make_updates_writable(Graph& graph) {
   return writers;
 }
 
-Storage assign_storage(const Graph& graph, llvm::ArrayRef<NodeId> writers) { return Assigner(graph, writers).run(); }
+Storage assign_storage(const Graph& graph, llvm::ArrayRef<NodeId> writers, llvm::ArrayRef<CopyInFlight> copies) {
+  return Assigner(graph, writers, copies).run();
+}
 
 }  // namespace plimsoll

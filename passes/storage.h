@@ -23,6 +23,7 @@ std::vector<NodeId> make_updates_writable(Graph& graph);
 struct Buffer {
   enum class Kind : uint8_t { State, Constant, Input, Transient } kind = Kind::Transient;
   ValueId first_value = ValueId::None;  // the value that opened it
+  MemorySpace space = MemorySpace::Device;
   int64_t bytes = 0;
   int32_t first = 0, last = 0;          // instruction positions, inclusive; whole function for State and Constant
 };
@@ -36,7 +37,13 @@ struct Storage {
   int32_t instructions = 0;
 };
 
+// A copy between memories that is waited for before the instruction at position `done`, and not at once.
+struct CopyInFlight {
+  NodeId copy = NodeId::None;
+  int32_t done = 0;
+};
+
 // For the graph in its present order. `writers` is what make_updates_writable gave.
-Storage assign_storage(const Graph& graph, llvm::ArrayRef<NodeId> writers);
+Storage assign_storage(const Graph& graph, llvm::ArrayRef<NodeId> writers, llvm::ArrayRef<CopyInFlight> copies = {});
 
 }  // namespace plimsoll

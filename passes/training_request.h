@@ -38,8 +38,9 @@ struct TrainingRequest {
   ImageLayout layout = ImageLayout::Auto;
   int64_t budget_bytes = 0;           // 0: the device's memory
   bool recompute = true;              // repeat instructions where the budget asks for it
+  bool offload = true;                // let states and values wait in host memory where the budget asks for it
   double effort = 1;                  // how much work the searches for repeats and for a layout may be, as a multiple of what is usual
-  int64_t host_budget_bytes = 0;      // 0: not limited
+  int64_t host_budget_bytes = 0;      // of that memory; 0: not limited
 };
 
 }  // namespace plimsoll

@@ -15,7 +15,7 @@ std::vector<InstructionDeaths> find_deaths(const Plan& plan, size_t function) {
   for (size_t i = 0; i < plan.slots.size(); ++i) {
     const Slot& slot = plan.slots[i];
     if (slot.function != static_cast<int32_t>(function) || slot.view_of >= 0) continue;
-    if (slot.space == MemorySpace::Device && slot.offset < plan.arenas.front().persistent_bytes) continue;
+    if (slot.offset < plan.arenas[static_cast<size_t>(slot.space)].persistent_bytes) continue;
     if (slot.category != Category::Input && slot.in_place_of < 0) deaths[static_cast<size_t>(slot.first)].fresh.push_back(static_cast<SlotId>(i));
     if (!kept[i]) deaths[static_cast<size_t>(slot.last)].dead_after.push_back(static_cast<SlotId>(i));
   }

@@ -16,6 +16,9 @@ struct ExecutorOptions {
   // Fills bytes with NaN patterns once nothing may read them again, and fresh results before they are written, so
   // that a plan which reads dead bytes cannot go unnoticed.
   bool poison = false;
+  // On the CPU, a copy between memories is made only when it is waited for, and no longer as it starts: a plan that
+  // touches bytes which are being copied computes something else. With `poison` that cannot go unnoticed.
+  bool late_copies = false;
 };
 
 // What the job holds on its device.

@@ -156,6 +156,11 @@ void add_job(CLI::App& command, CompileOptions& compile) {
       ->capture_default_str()
       ->type_name("auto|off");
   command
+      .add_option("--offload", compile.offload, "auto: let states and values wait in host memory where the budget asks for it; off: keep to the device")
+      ->capture_default_str()
+      ->type_name("auto|off");
+  command.add_option("--host-budget", compile.host_budget, "host memory the job may pin for that; without it all it wants")->type_name("BYTES");
+  command
       .add_option("--precision", compile.precision,
                   "exported, fp32, tf32, bf16 and fp16 (16-bit compute over f32 parameters), or auto: the one that takes the least predicted time on the device")
       ->capture_default_str()

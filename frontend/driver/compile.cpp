@@ -98,6 +98,11 @@ Result<TrainingRequest> training_request(const CompileOptions& options) {
   if (options.recompute != "auto" && options.recompute != "off")
     return usage_error("--recompute " + options.recompute + ": expected auto or off");
   request.recompute = options.recompute == "auto";
+  if (options.offload != "auto" && options.offload != "off") return usage_error("--offload " + options.offload + ": expected auto or off");
+  request.offload = options.offload == "auto";
+  Result<int64_t> host_budget = size_option("--host-budget", options.host_budget);
+  if (!host_budget) return host_budget.takeError();
+  request.host_budget_bytes = *host_budget;
   return request;
 }
 
@@ -106,7 +111,9 @@ void print_result(const CompileOptions& options, const Plan& plan, llvm::raw_ost
   for (const PlanFunction& function : plan.functions) instructions += function.instructions.size();
   out << options.output << ": needs " << format_bytes(plan.promised_bytes());
   if (has_budget(plan)) out << " of " << format_bytes(plan.arenas.front().budget_bytes);
-  out << " on " << plan.device.name << ", " << format_count(static_cast<int64_t>(instructions))
+  out << " on " << plan.device.name;
+  if (plan.arenas.size() > 1) out << " and " << format_bytes(plan.arenas[1].bytes) << " of host memory";
+  out << ", " << format_count(static_cast<int64_t>(instructions))
       << " instructions, predicted " << format_us(plan.predicted_step_us) << " a step";
   if (options.max_batch || options.global_batch > 0) out << " of " << plan.training.accumulate << " x " << plan.training.batch << " samples";
   out << "\n";

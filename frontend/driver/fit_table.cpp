@@ -23,9 +23,13 @@ std::string batch_of(const Plan& plan) {
 
 std::string how_it_fits(const Plan& plan) {
   auto repeats = llvm::count_if(plan.decisions, [](const Decision& d) { return d.pass == "recompute" && d.choice == "repeat"; });
-  if (repeats == 0) return "plain";
-  TimeSummary time = summarize_time(plan);
-  return "recompute " + format_count(repeats) + (repeats == 1 ? " value, +" : " values, +") + format_share(time.recompute_us / (time.step_us - time.recompute_us)) + " time";
+  std::string text;
+  if (repeats > 0) {
+    TimeSummary time = summarize_time(plan);
+    text = "recompute " + format_count(repeats) + (repeats == 1 ? " value, +" : " values, +") + format_share(time.recompute_us / (time.step_us - time.recompute_us)) + " time";
+  }
+  if (plan.arenas.size() > 1) text += (text.empty() ? "" : "; ") + format_bytes(plan.arenas[1].bytes) + " on the host";
+  return text.empty() ? "plain" : text;
 }
 
 void FrontTable::add(const Plan& plan) {

@@ -239,6 +239,34 @@ constinit const OpDef op_copy{
     .samples = copy_samples,
 };
 
+constinit const OpDef op_to_host{
+    .name = "to_host",
+    .summary = "x copied to host memory",
+    .min_operands = 1,
+    .max_operands = 1,
+    .infer = infer_same,
+    .gradient = Gradient::missing("copies between memories are made after gradients are"),
+    .precision = Precision::Follow,
+    .recompute = Recompute::Never,
+    .channel = Channel::ToHost,
+    .reference = copy_reference,
+    .samples = copy_samples,
+};
+
+constinit const OpDef op_to_device{
+    .name = "to_device",
+    .summary = "x copied from host memory",
+    .min_operands = 1,
+    .max_operands = 1,
+    .infer = infer_same,
+    .gradient = Gradient::missing("copies between memories are made after gradients are"),
+    .precision = Precision::Follow,
+    .recompute = Recompute::Cheap,
+    .channel = Channel::ToDevice,
+    .reference = copy_reference,
+    .samples = copy_samples,
+};
+
 constinit const OpDef op_add_n{
     .name = "add_n",
     .summary = "the sum of any number of tensors of one type",

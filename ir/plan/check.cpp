@@ -36,6 +36,9 @@ class FunctionCheck {
   Status write_result(const Instruction& instruction, const OpDef& op, size_t result);
   Status write_view(const Instruction& instruction, const OpDef& op, SlotId result);
   Status overlaps(const Instruction& instruction, const OpDef& op, size_t result) const;
+  Status spaces(const Instruction& instruction, const OpDef& op) const;
+  Status take_off(const Instruction& instruction, const OpDef& op);
+  void land();
   Status claim(SlotId id, const llvm::Twine& who);
   Status touch(SlotId id, const llvm::Twine& who) const;
   Status finished_gradients();
@@ -57,6 +60,11 @@ class FunctionCheck {
   std::vector<int32_t> written_;             // by slot: the instruction that wrote it
   llvm::DenseMap<SlotId, SlotId> state_of_;  // an update's value -> the state it becomes
   llvm::DenseMap<int32_t, llvm::SmallVector<const PlanGradient*, 1>> gradients_after_;
+  struct Copy {
+    SlotId source, target;
+    int32_t done;
+  };
+  llvm::SmallVector<Copy, 8> copies_;        // those that run
 };
 
 std::string FunctionCheck::where() const {
@@ -86,6 +94,9 @@ Status FunctionCheck::read(SlotId id, const llvm::Twine& who) {
   SlotId storage = plan_.storage_of(id);
   const Slot& s = slot(storage);
   if (written_[storage] == unwritten) return wrong(who + " " + name(storage) + ", which was never written");
+  for (const Copy& copy : copies_)
+    if (copy.target == storage)
+      return wrong(who + " " + name(storage) + ", whose copy is waited for before instruction " + llvm::Twine(copy.done));
   if (bytes(s).holds(s.offset, s.offset + s.bytes, storage)) return Status::success();
   SlotId thief = -1;
   bytes(s).for_each_in(s.offset, s.offset + s.bytes, [&](SlotId owner) {
@@ -111,6 +122,7 @@ Status FunctionCheck::claim(SlotId id, const llvm::Twine& who) {
     bool gives_way = old.function == -1 ? owner == state
                                         : old.last < at_ || (old.last == at_ && s.in_place_of >= 0 &&
                                                              plan_.storage_of(s.in_place_of) == owner);
+    gives_way &= llvm::none_of(copies_, [&](const Copy& copy) { return copy.source == owner || copy.target == owner; });
     if (!gives_way) alive = owner;
     return gives_way;
   });
@@ -118,7 +130,8 @@ Status FunctionCheck::claim(SlotId id, const llvm::Twine& who) {
     return wrong(who + " " + name(id) + " is written over " + name(alive) +
                  (slot(alive).function == -1
                       ? std::string(", which is persistent")
-                      : ", which lives to instruction " + std::to_string(slot(alive).last)));
+                      : ", which lives to instruction " + std::to_string(slot(alive).last)) +
+                 (llvm::any_of(copies_, [&](const Copy& copy) { return copy.source == alive || copy.target == alive; }) ? " and is being copied" : ""));
   bytes(s).write(s.offset, s.offset + s.bytes, id);
   written_[id] = at_;
   return touch(id, who);
@@ -198,10 +211,38 @@ Status FunctionCheck::write_result(const Instruction& instruction, const OpDef& 
   return claim(id, "result");
 }
 
+Status FunctionCheck::spaces(const Instruction& instruction, const OpDef& op) const {
+  for (SlotId operand : instruction.operands)
+    if (operand >= 0 && slot(operand).space != read_space(op.channel))
+      return wrong("reads " + name(operand) + " in " + space_name(slot(operand).space) + " memory");
+  for (SlotId result : instruction.results)
+    if (slot(result).space != written_space(op.channel))
+      return wrong("writes " + name(result) + " in " + space_name(slot(result).space) + " memory");
+  return Status::success();
+}
+
+// A copy that is not waited for at once keeps hold of its bytes.
+Status FunctionCheck::take_off(const Instruction& instruction, const OpDef& op) {
+  if (instruction.done < 0) return Status::success();
+  if (op.channel == Channel::Compute) return wrong("is waited for later, and is no copy between memories");
+  SlotId source = plan_.storage_of(instruction.operands[0]), target = instruction.results[0];
+  for (SlotId id : {source, target})
+    if (slot(id).function >= 0 && slot(id).last < instruction.done - 1)
+      return wrong("runs until instruction " + llvm::Twine(instruction.done) + ", but " + name(id) + " lives to instruction " + llvm::Twine(slot(id).last));
+  copies_.push_back({source, target, instruction.done});
+  return Status::success();
+}
+
+void FunctionCheck::land() {
+  llvm::erase_if(copies_, [&](const Copy& copy) { return copy.done <= at_; });
+}
+
 Status FunctionCheck::step(const Instruction& instruction) {
   const OpDef* op = find_op(instruction.op);
   if (!op) return wrong("there is no such op");
+  land();
   if (Status s = types(instruction, *op)) return s;
+  if (Status s = spaces(instruction, *op)) return s;
   for (SlotId operand : instruction.operands) {
     if (operand < 0) continue;
     if (Status s = read(operand, "reads")) return s;
@@ -209,7 +250,7 @@ Status FunctionCheck::step(const Instruction& instruction) {
   if (Status s = write_workspace(instruction)) return s;
   for (size_t i = 0; i < instruction.results.size(); ++i)
     if (Status s = write_result(instruction, *op, i)) return s;
-  return Status::success();
+  return take_off(instruction, *op);
 }
 
 Status FunctionCheck::find_updates() {
@@ -253,6 +294,7 @@ Status FunctionCheck::finished_gradients() {
 }
 
 Status FunctionCheck::end() {
+  land();
   for (const PlanOutput& output : function_.outputs)
     if (Status s = read(output.slot, "output " + output.name + " is in")) return s;
   for (const PlanUpdate& update : function_.updates) {

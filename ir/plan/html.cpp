@@ -154,7 +154,9 @@ class HtmlReport {
     out_ << "<table><tr><th>part</th><th class='n'>time</th><th class='n'>share</th></tr>\n";
     for (Phase phase : {Phase::Forward, Phase::Backward, Phase::Update}) time_row(phase_name(phase), time.by_phase_us[static_cast<size_t>(phase)]);
     time_row("of that, recompute", time.recompute_us);
-    time_row("of that, transfers", time.transfer_us);
+    time_row("waiting for copies", time.stalled_us);
+    time_row("copies to the host beside", time.to_host_us);
+    time_row("copies back beside", time.to_device_us);
     out_ << "</table>\n";
   }
 

@@ -85,7 +85,9 @@ void write_time(json::OStream& to, const Plan& plan) {
   TimeSummary time = summarize_time(plan);
   to.attribute("predicted_step_us", time.step_us);
   to.attribute("recompute_us", time.recompute_us);
-  to.attribute("transfer_us", time.transfer_us);
+  to.attribute("to_host_us", time.to_host_us);
+  to.attribute("to_device_us", time.to_device_us);
+  to.attribute("stalled_us", time.stalled_us);
   for (Phase phase : {Phase::Forward, Phase::Backward, Phase::Update})
     to.attribute((phase_name(phase) + "_us").str(), time.by_phase_us[static_cast<size_t>(phase)]);
 }
@@ -140,6 +142,7 @@ void write_instruction(json::OStream& to, const Plan& plan, const PlanFunction& 
   to.attribute("flops", instruction.flops);
   to.attribute("bytes_moved", instruction.bytes_moved);
   to.attribute("predicted_us", instruction.predicted_us);
+  if (instruction.done >= 0) to.attribute("done", instruction.done);
   write_origin(to, plan, instruction.origin);
   if (!instruction.reason.empty()) to.attribute("reason", instruction.reason);
 }

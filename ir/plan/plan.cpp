@@ -2,8 +2,6 @@
 
 namespace plimsoll {
 
-llvm::StringRef space_name(MemorySpace space) { return space == MemorySpace::Device ? "device" : "host"; }
-
 llvm::StringRef category_name(Category category) {
   constexpr llvm::StringLiteral names[category_count] = {
       "parameters", "gradients", "optimizer", "constants", "saved",        "temporary",

@@ -10,6 +10,7 @@
 // - Every instruction reads slots whose bytes still hold what their writer wrote.
 // - Results overlap an operand only where the op's record allows it, and then exactly.
 // - After a function the bytes of each state hold its next value; nothing else wrote to persistent bytes.
+// - Copies between memories touch nothing that is used while they run.
 // - arena bytes + reserves <= budget.
 
 #include "ir/channel.h"
@@ -19,8 +20,6 @@
 namespace plimsoll {
 
 inline constexpr int plan_format_version = 1;
-
-llvm::StringRef space_name(MemorySpace space);  // "device", "host"
 
 // What bytes are for, in the words of docs/map.md.
 enum class Category : uint8_t {
@@ -63,6 +62,9 @@ struct Instruction {
   int64_t bytes_moved = 0;          // operands read plus results written
   double predicted_us = 0;
   std::string reason;
+  // Of a copy between memories: it starts here, runs beside what follows, and is waited for before the instruction of this
+  // index (at the end where that is their number). Until then its operand keeps its bytes and nobody reads its result. -1: it is waited for at once.
+  int32_t done = -1;
 };
 
 struct PlanInput {

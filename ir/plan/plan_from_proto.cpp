@@ -157,6 +157,7 @@ Instruction PlanReader::read_instruction(const proto::Instruction& from) {
   instruction.flops = from.flops();
   instruction.bytes_moved = from.bytes_moved();
   instruction.predicted_us = from.predicted_us();
+  instruction.done = read_index(from.done());
   instruction.reason = from.reason();
   return instruction;
 }

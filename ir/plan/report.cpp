@@ -146,9 +146,8 @@ class Report {
     if (time.recompute_us > 0)
       page_.line("  " + left("of that, recompute", label_columns_) +
                  right(format_us(time.recompute_us), bytes_columns));
-    if (time.transfer_us > 0)
-      page_.line("  " + left("of that, transfers", label_columns_) +
-                 right(format_us(time.transfer_us), bytes_columns));
+    for (auto [what, us] : {std::pair{"waiting for copies", time.stalled_us}, {"copies to the host beside", time.to_host_us}, {"copies back beside", time.to_device_us}})
+      if (us > 0) page_.line("  " + left(what, label_columns_) + right(format_us(us), bytes_columns));
   }
 
   void decisions() {

@@ -1,5 +1,8 @@
 #include "ir/plan/summary.h"
 
+#include "ir/op_def.h"
+#include "ir/plan/timeline.h"
+
 #include "ir/plan/page.h"
 
 #include "llvm/ADT/STLExtras.h"
@@ -85,12 +88,16 @@ TimeSummary summarize_time(const Plan& plan) {
     auto calls = static_cast<double>(plan.calls_per_step(f));
     for (const Instruction& instruction : plan.functions[f].instructions) {
       double us = calls * instruction.predicted_us;
+      const OpDef* op = find_op(instruction.op);
+      if (op && op->channel != Channel::Compute) continue;
       time.by_phase_us[static_cast<size_t>(instruction.phase)] += us;
       if (instruction.results.empty()) continue;
-      Category category = plan.slots[static_cast<size_t>(instruction.results.front())].category;
-      if (category == Category::Recompute) time.recompute_us += us;
-      if (category == Category::Offload) time.transfer_us += us;
+      if (plan.slots[static_cast<size_t>(instruction.results.front())].category == Category::Recompute) time.recompute_us += us;
     }
+    const Timeline timeline = predict_timeline(plan.functions[f]);
+    time.to_host_us += calls * timeline.to_host_us;
+    time.to_device_us += calls * timeline.to_device_us;
+    time.stalled_us += calls * timeline.stalled_us;
   }
   return time;
 }

@@ -31,8 +31,10 @@ struct SpaceSummary {
 
 struct TimeSummary {
   double step_us = 0;
-  double by_phase_us[3] = {};  // of a whole step, all its micro-batches
-  double recompute_us = 0, transfer_us = 0;
+  double by_phase_us[3] = {};  // of computing in a whole step, all its micro-batches
+  double recompute_us = 0;     // of that
+  double to_host_us = 0, to_device_us = 0;  // copies beside it
+  double stalled_us = 0;       // computing waits for them
 };
 
 SpaceSummary summarize_space(const Plan& plan, MemorySpace space);

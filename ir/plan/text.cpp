@@ -104,6 +104,7 @@ class TextForm {
     if (instruction.workspace >= 0)
       out_ << ", workspace " << slot(instruction.workspace).bytes << " @ "
            << slot(instruction.workspace).offset;
+    if (instruction.done >= 0) out_ << ", done before " << instruction.done;
     for (SlotId result : instruction.results)
       if (!slot(result).reason.empty()) out_ << "  // %" << slot(result).name << " " << slot(result).reason;
     if (!instruction.reason.empty()) out_ << "  // " << instruction.reason;

@@ -126,6 +126,9 @@ Status Validator::instruction(const PlanFunction& function, size_t index) {
                   ") refers to something that does not exist");
   if (!is_text(instruction.op) || !is_text(instruction.kernel) || !is_text(instruction.reason))
     return broken(function.name + " instruction " + llvm::Twine(index) + ": text is not UTF-8");
+  auto count = static_cast<int32_t>(function.instructions.size());
+  if (instruction.done != -1 && (instruction.done <= static_cast<int32_t>(index) || instruction.done > count))
+    return broken(function.name + " instruction " + llvm::Twine(index) + " is waited for before instruction " + llvm::Twine(instruction.done) + " of " + llvm::Twine(count));
   if (!std::isfinite(instruction.predicted_us) || instruction.predicted_us < 0)
     return broken(function.name + " instruction " + llvm::Twine(index) + ": no possible predicted time");
   return Status::success();

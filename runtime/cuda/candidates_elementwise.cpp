@@ -99,6 +99,8 @@ constexpr CudaCandidate candidates[] = {
     {"where", "broadcast", accepts_where},
     {"add_n", "vectors", accepts_add_n},
     {"copy", "bytes", accepts_bytes},
+    {"to_host", "copy_engine", accepts_bytes},
+    {"to_device", "copy_engine", accepts_bytes},
     {"identity", "bytes", accepts_bytes},
     {"reshape", "bytes", accepts_bytes},
     same_shape("dropout"),

@@ -61,6 +61,7 @@ struct Step {
   void* workspace = nullptr;
   std::optional<CpuCandidate> kernel;
   std::unique_ptr<PreparedKernel> prepared;
+  llvm::SmallVector<int32_t, 1> late;  // copies that are made right after this step
 };
 
 class HostExecutor : public Executor {
@@ -92,10 +93,10 @@ class HostExecutor : public Executor {
     for (size_t i = 0; i < function.steps.size(); ++i) {
       auto start = std::chrono::steady_clock::now();
       if (options_.poison) poison(function.deaths[i].fresh);
-      Step& step = function.steps[i];
-      OpCall call(*step.attrs, step.operand_types);
-      if (Status s = step.kernel->launch({*step.op, call, step.operands, step.results, step.workspace, step.prepared.get()}))
-        return in_context(plan_.slots[static_cast<size_t>(plan_.functions[f].instructions[i].results[0])].name, std::move(s));
+      if (!is_late(plan_.functions[f].instructions[i]))
+        if (Status s = launch(f, i)) return s;
+      for (int32_t copy : function.steps[i].late)
+        if (Status s = launch(f, static_cast<size_t>(copy))) return s;
       function.times[i] = std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start).count();
       if (observer)
         if (Status s = (*observer)(static_cast<int32_t>(i))) return s;
@@ -130,6 +131,16 @@ class HostExecutor : public Executor {
     int64_t runs = 0;
   };
 
+  bool is_late(const Instruction& instruction) const { return options_.late_copies && instruction.done >= 0; }
+
+  Status launch(size_t f, size_t i) {
+    Step& step = functions_[f].steps[i];
+    OpCall call(*step.attrs, step.operand_types);
+    if (Status s = step.kernel->launch({*step.op, call, step.operands, step.results, step.workspace, step.prepared.get()}))
+      return in_context(plan_.slots[static_cast<size_t>(plan_.functions[f].instructions[i].results[0])].name, std::move(s));
+    return Status::success();
+  }
+
   TensorView view(SlotId id) const {
     const Slot& slot = plan_.slots[static_cast<size_t>(id)];
     size_t arena = 0;
@@ -145,6 +156,9 @@ class HostExecutor : public Executor {
       if (!step) return step.takeError();
       function.steps.push_back(std::move(*step));
     }
+    for (size_t i = 0; i < function.steps.size(); ++i)
+      if (is_late(planned.instructions[i]))
+        function.steps[static_cast<size_t>(planned.instructions[i].done) - 1].late.push_back(static_cast<int32_t>(i));
     function.times.assign(function.steps.size(), 0.0);
     function.outputs.assign(planned.outputs.size() * runs_kept, 0.0);
     if (options_.poison) function.deaths = find_deaths(plan_, f);

@@ -162,6 +162,8 @@ constexpr CpuKernel kernels[] = {
     {"clip", "vectorised", all_f32, launch_clip},
     {"cast", "vectorised", accepts_cast, launch_cast},
     {"copy", "bytes", accepts_any, launch_copy},
+    {"to_host", "bytes", accepts_any, launch_copy},
+    {"to_device", "bytes", accepts_any, launch_copy},
     {"identity", "bytes", accepts_any, launch_copy},
     {"reshape", "bytes", accepts_any, launch_copy},
 };

@@ -1,5 +1,6 @@
 #include "runtime/cuda/border.h"
 #include "runtime/cuda/backend/card.h"
+#include "runtime/cuda/backend/copy_channels.h"
 #include "runtime/cuda/backend/device_memory.h"
 #include "runtime/cuda/backend/host_reference.h"
 #include "runtime/cuda/backend/launcher.h"
@@ -14,7 +15,8 @@
 #include "llvm/ADT/StringMap.h"
 
 // Runs a plan on one card. Everything is allocated and every kernel is loaded in prepare(): each function runs once on
-// zeros, is captured as a graph, and from then on a step is one graph launch a function.
+// zeros, is captured as a graph, and from then on a step is one graph launch a function. Copies between memories are branches of
+// the graph beside the chain of what computes.
 
 namespace plimsoll {
 namespace {
@@ -22,6 +24,7 @@ namespace {
 struct Function {
   std::vector<Step> steps;
   std::vector<size_t> joined;  // how many steps each launch of a whole run takes
+  FunctionCopies copies;
   std::vector<InstructionDeaths> deaths;  // when poisoned
   OutputRing outputs;
   cudaGraphExec_t graph = nullptr;
@@ -42,6 +45,7 @@ class Engine {
     for (const CudaLauncher* launcher : all_cuda_launchers()) launchers_[(launcher->op + "/" + launcher->name).str()] = launcher;
     if (Status s = libraries_.create(plan_.training.precision == "tf32")) return s;
     if (Status s = stream_.create()) return s;
+    if (Status s = channels_.create()) return s;
     if (Status s = allocate()) return s;
     auto at = [&](SlotId slot) { return view(slot).data; };
     if (Status s = inputs_.create(plan_, at)) return s;
@@ -155,8 +159,13 @@ class Engine {
       Step& step = functions_[f].steps.emplace_back();
       if (Status s = prepare_step(instruction, step)) return in_context(name_of(instruction.results[0]), std::move(s));
     }
+    if (Status s = functions_[f].copies.create(plan_.functions[f])) return s;
     llvm::ArrayRef<Step> steps = functions_[f].steps;
-    for (; !steps.empty(); steps = steps.drop_front(functions_[f].joined.back())) functions_[f].joined.push_back(count_joined(steps));
+    for (size_t at = 0; at < steps.size(); at += functions_[f].joined.back()) {
+      size_t apart = at + 1;
+      while (apart < steps.size() && !functions_[f].copies.is_wait_at(apart)) ++apart;
+      functions_[f].joined.push_back(count_joined(steps.slice(at, apart - at)));
+    }
     if (options_.poison) functions_[f].deaths = find_deaths(plan_, f);
     return Status::success();
   }
@@ -239,12 +248,16 @@ class Engine {
   }
 
   Status launch_joined(size_t f) {
-    llvm::ArrayRef<Step> steps = functions_[f].steps;
-    for (size_t count : functions_[f].joined) {
-      if (Status s = launch_steps(steps.take_front(count), stream_)) return s;
-      steps = steps.drop_front(count);
+    Function& function = functions_[f];
+    llvm::ArrayRef<Step> steps = function.steps;
+    size_t at = 0;
+    for (size_t count : function.joined) {
+      if (Status s = function.copies.wait(at, stream_)) return s;
+      const bool copies = steps[at].op->channel != Channel::Compute;
+      if (Status s = copies ? function.copies.start(steps[at], at, channels_, stream_) : launch_steps(steps.slice(at, count), stream_)) return s;
+      at += count;
     }
-    return Status::success();
+    return function.copies.wait(at, stream_);
   }
 
   Status launch_singly(size_t f) {
@@ -284,6 +297,7 @@ class Engine {
   llvm::StringMap<const CudaLauncher*> launchers_;
   CudaLibraries libraries_;
   CudaStream stream_;
+  CopyChannels channels_;
   std::vector<CudaMemory> arenas_;
   HostReferenceState reference_;
   CudaMemory reference_staging_;

@@ -81,6 +81,10 @@ Status launch_copy(const CudaCall& k) {
   return launched(k, cuda::copy_bytes(k.out(0), k.in(0), k.results[0].type.bytes(), k.stream));
 }
 
+Status launch_transfer(const CudaCall& k) {
+  return launched(k, cudaMemcpyAsync(k.out(0), k.in(0), static_cast<size_t>(k.results[0].type.bytes()), cudaMemcpyDefault, k.stream));
+}
+
 // ---- Several operands ----
 
 Status map_pair(const CudaCall& k, Binary f) {
@@ -224,6 +228,8 @@ constexpr CudaLauncher launchers[] = {
     {"where", "broadcast", launch_where},
     {"add_n", "vectors", launch_add_n},
     {"copy", "bytes", launch_copy},
+    {"to_host", "copy_engine", launch_transfer},
+    {"to_device", "copy_engine", launch_transfer},
     {"identity", "bytes", launch_copy},
     {"reshape", "bytes", launch_copy},
     {"dropout", "vectors", launch_dropout},

@@ -1,0 +1,45 @@
+#pragma once
+
+// Copies between the card and pinned host memory, on a stream for each direction, beside what computes.
+
+#include "runtime/cuda/backend/device_memory.h"
+#include "runtime/cuda/backend/step.h"
+
+#include "ir/plan/plan.h"
+
+namespace plimsoll {
+
+class CopyChannels {
+ public:
+  Status create() {
+    if (Status s = to_host_.create()) return s;
+    return to_device_.create();
+  }
+  cudaStream_t stream(Channel channel) const { return channel == Channel::ToHost ? to_host_ : to_device_; }
+
+ private:
+  CudaStream to_host_, to_device_;
+};
+
+// Those of one function, in its order. All calls may stand in a capture of `compute`.
+class FunctionCopies {
+ public:
+  // Makes the events; nothing is made later.
+  Status create(const PlanFunction& function);
+
+  // Whether computing waits for a copy right before the instruction.
+  bool is_wait_at(size_t instruction) const { return !waits_[instruction].empty(); }
+  // Starts the copy once what is on `compute` now is done.
+  Status start(const Step& step, size_t instruction, const CopyChannels& channels, cudaStream_t compute);
+  // Lets `compute` wait for the copies that are due before the instruction; the number of instructions stands for the end.
+  Status wait(size_t instruction, cudaStream_t compute);
+
+ private:
+  struct Copy {
+    CudaEvent ready, done;
+  };
+  std::vector<std::optional<Copy>> copies_;         // by instruction
+  std::vector<llvm::SmallVector<size_t, 1>> waits_;  // by instruction: the copies that are due before it
+};
+
+}  // namespace plimsoll
