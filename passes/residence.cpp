@@ -216,9 +216,8 @@ Result<Plan> Residence::within(int64_t budget_bytes) {
     Result<Plan> plan = lower(budget_bytes);
     if (!plan) return plan;
     if (is_within_budget(*plan)) return explained(std::move(*plan));
-    const bool more = advance_all(*plan);
-    if (!least || plan->promised_bytes() < least->promised_bytes()) least = std::move(*plan);
-    if (!more) return std::move(*least);
+    if (!least || plan->promised_bytes() < least->promised_bytes()) least = explained(*plan);
+    if (!advance_all(*plan)) return std::move(*least);
   }
 }
 

@@ -197,6 +197,7 @@ TEST_SUITE("unit") {
       std::string text = random_model(random);
       TrainingRequest request;
       request.accumulate = round % 2 == 0 ? 1 : 3;
+      request.effort = 0.02;
       Plan plain = cantFail(compiled_for(device_with_host(), text, request));
       Trace expected = train(plain, text);
       for (double share : {0.9, 0.7, 0.5, 0.35}) {
