@@ -58,29 +58,27 @@ __device__ void load_at(Loaded<T, n>& loaded, const BatchNormGradCall& call, int
   }
 }
 
-// dz with Source::Output, as it is stored.
+// dz with Source::Output; it is rounded only where it is stored.
 template <typename T, int n>
-__device__ Packed<T, n> store_dz(const Loaded<T, n>& loaded, const BatchNormGradCall& call, int64_t at) {
-  float dz[n];
+__device__ void store_dz(float (&dz)[n], const Loaded<T, n>& loaded, const BatchNormGradCall& call, int64_t at) {
 #pragma unroll
   for (int i = 0; i < n; ++i) {
     dz[i] = loaded.dy[i];
     if (call.more_dy) dz[i] += loaded.more_dy[i];
     if (!(loaded.y[i] > 0.0f)) dz[i] = 0.0f;
   }
-  const Packed<T, n> packed = pack<T>(dz);
-  store_packed(static_cast<T*>(call.dresidual) + at, packed);
-  return packed;
+  store_packed(static_cast<T*>(call.dresidual) + at, pack<T>(dz));
 }
 
 // Adds an access to the sums of its channels, one each element or one for all; rstd is still to be multiplied in.
 template <Source source, typename T, int n, int channels>
 __device__ void add_access(Sums (&totals)[channels], const Loaded<T, n>& loaded, const Gate (&gates)[channels],
                            const BatchNormGradCall& call, int64_t at) {
-  Packed<T, n> dz = loaded.dy;
-  if constexpr (source == Source::Output) dz = store_dz(loaded, call, at);
+  float dz[n];
+  if constexpr (source == Source::Output) store_dz(dz, loaded, call, at);
 #pragma unroll
   for (int i = 0; i < n; ++i) {
+    if constexpr (source == Source::Input) dz[i] = loaded.dy[i];
     const Gate& gate = gates[i % channels];
     const float centered = loaded.x[i] - gate.mean;
     float passed = dz[i];

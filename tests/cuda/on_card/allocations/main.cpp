@@ -53,7 +53,13 @@ GetProcAddress real_get_proc_address = nullptr;
 
 int get_proc_address(const char* name, void** function, int version, uint64_t flags, void* found) {
   const int status = real_get_proc_address(name, function, version, flags, found);
-  if (status == 0 && function) *function = counting(name, *function);
+  if (status != 0 || !function) return status;
+  // The runtime asks for this function too, by its newest version, and goes on with that.
+  if (std::strcmp(name, "cuGetProcAddress") == 0 && *function) {
+    real_get_proc_address = reinterpret_cast<GetProcAddress>(*function);
+    *function = reinterpret_cast<void*>(&get_proc_address);
+  }
+  *function = counting(name, *function);
   return status;
 }
 
