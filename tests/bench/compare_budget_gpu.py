@@ -138,7 +138,7 @@ def compare(args, case, cap_gib, folder, deadline):
     if not ours.failed:
         training, time_of = ours.report["training"], ours.report["time"]
         result["plan"] = {"accumulate": training["accumulate"], "batch": training["batch"], "predicted_ms": time_of["predicted_step_us"] / 1e3,
-                          "recompute_ms": time_of["recompute_us"] / 1e3, "transfer_ms": time_of["transfer_us"] / 1e3,
+                          "recompute_ms": time_of["recompute_us"] / 1e3, "stalled_ms": time_of["stalled_us"] / 1e3,
                           "promised": ours.report["memory"]["device"]["promised_bytes"]}
     return result
 
