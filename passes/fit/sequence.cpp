@@ -9,8 +9,6 @@
 namespace plimsoll::fit {
 namespace {
 
-constexpr Moment from_the_start{0, -1};
-
 template <typename List>
 bool contains(const List& list, int32_t item) {
   return std::find(list.begin(), list.end(), item) != list.end();
@@ -63,6 +61,7 @@ void Sequence::collect_copies() {
     fetch_of_[static_cast<size_t>(option.value)] = problem_->op_count() + static_cast<int32_t>(copies_.size());
   }
   occurrences_.resize(problem_->ops.size() + 1 + copies_.size());
+  finish_us_.resize(copies_.size());
   clock_us_.assign(1, 0);
   for (const RecomputeOp& op : problem_->ops) clock_us_.push_back(clock_us_.back() + (op.channel == Channel::Compute ? op.cost_us : 0));
 }
@@ -221,7 +220,8 @@ void Sequence::charge(Moment at, double sign) {
 }
 
 void Sequence::put(Moment at) {
-  llvm::SmallVector<Moment, 8> moved_ends;
+  llvm::SmallVector<Moment, 8> moved_ends, fetches = fetches_ahead(at);
+  for (Moment fetch : fetches) drop_events(fetch);
   memory_.insert(at, live_across(memory_.before(at)) + op(at).workspace_bytes);
   for (int32_t v : op(at).writes) {
     Moment earlier = made(v, at);
@@ -244,10 +244,14 @@ void Sequence::put(Moment at) {
   }
   refresh_taken_over(at);
   for (Moment end : moved_ends) refresh_taken_over(end);
+  for (Moment fetch : fetches) add_events(fetch);
+  add_events(at);
 }
 
 void Sequence::take(Moment at) {
-  llvm::SmallVector<Moment, 8> moved_ends;
+  llvm::SmallVector<Moment, 8> moved_ends, fetches = fetches_ahead(at);
+  for (Moment fetch : fetches) drop_events(fetch);
+  drop_events(at);
   for (int32_t v : op(at).reads) {
     Moment end = last_use(v, at);
     auto& uses = uses_[static_cast<size_t>(v)];
@@ -267,6 +271,7 @@ void Sequence::take(Moment at) {
   memory_.erase(at);
   charge(at, -1);
   for (Moment end : moved_ends) refresh_taken_over(end);
+  for (Moment fetch : fetches) add_events(fetch);
 }
 
 void Sequence::insert_alone(Moment at) {

@@ -85,11 +85,21 @@ class Sequence {
     bool inserted;
     Moment at;
   };
+  enum class EventKind : uint8_t { Needed, Repeat, Made, Stored, Fetch };  // in this order at one moment
+  // Something extra that a channel does.
+  struct Event {
+    Moment at;
+    EventKind kind;
+    int32_t id;
+    friend auto operator<=>(const Event&, const Event&) = default;
+  };
   struct Occurrence {
     int32_t stage;
     int32_t index;           // in extras_; -1: the base op
     int64_t taken_over = 0;  // bytes that in-place results save at that moment
   };
+
+  static constexpr Moment from_the_start{0, -1};
 
   int32_t offload_count() const { return static_cast<int32_t>(problem_->offloads.size()); }
   size_t copy_index(int32_t id) const { return static_cast<size_t>(id - problem_->op_count() - 1); }
@@ -100,6 +110,10 @@ class Sequence {
   bool may_copy(Moment at) const;
   int32_t store_stage(int32_t fetch, int32_t latest) const;
   void charge(Moment at, double sign);
+  llvm::SmallVector<Event, 2> events_of(Moment extra) const;
+  void add_events(Moment extra);
+  void drop_events(Moment extra);
+  llvm::SmallVector<Moment, 8> fetches_ahead(Moment at) const;
   double stalled_and_repeated_us() const;
   double added_us_with(Moment at, int32_t stage) const;
   Moment cheaper_maker(int32_t value, int32_t stage, Moment last_use) const;
@@ -130,6 +144,8 @@ class Sequence {
   std::vector<Change> journal_;
   bool all_compute_;
   ChannelLoads loads_;
+  std::vector<Event> events_;               // of all extras, sorted; none where all is compute
+  mutable std::vector<double> finish_us_;   // by copy: where it is through, of the occurrence looked at last
   mutable std::optional<double> added_us_;  // once it was asked for
   mutable std::optional<double> rewound_us_;  // where the journal starts
 };

@@ -1,25 +1,11 @@
 #include "passes/fit/sequence.h"
 
 #include <algorithm>
-#include <tuple>
 
 // The three channels along a sequence, from one event of a copy or a repeat to the next; what base ops take in between is known.
-// The channels take copies in the order they are issued.
+// The channels take copies in the order they are issued. Events stay sorted while the sequence changes.
 
 namespace plimsoll::fit {
-namespace {
-
-enum class Kind : uint8_t { Needed, Repeat, Made, Stored, Fetch };  // in this order at one moment
-
-struct Event {
-  Moment at;
-  Kind kind;
-  int32_t id;
-  int32_t extra;  // its index
-  bool operator<(const Event& other) const { return std::tie(at, kind, id) < std::tie(other.at, other.kind, other.id); }
-};
-
-}  // namespace
 
 double Sequence::added_us() const {
   if (is_all_compute()) return loads_.added_us();
@@ -28,43 +14,57 @@ double Sequence::added_us() const {
   return *added_us_;
 }
 
-double Sequence::stalled_and_repeated_us() const {
-  std::vector<Event> events;
-  events.reserve(2 * extras_.size());
-  for (size_t i = 0; i < extras_.size(); ++i) {
-    const Moment at = extras_[i];
-    const int32_t index = static_cast<int32_t>(i);
-    if (!is_copy(at.op)) {
-      if (op(at).channel == Channel::Compute) events.push_back({at, Kind::Repeat, at.op, index});
-    } else if (is_store(at.op)) {
-      int32_t maker = producer(copied(at.op));
-      events.push_back({{maker, maker}, Kind::Made, at.op, index});
-      events.push_back({at, Kind::Stored, at.op, index});
-    } else {
-      events.push_back({at, Kind::Fetch, at.op, index});
-      if (Moment use = next_use(copied(at.op), at); use != none()) events.push_back({use, Kind::Needed, at.op, index});
-    }
+llvm::SmallVector<Sequence::Event, 2> Sequence::events_of(Moment extra) const {
+  if (is_store(extra.op)) {
+    int32_t maker = producer(copied(extra.op));
+    return {{{maker, maker}, EventKind::Made, extra.op}, {extra, EventKind::Stored, extra.op}};
   }
-  std::sort(events.begin(), events.end());
-  memory_.count_steps(static_cast<int64_t>(16 * events.size()));
+  if (is_fetch(extra.op)) {
+    llvm::SmallVector<Event, 2> events{{extra, EventKind::Fetch, extra.op}};
+    if (Moment use = next_use(copied(extra.op), extra); use != none()) events.push_back({use, EventKind::Needed, extra.op});
+    return events;
+  }
+  if (op(extra).channel != Channel::Compute) return {};
+  return {{extra, EventKind::Repeat, extra.op}};
+}
+
+void Sequence::add_events(Moment extra) {
+  if (is_all_compute()) return;
+  for (const Event& event : events_of(extra)) events_.insert(std::lower_bound(events_.begin(), events_.end(), event), event);
+}
+
+void Sequence::drop_events(Moment extra) {
+  if (is_all_compute()) return;
+  for (const Event& event : events_of(extra)) events_.erase(std::lower_bound(events_.begin(), events_.end(), event));
+}
+
+// Whose next use may be another one once there is, or is no more, something at `at`.
+llvm::SmallVector<Moment, 8> Sequence::fetches_ahead(Moment at) const {
+  llvm::SmallVector<Moment, 8> fetches;
+  if (copies_.empty()) return fetches;
+  auto add = [&](int32_t value) {
+    int32_t fetch = fetch_of(value);
+    if (fetch < 0) return;
+    if (Moment ahead = latest_before(fetch, at); ahead != from_the_start) fetches.push_back(ahead);
+  };
+  for (int32_t v : op(at).reads) add(v);
+  for (int32_t v : op(at).writes) add(v);
+  return fetches;
+}
+
+double Sequence::stalled_and_repeated_us() const {
+  memory_.count_steps(static_cast<int64_t>(events_.size()));
   double later_us = 0, to_host_us = 0, to_device_us = 0;  // how much later compute is; when the channels are through
-  std::vector<double> finish_us(extras_.size(), 0);
-  for (const Event& event : events) {
-    const size_t extra = static_cast<size_t>(event.extra);
-    const Moment copy = extras_[extra];
-    const bool ahead = event.kind == Kind::Needed || event.kind == Kind::Repeat;
-    const double now_us = later_us + clock_us(event.at.stage + (ahead ? 0 : 1));
+  auto finish_us = [&](int32_t copy) -> double& { return finish_us_[copy_index(copy)]; };
+  for (const Event& event : events_) {
+    const bool ahead = event.kind == EventKind::Needed || event.kind == EventKind::Repeat;
+    const double now_us = later_us + clock_us(event.at.stage + (ahead ? 0 : 1)), takes_us = op(event.id).cost_us;
     switch (event.kind) {
-      case Kind::Repeat: later_us += op(copy).cost_us; break;
-      case Kind::Needed:
-      case Kind::Stored: later_us += std::max(0.0, finish_us[extra] - now_us); break;
-      case Kind::Made: finish_us[extra] = to_host_us = std::max(to_host_us, now_us) + op(copy).cost_us; break;
-      case Kind::Fetch: {
-        int32_t store = occurrences_[static_cast<size_t>(store_of(copy.op))].back().index;
-        double stored_us = finish_us[static_cast<size_t>(store)];
-        finish_us[extra] = to_device_us = std::max({to_device_us, now_us, stored_us}) + op(copy).cost_us;
-        break;
-      }
+      case EventKind::Repeat: later_us += takes_us; break;
+      case EventKind::Needed:
+      case EventKind::Stored: later_us += std::max(0.0, finish_us(event.id) - now_us); break;
+      case EventKind::Made: finish_us(event.id) = to_host_us = std::max(to_host_us, now_us) + takes_us; break;
+      case EventKind::Fetch: finish_us(event.id) = to_device_us = std::max({to_device_us, now_us, finish_us(store_of(event.id))}) + takes_us; break;
     }
   }
   return std::max({clock_us_.back() + later_us, to_host_us, to_device_us}) - clock_us_.back();
