@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
+#include <thread>
 
 namespace plimsoll {
 namespace {
@@ -111,7 +112,10 @@ void Residence::search(Track& track) {
   RecomputeOptions options;
   options.seconds = search_seconds_ / static_cast<double>(track.orders.size());
   const int64_t highest_allowance = highest_budget_ - in_.device.reserve_bytes() - persistent_bytes_;
-  for (Order& order : track.orders) order.ladder = recompute_ladder(order.sequence.problem, highest_allowance, options);
+  std::vector<std::thread> searches;  // that do not see each other
+  for (Order& order : track.orders)
+    searches.emplace_back([&order, &options, highest_allowance] { order.ladder = recompute_ladder(order.sequence.problem, highest_allowance, options); });
+  for (std::thread& search : searches) search.join();
 }
 
 // Nothing is faster than the order as it is where no copies delay it, so the search waits until that has failed.

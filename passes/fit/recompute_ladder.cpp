@@ -15,6 +15,7 @@ using namespace fit;
 constexpr double rung_ratio = 0.98;
 constexpr double steps_per_second = 200e6;
 constexpr int64_t steps_per_op = 5000;  // a rung of a small problem needs no more for each op
+constexpr double repeats_only_share = 0.25;  // of the steps, for what is only where others may start
 
 struct Rung {
   int64_t limit;
@@ -38,6 +39,10 @@ std::vector<Rung> way_down(Sequence& sequence, int64_t rescue_steps) {
   return rungs;
 }
 
+bool has_copies(const RecomputeProblem& problem) {
+  return llvm::any_of(problem.ops, [](const RecomputeOp& op) { return op.channel != Channel::Compute; });
+}
+
 // Puts plans of repeats alone, the plain one first, where they are cheaper or there are no rungs.
 void take_cheaper(std::vector<Rung>& rungs, const Sequence& plain, llvm::ArrayRef<RecomputePlan> repeats_only) {
   double limit = static_cast<double>(plain.memory().peak());
@@ -57,15 +62,19 @@ std::vector<RecomputePlan> recompute_ladder(const RecomputeProblem& problem, int
   Sequence sequence(problem);
   int64_t steps = static_cast<int64_t>(options.seconds * steps_per_second);
   std::vector<Rung> rungs = way_down(sequence, std::min(steps / 20, 20 * steps_per_op * problem.op_count()));
-  if (!problem.offloads.empty())
-    take_cheaper(rungs, Sequence(problem), recompute_ladder(without_offloads(problem), std::numeric_limits<int64_t>::max(), options));
+  if (!problem.offloads.empty() && !has_copies(problem)) {
+    RecomputeOptions shortly = options;
+    shortly.seconds *= repeats_only_share;
+    take_cheaper(rungs, Sequence(problem), recompute_ladder(without_offloads(problem), std::numeric_limits<int64_t>::max(), shortly));
+  }
   steps = std::min(steps / std::max<int64_t>(static_cast<int64_t>(rungs.size()), 1), steps_per_op * problem.op_count());
   std::vector<RecomputePlan> plans;
   for (size_t left = rungs.size(); left > 0; --left) {
     const Rung& rung = rungs[left - 1];
     drop_unneeded(sequence, rung.limit);
     if (left == rungs.size() || rung.added_us < sequence.added_us()) set_extras(sequence, rung.extras);
-    anneal(sequence, rung.limit, {steps, options.seed, 1.0, least_added_us(problem, rung.limit)});
+    const double enough_us = problem.offloads.empty() ? least_added_us(problem, rung.limit) : 0;  // the bound with copies is seldom reached
+    anneal(sequence, rung.limit, {steps, options.seed, 1.0, enough_us});
     RecomputePlan plan = plan_of(sequence);
     if (plan.peak_bytes > highest_bytes && !plans.empty()) break;
     plans.push_back(std::move(plan));
