@@ -96,7 +96,7 @@ class Fitter {
   Residence& at(size_t i) {
     if (!residences_[i])
       residences_[i] = std::make_unique<Residence>(in_, options_, rungs_[i].states, plain_.arenas.front().persistent_bytes, highest_budget_,
-                                                   i == 0 ? options_.search_seconds : options_.search_seconds / 4);
+                                                   i == 0 ? options_.search_seconds : options_.search_seconds / 8);
     return *residences_[i];
   }
 

@@ -10,8 +10,8 @@
 #include "passes/offload.h"
 
 #include <algorithm>
-#include <array>
 #include <cstdio>
+#include <limits>
 #include <thread>
 
 namespace plimsoll {
@@ -21,13 +21,14 @@ constexpr int most_tightenings = 3;  // of one option's copies, before the next 
 
 int64_t align_up(int64_t bytes, int64_t alignment) { return (bytes + alignment - 1) / alignment * alignment; }
 
-std::array<double, 3> loads(const RecomputeProblem& problem) {
-  std::array<double, 3> us{};
-  for (const RecomputeOp& op : problem.ops) us[static_cast<size_t>(op.channel)] += op.cost_us;
+double compute_us(const RecomputeProblem& problem) {
+  double us = 0;
+  for (const RecomputeOp& op : problem.ops) us += op.channel == Channel::Compute ? op.cost_us : 0;
   return us;
 }
 
-double compute_us(const RecomputeProblem& problem) { return loads(problem)[0]; }
+// With the copies it has as wide as helps: whatever more is repeated or copied, nothing is through earlier.
+double with_all_room_us(const RecomputeProblem& problem) { return overlap_copies(problem, std::numeric_limits<int64_t>::max()).total_us; }
 
 // What any op touches must be there while it runs.
 int64_t largest_step(const RecomputeProblem& problem) {
@@ -58,7 +59,13 @@ Residence::Residence(const LoweringInput& input, const FitOptions& options, cons
       search_seconds_(search_seconds),
       tracks_(input.program.functions.size()),
       persistent_bytes_(plain_persistent_bytes) {
-  for (size_t f = 0; f < tracks_.size(); ++f) add_order(tracks_[f], in_.program.functions[f], f, on_host);
+  for (size_t f = 0; f < tracks_.size(); ++f) {
+    add_order(tracks_[f], in_.program.functions[f], f, on_host);
+    if (f >= options_.other_orders.size()) continue;
+    Graph other = in_.program.functions[f];
+    other.reorder(options_.other_orders[f]);
+    add_order(tracks_[f], other, f, on_host);
+  }
   measure();
 }
 
@@ -83,9 +90,10 @@ void Residence::measure() {
       host_bytes_ += bytes;
       persistent_bytes_ -= bytes;
     }
-    const std::array<double, 3> us = loads(order.sequence.problem);
     const double calls = f == 0 ? static_cast<double>(options_.training.accumulate) : 1;
-    least_us_ += calls * *std::max_element(us.begin(), us.end());
+    double least_us = std::numeric_limits<double>::infinity();
+    for (const Order& either : tracks_[f].orders) least_us = std::min(least_us, with_all_room_us(either.sequence.problem));
+    least_us_ += calls * least_us;
     step_bytes = std::max(step_bytes, largest_step(order.sequence.problem));
   }
   least_bytes_ = in_.device.reserve_bytes() + persistent_bytes_ + step_bytes;
@@ -100,15 +108,6 @@ bool Residence::has_copies(const Order& order, const RecomputePlan& plan) const 
 bool Residence::is_later(const Option& a, const Option& b) { return a.us > b.us; }
 
 void Residence::search(Track& track) {
-  const size_t f = static_cast<size_t>(&track - tracks_.data());
-  if (f < options_.other_orders.size() && track.orders.size() == 1) {
-    Graph other = in_.program.functions[f];
-    other.reorder(options_.other_orders[f]);
-    llvm::StringSet<> on_host;
-    for (const State& state : track.orders.front().graph.states)
-      if (state.space == MemorySpace::Host) on_host.insert(track.orders.front().graph.value(state.value).name);
-    add_order(track, other, f, on_host);
-  }
   RecomputeOptions options;
   options.seconds = search_seconds_ / static_cast<double>(track.orders.size());
   const int64_t highest_allowance = highest_budget_ - in_.device.reserve_bytes() - persistent_bytes_;
