@@ -178,6 +178,10 @@ bool same_init(const StateInit& a, const StateInit& b) {
   return a.kind == b.kind && a.fill == b.fill && a.source == b.source;
 }
 
+std::string described(const Type& type, const State& state) {
+  return to_string(type) + " " + role_name(state.role).str() + (state.space == MemorySpace::Host ? " host" : "");
+}
+
 }  // namespace
 
 Status verify(const Graph& graph) { return Verifier(graph).run(); }
@@ -197,9 +201,8 @@ Status verify(const Program& program) {
       const Type& other_type = other_function->type(other->value);
       if (other_type != value.type || other->role != state.role || other->trained != state.trained || other->space != state.space ||
           !same_init(other->init, state.init))
-        return model_error("verify: state " + value.name + " differs between @" + other_function->name +
-                           " (" + to_string(other_type) + " " + role_name(other->role) + ") and @" +
-                           function.name + " (" + to_string(value.type) + " " + role_name(state.role) + ")");
+        return model_error("verify: state " + value.name + " differs between @" + other_function->name + " (" + described(other_type, *other) +
+                           ") and @" + function.name + " (" + described(value.type, state) + ")");
     }
   }
   return Status::success();

@@ -103,7 +103,7 @@ class Fitter {
   static bool is_better(const Plan& a, const Plan& b) {
     const bool a_fits = is_within_budget(a), b_fits = is_within_budget(b);
     if (a_fits != b_fits) return a_fits;
-    return a_fits ? a.predicted_step_us < b.predicted_step_us : a.promised_bytes() < b.promised_bytes();
+    return a_fits ? a.predicted_step_us < b.predicted_step_us : needs_less(a, b);
   }
 
   const LoweringInput& in_;
@@ -125,7 +125,7 @@ Result<Plan> fit_budget(const LoweringInput& input, const FitOptions& options) {
     if (!plan || is_within_budget(*plan)) return plan;
   }
   if (options.on_refused) options.on_refused(*plan);
-  return over_budget(*plan);
+  return over_budget(*plan, input.host_budget_bytes);
 }
 
 Status budget_front(const LoweringInput& input, const FitOptions& options, llvm::function_ref<void(const Plan&)> visit) {

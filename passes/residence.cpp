@@ -17,8 +17,6 @@
 namespace plimsoll {
 namespace {
 
-constexpr int most_tightenings = 3;  // of one option's copies, before the next option is tried
-
 int64_t align_up(int64_t bytes, int64_t alignment) { return (bytes + alignment - 1) / alignment * alignment; }
 
 double compute_us(const RecomputeProblem& problem) {
@@ -73,7 +71,13 @@ void Residence::add_order(Track& track, const Graph& graph, size_t function, con
   Order order{graph, in_.writers[function], {}, {}};
   move_states_to_host(order.graph, order.writers, on_host);
   if (options_.recompute) delay_free_updates(order.graph, order.writers);
-  order.sequence = recompute_problem(order.graph, order.writers, in_.device, in_.catalog, options_.offload && options_.recompute);
+  const bool offload = options_.offload && options_.recompute;
+  // Where the host has little room, that for values may be what is missing.
+  if (offload && in_.host_budget_bytes > 0) {
+    order.sequence = recompute_problem(order.graph, order.writers, in_.device, in_.catalog);
+    track.orders.push_back(order);
+  }
+  order.sequence = recompute_problem(order.graph, order.writers, in_.device, in_.catalog, offload);
   track.orders.push_back(std::move(order));
 }
 
@@ -122,7 +126,6 @@ void Residence::start(Track& track) {
   const Order& plain = track.orders.front();
   track.options.clear();
   track.chosen.reset();
-  track.tightened = 0;
   track.all_collected = !options_.recompute;
   if (options_.recompute && (has_copies(plain, plain_) || measure_repeats(plain.sequence.problem, {}).peak_bytes > allowance_)) return collect(track);
   track.options.push_back({0, &plain_, compute_us(plain.sequence.problem)});
@@ -162,31 +165,32 @@ std::optional<Residence::Option> Residence::next_option(Track& track) {
   return std::nullopt;
 }
 
-// The next thing to try for a function whose arena part is above the allowance: copies that keep to less, or another option.
+// The next thing to try for a function whose arena part is above the allowance. The option that was goes back with copies that keep to
+// less, down to the tightest, and takes its turn by what it takes then: another may be faster.
 bool Residence::advance(Track& track, int64_t above_bytes) {
-  if (track.chosen && track.chosen->placed && track.tightened < most_tightenings && track.chosen->plan->peak_bytes <= allowance_) {
-    ++track.tightened;
-    Option& option = *track.chosen;
-    place_copies(track.orders[option.order], option, option.limit_bytes - std::max<int64_t>(above_bytes, 1));
-    return true;
+  if (track.chosen && track.chosen->placed && track.chosen->limit_bytes >= track.chosen->overlap.peak_bytes) {
+    Option option = std::move(*track.chosen);
+    place_copies(track.orders[option.order], option, option.overlap.peak_bytes - std::max<int64_t>(above_bytes, 1));
+    track.options.push_back(std::move(option));
+    std::push_heap(track.options.begin(), track.options.end(), is_later);
   }
   if (track.options.empty() && !track.all_collected) collect(track);
   std::optional<Option> next = next_option(track);
   if (!next) return false;
   track.chosen = std::move(next);
-  track.tightened = 0;
   return true;
 }
 
 // Whether there was something else to try for a function that is above its allowance, or for one whose copies wait on a host without room.
 bool Residence::advance_all(const Plan& plan) {
-  const bool host_full = plan.arenas.size() > 1 && plan.arenas[1].budget_bytes > 0 && plan.arenas[1].bytes > plan.arenas[1].budget_bytes;
   bool advanced = false;
   for (size_t f = 0; f < tracks_.size(); ++f) {
     const int64_t above = plan.functions[f].transient_bytes - allowance_;
-    const bool wants_less_host = host_full && !tracks_[f].chosen->plan->fetches.empty();
-    if (wants_less_host) tracks_[f].tightened = most_tightenings;
-    if (above > 0 || wants_less_host) advanced |= advance(tracks_[f], above);
+    const bool wants_less_host = !is_within_host_budget(plan) && !tracks_[f].chosen->plan->fetches.empty();
+    if (wants_less_host)
+      advanced |= advance(tracks_[f], tracks_[f].chosen->overlap.peak_bytes);  // no window but the tightest takes much less of it
+    else if (above > 0)
+      advanced |= advance(tracks_[f], above);
   }
   return advanced;
 }
@@ -219,7 +223,7 @@ Result<Plan> Residence::within(int64_t budget_bytes) {
     Result<Plan> plan = lower(budget_bytes);
     if (!plan) return plan;
     if (is_within_budget(*plan)) return explained(std::move(*plan));
-    if (!least || plan->promised_bytes() < least->promised_bytes()) least = explained(*plan);
+    if (!least || needs_less(*plan, *least)) least = explained(*plan);
     if (!advance_all(*plan)) return std::move(*least);
   }
 }

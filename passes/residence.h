@@ -38,7 +38,7 @@ class Residence {
     const RecomputePlan* plan;
     double us;                // at least; what it takes once `placed`
     bool placed = false;
-    int64_t limit_bytes = 0;  // that the placed copies keep to
+    int64_t limit_bytes = 0;  // that the placed copies keep to; less than the peak of the tightest
     Overlap overlap = {};
   };
   struct Track {
@@ -46,7 +46,6 @@ class Residence {
     std::vector<Option> options;  // a heap, the next to try on top
     std::optional<Option> chosen;
     bool all_collected = false;
-    int tightened = 0;
   };
 
   void add_order(Track& track, const Graph& graph, size_t function, const llvm::StringSet<>& on_host) const;

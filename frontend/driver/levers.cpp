@@ -8,6 +8,7 @@
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/Support/Regex.h"
 
+#include <algorithm>
 #include <optional>
 
 // Each lever is the same job with one thing changed. They are compared by the predicted time of a sample, those that fit first.
@@ -26,6 +27,13 @@ struct Lever {
   bool estimated;
 };
 
+// As the command line takes it.
+std::string typed(int64_t bytes) {
+  std::string text = format_bytes(bytes);
+  text.erase(std::remove(text.begin(), text.end(), ' '), text.end());
+  return text;
+}
+
 double samples_of(const Plan& plan) { return static_cast<double>(std::max<int64_t>(plan.training.batch, 1) * plan.training.accumulate); }
 
 class Levers {
@@ -43,6 +51,7 @@ class Levers {
     half_length();
     last_blocks();
     optimizer_without_state();
+    host_memory();
     several_cards();
     llvm::stable_sort(levers_, [&](const Lever& a, const Lever& b) {
       return std::make_pair(!fits(a), a.sample_us) < std::make_pair(!fits(b), b.sample_us);
@@ -55,9 +64,8 @@ class Levers {
  private:
   int64_t budget() const { return smallest_.arenas.front().budget_bytes; }
 
-  // A job that cannot be done, such as a batch that cannot be followed, is no lever.
-  bool plan(const std::string& what, const OpenedModel& model, const CompileRequest& request, double samples) {
-    if (!plans_) return false;
+  // What fits, or the plan that needs least. A job that cannot be done, such as a batch that cannot be followed, has none and is no lever.
+  static std::optional<Plan> planned(const OpenedModel& model, const CompileRequest& request) {
     std::optional<Plan> plan;
     CompileHooks hooks;
     hooks.on_refused = [&](const Plan& least) { plan = least; };
@@ -66,6 +74,12 @@ class Levers {
       plan = std::move(*fitting);
     else
       consumeError(fitting.takeError());
+    return plan;
+  }
+
+  bool plan(const std::string& what, const OpenedModel& model, const CompileRequest& request, double samples) {
+    if (!plans_) return false;
+    std::optional<Plan> plan = planned(model, request);
     if (plan) levers_.push_back({what, plan->promised_bytes(), plan->predicted_step_us / samples, false});
     return plan.has_value();
   }
@@ -158,6 +172,28 @@ class Levers {
         if (instruction.phase == Phase::Update) moved += instruction.bytes_moved;
     double share = std::min(1.0, 2.0 * static_cast<double>(states) / static_cast<double>(moved));
     estimate("--optimizer sgd", states, smallest_.predicted_step_us - share * update_us, samples_of(smallest_));
+  }
+
+  // More of the host than the job may have now. Whether copies hide behind computing cannot be estimated, so it is planned at any size.
+  void host_memory() {
+    const DeviceDescription& device = smallest_.device;
+    const TrainingRequest& now = request_.training;
+    if (device.to_host_gb_per_s <= 0 || device.from_host_gb_per_s <= 0 || (now.offload && now.host_budget_bytes == 0)) return;
+    CompileRequest changed = request_;
+    changed.training.offload = true;
+    changed.training.host_budget_bytes = 0;
+    std::optional<Plan> plan = planned(model_, changed);
+    if (!plan || plan->arenas.size() == 1) return;
+    const int64_t host_bytes = round_up_readable(plan->arenas[1].bytes);
+    if (now.host_budget_bytes > 0 && host_bytes > now.host_budget_bytes) {
+      changed.training.host_budget_bytes = host_bytes;
+      plan = planned(model_, changed);
+    }
+    std::string there;
+    for (const Decision& decision : plan->decisions)
+      if (decision.pass == "offload" && decision.subject == "plan") there = decision.choice + ", ";
+    levers_.push_back({std::string(now.offload ? "--host-budget " : "--offload auto --host-budget ") + typed(host_bytes) + " (" + there + format_bytes(host_bytes) + " there)",
+                       plan->promised_bytes(), plan->predicted_step_us / samples_of(smallest_), false});
   }
 
   // Parameters, gradients and optimizer state divided among N cards (Rajbhandari et al. 2020), each with this batch. Its samples take

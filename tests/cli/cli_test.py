@@ -220,8 +220,19 @@ def test_refusals_name_changes_of_the_job_that_do_what_they_say(folder):
     expect("--dim batch=32" in text and "--precision bf16" in text and "--optimizer sgd" in text, text)
 
 
-def test_recompute_is_auto_or_off(folder):
+def test_refusals_say_how_much_host_memory_would_do(folder):
+    job = ["compile", QUICKSTART / "small_gpt.onnx", "--dim", "batch=8", "--device", "cpu", "--device-file", MODELS.parents[1] / "golden" / "cpu_with_host.json",
+           "--budget", "82MiB", "-o", folder / "p.plan"]
+    for asked, named in ((["--offload", "off"], r"--offload auto --host-budget ([\d.]+\w+)"), (["--host-budget", "4MiB"], r"and 4 MiB of host memory; .* --host-budget ([\d.]+\w+)")):
+        text = run(*job, *asked).stderr.splitlines()[-1]
+        enough = re.search(named + r" \(.* on the host, ", text)
+        expect(enough, text)
+        succeed(*job, "--host-budget", enough.group(1))
+
+
+def test_recompute_and_offload_are_auto_or_off(folder):
     refuse(USAGE, ["--recompute"], "compile", MODELS / "linear.onnx", "-o", folder / "p.plan", "--recompute", "some")
+    refuse(USAGE, ["--offload"], "compile", MODELS / "linear.onnx", "-o", folder / "p.plan", "--offload", "some")
 
 
 def test_saved_weights_train_on(folder):

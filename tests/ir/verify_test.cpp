@@ -83,6 +83,33 @@ TEST_CASE("only learnt states are trained") {
   CHECK(failure_of(graph) == "verify: w: a counter of f32[2] cannot be trained");
 }
 
+TEST_CASE("what is in host memory is copied before it is used") {
+  Graph graph = graph_of(R"(graph @g(%x: f32[2]) state(%m: f32[2] optimizer host fill=0) {
+    %here = to_device(%m) : f32[2]
+    %next = add(%here, %x) : f32[2]
+    %away = to_host(%next) : f32[2]
+    return %next
+    update %m = %away
+  })");
+  CHECK(failure_of(graph) == "");
+
+  Graph used = graph;
+  used.set_operand(used.value(used.find_value("next")).producer, 0, used.find_value("m"));
+  CHECK(failure_of(used) == "verify: next (add): operand 0 is in host memory");
+
+  Graph fetched_twice = graph;
+  fetched_twice.set_operand(fetched_twice.value(fetched_twice.find_value("here")).producer, 0, fetched_twice.inputs[0]);
+  CHECK(failure_of(fetched_twice) == "verify: here (to_device): operand 0 is in device memory");
+
+  Graph left_here = graph;
+  left_here.updates[0].value = left_here.find_value("next");
+  CHECK(failure_of(left_here) == "verify: m: is in host memory, its update is not");
+
+  Graph returned = graph;
+  returned.outputs[0].value = returned.find_value("away");
+  CHECK(failure_of(returned) == "verify: next: the output is in host memory");
+}
+
 TEST_CASE("functions agree on the states they share") {
   Program program;
   program.functions = {chain(), chain()};
@@ -92,6 +119,11 @@ TEST_CASE("functions agree on the states they share") {
   program.functions[1].states[0].role = StateRole::Buffer;
   CHECK(failure_of(program) ==
         "verify: state w differs between @g (f32[2] parameter) and @h (f32[2] buffer)");
+  program.functions[1].states[0].role = StateRole::Parameter;
+  program.functions[1].states[0].space = MemorySpace::Host;
+  program.functions[1].updates.clear();
+  program.functions[1].set_operand(program.functions[1].last_node(), 1, program.functions[1].inputs[0]);
+  CHECK(failure_of(program) == "verify: state w differs between @g (f32[2] parameter) and @h (f32[2] parameter host)");
 }
 
 TEST_SUITE_END();

@@ -140,6 +140,78 @@ const Planted sums[] = {
      "128 bytes for f32[64], which has 256"},
 };
 
+// The sample with a state on the host: fetched beside instruction 1, its next value brought back beside what follows.
+//
+//   bytes      0        256      512      768      1024     1280     1536     host 0
+//   start      w        table    -        x                                   m
+//   0 h = mul(x, w)                       x        h
+//   1 m.fetch = to_device(m)              x        h                 m.fetch  m      waited for before 3
+//   2 a = exp(x)                          a        h                 m.fetch
+//   3 b = add(h, a)                       a        h        b        m.fetch
+//   4 n = neg(b as f32[8,8])              n        (work)   b        m.fetch
+//   5 m.next = add(b, m.fetch)            n                 b        m.next
+//   6 m.host = to_host(m.next)            n                 b        m.next   m.host waited for at the end
+//   7 w.next = sub(w, b)                  n                 b        m.next
+//   8 loss = mul(n, n)                    n        loss              m.next
+enum : SlotId { m = slot_count, m_fetch, m_next, m_host };
+
+Plan plan_with_host() {
+  Plan plan = sample_plan();
+  PlanFunction& function = step(plan);
+  auto later = [](int32_t at) { return at + (at >= 1) + 2 * (at >= 4); };
+  for (Slot& slot : plan.slots)
+    if (slot.function >= 0) slot.first = later(slot.first), slot.last = later(slot.last);
+  plan.slots.push_back(make_slot("m", 0, -1, 0, 0, Category::Optimizer));
+  plan.slots.push_back(make_slot("m.fetch", 1536, 0, 1, 5, Category::Offload));
+  plan.slots.push_back(make_slot("m.next", 1536, 0, 5, 8, Category::Optimizer));
+  plan.slots.push_back(make_slot("m.host", 0, 0, 6, 8, Category::Optimizer));
+  plan.slots[m].space = plan.slots[m_host].space = MemorySpace::Host;
+  plan.slots[m_next].in_place_of = m_fetch;
+  plan.slots[m_host].in_place_of = m;
+  Instruction fetch = make_instruction("to_device", {m}, m_fetch, Phase::Update), store = make_instruction("to_host", {m_next}, m_host, Phase::Update);
+  fetch.done = 3, store.done = 9;
+  auto& instructions = function.instructions;
+  instructions.insert(instructions.begin() + 1, fetch);
+  instructions.insert(instructions.begin() + 5, {make_instruction("add", {b, m_fetch}, m_next, Phase::Update), store});
+  function.updates.push_back({m, m_host});
+  function.transient_bytes = 1280;
+  function.peak_live_bytes = 1536;
+  function.peak_instruction = 3;
+  plan.gradients[0].instruction = 3;
+  plan.arenas = {{MemorySpace::Device, 1792, 512, 1536, 8192}, {MemorySpace::Host, 256, 256, 256, 4096}};
+  plan.states.push_back({m, StateRole::Optimizer, false, {StateInit::Kind::Fill, 0, ""}});
+  return plan;
+}
+
+const Planted copies[] = {
+    {"a compute op that reads the host", [](Plan& p) { step(p).instructions[5].operands[1] = m; }, "instruction 5 (add): reads %m [0, 256) in host memory"},
+    {"a copy to the device that reads the device", [](Plan& p) { step(p).instructions[1].operands[0] = w; }, "reads %w [0, 256) in device memory"},
+    {"a copy to the host that writes to the device",
+     [](Plan& p) {
+       p.slots[m_host].space = MemorySpace::Device;
+     },
+     "writes %m.host [0, 256) in device memory"},
+    {"waited for, and no copy", [](Plan& p) { step(p).instructions[2].done = 4; }, "instruction 2 (exp): is waited for later, and is no copy between memories"},
+    {"a result that is read before it is there", [](Plan& p) { step(p).instructions[1].done = 6, p.slots[m_fetch].last = 5; },
+     "instruction 5 (add): reads %m.fetch [1536, 1792), whose copy is waited for before instruction 6"},
+    {"a source that dies on the way", [](Plan& p) { p.slots[m_next].last = 6; }, "instruction 6 (to_host): runs until instruction 9, but %m.next [1536, 1792) lives to instruction 6"},
+    {"a result that dies on the way", [](Plan& p) { step(p).instructions[1].done = 8; }, "runs until instruction 8, but %m.fetch [1536, 1792) lives to instruction 5"},
+    {"a source that is overwritten on the way",
+     [](Plan& p) {
+       p.slots[loss].offset = 1536, p.slots[loss].in_place_of = m_next;
+       step(p).instructions[8].operands = {n, m_next};
+     },
+     "is written over %m.next [1536, 1792)"},
+    {"a state that is overwritten while it is fetched",
+     [](Plan& p) {
+       step(p).instructions[1].done = 8, p.slots[m_fetch].last = 7;
+       step(p).instructions[5].operands[1] = b, p.slots[m_next].in_place_of = -1, move(p, m_next, 1792);
+       step(p).transient_bytes = 1536, p.arenas[0].bytes = 2048;
+     },
+     "instruction 6 (to_host): result %m.host [0, 256) is written over %m [0, 256), which is persistent and is being copied"},
+    {"an update that stays on the device", [](Plan& p) { step(p).updates.back().value = m_next; }, "updates %m"},
+};
+
 // Empty for a plan that passes.
 std::string complaint(const Plan& plan) {
   Status status = check_plan(plan);
@@ -147,10 +219,10 @@ std::string complaint(const Plan& plan) {
 }
 
 template <size_t N>
-void check_caught(const Planted (&faults)[N]) {
+void check_caught(const Planted (&faults)[N], Plan (*good)() = sample_plan) {
   for (const Planted& fault : faults) {
     CAPTURE(fault.what);
-    Plan plan = sample_plan();
+    Plan plan = good();
     fault.plant(plan);
     std::string text = complaint(plan);
     CAPTURE(text);
@@ -164,6 +236,10 @@ TEST_SUITE("unit") {
   TEST_CASE("checker: bytes that are shared wrongly") { check_caught(sharing); }
   TEST_CASE("checker: persistent bytes") { check_caught(persistence); }
   TEST_CASE("checker: layout and sums") { check_caught(sums); }
+  TEST_CASE("checker: copies between memories") {
+    CHECK(complaint(plan_with_host()) == "");
+    check_caught(copies, plan_with_host);
+  }
 
   TEST_CASE("checker: a copy puts the next value into its state") {
     Plan plan = sample_plan();

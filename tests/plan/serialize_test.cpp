@@ -24,12 +24,15 @@ TEST_SUITE("unit") {
         {"scales", Floats{0.5, 2}},    {"none", Ints{}},
         {"to", DType::BF16},           {"value", std::make_shared<const Tensor>(Tensor::of_ints({1, 2, 3}))}};
     plan.functions[0].instructions[2].operands[1] = -1;
+    plan.functions[0].instructions[3].done = 5;
     Result<std::string> bytes = plan_to_bytes(plan);
     REQUIRE(static_cast<bool>(bytes));
     Result<Plan> back = plan_from_bytes(*bytes);
     REQUIRE(static_cast<bool>(back));
     CHECK(back->functions[0].instructions[2].attrs == plan.functions[0].instructions[2].attrs);
     CHECK(back->functions[0].instructions[2].operands[1] == -1);
+    CHECK(back->functions[0].instructions[2].done == -1);
+    CHECK(back->functions[0].instructions[3].done == 5);
     CHECK(back->slots[b_square].view_of == b);
     Result<std::string> again = plan_to_bytes(*back);
     REQUIRE(static_cast<bool>(again));

@@ -31,9 +31,10 @@ RandomValues values_for(const Graph& graph) {
 }
 
 // Losses of two steps and the gradients of the first, as bits.
-Result<std::string> trained_bits(Plan plan, const RandomValues& values) {
+Result<std::string> trained_bits(Plan plan, const RandomValues& values, bool late_copies = false) {
   ExecutorOptions options;
   options.poison = true;
+  options.late_copies = late_copies;
   Result<std::unique_ptr<Session>> session = Session::create(std::move(plan), options);
   if (!session) return session.takeError();
   auto load = [&](llvm::StringRef name, const TensorView& into) {
@@ -68,6 +69,12 @@ class PromiseTest {
     device_.reserves = {{"for the test", static_cast<int64_t>(random_() % 3) * 12345}};
     device_.alignment_bytes = 64 << random_() % 3;
     if (on_gpu) device_.product_workspace_bytes = device_.convolution_workspace_bytes = 16384;  // in proportion to such graphs
+    with_host_ = seed / 4 % 2 == 0;
+    if (with_host_) {  // worth the way for small tensors already
+      device_.to_host_gb_per_s = device_.from_host_gb_per_s = 12;
+      device_.launch_us = 0.01;
+    }
+    job_.request.offload = with_host_;
     catalog_ = on_gpu ? std::unique_ptr<KernelCatalog>(new CudaCatalog(device_)) : std::make_unique<CpuCatalog>();
   }
 
@@ -84,6 +91,7 @@ class PromiseTest {
       expected_ = std::move(*bits);
     }
     plain_bytes_ = plain->promised_bytes();
+    if (with_host_ && random_() % 2 == 0) job_.request.host_budget_bytes = 1 + static_cast<int64_t>(random_() % 1000) * plain->arenas.front().bytes / 1000;
     for (int64_t budget : budgets(*plain))
       if (std::string broken = under(budget); !broken.empty()) return "budget " + std::to_string(budget) + ": " + broken;
     return kept(*plain, plain->promised_bytes());
@@ -104,9 +112,10 @@ class PromiseTest {
   }
 
   std::vector<int64_t> budgets(const Plan& plain) {
-    int64_t fixed = plain.arenas.front().persistent_bytes + device_.reserve_bytes(), transient = plain.promised_bytes() - fixed;
+    const int64_t transient = plain.arenas.front().bytes - plain.arenas.front().persistent_bytes;
+    const int64_t range = with_host_ ? plain.arenas.front().bytes * 2 / 3 : transient - transient / 2;
     std::vector<int64_t> all;
-    for (int i = 0; i < options_.budgets; ++i) all.push_back(fixed + transient / 2 + static_cast<int64_t>(random_() % 1000) * transient / 2000);
+    for (int i = 0; i < options_.budgets; ++i) all.push_back(plain.promised_bytes() - range + static_cast<int64_t>(random_() % 1000) * range / 1000);
     std::sort(all.begin(), all.end());
     return all;
   }
@@ -139,11 +148,16 @@ class PromiseTest {
   std::string kept(const Plan& plan, int64_t budget) {
     if (Status s = check_plan(plan)) return text_of(std::move(s));
     if (plan.promised_bytes() > budget) return "needs " + std::to_string(plan.promised_bytes());
+    const bool on_host = plan.arenas.size() > 1;
+    const int64_t host_budget = job_.request.host_budget_bytes;
+    if (on_host && host_budget > 0 && plan.arenas[1].bytes > host_budget)
+      return "needs " + std::to_string(plan.arenas[1].bytes) + " bytes of the host, of " + std::to_string(host_budget);
     const double us = plan.predicted_step_us;
     for (const auto& [other, other_us] : met_)
       if (other <= budget ? us > other_us * (1 + 1e-9) : other_us > us * (1 + 1e-9))
         return "takes " + std::to_string(us) + " us, and " + std::to_string(other_us) + " us within " + std::to_string(other) + " bytes";
     met_.push_back({budget, us});
+    counts_.on_host += on_host;
     counts_.repeating += llvm::any_of(plan.slots, [](const Slot& slot) { return slot.category == Category::Recompute; });
     if (random_() % 8 == 0 && budget < plain_bytes_)
       if (std::string differs = same_again(plan, budget); !differs.empty()) return differs;
@@ -158,15 +172,20 @@ class PromiseTest {
 
   std::string same_bits(const Plan& plan) {
     ++counts_.executed;
-    Result<std::string> bits = trained_bits(plan, values_);
-    if (!bits) return text_of(bits.takeError());
-    return *bits == expected_ ? "" : "other losses or gradients than the plain plan's";
+    for (bool late_copies : {false, true}) {
+      if (late_copies && plan.arenas.size() == 1) break;
+      Result<std::string> bits = trained_bits(plan, values_, late_copies);
+      if (!bits) return text_of(bits.takeError());
+      if (*bits != expected_) return std::string("other losses or gradients than the plain plan's") + (late_copies ? ", with copies made late" : "");
+    }
+    return "";
   }
 
   std::mt19937 random_;
   const PromiseOptions& options_;
   PromiseCounts& counts_;
   RandomJob job_;
+  bool with_host_ = false;
   DeviceDescription device_;
   std::unique_ptr<KernelCatalog> catalog_;
   RandomValues values_;

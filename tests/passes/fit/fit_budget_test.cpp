@@ -290,6 +290,36 @@ graph @draws(%x: f32[64]) state(%rng: i64[2] counter fill=0) {
     CHECK(bool(compiled(text, enough)));
     CHECK(enough < plain.promised_bytes());
   }
+
+  TEST_CASE("fit: a refusal tells of both memories, and host memory is a budget too") {
+    std::mt19937 random(31);
+    std::string text = random_model(random);
+    TrainingRequest request;
+    Plan plain = cantFail(compiled_for(device_with_host(), text, request));
+    request.budget_bytes = plain.promised_bytes() * 3 / 5;
+    Plan unlimited = cantFail(compiled_for(device_with_host(), text, request));
+    REQUIRE(unlimited.arenas.size() == 2);
+
+    request.host_budget_bytes = unlimited.arenas[1].bytes / 8;
+    std::optional<Plan> smallest;
+    CompileHooks hooks;
+    hooks.on_refused = [&](const Plan& plan) { smallest = plan; };
+    Result<Plan> refused = compiled_for(device_with_host(), text, request, hooks);
+    REQUIRE_FALSE(bool(refused));
+    std::string message = take_diag(refused.takeError()).text();
+    CAPTURE(message);
+    REQUIRE(smallest);
+    CHECK(smallest->promised_bytes() > request.budget_bytes);
+    const int64_t on_host = smallest->arenas.size() > 1 ? smallest->arenas[1].bytes : 0;
+    CHECK(on_host <= request.host_budget_bytes);
+    CHECK(llvm::StringRef(message).contains(" and " + format_bytes(on_host) + " of host memory, the budget is " +
+                                            format_bytes(request.budget_bytes) + " and " + format_bytes(request.host_budget_bytes) + " of host memory; at the peak"));
+    CHECK_FALSE(llvm::StringRef(message.substr(message.find("at the peak"))).contains(".host "));  // what is on the host takes nothing there
+
+    request.budget_bytes = round_up_readable(smallest->promised_bytes());
+    Plan enough = cantFail(compiled_for(device_with_host(), text, request));
+    CHECK(enough.promised_bytes() <= request.budget_bytes);
+  }
 }
 
 }  // namespace plimsoll
