@@ -21,3 +21,7 @@ for batch in 36 48; do ask deeplabv3_resnet101_opset20.onnx "${card[@]}" "${loss
 ask gpt2_124m_opset20.onnx --dim batch=16 "${card[@]}" --pareto
 for budget in 6GiB 8GiB 12GiB 16GiB 24GiB; do ask gpt2_124m_opset20.onnx --dim batch=16 "${card[@]}" --budget $budget; done
 ask gpt2_124m_opset20.onnx --dim batch=16 "${card[@]}" --budget 3GiB
+
+# The larger ones take minutes.
+for batch in 1 2 4 8; do ask mistral_7b_opset23.onnx "${card[@]}" --dim batch=$batch --host-budget 128GiB; done
+ask mistral_7b_opset23.onnx "${card[@]}" --dim batch=1 --host-budget 64GiB

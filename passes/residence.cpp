@@ -166,11 +166,12 @@ std::optional<Residence::Option> Residence::next_option(Track& track) {
 }
 
 // The next thing to try for a function whose arena part is above the allowance. The option that was goes back with copies that keep to
-// less, down to the tightest, and takes its turn by what it takes then: another may be faster.
+// so much less, then with the tightest, and takes its turn by what it takes then: another may be faster.
 bool Residence::advance(Track& track, int64_t above_bytes) {
   if (track.chosen && track.chosen->placed && track.chosen->limit_bytes >= track.chosen->overlap.peak_bytes) {
     Option option = std::move(*track.chosen);
-    place_copies(track.orders[option.order], option, option.overlap.peak_bytes - std::max<int64_t>(above_bytes, 1));
+    place_copies(track.orders[option.order], option, option.tightened ? 0 : option.overlap.peak_bytes - std::max<int64_t>(above_bytes, 1));
+    option.tightened = true;
     track.options.push_back(std::move(option));
     std::push_heap(track.options.begin(), track.options.end(), is_later);
   }

@@ -37,7 +37,7 @@ class Residence {
     size_t order;
     const RecomputePlan* plan;
     double us;                // at least; what it takes once `placed`
-    bool placed = false;
+    bool placed = false, tightened = false;
     int64_t limit_bytes = 0;  // that the placed copies keep to; less than the peak of the tightest
     Overlap overlap = {};
   };
