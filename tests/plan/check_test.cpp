@@ -167,7 +167,6 @@ Plan plan_with_host() {
   plan.slots.push_back(make_slot("m.host", 0, 0, 6, 8, Category::Optimizer));
   plan.slots[m].space = plan.slots[m_host].space = MemorySpace::Host;
   plan.slots[m_next].in_place_of = m_fetch;
-  plan.slots[m_host].in_place_of = m;
   Instruction fetch = make_instruction("to_device", {m}, m_fetch, Phase::Update), store = make_instruction("to_host", {m_next}, m_host, Phase::Update);
   fetch.done = 3, store.done = 9;
   auto& instructions = function.instructions;
@@ -196,12 +195,8 @@ const Planted copies[] = {
      "instruction 5 (add): reads %m.fetch [1536, 1792), whose copy is waited for before instruction 6"},
     {"a source that dies on the way", [](Plan& p) { p.slots[m_next].last = 6; }, "instruction 6 (to_host): runs until instruction 9, but %m.next [1536, 1792) lives to instruction 6"},
     {"a result that dies on the way", [](Plan& p) { step(p).instructions[1].done = 8; }, "runs until instruction 8, but %m.fetch [1536, 1792) lives to instruction 5"},
-    {"a source that is overwritten on the way",
-     [](Plan& p) {
-       p.slots[loss].offset = 1536, p.slots[loss].in_place_of = m_next;
-       step(p).instructions[8].operands = {n, m_next};
-     },
-     "is written over %m.next [1536, 1792)"},
+    {"a source that is overwritten on the way", [](Plan& p) { move(p, loss, 1536); },
+     "result %loss [1536, 1792) is written over %m.next [1536, 1792), which lives to instruction 8 and is being copied"},
     {"a state that is overwritten while it is fetched",
      [](Plan& p) {
        step(p).instructions[1].done = 8, p.slots[m_fetch].last = 7;
@@ -209,7 +204,7 @@ const Planted copies[] = {
        step(p).transient_bytes = 1536, p.arenas[0].bytes = 2048;
      },
      "instruction 6 (to_host): result %m.host [0, 256) is written over %m [0, 256), which is persistent and is being copied"},
-    {"an update that stays on the device", [](Plan& p) { step(p).updates.back().value = m_next; }, "updates %m"},
+    {"an update that stays on the device", [](Plan& p) { step(p).updates.back().value = m_next; }, "%m.host [0, 256) lies in the persistent part"},
 };
 
 // Empty for a plan that passes.
