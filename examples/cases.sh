@@ -24,4 +24,5 @@ ask gpt2_124m_opset20.onnx --dim batch=16 "${card[@]}" --budget 3GiB
 
 # The larger ones take minutes.
 for batch in 1 2 4 8; do ask mistral_7b_opset23.onnx "${card[@]}" --dim batch=$batch --host-budget 128GiB; done
+ask mistral_7b_opset23.onnx "${card[@]}" --dim batch=8 --train '^m\.model\.layers\.(28|29|30|31)\.|lm_head'
 ask mistral_7b_opset23.onnx "${card[@]}" --dim batch=1 --host-budget 64GiB
