@@ -86,7 +86,7 @@ class Fitter {
       Result<Plan> plan = complete(residence.within(budget_bytes), options_.training);
       if (!plan) return plan;
       if (!rungs_[i].what.empty())
-        plan->decisions.push_back({"offload", "plan", rungs_[i].what + " on the host", format_bytes(residence.host_bytes()) + " there, a copy in and a copy out a step"});
+        plan->decisions.push_back({"offload", "plan", rungs_[i].what + " on the host", format_bytes(residence.host_bytes()) + " there, fetched before use; what is updated is copied back"});
       if (!best || is_better(*plan, *best)) best = std::move(*plan);
     }
     return std::move(*best);

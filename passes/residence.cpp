@@ -2,7 +2,8 @@
 
 // The budget bounds the arena, which is what placement makes of the live bytes. So each function's plans are tried from
 // the cheapest that could fit on, until one does once it is laid out. The plans come from a ladder that does not depend on the
-// budget, and every one that could be the fastest is looked at: more budget never means more time.
+// budget, and every one that could be the fastest is looked at, so that more budget does not mean more time. With copies this is
+// tested, not proven: how wide they are depends on the budget, and is found greedily.
 
 #include "ir/plan/timeline.h"
 #include "ir/verify.h"
@@ -25,7 +26,8 @@ double compute_us(const RecomputeProblem& problem) {
   return us;
 }
 
-// With the copies it has as wide as helps: whatever more is repeated or copied, nothing is through earlier.
+// With the copies it has as wide as the greedy overlap makes them: an estimate of the least this order takes, whatever more is
+// repeated or copied.
 double with_all_room_us(const RecomputeProblem& problem) { return overlap_copies(problem, std::numeric_limits<int64_t>::max()).total_us; }
 
 // What any op touches must be there while it runs.
