@@ -210,12 +210,15 @@ void Run::report() const {
   std::sort(sorted.begin(), sorted.end());
   StepMetrics typical;
   typical.step_ms = sorted[sorted.size() / 2];
-  char losses[64];
+  char losses[64], against_plan[64];
   std::snprintf(losses, sizeof losses, "loss %.4f -> %.4f", first_loss_, last_loss_);
   console_.out << options_.steps << (options_.steps == 1 ? " step, " : " steps, ") << losses << ", "
                << format_us(1e3 * typical.step_ms) << " a step, "
                << format_count(std::llround(items_per_s(typical))) << " " << data_->item_name() << "/s, "
                << format_bytes(device_bytes_) << " held\n";
+  const double predicted_us = session_->plan().predicted_step_us;
+  std::snprintf(against_plan, sizeof against_plan, "%.2f times the prediction", 1e3 * typical.step_ms / predicted_us);
+  console_.out << "median step " << format_us(1e3 * typical.step_ms) << ", predicted " << format_us(predicted_us) << ": " << against_plan << "\n";
 }
 
 }  // namespace

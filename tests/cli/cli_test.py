@@ -95,7 +95,15 @@ def test_compile_inspect_run(folder):
     expect(memory["promised_bytes"] >= memory["arena_bytes"] > 0, f"promised and arena bytes: {memory}")
     data = write_safetensors(folder / "batch.safetensors", {"x": X, "labels": LABELS})
     metrics = folder / "metrics.jsonl"
-    succeed(*run_linear(folder, plan, data, "--metrics", metrics, "--save", folder / "after.safetensors"))
+    text = succeed(*run_linear(folder, plan, data, "--metrics", metrics, "--save", folder / "after.safetensors"))
+    found = re.search(r"^median step (\S+) (\S+), predicted (\S+) (\S+): ([\d.]+) times the prediction$", text, re.MULTILINE)
+    expect(found, f"no measured step beside the predicted one: {text}")
+    to_us = {"us": 1, "ms": 1e3, "s": 1e6}
+    measured_us, predicted_us = (float(found[i].replace(",", "")) * to_us[found[i + 1]] for i in (1, 3))
+    wanted_us = report["time"]["predicted_step_us"]
+    expect(abs(predicted_us - wanted_us) <= 0.01 * wanted_us, f"predicted {predicted_us} us, the plan says {wanted_us}")
+    ratio = measured_us / predicted_us
+    expect(abs(float(found[5]) - ratio) <= 0.02 * ratio + 0.01, f"{found[5]} times, but {ratio:.3f}: {text}")
     rows = [json.loads(line) for line in metrics.read_text().splitlines()]
     losses = [row["loss"] for row in rows if "loss" in row]
     expect(len(losses) == 2 and losses[1] < losses[0], f"the loss does not fall: {losses}")
