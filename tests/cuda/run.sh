@@ -2,9 +2,9 @@
 # Everything that needs a card, on a machine that has one; elsewhere it says so and exits 77, which counts as skipped.
 #
 # Usage: tests/cuda/run.sh [--build DIR] [--out FILE] [STEP ...]
-#   DIR   holds bin/plimsoll, bin/plimsoll_cuda_tests, bin/cuda_allocations and lib/libplimsoll_cuda.so; default build/ci
+#   DIR   holds bin/plimsoll, bin/plimsoll_cuda_tests, bin/cuda_allocations, bin/cuda_kernel_speeds and lib/libplimsoll_cuda.so; default build/ci
 #   FILE  takes what is printed; default cuda_results.txt
-#   STEP  card kernels allocations golden same-bits sanitizer budgets bench; default all of them
+#   STEP  card kernels allocations golden same-bits sanitizer budgets speeds bench; default all of them
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
@@ -19,7 +19,7 @@ while [ $# -gt 0 ]; do
     *) steps+=("$1"); shift ;;
   esac
 done
-[ "${#steps[@]}" -gt 0 ] || steps=(card kernels allocations golden same-bits sanitizer budgets bench)
+[ "${#steps[@]}" -gt 0 ] || steps=(card kernels allocations golden same-bits sanitizer budgets speeds bench)
 plimsoll=$build/bin/plimsoll
 cuda_tests=$build/bin/plimsoll_cuda_tests
 example=examples/quickstart
@@ -73,6 +73,9 @@ sanitizer() {
 }
 
 budgets() { python3 -B tests/cuda/check_budgets.py "$plimsoll"; }
+
+# Every kernel against a copy on the same card.
+speeds() { "$build/bin/cuda_kernel_speeds" --json "$out.speeds.json"; }
 
 bench() { python3 -B tests/bench/compare_pytorch_gpu.py "$plimsoll" --json "$out.json"; }
 
