@@ -61,6 +61,12 @@ class CudaBackend {
   // The first card of this machine; neither needs prepare(). Measuring takes seconds and a few GiB.
   virtual CudaOutcome identify_card(CudaCard& card) = 0;
   virtual CudaOutcome measure_card(CudaCard& card) = 0;
+
+  // That card in cuDNN's own words.
+  virtual CudaOutcome describe_card_to_cudnn(std::string& description) = 0;
+  // What cuDNN takes of the workspace that each instruction of the plan's first function gives it, on a card of that description,
+  // which need not be here. An instruction that it cannot run within its workspace is an error, and so is one that is not cuDNN's.
+  virtual CudaOutcome cudnn_workspaces(const Plan& plan, llvm::StringRef description, std::vector<int64_t>& bytes) = 0;
 };
 
 // The one symbol of the library, found by this name.

@@ -2,9 +2,9 @@
 # Everything that needs a card, on a machine that has one; elsewhere it says so and exits 77, which counts as skipped.
 #
 # Usage: tests/cuda/run.sh [--build DIR] [--out FILE] [STEP ...]
-#   DIR   holds bin/plimsoll, bin/plimsoll_cuda_tests, bin/cuda_allocations, bin/cuda_kernel_speeds and lib/libplimsoll_cuda.so; default build/ci
+#   DIR   holds plimsoll, plimsoll_cuda_tests, cuda_allocations, cuda_workspaces, cuda_kernel_speeds in bin and lib/libplimsoll_cuda.so; default build/ci
 #   FILE  takes what is printed; default cuda_results.txt
-#   STEP  card kernels allocations golden same-bits sanitizer budgets speeds bench; default all of them
+#   STEP  card kernels allocations workspaces golden same-bits sanitizer budgets speeds bench; default all of them
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
@@ -19,7 +19,7 @@ while [ $# -gt 0 ]; do
     *) steps+=("$1"); shift ;;
   esac
 done
-[ "${#steps[@]}" -gt 0 ] || steps=(card kernels allocations golden same-bits sanitizer budgets speeds bench)
+[ "${#steps[@]}" -gt 0 ] || steps=(card kernels allocations workspaces golden same-bits sanitizer budgets speeds bench)
 plimsoll=$build/bin/plimsoll
 cuda_tests=$build/bin/plimsoll_cuda_tests
 example=examples/quickstart
@@ -46,6 +46,11 @@ kernels() { "$cuda_tests"; }
 
 # None on the card and none pinned, once a session has started.
 allocations() { "$build/bin/cuda_allocations"; }
+
+# What cuDNN takes on this card, of which a description is left beside the results: tests/cuda/workspaces/h200.json is an H200's.
+workspaces() {
+  "$build/bin/cuda_workspaces" --describe "$out.cudnn.json" && "$build/bin/cuda_workspaces" auto "$out.cudnn.json"
+}
 
 golden() {
   python3 -B tests/golden/check_golden.py "$plimsoll" --device auto --tolerance 1e-3 --loss-tolerance 1e-3 --norm-tolerance 1e-3 &&

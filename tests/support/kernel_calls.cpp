@@ -14,8 +14,8 @@ void replace_all(std::string& text, llvm::StringRef old, const std::string& now)
 
 }  // namespace
 
-Result<Program> kernel_calls(DType dtype) {
-  const std::string path = PLIMSOLL_TEST_DATA "/cuda/on_card/speeds/calls.txt";
+Result<Program> kernel_calls(llvm::StringRef name, DType dtype) {
+  const std::string path = PLIMSOLL_TEST_DATA "/cuda/" + name.str();
   llvm::ErrorOr<std::unique_ptr<llvm::MemoryBuffer>> file = llvm::MemoryBuffer::getFile(path);
   if (!file) return system_error(path + ": " + file.getError().message());
   std::string text = (*file)->getBuffer().str();

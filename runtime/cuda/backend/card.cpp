@@ -142,7 +142,7 @@ Status measure_card(CudaCard& card) {
   if (Status s = stream.create()) return s;
   const int64_t context = memory.bytes(source);
   if (Status s = libraries.create(false)) return s;
-  if (Result<cudnnContext*> cudnn = libraries.cudnn(); !cudnn) return cudnn.takeError();
+  if (Result<CudnnCard> cudnn = libraries.cudnn(); !cudnn) return cudnn.takeError();
   if (Status s = measure_copies(card, stream)) return s;
   for (DType dtype : {DType::F32, DType::BF16, DType::F16}) {
     Result<double> rate = product_tflops(libraries, stream, dtype);

@@ -28,7 +28,8 @@ std::vector<int64_t> list(llvm::ArrayRef<int64_t> values) { return values.vec();
 // Tensors are numbered by their place in run()'s list.
 class GraphPlan : public CudnnPlan {
  public:
-  explicit GraphPlan(DType compute) {
+  GraphPlan(const CudnnCard& card, DType compute) {
+    if (!card.handle) graph.set_sm_version(card.compute_capability);  // operations take a copy as they are made
     graph.set_intermediate_data_type(data_type(compute)).set_compute_data_type(data_type(compute));
   }
 
@@ -42,9 +43,12 @@ class GraphPlan : public CudnnPlan {
   }
 
   // Engines with one of the `unwanted` notes are left out.
-  Status build(cudnnContext* cudnn, const llvm::Twine& what, const std::vector<fe::NumericalNote_t>& unwanted = {}) {
+  Status build(const CudnnCard& card, const llvm::Twine& what, const std::vector<fe::NumericalNote_t>& unwanted = {}) {
+    if (!card.handle)
+      if (Status s = plan_without(card)) return s;
     if (fe::error_object error = graph.validate(); error.is_bad()) return refused(what, error);
-    if (fe::error_object error = graph.build_operation_graph(cudnn); error.is_bad()) return refused(what, error);
+    fe::error_object built = card.handle ? graph.build_operation_graph(card.handle) : graph.build_operation_graph();
+    if (built.is_bad()) return refused(what, built);
     if (fe::error_object error = graph.create_execution_plans({fe::HeurMode_t::A, fe::HeurMode_t::FALLBACK}); error.is_bad())
       return refused(what, error);
     graph.deselect_numeric_notes(unwanted);
@@ -66,6 +70,14 @@ class GraphPlan : public CudnnPlan {
   Graph graph;
 
  private:
+  Status plan_without(const CudnnCard& card) {
+    auto properties = std::make_shared<fe::DeviceProperties>();
+    if (fe::error_object error = properties->deserialize({card.description.begin(), card.description.end()}); error.is_bad())
+      return refused("description of the card", error);
+    graph.set_device_properties(properties);
+    return Status::success();
+  }
+
   static Tensor_attributes& describe(Tensor_attributes&& tensor, int64_t place, const CudnnTensor& as) {
     return describe(tensor, place, as);
   }
@@ -85,20 +97,28 @@ CudnnTensor lse_of(const CudnnTensor& y) {
 
 }  // namespace
 
-Result<std::unique_ptr<CudnnPlan>> plan_attention(cudnnContext* cudnn, const CudnnAttention& a) {
-  auto plan = std::make_unique<GraphPlan>(DType::F32);
+Result<std::string> describe_card_to_cudnn() {
+  fe::DeviceProperties properties;
+  std::vector<uint8_t> description;
+  if (fe::error_object error = properties.set_device_id(0).build(); error.is_bad()) return refused("description of the card", error);
+  if (fe::error_object error = properties.serialize(description); error.is_bad()) return refused("description of the card", error);
+  return std::string(description.begin(), description.end());
+}
+
+Result<std::unique_ptr<CudnnPlan>> plan_attention(const CudnnCard& card, const CudnnAttention& a) {
+  auto plan = std::make_unique<GraphPlan>(card, DType::F32);
   TensorRefs q = plan->input(0, a.q), k = plan->input(1, a.k), v = plan->input(2, a.v);
   auto attributes = fe::graph::SDPA_attributes().set_name("attention").set_generate_stats(true).set_attn_scale(static_cast<float>(a.scale));
   if (a.causal) attributes.set_causal_mask(true);
   auto [y, lse] = plan->graph.sdpa(q, k, v, attributes);
   plan->output(y, 3, a.y);
   plan->output(lse, 4, lse_of(a.y));
-  if (Status s = plan->build(cudnn, "attention")) return s;
+  if (Status s = plan->build(card, "attention")) return s;
   return plan;
 }
 
-Result<std::unique_ptr<CudnnPlan>> plan_attention_grad(cudnnContext* cudnn, const CudnnAttention& a) {
-  auto plan = std::make_unique<GraphPlan>(DType::F32);
+Result<std::unique_ptr<CudnnPlan>> plan_attention_grad(const CudnnCard& card, const CudnnAttention& a) {
+  auto plan = std::make_unique<GraphPlan>(card, DType::F32);
   TensorRefs q = plan->input(0, a.q), k = plan->input(1, a.k), v = plan->input(2, a.v), y = plan->input(3, a.y);
   TensorRefs lse = plan->input(4, lse_of(a.y)), dy = plan->input(5, a.y);
   auto attributes = fe::graph::SDPA_backward_attributes().set_name("attention_grad").set_attn_scale(static_cast<float>(a.scale));
@@ -108,7 +128,7 @@ Result<std::unique_ptr<CudnnPlan>> plan_attention_grad(cudnnContext* cudnn, cons
   plan->output(dq, 6, a.q);
   plan->output(dk, 7, a.k);
   plan->output(dv, 8, a.v);
-  if (Status s = plan->build(cudnn, "attention_grad")) return s;
+  if (Status s = plan->build(card, "attention_grad")) return s;
   return plan;
 }
 
@@ -125,9 +145,9 @@ Attributes window(const CudnnConvolution& c) {
 
 }  // namespace
 
-Result<std::unique_ptr<CudnnPlan>> plan_convolution(cudnnContext* cudnn, const CudnnConvolution& c, int64_t most_workspace_bytes) {
+Result<std::unique_ptr<CudnnPlan>> plan_convolution(const CudnnCard& card, const CudnnConvolution& c, int64_t most_workspace_bytes) {
   using Pass = CudnnConvolution::Pass;
-  auto plan = std::make_unique<GraphPlan>(c.x.dtype == DType::F64 ? DType::F64 : DType::F32);
+  auto plan = std::make_unique<GraphPlan>(card, c.x.dtype == DType::F64 ? DType::F64 : DType::F32);
   switch (c.pass) {
     case Pass::Forward:
       plan->output(plan->graph.conv_fprop(plan->input(0, c.x), plan->input(1, c.w), window<fe::graph::Conv_fprop_attributes>(c)), 2, c.y);
@@ -145,7 +165,7 @@ Result<std::unique_ptr<CudnnPlan>> plan_convolution(cudnnContext* cudnn, const C
     unwanted.push_back(fe::NumericalNote_t::TENSOR_CORE);
     unwanted.push_back(fe::NumericalNote_t::DOWN_CONVERT_INPUTS);
   }
-  if (Status s = plan->build(cudnn, "convolution", unwanted)) return s;
+  if (Status s = plan->build(card, "convolution", unwanted)) return s;
   return plan;
 }
 

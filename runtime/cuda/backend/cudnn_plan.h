@@ -8,10 +8,21 @@
 #include <cuda_runtime_api.h>
 
 #include <memory>
+#include <string>
 
 struct cudnnContext;
 
 namespace plimsoll {
+
+// What plans are made for: the card behind a handle, or one that is only described and need not be here.
+struct CudnnCard {
+  cudnnContext* handle = nullptr;
+  std::string description;     // cuDNN's own, of a card; read where there is no handle
+  int compute_capability = 0;  // 90 for 9.0
+};
+
+// cuDNN's description of the first card of this machine, for plans on machines without it.
+Result<std::string> describe_card_to_cudnn();
 
 // A tensor as cuDNN sees it: sizes and strides in its own order of dimensions, whatever the layout.
 struct CudnnTensor {
@@ -43,11 +54,11 @@ class CudnnPlan {
 };
 
 // q, k, v, y, lse
-Result<std::unique_ptr<CudnnPlan>> plan_attention(cudnnContext* cudnn, const CudnnAttention& attention);
+Result<std::unique_ptr<CudnnPlan>> plan_attention(const CudnnCard& card, const CudnnAttention& attention);
 // q, k, v, y, lse, dy, dq, dk, dv
-Result<std::unique_ptr<CudnnPlan>> plan_attention_grad(cudnnContext* cudnn, const CudnnAttention& attention);
+Result<std::unique_ptr<CudnnPlan>> plan_attention_grad(const CudnnCard& card, const CudnnAttention& attention);
 // x, w, y, of which one is written as the pass says. Only engines that take no more workspace and give the same bits again.
-Result<std::unique_ptr<CudnnPlan>> plan_convolution(cudnnContext* cudnn, const CudnnConvolution& convolution,
+Result<std::unique_ptr<CudnnPlan>> plan_convolution(const CudnnCard& card, const CudnnConvolution& convolution,
                                                     int64_t most_workspace_bytes);
 
 }  // namespace plimsoll

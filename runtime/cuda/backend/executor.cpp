@@ -1,6 +1,7 @@
 #include "runtime/cuda/border.h"
 #include "runtime/cuda/backend/card.h"
 #include "runtime/cuda/backend/copy_channels.h"
+#include "runtime/cuda/backend/cudnn_plan.h"
 #include "runtime/cuda/backend/device_memory.h"
 #include "runtime/cuda/backend/host_reference.h"
 #include "runtime/cuda/backend/launcher.h"
@@ -8,6 +9,7 @@
 #include "runtime/cuda/backend/process_memory.h"
 #include "runtime/cuda/backend/staging.h"
 #include "runtime/cuda/backend/step.h"
+#include "runtime/cuda/backend/workspaces.h"
 #include "runtime/deaths.h"
 
 #include "ir/units.h"
@@ -341,6 +343,15 @@ class Backend : public CudaBackend {
   }
   CudaOutcome identify_card(CudaCard& card) override { return to_outcome(plimsoll::identify_card(card)); }
   CudaOutcome measure_card(CudaCard& card) override { return to_outcome(plimsoll::measure_card(card)); }
+  CudaOutcome describe_card_to_cudnn(std::string& description) override {
+    Result<std::string> described = plimsoll::describe_card_to_cudnn();
+    if (!described) return to_outcome(described.takeError());
+    description = std::move(*described);
+    return {};
+  }
+  CudaOutcome cudnn_workspaces(const Plan& plan, llvm::StringRef description, std::vector<int64_t>& bytes) override {
+    return to_outcome(plimsoll::cudnn_workspaces(plan, description, bytes));
+  }
 
  private:
   std::unique_ptr<Engine> engine_;

@@ -19,7 +19,10 @@ namespace {
 struct PreparedCudnn : CudaPrepared {
   cudnnContext* cudnn = nullptr;
   std::unique_ptr<CudnnPlan> plan;
-  int64_t pieces = 1;  // equal parts of the batch, one run each
+  int64_t pieces = 1;      // equal parts of the batch, one run each
+  int64_t own_bytes = 0;   // of the workspace, beside what the plan takes
+
+  int64_t workspace_bytes() const override { return plan->workspace_bytes() + own_bytes; }
 
   Status run(const CudaCall& k, llvm::ArrayRef<const void*> tensors) {
     if (cudnnSetStream(cudnn, k.stream) != CUDNN_STATUS_SUCCESS) return system_error("cuDNN: stream refused");
@@ -69,7 +72,7 @@ llvm::SmallVector<int64_t, 3> per_dimension(llvm::ArrayRef<int64_t> given, int64
 
 Result<std::unique_ptr<CudaPrepared>> prepare_convolution(CudaLibraries& libraries, const CudaCall& k, CudnnConvolution::Pass pass,
                                                           const Type& x, const Type& w, const Type& y) {
-  Result<cudnnContext*> cudnn = libraries.cudnn();
+  Result<CudnnCard> cudnn = libraries.cudnn();
   if (!cudnn) return cudnn.takeError();
   const Attrs& attrs = k.call.attrs;
   const bool channels_last = attrs.get_int("channels_last");
@@ -88,8 +91,9 @@ Result<std::unique_ptr<CudaPrepared>> prepare_convolution(CudaLibraries& librari
   if (!plan) return plan.takeError();
   if ((*plan)->workspace_bytes() > workspace_bytes) return too_large(k, (*plan)->workspace_bytes());
   auto prepared = std::make_unique<PreparedCudnn>();
-  prepared->cudnn = *cudnn;
+  prepared->cudnn = cudnn->handle;
   prepared->plan = std::move(*plan);
+  prepared->own_bytes = narrow_bytes(k);
   return prepared;
 }
 
@@ -156,11 +160,11 @@ CudnnAttention attention_of(const CudaCall& k, int64_t batch, bool ordered) {
 
 template <auto plan_attention_pass, bool ordered = false>
 Result<std::unique_ptr<CudaPrepared>> prepare_attention(CudaLibraries& libraries, const CudaCall& k) {
-  Result<cudnnContext*> cudnn = libraries.cudnn();
+  Result<CudnnCard> cudnn = libraries.cudnn();
   if (!cudnn) return cudnn.takeError();
   const int64_t batch = k.operands[0].type.shape[0];
   auto prepared = std::make_unique<PreparedCudnn>();
-  prepared->cudnn = *cudnn;
+  prepared->cudnn = cudnn->handle;
   for (int64_t pieces = 1; pieces <= batch; ++pieces) {
     if (batch % pieces != 0) continue;
     Result<std::unique_ptr<CudnnPlan>> plan = plan_attention_pass(*cudnn, attention_of(k, batch / pieces, ordered));

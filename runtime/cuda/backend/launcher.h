@@ -18,6 +18,8 @@ class CudaLibraries;  // handles of cuBLASLt and cuDNN, runtime/cuda/backend/lib
 class CudaPrepared {
  public:
   virtual ~CudaPrepared() = default;
+  // Of the workspace it was prepared with; 0 where the library does not say.
+  virtual int64_t workspace_bytes() const { return 0; }
 };
 
 // One launch. Pointers are device memory; nothing is copied or waited for, everything goes to `stream`. Result bytes

@@ -16,16 +16,16 @@ Status CudaLibraries::create(bool tf32) {
   return system_error(llvm::Twine("cuBLASLt does not start: ") + cublasLtGetStatusString(status));
 }
 
-Result<cudnnContext*> CudaLibraries::cudnn() {
-  if (cudnn_) return cudnn_;
-  cudnnStatus_t status = cudnnCreate(&cudnn_);
-  if (status == CUDNN_STATUS_SUCCESS) return cudnn_;
+Result<CudnnCard> CudaLibraries::cudnn() {
+  if (cudnn_card_.handle || !cudnn_card_.description.empty()) return cudnn_card_;
+  cudnnStatus_t status = cudnnCreate(&cudnn_card_.handle);
+  if (status == CUDNN_STATUS_SUCCESS) return cudnn_card_;
   return system_error(llvm::Twine("cuDNN does not start: ") + cudnnGetErrorString(status));
 }
 
 CudaLibraries::~CudaLibraries() {
   if (lt_) cublasLtDestroy(lt_);
-  if (cudnn_) cudnnDestroy(cudnn_);
+  if (cudnn_card_.handle) cudnnDestroy(cudnn_card_.handle);
 }
 
 }  // namespace plimsoll

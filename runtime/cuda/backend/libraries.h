@@ -2,12 +2,10 @@
 
 // The handles of NVIDIA's libraries, made once for a plan, and what launchers may ask about the card.
 
-#include "ir/status.h"
+#include "runtime/cuda/backend/cudnn_plan.h"
 
 #include <cublasLt.h>
 #include <cuda_runtime_api.h>
-
-struct cudnnContext;
 
 namespace plimsoll {
 
@@ -18,16 +16,18 @@ class CudaLibraries {
   ~CudaLibraries();
   // `tf32`: products of f32 matrices may round their operands to TF32.
   Status create(bool tf32);
+  // Instead of create(): cuDNN plans for a card that is not here, and nothing else.
+  void plan_for(const CudnnCard& card) { cudnn_card_ = card; }
 
   cublasLtHandle_t lt() const { return lt_; }
-  // Made when first asked for: plans without convolution or attention do not pay for it.
-  Result<cudnnContext*> cudnn();
+  // Its handle is made when first asked for: plans without convolution or attention do not pay for it.
+  Result<CudnnCard> cudnn();
   bool tf32() const { return tf32_; }
   const cudaDeviceProp& card() const { return card_; }
 
  private:
   cublasLtHandle_t lt_ = nullptr;
-  cudnnContext* cudnn_ = nullptr;
+  CudnnCard cudnn_card_;
   cudaDeviceProp card_{};
   bool tf32_ = false;
 };

@@ -268,7 +268,7 @@ Status time_all(CudaBackend& backend, const std::string& json, llvm::ArrayRef<ll
   Speeds speeds(*device, card.copy_gb_per_s);
   speeds.print_head();
   for (DType dtype : {DType::F32, DType::BF16}) {
-    Result<Program> program = kernel_calls(dtype);
+    Result<Program> program = kernel_calls("on_card/speeds/calls.txt", dtype);
     if (!program) return program.takeError();
     for (const Graph& graph : program->functions) speeds.time_graph(graph, wanted);
   }
