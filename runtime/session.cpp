@@ -8,6 +8,17 @@
 #include <cmath>
 
 namespace plimsoll {
+namespace {
+
+// First values of large models are tens of GiB.
+template <typename Body>
+void for_each_element(int64_t count, Body body) {
+  constexpr int64_t worth_threads = 1 << 16;
+#pragma omp parallel for if (count >= worth_threads)
+  for (int64_t i = 0; i < count; ++i) body(i);
+}
+
+}  // namespace
 
 Result<std::unique_ptr<Session>> Session::create(Plan plan, const ExecutorOptions& options) {
   std::unique_ptr<Session> session(new Session(std::move(plan)));
@@ -40,7 +51,7 @@ Status Session::fill_state(const PlanState& state, const WeightLoader& load) {
   if (state.init.kind == StateInit::Kind::CopyOf) return Status::success();
   return executor_->write(state.slot, [&](const TensorView& view) -> Status {
     if (state.init.kind == StateInit::Kind::Weights) return load(state.init.source, view);
-    for (int64_t i = 0; i < view.elements(); ++i) view.set(i, state.init.fill);
+    for_each_element(view.elements(), [&](int64_t i) { view.set(i, state.init.fill); });
     return Status::success();
   });
 }
@@ -55,7 +66,7 @@ Status Session::copy_derived_states() {
         }))
       return s;
     if (Status s = executor_->write(state.slot, [&](const TensorView& view) {
-          for (int64_t i = 0; i < view.elements(); ++i) view.set(i, source.get(i));
+          for_each_element(view.elements(), [&](int64_t i) { view.set(i, source.get(i)); });
           return Status::success();
         }))
       return s;
@@ -89,9 +100,7 @@ Status Session::initialise_randomly(uint64_t seed) {
       [&](llvm::StringRef name, const TensorView& into) {
         RandomStream stream{static_cast<int64_t>(seed), 0, id++};
         bool scale = into.type.rank() <= 1 && (ends_with(name, "weight") || ends_with(name, "scale") || ends_with(name, "running_var"));
-#pragma omp parallel for
-        for (int64_t i = 0; i < into.elements(); ++i)
-          into.set(i, into.type.rank() > 1 ? 0.02 * stream.normal(i) : scale ? 1.0 : 0.0);
+        for_each_element(into.elements(), [&](int64_t i) { into.set(i, into.type.rank() > 1 ? 0.02 * stream.normal(i) : scale ? 1.0 : 0.0); });
         return Status::success();
       },
       seed);

@@ -5,13 +5,16 @@ Usage: compare_budget_gpu.py PLIMSOLL [CASE[:GiB,GiB...] ...] [--quick] [--minut
                              [--json FILE] [--markdown FILE] [--compile-options "..."]
 
 A step is the case's whole batch: forward, backward and AdamW in bf16 with fp32 weights. PyTorch is tried eager and compiled, plain, with activation
-checkpoints around its blocks, and with torch.compile's activation_memory_budget, each from the whole batch down to an eighth of it with accumulation
-until one stays within the cap (PyTorch's allocator is held to what its context leaves of it). The fastest and Plimsoll's plan then run in turn, each in a process of its own;
-medians are over all rounds. What fails or does not fit is a line of the result, not the end of the run; past --minutes no
+checkpoints around its blocks, and with torch.compile's activation_memory_budget, each from the whole batch down to an eighth of it with accumulation.
+Of what its allocator handed out at most beside its context within a cap, the fastest then runs in turn with Plimsoll's plan, each in a process of its own, PyTorch's allocator held to the cap; where that
+runs out of memory the next one does. Plimsoll's plan is made as a user would make it: once without a card (with the split of the batch that is predicted to be fastest), and once by the times that a profile of the plain
+plan measured; the faster of the two runs. Medians are over all rounds. What fails or does not fit is a line of the result, not the end of the run; past --minutes no
 further candidate is tried. `--torch-device cpu` with the case tiny_gpt2 tries the script itself.
 """
 import argparse
+import concurrent.futures
 import json
+import os
 import pathlib
 import statistics
 import subprocess
@@ -21,9 +24,10 @@ import time
 
 from gpu_training import CASES, compile_options, export_apart, train
 
-CAPS = {"gpt2_b16": [4, 6, 8, 12], "vit_l16_b64": [8, 10, 12, 14], "resnet50_b256": [6, 8, 10, 12]}  # GiB
+CAPS = {"gpt2_b16": [4, 6, 8, 12], "vit_l16_b64": [8, 10, 12, 14], "resnet50_b256": [6, 8, 10, 12], "vit_l16_b256": [23.5], "deeplabv3_b48": [23.5]}  # GiB
 QUICK = {"gpt2_b16": [6]}
 TRIAL_STEPS, TRIAL_WARM_UP, WARM_UP = 4, 3, 5
+REFUSED = 4  # exit code of `compile` where nothing fits
 # name: what train() is given
 WAYS = {
     "eager": {},
@@ -40,7 +44,7 @@ def run_apart(args, settings, timeout=600):
     """PyTorch in a process of its own. What it measured, or {"failed": why}."""
     command = [sys.executable, __file__, args.program, "--train", json.dumps(settings)]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=timeout)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=timeout, env={**os.environ, "PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"})
     except subprocess.TimeoutExpired:
         return {"failed": f"longer than {timeout} s"}
     lines = done.stdout.strip().splitlines()
@@ -50,69 +54,111 @@ def run_apart(args, settings, timeout=600):
     return {"failed": "out of memory" if "out of memory" in done.stderr else error[:160]}
 
 
-def within(result, cap_bytes):
-    return "failed" not in result and (not result.get("process") or result["process"] <= cap_bytes)
+def needed_bytes(result):
+    """The context and what the allocator handed out at most: the least that a cap must leave."""
+    return result["allocated"] + result["process"] - result["reserved"] if result.get("process") else 0
 
 
-def best_of_pytorch(args, case, cap_bytes, deadline):
-    """The settings of the fastest way within the cap, and a line on each that was tried."""
-    best, tried = None, []
-    for way in QUICK_WAYS if args.quick else WAYS:
-        for parts in (1, 2, 4, 8):
-            if CASES[case][1] % parts or time.monotonic() > deadline:
+def survey(args, case, caps_bytes, deadline):
+    """What PyTorch takes and needs in each way, without a cap: results with the settings that made them, the fastest first."""
+    ways = {way: WAYS[way] for way in (QUICK_WAYS if args.quick else WAYS)}
+    def settings_of(way, parts):
+        return {"case": case, "steps": TRIAL_STEPS, "warm_up": TRIAL_WARM_UP, "micro_batches": parts, "device": args.torch_device, **ways[way]}
+    parts_of = [parts for parts in (1, 2, 4, 8) if CASES[case][1] % parts == 0]
+    if args.torch_device == "cuda":  # fills the compiler's cache side by side: what is timed afterwards runs alone
+        first = [{**settings_of(way, parts), "steps": 1, "warm_up": 1} for way in ways if "compile_mode" in ways[way] for parts in parts_of[:args.compiled_ahead]]
+        with concurrent.futures.ThreadPoolExecutor(args.compilers) as pool:
+            list(pool.map(lambda settings: run_apart(args, settings), first))
+    results = []
+    for way in ways:
+        for parts in parts_of:
+            if time.monotonic() > deadline:
                 break
-            settings = {"case": case, "steps": TRIAL_STEPS, "warm_up": TRIAL_WARM_UP, "micro_batches": parts, "cap_bytes": cap_bytes,
-                        "device": args.torch_device, **WAYS[way]}
-            result = run_apart(args, settings)
-            fits = within(result, cap_bytes)
-            step_ms = statistics.median(result["step_ms"]) if "failed" not in result else None
-            tried.append({"way": way, "micro_batches": parts, "step_ms": step_ms, "fits": fits, "process": result.get("process"),
-                          "failed": result.get("failed")})
-            note = f"{step_ms:.1f} ms" + ("" if fits else ", above the cap") if step_ms else result["failed"]
+            result = run_apart(args, settings_of(way, parts))
+            result.update(way=way, settings=settings_of(way, parts))
+            results.append(result)
+            good = "failed" not in result
+            if good:
+                result.update(step_ms=statistics.median(result["step_ms"]), needs=needed_bytes(result))
+            note = f"{result['step_ms']:.1f} ms, needs {gib(result['needs'])} GiB" if good else result["failed"]
             print(f"    {way}, {parts} x {CASES[case][1] // parts}: {note}", file=sys.stderr, flush=True)
-            if fits:
-                if not best or step_ms < best["step_ms"]:
-                    best = {"way": way, "step_ms": step_ms, "settings": settings}
-                break
-            if "failed" in result and result["failed"] != "out of memory":
-                break  # a smaller batch does not mend it
-    return best, tried
+            if (good and result["needs"] <= min(caps_bytes)) or (not good and result["failed"] != "out of memory"):
+                break  # a smaller batch is slower, or does not mend it
+    return sorted((result for result in results if "failed" not in result), key=lambda result: result["step_ms"])
+
+
+def last_line(done):
+    return (done.stderr.strip().splitlines() or ["no message"])[-1][:300]
+
+
+def profile_plain_plan(args, folder, case):
+    """The options that give `compile` the times of the plain plan's instructions on this card."""
+    plan, times = folder / "plain.plan", folder / "times.jsonl"
+    for words in (["compile", folder / "model.onnx", "-o", plan, "--device", args.device, *compile_options(), *args.compile_options.split()],
+                  ["run", plan, "--init", "1", "--data", folder / f"batch_{CASES[case][1]}.safetensors", "--steps", "3", "--profile", times]):
+        done = subprocess.run([args.program, *words], capture_output=True, text=True)
+        if done.returncode:
+            print(f"    no profile of the plain plan: {last_line(done)}", file=sys.stderr, flush=True)
+            return None
+    return ["--timings", str(times)]
 
 
 class Plimsoll:
-    """Compiled once for a cap: the split of the batch with the least predicted time, or the batch as exported where it cannot be split."""
+    """A plan for a cap. The batch stays whole where `extra` does not let it be divided, or the model cannot be."""
 
-    def __init__(self, args, case, cap_bytes, folder):
-        self.args, self.folder, self.plan, self.failed = args, folder, folder / "model.plan", None
+    def __init__(self, args, case, cap_bytes, folder, way, extra):
+        self.args, self.case, self.folder, self.way, self.failed = args, case, folder, way, None
+        self.plan = folder / f"{way.replace(' ', '_')}.plan"
         command = [args.program, "compile", folder / "model.onnx", "-o", self.plan, "--device", args.device, "--budget", str(cap_bytes),
                    *compile_options(), *args.compile_options.split()]
-        for split in (["--global-batch", str(CASES[case][1])], []):
-            done = subprocess.run([*command, *split], capture_output=True, text=True)
-            if done.returncode == 0:
+        begin = time.monotonic()
+        for more in (extra, []):
+            done = subprocess.run([*command, *more], capture_output=True, text=True)
+            if done.returncode in (0, REFUSED):
                 break
+        self.compile_s = time.monotonic() - begin
         if done.returncode:
-            self.failed = (done.stderr.strip().splitlines() or ["no message"])[-1][:300]
+            self.failed = last_line(done)
             return
         self.report = json.loads(subprocess.check_output([args.program, "inspect", self.plan, "--json"]))
-        if self.report["training"]["batch"] not in (0, CASES[case][1]):
-            export_batch(case, self.folder, self.report["training"]["batch"])
+        self.batch = self.report["training"]["batch"] or CASES[case][1]
 
-    def measure(self):
+    def measure(self, steps):
+        if self.failed:
+            return {"failed": self.failed}
+        data = self.folder / f"batch_{self.batch}.safetensors"
+        if not data.exists():
+            export_batch(self.case, data, self.batch)
         metrics = self.folder / "metrics.jsonl"
-        done = subprocess.run([self.args.program, "run", self.plan, "--init", "1", "--data", self.folder / "batch.safetensors", "--steps",
-                               str(WARM_UP + self.args.steps), "--metrics", metrics], capture_output=True, text=True)
+        done = subprocess.run([self.args.program, "run", self.plan, "--init", "1", "--data", data, "--steps", str(WARM_UP + steps), "--metrics", metrics],
+                              capture_output=True, text=True)
         if done.returncode:
-            return {"failed": (done.stderr.strip().splitlines() or ["no message"])[-1][:300]}
+            return {"failed": last_line(done)}
         rows = [json.loads(line) for line in metrics.read_text().splitlines()]
         return {"step_ms": [row["step_ms"] for row in rows[WARM_UP:]], "process": rows[-1]["device_bytes"]}
 
 
-def export_batch(case, folder, batch):
+def best_plan(args, case, cap_bytes, folder, timings):
+    """The faster of the plans made without and with measured times, by a short run of each."""
+    plans = [Plimsoll(args, case, cap_bytes, folder, "planned", ["--global-batch", str(CASES[case][1])])]
+    if timings:
+        plans.append(Plimsoll(args, case, cap_bytes, folder, "by measured times", timings))
+    best, best_ms = plans[0], None
+    for plan in plans:
+        result = plan.measure(TRIAL_STEPS)
+        step_ms = statistics.median(result["step_ms"]) if "failed" not in result else None
+        print(f"    Plimsoll, {plan.way}: {f'{step_ms:.1f} ms' if step_ms else result['failed']}, compiled in {plan.compile_s:.1f} s", file=sys.stderr, flush=True)
+        if step_ms and (best_ms is None or step_ms < best_ms):
+            best, best_ms = plan, step_ms
+    return best
+
+
+def export_batch(case, path, batch):
     import safetensors.torch
     from gpu_training import make_batch
 
     family, _, rows = CASES[case]
-    safetensors.torch.save_file(make_batch(family, batch, rows), folder / "batch.safetensors")
+    safetensors.torch.save_file(make_batch(family, batch, rows), path)
 
 
 def summary(runs):
@@ -122,24 +168,32 @@ def summary(runs):
     return {"step_ms": statistics.median(ms for run in good for ms in run["step_ms"]), "process": good[-1].get("process")}
 
 
-def compare(args, case, cap_gib, folder, deadline):
+def compare(args, case, cap_gib, folder, timings, surveyed):
     cap_bytes = int(cap_gib * 2**30)
     print(f"{case} within {cap_gib} GiB", file=sys.stderr, flush=True)
-    ours = Plimsoll(args, case, cap_bytes, folder)
-    best, tried = best_of_pytorch(args, case, cap_bytes, deadline)
+    ours = best_plan(args, case, cap_bytes, folder, timings)
+    candidates = [result for result in surveyed if result["needs"] <= cap_bytes]
     rounds = {"plimsoll": [], "pytorch": []}
     for _ in range(args.rounds):
-        rounds["plimsoll"].append({"failed": ours.failed} if ours.failed else ours.measure())
-        if best:
-            rounds["pytorch"].append(run_apart(args, {**best["settings"], "steps": args.steps, "warm_up": WARM_UP}))
-    result = {"case": case, "cap_gib": cap_gib, "batch": CASES[case][1], "plimsoll": summary(rounds["plimsoll"]),
-              "pytorch": summary(rounds["pytorch"]) if best else {"failed": "nothing fits" if tried else "not tried"}, "tried": tried,
-              "way": f"{best['way']}, {best['settings']['micro_batches']} x {CASES[case][1] // best['settings']['micro_batches']}" if best else ""}
+        rounds["plimsoll"].append(ours.measure(args.steps))
+        while candidates:
+            run = run_apart(args, {**candidates[0]["settings"], "steps": args.steps, "warm_up": WARM_UP, "cap_bytes": cap_bytes})
+            if "failed" not in run and (run.get("process") or 0) <= cap_bytes:
+                rounds["pytorch"].append(run)
+                break
+            print(f"    {candidates[0]['way']}, {candidates[0]['settings']['micro_batches']} parts: {run.get('failed', 'above the cap')}", file=sys.stderr, flush=True)
+            candidates.pop(0)
+            rounds["pytorch"].clear()
+    result = {"case": case, "cap_gib": cap_gib, "batch": CASES[case][1], "plimsoll": summary(rounds["plimsoll"]), "plan_way": ours.way,
+              "pytorch": summary(rounds["pytorch"]) if candidates else {"failed": "nothing fits"}, "way": ""}
+    if candidates:
+        parts = candidates[0]["settings"]["micro_batches"]
+        result["way"] = f"{candidates[0]['way']}, {parts} x {CASES[case][1] // parts}"
     if not ours.failed:
-        training, time_of = ours.report["training"], ours.report["time"]
-        result["plan"] = {"accumulate": training["accumulate"], "batch": training["batch"], "predicted_ms": time_of["predicted_step_us"] / 1e3,
+        training, time_of, memory = ours.report["training"], ours.report["time"], ours.report["memory"]
+        result["plan"] = {"accumulate": training["accumulate"], "batch": ours.batch, "predicted_ms": time_of["predicted_step_us"] / 1e3,
                           "recompute_ms": time_of["recompute_us"] / 1e3, "stalled_ms": time_of["stalled_us"] / 1e3,
-                          "promised": ours.report["memory"]["device"]["promised_bytes"]}
+                          "promised": memory["device"]["promised_bytes"], "host": memory["host"]["promised_bytes"], "compile_s": ours.compile_s}
     return result
 
 
@@ -149,16 +203,18 @@ def gib(value):
 
 def row(result):
     ours, theirs, plan = result["plimsoll"], result["pytorch"], result.get("plan")
-    def rate(side):
-        return f"{1e3 * result['batch'] / side['step_ms']:.1f}" if "step_ms" in side else side["failed"]
+    def time_of(side):
+        return f"{side['step_ms']:.1f}" if "step_ms" in side else side["failed"]
     ratio = f"{theirs['step_ms'] / ours['step_ms']:.2f}" if "step_ms" in ours and "step_ms" in theirs else "-"
-    split = f"{plan['accumulate']} x {plan['batch']}, {plan['recompute_ms']:.1f} ms again" if plan else ""
-    return (f"| {result['case']} | {result['cap_gib']} | {rate(ours)} | {gib(ours.get('process'))} | {split} | "
-            f"{rate(theirs)} | {gib(theirs.get('process'))} | {result['way']} | {ratio} |")
+    made = f"{plan['accumulate']} x {plan['batch']}, {result['plan_way']}, {gib(plan['host'])} GiB of the host" if plan else ""
+    promise = f"{gib(plan['promised'])} | {plan['predicted_ms']:.1f}" if plan else "- | -"
+    return (f"| {result['case']} | {result['cap_gib']} | {time_of(ours)} | {promise} | {gib(ours.get('process'))} | {made} | "
+            f"{time_of(theirs)} | {gib(theirs.get('process'))} | {result['way']} | {ratio} |")
 
 
 def table(results):
-    heads = ["| case | cap GiB | Plimsoll samples/s | holds GiB | with | PyTorch samples/s | holds GiB | with | ratio |", "|---|---|---|---|---|---|---|---|---|"]
+    heads = ["| case | cap GiB | Plimsoll ms | promised GiB | predicted ms | holds GiB | with | PyTorch ms | holds GiB | with | ratio |",
+             "|---|---|---|---|---|---|---|---|---|---|---|"]
     return "\n".join(heads + [row(result) for result in results]) + "\n"
 
 
@@ -185,6 +241,8 @@ def main():
     parser.add_argument("--device", default="h200")
     parser.add_argument("--torch-device", default="cuda", choices=["cuda", "cpu"])
     parser.add_argument("--compile-options", default="", help="further words for `compile`")
+    parser.add_argument("--compilers", type=int, default=4, help="torch.compile runs at a time while its cache is filled")
+    parser.add_argument("--compiled-ahead", type=int, default=3, help="divisions of the batch that are compiled ahead")
     parser.add_argument("--json", type=pathlib.Path)
     parser.add_argument("--markdown", type=pathlib.Path)
     parser.add_argument("--train", help=argparse.SUPPRESS)
@@ -202,10 +260,11 @@ def main():
             except subprocess.CalledProcessError as error:
                 print(f"{case} cannot be exported: {error}", file=sys.stderr)
                 continue
-            whole = (folder / "batch.safetensors").read_bytes()
+            (folder / "batch.safetensors").rename(folder / f"batch_{CASES[case][1]}.safetensors")
+            timings = profile_plain_plan(args, folder, case)
+            surveyed = survey(args, case, [cap * 2**30 for cap in caps], deadline)
             for cap in caps:
-                (folder / "batch.safetensors").write_bytes(whole)
-                results.append(compare(args, case, cap, folder, deadline))
+                results.append(compare(args, case, cap, folder, timings, surveyed))
                 print(row(results[-1]), flush=True)
                 # Written as it goes: the machine may be taken away.
                 if args.json:

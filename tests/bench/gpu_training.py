@@ -19,6 +19,8 @@ CASES = {
     "resnet50_b256": ("resnet50", 256, 224),
     "bert_base_b64": ("bert", 64, 512),
     "vit_l16_b64": ("vit", 64, 224),
+    "vit_l16_b256": ("vit", 256, 224),
+    "deeplabv3_b48": ("deeplabv3", 48, 512),
     "tiny_gpt2": ("tiny_gpt2", 4, 64),  # to try the scripts on a machine without a GPU
 }
 BLOCKS = {"GPT2Block", "EncoderBlock", "Bottleneck", "BertLayer"}  # what activation checkpoints stand around
@@ -34,6 +36,8 @@ def build(family, rows):
 
         def forward(self, x, labels):
             logits = self.logits(self.model, x)
+            if logits.dim() == 4:  # a class for each pixel
+                return torch.nn.functional.cross_entropy(logits, labels)
             return torch.nn.functional.cross_entropy(logits.reshape(-1, logits.shape[-1]), labels.reshape(-1))
 
     torch.manual_seed(0)
@@ -47,6 +51,12 @@ def build(family, rows):
         config = transformers.BertConfig(attn_implementation="sdpa", hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
         return WithLoss(transformers.BertForSequenceClassification(config), lambda m, x: m(input_ids=x).logits)
     import torchvision
+    if family == "deeplabv3":
+        model = torchvision.models.segmentation.deeplabv3_resnet101(weights=None, weights_backbone=None)
+        for module in model.modules():
+            if isinstance(module, torch.nn.Dropout):
+                module.p = 0.0
+        return WithLoss(model, lambda m, x: m(x)["out"])
     model = torchvision.models.vit_l_16() if family == "vit" else torchvision.models.resnet50()
     return WithLoss(model, lambda m, x: m(x))
 
@@ -61,7 +71,8 @@ def make_batch(family, batch, rows):
         return {"x": whole(50257, batch, rows), "labels": whole(50257, batch, rows)}
     if family == "bert":
         return {"x": whole(30522, batch, rows), "labels": whole(2, batch)}
-    return {"x": torch.randn(batch, 3, rows, rows, generator=generator), "labels": whole(1000, batch)}
+    images = torch.randn(batch, 3, rows, rows, generator=generator)
+    return {"x": images, "labels": whole(21, batch, rows, rows) if family == "deeplabv3" else whole(1000, batch)}
 
 
 def export(case, folder, batch=None):
@@ -143,7 +154,7 @@ def train(case, steps, compile_mode=None, micro_batches=1, checkpoints=False, sa
     family, batch, rows = CASES[case]
     model = build(family, rows).to(device).train()
     inputs = {name: tensor.to(device) for name, tensor in make_batch(family, batch, rows).items()}
-    if family == "resnet50":
+    if family in ("resnet50", "deeplabv3"):
         model = model.to(memory_format=torch.channels_last)
         inputs["x"] = inputs["x"].to(memory_format=torch.channels_last)
     if checkpoints:
