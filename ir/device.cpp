@@ -4,6 +4,8 @@
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/Support/JSON.h"
 
+#include <algorithm>
+
 // Reads device descriptions. A description is data that people edit, so every field is checked and a
 // misspelt one is an error with its place in the file.
 
@@ -20,7 +22,7 @@ constexpr llvm::StringLiteral device_fields[] = {
     "name",          "title",         "backend",         "memory_bytes", "reserves",
     "matmul_tflops", "vector_tflops", "memory_gb_per_s", "launch_us",    "alignment_bytes",
     "compute_capability", "multiprocessors", "to_host_gb_per_s", "from_host_gb_per_s", "link_gb_per_s",
-    "product_workspace_bytes", "convolution_workspace_bytes"};
+    "product_workspace_bytes", "convolution_workspace_bytes", "efficiency"};
 
 Status field_error(const llvm::Twine& device, llvm::StringRef field, llvm::StringRef expected) {
   return usage_error(device + ": \"" + field + "\" must be " + expected);
@@ -94,11 +96,35 @@ Status read_gpu(const json::Object& from, DeviceDescription& device) {
   return from.get("link_gb_per_s") ? read_rate(from, device.name, "link_gb_per_s", device.link_gb_per_s) : Status::success();
 }
 
+Status read_efficiency(const json::Object& shares, llvm::StringRef device, std::vector<std::pair<std::string, double>>& to) {
+  to.clear();
+  for (const auto& entry : shares) {
+    llvm::StringRef op = entry.first;
+    auto share = entry.second.getAsNumber();
+    if (!share || !(*share > 0 && *share <= 1)) return field_error(device + ": efficiency", op, "a share of the roofline, above 0 and at most 1");
+    to.push_back({op.str(), *share});
+  }
+  llvm::sort(to);  // the order of a JSON object's keys means nothing
+  return Status::success();
+}
+
 // A GPU has memory of its own beside the host's; of another device it may be said, to plan as if it had.
 Status read_ways_to_host(const json::Object& from, DeviceDescription& device) {
   if (device.backend != "cuda" && !from.get("to_host_gb_per_s")) return Status::success();
   if (Status s = read_rate(from, device.name, "to_host_gb_per_s", device.to_host_gb_per_s)) return s;
   return read_rate(from, device.name, "from_host_gb_per_s", device.from_host_gb_per_s);
+}
+
+// By backend, for devices that say nothing themselves. Read from the built-in file: what a user's file describes runs the same kernels.
+Result<std::vector<std::pair<std::string, double>>> usual_efficiency(llvm::StringRef backend) {
+  std::vector<std::pair<std::string, double>> efficiency;
+  auto parsed = json::parse(builtin_devices);
+  if (!parsed) return system_error("ir/devices.json: " + llvm::toString(parsed.takeError()));
+  const json::Object* by_backend = parsed->getAsObject()->getObject("efficiency");
+  const json::Object* shares = by_backend ? by_backend->getObject(backend) : nullptr;
+  if (shares)
+    if (Status s = read_efficiency(*shares, backend, efficiency)) return s;
+  return efficiency;
 }
 
 Result<DeviceDescription> read_device(const json::Object& from) {
@@ -124,6 +150,14 @@ Result<DeviceDescription> read_device(const json::Object& from) {
   if (Status s = read_ways_to_host(from, device)) return s;
   if (device.backend == "cuda")
     if (Status s = read_gpu(from, device)) return s;
+  if (const json::Value* shares = from.get("efficiency")) {
+    if (!shares->getAsObject()) return field_error(device.name, "efficiency", "an object of shares by op");
+    if (Status s = read_efficiency(*shares->getAsObject(), device.name, device.efficiency)) return s;
+    return device;
+  }
+  Result<std::vector<std::pair<std::string, double>>> usual = usual_efficiency(device.backend);
+  if (!usual) return usual.takeError();
+  device.efficiency = std::move(*usual);
   return device;
 }
 
@@ -142,6 +176,18 @@ double DeviceDescription::matmul_tflops_for(DType dtype) const {
     if (type == DType::F32) f32 = tflops;
   }
   return f32;
+}
+
+double DeviceDescription::efficiency_of(llvm::StringRef op) const {
+  auto found = llvm::find_if(efficiency, [&](const auto& entry) { return entry.first == op; });
+  return found == efficiency.end() ? 1 : found->second;
+}
+
+double DeviceDescription::roofline_us(double flops, int64_t bytes_moved, std::optional<DType> matrix) const {
+  const double tflops = matrix ? matmul_tflops_for(*matrix) : vector_tflops;
+  const double compute_us = tflops > 0 ? flops / (tflops * 1e6) : 0;
+  const double memory_us = memory_gb_per_s > 0 ? static_cast<double>(bytes_moved) / (memory_gb_per_s * 1e3) : 0;
+  return std::max(compute_us, memory_us);
 }
 
 Result<DeviceCatalog> DeviceCatalog::builtin() { return from_json(builtin_devices, "ir/devices.json"); }
@@ -180,6 +226,8 @@ std::string to_json(const DeviceDescription& device) {
   for (const Reserve& reserve : device.reserves) reserves.push_back(json::Object{{"name", reserve.name}, {"bytes", reserve.bytes}});
   json::Object rates;
   for (const auto& [dtype, tflops] : device.matmul_tflops) rates[dtype_name(dtype)] = tflops;
+  json::Object efficiency;
+  for (const auto& [op, share] : device.efficiency) efficiency[op] = share;
   json::Object object{{"name", device.name},
                       {"title", device.title},
                       {"backend", device.backend},
@@ -189,7 +237,8 @@ std::string to_json(const DeviceDescription& device) {
                       {"vector_tflops", device.vector_tflops},
                       {"memory_gb_per_s", device.memory_gb_per_s},
                       {"launch_us", device.launch_us},
-                      {"alignment_bytes", device.alignment_bytes}};
+                      {"alignment_bytes", device.alignment_bytes},
+                      {"efficiency", std::move(efficiency)}};
   if (device.backend == "cuda") {
     object["compute_capability"] = device.compute_capability;
     object["multiprocessors"] = device.multiprocessors;

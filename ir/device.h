@@ -5,6 +5,7 @@
 
 #include "ir/type.h"
 
+#include <optional>
 #include <vector>
 
 namespace plimsoll {
@@ -26,6 +27,8 @@ struct DeviceDescription {
   double memory_gb_per_s = 0;    // copy bandwidth: bytes read plus bytes written
   double launch_us = 0;          // least time from one kernel to the next
   int64_t alignment_bytes = 256;
+  // By op: the share of its roofline that its kernels reach, as measured on large calls; 1 for ops that are not listed.
+  std::vector<std::pair<std::string, double>> efficiency;
   // GPUs only.
   int compute_capability = 0;    // 90 for 9.0
   int multiprocessors = 0;
@@ -36,6 +39,9 @@ struct DeviceDescription {
 
   int64_t reserve_bytes() const;
   double matmul_tflops_for(DType dtype) const;  // falls back to f32
+  double efficiency_of(llvm::StringRef op) const;
+  // The least time of a call: of computing in the matrix units (of `matrix` operands) or beside them, and of its bytes. Without the launch.
+  double roofline_us(double flops, int64_t bytes_moved, std::optional<DType> matrix) const;
 };
 
 // One entry of a device file, as DeviceCatalog reads it.

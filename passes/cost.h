@@ -1,6 +1,6 @@
 #pragma once
 
-// The roofline: what an instruction takes at least on a device.
+// What an instruction takes on a device: its roofline, corrected by what was measured.
 
 #include "ir/device.h"
 #include "ir/kernel_catalog.h"
@@ -11,7 +11,8 @@ namespace plimsoll {
 struct Cost {
   double flops = 0;
   int64_t bytes_moved = 0;    // operands read plus results written, each once
-  double predicted_us = 0;    // max(flops / peak, bytes / bandwidth) + launch gap; of a copy between memories, its transfer
+  // max(flops / peak, bytes / bandwidth) over the share of it that kernels of the op reach, and the launch gap; of a copy between memories, its transfer.
+  double predicted_us = 0;
 };
 
 Cost cost_of(const Graph& graph, const Node& node, const DeviceDescription& device);

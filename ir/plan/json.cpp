@@ -84,6 +84,7 @@ void write_memory(json::OStream& to, const Plan& plan) {
 void write_time(json::OStream& to, const Plan& plan) {
   TimeSummary time = summarize_time(plan);
   to.attribute("predicted_step_us", time.step_us);
+  to.attribute("roofline_us", time.roofline_us);
   to.attribute("recompute_us", time.recompute_us);
   to.attribute("to_host_us", time.to_host_us);
   to.attribute("to_device_us", time.to_device_us);
@@ -142,6 +143,7 @@ void write_instruction(json::OStream& to, const Plan& plan, const PlanFunction& 
   to.attribute("flops", instruction.flops);
   to.attribute("bytes_moved", instruction.bytes_moved);
   to.attribute("predicted_us", instruction.predicted_us);
+  to.attribute("roofline_us", roofline_us(plan, instruction));
   if (instruction.done >= 0) to.attribute("done", instruction.done);
   write_origin(to, plan, instruction.origin);
   if (!instruction.reason.empty()) to.attribute("reason", instruction.reason);

@@ -81,6 +81,14 @@ SpaceSummary summarize_space(const Plan& plan, MemorySpace space) {
   return summary;
 }
 
+double roofline_us(const Plan& plan, const Instruction& instruction) {
+  const OpDef* op = find_op(instruction.op);
+  std::optional<DType> matrix;
+  if (op && op->precision == Precision::Low && !instruction.operands.empty() && instruction.operands.front() >= 0)
+    matrix = plan.slots[static_cast<size_t>(instruction.operands.front())].type.dtype;
+  return plan.device.roofline_us(instruction.flops, instruction.bytes_moved, matrix) + plan.device.launch_us;
+}
+
 TimeSummary summarize_time(const Plan& plan) {
   TimeSummary time;
   time.step_us = plan.predicted_step_us;
@@ -90,6 +98,7 @@ TimeSummary summarize_time(const Plan& plan) {
       double us = calls * instruction.predicted_us;
       const OpDef* op = find_op(instruction.op);
       if (op && op->channel != Channel::Compute) continue;
+      time.roofline_us += calls * roofline_us(plan, instruction);
       time.by_phase_us[static_cast<size_t>(instruction.phase)] += us;
       if (instruction.results.empty()) continue;
       if (plan.slots[static_cast<size_t>(instruction.results.front())].category == Category::Recompute) time.recompute_us += us;

@@ -31,6 +31,7 @@ struct SpaceSummary {
 
 struct TimeSummary {
   double step_us = 0;
+  double roofline_us = 0;      // computing alone, were every kernel at the device's ceilings
   double by_phase_us[3] = {};  // of computing in a whole step, all its micro-batches
   double recompute_us = 0;     // of that
   double to_host_us = 0, to_device_us = 0;  // copies beside it
@@ -39,6 +40,9 @@ struct TimeSummary {
 
 SpaceSummary summarize_space(const Plan& plan, MemorySpace space);
 TimeSummary summarize_time(const Plan& plan);
+
+// The least time that the device's ceilings allow an instruction that is no copy between memories.
+double roofline_us(const Plan& plan, const Instruction& instruction);
 
 // Somebody set a limit, or the device is one. The memory of `cpu` in the device file stands for any
 // machine's.

@@ -35,7 +35,7 @@ def run(*arguments, file_limit=None):
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (file_limit, file_limit))
 
-    return subprocess.run([PROGRAM, *map(str, arguments)], capture_output=True, text=True, timeout=60,
+    return subprocess.run([PROGRAM, *map(str, arguments)], capture_output=True, text=True, timeout=300,
                           preexec_fn=limit_files if file_limit is not None else None)
 
 

@@ -1,0 +1,53 @@
+#!/usr/bin/env python3
+"""What share of its roofline each op reaches on a GPU, from what `run --profile` measured: the `efficiency` of a device description.
+
+Usage: fit_efficiency.py PLIMSOLL MODEL.onnx:CACHE... [--device h200] [--dim NAME=N] [--least-us 15]
+
+Each model is planned in bf16 with the times of its cache; an op's share is the sum of its instructions' rooflines over that of their measured times, of all models and of instructions
+that take at least --least-us, since short ones measure the launch. Prints JSON for ir/devices.json. Left out are shares near or above 1 (gather reads less than all of its operand) and below 0.2 (latencies).
+"""
+import argparse
+import collections
+import json
+import pathlib
+import subprocess
+import tempfile
+
+
+def instructions_of(args, model, cache, folder):
+    """Those that have measured times: (op, roofline, measured) in us."""
+    plan = folder / "model.plan"
+    words = [args.program, "compile", model, "-o", plan, "--device", args.device, "--precision", "bf16"]
+    words += [word for dim in args.dim for word in ("--dim", dim)]
+    def report(extra):
+        subprocess.run([*words, *extra], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        return json.loads(subprocess.check_output([args.program, "inspect", plan, "--json"]))["instructions"]
+    guessed = {(each["op"], each["kernel"], each["flops"], each["bytes_moved"]): each["predicted_us"] for each in report([])}
+    for each in report(["--timings", cache]):
+        key = each["op"], each["kernel"], each["flops"], each["bytes_moved"]
+        if each["predicted_us"] != guessed.get(key) and not each["op"].startswith("to_"):
+            yield each["op"], each["roofline_us"], each["predicted_us"]
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("program")
+    parser.add_argument("models", nargs="+", metavar="MODEL.onnx:CACHE")
+    parser.add_argument("--device", default="h200")
+    parser.add_argument("--dim", action="append", default=[])
+    parser.add_argument("--least-us", type=float, default=15)
+    args = parser.parse_args()
+    roofline, measured = collections.Counter(), collections.Counter()
+    with tempfile.TemporaryDirectory() as folder:
+        for pair in args.models:
+            model, _, cache = pair.rpartition(":")
+            for op, least_us, us in instructions_of(args, model, cache, pathlib.Path(folder)):
+                if us >= args.least_us:
+                    roofline[op] += least_us
+                    measured[op] += us
+    shares = {op: round(roofline[op] / measured[op], 2) for op in sorted(measured)}
+    print(json.dumps({op: share for op, share in shares.items() if 0.2 <= share < 0.97}))
+
+
+if __name__ == "__main__":
+    main()

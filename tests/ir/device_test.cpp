@@ -1,0 +1,67 @@
+#include "ir/builder.h"
+#include "ir/device.h"
+#include "passes/cost.h"
+
+#include <doctest/doctest.h>
+
+namespace plimsoll {
+
+TEST_SUITE_BEGIN("unit");
+
+namespace {
+
+std::string card(const char* more) {
+  return std::string(R"({"devices": [{"name": "card", "title": "a card", "backend": "cuda", "memory_bytes": 1073741824, "reserves": [],
+      "matmul_tflops": {"f32": 10, "bf16": 100}, "vector_tflops": 10, "memory_gb_per_s": 1000, "launch_us": 2, "compute_capability": 90, "multiprocessors": 100,
+      "to_host_gb_per_s": 20, "from_host_gb_per_s": 20, "product_workspace_bytes": 1024, "convolution_workspace_bytes": 1024)") +
+         more + "}]}";
+}
+
+DeviceDescription read(const char* more) {
+  Result<DeviceCatalog> catalog = DeviceCatalog::from_json(card(more), "a file");
+  REQUIRE(bool(catalog));
+  return catalog->all().front();
+}
+
+TEST_CASE("device: the roofline is the slower of computing and moving") {
+  DeviceDescription device = read("");
+  CHECK(device.roofline_us(1e9, 0, DType::BF16) == doctest::Approx(10));
+  CHECK(device.roofline_us(1e9, 0, DType::F32) == doctest::Approx(100));
+  CHECK(device.roofline_us(1e9, 500'000'000, DType::BF16) == doctest::Approx(500));
+  CHECK(device.roofline_us(1e9, 0, std::nullopt) == doctest::Approx(100));
+}
+
+TEST_CASE("device: predicted time is the roofline over what the op's kernels reach of it, and the launch") {
+  Graph graph;
+  ValueId x = graph.add_input("x", Type(DType::F32, {1'000'000}));
+  Builder b(graph);
+  ValueId y = b.emit("exp", {x});
+  const Node& node = graph.node(graph.value(y).producer);
+  CHECK(cost_of(graph, node, read("")).predicted_us == doctest::Approx(8 + 2));
+  CHECK(cost_of(graph, node, read(R"(, "efficiency": {"exp": 0.5, "tanh": 0.1})")).predicted_us == doctest::Approx(16 + 2));
+}
+
+TEST_CASE("device: a card that says nothing of efficiency is taken to run the kernels as the known one does") {
+  CHECK(read("").efficiency_of("attention_grad") < 0.5);
+  CHECK(read(R"(, "efficiency": {})").efficiency_of("attention_grad") == 1);
+}
+
+TEST_CASE("device: a description survives being written and read") {
+  DeviceDescription device = read(R"(, "efficiency": {"gelu": 0.7})");
+  Result<DeviceCatalog> again = DeviceCatalog::from_json("{\"devices\": [" + to_json(device) + "]}", "a file");
+  REQUIRE(bool(again));
+  CHECK(again->all().front().efficiency == device.efficiency);
+}
+
+TEST_CASE("device: a share above the roofline is refused by name") {
+  Result<DeviceCatalog> catalog = DeviceCatalog::from_json(card(R"(, "efficiency": {"gelu": 1.5})"), "a file");
+  REQUIRE(!catalog);
+  std::string message = take_diag(catalog.takeError()).text();
+  CHECK(message.find("\"gelu\" must be a share of the roofline") != std::string::npos);
+}
+
+}  // namespace
+
+TEST_SUITE_END();
+
+}  // namespace plimsoll
