@@ -189,7 +189,10 @@ Status Run::check_promise() {
   if (use->process_bytes == 0) return Status::success();
   device_bytes_ = use->process_bytes;
   console_.out << "promised " << format_bytes(plan.promised_bytes()) << ", held " << format_bytes(use->process_bytes) << " ("
-               << use->source << "), of which arenas " << format_bytes(use->arena_bytes) << "\n";
+               << use->source << "), of which arenas " << format_bytes(use->arena_bytes);
+  for (const Arena& arena : plan.arenas)
+    if (arena.space == MemorySpace::Host) console_.out << "; pinned on the host " << format_bytes(arena.bytes);
+  console_.out << "\n";
   if (use->process_bytes <= plan.promised_bytes()) return Status::success();
   return budget_error("the promise is broken: the plan promised " + format_bytes(plan.promised_bytes()) + ", the process holds " +
                       format_bytes(use->process_bytes) + "; outside the arenas " + format_bytes(use->other_bytes) + " where " +

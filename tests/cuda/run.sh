@@ -54,7 +54,8 @@ workspaces() {
 
 golden() {
   python3 -B tests/golden/check_golden.py "$plimsoll" --device auto --tolerance 1e-3 --loss-tolerance 1e-3 --norm-tolerance 1e-3 &&
-    python3 -B tests/golden/check_golden.py "$plimsoll" --device auto --precision bf16
+    python3 -B tests/golden/check_golden.py "$plimsoll" --device auto --precision bf16 &&
+    python3 -B tests/golden/check_golden.py "$plimsoll" --device auto --precision fp16
 }
 
 # The same plan, seed and card twice: the same bits.
