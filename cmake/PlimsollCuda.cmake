@@ -25,14 +25,17 @@ enable_language(CUDA)
 set(CMAKE_CUDA_STANDARD 17)
 find_package(CUDAToolkit 12.4 REQUIRED)
 
-# cuDNN, and its frontend: headers alone, from the system, from Python's packages, or as the wheel that carries them.
-find_library(PLIMSOLL_CUDNN cudnn HINTS ${CUDAToolkit_LIBRARY_DIR})
+# cuDNN from the toolkit, the system or Python's packages, and its frontend: headers alone, from there or as the wheel that carries them.
+execute_process(COMMAND python3 -c "import sysconfig; print(sysconfig.get_path('purelib'))"
+                OUTPUT_VARIABLE wheels OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
+find_library(PLIMSOLL_CUDNN NAMES cudnn libcudnn.so.9 HINTS ${CUDAToolkit_LIBRARY_DIR} ${wheels}/nvidia/cudnn/lib)
+find_path(PLIMSOLL_CUDNN_HEADERS cudnn_graph.h HINTS ${CUDAToolkit_INCLUDE_DIRS} ${wheels}/nvidia/cudnn/include)
 set(frontend_version 1.32.0)
 set(frontend_folder ${CMAKE_BINARY_DIR}/cudnn_frontend)
-find_path(PLIMSOLL_CUDNN_FRONTEND cudnn_frontend.h HINTS ${CUDAToolkit_INCLUDE_DIRS} ${frontend_folder}/include)
+find_path(PLIMSOLL_CUDNN_FRONTEND cudnn_frontend.h HINTS ${CUDAToolkit_INCLUDE_DIRS} ${wheels}/include ${frontend_folder}/include)
 if(NOT PLIMSOLL_CUDNN_FRONTEND)
   execute_process(
-    COMMAND python3 -m pip download --quiet --no-deps --only-binary=:all: --python-version 3.11
+    COMMAND python3 -m pip download --quiet --retries 1 --timeout 20 --no-deps --only-binary=:all: --python-version 3.11
             --platform manylinux_2_27_x86_64 --platform manylinux_2_28_x86_64 --dest ${frontend_folder}
             nvidia-cudnn-frontend==${frontend_version}
     RESULT_VARIABLE failed OUTPUT_QUIET ERROR_QUIET)
@@ -42,7 +45,7 @@ if(NOT PLIMSOLL_CUDNN_FRONTEND)
     find_path(PLIMSOLL_CUDNN_FRONTEND cudnn_frontend.h HINTS ${frontend_folder}/include)
   endif()
 endif()
-if(NOT PLIMSOLL_CUDNN OR NOT PLIMSOLL_CUDNN_FRONTEND)
+if(NOT PLIMSOLL_CUDNN OR NOT PLIMSOLL_CUDNN_HEADERS OR NOT PLIMSOLL_CUDNN_FRONTEND)
   set(missing "CUDA: cuDNN 9 or the headers of cudnn-frontend are missing (pip install nvidia-cudnn-frontend, or set PLIMSOLL_CUDNN_FRONTEND)")
   if(PLIMSOLL_CUDA STREQUAL "ON")
     message(FATAL_ERROR "${missing}")
@@ -64,7 +67,7 @@ function(plimsoll_cuda_backend)
   add_library(plimsoll_cuda SHARED ${sources})
   target_link_libraries(plimsoll_cuda PRIVATE plimsoll_plan plimsoll_ir CUDA::cudart_static CUDA::cublasLt ${PLIMSOLL_CUDNN} CUDA::nvrtc
                         CUDA::cuda_driver ${CMAKE_DL_LIBS})
-  target_include_directories(plimsoll_cuda SYSTEM PRIVATE ${PLIMSOLL_CUDNN_FRONTEND})
+  target_include_directories(plimsoll_cuda SYSTEM PRIVATE ${PLIMSOLL_CUDNN_FRONTEND} ${PLIMSOLL_CUDNN_HEADERS})
   target_compile_options(plimsoll_cuda PRIVATE
     "$<$<COMPILE_LANGUAGE:CXX>:${PLIMSOLL_WARNINGS}>" "$<$<COMPILE_LANGUAGE:CUDA>:-extended-lambda;--expt-relaxed-constexpr>")
   target_include_directories(plimsoll_cuda PRIVATE ${CMAKE_CURRENT_SOURCE_DIR})

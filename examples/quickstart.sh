@@ -3,13 +3,13 @@
 # into a training plan, shows the plan's memory and trains it, on the GPU where one is here and on the CPU elsewhere.
 # Minutes on two cores, most of them the build.
 #
-# Usage: examples/quickstart.sh [STEPS]
+# Usage: [PLIMSOLL=PROGRAM] examples/quickstart.sh [STEPS]     with PROGRAM nothing is installed or built
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 . cmake/install_dependencies.sh
 
 steps=${1:-400}
-plimsoll=build/release/bin/plimsoll
+plimsoll=${PLIMSOLL:-build/release/bin/plimsoll}
 example=examples/quickstart
 out=build/quickstart
 
@@ -31,18 +31,26 @@ draw_losses() {
     }' "$1"
 }
 
-say "1/5 what the build needs"
-install_dependencies "${build_packages[@]}"
+build() {
+  local targets=(plimsoll)
+  say "1/5 what the build needs"
+  install_dependencies "${build_packages[@]}"
 
-say "2/5 build"
-targets=(plimsoll)
-if nvidia-smi >/dev/null 2>&1; then
-  cmake --preset release -D PLIMSOLL_CUDA_ARCHITECTURES=native
-  if cmake --build --preset release --target help | grep -q '^plimsoll_cuda:'; then targets+=(plimsoll_cuda); fi
-else
-  cmake --preset release
-fi
-cmake --build --preset release --target "${targets[@]}"
+  say "2/5 build"
+  if nvidia-smi >/dev/null 2>&1; then
+    cmake --preset release -D PLIMSOLL_CUDA_ARCHITECTURES=native
+    if cmake --build --preset release --target help | grep '^plimsoll_cuda:' >/dev/null; then
+      targets+=(plimsoll_cuda)
+    else
+      echo "there is a GPU, but what its backend is built with is not (see above): training on the CPU"
+    fi
+  else
+    cmake --preset release
+  fi
+  cmake --build --preset release --target "${targets[@]}"
+}
+
+if [ -z "${PLIMSOLL:-}" ]; then build; fi
 
 say "3/5 compile: from the exported graph to a training plan"
 mkdir -p "$out"
