@@ -20,7 +20,9 @@ import time
 
 from gpu_training import CASES, WARM_UP, compile_options, export_apart, train
 
+USUAL = ["gpt2_b16", "gpt2_b64", "bert_base_b64", "vit_l16_b64", "resnet50_b256"]
 MODES = {"eager": None, "compile": "default", "best": "max-autotune"}
+
 
 class Plimsoll:
     """One side: compile once, run each round."""
@@ -99,7 +101,7 @@ def main():
     elif args.part != "compare":
         print(json.dumps(train(args.cases[0], args.steps, MODES[args.part])))
     else:
-        results = {case: compare(args, case) for case in args.cases or [case for case in CASES if not case.startswith("tiny")]}
+        results = {case: compare(args, case) for case in args.cases or USUAL}
         if args.json:
             args.json.write_text(json.dumps(results, indent=1))
 
