@@ -80,6 +80,7 @@ class Fitter {
       Residence& residence = at(i);
       const bool host_full = in_.host_budget_bytes > 0 && residence.host_bytes() > in_.host_budget_bytes;
       const bool fits = best && is_within_budget(*best);
+      // Rungs further on have these copies too, and more.
       if (i > 0 && (host_full || (fits && residence.least_us() >= best->predicted_step_us))) break;
       const bool last = i + 1 == rungs_.size() || (in_.host_budget_bytes > 0 && at(i + 1).host_bytes() > in_.host_budget_bytes);
       if (residence.least_bytes() > budget_bytes && !last) continue;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <tuple>
 
 namespace plimsoll {
 namespace {
@@ -99,38 +100,34 @@ void move_states_to_host(Graph& graph, std::vector<NodeId>& writers, const llvm:
 }
 
 std::vector<CopyInFlight> issue_copies(Graph& graph, llvm::ArrayRef<CopyWindow> windows) {
-  std::vector<NodeId> instructions;
-  for (NodeId id = graph.first_node(); id != NodeId::None; id = graph.next_node(id))
-    if (is_instruction(graph.node(id))) instructions.push_back(id);
-  const size_t count = instructions.size();
-  std::vector<size_t> next_compute(count + 1, count);  // by instruction: itself or the next that is no copy
-  for (size_t i = count; i-- > 0;)
-    next_compute[i] = graph.node(instructions[i]).op->channel == Channel::Compute ? i : next_compute[i + 1];
-
-  std::vector<CopyWindow> by_issue = windows.vec();
-  std::stable_sort(by_issue.begin(), by_issue.end(), [](const CopyWindow& a, const CopyWindow& b) { return a.issue < b.issue; });
-  for (const CopyWindow& window : by_issue)
-    if (size_t at = next_compute[static_cast<size_t>(window.issue)]; window.issue < window.op && at < static_cast<size_t>(window.op))
-      graph.move_before(instructions[static_cast<size_t>(window.op)], instructions[at]);
-
-  std::vector<int32_t> position(graph.node_slots(), 0);
-  int32_t next = 0;
-  for (NodeId id = graph.first_node(); id != NodeId::None; id = graph.next_node(id))
-    if (is_instruction(graph.node(id))) position[index_of(id)] = next++;
-  auto first_reader = [&](NodeId copy) {
-    int32_t first = next;
-    for (NodeId reader : readers_of(graph, graph.node(copy).results[0])) first = std::min(first, position[index_of(reader)]);
-    return first;
+  struct Place {
+    int32_t issue;     // ahead of this instruction of the graph as it was; itself: in its place
+    bool computes;     // ahead of what computes there, copies are issued
+    int32_t was;
+    NodeId node;
+    auto key() const { return std::tuple(issue, computes, was); }
   };
+  std::vector<Place> places;
+  for (NodeId id = graph.first_node(); id != NodeId::None; id = graph.next_node(id)) {
+    const int32_t at = static_cast<int32_t>(places.size());
+    if (is_instruction(graph.node(id))) places.push_back({at, graph.node(id).op->channel == Channel::Compute, at, id});
+  }
+  for (const CopyWindow& window : windows) places[static_cast<size_t>(window.op)].issue = window.issue;
+  std::vector<NodeId> copy_of;
+  for (const CopyWindow& window : windows) copy_of.push_back(places[static_cast<size_t>(window.op)].node);
+  std::sort(places.begin(), places.end(), [](const Place& a, const Place& b) { return a.key() < b.key(); });
+  std::vector<int32_t> position(graph.node_slots(), 0);
+  for (size_t i = places.size(); i-- > 0;) {
+    position[index_of(places[i].node)] = static_cast<int32_t>(i);
+    if (places[i].issue < places[i].was) graph.move_before(places[i].node, i + 1 < places.size() ? places[i + 1].node : NodeId::None);
+  }
   std::vector<CopyInFlight> copies;
-  for (const CopyWindow& window : windows) {
-    const NodeId copy = instructions[static_cast<size_t>(window.op)];
-    int32_t done = first_reader(copy);
-    if (graph.node(copy).op->channel == Channel::ToHost) {
-      const size_t due = next_compute[static_cast<size_t>(window.done)];
-      done = std::min(done, due < count ? position[index_of(instructions[due])] : next);
-    }
-    if (done > position[index_of(copy)] + 1) copies.push_back({copy, done});
+  for (size_t w = 0; w < windows.size(); ++w) {
+    // What is issued where a copy is waited for is issued once the wait is over.
+    auto due = std::partition_point(places.begin(), places.end(), [&](const Place& place) { return place.issue < windows[w].done; });
+    int32_t done = static_cast<int32_t>(due - places.begin());
+    for (NodeId reader : readers_of(graph, graph.node(copy_of[w]).results[0])) done = std::min(done, position[index_of(reader)]);
+    if (done > position[index_of(copy_of[w])] + 1) copies.push_back({copy_of[w], done});
   }
   return copies;
 }

@@ -1,9 +1,9 @@
 #include "passes/residence.h"
 
 // The budget bounds the arena, which is what placement makes of the live bytes. So each function's plans are tried from
-// the cheapest that could fit on, until one does once it is laid out. The plans come from a ladder that does not depend on the
-// budget, and every one that could be the fastest is looked at, so that more budget does not mean more time. With copies this is
-// tested, not proven: how wide they are depends on the budget, and is found greedily.
+// the fastest that could fit on, until one does once it is laid out. Plans and the windows of their copies come from ladders that do not
+// depend on the budget; more budget only adds rungs to try. Bounds that hold decide what is not looked at, so the plan
+// is the fastest of those within the budget, and more budget never means more time.
 
 #include "ir/plan/timeline.h"
 #include "ir/verify.h"
@@ -11,6 +11,8 @@
 #include "passes/offload.h"
 
 #include <algorithm>
+#include <cassert>
+#include <cmath>
 #include <cstdio>
 #include <limits>
 #include <thread>
@@ -18,7 +20,13 @@
 namespace plimsoll {
 namespace {
 
+constexpr double repeats_only_share = 0.25;  // of a search, where others start from what it finds
+
 int64_t align_up(int64_t bytes, int64_t alignment) { return (bytes + alignment - 1) / alignment * alignment; }
+
+bool has_copies(const RecomputeProblem& problem) {
+  return llvm::any_of(problem.ops, [](const RecomputeOp& op) { return op.channel != Channel::Compute; });
+}
 
 double compute_us(const RecomputeProblem& problem) {
   double us = 0;
@@ -26,9 +34,19 @@ double compute_us(const RecomputeProblem& problem) {
   return us;
 }
 
-// With the copies it has as wide as the greedy overlap makes them: an estimate of the least this order takes, whatever more is
-// repeated or copied.
-double with_all_room_us(const RecomputeProblem& problem) { return overlap_copies(problem, std::numeric_limits<int64_t>::max()).total_us; }
+// Of the host's arena, what a function's values reach up to.
+int64_t host_bytes_of(const Plan& plan, size_t function) {
+  int64_t bytes = 0;
+  for (const Slot& slot : plan.slots)
+    if (slot.space == MemorySpace::Host && slot.function == static_cast<int32_t>(function)) bytes = std::max(bytes, slot.offset + slot.bytes);
+  return bytes;
+}
+
+// Whether the plan takes as long as was thought when it was chosen.
+bool is_time_of(const PlanFunction& function, double us) {
+  constexpr double rounding = 1e-9;
+  return std::abs(predict_timeline(function).total_us - us) <= rounding * us;
+}
 
 // What any op touches must be there while it runs.
 int64_t largest_step(const RecomputeProblem& problem) {
@@ -73,13 +91,8 @@ void Residence::add_order(Track& track, const Graph& graph, size_t function, con
   Order order{graph, in_.writers[function], {}, {}};
   move_states_to_host(order.graph, order.writers, on_host);
   if (options_.recompute) delay_free_updates(order.graph, order.writers);
-  const bool offload = options_.offload && options_.recompute;
-  // Where the host has little room, that for values may be what is missing.
-  if (offload && in_.host_budget_bytes > 0) {
-    order.sequence = recompute_problem(order.graph, order.writers, in_.device, in_.catalog);
-    track.orders.push_back(order);
-  }
-  order.sequence = recompute_problem(order.graph, order.writers, in_.device, in_.catalog, offload);
+  order.sequence = recompute_problem(order.graph, order.writers, in_.device, in_.catalog, options_.offload && options_.recompute);
+  order.ladders.emplace_back().push_back(candidate(order.sequence.problem, measure_repeats(order.sequence.problem, {})));
   track.orders.push_back(std::move(order));
 }
 
@@ -98,102 +111,110 @@ void Residence::measure() {
     }
     const double calls = f == 0 ? static_cast<double>(options_.training.accumulate) : 1;
     double least_us = std::numeric_limits<double>::infinity();
-    for (const Order& either : tracks_[f].orders) least_us = std::min(least_us, with_all_room_us(either.sequence.problem));
+    for (const Order& either : tracks_[f].orders) least_us = std::min(least_us, either.ladders[0][0].least_us);
     least_us_ += calls * least_us;
     step_bytes = std::max(step_bytes, largest_step(order.sequence.problem));
   }
   least_bytes_ = in_.device.reserve_bytes() + persistent_bytes_ + step_bytes;
 }
 
-bool Residence::has_copies(const Order& order, const RecomputePlan& plan) const {
-  return !plan.fetches.empty() || llvm::any_of(order.sequence.problem.ops, [](const RecomputeOp& op) { return op.channel != Channel::Compute; });
+Residence::Candidate Residence::candidate(const RecomputeProblem& problem, RecomputePlan plan) {
+  const double least_us = least_total_us(final_sequence(problem, plan));
+  return {std::move(plan), least_us, {}};
 }
 
-// The heap gives the fastest. What is above the allowance may fit all the same once it is laid out; were it tried last, more budget
-// could take longer.
-bool Residence::is_later(const Option& a, const Option& b) { return a.us > b.us; }
-
 void Residence::search(Track& track) {
-  RecomputeOptions options;
-  options.seconds = search_seconds_ / static_cast<double>(track.orders.size());
-  const int64_t highest_allowance = highest_budget_ - in_.device.reserve_bytes() - persistent_bytes_;
+  track.searched = true;
   std::vector<std::thread> searches;  // that do not see each other
   for (Order& order : track.orders)
-    searches.emplace_back([&order, &options, highest_allowance] { order.ladder = recompute_ladder(order.sequence.problem, highest_allowance, options); });
+    searches.emplace_back([&] { search(order, search_seconds_ / static_cast<double>(track.orders.size())); });
   for (std::thread& search : searches) search.join();
+}
+
+// With copies of values and without: the latter are where the former may start, and are what is left where the host is full.
+void Residence::search(Order& order, double seconds) const {
+  const RecomputeProblem& problem = order.sequence.problem;
+  const bool offload = !problem.offloads.empty();
+  std::vector<RecomputePlan> repeats_only, all;
+  if (!offload || !has_copies(problem) || in_.host_budget_bytes > 0)
+    repeats_only = recompute_ladder(without_offloads(problem), offload ? std::numeric_limits<int64_t>::max() : highest_allowance(),
+                                    {.seconds = offload ? seconds * repeats_only_share : seconds});
+  llvm::ArrayRef<RecomputePlan> starts = repeats_only;
+  if (offload) all = recompute_ladder(problem, highest_allowance(), {.seconds = seconds}, has_copies(problem) ? starts.take_front(0) : starts);
+  order.ladders.clear();
+  for (std::vector<RecomputePlan>* plans : {&all, &repeats_only}) {
+    std::vector<Candidate>& ladder = order.ladders.emplace_back();
+    for (RecomputePlan& plan : *plans) ladder.push_back(candidate(problem, std::move(plan)));
+  }
 }
 
 // Nothing is faster than the order as it is where no copies delay it, so the search waits until that has failed.
 void Residence::start(Track& track) {
   const Order& plain = track.orders.front();
-  track.options.clear();
-  track.chosen.reset();
-  track.all_collected = !options_.recompute;
-  if (options_.recompute && (has_copies(plain, plain_) || measure_repeats(plain.sequence.problem, {}).peak_bytes > allowance_)) return collect(track);
-  track.options.push_back({0, &plain_, compute_us(plain.sequence.problem)});
+  track.plain_tried = false;
+  if (options_.recompute && !track.searched) {
+    if (has_copies(plain.sequence.problem) || plain.ladders[0][0].plan.peak_bytes > allowance_)
+      search(track);
+    else
+      track.plain_tried = true;
+  }
+  collect(track);
 }
 
-// All that may be tried within the present allowance.
+// All that may be tried within the present allowance: of each ladder from the lowest on up to where a peak is above it.
 void Residence::collect(Track& track) {
-  track.all_collected = true;
-  const double base = compute_us(track.orders.front().sequence.problem);
-  if (track.orders.front().ladder.empty()) search(track);
-  for (size_t i = 0; i < track.orders.size(); ++i)
-    for (const RecomputePlan& plan : ladder_up_to(track.orders[i].ladder, allowance_)) track.options.push_back({i, &plan, base + plan.added_us});
-  std::make_heap(track.options.begin(), track.options.end(), is_later);
+  track.options.clear();
+  const bool plain_only = options_.recompute && !track.searched;
+  for (Order& order : llvm::MutableArrayRef<Order>(track.orders).take_front(plain_only ? 1 : track.orders.size()))
+    for (std::vector<Candidate>& ladder : order.ladders)
+      for (size_t c = ladder.size(); c-- > 0;) {
+        const RecomputePlan& plan = ladder[c].plan;
+        if (c + 1 < ladder.size() && plan.peak_bytes > allowance_) break;
+        const bool tried = track.plain_tried && !plain_only && &order == track.orders.data() && plan.repeats.empty() && plan.fetches.empty();
+        if (!tried) push(track, {&order, &ladder[c], ladder[c].least_us});
+      }
 }
 
-void Residence::place_copies(const Order& order, Option& option, int64_t limit_bytes) const {
-  Graph graph = order.graph;
-  apply_plan(graph, *option.plan, order.sequence.values);
-  option.overlap = overlap_copies(recompute_problem(graph, order.writers, in_.device, in_.catalog).problem, limit_bytes);
-  option.us = option.overlap.total_us;
-  option.limit_bytes = limit_bytes;
-  option.placed = true;
+void Residence::push(Track& track, Option option) {
+  track.options.push_back(option);
+  std::push_heap(track.options.begin(), track.options.end(), [](const Option& a, const Option& b) { return a.us > b.us; });
 }
 
-// The fastest option left. One without its copies placed takes at least what it says, so it is placed and goes back.
-std::optional<Residence::Option> Residence::next_option(Track& track) {
+// One option for each rung of windows within the allowance, and the shortest in any case.
+void Residence::push_overlaps(Track& track, const Option& option) {
+  std::vector<Overlap>& overlaps = option.candidate->overlaps;
+  if (overlaps.empty()) overlaps = overlap_ladder(final_sequence(option.order->sequence.problem, option.candidate->plan), highest_allowance());
+  for (const Overlap& overlap : overlaps)
+    if (&overlap == &overlaps.front() || overlap.limit_bytes <= allowance_) push(track, {option.order, option.candidate, overlap.total_us, &overlap});
+}
+
+// The next to try is the fastest. What says only how long it takes at least goes back as what it does take.
+bool Residence::advance(Track& track) {
+  if (track.options.empty() && !track.searched && options_.recompute) {
+    search(track);
+    collect(track);
+  }
   while (!track.options.empty()) {
-    std::pop_heap(track.options.begin(), track.options.end(), is_later);
-    Option option = std::move(track.options.back());
+    std::pop_heap(track.options.begin(), track.options.end(), [](const Option& a, const Option& b) { return a.us > b.us; });
+    const Option option = track.options.back();
     track.options.pop_back();
-    const Order& order = track.orders[option.order];
-    if (option.placed || !has_copies(order, *option.plan)) return option;
-    place_copies(order, option, allowance_);
-    track.options.push_back(std::move(option));
-    std::push_heap(track.options.begin(), track.options.end(), is_later);
+    if (!option.overlap && (!option.candidate->plan.fetches.empty() || has_copies(option.order->sequence.problem))) {
+      push_overlaps(track, option);
+      continue;
+    }
+    track.chosen = option;
+    return true;
   }
-  return std::nullopt;
+  return false;
 }
 
-// The next thing to try for a function whose arena part is above the allowance. The option that was goes back with copies that keep to
-// so much less, then with the tightest, and takes its turn by what it takes then: another may be faster.
-bool Residence::advance(Track& track, int64_t above_bytes) {
-  if (track.chosen && track.chosen->placed && track.chosen->limit_bytes >= track.chosen->overlap.peak_bytes) {
-    Option option = std::move(*track.chosen);
-    place_copies(track.orders[option.order], option, option.tightened ? 0 : option.overlap.peak_bytes - std::max<int64_t>(above_bytes, 1));
-    option.tightened = true;
-    track.options.push_back(std::move(option));
-    std::push_heap(track.options.begin(), track.options.end(), is_later);
-  }
-  if (track.options.empty() && !track.all_collected) collect(track);
-  std::optional<Option> next = next_option(track);
-  if (!next) return false;
-  track.chosen = std::move(next);
-  return true;
-}
-
-// Whether there was something else to try for a function that is above its allowance, or for one whose copies wait on a host without room.
+// Whether there was something else to try for each function that is above its allowance or the host's.
 bool Residence::advance_all(const Plan& plan) {
   bool advanced = false;
   for (size_t f = 0; f < tracks_.size(); ++f) {
-    const int64_t above = plan.functions[f].transient_bytes - allowance_;
-    const bool wants_less_host = !is_within_host_budget(plan) && !tracks_[f].chosen->plan->fetches.empty();
-    if (wants_less_host)
-      advanced |= advance(tracks_[f], tracks_[f].chosen->overlap.peak_bytes);  // no window but the tightest takes much less of it
-    else if (above > 0)
-      advanced |= advance(tracks_[f], above);
+    const bool above = plan.functions[f].transient_bytes > allowance_;
+    const bool above_host = in_.host_budget_bytes > 0 && host_bytes_of(plan, f) > in_.host_budget_bytes;
+    if (above || above_host) advanced |= advance(tracks_[f]);
   }
   return advanced;
 }
@@ -204,12 +225,12 @@ Result<Plan> Residence::lower(int64_t budget_bytes) {
   program_.functions.clear();
   added_.clear();
   for (Track& track : tracks_) {
-    const Option& option = *track.chosen;
-    const Order& order = track.orders[option.order];
+    const Option& option = track.chosen;
+    const Order& order = *option.order;
     Graph& graph = program_.functions.emplace_back(order.graph);
     writers.push_back(order.writers);
-    added_.push_back(apply_plan(graph, *option.plan, order.sequence.values));
-    copies.push_back(issue_copies(graph, option.overlap.windows));
+    added_.push_back(apply_plan(graph, option.candidate->plan, order.sequence.values));
+    copies.push_back(issue_copies(graph, option.overlap ? llvm::ArrayRef<CopyWindow>(option.overlap->windows) : llvm::ArrayRef<CopyWindow>()));
     if (Status s = verify(graph)) return s;
   }
   return lower_to_plan({program_, writers, in_.device, in_.catalog, budget_bytes, in_.host_budget_bytes, added_, copies, in_.placement_seconds});
@@ -219,12 +240,13 @@ Result<Plan> Residence::within(int64_t budget_bytes) {
   allowance_ = budget_bytes - in_.device.reserve_bytes() - persistent_bytes_;
   for (Track& track : tracks_) {
     start(track);
-    advance(track, 0);
+    advance(track);
   }
   std::optional<Plan> least;
   for (;;) {
     Result<Plan> plan = lower(budget_bytes);
     if (!plan) return plan;
+    for (size_t f = 0; f < tracks_.size(); ++f) assert(is_time_of(plan->functions[f], tracks_[f].chosen.us) && "more budget may mean more time");
     if (is_within_budget(*plan)) return explained(std::move(*plan));
     if (!least || needs_less(*plan, *least)) least = explained(*plan);
     if (!advance_all(*plan)) return std::move(*least);
@@ -233,14 +255,15 @@ Result<Plan> Residence::within(int64_t budget_bytes) {
 
 Plan Residence::explained(Plan plan) const {
   for (size_t f = 0; f < tracks_.size(); ++f) {
-    const Option& chosen = *tracks_[f].chosen;
-    const RecomputeProblem& problem = tracks_[f].orders[chosen.order].sequence.problem;
+    const Option& chosen = tracks_[f].chosen;
+    const RecomputePlan& extra = chosen.candidate->plan;
+    const RecomputeProblem& problem = chosen.order->sequence.problem;
     const Graph& graph = program_.functions[f];
-    if (!chosen.plan->repeats.empty() || !chosen.plan->fetches.empty()) {
+    if (!extra.repeats.empty() || !extra.fetches.empty()) {
       const double added = chosen.us - compute_us(problem);
       char share[32];
       std::snprintf(share, sizeof(share), "%.2f %%", 100 * added / std::max(compute_us(problem), 1e-9));
-      plan.decisions.push_back({"recompute", graph.name, "repeat " + std::to_string(chosen.plan->repeats.size()) + " instructions",
+      plan.decisions.push_back({"recompute", graph.name, "repeat " + std::to_string(extra.repeats.size()) + " instructions",
                                 "adds " + milliseconds(added) + ", " + share + " of the function; nothing of this order within the budget adds less than " +
                                     milliseconds(least_added_us(problem, allowance_))});
     }
@@ -253,10 +276,10 @@ Plan Residence::explained(Plan plan) const {
 }
 
 void Residence::explain_copies(Plan& plan, size_t function) const {
-  const Option& chosen = *tracks_[function].chosen;
-  if (!chosen.placed) return;
+  const Overlap* overlap = tracks_[function].chosen.overlap;
+  if (!overlap) return;
   const Timeline time = predict_timeline(plan.functions[function]);
-  plan.decisions.push_back({"offload", plan.functions[function].name, std::to_string(chosen.overlap.windows.size()) + " copies",
+  plan.decisions.push_back({"offload", plan.functions[function].name, std::to_string(overlap->windows.size()) + " copies",
                             milliseconds(time.to_host_us) + " to the host and " + milliseconds(time.to_device_us) + " back beside " +
                                 milliseconds(time.total_us - time.stalled_us) + " of computing, which waits " + milliseconds(time.stalled_us)});
 }

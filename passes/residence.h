@@ -26,42 +26,47 @@ class Residence {
   Result<Plan> within(int64_t budget_bytes);
 
  private:
+  struct Candidate {
+    RecomputePlan plan;
+    double least_us;                 // whenever its copies are made; without copies, what it takes
+    std::vector<Overlap> overlaps;   // a ladder, once it is wanted
+  };
   struct Order {
     Graph graph;
     std::vector<NodeId> writers;
     SequenceProblem sequence;
-    std::vector<RecomputePlan> ladder;  // empty before it is searched
+    std::vector<std::vector<Candidate>> ladders;  // first the order as it is alone; once searched, with copies of values and without
   };
-  // A plan for one function that may be tried. Where copies run beside computing its time is known only once they are placed.
+  // A plan for one function that may be tried.
   struct Option {
-    size_t order;
-    const RecomputePlan* plan;
-    double us;                // at least; what it takes once `placed`
-    bool placed = false, tightened = false;
-    int64_t limit_bytes = 0;  // that the placed copies keep to; less than the peak of the tightest
-    Overlap overlap = {};
+    const Order* order;
+    Candidate* candidate;
+    double us;                        // at least; once its copies are placed, or where there are none, what it takes
+    const Overlap* overlap = nullptr;
   };
   struct Track {
     std::vector<Order> orders;
     std::vector<Option> options;  // a heap, the next to try on top
-    std::optional<Option> chosen;
-    bool all_collected = false;
+    Option chosen = {};
+    bool searched = false;
+    bool plain_tried = false;     // within the present budget, before the search
   };
 
   void add_order(Track& track, const Graph& graph, size_t function, const llvm::StringSet<>& on_host) const;
+  static Candidate candidate(const RecomputeProblem& problem, RecomputePlan plan);
   void measure();
-  bool has_copies(const Order& order, const RecomputePlan& plan) const;
   void search(Track& track);
+  void search(Order& order, double seconds) const;
   void start(Track& track);
   void collect(Track& track);
-  std::optional<Option> next_option(Track& track);
-  void place_copies(const Order& order, Option& option, int64_t limit_bytes) const;
-  bool advance(Track& track, int64_t above_bytes);
+  void push(Track& track, Option option);
+  void push_overlaps(Track& track, const Option& option);
+  int64_t highest_allowance() const { return highest_budget_ - in_.device.reserve_bytes() - persistent_bytes_; }
+  bool advance(Track& track);
   bool advance_all(const Plan& plan);
   Result<Plan> lower(int64_t budget_bytes);
   Plan explained(Plan plan) const;
   void explain_copies(Plan& plan, size_t function) const;
-  static bool is_later(const Option& a, const Option& b);
 
   const LoweringInput& in_;
   const FitOptions& options_;
@@ -70,7 +75,6 @@ class Residence {
   std::vector<Track> tracks_;  // by function
   Program program_;            // of the plan laid out last
   std::vector<std::vector<NodeId>> added_;  // by function, what it repeats and copies
-  RecomputePlan plain_;        // no repeats
   int64_t persistent_bytes_ = 0, host_bytes_ = 0, least_bytes_ = 0;
   double least_us_ = 0;
   int64_t allowance_ = 0;      // transient bytes a function may have, of the budget that is being tried

@@ -2,55 +2,70 @@
 
 #include <algorithm>
 #include <array>
-#include <numeric>
+#include <utility>
 
 namespace plimsoll {
 namespace fit {
-namespace {
 
-template <typename Key>
-std::vector<int32_t> sorted_by(llvm::ArrayRef<CopyWindow> windows, Key key) {
-  std::vector<int32_t> order(windows.size());
-  std::iota(order.begin(), order.end(), 0);
-  std::sort(order.begin(), order.end(), [&](int32_t a, int32_t b) { return key(windows[static_cast<size_t>(a)]) < key(windows[static_cast<size_t>(b)]); });
-  return order;
+ChannelWork::ChannelWork(const RecomputeProblem& problem) {
+  std::vector<int32_t> written_by(problem.value_bytes.size(), -1);  // by value: a copy
+  for (int32_t o = 0; o < problem.op_count(); ++o) {
+    const RecomputeOp& op = problem.ops[static_cast<size_t>(o)];
+    const bool computes = op.channel == Channel::Compute;
+    compute_us.push_back(computes ? op.cost_us : 0);
+    if (computes) continue;
+    const int32_t index = static_cast<int32_t>(copies.size());
+    Copy copy{o, op.channel, op.cost_us, {}, {}};
+    for (int32_t v : op.reads) {
+      const int32_t earlier = written_by[static_cast<size_t>(v)];
+      if (earlier < 0) continue;
+      copy.after.push_back(earlier);
+      copies[static_cast<size_t>(earlier)].before.push_back(index);
+    }
+    for (int32_t v : op.writes) written_by[static_cast<size_t>(v)] = index;
+    copies.push_back(std::move(copy));
+  }
 }
 
-}  // namespace
-
-CopyTimeline run_channels(const RecomputeProblem& problem, llvm::ArrayRef<CopyWindow> windows) {
-  const size_t end = problem.ops.size();
-  CopyTimeline line{std::vector<double>(end + 1), std::vector<double>(end + 1), std::vector<double>(windows.size()), std::vector<double>(windows.size())};
-  std::vector<double> copied_us(problem.value_bytes.size(), 0);  // by value: when the copy that writes it is done
-  std::vector<int32_t> waits = sorted_by(windows, [](const CopyWindow& w) { return std::pair(w.done, w.op); });
-  std::vector<int32_t> issues = sorted_by(windows, [](const CopyWindow& w) { return std::pair(w.issue, w.op); });
+void run_channels(const ChannelWork& work, llvm::ArrayRef<CopyWindow> windows, CopyTimeline& line) {
+  const size_t end = work.compute_us.size();
+  line.first_issue.assign(end + 1, -1);
+  line.first_wait.assign(end + 1, -1);
+  line.next_issue.resize(windows.size());
+  line.next_wait.resize(windows.size());
+  for (size_t w = windows.size(); w-- > 0;) {
+    line.next_issue[w] = std::exchange(line.first_issue[static_cast<size_t>(windows[w].issue)], static_cast<int32_t>(w));
+    line.next_wait[w] = std::exchange(line.first_wait[static_cast<size_t>(windows[w].done)], static_cast<int32_t>(w));
+  }
+  line.arrive_us.resize(end + 1);
+  line.leave_us.resize(end + 1);
+  line.finish_us.resize(windows.size());
   std::array<double, 3> through{};  // by channel
   double& clock = through[static_cast<size_t>(Channel::Compute)];
-  auto wait = waits.begin(), issue = issues.begin();
   for (size_t o = 0; o <= end; ++o) {
     line.arrive_us[o] = clock;
-    for (; wait != waits.end() && static_cast<size_t>(windows[static_cast<size_t>(*wait)].done) == o; ++wait)
-      clock = std::max(clock, line.finish_us[static_cast<size_t>(*wait)]);
+    for (int32_t w = line.first_wait[o]; w >= 0; w = line.next_wait[static_cast<size_t>(w)])
+      clock = std::max(clock, line.finish_us[static_cast<size_t>(w)]);
     line.leave_us[o] = clock;
-    for (; issue != issues.end() && static_cast<size_t>(windows[static_cast<size_t>(*issue)].issue) == o; ++issue) {
-      const size_t w = static_cast<size_t>(*issue);
-      const RecomputeOp& copy = problem.ops[static_cast<size_t>(windows[w].op)];
+    for (int32_t w = line.first_issue[o]; w >= 0; w = line.next_issue[static_cast<size_t>(w)]) {
+      const ChannelWork::Copy& copy = work.copies[static_cast<size_t>(w)];
       double& channel = through[static_cast<size_t>(copy.channel)];
       channel = std::max(channel, clock);
-      for (int32_t v : copy.reads) channel = std::max(channel, copied_us[static_cast<size_t>(v)]);
-      line.start_us[w] = channel;
+      for (int32_t earlier : copy.after) channel = std::max(channel, line.finish_us[static_cast<size_t>(earlier)]);
       channel += copy.cost_us;
-      line.finish_us[w] = channel;
-      for (int32_t v : copy.writes) copied_us[static_cast<size_t>(v)] = channel;
+      line.finish_us[static_cast<size_t>(w)] = channel;
     }
-    if (o < end && problem.ops[o].channel == Channel::Compute) clock += problem.ops[o].cost_us;
+    if (o < end) clock += work.compute_us[o];
   }
   line.total_us = *std::max_element(through.begin(), through.end());
-  return line;
 }
 
 }  // namespace fit
 
-double simulate(const RecomputeProblem& problem, llvm::ArrayRef<CopyWindow> windows) { return fit::run_channels(problem, windows).total_us; }
+double simulate(const RecomputeProblem& problem, llvm::ArrayRef<CopyWindow> windows) {
+  fit::CopyTimeline line;
+  fit::run_channels(fit::ChannelWork(problem), windows, line);
+  return line.total_us;
+}
 
 }  // namespace plimsoll

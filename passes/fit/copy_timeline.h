@@ -2,14 +2,33 @@
 
 #include "passes/fit/overlap.h"
 
+#include "llvm/ADT/SmallVector.h"
+
 namespace plimsoll::fit {
+
+// What the three channels are given of a sequence.
+struct ChannelWork {
+  struct Copy {
+    int32_t op;
+    Channel channel;
+    double cost_us;
+    llvm::SmallVector<int32_t, 1> after, before;  // copies whose results it reads; that read its results
+  };
+
+  explicit ChannelWork(const RecomputeProblem& problem);
+
+  std::vector<double> compute_us;  // by op; 0 for copies
+  std::vector<Copy> copies;        // by op
+};
 
 struct CopyTimeline {
   std::vector<double> arrive_us, leave_us;  // by op, and for the end: when compute gets there, and when it has waited there
-  std::vector<double> start_us, finish_us;  // by window
+  std::vector<double> finish_us;            // by window
   double total_us = 0;
+  std::vector<int32_t> first_issue, first_wait, next_issue, next_wait;  // lists of windows by op
 };
 
-CopyTimeline run_channels(const RecomputeProblem& problem, llvm::ArrayRef<CopyWindow> windows);
+// `windows` are those of all copies, by op. Overwrites `line`, whose memory serves again.
+void run_channels(const ChannelWork& work, llvm::ArrayRef<CopyWindow> windows, CopyTimeline& line);
 
 }  // namespace plimsoll::fit

@@ -13,27 +13,29 @@ namespace plimsoll::fit {
 namespace {
 
 constexpr int most_rounds = 64;
-constexpr double least_gain = 1e-6;  // of a round that counts
-constexpr int patience = 4;          // rounds in a row that do not: where a wait goes shows in the next timeline
+constexpr double least_gain = 1e-4;  // of a round that counts
+constexpr int patience = 3;          // rounds in a row that do not: where a wait goes shows in the next timeline
 
-// The first op where compute is no earlier than `us`, the end at the latest.
-int32_t first_from(const std::vector<double>& clock, double us) {
-  auto at = std::lower_bound(clock.begin(), clock.end(), us);
+// The first op from `from` on where compute is no earlier than `us`, the end at the latest.
+int32_t first_from(const std::vector<double>& clock, int32_t from, double us) {
+  auto begin = clock.begin() + from;
+  if (*begin >= us) return from;
+  auto at = std::lower_bound(begin, clock.end(), us);
   return static_cast<int32_t>(std::min(at, std::prev(clock.end())) - clock.begin());
 }
 
-// The last op where compute is no later than `us`, the first op at the earliest.
-int32_t last_until(const std::vector<double>& clock, double us) {
-  auto after = std::upper_bound(clock.begin(), clock.end(), us);
-  return static_cast<int32_t>(std::max(after, std::next(clock.begin())) - clock.begin()) - 1;
+// The last op from `from` on where compute is no later than `us`, `from` at the earliest.
+int32_t last_until(const std::vector<double>& clock, int32_t from, double us) {
+  while (static_cast<size_t>(from) + 1 < clock.size() && clock[static_cast<size_t>(from) + 1] <= us) ++from;
+  return from;
 }
 
 }  // namespace
 
-CopyWindows::CopyWindows(const RecomputeProblem& problem) : problem_(&problem), lives_(problem.value_bytes.size()) {
+CopyWindows::CopyWindows(const RecomputeProblem& problem) : problem_(&problem), work_(problem), lives_(problem.value_bytes.size()) {
   collect_lives();
   make_tight();
-  line_ = run_channels(*problem_, windows_);
+  run();
   recount();
 }
 
@@ -68,10 +70,18 @@ void CopyWindows::make_tight() {
   std::reverse(windows_.begin(), windows_.end());
 }
 
-int32_t CopyWindows::earliest_issue(const CopyWindow& window) const {
-  int32_t earliest = op(window).not_before;
-  for (int32_t v : op(window).reads) earliest = std::max(earliest, life(v).made + 1);
+int32_t CopyWindows::earliest_issue(size_t copy) const {
+  int32_t earliest = op(windows_[copy]).not_before;
+  for (int32_t v : op(windows_[copy]).reads) earliest = std::max(earliest, life(v).made + 1);
+  for (int32_t source : work_.copies[copy].after) earliest = std::max(earliest, windows_[static_cast<size_t>(source)].done);
   return earliest;
+}
+
+// Of one to the host: what reads there is issued after the wait.
+int32_t CopyWindows::latest_done(size_t copy) const {
+  int32_t latest = problem_->op_count();
+  for (int32_t reader : work_.copies[copy].before) latest = std::min(latest, windows_[static_cast<size_t>(reader)].issue);
+  return latest;
 }
 
 void CopyWindows::recount() {
@@ -114,29 +124,32 @@ int64_t CopyWindows::held_bytes(const CopyWindow& window, int32_t at) const {
   return sum;
 }
 
-// When each copy to the device starts at the latest for all to be there at `needed_us`, the clock of its `done`; others: 0.
-std::vector<double> CopyWindows::latest_starts(const std::vector<double>& needed_us) const {
-  std::vector<double> latest(windows_.size(), 0);
+// When each copy to the device starts at the latest for all to be there at `needed_us`, the clock of its `done`: later for later copies.
+void CopyWindows::latest_starts(const std::vector<double>& needed_us) {
+  latest_us_.resize(windows_.size());
   double next = std::numeric_limits<double>::infinity();
   for (size_t w = windows_.size(); w-- > 0;) {
-    if (op(windows_[w]).channel != Channel::ToDevice) continue;
-    next = std::min(next, needed_us[static_cast<size_t>(windows_[w].done)]) - op(windows_[w]).cost_us;
-    latest[w] = next;
+    const ChannelWork::Copy& copy = work_.copies[w];
+    if (copy.channel != Channel::ToDevice) continue;
+    next = std::min(next, needed_us[static_cast<size_t>(windows_[w].done)]) - copy.cost_us;
+    latest_us_[w] = next;
   }
-  return latest;
 }
 
 void CopyWindows::widen_to_device(int64_t limit) {
-  std::vector<double> wanted_us = latest_starts(line_.arrive_us);
-  int32_t previous = 0;
+  latest_starts(line_.arrive_us);
+  int32_t previous = 0, in_time = 0;
   for (size_t w = 0; w < windows_.size(); ++w) {
     CopyWindow& window = windows_[w];
-    if (op(window).channel != Channel::ToDevice) continue;
-    int32_t wanted = std::max({previous, earliest_issue(window), last_until(line_.leave_us, wanted_us[w])});
-    int64_t needs = 0;
-    for (int32_t v : op(window).writes) needs += bytes(v);
-    for (; window.issue > wanted && live_[static_cast<size_t>(window.issue) - 1] + needs <= limit; --window.issue)
-      live_[static_cast<size_t>(window.issue) - 1] += needs;
+    if (work_.copies[w].channel != Channel::ToDevice) continue;
+    in_time = last_until(line_.leave_us, in_time, latest_us_[w]);
+    if (window.issue > in_time) {
+      const int32_t wanted = std::max({previous, earliest_issue(w), in_time});
+      int64_t needs = 0;
+      for (int32_t v : op(window).writes) needs += bytes(v);
+      for (; window.issue > wanted && live_[static_cast<size_t>(window.issue) - 1] + needs <= limit; --window.issue)
+        live_[static_cast<size_t>(window.issue) - 1] += needs;
+    }
     previous = window.issue;
   }
 }
@@ -144,11 +157,11 @@ void CopyWindows::widen_to_device(int64_t limit) {
 void CopyWindows::widen_to_host(int64_t limit) {
   for (size_t w = windows_.size(); w-- > 0;) {
     CopyWindow& window = windows_[w];
-    if (op(window).channel != Channel::ToHost) continue;
+    if (work_.copies[w].channel != Channel::ToHost) continue;
     // Without the wait, compute is everywhere that much earlier.
     const size_t done = static_cast<size_t>(window.done);
-    int32_t wanted = first_from(line_.arrive_us, line_.finish_us[w] + line_.leave_us[done] - line_.arrive_us[done]);
-    for (; window.done < wanted; ++window.done) {
+    const int32_t wanted = first_from(line_.arrive_us, window.done, line_.finish_us[w] + line_.leave_us[done] - line_.arrive_us[done]);
+    for (const int32_t latest = std::min(wanted, latest_done(w)); window.done < latest; ++window.done) {
       int64_t& live = live_[static_cast<size_t>(window.done)];
       int64_t more = held_bytes(window, window.done);
       if (live + more > limit) break;
@@ -158,30 +171,34 @@ void CopyWindows::widen_to_host(int64_t limit) {
   }
 }
 
-// Takes from each window what nothing in the timeline changes without.
+// Takes from each window what compute is no earlier for.
 void CopyWindows::shorten() {
-  std::vector<double> latest_us = latest_starts(line_.leave_us);
+  latest_starts(line_.leave_us);
+  int32_t in_time = 0;
   for (size_t w = 0; w < windows_.size(); ++w) {
     CopyWindow& window = windows_[w];
-    if (op(window).channel == Channel::ToDevice)
-      window.issue = std::clamp(last_until(line_.leave_us, latest_us[w]), window.issue, window.op);
-    else
-      window.done = std::clamp(first_from(line_.arrive_us, line_.finish_us[w]), window.op + 1, window.done);
+    if (work_.copies[w].channel == Channel::ToDevice) {
+      in_time = last_until(line_.leave_us, in_time, latest_us_[w]);
+      window.issue = std::clamp(in_time, window.issue, window.op);
+    } else {
+      window.done = std::min(first_from(line_.arrive_us, window.op + 1, line_.finish_us[w]), window.done);
+    }
   }
 }
 
-void CopyWindows::widen(int64_t limit, FirstServed first) {
-  for (int round = 0, idle = 0; round < most_rounds && idle < patience; ++round) {
+// Shortening leaves the clock of compute and the copies to the host as they are, so the next round needs no other timeline.
+void CopyWindows::widen(int64_t limit, FirstServed first, double enough_us) {
+  for (int round = 0, idle = 0; round < most_rounds && idle < patience && line_.total_us > enough_us; ++round) {
     double before = line_.total_us;
     if (first == FirstServed::ToHost) widen_to_host(limit);
     widen_to_device(limit);
     if (first == FirstServed::ToDevice) widen_to_host(limit);
-    line_ = run_channels(*problem_, windows_);
+    run();
     shorten();
-    line_ = run_channels(*problem_, windows_);
     recount();
     idle = line_.total_us < before * (1 - least_gain) ? 0 : idle + 1;
   }
+  run();
 }
 
 }  // namespace plimsoll::fit

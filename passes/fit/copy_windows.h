@@ -12,13 +12,14 @@ class CopyWindows {
  public:
   explicit CopyWindows(const RecomputeProblem& problem);  // as short as can be
 
-  // Widens windows while that takes time off and the peak stays within the limit. Copies of a direction keep their order, so
-  // no wider window makes anything later.
-  void widen(int64_t limit, FirstServed first);
+  // Widens windows while that takes time off, until the time is `enough_us`, and the peak stays within the limit. Copies of a
+  // direction keep their order, so no wider window makes anything later.
+  void widen(int64_t limit, FirstServed first, double enough_us = 0);
 
   llvm::ArrayRef<CopyWindow> windows() const { return windows_; }
   double total_us() const { return line_.total_us; }
   int64_t peak_bytes() const;
+  int32_t earliest_issue(size_t copy) const;  // of one to the device
 
  private:
   struct Life {
@@ -34,8 +35,9 @@ class CopyWindows {
   const Life& life(int32_t value) const { return lives_[static_cast<size_t>(value)]; }
   void collect_lives();
   void make_tight();
-  int32_t earliest_issue(const CopyWindow& window) const;
-  std::vector<double> latest_starts(const std::vector<double>& needed_us) const;
+  int32_t latest_done(size_t copy) const;
+  void latest_starts(const std::vector<double>& needed_us);
+  void run() { run_channels(work_, windows_, line_); }
   void recount();
   void shorten();
   void widen_to_device(int64_t limit);
@@ -43,9 +45,11 @@ class CopyWindows {
   int64_t held_bytes(const CopyWindow& window, int32_t at) const;
 
   const RecomputeProblem* problem_;
+  ChannelWork work_;
   std::vector<Life> lives_;       // by value
   std::vector<CopyWindow> windows_;
   std::vector<int64_t> live_;     // by op
+  std::vector<double> latest_us_; // by window, see latest_starts
   CopyTimeline line_;
 };
 

@@ -3,52 +3,58 @@
 #include "passes/fit/copy_windows.h"
 
 #include <algorithm>
+#include <cmath>
+#include <numeric>
 
-// Windows as wide as they help need some peak; between that and the tight windows' peak, a fixed ladder of limits is tried, as
-// far up as is allowed. So a higher limit tries all that a lower one does.
+// Windows as wide as they help need some peak; between that and the tight windows' peak stands a fixed ladder of limits. Nothing is
+// faster than the bound, so the ladder ends where that is reached.
 
 namespace plimsoll {
 namespace {
 
 using namespace fit;
 
-constexpr double rung_ratio = 0.7;  // of the room above the tight peak
-constexpr int rungs = 12;
+constexpr double rung_ratio = 0.6;  // of the room above the tight peak
+constexpr int rungs = 8;
+constexpr double rounding = 1e-9;
 
-void keep_better(CopyWindows& best, CopyWindows other) {
-  if (other.total_us() < best.total_us()) best = std::move(other);
+CopyWindows widened(const CopyWindows& tight, int64_t limit, double enough_us) {
+  CopyWindows windows = tight;
+  windows.widen(limit, FirstServed::ToHost, enough_us);
+  if (windows.total_us() <= enough_us) return windows;
+  CopyWindows other = tight;
+  other.widen(limit, FirstServed::ToDevice, enough_us);
+  return other.total_us() < windows.total_us() ? other : windows;
 }
 
-CopyWindows widened(CopyWindows windows, int64_t limit) {
-  CopyWindows other = windows;
-  windows.widen(limit, FirstServed::ToHost);
-  other.widen(limit, FirstServed::ToDevice);
-  keep_better(windows, std::move(other));
-  return windows;
-}
-
-CopyWindows widest_within(const RecomputeProblem& problem, int64_t limit) {
-  const CopyWindows tight(problem);
-  CopyWindows widest = widened(tight, std::numeric_limits<int64_t>::max());
-  CopyWindows best = widened(tight, tight.peak_bytes());
-  double room = static_cast<double>(widest.peak_bytes() - tight.peak_bytes());
-  for (int rung = 1; rung < rungs; ++rung) {
-    room *= rung_ratio;
-    int64_t bytes = tight.peak_bytes() + static_cast<int64_t>(room);
-    if (bytes <= limit) keep_better(best, widened(tight, bytes));
-  }
-  if (widest.peak_bytes() <= limit) keep_better(best, std::move(widest));
-  return best;
+Overlap overlap_of(const CopyWindows& windows, int64_t limit, double compute_us) {
+  return {windows.windows().vec(), windows.total_us(), windows.total_us() - compute_us, windows.peak_bytes(), limit};
 }
 
 }  // namespace
 
-Overlap overlap_copies(const RecomputeProblem& problem, int64_t limit_bytes) {
-  CopyWindows windows = widest_within(problem, limit_bytes);
-  Overlap result{windows.windows().vec(), windows.total_us(), windows.total_us(), windows.peak_bytes()};
-  for (const RecomputeOp& op : problem.ops)
-    if (op.channel == Channel::Compute) result.stalled_us -= op.cost_us;
-  return result;
+std::vector<Overlap> overlap_ladder(const RecomputeProblem& problem, int64_t highest_bytes) {
+  const ChannelWork work(problem);
+  const double compute_us = std::accumulate(work.compute_us.begin(), work.compute_us.end(), 0.0);
+  const double enough_us = least_total_us(problem) * (1 + rounding);
+  const CopyWindows tight(problem);
+  std::vector<Overlap> ladder{overlap_of(widened(tight, tight.peak_bytes(), enough_us), tight.peak_bytes(), compute_us)};
+  auto is_enough = [&] { return ladder.back().total_us <= enough_us; };
+  if (is_enough() || tight.peak_bytes() >= highest_bytes) return ladder;
+  const CopyWindows widest = widened(tight, std::numeric_limits<int64_t>::max(), enough_us);
+  const double room = static_cast<double>(widest.peak_bytes() - tight.peak_bytes());
+  auto add = [&](const CopyWindows& windows, int64_t limit) {
+    if (windows.total_us() < ladder.back().total_us * (1 - rounding)) ladder.push_back(overlap_of(windows, limit, compute_us));
+  };
+  for (int rung = rungs - 1; rung >= 1 && !is_enough(); --rung) {
+    const int64_t limit = tight.peak_bytes() + static_cast<int64_t>(room * std::pow(rung_ratio, rung));
+    if (limit > highest_bytes) return ladder;
+    add(widened(tight, limit, enough_us), limit);
+  }
+  if (!is_enough() && widest.peak_bytes() <= highest_bytes) add(widest, widest.peak_bytes());
+  return ladder;
 }
+
+Overlap overlap_copies(const RecomputeProblem& problem, int64_t limit_bytes) { return overlap_ladder(problem, limit_bytes).back(); }
 
 }  // namespace plimsoll

@@ -25,15 +25,23 @@ struct Overlap {
   double total_us = 0;              // until all channels are through
   double stalled_us = 0;            // of it, more than compute alone takes
   int64_t peak_bytes = 0;
+  int64_t limit_bytes = 0;          // what the windows were kept to
 };
 
 // Windows for the copies of a sequence that has its repeats and copies in place, as ops. A copy to the host is issued in its
 // place; one to the device is waited for by the first op that reads what it writes, or by the op that overwrites what
-// it reads (`repeat_until`), and is issued after copies it reads from. The peak is at most `limit_bytes`, or where that is less,
-// the peak that windows as short as can be have. A higher limit never gives a longer time.
+// it reads (`repeat_until`), and is issued once what it reads from was waited for.
+// First windows that keep to the peak of those as short as can be; then, each for a higher limit than the one before, windows that take
+// less time, up to `highest_bytes`. The limits depend on the sequence alone.
+std::vector<Overlap> overlap_ladder(const RecomputeProblem& problem, int64_t highest_bytes);
+
+// The last of the ladder up to `limit_bytes`. A higher limit never gives a longer time.
 Overlap overlap_copies(const RecomputeProblem& problem, int64_t limit_bytes);
 
-// The time until all channels are through. At each op compute waits first, then copies are issued, those of earlier ops first, then
+// No windows take less time than this, nor do those of the sequence with more repeats and copies in it.
+double least_total_us(const RecomputeProblem& problem);
+
+// The time until all channels are through, `windows` being those of all copies, by op. At each op compute waits first, then copies are issued, those of earlier ops first, then
 // it runs. A copy starts once its channel is through with those issued before and the copies it reads from are done.
 double simulate(const RecomputeProblem& problem, llvm::ArrayRef<CopyWindow> windows);
 

@@ -94,7 +94,7 @@ RecomputePlan fit::plan_of(const Sequence& sequence) {
   return plan;
 }
 
-RecomputeProblem fit::without_offloads(RecomputeProblem problem) {
+RecomputeProblem without_offloads(RecomputeProblem problem) {
   problem.offloads.clear();
   return problem;
 }

@@ -80,19 +80,23 @@ struct RecomputeOptions {
 // The peak and the added time of repeats and fetches, measured from nothing but the problem.
 RecomputePlan measure_repeats(const RecomputeProblem& problem, std::vector<Repeat> repeats, std::vector<Fetch> fetches = {});
 
+// What runs: the plan's repeats and copies as ops in their places, each with values of its own.
+RecomputeProblem final_sequence(const RecomputeProblem& problem, const RecomputePlan& plan);
+
 // The same problem, limit and options give the same plan on every machine.
 RecomputePlan recompute_within(const RecomputeProblem& problem, int64_t limit_bytes, const RecomputeOptions& options = {});
 
-// Plans for a fixed ladder of limits, from the plain peak down, each 2 % below the one before, the highest limit first, as far
-// down as plans were found: those of the lowest limits, up to where a peak is above `highest_bytes`; where all are above it, the
-// lowest. Neither ladder nor plans depend on `highest_bytes`, and no plan adds more time than one for a lower limit, so whoever
-// takes the first that fits never pays more for a higher limit.
-std::vector<RecomputePlan> recompute_ladder(const RecomputeProblem& problem, int64_t highest_bytes, const RecomputeOptions& options = {});
+// Plans for a fixed ladder of limits, from the plain peak down, 2 % apart at first and up to 8 % where little is left, the highest limit
+// first, as far down as plans were found: those of the lowest limits, up to where a peak is above `highest_bytes`; where all are above
+// it, the lowest. Neither ladder nor plans depend on `highest_bytes`, and no plan adds more time than one for a lower limit.
+// `starts` is a whole ladder of the problem without its offloads; empty: none. No plan adds more time than that one's.
+std::vector<RecomputePlan> recompute_ladder(const RecomputeProblem& problem, int64_t highest_bytes, const RecomputeOptions& options = {},
+                                            llvm::ArrayRef<RecomputePlan> starts = {});
 
-// What the ladder would be had it been asked for no more than `highest_bytes`.
-llvm::ArrayRef<RecomputePlan> ladder_up_to(llvm::ArrayRef<RecomputePlan> ladder, int64_t highest_bytes);
+// Nothing within the limit adds less time than this; infinite when nothing can be within the limit. The bound is the tighter the more
+// `nodes` each of a few exact searches may take.
+double least_added_us(const RecomputeProblem& problem, int64_t limit_bytes, int64_t nodes = 200000);
 
-// No set of repeats within the limit adds less time than this; infinite when none can be within the limit.
-double least_added_us(const RecomputeProblem& problem, int64_t limit_bytes);
+RecomputeProblem without_offloads(RecomputeProblem problem);
 
 }  // namespace plimsoll

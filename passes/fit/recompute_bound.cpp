@@ -16,7 +16,6 @@ using namespace fit;
 
 constexpr double impossible = std::numeric_limits<double>::infinity();
 constexpr size_t exact_moments = 8;
-constexpr int node_limit = 200000;  // of one exact search
 constexpr int splits = 32;          // of the excess between repeats and copies
 
 struct Item {
@@ -98,8 +97,8 @@ double fractional_cost(llvm::ArrayRef<Item> items, double excess) {
 // Branch and bound over whole items.
 class ExactKnapsack {
  public:
-  explicit ExactKnapsack(const Knapsack& sack) : items_(sack.items) { search(0, 0, sack.excess); }
-  bool finished() const { return nodes_ < node_limit; }
+  ExactKnapsack(const Knapsack& sack, int64_t nodes) : items_(sack.items), nodes_(nodes) { search(0, 0, sack.excess); }
+  bool finished() const { return nodes_ > 0; }
   double cost() const { return best_; }
 
  private:
@@ -108,18 +107,18 @@ class ExactKnapsack {
       best_ = std::min(best_, cost);
       return;
     }
-    if (++nodes_ >= node_limit || cost + fractional_cost(items_.drop_front(next), excess) >= best_) return;
+    if (--nodes_ <= 0 || cost + fractional_cost(items_.drop_front(next), excess) >= best_) return;
     search(next + 1, cost + items_[next].cost_us, excess - items_[next].bytes);
     search(next + 1, cost, excess);
   }
 
   llvm::ArrayRef<Item> items_;
   double best_ = impossible;
-  int nodes_ = 0;
+  int64_t nodes_;
 };
 
 // With nothing but repeats.
-double least_repeated_us(const Sequence& plain, int64_t limit) {
+double least_repeated_us(const Sequence& plain, int64_t limit, int64_t nodes) {
   Makers ops = cheapest_first(plain, false, [&](int32_t id) { return plain.op(id).cost_us; });
   std::vector<std::pair<double, int32_t>> bounds;
   for (int32_t t = 0; t < plain.problem().op_count(); ++t) {
@@ -132,7 +131,7 @@ double least_repeated_us(const Sequence& plain, int64_t limit) {
   double bound = bounds.front().first;
   for (size_t i = 0; i < bounds.size() && i < exact_moments; ++i) {
     Knapsack sack = knapsack_at(plain, ops, bounds[i].second, limit, false);
-    ExactKnapsack exact(sack);
+    ExactKnapsack exact(sack, nodes);
     if (exact.finished()) bound = std::max(bound, exact.cost());
   }
   return bound;
@@ -190,9 +189,9 @@ class CopyBound {
 
 }  // namespace
 
-double least_added_us(const RecomputeProblem& problem, int64_t limit_bytes) {
+double least_added_us(const RecomputeProblem& problem, int64_t limit_bytes, int64_t nodes) {
   Sequence plain(problem);
-  if (plain.is_all_compute()) return least_repeated_us(plain, limit_bytes);
+  if (plain.is_all_compute()) return least_repeated_us(plain, limit_bytes, nodes);
   CopyBound bound(plain);
   double most = plain.added_us();
   for (int32_t t = 0; t < problem.op_count(); ++t)

@@ -1,7 +1,6 @@
 #include "passes/fit/recompute_search.h"
 
 #include <algorithm>
-#include <limits>
 
 // Down the ladder greedily, remembering what was inserted at every rung, then up again: each rung anneals the better of what the
 // rung below ended with, which is within this limit too, and what the way down left here. Work a rung is fixed, so a
@@ -12,10 +11,16 @@ namespace {
 
 using namespace fit;
 
-constexpr double rung_ratio = 0.98;
 constexpr double steps_per_second = 200e6;
 constexpr int64_t steps_per_op = 5000;  // a rung of a small problem needs no more for each op
-constexpr double repeats_only_share = 0.25;  // of the steps, for what is only where others may start
+constexpr int32_t bounded_ops = 1000;    // of more, the bound takes longer than the annealing that it ends
+constexpr int64_t steps_per_node = 200;  // of the bound's exact searches
+
+// Few budgets ask for what is far down, and there is the more to do for each rung.
+double below(double limit, double plain_peak) {
+  const double share = limit / plain_peak;
+  return limit * (share > 0.5 ? 0.98 : share > 0.25 ? 0.95 : 0.92);
+}
 
 struct Rung {
   int64_t limit;
@@ -26,9 +31,8 @@ struct Rung {
 // From the highest down, while greedy descent or annealing from where it stopped finds a way.
 std::vector<Rung> way_down(Sequence& sequence, int64_t rescue_steps) {
   std::vector<Rung> rungs;
-  double limit = static_cast<double>(sequence.memory().peak());
-  while (limit > 1) {
-    limit *= rung_ratio;
+  const double plain_peak = static_cast<double>(sequence.memory().peak());
+  for (double limit = below(plain_peak, plain_peak); limit > 1; limit = below(limit, plain_peak)) {
     int64_t bytes = static_cast<int64_t>(limit);
     if (!lower_peak(sequence, bytes)) anneal(sequence, bytes, {.steps = rescue_steps});
     if (sequence.memory().peak() > bytes) break;
@@ -39,16 +43,12 @@ std::vector<Rung> way_down(Sequence& sequence, int64_t rescue_steps) {
   return rungs;
 }
 
-bool has_copies(const RecomputeProblem& problem) {
-  return llvm::any_of(problem.ops, [](const RecomputeOp& op) { return op.channel != Channel::Compute; });
-}
-
-// Puts plans of repeats alone, the plain one first, where they are cheaper or there are no rungs.
-void take_cheaper(std::vector<Rung>& rungs, const Sequence& plain, llvm::ArrayRef<RecomputePlan> repeats_only) {
-  double limit = static_cast<double>(plain.memory().peak());
-  for (size_t i = 0; i + 1 < repeats_only.size(); ++i) {
-    limit *= rung_ratio;
-    const RecomputePlan& plan = repeats_only[i + 1];
+// Puts other plans, the plain one first, where they are cheaper or there are no rungs.
+void take_cheaper(std::vector<Rung>& rungs, double plain_peak, llvm::ArrayRef<RecomputePlan> plans) {
+  double limit = plain_peak;
+  for (size_t i = 0; i + 1 < plans.size(); ++i) {
+    limit = below(limit, plain_peak);
+    const RecomputePlan& plan = plans[i + 1];
     if (i < rungs.size() && rungs[i].added_us <= plan.added_us) continue;
     rungs.resize(std::max(rungs.size(), i + 1));
     rungs[i] = {static_cast<int64_t>(limit), plan.added_us, {}};
@@ -58,22 +58,21 @@ void take_cheaper(std::vector<Rung>& rungs, const Sequence& plain, llvm::ArrayRe
 
 }  // namespace
 
-std::vector<RecomputePlan> recompute_ladder(const RecomputeProblem& problem, int64_t highest_bytes, const RecomputeOptions& options) {
+std::vector<RecomputePlan> recompute_ladder(const RecomputeProblem& problem, int64_t highest_bytes, const RecomputeOptions& options,
+                                            llvm::ArrayRef<RecomputePlan> starts) {
   Sequence sequence(problem);
+  const double plain_peak = static_cast<double>(sequence.memory().peak());
   int64_t steps = static_cast<int64_t>(options.seconds * steps_per_second);
   std::vector<Rung> rungs = way_down(sequence, std::min(steps / 20, 20 * steps_per_op * problem.op_count()));
-  if (!problem.offloads.empty() && !has_copies(problem)) {
-    RecomputeOptions shortly = options;
-    shortly.seconds *= repeats_only_share;
-    take_cheaper(rungs, Sequence(problem), recompute_ladder(without_offloads(problem), std::numeric_limits<int64_t>::max(), shortly));
-  }
+  take_cheaper(rungs, plain_peak, starts);
   steps = std::min(steps / std::max<int64_t>(static_cast<int64_t>(rungs.size()), 1), steps_per_op * problem.op_count());
+  const bool is_bounded = problem.offloads.empty() && problem.op_count() <= bounded_ops;  // with copies the bound is seldom reached
   std::vector<RecomputePlan> plans;
   for (size_t left = rungs.size(); left > 0; --left) {
     const Rung& rung = rungs[left - 1];
     drop_unneeded(sequence, rung.limit);
     if (left == rungs.size() || rung.added_us < sequence.added_us()) set_extras(sequence, rung.extras);
-    const double enough_us = problem.offloads.empty() ? least_added_us(problem, rung.limit) : 0;  // the bound with copies is seldom reached
+    const double enough_us = is_bounded ? least_added_us(problem, rung.limit, steps / steps_per_node) : 0;
     anneal(sequence, rung.limit, {steps, options.seed, 1.0, enough_us});
     RecomputePlan plan = plan_of(sequence);
     if (plan.peak_bytes > highest_bytes && !plans.empty()) break;
@@ -83,12 +82,6 @@ std::vector<RecomputePlan> recompute_ladder(const RecomputeProblem& problem, int
   if (plans.empty() || plain.peak_bytes <= highest_bytes) plans.push_back(std::move(plain));
   std::reverse(plans.begin(), plans.end());
   return plans;
-}
-
-llvm::ArrayRef<RecomputePlan> ladder_up_to(llvm::ArrayRef<RecomputePlan> ladder, int64_t highest_bytes) {
-  size_t rungs = std::min<size_t>(ladder.size(), 1);
-  while (rungs < ladder.size() && ladder[ladder.size() - rungs - 1].peak_bytes <= highest_bytes) ++rungs;
-  return ladder.take_back(rungs);
 }
 
 }  // namespace plimsoll

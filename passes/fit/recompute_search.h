@@ -30,8 +30,6 @@ llvm::SmallVector<Moment, 2> ends_of_wait(const Sequence& sequence, int32_t id, 
 // Makes `sequence` have exactly these repeats and fetches.
 void set_extras(Sequence& sequence, llvm::ArrayRef<Moment> extras);
 
-RecomputeProblem without_offloads(RecomputeProblem problem);
-
 // What is in the sequence, measured afresh.
 RecomputePlan plan_of(const Sequence& sequence);
 

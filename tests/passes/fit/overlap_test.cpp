@@ -55,6 +55,13 @@ RecomputeProblem random_sequence(std::mt19937& random, int ops) {
 
 // The shortest time of any windows within the limit, by trying all.
 double shortest(const RecomputeProblem& problem, int64_t limit, std::vector<CopyWindow> windows, size_t next = 0) {
+  auto is_late = [&](const CopyWindow& fetch) {  // issued before compute has waited for what it reads
+    return llvm::any_of(windows, [&](const CopyWindow& store) {
+      const RecomputeOp& copy = problem.ops[static_cast<size_t>(store.op)];
+      return llvm::is_contained(copy.writes, problem.ops[static_cast<size_t>(fetch.op)].reads[0]) && store.done > fetch.issue;
+    });
+  };
+  if (next == windows.size() && llvm::any_of(windows, is_late)) return std::numeric_limits<double>::infinity();
   if (next == windows.size()) return plain_peak(problem, windows) <= limit ? simulate(problem, windows) : std::numeric_limits<double>::infinity();
   double best = std::numeric_limits<double>::infinity();
   CopyWindow& window = windows[next];
@@ -113,6 +120,41 @@ TEST_CASE("overlap: windows stay within the limit and more room never takes long
       last = overlap.total_us;
     }
   }
+}
+
+TEST_CASE("overlap: a lower limit gives the first rungs of a higher one's ladder") {
+  std::mt19937 random(3);
+  size_t most = 0;
+  for (int round = 0; round < 60; ++round) {
+    RecomputeProblem problem = random_sequence(random, 5 + pick(random, 40));
+    const std::vector<Overlap> all = overlap_ladder(problem, std::numeric_limits<int64_t>::max());
+    most = std::max(most, all.size());
+    for (size_t i = 0; i < all.size(); ++i) {
+      CHECK(all[i].peak_bytes <= all[i].limit_bytes);
+      if (i > 0) CHECK(all[i].limit_bytes > all[i - 1].limit_bytes);
+      if (i > 0) CHECK(all[i].total_us < all[i - 1].total_us);
+      const std::vector<Overlap> some = overlap_ladder(problem, all[i].limit_bytes);
+      REQUIRE(some.size() == i + 1);
+      CHECK(some.back().total_us == all[i].total_us);
+    }
+  }
+  CHECK(most > 3);
+}
+
+TEST_CASE("overlap: nothing is below the bound, and more repeats and copies do not lower it") {
+  std::mt19937 random(4);
+  int reached = 0, rounds = 0;
+  for (; rounds < 100; ++rounds) {
+    RecomputeProblem problem = random_sequence(random, 5 + pick(random, 40));
+    const double bound = least_total_us(problem), found = overlap_copies(problem, std::numeric_limits<int64_t>::max()).total_us;
+    CHECK(bound <= found * (1 + 1e-12));
+    reached += found <= bound * (1 + 1e-9);
+    RecomputePlan plan;
+    for (int32_t stage = 1; stage <= problem.op_count(); ++stage)
+      if (int32_t op = pick(random, stage); pick(random, 4) == 0 && problem.ops[static_cast<size_t>(op)].repeatable) plan.repeats.push_back({stage, op});
+    CHECK(bound <= least_total_us(final_sequence(problem, plan)) * (1 + 1e-12));
+  }
+  CHECK(reached > rounds / 2);
 }
 
 TEST_CASE("overlap: close to the best windows there are") {

@@ -1,6 +1,7 @@
 #include "passes/fit/recompute.h"
 
-#include "passes/fit/sequence.h"
+#include "passes/fit/overlap.h"
+#include "passes/fit/recompute_search.h"
 
 #include "tests/support/fit_problems.h"
 
@@ -50,6 +51,7 @@ std::vector<CopyWindow> windows_of(const ExpandedSequence& expanded, const Conte
     while (done < problem.op_count() && !llvm::is_contained(problem.ops[static_cast<size_t>(done)].reads, op.writes[0])) ++done;
     windows.push_back({o, o, done});
   }
+  std::sort(windows.begin(), windows.end(), [](const CopyWindow& a, const CopyWindow& b) { return a.op < b.op; });
   return windows;
 }
 
@@ -157,6 +159,32 @@ TEST_CASE("recompute: incremental measures with copies equal a plain sweep") {
   }
 }
 
+TEST_CASE("recompute: the final sequence has a plan's repeats and copies in their places") {
+  std::mt19937 random(6);
+  for (int round = 0; round < 40; ++round) {
+    RecomputeProblem problem = random_problem(random, 30);
+    add_offloads(random, problem);
+    fit::Sequence sequence(problem);
+    for (int change = 0; change < 30; ++change) {
+      int32_t stage = 1 + pick(random, problem.op_count());
+      Moment at = sequence.moment_before(stage, sequence.maker(pick(random, sequence.maker_count(stage)), stage));
+      if (sequence.may_insert(at)) sequence.insert(at);
+    }
+    const RecomputePlan plan = fit::plan_of(sequence);
+    const RecomputeProblem final = final_sequence(problem, plan);
+    const ExpandedSequence expanded = expand(problem, extras_of(plan.repeats), extras_of(plan.fetches));
+    REQUIRE(final.op_count() == expanded.problem.op_count());
+    CHECK(plain_peak(final) == plain_peak(expanded.problem));
+    CHECK(least_total_us(final) == doctest::Approx(least_total_us(expanded.problem)));
+    for (int32_t o = 0; o < final.op_count(); ++o) {
+      const RecomputeOp &op = final.ops[static_cast<size_t>(o)], &other = expanded.problem.ops[static_cast<size_t>(o)];
+      CHECK(op.channel == other.channel);
+      CHECK(op.cost_us == other.cost_us);
+      if (other.repeat_until <= problem.op_count()) CHECK(op.repeat_until == expanded.places[static_cast<size_t>(other.repeat_until)]);
+    }
+  }
+}
+
 TEST_CASE("recompute: as cheap as the best three repeats, and never below the bound") {
   std::mt19937 random(2);
   int solved[2] = {0, 0}, missed[2] = {0, 0};
@@ -223,13 +251,14 @@ TEST_CASE("recompute: with offloads, no plan of the ladder takes longer than one
     RecomputeProblem problem = random_problem(random, 40);
     RecomputeProblem repeats_only = problem;
     add_offloads(random, problem);
-    std::vector<RecomputePlan> ladder = recompute_ladder(problem, plain_peak(problem), {.seconds = 0.1});
+    std::vector<RecomputePlan> starts = recompute_ladder(repeats_only, plain_peak(problem), {.seconds = 0.025});
+    std::vector<RecomputePlan> ladder = recompute_ladder(problem, plain_peak(problem), {.seconds = 0.1}, starts);
     REQUIRE(ladder.size() > 1);
     for (size_t i = 1; i < ladder.size(); ++i) CHECK(ladder[i - 1].added_us <= ladder[i].added_us + 1e-9);
     for (const RecomputePlan& plan : ladder)
       CHECK(plain_peak(with_extras(problem, extras_of(plan.repeats), extras_of(plan.fetches))) <= plan.peak_bytes);
     // What repeats alone reach is reached, and for no more.
-    for (const RecomputePlan& plan : recompute_ladder(repeats_only, plain_peak(problem), {.seconds = 0.1})) {
+    for (const RecomputePlan& plan : starts) {
       auto as_low = llvm::find_if(ladder, [&](const RecomputePlan& other) { return other.peak_bytes <= plan.peak_bytes; });
       REQUIRE(as_low != ladder.end());
       CHECK(as_low->added_us <= plan.added_us + 1e-9);
