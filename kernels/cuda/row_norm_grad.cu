@@ -70,6 +70,7 @@ template <typename T, typename P, bool centered, int held>
 __global__ void __launch_bounds__(grad_threads, 2)
     norm_grad_kernel(RowNormGradCall call, int team_threads, float* scale_partials, float* bias_partials) {
   constexpr int n = vector_length<T>;
+  constexpr bool early_addend = held * n < 32;  // beyond that there are no registers for it
   __shared__ Pair of_warps[2][grad_warps];
   const int teams = grad_threads / team_threads, team = static_cast<int>(threadIdx.x) / team_threads;
   const int t = static_cast<int>(threadIdx.x) % team_threads, accesses = static_cast<int>(call.width) / n;
@@ -86,12 +87,14 @@ __global__ void __launch_bounds__(grad_threads, 2)
     const int64_t first = row * call.width + int64_t{n} * t;
     const T *x_row = static_cast<const T*>(call.x) + first, *dy_row = static_cast<const T*>(call.dy) + first;
     const T* addend_row = static_cast<const T*>(call.addend) + first;
-    Packed<T> x[held], dy[held];
+    // All are on their way before the first is waited for; an addend loaded as dx is made costs its latency for every access.
+    Packed<T> x[held], dy[held], added[held];
 #pragma unroll
     for (int k = 0; k < held; ++k) {
       if (t + k * team_threads >= mine) break;
       x[k].load(x_row + n * k * team_threads);
       dy[k].load(dy_row + n * k * team_threads);
+      if (early_addend && call.addend) added[k].load(addend_row + n * k * team_threads);
     }
     const float mean = centered && mine > 0 ? call.mean[row] : 0.0f, rstd = mine > 0 ? call.rstd[row] : 0.0f;
     Pair sum{0, 0};
@@ -127,9 +130,8 @@ __global__ void __launch_bounds__(grad_threads, 2)
         sums[i] = rstd * (g - average_g - xhat * average_g_xhat);
       }
       if (call.addend) {
-        Packed<T> added;
-        added.load(addend_row + n * k * team_threads);
-        const Vector<T, n> terms = added.unpack();
+        if (!early_addend) added[k].load(addend_row + n * k * team_threads);
+        const Vector<T, n> terms = added[k].unpack();
 #pragma unroll
         for (int i = 0; i < n; ++i) sums[i] += widen(terms.at[i]);
       }
@@ -223,7 +225,7 @@ void launch_first_stage(const RowNormGradCall& call, float* scale_partials, floa
     return;
   }
   int team_threads = warp_threads;
-  while (team_threads * most_held < accesses) team_threads *= 2;
+  while (team_threads < grad_threads && team_threads * 3 < accesses) team_threads *= 2;
   if (accesses <= 3 * team_threads)
     norm_grad_kernel<T, P, centered, 3>
         <<<blocks, grad_threads, 0, stream>>>(call, team_threads, scale_partials, bias_partials);
