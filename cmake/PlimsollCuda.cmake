@@ -25,6 +25,18 @@ enable_language(CUDA)
 set(CMAKE_CUDA_STANDARD 17)
 find_package(CUDAToolkit 12.4 REQUIRED)
 
+# plimsoll_fetch_wheel(requirement folder pattern): unpacks there what of a wheel on PyPI matches the pattern; nothing without a network.
+function(plimsoll_fetch_wheel requirement folder pattern)
+  execute_process(
+    COMMAND python3 -m pip download --quiet --retries 1 --timeout 20 --no-deps --only-binary=:all: --python-version 3.11
+            --platform manylinux_2_27_x86_64 --platform manylinux_2_28_x86_64 --platform manylinux2014_x86_64 --dest ${folder} ${requirement}
+    RESULT_VARIABLE failed OUTPUT_QUIET ERROR_QUIET)
+  file(GLOB wheel ${folder}/*.whl)
+  if(wheel)
+    file(ARCHIVE_EXTRACT INPUT ${wheel} DESTINATION ${folder} PATTERNS ${pattern})
+  endif()
+endfunction()
+
 # cuDNN from the toolkit, the system or Python's packages, and its frontend: headers alone, from there or as the wheel that carries them.
 execute_process(COMMAND python3 -c "import sysconfig; print(sysconfig.get_path('purelib'))"
                 OUTPUT_VARIABLE wheels OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
@@ -34,16 +46,8 @@ set(frontend_version 1.32.0)
 set(frontend_folder ${CMAKE_BINARY_DIR}/cudnn_frontend)
 find_path(PLIMSOLL_CUDNN_FRONTEND cudnn_frontend.h HINTS ${CUDAToolkit_INCLUDE_DIRS} ${wheels}/include ${frontend_folder}/include)
 if(NOT PLIMSOLL_CUDNN_FRONTEND)
-  execute_process(
-    COMMAND python3 -m pip download --quiet --retries 1 --timeout 20 --no-deps --only-binary=:all: --python-version 3.11
-            --platform manylinux_2_27_x86_64 --platform manylinux_2_28_x86_64 --dest ${frontend_folder}
-            nvidia-cudnn-frontend==${frontend_version}
-    RESULT_VARIABLE failed OUTPUT_QUIET ERROR_QUIET)
-  file(GLOB wheel ${frontend_folder}/*.whl)
-  if(wheel)
-    file(ARCHIVE_EXTRACT INPUT ${wheel} DESTINATION ${frontend_folder} PATTERNS "include/*")
-    find_path(PLIMSOLL_CUDNN_FRONTEND cudnn_frontend.h HINTS ${frontend_folder}/include)
-  endif()
+  plimsoll_fetch_wheel(nvidia-cudnn-frontend==${frontend_version} ${frontend_folder} "include/*")
+  find_path(PLIMSOLL_CUDNN_FRONTEND cudnn_frontend.h HINTS ${frontend_folder}/include)
 endif()
 if(NOT PLIMSOLL_CUDNN OR NOT PLIMSOLL_CUDNN_HEADERS OR NOT PLIMSOLL_CUDNN_FRONTEND)
   set(missing "CUDA: cuDNN 9 or the headers of cudnn-frontend are missing (pip install nvidia-cudnn-frontend, or set PLIMSOLL_CUDNN_FRONTEND)")

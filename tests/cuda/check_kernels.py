@@ -2,13 +2,9 @@
 """Looks into the backend's library, without a card: does it hold code for the architectures asked for, and do its kernels keep
 everything in registers? A kernel whose stack grows past what is listed here has begun to spill, or indexes registers at run time.
 
-usage: check_kernels.py LIBRARY ARCHITECTURES     as CMake names them: "80-real;90a-real;90-virtual"
+usage: check_kernels.py LIBRARY ARCHITECTURES CUOBJDUMP     architectures as CMake names them: "80-real;90a-real;90-virtual"
 """
-import importlib.util
-import os
-import pathlib
 import re
-import shutil
 import subprocess
 import sys
 
@@ -22,15 +18,6 @@ STACK = {
     r"\drandom_kernelI.*Normal": 40,        # cosines of any argument, as in the next
     r"\dmap_kernelI.*elementwise_unary.*Chosen": 96,
 }
-
-
-def find_cuobjdump():
-    triton = importlib.util.find_spec("triton")
-    folders = [pathlib.Path(os.environ[name]) / "bin" for name in ("PLIMSOLL_CUDA_PATH", "CUDA_PATH") if name in os.environ]
-    folders += [pathlib.Path("/usr/local/cuda/bin")]
-    if triton:
-        folders.append(pathlib.Path(triton.origin).parent / "backends/nvidia/bin")
-    return shutil.which("cuobjdump") or next((str(f / "cuobjdump") for f in folders if (f / "cuobjdump").exists()), None)
 
 
 def architectures(library, tool):
@@ -52,9 +39,8 @@ def architectures(library, tool):
 
 
 def main():
-    library, wanted = sys.argv[1], sys.argv[2].split(";")
-    tool = find_cuobjdump()
-    if not tool:
+    library, wanted, tool = sys.argv[1], sys.argv[2].split(";"), sys.argv[3]
+    if tool.endswith("-NOTFOUND"):
         print("skipped: no cuobjdump here")
         return 77
     held, kernels = architectures(library, tool)
