@@ -1,5 +1,6 @@
 #include "ir/op_def.h"
 
+#include <algorithm>
 #include <cassert>
 
 namespace plimsoll {
@@ -15,6 +16,23 @@ constexpr const OpDef* ops[] = {
 #include "ir/ops/ops.def"
 #undef PLIMSOLL_OP
 };
+
+// What has the result's rank and rows is cut; what is broadcast along dimension 0 is not.
+PartCall elementwise_part(const OpCall& call) {
+  size_t rank = 0;
+  int64_t rows = 0;
+  for (size_t i = 0; i < call.count(); ++i) {
+    if (!call.has(i)) continue;
+    const Shape& shape = call.operand(i).shape;
+    if (shape.size() > rank) rows = 0;
+    rank = std::max(rank, shape.size());
+    if (rank > 0 && shape.size() == rank) rows = std::max(rows, shape[0]);
+  }
+  PartCall part{{}, {}, call.attrs};
+  for (size_t i = 0; i < call.count(); ++i)
+    part.cut.push_back(call.has(i) && rank > 0 && call.operand(i).shape.size() == rank && call.operand(i).shape[0] == rows);
+  return part;
+}
 
 }  // namespace
 
@@ -55,6 +73,23 @@ double flops_of(const Graph& graph, const Node& node) {
   if (!node.op->flops) return results.empty() ? 0 : static_cast<double>(results.front().elements());
   llvm::SmallVector<const Type*, 4> operands = operand_types(graph, node);
   return node.op->flops(OpCall(node.attrs, operands), results);
+}
+
+std::optional<PartCall> part_of(const OpDef& op, const OpCall& call, Part part) {
+  std::optional<PartCall> found;
+  if (op.part)
+    found = op.part(call, part);
+  else if (op.elementwise)
+    found = elementwise_part(call);
+  if (!found) return std::nullopt;
+  bool any = false;
+  for (size_t i = 0; i < found->cut.size(); ++i) {
+    if (!found->cut[i]) continue;
+    const Shape& shape = call.operand(i).shape;
+    if (shape.empty() || shape[0] % part.count != 0) return std::nullopt;
+    any = true;
+  }
+  return any ? found : std::nullopt;
 }
 
 }  // namespace plimsoll

@@ -82,6 +82,27 @@ struct InPlace {
   }
 };
 
+// One of `count` equal parts of a batch, along dimension 0.
+struct Part {
+  int64_t index, count;
+};
+
+// How the results of all parts make the op's result.
+enum class Join : uint8_t {
+  Rows,  // one after the other along dimension 0
+  Sum,
+  Mean,
+};
+
+// The op on one part of the batch: it reads that part of some operands, and the others whole.
+struct PartCall {
+  llvm::SmallVector<bool, 4> cut;   // by operand
+  llvm::SmallVector<Join, 2> join;  // by result; what it does not reach: Rows
+  Attrs attrs;
+};
+// None where a result's rows depend on the other parts' rows, or where the parts would not be equal.
+using PartFn = std::optional<PartCall> (*)(const OpCall& call, Part part);
+
 // How the op tests fill an operand. Floats keep away from kinks where asked.
 struct SampleOperand {
   enum class Fill : uint8_t {
@@ -125,6 +146,7 @@ struct OpDef {
   llvm::ArrayRef<InPlace> in_place = {};
   FlopsFn flops = nullptr;              // none: one per result element
   RebatchFn rebatch = nullptr;
+  PartFn part = nullptr;                // none: elementwise ops go by elements, others want the whole batch
   ReferenceFn reference;
   SamplesFn samples;
 };
@@ -138,5 +160,8 @@ const OpDef& get_op(llvm::StringRef name);    // must exist
 llvm::SmallVector<const Type*, 4> operand_types(const Graph& graph, const Node& node);
 Types result_types(const Graph& graph, const Node& node);
 double flops_of(const Graph& graph, const Node& node);
+
+// The op on one part, of two or more, of what `call` reads; at least one operand is cut. None where it wants the whole batch.
+std::optional<PartCall> part_of(const OpDef& op, const OpCall& call, Part part);
 
 }  // namespace plimsoll

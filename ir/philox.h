@@ -25,12 +25,12 @@ inline PhiloxBlock philox(PhiloxBlock counter, uint32_t key_low, uint32_t key_hi
   return counter;
 }
 
-// The stream of one node in one step; element i takes lane i % 4 of block i / 4.
+// The stream of one node in one step, or from its draw `first` on, a multiple of 4: element i takes lane i % 4 of block (first + i) / 4.
 struct RandomStream {
-  int64_t seed, step, id;
+  int64_t seed, step, id, first = 0;
 
   PhiloxBlock block(int64_t index) const {
-    auto at = static_cast<uint64_t>(index), key = static_cast<uint64_t>(seed);
+    auto at = static_cast<uint64_t>(first / 4 + index), key = static_cast<uint64_t>(seed);
     return philox({static_cast<uint32_t>(at), static_cast<uint32_t>(at >> 32), static_cast<uint32_t>(step),
                    static_cast<uint32_t>(id)},
                   static_cast<uint32_t>(key), static_cast<uint32_t>(key >> 32));

@@ -12,6 +12,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <map>
 
 using namespace plimsoll;
 
@@ -228,6 +229,66 @@ Cotangents accepted_cotangents(const Case& c, const std::vector<Tensor>& tensors
   return accepted;
 }
 
+// ---- Parts of a batch ----
+
+Tensor rows_of(const Tensor& whole, Part part) {
+  Type type = whole.type();
+  type.shape[0] /= part.count;
+  return Tensor(type, static_cast<const std::byte*>(whole.data()) + type.bytes() * part.index);
+}
+
+// The op on one part, as its record says to call it.
+std::vector<Tensor> evaluate_part(const Case& c, const PartCall& call, Part part) {
+  std::vector<Tensor> cut(c.count());
+  llvm::SmallVector<const Tensor*, 4> operands;
+  for (size_t i = 0; i < c.count(); ++i) {
+    if (call.cut[i]) cut[i] = rows_of(*c.operands[i], part);
+    operands.push_back(call.cut[i] ? &cut[i] : c.operands[i]);
+  }
+  return must(evaluate_node(*c.op, call.attrs, operands));
+}
+
+// Rows are equal bit by bit, sums and means to what adding in another order makes of the last bits.
+void check_joined(const Tensor& whole, Join join, llvm::ArrayRef<const Tensor*> parts) {
+  for (size_t p = 0; join == Join::Rows && p < parts.size(); ++p) {
+    CAPTURE(p);
+    REQUIRE(to_string(parts[p]->type()) == to_string(rows_of(whole, {static_cast<int64_t>(p), static_cast<int64_t>(parts.size())}).type()));
+    CHECK(*parts[p] == rows_of(whole, {static_cast<int64_t>(p), static_cast<int64_t>(parts.size())}));
+  }
+  for (int64_t i = 0; join != Join::Rows && i < whole.type().elements(); ++i) {
+    double sum = 0, size = 0;
+    for (const Tensor* part : parts) {
+      REQUIRE(to_string(part->type()) == to_string(whole.type()));
+      sum += part->get(i);
+      size += std::fabs(part->get(i));
+    }
+    const double got = join == Join::Mean ? sum / static_cast<double>(parts.size()) : sum;
+    CHECK(std::fabs(got - whole.get(i)) <= 1e-14 * (size + std::fabs(whole.get(i))));
+  }
+}
+
+bool check_parts(const Case& c, int64_t count) {
+  llvm::SmallVector<const Type*, 4> types;
+  for (const Tensor* operand : c.operands) types.push_back(operand ? &operand->type() : nullptr);
+  const OpCall call(c.attrs, types);
+  std::vector<std::vector<Tensor>> parts;
+  std::optional<PartCall> part;
+  for (int64_t p = 0; p < count; ++p) {
+    part = part_of(*c.op, call, {p, count});
+    if (!part) return false;
+    REQUIRE(part->cut.size() == c.count());
+    parts.push_back(evaluate_part(c, *part, {p, count}));
+  }
+  const std::vector<Tensor> whole = must(evaluate_node(*c.op, c.attrs, c.operands));
+  for (size_t r = 0; r < whole.size(); ++r) {
+    INFO("result ", r, " of ", count, " parts");
+    llvm::SmallVector<const Tensor*, 4> of_result;
+    for (const std::vector<Tensor>& results : parts) of_result.push_back(&results[r]);
+    check_joined(whole[r], r < part->join.size() ? part->join[r] : Join::Rows, of_result);
+  }
+  return true;
+}
+
 bool has_rule(const Case& c) {
   return c.op->gradient.kind() == Gradient::Kind::Rule && llvm::is_contained(c.differentiate, true);
 }
@@ -294,6 +355,17 @@ TEST_SUITE("ops") {
       for (size_t i = 0; i < gradients.size(); ++i)
         if (gradients[i]) CHECK(to_string(gradients[i]->type()) == to_string(c.operands[i]->type()));
     });
+  }
+
+  TEST_CASE("parts of a batch make the whole") {
+    std::map<std::string, int> checked;
+    for_each_case(Dtypes::AllDouble, [&](const Case& c) {
+      for (int64_t count : {2, 3, 4, 5}) checked[c.op->name.str()] += check_parts(c, count);
+    });
+    for (const OpDef* op : all_ops()) {
+      INFO(op->name.str(), " says how its parts come together, and no sample of it has any");
+      CHECK((!op->part || checked[op->name.str()] > 0));
+    }
   }
 
   TEST_CASE("the text form keeps the node") {

@@ -19,7 +19,8 @@ constexpr AttrRule attention_attrs[] = {{"heads", AttrKind::Int},
                                         {"causal", AttrKind::Int, AttrNeed::Optional},
                                         {"dropout", AttrKind::Float, AttrNeed::Optional},
                                         {"id", AttrKind::Int, AttrNeed::Optional},
-                                        {"packed", AttrKind::Int, AttrNeed::Optional}};
+                                        {"packed", AttrKind::Int, AttrNeed::Optional},
+                                        first_draw_rule};
 
 struct Sizes : AttentionSizes {
   using AttentionSizes::AttentionSizes;
@@ -83,6 +84,7 @@ Status check_mask_and_rng(const OpCall& call, size_t mask, size_t rng) {
       return model_error("the mask " + to_string(type) + " does not broadcast to " + to_string(scores));
   }
   if (Status s = need_type(call, rng, Type(DType::I64, {2}))) return s;
+  if (Status s = need_first_draw(call.attrs)) return s;
   double dropout = call.attrs.get_float("dropout");
   if (dropout < 0 || dropout > 1)
     return model_error("dropout is " + std::to_string(dropout) + ", it must be between 0 and 1");
@@ -164,7 +166,7 @@ struct Operands {
       mask = &in[mask_at];
       mask_strides = broadcast_strides(mask->type.shape, n.scores());
     }
-    if (dropout > 0) random = {in[rng_at].get_int(0), in[rng_at].get_int(1), call.attrs.get_int("id")};
+    if (dropout > 0) random = {in[rng_at].get_int(0), in[rng_at].get_int(1), call.attrs.get_int("id"), call.attrs.get_int("first_draw")};
   }
 
   int64_t kv_head(int64_t h) const { return h / (n.heads / n.kv_heads); }
@@ -273,6 +275,14 @@ Status attention_grad_reference(const OpCall& call, llvm::ArrayRef<TensorView> o
   return Status::success();
 }
 
+// A mask may have a row for each sample.
+std::optional<PartCall> attention_part(const OpCall& call, Part part) {
+  PartCall made = cut_operands(call, {0, 1, 2});
+  if (call.has(3)) made.cut[3] = call.operand(3).rank() == 4 && call.operand(3).shape[0] > 1;
+  if (call.attrs.get_float("dropout") == 0) return made;
+  return with_part_of_draws(std::move(made), element_count(Sizes(call).scores()), part);
+}
+
 Attrs heads_attrs(int64_t heads, int64_t kv_heads, double scale) {
   return {{"heads", heads}, {"kv_heads", kv_heads}, {"scale", scale}};
 }
@@ -284,7 +294,8 @@ std::vector<Sample> attention_samples() {
   dropped.set("dropout", 0.4);
   dropped.set("id", int64_t{7});
   SampleOperand rng = values({2}, {5, 3}, DType::I64);
-  Attrs packed = causal, packed_dropped = dropped;
+  Attrs packed = causal, packed_dropped = dropped, later_draws = dropped;
+  later_draws.set("first_draw", int64_t{24});
   packed.set("packed", int64_t{1});
   packed_dropped.set("packed", int64_t{1});
   // The second row may attend to nothing.
@@ -299,6 +310,7 @@ std::vector<Sample> attention_samples() {
       {{normal({2, 3, 4}), normal({2, 4, 4}), normal({2, 4, 2}), empty_row}, heads_attrs(2, 2, 0.5)},
       {{normal({2, 2, 4}), normal({2, 3, 2}), normal({2, 3, 2}), fixed(normal({2, 1, 1, 3})), rng}, dropped},
       {{normal({1, 3, 4}), normal({1, 3, 2}), normal({1, 3, 2}), absent(), rng}, dropped},
+      {{normal({2, 4, 4}), normal({2, 3, 2}), normal({2, 3, 2}), absent(), rng}, later_draws},
       {{normal({2, 3, 16}), absent(), absent()}, packed},
       {{normal({2, 3, 64}, DType::BF16), absent(), absent()}, packed},
       {{normal({2, 3, 8}), absent(), absent(), fixed(normal({2, 1, 1, 3})), rng}, packed_dropped},
@@ -331,7 +343,7 @@ std::vector<Sample> attention_grad_samples() {
 constinit const OpDef op_attention{
     .name = "attention",
     .summary = "y, lse: softmax({scale} q k^T + mask) v over {heads} query and {kv_heads} key heads; {causal: row i "
-               "sees columns up to i, dropout, id, packed: q, k and v side by side in operand 0}; operands q, k, v, mask "
+               "sees columns up to i, dropout, id, first_draw, packed: q, k and v side by side in operand 0}; operands q, k, v, mask "
                "(bool: true may attend; float: added), rng",
     .min_operands = 1,
     .max_operands = 5,
@@ -340,6 +352,7 @@ constinit const OpDef op_attention{
     .precision = Precision::Low,
     .recompute = Recompute::Normal,
     .flops = attention_flops,
+    .part = attention_part,
     .reference = attention_reference,
     .samples = attention_samples,
 };

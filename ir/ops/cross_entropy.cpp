@@ -79,6 +79,15 @@ Status cross_entropy_reference(const OpCall& call, llvm::ArrayRef<TensorView> op
   return Status::success();
 }
 
+// A mean divides by what the whole batch weighs.
+std::optional<PartCall> cross_entropy_part(const OpCall& call, Part) {
+  llvm::StringRef reduction = call.attrs.get_string("reduction", "mean");
+  if (reduction == "mean") return std::nullopt;
+  PartCall part = cut_operands(call, {0, 1});
+  part.join = {reduction == "sum" ? Join::Sum : Join::Rows, Join::Rows, Join::Sum};
+  return part;
+}
+
 std::vector<Sample> cross_entropy_samples() {
   using namespace samples;
   return {
@@ -154,6 +163,7 @@ constinit const OpDef op_cross_entropy{
     .precision = Precision::Follow,  // lse and loss are f32 whatever the logits are
     .recompute = Recompute::Normal,
     .flops = logits_flops,
+    .part = cross_entropy_part,
     .reference = cross_entropy_reference,
     .samples = cross_entropy_samples,
 };

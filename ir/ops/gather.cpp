@@ -58,6 +58,12 @@ Status gather_gradient(GradContext& g) {
   return Status::success();
 }
 
+// Along axis 0 the indices' rows make the result's.
+std::optional<PartCall> gather_part(const OpCall& call, Part) {
+  if (call.attrs.get_int("axis") > 0) return cut_operands(call, {0});
+  return call.operand(1).rank() == 0 ? std::nullopt : std::optional<PartCall>(cut_operands(call, {1}));
+}
+
 std::vector<Sample> gather_samples() {
   return {{{normal({4, 3}), integers({2, 2}, -4, 3)}, {{"axis", int64_t{0}}}},
           {{normal({2, 5, 2}), integers({3}, 0, 4, DType::I32)}, {{"axis", int64_t{1}}}},
@@ -138,6 +144,11 @@ Status gather_elements_gradient(GradContext& g) {
   Attrs attrs{{"axis", g.attrs().get_int("axis")}, {"reduction", std::string("add")}};
   g.add(0, g.b.emit("scatter_elements", {zeros(g.b, type), g.operand(1), g.out_grad()}, attrs));
   return Status::success();
+}
+
+std::optional<PartCall> gather_elements_part(const OpCall& call, Part) {
+  const bool same_rows = call.attrs.get_int("axis") != 0 && call.operand(0).shape[0] == call.operand(1).shape[0];
+  return same_rows ? std::optional<PartCall>(cut_operands(call, {0, 1})) : std::nullopt;
 }
 
 std::vector<Sample> gather_elements_samples() {
@@ -245,6 +256,7 @@ constinit const OpDef op_gather{
     .precision = Precision::Follow,
     .recompute = Recompute::Cheap,
     .flops = no_flops,
+    .part = gather_part,
     .reference = gather_reference,
     .samples = gather_samples,
 };
@@ -277,6 +289,7 @@ constinit const OpDef op_gather_elements{
     .precision = Precision::Follow,
     .recompute = Recompute::Cheap,
     .flops = no_flops,
+    .part = gather_elements_part,
     .reference = gather_elements_reference,
     .samples = gather_elements_samples,
 };

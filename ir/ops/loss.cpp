@@ -99,6 +99,14 @@ Status nll_loss_reference(const OpCall& call, llvm::ArrayRef<TensorView> operand
   return Status::success();
 }
 
+std::optional<PartCall> nll_loss_part(const OpCall& call, Part) {
+  llvm::StringRef reduction = call.attrs.get_string("reduction", "mean");
+  if (reduction == "mean") return std::nullopt;
+  PartCall part = cut_operands(call, {0, 1});
+  part.join = {reduction == "sum" ? Join::Sum : Join::Rows, Join::Sum};
+  return part;
+}
+
 std::vector<Sample> nll_loss_samples() {
   using namespace samples;
   return {
@@ -155,6 +163,7 @@ constinit const OpDef op_nll_loss{
     .gradient = Gradient::rule(nll_loss_gradient),
     .precision = Precision::Full,
     .recompute = Recompute::Normal,
+    .part = nll_loss_part,
     .reference = nll_loss_reference,
     .samples = nll_loss_samples,
 };

@@ -149,11 +149,17 @@ Attrs padding(Ints before, Ints after, llvm::StringRef mode) {
   return {{"before", std::move(before)}, {"after", std::move(after)}, {"mode", mode.str()}};
 }
 
+std::optional<PartCall> pad_part(const OpCall& call, Part part) {
+  llvm::ArrayRef<int64_t> before = call.attrs.get_ints("before"), after = call.attrs.get_ints("after");
+  return before.empty() || before[0] != 0 || after[0] != 0 ? std::nullopt : part_of_first(call, part);
+}
+
 std::vector<Sample> pad_samples() {
   return {{{normal({2, 3})}, {{"before", Ints{1, 0}}, {"after", Ints{2, 1}}}},
           {{normal({4, 3}), normal({})}, padding({-1, 2}, {1, -2}, "constant")},
           {{normal({2, 4})}, padding({1, 3}, {0, 2}, "reflect")},
           {{normal({3, 2})}, padding({2, 0}, {1, 3}, "edge")},
+          {{normal({4, 2, 4})}, padding({0, 1, 3}, {0, 0, 2}, "reflect")},
           {{integers({3, 2}, -9, 9)}, padding({2, 1}, {4, 0}, "wrap")}};
 }
 
@@ -182,6 +188,7 @@ constinit const OpDef op_pad{
     .precision = Precision::Follow,
     .recompute = Recompute::Cheap,
     .flops = no_flops,
+    .part = pad_part,
     .reference = pad_reference,
     .samples = pad_samples,
 };

@@ -10,13 +10,14 @@ namespace {
 Status need_rng(const OpCall& call, size_t i) { return need_type(call, i, Type(DType::I64, {2})); }
 
 RandomStream stream_of(const OpCall& call, const TensorView& rng) {
-  return {rng.get_int(0), rng.get_int(1), call.attrs.get_int("id")};
+  return {rng.get_int(0), rng.get_int(1), call.attrs.get_int("id"), call.attrs.get_int("first_draw")};
 }
 
 // ---- dropout ----
 
 Result<Types> infer_dropout(const OpCall& call) {
-  if (Status s = check_attrs(call.attrs, {{"ratio", AttrKind::Float}, {"id", AttrKind::Int}})) return s;
+  if (Status s = check_attrs(call.attrs, {{"ratio", AttrKind::Float}, {"id", AttrKind::Int}, first_draw_rule})) return s;
+  if (Status s = need_first_draw(call.attrs)) return s;
   if (Status s = need_float(call, 0)) return s;
   if (Status s = need_rng(call, 1)) return s;
   double ratio = call.attrs.get_float("ratio");
@@ -40,6 +41,10 @@ Status dropout_gradient(GradContext& g) {
   return Status::success();
 }
 
+std::optional<PartCall> dropout_part(const OpCall& call, Part part) {
+  return with_part_of_draws(cut_operands(call, {0}), call.operand(0).elements(), part);
+}
+
 SampleOperand rng_sample(int64_t step) {
   return samples::values({2}, {1234567, static_cast<double>(step)}, DType::I64);
 }
@@ -48,6 +53,7 @@ std::vector<Sample> dropout_samples() {
   using namespace samples;
   return {{{normal({3, 5}), rng_sample(0)}, {{"ratio", 0.4}, {"id", int64_t{3}}}},
           {{normal({4}), rng_sample(7)}, {{"ratio", 0.0}, {"id", int64_t{0}}}},
+          {{normal({4, 6}), rng_sample(2)}, {{"ratio", 0.5}, {"id", int64_t{3}}, {"first_draw", int64_t{12}}}},
           {{normal({2, 2}), rng_sample(7)}, {{"ratio", 1.0}, {"id", int64_t{1}}}}};
 }
 
@@ -113,7 +119,8 @@ constexpr OpDef random_op(llvm::StringLiteral name, llvm::StringLiteral summary,
 constinit const OpDef op_dropout{
     .name = "dropout",
     .summary =
-        "x / (1 - ratio) where the random number of {id} is at least {ratio}, else 0; rng = (seed, step)",
+        "x / (1 - ratio) where the random number of {id} is at least {ratio}, else 0; rng = (seed, step); "
+        "of the node's numbers those from {first_draw} on",
     .min_operands = 2,
     .max_operands = 2,
     .infer = infer_dropout,
@@ -122,6 +129,7 @@ constinit const OpDef op_dropout{
     .recompute = Recompute::Cheap,
     .in_place = over_first,
     .flops = ten_integer_rounds,
+    .part = dropout_part,
     .reference = dropout_reference,
     .samples = dropout_samples,
 };

@@ -202,8 +202,22 @@ std::vector<Sample> prod_samples() {
   return list;
 }
 
+// Over dimension 0 the parts are joined as `over_rows` says.
+PartCall reduced_part(const OpCall& call, Join over_rows) {
+  PartCall part = cut_operands(call, {0});
+  if (contains(axes_of(call.attrs), 0)) part.join = {over_rows};
+  return part;
+}
+
+std::optional<PartCall> sum_part(const OpCall& call, Part) { return reduced_part(call, Join::Sum); }
+std::optional<PartCall> mean_part(const OpCall& call, Part) { return reduced_part(call, Join::Mean); }
+
+std::optional<PartCall> within_rows_part(const OpCall& call, Part part) {
+  return contains(axes_of(call.attrs), 0) ? std::nullopt : part_of_first(call, part);
+}
+
 constexpr OpDef reduction_op(llvm::StringLiteral name, llvm::StringLiteral summary, InferFn infer,
-                             GradientFn gradient, Precision precision, ReferenceFn reference,
+                             GradientFn gradient, Precision precision, PartFn part, ReferenceFn reference,
                              SamplesFn samples) {
   return {.name = name,
           .summary = summary,
@@ -214,6 +228,7 @@ constexpr OpDef reduction_op(llvm::StringLiteral name, llvm::StringLiteral summa
           .precision = precision,
           .recompute = Recompute::Cheap,
           .flops = reduce_flops,
+          .part = part,
           .reference = reference,
           .samples = samples};
 }
@@ -229,19 +244,19 @@ Result<Types> infer_mean(const OpCall& call) {
 
 constinit const OpDef op_reduce_sum =
     reduction_op("reduce_sum", "sum over {axes} {keep_dims}, rounded to {dtype} when given", infer_sum, sum_gradient,
-                 Precision::Full, sum_reference, sum_number_samples);
+                 Precision::Full, sum_part, sum_reference, sum_number_samples);
 constinit const OpDef op_reduce_mean =
     reduction_op("reduce_mean", "mean over {axes} {keep_dims}, rounded to {dtype} when given", infer_mean,
-                 mean_gradient, Precision::Full, mean_reference, sum_samples);
+                 mean_gradient, Precision::Full, mean_part, mean_reference, sum_samples);
 constinit const OpDef op_reduce_max =
     reduction_op("reduce_max", "largest element over {axes} {keep_dims}", infer_extreme, extreme_gradient,
-                 Precision::Follow, extreme_reference<[](auto b, auto a) { return a < b; }>, extreme_samples);
+                 Precision::Follow, within_rows_part, extreme_reference<[](auto b, auto a) { return a < b; }>, extreme_samples);
 constinit const OpDef op_reduce_min =
     reduction_op("reduce_min", "smallest element over {axes} {keep_dims}", infer_extreme, extreme_gradient,
-                 Precision::Follow, extreme_reference<[](auto b, auto a) { return b < a; }>, extreme_samples);
+                 Precision::Follow, within_rows_part, extreme_reference<[](auto b, auto a) { return b < a; }>, extreme_samples);
 constinit const OpDef op_reduce_prod =
     reduction_op("reduce_prod", "product over {axes} {keep_dims}, rounded to {dtype} when given", infer_sum,
-                 prod_gradient, Precision::Full, prod_reference, prod_samples);
+                 prod_gradient, Precision::Full, within_rows_part, prod_reference, prod_samples);
 
 // ---- sum_squares ----
 

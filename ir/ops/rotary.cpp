@@ -67,6 +67,10 @@ Status rotary_reference(const OpCall& call, llvm::ArrayRef<TensorView> operands,
   return Status::success();
 }
 
+std::optional<PartCall> rotary_part(const OpCall& call, Part part) {
+  return call.operand(1).shape[0] == 1 ? part_of_first(call, part) : cut_operands(call, {0, 1, 2});
+}
+
 std::vector<Sample> rotary_samples() {
   using namespace samples;
   auto table = [](Dims shape) { return fixed(unit(shape)); };
@@ -91,6 +95,7 @@ constinit const OpDef op_rotary{
     .recompute = Recompute::Cheap,
     .in_place = over_first,
     .flops = rotary_flops,
+    .part = rotary_part,
     .reference = rotary_reference,
     .samples = rotary_samples,
 };

@@ -125,6 +125,9 @@ Result<Attrs> rebatch_reshape(const OpCall& before, llvm::ArrayRef<const Type*> 
   return attrs;
 }
 
+// Equal runs of elements stay equal runs, whatever the shapes.
+std::optional<PartCall> reshape_part(const OpCall& call, Part part) { return with_part_of_shape(cut_operands(call, {0}), "shape", part); }
+
 std::vector<Sample> reshape_samples() {
   return {{{normal({2, 3, 4})}, {{"shape", Ints{6, 4}}}},
           {{normal({1})}, {{"shape", Ints{}}}},
@@ -161,6 +164,11 @@ Status transpose_gradient(GradContext& g) {
   for (size_t d = 0; d < perm.size(); ++d) inverse[static_cast<size_t>(perm[d])] = static_cast<int64_t>(d);
   g.add(0, g.b.transpose(g.out_grad(), inverse));
   return Status::success();
+}
+
+std::optional<PartCall> transpose_part(const OpCall& call, Part part) {
+  llvm::ArrayRef<int64_t> perm = call.attrs.get_ints("perm");
+  return perm.empty() || perm[0] != 0 ? std::nullopt : part_of_first(call, part);
 }
 
 std::vector<Sample> transpose_samples() {
@@ -211,9 +219,17 @@ Result<Attrs> rebatch_expand(const OpCall& before, llvm::ArrayRef<const Type*> a
   return attrs;
 }
 
+std::optional<PartCall> expand_part(const OpCall& call, Part part) {
+  const Shape& from = call.operand(0).shape;
+  llvm::ArrayRef<int64_t> to = call.attrs.get_ints("shape");
+  if (from.empty() || from.size() != to.size() || from[0] != to[0]) return std::nullopt;
+  return with_part_of_shape(cut_operands(call, {0}), "shape", part);
+}
+
 std::vector<Sample> expand_samples() {
   return {{{normal({3, 1})}, {{"shape", Ints{2, 3, 4}}}},
           {{normal({})}, {{"shape", Ints{5}}}},
+          {{normal({4, 1, 2})}, {{"shape", Ints{4, 3, 2}}}},
           {{bools({1, 2})}, {{"shape", Ints{3, 2}}}}};
 }
 
@@ -286,6 +302,7 @@ constinit const OpDef op_reshape{
     .view_of = 0,
     .flops = no_flops,
     .rebatch = rebatch_reshape,
+    .part = reshape_part,
     .reference = move_all,
     .samples = reshape_samples,
 };
@@ -300,6 +317,7 @@ constinit const OpDef op_transpose{
     .precision = Precision::Follow,
     .recompute = Recompute::Cheap,
     .flops = no_flops,
+    .part = transpose_part,
     .reference = transpose_reference,
     .samples = transpose_samples,
 };
@@ -315,6 +333,7 @@ constinit const OpDef op_expand{
     .recompute = Recompute::Cheap,
     .flops = no_flops,
     .rebatch = rebatch_expand,
+    .part = expand_part,
     .reference = expand_reference,
     .samples = expand_samples,
 };

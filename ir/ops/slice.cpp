@@ -126,12 +126,20 @@ Result<Attrs> rebatch_slice_grad(const OpCall& before, llvm::ArrayRef<const Type
   return rebatch_whole(before, after, "shape");
 }
 
+std::optional<PartCall> slice_part(const OpCall& call, Part part) {
+  const Shape& shape = call.operand(0).shape;
+  const Attrs& attrs = call.attrs;
+  if (shape.empty() || attrs.get_ints("starts")[0] != 0 || attrs.get_ints("steps")[0] != 1 || attrs.get_ints("sizes")[0] != shape[0])
+    return std::nullopt;
+  return with_part_of_shape(cut_operands(call, {0}), "sizes", part);
+}
+
 Sample slice_sample(SampleOperand x, Ints starts, Ints steps, Ints sizes) {
   return {{std::move(x)}, {{"starts", starts}, {"steps", steps}, {"sizes", sizes}}};
 }
 
 std::vector<Sample> slice_samples() {
-  return {slice_sample(normal({5, 4}), {1, 0}, {1, 1}, {3, 4}),
+  return {slice_sample(normal({5, 4}), {1, 0}, {1, 1}, {3, 4}), slice_sample(normal({4, 5}), {0, 1}, {1, 2}, {4, 2}),
           slice_sample(normal({5, 2, 4}), {4, 1, 0}, {-2, 1, 3}, {3, 1, 2}),
           slice_sample(integers({6}, -9, 9), {5}, {-1}, {6}), slice_sample(normal({3}), {0}, {1}, {0})};
 }
@@ -250,6 +258,11 @@ Status concat_gradient(GradContext& g) {
   return Status::success();
 }
 
+std::optional<PartCall> concat_part(const OpCall& call, Part) {
+  if (call.attrs.get_int("axis") == 0) return std::nullopt;
+  return PartCall{llvm::SmallVector<bool, 4>(call.count(), true), {}, call.attrs};
+}
+
 std::vector<Sample> concat_samples() {
   return {{{normal({2, 3}), normal({2, 1}), normal({2, 2})}, {{"axis", int64_t{1}}}},
           {{normal({1, 2, 2}), fixed(normal({3, 2, 2}))}, {{"axis", int64_t{0}}}},
@@ -269,6 +282,7 @@ constinit const OpDef op_slice{
     .recompute = Recompute::Cheap,
     .flops = no_flops,
     .rebatch = rebatch_slice,
+    .part = slice_part,
     .reference = slice_reference,
     .samples = slice_samples,
 };
@@ -298,6 +312,7 @@ constinit const OpDef op_split{
     .precision = Precision::Follow,
     .recompute = Recompute::Cheap,
     .flops = no_flops,
+    .part = part_across_axis,
     .reference = split_reference,
     .samples = split_samples,
 };
@@ -312,6 +327,7 @@ constinit const OpDef op_concat{
     .precision = Precision::Follow,
     .recompute = Recompute::Cheap,
     .flops = no_flops,
+    .part = concat_part,
     .reference = concat_reference,
     .samples = concat_samples,
 };

@@ -150,6 +150,40 @@ Shape reduced_shape(llvm::ArrayRef<int64_t> shape, llvm::ArrayRef<int64_t> axes,
 
 bool contains(llvm::ArrayRef<int64_t> list, int64_t value) { return llvm::is_contained(list, value); }
 
+Status need_first_draw(const Attrs& attrs) {
+  const int64_t first = attrs.get_int("first_draw");
+  if (first >= 0 && first % 4 == 0) return Status::success();
+  return model_error("first_draw is " + llvm::Twine(first) + ", it must be a multiple of 4 from 0 on");
+}
+
+PartCall cut_operands(const OpCall& call, std::initializer_list<size_t> operands) {
+  PartCall part{llvm::SmallVector<bool, 4>(call.count(), false), {}, call.attrs};
+  for (size_t i : operands)
+    if (call.has(i)) part.cut[i] = true;
+  return part;
+}
+
+std::optional<PartCall> part_of_first(const OpCall& call, Part) { return cut_operands(call, {0}); }
+
+std::optional<PartCall> part_across_axis(const OpCall& call, Part part) {
+  return call.attrs.get_int("axis") == 0 ? std::nullopt : part_of_first(call, part);
+}
+
+std::optional<PartCall> with_part_of_shape(PartCall made, llvm::StringRef name, Part part) {
+  llvm::ArrayRef<int64_t> whole = made.attrs.get_ints(name);
+  if (whole.empty() || whole[0] % part.count != 0) return std::nullopt;
+  Ints shape(whole.begin(), whole.end());
+  shape[0] /= part.count;
+  made.attrs.set(name, shape);
+  return made;
+}
+
+std::optional<PartCall> with_part_of_draws(PartCall made, int64_t draws, Part part) {
+  if (draws % (4 * part.count) != 0) return std::nullopt;
+  made.attrs.set("first_draw", made.attrs.get_int("first_draw") + draws / part.count * part.index);
+  return made;
+}
+
 std::optional<double> scalar_constant(const Graph& graph, ValueId value) {
   NodeId producer = graph.value(value).producer;
   if (producer == NodeId::None) return std::nullopt;

@@ -69,6 +69,24 @@ DType stat_dtype(DType dtype);
 Shape reduced_shape(llvm::ArrayRef<int64_t> shape, llvm::ArrayRef<int64_t> axes, bool keep_dims);
 bool contains(llvm::ArrayRef<int64_t> list, int64_t value);
 
+// A node that draws random numbers for a part of a batch begins at that number of its stream, a multiple of 4.
+inline constexpr AttrRule first_draw_rule{"first_draw", AttrKind::Int, AttrNeed::Optional};
+Status need_first_draw(const Attrs& attrs);
+
+// ---- Parts of the batch ----
+
+// A part reads its part of these operands, where they are present.
+PartCall cut_operands(const OpCall& call, std::initializer_list<size_t> operands);
+// Rows of operand 0 make rows of every result.
+std::optional<PartCall> part_of_first(const OpCall& call, Part part);
+// The same unless the op works along {axis} = 0.
+std::optional<PartCall> part_across_axis(const OpCall& call, Part part);
+// The attribute `name` is a shape whose first dimension comes in parts too; none where they would not be equal.
+std::optional<PartCall> with_part_of_shape(PartCall made, llvm::StringRef name, Part part);
+
+// What draws `draws` numbers for the whole batch begins each part where the one before ends; none where that is not in equal, whole blocks.
+std::optional<PartCall> with_part_of_draws(PartCall made, int64_t draws, Part part);
+
 // ---- Gradient rules ----
 
 // The value of a one-element `constant`.

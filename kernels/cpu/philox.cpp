@@ -48,7 +48,7 @@ PLIMSOLL_VECTORISED void keep_or_drop(float* y, const float* x, const uint32_t* 
 void random_words(const RandomStream& stream, int64_t first, int64_t count, uint32_t* words) {
   uint32_t tile[tile_words];
   int64_t skip = first % 4;
-  auto block = static_cast<uint64_t>(first / 4);
+  auto block = static_cast<uint64_t>(stream.first_block + first / 4);
   for (int64_t done = 0; done < count; block += tile_blocks, skip = 0) {
     philox_tile(stream, block, tile);
     const int64_t taken = std::min(tile_words - skip, count - done);

@@ -10,9 +10,10 @@ namespace plimsoll::cpu {
 struct RandomStream {
   uint64_t seed = 0;
   uint32_t step = 0, id = 0;
+  int64_t first_block = 0;
 };
 
-// words[i] = word `first + i` of the stream: lane (first + i) % 4 of block (first + i) / 4.
+// words[i] = word `first + i` of the stream: lane (first + i) % 4 of block first_block + (first + i) / 4.
 void random_words(const RandomStream& stream, int64_t first, int64_t count, uint32_t* words);
 
 // An element is kept when its word is at least this: word * 2^-32 >= ratio.

@@ -10,10 +10,12 @@ struct PhiloxBlock {
   uint32_t lanes[4];
 };
 
-__device__ inline PhiloxBlock philox(const RandomStream& stream, int64_t block) {
+// Block `index` of what the stream has from its first block on.
+__device__ inline PhiloxBlock philox(const RandomStream& stream, int64_t index) {
+  const auto block = static_cast<uint64_t>(stream.first_block + index);
   const auto seed = static_cast<uint64_t>(stream.seed_and_step[0]);
   uint32_t key_low = static_cast<uint32_t>(seed), key_high = static_cast<uint32_t>(seed >> 32);
-  uint32_t a = static_cast<uint32_t>(block), b = static_cast<uint32_t>(static_cast<uint64_t>(block) >> 32);
+  uint32_t a = static_cast<uint32_t>(block), b = static_cast<uint32_t>(block >> 32);
   uint32_t c = static_cast<uint32_t>(stream.seed_and_step[1]), d = stream.id;
 #pragma unroll
   for (int round = 0; round < 10; ++round) {

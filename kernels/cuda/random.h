@@ -1,7 +1,7 @@
 #pragma once
 
 // Random numbers by position: Philox4x32-10 (Salmon et al. 2011), the same numbers on every backend. Element i takes
-// lane i % 4 of block i / 4 of its node's stream; nothing is stored, so a mask can be made again anywhere.
+// lane i % 4 of block first_block + i / 4 of its node's stream; nothing is stored, so a mask can be made again anywhere.
 
 #include "kernels/cuda/scalar.h"
 
@@ -12,6 +12,7 @@ namespace plimsoll::cuda {
 struct RandomStream {
   const int64_t* seed_and_step;  // two numbers in device memory
   uint32_t id;
+  int64_t first_block = 0;
 };
 
 // y = x / (1 - ratio) where word * 2^-32 >= ratio, else 0; y may be x. Any float but F8.

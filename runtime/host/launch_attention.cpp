@@ -33,7 +33,7 @@ cpu::AttentionShape shape_of(const KernelCall& k, size_t mask) {
   if (shape.dropout > 0) {
     const int64_t* rng = k.in<int64_t>(mask + 1);
     shape.random = {static_cast<uint64_t>(rng[0]), static_cast<uint32_t>(rng[1]),
-                    static_cast<uint32_t>(attrs.get_int("id"))};
+                    static_cast<uint32_t>(attrs.get_int("id")), attrs.get_int("first_draw") / 4};
   }
   return shape;
 }

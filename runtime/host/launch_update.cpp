@@ -56,7 +56,7 @@ Status launch_sgd(const KernelCall& k) {
 Status launch_dropout(const KernelCall& k) {
   const int64_t* rng = k.in<int64_t>(1);
   const cpu::RandomStream stream{static_cast<uint64_t>(rng[0]), static_cast<uint32_t>(rng[1]),
-                                 static_cast<uint32_t>(k.call.attrs.get_int("id"))};
+                                 static_cast<uint32_t>(k.call.attrs.get_int("id")), k.call.attrs.get_int("first_draw") / 4};
   cpu::dropout(stream, k.call.attrs.get_float("ratio"), k.out<float>(0), k.in<float>(0),
                k.results[0].elements());
   return Status::success();

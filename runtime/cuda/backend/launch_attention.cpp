@@ -35,7 +35,8 @@ cuda::AttentionShape shape_of(const CudaCall& k, size_t mask) {
                              .scale = static_cast<float>(attrs.get_float("scale")),
                              .causal = attrs.get_int("causal") != 0,
                              .dropout = attrs.get_float("dropout"),
-                             .random = {k.in<int64_t>(mask + 1), static_cast<uint32_t>(attrs.get_int("id"))}};
+                             .random = {k.in<int64_t>(mask + 1), static_cast<uint32_t>(attrs.get_int("id")),
+                                        attrs.get_int("first_draw") / 4}};
   if (k.has(mask)) set_mask(shape, k.call.operand(mask), k.in(mask));
   return shape;
 }

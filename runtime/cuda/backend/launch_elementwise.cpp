@@ -134,7 +134,7 @@ Status launch_add_n(const CudaCall& k) {
 // ---- Random numbers ----
 
 cuda::RandomStream stream_of(const CudaCall& k, size_t rng) {
-  return {k.in<int64_t>(rng), static_cast<uint32_t>(k.call.attrs.get_int("id"))};
+  return {k.in<int64_t>(rng), static_cast<uint32_t>(k.call.attrs.get_int("id")), k.call.attrs.get_int("first_draw") / 4};
 }
 
 Status launch_dropout(const CudaCall& k) {
