@@ -117,8 +117,10 @@ class Fitter {
 
 }  // namespace
 
+Result<Plan> plain_plan(const LoweringInput& input, const FitOptions& options) { return complete(lower_to_plan(input), options.training); }
+
 Result<Plan> fit_budget(const LoweringInput& input, const FitOptions& options) {
-  Result<Plan> plan = complete(lower_to_plan(input), options.training);
+  Result<Plan> plan = plain_plan(input, options);
   if (!plan || is_within_budget(*plan)) return plan;
   if (options.recompute || options.offload) {
     int64_t budget = plan->arenas.front().budget_bytes;

@@ -18,6 +18,9 @@ struct FitOptions {
   std::function<void(const Plan&)> on_refused = {};  // sees the plan that needs least where even that is above the budget
 };
 
+// The plan without repeats or copies, within the budget or not.
+Result<Plan> plain_plan(const LoweringInput& input, const FitOptions& options);
+
 // `input.repeats` is empty. A budget that cannot be met is an error that names the smallest one that can.
 Result<Plan> fit_budget(const LoweringInput& input, const FitOptions& options = {});
 

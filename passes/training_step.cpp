@@ -191,20 +191,6 @@ class UpdateEmitter {
   ValueId finite_ = ValueId::None, skip_ = ValueId::None;  // with a loss scale: did no gradient overflow?
 };
 
-// The weight of the samples behind a mean loss (how many labels counted), or None when the loss does not say.
-// Losses with a mean reduction hand back the weight they divided by as their last result.
-ValueId find_sample_weight(const Graph& graph, ValueId loss) {
-  const Node* node = nullptr;
-  for (NodeId id = graph.value(loss).producer; id != NodeId::None; id = graph.value(node->operands[0]).producer) {
-    node = &graph.node(id);
-    if (node->op->view_of != 0) break;
-  }
-  if (!node || node->results.size() < 2 || !node->attrs.has("reduction")) return ValueId::None;
-  ValueId weight = node->results.back();
-  bool is_mean = node->attrs.get_string("reduction") == "mean" && graph.type(weight).rank() == 0;
-  return is_mean ? weight : ValueId::None;
-}
-
 void advance_random_counter(Graph& graph) {
   ValueId rng = graph.find_value("rng");
   if (rng == ValueId::None || !graph.find_state(rng)) return;
@@ -278,7 +264,20 @@ Status nothing_reached(const Graph& graph, ValueId loss, llvm::ArrayRef<ValueId>
 
 }  // namespace
 
-Result<Program> make_training_program(Graph forward, const TrainingRequest& request) {
+// Losses with a mean reduction hand back the weight they divided by as their last result.
+ValueId find_sample_weight(const Graph& graph, ValueId loss) {
+  const Node* node = nullptr;
+  for (NodeId id = graph.value(loss).producer; id != NodeId::None; id = graph.value(node->operands[0]).producer) {
+    node = &graph.node(id);
+    if (node->op->view_of != 0) break;
+  }
+  if (!node || node->results.size() < 2 || !node->attrs.has("reduction")) return ValueId::None;
+  ValueId weight = node->results.back();
+  bool is_mean = node->attrs.get_string("reduction") == "mean" && graph.type(weight).rank() == 0;
+  return is_mean ? weight : ValueId::None;
+}
+
+Result<Program> make_training_program(Graph forward, const TrainingRequest& request, ValueId sample_weight) {
   assert(forward.outputs.size() == 1 && "attach_loss leaves one output");
   Graph step = std::move(forward);
   step.name = "train_step";
@@ -291,7 +290,8 @@ Result<Program> make_training_program(Graph forward, const TrainingRequest& requ
   Builder b(step);
   b.phase = Phase::Backward;
   bool accumulates = request.accumulate > 1;
-  ValueId weight = accumulates ? find_sample_weight(step, loss) : ValueId::None;
+  ValueId weight = accumulates ? sample_weight : ValueId::None;
+  if (accumulates && weight == ValueId::None) weight = find_sample_weight(step, loss);
   if (weight == ValueId::None) weight = b.constant(Tensor::scalar(1, DType::F32), "sample_weight");
   ValueId loss_scale = scales_loss(request) ? add_counter(step, "loss_scale", DType::F32, first_loss_scale) : ValueId::None;
   ValueId seed = b.cast(weight, loss_dtype);

@@ -41,6 +41,15 @@ Result<ImageLayout> layout_named(llvm::StringRef name) {
   return usage_error("--layout " + name + ": expected auto, channels-first or channels-last");
 }
 
+Status read_split(llvm::StringRef text, TrainingRequest& request) {
+  if (text == "auto" || text == "off") return request.split = text == "off", Status::success();
+  auto [parts, from] = text.split(':');
+  if (parts.getAsInteger(10, request.split) || request.split < 2)
+    return usage_error("--split " + text + ": expected auto, off, or a number of parts from 2 on, perhaps with :VALUE");
+  request.split_from = from.str();
+  return Status::success();
+}
+
 Status check_settings(const OptimizerSpec& spec) {
   struct Range {
     const char* option;
@@ -100,6 +109,7 @@ Result<TrainingRequest> training_request(const CompileOptions& options) {
   request.recompute = options.recompute == "auto";
   if (options.offload != "auto" && options.offload != "off") return usage_error("--offload " + options.offload + ": expected auto or off");
   request.offload = options.offload == "auto";
+  if (Status s = read_split(options.split, request)) return s;
   Result<int64_t> host_budget = size_option("--host-budget", options.host_budget);
   if (!host_budget) return host_budget.takeError();
   request.host_budget_bytes = *host_budget;

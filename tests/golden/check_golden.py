@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Compare `plimsoll compile` and `plimsoll run` with what PyTorch computed. Needs Python's standard library alone.
 
-Usage: check_golden.py PLIMSOLL [CASE ...] [--device cpu] [--precision fp32|bf16|fp16] [--layout auto] [--tolerance 1e-4] ...
+Usage: check_golden.py PLIMSOLL [CASE ...] [--device cpu] [--precision fp32|bf16|fp16] [--layout auto] [--split off] [--tolerance 1e-4] ...
 
 Without a CASE it runs all of them. Prints a line a case and `N passed, N failed`. The precision decides the limits: what
 PyTorch computed is float32, so bf16 and fp16 are held to what 8 and 11 significant bits leave. Parameters are compared in
@@ -115,7 +115,7 @@ def train(case, expected, args):
     """Compiles and runs one case; what it leaves: metrics, gradients of the first step, parameters at the end."""
     plan, metrics = case / "case.plan", case / "metrics.jsonl"
     gradients, after = case / "got_grads.safetensors", case / "got_after.safetensors"
-    options = ["--device", args.device, "--precision", args.precision, "--layout", args.layout]
+    options = ["--device", args.device, "--precision", args.precision, "--layout", args.layout, "--split", args.split]
     for key, value in expected["optimizer"].items():
         options += [OPTIMIZER_OPTIONS[key], str(value)]
     if expected["exporter"] == "torchscript":
@@ -172,6 +172,7 @@ def main():
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--precision", default="fp32", choices=LIMITS)
     parser.add_argument("--layout", default="auto")
+    parser.add_argument("--split", default="off")
     parser.add_argument("--tolerance", type=float, help="of gradients and parameters, by ||a-b||/||b||")
     parser.add_argument("--loss-tolerance", type=float)
     parser.add_argument("--norm-tolerance", type=float, help="of the global gradient norm")

@@ -1,0 +1,145 @@
+#include "passes/split_batch.h"
+
+#include "ir/evaluate.h"
+#include "ir/text.h"
+#include "passes/batch_regions.h"
+#include "passes/compile.h"
+#include "passes/training_step.h"
+#include "runtime/host/cpu_catalog.h"
+#include "tests/support/small_training.h"
+
+#include <doctest/doctest.h>
+
+// A step whose batch is split from any narrow value on is the step as it was: the same loss, gradients and random draws.
+
+namespace plimsoll {
+namespace {
+
+using namespace testing;
+
+// Two layers and a tied matrix; labels may be ignored, so that parts weigh differently.
+constexpr llvm::StringLiteral model = R"(
+graph @model(%ids: i64[4,3], %labels: i64[4,3]) state(%w: f64[9,8] parameter trained, %a: f64[8,24] parameter trained, %b: f64[24] parameter trained, %s: f64[8] parameter trained, %rng: i64[2] counter fill=0.0) {
+  %e = gather(%w, %ids) {axis=0} : f64[4,3,8]
+  %d = dropout(%e, %rng) {id=0, ratio=0.3} : f64[4,3,8]
+  %n, %mean, %rstd = layer_norm(%d, %s) {axis=2, eps=0.00001} : f64[4,3,8], f64[4,3,1], f64[4,3,1]
+  %qkv = linear(%n, %a, %b) : f64[4,3,24]
+  %y, %lse = attention(%qkv, _, _, _, %rng) {causal=1, dropout=0.2, heads=2, id=1, kv_heads=2, packed=1, scale=0.5} : f64[4,3,8], f64[4,2,3]
+  %r = add(%y, %d) : f64[4,3,8]
+  %g = gelu(%r) {approximate="tanh"} : f64[4,3,8]
+  %z = linear(%g, %w) {transpose_w=1} : f64[4,3,9]
+  %rows = reshape(%z) {shape=[12,9]} : f64[12,9]
+  %flat = reshape(%labels) {shape=[12]} : i64[12]
+  %loss, %row_lse, %weight = cross_entropy(%rows, %flat) {ignore_index=-100, reduction="mean"} : f64[], f64[12], f64[]
+  return loss=%loss
+}
+)";
+
+Graph forward() {
+  Result<Graph> graph = parse_graph(model);
+  REQUIRE_MESSAGE(bool(graph), llvm::toString(graph.takeError()));
+  return std::move(*graph);
+}
+
+struct Trained {
+  double loss;
+  std::map<std::string, Tensor> gradients;  // accumulated ones where the step accumulates
+};
+
+Trained run_step(const Graph& step, const RandomValues& values) {
+  RandomValues all = values;
+  all.add_for(step);
+  all.tensors["labels"] = Tensor(Type(DType::I64, {4, 3}));
+  for (int64_t i = 0; i < 12; ++i) all.tensors["labels"].view().set_int(i, i < 5 ? -100 : i % 9);
+  Result<Evaluation> result = evaluate(step, all.bind(step), Keep::EveryValue);
+  REQUIRE_MESSAGE(bool(result), llvm::toString(result.takeError()));
+  Trained trained{result->outputs[0].get(0), {}};
+  for (const StateGradient& gradient : step.gradients) trained.gradients[step.value(gradient.state).name] = result->values[index_of(gradient.value)];
+  for (size_t i = 0; i < step.updates.size(); ++i)
+    if (step.find_state(step.updates[i].state)->role == StateRole::Gradient || step.value(step.updates[i].state).name == "accumulated_weight")
+      trained.gradients[step.value(step.updates[i].state).name] = result->updates[i];
+  return trained;
+}
+
+Trained run_whole(const RandomValues& values, const TrainingRequest& request) {
+  Result<Program> program = make_training_program(forward(), request);
+  REQUIRE_MESSAGE(bool(program), llvm::toString(program.takeError()));
+  return run_step(program->functions.front(), values);
+}
+
+Trained run_split(llvm::StringRef from, int64_t parts, const RandomValues& values, const TrainingRequest& request) {
+  Graph graph = forward();
+  Result<BatchSplit> split = split_batch(graph, graph.find_value(from), parts);
+  REQUIRE_MESSAGE(bool(split), llvm::toString(split.takeError()));
+  Result<Program> program = make_training_program(std::move(graph), request, split->sample_weight);
+  REQUIRE_MESSAGE(bool(program), llvm::toString(program.takeError()));
+  run_parts_in_turn(program->functions.front(), *split);
+  return run_step(program->functions.front(), values);
+}
+
+std::vector<std::string> names_of(const Graph& graph, llvm::ArrayRef<ValueId> values) {
+  std::vector<std::string> names;
+  for (ValueId value : values) names.push_back(graph.value(value).name);
+  return names;
+}
+
+void check_equal(const Trained& got, const Trained& want) {
+  CHECK(got.loss == doctest::Approx(want.loss).epsilon(1e-13));
+  REQUIRE(got.gradients.size() == want.gradients.size());
+  for (const auto& [name, gradient] : want.gradients) {
+    CAPTURE(name);
+    for (int64_t i = 0; i < gradient.type().elements(); ++i)
+      CHECK(got.gradients.at(name).get(i) == doctest::Approx(gradient.get(i)).epsilon(1e-11));
+  }
+}
+
+TEST_SUITE("unit") {
+  TEST_CASE("a batch may be split where one value carries all gradients") {
+    CHECK(names_of(forward(), find_narrow_values(forward())) == std::vector<std::string>{"e", "d", "r", "g", "z", "rows"});
+  }
+
+  TEST_CASE("a split step is the whole step, from any narrow value on") {
+    RandomValues values;
+    values.add_for(forward());
+    for (int64_t accumulate : {1, 2}) {
+      TrainingRequest request;
+      request.accumulate = accumulate;
+      const Trained whole = run_whole(values, request);
+      for (const char* from : {"e", "d", "r", "g", "z"})
+        for (int64_t parts : {2, 4}) {
+          INFO("accumulate ", accumulate, ", ", parts, " parts from ", from);
+          check_equal(run_split(from, parts, values, request), whole);
+        }
+    }
+  }
+
+  // Forward of a part, its backward, then the next part: one part of the logits is alive at a time.
+  TEST_CASE("parts run in turn") {
+    Graph graph = forward();
+    Result<BatchSplit> split = split_batch(graph, graph.find_value("g"), 4);
+    REQUIRE(bool(split));
+    Result<Program> program = make_training_program(std::move(graph), {}, split->sample_weight);
+    REQUIRE(bool(program));
+    Graph& step = program->functions.front();
+    run_parts_in_turn(step, *split);
+    std::vector<std::string> seen;
+    for (NodeId id : step.order()) {
+      const Node& node = step.node(id);
+      const bool of_logits = node.op->name == "cross_entropy" || node.op->name == "cross_entropy_grad" || node.op->name == "linear_dw";
+      if (of_logits && step.type(node.operands[0]).shape[0] != 4) seen.push_back(node.op->name.str());
+    }
+    const std::vector<std::string> turn{"cross_entropy", "cross_entropy_grad", "linear_dw"};
+    REQUIRE(seen.size() == 12);
+    for (size_t i = 0; i < seen.size(); ++i) CHECK(seen[i] == turn[i % 3]);
+  }
+
+  TEST_CASE("what cannot be split says why") {
+    Graph graph = forward();
+    CHECK(take_diag(split_batch(graph, graph.find_value("e"), 3).takeError()).text() == "e is f64[4,3,8], which does not make 3 equal parts");
+    CHECK(take_diag(split_batch(graph, graph.find_value("e"), 1).takeError()).text() == "a batch is split in 2 parts or more, not 1");
+    CHECK(take_diag(split_batch(graph, graph.find_value("w"), 9).takeError()).text() == "w: nothing that reads it works on parts of a batch");
+  }
+}
+
+}  // namespace
+}  // namespace plimsoll
