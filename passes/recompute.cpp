@@ -177,10 +177,21 @@ class Repeater {
 
   ValueId store(ValueId value) {
     NodeId producer = graph_.value(value).producer;
-    NodeId copy = add_copy("to_host", value, graph_.value(value).name + ".host", graph_.next_node(producer));
+    NodeId copy = add_copy("to_host", value, graph_.value(value).name + ".host", behind_earlier_results(producer, value));
     graph_.node(copy).phase = graph_.node(producer).phase;
     graph_.node(copy).reason = "waits on the host, which frees " + format_bytes(graph_.type(value).bytes());
     return graph_.node(copy).results[0];
+  }
+
+  // Results of one producer are stored in their order, whichever is fetched first: windows of copies go by place.
+  NodeId behind_earlier_results(NodeId producer, ValueId value) const {
+    llvm::ArrayRef<ValueId> results = graph_.node(producer).results;
+    NodeId at = graph_.next_node(producer);
+    for (; at != NodeId::None && llvm::is_contained(added_, at); at = graph_.next_node(at)) {
+      const auto stored = llvm::find(results, graph_.node(at).operands[0]);
+      if (graph_.node(at).op->channel != Channel::ToHost || stored > llvm::find(results, value)) break;
+    }
+    return at;
   }
 
   NodeId add_copy(llvm::StringRef op, ValueId value, llvm::StringRef name, NodeId before) {

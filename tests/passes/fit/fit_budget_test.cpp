@@ -1,5 +1,6 @@
 #include "ir/text.h"
 #include "ir/units.h"
+#include "passes/cost.h"
 #include "passes/compile.h"
 #include "passes/recompute.h"
 #include "passes/storage.h"
@@ -272,6 +273,31 @@ graph @draws(%x: f32[64]) state(%rng: i64[2] counter fill=0) {
     REQUIRE(again.size() == 1);
     CHECK(graph.value(graph.node(again[0]).results[0]).name == "y.recompute");
     CHECK(graph.value(graph.find_value("y")).users.size() == 1);
+  }
+
+  // %b is fetched first. What the search chose windows for goes by place.
+  TEST_CASE("fit: results of one instruction are copied to the host in the order the search had them") {
+    Graph graph = cantFail(parse_graph(R"(
+graph @two(%x: f32[65536]) {
+  %a, %b = split(%x) {axis=0, sizes=[16384, 49152]} : f32[16384], f32[49152]
+  %c = exp(%b) : f32[49152] phase=backward
+  %d = exp(%a) : f32[16384] phase=backward
+  return %c, %d
+})"));
+    CpuCatalog catalog;
+    SequenceProblem sequence = recompute_problem(graph, {}, device_with_host(), catalog, true);
+    auto value = [&](llvm::StringRef name) { return static_cast<int32_t>(llvm::find(sequence.values, graph.find_value(name)) - sequence.values.begin()); };
+    RecomputePlan plan = measure_repeats(sequence.problem, {}, {{1, value("b")}, {2, value("a")}});
+    RecomputeProblem ops = final_sequence(sequence.problem, plan);
+    apply_plan(graph, plan, sequence.values);
+    std::vector<double> thought, made;
+    for (const RecomputeOp& op : ops.ops)
+      if (op.channel == Channel::ToHost) thought.push_back(op.cost_us);
+    for (NodeId id : graph.order())
+      if (graph.node(id).op->channel == Channel::ToHost) made.push_back(cost_of(graph, graph.node(id), device_with_host()).predicted_us);
+    REQUIRE(thought.size() == 2);
+    CHECK(thought[0] < thought[1]);
+    CHECK(made == thought);
   }
 
   TEST_CASE("fit: refusals tell the peak, and the budget they name is enough") {
