@@ -2,6 +2,7 @@
 
 #include "ir/text.h"
 
+#include "llvm/Support/FileSystem.h"
 #include "llvm/Support/MemoryBuffer.h"
 
 namespace plimsoll::testing {
@@ -15,7 +16,9 @@ void replace_all(std::string& text, llvm::StringRef old, const std::string& now)
 }  // namespace
 
 Result<Program> kernel_calls(llvm::StringRef name, DType dtype) {
-  const std::string path = PLIMSOLL_TEST_DATA "/cuda/" + name.str();
+  // On a card's machine the program may come from another, and runs in the repository.
+  const std::string here = "tests/cuda/" + name.str();
+  const std::string path = llvm::sys::fs::exists(here) ? here : PLIMSOLL_TEST_DATA "/cuda/" + name.str();
   llvm::ErrorOr<std::unique_ptr<llvm::MemoryBuffer>> file = llvm::MemoryBuffer::getFile(path);
   if (!file) return system_error(path + ": " + file.getError().message());
   std::string text = (*file)->getBuffer().str();
