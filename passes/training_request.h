@@ -31,6 +31,7 @@ struct TrainingRequest {
   OptimizerSpec optimizer;
   int64_t accumulate = 1;             // micro-batches an update
   double clip_grad_norm = 0;          // 0: off
+  double first_loss_scale = 65536;    // fp16: the gradients' factor until an overflow halves it
   int64_t batch = 0;                  // 0: as exported
   std::string precision = "exported"; // or fp32, tf32, bf16, fp16; recorded in the plan
   std::string precision_rules;        // what a --precision-file says, see passes/precision_rules.h

@@ -27,7 +27,6 @@ struct Trained {
 
 // fp16 gradients underflow where f32 ones do not, so the loss is multiplied by a scale that halves after an overflow
 // and doubles after a long run of steps without one (Micikevicius et al. 2018).
-constexpr double first_loss_scale = 65536;
 constexpr int64_t growth_interval = 2000;  // steps without overflow before the scale doubles
 
 bool scales_loss(const TrainingRequest& request) { return request.precision == "fp16"; }
@@ -293,7 +292,7 @@ Result<Program> make_training_program(Graph forward, const TrainingRequest& requ
   ValueId weight = accumulates ? sample_weight : ValueId::None;
   if (accumulates && weight == ValueId::None) weight = find_sample_weight(step, loss);
   if (weight == ValueId::None) weight = b.constant(Tensor::scalar(1, DType::F32), "sample_weight");
-  ValueId loss_scale = scales_loss(request) ? add_counter(step, "loss_scale", DType::F32, first_loss_scale) : ValueId::None;
+  ValueId loss_scale = scales_loss(request) ? add_counter(step, "loss_scale", DType::F32, request.first_loss_scale) : ValueId::None;
   ValueId seed = b.cast(weight, loss_dtype);
   if (loss_scale != ValueId::None) seed = b.emit("mul", {seed, loss_scale}, {}, "scaled_seed");
   Result<std::vector<ValueId>> grads = differentiate(step, loss, seed, wrt);

@@ -118,6 +118,11 @@ void add_optimizer(CLI::App& command, CompileOptions& options) {
       ->type_name("X")
       ->check(at_least(0))
       ->group(group);
+  command.add_option("--loss-scale", options.loss_scale, "fp16: what the loss is multiplied by at first; it halves after an overflow")
+      ->capture_default_str()
+      ->type_name("X")
+      ->check(at_least(1))
+      ->group(group);
 }
 
 void add_passes(CLI::App& command, CompileOptions& options) {

@@ -84,6 +84,7 @@ Result<TrainingRequest> training_request(const CompileOptions& options) {
   request.batch = options.model.batch;
   request.accumulate = options.accumulate;
   request.clip_grad_norm = options.clip_grad_norm;
+  request.first_loss_scale = options.loss_scale;
   request.precision = options.precision;
   if (!options.precision_file.empty()) {
     auto file = llvm::MemoryBuffer::getFile(options.precision_file, /*IsText=*/true);

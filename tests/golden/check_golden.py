@@ -116,6 +116,7 @@ def train(case, expected, args):
     plan, metrics = case / "case.plan", case / "metrics.jsonl"
     gradients, after = case / "got_grads.safetensors", case / "got_after.safetensors"
     options = ["--device", args.device, "--precision", args.precision, "--layout", args.layout, "--split", args.split]
+    options += ["--loss-scale", args.loss_scale] if args.loss_scale else []
     for key, value in expected["optimizer"].items():
         options += [OPTIMIZER_OPTIONS[key], str(value)]
     if expected["exporter"] == "torchscript":
@@ -173,6 +174,7 @@ def main():
     parser.add_argument("--precision", default="fp32", choices=LIMITS)
     parser.add_argument("--layout", default="auto")
     parser.add_argument("--split", default="off")
+    parser.add_argument("--loss-scale", help="for fp16: small enough for the first step, which is compared")
     parser.add_argument("--tolerance", type=float, help="of gradients and parameters, by ||a-b||/||b||")
     parser.add_argument("--loss-tolerance", type=float)
     parser.add_argument("--norm-tolerance", type=float, help="of the global gradient norm")

@@ -124,6 +124,14 @@ TEST_SUITE("unit") {
       }
   }
 
+  TEST_CASE("the loss scale starts where the request says") {
+    TrainingRequest request = request_for("fp16");
+    request.first_loss_scale = 256;
+    Training training(request);
+    CHECK(training.state("loss_scale").get(0) == 256);
+    CHECK(training.step().loss_scale == 256);
+  }
+
   TEST_CASE("an overflow in fp16 costs a step and no parameter") {
     for (int64_t accumulate : {1, 2}) {
       CAPTURE(accumulate);
