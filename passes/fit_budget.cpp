@@ -9,7 +9,6 @@
 #include "passes/offload.h"
 #include "passes/residence.h"
 
-#include <cstdio>
 
 namespace plimsoll {
 namespace {
@@ -119,32 +118,49 @@ class Fitter {
 
 Result<Plan> plain_plan(const LoweringInput& input, const FitOptions& options) { return complete(lower_to_plan(input), options.training); }
 
+struct BudgetFitter::State {
+  const FitOptions& options;
+  Plan plain;
+  Fitter fitter;
+
+  State(const LoweringInput& input, const FitOptions& options, Plan given, int64_t highest_budget)
+      : options(options), plain(std::move(given)), fitter(input, plain, options, highest_budget) {}
+};
+
+BudgetFitter::BudgetFitter(const LoweringInput& input, const FitOptions& options, Plan plain, int64_t highest_budget)
+    : state_(std::make_unique<State>(input, options, std::move(plain), highest_budget)) {}
+BudgetFitter::~BudgetFitter() = default;
+
+const Plan& BudgetFitter::plain() const { return state_->plain; }
+
+Result<Plan> BudgetFitter::within(int64_t budget_bytes) {
+  Plan plain = state_->plain;
+  plain.arenas.front().budget_bytes = budget_bytes;
+  const bool may_add = state_->options.recompute || state_->options.offload;
+  if (!may_add || is_within_budget(plain)) return plain;
+  return state_->fitter.within(budget_bytes);
+}
+
 Result<Plan> fit_budget(const LoweringInput& input, const FitOptions& options) {
   Result<Plan> plan = plain_plan(input, options);
   if (!plan || is_within_budget(*plan)) return plan;
-  if (options.recompute || options.offload) {
-    int64_t budget = plan->arenas.front().budget_bytes;
-    plan = Fitter(input, *plan, options, budget).within(budget);
-    if (!plan || is_within_budget(*plan)) return plan;
-  }
+  const int64_t budget = plan->arenas.front().budget_bytes;
+  plan = BudgetFitter(input, options, std::move(*plan), budget).within(budget);
+  if (!plan || is_within_budget(*plan)) return plan;
   if (options.on_refused) options.on_refused(*plan);
   return over_budget(*plan, input.host_budget_bytes);
 }
 
-Status budget_front(const LoweringInput& input, const FitOptions& options, llvm::function_ref<void(const Plan&)> visit) {
+Status budget_front(Plan plain, llvm::function_ref<Result<Plan>(int64_t budget_bytes)> within, llvm::function_ref<void(const Plan&)> visit) {
   constexpr int rows = 12;
-  Result<Plan> plain = complete(lower_to_plan(input), options.training);
-  if (!plain) return plain.takeError();
-  const int64_t most = plain->promised_bytes();
-  plain->arenas.front().budget_bytes = round_up_readable(most);
-  if (!options.recompute && !options.offload) return visit(*plain), Status::success();
-  Fitter fitter(input, *plain, options, most);
-  Result<Plan> floor = fitter.within(1);
+  const int64_t most = plain.promised_bytes();
+  plain.arenas.front().budget_bytes = round_up_readable(most);
+  Result<Plan> floor = within(1);
   if (!floor) return floor.takeError();
   const int64_t least = floor->promised_bytes();
-  Plan last = *plain;  // shown once a smaller budget gives another
+  Plan last = std::move(plain);  // shown once a smaller budget gives another
   for (int row = 1; row < rows; ++row) {
-    Result<Plan> plan = fitter.within(round_up_readable(most - (most - least) * row / (rows - 1)));
+    Result<Plan> plan = within(round_up_readable(most - (most - least) * row / (rows - 1)));
     if (!plan) return plan.takeError();
     if (!is_within_budget(*plan) || plan->promised_bytes() > last.promised_bytes()) continue;
     if (plan->promised_bytes() < last.promised_bytes()) visit(last);

@@ -6,6 +6,7 @@
 #include "passes/lower_to_plan.h"
 
 #include <functional>
+#include <memory>
 
 namespace plimsoll {
 
@@ -24,8 +25,24 @@ Result<Plan> plain_plan(const LoweringInput& input, const FitOptions& options);
 // `input.repeats` is empty. A budget that cannot be met is an error that names the smallest one that can.
 Result<Plan> fit_budget(const LoweringInput& input, const FitOptions& options = {});
 
-// About a dozen plans from the plain one down to the one that needs least, each what fit_budget gives for the budget it records: a
-// size that people can type. Each needs less than the one before and takes no less time. `input.budget_bytes` plays no part.
-Status budget_front(const LoweringInput& input, const FitOptions& options, llvm::function_ref<void(const Plan&)> visit);
+// The plans of one program under one budget after the other; what was searched for one serves the next.
+class BudgetFitter {
+ public:
+  // `input` and `options` outlive it; `plain` is their plain_plan. Budgets up to `highest_budget` may be asked for.
+  BudgetFitter(const LoweringInput& input, const FitOptions& options, Plan plain, int64_t highest_budget);
+  ~BudgetFitter();
+
+  const Plan& plain() const;
+  // The fastest plan within the budget; where there is none, the one that needs least.
+  Result<Plan> within(int64_t budget_bytes);
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+// About a dozen plans from `plain`, which takes least time, down to the one that needs least, each what `within` gives for the budget it
+// records: a size that people can type. Each needs less than the one before and takes no less time.
+Status budget_front(Plan plain, llvm::function_ref<Result<Plan>(int64_t budget_bytes)> within, llvm::function_ref<void(const Plan&)> visit);
 
 }  // namespace plimsoll

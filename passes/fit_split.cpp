@@ -8,7 +8,6 @@
 #include "passes/batch_regions.h"
 #include "passes/budget.h"
 #include "passes/recompute.h"
-#include "passes/storage.h"
 
 #include <limits>
 
@@ -18,7 +17,7 @@ namespace {
 constexpr int regions_tried = 5;
 constexpr int64_t parts_tried[] = {2, 4, 8, 16};
 constexpr double split_effort = 0.1;   // of a search, beside that for the program as it is
-constexpr size_t most_searched = 2000;  // instructions; the search for repeats of more would take minutes
+constexpr size_t most_searched = 1200;  // instructions; the search for repeats in more takes too long for one of several candidates
 constexpr double least_saving = 0.03;  // of what a candidate needs, that one which takes longer must save
 
 // By narrow value: the bytes of what forward makes of it from there on.
@@ -68,30 +67,27 @@ size_t instructions_of(const Plan& plan) {
   return count;
 }
 
-// Neither repeats nor copies?
-bool adds_nothing(const Plan& plan, const Program& program) {
-  size_t derived = 0;
-  for (const Graph& function : program.functions)
-    derived += static_cast<size_t>(llvm::count_if(function.order(), [&](NodeId id) { return is_instruction(function.node(id)); }));
-  return instructions_of(plan) == derived;
-}
-
-// A program with a region split, and its plan without repeats or copies.
+// A program, as it is or with a region split, and its plans.
 struct Candidate {
-  std::string from;
-  int64_t parts;
+  std::string from;  // the value behind which it is split; empty: as it is
+  int64_t parts = 1;
   Derived derived;
-  Plan plain;
-};
+  FitOptions options;
+  std::optional<LoweringInput> input;
+  std::unique_ptr<BudgetFitter> plans;
 
-// Of candidates by falling need those worth a search: each takes more time than the one before it, and needs noticeably less.
-void keep_worthwhile(std::vector<Candidate>& candidates) {
-  std::stable_sort(candidates.begin(), candidates.end(), [](const Candidate& a, const Candidate& b) {
-    return std::pair(a.plain.predicted_step_us, a.plain.promised_bytes()) < std::pair(b.plain.predicted_step_us, b.plain.promised_bytes());
+  const Plan& plain() const { return plans->plain(); }
+};
+using Candidates = std::vector<std::unique_ptr<Candidate>>;
+
+// Of the candidates by the time they take those worth a search: each needs noticeably less than the whole and all that are faster.
+void keep_worthwhile(Candidates& candidates, int64_t whole_bytes) {
+  std::stable_sort(candidates.begin(), candidates.end(), [](const auto& a, const auto& b) {
+    return std::pair(a->plain().predicted_step_us, a->plain().promised_bytes()) < std::pair(b->plain().predicted_step_us, b->plain().promised_bytes());
   });
-  double most = std::numeric_limits<double>::infinity();
-  llvm::erase_if(candidates, [&](const Candidate& candidate) {
-    const auto bytes = static_cast<double>(candidate.plain.promised_bytes());
+  auto most = static_cast<double>(whole_bytes);
+  llvm::erase_if(candidates, [&](const auto& candidate) {
+    const auto bytes = static_cast<double>(candidate->plain().promised_bytes());
     if (bytes > most * (1 - least_saving)) return true;
     most = bytes;
     return false;
@@ -105,145 +101,150 @@ class SplitFitter {
       : forward_(forward), request_(request), device_(device), catalog_(catalog), hooks_(hooks) {}
 
   Result<Plan> run() {
-    if (request_.split <= 1)
-      if (Status s = try_whole()) return s;
-    if (request_.split != 1 && !fits_as_it_is_)
-      if (Status s = try_splits()) return s;
-    if (best_) return std::move(*best_);
-    if (!least_) return usage_error("--split " + llvm::Twine(request_.split) + ": nothing of the model comes in so many parts of its batch");
-    if (hooks_.on_refused) hooks_.on_refused(*least_);
-    return over_budget(*least_, request_.host_budget_bytes);
+    Result<std::unique_ptr<Candidate>> whole = candidate({}, hooks_, 1);
+    if (!whole) return whole.takeError();
+    whole_ = std::move(*whole);
+    if (hooks_.on_phase) hooks_.on_phase("lay out");
+    const int64_t budget = whole_->plain().arenas.front().budget_bytes;
+    if (hooks_.on_front)
+      if (Status s = budget_front(whole_->plain(), [&](int64_t smaller) { return within(smaller); }, hooks_.on_front)) return s;
+    Result<Plan> plan = within(budget);
+    if (!plan || is_within_budget(*plan)) return plan;
+    if (hooks_.on_refused) hooks_.on_refused(*plan);
+    return over_budget(*plan, request_.host_budget_bytes);
   }
 
  private:
-  Status try_whole() {
-    Result<Derived> derived = derive_program(forward_, {}, request_, catalog_, hooks_);
-    if (!derived) return derived.takeError();
-    if (hooks_.on_phase) hooks_.on_phase("lay out");
-    Result<std::optional<Plan>> plan = fitted(*derived, request_.effort, hooks_.on_front);
-    if (!plan) return plan.takeError();
-    if (!*plan) {
-      whole_ = "needs " + format_bytes(least_->promised_bytes());
-      return Status::success();
+  // The fastest plan within the budget; where there is none, the one that needs least.
+  Result<Plan> within(int64_t budget_bytes) {
+    std::optional<Plan> best;
+    if (request_.split <= 1) {
+      Plan plain = whole_->plain();
+      plain.arenas.front().budget_bytes = budget_bytes;
+      if (request_.split == 1 || is_within_budget(plain)) return plan_of(*whole_, budget_bytes);
+      Result<Plan> plan = plan_of(*whole_, budget_bytes);
+      if (!plan) return plan;
+      best = std::move(*plan);
     }
-    whole_ = "takes " + format_us((*plan)->predicted_step_us);
-    fits_as_it_is_ = adds_nothing(**plan, derived->program);
-    best_ = std::move(*plan);
-    return Status::success();
+    if (Status s = derive_splits()) return s;
+    if (Status s = try_splits(budget_bytes, best)) return s;
+    if (!best) return usage_error("--split " + llvm::Twine(request_.split) + ": nothing of the model comes in so many parts of its batch");
+    return std::move(*best);
   }
 
-  Status try_splits() {
-    std::vector<Candidate> candidates;
-    if (Status s = derive_candidates(candidates)) return s;
-    keep_worthwhile(candidates);
-    // The fastest that fits as it is bounds what a search is worth; those that need a little more are the likeliest to be faster still.
-    for (const Candidate& candidate : candidates)
-      if (!is_within_budget(candidate.plain)) keep_if_less(explained(candidate.plain, candidate));
+  // The fastest that fits as it is bounds what a search is worth; those that need a little more are the likeliest to be faster still.
+  Status try_splits(int64_t budget_bytes, std::optional<Plan>& best) {
     size_t fits = 0;
-    while (fits < candidates.size() && !is_within_budget(candidates[fits].plain)) ++fits;
-    if (fits < candidates.size()) take_if_faster(explained(candidates[fits].plain, candidates[fits]));
-    for (size_t i = fits; i-- > 0;) {
-      if (instructions_of(candidates[i].plain) > most_searched || (best_ && least_us(candidates[i]) >= best_->predicted_step_us)) continue;
-      Result<std::optional<Plan>> plan = fitted(candidates[i].derived, request_.effort * split_effort, nullptr);
+    while (fits < splits_.size() && splits_[fits]->plain().promised_bytes() > budget_bytes) ++fits;
+    for (size_t i = std::min(fits + 1, splits_.size()); i-- > 0;) {
+      const Candidate& split = *splits_[i];
+      const bool compares = best && is_within_budget(*best);
+      if (i < fits && compares && (is_long(split) || least_us(split, budget_bytes) >= best->predicted_step_us)) continue;
+      Result<Plan> plan = is_long(split) ? plain_of(split, budget_bytes) : plan_of(split, budget_bytes);
       if (!plan) return plan.takeError();
-      if (*plan) take_if_faster(explained(std::move(**plan), candidates[i]));
+      if (!best || is_better(*plan, *best)) best = std::move(*plan);
     }
     return Status::success();
   }
 
-  Status derive_candidates(std::vector<Candidate>& candidates) {
+  static bool is_better(const Plan& a, const Plan& b) {
+    const bool a_fits = is_within_budget(a), b_fits = is_within_budget(b);
+    if (a_fits != b_fits) return a_fits;
+    return a_fits ? a.predicted_step_us < b.predicted_step_us : needs_less(a, b);
+  }
+
+  // Whether a search for repeats would take minutes.
+  static bool is_long(const Candidate& split) { return instructions_of(split.plain()) > most_searched; }
+
+  Status derive_splits() {
+    if (derived_) return Status::success();
+    derived_ = true;
     if (!request_.split_from.empty()) {
       const ValueId from = forward_.graph.find_value(request_.split_from);
       if (from == ValueId::None) return usage_error("--split: the model has no value '" + request_.split_from + "' once it is clean");
-      if (Status s = derive_candidate({from, request_.split}, candidates)) return in_context("--split", std::move(s));
+      Result<std::unique_ptr<Candidate>> named = split_candidate({from, request_.split});
+      if (!named) return in_context("--split", named.takeError());
+      splits_.push_back(std::move(*named));
       return Status::success();
     }
     for (ValueId from : regions_to_try(forward_.graph))
-      for (int64_t parts : parts_to_try(forward_.graph.type(from).shape[0], request_.split))
-        llvm::consumeError(derive_candidate({from, parts}, candidates));  // what reads the value may want the whole batch
+      for (int64_t parts : parts_to_try(forward_.graph.type(from).shape[0], request_.split)) {
+        Result<std::unique_ptr<Candidate>> split = split_candidate({from, parts});
+        if (split)
+          splits_.push_back(std::move(*split));
+        else
+          llvm::consumeError(split.takeError());  // what reads the value wants the whole batch
+      }
+    // What is asked for is worth it.
+    keep_worthwhile(splits_, request_.split > 1 ? std::numeric_limits<int64_t>::max() : whole_->plain().promised_bytes());
     return Status::success();
   }
 
-  Status derive_candidate(const SplitChoice& split, std::vector<Candidate>& candidates) {
+  Result<std::unique_ptr<Candidate>> split_candidate(const SplitChoice& choice) {
     CompileHooks quiet;
     quiet.pipeline.skip = hooks_.pipeline.skip;
-    Result<Derived> derived = derive_program(forward_, split, request_, catalog_, quiet);
-    if (!derived) return derived.takeError();
-    Candidate candidate{forward_.graph.value(split.from).name, split.parts, std::move(*derived), {}};
-    Result<Plan> plain = plain_plan(lowering_of(candidate.derived, request_.effort * split_effort), fit_options(candidate.derived, request_.effort));
-    if (!plain) return plain.takeError();
-    candidate.plain = std::move(*plain);
-    candidates.push_back(std::move(candidate));
-    return Status::success();
+    return candidate(choice, quiet, split_effort);
   }
 
-  // No plan of the candidate within the budget takes less. Copies to the host may save what a repeat costs.
-  double least_us(const Candidate& candidate) const {
-    double us = candidate.plain.predicted_step_us;
+  Result<std::unique_ptr<Candidate>> candidate(const SplitChoice& choice, const CompileHooks& hooks, double effort) {
+    Result<Derived> derived = derive_program(forward_, choice, request_, catalog_, hooks);
+    if (!derived) return derived.takeError();
+    auto made = std::make_unique<Candidate>();
+    if (choice.parts > 1) made->from = forward_.graph.value(choice.from).name;
+    made->parts = choice.parts;
+    made->derived = std::move(*derived);
+    made->options.recompute = request_.recompute;
+    made->options.offload = request_.offload;
+    made->options.search_seconds *= request_.effort * effort;
+    made->options.training = forward_.summary;
+    made->options.other_orders = made->derived.other_orders;
+    made->input.emplace(LoweringInput{made->derived.program, made->derived.writers, device_, catalog_, request_.budget_bytes, request_.host_budget_bytes});
+    made->input->placement_seconds *= request_.effort * effort;
+    Result<Plan> plain = plain_plan(*made->input, made->options);
+    if (!plain) return plain.takeError();
+    const int64_t budget = plain->arenas.front().budget_bytes, highest = hooks_.on_front ? std::max(budget, plain->promised_bytes()) : budget;
+    made->plans = std::make_unique<BudgetFitter>(*made->input, made->options, std::move(*plain), highest);
+    return made;
+  }
+
+  // No plan of the split within the budget takes less. What copies to the host may save is not bounded.
+  double least_us(const Candidate& split, int64_t budget_bytes) const {
+    double us = split.plain().predicted_step_us;
     if (request_.offload && device_.to_host_gb_per_s > 0) return us;
-    const Arena& arena = candidate.plain.arenas.front();
-    const int64_t allowance = arena.budget_bytes - device_.reserve_bytes() - arena.persistent_bytes;
-    for (size_t f = 0; f < candidate.plain.functions.size(); ++f) {
+    const int64_t allowance = budget_bytes - device_.reserve_bytes() - split.plain().arenas.front().persistent_bytes;
+    for (size_t f = 0; f < split.derived.program.functions.size(); ++f) {
       double added = std::numeric_limits<double>::infinity();
       for (bool early_updates : {false, true}) {
-        Graph graph = candidate.derived.program.functions[f];
-        if (early_updates) graph.reorder(candidate.derived.other_orders[f]);
-        delay_free_updates(graph, candidate.derived.writers[f]);
-        added = std::min(added, least_added_us(recompute_problem(graph, candidate.derived.writers[f], device_, catalog_).problem, allowance));
+        Graph graph = split.derived.program.functions[f];
+        if (early_updates) graph.reorder(split.derived.other_orders[f]);
+        delay_free_updates(graph, split.derived.writers[f]);
+        added = std::min(added, least_added_us(recompute_problem(graph, split.derived.writers[f], device_, catalog_).problem, allowance));
       }
-      us += static_cast<double>(candidate.plain.calls_per_step(f)) * added;
+      us += static_cast<double>(split.plain().calls_per_step(f)) * added;
     }
     return us;
   }
 
-  void keep_if_less(Plan plan) {
-    if (!least_ || needs_less(plan, *least_)) least_ = std::move(plan);
+  Result<Plan> plan_of(const Candidate& candidate, int64_t budget_bytes) const {
+    Result<Plan> plan = candidate.plans->within(budget_bytes);
+    if (!plan) return plan;
+    return explained(std::move(*plan), candidate);
   }
 
-  void take_if_faster(Plan plan) {
-    if (!best_ || plan.predicted_step_us < best_->predicted_step_us) best_ = std::move(plan);
+  Plan plain_of(const Candidate& candidate, int64_t budget_bytes) const {
+    Plan plan = candidate.plain();
+    plan.arenas.front().budget_bytes = budget_bytes;
+    return explained(std::move(plan), candidate);
   }
 
   Plan explained(Plan plan, const Candidate& candidate) const {
-    plan.decisions.insert(plan.decisions.begin(), {"split-batch", candidate.from, std::to_string(candidate.parts) + " parts",
-                                                   "what follows is made for one part of the batch after the other: without repeats needs " +
-                                                       format_bytes(candidate.plain.promised_bytes()) + " and takes " +
-                                                       format_us(candidate.plain.predicted_step_us) + (whole_.empty() ? "" : "; whole it " + whole_)});
-    return plan;
-  }
-
-  FitOptions fit_options(const Derived& derived, double effort) const {
-    FitOptions fit;
-    fit.recompute = request_.recompute;
-    fit.offload = request_.offload;
-    fit.search_seconds *= effort;
-    fit.training = forward_.summary;
-    fit.other_orders = derived.other_orders;
-    return fit;
-  }
-
-  LoweringInput lowering_of(const Derived& derived, double effort) const {
-    LoweringInput input{derived.program, derived.writers, device_, catalog_, request_.budget_bytes, request_.host_budget_bytes};
-    input.placement_seconds *= effort;
-    return input;
-  }
-
-  // None where it does not fit; then the least is kept in mind.
-  Result<std::optional<Plan>> fitted(const Derived& derived, double effort, const std::function<void(const Plan&)>& on_front) {
-    FitOptions fit = fit_options(derived, effort);
-    fit.on_refused = [&](const Plan& least) { keep_if_less(with_decisions(least, derived)); };
-    const LoweringInput input = lowering_of(derived, effort);
-    if (on_front)
-      if (Status s = budget_front(input, fit, on_front)) return s;
-    Result<Plan> plan = fit_budget(input, fit);
-    if (plan) return std::optional<Plan>(with_decisions(std::move(*plan), derived));
-    Diag diag = take_diag(plan.takeError());
-    if (diag.fault() != Fault::Budget) return Status(llvm::make_error<Diag>(diag.fault(), diag.text()));
-    return std::optional<Plan>();
-  }
-
-  static Plan with_decisions(Plan plan, const Derived& derived) {
-    plan.decisions.insert(plan.decisions.begin(), derived.decisions.begin(), derived.decisions.end());
+    std::vector<Decision> decisions = candidate.derived.decisions;
+    if (candidate.parts > 1)
+      decisions.push_back({"split-batch", candidate.from, std::to_string(candidate.parts) + " parts",
+                           "what follows is made for one part of the batch after the other: without repeats and copies needs " +
+                               format_bytes(candidate.plain().promised_bytes()) + " and takes " + format_us(candidate.plain().predicted_step_us) +
+                               ", whole " + format_bytes(whole_->plain().promised_bytes()) + " and " + format_us(whole_->plain().predicted_step_us)});
+    plan.decisions.insert(plan.decisions.begin(), decisions.begin(), decisions.end());
     return plan;
   }
 
@@ -252,9 +253,9 @@ class SplitFitter {
   const DeviceDescription& device_;
   const KernelCatalog& catalog_;
   const CompileHooks& hooks_;
-  std::optional<Plan> best_, least_;  // least_: of those that do not fit
-  bool fits_as_it_is_ = false;
-  std::string whole_;                 // what became of the program as it is
+  std::unique_ptr<Candidate> whole_;
+  Candidates splits_;     // by the time they take
+  bool derived_ = false;  // are splits_ there?
 };
 
 }  // namespace

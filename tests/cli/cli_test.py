@@ -238,6 +238,17 @@ def test_refusals_say_how_much_host_memory_would_do(folder):
         succeed(*job, "--host-budget", enough.group(1))
 
 
+def test_split_names_parts_and_where_they_begin(folder):
+    compiling = ["compile", MODELS / "linear.onnx", "-o", folder / "p.plan"]
+    refuse(USAGE, ["--split some", "off"], *compiling, "--split", "some")
+    refuse(USAGE, ["--split 3", "so many parts"], *compiling, "--split", "3")  # of a batch of 4
+    refuse(USAGE, ["'nothing'"], *compiling, "--split", "2:nothing")
+    succeed(*compiling, "--split", "2:x")
+    decisions = json.loads(succeed("inspect", folder / "p.plan", "--json"))["decisions"]
+    split = [(d["subject"], d["choice"]) for d in decisions if d["pass"] == "split-batch"]
+    expect(split == [("x", "2 parts")], f"decides {split}")
+
+
 def test_recompute_and_offload_are_auto_or_off(folder):
     refuse(USAGE, ["--recompute"], "compile", MODELS / "linear.onnx", "-o", folder / "p.plan", "--recompute", "some")
     refuse(USAGE, ["--offload"], "compile", MODELS / "linear.onnx", "-o", folder / "p.plan", "--offload", "some")

@@ -2,6 +2,7 @@
 
 #include "ir/evaluate.h"
 #include "ir/text.h"
+#include "ir/units.h"
 #include "passes/batch_regions.h"
 #include "passes/compile.h"
 #include "passes/training_step.h"
@@ -93,6 +94,61 @@ void check_equal(const Trained& got, const Trained& want) {
   }
 }
 
+// Wide enough for its logits to be most of what it needs.
+constexpr llvm::StringLiteral wide_model = R"(
+graph @wide(%x: f32[64,16], %labels: i64[64]) state(%a: f32[16,64] parameter trained, %b: f32[64,16] parameter trained, %w: f32[16,2048] parameter trained) {
+  %h = linear(%x, %a) : f32[64,64]
+  %g = gelu(%h) {approximate="none"} : f32[64,64]
+  %y = linear(%g, %b) : f32[64,16]
+  %z = linear(%y, %w) : f32[64,2048]
+  %s = silu(%z) : f32[64,2048]
+  %loss, %lse, %weight = cross_entropy(%s, %labels) {reduction="mean"} : f32[], f32[64], f32[]
+  return loss=%loss
+}
+)";
+
+DeviceDescription bare_device() {
+  DeviceDescription device = cpu_device();
+  device.reserves.clear();
+  return device;
+}
+
+Graph wide_forward() { return llvm::cantFail(parse_graph(wide_model)); }
+
+TrainingRequest request_with(TrainingRequest request, int64_t budget_bytes, int64_t split) {
+  request.optimizer.kind = OptimizerKind::Sgd;
+  request.budget_bytes = budget_bytes;
+  request.split = split;
+  return request;
+}
+
+Plan compiled(const TrainingRequest& request, const CompileHooks& hooks = {}) {
+  CpuCatalog catalog;
+  Result<Plan> plan = compile_training(wide_forward(), request_with(request, request.budget_bytes, request.split), bare_device(), catalog, hooks);
+  REQUIRE_MESSAGE(bool(plan), llvm::toString(plan.takeError()));
+  return std::move(*plan);
+}
+
+// Of a budget that is refused.
+Plan least(const TrainingRequest& request) {
+  CpuCatalog catalog;
+  CompileHooks hooks;
+  std::optional<Plan> smallest;
+  hooks.on_refused = [&](const Plan& plan) { smallest = plan; };
+  Result<Plan> plan = compile_training(wide_forward(), request, bare_device(), catalog, hooks);
+  REQUIRE_FALSE(bool(plan));
+  CHECK(take_diag(plan.takeError()).fault() == Fault::Budget);
+  return std::move(*smallest);
+}
+
+double first_loss(const Plan& plan) {
+  RandomValues values;
+  values.add_for(wide_forward());
+  std::unique_ptr<Session> session = started(plan, values);
+  OneBatch data(values, session->inputs());
+  return llvm::cantFail(session->step(data)).loss;
+}
+
 TEST_SUITE("unit") {
   TEST_CASE("a batch may be split where one value carries all gradients") {
     CHECK(names_of(forward(), find_narrow_values(forward())) == std::vector<std::string>{"e", "d", "r", "g", "z", "rows"});
@@ -131,6 +187,35 @@ TEST_SUITE("unit") {
     const std::vector<std::string> turn{"cross_entropy", "cross_entropy_grad", "linear_dw"};
     REQUIRE(seen.size() == 12);
     for (size_t i = 0; i < seen.size(); ++i) CHECK(seen[i] == turn[i % 3]);
+  }
+
+  // In f32 and poisoned memory, from what the plain plan needs down to the least: what a larger budget gives is no slower, what the front shows
+  // is what its budgets give, and the loss of the first step is the plain plan's.
+  TEST_CASE("a split is one more way to keep within a budget") {
+    TrainingRequest request;
+    request.split = 0;
+    request.effort = 0.1;
+    const Plan plain = compiled(request);
+    CHECK(first_loss(plain) == doctest::Approx(first_loss(compiled(request_with(request, 0, 2)))).epsilon(1e-6));
+    std::vector<Plan> front;
+    CompileHooks hooks;
+    hooks.on_front = [&](const Plan& plan) { front.push_back(plan); };
+    compiled(request, hooks);
+    REQUIRE(front.size() >= 3);
+    int splits = 0;
+    for (size_t i = 1; i < front.size(); ++i) {
+      const Plan plan = compiled(request_with(request, front[i].arenas[0].budget_bytes, 0));
+      CHECK(plan.promised_bytes() == front[i].promised_bytes());
+      CHECK(plan.predicted_step_us == front[i].predicted_step_us);
+      CHECK(plan.predicted_step_us >= front[i - 1].predicted_step_us);
+      CHECK(first_loss(plan) == doctest::Approx(first_loss(plain)).epsilon(1e-6));
+      splits += llvm::any_of(plan.decisions, [](const Decision& d) { return d.pass == "split-batch"; });
+    }
+    CHECK(splits > 0);
+    // The least of all is less than without splits.
+    Plan whole = least(request_with(request, 1, 1)), split = least(request_with(request, 1, 0));
+    CHECK(split.promised_bytes() < whole.promised_bytes());
+    CHECK(front.back().arenas[0].budget_bytes == round_up_readable(split.promised_bytes()));
   }
 
   TEST_CASE("what cannot be split says why") {
