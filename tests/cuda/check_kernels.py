@@ -11,6 +11,7 @@ import sys
 # Bytes of stack a thread may have on Hopper, by kernel: all others have none.
 STACK = {
     r"\dnorm_grad_kernelI.*Li4E": 32,       # four accesses of 16-bit elements beside the parameters' sums
+    r"\d+dk_dv_kernelILi64E.*(6__half|bfloat16)": 8,  # where a part's draws begin, beside two accumulators
     r"\dsoftmax_rows_kernelI.*RowTeamE1E": 16,
     r"\dreduce_any_kernel": 96,             # dimensions indexed at run time, as in the next two
     r"\dresize_kernel": 168,
