@@ -23,6 +23,6 @@ for budget in 3GiB 6GiB 8GiB 12GiB 16GiB 24GiB; do ask gpt2_124m_opset20.onnx --
 ask gpt2_124m_opset20.onnx --dim batch=16 "${card[@]}" --budget 2GiB
 
 # The larger ones take minutes.
-for batch in 1 2 4 8 24 32 40 48 64; do ask mistral_7b_opset23.onnx "${card[@]}" --dim batch=$batch --host-budget 128GiB; done
+for batch in 1 2 4 8 24 32 40 48 64 96; do ask mistral_7b_opset23.onnx "${card[@]}" --dim batch=$batch --host-budget 128GiB; done
 for batch in 8 16; do ask mistral_7b_opset23.onnx "${card[@]}" --dim batch=$batch --train '^m\.model\.layers\.(28|29|30|31)\.|lm_head'; done
 ask mistral_7b_opset23.onnx "${card[@]}" --dim batch=1 --host-budget 64GiB
