@@ -58,6 +58,12 @@ bool needs_less(const Plan& a, const Plan& b) {
   return std::pair(!is_within_host_budget(a), a.promised_bytes()) < std::pair(!is_within_host_budget(b), b.promised_bytes());
 }
 
+bool is_better(const Plan& a, const Plan& b) {
+  const bool a_fits = is_within_budget(a), b_fits = is_within_budget(b);
+  if (a_fits != b_fits) return a_fits;
+  return a_fits ? a.predicted_step_us < b.predicted_step_us : needs_less(a, b);
+}
+
 Status over_budget(const Plan& smallest, int64_t host_budget_bytes) {
   const Arena& arena = smallest.arenas.front();
   Alive alive = alive_at_peak(smallest);

@@ -100,12 +100,6 @@ class Fitter {
     return *residences_[i];
   }
 
-  static bool is_better(const Plan& a, const Plan& b) {
-    const bool a_fits = is_within_budget(a), b_fits = is_within_budget(b);
-    if (a_fits != b_fits) return a_fits;
-    return a_fits ? a.predicted_step_us < b.predicted_step_us : needs_less(a, b);
-  }
-
   const LoweringInput& in_;
   const Plan& plain_;
   const FitOptions& options_;

@@ -147,12 +147,6 @@ class SplitFitter {
     return Status::success();
   }
 
-  static bool is_better(const Plan& a, const Plan& b) {
-    const bool a_fits = is_within_budget(a), b_fits = is_within_budget(b);
-    if (a_fits != b_fits) return a_fits;
-    return a_fits ? a.predicted_step_us < b.predicted_step_us : needs_less(a, b);
-  }
-
   // Whether a search for repeats would take minutes.
   static bool is_long(const Candidate& split) { return instructions_of(split.plain()) > most_searched; }
 

@@ -33,7 +33,7 @@ struct CompileOptions {
   OptimizerSpec optimizer_settings;
   int64_t accumulate = 1;
   double clip_grad_norm = 0;
-  double loss_scale = 65536;
+  double loss_scale = TrainingRequest().first_loss_scale;
   std::string precision = "exported", precision_file, master_weights = "auto", layout = "auto";
   std::string device = "auto", device_file, timings;
   bool any_order = false;

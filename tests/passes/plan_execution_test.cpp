@@ -28,11 +28,7 @@ graph @mlp(%x: f32[4,6], %labels: i64[4]) state(%w1: f32[6,8] parameter trained,
 }
 )";
 
-Graph forward() {
-  Result<Graph> graph = parse_graph(model);
-  REQUIRE_MESSAGE(bool(graph), llvm::toString(graph.takeError()));
-  return std::move(*graph);
-}
+Graph forward() { return parsed(model); }
 
 Plan compiled(const TrainingRequest& request) {
   CpuCatalog catalog;

@@ -1,7 +1,6 @@
 #include "passes/split_batch.h"
 
 #include "ir/evaluate.h"
-#include "ir/text.h"
 #include "ir/units.h"
 #include "passes/batch_regions.h"
 #include "passes/compile.h"
@@ -36,11 +35,7 @@ graph @model(%ids: i64[4,3], %labels: i64[4,3]) state(%w: f64[9,8] parameter tra
 }
 )";
 
-Graph forward() {
-  Result<Graph> graph = parse_graph(model);
-  REQUIRE_MESSAGE(bool(graph), llvm::toString(graph.takeError()));
-  return std::move(*graph);
-}
+Graph forward() { return parsed(model); }
 
 struct Trained {
   double loss;
@@ -113,7 +108,7 @@ DeviceDescription bare_device() {
   return device;
 }
 
-Graph wide_forward() { return llvm::cantFail(parse_graph(wide_model)); }
+Graph wide_forward() { return parsed(wide_model); }
 
 TrainingRequest request_with(TrainingRequest request, int64_t budget_bytes, int64_t split) {
   request.optimizer.kind = OptimizerKind::Sgd;

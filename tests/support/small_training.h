@@ -3,11 +3,18 @@
 // Trains small graphs on random values in a poisoned arena.
 
 #include "ir/device.h"
+#include "ir/text.h"
 #include "tests/support/one_batch.h"
 
 #include "doctest/doctest.h"
 
 namespace plimsoll::testing {
+
+inline Graph parsed(llvm::StringRef text) {
+  Result<Graph> graph = parse_graph(text);
+  REQUIRE_MESSAGE(bool(graph), llvm::toString(graph.takeError()));
+  return std::move(*graph);
+}
 
 inline DeviceDescription cpu_device() {
   Result<DeviceCatalog> catalog = DeviceCatalog::builtin();
