@@ -92,4 +92,13 @@ std::optional<PartCall> part_of(const OpDef& op, const OpCall& call, Part part) 
   return any ? found : std::nullopt;
 }
 
+Join join_of(const PartCall& call, size_t result) { return result < call.join.size() ? call.join[result] : Join::Rows; }
+
+bool is_weighted_mean(const Graph& graph, const Node& node) {
+  if (!node.op->sample_weight) return false;
+  const llvm::SmallVector<const Type*, 4> types = operand_types(graph, node);
+  const std::optional<PartCall> call = node.op->part(OpCall(node.attrs, types), {0, 1});
+  return call && join_of(*call, 0) == Join::WeightedMean;
+}
+
 }  // namespace plimsoll

@@ -92,6 +92,7 @@ enum class Join : uint8_t {
   Rows,  // one after the other along dimension 0
   Sum,
   Mean,
+  WeightedMean,  // the sum of what the parts make, over OpDef::sample_weight of the whole batch
 };
 
 // The op on one part of the batch: it reads that part of some operands, and the others whole.
@@ -102,6 +103,9 @@ struct PartCall {
 };
 // None where a result's rows depend on the other parts' rows, or where the parts would not be equal.
 using PartFn = std::optional<PartCall> (*)(const OpCall& call, Part part);
+class Builder;
+// Makes what a mean over weighted samples divides by, of any operand but the first: it is there before the samples' losses are.
+using SampleWeightFn = ValueId (*)(Builder& b, NodeId node);
 
 // How the op tests fill an operand. Floats keep away from kinks where asked.
 struct SampleOperand {
@@ -147,6 +151,7 @@ struct OpDef {
   FlopsFn flops = nullptr;              // none: one per result element
   RebatchFn rebatch = nullptr;
   PartFn part = nullptr;                // none: elementwise ops go by elements, others want the whole batch
+  SampleWeightFn sample_weight = nullptr;  // where result 0 may be a WeightedMean: what it makes is the last result
   ReferenceFn reference;
   SamplesFn samples;
 };
@@ -163,5 +168,8 @@ double flops_of(const Graph& graph, const Node& node);
 
 // The op on one part, of two or more, of what `call` reads; at least one operand is cut. None where it wants the whole batch.
 std::optional<PartCall> part_of(const OpDef& op, const OpCall& call, Part part);
+Join join_of(const PartCall& call, size_t result);
+// Is result 0 a mean over the batch by the samples' weights?
+bool is_weighted_mean(const Graph& graph, const Node& node);
 
 }  // namespace plimsoll

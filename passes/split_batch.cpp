@@ -3,8 +3,8 @@
 // The region is found first, by what the op records say of parts (OpDef::part), then made anew part by part, the last part first: backward
 // runs the other way, so its sums over parts grow in the order of the parts.
 //
-// Why it is right: each node of the region claims that the parts' results make its result, and a mean loss is the sum of its rows over their
-// weight, which depends on labels alone.
+// Why it is right: each node of the region claims that the parts' results make its result; the weight that a mean divides by depends on no
+// part's losses.
 
 #include "passes/batch_regions.h"
 #include "passes/match.h"
@@ -17,24 +17,10 @@
 namespace plimsoll {
 namespace {
 
-bool is_mean_loss(const Node& node) {
-  return (node.op->name == "cross_entropy" || node.op->name == "nll_loss") && node.attrs.get_string("reduction", "mean") == "mean";
-}
-
-// A node's attributes once its mean is taken elsewhere.
-Attrs attrs_in_parts(const Node& node) {
-  Attrs attrs = node.attrs;
-  if (is_mean_loss(node)) attrs.set("reduction", std::string("sum"));
-  return attrs;
-}
-
 std::optional<PartCall> part_of_node(const Graph& graph, const Node& node, Part part) {
-  const Attrs attrs = attrs_in_parts(node);
   const llvm::SmallVector<const Type*, 4> types = operand_types(graph, node);
-  return part_of(*node.op, OpCall(attrs, types), part);
+  return part_of(*node.op, OpCall(node.attrs, types), part);
 }
-
-Join join_of(const PartCall& call, size_t result) { return result < call.join.size() ? call.join[result] : Join::Rows; }
 
 class Splitter {
  public:
@@ -95,7 +81,9 @@ class Splitter {
     if (!call) return std::nullopt;
     for (size_t i = 0; i < node.operands.size(); ++i)
       if (comes_in_parts(node.operands[i]) && !call->cut[i]) return std::nullopt;
-    if (is_mean_loss(node) && comes_in_parts(node.operands[1])) return std::nullopt;  // its weight is needed before any part
+    // A mean's weight is needed before any part.
+    if (join_of(*call, 0) == Join::WeightedMean && llvm::any_of(llvm::drop_begin(node.operands), [&](ValueId operand) { return comes_in_parts(operand); }))
+      return std::nullopt;
     return call;
   }
 
@@ -104,8 +92,8 @@ class Splitter {
     for (NodeId id : region_) {
       const Node node = graph_.node(id);
       b.origin = node.origin;
-      if (is_mean_loss(node)) weights_[node.results.back()] = label_weight(b, node);
       const PartCall call = *part_of_node(graph_, node, {0, parts_});
+      if (join_of(call, 0) == Join::WeightedMean) weights_[node.results.back()] = node.op->sample_weight(b, id);
       for (size_t i = 0; i < node.operands.size(); ++i) {
         const ValueId operand = node.operands[i];
         const bool made_here = comes_in_parts(operand) && operand != from_;
@@ -122,29 +110,6 @@ class Splitter {
   }
 
   std::string part_name(ValueId value, int64_t turn) const { return graph_.value(value).name + ".part" + std::to_string(turn); }
-
-  // The weight of all labels that count: what a mean loss divides by.
-  ValueId label_weight(Builder& b, const Node& loss) {
-    const ValueId labels = loss.operands[1], class_weights = loss.operands.size() > 2 ? loss.operands[2] : ValueId::None;
-    const DType dtype = graph_.type(loss.results.back()).dtype;
-    const Type type = graph_.type(labels);
-    const bool ignores = loss.attrs.has("ignore_index");
-    if (!ignores && class_weights == ValueId::None) return b.scalar(static_cast<double>(type.elements()), dtype);
-    ValueId counts = ValueId::None, counted = labels;
-    if (ignores) {
-      const ValueId ignored = b.emit("equal", {labels, b.constant(Tensor::scalar_int(loss.attrs.get_int("ignore_index"), type.dtype))});
-      counts = b.cast(b.emit("not", {ignored}), dtype);
-      if (class_weights != ValueId::None) counted = b.emit("where", {ignored, b.constant(Tensor::scalar_int(0, type.dtype)), labels});
-    }
-    ValueId weights = counts;
-    if (class_weights != ValueId::None) {
-      weights = b.cast(b.emit("gather", {class_weights, counted}, {{"axis", int64_t{0}}}), dtype);
-      if (ignores) weights = b.emit("mul", {weights, counts});
-    }
-    Ints axes;
-    for (int64_t d = 0; d < type.rank(); ++d) axes.push_back(d);
-    return b.sum(weights, axes, false);
-  }
 
   Status make_part(Builder& b, int64_t turn) {
     repeated_.clear();
@@ -203,10 +168,10 @@ class Splitter {
       const ValueId result = node.results[i];
       if (!is_read_outside(result)) continue;
       const auto weight = weights_.find(node.results.back());
-      if (weight != weights_.end() && result == node.results.back())
-        graph_.replace_uses(result, weight->second);
-      else if (weight != weights_.end() && i == 0)
+      if (join_of(call, i) == Join::WeightedMean)
         replace_and_rename(graph_, result, b.emit("div", {joined(b, result, Join::Sum), weight->second}));
+      else if (weight != weights_.end() && result == node.results.back())
+        graph_.replace_uses(result, weight->second);
       else
         replace_and_rename(graph_, result, joined(b, result, join_of(call, i)));
     }
@@ -241,7 +206,7 @@ class Splitter {
   std::vector<NodeId> region_, after_;   // in order; after_: what reads joined values amid the region
   std::map<ValueId, llvm::SmallVector<ValueId, 4>> made_;  // the parts of a value
   std::map<ValueId, ValueId> repeated_;  // of the part that is being made
-  std::map<ValueId, ValueId> weights_;   // by the last result of a mean loss: its weight, from the labels
+  std::map<ValueId, ValueId> weights_;   // by the last result of a weighted mean: the same, made ahead of the parts
 };
 
 }  // namespace

@@ -263,17 +263,13 @@ Status nothing_reached(const Graph& graph, ValueId loss, llvm::ArrayRef<ValueId>
 
 }  // namespace
 
-// Losses with a mean reduction hand back the weight they divided by as their last result.
 ValueId find_sample_weight(const Graph& graph, ValueId loss) {
   const Node* node = nullptr;
   for (NodeId id = graph.value(loss).producer; id != NodeId::None; id = graph.value(node->operands[0]).producer) {
     node = &graph.node(id);
     if (node->op->view_of != 0) break;
   }
-  if (!node || node->results.size() < 2 || !node->attrs.has("reduction")) return ValueId::None;
-  ValueId weight = node->results.back();
-  bool is_mean = node->attrs.get_string("reduction") == "mean" && graph.type(weight).rank() == 0;
-  return is_mean ? weight : ValueId::None;
+  return node && is_weighted_mean(graph, *node) ? node->results.back() : ValueId::None;
 }
 
 Result<Program> make_training_program(Graph forward, const TrainingRequest& request, ValueId sample_weight) {

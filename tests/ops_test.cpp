@@ -248,8 +248,20 @@ std::vector<Tensor> evaluate_part(const Case& c, const PartCall& call, Part part
   return must(evaluate_node(*c.op, call.attrs, operands));
 }
 
-// Rows are equal bit by bit, sums and means to what adding in another order makes of the last bits.
-void check_joined(const Tensor& whole, Join join, llvm::ArrayRef<const Tensor*> parts) {
+// What the record's sample_weight makes, where it may not look at operand 0.
+double sample_weight(const Case& c) {
+  OneNode one;
+  build(one, c);
+  const ValueId first = one.graph.node(one.node).operands[0];
+  Builder b(one.graph);
+  const ValueId weight = c.op->sample_weight(b, one.node);
+  for (NodeId user : one.graph.value(first).users) CHECK(user == one.node);
+  one.graph.outputs.push_back({"weight", weight});
+  return must(evaluate(one.graph, one.bindings)).outputs[0].get(0);
+}
+
+// Rows are equal bit by bit, sums and means to what adding in another order makes of the last bits. A weighted mean is over `weight`.
+void check_joined(const Tensor& whole, Join join, llvm::ArrayRef<const Tensor*> parts, double weight) {
   for (size_t p = 0; join == Join::Rows && p < parts.size(); ++p) {
     CAPTURE(p);
     REQUIRE(to_string(parts[p]->type()) == to_string(rows_of(whole, {static_cast<int64_t>(p), static_cast<int64_t>(parts.size())}).type()));
@@ -262,8 +274,8 @@ void check_joined(const Tensor& whole, Join join, llvm::ArrayRef<const Tensor*> 
       sum += part->get(i);
       size += std::fabs(part->get(i));
     }
-    const double got = join == Join::Mean ? sum / static_cast<double>(parts.size()) : sum;
-    CHECK(std::fabs(got - whole.get(i)) <= 1e-14 * (size + std::fabs(whole.get(i))));
+    const double over = join == Join::Mean ? static_cast<double>(parts.size()) : join == Join::WeightedMean ? weight : 1;
+    CHECK(std::fabs(sum / over - whole.get(i)) <= 1e-14 * (size / over + std::fabs(whole.get(i))));
   }
 }
 
@@ -280,11 +292,15 @@ bool check_parts(const Case& c, int64_t count) {
     parts.push_back(evaluate_part(c, *part, {p, count}));
   }
   const std::vector<Tensor> whole = must(evaluate_node(*c.op, c.attrs, c.operands));
+  const bool weighted = join_of(*part, 0) == Join::WeightedMean;
+  REQUIRE((!weighted || c.op->sample_weight));
+  const double weight = weighted ? sample_weight(c) : 1;
+  if (weighted) CHECK(weight == whole.back().get(0));
   for (size_t r = 0; r < whole.size(); ++r) {
     INFO("result ", r, " of ", count, " parts");
     llvm::SmallVector<const Tensor*, 4> of_result;
     for (const std::vector<Tensor>& results : parts) of_result.push_back(&results[r]);
-    check_joined(whole[r], r < part->join.size() ? part->join[r] : Join::Rows, of_result);
+    check_joined(whole[r], join_of(*part, r), of_result, weight);
   }
   return true;
 }
@@ -358,13 +374,17 @@ TEST_SUITE("ops") {
   }
 
   TEST_CASE("parts of a batch make the whole") {
-    std::map<std::string, int> checked;
+    std::map<std::string, int> checked, weighted;
     for_each_case(Dtypes::AllDouble, [&](const Case& c) {
       for (int64_t count : {2, 3, 4, 5}) checked[c.op->name.str()] += check_parts(c, count);
+      OneNode one;
+      build(one, c);
+      weighted[c.op->name.str()] += is_weighted_mean(one.graph, one.graph.node(one.node));
     });
     for (const OpDef* op : all_ops()) {
       INFO(op->name.str(), " says how its parts come together, and no sample of it has any");
       CHECK((!op->part || checked[op->name.str()] > 0));
+      CHECK((weighted[op->name.str()] > 0) == (op->sample_weight != nullptr));
     }
   }
 

@@ -79,14 +79,7 @@ Status cross_entropy_reference(const OpCall& call, llvm::ArrayRef<TensorView> op
   return Status::success();
 }
 
-// A mean divides by what the whole batch weighs.
-std::optional<PartCall> cross_entropy_part(const OpCall& call, Part) {
-  llvm::StringRef reduction = call.attrs.get_string("reduction", "mean");
-  if (reduction == "mean") return std::nullopt;
-  PartCall part = cut_operands(call, {0, 1});
-  part.join = {reduction == "sum" ? Join::Sum : Join::Rows, Join::Rows, Join::Sum};
-  return part;
-}
+std::optional<PartCall> cross_entropy_part(const OpCall& call, Part) { return part_of_loss(call, {Join::Rows, Join::Sum}); }
 
 std::vector<Sample> cross_entropy_samples() {
   using namespace samples;
@@ -164,6 +157,7 @@ constinit const OpDef op_cross_entropy{
     .recompute = Recompute::Normal,
     .flops = logits_flops,
     .part = cross_entropy_part,
+    .sample_weight = label_weight,
     .reference = cross_entropy_reference,
     .samples = cross_entropy_samples,
 };

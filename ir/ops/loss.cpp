@@ -50,6 +50,38 @@ double row_gradient(const OpCall& call, const TensorView& dloss, double total_we
   return reduction == "mean" ? dloss.get(0) / total_weight : dloss.get(0);
 }
 
+PartCall part_of_loss(const OpCall& call, std::initializer_list<Join> other_results) {
+  const llvm::StringRef reduction = call.attrs.get_string("reduction", "mean");
+  PartCall part = cut_operands(call, {0, 1});
+  part.join = {reduction == "none" ? Join::Rows : reduction == "sum" ? Join::Sum : Join::WeightedMean};
+  part.join.append(other_results);
+  if (reduction == "mean") part.attrs.set("reduction", std::string("sum"));
+  return part;
+}
+
+ValueId label_weight(Builder& b, NodeId node) {
+  const Node loss = b.graph().node(node);  // a copy: making nodes moves nodes
+  const ValueId labels = loss.operands[1], class_weights = loss.operands.size() > 2 ? loss.operands[2] : ValueId::None;
+  const DType dtype = b.type(loss.results.back()).dtype;
+  const Type type = b.type(labels);
+  const bool ignores = loss.attrs.has("ignore_index");
+  if (!ignores && class_weights == ValueId::None) return b.scalar(static_cast<double>(type.elements()), dtype);
+  ValueId counts = ValueId::None, counted = labels;
+  if (ignores) {
+    const ValueId ignored = b.emit("equal", {labels, b.constant(Tensor::scalar_int(loss.attrs.get_int("ignore_index"), type.dtype))});
+    counts = b.cast(b.emit("not", {ignored}), dtype);
+    if (class_weights != ValueId::None) counted = b.emit("where", {ignored, b.constant(Tensor::scalar_int(0, type.dtype)), labels});
+  }
+  ValueId weights = counts;
+  if (class_weights != ValueId::None) {
+    weights = b.cast(b.emit("gather", {class_weights, counted}, {{"axis", int64_t{0}}}), dtype);
+    if (ignores) weights = b.emit("mul", {weights, counts});
+  }
+  Ints axes;
+  for (int64_t d = 0; d < type.rank(); ++d) axes.push_back(d);
+  return b.sum(weights, axes, false);
+}
+
 double logits_flops(const OpCall& call, llvm::ArrayRef<Type>) {
   return 4.0 * static_cast<double>(call.operand(0).elements());
 }
@@ -99,13 +131,7 @@ Status nll_loss_reference(const OpCall& call, llvm::ArrayRef<TensorView> operand
   return Status::success();
 }
 
-std::optional<PartCall> nll_loss_part(const OpCall& call, Part) {
-  llvm::StringRef reduction = call.attrs.get_string("reduction", "mean");
-  if (reduction == "mean") return std::nullopt;
-  PartCall part = cut_operands(call, {0, 1});
-  part.join = {reduction == "sum" ? Join::Sum : Join::Rows, Join::Sum};
-  return part;
-}
+std::optional<PartCall> nll_loss_part(const OpCall& call, Part) { return part_of_loss(call, {Join::Sum}); }
 
 std::vector<Sample> nll_loss_samples() {
   using namespace samples;
@@ -164,6 +190,7 @@ constinit const OpDef op_nll_loss{
     .precision = Precision::Full,
     .recompute = Recompute::Normal,
     .part = nll_loss_part,
+    .sample_weight = label_weight,
     .reference = nll_loss_reference,
     .samples = nll_loss_samples,
 };

@@ -39,6 +39,11 @@ void store_loss(const OpCall& call, llvm::ArrayRef<double> losses, double total_
 // What one row's loss contributes: dloss, undone from the reduction.
 double row_gradient(const OpCall& call, const TensorView& dloss, double total_weight, int64_t row);
 
+// The losses of all parts of a batch by {reduction}; the sums of parts make a mean over the labels' weights.
+PartCall part_of_loss(const OpCall& call, std::initializer_list<Join> other_results);
+// The weight of all labels that count, operand 1 with the class weights in operand 2.
+ValueId label_weight(Builder& b, NodeId node);
+
 // An exponential and a few operations on each score.
 double logits_flops(const OpCall& call, llvm::ArrayRef<Type> results);
 
