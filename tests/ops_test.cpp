@@ -6,6 +6,7 @@
 #include "ir/evaluate.h"
 #include "ir/text.h"
 #include "tests/sample_tensors.h"
+#include "tests/support/finite_differences.h"
 
 #include "doctest/doctest.h"
 #include "llvm/ADT/STLExtras.h"
@@ -18,9 +19,7 @@ using namespace plimsoll;
 
 namespace {
 
-constexpr double difference_step = 1e-5;
-// The error of a central difference in double: step^2 times the third derivative, plus 1e-16 / step.
-constexpr double gradient_tolerance = 1e-6;
+constexpr double gradient_tolerance = 1e-6;  // of finite differences, where third derivatives are large
 
 enum class Dtypes { AsSampled, AllDouble };
 
@@ -127,21 +126,6 @@ double weighted_sum(const Case& c, const Cotangents& cotangents) {
   return sum;
 }
 
-std::vector<double> differences(const Case& c, size_t operand, const Cotangents& cotangents) {
-  const TensorView x = c.operands[operand]->view();
-  std::vector<double> slopes;
-  for (int64_t i = 0; i < x.elements(); ++i) {
-    double middle = x.get(i);
-    x.set(i, middle + difference_step);
-    double above = weighted_sum(c, cotangents);
-    x.set(i, middle - difference_step);
-    double below = weighted_sum(c, cotangents);
-    x.set(i, middle);
-    slopes.push_back((above - below) / (2 * difference_step));
-  }
-  return slopes;
-}
-
 // The rule's gradients by operand; none where the rule gave none.
 Result<std::vector<std::optional<Tensor>>> try_rule(const Case& c, const Cotangents& cotangents,
                                                     llvm::ArrayRef<bool> wanted) {
@@ -175,7 +159,7 @@ std::vector<std::optional<Tensor>> rule_gradients(const Case& c, const Cotangent
 
 void compare(const Case& c, size_t operand, const Cotangents& cotangents,
              const std::optional<Tensor>& gradient) {
-  std::vector<double> expected = differences(c, operand, cotangents);
+  std::vector<double> expected = testing::finite_differences(c.operands[operand]->view(), [&] { return weighted_sum(c, cotangents); });
   double largest = 1;
   for (double slope : expected) largest = std::max(largest, std::fabs(slope));
   for (size_t i = 0; i < expected.size(); ++i) {

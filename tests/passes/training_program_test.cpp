@@ -2,6 +2,7 @@
 #include "ir/text.h"
 #include "passes/differentiate.h"
 #include "passes/training_step.h"
+#include "tests/support/finite_differences.h"
 #include "tests/support/random_values.h"
 
 #include <cmath>
@@ -97,14 +98,8 @@ TEST_SUITE("unit") {
     for (const StateGradient& gradient : step.gradients) {
       const std::string& name = step.value(gradient.state).name;
       const Tensor& got = result.values[index_of(gradient.value)];
-      for (int64_t i = 0; i < got.type().elements(); ++i) {
-        constexpr double h = 1e-5;
-        std::map<std::string, Tensor> up = values, down = values;
-        up[name].view().set(i, values[name].get(i) + h);
-        down[name].view().set(i, values[name].get(i) - h);
-        double want = (loss_of(forward, up) - loss_of(forward, down)) / (2 * h);
-        CHECK(got.get(i) == doctest::Approx(want).epsilon(1e-7));
-      }
+      const std::vector<double> want = testing::finite_differences(values[name].view(), [&] { return loss_of(forward, values); });
+      for (int64_t i = 0; i < got.type().elements(); ++i) CHECK(got.get(i) == doctest::Approx(want[static_cast<size_t>(i)]).epsilon(1e-7));
     }
   }
 
