@@ -53,6 +53,14 @@ enum class Binary : uint8_t {
 [[nodiscard]] cudaError_t cast_elements(Scalar y_type, void* y, Scalar x_type, const void* x, int64_t n,
                                         cudaStream_t stream);
 
+struct CastTensor {
+  void* y;
+  const void* x;
+  int64_t elements;
+};
+// `count` tensors at once, of f32 on one side and bf16 or f16 on the other: none may write what another reads or writes.
+[[nodiscard]] cudaError_t cast_many(Scalar y_type, Scalar x_type, const CastTensor* tensors, int count, cudaStream_t stream);
+
 // Bound by what a launch may take as arguments, 32 KiB.
 inline constexpr int max_terms = 2048;
 // The sum of up to max_terms tensors in their order. y may be any of them.

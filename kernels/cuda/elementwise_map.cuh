@@ -69,11 +69,14 @@ __device__ Vector<Out, length> apply_run(const F& f, const Vector<A, length>& a,
   return y;
 }
 
+// Runs a thread of a map of one operand takes.
+inline constexpr int map_unroll = 2;
+
+// What block `block` of those that share a tensor does.
 template <int length, typename F, typename Out, typename A>
-__global__ void __launch_bounds__(block_threads)
-    map_kernel(F f, int64_t n, Out* y, const A* a) {
-  constexpr int unroll = 2;
-  const int64_t first = int64_t{blockIdx.x} * block_threads * unroll + threadIdx.x;
+__device__ void map_block(const F& f, int64_t block, int64_t n, Out* y, const A* a) {
+  constexpr int unroll = map_unroll;
+  const int64_t first = block * block_threads * unroll + threadIdx.x;
   Vector<A, length> runs[unroll];
 #pragma unroll
   for (int u = 0; u < unroll; ++u) {
@@ -86,6 +89,12 @@ __global__ void __launch_bounds__(block_threads)
     if (left > 0)
       store_run(y + at, apply_run<length, F, Out>(f, runs[u]), left < length ? static_cast<int>(left) : length);
   }
+}
+
+template <int length, typename F, typename Out, typename A>
+__global__ void __launch_bounds__(block_threads)
+    map_kernel(F f, int64_t n, Out* y, const A* a) {
+  map_block<length>(f, blockIdx.x, n, y, a);
 }
 
 template <int length, typename F, typename Out, typename A, typename B>
@@ -150,7 +159,7 @@ template <typename F, typename Out, typename In>
 cudaError_t map(F f, int64_t n, Out* y, const In* x, cudaStream_t stream) {
   if (n == 0) return cudaSuccess;
   constexpr int length = map_vector<Out, In>;
-  map_kernel<length><<<blocks_for(n, int64_t{2} * block_threads * length), block_threads, 0, stream>>>(f, n, y, x);
+  map_kernel<length><<<blocks_for(n, int64_t{map_unroll} * block_threads * length), block_threads, 0, stream>>>(f, n, y, x);
   return cudaGetLastError();
 }
 

@@ -77,6 +77,20 @@ Status launch_cast(const CudaCall& k) {
                                          k.stream));
 }
 
+bool casts_join(const CudaCall& first, const CudaCall& next) {
+  auto is_16_bit = [](cuda::Scalar type) { return type == cuda::Scalar::BF16 || type == cuda::Scalar::F16; };
+  const cuda::Scalar x = first.in_scalar(0), y = first.out_scalar(0);
+  return next.in_scalar(0) == x && next.out_scalar(0) == y &&
+         ((x == cuda::Scalar::F32 && is_16_bit(y)) || (y == cuda::Scalar::F32 && is_16_bit(x)));
+}
+
+Status launch_casts(llvm::ArrayRef<CudaCall> calls) {
+  llvm::SmallVector<cuda::CastTensor, 8> tensors;
+  for (const CudaCall& k : calls) tensors.push_back({k.out(0), k.in(0), k.results[0].elements()});
+  const CudaCall& k = calls.front();
+  return launched(k, cuda::cast_many(k.out_scalar(0), k.in_scalar(0), tensors.data(), static_cast<int>(tensors.size()), k.stream));
+}
+
 Status launch_copy(const CudaCall& k) {
   return launched(k, cuda::copy_bytes(k.out(0), k.in(0), k.results[0].type.bytes(), k.stream));
 }
@@ -195,7 +209,7 @@ constexpr CudaLauncher launchers[] = {
     with_attrs<Unary::ThresholdedRelu, alpha, alpha>("thresholded_relu"),
     with_attrs<Unary::Shrink, bias, lambd>("shrink"),
     {"clip", "vectors", launch_clip},
-    {"cast", "vectors", launch_cast},
+    {"cast", "vectors", launch_cast, nullptr, casts_join, launch_casts},
     {"relu_grad", "vectors", launch_grad<UnaryGrad::Relu>},
     {"sigmoid_grad", "vectors", launch_grad<UnaryGrad::Sigmoid>},
     {"tanh_grad", "vectors", launch_grad<UnaryGrad::Tanh>},

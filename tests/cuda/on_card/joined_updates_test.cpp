@@ -3,8 +3,8 @@
 
 #include <doctest/doctest.h>
 
-// Updates that stand side by side are launched together; with poison every instruction is launched by itself. Both must
-// give the same bits.
+// Updates and casts that stand side by side are launched together; with poison every instruction is launched by itself. Both
+// must give the same bits.
 
 using namespace plimsoll;
 
@@ -50,6 +50,18 @@ struct Updates {
     instruction.results = {running};
     states.push_back(running);
   }
+
+  SlotId cast(SlotId x, DType to) {
+    const SlotId y = add(Type(to, plan.slots[static_cast<size_t>(x)].type.shape));
+    Instruction& instruction = plan.functions.front().instructions.emplace_back();
+    instruction.op = "cast";
+    instruction.kernel = "vectors";
+    instruction.attrs = {{"to", to}};
+    instruction.operands = {x};
+    instruction.results = {y};
+    states.push_back(y);
+    return y;
+  }
 };
 
 void require(Status status) {
@@ -57,7 +69,7 @@ void require(Status status) {
 }
 
 // More tensors than one launch takes, from one element to several blocks; two that read what an update before them writes;
-// then statistics of norms.
+// then statistics of norms, and casts of some and of no elements, down and back up.
 Updates make_updates() {
   Updates updates;
   Result<DeviceCatalog> devices = DeviceCatalog::builtin();
@@ -80,6 +92,11 @@ Updates make_updates() {
     last = next;
   }
   for (int64_t i = 0; i < 70; ++i) updates.update_statistics(1 + i * i, i % 2 == 1);
+  for (DType dtype : {DType::BF16, DType::F16}) {
+    std::vector<SlotId> narrow;
+    for (int64_t i = 0; i < 130; ++i) narrow.push_back(updates.cast(updates.add(Type(DType::F32, {i * i})), dtype));
+    for (SlotId slot : narrow) updates.cast(slot, DType::F32);
+  }
   return updates;
 }
 
@@ -107,9 +124,9 @@ std::vector<Tensor> states_after(const Updates& updates, bool poison) {
 
 }  // namespace
 
-TEST_CASE("updates launched together give the bits of updates launched one by one") {
+TEST_CASE("updates and casts launched together give the bits of those launched one by one") {
   const Updates updates = make_updates();
   const std::vector<Tensor> joined = states_after(updates, false), apart = states_after(updates, true);
-  REQUIRE(joined.size() == 132 * 3 + 70);
+  REQUIRE(joined.size() == 132 * 3 + 70 + 4 * 130);
   for (size_t i = 0; i < joined.size(); ++i) CHECK(joined[i] == apart[i]);
 }
