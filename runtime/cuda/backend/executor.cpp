@@ -63,7 +63,9 @@ class Engine {
   Status upload(SlotId slot, const void* from) {
     if (Status s = settle()) return s;
     TensorView to = view(slot);
-    return cuda_status(cudaMemcpy(to.data, from, static_cast<size_t>(to.type.bytes()), cudaMemcpyDefault), name_of(slot));
+    // Not by cudaMemcpy: it may come back before a small copy has arrived, and no stream of ours waits for the default stream.
+    if (Status s = cuda_status(cudaMemcpyAsync(to.data, from, static_cast<size_t>(to.type.bytes()), cudaMemcpyDefault, stream_), name_of(slot))) return s;
+    return cuda_status(cudaStreamSynchronize(stream_), name_of(slot));
   }
 
   Status download(SlotId slot, void* to) {
