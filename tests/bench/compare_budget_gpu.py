@@ -2,14 +2,14 @@
 """Training throughput at equal memory caps on one GPU: Plimsoll under a budget against the best that PyTorch makes of the same cap.
 
 Usage: compare_budget_gpu.py PLIMSOLL [CASE[:GiB,GiB...] ...] [--quick] [--minutes 40] [--rounds 2] [--steps 10] [--device h200]
-                             [--json FILE] [--markdown FILE] [--compile-options "..."]
+                             [--way WAY]... [--divisions 1,2,4,8] [--json FILE] [--markdown FILE] [--compile-options "..."]
 
 A step is the case's whole batch: forward, backward and AdamW in bf16 with fp32 weights. PyTorch is tried eager and compiled, plain, with activation
 checkpoints around its blocks, and with torch.compile's activation_memory_budget, each from the whole batch down to an eighth of it with accumulation.
 Of what its allocator handed out at most beside its context within a cap, the fastest then runs in turn with Plimsoll's plan, each in a process of its own, PyTorch's allocator held to the cap; where that
-runs out of memory the next one does. Plimsoll's plan is made as a user would make it: once without a card (with the split of the batch that is predicted to be fastest), and once by the times that a profile of the plain
-plan measured; the faster of the two runs. Medians are over all rounds. What fails or does not fit is a line of the result, not the end of the run; past --minutes no
-further candidate is tried. `--torch-device cpu` with the case tiny_gpt2 tries the script itself.
+runs out of memory the next one does. --way (one of those named in WAYS below) and --divisions try fewer. Plimsoll's plan is made as a user would make it: once without a card (with the
+micro-batch that is predicted to be fastest), and once by the times that a profile of the plain plan measured; the faster of the two runs. Medians are over all rounds. What fails or does
+not fit is a line of the result, not the end of the run; past --minutes no further candidate is tried. `--torch-device cpu` with the case tiny_gpt2 tries the script itself.
 """
 import argparse
 import concurrent.futures
@@ -61,10 +61,10 @@ def needed_bytes(result):
 
 def survey(args, case, caps_bytes, deadline):
     """What PyTorch takes and needs in each way, without a cap: results with the settings that made them, the fastest first."""
-    ways = {way: WAYS[way] for way in (QUICK_WAYS if args.quick else WAYS)}
+    ways = {way: WAYS[way] for way in args.way or (QUICK_WAYS if args.quick else WAYS)}
     def settings_of(way, parts):
         return {"case": case, "steps": TRIAL_STEPS, "warm_up": TRIAL_WARM_UP, "micro_batches": parts, "device": args.torch_device, **ways[way]}
-    parts_of = [parts for parts in (1, 2, 4, 8) if CASES[case][1] % parts == 0]
+    parts_of = [parts for parts in args.divisions if CASES[case][1] % parts == 0]
     if args.torch_device == "cuda":  # fills the compiler's cache side by side: what is timed afterwards runs alone
         first = [{**settings_of(way, parts), "steps": 1, "warm_up": 1} for way in ways if "compile_mode" in ways[way] for parts in parts_of[:args.compiled_ahead]]
         with concurrent.futures.ThreadPoolExecutor(args.compilers) as pool:
@@ -243,6 +243,8 @@ def main():
     parser.add_argument("--compile-options", default="", help="further words for `compile`")
     parser.add_argument("--compilers", type=int, default=4, help="torch.compile runs at a time while its cache is filled")
     parser.add_argument("--compiled-ahead", type=int, default=3, help="divisions of the batch that are compiled ahead")
+    parser.add_argument("--way", action="append", choices=WAYS)
+    parser.add_argument("--divisions", type=lambda text: [int(word) for word in text.split(",")], default=[1, 2, 4, 8])
     parser.add_argument("--json", type=pathlib.Path)
     parser.add_argument("--markdown", type=pathlib.Path)
     parser.add_argument("--train", help=argparse.SUPPRESS)
