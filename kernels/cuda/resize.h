@@ -1,7 +1,8 @@
 #pragma once
 
 // Resampling as ONNX Resize defines it, without regions of interest: along each axis a result element is a weighted sum
-// of up to four elements of x, its taps. The gradient gathers: an element of dx adds what it gave, in order.
+// of up to four elements of x, its taps. The gradient gathers: an element of dx adds what it gave, in a fixed order.
+// `taps` is workspace, resize_workspace_bytes of it.
 
 #include "kernels/cuda/scalar.h"
 
@@ -32,8 +33,9 @@ struct ResizeShape {
   bool exclude_outside = false;  // taps outside x leave their weight to the others; else they read the edge
 };
 
-[[nodiscard]] cudaError_t resize(const ResizeShape& shape, Scalar type, void* y, const void* x, cudaStream_t stream);
-[[nodiscard]] cudaError_t resize_grad(const ResizeShape& shape, Scalar type, void* dx, const void* dy,
+[[nodiscard]] cudaError_t resize(const ResizeShape& shape, Scalar type, void* y, const void* x, void* taps,
+                                 cudaStream_t stream);
+[[nodiscard]] cudaError_t resize_grad(const ResizeShape& shape, Scalar type, void* dx, const void* dy, void* taps,
                                       cudaStream_t stream);
 
 }  // namespace plimsoll::cuda

@@ -13,8 +13,7 @@ STACK = {
     r"\dnorm_grad_kernelI.*Li4E": 32,       # four accesses of 16-bit elements beside the parameters' sums
     r"\d+dk_dv_kernelILi64E.*(6__half|bfloat16)": 8,  # where a part's draws begin, beside two accumulators
     r"\dsoftmax_rows_kernelI.*RowTeamE1E": 16,
-    r"\dreduce_any_kernel": 96,             # dimensions indexed at run time, as in the next two
-    r"\dresize_kernel": 168,
+    r"\dreduce_any_kernel": 96,             # dimensions indexed at run time, as in the next
     r"\dpad_grad_kernel": 480,
     r"\drandom_kernelI.*Normal": 40,        # cosines of any argument, as in the next
     r"\dmap_kernelI.*elementwise_unary.*Chosen": 96,

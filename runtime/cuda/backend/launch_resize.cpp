@@ -53,12 +53,12 @@ cuda::ResizeShape resize_of(const Attrs& attrs, llvm::ArrayRef<int64_t> in, llvm
 
 Status launch_resize(const CudaCall& k) {
   const cuda::ResizeShape shape = resize_of(k.call.attrs, k.call.operand(0).shape, k.results[0].type.shape);
-  return launched(k, cuda::resize(shape, k.in_scalar(0), k.out(0), k.in(0), k.stream));
+  return launched(k, cuda::resize(shape, k.in_scalar(0), k.out(0), k.in(0), k.workspace, k.stream));
 }
 
 Status launch_resize_grad(const CudaCall& k) {
   const cuda::ResizeShape shape = resize_of(k.call.attrs, k.results[0].type.shape, k.call.operand(0).shape);
-  return launched(k, cuda::resize_grad(shape, k.in_scalar(0), k.out(0), k.in(0), k.stream));
+  return launched(k, cuda::resize_grad(shape, k.in_scalar(0), k.out(0), k.in(0), k.workspace, k.stream));
 }
 
 constexpr CudaLauncher launchers[] = {
