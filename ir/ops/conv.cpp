@@ -56,6 +56,8 @@ std::vector<Sample> conv_samples() {
        {{"strides", Ints{2, 1}}, {"pads", Ints{1, 0, 2, 1}}, {"groups", int64_t{2}}, {"channels_last", int64_t{1}}}},
       {{normal({2, 4, 3, 3}), normal({3, 2, 2, 1})}, {{"groups", int64_t{3}}, {"channels_last", int64_t{1}}}},
       {{normal({1, 3, 3, 2, 2}), normal({3, 2, 2, 1, 2})}, {{"channels_last", int64_t{1}}}},
+      {{normal({2, 6, 5, 3}), normal({8, 3, 2, 3}), normal({8})},
+       {{"strides", Ints{2, 1}}, {"pads", Ints{1, 0, 1, 1}}, {"channels_last", int64_t{1}}}},
   };
 }
 
@@ -130,6 +132,8 @@ std::vector<Sample> conv_dw_samples() {
       {{normal({2, 3, 5}, DType::F16), normal({2, 4, 3}, DType::F16)}, {{"shape", Ints{4, 3, 3}}}},
       {{normal({2, 6, 4, 4}), normal({2, 3, 3, 6})},
        {{"shape", Ints{6, 2, 2, 2}}, {"strides", Ints{2, 1}}, {"groups", int64_t{2}}, {"channels_last", int64_t{1}}}},
+      {{normal({2, 6, 5, 3}), normal({2, 3, 5, 8})},
+       {{"shape", Ints{8, 3, 2, 3}}, {"strides", Ints{2, 1}}, {"pads", Ints{1, 0, 1, 1}}, {"channels_last", int64_t{1}}}},
   };
 }
 

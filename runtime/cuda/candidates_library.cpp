@@ -1,5 +1,6 @@
 #include "ir/attention_sizes.h"
 #include "runtime/cuda/candidates.h"
+#include "runtime/cuda/padded_channels.h"
 
 // What cuDNN is asked to do: convolutions of 1 to 3 spatial dimensions, and attention of 16-bit floats without mask
 // or dropout. Everything else stays with our own kernels.
@@ -29,6 +30,26 @@ int64_t convolution_workspace(const OpCall&, llvm::ArrayRef<Type>, const DeviceD
 
 int64_t weight_gradient_workspace(const OpCall& call, llvm::ArrayRef<Type> results, const DeviceDescription& device) {
   return convolution_workspace(call, results, device) + (is_widened(call, results) ? (results[0].bytes() / 2 + 255) / 256 * 256 : 0);
+}
+
+// x has channels that cuDNN pads by itself, y has not.
+bool accepts_padded(const OpCall& call, llvm::ArrayRef<Type> results, const Type& y) {
+  return accepts_convolution(call, results) && is_16_bit_float(call.operand(0).dtype) && call.attrs.get_int("channels_last") &&
+         call.attrs.get_int("groups", 1) == 1 && has_odd_channels(call.operand(0)) && !has_odd_channels(y);
+}
+
+bool accepts_padded_convolution(const OpCall& call, llvm::ArrayRef<Type> results) { return accepts_padded(call, results, results[0]); }
+bool accepts_padded_gradient(const OpCall& call, llvm::ArrayRef<Type> results) { return accepts_padded(call, results, call.operand(1)); }
+
+constexpr int64_t padded_workspace = int64_t{32} << 20;  // cuDNN's own, which then pads nothing
+
+int64_t padded_convolution_workspace(const OpCall& call, llvm::ArrayRef<Type>, const DeviceDescription&) {
+  return padded_channel_bytes(call.operand(0)) + padded_channel_bytes(call.operand(1)) + padded_workspace;
+}
+
+int64_t padded_gradient_workspace(const OpCall& call, llvm::ArrayRef<Type> results, const DeviceDescription&) {
+  const Type dw(call.operand(0).dtype, results[0].shape);
+  return padded_channel_bytes(call.operand(0)) + padded_channel_bytes(dw) + padded_workspace;
 }
 
 constexpr size_t attention_mask = 3, gradient_mask = 6;
@@ -72,6 +93,8 @@ constexpr CudaCandidate candidates[] = {
     {"conv", "cudnn", accepts_convolution, convolution_workspace},
     {"conv_dx", "cudnn", accepts_convolution, convolution_workspace},
     {"conv_dw", "cudnn", accepts_convolution, weight_gradient_workspace},
+    {"conv", "cudnn_padded", accepts_padded_convolution, padded_convolution_workspace},
+    {"conv_dw", "cudnn_padded", accepts_padded_gradient, padded_gradient_workspace},
     {"conv_transpose", "cudnn", accepts_convolution, convolution_workspace},
     {"attention", "cudnn", accepts_forward, forward_workspace},
     {"attention_grad", "cudnn", accepts_gradient, gradient_workspace, /*any_order=*/true},

@@ -26,6 +26,18 @@ KernelCandidate best_candidate(const CudaCatalog& catalog, const OpDef& op, cons
   return catalog.candidates(op, call, *results).front();
 }
 
+// All candidates of a call in their order, a space behind each.
+std::string names_of(const CudaCatalog& catalog, llvm::StringRef op, const Attrs& attrs, llvm::ArrayRef<Type> operands) {
+  llvm::SmallVector<const Type*, 4> types;
+  for (const Type& type : operands) types.push_back(&type);
+  const OpCall call(attrs, types);
+  Result<Types> results = get_op(op).infer(call);
+  REQUIRE(results);
+  std::string names;
+  for (const KernelCandidate& candidate : catalog.candidates(get_op(op), call, *results)) names += candidate.name + " ";
+  return names;
+}
+
 void check_that_samples_have_kernels(llvm::ArrayRef<llvm::StringLiteral> ops) {
   const CudaCatalog catalog(any_device());
   for (llvm::StringRef name : ops) {
@@ -107,24 +119,28 @@ TEST_SUITE("unit") {
 
   TEST_CASE("epilogues are candidates where cuBLASLt has them: 16-bit rows at 16-byte borders, gelu's tanh form") {
     const CudaCatalog catalog(any_device());
-    auto names = [&](llvm::StringRef name, Attrs attrs, llvm::ArrayRef<Type> operands) {
-      llvm::SmallVector<const Type*, 4> types;
-      for (const Type& type : operands) types.push_back(&type);
-      const OpCall call(attrs, types);
-      Result<Types> results = get_op(name).infer(call);
-      REQUIRE(results);
-      std::string all;
-      for (const KernelCandidate& candidate : catalog.candidates(get_op(name), call, *results)) all += candidate.name + " ";
-      return all;
-    };
     const Type dy(DType::BF16, {6, 16}), w(DType::BF16, {16, 8}), x(DType::BF16, {6, 8}), odd_w(DType::BF16, {16, 9}), odd_x(DType::BF16, {6, 9});
     const Attrs tanh_form{{"approximate", std::string("tanh")}}, bias{{"bias", int64_t{1}}, {"dtype", DType::F32}};
-    CHECK(names("linear_gelu_grad", tanh_form, {dy, w, x}) == "cublaslt_dgelu cublaslt_dgelu_2 cublaslt reference ");
-    CHECK(names("linear_gelu_grad", {}, {dy, w, x}) == "cublaslt reference ");
-    CHECK(names("linear_gelu_grad", tanh_form, {dy, odd_w, odd_x}) == "cublaslt reference ");
-    CHECK(names("linear_dw", bias, {x, dy}) == "cublaslt cublaslt_2 cublaslt_3 cublaslt_4 cublaslt_bgrad cublaslt_bgrad_2 reference ");
-    CHECK(names("linear_dw", bias, {odd_x, dy}) == "cublaslt cublaslt_2 cublaslt_3 cublaslt_4 reference ");
-    CHECK(names("linear_dw", {}, {x, dy}) == "cublaslt cublaslt_2 cublaslt_3 cublaslt_4 reference ");
+    CHECK(names_of(catalog, "linear_gelu_grad", tanh_form, {dy, w, x}) == "cublaslt_dgelu cublaslt_dgelu_2 cublaslt reference ");
+    CHECK(names_of(catalog, "linear_gelu_grad", {}, {dy, w, x}) == "cublaslt reference ");
+    CHECK(names_of(catalog, "linear_gelu_grad", tanh_form, {dy, odd_w, odd_x}) == "cublaslt reference ");
+    CHECK(names_of(catalog, "linear_dw", bias, {x, dy}) == "cublaslt cublaslt_2 cublaslt_3 cublaslt_4 cublaslt_bgrad cublaslt_bgrad_2 reference ");
+    CHECK(names_of(catalog, "linear_dw", bias, {odd_x, dy}) == "cublaslt cublaslt_2 cublaslt_3 cublaslt_4 reference ");
+    CHECK(names_of(catalog, "linear_dw", {}, {x, dy}) == "cublaslt cublaslt_2 cublaslt_3 cublaslt_4 reference ");
+  }
+
+  TEST_CASE("an image's channels may be padded for a convolution, in 16 bits and with the channels last") {
+    const CudaCatalog catalog(any_device());
+    const Ints pads{3, 3, 3, 3}, strides{2, 2}, kernel{64, 7, 7, 3};
+    const Attrs last{{"pads", pads}, {"strides", strides}, {"channels_last", int64_t{1}}};
+    const Attrs gradient{{"pads", pads}, {"strides", strides}, {"channels_last", int64_t{1}}, {"shape", kernel}, {"dtype", DType::F32}};
+    const Type x(DType::BF16, {2, 32, 32, 3}), w(DType::BF16, {64, 7, 7, 3}), y(DType::BF16, {2, 16, 16, 64});
+    CHECK(names_of(catalog, "conv", last, {x, w}) == "cudnn cudnn_padded reference ");
+    CHECK(names_of(catalog, "conv_dw", gradient, {x, y}) == "cudnn cudnn_padded reference ");
+    const Type wide_x(DType::BF16, {2, 32, 32, 8}), wide_w(DType::BF16, {64, 7, 7, 8}), odd_w(DType::BF16, {21, 7, 7, 3});
+    CHECK(names_of(catalog, "conv", last, {wide_x, wide_w}) == "cudnn reference ");
+    CHECK(names_of(catalog, "conv", last, {x, odd_w}) == "cudnn reference ");
+    CHECK(names_of(catalog, "conv", last, {Type(DType::F32, x.shape), Type(DType::F32, w.shape)}) == "cudnn reference ");
   }
 
   TEST_CASE("pools have CUDA kernels for their samples") { check_that_samples_have_kernels(pool_ops); }

@@ -1,10 +1,12 @@
 #include "ir/attention_sizes.h"
 #include "kernels/cuda/channel_bias.h"
+#include "kernels/cuda/channel_pad.h"
 #include "kernels/cuda/elementwise.h"
 #include "runtime/cuda/backend/cudnn_plan.h"
 #include "runtime/cuda/backend/device_memory.h"
 #include "runtime/cuda/backend/launcher.h"
 #include "runtime/cuda/backend/libraries.h"
+#include "runtime/cuda/padded_channels.h"
 
 #include "ir/units.h"
 
@@ -20,13 +22,13 @@ struct PreparedCudnn : CudaPrepared {
   cudnnContext* cudnn = nullptr;
   std::unique_ptr<CudnnPlan> plan;
   int64_t pieces = 1;      // equal parts of the batch, one run each
-  int64_t own_bytes = 0;   // of the workspace, beside what the plan takes
+  int64_t own_bytes = 0;   // at the start of the workspace, beside what the plan takes
 
   int64_t workspace_bytes() const override { return plan->workspace_bytes() + own_bytes; }
 
   Status run(const CudaCall& k, llvm::ArrayRef<const void*> tensors) {
     if (cudnnSetStream(cudnn, k.stream) != CUDNN_STATUS_SUCCESS) return system_error("cuDNN: stream refused");
-    return plan->run(cudnn, tensors, k.workspace);
+    return plan->run(cudnn, tensors, static_cast<std::byte*>(k.workspace) + own_bytes);
   }
 };
 
@@ -37,7 +39,7 @@ Status too_large(const CudaCall& k, int64_t asked) {
 
 // ---- convolution ----
 
-// A weight gradient in f32 of 16-bit operands is first made in 16 bits, at the end of the workspace.
+// A weight gradient in f32 of 16-bit operands is first made in 16 bits, at the start of the workspace.
 int64_t narrow_bytes(const CudaCall& k) {
   const Type& dw = k.results[0].type;
   return is_16_bit_float(k.operands[0].type.dtype) && dw.dtype == DType::F32 ? (dw.bytes() / 2 + 255) / 256 * 256 : 0;
@@ -71,7 +73,7 @@ llvm::SmallVector<int64_t, 3> per_dimension(llvm::ArrayRef<int64_t> given, int64
 }
 
 Result<std::unique_ptr<CudaPrepared>> prepare_convolution(CudaLibraries& libraries, const CudaCall& k, CudnnConvolution::Pass pass,
-                                                          const Type& x, const Type& w, const Type& y) {
+                                                          const Type& x, const Type& w, const Type& y, int64_t own_bytes) {
   Result<CudnnCard> cudnn = libraries.cudnn();
   if (!cudnn) return cudnn.takeError();
   const Attrs& attrs = k.call.attrs;
@@ -86,29 +88,43 @@ Result<std::unique_ptr<CudaPrepared>> prepare_convolution(CudaLibraries& librari
                      .strides = per_dimension(attrs.get_ints("strides"), 1, rank),
                      .dilations = per_dimension(attrs.get_ints("dilations"), 1, rank),
                      .tensor_cores = libraries.tf32()};
-  const int64_t workspace_bytes = k.workspace_bytes - narrow_bytes(k);
+  const int64_t workspace_bytes = k.workspace_bytes - own_bytes;
   Result<std::unique_ptr<CudnnPlan>> plan = plan_convolution(*cudnn, c, workspace_bytes);
   if (!plan) return plan.takeError();
   if ((*plan)->workspace_bytes() > workspace_bytes) return too_large(k, (*plan)->workspace_bytes());
   auto prepared = std::make_unique<PreparedCudnn>();
   prepared->cudnn = cudnn->handle;
   prepared->plan = std::move(*plan);
-  prepared->own_bytes = narrow_bytes(k);
+  prepared->own_bytes = own_bytes;
   return prepared;
 }
 
 using Pass = CudnnConvolution::Pass;
 
 Result<std::unique_ptr<CudaPrepared>> prepare_conv(CudaLibraries& libraries, const CudaCall& k) {
-  return prepare_convolution(libraries, k, Pass::Forward, k.operands[0].type, k.operands[1].type, k.results[0].type);
+  return prepare_convolution(libraries, k, Pass::Forward, k.operands[0].type, k.operands[1].type, k.results[0].type, 0);
 }
 // Of dy and w, as conv_transpose is of x and w.
 Result<std::unique_ptr<CudaPrepared>> prepare_conv_dx(CudaLibraries& libraries, const CudaCall& k) {
-  return prepare_convolution(libraries, k, Pass::InputGradient, k.results[0].type, k.operands[1].type, k.operands[0].type);
+  return prepare_convolution(libraries, k, Pass::InputGradient, k.results[0].type, k.operands[1].type, k.operands[0].type, 0);
 }
+// dw as cuDNN makes it.
+Type narrow_gradient(const CudaCall& k) { return {k.operands[0].type.dtype, k.results[0].type.shape}; }
+
 Result<std::unique_ptr<CudaPrepared>> prepare_conv_dw(CudaLibraries& libraries, const CudaCall& k) {
-  const Type dw(k.operands[0].type.dtype, k.results[0].type.shape);
-  return prepare_convolution(libraries, k, Pass::WeightGradient, k.operands[0].type, dw, k.operands[1].type);
+  return prepare_convolution(libraries, k, Pass::WeightGradient, k.operands[0].type, narrow_gradient(k), k.operands[1].type, narrow_bytes(k));
+}
+
+// With the channels of x and w padded, both at the start of the workspace.
+int64_t padded_bytes(const CudaCall& k, const Type& w) { return padded_channel_bytes(k.operands[0].type) + padded_channel_bytes(w); }
+
+Result<std::unique_ptr<CudaPrepared>> prepare_padded_conv(CudaLibraries& libraries, const CudaCall& k) {
+  const Type &x = k.operands[0].type, &w = k.operands[1].type;
+  return prepare_convolution(libraries, k, Pass::Forward, with_padded_channels(x), with_padded_channels(w), k.results[0].type, padded_bytes(k, w));
+}
+Result<std::unique_ptr<CudaPrepared>> prepare_padded_conv_dw(CudaLibraries& libraries, const CudaCall& k) {
+  const Type &x = k.operands[0].type, dw = narrow_gradient(k);
+  return prepare_convolution(libraries, k, Pass::WeightGradient, with_padded_channels(x), with_padded_channels(dw), k.operands[1].type, padded_bytes(k, dw));
 }
 
 PreparedCudnn& prepared(const CudaCall& k) { return static_cast<PreparedCudnn&>(*k.prepared); }
@@ -134,9 +150,34 @@ Status launch_conv_dx(const CudaCall& k) {
 Status launch_conv_dw(const CudaCall& k) {
   const int64_t narrow = narrow_bytes(k);
   if (narrow == 0) return prepared(k).run(k, {k.in(0), k.out(0), k.in(1)});
-  const void* dw = static_cast<std::byte*>(k.workspace) + k.workspace_bytes - narrow;
+  const void* dw = k.workspace;
   if (Status s = prepared(k).run(k, {k.in(0), dw, k.in(1)})) return s;
   return cuda_status(cuda::cast_elements(cuda::Scalar::F32, k.out(0), k.in_scalar(0), dw, k.results[0].type.elements(), k.stream), "conv_dw");
+}
+
+cudaError_t pad_channels(void* padded, const TensorView& tensor, cudaStream_t stream) {
+  const int64_t channels = tensor.type.shape.back(), rows = tensor.type.elements() / channels;
+  return cuda::pad_channels(padded, tensor.data, rows, channels, with_padded_channels(tensor.type).shape.back(), stream);
+}
+
+Status launch_padded_conv(const CudaCall& k) {
+  std::byte* x = static_cast<std::byte*>(k.workspace);
+  std::byte* w = x + padded_channel_bytes(k.operands[0].type);
+  if (Status s = cuda_status(pad_channels(x, k.operands[0], k.stream), "conv")) return s;
+  if (Status s = cuda_status(pad_channels(w, k.operands[1], k.stream), "conv")) return s;
+  if (Status s = prepared(k).run(k, {x, w, k.out(0)})) return s;
+  return add_bias(k);
+}
+Status launch_padded_conv_dw(const CudaCall& k) {
+  std::byte* x = static_cast<std::byte*>(k.workspace);
+  std::byte* dw = x + padded_channel_bytes(k.operands[0].type);
+  if (Status s = cuda_status(pad_channels(x, k.operands[0], k.stream), "conv_dw")) return s;
+  if (Status s = prepared(k).run(k, {x, dw, k.in(1)})) return s;
+  const Type& wanted = k.results[0].type;
+  const int64_t channels = wanted.shape.back();
+  return cuda_status(cuda::drop_channels(k.out_scalar(0), k.out(0), k.in_scalar(0), dw, wanted.elements() / channels, channels,
+                                         with_padded_channels(wanted).shape.back(), k.stream),
+                     "conv_dw");
 }
 
 // ---- attention ----
@@ -223,6 +264,8 @@ constexpr CudaLauncher launchers[] = {
     {"conv", "cudnn", launch_conv, prepare_conv},
     {"conv_dx", "cudnn", launch_conv_dx, prepare_conv_dx},
     {"conv_dw", "cudnn", launch_conv_dw, prepare_conv_dw},
+    {"conv", "cudnn_padded", launch_padded_conv, prepare_padded_conv},
+    {"conv_dw", "cudnn_padded", launch_padded_conv_dw, prepare_padded_conv_dw},
     {"conv_transpose", "cudnn", launch_conv_dx, prepare_conv_dx},
     {"attention", "cudnn", launch_attention, prepare_attention<plan_attention>},
     {"attention_grad", "cudnn_ordered", launch_attention_grad, prepare_attention<plan_attention_grad, true>},
