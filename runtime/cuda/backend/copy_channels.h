@@ -2,10 +2,9 @@
 
 // Copies between the card and pinned host memory, on a stream for each direction, beside what computes.
 
+#include "runtime/copy_order.h"
 #include "runtime/cuda/backend/device_memory.h"
 #include "runtime/cuda/backend/step.h"
-
-#include "ir/plan/plan.h"
 
 namespace plimsoll {
 
@@ -28,8 +27,8 @@ class FunctionCopies {
   Status create(const PlanFunction& function);
 
   // Whether computing waits for a copy right before the instruction.
-  bool is_wait_at(size_t instruction) const { return !waits_[instruction].empty(); }
-  // Starts the copy once what is on `compute` now is done.
+  bool is_wait_at(size_t instruction) const { return !order_.due[instruction].empty(); }
+  // Starts the copy once what is on `compute` now is done. Copies are started in their order.
   Status start(const Step& step, size_t instruction, const CopyChannels& channels, cudaStream_t compute);
   // Lets `compute` wait for the copies that are due before the instruction; the number of instructions stands for the end.
   Status wait(size_t instruction, cudaStream_t compute);
@@ -38,8 +37,8 @@ class FunctionCopies {
   struct Copy {
     CudaEvent ready, done;
   };
-  std::vector<std::optional<Copy>> copies_;         // by instruction
-  std::vector<llvm::SmallVector<size_t, 1>> waits_;  // by instruction: the copies that are due before it
+  CopyOrder order_;
+  std::vector<std::optional<Copy>> copies_;  // by instruction
 };
 
 }  // namespace plimsoll
