@@ -34,12 +34,12 @@ double compute_us(const RecomputeProblem& problem) {
   return us;
 }
 
-// Of the host's arena, what a function's values reach up to.
+// The host's arena as large as a function needs it.
 int64_t host_bytes_of(const Plan& plan, size_t function) {
   int64_t bytes = 0;
   for (const Slot& slot : plan.slots)
     if (slot.space == MemorySpace::Host && slot.function == static_cast<int32_t>(function)) bytes = std::max(bytes, slot.offset + slot.bytes);
-  return bytes;
+  return align_up(bytes, plan.device.alignment_bytes);
 }
 
 // Whether the plan takes as long as was thought when it was chosen.
