@@ -139,6 +139,7 @@ class SplitFitter {
     for (size_t i = std::min(fits + 1, splits_.size()); i-- > 0;) {
       const Candidate& split = *splits_[i];
       const bool compares = best && is_within_budget(*best);
+      if (i < fits && compares && !request_.recompute && !request_.offload) continue;
       if (i < fits && compares && (is_long(split) || least_us(split, budget_bytes) >= best->predicted_step_us)) continue;
       Result<Plan> plan = is_long(split) ? plain_of(split, budget_bytes) : plan_of(split, budget_bytes);
       if (!plan) return plan.takeError();

@@ -21,12 +21,24 @@ std::string batch_of(const Plan& plan) {
 
 }  // namespace
 
+std::optional<SplitChosen> split_of(const Plan& plan) {
+  for (const Decision& decision : plan.decisions) {
+    SplitChosen split{0, decision.subject};
+    llvm::StringRef choice = decision.choice;
+    if (decision.pass == "split-batch" && !choice.consumeInteger(10, split.parts)) return split;
+  }
+  return std::nullopt;
+}
+
+std::string to_string(const SplitChosen& split) { return std::to_string(split.parts) + " parts from " + split.from; }
+
 std::string how_it_fits(const Plan& plan) {
   auto repeats = llvm::count_if(plan.decisions, [](const Decision& d) { return d.pass == "recompute" && d.choice == "repeat"; });
   std::string text;
+  if (std::optional<SplitChosen> split = split_of(plan)) text = to_string(*split);
   if (repeats > 0) {
     TimeSummary time = summarize_time(plan);
-    text = "recompute " + format_count(repeats) + (repeats == 1 ? " value, +" : " values, +") + format_share(time.recompute_us / (time.step_us - time.recompute_us)) + " time";
+    text += std::string(text.empty() ? "" : "; ") + "recompute " + format_count(repeats) + (repeats == 1 ? " value, +" : " values, +") + format_share(time.recompute_us / (time.step_us - time.recompute_us)) + " time";
   }
   if (plan.arenas.size() > 1) text += (text.empty() ? "" : "; ") + format_bytes(plan.arenas[1].bytes) + " on the host";
   return text.empty() ? "plain" : text;

@@ -7,7 +7,14 @@
 
 namespace plimsoll {
 
-// "plain", or "recompute 34 values, +5.2 % time".
+struct SplitChosen {
+  int64_t parts;
+  std::string from;  // the value that they are parts of
+};
+std::optional<SplitChosen> split_of(const Plan& plan);  // none where the batch is whole
+std::string to_string(const SplitChosen& split);        // "8 parts from h.3"
+
+// "plain", or "8 parts from h.3; recompute 34 values, +5.2 % time".
 std::string how_it_fits(const Plan& plan);
 
 // The rows of `compile --pareto`, in the order they come.

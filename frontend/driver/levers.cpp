@@ -1,9 +1,11 @@
 #include "frontend/driver/levers.h"
 
+#include "frontend/driver/fit_table.h"
 #include "frontend/driver/machine.h"
 #include "ir/plan/page.h"
 #include "ir/plan/summary.h"
 #include "ir/units.h"
+#include "passes/budget.h"
 
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/Support/Regex.h"
@@ -17,6 +19,7 @@ namespace plimsoll {
 namespace {
 
 constexpr size_t planned_instructions = 2500;  // a larger job takes too long to plan several times over
+constexpr size_t searched_with_copies = 500;   // a larger job's split takes too long to search where values may wait on the host
 constexpr double planning_effort = 0.05;
 constexpr int64_t most_cards = 64;
 
@@ -40,9 +43,8 @@ class Levers {
  public:
   Levers(const OpenedModel& model, const CompileRequest& request, const Plan& smallest) : model_(model), request_(request), smallest_(smallest) {
     request_.training.effort = planning_effort;
-    size_t instructions = 0;
-    for (const PlanFunction& function : smallest.functions) instructions += function.instructions.size();
-    plans_ = instructions <= planned_instructions;
+    for (const PlanFunction& function : smallest.functions) instructions_ += function.instructions.size();
+    plans_ = instructions_ <= planned_instructions;
   }
 
   std::vector<Lever> all() {
@@ -52,6 +54,7 @@ class Levers {
     last_blocks();
     optimizer_without_state();
     host_memory();
+    parts_of_batch();
     several_cards();
     llvm::stable_sort(levers_, [&](const Lever& a, const Lever& b) {
       return std::make_pair(!fits(a), a.sample_us) < std::make_pair(!fits(b), b.sample_us);
@@ -65,9 +68,10 @@ class Levers {
   int64_t budget() const { return smallest_.arenas.front().budget_bytes; }
 
   // What fits, or the plan that needs least. A job that cannot be done, such as a batch that cannot be followed, has none and is no lever.
-  static std::optional<Plan> planned(const OpenedModel& model, const CompileRequest& request) {
+  static std::optional<Plan> planned(const OpenedModel& model, const CompileRequest& request, std::function<void(const Plan&)> on_front = {}) {
     std::optional<Plan> plan;
     CompileHooks hooks;
+    hooks.on_front = std::move(on_front);
     hooks.on_refused = [&](const Plan& least) { plan = least; };
     Result<Plan> fitting = compile_opened(model, request, hooks);
     if (fitting)
@@ -196,6 +200,26 @@ class Levers {
                        plan->promised_bytes(), plan->predicted_step_us / samples_of(smallest_), false});
   }
 
+  // Splits as they are take no search. Where none of them fits, one is searched for repeats and copies: the fastest of those in most parts.
+  void parts_of_batch() {
+    if (request_.training.split != 1 || !plans_) return;
+    CompileRequest as_they_are = request_, searched = request_;
+    as_they_are.training.split = 0;
+    as_they_are.training.recompute = as_they_are.training.offload = false;
+    std::optional<Plan> best = planned(model_, as_they_are, [&](const Plan& plan) {
+      const std::optional<SplitChosen> split = split_of(plan);
+      if (!split || split->parts <= searched.training.split) return;
+      searched.training.split = split->parts;
+      searched.training.split_from = split->from;
+    });
+    if (!best || searched.training.split == 1) return;
+    const bool copies = request_.training.offload && smallest_.device.to_host_gb_per_s > 0;
+    if (!is_within_budget(*best) && (request_.training.recompute || copies) && (!copies || instructions_ <= searched_with_copies))
+      if (std::optional<Plan> plan = planned(model_, searched); plan && is_better(*plan, *best)) best = std::move(plan);
+    if (is_better(*best, smallest_))
+      levers_.push_back({"--split auto (" + to_string(*split_of(*best)) + ")", best->promised_bytes(), best->predicted_step_us / samples_of(smallest_), false});
+  }
+
   // Parameters, gradients and optimizer state divided among N cards (Rajbhandari et al. 2020), each with this batch. Its samples take
   // as long as now on each, which is what more cards cost.
   void several_cards() {
@@ -211,6 +235,7 @@ class Levers {
   const OpenedModel& model_;
   CompileRequest request_;
   const Plan& smallest_;
+  size_t instructions_ = 0;
   bool plans_ = false;
   std::vector<Lever> levers_;
 };

@@ -223,9 +223,10 @@ def test_refusals_name_changes_of_the_job_that_do_what_they_say(folder):
     expect(done.returncode == BUDGET and "would fit: " in text and " a sample)" in text, text)
     enough = re.search(r": needs ([\d.]+ \w+) \(", text).group(1)
     succeed(*job, "--budget", enough)
-    for lever, needs in re.findall(r"(--dim batch=32|--precision bf16) ([\d.]+ \w+) \(", text):
+    levers = re.findall(r"(--dim batch=32|--precision bf16|--split auto)(?: \(\d+ parts from \w+\))? ([\d.]+ \w+) \(", text)
+    for lever, needs in levers:
         succeed(*job, *lever.split(), "--budget", needs)
-    expect("--dim batch=32" in text and "--precision bf16" in text and "--optimizer sgd" in text, text)
+    expect(len(levers) == 3 and "--optimizer sgd" in text, text)
 
 
 def test_refusals_say_how_much_host_memory_would_do(folder):
@@ -247,6 +248,14 @@ def test_split_names_parts_and_where_they_begin(folder):
     decisions = json.loads(succeed("inspect", folder / "p.plan", "--json"))["decisions"]
     split = [(d["subject"], d["choice"]) for d in decisions if d["pass"] == "split-batch"]
     expect(split == [("x", "2 parts")], f"decides {split}")
+
+
+def test_fit_and_front_name_splits(folder):
+    job = [QUICKSTART / "small_gpt.onnx", "--dim", "batch=64", "--device", "h200", "--recompute", "off", "--offload", "off", "--split", "auto"]
+    row = run("fit", *job, "--budget", "640MiB").stdout.splitlines()[-1]
+    expect(re.search(r"\b\d+ parts from \w+", row), row)
+    rows = succeed("compile", *job, "--pareto", "-o", folder / "p.plan").splitlines()[1:-1]
+    expect("parts from" not in rows[0] and any("parts from" in row for row in rows), "\n".join(rows))
 
 
 def test_recompute_and_offload_are_auto_or_off(folder):
