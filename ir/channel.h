@@ -13,4 +13,9 @@ enum class Channel : uint8_t { Compute, ToHost, ToDevice };  // the latter two c
 constexpr MemorySpace read_space(Channel channel) { return channel == Channel::ToDevice ? MemorySpace::Host : MemorySpace::Device; }
 constexpr MemorySpace written_space(Channel channel) { return channel == Channel::ToHost ? MemorySpace::Host : MemorySpace::Device; }
 
+// Of its speed alone, what a copy channel keeps while the other one is at work too.
+struct CopyShares {
+  double to_host = 1, to_device = 1;  // above 0, at most 1
+};
+
 }  // namespace plimsoll

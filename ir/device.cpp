@@ -2,6 +2,7 @@
 
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/StringExtras.h"
+#include "llvm/ADT/StringMap.h"
 #include "llvm/Support/JSON.h"
 
 #include <algorithm>
@@ -21,8 +22,8 @@ constexpr llvm::StringLiteral builtin_devices =
 constexpr llvm::StringLiteral device_fields[] = {
     "name",          "title",         "backend",         "memory_bytes", "reserves",
     "matmul_tflops", "vector_tflops", "memory_gb_per_s", "launch_us",    "alignment_bytes",
-    "compute_capability", "multiprocessors", "to_host_gb_per_s", "from_host_gb_per_s", "link_gb_per_s",
-    "product_workspace_bytes", "convolution_workspace_bytes", "efficiency"};
+    "compute_capability", "multiprocessors", "to_host_gb_per_s", "from_host_gb_per_s",
+    "to_host_both_ways_gb_per_s", "from_host_both_ways_gb_per_s", "link_gb_per_s", "product_workspace_bytes", "convolution_workspace_bytes", "efficiency"};
 
 Status field_error(const llvm::Twine& device, llvm::StringRef field, llvm::StringRef expected) {
   return usage_error(device + ": \"" + field + "\" must be " + expected);
@@ -108,26 +109,47 @@ Status read_efficiency(const json::Object& shares, llvm::StringRef device, std::
   return Status::success();
 }
 
-// A GPU has memory of its own beside the host's; of another device it may be said, to plan as if it had.
-Status read_ways_to_host(const json::Object& from, DeviceDescription& device) {
-  if (device.backend != "cuda" && !from.get("to_host_gb_per_s")) return Status::success();
-  if (Status s = read_rate(from, device.name, "to_host_gb_per_s", device.to_host_gb_per_s)) return s;
-  return read_rate(from, device.name, "from_host_gb_per_s", device.from_host_gb_per_s);
-}
-
-// By backend, for devices that say nothing themselves. Read from the built-in file: what a user's file describes runs the same kernels.
-Result<std::vector<std::pair<std::string, double>>> usual_efficiency(llvm::StringRef backend) {
+// What is taken of a backend's devices that do not say it themselves.
+struct Usual {
   std::vector<std::pair<std::string, double>> efficiency;
+  double both_ways_share = 1;  // of its speed alone, what a copy keeps while one of the other direction runs
+};
+
+// By backend, from the built-in file: what a user's file describes runs the same kernels, behind a bus of the same kind.
+Result<llvm::StringMap<Usual>> read_usual() {
+  llvm::StringMap<Usual> by_backend;
   auto parsed = json::parse(builtin_devices);
   if (!parsed) return system_error("ir/devices.json: " + llvm::toString(parsed.takeError()));
-  const json::Object* by_backend = parsed->getAsObject()->getObject("efficiency");
-  const json::Object* shares = by_backend ? by_backend->getObject(backend) : nullptr;
-  if (shares)
-    if (Status s = read_efficiency(*shares, backend, efficiency)) return s;
-  return efficiency;
+  for (const auto& entry : *parsed->getAsObject()->getObject("usual")) {
+    llvm::StringRef backend = entry.first;
+    const json::Object& from = *entry.second.getAsObject();
+    Usual& usual = by_backend[backend];
+    if (Status s = read_efficiency(*from.getObject("efficiency"), backend, usual.efficiency)) return s;
+    if (Status s = read_rate(from, backend, "both_ways_share", usual.both_ways_share)) return s;
+  }
+  return by_backend;
 }
 
-Result<DeviceDescription> read_device(const json::Object& from) {
+Status read_both_ways(const json::Object& from, llvm::StringRef device, llvm::StringRef field, double one_way, double usual_share, double& to) {
+  to = one_way * usual_share;
+  if (!from.get(field)) return Status::success();
+  if (Status s = read_rate(from, device, field, to)) return s;
+  return to <= one_way ? Status::success() : field_error(device, field, "at most what that way moves alone");
+}
+
+// A GPU has memory of its own beside the host's; of another device it may be said, to plan as if it had.
+Status read_ways_to_host(const json::Object& from, const Usual& usual, DeviceDescription& device) {
+  if (device.backend != "cuda" && !from.get("to_host_gb_per_s")) return Status::success();
+  if (Status s = read_rate(from, device.name, "to_host_gb_per_s", device.to_host_gb_per_s)) return s;
+  if (Status s = read_rate(from, device.name, "from_host_gb_per_s", device.from_host_gb_per_s)) return s;
+  if (Status s = read_both_ways(from, device.name, "to_host_both_ways_gb_per_s", device.to_host_gb_per_s, usual.both_ways_share,
+                                device.to_host_both_ways_gb_per_s))
+    return s;
+  return read_both_ways(from, device.name, "from_host_both_ways_gb_per_s", device.from_host_gb_per_s, usual.both_ways_share,
+                        device.from_host_both_ways_gb_per_s);
+}
+
+Result<DeviceDescription> read_device(const json::Object& from, const llvm::StringMap<Usual>& usual_of) {
   DeviceDescription device;
   if (Status s = read_text(from, "a device", "name", device.name)) return s;
   for (const auto& entry : from)
@@ -147,7 +169,8 @@ Result<DeviceDescription> read_device(const json::Object& from) {
     if (Status s = read_bytes(from, device.name, "alignment_bytes", device.alignment_bytes)) return s;
   if (device.alignment_bytes & (device.alignment_bytes - 1))
     return field_error(device.name, "alignment_bytes", "a power of two");
-  if (Status s = read_ways_to_host(from, device)) return s;
+  const Usual usual = usual_of.lookup(device.backend);
+  if (Status s = read_ways_to_host(from, usual, device)) return s;
   if (device.backend == "cuda")
     if (Status s = read_gpu(from, device)) return s;
   if (const json::Value* shares = from.get("efficiency")) {
@@ -155,9 +178,7 @@ Result<DeviceDescription> read_device(const json::Object& from) {
     if (Status s = read_efficiency(*shares->getAsObject(), device.name, device.efficiency)) return s;
     return device;
   }
-  Result<std::vector<std::pair<std::string, double>>> usual = usual_efficiency(device.backend);
-  if (!usual) return usual.takeError();
-  device.efficiency = std::move(*usual);
+  device.efficiency = usual.efficiency;
   return device;
 }
 
@@ -183,6 +204,11 @@ double DeviceDescription::efficiency_of(llvm::StringRef op) const {
   return found == efficiency.end() ? 1 : found->second;
 }
 
+CopyShares DeviceDescription::copy_shares() const {
+  auto share = [](double both_ways, double one_way) { return both_ways > 0 && both_ways < one_way ? both_ways / one_way : 1; };
+  return {share(to_host_both_ways_gb_per_s, to_host_gb_per_s), share(from_host_both_ways_gb_per_s, from_host_gb_per_s)};
+}
+
 double DeviceDescription::roofline_us(double flops, int64_t bytes_moved, std::optional<DType> matrix) const {
   const double tflops = matrix ? matmul_tflops_for(*matrix) : vector_tflops;
   const double compute_us = tflops > 0 ? flops / (tflops * 1e6) : 0;
@@ -198,11 +224,13 @@ Result<DeviceCatalog> DeviceCatalog::from_json(llvm::StringRef text, llvm::Strin
   const json::Object* top = parsed->getAsObject();
   const json::Array* list = top ? top->getArray("devices") : nullptr;
   if (!list) return usage_error(file + ": expected {\"devices\": [...]}");
+  Result<llvm::StringMap<Usual>> usual = read_usual();
+  if (!usual) return usual.takeError();
   DeviceCatalog catalog;
   for (const json::Value& entry : *list) {
     const json::Object* object = entry.getAsObject();
     if (!object) return usage_error(file + ": a device is an object");
-    auto device = read_device(*object);
+    auto device = read_device(*object, *usual);
     if (!device) return in_context(file, device.takeError());
     for (const DeviceDescription& other : catalog.devices_)
       if (other.name == device->name) return usage_error(file + ": " + device->name + " stands there twice");
@@ -244,6 +272,8 @@ std::string to_json(const DeviceDescription& device) {
     object["multiprocessors"] = device.multiprocessors;
     object["to_host_gb_per_s"] = device.to_host_gb_per_s;
     object["from_host_gb_per_s"] = device.from_host_gb_per_s;
+    if (device.to_host_both_ways_gb_per_s > 0) object["to_host_both_ways_gb_per_s"] = device.to_host_both_ways_gb_per_s;
+    if (device.from_host_both_ways_gb_per_s > 0) object["from_host_both_ways_gb_per_s"] = device.from_host_both_ways_gb_per_s;
     if (device.link_gb_per_s > 0) object["link_gb_per_s"] = device.link_gb_per_s;
     object["product_workspace_bytes"] = device.product_workspace_bytes;
     object["convolution_workspace_bytes"] = device.convolution_workspace_bytes;

@@ -3,6 +3,7 @@
 // What planning needs to know of a device. All descriptions stand in ir/devices.json, which is
 // compiled into the program; a file of the same form can replace or extend it.
 
+#include "ir/channel.h"
 #include "ir/type.h"
 
 #include <optional>
@@ -33,6 +34,7 @@ struct DeviceDescription {
   int compute_capability = 0;    // 90 for 9.0
   int multiprocessors = 0;
   double to_host_gb_per_s = 0, from_host_gb_per_s = 0;  // pinned memory, one way at a time
+  double to_host_both_ways_gb_per_s = 0, from_host_both_ways_gb_per_s = 0;  // each, while both are at work; 0: as fast as one way at a time
   double link_gb_per_s = 0;      // to one other card, each way; 0: through the host
   int64_t product_workspace_bytes = 0;      // what cuBLASLt is given for a matrix product
   int64_t convolution_workspace_bytes = 0;  // what cuDNN is given at most for a convolution
@@ -40,6 +42,7 @@ struct DeviceDescription {
   int64_t reserve_bytes() const;
   double matmul_tflops_for(DType dtype) const;  // falls back to f32
   double efficiency_of(llvm::StringRef op) const;
+  CopyShares copy_shares() const;
   // The least time of a call: of computing in the matrix units (of `matrix` operands) or beside them, and of its bytes. Without the launch.
   double roofline_us(double flops, int64_t bytes_moved, std::optional<DType> matrix) const;
 };

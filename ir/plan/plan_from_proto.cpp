@@ -102,6 +102,8 @@ DeviceDescription PlanReader::read_device(const proto::Device& from) {
   device.multiprocessors = from.multiprocessors();
   device.to_host_gb_per_s = from.to_host_gb_per_s();
   device.from_host_gb_per_s = from.from_host_gb_per_s();
+  device.to_host_both_ways_gb_per_s = from.to_host_both_ways_gb_per_s();
+  device.from_host_both_ways_gb_per_s = from.from_host_both_ways_gb_per_s();
   device.link_gb_per_s = from.link_gb_per_s();
   device.product_workspace_bytes = from.product_workspace_bytes();
   device.convolution_workspace_bytes = from.convolution_workspace_bytes();

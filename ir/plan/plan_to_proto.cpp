@@ -55,6 +55,8 @@ void set_device(const DeviceDescription& device, proto::Device& to) {
   to.set_multiprocessors(device.multiprocessors);
   to.set_to_host_gb_per_s(device.to_host_gb_per_s);
   to.set_from_host_gb_per_s(device.from_host_gb_per_s);
+  to.set_to_host_both_ways_gb_per_s(device.to_host_both_ways_gb_per_s);
+  to.set_from_host_both_ways_gb_per_s(device.from_host_both_ways_gb_per_s);
   to.set_link_gb_per_s(device.link_gb_per_s);
   to.set_product_workspace_bytes(device.product_workspace_bytes);
   to.set_convolution_workspace_bytes(device.convolution_workspace_bytes);

@@ -47,10 +47,35 @@ TEST_CASE("device: a card that says nothing of efficiency is taken to run the ke
 }
 
 TEST_CASE("device: a description survives being written and read") {
-  DeviceDescription device = read(R"(, "efficiency": {"gelu": 0.7})");
+  DeviceDescription device = read(R"(, "efficiency": {"gelu": 0.7}, "to_host_both_ways_gb_per_s": 18, "from_host_both_ways_gb_per_s": 15)");
   Result<DeviceCatalog> again = DeviceCatalog::from_json("{\"devices\": [" + to_json(device) + "]}", "a file");
   REQUIRE(bool(again));
   CHECK(again->all().front().efficiency == device.efficiency);
+  CHECK(again->all().front().to_host_both_ways_gb_per_s == device.to_host_both_ways_gb_per_s);
+  CHECK(again->all().front().from_host_both_ways_gb_per_s == device.from_host_both_ways_gb_per_s);
+}
+
+TEST_CASE("device: copies of both directions at once are as slow as said, or as on the card that was measured") {
+  CopyShares said = read(R"(, "to_host_both_ways_gb_per_s": 18, "from_host_both_ways_gb_per_s": 15)").copy_shares();
+  CHECK(said.to_host == doctest::Approx(0.9));
+  CHECK(said.to_device == doctest::Approx(0.75));
+  CopyShares usual = read("").copy_shares();
+  CHECK(usual.to_host == doctest::Approx(0.84));
+  CHECK(usual.to_device == doctest::Approx(0.84));
+}
+
+TEST_CASE("device: a description that has no such rate, as of plans before it was known, means no slowing down") {
+  DeviceDescription device;
+  device.to_host_gb_per_s = device.from_host_gb_per_s = 20;
+  CHECK(device.copy_shares().to_host == 1);
+  CHECK(device.copy_shares().to_device == 1);
+}
+
+TEST_CASE("device: a direction that is faster beside the other is refused by name") {
+  Result<DeviceCatalog> catalog = DeviceCatalog::from_json(card(R"(, "to_host_both_ways_gb_per_s": 21)"), "a file");
+  REQUIRE(!catalog);
+  std::string message = take_diag(catalog.takeError()).text();
+  CHECK(message.find("\"to_host_both_ways_gb_per_s\" must be at most what that way moves alone") != std::string::npos);
 }
 
 TEST_CASE("device: a share above the roofline is refused by name") {

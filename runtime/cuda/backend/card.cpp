@@ -63,6 +63,61 @@ Status measure_copies(CudaCard& card, cudaStream_t stream) {
   return Status::success();
 }
 
+// One direction of copies between the memories, on a stream of its own.
+struct Way {
+  CudaMemory to, from;
+  CudaStream stream;
+  CudaEvent end;
+  std::vector<float> ms;
+
+  Status copy(int64_t bytes, int times) {
+    for (int i = 0; i < times; ++i)
+      if (Status s = cuda_status(cudaMemcpyAsync(to.data(), from.data(), static_cast<size_t>(bytes), cudaMemcpyDefault, stream), "copy")) return s;
+    return cuda_status(cudaEventRecord(end, stream), "copy");
+  }
+};
+
+// Of a direction that took `ms` for what it moved, while the other one was at work for `other_ms` of it: what was left then it moved alone.
+double beside_gb_per_s(double moved_gb, double ms, double other_ms, double alone_gb_per_s) {
+  const double alone_ms = std::max(ms - other_ms, 0.0);
+  return std::min((moved_gb - alone_gb_per_s * alone_ms * 1e-3) / (ms - alone_ms) * 1e3, alone_gb_per_s);
+}
+
+// Both directions start together and move the same bytes.
+Status measure_both_ways(CudaCard& card) {
+  constexpr int64_t bytes = int64_t{256} << 20;
+  constexpr int copies = 16, rounds = 5;
+  Way ways[2];
+  for (Way& way : ways) {
+    Result<CudaMemory> on_card = CudaMemory::on_device(bytes, "copy"), host = CudaMemory::pinned(bytes, "copy");
+    if (!on_card || !host) return llvm::joinErrors(on_card.takeError(), host.takeError());
+    const bool to_host = &way == ways;
+    way.to = std::move(to_host ? *host : *on_card);
+    way.from = std::move(to_host ? *on_card : *host);
+    if (Status s = way.stream.create()) return s;
+    if (Status s = way.end.create(true)) return s;
+  }
+  CudaEvent begin;
+  if (Status s = begin.create(true)) return s;
+  for (int round = -1; round < rounds; ++round) {
+    if (Status s = cuda_status(cudaEventRecord(begin, ways[0].stream), "copy")) return s;
+    if (Status s = cuda_status(cudaStreamWaitEvent(ways[1].stream, begin, 0), "copy")) return s;
+    for (Way& way : ways)
+      if (Status s = way.copy(bytes, copies)) return s;
+    for (Way& way : ways) {
+      if (Status s = cuda_status(cudaEventSynchronize(way.end), "measuring")) return s;
+      float ms = 0;
+      if (Status s = cuda_status(cudaEventElapsedTime(&ms, begin, way.end), "measuring")) return s;
+      if (round >= 0) way.ms.push_back(ms);
+    }
+  }
+  for (Way& way : ways) std::nth_element(way.ms.begin(), way.ms.begin() + rounds / 2, way.ms.end());
+  const double moved_gb = 1e-9 * bytes * copies, to_host_ms = ways[0].ms[rounds / 2], from_host_ms = ways[1].ms[rounds / 2];
+  card.to_host_both_ways_gb_per_s = beside_gb_per_s(moved_gb, to_host_ms, from_host_ms, card.to_host_gb_per_s);
+  card.from_host_both_ways_gb_per_s = beside_gb_per_s(moved_gb, from_host_ms, to_host_ms, card.from_host_gb_per_s);
+  return Status::success();
+}
+
 // Zeros flatter the matrix units, so operands are random.
 Status fill_random(const CudaMemory& memory, DType dtype) {
   std::vector<std::byte> block(int64_t{1} << 20);
@@ -144,6 +199,7 @@ Status measure_card(CudaCard& card) {
   if (Status s = libraries.create(false)) return s;
   if (Result<CudnnCard> cudnn = libraries.cudnn(); !cudnn) return cudnn.takeError();
   if (Status s = measure_copies(card, stream)) return s;
+  if (Status s = measure_both_ways(card)) return s;
   for (DType dtype : {DType::F32, DType::BF16, DType::F16}) {
     Result<double> rate = product_tflops(libraries, stream, dtype);
     if (!rate) return rate.takeError();
