@@ -18,7 +18,7 @@ Result<Plan> complete(Result<Plan> plan, const TrainingSummary& training) {
   if (!plan) return plan;
   plan->training = training;
   for (size_t f = 0; f < plan->functions.size(); ++f)
-    plan->predicted_step_us += static_cast<double>(plan->calls_per_step(f)) * predict_timeline(plan->functions[f]).total_us;
+    plan->predicted_step_us += static_cast<double>(plan->calls_per_step(f)) * predict_timeline(plan->functions[f], plan->device).total_us;
   return plan;
 }
 

@@ -25,6 +25,7 @@ class ProblemBuilder {
   ProblemBuilder(const Graph& graph, llvm::ArrayRef<NodeId> writers, const DeviceDescription& device, const KernelCatalog& catalog)
       : graph_(graph), device_(device), catalog_(catalog), value_of_(graph.value_count(), -1), state_of_(graph.value_count(), -1) {
     instructions_ = instructions_of(graph);
+    problem_.copy_shares = device.copy_shares();
     for (ValueId input : graph.inputs) add_value(input, graph.type(input).bytes());
     for (const Update& update : graph.updates) add_value(update.value, 0);
     std::vector<int32_t> position(graph.node_slots(), -1);

@@ -20,6 +20,7 @@
 namespace plimsoll {
 namespace {
 
+constexpr double rounding = 1e-9;            // between sums of the same times in another order
 constexpr double repeats_only_share = 0.25;  // of a search, where others start from what it finds
 
 int64_t align_up(int64_t bytes, int64_t alignment) { return (bytes + alignment - 1) / alignment * alignment; }
@@ -43,9 +44,8 @@ int64_t host_bytes_of(const Plan& plan, size_t function) {
 }
 
 // Whether the plan takes as long as was thought when it was chosen.
-bool is_time_of(const PlanFunction& function, double us) {
-  constexpr double rounding = 1e-9;
-  return std::abs(predict_timeline(function).total_us - us) <= rounding * us;
+bool is_time_of(const Plan& plan, size_t function, double us) {
+  return std::abs(predict_timeline(plan.functions[function], plan.device).total_us - us) <= rounding * us;
 }
 
 // What any op touches must be there while it runs.
@@ -175,17 +175,23 @@ void Residence::collect(Track& track) {
       }
 }
 
+// What takes as long as another may take at least goes first.
+bool Residence::is_later(const Option& a, const Option& b) { return a.us != b.us ? a.us > b.us : !a.overlap && b.overlap; }
+
 void Residence::push(Track& track, Option option) {
   track.options.push_back(option);
-  std::push_heap(track.options.begin(), track.options.end(), [](const Option& a, const Option& b) { return a.us > b.us; });
+  std::push_heap(track.options.begin(), track.options.end(), is_later);
 }
 
 // One option for each rung of windows within the allowance, and the shortest in any case.
 void Residence::push_overlaps(Track& track, const Option& option) {
   std::vector<Overlap>& overlaps = option.candidate->overlaps;
   if (overlaps.empty()) overlaps = overlap_ladder(final_sequence(option.order->sequence.problem, option.candidate->plan), highest_allowance());
-  for (const Overlap& overlap : overlaps)
-    if (&overlap == &overlaps.front() || overlap.limit_bytes <= allowance_) push(track, {option.order, option.candidate, overlap.total_us, &overlap});
+  for (const Overlap& overlap : overlaps) {
+    if (&overlap != &overlaps.front() && overlap.limit_bytes > allowance_) break;
+    const bool at_bound = overlap.total_us <= option.candidate->least_us * (1 + rounding);
+    push(track, {option.order, option.candidate, at_bound ? option.candidate->least_us : overlap.total_us, &overlap});
+  }
 }
 
 // The next to try is the fastest. What says only how long it takes at least goes back as what it does take.
@@ -195,7 +201,7 @@ bool Residence::advance(Track& track) {
     collect(track);
   }
   while (!track.options.empty()) {
-    std::pop_heap(track.options.begin(), track.options.end(), [](const Option& a, const Option& b) { return a.us > b.us; });
+    std::pop_heap(track.options.begin(), track.options.end(), is_later);
     const Option option = track.options.back();
     track.options.pop_back();
     if (!option.overlap && (!option.candidate->plan.fetches.empty() || has_copies(option.order->sequence.problem))) {
@@ -246,7 +252,7 @@ Result<Plan> Residence::within(int64_t budget_bytes) {
   for (;;) {
     Result<Plan> plan = lower(budget_bytes);
     if (!plan) return plan;
-    for (size_t f = 0; f < tracks_.size(); ++f) assert(is_time_of(plan->functions[f], tracks_[f].chosen.us) && "more budget may mean more time");
+    for (size_t f = 0; f < tracks_.size(); ++f) assert(is_time_of(*plan, f, tracks_[f].chosen.us) && "more budget may mean more time");
     if (is_within_budget(*plan)) return explained(std::move(*plan));
     if (!least || needs_less(*plan, *least)) least = explained(*plan);
     if (!advance_all(*plan)) return std::move(*least);
@@ -278,7 +284,7 @@ Plan Residence::explained(Plan plan) const {
 void Residence::explain_copies(Plan& plan, size_t function) const {
   const Overlap* overlap = tracks_[function].chosen.overlap;
   if (!overlap) return;
-  const Timeline time = predict_timeline(plan.functions[function]);
+  const Timeline time = predict_timeline(plan.functions[function], plan.device);
   plan.decisions.push_back({"offload", plan.functions[function].name, std::to_string(overlap->windows.size()) + " copies",
                             milliseconds(time.to_host_us) + " to the host and " + milliseconds(time.to_device_us) + " back beside " +
                                 milliseconds(time.total_us - time.stalled_us) + " of computing, which waits " + milliseconds(time.stalled_us)});

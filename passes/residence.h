@@ -59,6 +59,7 @@ class Residence {
   void search(Order& order, double seconds) const;
   void start(Track& track);
   void collect(Track& track);
+  static bool is_later(const Option& a, const Option& b);
   void push(Track& track, Option option);
   void push_overlaps(Track& track, const Option& option);
   int64_t highest_allowance() const { return highest_budget_ - in_.device.reserve_bytes() - persistent_bytes_; }

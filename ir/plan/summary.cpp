@@ -103,7 +103,7 @@ TimeSummary summarize_time(const Plan& plan) {
       if (instruction.results.empty()) continue;
       if (plan.slots[static_cast<size_t>(instruction.results.front())].category == Category::Recompute) time.recompute_us += us;
     }
-    const Timeline timeline = predict_timeline(plan.functions[f]);
+    const Timeline timeline = predict_timeline(plan.functions[f], plan.device);
     time.to_host_us += calls * timeline.to_host_us;
     time.to_device_us += calls * timeline.to_device_us;
     time.stalled_us += calls * timeline.stalled_us;

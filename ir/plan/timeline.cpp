@@ -1,5 +1,6 @@
 #include "ir/plan/timeline.h"
 
+#include "ir/copy_bus.h"
 #include "ir/op_def.h"
 
 #include <algorithm>
@@ -9,47 +10,65 @@ namespace {
 
 class Clock {
  public:
-  explicit Clock(const PlanFunction& function) : function_(function), waits_(function.instructions.size() + 1) {}
+  Clock(const PlanFunction& function, const CopyShares& shares) : function_(function), due_(function.instructions.size() + 1) {
+    bus_.restart(shares);
+  }
 
   Timeline run() {
-    for (size_t i = 0; i < function_.instructions.size(); ++i) {
-      wait_for(waits_[i]);
+    const size_t end = function_.instructions.size();
+    time_.start_us.resize(end);
+    time_.end_us.resize(end);
+    for (size_t i = 0; i < end; ++i) {
+      wait_for_copies(i);
       const OpDef* op = find_op(function_.instructions[i].op);
-      step(i, op ? op->channel : Channel::Compute);
+      if (op && op->channel != Channel::Compute)
+        issue(i, op->channel);
+      else
+        compute(i);
     }
-    wait_for(waits_.back());
+    wait_for_copies(end);
     time_.total_us = now_;
     return std::move(time_);
   }
 
  private:
-  void step(size_t i, Channel channel) {
-    const Instruction& instruction = function_.instructions[i];
-    double& free = channel == Channel::Compute ? now_ : free_[static_cast<size_t>(channel)];
-    const double start = std::max(free, now_), end = start + instruction.predicted_us;
-    free = end;
-    time_.start_us.push_back(start);
-    time_.end_us.push_back(end);
-    if (channel == Channel::Compute) return;
-    (channel == Channel::ToHost ? time_.to_host_us : time_.to_device_us) += instruction.predicted_us;
-    double& wait = waits_[instruction.done < 0 ? i + 1 : static_cast<size_t>(instruction.done)];
-    wait = std::max(wait, end);
+  struct Copy {
+    size_t instruction;
+    Channel channel;
+    size_t place;
+  };
+
+  void compute(size_t i) {
+    time_.start_us[i] = now_;
+    time_.end_us[i] = now_ += function_.instructions[i].predicted_us;
   }
 
-  void wait_for(double end) {
-    time_.stalled_us += std::max(0.0, end - now_);
-    now_ = std::max(now_, end);
+  void issue(size_t i, Channel channel) {
+    const Instruction& instruction = function_.instructions[i];
+    const size_t done = instruction.done < 0 ? i + 1 : static_cast<size_t>(instruction.done);
+    due_[done].push_back({i, channel, bus_.issue(channel, instruction.predicted_us, now_)});
+  }
+
+  void wait_for_copies(size_t i) {
+    for (const Copy& copy : due_[i]) {
+      const double end = bus_.finish_us(copy.channel, copy.place), start = bus_.start_us(copy.channel, copy.place);
+      time_.start_us[copy.instruction] = start;
+      time_.end_us[copy.instruction] = end;
+      (copy.channel == Channel::ToHost ? time_.to_host_us : time_.to_device_us) += end - start;
+      time_.stalled_us += std::max(0.0, end - now_);
+      now_ = std::max(now_, end);
+    }
   }
 
   const PlanFunction& function_;
   Timeline time_;
-  double now_ = 0;           // of computing
-  double free_[3] = {};      // by channel
-  std::vector<double> waits_;  // by instruction: when the copies waited for before it end
+  double now_ = 0;                                 // of computing
+  CopyBus bus_;
+  std::vector<llvm::SmallVector<Copy, 1>> due_;    // by instruction: the copies it waits for
 };
 
 }  // namespace
 
-Timeline predict_timeline(const PlanFunction& function) { return Clock(function).run(); }
+Timeline predict_timeline(const PlanFunction& function, const DeviceDescription& device) { return Clock(function, device.copy_shares()).run(); }
 
 }  // namespace plimsoll

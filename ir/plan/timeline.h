@@ -13,7 +13,8 @@ struct Timeline {
   double to_host_us = 0, to_device_us = 0;  // the two copy channels at work
 };
 
-// The copies of one direction follow each other. One starts when its direction is free and all computing before it is done.
-Timeline predict_timeline(const PlanFunction& function);
+// The copies of one direction follow each other. One starts when its direction is free and all computing before it is done, and is slower
+// while a copy of the other direction runs.
+Timeline predict_timeline(const PlanFunction& function, const DeviceDescription& device);
 
 }  // namespace plimsoll

@@ -4,7 +4,7 @@
 
 namespace plimsoll::fit {
 
-// How much longer than its own compute a sequence takes at least, its channels side by side: as long as the busiest of them.
+// How much longer than its own compute a sequence takes at least, its channels side by side: as long as computing, or as both ways of copies.
 class ChannelLoads {
  public:
   static constexpr double price_of_hidden_copies = 0.02;  // of their time: hiding is no reason to copy
@@ -20,6 +20,7 @@ class ChannelLoads {
   double placed_us() const { return placed_us_; }
 
  private:
+  CopyShares shares_;
   double compute_us_ = 0;   // of the problem
   double repeated_us_ = 0;  // compute that was added
   double to_host_us_ = 0, to_device_us_ = 0;

@@ -1,13 +1,12 @@
 #include "passes/fit/copy_timeline.h"
 
 #include <algorithm>
-#include <array>
 #include <utility>
 
 namespace plimsoll {
 namespace fit {
 
-ChannelWork::ChannelWork(const RecomputeProblem& problem) {
+ChannelWork::ChannelWork(const RecomputeProblem& problem) : shares(problem.copy_shares) {
   std::vector<int32_t> written_by(problem.value_bytes.size(), -1);  // by value: a copy
   for (int32_t o = 0; o < problem.op_count(); ++o) {
     const RecomputeOp& op = problem.ops[static_cast<size_t>(o)];
@@ -39,25 +38,27 @@ void run_channels(const ChannelWork& work, llvm::ArrayRef<CopyWindow> windows, C
   }
   line.arrive_us.resize(end + 1);
   line.leave_us.resize(end + 1);
-  line.finish_us.resize(windows.size());
-  std::array<double, 3> through{};  // by channel
-  double& clock = through[static_cast<size_t>(Channel::Compute)];
+  line.places.resize(windows.size());
+  line.bus.restart(work.shares);
+  double clock = 0;
   for (size_t o = 0; o <= end; ++o) {
     line.arrive_us[o] = clock;
     for (int32_t w = line.first_wait[o]; w >= 0; w = line.next_wait[static_cast<size_t>(w)])
-      clock = std::max(clock, line.finish_us[static_cast<size_t>(w)]);
+      clock = std::max(clock, line.bus.finish_us(work.copies[static_cast<size_t>(w)].channel, line.places[static_cast<size_t>(w)]));
     line.leave_us[o] = clock;
     for (int32_t w = line.first_issue[o]; w >= 0; w = line.next_issue[static_cast<size_t>(w)]) {
       const ChannelWork::Copy& copy = work.copies[static_cast<size_t>(w)];
-      double& channel = through[static_cast<size_t>(copy.channel)];
-      channel = std::max(channel, clock);
-      for (int32_t earlier : copy.after) channel = std::max(channel, line.finish_us[static_cast<size_t>(earlier)]);
-      channel += copy.cost_us;
-      line.finish_us[static_cast<size_t>(w)] = channel;
+      line.places[static_cast<size_t>(w)] = line.bus.issue(copy.channel, copy.cost_us, clock);
     }
     if (o < end) clock += work.compute_us[o];
   }
-  line.total_us = *std::max_element(through.begin(), through.end());
+  line.total_us = std::max(clock, line.bus.through_us());
+  line.start_us.resize(windows.size());
+  line.finish_us.resize(windows.size());
+  for (size_t w = 0; w < windows.size(); ++w) {
+    line.finish_us[w] = line.bus.finish_us(work.copies[w].channel, line.places[w]);
+    line.start_us[w] = line.bus.start_us(work.copies[w].channel, line.places[w]);
+  }
 }
 
 }  // namespace fit

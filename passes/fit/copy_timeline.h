@@ -1,5 +1,6 @@
 #pragma once
 
+#include "ir/copy_bus.h"
 #include "passes/fit/overlap.h"
 
 #include "llvm/ADT/SmallVector.h"
@@ -19,13 +20,16 @@ struct ChannelWork {
 
   std::vector<double> compute_us;  // by op; 0 for copies
   std::vector<Copy> copies;        // by op
+  CopyShares shares;
 };
 
 struct CopyTimeline {
   std::vector<double> arrive_us, leave_us;  // by op, and for the end: when compute gets there, and when it has waited there
-  std::vector<double> finish_us;            // by window
+  std::vector<double> start_us, finish_us;  // by window: of its copy
   double total_us = 0;
   std::vector<int32_t> first_issue, first_wait, next_issue, next_wait;  // lists of windows by op
+  CopyBus bus;
+  std::vector<size_t> places;               // by window: of its copy on the bus
 };
 
 // `windows` are those of all copies, by op. Overwrites `line`, whose memory serves again.

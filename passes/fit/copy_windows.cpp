@@ -7,7 +7,8 @@
 // Rounds: each copy wants to be issued, or waited for, as far away as would spare compute the wait in the present timeline, and
 // gets as much of it as there are bytes for. Copies to the device are served in their order, copies to the host against it:
 // where bytes run out at one place, waiting there for the copies that started earliest costs least. Then every
-// window gives back what it does not use, which others may want in the next round.
+// window gives back what it does not use, which others may want in the next round. A copy is taken to need the time that it took in the
+// present timeline, beside what ran there.
 
 namespace plimsoll::fit {
 namespace {
@@ -129,9 +130,8 @@ void CopyWindows::latest_starts(const std::vector<double>& needed_us) {
   latest_us_.resize(windows_.size());
   double next = std::numeric_limits<double>::infinity();
   for (size_t w = windows_.size(); w-- > 0;) {
-    const ChannelWork::Copy& copy = work_.copies[w];
-    if (copy.channel != Channel::ToDevice) continue;
-    next = std::min(next, needed_us[static_cast<size_t>(windows_[w].done)]) - copy.cost_us;
+    if (work_.copies[w].channel != Channel::ToDevice) continue;
+    next = std::min(next, needed_us[static_cast<size_t>(windows_[w].done)]) - (line_.finish_us[w] - line_.start_us[w]);
     latest_us_[w] = next;
   }
 }
@@ -186,19 +186,30 @@ void CopyWindows::shorten() {
   }
 }
 
-// Shortening leaves the clock of compute and the copies to the host as they are, so the next round needs no other timeline.
 void CopyWindows::widen(int64_t limit, FirstServed first, double enough_us) {
-  for (int round = 0, idle = 0; round < most_rounds && idle < patience && line_.total_us > enough_us; ++round) {
-    double before = line_.total_us;
+  std::vector<CopyWindow> best = windows_;
+  double best_us = line_.total_us;
+  auto keep_if_best = [&] {
+    if (line_.total_us > best_us) return;
+    best = windows_;
+    best_us = line_.total_us;
+  };
+  for (int round = 0, idle = 0; round < most_rounds && idle < patience && best_us > enough_us; ++round) {
+    const double before_us = best_us;
     if (first == FirstServed::ToHost) widen_to_host(limit);
     widen_to_device(limit);
     if (first == FirstServed::ToDevice) widen_to_host(limit);
     run();
+    keep_if_best();
     shorten();
+    run();
+    keep_if_best();
     recount();
-    idle = line_.total_us < before * (1 - least_gain) ? 0 : idle + 1;
+    idle = best_us < before_us * (1 - least_gain) ? 0 : idle + 1;
   }
+  windows_ = std::move(best);
   run();
+  recount();
 }
 
 }  // namespace plimsoll::fit

@@ -13,7 +13,7 @@ class CopyWindows {
   explicit CopyWindows(const RecomputeProblem& problem);  // as short as can be
 
   // Widens windows while that takes time off, until the time is `enough_us`, and the peak stays within the limit. Copies of a
-  // direction keep their order, so no wider window makes anything later.
+  // direction keep their order. Where the directions slow each other down, a wider window may take longer: the best are kept.
   void widen(int64_t limit, FirstServed first, double enough_us = 0);
 
   llvm::ArrayRef<CopyWindow> windows() const { return windows_; }

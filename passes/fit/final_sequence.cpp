@@ -11,6 +11,7 @@ class SequenceWriter {
       : problem_(problem), latest_(problem.value_bytes.size()), on_host_(problem.value_bytes.size(), -1), option_(problem.value_bytes.size()) {
     std::iota(latest_.begin(), latest_.end(), 0);
     result_.value_bytes = problem.value_bytes;
+    result_.copy_shares = problem.copy_shares;
     for (const OffloadOption& option : problem.offloads) option_[static_cast<size_t>(option.value)] = &option;
   }
 

@@ -45,6 +45,7 @@ struct RecomputeProblem {
   std::vector<int64_t> value_bytes;
   std::vector<char> live_out;        // by value: read after the last op
   std::vector<OffloadOption> offloads;  // at most one for a value
+  CopyShares copy_shares;
 
   int32_t op_count() const { return static_cast<int32_t>(ops.size()); }
 };

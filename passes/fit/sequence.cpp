@@ -61,7 +61,8 @@ void Sequence::collect_copies() {
     fetch_of_[static_cast<size_t>(option.value)] = problem_->op_count() + static_cast<int32_t>(copies_.size());
   }
   occurrences_.resize(problem_->ops.size() + 1 + copies_.size());
-  finish_us_.resize(copies_.size());
+  places_.resize(copies_.size());
+  for (int32_t id = 0; id < static_cast<int32_t>(occurrences_.size()); ++id) cost_us_.push_back(id == problem_->op_count() ? 0 : op(id).cost_us);
   clock_us_.assign(1, 0);
   for (const RecomputeOp& op : problem_->ops) clock_us_.push_back(clock_us_.back() + (op.channel == Channel::Compute ? op.cost_us : 0));
 }

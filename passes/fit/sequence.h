@@ -3,6 +3,7 @@
 // A problem's op sequence with repeats and fetches in it, measured incrementally: putting one in or taking it out costs
 // a few steps for each value it touches.
 
+#include "ir/copy_bus.h"
 #include "passes/fit/channel_loads.h"
 #include "passes/fit/memory_profile.h"
 #include "passes/fit/recompute.h"
@@ -138,6 +139,7 @@ class Sequence {
   std::vector<llvm::SmallVector<Moment, 4>> uses_;             // by value, sorted
   std::vector<llvm::SmallVector<Occurrence, 2>> occurrences_;  // by id, sorted; the base op first
   std::vector<RecomputeOp> copies_;                            // stores, then fetches, in the order their values are first made
+  std::vector<double> cost_us_;                                // by id
   std::vector<int32_t> fetch_of_;                              // by value: the id; -1: none
   std::vector<double> clock_us_;                               // by base op, and for the end: compute before it
   std::vector<Moment> extras_;
@@ -145,7 +147,8 @@ class Sequence {
   bool all_compute_;
   ChannelLoads loads_;
   std::vector<Event> events_;               // of all extras, sorted; none where all is compute
-  mutable std::vector<double> finish_us_;   // by copy: where it is through, of the occurrence looked at last
+  mutable CopyBus bus_;
+  mutable std::vector<size_t> places_;      // by copy: in its channel, of the occurrence looked at last
   mutable std::optional<double> added_us_;  // once it was asked for
   mutable std::optional<double> rewound_us_;  // where the journal starts
 };

@@ -54,20 +54,21 @@ llvm::SmallVector<Moment, 8> Sequence::fetches_ahead(Moment at) const {
 
 double Sequence::stalled_and_repeated_us() const {
   memory_.count_steps(static_cast<int64_t>(events_.size()));
-  double later_us = 0, to_host_us = 0, to_device_us = 0;  // how much later compute is; when the channels are through
-  auto finish_us = [&](int32_t copy) -> double& { return finish_us_[copy_index(copy)]; };
+  bus_.restart(problem_->copy_shares);
+  auto place = [&](int32_t copy) -> size_t& { return places_[copy_index(copy)]; };
+  double later_us = 0;  // by which compute is
   for (const Event& event : events_) {
     const bool ahead = event.kind == EventKind::Needed || event.kind == EventKind::Repeat;
-    const double now_us = later_us + clock_us(event.at.stage + (ahead ? 0 : 1)), takes_us = op(event.id).cost_us;
+    const double now_us = later_us + clock_us(event.at.stage + (ahead ? 0 : 1)), takes_us = cost_us_[static_cast<size_t>(event.id)];
     switch (event.kind) {
       case EventKind::Repeat: later_us += takes_us; break;
-      case EventKind::Needed:
-      case EventKind::Stored: later_us += std::max(0.0, finish_us(event.id) - now_us); break;
-      case EventKind::Made: finish_us(event.id) = to_host_us = std::max(to_host_us, now_us) + takes_us; break;
-      case EventKind::Fetch: finish_us(event.id) = to_device_us = std::max({to_device_us, now_us, finish_us(store_of(event.id))}) + takes_us; break;
+      case EventKind::Needed: later_us += std::max(0.0, bus_.finish_us(Channel::ToDevice, place(event.id)) - now_us); break;
+      case EventKind::Stored: later_us += std::max(0.0, bus_.finish_us(Channel::ToHost, place(event.id)) - now_us); break;
+      case EventKind::Made: place(event.id) = bus_.issue(Channel::ToHost, takes_us, now_us); break;
+      case EventKind::Fetch: place(event.id) = bus_.issue(Channel::ToDevice, takes_us, now_us); break;
     }
   }
-  return std::max({clock_us_.back() + later_us, to_host_us, to_device_us}) - clock_us_.back();
+  return std::max(clock_us_.back() + later_us, bus_.through_us()) - clock_us_.back();
 }
 
 }  // namespace plimsoll::fit

@@ -50,6 +50,7 @@ class Expander {
   explicit Expander(const RecomputeProblem& problem) : problem_(problem), latest_(problem.value_bytes.size()) {
     std::iota(latest_.begin(), latest_.end(), 0);
     result_.value_bytes = problem.value_bytes;
+    result_.copy_shares = problem.copy_shares;
   }
 
   ExpandedSequence run(const Extras& repeats, const Extras& fetches) {

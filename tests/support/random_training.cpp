@@ -119,6 +119,7 @@ class PromiseTest {
     with_host_ = seed / 4 % 2 == 0;
     if (with_host_) {  // worth the way for small tensors already
       device_.to_host_gb_per_s = device_.from_host_gb_per_s = 12;
+      device_.to_host_both_ways_gb_per_s = device_.from_host_both_ways_gb_per_s = 10;
       device_.launch_us = 0.01;
     }
     job_.request.offload = with_host_;

@@ -69,6 +69,7 @@ DeviceDescription small_device() {
 DeviceDescription device_with_host() {
   DeviceDescription device = small_device();
   device.to_host_gb_per_s = device.from_host_gb_per_s = 12;
+  device.to_host_both_ways_gb_per_s = device.from_host_both_ways_gb_per_s = 10;
   device.launch_us = 0.01;
   return device;
 }
