@@ -6,8 +6,9 @@
 #include <cmath>
 #include <numeric>
 
-// Windows as wide as they help need some peak; between that and the tight windows' peak stands a fixed ladder of limits. Nothing is
-// faster than the bound, so the ladder ends where that is reached.
+// Windows as wide as they help need some peak; between that and the tight windows' peak stands a fixed ladder of limits. Each rung goes on
+// from the windows of the one below, which are within its limit too. Nothing is faster than the bound, so the ladder ends where that is
+// reached.
 
 namespace plimsoll {
 namespace {
@@ -18,11 +19,11 @@ constexpr double rung_ratio = 0.6;  // of the room above the tight peak
 constexpr int rungs = 8;
 constexpr double rounding = 1e-9;
 
-CopyWindows widened(const CopyWindows& tight, int64_t limit, double enough_us) {
-  CopyWindows windows = tight;
+CopyWindows widened(const CopyWindows& from, int64_t limit, double enough_us) {
+  CopyWindows windows = from;
   windows.widen(limit, FirstServed::ToHost, enough_us);
   if (windows.total_us() <= enough_us) return windows;
-  CopyWindows other = tight;
+  CopyWindows other = from;
   other.widen(limit, FirstServed::ToDevice, enough_us);
   return other.total_us() < windows.total_us() ? other : windows;
 }
@@ -38,18 +39,21 @@ std::vector<Overlap> overlap_ladder(const RecomputeProblem& problem, int64_t hig
   const double compute_us = std::accumulate(work.compute_us.begin(), work.compute_us.end(), 0.0);
   const double enough_us = least_total_us(problem) * (1 + rounding);
   const CopyWindows tight(problem);
-  std::vector<Overlap> ladder{overlap_of(widened(tight, tight.peak_bytes(), enough_us), tight.peak_bytes(), compute_us)};
+  CopyWindows present = widened(tight, tight.peak_bytes(), enough_us);
+  std::vector<Overlap> ladder{overlap_of(present, tight.peak_bytes(), compute_us)};
   auto is_enough = [&] { return ladder.back().total_us <= enough_us; };
   if (is_enough() || tight.peak_bytes() >= highest_bytes) return ladder;
   const CopyWindows widest = widened(tight, std::numeric_limits<int64_t>::max(), enough_us);
   const double room = static_cast<double>(widest.peak_bytes() - tight.peak_bytes());
   auto add = [&](const CopyWindows& windows, int64_t limit) {
-    if (windows.total_us() < ladder.back().total_us * (1 - rounding)) ladder.push_back(overlap_of(windows, limit, compute_us));
+    const Overlap& last = ladder.back();
+    if (limit > last.limit_bytes && windows.total_us() < last.total_us * (1 - rounding)) ladder.push_back(overlap_of(windows, limit, compute_us));
   };
   for (int rung = rungs - 1; rung >= 1 && !is_enough(); --rung) {
     const int64_t limit = tight.peak_bytes() + static_cast<int64_t>(room * std::pow(rung_ratio, rung));
     if (limit > highest_bytes) return ladder;
-    add(widened(tight, limit, enough_us), limit);
+    present = widened(present, limit, enough_us);
+    add(present, limit);
   }
   if (!is_enough() && widest.peak_bytes() <= highest_bytes) add(widest, widest.peak_bytes());
   return ladder;

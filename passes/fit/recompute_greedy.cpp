@@ -102,7 +102,9 @@ void try_candidate(Sequence& sequence, int64_t limit, Candidate candidate, Candi
     apply(sequence, candidate);
     size_t count = sequence.mark() - mark;
     double gain = excess - static_cast<double>(sequence.memory().excess(limit));
-    if (sequence.is_all_compute() || gain >= best.score * (sequence.loads().hidden_price_us() - hidden + least_us)) {  // else it cannot score more
+    const ChannelLoads& loads = sequence.loads();
+    const double least_more_us = std::max(loads.hidden_price_us() - hidden, loads.added_us() - added);
+    if (sequence.is_all_compute() || gain >= best.score * (least_more_us + least_us)) {  // else it cannot score more
       candidate.score = gain / (sequence.added_us() - added + least_us);
       if (is_better(candidate, best)) best = candidate;
     }
@@ -138,10 +140,12 @@ llvm::SmallVector<Moment, 2> ends_of_wait(const Sequence& sequence, int32_t id, 
 }
 
 bool lower_peak(Sequence& sequence, int64_t limit) {
+  sequence.forget_journal();
   while (sequence.memory().peak() > limit) {
     Candidate best = best_candidate(sequence, limit);
     if (best.score <= 0) return false;
     apply(sequence, best);
+    sequence.forget_journal();  // a candidate is taken back to where the time is known
   }
   return true;
 }
