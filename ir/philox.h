@@ -41,11 +41,22 @@ struct RandomStream {
 
   // Standard normal by Box and Muller (1958): lanes 0 and 1 make one pair, lanes 2 and 3 the other.
   double normal(int64_t element) const {
-    PhiloxBlock bits = block(element / 4);
-    int64_t pair = element % 4 / 2 * 2;
-    double radius = std::sqrt(-2 * std::log((bits[pair] + 1.0) * 0x1p-32));
-    double angle = 2 * std::numbers::pi * bits[pair + 1] * 0x1p-32;
-    return radius * (element % 2 ? std::sin(angle) : std::cos(angle));
+    const PhiloxBlock bits = block(element / 4);
+    const int64_t pair = element % 4 / 2 * 2;
+    return normal_pair(bits[pair], bits[pair + 1])[element % 2];
+  }
+  // Elements 4 * index to 4 * index + 3, in less than half the time that they take one by one.
+  std::array<double, 4> normals(int64_t index) const {
+    const PhiloxBlock bits = block(index);
+    const auto [a, b] = normal_pair(bits[0], bits[1]);
+    const auto [c, d] = normal_pair(bits[2], bits[3]);
+    return {a, b, c, d};
+  }
+
+ private:
+  static std::array<double, 2> normal_pair(uint32_t radius_bits, uint32_t angle_bits) {
+    const double radius = std::sqrt(-2 * std::log((radius_bits + 1.0) * 0x1p-32)), angle = 2 * std::numbers::pi * angle_bits * 0x1p-32;
+    return {radius * std::cos(angle), radius * std::sin(angle)};
   }
 };
 

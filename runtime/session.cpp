@@ -18,6 +18,14 @@ void for_each_element(int64_t count, Body body) {
   for (int64_t i = 0; i < count; ++i) body(i);
 }
 
+void fill_normal(const TensorView& into, const RandomStream& stream, double deviation) {
+  const int64_t count = into.elements();
+  for_each_element((count + 3) / 4, [&](int64_t block) {
+    const std::array<double, 4> numbers = stream.normals(block);
+    for (int64_t i = 4 * block; i < std::min(count, 4 * block + 4); ++i) into.set(i, deviation * numbers[static_cast<size_t>(i % 4)]);
+  });
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Session>> Session::create(Plan plan, const ExecutorOptions& options) {
@@ -100,7 +108,10 @@ Status Session::initialise_randomly(uint64_t seed) {
       [&](llvm::StringRef name, const TensorView& into) {
         RandomStream stream{static_cast<int64_t>(seed), 0, id++};
         bool scale = into.type.rank() <= 1 && (ends_with(name, "weight") || ends_with(name, "scale") || ends_with(name, "running_var"));
-        for_each_element(into.elements(), [&](int64_t i) { into.set(i, into.type.rank() > 1 ? 0.02 * stream.normal(i) : scale ? 1.0 : 0.0); });
+        if (into.type.rank() > 1)
+          fill_normal(into, stream, 0.02);
+        else
+          for_each_element(into.elements(), [&](int64_t i) { into.set(i, scale ? 1.0 : 0.0); });
         return Status::success();
       },
       seed);

@@ -32,6 +32,11 @@ TEST_SUITE("ops") {
     }
   }
 
+  TEST_CASE("normal numbers by blocks are those one by one") {
+    const RandomStream stream{5, 6, 7, 8};
+    for (int64_t i = 0; i < 400; ++i) CHECK(stream.normals(i / 4)[static_cast<size_t>(i % 4)] == stream.normal(i));
+  }
+
   // Of n = 40000 draws the mean is off by 1 / sqrt(n) = 0.005 deviations, the variance by sqrt(2 / n) =
   // 0.007.
   TEST_CASE("normal numbers have mean 0 and variance 1") {
