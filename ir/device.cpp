@@ -21,9 +21,9 @@ constexpr llvm::StringLiteral builtin_devices =
 
 constexpr llvm::StringLiteral device_fields[] = {
     "name",          "title",         "backend",         "memory_bytes", "reserves",
-    "matmul_tflops", "vector_tflops", "memory_gb_per_s", "launch_us",    "alignment_bytes",
+    "matmul_tflops", "vector_tflops", "memory_gb_per_s", "launch_us",    "kernel_us", "alignment_bytes",
     "compute_capability", "multiprocessors", "to_host_gb_per_s", "from_host_gb_per_s",
-    "to_host_both_ways_gb_per_s", "from_host_both_ways_gb_per_s", "link_gb_per_s", "product_workspace_bytes", "convolution_workspace_bytes", "efficiency"};
+    "fork_us", "to_host_both_ways_gb_per_s", "from_host_both_ways_gb_per_s", "link_gb_per_s", "product_workspace_bytes", "convolution_workspace_bytes", "efficiency"};
 
 Status field_error(const llvm::Twine& device, llvm::StringRef field, llvm::StringRef expected) {
   return usage_error(device + ": \"" + field + "\" must be " + expected);
@@ -113,6 +113,7 @@ Status read_efficiency(const json::Object& shares, llvm::StringRef device, std::
 struct Usual {
   std::vector<std::pair<std::string, double>> efficiency;
   double both_ways_share = 1;  // of its speed alone, what a copy keeps while one of the other direction runs
+  double kernel_us = 0, fork_us = 0;
 };
 
 // By backend, from the built-in file: what a user's file describes runs the same kernels, behind a bus of the same kind.
@@ -126,8 +127,15 @@ Result<llvm::StringMap<Usual>> read_usual() {
     Usual& usual = by_backend[backend];
     if (Status s = read_efficiency(*from.getObject("efficiency"), backend, usual.efficiency)) return s;
     if (Status s = read_rate(from, backend, "both_ways_share", usual.both_ways_share)) return s;
+    if (Status s = read_rate(from, backend, "kernel_us", usual.kernel_us)) return s;
+    if (Status s = read_rate(from, backend, "fork_us", usual.fork_us)) return s;
   }
   return by_backend;
+}
+
+Status read_rate_or(const json::Object& from, llvm::StringRef device, llvm::StringRef field, double usual, double& to) {
+  to = usual;
+  return from.get(field) ? read_rate(from, device, field, to) : Status::success();
 }
 
 Status read_both_ways(const json::Object& from, llvm::StringRef device, llvm::StringRef field, double one_way, double usual_share, double& to) {
@@ -142,6 +150,7 @@ Status read_ways_to_host(const json::Object& from, const Usual& usual, DeviceDes
   if (device.backend != "cuda" && !from.get("to_host_gb_per_s")) return Status::success();
   if (Status s = read_rate(from, device.name, "to_host_gb_per_s", device.to_host_gb_per_s)) return s;
   if (Status s = read_rate(from, device.name, "from_host_gb_per_s", device.from_host_gb_per_s)) return s;
+  if (Status s = read_rate_or(from, device.name, "fork_us", usual.fork_us, device.fork_us)) return s;
   if (Status s = read_both_ways(from, device.name, "to_host_both_ways_gb_per_s", device.to_host_gb_per_s, usual.both_ways_share,
                                 device.to_host_both_ways_gb_per_s))
     return s;
@@ -165,11 +174,12 @@ Result<DeviceDescription> read_device(const json::Object& from, const llvm::Stri
   if (Status s = read_rate(from, device.name, "vector_tflops", device.vector_tflops)) return s;
   if (Status s = read_rate(from, device.name, "memory_gb_per_s", device.memory_gb_per_s)) return s;
   if (Status s = read_rate(from, device.name, "launch_us", device.launch_us)) return s;
+  const Usual usual = usual_of.lookup(device.backend);
+  if (Status s = read_rate_or(from, device.name, "kernel_us", usual.kernel_us, device.kernel_us)) return s;
   if (from.get("alignment_bytes"))
     if (Status s = read_bytes(from, device.name, "alignment_bytes", device.alignment_bytes)) return s;
   if (device.alignment_bytes & (device.alignment_bytes - 1))
     return field_error(device.name, "alignment_bytes", "a power of two");
-  const Usual usual = usual_of.lookup(device.backend);
   if (Status s = read_ways_to_host(from, usual, device)) return s;
   if (device.backend == "cuda")
     if (Status s = read_gpu(from, device)) return s;
@@ -265,8 +275,11 @@ std::string to_json(const DeviceDescription& device) {
                       {"vector_tflops", device.vector_tflops},
                       {"memory_gb_per_s", device.memory_gb_per_s},
                       {"launch_us", device.launch_us},
-                      {"alignment_bytes", device.alignment_bytes},
-                      {"efficiency", std::move(efficiency)}};
+                      {"alignment_bytes", device.alignment_bytes}};
+  // What nobody measured is left to what is usual of the backend.
+  if (!device.efficiency.empty()) object["efficiency"] = std::move(efficiency);
+  if (device.kernel_us > 0) object["kernel_us"] = device.kernel_us;
+  if (device.fork_us > 0) object["fork_us"] = device.fork_us;
   if (device.backend == "cuda") {
     object["compute_capability"] = device.compute_capability;
     object["multiprocessors"] = device.multiprocessors;

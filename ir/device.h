@@ -27,6 +27,7 @@ struct DeviceDescription {
   double vector_tflops = 0;      // f32 outside the matrix units
   double memory_gb_per_s = 0;    // copy bandwidth: bytes read plus bytes written
   double launch_us = 0;          // least time from one kernel to the next
+  double kernel_us = 0;          // what a kernel takes beside that and its roofline: filling the chip and draining it
   int64_t alignment_bytes = 256;
   // By op: the share of its roofline that its kernels reach, as measured on large calls; 1 for ops that are not listed.
   std::vector<std::pair<std::string, double>> efficiency;
@@ -34,6 +35,7 @@ struct DeviceDescription {
   int compute_capability = 0;    // 90 for 9.0
   int multiprocessors = 0;
   double to_host_gb_per_s = 0, from_host_gb_per_s = 0;  // pinned memory, one way at a time
+  double fork_us = 0;            // what computing loses to a copy from or to the host, however small, beside waiting for it
   double to_host_both_ways_gb_per_s = 0, from_host_both_ways_gb_per_s = 0;  // each, while both are at work; 0: as fast as one way at a time
   double link_gb_per_s = 0;      // to one other card, each way; 0: through the host
   int64_t product_workspace_bytes = 0;      // what cuBLASLt is given for a matrix product

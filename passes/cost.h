@@ -11,7 +11,7 @@ namespace plimsoll {
 struct Cost {
   double flops = 0;
   int64_t bytes_moved = 0;    // operands read plus results written, each once
-  // max(flops / peak, bytes / bandwidth) over the share of it that kernels of the op reach, and the launch gap; of a copy between memories, its transfer.
+  // max(flops / peak, bytes / bandwidth) over the share of it that kernels of the op reach, what any kernel takes beside it, and the launch gap; of a copy between memories, its transfer.
   double predicted_us = 0;
 };
 

@@ -97,6 +97,8 @@ DeviceDescription PlanReader::read_device(const proto::Device& from) {
   device.vector_tflops = from.vector_tflops();
   device.memory_gb_per_s = from.memory_gb_per_s();
   device.launch_us = from.launch_us();
+  device.kernel_us = from.kernel_us();
+  device.fork_us = from.fork_us();
   device.alignment_bytes = from.alignment_bytes();
   device.compute_capability = from.compute_capability();
   device.multiprocessors = from.multiprocessors();

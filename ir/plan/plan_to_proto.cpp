@@ -50,6 +50,8 @@ void set_device(const DeviceDescription& device, proto::Device& to) {
   to.set_vector_tflops(device.vector_tflops);
   to.set_memory_gb_per_s(device.memory_gb_per_s);
   to.set_launch_us(device.launch_us);
+  to.set_kernel_us(device.kernel_us);
+  to.set_fork_us(device.fork_us);
   to.set_alignment_bytes(device.alignment_bytes);
   to.set_compute_capability(device.compute_capability);
   to.set_multiprocessors(device.multiprocessors);

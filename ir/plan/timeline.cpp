@@ -10,8 +10,8 @@ namespace {
 
 class Clock {
  public:
-  Clock(const PlanFunction& function, const CopyShares& shares) : function_(function), due_(function.instructions.size() + 1) {
-    bus_.restart(shares);
+  Clock(const PlanFunction& function, const DeviceDescription& device) : function_(function), fork_us_(device.fork_us), due_(function.instructions.size() + 1) {
+    bus_.restart(device.copy_shares());
   }
 
   Timeline run() {
@@ -47,6 +47,7 @@ class Clock {
     const Instruction& instruction = function_.instructions[i];
     const size_t done = instruction.done < 0 ? i + 1 : static_cast<size_t>(instruction.done);
     due_[done].push_back({i, channel, bus_.issue(channel, instruction.predicted_us, now_)});
+    now_ += fork_us_;
   }
 
   void wait_for_copies(size_t i) {
@@ -61,6 +62,7 @@ class Clock {
   }
 
   const PlanFunction& function_;
+  const double fork_us_;
   Timeline time_;
   double now_ = 0;                                 // of computing
   CopyBus bus_;
@@ -69,6 +71,6 @@ class Clock {
 
 }  // namespace
 
-Timeline predict_timeline(const PlanFunction& function, const DeviceDescription& device) { return Clock(function, device.copy_shares()).run(); }
+Timeline predict_timeline(const PlanFunction& function, const DeviceDescription& device) { return Clock(function, device).run(); }
 
 }  // namespace plimsoll

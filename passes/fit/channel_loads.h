@@ -11,8 +11,9 @@ class ChannelLoads {
 
   explicit ChannelLoads(const RecomputeProblem& problem);
 
-  // To what the problem has.
-  void add(Channel channel, double us);
+  // A repeat or a copy, to what the problem has; and one that was added, away again.
+  void add(Channel channel, double us) { change(channel, us, fork_us_); }
+  void remove(Channel channel, double us) { change(channel, -us, -fork_us_); }
 
   double added_us() const;
   double hidden_price_us() const { return price_of_hidden_copies * copied_us_; }
@@ -20,9 +21,12 @@ class ChannelLoads {
   double placed_us() const { return placed_us_; }
 
  private:
+  void change(Channel channel, double us, double fork_us);
+
   CopyShares shares_;
+  double fork_us_;
   double compute_us_ = 0;   // of the problem
-  double repeated_us_ = 0;  // compute that was added
+  double repeated_us_ = 0;  // compute that was added, with what copies cost it
   double to_host_us_ = 0, to_device_us_ = 0;
   double copied_us_ = 0;    // copies that were added
   double placed_us_ = 0;

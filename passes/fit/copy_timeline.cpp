@@ -1,12 +1,13 @@
 #include "passes/fit/copy_timeline.h"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 namespace plimsoll {
 namespace fit {
 
-ChannelWork::ChannelWork(const RecomputeProblem& problem) : shares(problem.copy_shares) {
+ChannelWork::ChannelWork(const RecomputeProblem& problem) : shares(problem.copy_shares), fork_us(problem.fork_us) {
   std::vector<int32_t> written_by(problem.value_bytes.size(), -1);  // by value: a copy
   for (int32_t o = 0; o < problem.op_count(); ++o) {
     const RecomputeOp& op = problem.ops[static_cast<size_t>(o)];
@@ -24,6 +25,10 @@ ChannelWork::ChannelWork(const RecomputeProblem& problem) : shares(problem.copy_
     for (int32_t v : op.writes) written_by[static_cast<size_t>(v)] = index;
     copies.push_back(std::move(copy));
   }
+}
+
+double ChannelWork::total_compute_us() const {
+  return std::accumulate(compute_us.begin(), compute_us.end(), fork_us * static_cast<double>(copies.size()));
 }
 
 void run_channels(const ChannelWork& work, llvm::ArrayRef<CopyWindow> windows, CopyTimeline& line) {
@@ -49,6 +54,7 @@ void run_channels(const ChannelWork& work, llvm::ArrayRef<CopyWindow> windows, C
     for (int32_t w = line.first_issue[o]; w >= 0; w = line.next_issue[static_cast<size_t>(w)]) {
       const ChannelWork::Copy& copy = work.copies[static_cast<size_t>(w)];
       line.places[static_cast<size_t>(w)] = line.bus.issue(copy.channel, copy.cost_us, clock);
+      clock += work.fork_us;
     }
     if (o < end) clock += work.compute_us[o];
   }

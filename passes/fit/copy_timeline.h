@@ -21,6 +21,9 @@ struct ChannelWork {
   std::vector<double> compute_us;  // by op; 0 for copies
   std::vector<Copy> copies;        // by op
   CopyShares shares;
+  double fork_us;                  // of compute, where a copy is issued
+
+  double total_compute_us() const;
 };
 
 struct CopyTimeline {

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 
 // Windows as wide as they help need some peak; between that and the tight windows' peak stands a fixed ladder of limits. Each rung goes on
 // from the windows of the one below, which are within its limit too. Nothing is faster than the bound, so the ladder ends where that is
@@ -36,7 +35,7 @@ Overlap overlap_of(const CopyWindows& windows, int64_t limit, double compute_us)
 
 std::vector<Overlap> overlap_ladder(const RecomputeProblem& problem, int64_t highest_bytes) {
   const ChannelWork work(problem);
-  const double compute_us = std::accumulate(work.compute_us.begin(), work.compute_us.end(), 0.0);
+  const double compute_us = work.total_compute_us();
   const double enough_us = least_total_us(problem) * (1 + rounding);
   const CopyWindows tight(problem);
   CopyWindows present = widened(tight, tight.peak_bytes(), enough_us);

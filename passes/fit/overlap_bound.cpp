@@ -119,7 +119,7 @@ double least_total_us(const RecomputeProblem& problem) {
     jobs[static_cast<size_t>(copy.channel)].push_back({from_us, copy.cost_us, left_us});
   }
   std::vector<Job>&to_host = jobs[static_cast<size_t>(Channel::ToHost)], &to_device = jobs[static_cast<size_t>(Channel::ToDevice)];
-  double least_us = std::max(clock_us.back(), together_us(to_host, to_device, problem.copy_shares));
+  double least_us = std::max({clock_us.back(), work.total_compute_us(), together_us(to_host, to_device, problem.copy_shares)});
   for (std::vector<Job>* channel : {&to_host, &to_device}) least_us = std::max(least_us, preemptive_us(std::move(*channel)));
   return least_us;
 }

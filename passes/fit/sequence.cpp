@@ -64,7 +64,7 @@ void Sequence::collect_copies() {
   places_.resize(copies_.size());
   for (int32_t id = 0; id < static_cast<int32_t>(occurrences_.size()); ++id) cost_us_.push_back(id == problem_->op_count() ? 0 : op(id).cost_us);
   clock_us_.assign(1, 0);
-  for (const RecomputeOp& op : problem_->ops) clock_us_.push_back(clock_us_.back() + (op.channel == Channel::Compute ? op.cost_us : 0));
+  for (const RecomputeOp& op : problem_->ops) clock_us_.push_back(clock_us_.back() + problem_->compute_us(op));
 }
 
 int32_t Sequence::maker_count(int32_t stage) const {
@@ -215,8 +215,13 @@ void Sequence::drop_occurrence(Moment at) {
   all.erase(&gone);
 }
 
-void Sequence::charge(Moment at, double sign) {
-  loads_.add(op(at).channel, sign * op(at).cost_us);
+void Sequence::charge(Moment at) {
+  loads_.add(op(at).channel, op(at).cost_us);
+  added_us_.reset();
+}
+
+void Sequence::refund(Moment at) {
+  loads_.remove(op(at).channel, op(at).cost_us);
   added_us_.reset();
 }
 
@@ -233,7 +238,7 @@ void Sequence::put(Moment at) {
       memory_.add(at, at, bytes(v));
     moved_ends.push_back(cut);
   }
-  charge(at, 1);
+  charge(at);
   add_occurrence(at);
   for (int32_t v : op(at).reads) {
     Moment end = last_use(v, at);
@@ -270,7 +275,7 @@ void Sequence::take(Moment at) {
   }
   drop_occurrence(at);
   memory_.erase(at);
-  charge(at, -1);
+  refund(at);
   for (Moment end : moved_ends) refresh_taken_over(end);
   for (Moment fetch : fetches) add_events(fetch);
 }

@@ -110,7 +110,8 @@ class Sequence {
   void collect_copies();
   bool may_copy(Moment at) const;
   int32_t store_stage(int32_t fetch, int32_t latest) const;
-  void charge(Moment at, double sign);
+  void charge(Moment at);
+  void refund(Moment at);
   llvm::SmallVector<Event, 2> events_of(Moment extra) const;
   void add_events(Moment extra);
   void drop_events(Moment extra);

@@ -31,26 +31,42 @@ TEST_CASE("device: the roofline is the slower of computing and moving") {
   CHECK(device.roofline_us(1e9, 0, std::nullopt) == doctest::Approx(100));
 }
 
-TEST_CASE("device: predicted time is the roofline over what the op's kernels reach of it, and the launch") {
+TEST_CASE("device: predicted time is the roofline over what the op's kernels reach of it, what any kernel takes beside it, and the launch") {
   Graph graph;
   ValueId x = graph.add_input("x", Type(DType::F32, {1'000'000}));
   Builder b(graph);
   ValueId y = b.emit("exp", {x});
   const Node& node = graph.node(graph.value(y).producer);
-  CHECK(cost_of(graph, node, read("")).predicted_us == doctest::Approx(8 + 2));
-  CHECK(cost_of(graph, node, read(R"(, "efficiency": {"exp": 0.5, "tanh": 0.1})")).predicted_us == doctest::Approx(16 + 2));
+  CHECK(cost_of(graph, node, read(R"(, "kernel_us": 3)")).predicted_us == doctest::Approx(8 + 3 + 2));
+  CHECK(cost_of(graph, node, read(R"(, "kernel_us": 3, "efficiency": {"exp": 0.5, "tanh": 0.1})")).predicted_us == doctest::Approx(16 + 3 + 2));
 }
 
 TEST_CASE("device: a card that says nothing of efficiency is taken to run the kernels as the known one does") {
   CHECK(read("").efficiency_of("attention_grad") < 0.5);
   CHECK(read(R"(, "efficiency": {})").efficiency_of("attention_grad") == 1);
+  CHECK(read("").kernel_us == 2.5);
+  CHECK(read("").fork_us == 10);
+  CHECK(read(R"(, "fork_us": 4)").fork_us == 4);
+}
+
+TEST_CASE("device: what nobody measured of a card is not written, and read as usual") {
+  DeviceDescription measured = read("");
+  measured.efficiency.clear();
+  measured.kernel_us = measured.fork_us = 0;
+  Result<DeviceCatalog> again = DeviceCatalog::from_json("{\"devices\": [" + to_json(measured) + "]}", "a file");
+  REQUIRE(bool(again));
+  CHECK(again->all().front().efficiency == read("").efficiency);
+  CHECK(again->all().front().kernel_us == 2.5);
+  CHECK(again->all().front().fork_us == 10);
 }
 
 TEST_CASE("device: a description survives being written and read") {
-  DeviceDescription device = read(R"(, "efficiency": {"gelu": 0.7}, "to_host_both_ways_gb_per_s": 18, "from_host_both_ways_gb_per_s": 15)");
+  DeviceDescription device = read(R"(, "efficiency": {"gelu": 0.7}, "kernel_us": 3, "fork_us": 4, "to_host_both_ways_gb_per_s": 18, "from_host_both_ways_gb_per_s": 15)");
   Result<DeviceCatalog> again = DeviceCatalog::from_json("{\"devices\": [" + to_json(device) + "]}", "a file");
   REQUIRE(bool(again));
   CHECK(again->all().front().efficiency == device.efficiency);
+  CHECK(again->all().front().kernel_us == 3);
+  CHECK(again->all().front().fork_us == 4);
   CHECK(again->all().front().to_host_both_ways_gb_per_s == device.to_host_both_ways_gb_per_s);
   CHECK(again->all().front().from_host_both_ways_gb_per_s == device.from_host_both_ways_gb_per_s);
 }

@@ -55,6 +55,19 @@ TEST_CASE("timeline: each direction is slower while both run") {
   CHECK(time.to_device_us == doctest::Approx(44));
 }
 
+TEST_CASE("timeline: a copy holds computing up where it is issued, and does not wait for that itself") {
+  DeviceDescription device;
+  device.to_host_gb_per_s = device.from_host_gb_per_s = 10;
+  device.fork_us = 3;
+  Timeline time = predict_timeline(both_ways(), device);
+  CHECK(time.start_us[0] == 0);
+  CHECK(time.start_us[1] == 3);
+  CHECK(time.start_us[2] == 13);
+  CHECK(time.start_us[3] == 16);
+  CHECK(time.total_us == 48);
+  CHECK(time.stalled_us == 0);
+}
+
 TEST_SUITE_END();
 
 }  // namespace plimsoll
