@@ -26,7 +26,11 @@ Result<Plan> complete(Result<Plan> plan, const TrainingSummary& training) {
 struct Rung {
   llvm::StringSet<> states;
   std::string what;
+  int64_t bytes = 0;
 };
+
+// Of what the plain plan needs: a rung that has less than this more than the one before has hardly other plans.
+constexpr double least_step = 0.06;
 
 struct Share {
   StateRole role;
@@ -42,21 +46,33 @@ constexpr Share shares[] = {
     {StateRole::Parameter, 1, "all states"},
 };
 
-std::vector<Rung> host_ladder(llvm::ArrayRef<HostChoice> choices) {
+// From none on, as far as the host's memory goes.
+std::vector<Rung> host_ladder(llvm::ArrayRef<HostChoice> choices, int64_t host_budget_bytes) {
   std::vector<Rung> rungs(1);
   for (const Share& share : shares) {
     int64_t whole = 0, moved = 0;
     for (const HostChoice& choice : choices)
       if (choice.role == share.role) whole += choice.bytes;
-    Rung rung{rungs.back().states, share.what};
+    Rung rung{rungs.back().states, share.what, 0};
     for (const HostChoice& choice : choices) {
+      if (rung.states.contains(choice.state)) rung.bytes += choice.bytes;
       if (choice.role != share.role || static_cast<double>(moved) >= share.share * static_cast<double>(whole)) continue;
-      rung.states.insert(choice.state);
+      if (rung.states.insert(choice.state).second) rung.bytes += choice.bytes;
       moved += choice.bytes;
     }
+    if (host_budget_bytes > 0 && rung.bytes > host_budget_bytes) break;
     if (rung.states.size() > rungs.back().states.size()) rungs.push_back(std::move(rung));
   }
   return rungs;
+}
+
+// The first and the last stay, between them those that are far enough from the one before.
+std::vector<Rung> thinned(std::vector<Rung> rungs, int64_t plain_bytes) {
+  const double step = least_step * static_cast<double>(plain_bytes);
+  std::vector<Rung> kept;
+  for (size_t i = 0; i < rungs.size(); ++i)
+    if (i == 0 || i + 1 == rungs.size() || static_cast<double>(rungs[i].bytes - kept.back().bytes) >= step) kept.push_back(std::move(rungs[i]));
+  return kept;
 }
 
 class Fitter {
@@ -66,7 +82,7 @@ class Fitter {
       : in_(input), plain_(plain), options_(options), highest_budget_(highest_budget) {
     const bool way_to_host = input.device.to_host_gb_per_s > 0 && input.device.from_host_gb_per_s > 0;
     if (options.offload && way_to_host)
-      rungs_ = host_ladder(states_for_host(input.program, input.writers, input.device));
+      rungs_ = thinned(host_ladder(states_for_host(input.program, input.writers, input.device), input.host_budget_bytes), plain.promised_bytes());
     else
       rungs_.resize(1);
     residences_.resize(rungs_.size());
@@ -77,12 +93,9 @@ class Fitter {
     std::optional<Plan> best;
     for (size_t i = 0; i < rungs_.size(); ++i) {
       Residence& residence = at(i);
-      const bool host_full = in_.host_budget_bytes > 0 && residence.host_bytes() > in_.host_budget_bytes;
-      const bool fits = best && is_within_budget(*best);
       // Rungs further on have these copies too, and more.
-      if (i > 0 && (host_full || (fits && residence.least_us() >= best->predicted_step_us))) break;
-      const bool last = i + 1 == rungs_.size() || (in_.host_budget_bytes > 0 && at(i + 1).host_bytes() > in_.host_budget_bytes);
-      if (residence.least_bytes() > budget_bytes && !last) continue;
+      if (best && is_within_budget(*best) && residence.least_us() >= best->predicted_step_us) break;
+      if (residence.least_bytes() > budget_bytes && i + 1 < rungs_.size()) continue;
       Result<Plan> plan = complete(residence.within(budget_bytes), options_.training);
       if (!plan) return plan;
       if (!rungs_[i].what.empty())

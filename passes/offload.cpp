@@ -2,6 +2,8 @@
 
 #include "ir/builder.h"
 
+#include "llvm/Support/MathExtras.h"
+
 #include <algorithm>
 #include <map>
 #include <tuple>
@@ -15,6 +17,10 @@ constexpr StateRole roles_for_host[] = {StateRole::Optimizer, StateRole::Gradien
 int64_t least_bytes(const DeviceDescription& device) {
   double us_per_byte = 1e-3 / std::max(std::min(device.to_host_gb_per_s, device.from_host_gb_per_s), 1e-9);
   return static_cast<int64_t>(4 * device.launch_us / us_per_byte) + 1;
+}
+
+int64_t aligned_bytes(const Type& type, const DeviceDescription& device) {
+  return static_cast<int64_t>(llvm::alignTo(static_cast<uint64_t>(type.bytes()), static_cast<uint64_t>(device.alignment_bytes)));
 }
 
 class StateMover {
@@ -82,7 +88,7 @@ std::vector<HostChoice> states_for_host(const Program& program, llvm::ArrayRef<s
       const Value& value = graph.value(state.value);
       if (!llvm::is_contained(roles_for_host, state.role) || value.type.bytes() < least || !seen.insert(value.name).second) continue;
       auto at = updated.find(value.name);
-      choices.push_back({at == updated.end() ? 0 : at->second, {value.name, state.role, value.type.bytes()}});
+      choices.push_back({at == updated.end() ? 0 : at->second, {value.name, state.role, aligned_bytes(value.type, device)}});
     }
   auto rank = [](const auto& choice) {
     return std::pair(llvm::find(roles_for_host, choice.second.role), choice.first);
@@ -117,9 +123,12 @@ std::vector<CopyInFlight> issue_copies(Graph& graph, llvm::ArrayRef<CopyWindow> 
   for (const CopyWindow& window : windows) copy_of.push_back(places[static_cast<size_t>(window.op)].node);
   std::sort(places.begin(), places.end(), [](const Place& a, const Place& b) { return a.key() < b.key(); });
   std::vector<int32_t> position(graph.node_slots(), 0);
+  int32_t first_behind = static_cast<int32_t>(places.size());  // as it was
   for (size_t i = places.size(); i-- > 0;) {
     position[index_of(places[i].node)] = static_cast<int32_t>(i);
-    if (places[i].issue < places[i].was) graph.move_before(places[i].node, i + 1 < places.size() ? places[i + 1].node : NodeId::None);
+    // What is ahead of the same instructions as before stays ahead of its views too.
+    if (first_behind < places[i].was) graph.move_before(places[i].node, places[i + 1].node);
+    first_behind = std::min(first_behind, places[i].was);
   }
   std::vector<CopyInFlight> copies;
   for (size_t w = 0; w < windows.size(); ++w) {

@@ -11,7 +11,7 @@
 namespace plimsoll {
 
 // States worth having on the host, in the order in which to move them there: optimizer state, accumulated gradients, parameters; within a
-// role those that the step updates first, whose copies have most to run beside. Each with its bytes.
+// role those that the step updates first, whose copies have most to run beside. Each with what it takes there.
 struct HostChoice {
   std::string state;
   StateRole role;

@@ -38,26 +38,61 @@ class ProblemBuilder {
       if (int32_t v = value(output.value); v >= 0) problem_.live_out[static_cast<size_t>(v)] = 1;
   }
 
-  SequenceProblem take() { return {std::move(problem_), std::move(values_)}; }
+  SequenceProblem take() { return {std::move(problem_), std::move(values_), std::move(largest_), std::move(dearest_)}; }
 
-  // Of what forward saves, the largest.
-  void add_offloads() {
+  // Of what forward saves.
+  void add_offloads(int64_t host_bytes) {
     if (device_.to_host_gb_per_s <= 0 || device_.from_host_gb_per_s <= 0) return;
-    std::vector<std::pair<int64_t, OffloadOption>> options;
-    for (NodeId id : instructions_)
-      for (ValueId result : graph_.node(id).results) {
+    std::vector<Offload> offloads;
+    for (size_t i = 0; i < instructions_.size(); ++i)
+      for (ValueId result : graph_.node(instructions_[i]).results) {
         const int64_t bytes = graph_.type(result).bytes();
         const double to_host = 1e-3 * static_cast<double>(bytes) / device_.to_host_gb_per_s;
         const double to_device = 1e-3 * static_cast<double>(bytes) / device_.from_host_gb_per_s;
-        if (is_saved(id, result) && std::min(to_host, to_device) >= least_launches * device_.launch_us)
-          options.push_back({bytes, {value(result), to_host + device_.launch_us, to_device + device_.launch_us}});
+        if (is_saved(instructions_[i], result) && std::min(to_host, to_device) >= least_launches * device_.launch_us)
+          offloads.push_back({rounded(bytes), problem_.ops[i].cost_us, {value(result), to_host + device_.launch_us, to_device + device_.launch_us}});
       }
-    std::stable_sort(options.begin(), options.end(), [](const auto& a, const auto& b) { return a.first > b.first; });
-    options.resize(std::min(options.size(), most_offloads));
-    for (const auto& option : options) problem_.offloads.push_back(option.second);
+    const bool host_is_full = take_largest(offloads, largest_) > host_bytes;
+    problem_.offloads = largest_;
+    if (!host_is_full) return;
+    keep_dearest(offloads, host_bytes);
+    take_largest(offloads, dearest_);
+    for (const OffloadOption& option : dearest_)
+      if (llvm::none_of(largest_, [&](const OffloadOption& other) { return other.value == option.value; })) problem_.offloads.push_back(option);
   }
 
  private:
+  struct Offload {
+    int64_t bytes;
+    double made_us;
+    OffloadOption option;
+  };
+
+  // Gives their bytes.
+  static int64_t take_largest(llvm::ArrayRef<Offload> offloads, std::vector<OffloadOption>& options) {
+    std::vector<Offload> largest = offloads.vec();
+    std::stable_sort(largest.begin(), largest.end(), [](const Offload& a, const Offload& b) { return a.bytes > b.bytes; });
+    largest.resize(std::min(largest.size(), most_offloads));
+    int64_t bytes = 0;
+    for (const Offload& offload : largest) {
+      options.push_back(offload.option);
+      bytes += offload.bytes;
+    }
+    return bytes;
+  }
+
+  // Those whose bytes take longest to make, as many as there is room for.
+  static void keep_dearest(std::vector<Offload>& offloads, int64_t room) {
+    std::stable_sort(offloads.begin(), offloads.end(), [](const Offload& a, const Offload& b) {
+      return a.made_us * static_cast<double>(b.bytes) > b.made_us * static_cast<double>(a.bytes);
+    });
+    llvm::erase_if(offloads, [&](const Offload& offload) {
+      if (offload.bytes > room) return true;
+      room -= offload.bytes;
+      return false;
+    });
+  }
+
   static constexpr double least_launches = 4;   // that a copy worth making takes
   static constexpr size_t most_offloads = 200;  // the search looks at each again and again
 
@@ -128,6 +163,7 @@ class ProblemBuilder {
   const KernelCatalog& catalog_;
   RecomputeProblem problem_;
   std::vector<ValueId> values_;
+  std::vector<OffloadOption> largest_, dearest_;
   std::vector<NodeId> instructions_;
   std::vector<int32_t> value_of_;  // by value of the graph; -1: a view, or persistent
   std::vector<int32_t> state_of_;  // by state value: the instruction that writes it; -1: none
@@ -285,9 +321,9 @@ void delay_free_updates(Graph& graph, llvm::ArrayRef<NodeId> writers) {
 }
 
 SequenceProblem recompute_problem(const Graph& graph, llvm::ArrayRef<NodeId> writers, const DeviceDescription& device,
-                                  const KernelCatalog& catalog, bool offload) {
+                                  const KernelCatalog& catalog, int64_t host_bytes) {
   ProblemBuilder builder(graph, writers, device, catalog);
-  if (offload) builder.add_offloads();
+  if (host_bytes > 0) builder.add_offloads(host_bytes);
   return builder.take();
 }
 

@@ -43,6 +43,24 @@ int64_t host_bytes_of(const Plan& plan, size_t function) {
   return align_up(bytes, plan.device.alignment_bytes);
 }
 
+// Of the host's memory, what a plan's values take at least: each from where it is made to its last fetch.
+int64_t host_bytes_of(const RecomputeProblem& problem, const RecomputePlan& plan) {
+  if (plan.fetches.empty()) return 0;
+  std::vector<int32_t> last_fetch(problem.value_bytes.size(), -1);
+  for (const Fetch& fetch : plan.fetches) last_fetch[static_cast<size_t>(fetch.value)] = fetch.before;
+  std::vector<int64_t> change(problem.ops.size() + 1, 0);
+  for (int32_t o = 0; o < problem.op_count(); ++o)
+    for (int32_t v : problem.ops[static_cast<size_t>(o)].writes) {
+      const int32_t last = last_fetch[static_cast<size_t>(v)];
+      if (last < 0) continue;
+      change[static_cast<size_t>(o)] += problem.value_bytes[static_cast<size_t>(v)];
+      change[static_cast<size_t>(last)] -= problem.value_bytes[static_cast<size_t>(v)];
+    }
+  int64_t now = 0, most = 0;
+  for (int64_t bytes : change) most = std::max(most, now += bytes);
+  return most;
+}
+
 // Whether the plan takes as long as was thought when it was chosen.
 bool is_time_of(const Plan& plan, size_t function, double us) {
   return std::abs(predict_timeline(plan.functions[function], plan.device).total_us - us) <= rounding * us;
@@ -88,12 +106,22 @@ Residence::Residence(const LoweringInput& input, const FitOptions& options, cons
 }
 
 void Residence::add_order(Track& track, const Graph& graph, size_t function, const llvm::StringSet<>& on_host) const {
-  Order order{graph, in_.writers[function], {}, {}};
+  Order order{graph, in_.writers[function], {}, {}, 0};
   move_states_to_host(order.graph, order.writers, on_host);
   if (options_.recompute) delay_free_updates(order.graph, order.writers);
-  order.sequence = recompute_problem(order.graph, order.writers, in_.device, in_.catalog, options_.offload && options_.recompute);
+  order.host_room = room_on_host(order.graph);
+  order.sequence = recompute_problem(order.graph, order.writers, in_.device, in_.catalog, options_.offload && options_.recompute ? order.host_room : 0);
   order.ladders.emplace_back().push_back(candidate(order.sequence.problem, measure_repeats(order.sequence.problem, {})));
   track.orders.push_back(std::move(order));
+}
+
+// For values beside the states.
+int64_t Residence::room_on_host(const Graph& graph) const {
+  if (in_.host_budget_bytes == 0) return std::numeric_limits<int64_t>::max();
+  int64_t room = in_.host_budget_bytes;
+  for (const State& state : graph.states)
+    if (state.space == MemorySpace::Host) room -= align_up(graph.type(state.value).bytes(), in_.device.alignment_bytes);
+  return room;
 }
 
 void Residence::measure() {
@@ -131,20 +159,24 @@ void Residence::search(Track& track) {
   for (std::thread& search : searches) search.join();
 }
 
-// With copies of values and without: the latter are where the former may start, and are what is left where the host is full.
+// With copies of values, of those that the host can hold where it cannot hold all, and without: the last are where the others may start,
+// and near the limit at times the faster.
 void Residence::search(Order& order, double seconds) const {
   const RecomputeProblem& problem = order.sequence.problem;
   const bool offload = !problem.offloads.empty();
-  std::vector<RecomputePlan> repeats_only, all;
-  if (!offload || !has_copies(problem) || in_.host_budget_bytes > 0)
-    repeats_only = recompute_ladder(without_offloads(problem), offload ? std::numeric_limits<int64_t>::max() : highest_allowance(),
-                                    {.seconds = offload ? seconds * repeats_only_share : seconds});
-  llvm::ArrayRef<RecomputePlan> starts = repeats_only;
-  if (offload) all = recompute_ladder(problem, highest_allowance(), {.seconds = seconds}, has_copies(problem) ? starts.take_front(0) : starts);
+  const bool start_from_repeats = offload && !has_copies(problem);
+  const std::vector<RecomputePlan> repeats_only =
+      recompute_ladder(with_offloads(problem, {}), start_from_repeats ? std::numeric_limits<int64_t>::max() : highest_allowance(),
+                       {.seconds = offload ? seconds * repeats_only_share : seconds});
+  const llvm::ArrayRef<RecomputePlan> starts = llvm::ArrayRef(repeats_only).take_front(start_from_repeats ? repeats_only.size() : 0);
+  std::vector<RecomputePlan> all, held;
+  if (offload) all = recompute_ladder(with_offloads(problem, order.sequence.largest), highest_allowance(), {.seconds = seconds}, starts);
+  if (!order.sequence.dearest.empty()) held = recompute_ladder(with_offloads(problem, order.sequence.dearest), highest_allowance(), {.seconds = seconds}, starts);
   order.ladders.clear();
-  for (std::vector<RecomputePlan>* plans : {&all, &repeats_only}) {
+  for (llvm::ArrayRef<RecomputePlan> plans : {llvm::ArrayRef(all), llvm::ArrayRef(held), llvm::ArrayRef(repeats_only)}) {
+    if (plans.empty()) continue;
     std::vector<Candidate>& ladder = order.ladders.emplace_back();
-    for (RecomputePlan& plan : *plans) ladder.push_back(candidate(problem, std::move(plan)));
+    for (const RecomputePlan& plan : plans) ladder.push_back(candidate(problem, plan));
   }
 }
 
@@ -170,6 +202,7 @@ void Residence::collect(Track& track) {
       for (size_t c = ladder.size(); c-- > 0;) {
         const RecomputePlan& plan = ladder[c].plan;
         if (c + 1 < ladder.size() && plan.peak_bytes > allowance_) break;
+        if (host_bytes_of(order.sequence.problem, plan) > order.host_room) continue;
         const bool tried = track.plain_tried && !plain_only && &order == track.orders.data() && plan.repeats.empty() && plan.fetches.empty();
         if (!tried) push(track, {&order, &ladder[c], ladder[c].least_us});
       }

@@ -36,6 +36,7 @@ class Residence {
     std::vector<NodeId> writers;
     SequenceProblem sequence;
     std::vector<std::vector<Candidate>> ladders;  // first the order as it is alone; once searched, with copies of values and without
+    int64_t host_room;                            // for values
   };
   // A plan for one function that may be tried.
   struct Option {
@@ -53,6 +54,7 @@ class Residence {
   };
 
   void add_order(Track& track, const Graph& graph, size_t function, const llvm::StringSet<>& on_host) const;
+  int64_t room_on_host(const Graph& graph) const;
   static Candidate candidate(const RecomputeProblem& problem, RecomputePlan plan);
   void measure();
   void search(Track& track);

@@ -1,5 +1,6 @@
 #include "frontend/driver/choose_batch.h"
 
+#include "frontend/driver/batch_search.h"
 #include "frontend/driver/machine.h"
 #include "ir/plan/page.h"
 
@@ -10,7 +11,6 @@
 namespace plimsoll {
 namespace {
 
-constexpr int64_t largest_tried = int64_t{1} << 30;
 constexpr double bracket_effort = 0.05;
 
 // A plan, no plan because it does not fit (the reason goes to `refusal`), or another failure.
@@ -31,23 +31,70 @@ Result<std::optional<Plan>> compile_if_fits(const OpenedModel& model, CompileReq
 
 std::string times(int64_t accumulate, int64_t batch) { return std::to_string(accumulate) + " x " + std::to_string(batch); }
 
-// The largest that fits below `refused`; 0: none.
-Result<int64_t> largest_batch(const OpenedModel& model, const CompileRequest& request, int64_t refused, const CompileHooks& hooks,
-                              std::optional<Plan>& best, std::string& refusal) {
-  int64_t fits = 0;
-  while (refused - fits > 1) {
-    int64_t batch = refused == largest_tried ? std::max<int64_t>(1, 2 * fits) : fits + (refused - fits) / 2;
-    Result<std::optional<Plan>> plan = compile_if_fits(model, request, batch, request.training.accumulate, hooks, refusal);
-    if (!plan) return plan.takeError();
-    if (*plan) {
-      best = std::move(*plan);
-      fits = batch;
-    } else {
-      refused = batch;
-    }
+// A short search says which batches fit, a whole one makes the plan; only where that refuses it are smaller ones searched for at length.
+class LargestBatch {
+ public:
+  LargestBatch(const OpenedModel& model, const CompileRequest& request, const CompileHooks& hooks) : model_(model), request_(request), whole_(hooks) {
+    quiet_.pipeline = hooks.pipeline;
+    quiet_.on_phase = hooks.on_phase;
+    quiet_.on_refused = [&](const Plan& smallest) { needed_share_ = in_budgets(smallest); };
+    whole_.on_refused = [&](const Plan& smallest) {
+      quiet_.on_refused(smallest);
+      if (hooks.on_refused) hooks.on_refused(smallest);
+    };
   }
-  return fits;
-}
+
+  Result<Plan> run() {
+    CompileRequest quick = request_;
+    quick.training.effort *= bracket_effort;
+    Result<int64_t> batch = search(quick, {});
+    if (!batch) return batch.takeError();
+    above_ = "a batch of " + std::to_string(*batch + 1) + " " + refusal_;
+    best_.reset();
+    if (Status s = try_batch(request_, std::max<int64_t>(*batch, 1), whole_)) return s;
+    if (!best_ && *batch > 1) {
+      above_ = "a batch of " + std::to_string(*batch) + " " + refusal_;
+      BatchSearch below;
+      below.refused(*batch, needed_share_);
+      if (batch = search(request_, below); !batch) return batch.takeError();
+    }
+    if (!best_) return budget_error("a batch of one sample " + refusal_);
+    best_->decisions.push_back({"max-batch", "plan", std::to_string(best_->training.batch), above_});
+    return std::move(*best_);
+  }
+
+ private:
+  static double in_budgets(const Plan& plan) {
+    return static_cast<double>(plan.promised_bytes()) / static_cast<double>(plan.arenas.front().budget_bytes);
+  }
+
+  Status try_batch(const CompileRequest& request, int64_t batch, const CompileHooks& hooks) {
+    Result<std::optional<Plan>> plan = compile_if_fits(model_, request, batch, request.training.accumulate, hooks, refusal_);
+    if (!plan) return plan.takeError();
+    if (*plan) best_ = std::move(*plan);
+    fits_ = plan->has_value();
+    return Status::success();
+  }
+
+  Result<int64_t> search(const CompileRequest& request, BatchSearch batches) {
+    while (std::optional<int64_t> batch = batches.next()) {
+      if (Status s = try_batch(request, *batch, quiet_)) return s;
+      if (fits_)
+        batches.fits(*batch);
+      else
+        batches.refused(*batch, needed_share_);
+    }
+    return batches.largest();
+  }
+
+  const OpenedModel& model_;
+  const CompileRequest& request_;
+  CompileHooks whole_, quiet_;  // the latter for batches that are only tried
+  std::optional<Plan> best_;   // of the batch that fitted last
+  bool fits_ = false;          // the batch tried last; where not, why not, and what it needs
+  std::string refusal_, above_;
+  double needed_share_ = 0;
+};
 
 // From the most exact on.
 std::vector<const char*> precisions_to_try(const DeviceDescription& device) {
@@ -82,26 +129,8 @@ Result<Plan> compile_global_batch(const OpenedModel& model, const CompileRequest
   return std::move(*best);
 }
 
-// A short search finds the batch, a whole one its plan; only where that refuses it are smaller ones searched for at length.
 Result<Plan> compile_largest_batch(const OpenedModel& model, const CompileRequest& request, const CompileHooks& hooks) {
-  std::optional<Plan> best;
-  std::string refusal;
-  CompileRequest quick = request;
-  quick.training.effort *= bracket_effort;
-  Result<int64_t> fits = largest_batch(model, quick, largest_tried, hooks, best, refusal);
-  if (!fits) return fits.takeError();
-  const std::string above = "a batch of " + std::to_string(*fits + 1) + " " + refusal;
-  if (*fits > 0) {
-    best.reset();
-    Result<std::optional<Plan>> plan = compile_if_fits(model, request, *fits, request.training.accumulate, hooks, refusal);
-    if (!plan) return plan.takeError();
-    best = std::move(*plan);
-    if (!best) fits = largest_batch(model, request, *fits, hooks, best, refusal);
-    if (!fits) return fits.takeError();
-  }
-  if (!best) return budget_error("a batch of one sample " + refusal);
-  best->decisions.push_back({"max-batch", "plan", std::to_string(*fits), above});
-  return std::move(*best);
+  return LargestBatch(model, request, hooks).run();
 }
 
 Result<Plan> compile_fastest_precision(const CompileRequest& request, CompileOne compile) {

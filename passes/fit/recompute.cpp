@@ -42,11 +42,11 @@ void run_chain(Sequence& sequence, int64_t limit, const Chain& chain) {
     shortly.steps = static_cast<int64_t>(static_cast<double>(options.steps) / std::max(stops, 1.0));
     for (double share = chain.approach.from; (share < 1) == (chain.approach.from < 1) && share != 1; share *= chain.approach.ratio) {
       int64_t stop = static_cast<int64_t>(share * static_cast<double>(limit));
-      lower_peak(sequence, stop);
+      lower_peak(sequence, stop, Tried::All);
       anneal(sequence, stop, shortly);
     }
   }
-  if (lower_peak(sequence, limit)) drop_unneeded(sequence, limit);
+  if (lower_peak(sequence, limit, Tried::All)) drop_unneeded(sequence, limit);
   anneal(sequence, limit, options);
 }
 
@@ -94,8 +94,8 @@ RecomputePlan fit::plan_of(const Sequence& sequence) {
   return plan;
 }
 
-RecomputeProblem without_offloads(RecomputeProblem problem) {
-  problem.offloads.clear();
+RecomputeProblem with_offloads(RecomputeProblem problem, std::vector<OffloadOption> offloads) {
+  problem.offloads = std::move(offloads);
   return problem;
 }
 
@@ -112,7 +112,7 @@ RecomputePlan recompute_within(const RecomputeProblem& problem, int64_t limit_by
   Sequence best = start;
   if (!problem.offloads.empty()) {
     // What repeats alone can do is not to be missed for having more to choose from.
-    RecomputePlan repeats_only = recompute_within(without_offloads(problem), limit_bytes, options);
+    RecomputePlan repeats_only = recompute_within(with_offloads(problem, {}), limit_bytes, options);
     for (const Repeat& repeat : repeats_only.repeats) best.insert({repeat.before, repeat.op});
   }
   for (int i = 0; i < first_pairs && !is_proven(best, limit_bytes, bound); ++i) {

@@ -100,6 +100,6 @@ std::vector<RecomputePlan> recompute_ladder(const RecomputeProblem& problem, int
 // `nodes` each of a few exact searches may take.
 double least_added_us(const RecomputeProblem& problem, int64_t limit_bytes, int64_t nodes = 200000);
 
-RecomputeProblem without_offloads(RecomputeProblem problem);
+RecomputeProblem with_offloads(RecomputeProblem problem, std::vector<OffloadOption> offloads);
 
 }  // namespace plimsoll

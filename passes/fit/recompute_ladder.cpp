@@ -14,6 +14,8 @@ using namespace fit;
 constexpr double steps_per_second = 200e6;
 constexpr int64_t steps_per_op = 5000;  // a rung of a small problem needs no more for each op
 constexpr int32_t bounded_ops = 1000;    // of more, the bound takes longer than the annealing that it ends
+constexpr int32_t thorough_ops = 1000;   // down a sequence of more, or of that with less work to do than this, promising changes are tried alone
+constexpr int64_t thorough_steps = 10'000'000;
 constexpr int64_t steps_per_node = 200;  // of the bound's exact searches
 
 // Few budgets ask for what is far down, and there is the more to do for each rung.
@@ -29,12 +31,12 @@ struct Rung {
 };
 
 // From the highest down, while greedy descent or annealing from where it stopped finds a way.
-std::vector<Rung> way_down(Sequence& sequence, int64_t rescue_steps) {
+std::vector<Rung> way_down(Sequence& sequence, Tried tried, int64_t rescue_steps) {
   std::vector<Rung> rungs;
   const double plain_peak = static_cast<double>(sequence.memory().peak());
   for (double limit = below(plain_peak, plain_peak); limit > 1; limit = below(limit, plain_peak)) {
     int64_t bytes = static_cast<int64_t>(limit);
-    if (!lower_peak(sequence, bytes)) anneal(sequence, bytes, {.steps = rescue_steps});
+    if (!lower_peak(sequence, bytes, tried)) anneal(sequence, bytes, {.steps = rescue_steps});
     if (sequence.memory().peak() > bytes) break;
     drop_unneeded(sequence, bytes);
     sequence.forget_journal();
@@ -63,7 +65,8 @@ std::vector<RecomputePlan> recompute_ladder(const RecomputeProblem& problem, int
   Sequence sequence(problem);
   const double plain_peak = static_cast<double>(sequence.memory().peak());
   int64_t steps = static_cast<int64_t>(options.seconds * steps_per_second);
-  std::vector<Rung> rungs = way_down(sequence, std::min(steps / 20, 20 * steps_per_op * problem.op_count()));
+  const Tried tried = problem.op_count() <= thorough_ops && steps >= thorough_steps ? Tried::All : Tried::Promising;
+  std::vector<Rung> rungs = way_down(sequence, tried, std::min(steps / 20, 20 * steps_per_op * problem.op_count()));
   take_cheaper(rungs, plain_peak, starts);
   steps = std::min(steps / std::max<int64_t>(static_cast<int64_t>(rungs.size()), 1), steps_per_op * problem.op_count());
   const bool is_bounded = problem.offloads.empty() && problem.op_count() <= bounded_ops;  // with copies the bound is seldom reached

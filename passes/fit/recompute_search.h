@@ -6,9 +6,12 @@
 
 namespace plimsoll::fit {
 
+// What is looked at for each change of a descent: everything, or what may be best by how it did before.
+enum class Tried : uint8_t { All, Promising };
+
 // Inserts repeats and fetches, best first by excess removed for the time they add, until the peak is within the limit. False when
 // nothing lowers the excess any more.
-bool lower_peak(Sequence& sequence, int64_t limit);
+bool lower_peak(Sequence& sequence, int64_t limit, Tried tried);
 
 // Takes out repeats and fetches the limit does not need, dearest first.
 void drop_unneeded(Sequence& sequence, int64_t limit);

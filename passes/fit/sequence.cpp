@@ -348,8 +348,8 @@ Moment Sequence::cheaper_maker(int32_t value, int32_t stage, Moment last_use) co
   return may_repeat && added_us_with(repeated, stage) <= added_us_with(fetched, stage) ? repeated : fetched;
 }
 
-void Sequence::insert_with_ancestors(Moment at, int32_t most) {
-  if (is_copy(at.op)) return insert(at);
+bool Sequence::insert_with_ancestors(Moment at, int32_t most, llvm::function_ref<bool()> is_worth_it) {
+  if (is_copy(at.op)) return insert(at), true;
   llvm::SmallVector<int32_t, 16> wanted{at.op};
   while (!wanted.empty()) {
     auto nearest = std::max_element(wanted.begin(), wanted.end());
@@ -368,7 +368,9 @@ void Sequence::insert_with_ancestors(Moment at, int32_t most) {
       }
     }
     insert(now);
+    if (!is_worth_it()) return false;
   }
+  return true;
 }
 
 void Sequence::erase_with_unread(Moment at) {

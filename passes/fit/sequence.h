@@ -71,8 +71,9 @@ class Sequence {
   // Whether an occurrence is read before what it makes is made again.
   bool is_read(Moment at) const;
 
-  // Inserts `at` with those of its ancestors whose values are gone by then, repeated or fetched, nearest first, at most `most` ops.
-  void insert_with_ancestors(Moment at, int32_t most);
+  // Inserts `at` with those of its ancestors whose values are gone by then, repeated or fetched, nearest first, at most `most` ops. False:
+  // stopped halfway because what was inserted was no longer worth it.
+  bool insert_with_ancestors(Moment at, int32_t most, llvm::function_ref<bool()> is_worth_it = [] { return true; });
   // Takes it out, and every repeat and fetch that then nobody reads.
   void erase_with_unread(Moment at);
 

@@ -135,6 +135,20 @@ def test_largest_batch_fills_the_budget(folder):
     refuse(BUDGET, ["one sample"], "compile", MODELS / "linear.onnx", "-o", refused, "--budget", 1, "--max-batch")
 
 
+def test_largest_batch_with_host_memory_takes_few_tries(folder):
+    plan = folder / "batch.plan"
+    job = ["compile", QUICKSTART / "small_gpt.onnx", "--device", "cpu", "--device-file", MODELS.parents[1] / "golden" / "cpu_with_host.json",
+           "--budget", "108MiB", "--host-budget", "64MiB", "-o", plan]
+    done = run(*job, "--dim", "batch=1", "--max-batch")
+    expect(done.returncode == 0, done.stderr)
+    tries = done.stderr.count("lay out")
+    report = json.loads(succeed("inspect", plan, "--json"))
+    largest, on_host = report["training"]["batch"], report["memory"]["host"]["promised_bytes"]
+    expect(largest > 8 and 0 < on_host <= 64 << 20 and tries <= 12, f"{largest} samples in {tries} tries, {on_host} bytes on the host")
+    succeed(*job, "--dim", f"batch={largest}")
+    refuse(BUDGET, ["needs"], *job, "--dim", f"batch={largest + 1}")
+
+
 def test_global_batch_is_split(folder):
     training = compile_batch(folder, "--global-batch", 24)["training"]
     expect(training["batch"] * training["accumulate"] == 24, f"{training}")

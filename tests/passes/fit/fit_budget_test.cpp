@@ -1,7 +1,9 @@
 #include "ir/text.h"
 #include "ir/units.h"
+#include "ir/verify.h"
 #include "passes/cost.h"
 #include "passes/compile.h"
+#include "passes/offload.h"
 #include "passes/recompute.h"
 #include "passes/storage.h"
 #include "runtime/host/cpu_catalog.h"
@@ -286,7 +288,7 @@ graph @two(%x: f32[65536]) {
   return %c, %d
 })"));
     CpuCatalog catalog;
-    SequenceProblem sequence = recompute_problem(graph, {}, device_with_host(), catalog, true);
+    SequenceProblem sequence = recompute_problem(graph, {}, device_with_host(), catalog, std::numeric_limits<int64_t>::max());
     auto value = [&](llvm::StringRef name) { return static_cast<int32_t>(llvm::find(sequence.values, graph.find_value(name)) - sequence.values.begin()); };
     RecomputePlan plan = measure_repeats(sequence.problem, {}, {{1, value("b")}, {2, value("a")}});
     RecomputeProblem ops = final_sequence(sequence.problem, plan);
@@ -299,6 +301,44 @@ graph @two(%x: f32[65536]) {
     REQUIRE(thought.size() == 2);
     CHECK(thought[0] < thought[1]);
     CHECK(made == thought);
+  }
+
+  // 256 KiB each: a product takes longer to make than exp.
+  TEST_CASE("fit: the host is offered the values that take longest to make, as many as it can hold") {
+    Graph graph = cantFail(parse_graph(R"(
+graph @two(%x: f32[256, 256], %y: f32[256, 256]) {
+  %a = exp(%x) : f32[256, 256]
+  %b = matmul(%a, %y) : f32[256, 256]
+  %c = mul(%a, %b) : f32[256, 256] phase=backward
+  return %c
+})"));
+    CpuCatalog catalog;
+    auto offered = [&](int64_t host_bytes) {
+      std::vector<std::string> names;
+      SequenceProblem sequence = recompute_problem(graph, {}, device_with_host(), catalog, host_bytes);
+      for (const OffloadOption& option : sequence.dearest.empty() ? sequence.largest : sequence.dearest) names.push_back(graph.value(sequence.values[static_cast<size_t>(option.value)]).name);
+      return names;
+    };
+    CHECK(offered(512 << 10) == std::vector<std::string>{"a", "b"});
+    CHECK(offered(511 << 10) == std::vector<std::string>{"b"});
+  }
+
+  // %v.fetch and %w.fetch stand side by side but for a view. Issued with the former, the latter stays ahead of its own view.
+  TEST_CASE("fit: a copy that is issued together with the one before it stays where it is") {
+    Graph graph = cantFail(parse_graph(R"(
+graph @views(%x: f32[4]) state(%v: f32[2, 2] parameter trained, %w: f32[2, 2] parameter trained) {
+  %a = reshape(%v) {shape=[4]} : f32[4]
+  %b = reshape(%w) {shape=[4]} : f32[4]
+  %c = add(%a, %b) : f32[4]
+  return %c
+})"));
+    std::vector<NodeId> writers;
+    llvm::StringSet<> states;
+    states.insert("v");
+    states.insert("w");
+    move_states_to_host(graph, writers, states);
+    issue_copies(graph, {CopyWindow{0, 0, 2}, CopyWindow{1, 0, 2}});
+    CHECK_FALSE(bool(verify(graph)));
   }
 
   TEST_CASE("fit: refusals tell the peak, and the budget they name is enough") {
