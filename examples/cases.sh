@@ -26,3 +26,4 @@ ask gpt2_124m_opset20.onnx --dim batch=16 "${card[@]}" --budget 2GiB
 for batch in 1 2 4 8 24 32 40 48 64 96; do ask mistral_7b_opset23.onnx "${card[@]}" --dim batch=$batch --host-budget 128GiB; done
 for batch in 8 16; do ask mistral_7b_opset23.onnx "${card[@]}" --dim batch=$batch --train '^m\.model\.layers\.(28|29|30|31)\.|lm_head'; done
 ask mistral_7b_opset23.onnx "${card[@]}" --dim batch=1 --host-budget 64GiB
+ask mistral_7b_opset23.onnx "${card[@]}" --dim batch=1 --max-batch --host-budget 128GiB
