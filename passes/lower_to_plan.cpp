@@ -5,6 +5,7 @@
 // another arena of the same kind.
 
 #include "ir/units.h"
+#include "passes/align.h"
 #include "passes/cost.h"
 #include "passes/memory/placement.h"
 
@@ -13,8 +14,6 @@
 
 namespace plimsoll {
 namespace {
-
-int64_t align_up(int64_t bytes, int64_t alignment) { return (bytes + alignment - 1) / alignment * alignment; }
 
 Category category_of(StateRole role) {
   switch (role) {

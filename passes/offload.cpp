@@ -1,8 +1,7 @@
 #include "passes/offload.h"
 
 #include "ir/builder.h"
-
-#include "llvm/Support/MathExtras.h"
+#include "passes/align.h"
 
 #include <algorithm>
 #include <map>
@@ -17,10 +16,6 @@ constexpr StateRole roles_for_host[] = {StateRole::Optimizer, StateRole::Gradien
 int64_t least_bytes(const DeviceDescription& device) {
   double us_per_byte = 1e-3 / std::max(std::min(device.to_host_gb_per_s, device.from_host_gb_per_s), 1e-9);
   return static_cast<int64_t>(4 * device.launch_us / us_per_byte) + 1;
-}
-
-int64_t aligned_bytes(const Type& type, const DeviceDescription& device) {
-  return static_cast<int64_t>(llvm::alignTo(static_cast<uint64_t>(type.bytes()), static_cast<uint64_t>(device.alignment_bytes)));
 }
 
 class StateMover {
@@ -88,7 +83,7 @@ std::vector<HostChoice> states_for_host(const Program& program, llvm::ArrayRef<s
       const Value& value = graph.value(state.value);
       if (!llvm::is_contained(roles_for_host, state.role) || value.type.bytes() < least || !seen.insert(value.name).second) continue;
       auto at = updated.find(value.name);
-      choices.push_back({at == updated.end() ? 0 : at->second, {value.name, state.role, aligned_bytes(value.type, device)}});
+      choices.push_back({at == updated.end() ? 0 : at->second, {value.name, state.role, align_up(value.type.bytes(), device.alignment_bytes)}});
     }
   auto rank = [](const auto& choice) {
     return std::pair(llvm::find(roles_for_host, choice.second.role), choice.first);

@@ -1,10 +1,9 @@
 #include "passes/recompute.h"
 
 #include "ir/units.h"
+#include "passes/align.h"
 #include "passes/cost.h"
 #include "passes/storage.h"
-
-#include "llvm/Support/MathExtras.h"
 
 #include <algorithm>
 #include <map>
@@ -104,9 +103,7 @@ class ProblemBuilder {
 
   int32_t value(ValueId id) const { return value_of_[index_of(root_of(graph_, id))]; }
 
-  int64_t rounded(int64_t bytes) const {
-    return static_cast<int64_t>(llvm::alignTo(static_cast<uint64_t>(bytes), static_cast<uint64_t>(device_.alignment_bytes)));
-  }
+  int64_t rounded(int64_t bytes) const { return align_up(bytes, device_.alignment_bytes); }
 
   void add_value(ValueId id, int64_t bytes) {
     value_of_[index_of(id)] = static_cast<int32_t>(problem_.value_bytes.size());

@@ -7,6 +7,7 @@
 
 #include "ir/plan/timeline.h"
 #include "ir/verify.h"
+#include "passes/align.h"
 #include "passes/budget.h"
 #include "passes/offload.h"
 
@@ -22,8 +23,6 @@ namespace {
 
 constexpr double rounding = 1e-9;            // between sums of the same times in another order
 constexpr double repeats_only_share = 0.25;  // of a search, where others start from what it finds
-
-int64_t align_up(int64_t bytes, int64_t alignment) { return (bytes + alignment - 1) / alignment * alignment; }
 
 bool has_copies(const RecomputeProblem& problem) {
   return llvm::any_of(problem.ops, [](const RecomputeOp& op) { return op.channel != Channel::Compute; });

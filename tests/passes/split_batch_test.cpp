@@ -17,25 +17,7 @@ namespace {
 
 using namespace testing;
 
-// Two layers and a tied matrix; labels may be ignored, so that parts weigh differently.
-constexpr llvm::StringLiteral model = R"(
-graph @model(%ids: i64[4,3], %labels: i64[4,3]) state(%w: f64[9,8] parameter trained, %a: f64[8,24] parameter trained, %b: f64[24] parameter trained, %s: f64[8] parameter trained, %rng: i64[2] counter fill=0.0) {
-  %e = gather(%w, %ids) {axis=0} : f64[4,3,8]
-  %d = dropout(%e, %rng) {id=0, ratio=0.3} : f64[4,3,8]
-  %n, %mean, %rstd = layer_norm(%d, %s) {axis=2, eps=0.00001} : f64[4,3,8], f64[4,3,1], f64[4,3,1]
-  %qkv = linear(%n, %a, %b) : f64[4,3,24]
-  %y, %lse = attention(%qkv, _, _, _, %rng) {causal=1, dropout=0.2, heads=2, id=1, kv_heads=2, packed=1, scale=0.5} : f64[4,3,8], f64[4,2,3]
-  %r = add(%y, %d) : f64[4,3,8]
-  %g = gelu(%r) {approximate="tanh"} : f64[4,3,8]
-  %z = linear(%g, %w) {transpose_w=1} : f64[4,3,9]
-  %rows = reshape(%z) {shape=[12,9]} : f64[12,9]
-  %flat = reshape(%labels) {shape=[12]} : i64[12]
-  %loss, %row_lse, %weight = cross_entropy(%rows, %flat) {ignore_index=-100, reduction="mean"} : f64[], f64[12], f64[]
-  return loss=%loss
-}
-)";
-
-Graph forward() { return parsed(model); }
+Graph forward() { return parsed(tied_attention); }
 
 struct Trained {
   double loss;
