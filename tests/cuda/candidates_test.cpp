@@ -38,6 +38,9 @@ std::string names_of(const CudaCatalog& catalog, llvm::StringRef op, const Attrs
   return names;
 }
 
+// Of a convolution, as names_of lists them.
+const std::string cudnn_plans = "cudnn cudnn_2 cudnn_3 cudnn_4 cudnn_5 cudnn_6 ";
+
 void check_that_samples_have_kernels(llvm::ArrayRef<llvm::StringLiteral> ops) {
   const CudaCatalog catalog(any_device());
   for (llvm::StringRef name : ops) {
@@ -129,18 +132,26 @@ TEST_SUITE("unit") {
     CHECK(names_of(catalog, "linear_dw", {}, {x, dy}) == "cublaslt cublaslt_2 cublaslt_3 cublaslt_4 reference ");
   }
 
+  TEST_CASE("cuDNN's other plans of a convolution stand behind its first choice") {
+    const CudaCatalog catalog(any_device());
+    const Type x(DType::BF16, {2, 16, 8, 8}), w(DType::BF16, {16, 16, 1, 1});
+    const Attrs of_x{{"shape", x.shape}}, of_w{{"shape", w.shape}};
+    for (const auto& [op, attrs, other] : {std::tuple<const char*, Attrs, Type>{"conv", {}, w}, {"conv_dx", of_x, w}, {"conv_dw", of_w, x}, {"conv_transpose", {}, w}})
+      CHECK(names_of(catalog, op, attrs, {x, other}) == cudnn_plans + "reference ");
+  }
+
   TEST_CASE("an image's channels may be padded for a convolution, in 16 bits and with the channels last") {
     const CudaCatalog catalog(any_device());
     const Ints pads{3, 3, 3, 3}, strides{2, 2}, kernel{64, 7, 7, 3};
     const Attrs last{{"pads", pads}, {"strides", strides}, {"channels_last", int64_t{1}}};
     const Attrs gradient{{"pads", pads}, {"strides", strides}, {"channels_last", int64_t{1}}, {"shape", kernel}, {"dtype", DType::F32}};
     const Type x(DType::BF16, {2, 32, 32, 3}), w(DType::BF16, {64, 7, 7, 3}), y(DType::BF16, {2, 16, 16, 64});
-    CHECK(names_of(catalog, "conv", last, {x, w}) == "cudnn cudnn_padded reference ");
-    CHECK(names_of(catalog, "conv_dw", gradient, {x, y}) == "cudnn cudnn_padded reference ");
+    CHECK(names_of(catalog, "conv", last, {x, w}) == cudnn_plans + "cudnn_padded reference ");
+    CHECK(names_of(catalog, "conv_dw", gradient, {x, y}) == cudnn_plans + "cudnn_padded reference ");
     const Type wide_x(DType::BF16, {2, 32, 32, 8}), wide_w(DType::BF16, {64, 7, 7, 8}), odd_w(DType::BF16, {21, 7, 7, 3});
-    CHECK(names_of(catalog, "conv", last, {wide_x, wide_w}) == "cudnn reference ");
-    CHECK(names_of(catalog, "conv", last, {x, odd_w}) == "cudnn reference ");
-    CHECK(names_of(catalog, "conv", last, {Type(DType::F32, x.shape), Type(DType::F32, w.shape)}) == "cudnn reference ");
+    CHECK(names_of(catalog, "conv", last, {wide_x, wide_w}) == cudnn_plans + "reference ");
+    CHECK(names_of(catalog, "conv", last, {x, odd_w}) == cudnn_plans + "reference ");
+    CHECK(names_of(catalog, "conv", last, {Type(DType::F32, x.shape), Type(DType::F32, w.shape)}) == cudnn_plans + "reference ");
   }
 
   TEST_CASE("pools have CUDA kernels for their samples") { check_that_samples_have_kernels(pool_ops); }

@@ -73,23 +73,23 @@ llvm::SmallVector<int64_t, 3> per_dimension(llvm::ArrayRef<int64_t> given, int64
 }
 
 Result<std::unique_ptr<CudaPrepared>> prepare_convolution(CudaLibraries& libraries, const CudaCall& k, CudnnConvolution::Pass pass,
-                                                          const Type& x, const Type& w, const Type& y, int64_t own_bytes) {
+                                                          const Type& x, const Type& w, const Type& y, int64_t own_bytes, int rank = 0) {
   Result<CudnnCard> cudnn = libraries.cudnn();
   if (!cudnn) return cudnn.takeError();
   const Attrs& attrs = k.call.attrs;
   const bool channels_last = attrs.get_int("channels_last");
-  const size_t rank = x.shape.size() - 2;
+  const size_t space = x.shape.size() - 2;
   CudnnConvolution c{.pass = pass,
                      .x = convolution_tensor(x, channels_last),
                      .w = convolution_tensor(w, channels_last),
                      .y = convolution_tensor(y, channels_last),
-                     .pads_begin = per_dimension(attrs.get_ints("pads"), 0, rank),
-                     .pads_end = per_dimension(attrs.get_ints("pads"), 0, rank, rank),
-                     .strides = per_dimension(attrs.get_ints("strides"), 1, rank),
-                     .dilations = per_dimension(attrs.get_ints("dilations"), 1, rank),
+                     .pads_begin = per_dimension(attrs.get_ints("pads"), 0, space),
+                     .pads_end = per_dimension(attrs.get_ints("pads"), 0, space, space),
+                     .strides = per_dimension(attrs.get_ints("strides"), 1, space),
+                     .dilations = per_dimension(attrs.get_ints("dilations"), 1, space),
                      .tensor_cores = libraries.tf32()};
   const int64_t workspace_bytes = k.workspace_bytes - own_bytes;
-  Result<std::unique_ptr<CudnnPlan>> plan = plan_convolution(*cudnn, c, workspace_bytes);
+  Result<std::unique_ptr<CudnnPlan>> plan = plan_convolution(*cudnn, c, workspace_bytes, rank);
   if (!plan) return plan.takeError();
   if ((*plan)->workspace_bytes() > workspace_bytes) return too_large(k, (*plan)->workspace_bytes());
   auto prepared = std::make_unique<PreparedCudnn>();
@@ -101,18 +101,21 @@ Result<std::unique_ptr<CudaPrepared>> prepare_convolution(CudaLibraries& librari
 
 using Pass = CudnnConvolution::Pass;
 
+template <int rank>
 Result<std::unique_ptr<CudaPrepared>> prepare_conv(CudaLibraries& libraries, const CudaCall& k) {
-  return prepare_convolution(libraries, k, Pass::Forward, k.operands[0].type, k.operands[1].type, k.results[0].type, 0);
+  return prepare_convolution(libraries, k, Pass::Forward, k.operands[0].type, k.operands[1].type, k.results[0].type, 0, rank);
 }
 // Of dy and w, as conv_transpose is of x and w.
+template <int rank>
 Result<std::unique_ptr<CudaPrepared>> prepare_conv_dx(CudaLibraries& libraries, const CudaCall& k) {
-  return prepare_convolution(libraries, k, Pass::InputGradient, k.results[0].type, k.operands[1].type, k.operands[0].type, 0);
+  return prepare_convolution(libraries, k, Pass::InputGradient, k.results[0].type, k.operands[1].type, k.operands[0].type, 0, rank);
 }
 // dw as cuDNN makes it.
 Type narrow_gradient(const CudaCall& k) { return {k.operands[0].type.dtype, k.results[0].type.shape}; }
 
+template <int rank>
 Result<std::unique_ptr<CudaPrepared>> prepare_conv_dw(CudaLibraries& libraries, const CudaCall& k) {
-  return prepare_convolution(libraries, k, Pass::WeightGradient, k.operands[0].type, narrow_gradient(k), k.operands[1].type, narrow_bytes(k));
+  return prepare_convolution(libraries, k, Pass::WeightGradient, k.operands[0].type, narrow_gradient(k), k.operands[1].type, narrow_bytes(k), rank);
 }
 
 // With the channels of x and w padded, both at the start of the workspace.
@@ -261,12 +264,32 @@ Status launch_attention_grad(const CudaCall& k) {
 }
 
 constexpr CudaLauncher launchers[] = {
-    {"conv", "cudnn", launch_conv, prepare_conv},
-    {"conv_dx", "cudnn", launch_conv_dx, prepare_conv_dx},
-    {"conv_dw", "cudnn", launch_conv_dw, prepare_conv_dw},
+    {"conv", "cudnn", launch_conv, prepare_conv<0>},
+    {"conv", "cudnn_2", launch_conv, prepare_conv<1>},
+    {"conv", "cudnn_3", launch_conv, prepare_conv<2>},
+    {"conv", "cudnn_4", launch_conv, prepare_conv<3>},
+    {"conv", "cudnn_5", launch_conv, prepare_conv<4>},
+    {"conv", "cudnn_6", launch_conv, prepare_conv<5>},
+    {"conv_dx", "cudnn", launch_conv_dx, prepare_conv_dx<0>},
+    {"conv_dx", "cudnn_2", launch_conv_dx, prepare_conv_dx<1>},
+    {"conv_dx", "cudnn_3", launch_conv_dx, prepare_conv_dx<2>},
+    {"conv_dx", "cudnn_4", launch_conv_dx, prepare_conv_dx<3>},
+    {"conv_dx", "cudnn_5", launch_conv_dx, prepare_conv_dx<4>},
+    {"conv_dx", "cudnn_6", launch_conv_dx, prepare_conv_dx<5>},
+    {"conv_dw", "cudnn", launch_conv_dw, prepare_conv_dw<0>},
+    {"conv_dw", "cudnn_2", launch_conv_dw, prepare_conv_dw<1>},
+    {"conv_dw", "cudnn_3", launch_conv_dw, prepare_conv_dw<2>},
+    {"conv_dw", "cudnn_4", launch_conv_dw, prepare_conv_dw<3>},
+    {"conv_dw", "cudnn_5", launch_conv_dw, prepare_conv_dw<4>},
+    {"conv_dw", "cudnn_6", launch_conv_dw, prepare_conv_dw<5>},
+    {"conv_transpose", "cudnn", launch_conv_dx, prepare_conv_dx<0>},
+    {"conv_transpose", "cudnn_2", launch_conv_dx, prepare_conv_dx<1>},
+    {"conv_transpose", "cudnn_3", launch_conv_dx, prepare_conv_dx<2>},
+    {"conv_transpose", "cudnn_4", launch_conv_dx, prepare_conv_dx<3>},
+    {"conv_transpose", "cudnn_5", launch_conv_dx, prepare_conv_dx<4>},
+    {"conv_transpose", "cudnn_6", launch_conv_dx, prepare_conv_dx<5>},
     {"conv", "cudnn_padded", launch_padded_conv, prepare_padded_conv},
     {"conv_dw", "cudnn_padded", launch_padded_conv_dw, prepare_padded_conv_dw},
-    {"conv_transpose", "cudnn", launch_conv_dx, prepare_conv_dx},
     {"attention", "cudnn", launch_attention, prepare_attention<plan_attention>},
     {"attention_grad", "cudnn_ordered", launch_attention_grad, prepare_attention<plan_attention_grad, true>},
     {"attention_grad", "cudnn", launch_attention_grad, prepare_attention<plan_attention_grad>},
