@@ -1,6 +1,7 @@
+#include "ir/align.h"
 #include "ir/attention_sizes.h"
 #include "runtime/cuda/candidates.h"
-#include "runtime/cuda/padded_channels.h"
+#include "runtime/cuda/folded_convolution.h"
 
 // What cuDNN is asked to do: convolutions of 1 to 3 spatial dimensions, and attention of 16-bit floats without mask
 // or dropout. Everything else stays with our own kernels.
@@ -29,27 +30,39 @@ int64_t convolution_workspace(const OpCall&, llvm::ArrayRef<Type>, const DeviceD
 }
 
 int64_t weight_gradient_workspace(const OpCall& call, llvm::ArrayRef<Type> results, const DeviceDescription& device) {
-  return convolution_workspace(call, results, device) + (is_widened(call, results) ? (results[0].bytes() / 2 + 255) / 256 * 256 : 0);
+  return convolution_workspace(call, results, device) + (is_widened(call, results) ? whole_borders(results[0].bytes() / 2) : 0);
 }
 
-// x has channels that cuDNN pads by itself, y has not.
-bool accepts_padded(const OpCall& call, llvm::ArrayRef<Type> results, const Type& y) {
-  return accepts_convolution(call, results) && is_16_bit_float(call.operand(0).dtype) && call.attrs.get_int("channels_last") &&
-         call.attrs.get_int("groups", 1) == 1 && has_odd_channels(call.operand(0)) && !has_odd_channels(y);
+constexpr int64_t folded_cudnn_workspace = int64_t{32} << 20;  // beside both folds
+constexpr int64_t most_folded_channels = 4096, whole_vector = 8;
+
+// w and y may be results. x has channels that cuDNN has no kernels for, and every pixel of a block is read.
+bool accepts_folded(const OpCall& call, llvm::ArrayRef<Type> results, const Type& w, const Type& y) {
+  const Type& x = call.operand(0);
+  if (!accepts_convolution(call, results) || !is_16_bit_float(x.dtype) || x.rank() > 4 || !call.attrs.get_int("channels_last")) return false;
+  if (call.attrs.get_int("groups", 1) != 1 || x.shape.back() % whole_vector == 0 || y.shape.back() % whole_vector != 0) return false;
+  if (llvm::any_of(call.attrs.get_ints("dilations"), [](int64_t dilation) { return dilation != 1; })) return false;
+  const FoldedConvolution folded(call.attrs, x, w, y.shape);
+  for (size_t d = 0; d < 2; ++d)
+    if (folded.w.block[d] > folded.w.size[d]) return false;
+  const int64_t longest_row = std::max(folded.x.size[1] * folded.x.channels, folded.x.folded[1] * folded.x.folded_channels);
+  return folded.x.folded_channels <= most_folded_channels && std::max(longest_row, w.elements()) <= INT32_MAX;
 }
 
-bool accepts_padded_convolution(const OpCall& call, llvm::ArrayRef<Type> results) { return accepts_padded(call, results, results[0]); }
-bool accepts_padded_gradient(const OpCall& call, llvm::ArrayRef<Type> results) { return accepts_padded(call, results, call.operand(1)); }
-
-constexpr int64_t padded_workspace = int64_t{32} << 20;  // cuDNN's own, which then pads nothing
-
-int64_t padded_convolution_workspace(const OpCall& call, llvm::ArrayRef<Type>, const DeviceDescription&) {
-  return padded_channel_bytes(call.operand(0)) + padded_channel_bytes(call.operand(1)) + padded_workspace;
+bool accepts_folded_convolution(const OpCall& call, llvm::ArrayRef<Type> results) {
+  return accepts_folded(call, results, call.operand(1), results[0]);
+}
+bool accepts_folded_gradient(const OpCall& call, llvm::ArrayRef<Type> results) {
+  return accepts_folded(call, results, results[0], call.operand(1));
 }
 
-int64_t padded_gradient_workspace(const OpCall& call, llvm::ArrayRef<Type> results, const DeviceDescription&) {
-  const Type dw(call.operand(0).dtype, results[0].shape);
-  return padded_channel_bytes(call.operand(0)) + padded_channel_bytes(dw) + padded_workspace;
+int64_t folded_convolution_workspace(const OpCall& call, llvm::ArrayRef<Type> results, const DeviceDescription&) {
+  return FoldedConvolution(call.attrs, call.operand(0), call.operand(1), results[0].shape).bytes() + folded_cudnn_workspace;
+}
+
+int64_t folded_gradient_workspace(const OpCall& call, llvm::ArrayRef<Type> results, const DeviceDescription&) {
+  const Type& x = call.operand(0);
+  return FoldedConvolution(call.attrs, x, Type(x.dtype, results[0].shape), call.operand(1).shape).bytes() + folded_cudnn_workspace;
 }
 
 constexpr size_t attention_mask = 3, gradient_mask = 6;
@@ -89,7 +102,7 @@ int64_t ordered_gradient_workspace(const OpCall& call, llvm::ArrayRef<Type> resu
   return std::max(whole / n.batch, std::min(whole, most_ordered_bytes)) + slack;
 }
 
-// cuDNN's own first to sixth choice: without measured times the first is taken.
+// cuDNN's own first to sixth choice, and others of a fold: without measured times the first is taken.
 constexpr CudaCandidate candidates[] = {
     {"conv", "cudnn", accepts_convolution, convolution_workspace},
     {"conv", "cudnn_2", accepts_convolution, convolution_workspace},
@@ -115,8 +128,12 @@ constexpr CudaCandidate candidates[] = {
     {"conv_transpose", "cudnn_4", accepts_convolution, convolution_workspace},
     {"conv_transpose", "cudnn_5", accepts_convolution, convolution_workspace},
     {"conv_transpose", "cudnn_6", accepts_convolution, convolution_workspace},
-    {"conv", "cudnn_padded", accepts_padded_convolution, padded_convolution_workspace},
-    {"conv_dw", "cudnn_padded", accepts_padded_gradient, padded_gradient_workspace},
+    {"conv", "cudnn_folded", accepts_folded_convolution, folded_convolution_workspace},
+    {"conv", "cudnn_folded_2", accepts_folded_convolution, folded_convolution_workspace},
+    {"conv", "cudnn_folded_3", accepts_folded_convolution, folded_convolution_workspace},
+    {"conv_dw", "cudnn_folded", accepts_folded_gradient, folded_gradient_workspace},
+    {"conv_dw", "cudnn_folded_2", accepts_folded_gradient, folded_gradient_workspace},
+    {"conv_dw", "cudnn_folded_3", accepts_folded_gradient, folded_gradient_workspace},
     {"attention", "cudnn", accepts_forward, forward_workspace},
     {"attention_grad", "cudnn", accepts_gradient, gradient_workspace, /*any_order=*/true},
     {"attention_grad", "cudnn_ordered", accepts_gradient, ordered_gradient_workspace},

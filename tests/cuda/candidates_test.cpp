@@ -1,4 +1,5 @@
 #include "runtime/cuda/candidates.h"
+#include "runtime/cuda/folded_convolution.h"
 #include "runtime/cuda/load.h"
 
 #include <doctest/doctest.h>
@@ -140,18 +141,32 @@ TEST_SUITE("unit") {
       CHECK(names_of(catalog, op, attrs, {x, other}) == cudnn_plans + "reference ");
   }
 
-  TEST_CASE("an image's channels may be padded for a convolution, in 16 bits and with the channels last") {
+  TEST_CASE("a convolution of an image may be folded, in 16 bits and with the channels last") {
     const CudaCatalog catalog(any_device());
     const Ints pads{3, 3, 3, 3}, strides{2, 2}, kernel{64, 7, 7, 3};
     const Attrs last{{"pads", pads}, {"strides", strides}, {"channels_last", int64_t{1}}};
     const Attrs gradient{{"pads", pads}, {"strides", strides}, {"channels_last", int64_t{1}}, {"shape", kernel}, {"dtype", DType::F32}};
     const Type x(DType::BF16, {2, 32, 32, 3}), w(DType::BF16, {64, 7, 7, 3}), y(DType::BF16, {2, 16, 16, 64});
-    CHECK(names_of(catalog, "conv", last, {x, w}) == cudnn_plans + "cudnn_padded reference ");
-    CHECK(names_of(catalog, "conv_dw", gradient, {x, y}) == cudnn_plans + "cudnn_padded reference ");
-    const Type wide_x(DType::BF16, {2, 32, 32, 8}), wide_w(DType::BF16, {64, 7, 7, 8}), odd_w(DType::BF16, {21, 7, 7, 3});
+    CHECK(names_of(catalog, "conv", last, {x, w}) == cudnn_plans + "cudnn_folded cudnn_folded_2 cudnn_folded_3 reference ");
+    CHECK(names_of(catalog, "conv_dw", gradient, {x, y}) == cudnn_plans + "cudnn_folded cudnn_folded_2 cudnn_folded_3 reference ");
+    const Type wide_x(DType::BF16, {2, 32, 32, 8}), wide_w(DType::BF16, {64, 7, 7, 8}), odd_w(DType::BF16, {21, 7, 7, 3}), dot(DType::BF16, {64, 1, 1, 3});
     CHECK(names_of(catalog, "conv", last, {wide_x, wide_w}) == cudnn_plans + "reference ");
     CHECK(names_of(catalog, "conv", last, {x, odd_w}) == cudnn_plans + "reference ");
+    CHECK(names_of(catalog, "conv", last, {x, dot}) == cudnn_plans + "reference ");  // reads every fourth pixel
     CHECK(names_of(catalog, "conv", last, {Type(DType::F32, x.shape), Type(DType::F32, w.shape)}) == cudnn_plans + "reference ");
+  }
+
+  TEST_CASE("a fold has no strides and no pads left: blocks of 2 x 2 pixels of 3 channels are pixels of 16") {
+    const Attrs attrs{{"pads", Ints{3, 3, 3, 3}}, {"strides", Ints{2, 2}}, {"channels_last", int64_t{1}}};
+    const FoldedConvolution stem(attrs, Type(DType::BF16, {256, 224, 224, 3}), Type(DType::BF16, {64, 7, 7, 3}), {256, 112, 112, 64});
+    CHECK(to_string(stem.x_type) == "bf16[256,115,115,16]");
+    CHECK(to_string(stem.w_type) == "bf16[64,4,4,16]");
+    CHECK(stem.bytes() == 256 * 115 * 115 * 16 * 2 + 64 * 4 * 4 * 16 * 2);
+    const Attrs line{{"strides", Ints{5}}, {"channels_last", int64_t{1}}};
+    const FoldedConvolution wave(line, Type(DType::F16, {4, 102, 1}), Type(DType::F16, {8, 10, 1}), {4, 19, 8});
+    CHECK(to_string(wave.x_type) == "f16[4,1,20,8]");
+    CHECK(to_string(wave.w_type) == "f16[8,1,2,8]");
+    CHECK(wave.x.read[1] == 100);  // the last two are in no window
   }
 
   TEST_CASE("pools have CUDA kernels for their samples") { check_that_samples_have_kernels(pool_ops); }

@@ -1,12 +1,14 @@
+#include "ir/align.h"
 #include "ir/attention_sizes.h"
 #include "kernels/cuda/channel_bias.h"
-#include "kernels/cuda/channel_pad.h"
 #include "kernels/cuda/elementwise.h"
+#include "kernels/cuda/fold.h"
 #include "runtime/cuda/backend/cudnn_plan.h"
 #include "runtime/cuda/backend/device_memory.h"
+#include "runtime/cuda/backend/launched.h"
 #include "runtime/cuda/backend/launcher.h"
 #include "runtime/cuda/backend/libraries.h"
-#include "runtime/cuda/padded_channels.h"
+#include "runtime/cuda/folded_convolution.h"
 
 #include "ir/units.h"
 
@@ -42,7 +44,7 @@ Status too_large(const CudaCall& k, int64_t asked) {
 // A weight gradient in f32 of 16-bit operands is first made in 16 bits, at the start of the workspace.
 int64_t narrow_bytes(const CudaCall& k) {
   const Type& dw = k.results[0].type;
-  return is_16_bit_float(k.operands[0].type.dtype) && dw.dtype == DType::F32 ? (dw.bytes() / 2 + 255) / 256 * 256 : 0;
+  return is_16_bit_float(k.operands[0].type.dtype) && dw.dtype == DType::F32 ? whole_borders(dw.bytes() / 2) : 0;
 }
 
 // Sizes in cuDNN's order [batch, channels, space...] of a tensor stored so, or with its channels last.
@@ -72,22 +74,28 @@ llvm::SmallVector<int64_t, 3> per_dimension(llvm::ArrayRef<int64_t> given, int64
   return values;
 }
 
-Result<std::unique_ptr<CudaPrepared>> prepare_convolution(CudaLibraries& libraries, const CudaCall& k, CudnnConvolution::Pass pass,
-                                                          const Type& x, const Type& w, const Type& y, int64_t own_bytes, int rank = 0) {
-  Result<CudnnCard> cudnn = libraries.cudnn();
-  if (!cudnn) return cudnn.takeError();
+using Pass = CudnnConvolution::Pass;
+
+CudnnConvolution convolution_of(const CudaCall& k, Pass pass, const Type& x, const Type& w, const Type& y) {
   const Attrs& attrs = k.call.attrs;
   const bool channels_last = attrs.get_int("channels_last");
-  const size_t space = x.shape.size() - 2;
-  CudnnConvolution c{.pass = pass,
-                     .x = convolution_tensor(x, channels_last),
-                     .w = convolution_tensor(w, channels_last),
-                     .y = convolution_tensor(y, channels_last),
-                     .pads_begin = per_dimension(attrs.get_ints("pads"), 0, space),
-                     .pads_end = per_dimension(attrs.get_ints("pads"), 0, space, space),
-                     .strides = per_dimension(attrs.get_ints("strides"), 1, space),
-                     .dilations = per_dimension(attrs.get_ints("dilations"), 1, space),
-                     .tensor_cores = libraries.tf32()};
+  const size_t rank = x.shape.size() - 2;
+  return {.pass = pass,
+          .x = convolution_tensor(x, channels_last),
+          .w = convolution_tensor(w, channels_last),
+          .y = convolution_tensor(y, channels_last),
+          .pads_begin = per_dimension(attrs.get_ints("pads"), 0, rank),
+          .pads_end = per_dimension(attrs.get_ints("pads"), 0, rank, rank),
+          .strides = per_dimension(attrs.get_ints("strides"), 1, rank),
+          .dilations = per_dimension(attrs.get_ints("dilations"), 1, rank)};
+}
+
+// `own_bytes` of the workspace are not cuDNN's.
+Result<std::unique_ptr<CudaPrepared>> prepare_convolution(CudaLibraries& libraries, const CudaCall& k, CudnnConvolution c, int64_t own_bytes,
+                                                          int rank = 0) {
+  Result<CudnnCard> cudnn = libraries.cudnn();
+  if (!cudnn) return cudnn.takeError();
+  c.tensor_cores = libraries.tf32();
   const int64_t workspace_bytes = k.workspace_bytes - own_bytes;
   Result<std::unique_ptr<CudnnPlan>> plan = plan_convolution(*cudnn, c, workspace_bytes, rank);
   if (!plan) return plan.takeError();
@@ -99,35 +107,51 @@ Result<std::unique_ptr<CudaPrepared>> prepare_convolution(CudaLibraries& librari
   return prepared;
 }
 
-using Pass = CudnnConvolution::Pass;
-
 template <int rank>
 Result<std::unique_ptr<CudaPrepared>> prepare_conv(CudaLibraries& libraries, const CudaCall& k) {
-  return prepare_convolution(libraries, k, Pass::Forward, k.operands[0].type, k.operands[1].type, k.results[0].type, 0, rank);
+  return prepare_convolution(libraries, k, convolution_of(k, Pass::Forward, k.operands[0].type, k.operands[1].type, k.results[0].type), 0, rank);
 }
 // Of dy and w, as conv_transpose is of x and w.
 template <int rank>
 Result<std::unique_ptr<CudaPrepared>> prepare_conv_dx(CudaLibraries& libraries, const CudaCall& k) {
-  return prepare_convolution(libraries, k, Pass::InputGradient, k.results[0].type, k.operands[1].type, k.operands[0].type, 0, rank);
+  return prepare_convolution(libraries, k, convolution_of(k, Pass::InputGradient, k.results[0].type, k.operands[1].type, k.operands[0].type), 0, rank);
 }
 // dw as cuDNN makes it.
 Type narrow_gradient(const CudaCall& k) { return {k.operands[0].type.dtype, k.results[0].type.shape}; }
 
 template <int rank>
 Result<std::unique_ptr<CudaPrepared>> prepare_conv_dw(CudaLibraries& libraries, const CudaCall& k) {
-  return prepare_convolution(libraries, k, Pass::WeightGradient, k.operands[0].type, narrow_gradient(k), k.operands[1].type, narrow_bytes(k), rank);
+  return prepare_convolution(libraries, k, convolution_of(k, Pass::WeightGradient, k.operands[0].type, narrow_gradient(k), k.operands[1].type), narrow_bytes(k), rank);
 }
 
-// With the channels of x and w padded, both at the start of the workspace.
-int64_t padded_bytes(const CudaCall& k, const Type& w) { return padded_channel_bytes(k.operands[0].type) + padded_channel_bytes(w); }
-
-Result<std::unique_ptr<CudaPrepared>> prepare_padded_conv(CudaLibraries& libraries, const CudaCall& k) {
-  const Type &x = k.operands[0].type, &w = k.operands[1].type;
-  return prepare_convolution(libraries, k, Pass::Forward, with_padded_channels(x), with_padded_channels(w), k.results[0].type, padded_bytes(k, w));
+// Of x, and of w or dw, at the start of the workspace.
+FoldedConvolution fold_of_conv(const CudaCall& k) {
+  return {k.call.attrs, k.operands[0].type, k.operands[1].type, k.results[0].type.shape};
 }
-Result<std::unique_ptr<CudaPrepared>> prepare_padded_conv_dw(CudaLibraries& libraries, const CudaCall& k) {
-  const Type &x = k.operands[0].type, dw = narrow_gradient(k);
-  return prepare_convolution(libraries, k, Pass::WeightGradient, with_padded_channels(x), with_padded_channels(dw), k.operands[1].type, padded_bytes(k, dw));
+FoldedConvolution fold_of_conv_dw(const CudaCall& k) {
+  return {k.call.attrs, k.operands[0].type, narrow_gradient(k), k.operands[1].type.shape};
+}
+
+Result<std::unique_ptr<CudaPrepared>> prepare_folded(CudaLibraries& libraries, const CudaCall& k, Pass pass, const FoldedConvolution& folded, const Type& y,
+                                                     int rank) {
+  const CudnnConvolution c{.pass = pass,
+                           .x = convolution_tensor(folded.x_type, true),
+                           .w = convolution_tensor(folded.w_type, true),
+                           .y = convolution_tensor(y, true),
+                           .pads_begin = {0, 0},
+                           .pads_end = {0, 0},
+                           .strides = {1, 1},
+                           .dilations = {1, 1}};
+  return prepare_convolution(libraries, k, c, folded.bytes(), rank);
+}
+
+template <int rank>
+Result<std::unique_ptr<CudaPrepared>> prepare_folded_conv(CudaLibraries& libraries, const CudaCall& k) {
+  return prepare_folded(libraries, k, Pass::Forward, fold_of_conv(k), k.results[0].type, rank);
+}
+template <int rank>
+Result<std::unique_ptr<CudaPrepared>> prepare_folded_conv_dw(CudaLibraries& libraries, const CudaCall& k) {
+  return prepare_folded(libraries, k, Pass::WeightGradient, fold_of_conv_dw(k), k.operands[1].type, rank);
 }
 
 PreparedCudnn& prepared(const CudaCall& k) { return static_cast<PreparedCudnn&>(*k.prepared); }
@@ -158,29 +182,22 @@ Status launch_conv_dw(const CudaCall& k) {
   return cuda_status(cuda::cast_elements(cuda::Scalar::F32, k.out(0), k.in_scalar(0), dw, k.results[0].type.elements(), k.stream), "conv_dw");
 }
 
-cudaError_t pad_channels(void* padded, const TensorView& tensor, cudaStream_t stream) {
-  const int64_t channels = tensor.type.shape.back(), rows = tensor.type.elements() / channels;
-  return cuda::pad_channels(padded, tensor.data, rows, channels, with_padded_channels(tensor.type).shape.back(), stream);
-}
-
-Status launch_padded_conv(const CudaCall& k) {
+Status launch_folded_conv(const CudaCall& k) {
+  const FoldedConvolution folded = fold_of_conv(k);
   std::byte* x = static_cast<std::byte*>(k.workspace);
-  std::byte* w = x + padded_channel_bytes(k.operands[0].type);
-  if (Status s = cuda_status(pad_channels(x, k.operands[0], k.stream), "conv")) return s;
-  if (Status s = cuda_status(pad_channels(w, k.operands[1], k.stream), "conv")) return s;
+  std::byte* w = x + whole_borders(folded.x_type.bytes());
+  if (Status s = launched(k, cuda::fold_image(x, k.in(0), folded.x, k.stream))) return s;
+  if (Status s = launched(k, cuda::fold_image(w, k.in(1), folded.w, k.stream))) return s;
   if (Status s = prepared(k).run(k, {x, w, k.out(0)})) return s;
   return add_bias(k);
 }
-Status launch_padded_conv_dw(const CudaCall& k) {
+Status launch_folded_conv_dw(const CudaCall& k) {
+  const FoldedConvolution folded = fold_of_conv_dw(k);
   std::byte* x = static_cast<std::byte*>(k.workspace);
-  std::byte* dw = x + padded_channel_bytes(k.operands[0].type);
-  if (Status s = cuda_status(pad_channels(x, k.operands[0], k.stream), "conv_dw")) return s;
+  std::byte* dw = x + whole_borders(folded.x_type.bytes());
+  if (Status s = launched(k, cuda::fold_image(x, k.in(0), folded.x, k.stream))) return s;
   if (Status s = prepared(k).run(k, {x, dw, k.in(1)})) return s;
-  const Type& wanted = k.results[0].type;
-  const int64_t channels = wanted.shape.back();
-  return cuda_status(cuda::drop_channels(k.out_scalar(0), k.out(0), k.in_scalar(0), dw, wanted.elements() / channels, channels,
-                                         with_padded_channels(wanted).shape.back(), k.stream),
-                     "conv_dw");
+  return launched(k, cuda::unfold_image(k.out_scalar(0), k.out(0), k.in_scalar(0), dw, folded.w, k.stream));
 }
 
 // ---- attention ----
@@ -288,8 +305,12 @@ constexpr CudaLauncher launchers[] = {
     {"conv_transpose", "cudnn_4", launch_conv_dx, prepare_conv_dx<3>},
     {"conv_transpose", "cudnn_5", launch_conv_dx, prepare_conv_dx<4>},
     {"conv_transpose", "cudnn_6", launch_conv_dx, prepare_conv_dx<5>},
-    {"conv", "cudnn_padded", launch_padded_conv, prepare_padded_conv},
-    {"conv_dw", "cudnn_padded", launch_padded_conv_dw, prepare_padded_conv_dw},
+    {"conv", "cudnn_folded", launch_folded_conv, prepare_folded_conv<0>},
+    {"conv", "cudnn_folded_2", launch_folded_conv, prepare_folded_conv<1>},
+    {"conv", "cudnn_folded_3", launch_folded_conv, prepare_folded_conv<2>},
+    {"conv_dw", "cudnn_folded", launch_folded_conv_dw, prepare_folded_conv_dw<0>},
+    {"conv_dw", "cudnn_folded_2", launch_folded_conv_dw, prepare_folded_conv_dw<1>},
+    {"conv_dw", "cudnn_folded_3", launch_folded_conv_dw, prepare_folded_conv_dw<2>},
     {"attention", "cudnn", launch_attention, prepare_attention<plan_attention>},
     {"attention_grad", "cudnn_ordered", launch_attention_grad, prepare_attention<plan_attention_grad, true>},
     {"attention_grad", "cudnn", launch_attention_grad, prepare_attention<plan_attention_grad>},
