@@ -1,76 +1,17 @@
-#include "ir/align.h"
 #include "ir/attention_sizes.h"
 #include "runtime/cuda/candidates.h"
-#include "runtime/cuda/folded_convolution.h"
 
-// What cuDNN is asked to do: convolutions of 1 to 3 spatial dimensions, and attention of 16-bit floats without mask
-// or dropout. Everything else stays with our own kernels.
+// What cuDNN is asked to do of attention: that of 16-bit floats without mask or dropout. Everything else stays with our own kernels.
 
 namespace plimsoll {
 namespace {
-
-bool is_one_of(DType dtype, std::initializer_list<DType> wanted) { return llvm::is_contained(wanted, dtype); }
-
-// The weight gradient of 16-bit operands may be asked for in f32: it is made in 16 bits and widened.
-bool is_widened(const OpCall& call, llvm::ArrayRef<Type> results) {
-  return results[0].dtype == DType::F32 && is_16_bit_float(call.operand(0).dtype);
-}
-
-bool accepts_convolution(const OpCall& call, llvm::ArrayRef<Type> results) {
-  const DType dtype = call.operand(0).dtype;
-  if (!is_one_of(dtype, {DType::F32, DType::BF16, DType::F16})) return false;
-  if (call.operand(0).rank() < 3 || call.operand(0).rank() > 5 || results[0].elements() == 0) return false;
-  for (size_t i = 0; i < call.count(); ++i)
-    if (call.has(i) && (call.operand(i).dtype != dtype || call.operand(i).elements() == 0)) return false;
-  return results[0].dtype == dtype || is_widened(call, results);
-}
-
-int64_t convolution_workspace(const OpCall&, llvm::ArrayRef<Type>, const DeviceDescription& device) {
-  return device.convolution_workspace_bytes;
-}
-
-int64_t weight_gradient_workspace(const OpCall& call, llvm::ArrayRef<Type> results, const DeviceDescription& device) {
-  return convolution_workspace(call, results, device) + (is_widened(call, results) ? whole_borders(results[0].bytes() / 2) : 0);
-}
-
-constexpr int64_t folded_cudnn_workspace = int64_t{32} << 20;  // beside both folds
-constexpr int64_t most_folded_channels = 4096, whole_vector = 8;
-
-// w and y may be results. x has channels that cuDNN has no kernels for, and every pixel of a block is read.
-bool accepts_folded(const OpCall& call, llvm::ArrayRef<Type> results, const Type& w, const Type& y) {
-  const Type& x = call.operand(0);
-  if (!accepts_convolution(call, results) || !is_16_bit_float(x.dtype) || x.rank() > 4 || !call.attrs.get_int("channels_last")) return false;
-  if (call.attrs.get_int("groups", 1) != 1 || x.shape.back() % whole_vector == 0 || y.shape.back() % whole_vector != 0) return false;
-  if (llvm::any_of(call.attrs.get_ints("dilations"), [](int64_t dilation) { return dilation != 1; })) return false;
-  const FoldedConvolution folded(call.attrs, x, w, y.shape);
-  for (size_t d = 0; d < 2; ++d)
-    if (folded.w.block[d] > folded.w.size[d]) return false;
-  const int64_t longest_row = std::max(folded.x.size[1] * folded.x.channels, folded.x.folded[1] * folded.x.folded_channels);
-  return folded.x.folded_channels <= most_folded_channels && std::max(longest_row, w.elements()) <= INT32_MAX;
-}
-
-bool accepts_folded_convolution(const OpCall& call, llvm::ArrayRef<Type> results) {
-  return accepts_folded(call, results, call.operand(1), results[0]);
-}
-bool accepts_folded_gradient(const OpCall& call, llvm::ArrayRef<Type> results) {
-  return accepts_folded(call, results, results[0], call.operand(1));
-}
-
-int64_t folded_convolution_workspace(const OpCall& call, llvm::ArrayRef<Type> results, const DeviceDescription&) {
-  return FoldedConvolution(call.attrs, call.operand(0), call.operand(1), results[0].shape).bytes() + folded_cudnn_workspace;
-}
-
-int64_t folded_gradient_workspace(const OpCall& call, llvm::ArrayRef<Type> results, const DeviceDescription&) {
-  const Type& x = call.operand(0);
-  return FoldedConvolution(call.attrs, x, Type(x.dtype, results[0].shape), call.operand(1).shape).bytes() + folded_cudnn_workspace;
-}
 
 constexpr size_t attention_mask = 3, gradient_mask = 6;
 
 bool accepts_attention(const OpCall& call, size_t mask) {
   const AttentionSizes n(call);
   const bool causal = call.attrs.get_int("causal");
-  return is_one_of(call.operand(0).dtype, {DType::BF16, DType::F16}) && !call.has(mask) && call.attrs.get_float("dropout") == 0 &&
+  return is_16_bit_float(call.operand(0).dtype) && !call.has(mask) && call.attrs.get_float("dropout") == 0 &&
          n.depth % 8 == 0 && n.depth <= 128 && n.value_depth == n.depth && n.batch * n.rows * n.depth > 0 && n.columns > 0 &&
          (!causal || n.rows == n.columns);
 }
@@ -102,38 +43,7 @@ int64_t ordered_gradient_workspace(const OpCall& call, llvm::ArrayRef<Type> resu
   return std::max(whole / n.batch, std::min(whole, most_ordered_bytes)) + slack;
 }
 
-// cuDNN's own first to sixth choice, and others of a fold: without measured times the first is taken.
 constexpr CudaCandidate candidates[] = {
-    {"conv", "cudnn", accepts_convolution, convolution_workspace},
-    {"conv", "cudnn_2", accepts_convolution, convolution_workspace},
-    {"conv", "cudnn_3", accepts_convolution, convolution_workspace},
-    {"conv", "cudnn_4", accepts_convolution, convolution_workspace},
-    {"conv", "cudnn_5", accepts_convolution, convolution_workspace},
-    {"conv", "cudnn_6", accepts_convolution, convolution_workspace},
-    {"conv_dx", "cudnn", accepts_convolution, convolution_workspace},
-    {"conv_dx", "cudnn_2", accepts_convolution, convolution_workspace},
-    {"conv_dx", "cudnn_3", accepts_convolution, convolution_workspace},
-    {"conv_dx", "cudnn_4", accepts_convolution, convolution_workspace},
-    {"conv_dx", "cudnn_5", accepts_convolution, convolution_workspace},
-    {"conv_dx", "cudnn_6", accepts_convolution, convolution_workspace},
-    {"conv_dw", "cudnn", accepts_convolution, weight_gradient_workspace},
-    {"conv_dw", "cudnn_2", accepts_convolution, weight_gradient_workspace},
-    {"conv_dw", "cudnn_3", accepts_convolution, weight_gradient_workspace},
-    {"conv_dw", "cudnn_4", accepts_convolution, weight_gradient_workspace},
-    {"conv_dw", "cudnn_5", accepts_convolution, weight_gradient_workspace},
-    {"conv_dw", "cudnn_6", accepts_convolution, weight_gradient_workspace},
-    {"conv_transpose", "cudnn", accepts_convolution, convolution_workspace},
-    {"conv_transpose", "cudnn_2", accepts_convolution, convolution_workspace},
-    {"conv_transpose", "cudnn_3", accepts_convolution, convolution_workspace},
-    {"conv_transpose", "cudnn_4", accepts_convolution, convolution_workspace},
-    {"conv_transpose", "cudnn_5", accepts_convolution, convolution_workspace},
-    {"conv_transpose", "cudnn_6", accepts_convolution, convolution_workspace},
-    {"conv", "cudnn_folded", accepts_folded_convolution, folded_convolution_workspace},
-    {"conv", "cudnn_folded_2", accepts_folded_convolution, folded_convolution_workspace},
-    {"conv", "cudnn_folded_3", accepts_folded_convolution, folded_convolution_workspace},
-    {"conv_dw", "cudnn_folded", accepts_folded_gradient, folded_gradient_workspace},
-    {"conv_dw", "cudnn_folded_2", accepts_folded_gradient, folded_gradient_workspace},
-    {"conv_dw", "cudnn_folded_3", accepts_folded_gradient, folded_gradient_workspace},
     {"attention", "cudnn", accepts_forward, forward_workspace},
     {"attention_grad", "cudnn", accepts_gradient, gradient_workspace, /*any_order=*/true},
     {"attention_grad", "cudnn_ordered", accepts_gradient, ordered_gradient_workspace},

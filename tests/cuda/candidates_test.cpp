@@ -1,6 +1,7 @@
 #include "runtime/cuda/candidates.h"
 #include "runtime/cuda/folded_convolution.h"
 #include "runtime/cuda/load.h"
+#include "runtime/cuda/phased_convolution.h"
 
 #include <doctest/doctest.h>
 
@@ -167,6 +168,44 @@ TEST_SUITE("unit") {
     CHECK(to_string(wave.x_type) == "f16[4,1,20,8]");
     CHECK(to_string(wave.w_type) == "f16[8,1,2,8]");
     CHECK(wave.x.read[1] == 100);  // the last two are in no window
+  }
+
+  TEST_CASE("a convolution with dilations that cuDNN has no kernels for may be done by phases") {
+    const CudaCatalog catalog(any_device());
+    const Type x(DType::BF16, {48, 64, 64, 2048}), w(DType::BF16, {256, 3, 3, 2048}), y(DType::BF16, {48, 64, 64, 256});
+    auto attrs_of = [](int64_t dilation, int64_t pad) {
+      return Attrs{{"dilations", Ints{dilation, dilation}}, {"pads", Ints{pad, pad, pad, pad}}, {"channels_last", int64_t{1}}};
+    };
+    const std::string phases = "cudnn_phases cudnn_phases_2 cudnn_phases_3 ";
+    Attrs of_x = attrs_of(12, 12), of_w = of_x, of_narrow_w = of_x;
+    of_x.set("shape", Ints(x.shape.begin(), x.shape.end()));
+    of_w.set("shape", Ints(w.shape.begin(), w.shape.end()));
+    of_narrow_w = of_w;
+    of_w.set("dtype", DType::F32);
+    CHECK(names_of(catalog, "conv", attrs_of(12, 12), {x, w}) == cudnn_plans + phases + "reference ");
+    CHECK(names_of(catalog, "conv_dx", of_x, {y, w}) == cudnn_plans + phases + "reference ");
+    CHECK(names_of(catalog, "conv_dw", of_w, {x, y}) == cudnn_plans + phases + "reference ");
+    CHECK(names_of(catalog, "conv_dw", of_narrow_w, {x, y}) == cudnn_plans + "reference ");  // parts are summed in f32
+    CHECK(names_of(catalog, "conv", attrs_of(8, 8), {x, w}) == cudnn_plans + "reference ");
+    CHECK(names_of(catalog, "conv", attrs_of(11, 11), {x, w}) == cudnn_plans + phases + "reference ");
+    CHECK(names_of(catalog, "conv", attrs_of(12, 11), {x, w}) == cudnn_plans + "reference ");  // pads do not divide
+  }
+
+  TEST_CASE("phases leave a dilation of 8 or less, little of them empty, and take a part of the batch at a time") {
+    auto phases_of = [](int64_t dilation) {
+      const Attrs attrs{{"dilations", Ints{dilation, dilation}}, {"pads", Ints{dilation, dilation, dilation, dilation}}, {"channels_last", int64_t{1}}};
+      return *PhasedConvolution::of(attrs, Type(DType::BF16, {48, 64, 64, 2048}), {256, 3, 3, 2048}, {48, 64, 64, 256});
+    };
+    const PhasedConvolution near = phases_of(12), far = phases_of(36);
+    CHECK(near.runs == 4);  // 805 and 101 MB in all
+    CHECK(to_string(near.x_type) == "bf16[48,32,32,2048]");
+    CHECK(to_string(near.y_type) == "bf16[48,32,32,256]");
+    CHECK(near.dilations[0] == 6);
+    CHECK(near.pads_end[0] == 6);
+    CHECK(far.runs == 4);
+    CHECK(to_string(far.x_type) == "bf16[432,11,11,2048]");  // 66 of 6 x 11 pixels, two of them empty
+    CHECK(far.dilations[1] == 6);
+    CHECK(phases_of(24).x.step[0] == 4);  // 3 would do for the dilation, and leave 66 pixels of 64
   }
 
   TEST_CASE("pools have CUDA kernels for their samples") { check_that_samples_have_kernels(pool_ops); }

@@ -1,206 +1,12 @@
-#include "ir/align.h"
 #include "ir/attention_sizes.h"
-#include "kernels/cuda/channel_bias.h"
-#include "kernels/cuda/elementwise.h"
-#include "kernels/cuda/fold.h"
-#include "runtime/cuda/backend/cudnn_plan.h"
-#include "runtime/cuda/backend/device_memory.h"
-#include "runtime/cuda/backend/launched.h"
-#include "runtime/cuda/backend/launcher.h"
 #include "runtime/cuda/backend/libraries.h"
-#include "runtime/cuda/folded_convolution.h"
+#include "runtime/cuda/backend/prepared_cudnn.h"
 
-#include "ir/units.h"
-
-#include <cudnn_graph.h>
-
-// Convolution and attention through cuDNN. A plan's workspace was fixed when it was made; attention's gradient that asks
-// for more is split along the batch until it fits.
+// Attention through cuDNN. A plan's workspace was fixed when it was made; a gradient that asks for more is split along the batch until it
+// fits.
 
 namespace plimsoll {
 namespace {
-
-struct PreparedCudnn : CudaPrepared {
-  cudnnContext* cudnn = nullptr;
-  std::unique_ptr<CudnnPlan> plan;
-  int64_t pieces = 1;      // equal parts of the batch, one run each
-  int64_t own_bytes = 0;   // at the start of the workspace, beside what the plan takes
-
-  int64_t workspace_bytes() const override { return plan->workspace_bytes() + own_bytes; }
-
-  Status run(const CudaCall& k, llvm::ArrayRef<const void*> tensors) {
-    if (cudnnSetStream(cudnn, k.stream) != CUDNN_STATUS_SUCCESS) return system_error("cuDNN: stream refused");
-    return plan->run(cudnn, tensors, static_cast<std::byte*>(k.workspace) + own_bytes);
-  }
-};
-
-Status too_large(const CudaCall& k, int64_t asked) {
-  return system_error("cuDNN asks for " + format_bytes(asked) + " of workspace for " + k.op.name + ", the plan gives it " +
-                      format_bytes(k.workspace_bytes));
-}
-
-// ---- convolution ----
-
-// A weight gradient in f32 of 16-bit operands is first made in 16 bits, at the start of the workspace.
-int64_t narrow_bytes(const CudaCall& k) {
-  const Type& dw = k.results[0].type;
-  return is_16_bit_float(k.operands[0].type.dtype) && dw.dtype == DType::F32 ? whole_borders(dw.bytes() / 2) : 0;
-}
-
-// Sizes in cuDNN's order [batch, channels, space...] of a tensor stored so, or with its channels last.
-CudnnTensor convolution_tensor(const Type& type, bool channels_last) {
-  CudnnTensor tensor{type.dtype, {}, {}};
-  const Shape dense = row_major_strides(type.shape);
-  auto push = [&](size_t d) {
-    tensor.sizes.push_back(type.shape[d]);
-    tensor.strides.push_back(dense[d]);
-  };
-  const size_t rank = type.shape.size();
-  push(0);
-  if (channels_last) push(rank - 1);
-  for (size_t d = 1; d < rank - (channels_last ? 1 : 0); ++d) push(d);
-  // cuDNN knows no convolution of one dimension: a line is an image one pixel high.
-  if (rank == 3) {
-    tensor.sizes.insert(tensor.sizes.begin() + 2, 1);
-    tensor.strides.insert(tensor.strides.begin() + 2, tensor.strides[2] * tensor.sizes[3]);
-  }
-  return tensor;
-}
-
-llvm::SmallVector<int64_t, 3> per_dimension(llvm::ArrayRef<int64_t> given, int64_t otherwise, size_t rank, size_t from = 0) {
-  llvm::SmallVector<int64_t, 3> values;
-  if (rank == 1) values.push_back(otherwise);
-  for (size_t d = 0; d < rank; ++d) values.push_back(given.empty() ? otherwise : given[from + d]);
-  return values;
-}
-
-using Pass = CudnnConvolution::Pass;
-
-CudnnConvolution convolution_of(const CudaCall& k, Pass pass, const Type& x, const Type& w, const Type& y) {
-  const Attrs& attrs = k.call.attrs;
-  const bool channels_last = attrs.get_int("channels_last");
-  const size_t rank = x.shape.size() - 2;
-  return {.pass = pass,
-          .x = convolution_tensor(x, channels_last),
-          .w = convolution_tensor(w, channels_last),
-          .y = convolution_tensor(y, channels_last),
-          .pads_begin = per_dimension(attrs.get_ints("pads"), 0, rank),
-          .pads_end = per_dimension(attrs.get_ints("pads"), 0, rank, rank),
-          .strides = per_dimension(attrs.get_ints("strides"), 1, rank),
-          .dilations = per_dimension(attrs.get_ints("dilations"), 1, rank)};
-}
-
-// `own_bytes` of the workspace are not cuDNN's.
-Result<std::unique_ptr<CudaPrepared>> prepare_convolution(CudaLibraries& libraries, const CudaCall& k, CudnnConvolution c, int64_t own_bytes,
-                                                          int rank = 0) {
-  Result<CudnnCard> cudnn = libraries.cudnn();
-  if (!cudnn) return cudnn.takeError();
-  c.tensor_cores = libraries.tf32();
-  const int64_t workspace_bytes = k.workspace_bytes - own_bytes;
-  Result<std::unique_ptr<CudnnPlan>> plan = plan_convolution(*cudnn, c, workspace_bytes, rank);
-  if (!plan) return plan.takeError();
-  if ((*plan)->workspace_bytes() > workspace_bytes) return too_large(k, (*plan)->workspace_bytes());
-  auto prepared = std::make_unique<PreparedCudnn>();
-  prepared->cudnn = cudnn->handle;
-  prepared->plan = std::move(*plan);
-  prepared->own_bytes = own_bytes;
-  return prepared;
-}
-
-template <int rank>
-Result<std::unique_ptr<CudaPrepared>> prepare_conv(CudaLibraries& libraries, const CudaCall& k) {
-  return prepare_convolution(libraries, k, convolution_of(k, Pass::Forward, k.operands[0].type, k.operands[1].type, k.results[0].type), 0, rank);
-}
-// Of dy and w, as conv_transpose is of x and w.
-template <int rank>
-Result<std::unique_ptr<CudaPrepared>> prepare_conv_dx(CudaLibraries& libraries, const CudaCall& k) {
-  return prepare_convolution(libraries, k, convolution_of(k, Pass::InputGradient, k.results[0].type, k.operands[1].type, k.operands[0].type), 0, rank);
-}
-// dw as cuDNN makes it.
-Type narrow_gradient(const CudaCall& k) { return {k.operands[0].type.dtype, k.results[0].type.shape}; }
-
-template <int rank>
-Result<std::unique_ptr<CudaPrepared>> prepare_conv_dw(CudaLibraries& libraries, const CudaCall& k) {
-  return prepare_convolution(libraries, k, convolution_of(k, Pass::WeightGradient, k.operands[0].type, narrow_gradient(k), k.operands[1].type), narrow_bytes(k), rank);
-}
-
-// Of x, and of w or dw, at the start of the workspace.
-FoldedConvolution fold_of_conv(const CudaCall& k) {
-  return {k.call.attrs, k.operands[0].type, k.operands[1].type, k.results[0].type.shape};
-}
-FoldedConvolution fold_of_conv_dw(const CudaCall& k) {
-  return {k.call.attrs, k.operands[0].type, narrow_gradient(k), k.operands[1].type.shape};
-}
-
-Result<std::unique_ptr<CudaPrepared>> prepare_folded(CudaLibraries& libraries, const CudaCall& k, Pass pass, const FoldedConvolution& folded, const Type& y,
-                                                     int rank) {
-  const CudnnConvolution c{.pass = pass,
-                           .x = convolution_tensor(folded.x_type, true),
-                           .w = convolution_tensor(folded.w_type, true),
-                           .y = convolution_tensor(y, true),
-                           .pads_begin = {0, 0},
-                           .pads_end = {0, 0},
-                           .strides = {1, 1},
-                           .dilations = {1, 1}};
-  return prepare_convolution(libraries, k, c, folded.bytes(), rank);
-}
-
-template <int rank>
-Result<std::unique_ptr<CudaPrepared>> prepare_folded_conv(CudaLibraries& libraries, const CudaCall& k) {
-  return prepare_folded(libraries, k, Pass::Forward, fold_of_conv(k), k.results[0].type, rank);
-}
-template <int rank>
-Result<std::unique_ptr<CudaPrepared>> prepare_folded_conv_dw(CudaLibraries& libraries, const CudaCall& k) {
-  return prepare_folded(libraries, k, Pass::WeightGradient, fold_of_conv_dw(k), k.operands[1].type, rank);
-}
-
-PreparedCudnn& prepared(const CudaCall& k) { return static_cast<PreparedCudnn&>(*k.prepared); }
-
-Status add_bias(const CudaCall& k) {
-  if (!k.has(2)) return Status::success();
-  llvm::ArrayRef<int64_t> y = k.results[0].type.shape;
-  const bool channels_last = k.call.attrs.get_int("channels_last");
-  const int64_t channels = channels_last ? y.back() : y[1];
-  const int64_t inner = channels_last ? 1 : element_count(y.drop_front(2));
-  cuda::add_channel_bias(k.stream, k.out_scalar(0), k.out(0), k.in(2), k.results[0].type.elements(), channels, inner);
-  return Status::success();
-}
-
-Status launch_conv(const CudaCall& k) {
-  if (Status s = prepared(k).run(k, {k.in(0), k.in(1), k.out(0)})) return s;
-  return add_bias(k);
-}
-Status launch_conv_dx(const CudaCall& k) {
-  if (Status s = prepared(k).run(k, {k.out(0), k.in(1), k.in(0)})) return s;
-  return add_bias(k);
-}
-Status launch_conv_dw(const CudaCall& k) {
-  const int64_t narrow = narrow_bytes(k);
-  if (narrow == 0) return prepared(k).run(k, {k.in(0), k.out(0), k.in(1)});
-  const void* dw = k.workspace;
-  if (Status s = prepared(k).run(k, {k.in(0), dw, k.in(1)})) return s;
-  return cuda_status(cuda::cast_elements(cuda::Scalar::F32, k.out(0), k.in_scalar(0), dw, k.results[0].type.elements(), k.stream), "conv_dw");
-}
-
-Status launch_folded_conv(const CudaCall& k) {
-  const FoldedConvolution folded = fold_of_conv(k);
-  std::byte* x = static_cast<std::byte*>(k.workspace);
-  std::byte* w = x + whole_borders(folded.x_type.bytes());
-  if (Status s = launched(k, cuda::fold_image(x, k.in(0), folded.x, k.stream))) return s;
-  if (Status s = launched(k, cuda::fold_image(w, k.in(1), folded.w, k.stream))) return s;
-  if (Status s = prepared(k).run(k, {x, w, k.out(0)})) return s;
-  return add_bias(k);
-}
-Status launch_folded_conv_dw(const CudaCall& k) {
-  const FoldedConvolution folded = fold_of_conv_dw(k);
-  std::byte* x = static_cast<std::byte*>(k.workspace);
-  std::byte* dw = x + whole_borders(folded.x_type.bytes());
-  if (Status s = launched(k, cuda::fold_image(x, k.in(0), folded.x, k.stream))) return s;
-  if (Status s = prepared(k).run(k, {x, dw, k.in(1)})) return s;
-  return launched(k, cuda::unfold_image(k.out_scalar(0), k.out(0), k.in_scalar(0), dw, folded.w, k.stream));
-}
-
-// ---- attention ----
 
 // Heads side by side in [batch, time, step] as cuDNN's [batch, heads, time, depth], `batch` of it at a time.
 CudnnTensor attention_tensor(DType dtype, int64_t batch, int64_t time, int64_t heads, int64_t depth, int64_t step) {
@@ -234,7 +40,7 @@ Result<std::unique_ptr<CudaPrepared>> prepare_attention(CudaLibraries& libraries
     prepared->pieces = pieces;
     if (prepared->plan->workspace_bytes() <= k.workspace_bytes) return prepared;
   }
-  return too_large(k, prepared->plan->workspace_bytes());
+  return workspace_too_small(k, prepared->plan->workspace_bytes());
 }
 
 // A tensor whose first dimension is the batch, from some element on.
@@ -248,7 +54,7 @@ struct BatchPart {
 };
 
 Status run_pieces(const CudaCall& k, llvm::ArrayRef<BatchPart> tensors) {
-  PreparedCudnn& cudnn = prepared(k);
+  PreparedCudnn& cudnn = prepared_cudnn(k);
   llvm::SmallVector<const void*, 9> pointers;
   for (int64_t piece = 0; piece < cudnn.pieces; ++piece) {
     pointers.clear();
@@ -281,36 +87,6 @@ Status launch_attention_grad(const CudaCall& k) {
 }
 
 constexpr CudaLauncher launchers[] = {
-    {"conv", "cudnn", launch_conv, prepare_conv<0>},
-    {"conv", "cudnn_2", launch_conv, prepare_conv<1>},
-    {"conv", "cudnn_3", launch_conv, prepare_conv<2>},
-    {"conv", "cudnn_4", launch_conv, prepare_conv<3>},
-    {"conv", "cudnn_5", launch_conv, prepare_conv<4>},
-    {"conv", "cudnn_6", launch_conv, prepare_conv<5>},
-    {"conv_dx", "cudnn", launch_conv_dx, prepare_conv_dx<0>},
-    {"conv_dx", "cudnn_2", launch_conv_dx, prepare_conv_dx<1>},
-    {"conv_dx", "cudnn_3", launch_conv_dx, prepare_conv_dx<2>},
-    {"conv_dx", "cudnn_4", launch_conv_dx, prepare_conv_dx<3>},
-    {"conv_dx", "cudnn_5", launch_conv_dx, prepare_conv_dx<4>},
-    {"conv_dx", "cudnn_6", launch_conv_dx, prepare_conv_dx<5>},
-    {"conv_dw", "cudnn", launch_conv_dw, prepare_conv_dw<0>},
-    {"conv_dw", "cudnn_2", launch_conv_dw, prepare_conv_dw<1>},
-    {"conv_dw", "cudnn_3", launch_conv_dw, prepare_conv_dw<2>},
-    {"conv_dw", "cudnn_4", launch_conv_dw, prepare_conv_dw<3>},
-    {"conv_dw", "cudnn_5", launch_conv_dw, prepare_conv_dw<4>},
-    {"conv_dw", "cudnn_6", launch_conv_dw, prepare_conv_dw<5>},
-    {"conv_transpose", "cudnn", launch_conv_dx, prepare_conv_dx<0>},
-    {"conv_transpose", "cudnn_2", launch_conv_dx, prepare_conv_dx<1>},
-    {"conv_transpose", "cudnn_3", launch_conv_dx, prepare_conv_dx<2>},
-    {"conv_transpose", "cudnn_4", launch_conv_dx, prepare_conv_dx<3>},
-    {"conv_transpose", "cudnn_5", launch_conv_dx, prepare_conv_dx<4>},
-    {"conv_transpose", "cudnn_6", launch_conv_dx, prepare_conv_dx<5>},
-    {"conv", "cudnn_folded", launch_folded_conv, prepare_folded_conv<0>},
-    {"conv", "cudnn_folded_2", launch_folded_conv, prepare_folded_conv<1>},
-    {"conv", "cudnn_folded_3", launch_folded_conv, prepare_folded_conv<2>},
-    {"conv_dw", "cudnn_folded", launch_folded_conv_dw, prepare_folded_conv_dw<0>},
-    {"conv_dw", "cudnn_folded_2", launch_folded_conv_dw, prepare_folded_conv_dw<1>},
-    {"conv_dw", "cudnn_folded_3", launch_folded_conv_dw, prepare_folded_conv_dw<2>},
     {"attention", "cudnn", launch_attention, prepare_attention<plan_attention>},
     {"attention_grad", "cudnn_ordered", launch_attention_grad, prepare_attention<plan_attention_grad, true>},
     {"attention_grad", "cudnn", launch_attention_grad, prepare_attention<plan_attention_grad>},
