@@ -9,7 +9,6 @@ namespace plimsoll {
 namespace {
 
 namespace fe = cudnn_frontend;
-using fe::graph::Graph;
 using fe::graph::Tensor_attributes;
 using TensorRefs = std::shared_ptr<Tensor_attributes>;
 
@@ -27,6 +26,11 @@ Status refused(const llvm::Twine& what, fe::error_object error) {
 }
 
 std::vector<int64_t> list(llvm::ArrayRef<int64_t> values) { return values.vec(); }
+
+struct Graph : fe::graph::Graph {
+  // Of a listed plan: is it for this card, and within what is asked of it? Builds nothing.
+  bool is_supported(int64_t at) { return plans.check_support_at_index(at).is_good(); }
+};
 
 // Tensors are numbered by their place in run()'s list.
 class GraphPlan : public CudnnPlan {
@@ -80,7 +84,7 @@ class GraphPlan : public CudnnPlan {
 
   // cuDNN has two heuristics that reckon apart from each other. Their lists are taken in turn, from the first on, and what has the engine
   // and the tile of one taken before is passed over: the lists depend on shapes, card and version alone, so that a plan gives the same
-  // bits again. Listing takes milliseconds and building next to none, so that every rank does it anew.
+  // bits again. Listing takes milliseconds, so that every rank does it anew; building compiles what depthwise convolutions ask for.
   Status choose_other(const llvm::Twine& what, const std::vector<fe::NumericalNote_t>& unwanted, int rank) {
     std::array<int64_t, 2> next{}, end{};
     for (size_t list = 0; list < 2; ++list) {
@@ -94,10 +98,12 @@ class GraphPlan : public CudnnPlan {
       while (next[list] < end[list]) {
         const int64_t at = next[list]++;
         const auto kind = engine_and_tile(at);
-        if (taken.count(kind) || graph.build_plan_at_index(at).is_bad()) continue;
-        if (taken.size() == static_cast<size_t>(rank)) return Status::success();
-        taken.insert(kind);
-        break;
+        if (taken.count(kind) || !graph.is_supported(at)) continue;
+        if (taken.size() < static_cast<size_t>(rank)) {
+          taken.insert(kind);
+          break;
+        }
+        if (graph.build_plan_at_index(at).is_good()) return Status::success();
       }
     return system_error("cuDNN: " + what + ": no algorithm of rank " + llvm::Twine(rank + 1));
   }
