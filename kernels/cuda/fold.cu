@@ -12,13 +12,14 @@ constexpr int64_t most_blocks = 65535;
 
 // A thread a piece of a folded row; blocks go down the rows of all images. A row of a pixel's block is one run of elements in memory, at
 // whose ends lie pads. `image` holds bits: nothing is computed.
-__global__ void __launch_bounds__(block_threads) fold_kernel(uint4* folded, const uint16_t* image, Fold f) {
+__global__ void __launch_bounds__(block_threads) fold_kernel(uint4* __restrict__ folded, const uint16_t* __restrict__ image, Fold f) {
   const int pieces = static_cast<int>(f.folded_channels) / piece, row_pieces = static_cast<int>(f.folded[1]) * pieces;
   const int channels = static_cast<int>(f.channels), run = static_cast<int>(f.block[1]) * channels;
   const int row_elements = static_cast<int>(f.size[1]) * channels, row_read = static_cast<int>(f.read[1]) * channels;
-  for (int64_t folded_row = blockIdx.y; folded_row < f.batch * f.folded[0]; folded_row += gridDim.y) {
-    const int64_t b = folded_row / f.folded[0];
-    const int top = static_cast<int>((folded_row - b * f.folded[0]) * f.block[0] - f.pad[0]);
+  const int height = static_cast<int>(f.folded[0]), rows_of_all = static_cast<int>(f.batch) * height;
+  for (int folded_row = static_cast<int>(blockIdx.y); folded_row < rows_of_all; folded_row += static_cast<int>(gridDim.y)) {
+    const int64_t b = folded_row / height;
+    const int top = static_cast<int>((folded_row - b * height) * f.block[0] - f.pad[0]);
     const uint16_t* rows = image + b * f.size[0] * row_elements;
     for (int at = static_cast<int>(blockIdx.x) * block_threads + static_cast<int>(threadIdx.x); at < row_pieces; at += static_cast<int>(gridDim.x) * block_threads) {
       const int pixel = at / pieces, first = (at - pixel * pieces) * piece;
@@ -32,7 +33,7 @@ __global__ void __launch_bounds__(block_threads) fold_kernel(uint4* folded, cons
           words[i / 2] |= uint32_t{rows[int64_t{row} * row_elements + element]} << (i % 2 * 16);
         if (++across == run) across = 0, ++down;
       }
-      folded[folded_row * row_pieces + at] = make_uint4(words[0], words[1], words[2], words[3]);
+      folded[int64_t{folded_row} * row_pieces + at] = make_uint4(words[0], words[1], words[2], words[3]);
     }
   }
 }

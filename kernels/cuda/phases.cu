@@ -7,39 +7,40 @@
 namespace plimsoll::cuda {
 namespace {
 
-constexpr int block_threads = 256, piece_bytes = 16;
+constexpr int block_threads = 256, piece_bytes = 16, pieces_of_thread = 4;
 constexpr int64_t most_blocks = 65535;
 
 // Reads the image and writes all of the phases, once. Blocks go down the rows of all phases, a thread moves a piece of a row.
-__global__ void __launch_bounds__(block_threads) split_kernel(uint4* phases, const uint4* image, Phases p) {
+__global__ void __launch_bounds__(block_threads) split_kernel(uint4* __restrict__ phases, const uint4* __restrict__ image, Phases p) {
   const int pieces = static_cast<int>(p.pixel_bytes / piece_bytes), row_pieces = static_cast<int>(p.phase_size[1]) * pieces;
-  const int64_t rows = p.batch * p.step[0] * p.step[1] * p.phase_size[0];
-  for (int64_t phase_row = blockIdx.y; phase_row < rows; phase_row += gridDim.y) {
-    const int64_t phase = phase_row / p.phase_size[0], b_down = phase / p.step[1], b = b_down / p.step[0];
-    const int64_t row = (phase_row - phase * p.phase_size[0]) * p.step[0] + b_down - b * p.step[0];
-    const int64_t first_column = phase - b_down * p.step[1];
+  const int height = static_cast<int>(p.phase_size[0]), steps_down = static_cast<int>(p.step[0]), steps_across = static_cast<int>(p.step[1]);
+  const int rows = static_cast<int>(p.batch) * steps_down * steps_across * height;
+  for (int phase_row = static_cast<int>(blockIdx.y); phase_row < rows; phase_row += static_cast<int>(gridDim.y)) {
+    const int phase = phase_row / height, b_down = phase / steps_across, b = b_down / steps_down;
+    const int row = (phase_row - phase * height) * steps_down + b_down - b * steps_down;
+    const int first_column = phase - b_down * steps_across;
     for (int at = static_cast<int>(blockIdx.x) * block_threads + static_cast<int>(threadIdx.x); at < row_pieces; at += static_cast<int>(gridDim.x) * block_threads) {
       const int pixel = at / pieces;
-      const int64_t column = pixel * p.step[1] + first_column;
+      const int column = pixel * steps_across + first_column;
       const bool is_inside = row < p.size[0] && column < p.size[1];
       const int64_t from = ((b * p.size[0] + row) * p.size[1] + column) * pieces + at - pixel * pieces;
-      phases[phase_row * row_pieces + at] = is_inside ? image[from] : make_uint4(0, 0, 0, 0);
+      phases[int64_t{phase_row} * row_pieces + at] = is_inside ? image[from] : make_uint4(0, 0, 0, 0);
     }
   }
 }
 
 // Writes all of the image, once.
-__global__ void __launch_bounds__(block_threads) join_kernel(uint4* image, const uint4* phases, Phases p) {
+__global__ void __launch_bounds__(block_threads) join_kernel(uint4* __restrict__ image, const uint4* __restrict__ phases, Phases p) {
   const int pieces = static_cast<int>(p.pixel_bytes / piece_bytes), row_pieces = static_cast<int>(p.size[1]) * pieces;
-  const int step = static_cast<int>(p.step[1]);
-  for (int64_t image_row = blockIdx.y; image_row < p.batch * p.size[0]; image_row += gridDim.y) {
-    const int64_t b = image_row / p.size[0], row = image_row - b * p.size[0];
-    const int64_t row_in_phase = row / p.step[0], down = row - row_in_phase * p.step[0];
+  const int height = static_cast<int>(p.size[0]), steps_down = static_cast<int>(p.step[0]), steps_across = static_cast<int>(p.step[1]);
+  for (int image_row = static_cast<int>(blockIdx.y); image_row < static_cast<int>(p.batch) * height; image_row += static_cast<int>(gridDim.y)) {
+    const int b = image_row / height, row = image_row - b * height;
+    const int row_in_phase = row / steps_down, down = row - row_in_phase * steps_down;
     for (int at = static_cast<int>(blockIdx.x) * block_threads + static_cast<int>(threadIdx.x); at < row_pieces; at += static_cast<int>(gridDim.x) * block_threads) {
-      const int column = at / pieces, in_phase = column / step;
-      const int64_t phase = (b * p.step[0] + down) * step + column - in_phase * step;
+      const int column = at / pieces, in_phase = column / steps_across;
+      const int phase = (b * steps_down + down) * steps_across + column - in_phase * steps_across;
       const int64_t pixel = (phase * p.phase_size[0] + row_in_phase) * p.phase_size[1] + in_phase;
-      image[image_row * row_pieces + at] = phases[pixel * pieces + at - column * pieces];
+      image[int64_t{image_row} * row_pieces + at] = phases[pixel * pieces + at - column * pieces];
     }
   }
 }
@@ -51,7 +52,7 @@ __global__ void __launch_bounds__(block_threads) add_part_kernel(float* sum, con
 }
 
 dim3 blocks_for(int64_t row_pieces, int64_t rows) {
-  return {static_cast<unsigned>(std::min(divide_up(row_pieces, block_threads), most_blocks)), static_cast<unsigned>(std::min(rows, most_blocks))};
+  return {static_cast<unsigned>(std::min(divide_up(row_pieces, block_threads * pieces_of_thread), most_blocks)), static_cast<unsigned>(std::min(rows, most_blocks))};
 }
 
 }  // namespace

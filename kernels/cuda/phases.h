@@ -7,7 +7,7 @@
 
 namespace plimsoll::cuda {
 
-// Images and phases begin at 16-byte borders; a row of pixels has less than 2^31 pieces of 16 bytes.
+// Images and phases begin at 16-byte borders. They have less than 2^30 rows, and a row less than 2^30 pieces of 16 bytes.
 [[nodiscard]] cudaError_t split_phases(void* phases, const void* image, const Phases& sizes, cudaStream_t stream);
 [[nodiscard]] cudaError_t join_phases(void* image, const void* phases, const Phases& sizes, cudaStream_t stream);
 

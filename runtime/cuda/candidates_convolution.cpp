@@ -36,6 +36,7 @@ int64_t weight_gradient_workspace(const OpCall& call, llvm::ArrayRef<Type> resul
 constexpr int64_t own_cudnn_workspace = int64_t{32} << 20;  // beside folds and phases
 constexpr int64_t most_folded_channels = 4096;
 constexpr int64_t whole_vector = 8;  // 16-bit floats of 16 bytes
+constexpr int64_t most_counted = int64_t{1} << 30;  // rows, and elements of a row, that folds and phases count in 32 bits
 
 // With the channels last and without groups; cuDNN has its best kernels for these.
 bool is_dense_in_16_bits(const OpCall& call, llvm::ArrayRef<Type> results) {
@@ -52,7 +53,8 @@ bool accepts_folded(const OpCall& call, llvm::ArrayRef<Type> results, const Type
   for (size_t d = 0; d < 2; ++d)
     if (folded.w.block[d] > folded.w.size[d]) return false;
   const int64_t longest_row = std::max(folded.x.size[1] * folded.x.channels, folded.x.folded[1] * folded.x.folded_channels);
-  return folded.x.folded_channels <= most_folded_channels && std::max(longest_row, w.elements()) <= INT32_MAX;
+  const int64_t rows = std::max(folded.x.batch * folded.x.folded[0], folded.w.batch * folded.w.folded[0]);
+  return folded.x.folded_channels <= most_folded_channels && std::max({longest_row, rows, w.elements()}) <= most_counted;
 }
 
 bool accepts_folded_convolution(const OpCall& call, llvm::ArrayRef<Type> results) {
@@ -74,8 +76,11 @@ int64_t folded_gradient_workspace(const OpCall& call, llvm::ArrayRef<Type> resul
 std::optional<PhasedConvolution> phases_of(const OpCall& call, llvm::ArrayRef<Type> results, const Type& x, const Type& w, const Type& y) {
   if (!is_dense_in_16_bits(call, results) || x.rank() != 4 || x.shape.back() % whole_vector != 0 || y.shape.back() % whole_vector != 0)
     return std::nullopt;
-  if (std::max(x.shape[2] * x.shape[3], y.shape[2] * y.shape[3]) > INT32_MAX) return std::nullopt;
-  return PhasedConvolution::of(call.attrs, x, w.shape, y.shape);
+  std::optional<PhasedConvolution> phased = PhasedConvolution::of(call.attrs, x, w.shape, y.shape);
+  if (!phased) return std::nullopt;
+  const int64_t rows = phased->x_type.shape[0] * std::max(phased->x_type.shape[1], phased->y_type.shape[1]);
+  const int64_t longest_row = std::max(x.shape[2] * x.shape[3], y.shape[2] * y.shape[3]);
+  return std::max(rows, longest_row) <= most_counted ? phased : std::nullopt;
 }
 
 std::optional<PhasedConvolution> phases_of_convolution(const OpCall& call, llvm::ArrayRef<Type> results) {
