@@ -17,25 +17,40 @@ llvm::SmallVector<size_t, 3> resampled_axes(const OpCall& call, llvm::ArrayRef<T
   return axes;
 }
 
-// Up to three axes change; regions of interest stay with the reference. Taps are 32 bits wide.
-bool accepts_resize(const OpCall& call, llvm::ArrayRef<Type> results) {
-  constexpr int64_t longest = std::numeric_limits<int32_t>::max();
-  const llvm::SmallVector<size_t, 3> axes = resampled_axes(call, results);
-  return axes.size() <= 3 && computes_in_f32(call.operand(0).dtype) &&
-         call.attrs.get_string("coordinate") != "tf_crop_and_resize" &&
-         llvm::all_of(axes, [&](size_t d) { return std::max(call.operand(0).shape[d], results[0].shape[d]) <= longest; });
+// Elements of a line, the last resampled axis with what stands inside of it, on the larger side.
+int64_t line_elements(const Shape& from, const Shape& to, size_t axis) {
+  return std::max(from[axis], to[axis]) * element_count(llvm::ArrayRef<int64_t>(from).drop_front(axis + 1));
 }
 
-// The taps of what is resampled to, in either direction.
-int64_t resize_workspace(const OpCall& call, llvm::ArrayRef<Type> results, const DeviceDescription&) {
+// Up to three axes change; regions of interest stay with the reference. Places in a line are 32 bits wide.
+bool accepts_resize(const OpCall& call, llvm::ArrayRef<Type> results) {
+  constexpr int64_t longest = std::numeric_limits<int32_t>::max();
+  const Shape &from = call.operand(0).shape, &to = results[0].shape;
+  const llvm::SmallVector<size_t, 3> axes = resampled_axes(call, results);
+  return axes.size() <= cuda::max_resized_axes && computes_in_f32(call.operand(0).dtype) &&
+         call.attrs.get_string("coordinate") != "tf_crop_and_resize" &&
+         llvm::all_of(axes, [&](size_t d) { return std::max(from[d], to[d]) <= longest; }) &&
+         (axes.empty() || line_elements(from, to, axes.back()) <= longest);
+}
+
+int64_t elements_along(llvm::ArrayRef<size_t> axes, const Shape& shape) {
   int64_t elements = 0;
-  for (size_t d : resampled_axes(call, results)) elements += call.attrs.get_ints("sizes")[d];
-  return cuda::resize_workspace_bytes(elements);
+  for (size_t d : axes) elements += shape[d];
+  return elements;
+}
+
+int64_t resize_workspace(const OpCall& call, llvm::ArrayRef<Type> results, const DeviceDescription&) {
+  const llvm::SmallVector<size_t, 3> axes = resampled_axes(call, results);
+  return cuda::resize_workspace_bytes(elements_along(axes, call.operand(0).shape), elements_along(axes, results[0].shape));
+}
+int64_t resize_grad_workspace(const OpCall& call, llvm::ArrayRef<Type> results, const DeviceDescription&) {
+  const llvm::SmallVector<size_t, 3> axes = resampled_axes(call, results);
+  return cuda::resize_workspace_bytes(elements_along(axes, results[0].shape), elements_along(axes, call.operand(0).shape));
 }
 
 constexpr CudaCandidate candidates[] = {
     {"resize", "gather", accepts_resize, resize_workspace},
-    {"resize_grad", "gather", accepts_resize, resize_workspace},
+    {"resize_grad", "gather", accepts_resize, resize_grad_workspace},
 };
 
 }  // namespace

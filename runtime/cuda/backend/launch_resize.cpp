@@ -42,11 +42,12 @@ cuda::ResizeShape resize_of(const Attrs& attrs, llvm::ArrayRef<int64_t> in, llvm
                           .rounding = rounding_of(attrs.get_string("nearest", "round_prefer_floor")),
                           .cubic_a = attrs.get_float("cubic_a", -0.75),
                           .exclude_outside = attrs.get_int("exclude_outside") != 0};
-  for (size_t d = 0; d < in.size(); ++d) {
+  int first = cuda::max_resized_axes;  // the first axis so far, from the last dimension on
+  for (size_t d = in.size(); d-- > 0;) {
     if (in[d] != out[d] || scales[d] != 1)
-      shape.axes[shape.used++] = axis_of(attrs.get_string("coordinate", "half_pixel"), in[d], out[d], scales[d]);
+      shape.axes[--first] = axis_of(attrs.get_string("coordinate", "half_pixel"), in[d], out[d], scales[d]);
     else
-      (shape.used == 0 ? shape.outer : shape.inner[shape.used - 1]) *= in[d];
+      (first == 0 ? shape.outer : shape.inner[first - 1]) *= in[d];
   }
   return shape;
 }

@@ -1,6 +1,5 @@
 #include "runtime/cuda/backend/staging.h"
 
-#include "ir/align.h"
 #include "runtime/executor.h"
 
 namespace plimsoll {
@@ -12,7 +11,7 @@ Status InputStaging::create(const Plan& plan, llvm::function_ref<void*(SlotId)> 
     const Type& type = plan.slots[static_cast<size_t>(input.slot)].type;
     inputs_.push_back({static_cast<size_t>(type.bytes()), at(input.staging < 0 ? input.slot : input.staging), at(input.slot)});
     offsets.push_back(bytes);
-    bytes += whole_borders(type.bytes());
+    bytes += (type.bytes() + 255) / 256 * 256;
   }
   for (Buffer& buffer : buffers_) {
     Result<CudaMemory> memory = CudaMemory::pinned(bytes, "input staging");
