@@ -3,8 +3,8 @@
 
 // Moves reshapes, transposes and slices past the ops that do not care, so that pairs meet
 // and cancel (simplify removes them). Each rule is local and only ever moves a layout change in one direction:
-// reshapes down past linear layers, transposes down past ops on rows and elements, transposes up through merging reshapes and expands,
-// slices up towards what they cut.
+// reshapes down past linear layers, transposes down past ops on rows and elements, transposes up through merging reshapes, expands and
+// resizes that enlarge, slices up towards what they cut.
 
 #include <algorithm>
 
@@ -169,6 +169,41 @@ bool transpose_above_expand(Graph& graph, NodeId id) {
   return true;
 }
 
+// What the attributes say of each dimension, for dimensions in another order; {roi} of a resize says it twice over.
+Attrs with_dims_permuted(const Attrs& attrs, llvm::ArrayRef<int64_t> perm) {
+  Attrs moved = attrs;
+  const auto permuted = [&](auto list) {
+    const auto old = list;
+    for (size_t i = 0; i < list.size(); ++i) list[i] = old[i / perm.size() * perm.size() + static_cast<size_t>(perm[i % perm.size()])];
+    return list;
+  };
+  for (const auto& [name, attr] : attrs.entries()) {
+    if (const auto* ints = std::get_if<Ints>(&attr)) moved.set(name, permuted(*ints));
+    if (const auto* floats = std::get_if<Floats>(&attr)) moved.set(name, permuted(*floats));
+  }
+  return moved;
+}
+
+// transpose(resize(x)) -> resize(transpose(x)) where that moves fewer elements. A resize that others read as it lies
+// stays for them, and is done a second time: x is read once more, and the result written once more instead of read and
+// written.
+bool transpose_above_resize(Graph& graph, NodeId id, PassContext& context) {
+  const Node& node = graph.node(id);
+  const Node* resize = made_by(graph, node.operands[0], "resize");
+  if (!resize) return false;
+  const int64_t small = graph.type(resize->operands[0]).elements(), large = graph.type(node.results[0]).elements();
+  const bool alone = has_one_reader(graph, node.operands[0]);
+  if (2 * small + (alone ? 0 : small + large) >= 2 * large) return false;
+  const std::string name = graph.value(node.operands[0]).name;
+  const llvm::ArrayRef<int64_t> perm = node.attrs.get_ints("perm");
+  Builder b = builder_at(graph, id);
+  ValueId moved = b.emit("resize", {b.transpose(resize->operands[0], perm)}, with_dims_permuted(resize->attrs, perm));
+  context.decide(name, alone ? "transposed before it is resized" : "resized in both orders of its dimensions",
+                 std::to_string(small) + " elements change places instead of " + std::to_string(large));
+  replace_and_rename(graph, node.results[0], moved);
+  return true;
+}
+
 // slice(transpose(x)) -> transpose(slice(x)).
 bool slice_above_transpose(Graph& graph, NodeId id) {
   const Node& node = graph.node(id);
@@ -224,17 +259,19 @@ bool slice_above_split(Graph& graph, NodeId id) {
   return true;
 }
 
-bool visit(Graph& graph, NodeId id) {
+bool visit(Graph& graph, NodeId id, PassContext& context) {
   llvm::StringRef op = graph.node(id).op->name;
   if (op == "linear" && reshape_below_linear(graph, id)) return true;
-  if (op == "transpose") return transpose_above_merge(graph, id) || transpose_above_unit_dims(graph, id) || transpose_above_expand(graph, id);
+  if (op == "transpose")
+    return transpose_above_merge(graph, id) || transpose_above_unit_dims(graph, id) || transpose_above_expand(graph, id) ||
+           transpose_above_resize(graph, id, context);
   if (op == "slice") return slice_above_transpose(graph, id) || slice_above_split(graph, id);
   return transpose_below_rows(graph, id);
 }
 
 Result<bool> run(Graph& graph, PassContext& context) {
   int64_t moved = 0;
-  for (NodeId id : graph.order()) moved += visit(graph, id);
+  for (NodeId id : graph.order()) moved += visit(graph, id, context);
   context.count("moved", moved);
   return moved > 0;
 }
