@@ -4,8 +4,8 @@
 // packs its transient buffers above them, so the arena is as high as the hungriest function. Host memory, where some is used, is
 // another arena of the same kind.
 
+#include "ir/align.h"
 #include "ir/units.h"
-#include "passes/align.h"
 #include "passes/cost.h"
 #include "passes/memory/placement.h"
 

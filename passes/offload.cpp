@@ -1,7 +1,7 @@
 #include "passes/offload.h"
 
+#include "ir/align.h"
 #include "ir/builder.h"
-#include "passes/align.h"
 
 #include <algorithm>
 #include <map>

@@ -1,7 +1,7 @@
 #include "passes/recompute.h"
 
+#include "ir/align.h"
 #include "ir/units.h"
-#include "passes/align.h"
 #include "passes/cost.h"
 #include "passes/storage.h"
 

@@ -5,9 +5,9 @@
 // depend on the budget; more budget only adds rungs to try. Bounds that hold decide what is not looked at, so the plan
 // is the fastest of those within the budget, and more budget never means more time.
 
+#include "ir/align.h"
 #include "ir/plan/timeline.h"
 #include "ir/verify.h"
-#include "passes/align.h"
 #include "passes/budget.h"
 #include "passes/offload.h"
 

@@ -3,6 +3,7 @@
 // Turns the graph into plain data (buffers, readers, writers, must-come-earlier edges),
 // lets passes/memory/order search, and puts views and constants back beside their readers.
 
+#include "ir/align.h"
 #include "passes/memory/order.h"
 #include "passes/memory/order_updates.h"
 #include "passes/storage.h"
@@ -74,7 +75,7 @@ class Scheduler {
 
   void new_buffer(ValueId value, bool pinned) {
     buffer_of_[index_of(value)] = static_cast<int32_t>(problem_.buffer_bytes.size());
-    problem_.buffer_bytes.push_back((graph_.type(value).bytes() + 255) / 256 * 256);
+    problem_.buffer_bytes.push_back(whole_borders(graph_.type(value).bytes()));
     problem_.pinned.push_back(pinned);
     problem_.live_out.push_back(false);
   }

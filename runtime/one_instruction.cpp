@@ -1,5 +1,7 @@
 #include "runtime/one_instruction.h"
 
+#include "ir/align.h"
+
 namespace plimsoll {
 namespace {
 
@@ -10,7 +12,7 @@ SlotId add_slot(Plan& plan, const Type& type) {
   slot.type = type;
   slot.bytes = type.bytes();
   slot.offset = arena.bytes;
-  arena.bytes += (slot.bytes + 255) / 256 * 256;
+  arena.bytes += whole_borders(slot.bytes);
   arena.persistent_bytes = arena.bytes;
   return static_cast<SlotId>(plan.slots.size() - 1);
 }

@@ -35,24 +35,73 @@ Status fill_operands(Executor& executor, const Instruction& instruction) {
   return Status::success();
 }
 
-Result<double> time_kernel(const OneInstruction& what, const DeviceDescription& device) {
-  const Plan plan = plan_of(what, device);
-  Result<std::unique_ptr<Executor>> executor = Executor::create(plan, {});
-  if (!executor) return executor.takeError();
-  if (Status s = fill_operands(**executor, plan.functions[0].instructions[0])) return s;
+using Choices = std::vector<KernelCandidate>;
+
+// One function a kernel, all of them on the same operands and results; their workspaces lie over each other.
+Plan plan_of_choices(const OpDef& op, const OpCall& call, llvm::ArrayRef<Type> results, llvm::ArrayRef<KernelCandidate> choices,
+                     const DeviceDescription& device) {
+  auto needs_less = [](const KernelCandidate& a, const KernelCandidate& b) { return a.workspace_bytes < b.workspace_bytes; };
+  const int64_t most = std::max_element(choices.begin(), choices.end(), needs_less)->workspace_bytes;
+  Plan plan = plan_of({op, call, results, choices.front().name, most}, device);
+  const PlanFunction one = plan.functions.front();
+  const SlotId shared = one.instructions.front().workspace;
+  plan.functions.clear();
+  for (const KernelCandidate& choice : choices) {
+    Instruction& instruction = plan.functions.emplace_back(one).instructions.front();
+    instruction.kernel = choice.name;
+    instruction.workspace = choice.workspace_bytes > 0 ? static_cast<SlotId>(plan.slots.size()) : -1;
+    if (choice.workspace_bytes == 0) continue;
+    Slot workspace = plan.slots[static_cast<size_t>(shared)];
+    workspace.bytes = choice.workspace_bytes;
+    workspace.type = Type(DType::U8, {choice.workspace_bytes});
+    plan.slots.push_back(std::move(workspace));
+  }
+  return plan;
+}
+
+Result<double> time_function(Executor& executor, size_t function) {
   double best = refused_us;
   for (int i = 0; i < repeats; ++i) {
-    if (Result<int64_t> run = (*executor)->run(0); !run) return run.takeError();
-    Result<llvm::ArrayRef<double>> times = (*executor)->times(0);
+    if (Result<int64_t> run = executor.run(function); !run) return run.takeError();
+    Result<llvm::ArrayRef<double>> times = executor.times(function);
     if (!times) return times.takeError();
     best = std::min(best, (*times)[0]);
   }
   return best;
 }
 
+// Microseconds by choice. Errors where one of them refuses the call.
+Result<std::vector<double>> time_together(const Plan& plan) {
+  Result<std::unique_ptr<Executor>> executor = Executor::create(plan, {});
+  if (!executor) return executor.takeError();
+  if (Status s = fill_operands(**executor, plan.functions[0].instructions[0])) return s;
+  std::vector<double> times;
+  for (size_t f = 0; f < plan.functions.size(); ++f) {
+    Result<double> time = time_function(**executor, f);
+    if (!time) return time.takeError();
+    times.push_back(*time);
+  }
+  return times;
+}
+
+// Operands are made once for all choices where none refuses; making them takes longer than to run the kernels.
+std::vector<double> time_choices(const OpDef& op, const OpCall& call, llvm::ArrayRef<Type> results, const Choices& choices,
+                                 const DeviceDescription& device) {
+  Result<std::vector<double>> together = time_together(plan_of_choices(op, call, results, choices, device));
+  if (together) return *together;
+  llvm::consumeError(together.takeError());
+  std::vector<double> times;
+  for (const KernelCandidate& choice : choices) {
+    Result<std::vector<double>> alone = time_together(plan_of_choices(op, call, results, choice, device));
+    if (!alone) llvm::consumeError(alone.takeError());
+    times.push_back(alone ? alone->front() : refused_us);
+  }
+  return times;
+}
+
 // Kernels worth timing: all but the reference.
-std::vector<KernelCandidate> choices_of(const KernelCatalog& catalog, const OpDef& op, const OpCall& call, llvm::ArrayRef<Type> results) {
-  std::vector<KernelCandidate> choices = catalog.candidates(op, call, results);
+Choices choices_of(const KernelCatalog& catalog, const OpDef& op, const OpCall& call, llvm::ArrayRef<Type> results) {
+  Choices choices = catalog.candidates(op, call, results);
   llvm::erase_if(choices, [](const KernelCandidate& c) { return c.name == "reference"; });
   return choices;
 }
@@ -77,15 +126,12 @@ Result<TuneReport> tune(const Plan& plan, const KernelCatalog& catalog, TimingCa
       for (SlotId result : instruction.results) results.push_back(plan.slots[static_cast<size_t>(result)].type);
       const OpCall call(instruction.attrs, types);
       if (!seen.insert(key).second) continue;
-      const std::vector<KernelCandidate> choices = choices_of(catalog, *op, call, results);
+      const Choices choices = choices_of(catalog, *op, call, results);
       if (choices.size() < 2) continue;
       ++report.calls;
-      for (const KernelCandidate& choice : choices) {
-        Result<double> time = time_kernel({*op, call, results, choice.name, choice.workspace_bytes}, plan.device);
-        if (!time) llvm::consumeError(time.takeError());
-        times.add(plan.device.name, op->name, choice.name, call, time ? *time : refused_us);
-        ++report.kernels;
-      }
+      report.kernels += static_cast<int64_t>(choices.size());
+      const std::vector<double> measured = time_choices(*op, call, results, choices, plan.device);
+      for (size_t i = 0; i < choices.size(); ++i) times.add(plan.device.name, op->name, choices[i].name, call, measured[i]);
     }
   return report;
 }

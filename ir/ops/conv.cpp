@@ -58,6 +58,12 @@ std::vector<Sample> conv_samples() {
       {{normal({1, 3, 3, 2, 2}), normal({3, 2, 2, 1, 2})}, {{"channels_last", int64_t{1}}}},
       {{normal({2, 6, 5, 3}), normal({8, 3, 2, 3}), normal({8})},
        {{"strides", Ints{2, 1}}, {"pads", Ints{1, 0, 1, 1}}, {"channels_last", int64_t{1}}}},
+      {{normal({1, 9, 8, 3}), normal({8, 5, 5, 3})},
+       {{"strides", Ints{2, 2}}, {"pads", Ints{2, 2, 1, 2}}, {"channels_last", int64_t{1}}}},
+      {{normal({2, 4, 7, 3}), normal({8, 2, 2, 3}), normal({8})}, {{"strides", Ints{2, 2}}, {"channels_last", int64_t{1}}}},
+      {{normal({2, 12, 11, 8}), normal({8, 3, 3, 8}), normal({8})},
+       {{"dilations", Ints{10, 9}}, {"pads", Ints{10, 9, 10, 8}}, {"channels_last", int64_t{1}}}},
+      {{normal({2, 11, 1}), normal({8, 4, 1})}, {{"strides", Ints{3}}, {"pads", Ints{1, 2}}, {"channels_last", int64_t{1}}}},
   };
 }
 
@@ -93,6 +99,8 @@ std::vector<Sample> conv_dx_samples() {
        {{"shape", Ints{1, 2, 6, 4}}, {"groups", int64_t{2}}, {"strides", Ints{2, 2}}}},
       {{normal({2, 3, 2, 4}), normal({4, 2, 3, 3})},
        {{"shape", Ints{2, 6, 4, 3}}, {"strides", Ints{2, 1}}, {"channels_last", int64_t{1}}}},
+      {{normal({2, 12, 10, 8}), normal({8, 3, 3, 8})},
+       {{"shape", Ints{2, 12, 11, 8}}, {"dilations", Ints{10, 9}}, {"pads", Ints{10, 9, 10, 8}}, {"channels_last", int64_t{1}}}},
   };
 }
 
@@ -134,6 +142,14 @@ std::vector<Sample> conv_dw_samples() {
        {{"shape", Ints{6, 2, 2, 2}}, {"strides", Ints{2, 1}}, {"groups", int64_t{2}}, {"channels_last", int64_t{1}}}},
       {{normal({2, 6, 5, 3}), normal({2, 3, 5, 8})},
        {{"shape", Ints{8, 3, 2, 3}}, {"strides", Ints{2, 1}}, {"pads", Ints{1, 0, 1, 1}}, {"channels_last", int64_t{1}}}},
+      {{normal({1, 9, 8, 3}), normal({1, 4, 4, 8})},
+       {{"shape", Ints{8, 5, 5, 3}}, {"strides", Ints{2, 2}}, {"pads", Ints{2, 2, 1, 2}}, {"channels_last", int64_t{1}}}},
+      {{normal({2, 4, 7, 3}, DType::BF16), normal({2, 2, 3, 8}, DType::BF16)},
+       {{"shape", Ints{8, 2, 2, 3}}, {"strides", Ints{2, 2}}, {"channels_last", int64_t{1}}, {"dtype", DType::F32}}},
+      {{normal({2, 12, 11, 8}, DType::BF16), normal({2, 12, 10, 8}, DType::BF16)},
+       {{"shape", Ints{8, 3, 3, 8}}, {"dilations", Ints{10, 9}}, {"pads", Ints{10, 9, 10, 8}}, {"channels_last", int64_t{1}}, {"dtype", DType::F32}}},
+      {{normal({2, 11, 1}), normal({2, 4, 8})},
+       {{"shape", Ints{8, 4, 1}}, {"strides", Ints{3}}, {"pads", Ints{1, 2}}, {"channels_last", int64_t{1}}}},
   };
 }
 

@@ -34,7 +34,8 @@ llvm::ArrayRef<CudaCandidate> cuda_update_candidates();
 llvm::ArrayRef<CudaCandidate> cuda_pool_candidates();
 llvm::ArrayRef<CudaCandidate> cuda_resize_candidates();
 llvm::ArrayRef<CudaCandidate> cuda_product_candidates();  // cuBLASLt
-llvm::ArrayRef<CudaCandidate> cuda_library_candidates();  // cuDNN: convolution and attention
+llvm::ArrayRef<CudaCandidate> cuda_convolution_candidates();  // cuDNN
+llvm::ArrayRef<CudaCandidate> cuda_library_candidates();      // cuDNN: attention
 
 class CudaCatalog : public KernelCatalog {
  public:

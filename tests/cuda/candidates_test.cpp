@@ -1,5 +1,7 @@
 #include "runtime/cuda/candidates.h"
+#include "runtime/cuda/folded_convolution.h"
 #include "runtime/cuda/load.h"
+#include "runtime/cuda/phased_convolution.h"
 
 #include <doctest/doctest.h>
 
@@ -37,6 +39,9 @@ std::string names_of(const CudaCatalog& catalog, llvm::StringRef op, const Attrs
   for (const KernelCandidate& candidate : catalog.candidates(get_op(op), call, *results)) names += candidate.name + " ";
   return names;
 }
+
+// Of a convolution, as names_of lists them.
+const std::string cudnn_plans = "cudnn cudnn_2 cudnn_3 cudnn_4 cudnn_5 cudnn_6 ";
 
 void check_that_samples_have_kernels(llvm::ArrayRef<llvm::StringLiteral> ops) {
   const CudaCatalog catalog(any_device());
@@ -129,18 +134,78 @@ TEST_SUITE("unit") {
     CHECK(names_of(catalog, "linear_dw", {}, {x, dy}) == "cublaslt cublaslt_2 cublaslt_3 cublaslt_4 reference ");
   }
 
-  TEST_CASE("an image's channels may be padded for a convolution, in 16 bits and with the channels last") {
+  TEST_CASE("cuDNN's other plans of a convolution stand behind its first choice") {
+    const CudaCatalog catalog(any_device());
+    const Type x(DType::BF16, {2, 16, 8, 8}), w(DType::BF16, {16, 16, 1, 1});
+    const Attrs of_x{{"shape", x.shape}}, of_w{{"shape", w.shape}};
+    for (const auto& [op, attrs, other] : {std::tuple<const char*, Attrs, Type>{"conv", {}, w}, {"conv_dx", of_x, w}, {"conv_dw", of_w, x}, {"conv_transpose", {}, w}})
+      CHECK(names_of(catalog, op, attrs, {x, other}) == cudnn_plans + "reference ");
+  }
+
+  TEST_CASE("a convolution of an image may be folded, in 16 bits and with the channels last") {
     const CudaCatalog catalog(any_device());
     const Ints pads{3, 3, 3, 3}, strides{2, 2}, kernel{64, 7, 7, 3};
     const Attrs last{{"pads", pads}, {"strides", strides}, {"channels_last", int64_t{1}}};
     const Attrs gradient{{"pads", pads}, {"strides", strides}, {"channels_last", int64_t{1}}, {"shape", kernel}, {"dtype", DType::F32}};
     const Type x(DType::BF16, {2, 32, 32, 3}), w(DType::BF16, {64, 7, 7, 3}), y(DType::BF16, {2, 16, 16, 64});
-    CHECK(names_of(catalog, "conv", last, {x, w}) == "cudnn cudnn_padded reference ");
-    CHECK(names_of(catalog, "conv_dw", gradient, {x, y}) == "cudnn cudnn_padded reference ");
-    const Type wide_x(DType::BF16, {2, 32, 32, 8}), wide_w(DType::BF16, {64, 7, 7, 8}), odd_w(DType::BF16, {21, 7, 7, 3});
-    CHECK(names_of(catalog, "conv", last, {wide_x, wide_w}) == "cudnn reference ");
-    CHECK(names_of(catalog, "conv", last, {x, odd_w}) == "cudnn reference ");
-    CHECK(names_of(catalog, "conv", last, {Type(DType::F32, x.shape), Type(DType::F32, w.shape)}) == "cudnn reference ");
+    CHECK(names_of(catalog, "conv", last, {x, w}) == cudnn_plans + "cudnn_folded cudnn_folded_2 cudnn_folded_3 reference ");
+    CHECK(names_of(catalog, "conv_dw", gradient, {x, y}) == cudnn_plans + "cudnn_folded cudnn_folded_2 cudnn_folded_3 reference ");
+    const Type wide_x(DType::BF16, {2, 32, 32, 8}), wide_w(DType::BF16, {64, 7, 7, 8}), odd_w(DType::BF16, {21, 7, 7, 3}), dot(DType::BF16, {64, 1, 1, 3});
+    CHECK(names_of(catalog, "conv", last, {wide_x, wide_w}) == cudnn_plans + "reference ");
+    CHECK(names_of(catalog, "conv", last, {x, odd_w}) == cudnn_plans + "reference ");
+    CHECK(names_of(catalog, "conv", last, {x, dot}) == cudnn_plans + "reference ");  // reads every fourth pixel
+    CHECK(names_of(catalog, "conv", last, {Type(DType::F32, x.shape), Type(DType::F32, w.shape)}) == cudnn_plans + "reference ");
+  }
+
+  TEST_CASE("a fold has no strides and no pads left: blocks of 2 x 2 pixels of 3 channels are pixels of 16") {
+    const Attrs attrs{{"pads", Ints{3, 3, 3, 3}}, {"strides", Ints{2, 2}}, {"channels_last", int64_t{1}}};
+    const FoldedConvolution stem(attrs, Type(DType::BF16, {256, 224, 224, 3}), Type(DType::BF16, {64, 7, 7, 3}), {256, 112, 112, 64});
+    CHECK(to_string(stem.x_type) == "bf16[256,115,115,16]");
+    CHECK(to_string(stem.w_type) == "bf16[64,4,4,16]");
+    CHECK(stem.bytes() == 256 * 115 * 115 * 16 * 2 + 64 * 4 * 4 * 16 * 2);
+    const Attrs line{{"strides", Ints{5}}, {"channels_last", int64_t{1}}};
+    const FoldedConvolution wave(line, Type(DType::F16, {4, 102, 1}), Type(DType::F16, {8, 10, 1}), {4, 19, 8});
+    CHECK(to_string(wave.x_type) == "f16[4,1,20,8]");
+    CHECK(to_string(wave.w_type) == "f16[8,1,2,8]");
+    CHECK(wave.x.read[1] == 100);  // the last two are in no window
+  }
+
+  TEST_CASE("a convolution with dilations that cuDNN has no kernels for may be done by phases") {
+    const CudaCatalog catalog(any_device());
+    const Type x(DType::BF16, {48, 64, 64, 2048}), w(DType::BF16, {256, 3, 3, 2048}), y(DType::BF16, {48, 64, 64, 256});
+    auto attrs_of = [](int64_t dilation, int64_t pad) {
+      return Attrs{{"dilations", Ints{dilation, dilation}}, {"pads", Ints{pad, pad, pad, pad}}, {"channels_last", int64_t{1}}};
+    };
+    const std::string phases = "cudnn_phases cudnn_phases_2 cudnn_phases_3 ";
+    Attrs of_x = attrs_of(12, 12), of_w = of_x, of_narrow_w = of_x;
+    of_x.set("shape", Ints(x.shape.begin(), x.shape.end()));
+    of_w.set("shape", Ints(w.shape.begin(), w.shape.end()));
+    of_narrow_w = of_w;
+    of_w.set("dtype", DType::F32);
+    CHECK(names_of(catalog, "conv", attrs_of(12, 12), {x, w}) == cudnn_plans + phases + "reference ");
+    CHECK(names_of(catalog, "conv_dx", of_x, {y, w}) == cudnn_plans + phases + "reference ");
+    CHECK(names_of(catalog, "conv_dw", of_w, {x, y}) == cudnn_plans + phases + "reference ");
+    CHECK(names_of(catalog, "conv_dw", of_narrow_w, {x, y}) == cudnn_plans + "reference ");  // parts are summed in f32
+    CHECK(names_of(catalog, "conv", attrs_of(8, 8), {x, w}) == cudnn_plans + "reference ");
+    CHECK(names_of(catalog, "conv", attrs_of(11, 11), {x, w}) == cudnn_plans + phases + "reference ");
+    CHECK(names_of(catalog, "conv", attrs_of(12, 11), {x, w}) == cudnn_plans + "reference ");  // pads do not divide
+  }
+
+  TEST_CASE("phases leave a dilation of 8 or less, little of them empty, and take a part of the batch at a time") {
+    auto phases_of = [](int64_t dilation) {
+      const Attrs attrs{{"dilations", Ints{dilation, dilation}}, {"pads", Ints{dilation, dilation, dilation, dilation}}, {"channels_last", int64_t{1}}};
+      return *PhasedConvolution::of(attrs, Type(DType::BF16, {48, 64, 64, 2048}), {256, 3, 3, 2048}, {48, 64, 64, 256});
+    };
+    const PhasedConvolution near = phases_of(12), far = phases_of(36);
+    CHECK(near.runs == 4);  // 805 and 101 MB in all
+    CHECK(to_string(near.x_type) == "bf16[48,32,32,2048]");
+    CHECK(to_string(near.y_type) == "bf16[48,32,32,256]");
+    CHECK(near.dilations[0] == 6);
+    CHECK(near.pads_end[0] == 6);
+    CHECK(far.runs == 4);
+    CHECK(to_string(far.x_type) == "bf16[432,11,11,2048]");  // 66 of 6 x 11 pixels, two of them empty
+    CHECK(far.dilations[1] == 6);
+    CHECK(phases_of(24).x.step[0] == 4);  // 3 would do for the dilation, and leave 66 pixels of 64
   }
 
   TEST_CASE("pools have CUDA kernels for their samples") { check_that_samples_have_kernels(pool_ops); }

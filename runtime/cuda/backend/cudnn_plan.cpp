@@ -2,11 +2,13 @@
 
 #include <cudnn_frontend.h>
 
+#include <array>
+#include <set>
+
 namespace plimsoll {
 namespace {
 
 namespace fe = cudnn_frontend;
-using fe::graph::Graph;
 using fe::graph::Tensor_attributes;
 using TensorRefs = std::shared_ptr<Tensor_attributes>;
 
@@ -25,6 +27,11 @@ Status refused(const llvm::Twine& what, fe::error_object error) {
 
 std::vector<int64_t> list(llvm::ArrayRef<int64_t> values) { return values.vec(); }
 
+struct Graph : fe::graph::Graph {
+  // Of a listed plan: is it for this card, and within what is asked of it? Builds nothing.
+  bool is_supported(int64_t at) { return plans.check_support_at_index(at).is_good(); }
+};
+
 // Tensors are numbered by their place in run()'s list.
 class GraphPlan : public CudnnPlan {
  public:
@@ -42,19 +49,14 @@ class GraphPlan : public CudnnPlan {
     describe(*result, place, tensor);
   }
 
-  // Engines with one of the `unwanted` notes are left out.
-  Status build(const CudnnCard& card, const llvm::Twine& what, const std::vector<fe::NumericalNote_t>& unwanted = {}) {
+  // Engines with one of the `unwanted` notes are left out. For ranks see plan_convolution.
+  Status build(const CudnnCard& card, const llvm::Twine& what, const std::vector<fe::NumericalNote_t>& unwanted = {}, int rank = 0) {
     if (!card.handle)
       if (Status s = plan_without(card)) return s;
     if (fe::error_object error = graph.validate(); error.is_bad()) return refused(what, error);
     fe::error_object built = card.handle ? graph.build_operation_graph(card.handle) : graph.build_operation_graph();
     if (built.is_bad()) return refused(what, built);
-    if (fe::error_object error = graph.create_execution_plans({fe::HeurMode_t::A, fe::HeurMode_t::FALLBACK}); error.is_bad())
-      return refused(what, error);
-    graph.deselect_numeric_notes(unwanted);
-    if (fe::error_object error = graph.check_support(); error.is_bad()) return refused(what, error);
-    if (fe::error_object error = graph.build_plans(fe::BuildPlanPolicy_t::HEURISTICS_CHOICE); error.is_bad())
-      return refused(what, error);
+    if (Status s = rank == 0 ? choose_first(what, unwanted) : choose_other(what, unwanted, rank)) return s;
     if (fe::error_object error = graph.get_workspace_size(workspace_bytes_); error.is_bad()) return refused(what, error);
     return Status::success();
   }
@@ -70,6 +72,50 @@ class GraphPlan : public CudnnPlan {
   Graph graph;
 
  private:
+  Status choose_first(const llvm::Twine& what, const std::vector<fe::NumericalNote_t>& unwanted) {
+    if (fe::error_object error = graph.create_execution_plans({fe::HeurMode_t::A, fe::HeurMode_t::FALLBACK}); error.is_bad())
+      return refused(what, error);
+    graph.deselect_numeric_notes(unwanted);
+    if (fe::error_object error = graph.check_support(); error.is_bad()) return refused(what, error);
+    if (fe::error_object error = graph.build_plans(fe::BuildPlanPolicy_t::HEURISTICS_CHOICE); error.is_bad())
+      return refused(what, error);
+    return Status::success();
+  }
+
+  // cuDNN has two heuristics that reckon apart from each other. Their lists are taken in turn, from the first on, and what has the engine
+  // and the tile of one taken before is passed over: the lists depend on shapes, card and version alone, so that a plan gives the same
+  // bits again. Listing takes milliseconds, so that every rank does it anew; building compiles what depthwise convolutions ask for.
+  Status choose_other(const llvm::Twine& what, const std::vector<fe::NumericalNote_t>& unwanted, int rank) {
+    std::array<int64_t, 2> next{}, end{};
+    for (size_t list = 0; list < 2; ++list) {
+      next[list] = graph.get_execution_plan_count();
+      fe::error_object listed = graph.create_execution_plans({list == 0 ? fe::HeurMode_t::A : fe::HeurMode_t::B});
+      end[list] = listed.is_bad() ? next[list] : graph.get_execution_plan_count();
+    }
+    graph.deselect_numeric_notes(unwanted);
+    std::set<std::pair<int64_t, int64_t>> taken;
+    for (size_t list = 0; next[0] < end[0] || next[1] < end[1]; list = 1 - list)
+      while (next[list] < end[list]) {
+        const int64_t at = next[list]++;
+        const auto kind = engine_and_tile(at);
+        if (taken.count(kind) || !graph.is_supported(at)) continue;
+        if (taken.size() < static_cast<size_t>(rank)) {
+          taken.insert(kind);
+          break;
+        }
+        if (graph.build_plan_at_index(at).is_good()) return Status::success();
+      }
+    return system_error("cuDNN: " + what + ": no algorithm of rank " + llvm::Twine(rank + 1));
+  }
+
+  std::pair<int64_t, int64_t> engine_and_tile(int64_t at) const {
+    int64_t engine = -1;
+    std::unordered_map<fe::KnobType_t, int64_t> knobs;
+    if (graph.get_engine_and_knobs_at_index(at, engine, knobs).is_bad()) return {-1, at};
+    auto tile = knobs.find(fe::KnobType_t::TILE_SIZE);
+    return {engine, tile == knobs.end() ? -1 : tile->second};
+  }
+
   Status plan_without(const CudnnCard& card) {
     auto properties = std::make_shared<fe::DeviceProperties>();
     if (fe::error_object error = properties->deserialize({card.description.begin(), card.description.end()}); error.is_bad())
@@ -145,7 +191,8 @@ Attributes window(const CudnnConvolution& c) {
 
 }  // namespace
 
-Result<std::unique_ptr<CudnnPlan>> plan_convolution(const CudnnCard& card, const CudnnConvolution& c, int64_t most_workspace_bytes) {
+Result<std::unique_ptr<CudnnPlan>> plan_convolution(const CudnnCard& card, const CudnnConvolution& c, int64_t most_workspace_bytes,
+                                                    int rank) {
   using Pass = CudnnConvolution::Pass;
   auto plan = std::make_unique<GraphPlan>(card, c.x.dtype == DType::F64 ? DType::F64 : DType::F32);
   switch (c.pass) {
@@ -165,7 +212,7 @@ Result<std::unique_ptr<CudnnPlan>> plan_convolution(const CudnnCard& card, const
     unwanted.push_back(fe::NumericalNote_t::TENSOR_CORE);
     unwanted.push_back(fe::NumericalNote_t::DOWN_CONVERT_INPUTS);
   }
-  if (Status s = plan->build(card, "convolution", unwanted)) return s;
+  if (Status s = plan->build(card, "convolution", unwanted, rank)) return s;
   return plan;
 }
 

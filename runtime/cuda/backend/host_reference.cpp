@@ -1,11 +1,12 @@
 #include "runtime/cuda/backend/host_reference.h"
 
+#include "ir/align.h"
 #include "runtime/cuda/backend/device_memory.h"
 
 namespace plimsoll {
 namespace {
 
-int64_t padded(const Type& type) { return (type.bytes() + 255) / 256 * 256; }
+int64_t padded(const Type& type) { return whole_borders(type.bytes()); }
 
 }  // namespace
 

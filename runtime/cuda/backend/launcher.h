@@ -79,6 +79,7 @@ llvm::ArrayRef<CudaLauncher> cuda_update_launchers();
 llvm::ArrayRef<CudaLauncher> cuda_pool_launchers();
 llvm::ArrayRef<CudaLauncher> cuda_resize_launchers();
 llvm::ArrayRef<CudaLauncher> cuda_product_launchers();
+llvm::ArrayRef<CudaLauncher> cuda_convolution_launchers();
 llvm::ArrayRef<CudaLauncher> cuda_library_launchers();
 
 std::vector<const CudaLauncher*> all_cuda_launchers();

@@ -1,5 +1,6 @@
 #include "runtime/cuda/backend/staging.h"
 
+#include "ir/align.h"
 #include "runtime/executor.h"
 
 namespace plimsoll {
@@ -11,7 +12,7 @@ Status InputStaging::create(const Plan& plan, llvm::function_ref<void*(SlotId)> 
     const Type& type = plan.slots[static_cast<size_t>(input.slot)].type;
     inputs_.push_back({static_cast<size_t>(type.bytes()), at(input.staging < 0 ? input.slot : input.staging), at(input.slot)});
     offsets.push_back(bytes);
-    bytes += (type.bytes() + 255) / 256 * 256;
+    bytes += whole_borders(type.bytes());
   }
   for (Buffer& buffer : buffers_) {
     Result<CudaMemory> memory = CudaMemory::pinned(bytes, "input staging");

@@ -10,13 +10,13 @@ namespace {
 
 // With types alone: what is prepared sees no data.
 Status describe_step(const Plan& plan, const Instruction& instruction, Step& step) {
-  llvm::ArrayRef<CudaLauncher> launchers = cuda_library_launchers();
-  const auto* launcher = llvm::find_if(launchers, [&](const CudaLauncher& l) { return l.op == instruction.op && l.name == instruction.kernel; });
+  const std::vector<const CudaLauncher*> launchers = all_cuda_launchers();
+  const auto launcher = llvm::find_if(launchers, [&](const CudaLauncher* l) { return l->op == instruction.op && l->name == instruction.kernel; });
   if (launcher == launchers.end()) return model_error(instruction.op + "/" + instruction.kernel + " is no kernel of cuDNN");
   auto slot = [&](SlotId id) -> const Slot& { return plan.slots[static_cast<size_t>(id)]; };
   step.op = find_op(instruction.op);
   step.attrs = &instruction.attrs;
-  step.launcher = launcher;
+  step.launcher = *launcher;
   for (SlotId operand : instruction.operands) {
     step.operands.push_back(operand < 0 ? TensorView() : TensorView{slot(operand).type});
     step.operand_types.push_back(operand < 0 ? nullptr : &slot(operand).type);

@@ -1,3 +1,4 @@
+#include "ir/align.h"
 #include "ir/device.h"
 #include "runtime/executor.h"
 
@@ -21,7 +22,7 @@ struct Updates {
     slot.type = type;
     slot.bytes = type.bytes();
     slot.offset = arena.bytes;
-    arena.bytes += (slot.bytes + 255) / 256 * 256;
+    arena.bytes += whole_borders(slot.bytes);
     arena.persistent_bytes = arena.bytes;
     return static_cast<SlotId>(plan.slots.size() - 1);
   }
