@@ -20,7 +20,7 @@ constexpr llvm::StringLiteral train_pipeline =
     "simplify, round-sums-once, simplify, share-equal-nodes, remove-dead-nodes, fuse-batch-norms, keep-pool-choices, absorb-sums, remove-dead-nodes";
 constexpr llvm::StringLiteral epilogue_pipeline = "fuse-epilogues, remove-dead-nodes";
 constexpr llvm::StringLiteral layout_pipeline =
-    "channels-last, move-layout-changes, fold-constants, simplify, share-equal-nodes, remove-dead-nodes";
+    "channels-last, remove-dead-nodes, move-layout-changes, fold-constants, simplify, share-equal-nodes, remove-dead-nodes";
 
 // It is tensor cores that want channels last, and plain f32 keeps away from them.
 bool wants_channels_last(const Graph& graph, const TrainingRequest& request, const KernelCatalog& catalog) {

@@ -197,7 +197,9 @@ bool transpose_above_resize(Graph& graph, NodeId id, PassContext& context) {
   const std::string name = graph.value(node.operands[0]).name;
   const llvm::ArrayRef<int64_t> perm = node.attrs.get_ints("perm");
   Builder b = builder_at(graph, id);
-  ValueId moved = b.emit("resize", {b.transpose(resize->operands[0], perm)}, with_dims_permuted(resize->attrs, perm));
+  ValueId x = b.emit("transpose", {resize->operands[0]}, {{"perm", Ints(perm.begin(), perm.end())}},
+                     graph.value(resize->operands[0]).name + ".transposed");
+  ValueId moved = b.emit("resize", {x}, with_dims_permuted(resize->attrs, perm));
   context.decide(name, alone ? "transposed before it is resized" : "resized in both orders of its dimensions",
                  std::to_string(small) + " elements change places instead of " + std::to_string(large));
   replace_and_rename(graph, node.results[0], moved);
