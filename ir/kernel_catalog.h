@@ -13,6 +13,13 @@ struct KernelCandidate {
   double predicted_us = 0;      // 0: no measurement; the planner's roofline decides
 };
 
+// What a backend's kernels like programs to look like.
+struct KernelPreferences {
+  bool channels_last = false;      // images, of 16-bit floats or TF32, in convolutions
+  int64_t product_multiple = 1;    // matrix products are fastest where the elements of a row are a multiple of this
+  bool product_epilogues = false;  // products take the gradients of what stands before and beside them into their epilogue: gelu's, and the bias's
+};
+
 class KernelCatalog {
  public:
   virtual ~KernelCatalog() = default;
@@ -21,12 +28,7 @@ class KernelCatalog {
   virtual std::vector<KernelCandidate> candidates(const OpDef& op, const OpCall& call,
                                                   llvm::ArrayRef<Type> results) const = 0;
 
-  // Are this backend's convolutions of 16-bit floats and TF32 faster on tensors with their channels last?
-  virtual bool prefers_channels_last() const { return false; }
-  // Matrix products are fastest where the elements of a row are a multiple of this.
-  virtual int64_t product_multiple() const { return 1; }
-  // Do products take the gradients of what stands before and beside them into their epilogue: gelu's, and the bias's?
-  virtual bool has_product_epilogues() const { return false; }
+  virtual KernelPreferences preferences() const { return {}; }
 };
 
 }  // namespace plimsoll

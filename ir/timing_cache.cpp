@@ -36,9 +36,7 @@ class TimedCatalog : public KernelCatalog {
     return candidates;
   }
 
-  bool prefers_channels_last() const override { return base_->prefers_channels_last(); }
-  int64_t product_multiple() const override { return base_->product_multiple(); }
-  bool has_product_epilogues() const override { return base_->has_product_epilogues(); }
+  KernelPreferences preferences() const override { return base_->preferences(); }
 
  private:
   std::unique_ptr<KernelCatalog> base_;

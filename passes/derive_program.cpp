@@ -25,7 +25,7 @@ constexpr llvm::StringLiteral layout_pipeline =
 // It is tensor cores that want channels last, and plain f32 keeps away from them.
 bool wants_channels_last(const Graph& graph, const TrainingRequest& request, const KernelCatalog& catalog) {
   if (request.layout != ImageLayout::Auto) return request.layout == ImageLayout::ChannelsLast;
-  if (!catalog.prefers_channels_last()) return false;
+  if (!catalog.preferences().channels_last) return false;
   if (request.precision != "exported") return request.precision != "fp32";
   return llvm::any_of(graph.order(), [&](NodeId id) {
     const Node& node = graph.node(id);
@@ -92,8 +92,9 @@ Status insert_casts(Graph& graph, const TrainingRequest& request, PassRunner& pa
 
 // Classes are padded to what the backend's products like.
 Status pad_classes(Graph& graph, const KernelCatalog& catalog, PassRunner& passes) {
-  if (catalog.product_multiple() <= 1 || passes.stopped()) return Status::success();
-  Pipeline pipeline{{{find_pass("pad-classes"), {{"multiple", std::to_string(catalog.product_multiple())}}}}};
+  const int64_t multiple = catalog.preferences().product_multiple;
+  if (multiple <= 1 || passes.stopped()) return Status::success();
+  Pipeline pipeline{{{find_pass("pad-classes"), {{"multiple", std::to_string(multiple)}}}}};
   Result<bool> changed = passes.run(graph, pipeline);
   return changed ? Status::success() : changed.takeError();
 }
@@ -158,7 +159,7 @@ Result<Derived> derive_program(const ForwardModel& forward, const SplitChoice& s
   note_untrained(forward.graph, *program, derived.decisions);
   for (Graph& function : program->functions) {
     Result<bool> changed = passes.run(function, train_pipeline);
-    if (changed && catalog.has_product_epilogues()) changed = passes.run(function, epilogue_pipeline);
+    if (changed && catalog.preferences().product_epilogues) changed = passes.run(function, epilogue_pipeline);
     if (!changed) return changed.takeError();
   }
   derived.program = std::move(*program);

@@ -44,11 +44,8 @@ class CudaCatalog : public KernelCatalog {
 
   std::vector<KernelCandidate> candidates(const OpDef& op, const OpCall& call,
                                           llvm::ArrayRef<Type> results) const override;
-  bool prefers_channels_last() const override { return true; }
-
-  // Rows that begin at 128-byte borders, of 16-bit elements.
-  int64_t product_multiple() const override { return 64; }
-  bool has_product_epilogues() const override { return true; }
+  // Rows of 16-bit elements that begin at 128-byte borders.
+  KernelPreferences preferences() const override { return {.channels_last = true, .product_multiple = 64, .product_epilogues = true}; }
 
  private:
   DeviceDescription device_;

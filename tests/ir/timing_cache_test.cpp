@@ -14,9 +14,7 @@ class TwoKernels : public KernelCatalog {
   std::vector<KernelCandidate> candidates(const OpDef&, const OpCall&, llvm::ArrayRef<Type>) const override {
     return {{"first"}, {"second"}, {"reference"}};
   }
-  bool prefers_channels_last() const override { return true; }
-  int64_t product_multiple() const override { return 64; }
-  bool has_product_epilogues() const override { return true; }
+  KernelPreferences preferences() const override { return {true, 8, true}; }
 };
 
 TEST_SUITE("unit") {
@@ -49,10 +47,10 @@ TEST_SUITE("unit") {
     CHECK(names("card", call) == "second first reference ");
     CHECK(names("other", call) == "first second reference ");  // only one of two was measured
     CHECK(names("card", OpCall(none, operands)) == "first second reference ");
-    const std::unique_ptr<KernelCatalog> timed = timed_catalog(std::make_unique<TwoKernels>(), "card", times);
-    CHECK(timed->prefers_channels_last());
-    CHECK(timed->product_multiple() == 64);
-    CHECK(timed->has_product_epilogues());
+    const KernelPreferences preferences = timed_catalog(std::make_unique<TwoKernels>(), "card", times)->preferences();
+    CHECK(preferences.channels_last);
+    CHECK(preferences.product_multiple == 8);
+    CHECK(preferences.product_epilogues);
   }
 
   TEST_CASE("a line of a timing cache that says nothing is named") {
