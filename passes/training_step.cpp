@@ -9,7 +9,6 @@
 #include <cassert>
 #include <cmath>
 #include <map>
-#include <numeric>
 
 namespace plimsoll {
 namespace {
@@ -47,12 +46,16 @@ class UpdateEmitter {
     ValueId divisor = weight == ValueId::None || loss_scale == ValueId::None
                           ? (weight == ValueId::None ? loss_scale : weight)
                           : b_.emit("mul", {weight, loss_scale});
-    const bool are_states = llvm::all_of(parameters, [&](const Trained& p) { return graph_.find_state(p.grad) != nullptr; });
-    ValueId norm = emit_norm(parameters, divisor, are_states || loss_scale != ValueId::None || request_.clip_grad_norm > 0);
-    graph_.outputs.push_back({"grad_norm", norm});
-    ValueId scale = emit_scale(norm, divisor);
+    // Updates that wait for the norm of all gradients have them read once more; others make it on their way.
+    const bool norm_first = loss_scale != ValueId::None || request_.clip_grad_norm > 0;
+    if (norm_first) {
+      llvm::SmallVector<ValueId, 16> gradients;
+      for (const Trained& parameter : parameters) gradients.push_back(parameter.grad);
+      emit_norm(gradients, divisor);
+    }
+    ValueId scale = emit_scale(divisor);
     learning_rate_ = add_counter(graph_, "learning_rate", DType::F32, request_.optimizer.learning_rate);
-    if (loss_scale != ValueId::None) emit_overflow_handling(norm, loss_scale);
+    if (loss_scale != ValueId::None) emit_overflow_handling(loss_scale);
     if (request_.optimizer.kind != OptimizerKind::Sgd) {
       ValueId step = add_counter(graph_, "step", DType::I64, 0);
       ValueId one = finite_ == ValueId::None ? one_i64() : b_.cast(finite_, DType::I64);
@@ -69,16 +72,17 @@ class UpdateEmitter {
         narrow = b_.emit("cast", {value}, {{"to", parameter.type.dtype}}, parameter.name + ".next");
       graph_.updates.push_back({parameter.value, narrow});
     }
+    if (!norm_first) emit_norm(norms_of_parts_, divisor);
   }
 
  private:
   ValueId one_i64() { return b_.constant(Tensor::scalar_int(1)); }
 
   // One infinity or NaN in any gradient makes the norm infinite or NaN: that step is skipped and the scale halved.
-  void emit_overflow_handling(ValueId norm, ValueId loss_scale) {
+  void emit_overflow_handling(ValueId loss_scale) {
     ValueId growth = add_counter(graph_, "growth_tracker", DType::I64, 0);
     ValueId skipped = add_counter(graph_, "skipped_steps", DType::I64, 0);
-    finite_ = b_.emit("less", {norm, b_.scalar(INFINITY, DType::F32)}, {}, "gradients_finite");
+    finite_ = b_.emit("less", {norm_, b_.scalar(INFINITY, DType::F32)}, {}, "gradients_finite");
     skip_ = b_.emit("not", {finite_}, {}, "skip_step");
     ValueId good_steps = b_.emit("add", {growth, one_i64()});
     ValueId is_due = b_.emit("greater_equal", {good_steps, b_.constant(Tensor::scalar_int(growth_interval))});
@@ -95,48 +99,26 @@ class UpdateEmitter {
     graph_.updates.push_back({growth, b_.emit("where", {starts_over, zero, good_steps}, {}, "growth_tracker.next")});
   }
 
-  // One sum over many gradients needs all of them at once. That costs nothing where the updates wait for the norm, or where
-  // gradients are states; elsewhere only the smallest ones, which are most of the tensors and hardly any of the bytes, share
-  // a sum, and each of the others can die as soon as its own update has run.
-  ValueId emit_norm(llvm::ArrayRef<Trained> parameters, ValueId divisor, bool all_live) {
+  // Of all gradients, or of the norms of their parts, which come to the same.
+  void emit_norm(llvm::ArrayRef<ValueId> tensors, ValueId divisor) {
     std::map<DType, llvm::SmallVector<ValueId, 16>> together;
-    llvm::SmallVector<ValueId, 16> squares;
-    const int64_t limit = all_live ? INT64_MAX : largest_shared_gradient(parameters);
-    for (const Trained& parameter : parameters) {
-      const Type& type = graph_.type(parameter.grad);
-      if (type.bytes() <= limit) {
-        together[type.dtype].push_back(parameter.grad);
-        continue;
-      }
-      b_.origin = parameter.origin;
-      squares.push_back(b_.cast(b_.emit("sum_squares", {parameter.grad}), DType::F32));
-    }
+    for (ValueId tensor : tensors) together[graph_.type(tensor).dtype].push_back(tensor);
+    llvm::SmallVector<ValueId, 4> squares;
     b_.origin = OriginId::None;
-    for (const auto& [dtype, gradients] : together) squares.push_back(b_.cast(b_.emit("sum_squares", gradients), DType::F32));
+    for (const auto& [dtype, some] : together) squares.push_back(b_.cast(b_.emit("sum_squares", some), DType::F32));
     ValueId total = squares.size() == 1 ? squares.front() : b_.emit("add_n", squares);
-    ValueId norm = b_.emit("sqrt", {total}, {}, "grad_norm");
-    return divisor == ValueId::None ? norm : b_.emit("div", {norm, divisor}, {}, "grad_norm");
-  }
-
-  // The smallest gradients hold no more than a 256th of all bytes together, up to those of this many bytes.
-  int64_t largest_shared_gradient(llvm::ArrayRef<Trained> parameters) const {
-    llvm::SmallVector<int64_t, 16> bytes;
-    for (const Trained& parameter : parameters) bytes.push_back(graph_.type(parameter.grad).bytes());
-    llvm::sort(bytes);
-    const int64_t allowed = std::accumulate(bytes.begin(), bytes.end(), int64_t{0}) / 256;
-    int64_t largest = 0, sum = 0;
-    for (size_t i = 0; i < bytes.size() && (sum += bytes[i]) <= allowed; ++i)
-      if (i + 1 == bytes.size() || bytes[i + 1] != bytes[i]) largest = bytes[i];
-    return largest;
+    norm_ = b_.emit("sqrt", {total}, {}, "grad_norm");
+    if (divisor != ValueId::None) norm_ = b_.emit("div", {norm_, divisor}, {}, "grad_norm");
+    graph_.outputs.push_back({"grad_norm", norm_});
   }
 
   // What every gradient is multiplied by before its update reads it; None when that is 1.
-  ValueId emit_scale(ValueId norm, ValueId divisor) {
+  ValueId emit_scale(ValueId divisor) {
     ValueId scale = divisor == ValueId::None ? ValueId::None : b_.emit("reciprocal", {divisor});
     if (request_.clip_grad_norm <= 0) return scale;
     // As PyTorch's clip_grad_norm_: limit / (norm + 1e-6), never above 1.
     ValueId ratio = b_.emit("div", {b_.scalar(request_.clip_grad_norm, DType::F32),
-                                    b_.emit("add", {norm, b_.scalar(1e-6, DType::F32)})});
+                                    b_.emit("add", {norm_, b_.scalar(1e-6, DType::F32)})});
     ValueId clip = b_.emit("min", {ratio, b_.scalar(1, DType::F32)}, {}, "clip_scale");
     return scale == ValueId::None ? clip : b_.emit("mul", {scale, clip});
   }
@@ -159,13 +141,25 @@ class UpdateEmitter {
     return next;
   }
 
+  // With the norms of the gradient's parts, where nobody has asked for its norm yet.
+  llvm::SmallVector<ValueId, 4> emit_update_op(llvm::StringRef op, const Trained& p, llvm::ArrayRef<ValueId> operands, Attrs attrs, std::vector<std::string> names) {
+    if (norm_ != ValueId::None) return b_.emit_all(op, operands, std::move(attrs), names);
+    attrs.set("norms", int64_t{1});
+    names.push_back(p.name + ".grad_norms");
+    auto results = b_.emit_all(op, operands, std::move(attrs), names);
+    norms_of_parts_.push_back(results.back());
+    return results;
+  }
+
   ValueId emit_sgd(const Trained& p, ValueId weights, ValueId scale) {
     const OptimizerSpec& o = request_.optimizer;
     ValueId momentum = o.momentum != 0 ? add_optimizer_state(p, ".momentum", {StateInit::Kind::Fill, 0, ""}) : ValueId::None;
-    auto results = b_.emit_all("sgd", {weights, p.grad, learning_rate_, momentum, scale, skip_},
-                               {{"momentum", o.momentum}, {"dampening", o.dampening},
-                                {"nesterov", int64_t{o.nesterov}}, {"weight_decay", o.weight_decay}},
-                               {p.name + ".next", p.name + ".momentum.next"});
+    std::vector<std::string> names{p.name + ".next"};
+    if (momentum != ValueId::None) names.push_back(p.name + ".momentum.next");
+    auto results = emit_update_op("sgd", p, {weights, p.grad, learning_rate_, momentum, scale, skip_},
+                                  {{"momentum", o.momentum}, {"dampening", o.dampening},
+                                   {"nesterov", int64_t{o.nesterov}}, {"weight_decay", o.weight_decay}},
+                                  std::move(names));
     if (momentum != ValueId::None) graph_.updates.push_back({momentum, results[1]});
     return results[0];
   }
@@ -174,10 +168,10 @@ class UpdateEmitter {
     const OptimizerSpec& o = request_.optimizer;
     ValueId m = add_optimizer_state(p, ".exp_avg", {StateInit::Kind::Fill, 0, ""});
     ValueId v = add_optimizer_state(p, ".exp_avg_sq", {StateInit::Kind::Fill, 0, ""});
-    auto results = b_.emit_all("adamw", {weights, p.grad, m, v, step_, learning_rate_, scale, skip_},
-                               {{"beta1", o.beta1}, {"beta2", o.beta2}, {"eps", o.eps}, {"weight_decay", o.weight_decay},
-                                {"decoupled", int64_t{o.kind == OptimizerKind::AdamW}}},
-                               {p.name + ".next", p.name + ".exp_avg.next", p.name + ".exp_avg_sq.next"});
+    auto results = emit_update_op("adamw", p, {weights, p.grad, m, v, step_, learning_rate_, scale, skip_},
+                                  {{"beta1", o.beta1}, {"beta2", o.beta2}, {"eps", o.eps}, {"weight_decay", o.weight_decay},
+                                   {"decoupled", int64_t{o.kind == OptimizerKind::AdamW}}},
+                                  {p.name + ".next", p.name + ".exp_avg.next", p.name + ".exp_avg_sq.next"});
     graph_.updates.push_back({m, results[1]});
     graph_.updates.push_back({v, results[2]});
     return results[0];
@@ -187,6 +181,8 @@ class UpdateEmitter {
   Builder b_;
   const TrainingRequest& request_;
   ValueId learning_rate_ = ValueId::None, step_ = ValueId::None;
+  ValueId norm_ = ValueId::None;  // of all gradients, once it is there
+  llvm::SmallVector<ValueId, 16> norms_of_parts_;
   ValueId finite_ = ValueId::None, skip_ = ValueId::None;  // with a loss scale: did no gradient overflow?
 };
 

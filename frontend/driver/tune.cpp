@@ -9,6 +9,7 @@
 #include "llvm/ADT/StringSet.h"
 
 #include <algorithm>
+#include <cstring>
 
 namespace plimsoll {
 namespace {
@@ -19,15 +20,15 @@ constexpr int repeats = 5;
 // Zeros flatter matrix units, so floats are random: a block of numbers over and over. Indices and flags stay 0.
 Status fill_operands(Executor& executor, const Instruction& instruction) {
   constexpr int64_t block = 1 << 16;
-  std::vector<double> numbers(block);
   RandomStream stream{1, 0, 0};
-  for (int64_t i = 0; i < block; ++i) numbers[static_cast<size_t>(i)] = stream.normal(i);
   for (SlotId operand : instruction.operands) {
     if (operand < 0) continue;
     Status filled = executor.write(operand, [&](const TensorView& view) {
       if (!is_float(view.type.dtype)) return Status::success();
-#pragma omp parallel for
-      for (int64_t i = 0; i < view.elements(); ++i) view.set(i, numbers[static_cast<size_t>(i % block)]);
+      for (int64_t i = 0; i < std::min(view.elements(), block); ++i) view.set(i, stream.normal(i));
+      std::byte* bytes = view.as<std::byte>();
+      const int64_t all = view.type.bytes(), of_block = block * dtype_bytes(view.type.dtype);
+      for (int64_t at = of_block; at < all; at += of_block) std::memcpy(bytes + at, bytes, static_cast<size_t>(std::min(of_block, all - at)));
       return Status::success();
     });
     if (filled) return filled;

@@ -61,10 +61,36 @@ PLIMSOLL_VECTORISED void sgd_momentum_range(const SgdFactors& f, bool nesterov, 
   }
 }
 
+PLIMSOLL_VECTORISED float sum_of_squares(const float* x, int64_t n) {
+  float sum = 0;
+#pragma omp simd reduction(+ : sum)
+  for (int64_t i = 0; i < n; ++i) sum += x[i] * x[i];
+  return sum;
+}
+
+int64_t blocks_of(int64_t n) { return (n + norm_block - 1) / norm_block; }
+
+// update(begin, end) over pieces of [0, n), whole blocks where their norms are wanted, which follow while the gradient is still near.
+template <typename Update>
+void update_in_pieces(int64_t n, int64_t work, const float* grad, float* norms, Update update) {
+  if (!norms) return parallel_ranges(n, work, update);
+  parallel_rows(blocks_of(n), (work + 1) * norm_block, [&](int64_t first, int64_t last) {
+    for (int64_t block = first; block < last; ++block) {
+      const int64_t begin = block * norm_block, end = std::min(n, begin + norm_block);
+      norms[block] = std::sqrt(sum_of_squares(grad + begin, end - begin));
+      update(begin, end);
+    }
+  });
+}
+
 }  // namespace
 
+void gradient_norms(float* norms, const float* grad, int64_t n) {
+  update_in_pieces(n, 1, grad, norms, [](int64_t, int64_t) {});
+}
+
 void adam(const AdamOptions& options, float* new_param, float* new_m, float* new_v, const float* param,
-          const float* grad, const float* m, const float* v, int64_t step, float lr, float scale, int64_t n) {
+          const float* grad, const float* m, const float* v, int64_t step, float lr, float scale, int64_t n, float* norms) {
   const double correction1 = 1 - std::pow(options.beta1, step),
                correction2 = 1 - std::pow(options.beta2, step);
   const AdamFactors factors{
@@ -78,16 +104,16 @@ void adam(const AdamOptions& options, float* new_param, float* new_m, float* new
       .l2 = options.decoupled ? 0.0f : static_cast<float>(options.weight_decay),
       .scale = scale,
   };
-  parallel_ranges(n, 4, [&](int64_t begin, int64_t end) {
+  update_in_pieces(n, 4, grad, norms, [&](int64_t begin, int64_t end) {
     adam_range(factors, new_param + begin, new_m + begin, new_v + begin, param + begin, grad + begin,
                m + begin, v + begin, end - begin);
   });
 }
 
 void sgd(const SgdOptions& options, float* new_param, float* new_momentum, const float* param,
-         const float* grad, const float* momentum, float lr, float scale, int64_t n) {
+         const float* grad, const float* momentum, float lr, float scale, int64_t n, float* norms) {
   const SgdFactors factors{lr, scale, options.momentum, 1 - options.dampening, options.weight_decay};
-  parallel_ranges(n, 2, [&](int64_t begin, int64_t end) {
+  update_in_pieces(n, 2, grad, norms, [&](int64_t begin, int64_t end) {
     if (momentum)
       sgd_momentum_range(factors, options.nesterov, new_param + begin, new_momentum + begin, param + begin,
                          grad + begin, momentum + begin, end - begin);

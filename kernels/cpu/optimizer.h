@@ -1,11 +1,16 @@
 #pragma once
 
 // Parameter updates, each in one pass over its operands. Outputs may lie over the operands they replace.
-// `scale` multiplies the gradient first.
+// `scale` multiplies the gradient first. `norms`, which may be null, takes the 2-norm of every norm_block elements of the gradient.
 
 #include <cstdint>
 
 namespace plimsoll::cpu {
+
+inline constexpr int64_t norm_block = 1024;
+
+// norms [n / norm_block, rounded up]
+void gradient_norms(float* norms, const float* grad, int64_t n);
 
 struct AdamOptions {
   double beta1, beta2, eps, weight_decay;
@@ -13,7 +18,7 @@ struct AdamOptions {
 };
 
 void adam(const AdamOptions& options, float* new_param, float* new_m, float* new_v, const float* param,
-          const float* grad, const float* m, const float* v, int64_t step, float lr, float scale, int64_t n);
+          const float* grad, const float* m, const float* v, int64_t step, float lr, float scale, int64_t n, float* norms);
 
 struct SgdOptions {
   float momentum, dampening, weight_decay;
@@ -22,6 +27,6 @@ struct SgdOptions {
 
 // momentum buffers are null without momentum.
 void sgd(const SgdOptions& options, float* new_param, float* new_momentum, const float* param,
-         const float* grad, const float* momentum, float lr, float scale, int64_t n);
+         const float* grad, const float* momentum, float lr, float scale, int64_t n, float* norms);
 
 }  // namespace plimsoll::cpu

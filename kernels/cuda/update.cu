@@ -13,7 +13,8 @@ namespace plimsoll::cuda {
 namespace {
 
 constexpr int lanes = 4, block_threads = 256;
-constexpr int table_size = 56;  // keeps the parameters of a launch below 4 KB; one tensor costs less to pass
+static_assert(lanes * block_threads == norm_block);
+constexpr int table_size = 48;  // keeps the parameters of a launch below 4 KB; one tensor costs less to pass
 
 template <typename Tensor, int capacity>
 struct UpdateTable {
@@ -21,11 +22,20 @@ struct UpdateTable {
   Tensor tensors[capacity];
 };
 
-// Where a thread works: its first element of one of the tensors.
+// What a block works on: one of the tensors, and there its block of so many elements.
+template <typename Tensor>
+struct Work {
+  const Tensor& tensor;
+  int64_t block;
+
+  // This thread's first element, which may be past the last.
+  __device__ int64_t place() const { return (block * block_threads + threadIdx.x) * lanes; }
+};
+
 template <typename Tensor, int capacity>
-__device__ int64_t find_work(const UpdateTable<Tensor, capacity>& table, int& tensor) {
-  tensor = table.blocks.tensor_of(blockIdx.x);
-  return (int64_t{blockIdx.x - table.blocks.first[tensor]} * block_threads + threadIdx.x) * lanes;
+__device__ Work<Tensor> find_work(const UpdateTable<Tensor, capacity>& table) {
+  const int number = table.blocks.tensor_of(blockIdx.x);
+  return {table.tensors[number], blockIdx.x - table.blocks.first[number]};
 }
 
 // Calls launch(table) for one tensor, or for as many at a time as a table holds.
@@ -78,18 +88,22 @@ __device__ void keep_lanes(T* to, const T* from, int64_t at, int64_t elements) {
     if (at + i < elements) to[at + i] = from[at + i];
 }
 
+// The norm of a block's part of the gradient, of which every thread has its lanes.
+__device__ void store_norm(float* norm, const float (&gradient)[lanes]) {
+  float squares = 0.0f;
+#pragma unroll
+  for (int i = 0; i < lanes; ++i) squares += gradient[i] * gradient[i];
+  squares = block_reduce(squares, Add(), 0.0f);
+  if (threadIdx.x == 0) *norm = sqrtf(squares);
+}
+
 struct AdamFactors {
   double log_beta1, log_beta2;
   float one_minus_beta1, beta2, one_minus_beta2, eps, decay, l2;
 };
 
-template <typename P, typename G, typename M, int capacity>
-__global__ void __launch_bounds__(block_threads)
-    adam_kernel(AdamFactors f, AdamCall call, const __grid_constant__ UpdateTable<AdamTensor, capacity> table) {
-  int number = 0;
-  const int64_t at = find_work(table, number);
-  const AdamTensor& tensor = table.tensors[number];
-  if (at >= tensor.elements) return;
+template <typename P, typename M>
+__device__ void adam_lanes(const AdamFactors& f, const AdamCall& call, const AdamTensor& tensor, const float (&g)[lanes], int64_t at) {
   const P* param = static_cast<const P*>(tensor.param);
   const M *m = static_cast<const M*>(tensor.m), *v = static_cast<const M*>(tensor.v);
   P* new_param = static_cast<P*>(tensor.new_param);
@@ -100,9 +114,8 @@ __global__ void __launch_bounds__(block_threads)
     keep_lanes(new_v, v, at, tensor.elements);
     return;
   }
-  float p[lanes], g[lanes], mean[lanes], square[lanes];
+  float p[lanes], mean[lanes], square[lanes];
   load_lanes(p, param, at, tensor.elements);
-  load_lanes(g, static_cast<const G*>(tensor.grad), at, tensor.elements);
   load_lanes(mean, m, at, tensor.elements);
   load_lanes(square, v, at, tensor.elements);
   const double step = static_cast<double>(*call.step);
@@ -124,13 +137,22 @@ __global__ void __launch_bounds__(block_threads)
   store_lanes(new_v, square, at, tensor.elements);
 }
 
-template <typename P, typename G, int capacity>
+template <typename P, typename G, typename M, int capacity>
 __global__ void __launch_bounds__(block_threads)
-    sgd_kernel(SgdCall call, const __grid_constant__ UpdateTable<SgdTensor, capacity> table) {
-  int number = 0;
-  const int64_t at = find_work(table, number);
-  const SgdTensor& tensor = table.tensors[number];
-  if (at >= tensor.elements) return;
+    adam_kernel(AdamFactors f, AdamCall call, const __grid_constant__ UpdateTable<AdamTensor, capacity> table) {
+  const Work work = find_work(table);
+  const int64_t at = work.place();
+  const auto& tensor = work.tensor;
+  float g[lanes] = {};
+  if (at < tensor.elements) {
+    load_lanes(g, static_cast<const G*>(tensor.grad), at, tensor.elements);
+    adam_lanes<P, M>(f, call, tensor, g, at);
+  }
+  if (tensor.norms) store_norm(tensor.norms + work.block, g);
+}
+
+template <typename P>
+__device__ void sgd_lanes(const SgdCall& call, const SgdTensor& tensor, const float (&g)[lanes], int64_t at) {
   const P *param = static_cast<const P*>(tensor.param), *momentum = static_cast<const P*>(tensor.momentum);
   P *new_param = static_cast<P*>(tensor.new_param), *new_momentum = static_cast<P*>(tensor.new_momentum);
   if (call.skip && *call.skip) {
@@ -138,9 +160,8 @@ __global__ void __launch_bounds__(block_threads)
     if (momentum) keep_lanes(new_momentum, momentum, at, tensor.elements);
     return;
   }
-  float p[lanes], g[lanes], buffer[lanes] = {};
+  float p[lanes], buffer[lanes] = {};
   load_lanes(p, param, at, tensor.elements);
-  load_lanes(g, static_cast<const G*>(tensor.grad), at, tensor.elements);
   if (momentum) load_lanes(buffer, momentum, at, tensor.elements);
   const float lr = *call.lr, scale = call.scale ? *call.scale : 1.0f, gain = 1.0f - call.dampening;
 #pragma unroll
@@ -156,12 +177,26 @@ __global__ void __launch_bounds__(block_threads)
   if (momentum) store_lanes(new_momentum, buffer, at, tensor.elements);
 }
 
+template <typename P, typename G, int capacity>
+__global__ void __launch_bounds__(block_threads)
+    sgd_kernel(SgdCall call, const __grid_constant__ UpdateTable<SgdTensor, capacity> table) {
+  const Work work = find_work(table);
+  const int64_t at = work.place();
+  const auto& tensor = work.tensor;
+  float g[lanes] = {};
+  if (at < tensor.elements) {
+    load_lanes(g, static_cast<const G*>(tensor.grad), at, tensor.elements);
+    sgd_lanes<P>(call, tensor, g, at);
+  }
+  if (tensor.norms) store_norm(tensor.norms + work.block, g);
+}
+
 template <int capacity>
 __global__ void __launch_bounds__(block_threads)
     running_update_kernel(const __grid_constant__ UpdateTable<RunningTensor, capacity> table) {
-  int number = 0;
-  const int64_t at = find_work(table, number);
-  const RunningTensor& tensor = table.tensors[number];
+  const Work work = find_work(table);
+  const int64_t at = work.place();
+  const RunningTensor& tensor = work.tensor;
   if (at >= tensor.elements) return;
   float running[lanes], batch[lanes];
   load_lanes(running, tensor.running, at, tensor.elements);

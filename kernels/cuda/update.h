@@ -1,7 +1,8 @@
 #pragma once
 
 // Parameter updates, each in one pass over its operands. Results may lie over the operands they replace. Learning
-// rate, step, scale and skip are read on the device; a null scale is 1, a null skip is false.
+// rate, step, scale and skip are read on the device; a null scale is 1, a null skip is false. `norms`, which may be null,
+// takes the 2-norm of every norm_block elements of the gradient.
 
 #include "kernels/cuda/scalar.h"
 
@@ -9,10 +10,13 @@
 
 namespace plimsoll::cuda {
 
+inline constexpr int norm_block = 1024;
+
 // A parameter with what its update reads and writes.
 struct AdamTensor {
   void *new_param, *new_m, *new_v;
   const void *param, *grad, *m, *v;
+  float* norms;
   int64_t elements;
 };
 
@@ -31,6 +35,7 @@ struct AdamCall {
 struct SgdTensor {
   void *new_param, *new_momentum;
   const void *param, *grad, *momentum;  // no momentum: null
+  float* norms;
   int64_t elements;
 };
 

@@ -1,3 +1,4 @@
+#include "ir/update_block.h"
 #include "kernels/cpu/move.h"
 #include "kernels/cpu/optimizer.h"
 #include "kernels/cpu/philox.h"
@@ -20,6 +21,16 @@ void keep(const KernelCall& k, size_t result, size_t operand) {
     cpu::copy_bytes(k.results[result].data, k.operands[operand].data, k.results[result].type.bytes());
 }
 
+static_assert(cpu::norm_block == update_block);
+
+// Null: not asked for.
+float* norms_of(const KernelCall& k) { return k.call.attrs.get_int("norms") ? static_cast<float*>(k.results.back().data) : nullptr; }
+
+// The norms of a gradient that is not applied.
+void give_norms(const KernelCall& k) {
+  if (float* norms = norms_of(k)) cpu::gradient_norms(norms, k.in<float>(1), k.results[0].type.elements());
+}
+
 Status launch_adamw(const KernelCall& k) {
   const Attrs& attrs = k.call.attrs;
   const cpu::AdamOptions options{.beta1 = attrs.get_float("beta1"),
@@ -29,11 +40,12 @@ Status launch_adamw(const KernelCall& k) {
                                  .decoupled = attrs.get_int("decoupled", 1) != 0};
   if (skips(k, 7)) {
     for (auto [result, operand] : {std::pair{0, 0}, {1, 2}, {2, 3}}) keep(k, result, operand);
+    give_norms(k);
     return Status::success();
   }
   cpu::adam(options, k.out<float>(0), k.out<float>(1), k.out<float>(2), k.in<float>(0), k.in<float>(1),
             k.in<float>(2), k.in<float>(3), *k.in<int64_t>(4), *k.in<float>(5), scalar_or(k, 6, 1),
-            k.results[0].elements());
+            k.results[0].elements(), norms_of(k));
   return Status::success();
 }
 
@@ -46,10 +58,11 @@ Status launch_sgd(const KernelCall& k) {
   if (skips(k, 5)) {
     keep(k, 0, 0);
     if (k.has(3)) keep(k, 1, 3);
+    give_norms(k);
     return Status::success();
   }
   cpu::sgd(options, k.out<float>(0), k.has(3) ? k.out<float>(1) : nullptr, k.in<float>(0), k.in<float>(1),
-           k.in<float>(3), *k.in<float>(2), scalar_or(k, 4, 1), k.results[0].elements());
+           k.in<float>(3), *k.in<float>(2), scalar_or(k, 4, 1), k.results[0].elements(), norms_of(k));
   return Status::success();
 }
 

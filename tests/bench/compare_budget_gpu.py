@@ -8,7 +8,7 @@ A step is the case's whole batch: forward, backward and AdamW in bf16 with fp32 
 checkpoints around its blocks, and with torch.compile's activation_memory_budget, each from the whole batch down to an eighth of it with accumulation.
 Of what its allocator handed out at most beside its context within a cap, the fastest then runs in turn with Plimsoll's plan, each in a process of its own, PyTorch's allocator held to the cap; where that
 runs out of memory the next one does. --way (one of those named in WAYS below) and --divisions try fewer. Plimsoll's plan is made as a user would make it: once without a card (with the
-micro-batch that is predicted to be fastest), and once by the times that a profile of the plain plan measured; the faster of the two runs. Medians are over all rounds. What fails or does
+micro-batch that is predicted to be fastest), and once by the times that tuning and a profile of the plain plan measured; the faster of the two runs. Medians are over all rounds. What fails or does
 not fit is a line of the result, not the end of the run; past --minutes no further candidate is tried. `--torch-device cpu` with the case tiny_gpt2 tries the script itself.
 """
 import argparse
@@ -92,9 +92,9 @@ def last_line(done):
 
 
 def profile_plain_plan(args, folder, case):
-    """The options that give `compile` the times of the plain plan's instructions on this card."""
+    """The options that give `compile` the times of the plain plan's kernels and instructions on this card."""
     plan, times = folder / "plain.plan", folder / "times.jsonl"
-    for words in (["compile", folder / "model.onnx", "-o", plan, "--device", args.device, *compile_options(), *args.compile_options.split()],
+    for words in (["compile", folder / "model.onnx", "-o", plan, "--device", args.device, "--tune", times, *compile_options(), *args.compile_options.split()],
                   ["run", plan, "--init", "1", "--data", folder / f"batch_{CASES[case][1]}.safetensors", "--steps", "3", "--profile", times]):
         done = subprocess.run([args.program, *words], capture_output=True, text=True)
         if done.returncode:

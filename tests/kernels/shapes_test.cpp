@@ -225,6 +225,9 @@ TEST_SUITE("ops") {
         {normal({70003}), normal({70003}), normal({70003}), positive({70003}), step, lr, values({}, {0.25})});
     check("sgd", {{"momentum", 0.9}, {"nesterov", int64_t{1}}},
           {normal({70003}), normal({70003}), lr, normal({70003})});
+    check("sgd", {{"norms", int64_t{1}}}, {normal({70003}), normal({70003}), lr});
+    check("adamw", {{"beta1", 0.9}, {"beta2", 0.999}, {"eps", 1e-8}, {"norms", int64_t{1}}},
+          {normal({70003}), normal({70003}), normal({70003}), positive({70003}), step, lr, values({}, {0.25})});
   }
 
   TEST_CASE("an index or label outside its range is an error, not a crash") {

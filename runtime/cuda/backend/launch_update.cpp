@@ -1,8 +1,14 @@
+#include "ir/update_block.h"
 #include "kernels/cuda/update.h"
 #include "runtime/cuda/backend/launched.h"
 
 namespace plimsoll {
 namespace {
+
+static_assert(cuda::norm_block == update_block);
+
+// Null: not asked for.
+float* norms_of(const CudaCall& k) { return k.call.attrs.get_int("norms") ? k.out<float>(k.results.size() - 1) : nullptr; }
 
 Status launch_adamw(llvm::ArrayRef<CudaCall> calls) {
   const CudaCall& k = calls.front();
@@ -28,6 +34,7 @@ Status launch_adamw(llvm::ArrayRef<CudaCall> calls) {
                        .grad = each.in(1),
                        .m = each.in(2),
                        .v = each.in(3),
+                       .norms = norms_of(each),
                        .elements = each.results[0].elements()});
   return launched(k, cuda::adam(call, tensors.data(), static_cast<int>(tensors.size()), k.stream));
 }
@@ -51,6 +58,7 @@ Status launch_sgd(llvm::ArrayRef<CudaCall> calls) {
                        .param = each.in(0),
                        .grad = each.in(1),
                        .momentum = each.in(3),
+                       .norms = norms_of(each),
                        .elements = each.results[0].elements()});
   return launched(k, cuda::sgd(call, tensors.data(), static_cast<int>(tensors.size()), k.stream));
 }

@@ -1,5 +1,6 @@
 #include "ir/align.h"
 #include "ir/device.h"
+#include "ir/update_block.h"
 #include "runtime/executor.h"
 
 #include <doctest/doctest.h>
@@ -33,10 +34,11 @@ struct Updates {
     Instruction& instruction = plan.functions.front().instructions.emplace_back();
     instruction.op = "adamw";
     instruction.kernel = "fused";
-    instruction.attrs = {{"beta1", 0.9}, {"beta2", 0.99}, {"eps", 1e-8}, {"weight_decay", 0.1}};
+    const SlotId norms = add(Type(DType::F32, {(type.elements() + update_block - 1) / update_block}));
+    instruction.attrs = {{"beta1", 0.9}, {"beta2", 0.99}, {"eps", 1e-8}, {"weight_decay", 0.1}, {"norms", int64_t{1}}};
     instruction.operands = {param, grad, m, v, step, lr};
-    instruction.results = {param, m, v};
-    states.insert(states.end(), {param, m, v});
+    instruction.results = {param, m, v, norms};
+    states.insert(states.end(), {param, m, v, norms});
   }
 
   void update_statistics(int64_t channels, bool variance) {
@@ -128,6 +130,6 @@ std::vector<Tensor> states_after(const Updates& updates, bool poison) {
 TEST_CASE("updates and casts launched together give the bits of those launched one by one") {
   const Updates updates = make_updates();
   const std::vector<Tensor> joined = states_after(updates, false), apart = states_after(updates, true);
-  REQUIRE(joined.size() == 132 * 3 + 70 + 4 * 130);
+  REQUIRE(joined.size() == 132 * 4 + 70 + 4 * 130);
   for (size_t i = 0; i < joined.size(); ++i) CHECK(joined[i] == apart[i]);
 }
