@@ -13,7 +13,7 @@ struct Timeline {
   double to_host_us = 0, to_device_us = 0;  // the two copy channels at work
 };
 
-// The copies of one direction follow each other; each holds computing up by the device's fork_us where it is issued. One starts when its direction is free and all computing before it is done, and is slower
+// The copies of one direction follow each other; each holds computing up by its toll where it is issued. One starts when its direction is free and all computing before it is done, and is slower
 // while a copy of the other direction runs.
 Timeline predict_timeline(const PlanFunction& function, const DeviceDescription& device);
 

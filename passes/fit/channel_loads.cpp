@@ -6,21 +6,21 @@
 
 namespace plimsoll::fit {
 
-ChannelLoads::ChannelLoads(const RecomputeProblem& problem) : shares_(problem.copy_shares), fork_us_(problem.fork_us) {
+ChannelLoads::ChannelLoads(const RecomputeProblem& problem) : shares_(problem.copy_shares), tolls_(problem.copy_tolls) {
   for (const RecomputeOp& op : problem.ops) {
     compute_us_ += problem.compute_us(op);
     if (op.channel != Channel::Compute) (op.channel == Channel::ToHost ? to_host_us_ : to_device_us_) += op.cost_us;
   }
 }
 
-void ChannelLoads::change(Channel channel, double us, double fork_us) {
+void ChannelLoads::change(Channel channel, double us, double toll_us) {
   placed_us_ += us;
   if (channel == Channel::Compute) {
     repeated_us_ += us;
   } else {
     (channel == Channel::ToHost ? to_host_us_ : to_device_us_) += us;
     copied_us_ += us;
-    repeated_us_ += fork_us;
+    repeated_us_ += toll_us;
   }
 }
 

@@ -12,8 +12,8 @@ class ChannelLoads {
   explicit ChannelLoads(const RecomputeProblem& problem);
 
   // A repeat or a copy, to what the problem has; and one that was added, away again.
-  void add(Channel channel, double us) { change(channel, us, fork_us_); }
-  void remove(Channel channel, double us) { change(channel, -us, -fork_us_); }
+  void add(Channel channel, double us) { change(channel, us, tolls_.us(channel, us)); }
+  void remove(Channel channel, double us) { change(channel, -us, -tolls_.us(channel, us)); }
 
   double added_us() const;
   double hidden_price_us() const { return price_of_hidden_copies * copied_us_; }
@@ -21,10 +21,10 @@ class ChannelLoads {
   double placed_us() const { return placed_us_; }
 
  private:
-  void change(Channel channel, double us, double fork_us);
+  void change(Channel channel, double us, double toll_us);
 
   CopyShares shares_;
-  double fork_us_;
+  CopyTolls tolls_;
   double compute_us_ = 0;   // of the problem
   double repeated_us_ = 0;  // compute that was added, with what copies cost it
   double to_host_us_ = 0, to_device_us_ = 0;

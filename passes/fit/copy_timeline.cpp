@@ -7,7 +7,7 @@
 namespace plimsoll {
 namespace fit {
 
-ChannelWork::ChannelWork(const RecomputeProblem& problem) : shares(problem.copy_shares), fork_us(problem.fork_us) {
+ChannelWork::ChannelWork(const RecomputeProblem& problem) : shares(problem.copy_shares) {
   std::vector<int32_t> written_by(problem.value_bytes.size(), -1);  // by value: a copy
   for (int32_t o = 0; o < problem.op_count(); ++o) {
     const RecomputeOp& op = problem.ops[static_cast<size_t>(o)];
@@ -15,7 +15,7 @@ ChannelWork::ChannelWork(const RecomputeProblem& problem) : shares(problem.copy_
     compute_us.push_back(computes ? op.cost_us : 0);
     if (computes) continue;
     const int32_t index = static_cast<int32_t>(copies.size());
-    Copy copy{o, op.channel, op.cost_us, {}, {}};
+    Copy copy{o, op.channel, op.cost_us, problem.compute_us(op), {}, {}};
     for (int32_t v : op.reads) {
       const int32_t earlier = written_by[static_cast<size_t>(v)];
       if (earlier < 0) continue;
@@ -28,7 +28,8 @@ ChannelWork::ChannelWork(const RecomputeProblem& problem) : shares(problem.copy_
 }
 
 double ChannelWork::total_compute_us() const {
-  return std::accumulate(compute_us.begin(), compute_us.end(), fork_us * static_cast<double>(copies.size()));
+  const double tolls_us = std::accumulate(copies.begin(), copies.end(), 0.0, [](double sum, const Copy& copy) { return sum + copy.toll_us; });
+  return std::accumulate(compute_us.begin(), compute_us.end(), tolls_us);
 }
 
 void run_channels(const ChannelWork& work, llvm::ArrayRef<CopyWindow> windows, CopyTimeline& line) {
@@ -54,7 +55,7 @@ void run_channels(const ChannelWork& work, llvm::ArrayRef<CopyWindow> windows, C
     for (int32_t w = line.first_issue[o]; w >= 0; w = line.next_issue[static_cast<size_t>(w)]) {
       const ChannelWork::Copy& copy = work.copies[static_cast<size_t>(w)];
       line.places[static_cast<size_t>(w)] = line.bus.issue(copy.channel, copy.cost_us, clock);
-      clock += work.fork_us;
+      clock += copy.toll_us;
     }
     if (o < end) clock += work.compute_us[o];
   }

@@ -12,7 +12,7 @@ struct ChannelWork {
   struct Copy {
     int32_t op;
     Channel channel;
-    double cost_us;
+    double cost_us, toll_us;
     llvm::SmallVector<int32_t, 1> after, before;  // copies whose results it reads; that read its results
   };
 
@@ -21,7 +21,6 @@ struct ChannelWork {
   std::vector<double> compute_us;  // by op; 0 for copies
   std::vector<Copy> copies;        // by op
   CopyShares shares;
-  double fork_us;                  // of compute, where a copy is issued
 
   double total_compute_us() const;
 };

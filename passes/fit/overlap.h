@@ -42,7 +42,7 @@ Overlap overlap_copies(const RecomputeProblem& problem, int64_t limit_bytes);
 double least_total_us(const RecomputeProblem& problem);
 
 // The time until all channels are through, `windows` being those of all copies, by op. At each op compute waits first, then copies are issued, those of earlier ops first, then
-// it runs. Issuing one holds compute up by the problem's fork_us. A copy starts once its channel is through with those issued before. No copy is issued before those it reads from are waited for.
+// it runs. Issuing one holds compute up by its toll. A copy starts once its channel is through with those issued before. No copy is issued before those it reads from are waited for.
 double simulate(const RecomputeProblem& problem, llvm::ArrayRef<CopyWindow> windows);
 
 }  // namespace plimsoll

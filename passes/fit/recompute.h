@@ -46,9 +46,9 @@ struct RecomputeProblem {
   std::vector<char> live_out;        // by value: read after the last op
   std::vector<OffloadOption> offloads;  // at most one for a value
   CopyShares copy_shares;
-  double fork_us = 0;                   // compute that each copy costs, where it is issued
+  CopyTolls copy_tolls;
 
-  double compute_us(const RecomputeOp& op) const { return op.channel == Channel::Compute ? op.cost_us : fork_us; }
+  double compute_us(const RecomputeOp& op) const { return op.channel == Channel::Compute ? op.cost_us : copy_tolls.us(op.channel, op.cost_us); }
   int32_t op_count() const { return static_cast<int32_t>(ops.size()); }
 };
 
