@@ -18,12 +18,11 @@ struct CopyShares {
   double to_host = 1, to_device = 1;  // above 0, at most 1
 };
 
-// What copies take from computing: a little where one is issued, however small, and a share of the time in which it moves its bytes. That is
-// charged where it is issued, too.
-struct CopyTolls {
-  double fork_us = 0, to_host = 0, to_device = 0;
+// What a copy takes from computing, charged where it is issued: something however small it is, and a share of the time in which it moves its bytes.
+struct CopyToll {
+  double fork_us = 0, share = 0;
 
-  double us(Channel channel, double copy_us) const { return fork_us + (channel == Channel::ToHost ? to_host : to_device) * copy_us; }
+  double us(double copy_us) const { return fork_us + share * copy_us; }
 };
 
 }  // namespace plimsoll

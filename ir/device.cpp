@@ -23,7 +23,7 @@ constexpr llvm::StringLiteral device_fields[] = {
     "name",          "title",         "backend",         "memory_bytes", "reserves",
     "matmul_tflops", "vector_tflops", "memory_gb_per_s", "launch_us",    "kernel_us", "alignment_bytes",
     "compute_capability", "multiprocessors", "to_host_gb_per_s", "from_host_gb_per_s",
-    "fork_us", "to_host_toll", "from_host_toll", "to_host_both_ways_gb_per_s", "from_host_both_ways_gb_per_s", "link_gb_per_s", "product_workspace_bytes", "convolution_workspace_bytes", "efficiency"};
+    "fork_us", "copy_toll", "to_host_both_ways_gb_per_s", "from_host_both_ways_gb_per_s", "link_gb_per_s", "product_workspace_bytes", "convolution_workspace_bytes", "efficiency"};
 
 Status field_error(const llvm::Twine& device, llvm::StringRef field, llvm::StringRef expected) {
   return usage_error(device + ": \"" + field + "\" must be " + expected);
@@ -120,7 +120,7 @@ Status read_efficiency(const json::Object& shares, llvm::StringRef device, std::
 struct Usual {
   std::vector<std::pair<std::string, double>> efficiency;
   double both_ways_share = 1;  // of its speed alone, what a copy keeps while one of the other direction runs
-  double kernel_us = 0, fork_us = 0, to_host_toll = 0, from_host_toll = 0;
+  double kernel_us = 0, fork_us = 0, copy_toll = 0;
 };
 
 // By backend, from the built-in file: what a user's file describes runs the same kernels, behind a bus of the same kind.
@@ -136,8 +136,7 @@ Result<llvm::StringMap<Usual>> read_usual() {
     if (Status s = read_rate(from, backend, "both_ways_share", usual.both_ways_share)) return s;
     if (Status s = read_rate(from, backend, "kernel_us", usual.kernel_us)) return s;
     if (Status s = read_rate(from, backend, "fork_us", usual.fork_us)) return s;
-    if (Status s = read_share(from, backend, "to_host_toll", usual.to_host_toll)) return s;
-    if (Status s = read_share(from, backend, "from_host_toll", usual.from_host_toll)) return s;
+    if (Status s = read_share(from, backend, "copy_toll", usual.copy_toll)) return s;
   }
   return by_backend;
 }
@@ -145,11 +144,6 @@ Result<llvm::StringMap<Usual>> read_usual() {
 Status read_rate_or(const json::Object& from, llvm::StringRef device, llvm::StringRef field, double usual, double& to) {
   to = usual;
   return from.get(field) ? read_rate(from, device, field, to) : Status::success();
-}
-
-Status read_share_or(const json::Object& from, llvm::StringRef device, llvm::StringRef field, double usual, double& to) {
-  to = usual;
-  return from.get(field) ? read_share(from, device, field, to) : Status::success();
 }
 
 Status read_both_ways(const json::Object& from, llvm::StringRef device, llvm::StringRef field, double one_way, double usual_share, double& to) {
@@ -165,8 +159,9 @@ Status read_ways_to_host(const json::Object& from, const Usual& usual, DeviceDes
   if (Status s = read_rate(from, device.name, "to_host_gb_per_s", device.to_host_gb_per_s)) return s;
   if (Status s = read_rate(from, device.name, "from_host_gb_per_s", device.from_host_gb_per_s)) return s;
   if (Status s = read_rate_or(from, device.name, "fork_us", usual.fork_us, device.fork_us)) return s;
-  if (Status s = read_share_or(from, device.name, "to_host_toll", usual.to_host_toll, device.to_host_toll)) return s;
-  if (Status s = read_share_or(from, device.name, "from_host_toll", usual.from_host_toll, device.from_host_toll)) return s;
+  device.copy_toll = usual.copy_toll;
+  if (from.get("copy_toll"))
+    if (Status s = read_share(from, device.name, "copy_toll", device.copy_toll)) return s;
   if (Status s = read_both_ways(from, device.name, "to_host_both_ways_gb_per_s", device.to_host_gb_per_s, usual.both_ways_share,
                                 device.to_host_both_ways_gb_per_s))
     return s;
@@ -296,8 +291,7 @@ std::string to_json(const DeviceDescription& device) {
   if (!device.efficiency.empty()) object["efficiency"] = std::move(efficiency);
   if (device.kernel_us > 0) object["kernel_us"] = device.kernel_us;
   if (device.fork_us > 0) object["fork_us"] = device.fork_us;
-  if (device.to_host_toll > 0) object["to_host_toll"] = device.to_host_toll;
-  if (device.from_host_toll > 0) object["from_host_toll"] = device.from_host_toll;
+  if (device.copy_toll > 0) object["copy_toll"] = device.copy_toll;
   if (device.backend == "cuda") {
     object["compute_capability"] = device.compute_capability;
     object["multiprocessors"] = device.multiprocessors;

@@ -36,7 +36,7 @@ struct DeviceDescription {
   int multiprocessors = 0;
   double to_host_gb_per_s = 0, from_host_gb_per_s = 0;  // pinned memory, one way at a time
   double fork_us = 0;            // what computing loses to a copy from or to the host, however small, beside waiting for it
-  double to_host_toll = 0, from_host_toll = 0;  // and of the time that the copy takes, a share from 0 to 1
+  double copy_toll = 0;          // and of the time that the copy takes, a share from 0 to 1
   double to_host_both_ways_gb_per_s = 0, from_host_both_ways_gb_per_s = 0;  // each, while both are at work; 0: as fast as one way at a time
   double link_gb_per_s = 0;      // to one other card, each way; 0: through the host
   int64_t product_workspace_bytes = 0;      // what cuBLASLt is given for a matrix product
@@ -46,7 +46,7 @@ struct DeviceDescription {
   double matmul_tflops_for(DType dtype) const;  // falls back to f32
   double efficiency_of(llvm::StringRef op) const;
   CopyShares copy_shares() const;
-  CopyTolls copy_tolls() const { return {fork_us, to_host_toll, from_host_toll}; }
+  CopyToll toll_of_copies() const { return {fork_us, copy_toll}; }
   // The least time of a call: of computing in the matrix units (of `matrix` operands) or beside them, and of its bytes. Without the launch.
   double roofline_us(double flops, int64_t bytes_moved, std::optional<DType> matrix) const;
 };

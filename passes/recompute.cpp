@@ -25,7 +25,7 @@ class ProblemBuilder {
       : graph_(graph), device_(device), catalog_(catalog), value_of_(graph.value_count(), -1), state_of_(graph.value_count(), -1) {
     instructions_ = instructions_of(graph);
     problem_.copy_shares = device.copy_shares();
-    problem_.copy_tolls = device.copy_tolls();
+    problem_.copy_toll = device.toll_of_copies();
     for (ValueId input : graph.inputs) add_value(input, graph.type(input).bytes());
     for (const Update& update : graph.updates) add_value(update.value, 0);
     std::vector<int32_t> position(graph.node_slots(), -1);

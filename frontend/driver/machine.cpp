@@ -84,8 +84,6 @@ Result<DeviceDescription> measure_card_here() {
   device.from_host_gb_per_s = card.from_host_gb_per_s;
   device.to_host_both_ways_gb_per_s = card.to_host_both_ways_gb_per_s;
   device.from_host_both_ways_gb_per_s = card.from_host_both_ways_gb_per_s;
-  device.to_host_toll = card.to_host_toll;
-  device.from_host_toll = card.from_host_toll;
   // What NVIDIA recommends for matrix products: 32 MiB from Hopper on, 4 MiB before.
   device.product_workspace_bytes = (card.compute_major >= 9 ? 32 : 4) * mib;
   device.convolution_workspace_bytes = 256 * mib;

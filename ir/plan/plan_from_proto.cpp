@@ -99,8 +99,7 @@ DeviceDescription PlanReader::read_device(const proto::Device& from) {
   device.launch_us = from.launch_us();
   device.kernel_us = from.kernel_us();
   device.fork_us = from.fork_us();
-  device.to_host_toll = from.to_host_toll();
-  device.from_host_toll = from.from_host_toll();
+  device.copy_toll = from.copy_toll();
   device.alignment_bytes = from.alignment_bytes();
   device.compute_capability = from.compute_capability();
   device.multiprocessors = from.multiprocessors();

@@ -10,7 +10,7 @@ namespace {
 
 class Clock {
  public:
-  Clock(const PlanFunction& function, const DeviceDescription& device) : function_(function), tolls_(device.copy_tolls()), due_(function.instructions.size() + 1) {
+  Clock(const PlanFunction& function, const DeviceDescription& device) : function_(function), toll_(device.toll_of_copies()), due_(function.instructions.size() + 1) {
     bus_.restart(device.copy_shares());
   }
 
@@ -47,7 +47,7 @@ class Clock {
     const Instruction& instruction = function_.instructions[i];
     const size_t done = instruction.done < 0 ? i + 1 : static_cast<size_t>(instruction.done);
     due_[done].push_back({i, channel, bus_.issue(channel, instruction.predicted_us, now_)});
-    now_ += tolls_.us(channel, instruction.predicted_us);
+    now_ += toll_.us(instruction.predicted_us);
   }
 
   void wait_for_copies(size_t i) {
@@ -62,7 +62,7 @@ class Clock {
   }
 
   const PlanFunction& function_;
-  const CopyTolls tolls_;
+  const CopyToll toll_;
   Timeline time_;
   double now_ = 0;                                 // of computing
   CopyBus bus_;

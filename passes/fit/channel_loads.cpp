@@ -6,7 +6,7 @@
 
 namespace plimsoll::fit {
 
-ChannelLoads::ChannelLoads(const RecomputeProblem& problem) : shares_(problem.copy_shares), tolls_(problem.copy_tolls) {
+ChannelLoads::ChannelLoads(const RecomputeProblem& problem) : shares_(problem.copy_shares), toll_(problem.copy_toll) {
   for (const RecomputeOp& op : problem.ops) {
     compute_us_ += problem.compute_us(op);
     if (op.channel != Channel::Compute) (op.channel == Channel::ToHost ? to_host_us_ : to_device_us_) += op.cost_us;

@@ -12,8 +12,8 @@ class ChannelLoads {
   explicit ChannelLoads(const RecomputeProblem& problem);
 
   // A repeat or a copy, to what the problem has; and one that was added, away again.
-  void add(Channel channel, double us) { change(channel, us, tolls_.us(channel, us)); }
-  void remove(Channel channel, double us) { change(channel, -us, -tolls_.us(channel, us)); }
+  void add(Channel channel, double us) { change(channel, us, toll_.us(us)); }
+  void remove(Channel channel, double us) { change(channel, -us, -toll_.us(us)); }
 
   double added_us() const;
   double hidden_price_us() const { return price_of_hidden_copies * copied_us_; }
@@ -24,7 +24,7 @@ class ChannelLoads {
   void change(Channel channel, double us, double toll_us);
 
   CopyShares shares_;
-  CopyTolls tolls_;
+  CopyToll toll_;
   double compute_us_ = 0;   // of the problem
   double repeated_us_ = 0;  // compute that was added, with what copies cost it
   double to_host_us_ = 0, to_device_us_ = 0;

@@ -12,7 +12,7 @@ class SequenceWriter {
     std::iota(latest_.begin(), latest_.end(), 0);
     result_.value_bytes = problem.value_bytes;
     result_.copy_shares = problem.copy_shares;
-    result_.copy_tolls = problem.copy_tolls;
+    result_.copy_toll = problem.copy_toll;
     for (const OffloadOption& option : problem.offloads) option_[static_cast<size_t>(option.value)] = &option;
   }
 

@@ -46,9 +46,9 @@ struct RecomputeProblem {
   std::vector<char> live_out;        // by value: read after the last op
   std::vector<OffloadOption> offloads;  // at most one for a value
   CopyShares copy_shares;
-  CopyTolls copy_tolls;
+  CopyToll copy_toll;
 
-  double compute_us(const RecomputeOp& op) const { return op.channel == Channel::Compute ? op.cost_us : copy_tolls.us(op.channel, op.cost_us); }
+  double compute_us(const RecomputeOp& op) const { return op.channel == Channel::Compute ? op.cost_us : copy_toll.us(op.cost_us); }
   int32_t op_count() const { return static_cast<int32_t>(ops.size()); }
 };
 

@@ -65,12 +65,10 @@ double Sequence::stalled_and_repeated_us() const {
       case EventKind::Needed: later_us += std::max(0.0, bus_.finish_us(Channel::ToDevice, place(event.id)) - now_us); break;
       case EventKind::Stored: later_us += std::max(0.0, bus_.finish_us(Channel::ToHost, place(event.id)) - now_us); break;
       case EventKind::Made:
-      case EventKind::Fetch: {
-        const Channel channel = event.kind == EventKind::Made ? Channel::ToHost : Channel::ToDevice;
-        place(event.id) = bus_.issue(channel, takes_us, now_us);
-        later_us += problem_->copy_tolls.us(channel, takes_us);
+      case EventKind::Fetch:
+        place(event.id) = bus_.issue(event.kind == EventKind::Made ? Channel::ToHost : Channel::ToDevice, takes_us, now_us);
+        later_us += problem_->copy_toll.us(takes_us);
         break;
-      }
     }
   }
   return std::max(clock_us_.back() + later_us, bus_.through_us()) - clock_us_.back();

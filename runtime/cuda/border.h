@@ -27,7 +27,6 @@ struct CudaCard {
   double copy_gb_per_s = 0;                                  // device to device, read plus written
   double to_host_gb_per_s = 0, from_host_gb_per_s = 0;       // pinned memory, one way at a time
   double to_host_both_ways_gb_per_s = 0, from_host_both_ways_gb_per_s = 0;  // while both are at work
-  double to_host_toll = 0, from_host_toll = 0;               // of a copy's time, what a matrix product beside it loses
   double launch_us = 0;                                      // from one kernel of a graph to the next
   std::vector<std::pair<DType, double>> matmul_tflops;       // 8192^3, random data
   std::vector<Reserve> reserves;                             // what the process holds beside arenas

@@ -47,31 +47,30 @@ TEST_CASE("device: a card that says nothing of efficiency is taken to run the ke
   CHECK(read("").kernel_us == 2.5);
   CHECK(read("").fork_us == 10);
   CHECK(read(R"(, "fork_us": 4)").fork_us == 4);
-  CHECK(read("").to_host_toll > 0);
-  CHECK(read(R"(, "to_host_toll": 0)").to_host_toll == 0);
+  CHECK(read("").copy_toll > 0);
+  CHECK(read(R"(, "copy_toll": 0)").copy_toll == 0);
 }
 
 TEST_CASE("device: what nobody measured of a card is not written, and read as usual") {
   DeviceDescription measured = read("");
   measured.efficiency.clear();
-  measured.kernel_us = measured.fork_us = measured.to_host_toll = measured.from_host_toll = 0;
+  measured.kernel_us = measured.fork_us = measured.copy_toll = 0;
   Result<DeviceCatalog> again = DeviceCatalog::from_json("{\"devices\": [" + to_json(measured) + "]}", "a file");
   REQUIRE(bool(again));
   CHECK(again->all().front().efficiency == read("").efficiency);
   CHECK(again->all().front().kernel_us == 2.5);
   CHECK(again->all().front().fork_us == 10);
-  CHECK(again->all().front().from_host_toll == read("").from_host_toll);
+  CHECK(again->all().front().copy_toll == read("").copy_toll);
 }
 
 TEST_CASE("device: a description survives being written and read") {
-  DeviceDescription device = read(R"(, "efficiency": {"gelu": 0.7}, "kernel_us": 3, "fork_us": 4, "to_host_toll": 0.25, "from_host_toll": 0.5, "to_host_both_ways_gb_per_s": 18, "from_host_both_ways_gb_per_s": 15)");
+  DeviceDescription device = read(R"(, "efficiency": {"gelu": 0.7}, "kernel_us": 3, "fork_us": 4, "copy_toll": 0.25, "to_host_both_ways_gb_per_s": 18, "from_host_both_ways_gb_per_s": 15)");
   Result<DeviceCatalog> again = DeviceCatalog::from_json("{\"devices\": [" + to_json(device) + "]}", "a file");
   REQUIRE(bool(again));
   CHECK(again->all().front().efficiency == device.efficiency);
   CHECK(again->all().front().kernel_us == 3);
   CHECK(again->all().front().fork_us == 4);
-  CHECK(again->all().front().to_host_toll == 0.25);
-  CHECK(again->all().front().from_host_toll == 0.5);
+  CHECK(again->all().front().copy_toll == 0.25);
   CHECK(again->all().front().to_host_both_ways_gb_per_s == device.to_host_both_ways_gb_per_s);
   CHECK(again->all().front().from_host_both_ways_gb_per_s == device.from_host_both_ways_gb_per_s);
 }
@@ -100,9 +99,9 @@ TEST_CASE("device: a direction that is faster beside the other is refused by nam
 }
 
 TEST_CASE("device: a toll above all of a copy's time is refused by name") {
-  Result<DeviceCatalog> catalog = DeviceCatalog::from_json(card(R"(, "from_host_toll": 1.5)"), "a file");
+  Result<DeviceCatalog> catalog = DeviceCatalog::from_json(card(R"(, "copy_toll": 1.5)"), "a file");
   REQUIRE(!catalog);
-  CHECK(take_diag(catalog.takeError()).text().find("\"from_host_toll\" must be a share from 0 to 1") != std::string::npos);
+  CHECK(take_diag(catalog.takeError()).text().find("\"copy_toll\" must be a share from 0 to 1") != std::string::npos);
 }
 
 TEST_CASE("device: a share above the roofline is refused by name") {

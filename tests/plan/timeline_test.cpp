@@ -59,12 +59,11 @@ TEST_CASE("timeline: a longer copy takes more from computing") {
   DeviceDescription device;
   device.to_host_gb_per_s = device.from_host_gb_per_s = 10;
   device.fork_us = 1;
-  device.to_host_toll = 0.1;
-  device.from_host_toll = 0.2;
+  device.copy_toll = 0.1;
   Timeline time = predict_timeline(both_ways(), device);
   CHECK(time.start_us[1] == doctest::Approx(1 + 3));
-  CHECK(time.start_us[3] == doctest::Approx(4 + 10 + 1 + 4));
-  CHECK(time.total_us == doctest::Approx(19 + 30 + 2));
+  CHECK(time.start_us[3] == doctest::Approx(4 + 10 + 1 + 2));
+  CHECK(time.total_us == doctest::Approx(17 + 30 + 2));
 }
 
 TEST_CASE("timeline: a copy holds computing up where it is issued, and does not wait for that itself") {

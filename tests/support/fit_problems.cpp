@@ -51,7 +51,7 @@ class Expander {
     std::iota(latest_.begin(), latest_.end(), 0);
     result_.value_bytes = problem.value_bytes;
     result_.copy_shares = problem.copy_shares;
-    result_.copy_tolls = problem.copy_tolls;
+    result_.copy_toll = problem.copy_toll;
   }
 
   ExpandedSequence run(const Extras& repeats, const Extras& fetches) {

@@ -6,7 +6,6 @@
 #include "runtime/cuda/backend/process_memory.h"
 
 #include <algorithm>
-#include <optional>
 #include <random>
 
 namespace plimsoll {
@@ -71,14 +70,6 @@ struct Way {
   CudaEvent end;
   std::vector<float> ms;
 
-  Status create(int64_t bytes, bool to_host) {
-    Result<CudaMemory> on_card = CudaMemory::on_device(bytes, "copy"), host = CudaMemory::pinned(bytes, "copy");
-    if (!on_card || !host) return llvm::joinErrors(on_card.takeError(), host.takeError());
-    to = std::move(to_host ? *host : *on_card);
-    from = std::move(to_host ? *on_card : *host);
-    if (Status s = stream.create()) return s;
-    return end.create(true);
-  }
   Status copy(int64_t bytes, int times) {
     for (int i = 0; i < times; ++i)
       if (Status s = cuda_status(cudaMemcpyAsync(to.data(), from.data(), static_cast<size_t>(bytes), cudaMemcpyDefault, stream), "copy")) return s;
@@ -97,8 +88,15 @@ Status measure_both_ways(CudaCard& card) {
   constexpr int64_t bytes = int64_t{256} << 20;
   constexpr int copies = 16, rounds = 5;
   Way ways[2];
-  for (Way& way : ways)
-    if (Status s = way.create(bytes, /*to_host=*/&way == ways)) return s;
+  for (Way& way : ways) {
+    Result<CudaMemory> on_card = CudaMemory::on_device(bytes, "copy"), host = CudaMemory::pinned(bytes, "copy");
+    if (!on_card || !host) return llvm::joinErrors(on_card.takeError(), host.takeError());
+    const bool to_host = &way == ways;
+    way.to = std::move(to_host ? *host : *on_card);
+    way.from = std::move(to_host ? *on_card : *host);
+    if (Status s = way.stream.create()) return s;
+    if (Status s = way.end.create(true)) return s;
+  }
   CudaEvent begin;
   if (Status s = begin.create(true)) return s;
   for (int round = -1; round < rounds; ++round) {
@@ -135,82 +133,26 @@ Status fill_random(const CudaMemory& memory, DType dtype) {
   return Status::success();
 }
 
-// A large product of square matrices, over and over.
-class LargeProduct {
- public:
-  Status create(CudaLibraries& libraries, cudaStream_t stream, DType dtype) {
-    type_ = Type(dtype, {product_size, product_size});
-    for (auto [memory, bytes] : {std::pair{&a_, type_.bytes()}, {&b_, type_.bytes()}, {&y_, type_.bytes()}, {&workspace_, int64_t{32} << 20}}) {
-      Result<CudaMemory> allocated = CudaMemory::on_device(bytes, "product");
-      if (!allocated) return allocated.takeError();
-      *memory = std::move(*allocated);
-    }
-    if (Status s = fill_random(a_, dtype)) return s;
-    if (Status s = fill_random(b_, dtype)) return s;
-    matmul_ = llvm::find_if(cuda_product_launchers(), [](const CudaLauncher& l) { return l.op == "matmul"; });
-    operands_[0] = {type_, a_.data()};
-    operands_[1] = {type_, b_.data()};
-    result_[0] = {type_, y_.data()};
-    call_.emplace(attrs_, types_);
-    launch_.emplace(CudaCall{get_op("matmul"), *call_, operands_, result_, workspace_.data(), workspace_.bytes(), nullptr, stream});
-    Result<std::unique_ptr<CudaPrepared>> prepared = matmul_->prepare(libraries, *launch_);
-    if (!prepared) return prepared.takeError();
-    prepared_ = std::move(*prepared);
-    launch_->prepared = prepared_.get();
-    return Status::success();
-  }
-  Status run(int times = 1) {
-    for (int i = 0; i < times; ++i)
-      if (Status s = matmul_->launch(*launch_)) return s;
-    return Status::success();
-  }
-
- private:
-  Type type_;
-  CudaMemory a_, b_, y_, workspace_;
-  Attrs attrs_;
-  const Type* types_[2] = {&type_, &type_};
-  TensorView operands_[2], result_[1];
-  std::optional<OpCall> call_;
-  std::optional<CudaCall> launch_;
-  const CudaLauncher* matmul_ = nullptr;
-  std::unique_ptr<CudaPrepared> prepared_;
-};
-
 Result<double> product_tflops(CudaLibraries& libraries, cudaStream_t stream, DType dtype) {
-  LargeProduct product;
-  if (Status s = product.create(libraries, stream, dtype)) return s;
-  Result<double> ms = median_ms(stream, [&] { return product.run(); });
+  Type type(dtype, {product_size, product_size});
+  Result<CudaMemory> a = CudaMemory::on_device(type.bytes(), "product"), b = CudaMemory::on_device(type.bytes(), "product"),
+                     y = CudaMemory::on_device(type.bytes(), "product"), w = CudaMemory::on_device(int64_t{32} << 20, "workspace");
+  if (!a || !b || !y || !w) return llvm::joinErrors(llvm::joinErrors(a.takeError(), b.takeError()), llvm::joinErrors(y.takeError(), w.takeError()));
+  if (Status s = fill_random(*a, dtype)) return s;
+  if (Status s = fill_random(*b, dtype)) return s;
+  llvm::ArrayRef<CudaLauncher> launchers = cuda_product_launchers();
+  const CudaLauncher* matmul = llvm::find_if(launchers, [](const CudaLauncher& l) { return l.op == "matmul"; });
+  Attrs attrs;
+  const Type* types[] = {&type, &type};
+  OpCall call(attrs, types);
+  TensorView operands[] = {{type, a->data()}, {type, b->data()}}, results[] = {{type, y->data()}};
+  CudaCall launch{get_op("matmul"), call, operands, results, w->data(), w->bytes(), nullptr, stream};
+  Result<std::unique_ptr<CudaPrepared>> prepared = matmul->prepare(libraries, launch);
+  if (!prepared) return prepared.takeError();
+  launch.prepared = prepared->get();
+  Result<double> ms = median_ms(stream, [&] { return matmul->launch(launch); });
   if (!ms) return ms.takeError();
   return 2.0 * product_size * product_size * product_size / *ms / 1e9;
-}
-
-// Products alone, and with copies of one direction beside them that are through earlier.
-Status measure_tolls(CudaCard& card, CudaLibraries& libraries, cudaStream_t stream) {
-  constexpr int64_t bytes = int64_t{256} << 20;
-  constexpr int products = 40, copies = 6;
-  LargeProduct product;
-  if (Status s = product.create(libraries, stream, DType::BF16)) return s;
-  Result<double> alone_ms = median_ms(stream, [&] { return product.run(products); });
-  if (!alone_ms) return alone_ms.takeError();
-  for (bool to_host : {true, false}) {
-    Way way;
-    if (Status s = way.create(bytes, to_host)) return s;
-    CudaEvent begin;
-    if (Status s = begin.create()) return s;
-    Result<double> beside_ms = median_ms(stream, [&]() -> Status {
-      if (Status s = cuda_status(cudaEventRecord(begin, stream), "copy")) return s;
-      if (Status s = cuda_status(cudaStreamWaitEvent(way.stream, begin, 0), "copy")) return s;
-      if (Status s = way.copy(bytes, copies)) return s;
-      if (Status s = product.run(products)) return s;
-      return cuda_status(cudaStreamWaitEvent(stream, way.end, 0), "copy");
-    });
-    if (!beside_ms) return beside_ms.takeError();
-    const double copies_ms = 1e-6 * bytes * copies / (to_host ? card.to_host_gb_per_s : card.from_host_gb_per_s);
-    const double lost_ms = std::clamp(*beside_ms - std::max(*alone_ms, copies_ms), 0.0, copies_ms);
-    (to_host ? card.to_host_toll : card.from_host_toll) = lost_ms / copies_ms;
-  }
-  return Status::success();
 }
 
 // From one kernel of a graph to the next: many small memsets in a row.
@@ -263,7 +205,6 @@ Status measure_card(CudaCard& card) {
     if (!rate) return rate.takeError();
     card.matmul_tflops.push_back({dtype, *rate});
   }
-  if (Status s = measure_tolls(card, libraries, stream)) return s;
   Result<double> gap = launch_gap_us(stream);
   if (!gap) return gap.takeError();
   card.launch_us = *gap;

@@ -53,7 +53,7 @@ RecomputeProblem random_sequence(std::mt19937& random, int ops) {
   RecomputeProblem result = with_extras(problem, repeats, fetches);
   for (RecomputeOp& o : result.ops) o.repeat_until = result.op_count();
   result.copy_shares = random_shares(random);
-  result.copy_tolls = {static_cast<double>(ops % 2), ops % 3 * 0.1, ops % 4 * 0.1};
+  result.copy_toll = {static_cast<double>(ops % 2), ops % 3 * 0.1};
   return result;
 }
 
@@ -87,8 +87,7 @@ double plain_total(const RecomputeProblem& problem, llvm::ArrayRef<CopyWindow> w
     for (size_t w = 0; w < windows.size(); ++w)
       if (windows[w].issue == o) {
         lines[is_to_device(w)].push_back(w);
-        const RecomputeOp& copy = problem.ops[static_cast<size_t>(windows[w].op)];
-        pass(problem.copy_tolls.us(copy.channel, copy.cost_us), -1);
+        pass(problem.copy_toll.us(problem.ops[static_cast<size_t>(windows[w].op)].cost_us), -1);
       }
     if (o < problem.op_count() && problem.ops[static_cast<size_t>(o)].channel == Channel::Compute) pass(problem.ops[static_cast<size_t>(o)].cost_us, -1);
   }

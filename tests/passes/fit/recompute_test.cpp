@@ -140,7 +140,7 @@ TEST_CASE("recompute: incremental measures with copies equal a plain sweep") {
     add_offloads(random, problem);
     if (problem.offloads.empty()) continue;
     problem.copy_shares = {1 - round % 3 * 0.25, 1 - round % 4 * 0.2};
-    problem.copy_tolls = {round % 5 * 0.5, round % 3 * 0.1, round % 4 * 0.1};
+    problem.copy_toll = {round % 5 * 0.5, round % 3 * 0.1};
     fit::Sequence sequence(problem);
     for (int change = 0; change < 40; ++change) {
       int32_t stage = 1 + pick(random, problem.op_count());
