@@ -303,7 +303,12 @@ std::vector<Sample> resize_samples() {
           {{normal({2, 4})}, resampling("linear", "align_corners", {2, 7}, {1, 1.75})},
           {{normal({1, 4, 4})}, cubic},
           {{normal({4, 5})}, crop},
-          {{normal({2, 4})}, rounded}};
+          {{normal({2, 4})}, rounded},
+          // Channels last, whole accesses of them; lines of such; an image from one element; volumes.
+          {{normal({1, 3, 4, 8})}, resampling("linear", "half_pixel", {1, 6, 9, 8}, {1, 2, 2.25, 1})},
+          {{normal({1, 2, 3, 16})}, resampling("cubic", "half_pixel", {1, 2, 5, 64}, {1, 1, 5.0 / 3, 4})},
+          {{normal({1, 1, 1, 4})}, resampling("linear", "half_pixel", {1, 34, 2, 4}, {1, 34, 2, 1})},
+          {{normal({1, 2, 2, 3})}, resampling("linear", "align_corners", {1, 4, 5, 6}, {1, 2, 2.5, 2})}};
 }
 
 std::vector<Sample> resize_grad_samples() {
