@@ -24,7 +24,7 @@ import time
 
 from gpu_training import CASES, compile_options, export_apart, train
 
-CAPS = {"gpt2_b16": [4, 6, 8, 12], "vit_l16_b64": [8, 10, 12, 14], "resnet50_b256": [6, 8, 10, 12], "vit_l16_b256": [23.5], "deeplabv3_b48": [23.5]}  # GiB
+CAPS = {"gpt2_b16": [4, 6, 8, 12], "vit_l16_b64": [8, 10, 12, 14], "resnet50_b256": [6, 8, 10, 12], "vit_l16_b256": [10, 23.5], "deeplabv3_b48": [8, 12, 23.5]}  # GiB
 QUICK = {"gpt2_b16": [6]}
 TRIAL_STEPS, TRIAL_WARM_UP, WARM_UP = 4, 3, 5
 REFUSED = 4  # exit code of `compile` where nothing fits
