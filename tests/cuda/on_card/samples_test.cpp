@@ -107,26 +107,55 @@ bool is_accepted(const KernelCase& c) {
   return false;
 }
 
-void check_on_card(const CudaCatalog& catalog, const KernelCase& c) {
-  const auto types = c.types();
-  const std::vector<Tensor> wanted = run_reference(c);
-  for (const KernelCandidate& kernel : catalog.candidates(c.op, OpCall(c.attrs, types), result_types_of(c)))
-    for (const std::vector<InPlace>& overlaps : overlaps_of(c)) {
-      INFO("kernel ", kernel.name, ", ", overlaps.size(), " results in place");
-      check_results(c, CaseOnCard(c, kernel, overlaps).run(c), wanted);
-    }
+std::vector<KernelCase> cases_of(const OpDef& op, Storage storage, uint32_t seed) {
+  std::vector<KernelCase> cases;
+  for (const Sample& sample : op.samples()) {
+    cases.emplace_back(op.name, sample.attrs, stored(sample, storage), seed++);
+    if (!is_accepted(cases.back())) cases.pop_back();
+  }
+  return cases;
 }
 
+std::vector<KernelCandidate> candidates_of(const CudaCatalog& catalog, const KernelCase& c) {
+  const auto types = c.types();
+  return catalog.candidates(c.op, OpCall(c.attrs, types), result_types_of(c));
+}
+
+// The kernels that accept any of the cases, each once.
+std::vector<std::string> kernels_of(const CudaCatalog& catalog, llvm::ArrayRef<KernelCase> cases) {
+  std::vector<std::string> names;
+  for (const KernelCase& c : cases)
+    for (const KernelCandidate& kernel : candidates_of(catalog, c))
+      if (!llvm::is_contained(names, kernel.name)) names.push_back(kernel.name);
+  return names;
+}
+
+void check_kernel(const CudaCatalog& catalog, llvm::StringRef name, const KernelCase& c) {
+  for (const KernelCandidate& kernel : candidates_of(catalog, c)) {
+    if (kernel.name != name) continue;
+    const std::vector<Tensor> wanted = run_reference(c);
+    for (const std::vector<InPlace>& overlaps : overlaps_of(c)) {
+      INFO(overlaps.size(), " results in place");
+      check_results(c, CaseOnCard(c, kernel, overlaps).run(c), wanted);
+    }
+  }
+}
+
+// A subcase for each op, and in it for each kernel: `--subcase` and `--subcase-exclude` pick by either name.
 void check_all(Storage storage) {
   const CudaCatalog catalog(card(), /*any_order=*/true);
   uint32_t seed = 1;
   for (const OpDef* op : all_ops()) {
-    const std::vector<Sample> samples = op->samples();
-    for (size_t i = 0; i < samples.size(); ++i) {
-      const KernelCase c(op->name, samples[i].attrs, stored(samples[i], storage), seed++);
-      if (!is_accepted(c)) continue;
-      INFO(op->name.str(), ", sample ", i);
-      check_on_card(catalog, c);
+    seed += 100;
+    SUBCASE(op->name.str().c_str()) {
+      const std::vector<KernelCase> cases = cases_of(*op, storage, seed);
+      for (const std::string& kernel : kernels_of(catalog, cases))
+        SUBCASE(kernel.c_str()) {
+          for (size_t i = 0; i < cases.size(); ++i) {
+            INFO("case ", i);
+            check_kernel(catalog, kernel, cases[i]);
+          }
+        }
     }
   }
 }
