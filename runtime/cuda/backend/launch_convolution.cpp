@@ -71,7 +71,7 @@ Result<std::unique_ptr<CudaPrepared>> prepare_convolution(CudaLibraries& librari
   if (!cudnn) return cudnn.takeError();
   c.tensor_cores = libraries.tf32();
   const int64_t workspace_bytes = k.workspace_bytes - own_bytes;
-  Result<std::unique_ptr<CudnnPlan>> plan = plan_convolution(*cudnn, c, workspace_bytes, rank);
+  CudnnPlans::Plan plan = libraries.cudnn_plans().convolution(*cudnn, c, workspace_bytes, rank);
   if (!plan) return plan.takeError();
   if ((*plan)->workspace_bytes() > workspace_bytes) return workspace_too_small(k, (*plan)->workspace_bytes());
   auto prepared = std::make_unique<PreparedCudnn>();

@@ -25,7 +25,7 @@ CudnnAttention attention_of(const CudaCall& k, int64_t batch, bool ordered) {
           .deterministic = ordered};
 }
 
-template <auto plan_attention_pass, bool ordered = false>
+template <auto pass, bool ordered = false>
 Result<std::unique_ptr<CudaPrepared>> prepare_attention(CudaLibraries& libraries, const CudaCall& k) {
   Result<CudnnCard> cudnn = libraries.cudnn();
   if (!cudnn) return cudnn.takeError();
@@ -34,7 +34,7 @@ Result<std::unique_ptr<CudaPrepared>> prepare_attention(CudaLibraries& libraries
   prepared->cudnn = cudnn->handle;
   for (int64_t pieces = 1; pieces <= batch; ++pieces) {
     if (batch % pieces != 0) continue;
-    Result<std::unique_ptr<CudnnPlan>> plan = plan_attention_pass(*cudnn, attention_of(k, batch / pieces, ordered));
+    CudnnPlans::Plan plan = (libraries.cudnn_plans().*pass)(*cudnn, attention_of(k, batch / pieces, ordered));
     if (!plan) return plan.takeError();
     prepared->plan = std::move(*plan);
     prepared->pieces = pieces;
@@ -87,9 +87,9 @@ Status launch_attention_grad(const CudaCall& k) {
 }
 
 constexpr CudaLauncher launchers[] = {
-    {"attention", "cudnn", launch_attention, prepare_attention<plan_attention>},
-    {"attention_grad", "cudnn_ordered", launch_attention_grad, prepare_attention<plan_attention_grad, true>},
-    {"attention_grad", "cudnn", launch_attention_grad, prepare_attention<plan_attention_grad>},
+    {"attention", "cudnn", launch_attention, prepare_attention<&CudnnPlans::attention>},
+    {"attention_grad", "cudnn_ordered", launch_attention_grad, prepare_attention<&CudnnPlans::attention_grad, true>},
+    {"attention_grad", "cudnn", launch_attention_grad, prepare_attention<&CudnnPlans::attention_grad>},
 };
 
 }  // namespace

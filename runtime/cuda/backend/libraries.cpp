@@ -25,6 +25,7 @@ Result<CudnnCard> CudaLibraries::cudnn() {
 
 CudaLibraries::~CudaLibraries() {
   if (lt_) cublasLtDestroy(lt_);
+  cudnn_plans_ = {};  // before what they were made with
   if (cudnn_card_.handle) cudnnDestroy(cudnn_card_.handle);
 }
 

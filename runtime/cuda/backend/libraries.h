@@ -2,7 +2,7 @@
 
 // The handles of NVIDIA's libraries, made once for a plan, and what launchers may ask about the card.
 
-#include "runtime/cuda/backend/cudnn_plan.h"
+#include "runtime/cuda/backend/cudnn_plans.h"
 
 #include <cublasLt.h>
 #include <cuda_runtime_api.h>
@@ -22,12 +22,14 @@ class CudaLibraries {
   cublasLtHandle_t lt() const { return lt_; }
   // Its handle is made when first asked for: plans without convolution or attention do not pay for it.
   Result<CudnnCard> cudnn();
+  CudnnPlans& cudnn_plans() { return cudnn_plans_; }
   bool tf32() const { return tf32_; }
   const cudaDeviceProp& card() const { return card_; }
 
  private:
   cublasLtHandle_t lt_ = nullptr;
   CudnnCard cudnn_card_;
+  CudnnPlans cudnn_plans_;
   cudaDeviceProp card_{};
   bool tf32_ = false;
 };

@@ -9,7 +9,7 @@ namespace plimsoll {
 
 struct PreparedCudnn : CudaPrepared {
   cudnnContext* cudnn = nullptr;
-  std::unique_ptr<CudnnPlan> plan;
+  std::shared_ptr<CudnnPlan> plan;
   int64_t pieces = 1;      // equal parts of the batch, one run each
   int64_t own_bytes = 0;   // at the start of the workspace, beside what the plan takes
 
