@@ -23,7 +23,7 @@ constexpr llvm::StringLiteral device_fields[] = {
     "name",          "title",         "backend",         "memory_bytes", "reserves",
     "matmul_tflops", "vector_tflops", "memory_gb_per_s", "launch_us",    "kernel_us", "alignment_bytes",
     "compute_capability", "multiprocessors", "to_host_gb_per_s", "from_host_gb_per_s",
-    "fork_us", "copy_toll", "to_host_both_ways_gb_per_s", "from_host_both_ways_gb_per_s", "link_gb_per_s", "product_workspace_bytes", "convolution_workspace_bytes", "efficiency"};
+    "fork_us", "copy_toll", "to_host_both_ways_gb_per_s", "from_host_both_ways_gb_per_s", "link_gb_per_s", "graph_launch_bytes", "product_workspace_bytes", "convolution_workspace_bytes", "efficiency"};
 
 Status field_error(const llvm::Twine& device, llvm::StringRef field, llvm::StringRef expected) {
   return usage_error(device + ": \"" + field + "\" must be " + expected);
@@ -95,15 +95,6 @@ Status read_count(const json::Object& from, llvm::StringRef device, llvm::String
   return Status::success();
 }
 
-// What only a GPU has; all of it is needed but the link to other cards.
-Status read_gpu(const json::Object& from, DeviceDescription& device) {
-  if (Status s = read_count(from, device.name, "compute_capability", device.compute_capability)) return s;
-  if (Status s = read_count(from, device.name, "multiprocessors", device.multiprocessors)) return s;
-  if (Status s = read_bytes(from, device.name, "product_workspace_bytes", device.product_workspace_bytes)) return s;
-  if (Status s = read_bytes(from, device.name, "convolution_workspace_bytes", device.convolution_workspace_bytes)) return s;
-  return from.get("link_gb_per_s") ? read_rate(from, device.name, "link_gb_per_s", device.link_gb_per_s) : Status::success();
-}
-
 Status read_efficiency(const json::Object& shares, llvm::StringRef device, std::vector<std::pair<std::string, double>>& to) {
   to.clear();
   for (const auto& entry : shares) {
@@ -119,6 +110,7 @@ Status read_efficiency(const json::Object& shares, llvm::StringRef device, std::
 // What is taken of a backend's devices that do not say it themselves.
 struct Usual {
   std::vector<std::pair<std::string, double>> efficiency;
+  int64_t graph_launch_bytes = 0;
   double both_ways_share = 1;  // of its speed alone, what a copy keeps while one of the other direction runs
   double kernel_us = 0, fork_us = 0, copy_toll = 0;
 };
@@ -137,8 +129,21 @@ Result<llvm::StringMap<Usual>> read_usual() {
     if (Status s = read_rate(from, backend, "kernel_us", usual.kernel_us)) return s;
     if (Status s = read_rate(from, backend, "fork_us", usual.fork_us)) return s;
     if (Status s = read_share(from, backend, "copy_toll", usual.copy_toll)) return s;
+    if (Status s = read_bytes(from, backend, "graph_launch_bytes", usual.graph_launch_bytes)) return s;
   }
   return by_backend;
+}
+
+// What only a GPU has; all of it is needed but the link to other cards and what is usual.
+Status read_gpu(const json::Object& from, const Usual& usual, DeviceDescription& device) {
+  if (Status s = read_count(from, device.name, "compute_capability", device.compute_capability)) return s;
+  if (Status s = read_count(from, device.name, "multiprocessors", device.multiprocessors)) return s;
+  if (Status s = read_bytes(from, device.name, "product_workspace_bytes", device.product_workspace_bytes)) return s;
+  if (Status s = read_bytes(from, device.name, "convolution_workspace_bytes", device.convolution_workspace_bytes)) return s;
+  device.graph_launch_bytes = usual.graph_launch_bytes;
+  if (from.get("graph_launch_bytes"))
+    if (Status s = read_bytes(from, device.name, "graph_launch_bytes", device.graph_launch_bytes)) return s;
+  return from.get("link_gb_per_s") ? read_rate(from, device.name, "link_gb_per_s", device.link_gb_per_s) : Status::success();
 }
 
 Status read_rate_or(const json::Object& from, llvm::StringRef device, llvm::StringRef field, double usual, double& to) {
@@ -193,7 +198,7 @@ Result<DeviceDescription> read_device(const json::Object& from, const llvm::Stri
     return field_error(device.name, "alignment_bytes", "a power of two");
   if (Status s = read_ways_to_host(from, usual, device)) return s;
   if (device.backend == "cuda")
-    if (Status s = read_gpu(from, device)) return s;
+    if (Status s = read_gpu(from, usual, device)) return s;
   if (const json::Value* shares = from.get("efficiency")) {
     if (!shares->getAsObject()) return field_error(device.name, "efficiency", "an object of shares by op");
     if (Status s = read_efficiency(*shares->getAsObject(), device.name, device.efficiency)) return s;
@@ -209,6 +214,12 @@ int64_t DeviceDescription::reserve_bytes() const {
   int64_t sum = 0;
   for (const Reserve& reserve : reserves) sum += reserve.bytes;
   return sum;
+}
+
+DeviceDescription DeviceDescription::with_graphs(int64_t launches) const {
+  DeviceDescription device = *this;
+  if (graph_launch_bytes > 0) device.reserves.push_back({"CUDA graphs", graph_launch_bytes * launches});
+  return device;
 }
 
 double DeviceDescription::matmul_tflops_for(DType dtype) const {
@@ -300,6 +311,7 @@ std::string to_json(const DeviceDescription& device) {
     if (device.to_host_both_ways_gb_per_s > 0) object["to_host_both_ways_gb_per_s"] = device.to_host_both_ways_gb_per_s;
     if (device.from_host_both_ways_gb_per_s > 0) object["from_host_both_ways_gb_per_s"] = device.from_host_both_ways_gb_per_s;
     if (device.link_gb_per_s > 0) object["link_gb_per_s"] = device.link_gb_per_s;
+    if (device.graph_launch_bytes > 0) object["graph_launch_bytes"] = device.graph_launch_bytes;
     object["product_workspace_bytes"] = device.product_workspace_bytes;
     object["convolution_workspace_bytes"] = device.convolution_workspace_bytes;
   }

@@ -39,10 +39,13 @@ struct DeviceDescription {
   double copy_toll = 0;          // and of the time that the copy takes, a share from 0 to 1
   double to_host_both_ways_gb_per_s = 0, from_host_both_ways_gb_per_s = 0;  // each, while both are at work; 0: as fast as one way at a time
   double link_gb_per_s = 0;      // to one other card, each way; 0: through the host
+  int64_t graph_launch_bytes = 0;           // outside the arenas, for each launch in a CUDA graph
   int64_t product_workspace_bytes = 0;      // what cuBLASLt is given for a matrix product
   int64_t convolution_workspace_bytes = 0;  // what cuDNN is given at most for a convolution
 
   int64_t reserve_bytes() const;
+  // With a reserve for graphs of so many launches, where those take any.
+  DeviceDescription with_graphs(int64_t launches) const;
   double matmul_tflops_for(DType dtype) const;  // falls back to f32
   double efficiency_of(llvm::StringRef op) const;
   CopyShares copy_shares() const;

@@ -100,6 +100,7 @@ DeviceDescription PlanReader::read_device(const proto::Device& from) {
   device.kernel_us = from.kernel_us();
   device.fork_us = from.fork_us();
   device.copy_toll = from.copy_toll();
+  device.graph_launch_bytes = from.graph_launch_bytes();
   device.alignment_bytes = from.alignment_bytes();
   device.compute_capability = from.compute_capability();
   device.multiprocessors = from.multiprocessors();

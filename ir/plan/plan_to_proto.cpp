@@ -53,6 +53,7 @@ void set_device(const DeviceDescription& device, proto::Device& to) {
   to.set_kernel_us(device.kernel_us);
   to.set_fork_us(device.fork_us);
   to.set_copy_toll(device.copy_toll);
+  to.set_graph_launch_bytes(device.graph_launch_bytes);
   to.set_alignment_bytes(device.alignment_bytes);
   to.set_compute_capability(device.compute_capability);
   to.set_multiprocessors(device.multiprocessors);

@@ -49,28 +49,39 @@ TEST_CASE("device: a card that says nothing of efficiency is taken to run the ke
   CHECK(read(R"(, "fork_us": 4)").fork_us == 4);
   CHECK(read("").copy_toll > 0);
   CHECK(read(R"(, "copy_toll": 0)").copy_toll == 0);
+  CHECK(read("").graph_launch_bytes == 4608);
 }
 
 TEST_CASE("device: what nobody measured of a card is not written, and read as usual") {
   DeviceDescription measured = read("");
   measured.efficiency.clear();
   measured.kernel_us = measured.fork_us = measured.copy_toll = 0;
+  measured.graph_launch_bytes = 0;
   Result<DeviceCatalog> again = DeviceCatalog::from_json("{\"devices\": [" + to_json(measured) + "]}", "a file");
   REQUIRE(bool(again));
   CHECK(again->all().front().efficiency == read("").efficiency);
   CHECK(again->all().front().kernel_us == 2.5);
   CHECK(again->all().front().fork_us == 10);
   CHECK(again->all().front().copy_toll == read("").copy_toll);
+  CHECK(again->all().front().graph_launch_bytes == 4608);
+}
+
+TEST_CASE("device: graphs take a reserve by their launches, where a description says what") {
+  DeviceDescription device = read("");
+  CHECK(device.with_graphs(1000).reserve_bytes() == device.reserve_bytes() + 4608000);
+  device.graph_launch_bytes = 0;
+  CHECK(device.with_graphs(1000).reserves.size() == device.reserves.size());
 }
 
 TEST_CASE("device: a description survives being written and read") {
-  DeviceDescription device = read(R"(, "efficiency": {"gelu": 0.7}, "kernel_us": 3, "fork_us": 4, "copy_toll": 0.25, "to_host_both_ways_gb_per_s": 18, "from_host_both_ways_gb_per_s": 15)");
+  DeviceDescription device = read(R"(, "efficiency": {"gelu": 0.7}, "kernel_us": 3, "fork_us": 4, "copy_toll": 0.25, "graph_launch_bytes": 1024, "to_host_both_ways_gb_per_s": 18, "from_host_both_ways_gb_per_s": 15)");
   Result<DeviceCatalog> again = DeviceCatalog::from_json("{\"devices\": [" + to_json(device) + "]}", "a file");
   REQUIRE(bool(again));
   CHECK(again->all().front().efficiency == device.efficiency);
   CHECK(again->all().front().kernel_us == 3);
   CHECK(again->all().front().fork_us == 4);
   CHECK(again->all().front().copy_toll == 0.25);
+  CHECK(again->all().front().graph_launch_bytes == 1024);
   CHECK(again->all().front().to_host_both_ways_gb_per_s == device.to_host_both_ways_gb_per_s);
   CHECK(again->all().front().from_host_both_ways_gb_per_s == device.from_host_both_ways_gb_per_s);
 }
