@@ -10,6 +10,7 @@
 #include "passes/recompute.h"
 
 #include <limits>
+#include <thread>
 
 namespace plimsoll {
 namespace {
@@ -18,7 +19,8 @@ constexpr int regions_tried = 5;
 constexpr int64_t parts_tried[] = {2, 4, 8, 16};
 constexpr double split_effort = 0.1;   // of a search, beside that for the program as it is
 constexpr size_t most_searched = 1200;  // instructions; the search for repeats in more takes too long for one of several candidates
-constexpr double least_saving = 0.03;  // of what a candidate needs, that one which takes longer must save
+constexpr int64_t launches_per_node = 2;  // at most, with repeats and copies
+constexpr double least_saving = 0.1;   // of what a candidate needs, that one which takes longer must save
 
 // By narrow value: the bytes of what forward makes of it from there on.
 std::vector<int64_t> bytes_behind(const Graph& graph, llvm::ArrayRef<ValueId> narrow) {
@@ -67,11 +69,20 @@ size_t instructions_of(const Plan& plan) {
   return count;
 }
 
+// Those that become instructions.
+int64_t nodes_of(const Program& program) {
+  int64_t count = 0;
+  for (const Graph& function : program.functions)
+    for (NodeId id = function.first_node(); id != NodeId::None; id = function.node(id).next) count += function.node(id).op->view_of < 0;
+  return count;
+}
+
 // A program, as it is or with a region split, and its plans.
 struct Candidate {
   std::string from;  // the value behind which it is split; empty: as it is
   int64_t parts = 1;
   Derived derived;
+  DeviceDescription device;  // with what the program's graphs take
   FitOptions options;
   std::optional<LoweringInput> input;
   std::unique_ptr<BudgetFitter> plans;
@@ -162,38 +173,50 @@ class SplitFitter {
       splits_.push_back(std::move(*named));
       return Status::success();
     }
-    for (ValueId from : regions_to_try(forward_.graph))
-      for (int64_t parts : parts_to_try(forward_.graph.type(from).shape[0], request_.split)) {
-        Result<std::unique_ptr<Candidate>> split = split_candidate({from, parts});
-        if (split)
-          splits_.push_back(std::move(*split));
-        else
-          llvm::consumeError(split.takeError());  // what reads the value wants the whole batch
-      }
+    const std::vector<ValueId> regions = regions_to_try(forward_.graph);
+    std::vector<Candidates> of_region(regions.size());
+    std::vector<std::thread> threads;  // that do not see each other
+    for (size_t i = 0; i < regions.size(); ++i) threads.emplace_back([&, i] { of_region[i] = split_behind(regions[i]); });
+    for (std::thread& thread : threads) thread.join();
+    for (Candidates& some : of_region) std::move(some.begin(), some.end(), std::back_inserter(splits_));
     // What is asked for is worth it.
     keep_worthwhile(splits_, request_.split > 1 ? std::numeric_limits<int64_t>::max() : whole_->plain().promised_bytes());
     return Status::success();
   }
 
-  Result<std::unique_ptr<Candidate>> split_candidate(const SplitChoice& choice) {
+  // In every number of parts; none where what reads the value wants the whole batch.
+  Candidates split_behind(ValueId from) const {
+    Candidates splits;
+    for (int64_t parts : parts_to_try(forward_.graph.type(from).shape[0], request_.split)) {
+      Result<std::unique_ptr<Candidate>> split = split_candidate({from, parts});
+      if (split)
+        splits.push_back(std::move(*split));
+      else
+        llvm::consumeError(split.takeError());
+    }
+    return splits;
+  }
+
+  Result<std::unique_ptr<Candidate>> split_candidate(const SplitChoice& choice) const {
     CompileHooks quiet;
     quiet.pipeline.skip = hooks_.pipeline.skip;
     return candidate(choice, quiet, split_effort);
   }
 
-  Result<std::unique_ptr<Candidate>> candidate(const SplitChoice& choice, const CompileHooks& hooks, double effort) {
+  Result<std::unique_ptr<Candidate>> candidate(const SplitChoice& choice, const CompileHooks& hooks, double effort) const {
     Result<Derived> derived = derive_program(forward_, choice, request_, catalog_, hooks);
     if (!derived) return derived.takeError();
     auto made = std::make_unique<Candidate>();
     if (choice.parts > 1) made->from = forward_.graph.value(choice.from).name;
     made->parts = choice.parts;
     made->derived = std::move(*derived);
+    made->device = device_.with_graphs(launches_per_node * nodes_of(made->derived.program));
     made->options.recompute = request_.recompute;
     made->options.offload = request_.offload;
     made->options.search_seconds *= request_.effort * effort;
     made->options.training = forward_.summary;
     made->options.other_orders = made->derived.other_orders;
-    made->input.emplace(LoweringInput{made->derived.program, made->derived.writers, device_, catalog_, request_.budget_bytes, request_.host_budget_bytes});
+    made->input.emplace(LoweringInput{made->derived.program, made->derived.writers, made->device, catalog_, request_.budget_bytes, request_.host_budget_bytes});
     made->input->placement_seconds *= request_.effort * effort;
     Result<Plan> plain = plain_plan(*made->input, made->options);
     if (!plain) return plain.takeError();
@@ -206,7 +229,7 @@ class SplitFitter {
   double least_us(const Candidate& split, int64_t budget_bytes) const {
     double us = split.plain().predicted_step_us;
     if (request_.offload && device_.to_host_gb_per_s > 0) return us;
-    const int64_t allowance = budget_bytes - device_.reserve_bytes() - split.plain().arenas.front().persistent_bytes;
+    const int64_t allowance = budget_bytes - split.device.reserve_bytes() - split.plain().arenas.front().persistent_bytes;
     for (size_t f = 0; f < split.derived.program.functions.size(); ++f) {
       double added = std::numeric_limits<double>::infinity();
       for (bool early_updates : {false, true}) {

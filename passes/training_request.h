@@ -39,7 +39,7 @@ struct TrainingRequest {
   ImageLayout layout = ImageLayout::Auto;
   int64_t budget_bytes = 0;           // 0: the device's memory
   bool recompute = true;              // repeat instructions where the budget asks for it
-  int64_t split = 1;                  // parts of the batch that what follows some value comes in; 0: where the budget asks for it, 1: never
+  int64_t split = 0;                  // parts of the batch that what follows some value comes in; 0: where the budget asks for it, 1: never
   std::string split_from;             // that value; empty: the one that takes least time
   bool offload = true;                // let states and values wait in host memory where the budget asks for it
   double effort = 1;                  // how much work the searches for repeats and for a layout may be, as a multiple of what is usual

@@ -167,8 +167,7 @@ void add_job(CLI::App& command, CompileOptions& compile) {
   command
       .add_option("--split", compile.split,
                   "auto: take a region of the model through a step one part of the batch after the other where the budget asks for it and that is faster "
-                  "or nothing else fits; off: never; N: in N parts, N:VALUE: what follows that value")
-      ->capture_default_str()
+                  "or nothing else fits (the default, but for --max-batch); off: never; N: in N parts, N:VALUE: what follows that value")
       ->type_name("auto|off|N[:VALUE]");
   command.add_option("--host-budget", compile.host_budget, "host memory the job may pin for that; without it all it wants")->type_name("BYTES");
   command

@@ -38,7 +38,8 @@ struct CompileOptions {
   std::string device = "auto", device_file, timings;
   bool any_order = false;
   std::string tune;  // timing cache to add to
-  std::string recompute = "auto", offload = "auto", split = "off";
+  std::string recompute = "auto", offload = "auto";
+  std::string split;  // empty: auto, but off with max_batch
   int64_t global_batch = 0;  // 0: as --batch and --accumulate say
   bool max_batch = false;
   bool pareto = false;

@@ -41,7 +41,10 @@ Result<ImageLayout> layout_named(llvm::StringRef name) {
   return usage_error("--layout " + name + ": expected auto, channels-first or channels-last");
 }
 
-Status read_split(llvm::StringRef text, TrainingRequest& request) {
+// The largest batch is one that fits whole: in parts any batch fits some job.
+Status read_split(const CompileOptions& options, TrainingRequest& request) {
+  llvm::StringRef text = options.split;
+  if (text.empty()) text = options.max_batch ? "off" : "auto";
   if (text == "auto" || text == "off") return request.split = text == "off", Status::success();
   auto [parts, from] = text.split(':');
   if (parts.getAsInteger(10, request.split) || request.split < 2)
@@ -110,7 +113,7 @@ Result<TrainingRequest> training_request(const CompileOptions& options) {
   request.recompute = options.recompute == "auto";
   if (options.offload != "auto" && options.offload != "off") return usage_error("--offload " + options.offload + ": expected auto or off");
   request.offload = options.offload == "auto";
-  if (Status s = read_split(options.split, request)) return s;
+  if (Status s = read_split(options, request)) return s;
   Result<int64_t> host_budget = size_option("--host-budget", options.host_budget);
   if (!host_budget) return host_budget.takeError();
   request.host_budget_bytes = *host_budget;
@@ -127,6 +130,7 @@ void print_result(const CompileOptions& options, const Plan& plan, llvm::raw_ost
   out << ", " << format_count(static_cast<int64_t>(instructions))
       << " instructions, predicted " << format_us(plan.predicted_step_us) << " a step";
   if (options.max_batch || options.global_batch > 0) out << " of " << plan.training.accumulate << " x " << plan.training.batch << " samples";
+  if (const std::string how = how_it_fits(plan); how != "plain") out << ", with " << how;
   out << "\n";
 }
 

@@ -19,7 +19,6 @@ namespace plimsoll {
 namespace {
 
 constexpr size_t planned_instructions = 2500;  // a larger job takes too long to plan several times over
-constexpr size_t searched_with_copies = 500;   // a larger job's split takes too long to search where values may wait on the host
 constexpr double planning_effort = 0.05;
 constexpr int64_t most_cards = 64;
 
@@ -68,10 +67,9 @@ class Levers {
   int64_t budget() const { return smallest_.arenas.front().budget_bytes; }
 
   // What fits, or the plan that needs least. A job that cannot be done, such as a batch that cannot be followed, has none and is no lever.
-  static std::optional<Plan> planned(const OpenedModel& model, const CompileRequest& request, std::function<void(const Plan&)> on_front = {}) {
+  static std::optional<Plan> planned(const OpenedModel& model, const CompileRequest& request) {
     std::optional<Plan> plan;
     CompileHooks hooks;
-    hooks.on_front = std::move(on_front);
     hooks.on_refused = [&](const Plan& least) { plan = least; };
     Result<Plan> fitting = compile_opened(model, request, hooks);
     if (fitting)
@@ -200,24 +198,14 @@ class Levers {
                        plan->promised_bytes(), plan->predicted_step_us / samples_of(smallest_), false});
   }
 
-  // Splits as they are take no search. Where none of them fits, one is searched for repeats and copies: the fastest of those in most parts.
   void parts_of_batch() {
     if (request_.training.split != 1 || !plans_) return;
-    CompileRequest as_they_are = request_, searched = request_;
-    as_they_are.training.split = 0;
-    as_they_are.training.recompute = as_they_are.training.offload = false;
-    std::optional<Plan> best = planned(model_, as_they_are, [&](const Plan& plan) {
-      const std::optional<SplitChosen> split = split_of(plan);
-      if (!split || split->parts <= searched.training.split) return;
-      searched.training.split = split->parts;
-      searched.training.split_from = split->from;
-    });
-    if (!best || searched.training.split == 1) return;
-    const bool copies = request_.training.offload && smallest_.device.to_host_gb_per_s > 0;
-    if (!is_within_budget(*best) && (request_.training.recompute || copies) && (!copies || instructions_ <= searched_with_copies))
-      if (std::optional<Plan> plan = planned(model_, searched); plan && is_better(*plan, *best)) best = std::move(plan);
-    if (is_better(*best, smallest_))
-      levers_.push_back({"--split auto (" + to_string(*split_of(*best)) + ")", best->promised_bytes(), best->predicted_step_us / samples_of(smallest_), false});
+    CompileRequest changed = request_;
+    changed.training.split = 0;
+    const std::optional<Plan> plan = planned(model_, changed);
+    if (!plan || !is_better(*plan, smallest_)) return;
+    if (const std::optional<SplitChosen> split = split_of(*plan))
+      levers_.push_back({"--split auto (" + to_string(*split) + ")", plan->promised_bytes(), plan->predicted_step_us / samples_of(smallest_), false});
   }
 
   // Parameters, gradients and optimizer state divided among N cards (Rajbhandari et al. 2020), each with this batch. Its samples take

@@ -138,7 +138,7 @@ def test_largest_batch_fills_the_budget(folder):
 def test_largest_batch_with_host_memory_takes_few_tries(folder):
     plan = folder / "batch.plan"
     job = ["compile", QUICKSTART / "small_gpt.onnx", "--device", "cpu", "--device-file", MODELS.parents[1] / "golden" / "cpu_with_host.json",
-           "--budget", "108MiB", "--host-budget", "64MiB", "-o", plan]
+           "--budget", "108MiB", "--host-budget", "64MiB", "--split", "off", "-o", plan]
     done = run(*job, "--dim", "batch=1", "--max-batch")
     expect(done.returncode == 0, done.stderr)
     tries = done.stderr.count("lay out")
@@ -232,20 +232,20 @@ def test_precision_auto_takes_the_fastest(folder):
 
 def test_refusals_name_changes_of_the_job_that_do_what_they_say(folder):
     job = ["compile", QUICKSTART / "small_gpt.onnx", "--dim", "batch=64", "--device", "h200", "-o", folder / "p.plan"]
-    done = run(*job, "--budget", "650MiB")
+    done = run(*job, "--split", "off", "--budget", "650MiB")
     text = done.stderr.splitlines()[-1]
     expect(done.returncode == BUDGET and "would fit: " in text and " a sample)" in text, text)
     enough = re.search(r": needs ([\d.]+ \w+) \(", text).group(1)
-    succeed(*job, "--budget", enough)
+    succeed(*job, "--split", "off", "--budget", enough)
     levers = re.findall(r"(--dim batch=32|--precision bf16|--split auto)(?: \(\d+ parts from \w+\))? ([\d.]+ \w+) \(", text)
     for lever, needs in levers:
-        succeed(*job, *lever.split(), "--budget", needs)
+        succeed(*job, *([] if "--split" in lever else ["--split", "off"]), *lever.split(), "--budget", needs)
     expect(len(levers) == 3 and "--optimizer sgd" in text, text)
 
 
 def test_refusals_say_how_much_host_memory_would_do(folder):
     job = ["compile", QUICKSTART / "small_gpt.onnx", "--dim", "batch=8", "--device", "cpu", "--device-file", MODELS.parents[1] / "golden" / "cpu_with_host.json",
-           "--budget", "114MiB", "--recompute", "off", "-o", folder / "p.plan"]
+           "--budget", "114MiB", "--recompute", "off", "--split", "off", "-o", folder / "p.plan"]
     for asked, named in ((["--offload", "off"], r"--offload auto --host-budget ([\d.]+\w+)"), (["--host-budget", "4MiB"], r"and 4 MiB of host memory; .* --host-budget ([\d.]+\w+)")):
         text = run(*job, *asked).stderr.splitlines()[-1]
         enough = re.search(named + r" \(.* on the host, ", text)
@@ -264,8 +264,16 @@ def test_split_names_parts_and_where_they_begin(folder):
     expect(split == [("x", "2 parts")], f"decides {split}")
 
 
+def test_batch_is_split_where_that_is_faster(folder):
+    job = ["compile", QUICKSTART / "small_gpt.onnx", "--dim", "batch=64", "--device", "h200", "--budget", "650MiB", "-o", folder / "p.plan"]
+    row = succeed(*job).splitlines()[-1]
+    expect(re.search(r", with \d+ parts from \w+", row), row)
+    refuse(BUDGET, ["needs"], *job, "--split", "off")
+    expect("parts from" not in succeed(*job, "--max-batch").splitlines()[-1], "the largest batch comes in parts")
+
+
 def test_fit_and_front_name_splits(folder):
-    job = [QUICKSTART / "small_gpt.onnx", "--dim", "batch=64", "--device", "h200", "--recompute", "off", "--offload", "off", "--split", "auto"]
+    job = [QUICKSTART / "small_gpt.onnx", "--dim", "batch=64", "--device", "h200", "--recompute", "off", "--offload", "off"]
     row = run("fit", *job, "--budget", "640MiB").stdout.splitlines()[-1]
     expect(re.search(r"\b\d+ parts from \w+", row), row)
     rows = succeed("compile", *job, "--pareto", "-o", folder / "p.plan").splitlines()[1:-1]

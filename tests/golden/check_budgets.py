@@ -5,8 +5,8 @@ Usage: check_budgets.py PLIMSOLL [CASE ...] [--points 20] [--runs 3] [compile op
 
 Of each case: from the least that a refusal names, typed as it stands, to the plain plan's need, every plan is within its budget, none is
 refused, more budget never takes longer, and the same budget gives the same bytes. Plans of the least and of some larger
-budgets train three steps in poisoned memory: gradients, losses and parameters are the plain plan's, bit for bit. Options
-that are not listed here go to `compile`. Prints a line a case and `N passed, N failed`.
+budgets train three steps in poisoned memory: gradients, losses and parameters are the plain plan's, bit for bit, for which
+the batch stays whole. Options that are not listed here go to `compile`. Prints a line a case and `N passed, N failed`.
 """
 import argparse
 import json
@@ -24,7 +24,7 @@ class Case:
     def __init__(self, program, folder, rest):
         self.program, self.folder, self.plan = program, folder, folder / "budget.plan"
         expected = json.loads((folder / "expected.json").read_text())
-        self.options = ["--device", "cpu", "--precision", "fp32", *rest]
+        self.options = ["--device", "cpu", "--precision", "fp32", "--split", "off", *rest]
         for key, value in expected["optimizer"].items():
             self.options += [OPTIMIZER_OPTIONS[key], str(value)]
         if expected["exporter"] == "torchscript":

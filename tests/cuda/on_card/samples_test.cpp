@@ -141,7 +141,7 @@ void check_kernel(const CudaCatalog& catalog, llvm::StringRef name, const Kernel
   }
 }
 
-// A subcase for each op, and in it for each kernel: `--subcase` and `--subcase-exclude` pick by either name.
+// A subcase for each op, and in it for each kernel: `--subcase-exclude` takes either name, `--subcase` wants both, as in conv,cudnn*.
 void check_all(Storage storage) {
   const CudaCatalog catalog(card(), /*any_order=*/true);
   uint32_t seed = 1;

@@ -76,9 +76,11 @@ DeviceDescription device_with_host() {
   return device;
 }
 
+// Of repeats and copies alone.
 Result<Plan> compiled_for(const DeviceDescription& device, const std::string& text, const TrainingRequest& asked, const CompileHooks& hooks = {}) {
   TrainingRequest request = asked;
   request.optimizer.learning_rate = 0.01;
+  request.split = 1;
   Result<Graph> graph = parse_graph(text);
   REQUIRE_MESSAGE(bool(graph), llvm::toString(graph.takeError()));
   CpuCatalog catalog;
