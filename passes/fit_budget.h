@@ -15,6 +15,7 @@ struct FitOptions {
   bool offload = true;  // where the device has memory of its own
   llvm::ArrayRef<std::vector<NodeId>> other_orders = {};  // per function, an order of its nodes to recompute in as well
   TrainingSummary training = {};  // recorded in the plan; its batch and accumulation are in the advice of an error
+  double least_share = 0;         // of what is live at the plain peak beside states: what is searched for needs no less
   double search_seconds = 4;      // of work for each function that does not fit, see RecomputeOptions
   std::function<void(const Plan&)> on_refused = {};  // sees the plan that needs least where even that is above the budget
 };

@@ -18,7 +18,9 @@ namespace {
 constexpr int regions_tried = 5;
 constexpr int64_t parts_tried[] = {2, 4, 8, 16};
 constexpr double split_effort = 0.1;   // of a search, beside that for the program as it is
-constexpr size_t most_searched = 1200;  // instructions; the search for repeats in more takes too long for one of several candidates
+constexpr int64_t most_searched = 1200;  // nodes; in more a search takes too long for one of several candidates, but for a few repeats
+constexpr int64_t most_nodes = 12000;   // in all parts; to derive more takes too long
+constexpr double long_share = 0.8;     // of what is live at the plain peak of those beside states, that they may come down to
 constexpr int64_t launches_per_node = 2;  // at most, with repeats and copies
 constexpr double least_saving = 0.1;   // of what a candidate needs, that one which takes longer must save
 
@@ -61,12 +63,6 @@ std::vector<int64_t> parts_to_try(int64_t batch, int64_t asked) {
     if (count <= batch && (parts.empty() || parts.back() != count)) parts.push_back(count);
   }
   return parts;
-}
-
-size_t instructions_of(const Plan& plan) {
-  size_t count = 0;
-  for (const PlanFunction& function : plan.functions) count += function.instructions.size();
-  return count;
 }
 
 // Those that become instructions.
@@ -151,16 +147,20 @@ class SplitFitter {
       const Candidate& split = *splits_[i];
       const bool compares = best && is_within_budget(*best);
       if (i < fits && compares && !request_.recompute && !request_.offload) continue;
-      if (i < fits && compares && (is_long(split) || least_us(split, budget_bytes) >= best->predicted_step_us)) continue;
-      Result<Plan> plan = is_long(split) ? plain_of(split, budget_bytes) : plan_of(split, budget_bytes);
+      if (i < fits && compares && (!may_fit(split, budget_bytes) || least_us(split, budget_bytes) >= best->predicted_step_us)) continue;
+      Result<Plan> plan = may_fit(split, budget_bytes) || split.options.least_share == 0 ? plan_of(split, budget_bytes) : plain_of(split, budget_bytes);
       if (!plan) return plan.takeError();
       if (!best || is_better(*plan, *best)) best = std::move(*plan);
     }
     return Status::success();
   }
 
-  // Whether a search for repeats would take minutes.
-  static bool is_long(const Candidate& split) { return instructions_of(split.plain()) > most_searched; }
+  // Whether its search may come down to the budget. More budget never makes a candidate of none.
+  static bool may_fit(const Candidate& split, int64_t budget_bytes) {
+    const Arena& arena = split.plain().arenas.front();
+    const auto live = static_cast<double>(arena.bytes - arena.persistent_bytes);
+    return split.plain().promised_bytes() - static_cast<int64_t>((1 - split.options.least_share) * live) <= budget_bytes;
+  }
 
   Status derive_splits() {
     if (derived_) return Status::success();
@@ -184,10 +184,11 @@ class SplitFitter {
     return Status::success();
   }
 
-  // In every number of parts; none where what reads the value wants the whole batch.
+  // In every number of parts that is not too long; none where what reads the value wants the whole batch.
   Candidates split_behind(ValueId from) const {
     Candidates splits;
     for (int64_t parts : parts_to_try(forward_.graph.type(from).shape[0], request_.split)) {
+      if (request_.split == 0 && parts * nodes_of(whole_->derived.program) > most_nodes) break;
       Result<std::unique_ptr<Candidate>> split = split_candidate({from, parts});
       if (split)
         splits.push_back(std::move(*split));
@@ -214,6 +215,10 @@ class SplitFitter {
     made->options.recompute = request_.recompute;
     made->options.offload = request_.offload;
     made->options.search_seconds *= request_.effort * effort;
+    if (choice.parts > 1 && nodes_of(made->derived.program) > most_searched) {
+      made->options.least_share = long_share;
+      made->options.offload = false;
+    }
     made->options.training = forward_.summary;
     made->options.other_orders = made->derived.other_orders;
     made->input.emplace(LoweringInput{made->derived.program, made->derived.writers, made->device, catalog_, request_.budget_bytes, request_.host_budget_bytes});

@@ -78,6 +78,7 @@ struct RecomputePlan {
 struct RecomputeOptions {
   double seconds = 10;  // how much work, on a machine of 2023; converted to step counts, no clock is read
   uint64_t seed = 1;
+  double least_share = 0;  // of the plain peak: a ladder ends there
 };
 
 // The peak and the added time of repeats and fetches, measured from nothing but the problem.

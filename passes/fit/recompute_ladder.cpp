@@ -31,10 +31,10 @@ struct Rung {
 };
 
 // From the highest down, while greedy descent or annealing from where it stopped finds a way.
-std::vector<Rung> way_down(Sequence& sequence, Tried tried, int64_t rescue_steps) {
+std::vector<Rung> way_down(Sequence& sequence, Tried tried, int64_t rescue_steps, double least_share) {
   std::vector<Rung> rungs;
   const double plain_peak = static_cast<double>(sequence.memory().peak());
-  for (double limit = below(plain_peak, plain_peak); limit > 1; limit = below(limit, plain_peak)) {
+  for (double limit = below(plain_peak, plain_peak); limit > std::max(1.0, least_share * plain_peak); limit = below(limit, plain_peak)) {
     int64_t bytes = static_cast<int64_t>(limit);
     if (!lower_peak(sequence, bytes, tried)) anneal(sequence, bytes, {.steps = rescue_steps});
     if (sequence.memory().peak() > bytes) break;
@@ -66,7 +66,7 @@ std::vector<RecomputePlan> recompute_ladder(const RecomputeProblem& problem, int
   const double plain_peak = static_cast<double>(sequence.memory().peak());
   int64_t steps = static_cast<int64_t>(options.seconds * steps_per_second);
   const Tried tried = problem.op_count() <= thorough_ops && steps >= thorough_steps ? Tried::All : Tried::Promising;
-  std::vector<Rung> rungs = way_down(sequence, tried, std::min(steps / 20, 20 * steps_per_op * problem.op_count()));
+  std::vector<Rung> rungs = way_down(sequence, tried, std::min(steps / 20, 20 * steps_per_op * problem.op_count()), options.least_share);
   take_cheaper(rungs, plain_peak, starts);
   steps = std::min(steps / std::max<int64_t>(static_cast<int64_t>(rungs.size()), 1), steps_per_op * problem.op_count());
   const bool is_bounded = problem.offloads.empty() && problem.op_count() <= bounded_ops;  // with copies the bound is seldom reached

@@ -8,6 +8,8 @@
 #include "runtime/host/cpu_catalog.h"
 #include "tests/support/small_training.h"
 
+#include "llvm/Support/raw_ostream.h"
+
 #include <doctest/doctest.h>
 
 // A step whose batch is split from any narrow value on is the step as it was: the same loss, gradients and random draws.
@@ -83,6 +85,18 @@ graph @wide(%x: f32[64,16], %labels: i64[64]) state(%a: f32[16,64] parameter tra
   return loss=%loss
 }
 )";
+
+std::string deep_model(int layers) {
+  std::string text;
+  llvm::raw_string_ostream out(text);
+  out << "graph @deep(%rows: f32[64,32], %labels: i64[64]) state(";
+  for (int i = 0; i < layers; ++i) out << (i > 0 ? ", " : "") << "%w" << i << ": f32[32,32] parameter trained";
+  out << ") {\n%g0 = gelu(%rows) {approximate=\"none\"} : f32[64,32]\n";
+  for (int i = 0; i < layers; ++i)
+    out << "%h" << i << " = linear(%g" << i << ", %w" << i << ") : f32[64,32]\n%g" << i + 1 << " = gelu(%h" << i << ") {approximate=\"none\"} : f32[64,32]\n";
+  out << "%loss, %lse, %weight = cross_entropy(%g" << layers << ", %labels) {reduction=\"mean\"} : f32[], f32[64], f32[]\nreturn loss=%loss\n}\n";
+  return out.str();
+}
 
 DeviceDescription bare_device() {
   DeviceDescription device = cpu_device();
@@ -193,6 +207,28 @@ TEST_SUITE("unit") {
     Plan whole = least(request_with(request, 1, 1)), split = least(request_with(request, 1, 0));
     CHECK(split.promised_bytes() < whole.promised_bytes());
     CHECK(front.back().arenas[0].budget_bytes == round_up_readable(split.promised_bytes()));
+  }
+
+  // Of a program of thousands of nodes a few repeats are searched for, down to four fifths of what is live.
+  TEST_CASE("a long split step repeats a little where that is enough") {
+    CpuCatalog catalog;
+    auto split_in_four = [&](int64_t budget_bytes, std::optional<Plan>& smallest) {
+      CompileHooks hooks;
+      hooks.on_refused = [&](const Plan& plan) { smallest = plan; };
+      TrainingRequest request;
+      request.split_from = std::string("rows");
+      return compile_training(parsed(deep_model(100)), request_with(request, budget_bytes, 4), bare_device(), catalog, hooks);
+    };
+    std::optional<Plan> smallest;
+    const Plan plain = llvm::cantFail(split_in_four(0, smallest));
+    CHECK(plain.functions.front().instructions.size() > 1200);
+    const int64_t live = plain.arenas[0].bytes - plain.arenas[0].persistent_bytes;
+    const Plan tight = llvm::cantFail(split_in_four(plain.promised_bytes() - live / 10, smallest));
+    CHECK(tight.functions.front().instructions.size() > plain.functions.front().instructions.size());
+    Result<Plan> refused = split_in_four(plain.promised_bytes() - live / 2, smallest);
+    REQUIRE_FALSE(bool(refused));
+    llvm::consumeError(refused.takeError());
+    CHECK(bool(split_in_four(smallest->promised_bytes(), smallest)));
   }
 
   TEST_CASE("what cannot be split says why") {

@@ -262,6 +262,18 @@ TEST_CASE("recompute: what hides behind compute is copied instead") {
   CHECK(repeated.fetches.empty());
 }
 
+TEST_CASE("recompute: a ladder ends at the least share asked for") {
+  std::mt19937 random(6);
+  RecomputeProblem problem = random_problem(random, 60);
+  const auto ends_at = [&](double least_share) {
+    const std::vector<RecomputePlan> ladder = recompute_ladder(problem, plain_peak(problem), {.seconds = 0.1, .least_share = least_share});
+    return ladder.size();
+  };
+  CHECK(ends_at(1) == 1);
+  CHECK(ends_at(0.9) == 6);  // the plain plan, and five rungs of 2 %
+  CHECK(ends_at(0) > 6);
+}
+
 TEST_CASE("recompute: with offloads, no plan of the ladder takes longer than one for less") {
   std::mt19937 random(5);
   for (int round = 0; round < 6; ++round) {
