@@ -18,11 +18,11 @@ namespace {
 constexpr int regions_tried = 5;
 constexpr int64_t parts_tried[] = {2, 4, 8, 16};
 constexpr double split_effort = 0.1;   // of a search, beside that for the program as it is
-constexpr int64_t most_searched = 1200;  // nodes; in more a search takes too long for one of several candidates, but for a few repeats
-constexpr int64_t most_nodes = 12000;   // in all parts; to derive more takes too long
-constexpr double long_share = 0.8;     // of what is live at the plain peak of those beside states, that they may come down to
-constexpr int64_t launches_per_node = 2;  // at most, with repeats and copies
 constexpr double least_saving = 0.1;   // of what a candidate needs, that one which takes longer must save
+constexpr int64_t most_nodes = 12000;  // in all parts; to derive more takes too long
+constexpr int64_t whole_search = 1200;    // nodes; the search for repeats and copies in more takes too long for one of several candidates
+constexpr double long_share = 0.8;        // of what is live at their plain peak beside states, that longer ones may come down to, by repeats
+constexpr int64_t launches_per_node = 2;  // at most, with repeats and copies
 
 // By narrow value: the bytes of what forward makes of it from there on.
 std::vector<int64_t> bytes_behind(const Graph& graph, llvm::ArrayRef<ValueId> narrow) {
@@ -148,15 +148,16 @@ class SplitFitter {
       const bool compares = best && is_within_budget(*best);
       if (i < fits && compares && !request_.recompute && !request_.offload) continue;
       if (i < fits && compares && (!may_fit(split, budget_bytes) || least_us(split, budget_bytes) >= best->predicted_step_us)) continue;
-      Result<Plan> plan = may_fit(split, budget_bytes) || split.options.least_share == 0 ? plan_of(split, budget_bytes) : plain_of(split, budget_bytes);
+      Result<Plan> plan = may_fit(split, budget_bytes) ? plan_of(split, budget_bytes) : plain_of(split, budget_bytes);
       if (!plan) return plan.takeError();
       if (!best || is_better(*plan, *best)) best = std::move(*plan);
     }
     return Status::success();
   }
 
-  // Whether its search may come down to the budget. More budget never makes a candidate of none.
+  // Whether a search that ends early may come down to the budget; so it may to any larger one.
   static bool may_fit(const Candidate& split, int64_t budget_bytes) {
+    if (split.options.least_share == 0) return true;
     const Arena& arena = split.plain().arenas.front();
     const auto live = static_cast<double>(arena.bytes - arena.persistent_bytes);
     return split.plain().promised_bytes() - static_cast<int64_t>((1 - split.options.least_share) * live) <= budget_bytes;
@@ -215,7 +216,7 @@ class SplitFitter {
     made->options.recompute = request_.recompute;
     made->options.offload = request_.offload;
     made->options.search_seconds *= request_.effort * effort;
-    if (choice.parts > 1 && nodes_of(made->derived.program) > most_searched) {
+    if (choice.parts > 1 && nodes_of(made->derived.program) > whole_search) {
       made->options.least_share = long_share;
       made->options.offload = false;
     }
