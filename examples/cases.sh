@@ -13,14 +13,15 @@ ask() {
 card=(--device rtx4090 --precision bf16)
 ask vit_l16_opset20.onnx "${card[@]}" --max-batch --recompute off --offload off
 for batch in 192 256 320; do ask vit_l16_opset20.onnx "${card[@]}" --batch $batch; done
+ask vit_l16_opset20.onnx "${card[@]}" --batch 256 --split off
 
 loss=(--loss cross-entropy:upsample_bilinear2d_1:labels)
 ask deeplabv3_resnet101_opset20.onnx "${card[@]}" "${loss[@]}" --max-batch --recompute off --offload off
 for batch in 36 48; do ask deeplabv3_resnet101_opset20.onnx "${card[@]}" "${loss[@]}" --batch $batch; done
 
 ask gpt2_124m_opset20.onnx --dim batch=16 "${card[@]}" --pareto
-for budget in 3GiB 6GiB 8GiB 12GiB 16GiB 24GiB; do ask gpt2_124m_opset20.onnx --dim batch=16 "${card[@]}" --budget $budget; done
-ask gpt2_124m_opset20.onnx --dim batch=16 "${card[@]}" --budget 2GiB
+for budget in 2GiB 3GiB 6GiB 8GiB 12GiB 16GiB 24GiB; do ask gpt2_124m_opset20.onnx --dim batch=16 "${card[@]}" --budget $budget; done
+ask gpt2_124m_opset20.onnx --dim batch=16 "${card[@]}" --budget 1GiB
 
 # The larger ones take minutes.
 for batch in 1 2 4 8 24 32 40 48 64 96; do ask mistral_7b_opset23.onnx "${card[@]}" --dim batch=$batch --host-budget 128GiB; done
