@@ -19,7 +19,7 @@ constexpr int regions_tried = 5;
 constexpr int64_t parts_tried[] = {2, 4, 8, 16};
 constexpr double split_effort = 0.1;   // of a search, beside that for the program as it is
 constexpr double least_saving = 0.1;   // of what a candidate needs, that one which takes longer must save
-constexpr int64_t most_nodes = 12000;  // in all parts; to derive more takes too long
+constexpr double most_nodes = 12000;   // in all parts; to derive more takes too long
 constexpr int64_t whole_search = 1200;    // nodes; the search for repeats and copies in more takes too long for one of several candidates
 constexpr double long_share = 0.8;        // of what is live at their plain peak beside states, that longer ones may come down to, by repeats
 constexpr int64_t launches_per_node = 2;  // at most, with repeats and copies
@@ -71,6 +71,17 @@ int64_t nodes_of(const Program& program) {
   for (const Graph& function : program.functions)
     for (NodeId id = function.first_node(); id != NodeId::None; id = function.node(id).next) count += function.node(id).op->view_of < 0;
   return count;
+}
+
+// Of the nodes, those behind the value.
+double share_behind(const Graph& graph, ValueId value) {
+  int64_t behind = 0, all = 0;
+  bool passed = false;
+  for (NodeId id = graph.last_node(); id != NodeId::None; id = graph.node(id).previous, ++all) {
+    passed |= llvm::is_contained(graph.node(id).results, value);
+    behind += !passed;
+  }
+  return static_cast<double>(behind) / static_cast<double>(std::max<int64_t>(all, 1));
 }
 
 // A program, as it is or with a region split, and its plans.
@@ -187,9 +198,11 @@ class SplitFitter {
 
   // In every number of parts that is not too long; none where what reads the value wants the whole batch.
   Candidates split_behind(ValueId from) const {
+    const auto whole = static_cast<double>(nodes_of(whole_->derived.program));
+    const double repeated = whole * share_behind(forward_.graph, from);
     Candidates splits;
     for (int64_t parts : parts_to_try(forward_.graph.type(from).shape[0], request_.split)) {
-      if (request_.split == 0 && parts * nodes_of(whole_->derived.program) > most_nodes) break;
+      if (request_.split == 0 && whole + static_cast<double>(parts - 1) * repeated > most_nodes) break;
       Result<std::unique_ptr<Candidate>> split = split_candidate({from, parts});
       if (split)
         splits.push_back(std::move(*split));
