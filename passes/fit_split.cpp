@@ -1,7 +1,7 @@
 #include "passes/fit_split.h"
 
 // A few regions and numbers of parts are tried where the program as it is needs repeats or copies. Which they are, and how much work the
-// search for each may be, does not depend on the budget, so that a plan is the best of the same ones under every budget.
+// search for each may be, does not depend on the budget; long ones are searched from some budget on. So more budget only adds plans to choose from.
 
 #include "ir/plan/page.h"
 #include "ir/units.h"
@@ -17,12 +17,12 @@ namespace {
 
 constexpr int regions_tried = 5;
 constexpr int64_t parts_tried[] = {2, 4, 8, 16};
-constexpr double split_effort = 0.1;   // of a search, beside that for the program as it is
-constexpr double least_saving = 0.1;   // of what a candidate needs, that one which takes longer must save
-constexpr double most_nodes = 12000;   // in all parts; to derive more takes too long
+constexpr double split_effort = 0.1;      // of a search, beside that for the program as it is
+constexpr double least_saving = 0.1;      // of what a candidate needs, that one which takes longer must save
+constexpr double most_nodes = 12000;      // in all parts; to derive more takes too long
 constexpr int64_t whole_search = 1200;    // nodes; the search for repeats and copies in more takes too long for one of several candidates
 constexpr double long_share = 0.8;        // of what is live at their plain peak beside states, that longer ones may come down to, by repeats
-constexpr int64_t launches_per_node = 2;  // at most, with repeats and copies
+constexpr int64_t launches_per_node = 2;  // that graphs are reckoned with; what is more (2.4 was seen) is little beside the libraries' reserve
 
 // By narrow value: the bytes of what forward makes of it from there on.
 std::vector<int64_t> bytes_behind(const Graph& graph, llvm::ArrayRef<ValueId> narrow) {

@@ -164,13 +164,14 @@ void Residence::search(Order& order, double seconds) const {
   const RecomputeProblem& problem = order.sequence.problem;
   const bool offload = !problem.offloads.empty();
   const bool start_from_repeats = offload && !has_copies(problem);
+  const auto work = [&](double share) { return RecomputeOptions{.seconds = seconds * share, .least_share = options_.least_share}; };
   const std::vector<RecomputePlan> repeats_only =
       recompute_ladder(with_offloads(problem, {}), start_from_repeats ? std::numeric_limits<int64_t>::max() : highest_allowance(),
-                       {.seconds = offload ? seconds * repeats_only_share : seconds, .least_share = options_.least_share});
+                       work(offload ? repeats_only_share : 1));
   const llvm::ArrayRef<RecomputePlan> starts = llvm::ArrayRef(repeats_only).take_front(start_from_repeats ? repeats_only.size() : 0);
   std::vector<RecomputePlan> all, held;
-  if (offload) all = recompute_ladder(with_offloads(problem, order.sequence.largest), highest_allowance(), {.seconds = seconds, .least_share = options_.least_share}, starts);
-  if (!order.sequence.dearest.empty()) held = recompute_ladder(with_offloads(problem, order.sequence.dearest), highest_allowance(), {.seconds = seconds, .least_share = options_.least_share}, starts);
+  if (offload) all = recompute_ladder(with_offloads(problem, order.sequence.largest), highest_allowance(), work(1), starts);
+  if (!order.sequence.dearest.empty()) held = recompute_ladder(with_offloads(problem, order.sequence.dearest), highest_allowance(), work(1), starts);
   order.ladders.clear();
   for (llvm::ArrayRef<RecomputePlan> plans : {llvm::ArrayRef(all), llvm::ArrayRef(held), llvm::ArrayRef(repeats_only)}) {
     if (plans.empty()) continue;

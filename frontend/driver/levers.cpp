@@ -42,8 +42,9 @@ class Levers {
  public:
   Levers(const OpenedModel& model, const CompileRequest& request, const Plan& smallest) : model_(model), request_(request), smallest_(smallest) {
     request_.training.effort = planning_effort;
-    for (const PlanFunction& function : smallest.functions) instructions_ += function.instructions.size();
-    plans_ = instructions_ <= planned_instructions;
+    size_t instructions = 0;
+    for (const PlanFunction& function : smallest.functions) instructions += function.instructions.size();
+    plans_ = instructions <= planned_instructions;
   }
 
   std::vector<Lever> all() {
@@ -223,7 +224,6 @@ class Levers {
   const OpenedModel& model_;
   CompileRequest request_;
   const Plan& smallest_;
-  size_t instructions_ = 0;
   bool plans_ = false;
   std::vector<Lever> levers_;
 };

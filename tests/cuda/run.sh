@@ -68,13 +68,13 @@ same_bits() {
   cmp "$work/1.safetensors" "$work/2.safetensors"
 }
 
-# The op samples under memcheck and synccheck, and our kernels under racecheck. Under that, 16-bit products of cuBLASLt and convolutions
+# The op samples under memcheck, and our kernels under synccheck and racecheck. Under the latter, 16-bit products of cuBLASLt and convolutions
 # of cuDNN read what is not mapped, PyTorch's as ours; what we launch beside cuDNN (folds, phases) shares no memory that could race.
 sanitizer() {
-  local check="compute-sanitizer --error-exitcode 1 --print-limit 20"
+  local check="compute-sanitizer --error-exitcode 1 --print-limit 20" ours="--kernel-name kernel_substring=plimsoll"
   $check --tool memcheck "$cuda_tests" --test-case="*stored as given*" &&
-    $check --tool synccheck "$cuda_tests" --test-case="*stored as given*" &&
-    $check --tool racecheck --kernel-name kernel_substring=plimsoll "$cuda_tests" --subcase-exclude="cublaslt*,cudnn*"
+    $check --tool synccheck $ours "$cuda_tests" --test-case="*stored as given*" &&
+    $check --tool racecheck $ours "$cuda_tests" --subcase-exclude="cublaslt*,cudnn*"
 }
 
 budgets() { python3 -B tests/cuda/check_budgets.py "$plimsoll"; }
