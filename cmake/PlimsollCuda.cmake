@@ -64,7 +64,7 @@ if(PLIMSOLL_CCACHE)
 endif()
 
 # plimsoll_cuda_backend(GLOBS pattern...): libplimsoll_cuda.so beside the program. It holds its own copy of the folders it
-# uses and shows one symbol (runtime/cuda/border.h), so that nothing of it meets the program's own.
+# uses and shows one symbol (runtime/cuda/backend_abi.h), so that nothing of it meets the program's own.
 function(plimsoll_cuda_backend)
   cmake_parse_arguments(ARG "" "" "GLOBS" ${ARGN})
   file(GLOB sources CONFIGURE_DEPENDS RELATIVE ${CMAKE_CURRENT_SOURCE_DIR} ${ARG_GLOBS})

@@ -4,7 +4,7 @@
 // quoted, larger tensors as the hexadecimal bytes of memory.
 
 #include "ir/op_def.h"
-#include "ir/strings.h"
+#include "ir/support/strings.h"
 
 #include "llvm/ADT/StringExtras.h"
 

@@ -1,6 +1,6 @@
 #include "ir/text_reader.h"
 
-#include "ir/strings.h"
+#include "ir/support/strings.h"
 
 #include "llvm/ADT/StringExtras.h"
 

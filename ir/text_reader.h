@@ -4,7 +4,7 @@
 // error sticks: after it nothing is accepted any more, so callers need not look until the end.
 
 #include "ir/attrs.h"
-#include "ir/lexer.h"
+#include "ir/support/lexer.h"
 
 namespace plimsoll {
 

@@ -3,7 +3,7 @@
 // Element types, static shapes, and the host tensor that constants, weights and
 // the reference interpreter use.
 
-#include "ir/status.h"
+#include "ir/support/status.h"
 
 #include "llvm/ADT/ArrayRef.h"
 #include "llvm/ADT/SmallVector.h"

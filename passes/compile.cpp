@@ -1,11 +1,11 @@
 #include "passes/compile.h"
 
-#include "ir/nearest.h"
+#include "ir/support/did_you_mean.h"
 #include "ir/plan/check.h"
 #include "passes/derive_program.h"
-#include "passes/fit_split.h"
-#include "passes/pass_runner.h"
-#include "passes/training_step.h"
+#include "passes/budget/split_search.h"
+#include "passes/pass/pass_runner.h"
+#include "passes/train/training_step.h"
 
 namespace plimsoll {
 

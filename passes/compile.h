@@ -2,11 +2,11 @@
 
 // The whole way from a forward graph to a checked plan.
 
-#include "ir/device.h"
-#include "ir/kernel_catalog.h"
+#include "ir/machine/device.h"
+#include "ir/machine/kernel_catalog.h"
 #include "ir/plan/plan.h"
-#include "passes/pipeline.h"
-#include "passes/training_request.h"
+#include "passes/pass/pass_manager.h"
+#include "passes/job.h"
 
 #include <functional>
 

@@ -1,14 +1,14 @@
 #include "passes/derive_program.h"
 
-#include "ir/units.h"
+#include "ir/support/units.h"
 #include "ir/verify.h"
-#include "passes/check_precision.h"
-#include "passes/pass_runner.h"
-#include "passes/rebatch.h"
-#include "passes/schedule.h"
-#include "passes/split_batch.h"
-#include "passes/storage.h"
-#include "passes/training_step.h"
+#include "passes/target/check_precision.h"
+#include "passes/pass/pass_runner.h"
+#include "passes/train/resize_batch.h"
+#include "passes/schedule/schedule.h"
+#include "passes/train/split_batch.h"
+#include "passes/analysis/buffer_assignment.h"
+#include "passes/train/training_step.h"
 
 // What depends on the forward graph alone is done once; a program is derived of it as it is, and for each way to split its batch.
 

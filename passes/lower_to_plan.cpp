@@ -4,10 +4,10 @@
 // packs its transient buffers above them, so the arena is as high as the hungriest function. Host memory, where some is used, is
 // another arena of the same kind.
 
-#include "ir/align.h"
-#include "ir/units.h"
-#include "passes/cost.h"
-#include "passes/memory/placement.h"
+#include "ir/support/align.h"
+#include "ir/support/units.h"
+#include "passes/analysis/cost_model.h"
+#include "passes/place/placement.h"
 
 #include <algorithm>
 #include <numeric>

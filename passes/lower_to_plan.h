@@ -2,10 +2,10 @@
 
 // The last pass: storage, offsets, kernels and predicted times become plain data.
 
-#include "ir/device.h"
-#include "ir/kernel_catalog.h"
+#include "ir/machine/device.h"
+#include "ir/machine/kernel_catalog.h"
 #include "ir/plan/plan.h"
-#include "passes/storage.h"
+#include "passes/analysis/buffer_assignment.h"
 
 namespace plimsoll {
 

@@ -1,7 +1,7 @@
 #include "runtime/session.h"
 
-#include "ir/philox.h"
-#include "ir/strings.h"
+#include "ir/support/philox.h"
+#include "ir/support/strings.h"
 
 #include "llvm/ADT/STLExtras.h"
 

@@ -2,8 +2,8 @@
 //
 // Usage: embed MODEL.onnx TOKENS.bin STEPS
 
-#include "frontend/driver/api.h"
-#include "ir/units.h"
+#include "frontend/api/compile_model.h"
+#include "ir/support/units.h"
 
 #include <cstdio>
 #include <cstdlib>

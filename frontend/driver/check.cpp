@@ -1,8 +1,8 @@
 #include "frontend/driver/commands.h"
-#include "ir/plan/page.h"
-#include "passes/differentiate.h"
-#include "passes/rebatch.h"
-#include "passes/training_step.h"
+#include "frontend/inspect/text_table.h"
+#include "passes/train/differentiate.h"
+#include "passes/train/resize_batch.h"
+#include "passes/train/training_step.h"
 
 #include "llvm/ADT/MapVector.h"
 #include "llvm/ADT/StringExtras.h"

@@ -1,8 +1,8 @@
 #include "frontend/driver/choose_batch.h"
 
 #include "frontend/driver/batch_search.h"
-#include "frontend/driver/machine.h"
-#include "ir/plan/page.h"
+#include "frontend/api/machine.h"
+#include "frontend/inspect/text_table.h"
 
 #include "llvm/ADT/STLExtras.h"
 

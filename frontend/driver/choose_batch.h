@@ -2,7 +2,7 @@
 
 // Compiles a model at several batches or precisions and keeps the plan that was asked for.
 
-#include "frontend/driver/api.h"
+#include "frontend/api/compile_model.h"
 
 namespace plimsoll {
 

@@ -2,8 +2,8 @@
 
 #include "frontend/driver/commands.h"
 #include "frontend/driver/config_file.h"
-#include "ir/nearest.h"
-#include "ir/strings.h"
+#include "ir/support/did_you_mean.h"
+#include "ir/support/strings.h"
 
 #include "llvm/Support/FileSystem.h"
 #include "llvm/Support/Process.h"

@@ -3,7 +3,7 @@
 // The subcommands as functions on plain options. command_line.cpp fills the options in from the words of the
 // command line; nothing here knows about it.
 
-#include "frontend/driver/api.h"
+#include "frontend/api/compile_model.h"
 #include "frontend/driver/progress.h"
 
 namespace plimsoll {

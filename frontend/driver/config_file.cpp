@@ -1,7 +1,7 @@
 #include "frontend/driver/config_file.h"
 
-#include "ir/nearest.h"
-#include "ir/strings.h"
+#include "ir/support/did_you_mean.h"
+#include "ir/support/strings.h"
 
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/StringRef.h"

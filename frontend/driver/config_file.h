@@ -1,6 +1,6 @@
 #pragma once
 
-#include "ir/status.h"
+#include "ir/support/status.h"
 
 #include <string>
 #include <vector>

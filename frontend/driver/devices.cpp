@@ -1,7 +1,7 @@
 #include "frontend/driver/commands.h"
-#include "frontend/driver/machine.h"
-#include "ir/plan/page.h"
-#include "ir/units.h"
+#include "frontend/api/machine.h"
+#include "frontend/inspect/text_table.h"
+#include "ir/support/units.h"
 
 #include "llvm/Support/Host.h"
 #include "llvm/Support/Threading.h"

@@ -1,9 +1,9 @@
 #include "frontend/driver/choose_batch.h"
 #include "frontend/driver/fit_table.h"
-#include "frontend/driver/levers.h"
-#include "frontend/driver/machine.h"
-#include "ir/plan/page.h"
-#include "ir/units.h"
+#include "frontend/driver/alternatives.h"
+#include "frontend/api/machine.h"
+#include "frontend/inspect/text_table.h"
+#include "ir/support/units.h"
 
 #include <optional>
 

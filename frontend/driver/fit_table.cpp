@@ -1,8 +1,8 @@
 #include "frontend/driver/fit_table.h"
 
-#include "ir/plan/page.h"
+#include "frontend/inspect/text_table.h"
 #include "ir/plan/summary.h"
-#include "ir/units.h"
+#include "ir/support/units.h"
 
 #include "llvm/ADT/STLExtras.h"
 

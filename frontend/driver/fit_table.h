@@ -3,7 +3,7 @@
 // Plans of one job side by side: what they need, what they do for it and what that costs.
 
 #include "frontend/driver/commands.h"
-#include "ir/plan/print.h"
+#include "frontend/inspect/print.h"
 
 namespace plimsoll {
 

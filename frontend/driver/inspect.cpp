@@ -1,6 +1,6 @@
 #include "frontend/driver/commands.h"
-#include "ir/output_file.h"
-#include "ir/plan/print.h"
+#include "ir/support/output_file.h"
+#include "frontend/inspect/print.h"
 #include "ir/plan/serialize.h"
 
 namespace plimsoll {

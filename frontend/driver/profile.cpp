@@ -1,9 +1,9 @@
 #include "frontend/driver/profile.h"
 
-#include "ir/plan/page.h"
+#include "frontend/inspect/text_table.h"
 #include "ir/text.h"
-#include "ir/timing_cache.h"
-#include "ir/units.h"
+#include "ir/machine/timing_cache.h"
+#include "ir/support/units.h"
 
 #include "llvm/Support/FileSystem.h"
 

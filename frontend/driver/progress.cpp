@@ -1,6 +1,6 @@
 #include "frontend/driver/progress.h"
 
-#include "ir/plan/page.h"
+#include "frontend/inspect/text_table.h"
 
 #include "llvm/Support/Format.h"
 

@@ -2,9 +2,9 @@
 #include "frontend/driver/profile.h"
 #include "frontend/driver/save_states.h"
 #include "ir/plan/check.h"
-#include "ir/plan/page.h"
+#include "frontend/inspect/text_table.h"
 #include "ir/plan/serialize.h"
-#include "ir/units.h"
+#include "ir/support/units.h"
 #include "runtime/data/safetensors.h"
 
 #include "llvm/Support/JSON.h"

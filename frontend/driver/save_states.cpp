@@ -1,7 +1,7 @@
 #include "frontend/driver/save_states.h"
 
 #include "frontend/onnx/save.h"
-#include "ir/strings.h"
+#include "ir/support/strings.h"
 #include "runtime/data/safetensors.h"
 
 #include <cstring>

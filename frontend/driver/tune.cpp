@@ -1,10 +1,10 @@
 #include "frontend/driver/tune.h"
 
-#include "ir/philox.h"
+#include "ir/support/philox.h"
 #include "ir/text.h"
-#include "runtime/cuda/load.h"
+#include "runtime/cuda/loader.h"
 #include "runtime/executor.h"
-#include "runtime/one_instruction.h"
+#include "runtime/single_op_plan.h"
 
 #include "llvm/ADT/StringSet.h"
 

@@ -2,9 +2,9 @@
 
 // Times kernels on the device in this machine, on the shapes of a plan.
 
-#include "ir/kernel_catalog.h"
+#include "ir/machine/kernel_catalog.h"
 #include "ir/plan/plan.h"
-#include "ir/timing_cache.h"
+#include "ir/machine/timing_cache.h"
 
 namespace plimsoll {
 

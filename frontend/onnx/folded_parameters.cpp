@@ -1,6 +1,6 @@
 #include "frontend/onnx/folded_parameters.h"
 
-#include "ir/strings.h"
+#include "ir/support/strings.h"
 
 #include <algorithm>
 #include <iterator>

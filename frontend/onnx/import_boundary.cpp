@@ -1,5 +1,5 @@
 #include "frontend/onnx/importer.h"
-#include "ir/strings.h"
+#include "ir/support/strings.h"
 
 // Where a model meets the outside: dimensions, inputs, initializers as states or constants, outputs.
 

@@ -1,6 +1,6 @@
 #include "frontend/onnx/import_rows.h"
 #include "frontend/onnx/importer.h"
-#include "ir/learned.h"
+#include "ir/depends_on_parameter.h"
 
 #include <cmath>
 

@@ -2,7 +2,7 @@
 #include "frontend/onnx/importer.h"
 #include "frontend/onnx/windows.h"
 #include "ir/fold.h"
-#include "ir/strings.h"
+#include "ir/support/strings.h"
 
 // Convolutions and their transposes.
 

@@ -1,5 +1,5 @@
 #include "frontend/onnx/import_rows.h"
-#include "ir/strings.h"
+#include "ir/support/strings.h"
 
 // Resizing by interpolation.
 

@@ -1,6 +1,6 @@
 #include "frontend/onnx/provenance.h"
 
-#include "ir/strings.h"
+#include "ir/support/strings.h"
 
 #include "llvm/ADT/StringSwitch.h"
 #include "llvm/Support/Path.h"

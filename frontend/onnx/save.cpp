@@ -1,6 +1,6 @@
 #include "frontend/onnx/save.h"
 
-#include "ir/output_file.h"
+#include "ir/support/output_file.h"
 
 #include "llvm/Support/Path.h"
 #include "llvm/Support/raw_ostream.h"

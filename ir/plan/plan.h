@@ -13,8 +13,8 @@
 // - Copies between memories touch nothing that is used while they run.
 // - arena bytes + reserves <= budget.
 
-#include "ir/channel.h"
-#include "ir/device.h"
+#include "ir/machine/engine.h"
+#include "ir/machine/device.h"
 #include "ir/graph.h"
 
 namespace plimsoll {

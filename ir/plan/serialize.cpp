@@ -1,10 +1,10 @@
 #include "ir/plan/serialize.h"
 
-#include "ir/output_file.h"
+#include "ir/support/output_file.h"
 #include "ir/plan/plan.pb.h"
 #include "ir/plan/proto_convert.h"
 #include "ir/plan/validate.h"
-#include "ir/strings.h"
+#include "ir/support/strings.h"
 
 #include "llvm/Support/CRC.h"
 #include "llvm/Support/MemoryBuffer.h"

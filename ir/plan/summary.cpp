@@ -3,7 +3,7 @@
 #include "ir/op_def.h"
 #include "ir/plan/timeline.h"
 
-#include "ir/plan/page.h"
+#include "ir/support/units.h"
 
 #include "llvm/ADT/STLExtras.h"
 

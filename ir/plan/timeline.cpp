@@ -1,6 +1,6 @@
 #include "ir/plan/timeline.h"
 
-#include "ir/copy_bus.h"
+#include "ir/machine/duplex_link.h"
 #include "ir/op_def.h"
 
 #include <algorithm>

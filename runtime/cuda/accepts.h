@@ -3,7 +3,7 @@
 // What the CUDA kernels accept, in the words several families share.
 
 #include "runtime/cuda/candidates.h"
-#include "runtime/loop_nests.h"
+#include "runtime/kernels/loop_nests.h"
 
 #include "llvm/ADT/STLExtras.h"
 

@@ -3,8 +3,8 @@
 // The table of CUDA kernels as planning sees it: for each op the candidates in order of preference, what each
 // accepts and what workspace it takes. Needs no CUDA; the launchers of the same names stand in runtime/cuda/backend.
 
-#include "ir/device.h"
-#include "ir/kernel_catalog.h"
+#include "ir/machine/device.h"
+#include "ir/machine/kernel_catalog.h"
 
 #include "llvm/ADT/StringMap.h"
 

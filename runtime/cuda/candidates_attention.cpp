@@ -1,10 +1,10 @@
-#include "ir/attention_sizes.h"
+#include "ir/ops/attention/attention_sizes.h"
 #include "runtime/cuda/float_types.h"
 
 namespace plimsoll {
 namespace {
 
-constexpr int64_t max_depth = 256;  // of a head, as in kernels/cuda/attention.h
+constexpr int64_t max_depth = 256;  // of a head, as in kernels/cuda/attention/attention.h
 
 // The mask is an operand after q, k and v.
 bool accepts_heads(const OpCall& call, size_t mask) {

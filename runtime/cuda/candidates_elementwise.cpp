@@ -16,7 +16,7 @@ bool accepts_bytes(const OpCall&, llvm::ArrayRef<Type>) { return true; }
 
 bool accepts_where(const OpCall& call, llvm::ArrayRef<Type> results) { return ranks_fit_nests(call, results); }
 
-// The terms are kernel arguments; kernels/cuda/elementwise.h has the number.
+// The terms are kernel arguments; kernels/cuda/elementwise/elementwise.h has the number.
 bool accepts_add_n(const OpCall& call, llvm::ArrayRef<Type> results) {
   return call.count() <= 2048 && has_no_f8(call, results);
 }

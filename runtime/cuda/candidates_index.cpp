@@ -1,4 +1,4 @@
-#include "kernels/cuda/index_workspace.h"
+#include "kernels/cuda/index/index_workspace.h"
 #include "runtime/cuda/accepts.h"
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-#include "kernels/cuda/partials.h"
+#include "kernels/cuda/common/partials.h"
 #include "runtime/cuda/float_types.h"
 
 namespace plimsoll {

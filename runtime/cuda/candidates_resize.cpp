@@ -1,4 +1,4 @@
-#include "kernels/cuda/resize_workspace.h"
+#include "kernels/cuda/resize/resize_workspace.h"
 #include "runtime/cuda/float_types.h"
 
 #include "llvm/ADT/STLExtras.h"

@@ -1,6 +1,6 @@
 #include "runtime/cuda/cuda_executor.h"
 
-#include "runtime/cuda/load.h"
+#include "runtime/cuda/loader.h"
 
 namespace plimsoll {
 namespace {

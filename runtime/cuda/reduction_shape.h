@@ -1,7 +1,7 @@
 #pragma once
 
 #include "ir/op_def.h"
-#include "kernels/cuda/reduce_plan.h"
+#include "kernels/cuda/reduce/reduce_plan.h"
 
 #include "llvm/ADT/STLExtras.h"
 

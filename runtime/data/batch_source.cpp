@@ -1,6 +1,6 @@
 #include "runtime/data/batch_source.h"
 
-#include "ir/strings.h"
+#include "ir/support/strings.h"
 #include "runtime/data/numpy.h"
 #include "runtime/data/safetensors.h"
 #include "runtime/data/token_reader.h"

@@ -2,7 +2,7 @@
 
 // A file read by position: no mapping, so pages of large weight files do not count as ours.
 
-#include "ir/status.h"
+#include "ir/support/status.h"
 
 #include "llvm/ADT/StringRef.h"
 

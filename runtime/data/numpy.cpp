@@ -1,6 +1,6 @@
 #include "runtime/data/numpy.h"
 
-#include "ir/strings.h"
+#include "ir/support/strings.h"
 #include "runtime/data/input_file.h"
 
 #include "llvm/ADT/SmallVector.h"

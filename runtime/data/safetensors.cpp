@@ -1,6 +1,6 @@
 #include "runtime/data/safetensors.h"
 
-#include "ir/output_file.h"
+#include "ir/support/output_file.h"
 #include "runtime/data/input_file.h"
 
 #include "llvm/Support/Endian.h"

@@ -1,6 +1,6 @@
 #include "runtime/data/token_reader.h"
 
-#include "ir/philox.h"
+#include "ir/support/philox.h"
 #include "runtime/data/input_file.h"
 
 #include <condition_variable>

@@ -3,7 +3,7 @@
 // malloc and its kin are ours in this program. Between the first step and the last, a call counts when the code that made it,
 // past the C and C++ libraries, belongs to this program; what oneDNN and OpenMP allocate for themselves does not.
 
-#include "frontend/driver/api.h"
+#include "frontend/api/compile_model.h"
 
 #include "llvm/Support/raw_ostream.h"
 

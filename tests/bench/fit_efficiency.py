@@ -4,7 +4,7 @@
 Usage: fit_efficiency.py PLIMSOLL MODEL.onnx:CACHE... [--device h200] [--dim NAME=N] [--least-us 15]
 
 Each model is planned in bf16 with the times of its cache; an op's share is the sum of its instructions' rooflines over that of their measured times, of all models and of instructions
-that take at least --least-us, since short ones measure the launch. Prints JSON for ir/devices.json. Left out are shares near or above 1 (gather reads less than all of its operand) and below 0.2 (latencies).
+that take at least --least-us, since short ones measure the launch. Prints JSON for ir/machine/devices.json. Left out are shares near or above 1 (gather reads less than all of its operand) and below 0.2 (latencies).
 """
 import argparse
 import collections

@@ -1,4 +1,4 @@
-#include "runtime/host/kernels.h"
+#include "runtime/cpu/kernels.h"
 
 #include <oneapi/dnnl/dnnl.h>
 

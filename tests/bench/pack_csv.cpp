@@ -1,4 +1,4 @@
-#include "passes/memory/placement.h"
+#include "passes/place/placement.h"
 
 #include "llvm/Support/MemoryBuffer.h"
 

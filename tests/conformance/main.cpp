@@ -5,11 +5,11 @@
 
 #include "ir/evaluate.h"
 #include "ir/plan/check.h"
-#include "ir/strings.h"
+#include "ir/support/strings.h"
 #include "passes/lower_to_plan.h"
-#include "passes/schedule.h"
-#include "passes/storage.h"
-#include "runtime/host/cpu_catalog.h"
+#include "passes/schedule/schedule.h"
+#include "passes/analysis/buffer_assignment.h"
+#include "runtime/cpu/cpu_catalog.h"
 #include "runtime/executor.h"
 #include "tests/conformance/node_case.h"
 

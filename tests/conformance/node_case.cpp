@@ -1,6 +1,6 @@
 #include "tests/conformance/node_case.h"
 
-#include "ir/strings.h"
+#include "ir/support/strings.h"
 
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/Support/FileSystem.h"

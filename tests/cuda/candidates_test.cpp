@@ -1,7 +1,7 @@
 #include "runtime/cuda/candidates.h"
-#include "runtime/cuda/folded_convolution.h"
-#include "runtime/cuda/load.h"
-#include "runtime/cuda/phased_convolution.h"
+#include "runtime/cuda/space_to_depth.h"
+#include "runtime/cuda/loader.h"
+#include "runtime/cuda/space_to_batch.h"
 
 #include <doctest/doctest.h>
 

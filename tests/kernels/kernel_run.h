@@ -2,8 +2,8 @@
 
 // Runs CPU kernels on given operands and compares them with the op's reference.
 
-#include "runtime/host/kernels.h"
-#include "tests/sample_tensors.h"
+#include "runtime/cpu/kernels.h"
+#include "tests/support/sample_tensors.h"
 
 #include "doctest/doctest.h"
 

@@ -1,4 +1,4 @@
-#include "ir/ops/samples.h"
+#include "ir/ops/common/samples.h"
 #include "tests/kernels/kernel_run.h"
 
 #include <omp.h>

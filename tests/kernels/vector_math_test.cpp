@@ -1,4 +1,4 @@
-#include "kernels/cpu/unary.h"
+#include "kernels/cpu/elementwise/unary.h"
 #include "tests/kernels/kernel_run.h"
 
 #include <bit>

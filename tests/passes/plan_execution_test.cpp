@@ -1,9 +1,9 @@
 #include "ir/evaluate.h"
 #include "ir/plan/check.h"
-#include "ir/strings.h"
+#include "ir/support/strings.h"
 #include "ir/text.h"
 #include "passes/compile.h"
-#include "runtime/host/cpu_catalog.h"
+#include "runtime/cpu/cpu_catalog.h"
 #include "tests/support/small_training.h"
 
 #include <doctest/doctest.h>

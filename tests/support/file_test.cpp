@@ -3,9 +3,9 @@
 // A file is cut into sections, one a graph: the graph and the comments above it. Each section is parsed,
 // printed and parsed again, run through its pipeline one pass at a time, and held against its directives.
 
-#include "ir/strings.h"
+#include "ir/support/strings.h"
 #include "ir/text.h"
-#include "passes/pipeline.h"
+#include "passes/pass/pass_manager.h"
 #include "tests/support/random_values.h"
 
 #include "llvm/ADT/StringExtras.h"

@@ -2,7 +2,7 @@
 
 // Tests written as text: graphs with directives in comments, described in docs/text_form.md.
 
-#include "ir/status.h"
+#include "ir/support/status.h"
 
 #include <string>
 #include <vector>

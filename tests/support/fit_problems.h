@@ -2,8 +2,8 @@
 
 // Random problems for passes/fit, and plain ways to measure what the searches measure incrementally.
 
-#include "passes/fit/overlap.h"
-#include "passes/fit/recompute.h"
+#include "passes/offload/overlap.h"
+#include "passes/remat/remat.h"
 
 #include <map>
 #include <random>

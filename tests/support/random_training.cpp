@@ -3,10 +3,10 @@
 #include "ir/plan/check.h"
 #include "ir/plan/serialize.h"
 #include "ir/text.h"
-#include "ir/units.h"
+#include "ir/support/units.h"
 #include "passes/compile.h"
 #include "runtime/cuda/candidates.h"
-#include "runtime/host/cpu_catalog.h"
+#include "runtime/cpu/cpu_catalog.h"
 #include "tests/support/one_batch.h"
 
 #include "llvm/ADT/STLExtras.h"

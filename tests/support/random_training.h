@@ -2,10 +2,10 @@
 
 // Training jobs drawn at random, and what is promised of a budget held against them.
 
-#include "ir/device.h"
-#include "ir/kernel_catalog.h"
+#include "ir/machine/device.h"
+#include "ir/machine/kernel_catalog.h"
 #include "ir/plan/plan.h"
-#include "passes/training_request.h"
+#include "passes/job.h"
 
 #include <random>
 

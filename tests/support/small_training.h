@@ -2,7 +2,7 @@
 
 // Trains small graphs on random values in a poisoned arena.
 
-#include "ir/device.h"
+#include "ir/machine/device.h"
 #include "ir/text.h"
 #include "tests/support/one_batch.h"
 

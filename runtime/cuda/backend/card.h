@@ -1,6 +1,6 @@
 #pragma once
 
-#include "runtime/cuda/border.h"
+#include "runtime/cuda/backend_abi.h"
 
 namespace plimsoll {
 

@@ -2,7 +2,7 @@
 
 // cuDNN's graphs behind plain data: the one place that includes cudnn-frontend, which is slow to compile.
 
-#include "ir/status.h"
+#include "ir/support/status.h"
 #include "ir/type.h"
 
 #include <cuda_runtime_api.h>

@@ -1,6 +1,6 @@
 #include "runtime/cuda/backend/device_memory.h"
 
-#include "ir/units.h"
+#include "ir/support/units.h"
 
 namespace plimsoll {
 

@@ -2,7 +2,7 @@
 
 // Owners of what the driver hands out, and its errors as ours.
 
-#include "ir/status.h"
+#include "ir/support/status.h"
 
 #include <cuda_runtime_api.h>
 

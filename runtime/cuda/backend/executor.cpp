@@ -1,6 +1,6 @@
-#include "runtime/cuda/border.h"
+#include "runtime/cuda/backend_abi.h"
 #include "runtime/cuda/backend/card.h"
-#include "runtime/cuda/backend/copy_channels.h"
+#include "runtime/cuda/backend/copy_engines.h"
 #include "runtime/cuda/backend/cudnn_plan.h"
 #include "runtime/cuda/backend/device_memory.h"
 #include "runtime/cuda/backend/host_reference.h"
@@ -10,9 +10,9 @@
 #include "runtime/cuda/backend/staging.h"
 #include "runtime/cuda/backend/step.h"
 #include "runtime/cuda/backend/workspaces.h"
-#include "runtime/deaths.h"
+#include "runtime/last_uses.h"
 
-#include "ir/units.h"
+#include "ir/support/units.h"
 
 #include "llvm/ADT/StringMap.h"
 

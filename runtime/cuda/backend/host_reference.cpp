@@ -1,6 +1,6 @@
 #include "runtime/cuda/backend/host_reference.h"
 
-#include "ir/align.h"
+#include "ir/support/align.h"
 #include "runtime/cuda/backend/device_memory.h"
 
 namespace plimsoll {

@@ -1,6 +1,6 @@
-#include "ir/attention_sizes.h"
-#include "kernels/cuda/attention.h"
-#include "kernels/cuda/rotary.h"
+#include "ir/ops/attention/attention_sizes.h"
+#include "kernels/cuda/attention/attention.h"
+#include "kernels/cuda/attention/rotary.h"
 #include "runtime/cuda/backend/launched.h"
 
 #include <algorithm>

@@ -1,8 +1,8 @@
-#include "kernels/cuda/elementwise.h"
-#include "kernels/cuda/move.h"
-#include "kernels/cuda/random.h"
+#include "kernels/cuda/elementwise/elementwise.h"
+#include "kernels/cuda/move/move.h"
+#include "kernels/cuda/elementwise/random.h"
 #include "runtime/cuda/backend/launched.h"
-#include "runtime/loop_nests.h"
+#include "runtime/kernels/loop_nests.h"
 
 #include <limits>
 

@@ -1,8 +1,8 @@
-#include "kernels/cuda/along_axis.h"
-#include "kernels/cuda/index.h"
-#include "kernels/cuda/move.h"
+#include "kernels/cuda/index/along_axis.h"
+#include "kernels/cuda/index/index.h"
+#include "kernels/cuda/move/move.h"
 #include "runtime/cuda/backend/launched.h"
-#include "runtime/loop_nests.h"
+#include "runtime/kernels/loop_nests.h"
 
 #include "llvm/ADT/STLExtras.h"
 

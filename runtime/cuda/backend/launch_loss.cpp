@@ -1,7 +1,7 @@
-#include "kernels/cuda/loss.h"
-#include "kernels/cuda/softmax.h"
+#include "kernels/cuda/loss/loss.h"
+#include "kernels/cuda/reduce/softmax.h"
 #include "runtime/cuda/backend/launched.h"
-#include "runtime/loop_nests.h"
+#include "runtime/kernels/loop_nests.h"
 
 namespace plimsoll {
 namespace {

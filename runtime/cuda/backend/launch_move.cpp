@@ -1,6 +1,6 @@
-#include "kernels/cuda/move.h"
+#include "kernels/cuda/move/move.h"
 #include "runtime/cuda/backend/launched.h"
-#include "runtime/loop_nests.h"
+#include "runtime/kernels/loop_nests.h"
 
 #include "llvm/ADT/STLExtras.h"
 

@@ -1,6 +1,6 @@
-#include "kernels/cuda/batch_norm.h"
-#include "kernels/cuda/group_norm.h"
-#include "kernels/cuda/row_norm.h"
+#include "kernels/cuda/norm/batch_norm.h"
+#include "kernels/cuda/norm/group_norm.h"
+#include "kernels/cuda/norm/row_norm.h"
 #include "runtime/cuda/backend/launched.h"
 
 namespace plimsoll {

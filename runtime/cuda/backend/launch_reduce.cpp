@@ -1,4 +1,4 @@
-#include "kernels/cuda/reduce.h"
+#include "kernels/cuda/reduce/reduce.h"
 #include "runtime/cuda/backend/launched.h"
 #include "runtime/cuda/reduction_shape.h"
 

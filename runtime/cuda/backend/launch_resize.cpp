@@ -1,4 +1,4 @@
-#include "kernels/cuda/resize.h"
+#include "kernels/cuda/resize/resize.h"
 #include "runtime/cuda/backend/launched.h"
 
 namespace plimsoll {

@@ -1,5 +1,5 @@
-#include "ir/update_block.h"
-#include "kernels/cuda/update.h"
+#include "ir/ops/update/update_block.h"
+#include "kernels/cuda/update/update.h"
 #include "runtime/cuda/backend/launched.h"
 
 namespace plimsoll {

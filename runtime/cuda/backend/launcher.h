@@ -4,7 +4,7 @@
 // operands to the plain functions of kernels/cuda; they check nothing that inference has checked.
 
 #include "ir/op_def.h"
-#include "kernels/cuda/scalar.h"
+#include "kernels/cuda/common/scalar.h"
 
 #include <cuda_runtime_api.h>
 

@@ -1,6 +1,6 @@
 #include "runtime/cuda/backend/prepared_cudnn.h"
 
-#include "ir/units.h"
+#include "ir/support/units.h"
 
 #include <cudnn_graph.h>
 

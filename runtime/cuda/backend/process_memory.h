@@ -2,7 +2,7 @@
 
 // What this process holds on its card, as the driver counts it.
 
-#include "ir/status.h"
+#include "ir/support/status.h"
 
 #include <cstdint>
 #include <string>

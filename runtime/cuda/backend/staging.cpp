@@ -1,6 +1,6 @@
 #include "runtime/cuda/backend/staging.h"
 
-#include "ir/align.h"
+#include "ir/support/align.h"
 #include "runtime/executor.h"
 
 namespace plimsoll {

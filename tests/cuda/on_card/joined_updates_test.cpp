@@ -1,6 +1,6 @@
-#include "ir/align.h"
-#include "ir/device.h"
-#include "ir/update_block.h"
+#include "ir/support/align.h"
+#include "ir/machine/device.h"
+#include "ir/ops/update/update_block.h"
 #include "runtime/executor.h"
 
 #include <doctest/doctest.h>

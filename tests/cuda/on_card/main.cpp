@@ -1,6 +1,6 @@
 // Tests that need a card. Where there is none they say so and count as skipped (exit 77).
 #define DOCTEST_CONFIG_IMPLEMENT
-#include "runtime/cuda/load.h"
+#include "runtime/cuda/loader.h"
 
 #include <doctest/doctest.h>
 

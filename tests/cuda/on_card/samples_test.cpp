@@ -1,7 +1,7 @@
-#include "ir/device.h"
+#include "ir/machine/device.h"
 #include "runtime/cuda/candidates.h"
 #include "runtime/executor.h"
-#include "runtime/one_instruction.h"
+#include "runtime/single_op_plan.h"
 #include "tests/kernels/kernel_run.h"
 
 #include <cstring>

@@ -1,8 +1,8 @@
-#include "frontend/driver/machine.h"
-#include "ir/units.h"
+#include "frontend/api/machine.h"
+#include "ir/support/units.h"
 #include "runtime/cuda/candidates.h"
-#include "runtime/cuda/load.h"
-#include "runtime/one_instruction.h"
+#include "runtime/cuda/loader.h"
+#include "runtime/single_op_plan.h"
 #include "tests/support/kernel_calls.h"
 
 #include "llvm/Support/MemoryBuffer.h"

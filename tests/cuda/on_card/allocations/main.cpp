@@ -3,8 +3,8 @@
 // Every copy of the CUDA runtime, the backend's own and those inside cuBLASLt and cuDNN, asks the driver for its functions
 // by name, through dlsym. In this program dlsym is ours and hands out, for functions that allocate, ones that count.
 
-#include "frontend/driver/api.h"
-#include "runtime/cuda/load.h"
+#include "frontend/api/compile_model.h"
+#include "runtime/cuda/loader.h"
 
 #include "llvm/Support/raw_ostream.h"
 

@@ -1,9 +1,9 @@
-#include "frontend/driver/machine.h"
-#include "ir/philox.h"
+#include "frontend/api/machine.h"
+#include "ir/support/philox.h"
 #include "runtime/cuda/candidates.h"
-#include "runtime/cuda/load.h"
+#include "runtime/cuda/loader.h"
 #include "runtime/executor.h"
-#include "runtime/one_instruction.h"
+#include "runtime/single_op_plan.h"
 #include "tests/support/kernel_calls.h"
 
 #include "llvm/Support/Format.h"

@@ -1,0 +1,93 @@
+#include "frontend/api/machine.h"
+
+#include "ir/support/strings.h"
+#include "runtime/cuda/loader.h"
+
+#include "llvm/ADT/STLExtras.h"
+#include "llvm/ADT/StringExtras.h"
+#include "llvm/Support/MemoryBuffer.h"
+
+#include <unistd.h>
+
+namespace plimsoll {
+namespace {
+
+constexpr int64_t mib = int64_t{1} << 20;
+
+// "NVIDIA GeForce RTX 4090" -> "rtx-4090": a name to type.
+std::string short_name(llvm::StringRef title) {
+  title.consume_front("NVIDIA ");
+  title.consume_front("GeForce ");
+  std::string name = title.lower();
+  std::replace(name.begin(), name.end(), ' ', '-');
+  return name;
+}
+
+}  // namespace
+
+Result<DeviceCatalog> known_devices(llvm::StringRef file) {
+  Result<DeviceCatalog> devices = DeviceCatalog::builtin();
+  if (!devices || file.empty()) return devices;
+  auto text = llvm::MemoryBuffer::getFile(file, /*IsText=*/true);
+  if (!text) return system_error(file + ": " + text.getError().message());
+  Result<DeviceCatalog> more = DeviceCatalog::from_json((*text)->getBuffer(), file);
+  if (!more) return more.takeError();
+  devices->add(*more);
+  return devices;
+}
+
+Result<DeviceDescription> find_card_here(const DeviceCatalog& devices) {
+  Result<std::unique_ptr<CudaBackend>> backend = load_cuda_backend();
+  if (!backend) return backend.takeError();
+  CudaCard card;
+  if (Status s = to_status((*backend)->identify_card(card))) return s;
+  for (const DeviceDescription& device : devices.all())
+    if (device.title == card.name || starts_with(device.title, card.name + " ")) return device;
+  return model_error("no description is known of the card here, " + card.name +
+                     "; make one with `plimsoll devices --measure`, and name its file with --device-file");
+}
+
+Result<DeviceDescription> find_device(llvm::StringRef name, llvm::StringRef file) {
+  Result<DeviceCatalog> devices = known_devices(file);
+  if (!devices) return devices.takeError();
+  if (name != "auto") return devices->find(name);
+  Result<DeviceDescription> card = find_card_here(*devices);
+  if (card) return card;
+  Diag why = take_diag(card.takeError());
+  if (why.fault() != Fault::System) return llvm::make_error<Diag>(std::move(why));
+  return devices->find("cpu");
+}
+
+int64_t memory_here() {
+  return static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<int64_t>(sysconf(_SC_PAGESIZE));
+}
+
+Result<DeviceDescription> measure_card_here() {
+  Result<std::unique_ptr<CudaBackend>> backend = load_cuda_backend();
+  if (!backend) return backend.takeError();
+  CudaCard card;
+  if (Status s = to_status((*backend)->measure_card(card))) return s;
+  DeviceDescription device;
+  device.name = short_name(card.name);
+  device.title = card.name;
+  device.backend = "cuda";
+  device.memory_bytes = card.memory_bytes;
+  device.reserves = card.reserves;
+  device.matmul_tflops = card.matmul_tflops;
+  // Outside the matrix units nothing is bound by arithmetic on these cards; f32 products without them say how fast it is.
+  device.vector_tflops = device.matmul_tflops_for(DType::F32);
+  device.memory_gb_per_s = card.copy_gb_per_s;
+  device.launch_us = card.launch_us;
+  device.compute_capability = 10 * card.compute_major + card.compute_minor;
+  device.multiprocessors = card.multiprocessors;
+  device.to_host_gb_per_s = card.to_host_gb_per_s;
+  device.from_host_gb_per_s = card.from_host_gb_per_s;
+  device.to_host_both_ways_gb_per_s = card.to_host_both_ways_gb_per_s;
+  device.from_host_both_ways_gb_per_s = card.from_host_both_ways_gb_per_s;
+  // What NVIDIA recommends for matrix products: 32 MiB from Hopper on, 4 MiB before.
+  device.product_workspace_bytes = (card.compute_major >= 9 ? 32 : 4) * mib;
+  device.convolution_workspace_bytes = 256 * mib;
+  return device;
+}
+
+}  // namespace plimsoll

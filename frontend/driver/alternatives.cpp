@@ -1,0 +1,254 @@
+#include "frontend/driver/alternatives.h"
+
+#include "frontend/driver/fit_table.h"
+#include "frontend/api/machine.h"
+#include "frontend/inspect/text_table.h"
+#include "ir/plan/summary.h"
+#include "ir/support/units.h"
+#include "passes/budget/budget_report.h"
+
+#include "llvm/ADT/STLExtras.h"
+#include "llvm/Support/Regex.h"
+
+#include <algorithm>
+#include <optional>
+
+// Each lever is the same job with one thing changed. They are compared by the predicted time of a sample, those that fit first.
+
+namespace plimsoll {
+namespace {
+
+constexpr size_t planned_instructions = 2500;  // a larger job takes too long to plan several times over
+constexpr double planning_effort = 0.05;
+constexpr int64_t most_cards = 64;
+
+struct Lever {
+  std::string what;
+  int64_t needs_bytes;
+  double sample_us;
+  bool estimated;
+};
+
+// As the command line takes it.
+std::string typed(int64_t bytes) {
+  std::string text = format_bytes(bytes);
+  text.erase(std::remove(text.begin(), text.end(), ' '), text.end());
+  return text;
+}
+
+double samples_of(const Plan& plan) { return static_cast<double>(std::max<int64_t>(plan.training.batch, 1) * plan.training.accumulate); }
+
+class Levers {
+ public:
+  Levers(const OpenedModel& model, const CompileRequest& request, const Plan& smallest) : model_(model), request_(request), smallest_(smallest) {
+    request_.training.effort = planning_effort;
+    size_t instructions = 0;
+    for (const PlanFunction& function : smallest.functions) instructions += function.instructions.size();
+    plans_ = instructions <= planned_instructions;
+  }
+
+  std::vector<Lever> all() {
+    lower_precision();
+    half_batch();
+    half_length();
+    last_blocks();
+    optimizer_without_state();
+    host_memory();
+    parts_of_batch();
+    several_cards();
+    llvm::stable_sort(levers_, [&](const Lever& a, const Lever& b) {
+      return std::make_pair(!fits(a), a.sample_us) < std::make_pair(!fits(b), b.sample_us);
+    });
+    return std::move(levers_);
+  }
+
+  bool fits(const Lever& lever) const { return lever.needs_bytes <= budget(); }
+
+ private:
+  int64_t budget() const { return smallest_.arenas.front().budget_bytes; }
+
+  // What fits, or the plan that needs least. A job that cannot be done, such as a batch that cannot be followed, has none and is no lever.
+  static std::optional<Plan> planned(const OpenedModel& model, const CompileRequest& request) {
+    std::optional<Plan> plan;
+    CompileHooks hooks;
+    hooks.on_refused = [&](const Plan& least) { plan = least; };
+    Result<Plan> fitting = compile_opened(model, request, hooks);
+    if (fitting)
+      plan = std::move(*fitting);
+    else
+      consumeError(fitting.takeError());
+    return plan;
+  }
+
+  bool plan(const std::string& what, const OpenedModel& model, const CompileRequest& request, double samples) {
+    if (!plans_) return false;
+    std::optional<Plan> plan = planned(model, request);
+    if (plan) levers_.push_back({what, plan->promised_bytes(), plan->predicted_step_us / samples, false});
+    return plan.has_value();
+  }
+
+  void estimate(const std::string& what, int64_t freed_bytes, double step_us, double samples) {
+    if (freed_bytes > 0) levers_.push_back({what, smallest_.promised_bytes() - freed_bytes, step_us / samples, true});
+  }
+
+  int64_t persistent(Category category) const {
+    int64_t bytes = 0;
+    for (const Slot& slot : smallest_.slots)
+      if (slot.function < 0 && slot.category == category && slot.view_of < 0 && slot.space == MemorySpace::Device) bytes += slot.bytes;
+    return bytes;
+  }
+
+  int64_t transient() const { return smallest_.arenas.front().bytes - smallest_.arenas.front().persistent_bytes; }
+
+  void lower_precision() {
+    const std::string& now = request_.training.precision;
+    if ((now != "exported" && now != "fp32" && now != "tf32") || !request_.training.precision_rules.empty()) return;
+    bool multiplies = llvm::any_of(smallest_.device.matmul_tflops, [](const auto& entry) { return entry.first == DType::BF16; });
+    bool wide = llvm::any_of(smallest_.states, [&](const PlanState& state) {
+      return state.role == StateRole::Parameter && smallest_.slots[static_cast<size_t>(state.slot)].type.dtype == DType::F32;
+    });
+    if (!multiplies || !wide) return;
+    CompileRequest changed = request_;
+    changed.training.precision = "bf16";
+    if (!plan("--precision bf16", model_, changed, samples_of(smallest_))) estimate("--precision bf16", transient() / 2, smallest_.predicted_step_us / 2, samples_of(smallest_));
+  }
+
+  void half_batch() {
+    const int64_t half = smallest_.training.batch / 2;
+    if (half < 1) return;
+    std::string what = "--batch " + std::to_string(half);
+    for (const auto& [name, size] : request_.import.dims)
+      if (size == smallest_.training.batch && llvm::StringRef(name).contains_insensitive("batch")) what = "--dim " + name + "=" + std::to_string(half);
+    CompileRequest changed = request_;
+    changed.training.batch = half;
+    double samples = static_cast<double>(half * smallest_.training.accumulate), updates = summarize_time(smallest_).by_phase_us[static_cast<size_t>(Phase::Update)];
+    if (!plan(what, model_, changed, samples)) estimate(what, transient() / 2, (smallest_.predicted_step_us - updates) / 2 + updates, samples);
+  }
+
+  // A dimension of the inputs that is not their batch and that the caller chose.
+  void half_length() {
+    for (const auto& [name, size] : request_.import.dims) {
+      if (size < 2 || llvm::StringRef(name).contains_insensitive("batch")) continue;
+      CompileRequest changed = request_;
+      changed.import.dims[name] = size / 2;
+      if (!plans_) continue;
+      Result<OpenedModel> shorter = open_model(changed);
+      if (!shorter)
+        consumeError(shorter.takeError());
+      else
+        plan("--dim " + name + "=" + std::to_string(size / 2), *shorter, changed, samples_of(smallest_));
+    }
+  }
+
+  // Blocks are what the names of parameters number: h.0.attn.weight, h.1.attn.weight.
+  void last_blocks() {
+    if (!request_.training.train.empty() || !request_.training.freeze.empty()) return;
+    const llvm::Regex numbered("^(.*[A-Za-z_]\\.)([0-9]+)\\.");
+    std::map<std::string, int64_t> last;  // by what stands in front of the number
+    for (const PlanState& state : smallest_.states) {
+      llvm::SmallVector<llvm::StringRef, 3> parts;
+      int64_t number = 0;
+      if (state.trained && numbered.match(smallest_.slots[static_cast<size_t>(state.slot)].name, &parts) && !parts[2].getAsInteger(10, number))
+        last[parts[1].str()] = std::max(last[parts[1].str()], number);
+    }
+    auto blocks = std::max_element(last.begin(), last.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
+    if (blocks == last.end() || blocks->second < 3) return;
+    std::string numbers, prefix = llvm::Regex::escape(blocks->first);
+    for (int64_t block = blocks->second - blocks->second / 4; block <= blocks->second; ++block) numbers += (numbers.empty() ? "" : "|") + std::to_string(block);
+    CompileRequest changed = request_;
+    changed.training.train = {"^" + prefix + "(" + numbers + ")\\."};
+    plan("the last blocks alone (--train '" + changed.training.train.front() + "')", model_, changed, samples_of(smallest_));
+  }
+
+  // Updates are bound by the bytes they move, so without optimizer state, read and written once, they take less by its share.
+  void optimizer_without_state() {
+    const int64_t states = persistent(Category::Optimizer);
+    if (states == 0 || request_.training.optimizer.kind == OptimizerKind::Sgd) return;
+    CompileRequest changed = request_;
+    changed.training.optimizer.kind = OptimizerKind::Sgd;
+    changed.training.optimizer.momentum = 0;
+    if (plan("--optimizer sgd", model_, changed, samples_of(smallest_))) return;
+    double update_us = summarize_time(smallest_).by_phase_us[static_cast<size_t>(Phase::Update)];
+    int64_t moved = 1;
+    for (const PlanFunction& function : smallest_.functions)
+      for (const Instruction& instruction : function.instructions)
+        if (instruction.phase == Phase::Update) moved += instruction.bytes_moved;
+    double share = std::min(1.0, 2.0 * static_cast<double>(states) / static_cast<double>(moved));
+    estimate("--optimizer sgd", states, smallest_.predicted_step_us - share * update_us, samples_of(smallest_));
+  }
+
+  // More of the host than the job may have now. Whether copies hide behind computing cannot be estimated, so it is planned at any size.
+  void host_memory() {
+    const DeviceDescription& device = smallest_.device;
+    const TrainingRequest& now = request_.training;
+    if (device.to_host_gb_per_s <= 0 || device.from_host_gb_per_s <= 0 || (now.offload && now.host_budget_bytes == 0)) return;
+    CompileRequest changed = request_;
+    changed.training.offload = true;
+    changed.training.host_budget_bytes = 0;
+    std::optional<Plan> plan = planned(model_, changed);
+    if (!plan || plan->arenas.size() == 1) return;
+    const int64_t host_bytes = round_up_readable(plan->arenas[1].bytes);
+    if (now.host_budget_bytes > 0 && host_bytes > now.host_budget_bytes) {
+      changed.training.host_budget_bytes = host_bytes;
+      plan = planned(model_, changed);
+    }
+    std::string there;
+    for (const Decision& decision : plan->decisions)
+      if (decision.pass == "offload" && decision.subject == "plan") there = decision.choice + ", ";
+    levers_.push_back({std::string(now.offload ? "--host-budget " : "--offload auto --host-budget ") + typed(host_bytes) + " (" + there + format_bytes(host_bytes) + " there)",
+                       plan->promised_bytes(), plan->predicted_step_us / samples_of(smallest_), false});
+  }
+
+  void parts_of_batch() {
+    if (request_.training.split != 1 || !plans_) return;
+    CompileRequest changed = request_;
+    changed.training.split = 0;
+    const std::optional<Plan> plan = planned(model_, changed);
+    if (!plan || !is_better(*plan, smallest_)) return;
+    if (const std::optional<SplitChosen> split = split_of(*plan))
+      levers_.push_back({"--split auto (" + to_string(*split) + ")", plan->promised_bytes(), plan->predicted_step_us / samples_of(smallest_), false});
+  }
+
+  // Parameters, gradients and optimizer state divided among N cards (Rajbhandari et al. 2020), each with this batch. Its samples take
+  // as long as now on each, which is what more cards cost.
+  void several_cards() {
+    if (smallest_.device.backend == "cpu") return;
+    const int64_t states = persistent(Category::Parameters) + persistent(Category::Gradients) + persistent(Category::Optimizer);
+    for (int64_t cards = 2; cards <= most_cards; cards *= 2) {
+      if (smallest_.promised_bytes() - states + states / cards > budget()) continue;
+      return estimate(std::to_string(cards) + " cards that divide the states among them, this batch on each (an estimate: plans are for one card)",
+                      states - states / cards, smallest_.predicted_step_us, samples_of(smallest_));
+    }
+  }
+
+  const OpenedModel& model_;
+  CompileRequest request_;
+  const Plan& smallest_;
+  bool plans_ = false;
+  std::vector<Lever> levers_;
+};
+
+// Of a sample where the plan knows how many there are.
+std::string time_of(const Plan& plan, double sample_us) {
+  return format_us(sample_us) + (plan.training.batch > 0 ? " a sample" : " a step");
+}
+
+}  // namespace
+
+Status with_levers(Status refusal, const OpenedModel& model, const CompileRequest& request, const Plan& smallest) {
+  Diag diag = take_diag(std::move(refusal));
+  if (diag.fault() != Fault::Budget) return llvm::make_error<Diag>(std::move(diag));
+  Levers levers(model, request, smallest);
+  std::string enough, short_of;
+  for (const Lever& lever : levers.all()) {
+    std::string& list = levers.fits(lever) ? enough : short_of;
+    list += (list.empty() ? "" : ", ") + lever.what + (lever.estimated ? " about " : " ") + format_bytes(round_up_readable(lever.needs_bytes)) + " (" +
+            time_of(smallest, lever.sample_us) + ")";
+  }
+  std::string text = diag.text() + "; takes " + time_of(smallest, smallest.predicted_step_us / samples_of(smallest));
+  if (!enough.empty()) text += "; would fit: " + enough;
+  if (!short_of.empty()) text += "; would need less: " + short_of;
+  return budget_error(text);
+}
+
+}  // namespace plimsoll

@@ -1,0 +1,185 @@
+#include "frontend/inspect/html_charts.h"
+#include "frontend/inspect/text_table.h"
+#include "ir/support/units.h"
+
+#include "llvm/ADT/StringExtras.h"
+#include "llvm/Support/Format.h"
+
+// The report as one file that needs nothing beside it: for somebody who decides about a budget and does not run the program.
+
+namespace plimsoll {
+namespace {
+
+constexpr size_t largest_shown = 24, decisions_shown = 400;
+
+constexpr llvm::StringLiteral style = R"(
+:root{color-scheme:light dark;--ink:#1d2430;--quiet:#667085;--rule:#d5d9e0;--paper:#fff}
+@media(prefers-color-scheme:dark){:root{--ink:#e6e9ef;--quiet:#98a2b3;--rule:#3a4250;--paper:#14181f}}
+body{font:15px/1.5 system-ui,sans-serif;color:var(--ink);background:var(--paper);max-width:980px;margin:2em auto;padding:0 1em}
+h1{font-size:1.5em;margin:0}h2{font-size:1.1em;margin:2em 0 .4em}.quiet{color:var(--quiet)}.over{color:#c4320a}
+table{border-collapse:collapse;width:100%}td,th{padding:.15em .8em .15em 0;text-align:left;vertical-align:top}
+th{font-weight:600;border-bottom:1px solid var(--rule)}td.n,th.n{text-align:right;white-space:nowrap;font-variant-numeric:tabular-nums}
+tr.sum td{border-top:1px solid var(--rule);font-weight:600}
+.bar{height:14px;background:var(--rule);border-radius:7px;overflow:hidden;margin:.5em 0}.bar i{display:block;height:100%;background:#2e7d5b}.bar i.tight{background:#b7791f}
+.bar i.past{background:#c4320a}.key{display:inline-block;width:.8em;height:.8em;border-radius:2px;margin-right:.5em}
+svg{width:100%;height:auto}svg text{font-size:12px;fill:var(--quiet)}.line{stroke:var(--rule)}
+.limit{stroke:#c4320a;stroke-dasharray:6 4}.front{fill:none;stroke:#3366cc;stroke-width:2}.point{fill:#3366cc}.mark{fill:none;stroke:#c4320a;stroke-width:2}
+.reserve{fill:#8d99ae;background:#8d99ae}
+)";
+
+// By category, dark enough for both backgrounds.
+constexpr llvm::StringLiteral colors[category_count] = {"#3b6ea5", "#b5651d", "#6b8fbf", "#9aa5b1", "#2e7d5b", "#d9a441",
+                                                        "#8e5ea2", "#4fa3a5", "#c97b84", "#7aa95c", "#a05252"};
+
+std::string escaped(llvm::StringRef text) {
+  std::string all;
+  llvm::raw_string_ostream out(all);
+  llvm::printHTMLEscaped(text, out);
+  return out.str();
+}
+
+std::string words(llvm::StringRef text) { return "<td>" + escaped(text) + "</td>"; }
+std::string figure(llvm::StringRef text) { return "<td class='n'>" + escaped(text) + "</td>"; }
+
+class HtmlReport {
+ public:
+  HtmlReport(llvm::raw_ostream& out, const Plan& plan, llvm::ArrayRef<FrontRow> front)
+      : out_(out), plan_(plan), front_(front), device_(summarize_space(plan, MemorySpace::Device)) {}
+
+  void print() {
+    head();
+    summary();
+    categories();
+    curve();
+    front();
+    largest_values();
+    time();
+    decisions();
+    out_ << "</body></html>\n";
+  }
+
+ private:
+  const Arena& arena() const { return plan_.arenas.front(); }
+  void heading(llvm::StringRef title, llvm::StringRef note = "") {
+    out_ << "<h2>" << title << (note.empty() ? "" : " <small class='quiet'>" + escaped(note) + "</small>") << "</h2>\n";
+  }
+
+  void head() {
+    out_ << "<!doctype html><html lang='en'><head><meta charset='utf-8'><meta name='viewport' content='width=device-width'><title>" << escaped(plan_.model) << " on "
+         << escaped(plan_.device.name) << "</title><style>" << style;
+    for (int i = 0; i < category_count; ++i) out_ << ".c" << i << "{fill:" << colors[i] << ";background:" << colors[i] << "}";
+    out_ << "</style></head><body>\n<h1>" << escaped(plan_.model) << " on " << escaped(plan_.device.title) << "</h1>\n<p class='quiet'>" << escaped(describe_job(plan_)) << "</p>\n";
+  }
+
+  void summary() {
+    int64_t needs = plan_.promised_bytes(), budget = arena().budget_bytes;
+    out_ << "<p><b>Needs " << format_bytes(needs) << "</b>";
+    if (has_budget(plan_)) {
+      double share = static_cast<double>(needs) / static_cast<double>(budget);
+      if (needs <= budget)
+        out_ << " of " << format_bytes(budget) << ", " << format_bytes(budget - needs) << " to spare.";
+      else
+        out_ << "; <b class='over'>the budget is " << format_bytes(budget) << ", " << format_bytes(needs - budget) << " too little.</b> This is the plan that needs least.";
+      out_ << " A step takes <b>" << format_us(plan_.predicted_step_us) << "</b> (predicted).</p><div class='bar'><i class='"
+           << (share > 1 ? "past" : share > 0.95 ? "tight" : "") << "' style='width:" << llvm::format("%.1f", std::min(100.0, 100 * share)) << "%'></i></div>\n";
+    } else {
+      out_ << ", no budget was set. A step takes <b>" << format_us(plan_.predicted_step_us) << "</b> (predicted).</p>\n";
+    }
+  }
+
+  void category_row(llvm::StringRef key, llvm::StringRef name, int64_t bytes, llvm::StringRef largest = "") {
+    double share = static_cast<double>(bytes) / static_cast<double>(std::max<int64_t>(plan_.promised_bytes(), 1));
+    out_ << "<tr><td><i class='key " << key << "'></i>" << escaped(name) << "</td>" << figure(format_bytes(bytes)) << figure(format_share(share)) << figure(largest) << "</tr>\n";
+  }
+
+  void categories() {
+    heading("Device memory", "at the peak, and the most each kind ever takes");
+    out_ << "<table><tr><th>for</th><th class='n'>at the peak</th><th class='n'>share</th><th class='n'>most</th></tr>\n";
+    for (int i = 0; i < category_count; ++i)
+      if (auto category = static_cast<Category>(i); device_.largest[category] > 0)
+        category_row("c" + std::to_string(i), category_name(category), device_.at_peak[category], format_bytes(device_.largest[category]));
+    category_row("", "packing waste", arena().bytes - arena().peak_live_bytes);
+    for (const Reserve& reserve : plan_.device.reserves) category_row("reserve", "reserve: " + reserve.name, reserve.bytes);
+    out_ << "<tr class='sum'><td>promised</td>" << figure(format_bytes(plan_.promised_bytes())) << "</tr></table>\n";
+    for (const Arena& other : plan_.arenas)
+      if (other.space == MemorySpace::Host) out_ << "<p>Beside it " << format_bytes(other.bytes) << " of pinned host memory.</p>\n";
+  }
+
+  void curve() {
+    heading("Memory over the step", "peak at " + describe_peak(plan_, device_));
+    draw_curve_svg(out_, plan_, device_);
+  }
+
+  void front() {
+    if (front_.empty()) return;
+    heading("What smaller budgets cost", "time of a step over the bytes it needs; the ring is this plan");
+    draw_front_svg(out_, front_, plan_);
+    out_ << "<table><tr><th class='n'>budget</th><th class='n'>peak</th><th class='n'>step</th><th class='n'>batch</th><th>with</th></tr>\n";
+    for (const FrontRow& row : front_)
+      out_ << "<tr>" << figure(format_bytes(row.budget_bytes)) << figure(format_bytes(row.needs_bytes)) << figure(format_us(row.step_us)) << figure(row.batch) << words(row.with) << "</tr>\n";
+    out_ << "</table>\n";
+  }
+
+  std::string place(const Slot& slot) const {
+    if (slot.origin < 0) return "";
+    const Origin& origin = plan_.origins[static_cast<size_t>(slot.origin)];
+    return origin.module.empty() ? origin.node : origin.module;
+  }
+
+  void largest_values() {
+    heading("Alive at the peak");
+    std::vector<SlotId> alive = slots_at_peak(plan_, device_);
+    out_ << "<table><tr><th>value</th><th class='n'>bytes</th><th>for</th><th>type</th><th>from</th><th>why</th></tr>\n";
+    int64_t rest = 0;
+    for (size_t i = 0; i < alive.size(); ++i) {
+      const Slot& slot = plan_.slots[static_cast<size_t>(alive[i])];
+      if (i >= largest_shown)
+        rest += slot.bytes;
+      else
+        out_ << "<tr>" << words("%" + slot.name) << figure(format_bytes(slot.bytes)) << words(category_name(slot.category)) << words(to_string(slot.type))
+             << words(place(slot)) << words(slot.reason) << "</tr>\n";
+    }
+    if (rest > 0)
+      out_ << "<tr class='quiet'>" << words("and " + format_count(static_cast<int64_t>(alive.size() - largest_shown)) + " more") << figure(format_bytes(rest)) << "</tr>\n";
+    out_ << "</table>\n";
+  }
+
+  void time_row(llvm::StringRef name, double us) {
+    if (us > 0) out_ << "<tr>" << words(name) << figure(format_us(us)) << figure(format_share(us / plan_.predicted_step_us)) << "</tr>\n";
+  }
+
+  void time() {
+    TimeSummary time = summarize_time(plan_);
+    heading("Predicted time", format_us(time.step_us) + " a step");
+    out_ << "<table><tr><th>part</th><th class='n'>time</th><th class='n'>share</th></tr>\n";
+    for (Phase phase : {Phase::Forward, Phase::Backward, Phase::Update}) time_row(phase_name(phase), time.by_phase_us[static_cast<size_t>(phase)]);
+    time_row("of that, recompute", time.recompute_us);
+    time_row("waiting for copies", time.stalled_us);
+    time_row("copies to the host beside", time.to_host_us);
+    time_row("copies back beside", time.to_device_us);
+    out_ << "</table>\n";
+  }
+
+  void decisions() {
+    if (plan_.decisions.empty()) return;
+    heading("Decisions", format_count(static_cast<int64_t>(plan_.decisions.size())));
+    out_ << "<details" << (plan_.decisions.size() <= largest_shown ? " open" : "") << "><summary>what was chosen and the numbers that decided</summary>\n"
+         << "<table><tr><th>pass</th><th>of</th><th>choice</th><th>why</th></tr>\n";
+    for (const Decision& decision : llvm::makeArrayRef(plan_.decisions).take_front(decisions_shown))
+      out_ << "<tr>" << words(decision.pass) << words(decision.subject) << words(decision.choice) << words(decision.reason) << "</tr>\n";
+    out_ << "</table></details>\n";
+    if (plan_.decisions.size() > decisions_shown)
+      out_ << "<p class='quiet'>and " << format_count(static_cast<int64_t>(plan_.decisions.size() - decisions_shown)) << " more: inspect --json</p>\n";
+  }
+
+  llvm::raw_ostream& out_;
+  const Plan& plan_;
+  llvm::ArrayRef<FrontRow> front_;
+  SpaceSummary device_;
+};
+
+}  // namespace
+
+void print_plan_html(llvm::raw_ostream& out, const Plan& plan, llvm::ArrayRef<FrontRow> front) { HtmlReport(out, plan, front).print(); }
+
+}  // namespace plimsoll

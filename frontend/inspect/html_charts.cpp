@@ -1,0 +1,148 @@
+#include "frontend/inspect/html_charts.h"
+
+#include "frontend/inspect/memory_curve.h"
+#include "frontend/inspect/text_table.h"
+#include "ir/support/units.h"
+
+#include "llvm/ADT/StringExtras.h"
+#include "llvm/Support/Format.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace plimsoll {
+namespace {
+
+constexpr double left_margin = 76, right_margin = 14, top_margin = 14, bottom_margin = 28;
+constexpr int curve_columns = 480;
+
+// Maps numbers to a drawing of `width` x `height` with room for the axes.
+struct Frame {
+  double width, height, low_x, high_x, low_y, high_y;
+
+  double x(double value) const { return left_margin + (value - low_x) / std::max(high_x - low_x, 1e-9) * (width - left_margin - right_margin); }
+  double y(double value) const { return height - bottom_margin - (value - low_y) / std::max(high_y - low_y, 1e-9) * (height - top_margin - bottom_margin); }
+};
+
+llvm::format_object<double> number(double value) { return llvm::format("%.4g", value); }
+
+void open_svg(llvm::raw_ostream& out, const Frame& frame, llvm::StringRef title) {
+  out << "<svg viewBox='0 0 " << number(frame.width) << " " << number(frame.height) << "' role='img'><title>" << title << "</title>\n";
+}
+
+void text(llvm::raw_ostream& out, double x, double y, llvm::StringRef anchor, llvm::StringRef words) {
+  out << "<text x='" << number(x) << "' y='" << number(y) << "' text-anchor='" << anchor << "'>";
+  llvm::printHTMLEscaped(words, out);
+  out << "</text>\n";
+}
+
+void line(llvm::raw_ostream& out, llvm::StringRef style, double x1, double y1, double x2, double y2) {
+  out << "<line class='" << style << "' x1='" << number(x1) << "' y1='" << number(y1) << "' x2='" << number(x2) << "' y2='" << number(y2) << "'/>\n";
+}
+
+// The largest of 1, 2, 5 times a power of `base` that gives at least four steps over `range`.
+double tick_step(double range, double base) {
+  double step = std::pow(base, std::floor(std::log(range / 4) / std::log(base)));
+  for (double factor : {5.0, 2.0})
+    if (step * factor * 4 <= range) return step * factor;
+  return step;
+}
+
+// Bytes come in halvings, so that the labels are round in GiB.
+void bytes_axis_at_left(llvm::raw_ostream& out, const Frame& frame) {
+  double step = tick_step(frame.high_y - frame.low_y, 2);
+  for (double value = std::ceil(frame.low_y / step) * step; value <= frame.high_y; value += step) {
+    line(out, "line", left_margin, frame.y(value), frame.width - right_margin, frame.y(value));
+    text(out, left_margin - 8, frame.y(value) + 4, "end", format_bytes(static_cast<int64_t>(value)));
+  }
+}
+
+// The upper edge of a layer, column by column, closed along the bottom. Layers are drawn from the highest sum down, each over
+// the one before.
+void layer(llvm::raw_ostream& out, const Frame& frame, llvm::StringRef style, llvm::StringRef name, llvm::ArrayRef<double> tops) {
+  out << "<path class='" << style << "' d='M" << number(frame.x(0)) << " " << number(frame.y(0));
+  double drawn = -1;
+  for (size_t c = 0; c < tops.size(); ++c) {
+    if (tops[c] == drawn) continue;
+    out << "H" << number(frame.x(static_cast<double>(c))) << "V" << number(frame.y(tops[c]));
+    drawn = tops[c];
+  }
+  out << "H" << number(frame.x(static_cast<double>(tops.size()))) << "V" << number(frame.y(0)) << "Z'><title>" << name << "</title></path>\n";
+}
+
+void curve_layers(llvm::raw_ostream& out, const Frame& frame, double reserves, llvm::ArrayRef<CurveColumn> columns, const SpaceSummary& summary) {
+  for (int i = category_count - 1; i >= 0; --i) {
+    auto category = static_cast<Category>(i);
+    if (summary.largest[category] == 0) continue;
+    std::vector<double> tops;
+    for (const CurveColumn& column : columns) {
+      double sum = reserves;
+      for (int below = 0; below <= i; ++below) sum += static_cast<double>(column.live[static_cast<Category>(below)]);
+      tops.push_back(sum);
+    }
+    layer(out, frame, "c" + std::to_string(i), category_name(category), tops);
+  }
+  if (reserves > 0) layer(out, frame, "reserve", "reserves", std::vector<double>(columns.size(), reserves));
+}
+
+void curve_phases(llvm::raw_ostream& out, const Frame& frame, const Plan& plan, llvm::ArrayRef<CurveColumn> columns) {
+  std::vector<CurvePhase> phases = phases_of_curve(plan, columns);
+  for (size_t p = 0; p < phases.size(); ++p) {
+    auto begin = static_cast<double>(phases[p].first_column);
+    auto end = static_cast<double>(p + 1 < phases.size() ? phases[p + 1].first_column : columns.size());
+    if (p > 0) line(out, "line", frame.x(begin), top_margin, frame.x(begin), frame.height - bottom_margin + 6);
+    if (frame.x(end) - frame.x(begin) > 7.0 * width_of(phases[p].label))
+      text(out, (frame.x(begin) + frame.x(end)) / 2, frame.height - 8, "middle", phases[p].label);
+  }
+}
+
+}  // namespace
+
+void draw_curve_svg(llvm::raw_ostream& out, const Plan& plan, const SpaceSummary& summary) {
+  std::vector<CurveColumn> columns = sample_memory_curve(summary, curve_columns);
+  if (columns.empty()) return;
+  auto reserves = static_cast<double>(plan.device.reserve_bytes()), budget = static_cast<double>(plan.arenas.front().budget_bytes);
+  double peak = reserves + static_cast<double>(summary.at_peak.total());
+  bool shows_budget = has_budget(plan) && budget < 1.6 * peak;
+  Frame frame{960, 300, 0, static_cast<double>(columns.size()), 0, 1.06 * std::max(peak, shows_budget ? budget : 0)};
+  open_svg(out, frame, "device memory over the step");
+  bytes_axis_at_left(out, frame);
+  curve_layers(out, frame, reserves, columns, summary);
+  curve_phases(out, frame, plan, columns);
+  if (shows_budget) {
+    line(out, "limit", left_margin, frame.y(budget), frame.width - right_margin, frame.y(budget));
+    text(out, frame.width - right_margin, frame.y(budget) - 4, "end", "budget");
+  }
+  out << "</svg>\n";
+}
+
+void draw_front_svg(llvm::raw_ostream& out, llvm::ArrayRef<FrontRow> front, const Plan& plan) {
+  auto needs = static_cast<double>(plan.promised_bytes());
+  Frame frame{960, 260, needs, needs, 0, plan.predicted_step_us};
+  for (const FrontRow& row : front) {
+    frame.low_x = std::min(frame.low_x, static_cast<double>(row.needs_bytes));
+    frame.high_x = std::max(frame.high_x, static_cast<double>(row.needs_bytes));
+    frame.high_y = std::max(frame.high_y, row.step_us);
+  }
+  frame.high_y *= 1.1;
+  open_svg(out, frame, "predicted time of a step over the bytes it needs");
+  double step = tick_step(frame.high_y, 10);
+  for (double us = 0; us <= frame.high_y; us += step) {
+    line(out, "line", left_margin, frame.y(us), frame.width - right_margin, frame.y(us));
+    text(out, left_margin - 8, frame.y(us) + 4, "end", us == 0 ? "0" : format_us(us));
+  }
+  for (int tick = 0; tick <= 4; ++tick) {
+    double bytes = frame.low_x + (frame.high_x - frame.low_x) * tick / 4;
+    text(out, frame.x(bytes), frame.height - 8, tick == 0 ? "start" : tick == 4 ? "end" : "middle", format_bytes(static_cast<int64_t>(bytes)));
+  }
+  std::string points;
+  llvm::raw_string_ostream list(points);
+  for (const FrontRow& row : front) list << number(frame.x(static_cast<double>(row.needs_bytes))) << "," << number(frame.y(row.step_us)) << " ";
+  out << "<polyline class='front' points='" << list.str() << "'/>\n";
+  for (const FrontRow& row : front)
+    out << "<circle class='point' r='4' cx='" << number(frame.x(static_cast<double>(row.needs_bytes))) << "' cy='" << number(frame.y(row.step_us))
+        << "'><title>" << format_bytes(row.needs_bytes) << ", " << format_us(row.step_us) << ", " << row.with << "</title></circle>\n";
+  out << "<circle class='mark' r='8' cx='" << number(frame.x(needs)) << "' cy='" << number(frame.y(plan.predicted_step_us)) << "'><title>this plan</title></circle>\n</svg>\n";
+}
+
+}  // namespace plimsoll

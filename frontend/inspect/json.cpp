@@ -1,0 +1,201 @@
+#include "frontend/inspect/print.h"
+#include "ir/plan/summary.h"
+
+#include "llvm/Support/JSON.h"
+
+// `inspect --json`. Names and units are documented in docs/interfaces.md; scripts depend on them.
+
+namespace plimsoll {
+namespace {
+
+namespace json = llvm::json;
+
+constexpr size_t most_spans = 256;  // of memory over time, a function
+
+void write_categories(json::OStream& to, const CategoryBytes& bytes) {
+  for (int i = 0; i < category_count; ++i)
+    to.attribute(category_name(static_cast<Category>(i)), bytes.bytes[static_cast<size_t>(i)]);
+}
+
+// Neighbouring instructions together, each span as full as its fullest instruction.
+void write_over_time(json::OStream& to, const Plan& plan, const SpaceSummary& summary) {
+  for (size_t f = 0; f < summary.live.size(); ++f) {
+    const auto& live = summary.live[f];
+    size_t spans = std::min(live.size(), most_spans);
+    for (size_t s = 0; s < spans; ++s) {
+      size_t first = s * live.size() / spans, end = (s + 1) * live.size() / spans;
+      const CategoryBytes* fullest = &live[first];
+      for (size_t i = first; i < end; ++i)
+        if (live[i].total() > fullest->total()) fullest = &live[i];
+      to.object([&] {
+        to.attribute("function", plan.functions[f].name);
+        to.attribute("first", static_cast<int64_t>(first));
+        to.attribute("last", static_cast<int64_t>(end) - 1);
+        to.attribute("live_bytes", fullest->total());
+        write_categories(to, *fullest);
+      });
+    }
+  }
+}
+
+void write_peak(json::OStream& to, const Plan& plan, const SpaceSummary& summary) {
+  if (plan.functions.empty()) return;
+  to.attributeObject("peak", [&] {
+    to.attribute("function", plan.functions[static_cast<size_t>(summary.peak_function)].name);
+    to.attribute("instruction", summary.peak_instruction);
+  });
+}
+
+void write_space(json::OStream& to, const Plan& plan, const Arena& arena) {
+  SpaceSummary summary = summarize_space(plan, arena.space);
+  bool on_device = arena.space == MemorySpace::Device;
+  to.attribute("budget_bytes", arena.budget_bytes);
+  to.attribute("promised_bytes", on_device ? plan.promised_bytes() : arena.bytes);
+  to.attribute("arena_bytes", arena.bytes);
+  to.attribute("persistent_bytes", arena.persistent_bytes);
+  to.attribute("peak_live_bytes", arena.peak_live_bytes);
+  to.attribute("packing_waste", summary.packing_waste);
+  write_peak(to, plan, summary);
+  to.attributeArray("reserves", [&] {
+    if (!on_device) return;
+    for (const Reserve& reserve : plan.device.reserves)
+      to.object([&] {
+        to.attribute("name", reserve.name);
+        to.attribute("bytes", reserve.bytes);
+      });
+  });
+  to.attributeObject("by_category", [&] {
+    to.attributeObject("at_peak", [&] { write_categories(to, summary.at_peak); });
+    to.attributeObject("largest", [&] { write_categories(to, summary.largest); });
+    to.attributeArray("over_time", [&] { write_over_time(to, plan, summary); });
+  });
+}
+
+void write_memory(json::OStream& to, const Plan& plan) {
+  for (MemorySpace space : {MemorySpace::Device, MemorySpace::Host}) {
+    Arena arena;
+    arena.space = space;
+    for (const Arena& each : plan.arenas)
+      if (each.space == space) arena = each;
+    to.attributeObject(space_name(space), [&] { write_space(to, plan, arena); });
+  }
+}
+
+void write_time(json::OStream& to, const Plan& plan) {
+  TimeSummary time = summarize_time(plan);
+  to.attribute("predicted_step_us", time.step_us);
+  to.attribute("roofline_us", time.roofline_us);
+  to.attribute("recompute_us", time.recompute_us);
+  to.attribute("to_host_us", time.to_host_us);
+  to.attribute("to_device_us", time.to_device_us);
+  to.attribute("stalled_us", time.stalled_us);
+  for (Phase phase : {Phase::Forward, Phase::Backward, Phase::Update})
+    to.attribute((phase_name(phase) + "_us").str(), time.by_phase_us[static_cast<size_t>(phase)]);
+}
+
+void write_origin(json::OStream& to, const Plan& plan, int32_t id) {
+  if (id < 0) return;
+  const Origin& origin = plan.origins[static_cast<size_t>(id)];
+  to.attributeObject("origin", [&] {
+    to.attribute("node", origin.node);
+    to.attribute("op", origin.op);
+    if (!origin.module.empty()) to.attribute("module", origin.module);
+    if (!origin.source.empty()) to.attribute("source", origin.source);
+  });
+}
+
+void write_slot(json::OStream& to, const Plan& plan, const Slot& slot) {
+  to.attribute("name", slot.name);
+  to.attribute("type", to_string(slot.type));
+  to.attribute("space", space_name(slot.space));
+  to.attribute("offset", slot.offset);
+  to.attribute("bytes", slot.bytes);
+  to.attribute("category", category_name(slot.category));
+  if (slot.function < 0) {
+    to.attribute("persistent", true);
+  } else {
+    to.attribute("function", plan.functions[static_cast<size_t>(slot.function)].name);
+    to.attribute("first", slot.first);
+    to.attribute("last", slot.last);
+  }
+  if (slot.view_of >= 0) to.attribute("view_of", slot.view_of);
+  if (slot.in_place_of >= 0) to.attribute("in_place_of", slot.in_place_of);
+  write_origin(to, plan, slot.origin);
+  if (!slot.reason.empty()) to.attribute("reason", slot.reason);
+}
+
+void write_slot_list(json::OStream& to, llvm::StringRef name, llvm::ArrayRef<SlotId> slots) {
+  to.attributeArray(name, [&] {
+    for (SlotId slot : slots) slot < 0 ? to.value(nullptr) : to.value(slot);
+  });
+}
+
+void write_instruction(json::OStream& to, const Plan& plan, const PlanFunction& function, size_t index) {
+  const Instruction& instruction = function.instructions[index];
+  to.attribute("function", function.name);
+  to.attribute("index", static_cast<int64_t>(index));
+  to.attribute("op", instruction.op);
+  to.attribute("kernel", instruction.kernel);
+  to.attribute("phase", phase_name(instruction.phase));
+  write_slot_list(to, "operands", instruction.operands);
+  write_slot_list(to, "results", instruction.results);
+  if (instruction.workspace >= 0) to.attribute("workspace", instruction.workspace);
+  to.attribute("flops", instruction.flops);
+  to.attribute("bytes_moved", instruction.bytes_moved);
+  to.attribute("predicted_us", instruction.predicted_us);
+  to.attribute("roofline_us", roofline_us(plan, instruction));
+  if (instruction.done >= 0) to.attribute("done", instruction.done);
+  write_origin(to, plan, instruction.origin);
+  if (!instruction.reason.empty()) to.attribute("reason", instruction.reason);
+}
+
+void write_training(json::OStream& to, const Plan& plan) {
+  const TrainingSummary& training = plan.training;
+  to.attribute("loss", training.loss);
+  to.attribute("optimizer", training.optimizer);
+  to.attributeObject("hyperparameters", [&] {
+    for (const auto& [name, value] : training.hyperparameters) to.attribute(name, value);
+  });
+  to.attribute("accumulate", training.accumulate);
+  to.attribute("clip_grad_norm", training.clip_grad_norm);
+  to.attribute("batch", training.batch);
+  to.attribute("precision", training.precision);
+  to.attributeObject("dims", [&] {
+    for (const auto& [name, value] : plan.dims) to.attribute(name, value);
+  });
+}
+
+void write_decision(json::OStream& to, const Decision& decision) {
+  to.attribute("pass", decision.pass);
+  to.attribute("subject", decision.subject);
+  to.attribute("choice", decision.choice);
+  to.attribute("reason", decision.reason);
+}
+
+}  // namespace
+
+void print_plan_json(llvm::raw_ostream& out, const Plan& plan) {
+  json::OStream to(out, /*IndentSize=*/1);
+  to.object([&] {
+    to.attribute("format", plan_format_version);
+    to.attribute("model", plan.model);
+    to.attribute("device", plan.device.name);
+    to.attributeObject("training", [&] { write_training(to, plan); });
+    to.attributeObject("memory", [&] { write_memory(to, plan); });
+    to.attributeObject("time", [&] { write_time(to, plan); });
+    to.attributeArray("slots", [&] {
+      for (const Slot& slot : plan.slots) to.object([&] { write_slot(to, plan, slot); });
+    });
+    to.attributeArray("instructions", [&] {
+      for (const PlanFunction& function : plan.functions)
+        for (size_t i = 0; i < function.instructions.size(); ++i)
+          to.object([&] { write_instruction(to, plan, function, i); });
+    });
+    to.attributeArray("decisions", [&] {
+      for (const Decision& decision : plan.decisions) to.object([&] { write_decision(to, decision); });
+    });
+  });
+  out << "\n";
+}
+
+}  // namespace plimsoll

@@ -1,0 +1,106 @@
+#pragma once
+
+// The way between a device's memory and its host's, as planning sees it: a channel for each direction, each slower while both are at work.
+
+#include "ir/machine/engine.h"
+
+#include <algorithm>
+#include <cassert>
+#include <cstddef>
+#include <limits>
+#include <vector>
+
+namespace plimsoll {
+
+// The least time in which the channels can do what takes them so long alone.
+double least_copying_us(double to_host_us, double to_device_us, const CopyShares& shares);
+
+// Copies of a channel run one after another, in the order they are issued. Time passes from call to call and never goes back.
+// Between two events, a copy that starts or one that is through, speeds do not change. So the end of the copy at work is all that is kept
+// of it, moved where the other channel takes up work or ends it. A search asks millions of times, hence all of it inline.
+class CopyBus {
+ public:
+  void restart(const CopyShares& shares) {
+    ways_[0].restart(shares.to_host);
+    ways_[1].restart(shares.to_device);
+  }
+
+  // The copy starts now or when its channel is through with those before. Gives its place among them.
+  size_t issue(Channel channel, double alone_us, double now_us) {
+    run_until(now_us);
+    Way &way = ways_[is_to_device(channel)], &other = ways_[!is_to_device(channel)];
+    way.copies.push_back({alone_us, 0, 0});
+    if (!way.is_busy()) {
+      start_next(way, other, now_us);
+      if (other.is_busy()) other.end_us = now_us + (other.end_us - now_us) * other.slower;
+    }
+    return way.copies.size() - 1;
+  }
+
+  // When the copy is through, where nothing else is issued until then.
+  double finish_us(Channel channel, size_t place) {
+    const Way& way = ways_[is_to_device(channel)];
+    while (way.through <= place) complete_next();
+    return way.copies[place].finish_us;
+  }
+
+  // Of one that has started.
+  double start_us(Channel channel, size_t place) const { return ways_[is_to_device(channel)].copies[place].start_us; }
+
+  // When all that was issued is through.
+  double through_us() {
+    while (ways_[0].is_busy() || ways_[1].is_busy()) complete_next();
+    return std::max(ways_[0].last_us(), ways_[1].last_us());
+  }
+
+ private:
+  static constexpr double idle = std::numeric_limits<double>::infinity();
+
+  struct Copy {
+    double alone_us, start_us, finish_us;  // the latter two once they are known
+  };
+
+  struct Way {
+    double share = 1, slower = 1;  // of its speed alone, beside the other; and the inverse
+    double end_us = idle;          // of the copy at work, as long as the other channel goes on as now
+    size_t through = 0;            // so many of its copies
+    std::vector<Copy> copies;
+
+    bool is_busy() const { return end_us < idle; }
+    double last_us() const { return copies.empty() ? 0 : copies.back().finish_us; }
+    void restart(double share_beside) {
+      share = share_beside;
+      slower = 1 / share_beside;
+      end_us = idle;
+      through = 0;
+      copies.clear();
+    }
+  };
+
+  static bool is_to_device(Channel channel) { return channel == Channel::ToDevice; }
+
+  static void start_next(Way& way, const Way& other, double now_us) {
+    Copy& copy = way.copies[way.through];
+    copy.start_us = now_us;
+    way.end_us = now_us + (other.is_busy() ? copy.alone_us * way.slower : copy.alone_us);
+  }
+
+  void complete_next() {
+    const bool to_device = ways_[1].end_us < ways_[0].end_us;
+    Way &way = ways_[to_device], &other = ways_[!to_device];
+    assert(way.is_busy() && "what is waited for was issued");
+    const double now_us = way.end_us;
+    way.copies[way.through++].finish_us = now_us;
+    if (way.through < way.copies.size()) return start_next(way, other, now_us);
+    way.end_us = idle;
+    if (other.is_busy()) other.end_us = now_us + (other.end_us - now_us) * other.share;
+  }
+
+  void run_until(double now_us) {
+    while (std::min(ways_[0].end_us, ways_[1].end_us) <= now_us) complete_next();
+  }
+
+  Way ways_[2];  // to the host, to the device
+};
+
+}  // namespace plimsoll

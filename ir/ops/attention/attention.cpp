@@ -1,0 +1,374 @@
+#include "ir/ops/attention/attention_sizes.h"
+#include "ir/ops/common/reference_math.h"
+#include "ir/support/philox.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+// Attention over all heads at once: y = dropout(softmax(scale * q k^T + mask)) v, heads side by side in
+// the last dimension. Backward makes the probabilities again from one lse a row (Dao et al. 2022), so nothing of
+// size [S, T] is kept. A row that may attend to nothing has lse = -inf, gives 0 and takes no gradient.
+
+namespace plimsoll {
+namespace {
+
+constexpr AttrRule attention_attrs[] = {{"heads", AttrKind::Int},
+                                        {"kv_heads", AttrKind::Int},
+                                        {"scale", AttrKind::Float},
+                                        {"causal", AttrKind::Int, AttrNeed::Optional},
+                                        {"dropout", AttrKind::Float, AttrNeed::Optional},
+                                        {"id", AttrKind::Int, AttrNeed::Optional},
+                                        {"packed", AttrKind::Int, AttrNeed::Optional},
+                                        first_draw_rule};
+
+struct Sizes : AttentionSizes {
+  using AttentionSizes::AttentionSizes;
+
+  Shape scores() const { return {batch, heads, rows, columns}; }
+  // Pairs of a row and a column that meet, in one head.
+  double pairs(bool causal) const {
+    auto r = static_cast<double>(rows), c = static_cast<double>(columns), corner = std::min(r, c);
+    return causal ? corner * (corner + 1) / 2 + (r - corner) * c : r * c;
+  }
+};
+
+Status need_present(const OpCall& call, std::initializer_list<size_t> operands) {
+  for (size_t i : operands)
+    if (!call.has(i)) return model_error("operand " + llvm::Twine(i) + " is absent");
+  return Status::success();
+}
+
+Status check_packed_heads(const OpCall& call, int64_t heads, int64_t kv_heads) {
+  if (Status s = need_present(call, {0})) return s;
+  if (Status s = need_float(call, 0)) return s;
+  if (Status s = need_rank(call, 0, 3)) return s;
+  if (call.has(1) || call.has(2)) return model_error("packed heads stand in operand 0, operands 1 and 2 must be absent");
+  const int64_t width = call.operand(0).shape[2], all = heads + 2 * kv_heads;
+  if (width % all == 0) return Status::success();
+  return model_error("the width " + llvm::Twine(width) + " does not divide into " + llvm::Twine(all) + " heads");
+}
+
+Status check_heads(const OpCall& call) {
+  int64_t heads = call.attrs.get_int("heads"), kv_heads = call.attrs.get_int("kv_heads");
+  if (heads < 1 || kv_heads < 1 || heads % kv_heads != 0)
+    return model_error(llvm::Twine(heads) + " query heads do not share " + llvm::Twine(kv_heads) +
+                       " key heads evenly");
+  if (AttentionSizes::is_packed(call.attrs)) return check_packed_heads(call, heads, kv_heads);
+  if (Status s = need_present(call, {0, 1, 2})) return s;
+  for (size_t i = 0; i < 3; ++i) {
+    if (Status s = need_float(call, i)) return s;
+    if (Status s = need_same_dtype(call, 0, i)) return s;
+    if (Status s = need_rank(call, i, 3)) return s;
+  }
+  const Shape &q = call.operand(0).shape, &k = call.operand(1).shape, &v = call.operand(2).shape;
+  if (q[2] % heads != 0 || k[2] % kv_heads != 0 || v[2] % kv_heads != 0)
+    return model_error("the widths " + llvm::Twine(q[2]) + ", " + llvm::Twine(k[2]) + " and " + llvm::Twine(v[2]) +
+                       " do not divide into " + llvm::Twine(heads) + " and " + llvm::Twine(kv_heads) + " heads");
+  if (q[2] / heads != k[2] / kv_heads)
+    return model_error("a query head has " + llvm::Twine(q[2] / heads) + " elements, a key head " +
+                       llvm::Twine(k[2] / kv_heads));
+  if (k[0] != q[0] || v[0] != q[0] || v[1] != k[1])
+    return model_error("batches or lengths differ: q " + to_string(q) + ", k " + to_string(k) + ", v " + to_string(v));
+  return Status::success();
+}
+
+Status check_mask_and_rng(const OpCall& call, size_t mask, size_t rng) {
+  Shape scores = Sizes(call).scores();
+  if (call.has(mask)) {
+    const Type& type = call.operand(mask);
+    if (!is_float(type.dtype) && type.dtype != DType::Bool)
+      return model_error("the mask is " + to_string(type) + ", it must be bool or float");
+    if (Status s = need_rank_between(call, mask, 2, 4)) return s;
+    if (broadcast_shapes(scores, type.shape) != scores)
+      return model_error("the mask " + to_string(type) + " does not broadcast to " + to_string(scores));
+  }
+  if (Status s = need_type(call, rng, Type(DType::I64, {2}))) return s;
+  if (Status s = need_first_draw(call.attrs)) return s;
+  double dropout = call.attrs.get_float("dropout");
+  if (dropout < 0 || dropout > 1)
+    return model_error("dropout is " + std::to_string(dropout) + ", it must be between 0 and 1");
+  if (dropout > 0 && (!call.has(rng) || !call.attrs.has("id")))
+    return model_error("dropout " + std::to_string(dropout) + " needs a random counter and an id");
+  return Status::success();
+}
+
+Result<Types> infer_attention(const OpCall& call) {
+  if (Status s = check_attrs(call.attrs, attention_attrs)) return s;
+  if (Status s = check_heads(call)) return s;
+  if (Status s = check_mask_and_rng(call, 3, 4)) return s;
+  Sizes n(call);
+  DType dtype = call.operand(0).dtype;
+  return Types{Type(dtype, {n.batch, n.rows, n.heads * n.value_depth}),
+               Type(stat_dtype(dtype), {n.batch, n.heads, n.rows})};
+}
+
+Result<Types> infer_attention_grad(const OpCall& call) {
+  if (Status s = check_attrs(call.attrs, attention_attrs)) return s;
+  if (Status s = check_heads(call)) return s;
+  if (Status s = need_present(call, {3, 4, 5})) return s;
+  if (Status s = check_mask_and_rng(call, 6, 7)) return s;
+  Sizes n(call);
+  Type y(call.operand(0).dtype, {n.batch, n.rows, n.heads * n.value_depth});
+  if (Status s = need_type(call, 3, y)) return s;
+  if (Status s = need_type(call, 4, Type(stat_dtype(y.dtype), {n.batch, n.heads, n.rows}))) return s;
+  if (Status s = need_type(call, 5, y)) return s;
+  if (AttentionSizes::is_packed(call.attrs)) return Types{call.operand(0)};
+  return Types{call.operand(0), call.operand(1), call.operand(2)};
+}
+
+Status attention_gradient(GradContext& g) {
+  if (Status s = need_only_first_gradient(g, "the lse")) return s;
+  if (g.wants(3)) return model_error("the mask of attention cannot be trained");
+  llvm::SmallVector<ValueId, 8> operands{g.operand(0), g.operand(1), g.operand(2),
+                                         g.result(0),  g.result(1),  g.out_grad()};
+  for (size_t i = 3; i < g.operand_count(); ++i) operands.push_back(g.operand(i));
+  llvm::SmallVector<ValueId, 4> gradients = g.b.emit_all("attention_grad", operands, g.attrs());
+  for (size_t i = 0; i < gradients.size(); ++i)
+    if (g.wants(i)) g.add(i, gradients[i]);
+  return Status::success();
+}
+
+double attention_flops(const OpCall& call, llvm::ArrayRef<Type>) {
+  Sizes n(call);
+  return 2.0 * static_cast<double>(n.batch * n.heads * (n.depth + n.value_depth)) *
+         n.pairs(call.attrs.get_int("causal"));
+}
+
+// Scores and dP once more, then dq, dk and dv.
+double attention_grad_flops(const OpCall& call, llvm::ArrayRef<Type>) {
+  Sizes n(call);
+  return 2.0 * static_cast<double>(n.batch * n.heads * (3 * n.depth + 2 * n.value_depth)) *
+         n.pairs(call.attrs.get_int("causal"));
+}
+
+// One row of one head of one batch element, the unit both references work on.
+struct Row {
+  int64_t b, h, r;
+};
+
+// The operands as both references read them; gradients lie as what they are the gradients of.
+struct Operands {
+  Sizes n;
+  double scale, dropout;
+  bool causal;
+  std::array<std::vector<double>, 3> tensors;
+  const double *q, *k, *v;
+  const TensorView* mask = nullptr;
+  Shape mask_strides;
+  RandomStream random{};
+
+  Operands(const OpCall& call, llvm::ArrayRef<TensorView> in, size_t mask_at, size_t rng_at)
+      : n(call), scale(call.attrs.get_float("scale")), dropout(call.attrs.get_float("dropout")),
+        causal(call.attrs.get_int("causal")), tensors{load(in, 0), load(in, 1), load(in, 2)}, q(tensors[0].data()),
+        k(tensors[n.k_operand].data()), v(tensors[n.v_operand].data()) {
+    if (call.has(mask_at)) {
+      mask = &in[mask_at];
+      mask_strides = broadcast_strides(mask->type.shape, n.scores());
+    }
+    if (dropout > 0) random = {in[rng_at].get_int(0), in[rng_at].get_int(1), call.attrs.get_int("id"), call.attrs.get_int("first_draw")};
+  }
+
+  int64_t kv_head(int64_t h) const { return h / (n.heads / n.kv_heads); }
+  int64_t q_at(Row w) const { return (w.b * n.rows + w.r) * n.q_step + w.h * n.depth; }
+  int64_t y_at(Row w) const { return ((w.b * n.rows + w.r) * n.heads + w.h) * n.value_depth; }
+  int64_t lse_at(Row w) const { return (w.b * n.heads + w.h) * n.rows + w.r; }
+  int64_t k_at(Row w, int64_t c) const {
+    return n.k_start + (w.b * n.columns + c) * n.k_step + kv_head(w.h) * n.depth;
+  }
+  int64_t v_at(Row w, int64_t c) const {
+    return n.v_start + (w.b * n.columns + c) * n.v_step + kv_head(w.h) * n.value_depth;
+  }
+
+  // What the mask adds to a score: -inf forbids.
+  double bias(Row w, int64_t c) const {
+    if (causal && c > w.r) return -INFINITY;
+    if (!mask) return 0;
+    const Shape& step = mask_strides;
+    double value = mask->get(w.b * step[0] + w.h * step[1] + w.r * step[2] + c * step[3]);
+    if (mask->type.dtype == DType::Bool) return value != 0 ? 0 : -INFINITY;
+    return value;
+  }
+
+  double score(Row w, int64_t c) const {
+    double bias_here = bias(w, c), dot = 0;
+    if (bias_here == -INFINITY) return bias_here;
+    const double *query = &q[q_at(w)], *key = &k[k_at(w, c)];
+    for (int64_t d = 0; d < n.depth; ++d) dot += query[d] * key[d];
+    return scale * dot + bias_here;
+  }
+
+  // What dropout multiplies a probability with.
+  double keep(Row w, int64_t c) const {
+    if (dropout == 0) return 1;
+    bool kept = random.uniform(lse_at(w) * n.columns + c) >= dropout;
+    return kept ? 1 / (1 - dropout) : 0;
+  }
+
+  template <typename Visit>
+  void for_each_row(Visit visit) const {
+    for (int64_t b = 0; b < n.batch; ++b)
+      for (int64_t h = 0; h < n.heads; ++h)
+        for (int64_t r = 0; r < n.rows; ++r) visit(Row{b, h, r});
+  }
+};
+
+double log_sum_exp(const std::vector<double>& row) {
+  double largest = -INFINITY, sum = 0;
+  for (double s : row) largest = std::max(largest, s);
+  if (largest == -INFINITY) return largest;
+  for (double s : row) sum += std::exp(s - largest);
+  return largest + std::log(sum);
+}
+
+Status attention_reference(const OpCall& call, llvm::ArrayRef<TensorView> operands,
+                           llvm::ArrayRef<TensorView> results) {
+  Operands in(call, operands, 3, 4);
+  std::vector<double> scores(static_cast<size_t>(in.n.columns));
+  std::vector<double> y(static_cast<size_t>(results[0].elements()));
+  in.for_each_row([&](Row row) {
+    for (int64_t c = 0; c < in.n.columns; ++c) scores[c] = in.score(row, c);
+    double lse = log_sum_exp(scores);
+    results[1].set(in.lse_at(row), lse);
+    if (lse == -INFINITY) return;
+    for (int64_t c = 0; c < in.n.columns; ++c) {
+      double probability = std::exp(scores[c] - lse) * in.keep(row, c);
+      if (probability == 0) continue;
+      for (int64_t d = 0; d < in.n.value_depth; ++d)
+        y[in.y_at(row) + d] += probability * in.v[in.v_at(row, c) + d];
+    }
+  });
+  store(y, results[0]);
+  return Status::success();
+}
+
+// With P the probabilities, Z their dropout factors and dP = Z * (dy v^T):
+//   dv = (Z * P)^T dy,  dS = P * (dP - sum(P * dP)),  dq = scale * dS k,  dk = scale * dS^T q,
+// where sum(P * dP) along a row equals dy . y.
+Status attention_grad_reference(const OpCall& call, llvm::ArrayRef<TensorView> operands,
+                                llvm::ArrayRef<TensorView> results) {
+  Operands in(call, operands, 6, 7);
+  std::vector<double> y = load(operands, 3), lse = load(operands, 4), dy = load(operands, 5);
+  std::array<std::vector<double>, 3> gradients;
+  for (size_t i = 0; i < 3; ++i) gradients[i].resize(in.tensors[i].size());
+  double *dq = gradients[0].data(), *dk = gradients[in.n.k_operand].data(), *dv = gradients[in.n.v_operand].data();
+  in.for_each_row([&](Row row) {
+    if (lse[in.lse_at(row)] == -INFINITY) return;
+    const double *dy_row = &dy[in.y_at(row)], *y_row = &y[in.y_at(row)];
+    double dy_dot_y = 0;
+    for (int64_t d = 0; d < in.n.value_depth; ++d) dy_dot_y += dy_row[d] * y_row[d];
+    for (int64_t c = 0; c < in.n.columns; ++c) {
+      double probability = std::exp(in.score(row, c) - lse[in.lse_at(row)]), keep = in.keep(row, c), dp = 0;
+      if (probability == 0) continue;
+      for (int64_t d = 0; d < in.n.value_depth; ++d) {
+        dp += keep * dy_row[d] * in.v[in.v_at(row, c) + d];
+        dv[in.v_at(row, c) + d] += keep * probability * dy_row[d];
+      }
+      double dscore = in.scale * probability * (dp - dy_dot_y);
+      for (int64_t d = 0; d < in.n.depth; ++d) {
+        dq[in.q_at(row) + d] += dscore * in.k[in.k_at(row, c) + d];
+        dk[in.k_at(row, c) + d] += dscore * in.q[in.q_at(row) + d];
+      }
+    }
+  });
+  for (size_t i = 0; i < results.size(); ++i) store(gradients[i], results[i]);
+  return Status::success();
+}
+
+// A mask may have a row for each sample.
+std::optional<PartCall> attention_part(const OpCall& call, Part part) {
+  PartCall made = cut_operands(call, {0, 1, 2});
+  if (call.has(3)) made.cut[3] = call.operand(3).rank() == 4 && call.operand(3).shape[0] > 1;
+  if (call.attrs.get_float("dropout") == 0) return made;
+  return with_part_of_draws(std::move(made), element_count(Sizes(call).scores()), part);
+}
+
+Attrs heads_attrs(int64_t heads, int64_t kv_heads, double scale) {
+  return {{"heads", heads}, {"kv_heads", kv_heads}, {"scale", scale}};
+}
+
+std::vector<Sample> attention_samples() {
+  using namespace samples;
+  Attrs causal = heads_attrs(4, 2, 0.6), dropped = heads_attrs(2, 1, 0.7);
+  causal.set("causal", int64_t{1});
+  dropped.set("dropout", 0.4);
+  dropped.set("id", int64_t{7});
+  SampleOperand rng = values({2}, {5, 3}, DType::I64);
+  Attrs packed = causal, packed_dropped = dropped, later_draws = dropped;
+  later_draws.set("first_draw", int64_t{24});
+  packed.set("packed", int64_t{1});
+  packed_dropped.set("packed", int64_t{1});
+  // The second row may attend to nothing.
+  SampleOperand empty_row = values({3, 4}, {1, 0, 1, 1, 0, 0, 0, 0, 0, 1, 0, 0}, DType::Bool);
+  return {
+      {{normal({2, 3, 4}), normal({2, 4, 4}), normal({2, 4, 6})}, heads_attrs(2, 2, 0.5)},
+      {{normal({1, 4, 8}), normal({1, 3, 4}), normal({1, 3, 4})}, causal},
+      {{normal({1, 4, 8}, DType::BF16), normal({1, 3, 4}, DType::BF16), normal({1, 3, 4}, DType::BF16)}, causal},
+      {{normal({2, 2, 4}, DType::BF16), normal({2, 3, 2}, DType::BF16), normal({2, 3, 2}, DType::BF16),
+        fixed(normal({2, 1, 1, 3}))},
+       heads_attrs(2, 1, 0.7)},
+      {{normal({2, 3, 4}), normal({2, 4, 4}), normal({2, 4, 2}), empty_row}, heads_attrs(2, 2, 0.5)},
+      {{normal({2, 2, 4}), normal({2, 3, 2}), normal({2, 3, 2}), fixed(normal({2, 1, 1, 3})), rng}, dropped},
+      {{normal({1, 3, 4}), normal({1, 3, 2}), normal({1, 3, 2}), absent(), rng}, dropped},
+      {{normal({2, 4, 4}), normal({2, 3, 2}), normal({2, 3, 2}), absent(), rng}, later_draws},
+      {{normal({2, 3, 16}), absent(), absent()}, packed},
+      {{normal({2, 3, 64}, DType::BF16), absent(), absent()}, packed},
+      {{normal({2, 3, 8}), absent(), absent(), fixed(normal({2, 1, 1, 3})), rng}, packed_dropped},
+  };
+}
+
+std::vector<Sample> attention_grad_samples() {
+  using namespace samples;
+  Attrs packed = heads_attrs(2, 1, 0.5);
+  packed.set("packed", int64_t{1});
+  return {
+      {{normal({2, 3, 4}), normal({2, 4, 2}), normal({2, 4, 3}), normal({2, 3, 6}), positive({2, 2, 3}),
+        normal({2, 3, 6})},
+       heads_attrs(2, 1, 0.5)},
+      {{normal({2, 3, 4}, DType::BF16), normal({2, 4, 2}, DType::BF16), normal({2, 4, 3}, DType::BF16),
+        normal({2, 3, 6}, DType::BF16), positive({2, 2, 3}), normal({2, 3, 6}, DType::BF16)},
+       heads_attrs(2, 1, 0.5)},
+      {{normal({1, 2, 4}), normal({1, 3, 4}), normal({1, 3, 4}), normal({1, 2, 4}), positive({1, 2, 2}),
+        normal({1, 2, 4}), bools({2, 3})},
+       heads_attrs(2, 2, 0.5)},
+      {{normal({2, 3, 8}), absent(), absent(), normal({2, 3, 4}), positive({2, 2, 3}), normal({2, 3, 4})}, packed},
+      {{normal({2, 3, 32}, DType::BF16), absent(), absent(), normal({2, 3, 16}, DType::BF16), positive({2, 2, 3}),
+        normal({2, 3, 16}, DType::BF16)},
+       packed},
+  };
+}
+
+}  // namespace
+
+constinit const OpDef op_attention{
+    .name = "attention",
+    .summary = "y, lse: softmax({scale} q k^T + mask) v over {heads} query and {kv_heads} key heads; {causal: row i "
+               "sees columns up to i, dropout, id, first_draw, packed: q, k and v side by side in operand 0}; operands q, k, v, mask "
+               "(bool: true may attend; float: added), rng",
+    .min_operands = 1,
+    .max_operands = 5,
+    .infer = infer_attention,
+    .gradient = Gradient::rule(attention_gradient),
+    .precision = Precision::Low,
+    .recompute = Recompute::Normal,
+    .flops = attention_flops,
+    .part = attention_part,
+    .reference = attention_reference,
+    .samples = attention_samples,
+};
+
+constinit const OpDef op_attention_grad{
+    .name = "attention_grad",
+    .summary = "dq, dk, dv (packed: one result) from q, k, v, y, lse, dy, mask and rng; attributes as in attention",
+    .min_operands = 1,
+    .max_operands = 8,
+    .infer = infer_attention_grad,
+    .gradient = no_second_derivative,
+    .precision = Precision::Low,
+    .recompute = Recompute::Normal,
+    .flops = attention_grad_flops,
+    .reference = attention_grad_reference,
+    .samples = attention_grad_samples,
+};
+
+}  // namespace plimsoll

@@ -1,0 +1,227 @@
+#include "ir/ops/common/support.h"
+
+#include "llvm/ADT/STLExtras.h"
+
+#include <algorithm>
+
+namespace plimsoll {
+namespace {
+
+constexpr llvm::StringLiteral kind_names[] = {
+    "an integer", "a number", "a string", "a list of integers", "a list of numbers", "a dtype", "a tensor"};
+
+bool is_kind(const Attr& attr, AttrKind kind) {
+  auto index = static_cast<size_t>(kind);
+  return attr.index() == index ||
+         (kind == AttrKind::Float && attr.index() == static_cast<size_t>(AttrKind::Int));
+}
+
+Status wrong_operand(const OpCall& call, size_t i, const llvm::Twine& needed) {
+  return model_error("operand " + llvm::Twine(i) + " is " + to_string(call.operand(i)) + ", it must be " +
+                     needed);
+}
+
+}  // namespace
+
+double no_flops(const OpCall&, llvm::ArrayRef<Type>) { return 0; }
+
+Status check_attrs(const Attrs& attrs, llvm::ArrayRef<AttrRule> rules) {
+  for (const AttrRule& rule : rules) {
+    const Attr* attr = attrs.find(rule.name);
+    if (!attr && rule.need == AttrNeed::Required)
+      return model_error("attribute '" + rule.name + "' is missing");
+    if (attr && !is_kind(*attr, rule.kind))
+      return model_error("attribute '" + rule.name + "' must be " +
+                         kind_names[static_cast<size_t>(rule.kind)]);
+  }
+  for (const Attrs::Entry& entry : attrs.entries())
+    if (llvm::none_of(rules, [&](const AttrRule& rule) { return rule.name == entry.first; }))
+      return model_error("unknown attribute '" + entry.first + "'");
+  return Status::success();
+}
+
+Status need_float(const OpCall& call, size_t i) {
+  if (!call.has(i) || is_float(call.operand(i).dtype)) return Status::success();
+  return wrong_operand(call, i, "a float");
+}
+
+Status need_integer(const OpCall& call, size_t i) {
+  if (!call.has(i) || is_integer(call.operand(i).dtype)) return Status::success();
+  return wrong_operand(call, i, "an integer");
+}
+
+Status need_index(const OpCall& call, size_t i) {
+  if (!call.has(i)) return Status::success();
+  DType dtype = call.operand(i).dtype;
+  if (dtype == DType::I64 || dtype == DType::I32) return Status::success();
+  return wrong_operand(call, i, "i32 or i64");
+}
+
+Status need_bool(const OpCall& call, size_t i) {
+  if (!call.has(i) || call.operand(i).dtype == DType::Bool) return Status::success();
+  return wrong_operand(call, i, "bool");
+}
+
+Status need_rank(const OpCall& call, size_t i, int64_t rank) {
+  if (!call.has(i) || call.operand(i).rank() == rank) return Status::success();
+  return wrong_operand(call, i, "of rank " + llvm::Twine(rank));
+}
+
+Status need_type(const OpCall& call, size_t i, const Type& type) {
+  if (!call.has(i) || call.operand(i) == type) return Status::success();
+  return wrong_operand(call, i, to_string(type));
+}
+
+Status need_same_dtype(const OpCall& call, size_t i, size_t j) {
+  if (!call.has(i) || !call.has(j) || call.operand(i).dtype == call.operand(j).dtype)
+    return Status::success();
+  return model_error("operands " + llvm::Twine(i) + " and " + llvm::Twine(j) + " differ in dtype: " +
+                     dtype_name(call.operand(i).dtype) + " and " + dtype_name(call.operand(j).dtype));
+}
+
+Status need_axis(const Attrs& attrs, llvm::StringRef name, int64_t rank) {
+  int64_t axis = attrs.get_int(name);
+  if (axis >= 0 && axis < rank) return Status::success();
+  return model_error(name + " is " + llvm::Twine(axis) + ", the rank is " + llvm::Twine(rank));
+}
+
+Status need_length(const Attrs& attrs, llvm::StringRef name, int64_t rank) {
+  auto length = static_cast<int64_t>(attrs.get_ints(name).size());
+  if (length == rank) return Status::success();
+  return model_error(name + " has " + llvm::Twine(length) + " entries, the rank is " + llvm::Twine(rank));
+}
+
+Status need_choice(const Attrs& attrs, llvm::StringRef name, llvm::ArrayRef<llvm::StringLiteral> choices) {
+  if (!attrs.has(name)) return Status::success();
+  llvm::StringRef given = attrs.get_string(name);
+  std::string list;
+  for (llvm::StringRef choice : choices) {
+    if (choice == given) return Status::success();
+    list += (list.empty() ? "" : ", ") + choice.str();
+  }
+  return model_error(name + " is '" + given + "', it must be one of " + list);
+}
+
+Result<DType> sum_dtype(const OpCall& call) {
+  DType own = call.operand(0).dtype, dtype = call.attrs.get_dtype("dtype", own);
+  if (dtype == own || (is_float(own) && is_float(dtype))) return dtype;
+  return model_error("dtype is " + dtype_name(dtype) + ", a sum of " + dtype_name(own) + " cannot become that");
+}
+
+Result<Types> one_result(DType dtype, llvm::ArrayRef<int64_t> shape) { return Types{Type(dtype, shape)}; }
+
+Result<Types> infer_same(const OpCall& call) {
+  if (Status s = check_attrs(call.attrs, {})) return s;
+  return Types{call.operand(0)};
+}
+
+Result<Types> infer_same_float(const OpCall& call) {
+  for (size_t i = 0; i < call.count(); ++i) {
+    if (Status s = need_float(call, i)) return s;
+    if (Status s = need_type(call, i, call.operand(0))) return s;
+  }
+  return infer_same(call);
+}
+
+Result<Shape> broadcast_operands(const OpCall& call) {
+  Shape shape;
+  for (size_t i = 0; i < call.count(); ++i) {
+    if (!call.has(i)) continue;
+    std::optional<Shape> both = broadcast_shapes(shape, call.operand(i).shape);
+    if (!both)
+      return model_error("shapes do not broadcast: " + to_string(shape) + " and " +
+                         to_string(call.operand(i).shape));
+    shape = *both;
+  }
+  return shape;
+}
+
+DType stat_dtype(DType dtype) { return dtype == DType::F64 ? DType::F64 : DType::F32; }
+
+Shape reduced_shape(llvm::ArrayRef<int64_t> shape, llvm::ArrayRef<int64_t> axes, bool keep_dims) {
+  Shape out;
+  for (size_t d = 0; d < shape.size(); ++d) {
+    bool reduced = contains(axes, static_cast<int64_t>(d));
+    if (!reduced) out.push_back(shape[d]);
+    if (reduced && keep_dims) out.push_back(1);
+  }
+  return out;
+}
+
+bool contains(llvm::ArrayRef<int64_t> list, int64_t value) { return llvm::is_contained(list, value); }
+
+Status need_first_draw(const Attrs& attrs) {
+  const int64_t first = attrs.get_int("first_draw");
+  if (first >= 0 && first % 4 == 0) return Status::success();
+  return model_error("first_draw is " + llvm::Twine(first) + ", it must be a multiple of 4 from 0 on");
+}
+
+PartCall cut_operands(const OpCall& call, std::initializer_list<size_t> operands) {
+  PartCall part{llvm::SmallVector<bool, 4>(call.count(), false), {}, call.attrs};
+  for (size_t i : operands)
+    if (call.has(i)) part.cut[i] = true;
+  return part;
+}
+
+std::optional<PartCall> part_of_first(const OpCall& call, Part) { return cut_operands(call, {0}); }
+
+std::optional<PartCall> part_across_axis(const OpCall& call, Part part) {
+  return call.attrs.get_int("axis") == 0 ? std::nullopt : part_of_first(call, part);
+}
+
+std::optional<PartCall> with_part_of_shape(PartCall made, llvm::StringRef name, Part part) {
+  llvm::ArrayRef<int64_t> whole = made.attrs.get_ints(name);
+  if (whole.empty() || whole[0] % part.count != 0) return std::nullopt;
+  Ints shape(whole.begin(), whole.end());
+  shape[0] /= part.count;
+  made.attrs.set(name, shape);
+  return made;
+}
+
+std::optional<PartCall> with_part_of_draws(PartCall made, int64_t draws, Part part) {
+  if (draws % (4 * part.count) != 0) return std::nullopt;
+  made.attrs.set("first_draw", made.attrs.get_int("first_draw") + draws / part.count * part.index);
+  return made;
+}
+
+std::optional<double> scalar_constant(const Graph& graph, ValueId value) {
+  NodeId producer = graph.value(value).producer;
+  if (producer == NodeId::None) return std::nullopt;
+  const Node& node = graph.node(producer);
+  if (node.op->name != "constant" || graph.type(value).elements() != 1) return std::nullopt;
+  return node.attrs.get_tensor("value")->get(0);
+}
+
+void add_broadcast(GradContext& g, size_t i, ValueId grad) {
+  const Shape shape = g.type(g.operand(i)).shape;
+  g.add(i, g.b.sum_to_shape(grad, shape));
+}
+
+ValueId zeros(Builder& b, const Type& type) { return b.expand(b.scalar(0, type.dtype), type.shape); }
+
+Shape broadcast_strides(llvm::ArrayRef<int64_t> from, llvm::ArrayRef<int64_t> to) {
+  Shape own = row_major_strides(from);
+  Shape strides(to.size(), 0);
+  size_t shift = to.size() - from.size();
+  for (size_t d = 0; d < from.size(); ++d)
+    if (from[d] != 1) strides[shift + d] = own[d];
+  return strides;
+}
+
+Window dense(const TensorView& tensor) { return {tensor, row_major_strides(tensor.type.shape)}; }
+
+void copy_window(llvm::ArrayRef<int64_t> shape, const Window& to, const Window& from) {
+  walk<2>(shape, {to.strides, from.strides}, {to.base, from.base},
+          [&](int64_t, const auto& at) { copy_elements(to.tensor, at[0], from.tensor, at[1]); });
+}
+
+void fill_zero(const TensorView& tensor) {
+  if (tensor.data) std::memset(tensor.data, 0, static_cast<size_t>(tensor.type.bytes()));
+}
+
+AxisView along_axis(llvm::ArrayRef<int64_t> shape, int64_t axis) {
+  auto at = static_cast<size_t>(axis);
+  return {element_count(shape.take_front(at)), shape[at], element_count(shape.drop_front(at + 1))};
+}
+
+}  // namespace plimsoll

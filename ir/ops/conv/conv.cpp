@@ -1,0 +1,203 @@
+#include "ir/ops/conv/conv.h"
+
+// Convolution and its two gradients are one set of products x * w -> y, summed into
+// whichever of the three is asked for; the references below say just that.
+
+namespace plimsoll {
+namespace {
+
+constexpr AttrRule conv_attrs[] = {strides_rule, pads_rule, dilations_rule, groups_rule, channels_last_rule};
+constexpr AttrRule conv_dx_attrs[] = {strides_rule, pads_rule, dilations_rule, groups_rule, channels_last_rule, shape_rule};
+constexpr AttrRule conv_dw_attrs[] = {strides_rule,       pads_rule,  dilations_rule, groups_rule,
+                                      channels_last_rule, shape_rule, sum_dtype_rule};
+
+Result<Types> infer_conv(const OpCall& call) {
+  if (Status s = check_attrs(call.attrs, conv_attrs)) return s;
+  if (Status s = need_float(call, 0)) return s;
+  if (Status s = need_same_dtype(call, 0, 1)) return s;
+  const Type &x = call.operand(0), &w = call.operand(1);
+  Result<Shape> shape = convolved_shape(call.attrs, x.shape, w.shape);
+  if (!shape) return shape.takeError();
+  if (Status s = need_type(call, 2, Type(x.dtype, {w.shape[0]}))) return s;
+  return one_result(x.dtype, *shape);
+}
+
+Status conv_gradient(GradContext& g) {
+  ValueId x = g.operand(0), w = g.operand(1), dy = g.out_grad();
+  if (g.wants(0)) g.add(0, g.b.emit("conv_dx", {dy, w}, with_shape(g.attrs(), g.type(x).shape)));
+  if (g.wants(1)) g.add(1, g.b.emit("conv_dw", {x, dy}, with_shape(g.attrs(), g.type(w).shape)));
+  if (g.wants(2)) g.add(2, channel_sum(g.b, dy, g.attrs()));
+  return Status::success();
+}
+
+double conv_flops(const OpCall& call, llvm::ArrayRef<Type> results) {
+  return product_flops(results[0].shape, call.operand(1).shape);
+}
+
+Status conv_reference(const OpCall& call, llvm::ArrayRef<TensorView> operands, llvm::ArrayRef<TensorView> results) {
+  std::vector<double> x = load(operands, 0), w = load(operands, 1);
+  std::vector<double> y = start_from_bias(call.attrs, results[0].type, load(operands, 2));
+  for_each_product(call.attrs, call.operand(0).shape, call.operand(1).shape, results[0].type.shape,
+                   [&](int64_t xi, int64_t wi, int64_t yi) { y[yi] += x[xi] * w[wi]; });
+  store(y, results[0]);
+  return Status::success();
+}
+
+std::vector<Sample> conv_samples() {
+  using namespace samples;
+  return {
+      {{normal({2, 3, 5}), normal({4, 3, 3}), normal({4})}, {{"pads", Ints{1, 0}}}},
+      {{normal({2, 3, 5}, DType::BF16), normal({4, 3, 3}, DType::BF16), normal({4}, DType::BF16)}},
+      {{normal({1, 2, 5, 4}), normal({3, 2, 3, 2})}, {{"strides", Ints{2, 1}}, {"pads", Ints{1, 0, 2, 1}}}},
+      {{normal({1, 4, 5, 5}), normal({2, 2, 2, 2}), normal({2})}, {{"dilations", Ints{2, 3}}, {"groups", int64_t{2}}}},
+      {{normal({1, 2, 3, 3, 2}), normal({2, 1, 2, 2, 1})}, {{"groups", int64_t{2}}, {"strides", Ints{1, 2, 1}}}},
+      {{normal({2, 5, 3}), normal({4, 3, 3}), normal({4})}, {{"pads", Ints{1, 0}}, {"channels_last", int64_t{1}}}},
+      {{normal({1, 5, 4, 4}), normal({2, 3, 2, 2}), normal({2})},
+       {{"strides", Ints{2, 1}}, {"pads", Ints{1, 0, 2, 1}}, {"groups", int64_t{2}}, {"channels_last", int64_t{1}}}},
+      {{normal({2, 4, 3, 3}), normal({3, 2, 2, 1})}, {{"groups", int64_t{3}}, {"channels_last", int64_t{1}}}},
+      {{normal({1, 3, 3, 2, 2}), normal({3, 2, 2, 1, 2})}, {{"channels_last", int64_t{1}}}},
+      {{normal({2, 6, 5, 3}), normal({8, 3, 2, 3}), normal({8})},
+       {{"strides", Ints{2, 1}}, {"pads", Ints{1, 0, 1, 1}}, {"channels_last", int64_t{1}}}},
+      {{normal({1, 9, 8, 3}), normal({8, 5, 5, 3})},
+       {{"strides", Ints{2, 2}}, {"pads", Ints{2, 2, 1, 2}}, {"channels_last", int64_t{1}}}},
+      {{normal({2, 4, 7, 3}), normal({8, 2, 2, 3}), normal({8})}, {{"strides", Ints{2, 2}}, {"channels_last", int64_t{1}}}},
+      {{normal({2, 12, 11, 8}), normal({8, 3, 3, 8}), normal({8})},
+       {{"dilations", Ints{10, 9}}, {"pads", Ints{10, 9, 10, 8}}, {"channels_last", int64_t{1}}}},
+      {{normal({2, 11, 1}), normal({8, 4, 1})}, {{"strides", Ints{3}}, {"pads", Ints{1, 2}}, {"channels_last", int64_t{1}}}},
+  };
+}
+
+Result<Types> infer_conv_dx(const OpCall& call) {
+  if (Status s = check_attrs(call.attrs, conv_dx_attrs)) return s;
+  if (Status s = need_float(call, 0)) return s;
+  if (Status s = need_same_dtype(call, 0, 1)) return s;
+  llvm::ArrayRef<int64_t> x_shape = call.attrs.get_ints("shape");
+  Result<Shape> dy_shape = convolved_shape(call.attrs, x_shape, call.operand(1).shape);
+  if (!dy_shape) return dy_shape.takeError();
+  if (Status s = need_shape(call, 0, *dy_shape)) return s;
+  return one_result(call.operand(0).dtype, x_shape);
+}
+
+double conv_dx_flops(const OpCall& call, llvm::ArrayRef<Type>) {
+  return product_flops(call.operand(0).shape, call.operand(1).shape);
+}
+
+Status conv_dx_reference(const OpCall& call, llvm::ArrayRef<TensorView> operands, llvm::ArrayRef<TensorView> results) {
+  std::vector<double> dy = load(operands, 0), w = load(operands, 1), dx = start_from_bias(call.attrs, results[0].type, {});
+  for_each_product(call.attrs, results[0].type.shape, call.operand(1).shape, call.operand(0).shape,
+                   [&](int64_t xi, int64_t wi, int64_t yi) { dx[xi] += dy[yi] * w[wi]; });
+  store(dx, results[0]);
+  return Status::success();
+}
+
+std::vector<Sample> conv_dx_samples() {
+  using namespace samples;
+  return {
+      {{normal({2, 4, 3}), normal({4, 3, 3})}, {{"shape", Ints{2, 3, 5}}}},
+      {{normal({2, 4, 3}, DType::BF16), normal({4, 3, 3}, DType::BF16)}, {{"shape", Ints{2, 3, 5}}}},
+      {{normal({1, 2, 3, 2}), normal({2, 1, 2, 2})},
+       {{"shape", Ints{1, 2, 6, 4}}, {"groups", int64_t{2}}, {"strides", Ints{2, 2}}}},
+      {{normal({2, 3, 2, 4}), normal({4, 2, 3, 3})},
+       {{"shape", Ints{2, 6, 4, 3}}, {"strides", Ints{2, 1}}, {"channels_last", int64_t{1}}}},
+      {{normal({2, 12, 10, 8}), normal({8, 3, 3, 8})},
+       {{"shape", Ints{2, 12, 11, 8}}, {"dilations", Ints{10, 9}}, {"pads", Ints{10, 9, 10, 8}}, {"channels_last", int64_t{1}}}},
+  };
+}
+
+Result<Types> infer_conv_dw(const OpCall& call) {
+  if (Status s = check_attrs(call.attrs, conv_dw_attrs)) return s;
+  if (Status s = need_float(call, 0)) return s;
+  if (Status s = need_same_dtype(call, 0, 1)) return s;
+  llvm::ArrayRef<int64_t> w_shape = call.attrs.get_ints("shape");
+  Result<Shape> dy_shape = convolved_shape(call.attrs, call.operand(0).shape, w_shape);
+  if (!dy_shape) return dy_shape.takeError();
+  if (Status s = need_shape(call, 1, *dy_shape)) return s;
+  Result<DType> dtype = sum_dtype(call);
+  if (!dtype) return dtype.takeError();
+  return one_result(*dtype, w_shape);
+}
+
+double conv_dw_flops(const OpCall& call, llvm::ArrayRef<Type> results) {
+  return product_flops(call.operand(1).shape, results[0].shape);
+}
+
+Status conv_dw_reference(const OpCall& call, llvm::ArrayRef<TensorView> operands, llvm::ArrayRef<TensorView> results) {
+  std::vector<double> x = load(operands, 0), dy = load(operands, 1), dw = start_from_bias(call.attrs, results[0].type, {});
+  for_each_product(call.attrs, call.operand(0).shape, results[0].type.shape, call.operand(1).shape,
+                   [&](int64_t xi, int64_t wi, int64_t yi) { dw[wi] += x[xi] * dy[yi]; });
+  store(dw, results[0]);
+  return Status::success();
+}
+
+std::vector<Sample> conv_dw_samples() {
+  using namespace samples;
+  return {
+      {{normal({2, 3, 5}), normal({2, 4, 3})}, {{"shape", Ints{4, 3, 3}}}},
+      {{normal({1, 2, 6, 4}), normal({1, 2, 3, 2})},
+       {{"shape", Ints{2, 1, 2, 2}}, {"groups", int64_t{2}}, {"strides", Ints{2, 2}}}},
+      {{normal({2, 3, 5}, DType::BF16), normal({2, 4, 3}, DType::BF16)},
+       {{"shape", Ints{4, 3, 3}}, {"dtype", DType::F32}}},
+      {{normal({2, 3, 5}, DType::F16), normal({2, 4, 3}, DType::F16)}, {{"shape", Ints{4, 3, 3}}}},
+      {{normal({2, 6, 4, 4}), normal({2, 3, 3, 6})},
+       {{"shape", Ints{6, 2, 2, 2}}, {"strides", Ints{2, 1}}, {"groups", int64_t{2}}, {"channels_last", int64_t{1}}}},
+      {{normal({2, 6, 5, 3}), normal({2, 3, 5, 8})},
+       {{"shape", Ints{8, 3, 2, 3}}, {"strides", Ints{2, 1}}, {"pads", Ints{1, 0, 1, 1}}, {"channels_last", int64_t{1}}}},
+      {{normal({1, 9, 8, 3}), normal({1, 4, 4, 8})},
+       {{"shape", Ints{8, 5, 5, 3}}, {"strides", Ints{2, 2}}, {"pads", Ints{2, 2, 1, 2}}, {"channels_last", int64_t{1}}}},
+      {{normal({2, 4, 7, 3}, DType::BF16), normal({2, 2, 3, 8}, DType::BF16)},
+       {{"shape", Ints{8, 2, 2, 3}}, {"strides", Ints{2, 2}}, {"channels_last", int64_t{1}}, {"dtype", DType::F32}}},
+      {{normal({2, 12, 11, 8}, DType::BF16), normal({2, 12, 10, 8}, DType::BF16)},
+       {{"shape", Ints{8, 3, 3, 8}}, {"dilations", Ints{10, 9}}, {"pads", Ints{10, 9, 10, 8}}, {"channels_last", int64_t{1}}, {"dtype", DType::F32}}},
+      {{normal({2, 11, 1}), normal({2, 4, 8})},
+       {{"shape", Ints{8, 4, 1}}, {"strides", Ints{3}}, {"pads", Ints{1, 2}}, {"channels_last", int64_t{1}}}},
+  };
+}
+
+}  // namespace
+
+constinit const OpDef op_conv{
+    .name = "conv",
+    .summary = "convolution of x[N, C, in...] with w[M, C/groups, kernel...] plus bias[M]; {strides, pads, dilations, "
+               "groups, channels_last}, pads being all begins, then all ends",
+    .min_operands = 2,
+    .max_operands = 3,
+    .infer = infer_conv,
+    .gradient = Gradient::rule(conv_gradient),
+    .precision = Precision::Low,
+    .recompute = Recompute::Normal,
+    .flops = conv_flops,
+    .part = part_of_first,
+    .reference = conv_reference,
+    .samples = conv_samples,
+};
+
+constinit const OpDef op_conv_dx{
+    .name = "conv_dx",
+    .summary = "gradient of conv's x from dy and w; {shape} is x's, the rest as in conv",
+    .min_operands = 2,
+    .max_operands = 2,
+    .infer = infer_conv_dx,
+    .gradient = no_second_derivative,
+    .precision = Precision::Low,
+    .recompute = Recompute::Normal,
+    .flops = conv_dx_flops,
+    .rebatch = rebatch_shape_attr,
+    .reference = conv_dx_reference,
+    .samples = conv_dx_samples,
+};
+
+constinit const OpDef op_conv_dw{
+    .name = "conv_dw",
+    .summary = "gradient of conv's w from x and dy; {shape} is w's, {dtype} what it is rounded to, the rest as in conv",
+    .min_operands = 2,
+    .max_operands = 2,
+    .infer = infer_conv_dw,
+    .gradient = no_second_derivative,
+    .precision = Precision::Low,
+    .recompute = Recompute::Normal,
+    .flops = conv_dw_flops,
+    .reference = conv_dw_reference,
+    .samples = conv_dw_samples,
+};
+
+}  // namespace plimsoll

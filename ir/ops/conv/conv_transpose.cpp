@@ -1,0 +1,116 @@
+#include "ir/ops/conv/conv.h"
+
+// conv_transpose is the gradient of a convolution used forward: its result is that
+// convolution's input, its operand that convolution's result. So its own gradients are
+// conv and conv_dw with x and dy in each other's place.
+
+namespace plimsoll {
+namespace {
+
+constexpr AttrRule transpose_attrs[] = {strides_rule, pads_rule,          dilations_rule,
+                                        groups_rule,  channels_last_rule, {"output_padding", AttrKind::Ints, AttrNeed::Optional}};
+
+// The extent whose convolution has `input` positions; output_padding picks one of the `stride` many.
+Result<Shape> transposed_extents(const Attrs& attrs, const SlidingWindow& window, llvm::ArrayRef<int64_t> input) {
+  llvm::ArrayRef<int64_t> extra = attrs.get_ints("output_padding");
+  if (!extra.empty() && extra.size() != window.rank)
+    return model_error("output_padding has " + llvm::Twine(extra.size()) + " entries, expected " +
+                       llvm::Twine(window.rank));
+  Shape extents;
+  for (size_t d = 0; d < window.rank; ++d) {
+    int64_t added = extra.empty() ? 0 : extra[d];
+    if (added < 0 || added >= window.strides[d])
+      return model_error("output_padding " + llvm::Twine(added) + " must be less than the stride " +
+                         llvm::Twine(window.strides[d]));
+    int64_t whole = (input[d] - 1) * window.strides[d] + window.span(d) + added;
+    extents.push_back(whole - window.pads_begin[d] - window.pads_end[d]);
+    if (extents.back() < 1)
+      return model_error("pads " + llvm::Twine(window.pads_begin[d] + window.pads_end[d]) +
+                         " leave nothing of the result's extent " + llvm::Twine(whole));
+  }
+  return extents;
+}
+
+Result<Types> infer_conv_transpose(const OpCall& call) {
+  if (Status s = check_attrs(call.attrs, transpose_attrs)) return s;
+  if (Status s = need_float(call, 0)) return s;
+  if (Status s = need_same_dtype(call, 0, 1)) return s;
+  const Type &x = call.operand(0), &w = call.operand(1);
+  if (x.rank() < 3 || x.rank() > 5 || w.rank() != x.rank())
+    return model_error("input " + to_string(x) + " and weight " + to_string(w) + " must have equal rank, 3 to 5");
+  const Shape x_shape = channels_first(call.attrs, x.shape), w_shape = channels_first(call.attrs, w.shape);
+  int64_t groups = call.attrs.get_int("groups", 1);
+  if (groups < 1 || x_shape[1] % groups != 0)
+    return model_error(llvm::Twine(x_shape[1]) + " input channels do not divide into " + llvm::Twine(groups) +
+                       " groups");
+  if (w_shape[0] != x_shape[1])
+    return model_error("the weight reads " + llvm::Twine(w_shape[0]) + " channels, the input has " +
+                       llvm::Twine(x_shape[1]));
+  Result<SlidingWindow> window = read_window(call.attrs, spatial_of(w_shape));
+  if (!window) return window.takeError();
+  Result<Shape> extents = transposed_extents(call.attrs, *window, spatial_of(x_shape));
+  if (!extents) return extents.takeError();
+  Shape shape{x_shape[0], w_shape[1] * groups};
+  shape.append(extents->begin(), extents->end());
+  if (Status s = need_type(call, 2, Type(x.dtype, {shape[1]}))) return s;
+  return one_result(x.dtype, in_layout(call.attrs, shape));
+}
+
+Status conv_transpose_gradient(GradContext& g) {
+  ValueId x = g.operand(0), w = g.operand(1), dy = g.out_grad();
+  Attrs attrs = g.attrs();
+  attrs.erase("output_padding");
+  if (g.wants(0)) g.add(0, g.b.emit("conv", {dy, w}, attrs));
+  if (g.wants(1)) g.add(1, g.b.emit("conv_dw", {dy, x}, with_shape(attrs, g.type(w).shape)));
+  if (g.wants(2)) g.add(2, channel_sum(g.b, dy, g.attrs()));
+  return Status::success();
+}
+
+double conv_transpose_flops(const OpCall& call, llvm::ArrayRef<Type>) {
+  return product_flops(call.operand(0).shape, call.operand(1).shape);
+}
+
+Status conv_transpose_reference(const OpCall& call, llvm::ArrayRef<TensorView> operands,
+                                llvm::ArrayRef<TensorView> results) {
+  std::vector<double> x = load(operands, 0), w = load(operands, 1);
+  std::vector<double> y = start_from_bias(call.attrs, results[0].type, load(operands, 2));
+  for_each_product(call.attrs, results[0].type.shape, call.operand(1).shape, call.operand(0).shape,
+                   [&](int64_t input, int64_t wi, int64_t output) { y[input] += x[output] * w[wi]; });
+  store(y, results[0]);
+  return Status::success();
+}
+
+std::vector<Sample> conv_transpose_samples() {
+  using namespace samples;
+  return {
+      {{normal({2, 3, 4}), normal({3, 2, 3}), normal({2})}},
+      {{normal({1, 2, 3, 3}), normal({2, 3, 3, 2}), normal({3})},
+       {{"strides", Ints{2, 3}}, {"pads", Ints{1, 0, 1, 1}}, {"output_padding", Ints{1, 2}}}},
+      {{normal({1, 4, 3, 2}), normal({4, 1, 2, 2}), normal({2})},
+       {{"groups", int64_t{2}}, {"dilations", Ints{2, 1}}, {"strides", Ints{2, 1}}, {"output_padding", Ints{1, 0}}}},
+      {{normal({1, 2, 2, 2, 2}), normal({2, 1, 2, 1, 2})}, {{"strides", Ints{2, 1, 2}}}},
+      {{normal({1, 3, 2, 4}), normal({4, 2, 2, 1}), normal({2})},
+       {{"groups", int64_t{2}}, {"strides", Ints{2, 1}}, {"output_padding", Ints{1, 0}}, {"channels_last", int64_t{1}}}},
+      {{normal({2, 3, 3, 2}), normal({2, 3, 2, 3}), normal({3})}, {{"pads", Ints{1, 0, 1, 1}}, {"channels_last", int64_t{1}}}},
+  };
+}
+
+}  // namespace
+
+constinit const OpDef op_conv_transpose{
+    .name = "conv_transpose",
+    .summary = "transposed convolution of x[N, C, in...] with w[C, M/groups, kernel...] plus bias[M]; {strides, pads, "
+               "dilations, groups, output_padding, channels_last}",
+    .min_operands = 2,
+    .max_operands = 3,
+    .infer = infer_conv_transpose,
+    .gradient = Gradient::rule(conv_transpose_gradient),
+    .precision = Precision::Low,
+    .recompute = Recompute::Normal,
+    .flops = conv_transpose_flops,
+    .part = part_of_first,
+    .reference = conv_transpose_reference,
+    .samples = conv_transpose_samples,
+};
+
+}  // namespace plimsoll

@@ -1,0 +1,249 @@
+// Binary arithmetic with numpy broadcasting, and the two ops that bound or choose: clip and where.
+
+#include "ir/ops/elementwise/elementwise.h"
+
+namespace plimsoll {
+namespace {
+
+using samples::Fill;
+
+Result<Types> infer_broadcast(const OpCall& call) {
+  if (Status s = need_same_dtype(call, 0, 1)) return s;
+  Result<Shape> shape = broadcast_operands(call);
+  if (!shape) return shape.takeError();
+  return one_result(call.operand(0).dtype, *shape);
+}
+
+Result<Types> infer_arithmetic(const OpCall& call) {
+  if (Status s = check_attrs(call.attrs, {})) return s;
+  if (call.operand(0).dtype == DType::Bool) return model_error("operand 0 is bool, it must be a number");
+  return infer_broadcast(call);
+}
+
+constexpr OpDef binary(llvm::StringLiteral name, llvm::StringLiteral summary, ReferenceFn reference,
+                       Gradient gradient, SamplesFn samples) {
+  return {.name = name,
+          .summary = summary,
+          .min_operands = 2,
+          .max_operands = 2,
+          .infer = infer_arithmetic,
+          .gradient = gradient,
+          .precision = Precision::Follow,
+          .recompute = Recompute::Cheap,
+          .elementwise = true,
+          .in_place = over_either,
+          .reference = reference,
+          .samples = samples};
+}
+
+template <auto of_a, auto of_b>
+constexpr Gradient rule = Gradient::rule(binary_rule<of_a, of_b>);
+
+// Integers wrap, so their arithmetic is done without sign.
+double wrapping(double x) { return x; }
+uint64_t wrapping(int64_t x) { return static_cast<uint64_t>(x); }
+uint64_t wrapping(uint64_t x) { return x; }
+
+// Integers truncate; x / 0 is 0, and the smallest integer / -1 wraps.
+template <typename T>
+T divide(T a, T b) {
+  if constexpr (std::is_floating_point_v<T>) return a / b;
+  if (b == 0) return 0;
+  if (std::is_signed_v<T> && b == static_cast<T>(-1)) return static_cast<T>(0 - wrapping(a));
+  return a / b;
+}
+
+// NaN if either is.
+template <typename T>
+T larger(T a, T b) {
+  return a != a || a > b ? a : b;
+}
+template <typename T>
+T smaller(T a, T b) {
+  return a != a || a < b ? a : b;
+}
+
+// The gradient of the side that wins. Where both are equal each gets half, as if the maximum were
+// (a + b + |a - b|) / 2.
+Expr share(Expr wins, Expr ties, Expr dy) { return where(ties, dy * 0.5, where(wins, dy, 0.0)); }
+
+template <Fill fill>
+std::vector<Sample> number_samples() {
+  std::vector<Sample> list = binary_samples<fill>();
+  list.push_back({{samples::integers({2, 3}, 1, 9), samples::integers({3}, 1, 4)}, {}});
+  list.push_back({{samples::integers({4}, 0, 200, DType::U8), samples::integers({}, 1, 200, DType::U8)}, {}});
+  return list;
+}
+
+}  // namespace
+
+constinit const OpDef op_add =
+    binary("add", "a + b", map_binary<[](auto a, auto b) { return wrapping(a) + wrapping(b); }>,
+           rule<[](Expr, Expr, Expr, Expr dy) { return dy; }, [](Expr, Expr, Expr, Expr dy) { return dy; }>,
+           number_samples<Fill::Normal>);
+
+constinit const OpDef op_sub =
+    binary("sub", "a - b", map_binary<[](auto a, auto b) { return wrapping(a) - wrapping(b); }>,
+           rule<[](Expr, Expr, Expr, Expr dy) { return dy; }, [](Expr, Expr, Expr, Expr dy) { return -dy; }>,
+           number_samples<Fill::Normal>);
+
+constinit const OpDef op_mul =
+    binary("mul", "a * b", map_binary<[](auto a, auto b) { return wrapping(a) * wrapping(b); }>,
+           rule<[](Expr, Expr b, Expr, Expr dy) { return dy * b; },
+                [](Expr a, Expr, Expr, Expr dy) { return dy * a; }>,
+           number_samples<Fill::Normal>);
+
+constinit const OpDef op_div =
+    binary("div", "a / b; integers truncate", map_binary<[](auto a, auto b) { return divide(a, b); }>,
+           rule<[](Expr, Expr b, Expr, Expr dy) { return dy / b; },
+                [](Expr, Expr b, Expr y, Expr dy) { return -(dy * y / b); }>,
+           number_samples<Fill::Positive>);
+
+constinit const OpDef op_max = binary(
+    "max", "the larger of a and b; NaN if either is", map_binary<[](auto a, auto b) { return larger(a, b); }>,
+    rule<[](Expr a, Expr b, Expr, Expr dy) { return share(greater(a, b), equals(a, b), dy); },
+         [](Expr a, Expr b, Expr, Expr dy) { return share(greater(b, a), equals(a, b), dy); }>,
+    number_samples<Fill::Distinct>);
+
+constinit const OpDef op_min =
+    binary("min", "the smaller of a and b; NaN if either is",
+           map_binary<[](auto a, auto b) { return smaller(a, b); }>,
+           rule<[](Expr a, Expr b, Expr, Expr dy) { return share(greater(b, a), equals(a, b), dy); },
+                [](Expr a, Expr b, Expr, Expr dy) { return share(greater(a, b), equals(a, b), dy); }>,
+           number_samples<Fill::Distinct>);
+
+// ---- Power and remainder ----
+
+namespace {
+
+Result<Types> infer_pow(const OpCall& call) {
+  if (Status s = check_attrs(call.attrs, {})) return s;
+  for (size_t i = 0; i < 2; ++i)
+    if (call.operand(i).dtype == DType::Bool)
+      return model_error("operand " + llvm::Twine(i) + " is bool, it must be a number");
+  Result<Shape> shape = broadcast_operands(call);
+  if (!shape) return shape.takeError();
+  return one_result(call.operand(0).dtype, *shape);
+}
+
+// By repeated squaring, wrapping; a negative exponent leaves 0 but for a = 1 and -1.
+int64_t integer_power(int64_t a, int64_t e) {
+  if (e < 0) return a == 1 ? 1 : a == -1 ? (e % 2 ? -1 : 1) : 0;
+  uint64_t product = 1, factor = wrapping(a);
+  for (; e > 0; e /= 2, factor *= factor)
+    if (e % 2) product *= factor;
+  return static_cast<int64_t>(product);
+}
+
+Status pow_reference(const OpCall&, llvm::ArrayRef<TensorView> x, llvm::ArrayRef<TensorView> y) {
+  const Shape& shape = y[0].type.shape;
+  bool exact = is_integer(x[0].type.dtype) && is_integer(x[1].type.dtype);
+  walk<2>(shape, {broadcast_strides(x[0].type.shape, shape), broadcast_strides(x[1].type.shape, shape)}, {},
+          [&](int64_t i, const auto& at) {
+            if (exact)
+              y[0].set_int(i, integer_power(x[0].get_int(at[0]), x[1].get_int(at[1])));
+            else
+              y[0].set(i, std::pow(x[0].get(at[0]), x[1].get(at[1])));
+          });
+  return Status::success();
+}
+
+// A constant exponent, the usual case, needs neither the guard for exponent 0 nor, for squares, a power.
+Expr pow_gradient_of_base(GradContext& g, Expr a, Expr dy) {
+  if (std::optional<double> e = scalar_constant(g.b.graph(), g.operand(1))) {
+    if (*e == 2) return dy * (a + a);
+    return dy * (apply("pow", a, like(a, *e - 1)) * *e);
+  }
+  Expr e = cast(operand(g, 1), a.type().dtype);
+  return dy * where(equals(e, 0.0), like(a, 0), e * apply("pow", a, e - 1.0));
+}
+
+Status pow_gradient(GradContext& g) {
+  Expr a = operand(g, 0), y = result(g), dy = out_grad(g);
+  if (g.wants(0)) add_broadcast(g, 0, pow_gradient_of_base(g, a, dy));
+  if (g.wants(1)) {
+    Expr slope = where(equals(a, 0.0), like(a, 0), y * apply("log", a));
+    add_broadcast(g, 1, cast(dy * slope, g.type(g.operand(1)).dtype));
+  }
+  return Status::success();
+}
+
+std::vector<Sample> pow_samples() {
+  std::vector<Sample> list = binary_samples<Fill::Positive>();
+  list.push_back({{samples::normal({2, 3}), samples::integers({3}, 1, 3)}, {}});
+  list.push_back({{samples::integers({2, 3}, -3, 3), samples::integers({3}, 0, 4)}, {}});
+  return list;
+}
+
+Result<Types> infer_mod(const OpCall& call) {
+  if (Status s = check_attrs(call.attrs, {{"fmod", AttrKind::Int, AttrNeed::Optional}})) return s;
+  if (call.operand(0).dtype == DType::Bool) return model_error("operand 0 is bool, it must be a number");
+  return infer_broadcast(call);
+}
+
+// With fmod the remainder has a's sign (C), without it b's (Python).
+template <typename T>
+T remainder(T a, T b, bool fmod) {
+  T rest;
+  if constexpr (std::is_floating_point_v<T>)
+    rest = std::fmod(a, b);
+  else
+    rest = b == 0 || b == static_cast<T>(-1) ? 0 : a % b;
+  bool other_sign = rest != 0 && (rest < 0) != (b < 0);
+  return other_sign && !fmod ? rest + b : rest;
+}
+
+Status mod_gradient(GradContext& g) {
+  Expr dy = out_grad(g);
+  if (g.wants(0)) add_broadcast(g, 0, dy);
+  if (!g.wants(1)) return Status::success();
+  Expr quotient = operand(g, 0) / operand(g, 1);
+  Expr whole = g.attrs().get_int("fmod") ? apply("sign", quotient) * apply("floor", apply("abs", quotient))
+                                         : apply("floor", quotient);
+  add_broadcast(g, 1, -(dy * whole));
+  return Status::success();
+}
+
+std::vector<Sample> mod_samples() {
+  Attrs fmod{{"fmod", int64_t{1}}};
+  return {{{samples::distinct({3, 4}), samples::values({4}, {0.7, -1.1, 2.3, 5})}, fmod},
+          {{samples::distinct({3, 4}), samples::values({4}, {0.7, -1.1, 2.3, 5})}, {}},
+          {{samples::integers({8}, -9, 9), samples::values({}, {-4}, DType::I64)}, {}},
+          {{samples::integers({8}, -9, 9), samples::values({}, {4}, DType::I64)}, fmod}};
+}
+
+}  // namespace
+
+constinit const OpDef op_pow{
+    .name = "pow",
+    .summary = "a to the power b; b may have another dtype",
+    .min_operands = 2,
+    .max_operands = 2,
+    .infer = infer_pow,
+    .gradient = Gradient::rule(pow_gradient),
+    .precision = Precision::Full,
+    .recompute = Recompute::Cheap,
+    .elementwise = true,
+    .in_place = over_first,
+    .reference = pow_reference,
+    .samples = pow_samples,
+};
+
+constinit const OpDef op_mod{
+    .name = "mod",
+    .summary = "remainder of a / b with the sign of b, or of a when {fmod=1}",
+    .min_operands = 2,
+    .max_operands = 2,
+    .infer = infer_mod,
+    .gradient = Gradient::rule(mod_gradient),
+    .precision = Precision::Full,
+    .recompute = Recompute::Cheap,
+    .elementwise = true,
+    .in_place = over_either,
+    .reference = map_binary<[](auto a, auto b, const Attrs& attrs) {
+      return remainder(a, b, attrs.get_int("fmod") != 0);
+    }>,
+    .samples = mod_samples,
+};
+
+}  // namespace plimsoll

@@ -1,0 +1,154 @@
+// Ops that draw random numbers. They read `rng`, i64[2] = (seed, step), and carry an `id` that is their own,
+// so that the same step gives the same numbers however often and in whatever order nodes run.
+
+#include "ir/ops/elementwise/elementwise.h"
+#include "ir/support/philox.h"
+
+namespace plimsoll {
+namespace {
+
+Status need_rng(const OpCall& call, size_t i) { return need_type(call, i, Type(DType::I64, {2})); }
+
+RandomStream stream_of(const OpCall& call, const TensorView& rng) {
+  return {rng.get_int(0), rng.get_int(1), call.attrs.get_int("id"), call.attrs.get_int("first_draw")};
+}
+
+// ---- dropout ----
+
+Result<Types> infer_dropout(const OpCall& call) {
+  if (Status s = check_attrs(call.attrs, {{"ratio", AttrKind::Float}, {"id", AttrKind::Int}, first_draw_rule})) return s;
+  if (Status s = need_first_draw(call.attrs)) return s;
+  if (Status s = need_float(call, 0)) return s;
+  if (Status s = need_rng(call, 1)) return s;
+  double ratio = call.attrs.get_float("ratio");
+  if (!(ratio >= 0 && ratio <= 1))
+    return model_error("ratio is " + std::to_string(ratio) + ", it must lie between 0 and 1");
+  return Types{call.operand(0)};
+}
+
+Status dropout_reference(const OpCall& call, llvm::ArrayRef<TensorView> x, llvm::ArrayRef<TensorView> y) {
+  RandomStream stream = stream_of(call, x[1]);
+  double ratio = call.attrs.get_float("ratio");
+  double scale = ratio < 1 ? 1 / (1 - ratio) : 0;
+  for (int64_t i = 0; i < y[0].elements(); ++i)
+    y[0].set(i, stream.uniform(i) >= ratio ? x[0].get(i) * scale : 0);
+  return Status::success();
+}
+
+// Linear in x: the same elements of dy are dropped.
+Status dropout_gradient(GradContext& g) {
+  if (g.wants(0)) g.add(0, apply("dropout", out_grad(g), operand(g, 1), g.attrs()));
+  return Status::success();
+}
+
+std::optional<PartCall> dropout_part(const OpCall& call, Part part) {
+  return with_part_of_draws(cut_operands(call, {0}), call.operand(0).elements(), part);
+}
+
+SampleOperand rng_sample(int64_t step) {
+  return samples::values({2}, {1234567, static_cast<double>(step)}, DType::I64);
+}
+
+std::vector<Sample> dropout_samples() {
+  using namespace samples;
+  return {{{normal({3, 5}), rng_sample(0)}, {{"ratio", 0.4}, {"id", int64_t{3}}}},
+          {{normal({4}), rng_sample(7)}, {{"ratio", 0.0}, {"id", int64_t{0}}}},
+          {{normal({4, 6}), rng_sample(2)}, {{"ratio", 0.5}, {"id", int64_t{3}}, {"first_draw", int64_t{12}}}},
+          {{normal({2, 2}), rng_sample(7)}, {{"ratio", 1.0}, {"id", int64_t{1}}}}};
+}
+
+double ten_integer_rounds(const OpCall&, llvm::ArrayRef<Type> results) {
+  return 10 * static_cast<double>(results[0].elements());
+}
+
+// ---- random_uniform, random_normal ----
+
+Result<Types> infer_random(const OpCall& call, llvm::StringLiteral first, llvm::StringLiteral second) {
+  if (Status s = check_attrs(call.attrs, {{"shape", AttrKind::Ints},
+                                          {"dtype", AttrKind::DType},
+                                          {"id", AttrKind::Int},
+                                          {first, AttrKind::Float},
+                                          {second, AttrKind::Float}}))
+    return s;
+  if (Status s = need_rng(call, 0)) return s;
+  DType dtype = call.attrs.get_dtype("dtype");
+  if (!is_float(dtype)) return model_error("dtype is " + dtype_name(dtype) + ", it must be a float");
+  for (int64_t dim : call.attrs.get_ints("shape"))
+    if (dim < 0) return model_error("shape has the negative dimension " + llvm::Twine(dim));
+  return one_result(dtype, call.attrs.get_ints("shape"));
+}
+
+Status uniform_reference(const OpCall& call, llvm::ArrayRef<TensorView> x, llvm::ArrayRef<TensorView> y) {
+  RandomStream stream = stream_of(call, x[0]);
+  double low = call.attrs.get_float("low"), high = call.attrs.get_float("high");
+  for (int64_t i = 0; i < y[0].elements(); ++i) y[0].set(i, low + (high - low) * stream.uniform(i));
+  return Status::success();
+}
+
+Status normal_reference(const OpCall& call, llvm::ArrayRef<TensorView> x, llvm::ArrayRef<TensorView> y) {
+  RandomStream stream = stream_of(call, x[0]);
+  double mean = call.attrs.get_float("mean"), scale = call.attrs.get_float("scale");
+  for (int64_t i = 0; i < y[0].elements(); ++i) y[0].set(i, mean + scale * stream.normal(i));
+  return Status::success();
+}
+
+Sample random_sample(Ints shape, DType dtype, llvm::StringRef first, llvm::StringRef second) {
+  Attrs attrs{{"shape", std::move(shape)}, {"dtype", dtype}, {"id", int64_t{2}}};
+  attrs.set(first, -0.5);
+  attrs.set(second, 2.0);
+  return {{rng_sample(1)}, attrs};
+}
+
+constexpr OpDef random_op(llvm::StringLiteral name, llvm::StringLiteral summary, InferFn infer,
+                          ReferenceFn reference, SamplesFn samples) {
+  return {.name = name,
+          .summary = summary,
+          .min_operands = 1,
+          .max_operands = 1,
+          .infer = infer,
+          .gradient = Gradient::zero(),
+          .precision = Precision::Follow,
+          .recompute = Recompute::Cheap,
+          .flops = ten_integer_rounds,
+          .reference = reference,
+          .samples = samples};
+}
+
+}  // namespace
+
+constinit const OpDef op_dropout{
+    .name = "dropout",
+    .summary =
+        "x / (1 - ratio) where the random number of {id} is at least {ratio}, else 0; rng = (seed, step); "
+        "of the node's numbers those from {first_draw} on",
+    .min_operands = 2,
+    .max_operands = 2,
+    .infer = infer_dropout,
+    .gradient = Gradient::rule(dropout_gradient),
+    .precision = Precision::Follow,
+    .recompute = Recompute::Cheap,
+    .in_place = over_first,
+    .flops = ten_integer_rounds,
+    .part = dropout_part,
+    .reference = dropout_reference,
+    .samples = dropout_samples,
+};
+
+constinit const OpDef op_random_uniform = random_op(
+    "random_uniform", "random numbers in [{low}, {high}) of {shape} and {dtype}; rng = (seed, step) {id}",
+    [](const OpCall& call) { return infer_random(call, "low", "high"); }, uniform_reference,
+    [] {
+      return std::vector<Sample>{random_sample({3, 5}, DType::F32, "low", "high"),
+                                 random_sample({}, DType::BF16, "low", "high")};
+    });
+
+constinit const OpDef op_random_normal = random_op(
+    "random_normal",
+    "normal random numbers with {mean} and deviation {scale} of {shape} and {dtype}; rng = (seed, step) {id}",
+    [](const OpCall& call) { return infer_random(call, "mean", "scale"); }, normal_reference,
+    [] {
+      return std::vector<Sample>{random_sample({3, 5}, DType::F32, "mean", "scale"),
+                                 random_sample({6}, DType::F64, "mean", "scale")};
+    });
+
+}  // namespace plimsoll

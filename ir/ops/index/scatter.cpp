@@ -1,0 +1,198 @@
+// Ops that write or add elements at indices: scatter_elements and scatter_nd, with the reductions of ONNX.
+// Updates are applied in order, so that of several writes to one place the last stays.
+
+#include "ir/ops/common/expr.h"
+#include "ir/ops/index/indexing.h"
+#include "ir/ops/common/samples.h"
+
+#include "llvm/ADT/STLExtras.h"
+
+#include <algorithm>
+
+namespace plimsoll {
+
+Status check_elements_indices(const OpCall& call) {
+  if (Status s = need_index(call, 1)) return s;
+  const Type &x = call.operand(0), &indices = call.operand(1);
+  if (Status s = need_rank(call, 1, x.rank())) return s;
+  if (Status s = need_axis(call.attrs, "axis", x.rank())) return s;
+  for (int64_t d = 0; d < x.rank(); ++d)
+    if (d != call.attrs.get_int("axis") && indices.shape[d] > x.shape[d])
+      return model_error("indices " + to_string(indices) + " reach beyond dimension " + llvm::Twine(d) +
+                         " of " + to_string(x));
+  return Status::success();
+}
+
+Status check_nd_indices(const OpCall& call, int64_t batch_dims) {
+  if (Status s = need_index(call, 1)) return s;
+  const Type &x = call.operand(0), &indices = call.operand(1);
+  if (indices.rank() == 0)
+    return model_error("the indices need a dimension of coordinates, they are a scalar");
+  if (batch_dims < 0 || batch_dims >= std::min(x.rank() + 1, indices.rank()))
+    return model_error("batch_dims is " + llvm::Twine(batch_dims) + ", the ranks are " +
+                       llvm::Twine(x.rank()) + " and " + llvm::Twine(indices.rank()));
+  int64_t depth = indices.shape.back();
+  if (batch_dims + depth > x.rank())
+    return model_error("coordinates of " + llvm::Twine(depth) + " dimensions after " +
+                       llvm::Twine(batch_dims) + " batch dimensions, the rank is " + llvm::Twine(x.rank()));
+  for (int64_t d = 0; d < batch_dims; ++d)
+    if (x.shape[d] != indices.shape[d])
+      return model_error("batch dimension " + llvm::Twine(d) + " differs: " + llvm::Twine(x.shape[d]) +
+                         " and " + llvm::Twine(indices.shape[d]));
+  return Status::success();
+}
+
+namespace {
+
+using namespace samples;
+
+constexpr llvm::StringLiteral reductions[] = {"none", "add", "mul", "max", "min"};
+
+llvm::StringRef reduction_of(const Attrs& attrs) { return attrs.get_string("reduction", "none"); }
+
+Status check_reduction(const OpCall& call) {
+  if (Status s = need_choice(call.attrs, "reduction", reductions)) return s;
+  if (call.operand(0).dtype == DType::Bool && reduction_of(call.attrs) != "none")
+    return model_error("operand 0 is bool, reduction '" + reduction_of(call.attrs) + "' needs numbers");
+  return need_same_dtype(call, 0, 2);
+}
+
+Result<Types> infer_scatter_elements(const OpCall& call) {
+  if (Status s = check_attrs(call.attrs,
+                             {{"axis", AttrKind::Int}, {"reduction", AttrKind::String, AttrNeed::Optional}}))
+    return s;
+  if (Status s = check_elements_indices(call)) return s;
+  if (Status s = check_reduction(call)) return s;
+  if (Status s = need_type(call, 2, Type(call.operand(0).dtype, call.operand(1).shape))) return s;
+  return Types{call.operand(0)};
+}
+
+Result<Types> infer_scatter_nd(const OpCall& call) {
+  if (Status s = check_attrs(call.attrs, {{"reduction", AttrKind::String, AttrNeed::Optional}})) return s;
+  if (Status s = check_nd_indices(call, 0)) return s;
+  if (Status s = check_reduction(call)) return s;
+  llvm::ArrayRef<int64_t> whole = call.operand(0).shape, indices = call.operand(1).shape;
+  Shape shape(indices.begin(), indices.end() - 1);
+  llvm::append_range(shape, whole.drop_front(static_cast<size_t>(indices.back())));
+  if (Status s = need_type(call, 2, Type(call.operand(0).dtype, shape))) return s;
+  return Types{call.operand(0)};
+}
+
+template <typename T>
+T combine(llvm::StringRef reduction, T old, T update) {
+  if (reduction == "add") return old + update;
+  if (reduction == "mul") return old * update;
+  return reduction == "max" ? std::max(old, update) : std::min(old, update);
+}
+
+void write_update(llvm::StringRef reduction, const TensorView& y, int64_t at, const TensorView& updates,
+                  int64_t i) {
+  if (reduction == "none")
+    copy_elements(y, at, updates, i);
+  else if (is_float(y.type.dtype))
+    y.set(at, combine(reduction, y.get(at), updates.get(i)));
+  else
+    y.set_int(at, combine(reduction, y.get_int(at), updates.get_int(i)));
+}
+
+Status scatter_elements_reference(const OpCall& call, llvm::ArrayRef<TensorView> x,
+                                  llvm::ArrayRef<TensorView> y) {
+  copy_elements(y[0], 0, x[0], 0, y[0].elements());
+  return for_each_element_index(
+      y[0].type.shape, call.attrs.get_int("axis"), x[1],
+      [&](int64_t i, int64_t at) { write_update(reduction_of(call.attrs), y[0], at, x[2], i); });
+}
+
+Status scatter_nd_reference(const OpCall& call, llvm::ArrayRef<TensorView> x, llvm::ArrayRef<TensorView> y) {
+  copy_elements(y[0], 0, x[0], 0, y[0].elements());
+  return for_each_nd_index(y[0].type.shape, x[1], 0, [&](int64_t tuple, int64_t at, int64_t count) {
+    for (int64_t i = 0; i < count; ++i)
+      write_update(reduction_of(call.attrs), y[0], at + i, x[2], tuple * count + i);
+  });
+}
+
+// Updates get dy where they went. x gets dy, but for the places that were overwritten.
+Status scatter_gradient(GradContext& g, llvm::StringRef scatter, llvm::StringRef gather,
+                        const Attrs& gather_attrs) {
+  std::string reduction = reduction_of(g.attrs()).str();
+  if (reduction != "none" && reduction != "add")
+    return model_error(scatter + " with reduction '" + reduction +
+                       "' has no gradient rule; none and add have");
+  const Type updates = g.type(g.operand(2));
+  if (g.wants(0) && reduction == "add") g.add(0, g.out_grad());
+  if (g.wants(0) && reduction == "none")
+    g.add(0, g.b.emit(scatter, {g.out_grad(), g.operand(1), zeros(g.b, updates)}, g.attrs()));
+  if (g.wants(2)) g.add(2, apply(gather, out_grad(g), operand(g, 1), gather_attrs));
+  return Status::success();
+}
+
+Status scatter_elements_gradient(GradContext& g) {
+  return scatter_gradient(g, "scatter_elements", "gather_elements", {{"axis", g.attrs().get_int("axis")}});
+}
+
+Status scatter_nd_gradient(GradContext& g) { return scatter_gradient(g, "scatter_nd", "gather_nd", {}); }
+
+double one_each_update(const OpCall& call, llvm::ArrayRef<Type>) {
+  return reduction_of(call.attrs) == "none" ? 0 : static_cast<double>(call.operand(2).elements());
+}
+
+Attrs with_reduction(llvm::StringRef reduction) { return {{"reduction", reduction.str()}}; }
+
+// Indices without repetition: which of two writes stays has no derivative.
+std::vector<Sample> scatter_elements_samples() {
+  auto attrs = [](int64_t axis, llvm::StringRef reduction) {
+    Attrs list = with_reduction(reduction);
+    list.set("axis", axis);
+    return list;
+  };
+  SampleOperand once = values({2, 3}, {0, 2, 1, 3, 1, -4}, DType::I64);
+  SampleOperand columns = values({3, 2}, {0, 3, 2, 2, -1, 1}, DType::I32);
+  return {{{normal({4, 3}), once, normal({2, 3})}, {{"axis", int64_t{0}}}},
+          {{normal({3, 4}), columns, normal({3, 2})}, attrs(1, "add")},
+          {{fixed(normal({3, 4})), columns, fixed(normal({3, 2}))}, attrs(1, "max")},
+          {{integers({3, 4}, -9, 9), columns, integers({3, 2}, -9, 9)}, attrs(1, "mul")}};
+}
+
+std::vector<Sample> scatter_nd_samples() {
+  SampleOperand pairs = values({3, 2}, {0, 1, 2, -1, 1, 0}, DType::I64);
+  SampleOperand rows = values({2, 1}, {2, 2}, DType::I64);
+  return {{{normal({3, 4}), pairs, normal({3})}, {}},
+          {{normal({3, 4}), rows, normal({2, 4})}, with_reduction("add")},
+          {{fixed(normal({3, 4})), rows, fixed(normal({2, 4}))}, with_reduction("min")},
+          {{integers({3, 4}, -9, 9), pairs, integers({3}, -9, 9)}, with_reduction("none")}};
+}
+
+}  // namespace
+
+constinit const OpDef op_scatter_elements{
+    .name = "scatter_elements",
+    .summary = "x with each update written, or combined by {reduction}, where indices say along {axis}",
+    .min_operands = 3,
+    .max_operands = 3,
+    .infer = infer_scatter_elements,
+    .gradient = Gradient::rule(scatter_elements_gradient),
+    .precision = Precision::Follow,
+    .recompute = Recompute::Cheap,
+    .in_place = over_first,
+    .flops = one_each_update,
+    .reference = scatter_elements_reference,
+    .samples = scatter_elements_samples,
+};
+
+constinit const OpDef op_scatter_nd{
+    .name = "scatter_nd",
+    .summary =
+        "x with each slice of updates written, or combined by {reduction}, at its coordinates in indices",
+    .min_operands = 3,
+    .max_operands = 3,
+    .infer = infer_scatter_nd,
+    .gradient = Gradient::rule(scatter_nd_gradient),
+    .precision = Precision::Follow,
+    .recompute = Recompute::Cheap,
+    .in_place = over_first,
+    .flops = one_each_update,
+    .reference = scatter_nd_reference,
+    .samples = scatter_nd_samples,
+};
+
+}  // namespace plimsoll

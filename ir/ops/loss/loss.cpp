@@ -1,0 +1,212 @@
+#include "ir/ops/loss/loss.h"
+
+// Negative log-likelihood of given log-probabilities, and what cross_entropy shares with it:
+// labels, class weights and reductions. Its gradient depends on the labels alone.
+
+namespace plimsoll {
+
+ClassRows::ClassRows(llvm::ArrayRef<int64_t> scores, const Attrs& attrs)
+    : outer(scores[0]), stored(scores[1]), inner(element_count(scores.drop_front(2))),
+      classes(attrs.get_int("classes", scores[1])) {}
+
+Status need_classified(const OpCall& call, llvm::ArrayRef<int64_t> scores, size_t labels, size_t weights) {
+  if (Status s = need_choice(call.attrs, "reduction", {"mean", "sum", "none"})) return s;
+  if (scores.size() < 2 || scores[1] < 1)
+    return model_error("scores " + to_string(scores) + " have no classes in dimension 1");
+  const int64_t classes = call.attrs.get_int("classes", scores[1]);
+  if (classes < 1 || classes > scores[1] || (classes != scores[1] && scores.size() != 2))
+    return model_error("classes is " + llvm::Twine(classes) + ", rows of " + to_string(scores) + " hold others");
+  Shape rows(scores.begin(), scores.end());
+  rows.erase(rows.begin() + 1);
+  if (Status s = need_integer(call, labels)) return s;
+  if (Status s = need_shape(call, labels, rows)) return s;
+  if (Status s = need_float(call, weights)) return s;
+  return need_shape(call, weights, {classes});
+}
+
+Shape loss_shape(const OpCall& call, llvm::ArrayRef<int64_t> rows) {
+  return call.attrs.get_string("reduction", "mean") == "none" ? Shape(rows.begin(), rows.end()) : Shape();
+}
+
+Result<std::optional<int64_t>> label_of(const OpCall& call, const TensorView& labels, int64_t row, int64_t classes) {
+  int64_t label = labels.get_int(row);
+  if (call.attrs.has("ignore_index") && label == call.attrs.get_int("ignore_index")) return std::optional<int64_t>();
+  if (label >= 0 && label < classes) return std::optional<int64_t>(label);
+  return model_error("label " + llvm::Twine(label) + " at position " + llvm::Twine(row) + " names none of the " +
+                     llvm::Twine(classes) + " classes");
+}
+
+void store_loss(const OpCall& call, llvm::ArrayRef<double> losses, double total_weight, const TensorView& loss) {
+  llvm::StringRef reduction = call.attrs.get_string("reduction", "mean");
+  if (reduction == "none") return store(losses, loss);
+  double sum = 0;
+  for (double row : losses) sum += row;
+  loss.set(0, reduction == "mean" ? sum / total_weight : sum);
+}
+
+double row_gradient(const OpCall& call, const TensorView& dloss, double total_weight, int64_t row) {
+  llvm::StringRef reduction = call.attrs.get_string("reduction", "mean");
+  if (reduction == "none") return dloss.get(row);
+  return reduction == "mean" ? dloss.get(0) / total_weight : dloss.get(0);
+}
+
+PartCall part_of_loss(const OpCall& call, std::initializer_list<Join> other_results) {
+  const llvm::StringRef reduction = call.attrs.get_string("reduction", "mean");
+  PartCall part = cut_operands(call, {0, 1});
+  part.join = {reduction == "none" ? Join::Rows : reduction == "sum" ? Join::Sum : Join::WeightedMean};
+  part.join.append(other_results);
+  if (reduction == "mean") part.attrs.set("reduction", std::string("sum"));
+  return part;
+}
+
+ValueId label_weight(Builder& b, NodeId node) {
+  const Node loss = b.graph().node(node);  // a copy: making nodes moves nodes
+  const ValueId labels = loss.operands[1], class_weights = loss.operands.size() > 2 ? loss.operands[2] : ValueId::None;
+  const DType dtype = b.type(loss.results.back()).dtype;
+  const Type type = b.type(labels);
+  const bool ignores = loss.attrs.has("ignore_index");
+  if (!ignores && class_weights == ValueId::None) return b.scalar(static_cast<double>(type.elements()), dtype);
+  ValueId counts = ValueId::None, counted = labels;
+  if (ignores) {
+    const ValueId ignored = b.emit("equal", {labels, b.constant(Tensor::scalar_int(loss.attrs.get_int("ignore_index"), type.dtype))});
+    counts = b.cast(b.emit("not", {ignored}), dtype);
+    if (class_weights != ValueId::None) counted = b.emit("where", {ignored, b.constant(Tensor::scalar_int(0, type.dtype)), labels});
+  }
+  ValueId weights = counts;
+  if (class_weights != ValueId::None) {
+    weights = b.cast(b.emit("gather", {class_weights, counted}, {{"axis", int64_t{0}}}), dtype);
+    if (ignores) weights = b.emit("mul", {weights, counts});
+  }
+  Ints axes;
+  for (int64_t d = 0; d < type.rank(); ++d) axes.push_back(d);
+  return b.sum(weights, axes, false);
+}
+
+double logits_flops(const OpCall& call, llvm::ArrayRef<Type>) {
+  return 4.0 * static_cast<double>(call.operand(0).elements());
+}
+
+namespace {
+
+constexpr AttrRule nll_attrs[] = {ignore_index_rule, reduction_rule};
+constexpr AttrRule nll_grad_attrs[] = {ignore_index_rule, reduction_rule, {"shape", AttrKind::Ints},
+                                       {"dtype", AttrKind::DType}};
+
+Result<Types> infer_nll_loss(const OpCall& call) {
+  if (Status s = check_attrs(call.attrs, nll_attrs)) return s;
+  if (Status s = need_classified(call, call.operand(0).shape, 1, 2)) return s;
+  if (Status s = need_float(call, 0)) return s;
+  DType wide = stat_dtype(call.operand(0).dtype);
+  return Types{Type(wide, loss_shape(call, call.operand(1).shape)), Type(wide, {})};
+}
+
+Status nll_loss_gradient(GradContext& g) {
+  if (Status s = need_only_first_gradient(g, "the weight")) return s;
+  if (g.wants(2)) return model_error("class weights of nll_loss cannot be trained");
+  const Type scores = g.type(g.operand(0));
+  Attrs attrs = g.attrs();
+  attrs.set("shape", Ints(scores.shape.begin(), scores.shape.end()));
+  attrs.set("dtype", scores.dtype);
+  llvm::SmallVector<ValueId, 4> operands{g.operand(1), g.result(1), g.out_grad()};
+  if (g.has_operand(2)) operands.push_back(g.operand(2));
+  if (g.wants(0)) g.add(0, g.b.emit("nll_loss_grad", operands, attrs));
+  return Status::success();
+}
+
+Status nll_loss_reference(const OpCall& call, llvm::ArrayRef<TensorView> operands,
+                          llvm::ArrayRef<TensorView> results) {
+  ClassRows rows(call.operand(0).shape);
+  std::vector<double> weights = load(operands, 2), losses(rows.count());
+  double total_weight = 0;
+  for (int64_t r = 0; r < static_cast<int64_t>(losses.size()); ++r) {
+    Result<std::optional<int64_t>> label = label_of(call, operands[1], r, rows.classes);
+    if (!label) return label.takeError();
+    if (!*label) continue;
+    double weight = class_weight(weights, **label);
+    total_weight += weight;
+    losses[r] = -weight * operands[0].get(static_cast<int64_t>(rows.at(r, **label)));
+  }
+  store_loss(call, losses, total_weight, results[0]);
+  results[1].set(0, total_weight);
+  return Status::success();
+}
+
+std::optional<PartCall> nll_loss_part(const OpCall& call, Part) { return part_of_loss(call, {Join::Sum}); }
+
+std::vector<Sample> nll_loss_samples() {
+  using namespace samples;
+  return {
+      {{normal({5, 4}), integers({5}, 0, 3)}},
+      {{normal({2, 3, 2}), integers({2, 2}, 0, 2), fixed(positive({3}))}, {{"reduction", "none"}}},
+      {{normal({4, 3}), values({4}, {0, 2, 2, 1}, DType::I64), fixed(positive({3}))}, {{"ignore_index", int64_t{2}}}},
+      {{normal({3, 2, 2, 1}), integers({3, 2, 1}, 0, 1)}, {{"reduction", "sum"}}},
+  };
+}
+
+Result<Types> infer_nll_loss_grad(const OpCall& call) {
+  if (Status s = check_attrs(call.attrs, nll_grad_attrs)) return s;
+  Type scores(call.attrs.get_dtype("dtype"), call.attrs.get_ints("shape"));
+  if (Status s = need_classified(call, scores.shape, 0, 3)) return s;
+  DType wide = stat_dtype(scores.dtype);
+  if (Status s = need_type(call, 1, Type(wide, {}))) return s;
+  if (Status s = need_type(call, 2, Type(wide, loss_shape(call, call.operand(0).shape)))) return s;
+  return Types{scores};
+}
+
+Status nll_loss_grad_reference(const OpCall& call, llvm::ArrayRef<TensorView> operands,
+                               llvm::ArrayRef<TensorView> results) {
+  ClassRows rows(results[0].type.shape);
+  std::vector<double> weights = load(operands, 3);
+  fill_zero(results[0]);
+  for (int64_t r = 0; r < static_cast<int64_t>(rows.count()); ++r) {
+    Result<std::optional<int64_t>> label = label_of(call, operands[0], r, rows.classes);
+    if (!label) return label.takeError();
+    if (!*label) continue;
+    double dloss = row_gradient(call, operands[2], operands[1].get(0), r);
+    results[0].set(static_cast<int64_t>(rows.at(r, **label)), -class_weight(weights, **label) * dloss);
+  }
+  return Status::success();
+}
+
+std::vector<Sample> nll_loss_grad_samples() {
+  using namespace samples;
+  return {
+      {{integers({5}, 0, 3), positive({}), normal({})}, {{"shape", Ints{5, 4}}, {"dtype", DType::F32}}},
+      {{integers({2, 2}, 0, 2), positive({}), normal({2, 2}), positive({3})},
+       {{"shape", Ints{2, 3, 2}}, {"dtype", DType::F32}, {"reduction", "none"}, {"ignore_index", int64_t{1}}}},
+  };
+}
+
+}  // namespace
+
+constinit const OpDef op_nll_loss{
+    .name = "nll_loss",
+    .summary = "loss, weight: minus log_probs[N, C, ...] at labels[N, ...], weighted by class_weights[C]; "
+               "{ignore_index, reduction = mean | sum | none}",
+    .min_operands = 2,
+    .max_operands = 3,
+    .infer = infer_nll_loss,
+    .gradient = Gradient::rule(nll_loss_gradient),
+    .precision = Precision::Full,
+    .recompute = Recompute::Normal,
+    .part = nll_loss_part,
+    .sample_weight = label_weight,
+    .reference = nll_loss_reference,
+    .samples = nll_loss_samples,
+};
+
+constinit const OpDef op_nll_loss_grad{
+    .name = "nll_loss_grad",
+    .summary = "gradient of nll_loss's log_probs, of {shape, dtype}, from labels, weight, dloss and class_weights",
+    .min_operands = 3,
+    .max_operands = 4,
+    .infer = infer_nll_loss_grad,
+    .gradient = no_second_derivative,
+    .precision = Precision::Full,
+    .recompute = Recompute::Normal,
+    .rebatch = rebatch_shape_attr,
+    .reference = nll_loss_grad_reference,
+    .samples = nll_loss_grad_samples,
+};
+
+}  // namespace plimsoll

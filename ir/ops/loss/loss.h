@@ -1,0 +1,50 @@
+#pragma once
+
+// What the losses over class labels share: rows of classes, labels that may be ignored,
+// class weights, and the three reductions.
+
+#include "ir/ops/common/reference_math.h"
+
+namespace plimsoll {
+
+inline constexpr AttrRule ignore_index_rule{"ignore_index", AttrKind::Int, AttrNeed::Optional};
+inline constexpr AttrRule reduction_rule{"reduction", AttrKind::String, AttrNeed::Optional};  // absent: "mean"
+
+// Of scores [N, C] only the first {classes} of a row are meant; the rest is padding that products like, is never read and
+// takes no gradient.
+inline constexpr AttrRule classes_rule{"classes", AttrKind::Int, AttrNeed::Optional};
+
+// Scores [N, C, d...] as rows of classes, one row an element of [N, d...]; C counts the padding too.
+struct ClassRows {
+  int64_t outer, stored, inner, classes;
+
+  explicit ClassRows(llvm::ArrayRef<int64_t> scores, const Attrs& attrs = {});
+  size_t count() const { return static_cast<size_t>(outer * inner); }
+  size_t at(int64_t row, int64_t c) const {
+    return static_cast<size_t>((row / inner * stored + c) * inner + row % inner);
+  }
+};
+
+// Labels and class weights must fit scores of that shape, the reduction must exist.
+Status need_classified(const OpCall& call, llvm::ArrayRef<int64_t> scores, size_t labels, size_t weights);
+// Scalar, or one loss a row with reduction "none".
+Shape loss_shape(const OpCall& call, llvm::ArrayRef<int64_t> rows);
+
+// None when the row's label is {ignore_index}; an error when it names no class.
+Result<std::optional<int64_t>> label_of(const OpCall& call, const TensorView& labels, int64_t row, int64_t classes);
+inline double class_weight(const std::vector<double>& weights, int64_t c) {
+  return weights.empty() ? 1 : weights[static_cast<size_t>(c)];
+}
+void store_loss(const OpCall& call, llvm::ArrayRef<double> losses, double total_weight, const TensorView& loss);
+// What one row's loss contributes: dloss, undone from the reduction.
+double row_gradient(const OpCall& call, const TensorView& dloss, double total_weight, int64_t row);
+
+// The losses of all parts of a batch by {reduction}; the sums of parts make a mean over the labels' weights.
+PartCall part_of_loss(const OpCall& call, std::initializer_list<Join> other_results);
+// The weight of all labels that count, operand 1 with the class weights in operand 2.
+ValueId label_weight(Builder& b, NodeId node);
+
+// An exponential and a few operations on each score.
+double logits_flops(const OpCall& call, llvm::ArrayRef<Type> results);
+
+}  // namespace plimsoll

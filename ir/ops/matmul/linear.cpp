@@ -1,0 +1,266 @@
+#include "ir/ops/elementwise/activation.h"
+#include "ir/ops/common/reference_math.h"
+
+// linear: what a dense layer does to the last dimension. It is kept apart from matmul because its weight
+// gradient is one product over all rows, and because bias and addend belong into the product's epilogue: a residual
+// connection, or what other products have summed so far.
+
+namespace plimsoll {
+namespace {
+
+struct Sizes {
+  int64_t rows, inner, columns;
+};
+
+// Of x [rows, inner] and w, which is [inner, columns] or transposed.
+Sizes sizes_of(const Type& x, const Type& w, bool transpose_w) {
+  return {element_count(llvm::ArrayRef<int64_t>(x.shape).drop_back()), x.shape.back(), w.shape[transpose_w ? 0 : 1]};
+}
+
+constexpr AttrRule transpose_w_rule{"transpose_w", AttrKind::Int, AttrNeed::Optional};
+constexpr AttrRule linear_attrs[] = {transpose_w_rule};
+constexpr AttrRule linear_dw_attrs[] = {transpose_w_rule, sum_dtype_rule, {"bias", AttrKind::Int, AttrNeed::Optional},
+                                        {"columns", AttrKind::Int, AttrNeed::Optional}};
+constexpr AttrRule linear_gelu_grad_attrs[] = {transpose_w_rule, {"approximate", AttrKind::String, AttrNeed::Optional}};
+
+// Of x times w.
+Result<Type> product_type(const OpCall& call) {
+  if (Status s = need_float(call, 0)) return s;
+  if (Status s = need_min_rank(call, 0, 1)) return s;
+  const Type &x = call.operand(0), &w = call.operand(1);
+  if (Status s = need_same_dtype(call, 0, 1)) return s;
+  if (Status s = need_rank(call, 1, 2)) return s;
+  bool transpose_w = call.attrs.get_int("transpose_w");
+  if (x.shape.back() != w.shape[transpose_w ? 1 : 0])
+    return model_error("inner sizes differ: " + llvm::Twine(x.shape.back()) + " and " +
+                       llvm::Twine(w.shape[transpose_w ? 1 : 0]) + " in " + to_string(x) + " x " + to_string(w));
+  Shape shape = x.shape;
+  shape.back() = w.shape[transpose_w ? 0 : 1];
+  return Type(x.dtype, shape);
+}
+
+Result<Types> infer_linear(const OpCall& call) {
+  if (Status s = check_attrs(call.attrs, linear_attrs)) return s;
+  Result<Type> y = product_type(call);
+  if (!y) return y.takeError();
+  if (Status s = need_type(call, 2, Type(y->dtype, {y->shape.back()}))) return s;
+  if (Status s = need_type(call, 3, *y)) return s;
+  return Types{*y};
+}
+
+Attrs weight_flag(bool transpose_w) {
+  Attrs attrs;
+  if (transpose_w) attrs.set("transpose_w", int64_t{1});
+  return attrs;
+}
+
+Status linear_gradient(GradContext& g) {
+  bool transpose_w = g.attrs().get_int("transpose_w");
+  ValueId dy = g.out_grad();
+  if (g.wants(0)) g.add(0, g.b.emit("linear", {dy, g.operand(1)}, weight_flag(!transpose_w)));
+  if (g.wants(1)) g.add(1, g.b.emit("linear_dw", {g.operand(0), dy}, weight_flag(transpose_w)));
+  if (g.wants(2)) g.add(2, g.b.sum_to_shape(dy, {g.type(dy).shape.back()}));
+  if (g.wants(3)) g.add(3, dy);
+  return Status::success();
+}
+
+double linear_flops(const OpCall& call, llvm::ArrayRef<Type> results) {
+  return 2.0 * static_cast<double>(results[0].elements()) * static_cast<double>(call.operand(0).shape.back());
+}
+
+Status linear_reference(const OpCall& call, llvm::ArrayRef<TensorView> operands, llvm::ArrayRef<TensorView> results) {
+  bool transpose_w = call.attrs.get_int("transpose_w");
+  auto [rows, inner, columns] = sizes_of(call.operand(0), call.operand(1), transpose_w);
+  std::vector<double> x = load(operands, 0), w = load(operands, 1), bias(static_cast<size_t>(columns)), addend, row;
+  if (call.has(2)) bias = load(operands, 2);
+  if (call.has(3)) addend = load(operands, 3);
+  if (transpose_w) w = transposed(w, columns, inner);
+  for (int64_t r = 0; r < rows; ++r) {
+    row = bias;
+    for (int64_t k = 0; k < inner; ++k)
+      for (int64_t c = 0; c < columns; ++c) row[c] += x[r * inner + k] * w[k * columns + c];
+    for (int64_t c = 0; c < columns; ++c) {
+      const int64_t at = r * columns + c;
+      results[0].set(at, addend.empty() ? row[c] : row[c] + addend[at]);
+    }
+  }
+  return Status::success();
+}
+
+std::optional<PartCall> linear_part(const OpCall& call, Part) {
+  return call.operand(0).rank() < 2 ? std::nullopt : std::optional<PartCall>(cut_operands(call, {0, 3}));
+}
+
+std::vector<Sample> linear_samples() {
+  using namespace samples;
+  return {
+      {{normal({3, 4}), normal({4, 5}), normal({5})}},
+      {{normal({2, 3, 4}), normal({5, 4}), normal({5})}, {{"transpose_w", int64_t{1}}}},
+      {{normal({2, 1, 3, 4}), normal({4, 2})}},
+      {{normal({4}), normal({2, 4}), normal({2})}, {{"transpose_w", int64_t{1}}}},
+      {{normal({3, 4}, DType::BF16), normal({4, 5}, DType::BF16), normal({5}, DType::BF16)}},
+      {{normal({3, 4}, DType::F16), normal({5, 4}, DType::F16)}, {{"transpose_w", int64_t{1}}}},
+      {{normal({2, 3, 4}), normal({4, 5}), normal({5}), normal({2, 3, 5})}},
+      {{normal({3, 8}, DType::BF16), normal({16, 8}, DType::BF16), absent(), normal({3, 16}, DType::BF16)},
+       {{"transpose_w", int64_t{1}}}},
+  };
+}
+
+Result<Types> infer_linear_dw(const OpCall& call) {
+  if (Status s = check_attrs(call.attrs, linear_dw_attrs)) return s;
+  if (Status s = need_float(call, 0)) return s;
+  if (Status s = need_min_rank(call, 0, 1)) return s;
+  const Type &x = call.operand(0), &dy = call.operand(1);
+  if (Status s = need_min_rank(call, 1, 1)) return s;
+  Type expected = x;
+  expected.shape.back() = dy.shape.back();
+  if (Status s = need_type(call, 1, expected)) return s;
+  bool transpose_w = call.attrs.get_int("transpose_w");
+  int64_t inner = x.shape.back(), columns = call.attrs.get_int("columns", dy.shape.back());
+  if (columns < 0 || columns > dy.shape.back())
+    return model_error("columns is " + llvm::Twine(columns) + ", dy has " + llvm::Twine(dy.shape.back()));
+  if (call.attrs.has("columns") && call.attrs.get_int("bias")) return model_error("bias and columns do not go together");
+  Result<DType> dtype = sum_dtype(call);
+  if (!dtype) return dtype.takeError();
+  const Type dw = transpose_w ? Type(*dtype, {columns, inner}) : Type(*dtype, {inner, columns});
+  if (Status s = need_type(call, 2, dw)) return s;
+  if (call.attrs.get_int("bias")) return Types{dw, Type(*dtype, {columns})};
+  return Types{dw};
+}
+
+double linear_dw_flops(const OpCall& call, llvm::ArrayRef<Type> results) {
+  const int64_t rows = element_count(llvm::ArrayRef<int64_t>(call.operand(0).shape).drop_back());
+  return 2.0 * static_cast<double>(rows) * static_cast<double>(results[0].elements());
+}
+
+Status linear_dw_reference(const OpCall& call, llvm::ArrayRef<TensorView> operands,
+                           llvm::ArrayRef<TensorView> results) {
+  bool transpose_w = call.attrs.get_int("transpose_w");
+  auto [rows, inner, columns] = sizes_of(call.operand(0), results[0].type, transpose_w);
+  const int64_t step = call.operand(1).shape.back();
+  std::vector<double> x = load(operands, 0), dy = load(operands, 1), dw(static_cast<size_t>(inner * columns));
+  for (int64_t r = 0; r < rows; ++r)
+    for (int64_t k = 0; k < inner; ++k)
+      for (int64_t c = 0; c < columns; ++c) dw[k * columns + c] += x[r * inner + k] * dy[r * step + c];
+  if (transpose_w) dw = transposed(dw, inner, columns);
+  std::vector<double> addend = load(operands, 2);
+  for (size_t i = 0; i < addend.size(); ++i) dw[i] += addend[i];
+  store(dw, results[0]);
+  if (results.size() == 1) return Status::success();
+  std::vector<double> db(static_cast<size_t>(columns));
+  for (size_t i = 0; i < dy.size(); ++i) db[i % db.size()] += dy[i];
+  store(db, results[1]);
+  return Status::success();
+}
+
+std::vector<Sample> linear_dw_samples() {
+  using namespace samples;
+  return {
+      {{normal({3, 4}), normal({3, 5})}},
+      {{normal({2, 3, 4}), normal({2, 3, 5})}, {{"transpose_w", int64_t{1}}}},
+      {{normal({6, 4}, DType::BF16), normal({6, 5}, DType::BF16)}, {{"dtype", DType::F32}}},
+      {{normal({6, 4}, DType::F16), normal({6, 5}, DType::F16)}, {{"dtype", DType::F32}, {"transpose_w", int64_t{1}}}},
+      {{normal({6, 4}, DType::BF16), normal({6, 5}, DType::BF16)}},
+      {{normal({6, 4}), normal({6, 5}), normal({4, 5})}},
+      {{normal({6, 8}, DType::BF16), normal({6, 16}, DType::BF16), normal({16, 8})},
+       {{"dtype", DType::F32}, {"transpose_w", int64_t{1}}}},
+      {{normal({2, 3, 4}), normal({2, 3, 5})}, {{"bias", int64_t{1}}}},
+      {{normal({6, 8}, DType::BF16), normal({6, 16}, DType::BF16), normal({16, 8})},
+       {{"bias", int64_t{1}}, {"dtype", DType::F32}, {"transpose_w", int64_t{1}}}},
+      {{normal({6, 4}), normal({6, 5})}, {{"columns", int64_t{3}}}},
+      {{normal({6, 8}, DType::BF16), normal({6, 16}, DType::BF16), normal({13, 8})},
+       {{"columns", int64_t{13}}, {"dtype", DType::F32}, {"transpose_w", int64_t{1}}}},
+      {{normal({6, 8}, DType::F16), normal({6, 16}, DType::F16)}, {{"bias", int64_t{1}}, {"dtype", DType::F32}}},
+  };
+}
+
+Result<Types> infer_linear_gelu_grad(const OpCall& call) {
+  if (Status s = check_attrs(call.attrs, linear_gelu_grad_attrs)) return s;
+  if (Status s = need_choice(call.attrs, "approximate", {"none", "tanh"})) return s;
+  Result<Type> y = product_type(call);
+  if (!y) return y.takeError();
+  if (Status s = need_type(call, 2, *y)) return s;
+  return Types{*y};
+}
+
+Status linear_gelu_grad_reference(const OpCall& call, llvm::ArrayRef<TensorView> operands, llvm::ArrayRef<TensorView> results) {
+  bool transpose_w = call.attrs.get_int("transpose_w");
+  auto [rows, inner, columns] = sizes_of(call.operand(0), call.operand(1), transpose_w);
+  std::vector<double> dy = load(operands, 0), w = load(operands, 1), x = load(operands, 2);
+  if (transpose_w) w = transposed(w, columns, inner);
+  std::vector<double> dx(x.size());
+  for (int64_t r = 0; r < rows; ++r)
+    for (int64_t k = 0; k < inner; ++k)
+      for (int64_t c = 0; c < columns; ++c) dx[r * columns + c] += dy[r * inner + k] * w[k * columns + c];
+  for (size_t i = 0; i < dx.size(); ++i) dx[i] *= gelu_slope(x[i], call.attrs);
+  store(dx, results[0]);
+  return Status::success();
+}
+
+std::vector<Sample> linear_gelu_grad_samples() {
+  using namespace samples;
+  const Attrs tanh_form{{"approximate", std::string("tanh")}, {"transpose_w", int64_t{1}}};
+  return {
+      {{normal({3, 4}), normal({4, 5}), normal({3, 5})}},
+      {{normal({2, 3, 4}), normal({5, 4}), normal({2, 3, 5})}, tanh_form},
+      {{normal({6, 8}, DType::BF16), normal({16, 8}, DType::BF16), normal({6, 16}, DType::BF16)}, tanh_form},
+      {{normal({6, 8}, DType::F16), normal({8, 16}, DType::F16), normal({6, 16}, DType::F16)},
+       {{"approximate", std::string("tanh")}}},
+  };
+}
+
+}  // namespace
+
+constexpr InPlace linear_over_addend[] = {{0, 3}}, linear_dw_over_addend[] = {{0, 2}};
+
+constinit const OpDef op_linear{
+    .name = "linear",
+    .summary = "x[..., K] times w[K, N], or w[N, K] with {transpose_w}, plus bias[N] and an addend of the result's type when given",
+    .min_operands = 2,
+    .max_operands = 4,
+    .infer = infer_linear,
+    .gradient = Gradient::rule(linear_gradient),
+    .precision = Precision::Low,
+    .recompute = Recompute::Normal,
+    .addend = 3,
+    .in_place = linear_over_addend,
+    .flops = linear_flops,
+    .part = linear_part,
+    .reference = linear_reference,
+    .samples = linear_samples,
+};
+
+constinit const OpDef op_linear_dw{
+    .name = "linear_dw",
+    .summary = "gradient of linear's weight: x^T dy summed over all rows, plus an addend of the result's type when given, "
+               "rounded to {dtype} when given; {transpose_w} as in linear; with {bias} also that of its bias, dy summed; "
+               "of the first {columns} of dy alone when given",
+    .min_operands = 2,
+    .max_operands = 3,
+    .infer = infer_linear_dw,
+    .gradient = no_second_derivative,
+    .precision = Precision::Low,
+    .recompute = Recompute::Normal,
+    .addend = 2,
+    .in_place = linear_dw_over_addend,
+    .flops = linear_dw_flops,
+    .reference = linear_dw_reference,
+    .samples = linear_dw_samples,
+};
+
+constinit const OpDef op_linear_gelu_grad{
+    .name = "linear_gelu_grad",
+    .summary = "gelu_grad of x and linear(dy, w), from dy, w and x: what reaches the gelu before a linear layer; {transpose_w} "
+               "as in linear, {approximate} as in gelu",
+    .min_operands = 3,
+    .max_operands = 3,
+    .infer = infer_linear_gelu_grad,
+    .gradient = no_second_derivative,
+    .precision = Precision::Low,
+    .recompute = Recompute::Normal,
+    .flops = linear_flops,
+    .reference = linear_gelu_grad_reference,
+    .samples = linear_gelu_grad_samples,
+};
+
+}  // namespace plimsoll

@@ -1,0 +1,210 @@
+// Padding and cropping. Along each axis a list says which element of x each result element repeats, none for
+// the constant; pad reads by these lists and pad_grad adds by them.
+
+#include "ir/ops/common/expr.h"
+#include "ir/ops/common/samples.h"
+
+#include <algorithm>
+
+namespace plimsoll {
+namespace {
+
+using namespace samples;
+
+constexpr AttrRule pad_attrs[] = {
+    {"before", AttrKind::Ints}, {"after", AttrKind::Ints}, {"mode", AttrKind::String, AttrNeed::Optional}};
+
+llvm::StringRef mode_of(const Attrs& attrs) { return attrs.get_string("mode", "constant"); }
+
+Status check_pad(const Attrs& attrs, const Type& type, llvm::ArrayRef<llvm::StringLiteral> modes) {
+  if (Status s = check_attrs(attrs, pad_attrs)) return s;
+  if (Status s = need_choice(attrs, "mode", modes)) return s;
+  for (llvm::StringLiteral name : {llvm::StringLiteral("before"), llvm::StringLiteral("after")}) {
+    if (Status s = need_length(attrs, name, type.rank())) return s;
+    for (int64_t amount : attrs.get_ints(name))
+      if (amount < 0 && mode_of(attrs) != "constant")
+        return model_error(name + " is " + llvm::Twine(amount) + ", mode '" + mode_of(attrs) +
+                           "' cannot crop");
+  }
+  return Status::success();
+}
+
+// `shape` with the padding added (direction 1) or taken away (-1).
+Result<Shape> padded_shape(const Attrs& attrs, llvm::ArrayRef<int64_t> shape, int64_t direction) {
+  Shape out;
+  for (size_t d = 0; d < shape.size(); ++d) {
+    out.push_back(shape[d] + direction * (attrs.get_ints("before")[d] + attrs.get_ints("after")[d]));
+    if (out.back() < 0 || (mode_of(attrs) != "constant" && std::min(out.back(), shape[d]) == 0))
+      return model_error("dimension " + llvm::Twine(d) + " of " + to_string(shape) + " becomes " +
+                         llvm::Twine(out.back()) + " with mode '" + mode_of(attrs) + "'");
+  }
+  return out;
+}
+
+Result<Types> infer_pad(const OpCall& call) {
+  const Type& x = call.operand(0);
+  if (Status s = check_pad(call.attrs, x, {"constant", "reflect", "edge", "wrap"})) return s;
+  if (Status s = need_type(call, 1, Type(x.dtype, {}))) return s;
+  Result<Shape> shape = padded_shape(call.attrs, x.shape, 1);
+  if (!shape) return shape.takeError();
+  return one_result(x.dtype, *shape);
+}
+
+Result<Types> infer_pad_grad(const OpCall& call) {
+  const Type& dy = call.operand(0);
+  if (Status s = need_float(call, 0)) return s;
+  if (Status s = check_pad(call.attrs, dy, {"reflect", "edge", "wrap"})) return s;
+  Result<Shape> shape = padded_shape(call.attrs, dy.shape, -1);
+  if (!shape) return shape.takeError();
+  return one_result(dy.dtype, *shape);
+}
+
+int64_t modulo(int64_t a, int64_t n) { return (a % n + n) % n; }
+
+// Where the element at `i`, which may lie outside [0, length), comes from; -1 for the constant.
+int64_t source_index(int64_t i, int64_t length, llvm::StringRef mode) {
+  if (i >= 0 && i < length) return i;
+  if (mode == "edge") return i < 0 ? 0 : length - 1;
+  if (mode == "wrap") return modulo(i, length);
+  if (mode == "reflect" && length == 1) return 0;
+  if (mode == "reflect") return length - 1 - std::abs(length - 1 - modulo(i, 2 * (length - 1)));
+  return -1;
+}
+
+// visit(i, at): element i of the padded shape repeats element `at` of the inner one; -1 for the constant.
+template <typename Visit>
+void for_each_source(const Attrs& attrs, llvm::ArrayRef<int64_t> padded, llvm::ArrayRef<int64_t> inner,
+                     Visit visit) {
+  Shape strides = row_major_strides(inner);
+  std::vector<std::vector<int64_t>> offsets(padded.size());
+  for (size_t d = 0; d < padded.size(); ++d)
+    for (int64_t i = 0; i < padded[d]; ++i) {
+      int64_t source = source_index(i - attrs.get_ints("before")[d], inner[d], mode_of(attrs));
+      offsets[d].push_back(source < 0 ? -1 : source * strides[d]);
+    }
+  Shape padded_strides = row_major_strides(padded);
+  for (int64_t i = 0; i < element_count(padded); ++i) {
+    int64_t at = 0;
+    for (size_t d = 0; d < padded.size() && at >= 0; ++d) {
+      int64_t offset = offsets[d][static_cast<size_t>(i / padded_strides[d] % padded[d])];
+      at = offset < 0 ? -1 : at + offset;
+    }
+    visit(i, at);
+  }
+}
+
+Status pad_reference(const OpCall& call, llvm::ArrayRef<TensorView> x, llvm::ArrayRef<TensorView> y) {
+  Tensor zero(Type(y[0].type.dtype, {}));
+  TensorView value = call.has(1) ? x[1] : zero.view();
+  for_each_source(call.attrs, y[0].type.shape, x[0].type.shape, [&](int64_t i, int64_t at) {
+    if (at < 0)
+      copy_elements(y[0], i, value, 0);
+    else
+      copy_elements(y[0], i, x[0], at);
+  });
+  return Status::success();
+}
+
+Status pad_grad_reference(const OpCall& call, llvm::ArrayRef<TensorView> dy, llvm::ArrayRef<TensorView> dx) {
+  std::vector<double> sums(static_cast<size_t>(dx[0].elements()), 0.0);
+  for_each_source(call.attrs, dy[0].type.shape, dx[0].type.shape,
+                  [&](int64_t i, int64_t at) { sums[static_cast<size_t>(at)] += dy[0].get(i); });
+  for (int64_t i = 0; i < dx[0].elements(); ++i) dx[0].set(i, sums[static_cast<size_t>(i)]);
+  return Status::success();
+}
+
+Ints negated(llvm::ArrayRef<int64_t> list) {
+  Ints out;
+  for (int64_t value : list) out.push_back(-value);
+  return out;
+}
+
+// Padding with a constant is undone by padding with the negated amounts; the constant gets what is left of
+// dy.
+Status constant_pad_gradient(GradContext& g) {
+  Attrs inverse{{"before", negated(g.attrs().get_ints("before"))},
+                {"after", negated(g.attrs().get_ints("after"))}};
+  Expr dy = out_grad(g), dx = apply("pad", dy, inverse);
+  if (g.wants(0)) g.add(0, dx);
+  if (!g.wants(1)) return Status::success();
+  Ints all;
+  for (int64_t d = 0; d < dy.type().rank(); ++d) all.push_back(d);
+  g.add(1, Expr{&g.b, g.b.sum(dy, all, false)} - Expr{&g.b, g.b.sum(dx, all, false)});
+  return Status::success();
+}
+
+Status pad_gradient(GradContext& g) {
+  if (mode_of(g.attrs()) == "constant") return constant_pad_gradient(g);
+  if (g.wants(0)) g.add(0, apply("pad_grad", out_grad(g), g.attrs()));
+  if (g.wants(1)) g.add(1, g.b.scalar(0, g.type(g.operand(1)).dtype));
+  return Status::success();
+}
+
+Status pad_grad_gradient(GradContext& g) {
+  if (g.wants(0)) g.add(0, apply("pad", out_grad(g), g.attrs()));
+  return Status::success();
+}
+
+Attrs padding(Ints before, Ints after, llvm::StringRef mode) {
+  return {{"before", std::move(before)}, {"after", std::move(after)}, {"mode", mode.str()}};
+}
+
+std::optional<PartCall> pad_part(const OpCall& call, Part part) {
+  llvm::ArrayRef<int64_t> before = call.attrs.get_ints("before"), after = call.attrs.get_ints("after");
+  return before.empty() || before[0] != 0 || after[0] != 0 ? std::nullopt : part_of_first(call, part);
+}
+
+std::vector<Sample> pad_samples() {
+  return {{{normal({2, 3})}, {{"before", Ints{1, 0}}, {"after", Ints{2, 1}}}},
+          {{normal({4, 3}), normal({})}, padding({-1, 2}, {1, -2}, "constant")},
+          {{normal({2, 4})}, padding({1, 3}, {0, 2}, "reflect")},
+          {{normal({3, 2})}, padding({2, 0}, {1, 3}, "edge")},
+          {{normal({4, 2, 4})}, padding({0, 1, 3}, {0, 0, 2}, "reflect")},
+          {{integers({3, 2}, -9, 9)}, padding({2, 1}, {4, 0}, "wrap")}};
+}
+
+std::vector<Sample> pad_grad_samples() {
+  return {{{normal({3, 9})}, padding({1, 3}, {0, 2}, "reflect")},
+          {{normal({6, 5})}, padding({2, 0}, {1, 3}, "edge")},
+          {{normal({7})}, padding({2}, {3}, "wrap")}};
+}
+
+double one_add_each(const OpCall& call, llvm::ArrayRef<Type>) {
+  return static_cast<double>(call.operand(0).elements());
+}
+
+}  // namespace
+
+constinit const OpDef op_pad{
+    .name = "pad",
+    .summary =
+        "x with {before} and {after} elements more along each axis {mode=constant|reflect|edge|wrap}; "
+        "constant "
+        "pads with value, else 0, and crops by negative amounts",
+    .min_operands = 1,
+    .max_operands = 2,
+    .infer = infer_pad,
+    .gradient = Gradient::rule(pad_gradient),
+    .precision = Precision::Follow,
+    .recompute = Recompute::Cheap,
+    .flops = no_flops,
+    .part = pad_part,
+    .reference = pad_reference,
+    .samples = pad_samples,
+};
+
+constinit const OpDef op_pad_grad{
+    .name = "pad_grad",
+    .summary = "every element of dy added where pad {before} {after} {mode=reflect|edge|wrap} read it",
+    .min_operands = 1,
+    .max_operands = 1,
+    .infer = infer_pad_grad,
+    .gradient = Gradient::rule(pad_grad_gradient),
+    .precision = Precision::Follow,
+    .recompute = Recompute::Cheap,
+    .flops = one_add_each,
+    .reference = pad_grad_reference,
+    .samples = pad_grad_samples,
+};
+
+}  // namespace plimsoll

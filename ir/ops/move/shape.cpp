@@ -1,0 +1,355 @@
+// Ops that give elements another place or shape as a whole: constant, reshape, transpose, expand, tile,
+// concat, split.
+
+#include "ir/ops/common/expr.h"
+#include "ir/ops/common/samples.h"
+
+#include "llvm/ADT/STLExtras.h"
+
+#include <algorithm>
+
+namespace plimsoll {
+namespace {
+
+using namespace samples;
+
+Status need_dims(const Attrs& attrs, llvm::StringRef name) {
+  for (int64_t dim : attrs.get_ints(name))
+    if (dim < 0) return model_error(name + " has the negative entry " + llvm::Twine(dim));
+  return Status::success();
+}
+
+// ---- constant ----
+
+Result<Types> infer_constant(const OpCall& call) {
+  if (Status s = check_attrs(call.attrs, {{"value", AttrKind::Tensor}})) return s;
+  return Types{call.attrs.get_tensor("value")->type()};
+}
+
+Status constant_reference(const OpCall& call, llvm::ArrayRef<TensorView>, llvm::ArrayRef<TensorView> y) {
+  copy_elements(y[0], 0, call.attrs.get_tensor("value")->view(), 0, y[0].elements());
+  return Status::success();
+}
+
+std::vector<Sample> constant_samples() {
+  auto sample = [](Tensor tensor) {
+    return Sample{{}, {{"value", std::make_shared<const Tensor>(std::move(tensor))}}};
+  };
+  return {sample(Tensor::of_floats({1, 2.5, -3}, DType::F32, {3, 1})), sample(Tensor::scalar_int(7))};
+}
+
+// ---- reshape ----
+
+Result<Types> infer_reshape(const OpCall& call) {
+  if (Status s = check_attrs(call.attrs, {{"shape", AttrKind::Ints}})) return s;
+  if (Status s = need_dims(call.attrs, "shape")) return s;
+  const Type& x = call.operand(0);
+  Type y(x.dtype, call.attrs.get_ints("shape"));
+  if (x.elements() != y.elements())
+    return model_error(to_string(x) + " has " + llvm::Twine(x.elements()) + " elements, shape " +
+                       to_string(y.shape) + " has " + llvm::Twine(y.elements()));
+  return Types{y};
+}
+
+Status move_all(const OpCall&, llvm::ArrayRef<TensorView> x, llvm::ArrayRef<TensorView> y) {
+  copy_elements(y[0], 0, x[0], 0, y[0].elements());
+  return Status::success();
+}
+
+Status reshape_gradient(GradContext& g) {
+  const Shape shape = g.type(g.operand(0)).shape;
+  if (g.wants(0)) g.add(0, g.b.reshape(g.out_grad(), shape));
+  return Status::success();
+}
+
+// Dimensions [from, to) of a shape.
+struct DimRange {
+  size_t from, to;
+  bool has(size_t d) const { return from <= d && d < to; }
+};
+
+// Two shapes of equal size fall into shortest groups of equal product: [2,3,4] and [6,2,2] into [2,3]|[4]
+// and [6]|[2,2]. Trailing ones belong to the last group.
+std::vector<std::pair<DimRange, DimRange>> reshape_groups(llvm::ArrayRef<int64_t> from,
+                                                          llvm::ArrayRef<int64_t> to) {
+  std::vector<std::pair<DimRange, DimRange>> groups;
+  size_t i = 0, j = 0;
+  while (i < from.size() && j < to.size()) {
+    DimRange left{i, i + 1}, right{j, j + 1};
+    int64_t left_product = from[i++], right_product = to[j++];
+    while (left_product != right_product)
+      if (left_product < right_product)
+        left_product *= from[i++];
+      else
+        right_product *= to[j++];
+    left.to = i;
+    right.to = j;
+    groups.emplace_back(left, right);
+  }
+  if (!groups.empty()) {
+    groups.back().first.to = from.size();
+    groups.back().second.to = to.size();
+  }
+  return groups;
+}
+
+// The first dimension of the range that is not 1, else the first.
+size_t leading_dim(llvm::ArrayRef<int64_t> shape, DimRange range) {
+  for (size_t d = range.from; d < range.to; ++d)
+    if (shape[d] != 1) return d;
+  return range.from;
+}
+
+// A dimension that grew must lead its group, and then the leading dimension of the group's result grows with
+// it; anywhere else the batch would not stay together.
+Result<Attrs> rebatch_reshape(const OpCall& before, llvm::ArrayRef<const Type*> after) {
+  const Shape &from = before.operand(0).shape, &now = after[0]->shape;
+  Ints shape(before.attrs.get_ints("shape").begin(), before.attrs.get_ints("shape").end());
+  const Ints old_shape = shape;
+  if (element_count(from) == 0)
+    return model_error("a reshape of an empty tensor cannot follow another batch");
+  for (auto [left, right] : reshape_groups(from, old_shape))
+    for (size_t d = left.from; d < left.to; ++d) {
+      if (now[d] == from[d]) continue;
+      size_t target = leading_dim(old_shape, right);
+      bool leads = d == leading_dim(from, left) || from[d] == 1;
+      if (!leads || shape[target] * now[d] % from[d] != 0)
+        return model_error("reshape from " + to_string(from) + " to " + to_string(old_shape) +
+                           " cannot follow dimension " + llvm::Twine(d) + " from " + llvm::Twine(from[d]) +
+                           " to " + llvm::Twine(now[d]) +
+                           ": the batch does not lead its group of dimensions");
+      shape[target] = shape[target] * now[d] / from[d];
+    }
+  Attrs attrs = before.attrs;
+  attrs.set("shape", shape);
+  return attrs;
+}
+
+// Equal runs of elements stay equal runs, whatever the shapes.
+std::optional<PartCall> reshape_part(const OpCall& call, Part part) { return with_part_of_shape(cut_operands(call, {0}), "shape", part); }
+
+std::vector<Sample> reshape_samples() {
+  return {{{normal({2, 3, 4})}, {{"shape", Ints{6, 4}}}},
+          {{normal({1})}, {{"shape", Ints{}}}},
+          {{integers({4, 2}, -9, 9)}, {{"shape", Ints{1, 8, 1}}}}};
+}
+
+// ---- transpose ----
+
+Result<Types> infer_transpose(const OpCall& call) {
+  if (Status s = check_attrs(call.attrs, {{"perm", AttrKind::Ints}})) return s;
+  const Type& x = call.operand(0);
+  if (Status s = need_length(call.attrs, "perm", x.rank())) return s;
+  Shape shape;
+  llvm::ArrayRef<int64_t> perm = call.attrs.get_ints("perm");
+  for (size_t d = 0; d < perm.size(); ++d) {
+    if (perm[d] < 0 || perm[d] >= x.rank() || contains(perm.take_front(d), perm[d]))
+      return model_error("perm " + to_string(perm) + " is no permutation");
+    shape.push_back(x.shape[static_cast<size_t>(perm[d])]);
+  }
+  return one_result(x.dtype, shape);
+}
+
+Status transpose_reference(const OpCall& call, llvm::ArrayRef<TensorView> x, llvm::ArrayRef<TensorView> y) {
+  Shape own = row_major_strides(x[0].type.shape), strides;
+  for (int64_t d : call.attrs.get_ints("perm")) strides.push_back(own[static_cast<size_t>(d)]);
+  copy_window(y[0].type.shape, dense(y[0]), {x[0], strides});
+  return Status::success();
+}
+
+Status transpose_gradient(GradContext& g) {
+  if (!g.wants(0)) return Status::success();
+  llvm::ArrayRef<int64_t> perm = g.attrs().get_ints("perm");
+  Ints inverse(perm.size());
+  for (size_t d = 0; d < perm.size(); ++d) inverse[static_cast<size_t>(perm[d])] = static_cast<int64_t>(d);
+  g.add(0, g.b.transpose(g.out_grad(), inverse));
+  return Status::success();
+}
+
+std::optional<PartCall> transpose_part(const OpCall& call, Part part) {
+  llvm::ArrayRef<int64_t> perm = call.attrs.get_ints("perm");
+  return perm.empty() || perm[0] != 0 ? std::nullopt : part_of_first(call, part);
+}
+
+std::vector<Sample> transpose_samples() {
+  return {{{normal({2, 3})}, {{"perm", Ints{1, 0}}}},
+          {{normal({2, 3, 4, 2})}, {{"perm", Ints{2, 0, 3, 1}}}},
+          {{integers({2, 3}, -9, 9, DType::I16)}, {{"perm", Ints{1, 0}}}},
+          {{fixed(normal({2, 20, 70}))}, {{"perm", Ints{0, 2, 1}}}},
+          {{fixed(normal({2, 5, 3, 8}))}, {{"perm", Ints{0, 2, 1, 3}}}}};
+}
+
+// ---- expand ----
+
+Result<Types> infer_expand(const OpCall& call) {
+  if (Status s = check_attrs(call.attrs, {{"shape", AttrKind::Ints}})) return s;
+  if (Status s = need_dims(call.attrs, "shape")) return s;
+  const Type& x = call.operand(0);
+  llvm::ArrayRef<int64_t> shape = call.attrs.get_ints("shape");
+  std::optional<Shape> both = broadcast_shapes(x.shape, shape);
+  if (!both || llvm::ArrayRef<int64_t>(*both) != shape)
+    return model_error(to_string(x) + " does not broadcast to " + to_string(shape));
+  return one_result(x.dtype, shape);
+}
+
+Status expand_reference(const OpCall&, llvm::ArrayRef<TensorView> x, llvm::ArrayRef<TensorView> y) {
+  const Shape& shape = y[0].type.shape;
+  copy_window(shape, dense(y[0]), {x[0], broadcast_strides(x[0].type.shape, shape)});
+  return Status::success();
+}
+
+Status expand_gradient(GradContext& g) {
+  if (g.wants(0)) add_broadcast(g, 0, g.out_grad());
+  return Status::success();
+}
+
+Result<Attrs> rebatch_expand(const OpCall& before, llvm::ArrayRef<const Type*> after) {
+  const Shape &from = before.operand(0).shape, &now = after[0]->shape;
+  Ints shape(before.attrs.get_ints("shape").begin(), before.attrs.get_ints("shape").end());
+  size_t shift = shape.size() - from.size();
+  for (size_t d = 0; d < from.size(); ++d) {
+    if (now[d] == from[d]) continue;
+    if (shape[shift + d] != from[d])
+      return model_error("expand to " + to_string(shape) + " cannot follow dimension " + llvm::Twine(d) +
+                         " from " + llvm::Twine(from[d]) + " to " + llvm::Twine(now[d]));
+    shape[shift + d] = now[d];
+  }
+  Attrs attrs = before.attrs;
+  attrs.set("shape", shape);
+  return attrs;
+}
+
+std::optional<PartCall> expand_part(const OpCall& call, Part part) {
+  const Shape& from = call.operand(0).shape;
+  llvm::ArrayRef<int64_t> to = call.attrs.get_ints("shape");
+  if (from.empty() || from.size() != to.size() || from[0] != to[0]) return std::nullopt;
+  return with_part_of_shape(cut_operands(call, {0}), "shape", part);
+}
+
+std::vector<Sample> expand_samples() {
+  return {{{normal({3, 1})}, {{"shape", Ints{2, 3, 4}}}},
+          {{normal({})}, {{"shape", Ints{5}}}},
+          {{normal({4, 1, 2})}, {{"shape", Ints{4, 3, 2}}}},
+          {{bools({1, 2})}, {{"shape", Ints{3, 2}}}}};
+}
+
+// ---- tile ----
+
+Result<Types> infer_tile(const OpCall& call) {
+  if (Status s = check_attrs(call.attrs, {{"repeats", AttrKind::Ints}})) return s;
+  if (Status s = need_dims(call.attrs, "repeats")) return s;
+  Type y = call.operand(0);
+  if (Status s = need_length(call.attrs, "repeats", y.rank())) return s;
+  for (size_t d = 0; d < y.shape.size(); ++d) y.shape[d] *= call.attrs.get_ints("repeats")[d];
+  return Types{y};
+}
+
+// Each dimension d of the result as the pair (repeats[d], x's d).
+Shape paired_shape(llvm::ArrayRef<int64_t> repeats, llvm::ArrayRef<int64_t> shape) {
+  Shape pairs;
+  for (size_t d = 0; d < shape.size(); ++d) pairs.append({repeats[d], shape[d]});
+  return pairs;
+}
+
+Status tile_reference(const OpCall& call, llvm::ArrayRef<TensorView> x, llvm::ArrayRef<TensorView> y) {
+  Shape pairs = paired_shape(call.attrs.get_ints("repeats"), x[0].type.shape), strides;
+  for (int64_t stride : row_major_strides(x[0].type.shape)) strides.append({0, stride});
+  copy_window(pairs, {y[0], row_major_strides(pairs)}, {x[0], strides});
+  return Status::success();
+}
+
+Status tile_gradient(GradContext& g) {
+  if (!g.wants(0)) return Status::success();
+  const Shape shape = g.type(g.operand(0)).shape;
+  Ints axes;
+  for (size_t d = 0; d < shape.size(); ++d) axes.push_back(static_cast<int64_t>(2 * d));
+  g.add(0,
+        g.b.sum(g.b.reshape(g.out_grad(), paired_shape(g.attrs().get_ints("repeats"), shape)), axes, false));
+  return Status::success();
+}
+
+std::vector<Sample> tile_samples() {
+  return {{{normal({2, 3})}, {{"repeats", Ints{3, 2}}}},
+          {{normal({4})}, {{"repeats", Ints{1}}}},
+          {{integers({1, 2, 2}, -9, 9)}, {{"repeats", Ints{2, 1, 3}}}}};
+}
+
+}  // namespace
+
+constinit const OpDef op_constant{
+    .name = "constant",
+    .summary = "the tensor {value}",
+    .min_operands = 0,
+    .max_operands = 0,
+    .infer = infer_constant,
+    .gradient = Gradient::zero(),
+    .precision = Precision::Follow,
+    .recompute = Recompute::Cheap,
+    .flops = no_flops,
+    .reference = constant_reference,
+    .samples = constant_samples,
+};
+
+constinit const OpDef op_reshape{
+    .name = "reshape",
+    .summary = "x's elements in row-major order with another {shape}",
+    .min_operands = 1,
+    .max_operands = 1,
+    .infer = infer_reshape,
+    .gradient = Gradient::rule(reshape_gradient),
+    .precision = Precision::Follow,
+    .recompute = Recompute::Cheap,
+    .view_of = 0,
+    .flops = no_flops,
+    .rebatch = rebatch_reshape,
+    .part = reshape_part,
+    .reference = move_all,
+    .samples = reshape_samples,
+};
+
+constinit const OpDef op_transpose{
+    .name = "transpose",
+    .summary = "dimension d of the result is dimension {perm}[d] of x",
+    .min_operands = 1,
+    .max_operands = 1,
+    .infer = infer_transpose,
+    .gradient = Gradient::rule(transpose_gradient),
+    .precision = Precision::Follow,
+    .recompute = Recompute::Cheap,
+    .flops = no_flops,
+    .part = transpose_part,
+    .reference = transpose_reference,
+    .samples = transpose_samples,
+};
+
+constinit const OpDef op_expand{
+    .name = "expand",
+    .summary = "x broadcast to exactly {shape}",
+    .min_operands = 1,
+    .max_operands = 1,
+    .infer = infer_expand,
+    .gradient = Gradient::rule(expand_gradient),
+    .precision = Precision::Follow,
+    .recompute = Recompute::Cheap,
+    .flops = no_flops,
+    .rebatch = rebatch_expand,
+    .part = expand_part,
+    .reference = expand_reference,
+    .samples = expand_samples,
+};
+
+constinit const OpDef op_tile{
+    .name = "tile",
+    .summary = "x repeated {repeats}[d] times along each dimension d",
+    .min_operands = 1,
+    .max_operands = 1,
+    .infer = infer_tile,
+    .gradient = Gradient::rule(tile_gradient),
+    .precision = Precision::Follow,
+    .recompute = Recompute::Cheap,
+    .flops = no_flops,
+    .reference = tile_reference,
+    .samples = tile_samples,
+};
+
+}  // namespace plimsoll

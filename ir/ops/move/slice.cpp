@@ -1,0 +1,335 @@
+// Ops that take a tensor apart or put it together along axes: slice, split, concat.
+
+#include "ir/ops/common/expr.h"
+#include "ir/ops/common/samples.h"
+
+#include "llvm/ADT/STLExtras.h"
+
+namespace plimsoll {
+namespace {
+
+using namespace samples;
+
+// ---- slice and slice_grad ----
+
+// Every index start + i * step, i < size, must lie within the dimension.
+Status check_slice(const Attrs& attrs, llvm::ArrayRef<int64_t> whole, llvm::ArrayRef<int64_t> part) {
+  auto rank = static_cast<int64_t>(whole.size());
+  for (llvm::StringLiteral name : {llvm::StringLiteral("starts"), llvm::StringLiteral("steps")})
+    if (Status s = need_length(attrs, name, rank)) return s;
+  llvm::ArrayRef<int64_t> starts = attrs.get_ints("starts"), steps = attrs.get_ints("steps");
+  for (size_t d = 0; d < whole.size(); ++d) {
+    int64_t last = starts[d] + (part[d] - 1) * steps[d];
+    if (part[d] < 0)
+      return model_error("dimension " + llvm::Twine(d) + " has the size " + llvm::Twine(part[d]));
+    if (part[d] > 0 && (starts[d] < 0 || starts[d] >= whole[d] || last < 0 || last >= whole[d]))
+      return model_error("dimension " + llvm::Twine(d) + ": indices " + llvm::Twine(starts[d]) + " to " +
+                         llvm::Twine(last) + " of a dimension of " + llvm::Twine(whole[d]));
+  }
+  return Status::success();
+}
+
+constexpr AttrRule slice_attrs[] = {
+    {"starts", AttrKind::Ints}, {"steps", AttrKind::Ints}, {"sizes", AttrKind::Ints}};
+constexpr AttrRule slice_grad_attrs[] = {
+    {"starts", AttrKind::Ints}, {"steps", AttrKind::Ints}, {"shape", AttrKind::Ints}};
+
+Result<Types> infer_slice(const OpCall& call) {
+  if (Status s = check_attrs(call.attrs, slice_attrs)) return s;
+  const Type& x = call.operand(0);
+  if (Status s = need_length(call.attrs, "sizes", x.rank())) return s;
+  if (Status s = check_slice(call.attrs, x.shape, call.attrs.get_ints("sizes"))) return s;
+  return one_result(x.dtype, call.attrs.get_ints("sizes"));
+}
+
+Result<Types> infer_slice_grad(const OpCall& call) {
+  if (Status s = check_attrs(call.attrs, slice_grad_attrs)) return s;
+  const Type& dy = call.operand(0);
+  if (Status s = need_length(call.attrs, "shape", dy.rank())) return s;
+  if (Status s = check_slice(call.attrs, call.attrs.get_ints("shape"), dy.shape)) return s;
+  return one_result(dy.dtype, call.attrs.get_ints("shape"));
+}
+
+// The elements of `whole` that the attributes pick.
+Window picked(const Attrs& attrs, const TensorView& whole) {
+  Window window = dense(whole);
+  for (size_t d = 0; d < window.strides.size(); ++d) {
+    window.base += attrs.get_ints("starts")[d] * window.strides[d];
+    window.strides[d] *= attrs.get_ints("steps")[d];
+  }
+  return window;
+}
+
+Status slice_reference(const OpCall& call, llvm::ArrayRef<TensorView> x, llvm::ArrayRef<TensorView> y) {
+  copy_window(y[0].type.shape, dense(y[0]), picked(call.attrs, x[0]));
+  return Status::success();
+}
+
+Status slice_grad_reference(const OpCall& call, llvm::ArrayRef<TensorView> dy,
+                            llvm::ArrayRef<TensorView> dx) {
+  fill_zero(dx[0]);
+  copy_window(dy[0].type.shape, picked(call.attrs, dx[0]), dense(dy[0]));
+  return Status::success();
+}
+
+// The attributes of either op with the third one, `other`, in place of sizes or shape.
+Attrs slice_attrs_with(const Attrs& attrs, llvm::StringRef other, llvm::ArrayRef<int64_t> list) {
+  Attrs out{{"starts", *attrs.find("starts")}, {"steps", *attrs.find("steps")}};
+  out.set(other, Ints(list.begin(), list.end()));
+  return out;
+}
+
+Status slice_gradient(GradContext& g) {
+  if (!g.wants(0)) return Status::success();
+  const Shape shape = g.type(g.operand(0)).shape;
+  g.add(0, apply("slice_grad", out_grad(g), slice_attrs_with(g.attrs(), "shape", shape)));
+  return Status::success();
+}
+
+Status slice_grad_gradient(GradContext& g) {
+  if (!g.wants(0)) return Status::success();
+  const Shape sizes = g.type(g.operand(0)).shape;
+  g.add(0, apply("slice", out_grad(g), slice_attrs_with(g.attrs(), "sizes", sizes)));
+  return Status::success();
+}
+
+// A changed dimension must have been taken whole, forwards or backwards. `list` names the attribute that
+// holds the size on the other side.
+Result<Attrs> rebatch_whole(const OpCall& before, llvm::ArrayRef<const Type*> after, llvm::StringRef list) {
+  auto copied = [&](llvm::StringRef name) {
+    return Ints(before.attrs.get_ints(name).begin(), before.attrs.get_ints(name).end());
+  };
+  const Shape &from = before.operand(0).shape, &now = after[0]->shape;
+  Ints starts = copied("starts"), sizes = copied(list);
+  for (size_t d = 0; d < from.size(); ++d) {
+    if (now[d] == from[d]) continue;
+    int64_t step = before.attrs.get_ints("steps")[d];
+    bool forwards = starts[d] == 0 && (step == 1 || from[d] == 1);
+    bool backwards = starts[d] == from[d] - 1 && step == -1;
+    if (sizes[d] != from[d] || !(forwards || backwards))
+      return model_error("takes a part of dimension " + llvm::Twine(d) + ", which changes from " +
+                         llvm::Twine(from[d]) + " to " + llvm::Twine(now[d]) + " with the batch");
+    sizes[d] = now[d];
+    if (!forwards) starts[d] = now[d] - 1;
+  }
+  Attrs attrs = before.attrs;
+  attrs.set("starts", starts);
+  attrs.set(list, sizes);
+  return attrs;
+}
+
+Result<Attrs> rebatch_slice(const OpCall& before, llvm::ArrayRef<const Type*> after) {
+  return rebatch_whole(before, after, "sizes");
+}
+
+Result<Attrs> rebatch_slice_grad(const OpCall& before, llvm::ArrayRef<const Type*> after) {
+  return rebatch_whole(before, after, "shape");
+}
+
+std::optional<PartCall> slice_part(const OpCall& call, Part part) {
+  const Shape& shape = call.operand(0).shape;
+  const Attrs& attrs = call.attrs;
+  if (shape.empty() || attrs.get_ints("starts")[0] != 0 || attrs.get_ints("steps")[0] != 1 || attrs.get_ints("sizes")[0] != shape[0])
+    return std::nullopt;
+  return with_part_of_shape(cut_operands(call, {0}), "sizes", part);
+}
+
+Sample slice_sample(SampleOperand x, Ints starts, Ints steps, Ints sizes) {
+  return {{std::move(x)}, {{"starts", starts}, {"steps", steps}, {"sizes", sizes}}};
+}
+
+std::vector<Sample> slice_samples() {
+  return {slice_sample(normal({5, 4}), {1, 0}, {1, 1}, {3, 4}), slice_sample(normal({4, 5}), {0, 1}, {1, 2}, {4, 2}),
+          slice_sample(normal({5, 2, 4}), {4, 1, 0}, {-2, 1, 3}, {3, 1, 2}),
+          slice_sample(integers({6}, -9, 9), {5}, {-1}, {6}), slice_sample(normal({3}), {0}, {1}, {0})};
+}
+
+std::vector<Sample> slice_grad_samples() {
+  return {{{normal({3, 2})}, {{"starts", Ints{4, 1}}, {"steps", Ints{-2, 1}}, {"shape", Ints{5, 4}}}},
+          {{normal({2})}, {{"starts", Ints{1}}, {"steps", Ints{2}}, {"shape", Ints{5}}}}};
+}
+
+// ---- split ----
+
+Result<Types> infer_split(const OpCall& call) {
+  if (Status s = check_attrs(call.attrs, {{"axis", AttrKind::Int}, {"sizes", AttrKind::Ints}})) return s;
+  const Type& x = call.operand(0);
+  if (Status s = need_axis(call.attrs, "axis", x.rank())) return s;
+  auto axis = static_cast<size_t>(call.attrs.get_int("axis"));
+  Types parts;
+  int64_t sum = 0;
+  for (int64_t size : call.attrs.get_ints("sizes")) {
+    if (size < 0) return model_error("sizes has the negative entry " + llvm::Twine(size));
+    sum += size;
+    parts.push_back(x);
+    parts.back().shape[axis] = size;
+  }
+  if (sum != x.shape[axis])
+    return model_error("sizes add up to " + llvm::Twine(sum) + ", dimension " + llvm::Twine(axis) + " is " +
+                       llvm::Twine(x.shape[axis]));
+  return parts;
+}
+
+// Moves between `whole` and its parts along the axis; `move(whole_at, part, part_at, count)`.
+template <typename Move>
+void for_each_run(llvm::ArrayRef<int64_t> whole, int64_t axis, llvm::ArrayRef<TensorView> parts, Move move) {
+  AxisView view = along_axis(whole, axis);
+  int64_t start = 0;
+  for (const TensorView& part : parts) {
+    int64_t run = part.type.shape[static_cast<size_t>(axis)] * view.inner;
+    for (int64_t o = 0; o < view.outer; ++o) move(view.at(o, start, 0), part, o * run, run);
+    start += part.type.shape[static_cast<size_t>(axis)];
+  }
+}
+
+Status split_reference(const OpCall& call, llvm::ArrayRef<TensorView> x, llvm::ArrayRef<TensorView> y) {
+  for_each_run(x[0].type.shape, call.attrs.get_int("axis"), y,
+               [&](int64_t at, const TensorView& part, int64_t part_at, int64_t count) {
+                 copy_elements(part, part_at, x[0], at, count);
+               });
+  return Status::success();
+}
+
+Status split_gradient(GradContext& g) {
+  if (!g.wants(0)) return Status::success();
+  llvm::SmallVector<ValueId, 4> parts;
+  for (size_t i = 0; i < g.attrs().get_ints("sizes").size(); ++i) parts.push_back(g.out_grad_or_zero(i));
+  g.add(0, g.b.emit("concat", parts, {{"axis", g.attrs().get_int("axis")}}));
+  return Status::success();
+}
+
+std::vector<Sample> split_samples() {
+  return {{{normal({2, 5})}, {{"axis", int64_t{1}}, {"sizes", Ints{2, 3}}}},
+          {{normal({4, 2, 2})}, {{"axis", int64_t{0}}, {"sizes", Ints{1, 2, 1}}}},
+          {{integers({3}, -9, 9)}, {{"axis", int64_t{0}}, {"sizes", Ints{3}}}}};
+}
+
+// ---- concat ----
+
+Result<Types> infer_concat(const OpCall& call) {
+  if (Status s = check_attrs(call.attrs, {{"axis", AttrKind::Int}})) return s;
+  Type whole = call.operand(0);
+  if (Status s = need_axis(call.attrs, "axis", whole.rank())) return s;
+  auto axis = static_cast<size_t>(call.attrs.get_int("axis"));
+  for (size_t i = 1; i < call.count(); ++i) {
+    Type part = call.operand(i);
+    int64_t size = part.rank() == whole.rank() ? part.shape[axis] : 0;
+    if (part.rank() == whole.rank()) part.shape[axis] = whole.shape[axis];
+    if (part != whole)
+      return model_error("operand " + llvm::Twine(i) + " is " + to_string(call.operand(i)) +
+                         ", it must agree with " + to_string(call.operand(0)) + " but for axis " +
+                         llvm::Twine(axis));
+    whole.shape[axis] += size;
+  }
+  return Types{whole};
+}
+
+Status concat_reference(const OpCall& call, llvm::ArrayRef<TensorView> x, llvm::ArrayRef<TensorView> y) {
+  for_each_run(y[0].type.shape, call.attrs.get_int("axis"), x,
+               [&](int64_t at, const TensorView& part, int64_t part_at, int64_t count) {
+                 copy_elements(y[0], at, part, part_at, count);
+               });
+  return Status::success();
+}
+
+// One split where every part is wanted, else a slice for each that is.
+Status concat_gradient(GradContext& g) {
+  int64_t axis = g.attrs().get_int("axis");
+  auto size_of = [&](size_t i) { return g.type(g.operand(i)).shape[static_cast<size_t>(axis)]; };
+  bool all_wanted = true;
+  Ints sizes;
+  for (size_t i = 0; i < g.operand_count(); ++i) {
+    all_wanted &= g.wants(i);
+    sizes.push_back(size_of(i));
+  }
+  if (all_wanted) {
+    auto parts = g.b.emit_all("split", {g.out_grad()}, {{"axis", axis}, {"sizes", sizes}});
+    for (size_t i = 0; i < parts.size(); ++i) g.add(i, parts[i]);
+    return Status::success();
+  }
+  Ints starts(g.type(g.operand(0)).shape.size(), 0), steps(starts.size(), 1);
+  for (size_t i = 0; i < g.operand_count(); ++i) {
+    const Shape part = g.type(g.operand(i)).shape;
+    if (g.wants(i))
+      g.add(i, apply("slice", out_grad(g),
+                     {{"starts", starts}, {"steps", steps}, {"sizes", Ints(part.begin(), part.end())}}));
+    starts[static_cast<size_t>(axis)] += size_of(i);
+  }
+  return Status::success();
+}
+
+std::optional<PartCall> concat_part(const OpCall& call, Part) {
+  if (call.attrs.get_int("axis") == 0) return std::nullopt;
+  return PartCall{llvm::SmallVector<bool, 4>(call.count(), true), {}, call.attrs};
+}
+
+std::vector<Sample> concat_samples() {
+  return {{{normal({2, 3}), normal({2, 1}), normal({2, 2})}, {{"axis", int64_t{1}}}},
+          {{normal({1, 2, 2}), fixed(normal({3, 2, 2}))}, {{"axis", int64_t{0}}}},
+          {{integers({2}, -9, 9), integers({1}, -9, 9)}, {{"axis", int64_t{0}}}}};
+}
+
+}  // namespace
+
+constinit const OpDef op_slice{
+    .name = "slice",
+    .summary = "along each dimension d the {sizes}[d] elements {starts}[d], starts[d] + {steps}[d], ...",
+    .min_operands = 1,
+    .max_operands = 1,
+    .infer = infer_slice,
+    .gradient = Gradient::rule(slice_gradient),
+    .precision = Precision::Follow,
+    .recompute = Recompute::Cheap,
+    .flops = no_flops,
+    .rebatch = rebatch_slice,
+    .part = slice_part,
+    .reference = slice_reference,
+    .samples = slice_samples,
+};
+
+constinit const OpDef op_slice_grad{
+    .name = "slice_grad",
+    .summary = "zeros of {shape} with dy at the places that slice {starts} {steps} reads",
+    .min_operands = 1,
+    .max_operands = 1,
+    .infer = infer_slice_grad,
+    .gradient = Gradient::rule(slice_grad_gradient),
+    .precision = Precision::Follow,
+    .recompute = Recompute::Cheap,
+    .flops = no_flops,
+    .rebatch = rebatch_slice_grad,
+    .reference = slice_grad_reference,
+    .samples = slice_grad_samples,
+};
+
+constinit const OpDef op_split{
+    .name = "split",
+    .summary = "x cut along {axis} into consecutive parts of {sizes}, one result each",
+    .min_operands = 1,
+    .max_operands = 1,
+    .infer = infer_split,
+    .gradient = Gradient::rule(split_gradient),
+    .precision = Precision::Follow,
+    .recompute = Recompute::Cheap,
+    .flops = no_flops,
+    .part = part_across_axis,
+    .reference = split_reference,
+    .samples = split_samples,
+};
+
+constinit const OpDef op_concat{
+    .name = "concat",
+    .summary = "the operands one after the other along {axis}",
+    .min_operands = 1,
+    .max_operands = -1,
+    .infer = infer_concat,
+    .gradient = Gradient::rule(concat_gradient),
+    .precision = Precision::Follow,
+    .recompute = Recompute::Cheap,
+    .flops = no_flops,
+    .part = concat_part,
+    .reference = concat_reference,
+    .samples = concat_samples,
+};
+
+}  // namespace plimsoll

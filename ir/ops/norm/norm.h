@@ -1,0 +1,51 @@
+#pragma once
+
+// What layer, RMS, group and batch norm share. They differ only in which elements have
+// their statistics in common and which share a scale: that is a NormLayout.
+
+#include "ir/ops/common/reference_math.h"
+
+namespace plimsoll {
+
+// Element e belongs to statistic e / stat_step % stats and to parameter e / param_step % params.
+struct NormLayout {
+  int64_t stat_step, stats, param_step, params;
+
+  size_t stat_of(size_t e) const { return e / static_cast<size_t>(stat_step) % static_cast<size_t>(stats); }
+  size_t param_of(size_t e) const { return e / static_cast<size_t>(param_step) % static_cast<size_t>(params); }
+};
+
+struct Moments {
+  std::vector<double> mean, var;  // biased
+};
+Moments moments_of(const std::vector<double>& x, const NormLayout& layout);
+// Around 0 instead of the mean.
+std::vector<double> mean_squares(const std::vector<double>& x, const NormLayout& layout);
+// 1 / sqrt(var + eps)
+std::vector<double> inverse_deviation(const std::vector<double>& var, double eps);
+
+// What a reference has at hand; absent vectors are empty, an empty mean is 0 and an empty scale 1.
+struct NormOperands {
+  const std::vector<double>&x, &mean, &rstd, &scale;
+};
+std::vector<double> normalized(const NormOperands& in, const std::vector<double>& bias, const NormLayout& layout);
+
+struct NormGradients {
+  std::vector<double> dx, dscale, dbias;
+};
+NormGradients norm_gradients(const NormOperands& in, const std::vector<double>& dy, const NormLayout& layout);
+
+// Operands 1 and 2, scale and bias, where present: of that shape and of one dtype, which is x's without a scale.
+Status need_norm_parameters(const OpCall& call, llvm::ArrayRef<int64_t> shape);
+// dx, then dscale with {has_scale}, then dbias with {has_bias}; the gradient op's x is operand 0, its dy operand 1.
+Result<Types> norm_gradient_types(const OpCall& call, size_t scale_operand, llvm::ArrayRef<int64_t> shape);
+// The results of a gradient op in that order.
+void store_norm_gradients(const OpCall& call, const NormGradients& gradients, llvm::ArrayRef<TensorView> results);
+// Emits the gradient op for a norm of x, scale and bias (operands 0 to 2) and hands out its results.
+void add_norm_gradients(GradContext& g, llvm::StringRef op, llvm::ArrayRef<ValueId> statistics, Attrs attrs);
+
+inline constexpr AttrRule eps_rule{"eps", AttrKind::Float};
+inline constexpr AttrRule has_scale_rule{"has_scale", AttrKind::Int, AttrNeed::Optional};
+inline constexpr AttrRule has_bias_rule{"has_bias", AttrKind::Int, AttrNeed::Optional};
+
+}  // namespace plimsoll

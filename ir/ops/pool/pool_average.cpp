@@ -1,0 +1,140 @@
+#include "ir/ops/pool/pool.h"
+
+// Average pooling. It is linear, so its gradient needs nothing but the shape of x.
+
+namespace plimsoll {
+namespace {
+
+constexpr AttrRule include_pad_rule{"count_include_pad", AttrKind::Int, AttrNeed::Optional};
+constexpr AttrRule average_attrs[] = {kernel_rule, strides_rule,     pads_rule,         dilations_rule,
+                                      ceil_rule,   include_pad_rule, channels_last_rule};
+constexpr AttrRule average_grad_attrs[] = {kernel_rule,      strides_rule,       pads_rule,
+                                           dilations_rule,   ceil_rule,          include_pad_rule,
+                                           channels_last_rule, {"shape", AttrKind::Ints}};
+
+// How many elements each window position averages over: those it shares with the input, or with
+// {count_include_pad} the padded input. What sticks out further never counts.
+std::vector<double> window_counts(const Attrs& attrs, llvm::ArrayRef<int64_t> x_shape, llvm::ArrayRef<int64_t> y_shape) {
+  const Shape x = channels_first(attrs, x_shape), y = channels_first(attrs, y_shape);
+  SlidingWindow window = llvm::cantFail(read_window(attrs, attrs.get_ints("kernel")));
+  Shape extents(spatial_of(x).begin(), spatial_of(x).end());
+  if (attrs.get_int("count_include_pad"))
+    for (size_t d = 0; d < window.rank; ++d) {
+      extents[d] += window.pads_begin[d] + window.pads_end[d];
+      window.pads_begin[d] = window.pads_end[d] = 0;
+    }
+  std::vector<double> counts(static_cast<size_t>(element_count(spatial_of(y))));
+  Taps(window, extents, spatial_of(y)).for_each([&](int64_t, int64_t, int64_t output) { ++counts[output]; });
+  return counts;
+}
+
+Result<Types> infer_average_pool(const OpCall& call) {
+  if (Status s = check_attrs(call.attrs, average_attrs)) return s;
+  if (Status s = need_float(call, 0)) return s;
+  Result<Shape> shape = pooled_shape(call.attrs, call.operand(0).shape);
+  if (!shape) return shape.takeError();
+  return one_result(call.operand(0).dtype, *shape);
+}
+
+Status average_pool_gradient(GradContext& g) {
+  const Shape shape = g.type(g.operand(0)).shape;
+  Attrs attrs = g.attrs();
+  attrs.set("shape", Ints(shape.begin(), shape.end()));
+  g.add(0, g.b.emit("average_pool_grad", {g.out_grad()}, attrs));
+  return Status::success();
+}
+
+Status average_pool_reference(const OpCall& call, llvm::ArrayRef<TensorView> operands,
+                              llvm::ArrayRef<TensorView> results) {
+  const Shape &x_shape = call.operand(0).shape, &y_shape = results[0].type.shape;
+  std::vector<double> counts = window_counts(call.attrs, x_shape, y_shape);
+  std::vector<double> x = load(operands, 0), y(static_cast<size_t>(results[0].elements()));
+  PoolWindows(call.attrs, x_shape, y_shape).for_each([&](int64_t input, int64_t output, int64_t position, int64_t) {
+    y[output] += x[input] / counts[position];
+  });
+  store(y, results[0]);
+  return Status::success();
+}
+
+std::vector<Sample> average_pool_samples() {
+  using namespace samples;
+  return {
+      {{normal({2, 2, 7})}, {{"kernel", Ints{3}}, {"strides", Ints{2}}}},
+      {{normal({1, 2, 4, 5})}, {{"kernel", Ints{3, 2}}, {"pads", Ints{1, 0, 1, 1}}}},
+      {{normal({1, 2, 5, 4})},
+       {{"kernel", Ints{2, 2}}, {"strides", Ints{2, 3}}, {"pads", Ints{1, 1, 0, 1}}, {"ceil_mode", int64_t{1}},
+        {"count_include_pad", int64_t{1}}}},
+      {{normal({1, 2, 3, 4, 3})}, {{"kernel", Ints{2, 2, 2}}, {"dilations", Ints{1, 2, 1}}}},
+      {{normal({2, 4, 5, 3})}, {{"kernel", Ints{3, 2}}, {"pads", Ints{1, 0, 1, 1}}, {"channels_last", int64_t{1}}}},
+      {{normal({1, 4, 3, 8})}, {{"kernel", Ints{3, 2}}, {"pads", Ints{1, 0, 1, 1}}, {"channels_last", int64_t{1}}}},
+  };
+}
+
+Result<Types> infer_average_pool_grad(const OpCall& call) {
+  if (Status s = check_attrs(call.attrs, average_grad_attrs)) return s;
+  if (Status s = need_float(call, 0)) return s;
+  llvm::ArrayRef<int64_t> x_shape = call.attrs.get_ints("shape");
+  Result<Shape> shape = pooled_shape(call.attrs, x_shape);
+  if (!shape) return shape.takeError();
+  if (Status s = need_shape(call, 0, *shape)) return s;
+  return one_result(call.operand(0).dtype, x_shape);
+}
+
+Status average_pool_grad_reference(const OpCall& call, llvm::ArrayRef<TensorView> operands,
+                                   llvm::ArrayRef<TensorView> results) {
+  const Shape &x_shape = results[0].type.shape, &y_shape = call.operand(0).shape;
+  std::vector<double> counts = window_counts(call.attrs, x_shape, y_shape);
+  std::vector<double> dy = load(operands, 0), dx(static_cast<size_t>(results[0].elements()));
+  PoolWindows(call.attrs, x_shape, y_shape).for_each([&](int64_t input, int64_t output, int64_t position, int64_t) {
+    dx[input] += dy[output] / counts[position];
+  });
+  store(dx, results[0]);
+  return Status::success();
+}
+
+std::vector<Sample> average_pool_grad_samples() {
+  using namespace samples;
+  return {
+      {{normal({2, 2, 3})}, {{"kernel", Ints{3}}, {"strides", Ints{2}}, {"shape", Ints{2, 2, 7}}}},
+      {{normal({1, 2, 4, 5})}, {{"kernel", Ints{3, 2}}, {"pads", Ints{1, 0, 1, 1}}, {"shape", Ints{1, 2, 4, 5}}}},
+      {{normal({2, 2, 3, 3})},
+       {{"kernel", Ints{2, 2}}, {"strides", Ints{2, 1}}, {"shape", Ints{2, 5, 4, 3}}, {"channels_last", int64_t{1}}}},
+      {{normal({1, 2, 3, 8})},
+       {{"kernel", Ints{2, 2}}, {"strides", Ints{2, 1}}, {"shape", Ints{1, 5, 4, 8}}, {"channels_last", int64_t{1}}}},
+  };
+}
+
+}  // namespace
+
+constinit const OpDef op_average_pool{
+    .name = "average_pool",
+    .summary = "mean of each window of x[N, C, in...]; {kernel, strides, pads, dilations, ceil_mode, "
+               "count_include_pad, channels_last}",
+    .min_operands = 1,
+    .max_operands = 1,
+    .infer = infer_average_pool,
+    .gradient = Gradient::rule(average_pool_gradient),
+    .precision = Precision::Follow,
+    .recompute = Recompute::Normal,
+    .flops = pool_flops,
+    .part = part_of_first,
+    .reference = average_pool_reference,
+    .samples = average_pool_samples,
+};
+
+constinit const OpDef op_average_pool_grad{
+    .name = "average_pool_grad",
+    .summary = "gradient of average_pool's x, of {shape}, from dy; the rest as in average_pool",
+    .min_operands = 1,
+    .max_operands = 1,
+    .infer = infer_average_pool_grad,
+    .gradient = no_second_derivative,
+    .precision = Precision::Follow,
+    .recompute = Recompute::Normal,
+    .flops = pool_grad_flops,
+    .rebatch = rebatch_shape_attr,
+    .reference = average_pool_grad_reference,
+    .samples = average_pool_grad_samples,
+};
+
+}  // namespace plimsoll

@@ -1,0 +1,243 @@
+#include "ir/ops/pool/pool.h"
+
+#include <limits>
+
+// Max pooling. Its gradient finds the maxima again from x, or reads which element each window chose, a byte a window, so
+// that x need not be kept.
+
+namespace plimsoll {
+namespace {
+
+constexpr AttrRule order_rule{"storage_order", AttrKind::Int, AttrNeed::Optional};
+constexpr AttrRule max_attrs[] = {kernel_rule, strides_rule,       pads_rule, dilations_rule,
+                                  ceil_rule,   channels_last_rule, {"choices", AttrKind::Int, AttrNeed::Optional}};
+constexpr AttrRule max_grad_attrs[] = {kernel_rule, strides_rule,       pads_rule, dilations_rule,
+                                       ceil_rule,   channels_last_rule, {"shape", AttrKind::Ints, AttrNeed::Optional}};
+// Its indices count the elements of x as ONNX has them, so it knows one layout only.
+constexpr AttrRule max_indices_attrs[] = {kernel_rule, strides_rule, pads_rule, dilations_rule, ceil_rule, order_rule};
+
+constexpr int64_t no_choice = 255;  // of a window that meets no input
+
+// Of each y's element the index in x, -1 where a window meets no input, and the choice, its place in the window: the
+// first of the largest, and NaN is larger than anything.
+struct Maxima {
+  std::vector<int64_t> index, choice;
+};
+
+Maxima first_maxima(const Attrs& attrs, const TensorView& x, llvm::ArrayRef<int64_t> y_shape) {
+  const auto windows = static_cast<size_t>(element_count(y_shape));
+  Maxima best{std::vector<int64_t>(windows, -1), std::vector<int64_t>(windows, no_choice)};
+  std::vector<double> values = load({x}, 0);
+  PoolWindows(attrs, x.type.shape, y_shape).for_each([&](int64_t at, int64_t output, int64_t, int64_t tap) {
+    int64_t& chosen = best.index[output];
+    bool is_first = chosen < 0, is_larger = !is_first && values[at] > values[chosen];
+    if (!is_first && !is_larger && (values[at] == values[at] || values[chosen] != values[chosen])) return;
+    chosen = at;
+    best.choice[output] = tap;
+  });
+  return best;
+}
+
+Result<Types> infer_max_pool(const OpCall& call) {
+  if (Status s = check_attrs(call.attrs, max_attrs)) return s;
+  Result<Shape> shape = pooled_shape(call.attrs, call.operand(0).shape);
+  if (!shape) return shape.takeError();
+  Types types{Type(call.operand(0).dtype, *shape)};
+  if (!call.attrs.get_int("choices")) return types;
+  const int64_t elements = element_count(call.attrs.get_ints("kernel"));
+  if (elements >= no_choice)
+    return model_error("choices of windows of " + llvm::Twine(elements) + " elements: a byte has room for those of up to " +
+                       llvm::Twine(no_choice - 1));
+  types.emplace_back(DType::U8, *shape);
+  return types;
+}
+
+Status max_pool_gradient(GradContext& g) {
+  Attrs attrs = g.attrs();
+  attrs.erase("storage_order");
+  attrs.erase("choices");
+  ValueId maxima = g.operand(0);
+  if (g.attrs().get_int("choices")) {
+    const Shape shape = g.type(g.operand(0)).shape;
+    attrs.set("shape", Ints(shape.begin(), shape.end()));
+    maxima = g.result(1);
+  }
+  g.add(0, g.b.emit("max_pool_grad", {maxima, g.out_grad()}, attrs));
+  return Status::success();
+}
+
+void store_maxima(const std::vector<int64_t>& best, const TensorView& x, const TensorView& y) {
+  for (size_t i = 0; i < best.size(); ++i) {
+    if (best[i] >= 0)
+      copy_elements(y, static_cast<int64_t>(i), x, best[i]);
+    else
+      y.set(static_cast<int64_t>(i), -std::numeric_limits<double>::infinity());
+  }
+}
+
+Status max_pool_reference(const OpCall& call, llvm::ArrayRef<TensorView> operands, llvm::ArrayRef<TensorView> results) {
+  const Maxima best = first_maxima(call.attrs, operands[0], results[0].type.shape);
+  store_maxima(best.index, operands[0], results[0]);
+  if (call.attrs.get_int("choices"))
+    for (size_t i = 0; i < best.choice.size(); ++i) results[1].set_int(static_cast<int64_t>(i), best.choice[i]);
+  return Status::success();
+}
+
+std::vector<Sample> max_pool_samples() {
+  using namespace samples;
+  return {
+      {{distinct({2, 2, 7})}, {{"kernel", Ints{3}}, {"strides", Ints{2}}}},
+      {{distinct({1, 2, 5, 5})}, {{"kernel", Ints{3, 2}}, {"strides", Ints{2, 2}}, {"pads", Ints{1, 0, 1, 1}}}},
+      {{distinct({1, 2, 6, 5})}, {{"kernel", Ints{2, 2}}, {"strides", Ints{2, 2}}, {"ceil_mode", int64_t{1}}}},
+      {{distinct({1, 2, 3, 4, 3})}, {{"kernel", Ints{2, 2, 2}}, {"dilations", Ints{1, 2, 1}}}},
+      {{distinct({2, 5, 4, 3})},
+       {{"kernel", Ints{3, 2}}, {"strides", Ints{2, 2}}, {"pads", Ints{1, 0, 1, 1}}, {"channels_last", int64_t{1}}}},
+      {{distinct({1, 5, 4, 8})},
+       {{"kernel", Ints{3, 3}}, {"strides", Ints{2, 2}}, {"pads", Ints{1, 1, 1, 1}}, {"channels_last", int64_t{1}}}},
+      {{distinct({1, 2, 5, 6})},
+       {{"kernel", Ints{3, 2}}, {"strides", Ints{2, 2}}, {"pads", Ints{1, 0, 1, 1}}, {"choices", int64_t{1}}}},
+      {{distinct({1, 5, 4, 8})},
+       {{"kernel", Ints{3, 3}}, {"strides", Ints{2, 2}}, {"pads", Ints{1, 1, 1, 1}}, {"channels_last", int64_t{1}},
+        {"choices", int64_t{1}}}},
+  };
+}
+
+Result<Types> infer_max_pool_with_indices(const OpCall& call) {
+  if (Status s = check_attrs(call.attrs, max_indices_attrs)) return s;
+  Result<Shape> shape = pooled_shape(call.attrs, call.operand(0).shape);
+  if (!shape) return shape.takeError();
+  return Types{Type(call.operand(0).dtype, *shape), Type(DType::I64, *shape)};
+}
+
+// The same element's index when the first spatial dimension runs fastest.
+int64_t column_major(int64_t index, llvm::ArrayRef<int64_t> x_shape) {
+  llvm::ArrayRef<int64_t> spatial = spatial_of(x_shape);
+  int64_t size = element_count(spatial), rest = index % size, stride = size, moved = 0;
+  for (size_t d = spatial.size(); d-- > 0; rest /= spatial[d]) {
+    stride /= spatial[d];
+    moved += rest % spatial[d] * stride;
+  }
+  return index - index % size + moved;
+}
+
+Status max_pool_with_indices_reference(const OpCall& call, llvm::ArrayRef<TensorView> operands,
+                                       llvm::ArrayRef<TensorView> results) {
+  const Shape& x_shape = call.operand(0).shape;
+  const std::vector<int64_t> best = first_maxima(call.attrs, operands[0], results[0].type.shape).index;
+  store_maxima(best, operands[0], results[0]);
+  bool columns_first = call.attrs.get_int("storage_order");
+  for (size_t i = 0; i < best.size(); ++i)
+    results[1].set_int(static_cast<int64_t>(i),
+                       columns_first && best[i] >= 0 ? column_major(best[i], x_shape) : best[i]);
+  return Status::success();
+}
+
+std::vector<Sample> max_pool_with_indices_samples() {
+  using namespace samples;
+  return {
+      {{distinct({2, 2, 6})}, {{"kernel", Ints{2}}, {"strides", Ints{2}}}},
+      {{distinct({1, 2, 4, 5})}, {{"kernel", Ints{2, 3}}, {"pads", Ints{0, 1, 1, 1}}, {"storage_order", int64_t{1}}}},
+  };
+}
+
+bool reads_choices(const OpCall& call) { return call.operand(0).dtype == DType::U8; }
+
+Result<Types> infer_max_pool_grad(const OpCall& call) {
+  if (Status s = check_attrs(call.attrs, max_grad_attrs)) return s;
+  if (Status s = need_float(call, 1)) return s;
+  if (reads_choices(call) != call.attrs.has("shape")) return model_error("choices go with {shape}, that of x, and x without");
+  const Type& dy = call.operand(1);
+  const Type x(dy.dtype, reads_choices(call) ? call.attrs.get_ints("shape") : llvm::ArrayRef<int64_t>(call.operand(0).shape));
+  Result<Shape> shape = pooled_shape(call.attrs, x.shape);
+  if (!shape) return shape.takeError();
+  if (Status s = need_shape(call, 1, *shape)) return s;
+  if (Status s = need_type(call, 0, reads_choices(call) ? Type(DType::U8, *shape) : x)) return s;
+  return Types{x};
+}
+
+Result<Attrs> rebatch_max_pool_grad(const OpCall& before, llvm::ArrayRef<const Type*> after) {
+  if (reads_choices(before)) return rebatch_shape_attr(before, after);
+  return before.attrs;
+}
+
+Status max_pool_grad_reference(const OpCall& call, llvm::ArrayRef<TensorView> operands,
+                               llvm::ArrayRef<TensorView> results) {
+  std::vector<double> dy = load(operands, 1), dx(static_cast<size_t>(results[0].elements()));
+  const Shape &x_shape = results[0].type.shape, &y_shape = call.operand(1).shape;
+  std::vector<int64_t> choice(dy.size());
+  for (size_t i = 0; reads_choices(call) && i < choice.size(); ++i) choice[i] = operands[0].get_int(static_cast<int64_t>(i));
+  if (!reads_choices(call)) choice = first_maxima(call.attrs, operands[0], y_shape).choice;
+  PoolWindows(call.attrs, x_shape, y_shape).for_each([&](int64_t input, int64_t output, int64_t, int64_t tap) {
+    if (choice[output] == tap) dx[input] += dy[output];
+  });
+  store(dx, results[0]);
+  return Status::success();
+}
+
+std::vector<Sample> max_pool_grad_samples() {
+  using namespace samples;
+  return {
+      {{distinct({2, 2, 7}), normal({2, 2, 3})}, {{"kernel", Ints{3}}, {"strides", Ints{2}}}},
+      {{distinct({1, 2, 4, 4}), normal({1, 2, 2, 2})}, {{"kernel", Ints{2, 2}}, {"strides", Ints{2, 2}}}},
+      {{distinct({2, 4, 5, 3}), normal({2, 2, 4, 3})},
+       {{"kernel", Ints{2, 2}}, {"strides", Ints{2, 1}}, {"channels_last", int64_t{1}}}},
+      {{distinct({1, 5, 4, 8}), normal({1, 3, 2, 8})},
+       {{"kernel", Ints{3, 3}}, {"strides", Ints{2, 2}}, {"pads", Ints{1, 1, 1, 1}}, {"channels_last", int64_t{1}}}},
+      {{integers({2, 2, 4}, 0, 2, DType::U8), normal({2, 2, 4})},
+       {{"kernel", Ints{3}}, {"strides", Ints{2}}, {"pads", Ints{1, 1}}, {"shape", Ints{2, 2, 7}}}},
+      {{integers({1, 3, 2, 8}, 0, 8, DType::U8), normal({1, 3, 2, 8}, DType::BF16)},
+       {{"kernel", Ints{3, 3}}, {"strides", Ints{2, 2}}, {"pads", Ints{1, 1, 1, 1}}, {"channels_last", int64_t{1}},
+        {"shape", Ints{1, 5, 4, 8}}}},
+  };
+}
+
+}  // namespace
+
+constinit const OpDef op_max_pool{
+    .name = "max_pool",
+    .summary = "largest element of each window of x[N, C, in...], with {choices} also its place in the window, u8; {kernel, "
+               "strides, pads, dilations, ceil_mode, channels_last}",
+    .min_operands = 1,
+    .max_operands = 1,
+    .infer = infer_max_pool,
+    .gradient = Gradient::rule(max_pool_gradient),
+    .precision = Precision::Follow,
+    .recompute = Recompute::Normal,
+    .flops = pool_flops,
+    .part = part_of_first,
+    .reference = max_pool_reference,
+    .samples = max_pool_samples,
+};
+
+constinit const OpDef op_max_pool_grad{
+    .name = "max_pool_grad",
+    .summary = "gradient of max_pool's x from x and dy: all to a window's first maximum; attributes as in max_pool; from "
+               "choices instead of x with {shape}, that of x",
+    .min_operands = 2,
+    .max_operands = 2,
+    .infer = infer_max_pool_grad,
+    .gradient = no_second_derivative,
+    .precision = Precision::Follow,
+    .recompute = Recompute::Normal,
+    .flops = pool_grad_flops,
+    .rebatch = rebatch_max_pool_grad,
+    .reference = max_pool_grad_reference,
+    .samples = max_pool_grad_samples,
+};
+
+constinit const OpDef op_max_pool_with_indices{
+    .name = "max_pool_with_indices",
+    .summary = "max_pool and the i64 index in x of every maximum; {kernel, strides, pads, dilations, ceil_mode,"
+               " storage_order: 1 counts the first spatial dimension fastest}",
+    .min_operands = 1,
+    .max_operands = 1,
+    .infer = infer_max_pool_with_indices,
+    .gradient = Gradient::rule(max_pool_gradient),
+    .precision = Precision::Follow,
+    .recompute = Recompute::Normal,
+    .flops = pool_flops,
+    .reference = max_pool_with_indices_reference,
+    .samples = max_pool_with_indices_samples,
+};
+
+}  // namespace plimsoll

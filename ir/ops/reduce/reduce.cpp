@@ -1,0 +1,323 @@
+// Reductions over some axes. `axes` are distinct and not negative; keep_dims leaves them in as size 1.
+
+#include "ir/ops/common/expr.h"
+#include "ir/ops/common/samples.h"
+
+#include <algorithm>
+#include <limits>
+
+namespace plimsoll {
+namespace {
+
+llvm::ArrayRef<int64_t> axes_of(const Attrs& attrs) { return attrs.get_ints("axes"); }
+
+constexpr AttrRule extreme_attrs[] = {{"axes", AttrKind::Ints}, {"keep_dims", AttrKind::Int, AttrNeed::Optional}};
+constexpr AttrRule sum_attrs[] = {extreme_attrs[0], extreme_attrs[1], sum_dtype_rule};
+
+Result<Types> infer_reduce(const OpCall& call, llvm::ArrayRef<AttrRule> attrs) {
+  if (Status s = check_attrs(call.attrs, attrs)) return s;
+  const Type& x = call.operand(0);
+  if (x.dtype == DType::Bool) return model_error("operand 0 is bool, it must be a number");
+  llvm::ArrayRef<int64_t> axes = axes_of(call.attrs);
+  for (size_t i = 0; i < axes.size(); ++i) {
+    if (axes[i] < 0 || axes[i] >= x.rank())
+      return model_error("axis " + llvm::Twine(axes[i]) + " is outside the rank " + llvm::Twine(x.rank()));
+    if (contains(axes.take_front(i), axes[i]))
+      return model_error("axis " + llvm::Twine(axes[i]) + " is named twice");
+  }
+  Result<DType> dtype = sum_dtype(call);
+  if (!dtype) return dtype.takeError();
+  return one_result(*dtype, reduced_shape(x.shape, axes, call.attrs.get_int("keep_dims") != 0));
+}
+
+// Sums, means and products, which may round to {dtype}.
+Result<Types> infer_sum(const OpCall& call) { return infer_reduce(call, sum_attrs); }
+
+Status empty_operand(const OpCall& call) {
+  return model_error("reduces an empty tensor " + to_string(call.operand(0)));
+}
+
+// Of an empty slice there is no largest element.
+Result<Types> infer_extreme(const OpCall& call) {
+  Result<Types> types = infer_reduce(call, extreme_attrs);
+  if (types && call.operand(0).elements() == 0 && types->front().elements() != 0)
+    return empty_operand(call);
+  return types;
+}
+
+double reduce_flops(const OpCall& call, llvm::ArrayRef<Type>) {
+  return static_cast<double>(call.operand(0).elements());
+}
+
+// Folds every element of x into its place in `totals`, which has x's shape with the axes taken out.
+template <typename T, typename Fold>
+std::vector<T> fold(const OpCall& call, const TensorView& x, int64_t results, T start, Fold fold_in) {
+  std::vector<T> totals(static_cast<size_t>(results), start);
+  Shape kept = reduced_shape(x.type.shape, axes_of(call.attrs), true);
+  walk<1>(x.type.shape, {broadcast_strides(kept, x.type.shape)}, {}, [&](int64_t i, const auto& at) {
+    T& total = totals[static_cast<size_t>(at[0])];
+    if constexpr (std::is_same_v<T, double>)
+      total = fold_in(total, x.get(i));
+    else
+      total = fold_in(total, static_cast<T>(x.get_int(i)));
+  });
+  return totals;
+}
+
+// Integers are folded without sign where they wrap, see the callers.
+template <typename T, auto f>
+Status fold_into(const OpCall& call, const TensorView& x, const TensorView& y, T start) {
+  std::vector<T> totals = fold<T>(call, x, y.elements(), start, f);
+  for (int64_t i = 0; i < y.elements(); ++i)
+    if constexpr (std::is_same_v<T, double>)
+      y.set(i, totals[static_cast<size_t>(i)]);
+    else
+      y.set_int(i, static_cast<int64_t>(totals[static_cast<size_t>(i)]));
+  return Status::success();
+}
+
+template <auto f>
+Status accumulate(const OpCall& call, llvm::ArrayRef<TensorView> x, llvm::ArrayRef<TensorView> y, int start) {
+  if (is_float(x[0].type.dtype)) return fold_into<double, f>(call, x[0], y[0], start);
+  return fold_into<uint64_t, f>(call, x[0], y[0], static_cast<uint64_t>(start));
+}
+
+Status sum_reference(const OpCall& call, llvm::ArrayRef<TensorView> x, llvm::ArrayRef<TensorView> y) {
+  return accumulate<[](auto a, auto b) { return a + b; }>(call, x, y, 0);
+}
+
+Status prod_reference(const OpCall& call, llvm::ArrayRef<TensorView> x, llvm::ArrayRef<TensorView> y) {
+  return accumulate<[](auto a, auto b) { return a * b; }>(call, x, y, 1);
+}
+
+Status mean_reference(const OpCall& call, llvm::ArrayRef<TensorView> x, llvm::ArrayRef<TensorView> y) {
+  std::vector<double> totals = fold<double>(call, x[0], y[0].elements(), 0.0, std::plus<double>());
+  double count = static_cast<double>(x[0].elements()) / static_cast<double>(y[0].elements());
+  for (int64_t i = 0; i < y[0].elements(); ++i) y[0].set(i, totals[static_cast<size_t>(i)] / count);
+  return Status::success();
+}
+
+// `wins(b, a)`: b replaces a. NaN wins always.
+template <auto wins>
+Status extreme_reference(const OpCall& call, llvm::ArrayRef<TensorView> x, llvm::ArrayRef<TensorView> y) {
+  constexpr auto choose = [](auto a, auto b) { return b != b || wins(b, a) ? b : a; };
+  auto lowest = [](auto worst, auto best) { return wins(worst, best) ? best : worst; };
+  if (is_float(x[0].type.dtype)) {
+    double infinity = std::numeric_limits<double>::infinity();
+    return fold_into<double, choose>(call, x[0], y[0], lowest(-infinity, infinity));
+  }
+  if (x[0].type.dtype == DType::U64)
+    return fold_into<uint64_t, choose>(call, x[0], y[0], lowest(uint64_t{0}, ~uint64_t{0}));
+  using Limits = std::numeric_limits<int64_t>;
+  return fold_into<int64_t, choose>(call, x[0], y[0], lowest(Limits::min(), Limits::max()));
+}
+
+// ---- Gradients ----
+
+Expr with_kept_axes(GradContext& g, Expr reduced) {
+  return reshape(reduced, reduced_shape(g.type(g.operand(0)).shape, axes_of(g.attrs()), true));
+}
+
+Expr spread(GradContext& g, Expr dy) {
+  const Shape shape = g.type(g.operand(0)).shape;
+  return {&g.b, g.b.expand(with_kept_axes(g, dy), shape)};
+}
+
+// dy in x's dtype, cast before it is spread.
+Expr narrow_grad(GradContext& g) { return cast(out_grad(g), g.type(g.operand(0)).dtype); }
+
+Expr sum_over_axes(GradContext& g, Expr x) { return {&g.b, g.b.sum(x, axes_of(g.attrs()), true)}; }
+
+Status sum_gradient(GradContext& g) {
+  if (g.wants(0)) g.add(0, spread(g, narrow_grad(g)));
+  return Status::success();
+}
+
+Status mean_gradient(GradContext& g) {
+  if (!g.wants(0)) return Status::success();
+  double count = static_cast<double>(g.type(g.operand(0)).elements()) /
+                 static_cast<double>(g.type(g.result(0)).elements());
+  g.add(0, spread(g, cast(out_grad(g) * (1 / count), g.type(g.operand(0)).dtype)));
+  return Status::success();
+}
+
+// Elements that equal the extreme share its gradient evenly.
+Status extreme_gradient(GradContext& g) {
+  if (!g.wants(0)) return Status::success();
+  Expr x = operand(g, 0);
+  Expr winners = cast(equals(x, with_kept_axes(g, result(g))), x.type().dtype);
+  g.add(0, winners * (with_kept_axes(g, out_grad(g)) / sum_over_axes(g, winners)));
+  return Status::success();
+}
+
+// d/dx_i is the product of the others: y / x_i where no other is zero, taking the product over
+// non-zero elements, so that a single zero gets its due.
+Status prod_gradient(GradContext& g) {
+  if (!g.wants(0)) return Status::success();
+  Expr x = operand(g, 0);
+  Expr is_zero = equals(x, 0.0);
+  Expr zero_count = cast(is_zero, x.type().dtype);
+  Expr safe = where(is_zero, like(x, 1), x);
+  Expr product = apply("reduce_prod", safe, {{"axes", *g.attrs().find("axes")}, {"keep_dims", int64_t{1}}});
+  Expr dy = with_kept_axes(g, narrow_grad(g));
+  Expr other_zeros = sum_over_axes(g, zero_count) - zero_count;
+  g.add(0, where(equals(other_zeros, 0.0), dy * product / safe, 0.0));
+  return Status::success();
+}
+
+// ---- Samples ----
+
+Sample reduction(SampleOperand x, llvm::ArrayRef<int64_t> axes, int64_t keep_dims) {
+  return {{std::move(x)}, {{"axes", Ints(axes.begin(), axes.end())}, {"keep_dims", keep_dims}}};
+}
+
+std::vector<Sample> float_samples() {
+  return {reduction(samples::distinct({2, 3, 4}), {1}, 0), reduction(samples::distinct({2, 3, 4}), {2, 0}, 1),
+          reduction(samples::distinct({5}), {0}, 0), reduction(samples::distinct({2, 3}), {}, 0)};
+}
+
+// 16-bit operands, summed to 16 bits and to f32.
+std::vector<Sample> sum_samples() {
+  std::vector<Sample> list = float_samples();
+  list.push_back(reduction(samples::distinct({4, 3}, DType::BF16), {0}, 0));
+  for (DType narrow : {DType::BF16, DType::F16}) {
+    list.push_back(reduction(samples::distinct({4, 3}, narrow), {0}, 0));
+    list.back().attrs.set("dtype", DType::F32);
+  }
+  return list;
+}
+
+std::vector<Sample> with_integers(std::vector<Sample> list) {
+  list.push_back(reduction(samples::integers({2, 5}, -4, 9), {1}, 1));
+  list.push_back(reduction(samples::integers({2, 5}, 0, 3, DType::U8), {0, 1}, 0));
+  return list;
+}
+
+std::vector<Sample> sum_number_samples() { return with_integers(sum_samples()); }
+std::vector<Sample> extreme_samples() { return with_integers(float_samples()); }
+
+std::vector<Sample> prod_samples() {
+  std::vector<Sample> list = sum_number_samples();
+  list.push_back(reduction(samples::values({3, 3}, {2, 0, -3, 0, 0.5, 0, 1, 2, 4}), {1}, 0));
+  return list;
+}
+
+// Over dimension 0 the parts are joined as `over_rows` says.
+PartCall reduced_part(const OpCall& call, Join over_rows) {
+  PartCall part = cut_operands(call, {0});
+  if (contains(axes_of(call.attrs), 0)) part.join = {over_rows};
+  return part;
+}
+
+std::optional<PartCall> sum_part(const OpCall& call, Part) { return reduced_part(call, Join::Sum); }
+std::optional<PartCall> mean_part(const OpCall& call, Part) { return reduced_part(call, Join::Mean); }
+
+std::optional<PartCall> within_rows_part(const OpCall& call, Part part) {
+  return contains(axes_of(call.attrs), 0) ? std::nullopt : part_of_first(call, part);
+}
+
+constexpr OpDef reduction_op(llvm::StringLiteral name, llvm::StringLiteral summary, InferFn infer,
+                             GradientFn gradient, Precision precision, PartFn part, ReferenceFn reference,
+                             SamplesFn samples) {
+  return {.name = name,
+          .summary = summary,
+          .min_operands = 1,
+          .max_operands = 1,
+          .infer = infer,
+          .gradient = Gradient::rule(gradient),
+          .precision = precision,
+          .recompute = Recompute::Cheap,
+          .flops = reduce_flops,
+          .part = part,
+          .reference = reference,
+          .samples = samples};
+}
+
+Result<Types> infer_mean(const OpCall& call) {
+  if (Status s = need_float(call, 0)) return s;
+  Result<Types> types = infer_sum(call);
+  if (types && call.operand(0).elements() == 0 && types->front().elements() != 0) return empty_operand(call);
+  return types;
+}
+
+}  // namespace
+
+constinit const OpDef op_reduce_sum =
+    reduction_op("reduce_sum", "sum over {axes} {keep_dims}, rounded to {dtype} when given", infer_sum, sum_gradient,
+                 Precision::Full, sum_part, sum_reference, sum_number_samples);
+constinit const OpDef op_reduce_mean =
+    reduction_op("reduce_mean", "mean over {axes} {keep_dims}, rounded to {dtype} when given", infer_mean,
+                 mean_gradient, Precision::Full, mean_part, mean_reference, sum_samples);
+constinit const OpDef op_reduce_max =
+    reduction_op("reduce_max", "largest element over {axes} {keep_dims}", infer_extreme, extreme_gradient,
+                 Precision::Follow, within_rows_part, extreme_reference<[](auto b, auto a) { return a < b; }>, extreme_samples);
+constinit const OpDef op_reduce_min =
+    reduction_op("reduce_min", "smallest element over {axes} {keep_dims}", infer_extreme, extreme_gradient,
+                 Precision::Follow, within_rows_part, extreme_reference<[](auto b, auto a) { return b < a; }>, extreme_samples);
+constinit const OpDef op_reduce_prod =
+    reduction_op("reduce_prod", "product over {axes} {keep_dims}, rounded to {dtype} when given", infer_sum,
+                 prod_gradient, Precision::Full, within_rows_part, prod_reference, prod_samples);
+
+// ---- sum_squares ----
+
+namespace {
+
+Result<Types> infer_sum_squares(const OpCall& call) {
+  if (Status s = check_attrs(call.attrs, {})) return s;
+  DType sum = DType::F32;
+  for (size_t i = 0; i < call.count(); ++i) {
+    if (Status s = need_float(call, i)) return s;
+    if (stat_dtype(call.operand(i).dtype) == DType::F64) sum = DType::F64;
+  }
+  return one_result(sum, {});
+}
+
+Status sum_squares_reference(const OpCall&, llvm::ArrayRef<TensorView> operands, llvm::ArrayRef<TensorView> y) {
+  double sum = 0;
+  for (const TensorView& x : operands)
+    for (int64_t i = 0; i < x.elements(); ++i) sum += x.get(i) * x.get(i);
+  y[0].set(0, sum);
+  return Status::success();
+}
+
+Status sum_squares_gradient(GradContext& g) {
+  for (size_t i = 0; i < g.operand_count(); ++i) {
+    if (!g.wants(i)) continue;
+    Expr x = operand(g, i);
+    g.add(i, x * cast(out_grad(g) * 2.0, x.type().dtype));
+  }
+  return Status::success();
+}
+
+double sum_squares_flops(const OpCall& call, llvm::ArrayRef<Type>) {
+  double flops = 0;
+  for (size_t i = 0; i < call.count(); ++i) flops += 2 * static_cast<double>(call.operand(i).elements());
+  return flops;
+}
+
+std::vector<Sample> sum_squares_samples() {
+  using samples::normal;
+  return {{{normal({2, 3})}, {}},
+          {{normal({})}, {}},
+          {{normal({4}, DType::BF16)}, {}},
+          {{normal({2, 3}), normal({}), normal({5})}, {}},
+          {{normal({4}, DType::BF16), normal({3}, DType::BF16)}, {}}};
+}
+
+}  // namespace
+
+constinit const OpDef op_sum_squares{
+    .name = "sum_squares",
+    .summary = "the sum of x * x over all elements of all operands, a scalar, f32 for 16-bit floats",
+    .min_operands = 1,
+    .max_operands = -1,
+    .infer = infer_sum_squares,
+    .gradient = Gradient::rule(sum_squares_gradient),
+    .precision = Precision::Follow,
+    .recompute = Recompute::Cheap,
+    .flops = sum_squares_flops,
+    .reference = sum_squares_reference,
+    .samples = sum_squares_samples,
+};
+
+}  // namespace plimsoll

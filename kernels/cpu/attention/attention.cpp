@@ -1,0 +1,149 @@
+#include "kernels/cpu/attention/attention.h"
+
+#include "kernels/cpu/attention/block_product.h"
+#include "kernels/cpu/common/parallel.h"
+#include "kernels/cpu/common/row_math.h"
+#include "kernels/cpu/common/vector_math.h"
+
+#include <algorithm>
+
+namespace plimsoll::cpu {
+
+namespace {
+
+PLIMSOLL_VECTORISED void mask_row(float* scores, MaskKind kind, const void* mask, int64_t step, int64_t n) {
+  if (kind == MaskKind::Bool) {
+    const auto* allowed = static_cast<const uint8_t*>(mask);
+#pragma omp simd
+    for (int64_t j = 0; j < n; ++j) scores[j] = allowed[j * step] ? scores[j] : -infinity;
+  } else {
+    const auto* added = static_cast<const float*>(mask);
+#pragma omp simd
+    for (int64_t j = 0; j < n; ++j) scores[j] += added[j * step];
+  }
+}
+
+PLIMSOLL_VECTORISED void drop_row(float* factors, const uint32_t* words, uint64_t threshold, float kept,
+                                  int64_t n) {
+  for (int64_t j = 0; j < n; ++j) factors[j] = words[j] >= threshold ? kept : 0.0f;
+}
+
+PLIMSOLL_VECTORISED void multiply_rows(float* y, const float* x, int64_t n) {
+#pragma omp simd
+  for (int64_t i = 0; i < n; ++i) y[i] *= x[i];
+}
+
+// The state of one block of queries while keys pass by.
+struct RunningRows {
+  float largest[query_block], sum[query_block];
+  alignas(64) float scores[query_block * key_block];
+  alignas(64) float factors[query_block * key_block];
+  alignas(64) float keys[max_head_size * key_block];
+  alignas(64) float out[query_block * max_head_size];
+};
+
+// Turns scores into unnormalised probabilities and rescales what the rows have gathered so far.
+void absorb_scores(RunningRows& state, int64_t rows, int64_t width, int64_t value_size) {
+  for (int64_t r = 0; r < rows; ++r) {
+    float* scores = state.scores + r * key_block;
+    const float largest = std::max(state.largest[r], max_of(scores, width));
+    if (largest == -infinity) {
+      std::fill_n(scores, width, 0.0f);
+      continue;
+    }
+    const float correction = std::exp(state.largest[r] - largest);
+    exp_scaled(scores, scores, largest, 1.0f, width);
+    state.sum[r] = state.sum[r] * correction + static_cast<float>(sum_of(scores, width));
+    state.largest[r] = largest;
+    if (correction != 1.0f)
+      scale(state.out + r * value_size, state.out + r * value_size, correction, value_size);
+  }
+}
+
+void attend_block(const AttentionShape& shape, RunningRows& state, int64_t b, int64_t h, int64_t first_row,
+                  float* y, float* lse, const float* q, const float* k, const float* v) {
+  const int64_t rows = std::min(query_block, shape.rows - first_row), value_size = shape.value_size;
+  const int64_t kv_head = h / (shape.heads / shape.kv_heads);
+  std::fill_n(state.largest, rows, -infinity);
+  std::fill_n(state.sum, rows, 0.0f);
+  std::fill_n(state.out, rows * value_size, 0.0f);
+  const int64_t columns = shape.causal ? std::min(shape.columns, first_row + rows) : shape.columns;
+  const int64_t k_step = shape.k_step, v_step = shape.v_step;
+  for (int64_t first = 0; first < columns; first += key_block) {
+    const int64_t width = std::min(key_block, columns - first);
+    transpose_block(state.keys, key_block,
+                    k + (b * shape.columns + first) * k_step + kv_head * shape.head_size, k_step, width,
+                    shape.head_size);
+    const ScoreBlock block{b, h, first_row, rows, first, width};
+    score_block(shape, block, q, state.keys, state.scores);
+    absorb_scores(state, rows, width, value_size);
+    if (shape.dropout > 0) {
+      dropout_block(shape, block, state.factors);
+      multiply_rows(state.scores, state.factors, rows * key_block);
+    }
+    add_block_product(state.out, value_size, {state.scores, key_block, 1},
+                      v + (b * shape.columns + first) * v_step + kv_head * value_size, v_step, rows,
+                      value_size, width);
+  }
+  for (int64_t r = 0; r < rows; ++r) {
+    const float inverse = state.sum[r] > 0 ? 1.0f / state.sum[r] : 0.0f;
+    scale(y + ((b * shape.rows + first_row + r) * shape.heads + h) * value_size, state.out + r * value_size,
+          inverse, value_size);
+    lse[(b * shape.heads + h) * shape.rows + first_row + r] = state.largest[r] + std::log(state.sum[r]);
+  }
+}
+
+}  // namespace
+
+void score_block(const AttentionShape& shape, const ScoreBlock& block, const float* q, const float* keys,
+                 float* scores) {
+  const int64_t q_step = shape.q_step;
+  const float* queries = q + (block.b * shape.rows + block.first_row) * q_step + block.h * shape.head_size;
+  std::fill_n(scores, block.rows * key_block, 0.0f);
+  add_block_product(scores, key_block, {queries, q_step, 1}, keys, key_block, block.rows, block.columns,
+                    shape.head_size);
+  for (int64_t r = 0; r < block.rows; ++r) {
+    float* row = scores + r * key_block;
+    scale(row, row, shape.scale, block.columns);
+    if (shape.mask_kind != MaskKind::None) {
+      const int64_t* strides = shape.mask_strides;
+      const int64_t at = block.b * strides[0] + block.h * strides[1] + (block.first_row + r) * strides[2] +
+                         block.first_column * strides[3];
+      const int64_t bytes = shape.mask_kind == MaskKind::Bool ? 1 : sizeof(float);
+      mask_row(row, shape.mask_kind, static_cast<const char*>(shape.mask) + at * bytes, strides[3],
+               block.columns);
+    }
+    if (!shape.causal) continue;
+    const int64_t allowed =
+        std::clamp<int64_t>(block.first_row + r + 1 - block.first_column, 0, block.columns);
+    std::fill(row + allowed, row + block.columns, -infinity);
+  }
+}
+
+void dropout_block(const AttentionShape& shape, const ScoreBlock& block, float* factors) {
+  const uint64_t threshold = keep_threshold(shape.dropout);
+  const float kept = shape.dropout < 1 ? static_cast<float>(1 / (1 - shape.dropout)) : 0.0f;
+  uint32_t words[key_block];
+  for (int64_t r = 0; r < block.rows; ++r) {
+    const int64_t row = (block.b * shape.heads + block.h) * shape.rows + block.first_row + r;
+    random_words(shape.random, row * shape.columns + block.first_column, block.columns, words);
+    drop_row(factors + r * key_block, words, threshold, kept, block.columns);
+  }
+}
+
+void attention(const AttentionShape& shape, float* y, float* lse, const float* q, const float* k,
+               const float* v) {
+  const int64_t blocks = (shape.rows + query_block - 1) / query_block;
+  const int64_t tasks = shape.batch * shape.heads * blocks;
+  const int64_t work = shape.batch * shape.heads * shape.rows * shape.columns * shape.head_size / 8;
+  // Later blocks see more keys when causal: dealing them out in turn balances the threads.
+#pragma omp parallel for schedule(static, 1) if (tasks > 1 && work >= parallel_grain)
+  for (int64_t task = 0; task < tasks; ++task) {
+    RunningRows state;
+    const int64_t head = task / blocks;
+    attend_block(shape, state, head / shape.heads, head % shape.heads, task % blocks * query_block, y, lse, q,
+                 k, v);
+  }
+}
+
+}  // namespace plimsoll::cpu

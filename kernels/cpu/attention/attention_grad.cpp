@@ -1,0 +1,146 @@
+#include "kernels/cpu/attention/attention.h"
+#include "kernels/cpu/attention/block_product.h"
+#include "kernels/cpu/common/parallel.h"
+#include "kernels/cpu/common/row_math.h"
+#include "kernels/cpu/common/vector_math.h"
+
+#include <algorithm>
+
+// Backward recomputes each block of probabilities from lse. One task owns one key head of one batch
+// element with all query heads that read it, so dk, dv and dq are each added to by one thread in one order.
+
+namespace plimsoll::cpu {
+
+namespace {
+
+struct GradBlocks {
+  alignas(64) float keys[max_head_size * key_block];    // transposed, [head_size, key_block]
+  alignas(64) float values[max_head_size * key_block];  // transposed, [value_size, key_block]
+  alignas(64) float scores[query_block * key_block];    // then probabilities, then their gradient
+  alignas(64) float dropped[query_block * key_block];   // probabilities as dropout left them
+  alignas(64) float d_scores[query_block * key_block];
+};
+
+struct GradTensors {
+  float *dq, *dk, *dv;
+  const float *q, *k, *v, *y, *lse, *dy;
+  float* row_products;
+};
+
+PLIMSOLL_VECTORISED void probabilities(float* p, const float* scores, float lse, int64_t n) {
+  const float shift = lse == -infinity ? infinity : lse;  // a row that attends to nothing
+#pragma omp simd
+  for (int64_t j = 0; j < n; ++j) p[j] = vector_exp(scores[j] - shift);
+}
+
+// d_scores = p * (d_p - row_product) * factor
+PLIMSOLL_VECTORISED void score_gradient(float* d_scores, const float* p, float row_product, float factor,
+                                        int64_t n) {
+#pragma omp simd
+  for (int64_t j = 0; j < n; ++j) d_scores[j] = p[j] * (d_scores[j] - row_product) * factor;
+}
+
+PLIMSOLL_VECTORISED void multiply_into(float* y, const float* a, const float* b, int64_t n) {
+#pragma omp simd
+  for (int64_t i = 0; i < n; ++i) y[i] = a[i] * b[i];
+}
+
+// Probabilities into blocks.scores, the dropped ones into blocks.dropped, their gradients into
+// blocks.d_scores.
+void recompute_block(const AttentionShape& shape, const GradTensors& t, const ScoreBlock& block,
+                     GradBlocks& blocks) {
+  const int64_t dy_step = shape.heads * shape.value_size,
+                head_row = (block.b * shape.heads + block.h) * shape.rows;
+  score_block(shape, block, t.q, blocks.keys, blocks.scores);
+  std::fill_n(blocks.d_scores, block.rows * key_block, 0.0f);
+  const float* dy = t.dy + (block.b * shape.rows + block.first_row) * dy_step + block.h * shape.value_size;
+  add_block_product(blocks.d_scores, key_block, {dy, dy_step, 1}, blocks.values, key_block, block.rows,
+                    block.columns, shape.value_size);
+  if (shape.dropout > 0) {
+    dropout_block(shape, block, blocks.dropped);
+    for (int64_t at = 0; at < block.rows * key_block; at += key_block)
+      multiply_into(blocks.d_scores + at, blocks.d_scores + at, blocks.dropped + at, block.columns);
+  }
+  for (int64_t r = 0; r < block.rows; ++r) {
+    float *p = blocks.scores + r * key_block, *dropped = blocks.dropped + r * key_block;
+    const int64_t row = head_row + block.first_row + r;
+    probabilities(p, p, t.lse[row], block.columns);
+    if (shape.dropout > 0)
+      multiply_into(dropped, dropped, p, block.columns);
+    else
+      std::copy_n(p, block.columns, dropped);
+    score_gradient(blocks.d_scores + r * key_block, p, t.row_products[row], shape.scale, block.columns);
+  }
+}
+
+void add_block_grads(const AttentionShape& shape, const GradTensors& t, const ScoreBlock& block,
+                     int64_t kv_head, const GradBlocks& blocks) {
+  const int64_t q_step = shape.q_step, k_step = shape.k_step, v_step = shape.v_step;
+  const int64_t dy_step = shape.heads * shape.value_size;
+  const int64_t row = block.b * shape.rows + block.first_row,
+                column = block.b * shape.columns + block.first_column;
+  const int64_t q_at = row * q_step + block.h * shape.head_size,
+                k_at = column * k_step + kv_head * shape.head_size;
+  add_block_product(t.dv + column * v_step + kv_head * shape.value_size, v_step,
+                    {blocks.dropped, 1, key_block}, t.dy + row * dy_step + block.h * shape.value_size,
+                    dy_step, block.columns, shape.value_size, block.rows);
+  add_block_product(t.dk + k_at, k_step, {blocks.d_scores, 1, key_block}, t.q + q_at, q_step, block.columns,
+                    shape.head_size, block.rows);
+  add_block_product(t.dq + q_at, q_step, {blocks.d_scores, key_block, 1}, t.k + k_at, k_step, block.rows,
+                    shape.head_size, block.columns);
+}
+
+void clear_rows(float* x, int64_t step, int64_t rows, int64_t width) {
+  for (int64_t r = 0; r < rows; ++r) std::fill_n(x + r * step, width, 0.0f);
+}
+
+// sum_d y * dy of every row of one head: what the softmax gradient subtracts.
+void head_row_products(const AttentionShape& shape, const GradTensors& t, int64_t b, int64_t h) {
+  for (int64_t i = 0; i < shape.rows; ++i) {
+    const int64_t at = ((b * shape.rows + i) * shape.heads + h) * shape.value_size;
+    t.row_products[(b * shape.heads + h) * shape.rows + i] =
+        static_cast<float>(dot(t.y + at, t.dy + at, shape.value_size));
+  }
+}
+
+void key_head_grad(const AttentionShape& shape, const GradTensors& t, int64_t b, int64_t kv_head,
+                   GradBlocks& blocks) {
+  const int64_t group = shape.heads / shape.kv_heads;
+  const int64_t q_step = shape.q_step, k_step = shape.k_step, v_step = shape.v_step;
+  const int64_t k_at = b * shape.columns * k_step + kv_head * shape.head_size;
+  const int64_t v_at = b * shape.columns * v_step + kv_head * shape.value_size;
+  clear_rows(t.dk + k_at, k_step, shape.columns, shape.head_size);
+  clear_rows(t.dv + v_at, v_step, shape.columns, shape.value_size);
+  for (int64_t h = kv_head * group; h < (kv_head + 1) * group; ++h) {
+    clear_rows(t.dq + b * shape.rows * q_step + h * shape.head_size, q_step, shape.rows, shape.head_size);
+    head_row_products(shape, t, b, h);
+  }
+  for (int64_t first = 0; first < shape.columns; first += key_block) {
+    const int64_t width = std::min(key_block, shape.columns - first);
+    transpose_block(blocks.keys, key_block, t.k + k_at + first * k_step, k_step, width, shape.head_size);
+    transpose_block(blocks.values, key_block, t.v + v_at + first * v_step, v_step, width, shape.value_size);
+    const int64_t first_row = shape.causal ? first / query_block * query_block : 0;
+    for (int64_t h = kv_head * group; h < (kv_head + 1) * group; ++h)
+      for (int64_t i = first_row; i < shape.rows; i += query_block) {
+        const ScoreBlock block{b, h, i, std::min(query_block, shape.rows - i), first, width};
+        recompute_block(shape, t, block, blocks);
+        add_block_grads(shape, t, block, kv_head, blocks);
+      }
+  }
+}
+
+}  // namespace
+
+void attention_grad(const AttentionShape& shape, float* dq, float* dk, float* dv, const float* q,
+                    const float* k, const float* v, const float* y, const float* lse, const float* dy,
+                    float* row_products) {
+  const GradTensors tensors{dq, dk, dv, q, k, v, y, lse, dy, row_products};
+  const int64_t tasks = shape.batch * shape.kv_heads;
+  const int64_t work = shape.batch * shape.heads * shape.rows * shape.columns * shape.head_size / 8;
+  parallel_tasks(tasks, work, [&](int64_t task) {
+    GradBlocks blocks;
+    key_head_grad(shape, tensors, task / shape.kv_heads, task % shape.kv_heads, blocks);
+  });
+}
+
+}  // namespace plimsoll::cpu

@@ -1,0 +1,84 @@
+#include "kernels/cpu/common/philox.h"
+
+#include "kernels/cpu/common/parallel.h"
+#include "kernels/cpu/common/vectorised.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+namespace plimsoll::cpu {
+
+namespace {
+
+constexpr int64_t tile_blocks = 32, tile_words = 4 * tile_blocks;
+
+// A tile of consecutive blocks, one a vector lane.
+PLIMSOLL_VECTORISED void philox_tile(const RandomStream& stream, uint64_t first_block, uint32_t* words) {
+  const auto key_low = static_cast<uint32_t>(stream.seed),
+             key_high = static_cast<uint32_t>(stream.seed >> 32);
+  const uint32_t step = stream.step, id = stream.id;
+#pragma omp simd
+  for (int64_t i = 0; i < tile_blocks; ++i) {
+    const uint64_t block = first_block + static_cast<uint64_t>(i);
+    uint32_t a = static_cast<uint32_t>(block), b = static_cast<uint32_t>(block >> 32), c = step, d = id;
+#pragma GCC unroll 10
+    for (uint32_t round = 0; round < 10; ++round) {
+      const uint64_t first = uint64_t{0xD2511F53} * a, second = uint64_t{0xCD9E8D57} * c;
+      a = static_cast<uint32_t>(second >> 32) ^ b ^ (key_low + round * 0x9E3779B9);
+      b = static_cast<uint32_t>(second);
+      c = static_cast<uint32_t>(first >> 32) ^ d ^ (key_high + round * 0xBB67AE85);
+      d = static_cast<uint32_t>(first);
+    }
+    words[4 * i] = a;
+    words[4 * i + 1] = b;
+    words[4 * i + 2] = c;
+    words[4 * i + 3] = d;
+  }
+}
+
+PLIMSOLL_VECTORISED void keep_or_drop(float* y, const float* x, const uint32_t* words, uint32_t last_dropped,
+                                      float factor, int64_t n) {
+#pragma omp simd
+  for (int64_t i = 0; i < n; ++i) y[i] = words[i] > last_dropped ? x[i] * factor : 0.0f;
+}
+
+}  // namespace
+
+void random_words(const RandomStream& stream, int64_t first, int64_t count, uint32_t* words) {
+  uint32_t tile[tile_words];
+  int64_t skip = first % 4;
+  auto block = static_cast<uint64_t>(stream.first_block + first / 4);
+  for (int64_t done = 0; done < count; block += tile_blocks, skip = 0) {
+    philox_tile(stream, block, tile);
+    const int64_t taken = std::min(tile_words - skip, count - done);
+    std::memcpy(words + done, tile + skip, static_cast<size_t>(taken) * sizeof(uint32_t));
+    done += taken;
+  }
+}
+
+uint64_t keep_threshold(double ratio) { return static_cast<uint64_t>(std::ceil(ratio * 0x1p32)); }
+
+void dropout(const RandomStream& stream, double ratio, float* y, const float* x, int64_t n) {
+  const uint64_t threshold = keep_threshold(ratio);
+  if (threshold > UINT32_MAX) {
+    std::fill_n(y, n, 0.0f);
+    return;
+  }
+  if (threshold == 0) {
+    if (y != x) std::copy_n(x, n, y);
+    return;
+  }
+  const auto factor = static_cast<float>(1 / (1 - ratio));
+  const auto last_dropped = static_cast<uint32_t>(threshold - 1);
+  parallel_ranges(n, 8, [&](int64_t begin, int64_t end) {
+    uint32_t words[tile_words];
+    for (int64_t at = begin; at < end; at += tile_words) {
+      const int64_t count = std::min(tile_words, end - at);
+      random_words(stream, at, count, words);
+      keep_or_drop(y + at, x + at, words, last_dropped, factor, count);
+    }
+  });
+}
+
+}  // namespace plimsoll::cpu

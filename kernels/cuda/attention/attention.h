@@ -1,0 +1,44 @@
+#pragma once
+
+// Attention without tensors of scores (Dao et al. 2022), for what no library takes: any mask, any head size up to 256.
+//   q, dq [batch, rows, heads, depth], k, dk [batch, columns, kv_heads, depth], v, dv [batch, columns, kv_heads,
+//   value_depth], y, dy [batch, rows, heads, value_depth], lse [batch, heads, rows]
+// Rows of q, k and v, and of their gradients, are so many elements apart: they may stand side by side in one tensor.
+// q, k, v and y are of one type, computed in f32; lse is f32 and -inf for a row that may attend to nothing.
+
+#include "kernels/cuda/elementwise/random.h"
+#include "kernels/cuda/common/scalar.h"
+
+#include <cuda_runtime_api.h>
+
+namespace plimsoll::cuda {
+
+inline constexpr int64_t max_attention_depth = 256;
+
+struct AttentionShape {
+  int64_t batch, rows, columns, heads, kv_heads, depth, value_depth;
+  int64_t q_step, k_step, v_step;
+  Scalar type;
+  float scale;
+  bool causal;  // row r sees columns up to r
+  // Bool: true may attend; float: added; null: none. Strides over [batch, heads, rows, columns].
+  const void* mask = nullptr;
+  Scalar mask_type = Scalar::Bool;
+  int64_t mask_strides[4] = {};
+  double dropout = 0;
+  RandomStream random = {};
+};
+
+[[nodiscard]] cudaError_t attention(const AttentionShape& shape, void* y, float* lse, const void* q, const void* k,
+                                    const void* v, cudaStream_t stream);
+
+struct AttentionGradCall {
+  void *dq, *dk, *dv;
+  const void *q, *k, *v, *y, *dy;
+  const float* lse;
+  float* delta;  // workspace [batch, heads, rows]
+};
+[[nodiscard]] cudaError_t attention_grad(const AttentionShape& shape, const AttentionGradCall& call,
+                                         cudaStream_t stream);
+
+}  // namespace plimsoll::cuda

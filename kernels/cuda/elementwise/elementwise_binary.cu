@@ -1,0 +1,182 @@
+#include "kernels/cuda/elementwise/elementwise.h"
+
+#include "kernels/cuda/elementwise/elementwise_map.cuh"
+
+// Functions of two operands with broadcasting. Sums and products of 16- and 32-bit floats have kernels of their own;
+// other functions of these types share one, and all other types one that reads them by run-time type.
+
+namespace plimsoll::cuda {
+namespace {
+
+template <typename C>
+__device__ C remainder(C a, C b, bool fmod_form) {
+  const C rest = fmod(a, b);
+  const bool other_sign = rest != 0 && (rest < 0) != (b < 0);
+  return other_sign && !fmod_form ? rest + b : rest;
+}
+
+template <typename C>
+__device__ __forceinline__ C arithmetic(Binary f, C a, C b) {
+  switch (f) {
+    case Binary::Add: return a + b;
+    case Binary::Sub: return a - b;
+    case Binary::Mul: return a * b;
+    case Binary::Div: return a / b;
+    case Binary::Max: return a != a || a > b ? a : b;
+    case Binary::Min: return a != a || a < b ? a : b;
+    case Binary::Pow: return pow(a, b);
+    case Binary::Mod: return remainder(a, b, false);
+    case Binary::Fmod: return remainder(a, b, true);
+    default: return a < 0 ? b * a : a;
+  }
+}
+
+__host__ __device__ constexpr bool is_comparison(Binary f) { return f >= Binary::Equal && f <= Binary::GreaterEqual; }
+
+template <typename Value>
+__device__ bool compare(Binary f, Value a, Value b) {
+  switch (f) {
+    case Binary::Equal: return a == b;
+    case Binary::Less: return a < b;
+    case Binary::LessEqual: return a <= b;
+    case Binary::Greater: return b < a;
+    default: return b <= a;
+  }
+}
+
+template <Binary f>
+struct Fixed {
+  __device__ float operator()(float a, float b) const { return arithmetic(f, a, b); }
+};
+struct Chosen {
+  Binary f;
+  __device__ float operator()(float a, float b) const { return arithmetic(f, a, b); }
+};
+struct Compare {
+  Binary f;
+  __device__ bool operator()(float a, float b) const { return compare(f, a, b); }
+};
+
+template <typename T>
+cudaError_t map_typed(Binary f, const LoopNest<3>& nest, void* to, const T* a, const T* b, cudaStream_t stream) {
+  T* y = static_cast<T*>(to);
+  if (is_comparison(f)) return map_broadcast(Compare{f}, nest, stream, static_cast<uint8_t*>(to), a, b);
+  switch (f) {
+    case Binary::Add: return map_broadcast(Fixed<Binary::Add>{}, nest, stream, y, a, b);
+    case Binary::Sub: return map_broadcast(Fixed<Binary::Sub>{}, nest, stream, y, a, b);
+    case Binary::Mul: return map_broadcast(Fixed<Binary::Mul>{}, nest, stream, y, a, b);
+    case Binary::Div: return map_broadcast(Fixed<Binary::Div>{}, nest, stream, y, a, b);
+    default: return map_broadcast(Chosen{f}, nest, stream, y, a, b);
+  }
+}
+
+// ---- Integers, bools and f64 ----
+
+// By repeated squaring, wrapping; a negative exponent leaves 0 but for 1 and -1.
+template <typename Value>
+__device__ Value integer_power(Value a, Value exponent) {
+  const auto e = static_cast<int64_t>(exponent);
+  if (e < 0) return a == Value{1} ? Value{1} : a != static_cast<Value>(-1) ? Value{0} : e % 2 ? a : Value{1};
+  uint64_t product = 1, factor = static_cast<uint64_t>(a);
+  for (int64_t rest = e; rest > 0; rest /= 2, factor *= factor)
+    if (rest % 2) product *= factor;
+  return static_cast<Value>(product);
+}
+
+// x / 0 is 0, and dividing the smallest integer by -1 wraps.
+template <typename Value>
+__device__ Value integer_quotient(Value a, Value b) {
+  if (b == 0) return 0;
+  if (std::is_signed_v<Value> && b == static_cast<Value>(-1)) return static_cast<Value>(0 - static_cast<uint64_t>(a));
+  return a / b;
+}
+
+template <typename Value>
+__device__ Value integer_remainder(Value a, Value b, bool fmod_form) {
+  if (b == 0 || b == static_cast<Value>(-1)) return 0;
+  const Value rest = a % b;
+  const bool other_sign = rest != 0 && is_negative(rest) != is_negative(b);
+  return other_sign && !fmod_form ? rest + b : rest;
+}
+
+// By the width and beyond nothing is left; zeros come in whatever the sign.
+__device__ uint64_t shifted(Binary f, uint64_t a, uint64_t b, int width) {
+  if (b >= static_cast<uint64_t>(width)) return 0;
+  if (f == Binary::ShiftLeft) return a << b;
+  return (width == 64 ? a : a & ((uint64_t{1} << width) - 1)) >> b;
+}
+
+__device__ int width_of(Scalar type) {
+  return with_element(type, [](auto* element) { return static_cast<int>(8 * sizeof(*element)); });
+}
+
+template <typename Value>
+__device__ Value integer_arithmetic(Binary f, Value a, Value b, Scalar type) {
+  const auto x = static_cast<uint64_t>(a), y = static_cast<uint64_t>(b);
+  switch (f) {
+    case Binary::Add: return static_cast<Value>(x + y);
+    case Binary::Sub: return static_cast<Value>(x - y);
+    case Binary::Mul: return static_cast<Value>(x * y);
+    case Binary::Div: return integer_quotient(a, b);
+    case Binary::Max: return a > b ? a : b;
+    case Binary::Min: return a < b ? a : b;
+    case Binary::Pow: return integer_power(a, b);
+    case Binary::Mod: return integer_remainder(a, b, false);
+    case Binary::Fmod: return integer_remainder(a, b, true);
+    case Binary::And: return static_cast<Value>(a != 0 && b != 0);
+    case Binary::Or: return static_cast<Value>(a != 0 || b != 0);
+    case Binary::Xor: return static_cast<Value>((a != 0) != (b != 0));
+    case Binary::BitwiseAnd: return static_cast<Value>(x & y);
+    case Binary::BitwiseOr: return static_cast<Value>(x | y);
+    case Binary::BitwiseXor: return static_cast<Value>(x ^ y);
+    default: return static_cast<Value>(shifted(f, x, y, width_of(type)));
+  }
+}
+
+template <typename Value>
+__global__ void __launch_bounds__(block_threads)
+    any_binary_kernel(Binary f, const __grid_constant__ DeviceNest<3> nest, int64_t n, void* y, Scalar y_type,
+                      AnyTensor a, AnyTensor b) {
+  const int64_t i = int64_t{blockIdx.x} * block_threads + threadIdx.x;
+  if (i >= n) return;
+  int64_t at[3];
+  nest.offsets(i, at);
+  const Value left = load_any<Value>(a, at[1]), right = load_any<Value>(b, at[2]);
+  if (is_comparison(f))
+    static_cast<uint8_t*>(y)[i] = compare(f, left, right);
+  else if constexpr (std::is_same_v<Value, double>)
+    store_any(y, y_type, i, arithmetic(f, left, right));
+  else
+    store_any(y, y_type, i, integer_arithmetic(f, left, right, y_type));
+}
+
+template <typename Value>
+cudaError_t map_any(Binary f, const LoopNest<3>& full, void* y, Scalar y_type, AnyTensor a, AnyTensor b,
+                    cudaStream_t stream) {
+  const LoopNest<3> nest = collapse(full);
+  const int64_t n = nest.iterations();
+  if (n == 0) return cudaSuccess;
+  any_binary_kernel<Value>
+      <<<blocks_for(n), block_threads, 0, stream>>>(f, DeviceNest<3>(nest), n, y, y_type, a, b);
+  return cudaGetLastError();
+}
+
+}  // namespace
+
+cudaError_t map_binary(Binary f, const LoopNest<3>& nest, Scalar y_type, void* y, Scalar a_type, const void* a,
+                       Scalar b_type, const void* b, cudaStream_t stream) {
+  if (a_type == b_type) switch (a_type) {
+      case Scalar::F32:
+        return map_typed(f, nest, y, static_cast<const float*>(a), static_cast<const float*>(b), stream);
+      case Scalar::BF16:
+        return map_typed(f, nest, y, static_cast<const bf16*>(a), static_cast<const bf16*>(b), stream);
+      case Scalar::F16: return map_typed(f, nest, y, static_cast<const f16*>(a), static_cast<const f16*>(b), stream);
+      default: break;
+    }
+  const AnyTensor left{a, a_type}, right{b, b_type};
+  if (is_float(a_type) || is_float(b_type)) return map_any<double>(f, nest, y, y_type, left, right, stream);
+  if (a_type == Scalar::U64) return map_any<uint64_t>(f, nest, y, y_type, left, right, stream);
+  return map_any<int64_t>(f, nest, y, y_type, left, right, stream);
+}
+
+}  // namespace plimsoll::cuda

@@ -1,0 +1,96 @@
+#include "kernels/cuda/elementwise/random.h"
+
+#include "kernels/cuda/elementwise/elementwise_map.cuh"
+#include "kernels/cuda/common/philox.cuh"
+
+#include <cmath>
+
+namespace plimsoll::cuda {
+namespace {
+
+// Kept is a word of at least `threshold`, which is 2^32 when nothing is.
+template <typename T>
+__global__ void __launch_bounds__(block_threads)
+    dropout_kernel(RandomStream stream, uint64_t threshold, Compute<T> factor, T* y, const T* x, int64_t n) {
+  constexpr int length = sizeof(T) == 2 ? 8 : 4;
+  const int64_t run = int64_t{blockIdx.x} * block_threads + threadIdx.x, at = run * length, left = n - at;
+  if (left <= 0) return;
+  const int count = left < length ? static_cast<int>(left) : length;
+  Vector<T, length> values = load_run<length>(x + at, true, count);
+#pragma unroll
+  for (int group = 0; group < length / 4; ++group) {
+    const PhiloxBlock block = philox(stream, at / 4 + group);
+#pragma unroll
+    for (int lane = 0; lane < 4; ++lane) {
+      T& value = values.at[4 * group + lane];
+      value = narrow<T>(block.lanes[lane] >= threshold ? widen(value) * factor : Compute<T>(0));
+    }
+  }
+  store_run(y + at, values, count);
+}
+
+// Without fused operations, so that the numbers are those of the host.
+struct Uniform {
+  double low, range;
+  __device__ double operator()(const PhiloxBlock& block, int lane) const {
+    return __dadd_rn(low, __dmul_rn(range, block.lanes[lane] * 0x1p-32));
+  }
+};
+
+struct Normal {
+  double mean, deviation;
+  __device__ double operator()(const PhiloxBlock& block, int lane) const {
+    const int pair = lane / 2 * 2;
+    const double radius = sqrt(-2 * log((block.lanes[pair] + 1.0) * 0x1p-32));
+    const double angle = 2 * 3.141592653589793 * block.lanes[pair + 1] * 0x1p-32;
+    return __dadd_rn(mean, __dmul_rn(deviation, radius * (lane % 2 ? sin(angle) : cos(angle))));
+  }
+};
+
+// A thread makes the four elements of one block.
+template <typename Distribution>
+__global__ void __launch_bounds__(block_threads)
+    random_kernel(RandomStream stream, Distribution distribution, Scalar type, void* y, int64_t n) {
+  const int64_t index = int64_t{blockIdx.x} * block_threads + threadIdx.x;
+  if (4 * index >= n) return;
+  const PhiloxBlock block = philox(stream, index);
+#pragma unroll
+  for (int lane = 0; lane < 4; ++lane)
+    if (4 * index + lane < n) store_any(y, type, 4 * index + lane, distribution(block, lane));
+}
+
+template <typename Distribution>
+cudaError_t fill(const RandomStream& stream, const Distribution& distribution, Scalar type, void* y, int64_t n,
+                 cudaStream_t on) {
+  if (n == 0) return cudaSuccess;
+  random_kernel<<<blocks_for((n + 3) / 4), block_threads, 0, on>>>(stream, distribution, type, y, n);
+  return cudaGetLastError();
+}
+
+}  // namespace
+
+cudaError_t dropout(const RandomStream& stream, double ratio, Scalar type, void* y, const void* x, int64_t n,
+                    cudaStream_t on) {
+  if (n == 0) return cudaSuccess;
+  const auto threshold = static_cast<uint64_t>(std::ceil(ratio * 0x1p32));
+  const double factor = ratio < 1 ? 1 / (1 - ratio) : 0;
+  return with_float(type, [&](auto* element) {
+    using T = std::remove_pointer_t<decltype(element)>;
+    constexpr int length = sizeof(T) == 2 ? 8 : 4;
+    dropout_kernel<<<blocks_for(n, int64_t{block_threads} * length), block_threads, 0, on>>>(
+        stream, threshold, static_cast<Compute<T>>(factor), static_cast<T*>(y), static_cast<const T*>(x), n);
+    return cudaGetLastError();
+  });
+}
+
+cudaError_t random_uniform(const RandomStream& stream, double low, double high, Scalar type, void* y, int64_t n,
+                           cudaStream_t on) {
+  return fill(stream, Uniform{low, high - low}, type, y, n, on);
+}
+
+cudaError_t random_normal(const RandomStream& stream, double mean, double deviation, Scalar type, void* y, int64_t n,
+                          cudaStream_t on) {
+  return fill(stream, Normal{mean, deviation}, type, y, n, on);
+}
+
+}  // namespace plimsoll::cuda

@@ -1,0 +1,113 @@
+#include "kernels/cuda/index/index.cuh"
+
+// Ops that pick elements by index: a thread moves one element, or up to 16 bytes of a run of them.
+
+namespace plimsoll::cuda {
+namespace {
+
+struct Rows {
+  Indices indices;
+  int64_t size, units_a_row;
+  Divider rows, units;
+};
+
+template <typename Unit>
+__global__ void __launch_bounds__(block_threads)
+    gather_rows_kernel(const __grid_constant__ Rows shape, int64_t n, Unit* y, const Unit* x) {
+  const int64_t i = int64_t{blockIdx.x} * block_threads + threadIdx.x;
+  if (i >= n) return;
+  int64_t unit = i;
+  int64_t row = shape.units.divide(unit);
+  const int64_t outer = shape.rows.divide(row);
+  y[i] = x[(outer * shape.size + index_at(shape.indices, row, shape.size)) * shape.units_a_row + unit];
+}
+
+template <typename T>
+__global__ void __launch_bounds__(block_threads)
+    gather_elements_kernel(const __grid_constant__ ElementPlaces places, int64_t n, T* y, const T* x) {
+  const int64_t i = int64_t{blockIdx.x} * block_threads + threadIdx.x;
+  if (i < n) y[i] = x[places(i)];
+}
+
+template <typename Unit>
+__global__ void __launch_bounds__(block_threads)
+    gather_tuples_kernel(const __grid_constant__ TuplePlaces places, Divider units, int64_t n, int unit_elements, Unit* y,
+                         const Unit* x) {
+  const int64_t i = int64_t{blockIdx.x} * block_threads + threadIdx.x;
+  if (i >= n) return;
+  int64_t unit = i;
+  const int64_t tuple = units.divide(unit);
+  y[i] = x[places(tuple) / unit_elements + unit];
+}
+
+template <typename T>
+__global__ void __launch_bounds__(block_threads)
+    one_hot_kernel(T* y, Indices indices, const T* on_off, Divider depth, Divider inner, int64_t inner_size,
+                   int64_t length, int64_t n) {
+  const int64_t i = int64_t{blockIdx.x} * block_threads + threadIdx.x;
+  if (i >= n) return;
+  int64_t place = i;
+  int64_t k = inner.divide(place);
+  const int64_t outer = depth.divide(k);
+  int64_t index = load_any<int64_t>({indices.data, indices.type}, outer * inner_size + place);
+  if (index < 0) index += length;
+  y[i] = on_off[index == k ? 1 : 0];
+}
+
+}  // namespace
+
+cudaError_t gather_rows(void* y, const void* x, const Indices& indices, int64_t outer, int64_t size, int64_t count,
+                        int64_t inner_bytes, cudaStream_t stream) {
+  if (outer * count * inner_bytes == 0) return cudaSuccess;
+  const int bytes = unit_of_run(inner_bytes);
+  const int64_t units = inner_bytes / bytes, n = outer * count * units;
+  return with_unit_bytes(bytes, [&](auto* element) {
+    using Unit = std::remove_pointer_t<decltype(element)>;
+    const Rows shape{indices, size, units, Divider(count), Divider(units)};
+    gather_rows_kernel<<<blocks_for(n), block_threads, 0, stream>>>(shape, n, static_cast<Unit*>(y),
+                                                                    static_cast<const Unit*>(x));
+    return cudaGetLastError();
+  });
+}
+
+cudaError_t gather_elements(const ElementIndices& places, void* y, const void* x, int element_bytes,
+                            cudaStream_t stream) {
+  const int64_t n = places.nest.iterations();
+  if (n == 0) return cudaSuccess;
+  return with_element_bytes(element_bytes, [&](auto* element) {
+    using T = std::remove_pointer_t<decltype(element)>;
+    gather_elements_kernel<<<blocks_for(n), block_threads, 0, stream>>>(ElementPlaces(places), n, static_cast<T*>(y),
+                                                                        static_cast<const T*>(x));
+    return cudaGetLastError();
+  });
+}
+
+cudaError_t gather_tuples(const TupleIndices& places, void* y, const void* x, int element_bytes,
+                          cudaStream_t stream) {
+  if (places.tuples * places.count == 0) return cudaSuccess;
+  // Every stride of the coordinates is a whole number of runs.
+  const int bytes = unit_of_run(places.count * element_bytes), unit_elements = bytes / element_bytes;
+  const int64_t units = places.count / unit_elements, n = places.tuples * units;
+  return with_unit_bytes(bytes, [&](auto* element) {
+    using Unit = std::remove_pointer_t<decltype(element)>;
+    gather_tuples_kernel<<<blocks_for(n), block_threads, 0, stream>>>(TuplePlaces(places), Divider(units), n,
+                                                                      unit_elements, static_cast<Unit*>(y),
+                                                                      static_cast<const Unit*>(x));
+    return cudaGetLastError();
+  });
+}
+
+cudaError_t one_hot(void* y, const Indices& indices, const void* on_off, int64_t outer, int64_t depth, int64_t inner,
+                    int element_bytes, cudaStream_t stream) {
+  const int64_t n = outer * depth * inner;
+  if (n == 0) return cudaSuccess;
+  return with_element_bytes(element_bytes, [&](auto* element) {
+    using T = std::remove_pointer_t<decltype(element)>;
+    one_hot_kernel<<<blocks_for(n), block_threads, 0, stream>>>(static_cast<T*>(y), indices,
+                                                                static_cast<const T*>(on_off), Divider(depth),
+                                                                Divider(inner), inner, depth, n);
+    return cudaGetLastError();
+  });
+}
+
+}  // namespace plimsoll::cuda

@@ -1,0 +1,66 @@
+#pragma once
+
+// Ops that pick elements by index or put them there. A negative index counts from the end; one outside its dimension
+// is an error of the data that stops the kernel, and with it the run. Elements have 1, 2, 4 or 8 bytes. Nothing is
+// added atomically: results do not depend on the order in which threads run.
+
+#include "kernels/cuda/common/scalar.h"
+#include "kernels/strides.h"
+
+#include <cuda_runtime_api.h>
+
+namespace plimsoll::cuda {
+
+// In device memory, i64 or i32 unless said otherwise.
+struct Indices {
+  const void* data;
+  Scalar type;
+};
+
+// y[o, j, :] = x[o, indices[j], :] with x [outer, size, inner_bytes].
+[[nodiscard]] cudaError_t gather_rows(void* y, const void* x, const Indices& indices, int64_t outer, int64_t size,
+                                      int64_t count, int64_t inner_bytes, cudaStream_t stream);
+
+// dx[o, indices[j], :] += dy[o, j, :] into zeros, or into the addend, which may be dx itself; for each row in the order of
+// j; dx [outer, size, inner] of any float but F8. Workspace: gather_grad_workspace_bytes; count and size below 2^31.
+[[nodiscard]] cudaError_t gather_rows_grad(Scalar type, void* dx, const void* dy, const void* addend, const Indices& indices,
+                                           int64_t outer, int64_t size, int64_t count, int64_t inner, void* workspace,
+                                           cudaStream_t stream);
+
+// y[...] = x[..., indices[...], ...] along one axis; tensors of the nest: y and indices (dense), x with step 0 along
+// the axis, which has `size` elements `axis_stride` apart.
+struct ElementIndices {
+  LoopNest<2> nest;
+  Indices indices;
+  int64_t size, axis_stride;
+};
+[[nodiscard]] cudaError_t gather_elements(const ElementIndices& places, void* y, const void* x, int element_bytes,
+                                          cudaStream_t stream);
+
+// Coordinates of `depth` dimensions: tuple i names `count` consecutive elements of x, after the batch dimensions.
+struct TupleIndices {
+  Indices indices;  // [tuples, depth]
+  int64_t tuples = 0, tuples_a_batch = 1, batch_size = 0, count = 1;
+  int depth = 0;
+  int64_t sizes[max_rank], strides[max_rank];
+};
+[[nodiscard]] cudaError_t gather_tuples(const TupleIndices& places, void* y, const void* x, int element_bytes,
+                                        cudaStream_t stream);
+
+// y [outer, depth, inner]: on_off[1] where k is the index of (o, i), else on_off[0]. Indices are of any integer type;
+// one outside lights nothing.
+[[nodiscard]] cudaError_t one_hot(void* y, const Indices& indices, const void* on_off, int64_t outer, int64_t depth,
+                                  int64_t inner, int element_bytes, cudaStream_t stream);
+
+enum class Reduction : uint8_t { None, Add, Mul, Max, Min };
+
+// y with each update written or combined in the order of the updates; y holds x already. Destinations below 2^32,
+// updates below 2^31. Workspace: sort_workspace_bytes(number of indices or tuples).
+[[nodiscard]] cudaError_t scatter_elements(Reduction reduction, const ElementIndices& places, Scalar type, void* y,
+                                           int64_t y_elements, const void* updates, void* workspace,
+                                           cudaStream_t stream);
+[[nodiscard]] cudaError_t scatter_tuples(Reduction reduction, const TupleIndices& places, Scalar type, void* y,
+                                         int64_t y_elements, const void* updates, void* workspace,
+                                         cudaStream_t stream);
+
+}  // namespace plimsoll::cuda

@@ -1,0 +1,121 @@
+#include "kernels/cuda/index/along_axis.h"
+#include "kernels/cuda/index/index.cuh"
+
+// Searches along an axis, one warp a line. Elements are ordered by value, NaN first, and equal ones by index, so that
+// the order is total and any division of the work finds the same element.
+
+namespace plimsoll::cuda {
+namespace {
+
+constexpr unsigned whole_warp = 0xffffffff;
+
+template <typename Value>
+struct Candidate {
+  Value value;
+  int64_t index;  // -1: none
+};
+
+struct Order {
+  Extreme extreme;
+  Ties ties;
+
+  template <typename Value>
+  __device__ bool precedes(Value a, Value b) const {
+    if (a != a || b != b) return a != a && b == b;
+    return extreme == Extreme::Largest ? a > b : a < b;
+  }
+
+  // Whether a comes before b; what is none comes last.
+  template <typename Value>
+  __device__ bool operator()(const Candidate<Value>& a, const Candidate<Value>& b) const {
+    if (a.index < 0 || b.index < 0) return b.index < 0 && a.index >= 0;
+    if (precedes(a.value, b.value)) return true;
+    if (precedes(b.value, a.value)) return false;
+    return ties == Ties::First ? a.index < b.index : a.index > b.index;
+  }
+};
+
+struct Lines {
+  AnyTensor x;
+  Axis axis;
+  Divider inner;
+};
+
+// The first of a line in the order among those that come after `previous`; the same in every lane.
+template <typename Value>
+__device__ Candidate<Value> first_after(const Lines& lines, const Order& before, int64_t line,
+                                        const Candidate<Value>& previous) {
+  int64_t i = line;
+  const int64_t outer = lines.inner.divide(i);
+  Candidate<Value> best{Value{0}, -1};
+  for (int64_t k = threadIdx.x % 32; k < lines.axis.length; k += 32) {
+    const Candidate<Value> next{load_any<Value>(lines.x, (outer * lines.axis.length + k) * lines.axis.inner + i), k};
+    if ((previous.index < 0 || before(previous, next)) && before(next, best)) best = next;
+  }
+  for (int distance = 16; distance > 0; distance /= 2) {
+    const Candidate<Value> other{__shfl_xor_sync(whole_warp, best.value, distance),
+                                 __shfl_xor_sync(whole_warp, best.index, distance)};
+    if (before(other, best)) best = other;
+  }
+  return best;
+}
+
+template <typename Value>
+__global__ void arg_kernel(const __grid_constant__ Lines lines, Order before, int64_t n, int64_t* y) {
+  const int64_t line = (int64_t{blockIdx.x} * block_threads + threadIdx.x) / 32;
+  if (line >= n) return;
+  const Candidate<Value> best = first_after(lines, before, line, Candidate<Value>{Value{0}, -1});
+  if (threadIdx.x % 32 == 0) y[line] = best.index;
+}
+
+template <typename Value>
+__global__ void top_k_kernel(const __grid_constant__ Lines lines, Order before, int64_t n, int64_t count, void* values,
+                             int64_t* indices) {
+  const int64_t line = (int64_t{blockIdx.x} * block_threads + threadIdx.x) / 32;
+  if (line >= n) return;
+  int64_t i = line;
+  const int64_t outer = lines.inner.divide(i);
+  Candidate<Value> best{Value{0}, -1};
+  for (int64_t rank = 0; rank < count; ++rank) {
+    best = first_after(lines, before, line, best);
+    const int64_t to = (outer * count + rank) * lines.axis.inner + i;
+    if (threadIdx.x % 32 != 0) continue;
+    store_any(values, lines.x.type, to, best.value);
+    indices[to] = best.index;
+  }
+}
+
+// Calls visit with a zero of what the type is compared in.
+template <typename Visit>
+cudaError_t with_compared(Scalar type, Visit visit) {
+  if (is_float(type)) return visit(double{});
+  if (type == Scalar::U64) return visit(uint64_t{});
+  return visit(int64_t{});
+}
+
+}  // namespace
+
+cudaError_t arg_extreme(Extreme extreme, Ties ties, Scalar type, int64_t* y, const void* x, const Axis& axis,
+                        cudaStream_t stream) {
+  const int64_t n = axis.outer * axis.inner;
+  if (n == 0) return cudaSuccess;
+  const Lines lines{{x, type}, axis, Divider(axis.inner)};
+  return with_compared(type, [&](auto zero) {
+    arg_kernel<decltype(zero)><<<blocks_for(32 * n), block_threads, 0, stream>>>(lines, {extreme, ties}, n, y);
+    return cudaGetLastError();
+  });
+}
+
+cudaError_t top_k(Extreme extreme, int64_t k, Scalar type, void* values, int64_t* indices, const void* x,
+                  const Axis& axis, cudaStream_t stream) {
+  const int64_t n = axis.outer * axis.inner;
+  if (n * k == 0) return cudaSuccess;
+  const Lines lines{{x, type}, axis, Divider(axis.inner)};
+  return with_compared(type, [&](auto zero) {
+    top_k_kernel<decltype(zero)>
+        <<<blocks_for(32 * n), block_threads, 0, stream>>>(lines, {extreme, Ties::First}, n, k, values, indices);
+    return cudaGetLastError();
+  });
+}
+
+}  // namespace plimsoll::cuda

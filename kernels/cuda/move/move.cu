@@ -1,0 +1,153 @@
+#include "kernels/cuda/move/move.h"
+
+#include "kernels/cuda/common/element.cuh"
+#include "kernels/cuda/common/nest.cuh"
+
+#include <utility>
+
+namespace plimsoll::cuda {
+namespace {
+
+// A unit is an element or, where both sides walk along consecutive ones, up to 16 bytes of them.
+template <typename Unit>
+__global__ void __launch_bounds__(block_threads)
+    copy_kernel(const __grid_constant__ DeviceNest<2> nest, int64_t n, Unit* to, const Unit* from) {
+  const int64_t i = int64_t{blockIdx.x} * block_threads + threadIdx.x;
+  if (i >= n) return;
+  int64_t at[2];
+  nest.offsets(i, at);
+  to[at[0]] = from[at[1]];
+}
+
+// ---- Transposition through shared memory ----
+
+constexpr int tile_side = 64, tile_columns = 32, tile_rows = block_threads / tile_columns;
+
+// to[i * to_stride + j] = from[i + j * from_stride] for i < rows, j < columns, in every plane of the nest.
+struct Planes {
+  DeviceNest<2> nest;
+  int64_t rows, columns, to_stride, from_stride;
+  Divider row_tiles, column_tiles;
+};
+
+// One tile a block. Rows of the tile are padded by 4 bytes at least, so that walking down a column meets every bank.
+template <typename T>
+__global__ void __launch_bounds__(block_threads)
+    transpose_kernel(const __grid_constant__ Planes planes, T* to, const T* from) {
+  constexpr int pad = sizeof(T) < 4 ? 4 / static_cast<int>(sizeof(T)) : 1;
+  __shared__ T tile[tile_side][tile_side + pad];
+  int64_t row_tile = blockIdx.x;
+  int64_t column_tile = planes.row_tiles.divide(row_tile);
+  const int64_t plane = planes.column_tiles.divide(column_tile);
+  int64_t base[2];
+  planes.nest.offsets(plane, base);
+  const int64_t first_row = row_tile * tile_side, first_column = column_tile * tile_side;
+  const int lane = threadIdx.x % tile_columns, warp = threadIdx.x / tile_columns;
+
+#pragma unroll
+  for (int j = warp; j < tile_side; j += tile_rows)
+#pragma unroll
+    for (int i = lane; i < tile_side; i += tile_columns)
+      if (first_row + i < planes.rows && first_column + j < planes.columns)
+        tile[j][i] = from[base[1] + first_row + i + (first_column + j) * planes.from_stride];
+  __syncthreads();
+#pragma unroll
+  for (int i = warp; i < tile_side; i += tile_rows)
+#pragma unroll
+    for (int j = lane; j < tile_side; j += tile_columns)
+      if (first_row + i < planes.rows && first_column + j < planes.columns)
+        to[base[0] + (first_row + i) * planes.to_stride + first_column + j] = tile[j][i];
+}
+
+// The dimension along which the source is consecutive while the destination is along the last; -1 where there is
+// none, or where one of the two is too short for tiles to pay.
+int transposed_dimension(const LoopNest<2>& nest) {
+  const int last = nest.rank - 1;
+  constexpr int64_t shortest = 16;
+  if (nest.strides[0][last] != 1 || nest.sizes[last] < shortest) return -1;
+  for (int d = 0; d < last; ++d)
+    if (nest.strides[1][d] == 1 && nest.sizes[d] >= shortest) return d;
+  return -1;
+}
+
+template <typename T>
+cudaError_t transpose(const LoopNest<2>& nest, int dimension, T* to, const T* from, cudaStream_t stream) {
+  const int last = nest.rank - 1;
+  LoopNest<2> outer;
+  for (int d = 0; d < last; ++d)
+    if (d != dimension) outer.add_dimension(nest.sizes[d], {nest.strides[0][d], nest.strides[1][d]});
+  outer = collapse(outer);
+  Planes planes;
+  planes.nest = DeviceNest<2>(outer);
+  planes.rows = nest.sizes[dimension];
+  planes.columns = nest.sizes[last];
+  planes.to_stride = nest.strides[0][dimension];
+  planes.from_stride = nest.strides[1][last];
+  const int64_t row_tiles = blocks_for(planes.rows, tile_side), column_tiles = blocks_for(planes.columns, tile_side);
+  planes.row_tiles = Divider(row_tiles);
+  planes.column_tiles = Divider(column_tiles);
+  const auto blocks = static_cast<unsigned>(outer.iterations() * row_tiles * column_tiles);
+  transpose_kernel<<<blocks, block_threads, 0, stream>>>(planes, to, from);
+  return cudaGetLastError();
+}
+
+// ---- Wider units ----
+
+bool divides(int64_t unit, int64_t bytes) { return bytes % unit == 0; }
+
+// Whether runs, steps and both addresses are whole numbers of units.
+bool moves_in_units(const LoopNest<2>& nest, const void* to, const void* from, int element_bytes, int unit) {
+  const int last = nest.rank - 1;
+  if (nest.strides[0][last] != 1 || nest.strides[1][last] != 1) return false;
+  if (!divides(unit, nest.sizes[last] * element_bytes)) return false;
+  if (!divides(unit, static_cast<int64_t>(reinterpret_cast<uintptr_t>(to) | reinterpret_cast<uintptr_t>(from))))
+    return false;
+  for (int d = 0; d < last; ++d)
+    if (!divides(unit, nest.strides[0][d] * element_bytes) || !divides(unit, nest.strides[1][d] * element_bytes))
+      return false;
+  return true;
+}
+
+// The nest in units of 16 bytes or fewer, and the bytes of a unit.
+std::pair<LoopNest<2>, int> in_wide_units(LoopNest<2> nest, const void* to, const void* from, int element_bytes) {
+  int unit = 16;
+  while (unit > element_bytes && !moves_in_units(nest, to, from, element_bytes, unit)) unit /= 2;
+  const int elements = unit / element_bytes, last = nest.rank - 1;
+  if (elements == 1) return {nest, unit};
+  nest.sizes[last] /= elements;
+  for (int t = 0; t < 2; ++t)
+    for (int d = 0; d < last; ++d) nest.strides[t][d] /= elements;
+  return {nest, unit};
+}
+
+}  // namespace
+
+cudaError_t copy_strided(const LoopNest<2>& full, void* to, const void* from, int element_bytes,
+                         cudaStream_t stream) {
+  if (full.iterations() == 0) return cudaSuccess;
+  const auto [nest, unit] = in_wide_units(collapse(full), to, from, element_bytes);
+  if (nest.rank == 1 && nest.strides[0][0] == 1 && nest.strides[1][0] == 1)
+    return copy_bytes(to, from, nest.sizes[0] * unit, stream);
+  return with_unit_bytes(unit, [&, &nest = nest](auto* element) {
+    using Unit = std::remove_pointer_t<decltype(element)>;
+    if constexpr (sizeof(Unit) <= 8)
+      if (const int dimension = transposed_dimension(nest); dimension >= 0)
+        return transpose(nest, dimension, static_cast<Unit*>(to), static_cast<const Unit*>(from), stream);
+    const int64_t n = nest.iterations();
+    copy_kernel<<<blocks_for(n), block_threads, 0, stream>>>(DeviceNest<2>(nest), n, static_cast<Unit*>(to),
+                                                             static_cast<const Unit*>(from));
+    return cudaGetLastError();
+  });
+}
+
+cudaError_t copy_bytes(void* to, const void* from, int64_t bytes, cudaStream_t stream) {
+  if (bytes == 0) return cudaSuccess;
+  return cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), cudaMemcpyDeviceToDevice, stream);
+}
+
+cudaError_t zero_bytes(void* to, int64_t bytes, cudaStream_t stream) {
+  if (bytes == 0) return cudaSuccess;
+  return cudaMemsetAsync(to, 0, static_cast<size_t>(bytes), stream);
+}
+
+}  // namespace plimsoll::cuda

@@ -1,0 +1,45 @@
+#pragma once
+
+// Batch normalisation. x, y and their gradients are of x_type, the statistics of a batch f32 [channels]; parameters and
+// stored statistics [channels] may be of any float type. Two passes over the tensors each way.
+
+#include "kernels/cuda/common/partials.h"
+#include "kernels/cuda/common/scalar.h"
+
+#include <cuda_runtime_api.h>
+
+namespace plimsoll::cuda {
+
+struct BatchNormCall {
+  ChannelShape shape;
+  void* y;
+  const void *x, *scale, *bias;    // null: 1 and 0
+  const void* residual = nullptr;  // of x's type, added to what is normalised
+  bool relu = false;               // last of all
+  Scalar x_type, parameter_type;
+  float eps;
+  float* workspace;  // batch_norm_workspace, or batch_norm_inference_workspace
+};
+// Statistics over the batch: mean and biased variance. y may be x or the residual.
+[[nodiscard]] cudaError_t batch_norm(const BatchNormCall& call, float* mean, float* var, cudaStream_t stream);
+// With given statistics; y may be x.
+[[nodiscard]] cudaError_t batch_norm_inference(const BatchNormCall& call, const void* mean, const void* var,
+                                               Scalar mean_type, Scalar var_type, cudaStream_t stream);
+
+struct BatchNormGradCall {
+  ChannelShape shape;
+  void *dx, *dscale, *dbias;
+  const void *x, *dy, *scale;
+  const void* bias = nullptr;     // of a norm with a ReLU
+  const void* y = nullptr;        // of a norm with a residual and a ReLU; dresidual is wanted too
+  const void* more_dy = nullptr;  // with y: added to dy
+  void* dresidual = nullptr;
+  const float *mean, *var;
+  Scalar x_type, parameter_type;
+  float eps;
+  float* workspace;  // batch_norm_grad_workspace
+};
+// dx may be x or dy, dresidual either dy.
+[[nodiscard]] cudaError_t batch_norm_grad(const BatchNormGradCall& call, cudaStream_t stream);
+
+}  // namespace plimsoll::cuda

@@ -1,0 +1,129 @@
+#include "kernels/cuda/norm/group_norm.cuh"
+
+// The channels of a group are a row of consecutive elements, which a block walks over: rows are read again from the
+// cache. Backward first sums dy and dy * xhat over each plane of a channel; groups and parameters need nothing else.
+
+namespace plimsoll::cuda {
+namespace {
+
+template <typename T>
+__global__ void __launch_bounds__(1024) group_norm_kernel(GroupNormCall call) {
+  const GroupShape& shape = call.shape;
+  const int64_t row = blockIdx.x, width = shape.channels_a_group() * shape.inner;
+  const int64_t first_channel = row % shape.groups * shape.channels_a_group();
+  const int t = static_cast<int>(threadIdx.x), threads = static_cast<int>(blockDim.x);
+  const T* x = static_cast<const T*>(call.x) + row * width;
+  T* y = static_cast<T*>(call.y) + row * width;
+  float sum = 0, squares = 0;
+  for_row(x, width, t, threads, [&](int64_t, const auto& values) {
+    for (T value : values.at) sum += widen(value);
+  });
+  const float mean = block_reduce(sum, Add(), 0.0f) / static_cast<float>(width);
+  for_row(x, width, t, threads, [&](int64_t, const auto& values) {
+    for (T value : values.at) squares += (widen(value) - mean) * (widen(value) - mean);
+  });
+  const float rstd = 1.0f / sqrtf(block_reduce(squares, Add(), 0.0f) / static_cast<float>(width) + call.eps);
+  if (t == 0) {
+    call.mean[row] = mean;
+    call.rstd[row] = rstd;
+  }
+  for (int64_t c = 0; c < shape.channels_a_group(); ++c) {
+    const float factor = rstd * parameter_at(call.scale, call.parameter_type, first_channel + c, 1.0f);
+    const float offset = parameter_at(call.bias, call.parameter_type, first_channel + c, 0.0f);
+    for_row(x + c * shape.inner, shape.inner, t, threads, [&](int64_t at, auto values) {
+      for (T& value : values.at) value = narrow<T>((widen(value) - mean) * factor + offset);
+      store_vector(y + c * shape.inner + at, values);
+    });
+  }
+}
+
+// planes [batch, channels], a block each.
+template <typename T>
+__global__ void __launch_bounds__(256) plane_sums_kernel(GroupNormGradCall call, GradSums* planes) {
+  const GroupShape& shape = call.shape;
+  const int64_t plane = blockIdx.x, group = plane / shape.channels_a_group();
+  const float mean = call.mean[group], rstd = call.rstd[group];
+  const T* dy = static_cast<const T*>(call.dy) + plane * shape.inner;
+  const auto t = static_cast<int>(threadIdx.x);
+  GradSums sums{0, 0};
+  for_row(static_cast<const T*>(call.x) + plane * shape.inner, shape.inner, t, 256,
+          [&](int64_t at, const auto& values) {
+            constexpr int n = sizeof(values) / sizeof(T);
+            const Vector<T, n> grads = load_vector<n>(dy + at);
+            for (int i = 0; i < n; ++i)
+              sums = sums + GradSums{widen(grads.at[i]), widen(grads.at[i]) * (widen(values.at[i]) - mean) * rstd};
+          });
+  sums = block_reduce(sums, Add(), GradSums{0, 0});
+  if (t == 0) planes[plane] = sums;
+}
+
+// A block a group.
+template <typename T>
+__global__ void __launch_bounds__(1024) group_dx_kernel(GroupNormGradCall call, const GradSums* planes) {
+  const GroupShape& shape = call.shape;
+  const int64_t row = blockIdx.x, channels = shape.channels_a_group(), first_channel = row % shape.groups * channels;
+  const int t = static_cast<int>(threadIdx.x), threads = static_cast<int>(blockDim.x);
+  const GroupAverages average(call, planes, row);
+  const float mean = call.mean[row], rstd = call.rstd[row];
+  for (int64_t c = 0; c < channels; ++c) {
+    const float scale = parameter_at(call.scale, call.parameter_type, first_channel + c, 1.0f);
+    const int64_t start = (row * channels + c) * shape.inner;
+    const T* dy = static_cast<const T*>(call.dy) + start;
+    T* dx = static_cast<T*>(call.dx) + start;
+    for_row(static_cast<const T*>(call.x) + start, shape.inner, t, threads, [&](int64_t at, auto values) {
+      constexpr int n = sizeof(values) / sizeof(T);
+      const Vector<T, n> grads = load_vector<n>(dy + at);
+      for (int i = 0; i < n; ++i) {
+        const float xhat = (widen(values.at[i]) - mean) * rstd, g = widen(grads.at[i]) * scale;
+        values.at[i] = narrow<T>(rstd * (g - average.g - xhat * average.g_xhat));
+      }
+      store_vector(dx + at, values);
+    });
+  }
+}
+
+// A thread a channel.
+__global__ void parameter_grads_kernel(GroupNormGradCall call, const GradSums* planes) {
+  const int64_t c = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  if (c >= call.shape.channels) return;
+  GradSums sums{0, 0};
+  for (int64_t b = 0; b < call.shape.batch; ++b) sums = sums + planes[b * call.shape.channels + c];
+  if (call.dscale) store_any(call.dscale, call.parameter_type, c, static_cast<double>(sums.dy_xhat));
+  if (call.dbias) store_any(call.dbias, call.parameter_type, c, static_cast<double>(sums.dy));
+}
+
+cudaError_t group_dx(const GroupNormGradCall& call, GradSums* planes, cudaStream_t stream) {
+  const GroupShape& shape = call.shape;
+  return with_f32_math(call.x_type, [&](auto* x) {
+    using T = std::remove_pointer_t<decltype(x)>;
+    plane_sums_kernel<T><<<static_cast<unsigned>(shape.batch * shape.channels), 256, 0, stream>>>(call, planes);
+    const int threads = threads_for_row(shape.channels_a_group() * shape.inner / vector_length<T>);
+    group_dx_kernel<T><<<static_cast<unsigned>(shape.rows()), threads, 0, stream>>>(call, planes);
+    return cudaGetLastError();
+  });
+}
+
+}  // namespace
+
+cudaError_t group_norm(const GroupNormCall& call, cudaStream_t stream) {
+  if (call.shape.rows() == 0) return cudaSuccess;
+  if (call.shape.channels_last) return group_norm_channels_last(call, stream);
+  return with_f32_math(call.x_type, [&](auto* x) {
+    using T = std::remove_pointer_t<decltype(x)>;
+    const int threads = threads_for_row(call.shape.channels_a_group() * call.shape.inner / vector_length<T>);
+    group_norm_kernel<T><<<static_cast<unsigned>(call.shape.rows()), threads, 0, stream>>>(call);
+    return cudaGetLastError();
+  });
+}
+
+cudaError_t group_norm_grad(const GroupNormGradCall& call, cudaStream_t stream) {
+  const GroupShape& shape = call.shape;
+  if (shape.channels == 0) return cudaSuccess;
+  auto* planes = reinterpret_cast<GradSums*>(call.workspace);
+  if (shape.batch > 0)
+    if (cudaError_t error = shape.channels_last ? group_dx_channels_last(call, planes, stream) : group_dx(call, planes, stream)) return error;
+  parameter_grads_kernel<<<static_cast<unsigned>(divide_up(shape.channels, 128)), 128, 0, stream>>>(call, planes);
+  return cudaGetLastError();
+}
+
+}  // namespace plimsoll::cuda

@@ -1,0 +1,45 @@
+#pragma once
+
+// What group norms of both layouts share: a pair of sums for each channel of each sample, from which backward has all
+// else, and the kernel that adds them up over samples.
+
+#include "kernels/cuda/norm/group_norm.h"
+#include "kernels/cuda/common/rows.cuh"
+
+namespace plimsoll::cuda {
+
+inline __device__ float parameter_at(const void* parameters, Scalar type, int64_t i, float otherwise) {
+  return parameters ? load_any<float>(AnyTensor{parameters, type}, i) : otherwise;
+}
+
+struct GradSums {
+  float dy, dy_xhat;
+  __device__ GradSums operator+(const GradSums& other) const { return {dy + other.dy, dy_xhat + other.dy_xhat}; }
+};
+
+// What dx = rstd * (g - average_g - xhat * average_g_xhat) needs of its group, g being dy * scale. Every thread of the
+// block takes part; `planes` [batch, channels] are sums over positions.
+struct GroupAverages {
+  float g, g_xhat;
+
+  __device__ GroupAverages(const GroupNormGradCall& call, const GradSums* planes, int64_t row) {
+    const GroupShape& shape = call.shape;
+    const int64_t channels = shape.channels_a_group(), first_channel = row % shape.groups * channels;
+    GradSums sums{0, 0};
+    for (int64_t c = threadIdx.x; c < channels; c += blockDim.x) {
+      const float scale = parameter_at(call.scale, call.parameter_type, first_channel + c, 1.0f);
+      const GradSums plane = planes[row * channels + c];
+      sums = sums + GradSums{scale * plane.dy, scale * plane.dy_xhat};
+    }
+    sums = block_reduce(sums, Add(), GradSums{0, 0});
+    const auto width = static_cast<float>(channels * shape.inner);
+    g = sums.dy / width;
+    g_xhat = sums.dy_xhat / width;
+  }
+};
+
+// The launches for x [batch, inner, channels].
+[[nodiscard]] cudaError_t group_norm_channels_last(const GroupNormCall& call, cudaStream_t stream);
+[[nodiscard]] cudaError_t group_dx_channels_last(const GroupNormGradCall& call, GradSums* planes, cudaStream_t stream);
+
+}  // namespace plimsoll::cuda

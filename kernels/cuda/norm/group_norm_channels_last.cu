@@ -1,0 +1,158 @@
+#include "kernels/cuda/norm/group_norm.cuh"
+
+// Group norm of x [batch, inner, channels]: a group is a run of neighbouring channels at every position. A block walks over
+// one group, accesses as wide as the run allows; blocks of one sample's groups run side by side and share the cache lines
+// between their runs. Sums of a channel over positions are taken by tiles of 32 channels, a warp's lanes side by side.
+
+namespace plimsoll::cuda {
+namespace {
+
+// Visits the elements of a group: visit(offset, channel in the group, index of the access).
+template <int n, typename Visit>
+__device__ void for_group(const GroupShape& shape, Visit visit) {
+  const auto run = static_cast<uint32_t>(shape.channels_a_group() / n);
+  const uint32_t accesses = run * static_cast<uint32_t>(shape.inner);
+  for (uint32_t i = threadIdx.x; i < accesses; i += blockDim.x) {
+    const uint32_t position = i / run, channel = (i - position * run) * n;
+    visit(int64_t{position} * shape.channels + channel, channel);
+  }
+}
+
+// Where the group of that row starts.
+__device__ int64_t group_start(const GroupShape& shape, int64_t row) {
+  return row / shape.groups * shape.inner * shape.channels + row % shape.groups * shape.channels_a_group();
+}
+
+// The parameters of a group's channels; whoever reads them waits for the block first.
+__device__ void stage(float* to, const GroupShape& shape, int64_t row, const void* parameters, Scalar type, float otherwise) {
+  const int64_t channels = shape.channels_a_group(), first = row % shape.groups * channels;
+  for (int64_t c = threadIdx.x; c < channels; c += blockDim.x) to[c] = parameter_at(parameters, type, first + c, otherwise);
+}
+
+template <typename T, int n>
+__global__ void __launch_bounds__(1024) group_norm_kernel(GroupNormCall call) {
+  extern __shared__ float scale[];  // then bias
+  const GroupShape& shape = call.shape;
+  const int64_t row = blockIdx.x;
+  float* bias = scale + shape.channels_a_group();
+  stage(scale, shape, row, call.scale, call.parameter_type, 1.0f);
+  stage(bias, shape, row, call.bias, call.parameter_type, 0.0f);
+  const T* x = static_cast<const T*>(call.x) + group_start(shape, row);
+  T* y = static_cast<T*>(call.y) + group_start(shape, row);
+  const auto width = static_cast<float>(shape.channels_a_group() * shape.inner);
+  float sum = 0, squares = 0;
+  for_group<n>(shape, [&](int64_t at, uint32_t) {
+    const Vector<T, n> values = load_vector<n>(x + at);
+    for (T value : values.at) sum += widen(value);
+  });
+  const float mean = block_reduce(sum, Add(), 0.0f) / width;
+  for_group<n>(shape, [&](int64_t at, uint32_t) {
+    const Vector<T, n> values = load_vector<n>(x + at);
+    for (T value : values.at) squares += (widen(value) - mean) * (widen(value) - mean);
+  });
+  const float rstd = 1.0f / sqrtf(block_reduce(squares, Add(), 0.0f) / width + call.eps);
+  if (threadIdx.x == 0) {
+    call.mean[row] = mean;
+    call.rstd[row] = rstd;
+  }
+  for_group<n>(shape, [&](int64_t at, uint32_t channel) {
+    Vector<T, n> values = load_vector<n>(x + at);
+#pragma unroll
+    for (int i = 0; i < n; ++i)
+      values.at[i] = narrow<T>((widen(values.at[i]) - mean) * rstd * scale[channel + i] + bias[channel + i]);
+    store_vector(y + at, values);
+  });
+}
+
+constexpr int tile_rows = 16;
+
+// planes [batch, channels]; a block 32 channels of a sample, a warp a row of the tile.
+template <typename T>
+__global__ void __launch_bounds__(warp_threads * tile_rows) channel_sums_kernel(GroupNormGradCall call, GradSums* planes) {
+  const GroupShape& shape = call.shape;
+  __shared__ GradSums of_rows[tile_rows][warp_threads];
+  const auto tiles = static_cast<uint32_t>((shape.channels + warp_threads - 1) / warp_threads);
+  const int64_t sample = blockIdx.x / tiles, channel = int64_t{blockIdx.x % tiles} * warp_threads + threadIdx.x;
+  GradSums sums{0, 0};
+  if (channel < shape.channels) {
+    const int64_t group = sample * shape.groups + channel / shape.channels_a_group();
+    const int64_t start = sample * shape.inner * shape.channels + channel;
+    const float mean = call.mean[group], rstd = call.rstd[group];
+    const T *x = static_cast<const T*>(call.x) + start, *dy = static_cast<const T*>(call.dy) + start;
+#pragma unroll 4
+    for (int64_t p = threadIdx.y; p < shape.inner; p += tile_rows) {
+      const float grad = widen(dy[p * shape.channels]);
+      sums = sums + GradSums{grad, grad * (widen(x[p * shape.channels]) - mean) * rstd};
+    }
+  }
+  of_rows[threadIdx.y][threadIdx.x] = sums;
+  __syncthreads();
+  if (threadIdx.y > 0 || channel >= shape.channels) return;
+  for (int row = 1; row < tile_rows; ++row) sums = sums + of_rows[row][threadIdx.x];
+  planes[sample * shape.channels + channel] = sums;
+}
+
+// A block a group.
+template <typename T, int n>
+__global__ void __launch_bounds__(1024) group_dx_kernel(GroupNormGradCall call, const GradSums* planes) {
+  const GroupShape& shape = call.shape;
+  extern __shared__ float scale[];
+  const int64_t row = blockIdx.x;
+  stage(scale, shape, row, call.scale, call.parameter_type, 1.0f);
+  const GroupAverages average(call, planes, row);
+  const float mean = call.mean[row], rstd = call.rstd[row];
+  const int64_t start = group_start(shape, row);
+  const T *x = static_cast<const T*>(call.x) + start, *dy = static_cast<const T*>(call.dy) + start;
+  T* dx = static_cast<T*>(call.dx) + start;
+  for_group<n>(shape, [&](int64_t at, uint32_t channel) {
+    Vector<T, n> values = load_vector<n>(x + at);
+    const Vector<T, n> grads = load_vector<n>(dy + at);
+#pragma unroll
+    for (int i = 0; i < n; ++i) {
+      const float xhat = (widen(values.at[i]) - mean) * rstd, g = widen(grads.at[i]) * scale[channel + i];
+      values.at[i] = narrow<T>(rstd * (g - average.g - xhat * average.g_xhat));
+    }
+    store_vector(dx + at, values);
+  });
+}
+
+// Calls body with an integral constant: the elements of the widest access that runs of a group fall into.
+template <typename T, typename Body>
+void with_access(const GroupShape& shape, Body body) {
+  constexpr int widest = vector_length<T>;
+  const int64_t run = shape.channels_a_group();
+  if (run % widest == 0) return body(std::integral_constant<int, widest>());
+  if (run % 2 == 0) return body(std::integral_constant<int, 2>());
+  body(std::integral_constant<int, 1>());
+}
+
+}  // namespace
+
+cudaError_t group_norm_channels_last(const GroupNormCall& call, cudaStream_t stream) {
+  return with_f32_math(call.x_type, [&](auto* x) {
+    using T = std::remove_pointer_t<decltype(x)>;
+    with_access<T>(call.shape, [&](auto n) {
+      const int threads = threads_for_row(call.shape.channels_a_group() * call.shape.inner / n);
+      const size_t shared_bytes = 2 * static_cast<size_t>(call.shape.channels_a_group()) * sizeof(float);
+      group_norm_kernel<T, n><<<static_cast<unsigned>(call.shape.rows()), threads, shared_bytes, stream>>>(call);
+    });
+    return cudaGetLastError();
+  });
+}
+
+cudaError_t group_dx_channels_last(const GroupNormGradCall& call, GradSums* planes, cudaStream_t stream) {
+  const GroupShape& shape = call.shape;
+  return with_f32_math(call.x_type, [&](auto* x) {
+    using T = std::remove_pointer_t<decltype(x)>;
+    const auto tiles = static_cast<unsigned>(shape.batch * divide_up(shape.channels, warp_threads));
+    channel_sums_kernel<T><<<tiles, dim3(warp_threads, tile_rows), 0, stream>>>(call, planes);
+    with_access<T>(shape, [&](auto n) {
+      const int threads = threads_for_row(shape.channels_a_group() * shape.inner / n);
+      const size_t shared_bytes = static_cast<size_t>(shape.channels_a_group()) * sizeof(float);
+      group_dx_kernel<T, n><<<static_cast<unsigned>(shape.rows()), threads, shared_bytes, stream>>>(call, planes);
+    });
+    return cudaGetLastError();
+  });
+}
+
+}  // namespace plimsoll::cuda

@@ -1,0 +1,210 @@
+#include "kernels/cuda/reduce/reduce.h"
+
+#include "kernels/cuda/common/partial_sums.cuh"
+
+#include <cmath>
+
+// Blocks combine parts of the reduced elements; where an output has several parts, they go through the workspace
+// [parts, outputs] and a second kernel combines them in their order.
+
+namespace plimsoll::cuda {
+namespace {
+
+constexpr int block_threads = 256;
+
+// Sums are templates of their own; what is rarer chooses at run time.
+enum class Family : uint8_t { Sum, Other };
+
+template <Family family>
+struct Operation {
+  Reduction reduction;
+
+  __device__ float empty() const {
+    if (family == Family::Sum) return 0.0f;
+    if (reduction == Reduction::Product) return 1.0f;
+    return reduction == Reduction::Max ? -INFINITY : INFINITY;
+  }
+  // NaN wins over any maximum or minimum.
+  __device__ float operator()(float a, float b) const {
+    if (family == Family::Sum) return a + b;
+    if (reduction == Reduction::Product) return a * b;
+    return b != b || (reduction == Reduction::Max ? a < b : b < a) ? b : a;
+  }
+};
+
+// Where totals go: the outputs, or the parts of a second stage.
+struct Destination {
+  void* y;
+  Scalar type;
+  float divisor;
+  float* parts;
+
+  __device__ void store(int64_t output, int64_t part, int64_t outputs, float total) const {
+    if (parts)
+      parts[part * outputs + output] = total;
+    else
+      store_any(y, type, output, static_cast<double>(total / divisor));
+  }
+};
+
+struct Range {
+  int64_t begin, end;
+  __device__ Range(int64_t length, int64_t part, int64_t parts)
+      : begin(length * part / parts), end(length * (part + 1) / parts) {}
+};
+
+// Rows [lead, outer, length]; team number = (lead * splits + split) * outer + output.
+template <Family family, RowTeam team, typename T>
+__global__ void __launch_bounds__(block_threads)
+    reduce_rows_kernel(Operation<family> f, Destination to, ReductionPlan plan, const T* x) {
+  const int64_t number = team_row<team>();
+  if (number >= plan.lead * plan.splits * plan.outer) return;
+  const int64_t output = number % plan.outer, part = number / plan.outer;
+  const Range range(plan.length, part % plan.splits, plan.splits);
+  const T* row = x + (part / plan.splits * plan.outer + output) * plan.length;
+  float total = f.empty();
+  for_row(row + range.begin, range.end - range.begin, team_thread<team>(), team_threads<team>(),
+          [&](int64_t, const auto& values) {
+            for (T value : values.at) total = f(total, widen(value));
+          });
+  total = team_reduce<team>(total, f, f.empty());
+  if (team_thread<team>() == 0) to.store(output, part, plan.outer, total);
+}
+
+// Columns [outer, length, inner], blocks as in ColumnTiles; n elements of inner a thread. Several rows are loaded
+// before the first of them is added.
+template <Family family, int n, typename T>
+__global__ void __launch_bounds__(block_threads, 4)
+    reduce_columns_kernel(Operation<family> f, Destination to, ReductionPlan plan, const T* x, int64_t column_blocks) {
+  constexpr int64_t batch = 4;
+  const int64_t outer = blockIdx.x / column_blocks;
+  const int64_t column = (blockIdx.x % column_blocks * blockDim.x + threadIdx.x) * n;
+  const bool inside = column < plan.inner;
+  float totals[n];
+#pragma unroll
+  for (int i = 0; i < n; ++i) totals[i] = f.empty();
+  const T* from = x + outer * plan.length * plan.inner + column;
+  const int64_t step = int64_t{gridDim.y} * blockDim.y, end = inside ? plan.length : 0;
+  for (int64_t row = int64_t{blockIdx.y} * blockDim.y + threadIdx.y; row < end; row += batch * step) {
+    Vector<T, n> loaded[batch];
+#pragma unroll
+    for (int b = 0; b < batch; ++b)
+      if (row + b * step < end) loaded[b] = load_vector<n>(from + (row + b * step) * plan.inner);
+#pragma unroll
+    for (int b = 0; b < batch; ++b)
+      if (row + b * step < end)
+#pragma unroll
+        for (int i = 0; i < n; ++i) totals[i] = f(totals[i], widen(loaded[b].at[i]));
+  }
+  __shared__ float of_threads[n][block_threads];
+  const int thread = static_cast<int>(threadIdx.y * blockDim.x + threadIdx.x);
+  for (unsigned half = blockDim.y / 2; half > 0; half /= 2) {
+    __syncthreads();
+#pragma unroll
+    for (int i = 0; i < n; ++i) of_threads[i][thread] = totals[i];
+    __syncthreads();
+    if (threadIdx.y >= half) continue;
+#pragma unroll
+    for (int i = 0; i < n; ++i) totals[i] = f(totals[i], of_threads[i][thread + static_cast<int>(half * blockDim.x)]);
+  }
+  if (!inside || threadIdx.y != 0) return;
+#pragma unroll
+  for (int i = 0; i < n; ++i)
+    to.store(outer * plan.inner + column + i, blockIdx.y, plan.outer * plan.inner, totals[i]);
+}
+
+// Where the numbers of kept and of reduced elements lead.
+struct AnyPlaces {
+  AlternatingShape shape;
+
+  __device__ int64_t place(int64_t kept, int64_t reduced) const {
+    int64_t at = 0, stride = 1;
+    for (int d = shape.rank - 1; d >= 0; --d) {
+      int64_t& number = shape.reduced[d] ? reduced : kept;
+      at += number % shape.sizes[d] * stride;
+      number /= shape.sizes[d];
+      stride *= shape.sizes[d];
+    }
+    return at;
+  }
+};
+
+// A block for a part of an output: number = split * outer + output.
+template <Family family, typename T>
+__global__ void __launch_bounds__(block_threads)
+    reduce_any_kernel(Operation<family> f, Destination to, ReductionPlan plan, AnyPlaces places, const T* x) {
+  const int64_t output = blockIdx.x % plan.outer, part = blockIdx.x / plan.outer;
+  const Range range(plan.length, part, plan.splits);
+  float total = f.empty();
+  for (int64_t i = range.begin + threadIdx.x; i < range.end; i += block_threads)
+    total = f(total, widen(x[places.place(output, i)]));
+  total = block_reduce(total, f, f.empty());
+  if (threadIdx.x == 0) to.store(output, part, plan.outer, total);
+}
+
+template <Family family>
+__global__ void __launch_bounds__(combine_threads)
+    combine_parts_kernel(Operation<family> f, Destination to, const float* parts, int64_t count, int64_t outputs,
+                         int across) {
+  combine_partials(parts, count, outputs, across, f, f.empty(),
+                   [&](int64_t output, float total) { to.store(output, 0, outputs, total); });
+}
+
+template <Family family, typename T>
+void launch_first_stage(const ReduceCall& call, const ReductionPlan& plan, const Destination& to, cudaStream_t stream) {
+  const Operation<family> f{call.reduction};
+  const T* x = static_cast<const T*>(call.x);
+  const int64_t teams = plan.parts() * plan.outer;
+  if (plan.form == ReductionPlan::Form::Any) {
+    reduce_any_kernel<<<static_cast<unsigned>(teams), block_threads, 0, stream>>>(f, to, plan, {call.shape}, x);
+  } else if (plan.form == ReductionPlan::Form::Columns) {
+    const int64_t length = access_length(plan.inner, sizeof(T));
+    const ColumnTiles tiles = plan.tiles(sizeof(T));
+    const dim3 grid(static_cast<unsigned>(tiles.column_blocks * plan.outer), static_cast<unsigned>(plan.splits));
+    const dim3 block(static_cast<unsigned>(tiles.across), static_cast<unsigned>(tiles.down()));
+    if (length > 1)
+      reduce_columns_kernel<family, vector_length<T>>
+          <<<grid, block, 0, stream>>>(f, to, plan, x, tiles.column_blocks);
+    else
+      reduce_columns_kernel<family, 1><<<grid, block, 0, stream>>>(f, to, plan, x, tiles.column_blocks);
+  } else if (plan.length / plan.splits <= 1024) {
+    const auto blocks = static_cast<unsigned>(divide_up(teams, block_threads / warp_threads));
+    reduce_rows_kernel<family, RowTeam::Warp><<<blocks, block_threads, 0, stream>>>(f, to, plan, x);
+  } else {
+    reduce_rows_kernel<family, RowTeam::Block>
+        <<<static_cast<unsigned>(teams), block_threads, 0, stream>>>(f, to, plan, x);
+  }
+}
+
+template <Family family>
+cudaError_t reduce_by(const ReduceCall& call, cudaStream_t stream) {
+  return with_f32_math(call.x_type, [&](auto* element) {
+    using T = std::remove_pointer_t<decltype(element)>;
+    const ReductionPlan plan(call.shape, sizeof(T));
+    if (plan.outputs() == 0) return cudaSuccess;
+    const bool is_mean = call.reduction == Reduction::Mean;
+    const Destination outputs{call.y, call.y_type, is_mean ? static_cast<float>(plan.lead * plan.length) : 1.0f,
+                              nullptr};
+    Destination first = outputs;
+    if (plan.parts() > 1) first.parts = call.workspace;
+    if (plan.parts() > 0) launch_first_stage<family, T>(call, plan, first, stream);
+    if (plan.parts() != 1) {
+      combine_parts_kernel<<<combining_blocks(plan.parts(), plan.outputs()), combine_threads, 0, stream>>>(
+          Operation<family>{call.reduction}, outputs, call.workspace, plan.parts(), plan.outputs(),
+          combined_columns(plan.parts()));
+    }
+    return cudaGetLastError();
+  });
+}
+
+}  // namespace
+
+cudaError_t reduce(const ReduceCall& call, cudaStream_t stream) {
+  switch (call.reduction) {
+    case Reduction::Sum:
+    case Reduction::Mean: return reduce_by<Family::Sum>(call, stream);
+    default: return reduce_by<Family::Other>(call, stream);
+  }
+}
+
+}  // namespace plimsoll::cuda

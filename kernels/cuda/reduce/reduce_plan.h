@@ -1,0 +1,97 @@
+#pragma once
+
+// How a reduction over some axes is cut into blocks: a formula of the shape, which planning needs for the workspace.
+
+#include "kernels/cuda/common/partials.h"
+
+#include <initializer_list>
+
+namespace plimsoll::cuda {
+
+inline constexpr int max_reduced_rank = 8;
+
+// Dimensions of size 1 are gone and neighbours of one kind are one dimension, so that kept and reduced ones alternate.
+struct AlternatingShape {
+  int rank = 0;
+  int64_t sizes[max_reduced_rank];
+  bool reduced[max_reduced_rank];
+
+  // False when there are too many.
+  bool add(int64_t size, bool is_reduced) {
+    if (size == 1) return true;
+    if (rank > 0 && reduced[rank - 1] == is_reduced) {
+      sizes[rank - 1] *= size;
+      return true;
+    }
+    if (rank == max_reduced_rank) return false;
+    sizes[rank] = size;
+    reduced[rank++] = is_reduced;
+    return true;
+  }
+};
+
+struct ReductionPlan {
+  enum class Form : uint8_t {
+    Rows,     // [lead, outer, length]: the first and the last are reduced
+    Columns,  // [outer, length, inner]: the middle is reduced
+    Any,      // outer outputs of `length` elements each, anywhere
+  };
+  Form form;
+  int64_t lead = 1, outer = 1, length = 1, inner = 1;
+  int64_t splits = 1;  // parts of `length`
+
+  int64_t outputs() const { return outer * inner; }
+  // What the first stage leaves of each output, to be combined by a second stage when there is more than one.
+  int64_t parts() const { return lead * splits; }
+  int64_t workspace() const { return parts() > 1 ? parts() * outputs() : 0; }
+
+  ReductionPlan(const AlternatingShape& shape, int64_t element_bytes) {
+    auto kinds = [&](std::initializer_list<bool> expected) {
+      return shape.rank == static_cast<int>(expected.size()) &&
+             std::equal(expected.begin(), expected.end(), shape.reduced);
+    };
+    const int64_t* size = shape.sizes;
+    form = Form::Rows;
+    if (kinds({})) return;
+    if (kinds({true}))
+      length = size[0];
+    else if (kinds({false}))
+      outer = size[0];
+    else if (kinds({false, true}))
+      outer = size[0], length = size[1];
+    else if (kinds({true, false, true}))
+      lead = size[0], outer = size[1], length = size[2];
+    else if (kinds({true, false}))
+      form = Form::Columns, length = size[0], inner = size[1];
+    else if (kinds({false, true, false}))
+      form = Form::Columns, outer = size[0], length = size[1], inner = size[2];
+    else
+      count_any(shape);
+    choose_splits(element_bytes);
+  }
+
+  // Of the form Columns: a warp for 512 bytes of a row, so that common widths leave no thread without work.
+  ColumnTiles tiles(int64_t element_bytes) const {
+    const int64_t accesses = inner / access_length(inner, element_bytes);
+    return {length, accesses, wanted_blocks / std::max<int64_t>(outer, 1), 32};
+  }
+
+ private:
+  static constexpr int64_t wanted_blocks = 528;
+
+  void count_any(const AlternatingShape& shape) {
+    form = Form::Any;
+    for (int d = 0; d < shape.rank; ++d) (shape.reduced[d] ? length : outer) *= shape.sizes[d];
+  }
+  // Two blocks and more a multiprocessor, of some thousand elements each.
+  void choose_splits(int64_t element_bytes) {
+    constexpr int64_t elements_a_block = 8192;
+    if (form == Form::Columns)
+      splits = tiles(element_bytes).row_blocks;
+    else
+      splits = std::clamp<int64_t>(wanted_blocks / std::max<int64_t>(lead * outer, 1), 1,
+                                   std::max<int64_t>(parts_of(length, elements_a_block), 1));
+  }
+};
+
+}  // namespace plimsoll::cuda

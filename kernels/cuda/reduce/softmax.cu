@@ -1,0 +1,197 @@
+#include "kernels/cuda/reduce/softmax.h"
+
+#include "kernels/cuda/reduce/running_sum.cuh"
+
+// Rows of consecutive elements belong to a warp or a block, which reads them twice, the second time from the cache;
+// with other dimensions inside, neighbouring threads take neighbouring rows.
+
+namespace plimsoll::cuda {
+namespace {
+
+// ---- What is computed ----
+
+// Forward: a running sum, then the element relative to its logarithm.
+template <SoftmaxKind kind>
+__device__ float result_of(float x, const RunningSum& total) {
+  if (kind == SoftmaxKind::Log) return x - total.log();
+  return exp2f((x - total.largest) * log2_e) / total.sum;
+}
+
+// Backward: y * dy or dy summed, then the element's own part.
+template <SoftmaxKind kind>
+__device__ float term_of(float y, float dy) {
+  return kind == SoftmaxKind::Log ? dy : y * dy;
+}
+template <SoftmaxKind kind>
+__device__ float gradient_of(float y, float dy, float sum) {
+  return kind == SoftmaxKind::Log ? dy - expf(y) * sum : y * (dy - sum);
+}
+
+// Row `row` of [outer, length, inner]: elements `inner` apart.
+__device__ int64_t start_of(const SoftmaxShape& shape, int64_t row) {
+  return row / shape.inner * shape.length * shape.inner + row % shape.inner;
+}
+
+// ---- Kernels ----
+
+template <SoftmaxKind kind, RowTeam team, typename T>
+__global__ void __launch_bounds__(1024) softmax_rows_kernel(SoftmaxShape shape, T* out, const T* in) {
+  const int64_t row = team_row<team>();
+  if (row >= shape.outer) return;
+  const int t = team_thread<team>(), threads = team_threads<team>();
+  const T* x = in + row * shape.length;
+  T* y = out + row * shape.length;
+  RunningSum total = RunningSum::none();
+  for_row(x, shape.length, t, threads, [&](int64_t, const auto& values) { total = add_elements(total, values); });
+  total = team_reduce<team>(total, MergeSums(), RunningSum::none());
+  for_row(x, shape.length, t, threads, [&](int64_t at, auto values) {
+    for (T& value : values.at) value = narrow<T>(result_of<kind>(widen(value), total));
+    store_vector(y + at, values);
+  });
+}
+
+template <SoftmaxKind kind, typename T>
+__global__ void __launch_bounds__(256) softmax_strided_kernel(SoftmaxShape shape, T* y, const T* x) {
+  const int64_t row = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  if (row >= shape.rows()) return;
+  const int64_t start = start_of(shape, row);
+  RunningSum total = RunningSum::none();
+  for (int64_t k = 0; k < shape.length; ++k) total = add_elements(total, Vector<T, 1>{{x[start + k * shape.inner]}});
+  for (int64_t k = 0; k < shape.length; ++k) {
+    const int64_t at = start + k * shape.inner;
+    y[at] = narrow<T>(result_of<kind>(widen(x[at]), total));
+  }
+}
+
+template <SoftmaxKind kind, RowTeam team, typename T>
+__global__ void __launch_bounds__(1024) grad_rows_kernel(SoftmaxShape shape, T* out, const T* in, const T* grads) {
+  const int64_t row = team_row<team>();
+  if (row >= shape.outer) return;
+  const int t = team_thread<team>(), threads = team_threads<team>();
+  const T *y = in + row * shape.length, *dy = grads + row * shape.length;
+  T* dx = out + row * shape.length;
+  float sum = 0;
+  for_row(y, shape.length, t, threads, [&](int64_t at, const auto& values) {
+    constexpr int n = sizeof(values) / sizeof(T);
+    const Vector<T, n> d = load_vector<n>(dy + at);
+    for (int i = 0; i < n; ++i) sum += term_of<kind>(widen(values.at[i]), widen(d.at[i]));
+  });
+  sum = team_sum<team>(sum);
+  for_row(y, shape.length, t, threads, [&](int64_t at, auto values) {
+    constexpr int n = sizeof(values) / sizeof(T);
+    const Vector<T, n> d = load_vector<n>(dy + at);
+    for (int i = 0; i < n; ++i)
+      values.at[i] = narrow<T>(gradient_of<kind>(widen(values.at[i]), widen(d.at[i]), sum));
+    store_vector(dx + at, values);
+  });
+}
+
+template <SoftmaxKind kind, typename T>
+__global__ void __launch_bounds__(256) grad_strided_kernel(SoftmaxShape shape, T* dx, const T* y, const T* dy) {
+  const int64_t row = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  if (row >= shape.rows()) return;
+  const int64_t start = start_of(shape, row);
+  float sum = 0;
+  for (int64_t k = 0; k < shape.length; ++k) {
+    const int64_t at = start + k * shape.inner;
+    sum += term_of<kind>(widen(y[at]), widen(dy[at]));
+  }
+  for (int64_t k = 0; k < shape.length; ++k) {
+    const int64_t at = start + k * shape.inner;
+    dx[at] = narrow<T>(gradient_of<kind>(widen(y[at]), widen(dy[at]), sum));
+  }
+}
+
+// A thread a row.
+template <typename T>
+__global__ void __launch_bounds__(256) hardmax_kernel(SoftmaxShape shape, T* y, const T* x) {
+  const int64_t row = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  if (row >= shape.rows()) return;
+  const int64_t start = start_of(shape, row);
+  int64_t best = 0;
+  for (int64_t k = 1; k < shape.length; ++k)
+    if (widen(x[start + best * shape.inner]) < widen(x[start + k * shape.inner])) best = k;
+  for (int64_t k = 0; k < shape.length; ++k) y[start + k * shape.inner] = narrow<T>(k == best ? 1.0f : 0.0f);
+}
+
+// ---- Launches ----
+
+constexpr int rows_a_block = 4;  // of a warp each
+
+// Calls launch(team, blocks, threads) as suits rows of that many elements.
+template <typename T, typename Launch>
+void with_team(int64_t rows, int64_t length, Launch launch) {
+  const int64_t accesses = length / vector_length<T>;
+  if (accesses <= 4 * warp_threads)
+    launch(std::integral_constant<RowTeam, RowTeam::Warp>(), static_cast<unsigned>(divide_up(rows, rows_a_block)),
+           rows_a_block * warp_threads);
+  else
+    launch(std::integral_constant<RowTeam, RowTeam::Block>(), static_cast<unsigned>(rows), threads_for_row(accesses));
+}
+
+unsigned strided_blocks(const SoftmaxShape& shape) { return static_cast<unsigned>(divide_up(shape.rows(), 256)); }
+
+template <SoftmaxKind kind, typename T>
+void launch_softmax(const SoftmaxShape& shape, T* y, const T* x, cudaStream_t stream) {
+  if (shape.inner > 1) {
+    softmax_strided_kernel<kind><<<strided_blocks(shape), 256, 0, stream>>>(shape, y, x);
+    return;
+  }
+  with_team<T>(shape.outer, shape.length, [&](auto team, unsigned blocks, int threads) {
+    softmax_rows_kernel<kind, team()><<<blocks, threads, 0, stream>>>(shape, y, x);
+  });
+}
+
+template <SoftmaxKind kind, typename T>
+void launch_grad(const SoftmaxShape& shape, T* dx, const T* y, const T* dy, cudaStream_t stream) {
+  if (shape.inner > 1) {
+    grad_strided_kernel<kind><<<strided_blocks(shape), 256, 0, stream>>>(shape, dx, y, dy);
+    return;
+  }
+  with_team<T>(shape.outer, shape.length, [&](auto team, unsigned blocks, int threads) {
+    grad_rows_kernel<kind, team()><<<blocks, threads, 0, stream>>>(shape, dx, y, dy);
+  });
+}
+
+bool is_empty(const SoftmaxShape& shape) { return shape.rows() * shape.length == 0; }
+
+}  // namespace
+
+cudaError_t softmax(SoftmaxKind kind, const SoftmaxShape& shape, Scalar type, void* y, const void* x,
+                    cudaStream_t stream) {
+  if (is_empty(shape)) return cudaSuccess;
+  return with_f32_math(type, [&](auto* element) {
+    using T = std::remove_pointer_t<decltype(element)>;
+    if (kind == SoftmaxKind::Log)
+      launch_softmax<SoftmaxKind::Log>(shape, static_cast<T*>(y), static_cast<const T*>(x), stream);
+    else
+      launch_softmax<SoftmaxKind::Plain>(shape, static_cast<T*>(y), static_cast<const T*>(x), stream);
+    return cudaGetLastError();
+  });
+}
+
+cudaError_t softmax_grad(SoftmaxKind kind, const SoftmaxShape& shape, Scalar type, void* dx, const void* y,
+                         const void* dy, cudaStream_t stream) {
+  if (is_empty(shape)) return cudaSuccess;
+  return with_f32_math(type, [&](auto* element) {
+    using T = std::remove_pointer_t<decltype(element)>;
+    T* out = static_cast<T*>(dx);
+    const T *result = static_cast<const T*>(y), *grad = static_cast<const T*>(dy);
+    if (kind == SoftmaxKind::Log)
+      launch_grad<SoftmaxKind::Log>(shape, out, result, grad, stream);
+    else
+      launch_grad<SoftmaxKind::Plain>(shape, out, result, grad, stream);
+    return cudaGetLastError();
+  });
+}
+
+cudaError_t hardmax(const SoftmaxShape& shape, Scalar type, void* y, const void* x, cudaStream_t stream) {
+  if (is_empty(shape)) return cudaSuccess;
+  return with_f32_math(type, [&](auto* element) {
+    using T = std::remove_pointer_t<decltype(element)>;
+    hardmax_kernel<<<strided_blocks(shape), 256, 0, stream>>>(shape, static_cast<T*>(y), static_cast<const T*>(x));
+    return cudaGetLastError();
+  });
+}
+
+}  // namespace plimsoll::cuda

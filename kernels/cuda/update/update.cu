@@ -1,0 +1,255 @@
+#include "kernels/cuda/update/block_table.cuh"
+#include "kernels/cuda/common/rows.cuh"
+#include "kernels/cuda/update/update.h"
+
+#include <algorithm>
+#include <cmath>
+
+// PyTorch's update rules. A thread updates four consecutive elements: 28 bytes an f32 parameter with its moments, each
+// read and written once. What depends on the step alone every thread computes for itself while its elements arrive.
+// A launch takes as many tensors as its parameters hold: biases and the like are too small to fill a launch of their own.
+
+namespace plimsoll::cuda {
+namespace {
+
+constexpr int lanes = 4, block_threads = 256;
+static_assert(lanes * block_threads == norm_block);
+constexpr int table_size = 48;  // keeps the parameters of a launch below 4 KB; one tensor costs less to pass
+
+template <typename Tensor, int capacity>
+struct UpdateTable {
+  BlockTable<capacity> blocks;
+  Tensor tensors[capacity];
+};
+
+// What a block works on: one of the tensors, and there its block of so many elements.
+template <typename Tensor>
+struct Work {
+  const Tensor& tensor;
+  int64_t block;
+
+  // This thread's first element, which may be past the last.
+  __device__ int64_t place() const { return (block * block_threads + threadIdx.x) * lanes; }
+};
+
+template <typename Tensor, int capacity>
+__device__ Work<Tensor> find_work(const UpdateTable<Tensor, capacity>& table) {
+  const int number = table.blocks.tensor_of(blockIdx.x);
+  return {table.tensors[number], blockIdx.x - table.blocks.first[number]};
+}
+
+// Calls launch(table) for one tensor, or for as many at a time as a table holds.
+template <typename Tensor, typename Launch>
+cudaError_t launch_in_tables(const Tensor* tensors, int count, Launch launch) {
+  auto launch_some = [&](auto table, int some) {
+    for (int i = 0; i < some; ++i) {
+      table.tensors[i] = tensors[i];
+      table.blocks.add(divide_up(tensors[i].elements, int64_t{lanes} * block_threads));
+    }
+    if (table.blocks.blocks() > 0) launch(table);
+  };
+  if (count == 1) launch_some(UpdateTable<Tensor, 1>{}, 1);
+  for (; count > 1; tensors += table_size, count -= table_size)
+    launch_some(UpdateTable<Tensor, table_size>{}, std::min(count, table_size));
+  return cudaGetLastError();
+}
+
+// Loads up to four elements; those past the end are 0.
+template <typename T>
+__device__ void load_lanes(float (&to)[lanes], const T* from, int64_t at, int64_t elements) {
+  if (at + lanes <= elements) {
+    const Vector<T, lanes> values = load_vector<lanes>(from + at);
+#pragma unroll
+    for (int i = 0; i < lanes; ++i) to[i] = widen(values.at[i]);
+  } else {
+#pragma unroll
+    for (int i = 0; i < lanes; ++i) to[i] = at + i < elements ? widen(from[at + i]) : 0.0f;
+  }
+}
+
+template <typename T>
+__device__ void store_lanes(T* to, const float (&values)[lanes], int64_t at, int64_t elements) {
+  if (at + lanes <= elements) {
+    Vector<T, lanes> narrow_values;
+#pragma unroll
+    for (int i = 0; i < lanes; ++i) narrow_values.at[i] = narrow<T>(values[i]);
+    store_vector(to + at, narrow_values);
+  } else {
+#pragma unroll
+    for (int i = 0; i < lanes; ++i)
+      if (at + i < elements) to[at + i] = narrow<T>(values[i]);
+  }
+}
+
+template <typename T>
+__device__ void keep_lanes(T* to, const T* from, int64_t at, int64_t elements) {
+  if (to == from) return;
+  for (int i = 0; i < lanes; ++i)
+    if (at + i < elements) to[at + i] = from[at + i];
+}
+
+// The norm of a block's part of the gradient, of which every thread has its lanes.
+__device__ void store_norm(float* norm, const float (&gradient)[lanes]) {
+  float squares = 0.0f;
+#pragma unroll
+  for (int i = 0; i < lanes; ++i) squares += gradient[i] * gradient[i];
+  squares = block_reduce(squares, Add(), 0.0f);
+  if (threadIdx.x == 0) *norm = sqrtf(squares);
+}
+
+struct AdamFactors {
+  double log_beta1, log_beta2;
+  float one_minus_beta1, beta2, one_minus_beta2, eps, decay, l2;
+};
+
+template <typename P, typename M>
+__device__ void adam_lanes(const AdamFactors& f, const AdamCall& call, const AdamTensor& tensor, const float (&g)[lanes], int64_t at) {
+  const P* param = static_cast<const P*>(tensor.param);
+  const M *m = static_cast<const M*>(tensor.m), *v = static_cast<const M*>(tensor.v);
+  P* new_param = static_cast<P*>(tensor.new_param);
+  M *new_m = static_cast<M*>(tensor.new_m), *new_v = static_cast<M*>(tensor.new_v);
+  if (call.skip && *call.skip) {
+    keep_lanes(new_param, param, at, tensor.elements);
+    keep_lanes(new_m, m, at, tensor.elements);
+    keep_lanes(new_v, v, at, tensor.elements);
+    return;
+  }
+  float p[lanes], mean[lanes], square[lanes];
+  load_lanes(p, param, at, tensor.elements);
+  load_lanes(mean, m, at, tensor.elements);
+  load_lanes(square, v, at, tensor.elements);
+  const double step = static_cast<double>(*call.step);
+  const float lr = *call.lr, scale = call.scale ? *call.scale : 1.0f;
+  // 1 - beta^step without the cancellation
+  const float correction1 = -expm1f(static_cast<float>(step * f.log_beta1));
+  const float correction2 = -expm1f(static_cast<float>(step * f.log_beta2));
+  const float step_size = lr / correction1, inverse_root2 = 1.0f / sqrtf(correction2);
+  const float keep = 1.0f - lr * f.decay;
+#pragma unroll
+  for (int i = 0; i < lanes; ++i) {
+    const float gradient = g[i] * scale + f.l2 * p[i];
+    mean[i] += (gradient - mean[i]) * f.one_minus_beta1;
+    square[i] = square[i] * f.beta2 + gradient * gradient * f.one_minus_beta2;
+    p[i] = p[i] * keep - step_size * mean[i] / (sqrtf(square[i]) * inverse_root2 + f.eps);
+  }
+  store_lanes(new_param, p, at, tensor.elements);
+  store_lanes(new_m, mean, at, tensor.elements);
+  store_lanes(new_v, square, at, tensor.elements);
+}
+
+template <typename P, typename G, typename M, int capacity>
+__global__ void __launch_bounds__(block_threads)
+    adam_kernel(AdamFactors f, AdamCall call, const __grid_constant__ UpdateTable<AdamTensor, capacity> table) {
+  const Work work = find_work(table);
+  const int64_t at = work.place();
+  const auto& tensor = work.tensor;
+  float g[lanes] = {};
+  if (at < tensor.elements) {
+    load_lanes(g, static_cast<const G*>(tensor.grad), at, tensor.elements);
+    adam_lanes<P, M>(f, call, tensor, g, at);
+  }
+  if (tensor.norms) store_norm(tensor.norms + work.block, g);
+}
+
+template <typename P>
+__device__ void sgd_lanes(const SgdCall& call, const SgdTensor& tensor, const float (&g)[lanes], int64_t at) {
+  const P *param = static_cast<const P*>(tensor.param), *momentum = static_cast<const P*>(tensor.momentum);
+  P *new_param = static_cast<P*>(tensor.new_param), *new_momentum = static_cast<P*>(tensor.new_momentum);
+  if (call.skip && *call.skip) {
+    keep_lanes(new_param, param, at, tensor.elements);
+    if (momentum) keep_lanes(new_momentum, momentum, at, tensor.elements);
+    return;
+  }
+  float p[lanes], buffer[lanes] = {};
+  load_lanes(p, param, at, tensor.elements);
+  if (momentum) load_lanes(buffer, momentum, at, tensor.elements);
+  const float lr = *call.lr, scale = call.scale ? *call.scale : 1.0f, gain = 1.0f - call.dampening;
+#pragma unroll
+  for (int i = 0; i < lanes; ++i) {
+    float direction = g[i] * scale + call.weight_decay * p[i];
+    if (momentum) {
+      buffer[i] = buffer[i] * call.momentum_factor + direction * gain;
+      direction = call.nesterov ? direction + call.momentum_factor * buffer[i] : buffer[i];
+    }
+    p[i] -= lr * direction;
+  }
+  store_lanes(new_param, p, at, tensor.elements);
+  if (momentum) store_lanes(new_momentum, buffer, at, tensor.elements);
+}
+
+template <typename P, typename G, int capacity>
+__global__ void __launch_bounds__(block_threads)
+    sgd_kernel(SgdCall call, const __grid_constant__ UpdateTable<SgdTensor, capacity> table) {
+  const Work work = find_work(table);
+  const int64_t at = work.place();
+  const auto& tensor = work.tensor;
+  float g[lanes] = {};
+  if (at < tensor.elements) {
+    load_lanes(g, static_cast<const G*>(tensor.grad), at, tensor.elements);
+    sgd_lanes<P>(call, tensor, g, at);
+  }
+  if (tensor.norms) store_norm(tensor.norms + work.block, g);
+}
+
+template <int capacity>
+__global__ void __launch_bounds__(block_threads)
+    running_update_kernel(const __grid_constant__ UpdateTable<RunningTensor, capacity> table) {
+  const Work work = find_work(table);
+  const int64_t at = work.place();
+  const RunningTensor& tensor = work.tensor;
+  if (at >= tensor.elements) return;
+  float running[lanes], batch[lanes];
+  load_lanes(running, tensor.running, at, tensor.elements);
+  load_lanes(batch, tensor.batch, at, tensor.elements);
+#pragma unroll
+  for (int i = 0; i < lanes; ++i) running[i] = running[i] * tensor.momentum + batch[i] * tensor.share;
+  store_lanes(tensor.result, running, at, tensor.elements);
+}
+
+template <typename P, typename G, typename M>
+cudaError_t launch_adam(const AdamCall& call, const AdamTensor* tensors, int count, cudaStream_t stream) {
+  const AdamFactors factors{std::log(call.beta1),
+                            std::log(call.beta2),
+                            static_cast<float>(1 - call.beta1),
+                            static_cast<float>(call.beta2),
+                            static_cast<float>(1 - call.beta2),
+                            static_cast<float>(call.eps),
+                            call.decoupled ? static_cast<float>(call.weight_decay) : 0.0f,
+                            call.decoupled ? 0.0f : static_cast<float>(call.weight_decay)};
+  return launch_in_tables(tensors, count, [&](const auto& table) {
+    adam_kernel<P, G, M><<<table.blocks.blocks(), block_threads, 0, stream>>>(factors, call, table);
+  });
+}
+
+template <typename P, typename G>
+cudaError_t launch_sgd(const SgdCall& call, const SgdTensor* tensors, int count, cudaStream_t stream) {
+  return launch_in_tables(tensors, count, [&](const auto& table) {
+    sgd_kernel<P, G><<<table.blocks.blocks(), block_threads, 0, stream>>>(call, table);
+  });
+}
+
+}  // namespace
+
+cudaError_t adam(const AdamCall& call, const AdamTensor* tensors, int count, cudaStream_t stream) {
+  if (call.param_type == Scalar::F32)
+    return with_f32_math(call.grad_type, [&](auto* grad) {
+      return launch_adam<float, std::remove_pointer_t<decltype(grad)>, float>(call, tensors, count, stream);
+    });
+  if (call.moment_type == Scalar::F32) return launch_adam<bf16, bf16, float>(call, tensors, count, stream);
+  return launch_adam<bf16, bf16, bf16>(call, tensors, count, stream);
+}
+
+cudaError_t sgd(const SgdCall& call, const SgdTensor* tensors, int count, cudaStream_t stream) {
+  if (call.param_type != Scalar::F32) return launch_sgd<bf16, bf16>(call, tensors, count, stream);
+  return with_f32_math(call.grad_type, [&](auto* grad) {
+    return launch_sgd<float, std::remove_pointer_t<decltype(grad)>>(call, tensors, count, stream);
+  });
+}
+
+cudaError_t running_update(const RunningTensor* tensors, int count, cudaStream_t stream) {
+  return launch_in_tables(tensors, count, [&](const auto& table) {
+    running_update_kernel<<<table.blocks.blocks(), block_threads, 0, stream>>>(table);
+  });
+}
+
+}  // namespace plimsoll::cuda

@@ -1,0 +1,61 @@
+#pragma once
+
+// Parameter updates, each in one pass over its operands. Results may lie over the operands they replace. Learning
+// rate, step, scale and skip are read on the device; a null scale is 1, a null skip is false. `norms`, which may be null,
+// takes the 2-norm of every norm_block elements of the gradient.
+
+#include "kernels/cuda/common/scalar.h"
+
+#include <cuda_runtime_api.h>
+
+namespace plimsoll::cuda {
+
+inline constexpr int norm_block = 1024;
+
+// A parameter with what its update reads and writes.
+struct AdamTensor {
+  void *new_param, *new_m, *new_v;
+  const void *param, *grad, *m, *v;
+  float* norms;
+  int64_t elements;
+};
+
+// All f32 but grad, which is f32, bf16 or f16; or param and grad bf16, the moments bf16 or f32.
+struct AdamCall {
+  Scalar param_type, grad_type, moment_type;
+  const int64_t* step;
+  const float *lr, *scale;
+  const bool* skip;  // keeps everything as it was
+  double beta1, beta2, eps, weight_decay;
+  bool decoupled;  // AdamW; otherwise the decay is part of the gradient
+};
+// Updates `count` tensors at once: none may write what another reads or writes.
+[[nodiscard]] cudaError_t adam(const AdamCall& call, const AdamTensor* tensors, int count, cudaStream_t stream);
+
+struct SgdTensor {
+  void *new_param, *new_momentum;
+  const void *param, *grad, *momentum;  // no momentum: null
+  float* norms;
+  int64_t elements;
+};
+
+// param and momentum f32 and grad f32, bf16 or f16; or all bf16.
+struct SgdCall {
+  Scalar param_type, grad_type;
+  const float *lr, *scale;
+  const bool* skip;
+  float momentum_factor, dampening, weight_decay;
+  bool nesterov;
+};
+[[nodiscard]] cudaError_t sgd(const SgdCall& call, const SgdTensor* tensors, int count, cudaStream_t stream);
+
+// result = running * momentum + batch * share, all f32.
+struct RunningTensor {
+  float* result;
+  const float *running, *batch;
+  float momentum, share;
+  int64_t elements;
+};
+[[nodiscard]] cudaError_t running_update(const RunningTensor* tensors, int count, cudaStream_t stream);
+
+}  // namespace plimsoll::cuda

@@ -1,0 +1,34 @@
+#include "passes/analysis/cost_model.h"
+
+namespace plimsoll {
+namespace {
+
+// Of the operands that go through the matrix units, if any do.
+std::optional<DType> matrix_dtype(const Graph& graph, const Node& node) {
+  if (node.op->precision != Precision::Low || node.operands.empty()) return std::nullopt;
+  return graph.type(node.operands[0]).dtype;
+}
+
+}  // namespace
+
+Cost cost_of(const Graph& graph, const Node& node, const DeviceDescription& device) {
+  Cost cost;
+  cost.flops = flops_of(graph, node);
+  for (ValueId operand : node.operands)
+    if (operand != ValueId::None) cost.bytes_moved += graph.type(operand).bytes();
+  for (ValueId result : node.results) cost.bytes_moved += graph.type(result).bytes();
+  if (node.op->channel != Channel::Compute) {
+    double gb_per_s = node.op->channel == Channel::ToHost ? device.to_host_gb_per_s : device.from_host_gb_per_s;
+    double copied = static_cast<double>(graph.type(node.results[0]).bytes());
+    cost.predicted_us = copied / ((gb_per_s > 0 ? gb_per_s : device.memory_gb_per_s) * 1e3) + device.launch_us;
+    return cost;
+  }
+  cost.predicted_us = device.roofline_us(cost.flops, cost.bytes_moved, matrix_dtype(graph, node)) / device.efficiency_of(node.op->name) + device.kernel_us + device.launch_us;
+  return cost;
+}
+
+double predicted_us(const Graph& graph, const Node& node, const KernelCandidate& kernel, const DeviceDescription& device) {
+  return kernel.predicted_us > 0 ? kernel.predicted_us : cost_of(graph, node, device).predicted_us;
+}
+
+}  // namespace plimsoll

@@ -1,0 +1,81 @@
+#include "passes/budget/budget_report.h"
+
+#include "ir/support/units.h"
+
+#include "llvm/ADT/STLExtras.h"
+
+#include <algorithm>
+
+namespace plimsoll {
+namespace {
+
+struct Alive {
+  int64_t by_category[category_count] = {};
+  std::vector<const Slot*> transient;  // at the peak, largest first
+  const PlanFunction* function = nullptr;
+};
+
+Alive alive_at_peak(const Plan& plan) {
+  Alive alive;
+  auto peak = std::max_element(plan.functions.begin(), plan.functions.end(),
+                               [](const auto& a, const auto& b) { return a.transient_bytes < b.transient_bytes; });
+  alive.function = &*peak;
+  int32_t function = static_cast<int32_t>(peak - plan.functions.begin()), instruction = peak->peak_instruction;
+  for (const Slot& slot : plan.slots) {
+    if (slot.space != MemorySpace::Device) continue;
+    if (slot.function < 0) alive.by_category[static_cast<size_t>(slot.category)] += slot.bytes;
+    bool owns = slot.view_of < 0 && slot.in_place_of < 0 && slot.offset >= plan.arenas.front().persistent_bytes;
+    if (slot.function == function && owns && slot.first <= instruction && slot.last >= instruction) alive.transient.push_back(&slot);
+  }
+  std::stable_sort(alive.transient.begin(), alive.transient.end(), [](const Slot* a, const Slot* b) { return a->bytes > b->bytes; });
+  return alive;
+}
+
+// Persistent bytes by category, then the largest transient values.
+std::string list(const Alive& alive) {
+  std::string text;
+  for (int i = 0; i < category_count; ++i)
+    if (alive.by_category[i] > 0)
+      text += (text.empty() ? "" : ", ") + category_name(static_cast<Category>(i)).str() + " " + format_bytes(alive.by_category[i]);
+  for (size_t i = 0; i < alive.transient.size() && i < 5; ++i)
+    text += ", " + alive.transient[i]->name + " " + format_bytes(alive.transient[i]->bytes);
+  return text;
+}
+
+}  // namespace
+
+bool is_within_host_budget(const Plan& plan) {
+  return llvm::all_of(plan.arenas, [](const Arena& arena) {
+    return arena.space == MemorySpace::Device || arena.budget_bytes == 0 || arena.bytes <= arena.budget_bytes;
+  });
+}
+
+bool is_within_budget(const Plan& plan) {
+  return plan.promised_bytes() <= plan.arenas.front().budget_bytes && is_within_host_budget(plan);
+}
+
+bool needs_less(const Plan& a, const Plan& b) {
+  return std::pair(!is_within_host_budget(a), a.promised_bytes()) < std::pair(!is_within_host_budget(b), b.promised_bytes());
+}
+
+bool is_better(const Plan& a, const Plan& b) {
+  const bool a_fits = is_within_budget(a), b_fits = is_within_budget(b);
+  if (a_fits != b_fits) return a_fits;
+  return a_fits ? a.predicted_step_us < b.predicted_step_us : needs_less(a, b);
+}
+
+Status over_budget(const Plan& smallest, int64_t host_budget_bytes) {
+  const Arena& arena = smallest.arenas.front();
+  Alive alive = alive_at_peak(smallest);
+  const Instruction& at = alive.function->instructions[static_cast<size_t>(alive.function->peak_instruction)];
+  const int64_t host_bytes = smallest.arenas.size() > 1 ? smallest.arenas[1].bytes : 0;
+  std::string host_needs, host_budget;
+  if (host_bytes > 0 || host_budget_bytes > 0) host_needs = " and " + format_bytes(host_bytes) + " of host memory";
+  if (host_budget_bytes > 0) host_budget = " and " + format_bytes(host_budget_bytes) + " of host memory";
+  return budget_error("needs " + format_bytes(round_up_readable(smallest.promised_bytes())) + " (" + std::to_string(smallest.promised_bytes()) + " bytes: arena " + format_bytes(arena.bytes) + ", reserves " +
+                      format_bytes(smallest.device.reserve_bytes()) + ")" + host_needs + ", the budget is " + format_bytes(arena.budget_bytes) + host_budget +
+                      "; at the peak (" + smallest.slots[static_cast<size_t>(at.results[0])].name + " in " + alive.function->name +
+                      "): " + list(alive));
+}
+
+}  // namespace plimsoll

@@ -1,0 +1,304 @@
+#include "passes/budget/split_search.h"
+
+// A few regions and numbers of parts are tried where the program as it is needs repeats or copies. Which they are, and how much work the
+// search for each may be, does not depend on the budget; long ones are searched from some budget on. So more budget only adds plans to choose from.
+
+#include "ir/support/units.h"
+#include "passes/train/batch_cuts.h"
+#include "passes/budget/budget_report.h"
+#include "passes/remat/remat_graph.h"
+
+#include <limits>
+#include <thread>
+
+namespace plimsoll {
+namespace {
+
+constexpr int regions_tried = 5;
+constexpr int64_t parts_tried[] = {2, 4, 8, 16};
+constexpr double split_effort = 0.1;      // of a search, beside that for the program as it is
+constexpr double least_saving = 0.1;      // of what a candidate needs, that one which takes longer must save
+constexpr double most_nodes = 12000;      // in all parts; to derive more takes too long
+constexpr int64_t whole_search = 1200;    // nodes; the search for repeats and copies in more takes too long for one of several candidates
+constexpr double long_share = 0.8;        // of what is live at their plain peak beside states, that longer ones may come down to, by repeats
+constexpr int64_t launches_per_node = 2;  // that graphs are reckoned with; what is more (2.4 was seen) is little beside the libraries' reserve
+
+// By narrow value: the bytes of what forward makes of it from there on.
+std::vector<int64_t> bytes_behind(const Graph& graph, llvm::ArrayRef<ValueId> narrow) {
+  const ParameterValues parameters(graph);
+  const std::vector<bool> needed = find_needed(graph);
+  std::vector<int64_t> behind(narrow.size(), 0);
+  int64_t bytes = 0;
+  size_t left = narrow.size();
+  for (NodeId id = graph.last_node(); id != NodeId::None; id = graph.node(id).previous) {
+    const Node& node = graph.node(id);
+    while (left > 0 && llvm::is_contained(node.results, narrow[left - 1])) behind[--left] = bytes;
+    if (!needed[index_of(id)] || node.op->view_of >= 0 || parameters.alone[index_of(node.results[0])]) continue;
+    for (ValueId result : node.results) bytes += graph.type(result).bytes();
+  }
+  return behind;
+}
+
+// For all of what follows the first narrow value, half of it, a quarter, ...: the last value that is followed by so much.
+std::vector<ValueId> regions_to_try(const Graph& graph) {
+  const std::vector<ValueId> narrow = find_narrow_values(graph);
+  const std::vector<int64_t> behind = bytes_behind(graph, narrow);
+  std::vector<ValueId> regions;
+  for (int i = 0; i < regions_tried && !narrow.empty(); ++i) {
+    size_t at = narrow.size() - 1;
+    while (at > 0 && behind[at] < behind[0] >> i) --at;
+    if (regions.empty() || regions.back() != narrow[at]) regions.push_back(narrow[at]);
+  }
+  return regions;
+}
+
+// Numbers of parts that divide the batch: the smallest from each of parts_tried on.
+std::vector<int64_t> parts_to_try(int64_t batch, int64_t asked) {
+  if (asked > 1) return {asked};
+  std::vector<int64_t> parts;
+  for (int64_t least : parts_tried) {
+    int64_t count = least;
+    while (count < batch && batch % count != 0) ++count;
+    if (count <= batch && (parts.empty() || parts.back() != count)) parts.push_back(count);
+  }
+  return parts;
+}
+
+// Those that become instructions.
+int64_t nodes_of(const Program& program) {
+  int64_t count = 0;
+  for (const Graph& function : program.functions)
+    for (NodeId id = function.first_node(); id != NodeId::None; id = function.node(id).next) count += function.node(id).op->view_of < 0;
+  return count;
+}
+
+// Of the nodes, those behind the value.
+double share_behind(const Graph& graph, ValueId value) {
+  int64_t behind = 0, all = 0;
+  bool passed = false;
+  for (NodeId id = graph.last_node(); id != NodeId::None; id = graph.node(id).previous, ++all) {
+    passed |= llvm::is_contained(graph.node(id).results, value);
+    behind += !passed;
+  }
+  return static_cast<double>(behind) / static_cast<double>(std::max<int64_t>(all, 1));
+}
+
+// A program, as it is or with a region split, and its plans.
+struct Candidate {
+  std::string from;  // the value behind which it is split; empty: as it is
+  int64_t parts = 1;
+  Derived derived;
+  DeviceDescription device;  // with what the program's graphs take
+  FitOptions options;
+  std::optional<LoweringInput> input;
+  std::unique_ptr<BudgetFitter> plans;
+
+  const Plan& plain() const { return plans->plain(); }
+};
+using Candidates = std::vector<std::unique_ptr<Candidate>>;
+
+// Of the candidates by the time they take those worth a search: each needs noticeably less than the whole and all that are faster.
+void keep_worthwhile(Candidates& candidates, int64_t whole_bytes) {
+  std::stable_sort(candidates.begin(), candidates.end(), [](const auto& a, const auto& b) {
+    return std::pair(a->plain().predicted_step_us, a->plain().promised_bytes()) < std::pair(b->plain().predicted_step_us, b->plain().promised_bytes());
+  });
+  auto most = static_cast<double>(whole_bytes);
+  llvm::erase_if(candidates, [&](const auto& candidate) {
+    const auto bytes = static_cast<double>(candidate->plain().promised_bytes());
+    if (bytes > most * (1 - least_saving)) return true;
+    most = bytes;
+    return false;
+  });
+}
+
+class SplitFitter {
+ public:
+  SplitFitter(const ForwardModel& forward, const TrainingRequest& request, const DeviceDescription& device, const KernelCatalog& catalog,
+              const CompileHooks& hooks)
+      : forward_(forward), request_(request), device_(device), catalog_(catalog), hooks_(hooks) {}
+
+  Result<Plan> run() {
+    Result<std::unique_ptr<Candidate>> whole = candidate({}, hooks_, 1);
+    if (!whole) return whole.takeError();
+    whole_ = std::move(*whole);
+    if (hooks_.on_phase) hooks_.on_phase("lay out");
+    const int64_t budget = whole_->plain().arenas.front().budget_bytes;
+    if (hooks_.on_front)
+      if (Status s = budget_front(whole_->plain(), [&](int64_t smaller) { return within(smaller); }, hooks_.on_front)) return s;
+    Result<Plan> plan = within(budget);
+    if (!plan || is_within_budget(*plan)) return plan;
+    if (hooks_.on_refused) hooks_.on_refused(*plan);
+    return over_budget(*plan, request_.host_budget_bytes);
+  }
+
+ private:
+  // The fastest plan within the budget; where there is none, the one that needs least.
+  Result<Plan> within(int64_t budget_bytes) {
+    std::optional<Plan> best;
+    if (request_.split <= 1) {
+      Plan plain = whole_->plain();
+      plain.arenas.front().budget_bytes = budget_bytes;
+      if (request_.split == 1 || is_within_budget(plain)) return plan_of(*whole_, budget_bytes);
+      Result<Plan> plan = plan_of(*whole_, budget_bytes);
+      if (!plan) return plan;
+      best = std::move(*plan);
+    }
+    if (Status s = derive_splits()) return s;
+    if (Status s = try_splits(budget_bytes, best)) return s;
+    if (!best) return usage_error("--split " + llvm::Twine(request_.split) + ": nothing of the model comes in so many parts of its batch");
+    return std::move(*best);
+  }
+
+  // The fastest that fits as it is bounds what a search is worth; those that need a little more are the likeliest to be faster still.
+  Status try_splits(int64_t budget_bytes, std::optional<Plan>& best) {
+    size_t fits = 0;
+    while (fits < splits_.size() && splits_[fits]->plain().promised_bytes() > budget_bytes) ++fits;
+    for (size_t i = std::min(fits + 1, splits_.size()); i-- > 0;) {
+      const Candidate& split = *splits_[i];
+      const bool compares = best && is_within_budget(*best);
+      if (i < fits && compares && !request_.recompute && !request_.offload) continue;
+      if (i < fits && compares && (!may_fit(split, budget_bytes) || least_us(split, budget_bytes) >= best->predicted_step_us)) continue;
+      Result<Plan> plan = may_fit(split, budget_bytes) ? plan_of(split, budget_bytes) : plain_of(split, budget_bytes);
+      if (!plan) return plan.takeError();
+      if (!best || is_better(*plan, *best)) best = std::move(*plan);
+    }
+    return Status::success();
+  }
+
+  // Whether a search that ends early may come down to the budget; so it may to any larger one.
+  static bool may_fit(const Candidate& split, int64_t budget_bytes) {
+    if (split.options.least_share == 0) return true;
+    const Arena& arena = split.plain().arenas.front();
+    const auto live = static_cast<double>(arena.bytes - arena.persistent_bytes);
+    return split.plain().promised_bytes() - static_cast<int64_t>((1 - split.options.least_share) * live) <= budget_bytes;
+  }
+
+  Status derive_splits() {
+    if (derived_) return Status::success();
+    derived_ = true;
+    if (!request_.split_from.empty()) {
+      const ValueId from = forward_.graph.find_value(request_.split_from);
+      if (from == ValueId::None) return usage_error("--split: the model has no value '" + request_.split_from + "' once it is clean");
+      Result<std::unique_ptr<Candidate>> named = split_candidate({from, request_.split});
+      if (!named) return in_context("--split", named.takeError());
+      splits_.push_back(std::move(*named));
+      return Status::success();
+    }
+    const std::vector<ValueId> regions = regions_to_try(forward_.graph);
+    std::vector<Candidates> of_region(regions.size());
+    std::vector<std::thread> threads;  // that do not see each other
+    for (size_t i = 0; i < regions.size(); ++i) threads.emplace_back([&, i] { of_region[i] = split_behind(regions[i]); });
+    for (std::thread& thread : threads) thread.join();
+    for (Candidates& some : of_region) std::move(some.begin(), some.end(), std::back_inserter(splits_));
+    // What is asked for is worth it.
+    keep_worthwhile(splits_, request_.split > 1 ? std::numeric_limits<int64_t>::max() : whole_->plain().promised_bytes());
+    return Status::success();
+  }
+
+  // In every number of parts that is not too long; none where what reads the value wants the whole batch.
+  Candidates split_behind(ValueId from) const {
+    const auto whole = static_cast<double>(nodes_of(whole_->derived.program));
+    const double repeated = whole * share_behind(forward_.graph, from);
+    Candidates splits;
+    for (int64_t parts : parts_to_try(forward_.graph.type(from).shape[0], request_.split)) {
+      if (request_.split == 0 && whole + static_cast<double>(parts - 1) * repeated > most_nodes) break;
+      Result<std::unique_ptr<Candidate>> split = split_candidate({from, parts});
+      if (split)
+        splits.push_back(std::move(*split));
+      else
+        llvm::consumeError(split.takeError());
+    }
+    return splits;
+  }
+
+  Result<std::unique_ptr<Candidate>> split_candidate(const SplitChoice& choice) const {
+    CompileHooks quiet;
+    quiet.pipeline.skip = hooks_.pipeline.skip;
+    return candidate(choice, quiet, split_effort);
+  }
+
+  Result<std::unique_ptr<Candidate>> candidate(const SplitChoice& choice, const CompileHooks& hooks, double effort) const {
+    Result<Derived> derived = derive_program(forward_, choice, request_, catalog_, hooks);
+    if (!derived) return derived.takeError();
+    auto made = std::make_unique<Candidate>();
+    if (choice.parts > 1) made->from = forward_.graph.value(choice.from).name;
+    made->parts = choice.parts;
+    made->derived = std::move(*derived);
+    made->device = device_.with_graphs(launches_per_node * nodes_of(made->derived.program));
+    made->options.recompute = request_.recompute;
+    made->options.offload = request_.offload;
+    made->options.search_seconds *= request_.effort * effort;
+    if (choice.parts > 1 && nodes_of(made->derived.program) > whole_search) {
+      made->options.least_share = long_share;
+      made->options.offload = false;
+    }
+    made->options.training = forward_.summary;
+    made->options.other_orders = made->derived.other_orders;
+    made->input.emplace(LoweringInput{made->derived.program, made->derived.writers, made->device, catalog_, request_.budget_bytes, request_.host_budget_bytes});
+    made->input->placement_seconds *= request_.effort * effort;
+    Result<Plan> plain = plain_plan(*made->input, made->options);
+    if (!plain) return plain.takeError();
+    const int64_t budget = plain->arenas.front().budget_bytes, highest = hooks_.on_front ? std::max(budget, plain->promised_bytes()) : budget;
+    made->plans = std::make_unique<BudgetFitter>(*made->input, made->options, std::move(*plain), highest);
+    return made;
+  }
+
+  // No plan of the split within the budget takes less. What copies to the host may save is not bounded.
+  double least_us(const Candidate& split, int64_t budget_bytes) const {
+    double us = split.plain().predicted_step_us;
+    if (request_.offload && device_.to_host_gb_per_s > 0) return us;
+    const int64_t allowance = budget_bytes - split.device.reserve_bytes() - split.plain().arenas.front().persistent_bytes;
+    for (size_t f = 0; f < split.derived.program.functions.size(); ++f) {
+      double added = std::numeric_limits<double>::infinity();
+      for (bool early_updates : {false, true}) {
+        Graph graph = split.derived.program.functions[f];
+        if (early_updates) graph.reorder(split.derived.other_orders[f]);
+        delay_free_updates(graph, split.derived.writers[f]);
+        added = std::min(added, least_added_us(recompute_problem(graph, split.derived.writers[f], device_, catalog_).problem, allowance));
+      }
+      us += static_cast<double>(split.plain().calls_per_step(f)) * added;
+    }
+    return us;
+  }
+
+  Result<Plan> plan_of(const Candidate& candidate, int64_t budget_bytes) const {
+    Result<Plan> plan = candidate.plans->within(budget_bytes);
+    if (!plan) return plan;
+    return explained(std::move(*plan), candidate);
+  }
+
+  Plan plain_of(const Candidate& candidate, int64_t budget_bytes) const {
+    Plan plan = candidate.plain();
+    plan.arenas.front().budget_bytes = budget_bytes;
+    return explained(std::move(plan), candidate);
+  }
+
+  Plan explained(Plan plan, const Candidate& candidate) const {
+    std::vector<Decision> decisions = candidate.derived.decisions;
+    if (candidate.parts > 1)
+      decisions.push_back({"split-batch", candidate.from, std::to_string(candidate.parts) + " parts",
+                           "what follows is made for one part of the batch after the other: without repeats and copies needs " +
+                               format_bytes(candidate.plain().promised_bytes()) + " and takes " + format_us(candidate.plain().predicted_step_us) +
+                               ", whole " + format_bytes(whole_->plain().promised_bytes()) + " and " + format_us(whole_->plain().predicted_step_us)});
+    plan.decisions.insert(plan.decisions.begin(), decisions.begin(), decisions.end());
+    return plan;
+  }
+
+  const ForwardModel& forward_;
+  const TrainingRequest& request_;
+  const DeviceDescription& device_;
+  const KernelCatalog& catalog_;
+  const CompileHooks& hooks_;
+  std::unique_ptr<Candidate> whole_;
+  Candidates splits_;     // by the time they take
+  bool derived_ = false;  // are splits_ there?
+};
+
+}  // namespace
+
+Result<Plan> fit_split(const ForwardModel& forward, const TrainingRequest& request, const DeviceDescription& device, const KernelCatalog& catalog,
+                       const CompileHooks& hooks) {
+  return SplitFitter(forward, request, device, catalog, hooks).run();
+}
+
+}  // namespace plimsoll

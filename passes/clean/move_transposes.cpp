@@ -1,0 +1,292 @@
+#include "passes/rewrite/match.h"
+#include "passes/pass/pass.h"
+
+// Moves reshapes, transposes and slices past the ops that do not care, so that pairs meet
+// and cancel (simplify removes them). Each rule is local and only ever moves a layout change in one direction:
+// reshapes down past linear layers, transposes down past ops on rows and elements, transposes up through merging reshapes, expands and
+// resizes that enlarge, slices up towards what they cut.
+
+#include <algorithm>
+
+namespace plimsoll {
+namespace {
+
+using Perm = llvm::SmallVector<int64_t, 6>;
+
+bool keeps_last_dim(const Type& a, const Type& b) {
+  return !a.shape.empty() && !b.shape.empty() && a.shape.back() == b.shape.back();
+}
+
+// linear(reshape(x)) -> reshape(linear(x)) where only leading dims are regrouped.
+bool reshape_below_linear(Graph& graph, NodeId id) {
+  const Node& node = graph.node(id);
+  const Node* reshape = made_by(graph, node.operands[0], "reshape");
+  if (!reshape) return false;
+  const Type& from = graph.type(reshape->operands[0]);
+  if (from.rank() < 2 || !keeps_last_dim(from, graph.type(node.operands[0]))) return false;
+  Builder b = builder_at(graph, id);
+  llvm::SmallVector<ValueId, 3> operands(node.operands.begin(), node.operands.end());
+  operands[0] = reshape->operands[0];
+  ValueId linear = b.emit("linear", operands, node.attrs);
+  ValueId back = b.reshape(linear, graph.type(node.results[0]).shape);
+  std::string name = graph.value(node.results[0]).name;
+  replace_and_rename(graph, node.results[0], back);
+  graph.rename(linear, name + ".rows");
+  return true;
+}
+
+// How many trailing dims the op reads together, each row of them by itself: leading dims may stand in any order around
+// it. Those are in operand 0; an elementwise op has none. -1 for ops of another kind.
+int64_t row_dims(const Graph& graph, const Node& node) {
+  if (node.op->name == "linear") return 1;
+  if (node.op->name == "layer_norm" || node.op->name == "rms_norm")
+    return graph.type(node.operands[0]).rank() - node.attrs.get_int("axis");
+  return node.op->elementwise ? 0 : -1;
+}
+
+// Reads the same under either order: every dim that is not 1 stays where it is.
+bool is_untouched(const Type& type, llvm::ArrayRef<int64_t> perm) {
+  if (type.rank() > static_cast<int64_t>(perm.size())) return false;
+  size_t first = perm.size() - type.shape.size();
+  for (size_t i = 0; i < type.shape.size(); ++i)
+    if (type.shape[i] != 1 && perm[first + i] != static_cast<int64_t>(first + i)) return false;
+  return true;
+}
+
+// Would the readers of a transposed value rather read it as it lay? What one reader leaves behind the others must take
+// away, or there are two transposes for one.
+bool readers_let_transposes_pass(const Graph& graph, ValueId value) {
+  bool kept = llvm::any_of(graph.outputs, [&](const Output& output) { return output.value == value; });
+  return !kept && llvm::all_of(graph.value(value).users, [&](NodeId user) {
+    llvm::StringRef op = graph.node(user).op->name;
+    return op == "transpose" || op == "reshape" || op == "slice" || row_dims(graph, graph.node(user)) >= 0;
+  });
+}
+
+// op(transpose(x), ...) -> transpose(op(x, ...)) for ops that work on rows or elements: the residual stream of models that
+// keep time first.
+bool transpose_below_rows(Graph& graph, NodeId id) {
+  const Node& node = graph.node(id);
+  const int64_t rows = row_dims(graph, node), rank = graph.type(node.results[0]).rank();
+  if (rows < 0 || llvm::any_of(llvm::drop_begin(node.results), [&](ValueId result) { return graph.is_used(result); })) return false;
+  llvm::SmallVector<ValueId, 4> operands(node.operands.begin(), node.operands.end());
+  llvm::MutableArrayRef<ValueId> moving = llvm::MutableArrayRef<ValueId>(operands).take_front(rows > 0 ? 1 : operands.size());
+  auto* first = llvm::find_if(moving, [&](ValueId operand) { return made_by(graph, operand, "transpose") && graph.type(operand).rank() == rank; });
+  if (first == moving.end()) return false;
+  llvm::ArrayRef<int64_t> perm = made_by(graph, *first, "transpose")->attrs.get_ints("perm");
+  for (int64_t i = rank - rows; i < rank; ++i)
+    if (perm[static_cast<size_t>(i)] != i) return false;
+  for (ValueId& operand : moving) {
+    if (operand == ValueId::None || is_untouched(graph.type(operand), perm)) continue;
+    const Node* transpose = made_by(graph, operand, "transpose");
+    if (!transpose || transpose->attrs.get_ints("perm") != perm || !readers_let_transposes_pass(graph, operand)) return false;
+    operand = transpose->operands[0];
+  }
+  Builder b = builder_at(graph, id);
+  replace_and_rename(graph, node.results[0], b.transpose(b.emit_all(node.op->name, operands, node.attrs).front(), perm));
+  return true;
+}
+
+// For a reshape that merges (or keeps) dims: which input dims each output dim is made of. Dims of size 1 go with
+// the group at hand. None when some output dim splits an input dim.
+std::optional<llvm::SmallVector<Perm, 6>> merged_dims(const Shape& in, const Shape& out) {
+  llvm::SmallVector<Perm, 6> groups;
+  size_t next = 0;
+  for (int64_t dim : out) {
+    Perm group;
+    int64_t product = 1;
+    while (next < in.size() && (product < dim || (product == dim && in[next] == 1 && group.empty()))) {
+      product *= in[next];
+      group.push_back(static_cast<int64_t>(next++));
+      if (product == dim) break;
+    }
+    if (product != dim) return std::nullopt;
+    groups.push_back(group);
+  }
+  while (next < in.size() && in[next] == 1 && !groups.empty()) groups.back().push_back(static_cast<int64_t>(next++));
+  if (next != in.size()) return std::nullopt;
+  return groups;
+}
+
+// transpose(reshape(x)) -> reshape(transpose(x)) for a reshape that merges dims.
+bool transpose_above_merge(Graph& graph, NodeId id) {
+  const Node& node = graph.node(id);
+  const Node* reshape = made_by(graph, node.operands[0], "reshape");
+  if (!reshape) return false;
+  const Type& from = graph.type(reshape->operands[0]);
+  if (from.rank() <= graph.type(node.operands[0]).rank()) return false;
+  auto groups = merged_dims(from.shape, graph.type(node.operands[0]).shape);
+  if (!groups) return false;
+  Perm perm;
+  for (int64_t dim : node.attrs.get_ints("perm"))
+    perm.append((*groups)[static_cast<size_t>(dim)].begin(), (*groups)[static_cast<size_t>(dim)].end());
+  Builder b = builder_at(graph, id);
+  ValueId moved = b.reshape(b.transpose(reshape->operands[0], perm), graph.type(node.results[0]).shape);
+  replace_and_rename(graph, node.results[0], moved);
+  return true;
+}
+
+llvm::SmallVector<int64_t, 6> wide_dims(const Shape& shape) {
+  llvm::SmallVector<int64_t, 6> dims;
+  for (size_t i = 0; i < shape.size(); ++i)
+    if (shape[i] != 1) dims.push_back(static_cast<int64_t>(i));
+  return dims;
+}
+
+// transpose(reshape(x)) -> reshape(transpose(x)) for a reshape that only adds or drops dims of size 1: the other dims
+// are permuted where they stand in x.
+bool transpose_above_unit_dims(Graph& graph, NodeId id) {
+  const Node& node = graph.node(id);
+  const Node* reshape = made_by(graph, node.operands[0], "reshape");
+  if (!reshape) return false;
+  const Shape in = graph.type(reshape->operands[0]).shape, out = graph.type(node.operands[0]).shape;
+  llvm::SmallVector<int64_t, 6> from = wide_dims(in), to = wide_dims(out);
+  bool same = from.size() == to.size() && std::equal(from.begin(), from.end(), to.begin(), [&](int64_t a, int64_t b) {
+    return in[static_cast<size_t>(a)] == out[static_cast<size_t>(b)];
+  });
+  if (!same) return false;
+  Perm perm(in.size());
+  for (size_t i = 0; i < in.size(); ++i) perm[i] = static_cast<int64_t>(i);
+  size_t next = 0;
+  for (int64_t dim : node.attrs.get_ints("perm")) {
+    auto at = std::find(to.begin(), to.end(), dim);
+    if (at != to.end()) perm[static_cast<size_t>(from[next++])] = from[static_cast<size_t>(at - to.begin())];
+  }
+  Builder b = builder_at(graph, id);
+  ValueId moved = b.reshape(b.transpose(reshape->operands[0], perm), graph.type(node.results[0]).shape);
+  replace_and_rename(graph, node.results[0], moved);
+  return true;
+}
+
+// transpose(expand(x)) -> expand(transpose(x)).
+bool transpose_above_expand(Graph& graph, NodeId id) {
+  const Node& node = graph.node(id);
+  const Node* expand = made_by(graph, node.operands[0], "expand");
+  if (!expand || graph.type(expand->operands[0]).rank() != graph.type(node.operands[0]).rank()) return false;
+  Builder b = builder_at(graph, id);
+  ValueId moved = b.expand(b.transpose(expand->operands[0], node.attrs.get_ints("perm")), graph.type(node.results[0]).shape);
+  replace_and_rename(graph, node.results[0], moved);
+  return true;
+}
+
+// What the attributes say of each dimension, for dimensions in another order; {roi} of a resize says it twice over.
+Attrs with_dims_permuted(const Attrs& attrs, llvm::ArrayRef<int64_t> perm) {
+  Attrs moved = attrs;
+  const auto permuted = [&](auto list) {
+    const auto old = list;
+    for (size_t i = 0; i < list.size(); ++i) list[i] = old[i / perm.size() * perm.size() + static_cast<size_t>(perm[i % perm.size()])];
+    return list;
+  };
+  for (const auto& [name, attr] : attrs.entries()) {
+    if (const auto* ints = std::get_if<Ints>(&attr)) moved.set(name, permuted(*ints));
+    if (const auto* floats = std::get_if<Floats>(&attr)) moved.set(name, permuted(*floats));
+  }
+  return moved;
+}
+
+// transpose(resize(x)) -> resize(transpose(x)) where that moves fewer elements. A resize that others read as it lies
+// stays for them, and is done a second time: x is read once more, and the result written once more instead of read and
+// written.
+bool transpose_above_resize(Graph& graph, NodeId id, PassContext& context) {
+  const Node& node = graph.node(id);
+  const Node* resize = made_by(graph, node.operands[0], "resize");
+  if (!resize) return false;
+  const int64_t small = graph.type(resize->operands[0]).elements(), large = graph.type(node.results[0]).elements();
+  const bool alone = has_one_reader(graph, node.operands[0]);
+  if (2 * small + (alone ? 0 : small + large) >= 2 * large) return false;
+  const std::string name = graph.value(node.operands[0]).name;
+  const llvm::ArrayRef<int64_t> perm = node.attrs.get_ints("perm");
+  Builder b = builder_at(graph, id);
+  ValueId x = b.emit("transpose", {resize->operands[0]}, {{"perm", Ints(perm.begin(), perm.end())}},
+                     graph.value(resize->operands[0]).name + ".transposed");
+  ValueId moved = b.emit("resize", {x}, with_dims_permuted(resize->attrs, perm));
+  context.decide(name, alone ? "transposed before it is resized" : "resized in both orders of its dimensions",
+                 std::to_string(small) + " elements change places instead of " + std::to_string(large));
+  replace_and_rename(graph, node.results[0], moved);
+  return true;
+}
+
+// slice(transpose(x)) -> transpose(slice(x)).
+bool slice_above_transpose(Graph& graph, NodeId id) {
+  const Node& node = graph.node(id);
+  const Node* transpose = made_by(graph, node.operands[0], "transpose");
+  if (!transpose) return false;
+  llvm::ArrayRef<int64_t> perm = transpose->attrs.get_ints("perm");
+  Attrs attrs;
+  for (llvm::StringRef name : {"starts", "steps", "sizes"}) {
+    llvm::ArrayRef<int64_t> old = node.attrs.get_ints(name);
+    Ints now(perm.size(), 0);
+    for (size_t i = 0; i < perm.size(); ++i) now[static_cast<size_t>(perm[i])] = old[i];
+    attrs.set(name, now);
+  }
+  Builder b = builder_at(graph, id);
+  ValueId moved = b.transpose(b.emit("slice", {transpose->operands[0]}, attrs), perm);
+  replace_and_rename(graph, node.results[0], moved);
+  return true;
+}
+
+// slice(reshape(x)) that cuts one dim, where that dim leads the dims its source dim was split into: the cut is a
+// cut of the source dim.
+bool slice_above_split(Graph& graph, NodeId id) {
+  const Node& node = graph.node(id);
+  const Node* reshape = made_by(graph, node.operands[0], "reshape");
+  if (!reshape) return false;
+  const Shape in = graph.type(reshape->operands[0]).shape, out = graph.type(node.operands[0]).shape;
+  if (in.size() >= out.size()) return false;
+  auto groups = merged_dims(out, in);  // the reshape read backwards merges
+  if (!groups) return false;
+  llvm::ArrayRef<int64_t> starts = node.attrs.get_ints("starts"), steps = node.attrs.get_ints("steps"),
+                          sizes = node.attrs.get_ints("sizes");
+  Ints new_starts(in.size(), 0), new_steps(in.size(), 1), new_sizes(in.begin(), in.end());
+  for (size_t g = 0; g < groups->size(); ++g) {
+    int64_t inner = 1;
+    const Perm& group = (*groups)[g];
+    for (size_t k = group.size(); k-- > 0;) {
+      auto dim = static_cast<size_t>(group[k]);
+      if (sizes[dim] == out[dim] && steps[dim] == 1) {
+        inner *= out[dim];
+        continue;
+      }
+      bool leads = std::all_of(group.begin(), group.begin() + static_cast<int64_t>(k),
+                               [&](int64_t before) { return out[static_cast<size_t>(before)] == 1; });
+      if (!leads || steps[dim] != 1) return false;
+      new_starts[g] = starts[dim] * inner;
+      new_sizes[g] = sizes[dim] * inner;
+      inner *= out[dim];
+    }
+  }
+  Builder b = builder_at(graph, id);
+  ValueId cut = b.emit("slice", {reshape->operands[0]}, {{"starts", new_starts}, {"steps", new_steps}, {"sizes", new_sizes}});
+  replace_and_rename(graph, node.results[0], b.reshape(cut, graph.type(node.results[0]).shape));
+  return true;
+}
+
+bool visit(Graph& graph, NodeId id, PassContext& context) {
+  llvm::StringRef op = graph.node(id).op->name;
+  if (op == "linear" && reshape_below_linear(graph, id)) return true;
+  if (op == "transpose")
+    return transpose_above_merge(graph, id) || transpose_above_unit_dims(graph, id) || transpose_above_expand(graph, id) ||
+           transpose_above_resize(graph, id, context);
+  if (op == "slice") return slice_above_transpose(graph, id) || slice_above_split(graph, id);
+  return transpose_below_rows(graph, id);
+}
+
+Result<bool> run(Graph& graph, PassContext& context) {
+  int64_t moved = 0;
+  for (NodeId id : graph.order()) moved += visit(graph, id, context);
+  context.count("moved", moved);
+  return moved > 0;
+}
+
+}  // namespace
+
+extern const PassInfo pass_move_layout_changes;
+constinit const PassInfo pass_move_layout_changes{
+    .name = "move-layout-changes",
+    .summary = "moves reshapes, transposes and slices past ops that do not care, so that they cancel",
+    .stage = Stage::Any,
+    .keeps_result = true,
+    .run = run,
+};
+
+}  // namespace plimsoll

@@ -1,0 +1,49 @@
+#include "passes/rewrite/match.h"
+#include "passes/pass/pass.h"
+
+// Attention whose q, k and v are the three pieces of one value reads that value instead, and its gradient is the
+// value's gradient: nothing is taken apart before it and put together behind it.
+//
+// Applies where the pieces lie in this order along the last dimension, are heads of one size, and are read by nobody else.
+
+namespace plimsoll {
+namespace {
+
+bool try_pack(Graph& graph, NodeId id) {
+  const Node& node = graph.node(id);
+  if (node.attrs.get_int("packed") != 0) return false;
+  const Node* split = made_by(graph, node.operands[0], "split");
+  if (!split || split->attrs.get_int("axis") != 2 || split->results.size() != 3) return false;
+  for (size_t i = 0; i < 3; ++i)
+    if (node.operands[i] != split->results[i] || !has_one_reader(graph, split->results[i])) return false;
+  const int64_t heads = node.attrs.get_int("heads"), kv_heads = node.attrs.get_int("kv_heads");
+  const int64_t depth = graph.type(node.operands[0]).shape[2] / heads;
+  if (graph.type(node.operands[2]).shape[2] != kv_heads * depth) return false;
+
+  graph.node(id).attrs.set("packed", int64_t{1});
+  graph.set_operand(id, 0, split->operands[0]);
+  graph.set_operand(id, 1, ValueId::None);
+  graph.set_operand(id, 2, ValueId::None);
+  return true;
+}
+
+Result<bool> run(Graph& graph, PassContext& context) {
+  int64_t packed = 0;
+  for (NodeId id : graph.order())
+    if (graph.node(id).op->name == "attention") packed += try_pack(graph, id);
+  context.count("packed", packed);
+  return packed > 0;
+}
+
+}  // namespace
+
+extern const PassInfo pass_pack_attention;
+constinit const PassInfo pass_pack_attention{
+    .name = "pack-attention",
+    .summary = "attention reads q, k and v side by side where they are pieces of one value",
+    .stage = Stage::Forward,
+    .keeps_result = true,
+    .run = run,
+};
+
+}  // namespace plimsoll

@@ -1,0 +1,162 @@
+#include "passes/rewrite/match.h"
+#include "passes/pass/pass.h"
+
+// Exporters spell GELU and SiLU out. One op instead of up to eight: backward then
+// keeps one tensor, and both directions read memory once.
+
+#include <cmath>
+
+namespace plimsoll {
+namespace {
+
+// 1 + f, and the f.
+ValueId one_plus(const Graph& graph, ValueId value) {
+  const Node* add = made_by(graph, value, "add");
+  if (!add) return ValueId::None;
+  std::optional<WithNumber> parts = with_number(graph, *add);
+  return parts && parts->number == 1 ? parts->value : ValueId::None;
+}
+
+// Strips multiplications and divisions by numbers; gives what is left and the product.
+WithNumber strip_factors(const Graph& graph, ValueId value) {
+  double factor = 1;
+  for (;;) {
+    const Node* mul = made_by(graph, value, "mul");
+    const Node* div = made_by(graph, value, "div");
+    if (mul) {
+      std::optional<WithNumber> parts = with_number(graph, *mul);
+      if (!parts) break;
+      factor *= parts->number;
+      value = parts->value;
+    } else if (div) {
+      std::optional<double> number = splat_value(graph, div->operands[1]);
+      if (!number) break;
+      factor /= *number;
+      value = div->operands[0];
+    } else {
+      break;
+    }
+  }
+  return {value, factor};
+}
+
+bool close(double a, double b) { return std::fabs(a - b) <= 1e-3 * std::fabs(b); }
+
+// x^3 as pow(x, 3) or as products.
+bool is_cube(const Graph& graph, ValueId value, ValueId x) {
+  if (const Node* pow = made_by(graph, value, "pow"))
+    return pow->operands[0] == x && is_splat(graph, pow->operands[1], 3);
+  const Node* mul = made_by(graph, value, "mul");
+  if (!mul || (mul->operands[0] != x && mul->operands[1] != x)) return false;
+  ValueId square = other_operand(*mul, x);
+  if (const Node* pow = made_by(graph, square, "pow"))
+    return pow->operands[0] == x && is_splat(graph, pow->operands[1], 2);
+  const Node* xx = made_by(graph, square, "mul");
+  return xx && xx->operands[0] == x && xx->operands[1] == x;
+}
+
+// The factors of a product of up to three values, numbers multiplied up.
+struct Product {
+  llvm::SmallVector<ValueId, 3> values;
+  double number = 1;
+};
+
+void collect_factors(const Graph& graph, ValueId value, bool may_open, Product& product) {
+  if (std::optional<double> number = splat_value(graph, value)) {
+    product.number *= *number;
+    return;
+  }
+  const Node* mul = made_by(graph, value, "mul");
+  if (mul && may_open) {
+    for (ValueId operand : mul->operands)
+      collect_factors(graph, operand, has_one_reader(graph, operand), product);
+    return;
+  }
+  product.values.push_back(value);
+}
+
+// sqrt(2/pi) x (1 + 0.044715 x x), the argument of BLOOM's form.
+bool is_factored_argument(const Graph& graph, ValueId value, ValueId x) {
+  Product outer;
+  collect_factors(graph, value, true, outer);
+  if (outer.values.size() != 2 || !close(outer.number, std::sqrt(2 / M_PI))) return false;
+  if (outer.values[0] != x && outer.values[1] != x) return false;
+  ValueId square = one_plus(graph, outer.values[outer.values[0] == x ? 1 : 0]);
+  if (square == ValueId::None) return false;
+  Product inner;
+  collect_factors(graph, square, true, inner);
+  return inner.values.size() == 2 && inner.values[0] == x && inner.values[1] == x && close(inner.number, 0.044715);
+}
+
+// 1 + erf(x / sqrt 2), or 1 + tanh(sqrt(2/pi) (x + 0.044715 x^3)): which of the two.
+llvm::StringRef gelu_gate(const Graph& graph, ValueId gate, ValueId x) {
+  ValueId inner = one_plus(graph, gate);
+  if (inner == ValueId::None) return "";
+  if (const Node* erf = made_by(graph, inner, "erf")) {
+    WithNumber argument = strip_factors(graph, erf->operands[0]);
+    return argument.value == x && close(argument.number, M_SQRT1_2) ? "none" : "";
+  }
+  const Node* tanh = made_by(graph, inner, "tanh");
+  if (!tanh) return "";
+  if (is_factored_argument(graph, tanh->operands[0], x)) return "tanh";
+  WithNumber argument = strip_factors(graph, tanh->operands[0]);
+  const Node* sum = made_by(graph, argument.value, "add");
+  if (!sum || !close(argument.number, std::sqrt(2 / M_PI))) return "";
+  if (sum->operands[0] != x && sum->operands[1] != x) return "";
+  WithNumber cubic = strip_factors(graph, other_operand(*sum, x));
+  return close(cubic.number, 0.044715) && is_cube(graph, cubic.value, x) ? "tanh" : "";
+}
+
+bool try_gelu(Graph& graph, NodeId id) {
+  Product product;
+  collect_factors(graph, graph.node(id).results[0], true, product);
+  if (product.values.size() != 2 || !close(product.number, 0.5)) return false;
+  for (int i = 0; i < 2; ++i) {
+    ValueId x = product.values[static_cast<size_t>(i)], gate = product.values[static_cast<size_t>(1 - i)];
+    llvm::StringRef form = gelu_gate(graph, gate, x);
+    if (form.empty() || graph.type(x) != graph.type(graph.node(id).results[0])) continue;
+    ValueId gelu = builder_at(graph, id).emit("gelu", {x}, {{"approximate", form.str()}});
+    replace_and_rename(graph, graph.node(id).results[0], gelu);
+    return true;
+  }
+  return false;
+}
+
+bool try_silu(Graph& graph, NodeId id) {
+  const Node& node = graph.node(id);
+  for (size_t i = 0; i < 2; ++i) {
+    const Node* sigmoid = made_by(graph, node.operands[1 - i], "sigmoid");
+    if (!sigmoid || sigmoid->operands[0] != node.operands[i]) continue;
+    ValueId silu = builder_at(graph, id).emit("silu", {node.operands[i]});
+    replace_and_rename(graph, graph.node(id).results[0], silu);
+    return true;
+  }
+  return false;
+}
+
+Result<bool> run(Graph& graph, PassContext& context) {
+  int64_t gelus = 0, silus = 0;
+  for (NodeId id : graph.order()) {
+    if (graph.node(id).op->name != "mul") continue;
+    if (try_gelu(graph, id))
+      ++gelus;
+    else if (try_silu(graph, id))
+      ++silus;
+  }
+  context.count("gelu", gelus);
+  context.count("silu", silus);
+  return gelus + silus > 0;
+}
+
+}  // namespace
+
+extern const PassInfo pass_recover_activations;
+constinit const PassInfo pass_recover_activations{
+    .name = "recover-activations",
+    .summary = "GELU (erf and tanh forms) and SiLU out of their parts",
+    .stage = Stage::Any,
+    .keeps_result = true,
+    .run = run,
+};
+
+}  // namespace plimsoll

@@ -1,0 +1,268 @@
+#include "ir/depends_on_parameter.h"
+#include "passes/rewrite/match.h"
+#include "passes/pass/pass.h"
+
+// softmax(q k^T * scale + mask) v, as exporters write it, becomes one attention op on
+// [batch, time, heads * dim]. Backward then keeps a row of sums instead of two matrices of time x time.
+//
+// Around the softmax exports scatter: factors on q, k or the scores; additive or boolean masks; a where(isnan(p), 0, p)
+// guard for rows that may attend to nothing (the op gives zeros there by definition); dropout on p.
+// Does not apply when the probabilities themselves are read by anything else, or when the mask is learned, as relative
+// position biases are: the op has no gradient for it.
+
+#include <cmath>
+
+namespace plimsoll {
+namespace {
+
+struct Attention {
+  ValueId q, k_transposed, v;          // [batch, heads, rows, dim], [batch, heads, dim, columns], [batch, heads, columns, dim]
+  ValueId mask = ValueId::None, rng = ValueId::None;
+  double scale = 1, dropout = 0;
+  int64_t dropout_id = 0;
+  bool causal = false;
+  ValueId result;                      // what the op replaces: [batch, heads, rows, dim]
+};
+
+// Takes factors by numbers off `value`; gives what is left.
+ValueId take_factors(const Graph& graph, ValueId value, double& scale) {
+  for (;;) {
+    if (const Node* mul = made_by(graph, value, "mul")) {
+      std::optional<WithNumber> parts = with_number(graph, *mul);
+      if (!parts || graph.type(parts->value) != graph.type(value)) return value;
+      scale *= parts->number;
+      value = parts->value;
+    } else if (const Node* div = made_by(graph, value, "div")) {
+      std::optional<double> number = splat_value(graph, div->operands[1]);
+      if (!number || graph.type(div->operands[0]) != graph.type(value)) return value;
+      scale /= *number;
+      value = div->operands[0];
+    } else {
+      return value;
+    }
+  }
+}
+
+// where(m, 0, -inf) is the boolean mask m.
+ValueId boolean_behind(const Graph& graph, ValueId mask) {
+  const Node* where = made_by(graph, mask, "where");
+  if (!where || !is_splat(graph, where->operands[1], 0, 0)) return mask;
+  std::optional<double> off = splat_value(graph, where->operands[2]);
+  return off && std::isinf(*off) && *off < 0 ? where->operands[0] : mask;
+}
+
+enum class ConstantMask : uint8_t { Other, AllOpen, Causal };
+
+// What a constant mask [..., rows, columns] says; leading dims must be 1 (expands over them are looked through).
+ConstantMask classify(const Graph& graph, ValueId mask, int64_t rows, int64_t columns) {
+  const Tensor* tensor = constant_behind(graph, mask);
+  if (!tensor) return ConstantMask::Other;
+  bool boolean = tensor->type().dtype == DType::Bool;
+  auto open = [&](int64_t i) { return boolean ? tensor->get(i) != 0 : tensor->get(i) == 0; };
+  auto closed = [&](int64_t i) { return boolean ? tensor->get(i) == 0 : tensor->get(i) <= -1e4; };
+  int64_t count = tensor->type().elements();
+  bool all_open = true;
+  for (int64_t i = 0; i < count && all_open; ++i) all_open = open(i);
+  if (all_open) return ConstantMask::AllOpen;
+  if (count != rows * columns || rows != columns) return ConstantMask::Other;
+  for (int64_t i = 0; i < rows; ++i)
+    for (int64_t j = 0; j < columns; ++j)
+      if (!(j <= i ? open(i * columns + j) : closed(i * columns + j))) return ConstantMask::Other;
+  return ConstantMask::Causal;
+}
+
+// Takes masks, factors and casts off the scores down to the product q k^T. At most one mask is not constant.
+const Node* take_scores(const Graph& graph, ValueId scores, Attention& a) {
+  const int64_t rows = graph.type(scores).shape[2], columns = graph.type(scores).shape[3];
+  auto take_mask = [&](ValueId mask) {
+    mask = boolean_behind(graph, mask);
+    ConstantMask kind = classify(graph, mask, rows, columns);
+    if (kind == ConstantMask::AllOpen) return true;
+    if (kind == ConstantMask::Causal) return a.causal = true;
+    if (a.mask != ValueId::None || graph.type(mask).rank() > 4 || is_learned(graph, mask)) return false;
+    a.mask = mask;
+    return true;
+  };
+  for (int depth = 0; depth < 8; ++depth) {
+    double before = a.scale;
+    ValueId inner = take_factors(graph, scores, a.scale);
+    // A factor above an additive mask would scale the mask too; only 0 and -inf survive that, so look no further there.
+    bool scaled = a.scale != before;
+    scores = inner;
+    if (const Node* product = made_by(graph, scores, "matmul")) return product;
+    if (const Node* cast = made_by(graph, scores, "cast")) {
+      scores = cast->operands[0];
+      continue;
+    }
+    const Node* add = made_by(graph, scores, "add");
+    const Node* where = made_by(graph, scores, "where");
+    if (add && !scaled) {
+      size_t side = graph.type(add->operands[0]) == graph.type(scores) ? 0 : 1;
+      if (constant_behind(graph, add->operands[side]) || made_by(graph, add->operands[side], "where")) side = 1 - side;
+      if (graph.type(add->operands[side]) != graph.type(scores) || !take_mask(add->operands[1 - side])) return nullptr;
+      scores = add->operands[side];
+    } else if (where && !scaled) {
+      std::optional<double> off = splat_value(graph, where->operands[2]);
+      if (!off || !(std::isinf(*off) && *off < 0) || !take_mask(where->operands[0])) return nullptr;
+      scores = where->operands[1];
+    } else {
+      return nullptr;
+    }
+  }
+  return nullptr;
+}
+
+// From the probabilities down to the product with v: guard, dropout and casts.
+const Node* take_probabilities(const Graph& graph, ValueId p, Attention& a) {
+  for (int depth = 0; depth < 6; ++depth) {
+    llvm::SmallVector<NodeId, 2> users(graph.value(p).users.begin(), graph.value(p).users.end());
+    // The guard reads p twice: through isnan and as the value kept.
+    const Node* guard = nullptr;
+    for (NodeId user : users)
+      if (graph.node(user).op->name == "where" && graph.node(user).operands[2] == p) guard = &graph.node(user);
+    if (guard && users.size() == 2) {
+      const Node* is_nan = made_by(graph, guard->operands[0], "is_nan");
+      if (!is_nan || is_nan->operands[0] != p || !is_splat(graph, guard->operands[1], 0, 0)) return nullptr;
+      p = guard->results[0];
+      continue;
+    }
+    if (!has_one_reader(graph, p)) return nullptr;
+    const Node& user = graph.node(users.front());
+    if (user.op->name == "cast") {
+      p = user.results[0];
+    } else if (user.op->name == "dropout" && a.rng == ValueId::None) {
+      a.rng = user.operands[1];
+      a.dropout = user.attrs.get_float("ratio");
+      a.dropout_id = user.attrs.get_int("id");
+      p = user.results[0];
+    } else if (user.op->name == "matmul" && user.operands[0] == p && user.attrs.get_int("transpose_a") == 0) {
+      return &user;
+    } else {
+      return nullptr;
+    }
+  }
+  return nullptr;
+}
+
+std::optional<Attention> match_attention(const Graph& graph, const Node& softmax) {
+  const Type& type = graph.type(softmax.results[0]);
+  if (type.rank() != 4 || softmax.attrs.get_int("axis") != 3) return std::nullopt;
+  Attention a;
+  const Node* scores = take_scores(graph, softmax.operands[0], a);
+  const Node* product = scores ? take_probabilities(graph, softmax.results[0], a) : nullptr;
+  if (!product || scores->attrs.get_int("transpose_a") != 0 || product->attrs.get_int("transpose_b") != 0) return std::nullopt;
+  a.q = take_factors(graph, scores->operands[0], a.scale);
+  a.k_transposed = take_factors(graph, scores->operands[1], a.scale);
+  if (scores->attrs.get_int("transpose_b") != 0) return std::nullopt;
+  a.v = product->operands[1];
+  a.result = product->results[0];
+  const Type &q = graph.type(a.q), &k = graph.type(a.k_transposed), &v = graph.type(a.v);
+  // One head of keys and values for all queries is left to the product to repeat.
+  bool shaped = q.rank() == 4 && k.rank() == 4 && v.rank() == 4 && q.shape[0] == k.shape[0] && q.shape[0] == v.shape[0] &&
+                k.shape[1] == v.shape[1] && (k.shape[1] == q.shape[1] || k.shape[1] == 1);
+  if (!shaped || q.dtype != k.dtype || q.dtype != v.dtype || graph.type(a.result).dtype != q.dtype) return std::nullopt;
+  return a;
+}
+
+// The value in [batch, rows, heads * dim] layout.
+ValueId rows_first(Builder& b, ValueId x, llvm::ArrayRef<int64_t> to_rows) {
+  ValueId t = b.transpose(x, to_rows);
+  const Shape shape = b.type(t).shape;
+  return b.reshape(t, {shape[0], shape[1], shape[2] * shape[3]});
+}
+
+bool try_attention(Graph& graph, NodeId id) {
+  std::optional<Attention> a = match_attention(graph, graph.node(id));
+  if (!a) return false;
+  NodeId end = graph.value(a->result).producer;
+  const Shape out = graph.type(a->result).shape;  // [batch, heads, rows, dim]
+  const int64_t kv_heads = graph.type(a->v).shape[1];
+  Builder b = builder_at(graph, end);
+  ValueId q = rows_first(b, a->q, {0, 2, 1, 3});
+  ValueId k = rows_first(b, a->k_transposed, {0, 3, 1, 2});
+  ValueId v = rows_first(b, a->v, {0, 2, 1, 3});
+  Attrs attrs{{"heads", out[1]}, {"kv_heads", kv_heads}, {"scale", a->scale}, {"causal", int64_t{a->causal}}};
+  if (a->rng != ValueId::None) {
+    attrs.set("dropout", a->dropout);
+    attrs.set("id", a->dropout_id);
+  }
+  ValueId y = b.emit_all("attention", {q, k, v, a->mask, a->rng}, attrs).front();
+  ValueId back = b.transpose(b.reshape(y, {out[0], out[2], out[1], out[3]}), {0, 2, 1, 3});
+  std::string name = graph.value(a->result).name;
+  replace_and_rename(graph, a->result, back);
+  graph.rename(y, name + ".rows");
+  return true;
+}
+
+// The head repetition of grouped queries, once layout changes have met: reshape(expand(y)) with y [batch, rows, groups, 1, dim].
+ValueId ungrouped(Graph& graph, NodeId at, ValueId value, int64_t heads, int64_t& kv_heads) {
+  const Node* merge = made_by(graph, value, "reshape");
+  const Node* expand = merge ? made_by(graph, merge->operands[0], "expand") : nullptr;
+  if (!expand) return ValueId::None;
+  const Shape from = graph.type(expand->operands[0]).shape, to = graph.type(merge->operands[0]).shape;
+  if (from.size() != 5 || to.size() != 5 || from[3] != 1 || to[2] * to[3] != heads) return ValueId::None;
+  for (size_t i : {size_t{0}, size_t{1}, size_t{2}, size_t{4}})
+    if (from[i] != to[i]) return ValueId::None;
+  // A batch of 1 may stand on either side of the rows; the elements lie in the same order.
+  const Shape rows = graph.type(value).shape;
+  bool same_rows = (from[0] == rows[0] && from[1] == rows[1]) ||
+                   (from[0] * from[1] == rows[0] * rows[1] && (from[0] == 1 || from[1] == 1) && (rows[0] == 1 || rows[1] == 1));
+  if (!same_rows) return ValueId::None;
+  kv_heads = to[2];
+  ValueId source = expand->operands[0];
+  return builder_at(graph, at).reshape(source, {rows[0], rows[1], from[2] * from[4]});
+}
+
+bool try_grouped(Graph& graph, NodeId id) {
+  const Node& node = graph.node(id);
+  int64_t heads = node.attrs.get_int("heads"), k_heads = 0, v_heads = 0;
+  if (node.attrs.get_int("kv_heads") != heads) return false;
+  ValueId k = ungrouped(graph, id, node.operands[1], heads, k_heads);
+  ValueId v = ungrouped(graph, id, node.operands[2], heads, v_heads);
+  if (k == ValueId::None || v == ValueId::None || k_heads != v_heads) return false;
+  graph.set_operand(id, 1, k);
+  graph.set_operand(id, 2, v);
+  graph.node(id).attrs.set("kv_heads", k_heads);
+  return true;
+}
+
+// A mask that folding has made constant since the op was recovered, or that its exporter gave as one.
+bool try_mask(Graph& graph, NodeId id) {
+  const Node& node = graph.node(id);
+  if (node.operands.size() < 4 || node.operands[3] == ValueId::None) return false;
+  ValueId mask = boolean_behind(graph, node.operands[3]);
+  int64_t rows = graph.type(node.operands[0]).shape[1], columns = graph.type(node.operands[1]).shape[1];
+  ConstantMask kind = classify(graph, mask, rows, columns);
+  if (kind == ConstantMask::Other && mask == node.operands[3]) return false;
+  graph.set_operand(id, 3, kind == ConstantMask::Other ? mask : ValueId::None);
+  if (kind == ConstantMask::Causal) graph.node(id).attrs.set("causal", int64_t{1});
+  return true;
+}
+
+Result<bool> run(Graph& graph, PassContext& context) {
+  int64_t found = 0, grouped = 0, masks = 0;
+  for (NodeId id : graph.order())
+    if (graph.node(id).op->name == "softmax") found += try_attention(graph, id);
+  for (NodeId id : graph.order()) {
+    if (graph.node(id).op->name != "attention") continue;
+    grouped += try_grouped(graph, id);
+    masks += try_mask(graph, id);
+  }
+  context.count("attention", found);
+  context.count("grouped", grouped);
+  context.count("masks", masks);
+  return found + grouped + masks > 0;
+}
+
+}  // namespace
+
+extern const PassInfo pass_recover_attention;
+constinit const PassInfo pass_recover_attention{
+    .name = "recover-attention",
+    .summary = "attention with its scale, mask, guard, dropout and head groups out of its parts",
+    .stage = Stage::Any,
+    .keeps_result = true,
+    .run = run,
+};
+
+}  // namespace plimsoll

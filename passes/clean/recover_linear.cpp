@@ -1,0 +1,87 @@
+#include "passes/rewrite/match.h"
+#include "passes/pass/pass.h"
+
+// Matrix products with a weight become `linear`, which takes any leading dims and an
+// optional bias. Reshapes and row permutations around it then move out of the way (move-layout-changes).
+
+namespace plimsoll {
+namespace {
+
+// Weights and everything derived from them alone: what a linear layer's second operand may be.
+bool is_weight_like(const Graph& graph, ValueId value, int depth = 4) {
+  if (const State* state = graph.find_state(value)) return state->role == StateRole::Parameter || state->role == StateRole::Buffer;
+  NodeId producer = graph.value(value).producer;
+  if (producer == NodeId::None || depth == 0) return false;
+  const Node& node = graph.node(producer);
+  return !node.operands.empty() && llvm::all_of(node.operands, [&](ValueId operand) {
+    return operand != ValueId::None && is_weight_like(graph, operand, depth - 1);
+  });
+}
+
+bool try_linear(Graph& graph, NodeId id) {
+  const Node& node = graph.node(id);
+  ValueId x = node.operands[0], w = node.operands[1];
+  if (graph.type(w).rank() != 2 || graph.type(x).rank() < 2 || node.attrs.get_int("transpose_a") != 0) return false;
+  if (!is_weight_like(graph, w) && graph.type(x).rank() == 2) return false;
+  bool transposed = node.attrs.get_int("transpose_b") != 0;
+  ValueId linear = builder_at(graph, id).emit("linear", {x, w}, {{"transpose_w", int64_t{transposed}}});
+  replace_and_rename(graph, graph.node(id).results[0], linear);
+  return true;
+}
+
+// linear(x, transpose(w)): the flag says it without a copy of the weight.
+bool try_transposed_weight(Graph& graph, NodeId id) {
+  const Node* transpose = made_by(graph, graph.node(id).operands[1], "transpose");
+  if (!transpose) return false;
+  graph.set_operand(id, 1, transpose->operands[0]);
+  Attrs& attrs = graph.node(id).attrs;
+  attrs.set("transpose_w", int64_t{attrs.get_int("transpose_w") == 0});
+  return true;
+}
+
+// add(linear(x, w), bias[N]) with one reader of the product.
+bool try_bias(Graph& graph, NodeId id) {
+  const Node& add = graph.node(id);
+  for (size_t i = 0; i < 2; ++i) {
+    ValueId product = add.operands[i], bias = add.operands[1 - i];
+    const Node* linear = made_by(graph, product, "linear");
+    if (!linear || linear->operands.size() > 2 || !has_one_reader(graph, product)) continue;
+    const Type& type = graph.type(product);
+    const Type& bias_type = graph.type(bias);
+    if (bias_type.elements() != type.shape.back() || bias_type.shape.empty() || bias_type.shape.back() != type.shape.back()) continue;
+    if (graph.type(add.results[0]) != type || bias_type.dtype != type.dtype) continue;
+    Builder b = builder_at(graph, id);
+    ValueId flat = b.reshape(bias, {type.shape.back()});
+    ValueId with_bias = b.emit("linear", {linear->operands[0], linear->operands[1], flat}, linear->attrs);
+    replace_and_rename(graph, add.results[0], with_bias);
+    return true;
+  }
+  return false;
+}
+
+Result<bool> run(Graph& graph, PassContext& context) {
+  int64_t products = 0, transposes = 0, biases = 0;
+  for (NodeId id : graph.order())
+    if (graph.node(id).op->name == "matmul") products += try_linear(graph, id);
+  for (NodeId id : graph.order()) {
+    if (graph.node(id).op->name == "linear") transposes += try_transposed_weight(graph, id);
+    if (graph.node(id).op->name == "add") biases += try_bias(graph, id);
+  }
+  context.count("linear", products);
+  context.count("transposed weights", transposes);
+  context.count("bias", biases);
+  return products + transposes + biases > 0;
+}
+
+}  // namespace
+
+extern const PassInfo pass_recover_linear;
+constinit const PassInfo pass_recover_linear{
+    .name = "recover-linear",
+    .summary = "matrix products with a weight, and their bias, as linear layers",
+    .stage = Stage::Any,
+    .keeps_result = true,
+    .run = run,
+};
+
+}  // namespace plimsoll

@@ -1,0 +1,214 @@
+#include "passes/rewrite/match.h"
+#include "passes/pass/pass.h"
+
+// RMS norm, layer norm and group norm out of their parts. The fused ops compute statistics
+// in f32 whatever the model's dtype, which is what exports do by casting around them; the casts go with them.
+
+namespace plimsoll {
+namespace {
+
+ValueId skip_cast(const Graph& graph, ValueId value) {
+  const Node* cast = made_by(graph, value, "cast");
+  return cast ? cast->operands[0] : value;
+}
+
+bool is_square_of(const Graph& graph, ValueId value, ValueId x) {
+  if (const Node* pow = made_by(graph, value, "pow")) return pow->operands[0] == x && is_splat(graph, pow->operands[1], 2);
+  const Node* mul = made_by(graph, value, "mul");
+  return mul && mul->operands[0] == x && mul->operands[1] == x;
+}
+
+// reduce_mean over the trailing axes, kept: the first axis; -1 otherwise.
+int64_t trailing_mean_axis(const Graph& graph, const Node& mean) {
+  llvm::ArrayRef<int64_t> axes = mean.attrs.get_ints("axes");
+  int64_t rank = graph.type(mean.operands[0]).rank();
+  if (axes.empty() || mean.attrs.get_int("keep_dims") == 0) return -1;
+  for (size_t i = 0; i < axes.size(); ++i)
+    if (axes[i] != rank - static_cast<int64_t>(axes.size() - i)) return -1;
+  return axes.front();
+}
+
+struct InverseRoot {
+  ValueId mean;  // of squares
+  double eps;
+};
+
+// 1 / sqrt(mean + eps), in its spellings.
+std::optional<InverseRoot> match_inverse_root(const Graph& graph, ValueId value) {
+  ValueId sum = ValueId::None;
+  if (const Node* rsqrt = made_by(graph, value, "rsqrt")) sum = rsqrt->operands[0];
+  if (const Node* reciprocal = made_by(graph, value, "reciprocal"))
+    if (const Node* sqrt = made_by(graph, reciprocal->operands[0], "sqrt")) sum = sqrt->operands[0];
+  if (const Node* div = made_by(graph, value, "div"))
+    if (const Node* sqrt = made_by(graph, div->operands[1], "sqrt"); sqrt && is_splat(graph, div->operands[0], 1, 0)) sum = sqrt->operands[0];
+  if (const Node* pow = made_by(graph, value, "pow"))
+    if (is_splat(graph, pow->operands[1], -0.5)) sum = pow->operands[0];
+  const Node* add = made_by(graph, sum, "add");
+  if (!add) return std::nullopt;
+  std::optional<WithNumber> parts = with_number(graph, *add);
+  if (!parts) return std::nullopt;
+  return InverseRoot{parts->value, parts->number};
+}
+
+struct Normalised {
+  ValueId x;
+  int64_t axis;
+  double eps;
+};
+
+// x * rsqrt(mean(x^2) + eps), or x / sqrt(mean(x^2) + eps).
+std::optional<Normalised> match_rms(const Graph& graph, const Node& node) {
+  for (size_t i = 0; i < 2; ++i) {
+    ValueId x = node.operands[i];
+    std::optional<InverseRoot> root;
+    if (node.op->name == "mul") root = match_inverse_root(graph, node.operands[1 - i]);
+    if (node.op->name == "div" && i == 0)
+      if (const Node* sqrt = made_by(graph, node.operands[1], "sqrt"))
+        if (const Node* add = made_by(graph, sqrt->operands[0], "add"))
+          if (std::optional<WithNumber> parts = with_number(graph, *add)) root = InverseRoot{parts->value, parts->number};
+    if (!root) continue;
+    const Node* mean = made_by(graph, root->mean, "reduce_mean");
+    if (!mean || !is_square_of(graph, mean->operands[0], x)) continue;
+    int64_t axis = trailing_mean_axis(graph, *mean);
+    if (axis >= 0) return Normalised{x, axis, root->eps};
+  }
+  return std::nullopt;
+}
+
+// A per-element factor or term of the normalised dims: a value of exactly the trailing shape.
+bool is_trailing_parameter(const Graph& graph, ValueId value, ValueId x, int64_t axis) {
+  llvm::ArrayRef<int64_t> trailing = llvm::ArrayRef<int64_t>(graph.type(x).shape).drop_front(static_cast<size_t>(axis));
+  return llvm::ArrayRef<int64_t>(graph.type(value).shape) == trailing;
+}
+
+// The only reader of `value` when it is `op`; null otherwise.
+const Node* sole_reader(const Graph& graph, ValueId value, llvm::StringRef op, NodeId& id) {
+  if (!has_one_reader(graph, value)) return nullptr;
+  id = graph.value(value).users.front();
+  return graph.node(id).op->name == op ? &graph.node(id) : nullptr;
+}
+
+// Follows `value` through a cast to a multiplication (or addition) with a trailing parameter.
+struct Affine {
+  ValueId result, parameter;
+};
+
+std::optional<Affine> match_affine(const Graph& graph, ValueId value, llvm::StringRef op, ValueId x, int64_t axis) {
+  NodeId id = NodeId::None;
+  ValueId at = value;
+  if (const Node* cast = sole_reader(graph, at, "cast", id)) at = cast->results[0];
+  const Node* node = sole_reader(graph, at, op, id);
+  if (!node) return std::nullopt;
+  ValueId parameter = other_operand(*node, at);
+  if (!is_trailing_parameter(graph, parameter, x, axis)) return std::nullopt;
+  return Affine{node->results[0], parameter};
+}
+
+bool try_rms(Graph& graph, NodeId id) {
+  std::optional<Normalised> match = match_rms(graph, graph.node(id));
+  if (!match) return false;
+  ValueId end = graph.node(id).results[0];
+  // Where 16-bit models cast up before and down after, the op reads and writes the model's dtype.
+  ValueId x = skip_cast(graph, match->x);
+  std::optional<Affine> scale = match_affine(graph, end, "mul", match->x, match->axis);
+  if (scale) end = scale->result;
+  else x = match->x;
+  if (graph.type(end).dtype != graph.type(x).dtype) x = match->x;
+  if (graph.type(end).dtype != graph.type(x).dtype) return false;
+  Builder b = builder_at(graph, graph.value(end).producer);
+  llvm::SmallVector<ValueId, 2> operands = {x};
+  if (scale) operands.push_back(scale->parameter);
+  ValueId norm = b.emit("rms_norm", operands, {{"axis", match->axis}, {"eps", match->eps}});
+  replace_and_rename(graph, end, norm);
+  return true;
+}
+
+// (x - mean) / sqrt(mean((x - mean)^2) + eps): the centred value is the x of an RMS norm.
+bool try_layer(Graph& graph, NodeId id) {
+  std::optional<Normalised> match = match_rms(graph, graph.node(id));
+  if (!match) return false;
+  const Node* centre = made_by(graph, match->x, "sub");
+  if (!centre) return false;
+  const Node* mean = made_by(graph, centre->operands[1], "reduce_mean");
+  if (!mean || mean->operands[0] != centre->operands[0] || trailing_mean_axis(graph, *mean) != match->axis) return false;
+  ValueId x = centre->operands[0], end = graph.node(id).results[0];
+  std::optional<Affine> scale = match_affine(graph, end, "mul", x, match->axis);
+  if (scale) end = scale->result;
+  std::optional<Affine> bias = match_affine(graph, end, "add", x, match->axis);
+  if (bias) end = bias->result;
+  if (graph.type(end).dtype != graph.type(x).dtype) return false;
+  Builder b = builder_at(graph, graph.value(end).producer);
+  ValueId norm = b.emit("layer_norm", {x, scale ? scale->parameter : ValueId::None, bias ? bias->parameter : ValueId::None},
+                        {{"axis", match->axis}, {"eps", match->eps}});
+  replace_and_rename(graph, end, norm);
+  return true;
+}
+
+// reshape[N, G, rest] -> norm over each group -> reshape back, then per-channel scale and bias: PyTorch's export of GroupNorm.
+// `id` is the inner norm: a group_norm whose channels are the groups and whose own scale and bias are 1 and 0.
+bool try_group(Graph& graph, NodeId id) {
+  const Node& inner = graph.node(id);
+  const Node* split = made_by(graph, inner.operands[0], "reshape");
+  if (!split || !has_one_reader(graph, inner.results[0])) return false;
+  for (size_t i = 1; i < inner.operands.size(); ++i)
+    if (inner.operands[i] != ValueId::None && !is_splat(graph, inner.operands[i], i == 1 ? 1 : 0, 0)) return false;
+  NodeId merge_id = NodeId::None;
+  const Node* merge = sole_reader(graph, inner.results[0], "reshape", merge_id);
+  ValueId x = split->operands[0];
+  const Type type = graph.type(x), grouped = graph.type(inner.operands[0]);
+  if (!merge || graph.type(merge->results[0]) != type || type.rank() < 3 || grouped.rank() != 3) return false;
+  int64_t groups = grouped.shape[1];
+  if (inner.attrs.get_int("groups") != groups || grouped.shape[0] != type.shape[0] || type.shape[1] % groups != 0) return false;
+  double eps = inner.attrs.get_float("eps");
+
+  ValueId end = merge->results[0], scale = ValueId::None, bias = ValueId::None;
+  auto absorb = [&](llvm::StringRef op, ValueId& parameter) {
+    NodeId next = NodeId::None;
+    const Node* node = sole_reader(graph, end, op, next);
+    if (!node) return;
+    ValueId candidate = other_operand(*node, end);
+    const Shape& shape = graph.type(candidate).shape;
+    bool channelled = static_cast<int64_t>(shape.size()) == type.rank() - 1 && shape[0] == type.shape[1] &&
+                      graph.type(candidate).elements() == shape[0];
+    if (!channelled) return;
+    ValueId result = node->results[0];
+    parameter = builder_at(graph, next).reshape(candidate, {type.shape[1]});
+    end = result;
+  };
+  absorb("mul", scale);
+  absorb("add", bias);
+  Builder b = builder_at(graph, graph.value(end).producer);
+  ValueId norm = b.emit("group_norm", {x, scale, bias}, {{"groups", groups}, {"eps", eps}});
+  replace_and_rename(graph, end, norm);
+  return true;
+}
+
+Result<bool> run(Graph& graph, PassContext& context) {
+  int64_t rms = 0, layer = 0, group = 0;
+  for (NodeId id : graph.order()) {
+    llvm::StringRef op = graph.node(id).op->name;
+    if (op == "group_norm") group += try_group(graph, id);
+    if (op != "mul" && op != "div") continue;
+    if (try_layer(graph, id))
+      ++layer;
+    else
+      rms += try_rms(graph, id);
+  }
+  context.count("rms_norm", rms);
+  context.count("layer_norm", layer);
+  context.count("group_norm", group);
+  return rms + layer + group > 0;
+}
+
+}  // namespace
+
+extern const PassInfo pass_recover_norms;
+constinit const PassInfo pass_recover_norms{
+    .name = "recover-norms",
+    .summary = "RMS, layer and group norms out of their parts",
+    .stage = Stage::Any,
+    .keeps_result = true,
+    .run = run,
+};
+
+}  // namespace plimsoll

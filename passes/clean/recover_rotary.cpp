@@ -1,0 +1,142 @@
+#include "passes/rewrite/match.h"
+#include "passes/pass/pass.h"
+
+// Rotary embedding (Su et al. 2021) in the half-rotated form that language models export:
+//   x * cos + concat(-x[hi], x[lo]) * sin,   x [batch, heads, time, dim], cos and sin [1 or batch, 1, time, dim]
+// whose tables repeat their first half. The op reads half tables and works on [batch, time, heads * dim], so the
+// transposes around it cancel against the projection and the attention.
+
+namespace plimsoll {
+namespace {
+
+// Does the last dim of `value` hold the same half twice?
+bool repeats_half(const Graph& graph, ValueId value, int depth = 12) {
+  const Type& type = graph.type(value);
+  NodeId producer = graph.value(value).producer;
+  if (type.rank() == 0 || producer == NodeId::None || depth == 0) return false;
+  const Node& node = graph.node(producer);
+  llvm::StringRef op = node.op->name;
+  if (op == "concat")
+    return node.operands.size() == 2 && node.operands[0] == node.operands[1] && node.attrs.get_int("axis") == type.rank() - 1;
+  if (op == "constant") {
+    TensorRef tensor = node.attrs.get_tensor("value");
+    int64_t width = type.shape.back();
+    for (int64_t i = 0; i < type.elements(); ++i)
+      if (i % width < width / 2 && tensor->get(i) != tensor->get(i + width / 2)) return false;
+    return width % 2 == 0;
+  }
+  if (op == "reshape" || op == "expand")
+    return graph.type(node.operands[0]).rank() > 0 && graph.type(node.operands[0]).shape.back() == type.shape.back() &&
+           repeats_half(graph, node.operands[0], depth - 1);
+  if (op == "cast" || op == "cos" || op == "sin") return repeats_half(graph, node.operands[0], depth - 1);
+  if (op == "mul")
+    if (std::optional<WithNumber> parts = with_number(graph, node)) return repeats_half(graph, parts->value, depth - 1);
+  return false;
+}
+
+// A unit-step slice that cuts the last dim alone: what it cuts, and where; any other value is all of itself.
+struct LastCut {
+  ValueId source;
+  int64_t start = 0;
+};
+
+LastCut last_cut(const Graph& graph, ValueId value) {
+  const Node* slice = made_by(graph, value, "slice");
+  if (!slice) return {value};
+  const Shape& shape = graph.type(slice->operands[0]).shape;
+  llvm::ArrayRef<int64_t> starts = slice->attrs.get_ints("starts"), sizes = slice->attrs.get_ints("sizes"),
+                          steps = slice->attrs.get_ints("steps");
+  for (size_t i = 0; i < shape.size(); ++i)
+    if (steps[i] != 1 || (i + 1 < shape.size() && sizes[i] != shape[i])) return {value};
+  return {slice->operands[0], starts.back()};
+}
+
+// Models that rotate only some of a head's dims cut x itself out of a wider value; then x and its halves are slices of that.
+bool slices_half(const Graph& graph, ValueId value, ValueId x, bool upper) {
+  const Type& type = graph.type(x);
+  LastCut half = last_cut(graph, value), whole = last_cut(graph, x);
+  int64_t width = type.shape.back() / 2, start = half.start;
+  if (half.source == whole.source && whole.source != x) start -= whole.start;
+  else if (half.source != x) return false;
+  return type.shape.back() % 2 == 0 && graph.type(value).shape.back() == width && start == (upper ? width : 0);
+}
+
+// concat(-x[hi], x[lo])
+bool is_rotated(const Graph& graph, ValueId value, ValueId x) {
+  const Node* concat = made_by(graph, value, "concat");
+  if (!concat || concat->operands.size() != 2 || concat->attrs.get_int("axis") != graph.type(value).rank() - 1) return false;
+  const Node* neg = made_by(graph, concat->operands[0], "neg");
+  return neg && slices_half(graph, concat->operands[1], x, false) && slices_half(graph, neg->operands[0], x, true);
+}
+
+struct Rotary {
+  ValueId x, cos, sin;
+};
+
+std::optional<Rotary> match_rotary(const Graph& graph, const Node& add) {
+  for (size_t i = 0; i < 2; ++i) {
+    const Node* plain = made_by(graph, add.operands[i], "mul");
+    const Node* rotated = made_by(graph, add.operands[1 - i], "mul");
+    if (!plain || !rotated) continue;
+    for (size_t j = 0; j < 2; ++j)
+      for (size_t k = 0; k < 2; ++k)
+        if (is_rotated(graph, rotated->operands[j], plain->operands[k]))
+          return Rotary{plain->operands[k], plain->operands[1 - k], rotated->operands[1 - j]};
+  }
+  return std::nullopt;
+}
+
+// [1 or B, 1, T, D] (leading ones may be absent) as its first half [1 or B, T, D/2].
+ValueId half_table(Builder& b, ValueId table) {
+  Shape shape = b.type(table).shape;
+  while (shape.size() < 4) shape.insert(shape.begin(), 1);
+  ValueId rows = b.reshape(table, {shape[0], shape[2], shape[3]});
+  return b.emit("slice", {rows}, {{"starts", Ints{0, 0, 0}}, {"steps", Ints{1, 1, 1}},
+                                  {"sizes", Ints{shape[0], shape[2], shape[3] / 2}}});
+}
+
+bool is_table_for(const Type& table, const Type& x) {
+  Shape shape = table.shape;
+  while (shape.size() < 4) shape.insert(shape.begin(), 1);
+  return shape.size() == 4 && (shape[0] == 1 || shape[0] == x.shape[0]) && shape[1] == 1 && shape[2] == x.shape[2] &&
+         shape[3] == x.shape[3];
+}
+
+bool try_rotary(Graph& graph, NodeId id) {
+  std::optional<Rotary> match = match_rotary(graph, graph.node(id));
+  if (!match) return false;
+  const Type type = graph.type(match->x);  // [batch, heads, time, dim]
+  if (type.rank() != 4 || graph.type(graph.node(id).results[0]) != type) return false;
+  for (ValueId table : {match->cos, match->sin})
+    if (!is_table_for(graph.type(table), type) || !repeats_half(graph, table)) return false;
+  int64_t batch = type.shape[0], heads = type.shape[1], time = type.shape[2], dim = type.shape[3];
+  Builder b = builder_at(graph, id);
+  ValueId rows = b.reshape(b.transpose(match->x, {0, 2, 1, 3}), {batch, time, heads * dim});
+  ValueId rotated = b.emit("rotary", {rows, half_table(b, match->cos), half_table(b, match->sin)}, {{"heads", heads}});
+  ValueId back = b.transpose(b.reshape(rotated, {batch, time, heads, dim}), {0, 2, 1, 3});
+  std::string name = graph.value(graph.node(id).results[0]).name;
+  replace_and_rename(graph, graph.node(id).results[0], back);
+  graph.rename(rotated, name + ".rotated");
+  return true;
+}
+
+Result<bool> run(Graph& graph, PassContext& context) {
+  int64_t found = 0;
+  for (NodeId id : graph.order())
+    if (graph.node(id).op->name == "add") found += try_rotary(graph, id);
+  context.count("rotary", found);
+  return found > 0;
+}
+
+}  // namespace
+
+extern const PassInfo pass_recover_rotary;
+constinit const PassInfo pass_recover_rotary{
+    .name = "recover-rotary",
+    .summary = "rotary position embedding out of its slices and products",
+    .stage = Stage::Any,
+    .keeps_result = true,
+    .run = run,
+};
+
+}  // namespace plimsoll

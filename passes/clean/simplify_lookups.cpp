@@ -1,0 +1,106 @@
+#include "passes/clean/simplify_rules.h"
+
+#include <algorithm>
+#include <numeric>
+
+// Lookups by a constant that counts. Exporters write a mask's `mask[arange(batch)[:, None], arange(time)]` out as a table of
+// indices, or as indices into the flattened mask. Where the table names every element once, in a regular order, the lookup
+// is a reshape that another batch can follow.
+
+namespace plimsoll {
+namespace {
+
+// How far apart the elements are that neighbours along each dimension name: indices[i, j, ...] = i * strides[0] +
+// j * strides[1] + ...; none when they are not that regular. A dimension along which nothing changes has stride 0.
+std::optional<Shape> counting_strides(llvm::ArrayRef<int64_t> indices, llvm::ArrayRef<int64_t> shape) {
+  if (indices.empty()) return std::nullopt;
+  const Shape own = row_major_strides(shape);
+  Shape strides(shape.size(), 0);
+  for (size_t d = 0; d < shape.size(); ++d)
+    if (shape[d] > 1) strides[d] = indices[static_cast<size_t>(own[d])];
+  for (int64_t i = 0; i < static_cast<int64_t>(indices.size()); ++i) {
+    int64_t expected = 0;
+    for (size_t d = 0; d < shape.size(); ++d) expected += i / own[d] % shape[d] * strides[d];
+    if (indices[static_cast<size_t>(i)] != expected) return std::nullopt;
+  }
+  return strides;
+}
+
+// The dimensions that count, slowest first, when together they name each of `count` elements exactly once.
+std::optional<Ints> counting_order(llvm::ArrayRef<int64_t> strides, llvm::ArrayRef<int64_t> shape, int64_t count) {
+  Ints order;
+  for (size_t d = 0; d < strides.size(); ++d)
+    if (strides[d] != 0) order.push_back(static_cast<int64_t>(d));
+  llvm::stable_sort(order, [&](int64_t a, int64_t b) { return strides[a] > strides[b]; });
+  int64_t named = 1;
+  for (int64_t d : llvm::reverse(order)) {
+    if (strides[d] != named) return std::nullopt;
+    named *= shape[d];
+  }
+  return named == count ? std::optional(order) : std::nullopt;
+}
+
+// What `indices`, of that shape, pick from dimensions [from, to) of x taken as one; None when they do not count.
+ValueId pick_by_counting(Builder& b, ValueId x, size_t from, size_t to, llvm::ArrayRef<int64_t> indices,
+                         llvm::ArrayRef<int64_t> shape) {
+  llvm::ArrayRef<int64_t> whole = b.type(x).shape, outer = whole.take_front(from), inner = whole.drop_front(to);
+  std::optional<Shape> strides = counting_strides(indices, shape);
+  if (!strides) return ValueId::None;
+  std::optional<Ints> order = counting_order(*strides, shape, element_count(whole.slice(from, to - from)));
+  if (!order) return ValueId::None;
+
+  auto surrounded = [&](llvm::ArrayRef<int64_t> middle) {
+    Shape all(outer.begin(), outer.end());
+    all.append(middle.begin(), middle.end());
+    all.append(inner.begin(), inner.end());
+    return all;
+  };
+  Shape counted, once(shape.size(), 1);
+  for (int64_t d : *order) counted.push_back(once[d] = shape[d]);
+  Ints permutation(from + order->size() + inner.size());
+  std::iota(permutation.begin(), permutation.end(), 0);
+  llvm::sort(permutation.begin() + from, permutation.begin() + from + order->size(),
+            [&](int64_t p, int64_t q) { return (*order)[p - from] < (*order)[q - from]; });
+  ValueId in_order = b.transpose(b.reshape(x, surrounded(counted)), permutation);
+  return b.expand(b.reshape(in_order, surrounded(once)), surrounded(shape));
+}
+
+ValueId gather(Builder& b, const Node& node) {
+  const Type indices = b.type(node.operands[1]);
+  if (const Node* table = producer_of(b.graph(), node.operands[1], "constant")) {
+    auto axis = static_cast<size_t>(node.attrs.get_int("axis"));
+    return pick_by_counting(b, node.operands[0], axis, axis + 1, table->attrs.get_tensor("value")->ints(), indices.shape);
+  }
+  // What is looked up for one sample is what is looked up for all: position tables.
+  const Node* repeat = producer_of(b.graph(), node.operands[1], "expand");
+  if (!repeat || b.type(repeat->operands[0]).rank() != indices.rank()) return ValueId::None;
+  const Shape result = b.type(node.results[0]).shape;
+  return b.expand(b.emit("gather", {node.operands[0], repeat->operands[0]}, node.attrs), result);
+}
+
+ValueId gather_nd(Builder& b, const Node& node) {
+  const Node* table = producer_of(b.graph(), node.operands[1], "constant");
+  if (!table || node.attrs.get_int("batch_dims") != 0) return ValueId::None;
+  const TensorRef tensor = table->attrs.get_tensor("value");
+  llvm::ArrayRef<int64_t> shape = tensor->type().shape, dims = b.type(node.operands[0]).shape;
+  const auto picked = static_cast<size_t>(shape.back());
+  const auto entries = tensor->ints();
+  Ints flat;
+  for (size_t at = 0; at < entries.size(); at += picked) {
+    int64_t index = 0;
+    for (size_t d = 0; d < picked; ++d) {
+      if (entries[at + d] < 0 || entries[at + d] >= dims[d]) return ValueId::None;
+      index = index * dims[d] + entries[at + d];
+    }
+    flat.push_back(index);
+  }
+  return pick_by_counting(b, node.operands[0], 0, picked, flat, shape.drop_back());
+}
+
+constexpr SimplifyEntry rules[] = {{"gather", gather}, {"gather_nd", gather_nd}};
+
+}  // namespace
+
+llvm::ArrayRef<SimplifyEntry> lookup_rules() { return rules; }
+
+}  // namespace plimsoll

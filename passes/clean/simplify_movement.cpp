@@ -1,0 +1,177 @@
+#include "passes/rewrite/composed_transpose.h"
+#include "passes/rewrite/match.h"
+#include "passes/clean/simplify_rules.h"
+
+// Data movement: what moves nothing is left out, chains become one step, and what only renames dimensions
+// becomes a reshape, which costs nothing.
+
+#include <cstring>
+
+namespace plimsoll {
+namespace {
+
+Ints copy_ints(const Node& node, llvm::StringRef name) {
+  llvm::ArrayRef<int64_t> list = node.attrs.get_ints(name);
+  return Ints(list.begin(), list.end());
+}
+
+bool changes_nothing(Builder& b, const Node& node) {
+  return b.type(node.operands[0]) == b.type(node.results[0]);
+}
+
+ValueId identity(Builder&, const Node& node) { return node.operands[0]; }
+
+ValueId reshape(Builder& b, const Node& node) {
+  ValueId x = node.operands[0];
+  if (changes_nothing(b, node)) return x;
+  const Node* inner = producer_of(b.graph(), x, "reshape");
+  return inner ? b.reshape(inner->operands[0], copy_ints(node, "shape")) : ValueId::None;
+}
+
+// The reshapes and transposes that lead to `node`, itself first.
+llvm::SmallVector<const Node*, 8> movement_chain(const Graph& graph, const Node& node) {
+  llvm::SmallVector<const Node*, 8> chain = {&node};
+  for (;;) {
+    ValueId from = chain.back()->operands[0];
+    const Node* before = producer_of(graph, from, "transpose");
+    if (!before) before = producer_of(graph, from, "reshape");
+    if (!before) return chain;
+    chain.push_back(before);
+  }
+}
+
+// What a chain (last step first) does to a tensor of that shape; none where a reshape mixes what a transpose has parted.
+std::optional<OneTranspose> as_one_transpose(llvm::ArrayRef<const Node*> chain, const Shape& source) {
+  DimTracker tracker(source);
+  for (const Node* step : llvm::reverse(chain)) {
+    if (step->op->name == "transpose")
+      tracker.transpose(step->attrs.get_ints("perm"));
+    else if (!tracker.reshape(step->attrs.get_ints("shape")))
+      return std::nullopt;
+  }
+  return tracker.result();
+}
+
+// A chain that ends in a transpose becomes one transpose between two reshapes, from as far up as that is possible: always when
+// it has transposes to spare, else only for a transpose of fewer dimensions, so that no dimension is parted for nothing.
+ValueId transpose(Builder& b, const Node& node) {
+  const Type result = b.type(node.results[0]);
+  if (result.elements() == 0) return ValueId::None;
+  llvm::SmallVector<const Node*, 8> chain = movement_chain(b.graph(), node);
+  for (size_t length = chain.size(); length > 0; --length) {
+    llvm::ArrayRef<const Node*> steps = llvm::ArrayRef<const Node*>(chain).take_front(length);
+    ValueId source = steps.back()->operands[0];
+    std::optional<OneTranspose> one = as_one_transpose(steps, b.type(source).shape);
+    if (!one) continue;
+    if (one->keeps_order()) return b.reshape(source, result.shape);
+    bool spares = llvm::count_if(steps, [](const Node* step) { return step->op->name == "transpose"; }) > 1;
+    if (spares || one->split.size() < result.shape.size())
+      return b.reshape(b.transpose(b.reshape(source, one->split), one->permutation), result.shape);
+  }
+  return ValueId::None;
+}
+
+llvm::ArrayRef<int64_t> without_leading_ones(llvm::ArrayRef<int64_t> shape) {
+  return shape.drop_while([](int64_t dim) { return dim == 1; });
+}
+
+// Broadcasting puts dimensions of 1 in front by itself, so a reshape that only does that is not needed before
+// it.
+ValueId expand(Builder& b, const Node& node) {
+  ValueId x = node.operands[0];
+  const Shape result = b.type(node.results[0]).shape;
+  if (b.type(x).elements() == b.type(node.results[0]).elements()) return b.reshape(x, result);
+  if (const Node* inner = producer_of(b.graph(), x, "expand")) return b.expand(inner->operands[0], result);
+  const Node* inner = producer_of(b.graph(), x, "reshape");
+  if (!inner || b.type(inner->operands[0]).rank() > static_cast<int64_t>(result.size())) return ValueId::None;
+  bool adds_leading_ones =
+      without_leading_ones(b.type(inner->operands[0]).shape) == without_leading_ones(b.type(x).shape);
+  return adds_leading_ones ? b.expand(inner->operands[0], result) : ValueId::None;
+}
+
+ValueId slice(Builder& b, const Node& node) {
+  ValueId x = node.operands[0];
+  if (b.type(node.results[0]).elements() == 0) return ValueId::None;
+  Ints starts = copy_ints(node, "starts"), steps = copy_ints(node, "steps"), sizes = copy_ints(node, "sizes");
+  auto is_one = [](int64_t step) { return step == 1; };
+  if (changes_nothing(b, node) && llvm::all_of(steps, is_one)) return x;
+  const Node* inner = producer_of(b.graph(), x, "slice");
+  if (!inner) return ValueId::None;
+  Ints inner_starts = copy_ints(*inner, "starts"), inner_steps = copy_ints(*inner, "steps");
+  for (size_t d = 0; d < starts.size(); ++d) {
+    starts[d] = inner_starts[d] + inner_steps[d] * starts[d];
+    steps[d] *= inner_steps[d];
+    if (sizes[d] == 1) steps[d] = 1;
+  }
+  return b.emit("slice", {inner->operands[0]}, {{"starts", starts}, {"steps", steps}, {"sizes", sizes}});
+}
+
+// Nothing is added and nothing cropped exactly when no dimension changes: cropping one side and padding the
+// other keeps the shape too, so the amounts decide.
+//
+// The gradient of a weight that was padded with columns is made without them: linear_dw leaves out the last of dy.
+ValueId pad(Builder& b, const Node& node) {
+  auto is_zero = [](int64_t amount) { return amount == 0; };
+  if (!llvm::all_of(node.attrs.get_ints("before"), is_zero)) return ValueId::None;
+  llvm::ArrayRef<int64_t> after = node.attrs.get_ints("after");
+  if (llvm::all_of(after, is_zero)) return node.operands[0];
+
+  const ValueId whole = node.operands[0];
+  const Node* product = producer_of(b.graph(), whole, "linear_dw");
+  if (!product || product->operands.size() > 2 || product->attrs.has("columns") || product->attrs.has("bias") ||
+      !has_one_reader(b.graph(), whole))
+    return ValueId::None;
+  const size_t columns = product->attrs.get_int("transpose_w") ? 0 : 1;
+  if (after[columns] > 0 || after[1 - columns] != 0) return ValueId::None;
+  Attrs attrs = product->attrs;
+  attrs.set("columns", b.type(whole).shape[columns] + after[columns]);
+  const Node copy = *product;
+  return b.emit("linear_dw", copy.operands, std::move(attrs));
+}
+
+ValueId tile(Builder& b, const Node& node) {
+  return changes_nothing(b, node) ? node.operands[0] : ValueId::None;
+}
+
+ValueId split(Builder&, const Node& node) {
+  return node.results.size() == 1 ? node.operands[0] : ValueId::None;
+}
+
+// Of one operand, or of all the parts of a split along the same axis in their order.
+ValueId concat(Builder& b, const Node& node) {
+  if (node.operands.size() == 1) return node.operands[0];
+  const Node* parts = producer_of(b.graph(), node.operands[0], "split");
+  bool puts_together = parts && parts->attrs.get_int("axis") == node.attrs.get_int("axis") &&
+                       llvm::equal(parts->results, node.operands);
+  return puts_together ? parts->operands[0] : ValueId::None;
+}
+
+// An exporter that folds writes masks out for every sample and head: leading dimensions over which nothing changes
+// are repeated by an expand, so that readers see what there is once.
+ValueId constant(Builder& b, const Node& node) {
+  TensorRef tensor = node.attrs.get_tensor("value");
+  Type type = tensor->type();
+  const Shape whole = type.shape;
+  const auto* bytes = static_cast<const char*>(tensor->data());
+  for (size_t d = 0; d + 1 < type.shape.size() && type.elements() > 1; ++d) {
+    if (type.shape[d] == 1) continue;
+    int64_t part = type.bytes() / type.shape[d];
+    if (std::memcmp(bytes, bytes + part, static_cast<size_t>(type.bytes() - part)) != 0) break;
+    type.shape[d] = 1;
+  }
+  if (type.shape == whole) return ValueId::None;
+  Tensor once(type);
+  std::memcpy(once.data(), bytes, static_cast<size_t>(type.bytes()));
+  return b.expand(b.constant(std::move(once)), whole);
+}
+
+constexpr SimplifyEntry rules[] = {
+    {"constant", constant}, {"identity", identity}, {"reshape", reshape}, {"transpose", transpose}, {"expand", expand},
+    {"slice", slice},       {"pad", pad},           {"tile", tile},       {"split", split},         {"concat", concat},
+};
+
+}  // namespace
+
+llvm::ArrayRef<SimplifyEntry> movement_rules() { return rules; }
+
+}  // namespace plimsoll

@@ -1,0 +1,139 @@
+#include "passes/offload/offload.h"
+
+#include "ir/support/align.h"
+#include "ir/builder.h"
+
+#include <algorithm>
+#include <map>
+#include <tuple>
+
+namespace plimsoll {
+namespace {
+
+constexpr StateRole roles_for_host[] = {StateRole::Optimizer, StateRole::Gradient, StateRole::Parameter};
+
+// Copies of less take longer to start than to make.
+int64_t least_bytes(const DeviceDescription& device) {
+  double us_per_byte = 1e-3 / std::max(std::min(device.to_host_gb_per_s, device.from_host_gb_per_s), 1e-9);
+  return static_cast<int64_t>(4 * device.launch_us / us_per_byte) + 1;
+}
+
+class StateMover {
+ public:
+  StateMover(Graph& graph, std::vector<NodeId>& writers) : graph_(graph), writers_(writers) {
+    int32_t position = 0;
+    position_.assign(graph.node_slots(), 0);
+    for (NodeId id = graph.first_node(); id != NodeId::None; id = graph.next_node(id)) position_[index_of(id)] = position++;
+  }
+
+  void move(State& state) {
+    state.space = MemorySpace::Host;
+    fetch(state);
+    for (size_t i = 0; i < graph_.updates.size(); ++i)
+      if (graph_.updates[i].state == state.value) write_back(state, i);
+  }
+
+ private:
+  void fetch(const State& state) {
+    llvm::SmallVector<NodeId, 4> users(graph_.value(state.value).users.begin(), graph_.value(state.value).users.end());
+    if (users.empty()) return;
+    NodeId first = *std::min_element(users.begin(), users.end(), [&](NodeId a, NodeId b) { return position_[index_of(a)] < position_[index_of(b)]; });
+    NodeId copy = add_copy("to_device", state.value, ".fetch", first);
+    graph_.node(copy).phase = graph_.node(first).phase;
+    graph_.node(copy).origin = state.origin;
+    for (NodeId user : users)
+      for (size_t i = 0; i < graph_.node(user).operands.size(); ++i)
+        if (graph_.node(user).operands[i] == state.value) graph_.set_operand(user, i, graph_.node(copy).results[0]);
+  }
+
+  void write_back(const State& state, size_t update) {
+    NodeId copy = add_copy("to_host", graph_.updates[update].value, ".host", graph_.next_node(writers_[update]));
+    graph_.node(copy).phase = Phase::Update;
+    graph_.node(copy).origin = state.origin;
+    graph_.updates[update].value = graph_.node(copy).results[0];
+    writers_[update] = copy;
+  }
+
+  NodeId add_copy(llvm::StringRef op, ValueId value, const char* suffix, NodeId before) {
+    std::string name = graph_.unique_name(graph_.value(value).name + suffix);
+    return graph_.add_node(get_op(op), {value}, {}, {graph_.type(value)}, {name}, before);
+  }
+
+  Graph& graph_;
+  std::vector<NodeId>& writers_;
+  std::vector<int32_t> position_;  // by node as it was
+};
+
+}  // namespace
+
+std::vector<HostChoice> states_for_host(const Program& program, llvm::ArrayRef<std::vector<NodeId>> writers, const DeviceDescription& device) {
+  const int64_t least = least_bytes(device);
+  std::vector<std::pair<size_t, HostChoice>> choices;  // by when it is updated
+  llvm::StringMap<size_t> updated;
+  for (size_t f = 0; f < program.functions.size(); ++f) {
+    const Graph& graph = program.functions[f];
+    std::map<NodeId, size_t> position;
+    for (NodeId id : graph.order()) position[id] = position.size();
+    for (size_t i = 0; i < graph.updates.size(); ++i)
+      updated[graph.value(graph.updates[i].state).name] = f * graph.node_slots() + position[writers[f][i]];
+  }
+  llvm::StringSet<> seen;
+  for (const Graph& graph : program.functions)
+    for (const State& state : graph.states) {
+      const Value& value = graph.value(state.value);
+      if (!llvm::is_contained(roles_for_host, state.role) || value.type.bytes() < least || !seen.insert(value.name).second) continue;
+      auto at = updated.find(value.name);
+      choices.push_back({at == updated.end() ? 0 : at->second, {value.name, state.role, align_up(value.type.bytes(), device.alignment_bytes)}});
+    }
+  auto rank = [](const auto& choice) {
+    return std::pair(llvm::find(roles_for_host, choice.second.role), choice.first);
+  };
+  std::stable_sort(choices.begin(), choices.end(), [&](const auto& a, const auto& b) { return rank(a) < rank(b); });
+  std::vector<HostChoice> result;
+  for (auto& choice : choices) result.push_back(std::move(choice.second));
+  return result;
+}
+
+void move_states_to_host(Graph& graph, std::vector<NodeId>& writers, const llvm::StringSet<>& states) {
+  StateMover mover(graph, writers);
+  for (State& state : graph.states)
+    if (states.contains(graph.value(state.value).name)) mover.move(state);
+}
+
+std::vector<CopyInFlight> issue_copies(Graph& graph, llvm::ArrayRef<CopyWindow> windows) {
+  struct Place {
+    int32_t issue;     // ahead of this instruction of the graph as it was; itself: in its place
+    bool computes;     // ahead of what computes there, copies are issued
+    int32_t was;
+    NodeId node;
+    auto key() const { return std::tuple(issue, computes, was); }
+  };
+  std::vector<Place> places;
+  for (NodeId id = graph.first_node(); id != NodeId::None; id = graph.next_node(id)) {
+    const int32_t at = static_cast<int32_t>(places.size());
+    if (is_instruction(graph.node(id))) places.push_back({at, graph.node(id).op->channel == Channel::Compute, at, id});
+  }
+  for (const CopyWindow& window : windows) places[static_cast<size_t>(window.op)].issue = window.issue;
+  std::vector<NodeId> copy_of;
+  for (const CopyWindow& window : windows) copy_of.push_back(places[static_cast<size_t>(window.op)].node);
+  std::sort(places.begin(), places.end(), [](const Place& a, const Place& b) { return a.key() < b.key(); });
+  std::vector<int32_t> position(graph.node_slots(), 0);
+  int32_t first_behind = static_cast<int32_t>(places.size());  // as it was
+  for (size_t i = places.size(); i-- > 0;) {
+    position[index_of(places[i].node)] = static_cast<int32_t>(i);
+    // What is ahead of the same instructions as before stays ahead of its views too.
+    if (first_behind < places[i].was) graph.move_before(places[i].node, places[i + 1].node);
+    first_behind = std::min(first_behind, places[i].was);
+  }
+  std::vector<CopyInFlight> copies;
+  for (size_t w = 0; w < windows.size(); ++w) {
+    // What is issued where a copy is waited for is issued once the wait is over.
+    auto due = std::partition_point(places.begin(), places.end(), [&](const Place& place) { return place.issue < windows[w].done; });
+    int32_t done = static_cast<int32_t>(due - places.begin());
+    for (NodeId reader : readers_of(graph, graph.node(copy_of[w]).results[0])) done = std::min(done, position[index_of(reader)]);
+    if (done > position[index_of(copy_of[w])] + 1) copies.push_back({copy_of[w], done});
+  }
+  return copies;
+}
+
+}  // namespace plimsoll

@@ -1,0 +1,315 @@
+#include "passes/place/placement_exact.h"
+
+#include "llvm/ADT/BitVector.h"
+
+#include <algorithm>
+#include <array>
+#include <numeric>
+
+// Canonical depth-first search after MiniMalloc (Moffitt, ASPLOS 2023). In a
+// packing pushed down as far as it goes, every buffer stands at 0 or on another
+// one, so buffers can be placed in order of rising offset, each directly on its
+// highest placed neighbour; ties go by a fixed rank. That visits each packing
+// once. A branch dies when, in some section, the unplaced buffers cannot be
+// stacked below the capacity even with everything else out of the way.
+
+namespace plimsoll::placement {
+namespace {
+
+constexpr int64_t first_step_limit = 1 << 22;
+constexpr int64_t effort_per_step = 3;  // a step here against one of the hole tree, measured
+
+enum class Verdict { Found, Impossible, OutOfSteps };
+
+class CanonicalSearch {
+ public:
+  explicit CanonicalSearch(const Piece& piece);
+
+  // `rank[b]`: which of two buffers at one offset goes first.
+  Verdict run(int64_t capacity, llvm::ArrayRef<int32_t> rank, int64_t step_limit);
+  llvm::ArrayRef<int64_t> offsets() const { return offset_; }
+  int64_t steps() const { return steps_; }
+
+ private:
+  using Members = std::vector<int32_t>;
+  struct Raise {
+    int32_t buffer;
+    int64_t before;
+  };
+  // Buffers placed later come after this one in canonical order.
+  struct Last {
+    int64_t offset;
+    int32_t rank;
+  };
+
+  bool solve(llvm::ArrayRef<int32_t> members, Last last);
+  bool solve_connected(llvm::ArrayRef<int32_t> members, Last last);
+  bool fits_every_section(llvm::ArrayRef<int32_t> by_floor, int64_t lowest);
+  void explain_full_section(llvm::ArrayRef<int32_t> by_floor, int32_t section, int64_t lowest);
+  bool place(int32_t buffer);
+  void undo(size_t mark);
+  bool waits_for_twin(int32_t buffer) const { return twin_[buffer] >= 0 && !placed_[twin_[buffer]]; }
+  void find_twins();
+
+  const Piece& piece_;
+  std::vector<std::vector<int32_t>> neighbours_;
+  llvm::ArrayRef<int32_t> rank_;
+  std::vector<int32_t> twin_;    // the buffer of equal size and lifetime ranked just before, or -1
+  std::vector<int64_t> offset_;  // lowest feasible while unplaced, chosen once placed
+  std::vector<char> placed_;
+  std::vector<Raise> trail_;
+  llvm::BitVector conflict_;      // after a failure: buffers that cannot all be packed above their offsets
+  std::vector<int64_t> stacked_;  // scratch, by section
+  int64_t capacity_ = 0;
+  int64_t steps_ = 0;
+  int64_t step_limit_ = 0;
+};
+
+CanonicalSearch::CanonicalSearch(const Piece& piece) : piece_(piece), stacked_(piece.sections) {
+  int32_t n = static_cast<int32_t>(piece.buffers.size());
+  neighbours_.resize(n);
+  for (int32_t a = 0; a < n; ++a)
+    for (int32_t b = 0; b < n; ++b)
+      if (a != b && piece.buffers[a].first <= piece.buffers[b].last &&
+          piece.buffers[b].first <= piece.buffers[a].last)
+        neighbours_[a].push_back(b);
+}
+
+void CanonicalSearch::find_twins() {
+  std::vector<int32_t> order(piece_.buffers.size());
+  std::iota(order.begin(), order.end(), 0);
+  auto key = [&](int32_t b) {
+    const Buffer& buffer = piece_.buffers[b];
+    return std::array<int64_t, 3>{buffer.bytes, buffer.first, buffer.last};
+  };
+  std::sort(order.begin(), order.end(),
+            [&](int32_t a, int32_t b) { return key(a) != key(b) ? key(a) < key(b) : rank_[a] < rank_[b]; });
+  twin_.assign(order.size(), -1);
+  for (size_t i = 1; i < order.size(); ++i)
+    if (key(order[i - 1]) == key(order[i])) twin_[order[i]] = order[i - 1];
+}
+
+Verdict CanonicalSearch::run(int64_t capacity, llvm::ArrayRef<int32_t> rank, int64_t step_limit) {
+  capacity_ = capacity;
+  rank_ = rank;
+  step_limit_ = steps_ + step_limit;
+  offset_.assign(piece_.buffers.size(), 0);
+  placed_.assign(piece_.buffers.size(), 0);
+  trail_.clear();
+  conflict_.clear();
+  conflict_.resize(piece_.buffers.size());
+  find_twins();
+  Members all(piece_.buffers.size());
+  std::iota(all.begin(), all.end(), 0);
+  std::sort(all.begin(), all.end(),
+            [&](int32_t a, int32_t b) { return piece_.buffers[a].first < piece_.buffers[b].first; });
+  if (solve(all, {0, -1})) return Verdict::Found;
+  return steps_ >= step_limit_ ? Verdict::OutOfSteps : Verdict::Impossible;
+}
+
+// Members come sorted by first section. Groups that share no section are solved apart.
+bool CanonicalSearch::solve(llvm::ArrayRef<int32_t> members, Last last) {
+  size_t begin = 0;
+  int32_t reach = -1;
+  for (size_t i = 0; i < members.size(); ++i) {
+    const Buffer& b = piece_.buffers[members[i]];
+    if (b.first > reach && i > begin) {
+      if (!solve_connected(members.slice(begin, i - begin), last)) return false;
+      begin = i;
+    }
+    reach = std::max(reach, b.last);
+  }
+  return begin == members.size() || solve_connected(members.drop_front(begin), last);
+}
+
+// Stacks the members of every section in order of their lowest offsets: the least height they
+// need there, as one machine with release times.
+bool CanonicalSearch::fits_every_section(llvm::ArrayRef<int32_t> by_floor, int64_t lowest) {
+  int32_t first = piece_.sections, last = -1;
+  for (int32_t b : by_floor) {
+    first = std::min(first, piece_.buffers[b].first);
+    last = std::max(last, piece_.buffers[b].last);
+  }
+  std::fill(stacked_.begin() + first, stacked_.begin() + last + 1, lowest);
+  for (int32_t b : by_floor) {
+    const Buffer& buffer = piece_.buffers[b];
+    int64_t floor = offset_[b], bytes = buffer.bytes;
+    int64_t highest = 0;
+    for (int32_t s = buffer.first; s <= buffer.last; ++s) {
+      int64_t top = std::max(stacked_[s], floor) + bytes;
+      stacked_[s] = top;
+      highest = std::max(highest, top);
+    }
+    steps_ += 2 + (buffer.last - buffer.first) / 4;
+    if (highest <= capacity_) continue;
+    int32_t section = buffer.first;
+    while (stacked_[section] <= capacity_) ++section;
+    explain_full_section(by_floor, section, lowest);
+    return false;
+  }
+  return true;
+}
+
+// The conflict is what stands in the section without a hole below the capacity.
+void CanonicalSearch::explain_full_section(llvm::ArrayRef<int32_t> by_floor, int32_t section,
+                                           int64_t lowest) {
+  int64_t top = lowest;
+  conflict_.reset();
+  for (int32_t b : by_floor) {
+    const Buffer& buffer = piece_.buffers[b];
+    if (section < buffer.first || section > buffer.last) continue;
+    if (offset_[b] > top) conflict_.reset();
+    conflict_.set(b);
+    top = std::max(top, offset_[b]) + buffer.bytes;
+    if (top > capacity_) return;
+  }
+}
+
+// Puts the buffer at its lowest offset; false when a neighbour has no room left.
+bool CanonicalSearch::place(int32_t buffer) {
+  int64_t top = offset_[buffer] + piece_.buffers[buffer].bytes;
+  placed_[buffer] = 1;
+  steps_ += static_cast<int64_t>(neighbours_[buffer].size()) / 2;
+  for (int32_t other : neighbours_[buffer]) {
+    if (placed_[other] || offset_[other] >= top) continue;
+    trail_.push_back({other, offset_[other]});
+    offset_[other] = top;
+    if (top + piece_.buffers[other].bytes <= capacity_) continue;
+    conflict_.reset();
+    conflict_.set(other);
+    return false;
+  }
+  return true;
+}
+
+void CanonicalSearch::undo(size_t mark) {
+  for (; trail_.size() > mark; trail_.pop_back()) offset_[trail_.back().buffer] = trail_.back().before;
+}
+
+bool CanonicalSearch::solve_connected(llvm::ArrayRef<int32_t> members, Last last) {
+  steps_ += 4 + 2 * static_cast<int64_t>(members.size());
+  if (steps_ >= step_limit_) return false;
+  Members by_floor(members.begin(), members.end());
+  std::sort(by_floor.begin(), by_floor.end(), [&](int32_t a, int32_t b) {
+    return offset_[a] != offset_[b] ? offset_[a] < offset_[b] : rank_[a] < rank_[b];
+  });
+  if (!fits_every_section(by_floor, last.offset)) return false;
+
+  // A buffer that fits wholly below an offset comes before anything placed there.
+  auto top = [&](int32_t b) { return offset_[b] + piece_.buffers[b].bytes; };
+  int32_t lowest = *std::min_element(members.begin(), members.end(),
+                                     [&](int32_t a, int32_t b) { return top(a) < top(b); });
+  int64_t lowest_top = top(lowest);
+  llvm::BitVector conflict(conflict_.size());
+  conflict.set(lowest);
+
+  Members rest(members.size() - 1);
+  for (int32_t b : by_floor) {
+    if (offset_[b] >= lowest_top) break;
+    if (offset_[b] < last.offset || (offset_[b] == last.offset && rank_[b] < last.rank)) continue;
+    if (waits_for_twin(b)) continue;
+    std::copy_if(members.begin(), members.end(), rest.begin(), [&](int32_t m) { return m != b; });
+    size_t mark = trail_.size();
+    bool solved = place(b);
+    size_t raised_end = trail_.size();
+    solved = solved && solve(rest, {offset_[b], rank_[b]});
+    if (solved) return true;
+    if (steps_ >= step_limit_) return false;
+    bool involved = false;
+    for (size_t i = mark; i < raised_end && !involved; ++i) involved = conflict_.test(trail_[i].buffer);
+    placed_[b] = 0;
+    for (int32_t m : rest) placed_[m] = 0;
+    undo(mark);
+    conflict |= conflict_;
+    // Without a part in the conflict, the conflict was there before `b` and outlives its alternatives.
+    if (!involved) break;
+    conflict.set(b);
+  }
+  conflict_ = conflict;
+  return false;
+}
+
+struct RankRule {
+  bool by_steps;      // width counted in schedule steps or in sections
+  int precedence[3];  // among width, area, and the largest load of a section met; all falling
+};
+
+// In the order of what they solved of MiniMalloc's suite, cheapest first.
+constexpr RankRule rank_rules[] = {
+    {true, {2, 0, 1}},  {true, {1, 0, 2}}, {false, {2, 0, 1}},
+    {false, {1, 0, 2}}, {true, {0, 1, 2}}, {false, {0, 1, 2}},
+};
+
+std::vector<std::vector<int32_t>> static_ranks(const Piece& piece) {
+  size_t n = piece.buffers.size();
+  std::vector<int64_t> load(piece.sections);
+  for (const Buffer& b : piece.buffers)
+    for (int32_t s = b.first; s <= b.last; ++s) load[s] += b.bytes;
+  std::vector<int64_t> load_met(n);
+  for (size_t i = 0; i < n; ++i)
+    load_met[i] =
+        *std::max_element(load.begin() + piece.buffers[i].first, load.begin() + piece.buffers[i].last + 1);
+
+  std::vector<std::vector<int32_t>> ranks;
+  for (const RankRule& rule : rank_rules) {
+    auto key = [&](int32_t i) {
+      const Buffer& b = piece.buffers[i];
+      int64_t width = rule.by_steps ? b.steps : b.last - b.first + 1;
+      const int64_t features[] = {-width, -width * b.bytes, -load_met[i]};
+      const int* p = rule.precedence;
+      return std::array<int64_t, 3>{features[p[0]], features[p[1]], features[p[2]]};
+    };
+    std::vector<int32_t> order(n), rank(n);
+    std::iota(order.begin(), order.end(), 0);
+    std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) { return key(a) < key(b); });
+    for (size_t i = 0; i < n; ++i) rank[order[i]] = static_cast<int32_t>(i);
+    ranks.push_back(std::move(rank));
+  }
+  return ranks;
+}
+
+// Tries one capacity with every rank in turn.
+Verdict try_capacity(CanonicalSearch& search, llvm::ArrayRef<std::vector<int32_t>> ranks, int64_t capacity,
+                     int64_t step_limit, Effort& effort) {
+  for (const std::vector<int32_t>& rank : ranks) {
+    int64_t before = search.steps();
+    Verdict verdict = search.run(capacity, rank, std::min(step_limit, effort.left() / effort_per_step));
+    effort.spend(effort_per_step * (search.steps() - before));
+    if (verdict != Verdict::OutOfSteps) return verdict;
+    if (effort.spent()) break;
+  }
+  return Verdict::OutOfSteps;
+}
+
+}  // namespace
+
+void search_exactly(const Piece& piece, int64_t target, Effort& effort, Packing& best) {
+  CanonicalSearch search(piece);
+  std::vector<std::vector<int32_t>> ranks = static_ranks(piece);
+  int64_t unit = 0;  // every height of a pushed-down packing is a multiple
+  for (const Buffer& b : piece.buffers) unit = std::gcd(unit, b.bytes);
+  int64_t proven = piece.lower_bound;
+  for (int64_t step_limit = first_step_limit; best.height > target && !effort.spent(); step_limit *= 4) {
+    // Straight for the target first, then by halves between what was missed and what is held.
+    int64_t missed = std::max(target, proven) - unit;
+    int64_t close = step_limit == first_step_limit ? best.height / 512 : 0;
+    for (int64_t capacity = missed + unit; capacity < best.height - close && !effort.spent();) {
+      Verdict verdict = try_capacity(search, ranks, capacity, step_limit, effort);
+      if (verdict == Verdict::Found) {
+        best.offsets.assign(search.offsets().begin(), search.offsets().end());
+        best.height = 0;
+        for (size_t i = 0; i < piece.buffers.size(); ++i)
+          best.height = std::max(best.height, best.offsets[i] + piece.buffers[i].bytes);
+        best.method = "exact search";
+      } else {
+        missed = capacity;
+        if (verdict == Verdict::Impossible) proven = std::max(proven, capacity + unit);
+      }
+      int64_t half = (best.height - missed) / 2 / unit * unit;
+      capacity = missed + std::max(half, unit);
+    }
+    if (proven >= best.height) break;
+  }
+}
+
+}  // namespace plimsoll::placement

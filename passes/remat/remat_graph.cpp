@@ -1,0 +1,331 @@
+#include "passes/remat/remat_graph.h"
+
+#include "ir/support/align.h"
+#include "ir/support/units.h"
+#include "passes/analysis/cost_model.h"
+#include "passes/analysis/buffer_assignment.h"
+
+#include <algorithm>
+#include <map>
+
+namespace plimsoll {
+namespace {
+
+std::vector<NodeId> instructions_of(const Graph& graph) {
+  std::vector<NodeId> result;
+  for (NodeId id = graph.first_node(); id != NodeId::None; id = graph.next_node(id))
+    if (is_instruction(graph.node(id))) result.push_back(id);
+  return result;
+}
+
+// Values in the problem are roots that have bytes of their own in the arena's transient part.
+class ProblemBuilder {
+ public:
+  ProblemBuilder(const Graph& graph, llvm::ArrayRef<NodeId> writers, const DeviceDescription& device, const KernelCatalog& catalog)
+      : graph_(graph), device_(device), catalog_(catalog), value_of_(graph.value_count(), -1), state_of_(graph.value_count(), -1) {
+    instructions_ = instructions_of(graph);
+    problem_.copy_shares = device.copy_shares();
+    problem_.copy_toll = device.toll_of_copies();
+    for (ValueId input : graph.inputs) add_value(input, graph.type(input).bytes());
+    for (const Update& update : graph.updates) add_value(update.value, 0);
+    std::vector<int32_t> position(graph.node_slots(), -1);
+    for (size_t i = 0; i < instructions_.size(); ++i) position[index_of(instructions_[i])] = static_cast<int32_t>(i);
+    for (size_t i = 0; i < writers.size(); ++i) state_of_[index_of(graph.updates[i].state)] = position[index_of(writers[i])];
+    for (NodeId id : instructions_) add_op(id);
+    for (NodeId writer : writers) problem_.ops[static_cast<size_t>(position[index_of(writer)])].repeatable = false;
+    for (const Output& output : graph.outputs)
+      if (int32_t v = value(output.value); v >= 0) problem_.live_out[static_cast<size_t>(v)] = 1;
+  }
+
+  SequenceProblem take() { return {std::move(problem_), std::move(values_), std::move(largest_), std::move(dearest_)}; }
+
+  // Of what forward saves.
+  void add_offloads(int64_t host_bytes) {
+    if (device_.to_host_gb_per_s <= 0 || device_.from_host_gb_per_s <= 0) return;
+    std::vector<Offload> offloads;
+    for (size_t i = 0; i < instructions_.size(); ++i)
+      for (ValueId result : graph_.node(instructions_[i]).results) {
+        const int64_t bytes = graph_.type(result).bytes();
+        const double to_host = 1e-3 * static_cast<double>(bytes) / device_.to_host_gb_per_s;
+        const double to_device = 1e-3 * static_cast<double>(bytes) / device_.from_host_gb_per_s;
+        if (is_saved(instructions_[i], result) && std::min(to_host, to_device) >= least_launches * device_.launch_us)
+          offloads.push_back({rounded(bytes), problem_.ops[i].cost_us, {value(result), to_host + device_.launch_us, to_device + device_.launch_us}});
+      }
+    const bool host_is_full = take_largest(offloads, largest_) > host_bytes;
+    problem_.offloads = largest_;
+    if (!host_is_full) return;
+    keep_dearest(offloads, host_bytes);
+    take_largest(offloads, dearest_);
+    for (const OffloadOption& option : dearest_)
+      if (llvm::none_of(largest_, [&](const OffloadOption& other) { return other.value == option.value; })) problem_.offloads.push_back(option);
+  }
+
+ private:
+  struct Offload {
+    int64_t bytes;
+    double made_us;
+    OffloadOption option;
+  };
+
+  // Gives their bytes.
+  static int64_t take_largest(llvm::ArrayRef<Offload> offloads, std::vector<OffloadOption>& options) {
+    std::vector<Offload> largest = offloads.vec();
+    std::stable_sort(largest.begin(), largest.end(), [](const Offload& a, const Offload& b) { return a.bytes > b.bytes; });
+    largest.resize(std::min(largest.size(), most_offloads));
+    int64_t bytes = 0;
+    for (const Offload& offload : largest) {
+      options.push_back(offload.option);
+      bytes += offload.bytes;
+    }
+    return bytes;
+  }
+
+  // Those whose bytes take longest to make, as many as there is room for.
+  static void keep_dearest(std::vector<Offload>& offloads, int64_t room) {
+    std::stable_sort(offloads.begin(), offloads.end(), [](const Offload& a, const Offload& b) {
+      return a.made_us * static_cast<double>(b.bytes) > b.made_us * static_cast<double>(a.bytes);
+    });
+    llvm::erase_if(offloads, [&](const Offload& offload) {
+      if (offload.bytes > room) return true;
+      room -= offload.bytes;
+      return false;
+    });
+  }
+
+  static constexpr double least_launches = 4;   // that a copy worth making takes
+  static constexpr size_t most_offloads = 200;  // the search looks at each again and again
+
+  bool is_saved(NodeId producer, ValueId result) const {
+    const Node& node = graph_.node(producer);
+    if (node.phase != Phase::Forward || node.op->channel != Channel::Compute || problem_.value_bytes[static_cast<size_t>(value(result))] == 0) return false;
+    return llvm::any_of(readers_of(graph_, result), [&](NodeId reader) { return graph_.node(reader).phase != Phase::Forward; });
+  }
+
+  int32_t value(ValueId id) const { return value_of_[index_of(root_of(graph_, id))]; }
+
+  int64_t rounded(int64_t bytes) const { return align_up(bytes, device_.alignment_bytes); }
+
+  void add_value(ValueId id, int64_t bytes) {
+    value_of_[index_of(id)] = static_cast<int32_t>(problem_.value_bytes.size());
+    problem_.value_bytes.push_back(rounded(bytes));
+    problem_.live_out.push_back(0);
+    values_.push_back(id);
+  }
+
+  void add_op(NodeId id) {
+    const Node& node = graph_.node(id);
+    RecomputeOp op;
+    llvm::SmallVector<const Type*, 4> types = operand_types(graph_, node);
+    KernelCandidate kernel = catalog_.candidates(*node.op, OpCall(node.attrs, types), result_types(graph_, node)).front();
+    op.cost_us = predicted_us(graph_, node, kernel, device_);
+    op.workspace_bytes = rounded(kernel.workspace_bytes);
+    op.channel = node.op->channel;
+    op.repeatable = node.op->recompute != Recompute::Never && node.phase != Phase::Update;
+    for (ValueId operand : node.operands)
+      if (operand != ValueId::None) add_read(op, operand);
+    for (ValueId result : node.results) {
+      const bool on_host = written_space(node.op->channel) == MemorySpace::Host;
+      if (value_of_[index_of(result)] < 0) add_value(result, on_host ? 0 : std::max<int64_t>(graph_.type(result).bytes(), 1));
+      op.writes.push_back(value(result));
+    }
+    for (const InPlace& pair : node.op->in_place) add_take_over(op, node, pair);
+    problem_.ops.push_back(std::move(op));
+  }
+
+  void add_read(RecomputeOp& op, ValueId operand) {
+    if (int32_t v = value(operand); v >= 0) {
+      if (!llvm::is_contained(op.reads, v)) op.reads.push_back(v);
+      return;
+    }
+    int32_t written = state_of_[index_of(root_of(graph_, operand))];
+    if (written >= 0) op.repeat_until = std::min(op.repeat_until, written);
+  }
+
+  // As storage will decide it, but for the moment of the operand's last use, which the search follows.
+  void add_take_over(RecomputeOp& op, const Node& node, const InPlace& pair) {
+    if (!pair.applies_to(node)) return;
+    ValueId result = node.results[static_cast<size_t>(pair.result)], root = root_of(graph_, node.operands[static_cast<size_t>(pair.operand)]);
+    int32_t written = value(result), read = value(root);
+    if (read < 0 || graph_.type(root).bytes() != graph_.type(result).bytes()) return;
+    auto bytes = [&](int32_t v) { return problem_.value_bytes[static_cast<size_t>(v)]; };
+    if (bytes(written) != bytes(read)) return;
+    if (llvm::any_of(op.in_place, [&](const TakeOver& other) { return other.written == written || other.read == read; })) return;
+    for (size_t i = 0; i < node.operands.size(); ++i)
+      if (i != static_cast<size_t>(pair.operand) && node.operands[i] != ValueId::None && root_of(graph_, node.operands[i]) == root) return;
+    op.in_place.push_back({written, read});
+  }
+
+  const Graph& graph_;
+  const DeviceDescription& device_;
+  const KernelCatalog& catalog_;
+  RecomputeProblem problem_;
+  std::vector<ValueId> values_;
+  std::vector<OffloadOption> largest_, dearest_;
+  std::vector<NodeId> instructions_;
+  std::vector<int32_t> value_of_;  // by value of the graph; -1: a view, or persistent
+  std::vector<int32_t> state_of_;  // by state value: the instruction that writes it; -1: none
+};
+
+class Repeater {
+ public:
+  explicit Repeater(Graph& graph) : graph_(graph), instructions_(instructions_of(graph)), now_(graph.value_count()) {
+    for (NodeId id : instructions_) reads_.push_back(graph.node(id).operands);
+  }
+
+  std::vector<NodeId> run(const RecomputePlan& plan, llvm::ArrayRef<ValueId> values) {
+    llvm::ArrayRef<Repeat> repeats = plan.repeats;
+    size_t next = 0, next_fetch = 0;
+    for (size_t stage = 0; stage <= instructions_.size(); ++stage) {
+      NodeId before = stage < instructions_.size() ? instructions_[stage] : NodeId::None;
+      for (; next_fetch < plan.fetches.size() && static_cast<size_t>(plan.fetches[next_fetch].before) == stage; ++next_fetch)
+        fetch(values[static_cast<size_t>(plan.fetches[next_fetch].value)], before);
+      for (; next < repeats.size() && static_cast<size_t>(repeats[next].before) == stage; ++next)
+        repeat(static_cast<size_t>(repeats[next].op), before);
+      if (before != NodeId::None) reread(before);
+    }
+    for (Output& output : graph_.outputs) output.value = latest(output.value, NodeId::None);
+    erase_unread_views();
+    return std::move(added_);
+  }
+
+ private:
+  void repeat(size_t op, NodeId before) {
+    const Node& node = graph_.node(instructions_[op]);
+    llvm::SmallVector<ValueId, 4> operands;
+    for (ValueId operand : reads_[op]) operands.push_back(operand == ValueId::None ? operand : latest(operand, before));
+    NodeId again = add_again(node, operands, before);
+    int64_t bytes = 0;
+    for (ValueId result : node.results) bytes += graph_.type(result).bytes();
+    graph_.node(again).reason = "repeated before " + reader_name(before) + " instead of keeping " + format_bytes(bytes);
+    for (size_t i = 0; i < node.results.size(); ++i) now_[index_of(node.results[i])] = {graph_.node(again).results[i], ValueId::None};
+    added_.push_back(again);
+  }
+
+  void fetch(ValueId value, NodeId before) {
+    auto [on_host, fresh] = on_host_.try_emplace(value, ValueId::None);
+    if (fresh) on_host->second = store(value);
+    NodeId copy = add_copy("to_device", on_host->second, graph_.value(value).name + ".fetch", before);
+    graph_.node(copy).phase = Phase::Backward;
+    graph_.node(copy).reason = "waited on the host until " + reader_name(before);
+    now_[index_of(value)] = {graph_.node(copy).results[0], ValueId::None};
+  }
+
+  ValueId store(ValueId value) {
+    NodeId producer = graph_.value(value).producer;
+    NodeId copy = add_copy("to_host", value, graph_.value(value).name + ".host", behind_earlier_results(producer, value));
+    graph_.node(copy).phase = graph_.node(producer).phase;
+    graph_.node(copy).reason = "waits on the host, which frees " + format_bytes(graph_.type(value).bytes());
+    return graph_.node(copy).results[0];
+  }
+
+  // Results of one producer are stored in their order, whichever is fetched first: windows of copies go by place.
+  NodeId behind_earlier_results(NodeId producer, ValueId value) const {
+    llvm::ArrayRef<ValueId> results = graph_.node(producer).results;
+    NodeId at = graph_.next_node(producer);
+    for (; at != NodeId::None && llvm::is_contained(added_, at); at = graph_.next_node(at)) {
+      const auto stored = llvm::find(results, graph_.node(at).operands[0]);
+      if (graph_.node(at).op->channel != Channel::ToHost || stored > llvm::find(results, value)) break;
+    }
+    return at;
+  }
+
+  NodeId add_copy(llvm::StringRef op, ValueId value, llvm::StringRef name, NodeId before) {
+    NodeId copy = graph_.add_node(get_op(op), {value}, {}, {graph_.type(value)}, {graph_.unique_name(name)}, before);
+    graph_.node(copy).origin = graph_.node(graph_.value(value).producer).origin;
+    added_.push_back(copy);
+    return copy;
+  }
+
+  NodeId add_again(const Node& node, llvm::ArrayRef<ValueId> operands, NodeId before) {
+    std::vector<Type> types;
+    std::vector<std::string> names;
+    for (ValueId result : node.results) {
+      types.push_back(graph_.type(result));
+      names.push_back(graph_.unique_name(graph_.value(result).name + ".recompute"));
+    }
+    NodeId again = graph_.add_node(*node.op, operands, node.attrs, types, names, before);
+    graph_.node(again).origin = node.origin;
+    graph_.node(again).phase = Phase::Backward;
+    return again;
+  }
+
+  std::string reader_name(NodeId before) const {
+    return before == NodeId::None ? "the end" : "%" + graph_.value(graph_.node(before).results[0]).name;
+  }
+
+  void reread(NodeId id) {
+    for (size_t i = 0; i < graph_.node(id).operands.size(); ++i) {
+      ValueId operand = graph_.node(id).operands[i];
+      if (operand == ValueId::None) continue;
+      if (ValueId now = latest(operand, id); now != operand) graph_.set_operand(id, i, now);
+    }
+  }
+
+  // What `value` is called at the present place. A view is made again, before `before`, for each occurrence of its source.
+  ValueId latest(ValueId value, NodeId before) {
+    NodeId producer = graph_.value(value).producer;
+    bool view = producer != NodeId::None && graph_.node(producer).op->view_of >= 0;
+    Now& now = now_[index_of(value)];
+    if (!view) return now.value == ValueId::None ? value : now.value;
+    size_t seen = static_cast<size_t>(graph_.node(producer).op->view_of);
+    ValueId original = graph_.node(producer).operands[seen], source = latest(original, before);
+    if (source == original) return value;
+    if (now.source == source) return now.value;
+    llvm::SmallVector<ValueId, 4> operands = graph_.node(producer).operands;
+    operands[seen] = source;
+    now = {graph_.node(add_again(graph_.node(producer), operands, before)).results[0], source};
+    return now.value;
+  }
+
+  void erase_unread_views() {
+    for (NodeId id = graph_.last_node(), previous; id != NodeId::None; id = previous) {
+      previous = graph_.node(id).previous;
+      if (graph_.node(id).op->view_of < 0) continue;
+      ValueId view = graph_.node(id).results[0];
+      bool shown = llvm::any_of(graph_.gradients, [&](const StateGradient& gradient) { return gradient.value == view; });
+      if (!shown && !graph_.is_used(view)) graph_.erase_node(id);
+    }
+  }
+
+  struct Now {
+    ValueId value = ValueId::None;   // None: itself
+    ValueId source = ValueId::None;  // of a view
+  };
+
+  Graph& graph_;
+  std::vector<NodeId> instructions_, added_;
+  std::map<ValueId, ValueId> on_host_;                // what waits there, and its copy there
+  std::vector<llvm::SmallVector<ValueId, 4>> reads_;  // of each instruction, as the graph was
+  std::vector<Now> now_;  // by value of the graph as it was
+};
+
+}  // namespace
+
+void delay_free_updates(Graph& graph, llvm::ArrayRef<NodeId> writers) {
+  for (size_t i = 0; i < writers.size(); ++i) {
+    const Node& node = graph.node(writers[i]);
+    if (graph.value(graph.updates[i].value).users.size() > 0) continue;
+    bool free = llvm::all_of(node.operands, [&](ValueId operand) {
+      if (operand == ValueId::None) return true;
+      ValueId root = root_of(graph, operand);
+      if (root == graph.updates[i].state) return true;
+      bool updated = llvm::any_of(graph.updates, [&](const Update& update) { return update.state == root; });
+      NodeId producer = graph.value(root).producer;
+      return !updated && (producer == NodeId::None ? graph.find_state(root) != nullptr : !is_instruction(graph.node(producer)));
+    });
+    if (free) graph.move_before(writers[i], NodeId::None);
+  }
+}
+
+SequenceProblem recompute_problem(const Graph& graph, llvm::ArrayRef<NodeId> writers, const DeviceDescription& device,
+                                  const KernelCatalog& catalog, int64_t host_bytes) {
+  ProblemBuilder builder(graph, writers, device, catalog);
+  if (host_bytes > 0) builder.add_offloads(host_bytes);
+  return builder.take();
+}
+
+std::vector<NodeId> apply_plan(Graph& graph, const RecomputePlan& plan, llvm::ArrayRef<ValueId> values) {
+  return Repeater(graph).run(plan, values);
+}
+
+}  // namespace plimsoll

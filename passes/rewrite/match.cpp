@@ -1,0 +1,79 @@
+#include "passes/rewrite/match.h"
+
+#include <charconv>
+#include <cmath>
+#include <cstdlib>
+
+namespace plimsoll {
+
+const Node* made_by(const Graph& graph, ValueId value, llvm::StringRef op) {
+  if (value == ValueId::None) return nullptr;
+  NodeId producer = graph.value(value).producer;
+  if (producer == NodeId::None || graph.node(producer).op->name != op) return nullptr;
+  return &graph.node(producer);
+}
+
+bool has_one_reader(const Graph& graph, ValueId value) {
+  if (graph.value(value).users.size() != 1) return false;
+  return llvm::none_of(graph.outputs, [&](const Output& output) { return output.value == value; }) &&
+         llvm::none_of(graph.updates, [&](const Update& update) { return update.value == value; });
+}
+
+const Tensor* constant_behind(const Graph& graph, ValueId value) {
+  while (value != ValueId::None) {
+    NodeId producer = graph.value(value).producer;
+    if (producer == NodeId::None) return nullptr;
+    const Node& node = graph.node(producer);
+    if (node.op->name == "constant") return node.attrs.get_tensor("value").get();
+    if (node.op->name != "expand" && node.op->name != "reshape") return nullptr;
+    value = node.operands[0];
+  }
+  return nullptr;
+}
+
+// The number someone wrote: 1e-6 stored as f32 reads 9.999999974752427e-07 as a double.
+static double shortest_decimal(float stored) {
+  char text[32];
+  auto end = std::to_chars(text, text + sizeof text - 1, stored);
+  *end.ptr = '\0';
+  return std::strtod(text, nullptr);
+}
+
+std::optional<double> splat_value(const Graph& graph, ValueId value) {
+  const Tensor* tensor = constant_behind(graph, value);
+  if (!tensor || tensor->type().elements() == 0) return std::nullopt;
+  double first = tensor->get(0);
+  for (int64_t i = 1; i < tensor->type().elements(); ++i)
+    if (tensor->get(i) != first) return std::nullopt;
+  return tensor->type().dtype == DType::F32 ? shortest_decimal(static_cast<float>(first)) : first;
+}
+
+bool is_splat(const Graph& graph, ValueId value, double number, double relative_tolerance) {
+  std::optional<double> splat = splat_value(graph, value);
+  return splat && std::fabs(*splat - number) <= relative_tolerance * std::fabs(number);
+}
+
+ValueId other_operand(const Node& node, ValueId one) { return node.operands[node.operands[0] == one ? 1 : 0]; }
+
+std::optional<WithNumber> with_number(const Graph& graph, const Node& node) {
+  if (node.operands.size() != 2) return std::nullopt;
+  if (std::optional<double> number = splat_value(graph, node.operands[1])) return WithNumber{node.operands[0], *number};
+  if (std::optional<double> number = splat_value(graph, node.operands[0])) return WithNumber{node.operands[1], *number};
+  return std::nullopt;
+}
+
+Builder builder_at(Graph& graph, NodeId node) {
+  Builder b(graph, node);
+  b.origin = graph.node(node).origin;
+  b.phase = graph.node(node).phase;
+  return b;
+}
+
+void replace_and_rename(Graph& graph, ValueId old, ValueId now) {
+  graph.replace_uses(old, now);
+  std::string name = graph.value(old).name;
+  graph.rename(old, name + ".replaced");
+  graph.rename(now, name);
+}
+
+}  // namespace plimsoll

@@ -1,0 +1,89 @@
+#pragma once
+
+// The ordering problem with its dependencies worked out, in a form that reads
+// the same forwards and backwards in time.
+
+#include "passes/schedule/order.h"
+
+namespace plimsoll::ordering {
+
+// Lists of one number per row, stored end to end.
+class Rows {
+ public:
+  Rows() = default;
+  explicit Rows(const std::vector<std::vector<int32_t>>& rows);
+  llvm::ArrayRef<int32_t> operator[](size_t row) const {
+    return llvm::ArrayRef<int32_t>(items_).slice(begin_[row], begin_[row + 1] - begin_[row]);
+  }
+
+ private:
+  std::vector<int32_t> begin_, items_;
+};
+
+struct OrderGraph {
+  Rows preds, succs;  // of a node, each once
+  Rows touched;       // counted buffers of a node, each once
+  Rows touchers;      // nodes of a buffer
+  std::vector<int64_t> bytes;
+  std::vector<char> from_start, to_end;  // alive before the first, after the last toucher
+  std::vector<int64_t> scratch;
+
+  int32_t node_count() const { return static_cast<int32_t>(scratch.size()); }
+  int32_t buffer_count() const { return static_cast<int32_t>(bytes.size()); }
+};
+
+OrderGraph build_order_graph(const OrderProblem& problem);
+
+// Time reversed and nodes renumbered from the other end: a good order of one, reversed, is a good
+// order of the other with the same peak.
+OrderGraph mirrored(const OrderGraph& graph);
+
+// An order with everything a local change needs to be judged locally.
+class Schedule {
+ public:
+  Schedule(const OrderGraph& graph, std::vector<int32_t> order);
+
+  // How bad a stretch is: its peak, then how many positions reach it.
+  struct Height {
+    int64_t peak = 0;
+    int32_t positions = 0;
+    friend auto operator<=>(const Height&, const Height&) = default;
+  };
+
+  const OrderGraph& graph() const { return graph_; }
+  llvm::ArrayRef<int32_t> order() const { return order_; }
+  int32_t position(int32_t node) const { return position_[node]; }
+  int64_t live_before(int32_t position) const { return live_before_[position]; }
+  bool alive_before(int32_t buffer, int32_t position) const {
+    return graph_.from_start[buffer] || first_[buffer] < position;
+  }
+  bool alive_after(int32_t buffer, int32_t position) const {
+    return graph_.to_end[buffer] || last_[buffer] > position;
+  }
+  int32_t peak_position() const;  // the first
+  int64_t peak() const;
+  Height height(int32_t begin, int32_t end) const;
+
+  // Puts `nodes`, a rearrangement of what stands at `begin` and on, in that order if that lowers
+  // the height of the stretch.
+  bool replace_if_lower(int32_t begin, llvm::ArrayRef<int32_t> nodes);
+  // Elementary steps since construction.
+  int64_t steps() const { return steps_; }
+  void spend(int64_t steps) { steps_ += steps; }
+
+ private:
+  void measure(int32_t begin, llvm::ArrayRef<int32_t> nodes);
+  void write(int32_t begin, llvm::ArrayRef<int32_t> nodes);
+
+  const OrderGraph& graph_;
+  std::vector<int32_t> order_, position_;
+  std::vector<int32_t> first_, last_;  // positions of a buffer's first and last toucher
+  std::vector<int64_t> used_;          // while the node at a position runs
+  std::vector<int64_t> live_before_;   // and before it starts
+  std::vector<int64_t> trial_used_, trial_live_;
+  std::vector<int32_t> left_;  // scratch by buffer: touches to come in the stretch
+  std::vector<char> alive_;    // scratch by buffer
+  int64_t steps_ = 0;
+};
+
+}  // namespace plimsoll::ordering

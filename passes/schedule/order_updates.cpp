@@ -1,0 +1,80 @@
+#include "passes/schedule/order_updates.h"
+
+// Gradients that share a sum of squares all live until it has run, the statistics of norms until backward has read them.
+// Their updates, wherever they stood before, then stand side by side behind that, or behind the first of several such places.
+// Each kind is looked at by itself, for only updates of one kind share a launch.
+
+#include "llvm/ADT/STLExtras.h"
+
+#include <algorithm>
+#include <array>
+#include <tuple>
+
+namespace plimsoll {
+namespace {
+
+// -1 when everything that the node reads is pinned.
+int32_t largest_input(const OrderProblem& problem, const OrderNode& node) {
+  int32_t largest = -1;
+  for (int32_t buffer : node.inputs) {
+    auto b = static_cast<size_t>(buffer);
+    bool pinned = b < problem.pinned.size() && problem.pinned[b];
+    if (!pinned && (largest < 0 || problem.buffer_bytes[b] > problem.buffer_bytes[static_cast<size_t>(largest)])) largest = buffer;
+  }
+  return largest;
+}
+
+// By position: behind which position an update goes that ends no life; -1 for everything else. Each may go up to the last
+// reader of the largest buffer it reads, and as few places as possible serve all of a kind: the earliest of those last
+// readers, then the earliest for those that come too late for that.
+std::vector<int32_t> choose_places(const OrderProblem& problem, llvm::ArrayRef<int32_t> order, llvm::ArrayRef<int32_t> update_kinds) {
+  std::vector<int32_t> last_reader(problem.buffer_bytes.size(), -1), places(order.size(), -1);
+  for (size_t at = 0; at < order.size(); ++at)
+    for (int32_t buffer : problem.nodes[static_cast<size_t>(order[at])].inputs)
+      last_reader[static_cast<size_t>(buffer)] = static_cast<int32_t>(at);
+  std::vector<std::array<int32_t, 3>> idle;  // its kind, until when it may wait, and where it stands
+  for (int32_t at = 0; at < static_cast<int32_t>(order.size()); ++at) {
+    const auto node = static_cast<size_t>(order[static_cast<size_t>(at)]);
+    const int32_t kind = update_kinds[node], ended = kind >= 0 ? largest_input(problem, problem.nodes[node]) : -1;
+    if (ended >= 0 && last_reader[static_cast<size_t>(ended)] > at) idle.push_back({kind, last_reader[static_cast<size_t>(ended)], at});
+  }
+  llvm::sort(idle);
+  int32_t place = -1, kind_there = -1;
+  for (const auto& [kind, until, at] : idle) {
+    if (kind != kind_there || at > place) place = until;
+    kind_there = kind;
+    places[static_cast<size_t>(at)] = place;
+  }
+  return places;
+}
+
+}  // namespace
+
+std::vector<int32_t> with_idle_updates_gathered(const OrderProblem& problem, llvm::ArrayRef<int32_t> order,
+                                                llvm::ArrayRef<int32_t> update_kinds) {
+  const std::vector<int32_t> chosen = choose_places(problem, order, update_kinds);
+  // Behind which position a node goes, and how many moved nodes it has to wait for there; what stays waits for none.
+  struct Place {
+    int32_t behind, depth;
+  };
+  std::vector<Place> places(order.size());
+  for (size_t at = 0; at < order.size(); ++at) {
+    const OrderNode& node = problem.nodes[static_cast<size_t>(order[at])];
+    Place place{static_cast<int32_t>(at), 0};
+    if (chosen[at] >= 0) place = {chosen[at], 1};
+    for (int32_t before : node.after) {
+      const Place& other = places[static_cast<size_t>(before)];
+      if (other.depth > 0 && std::tie(other.behind, other.depth) >= std::tie(place.behind, place.depth))
+        place = {other.behind, other.depth + 1};
+    }
+    places[static_cast<size_t>(order[at])] = place;
+  }
+  std::vector<int32_t> gathered(order.begin(), order.end());
+  llvm::stable_sort(gathered, [&](int32_t a, int32_t b) {
+    const Place &first = places[static_cast<size_t>(a)], &second = places[static_cast<size_t>(b)];
+    return std::tie(first.behind, first.depth) < std::tie(second.behind, second.depth);
+  });
+  return peak_bytes(problem, gathered) <= peak_bytes(problem, order) ? gathered : std::vector<int32_t>(order.begin(), order.end());
+}
+
+}  // namespace plimsoll

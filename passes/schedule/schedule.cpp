@@ -1,0 +1,211 @@
+#include "passes/schedule/schedule.h"
+
+// Turns the graph into plain data (buffers, readers, writers, must-come-earlier edges),
+// lets passes/memory/order search, and puts views and constants back beside their readers.
+
+#include "ir/support/align.h"
+#include "passes/schedule/order.h"
+#include "passes/schedule/order_updates.h"
+#include "passes/analysis/buffer_assignment.h"
+
+#include <queue>
+
+namespace plimsoll {
+namespace {
+
+class Scheduler {
+ public:
+  Scheduler(Graph& graph, llvm::ArrayRef<NodeId> writers, const KernelCatalog& catalog)
+      : graph_(graph), catalog_(catalog), writes_state_(graph.node_slots(), false), instruction_of_(graph.node_slots(), -1) {
+    for (NodeId writer : writers) writes_state_[index_of(writer)] = true;
+    for (NodeId id = graph.first_node(); id != NodeId::None; id = graph.next_node(id))
+      if (is_instruction(graph.node(id))) {
+        instruction_of_[index_of(id)] = static_cast<int32_t>(instructions_.size());
+        instructions_.push_back(id);
+      }
+    number_buffers();
+    problem_.nodes.resize(instructions_.size());
+    for (size_t i = 0; i < instructions_.size(); ++i) fill_node(i);
+    add_update_edges(writers);
+  }
+
+  Result<ScheduleReport> run() {
+    Result<std::vector<int32_t>> start = early_updates_first();
+    if (!start) return start.takeError();
+    OrderProblem sorted = permuted(*start);
+    std::vector<int32_t> order = order_for_low_peak(sorted, {});
+    order = with_idle_updates_gathered(sorted, order, update_kinds(*start));
+    ScheduleReport report;
+    std::vector<int32_t> as_given(order.size());
+    for (size_t i = 0; i < order.size(); ++i) as_given[i] = static_cast<int32_t>(i);
+    report.peak_before_bytes = peak_bytes(sorted, as_given);
+    report.peak_after_bytes = peak_bytes(sorted, order);
+    for (int32_t& node : order) node = (*start)[static_cast<size_t>(node)];
+    report.early_updates = with_views(*start);
+    graph_.reorder(with_views(order));
+    return report;
+  }
+
+ private:
+  // Values that share bytes whatever the order share a buffer: views, and results over an operand nobody else reads.
+  void number_buffers() {
+    buffer_of_.assign(graph_.value_count(), -1);
+    for (const State& state : graph_.states) new_buffer(state.value, true);
+    for (ValueId input : graph_.inputs) new_buffer(input, false);
+    for (NodeId id = graph_.first_node(); id != NodeId::None; id = graph_.next_node(id)) {
+      const Node& node = graph_.node(id);
+      for (ValueId result : node.results) {
+        if (node.op->view_of >= 0)
+          buffer_of_[index_of(result)] = buffer_of_[index_of(root_of(graph_, result))];
+        else if (!is_instruction(node))
+          new_buffer(result, true);
+        else if (int32_t shared = sole_reader_buffer(node, result); shared >= 0)
+          buffer_of_[index_of(result)] = shared;
+        else
+          new_buffer(result, false);
+      }
+    }
+    for (const Output& output : graph_.outputs) problem_.live_out[buffer(output.value)] = true;
+    for (const Update& update : graph_.updates) {
+      buffer_of_[index_of(update.value)] = buffer_of_[index_of(update.state)];
+    }
+  }
+
+  size_t buffer(ValueId value) const { return static_cast<size_t>(buffer_of_[index_of(value)]); }
+
+  void new_buffer(ValueId value, bool pinned) {
+    buffer_of_[index_of(value)] = static_cast<int32_t>(problem_.buffer_bytes.size());
+    problem_.buffer_bytes.push_back(whole_borders(graph_.type(value).bytes()));
+    problem_.pinned.push_back(pinned);
+    problem_.live_out.push_back(false);
+  }
+
+  int32_t sole_reader_buffer(const Node& node, ValueId result) const {
+    for (const InPlace& pair : node.op->in_place) {
+      if (!pair.applies_to(node) || node.results[static_cast<size_t>(pair.result)] != result) continue;
+      ValueId operand = node.operands[static_cast<size_t>(pair.operand)];
+      if (graph_.type(operand).bytes() != graph_.type(result).bytes()) continue;
+      ValueId root = root_of(graph_, operand);
+      if (problem_.pinned[buffer(root)] || graph_.value(root).producer == NodeId::None) continue;
+      if (readers_of(graph_, root).size() == 1) return buffer_of_[index_of(root)];
+    }
+    return -1;
+  }
+
+  void fill_node(size_t i) {
+    const Node& node = graph_.node(instructions_[i]);
+    OrderNode& out = problem_.nodes[i];
+    for (ValueId operand : node.operands) {
+      if (operand == ValueId::None) continue;
+      out.inputs.push_back(buffer_of_[index_of(operand)]);
+      NodeId producer = graph_.value(root_of(graph_, operand)).producer;
+      if (producer != NodeId::None && instruction_of_[index_of(producer)] >= 0)
+        out.after.push_back(instruction_of_[index_of(producer)]);
+    }
+    for (ValueId result : node.results) out.outputs.push_back(buffer_of_[index_of(result)]);
+    llvm::SmallVector<const Type*, 4> types = operand_types(graph_, node);
+    out.scratch_bytes = catalog_.candidates(*node.op, OpCall(node.attrs, types), result_types(graph_, node))
+                            .front().workspace_bytes;
+  }
+
+  void add_update_edges(llvm::ArrayRef<NodeId> writers) {
+    for (size_t i = 0; i < writers.size(); ++i) {
+      auto& after = problem_.nodes[static_cast<size_t>(instruction_of_[index_of(writers[i])])].after;
+      for (NodeId reader : readers_of(graph_, graph_.updates[i].state))
+        if (reader != writers[i]) after.push_back(instruction_of_[index_of(reader)]);
+    }
+  }
+
+  // The derived order, made to respect every edge, with each update as soon as it may run: it ends the lives of a
+  // gradient and of what computed it.
+  Result<std::vector<int32_t>> early_updates_first() const {
+    size_t n = instructions_.size();
+    std::vector<int32_t> waiting(n, 0);
+    std::vector<llvm::SmallVector<int32_t, 4>> followers(n);
+    for (size_t i = 0; i < n; ++i)
+      for (int32_t before : problem_.nodes[i].after) {
+        ++waiting[i];
+        followers[static_cast<size_t>(before)].push_back(static_cast<int32_t>(i));
+      }
+    using Key = std::pair<int, int32_t>;  // updates before everything else, then the derived order
+    std::priority_queue<Key, std::vector<Key>, std::greater<>> ready;
+    auto push = [&](int32_t i) {
+      bool update = graph_.node(instructions_[static_cast<size_t>(i)]).phase == Phase::Update;
+      ready.push({update ? 0 : 1, i});
+    };
+    for (size_t i = 0; i < n; ++i)
+      if (waiting[i] == 0) push(static_cast<int32_t>(i));
+    std::vector<int32_t> order;
+    while (!ready.empty()) {
+      int32_t i = ready.top().second;
+      ready.pop();
+      order.push_back(i);
+      for (int32_t follower : followers[static_cast<size_t>(i)])
+        if (--waiting[static_cast<size_t>(follower)] == 0) push(follower);
+    }
+    if (order.size() == n) return order;
+    return model_error("schedule: " + llvm::Twine(n - order.size()) +
+                       " instructions wait for each other: two states each take the other's old value");
+  }
+
+  // By place in `order`: a number for each op among the updates and the other writers of states, -1 for the rest.
+  std::vector<int32_t> update_kinds(llvm::ArrayRef<int32_t> order) const {
+    llvm::StringMap<int32_t> kind_of;
+    std::vector<int32_t> kinds;
+    for (int32_t i : order) {
+      const NodeId id = instructions_[static_cast<size_t>(i)];
+      const bool is_update = graph_.node(id).phase == Phase::Update || writes_state_[index_of(id)];
+      kinds.push_back(is_update ? kind_of.try_emplace(graph_.node(id).op->name, static_cast<int32_t>(kind_of.size())).first->second : -1);
+    }
+    return kinds;
+  }
+
+  OrderProblem permuted(llvm::ArrayRef<int32_t> order) const {
+    std::vector<int32_t> place(order.size());
+    for (size_t i = 0; i < order.size(); ++i) place[static_cast<size_t>(order[i])] = static_cast<int32_t>(i);
+    OrderProblem out;
+    out.buffer_bytes = problem_.buffer_bytes;
+    out.pinned = problem_.pinned;
+    out.live_out = problem_.live_out;
+    for (int32_t i : order) {
+      out.nodes.push_back(problem_.nodes[static_cast<size_t>(i)]);
+      for (int32_t& before : out.nodes.back().after) before = place[static_cast<size_t>(before)];
+    }
+    return out;
+  }
+
+  // Views and constants go right before their first reader; those nobody reads go last.
+  std::vector<NodeId> with_views(llvm::ArrayRef<int32_t> order) const {
+    std::vector<bool> placed(graph_.node_slots(), false);
+    std::vector<NodeId> result;
+    auto place = [&](auto&& self, NodeId id) -> void {
+      if (placed[index_of(id)]) return;
+      placed[index_of(id)] = true;
+      for (ValueId operand : graph_.node(id).operands) {
+        if (operand == ValueId::None) continue;
+        NodeId producer = graph_.value(operand).producer;
+        if (producer != NodeId::None && !is_instruction(graph_.node(producer))) self(self, producer);
+      }
+      result.push_back(id);
+    };
+    for (int32_t i : order) place(place, instructions_[static_cast<size_t>(i)]);
+    for (NodeId id : graph_.order()) place(place, id);
+    return result;
+  }
+
+  Graph& graph_;
+  const KernelCatalog& catalog_;
+  std::vector<NodeId> instructions_;
+  std::vector<bool> writes_state_;       // by node
+  std::vector<int32_t> instruction_of_;  // by node
+  std::vector<int32_t> buffer_of_;       // by value
+  OrderProblem problem_;
+};
+
+}  // namespace
+
+Result<ScheduleReport> schedule(Graph& graph, llvm::ArrayRef<NodeId> writers, const KernelCatalog& catalog) {
+  return Scheduler(graph, writers, catalog).run();
+}
+
+}  // namespace plimsoll

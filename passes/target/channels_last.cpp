@@ -1,0 +1,220 @@
+#include "passes/rewrite/match.h"
+#include "passes/pass/pass.h"
+
+// Puts the channels of images last, where tensor cores want them. Types stay dense and row-major, so a layout is a
+// permutation of dimensions that the graph spells out: convolutions of two and three dimensions become their
+// {channels_last} form between transposes, and one walk carries the transposes down past all that can follow.
+// A value that stands in the graph with its channels last is known by the transpose that makes its channels-first
+// form from it, one of ours or the exporter's; what nobody reads in the end is left to remove-dead-nodes.
+//
+// Each rewritten node is the same function of permuted tensors, with the dimensions in its attributes renumbered.
+// Dropout does not follow: it draws by position, and the same numbers must fall on the same elements.
+// Nor does what asks for classes or indices in ONNX's own order; around those a transpose stays.
+
+namespace plimsoll {
+namespace {
+
+Ints to_last(size_t rank) {
+  Ints perm{0};
+  for (size_t d = 2; d < rank; ++d) perm.push_back(static_cast<int64_t>(d));
+  perm.push_back(1);
+  return perm;
+}
+
+Ints to_first(size_t rank) {
+  Ints perm{0, static_cast<int64_t>(rank) - 1};
+  for (size_t d = 1; d + 1 < rank; ++d) perm.push_back(static_cast<int64_t>(d));
+  return perm;
+}
+
+// Where a dimension of [N, C, spatial...] stands in [N, spatial..., C].
+int64_t renumbered(int64_t dim, size_t rank) {
+  if (dim == 0) return 0;
+  return dim == 1 ? static_cast<int64_t>(rank) - 1 : dim - 1;
+}
+
+// The value with its channels last, where the graph has it.
+ValueId channels_last_twin(const Graph& graph, ValueId value, size_t rank) {
+  const Node* back = made_by(graph, value, "transpose");
+  bool is_twin = back && graph.type(value).shape.size() == rank && back->attrs.get_ints("perm") == llvm::ArrayRef<int64_t>(to_first(rank));
+  return is_twin ? back->operands[0] : ValueId::None;
+}
+
+// Does the permutation move elements, or only dimensions of size 1?
+bool moves_elements(const Type& type, size_t rank) {
+  if (type.shape.size() + 1 < rank) return false;  // [W] and [H, W] of an image
+  size_t missing = rank - type.shape.size();
+  int64_t channels = type.shape[1 - missing], positions = element_count(type.shape) / std::max<int64_t>(channels, 1);
+  if (missing == 0) positions /= std::max<int64_t>(type.shape[0], 1);
+  return channels > 1 && positions > 1;
+}
+
+// ---- What follows, and how ----
+
+// A node's form on tensors with channels last: its attributes, and how many operands and results, counted from the
+// first, have channels.
+struct Form {
+  Attrs attrs;
+  size_t operands, results;
+};
+
+struct LayoutOp {
+  llvm::StringLiteral name;
+  size_t operands;
+};
+// They know {channels_last}.
+constexpr LayoutOp layout_ops[] = {{"conv", 2},       {"conv_transpose", 2}, {"batch_norm", 1}, {"batch_norm_inference", 1},
+                                   {"group_norm", 1}, {"max_pool", 1},       {"average_pool", 1}};
+// They have an {axis}.
+constexpr llvm::StringLiteral axis_ops[] = {"concat", "split", "softmax", "log_softmax"};
+// They have {axes} and {keep_dims}.
+constexpr llvm::StringLiteral reductions[] = {"reduce_sum", "reduce_mean", "reduce_max", "reduce_min"};
+// Every list among their attributes says something of each dimension, {roi} of resize twice over.
+constexpr llvm::StringLiteral dimension_ops[] = {"slice", "pad", "resize", "expand", "tile"};
+
+template <typename List>
+List permuted(const List& list, size_t rank) {
+  List moved = list;
+  for (size_t i = 0; i < list.size(); ++i)
+    moved[i / rank * rank + static_cast<size_t>(renumbered(static_cast<int64_t>(i % rank), rank))] = list[i];
+  return moved;
+}
+
+Attrs permuted_lists(const Attrs& attrs, size_t rank) {
+  Attrs moved = attrs;
+  for (const auto& [name, attr] : attrs.entries()) {
+    if (const auto* ints = std::get_if<Ints>(&attr)) moved.set(name, permuted(*ints, rank));
+    if (const auto* floats = std::get_if<Floats>(&attr)) moved.set(name, permuted(*floats, rank));
+  }
+  return moved;
+}
+
+// Reduced dimensions are kept, so that the result has channels to speak of.
+Attrs renumbered_axes(const Attrs& attrs, size_t rank) {
+  Ints axes;
+  for (int64_t axis : attrs.get_ints("axes")) axes.push_back(renumbered(axis, rank));
+  llvm::sort(axes);
+  Attrs moved = attrs;
+  moved.set("axes", axes);
+  moved.set("keep_dims", int64_t{1});
+  return moved;
+}
+
+std::optional<Form> channels_last_form(const Node& node, size_t rank) {
+  llvm::StringRef op = node.op->name;
+  Form form{node.attrs, node.operands.size(), node.results.size()};
+  if (node.op->elementwise) return form;
+  for (const LayoutOp& known : layout_ops)
+    if (op == known.name) {
+      if (node.attrs.get_int("channels_last")) return std::nullopt;
+      form.attrs.set("channels_last", int64_t{1});
+      return Form{form.attrs, known.operands, 1};
+    }
+  if (llvm::is_contained(axis_ops, op))
+    form.attrs.set("axis", renumbered(node.attrs.get_int("axis"), rank));
+  else if (llvm::is_contained(reductions, op))
+    form.attrs = renumbered_axes(node.attrs, rank);
+  else if (llvm::is_contained(dimension_ops, op))
+    form.attrs = permuted_lists(node.attrs, rank);
+  else
+    return std::nullopt;
+  return form;
+}
+
+bool is_convolution(const Node& node) { return node.op->name == "conv" || node.op->name == "conv_transpose"; }
+
+// Convolutions gain by themselves. What follows gains when no more elements are transposed on the way in than would be
+// on the way back.
+bool pays(const Graph& graph, const Node& node, const Form& form, size_t rank) {
+  if (is_convolution(node)) return true;
+  int64_t there = 0, to_move = 0;
+  bool any = false;
+  for (ValueId operand : llvm::ArrayRef<ValueId>(node.operands).take_front(form.operands)) {
+    if (operand == ValueId::None) continue;
+    const Type& type = graph.type(operand);
+    if (channels_last_twin(graph, operand, rank) != ValueId::None) {
+      any = true;
+      there += type.elements();
+    } else if (moves_elements(type, rank)) {
+      to_move += type.elements();
+    }
+  }
+  return any && there >= to_move;
+}
+
+// ---- The walk ----
+
+size_t rank_of(const Graph& graph, const Node& node) {
+  size_t rank = graph.type(node.results[0]).shape.size();
+  if (!node.operands.empty() && node.operands[0] != ValueId::None) rank = std::max(rank, graph.type(node.operands[0]).shape.size());
+  return rank;
+}
+
+ValueId with_channels_last(Builder& b, ValueId value, size_t rank) {
+  if (value == ValueId::None || b.type(value).elements() == 1) return value;
+  if (ValueId twin = channels_last_twin(b.graph(), value, rank); twin != ValueId::None) return twin;
+  Shape shape(rank - b.type(value).shape.size(), 1);
+  shape.append(b.type(value).shape.begin(), b.type(value).shape.end());
+  const std::string name = b.graph().value(value).name + ".channels_last";
+  return b.emit("transpose", {b.reshape(value, shape)}, {{"perm", to_last(rank)}}, name);
+}
+
+// The value with its channels last keeps the name.
+void rewrite(Graph& graph, NodeId id, const Form& form, size_t rank) {
+  const Node node = graph.node(id);  // a copy: nodes are added
+  Builder b = builder_at(graph, id);
+  llvm::SmallVector<ValueId, 4> operands(node.operands.begin(), node.operands.end());
+  for (size_t i = 0; i < form.operands && i < operands.size(); ++i) operands[i] = with_channels_last(b, operands[i], rank);
+  llvm::SmallVector<ValueId, 4> made = b.emit_all(node.op->name, operands, form.attrs);
+  llvm::SmallVector<ValueId, 4> in_place = made;
+  for (size_t r = 0; r < form.results; ++r)
+    in_place[r] = b.reshape(b.transpose(made[r], to_first(rank)), Shape(graph.type(node.results[r]).shape));
+  llvm::SmallVector<std::string, 4> names;
+  for (size_t r = 0; r < made.size(); ++r) {
+    names.push_back(graph.value(node.results[r]).name);
+    graph.replace_uses(node.results[r], in_place[r]);
+  }
+  graph.erase_node(id);
+  for (size_t r = 0; r < made.size(); ++r) {
+    graph.rename(made[r], names[r]);
+    if (in_place[r] != made[r]) graph.rename(in_place[r], names[r] + ".channels_first");
+  }
+}
+
+// Without one, a transpose that looks like a layout change is some other.
+bool has_images(const Graph& graph) {
+  return llvm::any_of(graph.order(), [&](NodeId id) { return is_convolution(graph.node(id)) && rank_of(graph, graph.node(id)) >= 4; });
+}
+
+Result<bool> run(Graph& graph, PassContext& context) {
+  if (!has_images(graph)) return false;
+  int64_t convolutions = 0, followed = 0;
+  for (NodeId id : graph.order()) {
+    const Node& node = graph.node(id);
+    size_t rank = rank_of(graph, node);
+    if (rank < 4) continue;
+    std::optional<Form> form = channels_last_form(node, rank);
+    if (!form || !pays(graph, node, *form, rank)) continue;
+    (is_convolution(node) ? convolutions : followed) += 1;
+    rewrite(graph, id, *form, rank);
+  }
+  context.count("convolutions", convolutions);
+  context.count("followed", followed);
+  if (convolutions > 0)
+    context.decide("images", "channels last",
+                   std::to_string(convolutions) + " convolutions read them so, " + std::to_string(followed) + " other nodes follow");
+  return convolutions + followed > 0;
+}
+
+}  // namespace
+
+extern const PassInfo pass_channels_last;
+constinit const PassInfo pass_channels_last{
+    .name = "channels-last",
+    .summary = "put the channels of convolutions, and of what lies between them, last",
+    .stage = Stage::Forward,
+    .keeps_result = true,
+    .run = run,
+};
+
+}  // namespace plimsoll

@@ -1,0 +1,72 @@
+#include "ir/op_def.h"
+#include "passes/rewrite/match.h"
+#include "passes/pass/pass.h"
+
+// A long sum of 16-bit operands whose only reader casts it to f32 rounds to f32 itself, where its record takes
+// {dtype}. Weight and bias gradients of a mixed-precision step thus never stand in 16 bits: one rounding less, and
+// no 16-bit copy in memory. Views between the sum and the cast move behind it.
+//
+// Why it is right: the sum is accumulated in at least f32 either way; only the rounding in the middle goes.
+
+namespace plimsoll {
+namespace {
+
+bool accepts(const Graph& graph, const Node& node, const Attrs& attrs) {
+  llvm::SmallVector<const Type*, 4> types = operand_types(graph, node);
+  Result<Types> results = node.op->infer(OpCall(attrs, types));
+  if (results) return true;
+  llvm::consumeError(results.takeError());
+  return false;
+}
+
+// The sum behind a cast to f32, past reshapes that nothing else reads; None where there is none.
+NodeId sum_behind(const Graph& graph, const Node& cast) {
+  ValueId value = cast.operands[0];
+  while (made_by(graph, value, "reshape") && has_one_reader(graph, value))
+    value = graph.node(graph.value(value).producer).operands[0];
+  const NodeId id = graph.value(value).producer;
+  if (id == NodeId::None || !has_one_reader(graph, value)) return NodeId::None;
+  const Node& sum = graph.node(id);
+  const DType narrow = graph.type(value).dtype;
+  const bool sums_narrow = !sum.operands.empty() && sum.results.size() == 1 && !sum.attrs.has("dtype") &&
+                           is_16_bit_float(narrow) && graph.type(sum.operands[0]).dtype == narrow;
+  return sums_narrow ? id : NodeId::None;
+}
+
+bool round_once(Graph& graph, NodeId cast) {
+  const NodeId id = sum_behind(graph, graph.node(cast));
+  if (id == NodeId::None) return false;
+  const Node sum = graph.node(id);  // a copy: emitting moves nodes
+  Attrs attrs = sum.attrs;
+  attrs.set("dtype", DType::F32);
+  if (!accepts(graph, sum, attrs)) return false;
+  Builder b = builder_at(graph, cast);
+  b.origin = sum.origin;
+  const ValueId old = graph.node(cast).results[0];
+  const Shape shape = graph.type(old).shape;
+  replace_and_rename(graph, old, b.reshape(b.emit(sum.op->name, sum.operands, std::move(attrs)), shape));
+  return true;
+}
+
+Result<bool> run(Graph& graph, PassContext& context) {
+  int64_t rounded = 0;
+  for (NodeId id : graph.order()) {
+    const Node& node = graph.node(id);
+    if (node.op->name == "cast" && graph.type(node.results[0]).dtype == DType::F32) rounded += round_once(graph, id);
+  }
+  context.count("sums", rounded);
+  return rounded > 0;
+}
+
+}  // namespace
+
+extern const PassInfo pass_round_sums_once;
+constinit const PassInfo pass_round_sums_once{
+    .name = "round-sums-once",
+    .summary = "sums of 16-bit operands that are cast to f32 round to f32 themselves",
+    .stage = Stage::Any,
+    .keeps_result = false,
+    .run = run,
+};
+
+}  // namespace plimsoll

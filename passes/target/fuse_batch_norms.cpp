@@ -1,0 +1,114 @@
+#include "passes/rewrite/match.h"
+#include "passes/pass/pass.h"
+
+// A batch norm takes over the sum and the ReLU behind it: normalised values are not written to be read again, and backward
+// masks and sums gradients on its way through them. Behind a residual, the gradient of the norm also takes over the sum
+// of the gradients that meet there, where a second reader of the ReLU's result made one.
+//
+// A sum or ReLU is taken over where nothing else reads what it reads of the norm, and the other summand stands before the
+// norm. So where two norms are summed, as at a downsampling branch, the later one takes the sum.
+//
+// Why it is right: the ops mean the same, with the roundings between them left out.
+
+namespace plimsoll {
+namespace {
+
+class Fuser {
+ public:
+  explicit Fuser(Graph& graph) : graph_(graph), place_(graph.node_slots()) {
+    int32_t next = 0;
+    for (NodeId id : graph.order()) place_[index_of(id)] = next++;
+  }
+
+  bool fuse_norm(NodeId id) {
+    const Node norm = graph_.node(id);  // a copy: its node goes
+    ValueId y = norm.results[0], residual = norm.operands.size() > 3 ? norm.operands[3] : ValueId::None;
+    bool relu = norm.attrs.get_string("activation", "none") == "relu";
+    llvm::SmallVector<NodeId, 2> taken;
+    while (!relu && has_one_reader(graph_, y)) {
+      const NodeId reader = graph_.value(y).users.front();
+      if (graph_.node(reader).op->name == "relu")
+        relu = true;
+      else if (residual == ValueId::None && is_sum_behind(reader, y, id))
+        residual = other_operand(graph_.node(reader), y);
+      else
+        break;
+      taken.push_back(reader);
+      y = graph_.node(reader).results[0];
+    }
+    if (taken.empty()) return false;
+    llvm::SmallVector<ValueId, 4> operands(norm.operands.begin(), norm.operands.begin() + 3);
+    if (residual != ValueId::None) operands.push_back(residual);
+    Attrs attrs = norm.attrs;
+    if (relu) attrs.set("activation", std::string("relu"));
+    replace(id, operands, attrs, {y, norm.results[1], norm.results[2]});
+    for (NodeId node : llvm::reverse(taken)) graph_.erase_node(node);
+    graph_.erase_node(id);
+    return true;
+  }
+
+  bool fuse_gradient(NodeId id) {
+    const Node grad = graph_.node(id);
+    const ValueId dy = grad.operands[1];
+    const NodeId sum = graph_.value(dy).producer;
+    const bool behind_residual = grad.operands.size() == 7;  // it reads y, and no second dy yet
+    if (!behind_residual || !made_by(graph_, dy, "add") || !has_one_reader(graph_, dy)) return false;
+    llvm::SmallVector<ValueId, 8> operands(grad.operands.begin(), grad.operands.end());
+    operands[1] = graph_.node(sum).operands[0];
+    operands.push_back(graph_.node(sum).operands[1]);
+    if (graph_.type(operands[1]) != graph_.type(dy) || graph_.type(operands[7]) != graph_.type(dy)) return false;
+    replace(id, operands, grad.attrs, grad.results);
+    graph_.erase_node(id);
+    graph_.erase_node(sum);
+    return true;
+  }
+
+ private:
+  // An add of y and a value of its type that stands before the norm.
+  bool is_sum_behind(NodeId reader, ValueId y, NodeId norm) const {
+    const Node& sum = graph_.node(reader);
+    if (sum.op->name != "add") return false;
+    const ValueId other = other_operand(sum, y);
+    const NodeId producer = graph_.value(other).producer;
+    const bool is_there = producer == NodeId::None || place_[index_of(producer)] < place_[index_of(norm)];
+    return is_there && graph_.type(other) == graph_.type(y);
+  }
+
+  // A node of the same op in the place of `id`, whose results take over these values' names and uses.
+  void replace(NodeId id, llvm::ArrayRef<ValueId> operands, const Attrs& attrs, llvm::ArrayRef<ValueId> old) {
+    llvm::SmallVector<ValueId, 4> made = builder_at(graph_, id).emit_all(graph_.node(id).op->name, operands, attrs);
+    place_.resize(graph_.node_slots());
+    place_[index_of(graph_.value(made[0]).producer)] = place_[index_of(id)];
+    for (size_t r = 0; r < made.size(); ++r) replace_and_rename(graph_, old[r], made[r]);
+  }
+
+  Graph& graph_;
+  std::vector<int32_t> place_;  // of a node in the order
+};
+
+Result<bool> run(Graph& graph, PassContext& context) {
+  Fuser fuser(graph);
+  int64_t norms = 0, gradients = 0;
+  for (NodeId id : graph.order()) {
+    const Node& node = graph.node(id);
+    if (node.erased) continue;
+    if (node.op->name == "batch_norm") norms += fuser.fuse_norm(id);
+    if (node.op->name == "batch_norm_grad") gradients += fuser.fuse_gradient(id);
+  }
+  context.count("norms", norms);
+  context.count("gradients", gradients);
+  return norms + gradients > 0;
+}
+
+}  // namespace
+
+extern const PassInfo pass_fuse_batch_norms;
+constinit const PassInfo pass_fuse_batch_norms{
+    .name = "fuse-batch-norms",
+    .summary = "batch norms with the sum and the ReLU behind them, their gradients with the sum in front",
+    .stage = Stage::Any,
+    .keeps_result = true,
+    .run = run,
+};
+
+}  // namespace plimsoll

@@ -1,0 +1,316 @@
+#include "passes/rewrite/match.h"
+#include "passes/pass/pass.h"
+#include "passes/target/precision_rules.h"
+
+#include <algorithm>
+#include <cmath>
+
+// Mixed precision: casts so that a forward graph exported in f32 computes in {to} where its op records say it may.
+// Parameters stay f32 states, the masters; autodiff then casts their gradients back.
+//
+// One walk, operands before readers. What a node does depends on its record's class and on what it reads:
+// - Low (products, convolutions, attention): operands are narrowed.
+// - Follow: narrowed, unless it reads a wide value, which it then joins in f32. An op that reads stored values
+//   alone, as a lookup in a table does, stays f32, and its result is narrowed: fewer elements and exact gradients.
+// - Full: f32. Where the record can read 16 bits and round to f32 itself ({dtype}), it does; no f32 copy is made.
+// "Narrowed" means: as few operands as inference asks for. So a norm keeps its f32 scale, attention its f32 mask.
+// What depends on no parameter (positions, masks, tables of angles) is not touched: nothing is gained there, and
+// positions above 256 do not survive bf16.
+//
+// Why it is right: each op means the same function in every float dtype; a cast only rounds. Every update and
+// output keeps its type.
+
+namespace plimsoll {
+namespace {
+
+// What an f32 value does when it meets a 16-bit one in an op that wants equal dtypes.
+enum class Kind : uint8_t {
+  Stored,  // a state or constant: narrowed
+  Free,    // f32 for want of a reason to be 16-bit: narrowed
+  Wide,    // data, or the result of a Full op: the other is widened
+};
+
+struct Facts {
+  Kind kind = Kind::Free;
+  bool parametric = false;  // depends on a parameter
+  bool fed = false;         // depends on an input
+};
+
+class CastInserter {
+ public:
+  CastInserter(Graph& graph, DType narrow, llvm::ArrayRef<PrecisionRule> rules, PassContext& context)
+      : graph_(graph), narrow_(narrow), rules_(rules), context_(context), facts_(graph.value_count()) {
+    for (const State& state : graph.states)
+      facts_[index_of(state.value)] = {Kind::Stored, state.role == StateRole::Parameter, false};
+    for (ValueId input : graph.inputs) facts_[index_of(input)] = {Kind::Wide, false, true};
+  }
+
+  Result<bool> run() {
+    for (NodeId id : graph_.order())
+      if (Status s = visit(id)) return s;
+    restore_boundary();
+    for (const auto& [what, nodes] : summary_)
+      context_.decide(what.first, what.second, std::to_string(nodes.count) + (nodes.count == 1 ? " node: " : " nodes: ") + nodes.why);
+    context_.count("casts", casts_);
+    return casts_ > 0 || retyped_;
+  }
+
+ private:
+  // ---- What a node should compute in ----
+
+  Status visit(NodeId id) {
+    const Node& node = graph_.node(id);
+    Facts facts = facts_of(node);
+    if (node.op->name == "constant") facts.kind = Kind::Stored;
+    if (!facts.parametric) {
+      set_facts(id, facts);
+      return Status::success();
+    }
+    if (const PrecisionRule* rule = find_rule(rules_, graph_, node)) return apply_rule(id, *rule, facts);
+    switch (node.op->precision) {
+      case Precision::Low:
+        return narrow(id, facts, "gains from 16-bit operands");
+      case Precision::Follow:
+        return follow(id, facts);
+      case Precision::Full:
+        return full(id, facts);
+    }
+    return Status::success();
+  }
+
+  // Until a decision says otherwise: from data alone comes data.
+  Facts facts_of(const Node& node) const {
+    Facts facts;
+    for (ValueId operand : node.operands) {
+      if (operand == ValueId::None) continue;
+      facts.parametric |= facts_[index_of(operand)].parametric;
+      facts.fed |= facts_[index_of(operand)].fed;
+    }
+    facts.kind = facts.fed ? Kind::Wide : Kind::Free;
+    return facts;
+  }
+
+  Status apply_rule(NodeId id, const PrecisionRule& rule, Facts facts) {
+    const std::string subject = graph_.value(graph_.node(id).results[0]).name;
+    context_.decide(subject, dtype_name(rule.dtype), "--precision-file: " + rule.text);
+    facts.kind = Kind::Free;  // what comes after may be narrowed again
+    return rule.dtype == DType::F32 ? widen(id, facts, "--precision-file") : narrow(id, facts, "--precision-file");
+  }
+
+  Status follow(NodeId id, Facts facts) {
+    bool any_wide = false, all_stored = true, any = false;
+    for (ValueId operand : float_operands(id)) {
+      const bool is_f32 = graph_.type(operand).dtype == DType::F32;
+      any = true;
+      any_wide |= is_f32 && facts_[index_of(operand)].kind == Kind::Wide;
+      all_stored &= is_f32 && facts_[index_of(operand)].kind == Kind::Stored;
+    }
+    if (any && all_stored) {
+      facts.kind = Kind::Free;
+      return keep(id, facts, "reads stored values alone");
+    }
+    if (!any_wide) return narrow(id, facts, "follows its operands");
+    facts.kind = Kind::Wide;
+    if (infer(id, {})) return keep(id, facts, "reads both");
+    return widen(id, facts, "follows an f32 operand");
+  }
+
+  Status full(NodeId id, Facts facts) {
+    facts.kind = Kind::Wide;
+    if (rounds_to_f32(id)) return keep(id, facts, "wants f32 and reads 16 bits");
+    return widen(id, facts, "wants f32");
+  }
+
+  // ---- Carrying it out ----
+
+  // Narrows operands from the first on until inference agrees; where none of that gives a 16-bit result, the node
+  // is better off in f32.
+  Status narrow(NodeId id, Facts facts, llvm::StringRef why) {
+    facts.kind = Kind::Wide;  // of f32 results beside a 16-bit one: statistics and losses
+    llvm::SmallVector<size_t, 4> chosen;
+    const size_t count = graph_.node(id).operands.size();
+    for (size_t next = 0;; ++next) {
+      std::optional<Types> types = infer(id, chosen);
+      if (types && has_narrow(*types)) {
+        for (size_t operand : chosen) cast_operand(id, operand, narrow_);
+        return finish(id, *types, facts, why);
+      }
+      while (next < count && !is_operand_of(id, next, DType::F32)) ++next;
+      if (next == count) break;
+      chosen.push_back(next);
+    }
+    if (infer(id, {})) return keep(id, facts, "has no 16-bit result");
+    facts.kind = Kind::Free;
+    return widen(id, facts, "takes no 16-bit operands");
+  }
+
+  Status widen(NodeId id, Facts facts, llvm::StringRef why) {
+    for (size_t i = 0; i < graph_.node(id).operands.size(); ++i)
+      if (is_operand_of(id, i, narrow_)) cast_operand(id, i, DType::F32);
+    return keep(id, facts, why);
+  }
+
+  // Makes a sum whose record takes {dtype} read 16 bits and give f32.
+  bool rounds_to_f32(NodeId id) {
+    if (!is_operand_of(id, 0, narrow_)) return false;
+    const Attrs before = graph_.node(id).attrs;
+    graph_.node(id).attrs.set("dtype", DType::F32);
+    if (infer(id, {})) return true;
+    graph_.node(id).attrs = before;
+    return false;
+  }
+
+  Status keep(NodeId id, Facts facts, llvm::StringRef why) {
+    std::optional<Types> types = infer(id, {});
+    if (types) return finish(id, *types, facts, why);
+    return model_error(graph_.value(graph_.node(id).results[0]).name + ": " + graph_.node(id).op->name +
+                       " mixes dtypes that no cast to " + dtype_name(narrow_) + " or f32 brings together");
+  }
+
+  Status finish(NodeId id, const Types& types, Facts facts, llvm::StringRef why) {
+    const Node& node = graph_.node(id);
+    for (size_t r = 0; r < types.size(); ++r) {
+      retyped_ |= graph_.type(node.results[r]) != types[r];
+      graph_.set_type(node.results[r], types[r]);
+    }
+    if (is_float(types[0].dtype)) {
+      Count& nodes = summary_[{node.op->name.str(), dtype_name(types[0].dtype).str()}];
+      if (nodes.why.find(why.str()) == std::string::npos) nodes.why += (nodes.why.empty() ? "" : "; ") + why.str();
+      ++nodes.count;
+    }
+    set_facts(id, facts);
+    return Status::success();
+  }
+
+  void set_facts(NodeId id, Facts facts) {
+    for (ValueId result : graph_.node(id).results) {
+      if (facts_.size() <= index_of(result)) facts_.resize(graph_.value_count());
+      facts_[index_of(result)] = facts;
+    }
+  }
+
+  // Outputs and next values of states keep the types they had.
+  void restore_boundary() {
+    Builder b(graph_);
+    for (Output& output : graph_.outputs)
+      if (graph_.type(output.value).dtype == narrow_) output.value = widened(b, output.value);
+    for (Update& update : graph_.updates)
+      if (graph_.type(update.value).dtype != graph_.type(update.state).dtype) update.value = widened(b, update.value);
+  }
+
+  ValueId widened(Builder& b, ValueId value) {
+    ++casts_;
+    return b.emit("cast", {value}, {{"to", DType::F32}}, graph_.value(value).name + ".f32");
+  }
+
+  // ---- Operands ----
+
+  llvm::SmallVector<ValueId, 4> float_operands(NodeId id) const {
+    llvm::SmallVector<ValueId, 4> floats;
+    for (ValueId operand : graph_.node(id).operands)
+      if (operand != ValueId::None && is_float(graph_.type(operand).dtype)) floats.push_back(operand);
+    return floats;
+  }
+
+  bool is_operand_of(NodeId id, size_t i, DType dtype) const {
+    const Node& node = graph_.node(id);
+    return i < node.operands.size() && node.operands[i] != ValueId::None && graph_.type(node.operands[i]).dtype == dtype;
+  }
+
+  bool has_narrow(const Types& types) const {
+    return llvm::any_of(types, [&](const Type& type) { return type.dtype == narrow_; });
+  }
+
+  // The node's result types were the operands in `narrowed` 16-bit.
+  std::optional<Types> infer(NodeId id, llvm::ArrayRef<size_t> narrowed) const {
+    const Node& node = graph_.node(id);
+    llvm::SmallVector<const Type*, 4> types = operand_types(graph_, node);
+    std::vector<Type> changed;
+    changed.reserve(narrowed.size());
+    for (size_t i : narrowed) {
+      changed.emplace_back(narrow_, types[i]->shape);
+      types[i] = &changed.back();
+    }
+    Result<Types> results = node.op->infer(OpCall(node.attrs, types));
+    if (results) return std::move(*results);
+    llvm::consumeError(results.takeError());
+    return std::nullopt;
+  }
+
+  // Each reader of a parameter gets a cast of its own, so that every gradient is cast back by itself and their sum is
+  // taken in f32; share-equal-nodes makes the casts one again. Other values are cast once.
+  void cast_operand(NodeId id, size_t i, DType to) {
+    const ValueId value = graph_.node(id).operands[i];
+    const bool is_parameter = graph_.find_state(value) != nullptr;
+    auto known = shared_.find({value, to});
+    if (!is_parameter && known != shared_.end()) return graph_.set_operand(id, i, known->second);
+    Builder b = builder_at(graph_, id);
+    const std::string name = graph_.value(value).name + "." + dtype_name(to).str();
+    const Node* constant = made_by(graph_, value, "constant");
+    ValueId cast = constant ? b.constant(saturated(*constant->attrs.get_tensor("value"), to), name)
+                            : b.emit("cast", {value}, {{"to", to}}, name);
+    if (!constant) {
+      graph_.node(graph_.value(cast).producer).reason = (graph_.node(id).op->name + " computes in " + dtype_name(to)).str();
+      ++casts_;
+    }
+    const Facts facts = facts_[index_of(value)];
+    facts_.resize(graph_.value_count());
+    facts_[index_of(cast)] = facts;
+    shared_[{value, to}] = cast;
+    graph_.set_operand(id, i, cast);
+  }
+
+  // The -3.4e38 of a mask must not become -inf: a row of it has a softmax, a row of -inf has none.
+  static Tensor saturated(const Tensor& wide, DType to) {
+    const double largest = to == DType::F16 ? 65504 : to == DType::BF16 ? 0x1.fep127 : INFINITY;
+    Tensor narrow(Type(to, wide.type().shape));
+    for (int64_t i = 0; i < wide.type().elements(); ++i) {
+      const double value = wide.get(i);
+      narrow.view().set(i, std::isfinite(value) ? std::clamp(value, -largest, largest) : value);
+    }
+    return narrow;
+  }
+
+  struct Count {
+    int64_t count = 0;
+    std::string why;
+  };
+
+  Graph& graph_;
+  DType narrow_;
+  llvm::ArrayRef<PrecisionRule> rules_;
+  PassContext& context_;
+  std::vector<Facts> facts_;                                   // by value
+  std::map<std::pair<ValueId, DType>, ValueId> shared_;        // casts already made
+  std::map<std::pair<std::string, std::string>, Count> summary_;  // by op and dtype
+  int64_t casts_ = 0;
+  bool retyped_ = false;
+};
+
+Result<bool> run(Graph& graph, PassContext& context) {
+  std::optional<DType> narrow = parse_precision(context.option("to"));
+  if (!narrow || *narrow == DType::F32)
+    return usage_error("to=" + context.option("to") + ": expected bf16 or fp16");
+  Result<std::vector<PrecisionRule>> rules = parse_precision_rules(context.option("rules"));
+  if (!rules) return rules.takeError();
+  for (const PrecisionRule& rule : *rules)
+    if (rule.dtype != DType::F32 && rule.dtype != *narrow)
+      return usage_error("'" + rule.text + "': one plan computes in one 16-bit dtype, here " + context.option("to"));
+  return CastInserter(graph, *narrow, *rules, context).run();
+}
+
+constexpr PassOption options[] = {{"to", "bf16 or fp16"}, {"rules", "lines of a --precision-file, ending in ';'"}};
+
+}  // namespace
+
+extern const PassInfo pass_insert_casts;
+constinit const PassInfo pass_insert_casts{
+    .name = "insert-casts",
+    .summary = "compute in 16 bits where the op records allow it",
+    .stage = Stage::Forward,
+    .keeps_result = false,
+    .options = options,
+    .run = run,
+};
+
+}  // namespace plimsoll

@@ -1,0 +1,68 @@
+#include "passes/rewrite/match.h"
+#include "passes/pass/pass.h"
+
+// Where backward reads the operand of a max pool only to find the maxima again, the pool writes down which element each
+// window chose, a byte a window, and the gradient reads that. The operand, larger and of wider elements, need not be kept.
+//
+// Why it is right: the choice is what the gradient would have found.
+
+namespace plimsoll {
+namespace {
+
+constexpr int64_t most_elements = 254;  // of a window whose choices fit a byte
+
+// The forward pool of the same operand and attributes; None where there is none.
+NodeId pool_of(const Graph& graph, const Node& grad) {
+  for (NodeId user : graph.value(grad.operands[0]).users) {
+    const Node& node = graph.node(user);
+    if (node.op->name == "max_pool" && node.phase == Phase::Forward && node.attrs == grad.attrs) return user;
+  }
+  return NodeId::None;
+}
+
+bool is_read_elsewhere(const Graph& graph, NodeId grad) {
+  const ValueId x = graph.node(grad).operands[0];
+  return llvm::any_of(graph.value(x).users, [&](NodeId user) { return user != grad && graph.node(user).phase != Phase::Forward; });
+}
+
+bool keep_choices(Graph& graph, NodeId id) {
+  const Node grad = graph.node(id);  // copies: both nodes are replaced
+  const NodeId pool_id = pool_of(graph, grad);
+  if (pool_id == NodeId::None || is_read_elsewhere(graph, id)) return false;
+  if (element_count(grad.attrs.get_ints("kernel")) > most_elements) return false;
+  const Node pool = graph.node(pool_id);
+  Attrs pool_attrs = pool.attrs, grad_attrs = grad.attrs;
+  const Shape shape = graph.type(pool.operands[0]).shape;
+  pool_attrs.set("choices", int64_t{1});
+  grad_attrs.set("shape", Ints(shape.begin(), shape.end()));
+  llvm::SmallVector<ValueId, 4> made = builder_at(graph, pool_id).emit_all("max_pool", pool.operands, pool_attrs);
+  replace_and_rename(graph, pool.results[0], made[0]);
+  graph.rename(made[1], graph.value(made[0]).name + ".choices");
+  replace_and_rename(graph, grad.results[0], builder_at(graph, id).emit("max_pool_grad", {made[1], grad.operands[1]}, grad_attrs));
+  graph.erase_node(pool_id);
+  graph.erase_node(id);
+  return true;
+}
+
+Result<bool> run(Graph& graph, PassContext& context) {
+  int64_t pools = 0;
+  for (NodeId id : graph.order()) {
+    const Node& node = graph.node(id);
+    if (node.op->name == "max_pool_grad" && is_float(graph.type(node.operands[0]).dtype)) pools += keep_choices(graph, id);
+  }
+  context.count("pools", pools);
+  return pools > 0;
+}
+
+}  // namespace
+
+extern const PassInfo pass_keep_pool_choices;
+constinit const PassInfo pass_keep_pool_choices{
+    .name = "keep-pool-choices",
+    .summary = "max pools write down what they choose where backward reads their operand for nothing else",
+    .stage = Stage::Any,
+    .keeps_result = true,
+    .run = run,
+};
+
+}  // namespace plimsoll

@@ -1,0 +1,149 @@
+#include "passes/train/training_step.h"
+
+// Finds the loss in a model, or builds one from named values.
+
+#include "ir/builder.h"
+
+#include "llvm/ADT/StringExtras.h"
+#include "llvm/Support/Regex.h"
+
+#include <algorithm>
+
+namespace plimsoll {
+namespace {
+
+std::string list_outputs(const Graph& graph) {
+  std::string text;
+  for (const Output& output : graph.outputs)
+    text += (text.empty() ? "" : ", ") + output.name + " " + to_string(graph.type(output.value));
+  return text;
+}
+
+bool is_scalar_float(const Type& type) { return is_float(type.dtype) && type.elements() == 1; }
+
+Result<ValueId> find_named(const Graph& graph, llvm::StringRef name) {
+  for (const Output& output : graph.outputs)
+    if (output.name == name) return output.value;
+  if (ValueId value = graph.find_value(name); value != ValueId::None) return value;
+  return model_error("loss: the model has no value '" + name + "'; its outputs are " + list_outputs(graph));
+}
+
+Result<ValueId> cross_entropy(Builder& b, ValueId logits, ValueId labels) {
+  // Classes stand last in most models; ONNX and our op want them at dimension 1.
+  Shape shape = b.type(logits).shape;
+  const Shape label_shape = b.type(labels).shape;
+  bool classes_last = shape.size() > 2 && llvm::ArrayRef<int64_t>(shape).drop_back() == llvm::ArrayRef<int64_t>(label_shape);
+  if (shape.size() == 2 || classes_last) {
+    int64_t classes = shape.back(), rows = b.type(logits).elements() / std::max<int64_t>(classes, 1);
+    logits = b.reshape(logits, {rows, classes});
+    if (b.type(labels).elements() == rows) labels = b.reshape(labels, {rows});
+  }
+  Result<NodeId> node = b.create(get_op("cross_entropy"), {logits, labels},
+                                 {{"reduction", std::string("mean")}, {"ignore_index", int64_t{-100}}}, {"loss"});
+  if (!node) return node.takeError();
+  return b.graph().node(*node).results[0];
+}
+
+Status same_shapes(const Builder& b, llvm::StringRef kind, ValueId a, ValueId t) {
+  if (b.type(a).shape == b.type(t).shape) return Status::success();
+  return model_error("loss " + kind + ": shapes differ: " + to_string(b.type(a)) + " and " + to_string(b.type(t)));
+}
+
+ValueId mean_of(Builder& b, ValueId x) {
+  Ints axes;
+  for (int64_t i = 0; i < b.type(x).rank(); ++i) axes.push_back(i);
+  return axes.empty() ? x : b.emit("reduce_mean", {x}, {{"axes", axes}, {"keep_dims", int64_t{0}}}, "loss");
+}
+
+Result<ValueId> mean_squared_error(Builder& b, ValueId a, ValueId target) {
+  if (Status s = same_shapes(b, "mse", a, target)) return s;
+  ValueId d = b.emit("sub", {a, b.cast(target, b.type(a).dtype)});
+  return mean_of(b, b.emit("mul", {d, d}));
+}
+
+// On logits, in the form that cannot overflow: max(x, 0) - x*t + log(1 + exp(-|x|)).
+Result<ValueId> binary_cross_entropy(Builder& b, ValueId x, ValueId target) {
+  if (Status s = same_shapes(b, "bce", x, target)) return s;
+  ValueId t = b.cast(target, b.type(x).dtype);
+  ValueId linear_part = b.emit("sub", {b.emit("relu", {x}), b.emit("mul", {x, t})});
+  ValueId tail = b.emit("softplus", {b.emit("neg", {b.emit("abs", {x})})});
+  return mean_of(b, b.emit("add", {linear_part, tail}));
+}
+
+// A model that ends in its predictions gets its targets as a new graph input. Labels have the shape of the logits
+// without the class dimension: the last one of [rows, classes] and [batch, time, classes], else dimension 1.
+ValueId add_target_input(Graph& graph, llvm::StringRef kind, llvm::StringRef name, ValueId prediction) {
+  Type type = graph.type(prediction);
+  if (kind == "cross-entropy") {
+    type.dtype = DType::I64;
+    if (type.rank() >= 2) type.shape.erase(type.shape.begin() + (type.rank() <= 3 ? type.rank() - 1 : 1));
+  }
+  return graph.add_input(name, type);
+}
+
+Result<ValueId> build_loss(Graph& graph, llvm::StringRef kind, llvm::StringRef first, llvm::StringRef second) {
+  if (kind != "cross-entropy" && kind != "mse" && kind != "bce")
+    return usage_error("loss '" + kind + "' is unknown; known are cross-entropy, mse, bce");
+  Result<ValueId> a = find_named(graph, first);
+  if (!a) return a.takeError();
+  ValueId target = graph.find_value(second);
+  if (target == ValueId::None) target = add_target_input(graph, kind, second, *a);
+  Builder b(graph);
+  if (kind == "cross-entropy") return cross_entropy(b, *a, target);
+  return kind == "mse" ? mean_squared_error(b, *a, target) : binary_cross_entropy(b, *a, target);
+}
+
+Result<ValueId> choose_loss(Graph& graph, llvm::StringRef loss) {
+  llvm::SmallVector<llvm::StringRef, 3> parts;
+  loss.split(parts, ':');
+  if (parts.size() == 3) return build_loss(graph, parts[0], parts[1], parts[2]);
+  if (!loss.empty()) return find_named(graph, loss);
+  std::vector<ValueId> scalars;
+  for (const Output& output : graph.outputs)
+    if (is_scalar_float(graph.type(output.value))) scalars.push_back(output.value);
+  if (scalars.size() == 1) return scalars.front();
+  return model_error(llvm::Twine(scalars.empty() ? "no loss: no output is a float scalar" : "no loss: several outputs are float scalars") +
+                     " (" + list_outputs(graph) + "); name one with --loss OUTPUT or attach one with --loss cross-entropy:LOGITS:LABELS");
+}
+
+Result<bool> matches_any(llvm::ArrayRef<std::string> patterns, llvm::StringRef name) {
+  for (const std::string& pattern : patterns) {
+    llvm::Regex regex(pattern);
+    std::string why;
+    if (!regex.isValid(why)) return usage_error("'" + pattern + "' is not a regular expression: " + why);
+    if (regex.match(name)) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+Status attach_loss(Graph& graph, llvm::StringRef loss) {
+  Result<ValueId> value = choose_loss(graph, loss);
+  if (!value) return value.takeError();
+  if (!is_scalar_float(graph.type(*value)))
+    return model_error("loss '" + graph.value(*value).name + "' is " + to_string(graph.type(*value)) + ", not a float scalar");
+  Builder b(graph);
+  ValueId scalar = b.reshape(*value, {});
+  graph.outputs = {{"loss", scalar}};
+  return Status::success();
+}
+
+Status select_trained(Graph& graph, llvm::ArrayRef<std::string> train, llvm::ArrayRef<std::string> freeze) {
+  for (State& state : graph.states) {
+    if (state.role != StateRole::Parameter && state.role != StateRole::Buffer) continue;
+    llvm::StringRef name = graph.value(state.value).name;
+    Result<bool> asked = matches_any(train, name);
+    if (!asked) return asked.takeError();
+    Result<bool> frozen = matches_any(freeze, name);
+    if (!frozen) return frozen.takeError();
+    bool by_default = train.empty() && state.role == StateRole::Parameter;
+    state.trained = (*asked || by_default) && !*frozen && is_float(graph.type(state.value).dtype);
+    if (state.trained) state.role = StateRole::Parameter;
+  }
+  if (llvm::none_of(graph.states, [](const State& state) { return state.trained; }))
+    return model_error("nothing to train: no parameter is left by --train and --freeze");
+  return Status::success();
+}
+
+}  // namespace plimsoll

@@ -1,0 +1,153 @@
+#include "passes/train/differentiate.h"
+
+#include "ir/support/strings.h"
+
+// One sweep back over the nodes in order. Contributions to a value are added as they
+// appear, so at most one partial sum of each is alive.
+
+#include <algorithm>
+
+namespace plimsoll {
+namespace {
+
+// Per value: does it depend on one of `wrt` in a way a gradient can follow?
+std::vector<bool> find_dependent(const Graph& graph, llvm::ArrayRef<ValueId> wrt) {
+  std::vector<bool> dependent(graph.value_count(), false);
+  for (ValueId value : wrt) dependent[index_of(value)] = true;
+  for (NodeId id = graph.first_node(); id != NodeId::None; id = graph.next_node(id)) {
+    const Node& node = graph.node(id);
+    if (node.op->gradient.kind() == Gradient::Kind::Zero) continue;
+    bool reads = llvm::any_of(node.operands, [&](ValueId operand) {
+      return operand != ValueId::None && dependent[index_of(operand)];
+    });
+    if (!reads) continue;
+    for (ValueId result : node.results) dependent[index_of(result)] = is_float(graph.type(result).dtype);
+  }
+  return dependent;
+}
+
+// Per value: does the loss depend on it, by data or (smooth) in a way a gradient can follow?
+enum class Way : uint8_t { Data, Smooth };
+
+std::vector<bool> find_contributing(const Graph& graph, ValueId loss, Way way) {
+  std::vector<bool> contributes(graph.value_count(), false);
+  contributes[index_of(loss)] = true;
+  for (NodeId id = graph.last_node(); id != NodeId::None; id = graph.node(id).previous) {
+    const Node& node = graph.node(id);
+    if (way == Way::Smooth && node.op->gradient.kind() == Gradient::Kind::Zero) continue;
+    if (llvm::none_of(node.results, [&](ValueId result) { return contributes[index_of(result)]; })) continue;
+    for (ValueId operand : node.operands)
+      if (operand != ValueId::None) contributes[index_of(operand)] = true;
+  }
+  return contributes;
+}
+
+std::string node_name(const Graph& graph, NodeId id) {
+  const Node& node = graph.node(id);
+  if (node.origin != OriginId::None) return graph.origins[index_of(node.origin)].node;
+  return graph.value(node.results.front()).name;
+}
+
+class Differentiator {
+ public:
+  Differentiator(Graph& graph, llvm::ArrayRef<ValueId> wrt)
+      : graph_(graph), builder_(graph), dependent_(find_dependent(graph, wrt)),
+        grads_(graph.value_count(), ValueId::None) {
+    builder_.phase = Phase::Backward;
+  }
+
+  void seed(ValueId loss, ValueId grad) { grads_[index_of(loss)] = grad; }
+  ValueId grad(ValueId value) const { return grads_[index_of(value)]; }
+
+  Status visit(NodeId id) {
+    const Node& node = graph_.node(id);
+    const Gradient gradient = node.op->gradient;
+    if (gradient.kind() == Gradient::Kind::Zero) return Status::success();
+    llvm::SmallVector<ValueId, 4> out_grads;
+    for (ValueId result : node.results) out_grads.push_back(take_grad(result));
+    if (llvm::all_of(out_grads, [](ValueId grad) { return grad == ValueId::None; })) return Status::success();
+    llvm::SmallVector<bool, 4> wanted;
+    for (ValueId operand : node.operands)
+      wanted.push_back(operand != ValueId::None && dependent_[index_of(operand)] &&
+                       is_float(graph_.type(operand).dtype));
+    if (llvm::none_of(wanted, [](bool w) { return w; })) return Status::success();
+    if (gradient.kind() == Gradient::Kind::Missing)
+      return model_error(node_name(graph_, id) + ": " + node.op->name + " cannot be differentiated: " + gradient.why());
+
+    llvm::SmallVector<ValueId, 4> operands = node.operands;
+    builder_.origin = node.origin;
+    GradContext context(builder_, id, out_grads, wanted);
+    if (Status s = gradient.function()(context)) return in_context(node_name(graph_, id), std::move(s));
+    for (size_t i = 0; i < operands.size(); ++i)
+      if (context.gradients()[i] != ValueId::None) add(operands[i], context.gradients()[i]);
+    return Status::success();
+  }
+
+ private:
+  // The finished gradient of a forward value, under the value's name.
+  ValueId take_grad(ValueId value) {
+    ValueId grad = grads_[index_of(value)];
+    if (grad != ValueId::None) name_grad(value, grad);
+    return grad;
+  }
+
+  void name_grad(ValueId value, ValueId grad) {
+    llvm::StringRef now = graph_.value(grad).name;
+    bool fresh = graph_.value(grad).producer != NodeId::None &&
+                 graph_.node(graph_.value(grad).producer).phase == Phase::Backward;
+    if (fresh && !ends_with(now, ".grad")) graph_.rename(grad, graph_.value(value).name + ".grad");
+  }
+
+  void add(ValueId value, ValueId grad) {
+    ValueId& sum = grads_[index_of(value)];
+    sum = sum == ValueId::None ? grad : builder_.emit("add", {sum, grad});
+  }
+
+  Graph& graph_;
+  Builder builder_;
+  std::vector<bool> dependent_;
+  std::vector<ValueId> grads_;  // sized for the forward values; rules only make gradients of those
+};
+
+}  // namespace
+
+std::vector<GradientObstacle> find_gradient_obstacles(const Graph& graph, ValueId loss, llvm::ArrayRef<ValueId> wrt) {
+  std::vector<bool> dependent = find_dependent(graph, wrt), contributes = find_contributing(graph, loss, Way::Smooth);
+  std::vector<GradientObstacle> obstacles;
+  for (NodeId id = graph.first_node(); id != NodeId::None; id = graph.next_node(id)) {
+    const Node& node = graph.node(id);
+    if (node.op->gradient.kind() != Gradient::Kind::Missing) continue;
+    bool flows_in = llvm::any_of(node.results, [&](ValueId r) { return contributes[index_of(r)]; });
+    bool flows_out = llvm::any_of(node.operands, [&](ValueId operand) {
+      return operand != ValueId::None && dependent[index_of(operand)] && is_float(graph.type(operand).dtype);
+    });
+    if (flows_in && flows_out) obstacles.push_back({id, node.op->gradient.why().str()});
+  }
+  return obstacles;
+}
+
+std::vector<NodeId> find_gradient_ends(const Graph& graph, ValueId loss, llvm::ArrayRef<ValueId> wrt) {
+  std::vector<bool> dependent = find_dependent(graph, wrt), contributes = find_contributing(graph, loss, Way::Data);
+  std::vector<NodeId> ends;
+  for (NodeId id = graph.first_node(); id != NodeId::None; id = graph.next_node(id)) {
+    const Node& node = graph.node(id);
+    if (node.op->gradient.kind() != Gradient::Kind::Zero) continue;
+    bool reads = llvm::any_of(node.operands, [&](ValueId operand) { return operand != ValueId::None && dependent[index_of(operand)]; });
+    bool matters = llvm::any_of(node.results, [&](ValueId result) { return contributes[index_of(result)]; });
+    if (reads && matters) ends.push_back(id);
+  }
+  return ends;
+}
+
+Result<std::vector<ValueId>> differentiate(Graph& graph, ValueId loss, ValueId seed, llvm::ArrayRef<ValueId> wrt) {
+  Differentiator sweep(graph, wrt);
+  sweep.seed(loss, seed);
+  std::vector<NodeId> forward = graph.order();
+  for (auto id = forward.rbegin(); id != forward.rend(); ++id)
+    if (Status s = sweep.visit(*id)) return s;
+  std::vector<ValueId> grads;
+  for (ValueId value : wrt) grads.push_back(sweep.grad(value));
+  return grads;
+}
+
+}  // namespace plimsoll

@@ -1,0 +1,128 @@
+#include "passes/train/resize_batch.h"
+
+#include "ir/builder.h"
+
+namespace plimsoll {
+namespace {
+
+std::string describe(const Graph& graph, const Node& node) {
+  return node.origin == OriginId::None ? graph.value(node.results[0]).name : graph.origins[index_of(node.origin)].node;
+}
+
+// The leading dimension that the inputs share.
+Result<int64_t> frozen_batch(const Graph& graph) {
+  int64_t batch = 0;
+  for (ValueId input : graph.inputs) {
+    const Type& type = graph.type(input);
+    if (type.rank() == 0) continue;
+    if (batch != 0 && type.shape[0] != batch)
+      return model_error("--batch: the inputs do not share a leading dimension: " + graph.value(input).name + " has " +
+                         llvm::Twine(type.shape[0]) + ", another has " + llvm::Twine(batch));
+    batch = type.shape[0];
+  }
+  if (batch == 0) return model_error("--batch: the model has no input with a batch dimension");
+  return batch;
+}
+
+class Rebatcher {
+ public:
+  Rebatcher(Graph& graph, int64_t from, int64_t to) : graph_(graph), from_(from), to_(to) {
+    for (size_t i = 0; i < graph.value_count(); ++i) before_.push_back(graph.type(static_cast<ValueId>(i)));
+  }
+
+  Status run() {
+    for (ValueId input : graph_.inputs) {
+      Type type = graph_.type(input);
+      if (type.rank() > 0) type.shape[0] = to_;
+      graph_.set_type(input, type);
+    }
+    for (NodeId id = graph_.first_node(); id != NodeId::None; id = graph_.next_node(id))
+      if (Status s = visit(id)) return s;
+    return Status::success();
+  }
+
+ private:
+  Type old_type(ValueId value) const {
+    return index_of(value) < before_.size() ? before_[index_of(value)] : graph_.type(value);
+  }
+
+  bool changed(ValueId value) const { return value != ValueId::None && old_type(value) != graph_.type(value); }
+
+  Status visit(NodeId id) {
+    const Node& node = graph_.node(id);
+    if (llvm::none_of(node.operands, [&](ValueId operand) { return changed(operand); })) return Status::success();
+    Result<Types> types = infer_again(id);
+    if (!types) {
+      // A value the exporter repeated over the batch (a class token, position ids) is repeated over the new one.
+      llvm::consumeError(types.takeError());
+      if (repeat_operands(id)) types = infer_again(id);
+      else return refuse(id, "its operands no longer fit each other");
+      if (!types) return refuse(id, take_diag(types.takeError()).text());
+    }
+    for (size_t i = 0; i < types->size(); ++i) {
+      if ((*types)[i].rank() != graph_.type(node.results[i]).rank()) return refuse(id, "its rank would change");
+      graph_.set_type(node.results[i], (*types)[i]);
+    }
+    return Status::success();
+  }
+
+  Result<Types> infer_again(NodeId id) {
+    Node& node = graph_.node(id);
+    llvm::SmallVector<Type, 4> old;
+    for (ValueId operand : node.operands) old.push_back(operand == ValueId::None ? Type() : old_type(operand));
+    llvm::SmallVector<const Type*, 4> before, after = operand_types(graph_, node);
+    for (size_t i = 0; i < old.size(); ++i) before.push_back(after[i] ? &old[i] : nullptr);
+    if (node.op->rebatch) {
+      Result<Attrs> attrs = node.op->rebatch(OpCall(node.attrs, before), after);
+      if (!attrs) return attrs.takeError();
+      Result<Types> types = node.op->infer(OpCall(*attrs, after));
+      if (types) node.attrs = *attrs;
+      return types;
+    }
+    return node.op->infer(OpCall(node.attrs, after));
+  }
+
+  // Gives this node its own, re-sized copy of each expand it reads whose leading dim was the old batch.
+  bool repeat_operands(NodeId id) {
+    bool any = false;
+    for (size_t i = 0; i < graph_.node(id).operands.size(); ++i) {
+      ValueId operand = graph_.node(id).operands[i];
+      if (operand == ValueId::None || changed(operand)) continue;
+      NodeId producer = graph_.value(operand).producer;
+      if (producer == NodeId::None || graph_.node(producer).op->name != "expand") continue;
+      ValueId source = graph_.node(producer).operands[0];
+      Shape shape = graph_.type(operand).shape;
+      bool repeats = !shape.empty() && shape[0] == from_ &&
+                     (graph_.type(source).shape.size() < shape.size() || graph_.type(source).shape[0] == 1);
+      if (!repeats) continue;
+      shape[0] = to_;
+      Builder b(graph_, id);
+      b.origin = graph_.node(producer).origin;
+      graph_.set_operand(id, i, b.expand(source, shape));
+      any = true;
+    }
+    return any;
+  }
+
+  Status refuse(NodeId id, llvm::StringRef why) const {
+    return model_error("--batch " + llvm::Twine(to_) + ": " + describe(graph_, graph_.node(id)) +
+                       ": the batch of " + llvm::Twine(from_) + " cannot be followed through " + graph_.node(id).op->name + ": " + why +
+                       "; export the model with a dynamic batch dimension instead");
+  }
+
+  Graph& graph_;
+  int64_t from_, to_;
+  std::vector<Type> before_;
+};
+
+}  // namespace
+
+Status rebatch(Graph& graph, int64_t batch) {
+  if (batch < 1) return usage_error("--batch must be at least 1, got " + llvm::Twine(batch));
+  Result<int64_t> from = frozen_batch(graph);
+  if (!from) return from.takeError();
+  if (*from == batch) return Status::success();
+  return Rebatcher(graph, *from, batch).run();
+}
+
+}  // namespace plimsoll

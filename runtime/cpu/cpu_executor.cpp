@@ -1,0 +1,224 @@
+#include "runtime/cpu/cpu_executor.h"
+
+// Everything a step needs is resolved when the plan is loaded: kernels, operand views, prepared
+// library objects. A step is a walk over an array.
+
+#include "ir/support/units.h"
+#include "runtime/last_uses.h"
+#include "runtime/cpu/kernels.h"
+
+#include <chrono>
+#include <cstring>
+#include <omp.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+namespace plimsoll {
+namespace {
+
+// Arena memory, zero at first. Mapped, so that pages cost nothing before they are touched.
+class Memory {
+ public:
+  static Result<Memory> allocate(int64_t bytes, llvm::StringRef what) {
+    if (bytes == 0) return Memory();
+    int64_t pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
+    if (pages > 0 && bytes > pages * page)
+      return system_error(what + " needs " + format_bytes(bytes) + ", this machine has " + format_bytes(pages * page));
+    void* at = mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (at == MAP_FAILED) return system_error(what + ": " + format_bytes(bytes) + " cannot be allocated");
+    madvise(at, static_cast<size_t>(bytes), MADV_HUGEPAGE);
+    return Memory(static_cast<std::byte*>(at), bytes);
+  }
+
+  Memory() = default;
+  Memory(Memory&& other) noexcept { swap(other); }
+  Memory& operator=(Memory&& other) noexcept {
+    swap(other);
+    return *this;
+  }
+  ~Memory() {
+    if (at_) munmap(at_, static_cast<size_t>(bytes_));
+  }
+
+  std::byte* data() const { return at_; }
+
+ private:
+  Memory(std::byte* at, int64_t bytes) : at_(at), bytes_(bytes) {}
+  void swap(Memory& other) {
+    std::swap(at_, other.at_);
+    std::swap(bytes_, other.bytes_);
+  }
+  std::byte* at_ = nullptr;
+  int64_t bytes_ = 0;
+};
+
+// An instruction with nothing left to look up.
+struct Step {
+  const OpDef* op = nullptr;
+  const Attrs* attrs = nullptr;
+  llvm::SmallVector<const Type*, 6> operand_types;
+  llvm::SmallVector<TensorView, 6> operands, results;
+  void* workspace = nullptr;
+  std::optional<CpuCandidate> kernel;
+  std::unique_ptr<PreparedKernel> prepared;
+  llvm::SmallVector<int32_t, 1> late;  // copies that are made right after this step
+};
+
+class HostExecutor : public Executor {
+ public:
+  HostExecutor(const Plan& plan, const ExecutorOptions& options) : plan_(plan), options_(options) {}
+
+  Status prepare() {
+    if (options_.threads > 0) omp_set_num_threads(options_.threads);
+    for (const Arena& arena : plan_.arenas) {
+      Result<Memory> memory = Memory::allocate(arena.bytes, (space_name(arena.space) + " arena").str());
+      if (!memory) return memory.takeError();
+      arenas_.push_back(std::move(*memory));
+    }
+    for (const PlanConstant& constant : plan_.constants)
+      std::memcpy(view(constant.slot).data, constant.value->data(), static_cast<size_t>(constant.value->type().bytes()));
+    for (size_t f = 0; f < plan_.functions.size(); ++f)
+      if (Status s = prepare_function(f)) return s;
+    for (const PlanInput& input : plan_.functions.front().inputs) inputs_.push_back(view(input.slot));
+    return Status::success();
+  }
+
+  Status write(SlotId slot, Visit fill) override { return fill(view(slot)); }
+  Status read(SlotId slot, Visit use) override { return use(view(slot)); }
+
+  Result<llvm::ArrayRef<TensorView>> next_inputs() override { return llvm::ArrayRef<TensorView>(inputs_); }
+
+  Result<int64_t> run(size_t f, const Observer* observer) override {
+    Function& function = functions_[f];
+    for (size_t i = 0; i < function.steps.size(); ++i) {
+      auto start = std::chrono::steady_clock::now();
+      if (options_.poison) poison(function.deaths[i].fresh);
+      if (!is_late(plan_.functions[f].instructions[i]))
+        if (Status s = launch(f, i)) return s;
+      for (int32_t copy : function.steps[i].late)
+        if (Status s = launch(f, static_cast<size_t>(copy))) return s;
+      function.times[i] = std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start).count();
+      if (observer)
+        if (Status s = (*observer)(static_cast<int32_t>(i))) return s;
+      if (options_.poison) poison(function.deaths[i].dead_after);
+    }
+    keep_outputs(f);
+    return function.runs++;
+  }
+
+  Result<llvm::ArrayRef<double>> outputs(size_t f, int64_t run) override {
+    const size_t count = plan_.functions[f].outputs.size();
+    return llvm::ArrayRef<double>(functions_[f].outputs).slice(static_cast<size_t>(run % runs_kept) * count, count);
+  }
+
+  Result<llvm::ArrayRef<double>> times(size_t f) override { return llvm::ArrayRef<double>(functions_[f].times); }
+
+  bool runs_ahead() const override { return false; }
+
+  Result<MemoryUse> memory_use() override {
+    MemoryUse use;
+    for (const Arena& arena : plan_.arenas) use.arena_bytes += arena.bytes;
+    use.other_bytes = library_.scratch_bytes();
+    return use;
+  }
+
+ private:
+  struct Function {
+    std::vector<Step> steps;
+    std::vector<InstructionDeaths> deaths;  // when poisoned
+    std::vector<double> times;
+    std::vector<double> outputs;            // a ring of runs_kept rows
+    int64_t runs = 0;
+  };
+
+  bool is_late(const Instruction& instruction) const { return options_.late_copies && instruction.done >= 0; }
+
+  Status launch(size_t f, size_t i) {
+    Step& step = functions_[f].steps[i];
+    OpCall call(*step.attrs, step.operand_types);
+    if (Status s = step.kernel->launch({*step.op, call, step.operands, step.results, step.workspace, step.prepared.get()}))
+      return in_context(plan_.slots[static_cast<size_t>(plan_.functions[f].instructions[i].results[0])].name, std::move(s));
+    return Status::success();
+  }
+
+  TensorView view(SlotId id) const {
+    const Slot& slot = plan_.slots[static_cast<size_t>(id)];
+    size_t arena = 0;
+    while (plan_.arenas[arena].space != slot.space) ++arena;
+    return {slot.type, arenas_[arena].data() + slot.offset};
+  }
+
+  Status prepare_function(size_t f) {
+    const PlanFunction& planned = plan_.functions[f];
+    Function& function = functions_.emplace_back();
+    for (const Instruction& instruction : planned.instructions) {
+      Result<Step> step = prepare_step(instruction);
+      if (!step) return step.takeError();
+      function.steps.push_back(std::move(*step));
+    }
+    for (size_t i = 0; i < function.steps.size(); ++i)
+      if (is_late(planned.instructions[i]))
+        function.steps[static_cast<size_t>(planned.instructions[i].done) - 1].late.push_back(static_cast<int32_t>(i));
+    function.times.assign(function.steps.size(), 0.0);
+    function.outputs.assign(planned.outputs.size() * runs_kept, 0.0);
+    if (options_.poison) function.deaths = find_deaths(plan_, f);
+    return Status::success();
+  }
+
+  void keep_outputs(size_t f) {
+    Function& function = functions_[f];
+    double* row = function.outputs.data() + static_cast<size_t>(function.runs % runs_kept) * plan_.functions[f].outputs.size();
+    for (const PlanOutput& output : plan_.functions[f].outputs) {
+      TensorView bytes = view(output.slot);
+      *row++ = bytes.elements() > 0 ? bytes.get(0) : 0;
+    }
+  }
+
+  Result<Step> prepare_step(const Instruction& instruction) {
+    Step step;
+    step.op = find_op(instruction.op);
+    if (!step.op) return model_error("the plan needs the op '" + instruction.op + "', which this program does not know");
+    step.attrs = &instruction.attrs;
+    for (SlotId operand : instruction.operands) {
+      step.operands.push_back(operand < 0 ? TensorView() : view(operand));
+      step.operand_types.push_back(operand < 0 ? nullptr : &plan_.slots[static_cast<size_t>(operand)].type);
+    }
+    for (SlotId result : instruction.results) step.results.push_back(view(result));
+    if (instruction.workspace >= 0) step.workspace = view(instruction.workspace).data;
+    step.kernel = table_.find(instruction.op, instruction.kernel);
+    if (!step.kernel)
+      return model_error("the plan needs kernel '" + instruction.kernel + "' of " + instruction.op + ", which the CPU does not have; compile it with --device cpu");
+    Types results;
+    for (const TensorView& result : step.results) results.push_back(result.type);
+    Result<std::unique_ptr<PreparedKernel>> prepared = step.kernel->prepare(library_, OpCall(*step.attrs, step.operand_types), results);
+    if (!prepared) return prepared.takeError();
+    step.prepared = std::move(*prepared);
+    return step;
+  }
+
+  // All ones is a NaN in every float dtype, and far out of range as an index.
+  void poison(llvm::ArrayRef<SlotId> slots) const {
+    for (SlotId slot : slots) {
+      TensorView bytes = view(slot);
+      std::memset(bytes.data, 0xff, static_cast<size_t>(plan_.slots[static_cast<size_t>(slot)].bytes));
+    }
+  }
+
+  const Plan& plan_;
+  ExecutorOptions options_;
+  CpuKernelTable table_;
+  cpu::Library library_;
+  std::vector<Memory> arenas_;
+  std::vector<Function> functions_;
+  std::vector<TensorView> inputs_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Executor>> create_host_executor(const Plan& plan, const ExecutorOptions& options) {
+  auto executor = std::make_unique<HostExecutor>(plan, options);
+  if (Status s = executor->prepare()) return s;
+  return executor;
+}
+
+}  // namespace plimsoll

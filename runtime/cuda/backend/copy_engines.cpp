@@ -1,0 +1,37 @@
+#include "runtime/cuda/backend/copy_engines.h"
+
+#include "ir/op_def.h"
+
+namespace plimsoll {
+
+Status FunctionCopies::create(const PlanFunction& function) {
+  order_ = order_copies(function);
+  copies_.resize(function.instructions.size());
+  for (size_t i = 0; i < copies_.size(); ++i) {
+    const OpDef* op = find_op(function.instructions[i].op);
+    if (!op || op->channel == Channel::Compute) continue;
+    Copy& copy = copies_[i].emplace();
+    if (Status s = copy.ready.create()) return s;
+    if (Status s = copy.done.create()) return s;
+  }
+  return Status::success();
+}
+
+Status FunctionCopies::start(const Step& step, size_t instruction, const CopyChannels& channels, cudaStream_t compute) {
+  const Copy& copy = *copies_[instruction];
+  const cudaStream_t channel = channels.stream(step.op->channel);
+  if (order_.waits[instruction]) {
+    if (Status s = cuda_status(cudaEventRecord(copy.ready, compute), step.name)) return s;
+    if (Status s = cuda_status(cudaStreamWaitEvent(channel, copy.ready, 0), step.name)) return s;
+  }
+  if (Status s = launch_steps(step, channel)) return s;
+  return cuda_status(cudaEventRecord(copy.done, channel), step.name);
+}
+
+Status FunctionCopies::wait(size_t instruction, cudaStream_t compute) {
+  for (size_t copy : order_.due[instruction])
+    if (Status s = cuda_status(cudaStreamWaitEvent(compute, copies_[copy]->done, 0), "copy")) return s;
+  return Status::success();
+}
+
+}  // namespace plimsoll

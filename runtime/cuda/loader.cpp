@@ -1,0 +1,129 @@
+#include "runtime/cuda/loader.h"
+
+// The backend names its libraries by SONAME. Whatever of them the system's loader would not find is opened first by
+// full path, which satisfies that name for the rest of the process.
+
+#include "ir/support/strings.h"
+
+#include "llvm/ADT/StringExtras.h"
+#include "llvm/Support/FileSystem.h"
+#include "llvm/Support/Path.h"
+
+#include <cstdlib>
+#include <dlfcn.h>
+
+namespace plimsoll {
+namespace {
+
+namespace fs = llvm::sys::fs;
+
+// In the order in which they depend on each other. cuDNN opens its engines and NVRTC by name when a plan is made.
+struct Library {
+  llvm::StringLiteral stem;
+  llvm::StringLiteral sonames;  // by preference
+  bool needed;
+};
+
+constexpr Library libraries[] = {
+    {"cuBLASLt", "libcublasLt.so.13 libcublasLt.so.12", true},
+    {"NVRTC's built-ins", "libnvrtc-builtins.so.13.0 libnvrtc-builtins.so.12.8", false},
+    {"NVRTC", "libnvrtc.so.13 libnvrtc.so.12", false},
+    {"cuDNN's graphs", "libcudnn_graph.so.9", false},
+    {"cuDNN's operations", "libcudnn_ops.so.9", false},
+    {"cuDNN's heuristics", "libcudnn_heuristic.so.9", false},
+    {"cuDNN's engines", "libcudnn_engines_precompiled.so.9", false},
+    {"cuDNN's generated engines", "libcudnn_engines_runtime_compiled.so.9", false},
+    {"cuDNN's convolutions", "libcudnn_cnn.so.9", false},
+    {"cuDNN", "libcudnn.so.9", true},
+};
+
+using Folders = std::vector<std::string>;
+
+void add_folder(Folders& folders, const llvm::Twine& path) {
+  if (fs::is_directory(path)) folders.push_back(path.str());
+}
+
+// nvidia/<package>/lib under one site-packages folder.
+void add_wheels(Folders& folders, const llvm::Twine& site_packages) {
+  std::error_code error;
+  for (fs::directory_iterator at(site_packages + "/nvidia", error), end; at != end && !error; at.increment(error))
+    add_folder(folders, at->path() + "/lib");
+}
+
+// <root>/lib/python3.*/{site,dist}-packages.
+void add_python(Folders& folders, const llvm::Twine& root) {
+  std::error_code error;
+  for (fs::directory_iterator at(root + "/lib", error), end; at != end && !error; at.increment(error)) {
+    if (!starts_with(llvm::sys::path::filename(at->path()), "python3")) continue;
+    add_wheels(folders, at->path() + "/site-packages");
+    add_wheels(folders, at->path() + "/dist-packages");
+  }
+}
+
+Folders places() {
+  Folders folders;
+  if (const char* path = std::getenv("PLIMSOLL_CUDA_PATH"))
+    for (llvm::StringRef root : llvm::split(path, ':')) {
+      add_folder(folders, root);
+      add_folder(folders, root + "/lib64");
+      add_folder(folders, root + "/lib");
+      add_wheels(folders, root);
+    }
+  if (const char* path = std::getenv("CUDA_PATH")) add_folder(folders, llvm::Twine(path) + "/lib64");
+  add_folder(folders, "/usr/local/cuda/lib64");
+  if (const char* path = std::getenv("VIRTUAL_ENV")) add_python(folders, path);
+  for (const char* root : {"/usr/local", "/usr"}) add_python(folders, root);
+  // The python3 that a shell would start, wherever its folder is.
+  if (const char* path = std::getenv("PATH"))
+    for (llvm::StringRef folder : llvm::split(path, ':'))
+      if (fs::exists(folder + "/python3")) add_python(folders, llvm::sys::path::parent_path(folder));
+  if (const char* home = std::getenv("HOME")) add_python(folders, llvm::Twine(home) + "/.local");
+  return folders;
+}
+
+// Opened for the whole process and kept open.
+bool open_library(const Library& library, const Folders& folders) {
+  llvm::SmallVector<llvm::StringRef, 2> names;
+  library.sonames.split(names, ' ');
+  for (llvm::StringRef name : names) {
+    for (const std::string& folder : folders) {
+      std::string path = folder + "/" + name.str();
+      if (fs::exists(path) && dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL)) return true;
+    }
+    if (dlopen(name.str().c_str(), RTLD_NOW | RTLD_GLOBAL)) return true;
+  }
+  return false;
+}
+
+// Beside the program, in its build or installation folder, or where an embedding program's loader looks.
+void* open_backend() {
+  static int here = 0;
+  std::string program = fs::getMainExecutable(nullptr, &here);
+  llvm::StringRef folder = llvm::sys::path::parent_path(program);
+  const std::string paths[] = {(folder + "/libplimsoll_cuda.so").str(), (folder + "/../lib/libplimsoll_cuda.so").str(),
+                               "libplimsoll_cuda.so"};
+  for (const std::string& path : paths)
+    if (void* opened = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL)) return opened;
+  return nullptr;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<CudaBackend>> load_cuda_backend(bool to_run) {
+  if (to_run && !dlopen("libcuda.so.1", RTLD_NOW | RTLD_GLOBAL))
+    return system_error("no NVIDIA driver here (libcuda.so.1 cannot be opened); plans for GPUs can be compiled and inspected, not run");
+  Folders folders = places();
+  for (const Library& library : libraries)
+    if (!open_library(library, folders) && library.needed)
+      return system_error(library.stem + " (" + library.sonames + ") is not found; install it, or name its folder in PLIMSOLL_CUDA_PATH");
+  void* opened = open_backend();
+  if (!opened) {
+    const char* why = dlerror();
+    return system_error(llvm::Twine("the CUDA backend cannot be opened: ") + (why ? why : "libplimsoll_cuda.so is not found"));
+  }
+  auto make = reinterpret_cast<CudaBackendFn>(dlsym(opened, cuda_backend_symbol));
+  if (!make) return system_error("libplimsoll_cuda.so is of another build: it lacks " + llvm::Twine(cuda_backend_symbol));
+  return std::unique_ptr<CudaBackend>(make());
+}
+
+}  // namespace plimsoll

@@ -1,0 +1,129 @@
+#include "ir/builder.h"
+#include "ir/machine/device.h"
+#include "passes/analysis/cost_model.h"
+
+#include <doctest/doctest.h>
+
+namespace plimsoll {
+
+TEST_SUITE_BEGIN("unit");
+
+namespace {
+
+std::string card(const char* more) {
+  return std::string(R"({"devices": [{"name": "card", "title": "a card", "backend": "cuda", "memory_bytes": 1073741824, "reserves": [],
+      "matmul_tflops": {"f32": 10, "bf16": 100}, "vector_tflops": 10, "memory_gb_per_s": 1000, "launch_us": 2, "compute_capability": 90, "multiprocessors": 100,
+      "to_host_gb_per_s": 20, "from_host_gb_per_s": 20, "product_workspace_bytes": 1024, "convolution_workspace_bytes": 1024)") +
+         more + "}]}";
+}
+
+DeviceDescription read(const char* more) {
+  Result<DeviceCatalog> catalog = DeviceCatalog::from_json(card(more), "a file");
+  REQUIRE(bool(catalog));
+  return catalog->all().front();
+}
+
+TEST_CASE("device: the roofline is the slower of computing and moving") {
+  DeviceDescription device = read("");
+  CHECK(device.roofline_us(1e9, 0, DType::BF16) == doctest::Approx(10));
+  CHECK(device.roofline_us(1e9, 0, DType::F32) == doctest::Approx(100));
+  CHECK(device.roofline_us(1e9, 500'000'000, DType::BF16) == doctest::Approx(500));
+  CHECK(device.roofline_us(1e9, 0, std::nullopt) == doctest::Approx(100));
+}
+
+TEST_CASE("device: predicted time is the roofline over what the op's kernels reach of it, what any kernel takes beside it, and the launch") {
+  Graph graph;
+  ValueId x = graph.add_input("x", Type(DType::F32, {1'000'000}));
+  Builder b(graph);
+  ValueId y = b.emit("exp", {x});
+  const Node& node = graph.node(graph.value(y).producer);
+  CHECK(cost_of(graph, node, read(R"(, "kernel_us": 3)")).predicted_us == doctest::Approx(8 + 3 + 2));
+  CHECK(cost_of(graph, node, read(R"(, "kernel_us": 3, "efficiency": {"exp": 0.5, "tanh": 0.1})")).predicted_us == doctest::Approx(16 + 3 + 2));
+}
+
+TEST_CASE("device: a card that says nothing of efficiency is taken to run the kernels as the known one does") {
+  CHECK(read("").efficiency_of("attention_grad") < 0.5);
+  CHECK(read(R"(, "efficiency": {})").efficiency_of("attention_grad") == 1);
+  CHECK(read("").kernel_us == 2.5);
+  CHECK(read("").fork_us == 10);
+  CHECK(read(R"(, "fork_us": 4)").fork_us == 4);
+  CHECK(read("").copy_toll > 0);
+  CHECK(read(R"(, "copy_toll": 0)").copy_toll == 0);
+  CHECK(read("").graph_launch_bytes == 4608);
+}
+
+TEST_CASE("device: what nobody measured of a card is not written, and read as usual") {
+  DeviceDescription measured = read("");
+  measured.efficiency.clear();
+  measured.kernel_us = measured.fork_us = measured.copy_toll = 0;
+  measured.graph_launch_bytes = 0;
+  Result<DeviceCatalog> again = DeviceCatalog::from_json("{\"devices\": [" + to_json(measured) + "]}", "a file");
+  REQUIRE(bool(again));
+  CHECK(again->all().front().efficiency == read("").efficiency);
+  CHECK(again->all().front().kernel_us == 2.5);
+  CHECK(again->all().front().fork_us == 10);
+  CHECK(again->all().front().copy_toll == read("").copy_toll);
+  CHECK(again->all().front().graph_launch_bytes == 4608);
+}
+
+TEST_CASE("device: graphs take a reserve by their launches, where a description says what") {
+  DeviceDescription device = read("");
+  CHECK(device.with_graphs(1000).reserve_bytes() == device.reserve_bytes() + 4608000);
+  device.graph_launch_bytes = 0;
+  CHECK(device.with_graphs(1000).reserves.size() == device.reserves.size());
+}
+
+TEST_CASE("device: a description survives being written and read") {
+  DeviceDescription device = read(R"(, "efficiency": {"gelu": 0.7}, "kernel_us": 3, "fork_us": 4, "copy_toll": 0.25, "graph_launch_bytes": 1024, "to_host_both_ways_gb_per_s": 18, "from_host_both_ways_gb_per_s": 15)");
+  Result<DeviceCatalog> again = DeviceCatalog::from_json("{\"devices\": [" + to_json(device) + "]}", "a file");
+  REQUIRE(bool(again));
+  CHECK(again->all().front().efficiency == device.efficiency);
+  CHECK(again->all().front().kernel_us == 3);
+  CHECK(again->all().front().fork_us == 4);
+  CHECK(again->all().front().copy_toll == 0.25);
+  CHECK(again->all().front().graph_launch_bytes == 1024);
+  CHECK(again->all().front().to_host_both_ways_gb_per_s == device.to_host_both_ways_gb_per_s);
+  CHECK(again->all().front().from_host_both_ways_gb_per_s == device.from_host_both_ways_gb_per_s);
+}
+
+TEST_CASE("device: copies of both directions at once are as slow as said, or as on the card that was measured") {
+  CopyShares said = read(R"(, "to_host_both_ways_gb_per_s": 18, "from_host_both_ways_gb_per_s": 15)").copy_shares();
+  CHECK(said.to_host == doctest::Approx(0.9));
+  CHECK(said.to_device == doctest::Approx(0.75));
+  CopyShares usual = read("").copy_shares();
+  CHECK(usual.to_host == doctest::Approx(0.84));
+  CHECK(usual.to_device == doctest::Approx(0.84));
+}
+
+TEST_CASE("device: a description that has no such rate, as of plans before it was known, means no slowing down") {
+  DeviceDescription device;
+  device.to_host_gb_per_s = device.from_host_gb_per_s = 20;
+  CHECK(device.copy_shares().to_host == 1);
+  CHECK(device.copy_shares().to_device == 1);
+}
+
+TEST_CASE("device: a direction that is faster beside the other is refused by name") {
+  Result<DeviceCatalog> catalog = DeviceCatalog::from_json(card(R"(, "to_host_both_ways_gb_per_s": 21)"), "a file");
+  REQUIRE(!catalog);
+  std::string message = take_diag(catalog.takeError()).text();
+  CHECK(message.find("\"to_host_both_ways_gb_per_s\" must be at most what that way moves alone") != std::string::npos);
+}
+
+TEST_CASE("device: a toll above all of a copy's time is refused by name") {
+  Result<DeviceCatalog> catalog = DeviceCatalog::from_json(card(R"(, "copy_toll": 1.5)"), "a file");
+  REQUIRE(!catalog);
+  CHECK(take_diag(catalog.takeError()).text().find("\"copy_toll\" must be a share from 0 to 1") != std::string::npos);
+}
+
+TEST_CASE("device: a share above the roofline is refused by name") {
+  Result<DeviceCatalog> catalog = DeviceCatalog::from_json(card(R"(, "efficiency": {"gelu": 1.5})"), "a file");
+  REQUIRE(!catalog);
+  std::string message = take_diag(catalog.takeError()).text();
+  CHECK(message.find("\"gelu\" must be a share of the roofline") != std::string::npos);
+}
+
+}  // namespace
+
+TEST_SUITE_END();
+
+}  // namespace plimsoll

@@ -1,0 +1,72 @@
+#include "ir/machine/timing_cache.h"
+#include "ir/op_def.h"
+
+#include "llvm/Support/FileSystem.h"
+
+#include <doctest/doctest.h>
+
+namespace plimsoll {
+namespace {
+
+// Two kernels for everything, then the reference.
+class TwoKernels : public KernelCatalog {
+ public:
+  std::vector<KernelCandidate> candidates(const OpDef&, const OpCall&, llvm::ArrayRef<Type>) const override {
+    return {{"first"}, {"second"}, {"reference"}};
+  }
+  KernelPreferences preferences() const override { return {true, 8, true}; }
+};
+
+TEST_SUITE("unit") {
+  TEST_CASE("a timing cache survives its file and puts the faster kernel first") {
+    const Type x(DType::F32, {2, 3});
+    const Type* operands[] = {&x, nullptr};
+    const Attrs attrs{{"axis", int64_t{1}}};
+    const OpCall call(attrs, operands);
+    TimingCache cache;
+    cache.add("card", "relu", "first", call, 4);
+    cache.add("card", "relu", "second", call, 3);
+    cache.add("other", "relu", "second", call, 9);
+    llvm::SmallString<64> path;
+    REQUIRE(!llvm::sys::fs::createTemporaryFile("times", "jsonl", path));
+    REQUIRE(!cache.save(path));
+    Result<TimingCache> loaded = TimingCache::load(path);
+    llvm::sys::fs::remove(path);
+    REQUIRE(bool(loaded));
+    CHECK(loaded->size() == 3);
+    CHECK(loaded->find("card", "relu", "first", call) == 4.0);
+
+    const Attrs none;
+    auto times = std::make_shared<TimingCache>(std::move(*loaded));
+    auto names = [&](const char* device, const OpCall& of) {
+      std::string text;
+      for (const KernelCandidate& c : timed_catalog(std::make_unique<TwoKernels>(), device, times)->candidates(get_op("relu"), of, {x}))
+        text += c.name + " ";
+      return text;
+    };
+    CHECK(names("card", call) == "second first reference ");
+    CHECK(names("other", call) == "first second reference ");  // only one of two was measured
+    CHECK(names("card", OpCall(none, operands)) == "first second reference ");
+    const KernelPreferences preferences = timed_catalog(std::make_unique<TwoKernels>(), "card", times)->preferences();
+    CHECK(preferences.channels_last);
+    CHECK(preferences.product_multiple == 8);
+    CHECK(preferences.product_epilogues);
+  }
+
+  TEST_CASE("a line of a timing cache that says nothing is named") {
+    llvm::SmallString<64> path;
+    REQUIRE(!llvm::sys::fs::createTemporaryFile("times", "jsonl", path));
+    {
+      std::error_code error;
+      llvm::raw_fd_ostream out(path, error);
+      out << "{\"call\": \"a\", \"us\": 1}\n{\"call\": \"b\", \"us\": -1}\n";
+    }
+    Result<TimingCache> loaded = TimingCache::load(path);
+    llvm::sys::fs::remove(path);
+    REQUIRE(!loaded);
+    CHECK(take_diag(loaded.takeError()).text().find(":2: expected") != std::string::npos);
+  }
+}
+
+}  // namespace
+}  // namespace plimsoll

@@ -1,0 +1,84 @@
+#include "ir/plan/serialize.h"
+
+#include "tests/ir/plan/sample_plan.h"
+
+#include "llvm/Support/FileSystem.h"
+#include "llvm/Support/raw_ostream.h"
+
+#include <doctest/doctest.h>
+#include <random>
+
+namespace plimsoll {
+namespace {
+
+using namespace testing;
+
+std::string failure_text(Result<Plan> plan) { return plan ? "" : take_diag(plan.takeError()).text(); }
+
+TEST_SUITE("unit") {
+  TEST_CASE("plan file: bytes come back as the same bytes") {
+    Plan plan = sample_plan();
+    plan.functions[0].instructions[2].attrs = {
+        {"axis", int64_t{1}},          {"eps", 1e-5},
+        {"mode", std::string("edge")}, {"perm", Ints{1, 0}},
+        {"scales", Floats{0.5, 2}},    {"none", Ints{}},
+        {"to", DType::BF16},           {"value", std::make_shared<const Tensor>(Tensor::of_ints({1, 2, 3}))}};
+    plan.functions[0].instructions[2].operands[1] = -1;
+    plan.functions[0].instructions[3].done = 5;
+    Result<std::string> bytes = plan_to_bytes(plan);
+    REQUIRE(static_cast<bool>(bytes));
+    Result<Plan> back = plan_from_bytes(*bytes);
+    REQUIRE(static_cast<bool>(back));
+    CHECK(back->functions[0].instructions[2].attrs == plan.functions[0].instructions[2].attrs);
+    CHECK(back->functions[0].instructions[2].operands[1] == -1);
+    CHECK(back->functions[0].instructions[2].done == -1);
+    CHECK(back->functions[0].instructions[3].done == 5);
+    CHECK(back->slots[b_square].view_of == b);
+    Result<std::string> again = plan_to_bytes(*back);
+    REQUIRE(static_cast<bool>(again));
+    CHECK(*again == *bytes);
+  }
+
+  TEST_CASE("plan file: newer formats and other files are refused in words") {
+    std::string bytes = llvm::cantFail(plan_to_bytes(sample_plan()));
+    std::string newer = bytes;
+    REQUIRE(newer[15] == '\x10');  // the tag of `format`
+    newer[16] = 7;
+    CHECK(failure_text(plan_from_bytes(newer)).find("plan format 7 is newer than this program's 1") == 0);
+    CHECK(failure_text(plan_from_bytes("")) == "not a plimsoll plan");
+    CHECK(failure_text(plan_from_bytes("\x08\x07\x12\x07pytorch")) == "not a plimsoll plan");
+    CHECK(failure_text(plan_from_bytes(llvm::StringRef(bytes).drop_back(9))) ==
+          "the plan is damaged or cut short");
+  }
+
+  TEST_CASE("plan file: damage is noticed, wherever it is") {
+    std::string bytes = llvm::cantFail(plan_to_bytes(sample_plan()));
+    std::mt19937 random(1);
+    for (int i = 0; i < 500; ++i) {
+      std::string damaged = bytes;
+      size_t at = random() % bytes.size();
+      damaged[at] = static_cast<char>(damaged[at] ^ (1 << random() % 8));
+      CHECK(!failure_text(plan_from_bytes(damaged)).empty());
+    }
+  }
+
+  TEST_CASE("plan file: saved at once or not at all") {
+    llvm::SmallString<128> folder;
+    REQUIRE_FALSE(llvm::sys::fs::createUniqueDirectory("plimsoll-plan", folder));
+    std::string path = (folder + "/a.plan").str();
+    llvm::cantFail(save_plan(sample_plan(), path));
+    CHECK(failure_text(load_plan(path)) == "");
+    Plan broken = sample_plan();
+    broken.slots[h].offset = -1;
+    Status status = save_plan(broken, path);
+    CHECK(take_diag(std::move(status)).text().find("bytes out of range") != std::string::npos);
+    CHECK(failure_text(load_plan(path)) == "");
+    Status nowhere = save_plan(sample_plan(), (folder + "/missing/a.plan").str());
+    CHECK(take_diag(std::move(nowhere)).fault() == Fault::System);
+    CHECK(failure_text(load_plan((folder + "/b.plan").str())).find("No such file") != std::string::npos);
+    llvm::sys::fs::remove_directories(folder);
+  }
+}
+
+}  // namespace
+}  // namespace plimsoll

@@ -1,0 +1,394 @@
+#include "ir/text.h"
+#include "ir/support/units.h"
+#include "ir/verify.h"
+#include "passes/analysis/cost_model.h"
+#include "passes/compile.h"
+#include "passes/offload/offload.h"
+#include "passes/remat/remat_graph.h"
+#include "passes/analysis/buffer_assignment.h"
+#include "runtime/cpu/cpu_catalog.h"
+#include "runtime/session.h"
+#include "tests/support/random_values.h"
+
+#include <cstring>
+#include <doctest/doctest.h>
+#include <random>
+
+// Random training graphs under random budgets: within the budget, the same bits as the plain plan with dead bytes
+// poisoned, the same plan again, and never more time for more budget.
+
+namespace plimsoll {
+namespace {
+
+// Layers of random kinds and widths, some with a branch that joins later, dropout among them.
+std::string random_model(std::mt19937& random) {
+  auto pick = [&](int below) { return static_cast<int>(random() % static_cast<unsigned>(below)); };
+  std::string states = "%rng: i64[2] counter fill=0", body;
+  int width = 16 + 16 * pick(4), layers = 6 + pick(10), waiting_width = 0;
+  std::string last = "%x", waiting, type = "f32[32," + std::to_string(width) + "]";
+  std::string input = type;
+  for (int i = 0; i < layers; ++i) {
+    std::string name = "%h" + std::to_string(i), id = std::to_string(i);
+    int kind = pick(6);
+    if (kind == 0) {
+      int next = 16 + 16 * pick(4);
+      states += ", %w" + id + ": f32[" + std::to_string(width) + "," + std::to_string(next) + "] parameter trained";
+      width = next;
+      type = "f32[32," + std::to_string(width) + "]";
+      body += name + " = linear(" + last + ", %w" + id + ") {transpose_w=0} : " + type + "\n";
+    } else if (kind == 1) {
+      body += name + " = gelu(" + last + ") {approximate=\"none\"} : " + type + "\n";
+    } else if (kind == 2) {
+      body += name + " = dropout(" + last + ", %rng) {id=" + id + ", ratio=0.25} : " + type + "\n";
+    } else if (kind == 3 && !waiting.empty() && waiting_width == width) {
+      body += name + " = add(" + last + ", " + waiting + ") : " + type + "\n";
+      waiting.clear();
+    } else if (kind == 4) {
+      std::string folded = "f32[2,16," + std::to_string(width) + "]";
+      body += "%v" + id + " = reshape(" + last + ") {shape=[2,16," + std::to_string(width) + "]} : " + folded + "\n";
+      body += "%e" + id + " = tanh(%v" + id + ") : " + folded + "\n";
+      body += name + " = reshape(%e" + id + ") {shape=[32," + std::to_string(width) + "]} : " + type + "\n";
+    } else {
+      body += name + " = sigmoid(" + last + ") : " + type + "\n";
+    }
+    if (pick(3) == 0) waiting = last = name, waiting_width = width;
+    last = name;
+  }
+  states += ", %head: f32[" + std::to_string(width) + ",5] parameter trained";
+  return "graph @random(%x: " + input + ", %labels: i64[32]) state(" + states + ") {\n" + body + "%y = linear(" + last +
+         ", %head) {transpose_w=0} : f32[32,5]\n"
+         "%loss, %lse, %weight = cross_entropy(%y, %labels) {reduction=\"mean\"} : f32[], f32[32], f32[]\nreturn loss=%loss\n}\n";
+}
+
+DeviceDescription small_device() {
+  DeviceDescription device = cantFail(cantFail(DeviceCatalog::builtin()).find("cpu"));
+  device.reserves.clear();
+  device.alignment_bytes = 64;
+  return device;
+}
+
+// One whose host has memory of its own, behind a way that is worth taking for small tensors already.
+DeviceDescription device_with_host() {
+  DeviceDescription device = small_device();
+  device.to_host_gb_per_s = device.from_host_gb_per_s = 12;
+  device.to_host_both_ways_gb_per_s = device.from_host_both_ways_gb_per_s = 10;
+  device.launch_us = 0.01;
+  return device;
+}
+
+// Of repeats and copies alone.
+Result<Plan> compiled_for(const DeviceDescription& device, const std::string& text, const TrainingRequest& asked, const CompileHooks& hooks = {}) {
+  TrainingRequest request = asked;
+  request.optimizer.learning_rate = 0.01;
+  request.split = 1;
+  Result<Graph> graph = parse_graph(text);
+  REQUIRE_MESSAGE(bool(graph), llvm::toString(graph.takeError()));
+  CpuCatalog catalog;
+  return compile_training(std::move(*graph), request, device, catalog, hooks);
+}
+
+Result<Plan> compiled(const std::string& text, int64_t budget, bool recompute = true, const CompileHooks& hooks = {}) {
+  TrainingRequest request;
+  request.budget_bytes = budget;
+  request.recompute = recompute;
+  return compiled_for(small_device(), text, request, hooks);
+}
+
+class OneBatch : public BatchSource {
+ public:
+  OneBatch(const RandomValues& values, std::vector<InputSpec> inputs) : values_(values), specs_(std::move(inputs)) {}
+  Status next(llvm::ArrayRef<TensorView> inputs) override {
+    for (size_t i = 0; i < inputs.size(); ++i)
+      std::memcpy(inputs[i].data, values_.tensors.at(specs_[i].name).view().data, static_cast<size_t>(inputs[i].type.bytes()));
+    return Status::success();
+  }
+  int64_t items_per_batch() const override { return 1; }
+  llvm::StringRef item_name() const override { return "samples"; }
+
+ private:
+  const RandomValues& values_;
+  std::vector<InputSpec> specs_;
+};
+
+struct Trace {
+  std::vector<double> losses;
+  std::map<std::string, Tensor> gradients;
+  bool operator==(const Trace&) const = default;
+};
+
+Trace train(Plan plan, const std::string& text, bool late_copies = false) {
+  RandomValues values;
+  values.add_for(cantFail(parse_graph(text)));
+  ExecutorOptions options;
+  options.poison = true;
+  options.late_copies = late_copies;
+  std::unique_ptr<Session> session = cantFail(Session::create(std::move(plan), options));
+  cantFail(session->initialise(
+      [&](llvm::StringRef name, const TensorView& into) {
+        std::memcpy(into.data, values.tensors.at(name.str()).view().data, static_cast<size_t>(into.type.bytes()));
+        return Status::success();
+      },
+      7));
+  OneBatch data(values, session->inputs());
+  Trace trace;
+  GradientSink sink = [&](llvm::StringRef name, const Tensor& gradient) {
+    trace.gradients.emplace(name.str(), gradient);
+    return Status::success();
+  };
+  trace.losses.push_back(cantFail(session->step(data, &sink)).loss);
+  for (int i = 0; i < 2; ++i) trace.losses.push_back(cantFail(session->step(data)).loss);
+  return trace;
+}
+
+}  // namespace
+
+TEST_SUITE("unit") {
+  TEST_CASE("fit: random training graphs under budgets keep them, and their bits") {
+    std::mt19937 random(11);
+    int recomputed = 0, draws_again = 0;
+    for (int round = 0; round < 12; ++round) {
+      std::string text = random_model(random);
+      Plan plain = cantFail(compiled(text, 0));
+      Trace expected = train(plain, text);
+      int64_t persistent = plain.arenas[0].persistent_bytes, transient = plain.arenas[0].bytes - persistent;
+      for (double share : {0.95, 0.85, 0.7, 0.5}) {
+        int64_t budget = persistent + static_cast<int64_t>(share * static_cast<double>(transient));
+        Result<Plan> plan = compiled(text, budget);
+        if (!plan) {
+          CHECK(take_diag(plan.takeError()).fault() == Fault::Budget);
+          continue;
+        }
+        CHECK(plan->promised_bytes() <= budget);
+        CHECK(train(*plan, text) == expected);
+        for (const Slot& slot : plan->slots) {
+          if (slot.category == Category::Recompute) ++recomputed;
+          if (slot.category == Category::Recompute && llvm::StringRef(slot.name).contains(".recompute"))
+            draws_again += llvm::any_of(plan->functions[0].instructions, [&](const Instruction& i) {
+              return i.op == "dropout" && plan->slots[static_cast<size_t>(i.results[0])].name == slot.name;
+            });
+        }
+      }
+    }
+    CHECK(recomputed > 30);
+    CHECK(draws_again > 0);
+  }
+
+  TEST_CASE("fit: more budget never costs time, and what fits goes on fitting") {
+    std::mt19937 random(5);
+    for (int round = 0; round < 3; ++round) {
+      std::string text = random_model(random);
+      Plan plain = cantFail(compiled(text, 0));
+      int64_t persistent = plain.arenas[0].persistent_bytes, transient = plain.arenas[0].bytes - persistent;
+      double last = 0;  // of the budget below; 0: it did not fit
+      for (int step = 0; step <= 20; ++step) {
+        int64_t budget = persistent + transient * (10 + step * 9 / 2) / 100 + (step == 20 ? transient / 100 : 0);
+        Result<Plan> plan = compiled(text, budget);
+        CHECK((plan || last == 0));
+        if (!plan) {
+          consumeError(plan.takeError());
+          continue;
+        }
+        if (last > 0) CHECK(plan->predicted_step_us <= last * (1 + 1e-9));
+        last = plan->predicted_step_us;
+      }
+      CHECK(last == doctest::Approx(plain.predicted_step_us));
+    }
+  }
+
+  // Down to a third of what the states take: then most of them, and what forward saves, are on the host between their uses.
+  TEST_CASE("fit: states and values wait on the host, and nothing touches them on their way") {
+    std::mt19937 random(29);
+    int states_there = 0, values_there = 0;
+    for (int round = 0; round < 8; ++round) {
+      std::string text = random_model(random);
+      TrainingRequest request;
+      request.accumulate = round % 2 == 0 ? 1 : 3;
+      request.effort = 0.02;
+      Plan plain = cantFail(compiled_for(device_with_host(), text, request));
+      Trace expected = train(plain, text);
+      for (double share : {0.9, 0.7, 0.5, 0.35}) {
+        request.budget_bytes = static_cast<int64_t>(share * static_cast<double>(plain.promised_bytes()));
+        Result<Plan> plan = compiled_for(device_with_host(), text, request);
+        if (!plan) {
+          CHECK(take_diag(plan.takeError()).fault() == Fault::Budget);
+          continue;
+        }
+        CHECK(plan->promised_bytes() <= request.budget_bytes);
+        CHECK(train(*plan, text) == expected);
+        CHECK(train(*plan, text, true) == expected);
+        for (const Instruction& i : plan->functions[0].instructions) values_there += i.op == "to_host" && i.phase == Phase::Forward;
+        for (const PlanState& state : plan->states) states_there += plan->slots[static_cast<size_t>(state.slot)].space == MemorySpace::Host;
+      }
+    }
+    CHECK(states_there > 20);
+    CHECK(values_there > 0);
+  }
+
+  TEST_CASE("fit: the front goes down to the floor, and each of its plans is what its budget gives") {
+    std::mt19937 random(23);
+    for (int round = 0; round < 3; ++round) {
+      std::string text = random_model(random);
+      std::vector<Plan> front;
+      CompileHooks hooks;
+      hooks.on_front = [&](const Plan& plan) { front.push_back(plan); };
+      Plan plain = cantFail(compiled(text, 0, true, hooks));
+      REQUIRE(front.size() >= 3);
+      CHECK(front.front().promised_bytes() == plain.promised_bytes());
+      for (size_t i = 0; i < front.size(); ++i) {
+        int64_t budget = front[i].arenas[0].budget_bytes;
+        CHECK(front[i].promised_bytes() <= budget);
+        Plan plan = cantFail(compiled(text, budget));
+        CHECK(plan.promised_bytes() == front[i].promised_bytes());
+        CHECK(plan.predicted_step_us == front[i].predicted_step_us);
+        if (i == 0) continue;
+        CHECK(front[i].promised_bytes() < front[i - 1].promised_bytes());
+        CHECK(front[i].predicted_step_us >= front[i - 1].predicted_step_us * (1 - 1e-9));
+      }
+      int64_t floor = 0;
+      hooks.on_front = nullptr;
+      hooks.on_refused = [&](const Plan& smallest) { floor = smallest.promised_bytes(); };
+      consumeError(compiled(text, 1, true, hooks).takeError());
+      CHECK(floor > 0);
+      CHECK(front.back().arenas[0].budget_bytes == round_up_readable(floor));
+    }
+  }
+
+  // %y draws with the counter, so it can be repeated until the counter is advanced: before %b, once the advance has moved.
+  TEST_CASE("fit: the random counter is advanced last, so that a draw can be repeated") {
+    Graph graph = cantFail(parse_graph(R"(
+graph @draws(%x: f32[64]) state(%rng: i64[2] counter fill=0) {
+  %y = dropout(%x, %rng) {id=1, ratio=0.5} : f32[64]
+  %one = constant() {value=i64[2]<0,1>} : i64[2]
+  %next = add(%rng, %one) : i64[2] phase=update
+  %a = exp(%y) : f32[64]
+  %b = mul(%a, %y) : f32[64]
+  return %b
+  update %rng = %next
+})"));
+    std::vector<NodeId> writers = make_updates_writable(graph);
+    CpuCatalog catalog;
+    CHECK(recompute_problem(graph, writers, small_device(), catalog).problem.ops[0].repeat_until == 1);
+    delay_free_updates(graph, writers);
+    SequenceProblem sequence = recompute_problem(graph, writers, small_device(), catalog);
+    CHECK(sequence.problem.ops[0].repeat_until == 3);
+    CHECK_FALSE(sequence.problem.ops[3].repeatable);
+    RecomputePlan plan;
+    plan.repeats = {{2, 0}};
+    std::vector<NodeId> again = apply_plan(graph, plan, sequence.values);
+    REQUIRE(again.size() == 1);
+    CHECK(graph.value(graph.node(again[0]).results[0]).name == "y.recompute");
+    CHECK(graph.value(graph.find_value("y")).users.size() == 1);
+  }
+
+  // %b is fetched first. What the search chose windows for goes by place.
+  TEST_CASE("fit: results of one instruction are copied to the host in the order the search had them") {
+    Graph graph = cantFail(parse_graph(R"(
+graph @two(%x: f32[65536]) {
+  %a, %b = split(%x) {axis=0, sizes=[16384, 49152]} : f32[16384], f32[49152]
+  %c = exp(%b) : f32[49152] phase=backward
+  %d = exp(%a) : f32[16384] phase=backward
+  return %c, %d
+})"));
+    CpuCatalog catalog;
+    SequenceProblem sequence = recompute_problem(graph, {}, device_with_host(), catalog, std::numeric_limits<int64_t>::max());
+    auto value = [&](llvm::StringRef name) { return static_cast<int32_t>(llvm::find(sequence.values, graph.find_value(name)) - sequence.values.begin()); };
+    RecomputePlan plan = measure_repeats(sequence.problem, {}, {{1, value("b")}, {2, value("a")}});
+    RecomputeProblem ops = final_sequence(sequence.problem, plan);
+    apply_plan(graph, plan, sequence.values);
+    std::vector<double> thought, made;
+    for (const RecomputeOp& op : ops.ops)
+      if (op.channel == Channel::ToHost) thought.push_back(op.cost_us);
+    for (NodeId id : graph.order())
+      if (graph.node(id).op->channel == Channel::ToHost) made.push_back(cost_of(graph, graph.node(id), device_with_host()).predicted_us);
+    REQUIRE(thought.size() == 2);
+    CHECK(thought[0] < thought[1]);
+    CHECK(made == thought);
+  }
+
+  // 256 KiB each: a product takes longer to make than exp.
+  TEST_CASE("fit: the host is offered the values that take longest to make, as many as it can hold") {
+    Graph graph = cantFail(parse_graph(R"(
+graph @two(%x: f32[256, 256], %y: f32[256, 256]) {
+  %a = exp(%x) : f32[256, 256]
+  %b = matmul(%a, %y) : f32[256, 256]
+  %c = mul(%a, %b) : f32[256, 256] phase=backward
+  return %c
+})"));
+    CpuCatalog catalog;
+    auto offered = [&](int64_t host_bytes) {
+      std::vector<std::string> names;
+      SequenceProblem sequence = recompute_problem(graph, {}, device_with_host(), catalog, host_bytes);
+      for (const OffloadOption& option : sequence.dearest.empty() ? sequence.largest : sequence.dearest) names.push_back(graph.value(sequence.values[static_cast<size_t>(option.value)]).name);
+      return names;
+    };
+    CHECK(offered(512 << 10) == std::vector<std::string>{"a", "b"});
+    CHECK(offered(511 << 10) == std::vector<std::string>{"b"});
+  }
+
+  // %v.fetch and %w.fetch stand side by side but for a view. Issued with the former, the latter stays ahead of its own view.
+  TEST_CASE("fit: a copy that is issued together with the one before it stays where it is") {
+    Graph graph = cantFail(parse_graph(R"(
+graph @views(%x: f32[4]) state(%v: f32[2, 2] parameter trained, %w: f32[2, 2] parameter trained) {
+  %a = reshape(%v) {shape=[4]} : f32[4]
+  %b = reshape(%w) {shape=[4]} : f32[4]
+  %c = add(%a, %b) : f32[4]
+  return %c
+})"));
+    std::vector<NodeId> writers;
+    llvm::StringSet<> states;
+    states.insert("v");
+    states.insert("w");
+    move_states_to_host(graph, writers, states);
+    issue_copies(graph, {CopyWindow{0, 0, 2}, CopyWindow{1, 0, 2}});
+    CHECK_FALSE(bool(verify(graph)));
+  }
+
+  TEST_CASE("fit: refusals tell the peak, and the budget they name is enough") {
+    std::mt19937 random(17);
+    std::string text = random_model(random);
+    Plan plain = cantFail(compiled(text, 0));
+    auto message = [](Result<Plan> plan) {
+      REQUIRE_FALSE(bool(plan));
+      return take_diag(plan.takeError()).text();
+    };
+    CHECK(llvm::StringRef(message(compiled(text, plain.promised_bytes() - 1, false))).contains("at the peak ("));
+    std::string refusal = message(compiled(text, plain.arenas[0].persistent_bytes + 64));
+    llvm::StringRef named = llvm::StringRef(refusal).split("(").second.split(" bytes").first;
+    int64_t enough = 0;
+    REQUIRE_FALSE(named.getAsInteger(10, enough));
+    CHECK(bool(compiled(text, enough)));
+    CHECK(enough < plain.promised_bytes());
+  }
+
+  TEST_CASE("fit: a refusal tells of both memories, and host memory is a budget too") {
+    std::mt19937 random(31);
+    std::string text = random_model(random);
+    TrainingRequest request;
+    Plan plain = cantFail(compiled_for(device_with_host(), text, request));
+    request.budget_bytes = plain.promised_bytes() * 3 / 5;
+    Plan unlimited = cantFail(compiled_for(device_with_host(), text, request));
+    REQUIRE(unlimited.arenas.size() == 2);
+
+    request.host_budget_bytes = unlimited.arenas[1].bytes / 8;
+    std::optional<Plan> smallest;
+    CompileHooks hooks;
+    hooks.on_refused = [&](const Plan& plan) { smallest = plan; };
+    Result<Plan> refused = compiled_for(device_with_host(), text, request, hooks);
+    REQUIRE_FALSE(bool(refused));
+    std::string message = take_diag(refused.takeError()).text();
+    CAPTURE(message);
+    REQUIRE(smallest);
+    CHECK(smallest->promised_bytes() > request.budget_bytes);
+    const int64_t on_host = smallest->arenas.size() > 1 ? smallest->arenas[1].bytes : 0;
+    CHECK(on_host <= request.host_budget_bytes);
+    CHECK(llvm::StringRef(message).contains(" and " + format_bytes(on_host) + " of host memory, the budget is " +
+                                            format_bytes(request.budget_bytes) + " and " + format_bytes(request.host_budget_bytes) + " of host memory; at the peak"));
+    CHECK_FALSE(llvm::StringRef(message.substr(message.find("at the peak"))).contains(".host "));  // what is on the host takes nothing there
+
+    request.budget_bytes = round_up_readable(smallest->promised_bytes());
+    Plan enough = cantFail(compiled_for(device_with_host(), text, request));
+    CHECK(enough.promised_bytes() <= request.budget_bytes);
+  }
+}
+
+}  // namespace plimsoll

@@ -1,0 +1,121 @@
+#include "passes/pass/pass_manager.h"
+
+#include "ir/builder.h"
+#include "ir/text.h"
+
+#include <doctest/doctest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+namespace plimsoll {
+namespace {
+
+Graph chain() {
+  Result<Graph> graph = parse_graph(R"(graph @g(%x: f32[2]) {
+    %dead = exp(%x) : f32[2]
+    %y = neg(%x) : f32[2]
+    return %y
+  })");
+  REQUIRE(static_cast<bool>(graph));
+  return std::move(*graph);
+}
+
+Result<bool> lie(Graph& graph, PassContext&) {
+  Builder(graph).emit("exp", {graph.inputs[0]});
+  return false;
+}
+
+Result<bool> fail(Graph&, PassContext&) { return model_error("%y: cannot go on"); }
+
+const PassInfo lying{.name = "lie", .summary = "", .stage = Stage::Any, .keeps_result = true, .run = lie};
+const PassInfo failing{.name = "fail", .summary = "", .stage = Stage::Any, .keeps_result = true, .run = fail};
+const PassInfo forward_only{
+    .name = "early", .summary = "", .stage = Stage::Forward, .keeps_result = true, .run = lie};
+
+std::string failure_of(const PassInfo& pass, Graph graph, const PipelineOptions& options) {
+  Result<PipelineReport> report = run_pipeline(graph, Pipeline{{{&pass, {}}}}, options);
+  return report ? "" : take_diag(report.takeError()).text();
+}
+
+std::string read(const std::filesystem::path& path) {
+  std::ifstream in(path);
+  std::stringstream text;
+  text << in.rdbuf();
+  return text.str();
+}
+
+// A folder of its own that goes away with it.
+struct TemporaryFolder {
+  std::filesystem::path path = std::filesystem::temp_directory_path() / "plimsoll_pipeline_test";
+  TemporaryFolder() {
+    std::filesystem::remove_all(path);
+    std::filesystem::create_directory(path);
+  }
+  ~TemporaryFolder() { std::filesystem::remove_all(path); }
+};
+
+}  // namespace
+
+TEST_SUITE_BEGIN("unit");
+
+TEST_CASE("a pipeline's text reads back") {
+  Result<Pipeline> pipeline =
+      parse_pipeline("  remove-dead-nodes ,fold-constants{keep=3  dense=1}, simplify");
+  REQUIRE(static_cast<bool>(pipeline));
+  CHECK(pipeline->to_text() == "remove-dead-nodes, fold-constants{dense=1 keep=3}, simplify");
+}
+
+TEST_CASE("passes named as undone exist") {
+  for (const PassInfo* pass : all_passes())
+    for (llvm::StringRef earlier : pass->never_after) {
+      CAPTURE(earlier.str());
+      CHECK(find_pass(earlier));
+    }
+}
+
+TEST_CASE("a pass that hides a change is caught") {
+  CHECK(failure_of(lying, chain(), {.check_answers = true}) == "lie: changed the graph and says it did not");
+}
+
+TEST_CASE("a forward pass refuses a training step") {
+  Graph graph = chain();
+  graph.node(graph.last_node()).phase = Phase::Backward;
+  CHECK(failure_of(forward_only, graph, {}) == "early: works on forward graphs, and %y is backward");
+}
+
+TEST_CASE("a failing pass leaves a file that runs it again") {
+  TemporaryFolder folder;
+  CHECK(failure_of(failing, chain(), {.dump_dir = folder.path.string()}) == "fail: %y: cannot go on");
+  CHECK(read(folder.path / "repro.ir") == "// run: fail\n" + to_text(chain()));
+}
+
+TEST_CASE("changes are dumped and printed, and steps can be left out") {
+  TemporaryFolder folder;
+  Result<Pipeline> pipeline =
+      parse_pipeline("simplify, remove-dead-nodes, share-equal-nodes, fold-constants");
+  REQUIRE(static_cast<bool>(pipeline));
+  std::string log;
+  llvm::raw_string_ostream out(log);
+  Graph graph = chain();
+  Result<PipelineReport> report = run_pipeline(graph, *pipeline,
+                                               {.dump_dir = folder.path.string(),
+                                                .runs_before = 11,
+                                                .print_after = {"remove-dead-nodes"},
+                                                .stop_after = "share-equal-nodes",
+                                                .skip = {"simplify"},
+                                                .log = &out});
+  REQUIRE(static_cast<bool>(report));
+  REQUIRE(report->runs.size() == 2);
+  CHECK(report->runs[0].pass == "remove-dead-nodes");
+  CHECK(report->runs[0].counters.at("removed") == 1);
+  CHECK(!report->runs[1].changed);
+  CHECK(out.str() == "// after remove-dead-nodes\n" + to_text(graph));
+  CHECK(read(folder.path / "12-remove-dead-nodes.ir") == to_text(graph));
+  CHECK(!std::filesystem::exists(folder.path / "13-share-equal-nodes.ir"));
+}
+
+TEST_SUITE_END();
+
+}  // namespace plimsoll

@@ -1,0 +1,115 @@
+#include "passes/train/batch_cuts.h"
+#include "passes/derive_program.h"
+#include "runtime/cpu/cpu_catalog.h"
+#include "tests/support/finite_differences.h"
+#include "tests/support/small_training.h"
+
+#include <doctest/doctest.h>
+
+// The gradients of split programs, as they go to the planner, against slopes of the model's loss, which know of neither parts nor rules.
+
+namespace plimsoll {
+namespace {
+
+using namespace testing;
+using Gradients = std::map<std::string, std::vector<double>>;
+
+// Classes weigh differently, and so do the parts.
+constexpr llvm::StringLiteral images = R"(
+graph @images(%x: f64[4,2,6,6], %labels: i64[4]) state(%k: f64[4,2,3,3] parameter trained, %s: f64[4] parameter trained, %b: f64[4] parameter trained, %w: f64[36,3] parameter trained, %c: f64[3] buffer, %rng: i64[2] counter fill=0.0) {
+  %conv = conv(%x, %k) {pads=[1,1,1,1]} : f64[4,4,6,6]
+  %n, %mean, %rstd = group_norm(%conv, %s, %b) {eps=0.001, groups=2} : f64[4,4,6,6], f64[4,2], f64[4,2]
+  %t = silu(%n) : f64[4,4,6,6]
+  %p = max_pool(%t) {kernel=[2,2], strides=[2,2]} : f64[4,4,3,3]
+  %d = dropout(%p, %rng) {id=0, ratio=0.25} : f64[4,4,3,3]
+  %rows = reshape(%d) {shape=[4,36]} : f64[4,36]
+  %z = linear(%rows, %w) : f64[4,3]
+  %q = log_softmax(%z) {axis=1} : f64[4,3]
+  %loss, %weight = nll_loss(%q, %labels, %c) {reduction="mean"} : f64[], f64[]
+  return loss=%loss
+}
+)";
+
+RandomValues values_of(const Graph& forward) {
+  RandomValues values;
+  values.add_for(forward);
+  // Of twelve labels five do not count, four of them in the first part.
+  const TensorView labels = values.tensors.at("labels").view();
+  const bool ignores = labels.elements() > 4;
+  for (int64_t i = 0; i < labels.elements(); ++i) labels.set_int(i, ignores && (i < 4 || i == 9) ? -100 : i % 3);
+  if (auto weights = values.tensors.find("c"); weights != values.tensors.end()) weights->second = Tensor::of_floats({0.5, 1.25, 2}, DType::F64, {3});
+  return values;
+}
+
+Gradients slopes_of(const Graph& forward, const RandomValues& values) {
+  Gradients slopes;
+  for (const State& state : forward.states) {
+    if (!state.trained) continue;
+    const std::string& name = forward.value(state.value).name;
+    slopes[name] = finite_differences(values.tensors.at(name).view(), [&] {
+      Result<Evaluation> result = evaluate(forward, values.bind(forward));
+      REQUIRE_MESSAGE(bool(result), llvm::toString(result.takeError()));
+      return result->outputs[0].get(0);
+    });
+  }
+  return slopes;
+}
+
+Gradients gradients_of(const Graph& step, const RandomValues& values) {
+  RandomValues all = values;
+  all.add_for(step);
+  Result<Evaluation> result = evaluate(step, all.bind(step), Keep::EveryValue);
+  REQUIRE_MESSAGE(bool(result), llvm::toString(result.takeError()));
+  Gradients gradients;
+  for (const StateGradient& gradient : step.gradients) {
+    const Tensor& tensor = result->values[index_of(gradient.value)];
+    std::vector<double>& elements = gradients[step.value(gradient.state).name];
+    for (int64_t i = 0; i < tensor.type().elements(); ++i) elements.push_back(tensor.get(i));
+  }
+  return gradients;
+}
+
+void check_equal(const Gradients& got, const Gradients& want) {
+  REQUIRE(got.size() == want.size());
+  for (const auto& [name, slopes] : want) {
+    CAPTURE(name);
+    const std::vector<double>& gradient = got.at(name);
+    REQUIRE(gradient.size() == slopes.size());
+    for (size_t i = 0; i < slopes.size(); ++i) CHECK(gradient[i] == doctest::Approx(slopes[i]).epsilon(1e-7));
+  }
+}
+
+bool has_parts(const Graph& step) {
+  return llvm::any_of(step.order(), [&](NodeId id) { return step.value(step.node(id).results[0]).name.ends_with(".part1"); });
+}
+
+// How many ways of splitting there are.
+int check_splits(llvm::StringRef text) {
+  const CpuCatalog catalog;
+  TrainingRequest request;
+  request.optimizer.kind = OptimizerKind::Sgd;
+  Result<ForwardModel> model = prepare_forward({parsed(text)}, request, catalog, {});
+  REQUIRE_MESSAGE(bool(model), llvm::toString(model.takeError()));
+  const RandomValues values = values_of(model->graph);
+  const Gradients slopes = slopes_of(model->graph, values);
+  int ways = 0;
+  for (ValueId from : find_narrow_values(model->graph))
+    for (int64_t parts : {2, 4}) {
+      INFO(parts, " parts from ", model->graph.value(from).name);
+      if (model->graph.type(from).shape[0] % parts != 0) continue;
+      Result<Derived> split = derive_program(*model, {from, parts}, request, catalog, {});
+      REQUIRE_MESSAGE(bool(split), llvm::toString(split.takeError()));
+      CHECK(has_parts(split->program.functions.front()));
+      check_equal(gradients_of(split->program.functions.front(), values), slopes);
+      ++ways;
+    }
+  return ways;
+}
+
+TEST_SUITE("unit") {
+  TEST_CASE("gradients of a split convolutional net equal finite differences") { CHECK(check_splits(images) == 16); }
+  TEST_CASE("gradients of split attention equal finite differences") { CHECK(check_splits(tied_attention) == 12); }
+}
+
+}  // namespace
+}  // namespace plimsoll
