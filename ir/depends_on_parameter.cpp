@@ -4,7 +4,7 @@
 
 namespace plimsoll {
 
-bool is_learned(const Graph& graph, ValueId value) {
+bool depends_on_parameter(const Graph& graph, ValueId value) {
   std::set<ValueId> seen = {value};
   std::vector<ValueId> open = {value};
   while (!open.empty()) {

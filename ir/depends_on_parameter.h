@@ -7,6 +7,6 @@
 namespace plimsoll {
 
 // Some parameter reaches `value` through floating-point values, so that a gradient may be wanted for it.
-bool is_learned(const Graph& graph, ValueId value);
+bool depends_on_parameter(const Graph& graph, ValueId value);
 
 }  // namespace plimsoll

@@ -176,7 +176,7 @@ const State* Graph::find_state(ValueId value) const {
 }
 
 MemorySpace Graph::space(ValueId id) const {
-  if (NodeId producer = value(id).producer; producer != NodeId::None) return written_space(node(producer).op->channel);
+  if (NodeId producer = value(id).producer; producer != NodeId::None) return written_space(node(producer).op->engine);
   const State* state = find_state(id);
   return state ? state->space : MemorySpace::Device;
 }

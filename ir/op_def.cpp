@@ -18,7 +18,7 @@ constexpr const OpDef* ops[] = {
 };
 
 // What has the result's rank and rows is cut; what is broadcast along dimension 0 is not.
-PartCall elementwise_part(const OpCall& call) {
+ChunkCall elementwise_part(const OpCall& call) {
   size_t rank = 0;
   int64_t rows = 0;
   for (size_t i = 0; i < call.count(); ++i) {
@@ -28,7 +28,7 @@ PartCall elementwise_part(const OpCall& call) {
     rank = std::max(rank, shape.size());
     if (rank > 0 && shape.size() == rank) rows = std::max(rows, shape[0]);
   }
-  PartCall part{{}, {}, call.attrs};
+  ChunkCall part{{}, {}, call.attrs};
   for (size_t i = 0; i < call.count(); ++i)
     part.cut.push_back(call.has(i) && rank > 0 && call.operand(i).shape.size() == rank && call.operand(i).shape[0] == rows);
   return part;
@@ -75,10 +75,10 @@ double flops_of(const Graph& graph, const Node& node) {
   return node.op->flops(OpCall(node.attrs, operands), results);
 }
 
-std::optional<PartCall> part_of(const OpDef& op, const OpCall& call, Part part) {
-  std::optional<PartCall> found;
-  if (op.part)
-    found = op.part(call, part);
+std::optional<ChunkCall> chunk_of(const OpDef& op, const OpCall& call, Chunk part) {
+  std::optional<ChunkCall> found;
+  if (op.chunk)
+    found = op.chunk(call, part);
   else if (op.elementwise)
     found = elementwise_part(call);
   if (!found) return std::nullopt;
@@ -92,13 +92,13 @@ std::optional<PartCall> part_of(const OpDef& op, const OpCall& call, Part part) 
   return any ? found : std::nullopt;
 }
 
-Join join_of(const PartCall& call, size_t result) { return result < call.join.size() ? call.join[result] : Join::Rows; }
+Combine combine_of(const ChunkCall& call, size_t result) { return result < call.combine.size() ? call.combine[result] : Combine::Rows; }
 
 bool is_weighted_mean(const Graph& graph, const Node& node) {
   if (!node.op->sample_weight) return false;
   const llvm::SmallVector<const Type*, 4> types = operand_types(graph, node);
-  const std::optional<PartCall> call = node.op->part(OpCall(node.attrs, types), {0, 1});
-  return call && join_of(*call, 0) == Join::WeightedMean;
+  const std::optional<ChunkCall> call = node.op->chunk(OpCall(node.attrs, types), {0, 1});
+  return call && combine_of(*call, 0) == Combine::WeightedMean;
 }
 
 }  // namespace plimsoll

@@ -83,12 +83,12 @@ struct InPlace {
 };
 
 // One of `count` equal parts of a batch, along dimension 0.
-struct Part {
+struct Chunk {
   int64_t index, count;
 };
 
 // How the results of all parts make the op's result.
-enum class Join : uint8_t {
+enum class Combine : uint8_t {
   Rows,  // one after the other along dimension 0
   Sum,
   Mean,
@@ -96,13 +96,13 @@ enum class Join : uint8_t {
 };
 
 // The op on one part of the batch: it reads that part of some operands, and the others whole.
-struct PartCall {
+struct ChunkCall {
   llvm::SmallVector<bool, 4> cut;   // by operand
-  llvm::SmallVector<Join, 2> join;  // by result; what it does not reach: Rows
+  llvm::SmallVector<Combine, 2> combine;  // by result; what it does not reach: Rows
   Attrs attrs;
 };
 // None where a result's rows depend on the other parts' rows, or where the parts would not be equal.
-using PartFn = std::optional<PartCall> (*)(const OpCall& call, Part part);
+using ChunkFn = std::optional<ChunkCall> (*)(const OpCall& call, Chunk part);
 class Builder;
 // Makes what a mean over weighted samples divides by, of any operand but the first: it is there before the samples' losses are.
 using SampleWeightFn = ValueId (*)(Builder& b, NodeId node);
@@ -146,11 +146,11 @@ struct OpDef {
   // This operand, absent or of result 0's type, is added to result 0 and to nothing else.
   int8_t addend = -1;
   // Copies between memories read in one space and write in the other; every other op keeps to the device.
-  Channel channel = Channel::Compute;
+  Engine engine = Engine::Compute;
   llvm::ArrayRef<InPlace> in_place = {};
   FlopsFn flops = nullptr;              // none: one per result element
   RebatchFn rebatch = nullptr;
-  PartFn part = nullptr;                // none: elementwise ops go by elements, others want the whole batch
+  ChunkFn chunk = nullptr;                // none: elementwise ops go by elements, others want the whole batch
   SampleWeightFn sample_weight = nullptr;  // where result 0 may be a WeightedMean: what it makes is the last result
   ReferenceFn reference;
   SamplesFn samples;
@@ -167,8 +167,8 @@ Types result_types(const Graph& graph, const Node& node);
 double flops_of(const Graph& graph, const Node& node);
 
 // The op on one part, of two or more, of what `call` reads; at least one operand is cut. None where it wants the whole batch.
-std::optional<PartCall> part_of(const OpDef& op, const OpCall& call, Part part);
-Join join_of(const PartCall& call, size_t result);
+std::optional<ChunkCall> chunk_of(const OpDef& op, const OpCall& call, Chunk part);
+Combine combine_of(const ChunkCall& call, size_t result);
 // Is result 0 a mean over the batch by the samples' weights?
 bool is_weighted_mean(const Graph& graph, const Node& node);
 

@@ -14,7 +14,7 @@
 namespace plimsoll {
 namespace {
 
-constexpr int64_t most_listed_elements = 16;
+constexpr int64_t max_listed_elements = 16;
 
 bool is_bare_char(char c) { return llvm::isAlnum(c) || llvm::StringRef("_.$/:-").contains(c); }
 
@@ -72,7 +72,7 @@ void print_element(llvm::raw_ostream& out, const Tensor& tensor, int64_t i) {
 
 // NaNs carry bits that "nan" does not say.
 bool is_listed(const Tensor& tensor) {
-  if (tensor.type().elements() > most_listed_elements) return false;
+  if (tensor.type().elements() > max_listed_elements) return false;
   for (int64_t i = 0; i < tensor.type().elements(); ++i)
     if (std::isnan(tensor.get(i))) return false;
   return true;
@@ -149,14 +149,14 @@ void print_state(llvm::raw_ostream& out, const Graph& graph, const State& state,
 // A few states stand on the graph's line, more on a line each.
 void print_states(llvm::raw_ostream& out, const Graph& graph, const PrintOptions& options) {
   if (graph.states.empty()) return;
-  bool one_a_line = graph.states.size() > 2;
-  out << " state(" << (one_a_line ? "\n    " : "");
-  llvm::ListSeparator comma(one_a_line ? ",\n    " : ", ");
+  bool one_per_line = graph.states.size() > 2;
+  out << " state(" << (one_per_line ? "\n    " : "");
+  llvm::ListSeparator comma(one_per_line ? ",\n    " : ", ");
   for (const State& state : graph.states) {
     out << comma;
     print_state(out, graph, state, options);
   }
-  out << (one_a_line ? "\n)" : ")");
+  out << (one_per_line ? "\n)" : ")");
 }
 
 void print_results(llvm::raw_ostream& out, const Graph& graph) {

@@ -96,13 +96,13 @@ Type TextReader::type() {
 }
 
 void TextReader::shape(Type& type) {
-  constexpr int64_t most_elements = int64_t{1} << 56;  // bytes then still fit 64 bits
+  constexpr int64_t max_elements = int64_t{1} << 56;  // bytes then still fit 64 bits
   int64_t elements = 1;
   expect('[');
   list(']', [&] {
     int64_t dim = integer();
     if (dim < 0) fail("a dimension is negative");
-    if (__builtin_mul_overflow(elements, std::max<int64_t>(dim, 1), &elements) || elements > most_elements)
+    if (__builtin_mul_overflow(elements, std::max<int64_t>(dim, 1), &elements) || elements > max_elements)
       fail("too many elements");
     if (!failed_) type.shape.push_back(dim);
   });

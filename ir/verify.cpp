@@ -82,7 +82,7 @@ class Verifier {
       }
       if (!is_defined(it.value()))
         return wrong(where, "operand " + llvm::Twine(it.index()) + " is not written before it");
-      if (graph_.space(it.value()) != read_space(node.op->channel))
+      if (graph_.space(it.value()) != read_space(node.op->engine))
         return wrong(where, "operand " + llvm::Twine(it.index()) + " is in " + space_name(graph_.space(it.value())) + " memory");
       users_[index_of(it.value())].push_back(id);
     }

@@ -10,18 +10,18 @@
 namespace plimsoll {
 
 const llvm::StringLiteral clean_pipeline =
-    "fold-constants, simplify, share-equal-nodes, remove-dead-nodes, recover-activations, recover-norms, recover-losses, "
-    "remove-dead-nodes, recover-linear, remove-dead-nodes, recover-rotary, recover-attention, remove-dead-nodes";
-const llvm::StringLiteral settle_pipeline = "move-layout-changes, simplify, remove-dead-nodes";
+    "fold-constants, simplify, cse, dce, recover-activations, recover-norms, recover-losses, "
+    "dce, recover-linear, dce, recover-rotary, recover-attention, dce";
+const llvm::StringLiteral fixpoint_pipeline = "move-transposes, simplify, dce";
 const llvm::StringLiteral finish_pipeline =
-    "recover-linear, recover-attention, recover-losses, simplify, recover-split, pack-attention, share-equal-nodes, remove-dead-nodes";
-constexpr int settle_rounds = 16;  // exports settle in five; the bound only guards against rules that undo each other
+    "recover-linear, recover-attention, recover-losses, simplify, recover-split, pack-attention, cse, dce";
+constexpr int max_fixpoint_rounds = 16;  // exports settle in five; the bound only guards against rules that undo each other
 
 namespace {
 
 Status clean(Graph& graph, PassRunner& passes) {
   Result<bool> changed = passes.run(graph, clean_pipeline);
-  for (int round = 0; round < settle_rounds && changed && *changed; ++round) changed = passes.run(graph, settle_pipeline);
+  for (int round = 0; round < max_fixpoint_rounds && changed && *changed; ++round) changed = passes.run(graph, fixpoint_pipeline);
   if (changed) changed = passes.run(graph, finish_pipeline);
   return changed ? Status::success() : changed.takeError();
 }
@@ -30,7 +30,7 @@ Status check_stop(llvm::StringRef name) {
   std::vector<llvm::StringRef> known{"clean", "train", "fit"};
   for (const PassInfo* pass : all_passes()) known.push_back(pass->name);
   if (llvm::is_contained(known, name)) return Status::success();
-  std::vector<std::string> near = nearest_names(name, known, 1);
+  std::vector<std::string> near = did_you_mean(name, known, 1);
   return usage_error("--stop-after " + name + ": no pass or phase is called that" +
                      (near.empty() ? "" : "; did you mean " + near.front() + "?"));
 }

@@ -13,12 +13,12 @@
 namespace plimsoll {
 
 // The clean stage as text: what `--skip`, tests and reproducers name. The second part runs until nothing changes.
-extern const llvm::StringLiteral clean_pipeline, settle_pipeline, finish_pipeline;
+extern const llvm::StringLiteral clean_pipeline, fixpoint_pipeline, finish_pipeline;
 
 struct CompileHooks {
   PipelineOptions pipeline;                             // dumps, printing, skipped passes
   std::function<void(llvm::StringRef phase)> on_phase;  // called as each phase starts: "clean", "train", ...
-  std::function<void(const Plan&)> on_front;            // sees plans for smaller and smaller budgets, see budget_front; unset: not searched for
+  std::function<void(const Plan&)> on_frontier;            // sees plans for smaller and smaller budgets, see budget_frontier; unset: not searched for
   std::function<void(const Plan&)> on_refused;          // sees the plan that needs least where nothing fits
 };
 

@@ -17,10 +17,10 @@ namespace {
 
 constexpr llvm::StringLiteral fuse_pipeline = "fuse-batch-norms";
 constexpr llvm::StringLiteral train_pipeline =
-    "simplify, round-sums-once, simplify, share-equal-nodes, remove-dead-nodes, fuse-batch-norms, keep-pool-choices, absorb-sums, remove-dead-nodes";
-constexpr llvm::StringLiteral epilogue_pipeline = "fuse-epilogues, remove-dead-nodes";
+    "simplify, fold-casts-into-reductions, simplify, cse, dce, fuse-batch-norms, save-pool-indices, fuse-addends, dce";
+constexpr llvm::StringLiteral epilogue_pipeline = "fuse-epilogues, dce";
 constexpr llvm::StringLiteral layout_pipeline =
-    "channels-last, remove-dead-nodes, move-layout-changes, fold-constants, simplify, share-equal-nodes, remove-dead-nodes";
+    "channels-last, dce, move-transposes, fold-constants, simplify, cse, dce";
 
 // It is tensor cores that want channels last, and plain f32 keeps away from them.
 bool wants_channels_last(const Graph& graph, const TrainingRequest& request, const KernelCatalog& catalog) {
@@ -91,10 +91,10 @@ Status insert_casts(Graph& graph, const TrainingRequest& request, PassRunner& pa
 }
 
 // Classes are padded to what the backend's products like.
-Status pad_classes(Graph& graph, const KernelCatalog& catalog, PassRunner& passes) {
+Status pad_vocabulary(Graph& graph, const KernelCatalog& catalog, PassRunner& passes) {
   const int64_t multiple = catalog.preferences().product_multiple;
   if (multiple <= 1 || passes.stopped()) return Status::success();
-  Pipeline pipeline{{{find_pass("pad-classes"), {{"multiple", std::to_string(multiple)}}}}};
+  Pipeline pipeline{{{find_pass("pad-vocabulary"), {{"multiple", std::to_string(multiple)}}}}};
   Result<bool> changed = passes.run(graph, pipeline);
   return changed ? Status::success() : changed.takeError();
 }
@@ -143,7 +143,7 @@ Result<ForwardModel> prepare_forward(CleanModel model, const TrainingRequest& re
 
   enter(hooks, "train");
   if (Status s = select_trained(forward.graph, request.train, request.freeze)) return s;
-  if (Status s = pad_classes(forward.graph, catalog, passes)) return s;
+  if (Status s = pad_vocabulary(forward.graph, catalog, passes)) return s;
   if (Status s = insert_casts(forward.graph, request, passes, forward.decisions)) return s;
   if (Result<bool> fused = passes.run(forward.graph, fuse_pipeline); !fused) return fused.takeError();
   forward.summary = summarise(request, forward.graph);

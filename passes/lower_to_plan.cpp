@@ -88,13 +88,13 @@ class Lowering {
     graph_ = &graph;
     llvm::ArrayRef<CopyInFlight> copies;
     if (!in_.copies.empty()) copies = in_.copies[static_cast<size_t>(index)];
-    storage_ = assign_storage(graph, in_.writers[static_cast<size_t>(index)], copies);
+    assignment_ = assign_buffers(graph, in_.writers[static_cast<size_t>(index)], copies);
     done_.assign(graph.node_slots(), -1);
     for (const CopyInFlight& flight : copies) done_[index_of(flight.copy)] = flight.done;
     slot_of_.assign(graph.value_count(), -1);
-    is_repeat_.assign(graph.node_slots(), false);
-    if (!in_.repeats.empty())
-      for (NodeId id : in_.repeats[static_cast<size_t>(index)]) is_repeat_[index_of(id)] = true;
+    is_remat_.assign(graph.node_slots(), false);
+    if (!in_.remats.empty())
+      for (NodeId id : in_.remats[static_cast<size_t>(index)]) is_remat_[index_of(id)] = true;
     plan_.functions.emplace_back();
     plan_.functions.back().name = graph.name;
     for (const State& state : graph.states) slot_of_[index_of(state.value)] = state_slots_[graph.value(state.value).name];
@@ -114,7 +114,7 @@ class Lowering {
     slot.bytes = slot.type.bytes();
     slot.function = function_;
     slot.first = first;
-    slot.last = std::max(first, std::min(storage_.last_use[index_of(root_of(*graph_, value))], storage_.instructions - 1));
+    slot.last = std::max(first, std::min(assignment_.last_use[index_of(root_of(*graph_, value))], assignment_.instructions - 1));
     return slot;
   }
 
@@ -137,7 +137,7 @@ class Lowering {
       slot_of_[index_of(node.results[0])] = constant_slot(*graph_, node);
       return;
     }
-    int32_t at = storage_.position[index_of(id)];
+    int32_t at = assignment_.position[index_of(id)];
     for (ValueId result : node.results) add_result(node, result, at);
     add_instruction(node, at);
     plan_.functions.back().instructions.back().done = done_[index_of(id)];
@@ -160,13 +160,13 @@ class Lowering {
   void add_result(const Node& node, ValueId result, int32_t at) {
     Slot slot = value_slot(result, at);
     slot.origin = static_cast<int32_t>(node.origin);
-    slot.space = written_space(node.op->channel);
-    slot.category = node.op->channel == Channel::Compute ? Category::Temporary : Category::Offload;
+    slot.space = written_space(node.op->engine);
+    slot.category = node.op->engine == Engine::Compute ? Category::Temporary : Category::Offload;
     if (node.phase == Phase::Forward) mark_if_saved(result, slot);
-    if (is_repeat_[index_of(graph_->value(result).producer)] && slot.category != Category::Offload) slot.category = Category::Recompute;
-    if (ValueId root = storage_.in_place_of[index_of(result)]; root != ValueId::None)
+    if (is_remat_[index_of(graph_->value(result).producer)] && slot.category != Category::Offload) slot.category = Category::Recompute;
+    if (ValueId root = assignment_.in_place_of[index_of(result)]; root != ValueId::None)
       slot.in_place_of = slot_of_[index_of(root)];
-    const Buffer& buffer = storage_.buffers[static_cast<size_t>(storage_.buffer_of[index_of(result)])];
+    const Buffer& buffer = assignment_.buffers[static_cast<size_t>(assignment_.buffer_of[index_of(result)])];
     if (buffer.kind == Buffer::Kind::State) {
       const Slot& state = plan_.slots[static_cast<size_t>(slot_of_[index_of(buffer.first_value)])];
       slot.category = state.category;
@@ -189,8 +189,8 @@ class Lowering {
 
   // Slots of transient buffers get their offsets when the function is packed.
   void place_in_buffer(ValueId value) {
-    int32_t buffer = storage_.buffer_of[index_of(value)];
-    Buffer::Kind kind = storage_.buffers[static_cast<size_t>(buffer)].kind;
+    int32_t buffer = assignment_.buffer_of[index_of(value)];
+    Buffer::Kind kind = assignment_.buffers[static_cast<size_t>(buffer)].kind;
     if (kind == Buffer::Kind::Transient || kind == Buffer::Kind::Input)
       pending_.push_back({slot_of_[index_of(value)], function_, buffer});
   }
@@ -225,9 +225,9 @@ class Lowering {
     slot.first = slot.last = at;
     slot.category = Category::Workspace;
     slot.origin = static_cast<int32_t>(node.origin);
-    storage_.buffers.push_back({Buffer::Kind::Transient, ValueId::None, MemorySpace::Device, bytes, at, at});
+    assignment_.buffers.push_back({Buffer::Kind::Transient, ValueId::None, MemorySpace::Device, bytes, at, at});
     SlotId id = add_slot(std::move(slot));
-    pending_.push_back({id, function_, static_cast<int32_t>(storage_.buffers.size() - 1)});
+    pending_.push_back({id, function_, static_cast<int32_t>(assignment_.buffers.size() - 1)});
     return id;
   }
 
@@ -235,12 +235,12 @@ class Lowering {
     for (const StateGradient& gradient : graph_->gradients) {
       SlotId slot = slot_of_[index_of(gradient.value)];
       NodeId producer = graph_->value(root_of(*graph_, gradient.value)).producer;
-      int32_t at = producer == NodeId::None ? -1 : storage_.position[index_of(producer)];
+      int32_t at = producer == NodeId::None ? -1 : assignment_.position[index_of(producer)];
       plan_.gradients.push_back({graph_->value(gradient.state).name, function_, at, slot});
       Slot& place = plan_.slots[static_cast<size_t>(slot)];
       if (place.function >= 0) place.category = Category::Gradients;
     }
-    buffers_.push_back(std::move(storage_.buffers));
+    buffers_.push_back(std::move(assignment_.buffers));
   }
 
   // Packs each function above the persistent part.
@@ -328,9 +328,9 @@ class Lowering {
 
   const Graph* graph_ = nullptr;  // the function at hand
   int32_t function_ = 0;
-  Storage storage_;
+  BufferAssignment assignment_;
   std::vector<SlotId> slot_of_;   // by value of that function
-  std::vector<bool> is_repeat_;   // by node of that function
+  std::vector<bool> is_remat_;   // by node of that function
   std::vector<int32_t> done_;     // by node of that function: where a copy is waited for, -1: at once
 };
 

@@ -1,6 +1,6 @@
 #pragma once
 
-// The last pass: storage, offsets, kernels and predicted times become plain data.
+// The last pass: assignment, offsets, kernels and predicted times become plain data.
 
 #include "ir/machine/device.h"
 #include "ir/machine/kernel_catalog.h"
@@ -16,7 +16,7 @@ struct LoweringInput {
   const KernelCatalog& catalog;
   int64_t budget_bytes;                           // 0: the device's memory; recorded, not enforced
   int64_t host_budget_bytes = 0;                  // of the host arena; 0: not limited; recorded, not enforced
-  llvm::ArrayRef<std::vector<NodeId>> repeats = {};  // per function, nodes that recompute; empty: none anywhere
+  llvm::ArrayRef<std::vector<NodeId>> remats = {};  // per function, nodes that recompute; empty: none anywhere
   llvm::ArrayRef<std::vector<CopyInFlight>> copies = {};  // per function, copies that run beside computing; empty: none anywhere
   double placement_seconds = 2;                   // of work for each function's layout, see PlacementOptions
 };

@@ -8,30 +8,30 @@
 namespace plimsoll {
 namespace {
 
-// By channel, the copy that was last in some sense; computing has none.
+// By engine, the copy that was last in some sense; computing has none.
 using LastCopies = std::array<std::optional<size_t>, 3>;
 
-std::optional<size_t>& of_channel(LastCopies& copies, Channel channel) { return copies[static_cast<size_t>(channel)]; }
+std::optional<size_t>& of_channel(LastCopies& copies, Engine engine) { return copies[static_cast<size_t>(engine)]; }
 
-Channel channel_of(const Instruction& instruction) {
+Engine channel_of(const Instruction& instruction) {
   const OpDef* op = find_op(instruction.op);
-  return op ? op->channel : Channel::Compute;
+  return op ? op->engine : Engine::Compute;
 }
 
 std::vector<llvm::SmallVector<size_t, 2>> find_due(const PlanFunction& function) {
   llvm::ArrayRef<Instruction> instructions = function.instructions;
   std::vector<LastCopies> last(instructions.size() + 1);
   for (size_t i = 0; i < instructions.size(); ++i) {
-    const Channel channel = channel_of(instructions[i]);
-    if (channel == Channel::Compute) continue;
+    const Engine engine = channel_of(instructions[i]);
+    if (engine == Engine::Compute) continue;
     const size_t due = instructions[i].done < 0 ? i + 1 : static_cast<size_t>(instructions[i].done);
-    of_channel(last[due], channel) = i;  // in order: the latest stays
+    of_channel(last[due], engine) = i;  // in order: the latest stays
   }
   std::vector<llvm::SmallVector<size_t, 2>> waits(last.size());
   LastCopies through;
   for (size_t at = 0; at < last.size(); ++at)
-    for (size_t channel = 0; channel < through.size(); ++channel)
-      if (last[at][channel] > through[channel]) waits[at].push_back(*(through[channel] = last[at][channel]));
+    for (size_t engine = 0; engine < through.size(); ++engine)
+      if (last[at][engine] > through[engine]) waits[at].push_back(*(through[engine] = last[at][engine]));
   return waits;
 }
 
@@ -41,11 +41,11 @@ CopyOrder order_copies(const PlanFunction& function) {
   CopyOrder order{find_due(function), std::vector<bool>(function.instructions.size())};
   LastCopies since_computing;  // copies that nothing was computed or waited for behind
   for (size_t i = 0; i < function.instructions.size(); ++i) {
-    const Channel channel = channel_of(function.instructions[i]);
-    if (channel == Channel::Compute || !order.due[i].empty()) since_computing = {};
-    if (channel == Channel::Compute) continue;
-    order.waits[i] = !of_channel(since_computing, channel);
-    of_channel(since_computing, channel) = i;
+    const Engine engine = channel_of(function.instructions[i]);
+    if (engine == Engine::Compute || !order.due[i].empty()) since_computing = {};
+    if (engine == Engine::Compute) continue;
+    order.waits[i] = !of_channel(since_computing, engine);
+    of_channel(since_computing, engine) = i;
   }
   return order;
 }

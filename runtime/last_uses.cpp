@@ -6,8 +6,8 @@ namespace plimsoll {
 
 // A slot that owns its bytes dies after its last use unless another value took them over or they outlive the function.
 std::vector<InstructionDeaths> find_deaths(const Plan& plan, size_t function) {
-  std::vector<InstructionDeaths> deaths(plan.functions[function].instructions.size());
-  if (deaths.empty()) return deaths;
+  std::vector<InstructionDeaths> last_uses(plan.functions[function].instructions.size());
+  if (last_uses.empty()) return last_uses;
   std::vector<bool> kept(plan.slots.size(), false);
   for (const Slot& slot : plan.slots)
     if (slot.in_place_of >= 0) kept[static_cast<size_t>(plan.storage_of(slot.in_place_of))] = true;
@@ -16,10 +16,10 @@ std::vector<InstructionDeaths> find_deaths(const Plan& plan, size_t function) {
     const Slot& slot = plan.slots[i];
     if (slot.function != static_cast<int32_t>(function) || slot.view_of >= 0) continue;
     if (slot.offset < plan.arenas[static_cast<size_t>(slot.space)].persistent_bytes) continue;
-    if (slot.category != Category::Input && slot.in_place_of < 0) deaths[static_cast<size_t>(slot.first)].fresh.push_back(static_cast<SlotId>(i));
-    if (!kept[i]) deaths[static_cast<size_t>(slot.last)].dead_after.push_back(static_cast<SlotId>(i));
+    if (slot.category != Category::Input && slot.in_place_of < 0) last_uses[static_cast<size_t>(slot.first)].fresh.push_back(static_cast<SlotId>(i));
+    if (!kept[i]) last_uses[static_cast<size_t>(slot.last)].dead_after.push_back(static_cast<SlotId>(i));
   }
-  return deaths;
+  return last_uses;
 }
 
 }  // namespace plimsoll

@@ -187,7 +187,7 @@ Status Session::start(BatchSource& data, const GradientSink* gradients) {
   const bool separate_update = plan_.functions.size() > 1;
   Result<double> scale = gradients ? loss_scale() : Result<double>(1);
   if (!scale) return scale.takeError();
-  StepInFlight& step = in_flight_[static_cast<size_t>(steps_started_ % most_in_flight)];
+  StepInFlight& step = in_flight_[static_cast<size_t>(steps_started_ % max_in_flight)];
   step = {};
   for (int64_t micro = 0; micro < plan_.training.accumulate; ++micro) {
     Result<llvm::ArrayRef<TensorView>> inputs = executor_->next_inputs();
@@ -213,7 +213,7 @@ Status Session::start(BatchSource& data, const GradientSink* gradients) {
 }
 
 Result<StepMetrics> Session::finish() {
-  StepInFlight& step = in_flight_[static_cast<size_t>(steps_done_ % most_in_flight)];
+  StepInFlight& step = in_flight_[static_cast<size_t>(steps_done_ % max_in_flight)];
   const int64_t last_run = step.end_run - 1;
   while (step.runs_left() > 0)
     if (Status s = add_run(step)) return s;

@@ -74,8 +74,8 @@ class Session {
 
   Plan plan_;
   std::unique_ptr<Executor> executor_;
-  static constexpr int64_t most_in_flight = 2;
-  std::array<StepInFlight, most_in_flight> in_flight_;  // step n at n % most_in_flight
+  static constexpr int64_t max_in_flight = 2;
+  std::array<StepInFlight, max_in_flight> in_flight_;  // step n at n % max_in_flight
   int64_t steps_started_ = 0;
   std::chrono::steady_clock::time_point last_finish_;
   double learning_rate_ = 0;

@@ -12,7 +12,7 @@ SlotId add_slot(Plan& plan, const Type& type) {
   slot.type = type;
   slot.bytes = type.bytes();
   slot.offset = arena.bytes;
-  arena.bytes += whole_borders(slot.bytes);
+  arena.bytes += align_to_tensor(slot.bytes);
   arena.persistent_bytes = arena.bytes;
   return static_cast<SlotId>(plan.slots.size() - 1);
 }

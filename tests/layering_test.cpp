@@ -17,8 +17,8 @@ namespace {
 namespace fs = std::filesystem;
 
 // What an include can belong to. The longest prefix decides; what has none (the standard library, the system) is free.
-constexpr std::array<std::string_view, 19> families{
-    "ir/",      "frontend/", "frontend/driver/", "passes/", "kernels/", "runtime/", "tests/",
+constexpr std::array<std::string_view, 21> families{
+    "ir/",      "frontend/", "frontend/driver/", "frontend/api/", "frontend/inspect/", "passes/", "kernels/", "runtime/", "tests/",
     "llvm/",    "google/",   "third_party/onnx/", "ir/plan/plan.pb.h",    "CLI/",    "doctest/",
     "oneapi/",  "dnnl",      "cuda",     "cublas",  "cudnn",    "nccl",
 };
@@ -28,11 +28,13 @@ struct Folder {
   std::vector<std::string_view> may_include;
 };
 
-const std::array<Folder, 9> folders{{
+const std::array<Folder, 11> folders{{
     {"ir/", {"ir/", "llvm/"}},
     {"ir/plan/", {"ir/", "ir/plan/plan.pb.h", "llvm/", "google/"}},
     {"frontend/", {"frontend/", "ir/", "llvm/", "google/", "third_party/onnx/"}},
-    {"frontend/driver/", {"frontend/", "frontend/driver/", "ir/", "passes/", "kernels/", "runtime/", "llvm/", "CLI/"}},
+    {"frontend/inspect/", {"frontend/inspect/", "ir/", "llvm/"}},
+    {"frontend/api/", {"frontend/", "frontend/api/", "ir/", "passes/", "runtime/", "llvm/"}},
+    {"frontend/driver/", {"frontend/", "frontend/driver/", "frontend/api/", "frontend/inspect/", "ir/", "passes/", "kernels/", "runtime/", "llvm/", "CLI/"}},
     {"passes/", {"passes/", "ir/", "llvm/"}},
     {"kernels/", {"kernels/", "oneapi/", "dnnl"}},
     {"kernels/cuda/", {"kernels/", "cuda", "cublas", "cudnn"}},

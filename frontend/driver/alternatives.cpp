@@ -13,16 +13,16 @@
 #include <algorithm>
 #include <optional>
 
-// Each lever is the same job with one thing changed. They are compared by the predicted time of a sample, those that fit first.
+// Each alternative is the same job with one thing changed. They are compared by the predicted time of a sample, those that fit first.
 
 namespace plimsoll {
 namespace {
 
 constexpr size_t planned_instructions = 2500;  // a larger job takes too long to plan several times over
 constexpr double planning_effort = 0.05;
-constexpr int64_t most_cards = 64;
+constexpr int64_t max_cards = 64;
 
-struct Lever {
+struct Alternative {
   std::string what;
   int64_t needs_bytes;
   double sample_us;
@@ -38,16 +38,16 @@ std::string typed(int64_t bytes) {
 
 double samples_of(const Plan& plan) { return static_cast<double>(std::max<int64_t>(plan.training.batch, 1) * plan.training.accumulate); }
 
-class Levers {
+class Alternatives {
  public:
-  Levers(const OpenedModel& model, const CompileRequest& request, const Plan& smallest) : model_(model), request_(request), smallest_(smallest) {
+  Alternatives(const OpenedModel& model, const CompileRequest& request, const Plan& smallest) : model_(model), request_(request), smallest_(smallest) {
     request_.training.effort = planning_effort;
     size_t instructions = 0;
     for (const PlanFunction& function : smallest.functions) instructions += function.instructions.size();
     plans_ = instructions <= planned_instructions;
   }
 
-  std::vector<Lever> all() {
+  std::vector<Alternative> all() {
     lower_precision();
     half_batch();
     half_length();
@@ -56,18 +56,18 @@ class Levers {
     host_memory();
     parts_of_batch();
     several_cards();
-    llvm::stable_sort(levers_, [&](const Lever& a, const Lever& b) {
+    llvm::stable_sort(levers_, [&](const Alternative& a, const Alternative& b) {
       return std::make_pair(!fits(a), a.sample_us) < std::make_pair(!fits(b), b.sample_us);
     });
     return std::move(levers_);
   }
 
-  bool fits(const Lever& lever) const { return lever.needs_bytes <= budget(); }
+  bool fits(const Alternative& alternative) const { return alternative.needs_bytes <= budget(); }
 
  private:
   int64_t budget() const { return smallest_.arenas.front().budget_bytes; }
 
-  // What fits, or the plan that needs least. A job that cannot be done, such as a batch that cannot be followed, has none and is no lever.
+  // What fits, or the plan that needs least. A job that cannot be done, such as a batch that cannot be followed, has none and is no alternative.
   static std::optional<Plan> planned(const OpenedModel& model, const CompileRequest& request) {
     std::optional<Plan> plan;
     CompileHooks hooks;
@@ -214,7 +214,7 @@ class Levers {
   void several_cards() {
     if (smallest_.device.backend == "cpu") return;
     const int64_t states = persistent(Category::Parameters) + persistent(Category::Gradients) + persistent(Category::Optimizer);
-    for (int64_t cards = 2; cards <= most_cards; cards *= 2) {
+    for (int64_t cards = 2; cards <= max_cards; cards *= 2) {
       if (smallest_.promised_bytes() - states + states / cards > budget()) continue;
       return estimate(std::to_string(cards) + " cards that divide the states among them, this batch on each (an estimate: plans are for one card)",
                       states - states / cards, smallest_.predicted_step_us, samples_of(smallest_));
@@ -225,7 +225,7 @@ class Levers {
   CompileRequest request_;
   const Plan& smallest_;
   bool plans_ = false;
-  std::vector<Lever> levers_;
+  std::vector<Alternative> levers_;
 };
 
 // Of a sample where the plan knows how many there are.
@@ -235,15 +235,15 @@ std::string time_of(const Plan& plan, double sample_us) {
 
 }  // namespace
 
-Status with_levers(Status refusal, const OpenedModel& model, const CompileRequest& request, const Plan& smallest) {
+Status with_alternatives(Status refusal, const OpenedModel& model, const CompileRequest& request, const Plan& smallest) {
   Diag diag = take_diag(std::move(refusal));
   if (diag.fault() != Fault::Budget) return llvm::make_error<Diag>(std::move(diag));
-  Levers levers(model, request, smallest);
+  Alternatives alternatives(model, request, smallest);
   std::string enough, short_of;
-  for (const Lever& lever : levers.all()) {
-    std::string& list = levers.fits(lever) ? enough : short_of;
-    list += (list.empty() ? "" : ", ") + lever.what + (lever.estimated ? " about " : " ") + format_bytes(round_up_readable(lever.needs_bytes)) + " (" +
-            time_of(smallest, lever.sample_us) + ")";
+  for (const Alternative& alternative : alternatives.all()) {
+    std::string& list = alternatives.fits(alternative) ? enough : short_of;
+    list += (list.empty() ? "" : ", ") + alternative.what + (alternative.estimated ? " about " : " ") + format_bytes(round_up_readable(alternative.needs_bytes)) + " (" +
+            time_of(smallest, alternative.sample_us) + ")";
   }
   std::string text = diag.text() + "; takes " + time_of(smallest, smallest.predicted_step_us / samples_of(smallest));
   if (!enough.empty()) text += "; would fit: " + enough;

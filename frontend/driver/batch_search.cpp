@@ -6,8 +6,8 @@
 namespace plimsoll {
 
 std::optional<int64_t> BatchSearch::next() const {
-  if (open() < 1 || fits_ >= most_tried) return std::nullopt;
-  if (refused_.empty()) return std::min(std::max<int64_t>(1, 4 * fits_), most_tried);
+  if (open() < 1 || fits_ >= max_tried) return std::nullopt;
+  if (refused_.empty()) return std::min(std::max<int64_t>(1, 4 * fits_), max_tried);
   const int64_t largest_open = refused_.back().batch - 1;
   if (was_slow_) return fits_ + (open() + 1) / 2;
   return std::clamp(estimate(), fits_ + 1, largest_open);

@@ -25,10 +25,10 @@ class BatchSearch {
     double needed_share;
   };
 
-  int64_t open() const { return refused_.empty() ? most_tried : refused_.back().batch - fits_ - 1; }
+  int64_t open() const { return refused_.empty() ? max_tried : refused_.back().batch - fits_ - 1; }
   int64_t estimate() const;
 
-  static constexpr int64_t most_tried = int64_t{1} << 30;
+  static constexpr int64_t max_tried = int64_t{1} << 30;
   int64_t fits_ = 0;
   std::vector<Refused> refused_;  // smaller and smaller
   bool was_slow_ = false;         // the last try left more than half of what was open

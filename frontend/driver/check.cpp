@@ -15,7 +15,7 @@
 namespace plimsoll {
 namespace {
 
-constexpr size_t most_nodes_shown = 4;
+constexpr size_t max_nodes_shown = 4;
 
 struct Finding {
   std::string title;    // "operator Det is not supported"
@@ -49,7 +49,7 @@ class ModelCheck {
  public:
   ModelCheck(const CheckOptions& options, Console& console)
       : options_(options),
-        page_(console.out, {console.columns, console.out_is_terminal}),
+        table_(console.out, {console.columns, console.out_is_terminal}),
         console_(console) {}
 
   Status run();
@@ -68,7 +68,7 @@ class ModelCheck {
   }
 
   const CheckOptions& options_;
-  mutable Page page_;
+  mutable TextTable table_;
   Console& console_;
   std::vector<Finding> findings_;
   std::string trained_line_;  // what would be trained
@@ -133,7 +133,7 @@ std::string ModelCheck::what_freezing_does(const Graph& graph, llvm::ArrayRef<No
   for (ValueId value : trained)
     if (wanted[index_of(value)]) upstream.push_back(graph.value(value).name);
   if (upstream.size() == trained.size()) return "freezing does not help: every trained weight lies before it";
-  std::string names = upstream.size() <= most_nodes_shown
+  std::string names = upstream.size() <= max_nodes_shown
                           ? ": " + llvm::join(upstream, ", ")
                           : ": " + upstream.front() + " ... " + upstream.back();
   return "freezing the " + std::to_string(upstream.size()) + " of " + std::to_string(trained.size()) +
@@ -166,16 +166,16 @@ void ModelCheck::try_training_step(Graph graph) {
 
 void ModelCheck::print(const Finding& finding) const {
   std::string count = finding.nodes.size() > 1 ? ", " + std::to_string(finding.nodes.size()) + " nodes" : "";
-  page_.line(page_.toned(finding.blocks ? Tone::Warn : Tone::Quiet, finding.blocks ? "✗ " : "· ") +
-             page_.toned(Tone::Strong, finding.title) + count);
-  if (!finding.message.empty()) page_.line("    " + finding.message);
+  table_.line(table_.styled(finding.blocks ? Style::Warn : Style::Quiet, finding.blocks ? "✗ " : "· ") +
+             table_.styled(Style::Strong, finding.title) + count);
+  if (!finding.message.empty()) table_.line("    " + finding.message);
   std::string names;
-  for (size_t i = 0; i < finding.nodes.size() && i < most_nodes_shown; ++i)
+  for (size_t i = 0; i < finding.nodes.size() && i < max_nodes_shown; ++i)
     names += (i ? ", " : "") + finding.nodes[i];
-  if (finding.nodes.size() > most_nodes_shown)
-    names += ", and " + std::to_string(finding.nodes.size() - most_nodes_shown) + " more";
-  if (!names.empty()) page_.line("    at " + names);
-  if (!finding.freezing.empty()) page_.line("    " + finding.freezing);
+  if (finding.nodes.size() > max_nodes_shown)
+    names += ", and " + std::to_string(finding.nodes.size() - max_nodes_shown) + " more";
+  if (!names.empty()) table_.line("    at " + names);
+  if (!finding.freezing.empty()) table_.line("    " + finding.freezing);
 }
 
 void ModelCheck::print() const {
@@ -184,7 +184,7 @@ void ModelCheck::print() const {
   for (const Finding& finding : findings_)
     if (!finding.blocks) print(finding);
   if (blocking() == 0)
-    page_.line(options_.model.model + " can be trained" +
+    table_.line(options_.model.model + " can be trained" +
                (trained_line_.empty() ? "" : ": " + trained_line_));
 }
 

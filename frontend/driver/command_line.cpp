@@ -318,9 +318,9 @@ std::vector<std::string> option_names(const CLI::App& command) {
   return names;
 }
 
-std::string did_you_mean(llvm::StringRef wrong, const std::vector<std::string>& names) {
+std::string suggestion(llvm::StringRef wrong, const std::vector<std::string>& names) {
   std::vector<llvm::StringRef> refs(names.begin(), names.end());
-  std::vector<std::string> near = nearest_names(wrong, refs, 1);
+  std::vector<std::string> near = did_you_mean(wrong, refs, 1);
   return near.empty() ? "" : "; did you mean " + near.front() + "?";
 }
 
@@ -331,7 +331,7 @@ Status explain(const CLI::ParseError& error, const CLI::App& program, const CLI:
       llvm::StringRef word = llvm::StringRef(extra).split('=').first;
       if (starts_with(word, "-"))
         return usage_error(command.get_name() + " has no option " + word +
-                           did_you_mean(word, option_names(command)));
+                           suggestion(word, option_names(command)));
       return usage_error(command.get_name() + " takes no further argument: " + extra);
     }
   }
@@ -358,7 +358,7 @@ Result<std::string> parse(CLI::App& program, Options& options, std::vector<std::
     command = find_command(program, words.front());
     if (!command)
       return usage_error("there is no command " + words.front() +
-                         did_you_mean(words.front(), command_names(program)));
+                         suggestion(words.front(), command_names(program)));
   }
   if (command != &program) {
     Result<std::vector<std::string>> more = words_of_config(words, option_names(*command));

@@ -164,9 +164,9 @@ Result<Plan> compile_batch(const CompileOptions& options, const OpenedModel& mod
 Result<Plan> compile_as_asked(const CompileOptions& options, const OpenedModel& model, CompileRequest request, const CompileHooks& hooks) {
   if (request.training.precision == "auto") {
     CompileHooks trial = hooks;
-    trial.on_front = nullptr;
+    trial.on_frontier = nullptr;
     Result<Plan> plan = compile_fastest_precision(request, [&](const CompileRequest& one) { return compile_batch(options, model, one, trial); });
-    if (!hooks.on_front || !plan) return plan;
+    if (!hooks.on_frontier || !plan) return plan;
     request.training.precision = plan->training.precision;
     Result<Plan> with_front = compile_batch(options, model, request, hooks);
     if (!with_front) return with_front;
@@ -195,7 +195,7 @@ Status check_choices(const CompileOptions& options) {
 // The plan as asked, once to know the shapes, then again by the times its kernels took.
 Result<Plan> plan_tuned(const CompileOptions& options, const OpenedModel& model, CompileRequest request, const CompileHooks& hooks, Console& console) {
   CompileHooks shapes_alone = hooks;
-  shapes_alone.on_front = nullptr;
+  shapes_alone.on_frontier = nullptr;
   Result<Plan> plan = compile_as_asked(options, model, request, shapes_alone);
   if (!plan) return plan.takeError();
   console.progress.phase("tune");
@@ -263,7 +263,7 @@ Status compile_command(const CompileOptions& options, Console& console) {
   if (Status s = check_choices(options)) return s;
   if (!options.stop_after.empty()) return write_stopped(options, request, hooks, console);
   FrontTable front;
-  if (options.pareto) hooks.on_front = [&](const Plan& plan) { front.add(plan); };
+  if (options.pareto) hooks.on_frontier = [&](const Plan& plan) { front.add(plan); };
   std::optional<Plan> smallest;
   hooks.on_refused = [&](const Plan& plan) {
     if (!smallest || plan.promised_bytes() < smallest->promised_bytes()) smallest = plan;
@@ -276,7 +276,7 @@ Status compile_command(const CompileOptions& options, Console& console) {
   front.print(console);
   if (!plan && smallest)
     if (Status s = write_html(options, *smallest, front)) return llvm::joinErrors(plan.takeError(), std::move(s));
-  if (!plan && smallest) return with_levers(plan.takeError(), *model, request_of(*smallest, request, options), *smallest);
+  if (!plan && smallest) return with_alternatives(plan.takeError(), *model, request_of(*smallest, request, options), *smallest);
   if (!plan) return plan.takeError();
   console.progress.phase("write");
   if (Status s = write_html(options, *plan, front)) return s;

@@ -50,7 +50,7 @@ Result<std::vector<std::string>> words_of_config(const std::vector<std::string>&
     std::string option = "--" + item.name;
     if (!llvm::is_contained(known, option)) {
       std::vector<llvm::StringRef> names(known.begin(), known.end());
-      std::vector<std::string> near = nearest_names(option, names, 1);
+      std::vector<std::string> near = did_you_mean(option, names, 1);
       return usage_error(path + ": no option is called " + item.name +
                          (near.empty() ? "" : "; did you mean " + near.front().substr(2) + "?"));
     }

@@ -35,24 +35,24 @@ Status devices_command(const DevicesOptions& options, Console& console) {
   if (options.measure) return print_measured(console);
   Result<DeviceCatalog> catalog = known_devices(options.device_file);
   if (!catalog) return catalog.takeError();
-  Page page(console.out, {console.columns, console.out_is_terminal});
-  page.line(page.toned(Tone::Strong, left("name", 10) + left("device", 32) + right("memory", 10) +
+  TextTable table(console.out, {console.columns, console.out_is_terminal});
+  table.line(table.styled(Style::Strong, left("name", 10) + left("device", 32) + right("memory", 10) +
                                          right("reserved", 10) + right("GB/s", 7) + "  matmul TFLOP/s"));
   for (const DeviceDescription& device : catalog->all()) {
     // A processor's memory is the machine's; only reserves and rates are described.
     bool here = device.backend == "cpu";
-    page.line(left(device.name, 10) + left(device.title, 32) +
+    table.line(left(device.name, 10) + left(device.title, 32) +
               right(here ? "" : format_bytes(device.memory_bytes), 10) +
               right(format_bytes(device.reserve_bytes()), 10) +
               right(std::to_string(static_cast<int64_t>(device.memory_gb_per_s)), 7) + "  " +
-              page.toned(Tone::Quiet, rates_of(device)));
+              table.styled(Style::Quiet, rates_of(device)));
   }
-  page.heading("in this machine");
-  page.line("cpu       " + llvm::sys::getHostCPUName().str() + ", " +
+  table.heading("in this machine");
+  table.line("cpu       " + llvm::sys::getHostCPUName().str() + ", " +
             std::to_string(llvm::hardware_concurrency().compute_thread_count()) + " threads, " +
             format_bytes(memory_here()) + " of memory");
   Result<DeviceDescription> card = find_card_here(*catalog);
-  page.line(card ? left(card->name, 10) + card->title : left("gpu", 10) + take_diag(card.takeError()).text());
+  table.line(card ? left(card->name, 10) + card->title : left("gpu", 10) + take_diag(card.takeError()).text());
   return Status::success();
 }
 

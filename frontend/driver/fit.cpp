@@ -90,11 +90,11 @@ Status fit_command(const FitCommandOptions& options, Console& console) {
     if (!closest || answer->lacks_bytes() < closest->lacks_bytes()) closest = std::move(*answer);
   }
   console.progress.finish();
-  Page page(console.out, {console.columns, console.out_is_terminal});
-  page.line(page.toned(Tone::Strong, table_row("device", "budget", "fits", "needs", "step", "with")));
-  for (const std::string& row : rows) page.line(row);
+  TextTable table(console.out, {console.columns, console.out_is_terminal});
+  table.line(table.styled(Style::Strong, table_row("device", "budget", "fits", "needs", "step", "with")));
+  for (const std::string& row : rows) table.line(row);
   if (closest->fits()) return Status::success();
-  return in_context(closest->plan.device.name, with_levers(budget_error(closest->refusal), *model, closest->request, closest->plan));
+  return in_context(closest->plan.device.name, with_alternatives(budget_error(closest->refusal), *model, closest->request, closest->plan));
 }
 
 }  // namespace plimsoll

@@ -51,10 +51,10 @@ void FrontTable::add(const Plan& plan) {
 void FrontTable::print(Console& console) const {
   if (rows_.empty()) return;
   console.progress.finish();
-  Page page(console.out, {console.columns, console.out_is_terminal});
-  page.line(page.toned(Tone::Strong, front_row("budget", "peak", "step", "batch", "with")));
-  for (const FrontRow& row : rows_)
-    page.line(front_row(format_bytes(row.budget_bytes), format_bytes(row.needs_bytes), format_us(row.step_us), row.batch, row.with));
+  TextTable table(console.out, {console.columns, console.out_is_terminal});
+  table.line(table.styled(Style::Strong, front_row("budget", "peak", "step", "batch", "with")));
+  for (const FrontierRow& row : rows_)
+    table.line(front_row(format_bytes(row.budget_bytes), format_bytes(row.needs_bytes), format_us(row.step_us), row.batch, row.with));
 }
 
 }  // namespace plimsoll

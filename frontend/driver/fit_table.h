@@ -22,10 +22,10 @@ class FrontTable {
  public:
   void add(const Plan& plan);
   void print(Console& console) const;  // nothing where there is no row
-  llvm::ArrayRef<FrontRow> rows() const { return rows_; }
+  llvm::ArrayRef<FrontierRow> rows() const { return rows_; }
 
  private:
-  std::vector<FrontRow> rows_;
+  std::vector<FrontierRow> rows_;
 };
 
 }  // namespace plimsoll

@@ -70,15 +70,15 @@ void print(const Rows& rows, Console& console) {
     total.flops += row.flops;
     total.bytes += row.bytes;
   }
-  Page page(console.out, {console.columns, console.out_is_terminal});
-  page.heading("one step, op by op");
+  TextTable table(console.out, {console.columns, console.out_is_terminal});
+  table.heading("one step, op by op");
   auto line = [&](const std::string& name, const Row& row) {
-    page.line(left(name, 34) + right(std::to_string(row.count), 6) + right(format_us(row.measured_us), 11) +
+    table.line(left(name, 34) + right(std::to_string(row.count), 6) + right(format_us(row.measured_us), 11) +
               right(format_us(row.predicted_us), 11) + right(fixed(100 * row.measured_us / std::max(total.measured_us, 1e-9), 1), 7) +
               right(fixed(row.flops / std::max(row.measured_us, 1e-9) / 1e6, 1), 9) +
               right(fixed(row.bytes / std::max(row.measured_us, 1e-9) / 1e3, 0), 8));
   };
-  page.line(page.toned(Tone::Strong, left("op/kernel", 34) + right("times", 6) + right("measured", 11) + right("predicted", 11) +
+  table.line(table.styled(Style::Strong, left("op/kernel", 34) + right("times", 6) + right("measured", 11) + right("predicted", 11) +
                                          right("%", 7) + right("TFLOP/s", 9) + right("GB/s", 8)));
   for (const auto& [name, row] : sorted) line(name, row);
   line("total", total);

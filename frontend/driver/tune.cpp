@@ -67,11 +67,11 @@ struct Timed {
 };
 
 Status read_results(Executor& executor, const Instruction& instruction, std::vector<float>& to) {
-  constexpr int64_t most_compared = int64_t{1} << 20;
+  constexpr int64_t max_compared = int64_t{1} << 20;
   for (SlotId result : instruction.results) {
     Status read = executor.read(result, [&](const TensorView& view) {
       if (is_float(view.type.dtype))
-        for (int64_t i = 0; i < std::min(view.elements(), most_compared); ++i) to.push_back(static_cast<float>(view.get(i)));
+        for (int64_t i = 0; i < std::min(view.elements(), max_compared); ++i) to.push_back(static_cast<float>(view.get(i)));
       return Status::success();
     });
     if (read) return read;

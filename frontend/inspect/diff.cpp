@@ -13,7 +13,7 @@ namespace plimsoll {
 namespace {
 
 constexpr int label_columns = 28, value_columns = 14;
-constexpr size_t most_values = 15;
+constexpr size_t max_values = 15;
 
 std::string signed_bytes(int64_t change) {
   return change == 0 ? "same" : (change > 0 ? "+" : "-") + format_bytes(std::llabs(change));
@@ -31,10 +31,10 @@ struct Change {
 class Diff {
  public:
   Diff(llvm::raw_ostream& out, const Plan& before, const Plan& after, const ReportOptions& options)
-      : page_(out, options), before_(before), after_(after) {}
+      : table_(out, options), before_(before), after_(after) {}
 
   void print() {
-    page_.line(page_.toned(Tone::Strong, left("", label_columns) + right("before", value_columns) +
+    table_.line(table_.styled(Style::Strong, left("", label_columns) + right("before", value_columns) +
                                              right("after", value_columns) + right("change", value_columns)));
     totals();
     categories(MemorySpace::Device);
@@ -51,9 +51,9 @@ class Diff {
 
   void row(llvm::StringRef label, llvm::StringRef before, llvm::StringRef after, llvm::StringRef change,
            double sign) {
-    Tone tone = sign > 0 ? Tone::Warn : sign < 0 ? Tone::Good : Tone::Quiet;
-    page_.line(left(label, label_columns) + right(before, value_columns) + right(after, value_columns) +
-               page_.toned(tone, right(change, value_columns)));
+    Style tone = sign > 0 ? Style::Warn : sign < 0 ? Style::Good : Style::Quiet;
+    table_.line(left(label, label_columns) + right(before, value_columns) + right(after, value_columns) +
+               table_.styled(tone, right(change, value_columns)));
   }
 
   static int64_t arena_bytes(const Plan& plan, MemorySpace space, int64_t Arena::*field) {
@@ -77,7 +77,7 @@ class Diff {
 
   void categories(MemorySpace space) {
     SpaceSummary before = summarize_space(before_, space), after = summarize_space(after_, space);
-    page_.heading((space_name(space) + " bytes at the peak").str());
+    table_.heading((space_name(space) + " bytes at the peak").str());
     for (int i = 0; i < category_count; ++i) {
       auto category = static_cast<Category>(i);
       bytes_row(category_name(category), before.at_peak[category], after.at_peak[category]);
@@ -96,7 +96,7 @@ class Diff {
       if (entry.second.first != entry.second.second) ops.push_back(entry.first().str());
     if (ops.empty()) return;
     std::sort(ops.begin(), ops.end());
-    page_.heading("instructions");
+    table_.heading("instructions");
     for (const std::string& op : ops) {
       auto [before, after] = counts[op];
       int64_t change = after - before;
@@ -123,14 +123,14 @@ class Diff {
     if (changes.empty()) return;
     std::stable_sort(changes.begin(), changes.end(),
                      [](const Change& a, const Change& b) { return a.bytes > b.bytes; });
-    page_.heading(title, format_count(static_cast<int64_t>(changes.size())));
-    for (size_t i = 0; i < changes.size() && i < most_values; ++i)
-      page_.line("  " + clipped(changes[i].text, page_.columns() - 2));
-    if (changes.size() > most_values)
-      page_.line(
+    table_.heading(title, format_count(static_cast<int64_t>(changes.size())));
+    for (size_t i = 0; i < changes.size() && i < max_values; ++i)
+      table_.line("  " + clipped(changes[i].text, table_.columns() - 2));
+    if (changes.size() > max_values)
+      table_.line(
           "  " +
-          page_.toned(Tone::Quiet,
-                      "and " + format_count(static_cast<int64_t>(changes.size() - most_values)) + " more"));
+          table_.styled(Style::Quiet,
+                      "and " + format_count(static_cast<int64_t>(changes.size() - max_values)) + " more"));
   }
 
   void values() {
@@ -164,7 +164,7 @@ class Diff {
             slot.bytes};
   }
 
-  Page page_;
+  TextTable table_;
   const Plan &before_, &after_;
 };
 

@@ -43,7 +43,7 @@ std::string figure(llvm::StringRef text) { return "<td class='n'>" + escaped(tex
 
 class HtmlReport {
  public:
-  HtmlReport(llvm::raw_ostream& out, const Plan& plan, llvm::ArrayRef<FrontRow> front)
+  HtmlReport(llvm::raw_ostream& out, const Plan& plan, llvm::ArrayRef<FrontierRow> front)
       : out_(out), plan_(plan), front_(front), device_(summarize_space(plan, MemorySpace::Device)) {}
 
   void print() {
@@ -115,7 +115,7 @@ class HtmlReport {
     heading("What smaller budgets cost", "time of a step over the bytes it needs; the ring is this plan");
     draw_front_svg(out_, front_, plan_);
     out_ << "<table><tr><th class='n'>budget</th><th class='n'>peak</th><th class='n'>step</th><th class='n'>batch</th><th>with</th></tr>\n";
-    for (const FrontRow& row : front_)
+    for (const FrontierRow& row : front_)
       out_ << "<tr>" << figure(format_bytes(row.budget_bytes)) << figure(format_bytes(row.needs_bytes)) << figure(format_us(row.step_us)) << figure(row.batch) << words(row.with) << "</tr>\n";
     out_ << "</table>\n";
   }
@@ -174,12 +174,12 @@ class HtmlReport {
 
   llvm::raw_ostream& out_;
   const Plan& plan_;
-  llvm::ArrayRef<FrontRow> front_;
+  llvm::ArrayRef<FrontierRow> front_;
   SpaceSummary device_;
 };
 
 }  // namespace
 
-void print_plan_html(llvm::raw_ostream& out, const Plan& plan, llvm::ArrayRef<FrontRow> front) { HtmlReport(out, plan, front).print(); }
+void print_plan_html(llvm::raw_ostream& out, const Plan& plan, llvm::ArrayRef<FrontierRow> front) { HtmlReport(out, plan, front).print(); }
 
 }  // namespace plimsoll

@@ -116,10 +116,10 @@ void draw_curve_svg(llvm::raw_ostream& out, const Plan& plan, const SpaceSummary
   out << "</svg>\n";
 }
 
-void draw_front_svg(llvm::raw_ostream& out, llvm::ArrayRef<FrontRow> front, const Plan& plan) {
+void draw_front_svg(llvm::raw_ostream& out, llvm::ArrayRef<FrontierRow> front, const Plan& plan) {
   auto needs = static_cast<double>(plan.promised_bytes());
   Frame frame{960, 260, needs, needs, 0, plan.predicted_step_us};
-  for (const FrontRow& row : front) {
+  for (const FrontierRow& row : front) {
     frame.low_x = std::min(frame.low_x, static_cast<double>(row.needs_bytes));
     frame.high_x = std::max(frame.high_x, static_cast<double>(row.needs_bytes));
     frame.high_y = std::max(frame.high_y, row.step_us);
@@ -137,9 +137,9 @@ void draw_front_svg(llvm::raw_ostream& out, llvm::ArrayRef<FrontRow> front, cons
   }
   std::string points;
   llvm::raw_string_ostream list(points);
-  for (const FrontRow& row : front) list << number(frame.x(static_cast<double>(row.needs_bytes))) << "," << number(frame.y(row.step_us)) << " ";
+  for (const FrontierRow& row : front) list << number(frame.x(static_cast<double>(row.needs_bytes))) << "," << number(frame.y(row.step_us)) << " ";
   out << "<polyline class='front' points='" << list.str() << "'/>\n";
-  for (const FrontRow& row : front)
+  for (const FrontierRow& row : front)
     out << "<circle class='point' r='4' cx='" << number(frame.x(static_cast<double>(row.needs_bytes))) << "' cy='" << number(frame.y(row.step_us))
         << "'><title>" << format_bytes(row.needs_bytes) << ", " << format_us(row.step_us) << ", " << row.with << "</title></circle>\n";
   out << "<circle class='mark' r='8' cx='" << number(frame.x(needs)) << "' cy='" << number(frame.y(plan.predicted_step_us)) << "'><title>this plan</title></circle>\n</svg>\n";

@@ -13,6 +13,6 @@ namespace plimsoll {
 void draw_curve_svg(llvm::raw_ostream& out, const Plan& plan, const SpaceSummary& summary);
 
 // Predicted time of a step over the bytes it needs; `plan` itself is marked.
-void draw_front_svg(llvm::raw_ostream& out, llvm::ArrayRef<FrontRow> front, const Plan& plan);
+void draw_front_svg(llvm::raw_ostream& out, llvm::ArrayRef<FrontierRow> front, const Plan& plan);
 
 }  // namespace plimsoll

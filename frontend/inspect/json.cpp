@@ -10,7 +10,7 @@ namespace {
 
 namespace json = llvm::json;
 
-constexpr size_t most_spans = 256;  // of memory over time, a function
+constexpr size_t max_spans = 256;  // of memory over time, a function
 
 void write_categories(json::OStream& to, const CategoryBytes& bytes) {
   for (int i = 0; i < category_count; ++i)
@@ -21,7 +21,7 @@ void write_categories(json::OStream& to, const CategoryBytes& bytes) {
 void write_over_time(json::OStream& to, const Plan& plan, const SpaceSummary& summary) {
   for (size_t f = 0; f < summary.live.size(); ++f) {
     const auto& live = summary.live[f];
-    size_t spans = std::min(live.size(), most_spans);
+    size_t spans = std::min(live.size(), max_spans);
     for (size_t s = 0; s < spans; ++s) {
       size_t first = s * live.size() / spans, end = (s + 1) * live.size() / spans;
       const CategoryBytes* fullest = &live[first];

@@ -17,14 +17,14 @@ struct ReportOptions {
 void print_report(llvm::raw_ostream& out, const Plan& plan, const ReportOptions& options = {});
 
 // A plan of the same job under another budget, as a row.
-struct FrontRow {
+struct FrontierRow {
   int64_t budget_bytes = 0, needs_bytes = 0;
   double step_us = 0;
   std::string batch, with;  // "8", "recompute 34 values, +5.2 % time"
 };
 
 // The report as one HTML file without outside resources, `front` among it.
-void print_plan_html(llvm::raw_ostream& out, const Plan& plan, llvm::ArrayRef<FrontRow> front = {});
+void print_plan_html(llvm::raw_ostream& out, const Plan& plan, llvm::ArrayRef<FrontierRow> front = {});
 
 // The stable interface of docs/interfaces.md.
 void print_plan_json(llvm::raw_ostream& out, const Plan& plan);

@@ -16,7 +16,7 @@ constexpr int bytes_columns = 11;
 class Report {
  public:
   Report(llvm::raw_ostream& out, const Plan& plan, const ReportOptions& options)
-      : page_(out, options),
+      : table_(out, options),
         plan_(plan),
         label_columns_(options.columns >= 100 ? 36 : 25),
         device_(summarize_space(plan, MemorySpace::Device)) {}
@@ -38,64 +38,64 @@ class Report {
   const Arena& arena() const { return plan_.arenas.front(); }
 
   void header() {
-    page_.line(page_.toned(Tone::Strong, plan_.model) + " on " + plan_.device.title);
-    page_.line(page_.toned(Tone::Quiet,
-                           clipped(describe_job(plan_), page_.columns())));
+    table_.line(table_.styled(Style::Strong, plan_.model) + " on " + plan_.device.title);
+    table_.line(table_.styled(Style::Quiet,
+                           clipped(describe_job(plan_), table_.columns())));
   }
 
   void budget_line() {
     int64_t promised = plan_.promised_bytes(), budget = arena().budget_bytes;
     std::string text = "needs " + format_bytes(promised);
-    page_.line();
-    if (!has_budget(plan_)) return page_.line(page_.toned(Tone::Strong, text) + ", no budget was set");
+    table_.line();
+    if (!has_budget(plan_)) return table_.line(table_.styled(Style::Strong, text) + ", no budget was set");
     double share = static_cast<double>(promised) / static_cast<double>(budget);
     std::string of = " of " + format_bytes(budget) + ", " + format_bytes(budget - promised) + " to spare  ";
-    int columns = std::max(10, page_.columns() - width_of(text + of) - 2);
+    int columns = std::max(10, table_.columns() - width_of(text + of) - 2);
     std::string filled = bar(share, columns);
     std::string rest = repeated("─", columns - width_of(filled));
-    page_.line(page_.toned(Tone::Strong, text) + of +
-               page_.toned(share > 0.95 ? Tone::Warn : Tone::Good, filled) + page_.toned(Tone::Quiet, rest));
+    table_.line(table_.styled(Style::Strong, text) + of +
+               table_.styled(share > 0.95 ? Style::Warn : Style::Good, filled) + table_.styled(Style::Quiet, rest));
   }
 
-  void row(llvm::StringRef label, int64_t bytes, llvm::StringRef rest = "", Tone tone = Tone::Plain) {
-    page_.line("  " +
-               page_.toned(tone, left(label, label_columns_) + right(format_bytes(bytes), bytes_columns)) +
+  void row(llvm::StringRef label, int64_t bytes, llvm::StringRef rest = "", Style tone = Style::Plain) {
+    table_.line("  " +
+               table_.styled(tone, left(label, label_columns_) + right(format_bytes(bytes), bytes_columns)) +
                rest.str());
   }
 
   void categories() {
-    page_.heading("device memory", "at the peak, and the most each kind ever takes");
+    table_.heading("device memory", "at the peak, and the most each kind ever takes");
     int64_t whole = std::max<int64_t>(plan_.promised_bytes(), 1);
-    int bar_columns = std::max(8, page_.columns() - 2 - label_columns_ - 2 * bytes_columns - 12);
+    int bar_columns = std::max(8, table_.columns() - 2 - label_columns_ - 2 * bytes_columns - 12);
     for (int i = 0; i < category_count; ++i) {
       auto category = static_cast<Category>(i);
       if (device_.largest[category] == 0) continue;
       double share = static_cast<double>(device_.at_peak[category]) / static_cast<double>(whole);
       row(category_name(category), device_.at_peak[category],
           right(format_bytes(device_.largest[category]), bytes_columns) + right(format_share(share), 10) +
-              "  " + page_.toned(Tone::Accent, bar(share, bar_columns)));
+              "  " + table_.styled(Style::Accent, bar(share, bar_columns)));
     }
     row("packing waste", arena().bytes - arena().peak_live_bytes,
-        right("", bytes_columns) + right(format_share(device_.packing_waste), 10), Tone::Quiet);
+        right("", bytes_columns) + right(format_share(device_.packing_waste), 10), Style::Quiet);
     for (const Reserve& reserve : plan_.device.reserves)
-      row("reserve: " + reserve.name, reserve.bytes, "", Tone::Quiet);
-    row("promised", plan_.promised_bytes(), "", Tone::Strong);
+      row("reserve: " + reserve.name, reserve.bytes, "", Style::Quiet);
+    row("promised", plan_.promised_bytes(), "", Style::Strong);
   }
 
   void host(const Arena& arena) {
     SpaceSummary host = summarize_space(plan_, MemorySpace::Host);
-    page_.heading("host memory, pinned");
+    table_.heading("host memory, pinned");
     for (int i = 0; i < category_count; ++i)
       if (auto category = static_cast<Category>(i); host.largest[category] > 0)
         row(category_name(category), host.at_peak[category],
             right(format_bytes(host.largest[category]), bytes_columns));
-    row("arena", arena.bytes, "", Tone::Strong);
+    row("arena", arena.bytes, "", Style::Strong);
   }
 
   void curve() {
     if (device_.live.empty()) return;
-    page_.heading("memory over the step", "peak " + format_bytes(arena().peak_live_bytes) + " at " + describe_peak(plan_, device_));
-    for (const std::string& line : draw_memory_curve(plan_, device_, page_.columns())) page_.line(line);
+    table_.heading("memory over the step", "peak " + format_bytes(arena().peak_live_bytes) + " at " + describe_peak(plan_, device_));
+    for (const std::string& line : draw_memory_curve(plan_, device_, table_.columns())) table_.line(line);
   }
 
   // Where a slot comes from in the words of the model's author, as far as one cell holds them.
@@ -108,24 +108,24 @@ class Report {
   }
 
   void largest_values() {
-    page_.heading("largest values at the peak");
+    table_.heading("largest values at the peak");
     std::vector<SlotId> alive = slots_at_peak(plan_, device_);
     constexpr size_t shown = 12;
-    int name_columns = std::min(30, page_.columns() / 3), type_columns = 17;
-    int rest = page_.columns() - 2 - name_columns - bytes_columns - 2 - 12 - type_columns;
+    int name_columns = std::min(30, table_.columns() / 3), type_columns = 17;
+    int rest = table_.columns() - 2 - name_columns - bytes_columns - 2 - 12 - type_columns;
     for (size_t i = 0; i < alive.size() && i < shown; ++i) {
       const Slot& slot = plan_.slots[static_cast<size_t>(alive[i])];
-      page_.line("  " + left(clipped_middle("%" + slot.name, name_columns - 1), name_columns) +
+      table_.line("  " + left(clipped_middle("%" + slot.name, name_columns - 1), name_columns) +
                  right(format_bytes(slot.bytes), bytes_columns) + "  " +
                  left(category_name(slot.category), 12) +
                  left(clipped(to_string(slot.type), type_columns - 1), type_columns) +
-                 page_.toned(Tone::Quiet, clipped_middle(place(slot, rest), rest)));
+                 table_.styled(Style::Quiet, clipped_middle(place(slot, rest), rest)));
     }
     if (alive.size() > shown) {
       int64_t bytes = 0;
       for (size_t i = shown; i < alive.size(); ++i) bytes += plan_.slots[static_cast<size_t>(alive[i])].bytes;
-      page_.line("  " +
-                 page_.toned(Tone::Quiet,
+      table_.line("  " +
+                 table_.styled(Style::Quiet,
                              left("and " + format_count(static_cast<int64_t>(alive.size() - shown)) + " more",
                                   name_columns) +
                                  right(format_bytes(bytes), bytes_columns)));
@@ -134,42 +134,42 @@ class Report {
 
   void time() {
     TimeSummary time = summarize_time(plan_);
-    page_.heading("predicted time", format_us(time.step_us) + " a step");
+    table_.heading("predicted time", format_us(time.step_us) + " a step");
     double sum = time.by_phase_us[0] + time.by_phase_us[1] + time.by_phase_us[2];
     for (Phase phase : {Phase::Forward, Phase::Backward, Phase::Update}) {
       double us = time.by_phase_us[static_cast<size_t>(phase)];
       if (us <= 0) continue;
-      page_.line(
+      table_.line(
           "  " + left(phase_name(phase), label_columns_) + right(format_us(us), bytes_columns) + "  " +
-          page_.toned(Tone::Accent, bar(us / sum, page_.columns() - label_columns_ - bytes_columns - 6)));
+          table_.styled(Style::Accent, bar(us / sum, table_.columns() - label_columns_ - bytes_columns - 6)));
     }
     if (time.recompute_us > 0)
-      page_.line("  " + left("of that, recompute", label_columns_) +
+      table_.line("  " + left("of that, recompute", label_columns_) +
                  right(format_us(time.recompute_us), bytes_columns));
     for (auto [what, us] : {std::pair{"waiting for copies", time.stalled_us}, {"copies to the host beside", time.to_host_us}, {"copies back beside", time.to_device_us}})
-      if (us > 0) page_.line("  " + left(what, label_columns_) + right(format_us(us), bytes_columns));
+      if (us > 0) table_.line("  " + left(what, label_columns_) + right(format_us(us), bytes_columns));
   }
 
   void decisions() {
     if (plan_.decisions.empty()) return;
-    page_.heading("decisions");
+    table_.heading("decisions");
     constexpr size_t shown = 16;
     for (size_t i = 0; i < plan_.decisions.size() && i < shown; ++i) {
       const Decision& decision = plan_.decisions[i];
       std::string text = decision.pass + "  " + decision.subject + ": " + decision.choice;
       if (!decision.reason.empty())
-        text += page_.toned(
-            Tone::Quiet, clipped("; " + decision.reason, std::max(0, page_.columns() - 2 - width_of(text))));
-      page_.line("  " + (width_of(text) > page_.columns() && decision.reason.empty()
-                             ? clipped(text, page_.columns() - 2)
+        text += table_.styled(
+            Style::Quiet, clipped("; " + decision.reason, std::max(0, table_.columns() - 2 - width_of(text))));
+      table_.line("  " + (width_of(text) > table_.columns() && decision.reason.empty()
+                             ? clipped(text, table_.columns() - 2)
                              : text));
     }
     if (plan_.decisions.size() > shown)
-      page_.line("  " + page_.toned(Tone::Quiet, "and " + std::to_string(plan_.decisions.size() - shown) +
+      table_.line("  " + table_.styled(Style::Quiet, "and " + std::to_string(plan_.decisions.size() - shown) +
                                                      " more: inspect --json"));
   }
 
-  Page page_;
+  TextTable table_;
   const Plan& plan_;
   int label_columns_;
   SpaceSummary device_;

@@ -29,16 +29,16 @@ llvm::StringRef tail(llvm::StringRef text, int count) {
 
 }  // namespace
 
-std::string Page::toned(Tone tone, llvm::StringRef text) const {
+std::string TextTable::styled(Style tone, llvm::StringRef text) const {
   constexpr llvm::StringLiteral codes[] = {"", "\x1b[1m", "\x1b[2m", "\x1b[32m", "\x1b[33m", "\x1b[36m"};
-  if (!options_.color || tone == Tone::Plain) return text.str();
+  if (!options_.color || tone == Style::Plain) return text.str();
   return (codes[static_cast<size_t>(tone)] + text + "\x1b[0m").str();
 }
 
-void Page::heading(llvm::StringRef title, llvm::StringRef note) {
+void TextTable::heading(llvm::StringRef title, llvm::StringRef note) {
   line();
-  line(toned(Tone::Strong, title) +
-       (note.empty() ? "" : "  " + toned(Tone::Quiet, clipped(note, columns() - width_of(title) - 2))));
+  line(styled(Style::Strong, title) +
+       (note.empty() ? "" : "  " + styled(Style::Quiet, clipped(note, columns() - width_of(title) - 2))));
 }
 
 int width_of(llvm::StringRef text) {

@@ -10,14 +10,14 @@
 
 namespace plimsoll {
 
-enum class Tone : uint8_t { Plain, Strong, Quiet, Good, Warn, Accent };
+enum class Style : uint8_t { Plain, Strong, Quiet, Good, Warn, Accent };
 
-class Page {
+class TextTable {
  public:
-  Page(llvm::raw_ostream& out, const ReportOptions& options) : out_(out), options_(options) {}
+  TextTable(llvm::raw_ostream& out, const ReportOptions& options) : out_(out), options_(options) {}
 
   int columns() const { return options_.columns; }
-  std::string toned(Tone tone, llvm::StringRef text) const;
+  std::string styled(Style tone, llvm::StringRef text) const;
   void line(llvm::StringRef text = "") { out_ << text.rtrim(' ') << "\n"; }
   void heading(llvm::StringRef title, llvm::StringRef note = "");
 

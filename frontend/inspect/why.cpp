@@ -13,16 +13,16 @@ namespace plimsoll {
 namespace {
 
 constexpr int label_columns = 14;
-constexpr size_t most_readers = 12, most_values = 20;
+constexpr size_t max_readers = 12, max_values = 20;
 
 class Why {
  public:
   Why(llvm::raw_ostream& out, const Plan& plan, const ReportOptions& options)
-      : page_(out, options), plan_(plan), device_(summarize_space(plan, MemorySpace::Device)) {}
+      : table_(out, options), plan_(plan), device_(summarize_space(plan, MemorySpace::Device)) {}
 
   void print(SlotId id) {
     const Slot& s = slot(id);
-    page_.line(page_.toned(Tone::Strong, "%" + s.name) + "  " + to_string(s.type) + "  " +
+    table_.line(table_.styled(Style::Strong, "%" + s.name) + "  " + to_string(s.type) + "  " +
                format_bytes(s.bytes) + "  " + category_name(s.category).str());
     origin(s);
     kind(id);
@@ -38,7 +38,7 @@ class Why {
   const PlanFunction& function(int32_t index) const { return plan_.functions[static_cast<size_t>(index)]; }
 
   void field(llvm::StringRef label, llvm::StringRef text) {
-    page_.line("  " + page_.toned(Tone::Quiet, left(label, label_columns)) + text.str());
+    table_.line("  " + table_.styled(Style::Quiet, left(label, label_columns)) + text.str());
   }
 
   void origin(const Slot& s) {
@@ -123,9 +123,9 @@ class Why {
         texts.push_back(plan_.functions.size() > 1 ? in.name + " " + text : text);
       }
     if (texts.empty()) return field("read by", "no instruction");
-    for (size_t i = 0; i < texts.size() && i < most_readers; ++i) field(i == 0 ? "read by" : "", texts[i]);
-    if (texts.size() > most_readers)
-      field("", "and " + std::to_string(texts.size() - most_readers) + " more");
+    for (size_t i = 0; i < texts.size() && i < max_readers; ++i) field(i == 0 ? "read by" : "", texts[i]);
+    if (texts.size() > max_readers)
+      field("", "and " + std::to_string(texts.size() - max_readers) + " more");
   }
 
   // Who has these bytes before and after, one line each.
@@ -151,7 +151,7 @@ class Why {
                             std::to_string(slot(after).first));
   }
 
-  Page page_;
+  TextTable table_;
   const Plan& plan_;
   SpaceSummary device_;
 };
@@ -178,17 +178,17 @@ Status print_why(llvm::raw_ostream& out, const Plan& plan, llvm::StringRef name,
     std::vector<llvm::StringRef> names;
     for (const Slot& slot : plan.slots) names.push_back(slot.name);
     for (const Origin& origin : plan.origins) names.push_back(origin.node);
-    std::vector<std::string> near = nearest_names(name, names, 5);
+    std::vector<std::string> near = did_you_mean(name, names, 5);
     return usage_error("no value or node is called \"" + name + "\"" +
                        (near.empty() ? "" : "; near: " + llvm::join(near, ", ")));
   }
   Why why(out, plan, options);
-  for (size_t i = 0; i < found.size() && i < most_values; ++i) {
+  for (size_t i = 0; i < found.size() && i < max_values; ++i) {
     if (i > 0) out << "\n";
     why.print(found[i]);
   }
-  if (found.size() > most_values)
-    out << "\nand " << found.size() - most_values << " more values of that node\n";
+  if (found.size() > max_values)
+    out << "\nand " << found.size() - max_values << " more values of that node\n";
   return Status::success();
 }
 

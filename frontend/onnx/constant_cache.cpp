@@ -3,7 +3,7 @@
 namespace plimsoll {
 namespace {
 
-constexpr int64_t most_key_bytes = 4096;
+constexpr int64_t max_key_bytes = 4096;
 
 class KeyWriter {
  public:
@@ -29,7 +29,7 @@ class KeyWriter {
   void operator()(const TensorRef& value) {
     number(value->type().dtype);
     list(value->type().shape);
-    too_large_ |= value->type().bytes() > most_key_bytes;
+    too_large_ |= value->type().bytes() > max_key_bytes;
     if (!too_large_) bytes(value->data(), static_cast<size_t>(value->type().bytes()));
   }
 

@@ -32,7 +32,7 @@ Imported Importer::run() {
   add_outputs();
   note_folded_batch_norms();
   note_lost_parameters();
-  remove_dead_nodes();
+  dce();
   return std::move(imported_);
 }
 
@@ -70,7 +70,7 @@ void Importer::bind_dims() {
   }
 }
 
-constexpr int64_t most_input_elements = int64_t{1} << 31;  // also keeps the product of two from overflowing
+constexpr int64_t max_input_elements = int64_t{1} << 31;  // also keeps the product of two from overflowing
 
 std::optional<Type> Importer::declared_type(const onnx::ValueInfoProto& info) {
   const auto& tensor = info.type().tensor_type();
@@ -84,7 +84,7 @@ std::optional<Type> Importer::declared_type(const onnx::ValueInfoProto& info) {
     auto bound = dims_.find(name);
     if (!name.empty() && bound == dims_.end()) return std::nullopt;
     type.shape.push_back(name.empty() ? tensor.shape().dim(axis).dim_value() : bound->second);
-    if (type.shape.back() < 0 || (elements *= std::max<int64_t>(type.shape.back(), 1)) > most_input_elements)
+    if (type.shape.back() < 0 || (elements *= std::max<int64_t>(type.shape.back(), 1)) > max_input_elements)
       return std::nullopt;
   }
   return type;
@@ -111,14 +111,14 @@ void Importer::add_input(const onnx::ValueInfoProto& input) {
 }
 
 // Numbers that shapes and settings are computed from must be known now; what is learned or large stays outside.
-constexpr int64_t most_constant_elements = int64_t{1} << 16;
-constexpr int64_t most_folded_elements = int64_t{1} << 18;  // PyTorch's optimizer folds up to here
+constexpr int64_t max_constant_elements = int64_t{1} << 16;
+constexpr int64_t max_folded_elements = int64_t{1} << 18;  // PyTorch's optimizer folds up to here
 
 // A parameter that the model has under its own name, too: this is its transpose, made by an optimizing exporter of a weight
 // that is shared between an embedding and a projection.
 std::string Importer::transposed_from(const Weight& copy) const {
   const Shape& shape = copy.type.shape;
-  if (signature_.empty() || shape.size() != 2 || copy.type.elements() > most_folded_elements) return "";
+  if (signature_.empty() || shape.size() != 2 || copy.type.elements() > max_folded_elements) return "";
   Result<Tensor> mine = weights_->load(copy.name);
   if (!mine) return llvm::consumeError(mine.takeError()), "";
   for (const Weight& other : weights_->weights()) {
@@ -148,9 +148,9 @@ Item Importer::initializer_item(const Weight& weight) {
       const Item* source = look_up(original, main_, weight.name);
       return Item::of(builder_.transpose(source->tensor, {1, 0}));
     }
-  bool constant = inside || (weight.place == Weight::Place::External && type.elements() <= most_constant_elements);
+  bool constant = inside || (weight.place == Weight::Place::External && type.elements() <= max_constant_elements);
   if (is_float(type.dtype))
-    constant = inside && !parameter && type.elements() <= (unlisted ? most_folded_elements : 1);
+    constant = inside && !parameter && type.elements() <= (unlisted ? max_folded_elements : 1);
   if (constant) {
     Result<Tensor> value = weights_->load(weight.name);
     if (value) return Item::of(builder_.constant(std::move(*value), weight.name));
@@ -167,7 +167,7 @@ TensorRef Importer::stored_value(ValueId value) const {
   const State* state = graph().find_state(value);
   if (!state || state->init.kind != StateInit::Kind::Weights) return nullptr;
   const Weight* weight = weights_->find(state->init.source);
-  if (!weight || weight->place == Weight::Place::Absent || weight->type.elements() > most_constant_elements) return nullptr;
+  if (!weight || weight->place == Weight::Place::Absent || weight->type.elements() > max_constant_elements) return nullptr;
   Result<Tensor> tensor = weights_->load(weight->name);
   if (!tensor) return llvm::consumeError(tensor.takeError()), nullptr;
   return std::make_shared<const Tensor>(std::move(*tensor));
@@ -237,7 +237,7 @@ void Importer::note_lost_parameters() {
                    "optimize=False to keep them");
 }
 
-void Importer::remove_dead_nodes() {
+void Importer::dce() {
   std::vector<NodeId> order = graph().order();
   for (NodeId id : llvm::reverse(order))
     if (llvm::none_of(graph().node(id).results, [&](ValueId result) { return graph().is_used(result); }))

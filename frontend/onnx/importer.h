@@ -51,7 +51,7 @@ class Importer {
   void add_outputs();
   void note_folded_batch_norms();
   void note_lost_parameters();
-  void remove_dead_nodes();
+  void dce();
 
   std::optional<Type> declared_type(const onnx::ValueInfoProto& info);
   // Null and an obstacle when there is no such name.

@@ -174,15 +174,15 @@ std::string NodeContext::result_name(llvm::StringRef op) const {
 }
 
 ValueList NodeContext::emit_all(llvm::StringRef op, llvm::ArrayRef<ValueId> operands, Attrs attrs) {
-  constexpr size_t most_results = 4;
-  if (failed_) return ValueList(most_results, ValueId::None);
+  constexpr size_t max_results = 4;
+  if (failed_) return ValueList(max_results, ValueId::None);
   Result<ValueList> results = importer_.emit(get_op(op), operands, std::move(attrs), result_name(op));
   if (results) return std::move(*results);
   std::string text = take_diag(results.takeError()).text();
   llvm::StringRef message = text;
   message.consume_front((op + ": ").str());
   fail(message);
-  return ValueList(most_results, ValueId::None);
+  return ValueList(max_results, ValueId::None);
 }
 
 ValueId NodeContext::emit(llvm::StringRef op, llvm::ArrayRef<ValueId> operands, Attrs attrs) {

@@ -181,7 +181,7 @@ void emit_composed(NodeContext& n, const Attention& a) {
 void import_attention(NodeContext& n) {
   Attention a = read_attention(n);
   if (n.failed()) return;
-  bool learned = a.mask != ValueId::None && is_learned(n.importer().graph(), a.mask);
+  bool learned = a.mask != ValueId::None && depends_on_parameter(n.importer().graph(), a.mask);
   if (n.attr_float("softcap", 0) != 0 || n.wants(3) || learned) return emit_composed(n, a);
   ValueList operands{fold_heads(n, a.q), fold_heads(n, a.k), fold_heads(n, a.v)};
   if (a.mask != ValueId::None) operands.push_back(a.mask);

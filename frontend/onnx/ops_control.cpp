@@ -6,7 +6,7 @@
 namespace plimsoll {
 namespace {
 
-constexpr int64_t most_iterations = 4096;
+constexpr int64_t max_iterations = 4096;
 
 const onnx::GraphProto* body_of(NodeContext& n, llvm::StringRef attribute) {
   const onnx::AttributeProto* body = n.attr(attribute);
@@ -53,7 +53,7 @@ void import_loop(NodeContext& n) {
   size_t scans = static_cast<size_t>(body->output_size()) - 1 - carried;
   std::vector<std::vector<ValueId>> scanned(scans);
   for (int64_t i = 0; i < trips && going; ++i) {
-    if (i == most_iterations) return n.fail("runs more than " + llvm::Twine(most_iterations) + " times");
+    if (i == max_iterations) return n.fail("runs more than " + llvm::Twine(max_iterations) + " times");
     std::vector<Item> arguments{Item::of(n.constant_value(Tensor::scalar_int(i))),
                                 Item::of(n.constant_value(Tensor::scalar_int(1, DType::Bool)))};
     arguments.insert(arguments.end(), state.begin(), state.end());
@@ -92,7 +92,7 @@ void import_scan(NodeContext& n) {
   Ints out_axes = list("scan_output_axes", scans), out_turned = list("scan_output_directions", scans);
   for (size_t i = 0; i < scan_inputs; ++i) in_axes[i] = n.axis(in_axes[i], n.rank(inputs[carried + i]));
   int64_t length = n.dim(inputs[carried], in_axes[0]);
-  if (length > most_iterations) n.fail("runs more than " + llvm::Twine(most_iterations) + " times");
+  if (length > max_iterations) n.fail("runs more than " + llvm::Twine(max_iterations) + " times");
   std::vector<Item> state;
   for (size_t i = 0; i < carried; ++i) state.push_back(n.item(i));
   std::vector<std::vector<ValueId>> scanned(scans);

@@ -37,7 +37,7 @@ void import_constant_of_shape(NodeContext& n) {
   n.output(0, n.expand(n.constant_value(value.reshaped({})), shape));
 }
 
-constexpr double most_range = 1 << 28;
+constexpr double max_range = 1 << 28;
 
 void import_range(NodeContext& n) {
   TensorRef start = n.constant(n.input(0)), limit = n.constant(n.input(1)), delta = n.constant(n.input(2));
@@ -48,7 +48,7 @@ void import_range(NodeContext& n) {
   bool exact = !is_float(dtype);
   double span = exact ? static_cast<double>(limit->get_int(0) - start->get_int(0)) : limit->get(0) - start->get(0);
   double steps = std::max(0.0, std::ceil(span / delta->get(0)));
-  if (!(steps <= most_range)) return n.fail("a range of " + std::to_string(steps) + " numbers is too long");
+  if (!(steps <= max_range)) return n.fail("a range of " + std::to_string(steps) + " numbers is too long");
   auto count = static_cast<int64_t>(steps);
   Tensor values(Type(dtype, {count}));
   for (int64_t i = 0; i < count; ++i)
@@ -59,12 +59,12 @@ void import_range(NodeContext& n) {
   n.output(0, n.constant_value(std::move(values)));
 }
 
-constexpr int64_t most_eye = 1 << 26;
+constexpr int64_t max_eye = 1 << 26;
 
 void import_eye_like(NodeContext& n) {
   const Type like = n.type(n.input(0));
-  if (like.rank() != 2 || like.elements() > most_eye)
-    return n.fail("needs a matrix of at most " + llvm::Twine(most_eye) + " elements, got " + to_string(like));
+  if (like.rank() != 2 || like.elements() > max_eye)
+    return n.fail("needs a matrix of at most " + llvm::Twine(max_eye) + " elements, got " + to_string(like));
   Tensor eye(Type(n.attr_dtype("dtype", like.dtype), like.shape));
   int64_t k = n.attr_int("k", 0);
   for (int64_t row = 0; row < like.shape[0]; ++row)

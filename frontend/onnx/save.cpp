@@ -8,8 +8,8 @@
 namespace plimsoll {
 namespace {
 
-constexpr int64_t most_bytes_inside = int64_t{1} << 30;  // protobuf files end at 2 GiB
-constexpr int64_t least_bytes_outside = 1024;            // smaller tensors stay in the model file
+constexpr int64_t max_bytes_inside = int64_t{1} << 30;  // protobuf files end at 2 GiB
+constexpr int64_t min_bytes_outside = 1024;            // smaller tensors stay in the model file
 constexpr uint64_t data_alignment = 4096;                // so that readers can map single tensors
 
 Result<Tensor> value_of(const WeightSource& weights, const Weight& weight, NewWeight new_weight) {
@@ -67,7 +67,7 @@ Status save_model(const Model& model, llvm::StringRef path, NewWeight new_weight
     bytes += weight.type.bytes();
     outside |= weight.place != Weight::Place::Inside;
   }
-  outside |= bytes > most_bytes_inside;
+  outside |= bytes > max_bytes_inside;
 
   onnx::ModelProto copy = model.proto();
   std::string location = llvm::sys::path::filename(path).str() + ".data";
@@ -77,7 +77,7 @@ Status save_model(const Model& model, llvm::StringRef path, NewWeight new_weight
       Result<Tensor> value = value_of(*weights, weight, new_weight);
       if (!value) return value.takeError();
       onnx::TensorProto& tensor = *copy.mutable_graph()->mutable_initializer(i);
-      if (outside && weight.type.bytes() >= least_bytes_outside)
+      if (outside && weight.type.bytes() >= min_bytes_outside)
         store_outside(tensor, *value, data, location);
       else
         store_inside(tensor, *value);

@@ -23,7 +23,7 @@ constexpr llvm::StringLiteral device_fields[] = {
     "name",          "title",         "backend",         "memory_bytes", "reserves",
     "matmul_tflops", "vector_tflops", "memory_gb_per_s", "launch_us",    "kernel_us", "alignment_bytes",
     "compute_capability", "multiprocessors", "to_host_gb_per_s", "from_host_gb_per_s",
-    "fork_us", "copy_toll", "to_host_both_ways_gb_per_s", "from_host_both_ways_gb_per_s", "link_gb_per_s", "graph_launch_bytes", "product_workspace_bytes", "convolution_workspace_bytes", "efficiency"};
+    "copy_overhead_us", "copy_interference", "to_host_both_ways_gb_per_s", "from_host_both_ways_gb_per_s", "link_gb_per_s", "graph_launch_bytes", "product_workspace_bytes", "convolution_workspace_bytes", "efficiency"};
 
 Status field_error(const llvm::Twine& device, llvm::StringRef field, llvm::StringRef expected) {
   return usage_error(device + ": \"" + field + "\" must be " + expected);
@@ -112,7 +112,7 @@ struct Usual {
   std::vector<std::pair<std::string, double>> efficiency;
   int64_t graph_launch_bytes = 0;
   double both_ways_share = 1;  // of its speed alone, what a copy keeps while one of the other direction runs
-  double kernel_us = 0, fork_us = 0, copy_toll = 0;
+  double kernel_us = 0, copy_overhead_us = 0, copy_interference = 0;
 };
 
 // By backend, from the built-in file: what a user's file describes runs the same kernels, behind a bus of the same kind.
@@ -127,8 +127,8 @@ Result<llvm::StringMap<Usual>> read_usual() {
     if (Status s = read_efficiency(*from.getObject("efficiency"), backend, usual.efficiency)) return s;
     if (Status s = read_rate(from, backend, "both_ways_share", usual.both_ways_share)) return s;
     if (Status s = read_rate(from, backend, "kernel_us", usual.kernel_us)) return s;
-    if (Status s = read_rate(from, backend, "fork_us", usual.fork_us)) return s;
-    if (Status s = read_share(from, backend, "copy_toll", usual.copy_toll)) return s;
+    if (Status s = read_rate(from, backend, "copy_overhead_us", usual.copy_overhead_us)) return s;
+    if (Status s = read_share(from, backend, "copy_interference", usual.copy_interference)) return s;
     if (Status s = read_bytes(from, backend, "graph_launch_bytes", usual.graph_launch_bytes)) return s;
   }
   return by_backend;
@@ -163,10 +163,10 @@ Status read_ways_to_host(const json::Object& from, const Usual& usual, DeviceDes
   if (device.backend != "cuda" && !from.get("to_host_gb_per_s")) return Status::success();
   if (Status s = read_rate(from, device.name, "to_host_gb_per_s", device.to_host_gb_per_s)) return s;
   if (Status s = read_rate(from, device.name, "from_host_gb_per_s", device.from_host_gb_per_s)) return s;
-  if (Status s = read_rate_or(from, device.name, "fork_us", usual.fork_us, device.fork_us)) return s;
-  device.copy_toll = usual.copy_toll;
-  if (from.get("copy_toll"))
-    if (Status s = read_share(from, device.name, "copy_toll", device.copy_toll)) return s;
+  if (Status s = read_rate_or(from, device.name, "copy_overhead_us", usual.copy_overhead_us, device.copy_overhead_us)) return s;
+  device.copy_interference = usual.copy_interference;
+  if (from.get("copy_interference"))
+    if (Status s = read_share(from, device.name, "copy_interference", device.copy_interference)) return s;
   if (Status s = read_both_ways(from, device.name, "to_host_both_ways_gb_per_s", device.to_host_gb_per_s, usual.both_ways_share,
                                 device.to_host_both_ways_gb_per_s))
     return s;
@@ -236,7 +236,7 @@ double DeviceDescription::efficiency_of(llvm::StringRef op) const {
   return found == efficiency.end() ? 1 : found->second;
 }
 
-CopyShares DeviceDescription::copy_shares() const {
+DuplexShares DeviceDescription::duplex_shares() const {
   auto share = [](double both_ways, double one_way) { return both_ways > 0 && both_ways < one_way ? both_ways / one_way : 1; };
   return {share(to_host_both_ways_gb_per_s, to_host_gb_per_s), share(from_host_both_ways_gb_per_s, from_host_gb_per_s)};
 }
@@ -301,8 +301,8 @@ std::string to_json(const DeviceDescription& device) {
   // What nobody measured is left to what is usual of the backend.
   if (!device.efficiency.empty()) object["efficiency"] = std::move(efficiency);
   if (device.kernel_us > 0) object["kernel_us"] = device.kernel_us;
-  if (device.fork_us > 0) object["fork_us"] = device.fork_us;
-  if (device.copy_toll > 0) object["copy_toll"] = device.copy_toll;
+  if (device.copy_overhead_us > 0) object["copy_overhead_us"] = device.copy_overhead_us;
+  if (device.copy_interference > 0) object["copy_interference"] = device.copy_interference;
   if (device.backend == "cuda") {
     object["compute_capability"] = device.compute_capability;
     object["multiprocessors"] = device.multiprocessors;

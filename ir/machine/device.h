@@ -35,8 +35,8 @@ struct DeviceDescription {
   int compute_capability = 0;    // 90 for 9.0
   int multiprocessors = 0;
   double to_host_gb_per_s = 0, from_host_gb_per_s = 0;  // pinned memory, one way at a time
-  double fork_us = 0;            // what computing loses to a copy from or to the host, however small, beside waiting for it
-  double copy_toll = 0;          // and of the time that the copy takes, a share from 0 to 1
+  double copy_overhead_us = 0;            // what computing loses to a copy from or to the host, however small, beside waiting for it
+  double copy_interference = 0;          // and of the time that the copy takes, a share from 0 to 1
   double to_host_both_ways_gb_per_s = 0, from_host_both_ways_gb_per_s = 0;  // each, while both are at work; 0: as fast as one way at a time
   double link_gb_per_s = 0;      // to one other card, each way; 0: through the host
   int64_t graph_launch_bytes = 0;           // outside the arenas, for each launch in a CUDA graph
@@ -48,8 +48,8 @@ struct DeviceDescription {
   DeviceDescription with_graphs(int64_t launches) const;
   double matmul_tflops_for(DType dtype) const;  // falls back to f32
   double efficiency_of(llvm::StringRef op) const;
-  CopyShares copy_shares() const;
-  CopyToll toll_of_copies() const { return {fork_us, copy_toll}; }
+  DuplexShares duplex_shares() const;
+  CopyInterference interference_of_copies() const { return {copy_overhead_us, copy_interference}; }
   // The least time of a call: of computing in the matrix units (of `matrix` operands) or beside them, and of its bytes. Without the launch.
   double roofline_us(double flops, int64_t bytes_moved, std::optional<DType> matrix) const;
 };

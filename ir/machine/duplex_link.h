@@ -1,6 +1,6 @@
 #pragma once
 
-// The way between a device's memory and its host's, as planning sees it: a channel for each direction, each slower while both are at work.
+// The way between a device's memory and its host's, as planning sees it: a engine for each direction, each slower while both are at work.
 
 #include "ir/machine/engine.h"
 
@@ -12,23 +12,23 @@
 
 namespace plimsoll {
 
-// The least time in which the channels can do what takes them so long alone.
-double least_copying_us(double to_host_us, double to_device_us, const CopyShares& shares);
+// The least time in which the engines can do what takes them so long alone.
+double min_copying_us(double to_host_us, double to_device_us, const DuplexShares& shares);
 
-// Copies of a channel run one after another, in the order they are issued. Time passes from call to call and never goes back.
+// Copies of a engine run one after another, in the order they are issued. Time passes from call to call and never goes back.
 // Between two events, a copy that starts or one that is through, speeds do not change. So the end of the copy at work is all that is kept
-// of it, moved where the other channel takes up work or ends it. A search asks millions of times, hence all of it inline.
-class CopyBus {
+// of it, moved where the other engine takes up work or ends it. A search asks millions of times, hence all of it inline.
+class DuplexLink {
  public:
-  void restart(const CopyShares& shares) {
+  void restart(const DuplexShares& shares) {
     ways_[0].restart(shares.to_host);
     ways_[1].restart(shares.to_device);
   }
 
-  // The copy starts now or when its channel is through with those before. Gives its place among them.
-  size_t issue(Channel channel, double alone_us, double now_us) {
+  // The copy starts now or when its engine is through with those before. Gives its place among them.
+  size_t issue(Engine engine, double alone_us, double now_us) {
     run_until(now_us);
-    Way &way = ways_[is_to_device(channel)], &other = ways_[!is_to_device(channel)];
+    Way &way = ways_[is_to_device(engine)], &other = ways_[!is_to_device(engine)];
     way.copies.push_back({alone_us, 0, 0});
     if (!way.is_busy()) {
       start_next(way, other, now_us);
@@ -38,14 +38,14 @@ class CopyBus {
   }
 
   // When the copy is through, where nothing else is issued until then.
-  double finish_us(Channel channel, size_t place) {
-    const Way& way = ways_[is_to_device(channel)];
+  double finish_us(Engine engine, size_t place) {
+    const Way& way = ways_[is_to_device(engine)];
     while (way.through <= place) complete_next();
     return way.copies[place].finish_us;
   }
 
   // Of one that has started.
-  double start_us(Channel channel, size_t place) const { return ways_[is_to_device(channel)].copies[place].start_us; }
+  double start_us(Engine engine, size_t place) const { return ways_[is_to_device(engine)].copies[place].start_us; }
 
   // When all that was issued is through.
   double through_us() {
@@ -62,7 +62,7 @@ class CopyBus {
 
   struct Way {
     double share = 1, slower = 1;  // of its speed alone, beside the other; and the inverse
-    double end_us = idle;          // of the copy at work, as long as the other channel goes on as now
+    double end_us = idle;          // of the copy at work, as long as the other engine goes on as now
     size_t through = 0;            // so many of its copies
     std::vector<Copy> copies;
 
@@ -77,7 +77,7 @@ class CopyBus {
     }
   };
 
-  static bool is_to_device(Channel channel) { return channel == Channel::ToDevice; }
+  static bool is_to_device(Engine engine) { return engine == Engine::ToDevice; }
 
   static void start_next(Way& way, const Way& other, double now_us) {
     Copy& copy = way.copies[way.through];

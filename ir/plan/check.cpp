@@ -213,10 +213,10 @@ Status FunctionCheck::write_result(const Instruction& instruction, const OpDef& 
 
 Status FunctionCheck::spaces(const Instruction& instruction, const OpDef& op) const {
   for (SlotId operand : instruction.operands)
-    if (operand >= 0 && slot(operand).space != read_space(op.channel))
+    if (operand >= 0 && slot(operand).space != read_space(op.engine))
       return wrong("reads " + name(operand) + " in " + space_name(slot(operand).space) + " memory");
   for (SlotId result : instruction.results)
-    if (slot(result).space != written_space(op.channel))
+    if (slot(result).space != written_space(op.engine))
       return wrong("writes " + name(result) + " in " + space_name(slot(result).space) + " memory");
   return Status::success();
 }
@@ -224,7 +224,7 @@ Status FunctionCheck::spaces(const Instruction& instruction, const OpDef& op) co
 // A copy that is not waited for at once keeps hold of its bytes.
 Status FunctionCheck::take_off(const Instruction& instruction, const OpDef& op) {
   if (instruction.done < 0) return Status::success();
-  if (op.channel == Channel::Compute) return wrong("is waited for later, and is no copy between memories");
+  if (op.engine == Engine::Compute) return wrong("is waited for later, and is no copy between memories");
   SlotId source = plan_.storage_of(instruction.operands[0]), target = instruction.results[0];
   for (SlotId id : {source, target})
     if (slot(id).function >= 0 && slot(id).last < instruction.done - 1)

@@ -98,8 +98,8 @@ DeviceDescription PlanReader::read_device(const proto::Device& from) {
   device.memory_gb_per_s = from.memory_gb_per_s();
   device.launch_us = from.launch_us();
   device.kernel_us = from.kernel_us();
-  device.fork_us = from.fork_us();
-  device.copy_toll = from.copy_toll();
+  device.copy_overhead_us = from.copy_overhead_us();
+  device.copy_interference = from.copy_interference();
   device.graph_launch_bytes = from.graph_launch_bytes();
   device.alignment_bytes = from.alignment_bytes();
   device.compute_capability = from.compute_capability();

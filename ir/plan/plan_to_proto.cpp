@@ -51,8 +51,8 @@ void set_device(const DeviceDescription& device, proto::Device& to) {
   to.set_memory_gb_per_s(device.memory_gb_per_s);
   to.set_launch_us(device.launch_us);
   to.set_kernel_us(device.kernel_us);
-  to.set_fork_us(device.fork_us);
-  to.set_copy_toll(device.copy_toll);
+  to.set_copy_overhead_us(device.copy_overhead_us);
+  to.set_copy_interference(device.copy_interference);
   to.set_graph_launch_bytes(device.graph_launch_bytes);
   to.set_alignment_bytes(device.alignment_bytes);
   to.set_compute_capability(device.compute_capability);

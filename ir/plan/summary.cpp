@@ -97,7 +97,7 @@ TimeSummary summarize_time(const Plan& plan) {
     for (const Instruction& instruction : plan.functions[f].instructions) {
       double us = calls * instruction.predicted_us;
       const OpDef* op = find_op(instruction.op);
-      if (op && op->channel != Channel::Compute) continue;
+      if (op && op->engine != Engine::Compute) continue;
       time.roofline_us += calls * roofline_us(plan, instruction);
       time.by_phase_us[static_cast<size_t>(instruction.phase)] += us;
       if (instruction.results.empty()) continue;

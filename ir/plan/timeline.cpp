@@ -10,8 +10,8 @@ namespace {
 
 class Clock {
  public:
-  Clock(const PlanFunction& function, const DeviceDescription& device) : function_(function), toll_(device.toll_of_copies()), due_(function.instructions.size() + 1) {
-    bus_.restart(device.copy_shares());
+  Clock(const PlanFunction& function, const DeviceDescription& device) : function_(function), interference_(device.interference_of_copies()), due_(function.instructions.size() + 1) {
+    link_.restart(device.duplex_shares());
   }
 
   Timeline run() {
@@ -21,8 +21,8 @@ class Clock {
     for (size_t i = 0; i < end; ++i) {
       wait_for_copies(i);
       const OpDef* op = find_op(function_.instructions[i].op);
-      if (op && op->channel != Channel::Compute)
-        issue(i, op->channel);
+      if (op && op->engine != Engine::Compute)
+        issue(i, op->engine);
       else
         compute(i);
     }
@@ -34,7 +34,7 @@ class Clock {
  private:
   struct Copy {
     size_t instruction;
-    Channel channel;
+    Engine engine;
     size_t place;
   };
 
@@ -43,29 +43,29 @@ class Clock {
     time_.end_us[i] = now_ += function_.instructions[i].predicted_us;
   }
 
-  void issue(size_t i, Channel channel) {
+  void issue(size_t i, Engine engine) {
     const Instruction& instruction = function_.instructions[i];
     const size_t done = instruction.done < 0 ? i + 1 : static_cast<size_t>(instruction.done);
-    due_[done].push_back({i, channel, bus_.issue(channel, instruction.predicted_us, now_)});
-    now_ += toll_.us(instruction.predicted_us);
+    due_[done].push_back({i, engine, link_.issue(engine, instruction.predicted_us, now_)});
+    now_ += interference_.us(instruction.predicted_us);
   }
 
   void wait_for_copies(size_t i) {
     for (const Copy& copy : due_[i]) {
-      const double end = bus_.finish_us(copy.channel, copy.place), start = bus_.start_us(copy.channel, copy.place);
+      const double end = link_.finish_us(copy.engine, copy.place), start = link_.start_us(copy.engine, copy.place);
       time_.start_us[copy.instruction] = start;
       time_.end_us[copy.instruction] = end;
-      (copy.channel == Channel::ToHost ? time_.to_host_us : time_.to_device_us) += end - start;
+      (copy.engine == Engine::ToHost ? time_.to_host_us : time_.to_device_us) += end - start;
       time_.stalled_us += std::max(0.0, end - now_);
       now_ = std::max(now_, end);
     }
   }
 
   const PlanFunction& function_;
-  const CopyToll toll_;
+  const CopyInterference interference_;
   Timeline time_;
   double now_ = 0;                                 // of computing
-  CopyBus bus_;
+  DuplexLink link_;
   std::vector<llvm::SmallVector<Copy, 1>> due_;    // by instruction: the copies it waits for
 };
 

@@ -9,7 +9,7 @@
 namespace plimsoll {
 namespace {
 
-constexpr int64_t most_bytes = int64_t{1} << 52;  // what any one thing may weigh; keeps sums from overflowing
+constexpr int64_t max_bytes = int64_t{1} << 52;  // what any one thing may weigh; keeps sums from overflowing
 
 Status broken(const llvm::Twine& what) { return model_error("plan: " + what); }
 
@@ -38,13 +38,13 @@ class Validator {
 };
 
 bool is_text(llvm::StringRef text) { return llvm::json::isUTF8(text); }
-bool is_amount(int64_t bytes) { return bytes >= 0 && bytes <= most_bytes; }
+bool is_amount(int64_t bytes) { return bytes >= 0 && bytes <= max_bytes; }
 
 // The bytes of a type; none when a dimension is negative or the product is beyond reason.
 std::optional<int64_t> sane_bytes(const Type& type) {
   int64_t bytes = dtype_bytes(type.dtype);
   for (int64_t dim : type.shape) {
-    if (dim < 0 || llvm::MulOverflow(bytes, dim, bytes) || bytes > most_bytes) return std::nullopt;
+    if (dim < 0 || llvm::MulOverflow(bytes, dim, bytes) || bytes > max_bytes) return std::nullopt;
   }
   return bytes;
 }

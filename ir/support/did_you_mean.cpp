@@ -4,7 +4,7 @@
 
 namespace plimsoll {
 
-std::vector<std::string> nearest_names(llvm::StringRef wanted, llvm::ArrayRef<llvm::StringRef> names,
+std::vector<std::string> did_you_mean(llvm::StringRef wanted, llvm::ArrayRef<llvm::StringRef> names,
                                        size_t count) {
   struct Near {
     size_t edits;

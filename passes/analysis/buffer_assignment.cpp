@@ -45,7 +45,7 @@ class Assigner {
       state_written_by_[index_of(graph.updates[i].value)] = graph.updates[i].state;
   }
 
-  Storage run() {
+  BufferAssignment run() {
     number_instructions();
     find_last_uses();
     for (const State& state : graph_.states) open(state.value, Buffer::Kind::State, 0, state.space);
@@ -112,11 +112,11 @@ class Assigner {
       return;
     }
     for (const InPlace& pair : node.op->in_place)
-      if (pair.applies_to(node) && node.results[pair.result] == result && take_over(node, result, static_cast<size_t>(pair.operand), at)) return;
-    open(result, Buffer::Kind::Transient, at, written_space(node.op->channel));
+      if (pair.applies_to(node) && node.results[pair.result] == result && reuse_in_place(node, result, static_cast<size_t>(pair.operand), at)) return;
+    open(result, Buffer::Kind::Transient, at, written_space(node.op->engine));
   }
 
-  bool take_over(const Node& node, ValueId result, size_t operand, int32_t at) {
+  bool reuse_in_place(const Node& node, ValueId result, size_t operand, int32_t at) {
     ValueId root = root_of(graph_, node.operands[operand]);
     int32_t buffer = s_.buffer_of[index_of(root)];
     Buffer& bytes = s_.buffers[static_cast<size_t>(buffer)];
@@ -132,7 +132,7 @@ class Assigner {
   }
 
   const Graph& graph_;
-  Storage s_;
+  BufferAssignment s_;
   llvm::ArrayRef<CopyInFlight> copies_;
   std::vector<ValueId> state_written_by_;  // by value
   std::vector<int32_t> held_until_;        // by root value: a copy of it is waited for there
@@ -186,7 +186,7 @@ std::vector<NodeId> make_updates_writable(Graph& graph) {
   return writers;
 }
 
-Storage assign_storage(const Graph& graph, llvm::ArrayRef<NodeId> writers, llvm::ArrayRef<CopyInFlight> copies) {
+BufferAssignment assign_buffers(const Graph& graph, llvm::ArrayRef<NodeId> writers, llvm::ArrayRef<CopyInFlight> copies) {
   return Assigner(graph, writers, copies).run();
 }
 

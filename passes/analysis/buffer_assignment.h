@@ -28,7 +28,7 @@ struct Buffer {
   int32_t first = 0, last = 0;          // instruction positions, inclusive; whole function for State and Constant
 };
 
-struct Storage {
+struct BufferAssignment {
   std::vector<int32_t> buffer_of;       // by value; -1: not used by this function
   std::vector<ValueId> in_place_of;     // by value: the operand root whose bytes it took over, or None
   std::vector<int32_t> last_use;        // by root value: last instruction that reads it; its own when unread
@@ -44,6 +44,6 @@ struct CopyInFlight {
 };
 
 // For the graph in its present order. `writers` is what make_updates_writable gave.
-Storage assign_storage(const Graph& graph, llvm::ArrayRef<NodeId> writers, llvm::ArrayRef<CopyInFlight> copies = {});
+BufferAssignment assign_buffers(const Graph& graph, llvm::ArrayRef<NodeId> writers, llvm::ArrayRef<CopyInFlight> copies = {});
 
 }  // namespace plimsoll

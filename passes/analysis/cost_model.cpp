@@ -17,8 +17,8 @@ Cost cost_of(const Graph& graph, const Node& node, const DeviceDescription& devi
   for (ValueId operand : node.operands)
     if (operand != ValueId::None) cost.bytes_moved += graph.type(operand).bytes();
   for (ValueId result : node.results) cost.bytes_moved += graph.type(result).bytes();
-  if (node.op->channel != Channel::Compute) {
-    double gb_per_s = node.op->channel == Channel::ToHost ? device.to_host_gb_per_s : device.from_host_gb_per_s;
+  if (node.op->engine != Engine::Compute) {
+    double gb_per_s = node.op->engine == Engine::ToHost ? device.to_host_gb_per_s : device.from_host_gb_per_s;
     double copied = static_cast<double>(graph.type(node.results[0]).bytes());
     cost.predicted_us = copied / ((gb_per_s > 0 ? gb_per_s : device.memory_gb_per_s) * 1e3) + device.launch_us;
     return cost;

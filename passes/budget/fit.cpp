@@ -1,6 +1,6 @@
 #include "passes/budget/fit.h"
 
-// How much of the states lives on the host is a ladder of a few rungs that does not depend on the budget; each rung has its own search
+// How much of the states lives on the host is a levels of a few levels that does not depend on the budget; each level has its own search
 // for what to repeat and what to let wait on the host.
 
 #include "ir/plan/timeline.h"
@@ -23,14 +23,14 @@ Result<Plan> complete(Result<Plan> plan, const TrainingSummary& training) {
 }
 
 // States that move to the host together, and all before them.
-struct Rung {
+struct OffloadLevel {
   llvm::StringSet<> states;
   std::string what;
   int64_t bytes = 0;
 };
 
-// Of what the plain plan needs: a rung that has less than this more than the one before has hardly other plans.
-constexpr double least_step = 0.06;
+// Of what the plain plan needs: a level that has less than this more than the one before has hardly other plans.
+constexpr double min_step = 0.06;
 
 struct Share {
   StateRole role;
@@ -47,31 +47,31 @@ constexpr Share shares[] = {
 };
 
 // From none on, as far as the host's memory goes.
-std::vector<Rung> host_ladder(llvm::ArrayRef<HostChoice> choices, int64_t host_budget_bytes) {
-  std::vector<Rung> rungs(1);
+std::vector<OffloadLevel> offload_levels(llvm::ArrayRef<HostChoice> choices, int64_t host_budget_bytes) {
+  std::vector<OffloadLevel> levels(1);
   for (const Share& share : shares) {
     int64_t whole = 0, moved = 0;
     for (const HostChoice& choice : choices)
       if (choice.role == share.role) whole += choice.bytes;
-    Rung rung{rungs.back().states, share.what, 0};
+    OffloadLevel level{levels.back().states, share.what, 0};
     for (const HostChoice& choice : choices) {
-      if (rung.states.contains(choice.state)) rung.bytes += choice.bytes;
+      if (level.states.contains(choice.state)) level.bytes += choice.bytes;
       if (choice.role != share.role || static_cast<double>(moved) >= share.share * static_cast<double>(whole)) continue;
-      if (rung.states.insert(choice.state).second) rung.bytes += choice.bytes;
+      if (level.states.insert(choice.state).second) level.bytes += choice.bytes;
       moved += choice.bytes;
     }
-    if (host_budget_bytes > 0 && rung.bytes > host_budget_bytes) break;
-    if (rung.states.size() > rungs.back().states.size()) rungs.push_back(std::move(rung));
+    if (host_budget_bytes > 0 && level.bytes > host_budget_bytes) break;
+    if (level.states.size() > levels.back().states.size()) levels.push_back(std::move(level));
   }
-  return rungs;
+  return levels;
 }
 
 // The first and the last stay, between them those that are far enough from the one before.
-std::vector<Rung> thinned(std::vector<Rung> rungs, int64_t plain_bytes) {
-  const double step = least_step * static_cast<double>(plain_bytes);
-  std::vector<Rung> kept;
-  for (size_t i = 0; i < rungs.size(); ++i)
-    if (i == 0 || i + 1 == rungs.size() || static_cast<double>(rungs[i].bytes - kept.back().bytes) >= step) kept.push_back(std::move(rungs[i]));
+std::vector<OffloadLevel> thinned(std::vector<OffloadLevel> levels, int64_t plain_bytes) {
+  const double step = min_step * static_cast<double>(plain_bytes);
+  std::vector<OffloadLevel> kept;
+  for (size_t i = 0; i < levels.size(); ++i)
+    if (i == 0 || i + 1 == levels.size() || static_cast<double>(levels[i].bytes - kept.back().bytes) >= step) kept.push_back(std::move(levels[i]));
   return kept;
 }
 
@@ -82,43 +82,43 @@ class Fitter {
       : in_(input), plain_(plain), options_(options), highest_budget_(highest_budget) {
     const bool way_to_host = input.device.to_host_gb_per_s > 0 && input.device.from_host_gb_per_s > 0;
     if (options.offload && way_to_host)
-      rungs_ = thinned(host_ladder(states_for_host(input.program, input.writers, input.device), input.host_budget_bytes), plain.promised_bytes());
+      levels_ = thinned(offload_levels(states_for_host(input.program, input.writers, input.device), input.host_budget_bytes), plain.promised_bytes());
     else
-      rungs_.resize(1);
-    residences_.resize(rungs_.size());
+      levels_.resize(1);
+    searches_.resize(levels_.size());
   }
 
   // The fastest plan within the budget; where there is none, the one that needs least.
   Result<Plan> within(int64_t budget_bytes) {
     std::optional<Plan> best;
-    for (size_t i = 0; i < rungs_.size(); ++i) {
-      Residence& residence = at(i);
-      // Rungs further on have these copies too, and more.
-      if (best && is_within_budget(*best) && residence.least_us() >= best->predicted_step_us) break;
-      if (residence.least_bytes() > budget_bytes && i + 1 < rungs_.size()) continue;
-      Result<Plan> plan = complete(residence.within(budget_bytes), options_.training);
+    for (size_t i = 0; i < levels_.size(); ++i) {
+      OffloadLevelSearch& search = at(i);
+      // OffloadLevel further on have these copies too, and more.
+      if (best && is_within_budget(*best) && search.min_us() >= best->predicted_step_us) break;
+      if (search.min_bytes() > budget_bytes && i + 1 < levels_.size()) continue;
+      Result<Plan> plan = complete(search.within(budget_bytes), options_.training);
       if (!plan) return plan;
-      if (!rungs_[i].what.empty())
-        plan->decisions.push_back({"offload", "plan", rungs_[i].what + " on the host", format_bytes(residence.host_bytes()) + " there, fetched before use; what is updated is copied back"});
+      if (!levels_[i].what.empty())
+        plan->decisions.push_back({"offload", "plan", levels_[i].what + " on the host", format_bytes(search.host_bytes()) + " there, reloaded before use; what is updated is copied back"});
       if (!best || is_better(*plan, *best)) best = std::move(*plan);
     }
     return std::move(*best);
   }
 
  private:
-  Residence& at(size_t i) {
-    if (!residences_[i])
-      residences_[i] = std::make_unique<Residence>(in_, options_, rungs_[i].states, plain_.arenas.front().persistent_bytes, highest_budget_,
+  OffloadLevelSearch& at(size_t i) {
+    if (!searches_[i])
+      searches_[i] = std::make_unique<OffloadLevelSearch>(in_, options_, levels_[i].states, plain_.arenas.front().persistent_bytes, highest_budget_,
                                                    i == 0 ? options_.search_seconds : options_.search_seconds / 8);
-    return *residences_[i];
+    return *searches_[i];
   }
 
   const LoweringInput& in_;
   const Plan& plain_;
   const FitOptions& options_;
   int64_t highest_budget_;
-  std::vector<Rung> rungs_;
-  std::vector<std::unique_ptr<Residence>> residences_;  // by rung, made when first wanted
+  std::vector<OffloadLevel> levels_;
+  std::vector<std::unique_ptr<OffloadLevelSearch>> searches_;  // by level, made when first wanted
 };
 
 }  // namespace
@@ -158,7 +158,7 @@ Result<Plan> fit_budget(const LoweringInput& input, const FitOptions& options) {
   return over_budget(*plan, input.host_budget_bytes);
 }
 
-Status budget_front(Plan plain, llvm::function_ref<Result<Plan>(int64_t budget_bytes)> within, llvm::function_ref<void(const Plan&)> visit) {
+Status budget_frontier(Plan plain, llvm::function_ref<Result<Plan>(int64_t budget_bytes)> within, llvm::function_ref<void(const Plan&)> visit) {
   constexpr int rows = 12;
   const int64_t most = plain.promised_bytes();
   plain.arenas.front().budget_bytes = round_up_readable(most);

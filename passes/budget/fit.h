@@ -15,15 +15,15 @@ struct FitOptions {
   bool offload = true;  // where the device has memory of its own
   llvm::ArrayRef<std::vector<NodeId>> other_orders = {};  // per function, an order of its nodes to recompute in as well
   TrainingSummary training = {};  // recorded in the plan; its batch and accumulation are in the advice of an error
-  double least_share = 0;         // of what is live at the plain peak beside states: what is searched for needs no less
-  double search_seconds = 4;      // of work for each function that does not fit, see RecomputeOptions
+  double min_share = 0;         // of what is live at the plain peak beside states: what is searched for needs no less
+  double search_seconds = 4;      // of work for each function that does not fit, see RematOptions
   std::function<void(const Plan&)> on_refused = {};  // sees the plan that needs least where even that is above the budget
 };
 
-// The plan without repeats or copies, within the budget or not.
+// The plan without remats or copies, within the budget or not.
 Result<Plan> plain_plan(const LoweringInput& input, const FitOptions& options);
 
-// `input.repeats` is empty. A budget that cannot be met is an error that names the smallest one that can.
+// `input.remats` is empty. A budget that cannot be met is an error that names the smallest one that can.
 Result<Plan> fit_budget(const LoweringInput& input, const FitOptions& options = {});
 
 // The plans of one program under one budget after the other; what was searched for one serves the next.
@@ -44,6 +44,6 @@ class BudgetFitter {
 
 // About a dozen plans from `plain`, which takes least time, down to the one that needs least, each what `within` gives for the budget it
 // records: a size that people can type. Each needs less than the one before and takes no less time.
-Status budget_front(Plan plain, llvm::function_ref<Result<Plan>(int64_t budget_bytes)> within, llvm::function_ref<void(const Plan&)> visit);
+Status budget_frontier(Plan plain, llvm::function_ref<Result<Plan>(int64_t budget_bytes)> within, llvm::function_ref<void(const Plan&)> visit);
 
 }  // namespace plimsoll

@@ -1,8 +1,8 @@
 #include "passes/budget/offload_level_search.h"
 
 // The budget bounds the arena, which is what placement makes of the live bytes. So each function's plans are tried from
-// the fastest that could fit on, until one does once it is laid out. Plans and the windows of their copies come from ladders that do not
-// depend on the budget; more budget only adds rungs to try. Bounds that hold decide what is not looked at, so the plan
+// the fastest that could fit on, until one does once it is laid out. Plans and the intervals of their copies come from levels that do not
+// depend on the budget; more budget only adds levels to try. Bounds that hold decide what is not looked at, so the plan
 // is the fastest of those within the budget, and more budget never means more time.
 
 #include "ir/support/align.h"
@@ -22,15 +22,15 @@ namespace plimsoll {
 namespace {
 
 constexpr double rounding = 1e-9;            // between sums of the same times in another order
-constexpr double repeats_only_share = 0.25;  // of a search, where others start from what it finds
+constexpr double remats_only_share = 0.25;  // of a search, where others start from what it finds
 
-bool has_copies(const RecomputeProblem& problem) {
-  return llvm::any_of(problem.ops, [](const RecomputeOp& op) { return op.channel != Channel::Compute; });
+bool has_copies(const RematProblem& problem) {
+  return llvm::any_of(problem.ops, [](const RematOp& op) { return op.engine != Engine::Compute; });
 }
 
-double compute_us(const RecomputeProblem& problem) {
+double compute_us(const RematProblem& problem) {
   double us = 0;
-  for (const RecomputeOp& op : problem.ops) us += op.channel == Channel::Compute ? op.cost_us : 0;
+  for (const RematOp& op : problem.ops) us += op.engine == Engine::Compute ? op.cost_us : 0;
   return us;
 }
 
@@ -42,15 +42,15 @@ int64_t host_bytes_of(const Plan& plan, size_t function) {
   return align_up(bytes, plan.device.alignment_bytes);
 }
 
-// Of the host's memory, what a plan's values take at least: each from where it is made to its last fetch.
-int64_t host_bytes_of(const RecomputeProblem& problem, const RecomputePlan& plan) {
-  if (plan.fetches.empty()) return 0;
-  std::vector<int32_t> last_fetch(problem.value_bytes.size(), -1);
-  for (const Fetch& fetch : plan.fetches) last_fetch[static_cast<size_t>(fetch.value)] = fetch.before;
+// Of the host's memory, what a plan's values take at least: each from where it is made to its last reload.
+int64_t host_bytes_of(const RematProblem& problem, const RematPlan& plan) {
+  if (plan.reloads.empty()) return 0;
+  std::vector<int32_t> last_reload(problem.value_bytes.size(), -1);
+  for (const Reload& reload : plan.reloads) last_reload[static_cast<size_t>(reload.value)] = reload.before;
   std::vector<int64_t> change(problem.ops.size() + 1, 0);
   for (int32_t o = 0; o < problem.op_count(); ++o)
     for (int32_t v : problem.ops[static_cast<size_t>(o)].writes) {
-      const int32_t last = last_fetch[static_cast<size_t>(v)];
+      const int32_t last = last_reload[static_cast<size_t>(v)];
       if (last < 0) continue;
       change[static_cast<size_t>(o)] += problem.value_bytes[static_cast<size_t>(v)];
       change[static_cast<size_t>(last)] -= problem.value_bytes[static_cast<size_t>(v)];
@@ -66,13 +66,13 @@ bool is_time_of(const Plan& plan, size_t function, double us) {
 }
 
 // What any op touches must be there while it runs.
-int64_t largest_step(const RecomputeProblem& problem) {
+int64_t largest_step(const RematProblem& problem) {
   int64_t largest = 0;
-  for (const RecomputeOp& op : problem.ops) {
+  for (const RematOp& op : problem.ops) {
     int64_t bytes = op.workspace_bytes;
     for (int32_t value : op.reads) bytes += problem.value_bytes[static_cast<size_t>(value)];
     for (int32_t value : op.writes) bytes += problem.value_bytes[static_cast<size_t>(value)];
-    for (const TakeOver& pair : op.in_place) bytes -= problem.value_bytes[static_cast<size_t>(pair.written)];
+    for (const InPlaceReuse& pair : op.in_place) bytes -= problem.value_bytes[static_cast<size_t>(pair.written)];
     largest = std::max(largest, bytes);
   }
   return largest;
@@ -86,36 +86,36 @@ std::string milliseconds(double us) {
 
 }  // namespace
 
-Residence::Residence(const LoweringInput& input, const FitOptions& options, const llvm::StringSet<>& on_host, int64_t plain_persistent_bytes,
+OffloadLevelSearch::OffloadLevelSearch(const LoweringInput& input, const FitOptions& options, const llvm::StringSet<>& on_host, int64_t plain_persistent_bytes,
                      int64_t highest_budget, double search_seconds)
     : in_(input),
       options_(options),
       highest_budget_(highest_budget),
       search_seconds_(search_seconds),
-      tracks_(input.program.functions.size()),
+      functions_(input.program.functions.size()),
       persistent_bytes_(plain_persistent_bytes) {
-  for (size_t f = 0; f < tracks_.size(); ++f) {
-    add_order(tracks_[f], in_.program.functions[f], f, on_host);
+  for (size_t f = 0; f < functions_.size(); ++f) {
+    add_order(functions_[f], in_.program.functions[f], f, on_host);
     if (f >= options_.other_orders.size()) continue;
     Graph other = in_.program.functions[f];
     other.reorder(options_.other_orders[f]);
-    add_order(tracks_[f], other, f, on_host);
+    add_order(functions_[f], other, f, on_host);
   }
   measure();
 }
 
-void Residence::add_order(Track& track, const Graph& graph, size_t function, const llvm::StringSet<>& on_host) const {
-  Order order{graph, in_.writers[function], {}, {}, 0};
+void OffloadLevelSearch::add_order(FunctionSearch& search, const Graph& graph, size_t function, const llvm::StringSet<>& on_host) const {
+  OrderVariant order{graph, in_.writers[function], {}, {}, 0};
   move_states_to_host(order.graph, order.writers, on_host);
   if (options_.recompute) delay_free_updates(order.graph, order.writers);
   order.host_room = room_on_host(order.graph);
-  order.sequence = recompute_problem(order.graph, order.writers, in_.device, in_.catalog, options_.offload && options_.recompute ? order.host_room : 0);
-  order.ladders.emplace_back().push_back(candidate(order.sequence.problem, measure_repeats(order.sequence.problem, {})));
-  track.orders.push_back(std::move(order));
+  order.sequence = graph_remat_problem(order.graph, order.writers, in_.device, in_.catalog, options_.offload && options_.recompute ? order.host_room : 0);
+  order.levels.emplace_back().push_back(candidate(order.sequence.problem, measure_remats(order.sequence.problem, {})));
+  search.orders.push_back(std::move(order));
 }
 
 // For values beside the states.
-int64_t Residence::room_on_host(const Graph& graph) const {
+int64_t OffloadLevelSearch::room_on_host(const Graph& graph) const {
   if (in_.host_budget_bytes == 0) return std::numeric_limits<int64_t>::max();
   int64_t room = in_.host_budget_bytes;
   for (const State& state : graph.states)
@@ -123,11 +123,11 @@ int64_t Residence::room_on_host(const Graph& graph) const {
   return room;
 }
 
-void Residence::measure() {
+void OffloadLevelSearch::measure() {
   llvm::StringSet<> counted;
   int64_t step_bytes = 0;
-  for (size_t f = 0; f < tracks_.size(); ++f) {
-    const Order& order = tracks_[f].orders.front();
+  for (size_t f = 0; f < functions_.size(); ++f) {
+    const OrderVariant& order = functions_[f].orders.front();
     for (const State& state : order.graph.states) {
       const Value& value = order.graph.value(state.value);
       if (!counted.insert(value.name).second) continue;
@@ -137,188 +137,188 @@ void Residence::measure() {
       persistent_bytes_ -= bytes;
     }
     const double calls = f == 0 ? static_cast<double>(options_.training.accumulate) : 1;
-    double least_us = std::numeric_limits<double>::infinity();
-    for (const Order& either : tracks_[f].orders) least_us = std::min(least_us, either.ladders[0][0].least_us);
-    least_us_ += calls * least_us;
+    double min_us = std::numeric_limits<double>::infinity();
+    for (const OrderVariant& either : functions_[f].orders) min_us = std::min(min_us, either.levels[0][0].min_us);
+    min_us_ += calls * min_us;
     step_bytes = std::max(step_bytes, largest_step(order.sequence.problem));
   }
-  least_bytes_ = in_.device.reserve_bytes() + persistent_bytes_ + step_bytes;
+  min_bytes_ = in_.device.reserve_bytes() + persistent_bytes_ + step_bytes;
 }
 
-Residence::Candidate Residence::candidate(const RecomputeProblem& problem, RecomputePlan plan) {
-  const double least_us = least_total_us(final_sequence(problem, plan));
-  return {std::move(plan), least_us, {}};
+OffloadLevelSearch::Candidate OffloadLevelSearch::candidate(const RematProblem& problem, RematPlan plan) {
+  const double min_us = min_total_us(apply_to_problem(problem, plan));
+  return {std::move(plan), min_us, {}};
 }
 
-void Residence::search(Track& track) {
-  track.searched = true;
+void OffloadLevelSearch::search(FunctionSearch& function) {
+  function.searched = true;
   std::vector<std::thread> searches;  // that do not see each other
-  for (Order& order : track.orders)
-    searches.emplace_back([&] { search(order, search_seconds_ / static_cast<double>(track.orders.size())); });
+  for (OrderVariant& order : function.orders)
+    searches.emplace_back([&] { search(order, search_seconds_ / static_cast<double>(function.orders.size())); });
   for (std::thread& search : searches) search.join();
 }
 
 // With copies of values, of those that the host can hold where it cannot hold all, and without: the last are where the others may start,
 // and near the limit at times the faster.
-void Residence::search(Order& order, double seconds) const {
-  const RecomputeProblem& problem = order.sequence.problem;
+void OffloadLevelSearch::search(OrderVariant& order, double seconds) const {
+  const RematProblem& problem = order.sequence.problem;
   const bool offload = !problem.offloads.empty();
-  const bool start_from_repeats = offload && !has_copies(problem);
-  const auto work = [&](double share) { return RecomputeOptions{.seconds = seconds * share, .least_share = options_.least_share}; };
-  const std::vector<RecomputePlan> repeats_only =
-      recompute_ladder(with_offloads(problem, {}), start_from_repeats ? std::numeric_limits<int64_t>::max() : highest_allowance(),
-                       work(offload ? repeats_only_share : 1));
-  const llvm::ArrayRef<RecomputePlan> starts = llvm::ArrayRef(repeats_only).take_front(start_from_repeats ? repeats_only.size() : 0);
-  std::vector<RecomputePlan> all, held;
-  if (offload) all = recompute_ladder(with_offloads(problem, order.sequence.largest), highest_allowance(), work(1), starts);
-  if (!order.sequence.dearest.empty()) held = recompute_ladder(with_offloads(problem, order.sequence.dearest), highest_allowance(), work(1), starts);
-  order.ladders.clear();
-  for (llvm::ArrayRef<RecomputePlan> plans : {llvm::ArrayRef(all), llvm::ArrayRef(held), llvm::ArrayRef(repeats_only)}) {
+  const bool start_from_remats = offload && !has_copies(problem);
+  const auto work = [&](double share) { return RematOptions{.seconds = seconds * share, .min_share = options_.min_share}; };
+  const std::vector<RematPlan> remats_only =
+      remat_levels(with_offloads(problem, {}), start_from_remats ? std::numeric_limits<int64_t>::max() : highest_allowance(),
+                       work(offload ? remats_only_share : 1));
+  const llvm::ArrayRef<RematPlan> starts = llvm::ArrayRef(remats_only).take_front(start_from_remats ? remats_only.size() : 0);
+  std::vector<RematPlan> all, held;
+  if (offload) all = remat_levels(with_offloads(problem, order.sequence.largest), highest_allowance(), work(1), starts);
+  if (!order.sequence.dearest.empty()) held = remat_levels(with_offloads(problem, order.sequence.dearest), highest_allowance(), work(1), starts);
+  order.levels.clear();
+  for (llvm::ArrayRef<RematPlan> plans : {llvm::ArrayRef(all), llvm::ArrayRef(held), llvm::ArrayRef(remats_only)}) {
     if (plans.empty()) continue;
-    std::vector<Candidate>& ladder = order.ladders.emplace_back();
-    for (const RecomputePlan& plan : plans) ladder.push_back(candidate(problem, plan));
+    std::vector<Candidate>& levels = order.levels.emplace_back();
+    for (const RematPlan& plan : plans) levels.push_back(candidate(problem, plan));
   }
 }
 
 // Nothing is faster than the order as it is where no copies delay it, so the search waits until that has failed.
-void Residence::start(Track& track) {
-  const Order& plain = track.orders.front();
-  track.plain_tried = false;
-  if (options_.recompute && !track.searched) {
-    if (has_copies(plain.sequence.problem) || plain.ladders[0][0].plan.peak_bytes > allowance_)
-      search(track);
+void OffloadLevelSearch::start(FunctionSearch& function) {
+  const OrderVariant& plain = function.orders.front();
+  function.plain_tried = false;
+  if (options_.recompute && !function.searched) {
+    if (has_copies(plain.sequence.problem) || plain.levels[0][0].plan.peak_bytes > allowance_)
+      search(function);
     else
-      track.plain_tried = true;
+      function.plain_tried = true;
   }
-  collect(track);
+  collect(function);
 }
 
-// All that may be tried within the present allowance: of each ladder from the lowest on up to where a peak is above it.
-void Residence::collect(Track& track) {
-  track.options.clear();
-  const bool plain_only = options_.recompute && !track.searched;
-  for (Order& order : llvm::MutableArrayRef<Order>(track.orders).take_front(plain_only ? 1 : track.orders.size()))
-    for (std::vector<Candidate>& ladder : order.ladders)
-      for (size_t c = ladder.size(); c-- > 0;) {
-        const RecomputePlan& plan = ladder[c].plan;
-        if (c + 1 < ladder.size() && plan.peak_bytes > allowance_) break;
+// All that may be tried within the present allowance: of each levels from the lowest on up to where a peak is above it.
+void OffloadLevelSearch::collect(FunctionSearch& function) {
+  function.options.clear();
+  const bool plain_only = options_.recompute && !function.searched;
+  for (OrderVariant& order : llvm::MutableArrayRef<OrderVariant>(function.orders).take_front(plain_only ? 1 : function.orders.size()))
+    for (std::vector<Candidate>& levels : order.levels)
+      for (size_t c = levels.size(); c-- > 0;) {
+        const RematPlan& plan = levels[c].plan;
+        if (c + 1 < levels.size() && plan.peak_bytes > allowance_) break;
         if (host_bytes_of(order.sequence.problem, plan) > order.host_room) continue;
-        const bool tried = track.plain_tried && !plain_only && &order == track.orders.data() && plan.repeats.empty() && plan.fetches.empty();
-        if (!tried) push(track, {&order, &ladder[c], ladder[c].least_us});
+        const bool tried = function.plain_tried && !plain_only && &order == function.orders.data() && plan.remats.empty() && plan.reloads.empty();
+        if (!tried) push(function, {&order, &levels[c], levels[c].min_us});
       }
 }
 
 // What takes as long as another may take at least goes first.
-bool Residence::is_later(const Option& a, const Option& b) { return a.us != b.us ? a.us > b.us : !a.overlap && b.overlap; }
+bool OffloadLevelSearch::is_later(const Trial& a, const Trial& b) { return a.us != b.us ? a.us > b.us : !a.overlap && b.overlap; }
 
-void Residence::push(Track& track, Option option) {
-  track.options.push_back(option);
-  std::push_heap(track.options.begin(), track.options.end(), is_later);
+void OffloadLevelSearch::push(FunctionSearch& function, Trial option) {
+  function.options.push_back(option);
+  std::push_heap(function.options.begin(), function.options.end(), is_later);
 }
 
-// One option for each rung of windows within the allowance, and the shortest in any case.
-void Residence::push_overlaps(Track& track, const Option& option) {
+// One option for each level of intervals within the allowance, and the shortest in any case.
+void OffloadLevelSearch::push_overlaps(FunctionSearch& function, const Trial& option) {
   std::vector<Overlap>& overlaps = option.candidate->overlaps;
-  if (overlaps.empty()) overlaps = overlap_ladder(final_sequence(option.order->sequence.problem, option.candidate->plan), highest_allowance());
+  if (overlaps.empty()) overlaps = overlap_levels(apply_to_problem(option.order->sequence.problem, option.candidate->plan), highest_allowance());
   for (const Overlap& overlap : overlaps) {
     if (&overlap != &overlaps.front() && overlap.limit_bytes > allowance_) break;
-    const bool at_bound = overlap.total_us <= option.candidate->least_us * (1 + rounding);
-    push(track, {option.order, option.candidate, at_bound ? option.candidate->least_us : overlap.total_us, &overlap});
+    const bool at_bound = overlap.total_us <= option.candidate->min_us * (1 + rounding);
+    push(function, {option.order, option.candidate, at_bound ? option.candidate->min_us : overlap.total_us, &overlap});
   }
 }
 
 // The next to try is the fastest. What says only how long it takes at least goes back as what it does take.
-bool Residence::advance(Track& track) {
-  if (track.options.empty() && !track.searched && options_.recompute) {
-    search(track);
-    collect(track);
+bool OffloadLevelSearch::advance(FunctionSearch& function) {
+  if (function.options.empty() && !function.searched && options_.recompute) {
+    search(function);
+    collect(function);
   }
-  while (!track.options.empty()) {
-    std::pop_heap(track.options.begin(), track.options.end(), is_later);
-    const Option option = track.options.back();
-    track.options.pop_back();
-    if (!option.overlap && (!option.candidate->plan.fetches.empty() || has_copies(option.order->sequence.problem))) {
-      push_overlaps(track, option);
+  while (!function.options.empty()) {
+    std::pop_heap(function.options.begin(), function.options.end(), is_later);
+    const Trial option = function.options.back();
+    function.options.pop_back();
+    if (!option.overlap && (!option.candidate->plan.reloads.empty() || has_copies(option.order->sequence.problem))) {
+      push_overlaps(function, option);
       continue;
     }
-    track.chosen = option;
+    function.chosen = option;
     return true;
   }
   return false;
 }
 
 // Whether there was something else to try for each function that is above its allowance or the host's.
-bool Residence::advance_all(const Plan& plan) {
+bool OffloadLevelSearch::advance_all(const Plan& plan) {
   bool advanced = false;
-  for (size_t f = 0; f < tracks_.size(); ++f) {
+  for (size_t f = 0; f < functions_.size(); ++f) {
     const bool above = plan.functions[f].transient_bytes > allowance_;
     const bool above_host = in_.host_budget_bytes > 0 && host_bytes_of(plan, f) > in_.host_budget_bytes;
-    if (above || above_host) advanced |= advance(tracks_[f]);
+    if (above || above_host) advanced |= advance(functions_[f]);
   }
   return advanced;
 }
 
-Result<Plan> Residence::lower(int64_t budget_bytes) {
+Result<Plan> OffloadLevelSearch::lower(int64_t budget_bytes) {
   std::vector<std::vector<NodeId>> writers;
   std::vector<std::vector<CopyInFlight>> copies;
   program_.functions.clear();
   added_.clear();
-  for (Track& track : tracks_) {
-    const Option& option = track.chosen;
-    const Order& order = *option.order;
+  for (FunctionSearch& function : functions_) {
+    const Trial& option = function.chosen;
+    const OrderVariant& order = *option.order;
     Graph& graph = program_.functions.emplace_back(order.graph);
     writers.push_back(order.writers);
-    added_.push_back(apply_plan(graph, option.candidate->plan, order.sequence.values));
-    copies.push_back(issue_copies(graph, option.overlap ? llvm::ArrayRef<CopyWindow>(option.overlap->windows) : llvm::ArrayRef<CopyWindow>()));
+    added_.push_back(rematerialise(graph, option.candidate->plan, order.sequence.values));
+    copies.push_back(issue_copies(graph, option.overlap ? llvm::ArrayRef<CopyInterval>(option.overlap->intervals) : llvm::ArrayRef<CopyInterval>()));
     if (Status s = verify(graph)) return s;
   }
   return lower_to_plan({program_, writers, in_.device, in_.catalog, budget_bytes, in_.host_budget_bytes, added_, copies, in_.placement_seconds});
 }
 
-Result<Plan> Residence::within(int64_t budget_bytes) {
+Result<Plan> OffloadLevelSearch::within(int64_t budget_bytes) {
   allowance_ = budget_bytes - in_.device.reserve_bytes() - persistent_bytes_;
-  for (Track& track : tracks_) {
-    start(track);
-    advance(track);
+  for (FunctionSearch& function : functions_) {
+    start(function);
+    advance(function);
   }
   std::optional<Plan> least;
   for (;;) {
     Result<Plan> plan = lower(budget_bytes);
     if (!plan) return plan;
-    for (size_t f = 0; f < tracks_.size(); ++f) assert(is_time_of(*plan, f, tracks_[f].chosen.us) && "more budget may mean more time");
+    for (size_t f = 0; f < functions_.size(); ++f) assert(is_time_of(*plan, f, functions_[f].chosen.us) && "more budget may mean more time");
     if (is_within_budget(*plan)) return explained(std::move(*plan));
     if (!least || needs_less(*plan, *least)) least = explained(*plan);
     if (!advance_all(*plan)) return std::move(*least);
   }
 }
 
-Plan Residence::explained(Plan plan) const {
-  for (size_t f = 0; f < tracks_.size(); ++f) {
-    const Option& chosen = tracks_[f].chosen;
-    const RecomputePlan& extra = chosen.candidate->plan;
-    const RecomputeProblem& problem = chosen.order->sequence.problem;
+Plan OffloadLevelSearch::explained(Plan plan) const {
+  for (size_t f = 0; f < functions_.size(); ++f) {
+    const Trial& chosen = functions_[f].chosen;
+    const RematPlan& extra = chosen.candidate->plan;
+    const RematProblem& problem = chosen.order->sequence.problem;
     const Graph& graph = program_.functions[f];
-    if (!extra.repeats.empty() || !extra.fetches.empty()) {
+    if (!extra.remats.empty() || !extra.reloads.empty()) {
       const double added = chosen.us - compute_us(problem);
       char share[32];
       std::snprintf(share, sizeof(share), "%.2f %%", 100 * added / std::max(compute_us(problem), 1e-9));
-      plan.decisions.push_back({"recompute", graph.name, "repeat " + std::to_string(extra.repeats.size()) + " instructions",
+      plan.decisions.push_back({"recompute", graph.name, "repeat " + std::to_string(extra.remats.size()) + " instructions",
                                 "adds " + milliseconds(added) + ", " + share + " of the function; nothing of this order within the budget adds less than " +
-                                    milliseconds(least_added_us(problem, allowance_))});
+                                    milliseconds(min_added_us(problem, allowance_))});
     }
     explain_copies(plan, f);
     for (NodeId id : added_[f])
-      plan.decisions.push_back({graph.node(id).op->channel == Channel::Compute ? "recompute" : "offload", graph.value(graph.node(id).results[0]).name,
-                                graph.node(id).op->channel == Channel::Compute ? "repeat" : graph.node(id).op->name.str(), graph.node(id).reason});
+      plan.decisions.push_back({graph.node(id).op->engine == Engine::Compute ? "recompute" : "offload", graph.value(graph.node(id).results[0]).name,
+                                graph.node(id).op->engine == Engine::Compute ? "repeat" : graph.node(id).op->name.str(), graph.node(id).reason});
   }
   return plan;
 }
 
-void Residence::explain_copies(Plan& plan, size_t function) const {
-  const Overlap* overlap = tracks_[function].chosen.overlap;
+void OffloadLevelSearch::explain_copies(Plan& plan, size_t function) const {
+  const Overlap* overlap = functions_[function].chosen.overlap;
   if (!overlap) return;
   const Timeline time = predict_timeline(plan.functions[function], plan.device);
-  plan.decisions.push_back({"offload", plan.functions[function].name, std::to_string(overlap->windows.size()) + " copies",
+  plan.decisions.push_back({"offload", plan.functions[function].name, std::to_string(overlap->intervals.size()) + " copies",
                             milliseconds(time.to_host_us) + " to the host and " + milliseconds(time.to_device_us) + " back beside " +
                                 milliseconds(time.total_us - time.stalled_us) + " of computing, which waits " + milliseconds(time.stalled_us)});
 }

@@ -1,6 +1,6 @@
 #include "passes/budget/split_search.h"
 
-// A few regions and numbers of parts are tried where the program as it is needs repeats or copies. Which they are, and how much work the
+// A few regions and numbers of parts are tried where the program as it is needs remats or copies. Which they are, and how much work the
 // search for each may be, does not depend on the budget; long ones are searched from some budget on. So more budget only adds plans to choose from.
 
 #include "ir/support/units.h"
@@ -17,10 +17,10 @@ namespace {
 constexpr int regions_tried = 5;
 constexpr int64_t parts_tried[] = {2, 4, 8, 16};
 constexpr double split_effort = 0.1;      // of a search, beside that for the program as it is
-constexpr double least_saving = 0.1;      // of what a candidate needs, that one which takes longer must save
-constexpr double most_nodes = 12000;      // in all parts; to derive more takes too long
-constexpr int64_t whole_search = 1200;    // nodes; the search for repeats and copies in more takes too long for one of several candidates
-constexpr double long_share = 0.8;        // of what is live at their plain peak beside states, that longer ones may come down to, by repeats
+constexpr double min_saving = 0.1;      // of what a candidate needs, that one which takes longer must save
+constexpr double max_nodes = 12000;      // in all parts; to derive more takes too long
+constexpr int64_t whole_search = 1200;    // nodes; the search for remats and copies in more takes too long for one of several candidates
+constexpr double long_share = 0.8;        // of what is live at their plain peak beside states, that longer ones may come down to, by remats
 constexpr int64_t launches_per_node = 2;  // that graphs are reckoned with; what is more (2.4 was seen) is little beside the libraries' reserve
 
 // By narrow value: the bytes of what forward makes of it from there on.
@@ -41,7 +41,7 @@ std::vector<int64_t> bytes_behind(const Graph& graph, llvm::ArrayRef<ValueId> na
 
 // For all of what follows the first narrow value, half of it, a quarter, ...: the last value that is followed by so much.
 std::vector<ValueId> regions_to_try(const Graph& graph) {
-  const std::vector<ValueId> narrow = find_narrow_values(graph);
+  const std::vector<ValueId> narrow = find_single_value_cuts(graph);
   const std::vector<int64_t> behind = bytes_behind(graph, narrow);
   std::vector<ValueId> regions;
   for (int i = 0; i < regions_tried && !narrow.empty(); ++i) {
@@ -105,7 +105,7 @@ void keep_worthwhile(Candidates& candidates, int64_t whole_bytes) {
   auto most = static_cast<double>(whole_bytes);
   llvm::erase_if(candidates, [&](const auto& candidate) {
     const auto bytes = static_cast<double>(candidate->plain().promised_bytes());
-    if (bytes > most * (1 - least_saving)) return true;
+    if (bytes > most * (1 - min_saving)) return true;
     most = bytes;
     return false;
   });
@@ -123,8 +123,8 @@ class SplitFitter {
     whole_ = std::move(*whole);
     if (hooks_.on_phase) hooks_.on_phase("lay out");
     const int64_t budget = whole_->plain().arenas.front().budget_bytes;
-    if (hooks_.on_front)
-      if (Status s = budget_front(whole_->plain(), [&](int64_t smaller) { return within(smaller); }, hooks_.on_front)) return s;
+    if (hooks_.on_frontier)
+      if (Status s = budget_frontier(whole_->plain(), [&](int64_t smaller) { return within(smaller); }, hooks_.on_frontier)) return s;
     Result<Plan> plan = within(budget);
     if (!plan || is_within_budget(*plan)) return plan;
     if (hooks_.on_refused) hooks_.on_refused(*plan);
@@ -157,7 +157,7 @@ class SplitFitter {
       const Candidate& split = *splits_[i];
       const bool compares = best && is_within_budget(*best);
       if (i < fits && compares && !request_.recompute && !request_.offload) continue;
-      if (i < fits && compares && (!may_fit(split, budget_bytes) || least_us(split, budget_bytes) >= best->predicted_step_us)) continue;
+      if (i < fits && compares && (!may_fit(split, budget_bytes) || min_us(split, budget_bytes) >= best->predicted_step_us)) continue;
       Result<Plan> plan = may_fit(split, budget_bytes) ? plan_of(split, budget_bytes) : plain_of(split, budget_bytes);
       if (!plan) return plan.takeError();
       if (!best || is_better(*plan, *best)) best = std::move(*plan);
@@ -167,10 +167,10 @@ class SplitFitter {
 
   // Whether a search that ends early may come down to the budget; so it may to any larger one.
   static bool may_fit(const Candidate& split, int64_t budget_bytes) {
-    if (split.options.least_share == 0) return true;
+    if (split.options.min_share == 0) return true;
     const Arena& arena = split.plain().arenas.front();
     const auto live = static_cast<double>(arena.bytes - arena.persistent_bytes);
-    return split.plain().promised_bytes() - static_cast<int64_t>((1 - split.options.least_share) * live) <= budget_bytes;
+    return split.plain().promised_bytes() - static_cast<int64_t>((1 - split.options.min_share) * live) <= budget_bytes;
   }
 
   Status derive_splits() {
@@ -201,7 +201,7 @@ class SplitFitter {
     const double repeated = whole * share_behind(forward_.graph, from);
     Candidates splits;
     for (int64_t parts : parts_to_try(forward_.graph.type(from).shape[0], request_.split)) {
-      if (request_.split == 0 && whole + static_cast<double>(parts - 1) * repeated > most_nodes) break;
+      if (request_.split == 0 && whole + static_cast<double>(parts - 1) * repeated > max_nodes) break;
       Result<std::unique_ptr<Candidate>> split = split_candidate({from, parts});
       if (split)
         splits.push_back(std::move(*split));
@@ -229,7 +229,7 @@ class SplitFitter {
     made->options.offload = request_.offload;
     made->options.search_seconds *= request_.effort * effort;
     if (choice.parts > 1 && nodes_of(made->derived.program) > whole_search) {
-      made->options.least_share = long_share;
+      made->options.min_share = long_share;
       made->options.offload = false;
     }
     made->options.training = forward_.summary;
@@ -238,13 +238,13 @@ class SplitFitter {
     made->input->placement_seconds *= request_.effort * effort;
     Result<Plan> plain = plain_plan(*made->input, made->options);
     if (!plain) return plain.takeError();
-    const int64_t budget = plain->arenas.front().budget_bytes, highest = hooks_.on_front ? std::max(budget, plain->promised_bytes()) : budget;
+    const int64_t budget = plain->arenas.front().budget_bytes, highest = hooks_.on_frontier ? std::max(budget, plain->promised_bytes()) : budget;
     made->plans = std::make_unique<BudgetFitter>(*made->input, made->options, std::move(*plain), highest);
     return made;
   }
 
   // No plan of the split within the budget takes less. What copies to the host may save is not bounded.
-  double least_us(const Candidate& split, int64_t budget_bytes) const {
+  double min_us(const Candidate& split, int64_t budget_bytes) const {
     double us = split.plain().predicted_step_us;
     if (request_.offload && device_.to_host_gb_per_s > 0) return us;
     const int64_t allowance = budget_bytes - split.device.reserve_bytes() - split.plain().arenas.front().persistent_bytes;
@@ -254,7 +254,7 @@ class SplitFitter {
         Graph graph = split.derived.program.functions[f];
         if (early_updates) graph.reorder(split.derived.other_orders[f]);
         delay_free_updates(graph, split.derived.writers[f]);
-        added = std::min(added, least_added_us(recompute_problem(graph, split.derived.writers[f], device_, catalog_).problem, allowance));
+        added = std::min(added, min_added_us(graph_remat_problem(graph, split.derived.writers[f], device_, catalog_).problem, allowance));
       }
       us += static_cast<double>(split.plain().calls_per_step(f)) * added;
     }
@@ -277,7 +277,7 @@ class SplitFitter {
     std::vector<Decision> decisions = candidate.derived.decisions;
     if (candidate.parts > 1)
       decisions.push_back({"split-batch", candidate.from, std::to_string(candidate.parts) + " parts",
-                           "what follows is made for one part of the batch after the other: without repeats and copies needs " +
+                           "what follows is made for one part of the batch after the other: without remats and copies needs " +
                                format_bytes(candidate.plain().promised_bytes()) + " and takes " + format_us(candidate.plain().predicted_step_us) +
                                ", whole " + format_bytes(whole_->plain().promised_bytes()) + " and " + format_us(whole_->plain().predicted_step_us)});
     plan.decisions.insert(plan.decisions.begin(), decisions.begin(), decisions.end());

@@ -70,9 +70,9 @@ Result<bool> run(Graph& graph, PassContext& context) {
 
 }  // namespace
 
-extern const PassInfo pass_share_equal_nodes;
-constinit const PassInfo pass_share_equal_nodes{
-    .name = "share-equal-nodes",
+extern const PassInfo pass_cse;
+constinit const PassInfo pass_cse{
+    .name = "cse",
     .summary = "compute equal nodes once",
     .stage = Stage::Any,
     .keeps_result = true,

@@ -27,9 +27,9 @@ Result<bool> run(Graph& graph, PassContext& context) {
 
 }  // namespace
 
-extern const PassInfo pass_remove_dead_nodes;
-constinit const PassInfo pass_remove_dead_nodes{
-    .name = "remove-dead-nodes",
+extern const PassInfo pass_dce;
+constinit const PassInfo pass_dce{
+    .name = "dce",
     .summary = "erase nodes whose results nobody reads",
     .stage = Stage::Any,
     .keeps_result = true,

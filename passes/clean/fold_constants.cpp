@@ -2,7 +2,7 @@
 #include "passes/pass/pass.h"
 
 // Replaces every node that reads only constants by its value. What a model computes from its weights is not
-// constant: weights are states. Operands that nothing reads any more are left to remove-dead-nodes.
+// constant: weights are states. Operands that nothing reads any more are left to dce.
 
 namespace plimsoll {
 namespace {

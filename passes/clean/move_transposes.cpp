@@ -280,9 +280,9 @@ Result<bool> run(Graph& graph, PassContext& context) {
 
 }  // namespace
 
-extern const PassInfo pass_move_layout_changes;
-constinit const PassInfo pass_move_layout_changes{
-    .name = "move-layout-changes",
+extern const PassInfo pass_move_transposes;
+constinit const PassInfo pass_move_transposes{
+    .name = "move-transposes",
     .summary = "moves reshapes, transposes and slices past ops that do not care, so that they cancel",
     .stage = Stage::Any,
     .keeps_result = true,

@@ -79,7 +79,7 @@ const Node* take_scores(const Graph& graph, ValueId scores, Attention& a) {
     ConstantMask kind = classify(graph, mask, rows, columns);
     if (kind == ConstantMask::AllOpen) return true;
     if (kind == ConstantMask::Causal) return a.causal = true;
-    if (a.mask != ValueId::None || graph.type(mask).rank() > 4 || is_learned(graph, mask)) return false;
+    if (a.mask != ValueId::None || graph.type(mask).rank() > 4 || depends_on_parameter(graph, mask)) return false;
     a.mask = mask;
     return true;
   };

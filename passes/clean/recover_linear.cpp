@@ -2,7 +2,7 @@
 #include "passes/pass/pass.h"
 
 // Matrix products with a weight become `linear`, which takes any leading dims and an
-// optional bias. Reshapes and row permutations around it then move out of the way (move-layout-changes).
+// optional bias. Reshapes and row permutations around it then move out of the way (move-transposes).
 
 namespace plimsoll {
 namespace {

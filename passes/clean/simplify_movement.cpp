@@ -41,8 +41,8 @@ llvm::SmallVector<const Node*, 8> movement_chain(const Graph& graph, const Node&
 }
 
 // What a chain (last step first) does to a tensor of that shape; none where a reshape mixes what a transpose has parted.
-std::optional<OneTranspose> as_one_transpose(llvm::ArrayRef<const Node*> chain, const Shape& source) {
-  DimTracker tracker(source);
+std::optional<ComposedTranspose> as_one_transpose(llvm::ArrayRef<const Node*> chain, const Shape& source) {
+  TransposeComposer tracker(source);
   for (const Node* step : llvm::reverse(chain)) {
     if (step->op->name == "transpose")
       tracker.transpose(step->attrs.get_ints("perm"));
@@ -61,7 +61,7 @@ ValueId transpose(Builder& b, const Node& node) {
   for (size_t length = chain.size(); length > 0; --length) {
     llvm::ArrayRef<const Node*> steps = llvm::ArrayRef<const Node*>(chain).take_front(length);
     ValueId source = steps.back()->operands[0];
-    std::optional<OneTranspose> one = as_one_transpose(steps, b.type(source).shape);
+    std::optional<ComposedTranspose> one = as_one_transpose(steps, b.type(source).shape);
     if (!one) continue;
     if (one->keeps_order()) return b.reshape(source, result.shape);
     bool spares = llvm::count_if(steps, [](const Node* step) { return step->op->name == "transpose"; }) > 1;

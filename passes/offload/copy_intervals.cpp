@@ -7,14 +7,14 @@
 // Rounds: each copy wants to be issued, or waited for, as far away as would spare compute the wait in the present timeline, and
 // gets as much of it as there are bytes for. Copies to the device are served in their order, copies to the host against it:
 // where bytes run out at one place, waiting there for the copies that started earliest costs least. Then every
-// window gives back what it does not use, which others may want in the next round. A copy is taken to need the time that it took in the
+// interval gives back what it does not use, which others may want in the next round. A copy is taken to need the time that it took in the
 // present timeline, beside what ran there.
 
-namespace plimsoll::fit {
+namespace plimsoll::remat {
 namespace {
 
-constexpr int most_rounds = 64;
-constexpr double least_gain = 1e-4;  // of a round that counts
+constexpr int max_rounds = 64;
+constexpr double min_gain = 1e-4;  // of a round that counts
 constexpr int patience = 3;          // rounds in a row that do not: where a wait goes shows in the next timeline
 
 // The first op from `from` on where compute is no earlier than `us`, the end at the latest.
@@ -33,7 +33,7 @@ int32_t last_until(const std::vector<double>& clock, int32_t from, double us) {
 
 }  // namespace
 
-CopyWindows::CopyWindows(const RecomputeProblem& problem) : problem_(&problem), work_(problem), lives_(problem.value_bytes.size()) {
+CopyWindows::CopyWindows(const RematProblem& problem) : problem_(&problem), work_(problem), lives_(problem.value_bytes.size()) {
   collect_lives();
   make_tight();
   run();
@@ -48,8 +48,8 @@ void CopyWindows::collect_lives() {
   for (size_t v = 0; v < lives_.size(); ++v)
     if (problem_->live_out[v]) lives_[v].last = problem_->op_count();
   for (int32_t o = 0; o < problem_->op_count(); ++o)
-    for (const TakeOver& pair : problem_->ops[static_cast<size_t>(o)].in_place)
-      if (life(pair.read).last == o) life(pair.read).taken_over += bytes(pair.written);
+    for (const InPlaceReuse& pair : problem_->ops[static_cast<size_t>(o)].in_place)
+      if (life(pair.read).last == o) life(pair.read).reused += bytes(pair.written);
 }
 
 void CopyWindows::make_tight() {
@@ -59,29 +59,29 @@ void CopyWindows::make_tight() {
   for (size_t v = 0; v < lives_.size(); ++v)
     if (problem_->live_out[v]) first_read[v] = end;
   for (int32_t o = end - 1; o >= 0; --o) {
-    const RecomputeOp& op = problem_->ops[static_cast<size_t>(o)];
-    if (op.channel != Channel::Compute) {
-      int32_t done = op.channel == Channel::ToDevice ? op.repeat_until : o + 1;
+    const RematOp& op = problem_->ops[static_cast<size_t>(o)];
+    if (op.engine != Engine::Compute) {
+      int32_t done = op.engine == Engine::ToDevice ? op.remat_until : o + 1;
       for (int32_t v : op.writes) done = std::min(done, first_read[static_cast<size_t>(v)]);
-      windows_.push_back({o, o, done == unread ? o + 1 : done});
-      assert(windows_.back().done > o && "a copy is through before what it reads is overwritten");
+      intervals_.push_back({o, o, done == unread ? o + 1 : done});
+      assert(intervals_.back().done > o && "a copy is through before what it reads is overwritten");
     }
     for (int32_t v : op.reads) first_read[static_cast<size_t>(v)] = o;
   }
-  std::reverse(windows_.begin(), windows_.end());
+  std::reverse(intervals_.begin(), intervals_.end());
 }
 
 int32_t CopyWindows::earliest_issue(size_t copy) const {
-  int32_t earliest = op(windows_[copy]).not_before;
-  for (int32_t v : op(windows_[copy]).reads) earliest = std::max(earliest, life(v).made + 1);
-  for (int32_t source : work_.copies[copy].after) earliest = std::max(earliest, windows_[static_cast<size_t>(source)].done);
+  int32_t earliest = op(intervals_[copy]).not_before;
+  for (int32_t v : op(intervals_[copy]).reads) earliest = std::max(earliest, life(v).made + 1);
+  for (int32_t source : work_.copies[copy].after) earliest = std::max(earliest, intervals_[static_cast<size_t>(source)].done);
   return earliest;
 }
 
 // Of one to the host: what reads there is issued after the wait.
 int32_t CopyWindows::latest_done(size_t copy) const {
   int32_t latest = problem_->op_count();
-  for (int32_t reader : work_.copies[copy].before) latest = std::min(latest, windows_[static_cast<size_t>(reader)].issue);
+  for (int32_t reader : work_.copies[copy].before) latest = std::min(latest, intervals_[static_cast<size_t>(reader)].issue);
   return latest;
 }
 
@@ -89,11 +89,11 @@ void CopyWindows::recount() {
   for (Life& life : lives_) life.held = -1;
   std::vector<int32_t> from(lives_.size());
   for (size_t v = 0; v < lives_.size(); ++v) from[v] = std::max(lives_[v].made, 0);
-  for (const CopyWindow& window : windows_) {
-    if (op(window).channel == Channel::ToHost)
-      for (int32_t v : op(window).reads) life(v).held = std::max(life(v).held, window.done - 1);
+  for (const CopyInterval& interval : intervals_) {
+    if (op(interval).engine == Engine::ToHost)
+      for (int32_t v : op(interval).reads) life(v).held = std::max(life(v).held, interval.done - 1);
     else
-      for (int32_t v : op(window).writes) from[static_cast<size_t>(v)] = window.issue;
+      for (int32_t v : op(interval).writes) from[static_cast<size_t>(v)] = interval.issue;
   }
   std::vector<int64_t> change(problem_->ops.size() + 2, 0);
   for (size_t v = 0; v < lives_.size(); ++v) {
@@ -109,29 +109,29 @@ void CopyWindows::recount() {
     live_[o] = alive + (o < problem_->ops.size() ? problem_->ops[o].workspace_bytes : 0);
   }
   for (const Life& life : lives_)
-    if (life.last > life.held) live_[static_cast<size_t>(life.last)] -= life.taken_over;
+    if (life.last > life.held) live_[static_cast<size_t>(life.last)] -= life.reused;
 }
 
 int64_t CopyWindows::peak_bytes() const { return *std::max_element(live_.begin(), live_.end()); }
 
 // What is alive besides at `at` when the copy to the host runs until after it.
-int64_t CopyWindows::held_bytes(const CopyWindow& window, int32_t at) const {
+int64_t CopyWindows::held_bytes(const CopyInterval& interval, int32_t at) const {
   int64_t sum = 0;
-  for (int32_t v : op(window).reads) {
+  for (int32_t v : op(interval).reads) {
     if (at <= life(v).held) continue;
     if (at > life(v).last) sum += bytes(v);
-    if (at == life(v).last) sum += life(v).taken_over;
+    if (at == life(v).last) sum += life(v).reused;
   }
   return sum;
 }
 
 // When each copy to the device starts at the latest for all to be there at `needed_us`, the clock of its `done`: later for later copies.
 void CopyWindows::latest_starts(const std::vector<double>& needed_us) {
-  latest_us_.resize(windows_.size());
+  latest_us_.resize(intervals_.size());
   double next = std::numeric_limits<double>::infinity();
-  for (size_t w = windows_.size(); w-- > 0;) {
-    if (work_.copies[w].channel != Channel::ToDevice) continue;
-    next = std::min(next, needed_us[static_cast<size_t>(windows_[w].done)]) - (line_.finish_us[w] - line_.start_us[w]);
+  for (size_t w = intervals_.size(); w-- > 0;) {
+    if (work_.copies[w].engine != Engine::ToDevice) continue;
+    next = std::min(next, needed_us[static_cast<size_t>(intervals_[w].done)]) - (line_.finish_us[w] - line_.start_us[w]);
     latest_us_[w] = next;
   }
 }
@@ -139,62 +139,62 @@ void CopyWindows::latest_starts(const std::vector<double>& needed_us) {
 void CopyWindows::widen_to_device(int64_t limit) {
   latest_starts(line_.arrive_us);
   int32_t previous = 0, in_time = 0;
-  for (size_t w = 0; w < windows_.size(); ++w) {
-    CopyWindow& window = windows_[w];
-    if (work_.copies[w].channel != Channel::ToDevice) continue;
+  for (size_t w = 0; w < intervals_.size(); ++w) {
+    CopyInterval& interval = intervals_[w];
+    if (work_.copies[w].engine != Engine::ToDevice) continue;
     in_time = last_until(line_.leave_us, in_time, latest_us_[w]);
-    if (window.issue > in_time) {
+    if (interval.issue > in_time) {
       const int32_t wanted = std::max({previous, earliest_issue(w), in_time});
       int64_t needs = 0;
-      for (int32_t v : op(window).writes) needs += bytes(v);
-      for (; window.issue > wanted && live_[static_cast<size_t>(window.issue) - 1] + needs <= limit; --window.issue)
-        live_[static_cast<size_t>(window.issue) - 1] += needs;
+      for (int32_t v : op(interval).writes) needs += bytes(v);
+      for (; interval.issue > wanted && live_[static_cast<size_t>(interval.issue) - 1] + needs <= limit; --interval.issue)
+        live_[static_cast<size_t>(interval.issue) - 1] += needs;
     }
-    previous = window.issue;
+    previous = interval.issue;
   }
 }
 
 void CopyWindows::widen_to_host(int64_t limit) {
-  for (size_t w = windows_.size(); w-- > 0;) {
-    CopyWindow& window = windows_[w];
-    if (work_.copies[w].channel != Channel::ToHost) continue;
+  for (size_t w = intervals_.size(); w-- > 0;) {
+    CopyInterval& interval = intervals_[w];
+    if (work_.copies[w].engine != Engine::ToHost) continue;
     // Without the wait, compute is everywhere that much earlier.
-    const size_t done = static_cast<size_t>(window.done);
-    const int32_t wanted = first_from(line_.arrive_us, window.done, line_.finish_us[w] + line_.leave_us[done] - line_.arrive_us[done]);
-    for (const int32_t latest = std::min(wanted, latest_done(w)); window.done < latest; ++window.done) {
-      int64_t& live = live_[static_cast<size_t>(window.done)];
-      int64_t more = held_bytes(window, window.done);
+    const size_t done = static_cast<size_t>(interval.done);
+    const int32_t wanted = first_from(line_.arrive_us, interval.done, line_.finish_us[w] + line_.leave_us[done] - line_.arrive_us[done]);
+    for (const int32_t latest = std::min(wanted, latest_done(w)); interval.done < latest; ++interval.done) {
+      int64_t& live = live_[static_cast<size_t>(interval.done)];
+      int64_t more = held_bytes(interval, interval.done);
       if (live + more > limit) break;
       live += more;
-      for (int32_t v : op(window).reads) life(v).held = std::max(life(v).held, window.done);
+      for (int32_t v : op(interval).reads) life(v).held = std::max(life(v).held, interval.done);
     }
   }
 }
 
-// Takes from each window what compute is no earlier for.
+// Takes from each interval what compute is no earlier for.
 void CopyWindows::shorten() {
   latest_starts(line_.leave_us);
   int32_t in_time = 0;
-  for (size_t w = 0; w < windows_.size(); ++w) {
-    CopyWindow& window = windows_[w];
-    if (work_.copies[w].channel == Channel::ToDevice) {
+  for (size_t w = 0; w < intervals_.size(); ++w) {
+    CopyInterval& interval = intervals_[w];
+    if (work_.copies[w].engine == Engine::ToDevice) {
       in_time = last_until(line_.leave_us, in_time, latest_us_[w]);
-      window.issue = std::clamp(in_time, window.issue, window.op);
+      interval.issue = std::clamp(in_time, interval.issue, interval.op);
     } else {
-      window.done = std::min(first_from(line_.arrive_us, window.op + 1, line_.finish_us[w]), window.done);
+      interval.done = std::min(first_from(line_.arrive_us, interval.op + 1, line_.finish_us[w]), interval.done);
     }
   }
 }
 
 void CopyWindows::widen(int64_t limit, FirstServed first, double enough_us) {
-  std::vector<CopyWindow> best = windows_;
+  std::vector<CopyInterval> best = intervals_;
   double best_us = line_.total_us;
   auto keep_if_best = [&] {
     if (line_.total_us > best_us) return;
-    best = windows_;
+    best = intervals_;
     best_us = line_.total_us;
   };
-  for (int round = 0, idle = 0; round < most_rounds && idle < patience && best_us > enough_us; ++round) {
+  for (int round = 0, idle = 0; round < max_rounds && idle < patience && best_us > enough_us; ++round) {
     const double before_us = best_us;
     if (first == FirstServed::ToHost) widen_to_host(limit);
     widen_to_device(limit);
@@ -205,11 +205,11 @@ void CopyWindows::widen(int64_t limit, FirstServed first, double enough_us) {
     run();
     keep_if_best();
     recount();
-    idle = best_us < before_us * (1 - least_gain) ? 0 : idle + 1;
+    idle = best_us < before_us * (1 - min_gain) ? 0 : idle + 1;
   }
-  windows_ = std::move(best);
+  intervals_ = std::move(best);
   run();
   recount();
 }
 
-}  // namespace plimsoll::fit
+}  // namespace plimsoll::remat

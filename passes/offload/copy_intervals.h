@@ -2,21 +2,21 @@
 
 #include "passes/offload/copy_timeline.h"
 
-namespace plimsoll::fit {
+namespace plimsoll::remat {
 
 // Which copies get bytes first where there are not enough for all.
 enum class FirstServed : uint8_t { ToHost, ToDevice };
 
-// The windows of a sequence's copies and what is alive with them.
+// The intervals of a sequence's copies and what is alive with them.
 class CopyWindows {
  public:
-  explicit CopyWindows(const RecomputeProblem& problem);  // as short as can be
+  explicit CopyWindows(const RematProblem& problem);  // as short as can be
 
-  // Widens windows while that takes time off, until the time is `enough_us`, and the peak stays within the limit. Copies of a
-  // direction keep their order. Where the directions slow each other down, a wider window may take longer: the best are kept.
+  // Widens intervals while that takes time off, until the time is `enough_us`, and the peak stays within the limit. Copies of a
+  // direction keep their order. Where the directions slow each other down, a wider interval may take longer: the best are kept.
   void widen(int64_t limit, FirstServed first, double enough_us = 0);
 
-  llvm::ArrayRef<CopyWindow> windows() const { return windows_; }
+  llvm::ArrayRef<CopyInterval> intervals() const { return intervals_; }
   double total_us() const { return line_.total_us; }
   int64_t peak_bytes() const;
   int32_t earliest_issue(size_t copy) const;  // of one to the device
@@ -26,10 +26,10 @@ class CopyWindows {
     int32_t made = -1;        // by this op; -1: there from the start
     int32_t last = -1;        // use by an op
     int32_t held = -1;        // by a copy, up to this op
-    int64_t taken_over = 0;   // bytes that come from it at its last use, unless it is held
+    int64_t reused = 0;   // bytes that come from it at its last use, unless it is held
   };
 
-  const RecomputeOp& op(const CopyWindow& window) const { return problem_->ops[static_cast<size_t>(window.op)]; }
+  const RematOp& op(const CopyInterval& interval) const { return problem_->ops[static_cast<size_t>(interval.op)]; }
   int64_t bytes(int32_t value) const { return problem_->value_bytes[static_cast<size_t>(value)]; }
   Life& life(int32_t value) { return lives_[static_cast<size_t>(value)]; }
   const Life& life(int32_t value) const { return lives_[static_cast<size_t>(value)]; }
@@ -37,20 +37,20 @@ class CopyWindows {
   void make_tight();
   int32_t latest_done(size_t copy) const;
   void latest_starts(const std::vector<double>& needed_us);
-  void run() { run_channels(work_, windows_, line_); }
+  void run() { run_channels(work_, intervals_, line_); }
   void recount();
   void shorten();
   void widen_to_device(int64_t limit);
   void widen_to_host(int64_t limit);
-  int64_t held_bytes(const CopyWindow& window, int32_t at) const;
+  int64_t held_bytes(const CopyInterval& interval, int32_t at) const;
 
-  const RecomputeProblem* problem_;
+  const RematProblem* problem_;
   ChannelWork work_;
   std::vector<Life> lives_;       // by value
-  std::vector<CopyWindow> windows_;
+  std::vector<CopyInterval> intervals_;
   std::vector<int64_t> live_;     // by op
-  std::vector<double> latest_us_; // by window, see latest_starts
+  std::vector<double> latest_us_; // by interval, see latest_starts
   CopyTimeline line_;
 };
 
-}  // namespace plimsoll::fit
+}  // namespace plimsoll::remat

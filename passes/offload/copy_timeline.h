@@ -5,36 +5,36 @@
 
 #include "llvm/ADT/SmallVector.h"
 
-namespace plimsoll::fit {
+namespace plimsoll::remat {
 
-// What the three channels are given of a sequence.
+// What the three engines are given of a sequence.
 struct ChannelWork {
   struct Copy {
     int32_t op;
-    Channel channel;
-    double cost_us, toll_us;
+    Engine engine;
+    double cost_us, interference_us;
     llvm::SmallVector<int32_t, 1> after, before;  // copies whose results it reads; that read its results
   };
 
-  explicit ChannelWork(const RecomputeProblem& problem);
+  explicit ChannelWork(const RematProblem& problem);
 
   std::vector<double> compute_us;  // by op; 0 for copies
   std::vector<Copy> copies;        // by op
-  CopyShares shares;
+  DuplexShares shares;
 
   double total_compute_us() const;
 };
 
 struct CopyTimeline {
   std::vector<double> arrive_us, leave_us;  // by op, and for the end: when compute gets there, and when it has waited there
-  std::vector<double> start_us, finish_us;  // by window: of its copy
+  std::vector<double> start_us, finish_us;  // by interval: of its copy
   double total_us = 0;
-  std::vector<int32_t> first_issue, first_wait, next_issue, next_wait;  // lists of windows by op
-  CopyBus bus;
-  std::vector<size_t> places;               // by window: of its copy on the bus
+  std::vector<int32_t> first_issue, first_wait, next_issue, next_wait;  // lists of intervals by op
+  DuplexLink link;
+  std::vector<size_t> places;               // by interval: of its copy on the link
 };
 
-// `windows` are those of all copies, by op. Overwrites `line`, whose memory serves again.
-void run_channels(const ChannelWork& work, llvm::ArrayRef<CopyWindow> windows, CopyTimeline& line);
+// `intervals` are those of all copies, by op. Overwrites `line`, whose memory serves again.
+void run_channels(const ChannelWork& work, llvm::ArrayRef<CopyInterval> intervals, CopyTimeline& line);
 
-}  // namespace plimsoll::fit
+}  // namespace plimsoll::remat

@@ -13,7 +13,7 @@ namespace {
 constexpr StateRole roles_for_host[] = {StateRole::Optimizer, StateRole::Gradient, StateRole::Parameter};
 
 // Copies of less take longer to start than to make.
-int64_t least_bytes(const DeviceDescription& device) {
+int64_t min_bytes(const DeviceDescription& device) {
   double us_per_byte = 1e-3 / std::max(std::min(device.to_host_gb_per_s, device.from_host_gb_per_s), 1e-9);
   return static_cast<int64_t>(4 * device.launch_us / us_per_byte) + 1;
 }
@@ -28,17 +28,17 @@ class StateMover {
 
   void move(State& state) {
     state.space = MemorySpace::Host;
-    fetch(state);
+    reload(state);
     for (size_t i = 0; i < graph_.updates.size(); ++i)
       if (graph_.updates[i].state == state.value) write_back(state, i);
   }
 
  private:
-  void fetch(const State& state) {
+  void reload(const State& state) {
     llvm::SmallVector<NodeId, 4> users(graph_.value(state.value).users.begin(), graph_.value(state.value).users.end());
     if (users.empty()) return;
     NodeId first = *std::min_element(users.begin(), users.end(), [&](NodeId a, NodeId b) { return position_[index_of(a)] < position_[index_of(b)]; });
-    NodeId copy = add_copy("to_device", state.value, ".fetch", first);
+    NodeId copy = add_copy("to_device", state.value, ".reload", first);
     graph_.node(copy).phase = graph_.node(first).phase;
     graph_.node(copy).origin = state.origin;
     for (NodeId user : users)
@@ -67,7 +67,7 @@ class StateMover {
 }  // namespace
 
 std::vector<HostChoice> states_for_host(const Program& program, llvm::ArrayRef<std::vector<NodeId>> writers, const DeviceDescription& device) {
-  const int64_t least = least_bytes(device);
+  const int64_t least = min_bytes(device);
   std::vector<std::pair<size_t, HostChoice>> choices;  // by when it is updated
   llvm::StringMap<size_t> updated;
   for (size_t f = 0; f < program.functions.size(); ++f) {
@@ -100,7 +100,7 @@ void move_states_to_host(Graph& graph, std::vector<NodeId>& writers, const llvm:
     if (states.contains(graph.value(state.value).name)) mover.move(state);
 }
 
-std::vector<CopyInFlight> issue_copies(Graph& graph, llvm::ArrayRef<CopyWindow> windows) {
+std::vector<CopyInFlight> issue_copies(Graph& graph, llvm::ArrayRef<CopyInterval> intervals) {
   struct Place {
     int32_t issue;     // ahead of this instruction of the graph as it was; itself: in its place
     bool computes;     // ahead of what computes there, copies are issued
@@ -111,11 +111,11 @@ std::vector<CopyInFlight> issue_copies(Graph& graph, llvm::ArrayRef<CopyWindow> 
   std::vector<Place> places;
   for (NodeId id = graph.first_node(); id != NodeId::None; id = graph.next_node(id)) {
     const int32_t at = static_cast<int32_t>(places.size());
-    if (is_instruction(graph.node(id))) places.push_back({at, graph.node(id).op->channel == Channel::Compute, at, id});
+    if (is_instruction(graph.node(id))) places.push_back({at, graph.node(id).op->engine == Engine::Compute, at, id});
   }
-  for (const CopyWindow& window : windows) places[static_cast<size_t>(window.op)].issue = window.issue;
+  for (const CopyInterval& interval : intervals) places[static_cast<size_t>(interval.op)].issue = interval.issue;
   std::vector<NodeId> copy_of;
-  for (const CopyWindow& window : windows) copy_of.push_back(places[static_cast<size_t>(window.op)].node);
+  for (const CopyInterval& interval : intervals) copy_of.push_back(places[static_cast<size_t>(interval.op)].node);
   std::sort(places.begin(), places.end(), [](const Place& a, const Place& b) { return a.key() < b.key(); });
   std::vector<int32_t> position(graph.node_slots(), 0);
   int32_t first_behind = static_cast<int32_t>(places.size());  // as it was
@@ -126,9 +126,9 @@ std::vector<CopyInFlight> issue_copies(Graph& graph, llvm::ArrayRef<CopyWindow> 
     first_behind = std::min(first_behind, places[i].was);
   }
   std::vector<CopyInFlight> copies;
-  for (size_t w = 0; w < windows.size(); ++w) {
+  for (size_t w = 0; w < intervals.size(); ++w) {
     // What is issued where a copy is waited for is issued once the wait is over.
-    auto due = std::partition_point(places.begin(), places.end(), [&](const Place& place) { return place.issue < windows[w].done; });
+    auto due = std::partition_point(places.begin(), places.end(), [&](const Place& place) { return place.issue < intervals[w].done; });
     int32_t done = static_cast<int32_t>(due - places.begin());
     for (NodeId reader : readers_of(graph, graph.node(copy_of[w]).results[0])) done = std::min(done, position[index_of(reader)]);
     if (done > position[index_of(copy_of[w])] + 1) copies.push_back({copy_of[w], done});

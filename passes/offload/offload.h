@@ -19,11 +19,11 @@ struct HostChoice {
 };
 std::vector<HostChoice> states_for_host(const Program& program, llvm::ArrayRef<std::vector<NodeId>> writers, const DeviceDescription& device);
 
-// Moves the named states of a scheduled function to the host: each is fetched before its first reader, and its next value, made on
+// Moves the named states of a scheduled function to the host: each is reloaded before its first reader, and its next value, made on
 // the device, is copied back right after. `writers` follow.
 void move_states_to_host(Graph& graph, std::vector<NodeId>& writers, const llvm::StringSet<>& states);
 
-// Moves copies to where they are issued and says where each is waited for. `windows` are what overlap_copies made of the graph as it is.
-std::vector<CopyInFlight> issue_copies(Graph& graph, llvm::ArrayRef<CopyWindow> windows);
+// Moves copies to where they are issued and says where each is waited for. `intervals` are what overlap_copies made of the graph as it is.
+std::vector<CopyInFlight> issue_copies(Graph& graph, llvm::ArrayRef<CopyInterval> intervals);
 
 }  // namespace plimsoll

@@ -16,33 +16,33 @@ namespace plimsoll {
 // compute waits for it right before the op `done`; op_count() is after the last op.
 // A copy to the device writes its bytes from `issue` on. What a copy to the host reads is alive, and not taken over in place,
 // up to but not at `done`.
-struct CopyWindow {
+struct CopyInterval {
   int32_t op, issue, done;
 };
 
 struct Overlap {
-  std::vector<CopyWindow> windows;  // by op
-  double total_us = 0;              // until all channels are through
+  std::vector<CopyInterval> intervals;  // by op
+  double total_us = 0;              // until all engines are through
   double stalled_us = 0;            // of it, more than compute takes with what copies cost it
   int64_t peak_bytes = 0;
-  int64_t limit_bytes = 0;          // what the windows were kept to
+  int64_t limit_bytes = 0;          // what the intervals were kept to
 };
 
-// Windows for the copies of a sequence that has its repeats and copies in place, as ops. A copy to the host is issued in its
+// Windows for the copies of a sequence that has its remats and copies in place, as ops. A copy to the host is issued in its
 // place; one to the device is waited for by the first op that reads what it writes, or by the op that overwrites what
-// it reads (`repeat_until`), and is issued once what it reads from was waited for.
-// First windows that keep to the peak of those as short as can be; then, each for a higher limit than the one before, windows that take
+// it reads (`remat_until`), and is issued once what it reads from was waited for.
+// First intervals that keep to the peak of those as short as can be; then, each for a higher limit than the one before, intervals that take
 // less time, up to `highest_bytes`. The limits depend on the sequence alone.
-std::vector<Overlap> overlap_ladder(const RecomputeProblem& problem, int64_t highest_bytes);
+std::vector<Overlap> overlap_levels(const RematProblem& problem, int64_t highest_bytes);
 
-// The last of the ladder up to `limit_bytes`. A higher limit never gives a longer time.
-Overlap overlap_copies(const RecomputeProblem& problem, int64_t limit_bytes);
+// The last of the levels up to `limit_bytes`. A higher limit never gives a longer time.
+Overlap overlap_copies(const RematProblem& problem, int64_t limit_bytes);
 
-// No windows take less time than this, nor do those of the sequence with more repeats and copies in it.
-double least_total_us(const RecomputeProblem& problem);
+// No intervals take less time than this, nor do those of the sequence with more remats and copies in it.
+double min_total_us(const RematProblem& problem);
 
-// The time until all channels are through, `windows` being those of all copies, by op. At each op compute waits first, then copies are issued, those of earlier ops first, then
-// it runs. Issuing one holds compute up by its toll. A copy starts once its channel is through with those issued before. No copy is issued before those it reads from are waited for.
-double simulate(const RecomputeProblem& problem, llvm::ArrayRef<CopyWindow> windows);
+// The time until all engines are through, `intervals` being those of all copies, by op. At each op compute waits first, then copies are issued, those of earlier ops first, then
+// it runs. Issuing one holds compute up by its interference. A copy starts once its engine is through with those issued before. No copy is issued before those it reads from are waited for.
+double simulate(const RematProblem& problem, llvm::ArrayRef<CopyInterval> intervals);
 
 }  // namespace plimsoll

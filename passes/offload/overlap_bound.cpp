@@ -8,15 +8,15 @@
 #include <limits>
 #include <queue>
 
-// Each copy can start once the compute ahead of it is done, and some compute is left once it is through. A channel that may interrupt
+// Each copy can start once the compute ahead of it is done, and some compute is left once it is through. A engine that may interrupt
 // copies and always serves the one with most compute left after it ends earliest (Jackson's preemptive schedule, Carlier 1982).
-// Both channels together: from when both have work up to when the compute left after copies to the device begins, what neither has done
+// Both engines together: from when both have work up to when the compute left after copies to the device begins, what neither has done
 // outside that time takes at least as long as both take side by side. Ops that are added to a sequence only make all of it longer.
 
 namespace plimsoll {
 namespace {
 
-using namespace fit;
+using namespace remat;
 
 constexpr double infinite = std::numeric_limits<double>::infinity();
 
@@ -44,7 +44,7 @@ double preemptive_us(std::vector<Job> jobs) {
   return end_us;
 }
 
-// Some copies of one channel: none starts before, all together take, after each of them is left at least.
+// Some copies of one engine: none starts before, all together take, after each of them is left at least.
 struct Share {
   double from_us = infinite, takes_us = 0, left_us = infinite;
 
@@ -56,16 +56,16 @@ struct Share {
 };
 
 // When both are through, and the compute after them; 0 where this says no more than each of them alone.
-double together_us(const Share& to_host, const Share& to_device, const CopyShares& shares) {
+double together_us(const Share& to_host, const Share& to_device, const DuplexShares& shares) {
   const double from_us = std::max(to_host.from_us, to_device.from_us);
   const double to_device_us = to_device.takes_us - (from_us - to_device.from_us);
   const double to_host_us = to_host.takes_us - (from_us - to_host.from_us) - to_device.left_us;
   if (to_device_us <= 0 || to_host_us <= 0) return 0;
-  return from_us + least_copying_us(to_host_us, to_device_us, shares) + to_device.left_us;
+  return from_us + min_copying_us(to_host_us, to_device_us, shares) + to_device.left_us;
 }
 
-// All copies of one channel with those of the other that start last, or have most compute left after them.
-double together_us(std::vector<Job> to_host, std::vector<Job> to_device, const CopyShares& shares) {
+// All copies of one engine with those of the other that start last, or have most compute left after them.
+double together_us(std::vector<Job> to_host, std::vector<Job> to_device, const DuplexShares& shares) {
   Share all_to_host, all_to_device, last, urgent;
   for (const Job& job : to_host) all_to_host.add(job);
   for (const Job& job : to_device) all_to_device.add(job);
@@ -84,10 +84,10 @@ double together_us(std::vector<Job> to_host, std::vector<Job> to_device, const C
 }
 
 // When compute gets to each op, and to the end, at the earliest: after the compute ahead of it and the copies that this waits for.
-std::vector<double> earliest_clock(const ChannelWork& work, llvm::ArrayRef<CopyWindow> windows) {
+std::vector<double> earliest_clock(const ChannelWork& work, llvm::ArrayRef<CopyInterval> intervals) {
   std::vector<double> due_us(work.compute_us.size() + 1, 0);  // by op: of copies to the device
   for (size_t c = 0; c < work.copies.size(); ++c)
-    if (work.copies[c].channel == Channel::ToDevice) due_us[static_cast<size_t>(windows[c].done)] += work.copies[c].cost_us;
+    if (work.copies[c].engine == Engine::ToDevice) due_us[static_cast<size_t>(intervals[c].done)] += work.copies[c].cost_us;
   std::vector<double> clock_us;
   double now_us = 0, copied_us = 0;
   for (size_t o = 0; o < due_us.size(); ++o) {
@@ -101,27 +101,27 @@ std::vector<double> earliest_clock(const ChannelWork& work, llvm::ArrayRef<CopyW
 
 }  // namespace
 
-double least_total_us(const RecomputeProblem& problem) {
+double min_total_us(const RematProblem& problem) {
   const ChannelWork work(problem);
   const CopyWindows tight(problem);
-  const std::vector<double> clock_us = earliest_clock(work, tight.windows());
+  const std::vector<double> clock_us = earliest_clock(work, tight.intervals());
   std::vector<double> ahead_us(1, 0);  // compute, by op
   for (double us : work.compute_us) ahead_us.push_back(ahead_us.back() + us);
   std::vector<double> through_us;        // by copy, at the earliest
-  std::array<std::vector<Job>, 3> jobs;  // by channel
+  std::array<std::vector<Job>, 3> jobs;  // by engine
   for (size_t c = 0; c < work.copies.size(); ++c) {
     const ChannelWork::Copy& copy = work.copies[c];
-    const bool to_host = copy.channel == Channel::ToHost;
+    const bool to_host = copy.engine == Engine::ToHost;
     double from_us = clock_us[static_cast<size_t>(to_host ? copy.op : tight.earliest_issue(c))];
     for (int32_t earlier : copy.after) from_us = std::max(from_us, through_us[static_cast<size_t>(earlier)]);
     through_us.push_back(from_us + copy.cost_us);
-    const double left_us = to_host ? 0 : ahead_us.back() - ahead_us[static_cast<size_t>(tight.windows()[c].done)];
-    jobs[static_cast<size_t>(copy.channel)].push_back({from_us, copy.cost_us, left_us});
+    const double left_us = to_host ? 0 : ahead_us.back() - ahead_us[static_cast<size_t>(tight.intervals()[c].done)];
+    jobs[static_cast<size_t>(copy.engine)].push_back({from_us, copy.cost_us, left_us});
   }
-  std::vector<Job>&to_host = jobs[static_cast<size_t>(Channel::ToHost)], &to_device = jobs[static_cast<size_t>(Channel::ToDevice)];
-  double least_us = std::max({clock_us.back(), work.total_compute_us(), together_us(to_host, to_device, problem.copy_shares)});
-  for (std::vector<Job>* channel : {&to_host, &to_device}) least_us = std::max(least_us, preemptive_us(std::move(*channel)));
-  return least_us;
+  std::vector<Job>&to_host = jobs[static_cast<size_t>(Engine::ToHost)], &to_device = jobs[static_cast<size_t>(Engine::ToDevice)];
+  double min_us = std::max({clock_us.back(), work.total_compute_us(), together_us(to_host, to_device, problem.duplex_shares)});
+  for (std::vector<Job>* engine : {&to_host, &to_device}) min_us = std::max(min_us, preemptive_us(std::move(*engine)));
+  return min_us;
 }
 
 }  // namespace plimsoll

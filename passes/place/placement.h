@@ -2,7 +2,7 @@
 
 // Static placement: gives every buffer of a schedule its byte offset in one
 // arena so that buffers alive at the same step never share a byte, and keeps
-// the arena as low as it can (the dynamic storage allocation problem).
+// the arena as low as it can (the dynamic assignment allocation problem).
 
 #include "llvm/ADT/ArrayRef.h"
 

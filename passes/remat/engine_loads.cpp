@@ -4,28 +4,28 @@
 
 #include <algorithm>
 
-namespace plimsoll::fit {
+namespace plimsoll::remat {
 
-ChannelLoads::ChannelLoads(const RecomputeProblem& problem) : shares_(problem.copy_shares), toll_(problem.copy_toll) {
-  for (const RecomputeOp& op : problem.ops) {
+EngineLoads::EngineLoads(const RematProblem& problem) : shares_(problem.duplex_shares), interference_(problem.copy_interference) {
+  for (const RematOp& op : problem.ops) {
     compute_us_ += problem.compute_us(op);
-    if (op.channel != Channel::Compute) (op.channel == Channel::ToHost ? to_host_us_ : to_device_us_) += op.cost_us;
+    if (op.engine != Engine::Compute) (op.engine == Engine::ToHost ? to_host_us_ : to_device_us_) += op.cost_us;
   }
 }
 
-void ChannelLoads::change(Channel channel, double us, double toll_us) {
+void EngineLoads::change(Engine engine, double us, double interference_us) {
   placed_us_ += us;
-  if (channel == Channel::Compute) {
-    repeated_us_ += us;
+  if (engine == Engine::Compute) {
+    remat_us_ += us;
   } else {
-    (channel == Channel::ToHost ? to_host_us_ : to_device_us_) += us;
+    (engine == Engine::ToHost ? to_host_us_ : to_device_us_) += us;
     copied_us_ += us;
-    repeated_us_ += toll_us;
+    remat_us_ += interference_us;
   }
 }
 
-double ChannelLoads::added_us() const {
-  return std::max(repeated_us_, least_copying_us(to_host_us_, to_device_us_, shares_) - compute_us_) + hidden_price_us();
+double EngineLoads::added_us() const {
+  return std::max(remat_us_, min_copying_us(to_host_us_, to_device_us_, shares_) - compute_us_) + hidden_price_us();
 }
 
-}  // namespace plimsoll::fit
+}  // namespace plimsoll::remat

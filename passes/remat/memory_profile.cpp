@@ -4,10 +4,10 @@
 #include <cassert>
 #include <limits>
 
-// A segment tree over stages whose pending additions stay where they were made; a leaf holds the few moments of
-// its stage in a sorted list.
+// A segment tree over positions whose pending additions stay where they were made; a leaf holds the few points of
+// its position in a sorted list.
 
-namespace plimsoll::fit {
+namespace plimsoll::remat {
 namespace {
 
 constexpr int64_t nothing = std::numeric_limits<int64_t>::min() / 4;
@@ -19,29 +19,29 @@ auto find(Events& events, int32_t op) {
 
 }  // namespace
 
-MemoryProfile::MemoryProfile(int32_t stages) : events_(static_cast<size_t>(stages)) {
+MemoryProfile::MemoryProfile(int32_t positions) : events_(static_cast<size_t>(positions)) {
   while (size_ < events_.size()) size_ *= 2;
   max_.assign(2 * size_, nothing);
   add_.assign(2 * size_, 0);
-  for (int32_t s = 0; s < stages; ++s) {
+  for (int32_t s = 0; s < positions; ++s) {
     events_[static_cast<size_t>(s)].push_back({s, 0});
     max_[leaf(s)] = 0;
   }
   for (size_t node = size_ - 1; node > 0; --node) max_[node] = std::max(max_[2 * node], max_[2 * node + 1]);
 }
 
-bool MemoryProfile::has(Moment at) const {
-  const auto& events = events_[static_cast<size_t>(at.stage)];
+bool MemoryProfile::has(ProgramPoint at) const {
+  const auto& events = events_[static_cast<size_t>(at.position)];
   auto event = find(events, at.op);
   return event != events.end() && event->op == at.op;
 }
 
-Moment MemoryProfile::before(Moment at) const {
-  const auto& events = events_[static_cast<size_t>(at.stage)];
+ProgramPoint MemoryProfile::before(ProgramPoint at) const {
+  const auto& events = events_[static_cast<size_t>(at.position)];
   auto event = find(events, at.op);
-  if (event != events.begin()) return {at.stage, std::prev(event)->op};
-  assert(at.stage > 0 && "nothing is repeated before the first op");
-  return {at.stage - 1, events_[static_cast<size_t>(at.stage) - 1].back().op};
+  if (event != events.begin()) return {at.position, std::prev(event)->op};
+  assert(at.position > 0 && "nothing is repeated before the first op");
+  return {at.position - 1, events_[static_cast<size_t>(at.position) - 1].back().op};
 }
 
 int64_t MemoryProfile::added_above(size_t node) const {
@@ -50,11 +50,11 @@ int64_t MemoryProfile::added_above(size_t node) const {
   return added;
 }
 
-void MemoryProfile::refresh_leaf(int32_t stage) {
+void MemoryProfile::refresh_leaf(int32_t position) {
   int64_t top = nothing;
-  for (const Event& event : events_[static_cast<size_t>(stage)]) top = std::max(top, event.live);
-  max_[leaf(stage)] = top + add_[leaf(stage)];
-  refresh_above(leaf(stage));
+  for (const Event& event : events_[static_cast<size_t>(position)]) top = std::max(top, event.live);
+  max_[leaf(position)] = top + add_[leaf(position)];
+  refresh_above(leaf(position));
 }
 
 void MemoryProfile::refresh_above(size_t node) {
@@ -64,39 +64,39 @@ void MemoryProfile::refresh_above(size_t node) {
   }
 }
 
-void MemoryProfile::insert(Moment at, int64_t live) {
-  auto& events = events_[static_cast<size_t>(at.stage)];
-  events.insert(find(events, at.op), {at.op, live - added_above(leaf(at.stage))});
-  refresh_leaf(at.stage);
+void MemoryProfile::insert(ProgramPoint at, int64_t live) {
+  auto& events = events_[static_cast<size_t>(at.position)];
+  events.insert(find(events, at.op), {at.op, live - added_above(leaf(at.position))});
+  refresh_leaf(at.position);
 }
 
-void MemoryProfile::erase(Moment at) {
-  auto& events = events_[static_cast<size_t>(at.stage)];
+void MemoryProfile::erase(ProgramPoint at) {
+  auto& events = events_[static_cast<size_t>(at.position)];
   events.erase(find(events, at.op));
-  refresh_leaf(at.stage);
+  refresh_leaf(at.position);
 }
 
-int64_t MemoryProfile::live(Moment at) const {
-  const auto& events = events_[static_cast<size_t>(at.stage)];
-  return find(events, at.op)->live + added_above(leaf(at.stage));
+int64_t MemoryProfile::live(ProgramPoint at) const {
+  const auto& events = events_[static_cast<size_t>(at.position)];
+  return find(events, at.op)->live + added_above(leaf(at.position));
 }
 
-void MemoryProfile::add_within(int32_t stage, int32_t first_op, int32_t last_op, int64_t bytes) {
+void MemoryProfile::add_within(int32_t position, int32_t first_op, int32_t last_op, int64_t bytes) {
   bool any = false;
-  for (Event& event : events_[static_cast<size_t>(stage)])
+  for (Event& event : events_[static_cast<size_t>(position)])
     if (event.op >= first_op && event.op <= last_op) {
       event.live += bytes;
       any = true;
     }
-  if (any) refresh_leaf(stage);
+  if (any) refresh_leaf(position);
 }
 
-void MemoryProfile::add(Moment first, Moment last, int64_t bytes) {
+void MemoryProfile::add(ProgramPoint first, ProgramPoint last, int64_t bytes) {
   if (first > last || bytes == 0) return;
-  if (first.stage == last.stage) return add_within(first.stage, first.op, last.op, bytes);
-  add_within(first.stage, first.op, std::numeric_limits<int32_t>::max(), bytes);
-  add_within(last.stage, 0, last.op, bytes);
-  size_t low = leaf(first.stage + 1), high = leaf(last.stage - 1);
+  if (first.position == last.position) return add_within(first.position, first.op, last.op, bytes);
+  add_within(first.position, first.op, std::numeric_limits<int32_t>::max(), bytes);
+  add_within(last.position, 0, last.op, bytes);
+  size_t low = leaf(first.position + 1), high = leaf(last.position - 1);
   if (low > high) return;
   size_t left = low, right = high;
   for (size_t l = low, r = high + 1; l < r; l /= 2, r /= 2) {
@@ -114,16 +114,16 @@ void MemoryProfile::add(Moment first, Moment last, int64_t bytes) {
   refresh_above(right);
 }
 
-Moment MemoryProfile::peak_moment() const {
+ProgramPoint MemoryProfile::peak_moment() const {
   size_t node = 1;
   while (node < size_) {
     int64_t below = max_[node] - add_[node];
     node = max_[2 * node] == below ? 2 * node : 2 * node + 1;
   }
-  int32_t stage = static_cast<int32_t>(node - size_);
-  const auto& events = events_[static_cast<size_t>(stage)];
+  int32_t position = static_cast<int32_t>(node - size_);
+  const auto& events = events_[static_cast<size_t>(position)];
   auto top = std::max_element(events.begin(), events.end(), [](const Event& a, const Event& b) { return a.live < b.live; });
-  return {stage, top->op};
+  return {position, top->op};
 }
 
 int64_t MemoryProfile::excess(int64_t limit) const { return excess_below(1, limit); }
@@ -139,19 +139,19 @@ int64_t MemoryProfile::excess_below(size_t node, int64_t limit) const {
   return sum;
 }
 
-void MemoryProfile::each_above(int64_t limit, llvm::function_ref<bool(Moment, int64_t)> visit) const {
+void MemoryProfile::each_above(int64_t limit, llvm::function_ref<bool(ProgramPoint, int64_t)> visit) const {
   visit_below(1, limit, 0, visit);
 }
 
 bool MemoryProfile::visit_below(size_t node, int64_t limit, int64_t added,
-                                llvm::function_ref<bool(Moment, int64_t)> visit) const {
+                                llvm::function_ref<bool(ProgramPoint, int64_t)> visit) const {
   if (max_[node] + added <= limit) return true;
   added += add_[node];
   if (node < size_) return visit_below(2 * node, limit, added, visit) && visit_below(2 * node + 1, limit, added, visit);
-  int32_t stage = static_cast<int32_t>(node - size_);
-  for (const Event& event : events_[static_cast<size_t>(stage)])
-    if (event.live + added > limit && !visit({stage, event.op}, event.live + added)) return false;
+  int32_t position = static_cast<int32_t>(node - size_);
+  for (const Event& event : events_[static_cast<size_t>(position)])
+    if (event.live + added > limit && !visit({position, event.op}, event.live + added)) return false;
   return true;
 }
 
-}  // namespace plimsoll::fit
+}  // namespace plimsoll::remat

@@ -1,6 +1,6 @@
 #pragma once
 
-// Live bytes along a sequence that grows and shrinks: add bytes to a stretch, ask for the maximum,
+// Live bytes along a schedule that grows and shrinks: add bytes to a stretch, ask for the maximum,
 // visit what is above a limit, each in logarithmic time.
 
 #include "llvm/ADT/ArrayRef.h"
@@ -10,34 +10,34 @@
 #include <cstdint>
 #include <vector>
 
-namespace plimsoll::fit {
+namespace plimsoll::remat {
 
-// A moment of the sequence. Stage s is the base op s with the repeats right before it, which are ordered by op,
+// A point of the schedule. Stage s is the base op s with the remats right before it, which are ordered by op,
 // so a repeat of op o is {s, o} with o < s and the base op itself is {s, s}. What stands right behind it has larger ids.
-struct Moment {
-  int32_t stage, op;
-  friend auto operator<=>(const Moment&, const Moment&) = default;
-  Moment next() const { return {stage, op + 1}; }
-  Moment previous() const { return {stage, op - 1}; }
+struct ProgramPoint {
+  int32_t position, op;
+  friend auto operator<=>(const ProgramPoint&, const ProgramPoint&) = default;
+  ProgramPoint next() const { return {position, op + 1}; }
+  ProgramPoint previous() const { return {position, op - 1}; }
 };
 
 class MemoryProfile {
  public:
-  explicit MemoryProfile(int32_t stages);
+  explicit MemoryProfile(int32_t positions);
 
-  bool has(Moment at) const;
-  Moment before(Moment at) const;             // the latest moment before; there is one
-  void insert(Moment at, int64_t live);
-  void erase(Moment at);
-  int64_t live(Moment at) const;
-  void add(Moment first, Moment last, int64_t bytes);  // to every moment there is from first to last; none when first > last
+  bool has(ProgramPoint at) const;
+  ProgramPoint before(ProgramPoint at) const;             // the latest point before; there is one
+  void insert(ProgramPoint at, int64_t live);
+  void erase(ProgramPoint at);
+  int64_t live(ProgramPoint at) const;
+  void add(ProgramPoint first, ProgramPoint last, int64_t bytes);  // to every point there is from first to last; none when first > last
 
   int64_t peak() const { return max_[1]; }
-  Moment peak_moment() const;                 // the first at the peak
-  // Bytes above the limit, summed over moments.
+  ProgramPoint peak_moment() const;                 // the first at the peak
+  // Bytes above the limit, summed over points.
   int64_t excess(int64_t limit) const;
-  // The moments above the limit in order, until `visit` returns false.
-  void each_above(int64_t limit, llvm::function_ref<bool(Moment, int64_t live)> visit) const;
+  // The points above the limit in order, until `visit` returns false.
+  void each_above(int64_t limit, llvm::function_ref<bool(ProgramPoint, int64_t live)> visit) const;
   int64_t steps() const { return steps_; }    // elementary steps so far
   void count_steps(int64_t steps) const { steps_ += steps; }  // of whoever works beside it
 
@@ -47,19 +47,19 @@ class MemoryProfile {
     int64_t live;  // less what the nodes on the way to the root add
   };
 
-  size_t leaf(int32_t stage) const { return size_ + static_cast<size_t>(stage); }
+  size_t leaf(int32_t position) const { return size_ + static_cast<size_t>(position); }
   int64_t added_above(size_t node) const;     // by the node and its ancestors
-  void add_within(int32_t stage, int32_t first_op, int32_t last_op, int64_t bytes);
-  void refresh_leaf(int32_t stage);
+  void add_within(int32_t position, int32_t first_op, int32_t last_op, int64_t bytes);
+  void refresh_leaf(int32_t position);
   void refresh_above(size_t node);
   int64_t excess_below(size_t node, int64_t limit) const;
   bool visit_below(size_t node, int64_t limit, int64_t added,
-                   llvm::function_ref<bool(Moment, int64_t)> visit) const;
+                   llvm::function_ref<bool(ProgramPoint, int64_t)> visit) const;
 
   size_t size_ = 1;
   std::vector<int64_t> max_, add_;            // by tree node; max_ includes the node's own add_
-  std::vector<llvm::SmallVector<Event, 1>> events_;  // by stage, by op
+  std::vector<llvm::SmallVector<Event, 1>> events_;  // by position, by op
   mutable int64_t steps_ = 0;
 };
 
-}  // namespace plimsoll::fit
+}  // namespace plimsoll::remat

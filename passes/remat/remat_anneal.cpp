@@ -3,18 +3,18 @@
 #include <algorithm>
 #include <cmath>
 
-// Simulated annealing over sets of repeats and fetches. The energy is added time plus a price for every byte above the limit;
+// Simulated annealing over sets of remats and reloads. The energy is added time plus a price for every byte above the limit;
 // the price follows the search, up while it is above the limit and down while it is within. It cools several
 // times, each time from the best found.
 
-namespace plimsoll::fit {
+namespace plimsoll::remat {
 namespace {
 
 constexpr int coolings = 6;
 constexpr double coldest = 1e-3;         // of the hottest temperature
 constexpr double price_change = 1.003;   // every `adapt_every` changes
 constexpr int64_t adapt_every = 64;
-constexpr int64_t least_steps = 16;       // a change counts for, even when it comes to nothing
+constexpr int64_t min_steps = 16;       // a change counts for, even when it comes to nothing
 constexpr double rounding = 1e-12;       // between sums of the same costs in another order
 
 class Random {
@@ -36,13 +36,13 @@ class Random {
 
 class Annealer {
  public:
-  Annealer(Sequence& sequence, int64_t limit, const AnnealOptions& options)
-      : s_(sequence), limit_(limit), options_(options), random_(options.seed), excess_(s_.memory().excess(limit)) {
+  Annealer(RematSchedule& schedule, int64_t limit, const AnnealOptions& options)
+      : s_(schedule), limit_(limit), options_(options), random_(options.seed), excess_(s_.memory().excess(limit)) {
     s_.forget_journal();
     keep_best();
     hottest_ = options.heat * mean_cost();
     // As dear as what the limit needed so far.
-    double shed = static_cast<double>(Sequence(s_.problem()).memory().excess(limit) - excess_);
+    double shed = static_cast<double>(RematSchedule(s_.problem()).memory().excess(limit) - excess_);
     price_ = std::max(4 * s_.added_us(), hottest_) / std::max(shed, 1.0);
   }
 
@@ -50,7 +50,7 @@ class Annealer {
     int64_t start = s_.memory().steps();
     double last_phase = 0;
     for (int64_t changes = 0; best_excess_ > 0 || best_us_ > options_.enough_us * (1 + rounding); ++changes) {
-      double done = static_cast<double>(s_.memory().steps() - start + changes * least_steps) / static_cast<double>(options_.steps);
+      double done = static_cast<double>(s_.memory().steps() - start + changes * min_steps) / static_cast<double>(options_.steps);
       if (done >= 1) break;
       if (changes % adapt_every == 0) {
         double phase = done * coolings - std::floor(done * coolings);
@@ -65,12 +65,12 @@ class Annealer {
   }
 
  private:
-  // Of a repeat or fetch, as if nothing hid; of an op where there are none yet.
+  // Of a repeat or reload, as if nothing hid; of an op where there are none yet.
   double mean_cost() const {
     double sum = s_.loads().placed_us();
     size_t count = s_.extras().size();
     if (count == 0)
-      for (const RecomputeOp& op : s_.problem().ops) sum += op.cost_us;
+      for (const RematOp& op : s_.problem().ops) sum += op.cost_us;
     return std::max(sum, 1e-9) / static_cast<double>(count == 0 ? s_.problem().ops.size() : count);
   }
 
@@ -104,54 +104,54 @@ class Annealer {
     if (pick < 0.4) return erase_one();
     if (!s_.problem().offloads.empty() && pick < 0.5) return exchange_one();
     if (pick < 0.65) return shift_one();
-    if (pick < 0.7) return shift_stage();
+    if (pick < 0.7) return shift_position();
     return swap_two();
   }
 
-  Moment anywhere() {
-    int32_t stage = random_.below(s_.problem().op_count());
-    return {stage, stage};
+  ProgramPoint anywhere() {
+    int32_t position = random_.below(s_.problem().op_count());
+    return {position, position};
   }
 
-  Moment above_limit() {
-    Moment found = s_.memory().peak_moment();
+  ProgramPoint above_limit() {
+    ProgramPoint found = s_.memory().peak_moment();
     int32_t skip = random_.below(16) - 4;
     if (skip < 0) return found;
-    s_.memory().each_above(limit_, [&](Moment at, int64_t) {
+    s_.memory().each_above(limit_, [&](ProgramPoint at, int64_t) {
       found = at;
       return skip-- > 0;
     });
     return found;
   }
 
-  Moment any_extra() { return s_.extras()[static_cast<size_t>(random_.below(static_cast<int32_t>(s_.extras().size())))]; }
+  ProgramPoint any_extra() { return s_.extras()[static_cast<size_t>(random_.below(static_cast<int32_t>(s_.extras().size())))]; }
 
   // Ends the wait of a random value at `peak`.
-  bool insert_at(Moment peak) {
-    static constexpr int32_t most_ops[] = {1, 1, 2, 3, 8, 20};
+  bool insert_at(ProgramPoint peak) {
+    static constexpr int32_t max_ops[] = {1, 1, 2, 3, 8, 20};
     constexpr int tries = 24;
-    if (peak.stage == 0) return false;
+    if (peak.position == 0) return false;
     for (int i = 0; i < tries; ++i) {
-      int32_t maker = random_.below(s_.maker_count(peak.stage));
-      llvm::SmallVector<Moment, 2> ends = ends_of_wait(s_, s_.maker(maker, peak.stage), peak);
+      int32_t producer = random_.below(s_.producer_count(peak.position));
+      llvm::SmallVector<ProgramPoint, 2> ends = reload_points(s_, s_.producer_at(producer, peak.position), peak);
       if (ends.empty()) continue;
-      s_.insert_with_ancestors(ends.size() == 1 ? ends[0] : ends[static_cast<size_t>(random_.below(2))], most_ops[random_.below(6)]);
+      s_.insert_with_ancestors(ends.size() == 1 ? ends[0] : ends[static_cast<size_t>(random_.below(2))], max_ops[random_.below(6)]);
       return true;
     }
     return false;
   }
 
   bool insert_anything() {
-    int32_t stage = 1 + random_.below(s_.problem().op_count());
-    Moment at = s_.moment_before(stage, s_.maker(random_.below(s_.maker_count(stage)), stage));
+    int32_t position = 1 + random_.below(s_.problem().op_count());
+    ProgramPoint at = s_.point_before(position, s_.producer_at(random_.below(s_.producer_count(position)), position));
     if (!s_.may_insert(at)) return false;
     s_.insert_with_ancestors(at, 1 + random_.below(3));
     return true;
   }
 
   bool erase_one() {
-    Moment at = any_extra();
-    if (s_.is_store(at.op)) return false;
+    ProgramPoint at = any_extra();
+    if (s_.is_offload(at.op)) return false;
     if (random_.coin())
       s_.erase(at);
     else
@@ -160,11 +160,11 @@ class Annealer {
   }
 
   bool shift_one() {
-    Moment at = any_extra();
+    ProgramPoint at = any_extra();
     int32_t reach = random_.below(3) == 0 ? s_.problem().op_count() / 4 + 1 : 4;
     int32_t by = 1 + random_.below(reach);
-    Moment to{at.stage + (random_.coin() ? by : -by), at.op};
-    if (to.stage > s_.problem().op_count()) return false;
+    ProgramPoint to{at.position + (random_.coin() ? by : -by), at.op};
+    if (to.position > s_.problem().op_count()) return false;
     if (s_.is_copy(at.op)) return shift_copy(at, to);
     if (!s_.may_insert(to)) return false;
     s_.erase(at);
@@ -173,39 +173,39 @@ class Annealer {
   }
 
   // A copy keeps its other end.
-  bool shift_copy(Moment at, Moment to) {
+  bool shift_copy(ProgramPoint at, ProgramPoint to) {
     s_.erase_alone(at);
     if (!s_.may_insert(to)) return false;
     s_.insert_alone(to);
     return true;
   }
 
-  // A fetch for a repeat, or a repeat for a fetch.
+  // A reload for a repeat, or a repeat for a reload.
   bool exchange_one() {
-    Moment at = any_extra();
-    if (s_.is_store(at.op)) return false;
+    ProgramPoint at = any_extra();
+    if (s_.is_offload(at.op)) return false;
     int32_t value = s_.op(at.op).writes[0];
-    Moment use = s_.next_use(value, at);
-    int32_t other = s_.is_fetch(at.op) ? s_.producer(value) : s_.fetch_of(value);
+    ProgramPoint use = s_.next_use(value, at);
+    int32_t other = s_.is_reload(at.op) ? s_.producer(value) : s_.reload_of(value);
     if (use == s_.none() || other < 0) return false;
     s_.erase_with_unread(at);
-    Moment instead = s_.is_fetch(other) && random_.coin() ? s_.unhurried(other, use.stage, s_.last_use(value, at)) : s_.moment_before(use.stage, other);
+    ProgramPoint instead = s_.is_reload(other) && random_.coin() ? s_.unhurried(other, use.position, s_.last_use(value, at)) : s_.point_before(use.position, other);
     if (!s_.may_insert(instead)) return false;
     s_.insert_with_ancestors(instead, 1 + random_.below(3));
     return true;
   }
 
-  // All repeats and fetches before one op, to before another.
-  bool shift_stage() {
-    int32_t from = s_.stage_after(any_extra()), by = 1 + random_.below(6);
+  // All remats and reloads before one op, to before another.
+  bool shift_position() {
+    int32_t from = s_.position_after(any_extra()), by = 1 + random_.below(6);
     int32_t to = random_.coin() ? from + by : from - by;
     if (to <= 0 || to > s_.problem().op_count()) return false;
-    llvm::SmallVector<Moment, 16> group;
-    for (Moment at : s_.extras())
-      if (s_.stage_after(at) == from) group.push_back(at);
-    for (Moment at : group) s_.erase_alone(at);
-    for (Moment at : group) {
-      Moment moved = s_.moment_before(to, at.op);
+    llvm::SmallVector<ProgramPoint, 16> group;
+    for (ProgramPoint at : s_.extras())
+      if (s_.position_after(at) == from) group.push_back(at);
+    for (ProgramPoint at : group) s_.erase_alone(at);
+    for (ProgramPoint at : group) {
+      ProgramPoint moved = s_.point_before(to, at.op);
       if (s_.may_insert(moved))
         s_.insert_alone(moved);
       else if (s_.is_copy(at.op))
@@ -220,12 +220,12 @@ class Annealer {
     return insert_at(random_.below(4) > 0 ? s_.memory().peak_moment() : above_limit());
   }
 
-  Sequence& s_;
+  RematSchedule& s_;
   int64_t limit_;
   AnnealOptions options_;
   Random random_;
   int64_t excess_;
-  std::vector<Moment> best_;
+  std::vector<ProgramPoint> best_;
   double best_us_ = 0;
   int64_t best_excess_ = 0;
   double hottest_ = 0, temperature_ = 0, price_ = 0;
@@ -233,8 +233,8 @@ class Annealer {
 
 }  // namespace
 
-void anneal(Sequence& sequence, int64_t limit, const AnnealOptions& options) {
-  if (sequence.memory().peak() > limit || !sequence.extras().empty()) Annealer(sequence, limit, options).run();
+void anneal(RematSchedule& schedule, int64_t limit, const AnnealOptions& options) {
+  if (schedule.memory().peak() > limit || !schedule.extras().empty()) Annealer(schedule, limit, options).run();
 }
 
-}  // namespace plimsoll::fit
+}  // namespace plimsoll::remat

@@ -5,18 +5,18 @@
 // While base op t runs for the first time, at most the limit is alive. Of the values that wait there without being
 // touched, those that do not fit must be made again later, and each op that makes some costs at least its own time.
 // Shedding the excess from them is a knapsack: its least cost bounds the added time from below, and the largest bound over
-// all t holds. The fractional relaxation finds the moments that matter; there the knapsack is solved exactly.
-// With copies, part of the excess is repeated and part is stored before t and fetched after it, both hidden at best by the compute there is:
+// all t holds. The fractional relaxation finds the points that matter; there the knapsack is solved exactly.
+// With copies, part of the excess is repeated and part is offloaded before t and reloaded after it, both hidden at best by the compute there is:
 // the least over all splits, each part taken as if it had all values to itself.
 
 namespace plimsoll {
 namespace {
 
-using namespace fit;
+using namespace remat;
 
 constexpr double impossible = std::numeric_limits<double>::infinity();
 constexpr size_t exact_moments = 8;
-constexpr int splits = 32;          // of the excess between repeats and copies
+constexpr int splits = 32;          // of the excess between remats and copies
 
 struct Item {
   double cost_us, bytes;
@@ -27,57 +27,57 @@ struct Knapsack {
   double excess = 0;
 };
 
-// Ops, or fetches and base copies, by what a byte of theirs costs, cheapest first.
-struct Makers {
+// Ops, or reloads and base copies, by what a byte of theirs costs, cheapest first.
+struct Producers {
   std::vector<int32_t> ids;
   std::vector<double> cost_us;
 };
 
 template <typename Cost>
-Makers cheapest_first(const Sequence& plain, bool copies, Cost cost) {
-  struct Maker {
+Producers cheapest_first(const RematSchedule& plain, bool copies, Cost cost) {
+  struct Producer {
     double price, cost_us;
     int32_t id;
   };
-  std::vector<Maker> makers;
+  std::vector<Producer> producers;
   const int32_t end = plain.problem().op_count() + 1;
-  for (int32_t i = 0; i < plain.maker_count(end); ++i) {
-    int32_t id = plain.maker(i, end);
-    const RecomputeOp& op = plain.op(id);
+  for (int32_t i = 0; i < plain.producer_count(end); ++i) {
+    int32_t id = plain.producer_at(i, end);
+    const RematOp& op = plain.op(id);
     int64_t bytes = 0;
     for (int32_t v : op.writes) bytes += plain.problem().value_bytes[static_cast<size_t>(v)];
-    if (!op.repeatable || bytes == 0 || (op.channel != Channel::Compute) != copies) continue;
-    makers.push_back({cost(id) / static_cast<double>(bytes), cost(id), id});
+    if (!op.repeatable || bytes == 0 || (op.engine != Engine::Compute) != copies) continue;
+    producers.push_back({cost(id) / static_cast<double>(bytes), cost(id), id});
   }
-  std::stable_sort(makers.begin(), makers.end(), [](const Maker& a, const Maker& b) { return a.price < b.price; });
-  Makers result;
-  for (const Maker& maker : makers) {
-    result.ids.push_back(maker.id);
-    result.cost_us.push_back(maker.cost_us);
+  std::stable_sort(producers.begin(), producers.end(), [](const Producer& a, const Producer& b) { return a.price < b.price; });
+  Producers result;
+  for (const Producer& producer : producers) {
+    result.ids.push_back(producer.id);
+    result.cost_us.push_back(producer.cost_us);
   }
   return result;
 }
 
 // `enough` ends the list of items once they hold the excess.
-Knapsack knapsack_at(const Sequence& plain, const Makers& makers, int32_t t, int64_t limit, bool enough) {
-  const RecomputeProblem& problem = plain.problem();
+Knapsack knapsack_at(const RematSchedule& plain, const Producers& producers, int32_t t, int64_t limit, bool enough) {
+  const RematProblem& problem = plain.problem();
   auto size = [&](int32_t v) { return static_cast<double>(problem.value_bytes[static_cast<size_t>(v)]); };
-  Moment at{t, t};
+  ProgramPoint at{t, t};
   Knapsack sack;
   sack.excess = static_cast<double>(plain.memory().live(at) - limit);
   // What is dropped elsewhere may let results move in over their operands here.
-  for (const TakeOver& pair : problem.ops[static_cast<size_t>(t)].in_place)
+  for (const InPlaceReuse& pair : problem.ops[static_cast<size_t>(t)].in_place)
     if (plain.last_use(pair.read, at) != at) sack.excess -= size(pair.written);
   double held = 0;
-  for (size_t i = 0; i < makers.ids.size(); ++i) {
+  for (size_t i = 0; i < producers.ids.size(); ++i) {
     if (held >= sack.excess && enough) break;
-    int32_t id = makers.ids[i];
-    const RecomputeOp& op = plain.op(id);
-    if (plain.producer(op.writes[0]) >= t || op.repeat_until <= t) continue;
+    int32_t id = producers.ids[i];
+    const RematOp& op = plain.op(id);
+    if (plain.producer(op.writes[0]) >= t || op.remat_until <= t) continue;
     double bytes = 0;
     for (int32_t v : op.writes)
       if (plain.is_alive(v, at) && !plain.touches(t, v)) bytes += size(v);
-    if (bytes > 0) sack.items.push_back({makers.cost_us[i], bytes});
+    if (bytes > 0) sack.items.push_back({producers.cost_us[i], bytes});
     held += bytes;
   }
   return sack;
@@ -117,9 +117,9 @@ class ExactKnapsack {
   int64_t nodes_;
 };
 
-// With nothing but repeats.
-double least_repeated_us(const Sequence& plain, int64_t limit, int64_t nodes) {
-  Makers ops = cheapest_first(plain, false, [&](int32_t id) { return plain.op(id).cost_us; });
+// With nothing but remats.
+double min_remat_us(const RematSchedule& plain, int64_t limit, int64_t nodes) {
+  Producers ops = cheapest_first(plain, false, [&](int32_t id) { return plain.op(id).cost_us; });
   std::vector<std::pair<double, int32_t>> bounds;
   for (int32_t t = 0; t < plain.problem().op_count(); ++t) {
     if (plain.memory().live({t, t}) <= limit) continue;
@@ -158,40 +158,40 @@ class LeastCost {
   std::vector<double> bytes_{0}, cost_us_{0};
 };
 
-// With repeats and copies.
+// With remats and copies.
 class CopyBound {
  public:
-  explicit CopyBound(const Sequence& plain)
+  explicit CopyBound(const RematSchedule& plain)
       : plain_(plain),
-        repeats_(cheapest_first(plain, false, [&](int32_t id) { return plain.op(id).cost_us; })),
-        fetches_(cheapest_first(plain, true, [&](int32_t id) { return plain.is_fetch(id) ? plain.op(id).cost_us : 0; })),
-        stores_(cheapest_first(plain, true, [&](int32_t id) { return plain.to_host_us(id); })),
+        remats_(cheapest_first(plain, false, [&](int32_t id) { return plain.op(id).cost_us; })),
+        reloads_(cheapest_first(plain, true, [&](int32_t id) { return plain.is_reload(id) ? plain.op(id).cost_us : 0; })),
+        offloads_(cheapest_first(plain, true, [&](int32_t id) { return plain.to_host_us(id); })),
         copies_(cheapest_first(plain, true, [&](int32_t id) { return plain.op(id).cost_us + plain.to_host_us(id); })) {}
 
   double at(int32_t t, int64_t limit) const {
-    Knapsack to_repeat = knapsack_at(plain_, repeats_, t, limit, true), to_fetch = knapsack_at(plain_, fetches_, t, limit, true);
-    LeastCost repeat(to_repeat), fetch(to_fetch);
-    LeastCost store(knapsack_at(plain_, stores_, t, limit, true)), copy(knapsack_at(plain_, copies_, t, limit, true));
+    Knapsack to_remat = knapsack_at(plain_, remats_, t, limit, true), to_reload = knapsack_at(plain_, reloads_, t, limit, true);
+    LeastCost repeat(to_remat), reload(to_reload);
+    LeastCost offload(knapsack_at(plain_, offloads_, t, limit, true)), copy(knapsack_at(plain_, copies_, t, limit, true));
     const double before_us = plain_.clock_us(t), after_us = plain_.clock_us(plain_.problem().op_count()) - plain_.clock_us(t + 1);
-    double least = impossible, excess = to_repeat.excess;
+    double least = impossible, excess = to_remat.excess;
     for (int i = 0; i < splits; ++i) {  // from this share of the excess to the next is copied
       double copied = excess * i / splits, repeated = excess - excess * (i + 1) / splits;
-      double later_us = std::max(0.0, store.of(copied) - before_us) + std::max(repeat.of(repeated), fetch.of(copied) - after_us);
-      least = std::min(least, later_us + ChannelLoads::price_of_hidden_copies * copy.of(copied));
+      double later_us = std::max(0.0, offload.of(copied) - before_us) + std::max(repeat.of(repeated), reload.of(copied) - after_us);
+      least = std::min(least, later_us + EngineLoads::price_of_hidden_copies * copy.of(copied));
     }
     return least;
   }
 
  private:
-  const Sequence& plain_;
-  Makers repeats_, fetches_, stores_, copies_;
+  const RematSchedule& plain_;
+  Producers remats_, reloads_, offloads_, copies_;
 };
 
 }  // namespace
 
-double least_added_us(const RecomputeProblem& problem, int64_t limit_bytes, int64_t nodes) {
-  Sequence plain(problem);
-  if (plain.is_all_compute()) return least_repeated_us(plain, limit_bytes, nodes);
+double min_added_us(const RematProblem& problem, int64_t limit_bytes, int64_t nodes) {
+  RematSchedule plain(problem);
+  if (plain.is_all_compute()) return min_remat_us(plain, limit_bytes, nodes);
   CopyBound bound(plain);
   double most = plain.added_us();
   for (int32_t t = 0; t < problem.op_count(); ++t)

@@ -24,8 +24,8 @@ class ProblemBuilder {
   ProblemBuilder(const Graph& graph, llvm::ArrayRef<NodeId> writers, const DeviceDescription& device, const KernelCatalog& catalog)
       : graph_(graph), device_(device), catalog_(catalog), value_of_(graph.value_count(), -1), state_of_(graph.value_count(), -1) {
     instructions_ = instructions_of(graph);
-    problem_.copy_shares = device.copy_shares();
-    problem_.copy_toll = device.toll_of_copies();
+    problem_.duplex_shares = device.duplex_shares();
+    problem_.copy_interference = device.interference_of_copies();
     for (ValueId input : graph.inputs) add_value(input, graph.type(input).bytes());
     for (const Update& update : graph.updates) add_value(update.value, 0);
     std::vector<int32_t> position(graph.node_slots(), -1);
@@ -37,7 +37,7 @@ class ProblemBuilder {
       if (int32_t v = value(output.value); v >= 0) problem_.live_out[static_cast<size_t>(v)] = 1;
   }
 
-  SequenceProblem take() { return {std::move(problem_), std::move(values_), std::move(largest_), std::move(dearest_)}; }
+  GraphRematProblem take() { return {std::move(problem_), std::move(values_), std::move(largest_), std::move(dearest_)}; }
 
   // Of what forward saves.
   void add_offloads(int64_t host_bytes) {
@@ -48,7 +48,7 @@ class ProblemBuilder {
         const int64_t bytes = graph_.type(result).bytes();
         const double to_host = 1e-3 * static_cast<double>(bytes) / device_.to_host_gb_per_s;
         const double to_device = 1e-3 * static_cast<double>(bytes) / device_.from_host_gb_per_s;
-        if (is_saved(instructions_[i], result) && std::min(to_host, to_device) >= least_launches * device_.launch_us)
+        if (is_saved(instructions_[i], result) && std::min(to_host, to_device) >= min_launches * device_.launch_us)
           offloads.push_back({rounded(bytes), problem_.ops[i].cost_us, {value(result), to_host + device_.launch_us, to_device + device_.launch_us}});
       }
     const bool host_is_full = take_largest(offloads, largest_) > host_bytes;
@@ -71,7 +71,7 @@ class ProblemBuilder {
   static int64_t take_largest(llvm::ArrayRef<Offload> offloads, std::vector<OffloadOption>& options) {
     std::vector<Offload> largest = offloads.vec();
     std::stable_sort(largest.begin(), largest.end(), [](const Offload& a, const Offload& b) { return a.bytes > b.bytes; });
-    largest.resize(std::min(largest.size(), most_offloads));
+    largest.resize(std::min(largest.size(), max_offloads));
     int64_t bytes = 0;
     for (const Offload& offload : largest) {
       options.push_back(offload.option);
@@ -92,12 +92,12 @@ class ProblemBuilder {
     });
   }
 
-  static constexpr double least_launches = 4;   // that a copy worth making takes
-  static constexpr size_t most_offloads = 200;  // the search looks at each again and again
+  static constexpr double min_launches = 4;   // that a copy worth making takes
+  static constexpr size_t max_offloads = 200;  // the search looks at each again and again
 
   bool is_saved(NodeId producer, ValueId result) const {
     const Node& node = graph_.node(producer);
-    if (node.phase != Phase::Forward || node.op->channel != Channel::Compute || problem_.value_bytes[static_cast<size_t>(value(result))] == 0) return false;
+    if (node.phase != Phase::Forward || node.op->engine != Engine::Compute || problem_.value_bytes[static_cast<size_t>(value(result))] == 0) return false;
     return llvm::any_of(readers_of(graph_, result), [&](NodeId reader) { return graph_.node(reader).phase != Phase::Forward; });
   }
 
@@ -114,42 +114,42 @@ class ProblemBuilder {
 
   void add_op(NodeId id) {
     const Node& node = graph_.node(id);
-    RecomputeOp op;
+    RematOp op;
     llvm::SmallVector<const Type*, 4> types = operand_types(graph_, node);
     KernelCandidate kernel = catalog_.candidates(*node.op, OpCall(node.attrs, types), result_types(graph_, node)).front();
     op.cost_us = predicted_us(graph_, node, kernel, device_);
     op.workspace_bytes = rounded(kernel.workspace_bytes);
-    op.channel = node.op->channel;
+    op.engine = node.op->engine;
     op.repeatable = node.op->recompute != Recompute::Never && node.phase != Phase::Update;
     for (ValueId operand : node.operands)
       if (operand != ValueId::None) add_read(op, operand);
     for (ValueId result : node.results) {
-      const bool on_host = written_space(node.op->channel) == MemorySpace::Host;
+      const bool on_host = written_space(node.op->engine) == MemorySpace::Host;
       if (value_of_[index_of(result)] < 0) add_value(result, on_host ? 0 : std::max<int64_t>(graph_.type(result).bytes(), 1));
       op.writes.push_back(value(result));
     }
-    for (const InPlace& pair : node.op->in_place) add_take_over(op, node, pair);
+    for (const InPlace& pair : node.op->in_place) add_reuse(op, node, pair);
     problem_.ops.push_back(std::move(op));
   }
 
-  void add_read(RecomputeOp& op, ValueId operand) {
+  void add_read(RematOp& op, ValueId operand) {
     if (int32_t v = value(operand); v >= 0) {
       if (!llvm::is_contained(op.reads, v)) op.reads.push_back(v);
       return;
     }
     int32_t written = state_of_[index_of(root_of(graph_, operand))];
-    if (written >= 0) op.repeat_until = std::min(op.repeat_until, written);
+    if (written >= 0) op.remat_until = std::min(op.remat_until, written);
   }
 
-  // As storage will decide it, but for the moment of the operand's last use, which the search follows.
-  void add_take_over(RecomputeOp& op, const Node& node, const InPlace& pair) {
+  // As assignment will decide it, but for the point of the operand's last use, which the search follows.
+  void add_reuse(RematOp& op, const Node& node, const InPlace& pair) {
     if (!pair.applies_to(node)) return;
     ValueId result = node.results[static_cast<size_t>(pair.result)], root = root_of(graph_, node.operands[static_cast<size_t>(pair.operand)]);
     int32_t written = value(result), read = value(root);
     if (read < 0 || graph_.type(root).bytes() != graph_.type(result).bytes()) return;
     auto bytes = [&](int32_t v) { return problem_.value_bytes[static_cast<size_t>(v)]; };
     if (bytes(written) != bytes(read)) return;
-    if (llvm::any_of(op.in_place, [&](const TakeOver& other) { return other.written == written || other.read == read; })) return;
+    if (llvm::any_of(op.in_place, [&](const InPlaceReuse& other) { return other.written == written || other.read == read; })) return;
     for (size_t i = 0; i < node.operands.size(); ++i)
       if (i != static_cast<size_t>(pair.operand) && node.operands[i] != ValueId::None && root_of(graph_, node.operands[i]) == root) return;
     op.in_place.push_back({written, read});
@@ -158,7 +158,7 @@ class ProblemBuilder {
   const Graph& graph_;
   const DeviceDescription& device_;
   const KernelCatalog& catalog_;
-  RecomputeProblem problem_;
+  RematProblem problem_;
   std::vector<ValueId> values_;
   std::vector<OffloadOption> largest_, dearest_;
   std::vector<NodeId> instructions_;
@@ -166,21 +166,21 @@ class ProblemBuilder {
   std::vector<int32_t> state_of_;  // by state value: the instruction that writes it; -1: none
 };
 
-class Repeater {
+class Rematerialiser {
  public:
-  explicit Repeater(Graph& graph) : graph_(graph), instructions_(instructions_of(graph)), now_(graph.value_count()) {
+  explicit Rematerialiser(Graph& graph) : graph_(graph), instructions_(instructions_of(graph)), now_(graph.value_count()) {
     for (NodeId id : instructions_) reads_.push_back(graph.node(id).operands);
   }
 
-  std::vector<NodeId> run(const RecomputePlan& plan, llvm::ArrayRef<ValueId> values) {
-    llvm::ArrayRef<Repeat> repeats = plan.repeats;
-    size_t next = 0, next_fetch = 0;
-    for (size_t stage = 0; stage <= instructions_.size(); ++stage) {
-      NodeId before = stage < instructions_.size() ? instructions_[stage] : NodeId::None;
-      for (; next_fetch < plan.fetches.size() && static_cast<size_t>(plan.fetches[next_fetch].before) == stage; ++next_fetch)
-        fetch(values[static_cast<size_t>(plan.fetches[next_fetch].value)], before);
-      for (; next < repeats.size() && static_cast<size_t>(repeats[next].before) == stage; ++next)
-        repeat(static_cast<size_t>(repeats[next].op), before);
+  std::vector<NodeId> run(const RematPlan& plan, llvm::ArrayRef<ValueId> values) {
+    llvm::ArrayRef<Remat> remats = plan.remats;
+    size_t next = 0, next_reload = 0;
+    for (size_t position = 0; position <= instructions_.size(); ++position) {
+      NodeId before = position < instructions_.size() ? instructions_[position] : NodeId::None;
+      for (; next_reload < plan.reloads.size() && static_cast<size_t>(plan.reloads[next_reload].before) == position; ++next_reload)
+        reload(values[static_cast<size_t>(plan.reloads[next_reload].value)], before);
+      for (; next < remats.size() && static_cast<size_t>(remats[next].before) == position; ++next)
+        repeat(static_cast<size_t>(remats[next].op), before);
       if (before != NodeId::None) reread(before);
     }
     for (Output& output : graph_.outputs) output.value = latest(output.value, NodeId::None);
@@ -201,16 +201,16 @@ class Repeater {
     added_.push_back(again);
   }
 
-  void fetch(ValueId value, NodeId before) {
+  void reload(ValueId value, NodeId before) {
     auto [on_host, fresh] = on_host_.try_emplace(value, ValueId::None);
-    if (fresh) on_host->second = store(value);
-    NodeId copy = add_copy("to_device", on_host->second, graph_.value(value).name + ".fetch", before);
+    if (fresh) on_host->second = offload(value);
+    NodeId copy = add_copy("to_device", on_host->second, graph_.value(value).name + ".reload", before);
     graph_.node(copy).phase = Phase::Backward;
     graph_.node(copy).reason = "waited on the host until " + reader_name(before);
     now_[index_of(value)] = {graph_.node(copy).results[0], ValueId::None};
   }
 
-  ValueId store(ValueId value) {
+  ValueId offload(ValueId value) {
     NodeId producer = graph_.value(value).producer;
     NodeId copy = add_copy("to_host", value, graph_.value(value).name + ".host", behind_earlier_results(producer, value));
     graph_.node(copy).phase = graph_.node(producer).phase;
@@ -218,13 +218,13 @@ class Repeater {
     return graph_.node(copy).results[0];
   }
 
-  // Results of one producer are stored in their order, whichever is fetched first: windows of copies go by place.
+  // Results of one producer are offloaded in their order, whichever is reloaded first: windows of copies go by place.
   NodeId behind_earlier_results(NodeId producer, ValueId value) const {
     llvm::ArrayRef<ValueId> results = graph_.node(producer).results;
     NodeId at = graph_.next_node(producer);
     for (; at != NodeId::None && llvm::is_contained(added_, at); at = graph_.next_node(at)) {
-      const auto stored = llvm::find(results, graph_.node(at).operands[0]);
-      if (graph_.node(at).op->channel != Channel::ToHost || stored > llvm::find(results, value)) break;
+      const auto offloaded = llvm::find(results, graph_.node(at).operands[0]);
+      if (graph_.node(at).op->engine != Engine::ToHost || offloaded > llvm::find(results, value)) break;
     }
     return at;
   }
@@ -317,15 +317,15 @@ void delay_free_updates(Graph& graph, llvm::ArrayRef<NodeId> writers) {
   }
 }
 
-SequenceProblem recompute_problem(const Graph& graph, llvm::ArrayRef<NodeId> writers, const DeviceDescription& device,
+GraphRematProblem graph_remat_problem(const Graph& graph, llvm::ArrayRef<NodeId> writers, const DeviceDescription& device,
                                   const KernelCatalog& catalog, int64_t host_bytes) {
   ProblemBuilder builder(graph, writers, device, catalog);
   if (host_bytes > 0) builder.add_offloads(host_bytes);
   return builder.take();
 }
 
-std::vector<NodeId> apply_plan(Graph& graph, const RecomputePlan& plan, llvm::ArrayRef<ValueId> values) {
-  return Repeater(graph).run(plan, values);
+std::vector<NodeId> rematerialise(Graph& graph, const RematPlan& plan, llvm::ArrayRef<ValueId> values) {
+  return Rematerialiser(graph).run(plan, values);
 }
 
 }  // namespace plimsoll

@@ -13,8 +13,8 @@ namespace plimsoll {
 void delay_free_updates(Graph& graph, llvm::ArrayRef<NodeId> writers);
 
 // A scheduled graph as the search sees it.
-struct SequenceProblem {
-  RecomputeProblem problem;
+struct GraphRematProblem {
+  RematProblem problem;
   std::vector<ValueId> values;  // by value of the problem
   // The problem's offloads are the largest values, and where the host cannot hold those, what it can of the values that take longest to make
   // for their bytes.
@@ -24,12 +24,12 @@ struct SequenceProblem {
 // The graph's instructions in order, with the bytes and times that lay-out will give them; values in host memory have no bytes. An op is
 // repeatable unless its record forbids it or it writes a state; one that reads a state may be repeated until the state is written. What
 // forward makes may wait on the host, where that has `host_bytes` for it, the device has a way there and a copy takes longer than its start.
-SequenceProblem recompute_problem(const Graph& graph, llvm::ArrayRef<NodeId> writers, const DeviceDescription& device,
+GraphRematProblem graph_remat_problem(const Graph& graph, llvm::ArrayRef<NodeId> writers, const DeviceDescription& device,
                                   const KernelCatalog& catalog, int64_t host_bytes = 0);
 
-// Adds the repeats as nodes named after what they repeat, and copies to the host and back for the fetches, and lets every use read the
+// Adds the remats as nodes named after what they repeat, and copies to the host and back for the reloads, and lets every use read the
 // latest occurrence before it. Gives the new nodes. The graph computes what it did: a repeat reads what the first run read, random
 // counters included. `values` are the problem's.
-std::vector<NodeId> apply_plan(Graph& graph, const RecomputePlan& plan, llvm::ArrayRef<ValueId> values);
+std::vector<NodeId> rematerialise(Graph& graph, const RematPlan& plan, llvm::ArrayRef<ValueId> values);
 
 }  // namespace plimsoll

@@ -8,29 +8,29 @@
 // together with what that needs and is gone by then, or wait on the host. The change that removes most excess for its time is made.
 // Candidates are looked at in the order of what they could be worth at best, up to where that is less than the best was worth.
 
-namespace plimsoll::fit {
+namespace plimsoll::remat {
 namespace {
 
 constexpr int32_t ancestor_limits[] = {1, 3, 8, 20, 60};
 constexpr int32_t copy_limits[] = {1, 2};
 
-constexpr double least_us = 1e-3;  // that a change is taken to add
+constexpr double min_us = 1e-3;  // that a change is taken to add
 constexpr double rounding = 1e-9;
-constexpr double most_rise = 1.5;  // of a score since it was last tried
+constexpr double max_rise = 1.5;  // of a score since it was last tried
 
 struct Candidate {
-  Moment at;
-  double most_gain = 0, most_score = 0;
+  ProgramPoint at;
+  double max_gain = 0, max_score = 0;
   int32_t index = -1;
-  int32_t most_ops = 0;  // with ancestors; of a copy 1, or 2 where compute is to wait for the store
+  int32_t max_ops = 0;  // with ancestors; of a copy 1, or 2 where compute is to wait for the offload
   double score = 0;
 };
 
-// The moments above a limit, and how far.
+// The points above a limit, and how far.
 class Above {
  public:
   Above(const MemoryProfile& memory, int64_t limit) {
-    memory.each_above(limit, [&](Moment at, int64_t live) {
+    memory.each_above(limit, [&](ProgramPoint at, int64_t live) {
       moments_.push_back(at);
       sums_.push_back(sums_.back() + live - limit);
       return true;
@@ -38,79 +38,79 @@ class Above {
   }
 
   // By how much less is above the limit at most without `bytes` from `first` to `last`.
-  double without(int64_t bytes, Moment first, Moment last) const {
+  double without(int64_t bytes, ProgramPoint first, ProgramPoint last) const {
     auto begin = std::lower_bound(moments_.begin(), moments_.end(), first), end = std::upper_bound(begin, moments_.end(), last);
     int64_t sum = sums_[static_cast<size_t>(end - moments_.begin())] - sums_[static_cast<size_t>(begin - moments_.begin())];
     return static_cast<double>(std::min(sum, bytes * (end - begin)));
   }
 
  private:
-  std::vector<Moment> moments_;
+  std::vector<ProgramPoint> moments_;
   std::vector<int64_t> sums_{0};  // up to each, and in all
 };
 
 // What would end the wait of a value at `peak`, or make it shorter.
-std::vector<Moment> candidates(const Sequence& sequence, Moment peak) {
-  std::vector<Moment> result;
-  for (int32_t i = 0; i < sequence.maker_count(peak.stage); ++i)
-    for (Moment at : ends_of_wait(sequence, sequence.maker(i, peak.stage), peak)) result.push_back(at);
-  if (sequence.is_all_compute()) return result;
-  for (Moment at : sequence.extras())
-    if (sequence.is_store(at.op) && at >= peak) result.push_back(at);
+std::vector<ProgramPoint> candidates(const RematSchedule& schedule, ProgramPoint peak) {
+  std::vector<ProgramPoint> result;
+  for (int32_t i = 0; i < schedule.producer_count(peak.position); ++i)
+    for (ProgramPoint at : reload_points(schedule, schedule.producer_at(i, peak.position), peak)) result.push_back(at);
+  if (schedule.is_all_compute()) return result;
+  for (ProgramPoint at : schedule.extras())
+    if (schedule.is_offload(at.op) && at >= peak) result.push_back(at);
   return result;
 }
 
 // What `at` removes at most.
-double most_gain(const Sequence& sequence, const Above& above, Moment at, Moment peak) {
-  const RecomputeOp& op = sequence.op(at.op);
-  auto without = [&](int32_t v, Moment made) { return above.without(sequence.problem().value_bytes[static_cast<size_t>(v)], made, at); };
-  if (sequence.is_store(at.op)) {
-    int32_t maker = sequence.producer(op.reads[0]);
-    return without(op.reads[0], {maker, maker});
+double max_gain(const RematSchedule& schedule, const Above& above, ProgramPoint at, ProgramPoint peak) {
+  const RematOp& op = schedule.op(at.op);
+  auto without = [&](int32_t v, ProgramPoint made) { return above.without(schedule.problem().value_bytes[static_cast<size_t>(v)], made, at); };
+  if (schedule.is_offload(at.op)) {
+    int32_t producer = schedule.producer(op.reads[0]);
+    return without(op.reads[0], {producer, producer});
   }
   double gain = 0;
-  for (int32_t v : op.writes) gain += without(v, sequence.made(v, peak));
+  for (int32_t v : op.writes) gain += without(v, schedule.made(v, peak));
   return gain;
 }
 
-// What a sequence of these loads takes more at least than one that had `before`, which took `added_us`.
-double least_added_us(const ChannelLoads& loads, const ChannelLoads& before, double added_us) {
-  return std::max(loads.added_us() - added_us, loads.hidden_price_us() - before.hidden_price_us()) + least_us;
+// What a schedule of these loads takes more at least than one that had `before`, which took `added_us`.
+double min_added_us(const EngineLoads& loads, const EngineLoads& before, double added_us) {
+  return std::max(loads.added_us() - added_us, loads.hidden_price_us() - before.hidden_price_us()) + min_us;
 }
 
 // What it removes at most, for the time it adds at least.
-double most_score(const Sequence& sequence, Moment at, double most_gain) {
-  if (sequence.is_store(at.op)) return most_gain / least_us;
-  ChannelLoads loads = sequence.loads();
-  loads.add(sequence.op(at.op).channel, sequence.op(at.op).cost_us);
-  return most_gain / least_added_us(loads, sequence.loads(), sequence.added_us());
+double max_score(const RematSchedule& schedule, ProgramPoint at, double max_gain) {
+  if (schedule.is_offload(at.op)) return max_gain / min_us;
+  EngineLoads loads = schedule.loads();
+  loads.add(schedule.op(at.op).engine, schedule.op(at.op).cost_us);
+  return max_gain / min_added_us(loads, schedule.loads(), schedule.added_us());
 }
 
 bool is_better(const Candidate& a, const Candidate& b) { return a.score != b.score ? a.score > b.score : a.score > 0 && a.index < b.index; }
 
-void apply(Sequence& sequence, const Candidate& candidate, llvm::function_ref<bool()> is_worth_it = [] { return true; }) {
-  if (sequence.is_store(candidate.at.op)) return sequence.hurry(candidate.at.op);
-  if (!sequence.insert_with_ancestors(candidate.at, candidate.most_ops, is_worth_it)) return;
-  if (sequence.is_fetch(candidate.at.op) && candidate.most_ops > 1) sequence.hurry(sequence.store_of(candidate.at.op));
+void apply(RematSchedule& schedule, const Candidate& candidate, llvm::function_ref<bool()> is_worth_it = [] { return true; }) {
+  if (schedule.is_offload(candidate.at.op)) return schedule.make_synchronous(candidate.at.op);
+  if (!schedule.insert_with_ancestors(candidate.at, candidate.max_ops, is_worth_it)) return;
+  if (schedule.is_reload(candidate.at.op) && candidate.max_ops > 1) schedule.make_synchronous(schedule.offload_of(candidate.at.op));
 }
 
 // Down to one limit. Scores fall as the excess does, nearly always, so what a candidate scored when it was last tried bounds what it can
 // score now, and few are promising after a change (Minoux 1978).
 class Descent {
  public:
-  Descent(Sequence& sequence, int64_t limit, Tried tried) : sequence_(sequence), limit_(limit), tried_(tried) {}
+  Descent(RematSchedule& schedule, int64_t limit, Tried tried) : schedule_(schedule), limit_(limit), tried_(tried) {}
 
   bool run() {
-    sequence_.forget_journal();
-    while (sequence_.memory().peak() > limit_) {
+    schedule_.forget_journal();
+    while (schedule_.memory().peak() > limit_) {
       Candidate best = best_candidate();
       if (best.score <= 0 && !last_scores_.empty()) {
         last_scores_.clear();
         best = best_candidate();
       }
       if (best.score <= 0) return false;
-      apply(sequence_, best);
-      sequence_.forget_journal();  // a candidate is taken back to where the time is known
+      apply(schedule_, best);
+      schedule_.forget_journal();  // a candidate is taken back to where the time is known
     }
     return true;
   }
@@ -118,107 +118,107 @@ class Descent {
  private:
   // By what they could score, best first.
   std::vector<Candidate> ranked_candidates() const {
-    const Above above(sequence_.memory(), limit_);
-    const Moment peak = sequence_.memory().peak_moment();
+    const Above above(schedule_.memory(), limit_);
+    const ProgramPoint peak = schedule_.memory().peak_moment();
     std::vector<Candidate> result;
-    for (Moment at : candidates(sequence_, peak)) {
-      const double gain = most_gain(sequence_, above, at, peak);
-      double score = most_score(sequence_, at, gain);
-      if (auto last = last_scores_.find({at.stage, at.op}); last != last_scores_.end()) score = std::min(score, most_rise * last->second);
+    for (ProgramPoint at : candidates(schedule_, peak)) {
+      const double gain = max_gain(schedule_, above, at, peak);
+      double score = max_score(schedule_, at, gain);
+      if (auto last = last_scores_.find({at.position, at.op}); last != last_scores_.end()) score = std::min(score, max_rise * last->second);
       result.push_back({at, gain, score, static_cast<int32_t>(result.size())});
     }
-    std::stable_sort(result.begin(), result.end(), [](const Candidate& a, const Candidate& b) { return a.most_score > b.most_score; });
+    std::stable_sort(result.begin(), result.end(), [](const Candidate& a, const Candidate& b) { return a.max_score > b.max_score; });
     return result;
   }
 
   Candidate best_candidate() {
     Candidate best;
     for (const Candidate& candidate : ranked_candidates()) {
-      if (candidate.most_score * (1 + rounding) < best.score) break;
+      if (candidate.max_score * (1 + rounding) < best.score) break;
       const double scores = try_candidate(candidate, best);
-      if (tried_ == Tried::Promising) last_scores_[{candidate.at.stage, candidate.at.op}] = scores;
+      if (tried_ == Tried::Promising) last_scores_[{candidate.at.position, candidate.at.op}] = scores;
     }
     return best;
   }
 
   // With few of its ancestors or with many: what is better than `best` takes its place. Gives what it scores at most.
   double try_candidate(Candidate candidate, Candidate& best) {
-    const double excess = static_cast<double>(sequence_.memory().excess(limit_)), added = sequence_.added_us();
-    const ChannelLoads loads = sequence_.loads();
+    const double excess = static_cast<double>(schedule_.memory().excess(limit_)), added = schedule_.added_us();
+    const EngineLoads loads = schedule_.loads();
     // As well as the best; more ancestors only add to what it costs.
-    const auto may_score = [&](double gain) { return gain * (1 + rounding) >= best.score * least_added_us(sequence_.loads(), loads, added); };
+    const auto may_score = [&](double gain) { return gain * (1 + rounding) >= best.score * min_added_us(schedule_.loads(), loads, added); };
     double most = 0;
     size_t last_count = 0;
-    for (int32_t most_ops : sequence_.is_copy(candidate.at.op) ? llvm::ArrayRef<int32_t>(copy_limits) : llvm::ArrayRef<int32_t>(ancestor_limits)) {
-      const size_t mark = sequence_.mark();
-      candidate.most_ops = most_ops;
-      apply(sequence_, candidate, [&] { return may_score(candidate.most_gain); });
-      const size_t count = sequence_.mark() - mark;
-      const bool given_up = !may_score(candidate.most_gain);
-      const double gain = given_up ? 0 : excess - static_cast<double>(sequence_.memory().excess(limit_));
+    for (int32_t max_ops : schedule_.is_copy(candidate.at.op) ? llvm::ArrayRef<int32_t>(copy_limits) : llvm::ArrayRef<int32_t>(ancestor_limits)) {
+      const size_t mark = schedule_.mark();
+      candidate.max_ops = max_ops;
+      apply(schedule_, candidate, [&] { return may_score(candidate.max_gain); });
+      const size_t count = schedule_.mark() - mark;
+      const bool given_up = !may_score(candidate.max_gain);
+      const double gain = given_up ? 0 : excess - static_cast<double>(schedule_.memory().excess(limit_));
       if (!given_up && may_score(gain)) {
-        candidate.score = gain / (sequence_.added_us() - added + least_us);
+        candidate.score = gain / (schedule_.added_us() - added + min_us);
         most = std::max(most, candidate.score);
         if (is_better(candidate, best)) best = candidate;
       } else {
         most = std::max(most, best.score);
       }
-      sequence_.rewind(mark);
+      schedule_.rewind(mark);
       if (given_up || count == last_count) break;
       last_count = count;
     }
     return most;
   }
 
-  Sequence& sequence_;
+  RematSchedule& schedule_;
   int64_t limit_;
   Tried tried_;
-  llvm::DenseMap<std::pair<int32_t, int32_t>, double> last_scores_;  // by moment
+  llvm::DenseMap<std::pair<int32_t, int32_t>, double> last_scores_;  // by point
 };
 
 }  // namespace
 
-llvm::SmallVector<Moment, 2> ends_of_wait(const Sequence& sequence, int32_t id, Moment peak) {
-  Moment use = sequence.none();
-  for (int32_t v : sequence.op(id).writes)
-    if (sequence.is_alive(v, peak) && !sequence.touches(peak.op, v)) use = std::min(use, sequence.next_use(v, peak));
-  if (use == sequence.none() || use.stage <= peak.stage || sequence.is_store(use.op)) return {};
-  llvm::SmallVector<Moment, 2> result;
-  auto add = [&](Moment at) {
-    if (at > peak && sequence.may_insert(at) && !llvm::is_contained(result, at)) result.push_back(at);
+llvm::SmallVector<ProgramPoint, 2> reload_points(const RematSchedule& schedule, int32_t id, ProgramPoint peak) {
+  ProgramPoint use = schedule.none();
+  for (int32_t v : schedule.op(id).writes)
+    if (schedule.is_alive(v, peak) && !schedule.touches(peak.op, v)) use = std::min(use, schedule.next_use(v, peak));
+  if (use == schedule.none() || use.position <= peak.position || schedule.is_offload(use.op)) return {};
+  llvm::SmallVector<ProgramPoint, 2> result;
+  auto add = [&](ProgramPoint at) {
+    if (at > peak && schedule.may_insert(at) && !llvm::is_contained(result, at)) result.push_back(at);
   };
-  add(sequence.moment_before(use.stage, id));
-  if (sequence.is_fetch(id)) add(sequence.unhurried(id, use.stage, peak));
+  add(schedule.point_before(use.position, id));
+  if (schedule.is_reload(id)) add(schedule.unhurried(id, use.position, peak));
   return result;
 }
 
-bool lower_peak(Sequence& sequence, int64_t limit, Tried tried) { return Descent(sequence, limit, tried).run(); }
+bool lower_peak(RematSchedule& schedule, int64_t limit, Tried tried) { return Descent(schedule, limit, tried).run(); }
 
-void drop_unneeded(Sequence& sequence, int64_t limit) {
-  std::vector<Moment> extras = sequence.extras().vec();
-  std::sort(extras.begin(), extras.end(), [&](Moment a, Moment b) {
-    double cost_a = sequence.op(a.op).cost_us, cost_b = sequence.op(b.op).cost_us;
+void drop_unneeded(RematSchedule& schedule, int64_t limit) {
+  std::vector<ProgramPoint> extras = schedule.extras().vec();
+  std::sort(extras.begin(), extras.end(), [&](ProgramPoint a, ProgramPoint b) {
+    double cost_a = schedule.op(a.op).cost_us, cost_b = schedule.op(b.op).cost_us;
     return cost_a != cost_b ? cost_a > cost_b : a < b;
   });
-  for (Moment at : extras) {
-    if (!sequence.has(at) || sequence.is_store(at.op)) continue;
-    size_t mark = sequence.mark();
-    sequence.erase_with_unread(at);
-    if (sequence.memory().peak() > limit) sequence.rewind(mark);
+  for (ProgramPoint at : extras) {
+    if (!schedule.has(at) || schedule.is_offload(at.op)) continue;
+    size_t mark = schedule.mark();
+    schedule.erase_with_unread(at);
+    if (schedule.memory().peak() > limit) schedule.rewind(mark);
   }
 }
 
-void set_extras(Sequence& sequence, llvm::ArrayRef<Moment> extras) {
-  std::vector<Moment> wanted = extras.vec(), present = sequence.extras().vec();
+void set_extras(RematSchedule& schedule, llvm::ArrayRef<ProgramPoint> extras) {
+  std::vector<ProgramPoint> wanted = extras.vec(), present = schedule.extras().vec();
   std::sort(wanted.begin(), wanted.end());
   std::sort(present.begin(), present.end());
-  std::vector<Moment> change;
+  std::vector<ProgramPoint> change;
   std::set_difference(present.begin(), present.end(), wanted.begin(), wanted.end(), std::back_inserter(change));
-  for (Moment at : change) sequence.erase_alone(at);
+  for (ProgramPoint at : change) schedule.erase_alone(at);
   change.clear();
   std::set_difference(wanted.begin(), wanted.end(), present.begin(), present.end(), std::back_inserter(change));
-  for (Moment at : change) sequence.insert_alone(at);
-  sequence.forget_journal();
+  for (ProgramPoint at : change) schedule.insert_alone(at);
+  schedule.forget_journal();
 }
 
-}  // namespace plimsoll::fit
+}  // namespace plimsoll::remat

@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <cassert>
 
-// A value's uses and an op's occurrences are sorted lists of moments; where an occurrence ends follows from both.
+// A value's uses and an op's occurrences are sorted lists of points; where an occurrence ends follows from both.
 // Every change moves a few ends, and each moved end is one addition to the profile.
 
-namespace plimsoll::fit {
+namespace plimsoll::remat {
 namespace {
 
 template <typename List>
@@ -16,19 +16,19 @@ bool contains(const List& list, int32_t item) {
 
 }  // namespace
 
-Sequence::Sequence(const RecomputeProblem& problem)
+RematSchedule::RematSchedule(const RematProblem& problem)
     : problem_(&problem),
       memory_(problem.op_count() + 1),
       producer_(problem.value_bytes.size(), -1),
       uses_(problem.value_bytes.size()),
       occurrences_(problem.ops.size()),
-      fetch_of_(problem.value_bytes.size(), -1),
-      all_compute_(problem.offloads.empty() && llvm::all_of(problem.ops, [](const RecomputeOp& op) { return op.channel == Channel::Compute; })),
+      reload_of_(problem.value_bytes.size(), -1),
+      all_compute_(problem.offloads.empty() && llvm::all_of(problem.ops, [](const RematOp& op) { return op.engine == Engine::Compute; })),
       loads_(problem) {
   int32_t n = problem.op_count();
   for (int32_t o = 0; o < n; ++o) {
     occurrences_[static_cast<size_t>(o)].push_back({o, -1});
-    const RecomputeOp& op = problem.ops[static_cast<size_t>(o)];
+    const RematOp& op = problem.ops[static_cast<size_t>(o)];
     for (int32_t v : op.writes) producer_[static_cast<size_t>(v)] = o;
     for (int32_t v : op.reads) uses_[static_cast<size_t>(v)].push_back({o, o});
     memory_.add({o, o}, {o, o}, op.workspace_bytes);
@@ -36,147 +36,147 @@ Sequence::Sequence(const RecomputeProblem& problem)
   for (size_t v = 0; v < uses_.size(); ++v) {
     if (problem.live_out[v]) uses_[v].push_back({n, n});
     int32_t value = static_cast<int32_t>(v);
-    Moment start = made(value, {n, n});
+    ProgramPoint start = made(value, {n, n});
     memory_.add(start, last_use_before(value, start, none()), bytes(value));
   }
-  for (int32_t o = 0; o < n; ++o) refresh_taken_over({o, o});
+  for (int32_t o = 0; o < n; ++o) refresh_reused({o, o});
   collect_copies();
 }
 
-void Sequence::collect_copies() {
+void RematSchedule::collect_copies() {
   std::vector<OffloadOption> options = problem_->offloads;
   std::sort(options.begin(), options.end(), [&](const OffloadOption& a, const OffloadOption& b) { return std::pair(producer(a.value), a.value) < std::pair(producer(b.value), b.value); });
-  RecomputeOp store, fetch;
-  store.channel = Channel::ToHost;
-  fetch.channel = Channel::ToDevice;
+  RematOp offload, reload;
+  offload.engine = Engine::ToHost;
+  reload.engine = Engine::ToDevice;
   for (const OffloadOption& option : options) {
-    store.cost_us = option.to_host_us;
-    store.reads.assign(1, option.value);
-    copies_.push_back(store);
+    offload.cost_us = option.to_host_us;
+    offload.reads.assign(1, option.value);
+    copies_.push_back(offload);
   }
   for (const OffloadOption& option : options) {
-    fetch.cost_us = option.to_device_us;
-    fetch.writes.assign(1, option.value);
-    copies_.push_back(fetch);
-    fetch_of_[static_cast<size_t>(option.value)] = problem_->op_count() + static_cast<int32_t>(copies_.size());
+    reload.cost_us = option.to_device_us;
+    reload.writes.assign(1, option.value);
+    copies_.push_back(reload);
+    reload_of_[static_cast<size_t>(option.value)] = problem_->op_count() + static_cast<int32_t>(copies_.size());
   }
   occurrences_.resize(problem_->ops.size() + 1 + copies_.size());
   places_.resize(copies_.size());
   for (int32_t id = 0; id < static_cast<int32_t>(occurrences_.size()); ++id) cost_us_.push_back(id == problem_->op_count() ? 0 : op(id).cost_us);
   clock_us_.assign(1, 0);
-  for (const RecomputeOp& op : problem_->ops) clock_us_.push_back(clock_us_.back() + problem_->compute_us(op));
+  for (const RematOp& op : problem_->ops) clock_us_.push_back(clock_us_.back() + problem_->compute_us(op));
 }
 
-int32_t Sequence::maker_count(int32_t stage) const {
-  auto stores = llvm::ArrayRef<RecomputeOp>(copies_).take_front(problem_->offloads.size());
-  auto later = std::lower_bound(stores.begin(), stores.end(), stage, [&](const RecomputeOp& store, int32_t s) { return producer(store.reads[0]) < s; });
-  return std::min(stage, problem_->op_count()) + static_cast<int32_t>(later - stores.begin());
+int32_t RematSchedule::producer_count(int32_t position) const {
+  auto offloads_made = llvm::ArrayRef<RematOp>(copies_).take_front(problem_->offloads.size());
+  auto later = std::lower_bound(offloads_made.begin(), offloads_made.end(), position, [&](const RematOp& offload, int32_t s) { return producer(offload.reads[0]) < s; });
+  return std::min(position, problem_->op_count()) + static_cast<int32_t>(later - offloads_made.begin());
 }
 
-int32_t Sequence::maker(int32_t index, int32_t stage) const {
-  int32_t ops = std::min(stage, problem_->op_count());
+int32_t RematSchedule::producer_at(int32_t index, int32_t position) const {
+  int32_t ops = std::min(position, problem_->op_count());
   return index < ops ? index : index - ops + problem_->op_count() + 1 + offload_count();
 }
 
-const Sequence::Occurrence& Sequence::occurrence(Moment at) const {
+const RematSchedule::Occurrence& RematSchedule::occurrence(ProgramPoint at) const {
   const auto& all = occurrences_[static_cast<size_t>(at.op)];
-  return *std::lower_bound(all.begin(), all.end(), at.stage, [](const Occurrence& o, int32_t stage) { return o.stage < stage; });
+  return *std::lower_bound(all.begin(), all.end(), at.position, [](const Occurrence& o, int32_t position) { return o.position < position; });
 }
 
-Moment Sequence::latest_before(int32_t id, Moment at) const {
+ProgramPoint RematSchedule::latest_before(int32_t id, ProgramPoint at) const {
   const auto& all = occurrences_[static_cast<size_t>(id)];
-  auto after = std::lower_bound(all.begin(), all.end(), at, [id](const Occurrence& o, Moment m) { return Moment{o.stage, id} < m; });
-  return after == all.begin() ? from_the_start : Moment{std::prev(after)->stage, id};
+  auto after = std::lower_bound(all.begin(), all.end(), at, [id](const Occurrence& o, ProgramPoint m) { return ProgramPoint{o.position, id} < m; });
+  return after == all.begin() ? from_the_start : ProgramPoint{std::prev(after)->position, id};
 }
 
-Moment Sequence::first_after(int32_t id, Moment at) const {
+ProgramPoint RematSchedule::first_after(int32_t id, ProgramPoint at) const {
   const auto& all = occurrences_[static_cast<size_t>(id)];
-  auto after = std::upper_bound(all.begin(), all.end(), at, [id](Moment m, const Occurrence& o) { return m < Moment{o.stage, id}; });
-  return after == all.end() ? none() : Moment{after->stage, id};
+  auto after = std::upper_bound(all.begin(), all.end(), at, [id](ProgramPoint m, const Occurrence& o) { return m < ProgramPoint{o.position, id}; });
+  return after == all.end() ? none() : ProgramPoint{after->position, id};
 }
 
-Moment Sequence::made(int32_t value, Moment at) const {
-  int32_t op = producer(value), fetch = fetch_of(value);
+ProgramPoint RematSchedule::made(int32_t value, ProgramPoint at) const {
+  int32_t op = producer(value), reload = reload_of(value);
   if (op < 0) return from_the_start;
-  Moment latest = latest_before(op, at);
+  ProgramPoint latest = latest_before(op, at);
   assert(latest != from_the_start && "a value is used after it was first made");
-  return fetch < 0 ? latest : std::max(latest, latest_before(fetch, at));
+  return reload < 0 ? latest : std::max(latest, latest_before(reload, at));
 }
 
 // When `value` is made next after `at`.
-Moment Sequence::next_made(int32_t value, Moment at) const {
-  int32_t op = producer(value), fetch = fetch_of(value);
+ProgramPoint RematSchedule::next_made(int32_t value, ProgramPoint at) const {
+  int32_t op = producer(value), reload = reload_of(value);
   if (op < 0) return none();
-  Moment first = first_after(op, at);
-  return fetch < 0 ? first : std::min(first, first_after(fetch, at));
+  ProgramPoint first = first_after(op, at);
+  return reload < 0 ? first : std::min(first, first_after(reload, at));
 }
 
-Moment Sequence::last_use_before(int32_t value, Moment made, Moment until) const {
+ProgramPoint RematSchedule::last_use_before(int32_t value, ProgramPoint made, ProgramPoint until) const {
   const auto& uses = uses_[static_cast<size_t>(value)];
   auto after = std::lower_bound(uses.begin(), uses.end(), until);
   return after == uses.begin() ? made : std::max(made, *std::prev(after));
 }
 
-Moment Sequence::last_use(int32_t value, Moment at) const {
-  Moment start = made(value, at);
+ProgramPoint RematSchedule::last_use(int32_t value, ProgramPoint at) const {
+  ProgramPoint start = made(value, at);
   return last_use_before(value, start, next_made(value, start));
 }
 
-Moment Sequence::next_use(int32_t value, Moment at) const {
+ProgramPoint RematSchedule::next_use(int32_t value, ProgramPoint at) const {
   const auto& uses = uses_[static_cast<size_t>(value)];
   auto use = std::upper_bound(uses.begin(), uses.end(), at);
   return use != uses.end() && *use < next_made(value, at) ? *use : none();
 }
 
-bool Sequence::touches(int32_t id, int32_t value) const {
+bool RematSchedule::touches(int32_t id, int32_t value) const {
   if (id == problem_->op_count()) return false;
-  const RecomputeOp& o = op(id);
+  const RematOp& o = op(id);
   return contains(o.reads, value) || contains(o.writes, value);
 }
 
-bool Sequence::is_read(Moment at) const {
+bool RematSchedule::is_read(ProgramPoint at) const {
   return llvm::any_of(op(at).writes, [&](int32_t v) { return last_use_before(v, at, next_made(v, at)) > at; });
 }
 
-bool Sequence::may_insert(Moment at) const {
+bool RematSchedule::may_insert(ProgramPoint at) const {
   if (is_copy(at.op)) return may_copy(at);
-  if (at.op >= at.stage || !op(at).repeatable || at.stage > op(at).repeat_until || has(at)) return false;
-  // What is stored was made first.
+  if (at.op >= at.position || !op(at).repeatable || at.position > op(at).remat_until || has(at)) return false;
+  // What is offloaded was made first.
   return copies_.empty() || llvm::none_of(op(at).writes, [&](int32_t v) {
-    int32_t fetch = fetch_of(v);
-    return fetch >= 0 && is_stored(fetch) && at.stage <= occurrences_[static_cast<size_t>(store_of(fetch))].back().stage;
+    int32_t reload = reload_of(v);
+    return reload >= 0 && is_offloaded(reload) && at.position <= occurrences_[static_cast<size_t>(offload_of(reload))].back().position;
   });
 }
 
-// A store ends before its value is made again, and fetches are issued after it.
-bool Sequence::may_copy(Moment at) const {
-  int32_t maker = producer(copied(at.op));
-  if (at.stage < maker || at.stage >= problem_->op_count() || has(at)) return false;
-  if (is_store(at.op)) return at < next_made(copied(at.op), {maker, maker});
-  return at.stage > maker && (!is_stored(at.op) || at.stage >= occurrences_[static_cast<size_t>(store_of(at.op))].back().stage);
+// A offload ends before its value is made again, and reloads are issued after it.
+bool RematSchedule::may_copy(ProgramPoint at) const {
+  const int32_t made_by = producer(copied(at.op));
+  if (at.position < made_by || at.position >= problem_->op_count() || has(at)) return false;
+  if (is_offload(at.op)) return at < next_made(copied(at.op), {made_by, made_by});
+  return at.position > made_by && (!is_offloaded(at.op) || at.position >= occurrences_[static_cast<size_t>(offload_of(at.op))].back().position);
 }
 
-// Behind which base op a store is done: the first where it has had the time it takes, at the latest `latest` or the one before its
+// Behind which base op a offload is done: the first where it has had the time it takes, at the latest `latest` or the one before its
 // value is made again.
-int32_t Sequence::store_stage(int32_t fetch, int32_t latest) const {
-  int32_t maker = producer(copied(fetch));
-  Moment again = next_made(copied(fetch), {maker, maker});
-  if (again != none()) latest = std::min(latest, is_fetch(again.op) ? again.stage : again.stage - 1);
-  auto through = std::lower_bound(clock_us_.begin() + maker + 1, clock_us_.end(), clock_us_[static_cast<size_t>(maker) + 1] + to_host_us(fetch));
-  return std::min(latest, std::max(maker, static_cast<int32_t>(through - clock_us_.begin()) - 1));
+int32_t RematSchedule::offload_position(int32_t reload, int32_t latest) const {
+  const int32_t made_by = producer(copied(reload));
+  ProgramPoint again = next_made(copied(reload), {made_by, made_by});
+  if (again != none()) latest = std::min(latest, is_reload(again.op) ? again.position : again.position - 1);
+  auto through = std::lower_bound(clock_us_.begin() + made_by + 1, clock_us_.end(), clock_us_[static_cast<size_t>(made_by) + 1] + to_host_us(reload));
+  return std::min(latest, std::max(made_by, static_cast<int32_t>(through - clock_us_.begin()) - 1));
 }
 
-Moment Sequence::unhurried(int32_t fetch, int32_t stage, Moment after) const {
-  double start_us = clock_us_[static_cast<size_t>(stage)] - op(fetch).cost_us;
+ProgramPoint RematSchedule::unhurried(int32_t reload, int32_t position, ProgramPoint after) const {
+  double start_us = clock_us_[static_cast<size_t>(position)] - op(reload).cost_us;
   int32_t before = static_cast<int32_t>(std::upper_bound(clock_us_.begin(), clock_us_.end(), start_us) - clock_us_.begin()) - 1;
-  int32_t earliest = std::max(after < Moment{after.stage, fetch} ? after.stage : after.stage + 1, producer(copied(fetch)) + 1);
-  if (is_stored(fetch)) earliest = std::max(earliest, occurrences_[static_cast<size_t>(store_of(fetch))].back().stage);
-  return {std::min(std::max(before - 1, earliest), stage - 1), fetch};
+  int32_t earliest = std::max(after < ProgramPoint{after.position, reload} ? after.position : after.position + 1, producer(copied(reload)) + 1);
+  if (is_offloaded(reload)) earliest = std::max(earliest, occurrences_[static_cast<size_t>(offload_of(reload))].back().position);
+  return {std::min(std::max(before - 1, earliest), position - 1), reload};
 }
 
-// Bytes alive at `at` and at the moment after it.
-int64_t Sequence::live_across(Moment at) const {
-  int64_t live = memory_.live(at) - op(at).workspace_bytes + occurrence(at).taken_over;
+// Bytes alive at `at` and at the point after it.
+int64_t RematSchedule::live_across(ProgramPoint at) const {
+  int64_t live = memory_.live(at) - op(at).workspace_bytes + occurrence(at).reused;
   for (int32_t v : op(at).reads)
     if (last_use(v, at) == at) live -= bytes(v);
   for (int32_t v : op(at).writes)
@@ -184,54 +184,54 @@ int64_t Sequence::live_across(Moment at) const {
   return live;
 }
 
-int64_t Sequence::taken_over(Moment at) const {
+int64_t RematSchedule::reused(ProgramPoint at) const {
   int64_t sum = 0;
-  for (const TakeOver& pair : op(at).in_place)
+  for (const InPlaceReuse& pair : op(at).in_place)
     if (last_use(pair.read, at) == at) sum += bytes(pair.written);
   return sum;
 }
 
-void Sequence::refresh_taken_over(Moment at) {
+void RematSchedule::refresh_reused(ProgramPoint at) {
   if (at.op < 0 || at.op == problem_->op_count()) return;
-  int64_t now = taken_over(at), &counted = occurrence(at).taken_over;
+  int64_t now = reused(at), &counted = occurrence(at).reused;
   memory_.add(at, at, counted - now);
   counted = now;
 }
 
-void Sequence::add_occurrence(Moment at) {
+void RematSchedule::add_occurrence(ProgramPoint at) {
   auto& all = occurrences_[static_cast<size_t>(at.op)];
-  auto after = std::lower_bound(all.begin(), all.end(), at.stage, [](const Occurrence& o, int32_t stage) { return o.stage < stage; });
-  all.insert(after, {at.stage, static_cast<int32_t>(extras_.size())});
+  auto after = std::lower_bound(all.begin(), all.end(), at.position, [](const Occurrence& o, int32_t position) { return o.position < position; });
+  all.insert(after, {at.position, static_cast<int32_t>(extras_.size())});
   extras_.push_back(at);
 }
 
-void Sequence::drop_occurrence(Moment at) {
+void RematSchedule::drop_occurrence(ProgramPoint at) {
   auto& all = occurrences_[static_cast<size_t>(at.op)];
   Occurrence& gone = occurrence(at);
-  Moment moved = extras_.back();
+  ProgramPoint moved = extras_.back();
   extras_[static_cast<size_t>(gone.index)] = moved;
   occurrence(moved).index = gone.index;
   extras_.pop_back();
   all.erase(&gone);
 }
 
-void Sequence::charge(Moment at) {
-  loads_.add(op(at).channel, op(at).cost_us);
+void RematSchedule::charge(ProgramPoint at) {
+  loads_.add(op(at).engine, op(at).cost_us);
   added_us_.reset();
 }
 
-void Sequence::refund(Moment at) {
-  loads_.remove(op(at).channel, op(at).cost_us);
+void RematSchedule::refund(ProgramPoint at) {
+  loads_.remove(op(at).engine, op(at).cost_us);
   added_us_.reset();
 }
 
-void Sequence::put(Moment at) {
-  llvm::SmallVector<Moment, 8> moved_ends, fetches = fetches_ahead(at);
-  for (Moment fetch : fetches) drop_events(fetch);
+void RematSchedule::put(ProgramPoint at) {
+  llvm::SmallVector<ProgramPoint, 8> moved_ends, reloads = reloads_ahead(at);
+  for (ProgramPoint reload : reloads) drop_events(reload);
   memory_.insert(at, live_across(memory_.before(at)) + op(at).workspace_bytes);
   for (int32_t v : op(at).writes) {
-    Moment earlier = made(v, at);
-    Moment end = last_use_before(v, earlier, next_made(v, at)), cut = last_use_before(v, earlier, at);
+    ProgramPoint earlier = made(v, at);
+    ProgramPoint end = last_use_before(v, earlier, next_made(v, at)), cut = last_use_before(v, earlier, at);
     if (end > at)
       memory_.add(cut.next(), at.previous(), -bytes(v));
     else
@@ -241,74 +241,74 @@ void Sequence::put(Moment at) {
   charge(at);
   add_occurrence(at);
   for (int32_t v : op(at).reads) {
-    Moment end = last_use(v, at);
+    ProgramPoint end = last_use(v, at);
     auto& uses = uses_[static_cast<size_t>(v)];
     uses.insert(std::lower_bound(uses.begin(), uses.end(), at), at);
     if (end > at) continue;
     memory_.add(end.next(), at, bytes(v));
     moved_ends.push_back(end);
   }
-  refresh_taken_over(at);
-  for (Moment end : moved_ends) refresh_taken_over(end);
-  for (Moment fetch : fetches) add_events(fetch);
+  refresh_reused(at);
+  for (ProgramPoint end : moved_ends) refresh_reused(end);
+  for (ProgramPoint reload : reloads) add_events(reload);
   add_events(at);
 }
 
-void Sequence::take(Moment at) {
-  llvm::SmallVector<Moment, 8> moved_ends, fetches = fetches_ahead(at);
-  for (Moment fetch : fetches) drop_events(fetch);
+void RematSchedule::take(ProgramPoint at) {
+  llvm::SmallVector<ProgramPoint, 8> moved_ends, reloads = reloads_ahead(at);
+  for (ProgramPoint reload : reloads) drop_events(reload);
   drop_events(at);
   for (int32_t v : op(at).reads) {
-    Moment end = last_use(v, at);
+    ProgramPoint end = last_use(v, at);
     auto& uses = uses_[static_cast<size_t>(v)];
     uses.erase(std::lower_bound(uses.begin(), uses.end(), at));
     if (end > at) continue;
-    Moment earlier = last_use(v, at);
+    ProgramPoint earlier = last_use(v, at);
     memory_.add(earlier.next(), at, -bytes(v));
     moved_ends.push_back(earlier);
   }
   for (int32_t v : op(at).writes) {
-    Moment end = last_use(v, at.next());
-    Moment cut = last_use_before(v, made(v, at), at);
+    ProgramPoint end = last_use(v, at.next());
+    ProgramPoint cut = last_use_before(v, made(v, at), at);
     if (end > at) memory_.add(cut.next(), at.previous(), bytes(v));
     moved_ends.push_back(cut);
   }
   drop_occurrence(at);
   memory_.erase(at);
   refund(at);
-  for (Moment end : moved_ends) refresh_taken_over(end);
-  for (Moment fetch : fetches) add_events(fetch);
+  for (ProgramPoint end : moved_ends) refresh_reused(end);
+  for (ProgramPoint reload : reloads) add_events(reload);
 }
 
-void Sequence::insert_alone(Moment at) {
+void RematSchedule::insert_alone(ProgramPoint at) {
   put(at);
   journal_.push_back({true, at});
 }
 
-void Sequence::erase_alone(Moment at) {
+void RematSchedule::erase_alone(ProgramPoint at) {
   take(at);
   journal_.push_back({false, at});
 }
 
-void Sequence::insert(Moment at) {
-  if (is_fetch(at.op) && !is_stored(at.op)) insert_alone({store_stage(at.op, at.stage), store_of(at.op)});
+void RematSchedule::insert(ProgramPoint at) {
+  if (is_reload(at.op) && !is_offloaded(at.op)) insert_alone({offload_position(at.op, at.position), offload_of(at.op)});
   insert_alone(at);
 }
 
-void Sequence::erase(Moment at) {
+void RematSchedule::erase(ProgramPoint at) {
   erase_alone(at);
-  if (is_fetch(at.op) && occurrences_[static_cast<size_t>(at.op)].empty())
-    erase_alone({occurrences_[static_cast<size_t>(store_of(at.op))].back().stage, store_of(at.op)});
+  if (is_reload(at.op) && occurrences_[static_cast<size_t>(at.op)].empty())
+    erase_alone({occurrences_[static_cast<size_t>(offload_of(at.op))].back().position, offload_of(at.op)});
 }
 
-void Sequence::hurry(int32_t store) {
-  Moment now{occurrences_[static_cast<size_t>(store)].back().stage, store}, hurried{producer(copied(store)), store};
+void RematSchedule::make_synchronous(int32_t offload) {
+  ProgramPoint now{occurrences_[static_cast<size_t>(offload)].back().position, offload}, hurried{producer(copied(offload)), offload};
   if (now == hurried) return;
   erase_alone(now);
   insert_alone(hurried);
 }
 
-void Sequence::rewind(size_t mark) {
+void RematSchedule::rewind(size_t mark) {
   while (journal_.size() > mark) {
     Change change = journal_.back();
     journal_.pop_back();
@@ -320,47 +320,47 @@ void Sequence::rewind(size_t mark) {
   if (mark == 0) added_us_ = rewound_us_;
 }
 
-void Sequence::forget_journal() {
+void RematSchedule::forget_journal() {
   journal_.clear();
   rewound_us_ = added_us_;
 }
 
-// What the loads say with a repeat or fetch `at` of what base op `stage` or a repeat before it reads.
-double Sequence::added_us_with(Moment at, int32_t stage) const {
-  ChannelLoads loads = loads_;
-  loads.add(op(at).channel, op(at).cost_us);
-  if (!is_fetch(at.op)) return loads.added_us();
-  double stall_us = op(at).cost_us - (clock_us(stage) - clock_us(at.stage + 1));
-  loads.add(Channel::Compute, std::max(0.0, stall_us));
-  if (!is_stored(at.op)) loads.add(Channel::ToHost, to_host_us(at.op));
+// What the loads say with a repeat or reload `at` of what base op `position` or a repeat before it reads.
+double RematSchedule::added_us_with(ProgramPoint at, int32_t position) const {
+  EngineLoads loads = loads_;
+  loads.add(op(at).engine, op(at).cost_us);
+  if (!is_reload(at.op)) return loads.added_us();
+  double stall_us = op(at).cost_us - (clock_us(position) - clock_us(at.position + 1));
+  loads.add(Engine::Compute, std::max(0.0, stall_us));
+  if (!is_offloaded(at.op)) loads.add(Engine::ToHost, to_host_us(at.op));
   return loads.added_us();
 }
 
-// What makes a value that is gone there again before `stage`; {0, -1}: nothing can, or does already.
-Moment Sequence::cheaper_maker(int32_t value, int32_t stage, Moment last_use) const {
-  Moment repeated{stage, producer(value)};
-  int32_t fetch = fetch_of(value);
-  bool may_repeat = may_insert(repeated);
-  if (fetch < 0) return may_repeat ? repeated : from_the_start;
-  Moment fetched = unhurried(fetch, stage, last_use);
-  if (has(fetched)) return from_the_start;
-  if (!may_insert(fetched)) return may_repeat ? repeated : from_the_start;
-  return may_repeat && added_us_with(repeated, stage) <= added_us_with(fetched, stage) ? repeated : fetched;
+// What makes a value that is gone there again before `position`; {0, -1}: nothing can, or does already.
+ProgramPoint RematSchedule::cheaper_producer(int32_t value, int32_t position, ProgramPoint last_use) const {
+  ProgramPoint repeated{position, producer(value)};
+  int32_t reload = reload_of(value);
+  bool may_remat = may_insert(repeated);
+  if (reload < 0) return may_remat ? repeated : from_the_start;
+  ProgramPoint reloaded = unhurried(reload, position, last_use);
+  if (has(reloaded)) return from_the_start;
+  if (!may_insert(reloaded)) return may_remat ? repeated : from_the_start;
+  return may_remat && added_us_with(repeated, position) <= added_us_with(reloaded, position) ? repeated : reloaded;
 }
 
-bool Sequence::insert_with_ancestors(Moment at, int32_t most, llvm::function_ref<bool()> is_worth_it) {
+bool RematSchedule::insert_with_ancestors(ProgramPoint at, int32_t most, llvm::function_ref<bool()> is_worth_it) {
   if (is_copy(at.op)) return insert(at), true;
   llvm::SmallVector<int32_t, 16> wanted{at.op};
   while (!wanted.empty()) {
     auto nearest = std::max_element(wanted.begin(), wanted.end());
-    Moment now{at.stage, *nearest};
+    ProgramPoint now{at.position, *nearest};
     wanted.erase(nearest);
     --most;
     for (int32_t v : op(now).reads) {
       if (producer(v) < 0 || static_cast<int32_t>(wanted.size()) >= most || is_alive(v, now)) continue;
-      Moment again = cheaper_maker(v, at.stage, last_use(v, now));
+      ProgramPoint again = cheaper_producer(v, at.position, last_use(v, now));
       if (again == from_the_start || contains(wanted, again.op)) continue;
-      if (is_fetch(again.op)) {
+      if (is_reload(again.op)) {
         insert(again);
         --most;
       } else {
@@ -373,13 +373,13 @@ bool Sequence::insert_with_ancestors(Moment at, int32_t most, llvm::function_ref
   return true;
 }
 
-void Sequence::erase_with_unread(Moment at) {
+void RematSchedule::erase_with_unread(ProgramPoint at) {
   erase(at);
   for (int32_t v : op(at).reads) {
     if (producer(v) < 0) continue;
-    Moment source = made(v, at);
-    if (source.stage != source.op && !is_read(source)) erase_with_unread(source);
+    ProgramPoint source = made(v, at);
+    if (source.position != source.op && !is_read(source)) erase_with_unread(source);
   }
 }
 
-}  // namespace plimsoll::fit
+}  // namespace plimsoll::remat

@@ -2,76 +2,76 @@
 
 #include <algorithm>
 
-// The three channels along a sequence, from one event of a copy or a repeat to the next; what base ops take in between is known.
-// The channels take copies in the order they are issued. Events stay sorted while the sequence changes.
+// The three engines along a schedule, from one event of a copy or a repeat to the next; what base ops take in between is known.
+// The engines take copies in the order they are issued. Events stay sorted while the schedule changes.
 
-namespace plimsoll::fit {
+namespace plimsoll::remat {
 
-double Sequence::added_us() const {
+double RematSchedule::added_us() const {
   if (is_all_compute()) return loads_.added_us();
-  if (!added_us_) added_us_ = std::max(loads_.hidden_price_us() + stalled_and_repeated_us(), loads_.added_us());
+  if (!added_us_) added_us_ = std::max(loads_.hidden_price_us() + stalled_and_remat_us(), loads_.added_us());
   if (journal_.empty()) rewound_us_ = added_us_;
   return *added_us_;
 }
 
-llvm::SmallVector<Sequence::Event, 2> Sequence::events_of(Moment extra) const {
-  if (is_store(extra.op)) {
-    int32_t maker = producer(copied(extra.op));
-    return {{{maker, maker}, EventKind::Made, extra.op}, {extra, EventKind::Stored, extra.op}};
+llvm::SmallVector<RematSchedule::Event, 2> RematSchedule::events_of(ProgramPoint extra) const {
+  if (is_offload(extra.op)) {
+    const int32_t made_by = producer(copied(extra.op));
+    return {{{made_by, made_by}, EventKind::Made, extra.op}, {extra, EventKind::Offloaded, extra.op}};
   }
-  if (is_fetch(extra.op)) {
-    llvm::SmallVector<Event, 2> events{{extra, EventKind::Fetch, extra.op}};
-    if (Moment use = next_use(copied(extra.op), extra); use != none()) events.push_back({use, EventKind::Needed, extra.op});
+  if (is_reload(extra.op)) {
+    llvm::SmallVector<Event, 2> events{{extra, EventKind::Reload, extra.op}};
+    if (ProgramPoint use = next_use(copied(extra.op), extra); use != none()) events.push_back({use, EventKind::Needed, extra.op});
     return events;
   }
-  if (op(extra).channel != Channel::Compute) return {};
-  return {{extra, EventKind::Repeat, extra.op}};
+  if (op(extra).engine != Engine::Compute) return {};
+  return {{extra, EventKind::Remat, extra.op}};
 }
 
-void Sequence::add_events(Moment extra) {
+void RematSchedule::add_events(ProgramPoint extra) {
   if (is_all_compute()) return;
   for (const Event& event : events_of(extra)) events_.insert(std::lower_bound(events_.begin(), events_.end(), event), event);
 }
 
-void Sequence::drop_events(Moment extra) {
+void RematSchedule::drop_events(ProgramPoint extra) {
   if (is_all_compute()) return;
   for (const Event& event : events_of(extra)) events_.erase(std::lower_bound(events_.begin(), events_.end(), event));
 }
 
 // Whose next use may be another one once there is, or is no more, something at `at`.
-llvm::SmallVector<Moment, 8> Sequence::fetches_ahead(Moment at) const {
-  llvm::SmallVector<Moment, 8> fetches;
-  if (copies_.empty()) return fetches;
+llvm::SmallVector<ProgramPoint, 8> RematSchedule::reloads_ahead(ProgramPoint at) const {
+  llvm::SmallVector<ProgramPoint, 8> reloads;
+  if (copies_.empty()) return reloads;
   auto add = [&](int32_t value) {
-    int32_t fetch = fetch_of(value);
-    if (fetch < 0) return;
-    if (Moment ahead = latest_before(fetch, at); ahead != from_the_start) fetches.push_back(ahead);
+    int32_t reload = reload_of(value);
+    if (reload < 0) return;
+    if (ProgramPoint ahead = latest_before(reload, at); ahead != from_the_start) reloads.push_back(ahead);
   };
   for (int32_t v : op(at).reads) add(v);
   for (int32_t v : op(at).writes) add(v);
-  return fetches;
+  return reloads;
 }
 
-double Sequence::stalled_and_repeated_us() const {
+double RematSchedule::stalled_and_remat_us() const {
   memory_.count_steps(static_cast<int64_t>(events_.size()));
-  bus_.restart(problem_->copy_shares);
+  link_.restart(problem_->duplex_shares);
   auto place = [&](int32_t copy) -> size_t& { return places_[copy_index(copy)]; };
   double later_us = 0;  // by which compute is
   for (const Event& event : events_) {
-    const bool ahead = event.kind == EventKind::Needed || event.kind == EventKind::Repeat;
-    const double now_us = later_us + clock_us(event.at.stage + (ahead ? 0 : 1)), takes_us = cost_us_[static_cast<size_t>(event.id)];
+    const bool ahead = event.kind == EventKind::Needed || event.kind == EventKind::Remat;
+    const double now_us = later_us + clock_us(event.at.position + (ahead ? 0 : 1)), takes_us = cost_us_[static_cast<size_t>(event.id)];
     switch (event.kind) {
-      case EventKind::Repeat: later_us += takes_us; break;
-      case EventKind::Needed: later_us += std::max(0.0, bus_.finish_us(Channel::ToDevice, place(event.id)) - now_us); break;
-      case EventKind::Stored: later_us += std::max(0.0, bus_.finish_us(Channel::ToHost, place(event.id)) - now_us); break;
+      case EventKind::Remat: later_us += takes_us; break;
+      case EventKind::Needed: later_us += std::max(0.0, link_.finish_us(Engine::ToDevice, place(event.id)) - now_us); break;
+      case EventKind::Offloaded: later_us += std::max(0.0, link_.finish_us(Engine::ToHost, place(event.id)) - now_us); break;
       case EventKind::Made:
-      case EventKind::Fetch:
-        place(event.id) = bus_.issue(event.kind == EventKind::Made ? Channel::ToHost : Channel::ToDevice, takes_us, now_us);
-        later_us += problem_->copy_toll.us(takes_us);
+      case EventKind::Reload:
+        place(event.id) = link_.issue(event.kind == EventKind::Made ? Engine::ToHost : Engine::ToDevice, takes_us, now_us);
+        later_us += problem_->copy_interference.us(takes_us);
         break;
     }
   }
-  return std::max(clock_us_.back() + later_us, bus_.through_us()) - clock_us_.back();
+  return std::max(clock_us_.back() + later_us, link_.through_us()) - clock_us_.back();
 }
 
-}  // namespace plimsoll::fit
+}  // namespace plimsoll::remat

@@ -9,7 +9,7 @@
 
 namespace plimsoll {
 
-bool OneTranspose::keeps_order() const {
+bool ComposedTranspose::keeps_order() const {
   int64_t last = -1;
   for (int64_t from : permutation) {
     if (split[static_cast<size_t>(from)] == 1) continue;
@@ -19,20 +19,20 @@ bool OneTranspose::keeps_order() const {
   return true;
 }
 
-DimTracker::DimTracker(llvm::ArrayRef<int64_t> source) : source_(source.begin(), source.end()) {
+TransposeComposer::TransposeComposer(llvm::ArrayRef<int64_t> source) : source_(source.begin(), source.end()) {
   for (size_t d = 0; d < source.size(); ++d) {
     dims_.emplace_back();
     if (source[d] != 1) dims_.back().push_back({static_cast<int64_t>(d), 1, source[d]});
   }
 }
 
-void DimTracker::transpose(llvm::ArrayRef<int64_t> permutation) {
+void TransposeComposer::transpose(llvm::ArrayRef<int64_t> permutation) {
   llvm::SmallVector<Parts, 6> moved;
   for (int64_t from : permutation) moved.push_back(dims_[static_cast<size_t>(from)]);
   dims_ = std::move(moved);
 }
 
-bool DimTracker::reshape(llvm::ArrayRef<int64_t> shape) {
+bool TransposeComposer::reshape(llvm::ArrayRef<int64_t> shape) {
   Parts left;  // what no dim has taken yet, the next one last
   for (const Parts& dim : llvm::reverse(dims_)) left.append(dim.rbegin(), dim.rend());
   dims_.clear();
@@ -53,7 +53,7 @@ bool DimTracker::reshape(llvm::ArrayRef<int64_t> shape) {
   return true;
 }
 
-OneTranspose DimTracker::result() const {
+ComposedTranspose TransposeComposer::result() const {
   Parts moved;
   for (size_t d = 0; d < source_.size(); ++d)
     if (source_[d] == 1) moved.push_back({static_cast<int64_t>(d), 1, 1});
@@ -67,7 +67,7 @@ OneTranspose DimTracker::result() const {
     }
   Parts placed = moved;
   llvm::sort(placed, [](const Part& a, const Part& b) { return a.dim != b.dim ? a.dim < b.dim : a.stride > b.stride; });
-  OneTranspose result;
+  ComposedTranspose result;
   for (const Part& part : placed) result.split.push_back(part.size);
   for (const Part& part : moved)
     result.permutation.push_back(llvm::find_if(placed, [&](const Part& p) { return p.dim == part.dim && p.stride == part.stride; }) -

@@ -8,23 +8,23 @@
 namespace plimsoll {
 
 // reshape(x, split), then transpose by `permutation`, then a reshape to whatever shape the chain ends in.
-struct OneTranspose {
+struct ComposedTranspose {
   Shape split;
   llvm::SmallVector<int64_t, 6> permutation;
 
   bool keeps_order() const;  // no element moves: a reshape does
 };
 
-class DimTracker {
+class TransposeComposer {
  public:
-  explicit DimTracker(llvm::ArrayRef<int64_t> source);
+  explicit TransposeComposer(llvm::ArrayRef<int64_t> source);
 
   void transpose(llvm::ArrayRef<int64_t> permutation);
   // False when a dim of `shape` would need a part of a dim that does not divide it; the tracker is of no use then.
   [[nodiscard]] bool reshape(llvm::ArrayRef<int64_t> shape);
 
   // With as few dims as possible among those that leave the dims of the source apart.
-  OneTranspose result() const;
+  ComposedTranspose result() const;
 
  private:
   // `size` steps of `stride` elements along one dim of the source. Sizes are above 1.

@@ -37,7 +37,7 @@ class ListScheduler {
   void execute(int32_t node);
   int64_t touch(int32_t node);
   void untouch(int32_t node);
-  int64_t least_growth(int32_t node);
+  int64_t min_growth(int32_t node);
   int32_t best_enabled(llvm::ArrayRef<int32_t> cluster);
   bool is_waiting(int32_t node) const { return preds_left_[node] == 0 && !done_[node]; }
 
@@ -108,7 +108,7 @@ int32_t ListScheduler::best_enabled(llvm::ArrayRef<int32_t> cluster) {
 
 // The growth after the node, or after it and what it pulls along, whichever is first not above zero;
 // the least of them if none is.
-int64_t ListScheduler::least_growth(int32_t node) {
+int64_t ListScheduler::min_growth(int32_t node) {
   llvm::SmallVector<int32_t, 16> cluster;
   int64_t growth = 0, least = std::numeric_limits<int64_t>::max();
   for (int32_t n = node; n >= 0;) {
@@ -131,7 +131,7 @@ int64_t ListScheduler::least_growth(int32_t node) {
 void ListScheduler::rank(int32_t node) {
   if (!is_waiting(node)) return;
   int32_t version = ++version_[node];
-  int64_t growth = least_growth(node);
+  int64_t growth = min_growth(node);
   if (growth <= 0)
     freeing_.push({{growth, 0}, node, version});
   else if (rule_.otherwise == Otherwise::Earliest)

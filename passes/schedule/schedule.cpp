@@ -75,7 +75,7 @@ class Scheduler {
 
   void new_buffer(ValueId value, bool pinned) {
     buffer_of_[index_of(value)] = static_cast<int32_t>(problem_.buffer_bytes.size());
-    problem_.buffer_bytes.push_back(whole_borders(graph_.type(value).bytes()));
+    problem_.buffer_bytes.push_back(align_to_tensor(graph_.type(value).bytes()));
     problem_.pinned.push_back(pinned);
     problem_.live_out.push_back(false);
   }

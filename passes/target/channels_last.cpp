@@ -5,7 +5,7 @@
 // permutation of dimensions that the graph spells out: convolutions of two and three dimensions become their
 // {channels_last} form between transposes, and one walk carries the transposes down past all that can follow.
 // A value that stands in the graph with its channels last is known by the transpose that makes its channels-first
-// form from it, one of ours or the exporter's; what nobody reads in the end is left to remove-dead-nodes.
+// form from it, one of ours or the exporter's; what nobody reads in the end is left to dce.
 //
 // Each rewritten node is the same function of permuted tensors, with the dimensions in its attributes renumbered.
 // Dropout does not follow: it draws by position, and the same numbers must fall on the same elements.

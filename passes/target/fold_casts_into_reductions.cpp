@@ -60,9 +60,9 @@ Result<bool> run(Graph& graph, PassContext& context) {
 
 }  // namespace
 
-extern const PassInfo pass_round_sums_once;
-constinit const PassInfo pass_round_sums_once{
-    .name = "round-sums-once",
+extern const PassInfo pass_fold_casts_into_reductions;
+constinit const PassInfo pass_fold_casts_into_reductions{
+    .name = "fold-casts-into-reductions",
     .summary = "sums of 16-bit operands that are cast to f32 round to f32 themselves",
     .stage = Stage::Any,
     .keeps_result = false,

@@ -83,9 +83,9 @@ Result<bool> run(Graph& graph, PassContext& context) {
 
 }  // namespace
 
-extern const PassInfo pass_absorb_sums;
-constinit const PassInfo pass_absorb_sums{
-    .name = "absorb-sums",
+extern const PassInfo pass_fuse_addends;
+constinit const PassInfo pass_fuse_addends{
+    .name = "fuse-addends",
     .summary = "sums are made by the products and gradients that take an addend",
     .stage = Stage::Any,
     .keeps_result = true,

@@ -238,7 +238,7 @@ class CastInserter {
   }
 
   // Each reader of a parameter gets a cast of its own, so that every gradient is cast back by itself and their sum is
-  // taken in f32; share-equal-nodes makes the casts one again. Other values are cast once.
+  // taken in f32; cse makes the casts one again. Other values are cast once.
   void cast_operand(NodeId id, size_t i, DType to) {
     const ValueId value = graph_.node(id).operands[i];
     const bool is_parameter = graph_.find_state(value) != nullptr;

@@ -67,9 +67,9 @@ constexpr PassOption pass_options[] = {{"multiple", "columns are padded to a mul
 
 }  // namespace
 
-extern const PassInfo pass_pad_classes;
-constinit const PassInfo pass_pad_classes{
-    .name = "pad-classes",
+extern const PassInfo pass_pad_vocabulary;
+constinit const PassInfo pass_pad_vocabulary{
+    .name = "pad-vocabulary",
     .summary = "columns of zeros for a last layer whose classes are no round number",
     .stage = Stage::Forward,
     .keeps_result = true,

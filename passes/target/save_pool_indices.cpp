@@ -9,7 +9,7 @@
 namespace plimsoll {
 namespace {
 
-constexpr int64_t most_elements = 254;  // of a window whose choices fit a byte
+constexpr int64_t max_elements = 254;  // of a window whose choices fit a byte
 
 // The forward pool of the same operand and attributes; None where there is none.
 NodeId pool_of(const Graph& graph, const Node& grad) {
@@ -29,7 +29,7 @@ bool keep_choices(Graph& graph, NodeId id) {
   const Node grad = graph.node(id);  // copies: both nodes are replaced
   const NodeId pool_id = pool_of(graph, grad);
   if (pool_id == NodeId::None || is_read_elsewhere(graph, id)) return false;
-  if (element_count(grad.attrs.get_ints("kernel")) > most_elements) return false;
+  if (element_count(grad.attrs.get_ints("kernel")) > max_elements) return false;
   const Node pool = graph.node(pool_id);
   Attrs pool_attrs = pool.attrs, grad_attrs = grad.attrs;
   const Shape shape = graph.type(pool.operands[0]).shape;
@@ -56,9 +56,9 @@ Result<bool> run(Graph& graph, PassContext& context) {
 
 }  // namespace
 
-extern const PassInfo pass_keep_pool_choices;
-constinit const PassInfo pass_keep_pool_choices{
-    .name = "keep-pool-choices",
+extern const PassInfo pass_save_pool_indices;
+constinit const PassInfo pass_save_pool_indices{
+    .name = "save-pool-indices",
     .summary = "max pools write down what they choose where backward reads their operand for nothing else",
     .stage = Stage::Any,
     .keeps_result = true,

@@ -35,7 +35,7 @@ ParameterValues::ParameterValues(const Graph& graph) : alone(graph.value_count()
   }
 }
 
-std::vector<ValueId> find_narrow_values(const Graph& graph) {
+std::vector<ValueId> find_single_value_cuts(const Graph& graph) {
   const ParameterValues parameters(graph);
   const std::vector<bool> needed = find_needed(graph);
   std::vector<NodeId> order = graph.order();

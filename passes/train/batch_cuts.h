@@ -18,6 +18,6 @@ struct ParameterValues {
 };
 
 // Values that all of what backward will pass goes through, in graph order: behind one, no other value that has a gradient is read.
-std::vector<ValueId> find_narrow_values(const Graph& graph);
+std::vector<ValueId> find_single_value_cuts(const Graph& graph);
 
 }  // namespace plimsoll

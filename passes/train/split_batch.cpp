@@ -17,9 +17,9 @@
 namespace plimsoll {
 namespace {
 
-std::optional<PartCall> part_of_node(const Graph& graph, const Node& node, Part part) {
+std::optional<ChunkCall> part_of_node(const Graph& graph, const Node& node, Chunk part) {
   const llvm::SmallVector<const Type*, 4> types = operand_types(graph, node);
-  return part_of(*node.op, OpCall(node.attrs, types), part);
+  return chunk_of(*node.op, OpCall(node.attrs, types), part);
 }
 
 class Splitter {
@@ -63,10 +63,10 @@ class Splitter {
       const bool reads_parts = llvm::any_of(node.operands, [&](ValueId operand) { return comes_in_parts(operand); });
       const bool reads_joined = llvm::any_of(node.operands, [&](ValueId operand) { return operand != ValueId::None && joined[index_of(operand)]; });
       if (!reads_parts && !reads_joined) continue;
-      std::optional<PartCall> call;
+      std::optional<ChunkCall> call;
       if (needed[index_of(id)] && !reads_joined) call = claimed(node);
       for (size_t i = 0; i < node.results.size(); ++i) {
-        const bool rows = call && join_of(*call, i) == Join::Rows;
+        const bool rows = call && combine_of(*call, i) == Combine::Rows;
         (rows ? in_parts_ : joined)[index_of(node.results[i])] = true;
       }
       (call ? region_ : after_).push_back(id);
@@ -76,13 +76,13 @@ class Splitter {
   }
 
   // What the node's record says of one part, where what is in parts here is what it reads in parts.
-  std::optional<PartCall> claimed(const Node& node) const {
-    std::optional<PartCall> call = part_of_node(graph_, node, {0, parts_});
+  std::optional<ChunkCall> claimed(const Node& node) const {
+    std::optional<ChunkCall> call = part_of_node(graph_, node, {0, parts_});
     if (!call) return std::nullopt;
     for (size_t i = 0; i < node.operands.size(); ++i)
       if (comes_in_parts(node.operands[i]) && !call->cut[i]) return std::nullopt;
     // A mean's weight is needed before any part.
-    if (join_of(*call, 0) == Join::WeightedMean && llvm::any_of(llvm::drop_begin(node.operands), [&](ValueId operand) { return comes_in_parts(operand); }))
+    if (combine_of(*call, 0) == Combine::WeightedMean && llvm::any_of(llvm::drop_begin(node.operands), [&](ValueId operand) { return comes_in_parts(operand); }))
       return std::nullopt;
     return call;
   }
@@ -92,8 +92,8 @@ class Splitter {
     for (NodeId id : region_) {
       const Node node = graph_.node(id);
       b.origin = node.origin;
-      const PartCall call = *part_of_node(graph_, node, {0, parts_});
-      if (join_of(call, 0) == Join::WeightedMean) weights_[node.results.back()] = node.op->sample_weight(b, id);
+      const ChunkCall call = *part_of_node(graph_, node, {0, parts_});
+      if (combine_of(call, 0) == Combine::WeightedMean) weights_[node.results.back()] = node.op->sample_weight(b, id);
       for (size_t i = 0; i < node.operands.size(); ++i) {
         const ValueId operand = node.operands[i];
         const bool made_here = comes_in_parts(operand) && operand != from_;
@@ -115,7 +115,7 @@ class Splitter {
     repeated_.clear();
     for (NodeId id : region_) {
       const Node node = graph_.node(id);  // a copy: making nodes moves nodes
-      const std::optional<PartCall> call = part_of_node(graph_, node, {turn, parts_});
+      const std::optional<ChunkCall> call = part_of_node(graph_, node, {turn, parts_});
       llvm::SmallVector<ValueId, 6> operands;
       for (size_t i = 0; i < node.operands.size(); ++i)
         operands.push_back(call->cut[i] ? made_[node.operands[i]][static_cast<size_t>(turn)] : repeated(b, node.operands[i], turn));
@@ -162,18 +162,18 @@ class Splitter {
   // The whole of each result that somebody outside the region reads.
   void join(Builder& b, NodeId id) {
     const Node node = graph_.node(id);
-    const PartCall call = *part_of_node(graph_, node, {0, parts_});
+    const ChunkCall call = *part_of_node(graph_, node, {0, parts_});
     b.origin = node.origin;
     for (size_t i = 0; i < node.results.size(); ++i) {
       const ValueId result = node.results[i];
       if (!is_read_outside(result)) continue;
       const auto weight = weights_.find(node.results.back());
-      if (join_of(call, i) == Join::WeightedMean)
-        replace_and_rename(graph_, result, b.emit("div", {joined(b, result, Join::Sum), weight->second}));
+      if (combine_of(call, i) == Combine::WeightedMean)
+        replace_and_rename(graph_, result, b.emit("div", {joined(b, result, Combine::Sum), weight->second}));
       else if (weight != weights_.end() && result == node.results.back())
         graph_.replace_uses(result, weight->second);
       else
-        replace_and_rename(graph_, result, joined(b, result, join_of(call, i)));
+        replace_and_rename(graph_, result, joined(b, result, combine_of(call, i)));
     }
   }
 
@@ -183,12 +183,12 @@ class Splitter {
            llvm::any_of(graph_.updates, [&](const Update& update) { return update.value == value; });
   }
 
-  ValueId joined(Builder& b, ValueId value, Join how) {
+  ValueId joined(Builder& b, ValueId value, Combine how) {
     llvm::ArrayRef<ValueId> parts = made_[value];
-    if (how == Join::Rows) return b.emit("concat", parts, {{"axis", int64_t{0}}});
+    if (how == Combine::Rows) return b.emit("concat", parts, {{"axis", int64_t{0}}});
     ValueId sum = parts[0];
     for (ValueId part : parts.drop_front()) sum = b.emit("add", {sum, part});
-    if (how == Join::Sum) return sum;
+    if (how == Combine::Sum) return sum;
     return b.emit("mul", {sum, b.scalar(1.0 / static_cast<double>(parts_), graph_.type(sum).dtype)});
   }
 

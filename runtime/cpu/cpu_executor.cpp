@@ -92,7 +92,7 @@ class HostExecutor : public Executor {
     Function& function = functions_[f];
     for (size_t i = 0; i < function.steps.size(); ++i) {
       auto start = std::chrono::steady_clock::now();
-      if (options_.poison) poison(function.deaths[i].fresh);
+      if (options_.poison) poison(function.last_uses[i].fresh);
       if (!is_late(plan_.functions[f].instructions[i]))
         if (Status s = launch(f, i)) return s;
       for (int32_t copy : function.steps[i].late)
@@ -100,7 +100,7 @@ class HostExecutor : public Executor {
       function.times[i] = std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start).count();
       if (observer)
         if (Status s = (*observer)(static_cast<int32_t>(i))) return s;
-      if (options_.poison) poison(function.deaths[i].dead_after);
+      if (options_.poison) poison(function.last_uses[i].dead_after);
     }
     keep_outputs(f);
     return function.runs++;
@@ -125,7 +125,7 @@ class HostExecutor : public Executor {
  private:
   struct Function {
     std::vector<Step> steps;
-    std::vector<InstructionDeaths> deaths;  // when poisoned
+    std::vector<InstructionDeaths> last_uses;  // when poisoned
     std::vector<double> times;
     std::vector<double> outputs;            // a ring of runs_kept rows
     int64_t runs = 0;
@@ -161,7 +161,7 @@ class HostExecutor : public Executor {
         function.steps[static_cast<size_t>(planned.instructions[i].done) - 1].late.push_back(static_cast<int32_t>(i));
     function.times.assign(function.steps.size(), 0.0);
     function.outputs.assign(planned.outputs.size() * runs_kept, 0.0);
-    if (options_.poison) function.deaths = find_deaths(plan_, f);
+    if (options_.poison) function.last_uses = find_deaths(plan_, f);
     return Status::success();
   }
 

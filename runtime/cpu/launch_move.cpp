@@ -72,7 +72,7 @@ Status launch_slice_grad(const KernelCall& k) {
 }
 
 // Copies between a whole tensor and its consecutive parts along an axis.
-enum class Direction : uint8_t { Split, Join };
+enum class Direction : uint8_t { Split, Combine };
 
 void copy_parts(const TensorView& whole, llvm::ArrayRef<TensorView> parts, int64_t axis,
                 Direction direction) {
@@ -97,7 +97,7 @@ Status launch_split(const KernelCall& k) {
 }
 
 Status launch_concat(const KernelCall& k) {
-  copy_parts(k.results[0], k.operands, k.call.attrs.get_int("axis"), Direction::Join);
+  copy_parts(k.results[0], k.operands, k.call.attrs.get_int("axis"), Direction::Combine);
   return Status::success();
 }
 

@@ -35,13 +35,13 @@ int64_t convolution_workspace(const OpCall&, llvm::ArrayRef<Type>, const DeviceD
 }
 
 int64_t weight_gradient_workspace(const OpCall& call, llvm::ArrayRef<Type> results, const DeviceDescription& device) {
-  return convolution_workspace(call, results, device) + (is_widened(call, results) ? whole_borders(results[0].bytes() / 2) : 0);
+  return convolution_workspace(call, results, device) + (is_widened(call, results) ? align_to_tensor(results[0].bytes() / 2) : 0);
 }
 
 constexpr int64_t own_cudnn_workspace = int64_t{32} << 20;  // beside folds and phases
-constexpr int64_t most_folded_channels = 4096;
+constexpr int64_t max_folded_channels = 4096;
 constexpr int64_t whole_vector = 8;  // 16-bit floats of 16 bytes
-constexpr int64_t most_counted = int64_t{1} << 30;  // rows, and elements of a row, that folds and phases count in 32 bits
+constexpr int64_t max_counted = int64_t{1} << 30;  // rows, and elements of a row, that folds and phases count in 32 bits
 
 // With the channels last and without groups; cuDNN has its best kernels for these.
 bool is_dense_in_16_bits(const OpCall& call, llvm::ArrayRef<Type> results) {
@@ -59,7 +59,7 @@ bool accepts_folded(const OpCall& call, llvm::ArrayRef<Type> results, const Type
     if (folded.w.block[d] > folded.w.size[d]) return false;
   const int64_t longest_row = std::max(folded.x.size[1] * folded.x.channels, folded.x.folded[1] * folded.x.folded_channels);
   const int64_t rows = std::max(folded.x.batch * folded.x.folded[0], folded.w.batch * folded.w.folded[0]);
-  return folded.x.folded_channels <= most_folded_channels && std::max({longest_row, rows, w.elements()}) <= most_counted;
+  return folded.x.folded_channels <= max_folded_channels && std::max({longest_row, rows, w.elements()}) <= max_counted;
 }
 
 bool accepts_folded_convolution(const OpCall& call, llvm::ArrayRef<Type> results) {
@@ -85,7 +85,7 @@ std::optional<PhasedConvolution> phases_of(const OpCall& call, llvm::ArrayRef<Ty
   if (!phased) return std::nullopt;
   const int64_t rows = phased->x_type.shape[0] * std::max(phased->x_type.shape[1], phased->y_type.shape[1]);
   const int64_t longest_row = std::max(x.shape[2] * x.shape[3], y.shape[2] * y.shape[3]);
-  return std::max(rows, longest_row) <= most_counted ? phased : std::nullopt;
+  return std::max(rows, longest_row) <= max_counted ? phased : std::nullopt;
 }
 
 std::optional<PhasedConvolution> phases_of_convolution(const OpCall& call, llvm::ArrayRef<Type> results) {
@@ -114,7 +114,7 @@ int64_t phases_workspace(const OpCall& call, llvm::ArrayRef<Type> results, const
 }
 
 int64_t phased_weight_gradient_workspace(const OpCall& call, llvm::ArrayRef<Type> results, const DeviceDescription& device) {
-  return phases_workspace<phases_of_weight_gradient>(call, results, device) + whole_borders(results[0].bytes() / 2);
+  return phases_workspace<phases_of_weight_gradient>(call, results, device) + align_to_tensor(results[0].bytes() / 2);
 }
 
 // A fold where there is one, phases forward, or cuDNN's own first choice: the first of these is taken without measured times. Further plans

@@ -33,14 +33,14 @@ int64_t gradient_workspace(const OpCall& call, llvm::ArrayRef<Type>, const Devic
   return bytes + slack;
 }
 
-constexpr int64_t most_ordered_bytes = int64_t{256} << 20;
+constexpr int64_t max_ordered_bytes = int64_t{256} << 20;
 
 // In a fixed order cuDNN keeps all probabilities in 16 bits; the batch is cut in pieces so that they stay small.
 int64_t ordered_gradient_workspace(const OpCall& call, llvm::ArrayRef<Type> results, const DeviceDescription& device) {
   const AttentionSizes n(call);
   const int64_t rows = (n.rows + 127) / 128 * 128, columns = (n.columns + 127) / 128 * 128;
   const int64_t whole = gradient_workspace(call, results, device) - slack + 2 * n.batch * n.heads * rows * columns;
-  return std::max(whole / n.batch, std::min(whole, most_ordered_bytes)) + slack;
+  return std::max(whole / n.batch, std::min(whole, max_ordered_bytes)) + slack;
 }
 
 constexpr CudaCandidate candidates[] = {

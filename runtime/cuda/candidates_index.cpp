@@ -12,12 +12,12 @@ namespace {
 bool accepts_bytes(const OpCall&, llvm::ArrayRef<Type>) { return true; }
 
 // Sorted positions and keys are 32 bits wide.
-constexpr int64_t most_positions = std::numeric_limits<int32_t>::max();
-constexpr int64_t most_keys = std::numeric_limits<uint32_t>::max();
+constexpr int64_t max_positions = std::numeric_limits<int32_t>::max();
+constexpr int64_t max_keys = std::numeric_limits<uint32_t>::max();
 
 bool accepts_gather_grad(const OpCall& call, llvm::ArrayRef<Type> results) {
-  return is_wide_float(results[0].dtype) && call.operand(0).elements() <= most_positions &&
-         call.attrs.get_int("size") < most_positions;
+  return is_wide_float(results[0].dtype) && call.operand(0).elements() <= max_positions &&
+         call.attrs.get_int("size") < max_positions;
 }
 
 int64_t gather_grad_workspace(const OpCall& call, llvm::ArrayRef<Type> results, const DeviceDescription&) {
@@ -27,8 +27,8 @@ int64_t gather_grad_workspace(const OpCall& call, llvm::ArrayRef<Type> results, 
 }
 
 bool accepts_scatter(const OpCall& call, llvm::ArrayRef<Type> results) {
-  return ranks_fit_nests(call, results) && has_no_f8(call, results) && results[0].elements() <= most_keys &&
-         call.operand(1).elements() <= most_positions;
+  return ranks_fit_nests(call, results) && has_no_f8(call, results) && results[0].elements() <= max_keys &&
+         call.operand(1).elements() <= max_positions;
 }
 
 int64_t scatter_elements_workspace(const OpCall& call, llvm::ArrayRef<Type>, const DeviceDescription&) {

@@ -59,7 +59,7 @@ bool accepts_group_norm(const OpCall& call, llvm::ArrayRef<Type>) {
   for (size_t i = 0; i < call.count(); ++i)
     if (call.has(i) && !computes_in_f32(call.operand(i).dtype)) return false;
   const cuda::ChannelShape shape = channels_of(call);
-  if (shape.channels_last && shape.channels / call.attrs.get_int("groups") > cuda::most_channels_a_group) return false;
+  if (shape.channels_last && shape.channels / call.attrs.get_int("groups") > cuda::max_channels_per_group) return false;
   return shape.channels * shape.inner <= INT32_MAX;
 }
 

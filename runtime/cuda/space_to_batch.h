@@ -39,15 +39,15 @@ struct PhasedConvolution {
     if (all_phases == 1) return std::nullopt;
     const int64_t batch = x.shape.front();
     for (;; ++phased.runs)
-      if (batch % phased.runs == 0 && (phased.set_batch(batch / phased.runs, all_phases, x, y.back()) <= most_bytes || phased.runs == batch))
+      if (batch % phased.runs == 0 && (phased.set_batch(batch / phased.runs, all_phases, x, y.back()) <= max_bytes || phased.runs == batch))
         return phased;
   }
 
   // Both phases, x's first, as they lie in a workspace.
-  int64_t bytes() const { return whole_borders(x_type.bytes()) + whole_borders(y_type.bytes()); }
+  int64_t bytes() const { return align_to_tensor(x_type.bytes()) + align_to_tensor(y_type.bytes()); }
 
  private:
-  static constexpr int64_t widest_dilation = 8, most_bytes = int64_t{256} << 20;
+  static constexpr int64_t widest_dilation = 8, max_bytes = int64_t{256} << 20;
 
   // Leaves a dilation that is not too wide, and of those the one that leaves the least of a phase empty; 0 where there is none.
   static int64_t step_of(int64_t dilation, int64_t pads, int64_t size) {

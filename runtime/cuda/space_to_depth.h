@@ -35,7 +35,7 @@ struct FoldedConvolution {
   }
 
   // Both folds, x first, as they lie in a workspace.
-  int64_t bytes() const { return whole_borders(x_type.bytes()) + whole_borders(w_type.bytes()); }
+  int64_t bytes() const { return align_to_tensor(x_type.bytes()) + align_to_tensor(w_type.bytes()); }
 
  private:
   static Type finish(cuda::Fold& fold, const Type& image) {

@@ -129,7 +129,7 @@ Result<int64_t> count_allocations(const std::string& model, const std::string& d
   return counted.load();
 }
 
-bool counts_a_vector() {
+bool counts_per_vector() {
   counting = true;
   std::vector<int> probe(100);
   asm volatile("" : : "r"(probe.data()) : "memory");
@@ -141,7 +141,7 @@ int run(const std::string& model, const std::string& data, int64_t batch) {
   dl_iterate_phdr(add_code, nullptr);
   std::array<void*, 2> warm;
   backtrace(warm.data(), 2);  // the first call loads the unwinder
-  if (!counts_a_vector()) {
+  if (!counts_per_vector()) {
     llvm::errs() << "the counter does not see the allocation of a vector\n";
     return 1;
   }

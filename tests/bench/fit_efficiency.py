@@ -41,9 +41,9 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         for pair in args.models:
             model, _, cache = pair.rpartition(":")
-            for op, least_us, us in instructions_of(args, model, cache, pathlib.Path(folder)):
-                if us >= args.least_us:
-                    roofline[op] += least_us
+            for op, min_us, us in instructions_of(args, model, cache, pathlib.Path(folder)):
+                if us >= args.min_us:
+                    roofline[op] += min_us
                     measured[op] += us
     shares = {op: round(roofline[op] / measured[op], 2) for op in sorted(measured)}
     print(json.dumps({op: share for op, share in shares.items() if 0.2 <= share < 0.97}))

@@ -46,7 +46,7 @@ struct Line {
   const char* op;
   Attrs attrs;
   std::vector<Type> operands;
-  int times_a_step = 0;
+  int times_per_step = 0;
 };
 
 Type f32(std::initializer_list<int64_t> shape) { return Type(DType::F32, llvm::ArrayRef<int64_t>(shape)); }
@@ -84,8 +84,8 @@ double time_line(const CpuKernelTable& table, const Line& line, double budget) {
   const double flops =
       op.flops ? op.flops(call, result_types) : static_cast<double>(result_types[0].elements());
   std::printf("%-28s %-13s %10.1f us %8.1f GFLOP/s %7.1f GB/s   x %d\n", line.label, kernel.name().c_str(),
-              seconds * 1e6, flops / seconds * 1e-9, bytes / seconds * 1e-9, line.times_a_step);
-  return seconds * line.times_a_step;
+              seconds * 1e6, flops / seconds * 1e-9, bytes / seconds * 1e-9, line.times_per_step);
+  return seconds * line.times_per_step;
 }
 
 std::vector<Line> gpt2_step() {

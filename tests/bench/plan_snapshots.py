@@ -62,7 +62,7 @@ class Compiler:
 
 def as_text(plan):
     if isinstance(plan, str):
-        return plan + "\n"
+        return plan.split("; at the peak")[0] + "\n"
     lines = [f"promised {plan['memory']['device']['promised_bytes']} step {plan['time']['predicted_step_us']:.6f}"]
     for space, memory in plan["memory"].items():
         lines.append(f"{space} arena {memory['arena_bytes']} persistent {memory.get('persistent_bytes')} peak {memory.get('peak_live_bytes')}")

@@ -41,7 +41,7 @@ int main(int argc, char** argv) {
     std::fflush(stdout);
   }
   std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
-  std::printf("%lld graphs, %lld budgets: %lld refused, %lld with repeats, %lld with bytes on the host, %lld split, %lld executed, %lld of them split; %.0f s\n%ld passed, %ld failed\n",
+  std::printf("%lld graphs, %lld budgets: %lld refused, %lld with remats, %lld with bytes on the host, %lld split, %lld executed, %lld of them split; %.0f s\n%ld passed, %ld failed\n",
               static_cast<long long>(counts.graphs), static_cast<long long>(counts.budgets), static_cast<long long>(counts.refused),
               static_cast<long long>(counts.repeating), static_cast<long long>(counts.on_host), static_cast<long long>(counts.split),
               static_cast<long long>(counts.executed), static_cast<long long>(counts.split_executed), seconds.count(), end - first - broken, broken);

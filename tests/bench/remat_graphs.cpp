@@ -15,7 +15,7 @@
 // Searches published rematerialisation graphs for the least recompute at fractions of their peak:
 //   remat_graphs [--seconds S] [--seed N] [--budget F,F,...] [--offload X] GRAPH.json...
 // With --offload every value may wait on the host as well; copying all of them one way takes X times what computing all takes.
-// Then a line says what the search expects of repeats alone, of both, and what is left when the copies are overlapped.
+// Then a line says what the search expects of remats alone, of both, and what is left when the copies are overlapped.
 // A graph is node-link JSON. Nodes carry cost_cpu and cost_ram, or duration and out_cost; links carry source and target, or
 // "0" and "1"; ops run in the order of graph.order, or else of the nodes.
 
@@ -58,8 +58,8 @@ bool read_graph(const char* path, Graph& graph) {
   return true;
 }
 
-RecomputeProblem problem_of(const Graph& graph) {
-  RecomputeProblem problem;
+RematProblem problem_of(const Graph& graph) {
+  RematProblem problem;
   size_t n = graph.order.size();
   std::vector<int32_t> place(n);
   problem.ops.resize(n);
@@ -79,14 +79,14 @@ RecomputeProblem problem_of(const Graph& graph) {
   return problem;
 }
 
-double compute_us(const RecomputeProblem& problem) {
+double compute_us(const RematProblem& problem) {
   double total = 0;
-  for (const RecomputeOp& op : problem.ops)
-    if (op.channel == Channel::Compute) total += op.cost_us;
+  for (const RematOp& op : problem.ops)
+    if (op.engine == Engine::Compute) total += op.cost_us;
   return total;
 }
 
-void offer_copies(RecomputeProblem& problem, double share) {
+void offer_copies(RematProblem& problem, double share) {
   double bytes = std::accumulate(problem.value_bytes.begin(), problem.value_bytes.end(), 0.0);
   double us_per_byte = share * compute_us(problem) / bytes;
   for (size_t v = 0; v < problem.value_bytes.size(); ++v) {
@@ -108,43 +108,43 @@ const char* graph_name(const char* path) {
   return slash ? slash + 1 : path;
 }
 
-void search(const char* path, const RecomputeProblem& problem, const std::vector<double>& budgets, const RecomputeOptions& options) {
-  int64_t peak = measure_repeats(problem, {}).peak_bytes;
+void search(const char* path, const RematProblem& problem, const std::vector<double>& budgets, const RematOptions& options) {
+  int64_t peak = measure_remats(problem, {}).peak_bytes;
   double total = compute_us(problem);
   for (double budget : budgets) {
     int64_t limit = static_cast<int64_t>(budget * static_cast<double>(peak));
     Stopwatch watch;
-    RecomputePlan plan = recompute_within(problem, limit, options);
-    double seconds = watch.seconds(), bound = least_added_us(problem, limit);
+    RematPlan plan = remat_within(problem, limit, options);
+    double seconds = watch.seconds(), bound = min_added_us(problem, limit);
     std::printf("%-28s %6d %7.2f %9.4f %9.4f %8.2f %9zu  %s\n", graph_name(path), problem.op_count(), budget,
-                100 * plan.added_us / total, 100 * bound / total, seconds, plan.repeats.size(),
+                100 * plan.added_us / total, 100 * bound / total, seconds, plan.remats.size(),
                 plan.peak_bytes <= limit ? "" : "does not fit");
     std::fflush(stdout);
   }
 }
 
-void search_with_copies(const char* path, const RecomputeProblem& problem, const std::vector<double>& budgets,
-                        const RecomputeOptions& options, double share) {
-  RecomputeProblem offered = problem;
+void search_with_copies(const char* path, const RematProblem& problem, const std::vector<double>& budgets,
+                        const RematOptions& options, double share) {
+  RematProblem offered = problem;
   offer_copies(offered, share);
-  int64_t peak = measure_repeats(problem, {}).peak_bytes;
+  int64_t peak = measure_remats(problem, {}).peak_bytes;
   double total = compute_us(problem);
   for (double budget : budgets) {
     int64_t limit = static_cast<int64_t>(budget * static_cast<double>(peak));
     Stopwatch watch;
-    RecomputePlan repeats_only = recompute_within(problem, limit, options);
+    RematPlan remats_only = remat_within(problem, limit, options);
     double seconds = watch.seconds();
-    RecomputePlan plan = recompute_within(offered, limit, options);
-    double both_seconds = watch.seconds() - seconds, bound = least_added_us(offered, limit);
-    Extras repeats, fetches;
-    for (const Repeat& repeat : plan.repeats) repeats.insert({repeat.before, repeat.op});
-    for (const Fetch& fetch : plan.fetches) fetches.insert({fetch.before, fetch.value});
+    RematPlan plan = remat_within(offered, limit, options);
+    double both_seconds = watch.seconds() - seconds, bound = min_added_us(offered, limit);
+    Extras remats, reloads;
+    for (const Remat& repeat : plan.remats) remats.insert({repeat.before, repeat.op});
+    for (const Reload& reload : plan.reloads) reloads.insert({reload.before, reload.value});
     Stopwatch overlap_watch;
-    Overlap overlap = overlap_copies(with_extras(offered, repeats, fetches), limit);
+    Overlap overlap = overlap_copies(with_extras(offered, remats, reloads), limit);
     std::printf("%-28s %7.2f %9.4f%c %9.4f%c %9.4f %9.4f %8.2f %8.2f %8.4f %7zu %7zu\n", graph_name(path), budget,
-                100 * repeats_only.added_us / total, repeats_only.peak_bytes <= limit ? ' ' : '!', 100 * plan.added_us / total,
+                100 * remats_only.added_us / total, remats_only.peak_bytes <= limit ? ' ' : '!', 100 * plan.added_us / total,
                 plan.peak_bytes <= limit ? ' ' : '!', 100 * bound / total, 100 * (overlap.total_us - total) / total, seconds, both_seconds,
-                overlap_watch.seconds(), plan.repeats.size(), plan.fetches.size());
+                overlap_watch.seconds(), plan.remats.size(), plan.reloads.size());
     std::fflush(stdout);
   }
 }
@@ -152,7 +152,7 @@ void search_with_copies(const char* path, const RecomputeProblem& problem, const
 }  // namespace
 
 int main(int argc, char** argv) {
-  RecomputeOptions options;
+  RematOptions options;
   std::vector<double> budgets = {0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3};
   double offload = 0;
   std::vector<const char*> paths;
@@ -171,10 +171,10 @@ int main(int argc, char** argv) {
     }
   }
   if (offload > 0)
-    std::printf("%-28s %7s %10s %10s %9s %9s %8s %8s %8s %7s %7s\n", "graph", "budget", "repeats %", "both %", "bound %", "overlap %",
-                "s", "both s", "lap s", "repeats", "fetches");
+    std::printf("%-28s %7s %10s %10s %9s %9s %8s %8s %8s %7s %7s\n", "graph", "budget", "remats %", "both %", "bound %", "overlap %",
+                "s", "both s", "lap s", "remats", "reloads");
   else
-    std::printf("%-28s %6s %7s %9s %9s %8s %9s\n", "graph", "ops", "budget", "added %", "bound %", "s", "repeats");
+    std::printf("%-28s %6s %7s %9s %9s %8s %9s\n", "graph", "ops", "budget", "added %", "bound %", "s", "remats");
   bool ok = true;
   for (const char* path : paths) {
     Graph graph;

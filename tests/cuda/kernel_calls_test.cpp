@@ -44,7 +44,7 @@ TEST_SUITE("unit") {
   TEST_CASE("every CUDA kernel has a call to be timed on, but for copies between memories") {
     const std::set<std::string> timed = kernels_of_calls();
     for (const CudaCandidate* candidate : all_cuda_candidates()) {
-      if (candidate->op.empty() || get_op(candidate->op).channel != Channel::Compute) continue;
+      if (candidate->op.empty() || get_op(candidate->op).engine != Engine::Compute) continue;
       const std::string kernel = (candidate->op + "/" + candidate->name).str();
       INFO(kernel);
       CHECK(timed.count(kernel) == 1);

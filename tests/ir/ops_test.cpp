@@ -215,14 +215,14 @@ Cotangents accepted_cotangents(const Case& c, const std::vector<Tensor>& tensors
 
 // ---- Parts of a batch ----
 
-Tensor rows_of(const Tensor& whole, Part part) {
+Tensor rows_of(const Tensor& whole, Chunk part) {
   Type type = whole.type();
   type.shape[0] /= part.count;
   return Tensor(type, static_cast<const std::byte*>(whole.data()) + type.bytes() * part.index);
 }
 
 // The op on one part, as its record says to call it.
-std::vector<Tensor> evaluate_part(const Case& c, const PartCall& call, Part part) {
+std::vector<Tensor> evaluate_part(const Case& c, const ChunkCall& call, Chunk part) {
   std::vector<Tensor> cut(c.count());
   llvm::SmallVector<const Tensor*, 4> operands;
   for (size_t i = 0; i < c.count(); ++i) {
@@ -245,20 +245,20 @@ double sample_weight(const Case& c) {
 }
 
 // Rows are equal bit by bit, sums and means to what adding in another order makes of the last bits. A weighted mean is over `weight`.
-void check_joined(const Tensor& whole, Join join, llvm::ArrayRef<const Tensor*> parts, double weight) {
-  for (size_t p = 0; join == Join::Rows && p < parts.size(); ++p) {
+void check_joined(const Tensor& whole, Combine join, llvm::ArrayRef<const Tensor*> parts, double weight) {
+  for (size_t p = 0; join == Combine::Rows && p < parts.size(); ++p) {
     CAPTURE(p);
     REQUIRE(to_string(parts[p]->type()) == to_string(rows_of(whole, {static_cast<int64_t>(p), static_cast<int64_t>(parts.size())}).type()));
     CHECK(*parts[p] == rows_of(whole, {static_cast<int64_t>(p), static_cast<int64_t>(parts.size())}));
   }
-  for (int64_t i = 0; join != Join::Rows && i < whole.type().elements(); ++i) {
+  for (int64_t i = 0; join != Combine::Rows && i < whole.type().elements(); ++i) {
     double sum = 0, size = 0;
     for (const Tensor* part : parts) {
       REQUIRE(to_string(part->type()) == to_string(whole.type()));
       sum += part->get(i);
       size += std::fabs(part->get(i));
     }
-    const double over = join == Join::Mean ? static_cast<double>(parts.size()) : join == Join::WeightedMean ? weight : 1;
+    const double over = join == Combine::Mean ? static_cast<double>(parts.size()) : join == Combine::WeightedMean ? weight : 1;
     CHECK(std::fabs(sum / over - whole.get(i)) <= 1e-14 * (size / over + std::fabs(whole.get(i))));
   }
 }
@@ -268,15 +268,15 @@ bool check_parts(const Case& c, int64_t count) {
   for (const Tensor* operand : c.operands) types.push_back(operand ? &operand->type() : nullptr);
   const OpCall call(c.attrs, types);
   std::vector<std::vector<Tensor>> parts;
-  std::optional<PartCall> part;
+  std::optional<ChunkCall> part;
   for (int64_t p = 0; p < count; ++p) {
-    part = part_of(*c.op, call, {p, count});
+    part = chunk_of(*c.op, call, {p, count});
     if (!part) return false;
     REQUIRE(part->cut.size() == c.count());
     parts.push_back(evaluate_part(c, *part, {p, count}));
   }
   const std::vector<Tensor> whole = must(evaluate_node(*c.op, c.attrs, c.operands));
-  const bool weighted = join_of(*part, 0) == Join::WeightedMean;
+  const bool weighted = combine_of(*part, 0) == Combine::WeightedMean;
   REQUIRE((!weighted || c.op->sample_weight));
   const double weight = weighted ? sample_weight(c) : 1;
   if (weighted) CHECK(weight == whole.back().get(0));
@@ -284,7 +284,7 @@ bool check_parts(const Case& c, int64_t count) {
     INFO("result ", r, " of ", count, " parts");
     llvm::SmallVector<const Tensor*, 4> of_result;
     for (const std::vector<Tensor>& results : parts) of_result.push_back(&results[r]);
-    check_joined(whole[r], join_of(*part, r), of_result, weight);
+    check_joined(whole[r], combine_of(*part, r), of_result, weight);
   }
   return true;
 }
@@ -367,7 +367,7 @@ TEST_SUITE("ops") {
     });
     for (const OpDef* op : all_ops()) {
       INFO(op->name.str(), " says how its parts come together, and no sample of it has any");
-      CHECK((!op->part || checked[op->name.str()] > 0));
+      CHECK((!op->chunk || checked[op->name.str()] > 0));
       CHECK((weighted[op->name.str()] > 0) == (op->sample_weight != nullptr));
     }
   }

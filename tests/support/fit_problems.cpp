@@ -8,8 +8,8 @@ namespace plimsoll {
 
 int pick(std::mt19937& random, int below) { return static_cast<int>(random() % static_cast<unsigned>(below)); }
 
-RecomputeProblem random_problem(std::mt19937& random, int ops) {
-  RecomputeProblem problem;
+RematProblem random_problem(std::mt19937& random, int ops) {
+  RematProblem problem;
   auto new_value = [&](int64_t bytes) {
     problem.value_bytes.push_back(bytes);
     problem.live_out.push_back(pick(random, 12) == 0);
@@ -17,11 +17,11 @@ RecomputeProblem random_problem(std::mt19937& random, int ops) {
   };
   new_value(4);  // an input
   for (int o = 0; o < ops; ++o) {
-    RecomputeOp op;
+    RematOp op;
     op.cost_us = 1 + pick(random, 9);
     op.workspace_bytes = pick(random, 4) == 0 ? pick(random, 6) : 0;
     op.repeatable = pick(random, 8) != 0;
-    if (pick(random, 8) == 0) op.repeat_until = o + pick(random, ops);
+    if (pick(random, 8) == 0) op.remat_until = o + pick(random, ops);
     std::set<int32_t> reads;
     int values = static_cast<int>(problem.value_bytes.size());
     for (int i = pick(random, 3); i >= 0; --i) reads.insert(pick(random, 2) == 0 ? values - 1 : pick(random, values));
@@ -36,8 +36,8 @@ RecomputeProblem random_problem(std::mt19937& random, int ops) {
   return problem;
 }
 
-void add_offloads(std::mt19937& random, RecomputeProblem& problem) {
-  for (const RecomputeOp& op : problem.ops)
+void add_offloads(std::mt19937& random, RematProblem& problem) {
+  for (const RematOp& op : problem.ops)
     for (int32_t v : op.writes)
       if (pick(random, 2) == 0) problem.offloads.push_back({v, 1.0 + pick(random, 9), 1.0 + pick(random, 9)});
   std::shuffle(problem.offloads.begin(), problem.offloads.end(), random);
@@ -47,29 +47,29 @@ namespace {
 
 class Expander {
  public:
-  explicit Expander(const RecomputeProblem& problem) : problem_(problem), latest_(problem.value_bytes.size()) {
+  explicit Expander(const RematProblem& problem) : problem_(problem), latest_(problem.value_bytes.size()) {
     std::iota(latest_.begin(), latest_.end(), 0);
     result_.value_bytes = problem.value_bytes;
-    result_.copy_shares = problem.copy_shares;
-    result_.copy_toll = problem.copy_toll;
+    result_.duplex_shares = problem.duplex_shares;
+    result_.copy_interference = problem.copy_interference;
   }
 
-  ExpandedSequence run(const Extras& repeats, const Extras& fetches) {
-    for (int32_t stage = 0; stage <= problem_.op_count(); ++stage) {
-      for (auto [before, value] : fetches)
-        if (before == stage) fetch(value);
-      for (auto [before, op] : repeats)
-        if (before == stage) append(op, true);
+  ExpandedSequence run(const Extras& remats, const Extras& reloads) {
+    for (int32_t position = 0; position <= problem_.op_count(); ++position) {
+      for (auto [before, value] : reloads)
+        if (before == position) reload(value);
+      for (auto [before, op] : remats)
+        if (before == position) append(op, true);
       places_.push_back(result_.op_count());
-      if (stage == problem_.op_count()) continue;
-      append(stage, false);
-      for (int32_t v : problem_.ops[static_cast<size_t>(stage)].writes)
-        if (llvm::any_of(fetches, [&](auto fetch) { return fetch.second == v; })) store(v);
+      if (position == problem_.op_count()) continue;
+      append(position, false);
+      for (int32_t v : problem_.ops[static_cast<size_t>(position)].writes)
+        if (llvm::any_of(reloads, [&](auto reload) { return reload.second == v; })) offload(v);
     }
     result_.live_out.assign(result_.value_bytes.size(), 0);
     for (size_t v = 0; v < latest_.size(); ++v)
       if (problem_.live_out[v]) result_.live_out[static_cast<size_t>(latest_[v])] = 1;
-    return {std::move(result_), std::move(places_), std::move(stores_)};
+    return {std::move(result_), std::move(places_), std::move(offloads_)};
   }
 
  private:
@@ -83,20 +83,20 @@ class Expander {
   void make_again(int32_t value) { latest(value) = new_value(problem_.value_bytes[static_cast<size_t>(value)]); }
 
   void append(int32_t o, bool again) {
-    RecomputeOp op = problem_.ops[static_cast<size_t>(o)];
+    RematOp op = problem_.ops[static_cast<size_t>(o)];
     for (int32_t& v : op.reads) v = latest(v);
-    for (TakeOver& pair : op.in_place) pair.read = latest(pair.read);
+    for (InPlaceReuse& pair : op.in_place) pair.read = latest(pair.read);
     for (int32_t& v : op.writes) {
       if (again) make_again(v);
       v = latest(v);
     }
-    for (TakeOver& pair : op.in_place) pair.written = latest(pair.written);
+    for (InPlaceReuse& pair : op.in_place) pair.written = latest(pair.written);
     result_.ops.push_back(op);
   }
 
-  void copy(Channel channel, double us, int32_t read, int32_t written) {
-    RecomputeOp op;
-    op.channel = channel;
+  void copy(Engine engine, double us, int32_t read, int32_t written) {
+    RematOp op;
+    op.engine = engine;
     op.cost_us = us;
     op.reads.push_back(read);
     op.writes.push_back(written);
@@ -107,47 +107,47 @@ class Expander {
     return *llvm::find_if(problem_.offloads, [value](const OffloadOption& o) { return o.value == value; });
   }
 
-  void store(int32_t value) {
+  void offload(int32_t value) {
     on_host_[value] = new_value(0);
-    stores_[value] = result_.op_count();
-    copy(Channel::ToHost, option(value).to_host_us, value, on_host_[value]);
+    offloads_[value] = result_.op_count();
+    copy(Engine::ToHost, option(value).to_host_us, value, on_host_[value]);
   }
 
-  void fetch(int32_t value) {
+  void reload(int32_t value) {
     make_again(value);
-    copy(Channel::ToDevice, option(value).to_device_us, on_host_[value], latest(value));
+    copy(Engine::ToDevice, option(value).to_device_us, on_host_[value], latest(value));
   }
 
-  const RecomputeProblem& problem_;
-  RecomputeProblem result_;
+  const RematProblem& problem_;
+  RematProblem result_;
   std::vector<int32_t> latest_;          // by value of the problem
-  std::map<int32_t, int32_t> on_host_, stores_;
+  std::map<int32_t, int32_t> on_host_, offloads_;
   std::vector<int32_t> places_;
 };
 
 }  // namespace
 
-ExpandedSequence expand(const RecomputeProblem& problem, const Extras& repeats, const Extras& fetches) {
-  return Expander(problem).run(repeats, fetches);
+ExpandedSequence expand(const RematProblem& problem, const Extras& remats, const Extras& reloads) {
+  return Expander(problem).run(remats, reloads);
 }
 
-int64_t plain_peak(const RecomputeProblem& problem, llvm::ArrayRef<CopyWindow> windows) {
+int64_t plain_peak(const RematProblem& problem, llvm::ArrayRef<CopyInterval> windows) {
   struct Life { int first = 0, last = -1, held = -1; };  // held: read by copies up to there
   const int end = problem.op_count();
   std::vector<Life> lives(problem.value_bytes.size());
   auto life = [&](int32_t v) -> Life& { return lives[static_cast<size_t>(v)]; };
   for (int o = 0; o < end; ++o) {
-    const RecomputeOp& op = problem.ops[static_cast<size_t>(o)];
+    const RematOp& op = problem.ops[static_cast<size_t>(o)];
     for (int32_t v : op.writes) life(v) = {o, o, -1};
     for (int32_t v : op.reads) life(v).last = o;
   }
   for (size_t v = 0; v < lives.size(); ++v)
     if (problem.live_out[v]) lives[v].last = end;
-  for (const CopyWindow& window : windows) {
-    const RecomputeOp& op = problem.ops[static_cast<size_t>(window.op)];
-    if (op.channel == Channel::ToDevice)
+  for (const CopyInterval& window : windows) {
+    const RematOp& op = problem.ops[static_cast<size_t>(window.op)];
+    if (op.engine == Engine::ToDevice)
       for (int32_t v : op.writes) life(v).first = window.issue;
-    if (op.channel == Channel::ToHost)
+    if (op.engine == Engine::ToHost)
       for (int32_t v : op.reads) life(v).held = std::max(life(v).held, window.done - 1);
   }
   int64_t peak = 0;
@@ -156,7 +156,7 @@ int64_t plain_peak(const RecomputeProblem& problem, llvm::ArrayRef<CopyWindow> w
     for (size_t v = 0; v < lives.size(); ++v)
       if (lives[v].first <= o && o <= std::max(lives[v].last, lives[v].held)) live += problem.value_bytes[v];
     if (o < end)
-      for (const TakeOver& pair : problem.ops[static_cast<size_t>(o)].in_place)
+      for (const InPlaceReuse& pair : problem.ops[static_cast<size_t>(o)].in_place)
         if (life(pair.read).last == o && life(pair.read).held < o) live -= problem.value_bytes[static_cast<size_t>(pair.written)];
     peak = std::max(peak, live);
   }

@@ -14,25 +14,25 @@ namespace plimsoll {
 
 int pick(std::mt19937& random, int below);
 
-RecomputeProblem random_problem(std::mt19937& random, int ops);
+RematProblem random_problem(std::mt19937& random, int ops);
 // Options for about half of the values that ops write.
-void add_offloads(std::mt19937& random, RecomputeProblem& problem);
+void add_offloads(std::mt19937& random, RematProblem& problem);
 
-using Extras = std::set<std::pair<int32_t, int32_t>>;  // before; the op that is repeated or the value that is fetched
+using Extras = std::set<std::pair<int32_t, int32_t>>;  // before; the op that is repeated or the value that is reloaded
 
 struct ExpandedSequence {
-  RecomputeProblem problem;
+  RematProblem problem;
   std::vector<int32_t> places;  // of the base ops and of the end
-  std::map<int32_t, int32_t> stores;  // places of copies to the host, by value
+  std::map<int32_t, int32_t> offloads_made;  // places of copies to the host, by value
 };
 
-// The sequence with repeats and copies as ops in their places. What is made again has a new number, and so has a value on the host.
-ExpandedSequence expand(const RecomputeProblem& problem, const Extras& repeats, const Extras& fetches);
-inline RecomputeProblem with_extras(const RecomputeProblem& problem, const Extras& repeats, const Extras& fetches) {
-  return expand(problem, repeats, fetches).problem;
+// The schedule with remats and copies as ops in their places. What is made again has a new number, and so has a value on the host.
+ExpandedSequence expand(const RematProblem& problem, const Extras& remats, const Extras& reloads);
+inline RematProblem with_extras(const RematProblem& problem, const Extras& remats, const Extras& reloads) {
+  return expand(problem, remats, reloads).problem;
 }
 
-// Of the sequence as it stands, by summing what is alive at each op.
-int64_t plain_peak(const RecomputeProblem& problem, llvm::ArrayRef<CopyWindow> windows = {});
+// Of the schedule as it stands, by summing what is alive at each op.
+int64_t plain_peak(const RematProblem& problem, llvm::ArrayRef<CopyInterval> windows = {});
 
 }  // namespace plimsoll

@@ -276,8 +276,8 @@ Status attention_grad_reference(const OpCall& call, llvm::ArrayRef<TensorView> o
 }
 
 // A mask may have a row for each sample.
-std::optional<PartCall> attention_part(const OpCall& call, Part part) {
-  PartCall made = cut_operands(call, {0, 1, 2});
+std::optional<ChunkCall> attention_part(const OpCall& call, Chunk part) {
+  ChunkCall made = cut_operands(call, {0, 1, 2});
   if (call.has(3)) made.cut[3] = call.operand(3).rank() == 4 && call.operand(3).shape[0] > 1;
   if (call.attrs.get_float("dropout") == 0) return made;
   return with_part_of_draws(std::move(made), element_count(Sizes(call).scores()), part);
@@ -352,7 +352,7 @@ constinit const OpDef op_attention{
     .precision = Precision::Low,
     .recompute = Recompute::Normal,
     .flops = attention_flops,
-    .part = attention_part,
+    .chunk = attention_part,
     .reference = attention_reference,
     .samples = attention_samples,
 };

@@ -67,7 +67,7 @@ Status rotary_reference(const OpCall& call, llvm::ArrayRef<TensorView> operands,
   return Status::success();
 }
 
-std::optional<PartCall> rotary_part(const OpCall& call, Part part) {
+std::optional<ChunkCall> rotary_part(const OpCall& call, Chunk part) {
   return call.operand(1).shape[0] == 1 ? part_of_first(call, part) : cut_operands(call, {0, 1, 2});
 }
 
@@ -95,7 +95,7 @@ constinit const OpDef op_rotary{
     .recompute = Recompute::Cheap,
     .in_place = over_first,
     .flops = rotary_flops,
-    .part = rotary_part,
+    .chunk = rotary_part,
     .reference = rotary_reference,
     .samples = rotary_samples,
 };

@@ -156,20 +156,20 @@ Status need_first_draw(const Attrs& attrs) {
   return model_error("first_draw is " + llvm::Twine(first) + ", it must be a multiple of 4 from 0 on");
 }
 
-PartCall cut_operands(const OpCall& call, std::initializer_list<size_t> operands) {
-  PartCall part{llvm::SmallVector<bool, 4>(call.count(), false), {}, call.attrs};
+ChunkCall cut_operands(const OpCall& call, std::initializer_list<size_t> operands) {
+  ChunkCall part{llvm::SmallVector<bool, 4>(call.count(), false), {}, call.attrs};
   for (size_t i : operands)
     if (call.has(i)) part.cut[i] = true;
   return part;
 }
 
-std::optional<PartCall> part_of_first(const OpCall& call, Part) { return cut_operands(call, {0}); }
+std::optional<ChunkCall> part_of_first(const OpCall& call, Chunk) { return cut_operands(call, {0}); }
 
-std::optional<PartCall> part_across_axis(const OpCall& call, Part part) {
+std::optional<ChunkCall> chunk_across_axis(const OpCall& call, Chunk part) {
   return call.attrs.get_int("axis") == 0 ? std::nullopt : part_of_first(call, part);
 }
 
-std::optional<PartCall> with_part_of_shape(PartCall made, llvm::StringRef name, Part part) {
+std::optional<ChunkCall> with_part_of_shape(ChunkCall made, llvm::StringRef name, Chunk part) {
   llvm::ArrayRef<int64_t> whole = made.attrs.get_ints(name);
   if (whole.empty() || whole[0] % part.count != 0) return std::nullopt;
   Ints shape(whole.begin(), whole.end());
@@ -178,7 +178,7 @@ std::optional<PartCall> with_part_of_shape(PartCall made, llvm::StringRef name, 
   return made;
 }
 
-std::optional<PartCall> with_part_of_draws(PartCall made, int64_t draws, Part part) {
+std::optional<ChunkCall> with_part_of_draws(ChunkCall made, int64_t draws, Chunk part) {
   if (draws % (4 * part.count) != 0) return std::nullopt;
   made.attrs.set("first_draw", made.attrs.get_int("first_draw") + draws / part.count * part.index);
   return made;

@@ -76,16 +76,16 @@ Status need_first_draw(const Attrs& attrs);
 // ---- Parts of the batch ----
 
 // A part reads its part of these operands, where they are present.
-PartCall cut_operands(const OpCall& call, std::initializer_list<size_t> operands);
+ChunkCall cut_operands(const OpCall& call, std::initializer_list<size_t> operands);
 // Rows of operand 0 make rows of every result.
-std::optional<PartCall> part_of_first(const OpCall& call, Part part);
+std::optional<ChunkCall> part_of_first(const OpCall& call, Chunk part);
 // The same unless the op works along {axis} = 0.
-std::optional<PartCall> part_across_axis(const OpCall& call, Part part);
+std::optional<ChunkCall> chunk_across_axis(const OpCall& call, Chunk part);
 // The attribute `name` is a shape whose first dimension comes in parts too; none where they would not be equal.
-std::optional<PartCall> with_part_of_shape(PartCall made, llvm::StringRef name, Part part);
+std::optional<ChunkCall> with_part_of_shape(ChunkCall made, llvm::StringRef name, Chunk part);
 
 // What draws `draws` numbers for the whole batch begins each part where the one before ends; none where that is not in equal, whole blocks.
-std::optional<PartCall> with_part_of_draws(PartCall made, int64_t draws, Part part);
+std::optional<ChunkCall> with_part_of_draws(ChunkCall made, int64_t draws, Chunk part);
 
 // ---- Gradient rules ----
 

@@ -166,7 +166,7 @@ constinit const OpDef op_conv{
     .precision = Precision::Low,
     .recompute = Recompute::Normal,
     .flops = conv_flops,
-    .part = part_of_first,
+    .chunk = part_of_first,
     .reference = conv_reference,
     .samples = conv_samples,
 };

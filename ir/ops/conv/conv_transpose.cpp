@@ -108,7 +108,7 @@ constinit const OpDef op_conv_transpose{
     .precision = Precision::Low,
     .recompute = Recompute::Normal,
     .flops = conv_transpose_flops,
-    .part = part_of_first,
+    .chunk = part_of_first,
     .reference = conv_transpose_reference,
     .samples = conv_transpose_samples,
 };

@@ -248,7 +248,7 @@ constinit const OpDef op_to_host{
     .gradient = Gradient::missing("copies between memories are made after gradients are"),
     .precision = Precision::Follow,
     .recompute = Recompute::Never,
-    .channel = Channel::ToHost,
+    .engine = Engine::ToHost,
     .reference = copy_reference,
     .samples = copy_samples,
 };
@@ -262,7 +262,7 @@ constinit const OpDef op_to_device{
     .gradient = Gradient::missing("copies between memories are made after gradients are"),
     .precision = Precision::Follow,
     .recompute = Recompute::Cheap,
-    .channel = Channel::ToDevice,
+    .engine = Engine::ToDevice,
     .reference = copy_reference,
     .samples = copy_samples,
 };

@@ -41,7 +41,7 @@ Status dropout_gradient(GradContext& g) {
   return Status::success();
 }
 
-std::optional<PartCall> dropout_part(const OpCall& call, Part part) {
+std::optional<ChunkCall> dropout_part(const OpCall& call, Chunk part) {
   return with_part_of_draws(cut_operands(call, {0}), call.operand(0).elements(), part);
 }
 
@@ -129,7 +129,7 @@ constinit const OpDef op_dropout{
     .recompute = Recompute::Cheap,
     .in_place = over_first,
     .flops = ten_integer_rounds,
-    .part = dropout_part,
+    .chunk = dropout_part,
     .reference = dropout_reference,
     .samples = dropout_samples,
 };

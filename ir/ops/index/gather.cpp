@@ -59,9 +59,9 @@ Status gather_gradient(GradContext& g) {
 }
 
 // Along axis 0 the indices' rows make the result's.
-std::optional<PartCall> gather_part(const OpCall& call, Part) {
+std::optional<ChunkCall> gather_part(const OpCall& call, Chunk) {
   if (call.attrs.get_int("axis") > 0) return cut_operands(call, {0});
-  return call.operand(1).rank() == 0 ? std::nullopt : std::optional<PartCall>(cut_operands(call, {1}));
+  return call.operand(1).rank() == 0 ? std::nullopt : std::optional<ChunkCall>(cut_operands(call, {1}));
 }
 
 std::vector<Sample> gather_samples() {
@@ -146,9 +146,9 @@ Status gather_elements_gradient(GradContext& g) {
   return Status::success();
 }
 
-std::optional<PartCall> gather_elements_part(const OpCall& call, Part) {
+std::optional<ChunkCall> gather_elements_part(const OpCall& call, Chunk) {
   const bool same_rows = call.attrs.get_int("axis") != 0 && call.operand(0).shape[0] == call.operand(1).shape[0];
-  return same_rows ? std::optional<PartCall>(cut_operands(call, {0, 1})) : std::nullopt;
+  return same_rows ? std::optional<ChunkCall>(cut_operands(call, {0, 1})) : std::nullopt;
 }
 
 std::vector<Sample> gather_elements_samples() {
@@ -256,7 +256,7 @@ constinit const OpDef op_gather{
     .precision = Precision::Follow,
     .recompute = Recompute::Cheap,
     .flops = no_flops,
-    .part = gather_part,
+    .chunk = gather_part,
     .reference = gather_reference,
     .samples = gather_samples,
 };
@@ -289,7 +289,7 @@ constinit const OpDef op_gather_elements{
     .precision = Precision::Follow,
     .recompute = Recompute::Cheap,
     .flops = no_flops,
-    .part = gather_elements_part,
+    .chunk = gather_elements_part,
     .reference = gather_elements_reference,
     .samples = gather_elements_samples,
 };

@@ -79,7 +79,7 @@ Status cross_entropy_reference(const OpCall& call, llvm::ArrayRef<TensorView> op
   return Status::success();
 }
 
-std::optional<PartCall> cross_entropy_part(const OpCall& call, Part) { return part_of_loss(call, {Join::Rows, Join::Sum}); }
+std::optional<ChunkCall> cross_entropy_part(const OpCall& call, Chunk) { return part_of_loss(call, {Combine::Rows, Combine::Sum}); }
 
 std::vector<Sample> cross_entropy_samples() {
   using namespace samples;
@@ -156,7 +156,7 @@ constinit const OpDef op_cross_entropy{
     .precision = Precision::Follow,  // lse and loss are f32 whatever the logits are
     .recompute = Recompute::Normal,
     .flops = logits_flops,
-    .part = cross_entropy_part,
+    .chunk = cross_entropy_part,
     .sample_weight = label_weight,
     .reference = cross_entropy_reference,
     .samples = cross_entropy_samples,

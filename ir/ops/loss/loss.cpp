@@ -50,11 +50,11 @@ double row_gradient(const OpCall& call, const TensorView& dloss, double total_we
   return reduction == "mean" ? dloss.get(0) / total_weight : dloss.get(0);
 }
 
-PartCall part_of_loss(const OpCall& call, std::initializer_list<Join> other_results) {
+ChunkCall part_of_loss(const OpCall& call, std::initializer_list<Combine> other_results) {
   const llvm::StringRef reduction = call.attrs.get_string("reduction", "mean");
-  PartCall part = cut_operands(call, {0, 1});
-  part.join = {reduction == "none" ? Join::Rows : reduction == "sum" ? Join::Sum : Join::WeightedMean};
-  part.join.append(other_results);
+  ChunkCall part = cut_operands(call, {0, 1});
+  part.combine = {reduction == "none" ? Combine::Rows : reduction == "sum" ? Combine::Sum : Combine::WeightedMean};
+  part.combine.append(other_results);
   if (reduction == "mean") part.attrs.set("reduction", std::string("sum"));
   return part;
 }
@@ -131,7 +131,7 @@ Status nll_loss_reference(const OpCall& call, llvm::ArrayRef<TensorView> operand
   return Status::success();
 }
 
-std::optional<PartCall> nll_loss_part(const OpCall& call, Part) { return part_of_loss(call, {Join::Sum}); }
+std::optional<ChunkCall> nll_loss_part(const OpCall& call, Chunk) { return part_of_loss(call, {Combine::Sum}); }
 
 std::vector<Sample> nll_loss_samples() {
   using namespace samples;
@@ -189,7 +189,7 @@ constinit const OpDef op_nll_loss{
     .gradient = Gradient::rule(nll_loss_gradient),
     .precision = Precision::Full,
     .recompute = Recompute::Normal,
-    .part = nll_loss_part,
+    .chunk = nll_loss_part,
     .sample_weight = label_weight,
     .reference = nll_loss_reference,
     .samples = nll_loss_samples,

@@ -40,7 +40,7 @@ void store_loss(const OpCall& call, llvm::ArrayRef<double> losses, double total_
 double row_gradient(const OpCall& call, const TensorView& dloss, double total_weight, int64_t row);
 
 // The losses of all parts of a batch by {reduction}; the sums of parts make a mean over the labels' weights.
-PartCall part_of_loss(const OpCall& call, std::initializer_list<Join> other_results);
+ChunkCall part_of_loss(const OpCall& call, std::initializer_list<Combine> other_results);
 // The weight of all labels that count, operand 1 with the class weights in operand 2.
 ValueId label_weight(Builder& b, NodeId node);
 

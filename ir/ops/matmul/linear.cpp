@@ -87,8 +87,8 @@ Status linear_reference(const OpCall& call, llvm::ArrayRef<TensorView> operands,
   return Status::success();
 }
 
-std::optional<PartCall> linear_part(const OpCall& call, Part) {
-  return call.operand(0).rank() < 2 ? std::nullopt : std::optional<PartCall>(cut_operands(call, {0, 3}));
+std::optional<ChunkCall> linear_part(const OpCall& call, Chunk) {
+  return call.operand(0).rank() < 2 ? std::nullopt : std::optional<ChunkCall>(cut_operands(call, {0, 3}));
 }
 
 std::vector<Sample> linear_samples() {
@@ -225,7 +225,7 @@ constinit const OpDef op_linear{
     .addend = 3,
     .in_place = linear_over_addend,
     .flops = linear_flops,
-    .part = linear_part,
+    .chunk = linear_part,
     .reference = linear_reference,
     .samples = linear_samples,
 };

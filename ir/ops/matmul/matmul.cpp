@@ -139,12 +139,12 @@ Status matmul_reference(const OpCall& call, llvm::ArrayRef<TensorView> operands,
 }
 
 // A batch of matrices comes in parts, or the rows of one.
-std::optional<PartCall> matmul_part(const OpCall& call, Part) {
+std::optional<ChunkCall> matmul_part(const OpCall& call, Chunk) {
   const Type &a = call.operand(0), &b = call.operand(1);
   const int64_t rank = std::max(a.rank(), b.rank());
-  if (rank == 2) return call.attrs.get_int("transpose_a") ? std::nullopt : std::optional<PartCall>(cut_operands(call, {0}));
+  if (rank == 2) return call.attrs.get_int("transpose_a") ? std::nullopt : std::optional<ChunkCall>(cut_operands(call, {0}));
   const int64_t batch = std::max(a.rank() == rank ? a.shape[0] : 1, b.rank() == rank ? b.shape[0] : 1);
-  PartCall part{{a.rank() == rank && a.shape[0] == batch, b.rank() == rank && b.shape[0] == batch}, {}, call.attrs};
+  ChunkCall part{{a.rank() == rank && a.shape[0] == batch, b.rank() == rank && b.shape[0] == batch}, {}, call.attrs};
   return part;
 }
 
@@ -176,7 +176,7 @@ constinit const OpDef op_matmul{
     .precision = Precision::Low,
     .recompute = Recompute::Normal,
     .flops = matmul_flops,
-    .part = matmul_part,
+    .chunk = matmul_part,
     .reference = matmul_reference,
     .samples = matmul_samples,
 };

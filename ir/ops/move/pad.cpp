@@ -149,7 +149,7 @@ Attrs padding(Ints before, Ints after, llvm::StringRef mode) {
   return {{"before", std::move(before)}, {"after", std::move(after)}, {"mode", mode.str()}};
 }
 
-std::optional<PartCall> pad_part(const OpCall& call, Part part) {
+std::optional<ChunkCall> pad_part(const OpCall& call, Chunk part) {
   llvm::ArrayRef<int64_t> before = call.attrs.get_ints("before"), after = call.attrs.get_ints("after");
   return before.empty() || before[0] != 0 || after[0] != 0 ? std::nullopt : part_of_first(call, part);
 }
@@ -188,7 +188,7 @@ constinit const OpDef op_pad{
     .precision = Precision::Follow,
     .recompute = Recompute::Cheap,
     .flops = no_flops,
-    .part = pad_part,
+    .chunk = pad_part,
     .reference = pad_reference,
     .samples = pad_samples,
 };

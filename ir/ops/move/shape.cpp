@@ -126,7 +126,7 @@ Result<Attrs> rebatch_reshape(const OpCall& before, llvm::ArrayRef<const Type*> 
 }
 
 // Equal runs of elements stay equal runs, whatever the shapes.
-std::optional<PartCall> reshape_part(const OpCall& call, Part part) { return with_part_of_shape(cut_operands(call, {0}), "shape", part); }
+std::optional<ChunkCall> reshape_part(const OpCall& call, Chunk part) { return with_part_of_shape(cut_operands(call, {0}), "shape", part); }
 
 std::vector<Sample> reshape_samples() {
   return {{{normal({2, 3, 4})}, {{"shape", Ints{6, 4}}}},
@@ -166,7 +166,7 @@ Status transpose_gradient(GradContext& g) {
   return Status::success();
 }
 
-std::optional<PartCall> transpose_part(const OpCall& call, Part part) {
+std::optional<ChunkCall> transpose_part(const OpCall& call, Chunk part) {
   llvm::ArrayRef<int64_t> perm = call.attrs.get_ints("perm");
   return perm.empty() || perm[0] != 0 ? std::nullopt : part_of_first(call, part);
 }
@@ -219,7 +219,7 @@ Result<Attrs> rebatch_expand(const OpCall& before, llvm::ArrayRef<const Type*> a
   return attrs;
 }
 
-std::optional<PartCall> expand_part(const OpCall& call, Part part) {
+std::optional<ChunkCall> expand_part(const OpCall& call, Chunk part) {
   const Shape& from = call.operand(0).shape;
   llvm::ArrayRef<int64_t> to = call.attrs.get_ints("shape");
   if (from.empty() || from.size() != to.size() || from[0] != to[0]) return std::nullopt;
@@ -302,7 +302,7 @@ constinit const OpDef op_reshape{
     .view_of = 0,
     .flops = no_flops,
     .rebatch = rebatch_reshape,
-    .part = reshape_part,
+    .chunk = reshape_part,
     .reference = move_all,
     .samples = reshape_samples,
 };
@@ -317,7 +317,7 @@ constinit const OpDef op_transpose{
     .precision = Precision::Follow,
     .recompute = Recompute::Cheap,
     .flops = no_flops,
-    .part = transpose_part,
+    .chunk = transpose_part,
     .reference = transpose_reference,
     .samples = transpose_samples,
 };
@@ -333,7 +333,7 @@ constinit const OpDef op_expand{
     .recompute = Recompute::Cheap,
     .flops = no_flops,
     .rebatch = rebatch_expand,
-    .part = expand_part,
+    .chunk = expand_part,
     .reference = expand_reference,
     .samples = expand_samples,
 };

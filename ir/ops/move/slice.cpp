@@ -126,7 +126,7 @@ Result<Attrs> rebatch_slice_grad(const OpCall& before, llvm::ArrayRef<const Type
   return rebatch_whole(before, after, "shape");
 }
 
-std::optional<PartCall> slice_part(const OpCall& call, Part part) {
+std::optional<ChunkCall> slice_part(const OpCall& call, Chunk part) {
   const Shape& shape = call.operand(0).shape;
   const Attrs& attrs = call.attrs;
   if (shape.empty() || attrs.get_ints("starts")[0] != 0 || attrs.get_ints("steps")[0] != 1 || attrs.get_ints("sizes")[0] != shape[0])
@@ -258,9 +258,9 @@ Status concat_gradient(GradContext& g) {
   return Status::success();
 }
 
-std::optional<PartCall> concat_part(const OpCall& call, Part) {
+std::optional<ChunkCall> concat_part(const OpCall& call, Chunk) {
   if (call.attrs.get_int("axis") == 0) return std::nullopt;
-  return PartCall{llvm::SmallVector<bool, 4>(call.count(), true), {}, call.attrs};
+  return ChunkCall{llvm::SmallVector<bool, 4>(call.count(), true), {}, call.attrs};
 }
 
 std::vector<Sample> concat_samples() {
@@ -282,7 +282,7 @@ constinit const OpDef op_slice{
     .recompute = Recompute::Cheap,
     .flops = no_flops,
     .rebatch = rebatch_slice,
-    .part = slice_part,
+    .chunk = slice_part,
     .reference = slice_reference,
     .samples = slice_samples,
 };
@@ -312,7 +312,7 @@ constinit const OpDef op_split{
     .precision = Precision::Follow,
     .recompute = Recompute::Cheap,
     .flops = no_flops,
-    .part = part_across_axis,
+    .chunk = chunk_across_axis,
     .reference = split_reference,
     .samples = split_samples,
 };
@@ -327,7 +327,7 @@ constinit const OpDef op_concat{
     .precision = Precision::Follow,
     .recompute = Recompute::Cheap,
     .flops = no_flops,
-    .part = concat_part,
+    .chunk = concat_part,
     .reference = concat_reference,
     .samples = concat_samples,
 };

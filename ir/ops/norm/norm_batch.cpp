@@ -302,7 +302,7 @@ constinit const OpDef op_batch_norm_inference{
     .precision = Precision::Follow,
     .recompute = Recompute::Cheap,
     .in_place = over_first,
-    .part = part_of_first,
+    .chunk = part_of_first,
     .reference = batch_norm_inference_reference,
     .samples = batch_norm_inference_samples,
 };

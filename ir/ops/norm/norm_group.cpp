@@ -138,7 +138,7 @@ constinit const OpDef op_group_norm{
     .gradient = Gradient::rule(group_norm_gradient),
     .precision = Precision::Follow,
     .recompute = Recompute::Normal,
-    .part = part_of_first,
+    .chunk = part_of_first,
     .reference = group_norm_reference,
     .samples = group_norm_samples,
 };

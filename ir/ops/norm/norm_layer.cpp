@@ -185,7 +185,7 @@ constinit const OpDef op_layer_norm{
     .gradient = Gradient::rule(layer_norm_gradient),
     .precision = Precision::Follow,
     .recompute = Recompute::Normal,
-    .part = part_across_axis,
+    .chunk = chunk_across_axis,
     .reference = layer_norm_reference,
     .samples = layer_norm_samples,
 };
@@ -215,7 +215,7 @@ constinit const OpDef op_rms_norm{
     .gradient = Gradient::rule(rms_norm_gradient),
     .precision = Precision::Follow,
     .recompute = Recompute::Normal,
-    .part = part_across_axis,
+    .chunk = chunk_across_axis,
     .reference = rms_norm_reference,
     .samples = rms_norm_samples,
 };

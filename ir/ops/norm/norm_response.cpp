@@ -103,7 +103,7 @@ constinit const OpDef op_lrn{
     .gradient = Gradient::rule(lrn_gradient),
     .precision = Precision::Full,
     .recompute = Recompute::Normal,
-    .part = part_of_first,
+    .chunk = part_of_first,
     .reference = lrn_reference,
     .samples = lrn_samples,
 };

@@ -117,7 +117,7 @@ constinit const OpDef op_average_pool{
     .precision = Precision::Follow,
     .recompute = Recompute::Normal,
     .flops = pool_flops,
-    .part = part_of_first,
+    .chunk = part_of_first,
     .reference = average_pool_reference,
     .samples = average_pool_samples,
 };

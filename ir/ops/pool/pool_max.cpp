@@ -204,7 +204,7 @@ constinit const OpDef op_max_pool{
     .precision = Precision::Follow,
     .recompute = Recompute::Normal,
     .flops = pool_flops,
-    .part = part_of_first,
+    .chunk = part_of_first,
     .reference = max_pool_reference,
     .samples = max_pool_samples,
 };

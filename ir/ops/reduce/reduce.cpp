@@ -203,21 +203,21 @@ std::vector<Sample> prod_samples() {
 }
 
 // Over dimension 0 the parts are joined as `over_rows` says.
-PartCall reduced_part(const OpCall& call, Join over_rows) {
-  PartCall part = cut_operands(call, {0});
-  if (contains(axes_of(call.attrs), 0)) part.join = {over_rows};
+ChunkCall reduced_part(const OpCall& call, Combine over_rows) {
+  ChunkCall part = cut_operands(call, {0});
+  if (contains(axes_of(call.attrs), 0)) part.combine = {over_rows};
   return part;
 }
 
-std::optional<PartCall> sum_part(const OpCall& call, Part) { return reduced_part(call, Join::Sum); }
-std::optional<PartCall> mean_part(const OpCall& call, Part) { return reduced_part(call, Join::Mean); }
+std::optional<ChunkCall> sum_part(const OpCall& call, Chunk) { return reduced_part(call, Combine::Sum); }
+std::optional<ChunkCall> mean_part(const OpCall& call, Chunk) { return reduced_part(call, Combine::Mean); }
 
-std::optional<PartCall> within_rows_part(const OpCall& call, Part part) {
+std::optional<ChunkCall> within_rows_part(const OpCall& call, Chunk part) {
   return contains(axes_of(call.attrs), 0) ? std::nullopt : part_of_first(call, part);
 }
 
 constexpr OpDef reduction_op(llvm::StringLiteral name, llvm::StringLiteral summary, InferFn infer,
-                             GradientFn gradient, Precision precision, PartFn part, ReferenceFn reference,
+                             GradientFn gradient, Precision precision, ChunkFn part, ReferenceFn reference,
                              SamplesFn samples) {
   return {.name = name,
           .summary = summary,
@@ -228,7 +228,7 @@ constexpr OpDef reduction_op(llvm::StringLiteral name, llvm::StringLiteral summa
           .precision = precision,
           .recompute = Recompute::Cheap,
           .flops = reduce_flops,
-          .part = part,
+          .chunk = part,
           .reference = reference,
           .samples = samples};
 }

@@ -129,7 +129,7 @@ constinit const OpDef op_softmax{
     .precision = Precision::Follow,  // the sum of exponentials is f32 whatever x is
     .recompute = Recompute::Normal,
     .in_place = over_first,
-    .part = part_across_axis,
+    .chunk = chunk_across_axis,
     .reference = softmax_reference,
     .samples = one_operand_samples,
 };
@@ -158,7 +158,7 @@ constinit const OpDef op_log_softmax{
     .precision = Precision::Full,
     .recompute = Recompute::Normal,
     .in_place = over_first,
-    .part = part_across_axis,
+    .chunk = chunk_across_axis,
     .reference = log_softmax_reference,
     .samples = one_operand_samples,
 };

@@ -280,7 +280,7 @@ Result<Attrs> rebatch_resize(const OpCall& before, llvm::ArrayRef<const Type*> a
   return attrs;
 }
 
-std::optional<PartCall> resize_part(const OpCall& call, Part part) {
+std::optional<ChunkCall> resize_part(const OpCall& call, Chunk part) {
   const Attrs& attrs = call.attrs;
   if (attrs.has("roi") || attrs.get_floats("scales")[0] != 1 || attrs.get_ints("sizes")[0] != call.operand(0).shape[0]) return std::nullopt;
   return with_part_of_shape(cut_operands(call, {0}), "sizes", part);
@@ -337,7 +337,7 @@ constinit const OpDef op_resize{
     .recompute = Recompute::Cheap,
     .flops = resize_flops,
     .rebatch = rebatch_resize,
-    .part = resize_part,
+    .chunk = resize_part,
     .reference = resize_reference,
     .samples = resize_samples,
 };

@@ -99,11 +99,11 @@ PLIMSOLL_VECTORISED void add_parameter_row(float* dscale, float* dbias, const fl
 // dscale and dbias of one tile of columns, rows added in groups as in a column reduction.
 void parameter_tile(float* dscale, float* dbias, const float* x, const float* dy, const float* mean,
                     const float* rstd, int64_t rows, int64_t width, int64_t tile) {
-  constexpr int64_t rows_a_group = 64;
+  constexpr int64_t rows_per_group = 64;
   float scale_total[column_tile] = {}, bias_total[column_tile] = {};
-  for (int64_t begin = 0; begin < rows; begin += rows_a_group) {
+  for (int64_t begin = 0; begin < rows; begin += rows_per_group) {
     float scale_part[column_tile] = {}, bias_part[column_tile] = {};
-    for (int64_t r = begin; r < std::min(rows, begin + rows_a_group); ++r)
+    for (int64_t r = begin; r < std::min(rows, begin + rows_per_group); ++r)
       add_parameter_row(scale_part, bias_part, x + r * width, dy + r * width, mean ? mean[r] : 0.0f, rstd[r],
                         tile);
     add_to(scale_total, scale_part, tile);

@@ -107,7 +107,7 @@ void reduce_runs(Reduction kind, const Axes& axes, double factor, float* y, cons
 // One tile of neighbouring results. A sum's rows are added in groups, and the groups in another accumulator,
 // so that rounding grows with the square root of the count only.
 void reduce_tile(Reduction kind, const Axes& axes, double factor, float* y, const float* x, int64_t width) {
-  constexpr int64_t rows_a_group = 64;
+  constexpr int64_t rows_per_group = 64;
   float group[column_tile], total[column_tile];
   const auto start = static_cast<float>(start_of(kind));
   std::fill_n(group, width, start);
@@ -115,7 +115,7 @@ void reduce_tile(Reduction kind, const Axes& axes, double factor, float* y, cons
   int64_t row = 0;
   walk_outer(axes.reduced, 0, 0, axes.reduced.iterations(), [&](const std::array<int64_t, 1>& offset) {
     join_row(kind, group, x + offset[0], width);
-    if (++row % rows_a_group) return;
+    if (++row % rows_per_group) return;
     join_row(kind, total, group, width);
     std::fill_n(group, width, start);
   });

@@ -87,8 +87,8 @@ struct DeviceNest {
 
 // Blocks of a launch whose thread i does item i. Grids hold 2^31 - 1 blocks, more than any tensor here needs.
 inline constexpr int block_threads = 256;
-inline unsigned blocks_for(int64_t items, int64_t items_a_block = block_threads) {
-  return static_cast<unsigned>((items + items_a_block - 1) / items_a_block);
+inline unsigned blocks_for(int64_t items, int64_t items_per_block = block_threads) {
+  return static_cast<unsigned>((items + items_per_block - 1) / items_per_block);
 }
 
 }  // namespace plimsoll::cuda

@@ -25,7 +25,7 @@ struct ChannelShape {
 
 // With channels last, scale and bias of a group's channels wait in shared memory, 48 KiB of which a block has without
 // asking; sums need some of it.
-inline constexpr int64_t most_channels_a_group = 6000;
+inline constexpr int64_t max_channels_per_group = 6000;
 
 // Blocks of 256 threads over a matrix [rows, columns] of accesses: `across` threads, at most `widest`, for columns, the
 // others for rows.

@@ -8,7 +8,7 @@ namespace plimsoll::cuda {
 namespace {
 
 constexpr int block_threads = 256, piece_bytes = 16, pieces_of_thread = 4;
-constexpr int64_t most_blocks = 65535;
+constexpr int64_t max_blocks = 65535;
 
 // Reads the image and writes all of the phases, once. Blocks go down the rows of all phases, a thread moves a piece of a row.
 __global__ void __launch_bounds__(block_threads) split_kernel(uint4* __restrict__ phases, const uint4* __restrict__ image, Phases p) {
@@ -52,7 +52,7 @@ __global__ void __launch_bounds__(block_threads) add_part_kernel(float* sum, con
 }
 
 dim3 blocks_for(int64_t row_pieces, int64_t rows) {
-  return {static_cast<unsigned>(std::min(divide_up(row_pieces, block_threads * pieces_of_thread), most_blocks)), static_cast<unsigned>(std::min(rows, most_blocks))};
+  return {static_cast<unsigned>(std::min(divide_up(row_pieces, block_threads * pieces_of_thread), max_blocks)), static_cast<unsigned>(std::min(rows, max_blocks))};
 }
 
 }  // namespace
@@ -75,7 +75,7 @@ cudaError_t add_part(float* sum, Scalar type, const void* part, bool first, int6
   if (n == 0) return cudaSuccess;
   return with_f32_math(type, [&](auto* element) {
     using T = std::remove_pointer_t<decltype(element)>;
-    add_part_kernel<<<static_cast<unsigned>(std::min(divide_up(n, block_threads), most_blocks)), block_threads, 0, stream>>>(sum, static_cast<const T*>(part), first, n);
+    add_part_kernel<<<static_cast<unsigned>(std::min(divide_up(n, block_threads), max_blocks)), block_threads, 0, stream>>>(sum, static_cast<const T*>(part), first, n);
     return cudaGetLastError();
   });
 }

@@ -8,7 +8,7 @@ namespace plimsoll::cuda {
 namespace {
 
 constexpr int block_threads = 256, piece = 8;  // elements of a 16-byte store
-constexpr int64_t most_blocks = 65535;
+constexpr int64_t max_blocks = 65535;
 
 // A thread a piece of a folded row; blocks go down the rows of all images. A row of a pixel's block is one run of elements in memory, at
 // whose ends lie pads. `image` holds bits: nothing is computed.
@@ -58,7 +58,7 @@ __global__ void __launch_bounds__(block_threads) unfold_kernel(To* image, const 
 cudaError_t fold_image(void* folded, const void* image, const Fold& fold, cudaStream_t stream) {
   const int64_t rows = fold.batch * fold.folded[0], row_pieces = fold.folded[1] * (fold.folded_channels / piece);
   if (rows * row_pieces == 0) return cudaSuccess;
-  const dim3 blocks(static_cast<unsigned>(std::min(divide_up(row_pieces, block_threads), most_blocks)), static_cast<unsigned>(std::min(rows, most_blocks)));
+  const dim3 blocks(static_cast<unsigned>(std::min(divide_up(row_pieces, block_threads), max_blocks)), static_cast<unsigned>(std::min(rows, max_blocks)));
   fold_kernel<<<blocks, block_threads, 0, stream>>>(static_cast<uint4*>(folded), static_cast<const uint16_t*>(image), fold);
   return cudaGetLastError();
 }

@@ -7,7 +7,7 @@ namespace {
 
 struct Rows {
   Indices indices;
-  int64_t size, units_a_row;
+  int64_t size, units_per_row;
   Divider rows, units;
 };
 
@@ -19,7 +19,7 @@ __global__ void __launch_bounds__(block_threads)
   int64_t unit = i;
   int64_t row = shape.units.divide(unit);
   const int64_t outer = shape.rows.divide(row);
-  y[i] = x[(outer * shape.size + index_at(shape.indices, row, shape.size)) * shape.units_a_row + unit];
+  y[i] = x[(outer * shape.size + index_at(shape.indices, row, shape.size)) * shape.units_per_row + unit];
 }
 
 template <typename T>

@@ -154,7 +154,7 @@ cudaError_t gather_rows_grad(Scalar type, void* dx, const void* dy, const void* 
   char* rest = static_cast<char*>(workspace);
   SortArrays arrays = take_sort_arrays(rest, count);
   auto* starts = reinterpret_cast<uint32_t*>(rest);
-  void* partial = rest + whole_borders(4 * (size + 1));
+  void* partial = rest + align_to_tensor(4 * (size + 1));
   if (count > 0) keys_kernel<<<blocks_for(count), block_threads, 0, stream>>>(arrays, indices, count, size);
   if (const cudaError_t error = sort_pairs(arrays, count, size, stream)) return error;
   starts_kernel<<<blocks_for(size + 1), block_threads, 0, stream>>>(starts, arrays.keys, count, size);

@@ -36,7 +36,7 @@ struct TuplePlaces {
   TupleIndices from;
   Divider batches;
 
-  explicit TuplePlaces(const TupleIndices& places) : from(places), batches(places.tuples_a_batch) {}
+  explicit TuplePlaces(const TupleIndices& places) : from(places), batches(places.tuples_per_batch) {}
 
   __device__ int64_t operator()(int64_t tuple) const {
     int64_t in_batch = tuple, at = batches.divide(in_batch) * from.batch_size;

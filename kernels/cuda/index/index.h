@@ -40,7 +40,7 @@ struct ElementIndices {
 // Coordinates of `depth` dimensions: tuple i names `count` consecutive elements of x, after the batch dimensions.
 struct TupleIndices {
   Indices indices;  // [tuples, depth]
-  int64_t tuples = 0, tuples_a_batch = 1, batch_size = 0, count = 1;
+  int64_t tuples = 0, tuples_per_batch = 1, batch_size = 0, count = 1;
   int depth = 0;
   int64_t sizes[max_rank], strides[max_rank];
 };

@@ -107,7 +107,7 @@ __global__ void __launch_bounds__(block_threads) move_pairs_kernel(SortArrays ar
 template <typename T>
 T* take(char*& workspace, int64_t n) {
   T* taken = reinterpret_cast<T*>(workspace);
-  workspace += whole_borders(n * static_cast<int64_t>(sizeof(T)));
+  workspace += align_to_tensor(n * static_cast<int64_t>(sizeof(T)));
   return taken;
 }
 

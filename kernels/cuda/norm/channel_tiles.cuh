@@ -12,13 +12,13 @@ enum class ChannelOrder : uint8_t { First, Last };
 
 struct ChannelMatrix {
   int64_t rows, columns;     // columns in accesses of `length` elements
-  int64_t accesses_a_plane;  // with channels first
+  int64_t accesses_per_plane;  // with channels first
   int64_t channels;
 
   ChannelMatrix(const ChannelShape& shape, int64_t length)
       : rows(shape.channels_last ? shape.per_channel() : shape.batch),
         columns(shape.channels_last ? shape.channels / length : shape.channels * (shape.inner / length)),
-        accesses_a_plane(shape.inner / length), channels(shape.channels) {}
+        accesses_per_plane(shape.inner / length), channels(shape.channels) {}
 };
 
 // The channels of one access: as many as it has elements when they come last, otherwise one.
@@ -30,7 +30,7 @@ struct ChannelsOf {
   __device__ ChannelsOf(const ChannelMatrix& matrix, int64_t column)
       : first(order == ChannelOrder::Last
                   ? column * n
-                  : static_cast<uint32_t>(column) / static_cast<uint32_t>(matrix.accesses_a_plane)) {}
+                  : static_cast<uint32_t>(column) / static_cast<uint32_t>(matrix.accesses_per_plane)) {}
   __device__ void load(float (&to)[count], const float* of_channels) const {
 #pragma unroll
     for (int i = 0; i < count; ++i) to[i] = of_channels[first + i];

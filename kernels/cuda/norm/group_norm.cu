@@ -9,8 +9,8 @@ namespace {
 template <typename T>
 __global__ void __launch_bounds__(1024) group_norm_kernel(GroupNormCall call) {
   const GroupShape& shape = call.shape;
-  const int64_t row = blockIdx.x, width = shape.channels_a_group() * shape.inner;
-  const int64_t first_channel = row % shape.groups * shape.channels_a_group();
+  const int64_t row = blockIdx.x, width = shape.channels_per_group() * shape.inner;
+  const int64_t first_channel = row % shape.groups * shape.channels_per_group();
   const int t = static_cast<int>(threadIdx.x), threads = static_cast<int>(blockDim.x);
   const T* x = static_cast<const T*>(call.x) + row * width;
   T* y = static_cast<T*>(call.y) + row * width;
@@ -27,7 +27,7 @@ __global__ void __launch_bounds__(1024) group_norm_kernel(GroupNormCall call) {
     call.mean[row] = mean;
     call.rstd[row] = rstd;
   }
-  for (int64_t c = 0; c < shape.channels_a_group(); ++c) {
+  for (int64_t c = 0; c < shape.channels_per_group(); ++c) {
     const float factor = rstd * parameter_at(call.scale, call.parameter_type, first_channel + c, 1.0f);
     const float offset = parameter_at(call.bias, call.parameter_type, first_channel + c, 0.0f);
     for_row(x + c * shape.inner, shape.inner, t, threads, [&](int64_t at, auto values) {
@@ -41,7 +41,7 @@ __global__ void __launch_bounds__(1024) group_norm_kernel(GroupNormCall call) {
 template <typename T>
 __global__ void __launch_bounds__(256) plane_sums_kernel(GroupNormGradCall call, GradSums* planes) {
   const GroupShape& shape = call.shape;
-  const int64_t plane = blockIdx.x, group = plane / shape.channels_a_group();
+  const int64_t plane = blockIdx.x, group = plane / shape.channels_per_group();
   const float mean = call.mean[group], rstd = call.rstd[group];
   const T* dy = static_cast<const T*>(call.dy) + plane * shape.inner;
   const auto t = static_cast<int>(threadIdx.x);
@@ -61,7 +61,7 @@ __global__ void __launch_bounds__(256) plane_sums_kernel(GroupNormGradCall call,
 template <typename T>
 __global__ void __launch_bounds__(1024) group_dx_kernel(GroupNormGradCall call, const GradSums* planes) {
   const GroupShape& shape = call.shape;
-  const int64_t row = blockIdx.x, channels = shape.channels_a_group(), first_channel = row % shape.groups * channels;
+  const int64_t row = blockIdx.x, channels = shape.channels_per_group(), first_channel = row % shape.groups * channels;
   const int t = static_cast<int>(threadIdx.x), threads = static_cast<int>(blockDim.x);
   const GroupAverages average(call, planes, row);
   const float mean = call.mean[row], rstd = call.rstd[row];
@@ -97,7 +97,7 @@ cudaError_t group_dx(const GroupNormGradCall& call, GradSums* planes, cudaStream
   return with_f32_math(call.x_type, [&](auto* x) {
     using T = std::remove_pointer_t<decltype(x)>;
     plane_sums_kernel<T><<<static_cast<unsigned>(shape.batch * shape.channels), 256, 0, stream>>>(call, planes);
-    const int threads = threads_for_row(shape.channels_a_group() * shape.inner / vector_length<T>);
+    const int threads = threads_for_row(shape.channels_per_group() * shape.inner / vector_length<T>);
     group_dx_kernel<T><<<static_cast<unsigned>(shape.rows()), threads, 0, stream>>>(call, planes);
     return cudaGetLastError();
   });
@@ -110,7 +110,7 @@ cudaError_t group_norm(const GroupNormCall& call, cudaStream_t stream) {
   if (call.shape.channels_last) return group_norm_channels_last(call, stream);
   return with_f32_math(call.x_type, [&](auto* x) {
     using T = std::remove_pointer_t<decltype(x)>;
-    const int threads = threads_for_row(call.shape.channels_a_group() * call.shape.inner / vector_length<T>);
+    const int threads = threads_for_row(call.shape.channels_per_group() * call.shape.inner / vector_length<T>);
     group_norm_kernel<T><<<static_cast<unsigned>(call.shape.rows()), threads, 0, stream>>>(call);
     return cudaGetLastError();
   });

@@ -24,7 +24,7 @@ struct GroupAverages {
 
   __device__ GroupAverages(const GroupNormGradCall& call, const GradSums* planes, int64_t row) {
     const GroupShape& shape = call.shape;
-    const int64_t channels = shape.channels_a_group(), first_channel = row % shape.groups * channels;
+    const int64_t channels = shape.channels_per_group(), first_channel = row % shape.groups * channels;
     GradSums sums{0, 0};
     for (int64_t c = threadIdx.x; c < channels; c += blockDim.x) {
       const float scale = parameter_at(call.scale, call.parameter_type, first_channel + c, 1.0f);

@@ -15,7 +15,7 @@ struct GroupShape {
   bool channels_last;
 
   constexpr int64_t rows() const { return batch * groups; }
-  constexpr int64_t channels_a_group() const { return channels / groups; }
+  constexpr int64_t channels_per_group() const { return channels / groups; }
 };
 
 struct GroupNormCall {

@@ -10,7 +10,7 @@ namespace {
 // Visits the elements of a group: visit(offset, channel in the group, index of the access).
 template <int n, typename Visit>
 __device__ void for_group(const GroupShape& shape, Visit visit) {
-  const auto run = static_cast<uint32_t>(shape.channels_a_group() / n);
+  const auto run = static_cast<uint32_t>(shape.channels_per_group() / n);
   const uint32_t accesses = run * static_cast<uint32_t>(shape.inner);
   for (uint32_t i = threadIdx.x; i < accesses; i += blockDim.x) {
     const uint32_t position = i / run, channel = (i - position * run) * n;
@@ -20,12 +20,12 @@ __device__ void for_group(const GroupShape& shape, Visit visit) {
 
 // Where the group of that row starts.
 __device__ int64_t group_start(const GroupShape& shape, int64_t row) {
-  return row / shape.groups * shape.inner * shape.channels + row % shape.groups * shape.channels_a_group();
+  return row / shape.groups * shape.inner * shape.channels + row % shape.groups * shape.channels_per_group();
 }
 
 // The parameters of a group's channels; whoever reads them waits for the block first.
 __device__ void stage(float* to, const GroupShape& shape, int64_t row, const void* parameters, Scalar type, float otherwise) {
-  const int64_t channels = shape.channels_a_group(), first = row % shape.groups * channels;
+  const int64_t channels = shape.channels_per_group(), first = row % shape.groups * channels;
   for (int64_t c = threadIdx.x; c < channels; c += blockDim.x) to[c] = parameter_at(parameters, type, first + c, otherwise);
 }
 
@@ -34,12 +34,12 @@ __global__ void __launch_bounds__(1024) group_norm_kernel(GroupNormCall call) {
   extern __shared__ float scale[];  // then bias
   const GroupShape& shape = call.shape;
   const int64_t row = blockIdx.x;
-  float* bias = scale + shape.channels_a_group();
+  float* bias = scale + shape.channels_per_group();
   stage(scale, shape, row, call.scale, call.parameter_type, 1.0f);
   stage(bias, shape, row, call.bias, call.parameter_type, 0.0f);
   const T* x = static_cast<const T*>(call.x) + group_start(shape, row);
   T* y = static_cast<T*>(call.y) + group_start(shape, row);
-  const auto width = static_cast<float>(shape.channels_a_group() * shape.inner);
+  const auto width = static_cast<float>(shape.channels_per_group() * shape.inner);
   float sum = 0, squares = 0;
   for_group<n>(shape, [&](int64_t at, uint32_t) {
     const Vector<T, n> values = load_vector<n>(x + at);
@@ -75,7 +75,7 @@ __global__ void __launch_bounds__(warp_threads * tile_rows) channel_sums_kernel(
   const int64_t sample = blockIdx.x / tiles, channel = int64_t{blockIdx.x % tiles} * warp_threads + threadIdx.x;
   GradSums sums{0, 0};
   if (channel < shape.channels) {
-    const int64_t group = sample * shape.groups + channel / shape.channels_a_group();
+    const int64_t group = sample * shape.groups + channel / shape.channels_per_group();
     const int64_t start = sample * shape.inner * shape.channels + channel;
     const float mean = call.mean[group], rstd = call.rstd[group];
     const T *x = static_cast<const T*>(call.x) + start, *dy = static_cast<const T*>(call.dy) + start;
@@ -120,7 +120,7 @@ __global__ void __launch_bounds__(1024) group_dx_kernel(GroupNormGradCall call, 
 template <typename T, typename Body>
 void with_access(const GroupShape& shape, Body body) {
   constexpr int widest = vector_length<T>;
-  const int64_t run = shape.channels_a_group();
+  const int64_t run = shape.channels_per_group();
   if (run % widest == 0) return body(std::integral_constant<int, widest>());
   if (run % 2 == 0) return body(std::integral_constant<int, 2>());
   body(std::integral_constant<int, 1>());
@@ -132,8 +132,8 @@ cudaError_t group_norm_channels_last(const GroupNormCall& call, cudaStream_t str
   return with_f32_math(call.x_type, [&](auto* x) {
     using T = std::remove_pointer_t<decltype(x)>;
     with_access<T>(call.shape, [&](auto n) {
-      const int threads = threads_for_row(call.shape.channels_a_group() * call.shape.inner / n);
-      const size_t shared_bytes = 2 * static_cast<size_t>(call.shape.channels_a_group()) * sizeof(float);
+      const int threads = threads_for_row(call.shape.channels_per_group() * call.shape.inner / n);
+      const size_t shared_bytes = 2 * static_cast<size_t>(call.shape.channels_per_group()) * sizeof(float);
       group_norm_kernel<T, n><<<static_cast<unsigned>(call.shape.rows()), threads, shared_bytes, stream>>>(call);
     });
     return cudaGetLastError();
@@ -147,8 +147,8 @@ cudaError_t group_dx_channels_last(const GroupNormGradCall& call, GradSums* plan
     const auto tiles = static_cast<unsigned>(shape.batch * divide_up(shape.channels, warp_threads));
     channel_sums_kernel<T><<<tiles, dim3(warp_threads, tile_rows), 0, stream>>>(call, planes);
     with_access<T>(shape, [&](auto n) {
-      const int threads = threads_for_row(shape.channels_a_group() * shape.inner / n);
-      const size_t shared_bytes = static_cast<size_t>(shape.channels_a_group()) * sizeof(float);
+      const int threads = threads_for_row(shape.channels_per_group() * shape.inner / n);
+      const size_t shared_bytes = static_cast<size_t>(shape.channels_per_group()) * sizeof(float);
       group_dx_kernel<T, n><<<static_cast<unsigned>(shape.rows()), threads, shared_bytes, stream>>>(call, planes);
     });
     return cudaGetLastError();

@@ -10,7 +10,7 @@ namespace {
 
 constexpr int block_threads = 256;
 
-// Channel c of one position in one sample.
+// Engine c of one position in one sample.
 template <typename T>
 struct Position {
   const ResponseShape& shape;

@@ -26,11 +26,11 @@ __device__ void store_statistics(const RowNormCall& call, int64_t row, int threa
   call.rstd[row] = s.rstd;
 }
 
-constexpr int rows_a_block = 4;  // of a warp each
+constexpr int rows_per_block = 4;  // of a warp each
 
 // Rows of up to `held` accesses a thread.
 template <typename T, typename P, bool centered, RowTeam team, int held>
-__global__ void __launch_bounds__(team == RowTeam::Warp ? rows_a_block * warp_threads : 1024)
+__global__ void __launch_bounds__(team == RowTeam::Warp ? rows_per_block * warp_threads : 1024)
     norm_in_registers_kernel(RowNormCall call) {
   constexpr int n = vector_length<T>;
   const int64_t row = team_row<team>();
@@ -127,9 +127,9 @@ cudaError_t norm(const RowNormCall& call, cudaStream_t stream) {
     if (call.width % vector_length<T> != 0 || accesses > 4 * 1024) {
       norm_rereading_kernel<T, P, centered><<<rows, threads_for_row(call.width), 0, stream>>>(call);
     } else if (accesses <= 4 * warp_threads) {
-      const auto blocks = static_cast<unsigned>(divide_up(call.rows, rows_a_block));
+      const auto blocks = static_cast<unsigned>(divide_up(call.rows, rows_per_block));
       norm_in_registers_kernel<T, P, centered, RowTeam::Warp, 4>
-          <<<blocks, rows_a_block * warp_threads, 0, stream>>>(call);
+          <<<blocks, rows_per_block * warp_threads, 0, stream>>>(call);
     } else {
       const int64_t threads = std::min<int64_t>(divide_up(accesses, 2 * warp_threads) * warp_threads, 1024);
       norm_in_registers_kernel<T, P, centered, RowTeam::Block, 4>

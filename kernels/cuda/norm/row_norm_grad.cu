@@ -213,10 +213,10 @@ __global__ void column_partials_kernel(RowNormGradCall call, float* scale_partia
 
 template <typename T, typename P, bool centered>
 void launch_first_stage(const RowNormGradCall& call, float* scale_partials, float* bias_partials, cudaStream_t stream) {
-  constexpr int n = vector_length<T>, most_held = 4;
+  constexpr int n = vector_length<T>, max_held = 4;
   const auto blocks = static_cast<unsigned>(row_norm_partials(call.rows));
   const int64_t accesses = call.width / n;
-  if (call.width % n != 0 || accesses > most_held * grad_threads) {
+  if (call.width % n != 0 || accesses > max_held * grad_threads) {
     norm_dx_rereading_kernel<T, P, centered>
         <<<static_cast<unsigned>(call.rows), threads_for_row(call.width), 0, stream>>>(call);
     const dim3 grid(static_cast<unsigned>(divide_up(call.width, 256)), blocks);

@@ -85,12 +85,12 @@ struct ReductionPlan {
   }
   // Two blocks and more a multiprocessor, of some thousand elements each.
   void choose_splits(int64_t element_bytes) {
-    constexpr int64_t elements_a_block = 8192;
+    constexpr int64_t elements_per_block = 8192;
     if (form == Form::Columns)
       splits = tiles(element_bytes).row_blocks;
     else
       splits = std::clamp<int64_t>(wanted_blocks / std::max<int64_t>(lead * outer, 1), 1,
-                                   std::max<int64_t>(parts_of(length, elements_a_block), 1));
+                                   std::max<int64_t>(parts_of(length, elements_per_block), 1));
   }
 };
 

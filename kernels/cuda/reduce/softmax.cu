@@ -116,15 +116,15 @@ __global__ void __launch_bounds__(256) hardmax_kernel(SoftmaxShape shape, T* y, 
 
 // ---- Launches ----
 
-constexpr int rows_a_block = 4;  // of a warp each
+constexpr int rows_per_block = 4;  // of a warp each
 
 // Calls launch(team, blocks, threads) as suits rows of that many elements.
 template <typename T, typename Launch>
 void with_team(int64_t rows, int64_t length, Launch launch) {
   const int64_t accesses = length / vector_length<T>;
   if (accesses <= 4 * warp_threads)
-    launch(std::integral_constant<RowTeam, RowTeam::Warp>(), static_cast<unsigned>(divide_up(rows, rows_a_block)),
-           rows_a_block * warp_threads);
+    launch(std::integral_constant<RowTeam, RowTeam::Warp>(), static_cast<unsigned>(divide_up(rows, rows_per_block)),
+           rows_per_block * warp_threads);
   else
     launch(std::integral_constant<RowTeam, RowTeam::Block>(), static_cast<unsigned>(rows), threads_for_row(accesses));
 }

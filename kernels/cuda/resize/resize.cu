@@ -11,18 +11,18 @@ namespace plimsoll::cuda {
 namespace {
 
 constexpr int summed_words = 1056;  // of a warp's shared memory
-constexpr int64_t wanted_warps = 132 * resize_warps * 16, most_steps = 64;
+constexpr int64_t wanted_warps = 132 * resize_warps * 16, max_steps = 64;
 
 // Results a lane keeps of a line: what one access stores, or four where four taps each fill the registers.
 template <typename T, int taps>
-constexpr int results_a_lane = taps == 4 ? 4 : vector_length<T>;
+constexpr int results_per_lane = taps == 4 ? 4 : vector_length<T>;
 
 // How the lines of y are dealt out. A step is as many lines as the lanes of a warp can describe together, a read each.
 struct LineTiles {
   int across, abreast;         // lanes of a warp along a line, and lines beside each other
   int reads, second_reads;     // lines of x that a line reads, along both outer axes and along the second
   int step;                    // lines
-  int64_t tiles, lines, lines_a_warp;
+  int64_t tiles, lines, lines_per_warp;
   int room = 0, pass = 0;      // where lines are summed: words a line, and lines at once
 };
 
@@ -36,8 +36,8 @@ struct LaneTile {
     along = lane % tiles.across;
     beside = lane / tiles.across;
     tile = take_index(chunk, tiles.tiles);
-    first_line = chunk * tiles.lines_a_warp;
-    end_line = min(first_line + tiles.lines_a_warp, tiles.lines);
+    first_line = chunk * tiles.lines_per_warp;
+    end_line = min(first_line + tiles.lines_per_warp, tiles.lines);
   }
 };
 
@@ -97,7 +97,7 @@ __device__ LineRead read_of_lane(const ResizeShape& shape, const TapTables& tabl
 template <typename T, int taps, int width>
 __global__ void __launch_bounds__(resize_threads, width == 1 ? 2 : 3)
     resize_reading_kernel(ResizeShape shape, LineTiles tiles, TapTables tables, T* y, const T* __restrict__ x) {
-  constexpr int count = results_a_lane<T, taps> / width;
+  constexpr int count = results_per_lane<T, taps> / width;
   const LaneTile mine(tiles);
   const int stride = tiles.across * width;
   const int64_t length = shape.axes[2].out * shape.inner[2], first = mine.tile * stride * count + mine.along * width;
@@ -188,7 +188,7 @@ struct Span {
 template <typename T, int taps, bool packed>
 __global__ void __launch_bounds__(resize_threads, 2)
     resize_picking_kernel(ResizeShape shape, LineTiles tiles, TapTables tables, T* y, const T* __restrict__ x) {
-  constexpr int count = results_a_lane<T, taps>, width = vector_length<T>;
+  constexpr int count = results_per_lane<T, taps>, width = vector_length<T>;
   extern __shared__ float shared[];
   float* summed = shared + threadIdx.x / warp_threads * (tiles.pass * tiles.room);
   const LaneTile mine(tiles);
@@ -242,7 +242,7 @@ LineTiles tiles_of(const ResizeShape& shape, int taps, int results) {
   tiles.tiles = divide_up(length, tiles.across * results);
   tiles.lines = shape.outer * shape.inner[0] * shape.inner[1] * shape.axes[0].out * shape.axes[1].out;
   const int64_t steps = divide_up(tiles.lines, tiles.step);
-  tiles.lines_a_warp = std::clamp<int64_t>(steps * tiles.tiles / wanted_warps, 1, most_steps) * tiles.step;
+  tiles.lines_per_warp = std::clamp<int64_t>(steps * tiles.tiles / wanted_warps, 1, max_steps) * tiles.step;
   return tiles;
 }
 
@@ -258,10 +258,10 @@ int64_t room_of(const ResizeShape& shape, int taps, int64_t results, int access)
 
 template <typename T, int taps>
 void launch_resize(const ResizeShape& shape, const TapTables& tables, T* y, const T* x, cudaStream_t stream) {
-  constexpr int results = results_a_lane<T, taps>;
+  constexpr int results = results_per_lane<T, taps>;
   LineTiles tiles = tiles_of(shape, taps, results);
   const int64_t room = room_of(shape, taps, int64_t{tiles.across} * results, vector_length<T>);
-  const int64_t warps = tiles.tiles * divide_up(tiles.lines, tiles.lines_a_warp);
+  const int64_t warps = tiles.tiles * divide_up(tiles.lines, tiles.lines_per_warp);
   const auto blocks = static_cast<unsigned>(divide_up(warps, resize_warps));
   if (shape.inner[2] % results == 0) {
     resize_reading_kernel<T, taps, results><<<blocks, resize_threads, 0, stream>>>(shape, tiles, tables, y, x);

@@ -74,7 +74,7 @@ struct Piece {
 
 template <typename T, int taps, int width>
 struct ColumnSums {
-  static constexpr int count = columns_a_thread / width;
+  static constexpr int count = columns_per_thread / width;
   static constexpr int rows_ahead = 16 / (count * Packed<T, width>::words);  // loads in flight, as registers allow
   using Row = Packed<T, width>[count];
   int32_t from[count];  // in a row of dy; negative past the columns
@@ -138,7 +138,7 @@ template <int taps>
 struct Shared {
   float summed[spaced(block_columns)];        // a line of dy's columns; of each plane
   float weight[taps][spaced(block_columns)];  // of the piece's elements, for the first element of dx they give to and on
-  uint16_t bounds[most_positions + max_taps];  // where those begin that give to element i - taps + 1 of the tile first
+  uint16_t bounds[max_positions + max_taps];  // where those begin that give to element i - taps + 1 of the tile first
 };
 
 template <int taps>
@@ -174,7 +174,7 @@ template <typename T, int taps, int width>
 __device__ void finish_line(Shared<taps>& shared, const GradTiles& tiles, const ColumnSums<T, taps, width>& columns,
                             const Tile& tile, const Piece& piece, int64_t inner, T* line, float& carried) {
   const bool shares = tiles.row_parts > 1;
-  float* summed = shared.summed + (shares ? 0 : threadIdx.y * spaced(tiles.across * columns_a_thread));
+  float* summed = shared.summed + (shares ? 0 : threadIdx.y * spaced(tiles.across * columns_per_thread));
   __syncthreads();  // the line before may still be read
   for (int part = 0; part < tiles.row_parts; ++part) {
     if (!shares || static_cast<int>(threadIdx.y) == part) columns.put(summed, part > 0);
@@ -193,7 +193,7 @@ __device__ void finish_line(Shared<taps>& shared, const GradTiles& tiles, const 
 // ---- The kernel ----
 
 // The share of row_parts that these threads add.
-__device__ RowRange part_of(const RowRange& rows, int row_parts) {
+__device__ RowRange chunk_of(const RowRange& rows, int row_parts) {
   if (row_parts == 1) return rows;
   const int64_t part = threadIdx.y, first = rows.count * part / row_parts;
   return {static_cast<int32_t>(rows.first + first), static_cast<int32_t>(rows.count * (part + 1) / row_parts - first)};
@@ -231,7 +231,7 @@ __device__ void make_lines(Shared<taps>& shared, const ResizeShape& shape, const
 #pragma unroll 1
   for (int64_t line = tile.line - taps + 1; line < tile.line + tile.lines; ++line) {
     if (line >= 0) {
-      const RowRange rows = part_of(RowRange(tables.starts[1], line, line + 1, 1), tiles.row_parts);
+      const RowRange rows = chunk_of(RowRange(tables.starts[1], line, line + 1, 1), tiles.row_parts);
 #pragma unroll 1
       for (int a = 0; a < plane.rows_around.count; ++a) {
         const int64_t k = plane.rows_around.first + a;
@@ -253,11 +253,11 @@ __global__ void __launch_bounds__(resize_threads, width == 1 ? 1 : 2)
   for (int64_t number = blockIdx.x; number < tiles.blocks(); number += gridDim.x) {
     const Tile tile(shape, tiles, number);
     const RowRange ks(tables.starts[2], tile.position, tile.position + tile.positions, taps);
-    const int pieces = max(static_cast<int>((ks.count + tiles.most_ks - 1) / tiles.most_ks), 1);
+    const int pieces = max(static_cast<int>((ks.count + tiles.max_ks - 1) / tiles.max_ks), 1);
     float carried = 0.0f;
 #pragma unroll 1
     for (int p = 0; p < pieces; ++p) {
-      const Piece piece(ks, tiles.most_ks, p, shape.inner[2], width);
+      const Piece piece(ks, tiles.max_ks, p, shape.inner[2], width);
       __syncthreads();  // the weights before may still be read
       fill_weights(shared, tables, tile, piece);
       make_lines<T, taps, width>(shared, shape, tiles, tables, tile, piece, dx, dy, carried);
@@ -271,7 +271,7 @@ template <typename T, int taps>
 void launch_resize_grad(const ResizeShape& shape, const TapTables& tables, T* dx, const T* dy, cudaStream_t stream) {
   constexpr int vector = vector_length<T>;
   const GradTiles tiles = best_tiles(shape, taps, vector);
-  const auto blocks = static_cast<unsigned>(std::min(tiles.blocks(), most_blocks));
+  const auto blocks = static_cast<unsigned>(std::min(tiles.blocks(), max_blocks));
   const dim3 threads(static_cast<unsigned>(tiles.across), static_cast<unsigned>(resize_threads / tiles.across));
   if (tiles.width == vector)
     resize_grad_kernel<T, taps, vector><<<blocks, threads, 0, stream>>>(shape, tiles, tables, dx, dy);

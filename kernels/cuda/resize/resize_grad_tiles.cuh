@@ -10,16 +10,16 @@
 
 namespace plimsoll::cuda {
 
-inline constexpr int columns_a_thread = 8, block_columns = columns_a_thread * resize_threads;
-inline constexpr int64_t most_positions = 2048, most_lines = 32;
-inline constexpr int64_t enough_blocks = 132 * 4, most_blocks = 1 << 20, least_rows_a_part = 4;
+inline constexpr int columns_per_thread = 8, block_columns = columns_per_thread * resize_threads;
+inline constexpr int64_t max_positions = 2048, max_lines = 32;
+inline constexpr int64_t enough_blocks = 132 * 4, max_blocks = 1 << 20, min_rows_per_part = 4;
 
 // What a block makes: `lines` lines of a plane, which is what stands around the lines' axis; in them `positions` of the
 // last axis, and of what stands inside of each `channels`.
 struct GradTiles {
   int64_t channels, positions, lines, planes;  // planes: of dx
   int64_t channel_tiles, position_tiles, line_tiles, plane_tiles;
-  int64_t most_ks;  // elements of dy's last axis that the columns hold
+  int64_t max_ks;  // elements of dy's last axis that the columns hold
   int width;        // elements of an access
   int across;       // threads for the columns of a row; the others of a block have other planes,
   int row_parts;    // or, where these are several, other rows
@@ -40,7 +40,7 @@ inline int64_t readers_of(const ResizedAxis& axis, int taps, int64_t positions) 
 
 // The most elements of x whose readers are no more than `ks`; 0 where those of one are.
 inline int64_t positions_read_by(const ResizedAxis& axis, int taps, int64_t ks) {
-  int64_t low = 0, high = std::min(axis.in, most_positions);
+  int64_t low = 0, high = std::min(axis.in, max_positions);
   while (low < high) {
     const int64_t middle = (low + high + 1) / 2;
     (readers_of(axis, taps, middle) <= ks ? low : high) = readers_of(axis, taps, middle) <= ks ? middle : middle - 1;
@@ -49,9 +49,9 @@ inline int64_t positions_read_by(const ResizedAxis& axis, int taps, int64_t ks) 
 }
 
 // Blocks of a tile's columns: threads of a row, and what the other threads do.
-inline void arrange_threads(const ResizeShape& shape, GradTiles& tiles, int64_t columns, int64_t rows_a_line) {
+inline void arrange_threads(const ResizeShape& shape, GradTiles& tiles, int64_t columns, int64_t rows_per_line) {
   tiles.across = 4;
-  while (tiles.across < resize_threads && tiles.across * columns_a_thread < columns) tiles.across *= 2;
+  while (tiles.across < resize_threads && tiles.across * columns_per_thread < columns) tiles.across *= 2;
   tiles.row_parts = 1;
   tiles.plane_tiles = divide_up(tiles.planes, resize_threads / tiles.across);
   const auto cut_lines = [&](int64_t lines) {
@@ -59,10 +59,10 @@ inline void arrange_threads(const ResizeShape& shape, GradTiles& tiles, int64_t 
     tiles.line_tiles = divide_up(shape.axes[1].in, lines);
   };
   const bool in_pieces = columns > block_columns;
-  cut_lines(in_pieces ? 1 : std::min(shape.axes[1].in, most_lines));
+  cut_lines(in_pieces ? 1 : std::min(shape.axes[1].in, max_lines));
   while (tiles.lines > 1 && tiles.blocks() < enough_blocks) cut_lines((tiles.lines + 1) / 2);
   const int across = std::max(tiles.across, warp_threads), parts = resize_threads / across;
-  if (tiles.lines > 1 || tiles.blocks() >= enough_blocks || parts == 1 || rows_a_line < least_rows_a_part * parts) return;
+  if (tiles.lines > 1 || tiles.blocks() >= enough_blocks || parts == 1 || rows_per_line < min_rows_per_part * parts) return;
   tiles.across = across;
   tiles.row_parts = parts;
   tiles.plane_tiles = tiles.planes;
@@ -75,13 +75,13 @@ inline GradTiles tiles_of(const ResizeShape& shape, int taps, int vector, int64_
   GradTiles tiles{.channels = channels, .planes = shape.outer * shape.inner[0] * shape.inner[1] * shape.axes[0].in};
   tiles.channel_tiles = divide_up(inner, channels);
   tiles.width = inner % vector == 0 || (channels == inner && axis.out * inner % vector == 0) ? vector : 1;
-  const bool whole_lines = axis.out * channels <= block_columns && axis.in <= most_positions;
-  const int64_t most_skipped = whole_lines || inner % tiles.width == 0 ? 0 : tiles.width - 1;
-  tiles.most_ks = std::max<int64_t>((block_columns - most_skipped) / channels, 1);
-  tiles.position_tiles = divide_up(axis.in, std::max<int64_t>(positions_read_by(axis, taps, tiles.most_ks), 1));
+  const bool whole_lines = axis.out * channels <= block_columns && axis.in <= max_positions;
+  const int64_t max_skipped = whole_lines || inner % tiles.width == 0 ? 0 : tiles.width - 1;
+  tiles.max_ks = std::max<int64_t>((block_columns - max_skipped) / channels, 1);
+  tiles.position_tiles = divide_up(axis.in, std::max<int64_t>(positions_read_by(axis, taps, tiles.max_ks), 1));
   tiles.positions = divide_up(axis.in, tiles.position_tiles);
-  const int64_t rows_a_line = readers_of(shape.axes[0], taps, 1) * readers_of(shape.axes[1], taps, 1);
-  arrange_threads(shape, tiles, readers_of(axis, taps, tiles.positions) * channels + most_skipped, rows_a_line);
+  const int64_t rows_per_line = readers_of(shape.axes[0], taps, 1) * readers_of(shape.axes[1], taps, 1);
+  arrange_threads(shape, tiles, readers_of(axis, taps, tiles.positions) * channels + max_skipped, rows_per_line);
   return tiles;
 }
 
@@ -91,7 +91,7 @@ inline GradTiles best_tiles(const ResizeShape& shape, int taps, int vector) {
   const int64_t unit = shape.inner[2] % vector == 0 ? vector : 1;
   GradTiles tiles = tiles_of(shape, taps, vector, shape.inner[2]);
   while (tiles.channels > unit) {
-    const bool in_pieces = readers_of(shape.axes[2], taps, tiles.positions) > tiles.most_ks;
+    const bool in_pieces = readers_of(shape.axes[2], taps, tiles.positions) > tiles.max_ks;
     const bool narrow = tiles.positions < std::min<int64_t>(shape.axes[2].in, 4) && tiles.channels > 4 * vector;
     const bool few = unit > 1 && tiles.blocks() < enough_blocks / 2 && tiles.channels > 2 * vector;
     if (!in_pieces && !narrow && !few) break;

@@ -9,7 +9,7 @@ Status FunctionCopies::create(const PlanFunction& function) {
   copies_.resize(function.instructions.size());
   for (size_t i = 0; i < copies_.size(); ++i) {
     const OpDef* op = find_op(function.instructions[i].op);
-    if (!op || op->channel == Channel::Compute) continue;
+    if (!op || op->engine == Engine::Compute) continue;
     Copy& copy = copies_[i].emplace();
     if (Status s = copy.ready.create()) return s;
     if (Status s = copy.done.create()) return s;
@@ -17,9 +17,9 @@ Status FunctionCopies::create(const PlanFunction& function) {
   return Status::success();
 }
 
-Status FunctionCopies::start(const Step& step, size_t instruction, const CopyChannels& channels, cudaStream_t compute) {
+Status FunctionCopies::start(const Step& step, size_t instruction, const CopyEngines& channels, cudaStream_t compute) {
   const Copy& copy = *copies_[instruction];
-  const cudaStream_t channel = channels.stream(step.op->channel);
+  const cudaStream_t channel = channels.stream(step.op->engine);
   if (order_.waits[instruction]) {
     if (Status s = cuda_status(cudaEventRecord(copy.ready, compute), step.name)) return s;
     if (Status s = cuda_status(cudaStreamWaitEvent(channel, copy.ready, 0), step.name)) return s;

@@ -191,7 +191,7 @@ Attributes window(const CudnnConvolution& c) {
 
 }  // namespace
 
-Result<std::unique_ptr<CudnnPlan>> plan_convolution(const CudnnCard& card, const CudnnConvolution& c, int64_t most_workspace_bytes,
+Result<std::unique_ptr<CudnnPlan>> plan_convolution(const CudnnCard& card, const CudnnConvolution& c, int64_t max_workspace_bytes,
                                                     int rank) {
   using Pass = CudnnConvolution::Pass;
   auto plan = std::make_unique<GraphPlan>(card, c.x.dtype == DType::F64 ? DType::F64 : DType::F32);
@@ -206,7 +206,7 @@ Result<std::unique_ptr<CudnnPlan>> plan_convolution(const CudnnCard& card, const
       plan->output(plan->graph.conv_wgrad(plan->input(2, c.y), plan->input(0, c.x), window<fe::graph::Conv_wgrad_attributes>(c)), 1, c.w);
       break;
   }
-  plan->graph.deselect_workspace_greater_than(most_workspace_bytes);
+  plan->graph.deselect_workspace_greater_than(max_workspace_bytes);
   std::vector<fe::NumericalNote_t> unwanted = {fe::NumericalNote_t::NONDETERMINISTIC};
   if (c.x.dtype == DType::F32 && !c.tensor_cores) {
     unwanted.push_back(fe::NumericalNote_t::TENSOR_CORE);

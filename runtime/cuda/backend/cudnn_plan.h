@@ -61,6 +61,6 @@ Result<std::unique_ptr<CudnnPlan>> plan_attention_grad(const CudnnCard& card, co
 // is cuDNN's own choice; others differ from it and from each other in engine or tile, and are there to be timed. Fails where
 // there are fewer.
 Result<std::unique_ptr<CudnnPlan>> plan_convolution(const CudnnCard& card, const CudnnConvolution& convolution,
-                                                    int64_t most_workspace_bytes, int rank = 0);
+                                                    int64_t max_workspace_bytes, int rank = 0);
 
 }  // namespace plimsoll

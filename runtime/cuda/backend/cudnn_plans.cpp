@@ -33,10 +33,10 @@ std::vector<int64_t> key_of(Kind kind, const CudnnAttention& a) {
   return KeyWriter(kind).add(a.q).add(a.k).add(a.v).add(a.y).add(std::bit_cast<int64_t>(a.scale)).add(a.causal).add(a.deterministic).take();
 }
 
-std::vector<int64_t> key_of(const CudnnConvolution& c, int64_t most_workspace_bytes, int rank) {
+std::vector<int64_t> key_of(const CudnnConvolution& c, int64_t max_workspace_bytes, int rank) {
   KeyWriter key(Convolution);
   key.add(static_cast<int64_t>(c.pass)).add(c.x).add(c.w).add(c.y).add(c.pads_begin).add(c.pads_end).add(c.strides).add(c.dilations);
-  return key.add(c.tensor_cores).add(most_workspace_bytes).add(rank).take();
+  return key.add(c.tensor_cores).add(max_workspace_bytes).add(rank).take();
 }
 
 }  // namespace
@@ -49,8 +49,8 @@ CudnnPlans::Plan CudnnPlans::attention_grad(const CudnnCard& card, const CudnnAt
   return find(key_of(AttentionGrad, attention), [&] { return plan_attention_grad(card, attention); });
 }
 
-CudnnPlans::Plan CudnnPlans::convolution(const CudnnCard& card, const CudnnConvolution& convolution, int64_t most_workspace_bytes, int rank) {
-  return find(key_of(convolution, most_workspace_bytes, rank), [&] { return plan_convolution(card, convolution, most_workspace_bytes, rank); });
+CudnnPlans::Plan CudnnPlans::convolution(const CudnnCard& card, const CudnnConvolution& convolution, int64_t max_workspace_bytes, int rank) {
+  return find(key_of(convolution, max_workspace_bytes, rank), [&] { return plan_convolution(card, convolution, max_workspace_bytes, rank); });
 }
 
 CudnnPlans::Plan CudnnPlans::find(Key key, llvm::function_ref<Result<std::unique_ptr<CudnnPlan>>()> make) {

@@ -17,7 +17,7 @@ class CudnnPlans {
   // As plan_attention, plan_attention_grad and plan_convolution.
   Plan attention(const CudnnCard& card, const CudnnAttention& attention);
   Plan attention_grad(const CudnnCard& card, const CudnnAttention& attention);
-  Plan convolution(const CudnnCard& card, const CudnnConvolution& convolution, int64_t most_workspace_bytes, int rank);
+  Plan convolution(const CudnnCard& card, const CudnnConvolution& convolution, int64_t max_workspace_bytes, int rank);
 
  private:
   using Key = std::vector<int64_t>;

@@ -27,16 +27,16 @@ struct Function {
   std::vector<Step> steps;
   std::vector<size_t> joined;  // how many steps each launch of a whole run takes
   FunctionCopies copies;
-  std::vector<InstructionDeaths> deaths;  // when poisoned
+  std::vector<InstructionDeaths> last_uses;  // when poisoned
   OutputRing outputs;
   cudaGraphExec_t graph = nullptr;
 };
 
-class Engine {
+class StepRunner {
  public:
-  explicit Engine(const Plan& plan, const ExecutorOptions& options) : plan_(plan), options_(options) {}
+  explicit StepRunner(const Plan& plan, const ExecutorOptions& options) : plan_(plan), options_(options) {}
 
-  ~Engine() {
+  ~StepRunner() {
     cudaDeviceSynchronize();
     for (Function& function : functions_)
       if (function.graph) cudaGraphExecDestroy(function.graph);
@@ -170,7 +170,7 @@ class Engine {
       while (apart < steps.size() && !functions_[f].copies.is_wait_at(apart)) ++apart;
       functions_[f].joined.push_back(count_joined(steps.slice(at, apart - at)));
     }
-    if (options_.poison) functions_[f].deaths = find_deaths(plan_, f);
+    if (options_.poison) functions_[f].last_uses = find_deaths(plan_, f);
     return Status::success();
   }
 
@@ -257,7 +257,7 @@ class Engine {
     size_t at = 0;
     for (size_t count : function.joined) {
       if (Status s = function.copies.wait(at, stream_)) return s;
-      const bool copies = steps[at].op->channel != Channel::Compute;
+      const bool copies = steps[at].op->engine != Engine::Compute;
       if (Status s = copies ? function.copies.start(steps[at], at, channels_, stream_) : launch_steps(steps.slice(at, count), stream_)) return s;
       at += count;
     }
@@ -272,9 +272,9 @@ class Engine {
 
   Status launch(size_t f, size_t i) {
     if (!options_.poison) return launch_steps(functions_[f].steps[i], stream_);
-    poison(functions_[f].deaths[i].fresh);
+    poison(functions_[f].last_uses[i].fresh);
     Status status = launch_steps(functions_[f].steps[i], stream_);
-    poison(functions_[f].deaths[i].dead_after);
+    poison(functions_[f].last_uses[i].dead_after);
     return status;
   }
 
@@ -301,7 +301,7 @@ class Engine {
   llvm::StringMap<const CudaLauncher*> launchers_;
   CudaLibraries libraries_;
   CudaStream stream_;
-  CopyChannels channels_;
+  CopyEngines channels_;
   std::vector<CudaMemory> arenas_;
   HostReferenceState reference_;
   CudaMemory reference_staging_;
@@ -319,25 +319,25 @@ CudaOutcome to_outcome(Status status) {
 class Backend : public CudaBackend {
  public:
   CudaOutcome prepare(const Plan& plan, const ExecutorOptions& options) override {
-    engine_ = std::make_unique<Engine>(plan, options);
-    return to_outcome(engine_->prepare());
+    runner_ = std::make_unique<StepRunner>(plan, options);
+    return to_outcome(runner_->prepare());
   }
-  CudaOutcome upload(SlotId slot, const void* from) override { return to_outcome(engine_->upload(slot, from)); }
-  CudaOutcome download(SlotId slot, void* to) override { return to_outcome(engine_->download(slot, to)); }
-  CudaOutcome next_inputs(llvm::ArrayRef<TensorView>& inputs) override { return to_outcome(engine_->next_inputs(inputs)); }
-  CudaOutcome start(size_t function, int64_t run) override { return to_outcome(engine_->start(function, run)); }
-  CudaOutcome start_slowly(size_t function) override { return to_outcome(engine_->start_slowly(function)); }
+  CudaOutcome upload(SlotId slot, const void* from) override { return to_outcome(runner_->upload(slot, from)); }
+  CudaOutcome download(SlotId slot, void* to) override { return to_outcome(runner_->download(slot, to)); }
+  CudaOutcome next_inputs(llvm::ArrayRef<TensorView>& inputs) override { return to_outcome(runner_->next_inputs(inputs)); }
+  CudaOutcome start(size_t function, int64_t run) override { return to_outcome(runner_->start(function, run)); }
+  CudaOutcome start_slowly(size_t function) override { return to_outcome(runner_->start_slowly(function)); }
   CudaOutcome run_instruction(size_t function, int32_t instruction) override {
-    return to_outcome(engine_->run_instruction(function, instruction));
+    return to_outcome(runner_->run_instruction(function, instruction));
   }
-  CudaOutcome finish_slowly(size_t function, int64_t run) override { return to_outcome(engine_->finish_slowly(function, run)); }
+  CudaOutcome finish_slowly(size_t function, int64_t run) override { return to_outcome(runner_->finish_slowly(function, run)); }
   CudaOutcome outputs(size_t function, int64_t run, llvm::ArrayRef<double>& values) override {
-    return to_outcome(engine_->outputs(function, run, values));
+    return to_outcome(runner_->outputs(function, run, values));
   }
   CudaOutcome measure(size_t function, std::vector<double>& microseconds) override {
-    return to_outcome(engine_->measure(function, microseconds));
+    return to_outcome(runner_->measure(function, microseconds));
   }
-  CudaOutcome memory_use(MemoryUse& use) override { return to_outcome(engine_->memory_use(use)); }
+  CudaOutcome memory_use(MemoryUse& use) override { return to_outcome(runner_->memory_use(use)); }
   std::vector<std::string> kernels() override {
     std::vector<std::string> names;
     for (const CudaLauncher* launcher : all_cuda_launchers()) names.push_back((launcher->op + "/" + launcher->name).str());
@@ -356,7 +356,7 @@ class Backend : public CudaBackend {
   }
 
  private:
-  std::unique_ptr<Engine> engine_;
+  std::unique_ptr<StepRunner> runner_;
 };
 
 }  // namespace

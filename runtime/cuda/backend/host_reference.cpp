@@ -6,7 +6,7 @@
 namespace plimsoll {
 namespace {
 
-int64_t padded(const Type& type) { return whole_borders(type.bytes()); }
+int64_t padded(const Type& type) { return align_to_tensor(type.bytes()); }
 
 }  // namespace
 

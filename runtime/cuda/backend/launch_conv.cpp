@@ -18,7 +18,7 @@ namespace {
 // A weight gradient in f32 of 16-bit operands is first made in 16 bits, at the start of the workspace.
 int64_t narrow_bytes(const CudaCall& k) {
   const Type& dw = k.results[0].type;
-  return is_16_bit_float(k.operands[0].type.dtype) && dw.dtype == DType::F32 ? whole_borders(dw.bytes() / 2) : 0;
+  return is_16_bit_float(k.operands[0].type.dtype) && dw.dtype == DType::F32 ? align_to_tensor(dw.bytes() / 2) : 0;
 }
 
 // Sizes in cuDNN's order [batch, channels, space...] of a tensor stored so, or with its channels last.
@@ -159,7 +159,7 @@ Result<std::unique_ptr<CudaPrepared>> prepare_folded_conv_dw(CudaLibraries& libr
 Status launch_folded_conv(const CudaCall& k) {
   const FoldedConvolution folded = fold_of_conv(k);
   std::byte* x = static_cast<std::byte*>(k.workspace);
-  std::byte* w = x + whole_borders(folded.x_type.bytes());
+  std::byte* w = x + align_to_tensor(folded.x_type.bytes());
   if (Status s = launched(k, cuda::fold_image(x, k.in(0), folded.x, k.stream))) return s;
   if (Status s = launched(k, cuda::fold_image(w, k.in(1), folded.w, k.stream))) return s;
   if (Status s = prepared_cudnn(k).run(k, {x, w, k.out(0)})) return s;
@@ -168,7 +168,7 @@ Status launch_folded_conv(const CudaCall& k) {
 Status launch_folded_conv_dw(const CudaCall& k) {
   const FoldedConvolution folded = fold_of_conv_dw(k);
   std::byte* x = static_cast<std::byte*>(k.workspace);
-  std::byte* dw = x + whole_borders(folded.x_type.bytes());
+  std::byte* dw = x + align_to_tensor(folded.x_type.bytes());
   if (Status s = launched(k, cuda::fold_image(x, k.in(0), folded.x, k.stream))) return s;
   if (Status s = prepared_cudnn(k).run(k, {x, dw, k.in(1)})) return s;
   return launched(k, cuda::unfold_image(k.out_scalar(0), k.out(0), k.in_scalar(0), dw, folded.w, k.stream));
@@ -218,8 +218,8 @@ struct PhasedRun {
   const CudaCall& k;
   const PhasedConvolution& phased;
   std::byte* x = static_cast<std::byte*>(k.workspace);
-  std::byte* y = x + whole_borders(phased.x_type.bytes());
-  std::byte* narrow_dw = y + whole_borders(phased.y_type.bytes());
+  std::byte* y = x + align_to_tensor(phased.x_type.bytes());
+  std::byte* narrow_dw = y + align_to_tensor(phased.y_type.bytes());
 
   std::byte* part(const TensorView& image, int64_t run) const { return image.as<std::byte>() + image.type.bytes() / phased.runs * run; }
   Status split(std::byte* phases, const TensorView& image, int64_t run, const cuda::Phases& sizes) const {

@@ -43,7 +43,7 @@ cuda::TupleIndices tuple_indices(const CudaCall& k, llvm::ArrayRef<int64_t> whol
   cuda::TupleIndices places;
   places.indices = indices_of(k, 1);
   places.tuples = element_count(shape.drop_back());
-  places.tuples_a_batch = element_count(shape.drop_back().drop_front(batch_dims));
+  places.tuples_per_batch = element_count(shape.drop_back().drop_front(batch_dims));
   places.batch_size = element_count(whole.drop_front(batch_dims));
   places.count = element_count(whole.drop_front(batch_dims + depth));
   places.depth = static_cast<int>(depth);

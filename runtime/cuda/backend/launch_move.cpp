@@ -81,7 +81,7 @@ Status launch_slice_grad(const CudaCall& k) {
 }
 
 // Copies between a whole tensor and its consecutive parts along an axis.
-enum class Direction : uint8_t { Split, Join };
+enum class Direction : uint8_t { Split, Combine };
 
 Status copy_parts(const CudaCall& k, const TensorView& whole, llvm::ArrayRef<TensorView> parts, Direction direction) {
   const int64_t axis = k.call.attrs.get_int("axis");
@@ -99,7 +99,7 @@ Status copy_parts(const CudaCall& k, const TensorView& whole, llvm::ArrayRef<Ten
 }
 
 Status launch_split(const CudaCall& k) { return copy_parts(k, k.operands[0], k.results, Direction::Split); }
-Status launch_concat(const CudaCall& k) { return copy_parts(k, k.results[0], k.operands, Direction::Join); }
+Status launch_concat(const CudaCall& k) { return copy_parts(k, k.results[0], k.operands, Direction::Combine); }
 
 cuda::PadMode pad_mode(const Attrs& attrs) {
   llvm::StringRef mode = attrs.get_string("mode", "constant");

@@ -3,7 +3,7 @@
 namespace plimsoll {
 namespace {
 
-constexpr int most_choices = 4;
+constexpr int max_choices = 4;
 
 cudaDataType_t data_type(DType dtype) {
   switch (dtype) {
@@ -103,7 +103,7 @@ Status PreparedProduct::choose(int64_t workspace_bytes, int rank) {
   const auto most = static_cast<uint64_t>(workspace_bytes);
   cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &most, sizeof most);
   int found = 0;
-  cublasLtMatmulHeuristicResult_t choices[most_choices];
+  cublasLtMatmulHeuristicResult_t choices[max_choices];
   cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(lt_, operation_, a_, b_, y_, y_, preference, rank + 1, choices, &found);
   cublasLtMatmulPreferenceDestroy(preference);
   if (status != CUBLAS_STATUS_SUCCESS || found <= rank) return refused("no algorithm of rank " + llvm::Twine(rank + 1), status);

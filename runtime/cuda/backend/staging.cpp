@@ -12,7 +12,7 @@ Status InputStaging::create(const Plan& plan, llvm::function_ref<void*(SlotId)> 
     const Type& type = plan.slots[static_cast<size_t>(input.slot)].type;
     inputs_.push_back({static_cast<size_t>(type.bytes()), at(input.staging < 0 ? input.slot : input.staging), at(input.slot)});
     offsets.push_back(bytes);
-    bytes += whole_borders(type.bytes());
+    bytes += align_to_tensor(type.bytes());
   }
   for (Buffer& buffer : buffers_) {
     Result<CudaMemory> memory = CudaMemory::pinned(bytes, "input staging");

@@ -23,7 +23,7 @@ struct Updates {
     slot.type = type;
     slot.bytes = type.bytes();
     slot.offset = arena.bytes;
-    arena.bytes += whole_borders(slot.bytes);
+    arena.bytes += align_to_tensor(slot.bytes);
     arena.persistent_bytes = arena.bytes;
     return static_cast<SlotId>(plan.slots.size() - 1);
   }

@@ -45,24 +45,24 @@ TEST_CASE("device: a card that says nothing of efficiency is taken to run the ke
   CHECK(read("").efficiency_of("attention_grad") < 0.5);
   CHECK(read(R"(, "efficiency": {})").efficiency_of("attention_grad") == 1);
   CHECK(read("").kernel_us == 2.5);
-  CHECK(read("").fork_us == 10);
-  CHECK(read(R"(, "fork_us": 4)").fork_us == 4);
-  CHECK(read("").copy_toll > 0);
-  CHECK(read(R"(, "copy_toll": 0)").copy_toll == 0);
+  CHECK(read("").copy_overhead_us == 10);
+  CHECK(read(R"(, "copy_overhead_us": 4)").copy_overhead_us == 4);
+  CHECK(read("").copy_interference > 0);
+  CHECK(read(R"(, "copy_interference": 0)").copy_interference == 0);
   CHECK(read("").graph_launch_bytes == 4608);
 }
 
 TEST_CASE("device: what nobody measured of a card is not written, and read as usual") {
   DeviceDescription measured = read("");
   measured.efficiency.clear();
-  measured.kernel_us = measured.fork_us = measured.copy_toll = 0;
+  measured.kernel_us = measured.copy_overhead_us = measured.copy_interference = 0;
   measured.graph_launch_bytes = 0;
   Result<DeviceCatalog> again = DeviceCatalog::from_json("{\"devices\": [" + to_json(measured) + "]}", "a file");
   REQUIRE(bool(again));
   CHECK(again->all().front().efficiency == read("").efficiency);
   CHECK(again->all().front().kernel_us == 2.5);
-  CHECK(again->all().front().fork_us == 10);
-  CHECK(again->all().front().copy_toll == read("").copy_toll);
+  CHECK(again->all().front().copy_overhead_us == 10);
+  CHECK(again->all().front().copy_interference == read("").copy_interference);
   CHECK(again->all().front().graph_launch_bytes == 4608);
 }
 
@@ -74,23 +74,23 @@ TEST_CASE("device: graphs take a reserve by their launches, where a description 
 }
 
 TEST_CASE("device: a description survives being written and read") {
-  DeviceDescription device = read(R"(, "efficiency": {"gelu": 0.7}, "kernel_us": 3, "fork_us": 4, "copy_toll": 0.25, "graph_launch_bytes": 1024, "to_host_both_ways_gb_per_s": 18, "from_host_both_ways_gb_per_s": 15)");
+  DeviceDescription device = read(R"(, "efficiency": {"gelu": 0.7}, "kernel_us": 3, "copy_overhead_us": 4, "copy_interference": 0.25, "graph_launch_bytes": 1024, "to_host_both_ways_gb_per_s": 18, "from_host_both_ways_gb_per_s": 15)");
   Result<DeviceCatalog> again = DeviceCatalog::from_json("{\"devices\": [" + to_json(device) + "]}", "a file");
   REQUIRE(bool(again));
   CHECK(again->all().front().efficiency == device.efficiency);
   CHECK(again->all().front().kernel_us == 3);
-  CHECK(again->all().front().fork_us == 4);
-  CHECK(again->all().front().copy_toll == 0.25);
+  CHECK(again->all().front().copy_overhead_us == 4);
+  CHECK(again->all().front().copy_interference == 0.25);
   CHECK(again->all().front().graph_launch_bytes == 1024);
   CHECK(again->all().front().to_host_both_ways_gb_per_s == device.to_host_both_ways_gb_per_s);
   CHECK(again->all().front().from_host_both_ways_gb_per_s == device.from_host_both_ways_gb_per_s);
 }
 
 TEST_CASE("device: copies of both directions at once are as slow as said, or as on the card that was measured") {
-  CopyShares said = read(R"(, "to_host_both_ways_gb_per_s": 18, "from_host_both_ways_gb_per_s": 15)").copy_shares();
+  DuplexShares said = read(R"(, "to_host_both_ways_gb_per_s": 18, "from_host_both_ways_gb_per_s": 15)").duplex_shares();
   CHECK(said.to_host == doctest::Approx(0.9));
   CHECK(said.to_device == doctest::Approx(0.75));
-  CopyShares usual = read("").copy_shares();
+  DuplexShares usual = read("").duplex_shares();
   CHECK(usual.to_host == doctest::Approx(0.84));
   CHECK(usual.to_device == doctest::Approx(0.84));
 }
@@ -98,8 +98,8 @@ TEST_CASE("device: copies of both directions at once are as slow as said, or as 
 TEST_CASE("device: a description that has no such rate, as of plans before it was known, means no slowing down") {
   DeviceDescription device;
   device.to_host_gb_per_s = device.from_host_gb_per_s = 20;
-  CHECK(device.copy_shares().to_host == 1);
-  CHECK(device.copy_shares().to_device == 1);
+  CHECK(device.duplex_shares().to_host == 1);
+  CHECK(device.duplex_shares().to_device == 1);
 }
 
 TEST_CASE("device: a direction that is faster beside the other is refused by name") {
@@ -109,10 +109,10 @@ TEST_CASE("device: a direction that is faster beside the other is refused by nam
   CHECK(message.find("\"to_host_both_ways_gb_per_s\" must be at most what that way moves alone") != std::string::npos);
 }
 
-TEST_CASE("device: a toll above all of a copy's time is refused by name") {
-  Result<DeviceCatalog> catalog = DeviceCatalog::from_json(card(R"(, "copy_toll": 1.5)"), "a file");
+TEST_CASE("device: a interference above all of a copy's time is refused by name") {
+  Result<DeviceCatalog> catalog = DeviceCatalog::from_json(card(R"(, "copy_interference": 1.5)"), "a file");
   REQUIRE(!catalog);
-  CHECK(take_diag(catalog.takeError()).text().find("\"copy_toll\" must be a share from 0 to 1") != std::string::npos);
+  CHECK(take_diag(catalog.takeError()).text().find("\"copy_interference\" must be a share from 0 to 1") != std::string::npos);
 }
 
 TEST_CASE("device: a share above the roofline is refused by name") {

@@ -10,63 +10,63 @@ namespace plimsoll {
 
 TEST_SUITE_BEGIN("unit");
 
-TEST_CASE("copy bus: a direction that does not meet the other takes its time alone") {
-  CopyBus bus;
-  bus.restart({0.5, 0.5});
-  CHECK(bus.issue(Channel::ToHost, 30, 0) == 0);
-  CHECK(bus.issue(Channel::ToHost, 5, 10) == 1);
-  CHECK(bus.issue(Channel::ToDevice, 7, 40) == 0);
-  CHECK(bus.finish_us(Channel::ToHost, 0) == 30);
-  CHECK(bus.start_us(Channel::ToHost, 1) == 30);
-  CHECK(bus.finish_us(Channel::ToHost, 1) == 35);
-  CHECK(bus.finish_us(Channel::ToDevice, 0) == 47);
-  CHECK(bus.through_us() == 47);
+TEST_CASE("copy link: a direction that does not meet the other takes its time alone") {
+  DuplexLink link;
+  link.restart({0.5, 0.5});
+  CHECK(link.issue(Engine::ToHost, 30, 0) == 0);
+  CHECK(link.issue(Engine::ToHost, 5, 10) == 1);
+  CHECK(link.issue(Engine::ToDevice, 7, 40) == 0);
+  CHECK(link.finish_us(Engine::ToHost, 0) == 30);
+  CHECK(link.start_us(Engine::ToHost, 1) == 30);
+  CHECK(link.finish_us(Engine::ToHost, 1) == 35);
+  CHECK(link.finish_us(Engine::ToDevice, 0) == 47);
+  CHECK(link.through_us() == 47);
 }
 
-TEST_CASE("copy bus: copies that meet slow each other down while they do") {
-  CopyBus bus;
-  bus.restart({0.5, 0.8});
+TEST_CASE("copy link: copies that meet slow each other down while they do") {
+  DuplexLink link;
+  link.restart({0.5, 0.8});
   // 30 us to the host from 0 on; 20 us to the device from 10 on, which takes 20 / 0.8 = 25 beside the other, until 35. By then the copy to
   // the host has done 10 + 25 * 0.5 = 22.5, and the 7.5 that are left it does alone, until 42.5.
-  bus.issue(Channel::ToHost, 30, 0);
-  bus.issue(Channel::ToDevice, 20, 10);
-  CHECK(bus.finish_us(Channel::ToDevice, 0) == doctest::Approx(35));
-  CHECK(bus.finish_us(Channel::ToHost, 0) == doctest::Approx(42.5));
+  link.issue(Engine::ToHost, 30, 0);
+  link.issue(Engine::ToDevice, 20, 10);
+  CHECK(link.finish_us(Engine::ToDevice, 0) == doctest::Approx(35));
+  CHECK(link.finish_us(Engine::ToHost, 0) == doctest::Approx(42.5));
   // Right behind another of its direction: no gap for the one beside it. Both from 50 on, the one to the host until 50 + 10 / 0.5 = 70; of
   // the second one to the device 8 / 0.8 = 10 are behind the first's 8 / 0.8 = 10, until 70 as well.
-  bus.issue(Channel::ToHost, 10, 50);
-  bus.issue(Channel::ToDevice, 8, 50);
-  bus.issue(Channel::ToDevice, 8, 50);
-  CHECK(bus.finish_us(Channel::ToHost, 1) == doctest::Approx(70));
-  CHECK(bus.start_us(Channel::ToDevice, 2) == doctest::Approx(60));
-  CHECK(bus.through_us() == doctest::Approx(70));
+  link.issue(Engine::ToHost, 10, 50);
+  link.issue(Engine::ToDevice, 8, 50);
+  link.issue(Engine::ToDevice, 8, 50);
+  CHECK(link.finish_us(Engine::ToHost, 1) == doctest::Approx(70));
+  CHECK(link.start_us(Engine::ToDevice, 2) == doctest::Approx(60));
+  CHECK(link.through_us() == doctest::Approx(70));
 }
 
-TEST_CASE("copy bus: both ways take at least what side by side takes, or one after the other") {
-  CHECK(least_copying_us(30, 20, {1, 1}) == 30);
-  CHECK(least_copying_us(46, 46, {0.5, 0.5}) == 92);
-  CHECK(least_copying_us(55, 55, {0.8, 0.8}) == doctest::Approx(68.75));
+TEST_CASE("copy link: both ways take at least what side by side takes, or one after the other") {
+  CHECK(min_copying_us(30, 20, {1, 1}) == 30);
+  CHECK(min_copying_us(46, 46, {0.5, 0.5}) == 92);
+  CHECK(min_copying_us(55, 55, {0.8, 0.8}) == doctest::Approx(68.75));
   // 20 us to the device take 25 beside the other way, which does 20 of its 30 meanwhile and the other 10 alone.
-  CHECK(least_copying_us(30, 20, {0.8, 0.8}) == doctest::Approx(35));
-  CHECK(least_copying_us(30, 20, {0.25, 0.5}) == 50);
+  CHECK(min_copying_us(30, 20, {0.8, 0.8}) == doctest::Approx(35));
+  CHECK(min_copying_us(30, 20, {0.25, 0.5}) == 50);
 }
 
-TEST_CASE("copy bus: no order of copies is through before the least both ways take") {
+TEST_CASE("copy link: no order of copies is through before the least both ways take") {
   std::mt19937 random(1);
   for (int round = 0; round < 200; ++round) {
-    CopyShares shares{(1 + random() % 10) / 10.0, (1 + random() % 10) / 10.0};
-    CopyBus bus;
-    bus.restart(shares);
+    DuplexShares shares{(1 + random() % 10) / 10.0, (1 + random() % 10) / 10.0};
+    DuplexLink link;
+    link.restart(shares);
     double sums[2] = {}, now = 0;
     for (int copy = 0; copy < 12; ++copy) {
       const bool to_device = random() % 2 == 0;
       const double us = 1 + static_cast<double>(random() % 9);
       if (random() % 2 == 0) now += static_cast<double>(random() % 6);
-      bus.issue(to_device ? Channel::ToDevice : Channel::ToHost, us, now);
+      link.issue(to_device ? Engine::ToDevice : Engine::ToHost, us, now);
       sums[to_device] += us;
     }
-    const double through = bus.through_us();
-    CHECK(through >= least_copying_us(sums[0], sums[1], shares) - 1e-9);
+    const double through = link.through_us();
+    CHECK(through >= min_copying_us(sums[0], sums[1], shares) - 1e-9);
     CHECK(through <= now + sums[0] / shares.to_host + sums[1] / shares.to_device + 1e-9);
   }
 }

@@ -58,8 +58,8 @@ TEST_CASE("timeline: each direction is slower while both run") {
 TEST_CASE("timeline: a longer copy takes more from computing") {
   DeviceDescription device;
   device.to_host_gb_per_s = device.from_host_gb_per_s = 10;
-  device.fork_us = 1;
-  device.copy_toll = 0.1;
+  device.copy_overhead_us = 1;
+  device.copy_interference = 0.1;
   Timeline time = predict_timeline(both_ways(), device);
   CHECK(time.start_us[1] == doctest::Approx(1 + 3));
   CHECK(time.start_us[3] == doctest::Approx(4 + 10 + 1 + 2));
@@ -69,7 +69,7 @@ TEST_CASE("timeline: a longer copy takes more from computing") {
 TEST_CASE("timeline: a copy holds computing up where it is issued, and does not wait for that itself") {
   DeviceDescription device;
   device.to_host_gb_per_s = device.from_host_gb_per_s = 10;
-  device.fork_us = 3;
+  device.copy_overhead_us = 3;
   Timeline time = predict_timeline(both_ways(), device);
   CHECK(time.start_us[0] == 0);
   CHECK(time.start_us[1] == 3);

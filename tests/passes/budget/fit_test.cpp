@@ -76,7 +76,7 @@ DeviceDescription device_with_host() {
   return device;
 }
 
-// Of repeats and copies alone.
+// Of remats and copies alone.
 Result<Plan> compiled_for(const DeviceDescription& device, const std::string& text, const TrainingRequest& asked, const CompileHooks& hooks = {}) {
   TrainingRequest request = asked;
   request.optimizer.learning_rate = 0.01;
@@ -230,7 +230,7 @@ TEST_SUITE("unit") {
       std::string text = random_model(random);
       std::vector<Plan> front;
       CompileHooks hooks;
-      hooks.on_front = [&](const Plan& plan) { front.push_back(plan); };
+      hooks.on_frontier = [&](const Plan& plan) { front.push_back(plan); };
       Plan plain = cantFail(compiled(text, 0, true, hooks));
       REQUIRE(front.size() >= 3);
       CHECK(front.front().promised_bytes() == plain.promised_bytes());
@@ -245,7 +245,7 @@ TEST_SUITE("unit") {
         CHECK(front[i].predicted_step_us >= front[i - 1].predicted_step_us * (1 - 1e-9));
       }
       int64_t floor = 0;
-      hooks.on_front = nullptr;
+      hooks.on_frontier = nullptr;
       hooks.on_refused = [&](const Plan& smallest) { floor = smallest.promised_bytes(); };
       consumeError(compiled(text, 1, true, hooks).takeError());
       CHECK(floor > 0);
@@ -267,20 +267,20 @@ graph @draws(%x: f32[64]) state(%rng: i64[2] counter fill=0) {
 })"));
     std::vector<NodeId> writers = make_updates_writable(graph);
     CpuCatalog catalog;
-    CHECK(recompute_problem(graph, writers, small_device(), catalog).problem.ops[0].repeat_until == 1);
+    CHECK(graph_remat_problem(graph, writers, small_device(), catalog).problem.ops[0].remat_until == 1);
     delay_free_updates(graph, writers);
-    SequenceProblem sequence = recompute_problem(graph, writers, small_device(), catalog);
-    CHECK(sequence.problem.ops[0].repeat_until == 3);
+    GraphRematProblem sequence = graph_remat_problem(graph, writers, small_device(), catalog);
+    CHECK(sequence.problem.ops[0].remat_until == 3);
     CHECK_FALSE(sequence.problem.ops[3].repeatable);
-    RecomputePlan plan;
-    plan.repeats = {{2, 0}};
-    std::vector<NodeId> again = apply_plan(graph, plan, sequence.values);
+    RematPlan plan;
+    plan.remats = {{2, 0}};
+    std::vector<NodeId> again = rematerialise(graph, plan, sequence.values);
     REQUIRE(again.size() == 1);
     CHECK(graph.value(graph.node(again[0]).results[0]).name == "y.recompute");
     CHECK(graph.value(graph.find_value("y")).users.size() == 1);
   }
 
-  // %b is fetched first. What the search chose windows for goes by place.
+  // %b is reloaded first. What the search chose windows for goes by place.
   TEST_CASE("fit: results of one instruction are copied to the host in the order the search had them") {
     Graph graph = cantFail(parse_graph(R"(
 graph @two(%x: f32[65536]) {
@@ -290,16 +290,16 @@ graph @two(%x: f32[65536]) {
   return %c, %d
 })"));
     CpuCatalog catalog;
-    SequenceProblem sequence = recompute_problem(graph, {}, device_with_host(), catalog, std::numeric_limits<int64_t>::max());
+    GraphRematProblem sequence = graph_remat_problem(graph, {}, device_with_host(), catalog, std::numeric_limits<int64_t>::max());
     auto value = [&](llvm::StringRef name) { return static_cast<int32_t>(llvm::find(sequence.values, graph.find_value(name)) - sequence.values.begin()); };
-    RecomputePlan plan = measure_repeats(sequence.problem, {}, {{1, value("b")}, {2, value("a")}});
-    RecomputeProblem ops = final_sequence(sequence.problem, plan);
-    apply_plan(graph, plan, sequence.values);
+    RematPlan plan = measure_remats(sequence.problem, {}, {{1, value("b")}, {2, value("a")}});
+    RematProblem ops = apply_to_problem(sequence.problem, plan);
+    rematerialise(graph, plan, sequence.values);
     std::vector<double> thought, made;
-    for (const RecomputeOp& op : ops.ops)
-      if (op.channel == Channel::ToHost) thought.push_back(op.cost_us);
+    for (const RematOp& op : ops.ops)
+      if (op.engine == Engine::ToHost) thought.push_back(op.cost_us);
     for (NodeId id : graph.order())
-      if (graph.node(id).op->channel == Channel::ToHost) made.push_back(cost_of(graph, graph.node(id), device_with_host()).predicted_us);
+      if (graph.node(id).op->engine == Engine::ToHost) made.push_back(cost_of(graph, graph.node(id), device_with_host()).predicted_us);
     REQUIRE(thought.size() == 2);
     CHECK(thought[0] < thought[1]);
     CHECK(made == thought);
@@ -317,7 +317,7 @@ graph @two(%x: f32[256, 256], %y: f32[256, 256]) {
     CpuCatalog catalog;
     auto offered = [&](int64_t host_bytes) {
       std::vector<std::string> names;
-      SequenceProblem sequence = recompute_problem(graph, {}, device_with_host(), catalog, host_bytes);
+      GraphRematProblem sequence = graph_remat_problem(graph, {}, device_with_host(), catalog, host_bytes);
       for (const OffloadOption& option : sequence.dearest.empty() ? sequence.largest : sequence.dearest) names.push_back(graph.value(sequence.values[static_cast<size_t>(option.value)]).name);
       return names;
     };
@@ -325,7 +325,7 @@ graph @two(%x: f32[256, 256], %y: f32[256, 256]) {
     CHECK(offered(511 << 10) == std::vector<std::string>{"b"});
   }
 
-  // %v.fetch and %w.fetch stand side by side but for a view. Issued with the former, the latter stays ahead of its own view.
+  // %v.reload and %w.reload stand side by side but for a view. Issued with the former, the latter stays ahead of its own view.
   TEST_CASE("fit: a copy that is issued together with the one before it stays where it is") {
     Graph graph = cantFail(parse_graph(R"(
 graph @views(%x: f32[4]) state(%v: f32[2, 2] parameter trained, %w: f32[2, 2] parameter trained) {
@@ -339,7 +339,7 @@ graph @views(%x: f32[4]) state(%v: f32[2, 2] parameter trained, %w: f32[2, 2] pa
     states.insert("v");
     states.insert("w");
     move_states_to_host(graph, writers, states);
-    issue_copies(graph, {CopyWindow{0, 0, 2}, CopyWindow{1, 0, 2}});
+    issue_copies(graph, {CopyInterval{0, 0, 2}, CopyInterval{1, 0, 2}});
     CHECK_FALSE(bool(verify(graph)));
   }
 

@@ -5,7 +5,7 @@
 
 #include "doctest/doctest.h"
 
-// The three channels by hand, and windows of random sequences against their definition.
+// The three engines by hand, and intervals of random sequences against their definition.
 
 using namespace plimsoll;
 
@@ -13,56 +13,56 @@ TEST_SUITE_BEGIN("unit");
 
 namespace {
 
-RecomputeOp op(Channel channel, double cost_us, llvm::SmallVector<int32_t, 4> reads, llvm::SmallVector<int32_t, 2> writes) {
-  RecomputeOp result;
-  result.channel = channel;
+RematOp op(Engine engine, double cost_us, llvm::SmallVector<int32_t, 4> reads, llvm::SmallVector<int32_t, 2> writes) {
+  RematOp result;
+  result.engine = engine;
   result.cost_us = cost_us;
   result.reads = std::move(reads);
   result.writes = std::move(writes);
   return result;
 }
 
-// A value is made, copied to the host (30 us), fetched (20 us) and read; 10, 40, 5 us of compute around it.
-RecomputeProblem round_trip() {
-  RecomputeProblem problem;
-  problem.value_bytes = {100, 0, 100, 100, 8};  // made, on the host, fetched, other work, the end
+// A value is made, copied to the host (30 us), reloaded (20 us) and read; 10, 40, 5 us of compute around it.
+RematProblem round_trip() {
+  RematProblem problem;
+  problem.value_bytes = {100, 0, 100, 100, 8};  // made, on the host, reloaded, other work, the end
   problem.live_out = {0, 0, 0, 0, 1};
-  problem.ops = {op(Channel::Compute, 10, {}, {0}), op(Channel::ToHost, 30, {0}, {1}), op(Channel::Compute, 40, {}, {3}),
-                 op(Channel::ToDevice, 20, {1}, {2}), op(Channel::Compute, 5, {2}, {4})};
+  problem.ops = {op(Engine::Compute, 10, {}, {0}), op(Engine::ToHost, 30, {0}, {1}), op(Engine::Compute, 40, {}, {3}),
+                 op(Engine::ToDevice, 20, {1}, {2}), op(Engine::Compute, 5, {2}, {4})};
   return problem;
 }
 
-CopyShares random_shares(std::mt19937& random) { return {1 - pick(random, 9) / 12.0, 1 - pick(random, 9) / 12.0}; }
+DuplexShares random_shares(std::mt19937& random) { return {1 - pick(random, 9) / 12.0, 1 - pick(random, 9) / 12.0}; }
 
-// A sequence with repeats and copies in place.
-RecomputeProblem random_sequence(std::mt19937& random, int ops) {
-  RecomputeProblem problem = random_problem(random, ops);
+// A sequence with remats and copies in place.
+RematProblem random_sequence(std::mt19937& random, int ops) {
+  RematProblem problem = random_problem(random, ops);
   add_offloads(random, problem);
-  fit::Sequence sequence(problem);
-  Extras repeats, fetches;
+  remat::RematSchedule schedule(problem);
+  Extras remats, reloads;
   for (int change = 0; change < ops; ++change) {
-    int32_t stage = 1 + pick(random, problem.op_count());
-    fit::Moment at = sequence.moment_before(stage, sequence.maker(pick(random, sequence.maker_count(stage)), stage));
-    if (!sequence.may_insert(at)) continue;
-    sequence.insert_with_ancestors(at, 3);
+    int32_t position = 1 + pick(random, problem.op_count());
+    remat::ProgramPoint at = schedule.point_before(position, schedule.producer_at(pick(random, schedule.producer_count(position)), position));
+    if (!schedule.may_insert(at)) continue;
+    schedule.insert_with_ancestors(at, 3);
   }
-  for (fit::Moment at : sequence.extras()) {
-    if (sequence.is_fetch(at.op)) fetches.insert({sequence.stage_after(at), sequence.op(at.op).writes[0]});
-    if (!sequence.is_copy(at.op)) repeats.insert({at.stage, at.op});
+  for (remat::ProgramPoint at : schedule.extras()) {
+    if (schedule.is_reload(at.op)) reloads.insert({schedule.position_after(at), schedule.op(at.op).writes[0]});
+    if (!schedule.is_copy(at.op)) remats.insert({at.position, at.op});
   }
-  RecomputeProblem result = with_extras(problem, repeats, fetches);
-  for (RecomputeOp& o : result.ops) o.repeat_until = result.op_count();
-  result.copy_shares = random_shares(random);
-  result.copy_toll = {static_cast<double>(ops % 2), ops % 3 * 0.1};
+  RematProblem result = with_extras(problem, remats, reloads);
+  for (RematOp& o : result.ops) o.remat_until = result.op_count();
+  result.duplex_shares = random_shares(random);
+  result.copy_interference = {static_cast<double>(ops % 2), ops % 3 * 0.1};
   return result;
 }
 
-// The three channels by what each has left to do, from one moment where any of that changes to the next.
-double plain_total(const RecomputeProblem& problem, llvm::ArrayRef<CopyWindow> windows) {
-  std::vector<double> left;  // by window; what waits in its channel has all of it
+// The three engines by what each has left to do, from one moment where any of that changes to the next.
+double plain_total(const RematProblem& problem, llvm::ArrayRef<CopyInterval> intervals) {
+  std::vector<double> left;  // by interval; what waits in its engine has all of it
   std::vector<size_t> lines[2];
-  for (const CopyWindow& window : windows) left.push_back(problem.ops[static_cast<size_t>(window.op)].cost_us);
-  auto is_to_device = [&](size_t w) { return problem.ops[static_cast<size_t>(windows[w].op)].channel == Channel::ToDevice; };
+  for (const CopyInterval& interval : intervals) left.push_back(problem.ops[static_cast<size_t>(interval.op)].cost_us);
+  auto is_to_device = [&](size_t w) { return problem.ops[static_cast<size_t>(intervals[w].op)].engine == Engine::ToDevice; };
   double now = 0;
   // Until compute has done `us`, or the copy `until` is through; with neither, all copies.
   auto pass = [&](double us, int until) {
@@ -71,7 +71,7 @@ double plain_total(const RecomputeProblem& problem, llvm::ArrayRef<CopyWindow> w
         while (!line.empty() && left[line.front()] < 1e-9) line.erase(line.begin());
       if (until >= 0 ? left[static_cast<size_t>(until)] < 1e-9 : us < 1e-9) return;
       const bool both = !lines[0].empty() && !lines[1].empty();
-      const double rates[] = {both ? problem.copy_shares.to_host : 1, both ? problem.copy_shares.to_device : 1};
+      const double rates[] = {both ? problem.duplex_shares.to_host : 1, both ? problem.duplex_shares.to_device : 1};
       double step = until >= 0 ? std::numeric_limits<double>::infinity() : us;
       for (int way = 0; way < 2; ++way)
         if (!lines[way].empty()) step = std::min(step, left[lines[way].front()] / rates[way]);
@@ -82,131 +82,131 @@ double plain_total(const RecomputeProblem& problem, llvm::ArrayRef<CopyWindow> w
     }
   };
   for (int32_t o = 0; o <= problem.op_count(); ++o) {
-    for (size_t w = 0; w < windows.size(); ++w)
-      if (windows[w].done == o) pass(0, static_cast<int>(w));
-    for (size_t w = 0; w < windows.size(); ++w)
-      if (windows[w].issue == o) {
+    for (size_t w = 0; w < intervals.size(); ++w)
+      if (intervals[w].done == o) pass(0, static_cast<int>(w));
+    for (size_t w = 0; w < intervals.size(); ++w)
+      if (intervals[w].issue == o) {
         lines[is_to_device(w)].push_back(w);
-        pass(problem.copy_toll.us(problem.ops[static_cast<size_t>(windows[w].op)].cost_us), -1);
+        pass(problem.copy_interference.us(problem.ops[static_cast<size_t>(intervals[w].op)].cost_us), -1);
       }
-    if (o < problem.op_count() && problem.ops[static_cast<size_t>(o)].channel == Channel::Compute) pass(problem.ops[static_cast<size_t>(o)].cost_us, -1);
+    if (o < problem.op_count() && problem.ops[static_cast<size_t>(o)].engine == Engine::Compute) pass(problem.ops[static_cast<size_t>(o)].cost_us, -1);
   }
   return now;
 }
 
-// The shortest time of any windows within the limit, by trying all.
-double shortest(const RecomputeProblem& problem, int64_t limit, std::vector<CopyWindow> windows, size_t next = 0) {
-  auto is_late = [&](const CopyWindow& fetch) {  // issued before compute has waited for what it reads
-    return llvm::any_of(windows, [&](const CopyWindow& store) {
-      const RecomputeOp& copy = problem.ops[static_cast<size_t>(store.op)];
-      return llvm::is_contained(copy.writes, problem.ops[static_cast<size_t>(fetch.op)].reads[0]) && store.done > fetch.issue;
+// The shortest time of any intervals within the limit, by trying all.
+double shortest(const RematProblem& problem, int64_t limit, std::vector<CopyInterval> intervals, size_t next = 0) {
+  auto is_late = [&](const CopyInterval& reload) {  // issued before compute has waited for what it reads
+    return llvm::any_of(intervals, [&](const CopyInterval& store) {
+      const RematOp& copy = problem.ops[static_cast<size_t>(store.op)];
+      return llvm::is_contained(copy.writes, problem.ops[static_cast<size_t>(reload.op)].reads[0]) && store.done > reload.issue;
     });
   };
-  if (next == windows.size() && llvm::any_of(windows, is_late)) return std::numeric_limits<double>::infinity();
-  if (next == windows.size()) return plain_peak(problem, windows) <= limit ? simulate(problem, windows) : std::numeric_limits<double>::infinity();
+  if (next == intervals.size() && llvm::any_of(intervals, is_late)) return std::numeric_limits<double>::infinity();
+  if (next == intervals.size()) return plain_peak(problem, intervals) <= limit ? simulate(problem, intervals) : std::numeric_limits<double>::infinity();
   double best = std::numeric_limits<double>::infinity();
-  CopyWindow& window = windows[next];
-  const RecomputeOp& copy = problem.ops[static_cast<size_t>(window.op)];
-  if (copy.channel == Channel::ToHost) {
-    for (; window.done <= problem.op_count(); ++window.done) best = std::min(best, shortest(problem, limit, windows, next + 1));
+  CopyInterval& interval = intervals[next];
+  const RematOp& copy = problem.ops[static_cast<size_t>(interval.op)];
+  if (copy.engine == Engine::ToHost) {
+    for (; interval.done <= problem.op_count(); ++interval.done) best = std::min(best, shortest(problem, limit, intervals, next + 1));
     return best;
   }
   int32_t earliest = copy.not_before;
-  for (int32_t o = 0; o < window.op; ++o)
+  for (int32_t o = 0; o < interval.op; ++o)
     if (llvm::is_contained(problem.ops[static_cast<size_t>(o)].writes, copy.reads[0])) earliest = std::max(earliest, o + 1);
-  for (; window.issue >= earliest; --window.issue) best = std::min(best, shortest(problem, limit, windows, next + 1));
+  for (; interval.issue >= earliest; --interval.issue) best = std::min(best, shortest(problem, limit, intervals, next + 1));
   return best;
 }
 
 }  // namespace
 
-TEST_CASE("overlap: three channels by hand") {
-  RecomputeProblem problem = round_trip();
+TEST_CASE("overlap: three engines by hand") {
+  RematProblem problem = round_trip();
   // Nothing overlaps: 10 + 30 + 40 + 20 + 5.
   CHECK(simulate(problem, {{1, 1, 2}, {3, 3, 4}}) == 105);
   // The store hides behind 40 us of compute: 10 + 40 + 20 + 5.
   CHECK(simulate(problem, {{1, 1, 3}, {3, 3, 4}}) == 75);
-  // Compute waits for the store, and the fetch hides: 10 + 30 + 40 + 5.
+  // Compute waits for the store, and the reload hides: 10 + 30 + 40 + 5.
   CHECK(simulate(problem, {{1, 1, 2}, {3, 2, 4}}) == 85);
   // Not waited for by compute, and still running after it: 10 + 40 and 20 from there.
   CHECK(simulate(problem, {{1, 1, 3}, {3, 3, 5}}) == 70);
 }
 
 TEST_CASE("overlap: a copy each way by hand") {
-  RecomputeProblem problem;
-  problem.value_bytes = {100, 0, 100, 8};  // made, on the host, fetched, the end
+  RematProblem problem;
+  problem.value_bytes = {100, 0, 100, 8};  // made, on the host, reloaded, the end
   problem.live_out = {0, 0, 0, 1};
-  problem.ops = {op(Channel::Compute, 10, {}, {0}), op(Channel::ToHost, 30, {0}, {1}), op(Channel::Compute, 10, {}, {}),
-                 op(Channel::ToDevice, 20, {}, {2}), op(Channel::Compute, 5, {2}, {3})};
-  const std::vector<CopyWindow> windows{{1, 1, 5}, {3, 3, 4}};
+  problem.ops = {op(Engine::Compute, 10, {}, {0}), op(Engine::ToHost, 30, {0}, {1}), op(Engine::Compute, 10, {}, {}),
+                 op(Engine::ToDevice, 20, {}, {2}), op(Engine::Compute, 5, {2}, {3})};
+  const std::vector<CopyInterval> intervals{{1, 1, 5}, {3, 3, 4}};
   // To the host from 10 to 40, to the device from 20 to 40, and 5.
-  CHECK(simulate(problem, windows) == 45);
+  CHECK(simulate(problem, intervals) == 45);
   // From 20 on each at half its speed. 20 are left of each, done at 60.
-  problem.copy_shares = {0.5, 0.5};
-  CHECK(simulate(problem, windows) == doctest::Approx(65));
+  problem.duplex_shares = {0.5, 0.5};
+  CHECK(simulate(problem, intervals) == doctest::Approx(65));
   // The one to the device is through at 20 + 20 / 0.8 = 45; of the other, 20 - 25 * 0.2 = 15 are left, until 60.
-  problem.copy_shares = {0.2, 0.8};
-  CHECK(simulate(problem, windows) == doctest::Approx(60));
+  problem.duplex_shares = {0.2, 0.8};
+  CHECK(simulate(problem, intervals) == doctest::Approx(60));
 }
 
-TEST_CASE("overlap: channels equal a plain account of what each has left") {
+TEST_CASE("overlap: engines equal a plain account of what each has left") {
   std::mt19937 random(5);
   int contended = 0;
   for (int round = 0; round < 200; ++round) {
-    RecomputeProblem problem = random_sequence(random, 5 + pick(random, 40));
-    for (const Overlap& overlap : overlap_ladder(problem, std::numeric_limits<int64_t>::max())) {
-      CHECK(overlap.total_us == doctest::Approx(plain_total(problem, overlap.windows)).epsilon(1e-9));
-      RecomputeProblem alone = problem;
-      alone.copy_shares = {};
-      contended += simulate(alone, overlap.windows) < overlap.total_us * (1 - 1e-9);
+    RematProblem problem = random_sequence(random, 5 + pick(random, 40));
+    for (const Overlap& overlap : overlap_levels(problem, std::numeric_limits<int64_t>::max())) {
+      CHECK(overlap.total_us == doctest::Approx(plain_total(problem, overlap.intervals)).epsilon(1e-9));
+      RematProblem alone = problem;
+      alone.duplex_shares = {};
+      contended += simulate(alone, overlap.intervals) < overlap.total_us * (1 - 1e-9);
     }
   }
   CHECK(contended > 50);
 }
 
 TEST_CASE("overlap: copies of one direction take turns") {
-  RecomputeProblem problem;
+  RematProblem problem;
   problem.value_bytes = {1, 1, 1};
   problem.live_out = {0, 0, 1};
-  problem.ops = {op(Channel::ToDevice, 30, {}, {0}), op(Channel::ToDevice, 30, {}, {1}), op(Channel::Compute, 10, {1}, {}),
-                 op(Channel::Compute, 10, {0}, {2})};
+  problem.ops = {op(Engine::ToDevice, 30, {}, {0}), op(Engine::ToDevice, 30, {}, {1}), op(Engine::Compute, 10, {1}, {}),
+                 op(Engine::Compute, 10, {0}, {2})};
   CHECK(simulate(problem, {{0, 0, 3}, {1, 1, 2}}) == 80);
   Overlap tight = overlap_copies(problem, 0);
-  CHECK(tight.windows[0].done == 3);
-  CHECK(tight.windows[1].done == 2);
+  CHECK(tight.intervals[0].done == 3);
+  CHECK(tight.intervals[1].done == 2);
   CHECK(tight.total_us == 80);
   CHECK(tight.stalled_us == 60);
 }
 
-TEST_CASE("overlap: windows stay within the limit and more room never takes longer") {
+TEST_CASE("overlap: intervals stay within the limit and more room never takes longer") {
   std::mt19937 random(1);
   for (int round = 0; round < 100; ++round) {
-    RecomputeProblem problem = random_sequence(random, 5 + pick(random, 40));
+    RematProblem problem = random_sequence(random, 5 + pick(random, 40));
     int64_t tight = plain_peak(problem);
     double last = std::numeric_limits<double>::infinity();
     for (int64_t limit : {tight - 1, tight, tight + 2, tight + 5, tight + 10, tight + 1000}) {
       Overlap overlap = overlap_copies(problem, limit);
       CHECK(overlap.peak_bytes <= std::max(limit, tight));
-      CHECK(overlap.peak_bytes == plain_peak(problem, overlap.windows));
-      CHECK(overlap.total_us == simulate(problem, overlap.windows));
+      CHECK(overlap.peak_bytes == plain_peak(problem, overlap.intervals));
+      CHECK(overlap.total_us == simulate(problem, overlap.intervals));
       CHECK(overlap.total_us <= last);
       last = overlap.total_us;
     }
   }
 }
 
-TEST_CASE("overlap: a lower limit gives the first rungs of a higher one's ladder") {
+TEST_CASE("overlap: a lower limit gives the first levels of a higher one's levels") {
   std::mt19937 random(3);
   size_t most = 0;
   for (int round = 0; round < 200; ++round) {
-    RecomputeProblem problem = random_sequence(random, 5 + pick(random, 40));
-    const std::vector<Overlap> all = overlap_ladder(problem, std::numeric_limits<int64_t>::max());
+    RematProblem problem = random_sequence(random, 5 + pick(random, 40));
+    const std::vector<Overlap> all = overlap_levels(problem, std::numeric_limits<int64_t>::max());
     most = std::max(most, all.size());
     for (size_t i = 0; i < all.size(); ++i) {
       CHECK(all[i].peak_bytes <= all[i].limit_bytes);
       if (i > 0) CHECK(all[i].limit_bytes > all[i - 1].limit_bytes);
       if (i > 0) CHECK(all[i].total_us < all[i - 1].total_us);
-      const std::vector<Overlap> some = overlap_ladder(problem, all[i].limit_bytes);
+      const std::vector<Overlap> some = overlap_levels(problem, all[i].limit_bytes);
       REQUIRE(some.size() == i + 1);
       CHECK(some.back().total_us == all[i].total_us);
     }
@@ -214,42 +214,42 @@ TEST_CASE("overlap: a lower limit gives the first rungs of a higher one's ladder
   CHECK(most > 2);
 }
 
-TEST_CASE("overlap: nothing is below the bound, and more repeats and copies do not lower it") {
+TEST_CASE("overlap: nothing is below the bound, and more remats and copies do not lower it") {
   std::mt19937 random(4);
   int reached = 0, rounds = 0;
   double least = 0, most = 0;
   for (; rounds < 100; ++rounds) {
-    RecomputeProblem problem = random_sequence(random, 5 + pick(random, 40));
-    const double bound = least_total_us(problem), found = overlap_copies(problem, std::numeric_limits<int64_t>::max()).total_us;
+    RematProblem problem = random_sequence(random, 5 + pick(random, 40));
+    const double bound = min_total_us(problem), found = overlap_copies(problem, std::numeric_limits<int64_t>::max()).total_us;
     CHECK(bound <= found * (1 + 1e-12));
     reached += found <= bound * (1 + 1e-9);
     least += bound;
     most += found;
-    RecomputePlan plan;
-    for (int32_t stage = 1; stage <= problem.op_count(); ++stage)
-      if (int32_t op = pick(random, stage); pick(random, 4) == 0 && problem.ops[static_cast<size_t>(op)].repeatable) plan.repeats.push_back({stage, op});
-    CHECK(bound <= least_total_us(final_sequence(problem, plan)) * (1 + 1e-12));
+    RematPlan plan;
+    for (int32_t position = 1; position <= problem.op_count(); ++position)
+      if (int32_t op = pick(random, position); pick(random, 4) == 0 && problem.ops[static_cast<size_t>(op)].repeatable) plan.remats.push_back({position, op});
+    CHECK(bound <= min_total_us(apply_to_problem(problem, plan)) * (1 + 1e-12));
   }
   CHECK(reached > rounds / 3);
   CHECK(most < 1.05 * least);
 }
 
-TEST_CASE("overlap: close to the best windows there are") {
+TEST_CASE("overlap: close to the best intervals there are") {
   std::mt19937 random(2);
   double found = 0, best = 0, tight = 0;
   for (int round = 0; round < 200; ++round) {
-    RecomputeProblem problem = random_sequence(random, 6);
-    std::vector<CopyWindow> windows = overlap_copies(problem, 0).windows;
-    if (windows.empty() || windows.size() > 4) continue;
+    RematProblem problem = random_sequence(random, 6);
+    std::vector<CopyInterval> intervals = overlap_copies(problem, 0).intervals;
+    if (intervals.empty() || intervals.size() > 4) continue;
     int64_t limit = plain_peak(problem) + pick(random, 8);
-    for (CopyWindow& window : windows) {
-      if (problem.ops[static_cast<size_t>(window.op)].channel == Channel::ToHost) window.done = window.op + 1;
-      window.issue = window.op;
+    for (CopyInterval& interval : intervals) {
+      if (problem.ops[static_cast<size_t>(interval.op)].engine == Engine::ToHost) interval.done = interval.op + 1;
+      interval.issue = interval.op;
     }
     found += overlap_copies(problem, limit).total_us;
     tight += overlap_copies(problem, 0).total_us;
-    const double least = shortest(problem, limit, windows);
-    CHECK(least_total_us(problem) <= least * (1 + 1e-12));
+    const double least = shortest(problem, limit, intervals);
+    CHECK(min_total_us(problem) <= least * (1 + 1e-12));
     best += least;
   }
   // Most of what can be gained; another order of the copies may gain more.

@@ -62,9 +62,9 @@ TEST_SUITE_BEGIN("unit");
 
 TEST_CASE("a pipeline's text reads back") {
   Result<Pipeline> pipeline =
-      parse_pipeline("  remove-dead-nodes ,fold-constants{keep=3  dense=1}, simplify");
+      parse_pipeline("  dce ,fold-constants{keep=3  dense=1}, simplify");
   REQUIRE(static_cast<bool>(pipeline));
-  CHECK(pipeline->to_text() == "remove-dead-nodes, fold-constants{dense=1 keep=3}, simplify");
+  CHECK(pipeline->to_text() == "dce, fold-constants{dense=1 keep=3}, simplify");
 }
 
 TEST_CASE("passes named as undone exist") {
@@ -94,7 +94,7 @@ TEST_CASE("a failing pass leaves a file that runs it again") {
 TEST_CASE("changes are dumped and printed, and steps can be left out") {
   TemporaryFolder folder;
   Result<Pipeline> pipeline =
-      parse_pipeline("simplify, remove-dead-nodes, share-equal-nodes, fold-constants");
+      parse_pipeline("simplify, dce, cse, fold-constants");
   REQUIRE(static_cast<bool>(pipeline));
   std::string log;
   llvm::raw_string_ostream out(log);
@@ -102,18 +102,18 @@ TEST_CASE("changes are dumped and printed, and steps can be left out") {
   Result<PipelineReport> report = run_pipeline(graph, *pipeline,
                                                {.dump_dir = folder.path.string(),
                                                 .runs_before = 11,
-                                                .print_after = {"remove-dead-nodes"},
-                                                .stop_after = "share-equal-nodes",
+                                                .print_after = {"dce"},
+                                                .stop_after = "cse",
                                                 .skip = {"simplify"},
                                                 .log = &out});
   REQUIRE(static_cast<bool>(report));
   REQUIRE(report->runs.size() == 2);
-  CHECK(report->runs[0].pass == "remove-dead-nodes");
+  CHECK(report->runs[0].pass == "dce");
   CHECK(report->runs[0].counters.at("removed") == 1);
   CHECK(!report->runs[1].changed);
-  CHECK(out.str() == "// after remove-dead-nodes\n" + to_text(graph));
-  CHECK(read(folder.path / "12-remove-dead-nodes.ir") == to_text(graph));
-  CHECK(!std::filesystem::exists(folder.path / "13-share-equal-nodes.ir"));
+  CHECK(out.str() == "// after dce\n" + to_text(graph));
+  CHECK(read(folder.path / "12-dce.ir") == to_text(graph));
+  CHECK(!std::filesystem::exists(folder.path / "13-cse.ir"));
 }
 
 TEST_SUITE_END();

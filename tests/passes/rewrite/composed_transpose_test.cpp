@@ -61,7 +61,7 @@ TEST_SUITE("unit") {
       Elements start(64);
       std::iota(start.begin(), start.end(), 0);
       Elements elements = start;
-      DimTracker tracker(source);
+      TransposeComposer tracker(source);
       Shape shape = source;
       for (int step = 0; step < 3; ++step) {
         auto permutation = random_permutation(shape.size(), random);
@@ -70,7 +70,7 @@ TEST_SUITE("unit") {
         shape = random_shape(random);
         REQUIRE(tracker.reshape(shape));
       }
-      OneTranspose one = tracker.result();
+      ComposedTranspose one = tracker.result();
       REQUIRE(element_count(one.split) == 64);
       CHECK(transposed(start, one.split, one.permutation) == elements);
       CHECK(one.keeps_order() == (elements == start));
@@ -80,16 +80,16 @@ TEST_SUITE("unit") {
   }
 
   TEST_CASE("dim tracker: a dim that does not divide is no chain of whole dims") {
-    DimTracker tracker({2, 3});
+    TransposeComposer tracker({2, 3});
     tracker.transpose({1, 0});
     CHECK_FALSE(tracker.reshape({2, 3}));
   }
 
   TEST_CASE("dim tracker: parts that stay neighbours are not cut") {
-    DimTracker tracker({2, 12, 1});
+    TransposeComposer tracker({2, 12, 1});
     REQUIRE(tracker.reshape({2, 3, 4}));
     tracker.transpose({1, 2, 0});
-    OneTranspose one = tracker.result();
+    ComposedTranspose one = tracker.result();
     CHECK(one.split == Shape{2, 12, 1});
     CHECK(one.permutation == llvm::SmallVector<int64_t, 6>{2, 1, 0});
   }

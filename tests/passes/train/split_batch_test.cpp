@@ -142,7 +142,7 @@ double first_loss(const Plan& plan) {
 
 TEST_SUITE("unit") {
   TEST_CASE("a batch may be split where one value carries all gradients") {
-    CHECK(names_of(forward(), find_narrow_values(forward())) == std::vector<std::string>{"e", "d", "r", "g", "z", "rows"});
+    CHECK(names_of(forward(), find_single_value_cuts(forward())) == std::vector<std::string>{"e", "d", "r", "g", "z", "rows"});
   }
 
   TEST_CASE("a split step is the whole step, from any narrow value on") {
@@ -190,7 +190,7 @@ TEST_SUITE("unit") {
     CHECK(first_loss(plain) == doctest::Approx(first_loss(compiled(request_with(request, 0, 2)))).epsilon(1e-6));
     std::vector<Plan> front;
     CompileHooks hooks;
-    hooks.on_front = [&](const Plan& plan) { front.push_back(plan); };
+    hooks.on_frontier = [&](const Plan& plan) { front.push_back(plan); };
     compiled(request, hooks);
     REQUIRE(front.size() >= 3);
     int splits = 0;

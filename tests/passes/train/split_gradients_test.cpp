@@ -93,7 +93,7 @@ int check_splits(llvm::StringRef text) {
   const RandomValues values = values_of(model->graph);
   const Gradients slopes = slopes_of(model->graph, values);
   int ways = 0;
-  for (ValueId from : find_narrow_values(model->graph))
+  for (ValueId from : find_single_value_cuts(model->graph))
     for (int64_t parts : {2, 4}) {
       INFO(parts, " parts from ", model->graph.value(from).name);
       if (model->graph.type(from).shape[0] % parts != 0) continue;

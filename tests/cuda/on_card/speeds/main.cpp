@@ -27,7 +27,7 @@ namespace {
 
 constexpr int64_t rotation_bytes = int64_t{256} << 20;  // several times what any L2 holds
 constexpr double graph_us = 2000, measured_us = 10000;
-constexpr int64_t most_calls = 512;  // small operands stay in the cache; what they take is the launch
+constexpr int64_t max_calls = 512;  // small operands stay in the cache; what they take is the launch
 constexpr int repeats = 3;
 
 struct Call {
@@ -149,9 +149,9 @@ Result<double> median_us(Executor& executor, SlotId last_slot) {
 // Microseconds of one call. An error where a library has no such alternative.
 Result<double> time_kernel(const Call& c, const KernelCandidate& kernel, const DeviceDescription& device) {
   const Plan one = plan_of({c.op, c.call, c.results, kernel.name, kernel.workspace_bytes}, device, /*guard_bytes=*/256);
-  const int64_t sets = std::min(1 + rotation_bytes / one.arenas.front().bytes, most_calls);
-  const double least_us = std::max({bytes_of(c) / device.memory_gb_per_s / 1e3, flops_of(c) / device.matmul_tflops_for(DType::BF16) / 1e6, 1.0});
-  const int64_t calls = std::max(sets, std::clamp<int64_t>(static_cast<int64_t>(graph_us / least_us), 4, most_calls));
+  const int64_t sets = std::min(1 + rotation_bytes / one.arenas.front().bytes, max_calls);
+  const double min_us = std::max({bytes_of(c) / device.memory_gb_per_s / 1e3, flops_of(c) / device.matmul_tflops_for(DType::BF16) / 1e6, 1.0});
+  const int64_t calls = std::max(sets, std::clamp<int64_t>(static_cast<int64_t>(graph_us / min_us), 4, max_calls));
   const Plan plan = rotated(one, sets, calls);
   Result<std::unique_ptr<Executor>> executor = Executor::create(plan, {});
   if (!executor) return executor.takeError();
