@@ -34,16 +34,16 @@ class Attrs {
   // The attribute, or the default when there is none. Asking for the wrong kind is our own bug; that a parsed text
   // has the right kinds is checked by each record's inference (ir/ops/common/support.h: check_attrs).
   int64_t get_int(llvm::StringRef name, int64_t otherwise = 0) const;
-  double get_float(llvm::StringRef name, double otherwise = 0) const;   // an int reads as a float
+  double get_float(llvm::StringRef name, double otherwise = 0) const;  // an int reads as a float
   llvm::StringRef get_string(llvm::StringRef name, llvm::StringRef otherwise = "") const;
-  llvm::ArrayRef<int64_t> get_ints(llvm::StringRef name) const;          // empty when absent
+  llvm::ArrayRef<int64_t> get_ints(llvm::StringRef name) const;  // empty when absent
   llvm::ArrayRef<double> get_floats(llvm::StringRef name) const;
   DType get_dtype(llvm::StringRef name, DType otherwise = DType::F32) const;
-  TensorRef get_tensor(llvm::StringRef name) const;                      // null when absent
+  TensorRef get_tensor(llvm::StringRef name) const;  // null when absent
 
   llvm::ArrayRef<Entry> entries() const { return entries_; }
   bool empty() const { return entries_.empty(); }
-  bool operator==(const Attrs& other) const;                             // tensors by content
+  bool operator==(const Attrs& other) const;  // tensors by content
 
  private:
   llvm::SmallVector<Entry, 2> entries_;

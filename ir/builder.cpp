@@ -9,7 +9,9 @@ Result<NodeId> Builder::create(const OpDef& op, llvm::ArrayRef<ValueId> operands
   auto count = static_cast<int64_t>(operands.size());
   if (count < op.min_operands || (op.max_operands >= 0 && count > op.max_operands))
     return model_error(op.name + " takes " + llvm::Twine(int(op.min_operands)) +
-                       (op.max_operands < 0 ? " or more" : op.max_operands == op.min_operands ? "" : " to " + std::to_string(op.max_operands)) +
+                       (op.max_operands < 0                  ? " or more"
+                        : op.max_operands == op.min_operands ? ""
+                                                             : " to " + std::to_string(op.max_operands)) +
                        " operands, got " + llvm::Twine(count));
   llvm::SmallVector<const Type*, 4> types;
   for (ValueId operand : operands) types.push_back(operand == ValueId::None ? nullptr : &graph_.type(operand));

@@ -28,7 +28,7 @@ class Builder {
 
   // Shorthands; each returns its argument where there is nothing to do.
   ValueId constant(Tensor value, llvm::StringRef name = "const");
-  ValueId scalar(double value, DType dtype);                     // rank 0
+  ValueId scalar(double value, DType dtype);  // rank 0
   ValueId reshape(ValueId x, llvm::ArrayRef<int64_t> shape);
   ValueId cast(ValueId x, DType dtype);
   ValueId expand(ValueId x, llvm::ArrayRef<int64_t> shape);
@@ -47,8 +47,7 @@ class Builder {
 class GradContext {
  public:
   GradContext(Builder& builder, NodeId node, llvm::ArrayRef<ValueId> out_grads, llvm::ArrayRef<bool> wanted)
-      : b(builder), node_(node), out_grads_(out_grads), wanted_(wanted),
-        grads_(wanted.size(), ValueId::None) {}
+      : b(builder), node_(node), out_grads_(out_grads), wanted_(wanted), grads_(wanted.size(), ValueId::None) {}
 
   Builder& b;
 

@@ -3,8 +3,7 @@
 namespace plimsoll {
 namespace {
 
-Result<std::vector<Tensor>> run_reference(const OpDef& op, const OpCall& call,
-                                          llvm::ArrayRef<const Tensor*> operands,
+Result<std::vector<Tensor>> run_reference(const OpDef& op, const OpCall& call, llvm::ArrayRef<const Tensor*> operands,
                                           llvm::ArrayRef<Type> types) {
   llvm::SmallVector<TensorView, 4> reads, writes;
   for (const Tensor* operand : operands) reads.push_back(operand ? operand->view() : TensorView());
@@ -26,8 +25,7 @@ class Interpreter {
         bound_(graph.value_count()),
         uses_left_(graph.value_count()) {
     for (auto [value, tensor] : bindings) bound_[index_of(value)] = tensor;
-    for (size_t i = 0; i < uses_left_.size(); ++i)
-      uses_left_[i] = graph.value(static_cast<ValueId>(i)).users.size();
+    for (size_t i = 0; i < uses_left_.size(); ++i) uses_left_[i] = graph.value(static_cast<ValueId>(i)).users.size();
     for (const Output& output : graph.outputs) ++uses_left_[index_of(output.value)];
     for (const Update& update : graph.updates) ++uses_left_[index_of(update.value)];
   }
@@ -78,8 +76,7 @@ class Interpreter {
     for (ValueId operand : node.operands)
       if (operand != ValueId::None) release(operand);
     for (auto [id, tensor] : llvm::zip(node.results, *results))
-      if (keep_ == Keep::EveryValue || uses_left_[index_of(id)] > 0)
-        values_[index_of(id)] = std::move(tensor);
+      if (keep_ == Keep::EveryValue || uses_left_[index_of(id)] > 0) values_[index_of(id)] = std::move(tensor);
     return Status::success();
   }
 
@@ -102,8 +99,7 @@ class Interpreter {
 
 }  // namespace
 
-Result<std::vector<Tensor>> evaluate_node(const OpDef& op, const Attrs& attrs,
-                                          llvm::ArrayRef<const Tensor*> operands) {
+Result<std::vector<Tensor>> evaluate_node(const OpDef& op, const Attrs& attrs, llvm::ArrayRef<const Tensor*> operands) {
   llvm::SmallVector<const Type*, 4> types;
   for (const Tensor* operand : operands) types.push_back(operand ? &operand->type() : nullptr);
   OpCall call(attrs, types);

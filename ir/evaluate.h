@@ -11,8 +11,7 @@ namespace plimsoll {
 
 // One node by itself. An absent operand is null. Infers the result types, so a call that does not fit
 // the op is an error.
-Result<std::vector<Tensor>> evaluate_node(const OpDef& op, const Attrs& attrs,
-                                          llvm::ArrayRef<const Tensor*> operands);
+Result<std::vector<Tensor>> evaluate_node(const OpDef& op, const Attrs& attrs, llvm::ArrayRef<const Tensor*> operands);
 
 // A tensor for each input and state, by its value; the tensors stay the caller's.
 using Bindings = std::map<ValueId, const Tensor*>;

@@ -90,13 +90,11 @@ Result<std::vector<Tensor>> evaluate_on(const Node& node, const Views& views, Sh
 using Results = std::vector<ConstantView>;
 
 // An elementwise op commutes with expand: it is enough to compute on what the bases broadcast to.
-Result<Results> fold_elementwise(const Graph& graph, const Node& node, const Views& views,
-                                 const FoldLimits& limits) {
+Result<Results> fold_elementwise(const Graph& graph, const Node& node, const Views& views, const FoldLimits& limits) {
   Shape common;
   for (const ConstantView& view : views)
     if (view.base) common = *broadcast_shapes(common, view.base->type().shape);
-  if (element_count(common) * static_cast<int64_t>(views.size() + 1) > limits.evaluated_elements)
-    return Results();
+  if (element_count(common) * static_cast<int64_t>(views.size() + 1) > limits.evaluated_elements) return Results();
   Result<std::vector<Tensor>> tensors =
       evaluate_on(node, views, [&](const ConstantView&) -> llvm::ArrayRef<int64_t> { return common; });
   if (!tensors) return tensors.takeError();
@@ -106,15 +104,14 @@ Result<Results> fold_elementwise(const Graph& graph, const Node& node, const Vie
   return results;
 }
 
-Result<Results> fold_dense(const Graph& graph, const Node& node, const Views& views,
-                           const FoldLimits& limits) {
+Result<Results> fold_dense(const Graph& graph, const Node& node, const Views& views, const FoldLimits& limits) {
   int64_t elements = 0;
   for (const ConstantView& view : views) elements += view.base ? element_count(view.shape) : 0;
   for (ValueId result : node.results) elements += graph.type(result).elements();
   if (elements > limits.evaluated_elements) return Results();
   if (flops_of(graph, node) > static_cast<double>(limits.evaluated_elements)) return Results();
-  Result<std::vector<Tensor>> tensors = evaluate_on(
-      node, views, [](const ConstantView& view) -> llvm::ArrayRef<int64_t> { return view.shape; });
+  Result<std::vector<Tensor>> tensors =
+      evaluate_on(node, views, [](const ConstantView& view) -> llvm::ArrayRef<int64_t> { return view.shape; });
   if (!tensors) return tensors.takeError();
   Results results;
   for (Tensor& tensor : *tensors) {
@@ -128,18 +125,15 @@ Result<Results> fold_dense(const Graph& graph, const Node& node, const Views& vi
 // No results: the node stays.
 Result<Results> compute(const Graph& graph, const Node& node, const Views& views, const FoldLimits& limits) {
   if (views.size() == 1 && views.front().base)
-    if (std::optional<ConstantView> moved =
-            move_constant(node, views.front(), graph.type(node.results.front()).shape))
+    if (std::optional<ConstantView> moved = move_constant(node, views.front(), graph.type(node.results.front()).shape))
       return Results{std::move(*moved)};
-  return node.op->elementwise ? fold_elementwise(graph, node, views, limits)
-                              : fold_dense(graph, node, views, limits);
+  return node.op->elementwise ? fold_elementwise(graph, node, views, limits) : fold_dense(graph, node, views, limits);
 }
 
 ValueId emit_constant(Builder& builder, ConstantView view, const FoldLimits& limits, llvm::StringRef name) {
   if (element_count(view.shape) <= limits.dense_elements || !view.is_expanded()) {
     bool as_is = view.base->type().shape == view.shape;
-    TensorRef dense =
-        as_is ? view.base : std::make_shared<const Tensor>(broadcast_tensor(*view.base, view.shape));
+    TensorRef dense = as_is ? view.base : std::make_shared<const Tensor>(broadcast_tensor(*view.base, view.shape));
     return builder.emit("constant", {}, {{"value", dense}}, name);
   }
   ValueId base = builder.emit("constant", {}, {{"value", view.base}}, (name + ".base").str());
@@ -179,8 +173,7 @@ TensorRef constant_value(const Graph& graph, ValueId value) {
 Tensor broadcast_tensor(const Tensor& base, llvm::ArrayRef<int64_t> shape) {
   Tensor dense(Type(base.type().dtype, shape));
   if (dense.type().elements() > 0)
-    BroadcastCopy(base, shape)
-        .fill(static_cast<std::byte*>(dense.data()), static_cast<const std::byte*>(base.data()));
+    BroadcastCopy(base, shape).fill(static_cast<std::byte*>(dense.data()), static_cast<const std::byte*>(base.data()));
   return dense;
 }
 

@@ -14,8 +14,7 @@ Shape full_rank_base(const ConstantView& view) {
   return shape;
 }
 
-ConstantView with_base_shape(const ConstantView& view, llvm::ArrayRef<int64_t> base,
-                             llvm::ArrayRef<int64_t> shape) {
+ConstantView with_base_shape(const ConstantView& view, llvm::ArrayRef<int64_t> base, llvm::ArrayRef<int64_t> shape) {
   bool as_is = llvm::ArrayRef<int64_t>(view.base->type().shape) == base;
   return {as_is ? view.base : std::make_shared<const Tensor>(view.base->reshaped(base)),
           Shape(shape.begin(), shape.end())};
@@ -30,8 +29,7 @@ std::optional<ConstantView> evaluate_on_base(const Node& node, const Attrs& attr
     llvm::consumeError(moved.takeError());
     return std::nullopt;
   }
-  return ConstantView{std::make_shared<const Tensor>(std::move(moved->front())),
-                      Shape(shape.begin(), shape.end())};
+  return ConstantView{std::make_shared<const Tensor>(std::move(moved->front())), Shape(shape.begin(), shape.end())};
 }
 
 // The dimensions fall into groups with equal products before and after. A group that repeats as a whole is 1s
@@ -62,8 +60,7 @@ std::optional<ConstantView> move_reshape(const ConstantView& view, llvm::ArrayRe
   return with_base_shape(view, moved_base, to);
 }
 
-std::optional<ConstantView> move_slice(const Node& node, const ConstantView& view,
-                                       llvm::ArrayRef<int64_t> to) {
+std::optional<ConstantView> move_slice(const Node& node, const ConstantView& view, llvm::ArrayRef<int64_t> to) {
   Shape base = full_rank_base(view);
   auto ints = [&](llvm::StringRef name) {
     llvm::ArrayRef<int64_t> list = node.attrs.get_ints(name);
@@ -80,8 +77,7 @@ std::optional<ConstantView> move_slice(const Node& node, const ConstantView& vie
 
 }  // namespace
 
-std::optional<ConstantView> move_constant(const Node& node, const ConstantView& view,
-                                          llvm::ArrayRef<int64_t> to) {
+std::optional<ConstantView> move_constant(const Node& node, const ConstantView& view, llvm::ArrayRef<int64_t> to) {
   llvm::StringRef op = node.op->name;
   if (element_count(view.shape) == 0) return std::nullopt;
   if (op == "expand") return ConstantView{view.base, Shape(to.begin(), to.end())};

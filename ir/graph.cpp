@@ -146,8 +146,7 @@ void Graph::rename(ValueId id, llvm::StringRef name) {
 }
 
 bool Graph::is_used(ValueId id) const {
-  return !value(id).users.empty() ||
-         llvm::any_of(outputs, [&](const Output& output) { return output.value == id; }) ||
+  return !value(id).users.empty() || llvm::any_of(outputs, [&](const Output& output) { return output.value == id; }) ||
          llvm::any_of(updates, [&](const Update& update) { return update.value == id; });
 }
 

@@ -30,14 +30,16 @@ enum class NodeId : int32_t { None = -1 };
 enum class OriginId : int32_t { None = -1 };
 
 template <typename Id>
-constexpr size_t index_of(Id id) { return static_cast<size_t>(static_cast<int32_t>(id)); }
+constexpr size_t index_of(Id id) {
+  return static_cast<size_t>(static_cast<int32_t>(id));
+}
 
 // Where in the user's model something comes from.
 struct Origin {
-  std::string node;     // ONNX node name, or its first output when it has none
-  std::string op;       // ONNX operator type
-  std::string module;   // "transformer.h.0.attn", from metadata_props; may be empty
-  std::string source;   // "model.py:137: y = self.attn(x)"; may be empty
+  std::string node;    // ONNX node name, or its first output when it has none
+  std::string op;      // ONNX operator type
+  std::string module;  // "transformer.h.0.attn", from metadata_props; may be empty
+  std::string source;  // "model.py:137: y = self.attn(x)"; may be empty
 };
 
 llvm::StringRef space_name(MemorySpace space);  // "device", "host"
@@ -60,7 +62,7 @@ struct Node {
   Attrs attrs;
   OriginId origin = OriginId::None;
   Phase phase = Phase::Forward;
-  std::string reason;                      // why a pass put it here, when that is a decision
+  std::string reason;  // why a pass put it here, when that is a decision
   NodeId previous = NodeId::None, next = NodeId::None;
   bool erased = false;
 };
@@ -78,8 +80,8 @@ std::optional<StateRole> parse_role(llvm::StringRef name);
 // How a state gets its first value.
 struct StateInit {
   enum class Kind : uint8_t { Weights, Fill, CopyOf } kind = Kind::Weights;
-  double fill = 0;          // Fill: every element
-  std::string source;       // Weights: the initializer's name. CopyOf: the state it is converted from
+  double fill = 0;     // Fill: every element
+  std::string source;  // Weights: the initializer's name. CopyOf: the state it is converted from
 };
 
 struct State {
@@ -92,7 +94,7 @@ struct State {
 };
 
 struct Output {
-  std::string name;   // the model's name for it ("loss")
+  std::string name;  // the model's name for it ("loss")
   ValueId value = ValueId::None;
 };
 
@@ -121,7 +123,7 @@ class Graph {
   const Node& node(NodeId id) const { return nodes_[index_of(id)]; }
   Node& node(NodeId id) { return nodes_[index_of(id)]; }  // do not touch operands, results or links through it
   const Type& type(ValueId id) const { return value(id).type; }
-  size_t value_count() const { return values_.size(); }   // ids ever given, erased ones included
+  size_t value_count() const { return values_.size(); }  // ids ever given, erased ones included
   size_t node_slots() const { return nodes_.size(); }
   size_t node_count() const { return live_nodes_; }
 
@@ -135,22 +137,22 @@ class Graph {
   void set_operand(NodeId node, size_t operand, ValueId value);
   // Every use of `old`, outputs and updates included, reads `now` instead. Types must be equal.
   void replace_uses(ValueId old, ValueId now);
-  void erase_node(NodeId node);                         // its results must be unused
-  void move_before(NodeId node, NodeId before);         // None: to the end
-  void set_type(ValueId value, const Type& type);       // for passes that re-infer the whole graph
-  void rename(ValueId value, llvm::StringRef name);     // made unique when taken
-  bool is_used(ValueId value) const;                    // by a node, an output or an update
+  void erase_node(NodeId node);                      // its results must be unused
+  void move_before(NodeId node, NodeId before);      // None: to the end
+  void set_type(ValueId value, const Type& type);    // for passes that re-infer the whole graph
+  void rename(ValueId value, llvm::StringRef name);  // made unique when taken
+  bool is_used(ValueId value) const;                 // by a node, an output or an update
 
   // Nodes in order. Safe while the visited node is erased if the next is taken first; `order()` copies.
   NodeId first_node() const { return first_; }
   NodeId last_node() const { return last_; }
   NodeId next_node(NodeId id) const { return node(id).next; }
   std::vector<NodeId> order() const;
-  void reorder(llvm::ArrayRef<NodeId> order);           // a permutation of order()
+  void reorder(llvm::ArrayRef<NodeId> order);  // a permutation of order()
 
-  ValueId find_value(llvm::StringRef name) const;       // None when there is none
-  const State* find_state(ValueId value) const;         // null when it is no state
-  MemorySpace space(ValueId value) const;               // host: states that live there, and copies made for it
+  ValueId find_value(llvm::StringRef name) const;  // None when there is none
+  const State* find_state(ValueId value) const;    // null when it is no state
+  MemorySpace space(ValueId value) const;          // host: states that live there, and copies made for it
   // A name nobody has: `wanted`, or `wanted.1`, `wanted.2`, ...
   std::string unique_name(llvm::StringRef wanted);
 

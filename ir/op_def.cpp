@@ -30,7 +30,8 @@ ChunkCall elementwise_part(const OpCall& call) {
   }
   ChunkCall part{{}, {}, call.attrs};
   for (size_t i = 0; i < call.count(); ++i)
-    part.cut.push_back(call.has(i) && rank > 0 && call.operand(i).shape.size() == rank && call.operand(i).shape[0] == rows);
+    part.cut.push_back(call.has(i) && rank > 0 && call.operand(i).shape.size() == rank &&
+                       call.operand(i).shape[0] == rows);
   return part;
 }
 
@@ -57,8 +58,7 @@ const OpDef& get_op(llvm::StringRef name) {
 
 llvm::SmallVector<const Type*, 4> operand_types(const Graph& graph, const Node& node) {
   llvm::SmallVector<const Type*, 4> types;
-  for (ValueId operand : node.operands)
-    types.push_back(operand == ValueId::None ? nullptr : &graph.type(operand));
+  for (ValueId operand : node.operands) types.push_back(operand == ValueId::None ? nullptr : &graph.type(operand));
   return types;
 }
 
@@ -92,7 +92,9 @@ std::optional<ChunkCall> chunk_of(const OpDef& op, const OpCall& call, Chunk par
   return any ? found : std::nullopt;
 }
 
-Combine combine_of(const ChunkCall& call, size_t result) { return result < call.combine.size() ? call.combine[result] : Combine::Rows; }
+Combine combine_of(const ChunkCall& call, size_t result) {
+  return result < call.combine.size() ? call.combine[result] : Combine::Rows;
+}
 
 bool is_weighted_mean(const Graph& graph, const Node& node) {
   if (!node.op->sample_weight) return false;

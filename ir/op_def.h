@@ -97,14 +97,15 @@ enum class Combine : uint8_t {
 
 // The op on one part of the batch: it reads that part of some operands, and the others whole.
 struct ChunkCall {
-  llvm::SmallVector<bool, 4> cut;   // by operand
+  llvm::SmallVector<bool, 4> cut;         // by operand
   llvm::SmallVector<Combine, 2> combine;  // by result; what it does not reach: Rows
   Attrs attrs;
 };
 // None where a result's rows depend on the other parts' rows, or where the parts would not be equal.
 using ChunkFn = std::optional<ChunkCall> (*)(const OpCall& call, Chunk part);
 class Builder;
-// Makes what a mean over weighted samples divides by, of any operand but the first: it is there before the samples' losses are.
+// Makes what a mean over weighted samples divides by, of any operand but the first: it is there before the samples'
+// losses are.
 using SampleWeightFn = ValueId (*)(Builder& b, NodeId node);
 
 // How the op tests fill an operand. Floats keep away from kinks where asked.
@@ -116,14 +117,14 @@ struct SampleOperand {
     Distinct,  // a shuffled grid, so that maxima are unique and no value is near 0
     Integers,  // uniform integers in [low, high]
     Bools,
-    Values,    // as given
+    Values,  // as given
     Absent,
   };
   Type type;
   Fill fill = Fill::Normal;
-  int64_t low = 0, high = 1;   // Integers: inclusive
-  Floats values;               // Values
-  bool differentiate = true;   // compare its gradient with finite differences
+  int64_t low = 0, high = 1;  // Integers: inclusive
+  Floats values;              // Values
+  bool differentiate = true;  // compare its gradient with finite differences
 };
 
 struct Sample {
@@ -134,13 +135,13 @@ using SamplesFn = std::vector<Sample> (*)();
 
 struct OpDef {
   llvm::StringLiteral name;
-  llvm::StringLiteral summary;          // one line: the meaning, operands and attributes by name
-  int8_t min_operands, max_operands;    // max -1: any number
+  llvm::StringLiteral summary;        // one line: the meaning, operands and attributes by name
+  int8_t min_operands, max_operands;  // max -1: any number
   InferFn infer;
   Gradient gradient;
   Precision precision;
   Recompute recompute;
-  int8_t view_of = -1;                  // result 0 has the bytes of this operand: no copy, no kernel
+  int8_t view_of = -1;  // result 0 has the bytes of this operand: no copy, no kernel
   // Every result element depends only on the operands' elements at its place, under numpy broadcasting.
   bool elementwise = false;
   // This operand, absent or of result 0's type, is added to result 0 and to nothing else.
@@ -148,9 +149,9 @@ struct OpDef {
   // Copies between memories read in one space and write in the other; every other op keeps to the device.
   Engine engine = Engine::Compute;
   llvm::ArrayRef<InPlace> in_place = {};
-  FlopsFn flops = nullptr;              // none: one per result element
+  FlopsFn flops = nullptr;  // none: one per result element
   RebatchFn rebatch = nullptr;
-  ChunkFn chunk = nullptr;                // none: elementwise ops go by elements, others want the whole batch
+  ChunkFn chunk = nullptr;                 // none: elementwise ops go by elements, others want the whole batch
   SampleWeightFn sample_weight = nullptr;  // where result 0 may be a WeightedMean: what it makes is the last result
   ReferenceFn reference;
   SamplesFn samples;
@@ -158,15 +159,16 @@ struct OpDef {
 
 // The registry, in the order of ir/ops/ops.def.
 llvm::ArrayRef<const OpDef*> all_ops();
-const OpDef* find_op(llvm::StringRef name);   // null when there is none
-const OpDef& get_op(llvm::StringRef name);    // must exist
+const OpDef* find_op(llvm::StringRef name);  // null when there is none
+const OpDef& get_op(llvm::StringRef name);   // must exist
 
 // Operand types of a node, for OpCall. The vector must outlive the call.
 llvm::SmallVector<const Type*, 4> operand_types(const Graph& graph, const Node& node);
 Types result_types(const Graph& graph, const Node& node);
 double flops_of(const Graph& graph, const Node& node);
 
-// The op on one part, of two or more, of what `call` reads; at least one operand is cut. None where it wants the whole batch.
+// The op on one part, of two or more, of what `call` reads; at least one operand is cut. None where it wants the whole
+// batch.
 std::optional<ChunkCall> chunk_of(const OpDef& op, const OpCall& call, Chunk part);
 Combine combine_of(const ChunkCall& call, size_t result);
 // Is result 0 a mean over the batch by the samples' weights?

@@ -184,8 +184,8 @@ class Parser : private TextReader {
     if (!id) return fail_at(op_offset, take_diag(id.takeError()).text());
     Node& node = graph_->node(*id);
     if (node.results.size() != names.size())
-      return fail_at(op_offset, op_name + " has " + std::to_string(node.results.size()) +
-                                    " results here, not " + std::to_string(names.size()));
+      return fail_at(op_offset, op_name + " has " + std::to_string(node.results.size()) + " results here, not " +
+                                    std::to_string(names.size()));
     check_types(node);
     node_details(node);
   }
@@ -200,8 +200,8 @@ class Parser : private TextReader {
       if (result == node.results.size()) return fail_at(start, "more types than results");
       const Value& value = graph_->value(node.results[result++]);
       if (value.type != written)
-        return fail_at(start, node.op->name + " gives %" + value.name + ": " + to_string(value.type) +
-                                  ", not " + to_string(written));
+        return fail_at(start, node.op->name + " gives %" + value.name + ": " + to_string(value.type) + ", not " +
+                                  to_string(written));
     } while (accept(','));
     if (result != node.results.size()) fail("fewer types than results");
   }

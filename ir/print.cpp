@@ -122,8 +122,7 @@ void print_at(llvm::raw_ostream& out, OriginId origin, const PrintOptions& optio
   if (options.origins && origin != OriginId::None) out << " at=#" << index_of(origin);
 }
 
-void print_state(llvm::raw_ostream& out, const Graph& graph, const State& state,
-                 const PrintOptions& options) {
+void print_state(llvm::raw_ostream& out, const Graph& graph, const State& state, const PrintOptions& options) {
   print_value_name(out, graph, state.value);
   out << ": " << to_string(graph.type(state.value)) << ' ' << role_name(state.role);
   if (state.trained) out << " trained";

@@ -14,8 +14,7 @@ using Kind = Token::Kind;
 
 bool reads_as_float(const Token& token) {
   if (token.is_word("nan") || token.is_word("inf")) return true;
-  return token.kind == Kind::Number &&
-         llvm::StringRef(token.text).find_first_of(".ein") != llvm::StringRef::npos;
+  return token.kind == Kind::Number && llvm::StringRef(token.text).find_first_of(".ein") != llvm::StringRef::npos;
 }
 
 std::optional<DType> dtype_of(const Token& token) {
@@ -71,8 +70,7 @@ std::string TextReader::plain_name(llvm::StringRef what) {
 
 int64_t TextReader::integer() {
   int64_t value = 0;
-  if (token_.kind != Kind::Number || llvm::StringRef(token_.text).getAsInteger(10, value))
-    fail_expected("an integer");
+  if (token_.kind != Kind::Number || llvm::StringRef(token_.text).getAsInteger(10, value)) fail_expected("an integer");
   advance();
   return value;
 }
@@ -153,8 +151,7 @@ Attr TextReader::list_attribute() {
 
 TensorRef TextReader::tensor(const Type& type) {
   // Before memory is asked for: no element takes less than a character.
-  if (type.elements() > static_cast<int64_t>(text_.size()))
-    fail(to_string(type) + " has more elements than the text");
+  if (type.elements() > static_cast<int64_t>(text_.size())) fail(to_string(type) + " has more elements than the text");
   if (failed_) return std::make_shared<const Tensor>(Type(type.dtype, {0}));
   auto tensor = std::make_shared<Tensor>(type);
   size_t start = offset();
@@ -167,8 +164,8 @@ TensorRef TextReader::tensor(const Type& type) {
   int64_t count = 0;
   list('>', [&] { element(tensor->view(), count++); });
   if (count != type.elements())
-    fail_at(start, to_string(type) + " has " + std::to_string(type.elements()) + " elements, got " +
-                       std::to_string(count));
+    fail_at(start,
+            to_string(type) + " has " + std::to_string(type.elements()) + " elements, got " + std::to_string(count));
   return tensor;
 }
 

@@ -10,9 +10,7 @@ namespace plimsoll {
 
 class TextReader {
  public:
-  TextReader(llvm::StringRef text, llvm::StringRef file) : text_(text), lexer_(text), file_(file) {
-    advance();
-  }
+  TextReader(llvm::StringRef text, llvm::StringRef file) : text_(text), lexer_(text), file_(file) { advance(); }
 
   const Token& token() const { return token_; }
   size_t offset() const { return token_.offset; }

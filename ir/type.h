@@ -18,24 +18,35 @@
 namespace plimsoll {
 
 enum class DType : uint8_t {
-  F64, F32, BF16, F16, F8E4M3, F8E5M2,
-  I64, I32, I16, I8,
-  U64, U32, U16, U8,
+  F64,
+  F32,
+  BF16,
+  F16,
+  F8E4M3,
+  F8E5M2,
+  I64,
+  I32,
+  I16,
+  I8,
+  U64,
+  U32,
+  U16,
+  U8,
   Bool,
 };
 inline constexpr int dtype_count = 15;
 
-llvm::StringRef dtype_name(DType dtype);                        // "f32", "bf16", "i64", "bool", ...
+llvm::StringRef dtype_name(DType dtype);  // "f32", "bf16", "i64", "bool", ...
 std::optional<DType> parse_dtype(llvm::StringRef name);
 int64_t dtype_bytes(DType dtype);
 bool is_float(DType dtype);
-bool is_integer(DType dtype);                                   // bool is not an integer
+bool is_integer(DType dtype);  // bool is not an integer
 bool is_signed_integer(DType dtype);
-bool is_16_bit_float(DType dtype);                              // two bytes or fewer
+bool is_16_bit_float(DType dtype);  // two bytes or fewer
 
 using Shape = llvm::SmallVector<int64_t, 4>;
 
-int64_t element_count(llvm::ArrayRef<int64_t> shape);           // 1 for a scalar
+int64_t element_count(llvm::ArrayRef<int64_t> shape);  // 1 for a scalar
 
 // One dtype and one static shape. Row-major and dense wherever it has bytes.
 struct Type {
@@ -52,8 +63,8 @@ struct Type {
   bool operator!=(const Type& other) const { return !(*this == other); }
 };
 
-std::string to_string(const Type& type);                        // "f32[2,3]", "i64[]"
-std::string to_string(llvm::ArrayRef<int64_t> shape);           // "[2,3]"
+std::string to_string(const Type& type);               // "f32[2,3]", "i64[]"
+std::string to_string(llvm::ArrayRef<int64_t> shape);  // "[2,3]"
 Result<Type> parse_type(llvm::StringRef text);
 
 // Strides in elements of a dense row-major shape.
@@ -69,12 +80,14 @@ struct TensorView {
   void* data = nullptr;
 
   int64_t elements() const { return type.elements(); }
-  double get(int64_t index) const;        // any dtype; bool as 0 or 1
-  int64_t get_int(int64_t index) const;   // exact for integers and bool; truncates floats
+  double get(int64_t index) const;       // any dtype; bool as 0 or 1
+  int64_t get_int(int64_t index) const;  // exact for integers and bool; truncates floats
   void set(int64_t index, double value) const;
   void set_int(int64_t index, int64_t value) const;
   template <typename T>
-  T* as() const { return static_cast<T*>(data); }
+  T* as() const {
+    return static_cast<T*>(data);
+  }
 };
 
 // A dense tensor that owns its bytes (64-byte aligned, zero at first). Copies share nothing.
@@ -84,7 +97,7 @@ class Tensor {
   explicit Tensor(const Type& type);
   Tensor(const Type& type, const void* bytes);  // copies type.bytes() bytes
 
-  static Tensor of_ints(llvm::ArrayRef<int64_t> values);                       // i64[n]
+  static Tensor of_ints(llvm::ArrayRef<int64_t> values);  // i64[n]
   static Tensor of_floats(llvm::ArrayRef<double> values, DType dtype, llvm::ArrayRef<int64_t> shape);
   static Tensor scalar(double value, DType dtype);
   static Tensor scalar_int(int64_t value, DType dtype = DType::I64);
@@ -106,13 +119,15 @@ class Tensor {
   TensorView view() const { return {type_, bytes_.get()}; }
   double get(int64_t index) const { return view().get(index); }
   int64_t get_int(int64_t index) const { return view().get_int(index); }
-  llvm::SmallVector<int64_t, 8> ints() const;   // all elements, flat
+  llvm::SmallVector<int64_t, 8> ints() const;  // all elements, flat
   Tensor reshaped(llvm::ArrayRef<int64_t> shape) const;
 
-  bool operator==(const Tensor& other) const;   // same type and same bytes
+  bool operator==(const Tensor& other) const;  // same type and same bytes
 
  private:
-  struct Free { void operator()(std::byte* p) const; };
+  struct Free {
+    void operator()(std::byte* p) const;
+  };
   Type type_;
   std::unique_ptr<std::byte[], Free> bytes_;
 };

@@ -12,8 +12,7 @@ namespace {
 
 class Verifier {
  public:
-  explicit Verifier(const Graph& graph)
-      : graph_(graph), defined_(graph.value_count()), users_(graph.value_count()) {}
+  explicit Verifier(const Graph& graph) : graph_(graph), defined_(graph.value_count()), users_(graph.value_count()) {}
 
   Status run() {
     if (Status s = check_sources()) return s;
@@ -68,9 +67,8 @@ class Verifier {
   }
 
   Status check_node(NodeId id, const Node& node) {
-    std::string where = node.results.empty()
-                            ? node.op->name.str()
-                            : (graph_.value(node.results[0]).name + " (" + node.op->name + ")").str();
+    std::string where = node.results.empty() ? node.op->name.str()
+                                             : (graph_.value(node.results[0]).name + " (" + node.op->name + ")").str();
     auto count = static_cast<int64_t>(node.operands.size());
     if (count < node.op->min_operands || (node.op->max_operands >= 0 && count > node.op->max_operands))
       return wrong(where, "has " + llvm::Twine(count) + " operands");
@@ -83,7 +81,8 @@ class Verifier {
       if (!is_defined(it.value()))
         return wrong(where, "operand " + llvm::Twine(it.index()) + " is not written before it");
       if (graph_.space(it.value()) != read_space(node.op->engine))
-        return wrong(where, "operand " + llvm::Twine(it.index()) + " is in " + space_name(graph_.space(it.value())) + " memory");
+        return wrong(
+            where, "operand " + llvm::Twine(it.index()) + " is in " + space_name(graph_.space(it.value())) + " memory");
       users_[index_of(it.value())].push_back(id);
     }
     if (node.origin != OriginId::None && index_of(node.origin) >= graph_.origins.size())
@@ -98,12 +97,12 @@ class Verifier {
     Result<Types> inferred = node.op->infer(OpCall(node.attrs, operands));
     if (!inferred) return in_context("verify: " + where, inferred.takeError());
     if (inferred->size() != node.results.size())
-      return wrong(where, "has " + llvm::Twine(node.results.size()) + " results, its op " +
-                              llvm::Twine(inferred->size()));
+      return wrong(where,
+                   "has " + llvm::Twine(node.results.size()) + " results, its op " + llvm::Twine(inferred->size()));
     for (auto [result, type] : llvm::zip(node.results, *inferred))
       if (graph_.type(result) != type)
-        return wrong(where, graph_.value(result).name + " is " + to_string(graph_.type(result)) +
-                                ", its op gives " + to_string(type));
+        return wrong(where, graph_.value(result).name + " is " + to_string(graph_.type(result)) + ", its op gives " +
+                                to_string(type));
     return Status::success();
   }
 
@@ -116,8 +115,8 @@ class Verifier {
       llvm::sort(kept);
       llvm::sort(counted);
       if (kept != counted)
-        return wrong(value.name, "its use list has " + llvm::Twine(kept.size()) +
-                                     " entries, its readers are " + llvm::Twine(counted.size()));
+        return wrong(value.name, "its use list has " + llvm::Twine(kept.size()) + " entries, its readers are " +
+                                     llvm::Twine(counted.size()));
     }
     return Status::success();
   }
@@ -127,15 +126,13 @@ class Verifier {
       const Value& value = graph_.value(state.value);
       bool learns = state.role == StateRole::Parameter || state.role == StateRole::Buffer;
       if (state.trained && (!learns || !is_float(value.type.dtype)))
-        return wrong(value.name,
-                     "a " + role_name(state.role) + " of " + to_string(value.type) + " cannot be trained");
+        return wrong(value.name, "a " + role_name(state.role) + " of " + to_string(value.type) + " cannot be trained");
       if (state.init.kind != StateInit::Kind::CopyOf) continue;
       ValueId source = graph_.find_value(state.init.source);
       // A function need not hold the source; then another one of its program does.
-      if (source != ValueId::None && graph_.find_state(source) &&
-          graph_.type(source).shape != value.type.shape)
-        return wrong(value.name, "is " + to_string(value.type) + " but starts as a copy of " +
-                                     to_string(graph_.type(source)));
+      if (source != ValueId::None && graph_.find_state(source) && graph_.type(source).shape != value.type.shape)
+        return wrong(value.name,
+                     "is " + to_string(value.type) + " but starts as a copy of " + to_string(graph_.type(source)));
     }
     return Status::success();
   }
@@ -191,18 +188,18 @@ Status verify(const Program& program) {
   llvm::StringSet<> names;
   for (const Graph& function : program.functions) {
     if (Status s = verify(function)) return in_context("@" + function.name, std::move(s));
-    if (!names.insert(function.name).second)
-      return model_error("verify: two functions are named @" + function.name);
+    if (!names.insert(function.name).second) return model_error("verify: two functions are named @" + function.name);
     for (const State& state : function.states) {
       const Value& value = function.value(state.value);
       auto [at, first] = shared.try_emplace(value.name, &function, &state);
       if (first) continue;
       auto [other_function, other] = at->second;
       const Type& other_type = other_function->type(other->value);
-      if (other_type != value.type || other->role != state.role || other->trained != state.trained || other->space != state.space ||
-          !same_init(other->init, state.init))
-        return model_error("verify: state " + value.name + " differs between @" + other_function->name + " (" + described(other_type, *other) +
-                           ") and @" + function.name + " (" + described(value.type, state) + ")");
+      if (other_type != value.type || other->role != state.role || other->trained != state.trained ||
+          other->space != state.space || !same_init(other->init, state.init))
+        return model_error("verify: state " + value.name + " differs between @" + other_function->name + " (" +
+                           described(other_type, *other) + ") and @" + function.name + " (" +
+                           described(value.type, state) + ")");
     }
   }
   return Status::success();

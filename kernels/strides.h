@@ -39,8 +39,7 @@ LoopNest<N> collapse(const LoopNest<N>& nest) {
   for (int d = 0; d < nest.rank; ++d) {
     if (nest.sizes[d] == 1) continue;
     bool joins = out.rank > 0;
-    for (int t = 0; joins && t < N; ++t)
-      joins = out.strides[t][out.rank - 1] == nest.strides[t][d] * nest.sizes[d];
+    for (int t = 0; joins && t < N; ++t) joins = out.strides[t][out.rank - 1] == nest.strides[t][d] * nest.sizes[d];
     if (!joins) {
       out.sizes[out.rank++] = 1;
     }

@@ -1,9 +1,9 @@
 #include "passes/compile.h"
 
-#include "ir/support/did_you_mean.h"
 #include "ir/plan/check.h"
-#include "passes/derive_program.h"
+#include "ir/support/did_you_mean.h"
 #include "passes/budget/split_search.h"
+#include "passes/derive_program.h"
 #include "passes/pass/pass_runner.h"
 #include "passes/train/training_step.h"
 
@@ -15,13 +15,15 @@ const llvm::StringLiteral clean_pipeline =
 const llvm::StringLiteral fixpoint_pipeline = "move-transposes, simplify, dce";
 const llvm::StringLiteral finish_pipeline =
     "recover-linear, recover-attention, recover-losses, simplify, recover-split, pack-attention, cse, dce";
-constexpr int max_fixpoint_rounds = 16;  // exports settle in five; the bound only guards against rules that undo each other
+constexpr int max_fixpoint_rounds =
+    16;  // exports settle in five; the bound only guards against rules that undo each other
 
 namespace {
 
 Status clean(Graph& graph, PassRunner& passes) {
   Result<bool> changed = passes.run(graph, clean_pipeline);
-  for (int round = 0; round < max_fixpoint_rounds && changed && *changed; ++round) changed = passes.run(graph, fixpoint_pipeline);
+  for (int round = 0; round < max_fixpoint_rounds && changed && *changed; ++round)
+    changed = passes.run(graph, fixpoint_pipeline);
   if (changed) changed = passes.run(graph, finish_pipeline);
   return changed ? Status::success() : changed.takeError();
 }
@@ -53,7 +55,8 @@ Result<CleanModel> clean_model(Graph forward, llvm::StringRef loss, const Compil
   return model;
 }
 
-Result<Program> compile_until(Graph forward, const TrainingRequest& request, const KernelCatalog& catalog, const CompileHooks& hooks) {
+Result<Program> compile_until(Graph forward, const TrainingRequest& request, const KernelCatalog& catalog,
+                              const CompileHooks& hooks) {
   if (Status s = check_stop(hooks.pipeline.stop_after)) return s;
   Result<CleanModel> model = clean_model(std::move(forward), request.loss, hooks);
   if (!model) return model.takeError();
@@ -74,8 +77,8 @@ Result<Plan> compile_training(Graph forward, const TrainingRequest& request, con
   return model ? compile_training(std::move(*model), request, device, catalog, whole) : model.takeError();
 }
 
-Result<Plan> compile_training(CleanModel model, const TrainingRequest& request, const DeviceDescription& device, const KernelCatalog& catalog,
-                              const CompileHooks& hooks) {
+Result<Plan> compile_training(CleanModel model, const TrainingRequest& request, const DeviceDescription& device,
+                              const KernelCatalog& catalog, const CompileHooks& hooks) {
   CompileHooks whole = hooks;
   whole.pipeline.stop_after.clear();
   Result<ForwardModel> forward = prepare_forward(std::move(model), request, catalog, whole);

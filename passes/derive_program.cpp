@@ -2,15 +2,16 @@
 
 #include "ir/support/units.h"
 #include "ir/verify.h"
-#include "passes/target/check_precision.h"
-#include "passes/pass/pass_runner.h"
-#include "passes/train/resize_batch.h"
-#include "passes/schedule/schedule.h"
-#include "passes/train/split_batch.h"
 #include "passes/analysis/buffer_assignment.h"
+#include "passes/pass/pass_runner.h"
+#include "passes/schedule/schedule.h"
+#include "passes/target/check_precision.h"
+#include "passes/train/resize_batch.h"
+#include "passes/train/split_batch.h"
 #include "passes/train/training_step.h"
 
-// What depends on the forward graph alone is done once; a program is derived of it as it is, and for each way to split its batch.
+// What depends on the forward graph alone is done once; a program is derived of it as it is, and for each way to split
+// its batch.
 
 namespace plimsoll {
 namespace {
@@ -41,9 +42,12 @@ Status choose_layout(Graph& graph, const TrainingRequest& request, const KernelC
 
 const char* optimizer_name(OptimizerKind kind) {
   switch (kind) {
-    case OptimizerKind::Sgd: return "sgd";
-    case OptimizerKind::Adam: return "adam";
-    case OptimizerKind::AdamW: return "adamw";
+    case OptimizerKind::Sgd:
+      return "sgd";
+    case OptimizerKind::Adam:
+      return "adam";
+    case OptimizerKind::AdamW:
+      return "adamw";
   }
   return "";
 }
@@ -55,10 +59,12 @@ TrainingSummary summarise(const TrainingRequest& request, const Graph& forward) 
   summary.optimizer = optimizer_name(o.kind);
   summary.hyperparameters = {{"lr", o.learning_rate}, {"weight_decay", o.weight_decay}};
   if (o.kind == OptimizerKind::Sgd)
-    summary.hyperparameters.insert(summary.hyperparameters.end(),
-                                   {{"momentum", o.momentum}, {"dampening", o.dampening}, {"nesterov", o.nesterov ? 1.0 : 0.0}});
+    summary.hyperparameters.insert(
+        summary.hyperparameters.end(),
+        {{"momentum", o.momentum}, {"dampening", o.dampening}, {"nesterov", o.nesterov ? 1.0 : 0.0}});
   else
-    summary.hyperparameters.insert(summary.hyperparameters.end(), {{"beta1", o.beta1}, {"beta2", o.beta2}, {"eps", o.eps}});
+    summary.hyperparameters.insert(summary.hyperparameters.end(),
+                                   {{"beta1", o.beta1}, {"beta2", o.beta2}, {"eps", o.eps}});
   summary.accumulate = request.accumulate;
   summary.clip_grad_norm = request.clip_grad_norm;
   summary.precision = request.precision;
@@ -76,14 +82,17 @@ void note_untrained(const Graph& forward, const Program& program, std::vector<De
   for (const State& state : forward.states) {
     if (!state.trained) continue;
     const std::string& name = forward.value(state.value).name;
-    bool reached = llvm::any_of(update.gradients, [&](const StateGradient& gradient) { return update.value(gradient.state).name == name; });
+    bool reached = llvm::any_of(
+        update.gradients, [&](const StateGradient& gradient) { return update.value(gradient.state).name == name; });
     if (!reached) decisions.push_back({"train", name, "not updated", "the loss does not depend on it"});
   }
 }
 
-Status insert_casts(Graph& graph, const TrainingRequest& request, PassRunner& passes, std::vector<Decision>& decisions) {
+Status insert_casts(Graph& graph, const TrainingRequest& request, PassRunner& passes,
+                    std::vector<Decision>& decisions) {
   if (request.precision == "tf32")
-    decisions.push_back({"insert-casts", "plan", "tf32", "no casts: products may round f32 operands to 10 bits; the CPU does not"});
+    decisions.push_back(
+        {"insert-casts", "plan", "tf32", "no casts: products may round f32 operands to 10 bits; the CPU does not"});
   if (!is_mixed(request.precision)) return Status::success();
   Pipeline pipeline{{{find_pass("insert-casts"), {{"to", request.precision}, {"rules", request.precision_rules}}}}};
   Result<bool> changed = passes.run(graph, pipeline);
@@ -104,17 +113,19 @@ Status schedule_program(Derived& derived, const KernelCatalog& catalog) {
     derived.writers.push_back(make_updates_writable(function));
     Result<ScheduleReport> report = schedule(function, derived.writers.back(), catalog);
     if (!report) return report.takeError();
-    derived.decisions.push_back({"schedule", function.name,
-                         report->peak_after_bytes < report->peak_before_bytes ? "reordered" : "derived order kept",
-                         "transient peak " + format_bytes(report->peak_before_bytes) + " as derived, " +
-                             format_bytes(report->peak_after_bytes) + " as ordered"});
+    derived.decisions.push_back(
+        {"schedule", function.name,
+         report->peak_after_bytes < report->peak_before_bytes ? "reordered" : "derived order kept",
+         "transient peak " + format_bytes(report->peak_before_bytes) + " as derived, " +
+             format_bytes(report->peak_after_bytes) + " as ordered"});
     derived.other_orders.push_back(std::move(report->early_updates));
     if (Status s = verify(function)) return s;
   }
   return Status::success();
 }
 
-// Its forward part is `forward`, split where that is asked for. What leaves the region may be read by nobody: of mean losses, the weight.
+// Its forward part is `forward`, split where that is asked for. What leaves the region may be read by nobody: of mean
+// losses, the weight.
 Result<Program> make_program(const ForwardModel& forward, const SplitChoice& split, const TrainingRequest& request) {
   Graph graph = forward.graph;
   if (split.parts == 1) return make_training_program(std::move(graph), request);
@@ -127,7 +138,8 @@ Result<Program> make_program(const ForwardModel& forward, const SplitChoice& spl
 
 }  // namespace
 
-Result<ForwardModel> prepare_forward(CleanModel model, const TrainingRequest& request, const KernelCatalog& catalog, const CompileHooks& hooks) {
+Result<ForwardModel> prepare_forward(CleanModel model, const TrainingRequest& request, const KernelCatalog& catalog,
+                                     const CompileHooks& hooks) {
   ForwardModel forward{std::move(model.graph), {}, std::move(model.decisions)};
   PassRunner passes(hooks, forward.decisions, model.passes_run, model.stopped);
   const auto done = [&](bool stopped) {

@@ -14,7 +14,8 @@ struct ForwardModel {
   size_t passes_run = 0;            // where dumps go on counting
   bool stopped = false;             // at hooks.pipeline.stop_after
 };
-Result<ForwardModel> prepare_forward(CleanModel model, const TrainingRequest& request, const KernelCatalog& catalog, const CompileHooks& hooks);
+Result<ForwardModel> prepare_forward(CleanModel model, const TrainingRequest& request, const KernelCatalog& catalog,
+                                     const CompileHooks& hooks);
 
 // What follows a value, in so many parts of the batch; 1: whole.
 struct SplitChoice {
@@ -22,7 +23,8 @@ struct SplitChoice {
   int64_t parts = 1;
 };
 
-// A program on its way to a plan. By function: the writers of its states, as make_updates_writable gave them, and another order of its nodes.
+// A program on its way to a plan. By function: the writers of its states, as make_updates_writable gave them, and
+// another order of its nodes.
 struct Derived {
   Program program;
   std::vector<std::vector<NodeId>> writers, other_orders;

@@ -1,8 +1,8 @@
 #include "passes/lower_to_plan.h"
 
 // States and constants go to the arena's bottom, one after the other; every function then
-// packs its transient buffers above them, so the arena is as high as the hungriest function. Host memory, where some is used, is
-// another arena of the same kind.
+// packs its transient buffers above them, so the arena is as high as the hungriest function. Host memory, where some is
+// used, is another arena of the same kind.
 
 #include "ir/support/align.h"
 #include "ir/support/units.h"
@@ -17,11 +17,15 @@ namespace {
 
 Category category_of(StateRole role) {
   switch (role) {
-    case StateRole::Parameter: return Category::Parameters;
-    case StateRole::Gradient: return Category::Gradients;
-    case StateRole::Optimizer: return Category::Optimizer;
+    case StateRole::Parameter:
+      return Category::Parameters;
+    case StateRole::Gradient:
+      return Category::Gradients;
+    case StateRole::Optimizer:
+      return Category::Optimizer;
     case StateRole::Buffer:
-    case StateRole::Counter: return Category::Constants;
+    case StateRole::Counter:
+      return Category::Constants;
   }
   return Category::Constants;
 }
@@ -47,7 +51,8 @@ class Lowering {
 
   int64_t& persistent_bytes(MemorySpace space) { return persistent_bytes_[static_cast<size_t>(space)]; }
 
-  SlotId add_persistent(llvm::StringRef name, const Type& type, Category category, OriginId origin, MemorySpace space = MemorySpace::Device) {
+  SlotId add_persistent(llvm::StringRef name, const Type& type, Category category, OriginId origin,
+                        MemorySpace space = MemorySpace::Device) {
     Slot slot;
     slot.name = name.str();
     slot.type = type;
@@ -64,7 +69,8 @@ class Lowering {
     for (const State& state : function.states) {
       llvm::StringRef name = function.value(state.value).name;
       if (state_slots_.count(name)) continue;
-      SlotId slot = add_persistent(name, function.type(state.value), category_of(state.role), state.origin, state.space);
+      SlotId slot =
+          add_persistent(name, function.type(state.value), category_of(state.role), state.origin, state.space);
       state_slots_[name] = slot;
       plan_.states.push_back({slot, state.role, state.trained, state.init});
     }
@@ -97,7 +103,8 @@ class Lowering {
       for (NodeId id : in_.remats[static_cast<size_t>(index)]) is_remat_[index_of(id)] = true;
     plan_.functions.emplace_back();
     plan_.functions.back().name = graph.name;
-    for (const State& state : graph.states) slot_of_[index_of(state.value)] = state_slots_[graph.value(state.value).name];
+    for (const State& state : graph.states)
+      slot_of_[index_of(state.value)] = state_slots_[graph.value(state.value).name];
     for (ValueId input : graph.inputs) add_input(input);
     for (NodeId id = graph.first_node(); id != NodeId::None; id = graph.next_node(id)) add_node(id);
     for (const Output& output : graph.outputs)
@@ -114,7 +121,8 @@ class Lowering {
     slot.bytes = slot.type.bytes();
     slot.function = function_;
     slot.first = first;
-    slot.last = std::max(first, std::min(assignment_.last_use[index_of(root_of(*graph_, value))], assignment_.instructions - 1));
+    slot.last = std::max(
+        first, std::min(assignment_.last_use[index_of(root_of(*graph_, value))], assignment_.instructions - 1));
     return slot;
   }
 
@@ -163,7 +171,8 @@ class Lowering {
     slot.space = written_space(node.op->engine);
     slot.category = node.op->engine == Engine::Compute ? Category::Temporary : Category::Offload;
     if (node.phase == Phase::Forward) mark_if_saved(result, slot);
-    if (is_remat_[index_of(graph_->value(result).producer)] && slot.category != Category::Offload) slot.category = Category::Recompute;
+    if (is_remat_[index_of(graph_->value(result).producer)] && slot.category != Category::Offload)
+      slot.category = Category::Recompute;
     if (ValueId root = assignment_.in_place_of[index_of(result)]; root != ValueId::None)
       slot.in_place_of = slot_of_[index_of(root)];
     const Buffer& buffer = assignment_.buffers[static_cast<size_t>(assignment_.buffer_of[index_of(result)])];
@@ -203,7 +212,8 @@ class Lowering {
       instruction.operands.push_back(operand == ValueId::None ? -1 : slot_of_[index_of(operand)]);
     for (ValueId result : node.results) instruction.results.push_back(slot_of_[index_of(result)]);
     llvm::SmallVector<const Type*, 4> types = operand_types(*graph_, node);
-    KernelCandidate kernel = in_.catalog.candidates(*node.op, OpCall(node.attrs, types), result_types(*graph_, node)).front();
+    KernelCandidate kernel =
+        in_.catalog.candidates(*node.op, OpCall(node.attrs, types), result_types(*graph_, node)).front();
     instruction.kernel = kernel.name;
     Cost cost = cost_of(*graph_, node, in_.device);
     instruction.flops = cost.flops;
@@ -272,7 +282,8 @@ class Lowering {
     std::vector<int32_t> interval_of(buffers.size(), -1);
     for (size_t i = 0; i < buffers.size(); ++i) {
       const Buffer& buffer = buffers[i];
-      if ((buffer.kind != Buffer::Kind::Transient && buffer.kind != Buffer::Kind::Input) || buffer.space != space) continue;
+      if ((buffer.kind != Buffer::Kind::Transient && buffer.kind != Buffer::Kind::Input) || buffer.space != space)
+        continue;
       interval_of[i] = static_cast<int32_t>(intervals.size());
       intervals.push_back({std::max<int64_t>(buffer.bytes, 1), buffer.first, buffer.last});
     }
@@ -281,8 +292,10 @@ class Lowering {
     options.seconds = in_.placement_seconds;
     Placement placement = place_intervals(intervals, options);
     for (const Pending& pending : pending_)
-      if (int32_t interval = pending.function == f ? interval_of[static_cast<size_t>(pending.buffer)] : -1; interval >= 0)
-        plan_.slots[static_cast<size_t>(pending.slot)].offset = persistent_bytes(space) + placement.offsets[static_cast<size_t>(interval)];
+      if (int32_t interval = pending.function == f ? interval_of[static_cast<size_t>(pending.buffer)] : -1;
+          interval >= 0)
+        plan_.slots[static_cast<size_t>(pending.slot)].offset =
+            persistent_bytes(space) + placement.offsets[static_cast<size_t>(interval)];
     PlanFunction& function = plan_.functions[static_cast<size_t>(f)];
     Peak peak = find_peak(function, intervals);
     if (space == MemorySpace::Device) {
@@ -291,7 +304,8 @@ class Lowering {
       function.peak_instruction = peak.instruction;
       plan_.decisions.push_back({"lay-out", function.name, placement.method,
                                  format_bytes(placement.height_bytes) + " for " + std::to_string(intervals.size()) +
-                                     " buffers; no layout of this order is below " + format_bytes(placement.lower_bound_bytes)});
+                                     " buffers; no layout of this order is below " +
+                                     format_bytes(placement.lower_bound_bytes)});
     }
     return {placement.height_bytes, persistent_bytes(space) + peak.bytes};
   }
@@ -329,9 +343,9 @@ class Lowering {
   const Graph* graph_ = nullptr;  // the function at hand
   int32_t function_ = 0;
   BufferAssignment assignment_;
-  std::vector<SlotId> slot_of_;   // by value of that function
+  std::vector<SlotId> slot_of_;  // by value of that function
   std::vector<bool> is_remat_;   // by node of that function
-  std::vector<int32_t> done_;     // by node of that function: where a copy is waited for, -1: at once
+  std::vector<int32_t> done_;    // by node of that function: where a copy is waited for, -1: at once
 };
 
 }  // namespace

@@ -1,14 +1,15 @@
 #pragma once
 
-// The waits that keep a function's copies between memories in their places beside computing. Copies of one direction follow each other,
-// so one wait often stands for several; on a GPU each costs both sides some microseconds.
+// The waits that keep a function's copies between memories in their places beside computing. Copies of one direction
+// follow each other, so one wait often stands for several; on a GPU each costs both sides some microseconds.
 
 #include "ir/plan/plan.h"
 
 namespace plimsoll {
 
 struct CopyOrder {
-  // By instruction, and one more for the end: the copies that computing waits for right before it, the last one of a direction at most.
+  // By instruction, and one more for the end: the copies that computing waits for right before it, the last one of a
+  // direction at most.
   std::vector<llvm::SmallVector<size_t, 2>> due;
   // By instruction: a copy that waits for all computing before it. Others follow a copy of their direction that did.
   std::vector<bool> waits;

@@ -1,7 +1,7 @@
 #include "runtime/executor.h"
 
-#include "runtime/cuda/cuda_executor.h"
 #include "runtime/cpu/cpu_executor.h"
+#include "runtime/cuda/cuda_executor.h"
 
 namespace plimsoll {
 

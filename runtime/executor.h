@@ -33,11 +33,12 @@ class Executor {
  public:
   virtual ~Executor() = default;
 
-  // Allocates the arenas, prepares kernels, writes the plan's constants. Errors when the machine lacks the device, the memory
-  // or a kernel. The plan must outlive it.
+  // Allocates the arenas, prepares kernels, writes the plan's constants. Errors when the machine lacks the device, the
+  // memory or a kernel. The plan must outlive it.
   static Result<std::unique_ptr<Executor>> create(const Plan& plan, const ExecutorOptions& options);
 
-  // Bytes of a slot as host memory, for the time of the call. Both wait for what was started. What `fill` leaves unwritten is undefined.
+  // Bytes of a slot as host memory, for the time of the call. Both wait for what was started. What `fill` leaves
+  // unwritten is undefined.
   using Visit = llvm::function_ref<Status(const TensorView& bytes)>;
   virtual Status write(SlotId slot, Visit fill) = 0;
   virtual Status read(SlotId slot, Visit use) = 0;
@@ -47,8 +48,8 @@ class Executor {
 
   // Called after the instruction of that index has run.
   using Observer = std::function<Status(int32_t instruction)>;
-  // Starts a function and gives the number of this run, counted from 0. With an observer it returns when the function is done, after a call
-  // an instruction.
+  // Starts a function and gives the number of this run, counted from 0. With an observer it returns when the function
+  // is done, after a call an instruction.
   virtual Result<int64_t> run(size_t function, const Observer* observer = nullptr) = 0;
 
   // The first element of each output of a run, once it is done; kept for the last `runs_kept` runs of each function.

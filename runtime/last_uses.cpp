@@ -11,12 +11,14 @@ std::vector<InstructionDeaths> find_deaths(const Plan& plan, size_t function) {
   std::vector<bool> kept(plan.slots.size(), false);
   for (const Slot& slot : plan.slots)
     if (slot.in_place_of >= 0) kept[static_cast<size_t>(plan.storage_of(slot.in_place_of))] = true;
-  for (const PlanOutput& output : plan.functions[function].outputs) kept[static_cast<size_t>(plan.storage_of(output.slot))] = true;
+  for (const PlanOutput& output : plan.functions[function].outputs)
+    kept[static_cast<size_t>(plan.storage_of(output.slot))] = true;
   for (size_t i = 0; i < plan.slots.size(); ++i) {
     const Slot& slot = plan.slots[i];
     if (slot.function != static_cast<int32_t>(function) || slot.view_of >= 0) continue;
     if (slot.offset < plan.arenas[static_cast<size_t>(slot.space)].persistent_bytes) continue;
-    if (slot.category != Category::Input && slot.in_place_of < 0) last_uses[static_cast<size_t>(slot.first)].fresh.push_back(static_cast<SlotId>(i));
+    if (slot.category != Category::Input && slot.in_place_of < 0)
+      last_uses[static_cast<size_t>(slot.first)].fresh.push_back(static_cast<SlotId>(i));
     if (!kept[i]) last_uses[static_cast<size_t>(slot.last)].dead_after.push_back(static_cast<SlotId>(i));
   }
   return last_uses;

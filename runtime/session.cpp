@@ -22,7 +22,8 @@ void fill_normal(const TensorView& into, const RandomStream& stream, double devi
   const int64_t count = into.elements();
   for_each_element((count + 3) / 4, [&](int64_t block) {
     const std::array<double, 4> numbers = stream.normals(block);
-    for (int64_t i = 4 * block; i < std::min(count, 4 * block + 4); ++i) into.set(i, deviation * numbers[static_cast<size_t>(i % 4)]);
+    for (int64_t i = 4 * block; i < std::min(count, 4 * block + 4); ++i)
+      into.set(i, deviation * numbers[static_cast<size_t>(i % 4)]);
   });
 }
 
@@ -107,7 +108,8 @@ Status Session::initialise_randomly(uint64_t seed) {
   return initialise(
       [&](llvm::StringRef name, const TensorView& into) {
         RandomStream stream{static_cast<int64_t>(seed), 0, id++};
-        bool scale = into.type.rank() <= 1 && (ends_with(name, "weight") || ends_with(name, "scale") || ends_with(name, "running_var"));
+        bool scale = into.type.rank() <= 1 &&
+                     (ends_with(name, "weight") || ends_with(name, "scale") || ends_with(name, "running_var"));
         if (into.type.rank() > 1)
           fill_normal(into, stream, 0.02);
         else

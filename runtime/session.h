@@ -15,9 +15,9 @@ namespace plimsoll {
 using WeightLoader = std::function<Status(llvm::StringRef name, const TensorView& into)>;
 
 struct StepMetrics {
-  int64_t step = 0;          // updates done, this one included
-  double loss = 0;           // mean over the batch, all micro-batches
-  double grad_norm = 0;      // before clipping
+  int64_t step = 0;      // updates done, this one included
+  double loss = 0;       // mean over the batch, all micro-batches
+  double grad_norm = 0;  // before clipping
   double learning_rate = 0;
   double step_ms = 0;
   // With a loss scale (fp16): the scale for the next step, and how many steps an overflow has cost so far.

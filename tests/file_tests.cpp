@@ -43,8 +43,7 @@ TEST_CASE("file tests") {
     std::string name = std::filesystem::relative(path, PLIMSOLL_TEST_DATA).string(), text = read(path);
     FileTestReport report = run_file_test(text);
     for (const std::string& failure : report.failures) FAIL_CHECK(name << ":" << failure);
-    if (bless && *bless == '1' && report.blessed != text)
-      std::ofstream(path, std::ios::binary) << report.blessed;
+    if (bless && *bless == '1' && report.blessed != text) std::ofstream(path, std::ios::binary) << report.blessed;
   }
 }
 

@@ -18,9 +18,27 @@ namespace fs = std::filesystem;
 
 // What an include can belong to. The longest prefix decides; what has none (the standard library, the system) is free.
 constexpr std::array<std::string_view, 21> families{
-    "ir/",      "frontend/", "frontend/driver/", "frontend/api/", "frontend/inspect/", "passes/", "kernels/", "runtime/", "tests/",
-    "llvm/",    "google/",   "third_party/onnx/", "ir/plan/plan.pb.h",    "CLI/",    "doctest/",
-    "oneapi/",  "dnnl",      "cuda",     "cublas",  "cudnn",    "nccl",
+    "ir/",
+    "frontend/",
+    "frontend/driver/",
+    "frontend/api/",
+    "frontend/inspect/",
+    "passes/",
+    "kernels/",
+    "runtime/",
+    "tests/",
+    "llvm/",
+    "google/",
+    "third_party/onnx/",
+    "ir/plan/plan.pb.h",
+    "CLI/",
+    "doctest/",
+    "oneapi/",
+    "dnnl",
+    "cuda",
+    "cublas",
+    "cudnn",
+    "nccl",
 };
 
 struct Folder {
@@ -34,7 +52,9 @@ const std::array<Folder, 11> folders{{
     {"frontend/", {"frontend/", "ir/", "llvm/", "google/", "third_party/onnx/"}},
     {"frontend/inspect/", {"frontend/inspect/", "ir/", "llvm/"}},
     {"frontend/api/", {"frontend/", "frontend/api/", "ir/", "passes/", "runtime/", "llvm/"}},
-    {"frontend/driver/", {"frontend/", "frontend/driver/", "frontend/api/", "frontend/inspect/", "ir/", "passes/", "kernels/", "runtime/", "llvm/", "CLI/"}},
+    {"frontend/driver/",
+     {"frontend/", "frontend/driver/", "frontend/api/", "frontend/inspect/", "ir/", "passes/", "kernels/", "runtime/",
+      "llvm/", "CLI/"}},
     {"passes/", {"passes/", "ir/", "llvm/"}},
     {"kernels/", {"kernels/", "oneapi/", "dnnl"}},
     {"kernels/cuda/", {"kernels/", "cuda", "cublas", "cudnn"}},

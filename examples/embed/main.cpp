@@ -32,7 +32,8 @@ Status train(const std::string& model, const std::string& tokens, int steps) {
   for (int step = 0; step < steps; ++step) {
     Result<StepMetrics> metrics = (*session)->step(**data);
     if (!metrics) return metrics.takeError();
-    std::printf("step %lld  loss %.4f  %.0f ms\n", static_cast<long long>(metrics->step), metrics->loss, metrics->step_ms);
+    std::printf("step %lld  loss %.4f  %.0f ms\n", static_cast<long long>(metrics->step), metrics->loss,
+                metrics->step_ms);
   }
   return Status::success();
 }

@@ -1,11 +1,11 @@
 #include "frontend/api/compile_model.h"
 
 #include "frontend/api/machine.h"
-#include "ir/support/strings.h"
 #include "ir/machine/timing_cache.h"
+#include "ir/support/strings.h"
+#include "runtime/cpu/cpu_catalog.h"
 #include "runtime/cuda/candidates.h"
 #include "runtime/data/safetensors.h"
-#include "runtime/cpu/cpu_catalog.h"
 
 #include "llvm/Support/Path.h"
 
@@ -15,8 +15,7 @@ namespace plimsoll {
 namespace {
 
 Status differs(const llvm::Twine& where, llvm::StringRef name, const Type& has, const Type& wants) {
-  return model_error(where + ": weight '" + name + "' is " + to_string(has) + ", the plan needs " +
-                     to_string(wants));
+  return model_error(where + ": weight '" + name + "' is " + to_string(has) + ", the plan needs " + to_string(wants));
 }
 
 Result<WeightLoader> open_onnx_weights(const std::string& path) {
@@ -65,7 +64,8 @@ std::unique_ptr<KernelCatalog> kernel_catalog_for(const DeviceDescription& devic
   return std::make_unique<CudaCatalog>(device, any_order);
 }
 
-static Result<std::unique_ptr<KernelCatalog>> catalog_for(const DeviceDescription& device, const CompileRequest& request) {
+static Result<std::unique_ptr<KernelCatalog>> catalog_for(const DeviceDescription& device,
+                                                          const CompileRequest& request) {
   std::unique_ptr<KernelCatalog> catalog = kernel_catalog_for(device, request.any_order);
   if (request.timings.empty()) return catalog;
   Result<TimingCache> times = TimingCache::load(request.timings);
@@ -106,7 +106,8 @@ Result<Plan> compile_opened(const OpenedModel& model, const CompileRequest& requ
 }
 
 Result<Plan> compile_model(const CompileRequest& request, const CompileHooks& hooks) {
-  if (Result<DeviceDescription> device = find_device(request.device, request.device_file); !device) return device.takeError();
+  if (Result<DeviceDescription> device = find_device(request.device, request.device_file); !device)
+    return device.takeError();
   Result<OpenedModel> model = open_model(request, hooks);
   return model ? compile_opened(*model, request, hooks) : model.takeError();
 }

@@ -74,7 +74,8 @@ Result<DeviceDescription> measure_card_here() {
   device.memory_bytes = card.memory_bytes;
   device.reserves = card.reserves;
   device.matmul_tflops = card.matmul_tflops;
-  // Outside the matrix units nothing is bound by arithmetic on these cards; f32 products without them say how fast it is.
+  // Outside the matrix units nothing is bound by arithmetic on these cards; f32 products without them say how fast it
+  // is.
   device.vector_tflops = device.matmul_tflops_for(DType::F32);
   device.memory_gb_per_s = card.copy_gb_per_s;
   device.launch_us = card.launch_us;

@@ -12,7 +12,8 @@ Result<DeviceCatalog> known_devices(llvm::StringRef file);
 // "auto" is the card in this machine where there is one, else cpu.
 Result<DeviceDescription> find_device(llvm::StringRef name, llvm::StringRef file);
 
-// The description of the card in this machine, by its name. An error says why there is none: no driver, no card, no description.
+// The description of the card in this machine, by its name. An error says why there is none: no driver, no card, no
+// description.
 Result<DeviceDescription> find_card_here(const DeviceCatalog& devices);
 
 // Bytes of memory of this machine itself.

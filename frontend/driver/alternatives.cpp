@@ -1,7 +1,7 @@
 #include "frontend/driver/alternatives.h"
 
-#include "frontend/driver/fit_table.h"
 #include "frontend/api/machine.h"
+#include "frontend/driver/fit_table.h"
 #include "frontend/inspect/text_table.h"
 #include "ir/plan/summary.h"
 #include "ir/support/units.h"
@@ -13,7 +13,8 @@
 #include <algorithm>
 #include <optional>
 
-// Each alternative is the same job with one thing changed. They are compared by the predicted time of a sample, those that fit first.
+// Each alternative is the same job with one thing changed. They are compared by the predicted time of a sample, those
+// that fit first.
 
 namespace plimsoll {
 namespace {
@@ -36,11 +37,14 @@ std::string typed(int64_t bytes) {
   return text;
 }
 
-double samples_of(const Plan& plan) { return static_cast<double>(std::max<int64_t>(plan.training.batch, 1) * plan.training.accumulate); }
+double samples_of(const Plan& plan) {
+  return static_cast<double>(std::max<int64_t>(plan.training.batch, 1) * plan.training.accumulate);
+}
 
 class Alternatives {
  public:
-  Alternatives(const OpenedModel& model, const CompileRequest& request, const Plan& smallest) : model_(model), request_(request), smallest_(smallest) {
+  Alternatives(const OpenedModel& model, const CompileRequest& request, const Plan& smallest)
+      : model_(model), request_(request), smallest_(smallest) {
     request_.training.effort = planning_effort;
     size_t instructions = 0;
     for (const PlanFunction& function : smallest.functions) instructions += function.instructions.size();
@@ -67,7 +71,8 @@ class Alternatives {
  private:
   int64_t budget() const { return smallest_.arenas.front().budget_bytes; }
 
-  // What fits, or the plan that needs least. A job that cannot be done, such as a batch that cannot be followed, has none and is no alternative.
+  // What fits, or the plan that needs least. A job that cannot be done, such as a batch that cannot be followed, has
+  // none and is no alternative.
   static std::optional<Plan> planned(const OpenedModel& model, const CompileRequest& request) {
     std::optional<Plan> plan;
     CompileHooks hooks;
@@ -94,7 +99,8 @@ class Alternatives {
   int64_t persistent(Category category) const {
     int64_t bytes = 0;
     for (const Slot& slot : smallest_.slots)
-      if (slot.function < 0 && slot.category == category && slot.view_of < 0 && slot.space == MemorySpace::Device) bytes += slot.bytes;
+      if (slot.function < 0 && slot.category == category && slot.view_of < 0 && slot.space == MemorySpace::Device)
+        bytes += slot.bytes;
     return bytes;
   }
 
@@ -103,14 +109,17 @@ class Alternatives {
   void lower_precision() {
     const std::string& now = request_.training.precision;
     if ((now != "exported" && now != "fp32" && now != "tf32") || !request_.training.precision_rules.empty()) return;
-    bool multiplies = llvm::any_of(smallest_.device.matmul_tflops, [](const auto& entry) { return entry.first == DType::BF16; });
+    bool multiplies =
+        llvm::any_of(smallest_.device.matmul_tflops, [](const auto& entry) { return entry.first == DType::BF16; });
     bool wide = llvm::any_of(smallest_.states, [&](const PlanState& state) {
-      return state.role == StateRole::Parameter && smallest_.slots[static_cast<size_t>(state.slot)].type.dtype == DType::F32;
+      return state.role == StateRole::Parameter &&
+             smallest_.slots[static_cast<size_t>(state.slot)].type.dtype == DType::F32;
     });
     if (!multiplies || !wide) return;
     CompileRequest changed = request_;
     changed.training.precision = "bf16";
-    if (!plan("--precision bf16", model_, changed, samples_of(smallest_))) estimate("--precision bf16", transient() / 2, smallest_.predicted_step_us / 2, samples_of(smallest_));
+    if (!plan("--precision bf16", model_, changed, samples_of(smallest_)))
+      estimate("--precision bf16", transient() / 2, smallest_.predicted_step_us / 2, samples_of(smallest_));
   }
 
   void half_batch() {
@@ -118,11 +127,14 @@ class Alternatives {
     if (half < 1) return;
     std::string what = "--batch " + std::to_string(half);
     for (const auto& [name, size] : request_.import.dims)
-      if (size == smallest_.training.batch && llvm::StringRef(name).contains_insensitive("batch")) what = "--dim " + name + "=" + std::to_string(half);
+      if (size == smallest_.training.batch && llvm::StringRef(name).contains_insensitive("batch"))
+        what = "--dim " + name + "=" + std::to_string(half);
     CompileRequest changed = request_;
     changed.training.batch = half;
-    double samples = static_cast<double>(half * smallest_.training.accumulate), updates = summarize_time(smallest_).by_phase_us[static_cast<size_t>(Phase::Update)];
-    if (!plan(what, model_, changed, samples)) estimate(what, transient() / 2, (smallest_.predicted_step_us - updates) / 2 + updates, samples);
+    double samples = static_cast<double>(half * smallest_.training.accumulate),
+           updates = summarize_time(smallest_).by_phase_us[static_cast<size_t>(Phase::Update)];
+    if (!plan(what, model_, changed, samples))
+      estimate(what, transient() / 2, (smallest_.predicted_step_us - updates) / 2 + updates, samples);
   }
 
   // A dimension of the inputs that is not their batch and that the caller chose.
@@ -148,19 +160,24 @@ class Alternatives {
     for (const PlanState& state : smallest_.states) {
       llvm::SmallVector<llvm::StringRef, 3> parts;
       int64_t number = 0;
-      if (state.trained && numbered.match(smallest_.slots[static_cast<size_t>(state.slot)].name, &parts) && !parts[2].getAsInteger(10, number))
+      if (state.trained && numbered.match(smallest_.slots[static_cast<size_t>(state.slot)].name, &parts) &&
+          !parts[2].getAsInteger(10, number))
         last[parts[1].str()] = std::max(last[parts[1].str()], number);
     }
-    auto blocks = std::max_element(last.begin(), last.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
+    auto blocks =
+        std::max_element(last.begin(), last.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
     if (blocks == last.end() || blocks->second < 3) return;
     std::string numbers, prefix = llvm::Regex::escape(blocks->first);
-    for (int64_t block = blocks->second - blocks->second / 4; block <= blocks->second; ++block) numbers += (numbers.empty() ? "" : "|") + std::to_string(block);
+    for (int64_t block = blocks->second - blocks->second / 4; block <= blocks->second; ++block)
+      numbers += (numbers.empty() ? "" : "|") + std::to_string(block);
     CompileRequest changed = request_;
     changed.training.train = {"^" + prefix + "(" + numbers + ")\\."};
-    plan("the last blocks alone (--train '" + changed.training.train.front() + "')", model_, changed, samples_of(smallest_));
+    plan("the last blocks alone (--train '" + changed.training.train.front() + "')", model_, changed,
+         samples_of(smallest_));
   }
 
-  // Updates are bound by the bytes they move, so without optimizer state, read and written once, they take less by its share.
+  // Updates are bound by the bytes they move, so without optimizer state, read and written once, they take less by its
+  // share.
   void optimizer_without_state() {
     const int64_t states = persistent(Category::Optimizer);
     if (states == 0 || request_.training.optimizer.kind == OptimizerKind::Sgd) return;
@@ -177,11 +194,13 @@ class Alternatives {
     estimate("--optimizer sgd", states, smallest_.predicted_step_us - share * update_us, samples_of(smallest_));
   }
 
-  // More of the host than the job may have now. Whether copies hide behind computing cannot be estimated, so it is planned at any size.
+  // More of the host than the job may have now. Whether copies hide behind computing cannot be estimated, so it is
+  // planned at any size.
   void host_memory() {
     const DeviceDescription& device = smallest_.device;
     const TrainingRequest& now = request_.training;
-    if (device.to_host_gb_per_s <= 0 || device.from_host_gb_per_s <= 0 || (now.offload && now.host_budget_bytes == 0)) return;
+    if (device.to_host_gb_per_s <= 0 || device.from_host_gb_per_s <= 0 || (now.offload && now.host_budget_bytes == 0))
+      return;
     CompileRequest changed = request_;
     changed.training.offload = true;
     changed.training.host_budget_bytes = 0;
@@ -195,7 +214,8 @@ class Alternatives {
     std::string there;
     for (const Decision& decision : plan->decisions)
       if (decision.pass == "offload" && decision.subject == "plan") there = decision.choice + ", ";
-    levers_.push_back({std::string(now.offload ? "--host-budget " : "--offload auto --host-budget ") + typed(host_bytes) + " (" + there + format_bytes(host_bytes) + " there)",
+    levers_.push_back({std::string(now.offload ? "--host-budget " : "--offload auto --host-budget ") +
+                           typed(host_bytes) + " (" + there + format_bytes(host_bytes) + " there)",
                        plan->promised_bytes(), plan->predicted_step_us / samples_of(smallest_), false});
   }
 
@@ -206,18 +226,22 @@ class Alternatives {
     const std::optional<Plan> plan = planned(model_, changed);
     if (!plan || !is_better(*plan, smallest_)) return;
     if (const std::optional<SplitChosen> split = split_of(*plan))
-      levers_.push_back({"--split auto (" + to_string(*split) + ")", plan->promised_bytes(), plan->predicted_step_us / samples_of(smallest_), false});
+      levers_.push_back({"--split auto (" + to_string(*split) + ")", plan->promised_bytes(),
+                         plan->predicted_step_us / samples_of(smallest_), false});
   }
 
-  // Parameters, gradients and optimizer state divided among N cards (Rajbhandari et al. 2020), each with this batch. Its samples take
-  // as long as now on each, which is what more cards cost.
+  // Parameters, gradients and optimizer state divided among N cards (Rajbhandari et al. 2020), each with this batch.
+  // Its samples take as long as now on each, which is what more cards cost.
   void several_cards() {
     if (smallest_.device.backend == "cpu") return;
-    const int64_t states = persistent(Category::Parameters) + persistent(Category::Gradients) + persistent(Category::Optimizer);
+    const int64_t states =
+        persistent(Category::Parameters) + persistent(Category::Gradients) + persistent(Category::Optimizer);
     for (int64_t cards = 2; cards <= max_cards; cards *= 2) {
       if (smallest_.promised_bytes() - states + states / cards > budget()) continue;
-      return estimate(std::to_string(cards) + " cards that divide the states among them, this batch on each (an estimate: plans are for one card)",
-                      states - states / cards, smallest_.predicted_step_us, samples_of(smallest_));
+      return estimate(
+          std::to_string(cards) +
+              " cards that divide the states among them, this batch on each (an estimate: plans are for one card)",
+          states - states / cards, smallest_.predicted_step_us, samples_of(smallest_));
     }
   }
 
@@ -235,15 +259,17 @@ std::string time_of(const Plan& plan, double sample_us) {
 
 }  // namespace
 
-Status with_alternatives(Status refusal, const OpenedModel& model, const CompileRequest& request, const Plan& smallest) {
+Status with_alternatives(Status refusal, const OpenedModel& model, const CompileRequest& request,
+                         const Plan& smallest) {
   Diag diag = take_diag(std::move(refusal));
   if (diag.fault() != Fault::Budget) return llvm::make_error<Diag>(std::move(diag));
   Alternatives alternatives(model, request, smallest);
   std::string enough, short_of;
   for (const Alternative& alternative : alternatives.all()) {
     std::string& list = alternatives.fits(alternative) ? enough : short_of;
-    list += (list.empty() ? "" : ", ") + alternative.what + (alternative.estimated ? " about " : " ") + format_bytes(round_up_readable(alternative.needs_bytes)) + " (" +
-            time_of(smallest, alternative.sample_us) + ")";
+    list += (list.empty() ? "" : ", ") + alternative.what + (alternative.estimated ? " about " : " ") +
+            format_bytes(round_up_readable(alternative.needs_bytes)) + " (" + time_of(smallest, alternative.sample_us) +
+            ")";
   }
   std::string text = diag.text() + "; takes " + time_of(smallest, smallest.predicted_step_us / samples_of(smallest));
   if (!enough.empty()) text += "; would fit: " + enough;

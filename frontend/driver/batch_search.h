@@ -8,9 +8,9 @@
 
 namespace plimsoll {
 
-// What is needed grows about linearly with the batch. So a batch that was refused says about how large one may be, two of them
-// better, and where they mislead, half of what is open goes. What is needed may go up and down a little: the answer is a batch that
-// fits and is followed by one that was refused.
+// What is needed grows about linearly with the batch. So a batch that was refused says about how large one may be, two
+// of them better, and where they mislead, half of what is open goes. What is needed may go up and down a little: the
+// answer is a batch that fits and is followed by one that was refused.
 class BatchSearch {
  public:
   std::optional<int64_t> next() const;  // none: the search is over

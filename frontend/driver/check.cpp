@@ -48,9 +48,7 @@ llvm::StringRef title_of(Obstacle::Kind kind) {
 class ModelCheck {
  public:
   ModelCheck(const CheckOptions& options, Console& console)
-      : options_(options),
-        table_(console.out, {console.columns, console.out_is_terminal}),
-        console_(console) {}
+      : options_(options), table_(console.out, {console.columns, console.out_is_terminal}), console_(console) {}
 
   Status run();
 
@@ -93,8 +91,7 @@ void ModelCheck::add_failure(llvm::StringRef title, Status failure) {
 bool ModelCheck::settle(Graph& graph) {
   if (Status s = attach_loss(graph, options_.model.loss)) return add_failure("no loss", std::move(s)), false;
   std::vector<Decision> decisions;
-  if (Status s = clean_graph(graph, {}, decisions))
-    return add_failure("simplification failed", std::move(s)), false;
+  if (Status s = clean_graph(graph, {}, decisions)) return add_failure("simplification failed", std::move(s)), false;
   if (options_.model.batch > 0)
     if (Status s = rebatch(graph, options_.model.batch))
       return add_failure("batch cannot be changed", std::move(s)), false;
@@ -133,9 +130,8 @@ std::string ModelCheck::what_freezing_does(const Graph& graph, llvm::ArrayRef<No
   for (ValueId value : trained)
     if (wanted[index_of(value)]) upstream.push_back(graph.value(value).name);
   if (upstream.size() == trained.size()) return "freezing does not help: every trained weight lies before it";
-  std::string names = upstream.size() <= max_nodes_shown
-                          ? ": " + llvm::join(upstream, ", ")
-                          : ": " + upstream.front() + " ... " + upstream.back();
+  std::string names = upstream.size() <= max_nodes_shown ? ": " + llvm::join(upstream, ", ")
+                                                         : ": " + upstream.front() + " ... " + upstream.back();
   return "freezing the " + std::to_string(upstream.size()) + " of " + std::to_string(trained.size()) +
          " trained weights before it removes this" + names;
 }
@@ -151,8 +147,7 @@ void ModelCheck::add_gradient_findings(const Graph& graph) {
     why[op] = obstacle.why;
   }
   for (const auto& [op, nodes] : by_op) {
-    Finding finding{
-        ("no gradient through " + op->name).str(), why[op], {}, what_freezing_does(graph, nodes), true};
+    Finding finding{("no gradient through " + op->name).str(), why[op], {}, what_freezing_does(graph, nodes), true};
     for (NodeId id : nodes) finding.nodes.push_back(origin_name(graph, id));
     findings_.push_back(std::move(finding));
   }
@@ -167,11 +162,10 @@ void ModelCheck::try_training_step(Graph graph) {
 void ModelCheck::print(const Finding& finding) const {
   std::string count = finding.nodes.size() > 1 ? ", " + std::to_string(finding.nodes.size()) + " nodes" : "";
   table_.line(table_.styled(finding.blocks ? Style::Warn : Style::Quiet, finding.blocks ? "✗ " : "· ") +
-             table_.styled(Style::Strong, finding.title) + count);
+              table_.styled(Style::Strong, finding.title) + count);
   if (!finding.message.empty()) table_.line("    " + finding.message);
   std::string names;
-  for (size_t i = 0; i < finding.nodes.size() && i < max_nodes_shown; ++i)
-    names += (i ? ", " : "") + finding.nodes[i];
+  for (size_t i = 0; i < finding.nodes.size() && i < max_nodes_shown; ++i) names += (i ? ", " : "") + finding.nodes[i];
   if (finding.nodes.size() > max_nodes_shown)
     names += ", and " + std::to_string(finding.nodes.size() - max_nodes_shown) + " more";
   if (!names.empty()) table_.line("    at " + names);
@@ -184,8 +178,7 @@ void ModelCheck::print() const {
   for (const Finding& finding : findings_)
     if (!finding.blocks) print(finding);
   if (blocking() == 0)
-    table_.line(options_.model.model + " can be trained" +
-               (trained_line_.empty() ? "" : ": " + trained_line_));
+    table_.line(options_.model.model + " can be trained" + (trained_line_.empty() ? "" : ": " + trained_line_));
 }
 
 std::string describe_trained(const Graph& graph) {
@@ -193,8 +186,8 @@ std::string describe_trained(const Graph& graph) {
   int64_t elements = 0;
   for (ValueId value : trained) elements += graph.type(value).elements();
   return format_count(elements) + " numbers in " + std::to_string(trained.size()) + " of " +
-         std::to_string(graph.states.size()) + " weights, " + std::to_string(graph.node_count()) +
-         " nodes, loss " + graph.outputs.front().name;
+         std::to_string(graph.states.size()) + " weights, " + std::to_string(graph.node_count()) + " nodes, loss " +
+         graph.outputs.front().name;
 }
 
 Status ModelCheck::run() {
@@ -223,8 +216,6 @@ Status ModelCheck::run() {
 
 }  // namespace
 
-Status check_command(const CheckOptions& options, Console& console) {
-  return ModelCheck(options, console).run();
-}
+Status check_command(const CheckOptions& options, Console& console) { return ModelCheck(options, console).run(); }
 
 }  // namespace plimsoll

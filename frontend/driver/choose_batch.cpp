@@ -1,7 +1,7 @@
 #include "frontend/driver/choose_batch.h"
 
-#include "frontend/driver/batch_search.h"
 #include "frontend/api/machine.h"
+#include "frontend/driver/batch_search.h"
 #include "frontend/inspect/text_table.h"
 
 #include "llvm/ADT/STLExtras.h"
@@ -22,19 +22,23 @@ Result<std::optional<Plan>> if_it_fits(Result<Plan> plan, std::string& refusal) 
   return std::optional<Plan>();
 }
 
-Result<std::optional<Plan>> compile_if_fits(const OpenedModel& model, CompileRequest request, int64_t batch, int64_t accumulate,
-                                            const CompileHooks& hooks, std::string& refusal) {
+Result<std::optional<Plan>> compile_if_fits(const OpenedModel& model, CompileRequest request, int64_t batch,
+                                            int64_t accumulate, const CompileHooks& hooks, std::string& refusal) {
   request.training.batch = batch;
   request.training.accumulate = accumulate;
   return if_it_fits(compile_opened(model, request, hooks), refusal);
 }
 
-std::string times(int64_t accumulate, int64_t batch) { return std::to_string(accumulate) + " x " + std::to_string(batch); }
+std::string times(int64_t accumulate, int64_t batch) {
+  return std::to_string(accumulate) + " x " + std::to_string(batch);
+}
 
-// A short search says which batches fit, a whole one makes the plan; only where that refuses it are smaller ones searched for at length.
+// A short search says which batches fit, a whole one makes the plan; only where that refuses it are smaller ones
+// searched for at length.
 class LargestBatch {
  public:
-  LargestBatch(const OpenedModel& model, const CompileRequest& request, const CompileHooks& hooks) : model_(model), request_(request), whole_(hooks) {
+  LargestBatch(const OpenedModel& model, const CompileRequest& request, const CompileHooks& hooks)
+      : model_(model), request_(request), whole_(hooks) {
     quiet_.pipeline = hooks.pipeline;
     quiet_.on_phase = hooks.on_phase;
     quiet_.on_refused = [&](const Plan& smallest) { needed_share_ = in_budgets(smallest); };
@@ -69,7 +73,8 @@ class LargestBatch {
   }
 
   Status try_batch(const CompileRequest& request, int64_t batch, const CompileHooks& hooks) {
-    Result<std::optional<Plan>> plan = compile_if_fits(model_, request, batch, request.training.accumulate, hooks, refusal_);
+    Result<std::optional<Plan>> plan =
+        compile_if_fits(model_, request, batch, request.training.accumulate, hooks, refusal_);
     if (!plan) return plan.takeError();
     if (*plan) best_ = std::move(*plan);
     fits_ = plan->has_value();
@@ -90,15 +95,17 @@ class LargestBatch {
   const OpenedModel& model_;
   const CompileRequest& request_;
   CompileHooks whole_, quiet_;  // the latter for batches that are only tried
-  std::optional<Plan> best_;   // of the batch that fitted last
-  bool fits_ = false;          // the batch tried last; where not, why not, and what it needs
+  std::optional<Plan> best_;    // of the batch that fitted last
+  bool fits_ = false;           // the batch tried last; where not, why not, and what it needs
   std::string refusal_, above_;
   double needed_share_ = 0;
 };
 
 // From the most exact on.
 std::vector<const char*> precisions_to_try(const DeviceDescription& device) {
-  auto multiplies = [&](DType dtype) { return llvm::any_of(device.matmul_tflops, [&](const auto& entry) { return entry.first == dtype; }); };
+  auto multiplies = [&](DType dtype) {
+    return llvm::any_of(device.matmul_tflops, [&](const auto& entry) { return entry.first == dtype; });
+  };
   std::vector<const char*> precisions = {device.compute_capability >= 80 ? "tf32" : "fp32"};
   if (multiplies(DType::BF16))
     precisions.push_back("bf16");
@@ -108,12 +115,14 @@ std::vector<const char*> precisions_to_try(const DeviceDescription& device) {
 }
 
 double sample_us(const Plan& plan) {
-  return plan.predicted_step_us / static_cast<double>(std::max<int64_t>(plan.training.batch, 1) * plan.training.accumulate);
+  return plan.predicted_step_us /
+         static_cast<double>(std::max<int64_t>(plan.training.batch, 1) * plan.training.accumulate);
 }
 
 }  // namespace
 
-Result<Plan> compile_global_batch(const OpenedModel& model, const CompileRequest& request, int64_t global_batch, const CompileHooks& hooks) {
+Result<Plan> compile_global_batch(const OpenedModel& model, const CompileRequest& request, int64_t global_batch,
+                                  const CompileHooks& hooks) {
   std::optional<Plan> best;
   std::string tried, refusal;
   for (int64_t batch = 1; batch <= global_batch; ++batch) {
@@ -121,11 +130,13 @@ Result<Plan> compile_global_batch(const OpenedModel& model, const CompileRequest
     Result<std::optional<Plan>> plan = compile_if_fits(model, request, batch, global_batch / batch, hooks, refusal);
     if (!plan) return plan.takeError();
     if (!*plan) break;  // larger micro-batches need more
-    tried += (tried.empty() ? "" : ", ") + times(global_batch / batch, batch) + " takes " + format_us((*plan)->predicted_step_us);
+    tried += (tried.empty() ? "" : ", ") + times(global_batch / batch, batch) + " takes " +
+             format_us((*plan)->predicted_step_us);
     if (!best || (*plan)->predicted_step_us < best->predicted_step_us) best = std::move(*plan);
   }
   if (!best) return budget_error("a micro-batch of one sample " + refusal);
-  best->decisions.push_back({"micro-batch", "plan", times(best->training.accumulate, global_batch / best->training.accumulate), tried});
+  best->decisions.push_back(
+      {"micro-batch", "plan", times(best->training.accumulate, global_batch / best->training.accumulate), tried});
   return std::move(*best);
 }
 
@@ -134,7 +145,8 @@ Result<Plan> compile_largest_batch(const OpenedModel& model, const CompileReques
 }
 
 Result<Plan> compile_fastest_precision(const CompileRequest& request, CompileOne compile) {
-  if (!request.training.precision_rules.empty()) return usage_error("--precision-file needs --precision bf16 or fp16, not auto");
+  if (!request.training.precision_rules.empty())
+    return usage_error("--precision-file needs --precision bf16 or fp16, not auto");
   Result<DeviceDescription> device = find_device(request.device, request.device_file);
   if (!device) return device.takeError();
   std::optional<Plan> best;
@@ -144,7 +156,8 @@ Result<Plan> compile_fastest_precision(const CompileRequest& request, CompileOne
     one.training.precision = precision;
     Result<std::optional<Plan>> plan = if_it_fits(compile(one), refusal);
     if (!plan) return plan.takeError();
-    tried += (tried.empty() ? "" : "; ") + std::string(precision) + (*plan ? " takes " + format_us(sample_us(**plan)) + " a sample" : " " + refusal);
+    tried += (tried.empty() ? "" : "; ") + std::string(precision) +
+             (*plan ? " takes " + format_us(sample_us(**plan)) + " a sample" : " " + refusal);
     if (*plan && (!best || sample_us(**plan) < sample_us(*best))) best = std::move(*plan);
   }
   if (!best) return budget_error(refusal);

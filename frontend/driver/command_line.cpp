@@ -27,8 +27,7 @@ struct Options {
 };
 
 void add_config(CLI::App& command, Options& options) {
-  command.add_option("--config", options.config, "read more options from a TOML file: NAME = VALUE")
-      ->type_name("FILE");
+  command.add_option("--config", options.config, "read more options from a TOML file: NAME = VALUE")->type_name("FILE");
 }
 
 // CLI11's own range messages spell out the largest double.
@@ -53,14 +52,11 @@ void add_model(CLI::App& command, ModelOptions& options) {
       ->type_name("N")
       ->check(at_least(1));
   command
-      .add_option(
-          "--loss", options.loss,
-          "the output that is the loss, or cross-entropy:LOGITS:LABELS, mse:A:B, bce:A:B; without it the one "
-          "scalar float output")
+      .add_option("--loss", options.loss,
+                  "the output that is the loss, or cross-entropy:LOGITS:LABELS, mse:A:B, bce:A:B; without it the one "
+                  "scalar float output")
       ->type_name("OUTPUT");
-  command
-      .add_option("--train", options.train,
-                  "regular expression over weights to train; without it every parameter")
+  command.add_option("--train", options.train, "regular expression over weights to train; without it every parameter")
       ->type_name("REGEX")
       ->allow_extra_args(false);
   command.add_option("--freeze", options.freeze, "regular expression over weights to leave as they are")
@@ -76,28 +72,14 @@ void add_optimizer(CLI::App& command, CompileOptions& options) {
       ->capture_default_str()
       ->type_name("NAME")
       ->group(group);
-  command.add_option("--lr", spec.learning_rate, "learning rate")
-      ->capture_default_str()
-      ->type_name("X")
-      ->group(group);
-  command.add_option("--beta1", spec.beta1, "adam, adamw")
-      ->capture_default_str()
-      ->type_name("X")
-      ->group(group);
-  command.add_option("--beta2", spec.beta2, "adam, adamw")
-      ->capture_default_str()
-      ->type_name("X")
-      ->group(group);
+  command.add_option("--lr", spec.learning_rate, "learning rate")->capture_default_str()->type_name("X")->group(group);
+  command.add_option("--beta1", spec.beta1, "adam, adamw")->capture_default_str()->type_name("X")->group(group);
+  command.add_option("--beta2", spec.beta2, "adam, adamw")->capture_default_str()->type_name("X")->group(group);
   command.add_option("--eps", spec.eps, "adam, adamw")->capture_default_str()->type_name("X")->group(group);
   command.add_option("--momentum", spec.momentum, "sgd")->capture_default_str()->type_name("X")->group(group);
-  command.add_option("--dampening", spec.dampening, "sgd")
-      ->capture_default_str()
-      ->type_name("X")
-      ->group(group);
+  command.add_option("--dampening", spec.dampening, "sgd")->capture_default_str()->type_name("X")->group(group);
   command.add_flag("--nesterov", spec.nesterov, "sgd")->group(group);
-  command
-      .add_option("--weight-decay", spec.weight_decay,
-                  "decoupled for adamw, part of the gradient for sgd and adam")
+  command.add_option("--weight-decay", spec.weight_decay, "decoupled for adamw, part of the gradient for sgd and adam")
       ->capture_default_str()
       ->type_name("X")
       ->group(group);
@@ -111,14 +93,14 @@ void add_optimizer(CLI::App& command, CompileOptions& options) {
       ->type_name("N")
       ->check(at_least(1))
       ->group(group);
-  command
-      .add_option("--clip-grad-norm", options.clip_grad_norm,
-                  "scale gradients down to this global norm; 0 is off")
+  command.add_option("--clip-grad-norm", options.clip_grad_norm, "scale gradients down to this global norm; 0 is off")
       ->capture_default_str()
       ->type_name("X")
       ->check(at_least(0))
       ->group(group);
-  command.add_option("--loss-scale", options.loss_scale, "fp16: what the loss is multiplied by at first; it halves after an overflow")
+  command
+      .add_option("--loss-scale", options.loss_scale,
+                  "fp16: what the loss is multiplied by at first; it halves after an overflow")
       ->capture_default_str()
       ->type_name("X")
       ->check(at_least(1))
@@ -136,7 +118,8 @@ void add_passes(CLI::App& command, CompileOptions& options) {
       ->group(group);
   command
       .add_option("--stop-after", options.stop_after,
-                  "go no further than a pass, or the phase clean, train or fit, and print the graph as text instead of planning")
+                  "go no further than a pass, or the phase clean, train or fit, and print the graph as text instead of "
+                  "planning")
       ->type_name("PASS")
       ->group(group);
   command.add_option("--skip", options.skip, "leave a pass out")
@@ -147,32 +130,41 @@ void add_passes(CLI::App& command, CompileOptions& options) {
 
 // What is planned for and how, shared by compile and fit.
 void add_job(CLI::App& command, CompileOptions& compile) {
-  command.add_option("--device-file", compile.device_file, "more device descriptions, as `devices --measure` writes them")
+  command
+      .add_option("--device-file", compile.device_file, "more device descriptions, as `devices --measure` writes them")
       ->type_name("FILE");
-  command.add_flag("--any-order", compile.any_order, "allow kernels that are faster and give other bits each time; without it the same seed gives the same bits");
+  command.add_flag(
+      "--any-order", compile.any_order,
+      "allow kernels that are faster and give other bits each time; without it the same seed gives the same bits");
   command.add_option("--timings", compile.timings, "measured times of kernels, as `run --profile` writes them")
       ->type_name("FILE");
-  command
-      .add_option("--budget", compile.budget,
-                  "all device memory the job may hold; without it the device's memory")
+  command.add_option("--budget", compile.budget, "all device memory the job may hold; without it the device's memory")
       ->type_name("BYTES");
   command
-      .add_option("--recompute", compile.recompute, "auto: repeat instructions where the budget asks for it; off: refuse instead")
+      .add_option("--recompute", compile.recompute,
+                  "auto: repeat instructions where the budget asks for it; off: refuse instead")
       ->capture_default_str()
       ->type_name("auto|off");
   command
-      .add_option("--offload", compile.offload, "auto: let states and values wait in host memory where the budget asks for it; off: keep to the device")
+      .add_option(
+          "--offload", compile.offload,
+          "auto: let states and values wait in host memory where the budget asks for it; off: keep to the device")
       ->capture_default_str()
       ->type_name("auto|off");
   command
       .add_option("--split", compile.split,
-                  "auto: take a region of the model through a step one part of the batch after the other where the budget asks for it and that is faster "
-                  "or nothing else fits (the default, but for --max-batch); off: never; N: in N parts, N:VALUE: what follows that value")
+                  "auto: take a region of the model through a step one part of the batch after the other where the "
+                  "budget asks for it and that is faster "
+                  "or nothing else fits (the default, but for --max-batch); off: never; N: in N parts, N:VALUE: what "
+                  "follows that value")
       ->type_name("auto|off|N[:VALUE]");
-  command.add_option("--host-budget", compile.host_budget, "host memory the job may pin for that; without it all it wants")->type_name("BYTES");
+  command
+      .add_option("--host-budget", compile.host_budget, "host memory the job may pin for that; without it all it wants")
+      ->type_name("BYTES");
   command
       .add_option("--precision", compile.precision,
-                  "exported, fp32, tf32, bf16 and fp16 (16-bit compute over f32 parameters), or auto: the one that takes the least predicted time on the device")
+                  "exported, fp32, tf32, bf16 and fp16 (16-bit compute over f32 parameters), or auto: the one that "
+                  "takes the least predicted time on the device")
       ->capture_default_str()
       ->type_name("NAME");
   command
@@ -181,33 +173,40 @@ void add_job(CLI::App& command, CompileOptions& compile) {
       ->type_name("FILE");
   command
       .add_option("--layout", compile.layout,
-                  "of images: channels-first, channels-last, or auto (what convolutions of that precision are faster in on the device)")
+                  "of images: channels-first, channels-last, or auto (what convolutions of that precision are faster "
+                  "in on the device)")
       ->capture_default_str()
       ->type_name("NAME");
   add_optimizer(command, compile);
 }
 
 void add_compile(CLI::App& program, Options& options) {
-  CLI::App& command =
-      *program.add_subcommand("compile", "turn a model into a training plan that fits a budget");
+  CLI::App& command = *program.add_subcommand("compile", "turn a model into a training plan that fits a budget");
   CompileOptions& compile = options.compile;
   add_model(command, compile.model);
   command.add_option("-o,--output", compile.output, "the plan to write")->type_name("PLAN");
   command.add_option("--device", compile.device, "what to plan for: a name of `plimsoll devices`, or auto")
       ->capture_default_str()
       ->type_name("NAME");
-  command.add_option("--tune", compile.tune, "time the kernels there is a choice of on the GPU in this machine, plan by these times, and add them to this file")
+  command
+      .add_option("--tune", compile.tune,
+                  "time the kernels there is a choice of on the GPU in this machine, plan by these times, and add them "
+                  "to this file")
       ->type_name("FILE");
-  auto* global_batch = command
-      .add_option("--global-batch", compile.global_batch,
-                  "samples an update; the micro-batch and how many to accumulate are chosen for the least time")
-      ->check(CLI::PositiveNumber)
-      ->type_name("N");
+  auto* global_batch =
+      command
+          .add_option("--global-batch", compile.global_batch,
+                      "samples an update; the micro-batch and how many to accumulate are chosen for the least time")
+          ->check(CLI::PositiveNumber)
+          ->type_name("N");
   command.add_flag("--max-batch", compile.max_batch, "the largest batch that fits")->excludes(global_batch);
   command.add_flag("--pareto", compile.pareto, "also print what smaller budgets cost, down to the smallest that does")
       ->excludes(global_batch)
       ->excludes("--max-batch");
-  command.add_option("--html", compile.html, "also write the report as one HTML file, with --pareto's rows where they are asked for; where nothing fits, of the plan that needs least")
+  command
+      .add_option("--html", compile.html,
+                  "also write the report as one HTML file, with --pareto's rows where they are asked for; where "
+                  "nothing fits, of the plan that needs least")
       ->type_name("FILE");
   add_job(command, compile);
   add_passes(command, compile);
@@ -215,9 +214,12 @@ void add_compile(CLI::App& program, Options& options) {
 }
 
 void add_fit(CLI::App& program, Options& options) {
-  CLI::App& command = *program.add_subcommand("fit", "say on which devices a training job fits, with what and how fast");
+  CLI::App& command =
+      *program.add_subcommand("fit", "say on which devices a training job fits, with what and how fast");
   add_model(command, options.fit.compile.model);
-  command.add_option("--device", options.fit.devices, "a name of `plimsoll devices`, or auto; may be given several times; without it every known device")
+  command
+      .add_option("--device", options.fit.devices,
+                  "a name of `plimsoll devices`, or auto; may be given several times; without it every known device")
       ->type_name("NAME")
       ->allow_extra_args(false);
   add_job(command, options.fit.compile);
@@ -231,10 +233,9 @@ void add_inspect(CLI::App& program, Options& options) {
   auto* json = command.add_flag("--json", inspect.json, "everything, for programs (docs/interfaces.md)");
   auto* text = command.add_flag("--text", inspect.text, "every slot and instruction, a line each");
   auto* html = command.add_option("--html", inspect.html, "the report as one HTML file")->type_name("FILE");
-  auto* why = command.add_option("--why", inspect.why, "everything about a value, or the values of a node")
-                  ->type_name("NAME");
-  auto* diff =
-      command.add_option("--diff", inspect.diff, "what another plan does otherwise")->type_name("PLAN2");
+  auto* why =
+      command.add_option("--why", inspect.why, "everything about a value, or the values of a node")->type_name("NAME");
+  auto* diff = command.add_option("--diff", inspect.diff, "what another plan does otherwise")->type_name("PLAN2");
   json->excludes(text)->excludes(html)->excludes(why)->excludes(diff);
   text->excludes(html)->excludes(why)->excludes(diff);
   html->excludes(why)->excludes(diff);
@@ -243,7 +244,8 @@ void add_inspect(CLI::App& program, Options& options) {
 
 void add_devices(CLI::App& program, Options& options) {
   CLI::App& command = *program.add_subcommand("devices", "list the known devices and what is in this machine");
-  command.add_flag("--measure", options.devices.measure, "measure the card in this machine and print its description, for --device-file");
+  command.add_flag("--measure", options.devices.measure,
+                   "measure the card in this machine and print its description, for --device-file");
   command.add_option("--device-file", options.devices.device_file, "more device descriptions")->type_name("FILE");
 }
 
@@ -251,22 +253,17 @@ void add_run(CLI::App& program, Options& options) {
   CLI::App& command = *program.add_subcommand("run", "train with a plan");
   RunOptions& run = options.run;
   command.add_option("PLAN", run.plan, "a plan that compile wrote")->required()->type_name("");
-  auto* weights = command.add_option("--weights", run.weights, "first values, from .onnx or .safetensors")
-                      ->type_name("FILE");
-  auto* init =
-      command.add_option("--init", run.init_seed, "random first values from this seed")->type_name("SEED");
+  auto* weights =
+      command.add_option("--weights", run.weights, "first values, from .onnx or .safetensors")->type_name("FILE");
+  auto* init = command.add_option("--init", run.init_seed, "random first values from this seed")->type_name("SEED");
   weights->excludes(init);
   command
-      .add_option(
-          "--data", run.data,
-          "one batch, repeated (.safetensors, .npz, .npy: a tensor an input), or a file of token numbers "
-          "(uint16; .u32: uint32)")
+      .add_option("--data", run.data,
+                  "one batch, repeated (.safetensors, .npz, .npy: a tensor an input), or a file of token numbers "
+                  "(uint16; .u32: uint32)")
       ->required()
       ->type_name("FILE");
-  command.add_option("--steps", run.steps, "updates")
-      ->capture_default_str()
-      ->type_name("N")
-      ->check(at_least(0));
+  command.add_option("--steps", run.steps, "updates")->capture_default_str()->type_name("N")->check(at_least(0));
   command.add_option("--seed", run.seed, "of dropout and of the order of the data")
       ->capture_default_str()
       ->type_name("N");
@@ -278,12 +275,12 @@ void add_run(CLI::App& program, Options& options) {
       ->type_name("N")
       ->check(at_least(0));
   command.add_flag("--poison", run.poison, "overwrite dead bytes with NaN: finds plans that read them");
-  command.add_option("--profile", run.profile, "measure every op of one more step, compare with what was predicted, and add the times to this file")
-      ->type_name("FILE");
-  command.add_option("--metrics", run.metrics, "a line of JSON a step (docs/interfaces.md)")
-      ->type_name("FILE");
   command
-      .add_option("--save", run.save, "trained weights, to .safetensors or .onnx; may be given several times")
+      .add_option("--profile", run.profile,
+                  "measure every op of one more step, compare with what was predicted, and add the times to this file")
+      ->type_name("FILE");
+  command.add_option("--metrics", run.metrics, "a line of JSON a step (docs/interfaces.md)")->type_name("FILE");
+  command.add_option("--save", run.save, "trained weights, to .safetensors or .onnx; may be given several times")
       ->type_name("FILE")
       ->allow_extra_args(false);
   command.add_option("--dump-gradients", run.dump_gradients, "gradients of the first step, to .safetensors")
@@ -292,8 +289,7 @@ void add_run(CLI::App& program, Options& options) {
 }
 
 void add_check(CLI::App& program, Options& options) {
-  CLI::App& command =
-      *program.add_subcommand("check", "list everything that stands in the way of training a model");
+  CLI::App& command = *program.add_subcommand("check", "list everything that stands in the way of training a model");
   add_model(command, options.check.model);
   add_config(command, options);
 }
@@ -330,8 +326,7 @@ Status explain(const CLI::ParseError& error, const CLI::App& program, const CLI:
     for (const std::string& extra : program.remaining(/*recurse=*/true)) {
       llvm::StringRef word = llvm::StringRef(extra).split('=').first;
       if (starts_with(word, "-"))
-        return usage_error(command.get_name() + " has no option " + word +
-                           suggestion(word, option_names(command)));
+        return usage_error(command.get_name() + " has no option " + word + suggestion(word, option_names(command)));
       return usage_error(command.get_name() + " takes no further argument: " + extra);
     }
   }
@@ -351,14 +346,12 @@ Status run_command_named(llvm::StringRef name, const Options& options, Console& 
 }
 
 // Parses the words; help and version text go to `out` and leave the name empty.
-Result<std::string> parse(CLI::App& program, Options& options, std::vector<std::string> words,
-                          llvm::raw_ostream& out) {
+Result<std::string> parse(CLI::App& program, Options& options, std::vector<std::string> words, llvm::raw_ostream& out) {
   const CLI::App* command = &program;
   if (!words.empty() && !starts_with(words.front(), "-")) {
     command = find_command(program, words.front());
     if (!command)
-      return usage_error("there is no command " + words.front() +
-                         suggestion(words.front(), command_names(program)));
+      return usage_error("there is no command " + words.front() + suggestion(words.front(), command_names(program)));
   }
   if (command != &program) {
     Result<std::vector<std::string>> more = words_of_config(words, option_names(*command));
@@ -403,12 +396,9 @@ int columns_of(bool terminal, unsigned columns) {
 
 int run_program(int argc, char** argv) {
   using llvm::sys::Process;
-  bool out_is_terminal = Process::StandardOutIsDisplayed(),
-       err_is_terminal = Process::StandardErrIsDisplayed();
-  Progress progress(llvm::errs(), err_is_terminal,
-                    columns_of(err_is_terminal, Process::StandardErrColumns()));
-  Console console{llvm::outs(), progress, out_is_terminal,
-                  columns_of(out_is_terminal, Process::StandardOutColumns())};
+  bool out_is_terminal = Process::StandardOutIsDisplayed(), err_is_terminal = Process::StandardErrIsDisplayed();
+  Progress progress(llvm::errs(), err_is_terminal, columns_of(err_is_terminal, Process::StandardErrColumns()));
+  Console console{llvm::outs(), progress, out_is_terminal, columns_of(out_is_terminal, Process::StandardOutColumns())};
 
   Options options;
   CLI::App program("Plans and runs the training of exported models within a memory budget.", "plimsoll");
@@ -422,8 +412,7 @@ int run_program(int argc, char** argv) {
   add_check(program, options);
   add_devices(program, options);
 
-  Result<std::string> command =
-      parse(program, options, std::vector<std::string>(argv + 1, argv + argc), llvm::outs());
+  Result<std::string> command = parse(program, options, std::vector<std::string>(argv + 1, argv + argc), llvm::outs());
   Status status = !command           ? command.takeError()
                   : command->empty() ? Status::success()
                                      : run_command_named(*command, options, console);

@@ -39,11 +39,11 @@ struct CompileOptions {
   bool any_order = false;
   std::string tune;  // timing cache to add to
   std::string recompute = "auto", offload = "auto";
-  std::string split;  // empty: auto, but off with max_batch
+  std::string split;         // empty: auto, but off with max_batch
   int64_t global_batch = 0;  // 0: as --batch and --accumulate say
   bool max_batch = false;
   bool pareto = false;
-  std::string html;  // report to write beside the plan
+  std::string html;                 // report to write beside the plan
   std::string budget, host_budget;  // sizes with units; empty: the device's memory, unlimited
   std::string dump_ir, stop_after;
   std::vector<std::string> print_after, skip;

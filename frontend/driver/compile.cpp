@@ -1,15 +1,15 @@
+#include "frontend/api/machine.h"
+#include "frontend/driver/alternatives.h"
 #include "frontend/driver/choose_batch.h"
 #include "frontend/driver/commands.h"
 #include "frontend/driver/fit_table.h"
-#include "frontend/driver/alternatives.h"
-#include "frontend/api/machine.h"
 #include "frontend/driver/tune.h"
-#include "ir/support/output_file.h"
 #include "frontend/inspect/text_table.h"
 #include "ir/plan/serialize.h"
 #include "ir/plan/summary.h"
-#include "ir/text.h"
+#include "ir/support/output_file.h"
 #include "ir/support/units.h"
+#include "ir/text.h"
 
 #include "llvm/Support/FileSystem.h"
 #include "llvm/Support/MemoryBuffer.h"
@@ -66,8 +66,8 @@ Status check_settings(const OptimizerSpec& spec) {
                           {"--weight-decay", spec.weight_decay, INFINITY}};
   for (const Range& range : ranges)
     if (!(range.value >= 0 && range.value < range.below))
-      return usage_error(llvm::Twine(range.option) + " is " + std::to_string(range.value) +
-                         ", it must be at least 0" + (range.below == 1 ? " and below 1" : ""));
+      return usage_error(llvm::Twine(range.option) + " is " + std::to_string(range.value) + ", it must be at least 0" +
+                         (range.below == 1 ? " and below 1" : ""));
   return Status::success();
 }
 
@@ -111,7 +111,8 @@ Result<TrainingRequest> training_request(const CompileOptions& options) {
   if (options.recompute != "auto" && options.recompute != "off")
     return usage_error("--recompute " + options.recompute + ": expected auto or off");
   request.recompute = options.recompute == "auto";
-  if (options.offload != "auto" && options.offload != "off") return usage_error("--offload " + options.offload + ": expected auto or off");
+  if (options.offload != "auto" && options.offload != "off")
+    return usage_error("--offload " + options.offload + ": expected auto or off");
   request.offload = options.offload == "auto";
   if (Status s = read_split(options, request)) return s;
   Result<int64_t> host_budget = size_option("--host-budget", options.host_budget);
@@ -127,20 +128,24 @@ void print_result(const CompileOptions& options, const Plan& plan, llvm::raw_ost
   if (has_budget(plan)) out << " of " << format_bytes(plan.arenas.front().budget_bytes);
   out << " on " << plan.device.name;
   if (plan.arenas.size() > 1) out << " and " << format_bytes(plan.arenas[1].bytes) << " of host memory";
-  out << ", " << format_count(static_cast<int64_t>(instructions))
-      << " instructions, predicted " << format_us(plan.predicted_step_us) << " a step";
-  if (options.max_batch || options.global_batch > 0) out << " of " << plan.training.accumulate << " x " << plan.training.batch << " samples";
+  out << ", " << format_count(static_cast<int64_t>(instructions)) << " instructions, predicted "
+      << format_us(plan.predicted_step_us) << " a step";
+  if (options.max_batch || options.global_batch > 0)
+    out << " of " << plan.training.accumulate << " x " << plan.training.batch << " samples";
   if (const std::string how = how_it_fits(plan); how != "plain") out << ", with " << how;
   out << "\n";
 }
 
 Status write_html(const CompileOptions& options, const Plan& plan, const FrontTable& front) {
   if (options.html.empty()) return Status::success();
-  return write_output_file(options.html, [&](llvm::raw_ostream& out) { return print_plan_html(out, plan, front.rows()), Status::success(); });
+  return write_output_file(options.html, [&](llvm::raw_ostream& out) {
+    return print_plan_html(out, plan, front.rows()), Status::success();
+  });
 }
 
 // The graph as text, to stdout or into the file that would have been the plan's.
-Status write_stopped(const CompileOptions& options, const CompileRequest& request, const CompileHooks& hooks, Console& console) {
+Status write_stopped(const CompileOptions& options, const CompileRequest& request, const CompileHooks& hooks,
+                     Console& console) {
   Result<Program> program = compile_model_until(request, hooks);
   if (!program) return program.takeError();
   console.progress.finish();
@@ -156,16 +161,19 @@ Status write_stopped(const CompileOptions& options, const CompileRequest& reques
 }
 
 // The batch as it is or as it is to be chosen.
-Result<Plan> compile_batch(const CompileOptions& options, const OpenedModel& model, const CompileRequest& request, const CompileHooks& hooks) {
+Result<Plan> compile_batch(const CompileOptions& options, const OpenedModel& model, const CompileRequest& request,
+                           const CompileHooks& hooks) {
   if (options.global_batch > 0) return compile_global_batch(model, request, options.global_batch, hooks);
   return options.max_batch ? compile_largest_batch(model, request, hooks) : compile_opened(model, request, hooks);
 }
 
-Result<Plan> compile_as_asked(const CompileOptions& options, const OpenedModel& model, CompileRequest request, const CompileHooks& hooks) {
+Result<Plan> compile_as_asked(const CompileOptions& options, const OpenedModel& model, CompileRequest request,
+                              const CompileHooks& hooks) {
   if (request.training.precision == "auto") {
     CompileHooks trial = hooks;
     trial.on_frontier = nullptr;
-    Result<Plan> plan = compile_fastest_precision(request, [&](const CompileRequest& one) { return compile_batch(options, model, one, trial); });
+    Result<Plan> plan = compile_fastest_precision(
+        request, [&](const CompileRequest& one) { return compile_batch(options, model, one, trial); });
     if (!hooks.on_frontier || !plan) return plan;
     request.training.precision = plan->training.precision;
     Result<Plan> with_front = compile_batch(options, model, request, hooks);
@@ -187,13 +195,16 @@ CompileRequest request_of(const Plan& plan, CompileRequest request, const Compil
 
 Status check_choices(const CompileOptions& options) {
   bool chooses = options.max_batch || options.global_batch > 0;
-  if (chooses && options.model.batch > 0) return usage_error("--batch says what --global-batch or --max-batch is to choose");
-  if (options.global_batch > 0 && options.accumulate > 1) return usage_error("--accumulate says what --global-batch is to choose");
+  if (chooses && options.model.batch > 0)
+    return usage_error("--batch says what --global-batch or --max-batch is to choose");
+  if (options.global_batch > 0 && options.accumulate > 1)
+    return usage_error("--accumulate says what --global-batch is to choose");
   return Status::success();
 }
 
 // The plan as asked, once to know the shapes, then again by the times its kernels took.
-Result<Plan> plan_tuned(const CompileOptions& options, const OpenedModel& model, CompileRequest request, const CompileHooks& hooks, Console& console) {
+Result<Plan> plan_tuned(const CompileOptions& options, const OpenedModel& model, CompileRequest request,
+                        const CompileHooks& hooks, Console& console) {
   CompileHooks shapes_alone = hooks;
   shapes_alone.on_frontier = nullptr;
   Result<Plan> plan = compile_as_asked(options, model, request, shapes_alone);
@@ -268,15 +279,17 @@ Status compile_command(const CompileOptions& options, Console& console) {
   hooks.on_refused = [&](const Plan& plan) {
     if (!smallest || plan.promised_bytes() < smallest->promised_bytes()) smallest = plan;
   };
-  if (Result<DeviceDescription> device = find_device(request.device, request.device_file); !device) return device.takeError();
+  if (Result<DeviceDescription> device = find_device(request.device, request.device_file); !device)
+    return device.takeError();
   Result<OpenedModel> model = open_model(request, hooks);
   if (!model) return model.takeError();
-  Result<Plan> plan =
-      options.tune.empty() ? compile_as_asked(options, *model, request, hooks) : plan_tuned(options, *model, request, hooks, console);
+  Result<Plan> plan = options.tune.empty() ? compile_as_asked(options, *model, request, hooks)
+                                           : plan_tuned(options, *model, request, hooks, console);
   front.print(console);
   if (!plan && smallest)
     if (Status s = write_html(options, *smallest, front)) return llvm::joinErrors(plan.takeError(), std::move(s));
-  if (!plan && smallest) return with_alternatives(plan.takeError(), *model, request_of(*smallest, request, options), *smallest);
+  if (!plan && smallest)
+    return with_alternatives(plan.takeError(), *model, request_of(*smallest, request, options), *smallest);
   if (!plan) return plan.takeError();
   console.progress.phase("write");
   if (Status s = write_html(options, *plan, front)) return s;

@@ -44,9 +44,8 @@ Result<std::vector<std::string>> words_of_config(const std::vector<std::string>&
   }
   std::vector<std::string> more;
   for (const CLI::ConfigItem& item : items) {
-    if (item.name == "++" || item.name == "--") continue;  // CLI11's marks for sections
-    if (!item.parents.empty() && item.parents.front() != words.front())
-      continue;  // another command's section
+    if (item.name == "++" || item.name == "--") continue;                          // CLI11's marks for sections
+    if (!item.parents.empty() && item.parents.front() != words.front()) continue;  // another command's section
     std::string option = "--" + item.name;
     if (!llvm::is_contained(known, option)) {
       std::vector<llvm::StringRef> names(known.begin(), known.end());

@@ -1,5 +1,5 @@
-#include "frontend/driver/commands.h"
 #include "frontend/api/machine.h"
+#include "frontend/driver/commands.h"
 #include "frontend/inspect/text_table.h"
 #include "ir/support/units.h"
 
@@ -13,8 +13,7 @@ std::string rates_of(const DeviceDescription& device) {
   std::string text;
   for (const auto& [dtype, tflops] : device.matmul_tflops) {
     char rate[48];
-    std::snprintf(rate, sizeof rate, "%s%s %g", text.empty() ? "" : ", ", dtype_name(dtype).str().c_str(),
-                  tflops);
+    std::snprintf(rate, sizeof rate, "%s%s %g", text.empty() ? "" : ", ", dtype_name(dtype).str().c_str(), tflops);
     text += rate;
   }
   return text;
@@ -37,20 +36,20 @@ Status devices_command(const DevicesOptions& options, Console& console) {
   if (!catalog) return catalog.takeError();
   TextTable table(console.out, {console.columns, console.out_is_terminal});
   table.line(table.styled(Style::Strong, left("name", 10) + left("device", 32) + right("memory", 10) +
-                                         right("reserved", 10) + right("GB/s", 7) + "  matmul TFLOP/s"));
+                                             right("reserved", 10) + right("GB/s", 7) + "  matmul TFLOP/s"));
   for (const DeviceDescription& device : catalog->all()) {
     // A processor's memory is the machine's; only reserves and rates are described.
     bool here = device.backend == "cpu";
     table.line(left(device.name, 10) + left(device.title, 32) +
-              right(here ? "" : format_bytes(device.memory_bytes), 10) +
-              right(format_bytes(device.reserve_bytes()), 10) +
-              right(std::to_string(static_cast<int64_t>(device.memory_gb_per_s)), 7) + "  " +
-              table.styled(Style::Quiet, rates_of(device)));
+               right(here ? "" : format_bytes(device.memory_bytes), 10) +
+               right(format_bytes(device.reserve_bytes()), 10) +
+               right(std::to_string(static_cast<int64_t>(device.memory_gb_per_s)), 7) + "  " +
+               table.styled(Style::Quiet, rates_of(device)));
   }
   table.heading("in this machine");
   table.line("cpu       " + llvm::sys::getHostCPUName().str() + ", " +
-            std::to_string(llvm::hardware_concurrency().compute_thread_count()) + " threads, " +
-            format_bytes(memory_here()) + " of memory");
+             std::to_string(llvm::hardware_concurrency().compute_thread_count()) + " threads, " +
+             format_bytes(memory_here()) + " of memory");
   Result<DeviceDescription> card = find_card_here(*catalog);
   table.line(card ? left(card->name, 10) + card->title : left("gpu", 10) + take_diag(card.takeError()).text());
   return Status::success();

@@ -1,7 +1,7 @@
+#include "frontend/api/machine.h"
+#include "frontend/driver/alternatives.h"
 #include "frontend/driver/choose_batch.h"
 #include "frontend/driver/fit_table.h"
-#include "frontend/driver/alternatives.h"
-#include "frontend/api/machine.h"
 #include "frontend/inspect/text_table.h"
 #include "ir/support/units.h"
 
@@ -32,7 +32,8 @@ Result<Answer> answer_for(const OpenedModel& model, CompileRequest request, cons
     if (!least || smallest.promised_bytes() < least->promised_bytes()) least = smallest;
   };
   auto compile = [&](const CompileRequest& one) { return compile_opened(model, one, hooks); };
-  Result<Plan> plan = request.training.precision == "auto" ? compile_fastest_precision(request, compile) : compile(request);
+  Result<Plan> plan =
+      request.training.precision == "auto" ? compile_fastest_precision(request, compile) : compile(request);
   if (plan) return Answer{std::move(request), std::move(*plan), ""};
   Diag diag = take_diag(plan.takeError());
   if (diag.fault() != Fault::Budget) return Status(llvm::make_error<Diag>(diag.fault(), diag.text()));
@@ -56,8 +57,8 @@ Result<std::vector<DeviceDescription>> devices_asked_for(const FitCommandOptions
   return known->all().vec();
 }
 
-std::string table_row(llvm::StringRef device, llvm::StringRef budget, llvm::StringRef fits, llvm::StringRef needs, llvm::StringRef step,
-                      llvm::StringRef with) {
+std::string table_row(llvm::StringRef device, llvm::StringRef budget, llvm::StringRef fits, llvm::StringRef needs,
+                      llvm::StringRef step, llvm::StringRef with) {
   return left(device, 12) + right(budget, 10) + right(fits, 6) + right(needs, 12) + right(step, 12) + "  " + with.str();
 }
 
@@ -94,7 +95,8 @@ Status fit_command(const FitCommandOptions& options, Console& console) {
   table.line(table.styled(Style::Strong, table_row("device", "budget", "fits", "needs", "step", "with")));
   for (const std::string& row : rows) table.line(row);
   if (closest->fits()) return Status::success();
-  return in_context(closest->plan.device.name, with_alternatives(budget_error(closest->refusal), *model, closest->request, closest->plan));
+  return in_context(closest->plan.device.name,
+                    with_alternatives(budget_error(closest->refusal), *model, closest->request, closest->plan));
 }
 
 }  // namespace plimsoll

@@ -1,7 +1,7 @@
 #include "frontend/driver/commands.h"
-#include "ir/support/output_file.h"
 #include "frontend/inspect/print.h"
 #include "ir/plan/serialize.h"
+#include "ir/support/output_file.h"
 
 namespace plimsoll {
 
@@ -12,7 +12,8 @@ Status inspect_command(const InspectOptions& options, Console& console) {
   if (options.json) return print_plan_json(console.out, *plan), Status::success();
   if (options.text) return print_plan_text(console.out, *plan), Status::success();
   if (!options.html.empty())
-    return write_output_file(options.html, [&](llvm::raw_ostream& out) { return print_plan_html(out, *plan), Status::success(); });
+    return write_output_file(options.html,
+                             [&](llvm::raw_ostream& out) { return print_plan_html(out, *plan), Status::success(); });
   if (!options.why.empty()) return print_why(console.out, *plan, options.why, report);
   if (options.diff.empty()) return print_report(console.out, *plan, report), Status::success();
   Result<Plan> other = load_plan(options.diff);

@@ -1,9 +1,9 @@
 #include "frontend/driver/profile.h"
 
 #include "frontend/inspect/text_table.h"
-#include "ir/text.h"
 #include "ir/machine/timing_cache.h"
 #include "ir/support/units.h"
+#include "ir/text.h"
 
 #include "llvm/Support/FileSystem.h"
 
@@ -61,7 +61,8 @@ std::string fixed(double value, int digits) {
 
 void print(const Rows& rows, Console& console) {
   std::vector<std::pair<std::string, Row>> sorted(rows.begin(), rows.end());
-  std::stable_sort(sorted.begin(), sorted.end(), [](const auto& a, const auto& b) { return a.second.measured_us > b.second.measured_us; });
+  std::stable_sort(sorted.begin(), sorted.end(),
+                   [](const auto& a, const auto& b) { return a.second.measured_us > b.second.measured_us; });
   Row total;
   for (const auto& [name, row] : sorted) {
     total.count += row.count;
@@ -74,12 +75,14 @@ void print(const Rows& rows, Console& console) {
   table.heading("one step, op by op");
   auto line = [&](const std::string& name, const Row& row) {
     table.line(left(name, 34) + right(std::to_string(row.count), 6) + right(format_us(row.measured_us), 11) +
-              right(format_us(row.predicted_us), 11) + right(fixed(100 * row.measured_us / std::max(total.measured_us, 1e-9), 1), 7) +
-              right(fixed(row.flops / std::max(row.measured_us, 1e-9) / 1e6, 1), 9) +
-              right(fixed(row.bytes / std::max(row.measured_us, 1e-9) / 1e3, 0), 8));
+               right(format_us(row.predicted_us), 11) +
+               right(fixed(100 * row.measured_us / std::max(total.measured_us, 1e-9), 1), 7) +
+               right(fixed(row.flops / std::max(row.measured_us, 1e-9) / 1e6, 1), 9) +
+               right(fixed(row.bytes / std::max(row.measured_us, 1e-9) / 1e3, 0), 8));
   };
-  table.line(table.styled(Style::Strong, left("op/kernel", 34) + right("times", 6) + right("measured", 11) + right("predicted", 11) +
-                                         right("%", 7) + right("TFLOP/s", 9) + right("GB/s", 8)));
+  table.line(table.styled(Style::Strong, left("op/kernel", 34) + right("times", 6) + right("measured", 11) +
+                                             right("predicted", 11) + right("%", 7) + right("TFLOP/s", 9) +
+                                             right("GB/s", 8)));
   for (const auto& [name, row] : sorted) line(name, row);
   line("total", total);
 }

@@ -20,8 +20,8 @@ void Progress::draw(llvm::StringRef line) {
 
 void Progress::end_phase() {
   if (phase_.empty()) return;
-  llvm::raw_string_ostream(held_back_)
-      << "plimsoll: " << left(phase_, 10) << llvm::format(" %7.2f s\n", seconds_since(phase_start_));
+  llvm::raw_string_ostream(held_back_) << "plimsoll: " << left(phase_, 10)
+                                       << llvm::format(" %7.2f s\n", seconds_since(phase_start_));
   phase_.clear();
   if (terminal_ || seconds_since(start_) < quiet_seconds) return;
   err_ << held_back_;
@@ -47,11 +47,10 @@ void Progress::step(int64_t done, int64_t all, llvm::StringRef text) {
   }
   constexpr int bar_columns = 24;
   std::string filled = bar(static_cast<double>(done) / static_cast<double>(all), bar_columns);
-  std::string line = "  " + left(filled, bar_columns) + " " + std::to_string(done) + "/" +
-                     std::to_string(all) + "  " + text.str();
+  std::string line =
+      "  " + left(filled, bar_columns) + " " + std::to_string(done) + "/" + std::to_string(all) + "  " + text.str();
   if (!ends)
-    line += "  " + format_us(1e6 * passed / static_cast<double>(done) * static_cast<double>(all - done)) +
-            " left";
+    line += "  " + format_us(1e6 * passed / static_cast<double>(done) * static_cast<double>(all - done)) + " left";
   draw(line);
 }
 

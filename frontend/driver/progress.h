@@ -12,8 +12,7 @@ namespace plimsoll {
 
 class Progress {
  public:
-  Progress(llvm::raw_ostream& err, bool terminal, int columns)
-      : err_(err), terminal_(terminal), columns_(columns) {}
+  Progress(llvm::raw_ostream& err, bool terminal, int columns) : err_(err), terminal_(terminal), columns_(columns) {}
   ~Progress() { finish(); }
 
   // A new phase begins; the one before is over.

@@ -1,8 +1,8 @@
 #include "frontend/driver/commands.h"
 #include "frontend/driver/profile.h"
 #include "frontend/driver/save_states.h"
-#include "ir/plan/check.h"
 #include "frontend/inspect/text_table.h"
+#include "ir/plan/check.h"
 #include "ir/plan/serialize.h"
 #include "ir/support/units.h"
 #include "runtime/data/safetensors.h"
@@ -66,8 +66,7 @@ struct NamedGradient {
 };
 
 Status write_gradients(llvm::StringRef path, std::vector<NamedGradient> gradients) {
-  llvm::sort(gradients,
-             [](const NamedGradient& a, const NamedGradient& b) { return a.entry.name < b.entry.name; });
+  llvm::sort(gradients, [](const NamedGradient& a, const NamedGradient& b) { return a.entry.name < b.entry.name; });
   std::vector<TensorEntry> entries;
   for (const NamedGradient& gradient : gradients) entries.push_back(gradient.entry);
   size_t next = 0;
@@ -132,8 +131,7 @@ Status Run::prepare() {
   Result<Plan> plan = load_plan(options_.plan);
   if (!plan) return plan.takeError();
   if (Status s = check_plan(*plan)) return in_context(options_.plan, std::move(s));
-  Result<std::unique_ptr<Session>> session =
-      Session::create(std::move(*plan), {options_.threads, options_.poison});
+  Result<std::unique_ptr<Session>> session = Session::create(std::move(*plan), {options_.threads, options_.poison});
   if (!session) return session.takeError();
   session_ = std::move(*session);
   Result<std::unique_ptr<BatchSource>> data = open_data(options_.data, session_->inputs(), {options_.seed});
@@ -188,15 +186,16 @@ Status Run::check_promise() {
   if (!use) return use.takeError();
   if (use->process_bytes == 0) return Status::success();
   device_bytes_ = use->process_bytes;
-  console_.out << "promised " << format_bytes(plan.promised_bytes()) << ", held " << format_bytes(use->process_bytes) << " ("
-               << use->source << "), of which arenas " << format_bytes(use->arena_bytes);
+  console_.out << "promised " << format_bytes(plan.promised_bytes()) << ", held " << format_bytes(use->process_bytes)
+               << " (" << use->source << "), of which arenas " << format_bytes(use->arena_bytes);
   for (const Arena& arena : plan.arenas)
     if (arena.space == MemorySpace::Host) console_.out << "; pinned on the host " << format_bytes(arena.bytes);
   console_.out << "\n";
   if (use->process_bytes <= plan.promised_bytes()) return Status::success();
-  return budget_error("the promise is broken: the plan promised " + format_bytes(plan.promised_bytes()) + ", the process holds " +
-                      format_bytes(use->process_bytes) + "; outside the arenas " + format_bytes(use->other_bytes) + " where " +
-                      format_bytes(plan.device.reserve_bytes()) + " were reserved");
+  return budget_error("the promise is broken: the plan promised " + format_bytes(plan.promised_bytes()) +
+                      ", the process holds " + format_bytes(use->process_bytes) + "; outside the arenas " +
+                      format_bytes(use->other_bytes) + " where " + format_bytes(plan.device.reserve_bytes()) +
+                      " were reserved");
 }
 
 std::string Run::describe(const StepMetrics& metrics) const {
@@ -216,12 +215,12 @@ void Run::report() const {
   char losses[64], against_plan[64];
   std::snprintf(losses, sizeof losses, "loss %.4f -> %.4f", first_loss_, last_loss_);
   console_.out << options_.steps << (options_.steps == 1 ? " step, " : " steps, ") << losses << ", "
-               << format_us(1e3 * typical.step_ms) << " a step, "
-               << format_count(std::llround(items_per_s(typical))) << " " << data_->item_name() << "/s, "
-               << format_bytes(device_bytes_) << " held\n";
+               << format_us(1e3 * typical.step_ms) << " a step, " << format_count(std::llround(items_per_s(typical)))
+               << " " << data_->item_name() << "/s, " << format_bytes(device_bytes_) << " held\n";
   const double predicted_us = session_->plan().predicted_step_us;
   std::snprintf(against_plan, sizeof against_plan, "%.2f times the prediction", 1e3 * typical.step_ms / predicted_us);
-  console_.out << "median step " << format_us(1e3 * typical.step_ms) << ", predicted " << format_us(predicted_us) << ": " << against_plan << "\n";
+  console_.out << "median step " << format_us(1e3 * typical.step_ms) << ", predicted " << format_us(predicted_us)
+               << ": " << against_plan << "\n";
 }
 
 }  // namespace

@@ -56,8 +56,7 @@ Status check_save_targets(llvm::ArrayRef<std::string> paths, llvm::StringRef wei
     if (!ends_with(path, ".onnx"))
       return usage_error("--save " + path + ": weights are saved as .safetensors or .onnx");
     if (!ends_with(weights, ".onnx"))
-      return usage_error("--save " + path +
-                         ": the graph comes from the model; give it as --weights MODEL.onnx");
+      return usage_error("--save " + path + ": the graph comes from the model; give it as --weights MODEL.onnx");
   }
   return Status::success();
 }

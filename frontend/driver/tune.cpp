@@ -29,7 +29,8 @@ Status fill_operands(Executor& executor, const Instruction& instruction) {
       for (int64_t i = 0; i < std::min(view.elements(), block); ++i) view.set(i, stream.normal(i));
       std::byte* bytes = view.as<std::byte>();
       const int64_t all = view.type.bytes(), of_block = block * dtype_bytes(view.type.dtype);
-      for (int64_t at = of_block; at < all; at += of_block) std::memcpy(bytes + at, bytes, static_cast<size_t>(std::min(of_block, all - at)));
+      for (int64_t at = of_block; at < all; at += of_block)
+        std::memcpy(bytes + at, bytes, static_cast<size_t>(std::min(of_block, all - at)));
       return Status::success();
     });
     if (filled) return filled;
@@ -40,9 +41,11 @@ Status fill_operands(Executor& executor, const Instruction& instruction) {
 using Choices = std::vector<KernelCandidate>;
 
 // One function a kernel, all of them on the same operands and results; their workspaces lie over each other.
-Plan plan_of_choices(const OpDef& op, const OpCall& call, llvm::ArrayRef<Type> results, llvm::ArrayRef<KernelCandidate> choices,
-                     const DeviceDescription& device) {
-  auto needs_less = [](const KernelCandidate& a, const KernelCandidate& b) { return a.workspace_bytes < b.workspace_bytes; };
+Plan plan_of_choices(const OpDef& op, const OpCall& call, llvm::ArrayRef<Type> results,
+                     llvm::ArrayRef<KernelCandidate> choices, const DeviceDescription& device) {
+  auto needs_less = [](const KernelCandidate& a, const KernelCandidate& b) {
+    return a.workspace_bytes < b.workspace_bytes;
+  };
   const int64_t most = std::max_element(choices.begin(), choices.end(), needs_less)->workspace_bytes;
   Plan plan = plan_of({op, call, results, choices.front().name, most}, device);
   const PlanFunction one = plan.functions.front();
@@ -71,7 +74,8 @@ Status read_results(Executor& executor, const Instruction& instruction, std::vec
   for (SlotId result : instruction.results) {
     Status read = executor.read(result, [&](const TensorView& view) {
       if (is_float(view.type.dtype))
-        for (int64_t i = 0; i < std::min(view.elements(), max_compared); ++i) to.push_back(static_cast<float>(view.get(i)));
+        for (int64_t i = 0; i < std::min(view.elements(), max_compared); ++i)
+          to.push_back(static_cast<float>(view.get(i)));
       return Status::success();
     });
     if (read) return read;
@@ -106,8 +110,8 @@ Result<std::vector<Timed>> time_together(const Plan& plan) {
 }
 
 // Operands are made once for all choices where none refuses; making them takes longer than to run the kernels.
-std::vector<Timed> time_choices(const OpDef& op, const OpCall& call, llvm::ArrayRef<Type> results, const Choices& choices,
-                                const DeviceDescription& device) {
+std::vector<Timed> time_choices(const OpDef& op, const OpCall& call, llvm::ArrayRef<Type> results,
+                                const Choices& choices, const DeviceDescription& device) {
   Result<std::vector<Timed>> together = time_together(plan_of_choices(op, call, results, choices, device));
   if (together) return std::move(*together);
   llvm::consumeError(together.takeError());
@@ -150,7 +154,8 @@ bool same_but_for_rounding(llvm::ArrayRef<float> results, llvm::ArrayRef<float> 
 
 Result<TuneReport> tune(const Plan& plan, const KernelCatalog& catalog, TimingCache& times) {
   if (plan.device.backend == "cuda")
-    if (Result<std::unique_ptr<CudaBackend>> backend = load_cuda_backend(); !backend) return in_context("--tune", backend.takeError());
+    if (Result<std::unique_ptr<CudaBackend>> backend = load_cuda_backend(); !backend)
+      return in_context("--tune", backend.takeError());
   TuneReport report;
   llvm::StringSet<> seen;
   for (const PlanFunction& function : plan.functions)
@@ -172,7 +177,8 @@ Result<TuneReport> tune(const Plan& plan, const KernelCatalog& catalog, TimingCa
       report.kernels += static_cast<int64_t>(choices.size());
       std::vector<Timed> timed = time_choices(*op, call, results, choices, plan.device);
       refuse_what_differs(timed);
-      for (size_t i = 0; i < choices.size(); ++i) times.add(plan.device.name, op->name, choices[i].name, call, timed[i].us);
+      for (size_t i = 0; i < choices.size(); ++i)
+        times.add(plan.device.name, op->name, choices[i].name, call, timed[i].us);
     }
   return report;
 }

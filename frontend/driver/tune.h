@@ -3,8 +3,8 @@
 // Times kernels on the device in this machine, on the shapes of a plan.
 
 #include "ir/machine/kernel_catalog.h"
-#include "ir/plan/plan.h"
 #include "ir/machine/timing_cache.h"
+#include "ir/plan/plan.h"
 
 namespace plimsoll {
 
@@ -13,11 +13,12 @@ struct TuneReport {
 };
 
 // For every distinct call of the plan that several kernels accept, each of them alone under the workspace that planning
-// gives it, on random numbers. A kernel that refuses a call, or whose results differ from those of the first that does not, is kept as slower
-// than any other. Errors where the plan's kind of device is not here.
+// gives it, on random numbers. A kernel that refuses a call, or whose results differ from those of the first that does
+// not, is kept as slower than any other. Errors where the plan's kind of device is not here.
 Result<TuneReport> tune(const Plan& plan, const KernelCatalog& catalog, TimingCache& times);
 
-// Does `other` differ from `results` by no more than rounding does, by the norm of what is finite there? Both are the starts of all results of a call.
+// Does `other` differ from `results` by no more than rounding does, by the norm of what is finite there? Both are the
+// starts of all results of a call.
 bool same_but_for_rounding(llvm::ArrayRef<float> results, llvm::ArrayRef<float> other);
 
 }  // namespace plimsoll

@@ -35,7 +35,7 @@ class Diff {
 
   void print() {
     table_.line(table_.styled(Style::Strong, left("", label_columns) + right("before", value_columns) +
-                                             right("after", value_columns) + right("change", value_columns)));
+                                                 right("after", value_columns) + right("change", value_columns)));
     totals();
     categories(MemorySpace::Device);
     if (before_.arenas.size() > 1 || after_.arenas.size() > 1) categories(MemorySpace::Host);
@@ -49,11 +49,10 @@ class Diff {
     row(label, format_bytes(before), format_bytes(after), signed_bytes(after - before), after - before);
   }
 
-  void row(llvm::StringRef label, llvm::StringRef before, llvm::StringRef after, llvm::StringRef change,
-           double sign) {
+  void row(llvm::StringRef label, llvm::StringRef before, llvm::StringRef after, llvm::StringRef change, double sign) {
     Style tone = sign > 0 ? Style::Warn : sign < 0 ? Style::Good : Style::Quiet;
     table_.line(left(label, label_columns) + right(before, value_columns) + right(after, value_columns) +
-               table_.styled(tone, right(change, value_columns)));
+                table_.styled(tone, right(change, value_columns)));
   }
 
   static int64_t arena_bytes(const Plan& plan, MemorySpace space, int64_t Arena::*field) {
@@ -64,12 +63,9 @@ class Diff {
 
   void totals() {
     bytes_row("promised", before_.promised_bytes(), after_.promised_bytes());
-    auto device = [](const Plan& plan, int64_t Arena::*field) {
-      return arena_bytes(plan, MemorySpace::Device, field);
-    };
+    auto device = [](const Plan& plan, int64_t Arena::*field) { return arena_bytes(plan, MemorySpace::Device, field); };
     bytes_row("budget", device(before_, &Arena::budget_bytes), device(after_, &Arena::budget_bytes));
-    bytes_row("peak of live bytes", device(before_, &Arena::peak_live_bytes),
-              device(after_, &Arena::peak_live_bytes));
+    bytes_row("peak of live bytes", device(before_, &Arena::peak_live_bytes), device(after_, &Arena::peak_live_bytes));
     TimeSummary before = summarize_time(before_), after = summarize_time(after_);
     row("predicted step", format_us(before.step_us), format_us(after.step_us),
         signed_us(after.step_us - before.step_us), after.step_us - before.step_us);
@@ -115,8 +111,7 @@ class Diff {
   }
 
   static std::string key(const Plan& plan, const Slot& slot) {
-    return slot.function < 0 ? slot.name
-                             : plan.functions[static_cast<size_t>(slot.function)].name + "/" + slot.name;
+    return slot.function < 0 ? slot.name : plan.functions[static_cast<size_t>(slot.function)].name + "/" + slot.name;
   }
 
   void list(llvm::StringRef title, std::vector<Change> changes) {
@@ -127,10 +122,9 @@ class Diff {
     for (size_t i = 0; i < changes.size() && i < max_values; ++i)
       table_.line("  " + clipped(changes[i].text, table_.columns() - 2));
     if (changes.size() > max_values)
-      table_.line(
-          "  " +
-          table_.styled(Style::Quiet,
-                      "and " + format_count(static_cast<int64_t>(changes.size() - max_values)) + " more"));
+      table_.line("  " +
+                  table_.styled(Style::Quiet,
+                                "and " + format_count(static_cast<int64_t>(changes.size() - max_values)) + " more"));
   }
 
   void values() {
@@ -159,8 +153,7 @@ class Diff {
   }
 
   static Change describe(const Slot& slot) {
-    return {left("%" + slot.name, 44) + right(format_bytes(slot.bytes), 11) + "  " +
-                category_name(slot.category).str(),
+    return {left("%" + slot.name, 44) + right(format_bytes(slot.bytes), 11) + "  " + category_name(slot.category).str(),
             slot.bytes};
   }
 

@@ -5,7 +5,8 @@
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/Support/Format.h"
 
-// The report as one file that needs nothing beside it: for somebody who decides about a budget and does not run the program.
+// The report as one file that needs nothing beside it: for somebody who decides about a budget and does not run the
+// program.
 
 namespace plimsoll {
 namespace {
@@ -28,8 +29,9 @@ svg{width:100%;height:auto}svg text{font-size:12px;fill:var(--quiet)}.line{strok
 )";
 
 // By category, dark enough for both backgrounds.
-constexpr llvm::StringLiteral colors[category_count] = {"#3b6ea5", "#b5651d", "#6b8fbf", "#9aa5b1", "#2e7d5b", "#d9a441",
-                                                        "#8e5ea2", "#4fa3a5", "#c97b84", "#7aa95c", "#a05252"};
+constexpr llvm::StringLiteral colors[category_count] = {"#3b6ea5", "#b5651d", "#6b8fbf", "#9aa5b1",
+                                                        "#2e7d5b", "#d9a441", "#8e5ea2", "#4fa3a5",
+                                                        "#c97b84", "#7aa95c", "#a05252"};
 
 std::string escaped(llvm::StringRef text) {
   std::string all;
@@ -65,10 +67,13 @@ class HtmlReport {
   }
 
   void head() {
-    out_ << "<!doctype html><html lang='en'><head><meta charset='utf-8'><meta name='viewport' content='width=device-width'><title>" << escaped(plan_.model) << " on "
-         << escaped(plan_.device.name) << "</title><style>" << style;
-    for (int i = 0; i < category_count; ++i) out_ << ".c" << i << "{fill:" << colors[i] << ";background:" << colors[i] << "}";
-    out_ << "</style></head><body>\n<h1>" << escaped(plan_.model) << " on " << escaped(plan_.device.title) << "</h1>\n<p class='quiet'>" << escaped(describe_job(plan_)) << "</p>\n";
+    out_ << "<!doctype html><html lang='en'><head><meta charset='utf-8'><meta name='viewport' "
+            "content='width=device-width'><title>"
+         << escaped(plan_.model) << " on " << escaped(plan_.device.name) << "</title><style>" << style;
+    for (int i = 0; i < category_count; ++i)
+      out_ << ".c" << i << "{fill:" << colors[i] << ";background:" << colors[i] << "}";
+    out_ << "</style></head><body>\n<h1>" << escaped(plan_.model) << " on " << escaped(plan_.device.title)
+         << "</h1>\n<p class='quiet'>" << escaped(describe_job(plan_)) << "</p>\n";
   }
 
   void summary() {
@@ -79,30 +84,41 @@ class HtmlReport {
       if (needs <= budget)
         out_ << " of " << format_bytes(budget) << ", " << format_bytes(budget - needs) << " to spare.";
       else
-        out_ << "; <b class='over'>the budget is " << format_bytes(budget) << ", " << format_bytes(needs - budget) << " too little.</b> This is the plan that needs least.";
-      out_ << " A step takes <b>" << format_us(plan_.predicted_step_us) << "</b> (predicted).</p><div class='bar'><i class='"
-           << (share > 1 ? "past" : share > 0.95 ? "tight" : "") << "' style='width:" << llvm::format("%.1f", std::min(100.0, 100 * share)) << "%'></i></div>\n";
+        out_ << "; <b class='over'>the budget is " << format_bytes(budget) << ", " << format_bytes(needs - budget)
+             << " too little.</b> This is the plan that needs least.";
+      out_ << " A step takes <b>" << format_us(plan_.predicted_step_us)
+           << "</b> (predicted).</p><div class='bar'><i class='"
+           << (share > 1      ? "past"
+               : share > 0.95 ? "tight"
+                              : "")
+           << "' style='width:" << llvm::format("%.1f", std::min(100.0, 100 * share)) << "%'></i></div>\n";
     } else {
-      out_ << ", no budget was set. A step takes <b>" << format_us(plan_.predicted_step_us) << "</b> (predicted).</p>\n";
+      out_ << ", no budget was set. A step takes <b>" << format_us(plan_.predicted_step_us)
+           << "</b> (predicted).</p>\n";
     }
   }
 
   void category_row(llvm::StringRef key, llvm::StringRef name, int64_t bytes, llvm::StringRef largest = "") {
     double share = static_cast<double>(bytes) / static_cast<double>(std::max<int64_t>(plan_.promised_bytes(), 1));
-    out_ << "<tr><td><i class='key " << key << "'></i>" << escaped(name) << "</td>" << figure(format_bytes(bytes)) << figure(format_share(share)) << figure(largest) << "</tr>\n";
+    out_ << "<tr><td><i class='key " << key << "'></i>" << escaped(name) << "</td>" << figure(format_bytes(bytes))
+         << figure(format_share(share)) << figure(largest) << "</tr>\n";
   }
 
   void categories() {
     heading("Device memory", "at the peak, and the most each kind ever takes");
-    out_ << "<table><tr><th>for</th><th class='n'>at the peak</th><th class='n'>share</th><th class='n'>most</th></tr>\n";
+    out_ << "<table><tr><th>for</th><th class='n'>at the peak</th><th class='n'>share</th><th "
+            "class='n'>most</th></tr>\n";
     for (int i = 0; i < category_count; ++i)
       if (auto category = static_cast<Category>(i); device_.largest[category] > 0)
-        category_row("c" + std::to_string(i), category_name(category), device_.at_peak[category], format_bytes(device_.largest[category]));
+        category_row("c" + std::to_string(i), category_name(category), device_.at_peak[category],
+                     format_bytes(device_.largest[category]));
     category_row("", "packing waste", arena().bytes - arena().peak_live_bytes);
-    for (const Reserve& reserve : plan_.device.reserves) category_row("reserve", "reserve: " + reserve.name, reserve.bytes);
+    for (const Reserve& reserve : plan_.device.reserves)
+      category_row("reserve", "reserve: " + reserve.name, reserve.bytes);
     out_ << "<tr class='sum'><td>promised</td>" << figure(format_bytes(plan_.promised_bytes())) << "</tr></table>\n";
     for (const Arena& other : plan_.arenas)
-      if (other.space == MemorySpace::Host) out_ << "<p>Beside it " << format_bytes(other.bytes) << " of pinned host memory.</p>\n";
+      if (other.space == MemorySpace::Host)
+        out_ << "<p>Beside it " << format_bytes(other.bytes) << " of pinned host memory.</p>\n";
   }
 
   void curve() {
@@ -114,9 +130,11 @@ class HtmlReport {
     if (front_.empty()) return;
     heading("What smaller budgets cost", "time of a step over the bytes it needs; the ring is this plan");
     draw_front_svg(out_, front_, plan_);
-    out_ << "<table><tr><th class='n'>budget</th><th class='n'>peak</th><th class='n'>step</th><th class='n'>batch</th><th>with</th></tr>\n";
+    out_ << "<table><tr><th class='n'>budget</th><th class='n'>peak</th><th class='n'>step</th><th "
+            "class='n'>batch</th><th>with</th></tr>\n";
     for (const FrontierRow& row : front_)
-      out_ << "<tr>" << figure(format_bytes(row.budget_bytes)) << figure(format_bytes(row.needs_bytes)) << figure(format_us(row.step_us)) << figure(row.batch) << words(row.with) << "</tr>\n";
+      out_ << "<tr>" << figure(format_bytes(row.budget_bytes)) << figure(format_bytes(row.needs_bytes))
+           << figure(format_us(row.step_us)) << figure(row.batch) << words(row.with) << "</tr>\n";
     out_ << "</table>\n";
   }
 
@@ -129,30 +147,37 @@ class HtmlReport {
   void largest_values() {
     heading("Alive at the peak");
     std::vector<SlotId> alive = slots_at_peak(plan_, device_);
-    out_ << "<table><tr><th>value</th><th class='n'>bytes</th><th>for</th><th>type</th><th>from</th><th>why</th></tr>\n";
+    out_
+        << "<table><tr><th>value</th><th class='n'>bytes</th><th>for</th><th>type</th><th>from</th><th>why</th></tr>\n";
     int64_t rest = 0;
     for (size_t i = 0; i < alive.size(); ++i) {
       const Slot& slot = plan_.slots[static_cast<size_t>(alive[i])];
       if (i >= largest_shown)
         rest += slot.bytes;
       else
-        out_ << "<tr>" << words("%" + slot.name) << figure(format_bytes(slot.bytes)) << words(category_name(slot.category)) << words(to_string(slot.type))
-             << words(place(slot)) << words(slot.reason) << "</tr>\n";
+        out_ << "<tr>" << words("%" + slot.name) << figure(format_bytes(slot.bytes))
+             << words(category_name(slot.category)) << words(to_string(slot.type)) << words(place(slot))
+             << words(slot.reason) << "</tr>\n";
     }
     if (rest > 0)
-      out_ << "<tr class='quiet'>" << words("and " + format_count(static_cast<int64_t>(alive.size() - largest_shown)) + " more") << figure(format_bytes(rest)) << "</tr>\n";
+      out_ << "<tr class='quiet'>"
+           << words("and " + format_count(static_cast<int64_t>(alive.size() - largest_shown)) + " more")
+           << figure(format_bytes(rest)) << "</tr>\n";
     out_ << "</table>\n";
   }
 
   void time_row(llvm::StringRef name, double us) {
-    if (us > 0) out_ << "<tr>" << words(name) << figure(format_us(us)) << figure(format_share(us / plan_.predicted_step_us)) << "</tr>\n";
+    if (us > 0)
+      out_ << "<tr>" << words(name) << figure(format_us(us)) << figure(format_share(us / plan_.predicted_step_us))
+           << "</tr>\n";
   }
 
   void time() {
     TimeSummary time = summarize_time(plan_);
     heading("Predicted time", format_us(time.step_us) + " a step");
     out_ << "<table><tr><th>part</th><th class='n'>time</th><th class='n'>share</th></tr>\n";
-    for (Phase phase : {Phase::Forward, Phase::Backward, Phase::Update}) time_row(phase_name(phase), time.by_phase_us[static_cast<size_t>(phase)]);
+    for (Phase phase : {Phase::Forward, Phase::Backward, Phase::Update})
+      time_row(phase_name(phase), time.by_phase_us[static_cast<size_t>(phase)]);
     time_row("of that, recompute", time.recompute_us);
     time_row("waiting for copies", time.stalled_us);
     time_row("copies to the host beside", time.to_host_us);
@@ -163,13 +188,16 @@ class HtmlReport {
   void decisions() {
     if (plan_.decisions.empty()) return;
     heading("Decisions", format_count(static_cast<int64_t>(plan_.decisions.size())));
-    out_ << "<details" << (plan_.decisions.size() <= largest_shown ? " open" : "") << "><summary>what was chosen and the numbers that decided</summary>\n"
+    out_ << "<details" << (plan_.decisions.size() <= largest_shown ? " open" : "")
+         << "><summary>what was chosen and the numbers that decided</summary>\n"
          << "<table><tr><th>pass</th><th>of</th><th>choice</th><th>why</th></tr>\n";
     for (const Decision& decision : llvm::makeArrayRef(plan_.decisions).take_front(decisions_shown))
-      out_ << "<tr>" << words(decision.pass) << words(decision.subject) << words(decision.choice) << words(decision.reason) << "</tr>\n";
+      out_ << "<tr>" << words(decision.pass) << words(decision.subject) << words(decision.choice)
+           << words(decision.reason) << "</tr>\n";
     out_ << "</table></details>\n";
     if (plan_.decisions.size() > decisions_shown)
-      out_ << "<p class='quiet'>and " << format_count(static_cast<int64_t>(plan_.decisions.size() - decisions_shown)) << " more: inspect --json</p>\n";
+      out_ << "<p class='quiet'>and " << format_count(static_cast<int64_t>(plan_.decisions.size() - decisions_shown))
+           << " more: inspect --json</p>\n";
   }
 
   llvm::raw_ostream& out_;
@@ -180,6 +208,8 @@ class HtmlReport {
 
 }  // namespace
 
-void print_plan_html(llvm::raw_ostream& out, const Plan& plan, llvm::ArrayRef<FrontierRow> front) { HtmlReport(out, plan, front).print(); }
+void print_plan_html(llvm::raw_ostream& out, const Plan& plan, llvm::ArrayRef<FrontierRow> front) {
+  HtmlReport(out, plan, front).print();
+}
 
 }  // namespace plimsoll

@@ -20,14 +20,20 @@ constexpr int curve_columns = 480;
 struct Frame {
   double width, height, low_x, high_x, low_y, high_y;
 
-  double x(double value) const { return left_margin + (value - low_x) / std::max(high_x - low_x, 1e-9) * (width - left_margin - right_margin); }
-  double y(double value) const { return height - bottom_margin - (value - low_y) / std::max(high_y - low_y, 1e-9) * (height - top_margin - bottom_margin); }
+  double x(double value) const {
+    return left_margin + (value - low_x) / std::max(high_x - low_x, 1e-9) * (width - left_margin - right_margin);
+  }
+  double y(double value) const {
+    return height - bottom_margin -
+           (value - low_y) / std::max(high_y - low_y, 1e-9) * (height - top_margin - bottom_margin);
+  }
 };
 
 llvm::format_object<double> number(double value) { return llvm::format("%.4g", value); }
 
 void open_svg(llvm::raw_ostream& out, const Frame& frame, llvm::StringRef title) {
-  out << "<svg viewBox='0 0 " << number(frame.width) << " " << number(frame.height) << "' role='img'><title>" << title << "</title>\n";
+  out << "<svg viewBox='0 0 " << number(frame.width) << " " << number(frame.height) << "' role='img'><title>" << title
+      << "</title>\n";
 }
 
 void text(llvm::raw_ostream& out, double x, double y, llvm::StringRef anchor, llvm::StringRef words) {
@@ -37,7 +43,8 @@ void text(llvm::raw_ostream& out, double x, double y, llvm::StringRef anchor, ll
 }
 
 void line(llvm::raw_ostream& out, llvm::StringRef style, double x1, double y1, double x2, double y2) {
-  out << "<line class='" << style << "' x1='" << number(x1) << "' y1='" << number(y1) << "' x2='" << number(x2) << "' y2='" << number(y2) << "'/>\n";
+  out << "<line class='" << style << "' x1='" << number(x1) << "' y1='" << number(y1) << "' x2='" << number(x2)
+      << "' y2='" << number(y2) << "'/>\n";
 }
 
 // The largest of 1, 2, 5 times a power of `base` that gives at least four steps over `range`.
@@ -57,9 +64,10 @@ void bytes_axis_at_left(llvm::raw_ostream& out, const Frame& frame) {
   }
 }
 
-// The upper edge of a layer, column by column, closed along the bottom. Layers are drawn from the highest sum down, each over
-// the one before.
-void layer(llvm::raw_ostream& out, const Frame& frame, llvm::StringRef style, llvm::StringRef name, llvm::ArrayRef<double> tops) {
+// The upper edge of a layer, column by column, closed along the bottom. Layers are drawn from the highest sum down,
+// each over the one before.
+void layer(llvm::raw_ostream& out, const Frame& frame, llvm::StringRef style, llvm::StringRef name,
+           llvm::ArrayRef<double> tops) {
   out << "<path class='" << style << "' d='M" << number(frame.x(0)) << " " << number(frame.y(0));
   double drawn = -1;
   for (size_t c = 0; c < tops.size(); ++c) {
@@ -67,10 +75,12 @@ void layer(llvm::raw_ostream& out, const Frame& frame, llvm::StringRef style, ll
     out << "H" << number(frame.x(static_cast<double>(c))) << "V" << number(frame.y(tops[c]));
     drawn = tops[c];
   }
-  out << "H" << number(frame.x(static_cast<double>(tops.size()))) << "V" << number(frame.y(0)) << "Z'><title>" << name << "</title></path>\n";
+  out << "H" << number(frame.x(static_cast<double>(tops.size()))) << "V" << number(frame.y(0)) << "Z'><title>" << name
+      << "</title></path>\n";
 }
 
-void curve_layers(llvm::raw_ostream& out, const Frame& frame, double reserves, llvm::ArrayRef<CurveColumn> columns, const SpaceSummary& summary) {
+void curve_layers(llvm::raw_ostream& out, const Frame& frame, double reserves, llvm::ArrayRef<CurveColumn> columns,
+                  const SpaceSummary& summary) {
   for (int i = category_count - 1; i >= 0; --i) {
     auto category = static_cast<Category>(i);
     if (summary.largest[category] == 0) continue;
@@ -101,7 +111,8 @@ void curve_phases(llvm::raw_ostream& out, const Frame& frame, const Plan& plan, 
 void draw_curve_svg(llvm::raw_ostream& out, const Plan& plan, const SpaceSummary& summary) {
   std::vector<CurveColumn> columns = sample_memory_curve(summary, curve_columns);
   if (columns.empty()) return;
-  auto reserves = static_cast<double>(plan.device.reserve_bytes()), budget = static_cast<double>(plan.arenas.front().budget_bytes);
+  auto reserves = static_cast<double>(plan.device.reserve_bytes()),
+       budget = static_cast<double>(plan.arenas.front().budget_bytes);
   double peak = reserves + static_cast<double>(summary.at_peak.total());
   bool shows_budget = has_budget(plan) && budget < 1.6 * peak;
   Frame frame{960, 300, 0, static_cast<double>(columns.size()), 0, 1.06 * std::max(peak, shows_budget ? budget : 0)};
@@ -133,16 +144,23 @@ void draw_front_svg(llvm::raw_ostream& out, llvm::ArrayRef<FrontierRow> front, c
   }
   for (int tick = 0; tick <= 4; ++tick) {
     double bytes = frame.low_x + (frame.high_x - frame.low_x) * tick / 4;
-    text(out, frame.x(bytes), frame.height - 8, tick == 0 ? "start" : tick == 4 ? "end" : "middle", format_bytes(static_cast<int64_t>(bytes)));
+    text(out, frame.x(bytes), frame.height - 8,
+         tick == 0   ? "start"
+         : tick == 4 ? "end"
+                     : "middle",
+         format_bytes(static_cast<int64_t>(bytes)));
   }
   std::string points;
   llvm::raw_string_ostream list(points);
-  for (const FrontierRow& row : front) list << number(frame.x(static_cast<double>(row.needs_bytes))) << "," << number(frame.y(row.step_us)) << " ";
+  for (const FrontierRow& row : front)
+    list << number(frame.x(static_cast<double>(row.needs_bytes))) << "," << number(frame.y(row.step_us)) << " ";
   out << "<polyline class='front' points='" << list.str() << "'/>\n";
   for (const FrontierRow& row : front)
-    out << "<circle class='point' r='4' cx='" << number(frame.x(static_cast<double>(row.needs_bytes))) << "' cy='" << number(frame.y(row.step_us))
-        << "'><title>" << format_bytes(row.needs_bytes) << ", " << format_us(row.step_us) << ", " << row.with << "</title></circle>\n";
-  out << "<circle class='mark' r='8' cx='" << number(frame.x(needs)) << "' cy='" << number(frame.y(plan.predicted_step_us)) << "'><title>this plan</title></circle>\n</svg>\n";
+    out << "<circle class='point' r='4' cx='" << number(frame.x(static_cast<double>(row.needs_bytes))) << "' cy='"
+        << number(frame.y(row.step_us)) << "'><title>" << format_bytes(row.needs_bytes) << ", "
+        << format_us(row.step_us) << ", " << row.with << "</title></circle>\n";
+  out << "<circle class='mark' r='8' cx='" << number(frame.x(needs)) << "' cy='"
+      << number(frame.y(plan.predicted_step_us)) << "'><title>this plan</title></circle>\n</svg>\n";
 }
 
 }  // namespace plimsoll

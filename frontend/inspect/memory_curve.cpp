@@ -36,8 +36,7 @@ std::vector<Region> regions_of(const PlanFunction& function, bool name_function)
   auto first = std::find_if(list.begin(), list.end(), is_backward);
   auto last = std::find_if(list.rbegin(), list.rend(), is_backward).base();
   if (first == list.end()) return {{0, name_function ? function.name : "forward"}};
-  auto backward = static_cast<size_t>(first - list.begin()),
-       update = static_cast<size_t>(last - list.begin());
+  auto backward = static_cast<size_t>(first - list.begin()), update = static_cast<size_t>(last - list.begin());
   std::vector<Region> regions;
   if (backward > 0) regions.push_back({0, "forward"});
   if (update > backward) regions.push_back({backward, "backward"});
@@ -69,13 +68,14 @@ std::vector<CurveColumn> sample_memory_curve(const SpaceSummary& summary, int co
   for (size_t f = 0; f < summary.live.size(); ++f) {
     const auto& live = summary.live[f];
     if (live.empty()) continue;
-    auto wanted = static_cast<size_t>(std::lround(
-        static_cast<double>(columns) * static_cast<double>(live.size()) / static_cast<double>(all)));
+    auto wanted = static_cast<size_t>(
+        std::lround(static_cast<double>(columns) * static_cast<double>(live.size()) / static_cast<double>(all)));
     size_t count = std::min<size_t>(std::max<size_t>(wanted, 8), static_cast<size_t>(columns));
     for (size_t c = 0; c < count; ++c) {
       size_t first = c * live.size() / count, end = std::max(first + 1, (c + 1) * live.size() / count);
-      auto fullest = std::max_element(live.begin() + static_cast<ptrdiff_t>(first), live.begin() + static_cast<ptrdiff_t>(end),
-                                      [](const auto& a, const auto& b) { return a.total() < b.total(); });
+      auto fullest =
+          std::max_element(live.begin() + static_cast<ptrdiff_t>(first), live.begin() + static_cast<ptrdiff_t>(end),
+                           [](const auto& a, const auto& b) { return a.total() < b.total(); });
       samples.push_back({*fullest, static_cast<int32_t>(f), first});
     }
   }

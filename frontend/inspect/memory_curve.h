@@ -6,8 +6,8 @@
 
 namespace plimsoll {
 
-// Stands for some instructions that follow each other, with what is alive at the fullest of them: no peak is lost however few
-// the columns.
+// Stands for some instructions that follow each other, with what is alive at the fullest of them: no peak is lost
+// however few the columns.
 struct CurveColumn {
   CategoryBytes live;
   int32_t function = 0;

@@ -1,6 +1,6 @@
-#include "ir/text.h"
 #include "frontend/inspect/print.h"
 #include "ir/support/units.h"
+#include "ir/text.h"
 
 #include "llvm/Support/Format.h"
 
@@ -14,8 +14,7 @@ class TextForm {
   TextForm(llvm::raw_ostream& out, const Plan& plan) : out_(out), plan_(plan) {}
 
   void print() {
-    out_ << "plan " << plan_.model << " for " << plan_.device.name << " format " << plan_format_version
-         << "\n";
+    out_ << "plan " << plan_.model << " for " << plan_.device.name << " format " << plan_format_version << "\n";
     for (const Arena& arena : plan_.arenas) print_arena(arena);
     for (const Reserve& reserve : plan_.device.reserves)
       out_ << "reserve \"" << reserve.name << "\" " << reserve.bytes << " bytes\n";
@@ -37,9 +36,8 @@ class TextForm {
   const Slot& slot(SlotId id) const { return plan_.slots[static_cast<size_t>(id)]; }
 
   void print_arena(const Arena& arena) {
-    out_ << "arena " << space_name(arena.space) << " " << arena.bytes << " bytes, persistent "
-         << arena.persistent_bytes << ", peak live " << arena.peak_live_bytes << ", budget "
-         << arena.budget_bytes << "\n";
+    out_ << "arena " << space_name(arena.space) << " " << arena.bytes << " bytes, persistent " << arena.persistent_bytes
+         << ", peak live " << arena.peak_live_bytes << ", budget " << arena.budget_bytes << "\n";
   }
 
   // "%h.3 : f32[8,64] @ 1024", and where the bytes have other names.
@@ -71,9 +69,9 @@ class TextForm {
   }
 
   void print_function(const PlanFunction& function) {
-    out_ << "\nfunction " << function.name << ": " << function.instructions.size()
-         << " instructions, transient " << function.transient_bytes << " bytes, peak live "
-         << function.peak_live_bytes << " at " << function.peak_instruction << "\n";
+    out_ << "\nfunction " << function.name << ": " << function.instructions.size() << " instructions, transient "
+         << function.transient_bytes << " bytes, peak live " << function.peak_live_bytes << " at "
+         << function.peak_instruction << "\n";
     for (const PlanInput& input : function.inputs) {
       out_ << "  input ";
       print_slot(input.slot);
@@ -102,8 +100,7 @@ class TextForm {
     out_ << " on " << instruction.kernel << ", " << phase_name(instruction.phase)
          << llvm::format(", %.1f us", instruction.predicted_us);
     if (instruction.workspace >= 0)
-      out_ << ", workspace " << slot(instruction.workspace).bytes << " @ "
-           << slot(instruction.workspace).offset;
+      out_ << ", workspace " << slot(instruction.workspace).bytes << " @ " << slot(instruction.workspace).offset;
     if (instruction.done >= 0) out_ << ", done before " << instruction.done;
     for (SlotId result : instruction.results)
       if (!slot(result).reason.empty()) out_ << "  // %" << slot(result).name << " " << slot(result).reason;

@@ -34,11 +34,9 @@ void print_plan_text(llvm::raw_ostream& out, const Plan& plan);
 
 // Everything about the values called `name`, or made by the model's node of that name. An unknown name is an
 // error with the nearest known ones.
-Status print_why(llvm::raw_ostream& out, const Plan& plan, llvm::StringRef name,
-                 const ReportOptions& options = {});
+Status print_why(llvm::raw_ostream& out, const Plan& plan, llvm::StringRef name, const ReportOptions& options = {});
 
 // What `after` does otherwise than `before`.
-void print_diff(llvm::raw_ostream& out, const Plan& before, const Plan& after,
-                const ReportOptions& options = {});
+void print_diff(llvm::raw_ostream& out, const Plan& before, const Plan& after, const ReportOptions& options = {});
 
 }  // namespace plimsoll

@@ -39,8 +39,7 @@ class Report {
 
   void header() {
     table_.line(table_.styled(Style::Strong, plan_.model) + " on " + plan_.device.title);
-    table_.line(table_.styled(Style::Quiet,
-                           clipped(describe_job(plan_), table_.columns())));
+    table_.line(table_.styled(Style::Quiet, clipped(describe_job(plan_), table_.columns())));
   }
 
   void budget_line() {
@@ -54,13 +53,12 @@ class Report {
     std::string filled = bar(share, columns);
     std::string rest = repeated("─", columns - width_of(filled));
     table_.line(table_.styled(Style::Strong, text) + of +
-               table_.styled(share > 0.95 ? Style::Warn : Style::Good, filled) + table_.styled(Style::Quiet, rest));
+                table_.styled(share > 0.95 ? Style::Warn : Style::Good, filled) + table_.styled(Style::Quiet, rest));
   }
 
   void row(llvm::StringRef label, int64_t bytes, llvm::StringRef rest = "", Style tone = Style::Plain) {
-    table_.line("  " +
-               table_.styled(tone, left(label, label_columns_) + right(format_bytes(bytes), bytes_columns)) +
-               rest.str());
+    table_.line("  " + table_.styled(tone, left(label, label_columns_) + right(format_bytes(bytes), bytes_columns)) +
+                rest.str());
   }
 
   void categories() {
@@ -72,8 +70,8 @@ class Report {
       if (device_.largest[category] == 0) continue;
       double share = static_cast<double>(device_.at_peak[category]) / static_cast<double>(whole);
       row(category_name(category), device_.at_peak[category],
-          right(format_bytes(device_.largest[category]), bytes_columns) + right(format_share(share), 10) +
-              "  " + table_.styled(Style::Accent, bar(share, bar_columns)));
+          right(format_bytes(device_.largest[category]), bytes_columns) + right(format_share(share), 10) + "  " +
+              table_.styled(Style::Accent, bar(share, bar_columns)));
     }
     row("packing waste", arena().bytes - arena().peak_live_bytes,
         right("", bytes_columns) + right(format_share(device_.packing_waste), 10), Style::Quiet);
@@ -94,7 +92,8 @@ class Report {
 
   void curve() {
     if (device_.live.empty()) return;
-    table_.heading("memory over the step", "peak " + format_bytes(arena().peak_live_bytes) + " at " + describe_peak(plan_, device_));
+    table_.heading("memory over the step",
+                   "peak " + format_bytes(arena().peak_live_bytes) + " at " + describe_peak(plan_, device_));
     for (const std::string& line : draw_memory_curve(plan_, device_, table_.columns())) table_.line(line);
   }
 
@@ -116,19 +115,17 @@ class Report {
     for (size_t i = 0; i < alive.size() && i < shown; ++i) {
       const Slot& slot = plan_.slots[static_cast<size_t>(alive[i])];
       table_.line("  " + left(clipped_middle("%" + slot.name, name_columns - 1), name_columns) +
-                 right(format_bytes(slot.bytes), bytes_columns) + "  " +
-                 left(category_name(slot.category), 12) +
-                 left(clipped(to_string(slot.type), type_columns - 1), type_columns) +
-                 table_.styled(Style::Quiet, clipped_middle(place(slot, rest), rest)));
+                  right(format_bytes(slot.bytes), bytes_columns) + "  " + left(category_name(slot.category), 12) +
+                  left(clipped(to_string(slot.type), type_columns - 1), type_columns) +
+                  table_.styled(Style::Quiet, clipped_middle(place(slot, rest), rest)));
     }
     if (alive.size() > shown) {
       int64_t bytes = 0;
       for (size_t i = shown; i < alive.size(); ++i) bytes += plan_.slots[static_cast<size_t>(alive[i])].bytes;
-      table_.line("  " +
-                 table_.styled(Style::Quiet,
-                             left("and " + format_count(static_cast<int64_t>(alive.size() - shown)) + " more",
-                                  name_columns) +
-                                 right(format_bytes(bytes), bytes_columns)));
+      table_.line("  " + table_.styled(Style::Quiet,
+                                       left("and " + format_count(static_cast<int64_t>(alive.size() - shown)) + " more",
+                                            name_columns) +
+                                           right(format_bytes(bytes), bytes_columns)));
     }
   }
 
@@ -139,14 +136,15 @@ class Report {
     for (Phase phase : {Phase::Forward, Phase::Backward, Phase::Update}) {
       double us = time.by_phase_us[static_cast<size_t>(phase)];
       if (us <= 0) continue;
-      table_.line(
-          "  " + left(phase_name(phase), label_columns_) + right(format_us(us), bytes_columns) + "  " +
-          table_.styled(Style::Accent, bar(us / sum, table_.columns() - label_columns_ - bytes_columns - 6)));
+      table_.line("  " + left(phase_name(phase), label_columns_) + right(format_us(us), bytes_columns) + "  " +
+                  table_.styled(Style::Accent, bar(us / sum, table_.columns() - label_columns_ - bytes_columns - 6)));
     }
     if (time.recompute_us > 0)
       table_.line("  " + left("of that, recompute", label_columns_) +
-                 right(format_us(time.recompute_us), bytes_columns));
-    for (auto [what, us] : {std::pair{"waiting for copies", time.stalled_us}, {"copies to the host beside", time.to_host_us}, {"copies back beside", time.to_device_us}})
+                  right(format_us(time.recompute_us), bytes_columns));
+    for (auto [what, us] : {std::pair{"waiting for copies", time.stalled_us},
+                            {"copies to the host beside", time.to_host_us},
+                            {"copies back beside", time.to_device_us}})
       if (us > 0) table_.line("  " + left(what, label_columns_) + right(format_us(us), bytes_columns));
   }
 
@@ -158,15 +156,15 @@ class Report {
       const Decision& decision = plan_.decisions[i];
       std::string text = decision.pass + "  " + decision.subject + ": " + decision.choice;
       if (!decision.reason.empty())
-        text += table_.styled(
-            Style::Quiet, clipped("; " + decision.reason, std::max(0, table_.columns() - 2 - width_of(text))));
+        text += table_.styled(Style::Quiet,
+                              clipped("; " + decision.reason, std::max(0, table_.columns() - 2 - width_of(text))));
       table_.line("  " + (width_of(text) > table_.columns() && decision.reason.empty()
-                             ? clipped(text, table_.columns() - 2)
-                             : text));
+                              ? clipped(text, table_.columns() - 2)
+                              : text));
     }
     if (plan_.decisions.size() > shown)
       table_.line("  " + table_.styled(Style::Quiet, "and " + std::to_string(plan_.decisions.size() - shown) +
-                                                     " more: inspect --json"));
+                                                         " more: inspect --json"));
   }
 
   TextTable table_;

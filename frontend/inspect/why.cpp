@@ -1,6 +1,6 @@
-#include "ir/support/did_you_mean.h"
 #include "frontend/inspect/text_table.h"
 #include "ir/plan/summary.h"
+#include "ir/support/did_you_mean.h"
 #include "ir/support/units.h"
 
 #include "llvm/ADT/STLExtras.h"
@@ -22,8 +22,8 @@ class Why {
 
   void print(SlotId id) {
     const Slot& s = slot(id);
-    table_.line(table_.styled(Style::Strong, "%" + s.name) + "  " + to_string(s.type) + "  " +
-               format_bytes(s.bytes) + "  " + category_name(s.category).str());
+    table_.line(table_.styled(Style::Strong, "%" + s.name) + "  " + to_string(s.type) + "  " + format_bytes(s.bytes) +
+                "  " + category_name(s.category).str());
     origin(s);
     kind(id);
     place(id);
@@ -56,8 +56,7 @@ class Why {
       std::string text = role_name(state.role).str() + (state.role != StateRole::Parameter ? ""
                                                         : state.trained                    ? ", trained"
                                                                                            : ", frozen");
-      if (state.init.kind == StateInit::Kind::Weights)
-        text += ", starts from the weight " + state.init.source;
+      if (state.init.kind == StateInit::Kind::Weights) text += ", starts from the weight " + state.init.source;
       if (state.init.kind == StateInit::Kind::CopyOf) text += ", starts as a copy of %" + state.init.source;
       field("is", text);
     }
@@ -78,8 +77,8 @@ class Why {
 
   void place(SlotId id) {
     const Slot& s = slot(id);
-    std::string text = "bytes " + format_count(s.offset) + " to " + format_count(s.offset + s.bytes) +
-                       " of the " + space_name(s.space).str() + " arena";
+    std::string text = "bytes " + format_count(s.offset) + " to " + format_count(s.offset + s.bytes) + " of the " +
+                       space_name(s.space).str() + " arena";
     if (s.view_of >= 0) text += ", the bytes of %" + slot(plan_.storage_of(id)).name + " in another shape";
     if (s.in_place_of >= 0) text += ", written over %" + slot(s.in_place_of).name;
     field("lies at", text);
@@ -94,15 +93,14 @@ class Why {
 
   void life(SlotId id) {
     const Slot& s = slot(plan_.storage_of(id));
-    bool at_peak = s.space == MemorySpace::Device &&
-                   is_live_at(plan_, s, device_.peak_function, device_.peak_instruction);
+    bool at_peak =
+        s.space == MemorySpace::Device && is_live_at(plan_, s, device_.peak_function, device_.peak_instruction);
     std::string peak =
         s.space == MemorySpace::Device ? at_peak ? ", alive at the peak" : ", not alive at the peak" : "";
     if (s.function < 0) return field("lives", "from one step to the next" + peak);
     const PlanFunction& in = function(s.function);
     size_t count = in.instructions.size();
-    double share =
-        static_cast<double>(s.last - s.first + 1) / static_cast<double>(std::max<size_t>(count, 1));
+    double share = static_cast<double>(s.last - s.first + 1) / static_cast<double>(std::max<size_t>(count, 1));
     field("lives", "in " + in.name + " for " + format_share(share) + " of its " +
                        format_count(static_cast<int64_t>(count)) + " instructions" + peak);
     if (count == 0) return;
@@ -115,17 +113,15 @@ class Why {
     std::vector<std::string> texts;
     for (const PlanFunction& in : plan_.functions)
       for (size_t i = 0; i < in.instructions.size(); ++i) {
-        bool reads = llvm::any_of(in.instructions[i].operands, [&](SlotId operand) {
-          return operand >= 0 && plan_.storage_of(operand) == storage;
-        });
+        bool reads = llvm::any_of(in.instructions[i].operands,
+                                  [&](SlotId operand) { return operand >= 0 && plan_.storage_of(operand) == storage; });
         if (!reads) continue;
         std::string text = name_instruction(in, static_cast<int32_t>(i));
         texts.push_back(plan_.functions.size() > 1 ? in.name + " " + text : text);
       }
     if (texts.empty()) return field("read by", "no instruction");
     for (size_t i = 0; i < texts.size() && i < max_readers; ++i) field(i == 0 ? "read by" : "", texts[i]);
-    if (texts.size() > max_readers)
-      field("", "and " + std::to_string(texts.size() - max_readers) + " more");
+    if (texts.size() > max_readers) field("", "and " + std::to_string(texts.size() - max_readers) + " more");
   }
 
   // Who has these bytes before and after, one line each.
@@ -144,11 +140,11 @@ class Why {
       if (other.first >= s.last && (after < 0 || other.first < slot(after).first)) after = candidate;
     }
     if (before >= 0)
-      field("before it", "%" + slot(before).name + " has bytes of it, to instruction " +
-                             std::to_string(slot(before).last));
+      field("before it",
+            "%" + slot(before).name + " has bytes of it, to instruction " + std::to_string(slot(before).last));
     if (after >= 0)
-      field("after it", "%" + slot(after).name + " has bytes of it, from instruction " +
-                            std::to_string(slot(after).first));
+      field("after it",
+            "%" + slot(after).name + " has bytes of it, from instruction " + std::to_string(slot(after).first));
   }
 
   TextTable table_;
@@ -162,8 +158,7 @@ bool made_by(const Plan& plan, const Slot& slot, llvm::StringRef node) {
 
 }  // namespace
 
-Status print_why(llvm::raw_ostream& out, const Plan& plan, llvm::StringRef name,
-                 const ReportOptions& options) {
+Status print_why(llvm::raw_ostream& out, const Plan& plan, llvm::StringRef name, const ReportOptions& options) {
   name.consume_front("%");
   std::vector<SlotId> found;
   for (size_t i = 0; i < plan.slots.size(); ++i)
@@ -187,8 +182,7 @@ Status print_why(llvm::raw_ostream& out, const Plan& plan, llvm::StringRef name,
     if (i > 0) out << "\n";
     why.print(found[i]);
   }
-  if (found.size() > max_values)
-    out << "\nand " << found.size() - max_values << " more values of that node\n";
+  if (found.size() > max_values) out << "\nand " << found.size() - max_values << " more values of that node\n";
   return Status::success();
 }
 

@@ -9,7 +9,9 @@ class KeyWriter {
  public:
   void bytes(const void* data, size_t size) { key_.append(static_cast<const char*>(data), size); }
   template <typename T>
-  void number(T value) { bytes(&value, sizeof value); }
+  void number(T value) {
+    bytes(&value, sizeof value);
+  }
   void text(llvm::StringRef value) {
     number(value.size());
     bytes(value.data(), value.size());

@@ -7,8 +7,8 @@
 #include <set>
 
 // Nothing in the file says where a folded initializer came from, but its reader keeps its place in the module tree: the
-// matrix that a product of module m.head reads is m.head.weight. Rows that were looked up are not claimed: several of them
-// may be one row of the table, which learns from all of its uses.
+// matrix that a product of module m.head reads is m.head.weight. Rows that were looked up are not claimed: several of
+// them may be one row of the table, which learns from all of its uses.
 
 namespace plimsoll {
 namespace {
@@ -17,8 +17,8 @@ struct Parameters {
   std::set<std::string> missing;  // in the signature, not in the file
   std::set<std::string> found;    // of those, what some initializer stands for
 
-  // The missing parameters m.NAME whose name has `kind` in it: the first, or nothing. A parameter may have been cut up, and a
-  // recurrent layer's matrices put together, so neither side is unique.
+  // The missing parameters m.NAME whose name has `kind` in it: the first, or nothing. A parameter may have been cut up,
+  // and a recurrent layer's matrices put together, so neither side is unique.
   std::string claim(llvm::StringRef module, llvm::StringRef kind) {
     std::string prefix = module.str() + ".", first;
     for (auto at = missing.lower_bound(prefix); at != missing.end() && starts_with(*at, prefix); ++at) {
@@ -49,8 +49,10 @@ FoldedParameters find_folded_parameters(const onnx::GraphProto& graph, const Exp
   for (const onnx::TensorProto& tensor : graph.initializer()) {
     present.insert(tensor.name());
     Result<DType> dtype = dtype_from_onnx(tensor.data_type());
-    if (!dtype) llvm::consumeError(dtype.takeError());
-    else if (is_float(*dtype) && tensor.dims_size() >= 2 && !signature.is_parameter(tensor.name())) unlisted.insert(tensor.name());
+    if (!dtype)
+      llvm::consumeError(dtype.takeError());
+    else if (is_float(*dtype) && tensor.dims_size() >= 2 && !signature.is_parameter(tensor.name()))
+      unlisted.insert(tensor.name());
   }
   Parameters parameters;
   for (const std::string& name : signature.parameters())
@@ -63,8 +65,8 @@ FoldedParameters find_folded_parameters(const onnx::GraphProto& graph, const Exp
       std::string name = parameters.claim(origin_of(node).module, kind);
       if (!name.empty()) folded.stand_ins[node.input(i)] = name;
     }
-  std::set_difference(parameters.missing.begin(), parameters.missing.end(), parameters.found.begin(), parameters.found.end(),
-                      std::back_inserter(folded.lost));
+  std::set_difference(parameters.missing.begin(), parameters.missing.end(), parameters.found.begin(),
+                      parameters.found.end(), std::back_inserter(folded.lost));
   return folded;
 }
 

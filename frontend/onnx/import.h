@@ -11,12 +11,12 @@
 namespace plimsoll {
 
 struct ImportOptions {
-  std::map<std::string, int64_t> dims;             // symbolic dimensions by name
-  std::map<std::string, Tensor> constant_inputs;   // graph inputs whose value is fixed now
+  std::map<std::string, int64_t> dims;            // symbolic dimensions by name
+  std::map<std::string, Tensor> constant_inputs;  // graph inputs whose value is fixed now
   // Batch norm takes batch statistics and dropout drops, whatever the exporter wrote. Without it every
   // operator does exactly what the ONNX text says.
   bool training = true;
-  bool freeze_norm = false;                        // training: batch norm keeps its running statistics
+  bool freeze_norm = false;  // training: batch norm keeps its running statistics
 };
 
 struct Obstacle {
@@ -30,14 +30,14 @@ struct Obstacle {
     LostParameter,    // only a note: the exporter left parameters out
   } kind;
   std::string subject;
-  std::string message;               // a full sentence for the user
-  std::vector<std::string> nodes;    // where
+  std::string message;             // a full sentence for the user
+  std::vector<std::string> nodes;  // where
 
   bool blocks() const { return kind != Kind::FoldedBatchNorm && kind != Kind::LostParameter; }
 };
 
 struct ImportReport {
-  std::vector<Obstacle> obstacles;   // in the order they were met, one a subject
+  std::vector<Obstacle> obstacles;  // in the order they were met, one a subject
 
   bool blocked() const;
   // All blocking obstacles in one line.

@@ -114,15 +114,17 @@ void Importer::add_input(const onnx::ValueInfoProto& input) {
 constexpr int64_t max_constant_elements = int64_t{1} << 16;
 constexpr int64_t max_folded_elements = int64_t{1} << 18;  // PyTorch's optimizer folds up to here
 
-// A parameter that the model has under its own name, too: this is its transpose, made by an optimizing exporter of a weight
-// that is shared between an embedding and a projection.
+// A parameter that the model has under its own name, too: this is its transpose, made by an optimizing exporter of a
+// weight that is shared between an embedding and a projection.
 std::string Importer::transposed_from(const Weight& copy) const {
   const Shape& shape = copy.type.shape;
   if (signature_.empty() || shape.size() != 2 || copy.type.elements() > max_folded_elements) return "";
   Result<Tensor> mine = weights_->load(copy.name);
   if (!mine) return llvm::consumeError(mine.takeError()), "";
   for (const Weight& other : weights_->weights()) {
-    if (!signature_.is_parameter(other.name).value_or(false) || other.type != Type(copy.type.dtype, {shape[1], shape[0]})) continue;
+    if (!signature_.is_parameter(other.name).value_or(false) ||
+        other.type != Type(copy.type.dtype, {shape[1], shape[0]}))
+      continue;
     Result<Tensor> theirs = weights_->load(other.name);
     if (!theirs) return llvm::consumeError(theirs.takeError()), "";
     bool equal = true;
@@ -149,8 +151,7 @@ Item Importer::initializer_item(const Weight& weight) {
       return Item::of(builder_.transpose(source->tensor, {1, 0}));
     }
   bool constant = inside || (weight.place == Weight::Place::External && type.elements() <= max_constant_elements);
-  if (is_float(type.dtype))
-    constant = inside && !parameter && type.elements() <= (unlisted ? max_folded_elements : 1);
+  if (is_float(type.dtype)) constant = inside && !parameter && type.elements() <= (unlisted ? max_folded_elements : 1);
   if (constant) {
     Result<Tensor> value = weights_->load(weight.name);
     if (value) return Item::of(builder_.constant(std::move(*value), weight.name));
@@ -167,7 +168,8 @@ TensorRef Importer::stored_value(ValueId value) const {
   const State* state = graph().find_state(value);
   if (!state || state->init.kind != StateInit::Kind::Weights) return nullptr;
   const Weight* weight = weights_->find(state->init.source);
-  if (!weight || weight->place == Weight::Place::Absent || weight->type.elements() > max_constant_elements) return nullptr;
+  if (!weight || weight->place == Weight::Place::Absent || weight->type.elements() > max_constant_elements)
+    return nullptr;
   Result<Tensor> tensor = weights_->load(weight->name);
   if (!tensor) return llvm::consumeError(tensor.takeError()), nullptr;
   return std::make_shared<const Tensor>(std::move(*tensor));
@@ -230,11 +232,12 @@ void Importer::note_lost_parameters() {
   constexpr size_t names_shown = 3;
   if (folded_.lost.empty()) return;
   llvm::ArrayRef<std::string> shown = llvm::ArrayRef<std::string>(folded_.lost).take_front(names_shown);
-  add_obstacle(Obstacle::Kind::LostParameter, "parameters",
-               llvm::Twine(folded_.lost.size()) + " parameters of the model are not in the file (" + llvm::join(shown, ", ") +
-                   (folded_.lost.size() > names_shown ? ", ..." : "") +
-                   "): the exporter folded them into constants, or found them zero or unused; they are not trained; export with "
-                   "optimize=False to keep them");
+  add_obstacle(
+      Obstacle::Kind::LostParameter, "parameters",
+      llvm::Twine(folded_.lost.size()) + " parameters of the model are not in the file (" + llvm::join(shown, ", ") +
+          (folded_.lost.size() > names_shown ? ", ..." : "") +
+          "): the exporter folded them into constants, or found them zero or unused; they are not trained; export with "
+          "optimize=False to keep them");
 }
 
 void Importer::dce() {

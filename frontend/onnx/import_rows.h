@@ -7,8 +7,8 @@
 namespace plimsoll {
 
 struct ImportRow {
-  llvm::StringLiteral op;           // "Conv", or "com.microsoft:Gelu" outside the standard domain
-  int since;                        // the first opset with this form; it holds until the next row
+  llvm::StringLiteral op;  // "Conv", or "com.microsoft:Gelu" outside the standard domain
+  int since;               // the first opset with this form; it holds until the next row
   void (*import)(NodeContext& n);
   llvm::StringLiteral target = "";  // our op, for functions that serve several operators
 };

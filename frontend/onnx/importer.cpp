@@ -91,8 +91,7 @@ const Item* Importer::look_up(llvm::StringRef name, Scope& scope, llvm::StringRe
   return nullptr;
 }
 
-Result<ValueList> Importer::emit(const OpDef& op, llvm::ArrayRef<ValueId> operands, Attrs attrs,
-                                 llvm::StringRef name) {
+Result<ValueList> Importer::emit(const OpDef& op, llvm::ArrayRef<ValueId> operands, Attrs attrs, llvm::StringRef name) {
   std::optional<std::string> key;
   if (llvm::all_of(operands, [&](ValueId value) { return value == ValueId::None || find_constant(graph(), value); }))
     key = constant_key(op.name, operands, attrs);
@@ -138,9 +137,10 @@ void Importer::import_node(const onnx::NodeProto& node, Scope& scope) {
   auto function = functions_.find((node.domain() + ":" + node.op_type()));
   if (!row && function == functions_.end()) {
     bool other_form = find_import_row(op, INT64_MAX) != nullptr;
-    add_obstacle(Obstacle::Kind::UnsupportedOp, op,
-                 "operator " + op + (other_form ? " of opset " + std::to_string(scope.opset) : "") + " is not supported",
-                 node_name(node));
+    add_obstacle(
+        Obstacle::Kind::UnsupportedOp, op,
+        "operator " + op + (other_form ? " of opset " + std::to_string(scope.opset) : "") + " is not supported",
+        node_name(node));
     return define_stand_ins(node, scope);
   }
   if (!known) {
@@ -176,8 +176,7 @@ void Importer::run_row(const ImportRow& row, const onnx::NodeProto& node, llvm::
   if (!dims_are_guessed_) {
     for (const std::string& input : n.undecided_inputs())
       add_obstacle(Obstacle::Kind::DataDependent, input, message, node_name(node));
-    if (n.undecided_inputs().empty())
-      add_obstacle(Obstacle::Kind::BadNode, node_name(node), message, node_name(node));
+    if (n.undecided_inputs().empty()) add_obstacle(Obstacle::Kind::BadNode, node_name(node), message, node_name(node));
   }
   define_stand_ins(node, scope);
 }

@@ -78,16 +78,16 @@ class Importer {
   ExportSignature signature_;
   FoldedParameters folded_;
   llvm::StringMap<int64_t> dims_;
-  bool dims_are_guessed_ = false;                               // some are not bound and count as 1
-  llvm::StringMap<const onnx::ValueInfoProto*> declared_;       // of the main graph's values
-  llvm::StringMap<const onnx::FunctionProto*> functions_;       // "domain:name"
-  llvm::StringMap<size_t> obstacle_at_;                         // by kind and subject
-  llvm::StringMap<ValueList> constants_;                        // by constant_key
+  bool dims_are_guessed_ = false;                          // some are not bound and count as 1
+  llvm::StringMap<const onnx::ValueInfoProto*> declared_;  // of the main graph's values
+  llvm::StringMap<const onnx::FunctionProto*> functions_;  // "domain:name"
+  llvm::StringMap<size_t> obstacle_at_;                    // by kind and subject
+  llvm::StringMap<ValueList> constants_;                   // by constant_key
   Scope main_;
-  Scope* current_ = nullptr;                                    // of the node being imported
-  const onnx::NodeProto* node_ = nullptr;                       // being imported
-  OriginId node_origin_ = OriginId::None;                       // made when it emits its first op
-  int nesting_ = 0;                                             // of functions and subgraphs
+  Scope* current_ = nullptr;               // of the node being imported
+  const onnx::NodeProto* node_ = nullptr;  // being imported
+  OriginId node_origin_ = OriginId::None;  // made when it emits its first op
+  int nesting_ = 0;                        // of functions and subgraphs
   ValueId counter_ = ValueId::None;
   int64_t random_ids_ = 0;
 };

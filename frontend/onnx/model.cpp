@@ -66,9 +66,9 @@ Result<WeightSource> WeightSource::open(const Model& model) {
     if (!type) return type.takeError();
     bool fresh = source.index_.try_emplace(tensor.name(), static_cast<int>(source.weights_.size())).second;
     if (!fresh) return model_error(tensor.name() + ": two initializers have this name");
-    auto place = !is_external(tensor)               ? Weight::Place::Inside
-                 : model.data().exists(tensor)      ? Weight::Place::External
-                                                    : Weight::Place::Absent;
+    auto place = !is_external(tensor)          ? Weight::Place::Inside
+                 : model.data().exists(tensor) ? Weight::Place::External
+                                               : Weight::Place::Absent;
     source.weights_.push_back({tensor.name(), *type, place});
   }
   return source;

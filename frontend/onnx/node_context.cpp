@@ -7,8 +7,14 @@ namespace plimsoll {
 
 NodeContext::NodeContext(Importer& importer, const onnx::NodeProto& node, llvm::StringRef target, int64_t opset,
                          llvm::ArrayRef<Item> inputs)
-    : importer_(importer), node_(node), target_(target), opset_(opset), inputs_(inputs.begin(), inputs.end()),
-      outputs_(output_count()), given_(output_count(), false), first_value_(importer.graph().value_count()) {}
+    : importer_(importer),
+      node_(node),
+      target_(target),
+      opset_(opset),
+      inputs_(inputs.begin(), inputs.end()),
+      outputs_(output_count()),
+      given_(output_count(), false),
+      first_value_(importer.graph().value_count()) {}
 
 const ImportOptions& NodeContext::options() const { return importer_.options(); }
 

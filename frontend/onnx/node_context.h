@@ -15,10 +15,10 @@ class Importer;
 // What an ONNX value is while importing.
 struct Item {
   enum class Kind : uint8_t {
-    Absent,    // an optional input left out, or an empty optional
+    Absent,  // an optional input left out, or an empty optional
     Tensor,
     Sequence,
-    Unknown,   // an obstacle lies before it
+    Unknown,  // an obstacle lies before it
   } kind = Kind::Absent;
   ValueId tensor = ValueId::None;
   std::vector<ValueId> elements;  // of a sequence
@@ -46,18 +46,18 @@ class NodeContext {
   size_t input_count() const { return inputs_.size(); }
   bool has(size_t i) const { return i < inputs_.size() && inputs_[i].kind != Item::Kind::Absent; }
   const Item& item(size_t i) const { return inputs_[i]; }
-  ValueId input(size_t i);                   // must be there and be a tensor
+  ValueId input(size_t i);  // must be there and be a tensor
   ValueId optional_input(size_t i) { return has(i) ? input(i) : ValueId::None; }
-  ValueList inputs();                        // all of them
-  std::vector<ValueId> sequence(size_t i);   // must be a sequence
+  ValueList inputs();                       // all of them
+  std::vector<ValueId> sequence(size_t i);  // must be a sequence
 
   // Values.
-  const Type& type(ValueId value) const;                // dies with the next emit
+  const Type& type(ValueId value) const;  // dies with the next emit
   Shape shape(ValueId value) const { return type(value).shape; }
-  Shape dims_from(ValueId value, int64_t axis) const;   // the dimensions from an axis on; none past the rank
+  Shape dims_from(ValueId value, int64_t axis) const;  // the dimensions from an axis on; none past the rank
   int64_t rank(ValueId value) const { return type(value).rank(); }
-  int64_t dim(ValueId value, int64_t axis) const;       // 1 where there is no such axis
-  TensorRef constant(ValueId value) const;              // null when not known now
+  int64_t dim(ValueId value, int64_t axis) const;  // 1 where there is no such axis
+  TensorRef constant(ValueId value) const;         // null when not known now
   // Known numbers of an input; otherwise a failure that names the graph input they depend on.
   Ints known_ints(size_t i, llvm::StringRef what);
   Floats known_floats(size_t i, llvm::StringRef what);
@@ -72,7 +72,7 @@ class NodeContext {
   int64_t attr_int(llvm::StringRef name, int64_t otherwise) const;
   double attr_float(llvm::StringRef name, double otherwise) const;
   std::string attr_string(llvm::StringRef name, llvm::StringRef otherwise) const;
-  Ints attr_ints(llvm::StringRef name) const;           // empty when absent
+  Ints attr_ints(llvm::StringRef name) const;  // empty when absent
   Floats attr_floats(llvm::StringRef name) const;
   std::vector<std::string> attr_strings(llvm::StringRef name) const;
   DType attr_dtype(llvm::StringRef name, DType otherwise);
@@ -123,7 +123,7 @@ class NodeContext {
   llvm::SmallVector<Item, 4> inputs_;
   llvm::SmallVector<Item, 2> outputs_;
   llvm::SmallVector<bool, 2> given_;
-  size_t first_value_;       // values from here on are this node's own and may take its outputs' names
+  size_t first_value_;  // values from here on are this node's own and may take its outputs' names
   bool failed_ = false;
   std::string failure_;
   std::vector<std::string> undecided_;

@@ -67,9 +67,8 @@ ValueId place_mask(NodeContext& n, const Attention& a, ValueId lengths) {
     mask = n.emit("less", {at_column(), lengths});
   }
   if (!a.causal || triangle) return mask;
-  ValueId offset = lengths == ValueId::None
-                       ? n.constant_value(Tensor::scalar_int(past))
-                       : n.emit("sub", {lengths, n.constant_value(Tensor::scalar_int(rows))});
+  ValueId offset = lengths == ValueId::None ? n.constant_value(Tensor::scalar_int(past))
+                                            : n.emit("sub", {lengths, n.constant_value(Tensor::scalar_int(rows))});
   ValueId last = n.emit("add", {positions(n, rows, {1, 1, rows, 1}), offset});
   ValueId causal = n.emit("less_equal", {at_column(), last});
   return mask == ValueId::None ? causal : n.emit("and", {mask, causal});
@@ -154,7 +153,8 @@ ValueId guarded_softmax(NodeContext& n, ValueId scores, ValueId bias) {
   return bias == ValueId::None ? p : n.emit("where", {open, p, zero});
 }
 
-// Scores soft-capped or asked for, or a mask that is learned: the steps one by one, with the scores at one of four points as an output.
+// Scores soft-capped or asked for, or a mask that is learned: the steps one by one, with the scores at one of four
+// points as an output.
 void emit_composed(NodeContext& n, const Attention& a) {
   DType dtype = n.type(a.q).dtype, precise = n.attr_dtype("softmax_precision", dtype);
   int64_t group = a.heads / a.kv_heads, point = n.attr_int("qk_matmul_output_mode", 0);
@@ -185,8 +185,8 @@ void import_attention(NodeContext& n) {
   if (n.attr_float("softcap", 0) != 0 || n.wants(3) || learned) return emit_composed(n, a);
   ValueList operands{fold_heads(n, a.q), fold_heads(n, a.k), fold_heads(n, a.v)};
   if (a.mask != ValueId::None) operands.push_back(a.mask);
-  ValueId y = n.emit("attention", operands, {{"heads", a.heads}, {"kv_heads", a.kv_heads}, {"scale", a.scale},
-                                             {"causal", a.causal}});
+  ValueId y = n.emit("attention", operands,
+                     {{"heads", a.heads}, {"kv_heads", a.kv_heads}, {"scale", a.scale}, {"causal", a.causal}});
   n.output(0, a.four_dims(n) ? split_heads(n, y, a.heads) : y);
 }
 

@@ -35,8 +35,11 @@ void import_conv(NodeContext& n) {
   ValueList operands = conv_operands(n);
   if (!check_spatial(n, operands[0], operands[1])) return;
   Window window = read_window(n, n.dims_from(operands[0], 2), n.dims_from(operands[1], 2), WindowFor::Input);
-  n.output(0, n.emit("conv", operands, {{"strides", window.strides}, {"pads", window.pads},
-                                        {"dilations", window.dilations}, {"groups", n.attr_int("group", 1)}}));
+  n.output(0, n.emit("conv", operands,
+                     {{"strides", window.strides},
+                      {"pads", window.pads},
+                      {"dilations", window.dilations},
+                      {"groups", n.attr_int("group", 1)}}));
 }
 
 // An output shape, or SAME, decides the padding; where it would be negative the output grows instead.
@@ -66,8 +69,11 @@ void import_conv_transpose(NodeContext& n) {
   if (n.failed()) return;
   fit_output(n, operands[0], window, output_padding);
   n.output(0, n.emit("conv_transpose", operands,
-                     {{"strides", window.strides}, {"pads", window.pads}, {"dilations", window.dilations},
-                      {"groups", n.attr_int("group", 1)}, {"output_padding", output_padding}}));
+                     {{"strides", window.strides},
+                      {"pads", window.pads},
+                      {"dilations", window.dilations},
+                      {"groups", n.attr_int("group", 1)},
+                      {"output_padding", output_padding}}));
 }
 
 constexpr ImportRow rows[] = {

@@ -35,8 +35,7 @@ void emit_cut(NodeContext& n, ValueId x, const Ints& starts, const Ints& ends, I
   if (n.failed()) return;
   const Shape shape = n.shape(x);
   Cut cut{Ints(shape.size(), 0), Ints(shape.size(), 1), Ints(shape.begin(), shape.end())};
-  for (size_t i = 0; i < axes.size(); ++i)
-    cut_axis(cut, axes[i], shape[axes[i]], starts[i], ends[i], steps[i]);
+  for (size_t i = 0; i < axes.size(); ++i) cut_axis(cut, axes[i], shape[axes[i]], starts[i], ends[i], steps[i]);
   bool everything = llvm::ArrayRef<int64_t>(cut.sizes) == llvm::ArrayRef<int64_t>(shape) &&
                     llvm::all_of(cut.steps, [](int64_t step) { return step == 1; });
   if (everything) return n.output(0, x);
@@ -124,12 +123,8 @@ void import_center_crop_pad(NodeContext& n) {
 }
 
 constexpr ImportRow rows[] = {
-    {"CenterCropPad", 18, import_center_crop_pad},
-    {"Pad", 2, import_pad_attributes},
-    {"Pad", 11, import_pad},
-    {"Slice", 1, import_slice_attributes},
-    {"Slice", 10, import_slice},
-    {"Split", 2, import_split},
+    {"CenterCropPad", 18, import_center_crop_pad}, {"Pad", 2, import_pad_attributes}, {"Pad", 11, import_pad},
+    {"Slice", 1, import_slice_attributes},         {"Slice", 10, import_slice},       {"Split", 2, import_split},
 };
 
 }  // namespace

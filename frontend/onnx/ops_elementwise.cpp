@@ -68,8 +68,8 @@ void import_bit_shift(NodeContext& n) {
 }
 
 void import_is_inf(NodeContext& n) {
-  n.output(0, n.emit("is_inf", {n.input(0)}, {{"negative", n.attr_int("detect_negative", 1)},
-                                             {"positive", n.attr_int("detect_positive", 1)}}));
+  n.output(0, n.emit("is_inf", {n.input(0)},
+                     {{"negative", n.attr_int("detect_negative", 1)}, {"positive", n.attr_int("detect_positive", 1)}}));
 }
 
 void import_cast(NodeContext& n) {

@@ -140,8 +140,11 @@ void import_col2im(NodeContext& n) {
   Tensor pick(Type(n.type(x).dtype, weight));
   for (int64_t i = 0; i < n.dim(x, 1); ++i) pick.view().set(i * block + i % block, 1);
   n.output(0, n.emit("conv_transpose", {n.reshape(x, spread), n.constant_value(std::move(pick))},
-                     {{"strides", window.strides}, {"pads", window.pads}, {"dilations", window.dilations},
-                      {"groups", channels}, {"output_padding", extra}}));
+                     {{"strides", window.strides},
+                      {"pads", window.pads},
+                      {"dilations", window.dilations},
+                      {"groups", channels},
+                      {"output_padding", extra}}));
 }
 
 constexpr ImportRow rows[] = {

@@ -54,17 +54,19 @@ void import_top_k(NodeContext& n) {
   ValueId x = n.input(0);
   int64_t k = n.has(1) ? n.known_int(1, "k") : n.attr_int("k", 1);
   int64_t axis = n.axis(n.attr_int("axis", -1), n.rank(x));
-  ValueList results = n.emit_all("top_k", {x}, {{"k", k}, {"axis", axis}, {"largest", n.attr_int("largest", 1)},
-                                               {"sorted", n.attr_int("sorted", 1)}});
+  ValueList results = n.emit_all(
+      "top_k", {x},
+      {{"k", k}, {"axis", axis}, {"largest", n.attr_int("largest", 1)}, {"sorted", n.attr_int("sorted", 1)}});
   n.output(0, results[0]);
   if (!n.failed()) n.output(1, results[1]);
 }
 
 void import_arg(NodeContext& n) {
   ValueId x = n.input(0);
-  n.output(0, n.emit(n.target(), {x}, {{"axis", n.axis(n.attr_int("axis", 0), n.rank(x))},
-                                       {"keep_dims", n.attr_int("keepdims", 1)},
-                                       {"select_last", n.attr_int("select_last_index", 0)}}));
+  n.output(0, n.emit(n.target(), {x},
+                     {{"axis", n.axis(n.attr_int("axis", 0), n.rank(x))},
+                      {"keep_dims", n.attr_int("keepdims", 1)},
+                      {"select_last", n.attr_int("select_last_index", 0)}}));
 }
 
 void import_trilu(NodeContext& n) {
@@ -75,8 +77,9 @@ void import_trilu(NodeContext& n) {
 void import_cumsum(NodeContext& n) {
   ValueId x = n.input(0);
   int64_t axis = n.axis(n.known_int(1, "axis"), n.rank(x));
-  n.output(0, n.emit("cumsum", {x}, {{"axis", axis}, {"exclusive", n.attr_int("exclusive", 0)},
-                                    {"reverse", n.attr_int("reverse", 0)}}));
+  n.output(0,
+           n.emit("cumsum", {x},
+                  {{"axis", axis}, {"exclusive", n.attr_int("exclusive", 0)}, {"reverse", n.attr_int("reverse", 0)}}));
 }
 
 void import_reverse_sequence(NodeContext& n) {

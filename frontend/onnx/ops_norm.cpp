@@ -119,8 +119,11 @@ void import_mean_variance(NodeContext& n) {
 }
 
 void import_lrn(NodeContext& n) {
-  n.output(0, n.emit("lrn", {n.input(0)}, {{"size", n.attr_int("size", 1)}, {"alpha", n.attr_float("alpha", 1e-4f)},
-                                          {"beta", n.attr_float("beta", 0.75)}, {"bias", n.attr_float("bias", 1)}}));
+  n.output(0, n.emit("lrn", {n.input(0)},
+                     {{"size", n.attr_int("size", 1)},
+                      {"alpha", n.attr_float("alpha", 1e-4f)},
+                      {"beta", n.attr_float("beta", 0.75)},
+                      {"bias", n.attr_float("bias", 1)}}));
 }
 
 void import_softmax(NodeContext& n) {

@@ -16,10 +16,12 @@ Pool read_pool(NodeContext& n) {
   Pool pool{n.input(0), {}, {}};
   if (n.rank(pool.x) < 3) n.fail("needs [N, C, spatial...], got " + to_string(n.type(pool.x)));
   if (n.failed()) return pool;
-  pool.window = read_window(n, n.dims_from(pool.x, 2), n.attr_ints("kernel_shape"),
-                            WindowFor::Input);
-  pool.attrs = {{"kernel", pool.window.kernel}, {"strides", pool.window.strides}, {"pads", pool.window.pads},
-                {"dilations", pool.window.dilations}, {"ceil_mode", n.attr_int("ceil_mode", 0)}};
+  pool.window = read_window(n, n.dims_from(pool.x, 2), n.attr_ints("kernel_shape"), WindowFor::Input);
+  pool.attrs = {{"kernel", pool.window.kernel},
+                {"strides", pool.window.strides},
+                {"pads", pool.window.pads},
+                {"dilations", pool.window.dilations},
+                {"ceil_mode", n.attr_int("ceil_mode", 0)}};
   return pool;
 }
 
@@ -75,13 +77,12 @@ void import_global_lp_pool(NodeContext& n) {
 void import_max_unpool(NodeContext& n) {
   ValueId x = n.input(0), indices = n.input(1);
   if (n.rank(x) < 3) return n.fail("needs [N, C, spatial...], got " + to_string(n.type(x)));
-  Window window = read_window(n, n.dims_from(x, 2), n.attr_ints("kernel_shape"),
-                              WindowFor::Input);
+  Window window = read_window(n, n.dims_from(x, 2), n.attr_ints("kernel_shape"), WindowFor::Input);
   if (n.failed()) return;
   Shape shape = n.shape(x);
   for (size_t d = 0; d < window.rank(); ++d)
-    shape[d + 2] = (shape[d + 2] - 1) * window.strides[d] + window.kernel[d] - window.pads[d] -
-                   window.pads[d + window.rank()];
+    shape[d + 2] =
+        (shape[d + 2] - 1) * window.strides[d] + window.kernel[d] - window.pads[d] - window.pads[d + window.rank()];
   Ints wanted = n.has(2) ? n.known_ints(2, "output shape") : Ints(shape.begin(), shape.end());
   if (wanted.size() != shape.size())
     return n.fail("its output shape has " + llvm::Twine(wanted.size()) + " dimensions");

@@ -31,7 +31,11 @@ ValueId spread(NodeContext& n, ValueId parameter, ValueId x, int64_t axis, int64
   split.insert(split.begin() + axis + 1, 1);
   blocks.insert(blocks.begin() + axis + 1, block);
   return n.slice(n.reshape(n.expand(n.reshape(parameter, split), blocks),
-                           [&] { Shape full = n.shape(parameter); full[axis] *= block; return full; }()),
+                           [&] {
+                             Shape full = n.shape(parameter);
+                             full[axis] *= block;
+                             return full;
+                           }()),
                  axis, 0, n.dim(x, axis));
 }
 

@@ -52,8 +52,9 @@ void import_dropout(NodeContext& n) {
 
 ValueId uniform(NodeContext& n, llvm::ArrayRef<int64_t> shape, DType dtype, double low, double high) {
   Draw draw = next_draw(n);
-  return n.emit("random_uniform", {draw.counter}, {{"shape", Ints(shape.begin(), shape.end())}, {"dtype", dtype},
-                                                   {"low", low}, {"high", high}, {"id", draw.id}});
+  return n.emit(
+      "random_uniform", {draw.counter},
+      {{"shape", Ints(shape.begin(), shape.end())}, {"dtype", dtype}, {"low", low}, {"high", high}, {"id", draw.id}});
 }
 
 void emit_random(NodeContext& n, llvm::ArrayRef<int64_t> shape, DType dtype) {
@@ -61,8 +62,11 @@ void emit_random(NodeContext& n, llvm::ArrayRef<int64_t> shape, DType dtype) {
     return n.output(0, uniform(n, shape, dtype, n.attr_float("low", 0), n.attr_float("high", 1)));
   Draw draw = next_draw(n);
   n.output(0, n.emit("random_normal", {draw.counter},
-                     {{"shape", Ints(shape.begin(), shape.end())}, {"dtype", dtype},
-                      {"mean", n.attr_float("mean", 0)}, {"scale", n.attr_float("scale", 1)}, {"id", draw.id}}));
+                     {{"shape", Ints(shape.begin(), shape.end())},
+                      {"dtype", dtype},
+                      {"mean", n.attr_float("mean", 0)},
+                      {"scale", n.attr_float("scale", 1)},
+                      {"id", draw.id}}));
 }
 
 void import_random(NodeContext& n) { emit_random(n, n.attr_ints("shape"), n.attr_dtype("dtype", DType::F32)); }

@@ -12,17 +12,17 @@ struct Direction {
   bool reverse = false;
   ValueId w, r;
   ValueId r_candidate = ValueId::None, candidate_bias = ValueId::None;  // GRU: the last gate of r stands apart
-  ValueId w_bias = ValueId::None, r_bias = ValueId::None;  // [gates*H]
-  ValueId h, c = ValueId::None;                            // [B, H] before the first step
-  ValueId peepholes = ValueId::None;                       // [3*H]
+  ValueId w_bias = ValueId::None, r_bias = ValueId::None;               // [gates*H]
+  ValueId h, c = ValueId::None;                                         // [B, H] before the first step
+  ValueId peepholes = ValueId::None;                                    // [3*H]
   llvm::SmallVector<RecurrentActivation, 3> activations;
 };
 
 struct Layer {
   int64_t steps, batch, hidden, gates;
   int64_t directions;
-  ValueId x;                          // [T, B, inputs]
-  ValueId lengths = ValueId::None;    // [B]
+  ValueId x;                        // [T, B, inputs]
+  ValueId lengths = ValueId::None;  // [B]
   double clip = 0;
 };
 
@@ -224,9 +224,7 @@ void import_recurrent(NodeContext& n, int64_t gates, llvm::ArrayRef<llvm::String
   if (!n.failed()) give_outputs(n, layer, runs, batch_first);
 }
 
-void import_rnn(NodeContext& n) {
-  import_recurrent(n, 1, {llvm::StringLiteral("Tanh")}, rnn_step);
-}
+void import_rnn(NodeContext& n) { import_recurrent(n, 1, {llvm::StringLiteral("Tanh")}, rnn_step); }
 
 void import_gru(NodeContext& n) {
   import_recurrent(n, 3, {llvm::StringLiteral("Sigmoid"), llvm::StringLiteral("Tanh")}, gru_step);

@@ -44,9 +44,7 @@ ValueId sum_of_squares(NodeContext& n, const Reduction& r) {
 }
 
 // Sums and logarithms of integers are taken in double, then cut back.
-ValueId as_float(NodeContext& n, ValueId x) {
-  return is_float(n.type(x).dtype) ? x : n.cast(x, DType::F64);
-}
+ValueId as_float(NodeContext& n, ValueId x) { return is_float(n.type(x).dtype) ? x : n.cast(x, DType::F64); }
 
 void import_l2(NodeContext& n) {
   Reduction r = read_reduction(n);

@@ -159,9 +159,12 @@ void import_resize(NodeContext& n) {
 
 // Resize with fewer options, before opset 11.
 void emit_upsample(NodeContext& n, const Resampling& r, llvm::StringRef mode) {
-  n.output(0, n.emit("resize", {n.input(0)}, {{"mode", mode.str()}, {"sizes", r.sizes}, {"scales", r.scales},
-                                             {"coordinate", std::string("asymmetric")},
-                                             {"nearest", std::string("floor")}}));
+  n.output(0, n.emit("resize", {n.input(0)},
+                     {{"mode", mode.str()},
+                      {"sizes", r.sizes},
+                      {"scales", r.scales},
+                      {"coordinate", std::string("asymmetric")},
+                      {"nearest", std::string("floor")}}));
 }
 
 void import_upsample(NodeContext& n) {

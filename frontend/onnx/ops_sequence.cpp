@@ -88,8 +88,10 @@ void import_concat_from_sequence(NodeContext& n) {
 void import_sequence_map(NodeContext& n) {
   const onnx::AttributeProto* body = n.attr("body");
   std::vector<ValueId> first = n.sequence(0);
-  if (!body || !body->has_g()) n.fail("has no body");
-  else if (static_cast<size_t>(body->g().output_size()) < n.output_count()) n.fail("its body lacks outputs");
+  if (!body || !body->has_g())
+    n.fail("has no body");
+  else if (static_cast<size_t>(body->g().output_size()) < n.output_count())
+    n.fail("its body lacks outputs");
   if (n.failed()) return;
   std::vector<std::vector<ValueId>> results(n.output_count());
   for (size_t i = 0; i < first.size(); ++i) {
@@ -116,9 +118,7 @@ void import_optional_get(NodeContext& n) {
   n.output_item(0, n.item(0));
 }
 
-void import_optional_has(NodeContext& n) {
-  n.output(0, n.constant_value(Tensor::scalar_int(n.has(0), DType::Bool)));
-}
+void import_optional_has(NodeContext& n) { n.output(0, n.constant_value(Tensor::scalar_int(n.has(0), DType::Bool))); }
 
 constexpr ImportRow rows[] = {
     {"ConcatFromSequence", 11, import_concat_from_sequence},

@@ -17,9 +17,7 @@ void import_shape(NodeContext& n) {
   n.output(0, n.constant_value(Tensor::of_ints(dims)));
 }
 
-void import_size(NodeContext& n) {
-  n.output(0, n.constant_value(Tensor::scalar_int(n.type(n.input(0)).elements())));
-}
+void import_size(NodeContext& n) { n.output(0, n.constant_value(Tensor::scalar_int(n.type(n.input(0)).elements()))); }
 
 void import_constant(NodeContext& n) {
   if (n.has_attr("value")) return n.output(0, n.constant_value(n.attr_tensor("value")));
@@ -91,8 +89,7 @@ void import_reshape(NodeContext& n) {
       rest *= size;
   }
   if (inferred >= 0) target[inferred] = rest > 0 ? elements / rest : 0;
-  if (product(target) != elements)
-    return n.fail("cannot view " + to_string(n.type(x)) + " as " + to_string(target));
+  if (product(target) != elements) return n.fail("cannot view " + to_string(n.type(x)) + " as " + to_string(target));
   n.output(0, n.reshape(x, target));
 }
 

@@ -9,8 +9,8 @@ namespace plimsoll {
 namespace {
 
 constexpr int64_t max_bytes_inside = int64_t{1} << 30;  // protobuf files end at 2 GiB
-constexpr int64_t min_bytes_outside = 1024;            // smaller tensors stay in the model file
-constexpr uint64_t data_alignment = 4096;                // so that readers can map single tensors
+constexpr int64_t min_bytes_outside = 1024;             // smaller tensors stay in the model file
+constexpr uint64_t data_alignment = 4096;               // so that readers can map single tensors
 
 Result<Tensor> value_of(const WeightSource& weights, const Weight& weight, NewWeight new_weight) {
   Result<std::optional<Tensor>> replaced = new_weight(weight.name);

@@ -40,15 +40,28 @@ Result<Tensor> unpack(const onnx::TensorProto& proto, const Field& field, const 
 // Elements in the proto's typed fields; 8- and 16-bit types, halves as bit patterns, share int32_data.
 Result<Tensor> unpack_fields(const onnx::TensorProto& proto, const Type& type) {
   switch (type.dtype) {
-    case DType::F32: return unpack<float>(proto, proto.float_data(), type);
-    case DType::F64: return unpack<double>(proto, proto.double_data(), type);
-    case DType::I64: return unpack<int64_t>(proto, proto.int64_data(), type);
-    case DType::U64: return unpack<uint64_t>(proto, proto.uint64_data(), type);
-    case DType::U32: return unpack<uint32_t>(proto, proto.uint64_data(), type);
-    case DType::I32: return unpack<int32_t>(proto, proto.int32_data(), type);
-    case DType::F16: case DType::BF16: case DType::I16: case DType::U16:
+    case DType::F32:
+      return unpack<float>(proto, proto.float_data(), type);
+    case DType::F64:
+      return unpack<double>(proto, proto.double_data(), type);
+    case DType::I64:
+      return unpack<int64_t>(proto, proto.int64_data(), type);
+    case DType::U64:
+      return unpack<uint64_t>(proto, proto.uint64_data(), type);
+    case DType::U32:
+      return unpack<uint32_t>(proto, proto.uint64_data(), type);
+    case DType::I32:
+      return unpack<int32_t>(proto, proto.int32_data(), type);
+    case DType::F16:
+    case DType::BF16:
+    case DType::I16:
+    case DType::U16:
       return unpack<uint16_t>(proto, proto.int32_data(), type);
-    case DType::F8E4M3: case DType::F8E5M2: case DType::I8: case DType::U8: case DType::Bool:
+    case DType::F8E4M3:
+    case DType::F8E5M2:
+    case DType::I8:
+    case DType::U8:
+    case DType::Bool:
       return unpack<uint8_t>(proto, proto.int32_data(), type);
   }
   llvm_unreachable("every dtype is listed");
@@ -59,13 +72,13 @@ struct DTypePair {
   DType ours;
 };
 constexpr DTypePair dtype_pairs[] = {
-    {onnx::TensorProto::FLOAT, DType::F32},        {onnx::TensorProto::DOUBLE, DType::F64},
-    {onnx::TensorProto::BFLOAT16, DType::BF16},    {onnx::TensorProto::FLOAT16, DType::F16},
+    {onnx::TensorProto::FLOAT, DType::F32},           {onnx::TensorProto::DOUBLE, DType::F64},
+    {onnx::TensorProto::BFLOAT16, DType::BF16},       {onnx::TensorProto::FLOAT16, DType::F16},
     {onnx::TensorProto::FLOAT8E4M3FN, DType::F8E4M3}, {onnx::TensorProto::FLOAT8E5M2, DType::F8E5M2},
-    {onnx::TensorProto::INT64, DType::I64},        {onnx::TensorProto::INT32, DType::I32},
-    {onnx::TensorProto::INT16, DType::I16},        {onnx::TensorProto::INT8, DType::I8},
-    {onnx::TensorProto::UINT64, DType::U64},       {onnx::TensorProto::UINT32, DType::U32},
-    {onnx::TensorProto::UINT16, DType::U16},       {onnx::TensorProto::UINT8, DType::U8},
+    {onnx::TensorProto::INT64, DType::I64},           {onnx::TensorProto::INT32, DType::I32},
+    {onnx::TensorProto::INT16, DType::I16},           {onnx::TensorProto::INT8, DType::I8},
+    {onnx::TensorProto::UINT64, DType::U64},          {onnx::TensorProto::UINT32, DType::U32},
+    {onnx::TensorProto::UINT16, DType::U16},          {onnx::TensorProto::UINT8, DType::U8},
     {onnx::TensorProto::BOOL, DType::Bool},
 };
 
@@ -91,8 +104,8 @@ Result<std::string> ExternalData::path_of(const onnx::TensorProto& tensor) const
   llvm::StringRef location = external_entry(tensor, "location");
   if (location.empty()) return model_error(tensor.name() + ": external data without a location");
   // A model must not reach outside its own folder.
-  bool climbs = llvm::is_contained(
-      llvm::make_range(llvm::sys::path::begin(location), llvm::sys::path::end(location)), "..");
+  bool climbs =
+      llvm::is_contained(llvm::make_range(llvm::sys::path::begin(location), llvm::sys::path::end(location)), "..");
   if (llvm::sys::path::is_absolute(location) || climbs)
     return model_error(tensor.name() + ": external data at '" + location + "' is outside the model's folder");
   llvm::SmallString<128> path(folder_);

@@ -19,11 +19,30 @@ constexpr llvm::StringLiteral builtin_devices =
 #include "ir/machine/devices_json.inc"
     ;
 
-constexpr llvm::StringLiteral device_fields[] = {
-    "name",          "title",         "backend",         "memory_bytes", "reserves",
-    "matmul_tflops", "vector_tflops", "memory_gb_per_s", "launch_us",    "kernel_us", "alignment_bytes",
-    "compute_capability", "multiprocessors", "to_host_gb_per_s", "from_host_gb_per_s",
-    "copy_overhead_us", "copy_interference", "to_host_both_ways_gb_per_s", "from_host_both_ways_gb_per_s", "link_gb_per_s", "graph_launch_bytes", "product_workspace_bytes", "convolution_workspace_bytes", "efficiency"};
+constexpr llvm::StringLiteral device_fields[] = {"name",
+                                                 "title",
+                                                 "backend",
+                                                 "memory_bytes",
+                                                 "reserves",
+                                                 "matmul_tflops",
+                                                 "vector_tflops",
+                                                 "memory_gb_per_s",
+                                                 "launch_us",
+                                                 "kernel_us",
+                                                 "alignment_bytes",
+                                                 "compute_capability",
+                                                 "multiprocessors",
+                                                 "to_host_gb_per_s",
+                                                 "from_host_gb_per_s",
+                                                 "copy_overhead_us",
+                                                 "copy_interference",
+                                                 "to_host_both_ways_gb_per_s",
+                                                 "from_host_both_ways_gb_per_s",
+                                                 "link_gb_per_s",
+                                                 "graph_launch_bytes",
+                                                 "product_workspace_bytes",
+                                                 "convolution_workspace_bytes",
+                                                 "efficiency"};
 
 Status field_error(const llvm::Twine& device, llvm::StringRef field, llvm::StringRef expected) {
   return usage_error(device + ": \"" + field + "\" must be " + expected);
@@ -72,8 +91,7 @@ Status read_reserves(const json::Object& from, DeviceDescription& device) {
 
 Status read_matmul_rates(const json::Object& from, DeviceDescription& device) {
   const json::Object* rates = from.getObject("matmul_tflops");
-  if (!rates || !rates->get("f32"))
-    return field_error(device.name, "matmul_tflops", "an object with at least \"f32\"");
+  if (!rates || !rates->get("f32")) return field_error(device.name, "matmul_tflops", "an object with at least \"f32\"");
   for (const auto& entry : *rates)
     if (llvm::StringRef type = entry.first; !parse_dtype(type))
       return usage_error(device.name + ": matmul_tflops: no type \"" + type + "\"");
@@ -95,12 +113,14 @@ Status read_count(const json::Object& from, llvm::StringRef device, llvm::String
   return Status::success();
 }
 
-Status read_efficiency(const json::Object& shares, llvm::StringRef device, std::vector<std::pair<std::string, double>>& to) {
+Status read_efficiency(const json::Object& shares, llvm::StringRef device,
+                       std::vector<std::pair<std::string, double>>& to) {
   to.clear();
   for (const auto& entry : shares) {
     llvm::StringRef op = entry.first;
     auto share = entry.second.getAsNumber();
-    if (!share || !(*share > 0 && *share <= 1)) return field_error(device + ": efficiency", op, "a share of the roofline, above 0 and at most 1");
+    if (!share || !(*share > 0 && *share <= 1))
+      return field_error(device + ": efficiency", op, "a share of the roofline, above 0 and at most 1");
     to.push_back({op.str(), *share});
   }
   llvm::sort(to);  // the order of a JSON object's keys means nothing
@@ -115,7 +135,8 @@ struct Usual {
   double kernel_us = 0, copy_overhead_us = 0, copy_interference = 0;
 };
 
-// By backend, from the built-in file: what a user's file describes runs the same kernels, behind a bus of the same kind.
+// By backend, from the built-in file: what a user's file describes runs the same kernels, behind a bus of the same
+// kind.
 Result<llvm::StringMap<Usual>> read_usual() {
   llvm::StringMap<Usual> by_backend;
   auto parsed = json::parse(builtin_devices);
@@ -139,11 +160,13 @@ Status read_gpu(const json::Object& from, const Usual& usual, DeviceDescription&
   if (Status s = read_count(from, device.name, "compute_capability", device.compute_capability)) return s;
   if (Status s = read_count(from, device.name, "multiprocessors", device.multiprocessors)) return s;
   if (Status s = read_bytes(from, device.name, "product_workspace_bytes", device.product_workspace_bytes)) return s;
-  if (Status s = read_bytes(from, device.name, "convolution_workspace_bytes", device.convolution_workspace_bytes)) return s;
+  if (Status s = read_bytes(from, device.name, "convolution_workspace_bytes", device.convolution_workspace_bytes))
+    return s;
   device.graph_launch_bytes = usual.graph_launch_bytes;
   if (from.get("graph_launch_bytes"))
     if (Status s = read_bytes(from, device.name, "graph_launch_bytes", device.graph_launch_bytes)) return s;
-  return from.get("link_gb_per_s") ? read_rate(from, device.name, "link_gb_per_s", device.link_gb_per_s) : Status::success();
+  return from.get("link_gb_per_s") ? read_rate(from, device.name, "link_gb_per_s", device.link_gb_per_s)
+                                   : Status::success();
 }
 
 Status read_rate_or(const json::Object& from, llvm::StringRef device, llvm::StringRef field, double usual, double& to) {
@@ -151,7 +174,8 @@ Status read_rate_or(const json::Object& from, llvm::StringRef device, llvm::Stri
   return from.get(field) ? read_rate(from, device, field, to) : Status::success();
 }
 
-Status read_both_ways(const json::Object& from, llvm::StringRef device, llvm::StringRef field, double one_way, double usual_share, double& to) {
+Status read_both_ways(const json::Object& from, llvm::StringRef device, llvm::StringRef field, double one_way,
+                      double usual_share, double& to) {
   to = one_way * usual_share;
   if (!from.get(field)) return Status::success();
   if (Status s = read_rate(from, device, field, to)) return s;
@@ -163,15 +187,16 @@ Status read_ways_to_host(const json::Object& from, const Usual& usual, DeviceDes
   if (device.backend != "cuda" && !from.get("to_host_gb_per_s")) return Status::success();
   if (Status s = read_rate(from, device.name, "to_host_gb_per_s", device.to_host_gb_per_s)) return s;
   if (Status s = read_rate(from, device.name, "from_host_gb_per_s", device.from_host_gb_per_s)) return s;
-  if (Status s = read_rate_or(from, device.name, "copy_overhead_us", usual.copy_overhead_us, device.copy_overhead_us)) return s;
+  if (Status s = read_rate_or(from, device.name, "copy_overhead_us", usual.copy_overhead_us, device.copy_overhead_us))
+    return s;
   device.copy_interference = usual.copy_interference;
   if (from.get("copy_interference"))
     if (Status s = read_share(from, device.name, "copy_interference", device.copy_interference)) return s;
-  if (Status s = read_both_ways(from, device.name, "to_host_both_ways_gb_per_s", device.to_host_gb_per_s, usual.both_ways_share,
-                                device.to_host_both_ways_gb_per_s))
+  if (Status s = read_both_ways(from, device.name, "to_host_both_ways_gb_per_s", device.to_host_gb_per_s,
+                                usual.both_ways_share, device.to_host_both_ways_gb_per_s))
     return s;
-  return read_both_ways(from, device.name, "from_host_both_ways_gb_per_s", device.from_host_gb_per_s, usual.both_ways_share,
-                        device.from_host_both_ways_gb_per_s);
+  return read_both_ways(from, device.name, "from_host_both_ways_gb_per_s", device.from_host_gb_per_s,
+                        usual.both_ways_share, device.from_host_both_ways_gb_per_s);
 }
 
 Result<DeviceDescription> read_device(const json::Object& from, const llvm::StringMap<Usual>& usual_of) {
@@ -237,7 +262,9 @@ double DeviceDescription::efficiency_of(llvm::StringRef op) const {
 }
 
 DuplexShares DeviceDescription::duplex_shares() const {
-  auto share = [](double both_ways, double one_way) { return both_ways > 0 && both_ways < one_way ? both_ways / one_way : 1; };
+  auto share = [](double both_ways, double one_way) {
+    return both_ways > 0 && both_ways < one_way ? both_ways / one_way : 1;
+  };
   return {share(to_host_both_ways_gb_per_s, to_host_gb_per_s), share(from_host_both_ways_gb_per_s, from_host_gb_per_s)};
 }
 
@@ -283,7 +310,8 @@ void DeviceCatalog::add(const DeviceCatalog& other) {
 
 std::string to_json(const DeviceDescription& device) {
   json::Array reserves;
-  for (const Reserve& reserve : device.reserves) reserves.push_back(json::Object{{"name", reserve.name}, {"bytes", reserve.bytes}});
+  for (const Reserve& reserve : device.reserves)
+    reserves.push_back(json::Object{{"name", reserve.name}, {"bytes", reserve.bytes}});
   json::Object rates;
   for (const auto& [dtype, tflops] : device.matmul_tflops) rates[dtype_name(dtype)] = tflops;
   json::Object efficiency;
@@ -309,7 +337,8 @@ std::string to_json(const DeviceDescription& device) {
     object["to_host_gb_per_s"] = device.to_host_gb_per_s;
     object["from_host_gb_per_s"] = device.from_host_gb_per_s;
     if (device.to_host_both_ways_gb_per_s > 0) object["to_host_both_ways_gb_per_s"] = device.to_host_both_ways_gb_per_s;
-    if (device.from_host_both_ways_gb_per_s > 0) object["from_host_both_ways_gb_per_s"] = device.from_host_both_ways_gb_per_s;
+    if (device.from_host_both_ways_gb_per_s > 0)
+      object["from_host_both_ways_gb_per_s"] = device.from_host_both_ways_gb_per_s;
     if (device.link_gb_per_s > 0) object["link_gb_per_s"] = device.link_gb_per_s;
     if (device.graph_launch_bytes > 0) object["graph_launch_bytes"] = device.graph_launch_bytes;
     object["product_workspace_bytes"] = device.product_workspace_bytes;
@@ -323,8 +352,7 @@ std::string to_json(const DeviceDescription& device) {
 Result<DeviceDescription> DeviceCatalog::find(llvm::StringRef name) const {
   for (const DeviceDescription& device : devices_)
     if (device.name == name) return device;
-  std::string known =
-      llvm::join(llvm::map_range(devices_, [](const DeviceDescription& d) { return d.name; }), ", ");
+  std::string known = llvm::join(llvm::map_range(devices_, [](const DeviceDescription& d) { return d.name; }), ", ");
   return usage_error("no device is called \"" + name + "\"; known: " + known);
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 
-// The way between a device's memory and its host's, as planning sees it: a engine for each direction, each slower while both are at work.
+// The way between a device's memory and its host's, as planning sees it: a engine for each direction, each slower while
+// both are at work.
 
 #include "ir/machine/engine.h"
 
@@ -15,9 +16,10 @@ namespace plimsoll {
 // The least time in which the engines can do what takes them so long alone.
 double min_copying_us(double to_host_us, double to_device_us, const DuplexShares& shares);
 
-// Copies of a engine run one after another, in the order they are issued. Time passes from call to call and never goes back.
-// Between two events, a copy that starts or one that is through, speeds do not change. So the end of the copy at work is all that is kept
-// of it, moved where the other engine takes up work or ends it. A search asks millions of times, hence all of it inline.
+// Copies of a engine run one after another, in the order they are issued. Time passes from call to call and never goes
+// back. Between two events, a copy that starts or one that is through, speeds do not change. So the end of the copy at
+// work is all that is kept of it, moved where the other engine takes up work or ends it. A search asks millions of
+// times, hence all of it inline.
 class DuplexLink {
  public:
   void restart(const DuplexShares& shares) {

@@ -17,7 +17,8 @@ struct KernelCandidate {
 struct KernelPreferences {
   bool channels_last = false;      // images, of 16-bit floats or TF32, in convolutions
   int64_t product_multiple = 1;    // matrix products are fastest where the elements of a row are a multiple of this
-  bool product_epilogues = false;  // products take the gradients of what stands before and beside them into their epilogue: gelu's, and the bias's
+  bool product_epilogues = false;  // products take the gradients of what stands before and beside them into their
+                                   // epilogue: gelu's, and the bias's
 };
 
 class KernelCatalog {

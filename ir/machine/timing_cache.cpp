@@ -25,14 +25,18 @@ class TimedCatalog : public KernelCatalog {
   TimedCatalog(std::unique_ptr<KernelCatalog> base, std::string device, std::shared_ptr<const TimingCache> times)
       : base_(std::move(base)), device_(std::move(device)), times_(std::move(times)) {}
 
-  std::vector<KernelCandidate> candidates(const OpDef& op, const OpCall& call, llvm::ArrayRef<Type> results) const override {
+  std::vector<KernelCandidate> candidates(const OpDef& op, const OpCall& call,
+                                          llvm::ArrayRef<Type> results) const override {
     std::vector<KernelCandidate> candidates = base_->candidates(op, call, results);
     for (KernelCandidate& candidate : candidates)
-      if (std::optional<double> time = times_->find(device_, op.name, candidate.name, call)) candidate.predicted_us = *time;
+      if (std::optional<double> time = times_->find(device_, op.name, candidate.name, call))
+        candidate.predicted_us = *time;
     // The reference is the last resort and is never worth measuring.
     auto end = candidates.end() - (candidates.size() > 1 && candidates.back().name == "reference" ? 1 : 0);
     if (std::all_of(candidates.begin(), end, [](const KernelCandidate& c) { return c.predicted_us > 0; }))
-      std::stable_sort(candidates.begin(), end, [](const KernelCandidate& a, const KernelCandidate& b) { return a.predicted_us < b.predicted_us; });
+      std::stable_sort(candidates.begin(), end, [](const KernelCandidate& a, const KernelCandidate& b) {
+        return a.predicted_us < b.predicted_us;
+      });
     return candidates;
   }
 
@@ -82,11 +86,13 @@ Status TimingCache::save(llvm::StringRef path) const {
   });
 }
 
-void TimingCache::add(llvm::StringRef device, llvm::StringRef op, llvm::StringRef kernel, const OpCall& call, double microseconds) {
+void TimingCache::add(llvm::StringRef device, llvm::StringRef op, llvm::StringRef kernel, const OpCall& call,
+                      double microseconds) {
   times_[key_of(device, op, kernel, call)] = microseconds;
 }
 
-std::optional<double> TimingCache::find(llvm::StringRef device, llvm::StringRef op, llvm::StringRef kernel, const OpCall& call) const {
+std::optional<double> TimingCache::find(llvm::StringRef device, llvm::StringRef op, llvm::StringRef kernel,
+                                        const OpCall& call) const {
   auto found = times_.find(key_of(device, op, kernel, call));
   if (found == times_.end()) return std::nullopt;
   return found->second;

@@ -19,14 +19,16 @@ class TimingCache {
 
   // Later times of the same call replace earlier ones.
   void add(llvm::StringRef device, llvm::StringRef op, llvm::StringRef kernel, const OpCall& call, double microseconds);
-  std::optional<double> find(llvm::StringRef device, llvm::StringRef op, llvm::StringRef kernel, const OpCall& call) const;
+  std::optional<double> find(llvm::StringRef device, llvm::StringRef op, llvm::StringRef kernel,
+                             const OpCall& call) const;
   size_t size() const { return times_.size(); }
 
  private:
   llvm::StringMap<double> times_;  // "h200 linear/cublaslt (bf16[2,3], bf16[4,3]) {transpose_w=1}"
 };
 
-// The candidates of `base` with their measured times. Where all candidates of a call were measured the fastest comes first.
+// The candidates of `base` with their measured times. Where all candidates of a call were measured the fastest comes
+// first.
 std::unique_ptr<KernelCatalog> timed_catalog(std::unique_ptr<KernelCatalog> base, std::string device,
                                              std::shared_ptr<const TimingCache> times);
 

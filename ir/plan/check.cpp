@@ -17,10 +17,7 @@ namespace {
 class FunctionCheck {
  public:
   FunctionCheck(const Plan& plan, int32_t index)
-      : plan_(plan),
-        index_(index),
-        function_(plan.functions[index]),
-        written_(plan.slots.size(), unwritten) {}
+      : plan_(plan), index_(index), function_(plan.functions[index]), written_(plan.slots.size(), unwritten) {}
 
   Status run();
 
@@ -64,14 +61,13 @@ class FunctionCheck {
     SlotId source, target;
     int32_t done;
   };
-  llvm::SmallVector<Copy, 8> copies_;        // those that run
+  llvm::SmallVector<Copy, 8> copies_;  // those that run
 };
 
 std::string FunctionCheck::where() const {
   if (at_ == before_start) return function_.name + ": ";
   if (at_ == instruction_count()) return function_.name + " at its end: ";
-  return function_.name + " instruction " + std::to_string(at_) + " (" + function_.instructions[at_].op +
-         "): ";
+  return function_.name + " instruction " + std::to_string(at_) + " (" + function_.instructions[at_].op + "): ";
 }
 
 // Every touch of a slot lies in its lifetime and that of its storage.
@@ -79,12 +75,11 @@ Status FunctionCheck::touch(SlotId id, const llvm::Twine& who) const {
   for (SlotId each : {id, plan_.storage_of(id)}) {
     const Slot& s = slot(each);
     if (s.function == -1) continue;
-    if (s.function != index_)
-      return wrong(who + " " + name(each) + ", a slot of " + plan_.functions[s.function].name);
+    if (s.function != index_) return wrong(who + " " + name(each) + ", a slot of " + plan_.functions[s.function].name);
     int32_t now = std::max(std::min(at_, instruction_count() - 1), 0);
     if (now < s.first || now > s.last)
-      return wrong(who + " " + name(each) + ", which lives from instruction " + llvm::Twine(s.first) +
-                   " to " + llvm::Twine(s.last));
+      return wrong(who + " " + name(each) + ", which lives from instruction " + llvm::Twine(s.first) + " to " +
+                   llvm::Twine(s.last));
   }
   return Status::success();
 }
@@ -96,7 +91,8 @@ Status FunctionCheck::read(SlotId id, const llvm::Twine& who) {
   if (written_[storage] == unwritten) return wrong(who + " " + name(storage) + ", which was never written");
   for (const Copy& copy : copies_)
     if (copy.target == storage)
-      return wrong(who + " " + name(storage) + ", whose copy is waited for before instruction " + llvm::Twine(copy.done));
+      return wrong(who + " " + name(storage) + ", whose copy is waited for before instruction " +
+                   llvm::Twine(copy.done));
   if (bytes(s).holds(s.offset, s.offset + s.bytes, storage)) return Status::success();
   SlotId thief = -1;
   bytes(s).for_each_in(s.offset, s.offset + s.bytes, [&](SlotId owner) {
@@ -128,10 +124,11 @@ Status FunctionCheck::claim(SlotId id, const llvm::Twine& who) {
   });
   if (alive >= 0)
     return wrong(who + " " + name(id) + " is written over " + name(alive) +
-                 (slot(alive).function == -1
-                      ? std::string(", which is persistent")
-                      : ", which lives to instruction " + std::to_string(slot(alive).last)) +
-                 (llvm::any_of(copies_, [&](const Copy& copy) { return copy.source == alive || copy.target == alive; }) ? " and is being copied" : ""));
+                 (slot(alive).function == -1 ? std::string(", which is persistent")
+                                             : ", which lives to instruction " + std::to_string(slot(alive).last)) +
+                 (llvm::any_of(copies_, [&](const Copy& copy) { return copy.source == alive || copy.target == alive; })
+                      ? " and is being copied"
+                      : ""));
   bytes(s).write(s.offset, s.offset + s.bytes, id);
   written_[id] = at_;
   return touch(id, who);
@@ -156,8 +153,8 @@ Status FunctionCheck::types(const Instruction& instruction, const OpDef& op) con
                  llvm::Twine(inferred->size()));
   for (size_t i = 0; i < inferred->size(); ++i)
     if ((*inferred)[i] != slot(instruction.results[i]).type)
-      return wrong(name(instruction.results[i]) + " is " + to_string(slot(instruction.results[i]).type) +
-                   ", " + op.name + " gives " + to_string((*inferred)[i]));
+      return wrong(name(instruction.results[i]) + " is " + to_string(slot(instruction.results[i]).type) + ", " +
+                   op.name + " gives " + to_string((*inferred)[i]));
   return Status::success();
 }
 
@@ -185,8 +182,7 @@ Status FunctionCheck::overlaps(const Instruction& instruction, const OpDef& op, 
     });
     if (!allowed) return wrong(both + ", which " + op.name + " does not allow");
     if (!same_bytes(r, slot(storage))) return wrong(both + ", but not exactly");
-    if (r.in_place_of < 0 || plan_.storage_of(r.in_place_of) != storage)
-      return wrong(both + ", without saying so");
+    if (r.in_place_of < 0 || plan_.storage_of(r.in_place_of) != storage) return wrong(both + ", without saying so");
     found = true;
   }
   if (r.in_place_of >= 0 && !found)
@@ -228,7 +224,8 @@ Status FunctionCheck::take_off(const Instruction& instruction, const OpDef& op) 
   SlotId source = plan_.storage_of(instruction.operands[0]), target = instruction.results[0];
   for (SlotId id : {source, target})
     if (slot(id).function >= 0 && slot(id).last < instruction.done - 1)
-      return wrong("runs until instruction " + llvm::Twine(instruction.done) + ", but " + name(id) + " lives to instruction " + llvm::Twine(slot(id).last));
+      return wrong("runs until instruction " + llvm::Twine(instruction.done) + ", but " + name(id) +
+                   " lives to instruction " + llvm::Twine(slot(id).last));
   copies_.push_back({source, target, instruction.done});
   return Status::success();
 }
@@ -258,8 +255,7 @@ Status FunctionCheck::find_updates() {
   for (const PlanUpdate& update : function_.updates) {
     if (slot(update.state).function != -1 || slot(update.state).view_of >= 0)
       return wrong("updates " + name(update.state) + ", which is no state");
-    if (!value_of.insert({update.state, update.value}).second)
-      return wrong(name(update.state) + " is updated twice");
+    if (!value_of.insert({update.state, update.value}).second) return wrong(name(update.state) + " is updated twice");
     state_of_[update.value] = update.state;
   }
   return Status::success();
@@ -280,7 +276,8 @@ Status FunctionCheck::begin() {
     if (input.staging < 0) continue;
     const Slot& staging = slot(input.staging);
     if (staging.function != -1 || staging.view_of >= 0 || staging.type != slot(input.slot).type)
-      return wrong("input " + input.name + " is staged in " + name(input.staging) + ", which is no persistent slot of its type");
+      return wrong("input " + input.name + " is staged in " + name(input.staging) +
+                   ", which is no persistent slot of its type");
   }
   return Status::success();
 }

@@ -40,13 +40,12 @@ Status check_persistent(const Plan& plan) {
     if (slot.bytes > 0) persistent.push_back(id);
   }
   llvm::sort(persistent, [&](SlotId a, SlotId b) {
-    return std::pair(plan.slots[a].space, plan.slots[a].offset) <
-           std::pair(plan.slots[b].space, plan.slots[b].offset);
+    return std::pair(plan.slots[a].space, plan.slots[a].offset) < std::pair(plan.slots[b].space, plan.slots[b].offset);
   });
   for (size_t i = 1; i < persistent.size(); ++i)
     if (share_bytes(plan.slots[persistent[i - 1]], plan.slots[persistent[i]]))
-      return wrong(describe_slot(plan, persistent[i]) + " overlaps " +
-                   describe_slot(plan, persistent[i - 1]) + ", and both are persistent");
+      return wrong(describe_slot(plan, persistent[i]) + " overlaps " + describe_slot(plan, persistent[i - 1]) +
+                   ", and both are persistent");
   return Status::success();
 }
 
@@ -65,8 +64,7 @@ Status check_transient(const Plan& plan) {
         return wrong(describe_slot(plan, id) + " lies in the persistent part, which ends at " +
                      llvm::Twine(arena.persistent_bytes));
     } else if (slot.space == MemorySpace::Device &&
-               slot.offset + slot.bytes >
-                   arena.persistent_bytes + plan.functions[slot.function].transient_bytes) {
+               slot.offset + slot.bytes > arena.persistent_bytes + plan.functions[slot.function].transient_bytes) {
       return wrong(describe_slot(plan, id) + " ends outside the " +
                    llvm::Twine(plan.functions[slot.function].transient_bytes) + " transient bytes of " +
                    plan.functions[slot.function].name);
@@ -98,12 +96,10 @@ LiveSums live_sums(const Plan& plan, int32_t function) {
     if (slot.in_place_of < 0) continue;
     // Both are alive while the bytes change hands, and are the same bytes.
     const Slot& operand = plan.slots[plan.storage_of(slot.in_place_of)];
-    if (operand.function == function && operand.last == slot.first)
-      add(slot.first, slot.first, slot.bytes, -1);
+    if (operand.function == function && operand.last == slot.first) add(slot.first, slot.first, slot.bytes, -1);
   }
   sums.rounded[0] += arena.persistent_bytes;
-  for (size_t i = 1; i < count; ++i)
-    sums.exact[i] += sums.exact[i - 1], sums.rounded[i] += sums.rounded[i - 1];
+  for (size_t i = 1; i < count; ++i) sums.exact[i] += sums.exact[i - 1], sums.rounded[i] += sums.rounded[i - 1];
   sums.exact.pop_back(), sums.rounded.pop_back();
   return sums;
 }
@@ -115,11 +111,10 @@ Status check_peak(const Plan& plan, int32_t index) {
   int64_t exact = *std::max_element(sums.exact.begin(), sums.exact.end());
   int64_t rounded = *std::max_element(sums.rounded.begin(), sums.rounded.end());
   if (function.peak_live_bytes < exact || function.peak_live_bytes > rounded)
-    return wrong(function.name + ": claims a peak of " + llvm::Twine(function.peak_live_bytes) +
-                 " live bytes, it is " + llvm::Twine(exact) + " (" + llvm::Twine(rounded) + " with padding)");
+    return wrong(function.name + ": claims a peak of " + llvm::Twine(function.peak_live_bytes) + " live bytes, it is " +
+                 llvm::Twine(exact) + " (" + llvm::Twine(rounded) + " with padding)");
   if (sums.rounded[function.peak_instruction] < function.peak_live_bytes)
-    return wrong(function.name + ": its peak is not at instruction " +
-                 llvm::Twine(function.peak_instruction));
+    return wrong(function.name + ": its peak is not at instruction " + llvm::Twine(function.peak_instruction));
   return Status::success();
 }
 
@@ -138,8 +133,7 @@ Status check_sums(const Plan& plan) {
   const Arena& device = plan.arenas.front();
   for (const PlanFunction& function : plan.functions)
     if (device.persistent_bytes + function.transient_bytes > device.bytes)
-      return wrong(function.name + " needs " +
-                   llvm::Twine(device.persistent_bytes + function.transient_bytes) +
+      return wrong(function.name + " needs " + llvm::Twine(device.persistent_bytes + function.transient_bytes) +
                    " bytes, the device arena has " + llvm::Twine(device.bytes));
   return Status::success();
 }
@@ -148,8 +142,7 @@ Status check_sums(const Plan& plan) {
 
 std::string describe_slot(const Plan& plan, SlotId id) {
   const Slot& slot = plan.slots[id];
-  return "%" + slot.name + " [" + std::to_string(slot.offset) + ", " +
-         std::to_string(slot.offset + slot.bytes) + ")";
+  return "%" + slot.name + " [" + std::to_string(slot.offset) + ", " + std::to_string(slot.offset + slot.bytes) + ")";
 }
 
 bool share_bytes(const Slot& a, const Slot& b) {

@@ -3,9 +3,9 @@
 namespace plimsoll {
 
 llvm::StringRef category_name(Category category) {
-  constexpr llvm::StringLiteral names[category_count] = {
-      "parameters", "gradients", "optimizer", "constants", "saved",        "temporary",
-      "recompute",  "offload",   "workspace", "input",     "communication"};
+  constexpr llvm::StringLiteral names[category_count] = {"parameters", "gradients", "optimizer",    "constants",
+                                                         "saved",      "temporary", "recompute",    "offload",
+                                                         "workspace",  "input",     "communication"};
   return names[static_cast<size_t>(category)];
 }
 

@@ -13,9 +13,9 @@
 // - Copies between memories touch nothing that is used while they run.
 // - arena bytes + reserves <= budget.
 
-#include "ir/machine/engine.h"
-#include "ir/machine/device.h"
 #include "ir/graph.h"
+#include "ir/machine/device.h"
+#include "ir/machine/engine.h"
 
 namespace plimsoll {
 
@@ -23,10 +23,17 @@ inline constexpr int plan_format_version = 1;
 
 // What bytes are for, in the words of docs/map.md.
 enum class Category : uint8_t {
-  Parameters, Gradients, Optimizer, Constants,  // Constants: folded tensors, counters, buffers of the model
-  Saved,       // kept from forward for backward
+  Parameters,
+  Gradients,
+  Optimizer,
+  Constants,  // Constants: folded tensors, counters, buffers of the model
+  Saved,      // kept from forward for backward
   Temporary,
-  Recompute, Offload, Workspace, Input, Communication,
+  Recompute,
+  Offload,
+  Workspace,
+  Input,
+  Communication,
 };
 inline constexpr int category_count = 11;
 llvm::StringRef category_name(Category category);  // "parameters", ...
@@ -36,48 +43,49 @@ using SlotId = int32_t;  // index into Plan::slots; -1: none
 // A value's place in an arena, or an instruction's workspace.
 struct Slot {
   std::string name;
-  Type type;                        // workspace: u8[bytes]
+  Type type;  // workspace: u8[bytes]
   MemorySpace space = MemorySpace::Device;
-  int64_t offset = 0;               // bytes from the arena's start, aligned
+  int64_t offset = 0;  // bytes from the arena's start, aligned
   int64_t bytes = 0;
-  int32_t function = -1;            // index into Plan::functions; -1: persistent
-  int32_t first = 0, last = 0;      // the function's instructions between which the bytes are in use, inclusive
+  int32_t function = -1;        // index into Plan::functions; -1: persistent
+  int32_t first = 0, last = 0;  // the function's instructions between which the bytes are in use, inclusive
   Category category = Category::Temporary;
-  SlotId view_of = -1;              // the same bytes under another shape; the slot that is written
-  SlotId in_place_of = -1;          // the operand whose bytes this result takes over
-  int32_t origin = -1;              // index into Plan::origins
-  std::string reason;               // "saved for %h.3 (layer_norm_grad)"
+  SlotId view_of = -1;      // the same bytes under another shape; the slot that is written
+  SlotId in_place_of = -1;  // the operand whose bytes this result takes over
+  int32_t origin = -1;      // index into Plan::origins
+  std::string reason;       // "saved for %h.3 (layer_norm_grad)"
 };
 
 struct Instruction {
-  std::string op;                   // a record of ir/ops
+  std::string op;  // a record of ir/ops
   Attrs attrs;
-  std::vector<SlotId> operands;     // -1: absent
+  std::vector<SlotId> operands;  // -1: absent
   std::vector<SlotId> results;
   SlotId workspace = -1;
-  std::string kernel;               // a candidate of the device's kernel table
+  std::string kernel;  // a candidate of the device's kernel table
   Phase phase = Phase::Forward;
   int32_t origin = -1;
   double flops = 0;
-  int64_t bytes_moved = 0;          // operands read plus results written
+  int64_t bytes_moved = 0;  // operands read plus results written
   double predicted_us = 0;
   std::string reason;
-  // Of a copy between memories: it starts here, runs beside what follows, and is waited for before the instruction of this
-  // index (at the end where that is their number). Until then its operand keeps its bytes and nobody reads its result. -1: it is waited for at once.
+  // Of a copy between memories: it starts here, runs beside what follows, and is waited for before the instruction of
+  // this index (at the end where that is their number). Until then its operand keeps its bytes and nobody reads its
+  // result. -1: it is waited for at once.
   int32_t done = -1;
 };
 
 struct PlanInput {
-  std::string name;                 // the graph input's name
+  std::string name;  // the graph input's name
   SlotId slot = -1;
-  // On devices with memory of their own: a persistent slot that takes the next batch while a step runs, and is copied to
-  // `slot` as the function starts. -1: none.
+  // On devices with memory of their own: a persistent slot that takes the next batch while a step runs, and is copied
+  // to `slot` as the function starts. -1: none.
   SlotId staging = -1;
 };
 
 struct PlanOutput {
   std::string name;
-  SlotId slot = -1;                 // readable after the last instruction
+  SlotId slot = -1;  // readable after the last instruction
 };
 
 // The bytes of `state` hold `value` after the function: they share them, or a copy put it there.
@@ -91,9 +99,9 @@ struct PlanFunction {
   std::vector<PlanInput> inputs;
   std::vector<PlanOutput> outputs;
   std::vector<PlanUpdate> updates;
-  int64_t transient_bytes = 0;      // above the persistent part, device space
-  int64_t peak_live_bytes = 0;      // largest sum of live bytes, the persistent part included
-  int32_t peak_instruction = 0;     // where that is
+  int64_t transient_bytes = 0;   // above the persistent part, device space
+  int64_t peak_live_bytes = 0;   // largest sum of live bytes, the persistent part included
+  int32_t peak_instruction = 0;  // where that is
 };
 
 struct PlanState {
@@ -119,7 +127,7 @@ struct PlanGradient {
 
 struct Arena {
   MemorySpace space = MemorySpace::Device;
-  int64_t bytes = 0;                // height of the layout
+  int64_t bytes = 0;  // height of the layout
   int64_t persistent_bytes = 0;
   int64_t peak_live_bytes = 0;
   int64_t budget_bytes = 0;
@@ -128,28 +136,28 @@ struct Arena {
 // A choice and the numbers that decided it.
 struct Decision {
   std::string pass;
-  std::string subject;              // a value, a node or "plan"
+  std::string subject;  // a value, a node or "plan"
   std::string choice;
   std::string reason;
 };
 
 // How the job was asked for; enough to compile it again.
 struct TrainingSummary {
-  std::string loss;                 // output name
-  std::string optimizer;            // "adamw"
+  std::string loss;                                             // output name
+  std::string optimizer;                                        // "adamw"
   std::vector<std::pair<std::string, double>> hyperparameters;  // lr, beta1, ...
-  int64_t accumulate = 1;           // train_step calls an update
-  double clip_grad_norm = 0;        // 0: off
-  int64_t batch = 0;                // leading dimension of the inputs, 0 when they do not share one
-  std::string precision;            // "exported", "fp32", ...
+  int64_t accumulate = 1;                                       // train_step calls an update
+  double clip_grad_norm = 0;                                    // 0: off
+  int64_t batch = 0;      // leading dimension of the inputs, 0 when they do not share one
+  std::string precision;  // "exported", "fp32", ...
 };
 
 struct Plan {
-  std::string model;                // file name without folders
+  std::string model;  // file name without folders
   DeviceDescription device;
   TrainingSummary training;
   std::vector<std::pair<std::string, int64_t>> dims;  // --dim bindings
-  std::vector<Arena> arenas;        // Device first, then Host when used
+  std::vector<Arena> arenas;                          // Device first, then Host when used
   std::vector<Slot> slots;
   std::vector<PlanFunction> functions;
   std::vector<PlanState> states;
@@ -159,7 +167,7 @@ struct Plan {
   std::vector<Decision> decisions;
   double predicted_step_us = 0;
 
-  int64_t promised_bytes() const;   // device arena + reserves
+  int64_t promised_bytes() const;  // device arena + reserves
   // A step is one update: the first function runs for every micro-batch, the others once.
   int64_t calls_per_step(size_t function) const { return function == 0 ? training.accumulate : 1; }
   const PlanFunction* find_function(llvm::StringRef name) const;

@@ -90,8 +90,7 @@ DeviceDescription PlanReader::read_device(const proto::Device& from) {
   device.title = from.title();
   device.backend = from.backend();
   device.memory_bytes = from.memory_bytes();
-  for (const proto::NamedBytes& entry : from.reserves())
-    device.reserves.push_back({entry.name(), entry.bytes()});
+  for (const proto::NamedBytes& entry : from.reserves()) device.reserves.push_back({entry.name(), entry.bytes()});
   for (const proto::NamedReal& entry : from.matmul_tflops())
     device.matmul_tflops.push_back({read_dtype(entry.name()), entry.value()});
   device.vector_tflops = from.vector_tflops();
@@ -128,8 +127,7 @@ TrainingSummary PlanReader::read_training(const proto::Training& from) {
 }
 
 Arena PlanReader::read_arena(const proto::Arena& from) {
-  return {read_space(from.space()), from.bytes(), from.persistent_bytes(), from.peak_live_bytes(),
-          from.budget_bytes()};
+  return {read_space(from.space()), from.bytes(), from.persistent_bytes(), from.peak_live_bytes(), from.budget_bytes()};
 }
 
 Slot PlanReader::read_slot(const proto::Slot& from) {
@@ -172,8 +170,7 @@ PlanFunction PlanReader::read_function(const proto::Function& from) {
   PlanFunction function;
   function.name = from.name();
   function.instructions.reserve(from.instructions().size());
-  for (const proto::Instruction& entry : from.instructions())
-    function.instructions.push_back(read_instruction(entry));
+  for (const proto::Instruction& entry : from.instructions()) function.instructions.push_back(read_instruction(entry));
   for (const proto::NamedSlot& entry : from.inputs())
     function.inputs.push_back({entry.name(), read_index(entry.slot()), read_index(entry.staging())});
   for (const proto::NamedSlot& entry : from.outputs())
@@ -219,11 +216,9 @@ Result<Plan> PlanReader::read(const proto::Plan& from) {
   for (const proto::Function& entry : from.functions()) plan.functions.push_back(read_function(entry));
   for (const proto::State& entry : from.states()) plan.states.push_back(read_state(entry));
   for (const proto::Constant& entry : from.constants())
-    plan.constants.push_back(
-        {read_index(entry.slot()), std::make_shared<const Tensor>(read_tensor(entry.value()))});
+    plan.constants.push_back({read_index(entry.slot()), std::make_shared<const Tensor>(read_tensor(entry.value()))});
   for (const proto::Gradient& entry : from.gradients())
-    plan.gradients.push_back(
-        {entry.parameter(), entry.function(), entry.instruction(), read_index(entry.slot())});
+    plan.gradients.push_back({entry.parameter(), entry.function(), entry.instruction(), read_index(entry.slot())});
   for (const proto::Origin& entry : from.origins())
     plan.origins.push_back({entry.node(), entry.op(), entry.module(), entry.source()});
   for (const proto::Decision& entry : from.decisions())

@@ -131,8 +131,7 @@ void set_named_slot(const Named& named, proto::NamedSlot& to) {
 
 void set_function(const PlanFunction& function, proto::Function& to) {
   to.set_name(function.name);
-  for (const Instruction& instruction : function.instructions)
-    set_instruction(instruction, *to.add_instructions());
+  for (const Instruction& instruction : function.instructions) set_instruction(instruction, *to.add_instructions());
   for (const PlanInput& input : function.inputs) {
     proto::NamedSlot& entry = *to.add_inputs();
     set_named_slot(input, entry);

@@ -1,9 +1,9 @@
 #include "ir/plan/serialize.h"
 
-#include "ir/support/output_file.h"
 #include "ir/plan/plan.pb.h"
 #include "ir/plan/proto_convert.h"
 #include "ir/plan/validate.h"
+#include "ir/support/output_file.h"
 #include "ir/support/strings.h"
 
 #include "llvm/Support/CRC.h"
@@ -42,8 +42,7 @@ Result<Plan> plan_from_bytes(llvm::StringRef bytes) {
   bool whole = bytes.size() <= INT_MAX && file.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()));
   if (file.format() > plan_format_version)
     return model_error("plan format " + llvm::Twine(file.format()) + " is newer than this program's " +
-                       llvm::Twine(plan_format_version) +
-                       "; compile the model again or use a newer plimsoll");
+                       llvm::Twine(plan_format_version) + "; compile the model again or use a newer plimsoll");
   if (!whole || file.format() == 0 || file.crc32() != llvm::crc32(llvm::arrayRefFromStringRef(file.plan())))
     return model_error("the plan is damaged or cut short");
   proto::Plan message;

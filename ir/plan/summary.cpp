@@ -38,8 +38,7 @@ void mark_lifetimes(const Plan& plan, SpaceSummary& summary) {
     if (slot.in_place_of < 0) continue;
     // While the bytes change hands they count for the result alone.
     const Slot& operand = plan.slots[static_cast<size_t>(plan.storage_of(slot.in_place_of))];
-    if (operand.function != slot.function || operand.last != slot.first || !adds_bytes(plan, operand))
-      continue;
+    if (operand.function != slot.function || operand.last != slot.first || !adds_bytes(plan, operand)) continue;
     live[static_cast<size_t>(slot.first)][operand.category] -= bytes;
     live[static_cast<size_t>(slot.first) + 1][operand.category] += bytes;
   }
@@ -56,8 +55,7 @@ int64_t CategoryBytes::total() const {
 SpaceSummary summarize_space(const Plan& plan, MemorySpace space) {
   SpaceSummary summary;
   summary.space = space;
-  for (const PlanFunction& function : plan.functions)
-    summary.live.emplace_back(function.instructions.size() + 1);
+  for (const PlanFunction& function : plan.functions) summary.live.emplace_back(function.instructions.size() + 1);
   mark_lifetimes(plan, summary);
   int64_t peak = -1;
   for (size_t f = 0; f < summary.live.size(); ++f) {
@@ -76,8 +74,7 @@ SpaceSummary summarize_space(const Plan& plan, MemorySpace space) {
   }
   for (const Arena& arena : plan.arenas)
     if (arena.space == space && arena.peak_live_bytes > 0)
-      summary.packing_waste =
-          static_cast<double>(arena.bytes) / static_cast<double>(arena.peak_live_bytes) - 1;
+      summary.packing_waste = static_cast<double>(arena.bytes) / static_cast<double>(arena.peak_live_bytes) - 1;
   return summary;
 }
 
@@ -101,7 +98,8 @@ TimeSummary summarize_time(const Plan& plan) {
       time.roofline_us += calls * roofline_us(plan, instruction);
       time.by_phase_us[static_cast<size_t>(instruction.phase)] += us;
       if (instruction.results.empty()) continue;
-      if (plan.slots[static_cast<size_t>(instruction.results.front())].category == Category::Recompute) time.recompute_us += us;
+      if (plan.slots[static_cast<size_t>(instruction.results.front())].category == Category::Recompute)
+        time.recompute_us += us;
     }
     const Timeline timeline = predict_timeline(plan.functions[f], plan.device);
     time.to_host_us += calls * timeline.to_host_us;
@@ -122,8 +120,7 @@ bool has_budget(const Plan& plan) {
 }
 
 bool is_live_at(const Plan& plan, const Slot& slot, int32_t function, int32_t instruction) {
-  return slot.function < 0 ||
-         (slot.function == function && slot.first <= instruction && instruction <= slot.last);
+  return slot.function < 0 || (slot.function == function && slot.first <= instruction && instruction <= slot.last);
 }
 
 std::vector<SlotId> slots_at_peak(const Plan& plan, const SpaceSummary& summary) {

@@ -31,11 +31,11 @@ struct SpaceSummary {
 
 struct TimeSummary {
   double step_us = 0;
-  double roofline_us = 0;      // computing alone, were every kernel at the device's ceilings
-  double by_phase_us[3] = {};  // of computing in a whole step, all its micro-batches
-  double recompute_us = 0;     // of that
+  double roofline_us = 0;                   // computing alone, were every kernel at the device's ceilings
+  double by_phase_us[3] = {};               // of computing in a whole step, all its micro-batches
+  double recompute_us = 0;                  // of that
   double to_host_us = 0, to_device_us = 0;  // copies beside it
-  double stalled_us = 0;       // computing waits for them
+  double stalled_us = 0;                    // computing waits for them
 };
 
 SpaceSummary summarize_space(const Plan& plan, MemorySpace space);

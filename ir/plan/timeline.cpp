@@ -10,7 +10,8 @@ namespace {
 
 class Clock {
  public:
-  Clock(const PlanFunction& function, const DeviceDescription& device) : function_(function), interference_(device.interference_of_copies()), due_(function.instructions.size() + 1) {
+  Clock(const PlanFunction& function, const DeviceDescription& device)
+      : function_(function), interference_(device.interference_of_copies()), due_(function.instructions.size() + 1) {
     link_.restart(device.duplex_shares());
   }
 
@@ -64,13 +65,15 @@ class Clock {
   const PlanFunction& function_;
   const CopyInterference interference_;
   Timeline time_;
-  double now_ = 0;                                 // of computing
+  double now_ = 0;  // of computing
   DuplexLink link_;
-  std::vector<llvm::SmallVector<Copy, 1>> due_;    // by instruction: the copies it waits for
+  std::vector<llvm::SmallVector<Copy, 1>> due_;  // by instruction: the copies it waits for
 };
 
 }  // namespace
 
-Timeline predict_timeline(const PlanFunction& function, const DeviceDescription& device) { return Clock(function, device).run(); }
+Timeline predict_timeline(const PlanFunction& function, const DeviceDescription& device) {
+  return Clock(function, device).run();
+}
 
 }  // namespace plimsoll

@@ -51,8 +51,7 @@ std::optional<int64_t> sane_bytes(const Type& type) {
 
 Status Validator::device() {
   const DeviceDescription& device = plan_.device;
-  if (device.alignment_bytes <= 0)
-    return broken("the device's alignment is " + llvm::Twine(device.alignment_bytes));
+  if (device.alignment_bytes <= 0) return broken("the device's alignment is " + llvm::Twine(device.alignment_bytes));
   for (const Reserve& reserve : device.reserves)
     if (!is_amount(reserve.bytes))
       return broken("reserve " + reserve.name + ": " + llvm::Twine(reserve.bytes) + " bytes");
@@ -75,8 +74,7 @@ Status Validator::arenas() {
 Status Validator::slot(SlotId id) {
   const Slot& slot = plan_.slots[id];
   std::string where = "slot " + std::to_string(id) + " (" + slot.name + "): ";
-  if (!is_text(slot.name) || !is_text(slot.reason))
-    return broken("slot " + llvm::Twine(id) + ": text is not UTF-8");
+  if (!is_text(slot.name) || !is_text(slot.reason)) return broken("slot " + llvm::Twine(id) + ": text is not UTF-8");
   if (!is_slot_or_none(slot.view_of) || !is_slot_or_none(slot.in_place_of) || !is_origin_or_none(slot.origin))
     return broken(where + "refers to something that does not exist");
   auto type_bytes = sane_bytes(slot.type);
@@ -88,15 +86,15 @@ Status Validator::slot(SlotId id) {
   if (static_cast<size_t>(slot.space) >= plan_.arenas.size()) return broken(where + "no arena in its space");
   const Arena& arena = plan_.arenas[static_cast<size_t>(slot.space)];
   if (slot.offset + slot.bytes > arena.bytes)
-    return broken(where + "ends at byte " + llvm::Twine(slot.offset + slot.bytes) + ", the " +
-                  space_name(slot.space) + " arena has " + llvm::Twine(arena.bytes));
+    return broken(where + "ends at byte " + llvm::Twine(slot.offset + slot.bytes) + ", the " + space_name(slot.space) +
+                  " arena has " + llvm::Twine(arena.bytes));
   if (slot.function == -1) return Status::success();
   if (slot.function < -1 || static_cast<size_t>(slot.function) >= plan_.functions.size())
     return broken(where + "no function " + llvm::Twine(slot.function));
   auto count = static_cast<int32_t>(plan_.functions[slot.function].instructions.size());
   if (slot.first < 0 || slot.first > slot.last || slot.last > std::max(count - 1, 0))
-    return broken(where + "lives from instruction " + llvm::Twine(slot.first) + " to " +
-                  llvm::Twine(slot.last) + " of " + llvm::Twine(count));
+    return broken(where + "lives from instruction " + llvm::Twine(slot.first) + " to " + llvm::Twine(slot.last) +
+                  " of " + llvm::Twine(count));
   return Status::success();
 }
 
@@ -128,7 +126,8 @@ Status Validator::instruction(const PlanFunction& function, size_t index) {
     return broken(function.name + " instruction " + llvm::Twine(index) + ": text is not UTF-8");
   auto count = static_cast<int32_t>(function.instructions.size());
   if (instruction.done != -1 && (instruction.done <= static_cast<int32_t>(index) || instruction.done > count))
-    return broken(function.name + " instruction " + llvm::Twine(index) + " is waited for before instruction " + llvm::Twine(instruction.done) + " of " + llvm::Twine(count));
+    return broken(function.name + " instruction " + llvm::Twine(index) + " is waited for before instruction " +
+                  llvm::Twine(instruction.done) + " of " + llvm::Twine(count));
   if (!std::isfinite(instruction.predicted_us) || instruction.predicted_us < 0)
     return broken(function.name + " instruction " + llvm::Twine(index) + ": no possible predicted time");
   return Status::success();
@@ -145,8 +144,7 @@ Status Validator::function(size_t index) {
     if (!is_slot(output.slot) || !is_text(output.name))
       return broken(function.name + ": output " + output.name + " has no slot");
   for (const PlanUpdate& update : function.updates)
-    if (!is_slot(update.state) || !is_slot(update.value))
-      return broken(function.name + ": an update has no slot");
+    if (!is_slot(update.state) || !is_slot(update.value)) return broken(function.name + ": an update has no slot");
   auto last = static_cast<int32_t>(function.instructions.size()) - 1;
   if (function.peak_instruction < 0 || function.peak_instruction > std::max(last, 0))
     return broken(function.name + ": its peak is at instruction " + llvm::Twine(function.peak_instruction));
@@ -161,16 +159,14 @@ Status Validator::states() {
   }
   for (const PlanState& state : plan_.states)
     if (state.init.kind == StateInit::Kind::CopyOf && !names.contains(state.init.source))
-      return broken(plan_.slots[state.slot].name + " starts as a copy of " + state.init.source +
-                    ", which is no state");
+      return broken(plan_.slots[state.slot].name + " starts as a copy of " + state.init.source + ", which is no state");
   return Status::success();
 }
 
 Status Validator::gradient(const PlanGradient& gradient) {
-  bool exists =
-      gradient.function >= 0 && static_cast<size_t>(gradient.function) < plan_.functions.size() &&
-      gradient.instruction >= -1 && is_slot(gradient.slot) &&
-      gradient.instruction < static_cast<int32_t>(plan_.functions[gradient.function].instructions.size());
+  bool exists = gradient.function >= 0 && static_cast<size_t>(gradient.function) < plan_.functions.size() &&
+                gradient.instruction >= -1 && is_slot(gradient.slot) &&
+                gradient.instruction < static_cast<int32_t>(plan_.functions[gradient.function].instructions.size());
   return exists ? Status::success() : broken("the gradient of " + gradient.parameter + " stands nowhere");
 }
 
@@ -184,8 +180,7 @@ Status Validator::run() {
     if (Status s = function(i)) return s;
   if (Status s = states()) return s;
   for (const PlanConstant& constant : plan_.constants)
-    if (!is_slot(constant.slot) || !constant.value ||
-        constant.value->type() != plan_.slots[constant.slot].type)
+    if (!is_slot(constant.slot) || !constant.value || constant.value->type() != plan_.slots[constant.slot].type)
       return broken("a constant has no slot of its type");
   for (const PlanGradient& entry : plan_.gradients)
     if (Status s = gradient(entry)) return s;

@@ -4,14 +4,11 @@
 
 namespace plimsoll {
 
-std::vector<std::string> did_you_mean(llvm::StringRef wanted, llvm::ArrayRef<llvm::StringRef> names,
-                                       size_t count) {
+std::vector<std::string> did_you_mean(llvm::StringRef wanted, llvm::ArrayRef<llvm::StringRef> names, size_t count) {
   struct Near {
     size_t edits;
     llvm::StringRef name;
-    bool operator<(const Near& other) const {
-      return std::tie(edits, name) < std::tie(other.edits, other.name);
-    }
+    bool operator<(const Near& other) const { return std::tie(edits, name) < std::tie(other.edits, other.name); }
   };
   auto limit = static_cast<unsigned>(wanted.size() / 3 + 1);
   std::vector<Near> near;
@@ -26,8 +23,7 @@ std::vector<std::string> did_you_mean(llvm::StringRef wanted, llvm::ArrayRef<llv
   std::sort(near.begin(), near.end());
   std::vector<std::string> found;
   for (const Near& each : near)
-    if (found.size() < count && (found.empty() || found.back() != each.name))
-      found.push_back(each.name.str());
+    if (found.size() < count && (found.empty() || found.back() != each.name)) found.push_back(each.name.str());
   return found;
 }
 

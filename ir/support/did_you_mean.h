@@ -12,7 +12,6 @@ namespace plimsoll {
 
 // Closest first, at most `count`: names that contain `wanted` or are few edits away. Empty when nothing is
 // near.
-std::vector<std::string> did_you_mean(llvm::StringRef wanted, llvm::ArrayRef<llvm::StringRef> names,
-                                       size_t count = 3);
+std::vector<std::string> did_you_mean(llvm::StringRef wanted, llvm::ArrayRef<llvm::StringRef> names, size_t count = 3);
 
 }  // namespace plimsoll

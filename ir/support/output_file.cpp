@@ -9,13 +9,10 @@
 namespace plimsoll {
 namespace {
 
-Status file_error(llvm::StringRef path, std::error_code code) {
-  return system_error(path + ": " + code.message());
-}
+Status file_error(llvm::StringRef path, std::error_code code) { return system_error(path + ": " + code.message()); }
 
 // LLVM's TempFile also removes the file when a signal ends the program.
-Status fill(llvm::sys::fs::TempFile& file, llvm::StringRef path,
-            llvm::function_ref<Status(llvm::raw_ostream&)> write) {
+Status fill(llvm::sys::fs::TempFile& file, llvm::StringRef path, llvm::function_ref<Status(llvm::raw_ostream&)> write) {
   llvm::raw_fd_ostream out(file.FD, /*shouldClose=*/false);
   Status status = write(out);
   out.flush();
@@ -23,8 +20,7 @@ Status fill(llvm::sys::fs::TempFile& file, llvm::StringRef path,
   out.clear_error();  // an error left in the stream would end the program
   if (status) return status;
   if (failure) return file_error(path, failure);
-  if (fsync(file.FD) != 0 && errno != EINVAL)
-    return file_error(path, std::error_code(errno, std::generic_category()));
+  if (fsync(file.FD) != 0 && errno != EINVAL) return file_error(path, std::error_code(errno, std::generic_category()));
   return Status::success();
 }
 

@@ -25,7 +25,8 @@ inline PhiloxBlock philox(PhiloxBlock counter, uint32_t key_low, uint32_t key_hi
   return counter;
 }
 
-// The stream of one node in one step, or from its draw `first` on, a multiple of 4: element i takes lane i % 4 of block (first + i) / 4.
+// The stream of one node in one step, or from its draw `first` on, a multiple of 4: element i takes lane i % 4 of block
+// (first + i) / 4.
 struct RandomStream {
   int64_t seed, step, id, first = 0;
 
@@ -55,7 +56,8 @@ struct RandomStream {
 
  private:
   static std::array<double, 2> normal_pair(uint32_t radius_bits, uint32_t angle_bits) {
-    const double radius = std::sqrt(-2 * std::log((radius_bits + 1.0) * 0x1p-32)), angle = 2 * std::numbers::pi * angle_bits * 0x1p-32;
+    const double radius = std::sqrt(-2 * std::log((radius_bits + 1.0) * 0x1p-32)),
+                 angle = 2 * std::numbers::pi * angle_bits * 0x1p-32;
     return {radius * std::cos(angle), radius * std::sin(angle)};
   }
 };

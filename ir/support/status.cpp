@@ -9,13 +9,10 @@ char Diag::ID = 0;
 void Diag::log(llvm::raw_ostream& out) const { out << message_; }
 
 std::error_code Diag::convertToErrorCode() const {
-  return std::make_error_code(fault_ == Fault::System ? std::errc::io_error
-                                                      : std::errc::invalid_argument);
+  return std::make_error_code(fault_ == Fault::System ? std::errc::io_error : std::errc::invalid_argument);
 }
 
-static Status make(Fault fault, const llvm::Twine& message) {
-  return llvm::make_error<Diag>(fault, message.str());
-}
+static Status make(Fault fault, const llvm::Twine& message) { return llvm::make_error<Diag>(fault, message.str()); }
 
 Status usage_error(const llvm::Twine& message) { return make(Fault::Usage, message); }
 Status model_error(const llvm::Twine& message) { return make(Fault::Model, message); }

@@ -6,7 +6,9 @@
 
 namespace plimsoll {
 
-inline bool starts_with(llvm::StringRef text, llvm::StringRef prefix) { return text.take_front(prefix.size()) == prefix; }
+inline bool starts_with(llvm::StringRef text, llvm::StringRef prefix) {
+  return text.take_front(prefix.size()) == prefix;
+}
 inline bool ends_with(llvm::StringRef text, llvm::StringRef suffix) { return text.take_back(suffix.size()) == suffix; }
 
 }  // namespace plimsoll

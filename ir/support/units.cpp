@@ -36,8 +36,7 @@ Result<int64_t> parse_bytes(llvm::StringRef text) {
   auto [end, error] = std::from_chars(trimmed.begin(), trimmed.end(), number, std::chars_format::fixed);
   double factor = unit_factor(llvm::StringRef(end, trimmed.end() - end).trim());
   if (error != std::errc() || !std::isfinite(number) || factor == 0)
-    return usage_error("'" + text +
-                       "' is not a size; write bytes or a number with a unit, as 24GiB or 512MB");
+    return usage_error("'" + text + "' is not a size; write bytes or a number with a unit, as 24GiB or 512MB");
   double bytes = number * factor;
   if (bytes < 0 || bytes > 9e18) return usage_error("the size '" + text + "' is out of range");
   return static_cast<int64_t>(std::llround(bytes));

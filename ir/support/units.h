@@ -16,7 +16,8 @@ Result<int64_t> parse_bytes(llvm::StringRef text);
 // In powers of 1024 with three digits: "0 B", "512 B", "1.5 KiB", "23.4 GiB". For people; rounded.
 std::string format_bytes(int64_t bytes);
 
-// A little more than `bytes`, or as many: a size that format_bytes writes without rounding, so that it can be typed again.
+// A little more than `bytes`, or as many: a size that format_bytes writes without rounding, so that it can be typed
+// again.
 int64_t round_up_readable(int64_t bytes);
 
 std::string format_us(double us);         // "812 us", "12.3 ms", "4.5 s"

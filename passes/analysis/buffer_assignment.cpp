@@ -34,7 +34,8 @@ bool can_write_into(const Graph& graph, const Node& node, ValueId result, ValueI
 
 class Assigner {
  public:
-  Assigner(const Graph& graph, llvm::ArrayRef<NodeId> writers, llvm::ArrayRef<CopyInFlight> copies) : graph_(graph), copies_(copies) {
+  Assigner(const Graph& graph, llvm::ArrayRef<NodeId> writers, llvm::ArrayRef<CopyInFlight> copies)
+      : graph_(graph), copies_(copies) {
     s_.buffer_of.assign(graph.value_count(), -1);
     s_.in_place_of.assign(graph.value_count(), ValueId::None);
     s_.last_use.assign(graph.value_count(), -1);
@@ -112,7 +113,9 @@ class Assigner {
       return;
     }
     for (const InPlace& pair : node.op->in_place)
-      if (pair.applies_to(node) && node.results[pair.result] == result && reuse_in_place(node, result, static_cast<size_t>(pair.operand), at)) return;
+      if (pair.applies_to(node) && node.results[pair.result] == result &&
+          reuse_in_place(node, result, static_cast<size_t>(pair.operand), at))
+        return;
     open(result, Buffer::Kind::Transient, at, written_space(node.op->engine));
   }
 
@@ -186,7 +189,8 @@ std::vector<NodeId> make_updates_writable(Graph& graph) {
   return writers;
 }
 
-BufferAssignment assign_buffers(const Graph& graph, llvm::ArrayRef<NodeId> writers, llvm::ArrayRef<CopyInFlight> copies) {
+BufferAssignment assign_buffers(const Graph& graph, llvm::ArrayRef<NodeId> writers,
+                                llvm::ArrayRef<CopyInFlight> copies) {
   return Assigner(graph, writers, copies).run();
 }
 

@@ -25,14 +25,14 @@ struct Buffer {
   ValueId first_value = ValueId::None;  // the value that opened it
   MemorySpace space = MemorySpace::Device;
   int64_t bytes = 0;
-  int32_t first = 0, last = 0;          // instruction positions, inclusive; whole function for State and Constant
+  int32_t first = 0, last = 0;  // instruction positions, inclusive; whole function for State and Constant
 };
 
 struct BufferAssignment {
-  std::vector<int32_t> buffer_of;       // by value; -1: not used by this function
-  std::vector<ValueId> in_place_of;     // by value: the operand root whose bytes it took over, or None
-  std::vector<int32_t> last_use;        // by root value: last instruction that reads it; its own when unread
-  std::vector<int32_t> position;        // by node: instruction index; -1 for constants, views, erased nodes
+  std::vector<int32_t> buffer_of;    // by value; -1: not used by this function
+  std::vector<ValueId> in_place_of;  // by value: the operand root whose bytes it took over, or None
+  std::vector<int32_t> last_use;     // by root value: last instruction that reads it; its own when unread
+  std::vector<int32_t> position;     // by node: instruction index; -1 for constants, views, erased nodes
   std::vector<Buffer> buffers;
   int32_t instructions = 0;
 };
@@ -44,6 +44,7 @@ struct CopyInFlight {
 };
 
 // For the graph in its present order. `writers` is what make_updates_writable gave.
-BufferAssignment assign_buffers(const Graph& graph, llvm::ArrayRef<NodeId> writers, llvm::ArrayRef<CopyInFlight> copies = {});
+BufferAssignment assign_buffers(const Graph& graph, llvm::ArrayRef<NodeId> writers,
+                                llvm::ArrayRef<CopyInFlight> copies = {});
 
 }  // namespace plimsoll

@@ -23,11 +23,14 @@ Cost cost_of(const Graph& graph, const Node& node, const DeviceDescription& devi
     cost.predicted_us = copied / ((gb_per_s > 0 ? gb_per_s : device.memory_gb_per_s) * 1e3) + device.launch_us;
     return cost;
   }
-  cost.predicted_us = device.roofline_us(cost.flops, cost.bytes_moved, matrix_dtype(graph, node)) / device.efficiency_of(node.op->name) + device.kernel_us + device.launch_us;
+  cost.predicted_us = device.roofline_us(cost.flops, cost.bytes_moved, matrix_dtype(graph, node)) /
+                          device.efficiency_of(node.op->name) +
+                      device.kernel_us + device.launch_us;
   return cost;
 }
 
-double predicted_us(const Graph& graph, const Node& node, const KernelCandidate& kernel, const DeviceDescription& device) {
+double predicted_us(const Graph& graph, const Node& node, const KernelCandidate& kernel,
+                    const DeviceDescription& device) {
   return kernel.predicted_us > 0 ? kernel.predicted_us : cost_of(graph, node, device).predicted_us;
 }
 

@@ -25,9 +25,11 @@ Alive alive_at_peak(const Plan& plan) {
     if (slot.space != MemorySpace::Device) continue;
     if (slot.function < 0) alive.by_category[static_cast<size_t>(slot.category)] += slot.bytes;
     bool owns = slot.view_of < 0 && slot.in_place_of < 0 && slot.offset >= plan.arenas.front().persistent_bytes;
-    if (slot.function == function && owns && slot.first <= instruction && slot.last >= instruction) alive.transient.push_back(&slot);
+    if (slot.function == function && owns && slot.first <= instruction && slot.last >= instruction)
+      alive.transient.push_back(&slot);
   }
-  std::stable_sort(alive.transient.begin(), alive.transient.end(), [](const Slot* a, const Slot* b) { return a->bytes > b->bytes; });
+  std::stable_sort(alive.transient.begin(), alive.transient.end(),
+                   [](const Slot* a, const Slot* b) { return a->bytes > b->bytes; });
   return alive;
 }
 
@@ -36,7 +38,8 @@ std::string list(const Alive& alive) {
   std::string text;
   for (int i = 0; i < category_count; ++i)
     if (alive.by_category[i] > 0)
-      text += (text.empty() ? "" : ", ") + category_name(static_cast<Category>(i)).str() + " " + format_bytes(alive.by_category[i]);
+      text += (text.empty() ? "" : ", ") + category_name(static_cast<Category>(i)).str() + " " +
+              format_bytes(alive.by_category[i]);
   for (size_t i = 0; i < alive.transient.size() && i < 5; ++i)
     text += ", " + alive.transient[i]->name + " " + format_bytes(alive.transient[i]->bytes);
   return text;
@@ -55,7 +58,8 @@ bool is_within_budget(const Plan& plan) {
 }
 
 bool needs_less(const Plan& a, const Plan& b) {
-  return std::pair(!is_within_host_budget(a), a.promised_bytes()) < std::pair(!is_within_host_budget(b), b.promised_bytes());
+  return std::pair(!is_within_host_budget(a), a.promised_bytes()) <
+         std::pair(!is_within_host_budget(b), b.promised_bytes());
 }
 
 bool is_better(const Plan& a, const Plan& b) {
@@ -72,9 +76,11 @@ Status over_budget(const Plan& smallest, int64_t host_budget_bytes) {
   std::string host_needs, host_budget;
   if (host_bytes > 0 || host_budget_bytes > 0) host_needs = " and " + format_bytes(host_bytes) + " of host memory";
   if (host_budget_bytes > 0) host_budget = " and " + format_bytes(host_budget_bytes) + " of host memory";
-  return budget_error("needs " + format_bytes(round_up_readable(smallest.promised_bytes())) + " (" + std::to_string(smallest.promised_bytes()) + " bytes: arena " + format_bytes(arena.bytes) + ", reserves " +
-                      format_bytes(smallest.device.reserve_bytes()) + ")" + host_needs + ", the budget is " + format_bytes(arena.budget_bytes) + host_budget +
-                      "; at the peak (" + smallest.slots[static_cast<size_t>(at.results[0])].name + " in " + alive.function->name +
+  return budget_error("needs " + format_bytes(round_up_readable(smallest.promised_bytes())) + " (" +
+                      std::to_string(smallest.promised_bytes()) + " bytes: arena " + format_bytes(arena.bytes) +
+                      ", reserves " + format_bytes(smallest.device.reserve_bytes()) + ")" + host_needs +
+                      ", the budget is " + format_bytes(arena.budget_bytes) + host_budget + "; at the peak (" +
+                      smallest.slots[static_cast<size_t>(at.results[0])].name + " in " + alive.function->name +
                       "): " + list(alive));
 }
 

@@ -1,14 +1,13 @@
 #include "passes/budget/fit.h"
 
-// How much of the states lives on the host is a levels of a few levels that does not depend on the budget; each level has its own search
-// for what to repeat and what to let wait on the host.
+// How much of the states lives on the host is a levels of a few levels that does not depend on the budget; each level
+// has its own search for what to repeat and what to let wait on the host.
 
 #include "ir/plan/timeline.h"
 #include "ir/support/units.h"
 #include "passes/budget/budget_report.h"
-#include "passes/offload/offload.h"
 #include "passes/budget/offload_level_search.h"
-
+#include "passes/offload/offload.h"
 
 namespace plimsoll {
 namespace {
@@ -18,7 +17,8 @@ Result<Plan> complete(Result<Plan> plan, const TrainingSummary& training) {
   if (!plan) return plan;
   plan->training = training;
   for (size_t f = 0; f < plan->functions.size(); ++f)
-    plan->predicted_step_us += static_cast<double>(plan->calls_per_step(f)) * predict_timeline(plan->functions[f], plan->device).total_us;
+    plan->predicted_step_us +=
+        static_cast<double>(plan->calls_per_step(f)) * predict_timeline(plan->functions[f], plan->device).total_us;
   return plan;
 }
 
@@ -71,7 +71,8 @@ std::vector<OffloadLevel> thinned(std::vector<OffloadLevel> levels, int64_t plai
   const double step = min_step * static_cast<double>(plain_bytes);
   std::vector<OffloadLevel> kept;
   for (size_t i = 0; i < levels.size(); ++i)
-    if (i == 0 || i + 1 == levels.size() || static_cast<double>(levels[i].bytes - kept.back().bytes) >= step) kept.push_back(std::move(levels[i]));
+    if (i == 0 || i + 1 == levels.size() || static_cast<double>(levels[i].bytes - kept.back().bytes) >= step)
+      kept.push_back(std::move(levels[i]));
   return kept;
 }
 
@@ -82,7 +83,9 @@ class Fitter {
       : in_(input), plain_(plain), options_(options), highest_budget_(highest_budget) {
     const bool way_to_host = input.device.to_host_gb_per_s > 0 && input.device.from_host_gb_per_s > 0;
     if (options.offload && way_to_host)
-      levels_ = thinned(offload_levels(states_for_host(input.program, input.writers, input.device), input.host_budget_bytes), plain.promised_bytes());
+      levels_ =
+          thinned(offload_levels(states_for_host(input.program, input.writers, input.device), input.host_budget_bytes),
+                  plain.promised_bytes());
     else
       levels_.resize(1);
     searches_.resize(levels_.size());
@@ -99,7 +102,9 @@ class Fitter {
       Result<Plan> plan = complete(search.within(budget_bytes), options_.training);
       if (!plan) return plan;
       if (!levels_[i].what.empty())
-        plan->decisions.push_back({"offload", "plan", levels_[i].what + " on the host", format_bytes(search.host_bytes()) + " there, reloaded before use; what is updated is copied back"});
+        plan->decisions.push_back(
+            {"offload", "plan", levels_[i].what + " on the host",
+             format_bytes(search.host_bytes()) + " there, reloaded before use; what is updated is copied back"});
       if (!best || is_better(*plan, *best)) best = std::move(*plan);
     }
     return std::move(*best);
@@ -108,8 +113,9 @@ class Fitter {
  private:
   OffloadLevelSearch& at(size_t i) {
     if (!searches_[i])
-      searches_[i] = std::make_unique<OffloadLevelSearch>(in_, options_, levels_[i].states, plain_.arenas.front().persistent_bytes, highest_budget_,
-                                                   i == 0 ? options_.search_seconds : options_.search_seconds / 8);
+      searches_[i] = std::make_unique<OffloadLevelSearch>(
+          in_, options_, levels_[i].states, plain_.arenas.front().persistent_bytes, highest_budget_,
+          i == 0 ? options_.search_seconds : options_.search_seconds / 8);
     return *searches_[i];
   }
 
@@ -123,7 +129,9 @@ class Fitter {
 
 }  // namespace
 
-Result<Plan> plain_plan(const LoweringInput& input, const FitOptions& options) { return complete(lower_to_plan(input), options.training); }
+Result<Plan> plain_plan(const LoweringInput& input, const FitOptions& options) {
+  return complete(lower_to_plan(input), options.training);
+}
 
 struct BudgetFitter::State {
   const FitOptions& options;
@@ -158,7 +166,8 @@ Result<Plan> fit_budget(const LoweringInput& input, const FitOptions& options) {
   return over_budget(*plan, input.host_budget_bytes);
 }
 
-Status budget_frontier(Plan plain, llvm::function_ref<Result<Plan>(int64_t budget_bytes)> within, llvm::function_ref<void(const Plan&)> visit) {
+Status budget_frontier(Plan plain, llvm::function_ref<Result<Plan>(int64_t budget_bytes)> within,
+                       llvm::function_ref<void(const Plan&)> visit) {
   constexpr int rows = 12;
   const int64_t most = plain.promised_bytes();
   plain.arenas.front().budget_bytes = round_up_readable(most);

@@ -1,7 +1,7 @@
 #pragma once
 
-// Lays a scheduled program out within its budget: as it is where that fits, and where it does not, with what costs least of
-// repeating instructions, letting values wait on the host, and keeping states there.
+// Lays a scheduled program out within its budget: as it is where that fits, and where it does not, with what costs
+// least of repeating instructions, letting values wait on the host, and keeping states there.
 
 #include "passes/lower_to_plan.h"
 
@@ -12,12 +12,13 @@ namespace plimsoll {
 
 struct FitOptions {
   bool recompute = true;
-  bool offload = true;  // where the device has memory of its own
+  bool offload = true;                                    // where the device has memory of its own
   llvm::ArrayRef<std::vector<NodeId>> other_orders = {};  // per function, an order of its nodes to recompute in as well
   TrainingSummary training = {};  // recorded in the plan; its batch and accumulation are in the advice of an error
-  double min_share = 0;         // of what is live at the plain peak beside states: what is searched for needs no less
+  double min_share = 0;           // of what is live at the plain peak beside states: what is searched for needs no less
   double search_seconds = 4;      // of work for each function that does not fit, see RematOptions
-  std::function<void(const Plan&)> on_refused = {};  // sees the plan that needs least where even that is above the budget
+  std::function<void(const Plan&)> on_refused =
+      {};  // sees the plan that needs least where even that is above the budget
 };
 
 // The plan without remats or copies, within the budget or not.
@@ -42,8 +43,9 @@ class BudgetFitter {
   std::unique_ptr<State> state_;
 };
 
-// About a dozen plans from `plain`, which takes least time, down to the one that needs least, each what `within` gives for the budget it
-// records: a size that people can type. Each needs less than the one before and takes no less time.
-Status budget_frontier(Plan plain, llvm::function_ref<Result<Plan>(int64_t budget_bytes)> within, llvm::function_ref<void(const Plan&)> visit);
+// About a dozen plans from `plain`, which takes least time, down to the one that needs least, each what `within` gives
+// for the budget it records: a size that people can type. Each needs less than the one before and takes no less time.
+Status budget_frontier(Plan plain, llvm::function_ref<Result<Plan>(int64_t budget_bytes)> within,
+                       llvm::function_ref<void(const Plan&)> visit);
 
 }  // namespace plimsoll

@@ -1,12 +1,12 @@
 #include "passes/budget/offload_level_search.h"
 
 // The budget bounds the arena, which is what placement makes of the live bytes. So each function's plans are tried from
-// the fastest that could fit on, until one does once it is laid out. Plans and the intervals of their copies come from levels that do not
-// depend on the budget; more budget only adds levels to try. Bounds that hold decide what is not looked at, so the plan
-// is the fastest of those within the budget, and more budget never means more time.
+// the fastest that could fit on, until one does once it is laid out. Plans and the intervals of their copies come from
+// levels that do not depend on the budget; more budget only adds levels to try. Bounds that hold decide what is not
+// looked at, so the plan is the fastest of those within the budget, and more budget never means more time.
 
-#include "ir/support/align.h"
 #include "ir/plan/timeline.h"
+#include "ir/support/align.h"
 #include "ir/verify.h"
 #include "passes/budget/budget_report.h"
 #include "passes/offload/offload.h"
@@ -21,7 +21,7 @@
 namespace plimsoll {
 namespace {
 
-constexpr double rounding = 1e-9;            // between sums of the same times in another order
+constexpr double rounding = 1e-9;           // between sums of the same times in another order
 constexpr double remats_only_share = 0.25;  // of a search, where others start from what it finds
 
 bool has_copies(const RematProblem& problem) {
@@ -38,7 +38,8 @@ double compute_us(const RematProblem& problem) {
 int64_t host_bytes_of(const Plan& plan, size_t function) {
   int64_t bytes = 0;
   for (const Slot& slot : plan.slots)
-    if (slot.space == MemorySpace::Host && slot.function == static_cast<int32_t>(function)) bytes = std::max(bytes, slot.offset + slot.bytes);
+    if (slot.space == MemorySpace::Host && slot.function == static_cast<int32_t>(function))
+      bytes = std::max(bytes, slot.offset + slot.bytes);
   return align_up(bytes, plan.device.alignment_bytes);
 }
 
@@ -86,8 +87,9 @@ std::string milliseconds(double us) {
 
 }  // namespace
 
-OffloadLevelSearch::OffloadLevelSearch(const LoweringInput& input, const FitOptions& options, const llvm::StringSet<>& on_host, int64_t plain_persistent_bytes,
-                     int64_t highest_budget, double search_seconds)
+OffloadLevelSearch::OffloadLevelSearch(const LoweringInput& input, const FitOptions& options,
+                                       const llvm::StringSet<>& on_host, int64_t plain_persistent_bytes,
+                                       int64_t highest_budget, double search_seconds)
     : in_(input),
       options_(options),
       highest_budget_(highest_budget),
@@ -104,12 +106,14 @@ OffloadLevelSearch::OffloadLevelSearch(const LoweringInput& input, const FitOpti
   measure();
 }
 
-void OffloadLevelSearch::add_order(FunctionSearch& search, const Graph& graph, size_t function, const llvm::StringSet<>& on_host) const {
+void OffloadLevelSearch::add_order(FunctionSearch& search, const Graph& graph, size_t function,
+                                   const llvm::StringSet<>& on_host) const {
   OrderVariant order{graph, in_.writers[function], {}, {}, 0};
   move_states_to_host(order.graph, order.writers, on_host);
   if (options_.recompute) delay_free_updates(order.graph, order.writers);
   order.host_room = room_on_host(order.graph);
-  order.sequence = graph_remat_problem(order.graph, order.writers, in_.device, in_.catalog, options_.offload && options_.recompute ? order.host_room : 0);
+  order.sequence = graph_remat_problem(order.graph, order.writers, in_.device, in_.catalog,
+                                       options_.offload && options_.recompute ? order.host_room : 0);
   order.levels.emplace_back().push_back(candidate(order.sequence.problem, measure_remats(order.sequence.problem, {})));
   search.orders.push_back(std::move(order));
 }
@@ -158,20 +162,24 @@ void OffloadLevelSearch::search(FunctionSearch& function) {
   for (std::thread& search : searches) search.join();
 }
 
-// With copies of values, of those that the host can hold where it cannot hold all, and without: the last are where the others may start,
-// and near the limit at times the faster.
+// With copies of values, of those that the host can hold where it cannot hold all, and without: the last are where the
+// others may start, and near the limit at times the faster.
 void OffloadLevelSearch::search(OrderVariant& order, double seconds) const {
   const RematProblem& problem = order.sequence.problem;
   const bool offload = !problem.offloads.empty();
   const bool start_from_remats = offload && !has_copies(problem);
-  const auto work = [&](double share) { return RematOptions{.seconds = seconds * share, .min_share = options_.min_share}; };
-  const std::vector<RematPlan> remats_only =
-      remat_levels(with_offloads(problem, {}), start_from_remats ? std::numeric_limits<int64_t>::max() : highest_allowance(),
-                       work(offload ? remats_only_share : 1));
-  const llvm::ArrayRef<RematPlan> starts = llvm::ArrayRef(remats_only).take_front(start_from_remats ? remats_only.size() : 0);
+  const auto work = [&](double share) {
+    return RematOptions{.seconds = seconds * share, .min_share = options_.min_share};
+  };
+  const std::vector<RematPlan> remats_only = remat_levels(
+      with_offloads(problem, {}), start_from_remats ? std::numeric_limits<int64_t>::max() : highest_allowance(),
+      work(offload ? remats_only_share : 1));
+  const llvm::ArrayRef<RematPlan> starts =
+      llvm::ArrayRef(remats_only).take_front(start_from_remats ? remats_only.size() : 0);
   std::vector<RematPlan> all, held;
   if (offload) all = remat_levels(with_offloads(problem, order.sequence.largest), highest_allowance(), work(1), starts);
-  if (!order.sequence.dearest.empty()) held = remat_levels(with_offloads(problem, order.sequence.dearest), highest_allowance(), work(1), starts);
+  if (!order.sequence.dearest.empty())
+    held = remat_levels(with_offloads(problem, order.sequence.dearest), highest_allowance(), work(1), starts);
   order.levels.clear();
   for (llvm::ArrayRef<RematPlan> plans : {llvm::ArrayRef(all), llvm::ArrayRef(held), llvm::ArrayRef(remats_only)}) {
     if (plans.empty()) continue;
@@ -197,19 +205,23 @@ void OffloadLevelSearch::start(FunctionSearch& function) {
 void OffloadLevelSearch::collect(FunctionSearch& function) {
   function.options.clear();
   const bool plain_only = options_.recompute && !function.searched;
-  for (OrderVariant& order : llvm::MutableArrayRef<OrderVariant>(function.orders).take_front(plain_only ? 1 : function.orders.size()))
+  for (OrderVariant& order :
+       llvm::MutableArrayRef<OrderVariant>(function.orders).take_front(plain_only ? 1 : function.orders.size()))
     for (std::vector<Candidate>& levels : order.levels)
       for (size_t c = levels.size(); c-- > 0;) {
         const RematPlan& plan = levels[c].plan;
         if (c + 1 < levels.size() && plan.peak_bytes > allowance_) break;
         if (host_bytes_of(order.sequence.problem, plan) > order.host_room) continue;
-        const bool tried = function.plain_tried && !plain_only && &order == function.orders.data() && plan.remats.empty() && plan.reloads.empty();
+        const bool tried = function.plain_tried && !plain_only && &order == function.orders.data() &&
+                           plan.remats.empty() && plan.reloads.empty();
         if (!tried) push(function, {&order, &levels[c], levels[c].min_us});
       }
 }
 
 // What takes as long as another may take at least goes first.
-bool OffloadLevelSearch::is_later(const Trial& a, const Trial& b) { return a.us != b.us ? a.us > b.us : !a.overlap && b.overlap; }
+bool OffloadLevelSearch::is_later(const Trial& a, const Trial& b) {
+  return a.us != b.us ? a.us > b.us : !a.overlap && b.overlap;
+}
 
 void OffloadLevelSearch::push(FunctionSearch& function, Trial option) {
   function.options.push_back(option);
@@ -219,7 +231,9 @@ void OffloadLevelSearch::push(FunctionSearch& function, Trial option) {
 // One option for each level of intervals within the allowance, and the shortest in any case.
 void OffloadLevelSearch::push_overlaps(FunctionSearch& function, const Trial& option) {
   std::vector<Overlap>& overlaps = option.candidate->overlaps;
-  if (overlaps.empty()) overlaps = overlap_levels(apply_to_problem(option.order->sequence.problem, option.candidate->plan), highest_allowance());
+  if (overlaps.empty())
+    overlaps =
+        overlap_levels(apply_to_problem(option.order->sequence.problem, option.candidate->plan), highest_allowance());
   for (const Overlap& overlap : overlaps) {
     if (&overlap != &overlaps.front() && overlap.limit_bytes > allowance_) break;
     const bool at_bound = overlap.total_us <= option.candidate->min_us * (1 + rounding);
@@ -269,10 +283,12 @@ Result<Plan> OffloadLevelSearch::lower(int64_t budget_bytes) {
     Graph& graph = program_.functions.emplace_back(order.graph);
     writers.push_back(order.writers);
     added_.push_back(rematerialise(graph, option.candidate->plan, order.sequence.values));
-    copies.push_back(issue_copies(graph, option.overlap ? llvm::ArrayRef<CopyInterval>(option.overlap->intervals) : llvm::ArrayRef<CopyInterval>()));
+    copies.push_back(issue_copies(graph, option.overlap ? llvm::ArrayRef<CopyInterval>(option.overlap->intervals)
+                                                        : llvm::ArrayRef<CopyInterval>()));
     if (Status s = verify(graph)) return s;
   }
-  return lower_to_plan({program_, writers, in_.device, in_.catalog, budget_bytes, in_.host_budget_bytes, added_, copies, in_.placement_seconds});
+  return lower_to_plan({program_, writers, in_.device, in_.catalog, budget_bytes, in_.host_budget_bytes, added_, copies,
+                        in_.placement_seconds});
 }
 
 Result<Plan> OffloadLevelSearch::within(int64_t budget_bytes) {
@@ -285,7 +301,8 @@ Result<Plan> OffloadLevelSearch::within(int64_t budget_bytes) {
   for (;;) {
     Result<Plan> plan = lower(budget_bytes);
     if (!plan) return plan;
-    for (size_t f = 0; f < functions_.size(); ++f) assert(is_time_of(*plan, f, functions_[f].chosen.us) && "more budget may mean more time");
+    for (size_t f = 0; f < functions_.size(); ++f)
+      assert(is_time_of(*plan, f, functions_[f].chosen.us) && "more budget may mean more time");
     if (is_within_budget(*plan)) return explained(std::move(*plan));
     if (!least || needs_less(*plan, *least)) least = explained(*plan);
     if (!advance_all(*plan)) return std::move(*least);
@@ -302,14 +319,18 @@ Plan OffloadLevelSearch::explained(Plan plan) const {
       const double added = chosen.us - compute_us(problem);
       char share[32];
       std::snprintf(share, sizeof(share), "%.2f %%", 100 * added / std::max(compute_us(problem), 1e-9));
-      plan.decisions.push_back({"recompute", graph.name, "repeat " + std::to_string(extra.remats.size()) + " instructions",
-                                "adds " + milliseconds(added) + ", " + share + " of the function; nothing of this order within the budget adds less than " +
+      plan.decisions.push_back({"recompute", graph.name,
+                                "repeat " + std::to_string(extra.remats.size()) + " instructions",
+                                "adds " + milliseconds(added) + ", " + share +
+                                    " of the function; nothing of this order within the budget adds less than " +
                                     milliseconds(min_added_us(problem, allowance_))});
     }
     explain_copies(plan, f);
     for (NodeId id : added_[f])
-      plan.decisions.push_back({graph.node(id).op->engine == Engine::Compute ? "recompute" : "offload", graph.value(graph.node(id).results[0]).name,
-                                graph.node(id).op->engine == Engine::Compute ? "repeat" : graph.node(id).op->name.str(), graph.node(id).reason});
+      plan.decisions.push_back({graph.node(id).op->engine == Engine::Compute ? "recompute" : "offload",
+                                graph.value(graph.node(id).results[0]).name,
+                                graph.node(id).op->engine == Engine::Compute ? "repeat" : graph.node(id).op->name.str(),
+                                graph.node(id).reason});
   }
   return plan;
 }
@@ -318,9 +339,11 @@ void OffloadLevelSearch::explain_copies(Plan& plan, size_t function) const {
   const Overlap* overlap = functions_[function].chosen.overlap;
   if (!overlap) return;
   const Timeline time = predict_timeline(plan.functions[function], plan.device);
-  plan.decisions.push_back({"offload", plan.functions[function].name, std::to_string(overlap->intervals.size()) + " copies",
-                            milliseconds(time.to_host_us) + " to the host and " + milliseconds(time.to_device_us) + " back beside " +
-                                milliseconds(time.total_us - time.stalled_us) + " of computing, which waits " + milliseconds(time.stalled_us)});
+  plan.decisions.push_back({"offload", plan.functions[function].name,
+                            std::to_string(overlap->intervals.size()) + " copies",
+                            milliseconds(time.to_host_us) + " to the host and " + milliseconds(time.to_device_us) +
+                                " back beside " + milliseconds(time.total_us - time.stalled_us) +
+                                " of computing, which waits " + milliseconds(time.stalled_us)});
 }
 
 }  // namespace plimsoll

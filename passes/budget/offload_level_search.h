@@ -2,8 +2,8 @@
 
 // One way of dividing a program's states between device and host memory, and the plans that were searched for it.
 
-#include "passes/offload/overlap.h"
 #include "passes/budget/fit.h"
+#include "passes/offload/overlap.h"
 #include "passes/remat/remat_graph.h"
 
 #include "llvm/ADT/StringSet.h"
@@ -12,10 +12,10 @@ namespace plimsoll {
 
 class OffloadLevelSearch {
  public:
-  // The functions' orders as `input` and `options` have them, the named states on the host. `plain_persistent_bytes` is what persists on
-  // the device with every state there. Budgets up to `highest_budget` may be asked for.
-  OffloadLevelSearch(const LoweringInput& input, const FitOptions& options, const llvm::StringSet<>& on_host, int64_t plain_persistent_bytes,
-            int64_t highest_budget, double search_seconds);
+  // The functions' orders as `input` and `options` have them, the named states on the host. `plain_persistent_bytes` is
+  // what persists on the device with every state there. Budgets up to `highest_budget` may be asked for.
+  OffloadLevelSearch(const LoweringInput& input, const FitOptions& options, const llvm::StringSet<>& on_host,
+                     int64_t plain_persistent_bytes, int64_t highest_budget, double search_seconds);
 
   // No plan of this search takes less time, or needs fewer bytes of the device.
   double min_us() const { return min_us_; }
@@ -28,21 +28,22 @@ class OffloadLevelSearch {
  private:
   struct Candidate {
     RematPlan plan;
-    double min_us;                 // whenever its copies are made; without copies, what it takes
-    std::vector<Overlap> overlaps;   // a levels, once it is wanted
+    double min_us;                  // whenever its copies are made; without copies, what it takes
+    std::vector<Overlap> overlaps;  // a levels, once it is wanted
   };
   struct OrderVariant {
     Graph graph;
     std::vector<NodeId> writers;
     GraphRematProblem sequence;
-    std::vector<std::vector<Candidate>> levels;  // first the order as it is alone; once searched, with copies of values and without
-    int64_t host_room;                            // for values
+    std::vector<std::vector<Candidate>>
+        levels;         // first the order as it is alone; once searched, with copies of values and without
+    int64_t host_room;  // for values
   };
   // A plan for one function that may be tried.
   struct Trial {
     const OrderVariant* order;
     Candidate* candidate;
-    double us;                        // at least; once its copies are placed, or where there are none, what it takes
+    double us;  // at least; once its copies are placed, or where there are none, what it takes
     const Overlap* overlap = nullptr;
   };
   struct FunctionSearch {
@@ -50,7 +51,7 @@ class OffloadLevelSearch {
     std::vector<Trial> options;  // a heap, the next to try on top
     Trial chosen = {};
     bool searched = false;
-    bool plain_tried = false;     // within the present budget, before the search
+    bool plain_tried = false;  // within the present budget, before the search
   };
 
   void add_order(FunctionSearch& search, const Graph& graph, size_t function, const llvm::StringSet<>& on_host) const;
@@ -75,12 +76,12 @@ class OffloadLevelSearch {
   const FitOptions& options_;
   int64_t highest_budget_;
   double search_seconds_;
-  std::vector<FunctionSearch> functions_;  // by function
-  Program program_;            // of the plan laid out last
+  std::vector<FunctionSearch> functions_;   // by function
+  Program program_;                         // of the plan laid out last
   std::vector<std::vector<NodeId>> added_;  // by function, what it remats and copies
   int64_t persistent_bytes_ = 0, host_bytes_ = 0, min_bytes_ = 0;
   double min_us_ = 0;
-  int64_t allowance_ = 0;      // transient bytes a function may have, of the budget that is being tried
+  int64_t allowance_ = 0;  // transient bytes a function may have, of the budget that is being tried
 };
 
 }  // namespace plimsoll

@@ -1,12 +1,13 @@
 #include "passes/budget/split_search.h"
 
-// A few regions and numbers of parts are tried where the program as it is needs remats or copies. Which they are, and how much work the
-// search for each may be, does not depend on the budget; long ones are searched from some budget on. So more budget only adds plans to choose from.
+// A few regions and numbers of parts are tried where the program as it is needs remats or copies. Which they are, and
+// how much work the search for each may be, does not depend on the budget; long ones are searched from some budget on.
+// So more budget only adds plans to choose from.
 
 #include "ir/support/units.h"
-#include "passes/train/batch_cuts.h"
 #include "passes/budget/budget_report.h"
 #include "passes/remat/remat_graph.h"
+#include "passes/train/batch_cuts.h"
 
 #include <limits>
 #include <thread>
@@ -16,12 +17,15 @@ namespace {
 
 constexpr int regions_tried = 5;
 constexpr int64_t parts_tried[] = {2, 4, 8, 16};
-constexpr double split_effort = 0.1;      // of a search, beside that for the program as it is
-constexpr double min_saving = 0.1;      // of what a candidate needs, that one which takes longer must save
-constexpr double max_nodes = 12000;      // in all parts; to derive more takes too long
-constexpr int64_t whole_search = 1200;    // nodes; the search for remats and copies in more takes too long for one of several candidates
-constexpr double long_share = 0.8;        // of what is live at their plain peak beside states, that longer ones may come down to, by remats
-constexpr int64_t launches_per_node = 2;  // that graphs are reckoned with; what is more (2.4 was seen) is little beside the libraries' reserve
+constexpr double split_effort = 0.1;  // of a search, beside that for the program as it is
+constexpr double min_saving = 0.1;    // of what a candidate needs, that one which takes longer must save
+constexpr double max_nodes = 12000;   // in all parts; to derive more takes too long
+constexpr int64_t whole_search =
+    1200;  // nodes; the search for remats and copies in more takes too long for one of several candidates
+constexpr double long_share =
+    0.8;  // of what is live at their plain peak beside states, that longer ones may come down to, by remats
+constexpr int64_t launches_per_node =
+    2;  // that graphs are reckoned with; what is more (2.4 was seen) is little beside the libraries' reserve
 
 // By narrow value: the bytes of what forward makes of it from there on.
 std::vector<int64_t> bytes_behind(const Graph& graph, llvm::ArrayRef<ValueId> narrow) {
@@ -39,7 +43,8 @@ std::vector<int64_t> bytes_behind(const Graph& graph, llvm::ArrayRef<ValueId> na
   return behind;
 }
 
-// For all of what follows the first narrow value, half of it, a quarter, ...: the last value that is followed by so much.
+// For all of what follows the first narrow value, half of it, a quarter, ...: the last value that is followed by so
+// much.
 std::vector<ValueId> regions_to_try(const Graph& graph) {
   const std::vector<ValueId> narrow = find_single_value_cuts(graph);
   const std::vector<int64_t> behind = bytes_behind(graph, narrow);
@@ -68,7 +73,8 @@ std::vector<int64_t> parts_to_try(int64_t batch, int64_t asked) {
 int64_t nodes_of(const Program& program) {
   int64_t count = 0;
   for (const Graph& function : program.functions)
-    for (NodeId id = function.first_node(); id != NodeId::None; id = function.node(id).next) count += function.node(id).op->view_of < 0;
+    for (NodeId id = function.first_node(); id != NodeId::None; id = function.node(id).next)
+      count += function.node(id).op->view_of < 0;
   return count;
 }
 
@@ -97,10 +103,12 @@ struct Candidate {
 };
 using Candidates = std::vector<std::unique_ptr<Candidate>>;
 
-// Of the candidates by the time they take those worth a search: each needs noticeably less than the whole and all that are faster.
+// Of the candidates by the time they take those worth a search: each needs noticeably less than the whole and all that
+// are faster.
 void keep_worthwhile(Candidates& candidates, int64_t whole_bytes) {
   std::stable_sort(candidates.begin(), candidates.end(), [](const auto& a, const auto& b) {
-    return std::pair(a->plain().predicted_step_us, a->plain().promised_bytes()) < std::pair(b->plain().predicted_step_us, b->plain().promised_bytes());
+    return std::pair(a->plain().predicted_step_us, a->plain().promised_bytes()) <
+           std::pair(b->plain().predicted_step_us, b->plain().promised_bytes());
   });
   auto most = static_cast<double>(whole_bytes);
   llvm::erase_if(candidates, [&](const auto& candidate) {
@@ -113,8 +121,8 @@ void keep_worthwhile(Candidates& candidates, int64_t whole_bytes) {
 
 class SplitFitter {
  public:
-  SplitFitter(const ForwardModel& forward, const TrainingRequest& request, const DeviceDescription& device, const KernelCatalog& catalog,
-              const CompileHooks& hooks)
+  SplitFitter(const ForwardModel& forward, const TrainingRequest& request, const DeviceDescription& device,
+              const KernelCatalog& catalog, const CompileHooks& hooks)
       : forward_(forward), request_(request), device_(device), catalog_(catalog), hooks_(hooks) {}
 
   Result<Plan> run() {
@@ -124,7 +132,9 @@ class SplitFitter {
     if (hooks_.on_phase) hooks_.on_phase("lay out");
     const int64_t budget = whole_->plain().arenas.front().budget_bytes;
     if (hooks_.on_frontier)
-      if (Status s = budget_frontier(whole_->plain(), [&](int64_t smaller) { return within(smaller); }, hooks_.on_frontier)) return s;
+      if (Status s = budget_frontier(
+              whole_->plain(), [&](int64_t smaller) { return within(smaller); }, hooks_.on_frontier))
+        return s;
     Result<Plan> plan = within(budget);
     if (!plan || is_within_budget(*plan)) return plan;
     if (hooks_.on_refused) hooks_.on_refused(*plan);
@@ -145,11 +155,14 @@ class SplitFitter {
     }
     if (Status s = derive_splits()) return s;
     if (Status s = try_splits(budget_bytes, best)) return s;
-    if (!best) return usage_error("--split " + llvm::Twine(request_.split) + ": nothing of the model comes in so many parts of its batch");
+    if (!best)
+      return usage_error("--split " + llvm::Twine(request_.split) +
+                         ": nothing of the model comes in so many parts of its batch");
     return std::move(*best);
   }
 
-  // The fastest that fits as it is bounds what a search is worth; those that need a little more are the likeliest to be faster still.
+  // The fastest that fits as it is bounds what a search is worth; those that need a little more are the likeliest to be
+  // faster still.
   Status try_splits(int64_t budget_bytes, std::optional<Plan>& best) {
     size_t fits = 0;
     while (fits < splits_.size() && splits_[fits]->plain().promised_bytes() > budget_bytes) ++fits;
@@ -157,7 +170,9 @@ class SplitFitter {
       const Candidate& split = *splits_[i];
       const bool compares = best && is_within_budget(*best);
       if (i < fits && compares && !request_.recompute && !request_.offload) continue;
-      if (i < fits && compares && (!may_fit(split, budget_bytes) || min_us(split, budget_bytes) >= best->predicted_step_us)) continue;
+      if (i < fits && compares &&
+          (!may_fit(split, budget_bytes) || min_us(split, budget_bytes) >= best->predicted_step_us))
+        continue;
       Result<Plan> plan = may_fit(split, budget_bytes) ? plan_of(split, budget_bytes) : plain_of(split, budget_bytes);
       if (!plan) return plan.takeError();
       if (!best || is_better(*plan, *best)) best = std::move(*plan);
@@ -178,7 +193,8 @@ class SplitFitter {
     derived_ = true;
     if (!request_.split_from.empty()) {
       const ValueId from = forward_.graph.find_value(request_.split_from);
-      if (from == ValueId::None) return usage_error("--split: the model has no value '" + request_.split_from + "' once it is clean");
+      if (from == ValueId::None)
+        return usage_error("--split: the model has no value '" + request_.split_from + "' once it is clean");
       Result<std::unique_ptr<Candidate>> named = split_candidate({from, request_.split});
       if (!named) return in_context("--split", named.takeError());
       splits_.push_back(std::move(*named));
@@ -187,11 +203,13 @@ class SplitFitter {
     const std::vector<ValueId> regions = regions_to_try(forward_.graph);
     std::vector<Candidates> of_region(regions.size());
     std::vector<std::thread> threads;  // that do not see each other
-    for (size_t i = 0; i < regions.size(); ++i) threads.emplace_back([&, i] { of_region[i] = split_behind(regions[i]); });
+    for (size_t i = 0; i < regions.size(); ++i)
+      threads.emplace_back([&, i] { of_region[i] = split_behind(regions[i]); });
     for (std::thread& thread : threads) thread.join();
     for (Candidates& some : of_region) std::move(some.begin(), some.end(), std::back_inserter(splits_));
     // What is asked for is worth it.
-    keep_worthwhile(splits_, request_.split > 1 ? std::numeric_limits<int64_t>::max() : whole_->plain().promised_bytes());
+    keep_worthwhile(splits_,
+                    request_.split > 1 ? std::numeric_limits<int64_t>::max() : whole_->plain().promised_bytes());
     return Status::success();
   }
 
@@ -217,7 +235,8 @@ class SplitFitter {
     return candidate(choice, quiet, split_effort);
   }
 
-  Result<std::unique_ptr<Candidate>> candidate(const SplitChoice& choice, const CompileHooks& hooks, double effort) const {
+  Result<std::unique_ptr<Candidate>> candidate(const SplitChoice& choice, const CompileHooks& hooks,
+                                               double effort) const {
     Result<Derived> derived = derive_program(forward_, choice, request_, catalog_, hooks);
     if (!derived) return derived.takeError();
     auto made = std::make_unique<Candidate>();
@@ -234,11 +253,13 @@ class SplitFitter {
     }
     made->options.training = forward_.summary;
     made->options.other_orders = made->derived.other_orders;
-    made->input.emplace(LoweringInput{made->derived.program, made->derived.writers, made->device, catalog_, request_.budget_bytes, request_.host_budget_bytes});
+    made->input.emplace(LoweringInput{made->derived.program, made->derived.writers, made->device, catalog_,
+                                      request_.budget_bytes, request_.host_budget_bytes});
     made->input->placement_seconds *= request_.effort * effort;
     Result<Plan> plain = plain_plan(*made->input, made->options);
     if (!plain) return plain.takeError();
-    const int64_t budget = plain->arenas.front().budget_bytes, highest = hooks_.on_frontier ? std::max(budget, plain->promised_bytes()) : budget;
+    const int64_t budget = plain->arenas.front().budget_bytes,
+                  highest = hooks_.on_frontier ? std::max(budget, plain->promised_bytes()) : budget;
     made->plans = std::make_unique<BudgetFitter>(*made->input, made->options, std::move(*plain), highest);
     return made;
   }
@@ -247,14 +268,17 @@ class SplitFitter {
   double min_us(const Candidate& split, int64_t budget_bytes) const {
     double us = split.plain().predicted_step_us;
     if (request_.offload && device_.to_host_gb_per_s > 0) return us;
-    const int64_t allowance = budget_bytes - split.device.reserve_bytes() - split.plain().arenas.front().persistent_bytes;
+    const int64_t allowance =
+        budget_bytes - split.device.reserve_bytes() - split.plain().arenas.front().persistent_bytes;
     for (size_t f = 0; f < split.derived.program.functions.size(); ++f) {
       double added = std::numeric_limits<double>::infinity();
       for (bool early_updates : {false, true}) {
         Graph graph = split.derived.program.functions[f];
         if (early_updates) graph.reorder(split.derived.other_orders[f]);
         delay_free_updates(graph, split.derived.writers[f]);
-        added = std::min(added, min_added_us(graph_remat_problem(graph, split.derived.writers[f], device_, catalog_).problem, allowance));
+        added = std::min(
+            added,
+            min_added_us(graph_remat_problem(graph, split.derived.writers[f], device_, catalog_).problem, allowance));
       }
       us += static_cast<double>(split.plain().calls_per_step(f)) * added;
     }
@@ -276,10 +300,13 @@ class SplitFitter {
   Plan explained(Plan plan, const Candidate& candidate) const {
     std::vector<Decision> decisions = candidate.derived.decisions;
     if (candidate.parts > 1)
-      decisions.push_back({"split-batch", candidate.from, std::to_string(candidate.parts) + " parts",
-                           "what follows is made for one part of the batch after the other: without remats and copies needs " +
-                               format_bytes(candidate.plain().promised_bytes()) + " and takes " + format_us(candidate.plain().predicted_step_us) +
-                               ", whole " + format_bytes(whole_->plain().promised_bytes()) + " and " + format_us(whole_->plain().predicted_step_us)});
+      decisions.push_back(
+          {"split-batch", candidate.from, std::to_string(candidate.parts) + " parts",
+           "what follows is made for one part of the batch after the other: without remats and copies needs " +
+               format_bytes(candidate.plain().promised_bytes()) + " and takes " +
+               format_us(candidate.plain().predicted_step_us) + ", whole " +
+               format_bytes(whole_->plain().promised_bytes()) + " and " +
+               format_us(whole_->plain().predicted_step_us)});
     plan.decisions.insert(plan.decisions.begin(), decisions.begin(), decisions.end());
     return plan;
   }
@@ -296,8 +323,8 @@ class SplitFitter {
 
 }  // namespace
 
-Result<Plan> fit_split(const ForwardModel& forward, const TrainingRequest& request, const DeviceDescription& device, const KernelCatalog& catalog,
-                       const CompileHooks& hooks) {
+Result<Plan> fit_split(const ForwardModel& forward, const TrainingRequest& request, const DeviceDescription& device,
+                       const KernelCatalog& catalog, const CompileHooks& hooks) {
   return SplitFitter(forward, request, device, catalog, hooks).run();
 }
 

@@ -25,9 +25,8 @@ llvm::hash_code hash_attr(const Attr& attr) {
           return llvm::hash_combine_range(value.begin(), value.end());
         else if constexpr (std::is_same_v<T, TensorRef>)
           // The start of a large tensor tells it from most others; equality compares all of it.
-          return llvm::hash_value(
-              llvm::StringRef(static_cast<const char*>(value->data()),
-                              static_cast<size_t>(std::min<int64_t>(value->type().bytes(), 4096))));
+          return llvm::hash_value(llvm::StringRef(static_cast<const char*>(value->data()),
+                                                  static_cast<size_t>(std::min<int64_t>(value->type().bytes(), 4096))));
         else
           return llvm::hash_value(value);
       },
@@ -37,14 +36,12 @@ llvm::hash_code hash_attr(const Attr& attr) {
 size_t hash_node(const Node& node) {
   llvm::hash_code hash =
       llvm::hash_combine(node.op, llvm::hash_combine_range(node.operands.begin(), node.operands.end()));
-  for (const auto& [name, attr] : node.attrs.entries())
-    hash = llvm::hash_combine(hash, name, hash_attr(attr));
+  for (const auto& [name, attr] : node.attrs.entries()) hash = llvm::hash_combine(hash, name, hash_attr(attr));
   return hash;
 }
 
 bool compute_the_same(const Node& a, const Node& b) {
-  return a.op == b.op && a.operands == b.operands && a.results.size() == b.results.size() &&
-         a.attrs == b.attrs;
+  return a.op == b.op && a.operands == b.operands && a.results.size() == b.results.size() && a.attrs == b.attrs;
 }
 
 Result<bool> run(Graph& graph, PassContext& context) {
@@ -53,8 +50,7 @@ Result<bool> run(Graph& graph, PassContext& context) {
   for (NodeId id = graph.first_node(), next; id != NodeId::None; id = next) {
     next = graph.next_node(id);
     auto& alike = firsts[hash_node(graph.node(id))];
-    auto same = llvm::find_if(
-        alike, [&](NodeId first) { return compute_the_same(graph.node(first), graph.node(id)); });
+    auto same = llvm::find_if(alike, [&](NodeId first) { return compute_the_same(graph.node(first), graph.node(id)); });
     if (same == alike.end()) {
       alike.push_back(id);
       continue;

@@ -10,9 +10,7 @@ Result<bool> run(Graph& graph, PassContext& context) {
   std::vector<bool> leaves_graph(graph.value_count());
   for (const Output& output : graph.outputs) leaves_graph[index_of(output.value)] = true;
   for (const Update& update : graph.updates) leaves_graph[index_of(update.value)] = true;
-  auto is_read = [&](ValueId value) {
-    return leaves_graph[index_of(value)] || !graph.value(value).users.empty();
-  };
+  auto is_read = [&](ValueId value) { return leaves_graph[index_of(value)] || !graph.value(value).users.empty(); };
 
   int64_t removed = 0;
   for (NodeId id = graph.last_node(), previous; id != NodeId::None; id = previous) {

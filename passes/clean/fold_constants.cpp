@@ -15,9 +15,8 @@ constexpr PassOption options[] = {
 
 Result<bool> run(Graph& graph, PassContext& context) {
   FoldLimits limits;
-  for (auto [name, limit] :
-       {std::pair("evaluate", &limits.evaluated_elements), std::pair("keep", &limits.kept_elements),
-        std::pair("dense", &limits.dense_elements)}) {
+  for (auto [name, limit] : {std::pair("evaluate", &limits.evaluated_elements),
+                             std::pair("keep", &limits.kept_elements), std::pair("dense", &limits.dense_elements)}) {
     Result<int64_t> value = context.int_option(name, *limit);
     if (!value) return value.takeError();
     *limit = *value;

@@ -1,10 +1,10 @@
-#include "passes/rewrite/match.h"
 #include "passes/pass/pass.h"
+#include "passes/rewrite/match.h"
 
 // Moves reshapes, transposes and slices past the ops that do not care, so that pairs meet
 // and cancel (simplify removes them). Each rule is local and only ever moves a layout change in one direction:
-// reshapes down past linear layers, transposes down past ops on rows and elements, transposes up through merging reshapes, expands and
-// resizes that enlarge, slices up towards what they cut.
+// reshapes down past linear layers, transposes down past ops on rows and elements, transposes up through merging
+// reshapes, expands and resizes that enlarge, slices up towards what they cut.
 
 #include <algorithm>
 
@@ -63,15 +63,19 @@ bool readers_let_transposes_pass(const Graph& graph, ValueId value) {
   });
 }
 
-// op(transpose(x), ...) -> transpose(op(x, ...)) for ops that work on rows or elements: the residual stream of models that
-// keep time first.
+// op(transpose(x), ...) -> transpose(op(x, ...)) for ops that work on rows or elements: the residual stream of models
+// that keep time first.
 bool transpose_below_rows(Graph& graph, NodeId id) {
   const Node& node = graph.node(id);
   const int64_t rows = row_dims(graph, node), rank = graph.type(node.results[0]).rank();
-  if (rows < 0 || llvm::any_of(llvm::drop_begin(node.results), [&](ValueId result) { return graph.is_used(result); })) return false;
+  if (rows < 0 || llvm::any_of(llvm::drop_begin(node.results), [&](ValueId result) { return graph.is_used(result); }))
+    return false;
   llvm::SmallVector<ValueId, 4> operands(node.operands.begin(), node.operands.end());
-  llvm::MutableArrayRef<ValueId> moving = llvm::MutableArrayRef<ValueId>(operands).take_front(rows > 0 ? 1 : operands.size());
-  auto* first = llvm::find_if(moving, [&](ValueId operand) { return made_by(graph, operand, "transpose") && graph.type(operand).rank() == rank; });
+  llvm::MutableArrayRef<ValueId> moving =
+      llvm::MutableArrayRef<ValueId>(operands).take_front(rows > 0 ? 1 : operands.size());
+  auto* first = llvm::find_if(moving, [&](ValueId operand) {
+    return made_by(graph, operand, "transpose") && graph.type(operand).rank() == rank;
+  });
   if (first == moving.end()) return false;
   llvm::ArrayRef<int64_t> perm = made_by(graph, *first, "transpose")->attrs.get_ints("perm");
   for (int64_t i = rank - rows; i < rank; ++i)
@@ -79,11 +83,13 @@ bool transpose_below_rows(Graph& graph, NodeId id) {
   for (ValueId& operand : moving) {
     if (operand == ValueId::None || is_untouched(graph.type(operand), perm)) continue;
     const Node* transpose = made_by(graph, operand, "transpose");
-    if (!transpose || transpose->attrs.get_ints("perm") != perm || !readers_let_transposes_pass(graph, operand)) return false;
+    if (!transpose || transpose->attrs.get_ints("perm") != perm || !readers_let_transposes_pass(graph, operand))
+      return false;
     operand = transpose->operands[0];
   }
   Builder b = builder_at(graph, id);
-  replace_and_rename(graph, node.results[0], b.transpose(b.emit_all(node.op->name, operands, node.attrs).front(), perm));
+  replace_and_rename(graph, node.results[0],
+                     b.transpose(b.emit_all(node.op->name, operands, node.attrs).front(), perm));
   return true;
 }
 
@@ -142,8 +148,8 @@ bool transpose_above_unit_dims(Graph& graph, NodeId id) {
   const Shape in = graph.type(reshape->operands[0]).shape, out = graph.type(node.operands[0]).shape;
   llvm::SmallVector<int64_t, 6> from = wide_dims(in), to = wide_dims(out);
   bool same = from.size() == to.size() && std::equal(from.begin(), from.end(), to.begin(), [&](int64_t a, int64_t b) {
-    return in[static_cast<size_t>(a)] == out[static_cast<size_t>(b)];
-  });
+                return in[static_cast<size_t>(a)] == out[static_cast<size_t>(b)];
+              });
   if (!same) return false;
   Perm perm(in.size());
   for (size_t i = 0; i < in.size(); ++i) perm[i] = static_cast<int64_t>(i);
@@ -164,7 +170,8 @@ bool transpose_above_expand(Graph& graph, NodeId id) {
   const Node* expand = made_by(graph, node.operands[0], "expand");
   if (!expand || graph.type(expand->operands[0]).rank() != graph.type(node.operands[0]).rank()) return false;
   Builder b = builder_at(graph, id);
-  ValueId moved = b.expand(b.transpose(expand->operands[0], node.attrs.get_ints("perm")), graph.type(node.results[0]).shape);
+  ValueId moved =
+      b.expand(b.transpose(expand->operands[0], node.attrs.get_ints("perm")), graph.type(node.results[0]).shape);
   replace_and_rename(graph, node.results[0], moved);
   return true;
 }
@@ -174,7 +181,8 @@ Attrs with_dims_permuted(const Attrs& attrs, llvm::ArrayRef<int64_t> perm) {
   Attrs moved = attrs;
   const auto permuted = [&](auto list) {
     const auto old = list;
-    for (size_t i = 0; i < list.size(); ++i) list[i] = old[i / perm.size() * perm.size() + static_cast<size_t>(perm[i % perm.size()])];
+    for (size_t i = 0; i < list.size(); ++i)
+      list[i] = old[i / perm.size() * perm.size() + static_cast<size_t>(perm[i % perm.size()])];
     return list;
   };
   for (const auto& [name, attr] : attrs.entries()) {
@@ -256,7 +264,8 @@ bool slice_above_split(Graph& graph, NodeId id) {
     }
   }
   Builder b = builder_at(graph, id);
-  ValueId cut = b.emit("slice", {reshape->operands[0]}, {{"starts", new_starts}, {"steps", new_steps}, {"sizes", new_sizes}});
+  ValueId cut =
+      b.emit("slice", {reshape->operands[0]}, {{"starts", new_starts}, {"steps", new_steps}, {"sizes", new_sizes}});
   replace_and_rename(graph, node.results[0], b.reshape(cut, graph.type(node.results[0]).shape));
   return true;
 }
@@ -265,8 +274,8 @@ bool visit(Graph& graph, NodeId id, PassContext& context) {
   llvm::StringRef op = graph.node(id).op->name;
   if (op == "linear" && reshape_below_linear(graph, id)) return true;
   if (op == "transpose")
-    return transpose_above_merge(graph, id) || transpose_above_unit_dims(graph, id) || transpose_above_expand(graph, id) ||
-           transpose_above_resize(graph, id, context);
+    return transpose_above_merge(graph, id) || transpose_above_unit_dims(graph, id) ||
+           transpose_above_expand(graph, id) || transpose_above_resize(graph, id, context);
   if (op == "slice") return slice_above_transpose(graph, id) || slice_above_split(graph, id);
   return transpose_below_rows(graph, id);
 }

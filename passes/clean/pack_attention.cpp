@@ -1,10 +1,11 @@
-#include "passes/rewrite/match.h"
 #include "passes/pass/pass.h"
+#include "passes/rewrite/match.h"
 
 // Attention whose q, k and v are the three pieces of one value reads that value instead, and its gradient is the
 // value's gradient: nothing is taken apart before it and put together behind it.
 //
-// Applies where the pieces lie in this order along the last dimension, are heads of one size, and are read by nobody else.
+// Applies where the pieces lie in this order along the last dimension, are heads of one size, and are read by nobody
+// else.
 
 namespace plimsoll {
 namespace {

@@ -1,5 +1,5 @@
-#include "passes/rewrite/match.h"
 #include "passes/pass/pass.h"
+#include "passes/rewrite/match.h"
 
 // Exporters spell GELU and SiLU out. One op instead of up to eight: backward then
 // keeps one tensor, and both directions read memory once.
@@ -68,8 +68,7 @@ void collect_factors(const Graph& graph, ValueId value, bool may_open, Product& 
   }
   const Node* mul = made_by(graph, value, "mul");
   if (mul && may_open) {
-    for (ValueId operand : mul->operands)
-      collect_factors(graph, operand, has_one_reader(graph, operand), product);
+    for (ValueId operand : mul->operands) collect_factors(graph, operand, has_one_reader(graph, operand), product);
     return;
   }
   product.values.push_back(value);

@@ -1,6 +1,6 @@
 #include "ir/depends_on_parameter.h"
-#include "passes/rewrite/match.h"
 #include "passes/pass/pass.h"
+#include "passes/rewrite/match.h"
 
 // softmax(q k^T * scale + mask) v, as exporters write it, becomes one attention op on
 // [batch, time, heads * dim]. Backward then keeps a row of sums instead of two matrices of time x time.
@@ -16,12 +16,12 @@ namespace plimsoll {
 namespace {
 
 struct Attention {
-  ValueId q, k_transposed, v;          // [batch, heads, rows, dim], [batch, heads, dim, columns], [batch, heads, columns, dim]
+  ValueId q, k_transposed, v;  // [batch, heads, rows, dim], [batch, heads, dim, columns], [batch, heads, columns, dim]
   ValueId mask = ValueId::None, rng = ValueId::None;
   double scale = 1, dropout = 0;
   int64_t dropout_id = 0;
   bool causal = false;
-  ValueId result;                      // what the op replaces: [batch, heads, rows, dim]
+  ValueId result;  // what the op replaces: [batch, heads, rows, dim]
 };
 
 // Takes factors by numbers off `value`; gives what is left.
@@ -150,7 +150,8 @@ std::optional<Attention> match_attention(const Graph& graph, const Node& softmax
   Attention a;
   const Node* scores = take_scores(graph, softmax.operands[0], a);
   const Node* product = scores ? take_probabilities(graph, softmax.results[0], a) : nullptr;
-  if (!product || scores->attrs.get_int("transpose_a") != 0 || product->attrs.get_int("transpose_b") != 0) return std::nullopt;
+  if (!product || scores->attrs.get_int("transpose_a") != 0 || product->attrs.get_int("transpose_b") != 0)
+    return std::nullopt;
   a.q = take_factors(graph, scores->operands[0], a.scale);
   a.k_transposed = take_factors(graph, scores->operands[1], a.scale);
   if (scores->attrs.get_int("transpose_b") != 0) return std::nullopt;
@@ -158,8 +159,8 @@ std::optional<Attention> match_attention(const Graph& graph, const Node& softmax
   a.result = product->results[0];
   const Type &q = graph.type(a.q), &k = graph.type(a.k_transposed), &v = graph.type(a.v);
   // One head of keys and values for all queries is left to the product to repeat.
-  bool shaped = q.rank() == 4 && k.rank() == 4 && v.rank() == 4 && q.shape[0] == k.shape[0] && q.shape[0] == v.shape[0] &&
-                k.shape[1] == v.shape[1] && (k.shape[1] == q.shape[1] || k.shape[1] == 1);
+  bool shaped = q.rank() == 4 && k.rank() == 4 && v.rank() == 4 && q.shape[0] == k.shape[0] &&
+                q.shape[0] == v.shape[0] && k.shape[1] == v.shape[1] && (k.shape[1] == q.shape[1] || k.shape[1] == 1);
   if (!shaped || q.dtype != k.dtype || q.dtype != v.dtype || graph.type(a.result).dtype != q.dtype) return std::nullopt;
   return a;
 }
@@ -194,7 +195,8 @@ bool try_attention(Graph& graph, NodeId id) {
   return true;
 }
 
-// The head repetition of grouped queries, once layout changes have met: reshape(expand(y)) with y [batch, rows, groups, 1, dim].
+// The head repetition of grouped queries, once layout changes have met: reshape(expand(y)) with y [batch, rows, groups,
+// 1, dim].
 ValueId ungrouped(Graph& graph, NodeId at, ValueId value, int64_t heads, int64_t& kv_heads) {
   const Node* merge = made_by(graph, value, "reshape");
   const Node* expand = merge ? made_by(graph, merge->operands[0], "expand") : nullptr;
@@ -205,8 +207,9 @@ ValueId ungrouped(Graph& graph, NodeId at, ValueId value, int64_t heads, int64_t
     if (from[i] != to[i]) return ValueId::None;
   // A batch of 1 may stand on either side of the rows; the elements lie in the same order.
   const Shape rows = graph.type(value).shape;
-  bool same_rows = (from[0] == rows[0] && from[1] == rows[1]) ||
-                   (from[0] * from[1] == rows[0] * rows[1] && (from[0] == 1 || from[1] == 1) && (rows[0] == 1 || rows[1] == 1));
+  bool same_rows =
+      (from[0] == rows[0] && from[1] == rows[1]) ||
+      (from[0] * from[1] == rows[0] * rows[1] && (from[0] == 1 || from[1] == 1) && (rows[0] == 1 || rows[1] == 1));
   if (!same_rows) return ValueId::None;
   kv_heads = to[2];
   ValueId source = expand->operands[0];

@@ -1,5 +1,5 @@
-#include "passes/rewrite/match.h"
 #include "passes/pass/pass.h"
+#include "passes/rewrite/match.h"
 
 // Matrix products with a weight become `linear`, which takes any leading dims and an
 // optional bias. Reshapes and row permutations around it then move out of the way (move-transposes).
@@ -9,7 +9,8 @@ namespace {
 
 // Weights and everything derived from them alone: what a linear layer's second operand may be.
 bool is_weight_like(const Graph& graph, ValueId value, int depth = 4) {
-  if (const State* state = graph.find_state(value)) return state->role == StateRole::Parameter || state->role == StateRole::Buffer;
+  if (const State* state = graph.find_state(value))
+    return state->role == StateRole::Parameter || state->role == StateRole::Buffer;
   NodeId producer = graph.value(value).producer;
   if (producer == NodeId::None || depth == 0) return false;
   const Node& node = graph.node(producer);
@@ -48,7 +49,9 @@ bool try_bias(Graph& graph, NodeId id) {
     if (!linear || linear->operands.size() > 2 || !has_one_reader(graph, product)) continue;
     const Type& type = graph.type(product);
     const Type& bias_type = graph.type(bias);
-    if (bias_type.elements() != type.shape.back() || bias_type.shape.empty() || bias_type.shape.back() != type.shape.back()) continue;
+    if (bias_type.elements() != type.shape.back() || bias_type.shape.empty() ||
+        bias_type.shape.back() != type.shape.back())
+      continue;
     if (graph.type(add.results[0]) != type || bias_type.dtype != type.dtype) continue;
     Builder b = builder_at(graph, id);
     ValueId flat = b.reshape(bias, {type.shape.back()});

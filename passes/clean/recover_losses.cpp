@@ -1,5 +1,5 @@
-#include "passes/rewrite/match.h"
 #include "passes/pass/pass.h"
+#include "passes/rewrite/match.h"
 
 // Cross-entropy out of log-softmax and negative log-likelihood, and straight on 16-bit logits:
 // the op computes in f32 whatever it reads, so a cast of the logits only costs memory.

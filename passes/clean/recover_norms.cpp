@@ -1,5 +1,5 @@
-#include "passes/rewrite/match.h"
 #include "passes/pass/pass.h"
+#include "passes/rewrite/match.h"
 
 // RMS norm, layer norm and group norm out of their parts. The fused ops compute statistics
 // in f32 whatever the model's dtype, which is what exports do by casting around them; the casts go with them.
@@ -13,7 +13,8 @@ ValueId skip_cast(const Graph& graph, ValueId value) {
 }
 
 bool is_square_of(const Graph& graph, ValueId value, ValueId x) {
-  if (const Node* pow = made_by(graph, value, "pow")) return pow->operands[0] == x && is_splat(graph, pow->operands[1], 2);
+  if (const Node* pow = made_by(graph, value, "pow"))
+    return pow->operands[0] == x && is_splat(graph, pow->operands[1], 2);
   const Node* mul = made_by(graph, value, "mul");
   return mul && mul->operands[0] == x && mul->operands[1] == x;
 }
@@ -40,7 +41,8 @@ std::optional<InverseRoot> match_inverse_root(const Graph& graph, ValueId value)
   if (const Node* reciprocal = made_by(graph, value, "reciprocal"))
     if (const Node* sqrt = made_by(graph, reciprocal->operands[0], "sqrt")) sum = sqrt->operands[0];
   if (const Node* div = made_by(graph, value, "div"))
-    if (const Node* sqrt = made_by(graph, div->operands[1], "sqrt"); sqrt && is_splat(graph, div->operands[0], 1, 0)) sum = sqrt->operands[0];
+    if (const Node* sqrt = made_by(graph, div->operands[1], "sqrt"); sqrt && is_splat(graph, div->operands[0], 1, 0))
+      sum = sqrt->operands[0];
   if (const Node* pow = made_by(graph, value, "pow"))
     if (is_splat(graph, pow->operands[1], -0.5)) sum = pow->operands[0];
   const Node* add = made_by(graph, sum, "add");
@@ -65,7 +67,8 @@ std::optional<Normalised> match_rms(const Graph& graph, const Node& node) {
     if (node.op->name == "div" && i == 0)
       if (const Node* sqrt = made_by(graph, node.operands[1], "sqrt"))
         if (const Node* add = made_by(graph, sqrt->operands[0], "add"))
-          if (std::optional<WithNumber> parts = with_number(graph, *add)) root = InverseRoot{parts->value, parts->number};
+          if (std::optional<WithNumber> parts = with_number(graph, *add))
+            root = InverseRoot{parts->value, parts->number};
     if (!root) continue;
     const Node* mean = made_by(graph, root->mean, "reduce_mean");
     if (!mean || !is_square_of(graph, mean->operands[0], x)) continue;
@@ -111,8 +114,10 @@ bool try_rms(Graph& graph, NodeId id) {
   // Where 16-bit models cast up before and down after, the op reads and writes the model's dtype.
   ValueId x = skip_cast(graph, match->x);
   std::optional<Affine> scale = match_affine(graph, end, "mul", match->x, match->axis);
-  if (scale) end = scale->result;
-  else x = match->x;
+  if (scale)
+    end = scale->result;
+  else
+    x = match->x;
   if (graph.type(end).dtype != graph.type(x).dtype) x = match->x;
   if (graph.type(end).dtype != graph.type(x).dtype) return false;
   Builder b = builder_at(graph, graph.value(end).producer);
@@ -130,7 +135,8 @@ bool try_layer(Graph& graph, NodeId id) {
   const Node* centre = made_by(graph, match->x, "sub");
   if (!centre) return false;
   const Node* mean = made_by(graph, centre->operands[1], "reduce_mean");
-  if (!mean || mean->operands[0] != centre->operands[0] || trailing_mean_axis(graph, *mean) != match->axis) return false;
+  if (!mean || mean->operands[0] != centre->operands[0] || trailing_mean_axis(graph, *mean) != match->axis)
+    return false;
   ValueId x = centre->operands[0], end = graph.node(id).results[0];
   std::optional<Affine> scale = match_affine(graph, end, "mul", x, match->axis);
   if (scale) end = scale->result;
@@ -138,14 +144,16 @@ bool try_layer(Graph& graph, NodeId id) {
   if (bias) end = bias->result;
   if (graph.type(end).dtype != graph.type(x).dtype) return false;
   Builder b = builder_at(graph, graph.value(end).producer);
-  ValueId norm = b.emit("layer_norm", {x, scale ? scale->parameter : ValueId::None, bias ? bias->parameter : ValueId::None},
-                        {{"axis", match->axis}, {"eps", match->eps}});
+  ValueId norm =
+      b.emit("layer_norm", {x, scale ? scale->parameter : ValueId::None, bias ? bias->parameter : ValueId::None},
+             {{"axis", match->axis}, {"eps", match->eps}});
   replace_and_rename(graph, end, norm);
   return true;
 }
 
-// reshape[N, G, rest] -> norm over each group -> reshape back, then per-channel scale and bias: PyTorch's export of GroupNorm.
-// `id` is the inner norm: a group_norm whose channels are the groups and whose own scale and bias are 1 and 0.
+// reshape[N, G, rest] -> norm over each group -> reshape back, then per-channel scale and bias: PyTorch's export of
+// GroupNorm. `id` is the inner norm: a group_norm whose channels are the groups and whose own scale and bias are 1 and
+// 0.
 bool try_group(Graph& graph, NodeId id) {
   const Node& inner = graph.node(id);
   const Node* split = made_by(graph, inner.operands[0], "reshape");
@@ -158,7 +166,8 @@ bool try_group(Graph& graph, NodeId id) {
   const Type type = graph.type(x), grouped = graph.type(inner.operands[0]);
   if (!merge || graph.type(merge->results[0]) != type || type.rank() < 3 || grouped.rank() != 3) return false;
   int64_t groups = grouped.shape[1];
-  if (inner.attrs.get_int("groups") != groups || grouped.shape[0] != type.shape[0] || type.shape[1] % groups != 0) return false;
+  if (inner.attrs.get_int("groups") != groups || grouped.shape[0] != type.shape[0] || type.shape[1] % groups != 0)
+    return false;
   double eps = inner.attrs.get_float("eps");
 
   ValueId end = merge->results[0], scale = ValueId::None, bias = ValueId::None;

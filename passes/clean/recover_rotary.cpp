@@ -1,5 +1,5 @@
-#include "passes/rewrite/match.h"
 #include "passes/pass/pass.h"
+#include "passes/rewrite/match.h"
 
 // Rotary embedding (Su et al. 2021) in the half-rotated form that language models export:
 //   x * cos + concat(-x[hi], x[lo]) * sin,   x [batch, heads, time, dim], cos and sin [1 or batch, 1, time, dim]
@@ -17,7 +17,8 @@ bool repeats_half(const Graph& graph, ValueId value, int depth = 12) {
   const Node& node = graph.node(producer);
   llvm::StringRef op = node.op->name;
   if (op == "concat")
-    return node.operands.size() == 2 && node.operands[0] == node.operands[1] && node.attrs.get_int("axis") == type.rank() - 1;
+    return node.operands.size() == 2 && node.operands[0] == node.operands[1] &&
+           node.attrs.get_int("axis") == type.rank() - 1;
   if (op == "constant") {
     TensorRef tensor = node.attrs.get_tensor("value");
     int64_t width = type.shape.back();
@@ -51,20 +52,24 @@ LastCut last_cut(const Graph& graph, ValueId value) {
   return {slice->operands[0], starts.back()};
 }
 
-// Models that rotate only some of a head's dims cut x itself out of a wider value; then x and its halves are slices of that.
+// Models that rotate only some of a head's dims cut x itself out of a wider value; then x and its halves are slices of
+// that.
 bool slices_half(const Graph& graph, ValueId value, ValueId x, bool upper) {
   const Type& type = graph.type(x);
   LastCut half = last_cut(graph, value), whole = last_cut(graph, x);
   int64_t width = type.shape.back() / 2, start = half.start;
-  if (half.source == whole.source && whole.source != x) start -= whole.start;
-  else if (half.source != x) return false;
+  if (half.source == whole.source && whole.source != x)
+    start -= whole.start;
+  else if (half.source != x)
+    return false;
   return type.shape.back() % 2 == 0 && graph.type(value).shape.back() == width && start == (upper ? width : 0);
 }
 
 // concat(-x[hi], x[lo])
 bool is_rotated(const Graph& graph, ValueId value, ValueId x) {
   const Node* concat = made_by(graph, value, "concat");
-  if (!concat || concat->operands.size() != 2 || concat->attrs.get_int("axis") != graph.type(value).rank() - 1) return false;
+  if (!concat || concat->operands.size() != 2 || concat->attrs.get_int("axis") != graph.type(value).rank() - 1)
+    return false;
   const Node* neg = made_by(graph, concat->operands[0], "neg");
   return neg && slices_half(graph, concat->operands[1], x, false) && slices_half(graph, neg->operands[0], x, true);
 }
@@ -91,8 +96,9 @@ ValueId half_table(Builder& b, ValueId table) {
   Shape shape = b.type(table).shape;
   while (shape.size() < 4) shape.insert(shape.begin(), 1);
   ValueId rows = b.reshape(table, {shape[0], shape[2], shape[3]});
-  return b.emit("slice", {rows}, {{"starts", Ints{0, 0, 0}}, {"steps", Ints{1, 1, 1}},
-                                  {"sizes", Ints{shape[0], shape[2], shape[3] / 2}}});
+  return b.emit(
+      "slice", {rows},
+      {{"starts", Ints{0, 0, 0}}, {"steps", Ints{1, 1, 1}}, {"sizes", Ints{shape[0], shape[2], shape[3] / 2}}});
 }
 
 bool is_table_for(const Type& table, const Type& x) {

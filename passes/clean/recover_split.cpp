@@ -1,5 +1,5 @@
-#include "passes/rewrite/match.h"
 #include "passes/pass/pass.h"
+#include "passes/rewrite/match.h"
 
 // Slices that cut one value along one axis into adjoining pieces become one split, whose
 // gradient is a concatenation instead of a sum of zero-padded pieces.

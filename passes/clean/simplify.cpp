@@ -1,11 +1,11 @@
 #include "ir/builder.h"
-#include "passes/pass/pass.h"
 #include "passes/clean/simplify_rules.h"
+#include "passes/pass/pass.h"
 
 // Replaces nodes that do nothing, or do in two steps what one can do. The rules stand in
 // simplify_movement.cpp, simplify_lookups.cpp and simplify_arithmetic.cpp; each looks at one node and at what it
-// reads, never at its readers. Operands are simplified before their readers, so one walk reaches every node in its final
-// surroundings.
+// reads, never at its readers. Operands are simplified before their readers, so one walk reaches every node in its
+// final surroundings.
 
 namespace plimsoll {
 namespace {

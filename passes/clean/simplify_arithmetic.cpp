@@ -22,8 +22,7 @@ bool is_constant_of(const Graph& graph, ValueId value, double wanted) {
 
 ValueId without_neutral(Builder& b, const Node& node, size_t operand, double neutral) {
   ValueId other = node.operands[1 - operand];
-  bool neutral_there =
-      has_type_of_result(b, node, other) && is_constant_of(b.graph(), node.operands[operand], neutral);
+  bool neutral_there = has_type_of_result(b, node, other) && is_constant_of(b.graph(), node.operands[operand], neutral);
   return neutral_there ? other : ValueId::None;
 }
 
@@ -118,9 +117,7 @@ ValueId reduce(Builder& b, const Node& node) {
   return same_elements && b.type(x).dtype == result.dtype ? b.reshape(x, result.shape) : ValueId::None;
 }
 
-ValueId add_n(Builder&, const Node& node) {
-  return node.operands.size() == 1 ? node.operands[0] : ValueId::None;
-}
+ValueId add_n(Builder&, const Node& node) { return node.operands.size() == 1 ? node.operands[0] : ValueId::None; }
 
 constexpr SimplifyEntry rules[] = {
     {"add", add},

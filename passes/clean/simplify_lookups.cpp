@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <numeric>
 
-// Lookups by a constant that counts. Exporters write a mask's `mask[arange(batch)[:, None], arange(time)]` out as a table of
-// indices, or as indices into the flattened mask. Where the table names every element once, in a regular order, the lookup
-// is a reshape that another batch can follow.
+// Lookups by a constant that counts. Exporters write a mask's `mask[arange(batch)[:, None], arange(time)]` out as a
+// table of indices, or as indices into the flattened mask. Where the table names every element once, in a regular
+// order, the lookup is a reshape that another batch can follow.
 
 namespace plimsoll {
 namespace {
@@ -60,7 +60,7 @@ ValueId pick_by_counting(Builder& b, ValueId x, size_t from, size_t to, llvm::Ar
   Ints permutation(from + order->size() + inner.size());
   std::iota(permutation.begin(), permutation.end(), 0);
   llvm::sort(permutation.begin() + from, permutation.begin() + from + order->size(),
-            [&](int64_t p, int64_t q) { return (*order)[p - from] < (*order)[q - from]; });
+             [&](int64_t p, int64_t q) { return (*order)[p - from] < (*order)[q - from]; });
   ValueId in_order = b.transpose(b.reshape(x, surrounded(counted)), permutation);
   return b.expand(b.reshape(in_order, surrounded(once)), surrounded(shape));
 }
@@ -69,7 +69,8 @@ ValueId gather(Builder& b, const Node& node) {
   const Type indices = b.type(node.operands[1]);
   if (const Node* table = producer_of(b.graph(), node.operands[1], "constant")) {
     auto axis = static_cast<size_t>(node.attrs.get_int("axis"));
-    return pick_by_counting(b, node.operands[0], axis, axis + 1, table->attrs.get_tensor("value")->ints(), indices.shape);
+    return pick_by_counting(b, node.operands[0], axis, axis + 1, table->attrs.get_tensor("value")->ints(),
+                            indices.shape);
   }
   // What is looked up for one sample is what is looked up for all: position tables.
   const Node* repeat = producer_of(b.graph(), node.operands[1], "expand");

@@ -1,6 +1,6 @@
+#include "passes/clean/simplify_rules.h"
 #include "passes/rewrite/composed_transpose.h"
 #include "passes/rewrite/match.h"
-#include "passes/clean/simplify_rules.h"
 
 // Data movement: what moves nothing is left out, chains become one step, and what only renames dimensions
 // becomes a reshape, which costs nothing.
@@ -15,9 +15,7 @@ Ints copy_ints(const Node& node, llvm::StringRef name) {
   return Ints(list.begin(), list.end());
 }
 
-bool changes_nothing(Builder& b, const Node& node) {
-  return b.type(node.operands[0]) == b.type(node.results[0]);
-}
+bool changes_nothing(Builder& b, const Node& node) { return b.type(node.operands[0]) == b.type(node.results[0]); }
 
 ValueId identity(Builder&, const Node& node) { return node.operands[0]; }
 
@@ -40,7 +38,8 @@ llvm::SmallVector<const Node*, 8> movement_chain(const Graph& graph, const Node&
   }
 }
 
-// What a chain (last step first) does to a tensor of that shape; none where a reshape mixes what a transpose has parted.
+// What a chain (last step first) does to a tensor of that shape; none where a reshape mixes what a transpose has
+// parted.
 std::optional<ComposedTranspose> as_one_transpose(llvm::ArrayRef<const Node*> chain, const Shape& source) {
   TransposeComposer tracker(source);
   for (const Node* step : llvm::reverse(chain)) {
@@ -52,8 +51,9 @@ std::optional<ComposedTranspose> as_one_transpose(llvm::ArrayRef<const Node*> ch
   return tracker.result();
 }
 
-// A chain that ends in a transpose becomes one transpose between two reshapes, from as far up as that is possible: always when
-// it has transposes to spare, else only for a transpose of fewer dimensions, so that no dimension is parted for nothing.
+// A chain that ends in a transpose becomes one transpose between two reshapes, from as far up as that is possible:
+// always when it has transposes to spare, else only for a transpose of fewer dimensions, so that no dimension is parted
+// for nothing.
 ValueId transpose(Builder& b, const Node& node) {
   const Type result = b.type(node.results[0]);
   if (result.elements() == 0) return ValueId::None;
@@ -129,20 +129,16 @@ ValueId pad(Builder& b, const Node& node) {
   return b.emit("linear_dw", copy.operands, std::move(attrs));
 }
 
-ValueId tile(Builder& b, const Node& node) {
-  return changes_nothing(b, node) ? node.operands[0] : ValueId::None;
-}
+ValueId tile(Builder& b, const Node& node) { return changes_nothing(b, node) ? node.operands[0] : ValueId::None; }
 
-ValueId split(Builder&, const Node& node) {
-  return node.results.size() == 1 ? node.operands[0] : ValueId::None;
-}
+ValueId split(Builder&, const Node& node) { return node.results.size() == 1 ? node.operands[0] : ValueId::None; }
 
 // Of one operand, or of all the parts of a split along the same axis in their order.
 ValueId concat(Builder& b, const Node& node) {
   if (node.operands.size() == 1) return node.operands[0];
   const Node* parts = producer_of(b.graph(), node.operands[0], "split");
-  bool puts_together = parts && parts->attrs.get_int("axis") == node.attrs.get_int("axis") &&
-                       llvm::equal(parts->results, node.operands);
+  bool puts_together =
+      parts && parts->attrs.get_int("axis") == node.attrs.get_int("axis") && llvm::equal(parts->results, node.operands);
   return puts_together ? parts->operands[0] : ValueId::None;
 }
 

@@ -4,18 +4,18 @@
 #include <cassert>
 #include <limits>
 
-// Rounds: each copy wants to be issued, or waited for, as far away as would spare compute the wait in the present timeline, and
-// gets as much of it as there are bytes for. Copies to the device are served in their order, copies to the host against it:
-// where bytes run out at one place, waiting there for the copies that started earliest costs least. Then every
-// interval gives back what it does not use, which others may want in the next round. A copy is taken to need the time that it took in the
-// present timeline, beside what ran there.
+// Rounds: each copy wants to be issued, or waited for, as far away as would spare compute the wait in the present
+// timeline, and gets as much of it as there are bytes for. Copies to the device are served in their order, copies to
+// the host against it: where bytes run out at one place, waiting there for the copies that started earliest costs
+// least. Then every interval gives back what it does not use, which others may want in the next round. A copy is taken
+// to need the time that it took in the present timeline, beside what ran there.
 
 namespace plimsoll::remat {
 namespace {
 
 constexpr int max_rounds = 64;
 constexpr double min_gain = 1e-4;  // of a round that counts
-constexpr int patience = 3;          // rounds in a row that do not: where a wait goes shows in the next timeline
+constexpr int patience = 3;        // rounds in a row that do not: where a wait goes shows in the next timeline
 
 // The first op from `from` on where compute is no earlier than `us`, the end at the latest.
 int32_t first_from(const std::vector<double>& clock, int32_t from, double us) {
@@ -33,7 +33,8 @@ int32_t last_until(const std::vector<double>& clock, int32_t from, double us) {
 
 }  // namespace
 
-CopyWindows::CopyWindows(const RematProblem& problem) : problem_(&problem), work_(problem), lives_(problem.value_bytes.size()) {
+CopyWindows::CopyWindows(const RematProblem& problem)
+    : problem_(&problem), work_(problem), lives_(problem.value_bytes.size()) {
   collect_lives();
   make_tight();
   run();
@@ -74,14 +75,16 @@ void CopyWindows::make_tight() {
 int32_t CopyWindows::earliest_issue(size_t copy) const {
   int32_t earliest = op(intervals_[copy]).not_before;
   for (int32_t v : op(intervals_[copy]).reads) earliest = std::max(earliest, life(v).made + 1);
-  for (int32_t source : work_.copies[copy].after) earliest = std::max(earliest, intervals_[static_cast<size_t>(source)].done);
+  for (int32_t source : work_.copies[copy].after)
+    earliest = std::max(earliest, intervals_[static_cast<size_t>(source)].done);
   return earliest;
 }
 
 // Of one to the host: what reads there is issued after the wait.
 int32_t CopyWindows::latest_done(size_t copy) const {
   int32_t latest = problem_->op_count();
-  for (int32_t reader : work_.copies[copy].before) latest = std::min(latest, intervals_[static_cast<size_t>(reader)].issue);
+  for (int32_t reader : work_.copies[copy].before)
+    latest = std::min(latest, intervals_[static_cast<size_t>(reader)].issue);
   return latest;
 }
 
@@ -125,13 +128,15 @@ int64_t CopyWindows::held_bytes(const CopyInterval& interval, int32_t at) const 
   return sum;
 }
 
-// When each copy to the device starts at the latest for all to be there at `needed_us`, the clock of its `done`: later for later copies.
+// When each copy to the device starts at the latest for all to be there at `needed_us`, the clock of its `done`: later
+// for later copies.
 void CopyWindows::latest_starts(const std::vector<double>& needed_us) {
   latest_us_.resize(intervals_.size());
   double next = std::numeric_limits<double>::infinity();
   for (size_t w = intervals_.size(); w-- > 0;) {
     if (work_.copies[w].engine != Engine::ToDevice) continue;
-    next = std::min(next, needed_us[static_cast<size_t>(intervals_[w].done)]) - (line_.finish_us[w] - line_.start_us[w]);
+    next =
+        std::min(next, needed_us[static_cast<size_t>(intervals_[w].done)]) - (line_.finish_us[w] - line_.start_us[w]);
     latest_us_[w] = next;
   }
 }
@@ -147,7 +152,8 @@ void CopyWindows::widen_to_device(int64_t limit) {
       const int32_t wanted = std::max({previous, earliest_issue(w), in_time});
       int64_t needs = 0;
       for (int32_t v : op(interval).writes) needs += bytes(v);
-      for (; interval.issue > wanted && live_[static_cast<size_t>(interval.issue) - 1] + needs <= limit; --interval.issue)
+      for (; interval.issue > wanted && live_[static_cast<size_t>(interval.issue) - 1] + needs <= limit;
+           --interval.issue)
         live_[static_cast<size_t>(interval.issue) - 1] += needs;
     }
     previous = interval.issue;
@@ -160,7 +166,8 @@ void CopyWindows::widen_to_host(int64_t limit) {
     if (work_.copies[w].engine != Engine::ToHost) continue;
     // Without the wait, compute is everywhere that much earlier.
     const size_t done = static_cast<size_t>(interval.done);
-    const int32_t wanted = first_from(line_.arrive_us, interval.done, line_.finish_us[w] + line_.leave_us[done] - line_.arrive_us[done]);
+    const int32_t wanted =
+        first_from(line_.arrive_us, interval.done, line_.finish_us[w] + line_.leave_us[done] - line_.arrive_us[done]);
     for (const int32_t latest = std::min(wanted, latest_done(w)); interval.done < latest; ++interval.done) {
       int64_t& live = live_[static_cast<size_t>(interval.done)];
       int64_t more = held_bytes(interval, interval.done);

@@ -12,8 +12,9 @@ class CopyWindows {
  public:
   explicit CopyWindows(const RematProblem& problem);  // as short as can be
 
-  // Widens intervals while that takes time off, until the time is `enough_us`, and the peak stays within the limit. Copies of a
-  // direction keep their order. Where the directions slow each other down, a wider interval may take longer: the best are kept.
+  // Widens intervals while that takes time off, until the time is `enough_us`, and the peak stays within the limit.
+  // Copies of a direction keep their order. Where the directions slow each other down, a wider interval may take
+  // longer: the best are kept.
   void widen(int64_t limit, FirstServed first, double enough_us = 0);
 
   llvm::ArrayRef<CopyInterval> intervals() const { return intervals_; }
@@ -23,10 +24,10 @@ class CopyWindows {
 
  private:
   struct Life {
-    int32_t made = -1;        // by this op; -1: there from the start
-    int32_t last = -1;        // use by an op
-    int32_t held = -1;        // by a copy, up to this op
-    int64_t reused = 0;   // bytes that come from it at its last use, unless it is held
+    int32_t made = -1;   // by this op; -1: there from the start
+    int32_t last = -1;   // use by an op
+    int32_t held = -1;   // by a copy, up to this op
+    int64_t reused = 0;  // bytes that come from it at its last use, unless it is held
   };
 
   const RematOp& op(const CopyInterval& interval) const { return problem_->ops[static_cast<size_t>(interval.op)]; }
@@ -46,10 +47,10 @@ class CopyWindows {
 
   const RematProblem* problem_;
   ChannelWork work_;
-  std::vector<Life> lives_;       // by value
+  std::vector<Life> lives_;  // by value
   std::vector<CopyInterval> intervals_;
-  std::vector<int64_t> live_;     // by op
-  std::vector<double> latest_us_; // by interval, see latest_starts
+  std::vector<int64_t> live_;      // by op
+  std::vector<double> latest_us_;  // by interval, see latest_starts
   CopyTimeline line_;
 };
 

@@ -28,7 +28,8 @@ ChannelWork::ChannelWork(const RematProblem& problem) : shares(problem.duplex_sh
 }
 
 double ChannelWork::total_compute_us() const {
-  const double tolls_us = std::accumulate(copies.begin(), copies.end(), 0.0, [](double sum, const Copy& copy) { return sum + copy.interference_us; });
+  const double tolls_us = std::accumulate(copies.begin(), copies.end(), 0.0,
+                                          [](double sum, const Copy& copy) { return sum + copy.interference_us; });
   return std::accumulate(compute_us.begin(), compute_us.end(), tolls_us);
 }
 
@@ -39,7 +40,8 @@ void run_channels(const ChannelWork& work, llvm::ArrayRef<CopyInterval> interval
   line.next_issue.resize(intervals.size());
   line.next_wait.resize(intervals.size());
   for (size_t w = intervals.size(); w-- > 0;) {
-    line.next_issue[w] = std::exchange(line.first_issue[static_cast<size_t>(intervals[w].issue)], static_cast<int32_t>(w));
+    line.next_issue[w] =
+        std::exchange(line.first_issue[static_cast<size_t>(intervals[w].issue)], static_cast<int32_t>(w));
     line.next_wait[w] = std::exchange(line.first_wait[static_cast<size_t>(intervals[w].done)], static_cast<int32_t>(w));
   }
   line.arrive_us.resize(end + 1);
@@ -50,7 +52,8 @@ void run_channels(const ChannelWork& work, llvm::ArrayRef<CopyInterval> interval
   for (size_t o = 0; o <= end; ++o) {
     line.arrive_us[o] = clock;
     for (int32_t w = line.first_wait[o]; w >= 0; w = line.next_wait[static_cast<size_t>(w)])
-      clock = std::max(clock, line.link.finish_us(work.copies[static_cast<size_t>(w)].engine, line.places[static_cast<size_t>(w)]));
+      clock = std::max(
+          clock, line.link.finish_us(work.copies[static_cast<size_t>(w)].engine, line.places[static_cast<size_t>(w)]));
     line.leave_us[o] = clock;
     for (int32_t w = line.first_issue[o]; w >= 0; w = line.next_issue[static_cast<size_t>(w)]) {
       const ChannelWork::Copy& copy = work.copies[static_cast<size_t>(w)];

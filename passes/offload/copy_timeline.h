@@ -26,12 +26,13 @@ struct ChannelWork {
 };
 
 struct CopyTimeline {
-  std::vector<double> arrive_us, leave_us;  // by op, and for the end: when compute gets there, and when it has waited there
+  std::vector<double> arrive_us,
+      leave_us;  // by op, and for the end: when compute gets there, and when it has waited there
   std::vector<double> start_us, finish_us;  // by interval: of its copy
   double total_us = 0;
   std::vector<int32_t> first_issue, first_wait, next_issue, next_wait;  // lists of intervals by op
   DuplexLink link;
-  std::vector<size_t> places;               // by interval: of its copy on the link
+  std::vector<size_t> places;  // by interval: of its copy on the link
 };
 
 // `intervals` are those of all copies, by op. Overwrites `line`, whose memory serves again.

@@ -1,7 +1,7 @@
 #include "passes/offload/offload.h"
 
-#include "ir/support/align.h"
 #include "ir/builder.h"
+#include "ir/support/align.h"
 
 #include <algorithm>
 #include <map>
@@ -23,7 +23,8 @@ class StateMover {
   StateMover(Graph& graph, std::vector<NodeId>& writers) : graph_(graph), writers_(writers) {
     int32_t position = 0;
     position_.assign(graph.node_slots(), 0);
-    for (NodeId id = graph.first_node(); id != NodeId::None; id = graph.next_node(id)) position_[index_of(id)] = position++;
+    for (NodeId id = graph.first_node(); id != NodeId::None; id = graph.next_node(id))
+      position_[index_of(id)] = position++;
   }
 
   void move(State& state) {
@@ -37,7 +38,9 @@ class StateMover {
   void reload(const State& state) {
     llvm::SmallVector<NodeId, 4> users(graph_.value(state.value).users.begin(), graph_.value(state.value).users.end());
     if (users.empty()) return;
-    NodeId first = *std::min_element(users.begin(), users.end(), [&](NodeId a, NodeId b) { return position_[index_of(a)] < position_[index_of(b)]; });
+    NodeId first = *std::min_element(users.begin(), users.end(), [&](NodeId a, NodeId b) {
+      return position_[index_of(a)] < position_[index_of(b)];
+    });
     NodeId copy = add_copy("to_device", state.value, ".reload", first);
     graph_.node(copy).phase = graph_.node(first).phase;
     graph_.node(copy).origin = state.origin;
@@ -66,7 +69,8 @@ class StateMover {
 
 }  // namespace
 
-std::vector<HostChoice> states_for_host(const Program& program, llvm::ArrayRef<std::vector<NodeId>> writers, const DeviceDescription& device) {
+std::vector<HostChoice> states_for_host(const Program& program, llvm::ArrayRef<std::vector<NodeId>> writers,
+                                        const DeviceDescription& device) {
   const int64_t least = min_bytes(device);
   std::vector<std::pair<size_t, HostChoice>> choices;  // by when it is updated
   llvm::StringMap<size_t> updated;
@@ -81,9 +85,12 @@ std::vector<HostChoice> states_for_host(const Program& program, llvm::ArrayRef<s
   for (const Graph& graph : program.functions)
     for (const State& state : graph.states) {
       const Value& value = graph.value(state.value);
-      if (!llvm::is_contained(roles_for_host, state.role) || value.type.bytes() < least || !seen.insert(value.name).second) continue;
+      if (!llvm::is_contained(roles_for_host, state.role) || value.type.bytes() < least ||
+          !seen.insert(value.name).second)
+        continue;
       auto at = updated.find(value.name);
-      choices.push_back({at == updated.end() ? 0 : at->second, {value.name, state.role, align_up(value.type.bytes(), device.alignment_bytes)}});
+      choices.push_back({at == updated.end() ? 0 : at->second,
+                         {value.name, state.role, align_up(value.type.bytes(), device.alignment_bytes)}});
     }
   auto rank = [](const auto& choice) {
     return std::pair(llvm::find(roles_for_host, choice.second.role), choice.first);
@@ -102,8 +109,8 @@ void move_states_to_host(Graph& graph, std::vector<NodeId>& writers, const llvm:
 
 std::vector<CopyInFlight> issue_copies(Graph& graph, llvm::ArrayRef<CopyInterval> intervals) {
   struct Place {
-    int32_t issue;     // ahead of this instruction of the graph as it was; itself: in its place
-    bool computes;     // ahead of what computes there, copies are issued
+    int32_t issue;  // ahead of this instruction of the graph as it was; itself: in its place
+    bool computes;  // ahead of what computes there, copies are issued
     int32_t was;
     NodeId node;
     auto key() const { return std::tuple(issue, computes, was); }
@@ -128,9 +135,11 @@ std::vector<CopyInFlight> issue_copies(Graph& graph, llvm::ArrayRef<CopyInterval
   std::vector<CopyInFlight> copies;
   for (size_t w = 0; w < intervals.size(); ++w) {
     // What is issued where a copy is waited for is issued once the wait is over.
-    auto due = std::partition_point(places.begin(), places.end(), [&](const Place& place) { return place.issue < intervals[w].done; });
+    auto due = std::partition_point(places.begin(), places.end(),
+                                    [&](const Place& place) { return place.issue < intervals[w].done; });
     int32_t done = static_cast<int32_t>(due - places.begin());
-    for (NodeId reader : readers_of(graph, graph.node(copy_of[w]).results[0])) done = std::min(done, position[index_of(reader)]);
+    for (NodeId reader : readers_of(graph, graph.node(copy_of[w]).results[0]))
+      done = std::min(done, position[index_of(reader)]);
     if (done > position[index_of(copy_of[w])] + 1) copies.push_back({copy_of[w], done});
   }
   return copies;

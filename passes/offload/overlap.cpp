@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <cmath>
 
-// Windows as wide as they help need some peak; between that and the tight intervals' peak stands a fixed levels of limits. Each level goes on
-// from the intervals of the one below, which are within its limit too. Nothing is faster than the bound, so the levels ends where that is
-// reached.
+// Windows as wide as they help need some peak; between that and the tight intervals' peak stands a fixed levels of
+// limits. Each level goes on from the intervals of the one below, which are within its limit too. Nothing is faster
+// than the bound, so the levels ends where that is reached.
 
 namespace plimsoll {
 namespace {
@@ -28,7 +28,8 @@ CopyWindows widened(const CopyWindows& from, int64_t limit, double enough_us) {
 }
 
 Overlap overlap_of(const CopyWindows& intervals, int64_t limit, double compute_us) {
-  return {intervals.intervals().vec(), intervals.total_us(), intervals.total_us() - compute_us, intervals.peak_bytes(), limit};
+  return {intervals.intervals().vec(), intervals.total_us(), intervals.total_us() - compute_us, intervals.peak_bytes(),
+          limit};
 }
 
 }  // namespace
@@ -46,7 +47,8 @@ std::vector<Overlap> overlap_levels(const RematProblem& problem, int64_t highest
   const double room = static_cast<double>(widest.peak_bytes() - tight.peak_bytes());
   auto add = [&](const CopyWindows& intervals, int64_t limit) {
     const Overlap& last = levels.back();
-    if (limit > last.limit_bytes && intervals.total_us() < last.total_us * (1 - rounding)) levels.push_back(overlap_of(intervals, limit, compute_us));
+    if (limit > last.limit_bytes && intervals.total_us() < last.total_us * (1 - rounding))
+      levels.push_back(overlap_of(intervals, limit, compute_us));
   };
   for (int level = max_levels - 1; level >= 1 && !is_enough(); --level) {
     const int64_t limit = tight.peak_bytes() + static_cast<int64_t>(room * std::pow(level_ratio, level));
@@ -58,6 +60,8 @@ std::vector<Overlap> overlap_levels(const RematProblem& problem, int64_t highest
   return levels;
 }
 
-Overlap overlap_copies(const RematProblem& problem, int64_t limit_bytes) { return overlap_levels(problem, limit_bytes).back(); }
+Overlap overlap_copies(const RematProblem& problem, int64_t limit_bytes) {
+  return overlap_levels(problem, limit_bytes).back();
+}
 
 }  // namespace plimsoll

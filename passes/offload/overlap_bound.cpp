@@ -8,10 +8,11 @@
 #include <limits>
 #include <queue>
 
-// Each copy can start once the compute ahead of it is done, and some compute is left once it is through. A engine that may interrupt
-// copies and always serves the one with most compute left after it ends earliest (Jackson's preemptive schedule, Carlier 1982).
-// Both engines together: from when both have work up to when the compute left after copies to the device begins, what neither has done
-// outside that time takes at least as long as both take side by side. Ops that are added to a sequence only make all of it longer.
+// Each copy can start once the compute ahead of it is done, and some compute is left once it is through. A engine that
+// may interrupt copies and always serves the one with most compute left after it ends earliest (Jackson's preemptive
+// schedule, Carlier 1982). Both engines together: from when both have work up to when the compute left after copies to
+// the device begins, what neither has done outside that time takes at least as long as both take side by side. Ops that
+// are added to a sequence only make all of it longer.
 
 namespace plimsoll {
 namespace {
@@ -31,7 +32,8 @@ double preemptive_us(std::vector<Job> jobs) {
   double now_us = 0, end_us = 0;
   for (size_t next = 0; next < jobs.size() || !waiting.empty();) {
     if (waiting.empty()) now_us = std::max(now_us, jobs[next].from_us);
-    for (; next < jobs.size() && jobs[next].from_us <= now_us; ++next) waiting.push({jobs[next].left_us, jobs[next].takes_us});
+    for (; next < jobs.size() && jobs[next].from_us <= now_us; ++next)
+      waiting.push({jobs[next].left_us, jobs[next].takes_us});
     auto [left_us, takes_us] = waiting.top();
     waiting.pop();
     const double until_us = next < jobs.size() ? std::min(now_us + takes_us, jobs[next].from_us) : now_us + takes_us;
@@ -75,7 +77,8 @@ double together_us(std::vector<Job> to_host, std::vector<Job> to_device, const D
     last.add(job);
     end_us = std::max(end_us, together_us(last, all_to_device, shares));
   }
-  std::stable_sort(to_device.begin(), to_device.end(), [](const Job& a, const Job& b) { return a.left_us > b.left_us; });
+  std::stable_sort(to_device.begin(), to_device.end(),
+                   [](const Job& a, const Job& b) { return a.left_us > b.left_us; });
   for (const Job& job : to_device) {
     urgent.add(job);
     end_us = std::max(end_us, together_us(all_to_host, urgent, shares));
@@ -83,11 +86,13 @@ double together_us(std::vector<Job> to_host, std::vector<Job> to_device, const D
   return end_us;
 }
 
-// When compute gets to each op, and to the end, at the earliest: after the compute ahead of it and the copies that this waits for.
+// When compute gets to each op, and to the end, at the earliest: after the compute ahead of it and the copies that this
+// waits for.
 std::vector<double> earliest_clock(const ChannelWork& work, llvm::ArrayRef<CopyInterval> intervals) {
   std::vector<double> due_us(work.compute_us.size() + 1, 0);  // by op: of copies to the device
   for (size_t c = 0; c < work.copies.size(); ++c)
-    if (work.copies[c].engine == Engine::ToDevice) due_us[static_cast<size_t>(intervals[c].done)] += work.copies[c].cost_us;
+    if (work.copies[c].engine == Engine::ToDevice)
+      due_us[static_cast<size_t>(intervals[c].done)] += work.copies[c].cost_us;
   std::vector<double> clock_us;
   double now_us = 0, copied_us = 0;
   for (size_t o = 0; o < due_us.size(); ++o) {
@@ -118,8 +123,10 @@ double min_total_us(const RematProblem& problem) {
     const double left_us = to_host ? 0 : ahead_us.back() - ahead_us[static_cast<size_t>(tight.intervals()[c].done)];
     jobs[static_cast<size_t>(copy.engine)].push_back({from_us, copy.cost_us, left_us});
   }
-  std::vector<Job>&to_host = jobs[static_cast<size_t>(Engine::ToHost)], &to_device = jobs[static_cast<size_t>(Engine::ToDevice)];
-  double min_us = std::max({clock_us.back(), work.total_compute_us(), together_us(to_host, to_device, problem.duplex_shares)});
+  std::vector<Job>&to_host = jobs[static_cast<size_t>(Engine::ToHost)],
+  &to_device = jobs[static_cast<size_t>(Engine::ToDevice)];
+  double min_us =
+      std::max({clock_us.back(), work.total_compute_us(), together_us(to_host, to_device, problem.duplex_shares)});
   for (std::vector<Job>* engine : {&to_host, &to_device}) min_us = std::max(min_us, preemptive_us(std::move(*engine)));
   return min_us;
 }

@@ -26,7 +26,7 @@ struct PassInfo {
   llvm::StringLiteral name;     // "fold-constants"; the file is fold_constants.cpp
   llvm::StringLiteral summary;  // one line
   Stage stage;
-  bool keeps_result;  // outputs and updates are those of before, up to rounding
+  bool keeps_result;                                     // outputs and updates are those of before, up to rounding
   llvm::ArrayRef<llvm::StringLiteral> never_after = {};  // passes whose work this one would undo
   llvm::ArrayRef<PassOption> options = {};
   Result<bool> (*run)(Graph& graph, PassContext& context);  // true: something changed

@@ -1,8 +1,8 @@
 #include "passes/pass/pass_manager.h"
 
 #include "ir/support/output_file.h"
-#include "ir/text.h"
 #include "ir/support/units.h"
+#include "ir/text.h"
 #include "ir/verify.h"
 
 #include "llvm/ADT/StringExtras.h"
@@ -38,8 +38,8 @@ Status check_stage(const PassInfo& pass, const Graph& graph) {
   if (pass.stage == Stage::Any) return Status::success();
   for (NodeId id = graph.first_node(); id != NodeId::None; id = graph.next_node(id))
     if (graph.node(id).phase != Phase::Forward)
-      return usage_error("works on forward graphs, and %" + graph.value(graph.node(id).results.front()).name +
-                         " is " + phase_name(graph.node(id).phase));
+      return usage_error("works on forward graphs, and %" + graph.value(graph.node(id).results.front()).name + " is " +
+                         phase_name(graph.node(id).phase));
   return Status::success();
 }
 
@@ -88,14 +88,12 @@ class Runner {
     run.changed = *changed;
     if (Status s = verify(graph_)) return s;
     if (options_.check_answers && (to_text(graph_, {.origins = true}) != before) != *changed)
-      return model_error(*changed ? "says it changed the graph and did not"
-                                  : "changed the graph and says it did not");
+      return model_error(*changed ? "says it changed the graph and did not" : "changed the graph and says it did not");
     return Status::success();
   }
 
   Status show(const PassRun& run) {
-    bool wanted =
-        llvm::is_contained(options_.print_after, run.pass) || llvm::is_contained(options_.print_after, "all");
+    bool wanted = llvm::is_contained(options_.print_after, run.pass) || llvm::is_contained(options_.print_after, "all");
     if (wanted && options_.log) {
       *options_.log << "// after " << run.pass << (run.changed ? "\n" : " (unchanged)\n");
       print_graph(*options_.log, graph_, {.largest_tensor = 64});
@@ -128,8 +126,7 @@ llvm::StringRef PassContext::option(llvm::StringRef name, llvm::StringRef otherw
 Result<int64_t> PassContext::int_option(llvm::StringRef name, int64_t otherwise) const {
   if (!has_option(name)) return otherwise;
   int64_t value = 0;
-  if (option(name).getAsInteger(10, value))
-    return usage_error(name + "=" + option(name) + " is not an integer");
+  if (option(name).getAsInteger(10, value)) return usage_error(name + "=" + option(name) + " is not an integer");
   return value;
 }
 

@@ -48,7 +48,6 @@ struct PipelineReport {
 };
 
 // On failure the graph is as the failing pass left it; the message starts with the pass's name.
-Result<PipelineReport> run_pipeline(Graph& graph, const Pipeline& pipeline,
-                                    const PipelineOptions& options = {});
+Result<PipelineReport> run_pipeline(Graph& graph, const Pipeline& pipeline, const PipelineOptions& options = {});
 
 }  // namespace plimsoll

@@ -33,8 +33,7 @@ struct Part {
 // In whole alignment units above `base`. A pin may reach below it, next to pins that lie there.
 Buffer rounded(const Interval& interval, int64_t alignment, int64_t base) {
   int32_t steps = interval.last - interval.first + 1;
-  if (interval.fixed_offset < 0)
-    return {static_cast<int64_t>(llvm::alignTo(interval.bytes, alignment)), 0, 0, steps};
+  if (interval.fixed_offset < 0) return {static_cast<int64_t>(llvm::alignTo(interval.bytes, alignment)), 0, 0, steps};
   int64_t low = interval.fixed_offset / alignment * alignment;
   int64_t high = static_cast<int64_t>(llvm::alignTo(interval.fixed_offset + interval.bytes, alignment));
   low = std::max(low - base, int64_t{0});
@@ -46,9 +45,8 @@ std::vector<int32_t> sorted_by(llvm::ArrayRef<Interval> intervals, llvm::ArrayRe
                                int32_t Interval::*step) {
   std::vector<int32_t> order(members.size());
   std::iota(order.begin(), order.end(), 0);
-  std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) {
-    return intervals[members[a]].*step < intervals[members[b]].*step;
-  });
+  std::stable_sort(order.begin(), order.end(),
+                   [&](int32_t a, int32_t b) { return intervals[members[a]].*step < intervals[members[b]].*step; });
   return order;
 }
 
@@ -85,9 +83,7 @@ void compress_time(llvm::ArrayRef<Interval> intervals, int64_t alignment, Part& 
   piece.sections = section + 1;
 }
 
-bool spans(const Piece& piece, const Buffer& buffer) {
-  return buffer.first == 0 && buffer.last == piece.sections - 1;
-}
+bool spans(const Piece& piece, const Buffer& buffer) { return buffer.first == 0 && buffer.last == piece.sections - 1; }
 
 // Marks the spanning pins that stand on the bottom or on each other; returns where they end. Clears
 // `all` if there are other pins.

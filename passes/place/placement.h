@@ -21,8 +21,8 @@ struct Interval {
 };
 
 struct PlacementOptions {
-  int64_t alignment = 256;  // every offset that is chosen here is a multiple
-  double seconds = 2.0;     // how much work, on a machine of 2023; converted to step counts, no clock is read
+  int64_t alignment = 256;    // every offset that is chosen here is a multiple
+  double seconds = 2.0;       // how much work, on a machine of 2023; converted to step counts, no clock is read
   int64_t stop_at_bytes = 0;  // a height at or below this is good enough
 };
 

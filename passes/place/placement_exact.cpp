@@ -70,8 +70,7 @@ CanonicalSearch::CanonicalSearch(const Piece& piece) : piece_(piece), stacked_(p
   neighbours_.resize(n);
   for (int32_t a = 0; a < n; ++a)
     for (int32_t b = 0; b < n; ++b)
-      if (a != b && piece.buffers[a].first <= piece.buffers[b].last &&
-          piece.buffers[b].first <= piece.buffers[a].last)
+      if (a != b && piece.buffers[a].first <= piece.buffers[b].last && piece.buffers[b].first <= piece.buffers[a].last)
         neighbours_[a].push_back(b);
 }
 
@@ -151,8 +150,7 @@ bool CanonicalSearch::fits_every_section(llvm::ArrayRef<int32_t> by_floor, int64
 }
 
 // The conflict is what stands in the section without a hole below the capacity.
-void CanonicalSearch::explain_full_section(llvm::ArrayRef<int32_t> by_floor, int32_t section,
-                                           int64_t lowest) {
+void CanonicalSearch::explain_full_section(llvm::ArrayRef<int32_t> by_floor, int32_t section, int64_t lowest) {
   int64_t top = lowest;
   conflict_.reset();
   for (int32_t b : by_floor) {
@@ -197,8 +195,8 @@ bool CanonicalSearch::solve_connected(llvm::ArrayRef<int32_t> members, Last last
 
   // A buffer that fits wholly below an offset comes before anything placed there.
   auto top = [&](int32_t b) { return offset_[b] + piece_.buffers[b].bytes; };
-  int32_t lowest = *std::min_element(members.begin(), members.end(),
-                                     [&](int32_t a, int32_t b) { return top(a) < top(b); });
+  int32_t lowest =
+      *std::min_element(members.begin(), members.end(), [&](int32_t a, int32_t b) { return top(a) < top(b); });
   int64_t lowest_top = top(lowest);
   llvm::BitVector conflict(conflict_.size());
   conflict.set(lowest);
@@ -236,8 +234,7 @@ struct RankRule {
 
 // In the order of what they solved of MiniMalloc's suite, cheapest first.
 constexpr RankRule rank_rules[] = {
-    {true, {2, 0, 1}},  {true, {1, 0, 2}}, {false, {2, 0, 1}},
-    {false, {1, 0, 2}}, {true, {0, 1, 2}}, {false, {0, 1, 2}},
+    {true, {2, 0, 1}}, {true, {1, 0, 2}}, {false, {2, 0, 1}}, {false, {1, 0, 2}}, {true, {0, 1, 2}}, {false, {0, 1, 2}},
 };
 
 std::vector<std::vector<int32_t>> static_ranks(const Piece& piece) {
@@ -247,8 +244,7 @@ std::vector<std::vector<int32_t>> static_ranks(const Piece& piece) {
     for (int32_t s = b.first; s <= b.last; ++s) load[s] += b.bytes;
   std::vector<int64_t> load_met(n);
   for (size_t i = 0; i < n; ++i)
-    load_met[i] =
-        *std::max_element(load.begin() + piece.buffers[i].first, load.begin() + piece.buffers[i].last + 1);
+    load_met[i] = *std::max_element(load.begin() + piece.buffers[i].first, load.begin() + piece.buffers[i].last + 1);
 
   std::vector<std::vector<int32_t>> ranks;
   for (const RankRule& rule : rank_rules) {

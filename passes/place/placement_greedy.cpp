@@ -101,8 +101,7 @@ void try_static_orders(const Piece& piece, int64_t target, Effort& effort, Packi
       if (have_one && (best.height <= target || effort.spent())) return;
       int64_t limit = have_one ? best.height - 1 : no_limit;
       if (!place_in_order(piece, order, fit, limit, tree, effort, trial)) continue;
-      trial.method =
-          std::string("greedy by ") + o.name + (fit == Fit::First ? ", first fit" : ", tightest fit");
+      trial.method = std::string("greedy by ") + o.name + (fit == Fit::First ? ", first fit" : ", tightest fit");
       std::swap(best, trial);
     }
   }

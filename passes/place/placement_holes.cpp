@@ -26,8 +26,8 @@ void HoleTree::clear() {
 
 void HoleTree::add(Spans& spans, Span span) {
   // The spans from `begin` to `end` touch or overlap the new one and become one with it.
-  auto begin = std::lower_bound(spans.begin(), spans.end(), span.low,
-                                [](const Span& s, int64_t low) { return s.high < low; });
+  auto begin =
+      std::lower_bound(spans.begin(), spans.end(), span.low, [](const Span& s, int64_t low) { return s.high < low; });
   auto end = begin;
   for (; end != spans.end() && end->low <= span.high; ++end) {
     span.low = std::min(span.low, end->low);
@@ -46,8 +46,7 @@ void HoleTree::occupy(int32_t first, int32_t last, int64_t low, int64_t high) {
   if (low < high) occupy_node(1, 0, leaves_, first, last, {low, high});
 }
 
-void HoleTree::occupy_node(int32_t node, int32_t begin, int32_t width, int32_t first, int32_t last,
-                           Span span) {
+void HoleTree::occupy_node(int32_t node, int32_t begin, int32_t width, int32_t first, int32_t last, Span span) {
   add(nodes_[node].within, span);
   if (first <= begin && begin + width - 1 <= last) {
     add(nodes_[node].whole, span);

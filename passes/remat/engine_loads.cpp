@@ -6,7 +6,8 @@
 
 namespace plimsoll::remat {
 
-EngineLoads::EngineLoads(const RematProblem& problem) : shares_(problem.duplex_shares), interference_(problem.copy_interference) {
+EngineLoads::EngineLoads(const RematProblem& problem)
+    : shares_(problem.duplex_shares), interference_(problem.copy_interference) {
   for (const RematOp& op : problem.ops) {
     compute_us_ += problem.compute_us(op);
     if (op.engine != Engine::Compute) (op.engine == Engine::ToHost ? to_host_us_ : to_device_us_) += op.cost_us;

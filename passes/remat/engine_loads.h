@@ -4,7 +4,8 @@
 
 namespace plimsoll::remat {
 
-// How much longer than its own compute a schedule takes at least, its engines side by side: as long as computing, or as both ways of copies.
+// How much longer than its own compute a schedule takes at least, its engines side by side: as long as computing, or as
+// both ways of copies.
 class EngineLoads {
  public:
   static constexpr double price_of_hidden_copies = 0.02;  // of their time: hiding is no reason to copy
@@ -25,10 +26,10 @@ class EngineLoads {
 
   DuplexShares shares_;
   CopyInterference interference_;
-  double compute_us_ = 0;   // of the problem
-  double remat_us_ = 0;  // compute that was added, with what copies cost it
+  double compute_us_ = 0;  // of the problem
+  double remat_us_ = 0;    // compute that was added, with what copies cost it
   double to_host_us_ = 0, to_device_us_ = 0;
-  double copied_us_ = 0;    // copies that were added
+  double copied_us_ = 0;  // copies that were added
   double placed_us_ = 0;
 };
 

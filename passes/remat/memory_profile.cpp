@@ -122,7 +122,8 @@ ProgramPoint MemoryProfile::peak_moment() const {
   }
   int32_t position = static_cast<int32_t>(node - size_);
   const auto& events = events_[static_cast<size_t>(position)];
-  auto top = std::max_element(events.begin(), events.end(), [](const Event& a, const Event& b) { return a.live < b.live; });
+  auto top =
+      std::max_element(events.begin(), events.end(), [](const Event& a, const Event& b) { return a.live < b.live; });
   return {position, top->op};
 }
 

@@ -13,7 +13,8 @@
 namespace plimsoll::remat {
 
 // A point of the schedule. Stage s is the base op s with the remats right before it, which are ordered by op,
-// so a repeat of op o is {s, o} with o < s and the base op itself is {s, s}. What stands right behind it has larger ids.
+// so a repeat of op o is {s, o} with o < s and the base op itself is {s, s}. What stands right behind it has larger
+// ids.
 struct ProgramPoint {
   int32_t position, op;
   friend auto operator<=>(const ProgramPoint&, const ProgramPoint&) = default;
@@ -26,19 +27,20 @@ class MemoryProfile {
   explicit MemoryProfile(int32_t positions);
 
   bool has(ProgramPoint at) const;
-  ProgramPoint before(ProgramPoint at) const;             // the latest point before; there is one
+  ProgramPoint before(ProgramPoint at) const;  // the latest point before; there is one
   void insert(ProgramPoint at, int64_t live);
   void erase(ProgramPoint at);
   int64_t live(ProgramPoint at) const;
-  void add(ProgramPoint first, ProgramPoint last, int64_t bytes);  // to every point there is from first to last; none when first > last
+  void add(ProgramPoint first, ProgramPoint last,
+           int64_t bytes);  // to every point there is from first to last; none when first > last
 
   int64_t peak() const { return max_[1]; }
-  ProgramPoint peak_moment() const;                 // the first at the peak
+  ProgramPoint peak_moment() const;  // the first at the peak
   // Bytes above the limit, summed over points.
   int64_t excess(int64_t limit) const;
   // The points above the limit in order, until `visit` returns false.
   void each_above(int64_t limit, llvm::function_ref<bool(ProgramPoint, int64_t live)> visit) const;
-  int64_t steps() const { return steps_; }    // elementary steps so far
+  int64_t steps() const { return steps_; }                    // elementary steps so far
   void count_steps(int64_t steps) const { steps_ += steps; }  // of whoever works beside it
 
  private:
@@ -48,7 +50,7 @@ class MemoryProfile {
   };
 
   size_t leaf(int32_t position) const { return size_ + static_cast<size_t>(position); }
-  int64_t added_above(size_t node) const;     // by the node and its ancestors
+  int64_t added_above(size_t node) const;  // by the node and its ancestors
   void add_within(int32_t position, int32_t first_op, int32_t last_op, int64_t bytes);
   void refresh_leaf(int32_t position);
   void refresh_above(size_t node);
@@ -57,7 +59,7 @@ class MemoryProfile {
                    llvm::function_ref<bool(ProgramPoint, int64_t)> visit) const;
 
   size_t size_ = 1;
-  std::vector<int64_t> max_, add_;            // by tree node; max_ includes the node's own add_
+  std::vector<int64_t> max_, add_;                   // by tree node; max_ includes the node's own add_
   std::vector<llvm::SmallVector<Event, 1>> events_;  // by position, by op
   mutable int64_t steps_ = 0;
 };

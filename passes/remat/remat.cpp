@@ -18,8 +18,8 @@ using namespace remat;
 constexpr double steps_per_second = 200e6;
 constexpr int first_pairs = 8;  // of chains, on two threads
 
-// Moves the limit towards the asked one by `ratio` at a time from `from`, annealing a little at each stop: what was cheap
-// at the stops before leads to other plans than going there at once.
+// Moves the limit towards the asked one by `ratio` at a time from `from`, annealing a little at each stop: what was
+// cheap at the stops before leads to other plans than going there at once.
 struct Approach {
   double from, ratio;  // limits, as shares of the asked limit
 };
@@ -40,7 +40,8 @@ void run_chain(RematSchedule& schedule, int64_t limit, const Chain& chain) {
     AnnealOptions shortly = options;
     shortly.enough_us = 0;
     shortly.steps = static_cast<int64_t>(static_cast<double>(options.steps) / std::max(stops, 1.0));
-    for (double share = chain.approach.from; (share < 1) == (chain.approach.from < 1) && share != 1; share *= chain.approach.ratio) {
+    for (double share = chain.approach.from; (share < 1) == (chain.approach.from < 1) && share != 1;
+         share *= chain.approach.ratio) {
       int64_t stop = static_cast<int64_t>(share * static_cast<double>(limit));
       lower_peak(schedule, stop, Tried::All);
       anneal(schedule, stop, shortly);
@@ -68,7 +69,8 @@ RematSchedule best_of(const RematSchedule& start, int64_t limit, llvm::ArrayRef<
   for (size_t c = 1; c < chains.size(); ++c) others.emplace_back([&, c] { run_chain(ends[c], limit, chains[c]); });
   run_chain(ends[0], limit, chains[0]);
   for (std::thread& other : others) other.join();
-  return *std::min_element(ends.begin(), ends.end(), [&](const RematSchedule& a, const RematSchedule& b) { return is_better(a, b, limit); });
+  return *std::min_element(ends.begin(), ends.end(),
+                           [&](const RematSchedule& a, const RematSchedule& b) { return is_better(a, b, limit); });
 }
 
 }  // namespace
@@ -78,7 +80,8 @@ RematPlan measure_remats(const RematProblem& problem, std::vector<Remat> remats,
   std::sort(remats.begin(), remats.end());
   std::sort(reloads.begin(), reloads.end());
   for (const Remat& repeat : remats) schedule.insert({repeat.before, repeat.op});
-  for (const Reload& reload : reloads) schedule.insert(schedule.point_before(reload.before, schedule.reload_of(reload.value)));
+  for (const Reload& reload : reloads)
+    schedule.insert(schedule.point_before(reload.before, schedule.reload_of(reload.value)));
   return {std::move(remats), std::move(reloads), schedule.added_us(), schedule.memory().peak()};
 }
 

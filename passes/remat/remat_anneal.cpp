@@ -3,19 +3,19 @@
 #include <algorithm>
 #include <cmath>
 
-// Simulated annealing over sets of remats and reloads. The energy is added time plus a price for every byte above the limit;
-// the price follows the search, up while it is above the limit and down while it is within. It cools several
+// Simulated annealing over sets of remats and reloads. The energy is added time plus a price for every byte above the
+// limit; the price follows the search, up while it is above the limit and down while it is within. It cools several
 // times, each time from the best found.
 
 namespace plimsoll::remat {
 namespace {
 
 constexpr int coolings = 6;
-constexpr double coldest = 1e-3;         // of the hottest temperature
-constexpr double price_change = 1.003;   // every `adapt_every` changes
+constexpr double coldest = 1e-3;        // of the hottest temperature
+constexpr double price_change = 1.003;  // every `adapt_every` changes
 constexpr int64_t adapt_every = 64;
-constexpr int64_t min_steps = 16;       // a change counts for, even when it comes to nothing
-constexpr double rounding = 1e-12;       // between sums of the same costs in another order
+constexpr int64_t min_steps = 16;   // a change counts for, even when it comes to nothing
+constexpr double rounding = 1e-12;  // between sums of the same costs in another order
 
 class Random {
  public:
@@ -50,7 +50,8 @@ class Annealer {
     int64_t start = s_.memory().steps();
     double last_phase = 0;
     for (int64_t changes = 0; best_excess_ > 0 || best_us_ > options_.enough_us * (1 + rounding); ++changes) {
-      double done = static_cast<double>(s_.memory().steps() - start + changes * min_steps) / static_cast<double>(options_.steps);
+      double done =
+          static_cast<double>(s_.memory().steps() - start + changes * min_steps) / static_cast<double>(options_.steps);
       if (done >= 1) break;
       if (changes % adapt_every == 0) {
         double phase = done * coolings - std::floor(done * coolings);
@@ -124,7 +125,9 @@ class Annealer {
     return found;
   }
 
-  ProgramPoint any_extra() { return s_.extras()[static_cast<size_t>(random_.below(static_cast<int32_t>(s_.extras().size())))]; }
+  ProgramPoint any_extra() {
+    return s_.extras()[static_cast<size_t>(random_.below(static_cast<int32_t>(s_.extras().size())))];
+  }
 
   // Ends the wait of a random value at `peak`.
   bool insert_at(ProgramPoint peak) {
@@ -135,7 +138,8 @@ class Annealer {
       int32_t producer = random_.below(s_.producer_count(peak.position));
       llvm::SmallVector<ProgramPoint, 2> ends = reload_points(s_, s_.producer_at(producer, peak.position), peak);
       if (ends.empty()) continue;
-      s_.insert_with_ancestors(ends.size() == 1 ? ends[0] : ends[static_cast<size_t>(random_.below(2))], max_ops[random_.below(6)]);
+      s_.insert_with_ancestors(ends.size() == 1 ? ends[0] : ends[static_cast<size_t>(random_.below(2))],
+                               max_ops[random_.below(6)]);
       return true;
     }
     return false;
@@ -189,7 +193,9 @@ class Annealer {
     int32_t other = s_.is_reload(at.op) ? s_.producer(value) : s_.reload_of(value);
     if (use == s_.none() || other < 0) return false;
     s_.erase_with_unread(at);
-    ProgramPoint instead = s_.is_reload(other) && random_.coin() ? s_.unhurried(other, use.position, s_.last_use(value, at)) : s_.point_before(use.position, other);
+    ProgramPoint instead = s_.is_reload(other) && random_.coin()
+                               ? s_.unhurried(other, use.position, s_.last_use(value, at))
+                               : s_.point_before(use.position, other);
     if (!s_.may_insert(instead)) return false;
     s_.insert_with_ancestors(instead, 1 + random_.below(3));
     return true;

@@ -4,10 +4,10 @@
 
 // While base op t runs for the first time, at most the limit is alive. Of the values that wait there without being
 // touched, those that do not fit must be made again later, and each op that makes some costs at least its own time.
-// Shedding the excess from them is a knapsack: its least cost bounds the added time from below, and the largest bound over
-// all t holds. The fractional relaxation finds the points that matter; there the knapsack is solved exactly.
-// With copies, part of the excess is repeated and part is offloaded before t and reloaded after it, both hidden at best by the compute there is:
-// the least over all splits, each part taken as if it had all values to itself.
+// Shedding the excess from them is a knapsack: its least cost bounds the added time from below, and the largest bound
+// over all t holds. The fractional relaxation finds the points that matter; there the knapsack is solved exactly. With
+// copies, part of the excess is repeated and part is offloaded before t and reloaded after it, both hidden at best by
+// the compute there is: the least over all splits, each part taken as if it had all values to itself.
 
 namespace plimsoll {
 namespace {
@@ -16,7 +16,7 @@ using namespace remat;
 
 constexpr double impossible = std::numeric_limits<double>::infinity();
 constexpr size_t exact_moments = 8;
-constexpr int splits = 32;          // of the excess between remats and copies
+constexpr int splits = 32;  // of the excess between remats and copies
 
 struct Item {
   double cost_us, bytes;
@@ -49,7 +49,8 @@ Producers cheapest_first(const RematSchedule& plain, bool copies, Cost cost) {
     if (!op.repeatable || bytes == 0 || (op.engine != Engine::Compute) != copies) continue;
     producers.push_back({cost(id) / static_cast<double>(bytes), cost(id), id});
   }
-  std::stable_sort(producers.begin(), producers.end(), [](const Producer& a, const Producer& b) { return a.price < b.price; });
+  std::stable_sort(producers.begin(), producers.end(),
+                   [](const Producer& a, const Producer& b) { return a.price < b.price; });
   Producers result;
   for (const Producer& producer : producers) {
     result.ids.push_back(producer.id);
@@ -164,19 +165,24 @@ class CopyBound {
   explicit CopyBound(const RematSchedule& plain)
       : plain_(plain),
         remats_(cheapest_first(plain, false, [&](int32_t id) { return plain.op(id).cost_us; })),
-        reloads_(cheapest_first(plain, true, [&](int32_t id) { return plain.is_reload(id) ? plain.op(id).cost_us : 0; })),
+        reloads_(
+            cheapest_first(plain, true, [&](int32_t id) { return plain.is_reload(id) ? plain.op(id).cost_us : 0; })),
         offloads_(cheapest_first(plain, true, [&](int32_t id) { return plain.to_host_us(id); })),
         copies_(cheapest_first(plain, true, [&](int32_t id) { return plain.op(id).cost_us + plain.to_host_us(id); })) {}
 
   double at(int32_t t, int64_t limit) const {
-    Knapsack to_remat = knapsack_at(plain_, remats_, t, limit, true), to_reload = knapsack_at(plain_, reloads_, t, limit, true);
+    Knapsack to_remat = knapsack_at(plain_, remats_, t, limit, true),
+             to_reload = knapsack_at(plain_, reloads_, t, limit, true);
     LeastCost repeat(to_remat), reload(to_reload);
-    LeastCost offload(knapsack_at(plain_, offloads_, t, limit, true)), copy(knapsack_at(plain_, copies_, t, limit, true));
-    const double before_us = plain_.clock_us(t), after_us = plain_.clock_us(plain_.problem().op_count()) - plain_.clock_us(t + 1);
+    LeastCost offload(knapsack_at(plain_, offloads_, t, limit, true)),
+        copy(knapsack_at(plain_, copies_, t, limit, true));
+    const double before_us = plain_.clock_us(t),
+                 after_us = plain_.clock_us(plain_.problem().op_count()) - plain_.clock_us(t + 1);
     double least = impossible, excess = to_remat.excess;
     for (int i = 0; i < splits; ++i) {  // from this share of the excess to the next is copied
       double copied = excess * i / splits, repeated = excess - excess * (i + 1) / splits;
-      double later_us = std::max(0.0, offload.of(copied) - before_us) + std::max(repeat.of(repeated), reload.of(copied) - after_us);
+      double later_us =
+          std::max(0.0, offload.of(copied) - before_us) + std::max(repeat.of(repeated), reload.of(copied) - after_us);
       least = std::min(least, later_us + EngineLoads::price_of_hidden_copies * copy.of(copied));
     }
     return least;

@@ -2,8 +2,8 @@
 
 #include "ir/support/align.h"
 #include "ir/support/units.h"
-#include "passes/analysis/cost_model.h"
 #include "passes/analysis/buffer_assignment.h"
+#include "passes/analysis/cost_model.h"
 
 #include <algorithm>
 #include <map>
@@ -21,8 +21,13 @@ std::vector<NodeId> instructions_of(const Graph& graph) {
 // Values in the problem are roots that have bytes of their own in the arena's transient part.
 class ProblemBuilder {
  public:
-  ProblemBuilder(const Graph& graph, llvm::ArrayRef<NodeId> writers, const DeviceDescription& device, const KernelCatalog& catalog)
-      : graph_(graph), device_(device), catalog_(catalog), value_of_(graph.value_count(), -1), state_of_(graph.value_count(), -1) {
+  ProblemBuilder(const Graph& graph, llvm::ArrayRef<NodeId> writers, const DeviceDescription& device,
+                 const KernelCatalog& catalog)
+      : graph_(graph),
+        device_(device),
+        catalog_(catalog),
+        value_of_(graph.value_count(), -1),
+        state_of_(graph.value_count(), -1) {
     instructions_ = instructions_of(graph);
     problem_.duplex_shares = device.duplex_shares();
     problem_.copy_interference = device.interference_of_copies();
@@ -30,14 +35,17 @@ class ProblemBuilder {
     for (const Update& update : graph.updates) add_value(update.value, 0);
     std::vector<int32_t> position(graph.node_slots(), -1);
     for (size_t i = 0; i < instructions_.size(); ++i) position[index_of(instructions_[i])] = static_cast<int32_t>(i);
-    for (size_t i = 0; i < writers.size(); ++i) state_of_[index_of(graph.updates[i].state)] = position[index_of(writers[i])];
+    for (size_t i = 0; i < writers.size(); ++i)
+      state_of_[index_of(graph.updates[i].state)] = position[index_of(writers[i])];
     for (NodeId id : instructions_) add_op(id);
     for (NodeId writer : writers) problem_.ops[static_cast<size_t>(position[index_of(writer)])].repeatable = false;
     for (const Output& output : graph.outputs)
       if (int32_t v = value(output.value); v >= 0) problem_.live_out[static_cast<size_t>(v)] = 1;
   }
 
-  GraphRematProblem take() { return {std::move(problem_), std::move(values_), std::move(largest_), std::move(dearest_)}; }
+  GraphRematProblem take() {
+    return {std::move(problem_), std::move(values_), std::move(largest_), std::move(dearest_)};
+  }
 
   // Of what forward saves.
   void add_offloads(int64_t host_bytes) {
@@ -49,7 +57,9 @@ class ProblemBuilder {
         const double to_host = 1e-3 * static_cast<double>(bytes) / device_.to_host_gb_per_s;
         const double to_device = 1e-3 * static_cast<double>(bytes) / device_.from_host_gb_per_s;
         if (is_saved(instructions_[i], result) && std::min(to_host, to_device) >= min_launches * device_.launch_us)
-          offloads.push_back({rounded(bytes), problem_.ops[i].cost_us, {value(result), to_host + device_.launch_us, to_device + device_.launch_us}});
+          offloads.push_back({rounded(bytes),
+                              problem_.ops[i].cost_us,
+                              {value(result), to_host + device_.launch_us, to_device + device_.launch_us}});
       }
     const bool host_is_full = take_largest(offloads, largest_) > host_bytes;
     problem_.offloads = largest_;
@@ -57,7 +67,8 @@ class ProblemBuilder {
     keep_dearest(offloads, host_bytes);
     take_largest(offloads, dearest_);
     for (const OffloadOption& option : dearest_)
-      if (llvm::none_of(largest_, [&](const OffloadOption& other) { return other.value == option.value; })) problem_.offloads.push_back(option);
+      if (llvm::none_of(largest_, [&](const OffloadOption& other) { return other.value == option.value; }))
+        problem_.offloads.push_back(option);
   }
 
  private:
@@ -70,7 +81,8 @@ class ProblemBuilder {
   // Gives their bytes.
   static int64_t take_largest(llvm::ArrayRef<Offload> offloads, std::vector<OffloadOption>& options) {
     std::vector<Offload> largest = offloads.vec();
-    std::stable_sort(largest.begin(), largest.end(), [](const Offload& a, const Offload& b) { return a.bytes > b.bytes; });
+    std::stable_sort(largest.begin(), largest.end(),
+                     [](const Offload& a, const Offload& b) { return a.bytes > b.bytes; });
     largest.resize(std::min(largest.size(), max_offloads));
     int64_t bytes = 0;
     for (const Offload& offload : largest) {
@@ -92,13 +104,16 @@ class ProblemBuilder {
     });
   }
 
-  static constexpr double min_launches = 4;   // that a copy worth making takes
+  static constexpr double min_launches = 4;    // that a copy worth making takes
   static constexpr size_t max_offloads = 200;  // the search looks at each again and again
 
   bool is_saved(NodeId producer, ValueId result) const {
     const Node& node = graph_.node(producer);
-    if (node.phase != Phase::Forward || node.op->engine != Engine::Compute || problem_.value_bytes[static_cast<size_t>(value(result))] == 0) return false;
-    return llvm::any_of(readers_of(graph_, result), [&](NodeId reader) { return graph_.node(reader).phase != Phase::Forward; });
+    if (node.phase != Phase::Forward || node.op->engine != Engine::Compute ||
+        problem_.value_bytes[static_cast<size_t>(value(result))] == 0)
+      return false;
+    return llvm::any_of(readers_of(graph_, result),
+                        [&](NodeId reader) { return graph_.node(reader).phase != Phase::Forward; });
   }
 
   int32_t value(ValueId id) const { return value_of_[index_of(root_of(graph_, id))]; }
@@ -116,7 +131,8 @@ class ProblemBuilder {
     const Node& node = graph_.node(id);
     RematOp op;
     llvm::SmallVector<const Type*, 4> types = operand_types(graph_, node);
-    KernelCandidate kernel = catalog_.candidates(*node.op, OpCall(node.attrs, types), result_types(graph_, node)).front();
+    KernelCandidate kernel =
+        catalog_.candidates(*node.op, OpCall(node.attrs, types), result_types(graph_, node)).front();
     op.cost_us = predicted_us(graph_, node, kernel, device_);
     op.workspace_bytes = rounded(kernel.workspace_bytes);
     op.engine = node.op->engine;
@@ -125,7 +141,8 @@ class ProblemBuilder {
       if (operand != ValueId::None) add_read(op, operand);
     for (ValueId result : node.results) {
       const bool on_host = written_space(node.op->engine) == MemorySpace::Host;
-      if (value_of_[index_of(result)] < 0) add_value(result, on_host ? 0 : std::max<int64_t>(graph_.type(result).bytes(), 1));
+      if (value_of_[index_of(result)] < 0)
+        add_value(result, on_host ? 0 : std::max<int64_t>(graph_.type(result).bytes(), 1));
       op.writes.push_back(value(result));
     }
     for (const InPlace& pair : node.op->in_place) add_reuse(op, node, pair);
@@ -144,14 +161,19 @@ class ProblemBuilder {
   // As assignment will decide it, but for the point of the operand's last use, which the search follows.
   void add_reuse(RematOp& op, const Node& node, const InPlace& pair) {
     if (!pair.applies_to(node)) return;
-    ValueId result = node.results[static_cast<size_t>(pair.result)], root = root_of(graph_, node.operands[static_cast<size_t>(pair.operand)]);
+    ValueId result = node.results[static_cast<size_t>(pair.result)],
+            root = root_of(graph_, node.operands[static_cast<size_t>(pair.operand)]);
     int32_t written = value(result), read = value(root);
     if (read < 0 || graph_.type(root).bytes() != graph_.type(result).bytes()) return;
     auto bytes = [&](int32_t v) { return problem_.value_bytes[static_cast<size_t>(v)]; };
     if (bytes(written) != bytes(read)) return;
-    if (llvm::any_of(op.in_place, [&](const InPlaceReuse& other) { return other.written == written || other.read == read; })) return;
+    if (llvm::any_of(op.in_place,
+                     [&](const InPlaceReuse& other) { return other.written == written || other.read == read; }))
+      return;
     for (size_t i = 0; i < node.operands.size(); ++i)
-      if (i != static_cast<size_t>(pair.operand) && node.operands[i] != ValueId::None && root_of(graph_, node.operands[i]) == root) return;
+      if (i != static_cast<size_t>(pair.operand) && node.operands[i] != ValueId::None &&
+          root_of(graph_, node.operands[i]) == root)
+        return;
     op.in_place.push_back({written, read});
   }
 
@@ -168,7 +190,8 @@ class ProblemBuilder {
 
 class Rematerialiser {
  public:
-  explicit Rematerialiser(Graph& graph) : graph_(graph), instructions_(instructions_of(graph)), now_(graph.value_count()) {
+  explicit Rematerialiser(Graph& graph)
+      : graph_(graph), instructions_(instructions_of(graph)), now_(graph.value_count()) {
     for (NodeId id : instructions_) reads_.push_back(graph.node(id).operands);
   }
 
@@ -177,7 +200,8 @@ class Rematerialiser {
     size_t next = 0, next_reload = 0;
     for (size_t position = 0; position <= instructions_.size(); ++position) {
       NodeId before = position < instructions_.size() ? instructions_[position] : NodeId::None;
-      for (; next_reload < plan.reloads.size() && static_cast<size_t>(plan.reloads[next_reload].before) == position; ++next_reload)
+      for (; next_reload < plan.reloads.size() && static_cast<size_t>(plan.reloads[next_reload].before) == position;
+           ++next_reload)
         reload(values[static_cast<size_t>(plan.reloads[next_reload].value)], before);
       for (; next < remats.size() && static_cast<size_t>(remats[next].before) == position; ++next)
         repeat(static_cast<size_t>(remats[next].op), before);
@@ -197,7 +221,8 @@ class Rematerialiser {
     int64_t bytes = 0;
     for (ValueId result : node.results) bytes += graph_.type(result).bytes();
     graph_.node(again).reason = "repeated before " + reader_name(before) + " instead of keeping " + format_bytes(bytes);
-    for (size_t i = 0; i < node.results.size(); ++i) now_[index_of(node.results[i])] = {graph_.node(again).results[i], ValueId::None};
+    for (size_t i = 0; i < node.results.size(); ++i)
+      now_[index_of(node.results[i])] = {graph_.node(again).results[i], ValueId::None};
     added_.push_back(again);
   }
 
@@ -212,7 +237,8 @@ class Rematerialiser {
 
   ValueId offload(ValueId value) {
     NodeId producer = graph_.value(value).producer;
-    NodeId copy = add_copy("to_host", value, graph_.value(value).name + ".host", behind_earlier_results(producer, value));
+    NodeId copy =
+        add_copy("to_host", value, graph_.value(value).name + ".host", behind_earlier_results(producer, value));
     graph_.node(copy).phase = graph_.node(producer).phase;
     graph_.node(copy).reason = "waits on the host, which frees " + format_bytes(graph_.type(value).bytes());
     return graph_.node(copy).results[0];
@@ -261,7 +287,8 @@ class Rematerialiser {
     }
   }
 
-  // What `value` is called at the present place. A view is made again, before `before`, for each occurrence of its source.
+  // What `value` is called at the present place. A view is made again, before `before`, for each occurrence of its
+  // source.
   ValueId latest(ValueId value, NodeId before) {
     NodeId producer = graph_.value(value).producer;
     bool view = producer != NodeId::None && graph_.node(producer).op->view_of >= 0;
@@ -282,7 +309,8 @@ class Rematerialiser {
       previous = graph_.node(id).previous;
       if (graph_.node(id).op->view_of < 0) continue;
       ValueId view = graph_.node(id).results[0];
-      bool shown = llvm::any_of(graph_.gradients, [&](const StateGradient& gradient) { return gradient.value == view; });
+      bool shown =
+          llvm::any_of(graph_.gradients, [&](const StateGradient& gradient) { return gradient.value == view; });
       if (!shown && !graph_.is_used(view)) graph_.erase_node(id);
     }
   }
@@ -296,7 +324,7 @@ class Rematerialiser {
   std::vector<NodeId> instructions_, added_;
   std::map<ValueId, ValueId> on_host_;                // what waits there, and its copy there
   std::vector<llvm::SmallVector<ValueId, 4>> reads_;  // of each instruction, as the graph was
-  std::vector<Now> now_;  // by value of the graph as it was
+  std::vector<Now> now_;                              // by value of the graph as it was
 };
 
 }  // namespace
@@ -311,14 +339,16 @@ void delay_free_updates(Graph& graph, llvm::ArrayRef<NodeId> writers) {
       if (root == graph.updates[i].state) return true;
       bool updated = llvm::any_of(graph.updates, [&](const Update& update) { return update.state == root; });
       NodeId producer = graph.value(root).producer;
-      return !updated && (producer == NodeId::None ? graph.find_state(root) != nullptr : !is_instruction(graph.node(producer)));
+      return !updated &&
+             (producer == NodeId::None ? graph.find_state(root) != nullptr : !is_instruction(graph.node(producer)));
     });
     if (free) graph.move_before(writers[i], NodeId::None);
   }
 }
 
-GraphRematProblem graph_remat_problem(const Graph& graph, llvm::ArrayRef<NodeId> writers, const DeviceDescription& device,
-                                  const KernelCatalog& catalog, int64_t host_bytes) {
+GraphRematProblem graph_remat_problem(const Graph& graph, llvm::ArrayRef<NodeId> writers,
+                                      const DeviceDescription& device, const KernelCatalog& catalog,
+                                      int64_t host_bytes) {
   ProblemBuilder builder(graph, writers, device, catalog);
   if (host_bytes > 0) builder.add_offloads(host_bytes);
   return builder.take();

@@ -5,8 +5,9 @@
 #include <algorithm>
 
 // At the peak, each value that is only waiting there can be dropped and made again right before its next use,
-// together with what that needs and is gone by then, or wait on the host. The change that removes most excess for its time is made.
-// Candidates are looked at in the order of what they could be worth at best, up to where that is less than the best was worth.
+// together with what that needs and is gone by then, or wait on the host. The change that removes most excess for its
+// time is made. Candidates are looked at in the order of what they could be worth at best, up to where that is less
+// than the best was worth.
 
 namespace plimsoll::remat {
 namespace {
@@ -39,8 +40,10 @@ class Above {
 
   // By how much less is above the limit at most without `bytes` from `first` to `last`.
   double without(int64_t bytes, ProgramPoint first, ProgramPoint last) const {
-    auto begin = std::lower_bound(moments_.begin(), moments_.end(), first), end = std::upper_bound(begin, moments_.end(), last);
-    int64_t sum = sums_[static_cast<size_t>(end - moments_.begin())] - sums_[static_cast<size_t>(begin - moments_.begin())];
+    auto begin = std::lower_bound(moments_.begin(), moments_.end(), first),
+         end = std::upper_bound(begin, moments_.end(), last);
+    int64_t sum =
+        sums_[static_cast<size_t>(end - moments_.begin())] - sums_[static_cast<size_t>(begin - moments_.begin())];
     return static_cast<double>(std::min(sum, bytes * (end - begin)));
   }
 
@@ -63,7 +66,9 @@ std::vector<ProgramPoint> candidates(const RematSchedule& schedule, ProgramPoint
 // What `at` removes at most.
 double max_gain(const RematSchedule& schedule, const Above& above, ProgramPoint at, ProgramPoint peak) {
   const RematOp& op = schedule.op(at.op);
-  auto without = [&](int32_t v, ProgramPoint made) { return above.without(schedule.problem().value_bytes[static_cast<size_t>(v)], made, at); };
+  auto without = [&](int32_t v, ProgramPoint made) {
+    return above.without(schedule.problem().value_bytes[static_cast<size_t>(v)], made, at);
+  };
   if (schedule.is_offload(at.op)) {
     int32_t producer = schedule.producer(op.reads[0]);
     return without(op.reads[0], {producer, producer});
@@ -86,16 +91,20 @@ double max_score(const RematSchedule& schedule, ProgramPoint at, double max_gain
   return max_gain / min_added_us(loads, schedule.loads(), schedule.added_us());
 }
 
-bool is_better(const Candidate& a, const Candidate& b) { return a.score != b.score ? a.score > b.score : a.score > 0 && a.index < b.index; }
-
-void apply(RematSchedule& schedule, const Candidate& candidate, llvm::function_ref<bool()> is_worth_it = [] { return true; }) {
-  if (schedule.is_offload(candidate.at.op)) return schedule.make_synchronous(candidate.at.op);
-  if (!schedule.insert_with_ancestors(candidate.at, candidate.max_ops, is_worth_it)) return;
-  if (schedule.is_reload(candidate.at.op) && candidate.max_ops > 1) schedule.make_synchronous(schedule.offload_of(candidate.at.op));
+bool is_better(const Candidate& a, const Candidate& b) {
+  return a.score != b.score ? a.score > b.score : a.score > 0 && a.index < b.index;
 }
 
-// Down to one limit. Scores fall as the excess does, nearly always, so what a candidate scored when it was last tried bounds what it can
-// score now, and few are promising after a change (Minoux 1978).
+void apply(
+    RematSchedule& schedule, const Candidate& candidate, llvm::function_ref<bool()> is_worth_it = [] { return true; }) {
+  if (schedule.is_offload(candidate.at.op)) return schedule.make_synchronous(candidate.at.op);
+  if (!schedule.insert_with_ancestors(candidate.at, candidate.max_ops, is_worth_it)) return;
+  if (schedule.is_reload(candidate.at.op) && candidate.max_ops > 1)
+    schedule.make_synchronous(schedule.offload_of(candidate.at.op));
+}
+
+// Down to one limit. Scores fall as the excess does, nearly always, so what a candidate scored when it was last tried
+// bounds what it can score now, and few are promising after a change (Minoux 1978).
 class Descent {
  public:
   Descent(RematSchedule& schedule, int64_t limit, Tried tried) : schedule_(schedule), limit_(limit), tried_(tried) {}
@@ -124,10 +133,12 @@ class Descent {
     for (ProgramPoint at : candidates(schedule_, peak)) {
       const double gain = max_gain(schedule_, above, at, peak);
       double score = max_score(schedule_, at, gain);
-      if (auto last = last_scores_.find({at.position, at.op}); last != last_scores_.end()) score = std::min(score, max_rise * last->second);
+      if (auto last = last_scores_.find({at.position, at.op}); last != last_scores_.end())
+        score = std::min(score, max_rise * last->second);
       result.push_back({at, gain, score, static_cast<int32_t>(result.size())});
     }
-    std::stable_sort(result.begin(), result.end(), [](const Candidate& a, const Candidate& b) { return a.max_score > b.max_score; });
+    std::stable_sort(result.begin(), result.end(),
+                     [](const Candidate& a, const Candidate& b) { return a.max_score > b.max_score; });
     return result;
   }
 
@@ -146,10 +157,13 @@ class Descent {
     const double excess = static_cast<double>(schedule_.memory().excess(limit_)), added = schedule_.added_us();
     const EngineLoads loads = schedule_.loads();
     // As well as the best; more ancestors only add to what it costs.
-    const auto may_score = [&](double gain) { return gain * (1 + rounding) >= best.score * min_added_us(schedule_.loads(), loads, added); };
+    const auto may_score = [&](double gain) {
+      return gain * (1 + rounding) >= best.score * min_added_us(schedule_.loads(), loads, added);
+    };
     double most = 0;
     size_t last_count = 0;
-    for (int32_t max_ops : schedule_.is_copy(candidate.at.op) ? llvm::ArrayRef<int32_t>(copy_limits) : llvm::ArrayRef<int32_t>(ancestor_limits)) {
+    for (int32_t max_ops : schedule_.is_copy(candidate.at.op) ? llvm::ArrayRef<int32_t>(copy_limits)
+                                                              : llvm::ArrayRef<int32_t>(ancestor_limits)) {
       const size_t mark = schedule_.mark();
       candidate.max_ops = max_ops;
       apply(schedule_, candidate, [&] { return may_score(candidate.max_gain); });

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 
-// Down the levels greedily, remembering what was inserted at every level, then up again: each level anneals the better of what the
-// level below ended with, which is within this limit too, and what the way down left here. Work a level is fixed, so a
-// level's plan depends on the levels below it alone.
+// Down the levels greedily, remembering what was inserted at every level, then up again: each level anneals the better
+// of what the level below ended with, which is within this limit too, and what the way down left here. Work a level is
+// fixed, so a level's plan depends on the levels below it alone.
 
 namespace plimsoll {
 namespace {
@@ -13,8 +13,9 @@ using namespace remat;
 
 constexpr double steps_per_second = 200e6;
 constexpr int64_t steps_per_op = 5000;  // a level of a small problem needs no more for each op
-constexpr int32_t bounded_ops = 1000;    // of more, the bound takes longer than the annealing that it ends
-constexpr int32_t thorough_ops = 1000;   // down a schedule of more, or of that with less work to do than this, promising changes are tried alone
+constexpr int32_t bounded_ops = 1000;   // of more, the bound takes longer than the annealing that it ends
+constexpr int32_t thorough_ops =
+    1000;  // down a schedule of more, or of that with less work to do than this, promising changes are tried alone
 constexpr int64_t thorough_steps = 10'000'000;
 constexpr int64_t steps_per_node = 200;  // of the bound's exact searches
 
@@ -34,7 +35,8 @@ struct OffloadLevel {
 std::vector<OffloadLevel> way_down(RematSchedule& schedule, Tried tried, int64_t rescue_steps, double min_share) {
   std::vector<OffloadLevel> levels;
   const double plain_peak = static_cast<double>(schedule.memory().peak());
-  for (double limit = below(plain_peak, plain_peak); limit > std::max(1.0, min_share * plain_peak); limit = below(limit, plain_peak)) {
+  for (double limit = below(plain_peak, plain_peak); limit > std::max(1.0, min_share * plain_peak);
+       limit = below(limit, plain_peak)) {
     int64_t bytes = static_cast<int64_t>(limit);
     if (!lower_peak(schedule, bytes, tried)) anneal(schedule, bytes, {.steps = rescue_steps});
     if (schedule.memory().peak() > bytes) break;
@@ -61,15 +63,18 @@ void take_cheaper(std::vector<OffloadLevel>& levels, double plain_peak, llvm::Ar
 }  // namespace
 
 std::vector<RematPlan> remat_levels(const RematProblem& problem, int64_t highest_bytes, const RematOptions& options,
-                                            llvm::ArrayRef<RematPlan> starts) {
+                                    llvm::ArrayRef<RematPlan> starts) {
   RematSchedule schedule(problem);
   const double plain_peak = static_cast<double>(schedule.memory().peak());
   int64_t steps = static_cast<int64_t>(options.seconds * steps_per_second);
   const Tried tried = problem.op_count() <= thorough_ops && steps >= thorough_steps ? Tried::All : Tried::Promising;
-  std::vector<OffloadLevel> levels = way_down(schedule, tried, std::min(steps / 20, 20 * steps_per_op * problem.op_count()), options.min_share);
+  std::vector<OffloadLevel> levels =
+      way_down(schedule, tried, std::min(steps / 20, 20 * steps_per_op * problem.op_count()), options.min_share);
   take_cheaper(levels, plain_peak, starts);
-  steps = std::min(steps / std::max<int64_t>(static_cast<int64_t>(levels.size()), 1), steps_per_op * problem.op_count());
-  const bool is_bounded = problem.offloads.empty() && problem.op_count() <= bounded_ops;  // with copies the bound is seldom reached
+  steps =
+      std::min(steps / std::max<int64_t>(static_cast<int64_t>(levels.size()), 1), steps_per_op * problem.op_count());
+  const bool is_bounded =
+      problem.offloads.empty() && problem.op_count() <= bounded_ops;  // with copies the bound is seldom reached
   std::vector<RematPlan> plans;
   for (size_t left = levels.size(); left > 0; --left) {
     const OffloadLevel& level = levels[left - 1];

@@ -23,7 +23,8 @@ RematSchedule::RematSchedule(const RematProblem& problem)
       uses_(problem.value_bytes.size()),
       occurrences_(problem.ops.size()),
       reload_of_(problem.value_bytes.size(), -1),
-      all_compute_(problem.offloads.empty() && llvm::all_of(problem.ops, [](const RematOp& op) { return op.engine == Engine::Compute; })),
+      all_compute_(problem.offloads.empty() &&
+                   llvm::all_of(problem.ops, [](const RematOp& op) { return op.engine == Engine::Compute; })),
       loads_(problem) {
   int32_t n = problem.op_count();
   for (int32_t o = 0; o < n; ++o) {
@@ -45,7 +46,9 @@ RematSchedule::RematSchedule(const RematProblem& problem)
 
 void RematSchedule::collect_copies() {
   std::vector<OffloadOption> options = problem_->offloads;
-  std::sort(options.begin(), options.end(), [&](const OffloadOption& a, const OffloadOption& b) { return std::pair(producer(a.value), a.value) < std::pair(producer(b.value), b.value); });
+  std::sort(options.begin(), options.end(), [&](const OffloadOption& a, const OffloadOption& b) {
+    return std::pair(producer(a.value), a.value) < std::pair(producer(b.value), b.value);
+  });
   RematOp offload, reload;
   offload.engine = Engine::ToHost;
   reload.engine = Engine::ToDevice;
@@ -62,14 +65,16 @@ void RematSchedule::collect_copies() {
   }
   occurrences_.resize(problem_->ops.size() + 1 + copies_.size());
   places_.resize(copies_.size());
-  for (int32_t id = 0; id < static_cast<int32_t>(occurrences_.size()); ++id) cost_us_.push_back(id == problem_->op_count() ? 0 : op(id).cost_us);
+  for (int32_t id = 0; id < static_cast<int32_t>(occurrences_.size()); ++id)
+    cost_us_.push_back(id == problem_->op_count() ? 0 : op(id).cost_us);
   clock_us_.assign(1, 0);
   for (const RematOp& op : problem_->ops) clock_us_.push_back(clock_us_.back() + problem_->compute_us(op));
 }
 
 int32_t RematSchedule::producer_count(int32_t position) const {
   auto offloads_made = llvm::ArrayRef<RematOp>(copies_).take_front(problem_->offloads.size());
-  auto later = std::lower_bound(offloads_made.begin(), offloads_made.end(), position, [&](const RematOp& offload, int32_t s) { return producer(offload.reads[0]) < s; });
+  auto later = std::lower_bound(offloads_made.begin(), offloads_made.end(), position,
+                                [&](const RematOp& offload, int32_t s) { return producer(offload.reads[0]) < s; });
   return std::min(position, problem_->op_count()) + static_cast<int32_t>(later - offloads_made.begin());
 }
 
@@ -80,18 +85,23 @@ int32_t RematSchedule::producer_at(int32_t index, int32_t position) const {
 
 const RematSchedule::Occurrence& RematSchedule::occurrence(ProgramPoint at) const {
   const auto& all = occurrences_[static_cast<size_t>(at.op)];
-  return *std::lower_bound(all.begin(), all.end(), at.position, [](const Occurrence& o, int32_t position) { return o.position < position; });
+  return *std::lower_bound(all.begin(), all.end(), at.position,
+                           [](const Occurrence& o, int32_t position) { return o.position < position; });
 }
 
 ProgramPoint RematSchedule::latest_before(int32_t id, ProgramPoint at) const {
   const auto& all = occurrences_[static_cast<size_t>(id)];
-  auto after = std::lower_bound(all.begin(), all.end(), at, [id](const Occurrence& o, ProgramPoint m) { return ProgramPoint{o.position, id} < m; });
+  auto after = std::lower_bound(all.begin(), all.end(), at, [id](const Occurrence& o, ProgramPoint m) {
+    return ProgramPoint{o.position, id} < m;
+  });
   return after == all.begin() ? from_the_start : ProgramPoint{std::prev(after)->position, id};
 }
 
 ProgramPoint RematSchedule::first_after(int32_t id, ProgramPoint at) const {
   const auto& all = occurrences_[static_cast<size_t>(id)];
-  auto after = std::upper_bound(all.begin(), all.end(), at, [id](ProgramPoint m, const Occurrence& o) { return m < ProgramPoint{o.position, id}; });
+  auto after = std::upper_bound(all.begin(), all.end(), at, [id](ProgramPoint m, const Occurrence& o) {
+    return m < ProgramPoint{o.position, id};
+  });
   return after == all.end() ? none() : ProgramPoint{after->position, id};
 }
 
@@ -143,9 +153,10 @@ bool RematSchedule::may_insert(ProgramPoint at) const {
   if (at.op >= at.position || !op(at).repeatable || at.position > op(at).remat_until || has(at)) return false;
   // What is offloaded was made first.
   return copies_.empty() || llvm::none_of(op(at).writes, [&](int32_t v) {
-    int32_t reload = reload_of(v);
-    return reload >= 0 && is_offloaded(reload) && at.position <= occurrences_[static_cast<size_t>(offload_of(reload))].back().position;
-  });
+           int32_t reload = reload_of(v);
+           return reload >= 0 && is_offloaded(reload) &&
+                  at.position <= occurrences_[static_cast<size_t>(offload_of(reload))].back().position;
+         });
 }
 
 // A offload ends before its value is made again, and reloads are issued after it.
@@ -153,24 +164,29 @@ bool RematSchedule::may_copy(ProgramPoint at) const {
   const int32_t made_by = producer(copied(at.op));
   if (at.position < made_by || at.position >= problem_->op_count() || has(at)) return false;
   if (is_offload(at.op)) return at < next_made(copied(at.op), {made_by, made_by});
-  return at.position > made_by && (!is_offloaded(at.op) || at.position >= occurrences_[static_cast<size_t>(offload_of(at.op))].back().position);
+  return at.position > made_by &&
+         (!is_offloaded(at.op) || at.position >= occurrences_[static_cast<size_t>(offload_of(at.op))].back().position);
 }
 
-// Behind which base op a offload is done: the first where it has had the time it takes, at the latest `latest` or the one before its
-// value is made again.
+// Behind which base op a offload is done: the first where it has had the time it takes, at the latest `latest` or the
+// one before its value is made again.
 int32_t RematSchedule::offload_position(int32_t reload, int32_t latest) const {
   const int32_t made_by = producer(copied(reload));
   ProgramPoint again = next_made(copied(reload), {made_by, made_by});
   if (again != none()) latest = std::min(latest, is_reload(again.op) ? again.position : again.position - 1);
-  auto through = std::lower_bound(clock_us_.begin() + made_by + 1, clock_us_.end(), clock_us_[static_cast<size_t>(made_by) + 1] + to_host_us(reload));
+  auto through = std::lower_bound(clock_us_.begin() + made_by + 1, clock_us_.end(),
+                                  clock_us_[static_cast<size_t>(made_by) + 1] + to_host_us(reload));
   return std::min(latest, std::max(made_by, static_cast<int32_t>(through - clock_us_.begin()) - 1));
 }
 
 ProgramPoint RematSchedule::unhurried(int32_t reload, int32_t position, ProgramPoint after) const {
   double start_us = clock_us_[static_cast<size_t>(position)] - op(reload).cost_us;
-  int32_t before = static_cast<int32_t>(std::upper_bound(clock_us_.begin(), clock_us_.end(), start_us) - clock_us_.begin()) - 1;
-  int32_t earliest = std::max(after < ProgramPoint{after.position, reload} ? after.position : after.position + 1, producer(copied(reload)) + 1);
-  if (is_offloaded(reload)) earliest = std::max(earliest, occurrences_[static_cast<size_t>(offload_of(reload))].back().position);
+  int32_t before =
+      static_cast<int32_t>(std::upper_bound(clock_us_.begin(), clock_us_.end(), start_us) - clock_us_.begin()) - 1;
+  int32_t earliest = std::max(after < ProgramPoint{after.position, reload} ? after.position : after.position + 1,
+                              producer(copied(reload)) + 1);
+  if (is_offloaded(reload))
+    earliest = std::max(earliest, occurrences_[static_cast<size_t>(offload_of(reload))].back().position);
   return {std::min(std::max(before - 1, earliest), position - 1), reload};
 }
 
@@ -200,7 +216,8 @@ void RematSchedule::refresh_reused(ProgramPoint at) {
 
 void RematSchedule::add_occurrence(ProgramPoint at) {
   auto& all = occurrences_[static_cast<size_t>(at.op)];
-  auto after = std::lower_bound(all.begin(), all.end(), at.position, [](const Occurrence& o, int32_t position) { return o.position < position; });
+  auto after = std::lower_bound(all.begin(), all.end(), at.position,
+                                [](const Occurrence& o, int32_t position) { return o.position < position; });
   all.insert(after, {at.position, static_cast<int32_t>(extras_.size())});
   extras_.push_back(at);
 }
@@ -302,7 +319,8 @@ void RematSchedule::erase(ProgramPoint at) {
 }
 
 void RematSchedule::make_synchronous(int32_t offload) {
-  ProgramPoint now{occurrences_[static_cast<size_t>(offload)].back().position, offload}, hurried{producer(copied(offload)), offload};
+  ProgramPoint now{occurrences_[static_cast<size_t>(offload)].back().position, offload},
+      hurried{producer(copied(offload)), offload};
   if (now == hurried) return;
   erase_alone(now);
   insert_alone(hurried);

@@ -13,10 +13,10 @@
 
 namespace plimsoll::remat {
 
-// Copies are ops too, with ids beyond those of the problem and no place in its order. What is reloaded is alive from the point its reload
-// is issued, what is offloaded up to the point its offload is done. A reload issued before base op s, or a offload done before it, is the point
-// {s - 1, id}: behind the op before, ahead of the remats of position s. A value is offloaded once, from where it is first made, while
-// there are reloads of it.
+// Copies are ops too, with ids beyond those of the problem and no place in its order. What is reloaded is alive from
+// the point its reload is issued, what is offloaded up to the point its offload is done. A reload issued before base op
+// s, or a offload done before it, is the point {s - 1, id}: behind the op before, ahead of the remats of position s. A
+// value is offloaded once, from where it is first made, while there are reloads of it.
 class RematSchedule {
  public:
   explicit RematSchedule(const RematProblem& problem);
@@ -29,7 +29,9 @@ class RematSchedule {
   bool is_all_compute() const { return all_compute_; }  // no copies, and none on offer
   // Compute before a base op, or all there is, without extras.
   double clock_us(int32_t position) const { return clock_us_[static_cast<size_t>(position)]; }
-  llvm::ArrayRef<ProgramPoint> extras() const { return extras_; }     // remats, offloads_made, reloads; in no order that means anything
+  llvm::ArrayRef<ProgramPoint> extras() const {
+    return extras_;
+  }  // remats, offloads_made, reloads; in no order that means anything
 
   const RematOp& op(int32_t id) const {
     return id < problem_->op_count() ? problem_->ops[static_cast<size_t>(id)] : copies_[copy_index(id)];
@@ -39,7 +41,9 @@ class RematSchedule {
   bool is_offload(int32_t id) const { return is_copy(id) && !is_reload(id); }
   ProgramPoint point_before(int32_t position, int32_t id) const { return {is_copy(id) ? position - 1 : position, id}; }
   int32_t position_after(ProgramPoint extra) const { return is_copy(extra.op) ? extra.position + 1 : extra.position; }
-  int32_t reload_of(int32_t value) const { return reload_of_[static_cast<size_t>(value)]; }  // -1: it stays on the device
+  int32_t reload_of(int32_t value) const {
+    return reload_of_[static_cast<size_t>(value)];
+  }  // -1: it stays on the device
   int32_t offload_of(int32_t reload) const { return reload - offload_count(); }
   // What a value's first reload costs besides; 0 for an op.
   double to_host_us(int32_t id) const { return is_reload(id) ? op(offload_of(id)).cost_us : 0; }
@@ -47,9 +51,10 @@ class RematSchedule {
   int32_t producer_count(int32_t position) const;
   int32_t producer_at(int32_t index, int32_t position) const;
 
-  bool may_insert(ProgramPoint at) const;             // and is not there yet
+  bool may_insert(ProgramPoint at) const;  // and is not there yet
   bool has(ProgramPoint at) const { return memory_.has(at); }
-  // With a value's first reload comes its offload, done as soon as it can be without a stall, and with its last reload that goes.
+  // With a value's first reload comes its offload, done as soon as it can be without a stall, and with its last reload
+  // that goes.
   void insert(ProgramPoint at);
   void erase(ProgramPoint at);
   void insert_alone(ProgramPoint at);
@@ -71,9 +76,10 @@ class RematSchedule {
   // Whether an occurrence is read before what it makes is made again.
   bool is_read(ProgramPoint at) const;
 
-  // Inserts `at` with those of its ancestors whose values are gone by then, repeated or reloaded, nearest first, at most `most` ops. False:
-  // stopped halfway because what was inserted was no longer worth it.
-  bool insert_with_ancestors(ProgramPoint at, int32_t most, llvm::function_ref<bool()> is_worth_it = [] { return true; });
+  // Inserts `at` with those of its ancestors whose values are gone by then, repeated or reloaded, nearest first, at
+  // most `most` ops. False: stopped halfway because what was inserted was no longer worth it.
+  bool insert_with_ancestors(
+      ProgramPoint at, int32_t most, llvm::function_ref<bool()> is_worth_it = [] { return true; });
   // Takes it out, and every repeat and reload that then nobody reads.
   void erase_with_unread(ProgramPoint at);
 
@@ -97,7 +103,7 @@ class RematSchedule {
   };
   struct Occurrence {
     int32_t position;
-    int32_t index;           // in extras_; -1: the base op
+    int32_t index;       // in extras_; -1: the base op
     int64_t reused = 0;  // bytes that in-place results save at that point
   };
 
@@ -138,20 +144,20 @@ class RematSchedule {
   const RematProblem* problem_;
   MemoryProfile memory_;
   std::vector<int32_t> producer_;                              // by value
-  std::vector<llvm::SmallVector<ProgramPoint, 4>> uses_;             // by value, sorted
+  std::vector<llvm::SmallVector<ProgramPoint, 4>> uses_;       // by value, sorted
   std::vector<llvm::SmallVector<Occurrence, 2>> occurrences_;  // by id, sorted; the base op first
-  std::vector<RematOp> copies_;                            // offloads_made, then reloads, in the order their values are first made
-  std::vector<double> cost_us_;                                // by id
-  std::vector<int32_t> reload_of_;                              // by value: the id; -1: none
-  std::vector<double> clock_us_;                               // by base op, and for the end: compute before it
+  std::vector<RematOp> copies_;     // offloads_made, then reloads, in the order their values are first made
+  std::vector<double> cost_us_;     // by id
+  std::vector<int32_t> reload_of_;  // by value: the id; -1: none
+  std::vector<double> clock_us_;    // by base op, and for the end: compute before it
   std::vector<ProgramPoint> extras_;
   std::vector<Change> journal_;
   bool all_compute_;
   EngineLoads loads_;
-  std::vector<Event> events_;               // of all extras, sorted; none where all is compute
+  std::vector<Event> events_;  // of all extras, sorted; none where all is compute
   mutable DuplexLink link_;
-  mutable std::vector<size_t> places_;      // by copy: in its engine, of the occurrence looked at last
-  mutable std::optional<double> added_us_;  // once it was asked for
+  mutable std::vector<size_t> places_;        // by copy: in its engine, of the occurrence looked at last
+  mutable std::optional<double> added_us_;    // once it was asked for
   mutable std::optional<double> rewound_us_;  // where the journal starts
 };
 

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-// The three engines along a schedule, from one event of a copy or a repeat to the next; what base ops take in between is known.
-// The engines take copies in the order they are issued. Events stay sorted while the schedule changes.
+// The three engines along a schedule, from one event of a copy or a repeat to the next; what base ops take in between
+// is known. The engines take copies in the order they are issued. Events stay sorted while the schedule changes.
 
 namespace plimsoll::remat {
 
@@ -21,7 +21,8 @@ llvm::SmallVector<RematSchedule::Event, 2> RematSchedule::events_of(ProgramPoint
   }
   if (is_reload(extra.op)) {
     llvm::SmallVector<Event, 2> events{{extra, EventKind::Reload, extra.op}};
-    if (ProgramPoint use = next_use(copied(extra.op), extra); use != none()) events.push_back({use, EventKind::Needed, extra.op});
+    if (ProgramPoint use = next_use(copied(extra.op), extra); use != none())
+      events.push_back({use, EventKind::Needed, extra.op});
     return events;
   }
   if (op(extra).engine != Engine::Compute) return {};
@@ -30,7 +31,8 @@ llvm::SmallVector<RematSchedule::Event, 2> RematSchedule::events_of(ProgramPoint
 
 void RematSchedule::add_events(ProgramPoint extra) {
   if (is_all_compute()) return;
-  for (const Event& event : events_of(extra)) events_.insert(std::lower_bound(events_.begin(), events_.end(), event), event);
+  for (const Event& event : events_of(extra))
+    events_.insert(std::lower_bound(events_.begin(), events_.end(), event), event);
 }
 
 void RematSchedule::drop_events(ProgramPoint extra) {
@@ -59,14 +61,22 @@ double RematSchedule::stalled_and_remat_us() const {
   double later_us = 0;  // by which compute is
   for (const Event& event : events_) {
     const bool ahead = event.kind == EventKind::Needed || event.kind == EventKind::Remat;
-    const double now_us = later_us + clock_us(event.at.position + (ahead ? 0 : 1)), takes_us = cost_us_[static_cast<size_t>(event.id)];
+    const double now_us = later_us + clock_us(event.at.position + (ahead ? 0 : 1)),
+                 takes_us = cost_us_[static_cast<size_t>(event.id)];
     switch (event.kind) {
-      case EventKind::Remat: later_us += takes_us; break;
-      case EventKind::Needed: later_us += std::max(0.0, link_.finish_us(Engine::ToDevice, place(event.id)) - now_us); break;
-      case EventKind::Offloaded: later_us += std::max(0.0, link_.finish_us(Engine::ToHost, place(event.id)) - now_us); break;
+      case EventKind::Remat:
+        later_us += takes_us;
+        break;
+      case EventKind::Needed:
+        later_us += std::max(0.0, link_.finish_us(Engine::ToDevice, place(event.id)) - now_us);
+        break;
+      case EventKind::Offloaded:
+        later_us += std::max(0.0, link_.finish_us(Engine::ToHost, place(event.id)) - now_us);
+        break;
       case EventKind::Made:
       case EventKind::Reload:
-        place(event.id) = link_.issue(event.kind == EventKind::Made ? Engine::ToHost : Engine::ToDevice, takes_us, now_us);
+        place(event.id) =
+            link_.issue(event.kind == EventKind::Made ? Engine::ToHost : Engine::ToDevice, takes_us, now_us);
         later_us += problem_->copy_interference.us(takes_us);
         break;
     }

@@ -1,6 +1,7 @@
 #pragma once
 
-// The two searches over sequences with remats and reloads: greedy descent of the peak, and annealing from what it found.
+// The two searches over sequences with remats and reloads: greedy descent of the peak, and annealing from what it
+// found.
 
 #include "passes/remat/remat_schedule.h"
 
@@ -9,25 +10,26 @@ namespace plimsoll::remat {
 // What is looked at for each change of a descent: everything, or what may be best by how it did before.
 enum class Tried : uint8_t { All, Promising };
 
-// Inserts remats and reloads, best first by excess removed for the time they add, until the peak is within the limit. False when
-// nothing lowers the excess any more.
+// Inserts remats and reloads, best first by excess removed for the time they add, until the peak is within the limit.
+// False when nothing lowers the excess any more.
 bool lower_peak(RematSchedule& schedule, int64_t limit, Tried tried);
 
 // Takes out remats and reloads the limit does not need, dearest first.
 void drop_unneeded(RematSchedule& schedule, int64_t limit);
 
 struct AnnealOptions {
-  int64_t steps = 0;   // of the schedule's memory profile
+  int64_t steps = 0;  // of the schedule's memory profile
   uint64_t seed = 1;
-  double heat = 1;     // how much dearer a change may be at first, in mean costs of a repeat or reload
+  double heat = 1;       // how much dearer a change may be at first, in mean costs of a repeat or reload
   double enough_us = 0;  // stop at this added time: none is less
 };
 
-// Random changes; leaves the cheapest schedule found within the limit, or while there is none that with the least excess.
+// Random changes; leaves the cheapest schedule found within the limit, or while there is none that with the least
+// excess.
 void anneal(RematSchedule& schedule, int64_t limit, const AnnealOptions& options);
 
-// Where the producer `id` would end the wait of one of its values that is alive at `peak` but not touched there: a repeat right before
-// the next use, a reload there or as early as hides it. Empty where nothing can.
+// Where the producer `id` would end the wait of one of its values that is alive at `peak` but not touched there: a
+// repeat right before the next use, a reload there or as early as hides it. Empty where nothing can.
 llvm::SmallVector<ProgramPoint, 2> reload_points(const RematSchedule& schedule, int32_t id, ProgramPoint peak);
 
 // Makes `schedule` have exactly these remats and reloads.

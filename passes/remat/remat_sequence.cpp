@@ -8,7 +8,10 @@ namespace {
 class SequenceWriter {
  public:
   explicit SequenceWriter(const RematProblem& problem)
-      : problem_(problem), latest_(problem.value_bytes.size()), on_host_(problem.value_bytes.size(), -1), option_(problem.value_bytes.size()) {
+      : problem_(problem),
+        latest_(problem.value_bytes.size()),
+        on_host_(problem.value_bytes.size(), -1),
+        option_(problem.value_bytes.size()) {
     std::iota(latest_.begin(), latest_.end(), 0);
     result_.value_bytes = problem.value_bytes;
     result_.duplex_shares = problem.duplex_shares;
@@ -85,14 +88,16 @@ class SequenceWriter {
 
   const RematProblem& problem_;
   RematProblem result_;
-  std::vector<int32_t> latest_;   // by value: what it is called at the present place
-  std::vector<int32_t> on_host_;  // by value: its copy there; -1: none
+  std::vector<int32_t> latest_;               // by value: what it is called at the present place
+  std::vector<int32_t> on_host_;              // by value: its copy there; -1: none
   std::vector<const OffloadOption*> option_;  // by value; null: it stays on the device
-  std::vector<int32_t> places_;   // of the base ops and of the end
+  std::vector<int32_t> places_;               // of the base ops and of the end
 };
 
 }  // namespace
 
-RematProblem apply_to_problem(const RematProblem& problem, const RematPlan& plan) { return SequenceWriter(problem).run(plan); }
+RematProblem apply_to_problem(const RematProblem& problem, const RematPlan& plan) {
+  return SequenceWriter(problem).run(plan);
+}
 
 }  // namespace plimsoll

@@ -70,8 +70,9 @@ ComposedTranspose TransposeComposer::result() const {
   ComposedTranspose result;
   for (const Part& part : placed) result.split.push_back(part.size);
   for (const Part& part : moved)
-    result.permutation.push_back(llvm::find_if(placed, [&](const Part& p) { return p.dim == part.dim && p.stride == part.stride; }) -
-                                 placed.begin());
+    result.permutation.push_back(
+        llvm::find_if(placed, [&](const Part& p) { return p.dim == part.dim && p.stride == part.stride; }) -
+        placed.begin());
   return result;
 }
 

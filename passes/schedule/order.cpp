@@ -50,8 +50,7 @@ std::vector<Start> start_orders(const OrderGraph& graph) {
       for (int32_t& n : backwards) n = graph.node_count() - 1 - n;
       add(std::move(backwards));
     }
-  std::stable_sort(starts.begin(), starts.end(),
-                   [](const Start& a, const Start& b) { return a.peak < b.peak; });
+  std::stable_sort(starts.begin(), starts.end(), [](const Start& a, const Start& b) { return a.peak < b.peak; });
   return starts;
 }
 
@@ -84,15 +83,13 @@ std::vector<int32_t> order_for_low_peak(const OrderProblem& problem, const Order
   OrderGraph graph = build_order_graph(problem);
   if (graph.node_count() <= largest_window) {
     Schedule schedule(graph, given_order(graph));
-    if (graph.node_count() > 1)
-      reorder_window(schedule, 0, graph.node_count(), std::numeric_limits<int64_t>::max());
+    if (graph.node_count() > 1) reorder_window(schedule, 0, graph.node_count(), std::numeric_limits<int64_t>::max());
     return schedule.order().vec();
   }
   std::vector<Start> starts = start_orders(graph);
   starts.resize(std::min(starts.size(), starts_improved));
   Start best = starts.front();
-  int64_t steps =
-      static_cast<int64_t>(options.seconds * steps_per_second / static_cast<double>(starts.size()));
+  int64_t steps = static_cast<int64_t>(options.seconds * steps_per_second / static_cast<double>(starts.size()));
   for (Start& start : starts) {
     Schedule schedule(graph, std::move(start.order));
     lower_peak(schedule, steps);

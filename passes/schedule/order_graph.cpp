@@ -150,8 +150,7 @@ int64_t Schedule::peak() const { return used_.empty() ? 0 : *std::max_element(us
 Schedule::Height Schedule::height(int32_t begin, int32_t end) const {
   Height height;
   height.peak = *std::max_element(used_.begin() + begin, used_.begin() + end);
-  height.positions =
-      static_cast<int32_t>(std::count(used_.begin() + begin, used_.begin() + end, height.peak));
+  height.positions = static_cast<int32_t>(std::count(used_.begin() + begin, used_.begin() + end, height.peak));
   return height;
 }
 

@@ -57,9 +57,7 @@ class Schedule {
   bool alive_before(int32_t buffer, int32_t position) const {
     return graph_.from_start[buffer] || first_[buffer] < position;
   }
-  bool alive_after(int32_t buffer, int32_t position) const {
-    return graph_.to_end[buffer] || last_[buffer] > position;
-  }
+  bool alive_after(int32_t buffer, int32_t position) const { return graph_.to_end[buffer] || last_[buffer] > position; }
   int32_t peak_position() const;  // the first
   int64_t peak() const;
   Height height(int32_t begin, int32_t end) const;

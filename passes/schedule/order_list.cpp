@@ -76,8 +76,7 @@ ListScheduler::ListScheduler(const OrderGraph& graph, ListRule rule)
 int64_t ListScheduler::touch(int32_t node) {
   int64_t growth = 0;
   for (int32_t b : graph_.touched[node]) {
-    bool made_here =
-        !graph_.from_start[b] && touches_left_[b] == static_cast<int32_t>(graph_.touchers[b].size());
+    bool made_here = !graph_.from_start[b] && touches_left_[b] == static_cast<int32_t>(graph_.touchers[b].size());
     if (made_here) growth += graph_.bytes[b];
     if (--touches_left_[b] == 0 && !graph_.to_end[b]) growth -= graph_.bytes[b];
   }
@@ -188,8 +187,6 @@ std::vector<int32_t> ListScheduler::run() {
 
 }  // namespace
 
-std::vector<int32_t> list_schedule(const OrderGraph& graph, ListRule rule) {
-  return ListScheduler(graph, rule).run();
-}
+std::vector<int32_t> list_schedule(const OrderGraph& graph, ListRule rule) { return ListScheduler(graph, rule).run(); }
 
 }  // namespace plimsoll::ordering

@@ -96,8 +96,8 @@ std::vector<int32_t> bystanders(const Schedule& schedule, int32_t position) {
   std::vector<int32_t> result;
   llvm::ArrayRef<int32_t> here = graph.touched[schedule.order()[position]];
   for (int32_t b = 0; b < graph.buffer_count(); ++b)
-    if (!graph.touchers[b].empty() && schedule.alive_before(b, position) &&
-        schedule.alive_after(b, position) && std::find(here.begin(), here.end(), b) == here.end())
+    if (!graph.touchers[b].empty() && schedule.alive_before(b, position) && schedule.alive_after(b, position) &&
+        std::find(here.begin(), here.end(), b) == here.end())
       result.push_back(b);
   auto larger = [&](int32_t a, int32_t b) {
     return graph.bytes[a] != graph.bytes[b] ? graph.bytes[a] > graph.bytes[b] : a < b;

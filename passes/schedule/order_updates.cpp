@@ -1,8 +1,8 @@
 #include "passes/schedule/order_updates.h"
 
-// Gradients that share a sum of squares all live until it has run, the statistics of norms until backward has read them.
-// Their updates, wherever they stood before, then stand side by side behind that, or behind the first of several such places.
-// Each kind is looked at by itself, for only updates of one kind share a launch.
+// Gradients that share a sum of squares all live until it has run, the statistics of norms until backward has read
+// them. Their updates, wherever they stood before, then stand side by side behind that, or behind the first of several
+// such places. Each kind is looked at by itself, for only updates of one kind share a launch.
 
 #include "llvm/ADT/STLExtras.h"
 
@@ -19,15 +19,17 @@ int32_t largest_input(const OrderProblem& problem, const OrderNode& node) {
   for (int32_t buffer : node.inputs) {
     auto b = static_cast<size_t>(buffer);
     bool pinned = b < problem.pinned.size() && problem.pinned[b];
-    if (!pinned && (largest < 0 || problem.buffer_bytes[b] > problem.buffer_bytes[static_cast<size_t>(largest)])) largest = buffer;
+    if (!pinned && (largest < 0 || problem.buffer_bytes[b] > problem.buffer_bytes[static_cast<size_t>(largest)]))
+      largest = buffer;
   }
   return largest;
 }
 
-// By position: behind which position an update goes that ends no life; -1 for everything else. Each may go up to the last
-// reader of the largest buffer it reads, and as few places as possible serve all of a kind: the earliest of those last
-// readers, then the earliest for those that come too late for that.
-std::vector<int32_t> choose_places(const OrderProblem& problem, llvm::ArrayRef<int32_t> order, llvm::ArrayRef<int32_t> update_kinds) {
+// By position: behind which position an update goes that ends no life; -1 for everything else. Each may go up to the
+// last reader of the largest buffer it reads, and as few places as possible serve all of a kind: the earliest of those
+// last readers, then the earliest for those that come too late for that.
+std::vector<int32_t> choose_places(const OrderProblem& problem, llvm::ArrayRef<int32_t> order,
+                                   llvm::ArrayRef<int32_t> update_kinds) {
   std::vector<int32_t> last_reader(problem.buffer_bytes.size(), -1), places(order.size(), -1);
   for (size_t at = 0; at < order.size(); ++at)
     for (int32_t buffer : problem.nodes[static_cast<size_t>(order[at])].inputs)
@@ -36,7 +38,8 @@ std::vector<int32_t> choose_places(const OrderProblem& problem, llvm::ArrayRef<i
   for (int32_t at = 0; at < static_cast<int32_t>(order.size()); ++at) {
     const auto node = static_cast<size_t>(order[static_cast<size_t>(at)]);
     const int32_t kind = update_kinds[node], ended = kind >= 0 ? largest_input(problem, problem.nodes[node]) : -1;
-    if (ended >= 0 && last_reader[static_cast<size_t>(ended)] > at) idle.push_back({kind, last_reader[static_cast<size_t>(ended)], at});
+    if (ended >= 0 && last_reader[static_cast<size_t>(ended)] > at)
+      idle.push_back({kind, last_reader[static_cast<size_t>(ended)], at});
   }
   llvm::sort(idle);
   int32_t place = -1, kind_there = -1;
@@ -74,7 +77,8 @@ std::vector<int32_t> with_idle_updates_gathered(const OrderProblem& problem, llv
     const Place &first = places[static_cast<size_t>(a)], &second = places[static_cast<size_t>(b)];
     return std::tie(first.behind, first.depth) < std::tie(second.behind, second.depth);
   });
-  return peak_bytes(problem, gathered) <= peak_bytes(problem, order) ? gathered : std::vector<int32_t>(order.begin(), order.end());
+  return peak_bytes(problem, gathered) <= peak_bytes(problem, order) ? gathered
+                                                                     : std::vector<int32_t>(order.begin(), order.end());
 }
 
 }  // namespace plimsoll

@@ -63,8 +63,7 @@ Window::Window(const Schedule& schedule, int32_t begin, int32_t end)
     for (int32_t b : graph.touched[node]) {
       auto [it, is_new] = local.try_emplace(b, static_cast<int32_t>(buffers_.size()));
       if (is_new)
-        buffers_.push_back(
-            {0, graph.bytes[b], schedule.alive_before(b, begin), schedule.alive_after(b, end - 1)});
+        buffers_.push_back({0, graph.bytes[b], schedule.alive_before(b, begin), schedule.alive_after(b, end - 1)});
       buffers_[it->second].touchers |= Set{1} << i;
       touched_[i].push_back(it->second);
     }

@@ -4,9 +4,9 @@
 // lets passes/memory/order search, and puts views and constants back beside their readers.
 
 #include "ir/support/align.h"
+#include "passes/analysis/buffer_assignment.h"
 #include "passes/schedule/order.h"
 #include "passes/schedule/order_updates.h"
-#include "passes/analysis/buffer_assignment.h"
 
 #include <queue>
 
@@ -16,7 +16,10 @@ namespace {
 class Scheduler {
  public:
   Scheduler(Graph& graph, llvm::ArrayRef<NodeId> writers, const KernelCatalog& catalog)
-      : graph_(graph), catalog_(catalog), writes_state_(graph.node_slots(), false), instruction_of_(graph.node_slots(), -1) {
+      : graph_(graph),
+        catalog_(catalog),
+        writes_state_(graph.node_slots(), false),
+        instruction_of_(graph.node_slots(), -1) {
     for (NodeId writer : writers) writes_state_[index_of(writer)] = true;
     for (NodeId id = graph.first_node(); id != NodeId::None; id = graph.next_node(id))
       if (is_instruction(graph.node(id))) {
@@ -104,8 +107,8 @@ class Scheduler {
     }
     for (ValueId result : node.results) out.outputs.push_back(buffer_of_[index_of(result)]);
     llvm::SmallVector<const Type*, 4> types = operand_types(graph_, node);
-    out.scratch_bytes = catalog_.candidates(*node.op, OpCall(node.attrs, types), result_types(graph_, node))
-                            .front().workspace_bytes;
+    out.scratch_bytes =
+        catalog_.candidates(*node.op, OpCall(node.attrs, types), result_types(graph_, node)).front().workspace_bytes;
   }
 
   void add_update_edges(llvm::ArrayRef<NodeId> writers) {
@@ -155,7 +158,9 @@ class Scheduler {
     for (int32_t i : order) {
       const NodeId id = instructions_[static_cast<size_t>(i)];
       const bool is_update = graph_.node(id).phase == Phase::Update || writes_state_[index_of(id)];
-      kinds.push_back(is_update ? kind_of.try_emplace(graph_.node(id).op->name, static_cast<int32_t>(kind_of.size())).first->second : -1);
+      kinds.push_back(
+          is_update ? kind_of.try_emplace(graph_.node(id).op->name, static_cast<int32_t>(kind_of.size())).first->second
+                    : -1);
     }
     return kinds;
   }

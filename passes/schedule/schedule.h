@@ -9,8 +9,8 @@ namespace plimsoll {
 struct ScheduleReport {
   int64_t peak_before_bytes = 0;  // transient bytes in the order that derivation left
   int64_t peak_after_bytes = 0;
-  // All nodes in the derived order with each update as soon as it may run. Every gradient is used up at once there, so it has
-  // less alive away from the peak, which recompute builds on.
+  // All nodes in the derived order with each update as soon as it may run. Every gradient is used up at once there, so
+  // it has less alive away from the peak, which recompute builds on.
   std::vector<NodeId> early_updates;
 };
 

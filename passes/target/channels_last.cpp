@@ -1,5 +1,5 @@
-#include "passes/rewrite/match.h"
 #include "passes/pass/pass.h"
+#include "passes/rewrite/match.h"
 
 // Puts the channels of images last, where tensor cores want them. Types stay dense and row-major, so a layout is a
 // permutation of dimensions that the graph spells out: convolutions of two and three dimensions become their
@@ -36,7 +36,8 @@ int64_t renumbered(int64_t dim, size_t rank) {
 // The value with its channels last, where the graph has it.
 ValueId channels_last_twin(const Graph& graph, ValueId value, size_t rank) {
   const Node* back = made_by(graph, value, "transpose");
-  bool is_twin = back && graph.type(value).shape.size() == rank && back->attrs.get_ints("perm") == llvm::ArrayRef<int64_t>(to_first(rank));
+  bool is_twin = back && graph.type(value).shape.size() == rank &&
+                 back->attrs.get_ints("perm") == llvm::ArrayRef<int64_t>(to_first(rank));
   return is_twin ? back->operands[0] : ValueId::None;
 }
 
@@ -63,8 +64,9 @@ struct LayoutOp {
   size_t operands;
 };
 // They know {channels_last}.
-constexpr LayoutOp layout_ops[] = {{"conv", 2},       {"conv_transpose", 2}, {"batch_norm", 1}, {"batch_norm_inference", 1},
-                                   {"group_norm", 1}, {"max_pool", 1},       {"average_pool", 1}};
+constexpr LayoutOp layout_ops[] = {
+    {"conv", 2},       {"conv_transpose", 2}, {"batch_norm", 1},  {"batch_norm_inference", 1},
+    {"group_norm", 1}, {"max_pool", 1},       {"average_pool", 1}};
 // They have an {axis}.
 constexpr llvm::StringLiteral axis_ops[] = {"concat", "split", "softmax", "log_softmax"};
 // They have {axes} and {keep_dims}.
@@ -146,7 +148,8 @@ bool pays(const Graph& graph, const Node& node, const Form& form, size_t rank) {
 
 size_t rank_of(const Graph& graph, const Node& node) {
   size_t rank = graph.type(node.results[0]).shape.size();
-  if (!node.operands.empty() && node.operands[0] != ValueId::None) rank = std::max(rank, graph.type(node.operands[0]).shape.size());
+  if (!node.operands.empty() && node.operands[0] != ValueId::None)
+    rank = std::max(rank, graph.type(node.operands[0]).shape.size());
   return rank;
 }
 
@@ -164,7 +167,8 @@ void rewrite(Graph& graph, NodeId id, const Form& form, size_t rank) {
   const Node node = graph.node(id);  // a copy: nodes are added
   Builder b = builder_at(graph, id);
   llvm::SmallVector<ValueId, 4> operands(node.operands.begin(), node.operands.end());
-  for (size_t i = 0; i < form.operands && i < operands.size(); ++i) operands[i] = with_channels_last(b, operands[i], rank);
+  for (size_t i = 0; i < form.operands && i < operands.size(); ++i)
+    operands[i] = with_channels_last(b, operands[i], rank);
   llvm::SmallVector<ValueId, 4> made = b.emit_all(node.op->name, operands, form.attrs);
   llvm::SmallVector<ValueId, 4> in_place = made;
   for (size_t r = 0; r < form.results; ++r)
@@ -183,7 +187,8 @@ void rewrite(Graph& graph, NodeId id, const Form& form, size_t rank) {
 
 // Without one, a transpose that looks like a layout change is some other.
 bool has_images(const Graph& graph) {
-  return llvm::any_of(graph.order(), [&](NodeId id) { return is_convolution(graph.node(id)) && rank_of(graph, graph.node(id)) >= 4; });
+  return llvm::any_of(graph.order(),
+                      [&](NodeId id) { return is_convolution(graph.node(id)) && rank_of(graph, graph.node(id)) >= 4; });
 }
 
 Result<bool> run(Graph& graph, PassContext& context) {
@@ -202,7 +207,8 @@ Result<bool> run(Graph& graph, PassContext& context) {
   context.count("followed", followed);
   if (convolutions > 0)
     context.decide("images", "channels last",
-                   std::to_string(convolutions) + " convolutions read them so, " + std::to_string(followed) + " other nodes follow");
+                   std::to_string(convolutions) + " convolutions read them so, " + std::to_string(followed) +
+                       " other nodes follow");
   return convolutions + followed > 0;
 }
 

@@ -21,7 +21,8 @@ Status check_precision(const Graph& graph, const TrainingRequest& request) {
     const DType dtype = graph.type(state.value).dtype;
     if (is_float(dtype) && dtype != DType::F32 && dtype != wanted)
       return model_error("--precision " + precision + ": " + graph.value(state.value).name + " was exported as " +
-                         to_string(graph.type(state.value)) + "; export the model in float32, or train it with --precision exported");
+                         to_string(graph.type(state.value)) +
+                         "; export the model in float32, or train it with --precision exported");
   }
   return Status::success();
 }

@@ -1,6 +1,6 @@
 #include "ir/op_def.h"
-#include "passes/rewrite/match.h"
 #include "passes/pass/pass.h"
+#include "passes/rewrite/match.h"
 
 // A long sum of 16-bit operands whose only reader casts it to f32 rounds to f32 itself, where its record takes
 // {dtype}. Weight and bias gradients of a mixed-precision step thus never stand in 16 bits: one rounding less, and

@@ -1,15 +1,15 @@
-#include "passes/rewrite/match.h"
 #include "passes/pass/pass.h"
+#include "passes/rewrite/match.h"
 
 #include <algorithm>
 
-// A sum with the result of an op that takes an addend (OpDef::addend) is made by that op: residual connections and their
-// gradients, gradients that several layers send to one value, and weight gradients over micro-batches, which thus go
-// straight into their accumulators. One pass over memory less, and one rounding less.
+// A sum with the result of an op that takes an addend (OpDef::addend) is made by that op: residual connections and
+// their gradients, gradients that several layers send to one value, and weight gradients over micro-batches, which thus
+// go straight into their accumulators. One pass over memory less, and one rounding less.
 //
-// Applies where nothing else reads the result, both sides have the sum's type, and the other side is there before the op: no
-// op moves, since its operands would have to wait with it. Views between the op and the sum move behind it. An op has one
-// addend; of two that meet, the later one takes the other's result.
+// Applies where nothing else reads the result, both sides have the sum's type, and the other side is there before the
+// op: no op moves, since its operands would have to wait with it. Views between the op and the sum move behind it. An
+// op has one addend; of two that meet, the later one takes the other's result.
 
 namespace plimsoll {
 namespace {
@@ -22,7 +22,8 @@ NodeId adder_behind(const Graph& graph, ValueId value) {
   if (id == NodeId::None || !has_one_reader(graph, value)) return NodeId::None;
   const Node& node = graph.node(id);
   const auto addend = static_cast<size_t>(node.op->addend);
-  const bool is_free = node.op->addend >= 0 && (node.operands.size() <= addend || node.operands[addend] == ValueId::None);
+  const bool is_free =
+      node.op->addend >= 0 && (node.operands.size() <= addend || node.operands[addend] == ValueId::None);
   return is_free && node.results[0] == value ? id : NodeId::None;
 }
 

@@ -1,12 +1,12 @@
-#include "passes/rewrite/match.h"
 #include "passes/pass/pass.h"
+#include "passes/rewrite/match.h"
 
-// A batch norm takes over the sum and the ReLU behind it: normalised values are not written to be read again, and backward
-// masks and sums gradients on its way through them. Behind a residual, the gradient of the norm also takes over the sum
-// of the gradients that meet there, where a second reader of the ReLU's result made one.
+// A batch norm takes over the sum and the ReLU behind it: normalised values are not written to be read again, and
+// backward masks and sums gradients on its way through them. Behind a residual, the gradient of the norm also takes
+// over the sum of the gradients that meet there, where a second reader of the ReLU's result made one.
 //
-// A sum or ReLU is taken over where nothing else reads what it reads of the norm, and the other summand stands before the
-// norm. So where two norms are summed, as at a downsampling branch, the later one takes the sum.
+// A sum or ReLU is taken over where nothing else reads what it reads of the norm, and the other summand stands before
+// the norm. So where two norms are summed, as at a downsampling branch, the later one takes the sum.
 //
 // Why it is right: the ops mean the same, with the roundings between them left out.
 

@@ -1,5 +1,5 @@
-#include "passes/rewrite/match.h"
 #include "passes/pass/pass.h"
+#include "passes/rewrite/match.h"
 
 #include <algorithm>
 
@@ -7,8 +7,9 @@
 // - of a tanh gelu behind a linear layer: linear and gelu_grad become linear_gelu_grad;
 // - of a linear layer's bias: the sum of dy over all rows becomes the second result of linear_dw.
 //
-// Only in backward, so that what forward keeps and what a budget lets it forget stay apart: a forward gelu in the epilogue
-// would make its result and its operand one product's, and either could be had again for the price of that product alone.
+// Only in backward, so that what forward keeps and what a budget lets it forget stay apart: a forward gelu in the
+// epilogue would make its result and its operand one product's, and either could be had again for the price of that
+// product alone.
 
 namespace plimsoll {
 namespace {
@@ -28,7 +29,8 @@ class Fuser {
     Attrs attrs = gelu.attrs;
     if (linear->attrs.has("transpose_w")) attrs.set("transpose_w", linear->attrs.get_int("transpose_w"));
     Builder b = builder_at(graph_, id);
-    const ValueId dx = b.emit("linear_gelu_grad", {linear->operands[0], linear->operands[1], gelu.operands[0]}, std::move(attrs));
+    const ValueId dx =
+        b.emit("linear_gelu_grad", {linear->operands[0], linear->operands[1], gelu.operands[0]}, std::move(attrs));
     set_place(graph_.value(dx).producer, place_of(id));
     replace_and_rename(graph_, gelu.results[0], dx);
     return true;
@@ -45,7 +47,8 @@ class Fuser {
       const bool fits = product.op->name == "linear_dw" && product.operands[1] == dy && product.results.size() == 1 &&
                         !product.attrs.has("columns") &&
                         graph_.type(product.results[0]).dtype == graph_.type(sum.results[0]).dtype;
-      if (fits && (place_of(reader) < place_of(id) || is_ready(product, place_of(id)))) return fuse_bias(id, reader), true;
+      if (fits && (place_of(reader) < place_of(id) || is_ready(product, place_of(id))))
+        return fuse_bias(id, reader), true;
     }
     return false;
   }

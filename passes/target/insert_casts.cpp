@@ -1,5 +1,5 @@
-#include "passes/rewrite/match.h"
 #include "passes/pass/pass.h"
+#include "passes/rewrite/match.h"
 #include "passes/target/precision_rules.h"
 
 #include <algorithm>
@@ -50,7 +50,8 @@ class CastInserter {
       if (Status s = visit(id)) return s;
     restore_boundary();
     for (const auto& [what, nodes] : summary_)
-      context_.decide(what.first, what.second, std::to_string(nodes.count) + (nodes.count == 1 ? " node: " : " nodes: ") + nodes.why);
+      context_.decide(what.first, what.second,
+                      std::to_string(nodes.count) + (nodes.count == 1 ? " node: " : " nodes: ") + nodes.why);
     context_.count("casts", casts_);
     return casts_ > 0 || retyped_;
   }
@@ -214,7 +215,8 @@ class CastInserter {
 
   bool is_operand_of(NodeId id, size_t i, DType dtype) const {
     const Node& node = graph_.node(id);
-    return i < node.operands.size() && node.operands[i] != ValueId::None && graph_.type(node.operands[i]).dtype == dtype;
+    return i < node.operands.size() && node.operands[i] != ValueId::None &&
+           graph_.type(node.operands[i]).dtype == dtype;
   }
 
   bool has_narrow(const Types& types) const {
@@ -250,7 +252,8 @@ class CastInserter {
     ValueId cast = constant ? b.constant(saturated(*constant->attrs.get_tensor("value"), to), name)
                             : b.emit("cast", {value}, {{"to", to}}, name);
     if (!constant) {
-      graph_.node(graph_.value(cast).producer).reason = (graph_.node(id).op->name + " computes in " + dtype_name(to)).str();
+      graph_.node(graph_.value(cast).producer).reason =
+          (graph_.node(id).op->name + " computes in " + dtype_name(to)).str();
       ++casts_;
     }
     const Facts facts = facts_[index_of(value)];
@@ -280,8 +283,8 @@ class CastInserter {
   DType narrow_;
   llvm::ArrayRef<PrecisionRule> rules_;
   PassContext& context_;
-  std::vector<Facts> facts_;                                   // by value
-  std::map<std::pair<ValueId, DType>, ValueId> shared_;        // casts already made
+  std::vector<Facts> facts_;                                      // by value
+  std::map<std::pair<ValueId, DType>, ValueId> shared_;           // casts already made
   std::map<std::pair<std::string, std::string>, Count> summary_;  // by op and dtype
   int64_t casts_ = 0;
   bool retyped_ = false;
@@ -289,8 +292,7 @@ class CastInserter {
 
 Result<bool> run(Graph& graph, PassContext& context) {
   std::optional<DType> narrow = parse_precision(context.option("to"));
-  if (!narrow || *narrow == DType::F32)
-    return usage_error("to=" + context.option("to") + ": expected bf16 or fp16");
+  if (!narrow || *narrow == DType::F32) return usage_error("to=" + context.option("to") + ": expected bf16 or fp16");
   Result<std::vector<PrecisionRule>> rules = parse_precision_rules(context.option("rules"));
   if (!rules) return rules.takeError();
   for (const PrecisionRule& rule : *rules)

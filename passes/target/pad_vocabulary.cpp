@@ -1,14 +1,16 @@
-#include "passes/rewrite/match.h"
 #include "passes/pass/pass.h"
+#include "passes/rewrite/match.h"
 
 // The last layer of a language model has as many columns as there are tokens, an odd number more often than not, and
-// matrix units want rows that begin at round addresses: GPT-2's 50257 columns cost three times the time of 50304. The weight is
-// padded with zero columns, and cross_entropy is told how many classes there are; nothing else may read the logits.
+// matrix units want rows that begin at round addresses: GPT-2's 50257 columns cost three times the time of 50304. The
+// weight is padded with zero columns, and cross_entropy is told how many classes there are; nothing else may read the
+// logits.
 
 namespace plimsoll {
 namespace {
 
-// The linear layer behind logits [N, C], looked at through reshapes that keep C last; None when somebody else reads on the way.
+// The linear layer behind logits [N, C], looked at through reshapes that keep C last; None when somebody else reads on
+// the way.
 NodeId find_linear(const Graph& graph, ValueId logits) {
   const int64_t classes = graph.type(logits).shape.back();
   for (ValueId value = logits; has_one_reader(graph, value) && graph.type(value).shape.back() == classes;) {

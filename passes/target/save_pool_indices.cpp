@@ -1,8 +1,9 @@
-#include "passes/rewrite/match.h"
 #include "passes/pass/pass.h"
+#include "passes/rewrite/match.h"
 
 // Where backward reads the operand of a max pool only to find the maxima again, the pool writes down which element each
-// window chose, a byte a window, and the gradient reads that. The operand, larger and of wider elements, need not be kept.
+// window chose, a byte a window, and the gradient reads that. The operand, larger and of wider elements, need not be
+// kept.
 //
 // Why it is right: the choice is what the gradient would have found.
 
@@ -22,7 +23,8 @@ NodeId pool_of(const Graph& graph, const Node& grad) {
 
 bool is_read_elsewhere(const Graph& graph, NodeId grad) {
   const ValueId x = graph.node(grad).operands[0];
-  return llvm::any_of(graph.value(x).users, [&](NodeId user) { return user != grad && graph.node(user).phase != Phase::Forward; });
+  return llvm::any_of(graph.value(x).users,
+                      [&](NodeId user) { return user != grad && graph.node(user).phase != Phase::Forward; });
 }
 
 bool keep_choices(Graph& graph, NodeId id) {
@@ -38,7 +40,8 @@ bool keep_choices(Graph& graph, NodeId id) {
   llvm::SmallVector<ValueId, 4> made = builder_at(graph, pool_id).emit_all("max_pool", pool.operands, pool_attrs);
   replace_and_rename(graph, pool.results[0], made[0]);
   graph.rename(made[1], graph.value(made[0]).name + ".choices");
-  replace_and_rename(graph, grad.results[0], builder_at(graph, id).emit("max_pool_grad", {made[1], grad.operands[1]}, grad_attrs));
+  replace_and_rename(graph, grad.results[0],
+                     builder_at(graph, id).emit("max_pool_grad", {made[1], grad.operands[1]}, grad_attrs));
   graph.erase_node(pool_id);
   graph.erase_node(id);
   return true;
@@ -48,7 +51,8 @@ Result<bool> run(Graph& graph, PassContext& context) {
   int64_t pools = 0;
   for (NodeId id : graph.order()) {
     const Node& node = graph.node(id);
-    if (node.op->name == "max_pool_grad" && is_float(graph.type(node.operands[0]).dtype)) pools += keep_choices(graph, id);
+    if (node.op->name == "max_pool_grad" && is_float(graph.type(node.operands[0]).dtype))
+      pools += keep_choices(graph, id);
   }
   context.count("pools", pools);
   return pools > 0;

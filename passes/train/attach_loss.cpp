@@ -32,7 +32,8 @@ Result<ValueId> cross_entropy(Builder& b, ValueId logits, ValueId labels) {
   // Classes stand last in most models; ONNX and our op want them at dimension 1.
   Shape shape = b.type(logits).shape;
   const Shape label_shape = b.type(labels).shape;
-  bool classes_last = shape.size() > 2 && llvm::ArrayRef<int64_t>(shape).drop_back() == llvm::ArrayRef<int64_t>(label_shape);
+  bool classes_last =
+      shape.size() > 2 && llvm::ArrayRef<int64_t>(shape).drop_back() == llvm::ArrayRef<int64_t>(label_shape);
   if (shape.size() == 2 || classes_last) {
     int64_t classes = shape.back(), rows = b.type(logits).elements() / std::max<int64_t>(classes, 1);
     logits = b.reshape(logits, {rows, classes});
@@ -102,8 +103,10 @@ Result<ValueId> choose_loss(Graph& graph, llvm::StringRef loss) {
   for (const Output& output : graph.outputs)
     if (is_scalar_float(graph.type(output.value))) scalars.push_back(output.value);
   if (scalars.size() == 1) return scalars.front();
-  return model_error(llvm::Twine(scalars.empty() ? "no loss: no output is a float scalar" : "no loss: several outputs are float scalars") +
-                     " (" + list_outputs(graph) + "); name one with --loss OUTPUT or attach one with --loss cross-entropy:LOGITS:LABELS");
+  return model_error(llvm::Twine(scalars.empty() ? "no loss: no output is a float scalar"
+                                                 : "no loss: several outputs are float scalars") +
+                     " (" + list_outputs(graph) +
+                     "); name one with --loss OUTPUT or attach one with --loss cross-entropy:LOGITS:LABELS");
 }
 
 Result<bool> matches_any(llvm::ArrayRef<std::string> patterns, llvm::StringRef name) {
@@ -122,7 +125,8 @@ Status attach_loss(Graph& graph, llvm::StringRef loss) {
   Result<ValueId> value = choose_loss(graph, loss);
   if (!value) return value.takeError();
   if (!is_scalar_float(graph.type(*value)))
-    return model_error("loss '" + graph.value(*value).name + "' is " + to_string(graph.type(*value)) + ", not a float scalar");
+    return model_error("loss '" + graph.value(*value).name + "' is " + to_string(graph.type(*value)) +
+                       ", not a float scalar");
   Builder b(graph);
   ValueId scalar = b.reshape(*value, {});
   graph.outputs = {{"loss", scalar}};

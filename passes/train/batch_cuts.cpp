@@ -7,7 +7,8 @@ namespace plimsoll {
 std::vector<bool> find_needed(const Graph& graph) {
   std::vector<bool> needed(graph.node_slots(), false);
   auto mark = [&](ValueId value) {
-    if (value != ValueId::None && graph.value(value).producer != NodeId::None) needed[index_of(graph.value(value).producer)] = true;
+    if (value != ValueId::None && graph.value(value).producer != NodeId::None)
+      needed[index_of(graph.value(value).producer)] = true;
   };
   for (const Output& output : graph.outputs) mark(output.value);
   for (const Update& update : graph.updates) mark(update.value);
@@ -50,10 +51,14 @@ std::vector<ValueId> find_single_value_cuts(const Graph& graph) {
   for (NodeId id : order) {
     const Node& node = graph.node(id);
     for (ValueId operand : node.operands)
-      if (operand != ValueId::None && --readers_left[index_of(operand)] == 0) llvm::erase_if(alive, [&](ValueId value) { return value == operand; });
+      if (operand != ValueId::None && --readers_left[index_of(operand)] == 0)
+        llvm::erase_if(alive, [&](ValueId value) { return value == operand; });
     for (ValueId result : node.results)
-      if (parameters.trained[index_of(result)] && !parameters.alone[index_of(result)] && readers_left[index_of(result)] > 0) alive.push_back(result);
-    if (alive.size() == 1 && graph.type(alive[0]).rank() > 0 && (narrow.empty() || narrow.back() != alive[0])) narrow.push_back(alive[0]);
+      if (parameters.trained[index_of(result)] && !parameters.alone[index_of(result)] &&
+          readers_left[index_of(result)] > 0)
+        alive.push_back(result);
+    if (alive.size() == 1 && graph.type(alive[0]).rank() > 0 && (narrow.empty() || narrow.back() != alive[0]))
+      narrow.push_back(alive[0]);
   }
   return narrow;
 }

@@ -17,7 +17,8 @@ struct ParameterValues {
   explicit ParameterValues(const Graph& graph);
 };
 
-// Values that all of what backward will pass goes through, in graph order: behind one, no other value that has a gradient is read.
+// Values that all of what backward will pass goes through, in graph order: behind one, no other value that has a
+// gradient is read.
 std::vector<ValueId> find_single_value_cuts(const Graph& graph);
 
 }  // namespace plimsoll

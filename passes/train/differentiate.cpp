@@ -17,9 +17,8 @@ std::vector<bool> find_dependent(const Graph& graph, llvm::ArrayRef<ValueId> wrt
   for (NodeId id = graph.first_node(); id != NodeId::None; id = graph.next_node(id)) {
     const Node& node = graph.node(id);
     if (node.op->gradient.kind() == Gradient::Kind::Zero) continue;
-    bool reads = llvm::any_of(node.operands, [&](ValueId operand) {
-      return operand != ValueId::None && dependent[index_of(operand)];
-    });
+    bool reads = llvm::any_of(
+        node.operands, [&](ValueId operand) { return operand != ValueId::None && dependent[index_of(operand)]; });
     if (!reads) continue;
     for (ValueId result : node.results) dependent[index_of(result)] = is_float(graph.type(result).dtype);
   }
@@ -51,7 +50,9 @@ std::string node_name(const Graph& graph, NodeId id) {
 class Differentiator {
  public:
   Differentiator(Graph& graph, llvm::ArrayRef<ValueId> wrt)
-      : graph_(graph), builder_(graph), dependent_(find_dependent(graph, wrt)),
+      : graph_(graph),
+        builder_(graph),
+        dependent_(find_dependent(graph, wrt)),
         grads_(graph.value_count(), ValueId::None) {
     builder_.phase = Phase::Backward;
   }
@@ -132,7 +133,8 @@ std::vector<NodeId> find_gradient_ends(const Graph& graph, ValueId loss, llvm::A
   for (NodeId id = graph.first_node(); id != NodeId::None; id = graph.next_node(id)) {
     const Node& node = graph.node(id);
     if (node.op->gradient.kind() != Gradient::Kind::Zero) continue;
-    bool reads = llvm::any_of(node.operands, [&](ValueId operand) { return operand != ValueId::None && dependent[index_of(operand)]; });
+    bool reads = llvm::any_of(
+        node.operands, [&](ValueId operand) { return operand != ValueId::None && dependent[index_of(operand)]; });
     bool matters = llvm::any_of(node.results, [&](ValueId result) { return contributes[index_of(result)]; });
     if (reads && matters) ends.push_back(id);
   }

@@ -55,8 +55,10 @@ class Rebatcher {
     if (!types) {
       // A value the exporter repeated over the batch (a class token, position ids) is repeated over the new one.
       llvm::consumeError(types.takeError());
-      if (repeat_operands(id)) types = infer_again(id);
-      else return refuse(id, "its operands no longer fit each other");
+      if (repeat_operands(id))
+        types = infer_again(id);
+      else
+        return refuse(id, "its operands no longer fit each other");
       if (!types) return refuse(id, take_diag(types.takeError()).text());
     }
     for (size_t i = 0; i < types->size(); ++i) {
@@ -105,8 +107,8 @@ class Rebatcher {
   }
 
   Status refuse(NodeId id, llvm::StringRef why) const {
-    return model_error("--batch " + llvm::Twine(to_) + ": " + describe(graph_, graph_.node(id)) +
-                       ": the batch of " + llvm::Twine(from_) + " cannot be followed through " + graph_.node(id).op->name + ": " + why +
+    return model_error("--batch " + llvm::Twine(to_) + ": " + describe(graph_, graph_.node(id)) + ": the batch of " +
+                       llvm::Twine(from_) + " cannot be followed through " + graph_.node(id).op->name + ": " + why +
                        "; export the model with a dynamic batch dimension instead");
   }
 

@@ -1,14 +1,14 @@
 #include "passes/train/split_batch.h"
 
-// The region is found first, by what the op records say of parts (OpDef::part), then made anew part by part, the last part first: backward
-// runs the other way, so its sums over parts grow in the order of the parts.
+// The region is found first, by what the op records say of parts (OpDef::part), then made anew part by part, the last
+// part first: backward runs the other way, so its sums over parts grow in the order of the parts.
 //
-// Why it is right: each node of the region claims that the parts' results make its result; the weight that a mean divides by depends on no
-// part's losses.
+// Why it is right: each node of the region claims that the parts' results make its result; the weight that a mean
+// divides by depends on no part's losses.
 
-#include "passes/train/batch_cuts.h"
-#include "passes/rewrite/match.h"
 #include "passes/pass/pass.h"
+#include "passes/rewrite/match.h"
+#include "passes/train/batch_cuts.h"
 #include "passes/train/training_step.h"
 
 #include <algorithm>
@@ -33,7 +33,8 @@ class Splitter {
     const Shape& shape = graph_.type(from_).shape;
     const std::string& name = graph_.value(from_).name;
     if (shape.empty() || shape[0] % parts_ != 0)
-      return model_error(name + " is " + to_string(graph_.type(from_)) + ", which does not make " + llvm::Twine(parts_) + " equal parts");
+      return model_error(name + " is " + to_string(graph_.type(from_)) + ", which does not make " +
+                         llvm::Twine(parts_) + " equal parts");
     find_region();
     if (region_.empty()) return model_error(name + ": nothing that reads it works on parts of a batch");
     const ValueId loss_weight = find_sample_weight(graph_, graph_.outputs.front().value);
@@ -61,7 +62,8 @@ class Splitter {
     for (NodeId id : graph_.order()) {
       const Node& node = graph_.node(id);
       const bool reads_parts = llvm::any_of(node.operands, [&](ValueId operand) { return comes_in_parts(operand); });
-      const bool reads_joined = llvm::any_of(node.operands, [&](ValueId operand) { return operand != ValueId::None && joined[index_of(operand)]; });
+      const bool reads_joined = llvm::any_of(
+          node.operands, [&](ValueId operand) { return operand != ValueId::None && joined[index_of(operand)]; });
       if (!reads_parts && !reads_joined) continue;
       std::optional<ChunkCall> call;
       if (needed[index_of(id)] && !reads_joined) call = claimed(node);
@@ -82,7 +84,8 @@ class Splitter {
     for (size_t i = 0; i < node.operands.size(); ++i)
       if (comes_in_parts(node.operands[i]) && !call->cut[i]) return std::nullopt;
     // A mean's weight is needed before any part.
-    if (combine_of(*call, 0) == Combine::WeightedMean && llvm::any_of(llvm::drop_begin(node.operands), [&](ValueId operand) { return comes_in_parts(operand); }))
+    if (combine_of(*call, 0) == Combine::WeightedMean &&
+        llvm::any_of(llvm::drop_begin(node.operands), [&](ValueId operand) { return comes_in_parts(operand); }))
       return std::nullopt;
     return call;
   }
@@ -106,10 +109,13 @@ class Splitter {
     const int64_t rows = graph_.type(value).shape[0] / parts_;
     std::vector<std::string> names;
     for (int64_t turn = 0; turn < parts_; ++turn) names.push_back(part_name(value, turn));
-    return b.emit_all("split", {value}, {{"axis", int64_t{0}}, {"sizes", Ints(static_cast<size_t>(parts_), rows)}}, names);
+    return b.emit_all("split", {value}, {{"axis", int64_t{0}}, {"sizes", Ints(static_cast<size_t>(parts_), rows)}},
+                      names);
   }
 
-  std::string part_name(ValueId value, int64_t turn) const { return graph_.value(value).name + ".part" + std::to_string(turn); }
+  std::string part_name(ValueId value, int64_t turn) const {
+    return graph_.value(value).name + ".part" + std::to_string(turn);
+  }
 
   Status make_part(Builder& b, int64_t turn) {
     repeated_.clear();
@@ -118,7 +124,8 @@ class Splitter {
       const std::optional<ChunkCall> call = part_of_node(graph_, node, {turn, parts_});
       llvm::SmallVector<ValueId, 6> operands;
       for (size_t i = 0; i < node.operands.size(); ++i)
-        operands.push_back(call->cut[i] ? made_[node.operands[i]][static_cast<size_t>(turn)] : repeated(b, node.operands[i], turn));
+        operands.push_back(call->cut[i] ? made_[node.operands[i]][static_cast<size_t>(turn)]
+                                        : repeated(b, node.operands[i], turn));
       std::vector<std::string> names;
       for (ValueId result : node.results) names.push_back(part_name(result, turn));
       b.origin = node.origin;
@@ -134,10 +141,11 @@ class Splitter {
     return Status::success();
   }
 
-  // What is made of parameters alone is made again by each part: gradients of parts are then added where the parameter is, in its precision.
-  // That equal nodes are one again is another pass's work.
+  // What is made of parameters alone is made again by each part: gradients of parts are then added where the parameter
+  // is, in its precision. That equal nodes are one again is another pass's work.
   ValueId repeated(Builder& b, ValueId value, int64_t turn) {
-    if (value == ValueId::None || !parameters_.alone[index_of(value)] || !parameters_.trained[index_of(value)]) return value;
+    if (value == ValueId::None || !parameters_.alone[index_of(value)] || !parameters_.trained[index_of(value)])
+      return value;
     const NodeId producer = graph_.value(value).producer;
     if (producer == NodeId::None) return value;
     if (auto done = repeated_.find(value); done != repeated_.end()) return done->second;
@@ -178,7 +186,8 @@ class Splitter {
   }
 
   bool is_read_outside(ValueId value) const {
-    const bool read = llvm::any_of(graph_.value(value).users, [&](NodeId user) { return !llvm::is_contained(region_, user); });
+    const bool read =
+        llvm::any_of(graph_.value(value).users, [&](NodeId user) { return !llvm::is_contained(region_, user); });
     return read || llvm::any_of(graph_.outputs, [&](const Output& output) { return output.value == value; }) ||
            llvm::any_of(graph_.updates, [&](const Update& update) { return update.value == value; });
   }
@@ -202,11 +211,11 @@ class Splitter {
   ParameterValues parameters_;
   int64_t parts_;
   BatchSplit split_;
-  std::vector<bool> in_parts_;           // by value: from_, and what the region makes row by row
-  std::vector<NodeId> region_, after_;   // in order; after_: what reads joined values amid the region
+  std::vector<bool> in_parts_;                             // by value: from_, and what the region makes row by row
+  std::vector<NodeId> region_, after_;                     // in order; after_: what reads joined values amid the region
   std::map<ValueId, llvm::SmallVector<ValueId, 4>> made_;  // the parts of a value
-  std::map<ValueId, ValueId> repeated_;  // of the part that is being made
-  std::map<ValueId, ValueId> weights_;   // by the last result of a weighted mean: the same, made ahead of the parts
+  std::map<ValueId, ValueId> repeated_;                    // of the part that is being made
+  std::map<ValueId, ValueId> weights_;  // by the last result of a weighted mean: the same, made ahead of the parts
 };
 
 }  // namespace
@@ -236,7 +245,8 @@ void run_parts_in_turn(Graph& step, const BatchSplit& split) {
     turn[index_of(*id)] = first;
   }
   std::vector<NodeId> in_turn = order;
-  std::stable_sort(in_turn.begin(), in_turn.end(), [&](NodeId a, NodeId b) { return turn[index_of(a)] < turn[index_of(b)]; });
+  std::stable_sort(in_turn.begin(), in_turn.end(),
+                   [&](NodeId a, NodeId b) { return turn[index_of(a)] < turn[index_of(b)]; });
   step.reorder(in_turn);
 }
 
@@ -253,7 +263,8 @@ Result<bool> run(Graph& graph, PassContext& context) {
   return true;
 }
 
-constexpr PassOption pass_options[] = {{"from", "the value behind which everything comes in parts"}, {"parts", "how many"}};
+constexpr PassOption pass_options[] = {{"from", "the value behind which everything comes in parts"},
+                                       {"parts", "how many"}};
 
 }  // namespace
 

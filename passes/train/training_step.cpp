@@ -20,8 +20,8 @@ struct Trained {
   std::string name;
   Type type;
   OriginId origin;
-  ValueId value;                     // in the function at hand
-  ValueId grad = ValueId::None;      // in the function at hand
+  ValueId value;                 // in the function at hand
+  ValueId grad = ValueId::None;  // in the function at hand
 };
 
 // fp16 gradients underflow where f32 ones do not, so the loss is multiplied by a scale that halves after an overflow
@@ -86,8 +86,9 @@ class UpdateEmitter {
     skip_ = b_.emit("not", {finite_}, {}, "skip_step");
     ValueId good_steps = b_.emit("add", {growth, one_i64()});
     ValueId is_due = b_.emit("greater_equal", {good_steps, b_.constant(Tensor::scalar_int(growth_interval))});
-    ValueId factor = b_.emit("where", {finite_, b_.emit("where", {is_due, b_.scalar(2, DType::F32), b_.scalar(1, DType::F32)}),
-                                       b_.scalar(0.5, DType::F32)});
+    ValueId factor =
+        b_.emit("where", {finite_, b_.emit("where", {is_due, b_.scalar(2, DType::F32), b_.scalar(1, DType::F32)}),
+                          b_.scalar(0.5, DType::F32)});
     ValueId starts_over = b_.emit("or", {skip_, is_due});
     ValueId zero = b_.constant(Tensor::scalar_int(0));
     ValueId next_scale = b_.emit("mul", {loss_scale, factor}, {}, "loss_scale.next");
@@ -117,8 +118,8 @@ class UpdateEmitter {
     ValueId scale = divisor == ValueId::None ? ValueId::None : b_.emit("reciprocal", {divisor});
     if (request_.clip_grad_norm <= 0) return scale;
     // As PyTorch's clip_grad_norm_: limit / (norm + 1e-6), never above 1.
-    ValueId ratio = b_.emit("div", {b_.scalar(request_.clip_grad_norm, DType::F32),
-                                    b_.emit("add", {norm_, b_.scalar(1e-6, DType::F32)})});
+    ValueId ratio = b_.emit(
+        "div", {b_.scalar(request_.clip_grad_norm, DType::F32), b_.emit("add", {norm_, b_.scalar(1e-6, DType::F32)})});
     ValueId clip = b_.emit("min", {ratio, b_.scalar(1, DType::F32)}, {}, "clip_scale");
     return scale == ValueId::None ? clip : b_.emit("mul", {scale, clip});
   }
@@ -133,16 +134,19 @@ class UpdateEmitter {
   // The next weights: of the parameter, or of its master copy when it has one.
   ValueId emit_update(const Trained& p, ValueId scale) {
     b_.origin = p.origin;
-    bool master = request_.master_weights == MasterWeights::On ? p.type.dtype != stat_dtype(p.type.dtype)
-                                                               : request_.master_weights == MasterWeights::Auto && is_16_bit_float(p.type.dtype);
+    bool master = request_.master_weights == MasterWeights::On
+                      ? p.type.dtype != stat_dtype(p.type.dtype)
+                      : request_.master_weights == MasterWeights::Auto && is_16_bit_float(p.type.dtype);
     ValueId weights = master ? add_optimizer_state(p, ".master", {StateInit::Kind::CopyOf, 0, p.name}) : p.value;
-    ValueId next = request_.optimizer.kind == OptimizerKind::Sgd ? emit_sgd(p, weights, scale) : emit_adam(p, weights, scale);
+    ValueId next =
+        request_.optimizer.kind == OptimizerKind::Sgd ? emit_sgd(p, weights, scale) : emit_adam(p, weights, scale);
     if (master) graph_.updates.push_back({weights, next});
     return next;
   }
 
   // With the norms of the gradient's parts, where nobody has asked for its norm yet.
-  llvm::SmallVector<ValueId, 4> emit_update_op(llvm::StringRef op, const Trained& p, llvm::ArrayRef<ValueId> operands, Attrs attrs, std::vector<std::string> names) {
+  llvm::SmallVector<ValueId, 4> emit_update_op(llvm::StringRef op, const Trained& p, llvm::ArrayRef<ValueId> operands,
+                                               Attrs attrs, std::vector<std::string> names) {
     if (norm_ != ValueId::None) return b_.emit_all(op, operands, std::move(attrs), names);
     attrs.set("norms", int64_t{1});
     names.push_back(p.name + ".grad_norms");
@@ -153,12 +157,15 @@ class UpdateEmitter {
 
   ValueId emit_sgd(const Trained& p, ValueId weights, ValueId scale) {
     const OptimizerSpec& o = request_.optimizer;
-    ValueId momentum = o.momentum != 0 ? add_optimizer_state(p, ".momentum", {StateInit::Kind::Fill, 0, ""}) : ValueId::None;
+    ValueId momentum =
+        o.momentum != 0 ? add_optimizer_state(p, ".momentum", {StateInit::Kind::Fill, 0, ""}) : ValueId::None;
     std::vector<std::string> names{p.name + ".next"};
     if (momentum != ValueId::None) names.push_back(p.name + ".momentum.next");
     auto results = emit_update_op("sgd", p, {weights, p.grad, learning_rate_, momentum, scale, skip_},
-                                  {{"momentum", o.momentum}, {"dampening", o.dampening},
-                                   {"nesterov", int64_t{o.nesterov}}, {"weight_decay", o.weight_decay}},
+                                  {{"momentum", o.momentum},
+                                   {"dampening", o.dampening},
+                                   {"nesterov", int64_t{o.nesterov}},
+                                   {"weight_decay", o.weight_decay}},
                                   std::move(names));
     if (momentum != ValueId::None) graph_.updates.push_back({momentum, results[1]});
     return results[0];
@@ -169,7 +176,10 @@ class UpdateEmitter {
     ValueId m = add_optimizer_state(p, ".exp_avg", {StateInit::Kind::Fill, 0, ""});
     ValueId v = add_optimizer_state(p, ".exp_avg_sq", {StateInit::Kind::Fill, 0, ""});
     auto results = emit_update_op("adamw", p, {weights, p.grad, m, v, step_, learning_rate_, scale, skip_},
-                                  {{"beta1", o.beta1}, {"beta2", o.beta2}, {"eps", o.eps}, {"weight_decay", o.weight_decay},
+                                  {{"beta1", o.beta1},
+                                   {"beta2", o.beta2},
+                                   {"eps", o.eps},
+                                   {"weight_decay", o.weight_decay},
                                    {"decoupled", int64_t{o.kind == OptimizerKind::AdamW}}},
                                   {p.name + ".next", p.name + ".exp_avg.next", p.name + ".exp_avg_sq.next"});
     graph_.updates.push_back({m, results[1]});
@@ -253,7 +263,8 @@ Status nothing_reached(const Graph& graph, ValueId loss, llvm::ArrayRef<ValueId>
   const Node& node = graph.node(ends.front());
   llvm::StringRef name = node.origin == OriginId::None ? llvm::StringRef(graph.value(node.results[0]).name)
                                                        : llvm::StringRef(graph.origins[index_of(node.origin)].node);
-  return model_error(name + ": " + node.op->name + " passes no gradient on, and every way from a trained parameter to the loss leads through " +
+  return model_error(name + ": " + node.op->name +
+                     " passes no gradient on, and every way from a trained parameter to the loss leads through " +
                      (ends.size() == 1 ? "it" : llvm::Twine(ends.size()) + " such nodes"));
 }
 
@@ -284,7 +295,8 @@ Result<Program> make_training_program(Graph forward, const TrainingRequest& requ
   ValueId weight = accumulates ? sample_weight : ValueId::None;
   if (accumulates && weight == ValueId::None) weight = find_sample_weight(step, loss);
   if (weight == ValueId::None) weight = b.constant(Tensor::scalar(1, DType::F32), "sample_weight");
-  ValueId loss_scale = scales_loss(request) ? add_counter(step, "loss_scale", DType::F32, request.first_loss_scale) : ValueId::None;
+  ValueId loss_scale =
+      scales_loss(request) ? add_counter(step, "loss_scale", DType::F32, request.first_loss_scale) : ValueId::None;
   ValueId seed = b.cast(weight, loss_dtype);
   if (loss_scale != ValueId::None) seed = b.emit("mul", {seed, loss_scale}, {}, "scaled_seed");
   Result<std::vector<ValueId>> grads = differentiate(step, loss, seed, wrt);

@@ -21,10 +21,11 @@ Status select_trained(Graph& graph, llvm::ArrayRef<std::string> train, llvm::Arr
 // - With precision fp16 the seed is multiplied by the state "loss_scale" and the updates divide by it. A step whose
 //   gradients overflow changes no parameter, no moment and no step counter; it halves the scale.
 // - "update", with accumulate > 1: reads accumulated gradients, updates and clears them; gives `grad_norm`.
-//   Gradients accumulate as sums over samples and are divided by the whole weight of the batch, so micro-batches that hold
-//   different numbers of counted labels still give the full batch's gradient; train_step then also gives `weight`.
+//   Gradients accumulate as sums over samples and are divided by the whole weight of the batch, so micro-batches that
+//   hold different numbers of counted labels still give the full batch's gradient; train_step then also gives `weight`.
 //   That weight is `sample_weight` where the loss is a mean whose nodes no longer show what it was divided by.
-Result<Program> make_training_program(Graph forward, const TrainingRequest& request, ValueId sample_weight = ValueId::None);
+Result<Program> make_training_program(Graph forward, const TrainingRequest& request,
+                                      ValueId sample_weight = ValueId::None);
 
 // The weight of the samples behind a mean loss (how many labels counted), or None when the loss does not say.
 ValueId find_sample_weight(const Graph& graph, ValueId loss);

@@ -4,14 +4,14 @@
 // library objects. A step is a walk over an array.
 
 #include "ir/support/units.h"
-#include "runtime/last_uses.h"
 #include "runtime/cpu/kernels.h"
+#include "runtime/last_uses.h"
 
-#include <chrono>
-#include <cstring>
 #include <omp.h>
 #include <sys/mman.h>
 #include <unistd.h>
+#include <chrono>
+#include <cstring>
 
 namespace plimsoll {
 namespace {
@@ -76,7 +76,8 @@ class HostExecutor : public Executor {
       arenas_.push_back(std::move(*memory));
     }
     for (const PlanConstant& constant : plan_.constants)
-      std::memcpy(view(constant.slot).data, constant.value->data(), static_cast<size_t>(constant.value->type().bytes()));
+      std::memcpy(view(constant.slot).data, constant.value->data(),
+                  static_cast<size_t>(constant.value->type().bytes()));
     for (size_t f = 0; f < plan_.functions.size(); ++f)
       if (Status s = prepare_function(f)) return s;
     for (const PlanInput& input : plan_.functions.front().inputs) inputs_.push_back(view(input.slot));
@@ -127,7 +128,7 @@ class HostExecutor : public Executor {
     std::vector<Step> steps;
     std::vector<InstructionDeaths> last_uses;  // when poisoned
     std::vector<double> times;
-    std::vector<double> outputs;            // a ring of runs_kept rows
+    std::vector<double> outputs;  // a ring of runs_kept rows
     int64_t runs = 0;
   };
 
@@ -136,8 +137,10 @@ class HostExecutor : public Executor {
   Status launch(size_t f, size_t i) {
     Step& step = functions_[f].steps[i];
     OpCall call(*step.attrs, step.operand_types);
-    if (Status s = step.kernel->launch({*step.op, call, step.operands, step.results, step.workspace, step.prepared.get()}))
-      return in_context(plan_.slots[static_cast<size_t>(plan_.functions[f].instructions[i].results[0])].name, std::move(s));
+    if (Status s =
+            step.kernel->launch({*step.op, call, step.operands, step.results, step.workspace, step.prepared.get()}))
+      return in_context(plan_.slots[static_cast<size_t>(plan_.functions[f].instructions[i].results[0])].name,
+                        std::move(s));
     return Status::success();
   }
 
@@ -167,7 +170,8 @@ class HostExecutor : public Executor {
 
   void keep_outputs(size_t f) {
     Function& function = functions_[f];
-    double* row = function.outputs.data() + static_cast<size_t>(function.runs % runs_kept) * plan_.functions[f].outputs.size();
+    double* row =
+        function.outputs.data() + static_cast<size_t>(function.runs % runs_kept) * plan_.functions[f].outputs.size();
     for (const PlanOutput& output : plan_.functions[f].outputs) {
       TensorView bytes = view(output.slot);
       *row++ = bytes.elements() > 0 ? bytes.get(0) : 0;
@@ -177,7 +181,8 @@ class HostExecutor : public Executor {
   Result<Step> prepare_step(const Instruction& instruction) {
     Step step;
     step.op = find_op(instruction.op);
-    if (!step.op) return model_error("the plan needs the op '" + instruction.op + "', which this program does not know");
+    if (!step.op)
+      return model_error("the plan needs the op '" + instruction.op + "', which this program does not know");
     step.attrs = &instruction.attrs;
     for (SlotId operand : instruction.operands) {
       step.operands.push_back(operand < 0 ? TensorView() : view(operand));
@@ -187,10 +192,12 @@ class HostExecutor : public Executor {
     if (instruction.workspace >= 0) step.workspace = view(instruction.workspace).data;
     step.kernel = table_.find(instruction.op, instruction.kernel);
     if (!step.kernel)
-      return model_error("the plan needs kernel '" + instruction.kernel + "' of " + instruction.op + ", which the CPU does not have; compile it with --device cpu");
+      return model_error("the plan needs kernel '" + instruction.kernel + "' of " + instruction.op +
+                         ", which the CPU does not have; compile it with --device cpu");
     Types results;
     for (const TensorView& result : step.results) results.push_back(result.type);
-    Result<std::unique_ptr<PreparedKernel>> prepared = step.kernel->prepare(library_, OpCall(*step.attrs, step.operand_types), results);
+    Result<std::unique_ptr<PreparedKernel>> prepared =
+        step.kernel->prepare(library_, OpCall(*step.attrs, step.operand_types), results);
     if (!prepared) return prepared.takeError();
     step.prepared = std::move(*prepared);
     return step;

@@ -48,10 +48,10 @@ Status CpuCandidate::launch(const KernelCall& call) const {
 }
 
 CpuKernelTable::CpuKernelTable() {
-  const llvm::ArrayRef<CpuKernel> families[] = {
-      unary_kernels(),  binary_kernels(), move_kernels(),  index_kernels(),     product_kernels(),
-      reduce_kernels(), norm_kernels(),   loss_kernels(),  attention_kernels(), update_kernels(),
-      conv_kernels(),   pool_kernels(),   resize_kernels()};
+  const llvm::ArrayRef<CpuKernel> families[] = {unary_kernels(),     binary_kernels(), move_kernels(), index_kernels(),
+                                                product_kernels(),   reduce_kernels(), norm_kernels(), loss_kernels(),
+                                                attention_kernels(), update_kernels(), conv_kernels(), pool_kernels(),
+                                                resize_kernels()};
   for (llvm::ArrayRef<CpuKernel> family : families)
     for (const CpuKernel& kernel : family) by_op_[kernel.op].push_back(&kernel);
 }
@@ -83,9 +83,7 @@ std::optional<CpuCandidate> CpuKernelTable::find(llvm::StringRef op, llvm::Strin
   return std::nullopt;
 }
 
-bool ranks_fit(const OpCall& call, llvm::ArrayRef<Type> results) {
-  return ranks_at_most(call, results, max_rank);
-}
+bool ranks_fit(const OpCall& call, llvm::ArrayRef<Type> results) { return ranks_at_most(call, results, max_rank); }
 
 bool floats_are_f32(const OpCall& call, llvm::ArrayRef<Type> results) {
   auto fits = [](const Type& type) { return !is_float(type.dtype) || type.dtype == DType::F32; };

@@ -53,7 +53,7 @@ struct CpuKernel {
   AcceptsFn accepts;
   LaunchFn launch;
   WorkspaceFn workspace_bytes =
-      nullptr;  // none: 0. A formula of shapes alone, so that plans do not depend on the machine
+      nullptr;                  // none: 0. A formula of shapes alone, so that plans do not depend on the machine
   PrepareFn prepare = nullptr;  // none: nothing to prepare
 };
 

@@ -13,14 +13,12 @@ constexpr DType dtype_of = std::is_same_v<T, float>     ? DType::F32
 
 template <typename In>
 bool accepts_pair(const OpCall& call, llvm::ArrayRef<Type> results) {
-  return call.operand(0).dtype == dtype_of<In> && call.operand(1).dtype == dtype_of<In> &&
-         ranks_fit(call, results);
+  return call.operand(0).dtype == dtype_of<In> && call.operand(1).dtype == dtype_of<In> && ranks_fit(call, results);
 }
 
 template <auto range, typename Out, typename In>
 Status launch_pair(const KernelCall& k) {
-  const auto nest =
-      broadcast_nest<3>(k.results[0].type.shape, {k.call.operand(0).shape, k.call.operand(1).shape});
+  const auto nest = broadcast_nest<3>(k.results[0].type.shape, {k.call.operand(0).shape, k.call.operand(1).shape});
   cpu::map_binary(range, nest, k.out<Out>(0), k.in<In>(0), k.in<In>(1));
   return Status::success();
 }
@@ -35,8 +33,8 @@ bool accepts_where(const OpCall& call, llvm::ArrayRef<Type> results) {
 }
 
 Status launch_where(const KernelCall& k) {
-  const auto nest = broadcast_nest<4>(
-      k.results[0].type.shape, {k.call.operand(0).shape, k.call.operand(1).shape, k.call.operand(2).shape});
+  const auto nest = broadcast_nest<4>(k.results[0].type.shape,
+                                      {k.call.operand(0).shape, k.call.operand(1).shape, k.call.operand(2).shape});
   cpu::where_32(nest, k.out<uint32_t>(0), k.in<uint8_t>(0), k.in<uint32_t>(1), k.in<uint32_t>(2));
   return Status::success();
 }
@@ -62,8 +60,7 @@ Result<std::unique_ptr<PreparedKernel>> prepare_add_n(cpu::Library&, const OpCal
 Status launch_add_n(const KernelCall& k) {
   std::vector<const float*>& operands = static_cast<PreparedSum*>(k.prepared)->operands;
   for (size_t i = 0; i < operands.size(); ++i) operands[i] = k.in<float>(i);
-  cpu::add_many(k.out<float>(0), operands.data(), static_cast<int64_t>(operands.size()),
-                k.results[0].elements());
+  cpu::add_many(k.out<float>(0), operands.data(), static_cast<int64_t>(operands.size()), k.results[0].elements());
   return Status::success();
 }
 

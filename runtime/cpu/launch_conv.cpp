@@ -37,8 +37,7 @@ cpu::ConvolutionShape convolution_of(const Attrs& attrs, llvm::ArrayRef<int64_t>
 }
 
 cpu::ConvolutionShape shape_of_conv(const OpCall& call, llvm::ArrayRef<Type> results) {
-  return convolution_of(call.attrs, call.operand(0).shape, call.operand(1).shape, results[0].shape,
-                        call.has(2));
+  return convolution_of(call.attrs, call.operand(0).shape, call.operand(1).shape, results[0].shape, call.has(2));
 }
 cpu::ConvolutionShape shape_of_conv_dx(const OpCall& call, llvm::ArrayRef<Type> results) {
   return convolution_of(call.attrs, results[0].shape, call.operand(1).shape, call.operand(0).shape, false);
@@ -78,13 +77,9 @@ Status launch_conv(const KernelCall& k) {
   return run(k, k.in<float>(0), k.in<float>(1), k.out<float>(0), k.in<float>(2));
 }
 
-Status launch_conv_dx(const KernelCall& k) {
-  return run(k, k.out<float>(0), k.in<float>(1), k.in<float>(0), nullptr);
-}
+Status launch_conv_dx(const KernelCall& k) { return run(k, k.out<float>(0), k.in<float>(1), k.in<float>(0), nullptr); }
 
-Status launch_conv_dw(const KernelCall& k) {
-  return run(k, k.in<float>(0), k.out<float>(0), k.in<float>(1), nullptr);
-}
+Status launch_conv_dw(const KernelCall& k) { return run(k, k.in<float>(0), k.out<float>(0), k.in<float>(1), nullptr); }
 
 Status launch_conv_transpose(const KernelCall& k) {
   if (Status s = launch_conv_dx(k)) return s;

@@ -33,12 +33,11 @@ Status cross_entropy(const KernelCall& k) {
   const cpu::CrossEntropyShape shape = rows_of(k.call);
   auto* losses = static_cast<double*>(k.workspace);
   int64_t bad_row;
-  const double weight = cpu::cross_entropy_rows(shape, options_of(k, 2), k.in<float>(0), k.in<Label>(1),
-                                                losses, k.out<float>(1), &bad_row);
+  const double weight = cpu::cross_entropy_rows(shape, options_of(k, 2), k.in<float>(0), k.in<Label>(1), losses,
+                                                k.out<float>(1), &bad_row);
   if (bad_row >= 0)
-    return model_error("label " + llvm::Twine(static_cast<int64_t>(k.in<Label>(1)[bad_row])) +
-                       " at position " + llvm::Twine(bad_row) + " names none of the " +
-                       llvm::Twine(shape.classes) + " classes");
+    return model_error("label " + llvm::Twine(static_cast<int64_t>(k.in<Label>(1)[bad_row])) + " at position " +
+                       llvm::Twine(bad_row) + " names none of the " + llvm::Twine(shape.classes) + " classes");
   *k.out<float>(2) = static_cast<float>(weight);
   if (reduction_of(k) == "none") {
     for (int64_t r = 0; r < shape.rows(); ++r) k.out<float>(0)[r] = static_cast<float>(losses[r]);

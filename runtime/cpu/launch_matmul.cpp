@@ -13,8 +13,7 @@ struct PreparedProductKernel : PreparedKernel {
   std::unique_ptr<cpu::PreparedProduct> product;
 };
 
-Result<std::unique_ptr<PreparedKernel>> prepare_product(cpu::Library& library,
-                                                        const cpu::ProductShape& shape) {
+Result<std::unique_ptr<PreparedKernel>> prepare_product(cpu::Library& library, const cpu::ProductShape& shape) {
   auto prepared = std::make_unique<PreparedProductKernel>();
   std::string why;
   prepared->product = cpu::PreparedProduct::create(library, shape, why);
@@ -29,7 +28,8 @@ struct Steps {
       : row(transposed ? 1 : stored_columns), column(transposed ? stored_columns : 1) {}
 };
 
-Status launch(const KernelCall& k, const float* a, const float* b, const float* bias = nullptr, const float* addend = nullptr) {
+Status launch(const KernelCall& k, const float* a, const float* b, const float* bias = nullptr,
+              const float* addend = nullptr) {
   auto* prepared = static_cast<PreparedProductKernel*>(k.prepared);
   if (prepared->product->run(k.out<float>(0), a, b, bias, addend)) return Status::success();
   return system_error("oneDNN failed in a matrix product");
@@ -61,8 +61,7 @@ Result<std::unique_ptr<PreparedKernel>> prepare_matmul(cpu::Library& library, co
                           .bias = false};
   const Shape batch = batch_of(y), y_batch = batch_steps(y, batch), a_batch = batch_steps(a, batch),
               b_batch = batch_steps(b, batch);
-  for (size_t d = 0; d < batch.size(); ++d)
-    shape.batch.add_dimension(batch[d], {y_batch[d], a_batch[d], b_batch[d]});
+  for (size_t d = 0; d < batch.size(); ++d) shape.batch.add_dimension(batch[d], {y_batch[d], a_batch[d], b_batch[d]});
   return prepare_product(library, shape);
 }
 
@@ -108,7 +107,8 @@ Result<std::unique_ptr<PreparedKernel>> prepare_linear_dw(cpu::Library& library,
 
 Status launch_linear_dw(const KernelCall& k) {
   const bool transposed = k.call.attrs.get_int("transpose_w");
-  if (Status s = launch(k, k.in<float>(transposed ? 1 : 0), k.in<float>(transposed ? 0 : 1), nullptr, k.in<float>(2))) return s;
+  if (Status s = launch(k, k.in<float>(transposed ? 1 : 0), k.in<float>(transposed ? 0 : 1), nullptr, k.in<float>(2)))
+    return s;
   if (k.results.size() == 1) return Status::success();
   const Type& dy = k.call.operand(1);
   cpu::reduce(cpu::Reduction::Sum, {2, {rows_of(dy), dy.shape.back()}, {true, false}}, k.out<float>(1), k.in<float>(1));

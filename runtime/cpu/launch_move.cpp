@@ -10,9 +10,7 @@ namespace {
 
 int element_bytes(const KernelCall& k) { return static_cast<int>(dtype_bytes(k.results[0].type.dtype)); }
 
-void* at(const TensorView& view, int64_t element) {
-  return view.as<char>() + element * dtype_bytes(view.type.dtype);
-}
+void* at(const TensorView& view, int64_t element) { return view.as<char>() + element * dtype_bytes(view.type.dtype); }
 
 Status launch_constant(const KernelCall& k) {
   cpu::copy_bytes(k.results[0].data, k.call.attrs.get_tensor("value")->data(), k.results[0].type.bytes());
@@ -31,9 +29,8 @@ Status launch_transpose(const KernelCall& k) {
 
 Status launch_expand(const KernelCall& k) {
   const Shape& shape = k.results[0].type.shape;
-  cpu::copy_strided(
-      copy_nest(shape, row_major_strides(shape), broadcast_steps(k.call.operand(0).shape, shape)),
-      k.results[0].data, k.operands[0].data, element_bytes(k));
+  cpu::copy_strided(copy_nest(shape, row_major_strides(shape), broadcast_steps(k.call.operand(0).shape, shape)),
+                    k.results[0].data, k.operands[0].data, element_bytes(k));
   return Status::success();
 }
 
@@ -74,8 +71,7 @@ Status launch_slice_grad(const KernelCall& k) {
 // Copies between a whole tensor and its consecutive parts along an axis.
 enum class Direction : uint8_t { Split, Combine };
 
-void copy_parts(const TensorView& whole, llvm::ArrayRef<TensorView> parts, int64_t axis,
-                Direction direction) {
+void copy_parts(const TensorView& whole, llvm::ArrayRef<TensorView> parts, int64_t axis, Direction direction) {
   const Shape whole_steps = row_major_strides(whole.type.shape);
   int64_t start = 0;
   for (const TensorView& part : parts) {
@@ -125,9 +121,7 @@ Status launch_pad(const KernelCall& k) {
   return Status::success();
 }
 
-bool accepts_tile(const OpCall& call, llvm::ArrayRef<Type> results) {
-  return 2 * results[0].rank() <= max_rank;
-}
+bool accepts_tile(const OpCall& call, llvm::ArrayRef<Type> results) { return 2 * results[0].rank() <= max_rank; }
 
 // Every dimension becomes two: the repeat, over which the source stands still, and itself.
 Status launch_tile(const KernelCall& k) {

@@ -20,8 +20,8 @@ struct Rows {
 
 Status launch_layer_norm(const KernelCall& k) {
   const Rows rows(k);
-  cpu::layer_norm(k.out<float>(0), k.out<float>(1), k.out<float>(2), k.in<float>(0), k.in<float>(1),
-                  k.in<float>(2), rows.count, rows.width, eps_of(k));
+  cpu::layer_norm(k.out<float>(0), k.out<float>(1), k.out<float>(2), k.in<float>(0), k.in<float>(1), k.in<float>(2),
+                  rows.count, rows.width, eps_of(k));
   return Status::success();
 }
 
@@ -38,22 +38,21 @@ struct ParameterGrads {
 Status launch_layer_norm_grad(const KernelCall& k) {
   const Rows rows(k);
   const ParameterGrads grads(k);
-  cpu::layer_norm_grad(k.out<float>(0), grads.dscale, grads.dbias, k.in<float>(0), k.in<float>(1),
-                       k.in<float>(2), k.in<float>(3), k.in<float>(4), k.in<float>(5), rows.count, rows.width);
+  cpu::layer_norm_grad(k.out<float>(0), grads.dscale, grads.dbias, k.in<float>(0), k.in<float>(1), k.in<float>(2),
+                       k.in<float>(3), k.in<float>(4), k.in<float>(5), rows.count, rows.width);
   return Status::success();
 }
 
 Status launch_rms_norm(const KernelCall& k) {
   const Rows rows(k);
-  cpu::rms_norm(k.out<float>(0), k.out<float>(1), k.in<float>(0), k.in<float>(1), rows.count, rows.width,
-                eps_of(k));
+  cpu::rms_norm(k.out<float>(0), k.out<float>(1), k.in<float>(0), k.in<float>(1), rows.count, rows.width, eps_of(k));
   return Status::success();
 }
 
 Status launch_rms_norm_grad(const KernelCall& k) {
   const Rows rows(k);
-  cpu::rms_norm_grad(k.out<float>(0), ParameterGrads(k).dscale, k.in<float>(0), k.in<float>(1),
-                     k.in<float>(2), k.in<float>(3), k.in<float>(4), rows.count, rows.width);
+  cpu::rms_norm_grad(k.out<float>(0), ParameterGrads(k).dscale, k.in<float>(0), k.in<float>(1), k.in<float>(2),
+                     k.in<float>(3), k.in<float>(4), rows.count, rows.width);
   return Status::success();
 }
 
@@ -97,8 +96,8 @@ Status launch_batch_norm_grad(const KernelCall& k) {
 }
 
 Status launch_batch_norm_inference(const KernelCall& k) {
-  cpu::batch_norm_inference(channels_of(k), eps_of(k), k.out<float>(0), k.in<float>(0), k.in<float>(1),
-                            k.in<float>(2), k.in<float>(3), k.in<float>(4));
+  cpu::batch_norm_inference(channels_of(k), eps_of(k), k.out<float>(0), k.in<float>(0), k.in<float>(1), k.in<float>(2),
+                            k.in<float>(3), k.in<float>(4));
   return Status::success();
 }
 
@@ -119,9 +118,8 @@ Status launch_group_norm(const KernelCall& k) {
 
 Status launch_group_norm_grad(const KernelCall& k) {
   const ParameterGrads grads(k);
-  cpu::group_norm_grad(channels_of(k), k.call.attrs.get_int("groups"), k.out<float>(0), grads.dscale,
-                       grads.dbias, k.in<float>(0), k.in<float>(1), k.in<float>(2), k.in<float>(3),
-                       k.in<float>(4));
+  cpu::group_norm_grad(channels_of(k), k.call.attrs.get_int("groups"), k.out<float>(0), grads.dscale, grads.dbias,
+                       k.in<float>(0), k.in<float>(1), k.in<float>(2), k.in<float>(3), k.in<float>(4));
   return Status::success();
 }
 

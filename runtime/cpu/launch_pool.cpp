@@ -33,8 +33,7 @@ bool accepts_pool(const OpCall& call, llvm::ArrayRef<Type> results) {
 }
 
 bool accepts_row_major_indices(const OpCall& call, llvm::ArrayRef<Type> results) {
-  return accepts_pool(call, results) && results[0].dtype == DType::F32 &&
-         call.attrs.get_int("storage_order") == 0;
+  return accepts_pool(call, results) && results[0].dtype == DType::F32 && call.attrs.get_int("storage_order") == 0;
 }
 
 bool accepts_max_pool(const OpCall& call, llvm::ArrayRef<Type> results) {
@@ -66,8 +65,8 @@ Status launch_average_pool(const KernelCall& k) {
 }
 
 Status launch_average_pool_grad(const KernelCall& k) {
-  cpu::average_pool_grad(pool_of(k.call.attrs, k.results[0].type.shape, k.call.operand(0).shape),
-                         k.out<float>(0), k.in<float>(0));
+  cpu::average_pool_grad(pool_of(k.call.attrs, k.results[0].type.shape, k.call.operand(0).shape), k.out<float>(0),
+                         k.in<float>(0));
   return Status::success();
 }
 

@@ -87,8 +87,7 @@ Result<std::unique_ptr<PreparedKernel>> prepare_resize_grad(cpu::Library&, const
 int64_t buffer_bytes(llvm::ArrayRef<Shape> shapes) {
   int64_t elements = 0;
   if (shapes.size() > 2)
-    for (const Shape& shape : shapes.drop_front().drop_back())
-      elements = std::max(elements, element_count(shape));
+    for (const Shape& shape : shapes.drop_front().drop_back()) elements = std::max(elements, element_count(shape));
   return (elements * static_cast<int64_t>(sizeof(float)) + 63) / 64 * 64;
 }
 

@@ -1,6 +1,6 @@
 #include "kernels/cpu/elementwise/cast.h"
-#include "kernels/cpu/move/move.h"
 #include "kernels/cpu/elementwise/unary.h"
+#include "kernels/cpu/move/move.h"
 #include "runtime/cpu/kernels_families.h"
 
 #include <limits>
@@ -16,9 +16,7 @@ Status launch_unary(const KernelCall& k) {
   return Status::success();
 }
 
-float attr_f32(const KernelCall& k, llvm::StringRef name) {
-  return static_cast<float>(k.call.attrs.get_float(name));
-}
+float attr_f32(const KernelCall& k, llvm::StringRef name) { return static_cast<float>(k.call.attrs.get_float(name)); }
 
 // Functions of parameters, which are the op's attributes {first} and {second}.
 template <cpu::UnaryRange* range, const char* first, const char* second>

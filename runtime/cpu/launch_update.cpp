@@ -1,7 +1,7 @@
 #include "ir/ops/update/update_block.h"
+#include "kernels/cpu/common/philox.h"
 #include "kernels/cpu/move/move.h"
 #include "kernels/cpu/update/optimizer.h"
-#include "kernels/cpu/common/philox.h"
 #include "runtime/cpu/kernels_families.h"
 
 // Parameter updates and dropout: what reads counters.
@@ -9,9 +9,7 @@
 namespace plimsoll {
 namespace {
 
-float scalar_or(const KernelCall& k, size_t i, float otherwise) {
-  return k.has(i) ? *k.in<float>(i) : otherwise;
-}
+float scalar_or(const KernelCall& k, size_t i, float otherwise) { return k.has(i) ? *k.in<float>(i) : otherwise; }
 
 // The update is called off: results are the operands they replace.
 bool skips(const KernelCall& k, size_t i) { return k.has(i) && *k.in<bool>(i); }
@@ -24,7 +22,9 @@ void keep(const KernelCall& k, size_t result, size_t operand) {
 static_assert(cpu::norm_block == update_block);
 
 // Null: not asked for.
-float* norms_of(const KernelCall& k) { return k.call.attrs.get_int("norms") ? static_cast<float*>(k.results.back().data) : nullptr; }
+float* norms_of(const KernelCall& k) {
+  return k.call.attrs.get_int("norms") ? static_cast<float*>(k.results.back().data) : nullptr;
+}
 
 // The norms of a gradient that is not applied.
 void give_norms(const KernelCall& k) {
@@ -43,9 +43,9 @@ Status launch_adamw(const KernelCall& k) {
     give_norms(k);
     return Status::success();
   }
-  cpu::adam(options, k.out<float>(0), k.out<float>(1), k.out<float>(2), k.in<float>(0), k.in<float>(1),
-            k.in<float>(2), k.in<float>(3), *k.in<int64_t>(4), *k.in<float>(5), scalar_or(k, 6, 1),
-            k.results[0].elements(), norms_of(k));
+  cpu::adam(options, k.out<float>(0), k.out<float>(1), k.out<float>(2), k.in<float>(0), k.in<float>(1), k.in<float>(2),
+            k.in<float>(3), *k.in<int64_t>(4), *k.in<float>(5), scalar_or(k, 6, 1), k.results[0].elements(),
+            norms_of(k));
   return Status::success();
 }
 
@@ -69,9 +69,9 @@ Status launch_sgd(const KernelCall& k) {
 Status launch_dropout(const KernelCall& k) {
   const int64_t* rng = k.in<int64_t>(1);
   const cpu::RandomStream stream{static_cast<uint64_t>(rng[0]), static_cast<uint32_t>(rng[1]),
-                                 static_cast<uint32_t>(k.call.attrs.get_int("id")), k.call.attrs.get_int("first_draw") / 4};
-  cpu::dropout(stream, k.call.attrs.get_float("ratio"), k.out<float>(0), k.in<float>(0),
-               k.results[0].elements());
+                                 static_cast<uint32_t>(k.call.attrs.get_int("id")),
+                                 k.call.attrs.get_int("first_draw") / 4};
+  cpu::dropout(stream, k.call.attrs.get_float("ratio"), k.out<float>(0), k.in<float>(0), k.results[0].elements());
   return Status::success();
 }
 

@@ -24,12 +24,12 @@ struct CudaCard {
   std::string name;
   int64_t memory_bytes = 0;
   int compute_major = 0, compute_minor = 0, multiprocessors = 0;
-  double copy_gb_per_s = 0;                                  // device to device, read plus written
-  double to_host_gb_per_s = 0, from_host_gb_per_s = 0;       // pinned memory, one way at a time
+  double copy_gb_per_s = 0;                                                 // device to device, read plus written
+  double to_host_gb_per_s = 0, from_host_gb_per_s = 0;                      // pinned memory, one way at a time
   double to_host_both_ways_gb_per_s = 0, from_host_both_ways_gb_per_s = 0;  // while both are at work
-  double launch_us = 0;                                      // from one kernel of a graph to the next
-  std::vector<std::pair<DType, double>> matmul_tflops;       // 8192^3, random data
-  std::vector<Reserve> reserves;                             // what the process holds beside arenas
+  double launch_us = 0;                                                     // from one kernel of a graph to the next
+  std::vector<std::pair<DType, double>> matmul_tflops;                      // 8192^3, random data
+  std::vector<Reserve> reserves;                                            // what the process holds beside arenas
 };
 
 class CudaBackend {
@@ -65,8 +65,9 @@ class CudaBackend {
 
   // That card in cuDNN's own words.
   virtual CudaOutcome describe_card_to_cudnn(std::string& description) = 0;
-  // What cuDNN takes of the workspace that each instruction of the plan's first function gives it, on a card of that description,
-  // which need not be here. An instruction that it cannot run within its workspace is an error, and so is one that is not cuDNN's.
+  // What cuDNN takes of the workspace that each instruction of the plan's first function gives it, on a card of that
+  // description, which need not be here. An instruction that it cannot run within its workspace is an error, and so is
+  // one that is not cuDNN's.
   virtual CudaOutcome cudnn_workspaces(const Plan& plan, llvm::StringRef description, std::vector<int64_t>& bytes) = 0;
 };
 

@@ -13,9 +13,10 @@ std::vector<const CudaCandidate*> all_cuda_candidates() {
   std::vector<const CudaCandidate*> all;
   // Libraries first: where they accept a call they are the fastest.
   for (llvm::ArrayRef<CudaCandidate> family :
-       {cuda_convolution_candidates(), cuda_library_candidates(), cuda_product_candidates(), cuda_elementwise_candidates(), cuda_move_candidates(),
-        cuda_index_candidates(), cuda_reduce_candidates(), cuda_norm_candidates(), cuda_loss_candidates(),
-        cuda_attention_candidates(), cuda_update_candidates(), cuda_pool_candidates(), cuda_resize_candidates()})
+       {cuda_convolution_candidates(), cuda_library_candidates(), cuda_product_candidates(),
+        cuda_elementwise_candidates(), cuda_move_candidates(), cuda_index_candidates(), cuda_reduce_candidates(),
+        cuda_norm_candidates(), cuda_loss_candidates(), cuda_attention_candidates(), cuda_update_candidates(),
+        cuda_pool_candidates(), cuda_resize_candidates()})
     for (const CudaCandidate& candidate : family) all.push_back(&candidate);
   all.push_back(&reference_candidate);
   return all;

@@ -33,7 +33,7 @@ llvm::ArrayRef<CudaCandidate> cuda_attention_candidates();
 llvm::ArrayRef<CudaCandidate> cuda_update_candidates();
 llvm::ArrayRef<CudaCandidate> cuda_pool_candidates();
 llvm::ArrayRef<CudaCandidate> cuda_resize_candidates();
-llvm::ArrayRef<CudaCandidate> cuda_product_candidates();  // cuBLASLt
+llvm::ArrayRef<CudaCandidate> cuda_product_candidates();      // cuBLASLt
 llvm::ArrayRef<CudaCandidate> cuda_convolution_candidates();  // cuDNN
 llvm::ArrayRef<CudaCandidate> cuda_library_candidates();      // cuDNN: attention
 
@@ -45,7 +45,9 @@ class CudaCatalog : public KernelCatalog {
   std::vector<KernelCandidate> candidates(const OpDef& op, const OpCall& call,
                                           llvm::ArrayRef<Type> results) const override;
   // Rows of 16-bit elements that begin at 128-byte borders.
-  KernelPreferences preferences() const override { return {.channels_last = true, .product_multiple = 64, .product_epilogues = true}; }
+  KernelPreferences preferences() const override {
+    return {.channels_last = true, .product_multiple = 64, .product_epilogues = true};
+  }
 
  private:
   DeviceDescription device_;

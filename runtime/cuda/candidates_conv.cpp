@@ -1,10 +1,10 @@
 #include "ir/support/align.h"
 #include "runtime/cuda/candidates.h"
-#include "runtime/cuda/space_to_depth.h"
 #include "runtime/cuda/space_to_batch.h"
+#include "runtime/cuda/space_to_depth.h"
 
-// What cuDNN is asked to do of convolutions, of 1 to 3 spatial dimensions. Where it has no good kernel for one, others of the same result
-// are asked for: of a fold or of phases.
+// What cuDNN is asked to do of convolutions, of 1 to 3 spatial dimensions. Where it has no good kernel for one, others
+// of the same result are asked for: of a fold or of phases.
 
 namespace plimsoll {
 namespace {
@@ -25,7 +25,8 @@ bool accepts_convolution(const OpCall& call, llvm::ArrayRef<Type> results) {
   return results[0].dtype == dtype || is_widened(call, results);
 }
 
-// cuDNN's plans behind its first choice: in f32 some of them are wrong (of its 9.19 on an H200, gradients of 3 channels).
+// cuDNN's plans behind its first choice: in f32 some of them are wrong (of its 9.19 on an H200, gradients of 3
+// channels).
 bool accepts_other_plans(const OpCall& call, llvm::ArrayRef<Type> results) {
   return accepts_convolution(call, results) && is_16_bit_float(call.operand(0).dtype);
 }
@@ -35,29 +36,34 @@ int64_t convolution_workspace(const OpCall&, llvm::ArrayRef<Type>, const DeviceD
 }
 
 int64_t weight_gradient_workspace(const OpCall& call, llvm::ArrayRef<Type> results, const DeviceDescription& device) {
-  return convolution_workspace(call, results, device) + (is_widened(call, results) ? align_to_tensor(results[0].bytes() / 2) : 0);
+  return convolution_workspace(call, results, device) +
+         (is_widened(call, results) ? align_to_tensor(results[0].bytes() / 2) : 0);
 }
 
 constexpr int64_t own_cudnn_workspace = int64_t{32} << 20;  // beside folds and phases
 constexpr int64_t max_folded_channels = 4096;
 constexpr int64_t whole_vector = 8;  // 16-bit floats of 16 bytes
-constexpr int64_t max_counted = int64_t{1} << 30;  // rows, and elements of a row, that folds and phases count in 32 bits
+constexpr int64_t max_counted = int64_t{1}
+                                << 30;  // rows, and elements of a row, that folds and phases count in 32 bits
 
 // With the channels last and without groups; cuDNN has its best kernels for these.
 bool is_dense_in_16_bits(const OpCall& call, llvm::ArrayRef<Type> results) {
-  return accepts_convolution(call, results) && is_16_bit_float(call.operand(0).dtype) && call.attrs.get_int("channels_last") &&
-         call.attrs.get_int("groups", 1) == 1;
+  return accepts_convolution(call, results) && is_16_bit_float(call.operand(0).dtype) &&
+         call.attrs.get_int("channels_last") && call.attrs.get_int("groups", 1) == 1;
 }
 
 // w and y may be results. x has channels that cuDNN has no kernels for, and every pixel of a block is read.
 bool accepts_folded(const OpCall& call, llvm::ArrayRef<Type> results, const Type& w, const Type& y) {
   const Type& x = call.operand(0);
-  if (!is_dense_in_16_bits(call, results) || x.rank() > 4 || x.shape.back() % whole_vector == 0 || y.shape.back() % whole_vector != 0) return false;
+  if (!is_dense_in_16_bits(call, results) || x.rank() > 4 || x.shape.back() % whole_vector == 0 ||
+      y.shape.back() % whole_vector != 0)
+    return false;
   if (llvm::any_of(call.attrs.get_ints("dilations"), [](int64_t dilation) { return dilation != 1; })) return false;
   const FoldedConvolution folded(call.attrs, x, w, y.shape);
   for (size_t d = 0; d < 2; ++d)
     if (folded.w.block[d] > folded.w.size[d]) return false;
-  const int64_t longest_row = std::max(folded.x.size[1] * folded.x.channels, folded.x.folded[1] * folded.x.folded_channels);
+  const int64_t longest_row =
+      std::max(folded.x.size[1] * folded.x.channels, folded.x.folded[1] * folded.x.folded_channels);
   const int64_t rows = std::max(folded.x.batch * folded.x.folded[0], folded.w.batch * folded.w.folded[0]);
   return folded.x.folded_channels <= max_folded_channels && std::max({longest_row, rows, w.elements()}) <= max_counted;
 }
@@ -70,16 +76,20 @@ bool accepts_folded_gradient(const OpCall& call, llvm::ArrayRef<Type> results) {
 }
 
 int64_t folded_convolution_workspace(const OpCall& call, llvm::ArrayRef<Type> results, const DeviceDescription&) {
-  return FoldedConvolution(call.attrs, call.operand(0), call.operand(1), results[0].shape).bytes() + own_cudnn_workspace;
+  return FoldedConvolution(call.attrs, call.operand(0), call.operand(1), results[0].shape).bytes() +
+         own_cudnn_workspace;
 }
 
 int64_t folded_gradient_workspace(const OpCall& call, llvm::ArrayRef<Type> results, const DeviceDescription&) {
   const Type& x = call.operand(0);
-  return FoldedConvolution(call.attrs, x, Type(x.dtype, results[0].shape), call.operand(1).shape).bytes() + own_cudnn_workspace;
+  return FoldedConvolution(call.attrs, x, Type(x.dtype, results[0].shape), call.operand(1).shape).bytes() +
+         own_cudnn_workspace;
 }
 
-std::optional<PhasedConvolution> phases_of(const OpCall& call, llvm::ArrayRef<Type> results, const Type& x, const Type& w, const Type& y) {
-  if (!is_dense_in_16_bits(call, results) || x.rank() != 4 || x.shape.back() % whole_vector != 0 || y.shape.back() % whole_vector != 0)
+std::optional<PhasedConvolution> phases_of(const OpCall& call, llvm::ArrayRef<Type> results, const Type& x,
+                                           const Type& w, const Type& y) {
+  if (!is_dense_in_16_bits(call, results) || x.rank() != 4 || x.shape.back() % whole_vector != 0 ||
+      y.shape.back() % whole_vector != 0)
     return std::nullopt;
   std::optional<PhasedConvolution> phased = PhasedConvolution::of(call.attrs, x, w.shape, y.shape);
   if (!phased) return std::nullopt;
@@ -113,12 +123,13 @@ int64_t phases_workspace(const OpCall& call, llvm::ArrayRef<Type> results, const
   return phases(call, results)->bytes() + own_cudnn_workspace;
 }
 
-int64_t phased_weight_gradient_workspace(const OpCall& call, llvm::ArrayRef<Type> results, const DeviceDescription& device) {
+int64_t phased_weight_gradient_workspace(const OpCall& call, llvm::ArrayRef<Type> results,
+                                         const DeviceDescription& device) {
   return phases_workspace<phases_of_weight_gradient>(call, results, device) + align_to_tensor(results[0].bytes() / 2);
 }
 
-// A fold where there is one, phases forward, or cuDNN's own first choice: the first of these is taken without measured times. Further plans
-// for each, and phases of gradients, of which some are slower, are there to be timed.
+// A fold where there is one, phases forward, or cuDNN's own first choice: the first of these is taken without measured
+// times. Further plans for each, and phases of gradients, of which some are slower, are there to be timed.
 constexpr CudaCandidate candidates[] = {
     {"conv", "cudnn_folded", accepts_folded_convolution, folded_convolution_workspace},
     {"conv_dw", "cudnn_folded", accepts_folded_gradient, folded_gradient_workspace},

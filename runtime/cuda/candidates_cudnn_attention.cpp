@@ -1,7 +1,8 @@
 #include "ir/ops/attention/attention_sizes.h"
 #include "runtime/cuda/candidates.h"
 
-// What cuDNN is asked to do of attention: that of 16-bit floats without mask or dropout. Everything else stays with our own kernels.
+// What cuDNN is asked to do of attention: that of 16-bit floats without mask or dropout. Everything else stays with our
+// own kernels.
 
 namespace plimsoll {
 namespace {
@@ -12,8 +13,8 @@ bool accepts_attention(const OpCall& call, size_t mask) {
   const AttentionSizes n(call);
   const bool causal = call.attrs.get_int("causal");
   return is_16_bit_float(call.operand(0).dtype) && !call.has(mask) && call.attrs.get_float("dropout") == 0 &&
-         n.depth % 8 == 0 && n.depth <= 128 && n.value_depth == n.depth && n.batch * n.rows * n.depth > 0 && n.columns > 0 &&
-         (!causal || n.rows == n.columns);
+         n.depth % 8 == 0 && n.depth <= 128 && n.value_depth == n.depth && n.batch * n.rows * n.depth > 0 &&
+         n.columns > 0 && (!causal || n.rows == n.columns);
 }
 
 bool accepts_forward(const OpCall& call, llvm::ArrayRef<Type>) { return accepts_attention(call, attention_mask); }

@@ -51,7 +51,8 @@ bool accepts_gelu_grad(const OpCall& call, llvm::ArrayRef<Type> results) {
 
 // The library knows gelu's tanh form alone.
 bool accepts_dgelu(const OpCall& call, llvm::ArrayRef<Type> results) {
-  return accepts_product<3>(call, results) && takes_epilogues(call, 3) && call.attrs.get_string("approximate", "none") == "tanh";
+  return accepts_product<3>(call, results) && takes_epilogues(call, 3) &&
+         call.attrs.get_string("approximate", "none") == "tanh";
 }
 
 int64_t product_workspace(const OpCall&, llvm::ArrayRef<Type>, const DeviceDescription& device) {
@@ -59,7 +60,8 @@ int64_t product_workspace(const OpCall&, llvm::ArrayRef<Type>, const DeviceDescr
 }
 
 int64_t weight_gradient_workspace(const OpCall& call, llvm::ArrayRef<Type> results, const DeviceDescription& device) {
-  const int64_t sums = results.size() == 1 ? 0 : bias_sums(call.operand(1)).workspace() * static_cast<int64_t>(sizeof(float));
+  const int64_t sums =
+      results.size() == 1 ? 0 : bias_sums(call.operand(1)).workspace() * static_cast<int64_t>(sizeof(float));
   return std::max(device.product_workspace_bytes, sums);
 }
 

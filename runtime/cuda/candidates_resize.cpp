@@ -41,11 +41,13 @@ int64_t elements_along(llvm::ArrayRef<size_t> axes, const Shape& shape) {
 
 int64_t resize_workspace(const OpCall& call, llvm::ArrayRef<Type> results, const DeviceDescription&) {
   const llvm::SmallVector<size_t, 3> axes = resampled_axes(call, results);
-  return cuda::resize_workspace_bytes(elements_along(axes, call.operand(0).shape), elements_along(axes, results[0].shape));
+  return cuda::resize_workspace_bytes(elements_along(axes, call.operand(0).shape),
+                                      elements_along(axes, results[0].shape));
 }
 int64_t resize_grad_workspace(const OpCall& call, llvm::ArrayRef<Type> results, const DeviceDescription&) {
   const llvm::SmallVector<size_t, 3> axes = resampled_axes(call, results);
-  return cuda::resize_workspace_bytes(elements_along(axes, results[0].shape), elements_along(axes, call.operand(0).shape));
+  return cuda::resize_workspace_bytes(elements_along(axes, results[0].shape),
+                                      elements_along(axes, call.operand(0).shape));
 }
 
 constexpr CudaCandidate candidates[] = {

@@ -7,9 +7,7 @@
 namespace plimsoll {
 
 // The types whose arithmetic the kernels do in f32.
-inline bool computes_in_f32(DType dtype) {
-  return dtype == DType::F32 || dtype == DType::BF16 || dtype == DType::F16;
-}
+inline bool computes_in_f32(DType dtype) { return dtype == DType::F32 || dtype == DType::BF16 || dtype == DType::F16; }
 
 // Operand i is absent or of that type.
 inline bool is_absent_or(const OpCall& call, size_t i, DType dtype) {

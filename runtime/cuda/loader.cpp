@@ -9,8 +9,8 @@
 #include "llvm/Support/FileSystem.h"
 #include "llvm/Support/Path.h"
 
-#include <cstdlib>
 #include <dlfcn.h>
+#include <cstdlib>
 
 namespace plimsoll {
 namespace {
@@ -111,18 +111,22 @@ void* open_backend() {
 
 Result<std::unique_ptr<CudaBackend>> load_cuda_backend(bool to_run) {
   if (to_run && !dlopen("libcuda.so.1", RTLD_NOW | RTLD_GLOBAL))
-    return system_error("no NVIDIA driver here (libcuda.so.1 cannot be opened); plans for GPUs can be compiled and inspected, not run");
+    return system_error(
+        "no NVIDIA driver here (libcuda.so.1 cannot be opened); plans for GPUs can be compiled and inspected, not run");
   Folders folders = places();
   for (const Library& library : libraries)
     if (!open_library(library, folders) && library.needed)
-      return system_error(library.stem + " (" + library.sonames + ") is not found; install it, or name its folder in PLIMSOLL_CUDA_PATH");
+      return system_error(library.stem + " (" + library.sonames +
+                          ") is not found; install it, or name its folder in PLIMSOLL_CUDA_PATH");
   void* opened = open_backend();
   if (!opened) {
     const char* why = dlerror();
-    return system_error(llvm::Twine("the CUDA backend cannot be opened: ") + (why ? why : "libplimsoll_cuda.so is not found"));
+    return system_error(llvm::Twine("the CUDA backend cannot be opened: ") +
+                        (why ? why : "libplimsoll_cuda.so is not found"));
   }
   auto make = reinterpret_cast<CudaBackendFn>(dlsym(opened, cuda_backend_symbol));
-  if (!make) return system_error("libplimsoll_cuda.so is of another build: it lacks " + llvm::Twine(cuda_backend_symbol));
+  if (!make)
+    return system_error("libplimsoll_cuda.so is of another build: it lacks " + llvm::Twine(cuda_backend_symbol));
   return std::unique_ptr<CudaBackend>(make());
 }
 

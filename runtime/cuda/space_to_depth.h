@@ -1,12 +1,12 @@
 #pragma once
 
-// A strided convolution over few channels as one over more, without strides and pads: a block of stride x stride pixels of x becomes one
-// pixel with all their channels, and the kernel's likewise (space to depth: Ying et al. 2018, "Image classification at supercomputer
-// scale"). cuDNN has no kernels for an image's three channels; where kernel and stride are equal a product is left. No CUDA here: plans
-// are made where there is none.
+// A strided convolution over few channels as one over more, without strides and pads: a block of stride x stride pixels
+// of x becomes one pixel with all their channels, and the kernel's likewise (space to depth: Ying et al. 2018, "Image
+// classification at supercomputer scale"). cuDNN has no kernels for an image's three channels; where kernel and stride
+// are equal a product is left. No CUDA here: plans are made where there is none.
 
-#include "ir/support/align.h"
 #include "ir/ops/common/spatial.h"
+#include "ir/support/align.h"
 #include "kernels/cuda/conv/space_to_depth_sizes.h"
 
 namespace plimsoll {
@@ -17,7 +17,8 @@ struct FoldedConvolution {
 
   FoldedConvolution(const Attrs& attrs, const Type& x_image, const Type& w_image, llvm::ArrayRef<int64_t> y_shape) {
     const size_t rank = x_image.shape.size() - 2;
-    const SlidingWindow window = llvm::cantFail(read_window(attrs, llvm::ArrayRef<int64_t>(w_image.shape).slice(1, rank)));
+    const SlidingWindow window =
+        llvm::cantFail(read_window(attrs, llvm::ArrayRef<int64_t>(w_image.shape).slice(1, rank)));
     for (size_t d = 0; d < rank; ++d) {
       const size_t at = d + 2 - rank;  // a line is an image one pixel high
       const int64_t stride = window.strides[d], kernel = window.kernel[d], positions = y_shape[d + 1];

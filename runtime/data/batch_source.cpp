@@ -13,7 +13,8 @@ namespace {
 // One batch, the same every step.
 class FixedBatch : public BatchSource {
  public:
-  FixedBatch(std::vector<Tensor> tensors, int64_t items, bool tokens) : tensors_(std::move(tensors)), items_(items), tokens_(tokens) {}
+  FixedBatch(std::vector<Tensor> tensors, int64_t items, bool tokens)
+      : tensors_(std::move(tensors)), items_(items), tokens_(tokens) {}
 
   Status next(llvm::ArrayRef<TensorView> inputs) override {
     for (size_t i = 0; i < inputs.size(); ++i)
@@ -41,7 +42,8 @@ int64_t count_items(llvm::ArrayRef<InputSpec> inputs) {
 
 std::string list_names(llvm::ArrayRef<NamedTensor> tensors) {
   std::string text;
-  for (const NamedTensor& t : tensors) text += (text.empty() ? "" : ", ") + (t.name.empty() ? "one unnamed array" : t.name);
+  for (const NamedTensor& t : tensors)
+    text += (text.empty() ? "" : ", ") + (t.name.empty() ? "one unnamed array" : t.name);
   return text;
 }
 
@@ -49,7 +51,8 @@ std::string list_names(llvm::ArrayRef<NamedTensor> tensors) {
 Result<Tensor> converted(llvm::StringRef path, const InputSpec& input, const Tensor& tensor) {
   if (tensor.type() == input.type) return tensor;
   if (tensor.type().shape != input.type.shape || is_float(tensor.type().dtype) != is_float(input.type.dtype))
-    return model_error(path + ": input '" + input.name + "' is " + to_string(tensor.type()) + ", the plan needs " + to_string(input.type));
+    return model_error(path + ": input '" + input.name + "' is " + to_string(tensor.type()) + ", the plan needs " +
+                       to_string(input.type));
   Tensor out(input.type);
   for (int64_t i = 0; i < tensor.type().elements(); ++i) {
     if (is_float(input.type.dtype)) {
@@ -57,19 +60,22 @@ Result<Tensor> converted(llvm::StringRef path, const InputSpec& input, const Ten
     } else {
       out.view().set_int(i, tensor.get_int(i));
       if (out.get_int(i) != tensor.get_int(i))
-        return model_error(path + ": input '" + input.name + "': " + llvm::Twine(tensor.get_int(i)) + " does not fit " + dtype_name(input.type.dtype));
+        return model_error(path + ": input '" + input.name + "': " + llvm::Twine(tensor.get_int(i)) + " does not fit " +
+                           dtype_name(input.type.dtype));
     }
   }
   return out;
 }
 
-Result<std::unique_ptr<BatchSource>> fixed_batch(llvm::StringRef path, std::vector<NamedTensor> found, llvm::ArrayRef<InputSpec> inputs) {
+Result<std::unique_ptr<BatchSource>> fixed_batch(llvm::StringRef path, std::vector<NamedTensor> found,
+                                                 llvm::ArrayRef<InputSpec> inputs) {
   if (found.size() == 1 && found[0].name.empty() && inputs.size() == 1) found[0].name = inputs[0].name;
   std::vector<Tensor> tensors;
   for (const InputSpec& input : inputs) {
     auto at = llvm::find_if(found, [&](const NamedTensor& t) { return t.name == input.name; });
     if (at == found.end())
-      return model_error(path + ": has no tensor '" + input.name + "' for the plan's input " + to_string(input.type) + "; it has " + list_names(found));
+      return model_error(path + ": has no tensor '" + input.name + "' for the plan's input " + to_string(input.type) +
+                         "; it has " + list_names(found));
     Result<Tensor> tensor = converted(path, input, at->tensor);
     if (!tensor) return tensor.takeError();
     tensors.push_back(std::move(*tensor));
@@ -93,7 +99,8 @@ Result<std::vector<NamedTensor>> read_named(llvm::StringRef path, llvm::ArrayRef
 
 }  // namespace
 
-Result<std::unique_ptr<BatchSource>> open_data(llvm::StringRef path, llvm::ArrayRef<InputSpec> inputs, const DataOptions& options) {
+Result<std::unique_ptr<BatchSource>> open_data(llvm::StringRef path, llvm::ArrayRef<InputSpec> inputs,
+                                               const DataOptions& options) {
   bool named = ends_with(path, ".safetensors") || ends_with(path, ".npz") || ends_with(path, ".npy");
   if (!named) return open_token_file(path, inputs, options);
   Result<std::vector<NamedTensor>> found = read_named(path, inputs);

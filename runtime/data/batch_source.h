@@ -28,11 +28,12 @@ class BatchSource {
 };
 
 struct DataOptions {
-  uint64_t seed = 0;      // which windows of a token file, in which order
+  uint64_t seed = 0;  // which windows of a token file, in which order
 };
 
 // By the file's name: .safetensors, .npz and .npy hold one tensor an input; everything else is a token file
 // (.u32 or .uint32 in the name: uint32, else uint16). Errors name the input, what it has and what the plan needs.
-Result<std::unique_ptr<BatchSource>> open_data(llvm::StringRef path, llvm::ArrayRef<InputSpec> inputs, const DataOptions& options);
+Result<std::unique_ptr<BatchSource>> open_data(llvm::StringRef path, llvm::ArrayRef<InputSpec> inputs,
+                                               const DataOptions& options);
 
 }  // namespace plimsoll

@@ -13,7 +13,9 @@ namespace plimsoll {
 class InputFile {
  public:
   static Result<InputFile> open(llvm::StringRef path);
-  InputFile(InputFile&& other) noexcept : path_(std::move(other.path_)), bytes_(other.bytes_), fd_(other.fd_) { other.fd_ = -1; }
+  InputFile(InputFile&& other) noexcept : path_(std::move(other.path_)), bytes_(other.bytes_), fd_(other.fd_) {
+    other.fd_ = -1;
+  }
   InputFile& operator=(InputFile&& other) noexcept;
   ~InputFile();
 

@@ -6,9 +6,9 @@
 #include "llvm/ADT/SmallVector.h"
 #include "llvm/Support/Endian.h"
 
+#include <zlib.h>
 #include <algorithm>
 #include <cstring>
-#include <zlib.h>
 
 namespace plimsoll {
 namespace {
@@ -31,9 +31,9 @@ std::optional<DType> dtype_of(StringRef descr) {
   if (descr == "|u1") return DType::U8;
   if (descr == "|i1") return DType::I8;
   if (!descr.consume_front("<")) return std::nullopt;
-  constexpr std::pair<llvm::StringLiteral, DType> rows[] = {
-      {"f8", DType::F64}, {"f4", DType::F32}, {"f2", DType::F16}, {"i8", DType::I64}, {"i4", DType::I32},
-      {"i2", DType::I16}, {"u8", DType::U64}, {"u4", DType::U32}, {"u2", DType::U16}};
+  constexpr std::pair<llvm::StringLiteral, DType> rows[] = {{"f8", DType::F64}, {"f4", DType::F32}, {"f2", DType::F16},
+                                                            {"i8", DType::I64}, {"i4", DType::I32}, {"i2", DType::I16},
+                                                            {"u8", DType::U64}, {"u4", DType::U32}, {"u2", DType::U16}};
   for (const auto& [name, dtype] : rows)
     if (name == descr) return dtype;
   return std::nullopt;
@@ -42,9 +42,11 @@ std::optional<DType> dtype_of(StringRef descr) {
 Result<Tensor> parse_array(StringRef where, StringRef bytes) {
   if (bytes.size() < 12 || !starts_with(bytes, "\x93NUMPY")) return model_error(where + ": not a .npy array");
   bool wide = bytes[6] >= 2;
-  size_t length = wide ? llvm::support::endian::read32le(bytes.data() + 8) : llvm::support::endian::read16le(bytes.data() + 8);
+  size_t length =
+      wide ? llvm::support::endian::read32le(bytes.data() + 8) : llvm::support::endian::read16le(bytes.data() + 8);
   size_t start = wide ? 12 : 10;
-  if (length > bytes.size() - start) return model_error(where + ": header of " + llvm::Twine(length) + " bytes is cut short");
+  if (length > bytes.size() - start)
+    return model_error(where + ": header of " + llvm::Twine(length) + " bytes is cut short");
   StringRef header = bytes.substr(start, length), data = bytes.substr(start + length);
   StringRef descr = field(header, "'descr':", '\'', '\'');
   std::optional<DType> dtype = dtype_of(descr);
@@ -60,7 +62,8 @@ Result<Tensor> parse_array(StringRef where, StringRef bytes) {
     type.shape.push_back(value);
   }
   if (type.bytes() != static_cast<int64_t>(data.size()))
-    return model_error(where + ": " + to_string(type) + " takes " + llvm::Twine(type.bytes()) + " bytes, the file has " + llvm::Twine(data.size()));
+    return model_error(where + ": " + to_string(type) + " takes " + llvm::Twine(type.bytes()) +
+                       " bytes, the file has " + llvm::Twine(data.size()));
   return Tensor(type, data.data());
 }
 
@@ -82,7 +85,8 @@ Result<std::string> inflate_member(StringRef where, StringRef packed, size_t siz
 uint64_t widen(uint32_t narrow, StringRef extra, unsigned& next) {
   if (narrow != 0xffffffffu) return narrow;
   while (extra.size() >= 4) {
-    uint16_t id = llvm::support::endian::read16le(extra.data()), length = llvm::support::endian::read16le(extra.data() + 2);
+    uint16_t id = llvm::support::endian::read16le(extra.data()),
+             length = llvm::support::endian::read16le(extra.data() + 2);
     if (length > extra.size() - 4) break;
     if (id == 1 && length >= 8 * (next + 1)) return llvm::support::endian::read64le(extra.data() + 4 + 8 * next++);
     extra = extra.substr(4u + length);

@@ -20,9 +20,10 @@ struct NamedDType {
   DType dtype;
 };
 constexpr NamedDType names[] = {
-    {"F64", DType::F64}, {"F32", DType::F32}, {"BF16", DType::BF16}, {"F16", DType::F16}, {"F8_E4M3", DType::F8E4M3},
-    {"F8_E5M2", DType::F8E5M2}, {"I64", DType::I64}, {"I32", DType::I32}, {"I16", DType::I16}, {"I8", DType::I8},
-    {"U64", DType::U64}, {"U32", DType::U32}, {"U16", DType::U16}, {"U8", DType::U8}, {"BOOL", DType::Bool},
+    {"F64", DType::F64},        {"F32", DType::F32},        {"BF16", DType::BF16}, {"F16", DType::F16},
+    {"F8_E4M3", DType::F8E4M3}, {"F8_E5M2", DType::F8E5M2}, {"I64", DType::I64},   {"I32", DType::I32},
+    {"I16", DType::I16},        {"I8", DType::I8},          {"U64", DType::U64},   {"U32", DType::U32},
+    {"U16", DType::U16},        {"U8", DType::U8},          {"BOOL", DType::Bool},
 };
 
 std::optional<DType> dtype_named(llvm::StringRef name) {
@@ -37,8 +38,8 @@ llvm::StringRef name_of(DType dtype) {
   return "";
 }
 
-Result<TensorEntry> parse_entry(llvm::StringRef path, llvm::StringRef name, const llvm::json::Value& value, int64_t data_start,
-                                int64_t file_bytes) {
+Result<TensorEntry> parse_entry(llvm::StringRef path, llvm::StringRef name, const llvm::json::Value& value,
+                                int64_t data_start, int64_t file_bytes) {
   auto bad = [&](const llvm::Twine& why) { return model_error(path + ": tensor '" + name + "' " + why); };
   const llvm::json::Object* object = value.getAsObject();
   const llvm::json::Array* shape = object ? object->getArray("shape") : nullptr;
@@ -57,7 +58,8 @@ Result<TensorEntry> parse_entry(llvm::StringRef path, llvm::StringRef name, cons
   if (!first || !last || *first < 0 || *last < *first || *last > file_bytes - data_start)
     return bad("lies outside the file of " + llvm::Twine(file_bytes) + " bytes");
   if (*last - *first != entry.type.bytes())
-    return bad("is " + to_string(entry.type) + " of " + llvm::Twine(entry.type.bytes()) + " bytes but has " + llvm::Twine(*last - *first));
+    return bad("is " + to_string(entry.type) + " of " + llvm::Twine(entry.type.bytes()) + " bytes but has " +
+               llvm::Twine(*last - *first));
   entry.offset = data_start + *first;
   return entry;
 }
@@ -68,7 +70,8 @@ Result<SafetensorsFile> SafetensorsFile::open(llvm::StringRef path) {
   Result<InputFile> file = InputFile::open(path);
   if (!file) return file.takeError();
   uint64_t header_bytes = 0;
-  if (file->bytes() < 8) return model_error(path + ": not a safetensors file: " + llvm::Twine(file->bytes()) + " bytes");
+  if (file->bytes() < 8)
+    return model_error(path + ": not a safetensors file: " + llvm::Twine(file->bytes()) + " bytes");
   if (Status s = file->read_at(0, &header_bytes, 8)) return s;
   header_bytes = llvm::support::endian::byte_swap(header_bytes, llvm::support::little);
   if (header_bytes > static_cast<uint64_t>(std::min(largest_header, file->bytes() - 8)))
@@ -88,7 +91,8 @@ Result<SafetensorsFile> SafetensorsFile::open(llvm::StringRef path) {
     if (!entry) return entry.takeError();
     out.entries_.push_back(std::move(*entry));
   }
-  std::sort(out.entries_.begin(), out.entries_.end(), [](const TensorEntry& a, const TensorEntry& b) { return a.name < b.name; });
+  std::sort(out.entries_.begin(), out.entries_.end(),
+            [](const TensorEntry& a, const TensorEntry& b) { return a.name < b.name; });
   for (size_t i = 0; i < out.entries_.size(); ++i) out.index_[out.entries_[i].name] = i;
   return out;
 }

@@ -24,7 +24,7 @@ class SafetensorsFile {
   // Checks the whole header: sizes against shapes, offsets against the file, overlaps.
   static Result<SafetensorsFile> open(llvm::StringRef path);
 
-  llvm::ArrayRef<TensorEntry> entries() const { return entries_; }   // sorted by name
+  llvm::ArrayRef<TensorEntry> entries() const { return entries_; }  // sorted by name
   const TensorEntry* find(llvm::StringRef name) const;
   // Copies entry.type.bytes() bytes to `out`.
   Status read(const TensorEntry& entry, void* out) const;
@@ -35,8 +35,8 @@ class SafetensorsFile {
   llvm::StringMap<size_t> index_;
 };
 
-// Writes `entries` in their order under the final name only once complete. `read` copies the bytes of one entry; its offset is
-// not used.
+// Writes `entries` in their order under the final name only once complete. `read` copies the bytes of one entry; its
+// offset is not used.
 Status write_safetensors(llvm::StringRef path, llvm::ArrayRef<TensorEntry> entries,
                          const std::function<Status(const TensorEntry& entry, void* out)>& read);
 

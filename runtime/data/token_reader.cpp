@@ -25,8 +25,12 @@ Fill fill_for(llvm::StringRef name) {
 class TokenReader : public BatchSource {
  public:
   TokenReader(InputFile file, std::vector<InputSpec> inputs, int64_t token_bytes, uint64_t seed)
-      : file_(std::move(file)), inputs_(std::move(inputs)), token_bytes_(token_bytes), seed_(seed),
-        rows_(inputs_[0].type.shape[0]), time_(inputs_[0].type.shape[1]),
+      : file_(std::move(file)),
+        inputs_(std::move(inputs)),
+        token_bytes_(token_bytes),
+        seed_(seed),
+        rows_(inputs_[0].type.shape[0]),
+        time_(inputs_[0].type.shape[1]),
         window_(static_cast<size_t>((time_ + 1) * token_bytes)) {
     for (const InputSpec& input : inputs_) ready_.emplace_back(input.type);
     reader_ = std::thread([this] { read_ahead(); });
@@ -95,7 +99,10 @@ class TokenReader : public BatchSource {
     TensorView out = ready_[input].view();
     Fill fill = fill_for(inputs_[input].name);
     for (int64_t t = 0; t < time_; ++t) {
-      int64_t value = fill == Fill::Tokens ? token(t) : fill == Fill::NextTokens ? token(t + 1) : fill == Fill::Ones ? 1 : t;
+      int64_t value = fill == Fill::Tokens       ? token(t)
+                      : fill == Fill::NextTokens ? token(t + 1)
+                      : fill == Fill::Ones       ? 1
+                                                 : t;
       out.set_int(row * time_ + t, value);
     }
   }
@@ -117,20 +124,24 @@ class TokenReader : public BatchSource {
 
 }  // namespace
 
-Result<std::unique_ptr<BatchSource>> open_token_file(llvm::StringRef path, llvm::ArrayRef<InputSpec> inputs, const DataOptions& options) {
+Result<std::unique_ptr<BatchSource>> open_token_file(llvm::StringRef path, llvm::ArrayRef<InputSpec> inputs,
+                                                     const DataOptions& options) {
   for (const InputSpec& input : inputs)
     if (is_float(input.type.dtype) || input.type.rank() != 2 || input.type.shape != inputs[0].type.shape)
-      return model_error(path + ": a token file feeds integer inputs of one shape [rows, time]; '" + input.name + "' is " + to_string(input.type));
+      return model_error(path + ": a token file feeds integer inputs of one shape [rows, time]; '" + input.name +
+                         "' is " + to_string(input.type));
   if (inputs.empty()) return model_error(path + ": the plan has no inputs to feed");
   Result<InputFile> file = InputFile::open(path);
   if (!file) return file.takeError();
   int64_t token_bytes = path.contains("u32") || path.contains("uint32") ? 4 : 2;
   int64_t need = inputs[0].type.shape[1] + 1, have = file->bytes() / token_bytes;
   if (file->bytes() % token_bytes != 0)
-    return model_error(path + ": " + llvm::Twine(file->bytes()) + " bytes are no whole number of " + llvm::Twine(token_bytes * 8) + "-bit tokens");
+    return model_error(path + ": " + llvm::Twine(file->bytes()) + " bytes are no whole number of " +
+                       llvm::Twine(token_bytes * 8) + "-bit tokens");
   if (have < need)
     return model_error(path + ": has " + llvm::Twine(have) + " tokens, one window needs " + llvm::Twine(need));
-  return std::make_unique<TokenReader>(std::move(*file), std::vector<InputSpec>(inputs.begin(), inputs.end()), token_bytes, options.seed);
+  return std::make_unique<TokenReader>(std::move(*file), std::vector<InputSpec>(inputs.begin(), inputs.end()),
+                                       token_bytes, options.seed);
 }
 
 }  // namespace plimsoll

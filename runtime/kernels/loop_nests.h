@@ -19,8 +19,7 @@ inline Shape broadcast_steps(llvm::ArrayRef<int64_t> from, llvm::ArrayRef<int64_
 
 // Tensor 0 of the nest is dense over `shape`, the others broadcast to it.
 template <int N>
-LoopNest<N> broadcast_nest(llvm::ArrayRef<int64_t> shape,
-                           std::array<llvm::ArrayRef<int64_t>, N - 1> operands) {
+LoopNest<N> broadcast_nest(llvm::ArrayRef<int64_t> shape, std::array<llvm::ArrayRef<int64_t>, N - 1> operands) {
   std::array<Shape, N> steps;
   steps[0] = row_major_strides(shape);
   for (int t = 1; t < N; ++t) steps[t] = broadcast_steps(operands[t - 1], shape);
@@ -34,8 +33,7 @@ LoopNest<N> broadcast_nest(llvm::ArrayRef<int64_t> shape,
 }
 
 // One copy over the indices of `shape`, with a stride for each dimension on either side.
-inline LoopNest<2> copy_nest(llvm::ArrayRef<int64_t> shape, llvm::ArrayRef<int64_t> to,
-                             llvm::ArrayRef<int64_t> from) {
+inline LoopNest<2> copy_nest(llvm::ArrayRef<int64_t> shape, llvm::ArrayRef<int64_t> to, llvm::ArrayRef<int64_t> from) {
   LoopNest<2> nest;
   for (size_t d = 0; d < shape.size(); ++d) nest.add_dimension(shape[d], {to[d], from[d]});
   return nest;

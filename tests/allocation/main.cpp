@@ -1,19 +1,21 @@
-// Counts what a running session allocates: allocations MODEL.onnx DATA [BATCH], where BATCH is the size of a dimension "batch".
+// Counts what a running session allocates: allocations MODEL.onnx DATA [BATCH], where BATCH is the size of a dimension
+// "batch".
 //
-// malloc and its kin are ours in this program. Between the first step and the last, a call counts when the code that made it,
-// past the C and C++ libraries, belongs to this program; what oneDNN and OpenMP allocate for themselves does not.
+// malloc and its kin are ours in this program. Between the first step and the last, a call counts when the code that
+// made it, past the C and C++ libraries, belongs to this program; what oneDNN and OpenMP allocate for themselves does
+// not.
 
 #include "frontend/api/compile_model.h"
 
 #include "llvm/Support/raw_ostream.h"
 
+#include <execinfo.h>
+#include <link.h>
 #include <algorithm>
 #include <array>
 #include <atomic>
 #include <cerrno>
 #include <cstdlib>
-#include <execinfo.h>
-#include <link.h>
 
 #if defined(__SANITIZE_ADDRESS__)
 int main() { return 77; }  // the sanitizer has a malloc of its own
@@ -38,7 +40,8 @@ struct CodeRanges {
 
   static bool holds(const std::array<Range, 8>& ranges, size_t count, void* at) {
     auto address = reinterpret_cast<uintptr_t>(at);
-    return std::any_of(ranges.begin(), ranges.begin() + count, [&](Range r) { return r.begin <= address && address < r.end; });
+    return std::any_of(ranges.begin(), ranges.begin() + count,
+                       [&](Range r) { return r.begin <= address && address < r.end; });
   }
 };
 
@@ -83,8 +86,12 @@ extern "C" {
 void* malloc(size_t bytes) { return note(__builtin_return_address(0)), __libc_malloc(bytes); }
 void* calloc(size_t count, size_t bytes) { return note(__builtin_return_address(0)), __libc_calloc(count, bytes); }
 void* realloc(void* at, size_t bytes) { return note(__builtin_return_address(0)), __libc_realloc(at, bytes); }
-void* memalign(size_t alignment, size_t bytes) { return note(__builtin_return_address(0)), __libc_memalign(alignment, bytes); }
-void* aligned_alloc(size_t alignment, size_t bytes) { return note(__builtin_return_address(0)), __libc_memalign(alignment, bytes); }
+void* memalign(size_t alignment, size_t bytes) {
+  return note(__builtin_return_address(0)), __libc_memalign(alignment, bytes);
+}
+void* aligned_alloc(size_t alignment, size_t bytes) {
+  return note(__builtin_return_address(0)), __libc_memalign(alignment, bytes);
+}
 int posix_memalign(void** out, size_t alignment, size_t bytes) {
   note(__builtin_return_address(0));
   *out = __libc_memalign(alignment, bytes);
@@ -98,7 +105,7 @@ namespace {
 constexpr int steps = 4;
 
 // Accumulates and clips, so that both functions of a program run.
-Result<std::unique_ptr<Session>> start(const std::string& model, int64_t batch) {
+Result<std::unique_ptr<Session> > start(const std::string& model, int64_t batch) {
   CompileRequest request;
   request.model_path = model;
   if (batch > 0) request.import.dims["batch"] = batch;
@@ -108,7 +115,7 @@ Result<std::unique_ptr<Session>> start(const std::string& model, int64_t batch) 
   if (!plan) return plan.takeError();
   Result<WeightLoader> weights = open_weights(model);
   if (!weights) return weights.takeError();
-  Result<std::unique_ptr<Session>> session = Session::create(std::move(*plan), {});
+  Result<std::unique_ptr<Session> > session = Session::create(std::move(*plan), {});
   if (!session) return session.takeError();
   if (Status s = (*session)->initialise(*weights, 1)) return s;
   return session;
@@ -116,9 +123,9 @@ Result<std::unique_ptr<Session>> start(const std::string& model, int64_t batch) 
 
 // What the steps after the first allocated.
 Result<int64_t> count_allocations(const std::string& model, const std::string& data, int64_t batch) {
-  Result<std::unique_ptr<Session>> session = start(model, batch);
+  Result<std::unique_ptr<Session> > session = start(model, batch);
   if (!session) return session.takeError();
-  Result<std::unique_ptr<BatchSource>> batches = open_data(data, (*session)->inputs(), {});
+  Result<std::unique_ptr<BatchSource> > batches = open_data(data, (*session)->inputs(), {});
   if (!batches) return batches.takeError();
   for (int step = 0; step < steps; ++step) {
     counting = step > 0;

@@ -15,9 +15,7 @@ using namespace plimsoll;
 
 namespace {
 
-double now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
+double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
 // The best of repeated runs: the machine may be doing other things.
 template <typename Body>
@@ -81,8 +79,7 @@ double time_line(const CpuKernelTable& table, const Line& line, double budget) {
   double bytes = 0;
   for (const Type& type : line.operands) bytes += static_cast<double>(type.bytes());
   for (const Type& type : result_types) bytes += static_cast<double>(type.bytes());
-  const double flops =
-      op.flops ? op.flops(call, result_types) : static_cast<double>(result_types[0].elements());
+  const double flops = op.flops ? op.flops(call, result_types) : static_cast<double>(result_types[0].elements());
   std::printf("%-28s %-13s %10.1f us %8.1f GFLOP/s %7.1f GB/s   x %d\n", line.label, kernel.name().c_str(),
               seconds * 1e6, flops / seconds * 1e-9, bytes / seconds * 1e-9, line.times_per_step);
   return seconds * line.times_per_step;
@@ -91,19 +88,16 @@ double time_line(const CpuKernelTable& table, const Line& line, double budget) {
 std::vector<Line> gpt2_step() {
   const Attrs none, flip{{"transpose_w", int64_t{1}}}, axis2{{"axis", int64_t{2}}, {"eps", 1e-5}};
   const Attrs norm_grad{{"axis", int64_t{2}}, {"has_scale", int64_t{1}}, {"has_bias", int64_t{1}}};
-  const Attrs heads{
-      {"heads", int64_t{12}}, {"kv_heads", int64_t{12}}, {"scale", 0.125}, {"causal", int64_t{1}}};
+  const Attrs heads{{"heads", int64_t{12}}, {"kv_heads", int64_t{12}}, {"scale", 0.125}, {"causal", int64_t{1}}};
   const Attrs tanh{{"approximate", std::string("tanh")}};
   const Attrs adam{{"beta1", 0.9}, {"beta2", 0.999}, {"eps", 1e-8}, {"weight_decay", 0.01}};
-  const Type x = f32({1, 256, 768}), wide = f32({1, 256, 3072}), qkv = f32({1, 256, 2304}),
-             stat = f32({1, 256, 1});
+  const Type x = f32({1, 256, 768}), wide = f32({1, 256, 3072}), qkv = f32({1, 256, 2304}), stat = f32({1, 256, 1});
   const Type lse = f32({1, 12, 256}), vocabulary = f32({50257, 768}), logits = f32({256, 50257});
   auto linear_trio = [&](std::vector<Line>& lines, const char* name, int64_t in, int64_t out) {
     lines.push_back({name, "linear", none, {f32({256, in}), f32({in, out}), f32({out})}, 12});
     lines.push_back({name, "linear", flip, {f32({256, out}), f32({in, out})}, 12});
     lines.push_back({name, "linear_dw", none, {f32({256, in}), f32({256, out})}, 12});
-    lines.push_back(
-        {name, "reduce_sum", {{"axes", Ints{0}}, {"keep_dims", int64_t{0}}}, {f32({256, out})}, 12});
+    lines.push_back({name, "reduce_sum", {{"axes", Ints{0}}, {"keep_dims", int64_t{0}}}, {f32({256, out})}, 12});
   };
   std::vector<Line> lines;
   linear_trio(lines, "qkv projection", 768, 2304);
@@ -124,11 +118,7 @@ std::vector<Line> gpt2_step() {
       {"gelu backward", "gelu_grad", tanh, {wide, wide}, 12},
       {"residual", "add", none, {x, x}, 48},
       {"cross-entropy", "cross_entropy", none, {logits, i64({256})}, 1},
-      {"cross-entropy backward",
-       "cross_entropy_grad",
-       none,
-       {logits, i64({256}), f32({256}), f32({}), f32({})},
-       1},
+      {"cross-entropy backward", "cross_entropy_grad", none, {logits, i64({256}), f32({256}), f32({}), f32({})}, 1},
       {"token embedding", "gather", {{"axis", int64_t{0}}}, {vocabulary, i64({1, 256})}, 1},
       {"token embedding backward",
        "gather_grad",
@@ -176,8 +166,8 @@ void time_sgemm(const char* label, int64_t m, int64_t n, int64_t k, char transpo
   fill(a.view());
   fill(b.view());
   const double seconds = best_seconds(budget, [&] {
-    dnnl_sgemm('N', transpose_b, m, n, k, 1, a.view().as<float>(), k, b.view().as<float>(),
-               transpose_b == 'T' ? k : n, 0, y.view().as<float>(), n);
+    dnnl_sgemm('N', transpose_b, m, n, k, 1, a.view().as<float>(), k, b.view().as<float>(), transpose_b == 'T' ? k : n,
+               0, y.view().as<float>(), n);
   });
   std::printf("%-28s %-13s %10.1f us %8.1f GFLOP/s\n", label, "dnnl_sgemm", seconds * 1e6,
               2e-9 * static_cast<double>(m * n * k) / seconds);

@@ -55,8 +55,7 @@ bool pack_file(const char* path, const PlacementOptions& options) {
   std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
   const char* slash = std::strrchr(path, '/');
   std::printf("%-20s %7zu %14lld %14lld %8.4f %7.2f  %s\n", slash ? slash + 1 : path, intervals.size(),
-              static_cast<long long>(placement.lower_bound_bytes),
-              static_cast<long long>(placement.height_bytes),
+              static_cast<long long>(placement.lower_bound_bytes), static_cast<long long>(placement.height_bytes),
               static_cast<double>(placement.height_bytes) / static_cast<double>(placement.lower_bound_bytes),
               seconds.count(), placement.method.c_str());
   std::fflush(stdout);
@@ -71,8 +70,7 @@ int main(int argc, char** argv) {
   PlacementOptions options;
   options.alignment = 1;
   options.seconds = 8;
-  std::printf("%-20s %7s %14s %14s %8s %7s  %s\n", "instance", "n", "bound", "height", "ratio", "s",
-              "method");
+  std::printf("%-20s %7s %14s %14s %8s %7s  %s\n", "instance", "n", "bound", "height", "ratio", "s", "method");
   bool ok = true;
   for (int i = 1; i < argc; ++i) {
     bool has_value = i + 1 < argc;

@@ -18,11 +18,17 @@ int main(int argc, char** argv) {
     const char* name;
     double* value;
   };
-  const Setting settings[] = {{"--graphs", &graphs}, {"--seed", &seed}, {"--execute-every", &execute_every}, {"--split-every", &split_every}, {"--effort", &options.effort}};
+  const Setting settings[] = {{"--graphs", &graphs},
+                              {"--seed", &seed},
+                              {"--execute-every", &execute_every},
+                              {"--split-every", &split_every},
+                              {"--effort", &options.effort}};
   for (int i = 1; i < argc; i += 2) {
-    const Setting* found = std::find_if(std::begin(settings), std::end(settings), [&](const Setting& s) { return std::strcmp(s.name, argv[i]) == 0; });
+    const Setting* found = std::find_if(std::begin(settings), std::end(settings),
+                                        [&](const Setting& s) { return std::strcmp(s.name, argv[i]) == 0; });
     if (found == std::end(settings) || i + 1 == argc) {
-      std::fprintf(stderr, "usage: promise_graphs [--graphs N] [--seed N] [--execute-every N] [--split-every N] [--effort X]\n");
+      std::fprintf(
+          stderr, "usage: promise_graphs [--graphs N] [--seed N] [--execute-every N] [--split-every N] [--effort X]\n");
       return 2;
     }
     *found->value = std::atof(argv[i + 1]);
@@ -41,9 +47,13 @@ int main(int argc, char** argv) {
     std::fflush(stdout);
   }
   std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
-  std::printf("%lld graphs, %lld budgets: %lld refused, %lld with remats, %lld with bytes on the host, %lld split, %lld executed, %lld of them split; %.0f s\n%ld passed, %ld failed\n",
-              static_cast<long long>(counts.graphs), static_cast<long long>(counts.budgets), static_cast<long long>(counts.refused),
-              static_cast<long long>(counts.repeating), static_cast<long long>(counts.on_host), static_cast<long long>(counts.split),
-              static_cast<long long>(counts.executed), static_cast<long long>(counts.split_executed), seconds.count(), end - first - broken, broken);
+  std::printf(
+      "%lld graphs, %lld budgets: %lld refused, %lld with remats, %lld with bytes on the host, %lld split, %lld "
+      "executed, %lld of them split; %.0f s\n%ld passed, %ld failed\n",
+      static_cast<long long>(counts.graphs), static_cast<long long>(counts.budgets),
+      static_cast<long long>(counts.refused), static_cast<long long>(counts.repeating),
+      static_cast<long long>(counts.on_host), static_cast<long long>(counts.split),
+      static_cast<long long>(counts.executed), static_cast<long long>(counts.split_executed), seconds.count(),
+      end - first - broken, broken);
   return broken != 0;
 }

@@ -14,10 +14,10 @@
 
 // Searches published rematerialisation graphs for the least recompute at fractions of their peak:
 //   remat_graphs [--seconds S] [--seed N] [--budget F,F,...] [--offload X] GRAPH.json...
-// With --offload every value may wait on the host as well; copying all of them one way takes X times what computing all takes.
-// Then a line says what the search expects of remats alone, of both, and what is left when the copies are overlapped.
-// A graph is node-link JSON. Nodes carry cost_cpu and cost_ram, or duration and out_cost; links carry source and target, or
-// "0" and "1"; ops run in the order of graph.order, or else of the nodes.
+// With --offload every value may wait on the host as well; copying all of them one way takes X times what computing all
+// takes. Then a line says what the search expects of remats alone, of both, and what is left when the copies are
+// overlapped. A graph is node-link JSON. Nodes carry cost_cpu and cost_ram, or duration and out_cost; links carry
+// source and target, or "0" and "1"; ops run in the order of graph.order, or else of the nodes.
 
 namespace {
 
@@ -108,7 +108,8 @@ const char* graph_name(const char* path) {
   return slash ? slash + 1 : path;
 }
 
-void search(const char* path, const RematProblem& problem, const std::vector<double>& budgets, const RematOptions& options) {
+void search(const char* path, const RematProblem& problem, const std::vector<double>& budgets,
+            const RematOptions& options) {
   int64_t peak = measure_remats(problem, {}).peak_bytes;
   double total = compute_us(problem);
   for (double budget : budgets) {
@@ -142,9 +143,10 @@ void search_with_copies(const char* path, const RematProblem& problem, const std
     Stopwatch overlap_watch;
     Overlap overlap = overlap_copies(with_extras(offered, remats, reloads), limit);
     std::printf("%-28s %7.2f %9.4f%c %9.4f%c %9.4f %9.4f %8.2f %8.2f %8.4f %7zu %7zu\n", graph_name(path), budget,
-                100 * remats_only.added_us / total, remats_only.peak_bytes <= limit ? ' ' : '!', 100 * plan.added_us / total,
-                plan.peak_bytes <= limit ? ' ' : '!', 100 * bound / total, 100 * (overlap.total_us - total) / total, seconds, both_seconds,
-                overlap_watch.seconds(), plan.remats.size(), plan.reloads.size());
+                100 * remats_only.added_us / total, remats_only.peak_bytes <= limit ? ' ' : '!',
+                100 * plan.added_us / total, plan.peak_bytes <= limit ? ' ' : '!', 100 * bound / total,
+                100 * (overlap.total_us - total) / total, seconds, both_seconds, overlap_watch.seconds(),
+                plan.remats.size(), plan.reloads.size());
     std::fflush(stdout);
   }
 }
@@ -165,14 +167,15 @@ int main(int argc, char** argv) {
       offload = std::atof(argv[++i]);
     } else if (i + 1 < argc && std::strcmp(argv[i], "--budget") == 0) {
       budgets.clear();
-      for (const char* at = argv[++i]; at; at = std::strchr(at, ',')) budgets.push_back(std::atof(*at == ',' ? ++at : at));
+      for (const char* at = argv[++i]; at; at = std::strchr(at, ','))
+        budgets.push_back(std::atof(*at == ',' ? ++at : at));
     } else {
       paths.push_back(argv[i]);
     }
   }
   if (offload > 0)
-    std::printf("%-28s %7s %10s %10s %9s %9s %8s %8s %8s %7s %7s\n", "graph", "budget", "remats %", "both %", "bound %", "overlap %",
-                "s", "both s", "lap s", "remats", "reloads");
+    std::printf("%-28s %7s %10s %10s %9s %9s %8s %8s %8s %7s %7s\n", "graph", "budget", "remats %", "both %", "bound %",
+                "overlap %", "s", "both s", "lap s", "remats", "reloads");
   else
     std::printf("%-28s %6s %7s %9s %9s %8s %9s\n", "graph", "ops", "budget", "added %", "bound %", "s", "remats");
   bool ok = true;

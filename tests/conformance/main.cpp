@@ -6,9 +6,9 @@
 #include "ir/evaluate.h"
 #include "ir/plan/check.h"
 #include "ir/support/strings.h"
+#include "passes/analysis/buffer_assignment.h"
 #include "passes/lower_to_plan.h"
 #include "passes/schedule/schedule.h"
-#include "passes/analysis/buffer_assignment.h"
 #include "runtime/cpu/cpu_catalog.h"
 #include "runtime/executor.h"
 #include "tests/conformance/node_case.h"
@@ -30,14 +30,68 @@ constexpr int min_passed = 450;
 constexpr llvm::StringLiteral default_folder = "/usr/share/libonnx-testdata/data/node";
 
 // Operators of the models that users bring first: every one of their tensor-typed cases must pass.
-constexpr llvm::StringLiteral required_operators[] = {
-    "Add", "And", "Attention", "AveragePool", "BatchNormalization", "Cast", "CastLike", "Concat", "Constant",
-    "ConstantOfShape", "Conv", "ConvTranspose", "Cos", "CumSum", "Div", "Dropout", "Equal", "Erf", "Expand", "Flatten",
-    "Gather", "GatherElements", "GatherND", "Gelu", "Gemm", "GlobalAveragePool", "GreaterOrEqual", "Identity",
-    "InstanceNormalization", "IsNaN", "LSTM", "LayerNormalization", "LessOrEqual", "MatMul", "Max", "MaxPool", "Mul",
-    "Neg", "Not", "Pow", "Range", "Reciprocal", "ReduceMean", "ReduceSum", "Relu", "Reshape", "Resize", "SequenceAt",
-    "Shape", "Sigmoid", "Sin", "Slice", "Softmax", "SoftmaxCrossEntropyLoss", "SplitToSequence", "Sqrt", "Squeeze",
-    "Sub", "Tanh", "Transpose", "Unsqueeze", "Where"};
+constexpr llvm::StringLiteral required_operators[] = {"Add",
+                                                      "And",
+                                                      "Attention",
+                                                      "AveragePool",
+                                                      "BatchNormalization",
+                                                      "Cast",
+                                                      "CastLike",
+                                                      "Concat",
+                                                      "Constant",
+                                                      "ConstantOfShape",
+                                                      "Conv",
+                                                      "ConvTranspose",
+                                                      "Cos",
+                                                      "CumSum",
+                                                      "Div",
+                                                      "Dropout",
+                                                      "Equal",
+                                                      "Erf",
+                                                      "Expand",
+                                                      "Flatten",
+                                                      "Gather",
+                                                      "GatherElements",
+                                                      "GatherND",
+                                                      "Gelu",
+                                                      "Gemm",
+                                                      "GlobalAveragePool",
+                                                      "GreaterOrEqual",
+                                                      "Identity",
+                                                      "InstanceNormalization",
+                                                      "IsNaN",
+                                                      "LSTM",
+                                                      "LayerNormalization",
+                                                      "LessOrEqual",
+                                                      "MatMul",
+                                                      "Max",
+                                                      "MaxPool",
+                                                      "Mul",
+                                                      "Neg",
+                                                      "Not",
+                                                      "Pow",
+                                                      "Range",
+                                                      "Reciprocal",
+                                                      "ReduceMean",
+                                                      "ReduceSum",
+                                                      "Relu",
+                                                      "Reshape",
+                                                      "Resize",
+                                                      "SequenceAt",
+                                                      "Shape",
+                                                      "Sigmoid",
+                                                      "Sin",
+                                                      "Slice",
+                                                      "Softmax",
+                                                      "SoftmaxCrossEntropyLoss",
+                                                      "SplitToSequence",
+                                                      "Sqrt",
+                                                      "Squeeze",
+                                                      "Sub",
+                                                      "Tanh",
+                                                      "Transpose",
+                                                      "Unsqueeze",
+                                                      "Where"};
 
 Result<std::vector<Tensor>> run_reference(const Graph& graph, const std::map<ValueId, const Tensor*>& bindings) {
   Result<Evaluation> evaluation = evaluate(graph, bindings);
@@ -55,7 +109,8 @@ Result<Plan> plan_for_cpu(const Graph& graph) {
   Program program;
   program.functions.push_back(graph);
   std::vector<std::vector<NodeId>> writers = {make_updates_writable(program.functions[0])};
-  if (Result<ScheduleReport> report = schedule(program.functions[0], writers[0], catalog); !report) return report.takeError();
+  if (Result<ScheduleReport> report = schedule(program.functions[0], writers[0], catalog); !report)
+    return report.takeError();
   Result<Plan> plan = lower_to_plan({program, writers, *device, catalog, 0});
   if (!plan) return plan.takeError();
   if (Status s = check_plan(*plan)) return s;
@@ -119,7 +174,9 @@ Verdict run_apart(const std::string& folder, Backend backend) {
 struct Counts {
   int passed = 0, declined = 0, failed = 0;
 
-  void add(Outcome outcome) { ++(outcome == Outcome::Passed ? passed : outcome == Outcome::Declined ? declined : failed); }
+  void add(Outcome outcome) {
+    ++(outcome == Outcome::Passed ? passed : outcome == Outcome::Declined ? declined : failed);
+  }
 };
 
 void print_table(const std::map<std::string, Counts>& by_operator, const Counts& total) {
@@ -155,7 +212,8 @@ Result<Arguments> read_arguments(int count, char** values) {
       arguments.show_declined = true;
     } else if (value == "--backend" && i + 1 < count) {
       llvm::StringRef name = values[++i];
-      if (name != "cpu" && name != "reference") return usage_error("no backend " + name + "; there are cpu and reference");
+      if (name != "cpu" && name != "reference")
+        return usage_error("no backend " + name + "; there are cpu and reference");
       arguments.backend = name == "cpu" ? run_cpu : run_reference;
     } else if (starts_with(value, "--")) {
       return usage_error("unknown option " + value);
@@ -197,8 +255,10 @@ int main(int count, char** values) {
     missing += required;
     bool show = verdict.outcome == Outcome::Failed || required || arguments->show_declined || !all;
     if (show && verdict.outcome != Outcome::Passed)
-      llvm::outs() << (verdict.outcome == Outcome::Failed ? "FAILED " : required ? "MISSING " : "declined ") << name
-                   << ": " << verdict.reason << "\n";
+      llvm::outs() << (verdict.outcome == Outcome::Failed ? "FAILED "
+                       : required                         ? "MISSING "
+                                                          : "declined ")
+                   << name << ": " << verdict.reason << "\n";
   }
   print_table(by_operator, total);
   if (missing > 0) llvm::outs() << missing << " declined cases are of operators that every model may use\n";

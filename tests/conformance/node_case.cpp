@@ -47,8 +47,7 @@ Result<DataSet> read_data_set(const std::string& folder, const onnx::GraphProto&
 
 bool draws_random_numbers(const onnx::GraphProto& graph) {
   return llvm::any_of(graph.node(), [](const onnx::NodeProto& node) {
-    return node.op_type() == "Dropout" || node.op_type() == "Bernoulli" ||
-           starts_with(node.op_type(), "Random");
+    return node.op_type() == "Dropout" || node.op_type() == "Bernoulli" || starts_with(node.op_type(), "Random");
   });
 }
 
@@ -172,7 +171,8 @@ bool has_other_than_tensors(const std::string& folder) {
 Verdict run_case(const std::string& folder, Backend backend) {
   Result<Model> model = Model::read(folder + "/model.onnx");
   if (!model) return {Outcome::Declined, take_diag(model.takeError()).text()};
-  if (has_other_than_tensors(folder)) return {Outcome::Declined, "its inputs or outputs are not all tensors of numbers"};
+  if (has_other_than_tensors(folder))
+    return {Outcome::Declined, "its inputs or outputs are not all tensors of numbers"};
   for (int set = 0;; ++set) {
     std::string data_folder = folder + "/test_data_set_" + std::to_string(set);
     if (!llvm::sys::fs::exists(data_folder)) break;

@@ -1,7 +1,7 @@
 #include "runtime/cuda/candidates.h"
-#include "runtime/cuda/space_to_depth.h"
 #include "runtime/cuda/loader.h"
 #include "runtime/cuda/space_to_batch.h"
+#include "runtime/cuda/space_to_depth.h"
 
 #include <doctest/doctest.h>
 
@@ -29,7 +29,8 @@ KernelCandidate best_candidate(const CudaCatalog& catalog, const OpDef& op, cons
 }
 
 // All candidates of a call in their order, a space behind each.
-std::string names_of(const CudaCatalog& catalog, llvm::StringRef op, const Attrs& attrs, llvm::ArrayRef<Type> operands) {
+std::string names_of(const CudaCatalog& catalog, llvm::StringRef op, const Attrs& attrs,
+                     llvm::ArrayRef<Type> operands) {
   llvm::SmallVector<const Type*, 4> types;
   for (const Type& type : operands) types.push_back(&type);
   const OpCall call(attrs, types);
@@ -54,31 +55,101 @@ void check_that_samples_have_kernels(llvm::ArrayRef<llvm::StringLiteral> ops) {
   }
 }
 
-constexpr llvm::StringLiteral elementwise_ops[] = {
-    "neg", "abs", "sign", "floor", "ceil", "round", "bitwise_not", "exp", "log", "sqrt", "rsqrt", "reciprocal", "erf",
-    "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "add", "sub", "mul",
-    "div", "max", "min", "pow", "mod", "where", "clip", "cast", "identity", "copy", "add_n", "relu", "sigmoid", "silu",
-    "gelu", "relu_grad", "sigmoid_grad", "tanh_grad", "silu_grad", "gelu_grad", "softplus", "softsign", "mish", "elu",
-    "celu", "selu", "leaky_relu", "hard_sigmoid", "hard_swish", "thresholded_relu", "shrink", "prelu", "equal", "less",
-    "less_equal", "greater", "greater_equal", "is_nan", "is_inf", "not", "and", "or", "xor", "bitwise_and",
-    "bitwise_or", "bitwise_xor", "bit_shift", "dropout", "random_uniform", "random_normal"};
+constexpr llvm::StringLiteral elementwise_ops[] = {"neg",
+                                                   "abs",
+                                                   "sign",
+                                                   "floor",
+                                                   "ceil",
+                                                   "round",
+                                                   "bitwise_not",
+                                                   "exp",
+                                                   "log",
+                                                   "sqrt",
+                                                   "rsqrt",
+                                                   "reciprocal",
+                                                   "erf",
+                                                   "sin",
+                                                   "cos",
+                                                   "tan",
+                                                   "asin",
+                                                   "acos",
+                                                   "atan",
+                                                   "sinh",
+                                                   "cosh",
+                                                   "tanh",
+                                                   "asinh",
+                                                   "acosh",
+                                                   "atanh",
+                                                   "add",
+                                                   "sub",
+                                                   "mul",
+                                                   "div",
+                                                   "max",
+                                                   "min",
+                                                   "pow",
+                                                   "mod",
+                                                   "where",
+                                                   "clip",
+                                                   "cast",
+                                                   "identity",
+                                                   "copy",
+                                                   "add_n",
+                                                   "relu",
+                                                   "sigmoid",
+                                                   "silu",
+                                                   "gelu",
+                                                   "relu_grad",
+                                                   "sigmoid_grad",
+                                                   "tanh_grad",
+                                                   "silu_grad",
+                                                   "gelu_grad",
+                                                   "softplus",
+                                                   "softsign",
+                                                   "mish",
+                                                   "elu",
+                                                   "celu",
+                                                   "selu",
+                                                   "leaky_relu",
+                                                   "hard_sigmoid",
+                                                   "hard_swish",
+                                                   "thresholded_relu",
+                                                   "shrink",
+                                                   "prelu",
+                                                   "equal",
+                                                   "less",
+                                                   "less_equal",
+                                                   "greater",
+                                                   "greater_equal",
+                                                   "is_nan",
+                                                   "is_inf",
+                                                   "not",
+                                                   "and",
+                                                   "or",
+                                                   "xor",
+                                                   "bitwise_and",
+                                                   "bitwise_or",
+                                                   "bitwise_xor",
+                                                   "bit_shift",
+                                                   "dropout",
+                                                   "random_uniform",
+                                                   "random_normal"};
 
-constexpr llvm::StringLiteral move_ops[] = {"reshape", "transpose", "expand", "tile",   "slice",
-                                            "slice_grad", "split",  "concat", "pad",   "pad_grad"};
+constexpr llvm::StringLiteral move_ops[] = {"reshape",    "transpose", "expand", "tile", "slice",
+                                            "slice_grad", "split",     "concat", "pad",  "pad_grad"};
 
 constexpr llvm::StringLiteral index_ops[] = {
-    "gather",     "gather_grad", "gather_elements", "gather_nd",        "one_hot", "scatter_elements",
-    "scatter_nd", "cumsum",      "triangular",      "reverse_sequence", "top_k",   "arg_max", "arg_min"};
+    "gather", "gather_grad", "gather_elements",  "gather_nd", "one_hot", "scatter_elements", "scatter_nd",
+    "cumsum", "triangular",  "reverse_sequence", "top_k",     "arg_max", "arg_min"};
 
 constexpr llvm::StringLiteral update_ops[] = {"adamw", "sgd", "running_update"};
 
-constexpr llvm::StringLiteral norm_ops[] = {
-    "layer_norm", "layer_norm_grad",      "rms_norm",   "rms_norm_grad",   "batch_norm", "batch_norm_grad",
-    "lrn",        "batch_norm_inference", "group_norm", "group_norm_grad", "lrn_grad"};
+constexpr llvm::StringLiteral norm_ops[] = {"layer_norm", "layer_norm_grad", "rms_norm", "rms_norm_grad",
+                                            "batch_norm", "batch_norm_grad", "lrn",      "batch_norm_inference",
+                                            "group_norm", "group_norm_grad", "lrn_grad"};
 
-constexpr llvm::StringLiteral loss_ops[] = {"cross_entropy", "cross_entropy_grad", "nll_loss",
-                                            "nll_loss_grad", "softmax",            "softmax_grad",
-                                            "log_softmax",   "log_softmax_grad",   "hardmax"};
+constexpr llvm::StringLiteral loss_ops[] = {"cross_entropy", "cross_entropy_grad", "nll_loss",    "nll_loss_grad",
+                                            "softmax",       "softmax_grad",       "log_softmax", "log_softmax_grad",
+                                            "hardmax"};
 
 constexpr llvm::StringLiteral product_ops[] = {"linear", "linear_dw", "linear_gelu_grad"};
 
@@ -124,12 +195,15 @@ TEST_SUITE("unit") {
 
   TEST_CASE("epilogues are candidates where cuBLASLt has them: 16-bit rows at 16-byte borders, gelu's tanh form") {
     const CudaCatalog catalog(any_device());
-    const Type dy(DType::BF16, {6, 16}), w(DType::BF16, {16, 8}), x(DType::BF16, {6, 8}), odd_w(DType::BF16, {16, 9}), odd_x(DType::BF16, {6, 9});
+    const Type dy(DType::BF16, {6, 16}), w(DType::BF16, {16, 8}), x(DType::BF16, {6, 8}), odd_w(DType::BF16, {16, 9}),
+        odd_x(DType::BF16, {6, 9});
     const Attrs tanh_form{{"approximate", std::string("tanh")}}, bias{{"bias", int64_t{1}}, {"dtype", DType::F32}};
-    CHECK(names_of(catalog, "linear_gelu_grad", tanh_form, {dy, w, x}) == "cublaslt_dgelu cublaslt_dgelu_2 cublaslt reference ");
+    CHECK(names_of(catalog, "linear_gelu_grad", tanh_form, {dy, w, x}) ==
+          "cublaslt_dgelu cublaslt_dgelu_2 cublaslt reference ");
     CHECK(names_of(catalog, "linear_gelu_grad", {}, {dy, w, x}) == "cublaslt reference ");
     CHECK(names_of(catalog, "linear_gelu_grad", tanh_form, {dy, odd_w, odd_x}) == "cublaslt reference ");
-    CHECK(names_of(catalog, "linear_dw", bias, {x, dy}) == "cublaslt cublaslt_2 cublaslt_3 cublaslt_4 cublaslt_bgrad cublaslt_bgrad_2 reference ");
+    CHECK(names_of(catalog, "linear_dw", bias, {x, dy}) ==
+          "cublaslt cublaslt_2 cublaslt_3 cublaslt_4 cublaslt_bgrad cublaslt_bgrad_2 reference ");
     CHECK(names_of(catalog, "linear_dw", bias, {odd_x, dy}) == "cublaslt cublaslt_2 cublaslt_3 cublaslt_4 reference ");
     CHECK(names_of(catalog, "linear_dw", {}, {x, dy}) == "cublaslt cublaslt_2 cublaslt_3 cublaslt_4 reference ");
   }
@@ -138,7 +212,10 @@ TEST_SUITE("unit") {
     const CudaCatalog catalog(any_device());
     const Type x(DType::BF16, {2, 16, 8, 8}), w(DType::BF16, {16, 16, 1, 1});
     const Attrs of_x{{"shape", x.shape}}, of_w{{"shape", w.shape}};
-    for (const auto& [op, attrs, other] : {std::tuple<const char*, Attrs, Type>{"conv", {}, w}, {"conv_dx", of_x, w}, {"conv_dw", of_w, x}, {"conv_transpose", {}, w}})
+    for (const auto& [op, attrs, other] : {std::tuple<const char*, Attrs, Type>{"conv", {}, w},
+                                           {"conv_dx", of_x, w},
+                                           {"conv_dw", of_w, x},
+                                           {"conv_transpose", {}, w}})
       CHECK(names_of(catalog, op, attrs, {x, other}) == cudnn_plans + "reference ");
   }
 
@@ -146,20 +223,26 @@ TEST_SUITE("unit") {
     const CudaCatalog catalog(any_device());
     const Ints pads{3, 3, 3, 3}, strides{2, 2}, kernel{64, 7, 7, 3};
     const Attrs last{{"pads", pads}, {"strides", strides}, {"channels_last", int64_t{1}}};
-    const Attrs gradient{{"pads", pads}, {"strides", strides}, {"channels_last", int64_t{1}}, {"shape", kernel}, {"dtype", DType::F32}};
+    const Attrs gradient{
+        {"pads", pads}, {"strides", strides}, {"channels_last", int64_t{1}}, {"shape", kernel}, {"dtype", DType::F32}};
     const Type x(DType::BF16, {2, 32, 32, 3}), w(DType::BF16, {64, 7, 7, 3}), y(DType::BF16, {2, 16, 16, 64});
-    CHECK(names_of(catalog, "conv", last, {x, w}) == "cudnn_folded " + cudnn_plans + "cudnn_folded_2 cudnn_folded_3 reference ");
-    CHECK(names_of(catalog, "conv_dw", gradient, {x, y}) == "cudnn_folded " + cudnn_plans + "cudnn_folded_2 cudnn_folded_3 reference ");
-    const Type wide_x(DType::BF16, {2, 32, 32, 8}), wide_w(DType::BF16, {64, 7, 7, 8}), odd_w(DType::BF16, {21, 7, 7, 3}), dot(DType::BF16, {64, 1, 1, 3});
+    CHECK(names_of(catalog, "conv", last, {x, w}) ==
+          "cudnn_folded " + cudnn_plans + "cudnn_folded_2 cudnn_folded_3 reference ");
+    CHECK(names_of(catalog, "conv_dw", gradient, {x, y}) ==
+          "cudnn_folded " + cudnn_plans + "cudnn_folded_2 cudnn_folded_3 reference ");
+    const Type wide_x(DType::BF16, {2, 32, 32, 8}), wide_w(DType::BF16, {64, 7, 7, 8}),
+        odd_w(DType::BF16, {21, 7, 7, 3}), dot(DType::BF16, {64, 1, 1, 3});
     CHECK(names_of(catalog, "conv", last, {wide_x, wide_w}) == cudnn_plans + "reference ");
     CHECK(names_of(catalog, "conv", last, {x, odd_w}) == cudnn_plans + "reference ");
     CHECK(names_of(catalog, "conv", last, {x, dot}) == cudnn_plans + "reference ");  // reads every fourth pixel
-    CHECK(names_of(catalog, "conv", last, {Type(DType::F32, x.shape), Type(DType::F32, w.shape)}) == "cudnn reference ");
+    CHECK(names_of(catalog, "conv", last, {Type(DType::F32, x.shape), Type(DType::F32, w.shape)}) ==
+          "cudnn reference ");
   }
 
   TEST_CASE("a fold has no strides and no pads left: blocks of 2 x 2 pixels of 3 channels are pixels of 16") {
     const Attrs attrs{{"pads", Ints{3, 3, 3, 3}}, {"strides", Ints{2, 2}}, {"channels_last", int64_t{1}}};
-    const FoldedConvolution stem(attrs, Type(DType::BF16, {256, 224, 224, 3}), Type(DType::BF16, {64, 7, 7, 3}), {256, 112, 112, 64});
+    const FoldedConvolution stem(attrs, Type(DType::BF16, {256, 224, 224, 3}), Type(DType::BF16, {64, 7, 7, 3}),
+                                 {256, 112, 112, 64});
     CHECK(to_string(stem.x_type) == "bf16[256,115,115,16]");
     CHECK(to_string(stem.w_type) == "bf16[64,4,4,16]");
     CHECK(stem.bytes() == 256 * 115 * 115 * 16 * 2 + 64 * 4 * 4 * 16 * 2);
@@ -174,7 +257,8 @@ TEST_SUITE("unit") {
     const CudaCatalog catalog(any_device());
     const Type x(DType::BF16, {48, 64, 64, 2048}), w(DType::BF16, {256, 3, 3, 2048}), y(DType::BF16, {48, 64, 64, 256});
     auto attrs_of = [](int64_t dilation, int64_t pad) {
-      return Attrs{{"dilations", Ints{dilation, dilation}}, {"pads", Ints{pad, pad, pad, pad}}, {"channels_last", int64_t{1}}};
+      return Attrs{
+          {"dilations", Ints{dilation, dilation}}, {"pads", Ints{pad, pad, pad, pad}}, {"channels_last", int64_t{1}}};
     };
     const std::string phases = "cudnn_phases cudnn_phases_2 cudnn_phases_3 ";
     Attrs of_x = attrs_of(12, 12), of_w = of_x, of_narrow_w = of_x;
@@ -194,7 +278,9 @@ TEST_SUITE("unit") {
 
   TEST_CASE("phases leave a dilation of 8 or less, little of them empty, and take a part of the batch at a time") {
     auto phases_of = [](int64_t dilation) {
-      const Attrs attrs{{"dilations", Ints{dilation, dilation}}, {"pads", Ints{dilation, dilation, dilation, dilation}}, {"channels_last", int64_t{1}}};
+      const Attrs attrs{{"dilations", Ints{dilation, dilation}},
+                        {"pads", Ints{dilation, dilation, dilation, dilation}},
+                        {"channels_last", int64_t{1}}};
       return *PhasedConvolution::of(attrs, Type(DType::BF16, {48, 64, 64, 2048}), {256, 3, 3, 2048}, {48, 64, 64, 256});
     };
     const PhasedConvolution near = phases_of(12), far = phases_of(36);
@@ -231,8 +317,8 @@ TEST_SUITE("unit") {
     };
     for (Ints axes : {Ints{}, Ints{0}, Ints{3}, Ints{1, 3}, Ints{0, 2}, Ints{0, 1, 2, 3}})
       CHECK(best(axes).name == "two_stages");
-    CHECK(best({3}).workspace_bytes == 0);           // 16384 rows of 32
-    CHECK(best({0, 2, 3}).workspace_bytes == 512);   // 8 planes of each of 16 channels
+    CHECK(best({3}).workspace_bytes == 0);          // 16384 rows of 32
+    CHECK(best({0, 2, 3}).workspace_bytes == 512);  // 8 planes of each of 16 channels
   }
 
   TEST_CASE("a sum of squares over many tensors has a part for each 8192 elements of each of them") {

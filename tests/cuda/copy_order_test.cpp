@@ -22,9 +22,9 @@ using Copies = llvm::SmallVector<size_t, 2>;
 TEST_SUITE("unit") {
   TEST_CASE("computing waits for the last copy of a direction alone, and never twice") {
     PlanFunction function;
-    function.instructions = {instruction("relu"),           instruction("to_host", 4), instruction("to_host", 4), instruction("to_device", 5),
-                             instruction("relu"),           instruction("relu"),       instruction("to_host", 8), instruction("relu"),
-                             instruction("to_device", 9)};
+    function.instructions = {instruction("relu"),         instruction("to_host", 4), instruction("to_host", 4),
+                             instruction("to_device", 5), instruction("relu"),       instruction("relu"),
+                             instruction("to_host", 8),   instruction("relu"),       instruction("to_device", 9)};
     const CopyOrder order = order_copies(function);
     REQUIRE(order.due.size() == 10);
     CHECK(order.due[4] == Copies{2});
@@ -36,7 +36,8 @@ TEST_SUITE("unit") {
 
   TEST_CASE("an earlier copy that is due later has been waited for with the one behind it") {
     PlanFunction function;
-    function.instructions = {instruction("to_host", 4), instruction("to_host", 3), instruction("relu"), instruction("relu"), instruction("relu")};
+    function.instructions = {instruction("to_host", 4), instruction("to_host", 3), instruction("relu"),
+                             instruction("relu"), instruction("relu")};
     const CopyOrder order = order_copies(function);
     CHECK(order.due[3] == Copies{1});
     CHECK(order.due[4].empty());
@@ -44,8 +45,9 @@ TEST_SUITE("unit") {
 
   TEST_CASE("copies wait for computing where something was computed or waited for since the last of their direction") {
     PlanFunction function;
-    function.instructions = {instruction("relu"),        instruction("to_host", 5), instruction("to_device", 8), instruction("to_host", 8),
-                             instruction("to_device", 8), instruction("to_device", 8), instruction("relu"),      instruction("to_host", 8)};
+    function.instructions = {instruction("relu"),       instruction("to_host", 5),   instruction("to_device", 8),
+                             instruction("to_host", 8), instruction("to_device", 8), instruction("to_device", 8),
+                             instruction("relu"),       instruction("to_host", 8)};
     const CopyOrder order = order_copies(function);
     CHECK(order.waits == std::vector<bool>{false, true, true, false, false, true, false, true});
   }

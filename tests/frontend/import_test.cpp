@@ -50,8 +50,10 @@ TEST_CASE("names, modules and source lines survive") {
     };
     add("pkg.torch.onnx.name_scopes", "['', 'decoder', 'decoder.attn', 'matmul_3']");
     add("pkg.torch.onnx.stack_trace",
-        "  File \"/home/me/train.py\", line 9, in main\n    run()\n  File \"/home/me/net/model.py\", line 137, in forward\n"
-        "    y = self.attn(x)\n  File \"/usr/site-packages/torch/nn/modules/linear.py\", line 1, in forward\n    return f(x)\n");
+        "  File \"/home/me/train.py\", line 9, in main\n    run()\n  File \"/home/me/net/model.py\", line 137, in "
+        "forward\n"
+        "    y = self.attn(x)\n  File \"/usr/site-packages/torch/nn/modules/linear.py\", line 1, in forward\n    "
+        "return f(x)\n");
   });
   Graph graph = import_graph(maker);
   const Node& node = graph.node(graph.first_node());
@@ -68,7 +70,9 @@ TEST_CASE("parameters, buffers and constants") {
   for (const char* name : {"w", "rotary.inv_freq"}) maker.weight(name, zeros({3}));
   maker.weight("/Constant_output_0", Tensor::of_floats({2}, DType::F32, {}));
   maker.weight("never_read", zeros({9})).weight("shape", Tensor::of_ints({3}));
-  maker.node("Mul", {"x", "w"}, {"a"}).node("Mul", {"a", "w"}, {"tied"}).node("Add", {"tied", "rotary.inv_freq"}, {"b"});
+  maker.node("Mul", {"x", "w"}, {"a"})
+      .node("Mul", {"a", "w"}, {"tied"})
+      .node("Add", {"tied", "rotary.inv_freq"}, {"b"});
   maker.node("Mul", {"b", "/Constant_output_0"}, {"c"}).node("Reshape", {"c", "shape"}, {"y"});
   Graph graph = import_graph(maker);
   CHECK(graph.states.size() == 2);
@@ -85,7 +89,8 @@ TEST_CASE("an export signature says what is a parameter") {
   maker.node("Mul", {"x", "inv_freq"}, {"a"}).node("Add", {"a", "table"}, {"y"});
   auto* entry = maker.graph().add_metadata_props();
   entry->set_key("pkg.torch.export.ExportedProgram.graph_signature");
-  entry->set_value("# inputs\np_inv_freq: PARAMETER target='inv_freq'\nb_table: BUFFER target='table' persistent=True\n");
+  entry->set_value(
+      "# inputs\np_inv_freq: PARAMETER target='inv_freq'\nb_table: BUFFER target='table' persistent=True\n");
   Graph graph = import_graph(maker);
   CHECK(state_named(graph, "inv_freq").trained);
   CHECK(state_named(graph, "table").role == StateRole::Buffer);
@@ -138,7 +143,10 @@ TEST_CASE("dimensions must be bound") {
 
 TEST_CASE("a shape that depends on data names the input") {
   ModelMaker maker;
-  maker.input("x", {"6"}).input("wanted", {"2"}, DType::I64).output("y", {"2", "3"}).node("Reshape", {"x", "wanted"}, {"y"});
+  maker.input("x", {"6"})
+      .input("wanted", {"2"}, DType::I64)
+      .output("y", {"2", "3"})
+      .node("Reshape", {"x", "wanted"}, {"y"});
   Imported imported = survey_model(maker.make(), {});
   REQUIRE(imported.report.obstacles.size() == 1);
   CHECK(imported.report.obstacles[0].kind == Obstacle::Kind::DataDependent);
@@ -153,7 +161,11 @@ TEST_CASE("nodes out of order are sorted, cycles refused") {
   maker.input("x", {"3"}).output("y", {"3"}).node("Exp", {"a"}, {"y"}).node("Abs", {"x"}, {"a"});
   CHECK(op_names(import_graph(maker)) == Names{"abs", "exp"});
   ModelMaker cycle;
-  cycle.input("x", {"3"}).output("y", {"3"}).node("Add", {"x", "b"}, {"a"}).node("Abs", {"a"}, {"b"}).node("Abs", {"b"}, {"y"});
+  cycle.input("x", {"3"})
+      .output("y", {"3"})
+      .node("Add", {"x", "b"}, {"a"})
+      .node("Abs", {"a"}, {"b"})
+      .node("Abs", {"b"}, {"y"});
   CHECK(refusal(cycle) == "the nodes form a cycle: /Add1 waits for what depends on it (3 nodes are caught in it)");
 }
 

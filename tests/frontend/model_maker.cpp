@@ -64,8 +64,7 @@ ModelMaker& ModelMaker::external(const std::string& name, std::vector<int64_t> d
 }
 
 ModelMaker& ModelMaker::node(const std::string& op, const std::vector<std::string>& inputs,
-                             const std::vector<std::string>& outputs,
-                             llvm::function_ref<void(onnx::NodeProto&)> more) {
+                             const std::vector<std::string>& outputs, llvm::function_ref<void(onnx::NodeProto&)> more) {
   auto& node = *graph().add_node();
   node.set_op_type(op);
   node.set_name("/" + op + std::to_string(graph().node_size()));

@@ -17,8 +17,9 @@ class ModelMaker {
   // Weights elsewhere: 4 bytes an element from `offset` of `location`.
   ModelMaker& external(const std::string& name, std::vector<int64_t> dims, const std::string& location, int64_t offset);
   // The node is named "/" + op + its number; `attributes` sets more.
-  ModelMaker& node(const std::string& op, const std::vector<std::string>& inputs, const std::vector<std::string>& outputs,
-                   llvm::function_ref<void(onnx::NodeProto&)> more = [](onnx::NodeProto&) {});
+  ModelMaker& node(
+      const std::string& op, const std::vector<std::string>& inputs, const std::vector<std::string>& outputs,
+      llvm::function_ref<void(onnx::NodeProto&)> more = [](onnx::NodeProto&) {});
   onnx::ModelProto& proto() { return proto_; }
   onnx::GraphProto& graph() { return *proto_.mutable_graph(); }
 

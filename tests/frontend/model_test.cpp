@@ -122,7 +122,8 @@ TEST_CASE("external weights are saved beside the model") {
   std::string bytes;
   for (int i = 0; i < 100; ++i) bytes += four_floats(static_cast<float>(4 * i));
   folder.write("w.bin", bytes);
-  Model model = ModelMaker().external("w", {400}, "w.bin", 0).weight("s", Tensor::of_ints({5})).make(folder.file("m.onnx"));
+  Model model =
+      ModelMaker().external("w", {400}, "w.bin", 0).weight("s", Tensor::of_ints({5})).make(folder.file("m.onnx"));
   if (Status s = save_model(model, folder.file("saved.onnx"), keep)) FAIL(take_diag(std::move(s)).text());
   Result<Model> saved = Model::read(folder.file("saved.onnx"));
   REQUIRE(static_cast<bool>(saved));

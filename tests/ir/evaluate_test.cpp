@@ -8,8 +8,7 @@ namespace plimsoll {
 namespace {
 
 Graph counting() {
-  Result<Graph> graph =
-      parse_graph(R"(graph @g(%x: f32[2], %unread: f32[9]) state(%n: f32[2] counter fill=0) {
+  Result<Graph> graph = parse_graph(R"(graph @g(%x: f32[2], %unread: f32[9]) state(%n: f32[2] counter fill=0) {
     %a = neg(%x) : f32[2]
     %m = add(%n, %a) : f32[2]
     return %a, %m, again=%m, input=%x
@@ -42,8 +41,7 @@ TEST_CASE("outputs and updates come in the graph's order") {
 TEST_CASE("every value is kept on request") {
   Graph graph = counting();
   Tensor x(Type(DType::F32, {2})), n(Type(DType::F32, {2}));
-  Result<Evaluation> run =
-      evaluate(graph, {{graph.inputs[0], &x}, {graph.states[0].value, &n}}, Keep::EveryValue);
+  Result<Evaluation> run = evaluate(graph, {{graph.inputs[0], &x}, {graph.states[0].value, &n}}, Keep::EveryValue);
   REQUIRE(static_cast<bool>(run));
   CHECK(run->values[index_of(graph.find_value("a"))].type() == Type(DType::F32, {2}));
 }

@@ -50,8 +50,7 @@ TEST_SUITE("ops") {
           "its group of "
           "dimensions");
     // Eight rows of two samples; nine rows are no whole number of samples.
-    CHECK(llvm::StringRef(rebatched("reshape", shape_attr({2, 4, 4, 4}), {8, 16}, {9, 16}))
-              .contains("cannot follow"));
+    CHECK(llvm::StringRef(rebatched("reshape", shape_attr({2, 4, 4, 4}), {8, 16}, {9, 16})).contains("cannot follow"));
   }
 
   TEST_CASE("expand and slice follow dimensions they leave whole") {
@@ -67,14 +66,12 @@ TEST_SUITE("ops") {
   TEST_CASE("inference names what does not fit") {
     CHECK(inferred("add", {}, {f32({2, 3}), f32({4, 1, 3})}) == "f32[4,2,3]");
     CHECK(inferred("add", {}, {f32({2, 3}), f32({2, 4})}) == "shapes do not broadcast: [2,3] and [2,4]");
-    CHECK(inferred("add", {}, {f32({2}), Type(DType::I64, {2})}) ==
-          "operands 0 and 1 differ in dtype: f32 and i64");
+    CHECK(inferred("add", {}, {f32({2}), Type(DType::I64, {2})}) == "operands 0 and 1 differ in dtype: f32 and i64");
     CHECK(inferred("exp", {}, {Type(DType::I64, {2})}) == "operand 0 is i64[2], it must be a float");
     CHECK(inferred("exp", {{"alpha", 1.0}}, {f32({2})}) == "unknown attribute 'alpha'");
     CHECK(inferred("elu", {}, {f32({2})}) == "attribute 'alpha' is missing");
     CHECK(inferred("elu", {{"alpha", std::string("1")}}, {f32({2})}) == "attribute 'alpha' must be a number");
-    CHECK(inferred("reshape", shape_attr({4, 2}), {f32({2, 3})}) ==
-          "f32[2,3] has 6 elements, shape [4,2] has 8");
+    CHECK(inferred("reshape", shape_attr({4, 2}), {f32({2, 3})}) == "f32[2,3] has 6 elements, shape [4,2] has 8");
     CHECK(inferred("transpose", {{"perm", Ints{0, 0}}}, {f32({2, 3})}) == "perm [0,0] is no permutation");
     CHECK(inferred("slice", {{"starts", Ints{3}}, {"steps", Ints{2}}, {"sizes", Ints{3}}}, {f32({6})}) ==
           "dimension 0: indices 3 to 7 of a dimension of 6");

@@ -5,8 +5,8 @@
 #include "ir/builder.h"
 #include "ir/evaluate.h"
 #include "ir/text.h"
-#include "tests/support/sample_tensors.h"
 #include "tests/support/finite_differences.h"
+#include "tests/support/sample_tensors.h"
 
 #include "doctest/doctest.h"
 #include "llvm/ADT/STLExtras.h"
@@ -34,9 +34,7 @@ struct Case {
   size_t count() const { return operands.size(); }
 };
 
-DType chosen(DType dtype, Dtypes dtypes) {
-  return dtypes == Dtypes::AllDouble && is_float(dtype) ? DType::F64 : dtype;
-}
+DType chosen(DType dtype, Dtypes dtypes) { return dtypes == Dtypes::AllDouble && is_float(dtype) ? DType::F64 : dtype; }
 
 Case make_case(const OpDef& op, const Sample& sample, uint32_t seed, Dtypes dtypes) {
   Case c{&op, {}, std::vector<Tensor>(sample.operands.size()), {}, {}};
@@ -144,8 +142,7 @@ Result<std::vector<std::optional<Tensor>>> try_rule(const Case& c, const Cotange
 
   std::vector<std::optional<Tensor>> gradients(c.count());
   for (size_t i = 0; i < c.count(); ++i)
-    if (g.gradients()[i] != ValueId::None)
-      one.graph.outputs.push_back({"d" + std::to_string(i), g.gradients()[i]});
+    if (g.gradients()[i] != ValueId::None) one.graph.outputs.push_back({"d" + std::to_string(i), g.gradients()[i]});
   Evaluation evaluation = must(evaluate(one.graph, one.bindings));
   for (size_t i = 0, next = 0; i < c.count(); ++i)
     if (g.gradients()[i] != ValueId::None) gradients[i] = std::move(evaluation.outputs[next++]);
@@ -157,9 +154,9 @@ std::vector<std::optional<Tensor>> rule_gradients(const Case& c, const Cotangent
   return must(try_rule(c, cotangents, wanted));
 }
 
-void compare(const Case& c, size_t operand, const Cotangents& cotangents,
-             const std::optional<Tensor>& gradient) {
-  std::vector<double> expected = testing::finite_differences(c.operands[operand]->view(), [&] { return weighted_sum(c, cotangents); });
+void compare(const Case& c, size_t operand, const Cotangents& cotangents, const std::optional<Tensor>& gradient) {
+  std::vector<double> expected =
+      testing::finite_differences(c.operands[operand]->view(), [&] { return weighted_sum(c, cotangents); });
   double largest = 1;
   for (double slope : expected) largest = std::max(largest, std::fabs(slope));
   for (size_t i = 0; i < expected.size(); ++i) {
@@ -244,11 +241,13 @@ double sample_weight(const Case& c) {
   return must(evaluate(one.graph, one.bindings)).outputs[0].get(0);
 }
 
-// Rows are equal bit by bit, sums and means to what adding in another order makes of the last bits. A weighted mean is over `weight`.
+// Rows are equal bit by bit, sums and means to what adding in another order makes of the last bits. A weighted mean is
+// over `weight`.
 void check_joined(const Tensor& whole, Combine join, llvm::ArrayRef<const Tensor*> parts, double weight) {
   for (size_t p = 0; join == Combine::Rows && p < parts.size(); ++p) {
     CAPTURE(p);
-    REQUIRE(to_string(parts[p]->type()) == to_string(rows_of(whole, {static_cast<int64_t>(p), static_cast<int64_t>(parts.size())}).type()));
+    REQUIRE(to_string(parts[p]->type()) ==
+            to_string(rows_of(whole, {static_cast<int64_t>(p), static_cast<int64_t>(parts.size())}).type()));
     CHECK(*parts[p] == rows_of(whole, {static_cast<int64_t>(p), static_cast<int64_t>(parts.size())}));
   }
   for (int64_t i = 0; join != Combine::Rows && i < whole.type().elements(); ++i) {
@@ -258,7 +257,9 @@ void check_joined(const Tensor& whole, Combine join, llvm::ArrayRef<const Tensor
       sum += part->get(i);
       size += std::fabs(part->get(i));
     }
-    const double over = join == Combine::Mean ? static_cast<double>(parts.size()) : join == Combine::WeightedMean ? weight : 1;
+    const double over = join == Combine::Mean           ? static_cast<double>(parts.size())
+                        : join == Combine::WeightedMean ? weight
+                                                        : 1;
     CHECK(std::fabs(sum / over - whole.get(i)) <= 1e-14 * (size / over + std::fabs(whole.get(i))));
   }
 }
@@ -304,8 +305,7 @@ TEST_SUITE("ops") {
       REQUIRE(bool(op->infer));
       REQUIRE(bool(op->reference));
       CHECK_FALSE(op->samples().empty());
-      for (InPlace overlap : op->in_place)
-        CHECK((op->max_operands < 0 || overlap.operand < op->max_operands));
+      for (InPlace overlap : op->in_place) CHECK((op->max_operands < 0 || overlap.operand < op->max_operands));
     }
   }
 
@@ -322,8 +322,7 @@ TEST_SUITE("ops") {
 
   TEST_CASE("the interpreter gives what the reference gives") {
     for_each_case(Dtypes::AsSampled, [](const Case& c) {
-      std::vector<Tensor> expected = run_reference(c, 0),
-                          got = must(evaluate_node(*c.op, c.attrs, c.operands));
+      std::vector<Tensor> expected = run_reference(c, 0), got = must(evaluate_node(*c.op, c.attrs, c.operands));
       REQUIRE(expected.size() == got.size());
       for (size_t r = 0; r < got.size(); ++r) CHECK(expected[r] == got[r]);
     });

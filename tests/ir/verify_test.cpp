@@ -117,8 +117,7 @@ TEST_CASE("functions agree on the states they share") {
   program.functions[1].name = std::string("h");
   CHECK(failure_of(program) == "");
   program.functions[1].states[0].role = StateRole::Buffer;
-  CHECK(failure_of(program) ==
-        "verify: state w differs between @g (f32[2] parameter) and @h (f32[2] buffer)");
+  CHECK(failure_of(program) == "verify: state w differs between @g (f32[2] parameter) and @h (f32[2] buffer)");
   program.functions[1].states[0].role = StateRole::Parameter;
   program.functions[1].states[0].space = MemorySpace::Host;
   program.functions[1].updates.clear();

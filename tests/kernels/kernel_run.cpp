@@ -16,15 +16,13 @@ Types infer(const KernelCase& c, const OpCall& call) {
 
 // Float rounding grows with the number of terms; blocked sums keep it near the square root. Elementwise
 // functions are within a few ulp of f32; f16 and bf16 differ by at most the last bit.
-double tolerance_for(const KernelCase& c, const OpCall& call, const Type& result,
-                     llvm::ArrayRef<Type> results) {
+double tolerance_for(const KernelCase& c, const OpCall& call, const Type& result, llvm::ArrayRef<Type> results) {
   double terms = 1;
   for (size_t i = 0; i < call.count(); ++i)
     if (call.has(i)) terms = std::max(terms, static_cast<double>(call.operand(i).elements()));
   terms /= static_cast<double>(std::max<int64_t>(result.elements(), 1));
   if (c.op.flops)
-    terms = std::max(
-        terms, c.op.flops(call, results) / static_cast<double>(std::max<int64_t>(result.elements(), 1)));
+    terms = std::max(terms, c.op.flops(call, results) / static_cast<double>(std::max<int64_t>(result.elements(), 1)));
   // A convolution's weight gradient may be made in its operands' dtype and widened.
   const DType made = c.op.name == "conv_dw" ? call.operand(0).dtype : result.dtype;
   const double rounding = made == DType::BF16 ? 8e-3 : made == DType::F16 ? 1e-3 : 1e-6;
@@ -46,8 +44,8 @@ void compare(const Tensor& got, const Tensor& wanted, double tolerance) {
   const double limit = is_float(wanted.type().dtype) ? tolerance * std::max(largest, 0.1) : 0;
   for (int64_t i = 0; i < n; ++i)
     if (!agree(got.get(i), wanted.get(i), limit)) {
-      FAIL_CHECK("element ", i, " of ", to_string(wanted.type()), " is ", got.get(i),
-                 ", the reference gives ", wanted.get(i), ", limit ", limit);
+      FAIL_CHECK("element ", i, " of ", to_string(wanted.type()), " is ", got.get(i), ", the reference gives ",
+                 wanted.get(i), ", limit ", limit);
       return;
     }
 }
@@ -68,8 +66,7 @@ llvm::SmallVector<const Type*, 4> KernelCase::types() const {
   return types;
 }
 
-std::vector<Tensor> run_kernel(const CpuCandidate& kernel, const KernelCase& c,
-                               llvm::ArrayRef<InPlace> overlaps) {
+std::vector<Tensor> run_kernel(const CpuCandidate& kernel, const KernelCase& c, llvm::ArrayRef<InPlace> overlaps) {
   const auto types = c.types();
   const OpCall call(c.attrs, types);
   const Types result_types = infer(c, call);
@@ -126,8 +123,7 @@ std::vector<std::vector<InPlace>> overlaps_of(const KernelCase& c) {
     if (operand >= c.tensors.size() || !c.present[operand] || result >= result_types.size()) continue;
     if (c.tensors[operand].type().bytes() != result_types[result].bytes()) continue;
     overlaps.push_back({pair});
-    const bool taken =
-        std::any_of(all.begin(), all.end(), [&](InPlace p) { return p.result == pair.result; });
+    const bool taken = std::any_of(all.begin(), all.end(), [&](InPlace p) { return p.result == pair.result; });
     if (!taken) all.push_back(pair);
   }
   if (all.size() > 1) overlaps.push_back(all);

@@ -40,7 +40,6 @@ void check_results(const KernelCase& c, llvm::ArrayRef<Tensor> got, llvm::ArrayR
 void check_against_reference(const CpuKernelTable& table, const KernelCase& c);
 
 // Results of one kernel; `overlaps` are the pairs to alias.
-std::vector<Tensor> run_kernel(const CpuCandidate& kernel, const KernelCase& c,
-                               llvm::ArrayRef<InPlace> overlaps);
+std::vector<Tensor> run_kernel(const CpuCandidate& kernel, const KernelCase& c, llvm::ArrayRef<InPlace> overlaps);
 
 }  // namespace plimsoll::testing

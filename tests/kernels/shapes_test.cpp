@@ -37,7 +37,8 @@ TEST_SUITE("ops") {
     check("linear_dw", {}, {normal({3, 77, 65}), normal({3, 77, 130}), normal({65, 130})});
     check("linear_dw", {{"transpose_w", int64_t{1}}}, {normal({77, 65}), normal({77, 130})});
     check("linear_dw", {{"columns", int64_t{101}}}, {normal({77, 65}), normal({77, 130})});
-    check("linear_dw", {{"columns", int64_t{101}}, {"transpose_w", int64_t{1}}}, {normal({77, 65}), normal({77, 130}), normal({101, 65})});
+    check("linear_dw", {{"columns", int64_t{101}}, {"transpose_w", int64_t{1}}},
+          {normal({77, 65}), normal({77, 130}), normal({101, 65})});
     check("linear_dw", {{"bias", int64_t{1}}}, {normal({3, 77, 65}), normal({3, 77, 130})});
     check("matmul", {{"transpose_b", int64_t{1}}}, {normal({2, 3, 37, 65}), normal({3, 41, 65})});
     check("matmul", {{"transpose_a", int64_t{1}}}, {normal({4, 1, 65, 33}), normal({1, 2, 65, 47})});
@@ -61,8 +62,9 @@ TEST_SUITE("ops") {
     Attrs packed = attrs(4, 2, 1);
     packed.set("packed", int64_t{1});
     check("attention", packed, {normal({2, 150, 160}), absent(), absent()});
-    check("attention_grad", packed,
-          {normal({2, 150, 160}), absent(), absent(), normal({2, 150, 80}), positive({2, 4, 150}), normal({2, 150, 80})});
+    check(
+        "attention_grad", packed,
+        {normal({2, 150, 160}), absent(), absent(), normal({2, 150, 80}), positive({2, 4, 150}), normal({2, 150, 80})});
     Attrs dropped = attrs(2, 2, 0);
     dropped.set("dropout", 0.25);
     dropped.set("id", int64_t{9});
@@ -73,8 +75,8 @@ TEST_SUITE("ops") {
             {normal({2, 100, 40}), normal({2, 131, 20}), normal({2, 131, 14}), normal({2, 100, 28}),
              positive({2, 4, 100}), normal({2, 100, 28})});
     check("attention_grad", dropped,
-          {normal({1, 67, 16}), normal({1, 71, 16}), normal({1, 71, 16}), normal({1, 67, 16}),
-           positive({1, 2, 67}), normal({1, 67, 16}), bools({1, 1, 67, 71}), rng()});
+          {normal({1, 67, 16}), normal({1, 71, 16}), normal({1, 71, 16}), normal({1, 67, 16}), positive({1, 2, 67}),
+           normal({1, 67, 16}), bools({1, 1, 67, 71}), rng()});
   }
 
   TEST_CASE("norms of rows and channels") {
@@ -87,7 +89,8 @@ TEST_SUITE("ops") {
     check("rms_norm_grad", {{"axis", int64_t{1}}, {"has_scale", int64_t{1}}},
           {normal({131, 171}), normal({131, 171}), positive({131, 1}), normal({171})});
     check("layer_norm_grad", both,
-          {normal({131, 171}), normal({131, 171}), normal({131, 1}), positive({131, 1}), normal({171}), normal({131, 171})});
+          {normal({131, 171}), normal({131, 171}), normal({131, 1}), positive({131, 1}), normal({171}),
+           normal({131, 171})});
     check("rms_norm_grad", {{"axis", int64_t{1}}},
           {normal({131, 171}), normal({131, 171}), positive({131, 1}), absent(), normal({131, 171})});
     check("batch_norm", {{"eps", 1e-5}}, {normal({3, 37, 15, 17}), normal({37}), normal({37})});
@@ -115,8 +118,7 @@ TEST_SUITE("ops") {
 
   TEST_CASE("softmax, cross-entropy and their gradients") {
     for (int64_t axis : {0, 1, 2}) {
-      for (llvm::StringRef op : {"softmax", "log_softmax"})
-        check(op, {{"axis", axis}}, {normal({7, 133, 70})});
+      for (llvm::StringRef op : {"softmax", "log_softmax"}) check(op, {{"axis", axis}}, {normal({7, 133, 70})});
       for (llvm::StringRef op : {"softmax_grad", "log_softmax_grad"})
         check(op, {{"axis", axis}}, {unit({7, 133, 70}), normal({7, 133, 70})});
     }
@@ -139,8 +141,7 @@ TEST_SUITE("ops") {
     check("dropout", {{"ratio", 0.3}, {"id", int64_t{5}}}, {normal({50003}), rng()});
     for (DType from : {DType::F32, DType::BF16, DType::F16, DType::I64})
       for (DType to : {DType::F32, DType::BF16, DType::F16, DType::I32, DType::Bool})
-        check("cast", {{"to", to}},
-              {is_float(from) ? normal({20001}, from) : integers({20001}, -9, 9, from)});
+        check("cast", {{"to", to}}, {is_float(from) ? normal({20001}, from) : integers({20001}, -9, 9, from)});
   }
 
   TEST_CASE("16-bit floats run through the f32 kernels, rounded once") {
@@ -171,13 +172,11 @@ TEST_SUITE("ops") {
       for (const Ints& perm : {Ints{0, 2, 1, 3}, Ints{3, 2, 1, 0}, Ints{0, 1, 3, 2}, Ints{2, 0, 3, 1}})
         check("transpose", {{"perm", perm}}, {tensor({3, 37, 35, 41})});
       check("expand", {{"shape", Ints{5, 33, 70}}}, {tensor({33, 1})});
-      check("slice", {{"starts", Ints{70, 1}}, {"steps", Ints{-2, 3}}, {"sizes", Ints{35, 20}}},
-            {tensor({71, 60})});
+      check("slice", {{"starts", Ints{70, 1}}, {"steps", Ints{-2, 3}}, {"sizes", Ints{35, 20}}}, {tensor({71, 60})});
       check("concat", {{"axis", int64_t{1}}}, {tensor({40, 3, 5}), tensor({40, 100, 5}), tensor({40, 1, 5})});
       check("gather", {{"axis", int64_t{0}}}, {tensor({50, 67}), integers({300}, -50, 49)});
     }
-    check("gather_grad", {{"axis", int64_t{0}}, {"size", int64_t{50}}},
-          {integers({300}, -50, 49), normal({300, 67})});
+    check("gather_grad", {{"axis", int64_t{0}}, {"size", int64_t{50}}}, {integers({300}, -50, 49), normal({300, 67})});
   }
 
   TEST_CASE("convolutions and pools") {
@@ -220,9 +219,8 @@ TEST_SUITE("ops") {
 
   TEST_CASE("updates of long parameters") {
     const SampleOperand lr = values({}, {0.01}), step = values({}, {3}, DType::I64);
-    check(
-        "adamw", {{"beta1", 0.9}, {"beta2", 0.999}, {"eps", 1e-8}, {"weight_decay", 0.1}},
-        {normal({70003}), normal({70003}), normal({70003}), positive({70003}), step, lr, values({}, {0.25})});
+    check("adamw", {{"beta1", 0.9}, {"beta2", 0.999}, {"eps", 1e-8}, {"weight_decay", 0.1}},
+          {normal({70003}), normal({70003}), normal({70003}), positive({70003}), step, lr, values({}, {0.25})});
     check("sgd", {{"momentum", 0.9}, {"nesterov", int64_t{1}}},
           {normal({70003}), normal({70003}), lr, normal({70003})});
     check("sgd", {{"norms", int64_t{1}}}, {normal({70003}), normal({70003}), lr});
@@ -244,8 +242,7 @@ TEST_SUITE("ops") {
       const CpuCandidate kernel = table().candidates(c.op, call, results).front();
       return llvm::toString(kernel.launch({c.op, call, operands, views, workspace.data(), nullptr}));
     };
-    CHECK(message(KernelCase("gather", {{"axis", int64_t{0}}},
-                             {normal({4, 3}), values({2}, {1, 4}, DType::I64)}, 1)) ==
+    CHECK(message(KernelCase("gather", {{"axis", int64_t{0}}}, {normal({4, 3}), values({2}, {1, 4}, DType::I64)}, 1)) ==
           "an index is outside a dimension of 4");
     CHECK(message(KernelCase("cross_entropy", {}, {normal({2, 3}), values({2}, {1, 3}, DType::I64)}, 1)) ==
           "label 3 at position 1 names none of the 3 classes");
@@ -259,15 +256,12 @@ TEST_SUITE("ops") {
          1},
         {"attention_grad",
          {{"heads", int64_t{4}}, {"kv_heads", int64_t{2}}, {"scale", 0.3}, {"causal", int64_t{1}}},
-         {normal({1, 100, 40}), normal({1, 131, 20}), normal({1, 131, 14}), normal({1, 100, 28}),
-          positive({1, 4, 100}), normal({1, 100, 28})},
+         {normal({1, 100, 40}), normal({1, 131, 20}), normal({1, 131, 14}), normal({1, 100, 28}), positive({1, 4, 100}),
+          normal({1, 100, 28})},
          1},
         {"reduce_sum", {{"axes", Ints{0, 2}}}, {normal({30, 33, 131})}, 1},
         {"sum_squares", {}, {normal({200001})}, 1},
-        {"gather_grad",
-         {{"axis", int64_t{0}}, {"size", int64_t{9}}},
-         {integers({300}, -9, 8), normal({300, 267})},
-         1},
+        {"gather_grad", {{"axis", int64_t{0}}, {"size", int64_t{9}}}, {integers({300}, -9, 8), normal({300, 267})}, 1},
     };
     const int threads = omp_get_max_threads();
     for (const KernelCase& c : cases) {

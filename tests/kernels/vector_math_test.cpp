@@ -72,8 +72,8 @@ TEST_SUITE("ops") {
     CHECK(at(cpu::erf_range, -infinite) == -1);
     CHECK(at(cpu::sigmoid_range, -infinite) == 0);
     CHECK(at(cpu::sigmoid_range, infinite) == 1);
-    for (cpu::UnaryRange* range : {cpu::exp_range, cpu::log_range, cpu::tanh_range, cpu::erf_range,
-                                   cpu::sigmoid_range, cpu::relu_range, cpu::gelu_range})
+    for (cpu::UnaryRange* range : {cpu::exp_range, cpu::log_range, cpu::tanh_range, cpu::erf_range, cpu::sigmoid_range,
+                                   cpu::relu_range, cpu::gelu_range})
       CHECK(std::isnan(at(range, not_a_number)));
   }
 }

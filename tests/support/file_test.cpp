@@ -95,9 +95,7 @@ class SectionTest {
   }
 
  private:
-  void fail(size_t line, const llvm::Twine& what) {
-    failures.push_back(std::to_string(line) + ": " + what.str());
-  }
+  void fail(size_t line, const llvm::Twine& what) { failures.push_back(std::to_string(line) + ": " + what.str()); }
 
   Status run_graph() {
     // Lines above the section keep their numbers.
@@ -131,8 +129,7 @@ class SectionTest {
   void check_round_trip(const Graph& graph) {
     std::string text = to_text(graph, {.origins = true});
     Result<Graph> again = parse_graph(text);
-    if (!again)
-      return fail(section_.first_line, "printed text does not parse: " + take_diag(again.takeError()).text());
+    if (!again) return fail(section_.first_line, "printed text does not parse: " + take_diag(again.takeError()).text());
     if (to_text(*again, {.origins = true}) != text)
       fail(section_.first_line, "text changes when printed, parsed and printed:\n" + text);
   }
@@ -162,8 +159,8 @@ class SectionTest {
       size_t at = rest.find(check.text);
       if (at == llvm::StringRef::npos) {
         bool earlier = llvm::StringRef(output).contains(check.text);
-        return fail(check.line, "not found" + llvm::Twine(earlier ? " in this order" : "") + ": " +
-                                    check.text + "\nin the output\n" + output);
+        return fail(check.line, "not found" + llvm::Twine(earlier ? " in this order" : "") + ": " + check.text +
+                                    "\nin the output\n" + output);
       }
       rest = rest.drop_front(rest.find('\n', at) + 1);
     }
@@ -182,8 +179,7 @@ std::string bless(const Section& section, llvm::StringRef output) {
   bool written = false;
   for (size_t i = 0; i < section.lines.size(); ++i) {
     size_t number = section.first_line + i;
-    bool is_check =
-        llvm::any_of(section.checks, [&](const Directive& check) { return check.line == number; });
+    bool is_check = llvm::any_of(section.checks, [&](const Directive& check) { return check.line == number; });
     if (!is_check) {
       lines.push_back(section.lines[i].str());
       continue;
@@ -191,8 +187,7 @@ std::string bless(const Section& section, llvm::StringRef output) {
     llvm::SmallVector<llvm::StringRef, 32> printed;
     output.split(printed, '\n', -1, false);
     for (llvm::StringRef line : printed)
-      if (!written && line != "}" && !starts_with(line, "graph "))
-        lines.push_back(("// check: " + line.trim()).str());
+      if (!written && line != "}" && !starts_with(line, "graph ")) lines.push_back(("// check: " + line.trim()).str());
     written = true;
   }
   return llvm::join(lines, "\n");
@@ -215,12 +210,11 @@ FileTestReport run_file_test(llvm::StringRef text) {
     if (!section.same_as || !test.final_graph) continue;
     auto other = finals.find(llvm::StringRef(section.same_as->text).ltrim('@').str());
     if (other == finals.end())
-      report.failures.push_back(std::to_string(section.same_as->line) + ": there is no " +
-                                section.same_as->text + " above");
+      report.failures.push_back(std::to_string(section.same_as->line) + ": there is no " + section.same_as->text +
+                                " above");
     else if (without_names(*test.final_graph) != without_names(other->second))
-      report.failures.push_back(std::to_string(section.same_as->line) + ": not the same as " +
-                                section.same_as->text + ":\n" + to_text(*test.final_graph) + "and\n" +
-                                to_text(other->second));
+      report.failures.push_back(std::to_string(section.same_as->line) + ": not the same as " + section.same_as->text +
+                                ":\n" + to_text(*test.final_graph) + "and\n" + to_text(other->second));
   }
   report.blessed = llvm::join(blessed, "\n");
   return report;

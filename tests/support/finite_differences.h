@@ -10,8 +10,8 @@
 
 namespace plimsoll::testing {
 
-// By element of `x`, which `f` reads and which is as it was afterwards: central differences, off by the square of their step times
-// the third derivative and by 1e-16 over their step.
+// By element of `x`, which `f` reads and which is as it was afterwards: central differences, off by the square of their
+// step times the third derivative and by 1e-16 over their step.
 inline std::vector<double> finite_differences(const TensorView& x, llvm::function_ref<double()> f) {
   constexpr double step = 1e-5;
   std::vector<double> slopes;

@@ -120,7 +120,7 @@ class Expander {
 
   const RematProblem& problem_;
   RematProblem result_;
-  std::vector<int32_t> latest_;          // by value of the problem
+  std::vector<int32_t> latest_;  // by value of the problem
   std::map<int32_t, int32_t> on_host_, offloads_;
   std::vector<int32_t> places_;
 };
@@ -132,7 +132,9 @@ ExpandedSequence expand(const RematProblem& problem, const Extras& remats, const
 }
 
 int64_t plain_peak(const RematProblem& problem, llvm::ArrayRef<CopyInterval> windows) {
-  struct Life { int first = 0, last = -1, held = -1; };  // held: read by copies up to there
+  struct Life {
+    int first = 0, last = -1, held = -1;
+  };  // held: read by copies up to there
   const int end = problem.op_count();
   std::vector<Life> lives(problem.value_bytes.size());
   auto life = [&](int32_t v) -> Life& { return lives[static_cast<size_t>(v)]; };
@@ -157,7 +159,8 @@ int64_t plain_peak(const RematProblem& problem, llvm::ArrayRef<CopyInterval> win
       if (lives[v].first <= o && o <= std::max(lives[v].last, lives[v].held)) live += problem.value_bytes[v];
     if (o < end)
       for (const InPlaceReuse& pair : problem.ops[static_cast<size_t>(o)].in_place)
-        if (life(pair.read).last == o && life(pair.read).held < o) live -= problem.value_bytes[static_cast<size_t>(pair.written)];
+        if (life(pair.read).last == o && life(pair.read).held < o)
+          live -= problem.value_bytes[static_cast<size_t>(pair.written)];
     peak = std::max(peak, live);
   }
   return peak;

@@ -22,11 +22,12 @@ using Extras = std::set<std::pair<int32_t, int32_t>>;  // before; the op that is
 
 struct ExpandedSequence {
   RematProblem problem;
-  std::vector<int32_t> places;  // of the base ops and of the end
+  std::vector<int32_t> places;               // of the base ops and of the end
   std::map<int32_t, int32_t> offloads_made;  // places of copies to the host, by value
 };
 
-// The schedule with remats and copies as ops in their places. What is made again has a new number, and so has a value on the host.
+// The schedule with remats and copies as ops in their places. What is made again has a new number, and so has a value
+// on the host.
 ExpandedSequence expand(const RematProblem& problem, const Extras& remats, const Extras& reloads);
 inline RematProblem with_extras(const RematProblem& problem, const Extras& remats, const Extras& reloads) {
   return expand(problem, remats, reloads).problem;

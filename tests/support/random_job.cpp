@@ -3,7 +3,8 @@
 namespace plimsoll::testing {
 namespace {
 
-// Writes a graph in the text form. `last_` is the value that the next layer takes: [batch, rows, width] or [batch, channels, side, side].
+// Writes a graph in the text form. `last_` is the value that the next layer takes: [batch, rows, width] or [batch,
+// channels, side, side].
 class ModelWriter {
  public:
   explicit ModelWriter(std::mt19937& random) : random_(random) {}
@@ -18,14 +19,29 @@ class ModelWriter {
     }
     for (int layers = 1 + pick(random_() % 8 == 0 ? 12 : 5); layers > 0; --layers) {
       switch (pick(8)) {
-        case 0: linear_to(16 * (1 + pick(4))); break;
-        case 1: perceptron_block(); break;
-        case 2: attention_block(); break;
-        case 3: gated_block(); break;
-        case 4: last_ = norm(last_); break;
-        case 5: dropout(); break;
-        case 6: last_ = node("softmax(" + last_ + ") {axis=2}"); break;
-        default: last_ = activation(last_);
+        case 0:
+          linear_to(16 * (1 + pick(4)));
+          break;
+        case 1:
+          perceptron_block();
+          break;
+        case 2:
+          attention_block();
+          break;
+        case 3:
+          gated_block();
+          break;
+        case 4:
+          last_ = norm(last_);
+          break;
+        case 5:
+          dropout();
+          break;
+        case 6:
+          last_ = node("softmax(" + last_ + ") {axis=2}");
+          break;
+        default:
+          last_ = activation(last_);
       }
       skip({batch_, rows_, width_}, 2, width_);
     }
@@ -38,12 +54,23 @@ class ModelWriter {
     std::string input = "%x: f32[" + dims({batch_, width_, side_, side_}) + "]";
     for (int layers = 1 + pick(random_() % 8 == 0 ? 12 : 6); layers > 0; --layers) {
       switch (pick(7)) {
-        case 0: last_ = conv(last_, 4 * (1 + pick(4)), pick(2) ? 3 : 1); break;
-        case 1: residual_block(); break;
-        case 2: last_ = batch_norm(last_); break;
-        case 3: pool(); break;
-        case 4: dropout(); break;
-        default: last_ = activation(last_);
+        case 0:
+          last_ = conv(last_, 4 * (1 + pick(4)), pick(2) ? 3 : 1);
+          break;
+        case 1:
+          residual_block();
+          break;
+        case 2:
+          last_ = batch_norm(last_);
+          break;
+        case 3:
+          pool();
+          break;
+        case 4:
+          dropout();
+          break;
+        default:
+          last_ = activation(last_);
       }
       skip({batch_, width_, side_, side_}, 1, width_);
     }
@@ -83,7 +110,12 @@ class ModelWriter {
   }
 
   std::string activation(const std::string& x) {
-    const char* forms[] = {"gelu(%) {approximate=\"none\"}", "gelu(%) {approximate=\"tanh\"}", "relu(%)", "tanh(%)", "sigmoid(%)", "silu(%)"};
+    const char* forms[] = {"gelu(%) {approximate=\"none\"}",
+                           "gelu(%) {approximate=\"tanh\"}",
+                           "relu(%)",
+                           "tanh(%)",
+                           "sigmoid(%)",
+                           "silu(%)"};
     std::string form = forms[pick(6)];
     return node(form.replace(form.find('%'), 1, x));
   }
@@ -91,9 +123,11 @@ class ModelWriter {
   std::string norm(const std::string& x) {
     std::string name = "%h" + std::to_string(nodes_++);
     if (pick(2))
-      body_ += name + ", " + name + ".inv = rms_norm(" + x + ", " + state("scale", {width_}) + ") {axis=2, eps=1e-05}\n";
+      body_ +=
+          name + ", " + name + ".inv = rms_norm(" + x + ", " + state("scale", {width_}) + ") {axis=2, eps=1e-05}\n";
     else
-      body_ += name + ", " + name + ".mean, " + name + ".inv = layer_norm(" + x + ", " + state("scale", {width_}) + ", " + state("bias", {width_}) + ") {axis=2, eps=1e-05}\n";
+      body_ += name + ", " + name + ".mean, " + name + ".inv = layer_norm(" + x + ", " + state("scale", {width_}) +
+               ", " + state("bias", {width_}) + ") {axis=2, eps=1e-05}\n";
     return name;
   }
 
@@ -119,8 +153,10 @@ class ModelWriter {
     std::string q = linear(x, width_, width_), k = linear(x, width_, width_), v = linear(x, width_, width_);
     std::string name = "%h" + std::to_string(nodes_++), settings = "heads=" + std::to_string(heads) + ", ";
     bool drops = pick(3) == 0;
-    body_ += name + ", " + name + ".lse = attention(" + q + ", " + k + ", " + v + (drops ? ", _, %rng" : "") + ") {" + (pick(2) ? "causal=1, " : "") +
-             (drops ? "dropout=0.25, " : "") + settings + (drops ? "id=" + std::to_string(nodes_) + ", " : "") + "kv_heads=" + std::to_string(heads) + ", scale=0.25}\n";
+    body_ += name + ", " + name + ".lse = attention(" + q + ", " + k + ", " + v + (drops ? ", _, %rng" : "") + ") {" +
+             (pick(2) ? "causal=1, " : "") + (drops ? "dropout=0.25, " : "") + settings +
+             (drops ? "id=" + std::to_string(nodes_) + ", " : "") + "kv_heads=" + std::to_string(heads) +
+             ", scale=0.25}\n";
     last_ = node("add(" + linear(name, width_, width_) + ", " + entry + ")");
   }
 
@@ -133,7 +169,8 @@ class ModelWriter {
 
   std::string batch_norm(const std::string& x) {
     std::string name = "%h" + std::to_string(nodes_++);
-    body_ += name + ", " + name + ".mean, " + name + ".var = batch_norm(" + x + ", " + state("scale", {width_}) + ", " + state("bias", {width_}) + ") {eps=1e-05}\n";
+    body_ += name + ", " + name + ".mean, " + name + ".var = batch_norm(" + x + ", " + state("scale", {width_}) + ", " +
+             state("bias", {width_}) + ") {eps=1e-05}\n";
     return name;
   }
 
@@ -153,7 +190,8 @@ class ModelWriter {
   void skip(std::vector<int> shape, int axis, int& joined_axis) {
     if (!waiting_.empty() && shape == waiting_shape_ && waiting_ != last_ && pick(3) == 0) {
       bool wider = pick(3) == 0;
-      last_ = wider ? node("concat(" + last_ + ", " + waiting_ + ") {axis=" + std::to_string(axis) + "}") : node("add(" + last_ + ", " + waiting_ + ")");
+      last_ = wider ? node("concat(" + last_ + ", " + waiting_ + ") {axis=" + std::to_string(axis) + "}")
+                    : node("add(" + last_ + ", " + waiting_ + ")");
       if (wider) joined_axis *= 2;
       waiting_.clear();
     } else if (pick(3) == 0) {
@@ -162,11 +200,14 @@ class ModelWriter {
     }
   }
 
-  std::string reshaped(std::initializer_list<int> shape) { return node("reshape(" + last_ + ") {shape=[" + dims(shape) + "]}"); }
+  std::string reshaped(std::initializer_list<int> shape) {
+    return node("reshape(" + last_ + ") {shape=[" + dims(shape) + "]}");
+  }
 
   std::string finished(const std::string& input, int samples, int width) {
     std::string logits = linear(last_, width, 5);
-    return "graph @random(" + input + ", %labels: i64[" + std::to_string(samples) + "]) state(%rng: i64[2] counter fill=0" + declared_ + ") {\n" + body_ +
+    return "graph @random(" + input + ", %labels: i64[" + std::to_string(samples) +
+           "]) state(%rng: i64[2] counter fill=0" + declared_ + ") {\n" + body_ +
            "%loss, %lse, %weight = cross_entropy(" + logits + ", %labels) {reduction=\"mean\"}\nreturn loss=%loss\n}\n";
   }
 

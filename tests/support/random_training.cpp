@@ -2,11 +2,11 @@
 
 #include "ir/plan/check.h"
 #include "ir/plan/serialize.h"
-#include "ir/text.h"
 #include "ir/support/units.h"
+#include "ir/text.h"
 #include "passes/compile.h"
-#include "runtime/cuda/candidates.h"
 #include "runtime/cpu/cpu_catalog.h"
+#include "runtime/cuda/candidates.h"
 #include "tests/support/one_batch.h"
 
 #include "llvm/ADT/STLExtras.h"
@@ -40,13 +40,18 @@ struct Trained {
 };
 
 bool same_bits(const Trained& a, const Trained& b) {
-  const auto bits = [](const Tensor& tensor) { return llvm::StringRef(static_cast<const char*>(tensor.data()), static_cast<size_t>(tensor.type().bytes())); };
-  return std::memcmp(a.losses.data(), b.losses.data(), a.losses.size() * sizeof(double)) == 0 && a.gradients.size() == b.gradients.size() &&
-         llvm::all_of(a.gradients, [&](const auto& entry) { return bits(entry.second) == bits(b.gradients.at(entry.first)); });
+  const auto bits = [](const Tensor& tensor) {
+    return llvm::StringRef(static_cast<const char*>(tensor.data()), static_cast<size_t>(tensor.type().bytes()));
+  };
+  return std::memcmp(a.losses.data(), b.losses.data(), a.losses.size() * sizeof(double)) == 0 &&
+         a.gradients.size() == b.gradients.size() && llvm::all_of(a.gradients, [&](const auto& entry) {
+           return bits(entry.second) == bits(b.gradients.at(entry.first));
+         });
 }
 
-// What rounding in another order may do to a loss, and to a gradient as a share of its norm or, where terms cancel, of a hundredth of all
-// gradients' norm. Parts are added in f32 whatever the precision; a few thousand such gradients differ by 4e-7 at most.
+// What rounding in another order may do to a loss, and to a gradient as a share of its norm or, where terms cancel, of
+// a hundredth of all gradients' norm. Parts are added in f32 whatever the precision; a few thousand such gradients
+// differ by 4e-7 at most.
 constexpr double rounding_share = 1e-5;
 
 double norm_of(const Tensor& tensor) {
@@ -65,7 +70,8 @@ double norm_of(const Trained& trained) {
 std::string rounding_broken(const Trained& got, const Trained& want) {
   for (size_t step = 0; step < want.losses.size(); ++step)
     if (!(std::fabs(got.losses[step] - want.losses[step]) <= rounding_share * std::fabs(want.losses[step])))
-      return "the loss of step " + std::to_string(step) + " is " + std::to_string(got.losses[step]) + ", the plain plan's " + std::to_string(want.losses[step]);
+      return "the loss of step " + std::to_string(step) + " is " + std::to_string(got.losses[step]) +
+             ", the plain plan's " + std::to_string(want.losses[step]);
   if (got.gradients.size() != want.gradients.size()) return "other gradients than the plain plan's";
   const double all = norm_of(want);
   if (!std::isfinite(all)) return std::isfinite(norm_of(got)) ? "no gradient overflows, and the plain plan's do" : "";
@@ -75,7 +81,8 @@ std::string rounding_broken(const Trained& got, const Trained& want) {
     double off = 0;
     for (int64_t i = 0; i < gradient.type().elements(); ++i) off = std::hypot(off, other.get(i) - gradient.get(i));
     if (!(off <= rounding_share * std::max(norm_of(gradient), all / 100)))
-      return "the gradient of " + name + " is off by " + std::to_string(off) + " of " + std::to_string(norm_of(gradient)) + ", all gradients " + std::to_string(all);
+      return "the gradient of " + name + " is off by " + std::to_string(off) + " of " +
+             std::to_string(norm_of(gradient)) + ", all gradients " + std::to_string(all);
   }
   return "";
 }
@@ -108,14 +115,16 @@ Result<Trained> train(Plan plan, const RandomValues& values, bool late_copies = 
 // One job under one budget after the other, from the least on.
 class PromiseTest {
  public:
-  PromiseTest(uint64_t seed, const PromiseOptions& options, PromiseCounts& counts) : random_(static_cast<uint32_t>(seed)), options_(options), counts_(counts) {
+  PromiseTest(uint64_t seed, const PromiseOptions& options, PromiseCounts& counts)
+      : random_(static_cast<uint32_t>(seed)), options_(options), counts_(counts) {
     job_ = random_job(random_);
     DeviceCatalog known = llvm::cantFail(DeviceCatalog::builtin());
     bool on_gpu = !options.execute && seed % 4 == 3;
     device_ = llvm::cantFail(known.find(on_gpu ? "rtx4090" : "cpu"));
     device_.reserves = {{"for the test", static_cast<int64_t>(random_() % 3) * 12345}};
     device_.alignment_bytes = 64 << random_() % 3;
-    if (on_gpu) device_.product_workspace_bytes = device_.convolution_workspace_bytes = 16384;  // in proportion to such graphs
+    if (on_gpu)
+      device_.product_workspace_bytes = device_.convolution_workspace_bytes = 16384;  // in proportion to such graphs
     with_host_ = seed / 4 % 2 == 0;
     if (with_host_) {  // worth the way for small tensors already
       device_.to_host_gb_per_s = device_.from_host_gb_per_s = 12;
@@ -141,9 +150,11 @@ class PromiseTest {
       expected_ = std::move(*expected);
     }
     plain_bytes_ = plain->promised_bytes();
-    if (with_host_ && random_() % 2 == 0) job_.request.host_budget_bytes = 1 + static_cast<int64_t>(random_() % 1000) * plain->arenas.front().bytes / 1000;
+    if (with_host_ && random_() % 2 == 0)
+      job_.request.host_budget_bytes = 1 + static_cast<int64_t>(random_() % 1000) * plain->arenas.front().bytes / 1000;
     for (int64_t budget : budgets(*plain))
-      if (std::string broken = under(budget); !broken.empty()) return "budget " + std::to_string(budget) + ": " + broken;
+      if (std::string broken = under(budget); !broken.empty())
+        return "budget " + std::to_string(budget) + ": " + broken;
     return kept(*plain, plain->promised_bytes());
   }
 
@@ -165,7 +176,8 @@ class PromiseTest {
     const int64_t transient = plain.arenas.front().bytes - plain.arenas.front().persistent_bytes;
     const int64_t range = with_host_ ? plain.arenas.front().bytes * 2 / 3 : transient - transient / 2;
     std::vector<int64_t> all;
-    for (int i = 0; i < options_.budgets; ++i) all.push_back(plain.promised_bytes() - range + static_cast<int64_t>(random_() % 1000) * range / 1000);
+    for (int i = 0; i < options_.budgets; ++i)
+      all.push_back(plain.promised_bytes() - range + static_cast<int64_t>(random_() % 1000) * range / 1000);
     std::sort(all.begin(), all.end());
     return all;
   }
@@ -205,11 +217,13 @@ class PromiseTest {
     const double us = plan.predicted_step_us;
     for (const auto& [other, other_us] : met_)
       if (other <= budget ? us > other_us * (1 + 1e-9) : other_us > us * (1 + 1e-9))
-        return "takes " + std::to_string(us) + " us, and " + std::to_string(other_us) + " us within " + std::to_string(other) + " bytes";
+        return "takes " + std::to_string(us) + " us, and " + std::to_string(other_us) + " us within " +
+               std::to_string(other) + " bytes";
     met_.push_back({budget, us});
     counts_.on_host += on_host;
     counts_.split += is_split(plan);
-    counts_.repeating += llvm::any_of(plan.slots, [](const Slot& slot) { return slot.category == Category::Recompute; });
+    counts_.repeating +=
+        llvm::any_of(plan.slots, [](const Slot& slot) { return slot.category == Category::Recompute; });
     if (random_() % 8 == 0 && budget < plain_bytes_)
       if (std::string differs = same_again(plan, budget); !differs.empty()) return differs;
     return options_.execute ? same_training(plan) : "";
@@ -222,7 +236,9 @@ class PromiseTest {
   std::string same_again(const Plan& plan, int64_t budget) {
     Result<Plan> again = compiled(budget);
     if (!again) return text_of(again.takeError());
-    return llvm::cantFail(plan_to_bytes(plan)) == llvm::cantFail(plan_to_bytes(*again)) ? "" : "another plan the second time";
+    return llvm::cantFail(plan_to_bytes(plan)) == llvm::cantFail(plan_to_bytes(*again))
+               ? ""
+               : "another plan the second time";
   }
 
   std::string same_training(const Plan& plan) {
@@ -257,6 +273,8 @@ class PromiseTest {
 
 }  // namespace
 
-std::string broken_promise(uint64_t seed, const PromiseOptions& options, PromiseCounts& counts) { return PromiseTest(seed, options, counts).run(); }
+std::string broken_promise(uint64_t seed, const PromiseOptions& options, PromiseCounts& counts) {
+  return PromiseTest(seed, options, counts).run();
+}
 
 }  // namespace plimsoll::testing

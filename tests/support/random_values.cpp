@@ -70,8 +70,7 @@ std::string describe_difference(const Tensor& a, const Tensor& b) {
     double x = a.get(i), y = b.get(i);
     bool equal = x == y || (std::isnan(x) && std::isnan(y)) ||
                  std::fabs(x - y) <= tolerance(a.type().dtype) * std::max(1.0, std::fabs(x));
-    if (!equal)
-      return "element " + std::to_string(i) + " is " + std::to_string(x) + " and " + std::to_string(y);
+    if (!equal) return "element " + std::to_string(i) + " is " + std::to_string(x) + " and " + std::to_string(y);
   }
   return "";
 }
@@ -79,8 +78,7 @@ std::string describe_difference(const Tensor& a, const Tensor& b) {
 std::string compare_results(const Graph& before, const Graph& after) {
   RandomValues values;
   values.add_for(before);
-  Result<Evaluation> left = evaluate(before, values.bind(before)),
-                     right = evaluate(after, values.bind(after));
+  Result<Evaluation> left = evaluate(before, values.bind(before)), right = evaluate(after, values.bind(after));
   std::string failure;
   for (Result<Evaluation>* run : {&left, &right})
     if (!*run) failure += "evaluation failed: " + take_diag(run->takeError()).text();

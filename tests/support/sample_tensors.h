@@ -32,8 +32,7 @@ inline double sample_number(const SampleOperand& sample, int64_t i, const Random
     case Fill::Unit:
       return -0.9 + 1.8 * u;
     case Fill::Integers:
-      return static_cast<double>(sample.low) +
-             std::floor(u * static_cast<double>(sample.high - sample.low + 1));
+      return static_cast<double>(sample.low) + std::floor(u * static_cast<double>(sample.high - sample.low + 1));
     case Fill::Bools:
       return u < 0.5;
     case Fill::Values:

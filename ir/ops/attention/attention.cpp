@@ -43,7 +43,8 @@ Status check_packed_heads(const OpCall& call, int64_t heads, int64_t kv_heads) {
   if (Status s = need_present(call, {0})) return s;
   if (Status s = need_float(call, 0)) return s;
   if (Status s = need_rank(call, 0, 3)) return s;
-  if (call.has(1) || call.has(2)) return model_error("packed heads stand in operand 0, operands 1 and 2 must be absent");
+  if (call.has(1) || call.has(2))
+    return model_error("packed heads stand in operand 0, operands 1 and 2 must be absent");
   const int64_t width = call.operand(0).shape[2], all = heads + 2 * kv_heads;
   if (width % all == 0) return Status::success();
   return model_error("the width " + llvm::Twine(width) + " does not divide into " + llvm::Twine(all) + " heads");
@@ -52,8 +53,7 @@ Status check_packed_heads(const OpCall& call, int64_t heads, int64_t kv_heads) {
 Status check_heads(const OpCall& call) {
   int64_t heads = call.attrs.get_int("heads"), kv_heads = call.attrs.get_int("kv_heads");
   if (heads < 1 || kv_heads < 1 || heads % kv_heads != 0)
-    return model_error(llvm::Twine(heads) + " query heads do not share " + llvm::Twine(kv_heads) +
-                       " key heads evenly");
+    return model_error(llvm::Twine(heads) + " query heads do not share " + llvm::Twine(kv_heads) + " key heads evenly");
   if (AttentionSizes::is_packed(call.attrs)) return check_packed_heads(call, heads, kv_heads);
   if (Status s = need_present(call, {0, 1, 2})) return s;
   for (size_t i = 0; i < 3; ++i) {
@@ -159,23 +159,28 @@ struct Operands {
   RandomStream random{};
 
   Operands(const OpCall& call, llvm::ArrayRef<TensorView> in, size_t mask_at, size_t rng_at)
-      : n(call), scale(call.attrs.get_float("scale")), dropout(call.attrs.get_float("dropout")),
-        causal(call.attrs.get_int("causal")), tensors{load(in, 0), load(in, 1), load(in, 2)}, q(tensors[0].data()),
-        k(tensors[n.k_operand].data()), v(tensors[n.v_operand].data()) {
+      : n(call),
+        scale(call.attrs.get_float("scale")),
+        dropout(call.attrs.get_float("dropout")),
+        causal(call.attrs.get_int("causal")),
+        tensors{load(in, 0), load(in, 1), load(in, 2)},
+        q(tensors[0].data()),
+        k(tensors[n.k_operand].data()),
+        v(tensors[n.v_operand].data()) {
     if (call.has(mask_at)) {
       mask = &in[mask_at];
       mask_strides = broadcast_strides(mask->type.shape, n.scores());
     }
-    if (dropout > 0) random = {in[rng_at].get_int(0), in[rng_at].get_int(1), call.attrs.get_int("id"), call.attrs.get_int("first_draw")};
+    if (dropout > 0)
+      random = {in[rng_at].get_int(0), in[rng_at].get_int(1), call.attrs.get_int("id"),
+                call.attrs.get_int("first_draw")};
   }
 
   int64_t kv_head(int64_t h) const { return h / (n.heads / n.kv_heads); }
   int64_t q_at(Row w) const { return (w.b * n.rows + w.r) * n.q_step + w.h * n.depth; }
   int64_t y_at(Row w) const { return ((w.b * n.rows + w.r) * n.heads + w.h) * n.value_depth; }
   int64_t lse_at(Row w) const { return (w.b * n.heads + w.h) * n.rows + w.r; }
-  int64_t k_at(Row w, int64_t c) const {
-    return n.k_start + (w.b * n.columns + c) * n.k_step + kv_head(w.h) * n.depth;
-  }
+  int64_t k_at(Row w, int64_t c) const { return n.k_start + (w.b * n.columns + c) * n.k_step + kv_head(w.h) * n.depth; }
   int64_t v_at(Row w, int64_t c) const {
     return n.v_start + (w.b * n.columns + c) * n.v_step + kv_head(w.h) * n.value_depth;
   }
@@ -234,8 +239,7 @@ Status attention_reference(const OpCall& call, llvm::ArrayRef<TensorView> operan
     for (int64_t c = 0; c < in.n.columns; ++c) {
       double probability = std::exp(scores[c] - lse) * in.keep(row, c);
       if (probability == 0) continue;
-      for (int64_t d = 0; d < in.n.value_depth; ++d)
-        y[in.y_at(row) + d] += probability * in.v[in.v_at(row, c) + d];
+      for (int64_t d = 0; d < in.n.value_depth; ++d) y[in.y_at(row) + d] += probability * in.v[in.v_at(row, c) + d];
     }
   });
   store(y, results[0]);
@@ -342,9 +346,11 @@ std::vector<Sample> attention_grad_samples() {
 
 constinit const OpDef op_attention{
     .name = "attention",
-    .summary = "y, lse: softmax({scale} q k^T + mask) v over {heads} query and {kv_heads} key heads; {causal: row i "
-               "sees columns up to i, dropout, id, first_draw, packed: q, k and v side by side in operand 0}; operands q, k, v, mask "
-               "(bool: true may attend; float: added), rng",
+    .summary =
+        "y, lse: softmax({scale} q k^T + mask) v over {heads} query and {kv_heads} key heads; {causal: row i "
+        "sees columns up to i, dropout, id, first_draw, packed: q, k and v side by side in operand 0}; operands q, k, "
+        "v, mask "
+        "(bool: true may attend; float: added), rng",
     .min_operands = 1,
     .max_operands = 5,
     .infer = infer_attention,

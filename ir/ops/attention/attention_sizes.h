@@ -10,16 +10,20 @@ namespace plimsoll {
 
 struct AttentionSizes {
   int64_t batch, rows, columns, heads, kv_heads, depth, value_depth;
-  int64_t q_step, k_step, v_step;          // elements from one time to the next
-  int64_t k_start = 0, v_start = 0;        // elements before the first of k and of v in their tensors
-  size_t k_operand = 1, v_operand = 2;     // which operand, and which result of the gradient, holds them
+  int64_t q_step, k_step, v_step;       // elements from one time to the next
+  int64_t k_start = 0, v_start = 0;     // elements before the first of k and of v in their tensors
+  size_t k_operand = 1, v_operand = 2;  // which operand, and which result of the gradient, holds them
 
   static bool is_packed(const Attrs& attrs) { return attrs.get_int("packed") != 0; }
 
   // Of a call whose widths divide evenly.
   explicit AttentionSizes(const OpCall& call)
-      : batch(call.operand(0).shape[0]), rows(call.operand(0).shape[1]), columns(rows), heads(call.attrs.get_int("heads")),
-        kv_heads(call.attrs.get_int("kv_heads")), q_step(call.operand(0).shape[2]) {
+      : batch(call.operand(0).shape[0]),
+        rows(call.operand(0).shape[1]),
+        columns(rows),
+        heads(call.attrs.get_int("heads")),
+        kv_heads(call.attrs.get_int("kv_heads")),
+        q_step(call.operand(0).shape[2]) {
     if (is_packed(call.attrs)) {
       k_step = v_step = q_step;
       depth = value_depth = q_step / (heads + 2 * kv_heads);

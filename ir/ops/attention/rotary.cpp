@@ -85,8 +85,9 @@ std::vector<Sample> rotary_samples() {
 
 constinit const OpDef op_rotary{
     .name = "rotary",
-    .summary = "turns pairs of each head's first R elements in x[B, S, H*D] by the angles of cos, sin[1 or B, S, R/2]; "
-               "{heads, interleaved: pairs (2i, 2i+1) instead of (i, i+R/2), inverse: turn back}",
+    .summary =
+        "turns pairs of each head's first R elements in x[B, S, H*D] by the angles of cos, sin[1 or B, S, R/2]; "
+        "{heads, interleaved: pairs (2i, 2i+1) instead of (i, i+R/2), inverse: turn back}",
     .min_operands = 3,
     .max_operands = 3,
     .infer = infer_rotary,

@@ -21,9 +21,7 @@ inline Expr out_grad(GradContext& g, size_t i = 0) { return {&g.b, g.out_grad(i)
 // A scalar of x's dtype.
 inline Expr like(Expr x, double value) { return {x.b, x.b->scalar(value, x.type().dtype)}; }
 
-inline Expr apply(llvm::StringRef op, Expr x, Attrs attrs = {}) {
-  return {x.b, x.b->emit(op, {x}, std::move(attrs))};
-}
+inline Expr apply(llvm::StringRef op, Expr x, Attrs attrs = {}) { return {x.b, x.b->emit(op, {x}, std::move(attrs))}; }
 inline Expr apply(llvm::StringRef op, Expr x, Expr y, Attrs attrs = {}) {
   return {x.b, x.b->emit(op, {x, y}, std::move(attrs))};
 }

@@ -25,7 +25,8 @@ Status need_only_first_gradient(const GradContext& g, llvm::StringRef others);
 inline constexpr Gradient no_second_derivative =
     Gradient::missing("it belongs to a backward pass, and second derivatives are not derived");
 
-// Sums over everything but the channels, which stand where the attributes of an op say: what a per-channel parameter gets.
+// Sums over everything but the channels, which stand where the attributes of an op say: what a per-channel parameter
+// gets.
 ValueId channel_sum(Builder& b, ValueId dy, const Attrs& attrs);
 
 // All elements of operand i in memory order; an absent operand has none.

@@ -16,16 +16,10 @@ inline SampleOperand filled(Fill fill, Dims shape, DType dtype) {
   operand.differentiate = is_float(dtype);
   return operand;
 }
-inline SampleOperand normal(Dims shape, DType dtype = DType::F32) {
-  return filled(Fill::Normal, shape, dtype);
-}
-inline SampleOperand positive(Dims shape, DType dtype = DType::F32) {
-  return filled(Fill::Positive, shape, dtype);
-}
+inline SampleOperand normal(Dims shape, DType dtype = DType::F32) { return filled(Fill::Normal, shape, dtype); }
+inline SampleOperand positive(Dims shape, DType dtype = DType::F32) { return filled(Fill::Positive, shape, dtype); }
 inline SampleOperand unit(Dims shape, DType dtype = DType::F32) { return filled(Fill::Unit, shape, dtype); }
-inline SampleOperand distinct(Dims shape, DType dtype = DType::F32) {
-  return filled(Fill::Distinct, shape, dtype);
-}
+inline SampleOperand distinct(Dims shape, DType dtype = DType::F32) { return filled(Fill::Distinct, shape, dtype); }
 inline SampleOperand bools(Dims shape) { return filled(Fill::Bools, shape, DType::Bool); }
 inline SampleOperand integers(Dims shape, int64_t low, int64_t high, DType dtype = DType::I64) {
   SampleOperand operand = filled(Fill::Integers, shape, dtype);

@@ -48,8 +48,8 @@ Result<Shape> window_positions(const SlidingWindow& window, llvm::ArrayRef<int64
     int64_t padded = window.pads_begin[d] + input[d] + window.pads_end[d], stride = window.strides[d];
     int64_t room = padded - window.span(d);
     if (room < 0)
-      return model_error("the window spans " + llvm::Twine(window.span(d)) + " in spatial dimension " +
-                         llvm::Twine(d) + ", the padded input has " + llvm::Twine(padded));
+      return model_error("the window spans " + llvm::Twine(window.span(d)) + " in spatial dimension " + llvm::Twine(d) +
+                         ", the padded input has " + llvm::Twine(padded));
     int64_t count = room / stride + 1;
     bool sticks_out = rounding == Rounding::Up && room % stride != 0;
     if (sticks_out && count * stride < window.pads_begin[d] + input[d]) ++count;
@@ -70,7 +70,8 @@ Taps::Taps(const SlidingWindow& window, llvm::ArrayRef<int64_t> input, llvm::Arr
 
 Result<Shape> convolved_shape(const Attrs& attrs, llvm::ArrayRef<int64_t> x_shape, llvm::ArrayRef<int64_t> w_shape) {
   if (x_shape.size() < 3 || x_shape.size() > 5 || w_shape.size() != x_shape.size())
-    return model_error("input " + to_string(x_shape) + " and weight " + to_string(w_shape) + " must have equal rank, 3 to 5");
+    return model_error("input " + to_string(x_shape) + " and weight " + to_string(w_shape) +
+                       " must have equal rank, 3 to 5");
   const Shape x = channels_first(attrs, x_shape), w = channels_first(attrs, w_shape);
   int64_t groups = attrs.get_int("groups", 1);
   if (groups < 1 || w[0] % groups != 0)

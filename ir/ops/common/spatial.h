@@ -1,7 +1,8 @@
 #pragma once
 
 // Windows that slide over the spatial dimensions of [N, C, spatial...]: what
-// convolutions and pools share. But for what says otherwise, shapes here are in that order. One to three spatial dimensions; missing ones count as 1.
+// convolutions and pools share. But for what says otherwise, shapes here are in that order. One to three spatial
+// dimensions; missing ones count as 1.
 
 #include "ir/ops/common/reference_math.h"
 
@@ -61,8 +62,8 @@ inline llvm::ArrayRef<int64_t> spatial_of(llvm::ArrayRef<int64_t> shape) { retur
 // Missing dimensions are 1.
 Spatial to_spatial(llvm::ArrayRef<int64_t> dims);
 
-// The shape [N, M, out...] of a convolution of [N, C, in...] with [M, C/groups, kernel...], all checked. All three are in
-// the layout the attributes name.
+// The shape [N, M, out...] of a convolution of [N, C, in...] with [M, C/groups, kernel...], all checked. All three are
+// in the layout the attributes name.
 Result<Shape> convolved_shape(const Attrs& attrs, llvm::ArrayRef<int64_t> x, llvm::ArrayRef<int64_t> w);
 
 }  // namespace plimsoll

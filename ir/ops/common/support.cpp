@@ -7,18 +7,16 @@
 namespace plimsoll {
 namespace {
 
-constexpr llvm::StringLiteral kind_names[] = {
-    "an integer", "a number", "a string", "a list of integers", "a list of numbers", "a dtype", "a tensor"};
+constexpr llvm::StringLiteral kind_names[] = {"an integer",        "a number", "a string", "a list of integers",
+                                              "a list of numbers", "a dtype",  "a tensor"};
 
 bool is_kind(const Attr& attr, AttrKind kind) {
   auto index = static_cast<size_t>(kind);
-  return attr.index() == index ||
-         (kind == AttrKind::Float && attr.index() == static_cast<size_t>(AttrKind::Int));
+  return attr.index() == index || (kind == AttrKind::Float && attr.index() == static_cast<size_t>(AttrKind::Int));
 }
 
 Status wrong_operand(const OpCall& call, size_t i, const llvm::Twine& needed) {
-  return model_error("operand " + llvm::Twine(i) + " is " + to_string(call.operand(i)) + ", it must be " +
-                     needed);
+  return model_error("operand " + llvm::Twine(i) + " is " + to_string(call.operand(i)) + ", it must be " + needed);
 }
 
 }  // namespace
@@ -28,11 +26,9 @@ double no_flops(const OpCall&, llvm::ArrayRef<Type>) { return 0; }
 Status check_attrs(const Attrs& attrs, llvm::ArrayRef<AttrRule> rules) {
   for (const AttrRule& rule : rules) {
     const Attr* attr = attrs.find(rule.name);
-    if (!attr && rule.need == AttrNeed::Required)
-      return model_error("attribute '" + rule.name + "' is missing");
+    if (!attr && rule.need == AttrNeed::Required) return model_error("attribute '" + rule.name + "' is missing");
     if (attr && !is_kind(*attr, rule.kind))
-      return model_error("attribute '" + rule.name + "' must be " +
-                         kind_names[static_cast<size_t>(rule.kind)]);
+      return model_error("attribute '" + rule.name + "' must be " + kind_names[static_cast<size_t>(rule.kind)]);
   }
   for (const Attrs::Entry& entry : attrs.entries())
     if (llvm::none_of(rules, [&](const AttrRule& rule) { return rule.name == entry.first; }))
@@ -73,8 +69,7 @@ Status need_type(const OpCall& call, size_t i, const Type& type) {
 }
 
 Status need_same_dtype(const OpCall& call, size_t i, size_t j) {
-  if (!call.has(i) || !call.has(j) || call.operand(i).dtype == call.operand(j).dtype)
-    return Status::success();
+  if (!call.has(i) || !call.has(j) || call.operand(i).dtype == call.operand(j).dtype) return Status::success();
   return model_error("operands " + llvm::Twine(i) + " and " + llvm::Twine(j) + " differ in dtype: " +
                      dtype_name(call.operand(i).dtype) + " and " + dtype_name(call.operand(j).dtype));
 }
@@ -129,8 +124,7 @@ Result<Shape> broadcast_operands(const OpCall& call) {
     if (!call.has(i)) continue;
     std::optional<Shape> both = broadcast_shapes(shape, call.operand(i).shape);
     if (!both)
-      return model_error("shapes do not broadcast: " + to_string(shape) + " and " +
-                         to_string(call.operand(i).shape));
+      return model_error("shapes do not broadcast: " + to_string(shape) + " and " + to_string(call.operand(i).shape));
     shape = *both;
   }
   return shape;

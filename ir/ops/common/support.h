@@ -84,7 +84,8 @@ std::optional<ChunkCall> chunk_across_axis(const OpCall& call, Chunk part);
 // The attribute `name` is a shape whose first dimension comes in parts too; none where they would not be equal.
 std::optional<ChunkCall> with_part_of_shape(ChunkCall made, llvm::StringRef name, Chunk part);
 
-// What draws `draws` numbers for the whole batch begins each part where the one before ends; none where that is not in equal, whole blocks.
+// What draws `draws` numbers for the whole batch begins each part where the one before ends; none where that is not in
+// equal, whole blocks.
 std::optional<ChunkCall> with_part_of_draws(ChunkCall made, int64_t draws, Chunk part);
 
 // ---- Gradient rules ----
@@ -103,8 +104,7 @@ Shape broadcast_strides(llvm::ArrayRef<int64_t> from, llvm::ArrayRef<int64_t> to
 // Visits every index of `shape` in row-major order: visit(i, at), where i counts and at[n] is
 // at[n]'s first value plus the index times strides[n].
 template <size_t N, typename Visit>
-void walk(llvm::ArrayRef<int64_t> shape, const std::array<Shape, N>& strides, std::array<int64_t, N> at,
-          Visit visit) {
+void walk(llvm::ArrayRef<int64_t> shape, const std::array<Shape, N>& strides, std::array<int64_t, N> at, Visit visit) {
   Shape index(shape.size(), 0);
   int64_t count = element_count(shape);
   for (int64_t i = 0; i < count; ++i) {

@@ -7,7 +7,8 @@ namespace plimsoll {
 namespace {
 
 constexpr AttrRule conv_attrs[] = {strides_rule, pads_rule, dilations_rule, groups_rule, channels_last_rule};
-constexpr AttrRule conv_dx_attrs[] = {strides_rule, pads_rule, dilations_rule, groups_rule, channels_last_rule, shape_rule};
+constexpr AttrRule conv_dx_attrs[] = {strides_rule, pads_rule,          dilations_rule,
+                                      groups_rule,  channels_last_rule, shape_rule};
 constexpr AttrRule conv_dw_attrs[] = {strides_rule,       pads_rule,  dilations_rule, groups_rule,
                                       channels_last_rule, shape_rule, sum_dtype_rule};
 
@@ -60,10 +61,12 @@ std::vector<Sample> conv_samples() {
        {{"strides", Ints{2, 1}}, {"pads", Ints{1, 0, 1, 1}}, {"channels_last", int64_t{1}}}},
       {{normal({1, 9, 8, 3}), normal({8, 5, 5, 3})},
        {{"strides", Ints{2, 2}}, {"pads", Ints{2, 2, 1, 2}}, {"channels_last", int64_t{1}}}},
-      {{normal({2, 4, 7, 3}), normal({8, 2, 2, 3}), normal({8})}, {{"strides", Ints{2, 2}}, {"channels_last", int64_t{1}}}},
+      {{normal({2, 4, 7, 3}), normal({8, 2, 2, 3}), normal({8})},
+       {{"strides", Ints{2, 2}}, {"channels_last", int64_t{1}}}},
       {{normal({2, 12, 11, 8}), normal({8, 3, 3, 8}), normal({8})},
        {{"dilations", Ints{10, 9}}, {"pads", Ints{10, 9, 10, 8}}, {"channels_last", int64_t{1}}}},
-      {{normal({2, 11, 1}), normal({8, 4, 1})}, {{"strides", Ints{3}}, {"pads", Ints{1, 2}}, {"channels_last", int64_t{1}}}},
+      {{normal({2, 11, 1}), normal({8, 4, 1})},
+       {{"strides", Ints{3}}, {"pads", Ints{1, 2}}, {"channels_last", int64_t{1}}}},
   };
 }
 
@@ -83,7 +86,8 @@ double conv_dx_flops(const OpCall& call, llvm::ArrayRef<Type>) {
 }
 
 Status conv_dx_reference(const OpCall& call, llvm::ArrayRef<TensorView> operands, llvm::ArrayRef<TensorView> results) {
-  std::vector<double> dy = load(operands, 0), w = load(operands, 1), dx = start_from_bias(call.attrs, results[0].type, {});
+  std::vector<double> dy = load(operands, 0), w = load(operands, 1),
+                      dx = start_from_bias(call.attrs, results[0].type, {});
   for_each_product(call.attrs, results[0].type.shape, call.operand(1).shape, call.operand(0).shape,
                    [&](int64_t xi, int64_t wi, int64_t yi) { dx[xi] += dy[yi] * w[wi]; });
   store(dx, results[0]);
@@ -100,7 +104,10 @@ std::vector<Sample> conv_dx_samples() {
       {{normal({2, 3, 2, 4}), normal({4, 2, 3, 3})},
        {{"shape", Ints{2, 6, 4, 3}}, {"strides", Ints{2, 1}}, {"channels_last", int64_t{1}}}},
       {{normal({2, 12, 10, 8}), normal({8, 3, 3, 8})},
-       {{"shape", Ints{2, 12, 11, 8}}, {"dilations", Ints{10, 9}}, {"pads", Ints{10, 9, 10, 8}}, {"channels_last", int64_t{1}}}},
+       {{"shape", Ints{2, 12, 11, 8}},
+        {"dilations", Ints{10, 9}},
+        {"pads", Ints{10, 9, 10, 8}},
+        {"channels_last", int64_t{1}}}},
   };
 }
 
@@ -122,7 +129,8 @@ double conv_dw_flops(const OpCall& call, llvm::ArrayRef<Type> results) {
 }
 
 Status conv_dw_reference(const OpCall& call, llvm::ArrayRef<TensorView> operands, llvm::ArrayRef<TensorView> results) {
-  std::vector<double> x = load(operands, 0), dy = load(operands, 1), dw = start_from_bias(call.attrs, results[0].type, {});
+  std::vector<double> x = load(operands, 0), dy = load(operands, 1),
+                      dw = start_from_bias(call.attrs, results[0].type, {});
   for_each_product(call.attrs, call.operand(0).shape, results[0].type.shape, call.operand(1).shape,
                    [&](int64_t xi, int64_t wi, int64_t yi) { dw[wi] += x[xi] * dy[yi]; });
   store(dw, results[0]);
@@ -141,13 +149,23 @@ std::vector<Sample> conv_dw_samples() {
       {{normal({2, 6, 4, 4}), normal({2, 3, 3, 6})},
        {{"shape", Ints{6, 2, 2, 2}}, {"strides", Ints{2, 1}}, {"groups", int64_t{2}}, {"channels_last", int64_t{1}}}},
       {{normal({2, 6, 5, 3}), normal({2, 3, 5, 8})},
-       {{"shape", Ints{8, 3, 2, 3}}, {"strides", Ints{2, 1}}, {"pads", Ints{1, 0, 1, 1}}, {"channels_last", int64_t{1}}}},
+       {{"shape", Ints{8, 3, 2, 3}},
+        {"strides", Ints{2, 1}},
+        {"pads", Ints{1, 0, 1, 1}},
+        {"channels_last", int64_t{1}}}},
       {{normal({1, 9, 8, 3}), normal({1, 4, 4, 8})},
-       {{"shape", Ints{8, 5, 5, 3}}, {"strides", Ints{2, 2}}, {"pads", Ints{2, 2, 1, 2}}, {"channels_last", int64_t{1}}}},
+       {{"shape", Ints{8, 5, 5, 3}},
+        {"strides", Ints{2, 2}},
+        {"pads", Ints{2, 2, 1, 2}},
+        {"channels_last", int64_t{1}}}},
       {{normal({2, 4, 7, 3}, DType::BF16), normal({2, 2, 3, 8}, DType::BF16)},
        {{"shape", Ints{8, 2, 2, 3}}, {"strides", Ints{2, 2}}, {"channels_last", int64_t{1}}, {"dtype", DType::F32}}},
       {{normal({2, 12, 11, 8}, DType::BF16), normal({2, 12, 10, 8}, DType::BF16)},
-       {{"shape", Ints{8, 3, 3, 8}}, {"dilations", Ints{10, 9}}, {"pads", Ints{10, 9, 10, 8}}, {"channels_last", int64_t{1}}, {"dtype", DType::F32}}},
+       {{"shape", Ints{8, 3, 3, 8}},
+        {"dilations", Ints{10, 9}},
+        {"pads", Ints{10, 9, 10, 8}},
+        {"channels_last", int64_t{1}},
+        {"dtype", DType::F32}}},
       {{normal({2, 11, 1}), normal({2, 4, 8})},
        {{"shape", Ints{8, 4, 1}}, {"strides", Ints{3}}, {"pads", Ints{1, 2}}, {"channels_last", int64_t{1}}}},
   };
@@ -157,8 +175,9 @@ std::vector<Sample> conv_dw_samples() {
 
 constinit const OpDef op_conv{
     .name = "conv",
-    .summary = "convolution of x[N, C, in...] with w[M, C/groups, kernel...] plus bias[M]; {strides, pads, dilations, "
-               "groups, channels_last}, pads being all begins, then all ends",
+    .summary =
+        "convolution of x[N, C, in...] with w[M, C/groups, kernel...] plus bias[M]; {strides, pads, dilations, "
+        "groups, channels_last}, pads being all begins, then all ends",
     .min_operands = 2,
     .max_operands = 3,
     .infer = infer_conv,

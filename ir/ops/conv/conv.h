@@ -25,7 +25,8 @@ inline double product_flops(llvm::ArrayRef<int64_t> y, llvm::ArrayRef<int64_t> w
 template <typename Visit>
 void for_each_product(const Attrs& attrs, llvm::ArrayRef<int64_t> x_shape, llvm::ArrayRef<int64_t> w_shape,
                       llvm::ArrayRef<int64_t> y_shape, Visit visit) {
-  const Shape x = channels_first(attrs, x_shape), w = channels_first(attrs, w_shape), y = channels_first(attrs, y_shape);
+  const Shape x = channels_first(attrs, x_shape), w = channels_first(attrs, w_shape),
+              y = channels_first(attrs, y_shape);
   const ChannelPlaces in_x(attrs, x), in_w(attrs, w), in_y(attrs, y);
   Taps taps(llvm::cantFail(read_window(attrs, spatial_of(w))), spatial_of(x), spatial_of(y));
   int64_t group_outputs = w[0] / attrs.get_int("groups", 1), group_inputs = w[1];

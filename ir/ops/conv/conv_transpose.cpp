@@ -7,8 +7,9 @@
 namespace plimsoll {
 namespace {
 
-constexpr AttrRule transpose_attrs[] = {strides_rule, pads_rule,          dilations_rule,
-                                        groups_rule,  channels_last_rule, {"output_padding", AttrKind::Ints, AttrNeed::Optional}};
+constexpr AttrRule transpose_attrs[] = {strides_rule,       pads_rule,
+                                        dilations_rule,     groups_rule,
+                                        channels_last_rule, {"output_padding", AttrKind::Ints, AttrNeed::Optional}};
 
 // The extent whose convolution has `input` positions; output_padding picks one of the `stride` many.
 Result<Shape> transposed_extents(const Attrs& attrs, const SlidingWindow& window, llvm::ArrayRef<int64_t> input) {
@@ -90,8 +91,12 @@ std::vector<Sample> conv_transpose_samples() {
        {{"groups", int64_t{2}}, {"dilations", Ints{2, 1}}, {"strides", Ints{2, 1}}, {"output_padding", Ints{1, 0}}}},
       {{normal({1, 2, 2, 2, 2}), normal({2, 1, 2, 1, 2})}, {{"strides", Ints{2, 1, 2}}}},
       {{normal({1, 3, 2, 4}), normal({4, 2, 2, 1}), normal({2})},
-       {{"groups", int64_t{2}}, {"strides", Ints{2, 1}}, {"output_padding", Ints{1, 0}}, {"channels_last", int64_t{1}}}},
-      {{normal({2, 3, 3, 2}), normal({2, 3, 2, 3}), normal({3})}, {{"pads", Ints{1, 0, 1, 1}}, {"channels_last", int64_t{1}}}},
+       {{"groups", int64_t{2}},
+        {"strides", Ints{2, 1}},
+        {"output_padding", Ints{1, 0}},
+        {"channels_last", int64_t{1}}}},
+      {{normal({2, 3, 3, 2}), normal({2, 3, 2, 3}), normal({3})},
+       {{"pads", Ints{1, 0, 1, 1}}, {"channels_last", int64_t{1}}}},
   };
 }
 
@@ -99,8 +104,9 @@ std::vector<Sample> conv_transpose_samples() {
 
 constinit const OpDef op_conv_transpose{
     .name = "conv_transpose",
-    .summary = "transposed convolution of x[N, C, in...] with w[C, M/groups, kernel...] plus bias[M]; {strides, pads, "
-               "dilations, groups, output_padding, channels_last}",
+    .summary =
+        "transposed convolution of x[N, C, in...] with w[C, M/groups, kernel...] plus bias[M]; {strides, pads, "
+        "dilations, groups, output_padding, channels_last}",
     .min_operands = 2,
     .max_operands = 3,
     .infer = infer_conv_transpose,

@@ -56,23 +56,22 @@ double gelu_slope(double x, const Attrs& attrs) {
 }
 
 // The sign of y is the sign of x where it matters, so backward reads the result.
-constinit const OpDef op_relu = unary_op(
-    "relu", "max(x, 0)", infer_same_float, map_unary<[](double x) { return x < 0 ? 0.0 : x; }>,
-    rule<[](Expr, Expr y, Expr dy) { return apply("relu_grad", y, dy); }>, unary_samples<Fill::Distinct>);
+constinit const OpDef op_relu =
+    unary_op("relu", "max(x, 0)", infer_same_float, map_unary<[](double x) { return x < 0 ? 0.0 : x; }>,
+             rule<[](Expr, Expr y, Expr dy) { return apply("relu_grad", y, dy); }>, unary_samples<Fill::Distinct>);
 
-constinit const OpDef op_sigmoid = unary_op(
-    "sigmoid", "1 / (1 + exp(-x))", infer_same_float, map_unary<sigmoid>,
-    rule<[](Expr, Expr y, Expr dy) { return apply("sigmoid_grad", y, dy); }>, unary_samples<Fill::Normal>);
+constinit const OpDef op_sigmoid =
+    unary_op("sigmoid", "1 / (1 + exp(-x))", infer_same_float, map_unary<sigmoid>,
+             rule<[](Expr, Expr y, Expr dy) { return apply("sigmoid_grad", y, dy); }>, unary_samples<Fill::Normal>);
 
-constinit const OpDef op_silu = unary_op(
-    "silu", "x * sigmoid(x)", infer_same_float, map_unary<[](double x) { return x * sigmoid(x); }>,
-    rule<[](Expr x, Expr, Expr dy) { return apply("silu_grad", x, dy); }>, unary_samples<Fill::Normal>);
+constinit const OpDef op_silu =
+    unary_op("silu", "x * sigmoid(x)", infer_same_float, map_unary<[](double x) { return x * sigmoid(x); }>,
+             rule<[](Expr x, Expr, Expr dy) { return apply("silu_grad", x, dy); }>, unary_samples<Fill::Normal>);
 
-constinit const OpDef op_gelu =
-    unary_op("gelu", "x times the normal distribution function, or its tanh form {approximate=none|tanh}",
-             infer_gelu, map_unary<gelu>,
-             rule<[](Expr x, Expr, Expr dy, const Attrs& attrs) { return apply("gelu_grad", x, dy, attrs); }>,
-             gelu_samples);
+constinit const OpDef op_gelu = unary_op(
+    "gelu", "x times the normal distribution function, or its tanh form {approximate=none|tanh}", infer_gelu,
+    map_unary<gelu>, rule<[](Expr x, Expr, Expr dy, const Attrs& attrs) { return apply("gelu_grad", x, dy, attrs); }>,
+    gelu_samples);
 
 // ---- Gradients of the common ones ----
 
@@ -97,8 +96,7 @@ constexpr OpDef gradient_op(llvm::StringLiteral name, llvm::StringLiteral summar
           }};
 }
 
-constexpr Gradient no_second_derivative =
-    Gradient::missing("second derivatives of this activation are not derived");
+constexpr Gradient no_second_derivative = Gradient::missing("second derivatives of this activation are not derived");
 
 // y is a plain number, the derivative of the relu's slope is 0.
 Status relu_grad_gradient(GradContext& g) {
@@ -120,10 +118,9 @@ std::vector<Sample> gelu_grad_samples() {
 }
 
 constexpr OpDef gelu_grad_record() {
-  OpDef op =
-      gradient_op("gelu_grad", "dy times the slope of gelu at x {approximate}",
-                  map_binary<[](double x, double dy, const Attrs& a) { return dy * gelu_slope(x, a); }>,
-                  no_second_derivative);
+  OpDef op = gradient_op("gelu_grad", "dy times the slope of gelu at x {approximate}",
+                         map_binary<[](double x, double dy, const Attrs& a) { return dy * gelu_slope(x, a); }>,
+                         no_second_derivative);
   op.infer = infer_gelu_grad;
   op.samples = gelu_grad_samples;
   return op;
@@ -131,19 +128,18 @@ constexpr OpDef gelu_grad_record() {
 
 }  // namespace
 
-constinit const OpDef op_relu_grad = gradient_op(
-    "relu_grad", "dy where y > 0, else 0; y = relu(x)",
-    map_binary<[](double y, double dy) { return 0 < y ? dy : 0.0; }>, Gradient::rule(relu_grad_gradient));
+constinit const OpDef op_relu_grad =
+    gradient_op("relu_grad", "dy where y > 0, else 0; y = relu(x)",
+                map_binary<[](double y, double dy) { return 0 < y ? dy : 0.0; }>, Gradient::rule(relu_grad_gradient));
 
-constinit const OpDef op_sigmoid_grad = gradient_op(
-    "sigmoid_grad", "dy * y * (1 - y); y = sigmoid(x)",
-    map_binary<[](double y, double dy) { return dy * y * (1 - y); }>,
-    Gradient::rule(binary_rule<[](Expr y, Expr dy, Expr, Expr d) { return d * dy * (1.0 - (y + y)); },
-                               [](Expr y, Expr, Expr, Expr d) { return apply("sigmoid_grad", y, d); }>));
+constinit const OpDef op_sigmoid_grad =
+    gradient_op("sigmoid_grad", "dy * y * (1 - y); y = sigmoid(x)",
+                map_binary<[](double y, double dy) { return dy * y * (1 - y); }>,
+                Gradient::rule(binary_rule<[](Expr y, Expr dy, Expr, Expr d) { return d * dy * (1.0 - (y + y)); },
+                                           [](Expr y, Expr, Expr, Expr d) { return apply("sigmoid_grad", y, d); }>));
 
 constinit const OpDef op_tanh_grad = gradient_op(
-    "tanh_grad", "dy * (1 - y * y); y = tanh(x)",
-    map_binary<[](double y, double dy) { return dy * (1 - y * y); }>,
+    "tanh_grad", "dy * (1 - y * y); y = tanh(x)", map_binary<[](double y, double dy) { return dy * (1 - y * y); }>,
     Gradient::rule(binary_rule<[](Expr y, Expr dy, Expr, Expr d) { return d * dy * (y * -2.0); },
                                [](Expr y, Expr, Expr, Expr d) { return apply("tanh_grad", y, d); }>));
 

@@ -42,13 +42,13 @@ std::vector<Sample> alpha_samples() {
 
 }  // namespace
 
-constinit const OpDef op_softplus = unary_op(
-    "softplus", "log(1 + exp(x))", infer_same_float, map_unary<softplus>,
-    rule<[](Expr x, Expr, Expr dy) { return dy * apply("sigmoid", x); }>, unary_samples<Fill::Normal>);
+constinit const OpDef op_softplus =
+    unary_op("softplus", "log(1 + exp(x))", infer_same_float, map_unary<softplus>,
+             rule<[](Expr x, Expr, Expr dy) { return dy * apply("sigmoid", x); }>, unary_samples<Fill::Normal>);
 
 constinit const OpDef op_softsign =
-    unary_op("softsign", "x / (1 + |x|)", infer_same_float,
-             map_unary<[](double x) { return x / (1 + std::fabs(x)); }>, rule<[](Expr x, Expr, Expr dy) {
+    unary_op("softsign", "x / (1 + |x|)", infer_same_float, map_unary<[](double x) { return x / (1 + std::fabs(x)); }>,
+             rule<[](Expr x, Expr, Expr dy) {
                Expr scale = apply("abs", x) + 1.0;
                return dy / (scale * scale);
              }>,
@@ -117,19 +117,16 @@ constinit const OpDef op_hard_sigmoid = unary_op(
 
 constinit const OpDef op_hard_swish =
     unary_op("hard_swish", "x * clip(x / 6 + 1 / 2, 0, 1)", infer_same_float,
-             map_unary<[](double x) { return x * std::clamp(x / 6 + 0.5, 0.0, 1.0); }>,
-             rule<[](Expr x, Expr, Expr dy) {
+             map_unary<[](double x) { return x * std::clamp(x / 6 + 0.5, 0.0, 1.0); }>, rule<[](Expr x, Expr, Expr dy) {
                Expr middle = where(greater(x, -3.0), dy * (x * (1.0 / 3) + 0.5), 0.0);
                return where(less(x, 3.0), middle, dy);
              }>,
              unary_samples<Fill::Distinct>);
 
-constinit const OpDef op_thresholded_relu =
-    unary_op("thresholded_relu", "x above {alpha}, else 0", infer_alpha, map_unary<thresholded_relu>,
-             rule<[](Expr x, Expr, Expr dy, const Attrs& a) {
-               return where(greater(x, a.get_float("alpha")), dy, 0.0);
-             }>,
-             alpha_samples);
+constinit const OpDef op_thresholded_relu = unary_op(
+    "thresholded_relu", "x above {alpha}, else 0", infer_alpha, map_unary<thresholded_relu>,
+    rule<[](Expr x, Expr, Expr dy, const Attrs& a) { return where(greater(x, a.get_float("alpha")), dy, 0.0); }>,
+    alpha_samples);
 
 constinit const OpDef op_shrink = unary_op(
     "shrink", "x + {bias} below -{lambd}, x - bias above lambd, 0 between",

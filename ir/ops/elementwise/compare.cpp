@@ -53,20 +53,18 @@ Status shift_reference(const OpCall& call, llvm::ArrayRef<TensorView> x, llvm::A
   const Shape& shape = y[0].type.shape;
   walk<2>(shape, {broadcast_strides(x[0].type.shape, shape), broadcast_strides(x[1].type.shape, shape)}, {},
           [&](int64_t i, const auto& at) {
-            store(y[0], i,
-                  shifted(load<uint64_t>(x[0], at[0]), load<uint64_t>(x[1], at[1]), y[0].type.dtype, left));
+            store(y[0], i, shifted(load<uint64_t>(x[0], at[0]), load<uint64_t>(x[1], at[1]), y[0].type.dtype, left));
           });
   return Status::success();
 }
 
 template <auto f>
 Status map_bits(const OpCall& call, llvm::ArrayRef<TensorView> x, llvm::ArrayRef<TensorView> y) {
-  return map_binary<[](auto a, auto b) { return f(static_cast<uint64_t>(a), static_cast<uint64_t>(b)); }>(
-      call, x, y);
+  return map_binary<[](auto a, auto b) { return f(static_cast<uint64_t>(a), static_cast<uint64_t>(b)); }>(call, x, y);
 }
 
-constexpr OpDef pairwise(llvm::StringLiteral name, llvm::StringLiteral summary, InferFn infer,
-                         ReferenceFn reference, SamplesFn samples, llvm::ArrayRef<InPlace> in_place = {}) {
+constexpr OpDef pairwise(llvm::StringLiteral name, llvm::StringLiteral summary, InferFn infer, ReferenceFn reference,
+                         SamplesFn samples, llvm::ArrayRef<InPlace> in_place = {}) {
   return {.name = name,
           .summary = summary,
           .min_operands = 2,
@@ -81,8 +79,8 @@ constexpr OpDef pairwise(llvm::StringLiteral name, llvm::StringLiteral summary, 
           .samples = samples};
 }
 
-constexpr OpDef test(llvm::StringLiteral name, llvm::StringLiteral summary, InferFn infer,
-                     ReferenceFn reference, SamplesFn samples) {
+constexpr OpDef test(llvm::StringLiteral name, llvm::StringLiteral summary, InferFn infer, ReferenceFn reference,
+                     SamplesFn samples) {
   OpDef op = pairwise(name, summary, infer, reference, samples);
   op.min_operands = op.max_operands = 1;
   return op;
@@ -118,8 +116,7 @@ std::vector<Sample> shift_samples() {
 
 std::vector<Sample> special_samples() {
   using namespace samples;
-  const double infinity = std::numeric_limits<double>::infinity(),
-               nan = std::numeric_limits<double>::quiet_NaN();
+  const double infinity = std::numeric_limits<double>::infinity(), nan = std::numeric_limits<double>::quiet_NaN();
   std::vector<double> list = {0, -infinity, nan, infinity, 1.5};
   return {{{fixed(values({5}, list))}, {}}, {{fixed(values({5}, list, DType::BF16))}, {}}};
 }
@@ -144,18 +141,16 @@ bool is_chosen_infinity(double x, const Attrs& attrs) {
 
 // ---- Comparisons ----
 
-constinit const OpDef op_equal = pairwise(
-    "equal", "a == b", infer_comparison, map_binary<[](auto a, auto b) { return a == b; }>, equality_samples);
-constinit const OpDef op_less = pairwise("less", "a < b", infer_comparison,
-                                         map_binary<[](auto a, auto b) { return a < b; }>, order_samples);
-constinit const OpDef op_less_equal =
-    pairwise("less_equal", "a <= b", infer_comparison, map_binary<[](auto a, auto b) { return a <= b; }>,
-             order_samples);
-constinit const OpDef op_greater = pairwise("greater", "a > b", infer_comparison,
-                                            map_binary<[](auto a, auto b) { return b < a; }>, order_samples);
-constinit const OpDef op_greater_equal =
-    pairwise("greater_equal", "a >= b", infer_comparison, map_binary<[](auto a, auto b) { return b <= a; }>,
-             order_samples);
+constinit const OpDef op_equal =
+    pairwise("equal", "a == b", infer_comparison, map_binary<[](auto a, auto b) { return a == b; }>, equality_samples);
+constinit const OpDef op_less =
+    pairwise("less", "a < b", infer_comparison, map_binary<[](auto a, auto b) { return a < b; }>, order_samples);
+constinit const OpDef op_less_equal = pairwise("less_equal", "a <= b", infer_comparison,
+                                               map_binary<[](auto a, auto b) { return a <= b; }>, order_samples);
+constinit const OpDef op_greater =
+    pairwise("greater", "a > b", infer_comparison, map_binary<[](auto a, auto b) { return b < a; }>, order_samples);
+constinit const OpDef op_greater_equal = pairwise("greater_equal", "a >= b", infer_comparison,
+                                                  map_binary<[](auto a, auto b) { return b <= a; }>, order_samples);
 
 constinit const OpDef op_is_nan = test(
     "is_nan", "is x not a number", [](const OpCall& call) { return infer_test(call, {}); },
@@ -163,8 +158,8 @@ constinit const OpDef op_is_nan = test(
 constinit const OpDef op_is_inf = test(
     "is_inf", "is x infinite; {negative=0} or {positive=0} leaves that sign out",
     [](const OpCall& call) {
-      return infer_test(call, {{"negative", AttrKind::Int, AttrNeed::Optional},
-                               {"positive", AttrKind::Int, AttrNeed::Optional}});
+      return infer_test(
+          call, {{"negative", AttrKind::Int, AttrNeed::Optional}, {"positive", AttrKind::Int, AttrNeed::Optional}});
     },
     map_unary<is_chosen_infinity>, infinity_samples);
 
@@ -196,7 +191,7 @@ constinit const OpDef op_bitwise_xor =
     pairwise("bitwise_xor", "bits set in exactly one of two integers", infer_bits,
              map_bits<[](uint64_t a, uint64_t b) { return a ^ b; }>, bit_samples, over_either);
 constinit const OpDef op_bit_shift =
-    pairwise("bit_shift", "a shifted by b bits {direction=left|right}, zeros coming in", infer_shift,
-             shift_reference, shift_samples, over_either);
+    pairwise("bit_shift", "a shifted by b bits {direction=left|right}, zeros coming in", infer_shift, shift_reference,
+             shift_samples, over_either);
 
 }  // namespace plimsoll

@@ -83,9 +83,8 @@ Status unary_rule(GradContext& g) {
 template <auto f>
 constexpr Gradient unary_gradient = Gradient::rule(unary_rule<f>);
 
-constexpr OpDef unary_op(llvm::StringLiteral name, llvm::StringLiteral summary, InferFn infer,
-                         ReferenceFn reference, Gradient gradient, SamplesFn samples,
-                         Precision precision = Precision::Follow) {
+constexpr OpDef unary_op(llvm::StringLiteral name, llvm::StringLiteral summary, InferFn infer, ReferenceFn reference,
+                         Gradient gradient, SamplesFn samples, Precision precision = Precision::Follow) {
   return {.name = name,
           .summary = summary,
           .min_operands = 1,

@@ -20,8 +20,8 @@ Result<Types> infer_arithmetic(const OpCall& call) {
   return infer_broadcast(call);
 }
 
-constexpr OpDef binary(llvm::StringLiteral name, llvm::StringLiteral summary, ReferenceFn reference,
-                       Gradient gradient, SamplesFn samples) {
+constexpr OpDef binary(llvm::StringLiteral name, llvm::StringLiteral summary, ReferenceFn reference, Gradient gradient,
+                       SamplesFn samples) {
   return {.name = name,
           .summary = summary,
           .min_operands = 2,
@@ -89,8 +89,7 @@ constinit const OpDef op_sub =
 
 constinit const OpDef op_mul =
     binary("mul", "a * b", map_binary<[](auto a, auto b) { return wrapping(a) * wrapping(b); }>,
-           rule<[](Expr, Expr b, Expr, Expr dy) { return dy * b; },
-                [](Expr a, Expr, Expr, Expr dy) { return dy * a; }>,
+           rule<[](Expr, Expr b, Expr, Expr dy) { return dy * b; }, [](Expr a, Expr, Expr, Expr dy) { return dy * a; }>,
            number_samples<Fill::Normal>);
 
 constinit const OpDef op_div =
@@ -99,15 +98,14 @@ constinit const OpDef op_div =
                 [](Expr, Expr b, Expr y, Expr dy) { return -(dy * y / b); }>,
            number_samples<Fill::Positive>);
 
-constinit const OpDef op_max = binary(
-    "max", "the larger of a and b; NaN if either is", map_binary<[](auto a, auto b) { return larger(a, b); }>,
-    rule<[](Expr a, Expr b, Expr, Expr dy) { return share(greater(a, b), equals(a, b), dy); },
-         [](Expr a, Expr b, Expr, Expr dy) { return share(greater(b, a), equals(a, b), dy); }>,
-    number_samples<Fill::Distinct>);
+constinit const OpDef op_max =
+    binary("max", "the larger of a and b; NaN if either is", map_binary<[](auto a, auto b) { return larger(a, b); }>,
+           rule<[](Expr a, Expr b, Expr, Expr dy) { return share(greater(a, b), equals(a, b), dy); },
+                [](Expr a, Expr b, Expr, Expr dy) { return share(greater(b, a), equals(a, b), dy); }>,
+           number_samples<Fill::Distinct>);
 
 constinit const OpDef op_min =
-    binary("min", "the smaller of a and b; NaN if either is",
-           map_binary<[](auto a, auto b) { return smaller(a, b); }>,
+    binary("min", "the smaller of a and b; NaN if either is", map_binary<[](auto a, auto b) { return smaller(a, b); }>,
            rule<[](Expr a, Expr b, Expr, Expr dy) { return share(greater(b, a), equals(a, b), dy); },
                 [](Expr a, Expr b, Expr, Expr dy) { return share(greater(a, b), equals(a, b), dy); }>,
            number_samples<Fill::Distinct>);
@@ -240,9 +238,8 @@ constinit const OpDef op_mod{
     .recompute = Recompute::Cheap,
     .elementwise = true,
     .in_place = over_either,
-    .reference = map_binary<[](auto a, auto b, const Attrs& attrs) {
-      return remainder(a, b, attrs.get_int("fmod") != 0);
-    }>,
+    .reference =
+        map_binary<[](auto a, auto b, const Attrs& attrs) { return remainder(a, b, attrs.get_int("fmod") != 0); }>,
     .samples = mod_samples,
 };
 

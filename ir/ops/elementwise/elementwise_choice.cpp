@@ -50,8 +50,8 @@ constexpr InPlace over_choices[] = {{0, 1}, {0, 2}};
 // ---- clip ----
 
 Result<Types> infer_clip(const OpCall& call) {
-  if (Status s = check_attrs(call.attrs, {{"min", AttrKind::Float, AttrNeed::Optional},
-                                          {"max", AttrKind::Float, AttrNeed::Optional}}))
+  if (Status s = check_attrs(
+          call.attrs, {{"min", AttrKind::Float, AttrNeed::Optional}, {"max", AttrKind::Float, AttrNeed::Optional}}))
     return s;
   if (call.operand(0).dtype == DType::Bool) return model_error("operand 0 is bool, it must be a number");
   return Types{call.operand(0)};
@@ -59,10 +59,8 @@ Result<Types> infer_clip(const OpCall& call) {
 
 template <typename T>
 T clipped(T x, const Attrs& attrs) {
-  if (attrs.has("min") && static_cast<double>(x) < attrs.get_float("min"))
-    x = static_cast<T>(attrs.get_float("min"));
-  if (attrs.has("max") && static_cast<double>(x) > attrs.get_float("max"))
-    x = static_cast<T>(attrs.get_float("max"));
+  if (attrs.has("min") && static_cast<double>(x) < attrs.get_float("min")) x = static_cast<T>(attrs.get_float("min"));
+  if (attrs.has("max") && static_cast<double>(x) > attrs.get_float("max")) x = static_cast<T>(attrs.get_float("max"));
   return x;
 }
 
@@ -100,8 +98,7 @@ Status cast_reference(const OpCall&, llvm::ArrayRef<TensorView> x, llvm::ArrayRe
 
 Status cast_gradient(GradContext& g) {
   DType from = g.type(g.operand(0)).dtype;
-  if (g.wants(0) && is_float(from) && is_float(g.attrs().get_dtype("to")))
-    g.add(0, g.b.cast(g.out_grad(), from));
+  if (g.wants(0) && is_float(from) && is_float(g.attrs().get_dtype("to"))) g.add(0, g.b.cast(g.out_grad(), from));
   return Status::success();
 }
 

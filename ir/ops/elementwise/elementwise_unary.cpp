@@ -19,8 +19,8 @@ Result<Types> infer_integer(const OpCall& call) {
   return infer_same(call);
 }
 
-constexpr OpDef unary(llvm::StringLiteral name, llvm::StringLiteral summary, ReferenceFn reference,
-                      Gradient gradient, SamplesFn samples, Precision precision = Precision::Follow) {
+constexpr OpDef unary(llvm::StringLiteral name, llvm::StringLiteral summary, ReferenceFn reference, Gradient gradient,
+                      SamplesFn samples, Precision precision = Precision::Follow) {
   return unary_op(name, summary, infer_same_float, reference, gradient, samples, precision);
 }
 
@@ -63,8 +63,7 @@ std::vector<Sample> signed_samples() {
 }
 
 std::vector<Sample> bit_samples() {
-  return {{{samples::integers({6}, -9, 9, DType::I64)}, {}},
-          {{samples::integers({2, 3}, 0, 255, DType::U8)}, {}}};
+  return {{{samples::integers({6}, -9, 9, DType::I64)}, {}}, {{samples::integers({2, 3}, 0, 255, DType::U8)}, {}}};
 }
 
 }  // namespace
@@ -79,10 +78,9 @@ constinit const OpDef op_abs =
     unary_op("abs", "|x|; floats and integers", infer_numeric, map_unary<[](auto x) { return magnitude(x); }>,
              rule<[](Expr x, Expr, Expr dy) { return dy * apply("sign", x); }>, signed_samples);
 
-constinit const OpDef op_sign =
-    unary_op("sign", "-1, 0 or 1; floats and integers", infer_numeric,
-             map_unary<[](auto x) { return static_cast<decltype(x)>((x > 0) - (x < 0)); }>, Gradient::zero(),
-             signed_samples);
+constinit const OpDef op_sign = unary_op("sign", "-1, 0 or 1; floats and integers", infer_numeric,
+                                         map_unary<[](auto x) { return static_cast<decltype(x)>((x > 0) - (x < 0)); }>,
+                                         Gradient::zero(), signed_samples);
 
 constinit const OpDef op_floor =
     unary("floor", "the largest integer not above x", map_unary<[](double x) { return std::floor(x); }>,
@@ -92,13 +90,12 @@ constinit const OpDef op_ceil =
     unary("ceil", "the smallest integer not below x", map_unary<[](double x) { return std::ceil(x); }>,
           Gradient::zero(), unary_samples<Fill::Distinct>);
 
-constinit const OpDef op_round = unary("round", "the nearest integer, halves to even",
-                                       map_unary<[](double x) { return std::nearbyint(x); }>,
-                                       Gradient::zero(), unary_samples<Fill::Distinct>);
+constinit const OpDef op_round =
+    unary("round", "the nearest integer, halves to even", map_unary<[](double x) { return std::nearbyint(x); }>,
+          Gradient::zero(), unary_samples<Fill::Distinct>);
 
-constinit const OpDef op_bitwise_not =
-    unary_op("bitwise_not", "every bit of an integer flipped", infer_integer, map_unary<flip_bits>,
-             Gradient::zero(), bit_samples);
+constinit const OpDef op_bitwise_not = unary_op("bitwise_not", "every bit of an integer flipped", infer_integer,
+                                                map_unary<flip_bits>, Gradient::zero(), bit_samples);
 
 // ---- Powers and exponentials ----
 
@@ -114,20 +111,18 @@ constinit const OpDef op_sqrt =
     unary("sqrt", "square root", map_unary<[](double x) { return std::sqrt(x); }>,
           rule<[](Expr, Expr y, Expr dy) { return dy / (y + y); }>, unary_samples<Fill::Positive>);
 
-constinit const OpDef op_rsqrt =
-    unary("rsqrt", "1 / sqrt(x)", map_unary<[](double x) { return 1 / std::sqrt(x); }>,
-          rule<[](Expr, Expr y, Expr dy) { return dy * (y * y * y) * -0.5; }>, unary_samples<Fill::Positive>,
-          Precision::Full);
+constinit const OpDef op_rsqrt = unary("rsqrt", "1 / sqrt(x)", map_unary<[](double x) { return 1 / std::sqrt(x); }>,
+                                       rule<[](Expr, Expr y, Expr dy) { return dy * (y * y * y) * -0.5; }>,
+                                       unary_samples<Fill::Positive>, Precision::Full);
 
-constinit const OpDef op_reciprocal = unary("reciprocal", "1 / x", map_unary<[](double x) { return 1 / x; }>,
-                                            rule<[](Expr, Expr y, Expr dy) { return -(dy * (y * y)); }>,
-                                            unary_samples<Fill::Positive>, Precision::Full);
+constinit const OpDef op_reciprocal =
+    unary("reciprocal", "1 / x", map_unary<[](double x) { return 1 / x; }>,
+          rule<[](Expr, Expr y, Expr dy) { return -(dy * (y * y)); }>, unary_samples<Fill::Positive>, Precision::Full);
 
-constinit const OpDef op_erf = unary("erf", "error function", map_unary<[](double x) { return std::erf(x); }>,
-                                     rule<[](Expr x, Expr, Expr dy) {
-                                       return dy * apply("exp", -(x * x)) * (2 / std::sqrt(std::numbers::pi));
-                                     }>,
-                                     unary_samples<Fill::Normal>);
+constinit const OpDef op_erf =
+    unary("erf", "error function", map_unary<[](double x) { return std::erf(x); }>,
+          rule<[](Expr x, Expr, Expr dy) { return dy * apply("exp", -(x * x)) * (2 / std::sqrt(std::numbers::pi)); }>,
+          unary_samples<Fill::Normal>);
 
 // ---- Trigonometry ----
 
@@ -141,18 +136,15 @@ constinit const OpDef op_cos =
 
 constinit const OpDef op_tan =
     unary("tan", "tangent of x in radians", map_unary<[](double x) { return std::tan(x); }>,
-          rule<[](Expr, Expr y, Expr dy) { return dy * (y * y + 1.0); }>, unary_samples<Fill::Unit>,
-          Precision::Full);
+          rule<[](Expr, Expr y, Expr dy) { return dy * (y * y + 1.0); }>, unary_samples<Fill::Unit>, Precision::Full);
 
-constinit const OpDef op_asin =
-    unary("asin", "inverse sine", map_unary<[](double x) { return std::asin(x); }>,
-          rule<[](Expr x, Expr, Expr dy) { return dy * apply("rsqrt", 1.0 - x * x); }>,
-          unary_samples<Fill::Unit>, Precision::Full);
+constinit const OpDef op_asin = unary("asin", "inverse sine", map_unary<[](double x) { return std::asin(x); }>,
+                                      rule<[](Expr x, Expr, Expr dy) { return dy * apply("rsqrt", 1.0 - x * x); }>,
+                                      unary_samples<Fill::Unit>, Precision::Full);
 
-constinit const OpDef op_acos =
-    unary("acos", "inverse cosine", map_unary<[](double x) { return std::acos(x); }>,
-          rule<[](Expr x, Expr, Expr dy) { return -(dy * apply("rsqrt", 1.0 - x * x)); }>,
-          unary_samples<Fill::Unit>, Precision::Full);
+constinit const OpDef op_acos = unary("acos", "inverse cosine", map_unary<[](double x) { return std::acos(x); }>,
+                                      rule<[](Expr x, Expr, Expr dy) { return -(dy * apply("rsqrt", 1.0 - x * x)); }>,
+                                      unary_samples<Fill::Unit>, Precision::Full);
 
 constinit const OpDef op_atan =
     unary("atan", "inverse tangent", map_unary<[](double x) { return std::atan(x); }>,
@@ -160,15 +152,13 @@ constinit const OpDef op_atan =
 
 // ---- Hyperbolic functions ----
 
-constinit const OpDef op_sinh =
-    unary("sinh", "hyperbolic sine", map_unary<[](double x) { return std::sinh(x); }>,
-          rule<[](Expr x, Expr, Expr dy) { return dy * apply("cosh", x); }>, unary_samples<Fill::Normal>,
-          Precision::Full);
+constinit const OpDef op_sinh = unary("sinh", "hyperbolic sine", map_unary<[](double x) { return std::sinh(x); }>,
+                                      rule<[](Expr x, Expr, Expr dy) { return dy * apply("cosh", x); }>,
+                                      unary_samples<Fill::Normal>, Precision::Full);
 
-constinit const OpDef op_cosh =
-    unary("cosh", "hyperbolic cosine", map_unary<[](double x) { return std::cosh(x); }>,
-          rule<[](Expr x, Expr, Expr dy) { return dy * apply("sinh", x); }>, unary_samples<Fill::Normal>,
-          Precision::Full);
+constinit const OpDef op_cosh = unary("cosh", "hyperbolic cosine", map_unary<[](double x) { return std::cosh(x); }>,
+                                      rule<[](Expr x, Expr, Expr dy) { return dy * apply("sinh", x); }>,
+                                      unary_samples<Fill::Normal>, Precision::Full);
 
 constinit const OpDef op_tanh =
     unary("tanh", "hyperbolic tangent", map_unary<[](double x) { return std::tanh(x); }>,
@@ -176,8 +166,7 @@ constinit const OpDef op_tanh =
 
 constinit const OpDef op_asinh =
     unary("asinh", "inverse hyperbolic sine", map_unary<[](double x) { return std::asinh(x); }>,
-          rule<[](Expr x, Expr, Expr dy) { return dy * apply("rsqrt", x * x + 1.0); }>,
-          unary_samples<Fill::Normal>);
+          rule<[](Expr x, Expr, Expr dy) { return dy * apply("rsqrt", x * x + 1.0); }>, unary_samples<Fill::Normal>);
 
 constinit const OpDef op_acosh =
     unary("acosh", "inverse hyperbolic cosine", map_unary<[](double x) { return std::acosh(x); }>,

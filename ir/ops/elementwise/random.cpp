@@ -16,7 +16,8 @@ RandomStream stream_of(const OpCall& call, const TensorView& rng) {
 // ---- dropout ----
 
 Result<Types> infer_dropout(const OpCall& call) {
-  if (Status s = check_attrs(call.attrs, {{"ratio", AttrKind::Float}, {"id", AttrKind::Int}, first_draw_rule})) return s;
+  if (Status s = check_attrs(call.attrs, {{"ratio", AttrKind::Float}, {"id", AttrKind::Int}, first_draw_rule}))
+    return s;
   if (Status s = need_first_draw(call.attrs)) return s;
   if (Status s = need_float(call, 0)) return s;
   if (Status s = need_rng(call, 1)) return s;
@@ -30,8 +31,7 @@ Status dropout_reference(const OpCall& call, llvm::ArrayRef<TensorView> x, llvm:
   RandomStream stream = stream_of(call, x[1]);
   double ratio = call.attrs.get_float("ratio");
   double scale = ratio < 1 ? 1 / (1 - ratio) : 0;
-  for (int64_t i = 0; i < y[0].elements(); ++i)
-    y[0].set(i, stream.uniform(i) >= ratio ? x[0].get(i) * scale : 0);
+  for (int64_t i = 0; i < y[0].elements(); ++i) y[0].set(i, stream.uniform(i) >= ratio ? x[0].get(i) * scale : 0);
   return Status::success();
 }
 
@@ -99,8 +99,8 @@ Sample random_sample(Ints shape, DType dtype, llvm::StringRef first, llvm::Strin
   return {{rng_sample(1)}, attrs};
 }
 
-constexpr OpDef random_op(llvm::StringLiteral name, llvm::StringLiteral summary, InferFn infer,
-                          ReferenceFn reference, SamplesFn samples) {
+constexpr OpDef random_op(llvm::StringLiteral name, llvm::StringLiteral summary, InferFn infer, ReferenceFn reference,
+                          SamplesFn samples) {
   return {.name = name,
           .summary = summary,
           .min_operands = 1,

@@ -31,15 +31,13 @@ Result<Types> infer_gather(const OpCall& call) {
 
 // `visit(whole_at, picked_at, count)` for every run of consecutive elements that one index picks.
 template <typename Visit>
-Status for_each_gathered(llvm::ArrayRef<int64_t> whole, int64_t axis, const TensorView& indices,
-                         Visit visit) {
+Status for_each_gathered(llvm::ArrayRef<int64_t> whole, int64_t axis, const TensorView& indices, Visit visit) {
   AxisView view = along_axis(whole, axis);
   int64_t picks = indices.elements();
   for (int64_t p = 0; p < picks; ++p) {
     Result<int64_t> k = checked_index(indices.get_int(p), view.length);
     if (!k) return k.takeError();
-    for (int64_t o = 0; o < view.outer; ++o)
-      visit(view.at(o, *k, 0), (o * picks + p) * view.inner, view.inner);
+    for (int64_t o = 0; o < view.outer; ++o) visit(view.at(o, *k, 0), (o * picks + p) * view.inner, view.inner);
   }
   return Status::success();
 }
@@ -89,8 +87,7 @@ Result<Types> infer_gather_grad(const OpCall& call) {
   return one_result(dy.dtype, whole);
 }
 
-Status gather_grad_reference(const OpCall& call, llvm::ArrayRef<TensorView> x,
-                             llvm::ArrayRef<TensorView> dx) {
+Status gather_grad_reference(const OpCall& call, llvm::ArrayRef<TensorView> x, llvm::ArrayRef<TensorView> dx) {
   std::vector<double> sums(static_cast<size_t>(dx[0].elements()), 0.0);
   if (call.has(2))
     for (int64_t i = 0; i < dx[0].elements(); ++i) sums[i] = x[2].get(i);
@@ -104,8 +101,7 @@ Status gather_grad_reference(const OpCall& call, llvm::ArrayRef<TensorView> x,
 }
 
 Status gather_grad_gradient(GradContext& g) {
-  if (g.wants(1))
-    g.add(1, apply("gather", out_grad(g), operand(g, 0), {{"axis", g.attrs().get_int("axis")}}));
+  if (g.wants(1)) g.add(1, apply("gather", out_grad(g), operand(g, 0), {{"axis", g.attrs().get_int("axis")}}));
   if (g.wants(2)) g.add(2, out_grad(g));
   return Status::success();
 }
@@ -121,7 +117,8 @@ std::vector<Sample> gather_grad_samples() {
           // Rows that are picked very often.
           {{integers({400}, 0, 1), fixed(normal({400, 8}))}, {{"axis", int64_t{0}}, {"size", int64_t{3}}}},
           {{integers({2, 3}, 0, 3), normal({2, 3, 2}), normal({4, 2})}, {{"axis", int64_t{0}}, {"size", int64_t{4}}}},
-          {{integers({400}, 0, 1), fixed(normal({400, 8})), fixed(normal({3, 8}))}, {{"axis", int64_t{0}}, {"size", int64_t{3}}}}};
+          {{integers({400}, 0, 1), fixed(normal({400, 8})), fixed(normal({3, 8}))},
+           {{"axis", int64_t{0}}, {"size", int64_t{3}}}}};
 }
 
 // ---- gather_elements ----
@@ -132,8 +129,7 @@ Result<Types> infer_gather_elements(const OpCall& call) {
   return one_result(call.operand(0).dtype, call.operand(1).shape);
 }
 
-Status gather_elements_reference(const OpCall& call, llvm::ArrayRef<TensorView> x,
-                                 llvm::ArrayRef<TensorView> y) {
+Status gather_elements_reference(const OpCall& call, llvm::ArrayRef<TensorView> x, llvm::ArrayRef<TensorView> y) {
   return for_each_element_index(x[0].type.shape, call.attrs.get_int("axis"), x[1],
                                 [&](int64_t i, int64_t at) { copy_elements(y[0], i, x[0], at); });
 }
@@ -198,8 +194,7 @@ Status gather_nd_gradient(GradContext& g) {
   if (int64_t batch_dims = g.attrs().get_int("batch_dims"))
     indices = g.b.emit("concat", {g.b.constant(batch_coordinates(index_type, batch_dims)), indices},
                        {{"axis", index_type.rank() - 1}});
-  g.add(0, g.b.emit("scatter_nd", {zeros(g.b, type), indices, g.out_grad()},
-                    {{"reduction", std::string("add")}}));
+  g.add(0, g.b.emit("scatter_nd", {zeros(g.b, type), indices, g.out_grad()}, {{"reduction", std::string("add")}}));
   return Status::success();
 }
 
@@ -231,16 +226,14 @@ Status one_hot_reference(const OpCall& call, llvm::ArrayRef<TensorView> x, llvm:
     for (int64_t i = 0; i < view.inner; ++i) {
       int64_t index = x[0].get_int(o * view.inner + i);
       if (index < 0) index += view.length;
-      for (int64_t k = 0; k < view.length; ++k)
-        copy_elements(y[0], view.at(o, k, i), x[1], k == index ? 1 : 0);
+      for (int64_t k = 0; k < view.length; ++k) copy_elements(y[0], view.at(o, k, i), x[1], k == index ? 1 : 0);
     }
   return Status::success();
 }
 
 std::vector<Sample> one_hot_samples() {
   return {{{integers({4}, -3, 3), fixed(values({2}, {0, 1}))}, {{"axis", int64_t{1}}, {"depth", int64_t{3}}}},
-          {{integers({2, 3}, 0, 3), values({2}, {-1, 5}, DType::I32)},
-           {{"axis", int64_t{0}}, {"depth", int64_t{4}}}},
+          {{integers({2, 3}, 0, 3), values({2}, {-1, 5}, DType::I32)}, {{"axis", int64_t{0}}, {"depth", int64_t{4}}}},
           {{integers({}, 0, 1), fixed(values({2}, {0, 1}))}, {{"axis", int64_t{0}}, {"depth", int64_t{2}}}}};
 }
 
@@ -265,7 +258,9 @@ constexpr InPlace gather_grad_over_addend[] = {{0, 2}};
 
 constinit const OpDef op_gather_grad{
     .name = "gather_grad",
-    .summary = "the slices of dy added at the indices into zeros, or into an addend of the result's type, {size} long at {axis}",
+    .summary =
+        "the slices of dy added at the indices into zeros, or into an addend of the result's type, {size} long at "
+        "{axis}",
     .min_operands = 2,
     .max_operands = 3,
     .infer = infer_gather_grad,
@@ -296,8 +291,7 @@ constinit const OpDef op_gather_elements{
 
 constinit const OpDef op_gather_nd{
     .name = "gather_nd",
-    .summary =
-        "the slices of x at the coordinates in the last dimension of indices, after {batch_dims} shared ones",
+    .summary = "the slices of x at the coordinates in the last dimension of indices, after {batch_dims} shared ones",
     .min_operands = 2,
     .max_operands = 2,
     .infer = infer_gather_nd,

@@ -22,8 +22,7 @@ Status check_nd_indices(const OpCall& call, int64_t batch_dims);
 
 // visit(i, at): index element i names the element `at` of a tensor of shape `whole`.
 template <typename Visit>
-Status for_each_element_index(llvm::ArrayRef<int64_t> whole, int64_t axis, const TensorView& indices,
-                              Visit visit) {
+Status for_each_element_index(llvm::ArrayRef<int64_t> whole, int64_t axis, const TensorView& indices, Visit visit) {
   Shape own = row_major_strides(whole), strides = own;
   strides[axis] = 0;
   Status status = Status::success();
@@ -41,8 +40,7 @@ Status for_each_element_index(llvm::ArrayRef<int64_t> whole, int64_t axis, const
 // visit(i, at, count): index tuple i names `count` consecutive elements from `at` of a tensor of shape
 // `whole`.
 template <typename Visit>
-Status for_each_nd_index(llvm::ArrayRef<int64_t> whole, const TensorView& indices, int64_t batch_dims,
-                         Visit visit) {
+Status for_each_nd_index(llvm::ArrayRef<int64_t> whole, const TensorView& indices, int64_t batch_dims, Visit visit) {
   Shape strides = row_major_strides(whole);
   int64_t depth = indices.type.shape.back();
   int64_t tuples = element_count(llvm::ArrayRef<int64_t>(indices.type.shape).drop_back());

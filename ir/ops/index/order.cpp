@@ -34,8 +34,7 @@ Result<Types> infer_top_k(const OpCall& call) {
   Type values = call.operand(0);
   int64_t& length = values.shape[static_cast<size_t>(call.attrs.get_int("axis"))];
   int64_t k = call.attrs.get_int("k");
-  if (k < 0 || k > length)
-    return model_error("k is " + llvm::Twine(k) + " of " + llvm::Twine(length) + " elements");
+  if (k < 0 || k > length) return model_error("k is " + llvm::Twine(k) + " of " + llvm::Twine(length) + " elements");
   length = k;
   return Types{values, Type(DType::I64, values.shape)};
 }
@@ -96,8 +95,7 @@ Result<Types> infer_arg(const OpCall& call) {
   return one_result(DType::I64, reduced_shape(x.shape, {axis}, call.attrs.get_int("keep_dims") != 0));
 }
 
-Status arg_reference(const OpCall& call, llvm::ArrayRef<TensorView> x, llvm::ArrayRef<TensorView> y,
-                     bool largest) {
+Status arg_reference(const OpCall& call, llvm::ArrayRef<TensorView> x, llvm::ArrayRef<TensorView> y, bool largest) {
   AxisView view = along_axis(x[0].type.shape, call.attrs.get_int("axis"));
   bool select_last = call.attrs.get_int("select_last") != 0;
   with_exact_type(x[0].type.dtype, [&](auto zero) {
@@ -123,18 +121,18 @@ std::vector<Sample> arg_samples() {
 }
 
 constexpr OpDef arg_op(llvm::StringLiteral name, llvm::StringLiteral summary, ReferenceFn reference) {
-  return {.name = name,
-          .summary = summary,
-          .min_operands = 1,
-          .max_operands = 1,
-          .infer = infer_arg,
-          .gradient = Gradient::zero(),
-          .precision = Precision::Follow,
-          .recompute = Recompute::Cheap,
-          .flops = [](const OpCall& call,
-                      llvm::ArrayRef<Type>) { return static_cast<double>(call.operand(0).elements()); },
-          .reference = reference,
-          .samples = arg_samples};
+  return {
+      .name = name,
+      .summary = summary,
+      .min_operands = 1,
+      .max_operands = 1,
+      .infer = infer_arg,
+      .gradient = Gradient::zero(),
+      .precision = Precision::Follow,
+      .recompute = Recompute::Cheap,
+      .flops = [](const OpCall& call, llvm::ArrayRef<Type>) { return static_cast<double>(call.operand(0).elements()); },
+      .reference = reference,
+      .samples = arg_samples};
 }
 
 }  // namespace
@@ -156,14 +154,12 @@ constinit const OpDef op_top_k{
 };
 
 constinit const OpDef op_arg_max = arg_op(
-    "arg_max",
-    "the index (i64) of the first largest element along {axis}, or the last {select_last=1} {keep_dims}",
+    "arg_max", "the index (i64) of the first largest element along {axis}, or the last {select_last=1} {keep_dims}",
     [](const OpCall& call, llvm::ArrayRef<TensorView> x, llvm::ArrayRef<TensorView> y) {
       return arg_reference(call, x, y, true);
     });
 constinit const OpDef op_arg_min = arg_op(
-    "arg_min",
-    "the index (i64) of the first smallest element along {axis}, or the last {select_last=1} {keep_dims}",
+    "arg_min", "the index (i64) of the first smallest element along {axis}, or the last {select_last=1} {keep_dims}",
     [](const OpCall& call, llvm::ArrayRef<TensorView> x, llvm::ArrayRef<TensorView> y) {
       return arg_reference(call, x, y, false);
     });

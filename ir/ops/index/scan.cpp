@@ -59,12 +59,10 @@ std::vector<Sample> cumsum_samples() {
 // ---- triangular ----
 
 Result<Types> infer_triangular(const OpCall& call) {
-  if (Status s =
-          check_attrs(call.attrs, {{"upper", AttrKind::Int}, {"k", AttrKind::Int, AttrNeed::Optional}}))
+  if (Status s = check_attrs(call.attrs, {{"upper", AttrKind::Int}, {"k", AttrKind::Int, AttrNeed::Optional}}))
     return s;
   const Type& x = call.operand(0);
-  if (x.rank() < 2)
-    return model_error("operand 0 is " + to_string(x) + ", it must have at least 2 dimensions");
+  if (x.rank() < 2) return model_error("operand 0 is " + to_string(x) + ", it must have at least 2 dimensions");
   return Types{x};
 }
 
@@ -95,8 +93,7 @@ std::vector<Sample> triangular_samples() {
 // ---- reverse_sequence ----
 
 Result<Types> infer_reverse_sequence(const OpCall& call) {
-  if (Status s = check_attrs(call.attrs, {{"batch_axis", AttrKind::Int}, {"time_axis", AttrKind::Int}}))
-    return s;
+  if (Status s = check_attrs(call.attrs, {{"batch_axis", AttrKind::Int}, {"time_axis", AttrKind::Int}})) return s;
   const Type& x = call.operand(0);
   for (llvm::StringLiteral name : {llvm::StringLiteral("batch_axis"), llvm::StringLiteral("time_axis")})
     if (Status s = need_axis(call.attrs, name, x.rank())) return s;
@@ -104,13 +101,11 @@ Result<Types> infer_reverse_sequence(const OpCall& call) {
   if (batch_axis == call.attrs.get_int("time_axis"))
     return model_error("batch_axis and time_axis are both " + llvm::Twine(batch_axis));
   if (Status s = need_index(call, 1)) return s;
-  if (Status s = need_type(call, 1, Type(call.operand(1).dtype, {x.shape[static_cast<size_t>(batch_axis)]})))
-    return s;
+  if (Status s = need_type(call, 1, Type(call.operand(1).dtype, {x.shape[static_cast<size_t>(batch_axis)]}))) return s;
   return Types{x};
 }
 
-Status reverse_sequence_reference(const OpCall& call, llvm::ArrayRef<TensorView> x,
-                                  llvm::ArrayRef<TensorView> y) {
+Status reverse_sequence_reference(const OpCall& call, llvm::ArrayRef<TensorView> x, llvm::ArrayRef<TensorView> y) {
   auto batch_axis = static_cast<size_t>(call.attrs.get_int("batch_axis"));
   auto time_axis = static_cast<size_t>(call.attrs.get_int("time_axis"));
   const Shape &shape = x[0].type.shape, strides = row_major_strides(shape);
@@ -172,13 +167,12 @@ constinit const OpDef op_cumsum{
     .samples = cumsum_samples,
 };
 
-constinit const OpDef op_triangular = move_op(
-    "triangular", "x where column - row >= {k} for {upper=1}, <= k for upper=0, in the last two axes; else 0",
-    1, infer_triangular, triangular_gradient, triangular_reference, triangular_samples);
+constinit const OpDef op_triangular =
+    move_op("triangular", "x where column - row >= {k} for {upper=1}, <= k for upper=0, in the last two axes; else 0",
+            1, infer_triangular, triangular_gradient, triangular_reference, triangular_samples);
 
-constinit const OpDef op_reverse_sequence = move_op(
-    "reverse_sequence", "the first lens[b] elements along {time_axis} in reverse, for each b of {batch_axis}",
-    2, infer_reverse_sequence, reverse_sequence_gradient, reverse_sequence_reference,
-    reverse_sequence_samples);
+constinit const OpDef op_reverse_sequence =
+    move_op("reverse_sequence", "the first lens[b] elements along {time_axis} in reverse, for each b of {batch_axis}",
+            2, infer_reverse_sequence, reverse_sequence_gradient, reverse_sequence_reference, reverse_sequence_samples);
 
 }  // namespace plimsoll

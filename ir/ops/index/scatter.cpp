@@ -2,8 +2,8 @@
 // Updates are applied in order, so that of several writes to one place the last stays.
 
 #include "ir/ops/common/expr.h"
-#include "ir/ops/index/indexing.h"
 #include "ir/ops/common/samples.h"
+#include "ir/ops/index/indexing.h"
 
 #include "llvm/ADT/STLExtras.h"
 
@@ -18,27 +18,26 @@ Status check_elements_indices(const OpCall& call) {
   if (Status s = need_axis(call.attrs, "axis", x.rank())) return s;
   for (int64_t d = 0; d < x.rank(); ++d)
     if (d != call.attrs.get_int("axis") && indices.shape[d] > x.shape[d])
-      return model_error("indices " + to_string(indices) + " reach beyond dimension " + llvm::Twine(d) +
-                         " of " + to_string(x));
+      return model_error("indices " + to_string(indices) + " reach beyond dimension " + llvm::Twine(d) + " of " +
+                         to_string(x));
   return Status::success();
 }
 
 Status check_nd_indices(const OpCall& call, int64_t batch_dims) {
   if (Status s = need_index(call, 1)) return s;
   const Type &x = call.operand(0), &indices = call.operand(1);
-  if (indices.rank() == 0)
-    return model_error("the indices need a dimension of coordinates, they are a scalar");
+  if (indices.rank() == 0) return model_error("the indices need a dimension of coordinates, they are a scalar");
   if (batch_dims < 0 || batch_dims >= std::min(x.rank() + 1, indices.rank()))
-    return model_error("batch_dims is " + llvm::Twine(batch_dims) + ", the ranks are " +
-                       llvm::Twine(x.rank()) + " and " + llvm::Twine(indices.rank()));
+    return model_error("batch_dims is " + llvm::Twine(batch_dims) + ", the ranks are " + llvm::Twine(x.rank()) +
+                       " and " + llvm::Twine(indices.rank()));
   int64_t depth = indices.shape.back();
   if (batch_dims + depth > x.rank())
-    return model_error("coordinates of " + llvm::Twine(depth) + " dimensions after " +
-                       llvm::Twine(batch_dims) + " batch dimensions, the rank is " + llvm::Twine(x.rank()));
+    return model_error("coordinates of " + llvm::Twine(depth) + " dimensions after " + llvm::Twine(batch_dims) +
+                       " batch dimensions, the rank is " + llvm::Twine(x.rank()));
   for (int64_t d = 0; d < batch_dims; ++d)
     if (x.shape[d] != indices.shape[d])
-      return model_error("batch dimension " + llvm::Twine(d) + " differs: " + llvm::Twine(x.shape[d]) +
-                         " and " + llvm::Twine(indices.shape[d]));
+      return model_error("batch dimension " + llvm::Twine(d) + " differs: " + llvm::Twine(x.shape[d]) + " and " +
+                         llvm::Twine(indices.shape[d]));
   return Status::success();
 }
 
@@ -58,8 +57,8 @@ Status check_reduction(const OpCall& call) {
 }
 
 Result<Types> infer_scatter_elements(const OpCall& call) {
-  if (Status s = check_attrs(call.attrs,
-                             {{"axis", AttrKind::Int}, {"reduction", AttrKind::String, AttrNeed::Optional}}))
+  if (Status s =
+          check_attrs(call.attrs, {{"axis", AttrKind::Int}, {"reduction", AttrKind::String, AttrNeed::Optional}}))
     return s;
   if (Status s = check_elements_indices(call)) return s;
   if (Status s = check_reduction(call)) return s;
@@ -85,8 +84,7 @@ T combine(llvm::StringRef reduction, T old, T update) {
   return reduction == "max" ? std::max(old, update) : std::min(old, update);
 }
 
-void write_update(llvm::StringRef reduction, const TensorView& y, int64_t at, const TensorView& updates,
-                  int64_t i) {
+void write_update(llvm::StringRef reduction, const TensorView& y, int64_t at, const TensorView& updates, int64_t i) {
   if (reduction == "none")
     copy_elements(y, at, updates, i);
   else if (is_float(y.type.dtype))
@@ -95,29 +93,25 @@ void write_update(llvm::StringRef reduction, const TensorView& y, int64_t at, co
     y.set_int(at, combine(reduction, y.get_int(at), updates.get_int(i)));
 }
 
-Status scatter_elements_reference(const OpCall& call, llvm::ArrayRef<TensorView> x,
-                                  llvm::ArrayRef<TensorView> y) {
+Status scatter_elements_reference(const OpCall& call, llvm::ArrayRef<TensorView> x, llvm::ArrayRef<TensorView> y) {
   copy_elements(y[0], 0, x[0], 0, y[0].elements());
-  return for_each_element_index(
-      y[0].type.shape, call.attrs.get_int("axis"), x[1],
-      [&](int64_t i, int64_t at) { write_update(reduction_of(call.attrs), y[0], at, x[2], i); });
+  return for_each_element_index(y[0].type.shape, call.attrs.get_int("axis"), x[1], [&](int64_t i, int64_t at) {
+    write_update(reduction_of(call.attrs), y[0], at, x[2], i);
+  });
 }
 
 Status scatter_nd_reference(const OpCall& call, llvm::ArrayRef<TensorView> x, llvm::ArrayRef<TensorView> y) {
   copy_elements(y[0], 0, x[0], 0, y[0].elements());
   return for_each_nd_index(y[0].type.shape, x[1], 0, [&](int64_t tuple, int64_t at, int64_t count) {
-    for (int64_t i = 0; i < count; ++i)
-      write_update(reduction_of(call.attrs), y[0], at + i, x[2], tuple * count + i);
+    for (int64_t i = 0; i < count; ++i) write_update(reduction_of(call.attrs), y[0], at + i, x[2], tuple * count + i);
   });
 }
 
 // Updates get dy where they went. x gets dy, but for the places that were overwritten.
-Status scatter_gradient(GradContext& g, llvm::StringRef scatter, llvm::StringRef gather,
-                        const Attrs& gather_attrs) {
+Status scatter_gradient(GradContext& g, llvm::StringRef scatter, llvm::StringRef gather, const Attrs& gather_attrs) {
   std::string reduction = reduction_of(g.attrs()).str();
   if (reduction != "none" && reduction != "add")
-    return model_error(scatter + " with reduction '" + reduction +
-                       "' has no gradient rule; none and add have");
+    return model_error(scatter + " with reduction '" + reduction + "' has no gradient rule; none and add have");
   const Type updates = g.type(g.operand(2));
   if (g.wants(0) && reduction == "add") g.add(0, g.out_grad());
   if (g.wants(0) && reduction == "none")
@@ -181,8 +175,7 @@ constinit const OpDef op_scatter_elements{
 
 constinit const OpDef op_scatter_nd{
     .name = "scatter_nd",
-    .summary =
-        "x with each slice of updates written, or combined by {reduction}, at its coordinates in indices",
+    .summary = "x with each slice of updates written, or combined by {reduction}, at its coordinates in indices",
     .min_operands = 3,
     .max_operands = 3,
     .infer = infer_scatter_nd,

@@ -12,8 +12,8 @@
 namespace plimsoll {
 namespace {
 
-constexpr AttrRule cross_entropy_attrs[] = {ignore_index_rule, reduction_rule, classes_rule,
-                                            {"label_smoothing", AttrKind::Float, AttrNeed::Optional}};
+constexpr AttrRule cross_entropy_attrs[] = {
+    ignore_index_rule, reduction_rule, classes_rule, {"label_smoothing", AttrKind::Float, AttrNeed::Optional}};
 
 Status check_smoothing(const OpCall& call) {
   double smoothing = call.attrs.get_float("label_smoothing");
@@ -79,7 +79,9 @@ Status cross_entropy_reference(const OpCall& call, llvm::ArrayRef<TensorView> op
   return Status::success();
 }
 
-std::optional<ChunkCall> cross_entropy_part(const OpCall& call, Chunk) { return part_of_loss(call, {Combine::Rows, Combine::Sum}); }
+std::optional<ChunkCall> cross_entropy_part(const OpCall& call, Chunk) {
+  return part_of_loss(call, {Combine::Rows, Combine::Sum});
+}
 
 std::vector<Sample> cross_entropy_samples() {
   using namespace samples;
@@ -92,7 +94,8 @@ std::vector<Sample> cross_entropy_samples() {
       {{normal({3, 5}), values({3}, {4, 1, 0}, DType::I32)},
        {{"ignore_index", int64_t{1}}, {"reduction", "sum"}, {"label_smoothing", 0.25}}},
       {{normal({2, 3, 2, 2}), integers({2, 2, 2}, 0, 2), fixed(positive({3}))}, {{"reduction", "none"}}},
-      {{normal({3, 16}), integers({3}, 0, 12), fixed(positive({13}))}, {{"classes", int64_t{13}}, {"label_smoothing", 0.1}}},
+      {{normal({3, 16}), integers({3}, 0, 12), fixed(positive({13}))},
+       {{"classes", int64_t{13}}, {"label_smoothing", 0.1}}},
   };
 }
 
@@ -147,8 +150,10 @@ std::vector<Sample> cross_entropy_grad_samples() {
 
 constinit const OpDef op_cross_entropy{
     .name = "cross_entropy",
-    .summary = "loss, lse, weight: cross-entropy of softmax(logits[N, C, ...]) with labels[N, ...], weighted by "
-               "class_weights[C]; {ignore_index, reduction = mean | sum | none, label_smoothing}; the first {classes} of C count",
+    .summary =
+        "loss, lse, weight: cross-entropy of softmax(logits[N, C, ...]) with labels[N, ...], weighted by "
+        "class_weights[C]; {ignore_index, reduction = mean | sum | none, label_smoothing}; the first {classes} of C "
+        "count",
     .min_operands = 2,
     .max_operands = 3,
     .infer = infer_cross_entropy,

@@ -6,7 +6,9 @@
 namespace plimsoll {
 
 ClassRows::ClassRows(llvm::ArrayRef<int64_t> scores, const Attrs& attrs)
-    : outer(scores[0]), stored(scores[1]), inner(element_count(scores.drop_front(2))),
+    : outer(scores[0]),
+      stored(scores[1]),
+      inner(element_count(scores.drop_front(2))),
       classes(attrs.get_int("classes", scores[1])) {}
 
 Status need_classified(const OpCall& call, llvm::ArrayRef<int64_t> scores, size_t labels, size_t weights) {
@@ -68,9 +70,11 @@ ValueId label_weight(Builder& b, NodeId node) {
   if (!ignores && class_weights == ValueId::None) return b.scalar(static_cast<double>(type.elements()), dtype);
   ValueId counts = ValueId::None, counted = labels;
   if (ignores) {
-    const ValueId ignored = b.emit("equal", {labels, b.constant(Tensor::scalar_int(loss.attrs.get_int("ignore_index"), type.dtype))});
+    const ValueId ignored =
+        b.emit("equal", {labels, b.constant(Tensor::scalar_int(loss.attrs.get_int("ignore_index"), type.dtype))});
     counts = b.cast(b.emit("not", {ignored}), dtype);
-    if (class_weights != ValueId::None) counted = b.emit("where", {ignored, b.constant(Tensor::scalar_int(0, type.dtype)), labels});
+    if (class_weights != ValueId::None)
+      counted = b.emit("where", {ignored, b.constant(Tensor::scalar_int(0, type.dtype)), labels});
   }
   ValueId weights = counts;
   if (class_weights != ValueId::None) {
@@ -89,8 +93,8 @@ double logits_flops(const OpCall& call, llvm::ArrayRef<Type>) {
 namespace {
 
 constexpr AttrRule nll_attrs[] = {ignore_index_rule, reduction_rule};
-constexpr AttrRule nll_grad_attrs[] = {ignore_index_rule, reduction_rule, {"shape", AttrKind::Ints},
-                                       {"dtype", AttrKind::DType}};
+constexpr AttrRule nll_grad_attrs[] = {
+    ignore_index_rule, reduction_rule, {"shape", AttrKind::Ints}, {"dtype", AttrKind::DType}};
 
 Result<Types> infer_nll_loss(const OpCall& call) {
   if (Status s = check_attrs(call.attrs, nll_attrs)) return s;
@@ -113,8 +117,7 @@ Status nll_loss_gradient(GradContext& g) {
   return Status::success();
 }
 
-Status nll_loss_reference(const OpCall& call, llvm::ArrayRef<TensorView> operands,
-                          llvm::ArrayRef<TensorView> results) {
+Status nll_loss_reference(const OpCall& call, llvm::ArrayRef<TensorView> operands, llvm::ArrayRef<TensorView> results) {
   ClassRows rows(call.operand(0).shape);
   std::vector<double> weights = load(operands, 2), losses(rows.count());
   double total_weight = 0;
@@ -181,8 +184,9 @@ std::vector<Sample> nll_loss_grad_samples() {
 
 constinit const OpDef op_nll_loss{
     .name = "nll_loss",
-    .summary = "loss, weight: minus log_probs[N, C, ...] at labels[N, ...], weighted by class_weights[C]; "
-               "{ignore_index, reduction = mean | sum | none}",
+    .summary =
+        "loss, weight: minus log_probs[N, C, ...] at labels[N, ...], weighted by class_weights[C]; "
+        "{ignore_index, reduction = mean | sum | none}",
     .min_operands = 2,
     .max_operands = 3,
     .infer = infer_nll_loss,

@@ -10,8 +10,8 @@ namespace plimsoll {
 inline constexpr AttrRule ignore_index_rule{"ignore_index", AttrKind::Int, AttrNeed::Optional};
 inline constexpr AttrRule reduction_rule{"reduction", AttrKind::String, AttrNeed::Optional};  // absent: "mean"
 
-// Of scores [N, C] only the first {classes} of a row are meant; the rest is padding that products like, is never read and
-// takes no gradient.
+// Of scores [N, C] only the first {classes} of a row are meant; the rest is padding that products like, is never read
+// and takes no gradient.
 inline constexpr AttrRule classes_rule{"classes", AttrKind::Int, AttrNeed::Optional};
 
 // Scores [N, C, d...] as rows of classes, one row an element of [N, d...]; C counts the padding too.

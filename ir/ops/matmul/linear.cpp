@@ -1,5 +1,5 @@
-#include "ir/ops/elementwise/activation.h"
 #include "ir/ops/common/reference_math.h"
+#include "ir/ops/elementwise/activation.h"
 
 // linear: what a dense layer does to the last dimension. It is kept apart from matmul because its weight
 // gradient is one product over all rows, and because bias and addend belong into the product's epilogue: a residual
@@ -19,7 +19,9 @@ Sizes sizes_of(const Type& x, const Type& w, bool transpose_w) {
 
 constexpr AttrRule transpose_w_rule{"transpose_w", AttrKind::Int, AttrNeed::Optional};
 constexpr AttrRule linear_attrs[] = {transpose_w_rule};
-constexpr AttrRule linear_dw_attrs[] = {transpose_w_rule, sum_dtype_rule, {"bias", AttrKind::Int, AttrNeed::Optional},
+constexpr AttrRule linear_dw_attrs[] = {transpose_w_rule,
+                                        sum_dtype_rule,
+                                        {"bias", AttrKind::Int, AttrNeed::Optional},
                                         {"columns", AttrKind::Int, AttrNeed::Optional}};
 constexpr AttrRule linear_gelu_grad_attrs[] = {transpose_w_rule, {"approximate", AttrKind::String, AttrNeed::Optional}};
 
@@ -119,7 +121,8 @@ Result<Types> infer_linear_dw(const OpCall& call) {
   int64_t inner = x.shape.back(), columns = call.attrs.get_int("columns", dy.shape.back());
   if (columns < 0 || columns > dy.shape.back())
     return model_error("columns is " + llvm::Twine(columns) + ", dy has " + llvm::Twine(dy.shape.back()));
-  if (call.attrs.has("columns") && call.attrs.get_int("bias")) return model_error("bias and columns do not go together");
+  if (call.attrs.has("columns") && call.attrs.get_int("bias"))
+    return model_error("bias and columns do not go together");
   Result<DType> dtype = sum_dtype(call);
   if (!dtype) return dtype.takeError();
   const Type dw = transpose_w ? Type(*dtype, {columns, inner}) : Type(*dtype, {inner, columns});
@@ -183,7 +186,8 @@ Result<Types> infer_linear_gelu_grad(const OpCall& call) {
   return Types{*y};
 }
 
-Status linear_gelu_grad_reference(const OpCall& call, llvm::ArrayRef<TensorView> operands, llvm::ArrayRef<TensorView> results) {
+Status linear_gelu_grad_reference(const OpCall& call, llvm::ArrayRef<TensorView> operands,
+                                  llvm::ArrayRef<TensorView> results) {
   bool transpose_w = call.attrs.get_int("transpose_w");
   auto [rows, inner, columns] = sizes_of(call.operand(0), call.operand(1), transpose_w);
   std::vector<double> dy = load(operands, 0), w = load(operands, 1), x = load(operands, 2);
@@ -215,7 +219,9 @@ constexpr InPlace linear_over_addend[] = {{0, 3}}, linear_dw_over_addend[] = {{0
 
 constinit const OpDef op_linear{
     .name = "linear",
-    .summary = "x[..., K] times w[K, N], or w[N, K] with {transpose_w}, plus bias[N] and an addend of the result's type when given",
+    .summary =
+        "x[..., K] times w[K, N], or w[N, K] with {transpose_w}, plus bias[N] and an addend of the result's type when "
+        "given",
     .min_operands = 2,
     .max_operands = 4,
     .infer = infer_linear,
@@ -232,9 +238,10 @@ constinit const OpDef op_linear{
 
 constinit const OpDef op_linear_dw{
     .name = "linear_dw",
-    .summary = "gradient of linear's weight: x^T dy summed over all rows, plus an addend of the result's type when given, "
-               "rounded to {dtype} when given; {transpose_w} as in linear; with {bias} also that of its bias, dy summed; "
-               "of the first {columns} of dy alone when given",
+    .summary =
+        "gradient of linear's weight: x^T dy summed over all rows, plus an addend of the result's type when given, "
+        "rounded to {dtype} when given; {transpose_w} as in linear; with {bias} also that of its bias, dy summed; "
+        "of the first {columns} of dy alone when given",
     .min_operands = 2,
     .max_operands = 3,
     .infer = infer_linear_dw,
@@ -250,8 +257,10 @@ constinit const OpDef op_linear_dw{
 
 constinit const OpDef op_linear_gelu_grad{
     .name = "linear_gelu_grad",
-    .summary = "gelu_grad of x and linear(dy, w), from dy, w and x: what reaches the gelu before a linear layer; {transpose_w} "
-               "as in linear, {approximate} as in gelu",
+    .summary =
+        "gelu_grad of x and linear(dy, w), from dy, w and x: what reaches the gelu before a linear layer; "
+        "{transpose_w} "
+        "as in linear, {approximate} as in gelu",
     .min_operands = 3,
     .max_operands = 3,
     .infer = infer_linear_gelu_grad,

@@ -29,8 +29,8 @@ Result<Types> infer_matmul(const OpCall& call) {
   if (Status s = need_min_rank(call, 1, 2)) return s;
   Matrix left(a, call.attrs.get_int("transpose_a")), right(b, call.attrs.get_int("transpose_b"));
   if (left.columns != right.rows)
-    return model_error("inner sizes differ: " + llvm::Twine(left.columns) + " and " + llvm::Twine(right.rows) +
-                       " in " + to_string(a) + " x " + to_string(b));
+    return model_error("inner sizes differ: " + llvm::Twine(left.columns) + " and " + llvm::Twine(right.rows) + " in " +
+                       to_string(a) + " x " + to_string(b));
   std::optional<Shape> shape = broadcast_shapes(batch_of(a), batch_of(b));
   if (!shape) return model_error("leading dimensions do not broadcast: " + to_string(a) + " x " + to_string(b));
   shape->append({left.rows, right.columns});
@@ -142,7 +142,8 @@ Status matmul_reference(const OpCall& call, llvm::ArrayRef<TensorView> operands,
 std::optional<ChunkCall> matmul_part(const OpCall& call, Chunk) {
   const Type &a = call.operand(0), &b = call.operand(1);
   const int64_t rank = std::max(a.rank(), b.rank());
-  if (rank == 2) return call.attrs.get_int("transpose_a") ? std::nullopt : std::optional<ChunkCall>(cut_operands(call, {0}));
+  if (rank == 2)
+    return call.attrs.get_int("transpose_a") ? std::nullopt : std::optional<ChunkCall>(cut_operands(call, {0}));
   const int64_t batch = std::max(a.rank() == rank ? a.shape[0] : 1, b.rank() == rank ? b.shape[0] : 1);
   ChunkCall part{{a.rank() == rank && a.shape[0] == batch, b.rank() == rank && b.shape[0] == batch}, {}, call.attrs};
   return part;
@@ -158,8 +159,10 @@ std::vector<Sample> matmul_samples() {
       {{normal({3, 4}), normal({2, 1, 4, 2})}},
       {{integers({2, 3}, -9, 9), integers({3, 2}, -9, 9)}},
       {{normal({3, 4}, DType::BF16), normal({4, 2}, DType::BF16)}},
-      {{normal({5, 3}, DType::BF16), normal({5, 2}, DType::BF16)}, {{"transpose_a", int64_t{1}}, {"dtype", DType::F32}}},
-      {{normal({2, 5, 3}, DType::F16), normal({2, 5, 2}, DType::F16)}, {{"transpose_a", int64_t{1}}, {"dtype", DType::F32}}},
+      {{normal({5, 3}, DType::BF16), normal({5, 2}, DType::BF16)},
+       {{"transpose_a", int64_t{1}}, {"dtype", DType::F32}}},
+      {{normal({2, 5, 3}, DType::F16), normal({2, 5, 2}, DType::F16)},
+       {{"transpose_a", int64_t{1}}, {"dtype", DType::F32}}},
   };
 }
 
@@ -167,8 +170,9 @@ std::vector<Sample> matmul_samples() {
 
 constinit const OpDef op_matmul{
     .name = "matmul",
-    .summary = "a[..., M, K] x b[..., K, N], leading dims broadcast; {transpose_a, transpose_b} swap the last two; "
-               "{dtype}: what the sums are rounded to",
+    .summary =
+        "a[..., M, K] x b[..., K, N], leading dims broadcast; {transpose_a, transpose_b} swap the last two; "
+        "{dtype}: what the sums are rounded to",
     .min_operands = 2,
     .max_operands = 2,
     .infer = infer_matmul,

@@ -23,8 +23,7 @@ Status check_pad(const Attrs& attrs, const Type& type, llvm::ArrayRef<llvm::Stri
     if (Status s = need_length(attrs, name, type.rank())) return s;
     for (int64_t amount : attrs.get_ints(name))
       if (amount < 0 && mode_of(attrs) != "constant")
-        return model_error(name + " is " + llvm::Twine(amount) + ", mode '" + mode_of(attrs) +
-                           "' cannot crop");
+        return model_error(name + " is " + llvm::Twine(amount) + ", mode '" + mode_of(attrs) + "' cannot crop");
   }
   return Status::success();
 }
@@ -73,8 +72,7 @@ int64_t source_index(int64_t i, int64_t length, llvm::StringRef mode) {
 
 // visit(i, at): element i of the padded shape repeats element `at` of the inner one; -1 for the constant.
 template <typename Visit>
-void for_each_source(const Attrs& attrs, llvm::ArrayRef<int64_t> padded, llvm::ArrayRef<int64_t> inner,
-                     Visit visit) {
+void for_each_source(const Attrs& attrs, llvm::ArrayRef<int64_t> padded, llvm::ArrayRef<int64_t> inner, Visit visit) {
   Shape strides = row_major_strides(inner);
   std::vector<std::vector<int64_t>> offsets(padded.size());
   for (size_t d = 0; d < padded.size(); ++d)
@@ -122,8 +120,7 @@ Ints negated(llvm::ArrayRef<int64_t> list) {
 // Padding with a constant is undone by padding with the negated amounts; the constant gets what is left of
 // dy.
 Status constant_pad_gradient(GradContext& g) {
-  Attrs inverse{{"before", negated(g.attrs().get_ints("before"))},
-                {"after", negated(g.attrs().get_ints("after"))}};
+  Attrs inverse{{"before", negated(g.attrs().get_ints("before"))}, {"after", negated(g.attrs().get_ints("after"))}};
   Expr dy = out_grad(g), dx = apply("pad", dy, inverse);
   if (g.wants(0)) g.add(0, dx);
   if (!g.wants(1)) return Status::success();

@@ -46,8 +46,8 @@ Result<Types> infer_reshape(const OpCall& call) {
   const Type& x = call.operand(0);
   Type y(x.dtype, call.attrs.get_ints("shape"));
   if (x.elements() != y.elements())
-    return model_error(to_string(x) + " has " + llvm::Twine(x.elements()) + " elements, shape " +
-                       to_string(y.shape) + " has " + llvm::Twine(y.elements()));
+    return model_error(to_string(x) + " has " + llvm::Twine(x.elements()) + " elements, shape " + to_string(y.shape) +
+                       " has " + llvm::Twine(y.elements()));
   return Types{y};
 }
 
@@ -70,8 +70,7 @@ struct DimRange {
 
 // Two shapes of equal size fall into shortest groups of equal product: [2,3,4] and [6,2,2] into [2,3]|[4]
 // and [6]|[2,2]. Trailing ones belong to the last group.
-std::vector<std::pair<DimRange, DimRange>> reshape_groups(llvm::ArrayRef<int64_t> from,
-                                                          llvm::ArrayRef<int64_t> to) {
+std::vector<std::pair<DimRange, DimRange>> reshape_groups(llvm::ArrayRef<int64_t> from, llvm::ArrayRef<int64_t> to) {
   std::vector<std::pair<DimRange, DimRange>> groups;
   size_t i = 0, j = 0;
   while (i < from.size() && j < to.size()) {
@@ -106,8 +105,7 @@ Result<Attrs> rebatch_reshape(const OpCall& before, llvm::ArrayRef<const Type*> 
   const Shape &from = before.operand(0).shape, &now = after[0]->shape;
   Ints shape(before.attrs.get_ints("shape").begin(), before.attrs.get_ints("shape").end());
   const Ints old_shape = shape;
-  if (element_count(from) == 0)
-    return model_error("a reshape of an empty tensor cannot follow another batch");
+  if (element_count(from) == 0) return model_error("a reshape of an empty tensor cannot follow another batch");
   for (auto [left, right] : reshape_groups(from, old_shape))
     for (size_t d = left.from; d < left.to; ++d) {
       if (now[d] == from[d]) continue;
@@ -115,9 +113,8 @@ Result<Attrs> rebatch_reshape(const OpCall& before, llvm::ArrayRef<const Type*> 
       bool leads = d == leading_dim(from, left) || from[d] == 1;
       if (!leads || shape[target] * now[d] % from[d] != 0)
         return model_error("reshape from " + to_string(from) + " to " + to_string(old_shape) +
-                           " cannot follow dimension " + llvm::Twine(d) + " from " + llvm::Twine(from[d]) +
-                           " to " + llvm::Twine(now[d]) +
-                           ": the batch does not lead its group of dimensions");
+                           " cannot follow dimension " + llvm::Twine(d) + " from " + llvm::Twine(from[d]) + " to " +
+                           llvm::Twine(now[d]) + ": the batch does not lead its group of dimensions");
       shape[target] = shape[target] * now[d] / from[d];
     }
   Attrs attrs = before.attrs;
@@ -126,7 +123,9 @@ Result<Attrs> rebatch_reshape(const OpCall& before, llvm::ArrayRef<const Type*> 
 }
 
 // Equal runs of elements stay equal runs, whatever the shapes.
-std::optional<ChunkCall> reshape_part(const OpCall& call, Chunk part) { return with_part_of_shape(cut_operands(call, {0}), "shape", part); }
+std::optional<ChunkCall> reshape_part(const OpCall& call, Chunk part) {
+  return with_part_of_shape(cut_operands(call, {0}), "shape", part);
+}
 
 std::vector<Sample> reshape_samples() {
   return {{{normal({2, 3, 4})}, {{"shape", Ints{6, 4}}}},
@@ -210,8 +209,8 @@ Result<Attrs> rebatch_expand(const OpCall& before, llvm::ArrayRef<const Type*> a
   for (size_t d = 0; d < from.size(); ++d) {
     if (now[d] == from[d]) continue;
     if (shape[shift + d] != from[d])
-      return model_error("expand to " + to_string(shape) + " cannot follow dimension " + llvm::Twine(d) +
-                         " from " + llvm::Twine(from[d]) + " to " + llvm::Twine(now[d]));
+      return model_error("expand to " + to_string(shape) + " cannot follow dimension " + llvm::Twine(d) + " from " +
+                         llvm::Twine(from[d]) + " to " + llvm::Twine(now[d]));
     shape[shift + d] = now[d];
   }
   Attrs attrs = before.attrs;
@@ -263,8 +262,7 @@ Status tile_gradient(GradContext& g) {
   const Shape shape = g.type(g.operand(0)).shape;
   Ints axes;
   for (size_t d = 0; d < shape.size(); ++d) axes.push_back(static_cast<int64_t>(2 * d));
-  g.add(0,
-        g.b.sum(g.b.reshape(g.out_grad(), paired_shape(g.attrs().get_ints("repeats"), shape)), axes, false));
+  g.add(0, g.b.sum(g.b.reshape(g.out_grad(), paired_shape(g.attrs().get_ints("repeats"), shape)), axes, false));
   return Status::success();
 }
 

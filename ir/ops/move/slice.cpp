@@ -20,8 +20,7 @@ Status check_slice(const Attrs& attrs, llvm::ArrayRef<int64_t> whole, llvm::Arra
   llvm::ArrayRef<int64_t> starts = attrs.get_ints("starts"), steps = attrs.get_ints("steps");
   for (size_t d = 0; d < whole.size(); ++d) {
     int64_t last = starts[d] + (part[d] - 1) * steps[d];
-    if (part[d] < 0)
-      return model_error("dimension " + llvm::Twine(d) + " has the size " + llvm::Twine(part[d]));
+    if (part[d] < 0) return model_error("dimension " + llvm::Twine(d) + " has the size " + llvm::Twine(part[d]));
     if (part[d] > 0 && (starts[d] < 0 || starts[d] >= whole[d] || last < 0 || last >= whole[d]))
       return model_error("dimension " + llvm::Twine(d) + ": indices " + llvm::Twine(starts[d]) + " to " +
                          llvm::Twine(last) + " of a dimension of " + llvm::Twine(whole[d]));
@@ -29,8 +28,7 @@ Status check_slice(const Attrs& attrs, llvm::ArrayRef<int64_t> whole, llvm::Arra
   return Status::success();
 }
 
-constexpr AttrRule slice_attrs[] = {
-    {"starts", AttrKind::Ints}, {"steps", AttrKind::Ints}, {"sizes", AttrKind::Ints}};
+constexpr AttrRule slice_attrs[] = {{"starts", AttrKind::Ints}, {"steps", AttrKind::Ints}, {"sizes", AttrKind::Ints}};
 constexpr AttrRule slice_grad_attrs[] = {
     {"starts", AttrKind::Ints}, {"steps", AttrKind::Ints}, {"shape", AttrKind::Ints}};
 
@@ -65,8 +63,7 @@ Status slice_reference(const OpCall& call, llvm::ArrayRef<TensorView> x, llvm::A
   return Status::success();
 }
 
-Status slice_grad_reference(const OpCall& call, llvm::ArrayRef<TensorView> dy,
-                            llvm::ArrayRef<TensorView> dx) {
+Status slice_grad_reference(const OpCall& call, llvm::ArrayRef<TensorView> dy, llvm::ArrayRef<TensorView> dx) {
   fill_zero(dx[0]);
   copy_window(dy[0].type.shape, picked(call.attrs, dx[0]), dense(dy[0]));
   return Status::success();
@@ -129,7 +126,8 @@ Result<Attrs> rebatch_slice_grad(const OpCall& before, llvm::ArrayRef<const Type
 std::optional<ChunkCall> slice_part(const OpCall& call, Chunk part) {
   const Shape& shape = call.operand(0).shape;
   const Attrs& attrs = call.attrs;
-  if (shape.empty() || attrs.get_ints("starts")[0] != 0 || attrs.get_ints("steps")[0] != 1 || attrs.get_ints("sizes")[0] != shape[0])
+  if (shape.empty() || attrs.get_ints("starts")[0] != 0 || attrs.get_ints("steps")[0] != 1 ||
+      attrs.get_ints("sizes")[0] != shape[0])
     return std::nullopt;
   return with_part_of_shape(cut_operands(call, {0}), "sizes", part);
 }
@@ -216,9 +214,8 @@ Result<Types> infer_concat(const OpCall& call) {
     int64_t size = part.rank() == whole.rank() ? part.shape[axis] : 0;
     if (part.rank() == whole.rank()) part.shape[axis] = whole.shape[axis];
     if (part != whole)
-      return model_error("operand " + llvm::Twine(i) + " is " + to_string(call.operand(i)) +
-                         ", it must agree with " + to_string(call.operand(0)) + " but for axis " +
-                         llvm::Twine(axis));
+      return model_error("operand " + llvm::Twine(i) + " is " + to_string(call.operand(i)) + ", it must agree with " +
+                         to_string(call.operand(0)) + " but for axis " + llvm::Twine(axis));
     whole.shape[axis] += size;
   }
   return Types{whole};

@@ -9,8 +9,8 @@ namespace plimsoll {
 namespace {
 
 constexpr AttrRule norm_attrs[] = {eps_rule, channels_last_rule};
-constexpr AttrRule training_attrs[] = {eps_rule, channels_last_rule,
-                                       {"activation", AttrKind::String, AttrNeed::Optional}};
+constexpr AttrRule training_attrs[] = {
+    eps_rule, channels_last_rule, {"activation", AttrKind::String, AttrNeed::Optional}};
 
 NormLayout layout_of(const OpCall& call) {
   const Shape shape = channels_first(call.attrs, call.operand(0).shape);
@@ -147,25 +147,25 @@ Status batch_norm_grad_reference(const OpCall& call, llvm::ArrayRef<TensorView> 
 
 std::vector<Sample> batch_norm_grad_samples() {
   using namespace samples;
-  return {{{normal({4, 3, 2}), normal({4, 3, 2}), normal({3}), normal({3}), positive({3})}, {{"eps", 1e-5}}},
-          {{normal({4, 3, 2}, DType::BF16), normal({4, 3, 2}, DType::BF16), normal({3}), normal({3}), positive({3})},
-           {{"eps", 1e-5}}},
-          {{normal({4, 2, 3}), normal({4, 2, 3}), normal({3}), normal({3}), positive({3})},
-           {{"eps", 1e-5}, {"channels_last", int64_t{1}}}},
-          {{normal({5, 3, 8}), normal({5, 3, 8}), normal({8}), normal({8}), positive({8})},
-           {{"eps", 1e-5}, {"channels_last", int64_t{1}}}},
-          {{normal({4, 3, 2}), normal({4, 3, 2}), normal({3}), normal({3}), positive({3}), normal({3})},
-           {{"eps", 1e-5}}},
-          {{normal({5, 3, 8}), normal({5, 3, 8}), normal({8}), normal({8}), positive({8}), normal({8})},
-           {{"eps", 1e-5}, {"channels_last", int64_t{1}}}},
-          {{normal({4, 3, 2}), normal({4, 3, 2}), normal({3}), normal({3}), positive({3}), absent(), normal({4, 3, 2})},
-           {{"eps", 1e-5}}},
-          {{normal({5, 3, 8}), normal({5, 3, 8}), normal({8}), normal({8}), positive({8}), absent(), normal({5, 3, 8}),
-            normal({5, 3, 8})},
-           {{"eps", 1e-5}, {"channels_last", int64_t{1}}}},
-          {{normal({4, 3, 2}, DType::BF16), normal({4, 3, 2}, DType::BF16), normal({3}), normal({3}), positive({3}),
-            absent(), normal({4, 3, 2}, DType::BF16), normal({4, 3, 2}, DType::BF16)},
-           {{"eps", 1e-5}}}};
+  return {
+      {{normal({4, 3, 2}), normal({4, 3, 2}), normal({3}), normal({3}), positive({3})}, {{"eps", 1e-5}}},
+      {{normal({4, 3, 2}, DType::BF16), normal({4, 3, 2}, DType::BF16), normal({3}), normal({3}), positive({3})},
+       {{"eps", 1e-5}}},
+      {{normal({4, 2, 3}), normal({4, 2, 3}), normal({3}), normal({3}), positive({3})},
+       {{"eps", 1e-5}, {"channels_last", int64_t{1}}}},
+      {{normal({5, 3, 8}), normal({5, 3, 8}), normal({8}), normal({8}), positive({8})},
+       {{"eps", 1e-5}, {"channels_last", int64_t{1}}}},
+      {{normal({4, 3, 2}), normal({4, 3, 2}), normal({3}), normal({3}), positive({3}), normal({3})}, {{"eps", 1e-5}}},
+      {{normal({5, 3, 8}), normal({5, 3, 8}), normal({8}), normal({8}), positive({8}), normal({8})},
+       {{"eps", 1e-5}, {"channels_last", int64_t{1}}}},
+      {{normal({4, 3, 2}), normal({4, 3, 2}), normal({3}), normal({3}), positive({3}), absent(), normal({4, 3, 2})},
+       {{"eps", 1e-5}}},
+      {{normal({5, 3, 8}), normal({5, 3, 8}), normal({8}), normal({8}), positive({8}), absent(), normal({5, 3, 8}),
+        normal({5, 3, 8})},
+       {{"eps", 1e-5}, {"channels_last", int64_t{1}}}},
+      {{normal({4, 3, 2}, DType::BF16), normal({4, 3, 2}, DType::BF16), normal({3}), normal({3}), positive({3}),
+        absent(), normal({4, 3, 2}, DType::BF16), normal({4, 3, 2}, DType::BF16)},
+       {{"eps", 1e-5}}}};
 }
 
 Result<Types> infer_batch_norm_inference(const OpCall& call) {
@@ -263,9 +263,10 @@ std::vector<Sample> running_update_samples() {
 
 constinit const OpDef op_batch_norm{
     .name = "batch_norm",
-    .summary = "y, mean[C], var[C]: x[N, C, ...] normalised by the batch's own biased statistics with {eps}, times "
-               "scale[C] plus bias[C], plus a residual where there is one, through {activation=none|relu}; "
-               "{channels_last}",
+    .summary =
+        "y, mean[C], var[C]: x[N, C, ...] normalised by the batch's own biased statistics with {eps}, times "
+        "scale[C] plus bias[C], plus a residual where there is one, through {activation=none|relu}; "
+        "{channels_last}",
     .min_operands = 3,
     .max_operands = 4,
     .infer = infer_batch_norm,
@@ -279,8 +280,9 @@ constinit const OpDef op_batch_norm{
 
 constinit const OpDef op_batch_norm_grad{
     .name = "batch_norm_grad",
-    .summary = "dx, dscale, dbias from x, dy, scale, mean and var; behind a ReLU also from bias; behind a residual and a "
-               "ReLU from y, or y and a second dy to be added, with the residual's gradient; {eps, channels_last}",
+    .summary =
+        "dx, dscale, dbias from x, dy, scale, mean and var; behind a ReLU also from bias; behind a residual and a "
+        "ReLU from y, or y and a second dy to be added, with the residual's gradient; {eps, channels_last}",
     .min_operands = 5,
     .max_operands = 8,
     .infer = infer_batch_norm_grad,
@@ -309,8 +311,9 @@ constinit const OpDef op_batch_norm_inference{
 
 constinit const OpDef op_running_update{
     .name = "running_update",
-    .summary = "running * {momentum} + batch * (1 - {momentum}); with {count}, batch is a variance over that many "
-               "elements and enters unbiased",
+    .summary =
+        "running * {momentum} + batch * (1 - {momentum}); with {count}, batch is a variance over that many "
+        "elements and enters unbiased",
     .min_operands = 2,
     .max_operands = 2,
     .infer = infer_running_update,

@@ -23,7 +23,9 @@ int64_t positions_of(const OpCall& call) {
 // Of elements with channels first, as the two functions below bring them.
 NormLayout layout_of(const OpCall& call) {
   int64_t groups = call.attrs.get_int("groups"), channels = channels_of(call), inner = positions_of(call);
-  return {.stat_step = channels / groups * inner, .stats = call.operand(0).shape[0] * groups, .param_step = inner,
+  return {.stat_step = channels / groups * inner,
+          .stats = call.operand(0).shape[0] * groups,
+          .param_step = inner,
           .params = channels};
 }
 
@@ -85,7 +87,8 @@ std::vector<Sample> group_norm_samples() {
       {{normal({2, 4, 3}, DType::BF16), normal({4}), normal({4})}, {{"groups", int64_t{2}}, {"eps", 1e-5}}},
       {{normal({2, 3, 2, 4}), normal({4}), normal({4})},
        {{"groups", int64_t{2}}, {"eps", 1e-5}, {"channels_last", int64_t{1}}}},
-      {{normal({2, 4, 3}), normal({3}), normal({3})}, {{"groups", int64_t{1}}, {"eps", 1e-5}, {"channels_last", int64_t{1}}}},
+      {{normal({2, 4, 3}), normal({3}), normal({3})},
+       {{"groups", int64_t{1}}, {"eps", 1e-5}, {"channels_last", int64_t{1}}}},
       {{fixed(normal({2, 20, 40})), fixed(normal({40})), fixed(normal({40}))},
        {{"groups", int64_t{5}}, {"eps", 1e-5}, {"channels_last", int64_t{1}}}},
   };
@@ -130,8 +133,9 @@ std::vector<Sample> group_norm_grad_samples() {
 
 constinit const OpDef op_group_norm{
     .name = "group_norm",
-    .summary = "y, mean[N, G], rstd[N, G]: x[N, C, ...] normalised within {groups} of channels with {eps}, times "
-               "scale[C] plus bias[C]; {channels_last}",
+    .summary =
+        "y, mean[N, G], rstd[N, G]: x[N, C, ...] normalised within {groups} of channels with {eps}, times "
+        "scale[C] plus bias[C]; {channels_last}",
     .min_operands = 1,
     .max_operands = 3,
     .infer = infer_group_norm,
@@ -145,8 +149,9 @@ constinit const OpDef op_group_norm{
 
 constinit const OpDef op_group_norm_grad{
     .name = "group_norm_grad",
-    .summary = "dx, then dscale with {has_scale} and dbias with {has_bias}, from x, dy, mean, rstd and scale; {groups, "
-               "channels_last}",
+    .summary =
+        "dx, then dscale with {has_scale} and dbias with {has_bias}, from x, dy, mean, rstd and scale; {groups, "
+        "channels_last}",
     .min_operands = 4,
     .max_operands = 5,
     .infer = infer_group_norm_grad,

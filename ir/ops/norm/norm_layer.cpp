@@ -126,8 +126,7 @@ Status rms_norm_gradient(GradContext& g) {
   return Status::success();
 }
 
-Status rms_norm_reference(const OpCall& call, llvm::ArrayRef<TensorView> operands,
-                          llvm::ArrayRef<TensorView> results) {
+Status rms_norm_reference(const OpCall& call, llvm::ArrayRef<TensorView> operands, llvm::ArrayRef<TensorView> results) {
   NormLayout layout = layout_of(call);
   std::vector<double> x = load(operands, 0), scale = load(operands, 1);
   std::vector<double> rstd = inverse_deviation(mean_squares(x, layout), call.attrs.get_float("eps"));
@@ -192,8 +191,10 @@ constinit const OpDef op_layer_norm{
 
 constinit const OpDef op_layer_norm_grad{
     .name = "layer_norm_grad",
-    .summary = "dx, plus an addend when given, then dscale with {has_scale} and dbias with {has_bias}, from x, dy, mean, rstd, "
-               "scale and the addend; {axis}",
+    .summary =
+        "dx, plus an addend when given, then dscale with {has_scale} and dbias with {has_bias}, from x, dy, mean, "
+        "rstd, "
+        "scale and the addend; {axis}",
     .min_operands = 4,
     .max_operands = 6,
     .infer = infer_layer_norm_grad,
@@ -222,7 +223,8 @@ constinit const OpDef op_rms_norm{
 
 constinit const OpDef op_rms_norm_grad{
     .name = "rms_norm_grad",
-    .summary = "dx, plus an addend when given, then dscale with {has_scale}, from x, dy, rstd, scale and the addend; {axis}",
+    .summary =
+        "dx, plus an addend when given, then dscale with {has_scale}, from x, dy, rstd, scale and the addend; {axis}",
     .min_operands = 3,
     .max_operands = 5,
     .infer = infer_rms_norm_grad,

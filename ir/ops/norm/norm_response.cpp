@@ -9,8 +9,8 @@
 namespace plimsoll {
 namespace {
 
-constexpr AttrRule lrn_attrs[] = {{"size", AttrKind::Int}, {"alpha", AttrKind::Float}, {"beta", AttrKind::Float},
-                                  {"bias", AttrKind::Float}};
+constexpr AttrRule lrn_attrs[] = {
+    {"size", AttrKind::Int}, {"alpha", AttrKind::Float}, {"beta", AttrKind::Float}, {"bias", AttrKind::Float}};
 
 Result<Types> infer_lrn(const OpCall& call) {
   if (Status s = check_attrs(call.attrs, lrn_attrs)) return s;
@@ -59,8 +59,7 @@ Status lrn_gradient(GradContext& g) {
 }
 
 // dx = dy * s^-beta - 2 * alpha * beta / size * x * (sum of dy * x * s^(-beta-1) over the channels x reaches)
-Status lrn_grad_reference(const OpCall& call, llvm::ArrayRef<TensorView> operands,
-                          llvm::ArrayRef<TensorView> results) {
+Status lrn_grad_reference(const OpCall& call, llvm::ArrayRef<TensorView> operands, llvm::ArrayRef<TensorView> results) {
   AxisView view = along_axis(call.operand(0).shape, 1);
   int64_t size = call.attrs.get_int("size");
   double beta = call.attrs.get_float("beta");

@@ -17,11 +17,14 @@ Result<Shape> pooled_shape(const Attrs& attrs, llvm::ArrayRef<int64_t> x);
 class PoolWindows {
  public:
   PoolWindows(const Attrs& attrs, llvm::ArrayRef<int64_t> x_shape, llvm::ArrayRef<int64_t> y_shape)
-      : x_(channels_first(attrs, x_shape)), y_(channels_first(attrs, y_shape)), in_x_(attrs, x_), in_y_(attrs, y_),
+      : x_(channels_first(attrs, x_shape)),
+        y_(channels_first(attrs, y_shape)),
+        in_x_(attrs, x_),
+        in_y_(attrs, y_),
         taps_(llvm::cantFail(read_window(attrs, attrs.get_ints("kernel"))), spatial_of(x_), spatial_of(y_)) {}
 
-  // visit(input, output, position, tap): flat indices in x and y of every element of every window, the window's place among
-  // those of its plane, and the element's among those of the kernel.
+  // visit(input, output, position, tap): flat indices in x and y of every element of every window, the window's place
+  // among those of its plane, and the element's among those of the kernel.
   template <typename Visit>
   void for_each(Visit visit) const {
     for (int64_t n = 0; n < x_[0]; ++n)

@@ -8,13 +8,14 @@ namespace {
 constexpr AttrRule include_pad_rule{"count_include_pad", AttrKind::Int, AttrNeed::Optional};
 constexpr AttrRule average_attrs[] = {kernel_rule, strides_rule,     pads_rule,         dilations_rule,
                                       ceil_rule,   include_pad_rule, channels_last_rule};
-constexpr AttrRule average_grad_attrs[] = {kernel_rule,      strides_rule,       pads_rule,
-                                           dilations_rule,   ceil_rule,          include_pad_rule,
-                                           channels_last_rule, {"shape", AttrKind::Ints}};
+constexpr AttrRule average_grad_attrs[] = {
+    kernel_rule, strides_rule,     pads_rule,          dilations_rule,
+    ceil_rule,   include_pad_rule, channels_last_rule, {"shape", AttrKind::Ints}};
 
 // How many elements each window position averages over: those it shares with the input, or with
 // {count_include_pad} the padded input. What sticks out further never counts.
-std::vector<double> window_counts(const Attrs& attrs, llvm::ArrayRef<int64_t> x_shape, llvm::ArrayRef<int64_t> y_shape) {
+std::vector<double> window_counts(const Attrs& attrs, llvm::ArrayRef<int64_t> x_shape,
+                                  llvm::ArrayRef<int64_t> y_shape) {
   const Shape x = channels_first(attrs, x_shape), y = channels_first(attrs, y_shape);
   SlidingWindow window = llvm::cantFail(read_window(attrs, attrs.get_ints("kernel")));
   Shape extents(spatial_of(x).begin(), spatial_of(x).end());
@@ -62,7 +63,10 @@ std::vector<Sample> average_pool_samples() {
       {{normal({2, 2, 7})}, {{"kernel", Ints{3}}, {"strides", Ints{2}}}},
       {{normal({1, 2, 4, 5})}, {{"kernel", Ints{3, 2}}, {"pads", Ints{1, 0, 1, 1}}}},
       {{normal({1, 2, 5, 4})},
-       {{"kernel", Ints{2, 2}}, {"strides", Ints{2, 3}}, {"pads", Ints{1, 1, 0, 1}}, {"ceil_mode", int64_t{1}},
+       {{"kernel", Ints{2, 2}},
+        {"strides", Ints{2, 3}},
+        {"pads", Ints{1, 1, 0, 1}},
+        {"ceil_mode", int64_t{1}},
         {"count_include_pad", int64_t{1}}}},
       {{normal({1, 2, 3, 4, 3})}, {{"kernel", Ints{2, 2, 2}}, {"dilations", Ints{1, 2, 1}}}},
       {{normal({2, 4, 5, 3})}, {{"kernel", Ints{3, 2}}, {"pads", Ints{1, 0, 1, 1}}, {"channels_last", int64_t{1}}}},
@@ -108,8 +112,9 @@ std::vector<Sample> average_pool_grad_samples() {
 
 constinit const OpDef op_average_pool{
     .name = "average_pool",
-    .summary = "mean of each window of x[N, C, in...]; {kernel, strides, pads, dilations, ceil_mode, "
-               "count_include_pad, channels_last}",
+    .summary =
+        "mean of each window of x[N, C, in...]; {kernel, strides, pads, dilations, ceil_mode, "
+        "count_include_pad, channels_last}",
     .min_operands = 1,
     .max_operands = 1,
     .infer = infer_average_pool,

@@ -2,17 +2,27 @@
 
 #include <limits>
 
-// Max pooling. Its gradient finds the maxima again from x, or reads which element each window chose, a byte a window, so
-// that x need not be kept.
+// Max pooling. Its gradient finds the maxima again from x, or reads which element each window chose, a byte a window,
+// so that x need not be kept.
 
 namespace plimsoll {
 namespace {
 
 constexpr AttrRule order_rule{"storage_order", AttrKind::Int, AttrNeed::Optional};
-constexpr AttrRule max_attrs[] = {kernel_rule, strides_rule,       pads_rule, dilations_rule,
-                                  ceil_rule,   channels_last_rule, {"choices", AttrKind::Int, AttrNeed::Optional}};
-constexpr AttrRule max_grad_attrs[] = {kernel_rule, strides_rule,       pads_rule, dilations_rule,
-                                       ceil_rule,   channels_last_rule, {"shape", AttrKind::Ints, AttrNeed::Optional}};
+constexpr AttrRule max_attrs[] = {kernel_rule,
+                                  strides_rule,
+                                  pads_rule,
+                                  dilations_rule,
+                                  ceil_rule,
+                                  channels_last_rule,
+                                  {"choices", AttrKind::Int, AttrNeed::Optional}};
+constexpr AttrRule max_grad_attrs[] = {kernel_rule,
+                                       strides_rule,
+                                       pads_rule,
+                                       dilations_rule,
+                                       ceil_rule,
+                                       channels_last_rule,
+                                       {"shape", AttrKind::Ints, AttrNeed::Optional}};
 // Its indices count the elements of x as ONNX has them, so it knows one layout only.
 constexpr AttrRule max_indices_attrs[] = {kernel_rule, strides_rule, pads_rule, dilations_rule, ceil_rule, order_rule};
 
@@ -46,8 +56,8 @@ Result<Types> infer_max_pool(const OpCall& call) {
   if (!call.attrs.get_int("choices")) return types;
   const int64_t elements = element_count(call.attrs.get_ints("kernel"));
   if (elements >= no_choice)
-    return model_error("choices of windows of " + llvm::Twine(elements) + " elements: a byte has room for those of up to " +
-                       llvm::Twine(no_choice - 1));
+    return model_error("choices of windows of " + llvm::Twine(elements) +
+                       " elements: a byte has room for those of up to " + llvm::Twine(no_choice - 1));
   types.emplace_back(DType::U8, *shape);
   return types;
 }
@@ -97,7 +107,10 @@ std::vector<Sample> max_pool_samples() {
       {{distinct({1, 2, 5, 6})},
        {{"kernel", Ints{3, 2}}, {"strides", Ints{2, 2}}, {"pads", Ints{1, 0, 1, 1}}, {"choices", int64_t{1}}}},
       {{distinct({1, 5, 4, 8})},
-       {{"kernel", Ints{3, 3}}, {"strides", Ints{2, 2}}, {"pads", Ints{1, 1, 1, 1}}, {"channels_last", int64_t{1}},
+       {{"kernel", Ints{3, 3}},
+        {"strides", Ints{2, 2}},
+        {"pads", Ints{1, 1, 1, 1}},
+        {"channels_last", int64_t{1}},
         {"choices", int64_t{1}}}},
   };
 }
@@ -145,9 +158,11 @@ bool reads_choices(const OpCall& call) { return call.operand(0).dtype == DType::
 Result<Types> infer_max_pool_grad(const OpCall& call) {
   if (Status s = check_attrs(call.attrs, max_grad_attrs)) return s;
   if (Status s = need_float(call, 1)) return s;
-  if (reads_choices(call) != call.attrs.has("shape")) return model_error("choices go with {shape}, that of x, and x without");
+  if (reads_choices(call) != call.attrs.has("shape"))
+    return model_error("choices go with {shape}, that of x, and x without");
   const Type& dy = call.operand(1);
-  const Type x(dy.dtype, reads_choices(call) ? call.attrs.get_ints("shape") : llvm::ArrayRef<int64_t>(call.operand(0).shape));
+  const Type x(dy.dtype,
+               reads_choices(call) ? call.attrs.get_ints("shape") : llvm::ArrayRef<int64_t>(call.operand(0).shape));
   Result<Shape> shape = pooled_shape(call.attrs, x.shape);
   if (!shape) return shape.takeError();
   if (Status s = need_shape(call, 1, *shape)) return s;
@@ -165,7 +180,8 @@ Status max_pool_grad_reference(const OpCall& call, llvm::ArrayRef<TensorView> op
   std::vector<double> dy = load(operands, 1), dx(static_cast<size_t>(results[0].elements()));
   const Shape &x_shape = results[0].type.shape, &y_shape = call.operand(1).shape;
   std::vector<int64_t> choice(dy.size());
-  for (size_t i = 0; reads_choices(call) && i < choice.size(); ++i) choice[i] = operands[0].get_int(static_cast<int64_t>(i));
+  for (size_t i = 0; reads_choices(call) && i < choice.size(); ++i)
+    choice[i] = operands[0].get_int(static_cast<int64_t>(i));
   if (!reads_choices(call)) choice = first_maxima(call.attrs, operands[0], y_shape).choice;
   PoolWindows(call.attrs, x_shape, y_shape).for_each([&](int64_t input, int64_t output, int64_t, int64_t tap) {
     if (choice[output] == tap) dx[input] += dy[output];
@@ -186,7 +202,10 @@ std::vector<Sample> max_pool_grad_samples() {
       {{integers({2, 2, 4}, 0, 2, DType::U8), normal({2, 2, 4})},
        {{"kernel", Ints{3}}, {"strides", Ints{2}}, {"pads", Ints{1, 1}}, {"shape", Ints{2, 2, 7}}}},
       {{integers({1, 3, 2, 8}, 0, 8, DType::U8), normal({1, 3, 2, 8}, DType::BF16)},
-       {{"kernel", Ints{3, 3}}, {"strides", Ints{2, 2}}, {"pads", Ints{1, 1, 1, 1}}, {"channels_last", int64_t{1}},
+       {{"kernel", Ints{3, 3}},
+        {"strides", Ints{2, 2}},
+        {"pads", Ints{1, 1, 1, 1}},
+        {"channels_last", int64_t{1}},
         {"shape", Ints{1, 5, 4, 8}}}},
   };
 }
@@ -195,8 +214,9 @@ std::vector<Sample> max_pool_grad_samples() {
 
 constinit const OpDef op_max_pool{
     .name = "max_pool",
-    .summary = "largest element of each window of x[N, C, in...], with {choices} also its place in the window, u8; {kernel, "
-               "strides, pads, dilations, ceil_mode, channels_last}",
+    .summary =
+        "largest element of each window of x[N, C, in...], with {choices} also its place in the window, u8; {kernel, "
+        "strides, pads, dilations, ceil_mode, channels_last}",
     .min_operands = 1,
     .max_operands = 1,
     .infer = infer_max_pool,
@@ -211,8 +231,9 @@ constinit const OpDef op_max_pool{
 
 constinit const OpDef op_max_pool_grad{
     .name = "max_pool_grad",
-    .summary = "gradient of max_pool's x from x and dy: all to a window's first maximum; attributes as in max_pool; from "
-               "choices instead of x with {shape}, that of x",
+    .summary =
+        "gradient of max_pool's x from x and dy: all to a window's first maximum; attributes as in max_pool; from "
+        "choices instead of x with {shape}, that of x",
     .min_operands = 2,
     .max_operands = 2,
     .infer = infer_max_pool_grad,
@@ -227,8 +248,9 @@ constinit const OpDef op_max_pool_grad{
 
 constinit const OpDef op_max_pool_with_indices{
     .name = "max_pool_with_indices",
-    .summary = "max_pool and the i64 index in x of every maximum; {kernel, strides, pads, dilations, ceil_mode,"
-               " storage_order: 1 counts the first spatial dimension fastest}",
+    .summary =
+        "max_pool and the i64 index in x of every maximum; {kernel, strides, pads, dilations, ceil_mode,"
+        " storage_order: 1 counts the first spatial dimension fastest}",
     .min_operands = 1,
     .max_operands = 1,
     .infer = infer_max_pool_with_indices,

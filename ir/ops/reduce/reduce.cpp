@@ -22,8 +22,7 @@ Result<Types> infer_reduce(const OpCall& call, llvm::ArrayRef<AttrRule> attrs) {
   for (size_t i = 0; i < axes.size(); ++i) {
     if (axes[i] < 0 || axes[i] >= x.rank())
       return model_error("axis " + llvm::Twine(axes[i]) + " is outside the rank " + llvm::Twine(x.rank()));
-    if (contains(axes.take_front(i), axes[i]))
-      return model_error("axis " + llvm::Twine(axes[i]) + " is named twice");
+    if (contains(axes.take_front(i), axes[i])) return model_error("axis " + llvm::Twine(axes[i]) + " is named twice");
   }
   Result<DType> dtype = sum_dtype(call);
   if (!dtype) return dtype.takeError();
@@ -40,8 +39,7 @@ Status empty_operand(const OpCall& call) {
 // Of an empty slice there is no largest element.
 Result<Types> infer_extreme(const OpCall& call) {
   Result<Types> types = infer_reduce(call, extreme_attrs);
-  if (types && call.operand(0).elements() == 0 && types->front().elements() != 0)
-    return empty_operand(call);
+  if (types && call.operand(0).elements() == 0 && types->front().elements() != 0) return empty_operand(call);
   return types;
 }
 
@@ -135,8 +133,8 @@ Status sum_gradient(GradContext& g) {
 
 Status mean_gradient(GradContext& g) {
   if (!g.wants(0)) return Status::success();
-  double count = static_cast<double>(g.type(g.operand(0)).elements()) /
-                 static_cast<double>(g.type(g.result(0)).elements());
+  double count =
+      static_cast<double>(g.type(g.operand(0)).elements()) / static_cast<double>(g.type(g.result(0)).elements());
   g.add(0, spread(g, cast(out_grad(g) * (1 / count), g.type(g.operand(0)).dtype)));
   return Status::success();
 }
@@ -216,9 +214,8 @@ std::optional<ChunkCall> within_rows_part(const OpCall& call, Chunk part) {
   return contains(axes_of(call.attrs), 0) ? std::nullopt : part_of_first(call, part);
 }
 
-constexpr OpDef reduction_op(llvm::StringLiteral name, llvm::StringLiteral summary, InferFn infer,
-                             GradientFn gradient, Precision precision, ChunkFn part, ReferenceFn reference,
-                             SamplesFn samples) {
+constexpr OpDef reduction_op(llvm::StringLiteral name, llvm::StringLiteral summary, InferFn infer, GradientFn gradient,
+                             Precision precision, ChunkFn part, ReferenceFn reference, SamplesFn samples) {
   return {.name = name,
           .summary = summary,
           .min_operands = 1,
@@ -248,12 +245,12 @@ constinit const OpDef op_reduce_sum =
 constinit const OpDef op_reduce_mean =
     reduction_op("reduce_mean", "mean over {axes} {keep_dims}, rounded to {dtype} when given", infer_mean,
                  mean_gradient, Precision::Full, mean_part, mean_reference, sum_samples);
-constinit const OpDef op_reduce_max =
-    reduction_op("reduce_max", "largest element over {axes} {keep_dims}", infer_extreme, extreme_gradient,
-                 Precision::Follow, within_rows_part, extreme_reference<[](auto b, auto a) { return a < b; }>, extreme_samples);
-constinit const OpDef op_reduce_min =
-    reduction_op("reduce_min", "smallest element over {axes} {keep_dims}", infer_extreme, extreme_gradient,
-                 Precision::Follow, within_rows_part, extreme_reference<[](auto b, auto a) { return b < a; }>, extreme_samples);
+constinit const OpDef op_reduce_max = reduction_op(
+    "reduce_max", "largest element over {axes} {keep_dims}", infer_extreme, extreme_gradient, Precision::Follow,
+    within_rows_part, extreme_reference<[](auto b, auto a) { return a < b; }>, extreme_samples);
+constinit const OpDef op_reduce_min = reduction_op(
+    "reduce_min", "smallest element over {axes} {keep_dims}", infer_extreme, extreme_gradient, Precision::Follow,
+    within_rows_part, extreme_reference<[](auto b, auto a) { return b < a; }>, extreme_samples);
 constinit const OpDef op_reduce_prod =
     reduction_op("reduce_prod", "product over {axes} {keep_dims}, rounded to {dtype} when given", infer_sum,
                  prod_gradient, Precision::Full, within_rows_part, prod_reference, prod_samples);

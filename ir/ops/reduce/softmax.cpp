@@ -4,7 +4,8 @@
 #include <cmath>
 
 // Softmax, its logarithm and its limit along one axis, shifted by the largest element so that no exponential
-// overflows; the arithmetic is f32 for 16-bit floats too. Both gradients read the result, so the input need not be kept.
+// overflows; the arithmetic is f32 for 16-bit floats too. Both gradients read the result, so the input need not be
+// kept.
 
 namespace plimsoll {
 namespace {

@@ -15,9 +15,9 @@ namespace {
 
 using namespace samples;
 
-constexpr llvm::StringLiteral coordinate_modes[] = {
-    "half_pixel",           "pytorch_half_pixel",   "align_corners",     "asymmetric",
-    "half_pixel_symmetric", "tf_half_pixel_for_nn", "tf_crop_and_resize"};
+constexpr llvm::StringLiteral coordinate_modes[] = {"half_pixel",        "pytorch_half_pixel",   "align_corners",
+                                                    "asymmetric",        "half_pixel_symmetric", "tf_half_pixel_for_nn",
+                                                    "tf_crop_and_resize"};
 
 llvm::StringRef coordinate_mode(const Attrs& attrs) { return attrs.get_string("coordinate", "half_pixel"); }
 
@@ -44,9 +44,8 @@ double source_coordinate(const Attrs& attrs, const Axis& axis, int64_t k) {
   if (mode == "align_corners") return axis.out == 1 ? 0 : x * (in - 1) / (out - 1);
   if (mode == "tf_half_pixel_for_nn") return (x + 0.5) / axis.scale;
   if (mode == "tf_crop_and_resize")
-    return axis.out == 1
-               ? 0.5 * (axis.roi_start + axis.roi_end) * (in - 1)
-               : axis.roi_start * (in - 1) + x * (axis.roi_end - axis.roi_start) * (in - 1) / (out - 1);
+    return axis.out == 1 ? 0.5 * (axis.roi_start + axis.roi_end) * (in - 1)
+                         : axis.roi_start * (in - 1) + x * (axis.roi_end - axis.roi_start) * (in - 1) / (out - 1);
   if (mode == "pytorch_half_pixel" && axis.out == 1) return 0;
   double offset = 0;
   if (mode == "half_pixel_symmetric") offset = in / 2 * (1 - out / (axis.scale * in));
@@ -77,8 +76,7 @@ Taps unbounded_taps(const Attrs& attrs, double at) {
   if (mode == "linear") return {{low, 1 - fraction}, {low + 1, fraction}};
   Taps taps;
   for (int64_t i = -1; i <= 2; ++i)
-    taps.push_back(
-        {low + i, cubic_weight(attrs.get_float("cubic_a", -0.75), static_cast<double>(i) - fraction)});
+    taps.push_back({low + i, cubic_weight(attrs.get_float("cubic_a", -0.75), static_cast<double>(i) - fraction)});
   return taps;
 }
 
@@ -100,8 +98,7 @@ Taps taps_at(const Attrs& attrs, const Axis& axis, int64_t k) {
   return taps;
 }
 
-std::vector<Taps> taps_of_axis(const Attrs& attrs, llvm::ArrayRef<int64_t> in, llvm::ArrayRef<int64_t> out,
-                               size_t d) {
+std::vector<Taps> taps_of_axis(const Attrs& attrs, llvm::ArrayRef<int64_t> in, llvm::ArrayRef<int64_t> out, size_t d) {
   Axis axis{in[d], out[d], attrs.get_floats("scales")[d], 0, 1};
   if (coordinate_mode(attrs) == "tf_crop_and_resize") {
     axis.roi_start = attrs.get_floats("roi")[d];
@@ -121,24 +118,20 @@ bool is_untouched(const Attrs& attrs, llvm::ArrayRef<int64_t> in, llvm::ArrayRef
 
 // ---- Inference ----
 
-Status check_resize(const Attrs& attrs, int64_t rank, llvm::ArrayRef<int64_t> in,
-                    llvm::ArrayRef<int64_t> out) {
+Status check_resize(const Attrs& attrs, int64_t rank, llvm::ArrayRef<int64_t> in, llvm::ArrayRef<int64_t> out) {
   if (Status s = need_choice(attrs, "mode", {"nearest", "linear", "cubic"})) return s;
   if (Status s = need_choice(attrs, "coordinate", coordinate_modes)) return s;
-  if (Status s = need_choice(attrs, "nearest", {"round_prefer_floor", "round_prefer_ceil", "floor", "ceil"}))
-    return s;
+  if (Status s = need_choice(attrs, "nearest", {"round_prefer_floor", "round_prefer_ceil", "floor", "ceil"})) return s;
   auto scales = static_cast<int64_t>(attrs.get_floats("scales").size());
   auto roi = static_cast<int64_t>(attrs.get_floats("roi").size());
   if (scales != rank)
     return model_error("scales has " + llvm::Twine(scales) + " entries, the rank is " + llvm::Twine(rank));
   if (coordinate_mode(attrs) == "tf_crop_and_resize" && roi != 2 * rank)
-    return model_error("roi has " + llvm::Twine(roi) + " entries, it needs twice the rank " +
-                       llvm::Twine(rank));
+    return model_error("roi has " + llvm::Twine(roi) + " entries, it needs twice the rank " + llvm::Twine(rank));
   for (size_t d = 0; d < in.size(); ++d)
     if (in[d] < 1 || out[d] < 0 || !(attrs.get_floats("scales")[d] > 0))
       return model_error("dimension " + llvm::Twine(d) + " cannot go from " + llvm::Twine(in[d]) + " to " +
-                         llvm::Twine(out[d]) + " by the scale " +
-                         std::to_string(attrs.get_floats("scales")[d]));
+                         llvm::Twine(out[d]) + " by the scale " + std::to_string(attrs.get_floats("scales")[d]));
   return Status::success();
 }
 
@@ -209,8 +202,7 @@ Status resize_reference(const OpCall& call, llvm::ArrayRef<TensorView> x, llvm::
   return Status::success();
 }
 
-Status resize_grad_reference(const OpCall& call, llvm::ArrayRef<TensorView> dy,
-                             llvm::ArrayRef<TensorView> dx) {
+Status resize_grad_reference(const OpCall& call, llvm::ArrayRef<TensorView> dy, llvm::ArrayRef<TensorView> dx) {
   Shape shape = dy[0].type.shape;
   const Shape &in = dx[0].type.shape, &out = dy[0].type.shape;
   std::vector<double> elements = all_elements(dy[0]);
@@ -271,8 +263,8 @@ Result<Attrs> rebatch_resize(const OpCall& before, llvm::ArrayRef<const Type*> a
     for (size_t d = 0; d < from.size(); ++d) {
       if (now[d] == from[d]) continue;
       if (sizes[d] != from[d] || attrs.get_floats("scales")[d] != 1)
-        return model_error("resamples dimension " + llvm::Twine(d) + ", which changes from " +
-                           llvm::Twine(from[d]) + " to " + llvm::Twine(now[d]) + " with the batch");
+        return model_error("resamples dimension " + llvm::Twine(d) + ", which changes from " + llvm::Twine(from[d]) +
+                           " to " + llvm::Twine(now[d]) + " with the batch");
       sizes[d] = now[d];
     }
     attrs.set(name, sizes);
@@ -282,7 +274,8 @@ Result<Attrs> rebatch_resize(const OpCall& before, llvm::ArrayRef<const Type*> a
 
 std::optional<ChunkCall> resize_part(const OpCall& call, Chunk part) {
   const Attrs& attrs = call.attrs;
-  if (attrs.has("roi") || attrs.get_floats("scales")[0] != 1 || attrs.get_ints("sizes")[0] != call.operand(0).shape[0]) return std::nullopt;
+  if (attrs.has("roi") || attrs.get_floats("scales")[0] != 1 || attrs.get_ints("sizes")[0] != call.operand(0).shape[0])
+    return std::nullopt;
   return with_part_of_shape(cut_operands(call, {0}), "sizes", part);
 }
 

@@ -16,9 +16,7 @@ namespace {
 
 using namespace samples;
 
-constexpr AttrRule optional_float(llvm::StringLiteral name) {
-  return {name, AttrKind::Float, AttrNeed::Optional};
-}
+constexpr AttrRule optional_float(llvm::StringLiteral name) { return {name, AttrKind::Float, AttrNeed::Optional}; }
 
 // Operand i: a float of the parameter's shape.
 Status need_like_parameter(const OpCall& call, size_t i) {
@@ -46,14 +44,16 @@ constexpr AttrRule norms_rule{"norms", AttrKind::Int, AttrNeed::Optional};
 void add_norms(const OpCall& call, Types& results) {
   if (!call.attrs.get_int("norms")) return;
   const Type& grad = call.operand(1);
-  results.push_back(Type(grad.dtype == DType::F64 ? DType::F64 : DType::F32, {(grad.elements() + update_block - 1) / update_block}));
+  results.push_back(
+      Type(grad.dtype == DType::F64 ? DType::F64 : DType::F32, {(grad.elements() + update_block - 1) / update_block}));
 }
 
 void write_norms(const OpCall& call, const TensorView& grad, const TensorView& norms) {
   if (!call.attrs.get_int("norms")) return;
   for (int64_t block = 0; block < norms.elements(); ++block) {
     double squares = 0;
-    for (int64_t i = block * update_block; i < std::min((block + 1) * update_block, grad.elements()); ++i) squares += grad.get(i) * grad.get(i);
+    for (int64_t i = block * update_block; i < std::min((block + 1) * update_block, grad.elements()); ++i)
+      squares += grad.get(i) * grad.get(i);
     norms.set(block, std::sqrt(squares));
   }
 }
@@ -103,16 +103,16 @@ Status sgd_reference(const OpCall& call, llvm::ArrayRef<TensorView> x, llvm::Arr
 std::vector<Sample> sgd_samples() {
   SampleOperand lr = values({}, {0.1}), scale = values({}, {0.5});
   SampleOperand yes = values({}, {1}, DType::Bool), no = values({}, {0}, DType::Bool);
-  return {
-      {{normal({2, 3}), normal({2, 3}), lr}, {}},
-      {{normal({4}), normal({4}, DType::BF16), lr, normal({4})}, {{"momentum", 0.9}, {"weight_decay", 0.01}}},
-      {{normal({4}), normal({4}), lr, normal({4}), scale},
-       {{"momentum", 0.9}, {"nesterov", int64_t{1}}, {"dampening", 0.0}}},
-      {{normal({3}), normal({3}), lr, absent(), scale}, {{"weight_decay", 0.1}}},
-      {{normal({3}), values({3}, {1, INFINITY, NAN}), lr, normal({3}), scale, yes}, {{"momentum", 0.9}}},
-      {{normal({3}), normal({3}), lr, normal({3}), absent(), no}, {{"momentum", 0.9}}},
-      {{normal({3, 700}), normal({3, 700}), lr}, {{"norms", int64_t{1}}}},
-      {{normal({1024}), normal({1024}, DType::F16), lr, normal({1024}), absent(), yes}, {{"momentum", 0.9}, {"norms", int64_t{1}}}}};
+  return {{{normal({2, 3}), normal({2, 3}), lr}, {}},
+          {{normal({4}), normal({4}, DType::BF16), lr, normal({4})}, {{"momentum", 0.9}, {"weight_decay", 0.01}}},
+          {{normal({4}), normal({4}), lr, normal({4}), scale},
+           {{"momentum", 0.9}, {"nesterov", int64_t{1}}, {"dampening", 0.0}}},
+          {{normal({3}), normal({3}), lr, absent(), scale}, {{"weight_decay", 0.1}}},
+          {{normal({3}), values({3}, {1, INFINITY, NAN}), lr, normal({3}), scale, yes}, {{"momentum", 0.9}}},
+          {{normal({3}), normal({3}), lr, normal({3}), absent(), no}, {{"momentum", 0.9}}},
+          {{normal({3, 700}), normal({3, 700}), lr}, {{"norms", int64_t{1}}}},
+          {{normal({1024}), normal({1024}, DType::F16), lr, normal({1024}), absent(), yes},
+           {{"momentum", 0.9}, {"norms", int64_t{1}}}}};
 }
 
 constexpr AttrRule adamw_attrs[] = {{"beta1", AttrKind::Float},
@@ -171,24 +171,22 @@ std::vector<Sample> adamw_samples() {
   coupled.set("decoupled", int64_t{0});
   Attrs with_norms = attrs;
   with_norms.set("norms", int64_t{1});
-  return {{{normal({2, 3}), normal({2, 3}), normal({2, 3}), positive({2, 3}), step, lr}, attrs},
-          {{normal({4}), normal({4}, DType::BF16), normal({4}), positive({4}), step, lr, values({}, {0.25})},
-           coupled},
-          {{normal({3}), values({3}, {1, INFINITY, NAN}), normal({3}), positive({3}), step, lr, absent(),
-            values({}, {1}, DType::Bool)},
-           attrs},
-          {{normal({4}), normal({4}), normal({4}), positive({4}), step, lr, values({}, {0.25}),
-            values({}, {0}, DType::Bool)},
-           attrs},
-          {{normal({1025}), normal({1025}), normal({1025}), positive({1025}), step, lr, values({}, {0.25})}, with_norms},
-          {{normal({7, 300}), normal({7, 300}, DType::BF16), normal({7, 300}), positive({7, 300}), step, lr, absent(),
-            values({}, {1}, DType::Bool)},
-           with_norms}};
+  return {
+      {{normal({2, 3}), normal({2, 3}), normal({2, 3}), positive({2, 3}), step, lr}, attrs},
+      {{normal({4}), normal({4}, DType::BF16), normal({4}), positive({4}), step, lr, values({}, {0.25})}, coupled},
+      {{normal({3}), values({3}, {1, INFINITY, NAN}), normal({3}), positive({3}), step, lr, absent(),
+        values({}, {1}, DType::Bool)},
+       attrs},
+      {{normal({4}), normal({4}), normal({4}), positive({4}), step, lr, values({}, {0.25}),
+        values({}, {0}, DType::Bool)},
+       attrs},
+      {{normal({1025}), normal({1025}), normal({1025}), positive({1025}), step, lr, values({}, {0.25})}, with_norms},
+      {{normal({7, 300}), normal({7, 300}, DType::BF16), normal({7, 300}), positive({7, 300}), step, lr, absent(),
+        values({}, {1}, DType::Bool)},
+       with_norms}};
 }
 
-double ten_each(const OpCall&, llvm::ArrayRef<Type> results) {
-  return 10 * static_cast<double>(results[0].elements());
-}
+double ten_each(const OpCall&, llvm::ArrayRef<Type> results) { return 10 * static_cast<double>(results[0].elements()); }
 
 constexpr InPlace sgd_in_place[] = {{0, 0}, {1, 3}};
 constexpr InPlace adamw_in_place[] = {{0, 0}, {1, 2}, {2, 3}};

@@ -23,8 +23,7 @@ PLIMSOLL_VECTORISED void mask_row(float* scores, MaskKind kind, const void* mask
   }
 }
 
-PLIMSOLL_VECTORISED void drop_row(float* factors, const uint32_t* words, uint64_t threshold, float kept,
-                                  int64_t n) {
+PLIMSOLL_VECTORISED void drop_row(float* factors, const uint32_t* words, uint64_t threshold, float kept, int64_t n) {
   for (int64_t j = 0; j < n; ++j) factors[j] = words[j] >= threshold ? kept : 0.0f;
 }
 
@@ -55,13 +54,12 @@ void absorb_scores(RunningRows& state, int64_t rows, int64_t width, int64_t valu
     exp_scaled(scores, scores, largest, 1.0f, width);
     state.sum[r] = state.sum[r] * correction + static_cast<float>(sum_of(scores, width));
     state.largest[r] = largest;
-    if (correction != 1.0f)
-      scale(state.out + r * value_size, state.out + r * value_size, correction, value_size);
+    if (correction != 1.0f) scale(state.out + r * value_size, state.out + r * value_size, correction, value_size);
   }
 }
 
-void attend_block(const AttentionShape& shape, RunningRows& state, int64_t b, int64_t h, int64_t first_row,
-                  float* y, float* lse, const float* q, const float* k, const float* v) {
+void attend_block(const AttentionShape& shape, RunningRows& state, int64_t b, int64_t h, int64_t first_row, float* y,
+                  float* lse, const float* q, const float* k, const float* v) {
   const int64_t rows = std::min(query_block, shape.rows - first_row), value_size = shape.value_size;
   const int64_t kv_head = h / (shape.heads / shape.kv_heads);
   std::fill_n(state.largest, rows, -infinity);
@@ -71,9 +69,8 @@ void attend_block(const AttentionShape& shape, RunningRows& state, int64_t b, in
   const int64_t k_step = shape.k_step, v_step = shape.v_step;
   for (int64_t first = 0; first < columns; first += key_block) {
     const int64_t width = std::min(key_block, columns - first);
-    transpose_block(state.keys, key_block,
-                    k + (b * shape.columns + first) * k_step + kv_head * shape.head_size, k_step, width,
-                    shape.head_size);
+    transpose_block(state.keys, key_block, k + (b * shape.columns + first) * k_step + kv_head * shape.head_size, k_step,
+                    width, shape.head_size);
     const ScoreBlock block{b, h, first_row, rows, first, width};
     score_block(shape, block, q, state.keys, state.scores);
     absorb_scores(state, rows, width, value_size);
@@ -82,13 +79,12 @@ void attend_block(const AttentionShape& shape, RunningRows& state, int64_t b, in
       multiply_rows(state.scores, state.factors, rows * key_block);
     }
     add_block_product(state.out, value_size, {state.scores, key_block, 1},
-                      v + (b * shape.columns + first) * v_step + kv_head * value_size, v_step, rows,
-                      value_size, width);
+                      v + (b * shape.columns + first) * v_step + kv_head * value_size, v_step, rows, value_size, width);
   }
   for (int64_t r = 0; r < rows; ++r) {
     const float inverse = state.sum[r] > 0 ? 1.0f / state.sum[r] : 0.0f;
-    scale(y + ((b * shape.rows + first_row + r) * shape.heads + h) * value_size, state.out + r * value_size,
-          inverse, value_size);
+    scale(y + ((b * shape.rows + first_row + r) * shape.heads + h) * value_size, state.out + r * value_size, inverse,
+          value_size);
     lse[(b * shape.heads + h) * shape.rows + first_row + r] = state.largest[r] + std::log(state.sum[r]);
   }
 }
@@ -110,12 +106,10 @@ void score_block(const AttentionShape& shape, const ScoreBlock& block, const flo
       const int64_t at = block.b * strides[0] + block.h * strides[1] + (block.first_row + r) * strides[2] +
                          block.first_column * strides[3];
       const int64_t bytes = shape.mask_kind == MaskKind::Bool ? 1 : sizeof(float);
-      mask_row(row, shape.mask_kind, static_cast<const char*>(shape.mask) + at * bytes, strides[3],
-               block.columns);
+      mask_row(row, shape.mask_kind, static_cast<const char*>(shape.mask) + at * bytes, strides[3], block.columns);
     }
     if (!shape.causal) continue;
-    const int64_t allowed =
-        std::clamp<int64_t>(block.first_row + r + 1 - block.first_column, 0, block.columns);
+    const int64_t allowed = std::clamp<int64_t>(block.first_row + r + 1 - block.first_column, 0, block.columns);
     std::fill(row + allowed, row + block.columns, -infinity);
   }
 }
@@ -131,8 +125,7 @@ void dropout_block(const AttentionShape& shape, const ScoreBlock& block, float* 
   }
 }
 
-void attention(const AttentionShape& shape, float* y, float* lse, const float* q, const float* k,
-               const float* v) {
+void attention(const AttentionShape& shape, float* y, float* lse, const float* q, const float* k, const float* v) {
   const int64_t blocks = (shape.rows + query_block - 1) / query_block;
   const int64_t tasks = shape.batch * shape.heads * blocks;
   const int64_t work = shape.batch * shape.heads * shape.rows * shape.columns * shape.head_size / 8;
@@ -141,8 +134,7 @@ void attention(const AttentionShape& shape, float* y, float* lse, const float* q
   for (int64_t task = 0; task < tasks; ++task) {
     RunningRows state;
     const int64_t head = task / blocks;
-    attend_block(shape, state, head / shape.heads, head % shape.heads, task % blocks * query_block, y, lse, q,
-                 k, v);
+    attend_block(shape, state, head / shape.heads, head % shape.heads, task % blocks * query_block, y, lse, q, k, v);
   }
 }
 

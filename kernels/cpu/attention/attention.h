@@ -12,8 +12,8 @@ namespace plimsoll::cpu {
 enum class MaskKind : uint8_t { None, Bool, Float };
 
 // Tensors: q [batch, rows, heads * head_size], k [batch, columns, kv_heads * head_size],
-// v [batch, columns, kv_heads * value_size], y [batch, rows, heads * value_size], lse [batch, heads, rows]. Rows of q, k
-// and v, and of their gradients, are so many elements apart: they may stand side by side in one tensor.
+// v [batch, columns, kv_heads * value_size], y [batch, rows, heads * value_size], lse [batch, heads, rows]. Rows of q,
+// k and v, and of their gradients, are so many elements apart: they may stand side by side in one tensor.
 struct AttentionShape {
   int64_t batch, rows, columns, heads, kv_heads, head_size, value_size;
   int64_t q_step, k_step, v_step;
@@ -29,13 +29,11 @@ struct AttentionShape {
 // Block sizes. A block's buffers live on the stack, hence the limit on head sizes.
 inline constexpr int64_t query_block = 48, key_block = 64, max_head_size = 256;
 
-void attention(const AttentionShape& shape, float* y, float* lse, const float* q, const float* k,
-               const float* v);
+void attention(const AttentionShape& shape, float* y, float* lse, const float* q, const float* k, const float* v);
 
 // `row_products` has room for [batch, heads, rows].
-void attention_grad(const AttentionShape& shape, float* dq, float* dk, float* dv, const float* q,
-                    const float* k, const float* v, const float* y, const float* lse, const float* dy,
-                    float* row_products);
+void attention_grad(const AttentionShape& shape, float* dq, float* dk, float* dv, const float* q, const float* k,
+                    const float* v, const float* y, const float* lse, const float* dy, float* row_products);
 
 // What forward and backward share: one block of scores, scaled and masked. Columns past `columns` of the
 // tensor and forbidden ones are -infinity. `keys` is the transposed block of k, [head_size, key_block].

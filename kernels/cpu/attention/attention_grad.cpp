@@ -34,8 +34,7 @@ PLIMSOLL_VECTORISED void probabilities(float* p, const float* scores, float lse,
 }
 
 // d_scores = p * (d_p - row_product) * factor
-PLIMSOLL_VECTORISED void score_gradient(float* d_scores, const float* p, float row_product, float factor,
-                                        int64_t n) {
+PLIMSOLL_VECTORISED void score_gradient(float* d_scores, const float* p, float row_product, float factor, int64_t n) {
 #pragma omp simd
   for (int64_t j = 0; j < n; ++j) d_scores[j] = p[j] * (d_scores[j] - row_product) * factor;
 }
@@ -47,15 +46,13 @@ PLIMSOLL_VECTORISED void multiply_into(float* y, const float* a, const float* b,
 
 // Probabilities into blocks.scores, the dropped ones into blocks.dropped, their gradients into
 // blocks.d_scores.
-void recompute_block(const AttentionShape& shape, const GradTensors& t, const ScoreBlock& block,
-                     GradBlocks& blocks) {
-  const int64_t dy_step = shape.heads * shape.value_size,
-                head_row = (block.b * shape.heads + block.h) * shape.rows;
+void recompute_block(const AttentionShape& shape, const GradTensors& t, const ScoreBlock& block, GradBlocks& blocks) {
+  const int64_t dy_step = shape.heads * shape.value_size, head_row = (block.b * shape.heads + block.h) * shape.rows;
   score_block(shape, block, t.q, blocks.keys, blocks.scores);
   std::fill_n(blocks.d_scores, block.rows * key_block, 0.0f);
   const float* dy = t.dy + (block.b * shape.rows + block.first_row) * dy_step + block.h * shape.value_size;
-  add_block_product(blocks.d_scores, key_block, {dy, dy_step, 1}, blocks.values, key_block, block.rows,
-                    block.columns, shape.value_size);
+  add_block_product(blocks.d_scores, key_block, {dy, dy_step, 1}, blocks.values, key_block, block.rows, block.columns,
+                    shape.value_size);
   if (shape.dropout > 0) {
     dropout_block(shape, block, blocks.dropped);
     for (int64_t at = 0; at < block.rows * key_block; at += key_block)
@@ -73,17 +70,15 @@ void recompute_block(const AttentionShape& shape, const GradTensors& t, const Sc
   }
 }
 
-void add_block_grads(const AttentionShape& shape, const GradTensors& t, const ScoreBlock& block,
-                     int64_t kv_head, const GradBlocks& blocks) {
+void add_block_grads(const AttentionShape& shape, const GradTensors& t, const ScoreBlock& block, int64_t kv_head,
+                     const GradBlocks& blocks) {
   const int64_t q_step = shape.q_step, k_step = shape.k_step, v_step = shape.v_step;
   const int64_t dy_step = shape.heads * shape.value_size;
-  const int64_t row = block.b * shape.rows + block.first_row,
-                column = block.b * shape.columns + block.first_column;
-  const int64_t q_at = row * q_step + block.h * shape.head_size,
-                k_at = column * k_step + kv_head * shape.head_size;
-  add_block_product(t.dv + column * v_step + kv_head * shape.value_size, v_step,
-                    {blocks.dropped, 1, key_block}, t.dy + row * dy_step + block.h * shape.value_size,
-                    dy_step, block.columns, shape.value_size, block.rows);
+  const int64_t row = block.b * shape.rows + block.first_row, column = block.b * shape.columns + block.first_column;
+  const int64_t q_at = row * q_step + block.h * shape.head_size, k_at = column * k_step + kv_head * shape.head_size;
+  add_block_product(t.dv + column * v_step + kv_head * shape.value_size, v_step, {blocks.dropped, 1, key_block},
+                    t.dy + row * dy_step + block.h * shape.value_size, dy_step, block.columns, shape.value_size,
+                    block.rows);
   add_block_product(t.dk + k_at, k_step, {blocks.d_scores, 1, key_block}, t.q + q_at, q_step, block.columns,
                     shape.head_size, block.rows);
   add_block_product(t.dq + q_at, q_step, {blocks.d_scores, key_block, 1}, t.k + k_at, k_step, block.rows,
@@ -103,8 +98,7 @@ void head_row_products(const AttentionShape& shape, const GradTensors& t, int64_
   }
 }
 
-void key_head_grad(const AttentionShape& shape, const GradTensors& t, int64_t b, int64_t kv_head,
-                   GradBlocks& blocks) {
+void key_head_grad(const AttentionShape& shape, const GradTensors& t, int64_t b, int64_t kv_head, GradBlocks& blocks) {
   const int64_t group = shape.heads / shape.kv_heads;
   const int64_t q_step = shape.q_step, k_step = shape.k_step, v_step = shape.v_step;
   const int64_t k_at = b * shape.columns * k_step + kv_head * shape.head_size;
@@ -131,9 +125,8 @@ void key_head_grad(const AttentionShape& shape, const GradTensors& t, int64_t b,
 
 }  // namespace
 
-void attention_grad(const AttentionShape& shape, float* dq, float* dk, float* dv, const float* q,
-                    const float* k, const float* v, const float* y, const float* lse, const float* dy,
-                    float* row_products) {
+void attention_grad(const AttentionShape& shape, float* dq, float* dk, float* dv, const float* q, const float* k,
+                    const float* v, const float* y, const float* lse, const float* dy, float* row_products) {
   const GradTensors tensors{dq, dk, dv, q, k, v, y, lse, dy, row_products};
   const int64_t tasks = shape.batch * shape.kv_heads;
   const int64_t work = shape.batch * shape.heads * shape.rows * shape.columns * shape.head_size / 8;

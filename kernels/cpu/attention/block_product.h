@@ -18,7 +18,6 @@ void add_block_product(float* c, int64_t c_step, LeftBlock a, const float* b, in
                        int64_t columns, int64_t depth);
 
 // to[j, i] = from[i, j], both blocks of larger matrices.
-void transpose_block(float* to, int64_t to_step, const float* from, int64_t from_step, int64_t rows,
-                     int64_t columns);
+void transpose_block(float* to, int64_t to_step, const float* from, int64_t from_step, int64_t rows, int64_t columns);
 
 }  // namespace plimsoll::cpu

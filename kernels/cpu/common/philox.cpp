@@ -15,8 +15,7 @@ constexpr int64_t tile_blocks = 32, tile_words = 4 * tile_blocks;
 
 // A tile of consecutive blocks, one a vector lane.
 PLIMSOLL_VECTORISED void philox_tile(const RandomStream& stream, uint64_t first_block, uint32_t* words) {
-  const auto key_low = static_cast<uint32_t>(stream.seed),
-             key_high = static_cast<uint32_t>(stream.seed >> 32);
+  const auto key_low = static_cast<uint32_t>(stream.seed), key_high = static_cast<uint32_t>(stream.seed >> 32);
   const uint32_t step = stream.step, id = stream.id;
 #pragma omp simd
   for (int64_t i = 0; i < tile_blocks; ++i) {

@@ -21,8 +21,8 @@ constexpr int64_t sum_block = 1024;
 
 PLIMSOLL_VECTORISED double sum_of(const float* x, int64_t n){BLOCKED_SUM(x[i])} PLIMSOLL_VECTORISED
     double sum_of_squares(const float* x, int64_t n){BLOCKED_SUM(x[i] * x[i])} PLIMSOLL_VECTORISED
-    double sum_of_squares_around(const float* x, float center, int64_t n){
-        BLOCKED_SUM((x[i] - center) * (x[i] - center))} PLIMSOLL_VECTORISED
+    double sum_of_squares_around(const float* x, float center,
+                                 int64_t n){BLOCKED_SUM((x[i] - center) * (x[i] - center))} PLIMSOLL_VECTORISED
     double dot(const float* x, const float* y, int64_t n){BLOCKED_SUM(x[i] * y[i])} PLIMSOLL_VECTORISED
     double sum_of_exp(const float* x, float shift, int64_t n) {
   BLOCKED_SUM(vector_exp(x[i] - shift))
@@ -59,8 +59,8 @@ PLIMSOLL_VECTORISED float min_of(const float* x, int64_t n) {
 #define EACH(statement) \
   _Pragma("omp simd") for (int64_t i = 0; i < n; ++i) { statement; }
 
-PLIMSOLL_VECTORISED void exp_scaled(float* y, const float* x, float shift, float factor, int64_t n){
-    EACH(y[i] = vector_exp(x[i] - shift) * factor)} PLIMSOLL_VECTORISED
+PLIMSOLL_VECTORISED void exp_scaled(float* y, const float* x, float shift, float factor,
+                                    int64_t n){EACH(y[i] = vector_exp(x[i] - shift) * factor)} PLIMSOLL_VECTORISED
     void add_to(float* total, const float* x, int64_t n){EACH(total[i] += x[i])} PLIMSOLL_VECTORISED
     void max_to(float* total, const float* x, int64_t n){
         EACH(total[i] = total[i] > x[i] || total[i] != total[i] ? total[i] : x[i])} PLIMSOLL_VECTORISED

@@ -30,8 +30,7 @@ std::array<int64_t, 4> workspace_layout(const ConvolutionShape& s) {
                                pairs * extent(s.kernel, s.spatial_rank),
                                s.batch * round_up(s.out_channels, 16) * extent(s.output, s.spatial_rank)};
   std::array<int64_t, 4> at{};
-  for (int t = 0; t < 3; ++t)
-    at[t + 1] = at[t] + round_up(elements[t] * static_cast<int64_t>(sizeof(float)), 64);
+  for (int t = 0; t < 3; ++t) at[t + 1] = at[t] + round_up(elements[t] * static_cast<int64_t>(sizeof(float)), 64);
   return at;
 }
 
@@ -117,16 +116,16 @@ Chosen choose(const dnnl::engine& engine, ConvolutionPass pass, const Convolutio
   if (pass == ConvolutionPass::InputGradient) {
     using Backward = dnnl::convolution_backward_data;
     const Backward::primitive_desc chosen(
-        Backward::desc(algorithm, t[0], t[1], t[2], w.strides, w.dilations, w.begin, w.end), own_scratch(),
-        engine, forward);
+        Backward::desc(algorithm, t[0], t[1], t[2], w.strides, w.dilations, w.begin, w.end), own_scratch(), engine,
+        forward);
     return {Backward(chosen),
             {chosen.diff_src_desc(), chosen.weights_desc(), chosen.diff_dst_desc()},
             chosen.scratchpad_desc()};
   }
   using Backward = dnnl::convolution_backward_weights;
   const Backward::primitive_desc chosen(
-      Backward::desc(algorithm, t[0], t[1], t[2], w.strides, w.dilations, w.begin, w.end), own_scratch(),
-      engine, forward);
+      Backward::desc(algorithm, t[0], t[1], t[2], w.strides, w.dilations, w.begin, w.end), own_scratch(), engine,
+      forward);
   return {Backward(chosen),
           {chosen.src_desc(), chosen.diff_weights_desc(), chosen.diff_dst_desc()},
           chosen.scratchpad_desc()};
@@ -181,8 +180,7 @@ struct PreparedConvolution::State {
     tensor.moves = plain != wanted;
     if (!tensor.moves) return;
     const bool out = t == written;
-    const dnnl::reorder::primitive_desc desc(engine, out ? wanted : plain, engine, out ? plain : wanted,
-                                             own_scratch());
+    const dnnl::reorder::primitive_desc desc(engine, out ? wanted : plain, engine, out ? plain : wanted, own_scratch());
     library.reserve_scratch(static_cast<int64_t>(desc.scratchpad_desc().get_size()));
     tensor.reorder = dnnl::reorder(desc);
   }
@@ -201,8 +199,7 @@ PreparedConvolution::PreparedConvolution(std::unique_ptr<State> state) : state_(
 PreparedConvolution::~PreparedConvolution() = default;
 
 std::unique_ptr<PreparedConvolution> PreparedConvolution::create(Library& library, ConvolutionPass pass,
-                                                                 const ConvolutionShape& shape,
-                                                                 std::string& why) {
+                                                                 const ConvolutionShape& shape, std::string& why) {
   auto state = std::make_unique<State>(State{.library = library});
   state->layout = workspace_layout(shape);
   state->written = written_tensor(pass);
@@ -220,8 +217,7 @@ std::unique_ptr<PreparedConvolution> PreparedConvolution::create(Library& librar
     }
     state->arguments[3] = {DNNL_ARG_SCRATCHPAD, state->scratch.get()};
     if (shape.bias) {
-      state->bias =
-          memory({{shape.out_channels}, memory::data_type::f32, memory::format_tag::a}, engine, nullptr);
+      state->bias = memory({{shape.out_channels}, memory::data_type::f32, memory::format_tag::a}, engine, nullptr);
       state->arguments[state->argument_count++] = {DNNL_ARG_BIAS, state->bias.get()};
     }
     state->primitive = chosen.primitive;
@@ -232,8 +228,7 @@ std::unique_ptr<PreparedConvolution> PreparedConvolution::create(Library& librar
   return std::unique_ptr<PreparedConvolution>(new PreparedConvolution(std::move(state)));
 }
 
-bool PreparedConvolution::run(const float* x, const float* w, const float* y, const float* bias,
-                              void* workspace) {
+bool PreparedConvolution::run(const float* x, const float* w, const float* y, const float* bias, void* workspace) {
   State& state = *state_;
   auto place = [](const memory& tensor, const void* data) {
     return dnnl_memory_set_data_handle(tensor.get(), const_cast<void*>(data)) == dnnl_success;

@@ -17,21 +17,20 @@ namespace plimsoll::cpu {
     const auto v = second;                              \
     y[i] = expression;                                  \
   }
-#define BINARY(Out, In, name, expression)                                                                 \
-  PLIMSOLL_VECTORISED void name##_range(Out* y, const In* a, const In* b, int64_t a_step, int64_t b_step, \
-                                        int64_t n) {                                                      \
-    if (a_step && b_step) {                                                                               \
-      BINARY_LOOP(a[i], b[i], expression)                                                                 \
-    } else if (a_step) {                                                                                  \
-      const In still = *b;                                                                                \
-      BINARY_LOOP(a[i], still, expression)                                                                \
-    } else if (b_step) {                                                                                  \
-      const In still = *a;                                                                                \
-      BINARY_LOOP(still, b[i], expression)                                                                \
-    } else {                                                                                              \
-      const In still = *a, other = *b;                                                                    \
-      BINARY_LOOP(still, other, expression)                                                               \
-    }                                                                                                     \
+#define BINARY(Out, In, name, expression)                                                                              \
+  PLIMSOLL_VECTORISED void name##_range(Out* y, const In* a, const In* b, int64_t a_step, int64_t b_step, int64_t n) { \
+    if (a_step && b_step) {                                                                                            \
+      BINARY_LOOP(a[i], b[i], expression)                                                                              \
+    } else if (a_step) {                                                                                               \
+      const In still = *b;                                                                                             \
+      BINARY_LOOP(a[i], still, expression)                                                                             \
+    } else if (b_step) {                                                                                               \
+      const In still = *a;                                                                                             \
+      BINARY_LOOP(still, b[i], expression)                                                                             \
+    } else {                                                                                                           \
+      const In still = *a, other = *b;                                                                                 \
+      BINARY_LOOP(still, other, expression)                                                                            \
+    }                                                                                                                  \
   }
 
 // Python's and ONNX's modulus: the sign of the divisor.
@@ -89,8 +88,7 @@ void pow_range(float* y, const float* a, const float* b, int64_t a_step, int64_t
 
 // Runs along the innermost collapsed dimension. With few outer iterations the runs themselves are cut.
 template <typename Out, typename In>
-static void broadcast_binary(BinaryRange<Out, In>* range, const LoopNest<3>& full, Out* y, const In* a,
-                             const In* b) {
+static void broadcast_binary(BinaryRange<Out, In>* range, const LoopNest<3>& full, Out* y, const In* a, const In* b) {
   const LoopNest<3> nest = collapse(full);
   const int last = nest.rank - 1;
   const int64_t run = nest.sizes[last], a_step = nest.strides[1][last], b_step = nest.strides[2][last];
@@ -102,21 +100,18 @@ static void broadcast_binary(BinaryRange<Out, In>* range, const LoopNest<3>& ful
     return;
   }
   parallel_rows(outer, 2 * run, [&](int64_t begin, int64_t end) {
-    walk_outer(nest, 1, begin, end, [&](const std::array<int64_t, 3>& at) {
-      range(y + at[0], a + at[1], b + at[2], a_step, b_step, run);
-    });
+    walk_outer(nest, 1, begin, end,
+               [&](const std::array<int64_t, 3>& at) { range(y + at[0], a + at[1], b + at[2], a_step, b_step, run); });
   });
 }
 
 void map_binary(FloatBinaryRange* range, const LoopNest<3>& nest, float* y, const float* a, const float* b) {
   broadcast_binary(range, nest, y, a, b);
 }
-void map_binary(FloatCompareRange* range, const LoopNest<3>& nest, uint8_t* y, const float* a,
-                const float* b) {
+void map_binary(FloatCompareRange* range, const LoopNest<3>& nest, uint8_t* y, const float* a, const float* b) {
   broadcast_binary(range, nest, y, a, b);
 }
-void map_binary(IndexCompareRange* range, const LoopNest<3>& nest, uint8_t* y, const int64_t* a,
-                const int64_t* b) {
+void map_binary(IndexCompareRange* range, const LoopNest<3>& nest, uint8_t* y, const int64_t* a, const int64_t* b) {
   broadcast_binary(range, nest, y, a, b);
 }
 void map_binary(LogicRange* range, const LoopNest<3>& nest, uint8_t* y, const uint8_t* a, const uint8_t* b) {
@@ -139,8 +134,7 @@ PLIMSOLL_VECTORISED static void select_range(uint32_t* y, const uint8_t* conditi
   }
 }
 
-void where_32(const LoopNest<4>& full, uint32_t* y, const uint8_t* condition, const uint32_t* a,
-              const uint32_t* b) {
+void where_32(const LoopNest<4>& full, uint32_t* y, const uint8_t* condition, const uint32_t* a, const uint32_t* b) {
   const LoopNest<4> nest = collapse(full);
   const int last = nest.rank - 1;
   const int64_t run = nest.sizes[last];

@@ -14,30 +14,26 @@ template <typename Out, typename In>
 using BinaryRange = void(Out* y, const In* a, const In* b, int64_t a_step, int64_t b_step, int64_t n);
 
 using FloatBinaryRange = BinaryRange<float, float>;
-FloatBinaryRange add_range, sub_range, mul_range, div_range, pow_range, mod_range, fmod_range, max_range,
-    min_range, prelu_range;
+FloatBinaryRange add_range, sub_range, mul_range, div_range, pow_range, mod_range, fmod_range, max_range, min_range,
+    prelu_range;
 
 using FloatCompareRange = BinaryRange<uint8_t, float>;
 FloatCompareRange equal_range, less_range, less_equal_range, greater_range, greater_equal_range;
 
 using IndexCompareRange = BinaryRange<uint8_t, int64_t>;
-IndexCompareRange equal_i64_range, less_i64_range, less_equal_i64_range, greater_i64_range,
-    greater_equal_i64_range;
+IndexCompareRange equal_i64_range, less_i64_range, less_equal_i64_range, greater_i64_range, greater_equal_i64_range;
 
 using LogicRange = BinaryRange<uint8_t, uint8_t>;
 LogicRange and_range, or_range, xor_range;
 
 // The whole broadcast function. One of the types below.
 void map_binary(FloatBinaryRange* range, const LoopNest<3>& nest, float* y, const float* a, const float* b);
-void map_binary(FloatCompareRange* range, const LoopNest<3>& nest, uint8_t* y, const float* a,
-                const float* b);
-void map_binary(IndexCompareRange* range, const LoopNest<3>& nest, uint8_t* y, const int64_t* a,
-                const int64_t* b);
+void map_binary(FloatCompareRange* range, const LoopNest<3>& nest, uint8_t* y, const float* a, const float* b);
+void map_binary(IndexCompareRange* range, const LoopNest<3>& nest, uint8_t* y, const int64_t* a, const int64_t* b);
 void map_binary(LogicRange* range, const LoopNest<3>& nest, uint8_t* y, const uint8_t* a, const uint8_t* b);
 
 // y = condition ? a : b on elements of 4 bytes; tensors of the nest: y, condition, a, b.
-void where_32(const LoopNest<4>& nest, uint32_t* y, const uint8_t* condition, const uint32_t* a,
-              const uint32_t* b);
+void where_32(const LoopNest<4>& nest, uint32_t* y, const uint8_t* condition, const uint32_t* a, const uint32_t* b);
 
 // y = not x.
 void logical_not(uint8_t* y, const uint8_t* x, int64_t n);

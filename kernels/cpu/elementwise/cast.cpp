@@ -11,9 +11,7 @@ namespace {
 
 struct Bf16 {
   uint16_t bits;
-  PLIMSOLL_INLINE float number() const {
-    return float_of(static_cast<int32_t>(static_cast<uint32_t>(bits) << 16));
-  }
+  PLIMSOLL_INLINE float number() const { return float_of(static_cast<int32_t>(static_cast<uint32_t>(bits) << 16)); }
   PLIMSOLL_INLINE static Bf16 of(float value) {
     const auto wide = static_cast<uint32_t>(bits_of(value));
     const uint32_t rounded = (wide + 0x7fff + ((wide >> 16) & 1)) >> 16;
@@ -67,8 +65,7 @@ PLIMSOLL_INLINE To element_of(Number value) {
   else if constexpr (requires(To to) { to.bits; })
     return To{static_cast<uint8_t>(value != 0)};
   else if constexpr (std::is_floating_point_v<Number> && std::is_integral_v<To>)
-    return static_cast<To>(
-        static_cast<int64_t>(value));  // wraps, where a direct conversion would be undefined
+    return static_cast<To>(static_cast<int64_t>(value));  // wraps, where a direct conversion would be undefined
   else
     return static_cast<To>(value);
 }

@@ -113,8 +113,7 @@ void map_unary(UnaryRange* range, float* y, const float* x, int64_t n, float a, 
 }
 
 void map_unary_grad(UnaryGradRange* range, float* dx, const float* kept, const float* dy, int64_t n) {
-  parallel_ranges(
-      n, 4, [&](int64_t begin, int64_t end) { range(dx + begin, kept + begin, dy + begin, end - begin); });
+  parallel_ranges(n, 4, [&](int64_t begin, int64_t end) { range(dx + begin, kept + begin, dy + begin, end - begin); });
 }
 
 }  // namespace plimsoll::cpu

@@ -2,8 +2,8 @@
 
 #include "kernels/cpu/common/parallel.h"
 #include "kernels/cpu/common/row_math.h"
-#include "kernels/cpu/reduce/softmax.h"
 #include "kernels/cpu/common/vector_math.h"
+#include "kernels/cpu/reduce/softmax.h"
 
 #include <algorithm>
 
@@ -20,8 +20,7 @@ float weight_of(const CrossEntropyOptions& options, int64_t c) {
 }
 
 double weight_sum(const CrossEntropyShape& shape, const CrossEntropyOptions& options) {
-  return options.class_weights ? sum_of(options.class_weights, shape.classes)
-                               : static_cast<double>(shape.classes);
+  return options.class_weights ? sum_of(options.class_weights, shape.classes) : static_cast<double>(shape.classes);
 }
 
 int64_t offset_of(const CrossEntropyShape& shape, int64_t row) {
@@ -44,15 +43,14 @@ void row_lse(const CrossEntropyShape& shape, const float* logits, float* lse) {
 }
 
 // sum_c w[c] (lse - x[c])
-double smoothed_loss(const CrossEntropyShape& shape, const CrossEntropyOptions& options, const float* x,
-                     double lse) {
+double smoothed_loss(const CrossEntropyShape& shape, const CrossEntropyOptions& options, const float* x, double lse) {
   double total = 0;
   for (int64_t c = 0; c < shape.classes; ++c) total += weight_of(options, c) * (lse - x[c * shape.inner]);
   return total;
 }
 
-PLIMSOLL_VECTORISED void softmax_times(float* y, const float* x, const float* lse, const float* factor,
-                                       int64_t step, int64_t n) {
+PLIMSOLL_VECTORISED void softmax_times(float* y, const float* x, const float* lse, const float* factor, int64_t step,
+                                       int64_t n) {
   if (step == 0) {
     const float row_lse = *lse, row_factor = *factor;
 #pragma omp simd
@@ -75,8 +73,8 @@ RowTarget target_of(const CrossEntropyOptions& options, Label label, float dloss
   return {static_cast<float>(dloss / divisor), (1 - options.smoothing) * weight_of(options, label), label};
 }
 
-void subtract_expected(const CrossEntropyShape& shape, const CrossEntropyOptions& options,
-                       const RowTarget& row, float share, float* dlogits) {
+void subtract_expected(const CrossEntropyShape& shape, const CrossEntropyOptions& options, const RowTarget& row,
+                       float share, float* dlogits) {
   if (row.label < 0) return;
   if (share > 0)
     for (int64_t c = 0; c < shape.classes; ++c)
@@ -87,9 +85,8 @@ void subtract_expected(const CrossEntropyShape& shape, const CrossEntropyOptions
 }  // namespace
 
 template <typename Label>
-double cross_entropy_rows(const CrossEntropyShape& shape, const CrossEntropyOptions& options,
-                          const float* logits, const Label* labels, double* losses, float* lse,
-                          int64_t* bad_row) {
+double cross_entropy_rows(const CrossEntropyShape& shape, const CrossEntropyOptions& options, const float* logits,
+                          const Label* labels, double* losses, float* lse, int64_t* bad_row) {
   *bad_row = -1;
   row_lse(shape, logits, lse);
   double total_weight = 0;
@@ -103,11 +100,9 @@ double cross_entropy_rows(const CrossEntropyShape& shape, const CrossEntropyOpti
     const float* x = logits + offset_of(shape, r);
     const double weight = weight_of(options, labels[r]);
     total_weight += weight;
-    losses[r] =
-        (1.0 - options.smoothing) * weight * (static_cast<double>(lse[r]) - x[labels[r] * shape.inner]);
+    losses[r] = (1.0 - options.smoothing) * weight * (static_cast<double>(lse[r]) - x[labels[r] * shape.inner]);
     if (options.smoothing > 0)
-      losses[r] +=
-          options.smoothing / static_cast<double>(shape.classes) * smoothed_loss(shape, options, x, lse[r]);
+      losses[r] += options.smoothing / static_cast<double>(shape.classes) * smoothed_loss(shape, options, x, lse[r]);
   }
   return total_weight;
 }
@@ -135,17 +130,16 @@ void cross_entropy_grad(const CrossEntropyShape& shape, const CrossEntropyOption
       softmax_times(dlogits + at, logits + at, lse + first, factors, 0, shape.classes);
     else
       for (int64_t c = 0; c < shape.classes; ++c)
-        softmax_times(dlogits + at + c * shape.inner, logits + at + c * shape.inner, lse + first, factors, 1,
-                      width);
+        softmax_times(dlogits + at + c * shape.inner, logits + at + c * shape.inner, lse + first, factors, 1, width);
     for (int64_t i = 0; i < width; ++i) subtract_expected(shape, options, rows[i], share, dlogits + at + i);
   });
 }
 
-#define INSTANTIATE(Label)                                                                               \
-  template double cross_entropy_rows(const CrossEntropyShape&, const CrossEntropyOptions&, const float*, \
-                                     const Label*, double*, float*, int64_t*);                           \
-  template void cross_entropy_grad(const CrossEntropyShape&, const CrossEntropyOptions&, float*,         \
-                                   const float*, const Label*, const float*, const float*, int64_t, double);
+#define INSTANTIATE(Label)                                                                                             \
+  template double cross_entropy_rows(const CrossEntropyShape&, const CrossEntropyOptions&, const float*, const Label*, \
+                                     double*, float*, int64_t*);                                                       \
+  template void cross_entropy_grad(const CrossEntropyShape&, const CrossEntropyOptions&, float*, const float*,         \
+                                   const Label*, const float*, const float*, int64_t, double);
 INSTANTIATE(int32_t)
 INSTANTIATE(int64_t)
 

@@ -21,9 +21,8 @@ struct CrossEntropyOptions {
 // Per row: loss, and lse. Returns the sum of the weights of counted labels, or a row whose label names no
 // class in *bad_row (-1: none). Label is int32_t or int64_t.
 template <typename Label>
-double cross_entropy_rows(const CrossEntropyShape& shape, const CrossEntropyOptions& options,
-                          const float* logits, const Label* labels, double* losses, float* lse,
-                          int64_t* bad_row);
+double cross_entropy_rows(const CrossEntropyShape& shape, const CrossEntropyOptions& options, const float* logits,
+                          const Label* labels, double* losses, float* lse, int64_t* bad_row);
 
 // dlogits = dloss * d(row loss)/d(logits); dloss has `dloss_step` 1 for one a row, 0 for one in all, and is
 // divided by `divisor`. dlogits may be the logits.

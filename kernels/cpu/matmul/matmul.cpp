@@ -27,8 +27,8 @@ struct PreparedProduct::State {
 namespace {
 
 // Leading dimensions first, then the matrix. Repeated ones have size 1, which oneDNN broadcasts.
-memory::desc matrix_desc(const LoopNest<3>& batch, int tensor, int64_t rows, int64_t columns,
-                         int64_t row_step, int64_t column_step) {
+memory::desc matrix_desc(const LoopNest<3>& batch, int tensor, int64_t rows, int64_t columns, int64_t row_step,
+                         int64_t column_step) {
   memory::dims sizes, strides;
   for (int d = 0; d < batch.rank; ++d) {
     const bool repeats = batch.strides[tensor][d] == 0;
@@ -63,10 +63,8 @@ std::unique_ptr<PreparedProduct> PreparedProduct::create(Library& library, const
     return std::unique_ptr<PreparedProduct>(new PreparedProduct(std::move(state)));
   try {
     const dnnl::engine& engine = library.engine();
-    const memory::desc a =
-        matrix_desc(batch, 1, shape.rows, shape.depth, shape.a_row_step, shape.a_depth_step);
-    const memory::desc b =
-        matrix_desc(batch, 2, shape.depth, shape.columns, shape.b_depth_step, shape.b_column_step);
+    const memory::desc a = matrix_desc(batch, 1, shape.rows, shape.depth, shape.a_row_step, shape.a_depth_step);
+    const memory::desc b = matrix_desc(batch, 2, shape.depth, shape.columns, shape.b_depth_step, shape.b_column_step);
     const memory::desc y = matrix_desc(batch, 0, shape.rows, shape.columns, shape.columns, 1);
     const memory::desc bias = bias_desc(batch.rank, shape.columns);
     dnnl::primitive_attr attr;
@@ -76,8 +74,7 @@ std::unique_ptr<PreparedProduct> PreparedProduct::create(Library& library, const
       sum.append_sum();
       attr.set_post_ops(sum);
     }
-    const dnnl::matmul::desc desc =
-        shape.bias ? dnnl::matmul::desc(a, b, bias, y) : dnnl::matmul::desc(a, b, y);
+    const dnnl::matmul::desc desc = shape.bias ? dnnl::matmul::desc(a, b, bias, y) : dnnl::matmul::desc(a, b, y);
     const dnnl::matmul::primitive_desc chosen(desc, attr, engine);
     state->primitive = dnnl::matmul(chosen);
     state->a = memory(a, engine, nullptr);
@@ -117,8 +114,7 @@ bool PreparedProduct::run(float* y, const float* a, const float* b, const float*
                                               {&state.scratch, state.library.scratch()}};
   for (auto [tensor, data] : places)
     if (dnnl_memory_set_data_handle(tensor->get(), data) != dnnl_success) return false;
-  if (bias && dnnl_memory_set_data_handle(state.bias.get(), const_cast<float*>(bias)) != dnnl_success)
-    return false;
+  if (bias && dnnl_memory_set_data_handle(state.bias.get(), const_cast<float*>(bias)) != dnnl_success) return false;
   return dnnl_primitive_execute(state.primitive.get(), state.library.stream().get(), state.argument_count,
                                 state.arguments.data()) == dnnl_success;
 }

@@ -24,8 +24,7 @@ struct ProductShape {
 class PreparedProduct {
  public:
   // Null when oneDNN refuses; `why` then says what it said.
-  static std::unique_ptr<PreparedProduct> create(Library& library, const ProductShape& shape,
-                                                 std::string& why);
+  static std::unique_ptr<PreparedProduct> create(Library& library, const ProductShape& shape, std::string& why);
   ~PreparedProduct();
 
   // False when oneDNN fails. The addend may be y itself.

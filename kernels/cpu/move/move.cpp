@@ -40,8 +40,7 @@ void copy_run(T* to, const T* from, int64_t to_step, int64_t from_step, int64_t 
 
 // to[i * to_step + j] = from[i + j * from_step], tile by tile.
 template <typename T>
-void transpose_plane(T* to, const T* from, int64_t to_step, int64_t from_step, int64_t rows,
-                     int64_t columns) {
+void transpose_plane(T* to, const T* from, int64_t to_step, int64_t from_step, int64_t rows, int64_t columns) {
   for (int64_t i0 = 0; i0 < rows; i0 += tile)
     for (int64_t j0 = 0; j0 < columns; j0 += tile) {
       const int64_t i1 = std::min(rows, i0 + tile), j1 = std::min(columns, j0 + tile);
@@ -72,8 +71,8 @@ void transpose_planes(LoopNest<2> nest, int dimension, T* to, const T* from) {
   parallel_tasks(planes * strips, nest.iterations(), [&](int64_t task) {
     const int64_t plane = task / strips, row = task % strips * strip;
     walk_outer(nest, 2, plane, plane + 1, [&](const std::array<int64_t, 2>& at) {
-      transpose_plane(to + at[0] + row * to_step, from + at[1] + row, to_step, from_step,
-                      std::min(strip, rows - row), columns);
+      transpose_plane(to + at[0] + row * to_step, from + at[1] + row, to_step, from_step, std::min(strip, rows - row),
+                      columns);
     });
   });
 }
@@ -96,9 +95,8 @@ void copy_typed(const LoopNest<2>& full, T* to, const T* from) {
     return;
   }
   parallel_rows(outer, run, [&](int64_t begin, int64_t end) {
-    walk_outer(nest, 1, begin, end, [&](const std::array<int64_t, 2>& at) {
-      copy_run(to + at[0], from + at[1], to_step, from_step, run);
-    });
+    walk_outer(nest, 1, begin, end,
+               [&](const std::array<int64_t, 2>& at) { copy_run(to + at[0], from + at[1], to_step, from_step, run); });
   });
 }
 

@@ -19,8 +19,8 @@ void fill_elements(void* to, const void* element, int element_bytes, int64_t n);
 // y[o, j, :] = x[o, indices[j], :] with x [outer, size, inner_bytes]. Negative indices count from the end.
 // False when an index is outside [-size, size).
 template <typename Index>
-[[nodiscard]] bool gather_rows(void* y, const void* x, const Index* indices, int64_t outer, int64_t size,
-                               int64_t count, int64_t inner_bytes);
+[[nodiscard]] bool gather_rows(void* y, const void* x, const Index* indices, int64_t outer, int64_t size, int64_t count,
+                               int64_t inner_bytes);
 
 // dx[o, indices[j], :] += dy[o, j, :] into zeros, or into the addend, which may be dx itself; in the order of j;
 // dx [outer, size, inner].

@@ -14,8 +14,7 @@ namespace plimsoll::cpu {
 namespace {
 
 // y = (x - center) * factor + added
-PLIMSOLL_VECTORISED void affine_run(float* y, const float* x, float center, float factor, float added,
-                                    int64_t n) {
+PLIMSOLL_VECTORISED void affine_run(float* y, const float* x, float center, float factor, float added, int64_t n) {
 #pragma omp simd
   for (int64_t i = 0; i < n; ++i) y[i] = (x[i] - center) * factor + added;
 }
@@ -105,8 +104,7 @@ void batch_norm(const BatchNormCall& call) {
     double sum = 0, squares = 0;
     for_each_sample(shape, c, [&](int64_t at) { sum += sum_of(x + at, shape.inner); });
     const auto center = static_cast<float>(sum / count);
-    for_each_sample(shape, c,
-                    [&](int64_t at) { squares += sum_of_squares_around(x + at, center, shape.inner); });
+    for_each_sample(shape, c, [&](int64_t at) { squares += sum_of_squares_around(x + at, center, shape.inner); });
     call.mean[c] = center;
     call.var[c] = static_cast<float>(squares / count);
     const auto factor = static_cast<float>(call.scale[c] / std::sqrt(squares / count + call.eps));
@@ -193,9 +191,8 @@ static void group_parameter_grads(const ChannelShape& shape, int64_t groups, flo
   });
 }
 
-void group_norm_grad(const ChannelShape& shape, int64_t groups, float* dx, float* dscale, float* dbias,
-                     const float* x, const float* dy, const float* mean, const float* rstd,
-                     const float* scale) {
+void group_norm_grad(const ChannelShape& shape, int64_t groups, float* dx, float* dscale, float* dbias, const float* x,
+                     const float* dy, const float* mean, const float* rstd, const float* scale) {
   if (dscale || dbias) group_parameter_grads(shape, groups, dscale, dbias, x, dy, mean, rstd);
   const int64_t members = shape.channels / groups, width = members * shape.inner;
   parallel_tasks(shape.batch * groups, 4 * element_count(shape), [&](int64_t group) {
@@ -213,8 +210,8 @@ void group_norm_grad(const ChannelShape& shape, int64_t groups, float* dx, float
     const auto constant = static_cast<float>(r * g_sum / count);
     for (int64_t m = 0; m < members; ++m) {
       const int64_t at = group * width + m * shape.inner;
-      gradient_run(dx + at, x + at, dy + at, mean[group], static_cast<float>(r * scale_of(m)), from_x,
-                   constant, Gate(), shape.inner);
+      gradient_run(dx + at, x + at, dy + at, mean[group], static_cast<float>(r * scale_of(m)), from_x, constant, Gate(),
+                   shape.inner);
     }
   });
 }

@@ -44,8 +44,7 @@ void running_update(double momentum, double share, float* y, const float* runnin
 // scale, bias, dscale or dbias is an absent one.
 void group_norm(const ChannelShape& shape, int64_t groups, float eps, float* y, float* mean, float* rstd,
                 const float* x, const float* scale, const float* bias);
-void group_norm_grad(const ChannelShape& shape, int64_t groups, float* dx, float* dscale, float* dbias,
-                     const float* x, const float* dy, const float* mean, const float* rstd,
-                     const float* scale);
+void group_norm_grad(const ChannelShape& shape, int64_t groups, float* dx, float* dscale, float* dbias, const float* x,
+                     const float* dy, const float* mean, const float* rstd, const float* scale);
 
 }  // namespace plimsoll::cpu

@@ -63,8 +63,7 @@ PLIMSOLL_VECTORISED GradientMeans gradient_means(const float* x, const float* dy
     sum_g += g_part;
     sum_g_xhat += g_xhat_part;
   }
-  return {static_cast<float>(sum_g / static_cast<double>(n)),
-          static_cast<float>(sum_g_xhat / static_cast<double>(n))};
+  return {static_cast<float>(sum_g / static_cast<double>(n)), static_cast<float>(sum_g_xhat / static_cast<double>(n))};
 }
 
 // dx = rstd * (g - mean_g - xhat * mean_g_xhat), plus addend where present
@@ -73,8 +72,7 @@ PLIMSOLL_VECTORISED void gradient_row(float* dx, const float* x, const float* dy
   const float factor = rstd * means.g_xhat;
   if (scale && addend) {
 #pragma omp simd
-    for (int64_t i = 0; i < n; ++i)
-      dx[i] = rstd * (dy[i] * scale[i] - means.g - (x[i] - center) * factor) + addend[i];
+    for (int64_t i = 0; i < n; ++i) dx[i] = rstd * (dy[i] * scale[i] - means.g - (x[i] - center) * factor) + addend[i];
   } else if (scale) {
 #pragma omp simd
     for (int64_t i = 0; i < n; ++i) dx[i] = rstd * (dy[i] * scale[i] - means.g - (x[i] - center) * factor);
@@ -87,8 +85,8 @@ PLIMSOLL_VECTORISED void gradient_row(float* dx, const float* x, const float* dy
   }
 }
 
-PLIMSOLL_VECTORISED void add_parameter_row(float* dscale, float* dbias, const float* x, const float* dy,
-                                           float center, float rstd, int64_t n) {
+PLIMSOLL_VECTORISED void add_parameter_row(float* dscale, float* dbias, const float* x, const float* dy, float center,
+                                           float rstd, int64_t n) {
 #pragma omp simd
   for (int64_t i = 0; i < n; ++i) {
     dscale[i] += dy[i] * ((x[i] - center) * rstd);
@@ -97,15 +95,14 @@ PLIMSOLL_VECTORISED void add_parameter_row(float* dscale, float* dbias, const fl
 }
 
 // dscale and dbias of one tile of columns, rows added in groups as in a column reduction.
-void parameter_tile(float* dscale, float* dbias, const float* x, const float* dy, const float* mean,
-                    const float* rstd, int64_t rows, int64_t width, int64_t tile) {
+void parameter_tile(float* dscale, float* dbias, const float* x, const float* dy, const float* mean, const float* rstd,
+                    int64_t rows, int64_t width, int64_t tile) {
   constexpr int64_t rows_per_group = 64;
   float scale_total[column_tile] = {}, bias_total[column_tile] = {};
   for (int64_t begin = 0; begin < rows; begin += rows_per_group) {
     float scale_part[column_tile] = {}, bias_part[column_tile] = {};
     for (int64_t r = begin; r < std::min(rows, begin + rows_per_group); ++r)
-      add_parameter_row(scale_part, bias_part, x + r * width, dy + r * width, mean ? mean[r] : 0.0f, rstd[r],
-                        tile);
+      add_parameter_row(scale_part, bias_part, x + r * width, dy + r * width, mean ? mean[r] : 0.0f, rstd[r], tile);
     add_to(scale_total, scale_part, tile);
     add_to(bias_total, bias_part, tile);
   }
@@ -113,20 +110,20 @@ void parameter_tile(float* dscale, float* dbias, const float* x, const float* dy
   if (dbias) std::copy_n(bias_total, tile, dbias);
 }
 
-void parameter_grads(float* dscale, float* dbias, const float* x, const float* dy, const float* mean,
-                     const float* rstd, int64_t rows, int64_t width) {
+void parameter_grads(float* dscale, float* dbias, const float* x, const float* dy, const float* mean, const float* rstd,
+                     int64_t rows, int64_t width) {
   if (!dscale && !dbias) return;
   parallel_tasks((width + column_tile - 1) / column_tile, rows * width, [&](int64_t task) {
     const int64_t column = task * column_tile;
-    parameter_tile(dscale ? dscale + column : nullptr, dbias ? dbias + column : nullptr, x + column,
-                   dy + column, mean, rstd, rows, width, std::min(column_tile, width - column));
+    parameter_tile(dscale ? dscale + column : nullptr, dbias ? dbias + column : nullptr, x + column, dy + column, mean,
+                   rstd, rows, width, std::min(column_tile, width - column));
   });
 }
 
 }  // namespace
 
-void layer_norm(float* y, float* mean, float* rstd, const float* x, const float* scale, const float* bias,
-                int64_t rows, int64_t width, float eps) {
+void layer_norm(float* y, float* mean, float* rstd, const float* x, const float* scale, const float* bias, int64_t rows,
+                int64_t width, float eps) {
   parallel_rows(rows, 4 * width, [&](int64_t begin, int64_t end) {
     for (int64_t r = begin; r < end; ++r) {
       const float* row = x + r * width;
@@ -139,9 +136,8 @@ void layer_norm(float* y, float* mean, float* rstd, const float* x, const float*
   });
 }
 
-void layer_norm_grad(float* dx, float* dscale, float* dbias, const float* x, const float* dy,
-                     const float* mean, const float* rstd, const float* scale, const float* addend, int64_t rows,
-                     int64_t width) {
+void layer_norm_grad(float* dx, float* dscale, float* dbias, const float* x, const float* dy, const float* mean,
+                     const float* rstd, const float* scale, const float* addend, int64_t rows, int64_t width) {
   parameter_grads(dscale, dbias, x, dy, mean, rstd, rows, width);
   parallel_rows(rows, 4 * width, [&](int64_t begin, int64_t end) {
     for (int64_t r = begin; r < end; ++r) {
@@ -153,20 +149,18 @@ void layer_norm_grad(float* dx, float* dscale, float* dbias, const float* x, con
   });
 }
 
-void rms_norm(float* y, float* rstd, const float* x, const float* scale, int64_t rows, int64_t width,
-              float eps) {
+void rms_norm(float* y, float* rstd, const float* x, const float* scale, int64_t rows, int64_t width, float eps) {
   parallel_rows(rows, 3 * width, [&](int64_t begin, int64_t end) {
     for (int64_t r = begin; r < end; ++r) {
       const float* row = x + r * width;
-      rstd[r] =
-          static_cast<float>(1.0 / std::sqrt(sum_of_squares(row, width) / static_cast<double>(width) + eps));
+      rstd[r] = static_cast<float>(1.0 / std::sqrt(sum_of_squares(row, width) / static_cast<double>(width) + eps));
       normalise(y + r * width, row, 0.0f, rstd[r], scale, nullptr, width);
     }
   });
 }
 
-void rms_norm_grad(float* dx, float* dscale, const float* x, const float* dy, const float* rstd,
-                   const float* scale, const float* addend, int64_t rows, int64_t width) {
+void rms_norm_grad(float* dx, float* dscale, const float* x, const float* dy, const float* rstd, const float* scale,
+                   const float* addend, int64_t rows, int64_t width) {
   parameter_grads(dscale, nullptr, x, dy, nullptr, rstd, rows, width);
   parallel_rows(rows, 4 * width, [&](int64_t begin, int64_t end) {
     for (int64_t r = begin; r < end; ++r) {

@@ -69,11 +69,9 @@ void for_each_tap(const PoolShape& s, const RowTile& tile, Body&& body) {
       if (row < 0 || row >= s.input[1]) continue;
       for (int64_t kw = 0; kw < s.kernel[2]; ++kw) {
         const Range range = inside(s, 2, kw);
-        const int64_t begin = std::max(range.begin, tile.first),
-                      end = std::min(range.end, tile.first + tile.width);
+        const int64_t begin = std::max(range.begin, tile.first), end = std::min(range.end, tile.first + tile.width);
         if (begin >= end) continue;
-        body(begin - tile.first, end - begin,
-             (depth * s.input[1] + row) * s.input[2] + input_of(s, 2, begin, kw),
+        body(begin - tile.first, end - begin, (depth * s.input[1] + row) * s.input[2] + input_of(s, 2, begin, kw),
              (kd * s.kernel[1] + kh) * s.kernel[2] + kw);
       }
     }

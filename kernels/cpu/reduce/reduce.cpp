@@ -96,9 +96,8 @@ void reduce_runs(Reduction kind, const Axes& axes, double factor, float* y, cons
   parallel_rows(axes.kept.iterations(), runs * run, [&](int64_t begin, int64_t end) {
     walk_outer(axes.kept, 0, begin, end, [&](const std::array<int64_t, 2>& at) {
       double total = start_of(kind);
-      walk_outer(axes.reduced, 1, 0, runs, [&](const std::array<int64_t, 1>& offset) {
-        total = join(kind, total, x + at[1] + offset[0], run);
-      });
+      walk_outer(axes.reduced, 1, 0, runs,
+                 [&](const std::array<int64_t, 1>& offset) { total = join(kind, total, x + at[1] + offset[0], run); });
       y[at[0]] = static_cast<float>(total * factor);
     });
   });

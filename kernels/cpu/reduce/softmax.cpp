@@ -27,14 +27,12 @@ void softmax_row(SoftmaxKind kind, float* y, const float* x, int64_t n) {
     exp_scaled(y, x, largest, static_cast<float>(1.0 / total), n);
 }
 
-PLIMSOLL_VECTORISED void softmax_grad_row(float* dx, const float* y, const float* dy, float inner_product,
-                                          int64_t n) {
+PLIMSOLL_VECTORISED void softmax_grad_row(float* dx, const float* y, const float* dy, float inner_product, int64_t n) {
 #pragma omp simd
   for (int64_t i = 0; i < n; ++i) dx[i] = y[i] * (dy[i] - inner_product);
 }
 
-PLIMSOLL_VECTORISED void log_softmax_grad_row(float* dx, const float* y, const float* dy, float total,
-                                              int64_t n) {
+PLIMSOLL_VECTORISED void log_softmax_grad_row(float* dx, const float* y, const float* dy, float total, int64_t n) {
 #pragma omp simd
   for (int64_t i = 0; i < n; ++i) dx[i] = dy[i] - vector_exp(y[i]) * total;
 }
@@ -44,8 +42,7 @@ PLIMSOLL_VECTORISED void exp_sums(float* sums, const float* x, const float* shif
   for (int64_t i = 0; i < n; ++i) sums[i] += vector_exp(x[i] - shifts[i]);
 }
 
-PLIMSOLL_VECTORISED void softmax_from_lse(SoftmaxKind kind, float* y, const float* x, const float* lse,
-                                          int64_t n) {
+PLIMSOLL_VECTORISED void softmax_from_lse(SoftmaxKind kind, float* y, const float* x, const float* lse, int64_t n) {
   if (kind == SoftmaxKind::Log) {
 #pragma omp simd
     for (int64_t i = 0; i < n; ++i) y[i] = x[i] - lse[i];
@@ -57,13 +54,11 @@ PLIMSOLL_VECTORISED void softmax_from_lse(SoftmaxKind kind, float* y, const floa
 
 PLIMSOLL_VECTORISED void log_of_sums(float* lse, const float* largest, const float* sums, int64_t n) {
 #pragma omp simd
-  for (int64_t i = 0; i < n; ++i)
-    lse[i] = largest[i] == -infinity ? -infinity : largest[i] + vector_log(sums[i]);
+  for (int64_t i = 0; i < n; ++i) lse[i] = largest[i] == -infinity ? -infinity : largest[i] + vector_log(sums[i]);
 }
 
 // totals[i] += y * dy (plain) or dy (log)
-PLIMSOLL_VECTORISED void grad_totals(SoftmaxKind kind, float* totals, const float* y, const float* dy,
-                                     int64_t n) {
+PLIMSOLL_VECTORISED void grad_totals(SoftmaxKind kind, float* totals, const float* y, const float* dy, int64_t n) {
   if (kind == SoftmaxKind::Log) {
 #pragma omp simd
     for (int64_t i = 0; i < n; ++i) totals[i] += dy[i];
@@ -135,8 +130,7 @@ void softmax_grad(SoftmaxKind kind, const SoftmaxShape& shape, float* dx, const 
         if (kind == SoftmaxKind::Log)
           log_softmax_grad_row(dx + at, y + at, dy + at, static_cast<float>(sum_of(dy + at, length)), length);
         else
-          softmax_grad_row(dx + at, y + at, dy + at, static_cast<float>(dot(y + at, dy + at, length)),
-                           length);
+          softmax_grad_row(dx + at, y + at, dy + at, static_cast<float>(dot(y + at, dy + at, length)), length);
       }
     });
     return;

@@ -42,8 +42,7 @@ void resample_axis(const AxisTaps& axis, int64_t outer, int64_t inner, float* y,
       float* to = y + (o * axis.out + k) * inner;
       std::fill(to + begin, to + end, 0.0f);
       for (int64_t t = k * axis.taps; t < (k + 1) * axis.taps; ++t)
-        add_scaled_to(to + begin, x + (o * axis.in + axis.index[t]) * inner + begin, axis.weight[t],
-                      end - begin);
+        add_scaled_to(to + begin, x + (o * axis.in + axis.index[t]) * inner + begin, axis.weight[t], end - begin);
     }
   });
 }
@@ -59,8 +58,8 @@ void resample_axis_grad(const AxisTaps& axis, int64_t outer, int64_t inner, floa
     }
     for (int64_t k = 0; k < axis.out; ++k)
       for (int64_t t = k * axis.taps; t < (k + 1) * axis.taps; ++t)
-        add_scaled_to(dx + (o * axis.in + axis.index[t]) * inner + begin,
-                      dy + (o * axis.out + k) * inner + begin, axis.weight[t], end - begin);
+        add_scaled_to(dx + (o * axis.in + axis.index[t]) * inner + begin, dy + (o * axis.out + k) * inner + begin,
+                      axis.weight[t], end - begin);
   });
 }
 

@@ -16,8 +16,7 @@ struct AdamFactors {
 };
 
 PLIMSOLL_VECTORISED void adam_range(const AdamFactors& f, float* new_param, float* new_m, float* new_v,
-                                    const float* param, const float* grad, const float* m, const float* v,
-                                    int64_t n) {
+                                    const float* param, const float* grad, const float* m, const float* v, int64_t n) {
   const AdamFactors k = f;
 #pragma omp simd
   for (int64_t i = 0; i < n; ++i) {
@@ -36,8 +35,8 @@ struct SgdFactors {
   float lr, scale, momentum, gain, weight_decay;
 };
 
-PLIMSOLL_VECTORISED void sgd_plain_range(const SgdFactors& f, float* new_param, const float* param,
-                                         const float* grad, int64_t n) {
+PLIMSOLL_VECTORISED void sgd_plain_range(const SgdFactors& f, float* new_param, const float* param, const float* grad,
+                                         int64_t n) {
   const SgdFactors k = f;
 #pragma omp simd
   for (int64_t i = 0; i < n; ++i) {
@@ -46,9 +45,8 @@ PLIMSOLL_VECTORISED void sgd_plain_range(const SgdFactors& f, float* new_param, 
   }
 }
 
-PLIMSOLL_VECTORISED void sgd_momentum_range(const SgdFactors& f, bool nesterov, float* new_param,
-                                            float* new_momentum, const float* param, const float* grad,
-                                            const float* momentum, int64_t n) {
+PLIMSOLL_VECTORISED void sgd_momentum_range(const SgdFactors& f, bool nesterov, float* new_param, float* new_momentum,
+                                            const float* param, const float* grad, const float* momentum, int64_t n) {
   const SgdFactors k = f;
   const float from_gradient = nesterov ? 1.0f : 0.0f, from_buffer = nesterov ? k.momentum : 1.0f;
 #pragma omp simd
@@ -70,7 +68,8 @@ PLIMSOLL_VECTORISED float sum_of_squares(const float* x, int64_t n) {
 
 int64_t blocks_of(int64_t n) { return (n + norm_block - 1) / norm_block; }
 
-// update(begin, end) over pieces of [0, n), whole blocks where their norms are wanted, which follow while the gradient is still near.
+// update(begin, end) over pieces of [0, n), whole blocks where their norms are wanted, which follow while the gradient
+// is still near.
 template <typename Update>
 void update_in_pieces(int64_t n, int64_t work, const float* grad, float* norms, Update update) {
   if (!norms) return parallel_ranges(n, work, update);
@@ -90,9 +89,9 @@ void gradient_norms(float* norms, const float* grad, int64_t n) {
 }
 
 void adam(const AdamOptions& options, float* new_param, float* new_m, float* new_v, const float* param,
-          const float* grad, const float* m, const float* v, int64_t step, float lr, float scale, int64_t n, float* norms) {
-  const double correction1 = 1 - std::pow(options.beta1, step),
-               correction2 = 1 - std::pow(options.beta2, step);
+          const float* grad, const float* m, const float* v, int64_t step, float lr, float scale, int64_t n,
+          float* norms) {
+  const double correction1 = 1 - std::pow(options.beta1, step), correction2 = 1 - std::pow(options.beta2, step);
   const AdamFactors factors{
       .one_minus_beta1 = static_cast<float>(1 - options.beta1),
       .beta2 = static_cast<float>(options.beta2),
@@ -105,13 +104,13 @@ void adam(const AdamOptions& options, float* new_param, float* new_m, float* new
       .scale = scale,
   };
   update_in_pieces(n, 4, grad, norms, [&](int64_t begin, int64_t end) {
-    adam_range(factors, new_param + begin, new_m + begin, new_v + begin, param + begin, grad + begin,
-               m + begin, v + begin, end - begin);
+    adam_range(factors, new_param + begin, new_m + begin, new_v + begin, param + begin, grad + begin, m + begin,
+               v + begin, end - begin);
   });
 }
 
-void sgd(const SgdOptions& options, float* new_param, float* new_momentum, const float* param,
-         const float* grad, const float* momentum, float lr, float scale, int64_t n, float* norms) {
+void sgd(const SgdOptions& options, float* new_param, float* new_momentum, const float* param, const float* grad,
+         const float* momentum, float lr, float scale, int64_t n, float* norms) {
   const SgdFactors factors{lr, scale, options.momentum, 1 - options.dampening, options.weight_decay};
   update_in_pieces(n, 2, grad, norms, [&](int64_t begin, int64_t end) {
     if (momentum)

@@ -1,7 +1,8 @@
 #pragma once
 
 // Parameter updates, each in one pass over its operands. Outputs may lie over the operands they replace.
-// `scale` multiplies the gradient first. `norms`, which may be null, takes the 2-norm of every norm_block elements of the gradient.
+// `scale` multiplies the gradient first. `norms`, which may be null, takes the 2-norm of every norm_block elements of
+// the gradient.
 
 #include <cstdint>
 
@@ -18,7 +19,8 @@ struct AdamOptions {
 };
 
 void adam(const AdamOptions& options, float* new_param, float* new_m, float* new_v, const float* param,
-          const float* grad, const float* m, const float* v, int64_t step, float lr, float scale, int64_t n, float* norms);
+          const float* grad, const float* m, const float* v, int64_t step, float lr, float scale, int64_t n,
+          float* norms);
 
 struct SgdOptions {
   float momentum, dampening, weight_decay;
@@ -26,7 +28,7 @@ struct SgdOptions {
 };
 
 // momentum buffers are null without momentum.
-void sgd(const SgdOptions& options, float* new_param, float* new_momentum, const float* param,
-         const float* grad, const float* momentum, float lr, float scale, int64_t n, float* norms);
+void sgd(const SgdOptions& options, float* new_param, float* new_momentum, const float* param, const float* grad,
+         const float* momentum, float lr, float scale, int64_t n, float* norms);
 
 }  // namespace plimsoll::cpu

@@ -55,14 +55,17 @@ struct Tiles {
   float *q, *dy, *k, *v, *weights, *scores;
 
   __device__ explicit Tiles(float* shared)
-      : q(shared), dy(q + Tile<D>::floats), k(dy + Tile<D>::floats), v(k + Tile<D>::floats),
-        weights(v + Tile<D>::floats), scores(weights + Tile<D>::scores) {}
+      : q(shared),
+        dy(q + Tile<D>::floats),
+        k(dy + Tile<D>::floats),
+        v(k + Tile<D>::floats),
+        weights(v + Tile<D>::floats),
+        scores(weights + Tile<D>::scores) {}
 
   template <typename T>
   __device__ void load_rows(const AttentionShape& n, const AttentionGradCall& call, const Head& head, int64_t first) {
     load_tile<D>(q, static_cast<const T*>(call.q) + head.q(n), n.q_step, first, n.rows, n.depth);
-    load_tile<D>(dy, static_cast<const T*>(call.dy) + head.y(n), n.heads * n.value_depth, first, n.rows,
-                 n.value_depth);
+    load_tile<D>(dy, static_cast<const T*>(call.dy) + head.y(n), n.heads * n.value_depth, first, n.rows, n.value_depth);
   }
   template <typename T>
   __device__ void load_columns(const AttentionShape& n, const AttentionGradCall& call, const Head& head,
@@ -101,8 +104,7 @@ __global__ void __launch_bounds__(Tile<D>::threads)
     __syncwarp();  // a row's scores are written and read by one warp
     add_weighted<D>(dq, tiles.scores, tiles.k);
   }
-  if (row < n.rows)
-    store_row<D>(static_cast<T*>(call.dq) + head.q(n) + row * n.q_step, dq, 1.0f, n.depth);
+  if (row < n.rows) store_row<D>(static_cast<T*>(call.dq) + head.q(n) + row * n.q_step, dq, 1.0f, n.depth);
 }
 
 template <int D, typename T>
@@ -151,8 +153,8 @@ cudaError_t launch_grads(const AttentionShape& shape, const AttentionGradCall& c
     const int64_t deltas = shape.batch * shape.heads * shape.rows;
     delta_kernel<<<static_cast<unsigned>(divide_up(deltas, 256 / warp_threads)), 256, 0, stream>>>(
         shape, call.delta, static_cast<const T*>(call.y), static_cast<const T*>(call.dy));
-    const cudaError_t error = launch_tiles(dq_kernel<D, T>, row_blocks, Tile<D>::threads, backward_floats<D>, stream,
-                                           shape, call, row_tiles);
+    const cudaError_t error =
+        launch_tiles(dq_kernel<D, T>, row_blocks, Tile<D>::threads, backward_floats<D>, stream, shape, call, row_tiles);
     if (error != cudaSuccess) return error;
   }
   const int64_t column_tiles = divide_up(shape.columns, Tile<D>::rows);

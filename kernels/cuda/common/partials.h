@@ -55,8 +55,8 @@ inline int64_t access_length(const ChannelShape& shape, int64_t element_bytes, i
 inline constexpr int resident_blocks = 3;
 inline constexpr int64_t one_wave = 132 * resident_blocks;
 
-// Bytes of an access of batch norms with channels last. Backward keeps up to seven numbers a channel in registers: of fewer
-// channels a thread, more loads can be in flight.
+// Bytes of an access of batch norms with channels last. Backward keeps up to seven numbers a channel in registers: of
+// fewer channels a thread, more loads can be in flight.
 inline constexpr int64_t norm_access_bytes = vector_bytes, norm_grad_access_bytes = 8;
 
 // Statistics with channels last: a warp for 32 accesses of a row, so that a block merges many rows into one partial.
@@ -81,7 +81,9 @@ inline int64_t batch_norm_inference_workspace(const ChannelShape& shape) { retur
 
 // A sum of squares over several tensors of `total` elements: elements each block takes of one of them, whole accesses,
 // and the blocks of a tensor.
-inline int64_t squares_block(int64_t total) { return std::max<int64_t>(8192, parts_of(parts_of(total, 2112), 1024) * 1024); }
+inline int64_t squares_block(int64_t total) {
+  return std::max<int64_t>(8192, parts_of(parts_of(total, 2112), 1024) * 1024);
+}
 inline int64_t squares_parts(int64_t elements, int64_t block) { return parts_of(elements, block); }
 
 // Blocks that each add the losses of some rows, and the floats of workspace: a loss and a weight each row and block.

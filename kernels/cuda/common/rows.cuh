@@ -26,8 +26,7 @@ __device__ void for_row(const T* row, int64_t length, int t, int threads, Visit 
   const int64_t body = (length - head) / n * n;
   for (int64_t i = t; i < head; i += threads) visit(i, load_vector<1>(row + i));
 #pragma unroll 4
-  for (int64_t i = head + int64_t{n} * t; i < head + body; i += int64_t{n} * threads)
-    visit(i, load_vector<n>(row + i));
+  for (int64_t i = head + int64_t{n} * t; i < head + body; i += int64_t{n} * threads) visit(i, load_vector<n>(row + i));
   for (int64_t i = head + body + t; i < length; i += threads) visit(i, load_vector<1>(row + i));
 }
 
@@ -131,10 +130,14 @@ inline int threads_for_row(int64_t accesses) {
 template <typename Visit>
 cudaError_t with_f32_math(Scalar type, Visit visit) {
   switch (type) {
-    case Scalar::F32: return visit(static_cast<float*>(nullptr));
-    case Scalar::BF16: return visit(static_cast<bf16*>(nullptr));
-    case Scalar::F16: return visit(static_cast<f16*>(nullptr));
-    default: return cudaErrorInvalidValue;
+    case Scalar::F32:
+      return visit(static_cast<float*>(nullptr));
+    case Scalar::BF16:
+      return visit(static_cast<bf16*>(nullptr));
+    case Scalar::F16:
+      return visit(static_cast<f16*>(nullptr));
+    default:
+      return cudaErrorInvalidValue;
   }
 }
 

@@ -24,7 +24,8 @@ void launch(cudaStream_t stream, void* y, const void* bias, int64_t count, int64
 
 }  // namespace
 
-void add_channel_bias(cudaStream_t stream, Scalar dtype, void* y, const void* bias, int64_t count, int64_t channels, int64_t inner) {
+void add_channel_bias(cudaStream_t stream, Scalar dtype, void* y, const void* bias, int64_t count, int64_t channels,
+                      int64_t inner) {
   if (count == 0) return;
   if (dtype == Scalar::BF16)
     launch<__nv_bfloat16>(stream, y, bias, count, channels, inner);

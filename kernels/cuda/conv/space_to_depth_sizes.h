@@ -6,8 +6,9 @@
 
 namespace plimsoll::cuda {
 
-// An image [batch, size[0], size[1], channels] and its fold [batch, folded[0], folded[1], folded_channels]: a block of pixels becomes one
-// pixel that has all their channels, row by row of the block, and zeros behind them. Arrays are down, then across.
+// An image [batch, size[0], size[1], channels] and its fold [batch, folded[0], folded[1], folded_channels]: a block of
+// pixels becomes one pixel that has all their channels, row by row of the block, and zeros behind them. Arrays are
+// down, then across.
 struct Fold {
   int64_t batch = 1, size[2] = {1, 1}, channels = 1;
   int64_t pad[2] = {0, 0};   // zeros before the first pixel

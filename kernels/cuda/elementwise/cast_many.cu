@@ -1,11 +1,11 @@
-#include "kernels/cuda/update/block_table.cuh"
 #include "kernels/cuda/elementwise/elementwise.h"
 #include "kernels/cuda/elementwise/elementwise_map.cuh"
+#include "kernels/cuda/update/block_table.cuh"
 
 #include <algorithm>
 
-// Casts between f32 and 16 bits of as many tensors as a launch's parameters hold: a weight comes with its bias, which is too
-// small to fill a launch of its own.
+// Casts between f32 and 16 bits of as many tensors as a launch's parameters hold: a weight comes with its bias, which
+// is too small to fill a launch of its own.
 
 namespace plimsoll::cuda {
 namespace {
@@ -25,8 +25,8 @@ template <typename Out, typename In>
 __global__ void __launch_bounds__(block_threads) cast_many_kernel(const __grid_constant__ CastTable table) {
   const int number = table.blocks.tensor_of(blockIdx.x);
   const CastTensor& tensor = table.tensors[number];
-  map_block<map_vector<Out, In>>(AsIs{}, blockIdx.x - table.blocks.first[number], tensor.elements, static_cast<Out*>(tensor.y),
-                                 static_cast<const In*>(tensor.x));
+  map_block<map_vector<Out, In>>(AsIs{}, blockIdx.x - table.blocks.first[number], tensor.elements,
+                                 static_cast<Out*>(tensor.y), static_cast<const In*>(tensor.x));
 }
 
 template <typename Out, typename In>
@@ -38,7 +38,8 @@ cudaError_t cast_tables(const CastTensor* tensors, int count, cudaStream_t strea
       table.tensors[i] = tensors[i];
       table.blocks.add((tensors[i].elements + each - 1) / each);
     }
-    if (table.blocks.blocks() > 0) cast_many_kernel<Out, In><<<table.blocks.blocks(), block_threads, 0, stream>>>(table);
+    if (table.blocks.blocks() > 0)
+      cast_many_kernel<Out, In><<<table.blocks.blocks(), block_threads, 0, stream>>>(table);
   }
   return cudaGetLastError();
 }

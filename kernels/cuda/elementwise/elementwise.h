@@ -12,12 +12,49 @@ namespace plimsoll::cuda {
 
 enum class Unary : uint8_t {
   // Floats and integers.
-  Neg, Abs, Sign, Clip, BitwiseNot,
+  Neg,
+  Abs,
+  Sign,
+  Clip,
+  BitwiseNot,
   // Floats alone.
-  Floor, Ceil, Round, Exp, Log, Sqrt, Rsqrt, Reciprocal, Erf,
-  Sin, Cos, Tan, Asin, Acos, Atan, Sinh, Cosh, Tanh, Asinh, Acosh, Atanh,
-  Relu, Sigmoid, Silu, Gelu, GeluTanh, Softplus, Softsign, Mish,
-  Elu, Celu, Selu, LeakyRelu, HardSigmoid, HardSwish, ThresholdedRelu, Shrink,
+  Floor,
+  Ceil,
+  Round,
+  Exp,
+  Log,
+  Sqrt,
+  Rsqrt,
+  Reciprocal,
+  Erf,
+  Sin,
+  Cos,
+  Tan,
+  Asin,
+  Acos,
+  Atan,
+  Sinh,
+  Cosh,
+  Tanh,
+  Asinh,
+  Acosh,
+  Atanh,
+  Relu,
+  Sigmoid,
+  Silu,
+  Gelu,
+  GeluTanh,
+  Softplus,
+  Softsign,
+  Mish,
+  Elu,
+  Celu,
+  Selu,
+  LeakyRelu,
+  HardSigmoid,
+  HardSwish,
+  ThresholdedRelu,
+  Shrink,
 };
 
 // y = f(x) on n elements; a and b are the op's attributes in their order (Selu: alpha, gamma; Clip: min, max).
@@ -35,9 +72,29 @@ enum class Test : uint8_t { IsNan, IsInf, IsNegativeInf, IsPositiveInf, Not };
 [[nodiscard]] cudaError_t map_test(Test f, Scalar type, bool* y, const void* x, int64_t n, cudaStream_t stream);
 
 enum class Binary : uint8_t {
-  Add, Sub, Mul, Div, Max, Min, Pow, Mod, Fmod, Prelu,
-  Equal, Less, LessEqual, Greater, GreaterEqual,
-  And, Or, Xor, BitwiseAnd, BitwiseOr, BitwiseXor, ShiftLeft, ShiftRight,
+  Add,
+  Sub,
+  Mul,
+  Div,
+  Max,
+  Min,
+  Pow,
+  Mod,
+  Fmod,
+  Prelu,
+  Equal,
+  Less,
+  LessEqual,
+  Greater,
+  GreaterEqual,
+  And,
+  Or,
+  Xor,
+  BitwiseAnd,
+  BitwiseOr,
+  BitwiseXor,
+  ShiftLeft,
+  ShiftRight,
 };
 
 // y = f(a, b); tensors of the nest: y (dense), a, b. `y_type` is bool for comparisons, else a's; b's type differs
@@ -58,8 +115,10 @@ struct CastTensor {
   const void* x;
   int64_t elements;
 };
-// `count` tensors at once, of f32 on one side and bf16 or f16 on the other: none may write what another reads or writes.
-[[nodiscard]] cudaError_t cast_many(Scalar y_type, Scalar x_type, const CastTensor* tensors, int count, cudaStream_t stream);
+// `count` tensors at once, of f32 on one side and bf16 or f16 on the other: none may write what another reads or
+// writes.
+[[nodiscard]] cudaError_t cast_many(Scalar y_type, Scalar x_type, const CastTensor* tensors, int count,
+                                    cudaStream_t stream);
 
 // Bound by what a launch may take as arguments, 32 KiB.
 inline constexpr int max_terms = 2048;

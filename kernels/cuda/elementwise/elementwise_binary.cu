@@ -18,16 +18,26 @@ __device__ C remainder(C a, C b, bool fmod_form) {
 template <typename C>
 __device__ __forceinline__ C arithmetic(Binary f, C a, C b) {
   switch (f) {
-    case Binary::Add: return a + b;
-    case Binary::Sub: return a - b;
-    case Binary::Mul: return a * b;
-    case Binary::Div: return a / b;
-    case Binary::Max: return a != a || a > b ? a : b;
-    case Binary::Min: return a != a || a < b ? a : b;
-    case Binary::Pow: return pow(a, b);
-    case Binary::Mod: return remainder(a, b, false);
-    case Binary::Fmod: return remainder(a, b, true);
-    default: return a < 0 ? b * a : a;
+    case Binary::Add:
+      return a + b;
+    case Binary::Sub:
+      return a - b;
+    case Binary::Mul:
+      return a * b;
+    case Binary::Div:
+      return a / b;
+    case Binary::Max:
+      return a != a || a > b ? a : b;
+    case Binary::Min:
+      return a != a || a < b ? a : b;
+    case Binary::Pow:
+      return pow(a, b);
+    case Binary::Mod:
+      return remainder(a, b, false);
+    case Binary::Fmod:
+      return remainder(a, b, true);
+    default:
+      return a < 0 ? b * a : a;
   }
 }
 
@@ -36,11 +46,16 @@ __host__ __device__ constexpr bool is_comparison(Binary f) { return f >= Binary:
 template <typename Value>
 __device__ bool compare(Binary f, Value a, Value b) {
   switch (f) {
-    case Binary::Equal: return a == b;
-    case Binary::Less: return a < b;
-    case Binary::LessEqual: return a <= b;
-    case Binary::Greater: return b < a;
-    default: return b <= a;
+    case Binary::Equal:
+      return a == b;
+    case Binary::Less:
+      return a < b;
+    case Binary::LessEqual:
+      return a <= b;
+    case Binary::Greater:
+      return b < a;
+    default:
+      return b <= a;
   }
 }
 
@@ -62,11 +77,16 @@ cudaError_t map_typed(Binary f, const LoopNest<3>& nest, void* to, const T* a, c
   T* y = static_cast<T*>(to);
   if (is_comparison(f)) return map_broadcast(Compare{f}, nest, stream, static_cast<uint8_t*>(to), a, b);
   switch (f) {
-    case Binary::Add: return map_broadcast(Fixed<Binary::Add>{}, nest, stream, y, a, b);
-    case Binary::Sub: return map_broadcast(Fixed<Binary::Sub>{}, nest, stream, y, a, b);
-    case Binary::Mul: return map_broadcast(Fixed<Binary::Mul>{}, nest, stream, y, a, b);
-    case Binary::Div: return map_broadcast(Fixed<Binary::Div>{}, nest, stream, y, a, b);
-    default: return map_broadcast(Chosen{f}, nest, stream, y, a, b);
+    case Binary::Add:
+      return map_broadcast(Fixed<Binary::Add>{}, nest, stream, y, a, b);
+    case Binary::Sub:
+      return map_broadcast(Fixed<Binary::Sub>{}, nest, stream, y, a, b);
+    case Binary::Mul:
+      return map_broadcast(Fixed<Binary::Mul>{}, nest, stream, y, a, b);
+    case Binary::Div:
+      return map_broadcast(Fixed<Binary::Div>{}, nest, stream, y, a, b);
+    default:
+      return map_broadcast(Chosen{f}, nest, stream, y, a, b);
   }
 }
 
@@ -114,22 +134,38 @@ template <typename Value>
 __device__ Value integer_arithmetic(Binary f, Value a, Value b, Scalar type) {
   const auto x = static_cast<uint64_t>(a), y = static_cast<uint64_t>(b);
   switch (f) {
-    case Binary::Add: return static_cast<Value>(x + y);
-    case Binary::Sub: return static_cast<Value>(x - y);
-    case Binary::Mul: return static_cast<Value>(x * y);
-    case Binary::Div: return integer_quotient(a, b);
-    case Binary::Max: return a > b ? a : b;
-    case Binary::Min: return a < b ? a : b;
-    case Binary::Pow: return integer_power(a, b);
-    case Binary::Mod: return integer_remainder(a, b, false);
-    case Binary::Fmod: return integer_remainder(a, b, true);
-    case Binary::And: return static_cast<Value>(a != 0 && b != 0);
-    case Binary::Or: return static_cast<Value>(a != 0 || b != 0);
-    case Binary::Xor: return static_cast<Value>((a != 0) != (b != 0));
-    case Binary::BitwiseAnd: return static_cast<Value>(x & y);
-    case Binary::BitwiseOr: return static_cast<Value>(x | y);
-    case Binary::BitwiseXor: return static_cast<Value>(x ^ y);
-    default: return static_cast<Value>(shifted(f, x, y, width_of(type)));
+    case Binary::Add:
+      return static_cast<Value>(x + y);
+    case Binary::Sub:
+      return static_cast<Value>(x - y);
+    case Binary::Mul:
+      return static_cast<Value>(x * y);
+    case Binary::Div:
+      return integer_quotient(a, b);
+    case Binary::Max:
+      return a > b ? a : b;
+    case Binary::Min:
+      return a < b ? a : b;
+    case Binary::Pow:
+      return integer_power(a, b);
+    case Binary::Mod:
+      return integer_remainder(a, b, false);
+    case Binary::Fmod:
+      return integer_remainder(a, b, true);
+    case Binary::And:
+      return static_cast<Value>(a != 0 && b != 0);
+    case Binary::Or:
+      return static_cast<Value>(a != 0 || b != 0);
+    case Binary::Xor:
+      return static_cast<Value>((a != 0) != (b != 0));
+    case Binary::BitwiseAnd:
+      return static_cast<Value>(x & y);
+    case Binary::BitwiseOr:
+      return static_cast<Value>(x | y);
+    case Binary::BitwiseXor:
+      return static_cast<Value>(x ^ y);
+    default:
+      return static_cast<Value>(shifted(f, x, y, width_of(type)));
   }
 }
 
@@ -156,8 +192,7 @@ cudaError_t map_any(Binary f, const LoopNest<3>& full, void* y, Scalar y_type, A
   const LoopNest<3> nest = collapse(full);
   const int64_t n = nest.iterations();
   if (n == 0) return cudaSuccess;
-  any_binary_kernel<Value>
-      <<<blocks_for(n), block_threads, 0, stream>>>(f, DeviceNest<3>(nest), n, y, y_type, a, b);
+  any_binary_kernel<Value><<<blocks_for(n), block_threads, 0, stream>>>(f, DeviceNest<3>(nest), n, y, y_type, a, b);
   return cudaGetLastError();
 }
 
@@ -170,8 +205,10 @@ cudaError_t map_binary(Binary f, const LoopNest<3>& nest, Scalar y_type, void* y
         return map_typed(f, nest, y, static_cast<const float*>(a), static_cast<const float*>(b), stream);
       case Scalar::BF16:
         return map_typed(f, nest, y, static_cast<const bf16*>(a), static_cast<const bf16*>(b), stream);
-      case Scalar::F16: return map_typed(f, nest, y, static_cast<const f16*>(a), static_cast<const f16*>(b), stream);
-      default: break;
+      case Scalar::F16:
+        return map_typed(f, nest, y, static_cast<const f16*>(a), static_cast<const f16*>(b), stream);
+      default:
+        break;
     }
   const AnyTensor left{a, a_type}, right{b, b_type};
   if (is_float(a_type) || is_float(b_type)) return map_any<double>(f, nest, y, y_type, left, right, stream);

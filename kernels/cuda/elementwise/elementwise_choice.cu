@@ -65,8 +65,8 @@ __global__ void __launch_bounds__(block_threads)
 
 // Sums of integers wrap, so that one unsigned kernel serves all.
 template <int capacity>
-__global__ void add_many_integers_kernel(void* y, Scalar type, const __grid_constant__ Terms<capacity> terms, int term_count,
-                                         int64_t n) {
+__global__ void add_many_integers_kernel(void* y, Scalar type, const __grid_constant__ Terms<capacity> terms,
+                                         int term_count, int64_t n) {
   const int64_t i = int64_t{blockIdx.x} * block_threads + threadIdx.x;
   if (i >= n) return;
   uint64_t sum = 0;

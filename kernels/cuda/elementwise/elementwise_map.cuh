@@ -92,8 +92,7 @@ __device__ void map_block(const F& f, int64_t block, int64_t n, Out* y, const A*
 }
 
 template <int length, typename F, typename Out, typename A>
-__global__ void __launch_bounds__(block_threads)
-    map_kernel(F f, int64_t n, Out* y, const A* a) {
+__global__ void __launch_bounds__(block_threads) map_kernel(F f, int64_t n, Out* y, const A* a) {
   map_block<length>(f, blockIdx.x, n, y, a);
 }
 
@@ -159,7 +158,8 @@ template <typename F, typename Out, typename In>
 cudaError_t map(F f, int64_t n, Out* y, const In* x, cudaStream_t stream) {
   if (n == 0) return cudaSuccess;
   constexpr int length = map_vector<Out, In>;
-  map_kernel<length><<<blocks_for(n, int64_t{map_unroll} * block_threads * length), block_threads, 0, stream>>>(f, n, y, x);
+  map_kernel<length>
+      <<<blocks_for(n, int64_t{map_unroll} * block_threads * length), block_threads, 0, stream>>>(f, n, y, x);
   return cudaGetLastError();
 }
 

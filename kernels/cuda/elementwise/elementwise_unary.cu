@@ -52,48 +52,90 @@ __device__ NormalLaw normal_law(float x) {
 template <typename C>
 __device__ __forceinline__ C apply(Unary f, C x, C a, C b) {
   switch (f) {
-    case Unary::Neg: return -x;
-    case Unary::Abs: return fabs(x);
-    case Unary::Sign: return C((x > 0) - (x < 0));
-    case Unary::Clip: return clamp(x, a, b);
-    case Unary::Floor: return floor(x);
-    case Unary::Ceil: return ceil(x);
-    case Unary::Round: return rint(x);
-    case Unary::Exp: return exp(x);
-    case Unary::Log: return log(x);
-    case Unary::Sqrt: return sqrt(x);
-    case Unary::Rsqrt: return 1 / sqrt(x);
-    case Unary::Reciprocal: return 1 / x;
-    case Unary::Erf: return erf(x);
-    case Unary::Sin: return sin(x);
-    case Unary::Cos: return cos(x);
-    case Unary::Tan: return tan(x);
-    case Unary::Asin: return asin(x);
-    case Unary::Acos: return acos(x);
-    case Unary::Atan: return atan(x);
-    case Unary::Sinh: return sinh(x);
-    case Unary::Cosh: return cosh(x);
-    case Unary::Tanh: return tanh(x);
-    case Unary::Asinh: return asinh(x);
-    case Unary::Acosh: return acosh(x);
-    case Unary::Atanh: return atanh(x);
-    case Unary::Relu: return x < 0 ? C(0) : x;
-    case Unary::Sigmoid: return sigmoid(x);
-    case Unary::Silu: return x * sigmoid(x);
-    case Unary::Gelu: return x * normal_distribution(x);
-    case Unary::GeluTanh: return x * sigmoid(gelu_argument(x));
-    case Unary::Softplus: return softplus(x);
-    case Unary::Softsign: return x / (1 + fabs(x));
-    case Unary::Mish: return x * tanh(softplus(x));
-    case Unary::Elu: return x > 0 ? x : a * expm1(x);
-    case Unary::Celu: return x > 0 ? x : a * expm1(x / a);
-    case Unary::Selu: return b * (x > 0 ? x : a * expm1(x));
-    case Unary::LeakyRelu: return x > 0 ? x : a * x;
-    case Unary::HardSigmoid: return clamp(a * x + b, C(0), C(1));
-    case Unary::HardSwish: return x * clamp(x / 6 + C(0.5), C(0), C(1));
-    case Unary::ThresholdedRelu: return x > a ? x : C(0);
-    case Unary::Shrink: return x < -b ? x + a : x > b ? x - a : C(0);
-    default: return x;
+    case Unary::Neg:
+      return -x;
+    case Unary::Abs:
+      return fabs(x);
+    case Unary::Sign:
+      return C((x > 0) - (x < 0));
+    case Unary::Clip:
+      return clamp(x, a, b);
+    case Unary::Floor:
+      return floor(x);
+    case Unary::Ceil:
+      return ceil(x);
+    case Unary::Round:
+      return rint(x);
+    case Unary::Exp:
+      return exp(x);
+    case Unary::Log:
+      return log(x);
+    case Unary::Sqrt:
+      return sqrt(x);
+    case Unary::Rsqrt:
+      return 1 / sqrt(x);
+    case Unary::Reciprocal:
+      return 1 / x;
+    case Unary::Erf:
+      return erf(x);
+    case Unary::Sin:
+      return sin(x);
+    case Unary::Cos:
+      return cos(x);
+    case Unary::Tan:
+      return tan(x);
+    case Unary::Asin:
+      return asin(x);
+    case Unary::Acos:
+      return acos(x);
+    case Unary::Atan:
+      return atan(x);
+    case Unary::Sinh:
+      return sinh(x);
+    case Unary::Cosh:
+      return cosh(x);
+    case Unary::Tanh:
+      return tanh(x);
+    case Unary::Asinh:
+      return asinh(x);
+    case Unary::Acosh:
+      return acosh(x);
+    case Unary::Atanh:
+      return atanh(x);
+    case Unary::Relu:
+      return x < 0 ? C(0) : x;
+    case Unary::Sigmoid:
+      return sigmoid(x);
+    case Unary::Silu:
+      return x * sigmoid(x);
+    case Unary::Gelu:
+      return x * normal_distribution(x);
+    case Unary::GeluTanh:
+      return x * sigmoid(gelu_argument(x));
+    case Unary::Softplus:
+      return softplus(x);
+    case Unary::Softsign:
+      return x / (1 + fabs(x));
+    case Unary::Mish:
+      return x * tanh(softplus(x));
+    case Unary::Elu:
+      return x > 0 ? x : a * expm1(x);
+    case Unary::Celu:
+      return x > 0 ? x : a * expm1(x / a);
+    case Unary::Selu:
+      return b * (x > 0 ? x : a * expm1(x));
+    case Unary::LeakyRelu:
+      return x > 0 ? x : a * x;
+    case Unary::HardSigmoid:
+      return clamp(a * x + b, C(0), C(1));
+    case Unary::HardSwish:
+      return x * clamp(x / 6 + C(0.5), C(0), C(1));
+    case Unary::ThresholdedRelu:
+      return x > a ? x : C(0);
+    case Unary::Shrink:
+      return x < -b ? x + a : x > b ? x - a : C(0);
+    default:
+      return x;
   }
 }
 
@@ -118,16 +160,23 @@ cudaError_t map_unary_typed(Unary f, double a, double b, void* to, const void* f
   T* y = static_cast<T*>(to);
   const T* x = static_cast<const T*>(from);
   switch (f) {
-    case Unary::Exp: return map(Fixed<Unary::Exp>{}, n, y, x, stream);
-    case Unary::Tanh: return map(Fixed<Unary::Tanh>{}, n, y, x, stream);
-    case Unary::Relu: return map(Fixed<Unary::Relu>{}, n, y, x, stream);
-    case Unary::Sigmoid: return map(Fixed<Unary::Sigmoid>{}, n, y, x, stream);
-    case Unary::Silu: return map(Fixed<Unary::Silu>{}, n, y, x, stream);
+    case Unary::Exp:
+      return map(Fixed<Unary::Exp>{}, n, y, x, stream);
+    case Unary::Tanh:
+      return map(Fixed<Unary::Tanh>{}, n, y, x, stream);
+    case Unary::Relu:
+      return map(Fixed<Unary::Relu>{}, n, y, x, stream);
+    case Unary::Sigmoid:
+      return map(Fixed<Unary::Sigmoid>{}, n, y, x, stream);
+    case Unary::Silu:
+      return map(Fixed<Unary::Silu>{}, n, y, x, stream);
     case Unary::Gelu:
       if constexpr (sizeof(T) == 2) return map(NarrowGelu{}, n, y, x, stream);
       return map(Fixed<Unary::Gelu>{}, n, y, x, stream);
-    case Unary::GeluTanh: return map(Fixed<Unary::GeluTanh>{}, n, y, x, stream);
-    default: return map(Chosen<float>{f, static_cast<float>(a), static_cast<float>(b)}, n, y, x, stream);
+    case Unary::GeluTanh:
+      return map(Fixed<Unary::GeluTanh>{}, n, y, x, stream);
+    default:
+      return map(Chosen<float>{f, static_cast<float>(a), static_cast<float>(b)}, n, y, x, stream);
   }
 }
 
@@ -197,8 +246,7 @@ cudaError_t map_grad(Scalar type, void* dx, const void* kept, const void* dy, in
   return with_float(type, [&](auto* element) {
     using T = std::remove_pointer_t<decltype(element)>;
     using Slope = std::conditional_t<f == UnaryGrad::Gelu && sizeof(T) == 2, NarrowGeluGrad, Grad<f>>;
-    return map_pairs(Slope{}, n, static_cast<T*>(dx), static_cast<const T*>(kept), static_cast<const T*>(dy),
-                     stream);
+    return map_pairs(Slope{}, n, static_cast<T*>(dx), static_cast<const T*>(kept), static_cast<const T*>(dy), stream);
   });
 }
 
@@ -225,9 +273,12 @@ cudaError_t map_unary(Unary f, double a, double b, Scalar type, void* y, const v
   switch (type) {
     case Scalar::F64:
       return map(Chosen<double>{f, a, b}, n, static_cast<double*>(y), static_cast<const double*>(x), stream);
-    case Scalar::F32: return map_unary_typed<float>(f, a, b, y, x, n, stream);
-    case Scalar::BF16: return map_unary_typed<bf16>(f, a, b, y, x, n, stream);
-    case Scalar::F16: return map_unary_typed<f16>(f, a, b, y, x, n, stream);
+    case Scalar::F32:
+      return map_unary_typed<float>(f, a, b, y, x, n, stream);
+    case Scalar::BF16:
+      return map_unary_typed<bf16>(f, a, b, y, x, n, stream);
+    case Scalar::F16:
+      return map_unary_typed<f16>(f, a, b, y, x, n, stream);
     case Scalar::U64:
       integer_unary_kernel<uint64_t><<<blocks_for(n), block_threads, 0, stream>>>(f, a, b, type, y, x, n);
       return cudaGetLastError();
@@ -240,12 +291,18 @@ cudaError_t map_unary(Unary f, double a, double b, Scalar type, void* y, const v
 cudaError_t map_unary_grad(UnaryGrad f, Scalar type, void* dx, const void* kept, const void* dy, int64_t n,
                            cudaStream_t stream) {
   switch (f) {
-    case UnaryGrad::Relu: return map_grad<UnaryGrad::Relu>(type, dx, kept, dy, n, stream);
-    case UnaryGrad::Sigmoid: return map_grad<UnaryGrad::Sigmoid>(type, dx, kept, dy, n, stream);
-    case UnaryGrad::Tanh: return map_grad<UnaryGrad::Tanh>(type, dx, kept, dy, n, stream);
-    case UnaryGrad::Silu: return map_grad<UnaryGrad::Silu>(type, dx, kept, dy, n, stream);
-    case UnaryGrad::Gelu: return map_grad<UnaryGrad::Gelu>(type, dx, kept, dy, n, stream);
-    default: return map_grad<UnaryGrad::GeluTanh>(type, dx, kept, dy, n, stream);
+    case UnaryGrad::Relu:
+      return map_grad<UnaryGrad::Relu>(type, dx, kept, dy, n, stream);
+    case UnaryGrad::Sigmoid:
+      return map_grad<UnaryGrad::Sigmoid>(type, dx, kept, dy, n, stream);
+    case UnaryGrad::Tanh:
+      return map_grad<UnaryGrad::Tanh>(type, dx, kept, dy, n, stream);
+    case UnaryGrad::Silu:
+      return map_grad<UnaryGrad::Silu>(type, dx, kept, dy, n, stream);
+    case UnaryGrad::Gelu:
+      return map_grad<UnaryGrad::Gelu>(type, dx, kept, dy, n, stream);
+    default:
+      return map_grad<UnaryGrad::GeluTanh>(type, dx, kept, dy, n, stream);
   }
 }
 

@@ -1,7 +1,7 @@
 #include "kernels/cuda/elementwise/random.h"
 
-#include "kernels/cuda/elementwise/elementwise_map.cuh"
 #include "kernels/cuda/common/philox.cuh"
+#include "kernels/cuda/elementwise/elementwise_map.cuh"
 
 #include <cmath>
 

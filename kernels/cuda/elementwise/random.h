@@ -1,7 +1,8 @@
 #pragma once
 
 // Random numbers by position: Philox4x32-10 (Salmon et al. 2011), the same numbers on every backend. Element i takes
-// lane i % 4 of block first_block + i / 4 of its node's stream; nothing is stored, so a mask can be made again anywhere.
+// lane i % 4 of block first_block + i / 4 of its node's stream; nothing is stored, so a mask can be made again
+// anywhere.
 
 #include "kernels/cuda/common/scalar.h"
 
@@ -23,7 +24,7 @@ struct RandomStream {
 [[nodiscard]] cudaError_t random_uniform(const RandomStream& stream, double low, double high, Scalar type, void* y,
                                          int64_t n, cudaStream_t on);
 // By Box and Muller (1958): lanes 0 and 1 make one pair, lanes 2 and 3 the other.
-[[nodiscard]] cudaError_t random_normal(const RandomStream& stream, double mean, double deviation, Scalar type,
-                                        void* y, int64_t n, cudaStream_t on);
+[[nodiscard]] cudaError_t random_normal(const RandomStream& stream, double mean, double deviation, Scalar type, void* y,
+                                        int64_t n, cudaStream_t on);
 
 }  // namespace plimsoll::cuda

@@ -21,8 +21,8 @@ enum class ScanStart : uint8_t { First, Last };
 enum class Triangle : uint8_t { Lower, Upper };
 
 // y = x where column - row >= k (upper) or <= k (lower), else 0; x [planes, rows, columns].
-[[nodiscard]] cudaError_t triangular(Triangle triangle, int64_t k, void* y, const void* x, int64_t planes,
-                                     int64_t rows, int64_t columns, int element_bytes, cudaStream_t stream);
+[[nodiscard]] cudaError_t triangular(Triangle triangle, int64_t k, void* y, const void* x, int64_t planes, int64_t rows,
+                                     int64_t columns, int element_bytes, cudaStream_t stream);
 
 // The first lengths[b] elements along the time axis in reverse. An axis has a size and a stride in elements; `run`
 // consecutive elements share batch and time.

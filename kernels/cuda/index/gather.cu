@@ -31,8 +31,8 @@ __global__ void __launch_bounds__(block_threads)
 
 template <typename Unit>
 __global__ void __launch_bounds__(block_threads)
-    gather_tuples_kernel(const __grid_constant__ TuplePlaces places, Divider units, int64_t n, int unit_elements, Unit* y,
-                         const Unit* x) {
+    gather_tuples_kernel(const __grid_constant__ TuplePlaces places, Divider units, int64_t n, int unit_elements,
+                         Unit* y, const Unit* x) {
   const int64_t i = int64_t{blockIdx.x} * block_threads + threadIdx.x;
   if (i >= n) return;
   int64_t unit = i;
@@ -82,17 +82,15 @@ cudaError_t gather_elements(const ElementIndices& places, void* y, const void* x
   });
 }
 
-cudaError_t gather_tuples(const TupleIndices& places, void* y, const void* x, int element_bytes,
-                          cudaStream_t stream) {
+cudaError_t gather_tuples(const TupleIndices& places, void* y, const void* x, int element_bytes, cudaStream_t stream) {
   if (places.tuples * places.count == 0) return cudaSuccess;
   // Every stride of the coordinates is a whole number of runs.
   const int bytes = unit_of_run(places.count * element_bytes), unit_elements = bytes / element_bytes;
   const int64_t units = places.count / unit_elements, n = places.tuples * units;
   return with_unit_bytes(bytes, [&](auto* element) {
     using Unit = std::remove_pointer_t<decltype(element)>;
-    gather_tuples_kernel<<<blocks_for(n), block_threads, 0, stream>>>(TuplePlaces(places), Divider(units), n,
-                                                                      unit_elements, static_cast<Unit*>(y),
-                                                                      static_cast<const Unit*>(x));
+    gather_tuples_kernel<<<blocks_for(n), block_threads, 0, stream>>>(
+        TuplePlaces(places), Divider(units), n, unit_elements, static_cast<Unit*>(y), static_cast<const Unit*>(x));
     return cudaGetLastError();
   });
 }
@@ -103,9 +101,8 @@ cudaError_t one_hot(void* y, const Indices& indices, const void* on_off, int64_t
   if (n == 0) return cudaSuccess;
   return with_element_bytes(element_bytes, [&](auto* element) {
     using T = std::remove_pointer_t<decltype(element)>;
-    one_hot_kernel<<<blocks_for(n), block_threads, 0, stream>>>(static_cast<T*>(y), indices,
-                                                                static_cast<const T*>(on_off), Divider(depth),
-                                                                Divider(inner), inner, depth, n);
+    one_hot_kernel<<<blocks_for(n), block_threads, 0, stream>>>(
+        static_cast<T*>(y), indices, static_cast<const T*>(on_off), Divider(depth), Divider(inner), inner, depth, n);
     return cudaGetLastError();
   });
 }

@@ -3,8 +3,8 @@
 // Reading indices on the device, and where element and tuple indices point.
 
 #include "kernels/cuda/common/element.cuh"
-#include "kernels/cuda/index/index.h"
 #include "kernels/cuda/common/nest.cuh"
+#include "kernels/cuda/index/index.h"
 
 namespace plimsoll::cuda {
 

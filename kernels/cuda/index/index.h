@@ -21,11 +21,11 @@ struct Indices {
 [[nodiscard]] cudaError_t gather_rows(void* y, const void* x, const Indices& indices, int64_t outer, int64_t size,
                                       int64_t count, int64_t inner_bytes, cudaStream_t stream);
 
-// dx[o, indices[j], :] += dy[o, j, :] into zeros, or into the addend, which may be dx itself; for each row in the order of
-// j; dx [outer, size, inner] of any float but F8. Workspace: gather_grad_workspace_bytes; count and size below 2^31.
-[[nodiscard]] cudaError_t gather_rows_grad(Scalar type, void* dx, const void* dy, const void* addend, const Indices& indices,
-                                           int64_t outer, int64_t size, int64_t count, int64_t inner, void* workspace,
-                                           cudaStream_t stream);
+// dx[o, indices[j], :] += dy[o, j, :] into zeros, or into the addend, which may be dx itself; for each row in the order
+// of j; dx [outer, size, inner] of any float but F8. Workspace: gather_grad_workspace_bytes; count and size below 2^31.
+[[nodiscard]] cudaError_t gather_rows_grad(Scalar type, void* dx, const void* dy, const void* addend,
+                                           const Indices& indices, int64_t outer, int64_t size, int64_t count,
+                                           int64_t inner, void* workspace, cudaStream_t stream);
 
 // y[...] = x[..., indices[...], ...] along one axis; tensors of the nest: y and indices (dense), x with step 0 along
 // the axis, which has `size` elements `axis_stride` apart.
@@ -60,7 +60,6 @@ enum class Reduction : uint8_t { None, Add, Mul, Max, Min };
                                            int64_t y_elements, const void* updates, void* workspace,
                                            cudaStream_t stream);
 [[nodiscard]] cudaError_t scatter_tuples(Reduction reduction, const TupleIndices& places, Scalar type, void* y,
-                                         int64_t y_elements, const void* updates, void* workspace,
-                                         cudaStream_t stream);
+                                         int64_t y_elements, const void* updates, void* workspace, cudaStream_t stream);
 
 }  // namespace plimsoll::cuda

@@ -120,9 +120,8 @@ cudaError_t triangular(Triangle triangle, int64_t k, void* y, const void* x, int
   if (n == 0) return cudaSuccess;
   return with_element_bytes(element_bytes, [&](auto* element) {
     using T = std::remove_pointer_t<decltype(element)>;
-    triangular_kernel<<<blocks_for(n), block_threads, 0, stream>>>(triangle, k, static_cast<T*>(y),
-                                                                   static_cast<const T*>(x), Divider(columns),
-                                                                   Divider(rows), n);
+    triangular_kernel<<<blocks_for(n), block_threads, 0, stream>>>(
+        triangle, k, static_cast<T*>(y), static_cast<const T*>(x), Divider(columns), Divider(rows), n);
     return cudaGetLastError();
   });
 }

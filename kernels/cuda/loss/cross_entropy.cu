@@ -81,8 +81,10 @@ struct RowGradient {
   // spread: the summed weight of all classes, where the labels are smoothed.
   __device__ RowGradient(const ClassScores& scores, const ClassLabels& labels, const Label& label, float dloss,
                          float lse, float spread)
-      : dloss(dloss), target((1.0f - labels.smoothing) * class_weight(labels, label.index)),
-        share(labels.smoothing / static_cast<float>(scores.classes)), lse(lse) {
+      : dloss(dloss),
+        target((1.0f - labels.smoothing) * class_weight(labels, label.index)),
+        share(labels.smoothing / static_cast<float>(scores.classes)),
+        lse(lse) {
     mass = target + share * spread;
   }
 
@@ -118,8 +120,7 @@ __global__ void __launch_bounds__(1024)
   for_row(x, scores.classes, t, threads, [&](int64_t at, auto values) {
     constexpr int n = sizeof(values) / sizeof(T);
 #pragma unroll
-    for (int i = 0; i < n; ++i)
-      values.at[i] = narrow<T>(gradient.at(labels, at + i, label.index, widen(values.at[i])));
+    for (int i = 0; i < n; ++i) values.at[i] = narrow<T>(gradient.at(labels, at + i, label.index, widen(values.at[i])));
     store_vector(dx + at, values);
   });
 }

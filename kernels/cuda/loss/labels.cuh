@@ -2,8 +2,8 @@
 
 // Labels of rows on the device, and the sum of the rows' losses.
 
-#include "kernels/cuda/loss/loss.h"
 #include "kernels/cuda/common/rows.cuh"
+#include "kernels/cuda/loss/loss.h"
 
 namespace plimsoll::cuda {
 
@@ -14,7 +14,8 @@ struct Label {
   __device__ Label(const ClassLabels& labels, int64_t row, int64_t classes)
       : index(labels.type == Scalar::I64 ? static_cast<const int64_t*>(labels.labels)[row]
                                          : static_cast<const int32_t*>(labels.labels)[row]),
-        ignored(labels.ignores && index == labels.ignore_index), valid(index >= 0 && index < classes) {}
+        ignored(labels.ignores && index == labels.ignore_index),
+        valid(index >= 0 && index < classes) {}
 
   __device__ bool counts() const { return !ignored && valid; }
 };

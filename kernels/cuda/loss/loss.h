@@ -1,7 +1,8 @@
 #pragma once
 
-// Losses over class labels. Scores [outer, stored, inner] of which only the first `classes` count; labels, and one loss a row, [outer, inner].
-// A label that is ignored costs nothing; one that names no class makes its loss and its gradient NaN.
+// Losses over class labels. Scores [outer, stored, inner] of which only the first `classes` count; labels, and one loss
+// a row, [outer, inner]. A label that is ignored costs nothing; one that names no class makes its loss and its gradient
+// NaN.
 
 #include "kernels/cuda/common/partials.h"
 #include "kernels/cuda/common/scalar.h"

@@ -62,8 +62,7 @@ __global__ void __launch_bounds__(block_threads)
   const int64_t row = i / (scores.inner * scores.classes) * scores.inner + i % scores.inner;
   const Label label(labels, row, scores.classes);
   float value = label.ignored || label.valid ? 0.0f : NAN;
-  if (label.counts() && label.index == c)
-    value = -class_weight(labels, c) * row_gradient(labels, dloss, weight, row);
+  if (label.counts() && label.index == c) value = -class_weight(labels, c) * row_gradient(labels, dloss, weight, row);
   dx[i] = narrow<T>(value);
 }
 

@@ -122,8 +122,7 @@ std::pair<LoopNest<2>, int> in_wide_units(LoopNest<2> nest, const void* to, cons
 
 }  // namespace
 
-cudaError_t copy_strided(const LoopNest<2>& full, void* to, const void* from, int element_bytes,
-                         cudaStream_t stream) {
+cudaError_t copy_strided(const LoopNest<2>& full, void* to, const void* from, int element_bytes, cudaStream_t stream) {
   if (full.iterations() == 0) return cudaSuccess;
   const auto [nest, unit] = in_wide_units(collapse(full), to, from, element_bytes);
   if (nest.rank == 1 && nest.strides[0][0] == 1 && nest.strides[1][0] == 1)

@@ -1,6 +1,6 @@
 #include "kernels/cuda/common/element.cuh"
-#include "kernels/cuda/move/move.h"
 #include "kernels/cuda/common/nest.cuh"
+#include "kernels/cuda/move/move.h"
 
 // Padding in one pass: every unit of the padded tensor looks up the one it repeats.
 
@@ -65,8 +65,7 @@ Pad collapse(const Pad& full) {
   for (int d = 0; d < full.rank; ++d) {
     const bool whole = full.before[d] == 0 && full.padded[d] == full.inner[d];
     const int last = out.rank - 1;
-    const bool joins = out.rank > 0 && whole &&
-                       (full.mode == PadMode::Constant || out.padded[last] == out.inner[last]);
+    const bool joins = out.rank > 0 && whole && (full.mode == PadMode::Constant || out.padded[last] == out.inner[last]);
     if (joins) {
       out.padded[last] *= full.padded[d];
       out.inner[last] *= full.inner[d];
@@ -86,8 +85,9 @@ int unit_bytes(const Pad& shape, int element_bytes) {
   if (shape.mode != PadMode::Constant || shape.rank == 0) return element_bytes;
   const int last = shape.rank - 1;
   int unit = 16;
-  while (unit > element_bytes && (shape.padded[last] * element_bytes % unit || shape.inner[last] * element_bytes % unit ||
-                                  shape.before[last] * element_bytes % unit))
+  while (unit > element_bytes &&
+         (shape.padded[last] * element_bytes % unit || shape.inner[last] * element_bytes % unit ||
+          shape.before[last] * element_bytes % unit))
     unit /= 2;
   return unit;
 }

@@ -1,6 +1,6 @@
 #include "kernels/cuda/common/element.cuh"
-#include "kernels/cuda/move/move.h"
 #include "kernels/cuda/common/nest.cuh"
+#include "kernels/cuda/move/move.h"
 
 // The gradient of padding by repetition: every element of dx adds up the places of dy that repeat it, in their order.
 
@@ -15,7 +15,9 @@ struct DevicePadGrad {
 };
 
 // The largest multiple of `step` not above a.
-__device__ int64_t multiple_below(int64_t a, int64_t step) { return (a >= 0 ? a / step : -((step - 1 - a) / step)) * step; }
+__device__ int64_t multiple_below(int64_t a, int64_t step) {
+  return (a >= 0 ? a / step : -((step - 1 - a) / step)) * step;
+}
 
 // The places along one dimension that repeat an element: one or two arithmetic sequences.
 struct Repeats {

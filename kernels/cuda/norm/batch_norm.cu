@@ -1,7 +1,7 @@
 #include "kernels/cuda/norm/batch_norm.h"
 
-#include "kernels/cuda/norm/channel_tiles.cuh"
 #include "kernels/cuda/common/packed.cuh"
+#include "kernels/cuda/norm/channel_tiles.cuh"
 
 #include <cmath>
 
@@ -192,8 +192,8 @@ void launch_moments(const BatchNormCall& call, Moments* partials, int64_t parts,
   if constexpr (order == ChannelOrder::Last) {
     const ChannelMatrix matrix(call.shape, n);
     const TileGrid launch(statistics_tiles(matrix.rows, matrix.columns));
-    column_moments_kernel<T, n><<<launch.grid, launch.block, 0, stream>>>(
-        partials, x, static_cast<uint32_t>(matrix.rows), matrix.columns);
+    column_moments_kernel<T, n>
+        <<<launch.grid, launch.block, 0, stream>>>(partials, x, static_cast<uint32_t>(matrix.rows), matrix.columns);
   } else {
     const dim3 grid(static_cast<unsigned>(call.shape.channels), static_cast<unsigned>(parts));
     plane_moments_kernel<T, n><<<grid, block_threads, 0, stream>>>(partials, x, call.shape);
@@ -240,9 +240,8 @@ cudaError_t batch_norm_inference(const BatchNormCall& call, const void* mean, co
   given_moments_kernel<<<blocks, block_threads, 0, stream>>>(call, {mean, mean_type}, {var, var_type}, coefficients);
   return with_f32_math(call.x_type, [&](auto* x) {
     using T = std::remove_pointer_t<decltype(x)>;
-    with_channel_layout<T, norm_access_bytes>(call.shape, [&](auto n, auto order) {
-      launch_normalise<T, n(), order()>(call, coefficients, stream);
-    });
+    with_channel_layout<T, norm_access_bytes>(
+        call.shape, [&](auto n, auto order) { launch_normalise<T, n(), order()>(call, coefficients, stream); });
     return cudaGetLastError();
   });
 }

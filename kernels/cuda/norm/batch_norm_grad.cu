@@ -1,10 +1,10 @@
 #include "kernels/cuda/norm/batch_norm.h"
 
-#include "kernels/cuda/norm/channel_tiles.cuh"
 #include "kernels/cuda/common/packed.cuh"
+#include "kernels/cuda/norm/channel_tiles.cuh"
 
-// With dz what the ReLU behind the norm, where there is one, lets through of dy, xhat = (x - mean) * rstd, dbias = sum(dz)
-// and dscale = sum(dz * xhat) over a channel's `count` elements,
+// With dz what the ReLU behind the norm, where there is one, lets through of dy, xhat = (x - mean) * rstd, dbias =
+// sum(dz) and dscale = sum(dz * xhat) over a channel's `count` elements,
 //   dx = rstd * scale * (dz - dbias / count - xhat * dscale / count).
 // Without a residual both passes find dz from x and dy. With one, dz is also the residual's gradient: the first pass
 // writes it, rounded, and the second reads it.
@@ -28,8 +28,8 @@ __device__ float load_parameter(const BatchNormGradCall& call, const void* value
   return load_any<float>(AnyTensor{values, call.parameter_type}, c);
 }
 
-// Of a channel: what x is compared with, and where there is a ReLU what turns the difference into what the ReLU saw, with
-// the rounding of the forward pass.
+// Of a channel: what x is compared with, and where there is a ReLU what turns the difference into what the ReLU saw,
+// with the rounding of the forward pass.
 struct Gate {
   float mean, factor, offset;
 
@@ -99,8 +99,7 @@ __global__ void __launch_bounds__(block_threads) plane_sums_kernel(Sums* partial
   Sums total[1] = {};
 #pragma unroll 4
   for (uint32_t at = blockIdx.y * block_threads + threadIdx.x; at < accesses; at += step) {
-    const int64_t place =
-        ((at / a_plane) * shape.channels + blockIdx.x) * shape.inner + int64_t{n} * (at % a_plane);
+    const int64_t place = ((at / a_plane) * shape.channels + blockIdx.x) * shape.inner + int64_t{n} * (at % a_plane);
     Loaded<T, n> loaded;
     load_at<source>(loaded, call, place);
     add_access<source>(total, loaded, gate, call, place);
@@ -147,7 +146,10 @@ struct Coefficients {
   float *mean, *factor, *average, *slope, *offset;
 
   Coefficients(float* workspace, int64_t channels)
-      : mean(workspace), factor(mean + channels), average(factor + channels), slope(average + channels),
+      : mean(workspace),
+        factor(mean + channels),
+        average(factor + channels),
+        slope(average + channels),
         offset(slope + channels) {}
 };
 
@@ -217,8 +219,8 @@ void launch_sums(const BatchNormGradCall& call, Sums* partials, int64_t parts, c
   if constexpr (order == ChannelOrder::Last) {
     const ChannelMatrix matrix(call.shape, n);
     const TileGrid tiles(statistics_tiles(matrix.rows, matrix.columns));
-    column_sums_kernel<T, n, source><<<tiles.grid, tiles.block, 0, stream>>>(
-        partials, call, static_cast<uint32_t>(matrix.rows), matrix.columns);
+    column_sums_kernel<T, n, source>
+        <<<tiles.grid, tiles.block, 0, stream>>>(partials, call, static_cast<uint32_t>(matrix.rows), matrix.columns);
   } else {
     const dim3 grid(static_cast<unsigned>(call.shape.channels), static_cast<unsigned>(parts));
     plane_sums_kernel<T, n, source><<<grid, block_threads, 0, stream>>>(partials, call);

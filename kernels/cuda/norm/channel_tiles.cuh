@@ -11,14 +11,15 @@ namespace plimsoll::cuda {
 enum class ChannelOrder : uint8_t { First, Last };
 
 struct ChannelMatrix {
-  int64_t rows, columns;     // columns in accesses of `length` elements
+  int64_t rows, columns;       // columns in accesses of `length` elements
   int64_t accesses_per_plane;  // with channels first
   int64_t channels;
 
   ChannelMatrix(const ChannelShape& shape, int64_t length)
       : rows(shape.channels_last ? shape.per_channel() : shape.batch),
         columns(shape.channels_last ? shape.channels / length : shape.channels * (shape.inner / length)),
-        accesses_per_plane(shape.inner / length), channels(shape.channels) {}
+        accesses_per_plane(shape.inner / length),
+        channels(shape.channels) {}
 };
 
 // The channels of one access: as many as it has elements when they come last, otherwise one.
@@ -65,8 +66,7 @@ __device__ void combine_down(V (&values)[n], Combine combine) {
     __syncthreads();
     if (threadIdx.y < half)
 #pragma unroll
-      for (int i = 0; i < n; ++i)
-        values[i] = combine(values[i], of_threads[i][threadIdx.y * blockDim.x + threadIdx.x]);
+      for (int i = 0; i < n; ++i) values[i] = combine(values[i], of_threads[i][threadIdx.y * blockDim.x + threadIdx.x]);
   }
 }
 

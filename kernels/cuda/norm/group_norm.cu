@@ -121,7 +121,9 @@ cudaError_t group_norm_grad(const GroupNormGradCall& call, cudaStream_t stream) 
   if (shape.channels == 0) return cudaSuccess;
   auto* planes = reinterpret_cast<GradSums*>(call.workspace);
   if (shape.batch > 0)
-    if (cudaError_t error = shape.channels_last ? group_dx_channels_last(call, planes, stream) : group_dx(call, planes, stream)) return error;
+    if (cudaError_t error =
+            shape.channels_last ? group_dx_channels_last(call, planes, stream) : group_dx(call, planes, stream))
+      return error;
   parameter_grads_kernel<<<static_cast<unsigned>(divide_up(shape.channels, 128)), 128, 0, stream>>>(call, planes);
   return cudaGetLastError();
 }

@@ -3,8 +3,8 @@
 // What group norms of both layouts share: a pair of sums for each channel of each sample, from which backward has all
 // else, and the kernel that adds them up over samples.
 
-#include "kernels/cuda/norm/group_norm.h"
 #include "kernels/cuda/common/rows.cuh"
+#include "kernels/cuda/norm/group_norm.h"
 
 namespace plimsoll::cuda {
 

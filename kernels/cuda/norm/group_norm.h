@@ -1,8 +1,8 @@
 #pragma once
 
-// Group normalisation of x [batch, channels, inner], or [batch, inner, channels] with channels_last: `groups` runs of channels in each sample, a pair of statistics
-// each, mean and rstd [batch, groups] in f32. Tensors are of x_type; scale, bias and their gradients [channels] of any
-// float type. Null pointers are absent.
+// Group normalisation of x [batch, channels, inner], or [batch, inner, channels] with channels_last: `groups` runs of
+// channels in each sample, a pair of statistics each, mean and rstd [batch, groups] in f32. Tensors are of x_type;
+// scale, bias and their gradients [channels] of any float type. Null pointers are absent.
 
 #include "kernels/cuda/common/scalar.h"
 

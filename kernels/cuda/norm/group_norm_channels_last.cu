@@ -1,8 +1,9 @@
 #include "kernels/cuda/norm/group_norm.cuh"
 
-// Group norm of x [batch, inner, channels]: a group is a run of neighbouring channels at every position. A block walks over
-// one group, accesses as wide as the run allows; blocks of one sample's groups run side by side and share the cache lines
-// between their runs. Sums of a channel over positions are taken by tiles of 32 channels, a warp's lanes side by side.
+// Group norm of x [batch, inner, channels]: a group is a run of neighbouring channels at every position. A block walks
+// over one group, accesses as wide as the run allows; blocks of one sample's groups run side by side and share the
+// cache lines between their runs. Sums of a channel over positions are taken by tiles of 32 channels, a warp's lanes
+// side by side.
 
 namespace plimsoll::cuda {
 namespace {
@@ -24,9 +25,11 @@ __device__ int64_t group_start(const GroupShape& shape, int64_t row) {
 }
 
 // The parameters of a group's channels; whoever reads them waits for the block first.
-__device__ void stage(float* to, const GroupShape& shape, int64_t row, const void* parameters, Scalar type, float otherwise) {
+__device__ void stage(float* to, const GroupShape& shape, int64_t row, const void* parameters, Scalar type,
+                      float otherwise) {
   const int64_t channels = shape.channels_per_group(), first = row % shape.groups * channels;
-  for (int64_t c = threadIdx.x; c < channels; c += blockDim.x) to[c] = parameter_at(parameters, type, first + c, otherwise);
+  for (int64_t c = threadIdx.x; c < channels; c += blockDim.x)
+    to[c] = parameter_at(parameters, type, first + c, otherwise);
 }
 
 template <typename T, int n>
@@ -68,7 +71,8 @@ constexpr int tile_rows = 16;
 
 // planes [batch, channels]; a block 32 channels of a sample, a warp a row of the tile.
 template <typename T>
-__global__ void __launch_bounds__(warp_threads * tile_rows) channel_sums_kernel(GroupNormGradCall call, GradSums* planes) {
+__global__ void __launch_bounds__(warp_threads* tile_rows)
+    channel_sums_kernel(GroupNormGradCall call, GradSums* planes) {
   const GroupShape& shape = call.shape;
   __shared__ GradSums of_rows[tile_rows][warp_threads];
   const auto tiles = static_cast<uint32_t>((shape.channels + warp_threads - 1) / warp_threads);

@@ -1,5 +1,5 @@
-#include "kernels/cuda/norm/group_norm.h"
 #include "kernels/cuda/common/rows.cuh"
+#include "kernels/cuda/norm/group_norm.h"
 
 // With s = bias + alpha / size * (sum of squares over the channels around):
 //   y = x * s^-beta,  dx_j = dy_j * s_j^-beta - 2 alpha beta / size * x_j * sum_c dy_c x_c s_c^(-beta-1),

@@ -87,7 +87,8 @@ __global__ void __launch_bounds__(grad_threads, 2)
     const int64_t first = row * call.width + int64_t{n} * t;
     const T *x_row = static_cast<const T*>(call.x) + first, *dy_row = static_cast<const T*>(call.dy) + first;
     const T* addend_row = static_cast<const T*>(call.addend) + first;
-    // All are on their way before the first is waited for; an addend loaded as dx is made costs its latency for every access.
+    // All are on their way before the first is waited for; an addend loaded as dx is made costs its latency for every
+    // access.
     Packed<T> x[held], dy[held], added[held];
 #pragma unroll
     for (int k = 0; k < held; ++k) {

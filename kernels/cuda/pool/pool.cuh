@@ -5,8 +5,8 @@
 // lanes of one place; indices are 32 bits wide and divisions multiplications.
 
 #include "kernels/cuda/common/nest.cuh"
-#include "kernels/cuda/pool/pool.h"
 #include "kernels/cuda/common/rows.cuh"
+#include "kernels/cuda/pool/pool.h"
 
 namespace plimsoll::cuda {
 
@@ -43,9 +43,7 @@ struct PoolPlanes {
         lanes(static_cast<int32_t>(shape.channels_last ? shape.channels : 1)),
         accesses(lanes / n) {}
 
-  __device__ int32_t size(PoolSide side, int d) const {
-    return side == PoolSide::In ? axes[d].in : axes[d].out;
-  }
+  __device__ int32_t size(PoolSide side, int d) const { return side == PoolSide::In ? axes[d].in : axes[d].out; }
   // The first element of (plane, a, b, c).
   __device__ int32_t element(PoolSide side, int32_t plane, int32_t a, int32_t b, int32_t c) const {
     return (((plane * size(side, 0) + a) * size(side, 1) + b) * size(side, 2) + c) * lanes;
@@ -96,8 +94,8 @@ __device__ void for_window(const PoolPlanes& pool, const PoolPlace& place, const
     for (int32_t j = at_b.first; j < at_b.end; ++j) {
       const int32_t row = (i * b.kernel + j) * c.kernel;
       const T* from = x +
-                      pool.element(PoolSide::In, place.plane, at_a.start + i * a.dilation,
-                                   at_b.start + j * b.dilation, at_c.start + at_c.first * c.dilation) +
+                      pool.element(PoolSide::In, place.plane, at_a.start + i * a.dilation, at_b.start + j * b.dilation,
+                                   at_c.start + at_c.first * c.dilation) +
                       place.lane;
       const int32_t step = c.dilation * pool.lanes;
       for (int32_t k = at_c.first; k < at_c.end; k += in_flight, from += int64_t{in_flight} * step) {
@@ -156,9 +154,7 @@ cudaError_t over_accesses(const PoolShape& shape, PoolSide side, Scalar type, La
   if (elements == 0) return cudaSuccess;
   return with_f32_math(type, [&](auto* element) {
     constexpr int whole = vector_length<std::remove_pointer_t<decltype(element)>>;
-    auto run = [&](auto n) {
-      launch(element, n, static_cast<int32_t>(elements / n()), blocks_for(elements / n()));
-    };
+    auto run = [&](auto n) { launch(element, n, static_cast<int32_t>(elements / n()), blocks_for(elements / n())); };
     if (shape.channels_last && shape.channels % whole == 0)
       run(std::integral_constant<int, whole>());
     else

@@ -17,8 +17,8 @@ struct PoolShape {
   int32_t in[3], out[3], kernel[3], strides[3], pads_begin[3], pads_end[3], dilations[3];
 };
 
-// The first of the largest elements, NaN being larger than anything, and its number in the kernel, 255 where a window meets
-// no input; y or choices may be null. Choices are of kernels of up to 254 elements.
+// The first of the largest elements, NaN being larger than anything, and its number in the kernel, 255 where a window
+// meets no input; y or choices may be null. Choices are of kernels of up to 254 elements.
 [[nodiscard]] cudaError_t max_pool(const PoolShape& shape, Scalar type, void* y, uint8_t* choices, const void* x,
                                    cudaStream_t stream);
 // The same with channels first; indices count the elements of x, with columns_first as if the first spatial dimension

@@ -2,8 +2,8 @@
 
 #include <cmath>
 
-// For the gradient every place of x gathers from the windows that cover it and chose it. Traffic: a byte a window, dy and
-// dx; overlapping windows read the caches.
+// For the gradient every place of x gathers from the windows that cover it and chose it. Traffic: a byte a window, dy
+// and dx; overlapping windows read the caches.
 
 namespace plimsoll::cuda {
 namespace {
@@ -55,8 +55,7 @@ __global__ void __launch_bounds__(block_threads)
 // Channels first. The first element of a plane stands at plane * size in either order of columns.
 template <typename T>
 __global__ void __launch_bounds__(block_threads)
-    max_pool_indices_kernel(PoolPlanes pool, T* y, int64_t* indices, bool columns_first, const T* x,
-                            int32_t accesses) {
+    max_pool_indices_kernel(PoolPlanes pool, T* y, int64_t* indices, bool columns_first, const T* x, int32_t accesses) {
   const auto number = static_cast<int32_t>(blockIdx.x * block_threads + threadIdx.x);
   if (number >= accesses) return;
   const PoolPlace place(pool, PoolSide::Out, 1, number);
@@ -70,8 +69,7 @@ __global__ void __launch_bounds__(block_threads)
   const int32_t in_b = Taps(b, place.b).start + row % b.kernel * b.dilation;
   const int32_t in_c = Taps(c, place.c).start + tap % c.kernel * c.dilation;
   const int32_t plane = pool.element(PoolSide::In, place.plane, 0, 0, 0);
-  indices[number] =
-      plane + (columns_first ? (in_c * b.in + in_b) * a.in + in_a : (in_a * b.in + in_b) * c.in + in_c);
+  indices[number] = plane + (columns_first ? (in_c * b.in + in_b) * a.in + in_a : (in_a * b.in + in_b) * c.in + in_c);
 }
 
 template <int n, typename T>
@@ -114,34 +112,30 @@ __global__ void __launch_bounds__(block_threads)
 
 cudaError_t max_pool(const PoolShape& shape, Scalar type, void* y, uint8_t* choices, const void* x,
                      cudaStream_t stream) {
-  return over_accesses(shape, PoolSide::Out, type,
-                       [&](auto* element, auto n, int32_t accesses, unsigned blocks) {
-                         using T = std::remove_pointer_t<decltype(element)>;
-                         max_pool_kernel<n()><<<blocks, block_threads, 0, stream>>>(
-                             PoolPlanes(shape, n), static_cast<T*>(y), choices, static_cast<const T*>(x), accesses);
-                       });
+  return over_accesses(shape, PoolSide::Out, type, [&](auto* element, auto n, int32_t accesses, unsigned blocks) {
+    using T = std::remove_pointer_t<decltype(element)>;
+    max_pool_kernel<n()><<<blocks, block_threads, 0, stream>>>(PoolPlanes(shape, n), static_cast<T*>(y), choices,
+                                                               static_cast<const T*>(x), accesses);
+  });
 }
 
-cudaError_t max_pool_with_indices(const PoolShape& shape, Scalar type, void* y, int64_t* indices,
-                                  bool columns_first, const void* x, cudaStream_t stream) {
-  return over_accesses(shape, PoolSide::Out, type,
-                       [&](auto* element, auto n, int32_t accesses, unsigned blocks) {
-                         using T = std::remove_pointer_t<decltype(element)>;
-                         if constexpr (n() == 1)
-                           max_pool_indices_kernel<<<blocks, block_threads, 0, stream>>>(
-                               PoolPlanes(shape, n), static_cast<T*>(y), indices, columns_first,
-                               static_cast<const T*>(x), accesses);
-                       });
+cudaError_t max_pool_with_indices(const PoolShape& shape, Scalar type, void* y, int64_t* indices, bool columns_first,
+                                  const void* x, cudaStream_t stream) {
+  return over_accesses(shape, PoolSide::Out, type, [&](auto* element, auto n, int32_t accesses, unsigned blocks) {
+    using T = std::remove_pointer_t<decltype(element)>;
+    if constexpr (n() == 1)
+      max_pool_indices_kernel<<<blocks, block_threads, 0, stream>>>(PoolPlanes(shape, n), static_cast<T*>(y), indices,
+                                                                    columns_first, static_cast<const T*>(x), accesses);
+  });
 }
 
 cudaError_t max_pool_grad(const PoolShape& shape, Scalar type, void* dx, const uint8_t* choices, const void* dy,
                           cudaStream_t stream) {
-  return over_accesses(
-      shape, PoolSide::In, type, [&](auto* element, auto n, int32_t accesses, unsigned blocks) {
-        using T = std::remove_pointer_t<decltype(element)>;
-        max_pool_grad_kernel<n()><<<blocks, block_threads, 0, stream>>>(
-            PoolPlanes(shape, n), static_cast<T*>(dx), choices, static_cast<const T*>(dy), accesses);
-      });
+  return over_accesses(shape, PoolSide::In, type, [&](auto* element, auto n, int32_t accesses, unsigned blocks) {
+    using T = std::remove_pointer_t<decltype(element)>;
+    max_pool_grad_kernel<n()><<<blocks, block_threads, 0, stream>>>(PoolPlanes(shape, n), static_cast<T*>(dx), choices,
+                                                                    static_cast<const T*>(dy), accesses);
+  });
 }
 
 }  // namespace plimsoll::cuda

@@ -109,8 +109,7 @@ __global__ void __launch_bounds__(block_threads, 4)
   }
   if (!inside || threadIdx.y != 0) return;
 #pragma unroll
-  for (int i = 0; i < n; ++i)
-    to.store(outer * plan.inner + column + i, blockIdx.y, plan.outer * plan.inner, totals[i]);
+  for (int i = 0; i < n; ++i) to.store(outer * plan.inner + column + i, blockIdx.y, plan.outer * plan.inner, totals[i]);
 }
 
 // Where the numbers of kept and of reduced elements lead.
@@ -163,8 +162,7 @@ void launch_first_stage(const ReduceCall& call, const ReductionPlan& plan, const
     const dim3 grid(static_cast<unsigned>(tiles.column_blocks * plan.outer), static_cast<unsigned>(plan.splits));
     const dim3 block(static_cast<unsigned>(tiles.across), static_cast<unsigned>(tiles.down()));
     if (length > 1)
-      reduce_columns_kernel<family, vector_length<T>>
-          <<<grid, block, 0, stream>>>(f, to, plan, x, tiles.column_blocks);
+      reduce_columns_kernel<family, vector_length<T>><<<grid, block, 0, stream>>>(f, to, plan, x, tiles.column_blocks);
     else
       reduce_columns_kernel<family, 1><<<grid, block, 0, stream>>>(f, to, plan, x, tiles.column_blocks);
   } else if (plan.length / plan.splits <= 1024) {
@@ -202,8 +200,10 @@ cudaError_t reduce_by(const ReduceCall& call, cudaStream_t stream) {
 cudaError_t reduce(const ReduceCall& call, cudaStream_t stream) {
   switch (call.reduction) {
     case Reduction::Sum:
-    case Reduction::Mean: return reduce_by<Family::Sum>(call, stream);
-    default: return reduce_by<Family::Other>(call, stream);
+    case Reduction::Mean:
+      return reduce_by<Family::Sum>(call, stream);
+    default:
+      return reduce_by<Family::Other>(call, stream);
   }
 }
 

@@ -80,8 +80,7 @@ __global__ void __launch_bounds__(1024) grad_rows_kernel(SoftmaxShape shape, T* 
   for_row(y, shape.length, t, threads, [&](int64_t at, auto values) {
     constexpr int n = sizeof(values) / sizeof(T);
     const Vector<T, n> d = load_vector<n>(dy + at);
-    for (int i = 0; i < n; ++i)
-      values.at[i] = narrow<T>(gradient_of<kind>(widen(values.at[i]), widen(d.at[i]), sum));
+    for (int i = 0; i < n; ++i) values.at[i] = narrow<T>(gradient_of<kind>(widen(values.at[i]), widen(d.at[i]), sum));
     store_vector(dx + at, values);
   });
 }

@@ -19,11 +19,11 @@ constexpr int results_per_lane = taps == 4 ? 4 : vector_length<T>;
 
 // How the lines of y are dealt out. A step is as many lines as the lanes of a warp can describe together, a read each.
 struct LineTiles {
-  int across, abreast;         // lanes of a warp along a line, and lines beside each other
-  int reads, second_reads;     // lines of x that a line reads, along both outer axes and along the second
-  int step;                    // lines
+  int across, abreast;      // lanes of a warp along a line, and lines beside each other
+  int reads, second_reads;  // lines of x that a line reads, along both outer axes and along the second
+  int step;                 // lines
   int64_t tiles, lines, lines_per_warp;
-  int room = 0, pass = 0;      // where lines are summed: words a line, and lines at once
+  int room = 0, pass = 0;  // where lines are summed: words a line, and lines at once
 };
 
 // A lane's part of the work.
@@ -43,8 +43,8 @@ struct LaneTile {
 
 // ---- What is read ----
 
-// Accesses of `width` elements at first, first + stride... of a line: what they read of a line of x, by its places. Those
-// past the line's end read what its last access does.
+// Accesses of `width` elements at first, first + stride... of a line: what they read of a line of x, by its places.
+// Those past the line's end read what its last access does.
 template <int count, int taps>
 struct ElementReads {
   int32_t from[count][taps];
@@ -84,8 +84,8 @@ struct LineRead {
 };
 
 // The reads of a step's lines, one a lane.
-__device__ LineRead read_of_lane(const ResizeShape& shape, const TapTables& tables, const LineTiles& tiles, int64_t step,
-                                 int lane) {
+__device__ LineRead read_of_lane(const ResizeShape& shape, const TapTables& tables, const LineTiles& tiles,
+                                 int64_t step, int lane) {
   const int of_line = lane % tiles.reads;
   const int64_t line = min(step + lane / tiles.reads, tiles.lines - 1);
   return {shape, tables, line, of_line / tiles.second_reads, of_line % tiles.second_reads};
@@ -134,8 +134,8 @@ __global__ void __launch_bounds__(resize_threads, width == 1 ? 2 : 3)
 // Sums what each of `count` lines of y reads of x, elements [low, low + span): element low + i of a line goes to place
 // spaced(i) of its room.
 template <int width, typename T>
-__device__ void sum_lines(float* summed, const LineTiles& tiles, const T* x, const LineRead& of_lane, int first, int count,
-                          int span) {
+__device__ void sum_lines(float* summed, const LineTiles& tiles, const T* x, const LineRead& of_lane, int first,
+                          int count, int span) {
   const int lane = static_cast<int>(threadIdx.x) % warp_threads;
   const auto accesses = static_cast<unsigned>((span + width - 1) / width), all = count * accesses;
 #pragma unroll 1
@@ -184,7 +184,8 @@ struct Span {
   }
 };
 
-// Where the elements of a line of y fill accesses, a lane's are one; elsewhere the lanes store single ones side by side.
+// Where the elements of a line of y fill accesses, a lane's are one; elsewhere the lanes store single ones side by
+// side.
 template <typename T, int taps, bool packed>
 __global__ void __launch_bounds__(resize_threads, 2)
     resize_picking_kernel(ResizeShape shape, LineTiles tiles, TapTables tables, T* y, const T* __restrict__ x) {
@@ -281,7 +282,8 @@ void launch_resize(const ResizeShape& shape, const TapTables& tables, T* y, cons
 
 }  // namespace
 
-cudaError_t resize(const ResizeShape& shape, Scalar type, void* y, const void* x, void* workspace, cudaStream_t stream) {
+cudaError_t resize(const ResizeShape& shape, Scalar type, void* y, const void* x, void* workspace,
+                   cudaStream_t stream) {
   return with_f32_math(type, [&](auto* element) {
     using T = std::remove_pointer_t<decltype(element)>;
     const auto* from = static_cast<const T*>(x);

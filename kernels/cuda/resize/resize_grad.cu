@@ -1,8 +1,8 @@
 #include "kernels/cuda/resize/resize_grad_tiles.cuh"
 
 // The rows of dy that give to a line of dx follow each other, and before the last of them those that give to the next
-// line begin. A thread owns columns of the rows and goes down them once, with a running sum for each of the lines that a
-// row gives to. When no further row gives to a line, its sums come together in shared memory, and every element of dx
+// line begin. A thread owns columns of the rows and goes down them once, with a running sum for each of the lines that
+// a row gives to. When no further row gives to a line, its sums come together in shared memory, and every element of dx
 // picks the columns that give to it.
 
 namespace plimsoll::cuda {
@@ -53,7 +53,8 @@ struct Plane {
     dx_line = shape.inner[1] * x_line;
     dy_line = shape.inner[1] * y_line;
     dy_around = shape.inner[0] * shape.axes[1].out * dy_line;
-    dx = ((number * shape.axes[0].in + around) * shape.inner[0] + inner0) * shape.axes[1].in * dx_line + inner1 * x_line;
+    dx =
+        ((number * shape.axes[0].in + around) * shape.inner[0] + inner0) * shape.axes[1].in * dx_line + inner1 * x_line;
     dy = number * shape.axes[0].out * dy_around + inner0 * shape.axes[1].out * dy_line + inner1 * y_line;
   }
 };
@@ -68,8 +69,10 @@ struct Piece {
 
   __device__ Piece(const RowRange& all, int64_t most, int number, int64_t inner, int width)
       : first(static_cast<int32_t>(all.first + number * most)),
-        ks(static_cast<int32_t>(min(most, all.count - number * most))), skip(static_cast<int32_t>(first * inner % width)),
-        begins(number == 0), ends(number * most + ks == all.count) {}
+        ks(static_cast<int32_t>(min(most, all.count - number * most))),
+        skip(static_cast<int32_t>(first * inner % width)),
+        begins(number == 0),
+        ends(number * most + ks == all.count) {}
 };
 
 template <typename T, int taps, int width>
@@ -77,7 +80,7 @@ struct ColumnSums {
   static constexpr int count = columns_per_thread / width;
   static constexpr int rows_ahead = 16 / (count * Packed<T, width>::words);  // loads in flight, as registers allow
   using Row = Packed<T, width>[count];
-  int32_t from[count];  // in a row of dy; negative past the columns
+  int32_t from[count];                 // in a row of dy; negative past the columns
   float sum[taps][count][width] = {};  // of the line that is next to be finished, and those after it
 
   __device__ static int place(int i) { return static_cast<int>(threadIdx.x + i * blockDim.x) * width; }
@@ -136,8 +139,9 @@ struct ColumnSums {
 
 template <int taps>
 struct Shared {
-  float summed[spaced(block_columns)];        // a line of dy's columns; of each plane
-  float weight[taps][spaced(block_columns)];  // of the piece's elements, for the first element of dx they give to and on
+  float summed[spaced(block_columns)];  // a line of dy's columns; of each plane
+  float weight[taps]
+              [spaced(block_columns)];  // of the piece's elements, for the first element of dx they give to and on
   uint16_t bounds[max_positions + max_taps];  // where those begin that give to element i - taps + 1 of the tile first
 };
 
@@ -199,10 +203,11 @@ __device__ RowRange chunk_of(const RowRange& rows, int row_parts) {
   return {static_cast<int32_t>(rows.first + first), static_cast<int32_t>(rows.count * (part + 1) / row_parts - first)};
 }
 
-// Adds rows of dy, `from` being the first of them at one place of the outermost axis, where they have the weight of_plane.
+// Adds rows of dy, `from` being the first of them at one place of the outermost axis, where they have the weight
+// of_plane.
 template <typename T, int taps, int width>
-__device__ void add_rows(ColumnSums<T, taps, width>& columns, const RowRange& rows, const Spread* spreads, float of_plane,
-                         const T* from, int64_t next_row) {
+__device__ void add_rows(ColumnSums<T, taps, width>& columns, const RowRange& rows, const Spread* spreads,
+                         float of_plane, const T* from, int64_t next_row) {
   using Columns = ColumnSums<T, taps, width>;
   constexpr int rows_ahead = Columns::rows_ahead;
 #pragma unroll 1
@@ -224,8 +229,9 @@ __device__ void add_rows(ColumnSums<T, taps, width>& columns, const RowRange& ro
 }
 
 template <typename T, int taps, int width>
-__device__ void make_lines(Shared<taps>& shared, const ResizeShape& shape, const GradTiles& tiles, const TapTables& tables,
-                           const Tile& tile, const Piece& piece, T* dx, const T* dy, float& carried) {
+__device__ void make_lines(Shared<taps>& shared, const ResizeShape& shape, const GradTiles& tiles,
+                           const TapTables& tables, const Tile& tile, const Piece& piece, T* dx, const T* dy,
+                           float& carried) {
   const Plane plane(shape, tables, taps, tile.plane);
   ColumnSums<T, taps, width> columns(tile, piece, static_cast<int32_t>(shape.inner[2]));
 #pragma unroll 1
@@ -281,7 +287,8 @@ void launch_resize_grad(const ResizeShape& shape, const TapTables& tables, T* dx
 
 }  // namespace
 
-cudaError_t resize_grad(const ResizeShape& shape, Scalar type, void* dx, const void* dy, void* workspace, cudaStream_t stream) {
+cudaError_t resize_grad(const ResizeShape& shape, Scalar type, void* dx, const void* dy, void* workspace,
+                        cudaStream_t stream) {
   return with_f32_math(type, [&](auto* element) {
     using T = std::remove_pointer_t<decltype(element)>;
     const auto* from = static_cast<const T*>(dy);

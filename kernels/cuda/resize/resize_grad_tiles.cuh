@@ -1,7 +1,7 @@
 #pragma once
 
-// How resize's gradient is dealt out to blocks: which elements of dx a block makes, and how many threads go down the rows
-// of dy beside each other.
+// How resize's gradient is dealt out to blocks: which elements of dx a block makes, and how many threads go down the
+// rows of dy beside each other.
 
 #include "kernels/cuda/resize/resize_taps.cuh"
 
@@ -20,9 +20,9 @@ struct GradTiles {
   int64_t channels, positions, lines, planes;  // planes: of dx
   int64_t channel_tiles, position_tiles, line_tiles, plane_tiles;
   int64_t max_ks;  // elements of dy's last axis that the columns hold
-  int width;        // elements of an access
-  int across;       // threads for the columns of a row; the others of a block have other planes,
-  int row_parts;    // or, where these are several, other rows
+  int width;       // elements of an access
+  int across;      // threads for the columns of a row; the others of a block have other planes,
+  int row_parts;   // or, where these are several, other rows
 
   __host__ __device__ int64_t blocks() const { return channel_tiles * position_tiles * line_tiles * plane_tiles; }
 };
@@ -32,7 +32,8 @@ struct GradTiles {
 inline int64_t readers_of(const ResizedAxis& axis, int taps, int64_t positions) {
   if (positions >= axis.in || axis.factor == 0) return axis.out;
   const double apart = axis.factor / axis.divisor, start = axis.offset + axis.shift * apart - axis.back;
-  const double before = -start, behind = start + static_cast<double>(axis.out - 1) * apart - static_cast<double>(axis.in - 1);
+  const double before = -start,
+               behind = start + static_cast<double>(axis.out - 1) * apart - static_cast<double>(axis.in - 1);
   const double around = std::max({static_cast<double>(taps - 1), before + 1, behind + 1});
   const double readers = std::ceil((static_cast<double>(positions) + around) / apart) + 2;
   return readers < static_cast<double>(axis.out) ? static_cast<int64_t>(readers) : axis.out;
@@ -62,7 +63,8 @@ inline void arrange_threads(const ResizeShape& shape, GradTiles& tiles, int64_t 
   cut_lines(in_pieces ? 1 : std::min(shape.axes[1].in, max_lines));
   while (tiles.lines > 1 && tiles.blocks() < enough_blocks) cut_lines((tiles.lines + 1) / 2);
   const int across = std::max(tiles.across, warp_threads), parts = resize_threads / across;
-  if (tiles.lines > 1 || tiles.blocks() >= enough_blocks || parts == 1 || rows_per_line < min_rows_per_part * parts) return;
+  if (tiles.lines > 1 || tiles.blocks() >= enough_blocks || parts == 1 || rows_per_line < min_rows_per_part * parts)
+    return;
   tiles.across = across;
   tiles.row_parts = parts;
   tiles.plane_tiles = tiles.planes;
@@ -85,8 +87,8 @@ inline GradTiles tiles_of(const ResizeShape& shape, int taps, int vector, int64_
   return tiles;
 }
 
-// As many channels as leave a tile several positions, a row of dy being read again for each tile beside it, or as few as
-// make blocks enough. Channels that are read together stay so down to a sector of memory or two.
+// As many channels as leave a tile several positions, a row of dy being read again for each tile beside it, or as few
+// as make blocks enough. Channels that are read together stay so down to a sector of memory or two.
 inline GradTiles best_tiles(const ResizeShape& shape, int taps, int vector) {
   const int64_t unit = shape.inner[2] % vector == 0 ? vector : 1;
   GradTiles tiles = tiles_of(shape, taps, vector, shape.inner[2]);

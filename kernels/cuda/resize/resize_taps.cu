@@ -15,10 +15,14 @@ __device__ double position_of(const ResizedAxis& axis, int64_t k) {
 
 __device__ double nearest_of(NearestRounding rounding, double at) {
   switch (rounding) {
-    case NearestRounding::Floor: return floor(at);
-    case NearestRounding::Ceil: return ceil(at);
-    case NearestRounding::PreferCeil: return floor(at + 0.5);
-    default: return ceil(at - 0.5);
+    case NearestRounding::Floor:
+      return floor(at);
+    case NearestRounding::Ceil:
+      return ceil(at);
+    case NearestRounding::PreferCeil:
+      return floor(at + 0.5);
+    default:
+      return ceil(at - 0.5);
   }
 }
 
@@ -33,7 +37,8 @@ __device__ double cubic_weight(double a, double distance) {
 __device__ AxisTaps taps_of(const ResizeShape& shape, const ResizedAxis& axis, int64_t k) {
   if (axis.in == 1) return {{0}, {1.0f}};
   const double at = position_of(axis, k), low = floor(at), fraction = at - low;
-  const bool nearest = shape.interpolation == Interpolation::Nearest, cubic = shape.interpolation == Interpolation::Cubic;
+  const bool nearest = shape.interpolation == Interpolation::Nearest,
+             cubic = shape.interpolation == Interpolation::Cubic;
   const int count = nearest ? 1 : cubic ? 4 : 2;
   const double first = nearest ? nearest_of(shape.rounding, at) : low - (cubic ? 1 : 0);
   AxisTaps taps{};
@@ -49,7 +54,8 @@ __device__ AxisTaps taps_of(const ResizeShape& shape, const ResizedAxis& axis, i
   }
 #pragma unroll
   for (int i = 0; i < max_taps; ++i)
-    if (i < count) taps.weight[i] = static_cast<float>(shape.exclude_outside && !nearest ? weights[i] / sum : weights[i]);
+    if (i < count)
+      taps.weight[i] = static_cast<float>(shape.exclude_outside && !nearest ? weights[i] / sum : weights[i]);
   return taps;
 }
 
@@ -65,14 +71,16 @@ __device__ Spread spread_of(const AxisTaps& taps) {
 }
 
 // blockIdx.y is the axis.
-__global__ void __launch_bounds__(resize_threads) taps_kernel(const __grid_constant__ ResizeShape shape, const __grid_constant__ TapTables tables) {
+__global__ void __launch_bounds__(resize_threads)
+    taps_kernel(const __grid_constant__ ResizeShape shape, const __grid_constant__ TapTables tables) {
   const ResizedAxis axis = shape.axes[blockIdx.y];
   const int64_t k = int64_t{blockIdx.x} * resize_threads + threadIdx.x;
   if (k < axis.out) tables.taps[blockIdx.y][k] = taps_of(shape, axis, k);
 }
 
 // Thread k, one behind the last as well, also writes the starts from those of the row before it up to its own.
-__global__ void __launch_bounds__(resize_threads) spreads_kernel(const __grid_constant__ ResizeShape shape, const __grid_constant__ TapTables tables) {
+__global__ void __launch_bounds__(resize_threads)
+    spreads_kernel(const __grid_constant__ ResizeShape shape, const __grid_constant__ TapTables tables) {
   const ResizedAxis axis = shape.axes[blockIdx.y];
   const int64_t k = int64_t{blockIdx.x} * resize_threads + threadIdx.x;
   if (k > axis.out) return;

@@ -4,8 +4,8 @@
 // stands inside of it, which is contiguous on both sides.
 
 #include "kernels/cuda/common/packed.cuh"
-#include "kernels/cuda/resize/resize.h"
 #include "kernels/cuda/common/rows.cuh"
+#include "kernels/cuda/resize/resize.h"
 
 namespace plimsoll::cuda {
 
@@ -51,9 +51,15 @@ inline int64_t elements_around(const ResizeShape& shape) {
 template <typename Body>
 void with_taps(Interpolation interpolation, Body body) {
   switch (interpolation) {
-    case Interpolation::Nearest: body(std::integral_constant<int, 1>()); break;
-    case Interpolation::Linear: body(std::integral_constant<int, 2>()); break;
-    case Interpolation::Cubic: body(std::integral_constant<int, 4>()); break;
+    case Interpolation::Nearest:
+      body(std::integral_constant<int, 1>());
+      break;
+    case Interpolation::Linear:
+      body(std::integral_constant<int, 2>());
+      break;
+    case Interpolation::Cubic:
+      body(std::integral_constant<int, 4>());
+      break;
   }
 }
 
@@ -65,7 +71,8 @@ inline bool is_copy(const ResizeShape& shape) {
 }
 template <typename T>
 cudaError_t copy_elements(const ResizeShape& shape, T* to, const T* from, cudaStream_t stream) {
-  return cudaMemcpyAsync(to, from, static_cast<size_t>(elements_around(shape)) * sizeof(T), cudaMemcpyDeviceToDevice, stream);
+  return cudaMemcpyAsync(to, from, static_cast<size_t>(elements_around(shape)) * sizeof(T), cudaMemcpyDeviceToDevice,
+                         stream);
 }
 
 }  // namespace plimsoll::cuda

@@ -1,6 +1,6 @@
-#include "kernels/cuda/update/block_table.cuh"
-#include "kernels/cuda/reduce/reduce.h"
 #include "kernels/cuda/common/rows.cuh"
+#include "kernels/cuda/reduce/reduce.h"
+#include "kernels/cuda/update/block_table.cuh"
 
 #include <algorithm>
 

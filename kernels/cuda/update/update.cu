@@ -1,5 +1,5 @@
-#include "kernels/cuda/update/block_table.cuh"
 #include "kernels/cuda/common/rows.cuh"
+#include "kernels/cuda/update/block_table.cuh"
 #include "kernels/cuda/update/update.h"
 
 #include <algorithm>
@@ -7,7 +7,8 @@
 
 // PyTorch's update rules. A thread updates four consecutive elements: 28 bytes an f32 parameter with its moments, each
 // read and written once. What depends on the step alone every thread computes for itself while its elements arrive.
-// A launch takes as many tensors as its parameters hold: biases and the like are too small to fill a launch of their own.
+// A launch takes as many tensors as its parameters hold: biases and the like are too small to fill a launch of their
+// own.
 
 namespace plimsoll::cuda {
 namespace {
@@ -103,7 +104,8 @@ struct AdamFactors {
 };
 
 template <typename P, typename M>
-__device__ void adam_lanes(const AdamFactors& f, const AdamCall& call, const AdamTensor& tensor, const float (&g)[lanes], int64_t at) {
+__device__ void adam_lanes(const AdamFactors& f, const AdamCall& call, const AdamTensor& tensor,
+                           const float (&g)[lanes], int64_t at) {
   const P* param = static_cast<const P*>(tensor.param);
   const M *m = static_cast<const M*>(tensor.m), *v = static_cast<const M*>(tensor.v);
   P* new_param = static_cast<P*>(tensor.new_param);

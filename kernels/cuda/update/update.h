@@ -1,8 +1,8 @@
 #pragma once
 
 // Parameter updates, each in one pass over its operands. Results may lie over the operands they replace. Learning
-// rate, step, scale and skip are read on the device; a null scale is 1, a null skip is false. `norms`, which may be null,
-// takes the 2-norm of every norm_block elements of the gradient.
+// rate, step, scale and skip are read on the device; a null scale is 1, a null skip is false. `norms`, which may be
+// null, takes the 2-norm of every norm_block elements of the gradient.
 
 #include "kernels/cuda/common/scalar.h"
 

@@ -72,12 +72,15 @@ struct Way {
 
   Status copy(int64_t bytes, int times) {
     for (int i = 0; i < times; ++i)
-      if (Status s = cuda_status(cudaMemcpyAsync(to.data(), from.data(), static_cast<size_t>(bytes), cudaMemcpyDefault, stream), "copy")) return s;
+      if (Status s = cuda_status(
+              cudaMemcpyAsync(to.data(), from.data(), static_cast<size_t>(bytes), cudaMemcpyDefault, stream), "copy"))
+        return s;
     return cuda_status(cudaEventRecord(end, stream), "copy");
   }
 };
 
-// Of a direction that took `ms` for what it moved, while the other one was at work for `other_ms` of it: what was left then it moved alone.
+// Of a direction that took `ms` for what it moved, while the other one was at work for `other_ms` of it: what was left
+// then it moved alone.
 double beside_gb_per_s(double moved_gb, double ms, double other_ms, double alone_gb_per_s) {
   const double alone_ms = std::max(ms - other_ms, 0.0);
   return std::min((moved_gb - alone_gb_per_s * alone_ms * 1e-3) / (ms - alone_ms) * 1e3, alone_gb_per_s);
@@ -112,7 +115,8 @@ Status measure_both_ways(CudaCard& card) {
     }
   }
   for (Way& way : ways) std::nth_element(way.ms.begin(), way.ms.begin() + rounds / 2, way.ms.end());
-  const double moved_gb = 1e-9 * bytes * copies, to_host_ms = ways[0].ms[rounds / 2], from_host_ms = ways[1].ms[rounds / 2];
+  const double moved_gb = 1e-9 * bytes * copies, to_host_ms = ways[0].ms[rounds / 2],
+               from_host_ms = ways[1].ms[rounds / 2];
   card.to_host_both_ways_gb_per_s = beside_gb_per_s(moved_gb, to_host_ms, from_host_ms, card.to_host_gb_per_s);
   card.from_host_both_ways_gb_per_s = beside_gb_per_s(moved_gb, from_host_ms, to_host_ms, card.from_host_gb_per_s);
   return Status::success();
@@ -127,17 +131,23 @@ Status fill_random(const CudaMemory& memory, DType dtype) {
   std::normal_distribution<double> normal;
   for (int64_t i = 0; i < view.elements(); ++i) view.set(i, normal(engine));
   for (int64_t at = 0; at < memory.bytes(); at += static_cast<int64_t>(block.size()))
-    if (Status s = cuda_status(cudaMemcpy(memory.data() + at, block.data(),
-                                          static_cast<size_t>(std::min<int64_t>(block.size(), memory.bytes() - at)), cudaMemcpyDefault), "operands"))
+    if (Status s = cuda_status(
+            cudaMemcpy(memory.data() + at, block.data(),
+                       static_cast<size_t>(std::min<int64_t>(block.size(), memory.bytes() - at)), cudaMemcpyDefault),
+            "operands"))
       return s;
   return Status::success();
 }
 
 Result<double> product_tflops(CudaLibraries& libraries, cudaStream_t stream, DType dtype) {
   Type type(dtype, {product_size, product_size});
-  Result<CudaMemory> a = CudaMemory::on_device(type.bytes(), "product"), b = CudaMemory::on_device(type.bytes(), "product"),
-                     y = CudaMemory::on_device(type.bytes(), "product"), w = CudaMemory::on_device(int64_t{32} << 20, "workspace");
-  if (!a || !b || !y || !w) return llvm::joinErrors(llvm::joinErrors(a.takeError(), b.takeError()), llvm::joinErrors(y.takeError(), w.takeError()));
+  Result<CudaMemory> a = CudaMemory::on_device(type.bytes(), "product"),
+                     b = CudaMemory::on_device(type.bytes(), "product"),
+                     y = CudaMemory::on_device(type.bytes(), "product"),
+                     w = CudaMemory::on_device(int64_t{32} << 20, "workspace");
+  if (!a || !b || !y || !w)
+    return llvm::joinErrors(llvm::joinErrors(a.takeError(), b.takeError()),
+                            llvm::joinErrors(y.takeError(), w.takeError()));
   if (Status s = fill_random(*a, dtype)) return s;
   if (Status s = fill_random(*b, dtype)) return s;
   llvm::ArrayRef<CudaLauncher> launchers = cuda_product_launchers();

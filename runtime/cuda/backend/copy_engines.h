@@ -30,7 +30,8 @@ class FunctionCopies {
   bool is_wait_at(size_t instruction) const { return !order_.due[instruction].empty(); }
   // Starts the copy once what is on `compute` now is done. Copies are started in their order.
   Status start(const Step& step, size_t instruction, const CopyEngines& channels, cudaStream_t compute);
-  // Lets `compute` wait for the copies that are due before the instruction; the number of instructions stands for the end.
+  // Lets `compute` wait for the copies that are due before the instruction; the number of instructions stands for the
+  // end.
   Status wait(size_t instruction, cudaStream_t compute);
 
  private:

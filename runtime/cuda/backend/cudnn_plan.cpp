@@ -14,10 +14,14 @@ using TensorRefs = std::shared_ptr<Tensor_attributes>;
 
 fe::DataType_t data_type(DType dtype) {
   switch (dtype) {
-    case DType::BF16: return fe::DataType_t::BFLOAT16;
-    case DType::F16: return fe::DataType_t::HALF;
-    case DType::F64: return fe::DataType_t::DOUBLE;
-    default: return fe::DataType_t::FLOAT;
+    case DType::BF16:
+      return fe::DataType_t::BFLOAT16;
+    case DType::F16:
+      return fe::DataType_t::HALF;
+    case DType::F64:
+      return fe::DataType_t::DOUBLE;
+    default:
+      return fe::DataType_t::FLOAT;
   }
 }
 
@@ -50,14 +54,16 @@ class GraphPlan : public CudnnPlan {
   }
 
   // Engines with one of the `unwanted` notes are left out. For ranks see plan_convolution.
-  Status build(const CudnnCard& card, const llvm::Twine& what, const std::vector<fe::NumericalNote_t>& unwanted = {}, int rank = 0) {
+  Status build(const CudnnCard& card, const llvm::Twine& what, const std::vector<fe::NumericalNote_t>& unwanted = {},
+               int rank = 0) {
     if (!card.handle)
       if (Status s = plan_without(card)) return s;
     if (fe::error_object error = graph.validate(); error.is_bad()) return refused(what, error);
     fe::error_object built = card.handle ? graph.build_operation_graph(card.handle) : graph.build_operation_graph();
     if (built.is_bad()) return refused(what, built);
     if (Status s = rank == 0 ? choose_first(what, unwanted) : choose_other(what, unwanted, rank)) return s;
-    if (fe::error_object error = graph.get_workspace_size(workspace_bytes_); error.is_bad()) return refused(what, error);
+    if (fe::error_object error = graph.get_workspace_size(workspace_bytes_); error.is_bad())
+      return refused(what, error);
     return Status::success();
   }
 
@@ -73,7 +79,8 @@ class GraphPlan : public CudnnPlan {
 
  private:
   Status choose_first(const llvm::Twine& what, const std::vector<fe::NumericalNote_t>& unwanted) {
-    if (fe::error_object error = graph.create_execution_plans({fe::HeurMode_t::A, fe::HeurMode_t::FALLBACK}); error.is_bad())
+    if (fe::error_object error = graph.create_execution_plans({fe::HeurMode_t::A, fe::HeurMode_t::FALLBACK});
+        error.is_bad())
       return refused(what, error);
     graph.deselect_numeric_notes(unwanted);
     if (fe::error_object error = graph.check_support(); error.is_bad()) return refused(what, error);
@@ -82,9 +89,10 @@ class GraphPlan : public CudnnPlan {
     return Status::success();
   }
 
-  // cuDNN has two heuristics that reckon apart from each other. Their lists are taken in turn, from the first on, and what has the engine
-  // and the tile of one taken before is passed over: the lists depend on shapes, card and version alone, so that a plan gives the same
-  // bits again. Listing takes milliseconds, so that every rank does it anew; building compiles what depthwise convolutions ask for.
+  // cuDNN has two heuristics that reckon apart from each other. Their lists are taken in turn, from the first on, and
+  // what has the engine and the tile of one taken before is passed over: the lists depend on shapes, card and version
+  // alone, so that a plan gives the same bits again. Listing takes milliseconds, so that every rank does it anew;
+  // building compiles what depthwise convolutions ask for.
   Status choose_other(const llvm::Twine& what, const std::vector<fe::NumericalNote_t>& unwanted, int rank) {
     std::array<int64_t, 2> next{}, end{};
     for (size_t list = 0; list < 2; ++list) {
@@ -118,7 +126,8 @@ class GraphPlan : public CudnnPlan {
 
   Status plan_without(const CudnnCard& card) {
     auto properties = std::make_shared<fe::DeviceProperties>();
-    if (fe::error_object error = properties->deserialize({card.description.begin(), card.description.end()}); error.is_bad())
+    if (fe::error_object error = properties->deserialize({card.description.begin(), card.description.end()});
+        error.is_bad())
       return refused("description of the card", error);
     graph.set_device_properties(properties);
     return Status::success();
@@ -128,7 +137,10 @@ class GraphPlan : public CudnnPlan {
     return describe(tensor, place, as);
   }
   static Tensor_attributes& describe(Tensor_attributes& tensor, int64_t place, const CudnnTensor& as) {
-    return tensor.set_uid(place + 1).set_dim(list(as.sizes)).set_stride(list(as.strides)).set_data_type(data_type(as.dtype));
+    return tensor.set_uid(place + 1)
+        .set_dim(list(as.sizes))
+        .set_stride(list(as.strides))
+        .set_data_type(data_type(as.dtype));
   }
 
   std::unordered_map<int64_t, void*> pointers_;
@@ -146,15 +158,20 @@ CudnnTensor lse_of(const CudnnTensor& y) {
 Result<std::string> describe_card_to_cudnn() {
   fe::DeviceProperties properties;
   std::vector<uint8_t> description;
-  if (fe::error_object error = properties.set_device_id(0).build(); error.is_bad()) return refused("description of the card", error);
-  if (fe::error_object error = properties.serialize(description); error.is_bad()) return refused("description of the card", error);
+  if (fe::error_object error = properties.set_device_id(0).build(); error.is_bad())
+    return refused("description of the card", error);
+  if (fe::error_object error = properties.serialize(description); error.is_bad())
+    return refused("description of the card", error);
   return std::string(description.begin(), description.end());
 }
 
 Result<std::unique_ptr<CudnnPlan>> plan_attention(const CudnnCard& card, const CudnnAttention& a) {
   auto plan = std::make_unique<GraphPlan>(card, DType::F32);
   TensorRefs q = plan->input(0, a.q), k = plan->input(1, a.k), v = plan->input(2, a.v);
-  auto attributes = fe::graph::SDPA_attributes().set_name("attention").set_generate_stats(true).set_attn_scale(static_cast<float>(a.scale));
+  auto attributes = fe::graph::SDPA_attributes()
+                        .set_name("attention")
+                        .set_generate_stats(true)
+                        .set_attn_scale(static_cast<float>(a.scale));
   if (a.causal) attributes.set_causal_mask(true);
   auto [y, lse] = plan->graph.sdpa(q, k, v, attributes);
   plan->output(y, 3, a.y);
@@ -167,7 +184,8 @@ Result<std::unique_ptr<CudnnPlan>> plan_attention_grad(const CudnnCard& card, co
   auto plan = std::make_unique<GraphPlan>(card, DType::F32);
   TensorRefs q = plan->input(0, a.q), k = plan->input(1, a.k), v = plan->input(2, a.v), y = plan->input(3, a.y);
   TensorRefs lse = plan->input(4, lse_of(a.y)), dy = plan->input(5, a.y);
-  auto attributes = fe::graph::SDPA_backward_attributes().set_name("attention_grad").set_attn_scale(static_cast<float>(a.scale));
+  auto attributes =
+      fe::graph::SDPA_backward_attributes().set_name("attention_grad").set_attn_scale(static_cast<float>(a.scale));
   if (a.causal) attributes.set_causal_mask(true);
   attributes.set_deterministic_algorithm(a.deterministic);
   auto [dq, dk, dv] = plan->graph.sdpa_backward(q, k, v, y, dy, lse, attributes);
@@ -191,19 +209,25 @@ Attributes window(const CudnnConvolution& c) {
 
 }  // namespace
 
-Result<std::unique_ptr<CudnnPlan>> plan_convolution(const CudnnCard& card, const CudnnConvolution& c, int64_t max_workspace_bytes,
-                                                    int rank) {
+Result<std::unique_ptr<CudnnPlan>> plan_convolution(const CudnnCard& card, const CudnnConvolution& c,
+                                                    int64_t max_workspace_bytes, int rank) {
   using Pass = CudnnConvolution::Pass;
   auto plan = std::make_unique<GraphPlan>(card, c.x.dtype == DType::F64 ? DType::F64 : DType::F32);
   switch (c.pass) {
     case Pass::Forward:
-      plan->output(plan->graph.conv_fprop(plan->input(0, c.x), plan->input(1, c.w), window<fe::graph::Conv_fprop_attributes>(c)), 2, c.y);
+      plan->output(
+          plan->graph.conv_fprop(plan->input(0, c.x), plan->input(1, c.w), window<fe::graph::Conv_fprop_attributes>(c)),
+          2, c.y);
       break;
     case Pass::InputGradient:
-      plan->output(plan->graph.conv_dgrad(plan->input(2, c.y), plan->input(1, c.w), window<fe::graph::Conv_dgrad_attributes>(c)), 0, c.x);
+      plan->output(
+          plan->graph.conv_dgrad(plan->input(2, c.y), plan->input(1, c.w), window<fe::graph::Conv_dgrad_attributes>(c)),
+          0, c.x);
       break;
     case Pass::WeightGradient:
-      plan->output(plan->graph.conv_wgrad(plan->input(2, c.y), plan->input(0, c.x), window<fe::graph::Conv_wgrad_attributes>(c)), 1, c.w);
+      plan->output(
+          plan->graph.conv_wgrad(plan->input(2, c.y), plan->input(0, c.x), window<fe::graph::Conv_wgrad_attributes>(c)),
+          1, c.w);
       break;
   }
   plan->graph.deselect_workspace_greater_than(max_workspace_bytes);

@@ -57,9 +57,9 @@ class CudnnPlan {
 Result<std::unique_ptr<CudnnPlan>> plan_attention(const CudnnCard& card, const CudnnAttention& attention);
 // q, k, v, y, lse, dy, dq, dk, dv
 Result<std::unique_ptr<CudnnPlan>> plan_attention_grad(const CudnnCard& card, const CudnnAttention& attention);
-// x, w, y, of which one is written as the pass says. Only engines that take no more workspace and give the same bits again. Rank 0
-// is cuDNN's own choice; others differ from it and from each other in engine or tile, and are there to be timed. Fails where
-// there are fewer.
+// x, w, y, of which one is written as the pass says. Only engines that take no more workspace and give the same bits
+// again. Rank 0 is cuDNN's own choice; others differ from it and from each other in engine or tile, and are there to be
+// timed. Fails where there are fewer.
 Result<std::unique_ptr<CudnnPlan>> plan_convolution(const CudnnCard& card, const CudnnConvolution& convolution,
                                                     int64_t max_workspace_bytes, int rank = 0);
 

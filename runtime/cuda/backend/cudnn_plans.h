@@ -1,7 +1,7 @@
 #pragma once
 
-// cuDNN's plans, each made once for all calls that ask for the same. A kernel that cuDNN generates is a module of its own on the card for
-// every plan, some 180 KB outside our arenas, and takes milliseconds to build.
+// cuDNN's plans, each made once for all calls that ask for the same. A kernel that cuDNN generates is a module of its
+// own on the card for every plan, some 180 KB outside our arenas, and takes milliseconds to build.
 
 #include "runtime/cuda/backend/cudnn_plan.h"
 

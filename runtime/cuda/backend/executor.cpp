@@ -1,4 +1,3 @@
-#include "runtime/cuda/backend_abi.h"
 #include "runtime/cuda/backend/card.h"
 #include "runtime/cuda/backend/copy_engines.h"
 #include "runtime/cuda/backend/cudnn_plan.h"
@@ -10,6 +9,7 @@
 #include "runtime/cuda/backend/staging.h"
 #include "runtime/cuda/backend/step.h"
 #include "runtime/cuda/backend/workspaces.h"
+#include "runtime/cuda/backend_abi.h"
 #include "runtime/last_uses.h"
 
 #include "ir/support/units.h"
@@ -17,8 +17,8 @@
 #include "llvm/ADT/StringMap.h"
 
 // Runs a plan on one card. Everything is allocated and every kernel is loaded in prepare(): each function runs once on
-// zeros, is captured as a graph, and from then on a step is one graph launch a function. Copies between memories are branches of
-// the graph beside the chain of what computes.
+// zeros, is captured as a graph, and from then on a step is one graph launch a function. Copies between memories are
+// branches of the graph beside the chain of what computes.
 
 namespace plimsoll {
 namespace {
@@ -44,7 +44,8 @@ class StepRunner {
 
   Status prepare() {
     if (Status s = find_card()) return s;
-    for (const CudaLauncher* launcher : all_cuda_launchers()) launchers_[(launcher->op + "/" + launcher->name).str()] = launcher;
+    for (const CudaLauncher* launcher : all_cuda_launchers())
+      launchers_[(launcher->op + "/" + launcher->name).str()] = launcher;
     if (Status s = libraries_.create(plan_.training.precision == "tf32")) return s;
     if (Status s = stream_.create()) return s;
     if (Status s = channels_.create()) return s;
@@ -63,15 +64,20 @@ class StepRunner {
   Status upload(SlotId slot, const void* from) {
     if (Status s = settle()) return s;
     TensorView to = view(slot);
-    // Not by cudaMemcpy: it may come back before a small copy has arrived, and no stream of ours waits for the default stream.
-    if (Status s = cuda_status(cudaMemcpyAsync(to.data, from, static_cast<size_t>(to.type.bytes()), cudaMemcpyDefault, stream_), name_of(slot))) return s;
+    // Not by cudaMemcpy: it may come back before a small copy has arrived, and no stream of ours waits for the default
+    // stream.
+    if (Status s = cuda_status(
+            cudaMemcpyAsync(to.data, from, static_cast<size_t>(to.type.bytes()), cudaMemcpyDefault, stream_),
+            name_of(slot)))
+      return s;
     return cuda_status(cudaStreamSynchronize(stream_), name_of(slot));
   }
 
   Status download(SlotId slot, void* to) {
     if (Status s = settle()) return s;
     TensorView from = view(slot);
-    return cuda_status(cudaMemcpy(to, from.data, static_cast<size_t>(from.type.bytes()), cudaMemcpyDefault), name_of(slot));
+    return cuda_status(cudaMemcpy(to, from.data, static_cast<size_t>(from.type.bytes()), cudaMemcpyDefault),
+                       name_of(slot));
   }
 
   Status next_inputs(llvm::ArrayRef<TensorView>& inputs) { return inputs_.next(inputs); }
@@ -142,7 +148,8 @@ class StepRunner {
     for (const Arena& arena : plan_.arenas) {
       const bool device = arena.space == MemorySpace::Device;
       std::string what = (space_name(arena.space) + " arena").str();
-      Result<CudaMemory> memory = device ? CudaMemory::on_device(arena.bytes, what) : CudaMemory::pinned(arena.bytes, what);
+      Result<CudaMemory> memory =
+          device ? CudaMemory::on_device(arena.bytes, what) : CudaMemory::pinned(arena.bytes, what);
       if (!memory) return memory.takeError();
       arenas_.push_back(std::move(*memory));
     }
@@ -176,7 +183,8 @@ class StepRunner {
 
   Status prepare_step(const Instruction& instruction, Step& step) {
     step.op = find_op(instruction.op);
-    if (!step.op) return model_error("the plan needs the op '" + instruction.op + "', which this program does not know");
+    if (!step.op)
+      return model_error("the plan needs the op '" + instruction.op + "', which this program does not know");
     step.attrs = &instruction.attrs;
     step.name = name_of(instruction.results[0]);
     for (SlotId operand : instruction.operands) {
@@ -214,7 +222,8 @@ class StepRunner {
     return Status::success();
   }
 
-  // A first run on zeros loads every kernel and lets the libraries make what they make late; then the arenas start anew.
+  // A first run on zeros loads every kernel and lets the libraries make what they make late; then the arenas start
+  // anew.
   Status warm_up() {
     if (Status s = clear()) return s;
     reference_.idle = true;
@@ -234,7 +243,8 @@ class StepRunner {
   Status clear() {
     for (size_t i = 0; i < arenas_.size(); ++i)
       if (arenas_[i].data())
-        if (Status s = cuda_status(cudaMemset(arenas_[i].data(), 0, static_cast<size_t>(arenas_[i].bytes())), "arena")) return s;
+        if (Status s = cuda_status(cudaMemset(arenas_[i].data(), 0, static_cast<size_t>(arenas_[i].bytes())), "arena"))
+          return s;
     return settle();
   }
 
@@ -258,7 +268,9 @@ class StepRunner {
     for (size_t count : function.joined) {
       if (Status s = function.copies.wait(at, stream_)) return s;
       const bool copies = steps[at].op->engine != Engine::Compute;
-      if (Status s = copies ? function.copies.start(steps[at], at, channels_, stream_) : launch_steps(steps.slice(at, count), stream_)) return s;
+      if (Status s = copies ? function.copies.start(steps[at], at, channels_, stream_)
+                            : launch_steps(steps.slice(at, count), stream_))
+        return s;
       at += count;
     }
     return function.copies.wait(at, stream_);
@@ -281,7 +293,8 @@ class StepRunner {
   // All ones is a NaN in every float dtype, and far out of range as an index.
   void poison(llvm::ArrayRef<SlotId> slots) {
     for (SlotId slot : slots)
-      cudaMemsetAsync(view(slot).data, 0xff, static_cast<size_t>(plan_.slots[static_cast<size_t>(slot)].bytes), stream_);
+      cudaMemsetAsync(view(slot).data, 0xff, static_cast<size_t>(plan_.slots[static_cast<size_t>(slot)].bytes),
+                      stream_);
   }
 
   Status settle() {
@@ -324,13 +337,17 @@ class Backend : public CudaBackend {
   }
   CudaOutcome upload(SlotId slot, const void* from) override { return to_outcome(runner_->upload(slot, from)); }
   CudaOutcome download(SlotId slot, void* to) override { return to_outcome(runner_->download(slot, to)); }
-  CudaOutcome next_inputs(llvm::ArrayRef<TensorView>& inputs) override { return to_outcome(runner_->next_inputs(inputs)); }
+  CudaOutcome next_inputs(llvm::ArrayRef<TensorView>& inputs) override {
+    return to_outcome(runner_->next_inputs(inputs));
+  }
   CudaOutcome start(size_t function, int64_t run) override { return to_outcome(runner_->start(function, run)); }
   CudaOutcome start_slowly(size_t function) override { return to_outcome(runner_->start_slowly(function)); }
   CudaOutcome run_instruction(size_t function, int32_t instruction) override {
     return to_outcome(runner_->run_instruction(function, instruction));
   }
-  CudaOutcome finish_slowly(size_t function, int64_t run) override { return to_outcome(runner_->finish_slowly(function, run)); }
+  CudaOutcome finish_slowly(size_t function, int64_t run) override {
+    return to_outcome(runner_->finish_slowly(function, run));
+  }
   CudaOutcome outputs(size_t function, int64_t run, llvm::ArrayRef<double>& values) override {
     return to_outcome(runner_->outputs(function, run, values));
   }
@@ -340,7 +357,8 @@ class Backend : public CudaBackend {
   CudaOutcome memory_use(MemoryUse& use) override { return to_outcome(runner_->memory_use(use)); }
   std::vector<std::string> kernels() override {
     std::vector<std::string> names;
-    for (const CudaLauncher* launcher : all_cuda_launchers()) names.push_back((launcher->op + "/" + launcher->name).str());
+    for (const CudaLauncher* launcher : all_cuda_launchers())
+      names.push_back((launcher->op + "/" + launcher->name).str());
     return names;
   }
   CudaOutcome identify_card(CudaCard& card) override { return to_outcome(plimsoll::identify_card(card)); }

@@ -13,7 +13,8 @@ int64_t padded(const Type& type) { return align_to_tensor(type.bytes()); }
 HostReference::HostReference(const CudaCall& call, llvm::StringRef name, HostReferenceState& state)
     : op_(call.op), attrs_(call.call.attrs), name_(name), state_(state) {
   for (const TensorView& operand : call.operands) operand_types_.push_back(operand.type);
-  for (size_t i = 0; i < operand_types_.size(); ++i) operand_pointers_.push_back(call.has(i) ? &operand_types_[i] : nullptr);
+  for (size_t i = 0; i < operand_types_.size(); ++i)
+    operand_pointers_.push_back(call.has(i) ? &operand_types_[i] : nullptr);
   for (const TensorView& result : call.results) result_types_.push_back(result.type);
 }
 
@@ -28,7 +29,8 @@ int64_t HostReference::staging_bytes(const CudaCall& call) {
 Status HostReference::launch(const CudaCall& call) {
   std::byte* at = state_.staging;
   auto copy = [&](void* to, const void* from, const Type& type) {
-    return cuda_status(cudaMemcpyAsync(to, from, static_cast<size_t>(type.bytes()), cudaMemcpyDefault, call.stream), name_);
+    return cuda_status(cudaMemcpyAsync(to, from, static_cast<size_t>(type.bytes()), cudaMemcpyDefault, call.stream),
+                       name_);
   };
   for (size_t i = 0; i < operand_types_.size(); ++i) {
     if (!call.has(i)) continue;

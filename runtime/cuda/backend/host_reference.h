@@ -12,10 +12,10 @@ namespace plimsoll {
 
 // Shared by all such steps of a plan, which run one after the other.
 struct HostReferenceState {
-  std::byte* staging = nullptr;           // pinned, as long as the longest step asks for
-  std::atomic<bool> idle{false};          // set while kernels are only warmed up: the data means nothing
+  std::byte* staging = nullptr;   // pinned, as long as the longest step asks for
+  std::atomic<bool> idle{false};  // set while kernels are only warmed up: the data means nothing
   std::mutex mutex;
-  std::string failure;                    // of the first reference that failed since it was last looked at
+  std::string failure;  // of the first reference that failed since it was last looked at
 };
 
 class HostReference : public CudaPrepared {

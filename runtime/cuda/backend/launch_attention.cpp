@@ -21,22 +21,22 @@ void set_mask(cuda::AttentionShape& shape, const Type& type, const void* mask) {
 cuda::AttentionShape shape_of(const CudaCall& k, size_t mask) {
   const Attrs& attrs = k.call.attrs;
   const AttentionSizes n(k.call);
-  cuda::AttentionShape shape{.batch = n.batch,
-                             .rows = n.rows,
-                             .columns = n.columns,
-                             .heads = n.heads,
-                             .kv_heads = n.kv_heads,
-                             .depth = n.depth,
-                             .value_depth = n.value_depth,
-                             .q_step = n.q_step,
-                             .k_step = n.k_step,
-                             .v_step = n.v_step,
-                             .type = k.in_scalar(0),
-                             .scale = static_cast<float>(attrs.get_float("scale")),
-                             .causal = attrs.get_int("causal") != 0,
-                             .dropout = attrs.get_float("dropout"),
-                             .random = {k.in<int64_t>(mask + 1), static_cast<uint32_t>(attrs.get_int("id")),
-                                        attrs.get_int("first_draw") / 4}};
+  cuda::AttentionShape shape{
+      .batch = n.batch,
+      .rows = n.rows,
+      .columns = n.columns,
+      .heads = n.heads,
+      .kv_heads = n.kv_heads,
+      .depth = n.depth,
+      .value_depth = n.value_depth,
+      .q_step = n.q_step,
+      .k_step = n.k_step,
+      .v_step = n.v_step,
+      .type = k.in_scalar(0),
+      .scale = static_cast<float>(attrs.get_float("scale")),
+      .causal = attrs.get_int("causal") != 0,
+      .dropout = attrs.get_float("dropout"),
+      .random = {k.in<int64_t>(mask + 1), static_cast<uint32_t>(attrs.get_int("id")), attrs.get_int("first_draw") / 4}};
   if (k.has(mask)) set_mask(shape, k.call.operand(mask), k.in(mask));
   return shape;
 }

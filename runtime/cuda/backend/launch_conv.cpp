@@ -1,14 +1,14 @@
 #include "ir/support/align.h"
 #include "kernels/cuda/conv/channel_bias.h"
-#include "kernels/cuda/elementwise/elementwise.h"
-#include "kernels/cuda/conv/space_to_depth.h"
 #include "kernels/cuda/conv/space_to_batch.h"
+#include "kernels/cuda/conv/space_to_depth.h"
+#include "kernels/cuda/elementwise/elementwise.h"
 #include "runtime/cuda/backend/device_memory.h"
 #include "runtime/cuda/backend/launched.h"
 #include "runtime/cuda/backend/libraries.h"
 #include "runtime/cuda/backend/prepared_cudnn.h"
-#include "runtime/cuda/space_to_depth.h"
 #include "runtime/cuda/space_to_batch.h"
+#include "runtime/cuda/space_to_depth.h"
 
 // Convolutions through cuDNN: as they are, of a fold, or of phases.
 
@@ -41,7 +41,8 @@ CudnnTensor convolution_tensor(const Type& type, bool channels_last) {
   return tensor;
 }
 
-llvm::SmallVector<int64_t, 3> per_dimension(llvm::ArrayRef<int64_t> given, int64_t otherwise, size_t rank, size_t from = 0) {
+llvm::SmallVector<int64_t, 3> per_dimension(llvm::ArrayRef<int64_t> given, int64_t otherwise, size_t rank,
+                                            size_t from = 0) {
   llvm::SmallVector<int64_t, 3> values;
   if (rank == 1) values.push_back(otherwise);
   for (size_t d = 0; d < rank; ++d) values.push_back(given.empty() ? otherwise : given[from + d]);
@@ -65,8 +66,8 @@ CudnnConvolution convolution_of(const CudaCall& k, Pass pass, const Type& x, con
 }
 
 // `own_bytes` of the workspace are not cuDNN's.
-Result<std::unique_ptr<CudaPrepared>> prepare_convolution(CudaLibraries& libraries, const CudaCall& k, CudnnConvolution c, int64_t own_bytes,
-                                                          int rank = 0) {
+Result<std::unique_ptr<CudaPrepared>> prepare_convolution(CudaLibraries& libraries, const CudaCall& k,
+                                                          CudnnConvolution c, int64_t own_bytes, int rank = 0) {
   Result<CudnnCard> cudnn = libraries.cudnn();
   if (!cudnn) return cudnn.takeError();
   c.tensor_cores = libraries.tf32();
@@ -83,19 +84,25 @@ Result<std::unique_ptr<CudaPrepared>> prepare_convolution(CudaLibraries& librari
 
 template <int rank>
 Result<std::unique_ptr<CudaPrepared>> prepare_conv(CudaLibraries& libraries, const CudaCall& k) {
-  return prepare_convolution(libraries, k, convolution_of(k, Pass::Forward, k.operands[0].type, k.operands[1].type, k.results[0].type), 0, rank);
+  return prepare_convolution(
+      libraries, k, convolution_of(k, Pass::Forward, k.operands[0].type, k.operands[1].type, k.results[0].type), 0,
+      rank);
 }
 // Of dy and w, as conv_transpose is of x and w.
 template <int rank>
 Result<std::unique_ptr<CudaPrepared>> prepare_conv_dx(CudaLibraries& libraries, const CudaCall& k) {
-  return prepare_convolution(libraries, k, convolution_of(k, Pass::InputGradient, k.results[0].type, k.operands[1].type, k.operands[0].type), 0, rank);
+  return prepare_convolution(
+      libraries, k, convolution_of(k, Pass::InputGradient, k.results[0].type, k.operands[1].type, k.operands[0].type),
+      0, rank);
 }
 // dw as cuDNN makes it.
 Type narrow_gradient(const CudaCall& k) { return {k.operands[0].type.dtype, k.results[0].type.shape}; }
 
 template <int rank>
 Result<std::unique_ptr<CudaPrepared>> prepare_conv_dw(CudaLibraries& libraries, const CudaCall& k) {
-  return prepare_convolution(libraries, k, convolution_of(k, Pass::WeightGradient, k.operands[0].type, narrow_gradient(k), k.operands[1].type), narrow_bytes(k), rank);
+  return prepare_convolution(
+      libraries, k, convolution_of(k, Pass::WeightGradient, k.operands[0].type, narrow_gradient(k), k.operands[1].type),
+      narrow_bytes(k), rank);
 }
 
 Status add_bias(const CudaCall& k) {
@@ -121,7 +128,9 @@ Status launch_conv_dw(const CudaCall& k) {
   if (narrow == 0) return prepared_cudnn(k).run(k, {k.in(0), k.out(0), k.in(1)});
   const void* dw = k.workspace;
   if (Status s = prepared_cudnn(k).run(k, {k.in(0), dw, k.in(1)})) return s;
-  return cuda_status(cuda::cast_elements(cuda::Scalar::F32, k.out(0), k.in_scalar(0), dw, k.results[0].type.elements(), k.stream), "conv_dw");
+  return cuda_status(
+      cuda::cast_elements(cuda::Scalar::F32, k.out(0), k.in_scalar(0), dw, k.results[0].type.elements(), k.stream),
+      "conv_dw");
 }
 
 // ---- fold ----
@@ -134,8 +143,8 @@ FoldedConvolution fold_of_conv_dw(const CudaCall& k) {
   return {k.call.attrs, k.operands[0].type, narrow_gradient(k), k.operands[1].type.shape};
 }
 
-Result<std::unique_ptr<CudaPrepared>> prepare_folded(CudaLibraries& libraries, const CudaCall& k, Pass pass, const FoldedConvolution& folded, const Type& y,
-                                                     int rank) {
+Result<std::unique_ptr<CudaPrepared>> prepare_folded(CudaLibraries& libraries, const CudaCall& k, Pass pass,
+                                                     const FoldedConvolution& folded, const Type& y, int rank) {
   const CudnnConvolution c{.pass = pass,
                            .x = convolution_tensor(folded.x_type, true),
                            .w = convolution_tensor(folded.w_type, true),
@@ -180,12 +189,19 @@ Status launch_folded_conv_dw(const CudaCall& k) {
 PhasedConvolution phases_of(const CudaCall& k, const Type& x, const Type& w, const Type& y) {
   return *PhasedConvolution::of(k.call.attrs, x, w.shape, y.shape);
 }
-PhasedConvolution phases_of_conv(const CudaCall& k) { return phases_of(k, k.operands[0].type, k.operands[1].type, k.results[0].type); }
-PhasedConvolution phases_of_conv_dx(const CudaCall& k) { return phases_of(k, k.results[0].type, k.operands[1].type, k.operands[0].type); }
-PhasedConvolution phases_of_conv_dw(const CudaCall& k) { return phases_of(k, k.operands[0].type, k.results[0].type, k.operands[1].type); }
+PhasedConvolution phases_of_conv(const CudaCall& k) {
+  return phases_of(k, k.operands[0].type, k.operands[1].type, k.results[0].type);
+}
+PhasedConvolution phases_of_conv_dx(const CudaCall& k) {
+  return phases_of(k, k.results[0].type, k.operands[1].type, k.operands[0].type);
+}
+PhasedConvolution phases_of_conv_dw(const CudaCall& k) {
+  return phases_of(k, k.operands[0].type, k.results[0].type, k.operands[1].type);
+}
 
-Result<std::unique_ptr<CudaPrepared>> prepare_phases(CudaLibraries& libraries, const CudaCall& k, Pass pass, const PhasedConvolution& phased,
-                                                     const Type& w, int64_t own_bytes, int rank) {
+Result<std::unique_ptr<CudaPrepared>> prepare_phases(CudaLibraries& libraries, const CudaCall& k, Pass pass,
+                                                     const PhasedConvolution& phased, const Type& w, int64_t own_bytes,
+                                                     int rank) {
   const CudnnConvolution c{.pass = pass,
                            .x = convolution_tensor(phased.x_type, true),
                            .w = convolution_tensor(w, true),
@@ -210,7 +226,8 @@ Result<std::unique_ptr<CudaPrepared>> prepare_phased_conv_dx(CudaLibraries& libr
 template <int rank>
 Result<std::unique_ptr<CudaPrepared>> prepare_phased_conv_dw(CudaLibraries& libraries, const CudaCall& k) {
   const PhasedConvolution phased = phases_of_conv_dw(k);
-  return prepare_phases(libraries, k, Pass::WeightGradient, phased, narrow_gradient(k), phased.bytes() + narrow_bytes(k), rank);
+  return prepare_phases(libraries, k, Pass::WeightGradient, phased, narrow_gradient(k),
+                        phased.bytes() + narrow_bytes(k), rank);
 }
 
 // What a call does once for each part of the batch.
@@ -221,7 +238,9 @@ struct PhasedRun {
   std::byte* y = x + align_to_tensor(phased.x_type.bytes());
   std::byte* narrow_dw = y + align_to_tensor(phased.y_type.bytes());
 
-  std::byte* part(const TensorView& image, int64_t run) const { return image.as<std::byte>() + image.type.bytes() / phased.runs * run; }
+  std::byte* part(const TensorView& image, int64_t run) const {
+    return image.as<std::byte>() + image.type.bytes() / phased.runs * run;
+  }
   Status split(std::byte* phases, const TensorView& image, int64_t run, const cuda::Phases& sizes) const {
     return launched(k, cuda::split_phases(phases, part(image, run), sizes, k.stream));
   }
@@ -259,7 +278,9 @@ Status launch_phased_conv_dw(const CudaCall& k) {
     if (Status s = at.split(at.x, k.operands[0], run, phased.x)) return s;
     if (Status s = at.split(at.y, k.operands[1], run, phased.y)) return s;
     if (Status s = prepared_cudnn(k).run(k, {at.x, at.narrow_dw, at.y})) return s;
-    if (Status s = launched(k, cuda::add_part(k.out<float>(0), k.in_scalar(0), at.narrow_dw, run == 0, k.results[0].elements(), k.stream))) return s;
+    if (Status s = launched(k, cuda::add_part(k.out<float>(0), k.in_scalar(0), at.narrow_dw, run == 0,
+                                              k.results[0].elements(), k.stream)))
+      return s;
   }
   return Status::success();
 }

@@ -2,8 +2,8 @@
 #include "runtime/cuda/backend/libraries.h"
 #include "runtime/cuda/backend/prepared_cudnn.h"
 
-// Attention through cuDNN. A plan's workspace was fixed when it was made; a gradient that asks for more is split along the batch until it
-// fits.
+// Attention through cuDNN. A plan's workspace was fixed when it was made; a gradient that asks for more is split along
+// the batch until it fits.
 
 namespace plimsoll {
 namespace {

@@ -1,6 +1,6 @@
 #include "kernels/cuda/elementwise/elementwise.h"
-#include "kernels/cuda/move/move.h"
 #include "kernels/cuda/elementwise/random.h"
+#include "kernels/cuda/move/move.h"
 #include "runtime/cuda/backend/launched.h"
 #include "runtime/kernels/loop_nests.h"
 
@@ -42,8 +42,8 @@ bool is_tanh_form(const CudaCall& k) { return k.call.attrs.get_string("approxima
 Status launch_gelu(const CudaCall& k) { return map_unary(k, is_tanh_form(k) ? Unary::GeluTanh : Unary::Gelu, 0, 0); }
 
 Status map_grad(const CudaCall& k, UnaryGrad f) {
-  return launched(k, cuda::map_unary_grad(f, k.out_scalar(0), k.out(0), k.in(0), k.in(1), k.results[0].elements(),
-                                          k.stream));
+  return launched(
+      k, cuda::map_unary_grad(f, k.out_scalar(0), k.out(0), k.in(0), k.in(1), k.results[0].elements(), k.stream));
 }
 
 template <UnaryGrad f>
@@ -73,8 +73,8 @@ Status launch_is_inf(const CudaCall& k) {
 }
 
 Status launch_cast(const CudaCall& k) {
-  return launched(k, cuda::cast_elements(k.out_scalar(0), k.out(0), k.in_scalar(0), k.in(0), k.results[0].elements(),
-                                         k.stream));
+  return launched(
+      k, cuda::cast_elements(k.out_scalar(0), k.out(0), k.in_scalar(0), k.in(0), k.results[0].elements(), k.stream));
 }
 
 bool casts_join(const CudaCall& first, const CudaCall& next) {
@@ -88,7 +88,8 @@ Status launch_casts(llvm::ArrayRef<CudaCall> calls) {
   llvm::SmallVector<cuda::CastTensor, 8> tensors;
   for (const CudaCall& k : calls) tensors.push_back({k.out(0), k.in(0), k.results[0].elements()});
   const CudaCall& k = calls.front();
-  return launched(k, cuda::cast_many(k.out_scalar(0), k.in_scalar(0), tensors.data(), static_cast<int>(tensors.size()), k.stream));
+  return launched(
+      k, cuda::cast_many(k.out_scalar(0), k.in_scalar(0), tensors.data(), static_cast<int>(tensors.size()), k.stream));
 }
 
 Status launch_copy(const CudaCall& k) {
@@ -96,7 +97,8 @@ Status launch_copy(const CudaCall& k) {
 }
 
 Status launch_transfer(const CudaCall& k) {
-  return launched(k, cudaMemcpyAsync(k.out(0), k.in(0), static_cast<size_t>(k.results[0].type.bytes()), cudaMemcpyDefault, k.stream));
+  return launched(k, cudaMemcpyAsync(k.out(0), k.in(0), static_cast<size_t>(k.results[0].type.bytes()),
+                                     cudaMemcpyDefault, k.stream));
 }
 
 // ---- Several operands ----
@@ -119,8 +121,8 @@ Status launch_shift(const CudaCall& k) {
 }
 
 Status launch_where(const CudaCall& k) {
-  const auto nest = broadcast_nest<4>(
-      k.results[0].type.shape, {k.call.operand(0).shape, k.call.operand(1).shape, k.call.operand(2).shape});
+  const auto nest = broadcast_nest<4>(k.results[0].type.shape,
+                                      {k.call.operand(0).shape, k.call.operand(1).shape, k.call.operand(2).shape});
   return launched(k, cuda::where(nest, element_bytes(k), k.out(0), k.in<bool>(0), k.in(1), k.in(2), k.stream));
 }
 
@@ -134,7 +136,8 @@ Status launch_add_n(const CudaCall& k) {
 // ---- Random numbers ----
 
 cuda::RandomStream stream_of(const CudaCall& k, size_t rng) {
-  return {k.in<int64_t>(rng), static_cast<uint32_t>(k.call.attrs.get_int("id")), k.call.attrs.get_int("first_draw") / 4};
+  return {k.in<int64_t>(rng), static_cast<uint32_t>(k.call.attrs.get_int("id")),
+          k.call.attrs.get_int("first_draw") / 4};
 }
 
 Status launch_dropout(const CudaCall& k) {

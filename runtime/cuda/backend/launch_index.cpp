@@ -17,14 +17,14 @@ cuda::Indices indices_of(const CudaCall& k, size_t operand) { return {k.in(opera
 
 Status launch_gather(const CudaCall& k) {
   const AxisSplit x(k.call.operand(0).shape, k.call.attrs.get_int("axis"));
-  return launched(k, cuda::gather_rows(k.out(0), k.in(0), indices_of(k, 1), x.outer, x.length,
-                                       k.operands[1].elements(), x.inner * element_bytes(k), k.stream));
+  return launched(k, cuda::gather_rows(k.out(0), k.in(0), indices_of(k, 1), x.outer, x.length, k.operands[1].elements(),
+                                       x.inner * element_bytes(k), k.stream));
 }
 
 Status launch_gather_grad(const CudaCall& k) {
   const AxisSplit dx(k.results[0].type.shape, k.call.attrs.get_int("axis"));
-  return launched(k, cuda::gather_rows_grad(k.out_scalar(0), k.out(0), k.in(1), k.in(2), indices_of(k, 0), dx.outer, dx.length,
-                                            k.operands[0].elements(), dx.inner, k.workspace, k.stream));
+  return launched(k, cuda::gather_rows_grad(k.out_scalar(0), k.out(0), k.in(1), k.in(2), indices_of(k, 0), dx.outer,
+                                            dx.length, k.operands[0].elements(), dx.inner, k.workspace, k.stream));
 }
 
 // Indices in operand 1 along an axis of a tensor of shape `whole`.
@@ -64,8 +64,8 @@ Status launch_gather_nd(const CudaCall& k) {
 
 Status launch_one_hot(const CudaCall& k) {
   const AxisSplit y(k.results[0].type.shape, k.call.attrs.get_int("axis"));
-  return launched(k, cuda::one_hot(k.out(0), indices_of(k, 0), k.in(1), y.outer, y.length, y.inner, element_bytes(k),
-                                   k.stream));
+  return launched(
+      k, cuda::one_hot(k.out(0), indices_of(k, 0), k.in(1), y.outer, y.length, y.inner, element_bytes(k), k.stream));
 }
 
 // ---- scatter ----
@@ -114,9 +114,9 @@ Status launch_cumsum(const CudaCall& k) {
 Status launch_triangular(const CudaCall& k) {
   llvm::ArrayRef<int64_t> shape = k.results[0].type.shape;
   const auto triangle = k.call.attrs.get_int("upper") ? cuda::Triangle::Upper : cuda::Triangle::Lower;
-  return launched(k, cuda::triangular(triangle, k.call.attrs.get_int("k"), k.out(0), k.in(0),
-                                      element_count(shape.drop_back(2)), shape[shape.size() - 2], shape.back(),
-                                      element_bytes(k), k.stream));
+  return launched(
+      k, cuda::triangular(triangle, k.call.attrs.get_int("k"), k.out(0), k.in(0), element_count(shape.drop_back(2)),
+                          shape[shape.size() - 2], shape.back(), element_bytes(k), k.stream));
 }
 
 Status launch_reverse_sequence(const CudaCall& k) {
@@ -124,8 +124,8 @@ Status launch_reverse_sequence(const CudaCall& k) {
   const Shape &shape = k.results[0].type.shape, strides = row_major_strides(shape);
   const cuda::Sequences sequences{indices_of(k, 1), shape[batch],  strides[batch],
                                   shape[time],      strides[time], std::min(strides[batch], strides[time])};
-  return launched(k, cuda::reverse_sequences(sequences, k.out(0), k.in(0), k.results[0].elements(), element_bytes(k),
-                                             k.stream));
+  return launched(
+      k, cuda::reverse_sequences(sequences, k.out(0), k.in(0), k.results[0].elements(), element_bytes(k), k.stream));
 }
 
 Status launch_top_k(const CudaCall& k) {
@@ -137,8 +137,8 @@ Status launch_top_k(const CudaCall& k) {
 template <cuda::Extreme extreme>
 Status launch_arg(const CudaCall& k) {
   const auto ties = k.call.attrs.get_int("select_last") ? cuda::Ties::Last : cuda::Ties::First;
-  return launched(k, cuda::arg_extreme(extreme, ties, k.in_scalar(0), k.out<int64_t>(0), k.in(0), axis_of(k),
-                                       k.stream));
+  return launched(k,
+                  cuda::arg_extreme(extreme, ties, k.in_scalar(0), k.out<int64_t>(0), k.in(0), axis_of(k), k.stream));
 }
 
 constexpr CudaLauncher launchers[] = {

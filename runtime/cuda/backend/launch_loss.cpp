@@ -8,7 +8,8 @@ namespace {
 
 cuda::ClassScores scores_of(const Type& scores, const Attrs& attrs) {
   const AxisSplit view(scores.shape, 1);
-  return {view.outer, attrs.get_int("classes", view.length), view.inner, CudaCall::scalar_of(scores.dtype), view.length};
+  return {view.outer, attrs.get_int("classes", view.length), view.inner, CudaCall::scalar_of(scores.dtype),
+          view.length};
 }
 
 cuda::LossReduction reduction_of(const CudaCall& k) {
@@ -30,14 +31,14 @@ cuda::ClassLabels labels_of(const CudaCall& k, size_t labels, size_t weights) {
 }
 
 Status launch_cross_entropy(const CudaCall& k) {
-  return launched(k, cuda::cross_entropy(scores_of(k.call.operand(0), k.call.attrs), labels_of(k, 1, 2), k.out<float>(0),
-                                         k.out<float>(1), k.out<float>(2), k.in(0), static_cast<float*>(k.workspace),
-                                         k.stream));
+  return launched(
+      k, cuda::cross_entropy(scores_of(k.call.operand(0), k.call.attrs), labels_of(k, 1, 2), k.out<float>(0),
+                             k.out<float>(1), k.out<float>(2), k.in(0), static_cast<float*>(k.workspace), k.stream));
 }
 
 Status launch_cross_entropy_grad(const CudaCall& k) {
-  return launched(k, cuda::cross_entropy_grad(scores_of(k.call.operand(0), k.call.attrs), labels_of(k, 1, 5), k.out(0), k.in(0),
-                                              k.in<float>(2), k.in<float>(3), k.in<float>(4), k.stream));
+  return launched(k, cuda::cross_entropy_grad(scores_of(k.call.operand(0), k.call.attrs), labels_of(k, 1, 5), k.out(0),
+                                              k.in(0), k.in<float>(2), k.in<float>(3), k.in<float>(4), k.stream));
 }
 
 Status launch_nll_loss(const CudaCall& k) {
@@ -46,8 +47,8 @@ Status launch_nll_loss(const CudaCall& k) {
 }
 
 Status launch_nll_loss_grad(const CudaCall& k) {
-  return launched(k, cuda::nll_loss_grad(scores_of(k.results[0].type, k.call.attrs), labels_of(k, 0, 3), k.out(0), k.in<float>(1),
-                                         k.in<float>(2), k.stream));
+  return launched(k, cuda::nll_loss_grad(scores_of(k.results[0].type, k.call.attrs), labels_of(k, 0, 3), k.out(0),
+                                         k.in<float>(1), k.in<float>(2), k.stream));
 }
 
 cuda::SoftmaxShape rows_of(const CudaCall& k) {

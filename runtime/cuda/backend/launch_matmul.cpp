@@ -3,8 +3,9 @@
 #include "runtime/cuda/backend/launched.h"
 #include "runtime/cuda/backend/matmul_plan.h"
 
-// matmul, linear, linear's weight gradient and linear with gelu's gradient behind it, through cuBLASLt. What the library
-// can do in a product's epilogue our own kernels can do after it: both are candidates, and which is faster is measured.
+// matmul, linear, linear's weight gradient and linear with gelu's gradient behind it, through cuBLASLt. What the
+// library can do in a product's epilogue our own kernels can do after it: both are candidates, and which is faster is
+// measured.
 
 namespace plimsoll {
 namespace {
@@ -91,8 +92,9 @@ Result<std::unique_ptr<CudaPrepared>> prepare_before_gelu_grad(CudaLibraries& li
 Status launch_before_gelu_grad(const CudaCall& k) {
   if (Status s = run(k, 0, 1)) return s;
   const bool tanh_form = k.call.attrs.get_string("approximate", "none") == "tanh";
-  return launched(k, cuda::map_unary_grad(tanh_form ? cuda::UnaryGrad::GeluTanh : cuda::UnaryGrad::Gelu, k.out_scalar(0), k.out(0),
-                                          k.in(2), k.out(0), k.results[0].elements(), k.stream));
+  return launched(
+      k, cuda::map_unary_grad(tanh_form ? cuda::UnaryGrad::GeluTanh : cuda::UnaryGrad::Gelu, k.out_scalar(0), k.out(0),
+                              k.in(2), k.out(0), k.results[0].elements(), k.stream));
 }
 
 // ---- linear_dw ----

@@ -9,9 +9,7 @@
 namespace plimsoll {
 namespace {
 
-void* at(const TensorView& view, int64_t element) {
-  return view.as<char>() + element * dtype_bytes(view.type.dtype);
-}
+void* at(const TensorView& view, int64_t element) { return view.as<char>() + element * dtype_bytes(view.type.dtype); }
 
 Status copy(const CudaCall& k, const LoopNest<2>& nest, void* to, const void* from) {
   return launched(k, cuda::copy_strided(nest, to, from, element_bytes(k), k.stream));
@@ -27,8 +25,8 @@ Status launch_transpose(const CudaCall& k) {
 
 Status launch_expand(const CudaCall& k) {
   const Shape& shape = k.results[0].type.shape;
-  return copy(k, copy_nest(shape, row_major_strides(shape), broadcast_steps(k.call.operand(0).shape, shape)),
-              k.out(0), k.in(0));
+  return copy(k, copy_nest(shape, row_major_strides(shape), broadcast_steps(k.call.operand(0).shape, shape)), k.out(0),
+              k.in(0));
 }
 
 // Every dimension becomes two: the repeat, over which the source stands still, and itself.
@@ -129,10 +127,10 @@ Status launch_pad_grad(const CudaCall& k) {
 }
 
 constexpr CudaLauncher launchers[] = {
-    {"transpose", "tiled", launch_transpose},     {"expand", "strided_copy", launch_expand},
-    {"tile", "strided_copy", launch_tile},        {"slice", "strided_copy", launch_slice},
+    {"transpose", "tiled", launch_transpose},      {"expand", "strided_copy", launch_expand},
+    {"tile", "strided_copy", launch_tile},         {"slice", "strided_copy", launch_slice},
     {"slice_grad", "one_pass", launch_slice_grad}, {"split", "strided_copy", launch_split},
-    {"concat", "strided_copy", launch_concat},    {"pad", "one_pass", launch_pad},
+    {"concat", "strided_copy", launch_concat},     {"pad", "one_pass", launch_pad},
     {"pad_grad", "repeats", launch_pad_grad},
 };
 

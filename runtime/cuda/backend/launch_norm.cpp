@@ -102,7 +102,9 @@ cuda::BatchNormCall batch_norm_call(const CudaCall& k) {
           .scale = k.in(1),
           .bias = k.in(2),
           .x_type = k.in_scalar(0),
-          .parameter_type = k.has(1) ? k.in_scalar(1) : k.has(2) ? k.in_scalar(2) : cuda::Scalar::F32,
+          .parameter_type = k.has(1)   ? k.in_scalar(1)
+                            : k.has(2) ? k.in_scalar(2)
+                                       : cuda::Scalar::F32,
           .eps = eps_of(k),
           .workspace = static_cast<float*>(k.workspace)};
 }
@@ -115,8 +117,8 @@ Status launch_batch_norm(const CudaCall& k) {
 }
 
 Status launch_batch_norm_inference(const CudaCall& k) {
-  return launched(k, cuda::batch_norm_inference(batch_norm_call(k), k.in(3), k.in(4), k.in_scalar(3), k.in_scalar(4),
-                                                k.stream));
+  return launched(
+      k, cuda::batch_norm_inference(batch_norm_call(k), k.in(3), k.in(4), k.in_scalar(3), k.in_scalar(4), k.stream));
 }
 
 Status launch_batch_norm_grad(const CudaCall& k) {

@@ -8,7 +8,9 @@ namespace {
 static_assert(cuda::norm_block == update_block);
 
 // Null: not asked for.
-float* norms_of(const CudaCall& k) { return k.call.attrs.get_int("norms") ? k.out<float>(k.results.size() - 1) : nullptr; }
+float* norms_of(const CudaCall& k) {
+  return k.call.attrs.get_int("norms") ? k.out<float>(k.results.size() - 1) : nullptr;
+}
 
 Status launch_adamw(llvm::ArrayRef<CudaCall> calls) {
   const CudaCall& k = calls.front();
@@ -86,7 +88,8 @@ template <size_t... scalars>
 bool joins(const CudaCall& first, const CudaCall& next) {
   if (!(first.call.attrs == next.call.attrs) || first.operands.size() != next.operands.size()) return false;
   for (size_t i = 0; i < first.operands.size(); ++i)
-    if (first.has(i) != next.has(i) || (first.has(i) && first.operands[i].type.dtype != next.operands[i].type.dtype)) return false;
+    if (first.has(i) != next.has(i) || (first.has(i) && first.operands[i].type.dtype != next.operands[i].type.dtype))
+      return false;
   return ((first.in(scalars) == next.in(scalars)) && ...);
 }
 

@@ -30,8 +30,8 @@ struct CudaCall {
   llvm::ArrayRef<TensorView> operands;  // an absent one has no data
   llvm::ArrayRef<TensorView> results;
   void* workspace = nullptr;
-  int64_t workspace_bytes = 0;          // what the candidate asked for when the plan was made
-  CudaPrepared* prepared = nullptr;     // what the launcher's prepare returned, if it has one
+  int64_t workspace_bytes = 0;       // what the candidate asked for when the plan was made
+  CudaPrepared* prepared = nullptr;  // what the launcher's prepare returned, if it has one
   cudaStream_t stream = nullptr;
 
   bool has(size_t i) const { return call.has(i); }
@@ -63,7 +63,7 @@ struct CudaLauncher {
   llvm::StringLiteral name;
   LaunchFn launch;
   PrepareFn prepare = nullptr;
-  JoinsFn joins = nullptr;                // with launch_group: calls that all join the first of them
+  JoinsFn joins = nullptr;  // with launch_group: calls that all join the first of them
   LaunchGroupFn launch_group = nullptr;
 };
 

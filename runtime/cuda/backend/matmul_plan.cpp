@@ -7,21 +7,30 @@ constexpr int max_choices = 4;
 
 cudaDataType_t data_type(DType dtype) {
   switch (dtype) {
-    case DType::F64: return CUDA_R_64F;
-    case DType::BF16: return CUDA_R_16BF;
-    case DType::F16: return CUDA_R_16F;
-    default: return CUDA_R_32F;
+    case DType::F64:
+      return CUDA_R_64F;
+    case DType::BF16:
+      return CUDA_R_16BF;
+    case DType::F16:
+      return CUDA_R_16F;
+    default:
+      return CUDA_R_32F;
   }
 }
 
 // With the operands changed about, b is the library's A and y's columns are its rows.
 cublasLtEpilogue_t library_epilogue(Epilogue epilogue) {
   switch (epilogue) {
-    case Epilogue::None: return CUBLASLT_EPILOGUE_DEFAULT;
-    case Epilogue::Bias: return CUBLASLT_EPILOGUE_BIAS;
-    case Epilogue::GeluGradient: return CUBLASLT_EPILOGUE_DGELU;
-    case Epilogue::RowSumsOfA: return CUBLASLT_EPILOGUE_BGRADB;
-    case Epilogue::ColumnSumsOfB: return CUBLASLT_EPILOGUE_BGRADA;
+    case Epilogue::None:
+      return CUBLASLT_EPILOGUE_DEFAULT;
+    case Epilogue::Bias:
+      return CUBLASLT_EPILOGUE_BIAS;
+    case Epilogue::GeluGradient:
+      return CUBLASLT_EPILOGUE_DGELU;
+    case Epilogue::RowSumsOfA:
+      return CUBLASLT_EPILOGUE_BGRADB;
+    case Epilogue::ColumnSumsOfB:
+      return CUBLASLT_EPILOGUE_BGRADA;
   }
   return CUBLASLT_EPILOGUE_DEFAULT;
 }
@@ -104,9 +113,11 @@ Status PreparedProduct::choose(int64_t workspace_bytes, int rank) {
   cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &most, sizeof most);
   int found = 0;
   cublasLtMatmulHeuristicResult_t choices[max_choices];
-  cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(lt_, operation_, a_, b_, y_, y_, preference, rank + 1, choices, &found);
+  cublasStatus_t status =
+      cublasLtMatmulAlgoGetHeuristic(lt_, operation_, a_, b_, y_, y_, preference, rank + 1, choices, &found);
   cublasLtMatmulPreferenceDestroy(preference);
-  if (status != CUBLAS_STATUS_SUCCESS || found <= rank) return refused("no algorithm of rank " + llvm::Twine(rank + 1), status);
+  if (status != CUBLAS_STATUS_SUCCESS || found <= rank)
+    return refused("no algorithm of rank " + llvm::Twine(rank + 1), status);
   choice_ = choices[rank];
   return Status::success();
 }
@@ -120,7 +131,8 @@ Status PreparedProduct::run(const CudaCall& k, const void* a, const void* b, con
 }
 
 // y = a b + beta c: without an addend beta is 0, and c is not read.
-Status PreparedProduct::run_one(const CudaCall& k, const std::array<int64_t, 3>& at, const void* a, const void* b, const void* addend) {
+Status PreparedProduct::run_one(const CudaCall& k, const std::array<int64_t, 3>& at, const void* a, const void* b,
+                                const void* addend) {
   const float one = 1, beta = addend ? 1 : 0;
   const double one64 = 1, beta64 = beta;
   const bool f64 = type_ == DType::F64;
@@ -128,13 +140,14 @@ Status PreparedProduct::run_one(const CudaCall& k, const std::array<int64_t, 3>&
   std::byte* y = k.out<std::byte>(0) + at[0] * y_bytes_;
   const std::byte* c = addend ? static_cast<const std::byte*>(addend) + at[0] * y_bytes_ : y;
   cublasStatus_t status = cublasLtMatmul(
-      lt_, operation_, f64 ? static_cast<const void*>(&one64) : &one, static_cast<const std::byte*>(b) + at[2] * bytes, a_,
-      static_cast<const std::byte*>(a) + at[1] * bytes, b_, f64 ? static_cast<const void*>(&beta64) : &beta, c, y_, y, y_,
-      &choice_.algo, k.workspace, static_cast<size_t>(k.workspace_bytes), k.stream);
+      lt_, operation_, f64 ? static_cast<const void*>(&one64) : &one, static_cast<const std::byte*>(b) + at[2] * bytes,
+      a_, static_cast<const std::byte*>(a) + at[1] * bytes, b_, f64 ? static_cast<const void*>(&beta64) : &beta, c, y_,
+      y, y_, &choice_.algo, k.workspace, static_cast<size_t>(k.workspace_bytes), k.stream);
   return status == CUBLAS_STATUS_SUCCESS ? Status::success() : refused("launch", status);
 }
 
-Result<std::unique_ptr<CudaPrepared>> prepare_product(CudaLibraries& libraries, const CudaCall& k, const Product& product, int rank) {
+Result<std::unique_ptr<CudaPrepared>> prepare_product(CudaLibraries& libraries, const CudaCall& k,
+                                                      const Product& product, int rank) {
   auto prepared = std::make_unique<PreparedProduct>();
   if (Status s = prepared->create(libraries, product, k.workspace_bytes, rank)) return s;
   return prepared;

@@ -1,7 +1,8 @@
 #pragma once
 
 // One matrix product through cuBLASLt: y = a b, plus an addend, then an epilogue, for a batch. Its matrices are
-// column-major, so each row-major product is asked for as y^T = b^T a^T: the operands change places and nothing is moved.
+// column-major, so each row-major product is asked for as y^T = b^T a^T: the operands change places and nothing is
+// moved.
 
 #include "kernels/strides.h"
 #include "runtime/cuda/backend/launcher.h"
@@ -59,6 +60,7 @@ class PreparedProduct : public CudaPrepared {
   DType type_ = DType::F32;
 };
 
-Result<std::unique_ptr<CudaPrepared>> prepare_product(CudaLibraries& libraries, const CudaCall& k, const Product& product, int rank);
+Result<std::unique_ptr<CudaPrepared>> prepare_product(CudaLibraries& libraries, const CudaCall& k,
+                                                      const Product& product, int rank);
 
 }  // namespace plimsoll

@@ -57,7 +57,8 @@ template <typename Nvml>
 bool card_of(const Nvml& nvml, NvmlDevice& card, bool has_context) {
   char bus[32];
   int device = 0;
-  if (has_context && cudaGetDevice(&device) == cudaSuccess && cudaDeviceGetPCIBusId(bus, sizeof bus, device) == cudaSuccess)
+  if (has_context && cudaGetDevice(&device) == cudaSuccess &&
+      cudaDeviceGetPCIBusId(bus, sizeof bus, device) == cudaSuccess)
     return nvml.by_bus(bus, &card) == nvml_success;
   return nvml.by_index(0, &card) == nvml_success;
 }

@@ -10,7 +10,8 @@ Status InputStaging::create(const Plan& plan, llvm::function_ref<void*(SlotId)> 
   llvm::SmallVector<int64_t, 4> offsets;
   for (const PlanInput& input : plan.functions.front().inputs) {
     const Type& type = plan.slots[static_cast<size_t>(input.slot)].type;
-    inputs_.push_back({static_cast<size_t>(type.bytes()), at(input.staging < 0 ? input.slot : input.staging), at(input.slot)});
+    inputs_.push_back(
+        {static_cast<size_t>(type.bytes()), at(input.staging < 0 ? input.slot : input.staging), at(input.slot)});
     offsets.push_back(bytes);
     bytes += align_to_tensor(type.bytes());
   }
@@ -37,7 +38,9 @@ Status InputStaging::send(cudaStream_t compute) {
   Buffer& buffer = buffers_[current_];
   if (Status s = cuda_status(cudaStreamWaitEvent(copies_, staging_free_), "input copy")) return s;
   for (size_t i = 0; i < inputs_.size(); ++i)
-    if (Status s = cuda_status(cudaMemcpyAsync(inputs_[i].staging, buffer.views[i].data, inputs_[i].bytes, cudaMemcpyHostToDevice, copies_), "input copy"))
+    if (Status s = cuda_status(cudaMemcpyAsync(inputs_[i].staging, buffer.views[i].data, inputs_[i].bytes,
+                                               cudaMemcpyHostToDevice, copies_),
+                               "input copy"))
       return s;
   if (Status s = cuda_status(cudaEventRecord(buffer.sent, copies_), "input copy")) return s;
   if (Status s = cuda_status(cudaStreamWaitEvent(compute, buffer.sent), "input copy")) return s;
@@ -47,7 +50,8 @@ Status InputStaging::send(cudaStream_t compute) {
 Status InputStaging::repeat(cudaStream_t compute) {
   for (const Input& input : inputs_)
     if (input.slot != input.staging)
-      if (Status s = cuda_status(cudaMemcpyAsync(input.slot, input.staging, input.bytes, cudaMemcpyDeviceToDevice, compute), "input copy"))
+      if (Status s = cuda_status(
+              cudaMemcpyAsync(input.slot, input.staging, input.bytes, cudaMemcpyDeviceToDevice, compute), "input copy"))
         return s;
   return cuda_status(cudaEventRecord(staging_free_, compute), "input copy");
 }
@@ -58,7 +62,8 @@ Status OutputRing::create(const Plan& plan, size_t function, llvm::function_ref<
     outputs_.push_back({Type(type.dtype, {}), type.elements() > 0 ? at(output.slot) : nullptr});
   }
   values_.assign(outputs_.size(), 0.0);
-  Result<CudaMemory> rows = CudaMemory::pinned(static_cast<int64_t>(outputs_.size()) * element_bytes * Executor::runs_kept, "outputs");
+  Result<CudaMemory> rows =
+      CudaMemory::pinned(static_cast<int64_t>(outputs_.size()) * element_bytes * Executor::runs_kept, "outputs");
   if (!rows) return rows.takeError();
   rows_ = std::move(*rows);
   for (int64_t i = 0; i < Executor::runs_kept; ++i)
@@ -71,7 +76,9 @@ Status OutputRing::record(int64_t run, cudaStream_t compute) {
   std::byte* to = rows_.data() + row * static_cast<int64_t>(outputs_.size()) * element_bytes;
   for (const Output& output : outputs_) {
     if (output.from)
-      if (Status s = cuda_status(cudaMemcpyAsync(to, output.from, static_cast<size_t>(output.type.bytes()), cudaMemcpyDeviceToHost, compute), "outputs"))
+      if (Status s = cuda_status(cudaMemcpyAsync(to, output.from, static_cast<size_t>(output.type.bytes()),
+                                                 cudaMemcpyDeviceToHost, compute),
+                                 "outputs"))
         return s;
     to += element_bytes;
   }

@@ -48,7 +48,7 @@ Status launch_steps(llvm::ArrayRef<Step> steps, cudaStream_t stream) {
     op_calls.push_back(step.op_call());
     calls.push_back(step.call_on(stream, op_calls.back()));
   }
-  Status status = !first.launcher      ? static_cast<HostReference&>(*first.prepared).launch(calls.front())
+  Status status = !first.launcher     ? static_cast<HostReference&>(*first.prepared).launch(calls.front())
                   : steps.size() == 1 ? first.launcher->launch(calls.front())
                                       : first.launcher->launch_group(calls);
   if (status) return in_context(first.name, std::move(status));

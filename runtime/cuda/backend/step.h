@@ -25,8 +25,8 @@ struct Step {
   }
 };
 
-// How many steps, from the first on, one launch can do: those that its launcher takes together and that could as well run in
-// any order. 1 where there are no others.
+// How many steps, from the first on, one launch can do: those that its launcher takes together and that could as well
+// run in any order. 1 where there are no others.
 size_t count_joined(llvm::ArrayRef<Step> steps);
 
 // All of them by one launch, as count_joined allows.

@@ -11,8 +11,10 @@ namespace {
 // With types alone: what is prepared sees no data.
 Status describe_step(const Plan& plan, const Instruction& instruction, Step& step) {
   const std::vector<const CudaLauncher*> launchers = all_cuda_launchers();
-  const auto launcher = llvm::find_if(launchers, [&](const CudaLauncher* l) { return l->op == instruction.op && l->name == instruction.kernel; });
-  if (launcher == launchers.end()) return model_error(instruction.op + "/" + instruction.kernel + " is no kernel of cuDNN");
+  const auto launcher = llvm::find_if(
+      launchers, [&](const CudaLauncher* l) { return l->op == instruction.op && l->name == instruction.kernel; });
+  if (launcher == launchers.end())
+    return model_error(instruction.op + "/" + instruction.kernel + " is no kernel of cuDNN");
   auto slot = [&](SlotId id) -> const Slot& { return plan.slots[static_cast<size_t>(id)]; };
   step.op = find_op(instruction.op);
   step.attrs = &instruction.attrs;

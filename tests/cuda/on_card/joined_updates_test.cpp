@@ -1,12 +1,12 @@
-#include "ir/support/align.h"
 #include "ir/machine/device.h"
 #include "ir/ops/update/update_block.h"
+#include "ir/support/align.h"
 #include "runtime/executor.h"
 
 #include <doctest/doctest.h>
 
-// Updates and casts that stand side by side are launched together; with poison every instruction is launched by itself. Both
-// must give the same bits.
+// Updates and casts that stand side by side are launched together; with poison every instruction is launched by itself.
+// Both must give the same bits.
 
 using namespace plimsoll;
 
@@ -71,8 +71,8 @@ void require(Status status) {
   if (status) FAIL(llvm::toString(std::move(status)));
 }
 
-// More tensors than one launch takes, from one element to several blocks; two that read what an update before them writes;
-// then statistics of norms, and casts of some and of no elements, down and back up.
+// More tensors than one launch takes, from one element to several blocks; two that read what an update before them
+// writes; then statistics of norms, and casts of some and of no elements, down and back up.
 Updates make_updates() {
   Updates updates;
   Result<DeviceCatalog> devices = DeviceCatalog::builtin();
@@ -110,7 +110,8 @@ std::vector<Tensor> states_after(const Updates& updates, bool poison) {
   if (!executor) FAIL(llvm::toString(executor.takeError()));
   for (size_t slot = 0; slot < updates.plan.slots.size(); ++slot)
     require((*executor)->write(static_cast<SlotId>(slot), [&](const TensorView& view) {
-      for (int64_t i = 0; i < view.elements(); ++i) view.set(i, 0.5 + 0.001 * static_cast<double>((i * 7 + static_cast<int64_t>(slot)) % 500));
+      for (int64_t i = 0; i < view.elements(); ++i)
+        view.set(i, 0.5 + 0.001 * static_cast<double>((i * 7 + static_cast<int64_t>(slot)) % 500));
       if (view.type.dtype == DType::I64) view.set_int(0, 3);
       return Status::success();
     }));

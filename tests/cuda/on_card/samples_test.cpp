@@ -29,7 +29,8 @@ class CaseOnCard {
  public:
   CaseOnCard(const KernelCase& c, const KernelCandidate& kernel, llvm::ArrayRef<InPlace> overlaps) {
     const auto types = c.types();
-    plan_ = plan_of({c.op, OpCall(c.attrs, types), result_types_of(c), kernel.name, kernel.workspace_bytes, overlaps}, card(), guard_bytes);
+    plan_ = plan_of({c.op, OpCall(c.attrs, types), result_types_of(c), kernel.name, kernel.workspace_bytes, overlaps},
+                    card(), guard_bytes);
     guard_ = static_cast<SlotId>(plan_.slots.size() - 1);
   }
 
@@ -93,7 +94,8 @@ std::vector<SampleOperand> stored(const Sample& sample, Storage storage) {
   const Type first = operands.front().type;
   for (SampleOperand& operand : operands) {
     if (operand.type.dtype != DType::F32 || operand.fill == SampleOperand::Fill::Absent) continue;
-    if (storage == Storage::AllBf16 || (storage == Storage::FirstBf16 && operand.type == first)) operand.type.dtype = DType::BF16;
+    if (storage == Storage::AllBf16 || (storage == Storage::FirstBf16 && operand.type == first))
+      operand.type.dtype = DType::BF16;
     if (storage == Storage::AllF16) operand.type.dtype = DType::F16;
   }
   return operands;
@@ -141,7 +143,8 @@ void check_kernel(const CudaCatalog& catalog, llvm::StringRef name, const Kernel
   }
 }
 
-// A subcase for each op, and in it for each kernel: `--subcase-exclude` takes either name, `--subcase` wants both, as in conv,cudnn*.
+// A subcase for each op, and in it for each kernel: `--subcase-exclude` takes either name, `--subcase` wants both, as
+// in conv,cudnn*.
 void check_all(Storage storage) {
   const CudaCatalog catalog(card(), /*any_order=*/true);
   uint32_t seed = 1;
@@ -149,8 +152,7 @@ void check_all(Storage storage) {
     seed += 100;
     SUBCASE(op->name.str().c_str()) {
       const std::vector<KernelCase> cases = cases_of(*op, storage, seed);
-      for (const std::string& kernel : kernels_of(catalog, cases))
-        SUBCASE(kernel.c_str()) {
+      for (const std::string& kernel : kernels_of(catalog, cases)) SUBCASE(kernel.c_str()) {
           for (size_t i = 0; i < cases.size(); ++i) {
             INFO("case ", i);
             check_kernel(catalog, kernel, cases[i]);
@@ -162,7 +164,11 @@ void check_all(Storage storage) {
 
 }  // namespace
 
-TEST_CASE("every CUDA kernel agrees with the reference on the op's samples, stored as given") { check_all(Storage::AsGiven); }
+TEST_CASE("every CUDA kernel agrees with the reference on the op's samples, stored as given") {
+  check_all(Storage::AsGiven);
+}
 TEST_CASE("every CUDA kernel agrees with the reference on samples in bf16") { check_all(Storage::AllBf16); }
 TEST_CASE("every CUDA kernel agrees with the reference on samples in f16") { check_all(Storage::AllF16); }
-TEST_CASE("every CUDA kernel agrees with the reference on samples whose first operand is bf16") { check_all(Storage::FirstBf16); }
+TEST_CASE("every CUDA kernel agrees with the reference on samples whose first operand is bf16") {
+  check_all(Storage::FirstBf16);
+}

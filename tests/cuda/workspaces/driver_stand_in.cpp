@@ -1,5 +1,6 @@
-// Stands in for NVIDIA's driver (libcuda.so.1) where cuDNN plans for a card that is not here. cuDNN generates the kernels of attention as
-// it plans, and loads them at once; this driver takes every module it is given, knows of no card, and refuses everything else.
+// Stands in for NVIDIA's driver (libcuda.so.1) where cuDNN plans for a card that is not here. cuDNN generates the
+// kernels of attention as it plans, and loads them at once; this driver takes every module it is given, knows of no
+// card, and refuses everything else.
 
 namespace {
 

@@ -8,8 +8,8 @@
 #include "llvm/Support/MemoryBuffer.h"
 #include "llvm/Support/raw_ostream.h"
 
-// The workspaces that plans promise to cuDNN against what cuDNN then takes, for every call of calls.txt. Needs cuDNN and a card's
-// description, not the card: cuDNN plans for any card, and generates its kernels for it.
+// The workspaces that plans promise to cuDNN against what cuDNN then takes, for every call of calls.txt. Needs cuDNN
+// and a card's description, not the card: cuDNN plans for any card, and generates its kernels for it.
 //
 // Usage: cuda_workspaces [DEVICE DESCRIPTION]   h200 and tests/cuda/workspaces/h200.json where nothing is given
 //        cuda_workspaces --describe FILE        writes the description of the card in this machine
@@ -24,7 +24,10 @@ constexpr const char* h200_description = PLIMSOLL_TEST_DATA "/cuda/workspaces/h2
 class Workspaces {
  public:
   Workspaces(CudaBackend& backend, const DeviceDescription& device, std::string description)
-      : backend_(backend), device_(device), catalog_(device, /*any_order=*/true), description_(std::move(description)) {}
+      : backend_(backend),
+        device_(device),
+        catalog_(device, /*any_order=*/true),
+        description_(std::move(description)) {}
 
   void check_graph(const Graph& graph) {
     for (NodeId id : graph.order()) {
@@ -43,7 +46,8 @@ class Workspaces {
   static bool is_cudnn(llvm::StringRef kernel) { return kernel.startswith("cudnn"); }
 
   void check(const OneInstruction& what, llvm::StringRef graph) {
-    const std::string name = (what.op.name + "/" + what.kernel).str() + " of @" + graph.str() + ", " + to_string(what.call.operand(0));
+    const std::string name =
+        (what.op.name + "/" + what.kernel).str() + " of @" + graph.str() + ", " + to_string(what.call.operand(0));
     const Plan plan = plan_of(what, device_);
     std::vector<int64_t> taken;
     Status status = to_status(backend_.cudnn_workspaces(plan, description_, taken));
@@ -56,7 +60,8 @@ class Workspaces {
     }
     const bool kept = taken.front() <= what.workspace_bytes;
     failed_ += !kept;
-    llvm::outs() << (kept ? "ok    " : "FAIL  ") << name << ": takes " << format_bytes(taken.front()) << " of " << format_bytes(what.workspace_bytes) << "\n";
+    llvm::outs() << (kept ? "ok    " : "FAIL  ") << name << ": takes " << format_bytes(taken.front()) << " of "
+                 << format_bytes(what.workspace_bytes) << "\n";
   }
 
   CudaBackend& backend_;
@@ -98,7 +103,9 @@ int main(int argc, char** argv) {
     llvm::outs() << "skipped: " << take_diag(backend.takeError()).text() << "\n";
     return 77;
   }
-  Status status = describes ? describe(**backend, argv[2]) : argc == 3 ? check_all(**backend, argv[1], argv[2]) : check_all(**backend, "h200", h200_description);
+  Status status = describes   ? describe(**backend, argv[2])
+                  : argc == 3 ? check_all(**backend, argv[1], argv[2])
+                              : check_all(**backend, "h200", h200_description);
   if (!status) return 0;
   llvm::errs() << take_diag(std::move(status)).text() << "\n";
   return 1;

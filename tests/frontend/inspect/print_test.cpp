@@ -58,7 +58,8 @@ TEST_SUITE("unit") {
   TEST_CASE("plan html: one file with the numbers of the report, names escaped, nothing fetched") {
     Plan plan = sample_plan();
     plan.slots[b].name = "b<1>";
-    const FrontierRow front[] = {{8192, 5632, 12, "", "plain"}, {5120, 5000, 24, "", "recompute 1 value, +100.0 % time"}};
+    const FrontierRow front[] = {{8192, 5632, 12, "", "plain"},
+                                 {5120, 5000, 24, "", "recompute 1 value, +100.0 % time"}};
     std::string text = printed([&](auto& out) { print_plan_html(out, plan, front); });
     CHECK(holds(text, "Needs 5.5 KiB</b> of 8 KiB, 2.5 KiB to spare"));
     CHECK(holds(text, "reserve: program"));

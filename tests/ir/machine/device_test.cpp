@@ -1,5 +1,5 @@
-#include "ir/builder.h"
 #include "ir/machine/device.h"
+#include "ir/builder.h"
 #include "passes/analysis/cost_model.h"
 
 #include <doctest/doctest.h>
@@ -11,7 +11,8 @@ TEST_SUITE_BEGIN("unit");
 namespace {
 
 std::string card(const char* more) {
-  return std::string(R"({"devices": [{"name": "card", "title": "a card", "backend": "cuda", "memory_bytes": 1073741824, "reserves": [],
+  return std::string(
+             R"({"devices": [{"name": "card", "title": "a card", "backend": "cuda", "memory_bytes": 1073741824, "reserves": [],
       "matmul_tflops": {"f32": 10, "bf16": 100}, "vector_tflops": 10, "memory_gb_per_s": 1000, "launch_us": 2, "compute_capability": 90, "multiprocessors": 100,
       "to_host_gb_per_s": 20, "from_host_gb_per_s": 20, "product_workspace_bytes": 1024, "convolution_workspace_bytes": 1024)") +
          more + "}]}";
@@ -31,14 +32,17 @@ TEST_CASE("device: the roofline is the slower of computing and moving") {
   CHECK(device.roofline_us(1e9, 0, std::nullopt) == doctest::Approx(100));
 }
 
-TEST_CASE("device: predicted time is the roofline over what the op's kernels reach of it, what any kernel takes beside it, and the launch") {
+TEST_CASE(
+    "device: predicted time is the roofline over what the op's kernels reach of it, what any kernel takes beside it, "
+    "and the launch") {
   Graph graph;
   ValueId x = graph.add_input("x", Type(DType::F32, {1'000'000}));
   Builder b(graph);
   ValueId y = b.emit("exp", {x});
   const Node& node = graph.node(graph.value(y).producer);
   CHECK(cost_of(graph, node, read(R"(, "kernel_us": 3)")).predicted_us == doctest::Approx(8 + 3 + 2));
-  CHECK(cost_of(graph, node, read(R"(, "kernel_us": 3, "efficiency": {"exp": 0.5, "tanh": 0.1})")).predicted_us == doctest::Approx(16 + 3 + 2));
+  CHECK(cost_of(graph, node, read(R"(, "kernel_us": 3, "efficiency": {"exp": 0.5, "tanh": 0.1})")).predicted_us ==
+        doctest::Approx(16 + 3 + 2));
 }
 
 TEST_CASE("device: a card that says nothing of efficiency is taken to run the kernels as the known one does") {
@@ -74,7 +78,8 @@ TEST_CASE("device: graphs take a reserve by their launches, where a description 
 }
 
 TEST_CASE("device: a description survives being written and read") {
-  DeviceDescription device = read(R"(, "efficiency": {"gelu": 0.7}, "kernel_us": 3, "copy_overhead_us": 4, "copy_interference": 0.25, "graph_launch_bytes": 1024, "to_host_both_ways_gb_per_s": 18, "from_host_both_ways_gb_per_s": 15)");
+  DeviceDescription device = read(
+      R"(, "efficiency": {"gelu": 0.7}, "kernel_us": 3, "copy_overhead_us": 4, "copy_interference": 0.25, "graph_launch_bytes": 1024, "to_host_both_ways_gb_per_s": 18, "from_host_both_ways_gb_per_s": 15)");
   Result<DeviceCatalog> again = DeviceCatalog::from_json("{\"devices\": [" + to_json(device) + "]}", "a file");
   REQUIRE(bool(again));
   CHECK(again->all().front().efficiency == device.efficiency);
@@ -112,7 +117,8 @@ TEST_CASE("device: a direction that is faster beside the other is refused by nam
 TEST_CASE("device: a interference above all of a copy's time is refused by name") {
   Result<DeviceCatalog> catalog = DeviceCatalog::from_json(card(R"(, "copy_interference": 1.5)"), "a file");
   REQUIRE(!catalog);
-  CHECK(take_diag(catalog.takeError()).text().find("\"copy_interference\" must be a share from 0 to 1") != std::string::npos);
+  CHECK(take_diag(catalog.takeError()).text().find("\"copy_interference\" must be a share from 0 to 1") !=
+        std::string::npos);
 }
 
 TEST_CASE("device: a share above the roofline is refused by name") {

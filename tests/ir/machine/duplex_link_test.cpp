@@ -26,14 +26,15 @@ TEST_CASE("copy link: a direction that does not meet the other takes its time al
 TEST_CASE("copy link: copies that meet slow each other down while they do") {
   DuplexLink link;
   link.restart({0.5, 0.8});
-  // 30 us to the host from 0 on; 20 us to the device from 10 on, which takes 20 / 0.8 = 25 beside the other, until 35. By then the copy to
-  // the host has done 10 + 25 * 0.5 = 22.5, and the 7.5 that are left it does alone, until 42.5.
+  // 30 us to the host from 0 on; 20 us to the device from 10 on, which takes 20 / 0.8 = 25 beside the other, until 35.
+  // By then the copy to the host has done 10 + 25 * 0.5 = 22.5, and the 7.5 that are left it does alone, until 42.5.
   link.issue(Engine::ToHost, 30, 0);
   link.issue(Engine::ToDevice, 20, 10);
   CHECK(link.finish_us(Engine::ToDevice, 0) == doctest::Approx(35));
   CHECK(link.finish_us(Engine::ToHost, 0) == doctest::Approx(42.5));
-  // Right behind another of its direction: no gap for the one beside it. Both from 50 on, the one to the host until 50 + 10 / 0.5 = 70; of
-  // the second one to the device 8 / 0.8 = 10 are behind the first's 8 / 0.8 = 10, until 70 as well.
+  // Right behind another of its direction: no gap for the one beside it. Both from 50 on, the one to the host until 50
+  // + 10 / 0.5 = 70; of the second one to the device 8 / 0.8 = 10 are behind the first's 8 / 0.8 = 10, until 70 as
+  // well.
   link.issue(Engine::ToHost, 10, 50);
   link.issue(Engine::ToDevice, 8, 50);
   link.issue(Engine::ToDevice, 8, 50);

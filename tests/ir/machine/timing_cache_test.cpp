@@ -40,7 +40,8 @@ TEST_SUITE("unit") {
     auto times = std::make_shared<TimingCache>(std::move(*loaded));
     auto names = [&](const char* device, const OpCall& of) {
       std::string text;
-      for (const KernelCandidate& c : timed_catalog(std::make_unique<TwoKernels>(), device, times)->candidates(get_op("relu"), of, {x}))
+      for (const KernelCandidate& c :
+           timed_catalog(std::make_unique<TwoKernels>(), device, times)->candidates(get_op("relu"), of, {x}))
         text += c.name + " ";
       return text;
     };

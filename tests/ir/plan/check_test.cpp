@@ -35,8 +35,7 @@ const Planted sharing[] = {
      "instruction 2 (add): reads %h [1024, 1280), which lives from instruction 0 to 1"},
     {"a lifetime that begins too late", [](Plan& p) { p.slots[b].first = p.slots[b_square].first = 3; },
      "result %b [1280, 1536), which lives from instruction 3 to 4"},
-    {"an operand nobody wrote",
-     [](Plan& p) { step(p).instructions[0].operands[0] = a, p.slots[a].first = 0; },
+    {"an operand nobody wrote", [](Plan& p) { step(p).instructions[0].operands[0] = a, p.slots[a].first = 0; },
      "reads %a [768, 1024), which was never written"},
     {"read before written",
      [](Plan& p) {
@@ -51,9 +50,7 @@ const Planted sharing[] = {
      },
      "was already written at instruction 0"},
     {"an overlap the op does not allow",
-     [](Plan& p) {
-       move(p, loss, 768), p.slots[loss].in_place_of = n, step(p).instructions[5].op = "matmul";
-     },
+     [](Plan& p) { move(p, loss, 768), p.slots[loss].in_place_of = n, step(p).instructions[5].op = "matmul"; },
      "which matmul does not allow"},
     {"an overlap that is not exact",
      [](Plan& p) {
@@ -102,9 +99,9 @@ const Planted persistence[] = {
     {"a write straight to a constant", [](Plan& p) { step(p).instructions[0].results[0] = table; },
      "result %table [256, 512) is persistent; only an update's value may be written there"},
     {"two states in one place", [](Plan& p) { move(p, table, 0); }, "and both are persistent"},
-    {"a state outside the persistent part", [](Plan& p) { move(p, table, 512); },
-     "lies outside the persistent part"},
-    {"a persistent slot nothing fills", [](Plan& p) { p.constants.clear(); }, "neither state, constant nor input staging"},
+    {"a state outside the persistent part", [](Plan& p) { move(p, table, 512); }, "lies outside the persistent part"},
+    {"a persistent slot nothing fills", [](Plan& p) { p.constants.clear(); },
+     "neither state, constant nor input staging"},
     {"an output that is gone", [](Plan& p) { step(p).outputs[0].slot = h; },
      "at its end: output loss is in %h [1024, 1280), which lives from instruction 0 to 2"},
     {"a gradient that is gone", [](Plan& p) { p.gradients[0].instruction = 5; },
@@ -122,10 +119,8 @@ const Planted sums[] = {
      "need 9536 bytes, the budget is 8192"},
     {"a peak that is too low", [](Plan& p) { step(p).peak_live_bytes = 1024; },
      "claims a peak of 1024 live bytes, it is 1280"},
-    {"a peak in the wrong place", [](Plan& p) { step(p).peak_instruction = 5; },
-     "its peak is not at instruction 5"},
-    {"an arena that hides the peak", [](Plan& p) { p.arenas[0].peak_live_bytes = 512; },
-     "claims a peak of 512"},
+    {"a peak in the wrong place", [](Plan& p) { step(p).peak_instruction = 5; }, "its peak is not at instruction 5"},
+    {"an arena that hides the peak", [](Plan& p) { p.arenas[0].peak_live_bytes = 512; }, "claims a peak of 512"},
     {"a wrong type", [](Plan& p) { p.slots[n].type = Type(DType::F32, {64}); }, "neg gives f32[8,8]"},
     {"a wrong operand count",
      [](Plan& p) {
@@ -136,8 +131,7 @@ const Planted sums[] = {
     {"an index out of range", [](Plan& p) { step(p).instructions[1].operands = {99}; },
      "refers to something that does not exist"},
     {"a view of itself", [](Plan& p) { p.slots[b].view_of = b_square; }, "a view of itself"},
-    {"fewer bytes than the type", [](Plan& p) { p.slots[h].bytes = 128; },
-     "128 bytes for f32[64], which has 256"},
+    {"fewer bytes than the type", [](Plan& p) { p.slots[h].bytes = 128; }, "128 bytes for f32[64], which has 256"},
 };
 
 // The sample with a state on the host: fetched beside instruction 1, its next value brought back beside what follows.
@@ -167,7 +161,8 @@ Plan plan_with_host() {
   plan.slots.push_back(make_slot("m.host", 0, 0, 6, 8, Category::Optimizer));
   plan.slots[m].space = plan.slots[m_host].space = MemorySpace::Host;
   plan.slots[m_next].in_place_of = m_fetch;
-  Instruction fetch = make_instruction("to_device", {m}, m_fetch, Phase::Update), store = make_instruction("to_host", {m_next}, m_host, Phase::Update);
+  Instruction fetch = make_instruction("to_device", {m}, m_fetch, Phase::Update),
+              store = make_instruction("to_host", {m_next}, m_host, Phase::Update);
   fetch.done = 3, store.done = 9;
   auto& instructions = function.instructions;
   instructions.insert(instructions.begin() + 1, fetch);
@@ -183,28 +178,34 @@ Plan plan_with_host() {
 }
 
 const Planted copies[] = {
-    {"a compute op that reads the host", [](Plan& p) { step(p).instructions[5].operands[1] = m; }, "instruction 5 (add): reads %m [0, 256) in host memory"},
-    {"a copy to the device that reads the device", [](Plan& p) { step(p).instructions[1].operands[0] = w; }, "reads %w [0, 256) in device memory"},
-    {"a copy to the host that writes to the device",
-     [](Plan& p) {
-       p.slots[m_host].space = MemorySpace::Device;
-     },
+    {"a compute op that reads the host", [](Plan& p) { step(p).instructions[5].operands[1] = m; },
+     "instruction 5 (add): reads %m [0, 256) in host memory"},
+    {"a copy to the device that reads the device", [](Plan& p) { step(p).instructions[1].operands[0] = w; },
+     "reads %w [0, 256) in device memory"},
+    {"a copy to the host that writes to the device", [](Plan& p) { p.slots[m_host].space = MemorySpace::Device; },
      "writes %m.host [0, 256) in device memory"},
-    {"waited for, and no copy", [](Plan& p) { step(p).instructions[2].done = 4; }, "instruction 2 (exp): is waited for later, and is no copy between memories"},
-    {"a result that is read before it is there", [](Plan& p) { step(p).instructions[1].done = 6, p.slots[m_fetch].last = 5; },
+    {"waited for, and no copy", [](Plan& p) { step(p).instructions[2].done = 4; },
+     "instruction 2 (exp): is waited for later, and is no copy between memories"},
+    {"a result that is read before it is there",
+     [](Plan& p) { step(p).instructions[1].done = 6, p.slots[m_fetch].last = 5; },
      "instruction 5 (add): reads %m.fetch [1536, 1792), whose copy is waited for before instruction 6"},
-    {"a source that dies on the way", [](Plan& p) { p.slots[m_next].last = 6; }, "instruction 6 (to_host): runs until instruction 9, but %m.next [1536, 1792) lives to instruction 6"},
-    {"a result that dies on the way", [](Plan& p) { step(p).instructions[1].done = 8; }, "runs until instruction 8, but %m.fetch [1536, 1792) lives to instruction 5"},
+    {"a source that dies on the way", [](Plan& p) { p.slots[m_next].last = 6; },
+     "instruction 6 (to_host): runs until instruction 9, but %m.next [1536, 1792) lives to instruction 6"},
+    {"a result that dies on the way", [](Plan& p) { step(p).instructions[1].done = 8; },
+     "runs until instruction 8, but %m.fetch [1536, 1792) lives to instruction 5"},
     {"a source that is overwritten on the way", [](Plan& p) { move(p, loss, 1536); },
-     "result %loss [1536, 1792) is written over %m.next [1536, 1792), which lives to instruction 8 and is being copied"},
+     "result %loss [1536, 1792) is written over %m.next [1536, 1792), which lives to instruction 8 and is being "
+     "copied"},
     {"a state that is overwritten while it is fetched",
      [](Plan& p) {
        step(p).instructions[1].done = 8, p.slots[m_fetch].last = 7;
        step(p).instructions[5].operands[1] = b, p.slots[m_next].in_place_of = -1, move(p, m_next, 1792);
        step(p).transient_bytes = 1536, p.arenas[0].bytes = 2048;
      },
-     "instruction 6 (to_host): result %m.host [0, 256) is written over %m [0, 256), which is persistent and is being copied"},
-    {"an update that stays on the device", [](Plan& p) { step(p).updates.back().value = m_next; }, "%m.host [0, 256) lies in the persistent part"},
+     "instruction 6 (to_host): result %m.host [0, 256) is written over %m [0, 256), which is persistent and is being "
+     "copied"},
+    {"an update that stays on the device", [](Plan& p) { step(p).updates.back().value = m_next; },
+     "%m.host [0, 256) lies in the persistent part"},
 };
 
 // Empty for a plan that passes.

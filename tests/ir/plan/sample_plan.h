@@ -33,8 +33,7 @@ inline Slot make_slot(const char* name, int64_t offset, int32_t function, int32_
   return slot;
 }
 
-inline Instruction make_instruction(const char* op, std::vector<SlotId> operands, SlotId result,
-                                    Phase phase) {
+inline Instruction make_instruction(const char* op, std::vector<SlotId> operands, SlotId result, Phase phase) {
   Instruction instruction;
   instruction.op = op;
   instruction.operands = std::move(operands);
@@ -69,12 +68,10 @@ inline void add_sample_slots(Plan& plan) {
 inline void add_sample_function(Plan& plan) {
   PlanFunction& step = plan.functions.emplace_back();
   step.name = "train_step";
-  step.instructions = {make_instruction("mul", {x, w}, h, Phase::Forward),
-                       make_instruction("exp", {x}, a, Phase::Forward),
-                       make_instruction("add", {h, a}, b, Phase::Forward),
-                       make_instruction("neg", {b_square}, n, Phase::Backward),
-                       make_instruction("sub", {w, b}, w_next, Phase::Update),
-                       make_instruction("mul", {n, n}, loss, Phase::Update)};
+  step.instructions = {
+      make_instruction("mul", {x, w}, h, Phase::Forward),     make_instruction("exp", {x}, a, Phase::Forward),
+      make_instruction("add", {h, a}, b, Phase::Forward),     make_instruction("neg", {b_square}, n, Phase::Backward),
+      make_instruction("sub", {w, b}, w_next, Phase::Update), make_instruction("mul", {n, n}, loss, Phase::Update)};
   step.instructions[3].workspace = work;
   step.instructions[2].origin = 0;
   step.inputs = {{"x", x}};

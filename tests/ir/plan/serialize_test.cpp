@@ -47,8 +47,7 @@ TEST_SUITE("unit") {
     CHECK(failure_text(plan_from_bytes(newer)).find("plan format 7 is newer than this program's 1") == 0);
     CHECK(failure_text(plan_from_bytes("")) == "not a plimsoll plan");
     CHECK(failure_text(plan_from_bytes("\x08\x07\x12\x07pytorch")) == "not a plimsoll plan");
-    CHECK(failure_text(plan_from_bytes(llvm::StringRef(bytes).drop_back(9))) ==
-          "the plan is damaged or cut short");
+    CHECK(failure_text(plan_from_bytes(llvm::StringRef(bytes).drop_back(9))) == "the plan is damaged or cut short");
   }
 
   TEST_CASE("plan file: damage is noticed, wherever it is") {

@@ -35,7 +35,8 @@ TEST_CASE("sizes are written with three digits") {
 }
 
 TEST_CASE("a readable size is written as it is, and little above what was asked") {
-  for (int64_t size : {int64_t{0}, int64_t{1}, int64_t{1023}, int64_t{1025}, int64_t{701617920}, int64_t{25125558682}, (int64_t{1} << 30) - 1}) {
+  for (int64_t size : {int64_t{0}, int64_t{1}, int64_t{1023}, int64_t{1025}, int64_t{701617920}, int64_t{25125558682},
+                       (int64_t{1} << 30) - 1}) {
     CAPTURE(size);
     int64_t readable = round_up_readable(size);
     CHECK(llvm::cantFail(parse_bytes(format_bytes(readable))) == readable);

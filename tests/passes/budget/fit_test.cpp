@@ -1,17 +1,17 @@
-#include "ir/text.h"
 #include "ir/support/units.h"
+#include "ir/text.h"
 #include "ir/verify.h"
+#include "passes/analysis/buffer_assignment.h"
 #include "passes/analysis/cost_model.h"
 #include "passes/compile.h"
 #include "passes/offload/offload.h"
 #include "passes/remat/remat_graph.h"
-#include "passes/analysis/buffer_assignment.h"
 #include "runtime/cpu/cpu_catalog.h"
 #include "runtime/session.h"
 #include "tests/support/random_values.h"
 
-#include <cstring>
 #include <doctest/doctest.h>
+#include <cstring>
 #include <random>
 
 // Random training graphs under random budgets: within the budget, the same bits as the plain plan with dead bytes
@@ -57,7 +57,8 @@ std::string random_model(std::mt19937& random) {
   states += ", %head: f32[" + std::to_string(width) + ",5] parameter trained";
   return "graph @random(%x: " + input + ", %labels: i64[32]) state(" + states + ") {\n" + body + "%y = linear(" + last +
          ", %head) {transpose_w=0} : f32[32,5]\n"
-         "%loss, %lse, %weight = cross_entropy(%y, %labels) {reduction=\"mean\"} : f32[], f32[32], f32[]\nreturn loss=%loss\n}\n";
+         "%loss, %lse, %weight = cross_entropy(%y, %labels) {reduction=\"mean\"} : f32[], f32[32], f32[]\nreturn "
+         "loss=%loss\n}\n";
 }
 
 DeviceDescription small_device() {
@@ -77,7 +78,8 @@ DeviceDescription device_with_host() {
 }
 
 // Of remats and copies alone.
-Result<Plan> compiled_for(const DeviceDescription& device, const std::string& text, const TrainingRequest& asked, const CompileHooks& hooks = {}) {
+Result<Plan> compiled_for(const DeviceDescription& device, const std::string& text, const TrainingRequest& asked,
+                          const CompileHooks& hooks = {}) {
   TrainingRequest request = asked;
   request.optimizer.learning_rate = 0.01;
   request.split = 1;
@@ -99,7 +101,8 @@ class OneBatch : public BatchSource {
   OneBatch(const RandomValues& values, std::vector<InputSpec> inputs) : values_(values), specs_(std::move(inputs)) {}
   Status next(llvm::ArrayRef<TensorView> inputs) override {
     for (size_t i = 0; i < inputs.size(); ++i)
-      std::memcpy(inputs[i].data, values_.tensors.at(specs_[i].name).view().data, static_cast<size_t>(inputs[i].type.bytes()));
+      std::memcpy(inputs[i].data, values_.tensors.at(specs_[i].name).view().data,
+                  static_cast<size_t>(inputs[i].type.bytes()));
     return Status::success();
   }
   int64_t items_per_batch() const override { return 1; }
@@ -195,7 +198,8 @@ TEST_SUITE("unit") {
     }
   }
 
-  // Down to a third of what the states take: then most of them, and what forward saves, are on the host between their uses.
+  // Down to a third of what the states take: then most of them, and what forward saves, are on the host between their
+  // uses.
   TEST_CASE("fit: states and values wait on the host, and nothing touches them on their way") {
     std::mt19937 random(29);
     int states_there = 0, values_there = 0;
@@ -216,8 +220,10 @@ TEST_SUITE("unit") {
         CHECK(plan->promised_bytes() <= request.budget_bytes);
         CHECK(train(*plan, text) == expected);
         CHECK(train(*plan, text, true) == expected);
-        for (const Instruction& i : plan->functions[0].instructions) values_there += i.op == "to_host" && i.phase == Phase::Forward;
-        for (const PlanState& state : plan->states) states_there += plan->slots[static_cast<size_t>(state.slot)].space == MemorySpace::Host;
+        for (const Instruction& i : plan->functions[0].instructions)
+          values_there += i.op == "to_host" && i.phase == Phase::Forward;
+        for (const PlanState& state : plan->states)
+          states_there += plan->slots[static_cast<size_t>(state.slot)].space == MemorySpace::Host;
       }
     }
     CHECK(states_there > 20);
@@ -253,7 +259,8 @@ TEST_SUITE("unit") {
     }
   }
 
-  // %y draws with the counter, so it can be repeated until the counter is advanced: before %b, once the advance has moved.
+  // %y draws with the counter, so it can be repeated until the counter is advanced: before %b, once the advance has
+  // moved.
   TEST_CASE("fit: the random counter is advanced last, so that a draw can be repeated") {
     Graph graph = cantFail(parse_graph(R"(
 graph @draws(%x: f32[64]) state(%rng: i64[2] counter fill=0) {
@@ -290,8 +297,11 @@ graph @two(%x: f32[65536]) {
   return %c, %d
 })"));
     CpuCatalog catalog;
-    GraphRematProblem sequence = graph_remat_problem(graph, {}, device_with_host(), catalog, std::numeric_limits<int64_t>::max());
-    auto value = [&](llvm::StringRef name) { return static_cast<int32_t>(llvm::find(sequence.values, graph.find_value(name)) - sequence.values.begin()); };
+    GraphRematProblem sequence =
+        graph_remat_problem(graph, {}, device_with_host(), catalog, std::numeric_limits<int64_t>::max());
+    auto value = [&](llvm::StringRef name) {
+      return static_cast<int32_t>(llvm::find(sequence.values, graph.find_value(name)) - sequence.values.begin());
+    };
     RematPlan plan = measure_remats(sequence.problem, {}, {{1, value("b")}, {2, value("a")}});
     RematProblem ops = apply_to_problem(sequence.problem, plan);
     rematerialise(graph, plan, sequence.values);
@@ -299,7 +309,8 @@ graph @two(%x: f32[65536]) {
     for (const RematOp& op : ops.ops)
       if (op.engine == Engine::ToHost) thought.push_back(op.cost_us);
     for (NodeId id : graph.order())
-      if (graph.node(id).op->engine == Engine::ToHost) made.push_back(cost_of(graph, graph.node(id), device_with_host()).predicted_us);
+      if (graph.node(id).op->engine == Engine::ToHost)
+        made.push_back(cost_of(graph, graph.node(id), device_with_host()).predicted_us);
     REQUIRE(thought.size() == 2);
     CHECK(thought[0] < thought[1]);
     CHECK(made == thought);
@@ -318,14 +329,16 @@ graph @two(%x: f32[256, 256], %y: f32[256, 256]) {
     auto offered = [&](int64_t host_bytes) {
       std::vector<std::string> names;
       GraphRematProblem sequence = graph_remat_problem(graph, {}, device_with_host(), catalog, host_bytes);
-      for (const OffloadOption& option : sequence.dearest.empty() ? sequence.largest : sequence.dearest) names.push_back(graph.value(sequence.values[static_cast<size_t>(option.value)]).name);
+      for (const OffloadOption& option : sequence.dearest.empty() ? sequence.largest : sequence.dearest)
+        names.push_back(graph.value(sequence.values[static_cast<size_t>(option.value)]).name);
       return names;
     };
     CHECK(offered(512 << 10) == std::vector<std::string>{"a", "b"});
     CHECK(offered(511 << 10) == std::vector<std::string>{"b"});
   }
 
-  // %v.reload and %w.reload stand side by side but for a view. Issued with the former, the latter stays ahead of its own view.
+  // %v.reload and %w.reload stand side by side but for a view. Issued with the former, the latter stays ahead of its
+  // own view.
   TEST_CASE("fit: a copy that is issued together with the one before it stays where it is") {
     Graph graph = cantFail(parse_graph(R"(
 graph @views(%x: f32[4]) state(%v: f32[2, 2] parameter trained, %w: f32[2, 2] parameter trained) {
@@ -382,8 +395,10 @@ graph @views(%x: f32[4]) state(%v: f32[2, 2] parameter trained, %w: f32[2, 2] pa
     const int64_t on_host = smallest->arenas.size() > 1 ? smallest->arenas[1].bytes : 0;
     CHECK(on_host <= request.host_budget_bytes);
     CHECK(llvm::StringRef(message).contains(" and " + format_bytes(on_host) + " of host memory, the budget is " +
-                                            format_bytes(request.budget_bytes) + " and " + format_bytes(request.host_budget_bytes) + " of host memory; at the peak"));
-    CHECK_FALSE(llvm::StringRef(message.substr(message.find("at the peak"))).contains(".host "));  // what is on the host takes nothing there
+                                            format_bytes(request.budget_bytes) + " and " +
+                                            format_bytes(request.host_budget_bytes) + " of host memory; at the peak"));
+    CHECK_FALSE(llvm::StringRef(message.substr(message.find("at the peak")))
+                    .contains(".host "));  // what is on the host takes nothing there
 
     request.budget_bytes = round_up_readable(smallest->promised_bytes());
     Plan enough = cantFail(compiled_for(device_with_host(), text, request));

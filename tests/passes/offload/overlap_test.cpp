@@ -42,7 +42,8 @@ RematProblem random_sequence(std::mt19937& random, int ops) {
   Extras remats, reloads;
   for (int change = 0; change < ops; ++change) {
     int32_t position = 1 + pick(random, problem.op_count());
-    remat::ProgramPoint at = schedule.point_before(position, schedule.producer_at(pick(random, schedule.producer_count(position)), position));
+    remat::ProgramPoint at = schedule.point_before(
+        position, schedule.producer_at(pick(random, schedule.producer_count(position)), position));
     if (!schedule.may_insert(at)) continue;
     schedule.insert_with_ancestors(at, 3);
   }
@@ -62,7 +63,9 @@ double plain_total(const RematProblem& problem, llvm::ArrayRef<CopyInterval> int
   std::vector<double> left;  // by interval; what waits in its engine has all of it
   std::vector<size_t> lines[2];
   for (const CopyInterval& interval : intervals) left.push_back(problem.ops[static_cast<size_t>(interval.op)].cost_us);
-  auto is_to_device = [&](size_t w) { return problem.ops[static_cast<size_t>(intervals[w].op)].engine == Engine::ToDevice; };
+  auto is_to_device = [&](size_t w) {
+    return problem.ops[static_cast<size_t>(intervals[w].op)].engine == Engine::ToDevice;
+  };
   double now = 0;
   // Until compute has done `us`, or the copy `until` is through; with neither, all copies.
   auto pass = [&](double us, int until) {
@@ -89,7 +92,8 @@ double plain_total(const RematProblem& problem, llvm::ArrayRef<CopyInterval> int
         lines[is_to_device(w)].push_back(w);
         pass(problem.copy_interference.us(problem.ops[static_cast<size_t>(intervals[w].op)].cost_us), -1);
       }
-    if (o < problem.op_count() && problem.ops[static_cast<size_t>(o)].engine == Engine::Compute) pass(problem.ops[static_cast<size_t>(o)].cost_us, -1);
+    if (o < problem.op_count() && problem.ops[static_cast<size_t>(o)].engine == Engine::Compute)
+      pass(problem.ops[static_cast<size_t>(o)].cost_us, -1);
   }
   return now;
 }
@@ -99,22 +103,28 @@ double shortest(const RematProblem& problem, int64_t limit, std::vector<CopyInte
   auto is_late = [&](const CopyInterval& reload) {  // issued before compute has waited for what it reads
     return llvm::any_of(intervals, [&](const CopyInterval& store) {
       const RematOp& copy = problem.ops[static_cast<size_t>(store.op)];
-      return llvm::is_contained(copy.writes, problem.ops[static_cast<size_t>(reload.op)].reads[0]) && store.done > reload.issue;
+      return llvm::is_contained(copy.writes, problem.ops[static_cast<size_t>(reload.op)].reads[0]) &&
+             store.done > reload.issue;
     });
   };
   if (next == intervals.size() && llvm::any_of(intervals, is_late)) return std::numeric_limits<double>::infinity();
-  if (next == intervals.size()) return plain_peak(problem, intervals) <= limit ? simulate(problem, intervals) : std::numeric_limits<double>::infinity();
+  if (next == intervals.size())
+    return plain_peak(problem, intervals) <= limit ? simulate(problem, intervals)
+                                                   : std::numeric_limits<double>::infinity();
   double best = std::numeric_limits<double>::infinity();
   CopyInterval& interval = intervals[next];
   const RematOp& copy = problem.ops[static_cast<size_t>(interval.op)];
   if (copy.engine == Engine::ToHost) {
-    for (; interval.done <= problem.op_count(); ++interval.done) best = std::min(best, shortest(problem, limit, intervals, next + 1));
+    for (; interval.done <= problem.op_count(); ++interval.done)
+      best = std::min(best, shortest(problem, limit, intervals, next + 1));
     return best;
   }
   int32_t earliest = copy.not_before;
   for (int32_t o = 0; o < interval.op; ++o)
-    if (llvm::is_contained(problem.ops[static_cast<size_t>(o)].writes, copy.reads[0])) earliest = std::max(earliest, o + 1);
-  for (; interval.issue >= earliest; --interval.issue) best = std::min(best, shortest(problem, limit, intervals, next + 1));
+    if (llvm::is_contained(problem.ops[static_cast<size_t>(o)].writes, copy.reads[0]))
+      earliest = std::max(earliest, o + 1);
+  for (; interval.issue >= earliest; --interval.issue)
+    best = std::min(best, shortest(problem, limit, intervals, next + 1));
   return best;
 }
 
@@ -220,14 +230,16 @@ TEST_CASE("overlap: nothing is below the bound, and more remats and copies do no
   double least = 0, most = 0;
   for (; rounds < 100; ++rounds) {
     RematProblem problem = random_sequence(random, 5 + pick(random, 40));
-    const double bound = min_total_us(problem), found = overlap_copies(problem, std::numeric_limits<int64_t>::max()).total_us;
+    const double bound = min_total_us(problem),
+                 found = overlap_copies(problem, std::numeric_limits<int64_t>::max()).total_us;
     CHECK(bound <= found * (1 + 1e-12));
     reached += found <= bound * (1 + 1e-9);
     least += bound;
     most += found;
     RematPlan plan;
     for (int32_t position = 1; position <= problem.op_count(); ++position)
-      if (int32_t op = pick(random, position); pick(random, 4) == 0 && problem.ops[static_cast<size_t>(op)].repeatable) plan.remats.push_back({position, op});
+      if (int32_t op = pick(random, position); pick(random, 4) == 0 && problem.ops[static_cast<size_t>(op)].repeatable)
+        plan.remats.push_back({position, op});
     CHECK(bound <= min_total_us(apply_to_problem(problem, plan)) * (1 + 1e-12));
   }
   CHECK(reached > rounds / 3);

@@ -31,8 +31,7 @@ Result<bool> fail(Graph&, PassContext&) { return model_error("%y: cannot go on")
 
 const PassInfo lying{.name = "lie", .summary = "", .stage = Stage::Any, .keeps_result = true, .run = lie};
 const PassInfo failing{.name = "fail", .summary = "", .stage = Stage::Any, .keeps_result = true, .run = fail};
-const PassInfo forward_only{
-    .name = "early", .summary = "", .stage = Stage::Forward, .keeps_result = true, .run = lie};
+const PassInfo forward_only{.name = "early", .summary = "", .stage = Stage::Forward, .keeps_result = true, .run = lie};
 
 std::string failure_of(const PassInfo& pass, Graph graph, const PipelineOptions& options) {
   Result<PipelineReport> report = run_pipeline(graph, Pipeline{{{&pass, {}}}}, options);
@@ -61,8 +60,7 @@ struct TemporaryFolder {
 TEST_SUITE_BEGIN("unit");
 
 TEST_CASE("a pipeline's text reads back") {
-  Result<Pipeline> pipeline =
-      parse_pipeline("  dce ,fold-constants{keep=3  dense=1}, simplify");
+  Result<Pipeline> pipeline = parse_pipeline("  dce ,fold-constants{keep=3  dense=1}, simplify");
   REQUIRE(static_cast<bool>(pipeline));
   CHECK(pipeline->to_text() == "dce, fold-constants{dense=1 keep=3}, simplify");
 }
@@ -93,8 +91,7 @@ TEST_CASE("a failing pass leaves a file that runs it again") {
 
 TEST_CASE("changes are dumped and printed, and steps can be left out") {
   TemporaryFolder folder;
-  Result<Pipeline> pipeline =
-      parse_pipeline("simplify, dce, cse, fold-constants");
+  Result<Pipeline> pipeline = parse_pipeline("simplify, dce, cse, fold-constants");
   REQUIRE(static_cast<bool>(pipeline));
   std::string log;
   llvm::raw_string_ostream out(log);

@@ -19,8 +19,7 @@ int64_t round_up(int64_t bytes, int64_t unit) { return (bytes + unit - 1) / unit
 bool live_together(const Interval& a, const Interval& b) { return a.first <= b.last && b.first <= a.last; }
 
 // Everything a placement promises, pair by pair.
-void check_placement(const std::vector<Interval>& intervals, const PlacementOptions& options,
-                     const Placement& p) {
+void check_placement(const std::vector<Interval>& intervals, const PlacementOptions& options, const Placement& p) {
   REQUIRE(p.offsets.size() == intervals.size());
   int64_t height = 0;
   size_t collisions = 0;
@@ -68,8 +67,7 @@ int64_t lowest_height_by_exhaustion(const std::vector<Interval>& intervals) {
         moved = false;
         for (size_t j = 0; j < intervals.size(); ++j) {
           if (offsets[j] < 0 || !live_together(intervals[i], intervals[j])) continue;
-          if (offset >= offsets[j] + intervals[j].bytes || offsets[j] >= offset + intervals[i].bytes)
-            continue;
+          if (offset >= offsets[j] + intervals[j].bytes || offsets[j] >= offset + intervals[i].bytes) continue;
           offset = offsets[j] + intervals[j].bytes;
           moved = true;
         }
@@ -82,8 +80,7 @@ int64_t lowest_height_by_exhaustion(const std::vector<Interval>& intervals) {
   return lowest;
 }
 
-std::vector<Interval> random_intervals(std::mt19937& random, int count, int steps, int longest,
-                                       int64_t largest) {
+std::vector<Interval> random_intervals(std::mt19937& random, int count, int steps, int longest, int64_t largest) {
   std::vector<Interval> intervals;
   for (int i = 0; i < count; ++i) {
     int32_t first = static_cast<int32_t>(random() % steps);

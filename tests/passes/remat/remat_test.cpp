@@ -18,7 +18,9 @@ TEST_SUITE_BEGIN("unit");
 
 namespace {
 
-int64_t peak_with(const RematProblem& problem, const Extras& remats) { return plain_peak(with_extras(problem, remats, {})); }
+int64_t peak_with(const RematProblem& problem, const Extras& remats) {
+  return plain_peak(with_extras(problem, remats, {}));
+}
 
 struct Contents {
   explicit Contents(const remat::RematSchedule& schedule) {
@@ -48,7 +50,8 @@ std::vector<CopyInterval> windows_of(const ExpandedSequence& expanded, const Con
     const RematOp& op = problem.ops[static_cast<size_t>(o)];
     if (op.engine != Engine::ToDevice) continue;
     int32_t done = o + 1;
-    while (done < problem.op_count() && !llvm::is_contained(problem.ops[static_cast<size_t>(done)].reads, op.writes[0])) ++done;
+    while (done < problem.op_count() && !llvm::is_contained(problem.ops[static_cast<size_t>(done)].reads, op.writes[0]))
+      ++done;
     windows.push_back({o, o, done});
   }
   std::sort(windows.begin(), windows.end(), [](const CopyInterval& a, const CopyInterval& b) { return a.op < b.op; });
@@ -88,7 +91,8 @@ double cheapest_of(int most, const RematProblem& problem, int64_t limit) {
   std::vector<ProgramPoint> all;
   for (int32_t position = 1; position <= problem.op_count(); ++position)
     for (int32_t i = 0; i < schedule.producer_count(position); ++i)
-      if (ProgramPoint at = schedule.point_before(position, schedule.producer_at(i, position)); schedule.may_insert(at)) all.push_back(at);
+      if (ProgramPoint at = schedule.point_before(position, schedule.producer_at(i, position)); schedule.may_insert(at))
+        all.push_back(at);
   double best = std::numeric_limits<double>::infinity();
   auto extend = [&](auto&& self, size_t from, int left) -> void {
     if (schedule.added_us() >= best) return;
@@ -144,8 +148,10 @@ TEST_CASE("recompute: incremental measures with copies equal a plain sweep") {
     remat::RematSchedule schedule(problem);
     for (int change = 0; change < 40; ++change) {
       int32_t position = 1 + pick(random, problem.op_count());
-      ProgramPoint at = schedule.point_before(position, schedule.producer_at(pick(random, schedule.producer_count(position)), position));
-      if (!schedule.extras().empty() && pick(random, 2) == 0) at = schedule.extras()[static_cast<size_t>(pick(random, static_cast<int>(schedule.extras().size())))];
+      ProgramPoint at = schedule.point_before(
+          position, schedule.producer_at(pick(random, schedule.producer_count(position)), position));
+      if (!schedule.extras().empty() && pick(random, 2) == 0)
+        at = schedule.extras()[static_cast<size_t>(pick(random, static_cast<int>(schedule.extras().size())))];
       if (schedule.is_offload(at.op))
         schedule.make_synchronous(at.op);
       else if (schedule.has(at))
@@ -169,7 +175,8 @@ TEST_CASE("recompute: the final schedule has a plan's remats and copies in their
     remat::RematSchedule schedule(problem);
     for (int change = 0; change < 30; ++change) {
       int32_t position = 1 + pick(random, problem.op_count());
-      ProgramPoint at = schedule.point_before(position, schedule.producer_at(pick(random, schedule.producer_count(position)), position));
+      ProgramPoint at = schedule.point_before(
+          position, schedule.producer_at(pick(random, schedule.producer_count(position)), position));
       if (schedule.may_insert(at)) schedule.insert(at);
     }
     const RematPlan plan = remat::plan_of(schedule);
@@ -182,7 +189,8 @@ TEST_CASE("recompute: the final schedule has a plan's remats and copies in their
       const RematOp &op = final.ops[static_cast<size_t>(o)], &other = expanded.problem.ops[static_cast<size_t>(o)];
       CHECK(op.engine == other.engine);
       CHECK(op.cost_us == other.cost_us);
-      if (other.remat_until <= problem.op_count()) CHECK(op.remat_until == expanded.places[static_cast<size_t>(other.remat_until)]);
+      if (other.remat_until <= problem.op_count())
+        CHECK(op.remat_until == expanded.places[static_cast<size_t>(other.remat_until)]);
     }
   }
 }
@@ -266,7 +274,8 @@ TEST_CASE("recompute: a levels ends at the least share asked for") {
   std::mt19937 random(6);
   RematProblem problem = random_problem(random, 60);
   const auto ends_at = [&](double min_share) {
-    const std::vector<RematPlan> levels = remat_levels(problem, plain_peak(problem), {.seconds = 0.1, .min_share = min_share});
+    const std::vector<RematPlan> levels =
+        remat_levels(problem, plain_peak(problem), {.seconds = 0.1, .min_share = min_share});
     return levels.size();
   };
   CHECK(ends_at(1) == 1);

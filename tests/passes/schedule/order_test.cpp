@@ -22,9 +22,7 @@ OrderNode node(llvm::ArrayRef<int32_t> inputs, llvm::ArrayRef<int32_t> outputs, 
   return n;
 }
 
-bool has(llvm::ArrayRef<int32_t> list, int32_t item) {
-  return std::find(list.begin(), list.end(), item) != list.end();
-}
+bool has(llvm::ArrayRef<int32_t> list, int32_t item) { return std::find(list.begin(), list.end(), item) != list.end(); }
 bool flag(const std::vector<bool>& flags, size_t i) { return i < flags.size() && flags[i]; }
 
 // Whether `late` has to stay behind `early`, which is before it in the given order.
@@ -44,8 +42,7 @@ bool keeps_the_rules(const OrderProblem& p, const std::vector<int32_t>& order) {
   if (order.size() != p.nodes.size() || has(position, -1)) return false;
   for (size_t late = 0; late < p.nodes.size(); ++late)
     for (size_t early = 0; early < late; ++early)
-      if (must_follow(p, static_cast<int32_t>(early), static_cast<int32_t>(late)) &&
-          position[early] > position[late])
+      if (must_follow(p, static_cast<int32_t>(early), static_cast<int32_t>(late)) && position[early] > position[late])
         return false;
   return true;
 }
@@ -121,8 +118,7 @@ OrderProblem random_problem(std::mt19937& random, int nodes, int reach) {
       p.pinned.push_back(random() % 12 == 0);
       p.live_out.push_back(random() % 12 == 0);
     }
-    if (i > 0 && random() % 6 == 0)
-      n.after.push_back(i - 1 - static_cast<int32_t>(random() % std::min(i, reach)));
+    if (i > 0 && random() % 6 == 0) n.after.push_back(i - 1 - static_cast<int32_t>(random() % std::min(i, reach)));
     n.scratch_bytes = random() % 5 == 0 ? random() % 15 : 0;
     p.nodes.push_back(n);
   }

@@ -1,7 +1,7 @@
 #include "ir/builder.h"
 #include "passes/compile.h"
-#include "runtime/cuda/candidates.h"
 #include "runtime/cpu/cpu_catalog.h"
+#include "runtime/cuda/candidates.h"
 
 #include <doctest/doctest.h>
 
@@ -20,7 +20,8 @@ class ResNet50 {
 
  private:
   ValueId parameter(llvm::ArrayRef<int64_t> shape) {
-    return graph_.add_state("w" + std::to_string(graph_.states.size()), Type(DType::F32, shape), StateRole::Parameter, {}, true);
+    return graph_.add_state("w" + std::to_string(graph_.states.size()), Type(DType::F32, shape), StateRole::Parameter,
+                            {}, true);
   }
 
   ValueId conv_norm(ValueId x, int64_t channels, int64_t kernel, int64_t stride) {
@@ -45,9 +46,11 @@ class ResNet50 {
     y = b_.emit("max_pool", {y}, {{"kernel", Ints{3, 3}}, {"strides", Ints{2, 2}}, {"pads", Ints{1, 1, 1, 1}}});
     constexpr int64_t depths[] = {3, 4, 6, 3};
     for (int64_t stage = 0; stage < 4; ++stage)
-      for (int64_t block = 0; block < depths[stage]; ++block) y = bottleneck(y, 64 << stage, stage > 0 && block == 0 ? 2 : 1);
+      for (int64_t block = 0; block < depths[stage]; ++block)
+        y = bottleneck(y, 64 << stage, stage > 0 && block == 0 ? 2 : 1);
     y = b_.emit("reduce_mean", {y}, {{"axes", Ints{2, 3}}, {"keep_dims", int64_t{1}}});
-    y = b_.emit("linear", {b_.reshape(y, {batch, 2048}), parameter({1000, 2048}), parameter({1000})}, {{"transpose_w", int64_t{1}}});
+    y = b_.emit("linear", {b_.reshape(y, {batch, 2048}), parameter({1000, 2048}), parameter({1000})},
+                {{"transpose_w", int64_t{1}}});
     ValueId loss = b_.emit("cross_entropy", {y, labels}, {{"reduction", std::string("mean")}}, "loss");
     graph_.outputs.push_back({"loss", loss});
   }
@@ -98,8 +101,10 @@ TEST_SUITE("unit") {
     DeviceDescription device;
     device.backend = "cuda";
     CudaCatalog card(device);
-    for (const char* precision : {"tf32", "bf16", "fp16"}) CHECK(transposes_in(training_step(ImageLayout::Auto, card, precision)).count > 0);
-    for (const char* precision : {"fp32", "exported"}) CHECK(transposes_in(training_step(ImageLayout::Auto, card, precision)).count == 0);
+    for (const char* precision : {"tf32", "bf16", "fp16"})
+      CHECK(transposes_in(training_step(ImageLayout::Auto, card, precision)).count > 0);
+    for (const char* precision : {"fp32", "exported"})
+      CHECK(transposes_in(training_step(ImageLayout::Auto, card, precision)).count == 0);
     CHECK(transposes_in(training_step(ImageLayout::Auto, CpuCatalog(), "bf16")).count == 0);
   }
 

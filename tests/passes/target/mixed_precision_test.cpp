@@ -3,9 +3,9 @@
 #include "runtime/cpu/cpu_catalog.h"
 #include "tests/support/small_training.h"
 
+#include <doctest/doctest.h>
 #include <cmath>
 #include <cstring>
-#include <doctest/doctest.h>
 
 // Whole training steps in 16 bits: gradients near the f32 ones, and a loss scale that costs steps, never parameters.
 
@@ -217,7 +217,8 @@ graph @placed(%x: f32[4,6]) state(%w: f32[6,6] parameter trained) {
       return take_diag(plan.takeError());
     };
     CHECK(refusal("fp8", "", model).fault() == Fault::Usage);
-    CHECK(refusal("fp32", "op:exp = fp32", model).text() == "--precision-file needs --precision bf16 or fp16, not fp32");
+    CHECK(refusal("fp32", "op:exp = fp32", model).text() ==
+          "--precision-file needs --precision bf16 or fp16, not fp32");
     constexpr llvm::StringLiteral half = R"(
 graph @half(%x: f16[4]) state(%w: f16[4] parameter trained) {
   %y = mul(%x, %w) : f16[4]
@@ -227,7 +228,9 @@ graph @half(%x: f16[4]) state(%w: f16[4] parameter trained) {
 )";
     const Diag diag = refusal("bf16", "", half);
     CHECK(diag.fault() == Fault::Model);
-    CHECK(diag.text() == "--precision bf16: w was exported as f16[4]; export the model in float32, or train it with --precision exported");
+    CHECK(diag.text() ==
+          "--precision bf16: w was exported as f16[4]; export the model in float32, or train it with --precision "
+          "exported");
   }
 }
 

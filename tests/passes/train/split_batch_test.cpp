@@ -2,8 +2,8 @@
 
 #include "ir/evaluate.h"
 #include "ir/support/units.h"
-#include "passes/train/batch_cuts.h"
 #include "passes/compile.h"
+#include "passes/train/batch_cuts.h"
 #include "passes/train/training_step.h"
 #include "runtime/cpu/cpu_catalog.h"
 #include "tests/support/small_training.h"
@@ -12,7 +12,8 @@
 
 #include <doctest/doctest.h>
 
-// A step whose batch is split from any narrow value on is the step as it was: the same loss, gradients and random draws.
+// A step whose batch is split from any narrow value on is the step as it was: the same loss, gradients and random
+// draws.
 
 namespace plimsoll {
 namespace {
@@ -34,9 +35,11 @@ Trained run_step(const Graph& step, const RandomValues& values) {
   Result<Evaluation> result = evaluate(step, all.bind(step), Keep::EveryValue);
   REQUIRE_MESSAGE(bool(result), llvm::toString(result.takeError()));
   Trained trained{result->outputs[0].get(0), {}};
-  for (const StateGradient& gradient : step.gradients) trained.gradients[step.value(gradient.state).name] = result->values[index_of(gradient.value)];
+  for (const StateGradient& gradient : step.gradients)
+    trained.gradients[step.value(gradient.state).name] = result->values[index_of(gradient.value)];
   for (size_t i = 0; i < step.updates.size(); ++i)
-    if (step.find_state(step.updates[i].state)->role == StateRole::Gradient || step.value(step.updates[i].state).name == "accumulated_weight")
+    if (step.find_state(step.updates[i].state)->role == StateRole::Gradient ||
+        step.value(step.updates[i].state).name == "accumulated_weight")
       trained.gradients[step.value(step.updates[i].state).name] = result->updates[i];
   return trained;
 }
@@ -93,8 +96,10 @@ std::string deep_model(int layers) {
   for (int i = 0; i < layers; ++i) out << (i > 0 ? ", " : "") << "%w" << i << ": f32[32,32] parameter trained";
   out << ") {\n%g0 = gelu(%rows) {approximate=\"none\"} : f32[64,32]\n";
   for (int i = 0; i < layers; ++i)
-    out << "%h" << i << " = linear(%g" << i << ", %w" << i << ") : f32[64,32]\n%g" << i + 1 << " = gelu(%h" << i << ") {approximate=\"none\"} : f32[64,32]\n";
-  out << "%loss, %lse, %weight = cross_entropy(%g" << layers << ", %labels) {reduction=\"mean\"} : f32[], f32[64], f32[]\nreturn loss=%loss\n}\n";
+    out << "%h" << i << " = linear(%g" << i << ", %w" << i << ") : f32[64,32]\n%g" << i + 1 << " = gelu(%h" << i
+        << ") {approximate=\"none\"} : f32[64,32]\n";
+  out << "%loss, %lse, %weight = cross_entropy(%g" << layers
+      << ", %labels) {reduction=\"mean\"} : f32[], f32[64], f32[]\nreturn loss=%loss\n}\n";
   return out.str();
 }
 
@@ -115,7 +120,8 @@ TrainingRequest request_with(TrainingRequest request, int64_t budget_bytes, int6
 
 Plan compiled(const TrainingRequest& request, const CompileHooks& hooks = {}) {
   CpuCatalog catalog;
-  Result<Plan> plan = compile_training(wide_forward(), request_with(request, request.budget_bytes, request.split), bare_device(), catalog, hooks);
+  Result<Plan> plan = compile_training(wide_forward(), request_with(request, request.budget_bytes, request.split),
+                                       bare_device(), catalog, hooks);
   REQUIRE_MESSAGE(bool(plan), llvm::toString(plan.takeError()));
   return std::move(*plan);
 }
@@ -142,7 +148,8 @@ double first_loss(const Plan& plan) {
 
 TEST_SUITE("unit") {
   TEST_CASE("a batch may be split where one value carries all gradients") {
-    CHECK(names_of(forward(), find_single_value_cuts(forward())) == std::vector<std::string>{"e", "d", "r", "g", "z", "rows"});
+    CHECK(names_of(forward(), find_single_value_cuts(forward())) ==
+          std::vector<std::string>{"e", "d", "r", "g", "z", "rows"});
   }
 
   TEST_CASE("a split step is the whole step, from any narrow value on") {
@@ -172,7 +179,8 @@ TEST_SUITE("unit") {
     std::vector<std::string> seen;
     for (NodeId id : step.order()) {
       const Node& node = step.node(id);
-      const bool of_logits = node.op->name == "cross_entropy" || node.op->name == "cross_entropy_grad" || node.op->name == "linear_dw";
+      const bool of_logits =
+          node.op->name == "cross_entropy" || node.op->name == "cross_entropy_grad" || node.op->name == "linear_dw";
       if (of_logits && step.type(node.operands[0]).shape[0] != 4) seen.push_back(node.op->name.str());
     }
     const std::vector<std::string> turn{"cross_entropy", "cross_entropy_grad", "linear_dw"};
@@ -180,8 +188,8 @@ TEST_SUITE("unit") {
     for (size_t i = 0; i < seen.size(); ++i) CHECK(seen[i] == turn[i % 3]);
   }
 
-  // In f32 and poisoned memory, from what the plain plan needs down to the least: what a larger budget gives is no slower, what the front shows
-  // is what its budgets give, and the loss of the first step is the plain plan's.
+  // In f32 and poisoned memory, from what the plain plan needs down to the least: what a larger budget gives is no
+  // slower, what the front shows is what its budgets give, and the loss of the first step is the plain plan's.
   TEST_CASE("a split is one more way to keep within a budget") {
     TrainingRequest request;
     request.split = 0;
@@ -217,7 +225,8 @@ TEST_SUITE("unit") {
       hooks.on_refused = [&](const Plan& plan) { smallest = plan; };
       TrainingRequest request;
       request.split_from = std::string("rows");
-      return compile_training(parsed(deep_model(100)), request_with(request, budget_bytes, 4), bare_device(), catalog, hooks);
+      return compile_training(parsed(deep_model(100)), request_with(request, budget_bytes, 4), bare_device(), catalog,
+                              hooks);
     };
     std::optional<Plan> smallest;
     const Plan plain = llvm::cantFail(split_in_four(0, smallest));
@@ -233,9 +242,12 @@ TEST_SUITE("unit") {
 
   TEST_CASE("what cannot be split says why") {
     Graph graph = forward();
-    CHECK(take_diag(split_batch(graph, graph.find_value("e"), 3).takeError()).text() == "e is f64[4,3,8], which does not make 3 equal parts");
-    CHECK(take_diag(split_batch(graph, graph.find_value("e"), 1).takeError()).text() == "a batch is split in 2 parts or more, not 1");
-    CHECK(take_diag(split_batch(graph, graph.find_value("w"), 9).takeError()).text() == "w: nothing that reads it works on parts of a batch");
+    CHECK(take_diag(split_batch(graph, graph.find_value("e"), 3).takeError()).text() ==
+          "e is f64[4,3,8], which does not make 3 equal parts");
+    CHECK(take_diag(split_batch(graph, graph.find_value("e"), 1).takeError()).text() ==
+          "a batch is split in 2 parts or more, not 1");
+    CHECK(take_diag(split_batch(graph, graph.find_value("w"), 9).takeError()).text() ==
+          "w: nothing that reads it works on parts of a batch");
   }
 }
 

@@ -1,12 +1,13 @@
-#include "passes/train/batch_cuts.h"
 #include "passes/derive_program.h"
+#include "passes/train/batch_cuts.h"
 #include "runtime/cpu/cpu_catalog.h"
 #include "tests/support/finite_differences.h"
 #include "tests/support/small_training.h"
 
 #include <doctest/doctest.h>
 
-// The gradients of split programs, as they go to the planner, against slopes of the model's loss, which know of neither parts nor rules.
+// The gradients of split programs, as they go to the planner, against slopes of the model's loss, which know of neither
+// parts nor rules.
 
 namespace plimsoll {
 namespace {
@@ -37,7 +38,8 @@ RandomValues values_of(const Graph& forward) {
   const TensorView labels = values.tensors.at("labels").view();
   const bool ignores = labels.elements() > 4;
   for (int64_t i = 0; i < labels.elements(); ++i) labels.set_int(i, ignores && (i < 4 || i == 9) ? -100 : i % 3);
-  if (auto weights = values.tensors.find("c"); weights != values.tensors.end()) weights->second = Tensor::of_floats({0.5, 1.25, 2}, DType::F64, {3});
+  if (auto weights = values.tensors.find("c"); weights != values.tensors.end())
+    weights->second = Tensor::of_floats({0.5, 1.25, 2}, DType::F64, {3});
   return values;
 }
 
@@ -80,7 +82,8 @@ void check_equal(const Gradients& got, const Gradients& want) {
 }
 
 bool has_parts(const Graph& step) {
-  return llvm::any_of(step.order(), [&](NodeId id) { return step.value(step.node(id).results[0]).name.ends_with(".part1"); });
+  return llvm::any_of(step.order(),
+                      [&](NodeId id) { return step.value(step.node(id).results[0]).name.ends_with(".part1"); });
 }
 
 // How many ways of splitting there are.

@@ -5,8 +5,8 @@
 #include "tests/support/finite_differences.h"
 #include "tests/support/random_values.h"
 
-#include <cmath>
 #include <doctest/doctest.h>
+#include <cmath>
 
 // What makes a training program right: gradients that are the loss's, backward that visits no more than it must,
 // accumulation that equals the full batch whatever the labels.
@@ -98,8 +98,10 @@ TEST_SUITE("unit") {
     for (const StateGradient& gradient : step.gradients) {
       const std::string& name = step.value(gradient.state).name;
       const Tensor& got = result.values[index_of(gradient.value)];
-      const std::vector<double> want = testing::finite_differences(values[name].view(), [&] { return loss_of(forward, values); });
-      for (int64_t i = 0; i < got.type().elements(); ++i) CHECK(got.get(i) == doctest::Approx(want[static_cast<size_t>(i)]).epsilon(1e-7));
+      const std::vector<double> want =
+          testing::finite_differences(values[name].view(), [&] { return loss_of(forward, values); });
+      for (int64_t i = 0; i < got.type().elements(); ++i)
+        CHECK(got.get(i) == doctest::Approx(want[static_cast<size_t>(i)]).epsilon(1e-7));
     }
   }
 
@@ -123,7 +125,8 @@ TEST_SUITE("unit") {
     for (const char* shape : {"i64[4]", "f64[4,3]", "f64[4,5]", "f64[4]"}) {
       std::string narrow(shape);
       narrow[narrow.find("[4") + 1] = '2';
-      for (size_t at; (at = half.find(shape)) != std::string::npos;) half.replace(at, std::string(shape).size(), narrow);
+      for (size_t at; (at = half.find(shape)) != std::string::npos;)
+        half.replace(at, std::string(shape).size(), narrow);
     }
     TrainingRequest accumulate;
     accumulate.accumulate = 2;
@@ -216,9 +219,10 @@ graph @logits(%x: f32[4,3]) state(%w: f32[3,5] parameter trained) {
 }
 )";
     Graph none = parsed(logits);
-    CHECK(take_diag(attach_loss(none, "")).text() ==
-          "no loss: no output is a float scalar (logits f32[4,5]); name one with --loss OUTPUT or attach one with --loss "
-          "cross-entropy:LOGITS:LABELS");
+    CHECK(
+        take_diag(attach_loss(none, "")).text() ==
+        "no loss: no output is a float scalar (logits f32[4,5]); name one with --loss OUTPUT or attach one with --loss "
+        "cross-entropy:LOGITS:LABELS");
     Graph built = parsed(logits);
     REQUIRE_FALSE(bool(attach_loss(built, "cross-entropy:logits:labels")));
     REQUIRE(built.inputs.size() == 2);

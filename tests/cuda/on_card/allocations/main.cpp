@@ -1,17 +1,18 @@
 // Counts what a session allocates on the card and as pinned memory: cuda_allocations [MODEL.onnx DATA].
 //
-// Every copy of the CUDA runtime, the backend's own and those inside cuBLASLt and cuDNN, asks the driver for its functions
-// by name, through dlsym. In this program dlsym is ours and hands out, for functions that allocate, ones that count.
+// Every copy of the CUDA runtime, the backend's own and those inside cuBLASLt and cuDNN, asks the driver for its
+// functions by name, through dlsym. In this program dlsym is ours and hands out, for functions that allocate, ones that
+// count.
 
 #include "frontend/api/compile_model.h"
 #include "runtime/cuda/loader.h"
 
 #include "llvm/Support/raw_ostream.h"
 
+#include <dlfcn.h>
 #include <array>
 #include <atomic>
 #include <cstring>
-#include <dlfcn.h>
 
 namespace {
 
@@ -21,9 +22,10 @@ std::atomic<int64_t> allocations{0};
 using Word = uintptr_t;
 using DriverCall = int (*)(Word, Word, Word, Word, Word, Word);
 
-constexpr std::array<const char*, 11> allocating = {
-    "cuMemAlloc",       "cuMemAllocPitch", "cuMemAllocManaged", "cuMemAllocAsync",   "cuMemAllocFromPoolAsync", "cuMemCreate",
-    "cuMemAllocHost",   "cuMemHostAlloc",  "cuMemHostRegister", "cuArrayCreate",     "cuArray3DCreate"};
+constexpr std::array<const char*, 11> allocating = {"cuMemAlloc",      "cuMemAllocPitch",         "cuMemAllocManaged",
+                                                    "cuMemAllocAsync", "cuMemAllocFromPoolAsync", "cuMemCreate",
+                                                    "cuMemAllocHost",  "cuMemHostAlloc",          "cuMemHostRegister",
+                                                    "cuArrayCreate",   "cuArray3DCreate"};
 std::array<DriverCall, allocating.size()> driver_calls{};
 
 template <size_t i>

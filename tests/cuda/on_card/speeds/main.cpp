@@ -14,9 +14,9 @@
 #include <cstring>
 #include <set>
 
-// Times every CUDA kernel on calls.txt, in f32 and in bf16, and sets what it moved beside a copy on the same card. A call stands many
-// times in a row in one captured graph, on operands that take turns, so that none is found in the L2 cache; the graph runs
-// again and again until the clock of the host is exact enough.
+// Times every CUDA kernel on calls.txt, in f32 and in bf16, and sets what it moved beside a copy on the same card. A
+// call stands many times in a row in one captured graph, on operands that take turns, so that none is found in the L2
+// cache; the graph runs again and again until the clock of the host is exact enough.
 //
 // Usage: cuda_kernel_speeds [--json FILE] [OP ...]      all ops where none is named
 
@@ -75,7 +75,8 @@ std::vector<const Type*> all_types(const Call& c) {
 // The largest tensor, and the dtypes of other floats: "f32[8192,3072] bf16".
 std::string shape_of(const Call& c) {
   const std::vector<const Type*> types = all_types(c);
-  const Type& largest = **std::max_element(types.begin(), types.end(), [](const Type* a, const Type* b) { return a->elements() < b->elements(); });
+  const Type& largest = **std::max_element(types.begin(), types.end(),
+                                           [](const Type* a, const Type* b) { return a->elements() < b->elements(); });
   std::string text = to_string(largest);
   for (DType dtype : {DType::F32, DType::BF16})
     if (dtype != largest.dtype && llvm::any_of(types, [&](const Type* type) { return type->dtype == dtype; }))
@@ -83,7 +84,8 @@ std::string shape_of(const Call& c) {
   return text;
 }
 
-// `sets` times the slots of a plan of one instruction, one set behind the other, and `calls` instructions that go round them.
+// `sets` times the slots of a plan of one instruction, one set behind the other, and `calls` instructions that go round
+// them.
 Plan rotated(const Plan& one, int64_t sets, int64_t calls) {
   Plan plan = one;
   const auto slots = static_cast<SlotId>(one.slots.size());
@@ -150,12 +152,14 @@ Result<double> median_us(Executor& executor, SlotId last_slot) {
 Result<double> time_kernel(const Call& c, const KernelCandidate& kernel, const DeviceDescription& device) {
   const Plan one = plan_of({c.op, c.call, c.results, kernel.name, kernel.workspace_bytes}, device, /*guard_bytes=*/256);
   const int64_t sets = std::min(1 + rotation_bytes / one.arenas.front().bytes, max_calls);
-  const double min_us = std::max({bytes_of(c) / device.memory_gb_per_s / 1e3, flops_of(c) / device.matmul_tflops_for(DType::BF16) / 1e6, 1.0});
+  const double min_us = std::max(
+      {bytes_of(c) / device.memory_gb_per_s / 1e3, flops_of(c) / device.matmul_tflops_for(DType::BF16) / 1e6, 1.0});
   const int64_t calls = std::max(sets, std::clamp<int64_t>(static_cast<int64_t>(graph_us / min_us), 4, max_calls));
   const Plan plan = rotated(one, sets, calls);
   Result<std::unique_ptr<Executor>> executor = Executor::create(plan, {});
   if (!executor) return executor.takeError();
-  for (const Instruction& instruction : llvm::ArrayRef(plan.functions[0].instructions).take_front(static_cast<size_t>(sets)))
+  for (const Instruction& instruction :
+       llvm::ArrayRef(plan.functions[0].instructions).take_front(static_cast<size_t>(sets)))
     for (size_t i = 0; i < instruction.operands.size(); ++i) {
       if (instruction.operands[i] < 0) continue;
       Status filled = (*executor)->write(instruction.operands[i], [&](const TensorView& view) {
@@ -171,11 +175,13 @@ Result<double> time_kernel(const Call& c, const KernelCandidate& kernel, const D
 
 class Speeds {
  public:
-  Speeds(const DeviceDescription& device, double copy_gb_per_s) : device_(device), catalog_(device, /*any_order=*/true), copy_gb_per_s_(copy_gb_per_s) {}
+  Speeds(const DeviceDescription& device, double copy_gb_per_s)
+      : device_(device), catalog_(device, /*any_order=*/true), copy_gb_per_s_(copy_gb_per_s) {}
 
   void print_head() const {
-    llvm::outs() << llvm::format("A copy on this card moves %.0f GB/s, read plus written.\n\n", copy_gb_per_s_)
-                 << "| call | kernel | tensors | us | GB/s | of a copy | TFLOP/s |\n|---|---|---|---:|---:|---:|---:|\n";
+    llvm::outs()
+        << llvm::format("A copy on this card moves %.0f GB/s, read plus written.\n\n", copy_gb_per_s_)
+        << "| call | kernel | tensors | us | GB/s | of a copy | TFLOP/s |\n|---|---|---|---:|---:|---:|---:|\n";
   }
 
   void time_graph(const Graph& graph, llvm::ArrayRef<llvm::StringRef> wanted) {
@@ -184,8 +190,10 @@ class Speeds {
       if (!wanted.empty() && !llvm::is_contained(wanted, node.op->name)) continue;
       const auto types = operand_types(graph, node);
       std::vector<int64_t> below;
-      for (ValueId operand : node.operands) below.push_back(operand == ValueId::None ? 1 : integers_below(graph.value(operand).name));
-      time_call({*node.op, graph.value(node.results[0]).name, OpCall(node.attrs, types), result_types(graph, node), below});
+      for (ValueId operand : node.operands)
+        below.push_back(operand == ValueId::None ? 1 : integers_below(graph.value(operand).name));
+      time_call(
+          {*node.op, graph.value(node.results[0]).name, OpCall(node.attrs, types), result_types(graph, node), below});
     }
   }
 
@@ -234,7 +242,8 @@ class Speeds {
       Row row{c.name, kernel.name, shape_of(c), 0, bytes_of(c), flops_of(c)};
       Result<double> us = time_kernel(c, kernel, device_);
       if (!us) {
-        llvm::outs() << "| " << row.call << " | " << row.kernel << " | " << row.shape << " | " << llvm::toString(us.takeError()) << " | | | |\n";
+        llvm::outs() << "| " << row.call << " | " << row.kernel << " | " << row.shape << " | "
+                     << llvm::toString(us.takeError()) << " | | | |\n";
         continue;
       }
       row.us = *us;
