@@ -105,7 +105,7 @@ namespace {
 constexpr int steps = 4;
 
 // Accumulates and clips, so that both functions of a program run.
-Result<std::unique_ptr<Session> > start(const std::string& model, int64_t batch) {
+Result<std::unique_ptr<Session>> start(const std::string& model, int64_t batch) {
   CompileRequest request;
   request.model_path = model;
   if (batch > 0) request.import.dims["batch"] = batch;
@@ -115,7 +115,7 @@ Result<std::unique_ptr<Session> > start(const std::string& model, int64_t batch)
   if (!plan) return plan.takeError();
   Result<WeightLoader> weights = open_weights(model);
   if (!weights) return weights.takeError();
-  Result<std::unique_ptr<Session> > session = Session::create(std::move(*plan), {});
+  Result<std::unique_ptr<Session>> session = Session::create(std::move(*plan), {});
   if (!session) return session.takeError();
   if (Status s = (*session)->initialise(*weights, 1)) return s;
   return session;
@@ -123,9 +123,9 @@ Result<std::unique_ptr<Session> > start(const std::string& model, int64_t batch)
 
 // What the steps after the first allocated.
 Result<int64_t> count_allocations(const std::string& model, const std::string& data, int64_t batch) {
-  Result<std::unique_ptr<Session> > session = start(model, batch);
+  Result<std::unique_ptr<Session>> session = start(model, batch);
   if (!session) return session.takeError();
-  Result<std::unique_ptr<BatchSource> > batches = open_data(data, (*session)->inputs(), {});
+  Result<std::unique_ptr<BatchSource>> batches = open_data(data, (*session)->inputs(), {});
   if (!batches) return batches.takeError();
   for (int step = 0; step < steps; ++step) {
     counting = step > 0;
