@@ -3,7 +3,7 @@
 #include "ir/support/units.h"
 #include "ir/verify.h"
 #include "passes/analysis/buffer_assignment.h"
-#include "passes/pass/pass_runner.h"
+#include "passes/pipelines.h"
 #include "passes/schedule/schedule.h"
 #include "passes/target/check_precision.h"
 #include "passes/train/resize_batch.h"
@@ -16,13 +16,6 @@
 namespace plimsoll {
 namespace {
 
-constexpr llvm::StringLiteral fuse_pipeline = "fuse-batch-norms";
-constexpr llvm::StringLiteral train_pipeline =
-    "simplify, fold-casts-into-reductions, simplify, cse, dce, fuse-batch-norms, save-pool-indices, fuse-addends, dce";
-constexpr llvm::StringLiteral epilogue_pipeline = "fuse-epilogues, dce";
-constexpr llvm::StringLiteral layout_pipeline =
-    "channels-last, dce, move-transposes, fold-constants, simplify, cse, dce";
-
 // It is tensor cores that want channels last, and plain f32 keeps away from them.
 bool wants_channels_last(const Graph& graph, const TrainingRequest& request, const KernelCatalog& catalog) {
   if (request.layout != ImageLayout::Auto) return request.layout == ImageLayout::ChannelsLast;
@@ -32,12 +25,6 @@ bool wants_channels_last(const Graph& graph, const TrainingRequest& request, con
     const Node& node = graph.node(id);
     return node.op->name == "conv" && is_16_bit_float(graph.type(node.operands[0]).dtype);
   });
-}
-
-Status choose_layout(Graph& graph, const TrainingRequest& request, const KernelCatalog& catalog, PassRunner& passes) {
-  if (!wants_channels_last(graph, request, catalog)) return Status::success();
-  Result<bool> changed = passes.run(graph, layout_pipeline);
-  return changed ? Status::success() : changed.takeError();
 }
 
 const char* optimizer_name(OptimizerKind kind) {
@@ -77,35 +64,15 @@ TrainingSummary summarise(const TrainingRequest& request, const Graph& forward) 
   return summary;
 }
 
-void note_untrained(const Graph& forward, const Program& program, std::vector<Decision>& decisions) {
+void note_untrained(const Graph& forward, const Program& program, PassManager& passes) {
   const Graph& update = program.functions.back();
   for (const State& state : forward.states) {
     if (!state.trained) continue;
     const std::string& name = forward.value(state.value).name;
     bool reached = llvm::any_of(
         update.gradients, [&](const StateGradient& gradient) { return update.value(gradient.state).name == name; });
-    if (!reached) decisions.push_back({"train", name, "not updated", "the loss does not depend on it"});
+    if (!reached) passes.decide({"train", name, "not updated", "the loss does not depend on it"});
   }
-}
-
-Status insert_casts(Graph& graph, const TrainingRequest& request, PassRunner& passes,
-                    std::vector<Decision>& decisions) {
-  if (request.precision == "tf32")
-    decisions.push_back(
-        {"insert-casts", "plan", "tf32", "no casts: products may round f32 operands to 10 bits; the CPU does not"});
-  if (!is_mixed(request.precision)) return Status::success();
-  Pipeline pipeline{{{find_pass("insert-casts"), {{"to", request.precision}, {"rules", request.precision_rules}}}}};
-  Result<bool> changed = passes.run(graph, pipeline);
-  return changed ? Status::success() : changed.takeError();
-}
-
-// Classes are padded to what the backend's products like.
-Status pad_vocabulary(Graph& graph, const KernelCatalog& catalog, PassRunner& passes) {
-  const int64_t multiple = catalog.preferences().product_multiple;
-  if (multiple <= 1 || passes.stopped()) return Status::success();
-  Pipeline pipeline{{{find_pass("pad-vocabulary"), {{"multiple", std::to_string(multiple)}}}}};
-  Result<bool> changed = passes.run(graph, pipeline);
-  return changed ? Status::success() : changed.takeError();
 }
 
 Status schedule_program(Derived& derived, const KernelCatalog& catalog) {
@@ -113,11 +80,10 @@ Status schedule_program(Derived& derived, const KernelCatalog& catalog) {
     derived.writers.push_back(make_updates_writable(function));
     Result<ScheduleReport> report = schedule(function, derived.writers.back(), catalog);
     if (!report) return report.takeError();
-    derived.decisions.push_back(
-        {"schedule", function.name,
-         report->peak_after_bytes < report->peak_before_bytes ? "reordered" : "derived order kept",
-         "transient peak " + format_bytes(report->peak_before_bytes) + " as derived, " +
-             format_bytes(report->peak_after_bytes) + " as ordered"});
+    derived.passes.decide({"schedule", function.name,
+                           report->peak_after_bytes < report->peak_before_bytes ? "reordered" : "derived order kept",
+                           "transient peak " + format_bytes(report->peak_before_bytes) + " as derived, " +
+                               format_bytes(report->peak_after_bytes) + " as ordered"});
     derived.other_orders.push_back(std::move(report->early_updates));
     if (Status s = verify(function)) return s;
   }
@@ -138,49 +104,40 @@ Result<Program> make_program(const ForwardModel& forward, const SplitChoice& spl
 
 }  // namespace
 
-Result<ForwardModel> prepare_forward(CleanModel model, const TrainingRequest& request, const KernelCatalog& catalog,
-                                     const CompileHooks& hooks) {
-  ForwardModel forward{std::move(model.graph), {}, std::move(model.decisions)};
-  PassRunner passes(hooks, forward.decisions, model.passes_run, model.stopped);
-  const auto done = [&](bool stopped) {
-    forward.passes_run = passes.runs() - hooks.pipeline.runs_before;
-    forward.stopped = stopped;
-    return std::move(forward);
-  };
-  if (Status s = check_precision(forward.graph, request)) return s;
+Result<ForwardModel> prepare_forward(CleanModel model, const TrainingRequest& request, const KernelCatalog& catalog) {
+  ForwardModel forward{std::move(model.graph), {}, std::move(model.passes)};
+  Graph& graph = forward.graph;
+  PassManager& passes = forward.passes;
+  if (Status s = check_precision(graph, request)) return s;
   if (request.batch > 0 && !passes.stopped())
-    if (Status s = rebatch(forward.graph, request.batch)) return s;
-  if (Status s = choose_layout(forward.graph, request, catalog, passes)) return s;
-  if (passes.stopped_after("clean")) return done(true);
+    if (Status s = rebatch(graph, request.batch)) return s;
+  if (wants_channels_last(graph, request, catalog))
+    if (Result<bool> changed = passes.run(graph, layout_pipeline); !changed) return changed.takeError();
+  if (passes.leave("clean")) return forward;
 
-  enter(hooks, "train");
-  if (Status s = select_trained(forward.graph, request.train, request.freeze)) return s;
-  if (Status s = pad_vocabulary(forward.graph, catalog, passes)) return s;
-  if (Status s = insert_casts(forward.graph, request, passes, forward.decisions)) return s;
-  if (Result<bool> fused = passes.run(forward.graph, fuse_pipeline); !fused) return fused.takeError();
-  forward.summary = summarise(request, forward.graph);
-  return done(passes.stopped());
+  passes.enter("train");
+  if (Status s = select_trained(graph, request.train, request.freeze)) return s;
+  Result<bool> changed = passes.run(graph, forward_pipeline(request, catalog.preferences()));
+  if (!changed) return changed.takeError();
+  forward.summary = summarise(request, graph);
+  return forward;
 }
 
 Result<Derived> derive_program(const ForwardModel& forward, const SplitChoice& split, const TrainingRequest& request,
-                               const KernelCatalog& catalog, const CompileHooks& hooks) {
-  Derived derived;
-  PassRunner passes(hooks, derived.decisions, forward.passes_run);
+                               const KernelCatalog& catalog, PassManager passes) {
   Result<Program> program = make_program(forward, split, request);
   if (!program) return program.takeError();
-  note_untrained(forward.graph, *program, derived.decisions);
-  for (Graph& function : program->functions) {
-    Result<bool> changed = passes.run(function, train_pipeline);
-    if (changed && catalog.preferences().product_epilogues) changed = passes.run(function, epilogue_pipeline);
+  Derived derived{std::move(*program), {}, {}, std::move(passes)};
+  note_untrained(forward.graph, derived.program, derived.passes);
+  for (Graph& function : derived.program.functions) {
+    Result<bool> changed = derived.passes.run(function, step_pipeline(catalog.preferences()));
     if (!changed) return changed.takeError();
   }
-  derived.program = std::move(*program);
-  derived.stopped = passes.stopped_after("train");
-  if (derived.stopped) return derived;
+  if (derived.passes.leave("train")) return derived;
 
-  enter(hooks, "fit");
+  derived.passes.enter("fit");
   if (Status s = schedule_program(derived, catalog)) return s;
-  derived.stopped = passes.stopped_after("fit");
+  derived.passes.leave("fit");
   return derived;
 }
 

@@ -2,20 +2,26 @@
 
 // From the clean forward graph of a model to the scheduled functions of its training job.
 
-#include "passes/compile.h"
+#include "ir/machine/kernel_catalog.h"
+#include "passes/job.h"
+#include "passes/pass/pass_manager.h"
 
 namespace plimsoll {
+
+// A forward graph with its loss behind the clean stage: what plans of a model start from, whatever the device, batch
+// and precision.
+struct CleanModel {
+  Graph graph;
+  PassManager passes;  // goes on with the plan's passes
+};
 
 // The forward graph as it is differentiated: in the job's batch, layout and precision, its trained states marked.
 struct ForwardModel {
   Graph graph;
   TrainingSummary summary;
-  std::vector<Decision> decisions;  // so far
-  size_t passes_run = 0;            // where dumps go on counting
-  bool stopped = false;             // at hooks.pipeline.stop_after
+  PassManager passes;
 };
-Result<ForwardModel> prepare_forward(CleanModel model, const TrainingRequest& request, const KernelCatalog& catalog,
-                                     const CompileHooks& hooks);
+Result<ForwardModel> prepare_forward(CleanModel model, const TrainingRequest& request, const KernelCatalog& catalog);
 
 // What follows a value, in so many parts of the batch; 1: whole.
 struct SplitChoice {
@@ -28,10 +34,9 @@ struct SplitChoice {
 struct Derived {
   Program program;
   std::vector<std::vector<NodeId>> writers, other_orders;
-  std::vector<Decision> decisions;  // since the forward graph
-  bool stopped = false;
+  PassManager passes;  // with all decisions so far
 };
 Result<Derived> derive_program(const ForwardModel& forward, const SplitChoice& split, const TrainingRequest& request,
-                               const KernelCatalog& catalog, const CompileHooks& hooks);
+                               const KernelCatalog& catalog, PassManager passes);
 
 }  // namespace plimsoll

@@ -90,8 +90,8 @@ void ModelCheck::add_failure(llvm::StringRef title, Status failure) {
 // Loss, clean stage, batch, choice of trained weights; false where the next stage has nothing to stand on.
 bool ModelCheck::settle(Graph& graph) {
   if (Status s = attach_loss(graph, options_.model.loss)) return add_failure("no loss", std::move(s)), false;
-  std::vector<Decision> decisions;
-  if (Status s = clean_graph(graph, {}, decisions)) return add_failure("simplification failed", std::move(s)), false;
+  PassManager passes;
+  if (Status s = clean_graph(graph, passes)) return add_failure("simplification failed", std::move(s)), false;
   if (options_.model.batch > 0)
     if (Status s = rebatch(graph, options_.model.batch))
       return add_failure("batch cannot be changed", std::move(s)), false;

@@ -126,7 +126,7 @@ class SplitFitter {
       : forward_(forward), request_(request), device_(device), catalog_(catalog), hooks_(hooks) {}
 
   Result<Plan> run() {
-    Result<std::unique_ptr<Candidate>> whole = candidate({}, hooks_, 1);
+    Result<std::unique_ptr<Candidate>> whole = candidate({}, forward_.passes, 1);
     if (!whole) return whole.takeError();
     whole_ = std::move(*whole);
     if (hooks_.on_phase) hooks_.on_phase("lay out");
@@ -230,14 +230,11 @@ class SplitFitter {
   }
 
   Result<std::unique_ptr<Candidate>> split_candidate(const SplitChoice& choice) const {
-    CompileHooks quiet;
-    quiet.pipeline.skip = hooks_.pipeline.skip;
-    return candidate(choice, quiet, split_effort);
+    return candidate(choice, forward_.passes.quiet(), split_effort);
   }
 
-  Result<std::unique_ptr<Candidate>> candidate(const SplitChoice& choice, const CompileHooks& hooks,
-                                               double effort) const {
-    Result<Derived> derived = derive_program(forward_, choice, request_, catalog_, hooks);
+  Result<std::unique_ptr<Candidate>> candidate(const SplitChoice& choice, PassManager passes, double effort) const {
+    Result<Derived> derived = derive_program(forward_, choice, request_, catalog_, std::move(passes));
     if (!derived) return derived.takeError();
     auto made = std::make_unique<Candidate>();
     if (choice.parts > 1) made->from = forward_.graph.value(choice.from).name;
@@ -298,7 +295,7 @@ class SplitFitter {
   }
 
   Plan explained(Plan plan, const Candidate& candidate) const {
-    std::vector<Decision> decisions = candidate.derived.decisions;
+    std::vector<Decision> decisions = candidate.derived.passes.decisions();
     if (candidate.parts > 1)
       decisions.push_back(
           {"split-batch", candidate.from, std::to_string(candidate.parts) + " parts",

@@ -8,19 +8,13 @@ namespace plimsoll {
 namespace {
 
 constexpr PassOption options[] = {
-    {"evaluate", "most elements read and written by one evaluated node (default 64 Mi)"},
-    {"keep", "most elements stored of one result (default 16 Mi)"},
-    {"dense", "results up to this many elements are stored without expand (default 1024)"},
+    {"evaluate", FoldLimits{}.evaluated_elements, "max elements read and written by one evaluated node"},
+    {"keep", FoldLimits{}.kept_elements, "max elements stored of one result"},
+    {"dense", FoldLimits{}.dense_elements, "results up to this many elements are stored without expand"},
 };
 
 Result<bool> run(Graph& graph, PassContext& context) {
-  FoldLimits limits;
-  for (auto [name, limit] : {std::pair("evaluate", &limits.evaluated_elements),
-                             std::pair("keep", &limits.kept_elements), std::pair("dense", &limits.dense_elements)}) {
-    Result<int64_t> value = context.int_option(name, *limit);
-    if (!value) return value.takeError();
-    *limit = *value;
-  }
+  const FoldLimits limits{context.number("evaluate"), context.number("keep"), context.number("dense")};
   int64_t folded = 0;
   for (NodeId id = graph.first_node(), next; id != NodeId::None; id = next) {
     next = graph.next_node(id);

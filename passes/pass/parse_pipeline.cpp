@@ -1,59 +1,124 @@
-#include "passes/pass/pass_manager.h"
+#include "passes/pass/parse_pipeline.h"
 
-// Reads and writes pipelines. Steps are separated by commas, options inside braces by blanks.
+#include "ir/support/did_you_mean.h"
+#include "ir/support/units.h"
 
 #include "llvm/ADT/StringExtras.h"
 
 namespace plimsoll {
 namespace {
 
-// The name closest to a mistyped one, as "; did you mean 'x'?"; empty when none is close.
-template <typename Names>
-std::string suggestion(llvm::StringRef wrong, const Names& names) {
-  std::string nearest;
-  unsigned least = std::max<unsigned>(2, static_cast<unsigned>(wrong.size()) / 3) + 1;
-  for (llvm::StringRef name : names)
-    if (unsigned distance = wrong.edit_distance(name); distance < least) {
-      least = distance;
-      nearest = "; did you mean '" + name.str() + "'?";
-    }
-  return nearest;
+std::string suggestion(llvm::StringRef wrong, llvm::ArrayRef<llvm::StringRef> names) {
+  std::vector<std::string> near = did_you_mean(wrong, names, 1);
+  return near.empty() ? "" : "; did you mean '" + near.front() + "'?";
 }
 
-Result<PipelineStep> find_step(llvm::StringRef name) {
-  const PassInfo* pass = find_pass(name);
-  if (pass) return PipelineStep{pass, {}};
+Result<const PassInfo*> known_pass(llvm::StringRef name) {
+  if (const PassInfo* pass = find_pass(name)) return pass;
   std::vector<llvm::StringRef> names;
-  for (const PassInfo* known : all_passes()) names.push_back(known->name);
+  for (const PassInfo* pass : all_passes()) names.push_back(pass->name);
   return usage_error("there is no pass '" + name + "'" + suggestion(name, names));
 }
 
-Status parse_options(PipelineStep& step, llvm::StringRef text) {
+Result<const PassOption*> known_option(const PassInfo& pass, llvm::StringRef name) {
   std::vector<llvm::StringRef> names;
-  for (const PassOption& option : step.pass->options) names.push_back(option.name);
-  llvm::SmallVector<llvm::StringRef, 4> parts;
-  text.split(parts, ' ', -1, false);
-  for (llvm::StringRef part : parts) {
-    auto [name, value] = part.split('=');
-    if (!llvm::is_contained(names, name))
-      return usage_error(step.pass->name + " has no option '" + name + "'" + suggestion(name, names));
-    if (!step.options.try_emplace(name.str(), value.str()).second)
-      return usage_error(step.pass->name + ": option '" + name + "' is given twice");
+  for (const PassOption& option : pass.options) {
+    if (option.name == name) return &option;
+    names.push_back(option.name);
   }
-  return Status::success();
+  return usage_error(pass.name + " has no option '" + name + "'" + suggestion(name, names));
 }
 
-Status check_order(const Pipeline& pipeline) {
-  for (size_t later = 0; later < pipeline.steps.size(); ++later)
-    for (size_t earlier = 0; earlier < later; ++earlier) {
-      const PassInfo &first = *pipeline.steps[earlier].pass, &second = *pipeline.steps[later].pass;
-      if (llvm::is_contained(second.never_after, first.name))
-        return usage_error(second.name + " cannot run after " + first.name + ": it would undo it");
-    }
-  return Status::success();
+Result<int64_t> number_of(const PassOption& option, llvm::StringRef text) {
+  const std::string assigned = (option.name + "=" + text).str();
+  int64_t number = 0;
+  if (text.getAsInteger(10, number)) {
+    Result<int64_t> bytes = parse_bytes(text);
+    if (!bytes) return llvm::consumeError(bytes.takeError()), usage_error(assigned + " is not a number");
+    number = *bytes;
+  }
+  if (number < option.min) return usage_error(assigned + " is below " + llvm::Twine(option.min));
+  if (number > option.max) return usage_error(assigned + " is above " + llvm::Twine(option.max));
+  return number;
 }
+
+class PipelineParser {
+ public:
+  explicit PipelineParser(llvm::StringRef text) : rest_(text.trim()) {}
+
+  Result<Pipeline> parse() {
+    Pipeline pipeline;
+    while (!rest_.empty()) {
+      Result<PipelineStep> step = parse_step();
+      if (!step) return step.takeError();
+      pipeline.steps.push_back(std::move(*step));
+      rest_ = rest_.ltrim();
+      if (!rest_.empty() && !rest_.consume_front(",")) return usage_error("expected ',' before '" + rest_ + "'");
+      rest_ = rest_.ltrim();
+    }
+    return pipeline;
+  }
+
+ private:
+  llvm::StringRef take_until(llvm::StringRef ends) {
+    llvm::StringRef word = rest_.take_front(rest_.find_first_of(ends));
+    rest_ = rest_.drop_front(word.size());
+    return word;
+  }
+
+  Result<PipelineStep> parse_step() {
+    Result<const PassInfo*> pass = known_pass(take_until(",{").trim());
+    if (!pass) return pass.takeError();
+    PipelineStep step{*pass, {}};
+    if (!rest_.consume_front("{")) return step;
+    while (!(rest_ = rest_.ltrim()).consume_front("}")) {
+      if (rest_.empty()) return usage_error((*pass)->name + ": '{' without '}'");
+      if (Status s = parse_option(step)) return s;
+    }
+    return step;
+  }
+
+  Status parse_option(PipelineStep& step) {
+    const PassInfo& pass = *step.pass;
+    Result<const PassOption*> option = known_option(pass, take_until("= }"));
+    if (!option) return option.takeError();
+    rest_.consume_front("=");
+    Result<std::string> text = parse_value();
+    if (!text) return in_context(pass.name, text.takeError());
+    OptionValue value = *text;
+    if (std::holds_alternative<int64_t>((*option)->otherwise)) {
+      Result<int64_t> number = number_of(**option, *text);
+      if (!number) return in_context(pass.name, number.takeError());
+      value = *number;
+    }
+    if (step.options.try_emplace((*option)->name.str(), std::move(value)).second) return Status::success();
+    return usage_error(pass.name + ": option '" + (*option)->name + "' is given twice");
+  }
+
+  Result<std::string> parse_value() {
+    if (!rest_.consume_front("\"")) return take_until(" }").str();
+    std::string value;
+    for (;;) {
+      size_t quote = rest_.find('"');
+      if (quote == llvm::StringRef::npos) return usage_error("a value in quotes does not end");
+      value += rest_.take_front(quote).str();
+      rest_ = rest_.drop_front(quote + 1);
+      if (!rest_.consume_front("\"")) return value;
+      value += '"';
+    }
+  }
+
+  llvm::StringRef rest_;
+};
 
 }  // namespace
+
+std::string option_text(llvm::StringRef value) {
+  if (!value.empty() && value.find_first_of(" \n{},\"") == llvm::StringRef::npos) return value.str();
+  std::string quoted = "\"";
+  for (char c : value) quoted += c == '"' ? "\"\"" : std::string(1, c);
+  return quoted + '"';
+}
 
 std::string Pipeline::to_text() const {
   std::string text;
@@ -62,31 +127,16 @@ std::string Pipeline::to_text() const {
     if (step.options.empty()) continue;
     text += '{';
     llvm::ListSeparator blank(" ");
-    for (const auto& [name, value] : step.options) text += llvm::StringRef(blank).str() + name + "=" + value;
+    for (const auto& [name, value] : step.options) {
+      const auto* number = std::get_if<int64_t>(&value);
+      text += llvm::StringRef(blank).str() + name + "=";
+      text += number ? std::to_string(*number) : option_text(std::get<std::string>(value));
+    }
     text += '}';
   }
   return text;
 }
 
-Result<Pipeline> parse_pipeline(llvm::StringRef text) {
-  Pipeline pipeline;
-  for (llvm::StringRef rest = text.trim(); !rest.empty();) {
-    size_t name_end = std::min(rest.find_first_of(",{"), rest.size());
-    Result<PipelineStep> step = find_step(rest.take_front(name_end).trim());
-    if (!step) return step.takeError();
-    rest = rest.drop_front(name_end);
-    if (rest.consume_front("{")) {
-      size_t close = rest.find('}');
-      if (close == llvm::StringRef::npos) return usage_error(step->pass->name + ": '{' without '}'");
-      if (Status s = parse_options(*step, rest.take_front(close))) return s;
-      rest = rest.drop_front(close + 1).ltrim();
-    }
-    if (!rest.empty() && !rest.consume_front(",")) return usage_error("expected ',' before '" + rest + "'");
-    pipeline.steps.push_back(std::move(*step));
-    rest = rest.ltrim();
-  }
-  if (Status s = check_order(pipeline)) return s;
-  return pipeline;
-}
+Result<Pipeline> parse_pipeline(llvm::StringRef text) { return PipelineParser(text).parse(); }
 
 }  // namespace plimsoll

@@ -1,12 +1,14 @@
 #pragma once
 
-// What a pass is: a record of facts the runner checks, and a function on a graph.
+// What a pass is: a record of facts the pass manager checks, and a function on a graph.
 // The function keeps no state between runs, reads no environment and prints nothing.
 
 #include "ir/graph.h"
 #include "ir/plan/plan.h"
 
+#include <limits>
 #include <map>
+#include <variant>
 
 namespace plimsoll {
 
@@ -18,16 +20,23 @@ enum class Stage : uint8_t {
   Any,
 };
 
+// An option that a step of a pipeline may carry. It has the type of its default: a whole number, which may be written
+// with a unit of bytes, or text.
 struct PassOption {
-  llvm::StringLiteral name, summary;
+  llvm::StringLiteral name;
+  std::variant<int64_t, llvm::StringLiteral> otherwise;
+  llvm::StringLiteral summary;
+  int64_t min = 0, max = std::numeric_limits<int64_t>::max();  // of a number
 };
+
+using OptionValue = std::variant<int64_t, std::string>;
+using OptionValues = std::map<std::string, OptionValue>;
 
 struct PassInfo {
   llvm::StringLiteral name;     // "fold-constants"; the file is fold_constants.cpp
   llvm::StringLiteral summary;  // one line
   Stage stage;
-  bool keeps_result;                                     // outputs and updates are those of before, up to rounding
-  llvm::ArrayRef<llvm::StringLiteral> never_after = {};  // passes whose work this one would undo
+  bool keeps_result;  // outputs and updates are those of before, up to rounding
   llvm::ArrayRef<PassOption> options = {};
   Result<bool> (*run)(Graph& graph, PassContext& context);  // true: something changed
 };
@@ -39,20 +48,17 @@ const PassInfo* find_pass(llvm::StringRef name);  // null when there is none
 // What a pass sees besides the graph: the options of its step, and places to leave numbers and reasons.
 class PassContext {
  public:
-  PassContext(llvm::StringRef pass, std::map<std::string, std::string> options)
-      : pass_(pass), options_(std::move(options)) {}
+  PassContext(const PassInfo& pass, OptionValues options) : pass_(pass), options_(std::move(options)) {}
 
-  bool has_option(llvm::StringRef name) const { return options_.count(name.str()) > 0; }
-  llvm::StringRef option(llvm::StringRef name, llvm::StringRef otherwise = "") const;
-  Result<int64_t> int_option(llvm::StringRef name, int64_t otherwise) const;
-  Result<int64_t> bytes_option(llvm::StringRef name, int64_t otherwise) const;  // "24GiB"
-  Result<double> float_option(llvm::StringRef name, double otherwise) const;
+  // The step's value, else the record's default. The record must list the option with this type.
+  int64_t number(llvm::StringRef option) const;
+  std::string text(llvm::StringRef option) const;
 
-  // Shown beside the pass's time: "folded 12". Counting 0 shows nothing.
+  // Shown where the graph is printed after the pass: "folded 12". Counting 0 shows nothing.
   void count(llvm::StringRef what, int64_t n = 1) { counters[what.str()] += n; }
   // A choice and the numbers that decided it; it ends in the plan.
   void decide(llvm::StringRef subject, llvm::StringRef choice, llvm::StringRef reason) {
-    decisions.push_back({pass_, subject.str(), choice.str(), reason.str()});
+    decisions.push_back({pass_.name.str(), subject.str(), choice.str(), reason.str()});
   }
   // A line for whoever looks at this pass alone; tests check it.
   void report(const llvm::Twine& line) { lines.push_back(line.str()); }
@@ -62,8 +68,8 @@ class PassContext {
   std::vector<std::string> lines;
 
  private:
-  std::string pass_;
-  std::map<std::string, std::string> options_;
+  const PassInfo& pass_;
+  OptionValues options_;
 };
 
 }  // namespace plimsoll

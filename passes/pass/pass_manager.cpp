@@ -1,15 +1,11 @@
 #include "passes/pass/pass_manager.h"
 
 #include "ir/support/output_file.h"
-#include "ir/support/units.h"
 #include "ir/text.h"
 #include "ir/verify.h"
 
 #include "llvm/ADT/StringExtras.h"
-#include "llvm/Support/Format.h"
 #include "llvm/Support/Path.h"
-
-#include <chrono>
 
 namespace plimsoll {
 
@@ -34,80 +30,41 @@ Status write_text(llvm::StringRef folder, const llvm::Twine& file, llvm::StringR
   });
 }
 
-Status check_stage(const PassInfo& pass, const Graph& graph) {
-  if (pass.stage == Stage::Any) return Status::success();
-  for (NodeId id = graph.first_node(); id != NodeId::None; id = graph.next_node(id))
-    if (graph.node(id).phase != Phase::Forward)
-      return usage_error("works on forward graphs, and %" + graph.value(graph.node(id).results.front()).name + " is " +
-                         phase_name(graph.node(id).phase));
-  return Status::success();
-}
-
-// Runs the steps of one pipeline on one graph.
-class Runner {
+class GraphSubject : public PassSubject {
  public:
-  Runner(Graph& graph, const PipelineOptions& options) : graph_(graph), options_(options) {}
+  explicit GraphSubject(Graph& graph) : graph_(graph) {}
 
-  Result<PipelineReport> run(const Pipeline& pipeline) {
-    if (Status s = verify(graph_)) return s;
-    for (const PipelineStep& step : pipeline.steps) {
-      llvm::StringRef name = step.pass->name;
-      if (llvm::is_contained(options_.skip, name)) continue;
-      if (Status s = run_step(step)) return in_context(name, std::move(s));
-      if (options_.stop_after == name) break;
-    }
-    return std::move(report_);
+  Result<bool> run(const PassInfo& pass, PassContext& context) override {
+    if (Status s = check_stage(pass.stage)) return s;
+    return pass.run(graph_, context);
   }
+  Status verify() const override { return plimsoll::verify(graph_); }
+  std::string to_text() const override { return plimsoll::to_text(graph_, {.origins = true}); }
+  void print(llvm::raw_ostream& out) const override { print_graph(out, graph_, {.largest_tensor = 64}); }
 
  private:
-  Status run_step(const PipelineStep& step) {
-    bool keeps_text = options_.check_answers || !options_.dump_dir.empty();
-    std::string before = keeps_text ? to_text(graph_, {.origins = true}) : "";
-    PassContext context(step.pass->name, step.options);
-    PassRun run{step.pass->name.str()};
-    if (Status s = run_checked(step, context, run, before)) {
-      if (options_.dump_dir.empty()) return s;
-      std::string repro = "// run: " + Pipeline{{step}}.to_text() + "\n" + before;
-      if (Status w = write_text(options_.dump_dir, "repro.ir", repro))
-        return llvm::joinErrors(std::move(s), std::move(w));
-      return s;
-    }
-    run.counters = std::move(context.counters);
-    run.lines = std::move(context.lines);
-    llvm::append_range(report_.decisions, context.decisions);
-    report_.runs.push_back(std::move(run));
-    return show(report_.runs.back());
-  }
-
-  Status run_checked(const PipelineStep& step, PassContext& context, PassRun& run, llvm::StringRef before) {
-    if (Status s = check_stage(*step.pass, graph_)) return s;
-    auto start = std::chrono::steady_clock::now();
-    Result<bool> changed = step.pass->run(graph_, context);
-    run.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-    if (!changed) return changed.takeError();
-    run.changed = *changed;
-    if (Status s = verify(graph_)) return s;
-    if (options_.check_answers && (to_text(graph_, {.origins = true}) != before) != *changed)
-      return model_error(*changed ? "says it changed the graph and did not" : "changed the graph and says it did not");
+  Status check_stage(Stage stage) const {
+    if (stage == Stage::Any) return Status::success();
+    for (NodeId id = graph_.first_node(); id != NodeId::None; id = graph_.next_node(id))
+      if (graph_.node(id).phase != Phase::Forward)
+        return usage_error("works on forward graphs, and %" + graph_.value(graph_.node(id).results.front()).name +
+                           " is " + phase_name(graph_.node(id).phase));
     return Status::success();
   }
 
-  Status show(const PassRun& run) {
-    bool wanted = llvm::is_contained(options_.print_after, run.pass) || llvm::is_contained(options_.print_after, "all");
-    if (wanted && options_.log) {
-      *options_.log << "// after " << run.pass << (run.changed ? "\n" : " (unchanged)\n");
-      print_graph(*options_.log, graph_, {.largest_tensor = 64});
-    }
-    if (options_.dump_dir.empty() || !run.changed) return Status::success();
-    size_t count = options_.runs_before + report_.runs.size();
-    std::string number = (count < 10 ? "0" : "") + std::to_string(count) + "-";
-    return write_text(options_.dump_dir, number + run.pass + ".ir", to_text(graph_, {.origins = true}));
-  }
-
   Graph& graph_;
-  const PipelineOptions& options_;
-  PipelineReport report_;
 };
+
+std::string headline(const PassRun& run) {
+  std::string text = "// after " + run.pass + (run.changed ? "" : " (unchanged)");
+  llvm::StringRef separator = ": ";
+  for (const auto& [what, n] : run.counters) {
+    if (n == 0) continue;
+    text += separator.str() + what + " " + std::to_string(n);
+    separator = ", ";
+  }
+  return text + "\n";
+}
 
 }  // namespace
 
@@ -118,45 +75,107 @@ const PassInfo* find_pass(llvm::StringRef name) {
   return at == std::end(passes) ? nullptr : *at;
 }
 
-llvm::StringRef PassContext::option(llvm::StringRef name, llvm::StringRef otherwise) const {
-  auto at = options_.find(name.str());
-  return at == options_.end() ? otherwise : llvm::StringRef(at->second);
+static const PassOption& option_of(const PassInfo& pass, llvm::StringRef name) {
+  auto* option = llvm::find_if(pass.options, [&](const PassOption& option) { return option.name == name; });
+  assert(option != pass.options.end() && "the record lists every option that its pass reads");
+  return *option;
 }
 
-Result<int64_t> PassContext::int_option(llvm::StringRef name, int64_t otherwise) const {
-  if (!has_option(name)) return otherwise;
-  int64_t value = 0;
-  if (option(name).getAsInteger(10, value)) return usage_error(name + "=" + option(name) + " is not an integer");
-  return value;
+int64_t PassContext::number(llvm::StringRef option) const {
+  auto given = options_.find(option.str());
+  if (given != options_.end()) return std::get<int64_t>(given->second);
+  return std::get<int64_t>(option_of(pass_, option).otherwise);
 }
 
-Result<int64_t> PassContext::bytes_option(llvm::StringRef name, int64_t otherwise) const {
-  return has_option(name) ? parse_bytes(option(name)) : Result<int64_t>(otherwise);
+std::string PassContext::text(llvm::StringRef option) const {
+  auto given = options_.find(option.str());
+  if (given != options_.end()) return std::get<std::string>(given->second);
+  return std::get<llvm::StringLiteral>(option_of(pass_, option).otherwise).str();
 }
 
-Result<double> PassContext::float_option(llvm::StringRef name, double otherwise) const {
-  if (!has_option(name)) return otherwise;
-  double value = 0;
-  if (option(name).getAsDouble(value)) return usage_error(name + "=" + option(name) + " is not a number");
-  return value;
+PassManager PassManager::under(CompileHooks hooks) const {
+  PassManager passes = *this;
+  passes.hooks_ = std::move(hooks);
+  passes.stopped_ = false;
+  return passes;
 }
 
-void PipelineReport::print(llvm::raw_ostream& out) const {
-  for (const PassRun& run : runs) {
-    out << llvm::format("%8.1f ms  ", run.seconds * 1e3) << run.pass;
-    if (!run.changed) out << ": unchanged";
-    bool first = run.changed;
-    for (const auto& [what, n] : run.counters) {
-      if (n == 0) continue;
-      out << (first ? ": " : ", ") << what << ' ' << n;
-      first = false;
-    }
-    out << '\n';
+PassManager PassManager::quiet() const {
+  CompileHooks hooks;
+  hooks.pipeline.skip = hooks_.pipeline.skip;
+  return under(std::move(hooks));
+}
+
+void PassManager::enter(llvm::StringRef phase) const {
+  if (hooks_.on_phase) hooks_.on_phase(phase);
+}
+
+bool PassManager::leave(llvm::StringRef phase) { return stopped_ |= hooks_.pipeline.stop_after == phase; }
+
+Result<bool> PassManager::run(Graph& graph, llvm::StringRef pipeline) {
+  Result<Pipeline> parsed = parse_pipeline(pipeline);
+  return parsed ? run(graph, *parsed) : parsed.takeError();
+}
+
+Result<bool> PassManager::run(Graph& graph, const Pipeline& pipeline) {
+  GraphSubject subject(graph);
+  return run(subject, pipeline);
+}
+
+Result<bool> PassManager::run(PassSubject& subject, const Pipeline& pipeline) {
+  if (stopped_) return false;
+  if (Status s = subject.verify()) return s;
+  bool changed = false;
+  for (const PipelineStep& step : pipeline.steps) {
+    llvm::StringRef name = step.pass->name;
+    if (llvm::is_contained(hooks_.pipeline.skip, name)) continue;
+    Result<bool> result = run_step(subject, step);
+    if (!result) return in_context(name, result.takeError());
+    changed |= *result;
+    if ((stopped_ = hooks_.pipeline.stop_after == name)) break;
   }
+  return changed;
 }
 
-Result<PipelineReport> run_pipeline(Graph& graph, const Pipeline& pipeline, const PipelineOptions& options) {
-  return Runner(graph, options).run(pipeline);
+Result<bool> PassManager::run_step(PassSubject& subject, const PipelineStep& step) {
+  const std::string& dump_dir = hooks_.pipeline.dump_dir;
+  const std::string before = hooks_.pipeline.check_answers || !dump_dir.empty() ? subject.to_text() : "";
+  PassContext context(*step.pass, step.options);
+  PassRun run{step.pass->name.str()};
+  if (Status s = run_checked(subject, step, context, run, before)) {
+    if (dump_dir.empty()) return s;
+    Status written = write_text(dump_dir, "repro.ir", "// run: " + Pipeline{{step}}.to_text() + "\n" + before);
+    return written ? llvm::joinErrors(std::move(s), std::move(written)) : std::move(s);
+  }
+  run.counters = std::move(context.counters);
+  run.lines = std::move(context.lines);
+  llvm::append_range(decisions_, context.decisions);
+  runs_.push_back(std::move(run));
+  if (Status s = show(subject, runs_.back())) return s;
+  return runs_.back().changed;
+}
+
+Status PassManager::run_checked(PassSubject& subject, const PipelineStep& step, PassContext& context, PassRun& run,
+                                llvm::StringRef before) const {
+  Result<bool> changed = subject.run(*step.pass, context);
+  if (!changed) return changed.takeError();
+  run.changed = *changed;
+  if (Status s = subject.verify()) return s;
+  if (hooks_.pipeline.check_answers && (subject.to_text() != before) != *changed)
+    return model_error(*changed ? "says it changed the graph and did not" : "changed the graph and says it did not");
+  return Status::success();
+}
+
+Status PassManager::show(const PassSubject& subject, const PassRun& run) const {
+  const PipelineOptions& options = hooks_.pipeline;
+  bool wanted = llvm::is_contained(options.print_after, run.pass) || llvm::is_contained(options.print_after, "all");
+  if (wanted && options.log) {
+    *options.log << headline(run);
+    subject.print(*options.log);
+  }
+  if (options.dump_dir.empty() || !run.changed) return Status::success();
+  std::string number = (runs_.size() < 10 ? "0" : "") + std::to_string(runs_.size()) + "-";
+  return write_text(options.dump_dir, number + run.pass + ".ir", subject.to_text());
 }
 
 }  // namespace plimsoll

@@ -291,17 +291,25 @@ class CastInserter {
 };
 
 Result<bool> run(Graph& graph, PassContext& context) {
-  std::optional<DType> narrow = parse_precision(context.option("to"));
-  if (!narrow || *narrow == DType::F32) return usage_error("to=" + context.option("to") + ": expected bf16 or fp16");
-  Result<std::vector<PrecisionRule>> rules = parse_precision_rules(context.option("rules"));
+  const std::string to = context.text("to");
+  if (to == "tf32") {
+    context.decide("plan", to, "no casts: products may round f32 operands to 10 bits; the CPU does not");
+    return false;
+  }
+  std::optional<DType> narrow = parse_precision(to);
+  if (!narrow || *narrow == DType::F32) return usage_error("to=" + to + ": expected bf16, fp16 or tf32");
+  Result<std::vector<PrecisionRule>> rules = parse_precision_rules(context.text("rules"));
   if (!rules) return rules.takeError();
   for (const PrecisionRule& rule : *rules)
     if (rule.dtype != DType::F32 && rule.dtype != *narrow)
-      return usage_error("'" + rule.text + "': one plan computes in one 16-bit dtype, here " + context.option("to"));
+      return usage_error("'" + rule.text + "': one plan computes in one 16-bit dtype, here " + to);
   return CastInserter(graph, *narrow, *rules, context).run();
 }
 
-constexpr PassOption options[] = {{"to", "bf16 or fp16"}, {"rules", "lines of a --precision-file, ending in ';'"}};
+constexpr PassOption options[] = {
+    {"to", "bf16", "bf16, fp16, or tf32, which needs no casts"},
+    {"rules", "", "precision rules (passes/target/precision_rules.h), separated by ';'"},
+};
 
 }  // namespace
 

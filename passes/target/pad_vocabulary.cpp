@@ -56,16 +56,14 @@ bool try_pad(Graph& graph, NodeId id, int64_t multiple, PassContext& context) {
 }
 
 Result<bool> run(Graph& graph, PassContext& context) {
-  Result<int64_t> multiple = context.int_option("multiple", 64);
-  if (!multiple) return multiple.takeError();
   int64_t count = 0;
   for (NodeId id : graph.order())
-    if (graph.node(id).op->name == "cross_entropy") count += try_pad(graph, id, *multiple, context);
+    if (graph.node(id).op->name == "cross_entropy") count += try_pad(graph, id, context.number("multiple"), context);
   context.count("padded", count);
   return count > 0;
 }
 
-constexpr PassOption pass_options[] = {{"multiple", "columns are padded to a multiple of this many"}};
+constexpr PassOption pass_options[] = {{"multiple", 64, "columns are padded to a multiple of this many", 1}};
 
 }  // namespace
 

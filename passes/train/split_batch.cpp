@@ -253,18 +253,17 @@ void run_parts_in_turn(Graph& step, const BatchSplit& split) {
 namespace {
 
 Result<bool> run(Graph& graph, PassContext& context) {
-  const ValueId from = graph.find_value(context.option("from"));
-  if (from == ValueId::None) return usage_error("there is no value '" + context.option("from") + "'");
-  Result<int64_t> parts = context.int_option("parts", 2);
-  if (!parts) return parts.takeError();
-  Result<BatchSplit> split = split_batch(graph, from, *parts);
+  const ValueId from = graph.find_value(context.text("from"));
+  if (from == ValueId::None) return usage_error("there is no value '" + context.text("from") + "'");
+  const int64_t parts = context.number("parts");
+  Result<BatchSplit> split = split_batch(graph, from, parts);
   if (!split) return split.takeError();
-  context.count("parts", *parts);
+  context.count("parts", parts);
   return true;
 }
 
-constexpr PassOption pass_options[] = {{"from", "the value behind which everything comes in parts"},
-                                       {"parts", "how many"}};
+constexpr PassOption pass_options[] = {{"from", "", "the value behind which everything comes in parts"},
+                                       {"parts", 2, "how many", 2}};
 
 }  // namespace
 

@@ -34,8 +34,15 @@ const PassInfo failing{.name = "fail", .summary = "", .stage = Stage::Any, .keep
 const PassInfo forward_only{.name = "early", .summary = "", .stage = Stage::Forward, .keeps_result = true, .run = lie};
 
 std::string failure_of(const PassInfo& pass, Graph graph, const PipelineOptions& options) {
-  Result<PipelineReport> report = run_pipeline(graph, Pipeline{{{&pass, {}}}}, options);
-  return report ? "" : take_diag(report.takeError()).text();
+  CompileHooks hooks;
+  hooks.pipeline = options;
+  Result<bool> changed = PassManager(hooks).run(graph, Pipeline{{{&pass, {}}}});
+  return changed ? "" : take_diag(changed.takeError()).text();
+}
+
+bool succeeds(Result<bool> changed) {
+  if (!changed) llvm::consumeError(changed.takeError());
+  return bool(changed);
 }
 
 std::string read(const std::filesystem::path& path) {
@@ -63,14 +70,11 @@ TEST_CASE("a pipeline's text reads back") {
   Result<Pipeline> pipeline = parse_pipeline("  dce ,fold-constants{keep=3  dense=1}, simplify");
   REQUIRE(static_cast<bool>(pipeline));
   CHECK(pipeline->to_text() == "dce, fold-constants{dense=1 keep=3}, simplify");
-}
 
-TEST_CASE("passes named as undone exist") {
-  for (const PassInfo* pass : all_passes())
-    for (llvm::StringRef earlier : pass->never_after) {
-      CAPTURE(earlier.str());
-      CHECK(find_pass(earlier));
-    }
+  const std::string rules = R"(insert-casts{rules="module:h\.\d{2}\."".* = fp32; op:exp = bf16" to=bf16})";
+  pipeline = parse_pipeline(rules);
+  REQUIRE(static_cast<bool>(pipeline));
+  CHECK(pipeline->to_text() == rules);
 }
 
 TEST_CASE("a pass that hides a change is caught") {
@@ -96,21 +100,31 @@ TEST_CASE("changes are dumped and printed, and steps can be left out") {
   std::string log;
   llvm::raw_string_ostream out(log);
   Graph graph = chain();
-  Result<PipelineReport> report = run_pipeline(graph, *pipeline,
-                                               {.dump_dir = folder.path.string(),
-                                                .runs_before = 11,
-                                                .print_after = {"dce"},
-                                                .stop_after = "cse",
-                                                .skip = {"simplify"},
-                                                .log = &out});
-  REQUIRE(static_cast<bool>(report));
-  REQUIRE(report->runs.size() == 2);
-  CHECK(report->runs[0].pass == "dce");
-  CHECK(report->runs[0].counters.at("removed") == 1);
-  CHECK(!report->runs[1].changed);
-  CHECK(out.str() == "// after dce\n" + to_text(graph));
-  CHECK(read(folder.path / "12-dce.ir") == to_text(graph));
-  CHECK(!std::filesystem::exists(folder.path / "13-cse.ir"));
+  CompileHooks hooks;
+  hooks.pipeline = {
+      .dump_dir = folder.path.string(), .print_after = {"dce"}, .stop_after = "cse", .skip = {"simplify"}, .log = &out};
+  PassManager passes(hooks);
+  REQUIRE(succeeds(passes.run(graph, *pipeline)));
+  CHECK(passes.stopped());
+  REQUIRE(passes.runs().size() == 2);
+  CHECK(passes.runs()[0].pass == "dce");
+  CHECK(passes.runs()[0].counters.at("removed") == 1);
+  CHECK(!passes.runs()[1].changed);
+  CHECK(out.str() == "// after dce: removed 1\n" + to_text(graph));
+  CHECK(read(folder.path / "01-dce.ir") == to_text(graph));
+  CHECK(!std::filesystem::exists(folder.path / "02-cse.ir"));
+}
+
+TEST_CASE("dumps of several pipelines are numbered on") {
+  TemporaryFolder folder;
+  CompileHooks hooks;
+  hooks.pipeline.dump_dir = folder.path.string();
+  PassManager first(hooks);
+  Graph graph = chain();
+  REQUIRE(succeeds(first.run(graph, "cse")));
+  PassManager second = first;
+  REQUIRE(succeeds(second.run(graph, "dce")));
+  CHECK(std::filesystem::exists(folder.path / "02-dce.ir"));
 }
 
 TEST_SUITE_END();

@@ -1,0 +1,37 @@
+#include "passes/pipelines.h"
+
+#include "passes/pass/parse_pipeline.h"
+
+#include <algorithm>
+
+namespace plimsoll {
+
+const llvm::StringLiteral clean_pipeline =
+    "fold-constants, simplify, cse, dce, recover-activations, recover-norms, recover-losses, "
+    "dce, recover-linear, dce, recover-rotary, recover-attention, dce";
+const llvm::StringLiteral fixpoint_pipeline = "move-transposes, simplify, dce";
+const llvm::StringLiteral finish_pipeline =
+    "recover-linear, recover-attention, recover-losses, simplify, recover-split, pack-attention, cse, dce";
+
+const llvm::StringLiteral layout_pipeline = "channels-last, dce, move-transposes, fold-constants, simplify, cse, dce";
+
+std::string forward_pipeline(const TrainingRequest& request, const KernelPreferences& preferences) {
+  std::string text;
+  if (preferences.product_multiple > 1)
+    text += "pad-vocabulary{multiple=" + std::to_string(preferences.product_multiple) + "}, ";
+  if (request.precision != "exported" && request.precision != "fp32") {
+    std::string rules = request.precision_rules;
+    std::replace(rules.begin(), rules.end(), '\n', ';');  // a run: line of a reproducer is one line
+    text += "insert-casts{to=" + request.precision + " rules=" + option_text(rules) + "}, ";
+  }
+  return text + "fuse-batch-norms";
+}
+
+std::string step_pipeline(const KernelPreferences& preferences) {
+  std::string text =
+      "simplify, fold-casts-into-reductions, simplify, cse, dce, fuse-batch-norms, save-pool-indices, fuse-addends, "
+      "dce";
+  return preferences.product_epilogues ? text + ", fuse-epilogues, dce" : text;
+}
+
+}  // namespace plimsoll

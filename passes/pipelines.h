@@ -1,0 +1,20 @@
+#pragma once
+
+// Every pipeline of graph passes as text, in running order.
+
+#include "ir/machine/kernel_catalog.h"
+#include "passes/job.h"
+
+namespace plimsoll {
+
+// The clean stage runs the first once, the second until nothing changes, and the third once.
+extern const llvm::StringLiteral clean_pipeline, fixpoint_pipeline, finish_pipeline;
+
+// Image models on devices whose convolutions are faster with channels last.
+extern const llvm::StringLiteral layout_pipeline;
+
+// What the forward graph goes through before it is differentiated, and each function of the training step after.
+std::string forward_pipeline(const TrainingRequest& request, const KernelPreferences& preferences);
+std::string step_pipeline(const KernelPreferences& preferences);
+
+}  // namespace plimsoll
