@@ -13,8 +13,8 @@
 #include <algorithm>
 #include <optional>
 
-// Each alternative is the same job with one thing changed. They are compared by the predicted time of a sample, those
-// that fit first.
+// An alternative is the same job with one change. Alternatives that fit come first, then the predicted time per sample
+// decides.
 
 namespace plimsoll {
 namespace {
@@ -30,7 +30,7 @@ struct Alternative {
   bool estimated;
 };
 
-// As the command line takes it.
+// Formats bytes without spaces, as the command line reads them.
 std::string typed(int64_t bytes) {
   std::string text = format_bytes(bytes);
   text.erase(std::remove(text.begin(), text.end(), ' '), text.end());
@@ -71,8 +71,8 @@ class Alternatives {
  private:
   int64_t budget() const { return smallest_.arenas.front().budget_bytes; }
 
-  // What fits, or the plan that needs least. A job that cannot be done, such as a batch that cannot be followed, has
-  // none and is no alternative.
+  // Returns the plan that fits, or else the plan that needs least. Returns none for a job that cannot be compiled, such
+  // as a batch that the graph does not allow; such a job is no alternative.
   static std::optional<Plan> planned(const OpenedModel& model, const CompileRequest& request) {
     std::optional<Plan> plan;
     CompileHooks hooks;
@@ -137,7 +137,7 @@ class Alternatives {
       estimate(what, transient() / 2, (smallest_.predicted_step_us - updates) / 2 + updates, samples);
   }
 
-  // A dimension of the inputs that is not their batch and that the caller chose.
+  // Halves each dimension that the caller bound and that is not the batch.
   void half_length() {
     for (const auto& [name, size] : request_.import.dims) {
       if (size < 2 || llvm::StringRef(name).contains_insensitive("batch")) continue;
@@ -152,11 +152,11 @@ class Alternatives {
     }
   }
 
-  // Blocks are what the names of parameters number: h.0.attn.weight, h.1.attn.weight.
+  // A block is a number in the names of parameters: h.0.attn.weight, h.1.attn.weight.
   void last_blocks() {
     if (!request_.training.train.empty() || !request_.training.freeze.empty()) return;
     const llvm::Regex numbered("^(.*[A-Za-z_]\\.)([0-9]+)\\.");
-    std::map<std::string, int64_t> last;  // by what stands in front of the number
+    std::map<std::string, int64_t> last;  // the key is the name in front of the number
     for (const PlanState& state : smallest_.states) {
       llvm::SmallVector<llvm::StringRef, 3> parts;
       int64_t number = 0;
@@ -172,12 +172,12 @@ class Alternatives {
       numbers += (numbers.empty() ? "" : "|") + std::to_string(block);
     CompileRequest changed = request_;
     changed.training.train = {"^" + prefix + "(" + numbers + ")\\."};
-    plan("the last blocks alone (--train '" + changed.training.train.front() + "')", model_, changed,
+    plan("training only the last blocks (--train '" + changed.training.train.front() + "')", model_, changed,
          samples_of(smallest_));
   }
 
-  // Updates are bound by the bytes they move, so without optimizer state, read and written once, they take less by its
-  // share.
+  // Updates are bound by memory bandwidth. They read and write the optimizer state once, so without it they become
+  // faster by its share of the bytes.
   void optimizer_without_state() {
     const int64_t states = persistent(Category::Optimizer);
     if (states == 0 || request_.training.optimizer.kind == OptimizerKind::Sgd) return;
@@ -194,8 +194,8 @@ class Alternatives {
     estimate("--optimizer sgd", states, smallest_.predicted_step_us - share * update_us, samples_of(smallest_));
   }
 
-  // More of the host than the job may have now. Whether copies hide behind computing cannot be estimated, so it is
-  // planned at any size.
+  // Allows more host memory. Whether copies overlap with computing cannot be estimated, so this is planned even for
+  // large jobs.
   void host_memory() {
     const DeviceDescription& device = smallest_.device;
     const TrainingRequest& now = request_.training;
@@ -230,18 +230,17 @@ class Alternatives {
                          plan->predicted_step_us / samples_of(smallest_), false});
   }
 
-  // Parameters, gradients and optimizer state divided among N cards (Rajbhandari et al. 2020), each with this batch.
-  // Its samples take as long as now on each, which is what more cards cost.
+  // Divides parameters, gradients and optimizer state among N cards (Rajbhandari et al. 2020), each with this batch.
+  // The time per sample on each card stays the same.
   void several_cards() {
     if (smallest_.device.backend == "cpu") return;
     const int64_t states =
         persistent(Category::Parameters) + persistent(Category::Gradients) + persistent(Category::Optimizer);
     for (int64_t cards = 2; cards <= max_cards; cards *= 2) {
       if (smallest_.promised_bytes() - states + states / cards > budget()) continue;
-      return estimate(
-          std::to_string(cards) +
-              " cards that divide the states among them, this batch on each (an estimate: plans are for one card)",
-          states - states / cards, smallest_.predicted_step_us, samples_of(smallest_));
+      return estimate(std::to_string(cards) +
+                          " cards that share the states, each with this batch (an estimate: plans are for one card)",
+                      states - states / cards, smallest_.predicted_step_us, samples_of(smallest_));
     }
   }
 
@@ -252,9 +251,9 @@ class Alternatives {
   std::vector<Alternative> levers_;
 };
 
-// Of a sample where the plan knows how many there are.
+// Gives the time per sample where the plan knows its batch, else the time per step.
 std::string time_of(const Plan& plan, double sample_us) {
-  return format_us(sample_us) + (plan.training.batch > 0 ? " a sample" : " a step");
+  return format_us(sample_us) + (plan.training.batch > 0 ? " per sample" : " per step");
 }
 
 }  // namespace
@@ -271,7 +270,7 @@ Status with_alternatives(Status refusal, const OpenedModel& model, const Compile
             format_bytes(round_up_readable(alternative.needs_bytes)) + " (" + time_of(smallest, alternative.sample_us) +
             ")";
   }
-  std::string text = diag.text() + "; takes " + time_of(smallest, smallest.predicted_step_us / samples_of(smallest));
+  std::string text = diag.text() + "; it takes " + time_of(smallest, smallest.predicted_step_us / samples_of(smallest));
   if (!enough.empty()) text += "; would fit: " + enough;
   if (!short_of.empty()) text += "; would need less: " + short_of;
   return budget_error(text);

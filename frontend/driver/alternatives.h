@@ -1,13 +1,13 @@
 #pragma once
 
-// What a job that does not fit could do otherwise.
+// Changes of a job that does not fit, which would make it fit or need less.
 
 #include "frontend/api/compile_model.h"
 
 namespace plimsoll {
 
-// The refusal of `request` with what changes to the job would need and take: each is planned where that is a matter of
-// seconds, else estimated ("about"). `smallest` is the plan of the request that needs least.
+// Adds alternatives with their bytes and times to the refusal of `request`. Each is planned where that takes seconds,
+// else estimated ("about"). `smallest` is the plan of the request that needs least.
 Status with_alternatives(Status refusal, const OpenedModel& model, const CompileRequest& request, const Plan& smallest);
 
 }  // namespace plimsoll

@@ -25,7 +25,7 @@ void BatchSearch::refused(int64_t batch, double needed_share) {
   was_slow_ = open() > open_before / 2;
 }
 
-// Where the line through the two smallest that were refused, or through one and nothing, meets the budget.
+// Returns where a line meets the budget. It goes through the two smallest refused batches, or one of them and zero.
 int64_t BatchSearch::estimate() const {
   const Refused& near = refused_.back();
   const Refused far = refused_.size() > 1 ? refused_[refused_.size() - 2] : Refused{0, 0};

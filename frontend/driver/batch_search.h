@@ -1,6 +1,6 @@
 #pragma once
 
-// Which batches to try on the way to the largest one that fits, each try being dear.
+// Chooses which batches to try to find the largest one that fits. Each try is expensive, so there are few.
 
 #include <cstdint>
 #include <optional>
@@ -8,16 +8,16 @@
 
 namespace plimsoll {
 
-// What is needed grows about linearly with the batch. So a batch that was refused says about how large one may be, two
-// of them better, and where they mislead, half of what is open goes. What is needed may go up and down a little: the
-// answer is a batch that fits and is followed by one that was refused.
+// Memory grows about linearly with the batch, so a line through the refused batches estimates the largest that fits.
+// After a poor estimate the search halves the open interval instead. Memory may also fall a little from one batch to
+// the next: the result is a batch that fits and whose successor was refused.
 class BatchSearch {
  public:
-  std::optional<int64_t> next() const;  // none: the search is over
+  std::optional<int64_t> next() const;  // none when the search is over
   void fits(int64_t batch);
-  void refused(int64_t batch, double needed_share);  // what it needs, in budgets
+  void refused(int64_t batch, double needed_share);  // bytes needed over the budget, above 1
 
-  int64_t largest() const { return fits_; }  // that fits, of those tried; 0: none
+  int64_t largest() const { return fits_; }  // the largest tried batch that fits; 0 if none does
 
  private:
   struct Refused {
@@ -30,8 +30,8 @@ class BatchSearch {
 
   static constexpr int64_t max_tried = int64_t{1} << 30;
   int64_t fits_ = 0;
-  std::vector<Refused> refused_;  // smaller and smaller
-  bool was_slow_ = false;         // the last try left more than half of what was open
+  std::vector<Refused> refused_;  // in decreasing order
+  bool was_slow_ = false;         // the last try left more than half of the interval open
 };
 
 }  // namespace plimsoll

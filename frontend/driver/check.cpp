@@ -9,8 +9,8 @@
 
 #include <algorithm>
 
-// Runs the stages of a compile one after the other, goes on after a failure where that makes sense, and
-// reports everything it met, grouped by what would have to change.
+// Runs the stages of a compile one after the other and reports every obstacle, grouped by what would have to change. It
+// continues after a failure where later stages can still say something.
 
 namespace plimsoll {
 namespace {
@@ -19,9 +19,9 @@ constexpr size_t max_nodes_shown = 4;
 
 struct Finding {
   std::string title;    // "operator Det is not supported"
-  std::string message;  // what it means and what to do
+  std::string message;  // says what it means and what to do
   std::vector<std::string> nodes;
-  std::string freezing;  // whether leaving weights untrained helps
+  std::string freezing;  // says whether leaving weights untrained helps
   bool blocks = true;
 };
 
@@ -69,12 +69,12 @@ class ModelCheck {
   mutable TextTable table_;
   Console& console_;
   std::vector<Finding> findings_;
-  std::string trained_line_;  // what would be trained
+  std::string trained_line_;  // says what would be trained
 };
 
 void ModelCheck::add_import_findings(const ImportReport& report) {
   for (const Obstacle& obstacle : report.obstacles) {
-    bool many = obstacle.kind == Obstacle::Kind::LostParameter;  // its subject stands for all of them
+    bool many = obstacle.kind == Obstacle::Kind::LostParameter;  // one obstacle lists all of them
     Finding finding{(title_of(obstacle.kind) + (many ? "s" : " " + obstacle.subject)).str(), obstacle.message,
                     obstacle.nodes, "", obstacle.blocks()};
     if (obstacle.kind == Obstacle::Kind::UnsupportedOp)
@@ -87,7 +87,7 @@ void ModelCheck::add_failure(llvm::StringRef title, Status failure) {
   findings_.push_back({title.str(), take_diag(std::move(failure)).text(), {}, "", true});
 }
 
-// Loss, clean stage, batch, choice of trained weights; false where the next stage has nothing to stand on.
+// Attaches the loss, cleans, sets the batch and selects the trained weights. Returns false if later stages cannot run.
 bool ModelCheck::settle(Graph& graph) {
   if (Status s = attach_loss(graph, options_.model.loss)) return add_failure("no loss", std::move(s)), false;
   PassManager passes;
@@ -113,7 +113,7 @@ std::string origin_name(const Graph& graph, NodeId id) {
   return graph.value(node.results.front()).name;
 }
 
-// The trained weights that `nodes` depend on are what would have to be frozen.
+// Freezing all trained weights that `nodes` depend on would remove the obstacle.
 std::string ModelCheck::what_freezing_does(const Graph& graph, llvm::ArrayRef<NodeId> nodes) const {
   std::vector<bool> wanted(graph.value_count());
   for (NodeId id : nodes)
@@ -129,14 +129,14 @@ std::string ModelCheck::what_freezing_does(const Graph& graph, llvm::ArrayRef<No
   std::vector<ValueId> trained = trained_values(graph);
   for (ValueId value : trained)
     if (wanted[index_of(value)]) upstream.push_back(graph.value(value).name);
-  if (upstream.size() == trained.size()) return "freezing does not help: every trained weight lies before it";
+  if (upstream.size() == trained.size()) return "freezing does not help: it depends on every trained weight";
   std::string names = upstream.size() <= max_nodes_shown ? ": " + llvm::join(upstream, ", ")
                                                          : ": " + upstream.front() + " ... " + upstream.back();
   return "freezing the " + std::to_string(upstream.size()) + " of " + std::to_string(trained.size()) +
-         " trained weights before it removes this" + names;
+         " trained weights that it depends on removes this" + names;
 }
 
-// One finding an op, however many nodes.
+// Adds one finding per op, with all of its nodes.
 void ModelCheck::add_gradient_findings(const Graph& graph) {
   llvm::MapVector<const OpDef*, std::vector<NodeId>> by_op;
   llvm::DenseMap<const OpDef*, std::string> why;
@@ -199,7 +199,7 @@ Status ModelCheck::run() {
   Imported imported = survey_model(*model, *import);
   add_import_findings(imported.report);
 
-  // What follows an unsupported node is unknown, so its loss and gradients would be guesses.
+  // Results after an unsupported node are unknown, so its loss and gradients would be guesses.
   console_.progress.phase("check");
   if (!imported.report.blocked() && settle(imported.graph)) {
     trained_line_ = describe_trained(imported.graph);

@@ -13,7 +13,7 @@ namespace {
 
 constexpr double bracket_effort = 0.05;
 
-// A plan, no plan because it does not fit (the reason goes to `refusal`), or another failure.
+// Returns the plan, or none if it does not fit (`refusal` then has the reason); other failures stay errors.
 Result<std::optional<Plan>> if_it_fits(Result<Plan> plan, std::string& refusal) {
   if (plan) return std::optional<Plan>(std::move(*plan));
   Diag diag = take_diag(plan.takeError());
@@ -33,8 +33,8 @@ std::string times(int64_t accumulate, int64_t batch) {
   return std::to_string(accumulate) + " x " + std::to_string(batch);
 }
 
-// A short search says which batches fit, a whole one makes the plan; only where that refuses it are smaller ones
-// searched for at length.
+// Short searches find the largest batch that fits, and one full search makes its plan. If the full search refuses that
+// batch, smaller ones get full searches.
 class LargestBatch {
  public:
   LargestBatch(const OpenedModel& model, const CompileRequest& request, const CompileHooks& hooks)
@@ -94,14 +94,14 @@ class LargestBatch {
 
   const OpenedModel& model_;
   const CompileRequest& request_;
-  CompileHooks whole_, quiet_;  // the latter for batches that are only tried
-  std::optional<Plan> best_;    // of the batch that fitted last
-  bool fits_ = false;           // the batch tried last; where not, why not, and what it needs
+  CompileHooks whole_, quiet_;  // `quiet_` is for batches that are only tried
+  std::optional<Plan> best_;    // the plan of the last batch that fitted
+  bool fits_ = false;  // about the last batch tried; if it does not fit, the next two members say why and by how much
   std::string refusal_, above_;
   double needed_share_ = 0;
 };
 
-// From the most exact on.
+// The most exact precision comes first.
 std::vector<const char*> precisions_to_try(const DeviceDescription& device) {
   auto multiplies = [&](DType dtype) {
     return llvm::any_of(device.matmul_tflops, [&](const auto& entry) { return entry.first == dtype; });
@@ -157,7 +157,7 @@ Result<Plan> compile_fastest_precision(const CompileRequest& request, CompileOne
     Result<std::optional<Plan>> plan = if_it_fits(compile(one), refusal);
     if (!plan) return plan.takeError();
     tried += (tried.empty() ? "" : "; ") + std::string(precision) +
-             (*plan ? " takes " + format_us(sample_us(**plan)) + " a sample" : " " + refusal);
+             (*plan ? " takes " + format_us(sample_us(**plan)) + " per sample" : " " + refusal);
     if (*plan && (!best || sample_us(**plan) < sample_us(*best))) best = std::move(*plan);
   }
   if (!best) return budget_error(refusal);

@@ -1,14 +1,13 @@
 #pragma once
 
-// The subcommands as functions on plain options. command_line.cpp fills the options in from the words of the
-// command line; nothing here knows about it.
+// The subcommands as functions on plain options. command_line.cpp fills the options in; nothing here knows about it.
 
 #include "frontend/api/compile_model.h"
 #include "frontend/driver/progress.h"
 
 namespace plimsoll {
 
-// Where a command writes. Results to `out`; everything about the way there to `progress`, which is stderr.
+// Results go to `out`, and progress to `progress`, which writes to stderr.
 struct Console {
   llvm::raw_ostream& out;
   Progress& progress;
@@ -16,7 +15,7 @@ struct Console {
   int columns = 100;
 };
 
-// What can be said about a model, shared by compile, fit and check.
+// The options about the model, which compile, fit and check share.
 struct ModelOptions {
   std::string model;
   std::vector<std::string> dims;  // NAME=N
@@ -37,21 +36,21 @@ struct CompileOptions {
   std::string precision = "exported", precision_file, master_weights = "auto", layout = "auto";
   std::string device = "auto", device_file, timings;
   bool any_order = false;
-  std::string tune;  // timing cache to add to
+  std::string tune;  // measured times are added to this timing cache
   std::string recompute = "auto", offload = "auto";
   std::string split;         // empty: auto, but off with max_batch
-  int64_t global_batch = 0;  // 0: as --batch and --accumulate say
+  int64_t global_batch = 0;  // 0: --batch and --accumulate decide
   bool max_batch = false;
   bool pareto = false;
-  std::string html;                 // report to write beside the plan
+  std::string html;                 // the report is written here too
   std::string budget, host_budget;  // sizes with units; empty: the device's memory, unlimited
   std::string dump_ir, stop_after;
   std::vector<std::string> print_after, skip;
 };
 
 struct FitCommandOptions {
-  CompileOptions compile;            // the job; its device and output play no part
-  std::vector<std::string> devices;  // empty: every known one
+  CompileOptions compile;            // the job; `device` and `output` are not used
+  std::vector<std::string> devices;  // empty: every known device
 };
 
 struct InspectOptions {
@@ -64,14 +63,14 @@ struct RunOptions {
   std::string plan;
   std::string weights;
   bool random_weights = false;
-  uint64_t init_seed = 0;  // of the random weights
+  uint64_t init_seed = 0;  // seed of the random weights
   std::string data;
   int64_t steps = 1;
-  uint64_t seed = 0;          // of dropout and of the order of the data
-  double learning_rate = -1;  // below 0: the plan's
+  uint64_t seed = 0;          // seed of dropout and of the order of the data
+  double learning_rate = -1;  // below 0: the plan's learning rate
   int threads = 0;
   bool poison = false;
-  std::string profile;  // timing cache to add this run's times to
+  std::string profile;  // this run's times are added to this timing cache
   std::string metrics, dump_gradients;
   std::vector<std::string> save;
 };
@@ -92,7 +91,7 @@ Status run_command(const RunOptions& options, Console& console);
 Status check_command(const CheckOptions& options, Console& console);
 Status devices_command(const DevicesOptions& options, Console& console);
 
-// The parts that compile, fit and check share.
+// Read the options that compile, fit and check share.
 Result<ImportOptions> import_options(const ModelOptions& options);
 Result<CompileRequest> compile_request(const CompileOptions& options);
 

@@ -41,14 +41,15 @@ Result<ImageLayout> layout_named(llvm::StringRef name) {
   return usage_error("--layout " + name + ": expected auto, channels-first or channels-last");
 }
 
-// The largest batch is one that fits whole: in parts any batch fits some job.
+// --max-batch keeps the batch whole by default, because in chunks nearly any batch fits.
 Status read_split(const CompileOptions& options, TrainingRequest& request) {
   llvm::StringRef text = options.split;
   if (text.empty()) text = options.max_batch ? "off" : "auto";
   if (text == "auto" || text == "off") return request.split = text == "off", Status::success();
   auto [parts, from] = text.split(':');
   if (parts.getAsInteger(10, request.split) || request.split < 2)
-    return usage_error("--split " + text + ": expected auto, off, or a number of parts from 2 on, perhaps with :VALUE");
+    return usage_error("--split " + text +
+                       ": expected auto, off, or the number of chunks (at least 2), optionally followed by :VALUE");
   request.split_from = from.str();
   return Status::success();
 }
@@ -75,7 +76,7 @@ Result<int64_t> size_option(llvm::StringRef option, llvm::StringRef text) {
   if (text.empty()) return 0;
   Result<int64_t> bytes = parse_bytes(text);
   if (!bytes) return in_context(option, bytes.takeError());
-  if (*bytes == 0) return usage_error(option + ": 0 bytes hold nothing");
+  if (*bytes == 0) return usage_error(option + ": must be above 0 bytes");
   return *bytes;
 }
 
@@ -129,7 +130,7 @@ void print_result(const CompileOptions& options, const Plan& plan, llvm::raw_ost
   out << " on " << plan.device.name;
   if (plan.arenas.size() > 1) out << " and " << format_bytes(plan.arenas[1].bytes) << " of host memory";
   out << ", " << format_count(static_cast<int64_t>(instructions)) << " instructions, predicted "
-      << format_us(plan.predicted_step_us) << " a step";
+      << format_us(plan.predicted_step_us) << " per step";
   if (options.max_batch || options.global_batch > 0)
     out << " of " << plan.training.accumulate << " x " << plan.training.batch << " samples";
   if (const std::string how = how_it_fits(plan); how != "plain") out << ", with " << how;
@@ -143,7 +144,7 @@ Status write_html(const CompileOptions& options, const Plan& plan, const FrontTa
   });
 }
 
-// The graph as text, to stdout or into the file that would have been the plan's.
+// Writes the graph as text to stdout, or to --output in place of the plan.
 Status write_stopped(const CompileOptions& options, const CompileRequest& request, const CompileHooks& hooks,
                      Console& console) {
   Result<Program> program = compile_model_until(request, hooks);
@@ -160,7 +161,7 @@ Status write_stopped(const CompileOptions& options, const CompileRequest& reques
   });
 }
 
-// The batch as it is or as it is to be chosen.
+// Compiles with the given batch, or chooses one as --global-batch or --max-batch says.
 Result<Plan> compile_batch(const CompileOptions& options, const OpenedModel& model, const CompileRequest& request,
                            const CompileHooks& hooks) {
   if (options.global_batch > 0) return compile_global_batch(model, request, options.global_batch, hooks);
@@ -183,7 +184,7 @@ Result<Plan> compile_as_asked(const CompileOptions& options, const OpenedModel& 
   return compile_batch(options, model, request, hooks);
 }
 
-// The request with what was chosen for `plan`.
+// Returns the request with the batch and precision that were chosen for `plan`.
 CompileRequest request_of(const Plan& plan, CompileRequest request, const CompileOptions& options) {
   if (options.max_batch || options.global_batch > 0) {
     request.training.batch = plan.training.batch;
@@ -196,13 +197,13 @@ CompileRequest request_of(const Plan& plan, CompileRequest request, const Compil
 Status check_choices(const CompileOptions& options) {
   bool chooses = options.max_batch || options.global_batch > 0;
   if (chooses && options.model.batch > 0)
-    return usage_error("--batch says what --global-batch or --max-batch is to choose");
+    return usage_error("--batch cannot be combined with --global-batch or --max-batch, which choose the batch");
   if (options.global_batch > 0 && options.accumulate > 1)
-    return usage_error("--accumulate says what --global-batch is to choose");
+    return usage_error("--accumulate cannot be combined with --global-batch, which chooses it");
   return Status::success();
 }
 
-// The plan as asked, once to know the shapes, then again by the times its kernels took.
+// Plans twice: once to know the shapes, then again with the measured times of the kernels.
 Result<Plan> plan_tuned(const CompileOptions& options, const OpenedModel& model, CompileRequest request,
                         const CompileHooks& hooks, Console& console) {
   CompileHooks shapes_alone = hooks;

@@ -9,8 +9,8 @@
 
 #include <CLI/CLI.hpp>
 
-// CLI11 reads the TOML; turning it into words keeps one way for options to arrive. Its own support for
-// configuration files serves the main command only.
+// CLI11 parses the TOML. The options become words, so that all options arrive on one path; CLI11's own support for
+// configuration files works for the main command only.
 
 namespace plimsoll {
 namespace {

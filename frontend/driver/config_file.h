@@ -7,10 +7,9 @@
 
 namespace plimsoll {
 
-// The options of the --config file among `words`, as further words: those outside any section and those in
-// the section of the command, which is words[0]. What the command line says itself wins. Names are checked
-// against `known`
-// ("--optimizer", ...).
+// Reads the file that --config names in `words` and returns its options as further words: those outside any section
+// and those in the section of the command, words[0]. Options that `words` has already are left out. Names are checked
+// against `known` ("--optimizer", ...).
 Result<std::vector<std::string>> words_of_config(const std::vector<std::string>& words,
                                                  const std::vector<std::string>& known);
 

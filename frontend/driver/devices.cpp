@@ -38,7 +38,7 @@ Status devices_command(const DevicesOptions& options, Console& console) {
   table.line(table.styled(Style::Strong, left("name", 10) + left("device", 32) + right("memory", 10) +
                                              right("reserved", 10) + right("GB/s", 7) + "  matmul TFLOP/s"));
   for (const DeviceDescription& device : catalog->all()) {
-    // A processor's memory is the machine's; only reserves and rates are described.
+    // A processor has the machine's memory; its description has only reserves and rates.
     bool here = device.backend == "cpu";
     table.line(left(device.name, 10) + left(device.title, 32) +
                right(here ? "" : format_bytes(device.memory_bytes), 10) +

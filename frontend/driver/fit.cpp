@@ -7,15 +7,15 @@
 
 #include <optional>
 
-// A plan for each device, none of them written: the table says which of them hold the job.
+// Plans the job for each device without writing the plans, and prints which devices hold it.
 
 namespace plimsoll {
 namespace {
 
 struct Answer {
   CompileRequest request;
-  Plan plan;            // where nothing fits, the one that needs least
-  std::string refusal;  // empty: it fits
+  Plan plan;            // the plan that needs least if nothing fits
+  std::string refusal;  // empty if the job fits
 
   bool fits() const { return refusal.empty(); }
   int64_t lacks_bytes() const { return plan.promised_bytes() - plan.arenas.front().budget_bytes; }
@@ -23,7 +23,7 @@ struct Answer {
 
 Result<Answer> answer_for(const OpenedModel& model, CompileRequest request, const DeviceDescription& device) {
   request.device = device.name;
-  // The description's memory stands for any machine's.
+  // The description cannot know this machine's memory.
   if (device.backend == "cpu" && request.training.budget_bytes == 0) request.training.budget_bytes = memory_here();
   Answer answer{request, {}, {}};
   CompileHooks hooks;
@@ -62,13 +62,13 @@ std::string table_row(llvm::StringRef device, llvm::StringRef budget, llvm::Stri
   return left(device, 12) + right(budget, 10) + right(fits, 6) + right(needs, 12) + right(step, 12) + "  " + with.str();
 }
 
-// What it needs is rounded up: typed as a budget it does.
+// The needed bytes are rounded up, so that the printed number works as a budget.
 std::string row_of(const Answer& answer) {
   const Plan& plan = answer.plan;
   int64_t needs = plan.promised_bytes();
   return table_row(plan.device.name, format_bytes(plan.arenas.front().budget_bytes), answer.fits() ? "yes" : "no",
                    format_bytes(answer.fits() ? needs : round_up_readable(needs)), format_us(plan.predicted_step_us),
-                   answer.fits() ? how_it_fits(plan) : "the least it needs: " + how_it_fits(plan));
+                   answer.fits() ? how_it_fits(plan) : "needs least with: " + how_it_fits(plan));
 }
 
 }  // namespace

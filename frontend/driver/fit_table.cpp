@@ -26,12 +26,12 @@ std::optional<SplitChosen> split_of(const Plan& plan) {
   for (const Decision& decision : plan.decisions) {
     SplitChosen split{0, decision.subject};
     llvm::StringRef choice = decision.choice;
-    if (decision.pass == "split-batch" && !choice.consumeInteger(10, split.parts)) return split;
+    if (decision.pass == "split-batch" && !choice.consumeInteger(10, split.chunks)) return split;
   }
   return std::nullopt;
 }
 
-std::string to_string(const SplitChosen& split) { return std::to_string(split.parts) + " parts from " + split.from; }
+std::string to_string(const SplitChosen& split) { return std::to_string(split.chunks) + " chunks from " + split.from; }
 
 std::string how_it_fits(const Plan& plan) {
   auto repeats =

@@ -12,7 +12,7 @@
 namespace plimsoll {
 namespace {
 
-// All instructions of a step with the same op and kernel; accumulated micro-batches count as often as they run.
+// Sums over all instructions of a step with the same op and kernel. Each accumulated micro-batch counts.
 struct Row {
   int64_t count = 0;
   double measured_us = 0, predicted_us = 0, flops = 0, bytes = 0;
@@ -33,7 +33,7 @@ void add_function(const Plan& plan, size_t f, llvm::ArrayRef<double> times, Rows
   }
 }
 
-// Equal calls are averaged.
+// Averages the times of equal calls.
 void add_to_cache(const Plan& plan, size_t f, llvm::ArrayRef<double> times, TimingCache& cache) {
   std::map<std::string, std::pair<double, int>> sums;
   for (bool second : {false, true})

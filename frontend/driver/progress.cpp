@@ -7,7 +7,7 @@
 namespace plimsoll {
 namespace {
 
-constexpr double quiet_seconds = 2;  // a command that takes less says nothing about its phases
+constexpr double quiet_seconds = 2;  // a shorter command prints no phases
 constexpr double redraw_seconds = 0.05, log_seconds = 10;
 
 }  // namespace

@@ -1,7 +1,7 @@
 #pragma once
 
-// How long work shows itself: one moving line on a terminal, a line a phase in a log. Work that is over at
-// once shows nothing, so that a failing command says one line.
+// Shows progress: one moving line on a terminal, one line per phase in a log. Short work shows nothing, so that a
+// command that fails at once prints one line.
 
 #include "llvm/Support/raw_ostream.h"
 
@@ -15,11 +15,11 @@ class Progress {
   Progress(llvm::raw_ostream& err, bool terminal, int columns) : err_(err), terminal_(terminal), columns_(columns) {}
   ~Progress() { finish(); }
 
-  // A new phase begins; the one before is over.
+  // Begins a new phase and ends the one before.
   void phase(llvm::StringRef name);
-  // Step `done` of `all` is over. `text` is for people: the loss and how fast.
+  // Reports that step `done` of `all` is over. `text` shows the loss and the speed.
   void step(int64_t done, int64_t all, llvm::StringRef text);
-  // Nothing more comes; the moving line is taken away.
+  // Ends the last phase and removes the moving line.
   void finish();
 
  private:
@@ -34,7 +34,7 @@ class Progress {
   bool terminal_;
   int columns_;
   std::string phase_;
-  std::string held_back_;  // phases so short that they wait for a long one before they are told
+  std::string held_back_;  // lines of short phases; they are printed with the next long one
   Clock::time_point start_ = Clock::now(), phase_start_ = start_, last_line_ = start_;
   bool line_drawn_ = false;
 };

@@ -16,7 +16,7 @@
 namespace plimsoll {
 namespace {
 
-// One line of JSON a step, written through at once so that a stopped run keeps what it measured.
+// Writes one line of JSON per step and flushes it, so that a stopped run keeps its measurements.
 class MetricsFile {
  public:
   Status open(llvm::StringRef path) {
@@ -29,7 +29,7 @@ class MetricsFile {
 
   Status write(const StepMetrics& metrics, double items_per_s, int64_t device_bytes) {
     if (!file_) return Status::success();
-    // JSON has no word for what is not a number.
+    // JSON has no NaN and no infinity.
     auto number = [](double value) {
       return std::isfinite(value) ? llvm::json::Value(value) : llvm::json::Value(nullptr);
     };
@@ -120,7 +120,7 @@ class Run {
 Status Run::first_values() {
   if (options_.random_weights) return session_->initialise_randomly(options_.init_seed);
   if (options_.weights.empty())
-    return usage_error("run needs first values: --weights FILE (.onnx or .safetensors) or --init SEED");
+    return usage_error("run needs first values of the weights: --weights FILE (.onnx or .safetensors) or --init SEED");
   Result<WeightLoader> weights = open_weights(options_.weights);
   if (!weights) return weights.takeError();
   return session_->initialise(*weights, options_.seed);
@@ -162,7 +162,7 @@ Status Run::start(bool first) {
 
 Status Run::train() {
   console_.progress.phase("train");
-  // On a device that runs ahead the next step is started before this one's numbers are read.
+  // On an asynchronous device the next step starts before the results of this one are read.
   const int64_t ahead = session_->executor().runs_ahead() ? 1 : 0;
   int64_t started = 0;
   for (int64_t i = 0; i < options_.steps; ++i) {
@@ -179,7 +179,7 @@ Status Run::train() {
   return Status::success();
 }
 
-// What the plan promised is compared with what the driver counts. It is kept, or the run fails.
+// Compares the plan's promise with the memory that the driver counts. The run fails if the promise is broken.
 Status Run::check_promise() {
   const Plan& plan = session_->plan();
   Result<MemoryUse> use = session_->executor().memory_use();
@@ -187,15 +187,15 @@ Status Run::check_promise() {
   if (use->process_bytes == 0) return Status::success();
   device_bytes_ = use->process_bytes;
   console_.out << "promised " << format_bytes(plan.promised_bytes()) << ", held " << format_bytes(use->process_bytes)
-               << " (" << use->source << "), of which arenas " << format_bytes(use->arena_bytes);
+               << " (" << use->source << "), of it arenas " << format_bytes(use->arena_bytes);
   for (const Arena& arena : plan.arenas)
     if (arena.space == MemorySpace::Host) console_.out << "; pinned on the host " << format_bytes(arena.bytes);
   console_.out << "\n";
   if (use->process_bytes <= plan.promised_bytes()) return Status::success();
   return budget_error("the promise is broken: the plan promised " + format_bytes(plan.promised_bytes()) +
-                      ", the process holds " + format_bytes(use->process_bytes) + "; outside the arenas " +
-                      format_bytes(use->other_bytes) + " where " + format_bytes(plan.device.reserve_bytes()) +
-                      " were reserved");
+                      ", the process holds " + format_bytes(use->process_bytes) + "; outside the arenas it holds " +
+                      format_bytes(use->other_bytes) + ", the plan reserves " +
+                      format_bytes(plan.device.reserve_bytes()));
 }
 
 std::string Run::describe(const StepMetrics& metrics) const {
@@ -207,7 +207,7 @@ std::string Run::describe(const StepMetrics& metrics) const {
 
 void Run::report() const {
   for (const std::string& path : options_.save) console_.out << "saved " << path << "\n";
-  if (step_ms_.empty()) return;  // --steps 0: the first values only, to save or to see that they load
+  if (step_ms_.empty()) return;  // --steps 0 only loads the first values, to save or to check them
   std::vector<double> sorted = step_ms_;
   std::sort(sorted.begin(), sorted.end());
   StepMetrics typical;
@@ -215,7 +215,7 @@ void Run::report() const {
   char losses[64], against_plan[64];
   std::snprintf(losses, sizeof losses, "loss %.4f -> %.4f", first_loss_, last_loss_);
   console_.out << options_.steps << (options_.steps == 1 ? " step, " : " steps, ") << losses << ", "
-               << format_us(1e3 * typical.step_ms) << " a step, " << format_count(std::llround(items_per_s(typical)))
+               << format_us(1e3 * typical.step_ms) << " per step, " << format_count(std::llround(items_per_s(typical)))
                << " " << data_->item_name() << "/s, " << format_bytes(device_bytes_) << " held\n";
   const double predicted_us = session_->plan().predicted_step_us;
   std::snprintf(against_plan, sizeof against_plan, "%.2f times the prediction", 1e3 * typical.step_ms / predicted_us);

@@ -9,7 +9,7 @@
 namespace plimsoll {
 namespace {
 
-// States that have a weight of the model behind them, by that weight's name.
+// Maps the names of the model's weights to the slots of their states.
 llvm::StringMap<SlotId> weights_of(const Plan& plan) {
   llvm::StringMap<SlotId> slots;
   for (const PlanState& state : plan.states)

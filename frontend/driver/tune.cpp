@@ -18,7 +18,7 @@ namespace {
 constexpr double refused_us = 1e9;
 constexpr int repeats = 5;
 
-// Zeros flatter matrix units, so floats are random: a block of numbers over and over. Indices and flags stay 0.
+// Matrix units are faster on zeros, so floats repeat a block of random numbers. Indices and flags stay 0.
 Status fill_operands(Executor& executor, const Instruction& instruction) {
   constexpr int64_t block = 1 << 16;
   RandomStream stream{1, 0, 0};
@@ -40,14 +40,14 @@ Status fill_operands(Executor& executor, const Instruction& instruction) {
 
 using Choices = std::vector<KernelCandidate>;
 
-// One function a kernel, all of them on the same operands and results; their workspaces lie over each other.
+// Makes one function per kernel. All share their operands and results, and their workspaces overlap.
 Plan plan_of_choices(const OpDef& op, const OpCall& call, llvm::ArrayRef<Type> results,
                      llvm::ArrayRef<KernelCandidate> choices, const DeviceDescription& device) {
   auto needs_less = [](const KernelCandidate& a, const KernelCandidate& b) {
     return a.workspace_bytes < b.workspace_bytes;
   };
-  const int64_t most = std::max_element(choices.begin(), choices.end(), needs_less)->workspace_bytes;
-  Plan plan = plan_of({op, call, results, choices.front().name, most}, device);
+  const int64_t max_workspace_bytes = std::max_element(choices.begin(), choices.end(), needs_less)->workspace_bytes;
+  Plan plan = plan_of({op, call, results, choices.front().name, max_workspace_bytes}, device);
   const PlanFunction one = plan.functions.front();
   const SlotId shared = one.instructions.front().workspace;
   plan.functions.clear();
@@ -66,7 +66,7 @@ Plan plan_of_choices(const OpDef& op, const OpCall& call, llvm::ArrayRef<Type> r
 
 struct Timed {
   double us = refused_us;
-  std::vector<float> results;  // the starts of those that are floats
+  std::vector<float> results;  // the first elements of each float result
 };
 
 Status read_results(Executor& executor, const Instruction& instruction, std::vector<float>& to) {
@@ -95,7 +95,7 @@ Result<Timed> time_function(Executor& executor, size_t function, const Instructi
   return timed;
 }
 
-// By choice. Errors where one of them refuses the call.
+// Returns one entry per choice. Fails if one of the kernels refuses the call.
 Result<std::vector<Timed>> time_together(const Plan& plan) {
   Result<std::unique_ptr<Executor>> executor = Executor::create(plan, {});
   if (!executor) return executor.takeError();
@@ -109,7 +109,7 @@ Result<std::vector<Timed>> time_together(const Plan& plan) {
   return all;
 }
 
-// Operands are made once for all choices where none refuses; making them takes longer than to run the kernels.
+// Making operands takes longer than running the kernels, so all choices share them unless one refuses the call.
 std::vector<Timed> time_choices(const OpDef& op, const OpCall& call, llvm::ArrayRef<Type> results,
                                 const Choices& choices, const DeviceDescription& device) {
   Result<std::vector<Timed>> together = time_together(plan_of_choices(op, call, results, choices, device));
@@ -130,7 +130,7 @@ void refuse_what_differs(llvm::MutableArrayRef<Timed> all) {
     if (timed.us < refused_us && !same_but_for_rounding(first->results, timed.results)) timed.us = refused_us;
 }
 
-// Kernels worth timing: all but the reference.
+// Returns the kernels worth timing: all except the reference.
 Choices choices_of(const KernelCatalog& catalog, const OpDef& op, const OpCall& call, llvm::ArrayRef<Type> results) {
   Choices choices = catalog.candidates(op, call, results);
   llvm::erase_if(choices, [](const KernelCandidate& c) { return c.name == "reference"; });
@@ -140,7 +140,7 @@ Choices choices_of(const KernelCatalog& catalog, const OpDef& op, const OpCall& 
 }  // namespace
 
 bool same_but_for_rounding(llvm::ArrayRef<float> results, llvm::ArrayRef<float> other) {
-  constexpr double most = 0.05;  // of the norm: bf16 sums in another order are within a fifth of that
+  constexpr double max_share = 0.05;  // of the norm; bf16 sums in another order differ by less than a fifth of it
   if (results.size() != other.size()) return false;
   double norm = 0, difference = 0;
   for (size_t i = 0; i < results.size(); ++i) {
@@ -149,7 +149,7 @@ bool same_but_for_rounding(llvm::ArrayRef<float> results, llvm::ArrayRef<float> 
     norm += static_cast<double>(results[i]) * results[i];
     difference += off * off;
   }
-  return difference <= most * most * norm;
+  return difference <= max_share * max_share * norm;
 }
 
 Result<TuneReport> tune(const Plan& plan, const KernelCatalog& catalog, TimingCache& times) {

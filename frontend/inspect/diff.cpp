@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <cmath>
 
-// `inspect PLAN --diff PLAN2`: totals first, then the values that came, went or changed, largest first.
+// `inspect PLAN --diff PLAN2` prints totals first, then the values that are new, gone or changed, largest first.
 
 namespace plimsoll {
 namespace {
@@ -25,7 +25,7 @@ std::string signed_us(double change) {
 
 struct Change {
   std::string text;
-  int64_t bytes;  // of the value, for the order
+  int64_t bytes;  // the size of the value; larger values come first
 };
 
 class Diff {
@@ -50,9 +50,9 @@ class Diff {
   }
 
   void row(llvm::StringRef label, llvm::StringRef before, llvm::StringRef after, llvm::StringRef change, double sign) {
-    Style tone = sign > 0 ? Style::Warn : sign < 0 ? Style::Good : Style::Quiet;
+    Style style = sign > 0 ? Style::Warn : sign < 0 ? Style::Good : Style::Quiet;
     table_.line(left(label, label_columns) + right(before, value_columns) + right(after, value_columns) +
-                table_.styled(tone, right(change, value_columns)));
+                table_.styled(style, right(change, value_columns)));
   }
 
   static int64_t arena_bytes(const Plan& plan, MemorySpace space, int64_t Arena::*field) {
@@ -80,7 +80,7 @@ class Diff {
     }
   }
 
-  // Counts of each op that differ.
+  // Prints how many instructions of each op the plans have where the numbers differ.
   void instructions() {
     llvm::StringMap<std::pair<int64_t, int64_t>> counts;
     for (const PlanFunction& function : before_.functions)
@@ -149,7 +149,7 @@ class Diff {
     }
     list("values that are gone", std::move(gone));
     list("values that are new", std::move(fresh));
-    list("values of another kind", std::move(changed));
+    list("values whose type, category or memory changed", std::move(changed));
   }
 
   static Change describe(const Slot& slot) {

@@ -5,8 +5,7 @@
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/Support/Format.h"
 
-// The report as one file that needs nothing beside it: for somebody who decides about a budget and does not run the
-// program.
+// The report as one self-contained file, for somebody who decides about a budget without running the program.
 
 namespace plimsoll {
 namespace {
@@ -24,11 +23,11 @@ tr.sum td{border-top:1px solid var(--rule);font-weight:600}
 .bar{height:14px;background:var(--rule);border-radius:7px;overflow:hidden;margin:.5em 0}.bar i{display:block;height:100%;background:#2e7d5b}.bar i.tight{background:#b7791f}
 .bar i.past{background:#c4320a}.key{display:inline-block;width:.8em;height:.8em;border-radius:2px;margin-right:.5em}
 svg{width:100%;height:auto}svg text{font-size:12px;fill:var(--quiet)}.line{stroke:var(--rule)}
-.limit{stroke:#c4320a;stroke-dasharray:6 4}.front{fill:none;stroke:#3366cc;stroke-width:2}.point{fill:#3366cc}.mark{fill:none;stroke:#c4320a;stroke-width:2}
+.limit{stroke:#c4320a;stroke-dasharray:6 4}.frontier{fill:none;stroke:#3366cc;stroke-width:2}.point{fill:#3366cc}.mark{fill:none;stroke:#c4320a;stroke-width:2}
 .reserve{fill:#8d99ae;background:#8d99ae}
 )";
 
-// By category, dark enough for both backgrounds.
+// One colour per category, dark enough for light and dark backgrounds.
 constexpr llvm::StringLiteral colors[category_count] = {"#3b6ea5", "#b5651d", "#6b8fbf", "#9aa5b1",
                                                         "#2e7d5b", "#d9a441", "#8e5ea2", "#4fa3a5",
                                                         "#c97b84", "#7aa95c", "#a05252"};
@@ -45,15 +44,15 @@ std::string figure(llvm::StringRef text) { return "<td class='n'>" + escaped(tex
 
 class HtmlReport {
  public:
-  HtmlReport(llvm::raw_ostream& out, const Plan& plan, llvm::ArrayRef<FrontierRow> front)
-      : out_(out), plan_(plan), front_(front), device_(summarize_space(plan, MemorySpace::Device)) {}
+  HtmlReport(llvm::raw_ostream& out, const Plan& plan, llvm::ArrayRef<FrontierRow> frontier)
+      : out_(out), plan_(plan), frontier_(frontier), device_(summarize_space(plan, MemorySpace::Device)) {}
 
   void print() {
     head();
     summary();
     categories();
     curve();
-    front();
+    frontier();
     largest_values();
     time();
     decisions();
@@ -85,7 +84,7 @@ class HtmlReport {
         out_ << " of " << format_bytes(budget) << ", " << format_bytes(budget - needs) << " to spare.";
       else
         out_ << "; <b class='over'>the budget is " << format_bytes(budget) << ", " << format_bytes(needs - budget)
-             << " too little.</b> This is the plan that needs least.";
+             << " too small.</b> This is the plan that needs least.";
       out_ << " A step takes <b>" << format_us(plan_.predicted_step_us)
            << "</b> (predicted).</p><div class='bar'><i class='"
            << (share > 1      ? "past"
@@ -105,9 +104,9 @@ class HtmlReport {
   }
 
   void categories() {
-    heading("Device memory", "at the peak, and the most each kind ever takes");
-    out_ << "<table><tr><th>for</th><th class='n'>at the peak</th><th class='n'>share</th><th "
-            "class='n'>most</th></tr>\n";
+    heading("Device memory", "at the peak, and the largest amount of each category at any time");
+    out_ << "<table><tr><th>category</th><th class='n'>at the peak</th><th class='n'>share</th><th "
+            "class='n'>largest</th></tr>\n";
     for (int i = 0; i < category_count; ++i)
       if (auto category = static_cast<Category>(i); device_.largest[category] > 0)
         category_row("c" + std::to_string(i), category_name(category), device_.at_peak[category],
@@ -118,7 +117,7 @@ class HtmlReport {
     out_ << "<tr class='sum'><td>promised</td>" << figure(format_bytes(plan_.promised_bytes())) << "</tr></table>\n";
     for (const Arena& other : plan_.arenas)
       if (other.space == MemorySpace::Host)
-        out_ << "<p>Beside it " << format_bytes(other.bytes) << " of pinned host memory.</p>\n";
+        out_ << "<p>The plan also pins " << format_bytes(other.bytes) << " of host memory.</p>\n";
   }
 
   void curve() {
@@ -126,13 +125,13 @@ class HtmlReport {
     draw_curve_svg(out_, plan_, device_);
   }
 
-  void front() {
-    if (front_.empty()) return;
-    heading("What smaller budgets cost", "time of a step over the bytes it needs; the ring is this plan");
-    draw_front_svg(out_, front_, plan_);
+  void frontier() {
+    if (frontier_.empty()) return;
+    heading("What smaller budgets cost", "time per step against the bytes needed; the ring marks this plan");
+    draw_frontier_svg(out_, frontier_, plan_);
     out_ << "<table><tr><th class='n'>budget</th><th class='n'>peak</th><th class='n'>step</th><th "
             "class='n'>batch</th><th>with</th></tr>\n";
-    for (const FrontierRow& row : front_)
+    for (const FrontierRow& row : frontier_)
       out_ << "<tr>" << figure(format_bytes(row.budget_bytes)) << figure(format_bytes(row.needs_bytes))
            << figure(format_us(row.step_us)) << figure(row.batch) << words(row.with) << "</tr>\n";
     out_ << "</table>\n";
@@ -147,8 +146,8 @@ class HtmlReport {
   void largest_values() {
     heading("Alive at the peak");
     std::vector<SlotId> alive = slots_at_peak(plan_, device_);
-    out_
-        << "<table><tr><th>value</th><th class='n'>bytes</th><th>for</th><th>type</th><th>from</th><th>why</th></tr>\n";
+    out_ << "<table><tr><th>value</th><th "
+            "class='n'>bytes</th><th>category</th><th>type</th><th>from</th><th>why</th></tr>\n";
     int64_t rest = 0;
     for (size_t i = 0; i < alive.size(); ++i) {
       const Slot& slot = plan_.slots[static_cast<size_t>(alive[i])];
@@ -174,14 +173,14 @@ class HtmlReport {
 
   void time() {
     TimeSummary time = summarize_time(plan_);
-    heading("Predicted time", format_us(time.step_us) + " a step");
+    heading("Predicted time", format_us(time.step_us) + " per step");
     out_ << "<table><tr><th>part</th><th class='n'>time</th><th class='n'>share</th></tr>\n";
     for (Phase phase : {Phase::Forward, Phase::Backward, Phase::Update})
       time_row(phase_name(phase), time.by_phase_us[static_cast<size_t>(phase)]);
-    time_row("of that, recompute", time.recompute_us);
+    time_row("recompute, counted above", time.recompute_us);
     time_row("waiting for copies", time.stalled_us);
-    time_row("copies to the host beside", time.to_host_us);
-    time_row("copies back beside", time.to_device_us);
+    time_row("parallel copies to host", time.to_host_us);
+    time_row("parallel copies to device", time.to_device_us);
     out_ << "</table>\n";
   }
 
@@ -189,27 +188,27 @@ class HtmlReport {
     if (plan_.decisions.empty()) return;
     heading("Decisions", format_count(static_cast<int64_t>(plan_.decisions.size())));
     out_ << "<details" << (plan_.decisions.size() <= largest_shown ? " open" : "")
-         << "><summary>what was chosen and the numbers that decided</summary>\n"
-         << "<table><tr><th>pass</th><th>of</th><th>choice</th><th>why</th></tr>\n";
+         << "><summary>choices and the numbers behind them</summary>\n"
+         << "<table><tr><th>pass</th><th>subject</th><th>choice</th><th>why</th></tr>\n";
     for (const Decision& decision : llvm::makeArrayRef(plan_.decisions).take_front(decisions_shown))
       out_ << "<tr>" << words(decision.pass) << words(decision.subject) << words(decision.choice)
            << words(decision.reason) << "</tr>\n";
     out_ << "</table></details>\n";
     if (plan_.decisions.size() > decisions_shown)
       out_ << "<p class='quiet'>and " << format_count(static_cast<int64_t>(plan_.decisions.size() - decisions_shown))
-           << " more: inspect --json</p>\n";
+           << " more; inspect --json has all</p>\n";
   }
 
   llvm::raw_ostream& out_;
   const Plan& plan_;
-  llvm::ArrayRef<FrontierRow> front_;
+  llvm::ArrayRef<FrontierRow> frontier_;
   SpaceSummary device_;
 };
 
 }  // namespace
 
-void print_plan_html(llvm::raw_ostream& out, const Plan& plan, llvm::ArrayRef<FrontierRow> front) {
-  HtmlReport(out, plan, front).print();
+void print_plan_html(llvm::raw_ostream& out, const Plan& plan, llvm::ArrayRef<FrontierRow> frontier) {
+  HtmlReport(out, plan, frontier).print();
 }
 
 }  // namespace plimsoll

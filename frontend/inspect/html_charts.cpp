@@ -16,7 +16,7 @@ namespace {
 constexpr double left_margin = 76, right_margin = 14, top_margin = 14, bottom_margin = 28;
 constexpr int curve_columns = 480;
 
-// Maps numbers to a drawing of `width` x `height` with room for the axes.
+// Maps numbers to positions in a drawing of `width` x `height`, with margins for the axes.
 struct Frame {
   double width, height, low_x, high_x, low_y, high_y;
 
@@ -47,7 +47,7 @@ void line(llvm::raw_ostream& out, llvm::StringRef style, double x1, double y1, d
       << "' y2='" << number(y2) << "'/>\n";
 }
 
-// The largest of 1, 2, 5 times a power of `base` that gives at least four steps over `range`.
+// Returns the largest 1, 2 or 5 times a power of `base` that divides `range` into at least four steps.
 double tick_step(double range, double base) {
   double step = std::pow(base, std::floor(std::log(range / 4) / std::log(base)));
   for (double factor : {5.0, 2.0})
@@ -55,7 +55,7 @@ double tick_step(double range, double base) {
   return step;
 }
 
-// Bytes come in halvings, so that the labels are round in GiB.
+// Ticks stand at powers of 2, so that their labels are round in GiB.
 void bytes_axis_at_left(llvm::raw_ostream& out, const Frame& frame) {
   double step = tick_step(frame.high_y - frame.low_y, 2);
   for (double value = std::ceil(frame.low_y / step) * step; value <= frame.high_y; value += step) {
@@ -64,8 +64,7 @@ void bytes_axis_at_left(llvm::raw_ostream& out, const Frame& frame) {
   }
 }
 
-// The upper edge of a layer, column by column, closed along the bottom. Layers are drawn from the highest sum down,
-// each over the one before.
+// Draws the area below a layer's upper edge. The highest layer is drawn first, so that each covers the one before.
 void layer(llvm::raw_ostream& out, const Frame& frame, llvm::StringRef style, llvm::StringRef name,
            llvm::ArrayRef<double> tops) {
   out << "<path class='" << style << "' d='M" << number(frame.x(0)) << " " << number(frame.y(0));
@@ -127,16 +126,16 @@ void draw_curve_svg(llvm::raw_ostream& out, const Plan& plan, const SpaceSummary
   out << "</svg>\n";
 }
 
-void draw_front_svg(llvm::raw_ostream& out, llvm::ArrayRef<FrontierRow> front, const Plan& plan) {
+void draw_frontier_svg(llvm::raw_ostream& out, llvm::ArrayRef<FrontierRow> frontier, const Plan& plan) {
   auto needs = static_cast<double>(plan.promised_bytes());
   Frame frame{960, 260, needs, needs, 0, plan.predicted_step_us};
-  for (const FrontierRow& row : front) {
+  for (const FrontierRow& row : frontier) {
     frame.low_x = std::min(frame.low_x, static_cast<double>(row.needs_bytes));
     frame.high_x = std::max(frame.high_x, static_cast<double>(row.needs_bytes));
     frame.high_y = std::max(frame.high_y, row.step_us);
   }
   frame.high_y *= 1.1;
-  open_svg(out, frame, "predicted time of a step over the bytes it needs");
+  open_svg(out, frame, "predicted time per step against the bytes needed");
   double step = tick_step(frame.high_y, 10);
   for (double us = 0; us <= frame.high_y; us += step) {
     line(out, "line", left_margin, frame.y(us), frame.width - right_margin, frame.y(us));
@@ -152,10 +151,10 @@ void draw_front_svg(llvm::raw_ostream& out, llvm::ArrayRef<FrontierRow> front, c
   }
   std::string points;
   llvm::raw_string_ostream list(points);
-  for (const FrontierRow& row : front)
+  for (const FrontierRow& row : frontier)
     list << number(frame.x(static_cast<double>(row.needs_bytes))) << "," << number(frame.y(row.step_us)) << " ";
-  out << "<polyline class='front' points='" << list.str() << "'/>\n";
-  for (const FrontierRow& row : front)
+  out << "<polyline class='frontier' points='" << list.str() << "'/>\n";
+  for (const FrontierRow& row : frontier)
     out << "<circle class='point' r='4' cx='" << number(frame.x(static_cast<double>(row.needs_bytes))) << "' cy='"
         << number(frame.y(row.step_us)) << "'><title>" << format_bytes(row.needs_bytes) << ", "
         << format_us(row.step_us) << ", " << row.with << "</title></circle>\n";

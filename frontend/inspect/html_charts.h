@@ -1,18 +1,18 @@
 #pragma once
 
-// The drawings of the HTML report as inline SVG. Colours are classes that the page's style gives: `c0` to `c10` by
-// category, `reserve`, `line`, `limit`, `mark`.
+// Draws the charts of the HTML report as inline SVG. The page's style sheet defines the classes: `c0` to `c10` for the
+// categories, `reserve`, `line`, `limit` and `mark`.
 
 #include "frontend/inspect/print.h"
 #include "ir/plan/summary.h"
 
 namespace plimsoll {
 
-// What the job holds over the step, reserves at the bottom and the categories stacked on them, phases below. A budget
-// is a line where it is near enough to be drawn.
+// Draws the memory over the step: reserves at the bottom, the categories stacked on them, the phases below. A line
+// marks the budget if it is close enough to the peak.
 void draw_curve_svg(llvm::raw_ostream& out, const Plan& plan, const SpaceSummary& summary);
 
-// Predicted time of a step over the bytes it needs; `plan` itself is marked.
-void draw_front_svg(llvm::raw_ostream& out, llvm::ArrayRef<FrontierRow> front, const Plan& plan);
+// Draws the predicted time per step against the bytes needed and marks `plan`.
+void draw_frontier_svg(llvm::raw_ostream& out, llvm::ArrayRef<FrontierRow> frontier, const Plan& plan);
 
 }  // namespace plimsoll

@@ -3,21 +3,21 @@
 
 #include "llvm/Support/JSON.h"
 
-// `inspect --json`. Names and units are documented in docs/interfaces.md; scripts depend on them.
+// Writes `inspect --json`. Scripts depend on its names and units, which docs/interfaces.md documents.
 
 namespace plimsoll {
 namespace {
 
 namespace json = llvm::json;
 
-constexpr size_t max_spans = 256;  // of memory over time, a function
+constexpr size_t max_spans = 256;  // of memory over time, per function
 
 void write_categories(json::OStream& to, const CategoryBytes& bytes) {
   for (int i = 0; i < category_count; ++i)
     to.attribute(category_name(static_cast<Category>(i)), bytes.bytes[static_cast<size_t>(i)]);
 }
 
-// Neighbouring instructions together, each span as full as its fullest instruction.
+// Writes spans of neighbouring instructions, each with the bytes of its fullest instruction.
 void write_over_time(json::OStream& to, const Plan& plan, const SpaceSummary& summary) {
   for (size_t f = 0; f < summary.live.size(); ++f) {
     const auto& live = summary.live[f];

@@ -13,7 +13,7 @@ namespace {
 
 constexpr int rows = 9, axis_columns = 11;
 
-// One character of the row that spans [low, high): full, a part in eighths, or empty.
+// Returns one character of the row that spans [low, high): full, filled in eighths, or empty.
 llvm::StringRef cell(int64_t live, int64_t persistent, double low, double high) {
   constexpr llvm::StringLiteral eighths[] = {" ", "▁", "▂", "▃", "▄", "▅", "▆", "▇"};
   if (static_cast<double>(persistent) >= (low + high) / 2) return "░";
@@ -23,13 +23,12 @@ llvm::StringRef cell(int64_t live, int64_t persistent, double low, double high) 
 }
 
 struct Region {
-  size_t begin;  // an instruction
+  size_t begin;  // index of the first instruction
   std::string label;
 };
 
-// Phases overlap: an update may follow its gradient at once, and counters step at the start. Each phase is
-// drawn from its first instruction that the next phases do not own: backward from its first, update behind
-// the last of backward.
+// Phases overlap, because an update may follow its gradient at once and counters step at the start. The drawing begins
+// backward at its first instruction, and update after the last backward instruction.
 std::vector<Region> regions_of(const PlanFunction& function, bool name_function) {
   const auto& list = function.instructions;
   auto is_backward = [](const Instruction& instruction) { return instruction.phase == Phase::Backward; };
@@ -44,7 +43,7 @@ std::vector<Region> regions_of(const PlanFunction& function, bool name_function)
   return regions;
 }
 
-// "├ forward ──────┼ backward ───────┤" under the columns.
+// Returns the line under the columns: "├ forward ──────┼ backward ───────┤".
 std::string phase_line(const Plan& plan, llvm::ArrayRef<CurveColumn> columns) {
   std::vector<CurvePhase> phases = phases_of_curve(plan, columns);
   std::string line;
@@ -60,7 +59,7 @@ std::string phase_line(const Plan& plan, llvm::ArrayRef<CurveColumn> columns) {
 
 }  // namespace
 
-// A function gets columns by its share of the instructions, each at least a few.
+// The columns of a function are in proportion to its instructions, with a minimum of 8.
 std::vector<CurveColumn> sample_memory_curve(const SpaceSummary& summary, int columns) {
   size_t all = 0;
   for (const auto& live : summary.live) all += live.size();

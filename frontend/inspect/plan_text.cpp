@@ -4,7 +4,7 @@
 
 #include "llvm/Support/Format.h"
 
-// `inspect --text`, described in docs/plan_form.md: for reading and for diff tools, not for reading back.
+// Writes `inspect --text`, which docs/plan_form.md describes. It is for people and diff tools; nothing parses it.
 
 namespace plimsoll {
 namespace {
@@ -40,7 +40,7 @@ class TextForm {
          << ", peak live " << arena.peak_live_bytes << ", budget " << arena.budget_bytes << "\n";
   }
 
-  // "%h.3 : f32[8,64] @ 1024", and where the bytes have other names.
+  // Prints "%h.3 : f32[8,64] @ 1024", and the slot that it is a view of or takes its bytes from.
   void print_slot(SlotId id) {
     const Slot& s = slot(id);
     out_ << "%" << s.name << " : " << to_string(s.type) << " @ ";

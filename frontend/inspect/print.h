@@ -1,6 +1,6 @@
 #pragma once
 
-// Every way of showing a plan to a person or a program: `plimsoll inspect` is these functions.
+// Functions that show a plan to a person or a program. `plimsoll inspect` calls them.
 
 #include "ir/plan/plan.h"
 
@@ -13,30 +13,30 @@ struct ReportOptions {
   bool color = false;  // ANSI colours, for terminals
 };
 
-// What fits where: budget, bytes by category, the memory curve, the largest values, time, decisions.
+// Prints the report: budget, bytes by category, memory curve, largest values, time and decisions.
 void print_report(llvm::raw_ostream& out, const Plan& plan, const ReportOptions& options = {});
 
-// A plan of the same job under another budget, as a row.
+// One row of --pareto: a plan of the same job with another budget.
 struct FrontierRow {
   int64_t budget_bytes = 0, needs_bytes = 0;
   double step_us = 0;
   std::string batch, with;  // "8", "recompute 34 values, +5.2 % time"
 };
 
-// The report as one HTML file without outside resources, `front` among it.
-void print_plan_html(llvm::raw_ostream& out, const Plan& plan, llvm::ArrayRef<FrontierRow> front = {});
+// Prints the report as one self-contained HTML file, with the rows of `frontier`.
+void print_plan_html(llvm::raw_ostream& out, const Plan& plan, llvm::ArrayRef<FrontierRow> frontier = {});
 
-// The stable interface of docs/interfaces.md.
+// Prints the JSON that docs/interfaces.md documents.
 void print_plan_json(llvm::raw_ostream& out, const Plan& plan);
 
-// The plan as text (docs/plan_form.md): every slot and instruction, a line each.
+// Prints the plan as text (docs/plan_form.md), one line per slot and instruction.
 void print_plan_text(llvm::raw_ostream& out, const Plan& plan);
 
-// Everything about the values called `name`, or made by the model's node of that name. An unknown name is an
-// error with the nearest known ones.
+// Explains the values called `name`, or those of the model's node of that name. An unknown name gives an error with the
+// most similar known names.
 Status print_why(llvm::raw_ostream& out, const Plan& plan, llvm::StringRef name, const ReportOptions& options = {});
 
-// What `after` does otherwise than `before`.
+// Prints how `after` differs from `before`.
 void print_diff(llvm::raw_ostream& out, const Plan& before, const Plan& after, const ReportOptions& options = {});
 
 }  // namespace plimsoll

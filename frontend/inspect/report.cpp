@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
-// The page a person reads first. Every number on it is also in the JSON.
+// Prints the report that a person reads first. Every number in it is also in the JSON.
 
 namespace plimsoll {
 namespace {
@@ -56,13 +56,13 @@ class Report {
                 table_.styled(share > 0.95 ? Style::Warn : Style::Good, filled) + table_.styled(Style::Quiet, rest));
   }
 
-  void row(llvm::StringRef label, int64_t bytes, llvm::StringRef rest = "", Style tone = Style::Plain) {
-    table_.line("  " + table_.styled(tone, left(label, label_columns_) + right(format_bytes(bytes), bytes_columns)) +
+  void row(llvm::StringRef label, int64_t bytes, llvm::StringRef rest = "", Style style = Style::Plain) {
+    table_.line("  " + table_.styled(style, left(label, label_columns_) + right(format_bytes(bytes), bytes_columns)) +
                 rest.str());
   }
 
   void categories() {
-    table_.heading("device memory", "at the peak, and the most each kind ever takes");
+    table_.heading("device memory", "at the peak, and the largest amount of each category at any time");
     int64_t whole = std::max<int64_t>(plan_.promised_bytes(), 1);
     int bar_columns = std::max(8, table_.columns() - 2 - label_columns_ - 2 * bytes_columns - 12);
     for (int i = 0; i < category_count; ++i) {
@@ -97,7 +97,7 @@ class Report {
     for (const std::string& line : draw_memory_curve(plan_, device_, table_.columns())) table_.line(line);
   }
 
-  // Where a slot comes from in the words of the model's author, as far as one cell holds them.
+  // Returns the module and source line that a slot comes from, cut to the width of a cell.
   std::string place(const Slot& slot, int columns) const {
     if (slot.origin < 0) return slot.reason;
     const Origin& origin = plan_.origins[static_cast<size_t>(slot.origin)];
@@ -131,7 +131,7 @@ class Report {
 
   void time() {
     TimeSummary time = summarize_time(plan_);
-    table_.heading("predicted time", format_us(time.step_us) + " a step");
+    table_.heading("predicted time", format_us(time.step_us) + " per step");
     double sum = time.by_phase_us[0] + time.by_phase_us[1] + time.by_phase_us[2];
     for (Phase phase : {Phase::Forward, Phase::Backward, Phase::Update}) {
       double us = time.by_phase_us[static_cast<size_t>(phase)];
@@ -140,11 +140,11 @@ class Report {
                   table_.styled(Style::Accent, bar(us / sum, table_.columns() - label_columns_ - bytes_columns - 6)));
     }
     if (time.recompute_us > 0)
-      table_.line("  " + left("of that, recompute", label_columns_) +
+      table_.line("  " + left("recompute, counted above", label_columns_) +
                   right(format_us(time.recompute_us), bytes_columns));
     for (auto [what, us] : {std::pair{"waiting for copies", time.stalled_us},
-                            {"copies to the host beside", time.to_host_us},
-                            {"copies back beside", time.to_device_us}})
+                            {"parallel copies to host", time.to_host_us},
+                            {"parallel copies to device", time.to_device_us}})
       if (us > 0) table_.line("  " + left(what, label_columns_) + right(format_us(us), bytes_columns));
   }
 
@@ -164,7 +164,7 @@ class Report {
     }
     if (plan_.decisions.size() > shown)
       table_.line("  " + table_.styled(Style::Quiet, "and " + std::to_string(plan_.decisions.size() - shown) +
-                                                         " more: inspect --json"));
+                                                         " more; inspect --json has all"));
   }
 
   TextTable table_;

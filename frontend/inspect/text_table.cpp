@@ -9,7 +9,7 @@ namespace {
 
 bool starts_character(char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }
 
-// The first `count` characters.
+// Returns the first `count` characters; `tail` returns the last ones.
 llvm::StringRef head(llvm::StringRef text, int count) {
   size_t at = 0;
   while (at < text.size() && count > 0) {
@@ -29,10 +29,10 @@ llvm::StringRef tail(llvm::StringRef text, int count) {
 
 }  // namespace
 
-std::string TextTable::styled(Style tone, llvm::StringRef text) const {
+std::string TextTable::styled(Style style, llvm::StringRef text) const {
   constexpr llvm::StringLiteral codes[] = {"", "\x1b[1m", "\x1b[2m", "\x1b[32m", "\x1b[33m", "\x1b[36m"};
-  if (!options_.color || tone == Style::Plain) return text.str();
-  return (codes[static_cast<size_t>(tone)] + text + "\x1b[0m").str();
+  if (!options_.color || style == Style::Plain) return text.str();
+  return (codes[static_cast<size_t>(style)] + text + "\x1b[0m").str();
 }
 
 void TextTable::heading(llvm::StringRef title, llvm::StringRef note) {

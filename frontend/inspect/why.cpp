@@ -7,7 +7,7 @@
 
 #include <algorithm>
 
-// `inspect --why NAME`: one value's whole story, from the line of the model to the bytes it lies in.
+// `inspect --why NAME` explains one value, from its line in the model to its bytes.
 
 namespace plimsoll {
 namespace {
@@ -49,7 +49,7 @@ class Why {
     if (!from.source.empty()) field("", from.source);
   }
 
-  // What role it has, for states, constants, inputs, outputs and gradients.
+  // Prints the role of a state, constant, input, output or gradient.
   void kind(SlotId id) {
     for (const PlanState& state : plan_.states) {
       if (state.slot != id) continue;
@@ -87,7 +87,7 @@ class Why {
   std::string name_instruction(const PlanFunction& in, int32_t index) const {
     const Instruction& instruction = in.instructions[static_cast<size_t>(index)];
     std::string text = std::to_string(index) + " " + instruction.op;
-    if (!instruction.results.empty()) text += " that makes %" + slot(instruction.results.front()).name;
+    if (!instruction.results.empty()) text += " that produces %" + slot(instruction.results.front()).name;
     return text + " (" + phase_name(instruction.phase).str() + ")";
   }
 
@@ -124,7 +124,7 @@ class Why {
     if (texts.size() > max_readers) field("", "and " + std::to_string(texts.size() - max_readers) + " more");
   }
 
-  // Who has these bytes before and after, one line each.
+  // Prints which values use these bytes before and after it.
   void sharers(SlotId id) {
     const Slot& s = slot(plan_.storage_of(id));
     if (s.function < 0) return;
@@ -141,10 +141,10 @@ class Why {
     }
     if (before >= 0)
       field("before it",
-            "%" + slot(before).name + " has bytes of it, to instruction " + std::to_string(slot(before).last));
+            "%" + slot(before).name + " uses some of its bytes until instruction " + std::to_string(slot(before).last));
     if (after >= 0)
       field("after it",
-            "%" + slot(after).name + " has bytes of it, from instruction " + std::to_string(slot(after).first));
+            "%" + slot(after).name + " uses some of its bytes from instruction " + std::to_string(slot(after).first));
   }
 
   TextTable table_;
@@ -175,7 +175,7 @@ Status print_why(llvm::raw_ostream& out, const Plan& plan, llvm::StringRef name,
     for (const Origin& origin : plan.origins) names.push_back(origin.node);
     std::vector<std::string> near = did_you_mean(name, names, 5);
     return usage_error("no value or node is called \"" + name + "\"" +
-                       (near.empty() ? "" : "; near: " + llvm::join(near, ", ")));
+                       (near.empty() ? "" : "; similar: " + llvm::join(near, ", ")));
   }
   Why why(out, plan, options);
   for (size_t i = 0; i < found.size() && i < max_values; ++i) {

@@ -1,11 +1,11 @@
 #include "frontend/onnx/import_rows.h"
 
-// Einsum as transposes, one batched matmul a pair of operands, and sums. Pairs are taken from the left.
+// Einsum becomes transposes, sums, and one batched matmul per pair of operands, from left to right.
 
 namespace plimsoll {
 namespace {
 
-// A value whose dimensions carry labels; letters stand for themselves, digits for the dimensions of "...".
+// A value with one label per dimension. Letters come from the equation, digits stand for the dimensions of "...".
 struct Labelled {
   ValueId value;
   std::string labels;
@@ -25,7 +25,7 @@ struct Equation {
   std::string result;
 };
 
-// "..." becomes the digits of its dimensions, the last one always '9'.
+// Replaces "..." by one digit per dimension; the last digit is always '9'.
 std::string expand_ellipsis(NodeContext& n, llvm::StringRef term, int64_t rank) {
   size_t dots = term.find("...");
   if (dots == llvm::StringRef::npos) return term.str();
@@ -65,7 +65,8 @@ Equation read_equation(NodeContext& n, llvm::ArrayRef<ValueId> values) {
   return equation;
 }
 
-// A label that stands twice in one operand means its diagonal: zeros elsewhere, then a sum over one of the two.
+// A label that occurs twice in one operand selects the diagonal: this zeroes the other elements and sums over one of
+// the two dimensions.
 Labelled take_diagonals(NodeContext& n, Labelled x) {
   for (size_t second = 1; second < x.labels.size() && !n.failed(); ++second) {
     size_t first = x.labels.find(x.labels[second]);
@@ -89,7 +90,7 @@ Labelled sum_out(NodeContext& n, Labelled x, llvm::StringRef needed) {
   return {n.reduce("reduce_sum", x.value, axes, false), keep_if(x.labels, [&](char c) { return has(needed, c); })};
 }
 
-// The dimensions in the order of `labels`; a label the value lacks becomes a dimension of 1.
+// Transposes to the order of `labels`. A label that the value lacks becomes a dimension of 1.
 ValueId arrange(NodeContext& n, const Labelled& x, llvm::StringRef labels) {
   Ints permutation;
   Shape shape;
@@ -139,7 +140,7 @@ void import_einsum(NodeContext& n) {
   if (n.failed()) return;
   Labelled result{ValueId::None, ""};
   for (size_t i = 0; i < values.size(); ++i) {
-    // Still needed: what the result or a later operand names.
+    // A label is still needed if the result or a later operand has it.
     std::string later = equation.result;
     for (size_t j = i + 1; j < values.size(); ++j) later += equation.operands[j];
     Labelled operand = take_diagonals(n, {values[i], equation.operands[i]});

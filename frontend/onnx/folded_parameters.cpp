@@ -6,19 +6,19 @@
 #include <iterator>
 #include <set>
 
-// Nothing in the file says where a folded initializer came from, but its reader keeps its place in the module tree: the
-// matrix that a product of module m.head reads is m.head.weight. Rows that were looked up are not claimed: several of
-// them may be one row of the table, which learns from all of its uses.
+// The file does not say where a folded initializer came from, but the node that reads it keeps its module path: the
+// matrix that a matmul of module m.head reads is m.head.weight. Looked-up rows are not matched, because several of them
+// may be one row of the table, which learns from all of its uses.
 
 namespace plimsoll {
 namespace {
 
 struct Parameters {
   std::set<std::string> missing;  // in the signature, not in the file
-  std::set<std::string> found;    // of those, what some initializer stands for
+  std::set<std::string> found;    // those of `missing` that an initializer stands for
 
-  // The missing parameters m.NAME whose name has `kind` in it: the first, or nothing. A parameter may have been cut up,
-  // and a recurrent layer's matrices put together, so neither side is unique.
+  // Returns the first missing parameter m.NAME with `kind` in its name, or nothing. Exporters cut parameters and join
+  // the matrices of recurrent layers, so neither side is unique.
   std::string claim(llvm::StringRef module, llvm::StringRef kind) {
     std::string prefix = module.str() + ".", first;
     for (auto at = missing.lower_bound(prefix); at != missing.end() && starts_with(*at, prefix); ++at) {
@@ -33,7 +33,7 @@ struct Parameters {
 
 bool is_recurrent(llvm::StringRef op) { return op == "LSTM" || op == "GRU" || op == "RNN"; }
 
-// The name of the parameter that an operand of a node is, as far as the kind of node tells; empty for other operands.
+// Returns the name of the parameter that an operand must be, judged by the operator; empty if it says nothing.
 llvm::StringRef parameter_kind(const onnx::NodeProto& node, int operand) {
   if ((node.op_type() == "MatMul" || node.op_type() == "Gemm") && operand == 1) return "weight";
   if (!is_recurrent(node.op_type())) return "";

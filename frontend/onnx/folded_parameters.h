@@ -1,7 +1,7 @@
 #pragma once
 
-// What PyTorch's exporter does to parameters when it optimizes: small weights are folded together with what is done to
-// them first, and take part in the model as initializers of another name.
+// Finds parameters that PyTorch's exporter changed. When it optimizes, it applies the first operations to small weights
+// and stores the results as initializers with other names.
 
 #include "frontend/onnx/provenance.h"
 #include "frontend/onnx/tensor.h"
@@ -9,10 +9,10 @@
 namespace plimsoll {
 
 struct FoldedParameters {
-  // Initializers that hold a parameter's numbers one to one, by name: transposed, cut up or put together. Training
-  // them is training the parameter.
+  // Names of initializers that hold a parameter's numbers one to one, after a transpose, cut or concatenation. Training
+  // them trains the parameter.
   llvm::StringMap<std::string> stand_ins;
-  // Parameters that the file has under no name: folded into something else, all zeros, or not needed.
+  // Parameters that the file lacks, because they were folded into other values, are all zeros, or are not needed.
   std::vector<std::string> lost;
 };
 

@@ -1,7 +1,7 @@
 #pragma once
 
-// From an ONNX model to a Graph: static shapes, our ops, the model's names. What stands in the way is
-// collected, so that a user learns everything at once.
+// Turns an ONNX model into a Graph with static shapes, our ops and the model's names. All obstacles are collected, so
+// that a user sees them at once.
 
 #include "frontend/onnx/model.h"
 #include "ir/graph.h"
@@ -12,11 +12,11 @@ namespace plimsoll {
 
 struct ImportOptions {
   std::map<std::string, int64_t> dims;            // symbolic dimensions by name
-  std::map<std::string, Tensor> constant_inputs;  // graph inputs whose value is fixed now
-  // Batch norm takes batch statistics and dropout drops, whatever the exporter wrote. Without it every
-  // operator does exactly what the ONNX text says.
+  std::map<std::string, Tensor> constant_inputs;  // graph inputs with a fixed value
+  // If set, batch norm uses batch statistics and dropout drops, whatever the exporter wrote. If not, every operator
+  // does exactly what the ONNX specification says.
   bool training = true;
-  bool freeze_norm = false;  // training: batch norm keeps its running statistics
+  bool freeze_norm = false;  // in training, batch norm uses its running statistics
 };
 
 struct Obstacle {
@@ -26,8 +26,8 @@ struct Obstacle {
     DataDependent,    // subject: the graph input whose value decides a shape or setting
     BadNode,          // subject: the node
     BadModel,         // subject: the value or initializer
-    FoldedBatchNorm,  // only a note: batch norms were folded into the weights of `nodes`
-    LostParameter,    // only a note: the exporter left parameters out
+    FoldedBatchNorm,  // note: batch norms were folded into the weights of `nodes`
+    LostParameter,    // note: the exporter left parameters out
   } kind;
   std::string subject;
   std::string message;             // a full sentence for the user
@@ -37,23 +37,23 @@ struct Obstacle {
 };
 
 struct ImportReport {
-  std::vector<Obstacle> obstacles;  // in the order they were met, one a subject
+  std::vector<Obstacle> obstacles;  // in the order of discovery, one per subject
 
   bool blocked() const;
-  // All blocking obstacles in one line.
+  // Returns all blocking obstacles in one line.
   std::string summary() const;
 };
 
-// As far as the model can be imported. Where something blocks, the graph has inputs in place of what an
-// unsupported node would have produced, and lacks what depends on values of unknown type.
+// Imports as much of the model as possible. In place of the results of an unsupported node the graph has inputs; nodes
+// that depend on values of unknown type are left out.
 struct Imported {
   Graph graph;
   ImportReport report;
 };
 Imported survey_model(const Model& model, const ImportOptions& options);
 
-// The whole model or the summary of what blocks it. States are named after initializers; only those that the
-// graph reads exist.
+// Imports the whole model, or fails with a summary of all obstacles. States have the names of initializers; only states
+// that the graph reads exist.
 Result<Graph> import_model(const Model& model, const ImportOptions& options);
 
 }  // namespace plimsoll

@@ -1,7 +1,7 @@
 #include "frontend/onnx/importer.h"
 #include "ir/support/strings.h"
 
-// Where a model meets the outside: dimensions, inputs, initializers as states or constants, outputs.
+// Imports the boundary of a model: dimensions, inputs, initializers as states or constants, and outputs.
 
 namespace plimsoll {
 
@@ -36,7 +36,7 @@ Imported Importer::run() {
   return std::move(imported_);
 }
 
-// A dimension's name: the model's, or "input.axis" for one that has neither name nor size.
+// Returns the model's name of a dimension, or "input.axis" if it has neither name nor size.
 static std::string dim_name(const onnx::ValueInfoProto& input, int axis) {
   const auto& dim = input.type().tensor_type().shape().dim(axis);
   if (dim.has_dim_value()) return "";
@@ -70,7 +70,7 @@ void Importer::bind_dims() {
   }
 }
 
-constexpr int64_t max_input_elements = int64_t{1} << 31;  // also keeps the product of two from overflowing
+constexpr int64_t max_input_elements = int64_t{1} << 31;  // so small that the product of two does not overflow
 
 std::optional<Type> Importer::declared_type(const onnx::ValueInfoProto& info) {
   const auto& tensor = info.type().tensor_type();
@@ -94,7 +94,7 @@ void Importer::add_input(const onnx::ValueInfoProto& input) {
   std::optional<Type> type = declared_type(input);
   if (!type) {
     add_obstacle(Obstacle::Kind::BadModel, input.name(),
-                 "input " + input.name() + " is no tensor of a known element type and rank");
+                 "input " + input.name() + " is not a tensor of a known element type and rank");
     define(input.name(), Item::unknown(), main_);
     return;
   }
@@ -110,12 +110,12 @@ void Importer::add_input(const onnx::ValueInfoProto& input) {
   define(input.name(), Item::of(builder_.constant(fixed->second, input.name())), main_);
 }
 
-// Numbers that shapes and settings are computed from must be known now; what is learned or large stays outside.
+// Numbers that decide shapes and settings must be known now; learned and large tensors stay outside the graph.
 constexpr int64_t max_constant_elements = int64_t{1} << 16;
-constexpr int64_t max_folded_elements = int64_t{1} << 18;  // PyTorch's optimizer folds up to here
+constexpr int64_t max_folded_elements = int64_t{1} << 18;  // PyTorch's exporter folds up to this size
 
-// A parameter that the model has under its own name, too: this is its transpose, made by an optimizing exporter of a
-// weight that is shared between an embedding and a projection.
+// Finds a transposed copy of a parameter that the model also has under its own name. Optimizing exporters make it of a
+// weight that an embedding and a projection share.
 std::string Importer::transposed_from(const Weight& copy) const {
   const Shape& shape = copy.type.shape;
   if (signature_.empty() || shape.size() != 2 || copy.type.elements() > max_folded_elements) return "";
@@ -137,7 +137,7 @@ std::string Importer::transposed_from(const Weight& copy) const {
 
 bool Importer::is_parameter(const Weight& weight) const {
   if (signature_.empty()) return !is_buffer_name(weight.name, weight.type.elements());
-  // What torch.export does not list is a constant that the exporter made, or stands for parameters.
+  // An initializer that torch.export does not list is a constant of the exporter, or stands for parameters.
   return signature_.is_parameter(weight.name).value_or(folded_.stand_ins.count(weight.name) != 0);
 }
 
@@ -211,12 +211,12 @@ void Importer::add_outputs() {
     if (item->kind == Item::Kind::Tensor)
       graph().outputs.push_back({output.name(), item->tensor});
     else
-      add_obstacle(Obstacle::Kind::BadModel, output.name(), "output " + output.name() + " is no tensor");
+      add_obstacle(Obstacle::Kind::BadModel, output.name(), "output " + output.name() + " is not a tensor");
   }
 }
 
-// An exporter in evaluation mode multiplies batch norms into the convolutions before them and gives
-// the products names of its own.
+// An exporter in evaluation mode multiplies batch norms into the convolutions before them and stores the results under
+// new names.
 void Importer::note_folded_batch_norms() {
   for (const onnx::NodeProto& node : model_.proto().graph().node()) {
     if (node.op_type() == "BatchNormalization") return;

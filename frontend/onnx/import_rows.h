@@ -1,6 +1,6 @@
 #pragma once
 
-// One row an ONNX operator and form: which function turns it into our ops.
+// One row per ONNX operator and form names the function that turns it into our ops.
 
 #include "frontend/onnx/node_context.h"
 
@@ -13,7 +13,7 @@ struct ImportRow {
   llvm::StringLiteral target = "";  // our op, for functions that serve several operators
 };
 
-// The families, one a file.
+// One list per family and file.
 llvm::ArrayRef<ImportRow> attention_rows();
 llvm::ArrayRef<ImportRow> control_rows();
 llvm::ArrayRef<ImportRow> conv_rows();
@@ -33,12 +33,12 @@ llvm::ArrayRef<ImportRow> resize_rows();
 llvm::ArrayRef<ImportRow> sequence_rows();
 llvm::ArrayRef<ImportRow> shape_rows();
 
-// In a file of its own (einsum.cpp).
+// einsum.cpp defines this.
 void import_einsum(NodeContext& n);
 
-// Every row, family after family.
+// All rows, by family.
 std::vector<const ImportRow*> all_import_rows();
-// The row for an operator at an opset; null when there is none.
+// Returns the row for an operator at an opset, or null.
 const ImportRow* find_import_row(llvm::StringRef op, int64_t opset);
 
 }  // namespace plimsoll

@@ -1,7 +1,6 @@
 #include "frontend/onnx/importer.h"
 
-// The walk itself: names, nodes, functions and subgraphs. What surrounds the nodes (inputs, states,
-// outputs) is in import_boundary.cpp.
+// Walks the nodes, functions and subgraphs of a model. import_boundary.cpp imports inputs, states and outputs.
 
 #include "frontend/onnx/constant_cache.h"
 #include "frontend/onnx/import_rows.h"
@@ -19,14 +18,14 @@ std::string qualified_op(const onnx::NodeProto& node) {
   return is_standard_domain(node.domain()) ? node.op_type() : node.domain() + ":" + node.op_type();
 }
 
-// References to a function's attributes, in its nodes and their subgraphs, become the caller's values.
+// Replaces references to a function's attributes, in its nodes and their subgraphs, by the caller's values.
 void bind_attributes(onnx::NodeProto& node, const llvm::StringMap<const onnx::AttributeProto*>& values) {
   for (int i = node.attribute_size(); i-- > 0;) {
     onnx::AttributeProto& attribute = *node.mutable_attribute(i);
     if (!attribute.ref_attr_name().empty()) {
       auto at = values.find(attribute.ref_attr_name());
       if (at == values.end()) {
-        node.mutable_attribute()->DeleteSubrange(i, 1);  // not given: the operator's own default
+        node.mutable_attribute()->DeleteSubrange(i, 1);  // the caller did not give it, so the operator's default holds
         continue;
       }
       std::string name = attribute.name();
@@ -172,7 +171,7 @@ void Importer::run_row(const ImportRow& row, const onnx::NodeProto& node, llvm::
     return;
   }
   std::string message = node_name(node) + ": " + n.failure();
-  // With dimensions missing, shapes are guesses: what fails on them says nothing about the model.
+  // While dimensions are unbound, shapes are guesses, and a failure says nothing about the model.
   if (!dims_are_guessed_) {
     for (const std::string& input : n.undecided_inputs())
       add_obstacle(Obstacle::Kind::DataDependent, input, message, node_name(node));

@@ -1,6 +1,6 @@
 #pragma once
 
-// The walk over a model's nodes: scopes of names, inlined functions and subgraphs, states, obstacles.
+// Walks the nodes of a model. Holds scopes of names, inlined functions and subgraphs, states and obstacles.
 
 #include "frontend/onnx/folded_parameters.h"
 #include "frontend/onnx/node_context.h"
@@ -8,7 +8,7 @@
 
 namespace plimsoll {
 
-// The names one ONNX graph can see: its own and those of the graphs around it.
+// The names that one ONNX graph can use: its own and those of the graphs around it.
 struct Scope {
   Scope* outer = nullptr;
   int64_t opset = 0;
@@ -23,26 +23,26 @@ class Importer {
 
   Imported run();
 
-  // For rows, through NodeContext.
+  // Import functions call these through NodeContext.
   const Model& model() const { return model_; }
   const ImportOptions& options() const { return options_; }
   Graph& graph() { return imported_.graph; }
   const Graph& graph() const { return imported_.graph; }
-  // Results are computed at once where the operands are constants. The error carries no node name.
+  // Computes the results at once if all operands are constants. The error does not name the node.
   Result<ValueList> emit(const OpDef& op, llvm::ArrayRef<ValueId> operands, Attrs attrs, llvm::StringRef name);
-  // Graph inputs that a value is computed from.
+  // Returns the graph inputs that a value is computed from.
   std::vector<std::string> inputs_behind(ValueId value) const;
-  // The random counter, a state made on first use, and a number for each op that draws.
+  // Return the random counter, a state made on first use, and a distinct number per op that draws.
   ValueId random_counter();
   int64_t next_random_id() { return random_ids_++; }
-  // What a state has become so far in this graph, and what it becomes at the end of the step.
+  // The current value of a state in this graph, and its value at the end of the step.
   ValueId state_so_far(ValueId state) const;
   void update_state(ValueId state, ValueId next);
-  // The stored value of a small state, for a node that must know it now; null when there is none.
+  // Returns the stored value of a small state for a node that must know it now, or null.
   TensorRef stored_value(ValueId value) const;
-  void mark_buffer(ValueId value);  // a state that is never trained; nothing for other values
+  void mark_buffer(ValueId value);  // makes a state untrainable; does nothing for other values
   bool is_state(ValueId value) const { return graph().find_state(value) != nullptr; }
-  // A subgraph of the node being imported, with its inputs bound. Outputs in order; all Unknown after an obstacle.
+  // Imports a subgraph of the current node with its inputs bound. Returns its outputs, all Unknown after an obstacle.
   std::vector<Item> run_subgraph(const onnx::GraphProto& body, llvm::ArrayRef<Item> arguments);
 
  private:
@@ -54,7 +54,7 @@ class Importer {
   void dce();
 
   std::optional<Type> declared_type(const onnx::ValueInfoProto& info);
-  // Null and an obstacle when there is no such name.
+  // Returns null and adds an obstacle if there is no such name.
   const Item* look_up(llvm::StringRef name, Scope& scope, llvm::StringRef reader);
   Item initializer_item(const Weight& weight);
   bool is_parameter(const Weight& weight) const;
@@ -78,21 +78,21 @@ class Importer {
   ExportSignature signature_;
   FoldedParameters folded_;
   llvm::StringMap<int64_t> dims_;
-  bool dims_are_guessed_ = false;                          // some are not bound and count as 1
-  llvm::StringMap<const onnx::ValueInfoProto*> declared_;  // of the main graph's values
+  bool dims_are_guessed_ = false;                          // some dimensions are not bound and count as 1
+  llvm::StringMap<const onnx::ValueInfoProto*> declared_;  // types that the main graph declares
   llvm::StringMap<const onnx::FunctionProto*> functions_;  // "domain:name"
-  llvm::StringMap<size_t> obstacle_at_;                    // by kind and subject
-  llvm::StringMap<ValueList> constants_;                   // by constant_key
+  llvm::StringMap<size_t> obstacle_at_;                    // the key is kind and subject
+  llvm::StringMap<ValueList> constants_;                   // the key is constant_key()
   Scope main_;
-  Scope* current_ = nullptr;               // of the node being imported
+  Scope* current_ = nullptr;               // scope of the node being imported
   const onnx::NodeProto* node_ = nullptr;  // being imported
-  OriginId node_origin_ = OriginId::None;  // made when it emits its first op
-  int nesting_ = 0;                        // of functions and subgraphs
+  OriginId node_origin_ = OriginId::None;  // made when the node emits its first op
+  int nesting_ = 0;                        // depth of functions and subgraphs
   ValueId counter_ = ValueId::None;
   int64_t random_ids_ = 0;
 };
 
-// "/decoder/attn/MatMul", or the first output's name for a node without one.
+// Returns the node's name, such as "/decoder/attn/MatMul", or its first output's name.
 std::string node_name(const onnx::NodeProto& node);
 
 }  // namespace plimsoll

@@ -1,7 +1,7 @@
 #pragma once
 
-// An ONNX file: what it declares, and its weights wherever they lie. Reading it does not read weights
-// in external files.
+// An ONNX file: its declarations, and its weights inside or beside it. Reading the model does not read external
+// weights.
 
 #include "frontend/onnx/tensor.h"
 
@@ -11,14 +11,14 @@ inline constexpr int64_t newest_opset = 24;
 
 class Model {
  public:
-  // Fails on a file that is no ONNX model, is cut short, or is newer than this build knows.
+  // Fails if the file is not an ONNX model, is truncated, or is newer than this build supports.
   static Result<Model> read(llvm::StringRef path);
-  // The same for a model in memory; external data lies beside `path`.
+  // Parses a model in memory; external data lies beside `path`.
   static Result<Model> of(onnx::ModelProto proto, llvm::StringRef path);
 
   const onnx::ModelProto& proto() const { return *proto_; }
   llvm::StringRef path() const { return path_; }
-  int64_t opset() const { return opset_; }  // of the standard operators
+  int64_t opset() const { return opset_; }  // opset of the standard operators
   ExternalData& data() const { return *data_; }
 
  private:
@@ -30,11 +30,11 @@ class Model {
   int64_t opset_ = 0;
 };
 
-// The standard operators' domain has two spellings.
+// Tells whether a domain is that of the standard operators, which has two spellings.
 inline bool is_standard_domain(llvm::StringRef domain) { return domain.empty() || domain == "ai.onnx"; }
 
 struct Weight {
-  enum class Place : uint8_t { Inside, External, Absent };  // Absent: its external file is not there
+  enum class Place : uint8_t { Inside, External, Absent };  // Absent: the external file does not exist
   std::string name;
   Type type;
   Place place = Place::Inside;

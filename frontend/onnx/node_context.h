@@ -1,9 +1,9 @@
 #pragma once
 
-// What an import function sees of an ONNX node, and how it emits our ops.
+// Gives an import function its ONNX node and lets it emit our ops.
 //
-// Failing is sticky: after the first failure every emit gives None and every type reads as a scalar, so a
-// function may go on, but must not index shapes it has not checked. Use rank checks or dim().
+// Failures are sticky: after the first one every emit returns None and every type is a scalar. A function may continue,
+// but must check ranks, or use dim(), before it indexes a shape.
 
 #include "frontend/onnx/import.h"
 #include "ir/builder.h"
@@ -12,16 +12,16 @@ namespace plimsoll {
 
 class Importer;
 
-// What an ONNX value is while importing.
+// An ONNX value during import.
 struct Item {
   enum class Kind : uint8_t {
     Absent,  // an optional input left out, or an empty optional
     Tensor,
     Sequence,
-    Unknown,  // an obstacle lies before it
+    Unknown,  // the value depends on an obstacle
   } kind = Kind::Absent;
   ValueId tensor = ValueId::None;
-  std::vector<ValueId> elements;  // of a sequence
+  std::vector<ValueId> elements;  // the elements of a sequence
 
   static Item of(ValueId tensor) { return {Kind::Tensor, tensor, {}}; }
   static Item of_elements(std::vector<ValueId> elements) {
@@ -42,7 +42,7 @@ class NodeContext {
   int64_t opset() const { return opset_; }
   const ImportOptions& options() const;
 
-  // Inputs. An absent one is an input that was not given or has no name.
+  // Inputs. An input is absent if it is not given or has no name.
   size_t input_count() const { return inputs_.size(); }
   bool has(size_t i) const { return i < inputs_.size() && inputs_[i].kind != Item::Kind::Absent; }
   const Item& item(size_t i) const { return inputs_[i]; }
@@ -52,17 +52,17 @@ class NodeContext {
   std::vector<ValueId> sequence(size_t i);  // must be a sequence
 
   // Values.
-  const Type& type(ValueId value) const;  // dies with the next emit
+  const Type& type(ValueId value) const;  // valid until the next emit
   Shape shape(ValueId value) const { return type(value).shape; }
-  Shape dims_from(ValueId value, int64_t axis) const;  // the dimensions from an axis on; none past the rank
+  Shape dims_from(ValueId value, int64_t axis) const;  // the dimensions from an axis on; empty past the rank
   int64_t rank(ValueId value) const { return type(value).rank(); }
-  int64_t dim(ValueId value, int64_t axis) const;  // 1 where there is no such axis
-  TensorRef constant(ValueId value) const;         // null when not known now
-  // Known numbers of an input; otherwise a failure that names the graph input they depend on.
+  int64_t dim(ValueId value, int64_t axis) const;  // 1 if there is no such axis
+  TensorRef constant(ValueId value) const;         // null if the value is not known now
+  // Return the known numbers of an input. If they are unknown, this fails and names the graph inputs they depend on.
   Ints known_ints(size_t i, llvm::StringRef what);
   Floats known_floats(size_t i, llvm::StringRef what);
   int64_t known_int(size_t i, llvm::StringRef what);
-  // An axis in [-rank, rank) as one in [0, rank).
+  // Normalises an axis in [-rank, rank) to [0, rank).
   int64_t axis(int64_t axis, int64_t rank);
   Ints axes(llvm::ArrayRef<int64_t> axes, int64_t rank);
 
@@ -72,18 +72,18 @@ class NodeContext {
   int64_t attr_int(llvm::StringRef name, int64_t otherwise) const;
   double attr_float(llvm::StringRef name, double otherwise) const;
   std::string attr_string(llvm::StringRef name, llvm::StringRef otherwise) const;
-  Ints attr_ints(llvm::StringRef name) const;  // empty when absent
+  Ints attr_ints(llvm::StringRef name) const;  // empty if absent
   Floats attr_floats(llvm::StringRef name) const;
   std::vector<std::string> attr_strings(llvm::StringRef name) const;
   DType attr_dtype(llvm::StringRef name, DType otherwise);
   Tensor attr_tensor(llvm::StringRef name);
 
-  // Our ops. Nodes whose operands are all constants are computed at once.
+  // Emits our ops. A node with constant operands is computed at once.
   ValueId emit(llvm::StringRef op, llvm::ArrayRef<ValueId> operands, Attrs attrs = {});
   ValueList emit_all(llvm::StringRef op, llvm::ArrayRef<ValueId> operands, Attrs attrs = {});
   ValueId constant_value(Tensor value);
   ValueId scalar(double value, DType dtype) { return constant_value(Tensor::scalar(value, dtype)); }
-  // Each gives back its argument where there is nothing to do.
+  // Each returns its argument if there is nothing to do.
   ValueId reshape(ValueId x, llvm::ArrayRef<int64_t> shape);
   ValueId transpose(ValueId x, llvm::ArrayRef<int64_t> permutation);
   ValueId expand(ValueId x, llvm::ArrayRef<int64_t> shape);
@@ -92,7 +92,7 @@ class NodeContext {
   ValueId concat(llvm::ArrayRef<ValueId> parts, int64_t axis);
   ValueId reduce(llvm::StringRef op, ValueId x, llvm::ArrayRef<int64_t> axes, bool keep_dims);
 
-  // Outputs, each at most once.
+  // Sets an output, each at most once.
   size_t output_count() const { return static_cast<size_t>(node_.output_size()); }
   bool wants(size_t i) const { return i < output_count() && !node_.output(static_cast<int>(i)).empty(); }
   void output(size_t i, ValueId value);
@@ -100,13 +100,13 @@ class NodeContext {
   llvm::ArrayRef<Item> outputs() const { return outputs_; }
   bool is_given(size_t i) const { return given_[i]; }
 
-  // The whole importer, for control flow, states and random numbers.
+  // The importer, for control flow, states and random numbers.
   Importer& importer() { return importer_; }
 
   void fail(const llvm::Twine& message);
   void fail(Status error);
   bool failed() const { return failed_; }
-  // The message, without the node's name; meaningful after a failure.
+  // The message of the failure, without the node's name.
   const std::string& failure() const { return failure_; }
   // The graph inputs that a needed but unknown value depends on.
   llvm::ArrayRef<std::string> undecided_inputs() const { return undecided_; }
@@ -123,7 +123,7 @@ class NodeContext {
   llvm::SmallVector<Item, 4> inputs_;
   llvm::SmallVector<Item, 2> outputs_;
   llvm::SmallVector<bool, 2> given_;
-  size_t first_value_;  // values from here on are this node's own and may take its outputs' names
+  size_t first_value_;  // later values belong to this node and may take its outputs' names
   bool failed_ = false;
   std::string failure_;
   std::vector<std::string> undecided_;

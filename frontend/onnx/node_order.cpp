@@ -8,7 +8,7 @@ namespace {
 
 using Nodes = google::protobuf::RepeatedPtrField<onnx::NodeProto>;
 
-// Visits every name a node reads, those of its subgraphs included.
+// Visits every name that a node or one of its subgraphs reads.
 template <typename Visit>
 void for_each_read(const onnx::NodeProto& node, Visit& visit) {
   for (const std::string& name : node.input()) visit(name);
@@ -19,7 +19,7 @@ void for_each_read(const onnx::NodeProto& node, Visit& visit) {
   }
 }
 
-// Kahn (1962), always taking the ready node that stands first in the file.
+// Sorts as Kahn (1962) does, always taking the ready node that comes first in the file.
 Result<std::vector<int>> sort_nodes(const Nodes& nodes, const llvm::StringMap<int>& producer) {
   std::vector<std::vector<int>> readers(nodes.size());
   std::vector<int> waiting(nodes.size(), 0);

@@ -4,8 +4,8 @@
 
 namespace plimsoll {
 
-// The nodes of one ONNX graph so that each comes after what it reads: the file's order where that holds, as ONNX
-// demands, otherwise the nearest to it. Fails on a cycle.
+// Orders the nodes of one ONNX graph so that each comes after the nodes it reads. Keeps the file's order where that is
+// valid, as ONNX demands. Fails on a cycle.
 Result<std::vector<int>> order_nodes(const google::protobuf::RepeatedPtrField<onnx::NodeProto>& nodes);
 
 }  // namespace plimsoll

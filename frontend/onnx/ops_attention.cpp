@@ -4,20 +4,20 @@
 
 #include <cmath>
 
-// Attention and rotary embedding. ONNX has heads as a dimension of their own, [B, H, S, D], or folded into the last,
-// [B, S, H*D]; ours is the folded form.
+// Imports attention and rotary embedding. In ONNX heads are a dimension of their own, [B, H, S, D], or part of the last
+// one, [B, S, H*D]. Our ops take the second form.
 
 namespace plimsoll {
 namespace {
 
-// [B, H, S, D] to [B, S, H*D].
+// Converts [B, H, S, D] to [B, S, H*D].
 ValueId fold_heads(NodeContext& n, ValueId x) {
   const Shape s = n.shape(x);
   if (n.failed() || s.size() != 4) return x;
   return n.reshape(n.transpose(x, {0, 2, 1, 3}), {s[0], s[2], s[1] * s[3]});
 }
 
-// [B, S, H*D] to [B, H, S, D].
+// Converts [B, S, H*D] to [B, H, S, D].
 ValueId split_heads(NodeContext& n, ValueId x, int64_t heads) {
   const Shape s = n.shape(x);
   if (n.failed() || s.size() != 3) return x;
@@ -29,7 +29,7 @@ ValueId split_heads(NodeContext& n, ValueId x, int64_t heads) {
 }
 
 struct Attention {
-  ValueId q, k, v;  // as given, past keys and values in front of k and v
+  ValueId q, k, v;  // as given, with past keys and values in front of k and v
   ValueId mask = ValueId::None;
   int64_t heads = 0, kv_heads = 0, causal = 0, new_keys = 0;
   double scale = 0;
@@ -39,7 +39,7 @@ struct Attention {
   int64_t columns(NodeContext& n) const { return n.dim(k, n.rank(k) - 2); }
 };
 
-// The present keys or values as [B, H, T, D]: the past ones and what came now.
+// Returns the present keys or values as [B, H, T, D]: the past ones followed by the new ones.
 ValueId with_past(NodeContext& n, ValueId now, size_t past, size_t present, int64_t heads) {
   if (!n.has(past) && !n.wants(present)) return now;
   ValueId split = split_heads(n, now, heads);
@@ -54,9 +54,9 @@ ValueId positions(NodeContext& n, int64_t count, llvm::ArrayRef<int64_t> shape) 
   return n.reshape(n.constant_value(Tensor::of_ints(numbers)), shape);
 }
 
-// Which keys a query may see because of its place: key j <= query i + offset, where the offset is the number of keys
-// before the first query. With a number of valid keys a sample (opset 24), only those count. None: all keys, or the
-// plain lower triangle that the attention op knows itself.
+// Returns the mask of keys that a query may see by position: key j <= query i + offset, where offset is the number of
+// keys before the first query. If there is a number of valid keys per sample (opset 24), only those count. Returns None
+// for all keys, or for the plain lower triangle, which the attention op implements.
 ValueId place_mask(NodeContext& n, const Attention& a, ValueId lengths) {
   int64_t rows = a.rows(n), columns = a.columns(n), past = columns - a.new_keys;
   bool triangle = a.causal && past == 0 && lengths == ValueId::None;
@@ -74,7 +74,7 @@ ValueId place_mask(NodeContext& n, const Attention& a, ValueId lengths) {
   return mask == ValueId::None ? causal : n.emit("and", {mask, causal});
 }
 
-// A float mask adds; a boolean one chooses.
+// A float mask is added to the scores; a boolean one selects keys.
 ValueId as_added(NodeContext& n, ValueId mask, DType dtype) {
   if (n.type(mask).dtype != DType::Bool) return n.cast(mask, dtype);
   return n.emit("where", {mask, n.scalar(0, dtype), n.scalar(-INFINITY, dtype)});
@@ -91,7 +91,7 @@ ValueId widen_mask(NodeContext& n, ValueId mask, int64_t columns) {
   return n.emit("pad", {mask, fill}, {{"before", before}, {"after", after}, {"mode", std::string("constant")}});
 }
 
-// The model's mask and what place demands, as one.
+// Combines the model's mask with the mask by position.
 void read_mask(NodeContext& n, Attention& a) {
   ValueId given = n.optional_input(3), place = place_mask(n, a, n.optional_input(6));
   if (given != ValueId::None) given = widen_mask(n, given, a.columns(n));
@@ -129,7 +129,7 @@ ValueId repeat_heads(NodeContext& n, ValueId x, int64_t times) {
   return n.reshape(spread, {s[0], s[1] * times, s[2], s[3]});
 }
 
-// Everything that forbids keys, added to the scores.
+// Adds all masks to the scores.
 ValueId added_bias(NodeContext& n, const Attention& a, DType dtype) {
   ValueId bias = a.mask == ValueId::None ? ValueId::None : as_added(n, a.mask, dtype);
   if (!a.causal) return bias;
@@ -140,7 +140,7 @@ ValueId added_bias(NodeContext& n, const Attention& a, DType dtype) {
   return bias == ValueId::None ? causal : n.emit("add", {bias, causal});
 }
 
-// Probabilities of scores [B, H, S, T]; a row whose keys are all forbidden has none.
+// Returns the probabilities of scores [B, H, S, T]. A row whose keys are all masked gets zeros.
 ValueId guarded_softmax(NodeContext& n, ValueId scores, ValueId bias) {
   DType dtype = n.type(scores).dtype;
   ValueId open = ValueId::None, zero = n.scalar(0, dtype);
@@ -153,8 +153,8 @@ ValueId guarded_softmax(NodeContext& n, ValueId scores, ValueId bias) {
   return bias == ValueId::None ? p : n.emit("where", {open, p, zero});
 }
 
-// Scores soft-capped or asked for, or a mask that is learned: the steps one by one, with the scores at one of four
-// points as an output.
+// Emits attention as single ops if scores are soft-capped or an output, or if the mask is learned. The scores can be an
+// output at one of four points.
 void emit_composed(NodeContext& n, const Attention& a) {
   DType dtype = n.type(a.q).dtype, precise = n.attr_dtype("softmax_precision", dtype);
   int64_t group = a.heads / a.kv_heads, point = n.attr_int("qk_matmul_output_mode", 0);
@@ -190,7 +190,7 @@ void import_attention(NodeContext& n) {
   n.output(0, a.four_dims(n) ? split_heads(n, y, a.heads) : y);
 }
 
-// The tables have a row a position; with position numbers, their rows are looked up first.
+// The tables have one row per position. If there are position numbers, they select the rows first.
 void import_rotary(NodeContext& n) {
   ValueId x = n.input(0);
   bool four = n.rank(x) == 4;

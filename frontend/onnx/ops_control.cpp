@@ -1,7 +1,7 @@
 #include "frontend/onnx/import_rows.h"
 #include "frontend/onnx/importer.h"
 
-// Control flow whose course is known: the taken branch is inlined, loops are unrolled.
+// Imports control flow that is known at import: the taken branch is inlined and loops are unrolled.
 
 namespace plimsoll {
 namespace {
@@ -40,7 +40,7 @@ ValueId stack(NodeContext& n, llvm::ArrayRef<ValueId> slices, int64_t axis) {
   return n.concat(rows, axis);
 }
 
-// Stops when the trip count is reached or the condition, which must be known each time, is false.
+// Stops at the trip count, or when the condition is false. The condition must be known each time.
 void import_loop(NodeContext& n) {
   const onnx::GraphProto* body = body_of(n, "body");
   int64_t trips = n.has(0) ? n.known_int(0, "trip count") : INT64_MAX;
@@ -72,7 +72,7 @@ void import_loop(NodeContext& n) {
   }
 }
 
-// The body once an element of the scanned inputs, forwards or backwards.
+// Imports the body once per element of the scanned inputs, forwards or backwards.
 void import_scan(NodeContext& n) {
   const onnx::GraphProto* body = body_of(n, "body");
   auto scan_inputs = static_cast<size_t>(n.attr_int("num_scan_inputs", 0));

@@ -4,7 +4,7 @@
 #include "ir/fold.h"
 #include "ir/support/strings.h"
 
-// Convolutions and their transposes.
+// Imports convolutions and transposed convolutions.
 
 namespace plimsoll {
 namespace {
@@ -16,7 +16,7 @@ bool check_spatial(NodeContext& n, ValueId x, ValueId w) {
   return !n.failed();
 }
 
-// PyTorch's exporter gives a convolution without bias a bias of zeros.
+// PyTorch's exporter adds a bias of zeros to a convolution without bias.
 bool is_zero(NodeContext& n, ValueId value) {
   std::optional<ConstantView> constant = find_constant(n.importer().graph(), value);
   if (!constant) return false;
@@ -42,7 +42,7 @@ void import_conv(NodeContext& n) {
                       {"groups", n.attr_int("group", 1)}}));
 }
 
-// An output shape, or SAME, decides the padding; where it would be negative the output grows instead.
+// An output shape, or SAME, decides the padding. If it would be negative, the output grows instead.
 void fit_output(NodeContext& n, ValueId x, Window& window, Ints& output_padding) {
   std::string auto_pad = n.attr_string("auto_pad", "NOTSET");
   Ints wanted = n.attr_ints("output_shape");

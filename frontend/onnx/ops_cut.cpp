@@ -1,6 +1,6 @@
 #include "frontend/onnx/import_rows.h"
 
-// Operators that take tensors apart or put a border around them.
+// Imports operators that cut or pad tensors.
 
 namespace plimsoll {
 namespace {
@@ -9,7 +9,7 @@ struct Cut {
   Ints starts, steps, sizes;
 };
 
-// One axis of numpy slicing: bounds count from the end when negative and stop at the ends.
+// Slices one axis as numpy does: negative bounds count from the end, and bounds are clamped.
 void cut_axis(Cut& cut, int64_t axis, int64_t dim, int64_t start, int64_t end, int64_t step) {
   auto clamp = [&](int64_t at, int64_t low, int64_t high) { return std::clamp(at < 0 ? at + dim : at, low, high); };
   int64_t low = step > 0 ? 0 : -1, high = step > 0 ? dim : dim - 1;
@@ -17,7 +17,7 @@ void cut_axis(Cut& cut, int64_t axis, int64_t dim, int64_t start, int64_t end, i
   int64_t first = clamp(std::max(start, -dim), std::min<int64_t>(0, high), high);
   int64_t last = end < -dim ? low : clamp(end, low, high);
   int64_t length = step > 0 ? last - first : first - last;
-  step = std::clamp(step, -dim - 1, dim + 1);  // further means the same
+  step = std::clamp(step, -dim - 1, dim + 1);  // larger steps have the same effect
   cut.starts[axis] = first;
   cut.steps[axis] = step;
   cut.sizes[axis] = length > 0 ? 1 + (length - 1) / std::abs(step) : 0;
@@ -53,8 +53,8 @@ void import_slice(NodeContext& n) {
   emit_cut(n, x, starts, ends, axes, n.has(4) ? n.known_ints(4, "step") : Ints());
 }
 
-// Sizes are an attribute before opset 13 and an input since; without them the parts are equal, the last one
-// smaller when they cannot be (opset 18).
+// Sizes are an attribute before opset 13 and an input since. Without them the pieces are equal, except that the last
+// one may be smaller (opset 18).
 void import_split(NodeContext& n) {
   ValueId x = n.input(0);
   int64_t axis = n.axis(n.attr_int("axis", 0), n.rank(x));
@@ -72,7 +72,7 @@ void import_split(NodeContext& n) {
   for (size_t i = 0; i < n.output_count() && !n.failed(); ++i) n.output(i, results[i]);
 }
 
-// `widths` has begins then ends, for `axes` or all axes.
+// `widths` has all begins, then all ends, for `axes` or all axes.
 void emit_pad(NodeContext& n, Ints widths, Ints axes, ValueId value) {
   ValueId x = n.input(0);
   if (axes.empty())
@@ -104,7 +104,7 @@ void import_pad(NodeContext& n) {
   emit_pad(n, widths, n.has(3) ? n.known_ints(3, "axes") : Ints(), n.optional_input(2));
 }
 
-// Crops or pads with zeros around the middle to a given size.
+// Crops around the middle, or pads with zeros, to a given size.
 void import_center_crop_pad(NodeContext& n) {
   ValueId x = n.input(0);
   Ints target = n.known_ints(1, "shape"), axes = n.attr_ints("axes");

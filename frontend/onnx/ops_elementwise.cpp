@@ -1,16 +1,16 @@
 #include "frontend/onnx/import_rows.h"
 
-// Elementwise operators. Most are ours under another name.
+// Imports elementwise operators. Most are our ops with another name.
 
 namespace plimsoll {
 namespace {
 
-// All inputs in order, no attributes.
+// Passes all inputs in order and no attributes.
 void same(NodeContext& n) { n.output(0, n.emit(n.target(), n.inputs())); }
 
 void first_input(NodeContext& n) { n.output(0, n.input(0)); }
 
-// n-ary Max, Min, Sum: pairs from the left.
+// Max, Min and Sum of n inputs combine pairs from the left.
 ValueId chain(NodeContext& n) {
   ValueId result = n.input(0);
   for (size_t i = 1; i < n.input_count(); ++i) result = n.emit(n.target(), {result, n.input(i)});
@@ -34,7 +34,7 @@ void with_floats(NodeContext& n, std::initializer_list<FloatAttr> list) {
   n.output(0, n.emit(n.target(), {n.input(0)}, attrs));
 }
 
-// One alpha, 1 by default: Elu, Celu, ThresholdedRelu.
+// Elu, Celu and ThresholdedRelu have one attribute alpha, 1 by default.
 void import_alpha(NodeContext& n) { with_floats(n, {{"alpha", 1.0}}); }
 void import_leaky_relu(NodeContext& n) { with_floats(n, {{"alpha", 0.01f}}); }
 void import_selu(NodeContext& n) {
@@ -79,7 +79,7 @@ void import_cast(NodeContext& n) {
 
 void import_cast_like(NodeContext& n) { n.output(0, n.cast(n.input(0), n.type(n.input(1)).dtype)); }
 
-// Bounds as attributes (opset 6).
+// The bounds are attributes (opset 6).
 void import_clip_attributes(NodeContext& n) {
   Attrs attrs;
   for (llvm::StringRef bound : {"min", "max"})
@@ -87,7 +87,7 @@ void import_clip_attributes(NodeContext& n) {
   n.output(0, attrs.empty() ? n.input(0) : n.emit("clip", {n.input(0)}, attrs));
 }
 
-// Bounds as inputs: known ones on floats become attributes.
+// The bounds are inputs. Known bounds of floats become attributes.
 void import_clip(NodeContext& n) {
   ValueId x = n.input(0);
   Attrs attrs;

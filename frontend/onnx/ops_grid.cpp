@@ -1,8 +1,7 @@
 #include "frontend/onnx/import_rows.h"
 #include "frontend/onnx/windows.h"
 
-// Operators about positions in an image that are data themselves: grid sampling, affine grids, and the sum of
-// overlapping blocks.
+// Imports operators whose image positions are data: grid sampling, affine grids, and the sum of overlapping blocks.
 
 namespace plimsoll {
 namespace {
@@ -15,7 +14,7 @@ ValueId clipped(NodeContext& n, ValueId x, double low, double high) {
   return n.emit("clip", {x}, {{"min", low}, {"max", high}});
 }
 
-// An image as [N, C, H*W] and how positions outside of it are treated.
+// An image as [N, C, H*W], and how positions outside it are treated.
 struct Image {
   ValueId x;
   int64_t batch, channels, height, width;
@@ -23,7 +22,7 @@ struct Image {
   std::string padding;
 };
 
-// Mirrors at both ends of [low, high].
+// Reflects positions at both ends of [low, high].
 ValueId reflected(NodeContext& n, ValueId at, double low, double high) {
   double span = std::max(high - low, 1e-6);
   ValueId distance = n.emit("abs", {binary(n, "sub", at, low)});
@@ -32,7 +31,7 @@ ValueId reflected(NodeContext& n, ValueId at, double low, double high) {
   return n.emit("sub", {n.scalar(span + low, n.type(at).dtype), back});
 }
 
-// From [-1, 1] to element positions along a dimension of `size`, inside it unless the padding is zeros.
+// Maps [-1, 1] to element positions in a dimension of `size`. They stay inside it unless the padding is zeros.
 ValueId pixel_position(NodeContext& n, const Image& image, ValueId normalised, int64_t size) {
   auto last = static_cast<double>(size - 1), all = static_cast<double>(size);
   ValueId at = binary(n, "mul", binary(n, "add", normalised, 1), (image.align_corners ? last : all) / 2);
@@ -42,7 +41,7 @@ ValueId pixel_position(NodeContext& n, const Image& image, ValueId normalised, i
   return image.padding == "zeros" ? at : clipped(n, at, 0, last);
 }
 
-// The elements at whole positions [N, 1, P]; zeros outside the image.
+// Returns the elements at integer positions [N, 1, P], and zeros outside the image.
 ValueId pixels_at(NodeContext& n, const Image& image, ValueId row, ValueId column) {
   auto bottom = static_cast<double>(image.height - 1), right = static_cast<double>(image.width - 1);
   ValueId r = clipped(n, row, 0, bottom), c = clipped(n, column, 0, right);
@@ -87,7 +86,7 @@ void import_grid_sample(NodeContext& n) {
   n.output(0, n.reshape(y, {s[0], s[1], g[1], g[2]}));
 }
 
-// The positions an affine map theta [N, d, d+1] gives to every element of an image of a known size.
+// Returns the positions that an affine map theta [N, d, d+1] gives to the elements of an image of known size.
 void import_affine_grid(NodeContext& n) {
   ValueId theta = n.input(0);
   Ints size = n.known_ints(1, "size");
@@ -116,8 +115,8 @@ void import_affine_grid(NodeContext& n) {
   n.output(0, n.reshape(grid, shape));
 }
 
-// Each column of blocks [N, C*k, L] is added into the image where its window stands: a transposed convolution whose
-// kernels pick one element each.
+// Adds each column of blocks [N, C*k, L] to its window of the image. This is a transposed convolution whose kernels
+// pick one element each.
 void import_col2im(NodeContext& n) {
   ValueId x = n.input(0);
   Ints image = n.known_ints(1, "image shape"), kernel = n.known_ints(2, "block shape");

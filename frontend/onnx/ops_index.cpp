@@ -1,11 +1,11 @@
 #include "frontend/onnx/import_rows.h"
 
-// Operators that read or write by position.
+// Imports operators that read or write by index.
 
 namespace plimsoll {
 namespace {
 
-// One known position is a slice, whose gradient needs no scatter.
+// One known index becomes a slice, whose gradient needs no scatter.
 void import_gather(NodeContext& n) {
   ValueId x = n.input(0), indices = n.input(1);
   int64_t axis = n.axis(n.attr_int("axis", 0), n.rank(x));
@@ -87,7 +87,7 @@ void import_reverse_sequence(NodeContext& n) {
                      {{"batch_axis", n.attr_int("batch_axis", 1)}, {"time_axis", n.attr_int("time_axis", 0)}}));
 }
 
-// How many elements are not zero is a shape, so the input must be known.
+// The number of nonzero elements is a shape, so the input must be known.
 void import_non_zero(NodeContext& n) {
   n.known_floats(0, "number of nonzero elements");
   if (n.failed()) return;
@@ -105,7 +105,7 @@ void import_non_zero(NodeContext& n) {
   n.output(0, n.constant_value(std::move(positions)));
 }
 
-// Keeps the slices whose condition, which must be known, holds.
+// Keeps the slices whose condition is true. The condition must be known.
 void import_compress(NodeContext& n) {
   ValueId x = n.input(0);
   Ints condition = n.known_ints(1, "condition");

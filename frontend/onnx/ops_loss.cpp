@@ -1,6 +1,6 @@
 #include "frontend/onnx/import_rows.h"
 
-// Losses of classification. Ours are computed in f32 at least; the model's dtype comes back at the end.
+// Imports classification losses. Ours compute in f32 or more; a cast restores the model's dtype at the end.
 
 namespace plimsoll {
 namespace {

@@ -1,7 +1,7 @@
 #include "frontend/onnx/import_rows.h"
 
-// Matrix products. A product with a plain matrix is `linear`, whose weight gradient is one product over all rows;
-// everything else is a batched `matmul`.
+// Imports matmuls. A matmul with a plain matrix becomes `linear`, whose weight gradient is one matmul over all rows.
+// All others become a batched `matmul`.
 
 namespace plimsoll {
 namespace {
@@ -12,7 +12,7 @@ ValueId product(NodeContext& n, ValueId a, ValueId b) {
                 : n.emit("matmul", {a, b}, {{"transpose_a", int64_t{0}}, {"transpose_b", int64_t{0}}});
 }
 
-// A vector counts as a row on the left, as a column on the right, and its 1 is dropped again.
+// A vector is a row on the left and a column on the right; its dimension of 1 is dropped from the result.
 ValueId numpy_matmul(NodeContext& n, ValueId a, ValueId b) {
   if (n.rank(a) < 1 || n.rank(b) < 1) n.fail("needs vectors or matrices, got a scalar");
   if (n.failed()) return ValueId::None;

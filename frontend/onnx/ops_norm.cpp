@@ -1,14 +1,14 @@
 #include "frontend/onnx/import_rows.h"
 #include "frontend/onnx/importer.h"
 
-// Normalisations and softmax.
+// Imports normalisations and softmax.
 
 namespace plimsoll {
 namespace {
 
 double epsilon(NodeContext& n) { return n.attr_float("epsilon", 1e-5f); }
 
-// Normalises by the batch's own statistics and lets the running ones, states of the model, follow.
+// Normalises with the batch's statistics and updates the running ones, which are states of the model.
 void train_batch_norm(NodeContext& n) {
   ValueList results = n.emit_all("batch_norm", {n.input(0), n.input(1), n.input(2)}, {{"eps", epsilon(n)}});
   n.output(0, results[0]);
@@ -25,7 +25,7 @@ void train_batch_norm(NodeContext& n) {
     importer.mark_buffer(running);
     importer.update_state(running, next);
   }
-  for (size_t i : {3, 4})  // before opset 14: the batch's own statistics
+  for (size_t i : {3, 4})  // before opset 14 these are the batch's statistics
     if (n.wants(i)) n.output(i, results[i - 2]);
 }
 
@@ -43,7 +43,7 @@ void import_batch_norm(NodeContext& n) {
   }
 }
 
-// A scale or bias that numpy broadcasting would spread over `shape`.
+// Returns a scale or bias that broadcasts to `shape` as in numpy.
 ValueId spread(NodeContext& n, ValueId parameter, llvm::ArrayRef<int64_t> shape) {
   if (n.failed() || parameter == ValueId::None) return parameter;
   std::optional<Shape> common = broadcast_shapes(n.shape(parameter), shape);
@@ -83,7 +83,7 @@ void import_group_norm(NodeContext& n) {
   emit_group_norm(n, n.input(0), n.input(1), n.input(2), n.attr_int("num_groups", 1));
 }
 
-// Opset 18 had one scale and bias a group, not a channel.
+// Opset 18 has one scale and bias per group instead of per channel.
 void import_group_norm_18(NodeContext& n) {
   ValueId x = n.input(0);
   int64_t groups = n.attr_int("num_groups", 1), channels = n.dim(x, 1);
@@ -96,7 +96,7 @@ void import_group_norm_18(NodeContext& n) {
   emit_group_norm(n, x, per_channel(n.input(1)), per_channel(n.input(2)), groups);
 }
 
-// x over its p-norm along one axis, and 0 where that is 0.
+// Divides x by its p-norm along one axis; the result is 0 where the norm is 0.
 void import_lp_normalization(NodeContext& n) {
   ValueId x = n.input(0);
   Ints axes{n.axis(n.attr_int("axis", -1), n.rank(x))};
@@ -104,7 +104,7 @@ void import_lp_normalization(NodeContext& n) {
   if (p != 1 && p != 2) return n.fail("p is " + llvm::Twine(p) + ", not 1 or 2");
   DType dtype = n.type(x).dtype;
   ValueId sum = n.reduce("reduce_sum", p == 1 ? n.emit("abs", {x}) : n.emit("mul", {x, x}), axes, true);
-  // Replaced before the root, whose derivative at 0 is infinite.
+  // Zeros are replaced before the root, because its derivative at 0 is infinite.
   sum = n.emit("where", {n.emit("equal", {sum, n.scalar(0, dtype)}), n.scalar(1, dtype), sum});
   n.output(0, n.emit("div", {x, p == 1 ? sum : n.emit("sqrt", {sum})}));
 }
@@ -131,7 +131,7 @@ void import_softmax(NodeContext& n) {
   n.output(0, n.emit(n.target(), {x}, {{"axis", n.axis(n.attr_int("axis", -1), n.rank(x))}}));
 }
 
-// Before opset 13 the dimensions from the axis on counted as one.
+// Before opset 13 the dimensions from the axis on count as one.
 void import_softmax_flat(NodeContext& n) {
   ValueId x = n.input(0);
   const Shape shape = n.shape(x);

@@ -1,7 +1,7 @@
 #include "frontend/onnx/import_rows.h"
 #include "frontend/onnx/windows.h"
 
-// Pools, local and global.
+// Imports local and global pools.
 
 namespace plimsoll {
 namespace {
@@ -40,7 +40,7 @@ void import_average_pool(NodeContext& n) {
   n.output(0, n.emit("average_pool", {pool.x}, pool.attrs));
 }
 
-// (sum |x|^p)^(1/p): the average counted with padding, times the window's size.
+// (sum |x|^p)^(1/p) is computed from the average, padding included, times the window's size.
 void import_lp_pool(NodeContext& n) {
   Pool pool = read_pool(n);
   DType dtype = n.type(pool.x).dtype;
@@ -72,8 +72,8 @@ void import_global_lp_pool(NodeContext& n) {
   n.output(0, n.emit("pow", {sum, n.scalar(1 / p, dtype)}));
 }
 
-// Puts each value back where MaxPool found it, zeros elsewhere. Indices count within the tensor of the default size;
-// a larger one is asked for by its shape and padded at the ends.
+// Puts each value where MaxPool found it, and zeros elsewhere. Indices refer to the tensor of the default size; if the
+// node asks for a larger shape, the result is padded at the ends.
 void import_max_unpool(NodeContext& n) {
   ValueId x = n.input(0), indices = n.input(1);
   if (n.rank(x) < 3) return n.fail("needs [N, C, spatial...], got " + to_string(n.type(x)));

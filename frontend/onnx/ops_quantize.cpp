@@ -1,6 +1,6 @@
 #include "frontend/onnx/import_rows.h"
 
-// Linear quantisation, from arithmetic and casts. No gradient passes the rounding.
+// Imports linear quantisation as arithmetic and casts. The rounding passes no gradient.
 
 namespace plimsoll {
 namespace {
@@ -16,8 +16,8 @@ Range range_of(DType dtype) {
   return {is_signed ? -high - 1 : 0, high};
 }
 
-// A scale or zero point of one element, one a slice along `axis`, or one a block of `block` elements, spread so
-// that it broadcasts against x.
+// Expands a scale or zero point so that it broadcasts against x. It has one element, one per slice along `axis`, or one
+// per block of `block` elements.
 ValueId spread(NodeContext& n, ValueId parameter, ValueId x, int64_t axis, int64_t block) {
   if (n.failed() || n.type(parameter).elements() == 1) return n.reshape(parameter, {});
   axis = n.axis(axis, n.rank(x));
@@ -60,7 +60,7 @@ void import_dequantize(NodeContext& n) {
   n.output(0, n.emit("mul", {steps, spread(n, scale, x, axis, block)}));
 }
 
-// To unsigned bytes over the range of the data, which always includes 0.
+// Quantises to unsigned bytes over the range of the data, extended to include 0.
 void import_dynamic_quantize(NodeContext& n) {
   ValueId x = n.input(0);
   DType dtype = n.type(x).dtype;

@@ -1,8 +1,8 @@
 #include "frontend/onnx/import_rows.h"
 #include "frontend/onnx/importer.h"
 
-// Operators that draw random numbers. They read the counter state and have a number of their own, so the same
-// step always draws the same and no two nodes draw alike. A node's own seed attribute is not used.
+// Imports operators that draw random numbers. Each reads the counter state and has its own number, so a step always
+// draws the same numbers and no two nodes draw the same. The seed attribute of a node is not used.
 
 namespace plimsoll {
 namespace {
@@ -14,7 +14,7 @@ struct Draw {
 
 Draw next_draw(NodeContext& n) { return {n.importer().random_counter(), n.importer().next_random_id()}; }
 
-// The mask is what the same draw leaves of ones.
+// The mask is the same draw applied to ones.
 void emit_dropout(NodeContext& n, double ratio) {
   ValueId x = n.input(0);
   if (ratio < 0 || ratio >= 1) n.fail("the ratio is " + std::to_string(ratio) + ", it must be at least 0 and below 1");
@@ -34,7 +34,7 @@ void keep_all(NodeContext& n) {
   if (n.wants(1)) n.output(1, n.expand(n.constant_value(Tensor::scalar(1, DType::Bool)), n.shape(x)));
 }
 
-// The ratio is an attribute, and nothing says whether this is training.
+// The ratio is an attribute, and the node does not say whether this is training.
 void import_dropout_attribute(NodeContext& n) {
   double ratio = n.attr_float("ratio", 0.5);
   if (n.options().training && ratio > 0) return emit_dropout(n, ratio);
@@ -76,7 +76,7 @@ void import_random_like(NodeContext& n) {
   emit_random(n, like.shape, n.attr_dtype("dtype", like.dtype));
 }
 
-// 1 where a uniform number is below the probability.
+// The result is 1 where a uniform number is below the probability.
 void import_bernoulli(NodeContext& n) {
   ValueId p = n.input(0);
   const Type type = n.type(p);

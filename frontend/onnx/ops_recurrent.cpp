@@ -1,17 +1,17 @@
 #include "frontend/onnx/import_rows.h"
 #include "frontend/onnx/recurrent_activation.h"
 
-// RNN, GRU and LSTM, unrolled. The input's share of the gates is one product over all steps; each step adds the
-// hidden state's share. Gates stand along the last dimension in ONNX's order.
+// Imports RNN, GRU and LSTM by unrolling them. One matmul over all steps computes the input's share of the gates, and
+// each step adds the hidden state's share. Gates lie along the last dimension in ONNX's order.
 
 namespace plimsoll {
 namespace {
 
-// One direction of a layer. Weights are [gates*H, inputs], one row a gate unit.
+// One direction of a layer. Weights are [gates*H, inputs], one row per gate unit.
 struct Direction {
   bool reverse = false;
   ValueId w, r;
-  ValueId r_candidate = ValueId::None, candidate_bias = ValueId::None;  // GRU: the last gate of r stands apart
+  ValueId r_candidate = ValueId::None, candidate_bias = ValueId::None;  // GRU: the last gate of r is separate
   ValueId w_bias = ValueId::None, r_bias = ValueId::None;               // [gates*H]
   ValueId h, c = ValueId::None;                                         // [B, H] before the first step
   ValueId peepholes = ValueId::None;                                    // [3*H]
@@ -32,7 +32,7 @@ ValueId linear(NodeContext& n, ValueId x, ValueId w, ValueId bias) {
   return n.emit("linear", operands, {{"transpose_w", int64_t{1}}});
 }
 
-// Equal parts along an axis, as one node whose gradient is one concat.
+// Splits an axis into equal pieces with one node, whose gradient is one concat.
 ValueList parts(NodeContext& n, ValueId x, int64_t axis, int64_t count) {
   if (count == 1 || n.failed()) return ValueList(count, x);
   return n.emit_all("split", {x}, {{"axis", axis}, {"sizes", Ints(count, n.dim(x, axis) / count)}});
@@ -51,7 +51,7 @@ struct State {
   ValueId h, c;
 };
 
-// One step: the input's share of the gates and the state before to the state after.
+// Computes one step: from the input's share of the gates and the old state to the new state.
 using Step = State (*)(NodeContext& n, const Layer& layer, const Direction& d, ValueId from_input, State before);
 
 State rnn_step(NodeContext& n, const Layer& layer, const Direction& d, ValueId from_input, State before) {
@@ -75,7 +75,7 @@ State gru_step(NodeContext& n, const Layer& layer, const Direction& d, ValueId f
   return {n.emit("add", {candidate, kept}), ValueId::None};
 }
 
-// Gates input, output, forget, cell; peepholes input, output, forget.
+// The gates are input, output, forget, cell; the peepholes input, output, forget.
 State lstm_step(NodeContext& n, const Layer& layer, const Direction& d, ValueId from_input, State before) {
   ValueList gates = parts(n, n.emit("add", {from_input, linear(n, before.h, d.r, d.r_bias)}), 1, 4);
   if (n.failed()) return before;
@@ -94,12 +94,12 @@ State lstm_step(NodeContext& n, const Layer& layer, const Direction& d, ValueId 
 }
 
 struct Unrolled {
-  std::vector<ValueId> outputs;  // [B, H] by time
+  std::vector<ValueId> outputs;  // one [B, H] per step
   State last;
 };
 
 Unrolled unroll(NodeContext& n, const Layer& layer, const Direction& d, Step step) {
-  // A sample shorter than the rest runs backwards from its own end.
+  // In reverse direction a shorter sample begins at its own end.
   auto turn = [&](ValueId x) {
     return n.emit("reverse_sequence", {x, layer.lengths}, {{"batch_axis", int64_t{1}}, {"time_axis", int64_t{0}}});
   };
@@ -129,7 +129,7 @@ Unrolled unroll(NodeContext& n, const Layer& layer, const Direction& d, Step ste
   return run;
 }
 
-// Entry `index` of the first dimension, which then is gone.
+// Returns entry `index` of the first dimension and drops that dimension.
 ValueId pick(NodeContext& n, ValueId x, int64_t index) {
   Shape shape = n.shape(x);
   if (n.failed()) return x;

@@ -1,6 +1,6 @@
 #include "frontend/onnx/import_rows.h"
 
-// Reductions. The plain ones are ours; the others are an elementwise function before and after one of them.
+// Imports reductions. The plain ones are our ops; the others add elementwise functions before and after one.
 
 namespace plimsoll {
 namespace {
@@ -11,8 +11,8 @@ struct Reduction {
   bool keep_dims;
 };
 
-// Axes are an attribute in older forms and an input in newer ones; none at all means every axis, unless the
-// node says that none means none.
+// Axes are an attribute in older opsets and an input in newer ones. No axes mean all axes, unless the node says
+// otherwise.
 Reduction read_reduction(NodeContext& n) {
   Reduction r{n.input(0), {}, n.attr_int("keepdims", 1) != 0};
   Ints given = n.has(1) ? n.known_ints(1, "axes") : n.attr_ints("axes");
@@ -26,7 +26,7 @@ ValueId finish(NodeContext& n, llvm::StringRef op, ValueId x, const Reduction& r
   return n.reduce(op, x, r.axes, r.keep_dims);
 }
 
-// Booleans reduce as small integers.
+// Booleans are reduced as small integers.
 void import_plain(NodeContext& n) {
   Reduction r = read_reduction(n);
   DType dtype = n.type(r.x).dtype;
@@ -43,7 +43,7 @@ ValueId sum_of_squares(NodeContext& n, const Reduction& r) {
   return finish(n, "reduce_sum", n.emit("mul", {r.x, r.x}), r);
 }
 
-// Sums and logarithms of integers are taken in double, then cut back.
+// Sums and logarithms of integers are computed in double and cast back.
 ValueId as_float(NodeContext& n, ValueId x) { return is_float(n.type(x).dtype) ? x : n.cast(x, DType::F64); }
 
 void import_l2(NodeContext& n) {
@@ -60,7 +60,7 @@ void import_log_sum(NodeContext& n) {
   n.output(0, n.cast(n.emit("log", {as_float(n, finish(n, "reduce_sum", r.x, r))}), dtype));
 }
 
-// max + log(sum(exp(x - max))), so that nothing overflows.
+// Computes max + log(sum(exp(x - max))), which does not overflow.
 void import_log_sum_exp(NodeContext& n) {
   Reduction r = read_reduction(n);
   DType dtype = n.type(r.x).dtype;

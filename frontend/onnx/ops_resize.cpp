@@ -1,12 +1,12 @@
 #include "frontend/onnx/import_rows.h"
 #include "ir/support/strings.h"
 
-// Resizing by interpolation.
+// Imports resizing by interpolation.
 
 namespace plimsoll {
 namespace {
 
-// The sizes and scales of every dimension, from whichever the node gives for all or some axes.
+// Returns sizes and scales of all dimensions from those that the node gives.
 struct Resampling {
   Ints sizes;
   Floats scales;
@@ -48,7 +48,7 @@ Resampling read_resampling(NodeContext& n, ValueId x, size_t scales_at, size_t s
   return r;
 }
 
-// The region of interest as begins then ends of every dimension; all of it where nothing is said.
+// Returns the region of interest, all begins and then all ends; the default is the whole tensor.
 Floats read_roi(NodeContext& n, ValueId x) {
   Floats given = n.has(1) ? n.known_floats(1, "region of interest") : Floats();
   auto rank = static_cast<size_t>(n.rank(x));
@@ -65,8 +65,8 @@ Floats read_roi(NodeContext& n, ValueId x) {
   return roi;
 }
 
-// ONNX aligns the corners of a grid of in * scale points, a whole number or not, where ours has as many points as
-// elements. What it amounts to is a scale from the origin.
+// ONNX aligns the corners of a grid of in * scale points, which need not be an integer; ours has one point per element.
+// The difference is a scale from the origin.
 void align_fractional_corners(NodeContext& n, ValueId x, Resampling& r, std::string& coordinate) {
   auto points = [&](size_t axis) { return double(n.dim(x, static_cast<int64_t>(axis))) * r.scales[axis]; };
   bool whole = true;
@@ -79,8 +79,8 @@ void align_fractional_corners(NodeContext& n, ValueId x, Resampling& r, std::str
   }
 }
 
-// Shrinking with antialias widens the kernel by the scale (after Pillow). Each dimension is a product with a matrix of
-// weights known now.
+// Shrinking with antialias widens the kernel by the scale, as Pillow does. Each dimension becomes a matmul with a
+// constant matrix of weights.
 double kernel_weight(bool cubic, double a, double distance) {
   double x = std::abs(distance);
   if (!cubic) return std::max(0.0, 1 - x);
@@ -103,7 +103,7 @@ double source_position(const Smoothing& how, int64_t k, double scale, double in,
   return offset + (at + 0.5) / scale - 0.5;
 }
 
-// [out, in]: row k has the weights of element k.
+// The matrix is [out, in]; row k has the weights of element k.
 Tensor smoothing_matrix(const Smoothing& how, int64_t in, int64_t out, double scale, DType dtype) {
   Tensor matrix(Type(dtype, {out, in}));
   double shrink = std::min(scale, 1.0), reach = (how.cubic ? 2 : 1) / shrink;
@@ -157,7 +157,7 @@ void import_resize(NodeContext& n) {
   n.output(0, n.emit("resize", {x}, attrs));
 }
 
-// Resize with fewer options, before opset 11.
+// Before opset 11 Resize has fewer options.
 void emit_upsample(NodeContext& n, const Resampling& r, llvm::StringRef mode) {
   n.output(0, n.emit("resize", {n.input(0)},
                      {{"mode", mode.str()},

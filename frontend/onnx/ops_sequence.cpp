@@ -1,12 +1,12 @@
 #include "frontend/onnx/import_rows.h"
 #include "frontend/onnx/importer.h"
 
-// Sequences and optionals exist only while importing: a sequence is the list of its tensors.
+// Sequences and optionals exist only during import: a sequence is the list of its tensors.
 
 namespace plimsoll {
 namespace {
 
-// A position in [-size, size), or up to `size` itself where an element is added.
+// Returns a position in [-size, size), or [-size, size] if an element is inserted.
 size_t position(NodeContext& n, size_t input, size_t size, bool may_be_end) {
   int64_t at = n.known_int(input, "position"), count = static_cast<int64_t>(size);
   if (at < 0) at += count;
@@ -48,7 +48,7 @@ void import_length(NodeContext& n) {
   n.output(0, n.constant_value(Tensor::scalar_int(static_cast<int64_t>(n.sequence(0).size()))));
 }
 
-// Without sizes every part is one slice, and may lose the split dimension.
+// Without sizes every piece is one slice, which may lose the split dimension.
 void import_split_to_sequence(NodeContext& n) {
   ValueId x = n.input(0);
   int64_t axis = n.axis(n.attr_int("axis", 0), n.rank(x));
@@ -57,7 +57,7 @@ void import_split_to_sequence(NodeContext& n) {
   if (n.failed()) return;
   if (one_size) {
     int64_t size = sizes.front(), left = n.dim(x, axis);
-    if (size < 1) return n.fail("splits into parts of " + llvm::Twine(size));
+    if (size < 1) return n.fail("splits into pieces of " + llvm::Twine(size));
     for (sizes.clear(); left > 0; left -= size) sizes.push_back(std::min(size, left));
   }
   ValueList parts{x};
@@ -84,7 +84,7 @@ void import_concat_from_sequence(NodeContext& n) {
   n.output(0, n.concat(elements, axis));
 }
 
-// The body once an element; other inputs are sequences walked alongside or tensors given to each.
+// Imports the body once per element. Other inputs are sequences, read in parallel, or tensors, passed to each call.
 void import_sequence_map(NodeContext& n) {
   const onnx::AttributeProto* body = n.attr("body");
   std::vector<ValueId> first = n.sequence(0);
@@ -110,7 +110,7 @@ void import_sequence_map(NodeContext& n) {
   for (size_t j = 0; j < n.output_count(); ++j) n.output_item(j, Item::of_elements(results[j]));
 }
 
-// Optionals: a thing that is there, or nothing.
+// An optional is a value or nothing.
 void import_optional(NodeContext& n) { n.output_item(0, n.has(0) ? n.item(0) : Item()); }
 
 void import_optional_get(NodeContext& n) {

@@ -1,6 +1,6 @@
 #include "frontend/onnx/import_rows.h"
 
-// Operators about shapes: what they compute is known at import, what they move keeps its elements.
+// Imports operators about shapes. The shapes are known at import, and moved tensors keep their elements.
 
 namespace plimsoll {
 namespace {
@@ -162,7 +162,7 @@ void import_tile(NodeContext& n) {
   n.output(0, nothing ? x : n.emit("tile", {x}, {{"repeats", repeats}}));
 }
 
-// Blocks of channels to squares of pixels: [N, C, H, W] to [N, C/b^2, H*b, W*b].
+// Moves blocks of channels into squares of pixels: [N, C, H, W] becomes [N, C/b^2, H*b, W*b].
 void import_depth_to_space(NodeContext& n) {
   ValueId x = n.input(0);
   int64_t block = n.attr_int("blocksize", 0);

@@ -28,8 +28,8 @@ bool is_library_file(llvm::StringRef path) {
          path.contains("\\site-packages\\torch\\");
 }
 
-// A Python stack, outermost call first; a frame is a line `File "path", line 12, in f` and a line of code. The
-// innermost frame outside PyTorch itself is what the user wrote.
+// Parses a Python stack, outermost call first. A frame is a line `File "path", line 12, in f` and a line of code. The
+// innermost frame outside PyTorch is the user's code.
 std::string source_of(llvm::StringRef stack) {
   llvm::SmallVector<llvm::StringRef, 32> lines;
   stack.split(lines, '\n');
@@ -67,7 +67,7 @@ Origin origin_of(const onnx::NodeProto& node) {
   return origin;
 }
 
-// Lines such as `p_lm_head_weight: PARAMETER target='lm_head.weight'` and
+// Parses lines such as `p_lm_head_weight: PARAMETER target='lm_head.weight'` and
 // `getitem_3: BUFFER_MUTATION target='bn1.running_mean'`.
 ExportSignature ExportSignature::read(const onnx::GraphProto& graph) {
   ExportSignature signature;

@@ -1,6 +1,6 @@
 #pragma once
 
-// What exporters say about where things come from: PyTorch's metadata on nodes and its export signature.
+// Reads where nodes and initializers come from: PyTorch's metadata on nodes and its export signature.
 
 #include "frontend/onnx/model.h"
 #include "ir/graph.h"
@@ -9,7 +9,7 @@ namespace plimsoll {
 
 Origin origin_of(const onnx::NodeProto& node);
 
-// Which initializers are parameters and which are buffers, by torch.export's account.
+// torch.export's lists of parameters and buffers.
 class ExportSignature {
  public:
   static ExportSignature read(const onnx::GraphProto& graph);
@@ -22,8 +22,8 @@ class ExportSignature {
   llvm::StringMap<bool> is_parameter_;
 };
 
-// Without a signature the name decides: the last part of a well-known buffer, or a name an exporter made up for a
-// single number.
+// Decides by name if there is no signature. Buffers end in a well-known name; constants are single numbers with a name
+// that an exporter made.
 bool is_buffer_name(llvm::StringRef initializer, int64_t elements);
 
 }  // namespace plimsoll

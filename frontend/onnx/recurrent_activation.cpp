@@ -3,8 +3,8 @@
 namespace plimsoll {
 namespace {
 
-// Which of alpha and beta a function takes, and their defaults. A node lists them in order for the functions
-// that take them.
+// Says which of alpha and beta a function takes, and their defaults. A node lists the values in the order of the
+// functions that take them.
 struct Known {
   llvm::StringLiteral name, op;
   bool has_alpha = false, has_beta = false;

@@ -1,6 +1,6 @@
 #pragma once
 
-// The activation functions that RNN, GRU and LSTM nodes name in attributes.
+// Activation functions that attributes of RNN, GRU and LSTM nodes name.
 
 #include "frontend/onnx/node_context.h"
 
@@ -11,7 +11,7 @@ struct RecurrentActivation {
   double alpha = 0, beta = 0;
 };
 
-// One list entry a function and direction, the defaults where the node names none.
+// Returns one entry per function and direction, with the defaults if the node names none.
 std::vector<RecurrentActivation> read_activations(NodeContext& n, llvm::ArrayRef<llvm::StringLiteral> defaults,
                                                   int64_t directions);
 ValueId emit_activation(NodeContext& n, const RecurrentActivation& activation, ValueId x);

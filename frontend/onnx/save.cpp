@@ -8,7 +8,7 @@
 namespace plimsoll {
 namespace {
 
-constexpr int64_t max_bytes_inside = int64_t{1} << 30;  // protobuf files end at 2 GiB
+constexpr int64_t max_bytes_inside = int64_t{1} << 30;  // a protobuf file holds at most 2 GiB
 constexpr int64_t min_bytes_outside = 1024;             // smaller tensors stay in the model file
 constexpr uint64_t data_alignment = 4096;               // so that readers can map single tensors
 
@@ -28,7 +28,7 @@ void add_entry(onnx::TensorProto& tensor, llvm::StringRef key, const std::string
   entry->set_value(value);
 }
 
-// The tensor's declaration without any value.
+// Returns the tensor's declaration without its values.
 onnx::TensorProto declaration(const onnx::TensorProto& tensor) {
   onnx::TensorProto bare;
   bare.set_name(tensor.name());

@@ -15,14 +15,14 @@ llvm::StringRef external_entry(const onnx::TensorProto& tensor, llvm::StringRef 
   return "";
 }
 
-// Byte counts in external entries are decimal text; some writers append ".0".
+// Byte counts of external entries are decimal text; some programs append ".0".
 Result<int64_t> external_number(const onnx::TensorProto& tensor, llvm::StringRef key, int64_t otherwise) {
   llvm::StringRef text = external_entry(tensor, key);
   if (text.empty()) return otherwise;
   int64_t number = 0;
   text.consume_back(".0");
   if (text.getAsInteger(10, number) || number < 0)
-    return model_error(tensor.name() + ": external data has " + key + " '" + text + "', which is no byte count");
+    return model_error(tensor.name() + ": external data has " + key + " '" + text + "', which is not a byte count");
   return number;
 }
 
@@ -37,7 +37,7 @@ Result<Tensor> unpack(const onnx::TensorProto& proto, const Field& field, const 
   return tensor;
 }
 
-// Elements in the proto's typed fields; 8- and 16-bit types, halves as bit patterns, share int32_data.
+// Reads elements from the proto's typed fields. 8- and 16-bit types share int32_data, halves as bit patterns.
 Result<Tensor> unpack_fields(const onnx::TensorProto& proto, const Type& type) {
   switch (type.dtype) {
     case DType::F32:

@@ -1,6 +1,6 @@
 #pragma once
 
-// ONNX tensors and element types as ours, wherever their bytes lie.
+// Converts ONNX tensors and element types to ours, inside and beside the model file.
 
 #include "ir/type.h"
 
@@ -11,13 +11,13 @@
 
 namespace plimsoll {
 
-// The files beside a model that hold its larger tensors. Each is memory-mapped when first asked for, so
-// a model of any size costs what is read of it. Not for use from several threads at once.
+// The files beside a model that hold its large tensors. Each is memory-mapped on first use, so only the tensors that
+// are read use memory. It is not thread-safe.
 class ExternalData {
  public:
   explicit ExternalData(std::string folder) : folder_(std::move(folder)) {}
 
-  // The stored bytes of an external tensor; they live as long as this object.
+  // Returns the bytes of an external tensor. They live as long as this object.
   Result<llvm::StringRef> bytes(const onnx::TensorProto& tensor);
   bool exists(const onnx::TensorProto& tensor) const;
 
@@ -28,7 +28,7 @@ class ExternalData {
   llvm::StringMap<std::unique_ptr<llvm::MemoryBuffer>> files_;
 };
 
-// Strings, complex numbers and 4-bit types have no counterpart.
+// Fails for strings, complex numbers and 4-bit types.
 Result<DType> dtype_from_onnx(int32_t data_type);
 onnx::TensorProto::DataType dtype_to_onnx(DType dtype);
 

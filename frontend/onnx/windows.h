@@ -1,6 +1,6 @@
 #pragma once
 
-// The window attributes that convolutions and pools share in ONNX, with auto_pad resolved.
+// Reads the window attributes that convolutions and pools share in ONNX, and resolves auto_pad.
 
 #include "frontend/onnx/node_context.h"
 
@@ -8,21 +8,21 @@ namespace plimsoll {
 
 struct Window {
   Ints kernel, strides, dilations;
-  Ints pads;  // begins, then ends
+  Ints pads;  // all begins, then all ends
 
   size_t rank() const { return kernel.size(); }
   int64_t span(size_t d) const { return dilations[d] * (kernel[d] - 1) + 1; }
 };
 
 enum class WindowFor : uint8_t {
-  Input,      // slides over what is given: convolutions, pools
-  Transpose,  // is spread over what is produced: pads are left to the caller
+  Input,      // the window slides over the input: convolutions, pools
+  Transpose,  // the window slides over the output; the caller sets the pads
 };
 
-// Fails when an attribute does not have one entry (pads: two) a spatial dimension.
+// Fails if an attribute does not have one entry (pads: two) per spatial dimension.
 Window read_window(NodeContext& n, llvm::ArrayRef<int64_t> spatial, llvm::ArrayRef<int64_t> kernel, WindowFor use);
 
-// Pads of `total` elements a dimension, the odd one at the end or (SAME_LOWER) at the begin.
+// Returns pads of `total` elements per dimension. An odd one goes to the end, or to the begin for SAME_LOWER.
 Ints split_pads(llvm::ArrayRef<int64_t> total, bool odd_at_begin);
 
 }  // namespace plimsoll

@@ -161,7 +161,7 @@ std::string describe_peak(const Plan& plan, const SpaceSummary& summary) {
   if (function.instructions.empty()) return where;
   const Instruction& at = function.instructions[static_cast<size_t>(summary.peak_instruction)];
   if (at.results.empty()) return where;
-  return where + ", " + at.op + " that makes %" + plan.slots[static_cast<size_t>(at.results.front())].name;
+  return where + ", " + at.op + " that produces %" + plan.slots[static_cast<size_t>(at.results.front())].name;
 }
 
 }  // namespace plimsoll

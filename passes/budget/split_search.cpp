@@ -157,7 +157,7 @@ class SplitFitter {
     if (Status s = try_splits(budget_bytes, best)) return s;
     if (!best)
       return usage_error("--split " + llvm::Twine(request_.split) +
-                         ": nothing of the model comes in so many parts of its batch");
+                         ": no value of the model allows that many equal chunks of the batch");
     return std::move(*best);
   }
 
@@ -297,13 +297,12 @@ class SplitFitter {
   Plan explained(Plan plan, const Candidate& candidate) const {
     std::vector<Decision> decisions = candidate.derived.passes.decisions();
     if (candidate.parts > 1)
-      decisions.push_back(
-          {"split-batch", candidate.from, std::to_string(candidate.parts) + " parts",
-           "what follows is made for one part of the batch after the other: without remats and copies needs " +
-               format_bytes(candidate.plain().promised_bytes()) + " and takes " +
-               format_us(candidate.plain().predicted_step_us) + ", whole " +
-               format_bytes(whole_->plain().promised_bytes()) + " and " +
-               format_us(whole_->plain().predicted_step_us)});
+      decisions.push_back({"split-batch", candidate.from, std::to_string(candidate.parts) + " chunks",
+                           "forward and backward run chunk by chunk from here: without remats and copies this needs " +
+                               format_bytes(candidate.plain().promised_bytes()) + " and takes " +
+                               format_us(candidate.plain().predicted_step_us) + ", the whole batch needs " +
+                               format_bytes(whole_->plain().promised_bytes()) + " and takes " +
+                               format_us(whole_->plain().predicted_step_us)});
     plan.decisions.insert(plan.decisions.begin(), decisions.begin(), decisions.end());
     return plan;
   }

@@ -234,10 +234,10 @@ def test_refusals_name_changes_of_the_job_that_do_what_they_say(folder):
     job = ["compile", QUICKSTART / "small_gpt.onnx", "--dim", "batch=64", "--device", "h200", "-o", folder / "p.plan"]
     done = run(*job, "--split", "off", "--budget", "650MiB")
     text = done.stderr.splitlines()[-1]
-    expect(done.returncode == BUDGET and "would fit: " in text and " a sample)" in text, text)
+    expect(done.returncode == BUDGET and "would fit: " in text and " per sample)" in text, text)
     enough = re.search(r": needs ([\d.]+ \w+) \(", text).group(1)
     succeed(*job, "--split", "off", "--budget", enough)
-    levers = re.findall(r"(--dim batch=32|--precision bf16|--split auto)(?: \(\d+ parts from \w+\))? ([\d.]+ \w+) \(", text)
+    levers = re.findall(r"(--dim batch=32|--precision bf16|--split auto)(?: \(\d+ chunks from \w+\))? ([\d.]+ \w+) \(", text)
     for lever, needs in levers:
         succeed(*job, *([] if "--split" in lever else ["--split", "off"]), *lever.split(), "--budget", needs)
     expect(len(levers) == 3 and "--optimizer sgd" in text, text)
@@ -253,31 +253,31 @@ def test_refusals_say_how_much_host_memory_would_do(folder):
         succeed(*job, "--host-budget", enough.group(1))
 
 
-def test_split_names_parts_and_where_they_begin(folder):
+def test_split_names_chunks_and_where_they_begin(folder):
     compiling = ["compile", MODELS / "linear.onnx", "-o", folder / "p.plan"]
     refuse(USAGE, ["--split some", "off"], *compiling, "--split", "some")
-    refuse(USAGE, ["--split 3", "so many parts"], *compiling, "--split", "3")  # of a batch of 4
+    refuse(USAGE, ["--split 3", "that many equal chunks"], *compiling, "--split", "3")  # of a batch of 4
     refuse(USAGE, ["'nothing'"], *compiling, "--split", "2:nothing")
     succeed(*compiling, "--split", "2:x")
     decisions = json.loads(succeed("inspect", folder / "p.plan", "--json"))["decisions"]
     split = [(d["subject"], d["choice"]) for d in decisions if d["pass"] == "split-batch"]
-    expect(split == [("x", "2 parts")], f"decides {split}")
+    expect(split == [("x", "2 chunks")], f"decides {split}")
 
 
 def test_batch_is_split_where_that_is_faster(folder):
     job = ["compile", QUICKSTART / "small_gpt.onnx", "--dim", "batch=64", "--device", "h200", "--budget", "650MiB", "-o", folder / "p.plan"]
     row = succeed(*job).splitlines()[-1]
-    expect(re.search(r", with \d+ parts from \w+", row), row)
+    expect(re.search(r", with \d+ chunks from \w+", row), row)
     refuse(BUDGET, ["needs"], *job, "--split", "off")
-    expect("parts from" not in succeed(*job, "--max-batch").splitlines()[-1], "the largest batch comes in parts")
+    expect("chunks from" not in succeed(*job, "--max-batch").splitlines()[-1], "the largest batch is split")
 
 
 def test_fit_and_front_name_splits(folder):
     job = [QUICKSTART / "small_gpt.onnx", "--dim", "batch=64", "--device", "h200", "--recompute", "off", "--offload", "off"]
     row = run("fit", *job, "--budget", "640MiB").stdout.splitlines()[-1]
-    expect(re.search(r"\b\d+ parts from \w+", row), row)
+    expect(re.search(r"\b\d+ chunks from \w+", row), row)
     rows = succeed("compile", *job, "--pareto", "-o", folder / "p.plan").splitlines()[1:-1]
-    expect("parts from" not in rows[0] and any("parts from" in row for row in rows), "\n".join(rows))
+    expect("chunks from" not in rows[0] and any("chunks from" in row for row in rows), "\n".join(rows))
 
 
 def test_recompute_and_offload_are_auto_or_off(folder):

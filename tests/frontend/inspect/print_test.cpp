@@ -70,7 +70,7 @@ TEST_SUITE("unit") {
     CHECK(holds(text, "recompute 1 value, +100.0 % time"));
     for (llvm::StringRef fetched : {"http", "src=", "href=", "url(", "<script"}) CHECK_FALSE(holds(text, fetched));
     plan.arenas[0].budget_bytes = 4096;
-    CHECK(holds(printed([&](auto& out) { print_plan_html(out, plan); }), "the budget is 4 KiB, 1.5 KiB too little"));
+    CHECK(holds(printed([&](auto& out) { print_plan_html(out, plan); }), "the budget is 4 KiB, 1.5 KiB too small"));
   }
 
   TEST_CASE("plan json: has what docs/interfaces.md promises") {
@@ -105,12 +105,12 @@ TEST_SUITE("unit") {
     CHECK(holds(text, "model.py:7: return h + a"));
     CHECK(holds(text, "bytes 1,280 to 1,536 of the device arena"));
     CHECK(holds(text, "is            gradient of w"));
-    CHECK(holds(text, "from 2 add that makes %b (forward)"));
-    CHECK(holds(text, "3 neg that makes %n (backward)"));
+    CHECK(holds(text, "from 2 add that produces %b (forward)"));
+    CHECK(holds(text, "3 neg that produces %n (backward)"));
     CHECK(holds(text, "saved for %w.next (sub)"));
     CHECK(holds(why("a"), "written over %x"));
     CHECK(holds(why("/block/Add"), "%b  f32[64]"));
-    CHECK(why("w.nxt") == "no value or node is called \"w.nxt\"; near: w.next");
+    CHECK(why("w.nxt") == "no value or node is called \"w.nxt\"; similar: w.next");
   }
 
   TEST_CASE("plan text and diff: name what there is and what changed") {
