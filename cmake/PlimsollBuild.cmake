@@ -38,12 +38,13 @@ if(PLIMSOLL_WERROR)
   list(APPEND PLIMSOLL_WARNINGS -Werror)
 endif()
 
-# plimsoll_library(name GLOBS pattern... [EXCEPT file...] [PROTO file] LINK target...)
+# plimsoll_library(name GLOBS pattern... [EXCEPT pattern...] [PROTO file] LINK target...)
 function(plimsoll_library name)
   cmake_parse_arguments(ARG "" "PROTO" "GLOBS;EXCEPT;LINK" ${ARGN})
   file(GLOB sources CONFIGURE_DEPENDS RELATIVE ${CMAKE_CURRENT_SOURCE_DIR} ${ARG_GLOBS})
   if(ARG_EXCEPT)
-    list(REMOVE_ITEM sources ${ARG_EXCEPT})
+    file(GLOB others CONFIGURE_DEPENDS RELATIVE ${CMAKE_CURRENT_SOURCE_DIR} ${ARG_EXCEPT})
+    list(REMOVE_ITEM sources ${others})
   endif()
   string(REPLACE ".cpp" ".h" header_globs "${ARG_GLOBS}")
   file(GLOB headers CONFIGURE_DEPENDS ${header_globs})
@@ -76,6 +77,23 @@ function(plimsoll_library name)
     target_link_libraries(plimsoll_${name} PUBLIC protobuf::libprotobuf)
     add_dependencies(plimsoll_${name} plimsoll_${name}_proto)
   endif()
+endfunction()
+
+# plimsoll_shared_library(GLOBS pattern... LINK target...): libplimsoll.so, which shows the names of frontend/api/plimsoll.h
+# and nothing of what it is linked from, so that an embedding program may hold another LLVM or oneDNN.
+function(plimsoll_shared_library)
+  cmake_parse_arguments(ARG "" "" "GLOBS;LINK" ${ARGN})
+  file(GLOB sources CONFIGURE_DEPENDS RELATIVE ${CMAKE_CURRENT_SOURCE_DIR} ${ARG_GLOBS})
+  set(exports ${CMAKE_CURRENT_SOURCE_DIR}/cmake/exported_symbols.map)
+  add_library(plimsoll_shared SHARED ${sources})
+  target_link_libraries(plimsoll_shared PRIVATE ${ARG_LINK})
+  target_compile_options(plimsoll_shared PRIVATE ${PLIMSOLL_WARNINGS})
+  target_link_options(plimsoll_shared PRIVATE -Wl,--version-script=${exports} -Wl,--no-undefined -Wl,--as-needed)
+  set_target_properties(plimsoll_shared PROPERTIES
+    OUTPUT_NAME plimsoll EXPORT_NAME Plimsoll VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR}
+    LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/lib LINK_DEPENDS ${exports})
+  target_sources(plimsoll_shared PUBLIC
+    FILE_SET HEADERS BASE_DIRS ${CMAKE_CURRENT_SOURCE_DIR}/frontend/api FILES frontend/api/plimsoll.h)
 endfunction()
 
 # plimsoll_embed_text(target file include): sources of `target` can include the file's text as a string literal.

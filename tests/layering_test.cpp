@@ -51,7 +51,7 @@ const std::array<Folder, 11> folders{{
     {"ir/plan/", {"ir/", "ir/plan/plan.pb.h", "llvm/", "google/"}},
     {"frontend/", {"frontend/", "ir/", "llvm/", "google/", "third_party/onnx/"}},
     {"frontend/inspect/", {"frontend/inspect/", "ir/", "llvm/"}},
-    {"frontend/api/", {"frontend/", "frontend/api/", "ir/", "passes/", "runtime/", "llvm/"}},
+    {"frontend/api/", {"frontend/", "frontend/api/", "frontend/inspect/", "ir/", "passes/", "runtime/", "llvm/"}},
     {"frontend/driver/",
      {"frontend/", "frontend/driver/", "frontend/api/", "frontend/inspect/", "ir/", "passes/", "kernels/", "runtime/",
       "llvm/", "CLI/"}},

@@ -2,40 +2,66 @@
 //
 // Usage: embed MODEL.onnx TOKENS.bin STEPS
 
-#include "frontend/api/compile_model.h"
-#include "ir/support/units.h"
+#include <plimsoll.h>
 
 #include <cstdio>
 #include <cstdlib>
+#include <fstream>
+#include <random>
 
 using namespace plimsoll;
 
 namespace {
 
-Status train(const std::string& model, const std::string& tokens, int steps) {
-  CompileRequest request;
-  request.model_path = model;
-  request.import.dims["batch"] = 4;
-  request.training.optimizer = {.kind = OptimizerKind::AdamW, .learning_rate = 1e-3};
-  Result<Plan> plan = compile_model(request);
-  if (!plan) return plan.takeError();
-  std::printf("the plan promises to stay within %s\n", format_bytes(plan->promised_bytes()).c_str());
+constexpr int64_t batch = 4;
 
-  Result<std::unique_ptr<Session>> session = Session::create(std::move(*plan), {.threads = 2});
-  if (!session) return session.takeError();
-  Result<WeightLoader> weights = open_weights(model);
-  if (!weights) return weights.takeError();
-  if (Status s = (*session)->initialise(*weights, /*seed=*/1)) return s;
+// The file holds one uint16 per token.
+std::vector<int64_t> read_tokens(const char* path) {
+  std::ifstream file(path, std::ios::binary);
+  std::vector<int64_t> tokens;
+  for (uint16_t token; file.read(reinterpret_cast<char*>(&token), sizeof token);) tokens.push_back(token);
+  return tokens;
+}
 
-  Result<std::unique_ptr<BatchSource>> data = open_data(tokens, (*session)->inputs(), {.seed = 1});
-  if (!data) return data.takeError();
+// Random windows of the text, one per row; each token's label is the token after it.
+void next_batch(const std::vector<int64_t>& text, std::mt19937_64& random, std::vector<int64_t>& tokens,
+                std::vector<int64_t>& labels) {
+  const size_t length = tokens.size() / batch;
+  for (size_t row = 0; row < batch; ++row) {
+    const auto start = text.begin() + static_cast<int64_t>(random() % (text.size() - length));
+    std::copy_n(start, length, tokens.begin() + static_cast<int64_t>(row * length));
+    std::copy_n(start + 1, length, labels.begin() + static_cast<int64_t>(row * length));
+  }
+}
+
+Expected<void> train(const std::string& model, const std::vector<int64_t>& text, int steps) {
+  CompileOptions options;
+  options.model = model;
+  options.dims["batch"] = batch;
+  options.device = "cpu";
+  Expected<Compiled> compiled = compile(options);
+  if (!compiled) return compiled.error();
+  if (!compiled->fits) return Error{Fault::Budget, compiled->refusal};
+  std::printf("the plan promises to stay within %.1f MiB and predicts %.1f ms per step\n",
+              static_cast<double>(compiled->plan.promised_bytes()) / (1 << 20),
+              compiled->plan.predicted_step_us() / 1e3);
+
+  Expected<Session> session = Session::create(compiled->plan, {.threads = 2});
+  if (!session) return session.error();
+  if (Expected<void> loaded = session->load_weights(model, /*seed=*/1); !loaded) return loaded;
+
+  const std::vector<TensorSpec>& inputs = session->inputs();  // tokens and labels, i64[batch, length]
+  std::vector<int64_t> tokens(static_cast<size_t>(inputs[0].bytes) / sizeof(int64_t)), labels(tokens.size());
+  const Session::Bytes tensors[] = {std::as_bytes(std::span(tokens)), std::as_bytes(std::span(labels))};
+  std::mt19937_64 random(1);
   for (int step = 0; step < steps; ++step) {
-    Result<StepMetrics> metrics = (*session)->step(**data);
-    if (!metrics) return metrics.takeError();
+    next_batch(text, random, tokens, labels);
+    Expected<Metrics> metrics = session->step(tensors);
+    if (!metrics) return metrics.error();
     std::printf("step %lld  loss %.4f  %.0f ms\n", static_cast<long long>(metrics->step), metrics->loss,
                 metrics->step_ms);
   }
-  return Status::success();
+  return session->save_weights("trained.safetensors");
 }
 
 }  // namespace
@@ -45,8 +71,8 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "usage: %s MODEL.onnx TOKENS.bin STEPS\n", argv[0]);
     return 2;
   }
-  if (Status status = train(argv[1], argv[2], std::atoi(argv[3]))) {
-    std::fprintf(stderr, "%s\n", take_diag(std::move(status)).text().c_str());
+  if (Expected<void> trained = train(argv[1], read_tokens(argv[2]), std::atoi(argv[3])); !trained) {
+    std::fprintf(stderr, "%s\n", trained.error().message.c_str());
     return 1;
   }
   return 0;

@@ -1,9 +1,10 @@
 #include "frontend/api/machine.h"
+#include "frontend/api/request_ranges.h"
+#include "frontend/api/tune.h"
 #include "frontend/driver/alternatives.h"
 #include "frontend/driver/choose_batch.h"
 #include "frontend/driver/commands.h"
 #include "frontend/driver/fit_table.h"
-#include "frontend/driver/tune.h"
 #include "frontend/inspect/text_table.h"
 #include "ir/plan/serialize.h"
 #include "ir/plan/summary.h"
@@ -54,24 +55,6 @@ Status read_split(const CompileOptions& options, TrainingRequest& request) {
   return Status::success();
 }
 
-Status check_settings(const OptimizerSpec& spec) {
-  struct Range {
-    const char* option;
-    double value, below;
-  };
-  const Range ranges[] = {{"--beta1", spec.beta1, 1},
-                          {"--beta2", spec.beta2, 1},
-                          {"--lr", spec.learning_rate, INFINITY},
-                          {"--eps", spec.eps, INFINITY},
-                          {"--momentum", spec.momentum, INFINITY},
-                          {"--weight-decay", spec.weight_decay, INFINITY}};
-  for (const Range& range : ranges)
-    if (!(range.value >= 0 && range.value < range.below))
-      return usage_error(llvm::Twine(range.option) + " is " + std::to_string(range.value) + ", it must be at least 0" +
-                         (range.below == 1 ? " and below 1" : ""));
-  return Status::success();
-}
-
 Result<int64_t> size_option(llvm::StringRef option, llvm::StringRef text) {
   if (text.empty()) return 0;
   Result<int64_t> bytes = parse_bytes(text);
@@ -99,7 +82,6 @@ Result<TrainingRequest> training_request(const CompileOptions& options) {
   if (!kind) return kind.takeError();
   request.optimizer = options.optimizer_settings;
   request.optimizer.kind = *kind;
-  if (Status s = check_settings(request.optimizer)) return s;
   Result<MasterWeights> masters = master_weights_named(options.master_weights);
   if (!masters) return masters.takeError();
   request.master_weights = *masters;
@@ -253,6 +235,7 @@ Result<CompileRequest> compile_request(const CompileOptions& options) {
   Result<TrainingRequest> training = training_request(options);
   if (!training) return training.takeError();
   request.training = std::move(*training);
+  if (Status s = check_ranges(request)) return s;
   return request;
 }
 

@@ -95,13 +95,16 @@ bool open_library(const Library& library, const Folders& folders) {
   return false;
 }
 
-// Beside the program, in its build or installation folder, or where an embedding program's loader looks.
+// Beside the program or the library that this is part of, in a build or installation folder, or where an embedding
+// program's loader looks.
 void* open_backend() {
   static int here = 0;
-  std::string program = fs::getMainExecutable(nullptr, &here);
-  llvm::StringRef folder = llvm::sys::path::parent_path(program);
-  const std::string paths[] = {(folder + "/libplimsoll_cuda.so").str(), (folder + "/../lib/libplimsoll_cuda.so").str(),
-                               "libplimsoll_cuda.so"};
+  std::vector<std::string> files = {fs::getMainExecutable(nullptr, &here)}, paths;
+  if (Dl_info library; dladdr(&here, &library)) files.push_back(library.dli_fname);
+  for (llvm::StringRef file : files)
+    for (const char* place : {"/libplimsoll_cuda.so", "/../lib/libplimsoll_cuda.so"})
+      paths.push_back((llvm::sys::path::parent_path(file) + place).str());
+  paths.push_back("libplimsoll_cuda.so");
   for (const std::string& path : paths)
     if (void* opened = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL)) return opened;
   return nullptr;

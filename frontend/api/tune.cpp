@@ -1,4 +1,4 @@
-#include "frontend/driver/tune.h"
+#include "frontend/api/tune.h"
 
 #include "ir/support/philox.h"
 #include "ir/text.h"

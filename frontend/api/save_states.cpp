@@ -1,4 +1,4 @@
-#include "frontend/driver/save_states.h"
+#include "frontend/api/save_states.h"
 
 #include "frontend/onnx/save.h"
 #include "ir/support/strings.h"

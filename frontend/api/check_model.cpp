@@ -1,0 +1,182 @@
+#include "frontend/api/check_model.h"
+
+#include "ir/support/units.h"
+#include "passes/train/differentiate.h"
+#include "passes/train/resize_batch.h"
+#include "passes/train/training_step.h"
+
+#include "llvm/ADT/MapVector.h"
+#include "llvm/ADT/StringExtras.h"
+
+#include <algorithm>
+
+namespace plimsoll {
+namespace {
+
+constexpr size_t max_weights_named = 4;
+
+llvm::StringRef title_of(Obstacle::Kind kind) {
+  switch (kind) {
+    case Obstacle::Kind::UnsupportedOp:
+      return "unsupported operator";
+    case Obstacle::Kind::UnboundDim:
+      return "unbound dimension";
+    case Obstacle::Kind::DataDependent:
+      return "shape that depends on data";
+    case Obstacle::Kind::BadNode:
+      return "broken node";
+    case Obstacle::Kind::BadModel:
+      return "broken model";
+    case Obstacle::Kind::FoldedBatchNorm:
+      return "folded batch norm";
+    case Obstacle::Kind::LostParameter:
+      return "missing parameter";
+  }
+  return "";
+}
+
+class Checker {
+ public:
+  Checker(const CompileRequest& request, const CompileHooks& hooks) : request_(request), hooks_(hooks) {}
+
+  Result<ModelCheck> run();
+
+ private:
+  void add_import_findings(const ImportReport& report);
+  void add_failure(llvm::StringRef title, Status failure);
+  bool settle(Graph& graph);
+  void add_gradient_findings(const Graph& graph);
+  std::string what_freezing_does(const Graph& graph, llvm::ArrayRef<NodeId> nodes) const;
+  void try_training_step(Graph graph);
+  void enter(llvm::StringRef phase) const {
+    if (hooks_.on_phase) hooks_.on_phase(phase);
+  }
+  bool blocked() const {
+    return llvm::any_of(check_.findings, [](const Finding& finding) { return finding.blocks; });
+  }
+
+  const CompileRequest& request_;
+  const CompileHooks& hooks_;
+  ModelCheck check_;
+};
+
+void Checker::add_import_findings(const ImportReport& report) {
+  for (const Obstacle& obstacle : report.obstacles) {
+    bool many = obstacle.kind == Obstacle::Kind::LostParameter;  // one obstacle lists all of them
+    Finding finding{(title_of(obstacle.kind) + (many ? "s" : " " + obstacle.subject)).str(), obstacle.message,
+                    obstacle.nodes, "", obstacle.blocks()};
+    if (obstacle.kind == Obstacle::Kind::UnsupportedOp)
+      finding.freezing = "freezing weights does not help: the forward pass needs it";
+    check_.findings.push_back(std::move(finding));
+  }
+}
+
+void Checker::add_failure(llvm::StringRef title, Status failure) {
+  check_.findings.push_back({title.str(), take_diag(std::move(failure)).text(), {}, "", true});
+}
+
+// Attaches the loss, cleans, sets the batch and selects the trained weights. Returns false if later stages cannot run.
+bool Checker::settle(Graph& graph) {
+  if (Status s = attach_loss(graph, request_.training.loss)) return add_failure("no loss", std::move(s)), false;
+  PassManager passes;
+  if (Status s = clean_graph(graph, passes)) return add_failure("simplification failed", std::move(s)), false;
+  if (request_.training.batch > 0)
+    if (Status s = rebatch(graph, request_.training.batch))
+      return add_failure("batch cannot be changed", std::move(s)), false;
+  if (Status s = select_trained(graph, request_.training.train, request_.training.freeze))
+    return add_failure("nothing to train as asked", std::move(s)), false;
+  return true;
+}
+
+std::vector<ValueId> trained_values(const Graph& graph) {
+  std::vector<ValueId> values;
+  for (const State& state : graph.states)
+    if (state.trained) values.push_back(state.value);
+  return values;
+}
+
+std::string origin_name(const Graph& graph, NodeId id) {
+  const Node& node = graph.node(id);
+  if (node.origin != OriginId::None) return graph.origins[index_of(node.origin)].node;
+  return graph.value(node.results.front()).name;
+}
+
+// Freezing all trained weights that `nodes` depend on would remove the obstacle.
+std::string Checker::what_freezing_does(const Graph& graph, llvm::ArrayRef<NodeId> nodes) const {
+  std::vector<bool> wanted(graph.value_count());
+  for (NodeId id : nodes)
+    for (ValueId operand : graph.node(id).operands)
+      if (operand != ValueId::None) wanted[index_of(operand)] = true;
+  for (NodeId id = graph.last_node(); id != NodeId::None; id = graph.node(id).previous) {
+    const Node& node = graph.node(id);
+    if (llvm::none_of(node.results, [&](ValueId result) { return wanted[index_of(result)]; })) continue;
+    for (ValueId operand : node.operands)
+      if (operand != ValueId::None) wanted[index_of(operand)] = true;
+  }
+  std::vector<std::string> upstream;
+  std::vector<ValueId> trained = trained_values(graph);
+  for (ValueId value : trained)
+    if (wanted[index_of(value)]) upstream.push_back(graph.value(value).name);
+  if (upstream.size() == trained.size()) return "freezing does not help: it depends on every trained weight";
+  std::string names = upstream.size() <= max_weights_named ? ": " + llvm::join(upstream, ", ")
+                                                           : ": " + upstream.front() + " ... " + upstream.back();
+  return "freezing the " + std::to_string(upstream.size()) + " of " + std::to_string(trained.size()) +
+         " trained weights that it depends on removes this" + names;
+}
+
+// Adds one finding per op, with all of its nodes.
+void Checker::add_gradient_findings(const Graph& graph) {
+  llvm::MapVector<const OpDef*, std::vector<NodeId>> by_op;
+  llvm::DenseMap<const OpDef*, std::string> why;
+  for (const GradientObstacle& obstacle :
+       find_gradient_obstacles(graph, graph.outputs.front().value, trained_values(graph))) {
+    const OpDef* op = graph.node(obstacle.node).op;
+    by_op[op].push_back(obstacle.node);
+    why[op] = obstacle.why;
+  }
+  for (const auto& [op, nodes] : by_op) {
+    Finding finding{("no gradient through " + op->name).str(), why[op], {}, what_freezing_does(graph, nodes), true};
+    for (NodeId id : nodes) finding.nodes.push_back(origin_name(graph, id));
+    check_.findings.push_back(std::move(finding));
+  }
+}
+
+void Checker::try_training_step(Graph graph) {
+  if (Result<Program> program = make_training_program(std::move(graph), {}); !program)
+    add_failure("no training step", program.takeError());
+}
+
+std::string describe_trained(const Graph& graph) {
+  std::vector<ValueId> trained = trained_values(graph);
+  int64_t elements = 0;
+  for (ValueId value : trained) elements += graph.type(value).elements();
+  return format_count(elements) + " numbers in " + std::to_string(trained.size()) + " of " +
+         std::to_string(graph.states.size()) + " weights, " + std::to_string(graph.node_count()) + " nodes, loss " +
+         graph.outputs.front().name;
+}
+
+Result<ModelCheck> Checker::run() {
+  enter("import");
+  Result<Model> model = Model::read(request_.model_path);
+  if (!model) return model.takeError();
+  Imported imported = survey_model(*model, request_.import);
+  add_import_findings(imported.report);
+
+  // Results after an unsupported node are unknown, so its loss and gradients would be guesses.
+  enter("check");
+  if (!imported.report.blocked() && settle(imported.graph)) {
+    check_.trained = describe_trained(imported.graph);
+    add_gradient_findings(imported.graph);
+    if (!blocked()) try_training_step(std::move(imported.graph));
+  }
+  std::stable_partition(check_.findings.begin(), check_.findings.end(), [](const Finding& f) { return f.blocks; });
+  return std::move(check_);
+}
+
+}  // namespace
+
+Result<ModelCheck> check_model(const CompileRequest& request, const CompileHooks& hooks) {
+  return Checker(request, hooks).run();
+}
+
+}  // namespace plimsoll

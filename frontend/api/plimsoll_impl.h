@@ -1,0 +1,31 @@
+#pragma once
+
+// Between the public names, which are plimsoll::api:: here, and those of the program.
+
+#define PLIMSOLL_API_NAMESPACE namespace api
+#include "frontend/api/plimsoll.h"
+
+#include "ir/plan/plan.h"
+
+namespace plimsoll::api {
+
+struct Plan::Impl {
+  plimsoll::Plan plan;
+};
+
+}  // namespace plimsoll::api
+
+namespace plimsoll {
+
+inline api::Plan to_public(Plan plan) {
+  return api::Plan(std::make_shared<const api::Plan::Impl>(api::Plan::Impl{std::move(plan)}));
+}
+api::TensorSpec to_public(const std::string& name, const Type& type);
+api::Error to_public(Status failure);
+inline api::Expected<void> to_public_status(Status status) {
+  return status ? to_public(std::move(status)) : api::Expected<void>();
+}
+// A failure of the caller's own function on its way through the program.
+Status to_status(const api::Expected<void>& answer);
+
+}  // namespace plimsoll

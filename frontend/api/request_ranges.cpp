@@ -1,0 +1,39 @@
+#include "frontend/api/request_ranges.h"
+
+#include <cmath>
+
+namespace plimsoll {
+
+Status check_ranges(const CompileRequest& request) {
+  struct Range {
+    std::string name;
+    double value, min, below;
+  };
+  const TrainingRequest& job = request.training;
+  const OptimizerSpec& optimizer = job.optimizer;
+  std::vector<Range> ranges = {{"beta1", optimizer.beta1, 0, 1},
+                               {"beta2", optimizer.beta2, 0, 1},
+                               {"the learning rate", optimizer.learning_rate, 0, INFINITY},
+                               {"eps", optimizer.eps, 0, INFINITY},
+                               {"momentum", optimizer.momentum, 0, INFINITY},
+                               {"the weight decay", optimizer.weight_decay, 0, INFINITY},
+                               {"the norm to clip gradients to", job.clip_grad_norm, 0, INFINITY},
+                               {"the first loss scale", job.first_loss_scale, 1, INFINITY}};
+  auto add_count = [&](const std::string& name, int64_t value, int min) {
+    ranges.push_back({name, static_cast<double>(value), static_cast<double>(min), INFINITY});
+  };
+  for (const auto& [name, size] : request.import.dims) add_count("dimension " + name, size, 1);
+  add_count("the batch", job.batch, 0);
+  add_count("the number of micro-batches per update", job.accumulate, 1);
+  add_count("the number of chunks of the batch", job.split, 0);
+  add_count("the budget", job.budget_bytes, 0);
+  add_count("the host budget", job.host_budget_bytes, 0);
+  auto text = [](double number) { return llvm::StringRef(std::to_string(number)).rtrim('0').rtrim('.').str(); };
+  for (const Range& range : ranges)
+    if (!(range.value >= range.min && range.value < range.below))
+      return usage_error(range.name + " is " + text(range.value) + ", it must be at least " + text(range.min) +
+                         (range.below == 1 ? " and below 1" : ""));
+  return Status::success();
+}
+
+}  // namespace plimsoll

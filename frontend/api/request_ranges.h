@@ -1,0 +1,11 @@
+#pragma once
+
+// Which numbers a request may hold, whoever filled it in.
+
+#include "frontend/api/compile_model.h"
+
+namespace plimsoll {
+
+Status check_ranges(const CompileRequest& request);
+
+}  // namespace plimsoll

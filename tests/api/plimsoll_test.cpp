@@ -1,0 +1,150 @@
+// The library as an embedding program sees it: this file includes its one header and is linked with libplimsoll.so
+// alone.
+
+#include "plimsoll.h"
+
+#include <doctest/doctest.h>
+
+#include <filesystem>
+
+using namespace plimsoll;
+
+namespace {
+
+const std::string model = PLIMSOLL_EXAMPLE "/small_gpt.onnx";
+
+CompileOptions small_gpt() {
+  CompileOptions options;
+  options.model = model;
+  options.dims["batch"] = 1;
+  options.device = "cpu";
+  return options;
+}
+
+Plan small_plan() {
+  Expected<Compiled> compiled = compile(small_gpt());
+  REQUIRE_MESSAGE(compiled, compiled.error().message);
+  REQUIRE(compiled->fits);
+  return compiled->plan;
+}
+
+std::string scratch_file(const std::string& name) {
+  std::filesystem::create_directories("api_test");
+  return "api_test/" + name;
+}
+
+// One batch of token 0.
+struct Zeros {
+  std::vector<std::vector<std::byte>> buffers;
+  std::vector<Session::Bytes> tensors;
+  explicit Zeros(const std::vector<TensorSpec>& inputs) {
+    for (const TensorSpec& input : inputs) buffers.emplace_back(static_cast<size_t>(input.bytes));
+    for (const std::vector<std::byte>& buffer : buffers) tensors.emplace_back(buffer);
+  }
+};
+
+}  // namespace
+
+TEST_CASE("api: errors say who can mend them") {
+  CompileOptions options = small_gpt();
+  options.model = "nowhere.onnx";
+  CHECK(compile(options).error().fault == Fault::System);
+  options = small_gpt();
+  options.device = "abacus";
+  CHECK(compile(options).error().fault == Fault::Usage);
+  options = small_gpt();
+  options.optimizer.beta1 = 1;
+  CHECK(compile(options).error().message == "beta1 is 1, it must be at least 0 and below 1");
+  options = small_gpt();
+  options.loss = "no_such_output";
+  CHECK(compile(options).error().fault == Fault::Model);
+}
+
+TEST_CASE("api: what does not fit is an answer, with the plan that needs least") {
+  CompileOptions options = small_gpt();
+  options.budget_bytes = 1 << 10;
+  Expected<Compiled> compiled = compile(options);
+  REQUIRE(compiled);
+  CHECK_FALSE(compiled->fits);
+  CHECK_FALSE(compiled->refusal.empty());
+  CHECK(compiled->plan.promised_bytes() > options.budget_bytes);
+}
+
+TEST_CASE("api: a plan tells about itself and survives its file") {
+  const Plan plan = small_plan();
+  CHECK(plan.device() == "cpu");
+  CHECK(plan.predicted_step_us() > 0);
+  const Arena arena = plan.arenas().front();
+  int64_t live = 0;
+  for (const auto& [category, bytes] : arena.at_peak) live += bytes;
+  CHECK(live == arena.peak_live_bytes);
+  CHECK(plan.report().find("memory") != std::string::npos);
+  CHECK(plan.why("no_such_value").error().fault == Fault::Usage);
+
+  const std::string path = scratch_file("small.plan");
+  REQUIRE(plan.save(path));
+  Expected<Plan> loaded = Plan::load(path);
+  REQUIRE(loaded);
+  CHECK(loaded->to_json() == plan.to_json());
+  CHECK(Plan::load(model).error().fault == Fault::Model);
+}
+
+TEST_CASE("api: one job on several devices") {
+  Expected<std::vector<Compiled>> answers = fit(small_gpt(), {"cpu", "h200"});
+  REQUIRE(answers);
+  REQUIRE(answers->size() == 2);
+  CHECK(answers->back().plan.device() == "h200");
+  CHECK(answers->back().fits);
+  Expected<std::vector<Device>> known = devices();
+  REQUIRE(known);
+  CHECK(known->size() > 2);
+}
+
+TEST_CASE("api: what stands in the way of training is listed") {
+  CompileOptions options = small_gpt();
+  CHECK(check(options)->empty());
+  options.dims.clear();
+  Expected<std::vector<Finding>> findings = check(options);
+  REQUIRE(findings);
+  REQUIRE(findings->size() == 1);
+  CHECK(findings->front().title == "unbound dimension batch");
+  CHECK(findings->front().blocks);
+}
+
+TEST_CASE("api: a session trains, and hands out and takes in weights") {
+  const Plan plan = small_plan();
+  Expected<Session> session = Session::create(plan);
+  REQUIRE(session);
+  const Zeros batch(session->inputs());
+  CHECK(session->step(batch.tensors).error().message == "the session has no weights yet");
+  REQUIRE(session->load_weights(model));
+  CHECK(session->step(std::span(batch.tensors).first(1)).error().fault == Fault::Usage);
+  const double first_loss = session->step(batch.tensors)->loss;
+  Expected<Metrics> second = session->step(batch.tensors);
+  REQUIRE(second);
+  CHECK(second->step == 2);
+  CHECK(second->loss < first_loss);
+  CHECK(*session->held_bytes() > 0);
+
+  // The trained weights go into another session by hand, and into the same file from both.
+  std::map<std::string, std::vector<std::byte>> weights;
+  for (const StateSpec& state : plan.states()) {
+    weights[state.name].resize(static_cast<size_t>(state.bytes));
+    REQUIRE(session->read(state.name, weights[state.name]));
+  }
+  Expected<Session> other = Session::create(plan);
+  REQUIRE(other);
+  REQUIRE(other->load_weights([&](const TensorSpec& weight, std::span<std::byte> into) -> Expected<void> {
+    if (!weights.contains(weight.name)) return Error{Fault::Model, weight.name};
+    std::copy_n(weights[weight.name].begin(), into.size(), into.begin());
+    return {};
+  }));
+  const std::string saved[] = {scratch_file("one.safetensors"), scratch_file("other.safetensors")};
+  REQUIRE(session->save_weights(saved[0]));
+  REQUIRE(other->save_weights(saved[1]));
+  CHECK(std::filesystem::file_size(saved[0]) == std::filesystem::file_size(saved[1]));
+  REQUIRE(other->load_weights(saved[0]));
+  CHECK(session->save_weights(scratch_file("x.onnx")).error().fault == Fault::Usage);
+  REQUIRE(session->save_weights(scratch_file("small.onnx"), model));
+  CHECK(other->load_weights([](auto&&...) { return Error{Fault::Model, "mine"}; }).error().message == "mine");
+}
