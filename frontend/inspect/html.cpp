@@ -28,9 +28,8 @@ svg{width:100%;height:auto}svg text{font-size:12px;fill:var(--quiet)}.line{strok
 )";
 
 // One colour per category, dark enough for light and dark backgrounds.
-constexpr llvm::StringLiteral colors[category_count] = {"#3b6ea5", "#b5651d", "#6b8fbf", "#9aa5b1",
-                                                        "#2e7d5b", "#d9a441", "#8e5ea2", "#4fa3a5",
-                                                        "#c97b84", "#7aa95c", "#a05252"};
+constexpr llvm::StringLiteral colors[category_count] = {"#3b6ea5", "#b5651d", "#6b8fbf", "#9aa5b1", "#2e7d5b",
+                                                        "#d9a441", "#8e5ea2", "#4fa3a5", "#c97b84", "#7aa95c"};
 
 std::string escaped(llvm::StringRef text) {
   std::string all;

@@ -3,9 +3,8 @@
 namespace plimsoll {
 
 llvm::StringRef category_name(Category category) {
-  constexpr llvm::StringLiteral names[category_count] = {"parameters", "gradients", "optimizer",    "constants",
-                                                         "saved",      "temporary", "recompute",    "offload",
-                                                         "workspace",  "input",     "communication"};
+  constexpr llvm::StringLiteral names[category_count] = {"parameters", "gradients", "optimizer", "constants", "saved",
+                                                         "temporary",  "recompute", "offload",   "workspace", "input"};
   return names[static_cast<size_t>(category)];
 }
 
@@ -14,12 +13,6 @@ int64_t Plan::promised_bytes() const {
   for (const Arena& arena : arenas)
     if (arena.space == MemorySpace::Device) bytes += arena.bytes;
   return bytes;
-}
-
-const PlanFunction* Plan::find_function(llvm::StringRef name) const {
-  for (const PlanFunction& function : functions)
-    if (function.name == name) return &function;
-  return nullptr;
 }
 
 SlotId Plan::storage_of(SlotId slot) const {

@@ -33,9 +33,8 @@ enum class Category : uint8_t {
   Offload,
   Workspace,
   Input,
-  Communication,
 };
-inline constexpr int category_count = 11;
+inline constexpr int category_count = 10;
 llvm::StringRef category_name(Category category);  // "parameters", ...
 
 using SlotId = int32_t;  // index into Plan::slots; -1: none
@@ -170,7 +169,6 @@ struct Plan {
   int64_t promised_bytes() const;  // device arena + reserves
   // A step is one update: the first function runs for every micro-batch, the others once.
   int64_t calls_per_step(size_t function) const { return function == 0 ? training.accumulate : 1; }
-  const PlanFunction* find_function(llvm::StringRef name) const;
   // Follows view_of to the slot that owns the bytes' content.
   SlotId storage_of(SlotId slot) const;
 };

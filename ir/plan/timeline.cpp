@@ -1,6 +1,6 @@
 #include "ir/plan/timeline.h"
 
-#include "ir/machine/duplex_link.h"
+#include "ir/machine/engine_clock.h"
 #include "ir/op_def.h"
 
 #include <algorithm>
@@ -8,11 +8,11 @@
 namespace plimsoll {
 namespace {
 
-class Clock {
+class Prediction {
  public:
-  Clock(const PlanFunction& function, const DeviceDescription& device)
-      : function_(function), interference_(device.interference_of_copies()), due_(function.instructions.size() + 1) {
-    link_.restart(device.duplex_shares());
+  Prediction(const PlanFunction& function, const DeviceDescription& device)
+      : function_(function), due_(function.instructions.size() + 1) {
+    clock_.restart(device.duplex_shares(), device.interference_of_copies());
   }
 
   Timeline run() {
@@ -28,7 +28,7 @@ class Clock {
         compute(i);
     }
     wait_for_copies(end);
-    time_.total_us = now_;
+    time_.total_us = clock_.now_us();
     return std::move(time_);
   }
 
@@ -40,40 +40,37 @@ class Clock {
   };
 
   void compute(size_t i) {
-    time_.start_us[i] = now_;
-    time_.end_us[i] = now_ += function_.instructions[i].predicted_us;
+    time_.start_us[i] = clock_.now_us();
+    clock_.compute(function_.instructions[i].predicted_us);
+    time_.end_us[i] = clock_.now_us();
   }
 
   void issue(size_t i, Engine engine) {
     const Instruction& instruction = function_.instructions[i];
     const size_t done = instruction.done < 0 ? i + 1 : static_cast<size_t>(instruction.done);
-    due_[done].push_back({i, engine, link_.issue(engine, instruction.predicted_us, now_)});
-    now_ += interference_.us(instruction.predicted_us);
+    due_[done].push_back({i, engine, clock_.issue(engine, instruction.predicted_us)});
   }
 
   void wait_for_copies(size_t i) {
     for (const Copy& copy : due_[i]) {
-      const double end = link_.finish_us(copy.engine, copy.place), start = link_.start_us(copy.engine, copy.place);
+      time_.stalled_us += clock_.wait_for(copy.engine, copy.place);
+      const double start = clock_.start_us(copy.engine, copy.place), end = clock_.finish_us(copy.engine, copy.place);
       time_.start_us[copy.instruction] = start;
       time_.end_us[copy.instruction] = end;
       (copy.engine == Engine::ToHost ? time_.to_host_us : time_.to_device_us) += end - start;
-      time_.stalled_us += std::max(0.0, end - now_);
-      now_ = std::max(now_, end);
     }
   }
 
   const PlanFunction& function_;
-  const CopyInterference interference_;
   Timeline time_;
-  double now_ = 0;  // of computing
-  DuplexLink link_;
+  EngineClock clock_;
   std::vector<llvm::SmallVector<Copy, 1>> due_;  // by instruction: the copies it waits for
 };
 
 }  // namespace
 
 Timeline predict_timeline(const PlanFunction& function, const DeviceDescription& device) {
-  return Clock(function, device).run();
+  return Prediction(function, device).run();
 }
 
 }  // namespace plimsoll

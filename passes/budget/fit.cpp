@@ -7,7 +7,7 @@
 #include "ir/support/units.h"
 #include "passes/budget/budget_report.h"
 #include "passes/budget/offload_level_search.h"
-#include "passes/offload/offload.h"
+#include "passes/offload/state_offload.h"
 
 namespace plimsoll {
 namespace {

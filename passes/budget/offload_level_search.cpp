@@ -7,16 +7,18 @@
 
 #include "ir/plan/timeline.h"
 #include "ir/support/align.h"
+#include "ir/support/parallel.h"
 #include "ir/verify.h"
 #include "passes/budget/budget_report.h"
-#include "passes/offload/offload.h"
+#include "passes/offload/copy_issue.h"
+#include "passes/offload/state_offload.h"
+#include "passes/remat/remat_rewrite.h"
 
 #include <algorithm>
 #include <cassert>
 #include <cmath>
 #include <cstdio>
 #include <limits>
-#include <thread>
 
 namespace plimsoll {
 namespace {
@@ -156,10 +158,8 @@ OffloadLevelSearch::Candidate OffloadLevelSearch::candidate(const RematProblem& 
 
 void OffloadLevelSearch::search(FunctionSearch& function) {
   function.searched = true;
-  std::vector<std::thread> searches;  // that do not see each other
-  for (OrderVariant& order : function.orders)
-    searches.emplace_back([&] { search(order, search_seconds_ / static_cast<double>(function.orders.size())); });
-  for (std::thread& search : searches) search.join();
+  const double seconds = search_seconds_ / static_cast<double>(function.orders.size());
+  parallel_for(function.orders.size(), [&](size_t i) { search(function.orders[i], seconds); });
 }
 
 // With copies of values, of those that the host can hold where it cannot hold all, and without: the last are where the

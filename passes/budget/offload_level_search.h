@@ -4,7 +4,7 @@
 
 #include "passes/budget/fit.h"
 #include "passes/offload/overlap.h"
-#include "passes/remat/remat_graph.h"
+#include "passes/remat/remat_problem.h"
 
 #include "llvm/ADT/StringSet.h"
 

@@ -4,13 +4,14 @@
 // how much work the search for each may be, does not depend on the budget; long ones are searched from some budget on.
 // So more budget only adds plans to choose from.
 
+#include "ir/support/parallel.h"
 #include "ir/support/units.h"
 #include "passes/budget/budget_report.h"
-#include "passes/remat/remat_graph.h"
+#include "passes/remat/remat_problem.h"
+#include "passes/remat/remat_rewrite.h"
 #include "passes/train/batch_cuts.h"
 
 #include <limits>
-#include <thread>
 
 namespace plimsoll {
 namespace {
@@ -202,10 +203,7 @@ class SplitFitter {
     }
     const std::vector<ValueId> regions = regions_to_try(forward_.graph);
     std::vector<Candidates> of_region(regions.size());
-    std::vector<std::thread> threads;  // that do not see each other
-    for (size_t i = 0; i < regions.size(); ++i)
-      threads.emplace_back([&, i] { of_region[i] = split_behind(regions[i]); });
-    for (std::thread& thread : threads) thread.join();
+    parallel_for(regions.size(), [&](size_t i) { of_region[i] = split_behind(regions[i]); });
     for (Candidates& some : of_region) std::move(some.begin(), some.end(), std::back_inserter(splits_));
     // What is asked for is worth it.
     keep_worthwhile(splits_,

@@ -33,7 +33,7 @@ int32_t last_until(const std::vector<double>& clock, int32_t from, double us) {
 
 }  // namespace
 
-CopyWindows::CopyWindows(const RematProblem& problem)
+CopyIntervals::CopyIntervals(const RematProblem& problem)
     : problem_(&problem), work_(problem), lives_(problem.value_bytes.size()) {
   collect_lives();
   make_tight();
@@ -41,7 +41,7 @@ CopyWindows::CopyWindows(const RematProblem& problem)
   recount();
 }
 
-void CopyWindows::collect_lives() {
+void CopyIntervals::collect_lives() {
   for (int32_t o = 0; o < problem_->op_count(); ++o) {
     for (int32_t v : problem_->ops[static_cast<size_t>(o)].reads) life(v).last = o;
     for (int32_t v : problem_->ops[static_cast<size_t>(o)].writes) life(v) = {o, o, -1, 0};
@@ -53,7 +53,7 @@ void CopyWindows::collect_lives() {
       if (life(pair.read).last == o) life(pair.read).reused += bytes(pair.written);
 }
 
-void CopyWindows::make_tight() {
+void CopyIntervals::make_tight() {
   const int32_t end = problem_->op_count();
   constexpr int32_t unread = std::numeric_limits<int32_t>::max();
   std::vector<int32_t> first_read(lives_.size(), unread);
@@ -72,7 +72,7 @@ void CopyWindows::make_tight() {
   std::reverse(intervals_.begin(), intervals_.end());
 }
 
-int32_t CopyWindows::earliest_issue(size_t copy) const {
+int32_t CopyIntervals::earliest_issue(size_t copy) const {
   int32_t earliest = op(intervals_[copy]).not_before;
   for (int32_t v : op(intervals_[copy]).reads) earliest = std::max(earliest, life(v).made + 1);
   for (int32_t source : work_.copies[copy].after)
@@ -81,14 +81,14 @@ int32_t CopyWindows::earliest_issue(size_t copy) const {
 }
 
 // Of one to the host: what reads there is issued after the wait.
-int32_t CopyWindows::latest_done(size_t copy) const {
+int32_t CopyIntervals::latest_done(size_t copy) const {
   int32_t latest = problem_->op_count();
   for (int32_t reader : work_.copies[copy].before)
     latest = std::min(latest, intervals_[static_cast<size_t>(reader)].issue);
   return latest;
 }
 
-void CopyWindows::recount() {
+void CopyIntervals::recount() {
   for (Life& life : lives_) life.held = -1;
   std::vector<int32_t> from(lives_.size());
   for (size_t v = 0; v < lives_.size(); ++v) from[v] = std::max(lives_[v].made, 0);
@@ -115,10 +115,10 @@ void CopyWindows::recount() {
     if (life.last > life.held) live_[static_cast<size_t>(life.last)] -= life.reused;
 }
 
-int64_t CopyWindows::peak_bytes() const { return *std::max_element(live_.begin(), live_.end()); }
+int64_t CopyIntervals::peak_bytes() const { return *std::max_element(live_.begin(), live_.end()); }
 
 // What is alive besides at `at` when the copy to the host runs until after it.
-int64_t CopyWindows::held_bytes(const CopyInterval& interval, int32_t at) const {
+int64_t CopyIntervals::held_bytes(const CopyInterval& interval, int32_t at) const {
   int64_t sum = 0;
   for (int32_t v : op(interval).reads) {
     if (at <= life(v).held) continue;
@@ -130,7 +130,7 @@ int64_t CopyWindows::held_bytes(const CopyInterval& interval, int32_t at) const 
 
 // When each copy to the device starts at the latest for all to be there at `needed_us`, the clock of its `done`: later
 // for later copies.
-void CopyWindows::latest_starts(const std::vector<double>& needed_us) {
+void CopyIntervals::latest_starts(const std::vector<double>& needed_us) {
   latest_us_.resize(intervals_.size());
   double next = std::numeric_limits<double>::infinity();
   for (size_t w = intervals_.size(); w-- > 0;) {
@@ -141,7 +141,7 @@ void CopyWindows::latest_starts(const std::vector<double>& needed_us) {
   }
 }
 
-void CopyWindows::widen_to_device(int64_t limit) {
+void CopyIntervals::widen_to_device(int64_t limit) {
   latest_starts(line_.arrive_us);
   int32_t previous = 0, in_time = 0;
   for (size_t w = 0; w < intervals_.size(); ++w) {
@@ -160,7 +160,7 @@ void CopyWindows::widen_to_device(int64_t limit) {
   }
 }
 
-void CopyWindows::widen_to_host(int64_t limit) {
+void CopyIntervals::widen_to_host(int64_t limit) {
   for (size_t w = intervals_.size(); w-- > 0;) {
     CopyInterval& interval = intervals_[w];
     if (work_.copies[w].engine != Engine::ToHost) continue;
@@ -179,7 +179,7 @@ void CopyWindows::widen_to_host(int64_t limit) {
 }
 
 // Takes from each interval what compute is no earlier for.
-void CopyWindows::shorten() {
+void CopyIntervals::shorten() {
   latest_starts(line_.leave_us);
   int32_t in_time = 0;
   for (size_t w = 0; w < intervals_.size(); ++w) {
@@ -193,7 +193,7 @@ void CopyWindows::shorten() {
   }
 }
 
-void CopyWindows::widen(int64_t limit, FirstServed first, double enough_us) {
+void CopyIntervals::widen(int64_t limit, FirstServed first, double enough_us) {
   std::vector<CopyInterval> best = intervals_;
   double best_us = line_.total_us;
   auto keep_if_best = [&] {

@@ -8,9 +8,9 @@ namespace plimsoll::remat {
 enum class FirstServed : uint8_t { ToHost, ToDevice };
 
 // The intervals of a sequence's copies and what is alive with them.
-class CopyWindows {
+class CopyIntervals {
  public:
-  explicit CopyWindows(const RematProblem& problem);  // as short as can be
+  explicit CopyIntervals(const RematProblem& problem);  // as short as can be
 
   // Widens intervals while that takes time off, until the time is `enough_us`, and the peak stays within the limit.
   // Copies of a direction keep their order. Where the directions slow each other down, a wider interval may take
@@ -38,7 +38,7 @@ class CopyWindows {
   void make_tight();
   int32_t latest_done(size_t copy) const;
   void latest_starts(const std::vector<double>& needed_us);
-  void run() { run_channels(work_, intervals_, line_); }
+  void run() { run_engines(work_, intervals_, line_); }
   void recount();
   void shorten();
   void widen_to_device(int64_t limit);
@@ -46,7 +46,7 @@ class CopyWindows {
   int64_t held_bytes(const CopyInterval& interval, int32_t at) const;
 
   const RematProblem* problem_;
-  ChannelWork work_;
+  EngineWork work_;
   std::vector<Life> lives_;  // by value
   std::vector<CopyInterval> intervals_;
   std::vector<int64_t> live_;      // by op

@@ -4,10 +4,10 @@
 #include <numeric>
 #include <utility>
 
-namespace plimsoll {
-namespace remat {
+namespace plimsoll::remat {
 
-ChannelWork::ChannelWork(const RematProblem& problem) : shares(problem.duplex_shares) {
+EngineWork::EngineWork(const RematProblem& problem)
+    : shares(problem.duplex_shares), interference(problem.copy_interference) {
   std::vector<int32_t> written_by(problem.value_bytes.size(), -1);  // by value: a copy
   for (int32_t o = 0; o < problem.op_count(); ++o) {
     const RematOp& op = problem.ops[static_cast<size_t>(o)];
@@ -15,7 +15,7 @@ ChannelWork::ChannelWork(const RematProblem& problem) : shares(problem.duplex_sh
     compute_us.push_back(computes ? op.cost_us : 0);
     if (computes) continue;
     const int32_t index = static_cast<int32_t>(copies.size());
-    Copy copy{o, op.engine, op.cost_us, problem.compute_us(op), {}, {}};
+    Copy copy{o, op.engine, op.cost_us, {}, {}};
     for (int32_t v : op.reads) {
       const int32_t earlier = written_by[static_cast<size_t>(v)];
       if (earlier < 0) continue;
@@ -27,13 +27,13 @@ ChannelWork::ChannelWork(const RematProblem& problem) : shares(problem.duplex_sh
   }
 }
 
-double ChannelWork::total_compute_us() const {
-  const double tolls_us = std::accumulate(copies.begin(), copies.end(), 0.0,
-                                          [](double sum, const Copy& copy) { return sum + copy.interference_us; });
-  return std::accumulate(compute_us.begin(), compute_us.end(), tolls_us);
+double EngineWork::total_compute_us() const {
+  double total_us = 0;
+  for (const Copy& copy : copies) total_us += interference.us(copy.cost_us);
+  return std::accumulate(compute_us.begin(), compute_us.end(), total_us);
 }
 
-void run_channels(const ChannelWork& work, llvm::ArrayRef<CopyInterval> intervals, CopyTimeline& line) {
+void run_engines(const EngineWork& work, llvm::ArrayRef<CopyInterval> intervals, CopyTimeline& line) {
   const size_t end = work.compute_us.size();
   line.first_issue.assign(end + 1, -1);
   line.first_wait.assign(end + 1, -1);
@@ -47,36 +47,26 @@ void run_channels(const ChannelWork& work, llvm::ArrayRef<CopyInterval> interval
   line.arrive_us.resize(end + 1);
   line.leave_us.resize(end + 1);
   line.places.resize(intervals.size());
-  line.link.restart(work.shares);
-  double clock = 0;
+  EngineClock& clock = line.clock;
+  clock.restart(work.shares, work.interference);
   for (size_t o = 0; o <= end; ++o) {
-    line.arrive_us[o] = clock;
+    line.arrive_us[o] = clock.now_us();
     for (int32_t w = line.first_wait[o]; w >= 0; w = line.next_wait[static_cast<size_t>(w)])
-      clock = std::max(
-          clock, line.link.finish_us(work.copies[static_cast<size_t>(w)].engine, line.places[static_cast<size_t>(w)]));
-    line.leave_us[o] = clock;
+      clock.wait_for(work.copies[static_cast<size_t>(w)].engine, line.places[static_cast<size_t>(w)]);
+    line.leave_us[o] = clock.now_us();
     for (int32_t w = line.first_issue[o]; w >= 0; w = line.next_issue[static_cast<size_t>(w)]) {
-      const ChannelWork::Copy& copy = work.copies[static_cast<size_t>(w)];
-      line.places[static_cast<size_t>(w)] = line.link.issue(copy.engine, copy.cost_us, clock);
-      clock += copy.interference_us;
+      const EngineWork::Copy& copy = work.copies[static_cast<size_t>(w)];
+      line.places[static_cast<size_t>(w)] = clock.issue(copy.engine, copy.cost_us);
     }
-    if (o < end) clock += work.compute_us[o];
+    if (o < end) clock.compute(work.compute_us[o]);
   }
-  line.total_us = std::max(clock, line.link.through_us());
+  line.total_us = clock.through_us();
   line.start_us.resize(intervals.size());
   line.finish_us.resize(intervals.size());
   for (size_t w = 0; w < intervals.size(); ++w) {
-    line.finish_us[w] = line.link.finish_us(work.copies[w].engine, line.places[w]);
-    line.start_us[w] = line.link.start_us(work.copies[w].engine, line.places[w]);
+    line.finish_us[w] = clock.finish_us(work.copies[w].engine, line.places[w]);
+    line.start_us[w] = clock.start_us(work.copies[w].engine, line.places[w]);
   }
 }
 
-}  // namespace remat
-
-double simulate(const RematProblem& problem, llvm::ArrayRef<CopyInterval> intervals) {
-  remat::CopyTimeline line;
-  remat::run_channels(remat::ChannelWork(problem), intervals, line);
-  return line.total_us;
-}
-
-}  // namespace plimsoll
+}  // namespace plimsoll::remat

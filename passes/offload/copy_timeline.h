@@ -1,6 +1,6 @@
 #pragma once
 
-#include "ir/machine/duplex_link.h"
+#include "ir/machine/engine_clock.h"
 #include "passes/offload/overlap.h"
 
 #include "llvm/ADT/SmallVector.h"
@@ -8,19 +8,20 @@
 namespace plimsoll::remat {
 
 // What the three engines are given of a sequence.
-struct ChannelWork {
+struct EngineWork {
   struct Copy {
     int32_t op;
     Engine engine;
-    double cost_us, interference_us;
+    double cost_us;
     llvm::SmallVector<int32_t, 1> after, before;  // copies whose results it reads; that read its results
   };
 
-  explicit ChannelWork(const RematProblem& problem);
+  explicit EngineWork(const RematProblem& problem);
 
   std::vector<double> compute_us;  // by op; 0 for copies
   std::vector<Copy> copies;        // by op
   DuplexShares shares;
+  CopyInterference interference;
 
   double total_compute_us() const;
 };
@@ -31,11 +32,11 @@ struct CopyTimeline {
   std::vector<double> start_us, finish_us;  // by interval: of its copy
   double total_us = 0;
   std::vector<int32_t> first_issue, first_wait, next_issue, next_wait;  // lists of intervals by op
-  DuplexLink link;
+  EngineClock clock;
   std::vector<size_t> places;  // by interval: of its copy on the link
 };
 
 // `intervals` are those of all copies, by op. Overwrites `line`, whose memory serves again.
-void run_channels(const ChannelWork& work, llvm::ArrayRef<CopyInterval> intervals, CopyTimeline& line);
+void run_engines(const EngineWork& work, llvm::ArrayRef<CopyInterval> intervals, CopyTimeline& line);
 
 }  // namespace plimsoll::remat

@@ -18,16 +18,16 @@ constexpr double level_ratio = 0.6;  // of the room above the tight peak
 constexpr int max_levels = 8;
 constexpr double rounding = 1e-9;
 
-CopyWindows widened(const CopyWindows& from, int64_t limit, double enough_us) {
-  CopyWindows intervals = from;
+CopyIntervals widened(const CopyIntervals& from, int64_t limit, double enough_us) {
+  CopyIntervals intervals = from;
   intervals.widen(limit, FirstServed::ToHost, enough_us);
   if (intervals.total_us() <= enough_us) return intervals;
-  CopyWindows other = from;
+  CopyIntervals other = from;
   other.widen(limit, FirstServed::ToDevice, enough_us);
   return other.total_us() < intervals.total_us() ? other : intervals;
 }
 
-Overlap overlap_of(const CopyWindows& intervals, int64_t limit, double compute_us) {
+Overlap overlap_of(const CopyIntervals& intervals, int64_t limit, double compute_us) {
   return {intervals.intervals().vec(), intervals.total_us(), intervals.total_us() - compute_us, intervals.peak_bytes(),
           limit};
 }
@@ -35,17 +35,17 @@ Overlap overlap_of(const CopyWindows& intervals, int64_t limit, double compute_u
 }  // namespace
 
 std::vector<Overlap> overlap_levels(const RematProblem& problem, int64_t highest_bytes) {
-  const ChannelWork work(problem);
+  const EngineWork work(problem);
   const double compute_us = work.total_compute_us();
   const double enough_us = min_total_us(problem) * (1 + rounding);
-  const CopyWindows tight(problem);
-  CopyWindows present = widened(tight, tight.peak_bytes(), enough_us);
+  const CopyIntervals tight(problem);
+  CopyIntervals present = widened(tight, tight.peak_bytes(), enough_us);
   std::vector<Overlap> levels{overlap_of(present, tight.peak_bytes(), compute_us)};
   auto is_enough = [&] { return levels.back().total_us <= enough_us; };
   if (is_enough() || tight.peak_bytes() >= highest_bytes) return levels;
-  const CopyWindows widest = widened(tight, std::numeric_limits<int64_t>::max(), enough_us);
+  const CopyIntervals widest = widened(tight, std::numeric_limits<int64_t>::max(), enough_us);
   const double room = static_cast<double>(widest.peak_bytes() - tight.peak_bytes());
-  auto add = [&](const CopyWindows& intervals, int64_t limit) {
+  auto add = [&](const CopyIntervals& intervals, int64_t limit) {
     const Overlap& last = levels.back();
     if (limit > last.limit_bytes && intervals.total_us() < last.total_us * (1 - rounding))
       levels.push_back(overlap_of(intervals, limit, compute_us));
@@ -58,10 +58,6 @@ std::vector<Overlap> overlap_levels(const RematProblem& problem, int64_t highest
   }
   if (!is_enough() && widest.peak_bytes() <= highest_bytes) add(widest, widest.peak_bytes());
   return levels;
-}
-
-Overlap overlap_copies(const RematProblem& problem, int64_t limit_bytes) {
-  return overlap_levels(problem, limit_bytes).back();
 }
 
 }  // namespace plimsoll

@@ -35,16 +35,7 @@ struct Overlap {
 // up to `highest_bytes`. The limits depend on the sequence alone.
 std::vector<Overlap> overlap_levels(const RematProblem& problem, int64_t highest_bytes);
 
-// The last of the levels up to `limit_bytes`. A higher limit never gives a longer time.
-Overlap overlap_copies(const RematProblem& problem, int64_t limit_bytes);
-
 // No intervals take less time than this, nor do those of the sequence with more remats and copies in it.
 double min_total_us(const RematProblem& problem);
-
-// The time until all engines are through, `intervals` being those of all copies, by op. At each op compute waits first,
-// then copies are issued, those of earlier ops first, then it runs. Issuing one holds compute up by its interference. A
-// copy starts once its engine is through with those issued before. No copy is issued before those it reads from are
-// waited for.
-double simulate(const RematProblem& problem, llvm::ArrayRef<CopyInterval> intervals);
 
 }  // namespace plimsoll

@@ -88,7 +88,7 @@ double together_us(std::vector<Job> to_host, std::vector<Job> to_device, const D
 
 // When compute gets to each op, and to the end, at the earliest: after the compute ahead of it and the copies that this
 // waits for.
-std::vector<double> earliest_clock(const ChannelWork& work, llvm::ArrayRef<CopyInterval> intervals) {
+std::vector<double> earliest_clock(const EngineWork& work, llvm::ArrayRef<CopyInterval> intervals) {
   std::vector<double> due_us(work.compute_us.size() + 1, 0);  // by op: of copies to the device
   for (size_t c = 0; c < work.copies.size(); ++c)
     if (work.copies[c].engine == Engine::ToDevice)
@@ -107,15 +107,15 @@ std::vector<double> earliest_clock(const ChannelWork& work, llvm::ArrayRef<CopyI
 }  // namespace
 
 double min_total_us(const RematProblem& problem) {
-  const ChannelWork work(problem);
-  const CopyWindows tight(problem);
+  const EngineWork work(problem);
+  const CopyIntervals tight(problem);
   const std::vector<double> clock_us = earliest_clock(work, tight.intervals());
   std::vector<double> ahead_us(1, 0);  // compute, by op
   for (double us : work.compute_us) ahead_us.push_back(ahead_us.back() + us);
   std::vector<double> through_us;        // by copy, at the earliest
   std::array<std::vector<Job>, 3> jobs;  // by engine
   for (size_t c = 0; c < work.copies.size(); ++c) {
-    const ChannelWork::Copy& copy = work.copies[c];
+    const EngineWork::Copy& copy = work.copies[c];
     const bool to_host = copy.engine == Engine::ToHost;
     double from_us = clock_us[static_cast<size_t>(to_host ? copy.op : tight.earliest_issue(c))];
     for (int32_t earlier : copy.after) from_us = std::max(from_us, through_us[static_cast<size_t>(earlier)]);

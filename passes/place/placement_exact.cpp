@@ -36,7 +36,7 @@ class CanonicalSearch {
     int32_t buffer;
     int64_t before;
   };
-  // Buffers placed later come after this one in canonical order.
+  // The buffer placed last; those placed later come after it in canonical order.
   struct Last {
     int64_t offset;
     int32_t rank;
@@ -121,8 +121,8 @@ bool CanonicalSearch::solve(llvm::ArrayRef<int32_t> members, Last last) {
   return begin == members.size() || solve_connected(members.drop_front(begin), last);
 }
 
-// Stacks the members of every section in order of their lowest offsets: the least height they
-// need there, as one machine with release times.
+// Stacks the members of every section in order of their lowest offsets, which gives the least height they
+// need there: one machine with release times.
 bool CanonicalSearch::fits_every_section(llvm::ArrayRef<int32_t> by_floor, int64_t lowest) {
   int32_t first = piece_.sections, last = -1;
   for (int32_t b : by_floor) {
@@ -232,7 +232,7 @@ struct RankRule {
   int precedence[3];  // among width, area, and the largest load of a section met; all falling
 };
 
-// In the order of what they solved of MiniMalloc's suite, cheapest first.
+// The rule that solves most of MiniMalloc's suite for the least work comes first.
 constexpr RankRule rank_rules[] = {
     {true, {2, 0, 1}}, {true, {1, 0, 2}}, {false, {2, 0, 1}}, {false, {1, 0, 2}}, {true, {0, 1, 2}}, {false, {0, 1, 2}},
 };

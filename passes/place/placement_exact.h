@@ -1,7 +1,7 @@
 #pragma once
 
 // Exact search for a packing below a given capacity, for pieces of up to some
-// two thousand buffers without pins.
+// two thousand buffers.
 
 #include "passes/place/placement_problem.h"
 

@@ -10,8 +10,8 @@
 
 // No single order wins everywhere: by size is best on most training steps, by
 // area and by start lose up to 40 % on some and win on others, so all are tried.
-// What is left is repaired as in squeaky-wheel optimisation (Joslin & Clements
-// 1999): buffers that ended too high were placed too late.
+// The best is then repaired as in squeaky-wheel optimisation (Joslin & Clements
+// 1999): a buffer that ended too high was placed too late.
 
 namespace plimsoll::placement {
 namespace {
@@ -27,25 +27,17 @@ bool place_in_order(const Piece& piece, llvm::ArrayRef<int32_t> order, Fit fit, 
   tree.clear();
   out.offsets.assign(piece.buffers.size(), 0);
   out.height = 0;
-  auto put = [&](int32_t i, int64_t offset) {
-    const Buffer& b = piece.buffers[i];
-    tree.occupy(b.first, b.last, offset, offset + b.bytes);
-    out.offsets[i] = offset;
-    out.height = std::max(out.height, offset + b.bytes);
-  };
-  if (piece.has_pinned)
-    for (int32_t i : order)
-      if (piece.buffers[i].pinned >= 0) put(i, piece.buffers[i].pinned);
   bool fits = true;
   for (int32_t i : order) {
     const Buffer& b = piece.buffers[i];
-    if (b.pinned >= 0) continue;
     int64_t offset = tree.find(b.first, b.last, b.bytes, fit, limit);
     if (offset < 0) {
       fits = false;
       break;
     }
-    put(i, offset);
+    tree.occupy(b.first, b.last, offset, offset + b.bytes);
+    out.offsets[i] = offset;
+    out.height = std::max(out.height, offset + b.bytes);
   }
   effort.spend(tree.steps() - steps_before);
   return fits;

@@ -16,16 +16,14 @@ struct Buffer {
   int64_t bytes;
   int32_t first, last;  // sections, inclusive
   int32_t steps;        // of the schedule
-  int64_t pinned = -1;
 };
 
-// Time is compressed to sections: the moments at which the set of live buffers
-// is maximal. Two buffers are alive together exactly if they share a section.
+// Time is compressed to sections, the steps at which the set of live buffers is
+// maximal. Two buffers are alive together exactly if they share a section.
 struct Piece {
   std::vector<Buffer> buffers;
   int32_t sections = 0;
   int64_t lower_bound = 0;
-  bool has_pinned = false;
 };
 
 struct Packing {

@@ -114,7 +114,7 @@ void MemoryProfile::add(ProgramPoint first, ProgramPoint last, int64_t bytes) {
   refresh_above(right);
 }
 
-ProgramPoint MemoryProfile::peak_moment() const {
+ProgramPoint MemoryProfile::peak_point() const {
   size_t node = 1;
   while (node < size_) {
     int64_t below = max_[node] - add_[node];

@@ -35,7 +35,7 @@ class MemoryProfile {
            int64_t bytes);  // to every point there is from first to last; none when first > last
 
   int64_t peak() const { return max_[1]; }
-  ProgramPoint peak_moment() const;  // the first at the peak
+  ProgramPoint peak_point() const;  // the first at the peak
   // Bytes above the limit, summed over points.
   int64_t excess(int64_t limit) const;
   // The points above the limit in order, until `visit` returns false.

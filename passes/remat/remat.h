@@ -79,8 +79,7 @@ struct RematPlan {
 };
 
 struct RematOptions {
-  double seconds = 10;  // how much work, on a machine of 2023; converted to step counts, no clock is read
-  uint64_t seed = 1;
+  double seconds = 10;   // how much work, on a machine of 2023; converted to step counts, no clock is read
   double min_share = 0;  // of the plain peak: a levels ends there
 };
 
@@ -89,9 +88,6 @@ RematPlan measure_remats(const RematProblem& problem, std::vector<Remat> remats,
 
 // What runs: the plan's remats and copies as ops in their places, each with values of its own.
 RematProblem apply_to_problem(const RematProblem& problem, const RematPlan& plan);
-
-// The same problem, limit and options give the same plan on every machine.
-RematPlan remat_within(const RematProblem& problem, int64_t limit_bytes, const RematOptions& options = {});
 
 // Plans for a fixed levels of limits, from the plain peak down, 2 % apart at first and up to 8 % where little is left,
 // the highest limit first, as far down as plans were found: those of the lowest limits, up to where a peak is above

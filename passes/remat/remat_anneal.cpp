@@ -19,7 +19,6 @@ constexpr double rounding = 1e-12;  // between sums of the same costs in another
 
 class Random {
  public:
-  explicit Random(uint64_t seed) : state_(seed * 0x9E3779B97F4A7C15ull) {}
   uint64_t bits() {  // Vigna's splitmix64 (2015)
     uint64_t z = (state_ += 0x9E3779B97F4A7C15ull);
     z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ull;
@@ -31,16 +30,16 @@ class Random {
   bool coin() { return below(2) == 0; }
 
  private:
-  uint64_t state_;
+  uint64_t state_ = 0x9E3779B97F4A7C15ull;
 };
 
 class Annealer {
  public:
-  Annealer(RematSchedule& schedule, int64_t limit, const AnnealOptions& options)
-      : s_(schedule), limit_(limit), options_(options), random_(options.seed), excess_(s_.memory().excess(limit)) {
+  Annealer(RematSchedule& schedule, int64_t limit, int64_t steps, double enough_us)
+      : s_(schedule), limit_(limit), steps_(steps), enough_us_(enough_us), excess_(s_.memory().excess(limit)) {
     s_.forget_journal();
     keep_best();
-    hottest_ = options.heat * mean_cost();
+    hottest_ = mean_cost();
     // As dear as what the limit needed so far.
     double shed = static_cast<double>(RematSchedule(s_.problem()).memory().excess(limit) - excess_);
     price_ = std::max(4 * s_.added_us(), hottest_) / std::max(shed, 1.0);
@@ -49,9 +48,9 @@ class Annealer {
   void run() {
     int64_t start = s_.memory().steps();
     double last_phase = 0;
-    for (int64_t changes = 0; best_excess_ > 0 || best_us_ > options_.enough_us * (1 + rounding); ++changes) {
+    for (int64_t changes = 0; best_excess_ > 0 || best_us_ > enough_us_ * (1 + rounding); ++changes) {
       double done =
-          static_cast<double>(s_.memory().steps() - start + changes * min_steps) / static_cast<double>(options_.steps);
+          static_cast<double>(s_.memory().steps() - start + changes * min_steps) / static_cast<double>(steps_);
       if (done >= 1) break;
       if (changes % adapt_every == 0) {
         double phase = done * coolings - std::floor(done * coolings);
@@ -115,7 +114,7 @@ class Annealer {
   }
 
   ProgramPoint above_limit() {
-    ProgramPoint found = s_.memory().peak_moment();
+    ProgramPoint found = s_.memory().peak_point();
     int32_t skip = random_.below(16) - 4;
     if (skip < 0) return found;
     s_.memory().each_above(limit_, [&](ProgramPoint at, int64_t) {
@@ -223,12 +222,13 @@ class Annealer {
   bool swap_two() {
     erase_one();
     if (s_.memory().peak() <= limit_) return insert_at(anywhere());
-    return insert_at(random_.below(4) > 0 ? s_.memory().peak_moment() : above_limit());
+    return insert_at(random_.below(4) > 0 ? s_.memory().peak_point() : above_limit());
   }
 
   RematSchedule& s_;
   int64_t limit_;
-  AnnealOptions options_;
+  int64_t steps_;
+  double enough_us_;
   Random random_;
   int64_t excess_;
   std::vector<ProgramPoint> best_;
@@ -239,8 +239,8 @@ class Annealer {
 
 }  // namespace
 
-void anneal(RematSchedule& schedule, int64_t limit, const AnnealOptions& options) {
-  if (schedule.memory().peak() > limit || !schedule.extras().empty()) Annealer(schedule, limit, options).run();
+void anneal(RematSchedule& schedule, int64_t limit, int64_t steps, double enough_us) {
+  if (schedule.memory().peak() > limit || !schedule.extras().empty()) Annealer(schedule, limit, steps, enough_us).run();
 }
 
 }  // namespace plimsoll::remat

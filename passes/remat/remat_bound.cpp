@@ -15,7 +15,7 @@ namespace {
 using namespace remat;
 
 constexpr double impossible = std::numeric_limits<double>::infinity();
-constexpr size_t exact_moments = 8;
+constexpr size_t exact_points = 8;
 constexpr int splits = 32;  // of the excess between remats and copies
 
 struct Item {
@@ -130,7 +130,7 @@ double min_remat_us(const RematSchedule& plain, int64_t limit, int64_t nodes) {
   std::stable_sort(bounds.begin(), bounds.end(), [](const auto& a, const auto& b) { return a.first > b.first; });
   if (bounds.empty() || bounds.front().first == impossible) return bounds.empty() ? 0 : impossible;
   double bound = bounds.front().first;
-  for (size_t i = 0; i < bounds.size() && i < exact_moments; ++i) {
+  for (size_t i = 0; i < bounds.size() && i < exact_points; ++i) {
     Knapsack sack = knapsack_at(plain, ops, bounds[i].second, limit, false);
     ExactKnapsack exact(sack, nodes);
     if (exact.finished()) bound = std::max(bound, exact.cost());

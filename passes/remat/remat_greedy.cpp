@@ -32,7 +32,7 @@ class Above {
  public:
   Above(const MemoryProfile& memory, int64_t limit) {
     memory.each_above(limit, [&](ProgramPoint at, int64_t live) {
-      moments_.push_back(at);
+      points_.push_back(at);
       sums_.push_back(sums_.back() + live - limit);
       return true;
     });
@@ -40,15 +40,15 @@ class Above {
 
   // By how much less is above the limit at most without `bytes` from `first` to `last`.
   double without(int64_t bytes, ProgramPoint first, ProgramPoint last) const {
-    auto begin = std::lower_bound(moments_.begin(), moments_.end(), first),
-         end = std::upper_bound(begin, moments_.end(), last);
+    auto begin = std::lower_bound(points_.begin(), points_.end(), first),
+         end = std::upper_bound(begin, points_.end(), last);
     int64_t sum =
-        sums_[static_cast<size_t>(end - moments_.begin())] - sums_[static_cast<size_t>(begin - moments_.begin())];
+        sums_[static_cast<size_t>(end - points_.begin())] - sums_[static_cast<size_t>(begin - points_.begin())];
     return static_cast<double>(std::min(sum, bytes * (end - begin)));
   }
 
  private:
-  std::vector<ProgramPoint> moments_;
+  std::vector<ProgramPoint> points_;
   std::vector<int64_t> sums_{0};  // up to each, and in all
 };
 
@@ -128,7 +128,7 @@ class Descent {
   // By what they could score, best first.
   std::vector<Candidate> ranked_candidates() const {
     const Above above(schedule_.memory(), limit_);
-    const ProgramPoint peak = schedule_.memory().peak_moment();
+    const ProgramPoint peak = schedule_.memory().peak_point();
     std::vector<Candidate> result;
     for (ProgramPoint at : candidates(schedule_, peak)) {
       const double gain = max_gain(schedule_, above, at, peak);

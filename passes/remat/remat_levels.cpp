@@ -1,3 +1,4 @@
+#include "ir/support/search_effort.h"
 #include "passes/remat/remat_search.h"
 
 #include <algorithm>
@@ -11,7 +12,6 @@ namespace {
 
 using namespace remat;
 
-constexpr double steps_per_second = 200e6;
 constexpr int64_t steps_per_op = 5000;  // a level of a small problem needs no more for each op
 constexpr int32_t bounded_ops = 1000;   // of more, the bound takes longer than the annealing that it ends
 constexpr int32_t thorough_ops =
@@ -38,7 +38,7 @@ std::vector<OffloadLevel> way_down(RematSchedule& schedule, Tried tried, int64_t
   for (double limit = below(plain_peak, plain_peak); limit > std::max(1.0, min_share * plain_peak);
        limit = below(limit, plain_peak)) {
     int64_t bytes = static_cast<int64_t>(limit);
-    if (!lower_peak(schedule, bytes, tried)) anneal(schedule, bytes, {.steps = rescue_steps});
+    if (!lower_peak(schedule, bytes, tried)) anneal(schedule, bytes, rescue_steps);
     if (schedule.memory().peak() > bytes) break;
     drop_unneeded(schedule, bytes);
     schedule.forget_journal();
@@ -66,7 +66,7 @@ std::vector<RematPlan> remat_levels(const RematProblem& problem, int64_t highest
                                     llvm::ArrayRef<RematPlan> starts) {
   RematSchedule schedule(problem);
   const double plain_peak = static_cast<double>(schedule.memory().peak());
-  int64_t steps = static_cast<int64_t>(options.seconds * steps_per_second);
+  int64_t steps = steps_for(options.seconds, remat_steps_per_second);
   const Tried tried = problem.op_count() <= thorough_ops && steps >= thorough_steps ? Tried::All : Tried::Promising;
   std::vector<OffloadLevel> levels =
       way_down(schedule, tried, std::min(steps / 20, 20 * steps_per_op * problem.op_count()), options.min_share);
@@ -81,7 +81,7 @@ std::vector<RematPlan> remat_levels(const RematProblem& problem, int64_t highest
     drop_unneeded(schedule, level.limit);
     if (left == levels.size() || level.added_us < schedule.added_us()) set_extras(schedule, level.extras);
     const double enough_us = is_bounded ? min_added_us(problem, level.limit, steps / steps_per_node) : 0;
-    anneal(schedule, level.limit, {steps, options.seed, 1.0, enough_us});
+    anneal(schedule, level.limit, steps, enough_us);
     RematPlan plan = plan_of(schedule);
     if (plan.peak_bytes > highest_bytes && !plans.empty()) break;
     plans.push_back(std::move(plan));

@@ -3,7 +3,7 @@
 // A problem's op schedule with remats and reloads in it, measured incrementally: putting one in or taking it out costs
 // a few steps for each value it touches.
 
-#include "ir/machine/duplex_link.h"
+#include "ir/machine/engine_clock.h"
 #include "passes/remat/engine_loads.h"
 #include "passes/remat/memory_profile.h"
 #include "passes/remat/remat.h"
@@ -111,6 +111,7 @@ class RematSchedule {
 
   int32_t offload_count() const { return static_cast<int32_t>(problem_->offloads.size()); }
   size_t copy_index(int32_t id) const { return static_cast<size_t>(id - problem_->op_count() - 1); }
+  size_t& place(int32_t copy) const { return places_[copy_index(copy)]; }
   int32_t copied(int32_t id) const { return is_reload(id) ? op(id).writes[0] : op(id).reads[0]; }
   bool is_offloaded(int32_t reload) const { return !occurrences_[static_cast<size_t>(offload_of(reload))].empty(); }
   const RematOp& op(ProgramPoint at) const { return op(at.op); }
@@ -155,7 +156,7 @@ class RematSchedule {
   bool all_compute_;
   EngineLoads loads_;
   std::vector<Event> events_;  // of all extras, sorted; none where all is compute
-  mutable DuplexLink link_;
+  mutable EngineClock clock_;
   mutable std::vector<size_t> places_;        // by copy: in its engine, of the occurrence looked at last
   mutable std::optional<double> added_us_;    // once it was asked for
   mutable std::optional<double> rewound_us_;  // where the journal starts

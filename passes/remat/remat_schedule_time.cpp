@@ -56,32 +56,31 @@ llvm::SmallVector<ProgramPoint, 8> RematSchedule::reloads_ahead(ProgramPoint at)
 
 double RematSchedule::stalled_and_remat_us() const {
   memory_.count_steps(static_cast<int64_t>(events_.size()));
-  link_.restart(problem_->duplex_shares);
-  auto place = [&](int32_t copy) -> size_t& { return places_[copy_index(copy)]; };
-  double later_us = 0;  // by which compute is
+  clock_.restart(problem_->duplex_shares, problem_->copy_interference);
+  double later_us = 0;  // than without extras, compute is
   for (const Event& event : events_) {
     const bool ahead = event.kind == EventKind::Needed || event.kind == EventKind::Remat;
-    const double now_us = later_us + clock_us(event.at.position + (ahead ? 0 : 1)),
-                 takes_us = cost_us_[static_cast<size_t>(event.id)];
+    const double takes_us = cost_us_[static_cast<size_t>(event.id)];
+    clock_.set_now_us(later_us + clock_us(event.at.position + (ahead ? 0 : 1)));
     switch (event.kind) {
       case EventKind::Remat:
         later_us += takes_us;
         break;
       case EventKind::Needed:
-        later_us += std::max(0.0, link_.finish_us(Engine::ToDevice, place(event.id)) - now_us);
+        later_us += clock_.wait_for(Engine::ToDevice, place(event.id));
         break;
       case EventKind::Offloaded:
-        later_us += std::max(0.0, link_.finish_us(Engine::ToHost, place(event.id)) - now_us);
+        later_us += clock_.wait_for(Engine::ToHost, place(event.id));
         break;
       case EventKind::Made:
       case EventKind::Reload:
-        place(event.id) =
-            link_.issue(event.kind == EventKind::Made ? Engine::ToHost : Engine::ToDevice, takes_us, now_us);
+        place(event.id) = clock_.issue(event.kind == EventKind::Made ? Engine::ToHost : Engine::ToDevice, takes_us);
         later_us += problem_->copy_interference.us(takes_us);
         break;
     }
   }
-  return std::max(clock_us_.back() + later_us, link_.through_us()) - clock_us_.back();
+  clock_.set_now_us(clock_us_.back() + later_us);
+  return clock_.through_us() - clock_us_.back();
 }
 
 }  // namespace plimsoll::remat

@@ -17,16 +17,10 @@ bool lower_peak(RematSchedule& schedule, int64_t limit, Tried tried);
 // Takes out remats and reloads the limit does not need, dearest first.
 void drop_unneeded(RematSchedule& schedule, int64_t limit);
 
-struct AnnealOptions {
-  int64_t steps = 0;  // of the schedule's memory profile
-  uint64_t seed = 1;
-  double heat = 1;       // how much dearer a change may be at first, in mean costs of a repeat or reload
-  double enough_us = 0;  // stop at this added time: none is less
-};
-
-// Random changes; leaves the cheapest schedule found within the limit, or while there is none that with the least
-// excess.
-void anneal(RematSchedule& schedule, int64_t limit, const AnnealOptions& options);
+// Makes random changes for so many steps of the schedule's memory profile, or until the added time is `enough_us`,
+// below which no plan is known to be possible. Leaves the cheapest schedule found within the limit, or while there is
+// none the one with the least excess.
+void anneal(RematSchedule& schedule, int64_t limit, int64_t steps, double enough_us = 0);
 
 // Where the producer `id` would end the wait of one of its values that is alive at `peak` but not touched there: a
 // repeat right before the next use, a reload there or as early as hides it. Empty where nothing can.

@@ -1,5 +1,6 @@
 #include "passes/schedule/order.h"
 
+#include "ir/support/search_effort.h"
 #include "passes/schedule/order_graph.h"
 #include "passes/schedule/order_improve.h"
 #include "passes/schedule/order_list.h"
@@ -18,7 +19,6 @@ namespace {
 
 using namespace ordering;
 
-constexpr double steps_per_second = 100e6;
 constexpr int64_t window_states = 1 << 17;
 constexpr size_t starts_improved = 3;
 
@@ -89,7 +89,7 @@ std::vector<int32_t> order_for_low_peak(const OrderProblem& problem, const Order
   std::vector<Start> starts = start_orders(graph);
   starts.resize(std::min(starts.size(), starts_improved));
   Start best = starts.front();
-  int64_t steps = static_cast<int64_t>(options.seconds * steps_per_second / static_cast<double>(starts.size()));
+  int64_t steps = steps_for(options.seconds, order_steps_per_second) / static_cast<int64_t>(starts.size());
   for (Start& start : starts) {
     Schedule schedule(graph, std::move(start.order));
     lower_peak(schedule, steps);

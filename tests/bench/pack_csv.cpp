@@ -8,7 +8,7 @@
 #include <cstring>
 
 // Packs instances of the dynamic storage allocation problem and prints one line
-// each: pack_csv [--seconds S] [--align N] [--stop-at BYTES] FILE.csv...
+// each: pack_csv [--seconds S] [--align N] FILE.csv...
 // A file has the header "id,lower,upper,size"; a buffer lives in [lower, upper).
 
 namespace {
@@ -78,8 +78,6 @@ int main(int argc, char** argv) {
       options.seconds = std::atof(argv[++i]);
     else if (has_value && std::strcmp(argv[i], "--align") == 0)
       options.alignment = std::atoll(argv[++i]);
-    else if (has_value && std::strcmp(argv[i], "--stop-at") == 0)
-      options.stop_at_bytes = std::atoll(argv[++i]);
     else
       ok &= pack_file(argv[i], options);
   }

@@ -13,7 +13,7 @@
 #include <numeric>
 
 // Searches published rematerialisation graphs for the least recompute at fractions of their peak:
-//   remat_graphs [--seconds S] [--seed N] [--budget F,F,...] [--offload X] GRAPH.json...
+//   remat_graphs [--seconds S] [--budget F,F,...] [--offload X] GRAPH.json...
 // With --offload every value may wait on the host as well; copying all of them one way takes X times what computing all
 // takes. Then a line says what the search expects of remats alone, of both, and what is left when the copies are
 // overlapped. A graph is node-link JSON. Nodes carry cost_cpu and cost_ram, or duration and out_cost; links carry
@@ -115,7 +115,7 @@ void search(const char* path, const RematProblem& problem, const std::vector<dou
   for (double budget : budgets) {
     int64_t limit = static_cast<int64_t>(budget * static_cast<double>(peak));
     Stopwatch watch;
-    RematPlan plan = remat_within(problem, limit, options);
+    RematPlan plan = plan_within(problem, limit, options);
     double seconds = watch.seconds(), bound = min_added_us(problem, limit);
     std::printf("%-28s %6d %7.2f %9.4f %9.4f %8.2f %9zu  %s\n", graph_name(path), problem.op_count(), budget,
                 100 * plan.added_us / total, 100 * bound / total, seconds, plan.remats.size(),
@@ -133,15 +133,15 @@ void search_with_copies(const char* path, const RematProblem& problem, const std
   for (double budget : budgets) {
     int64_t limit = static_cast<int64_t>(budget * static_cast<double>(peak));
     Stopwatch watch;
-    RematPlan remats_only = remat_within(problem, limit, options);
+    RematPlan remats_only = plan_within(problem, limit, options);
     double seconds = watch.seconds();
-    RematPlan plan = remat_within(offered, limit, options);
+    RematPlan plan = plan_within(offered, limit, options);
     double both_seconds = watch.seconds() - seconds, bound = min_added_us(offered, limit);
     Extras remats, reloads;
     for (const Remat& repeat : plan.remats) remats.insert({repeat.before, repeat.op});
     for (const Reload& reload : plan.reloads) reloads.insert({reload.before, reload.value});
     Stopwatch overlap_watch;
-    Overlap overlap = overlap_copies(with_extras(offered, remats, reloads), limit);
+    Overlap overlap = overlap_within(with_extras(offered, remats, reloads), limit);
     std::printf("%-28s %7.2f %9.4f%c %9.4f%c %9.4f %9.4f %8.2f %8.2f %8.4f %7zu %7zu\n", graph_name(path), budget,
                 100 * remats_only.added_us / total, remats_only.peak_bytes <= limit ? ' ' : '!',
                 100 * plan.added_us / total, plan.peak_bytes <= limit ? ' ' : '!', 100 * bound / total,
@@ -161,8 +161,6 @@ int main(int argc, char** argv) {
   for (int i = 1; i < argc; ++i) {
     if (i + 1 < argc && std::strcmp(argv[i], "--seconds") == 0) {
       options.seconds = std::atof(argv[++i]);
-    } else if (i + 1 < argc && std::strcmp(argv[i], "--seed") == 0) {
-      options.seed = std::strtoull(argv[++i], nullptr, 10);
     } else if (i + 1 < argc && std::strcmp(argv[i], "--offload") == 0) {
       offload = std::atof(argv[++i]);
     } else if (i + 1 < argc && std::strcmp(argv[i], "--budget") == 0) {

@@ -1,5 +1,7 @@
 #include "tests/support/fit_problems.h"
 
+#include "passes/offload/copy_timeline.h"
+
 #include <algorithm>
 #include <map>
 #include <numeric>
@@ -164,6 +166,20 @@ int64_t plain_peak(const RematProblem& problem, llvm::ArrayRef<CopyInterval> win
     peak = std::max(peak, live);
   }
   return peak;
+}
+
+double total_us(const RematProblem& problem, llvm::ArrayRef<CopyInterval> intervals) {
+  remat::CopyTimeline line;
+  remat::run_engines(remat::EngineWork(problem), intervals, line);
+  return line.total_us;
+}
+
+Overlap overlap_within(const RematProblem& problem, int64_t limit_bytes) {
+  return overlap_levels(problem, limit_bytes).back();
+}
+
+RematPlan plan_within(const RematProblem& problem, int64_t limit_bytes, const RematOptions& options) {
+  return remat_levels(problem, limit_bytes, options).front();
 }
 
 }  // namespace plimsoll

@@ -33,7 +33,16 @@ inline RematProblem with_extras(const RematProblem& problem, const Extras& remat
   return expand(problem, remats, reloads).problem;
 }
 
-// Of the schedule as it stands, by summing what is alive at each op.
+// The peak of the schedule as it stands, by summing what is alive at each op.
 int64_t plain_peak(const RematProblem& problem, llvm::ArrayRef<CopyInterval> windows = {});
+
+// The time until all engines are through.
+double total_us(const RematProblem& problem, llvm::ArrayRef<CopyInterval> intervals);
+
+// The last level of intervals up to `limit_bytes`.
+Overlap overlap_within(const RematProblem& problem, int64_t limit_bytes);
+
+// The plan of the highest level that is within the limit; where there is none, of the lowest level.
+RematPlan plan_within(const RematProblem& problem, int64_t limit_bytes, const RematOptions& options);
 
 }  // namespace plimsoll

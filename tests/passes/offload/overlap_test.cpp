@@ -109,7 +109,7 @@ double shortest(const RematProblem& problem, int64_t limit, std::vector<CopyInte
   };
   if (next == intervals.size() && llvm::any_of(intervals, is_late)) return std::numeric_limits<double>::infinity();
   if (next == intervals.size())
-    return plain_peak(problem, intervals) <= limit ? simulate(problem, intervals)
+    return plain_peak(problem, intervals) <= limit ? total_us(problem, intervals)
                                                    : std::numeric_limits<double>::infinity();
   double best = std::numeric_limits<double>::infinity();
   CopyInterval& interval = intervals[next];
@@ -133,13 +133,13 @@ double shortest(const RematProblem& problem, int64_t limit, std::vector<CopyInte
 TEST_CASE("overlap: three engines by hand") {
   RematProblem problem = round_trip();
   // Nothing overlaps: 10 + 30 + 40 + 20 + 5.
-  CHECK(simulate(problem, {{1, 1, 2}, {3, 3, 4}}) == 105);
+  CHECK(total_us(problem, {{1, 1, 2}, {3, 3, 4}}) == 105);
   // The store hides behind 40 us of compute: 10 + 40 + 20 + 5.
-  CHECK(simulate(problem, {{1, 1, 3}, {3, 3, 4}}) == 75);
+  CHECK(total_us(problem, {{1, 1, 3}, {3, 3, 4}}) == 75);
   // Compute waits for the store, and the reload hides: 10 + 30 + 40 + 5.
-  CHECK(simulate(problem, {{1, 1, 2}, {3, 2, 4}}) == 85);
+  CHECK(total_us(problem, {{1, 1, 2}, {3, 2, 4}}) == 85);
   // Not waited for by compute, and still running after it: 10 + 40 and 20 from there.
-  CHECK(simulate(problem, {{1, 1, 3}, {3, 3, 5}}) == 70);
+  CHECK(total_us(problem, {{1, 1, 3}, {3, 3, 5}}) == 70);
 }
 
 TEST_CASE("overlap: a copy each way by hand") {
@@ -150,13 +150,13 @@ TEST_CASE("overlap: a copy each way by hand") {
                  op(Engine::ToDevice, 20, {}, {2}), op(Engine::Compute, 5, {2}, {3})};
   const std::vector<CopyInterval> intervals{{1, 1, 5}, {3, 3, 4}};
   // To the host from 10 to 40, to the device from 20 to 40, and 5.
-  CHECK(simulate(problem, intervals) == 45);
+  CHECK(total_us(problem, intervals) == 45);
   // From 20 on each at half its speed. 20 are left of each, done at 60.
   problem.duplex_shares = {0.5, 0.5};
-  CHECK(simulate(problem, intervals) == doctest::Approx(65));
+  CHECK(total_us(problem, intervals) == doctest::Approx(65));
   // The one to the device is through at 20 + 20 / 0.8 = 45; of the other, 20 - 25 * 0.2 = 15 are left, until 60.
   problem.duplex_shares = {0.2, 0.8};
-  CHECK(simulate(problem, intervals) == doctest::Approx(60));
+  CHECK(total_us(problem, intervals) == doctest::Approx(60));
 }
 
 TEST_CASE("overlap: engines equal a plain account of what each has left") {
@@ -168,7 +168,7 @@ TEST_CASE("overlap: engines equal a plain account of what each has left") {
       CHECK(overlap.total_us == doctest::Approx(plain_total(problem, overlap.intervals)).epsilon(1e-9));
       RematProblem alone = problem;
       alone.duplex_shares = {};
-      contended += simulate(alone, overlap.intervals) < overlap.total_us * (1 - 1e-9);
+      contended += total_us(alone, overlap.intervals) < overlap.total_us * (1 - 1e-9);
     }
   }
   CHECK(contended > 50);
@@ -180,8 +180,8 @@ TEST_CASE("overlap: copies of one direction take turns") {
   problem.live_out = {0, 0, 1};
   problem.ops = {op(Engine::ToDevice, 30, {}, {0}), op(Engine::ToDevice, 30, {}, {1}), op(Engine::Compute, 10, {1}, {}),
                  op(Engine::Compute, 10, {0}, {2})};
-  CHECK(simulate(problem, {{0, 0, 3}, {1, 1, 2}}) == 80);
-  Overlap tight = overlap_copies(problem, 0);
+  CHECK(total_us(problem, {{0, 0, 3}, {1, 1, 2}}) == 80);
+  Overlap tight = overlap_within(problem, 0);
   CHECK(tight.intervals[0].done == 3);
   CHECK(tight.intervals[1].done == 2);
   CHECK(tight.total_us == 80);
@@ -195,10 +195,10 @@ TEST_CASE("overlap: intervals stay within the limit and more room never takes lo
     int64_t tight = plain_peak(problem);
     double last = std::numeric_limits<double>::infinity();
     for (int64_t limit : {tight - 1, tight, tight + 2, tight + 5, tight + 10, tight + 1000}) {
-      Overlap overlap = overlap_copies(problem, limit);
+      Overlap overlap = overlap_within(problem, limit);
       CHECK(overlap.peak_bytes <= std::max(limit, tight));
       CHECK(overlap.peak_bytes == plain_peak(problem, overlap.intervals));
-      CHECK(overlap.total_us == simulate(problem, overlap.intervals));
+      CHECK(overlap.total_us == total_us(problem, overlap.intervals));
       CHECK(overlap.total_us <= last);
       last = overlap.total_us;
     }
@@ -231,7 +231,7 @@ TEST_CASE("overlap: nothing is below the bound, and more remats and copies do no
   for (; rounds < 100; ++rounds) {
     RematProblem problem = random_sequence(random, 5 + pick(random, 40));
     const double bound = min_total_us(problem),
-                 found = overlap_copies(problem, std::numeric_limits<int64_t>::max()).total_us;
+                 found = overlap_within(problem, std::numeric_limits<int64_t>::max()).total_us;
     CHECK(bound <= found * (1 + 1e-12));
     reached += found <= bound * (1 + 1e-9);
     least += bound;
@@ -251,15 +251,15 @@ TEST_CASE("overlap: close to the best intervals there are") {
   double found = 0, best = 0, tight = 0;
   for (int round = 0; round < 200; ++round) {
     RematProblem problem = random_sequence(random, 6);
-    std::vector<CopyInterval> intervals = overlap_copies(problem, 0).intervals;
+    std::vector<CopyInterval> intervals = overlap_within(problem, 0).intervals;
     if (intervals.empty() || intervals.size() > 4) continue;
     int64_t limit = plain_peak(problem) + pick(random, 8);
     for (CopyInterval& interval : intervals) {
       if (problem.ops[static_cast<size_t>(interval.op)].engine == Engine::ToHost) interval.done = interval.op + 1;
       interval.issue = interval.op;
     }
-    found += overlap_copies(problem, limit).total_us;
-    tight += overlap_copies(problem, 0).total_us;
+    found += overlap_within(problem, limit).total_us;
+    tight += overlap_within(problem, 0).total_us;
     const double least = shortest(problem, limit, intervals);
     CHECK(min_total_us(problem) <= least * (1 + 1e-12));
     best += least;

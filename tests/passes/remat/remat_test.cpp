@@ -66,7 +66,7 @@ int64_t peak_with(const RematProblem& problem, const Contents& contents) {
 // As long as the engines take, and 2 % of what is copied.
 double plain_added_us(const RematProblem& problem, const Contents& contents) {
   ExpandedSequence expanded = expand(problem, contents.remats, contents.reloads);
-  double added = simulate(expanded.problem, windows_of(expanded, contents));
+  double added = total_us(expanded.problem, windows_of(expanded, contents));
   for (const RematOp& op : problem.ops) added -= op.cost_us;
   for (const RematOp& op : expanded.problem.ops)
     if (op.engine != Engine::Compute) added += 0.02 * op.cost_us;
@@ -203,7 +203,7 @@ TEST_CASE("recompute: as cheap as the best three remats, and never below the bou
     RematProblem problem = random_problem(random, 8);
     if (with_offloads) add_offloads(random, problem);
     int64_t peak = plain_peak(problem), limit = peak - 1 - pick(random, static_cast<int>(peak / 4) + 1);
-    RematPlan plan = remat_within(problem, limit, {.seconds = 0.01});
+    RematPlan plan = plan_within(problem, limit, {.seconds = 0.01});
     double best = cheapest_of(3, problem, limit);
     if (best < std::numeric_limits<double>::infinity()) {
       bool as_cheap = plan.peak_bytes <= limit && plan.added_us <= best + 1e-9;
@@ -222,8 +222,8 @@ TEST_CASE("recompute: the same problem gives the same plan") {
   std::mt19937 random(3);
   RematProblem problem = random_problem(random, 60);
   int64_t limit = plain_peak(problem) * 3 / 4;
-  RematPlan one = remat_within(problem, limit, {.seconds = 0.2});
-  CHECK(one.remats == remat_within(problem, limit, {.seconds = 0.2}).remats);
+  RematPlan one = plan_within(problem, limit, {.seconds = 0.2});
+  CHECK(one.remats == plan_within(problem, limit, {.seconds = 0.2}).remats);
 }
 
 // 8 ops make 10 bytes each, 8 more read them, last first; each runs 10 us.
@@ -260,12 +260,12 @@ TEST_CASE("recompute: a descent that tries what promises most takes less work, a
 
 TEST_CASE("recompute: what hides behind compute is copied instead") {
   // 80 bytes wait at the middle; four of the first seven values must be elsewhere there for 40.
-  RematPlan hidden = remat_within(there_and_back(10), 40, {.seconds = 0.05});
+  RematPlan hidden = plan_within(there_and_back(10), 40, {.seconds = 0.05});
   CHECK(hidden.peak_bytes <= 40);
   CHECK(hidden.remats.empty());
   CHECK(hidden.added_us == doctest::Approx(0.02 * 2 * 10 * static_cast<double>(hidden.reloads.size())));
   // Copying one value takes longer than all compute.
-  RematPlan repeated = remat_within(there_and_back(1000), 40, {.seconds = 0.05});
+  RematPlan repeated = plan_within(there_and_back(1000), 40, {.seconds = 0.05});
   CHECK(repeated.peak_bytes <= 40);
   CHECK(repeated.reloads.empty());
 }

@@ -1,13 +1,16 @@
-#include "passes/remat/remat.h"
+#include "passes/remat/remat_search.h"
 
+#include <algorithm>
 #include <numeric>
+
+// What a plan comes to on its problem: its measures, and the ops that run.
 
 namespace plimsoll {
 namespace {
 
-class SequenceWriter {
+class PlanApplication {
  public:
-  explicit SequenceWriter(const RematProblem& problem)
+  explicit PlanApplication(const RematProblem& problem)
       : problem_(problem),
         latest_(problem.value_bytes.size()),
         on_host_(problem.value_bytes.size(), -1),
@@ -96,8 +99,35 @@ class SequenceWriter {
 
 }  // namespace
 
+RematPlan measure_remats(const RematProblem& problem, std::vector<Remat> remats, std::vector<Reload> reloads) {
+  remat::RematSchedule schedule(problem);
+  std::sort(remats.begin(), remats.end());
+  std::sort(reloads.begin(), reloads.end());
+  for (const Remat& repeat : remats) schedule.insert({repeat.before, repeat.op});
+  for (const Reload& reload : reloads)
+    schedule.insert(schedule.point_before(reload.before, schedule.reload_of(reload.value)));
+  return {std::move(remats), std::move(reloads), schedule.added_us(), schedule.memory().peak()};
+}
+
+RematPlan remat::plan_of(const RematSchedule& schedule) {
+  RematSchedule afresh(schedule.problem());
+  set_extras(afresh, schedule.extras());
+  RematPlan plan{{}, {}, afresh.added_us(), afresh.memory().peak()};
+  for (ProgramPoint at : afresh.extras()) {
+    if (afresh.is_reload(at.op)) plan.reloads.push_back({afresh.position_after(at), afresh.op(at.op).writes[0]});
+    if (!afresh.is_copy(at.op)) plan.remats.push_back({at.position, at.op});
+  }
+  std::sort(plan.reloads.begin(), plan.reloads.end());
+  return plan;
+}
+
+RematProblem with_offloads(RematProblem problem, std::vector<OffloadOption> offloads) {
+  problem.offloads = std::move(offloads);
+  return problem;
+}
+
 RematProblem apply_to_problem(const RematProblem& problem, const RematPlan& plan) {
-  return SequenceWriter(problem).run(plan);
+  return PlanApplication(problem).run(plan);
 }
 
 }  // namespace plimsoll

@@ -1,11 +1,10 @@
-#include "passes/offload/offload.h"
+#include "passes/offload/state_offload.h"
 
 #include "ir/builder.h"
 #include "ir/support/align.h"
 
 #include <algorithm>
 #include <map>
-#include <tuple>
 
 namespace plimsoll {
 namespace {
@@ -105,44 +104,6 @@ void move_states_to_host(Graph& graph, std::vector<NodeId>& writers, const llvm:
   StateMover mover(graph, writers);
   for (State& state : graph.states)
     if (states.contains(graph.value(state.value).name)) mover.move(state);
-}
-
-std::vector<CopyInFlight> issue_copies(Graph& graph, llvm::ArrayRef<CopyInterval> intervals) {
-  struct Place {
-    int32_t issue;  // ahead of this instruction of the graph as it was; itself: in its place
-    bool computes;  // ahead of what computes there, copies are issued
-    int32_t was;
-    NodeId node;
-    auto key() const { return std::tuple(issue, computes, was); }
-  };
-  std::vector<Place> places;
-  for (NodeId id = graph.first_node(); id != NodeId::None; id = graph.next_node(id)) {
-    const int32_t at = static_cast<int32_t>(places.size());
-    if (is_instruction(graph.node(id))) places.push_back({at, graph.node(id).op->engine == Engine::Compute, at, id});
-  }
-  for (const CopyInterval& interval : intervals) places[static_cast<size_t>(interval.op)].issue = interval.issue;
-  std::vector<NodeId> copy_of;
-  for (const CopyInterval& interval : intervals) copy_of.push_back(places[static_cast<size_t>(interval.op)].node);
-  std::sort(places.begin(), places.end(), [](const Place& a, const Place& b) { return a.key() < b.key(); });
-  std::vector<int32_t> position(graph.node_slots(), 0);
-  int32_t first_behind = static_cast<int32_t>(places.size());  // as it was
-  for (size_t i = places.size(); i-- > 0;) {
-    position[index_of(places[i].node)] = static_cast<int32_t>(i);
-    // What is ahead of the same instructions as before stays ahead of its views too.
-    if (first_behind < places[i].was) graph.move_before(places[i].node, places[i + 1].node);
-    first_behind = std::min(first_behind, places[i].was);
-  }
-  std::vector<CopyInFlight> copies;
-  for (size_t w = 0; w < intervals.size(); ++w) {
-    // What is issued where a copy is waited for is issued once the wait is over.
-    auto due = std::partition_point(places.begin(), places.end(),
-                                    [&](const Place& place) { return place.issue < intervals[w].done; });
-    int32_t done = static_cast<int32_t>(due - places.begin());
-    for (NodeId reader : readers_of(graph, graph.node(copy_of[w]).results[0]))
-      done = std::min(done, position[index_of(reader)]);
-    if (done > position[index_of(copy_of[w])] + 1) copies.push_back({copy_of[w], done});
-  }
-  return copies;
 }
 
 }  // namespace plimsoll

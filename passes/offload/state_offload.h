@@ -1,0 +1,28 @@
+#pragma once
+
+// States that live in host memory between their uses.
+
+#include "ir/graph.h"
+#include "ir/machine/device.h"
+
+#include "llvm/ADT/StringSet.h"
+
+namespace plimsoll {
+
+struct HostChoice {
+  std::string state;
+  StateRole role;
+  int64_t bytes;  // of host memory
+};
+
+// States worth keeping on the host, in the order in which to move them there: optimizer state, accumulated gradients,
+// parameters. Within a role the states that the step updates first come first, because their copies have most compute
+// left to hide behind.
+std::vector<HostChoice> states_for_host(const Program& program, llvm::ArrayRef<std::vector<NodeId>> writers,
+                                        const DeviceDescription& device);
+
+// Moves the named states of a scheduled function to the host: each is reloaded before its first reader, and its next
+// value, made on the device, is copied back right after. `writers` follow.
+void move_states_to_host(Graph& graph, std::vector<NodeId>& writers, const llvm::StringSet<>& states);
+
+}  // namespace plimsoll
