@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Prints what docs/cases.md shows: cases.sh PLIMSOLL FOLDER, with the exports of that page in FOLDER. Some minutes.
+# Prints the results in docs/cases.md: cases.sh PLIMSOLL FOLDER. FOLDER holds the exports. It takes some minutes.
 set -euo pipefail
 plimsoll=$(realpath "$1") models=$2
 plan=$(mktemp --suffix=.plan)
@@ -23,7 +23,7 @@ ask gpt2_124m_opset20.onnx --dim batch=16 "${card[@]}" --pareto
 for budget in 2GiB 3GiB 6GiB 8GiB 12GiB 16GiB 24GiB; do ask gpt2_124m_opset20.onnx --dim batch=16 "${card[@]}" --budget $budget; done
 ask gpt2_124m_opset20.onnx --dim batch=16 "${card[@]}" --budget 1GiB
 
-# The larger ones take minutes.
+# The large batches take minutes.
 for batch in 1 2 4 8 24 32 40 48 64 96; do ask mistral_7b_opset23.onnx "${card[@]}" --dim batch=$batch --host-budget 128GiB; done
 for batch in 8 16; do ask mistral_7b_opset23.onnx "${card[@]}" --dim batch=$batch --train '^m\.model\.layers\.(28|29|30|31)\.|lm_head'; done
 ask mistral_7b_opset23.onnx "${card[@]}" --dim batch=1 --host-budget 64GiB

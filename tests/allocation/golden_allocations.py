@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""No step after the first allocates. Usage: golden_allocations.py ALLOCATIONS CASE...
+"""Checks that no step after the first allocates. Usage: golden_allocations.py ALLOCATIONS CASE...
 
-ALLOCATIONS is the program that main.cpp makes, a CASE one of ../golden. Needs Python's standard library alone.
+ALLOCATIONS is the program of main.cpp, and a CASE one of ../golden. Needs Python's standard library alone.
 """
 import json
 import pathlib

@@ -1,9 +1,8 @@
-// Counts what a running session allocates: allocations MODEL.onnx DATA [BATCH], where BATCH is the size of a dimension
-// "batch".
+// Counts the allocations of a running session: allocations MODEL.onnx DATA [BATCH], where BATCH is the size of a
+// dimension "batch".
 //
-// malloc and its kin are ours in this program. Between the first step and the last, a call counts when the code that
-// made it, past the C and C++ libraries, belongs to this program; what oneDNN and OpenMP allocate for themselves does
-// not.
+// This program replaces malloc and its relatives. Between the first step and the last, a call counts if its caller,
+// past the C and C++ libraries, belongs to this program. Allocations of oneDNN and OpenMP for themselves do not count.
 
 #include "frontend/api/compile_model.h"
 
@@ -30,7 +29,7 @@ void* __libc_memalign(size_t, size_t);
 
 namespace {
 
-// Addresses of code: this program, and the libraries that allocate on a caller's behalf.
+// Addresses of the code of this program and of the libraries that allocate for a caller.
 struct CodeRanges {
   struct Range {
     uintptr_t begin, end;
@@ -64,7 +63,7 @@ int add_code(dl_phdr_info* info, size_t, void*) {
   return 0;
 }
 
-// `caller` is where malloc returns to; what lies nearer in the stack is this file.
+// `caller` is the return address of malloc; nearer stack frames belong to this file.
 void note(void* caller) {
   static thread_local bool inside = false;
   if (!counting.load(std::memory_order_relaxed) || inside) return;
@@ -104,7 +103,7 @@ namespace {
 
 constexpr int steps = 4;
 
-// Accumulates and clips, so that both functions of a program run.
+// The job accumulates and clips, so that both functions of a program run.
 Result<std::unique_ptr<Session>> start(const std::string& model, int64_t batch) {
   CompileRequest request;
   request.model_path = model;
@@ -121,7 +120,7 @@ Result<std::unique_ptr<Session>> start(const std::string& model, int64_t batch) 
   return session;
 }
 
-// What the steps after the first allocated.
+// Returns how often the steps after the first allocated.
 Result<int64_t> count_allocations(const std::string& model, const std::string& data, int64_t batch) {
   Result<std::unique_ptr<Session>> session = start(model, batch);
   if (!session) return session.takeError();

@@ -1,4 +1,4 @@
-"""One model under many budgets: what each plan needs and takes.
+"""Plans one model within many budgets and prints the bytes and the time of each plan.
 
 budget_curve.py PLIMSOLL MODEL.onnx [--points 20] [compile options...]
 

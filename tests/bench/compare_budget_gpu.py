@@ -1,15 +1,16 @@
 #!/usr/bin/env python3
-"""Training throughput at equal memory caps on one GPU: Plimsoll under a budget against the best that PyTorch makes of the same cap.
+"""Compares training throughput with equal memory caps on one GPU: Plimsoll within a budget against PyTorch's fastest way that fits.
 
 Usage: compare_budget_gpu.py PLIMSOLL [CASE[:GiB,GiB...] ...] [--quick] [--minutes 40] [--rounds 2] [--steps 10] [--device h200]
                              [--way WAY]... [--divisions 1,2,4,8] [--json FILE] [--markdown FILE] [--compile-options "..."]
 
 A step is the case's whole batch: forward, backward and AdamW in bf16 with fp32 weights. PyTorch is tried eager and compiled, plain, with activation
 checkpoints around its blocks, and with torch.compile's activation_memory_budget, each from the whole batch down to an eighth of it with accumulation.
-Of what its allocator handed out at most beside its context within a cap, the fastest then runs in turn with Plimsoll's plan, each in a process of its own, PyTorch's allocator held to the cap; where that
-runs out of memory the next one does. --way (one of those named in WAYS below) and --divisions try fewer. Plimsoll's plan is made as a user would make it: once without a card (with the
-micro-batch that is predicted to be fastest), and once by the times that tuning and a profile of the plain plan measured; the faster of the two runs. Medians are over all rounds. What fails or does
-not fit is a line of the result, not the end of the run; past --minutes no further candidate is tried. `--torch-device cpu` with the case tiny_gpt2 tries the script itself.
+The fastest way whose context and allocator peak fit a cap then runs in turn with Plimsoll's plan. Each side has its own process, and PyTorch's allocator
+is limited to the cap; if it runs out of memory, the next way runs. --way (a name in WAYS below) and --divisions try fewer. Plimsoll is planned as by a
+user: once without a GPU, with the micro-batch of the least predicted time, and once with the times of --tune and a profile of the plain plan. The faster
+plan runs. Medians are over all rounds. A failure is a line of the result and does not end the run; after --minutes no further candidate is tried.
+`--torch-device cpu` with the case tiny_gpt2 tests the script itself.
 """
 import argparse
 import concurrent.futures
@@ -27,7 +28,7 @@ from gpu_training import CASES, compile_options, export_apart, train
 CAPS = {"gpt2_b16": [4, 6, 8, 12], "vit_l16_b64": [8, 10, 12, 14], "resnet50_b256": [6, 8, 10, 12], "vit_l16_b256": [10, 23.5], "deeplabv3_b48": [8, 12, 23.5]}  # GiB
 QUICK = {"gpt2_b16": [6]}
 TRIAL_STEPS, TRIAL_WARM_UP, WARM_UP = 4, 3, 5
-REFUSED = 4  # exit code of `compile` where nothing fits
+REFUSED = 4  # exit code of `compile` if nothing fits
 # name: what train() is given
 WAYS = {
     "eager": {},
@@ -41,7 +42,7 @@ QUICK_WAYS = ["eager, checkpoints", "compile", "compile, half saved"]
 
 
 def run_apart(args, settings, timeout=600):
-    """PyTorch in a process of its own. What it measured, or {"failed": why}."""
+    """Runs PyTorch in its own process. Returns its measurements, or {"failed": why}."""
     command = [sys.executable, __file__, args.program, "--train", json.dumps(settings)]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=timeout, env={**os.environ, "PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"})
@@ -55,17 +56,17 @@ def run_apart(args, settings, timeout=600):
 
 
 def needed_bytes(result):
-    """The context and what the allocator handed out at most: the least that a cap must leave."""
+    """The smallest cap that works: the context and the peak of the allocator."""
     return result["allocated"] + result["process"] - result["reserved"] if result.get("process") else 0
 
 
 def survey(args, case, caps_bytes, deadline):
-    """What PyTorch takes and needs in each way, without a cap: results with the settings that made them, the fastest first."""
+    """Time and memory of PyTorch in each way without a cap, with the settings, fastest first."""
     ways = {way: WAYS[way] for way in args.way or (QUICK_WAYS if args.quick else WAYS)}
     def settings_of(way, parts):
         return {"case": case, "steps": TRIAL_STEPS, "warm_up": TRIAL_WARM_UP, "micro_batches": parts, "device": args.torch_device, **ways[way]}
     parts_of = [parts for parts in args.divisions if CASES[case][1] % parts == 0]
-    if args.torch_device == "cuda":  # fills the compiler's cache side by side: what is timed afterwards runs alone
+    if args.torch_device == "cuda":  # fills the compiler's cache in parallel, so that timed runs are alone
         first = [{**settings_of(way, parts), "steps": 1, "warm_up": 1} for way in ways if "compile_mode" in ways[way] for parts in parts_of[:args.compiled_ahead]]
         with concurrent.futures.ThreadPoolExecutor(args.compilers) as pool:
             list(pool.map(lambda settings: run_apart(args, settings), first))
@@ -83,7 +84,7 @@ def survey(args, case, caps_bytes, deadline):
             note = f"{result['step_ms']:.1f} ms, needs {gib(result['needs'])} GiB" if good else result["failed"]
             print(f"    {way}, {parts} x {CASES[case][1] // parts}: {note}", file=sys.stderr, flush=True)
             if (good and result["needs"] <= min(caps_bytes)) or (not good and result["failed"] != "out of memory"):
-                break  # a smaller batch is slower, or does not mend it
+                break  # a smaller batch is slower, or fails too
     return sorted((result for result in results if "failed" not in result), key=lambda result: result["step_ms"])
 
 
@@ -92,7 +93,7 @@ def last_line(done):
 
 
 def profile_plain_plan(args, folder, case):
-    """The options that give `compile` the times of the plain plan's kernels and instructions on this card."""
+    """The options that give `compile` the measured times of the plain plan on this GPU."""
     plan, times = folder / "plain.plan", folder / "times.jsonl"
     for words in (["compile", folder / "model.onnx", "-o", plan, "--device", args.device, "--tune", times, *compile_options(), *args.compile_options.split()],
                   ["run", plan, "--init", "1", "--data", folder / f"batch_{CASES[case][1]}.safetensors", "--steps", "3", "--profile", times]):
@@ -104,7 +105,7 @@ def profile_plain_plan(args, folder, case):
 
 
 class Plimsoll:
-    """A plan for a cap. The batch stays whole where `extra` does not let it be divided, or the model cannot be."""
+    """A plan for a cap. The batch stays whole if `extra` or the model does not allow to divide it."""
 
     def __init__(self, args, case, cap_bytes, folder, way, extra):
         self.args, self.case, self.folder, self.way, self.failed = args, case, folder, way, None
@@ -139,7 +140,7 @@ class Plimsoll:
 
 
 def best_plan(args, case, cap_bytes, folder, timings):
-    """The faster of the plans made without and with measured times, by a short run of each."""
+    """The faster of the plans without and with measured times, by a short run of each."""
     plans = [Plimsoll(args, case, cap_bytes, folder, "planned", ["--global-batch", str(CASES[case][1])])]
     if timings:
         plans.append(Plimsoll(args, case, cap_bytes, folder, "by measured times", timings))
@@ -268,7 +269,7 @@ def main():
             for cap in caps:
                 results.append(compare(args, case, cap, folder, timings, surveyed))
                 print(row(results[-1]), flush=True)
-                # Written as it goes: the machine may be taken away.
+                # Results are written at once, because the machine may disappear.
                 if args.json:
                     args.json.write_text(json.dumps(results, indent=1))
                 if args.markdown:

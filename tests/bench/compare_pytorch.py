@@ -4,8 +4,8 @@
 Usage: compare_pytorch.py PLIMSOLL [--rounds 3] [--steps 6] [--threads 2] [--side both|pytorch|plimsoll]
 
 GPT-2 124M with its usual dropout, batch 1, sequence 256, float32, AdamW. Rounds of the two sides alternate, each in a
-process of its own; medians are over the steps of all rounds after each round's warm-up, memory is what the kernel
-says was the process's peak. Needs torch, onnxscript, transformers and safetensors.
+process of its own; medians are over the steps of all rounds after each round's warm-up, and memory is the peak that
+the kernel reports for the process. Needs torch, onnxscript, transformers and safetensors.
 """
 import argparse
 import json
@@ -27,7 +27,7 @@ def build_model():
     import transformers
 
     class CausalLM(torch.nn.Module):
-        """Next-token labels are given, so nothing is shifted."""
+        """The labels are next tokens already, so nothing is shifted."""
 
         def __init__(self):
             super().__init__()
@@ -71,7 +71,7 @@ def train_with_pytorch(steps, threads):
 
 
 def run(command, threads, metrics):
-    """Runs a command that leaves metrics; its rows and its peak resident MiB."""
+    """Runs a command that writes metrics; returns their rows and its peak resident MiB."""
     environment = dict(os.environ, OMP_NUM_THREADS=str(threads))
     with open(metrics, "w") as out:
         process = subprocess.Popen([str(part) for part in command], stdout=out, env=environment)
@@ -88,7 +88,7 @@ def rows_of(metrics):
 
 
 class Side:
-    """What one side was measured at, over all its rounds."""
+    """The measurements of one side over all its rounds."""
 
     def __init__(self, name, command, metrics):
         self.name, self.command, self.metrics = name, command, metrics
@@ -101,7 +101,7 @@ class Side:
         self.first_loss = rows[0]["loss"]
 
     def report(self):
-        print(f"{self.name:10} {statistics.median(self.step_ms):8.0f} ms a step (of {len(self.step_ms)}, from "
+        print(f"{self.name:10} {statistics.median(self.step_ms):8.0f} ms per step (of {len(self.step_ms)}, from "
               f"{min(self.step_ms):.0f} to {max(self.step_ms):.0f})  {max(self.peak_mib):8.0f} MiB peak resident  "
               f"first loss {self.first_loss:.4f}")
 

@@ -125,7 +125,7 @@ def encoder(name, attention):
         cls = getattr(T, name + "ForSequenceClassification")
         try:
             model = cls._from_config(config, attn_implementation=attention)
-        except ValueError:  # the family has one way only
+        except ValueError:  # the family has only one implementation
             model = cls._from_config(config, attn_implementation="eager")
         mask = (torch.arange(12)[None] < torch.tensor([[12], [7], [3]])).long()
         return Loss(model, classified_text), {"input_ids": randint(96, 3, 12), "attention_mask": mask, "labels": torch.tensor([0, 1, 0])}
@@ -224,7 +224,7 @@ def unet(mode, norm):
 # -- layers and functions ---------------------------------------------------------------------------------------------
 
 def squares(y):
-    """One number out of whatever a module returns."""
+    """Reduces the results of a module to one number."""
     if isinstance(y, torch.Tensor):
         return (y * y).mean() + y.mean() if y.is_floating_point() else 0.0
     return sum(squares(part) for part in y)
@@ -359,7 +359,7 @@ def dice(y, labels):
 
 
 WEIGHTS = [0.5, 1.0, 2.0, 0.3, 1.5]
-# What a linear model's output y [8, 5], a float target t [8, 5] and labels [8] (one of them -100) make.
+# Losses of a linear model's output y [8, 5] with a float target t [8, 5] or labels [8] (one of them -100).
 LOSSES = {
     "mse": lambda y, t, c: F.mse_loss(y, t), "l1": lambda y, t, c: F.l1_loss(y, t), "smooth_l1": lambda y, t, c: F.smooth_l1_loss(y, t, beta=0.5), "huber": lambda y, t, c: F.huber_loss(y, t, delta=0.7),
     "bce_logits": lambda y, t, c: F.binary_cross_entropy_with_logits(y, torch.sigmoid(t)), "bce_weighted": lambda y, t, c: F.binary_cross_entropy_with_logits(y, torch.sigmoid(t), pos_weight=torch.tensor(WEIGHTS)),
@@ -399,7 +399,7 @@ def bag():
 def table():
     cases = {}
     for name in LANGUAGE_MODELS:
-        # The TorchScript exporter takes them with an attention mask only.
+        # The TorchScript exporter needs an attention mask for these.
         ways = ["dynamo20", "dynamo20+optimize"] if name not in ("GPT2", "Llama") else [how for how in MANY if how.startswith("dynamo")]
         if name not in EAGER_ONLY:
             cases["lm_" + name] = (language_model(name, "sdpa"), ways, "adamw")

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""What share of its roofline each op reaches on a GPU, from what `run --profile` measured: the `efficiency` of a device description.
+"""Computes the `efficiency` of a device description, the share of its roofline that each op reaches, from the times of `run --profile`.
 
 Usage: fit_efficiency.py PLIMSOLL MODEL.onnx:CACHE... [--device h200] [--dim NAME=N] [--least-us 15]
 
-Each model is planned in bf16 with the times of its cache; an op's share is the sum of its instructions' rooflines over that of their measured times, of all models and of instructions
-that take at least --least-us, since short ones measure the launch. Prints JSON for ir/machine/devices.json. Left out are shares near or above 1 (gather reads less than all of its operand) and below 0.2 (latencies).
+Each model is planned in bf16 with the times of its cache. An op's share is the sum of its rooflines over the sum of its measured times, over all models. Instructions shorter than --least-us
+are left out, because they measure the launch. Prints JSON for ir/machine/devices.json, without shares near or above 1 (gather reads only part of its operand) and below 0.2 (latencies).
 """
 import argparse
 import collections
@@ -15,7 +15,7 @@ import tempfile
 
 
 def instructions_of(args, model, cache, folder):
-    """Those that have measured times: (op, roofline, measured) in us."""
+    """Instructions with measured times: (op, roofline, measured) in us."""
     plan = folder / "model.plan"
     words = [args.program, "compile", model, "-o", plan, "--device", args.device, "--precision", "bf16"]
     words += [word for dim in args.dim for word in ("--dim", dim)]

@@ -1,4 +1,4 @@
-"""What the comparisons with PyTorch share: models, batches, exports and PyTorch's training step. A module, not a program.
+"""Models, batches, exports and PyTorch's training step for the comparisons with PyTorch. This is a module, not a program.
 
 A step is forward, backward and AdamW in bf16 with fp32 weights, on one random batch; dropout is off. Needs torch, torchvision,
 transformers, onnxscript and safetensors.
@@ -21,9 +21,9 @@ CASES = {
     "vit_l16_b64": ("vit", 64, 224),
     "vit_l16_b256": ("vit", 256, 224),
     "deeplabv3_b48": ("deeplabv3", 48, 512),
-    "tiny_gpt2": ("tiny_gpt2", 4, 64),  # to try the scripts on a machine without a GPU
+    "tiny_gpt2": ("tiny_gpt2", 4, 64),  # tests the scripts on a machine without a GPU
 }
-BLOCKS = {"GPT2Block", "EncoderBlock", "Bottleneck", "BertLayer"}  # what activation checkpoints stand around
+BLOCKS = {"GPT2Block", "EncoderBlock", "Bottleneck", "BertLayer"}  # modules with activation checkpoints around them
 
 
 def build(family, rows):
@@ -76,7 +76,7 @@ def make_batch(family, batch, rows):
 
 
 def export(case, folder, batch=None):
-    """model.onnx and, of the case's or of that batch, batch.safetensors."""
+    """Writes model.onnx, and batch.safetensors with the case's batch or the given one."""
     import safetensors.torch
     import torch
 
@@ -88,7 +88,7 @@ def export(case, folder, batch=None):
 
 
 def export_apart(case, folder, batch=None):
-    """The same in a process of its own, so that nothing of it stays on the device."""
+    """Exports in its own process, so that nothing stays on the device."""
     call = f"import gpu_training, pathlib; gpu_training.export({case!r}, pathlib.Path({str(folder)!r}), {batch!r})"
     subprocess.run([sys.executable, "-c", call], check=True, cwd=pathlib.Path(__file__).parent, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
@@ -98,7 +98,7 @@ def compile_options():
 
 
 def process_bytes():
-    """What the driver counts for this process; None where nobody can say."""
+    """Bytes that the driver counts for this process; None if it cannot say."""
     try:
         import pynvml
 
@@ -112,7 +112,7 @@ def process_bytes():
 
 
 def cap_memory(cap_bytes):
-    """Holds this process to `cap_bytes`: what PyTorch's allocator may take is what its context leaves."""
+    """Limits this process to `cap_bytes`: PyTorch's allocator gets the bytes that its context leaves."""
     import torch
 
     torch.zeros(1, device="cuda")
@@ -129,7 +129,7 @@ def checkpoint_blocks(model):
 
 @contextlib.contextmanager
 def timed(device, times):
-    """Adds the milliseconds of what happens inside."""
+    """Adds the milliseconds of its body."""
     import torch
 
     if device != "cuda":

@@ -8,8 +8,8 @@
 #include <cstdlib>
 
 // Times the CPU kernels on the shapes of one GPT-2 124M training step (batch 1, 256 tokens) and some
-// convolutions: kernels_cpu [SECONDS_EACH]. The last column says how often the step runs the line; the sum
-// is what the step costs in kernels alone.
+// convolutions: kernels_cpu [SECONDS_EACH]. The last column says how often the step runs the call; the sum
+// is the time of a step in kernels alone.
 
 using namespace plimsoll;
 
@@ -17,7 +17,7 @@ namespace {
 
 double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
-// The best of repeated runs: the machine may be doing other things.
+// Returns the best of repeated runs, because the machine may be busy.
 template <typename Body>
 double best_seconds(double budget, Body&& body) {
   double best = 1e30;
@@ -160,7 +160,7 @@ std::vector<Line> others() {
   };
 }
 
-// What the library's plain sgemm makes of the same product, for comparison with the prepared primitives.
+// Times the library's plain sgemm on the same matmul, to compare it with the prepared primitives.
 void time_sgemm(const char* label, int64_t m, int64_t n, int64_t k, char transpose_b, double budget) {
   Tensor a(f32({m, k})), b(f32({k, n})), y(f32({m, n}));
   fill(a.view());

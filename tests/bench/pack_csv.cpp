@@ -34,7 +34,7 @@ bool read_instance(const char* path, std::vector<Interval>& intervals) {
   return true;
 }
 
-// Whether any two buffers that are alive together share a byte.
+// Tells whether two buffers that are alive at the same time share a byte.
 bool collides(const std::vector<Interval>& intervals, const std::vector<int64_t>& offsets) {
   for (size_t i = 0; i < intervals.size(); ++i)
     for (size_t j = 0; j < i; ++j)

@@ -7,7 +7,7 @@
 #include <cstring>
 #include <iterator>
 
-// Holds what is promised of budgets against many random training graphs; a graph that breaks one is named by its seed.
+// Checks the promises about budgets on many random training graphs and prints the seed of a graph that breaks one.
 //
 // promise_graphs [--graphs 10000] [--seed 1] [--execute-every 20] [--split-every 4] [--effort 0.01]
 

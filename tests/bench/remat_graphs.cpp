@@ -12,10 +12,10 @@
 #include <cstring>
 #include <numeric>
 
-// Searches published rematerialisation graphs for the least recompute at fractions of their peak:
+// Searches published rematerialisation graphs for the least added time at fractions of their peak:
 //   remat_graphs [--seconds S] [--budget F,F,...] [--offload X] GRAPH.json...
-// With --offload every value may wait on the host as well; copying all of them one way takes X times what computing all
-// takes. Then a line says what the search expects of remats alone, of both, and what is left when the copies are
+// With --offload every value may also wait on the host, and copying all of them in one direction takes X times as long
+// as all computing. A line then has the added time of remats alone, of both, and of both after the copies are
 // overlapped. A graph is node-link JSON. Nodes carry cost_cpu and cost_ram, or duration and out_cost; links carry
 // source and target, or "0" and "1"; ops run in the order of graph.order, or else of the nodes.
 

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""How compile time and memory grow with depth: the last transformer block of an exported model is repeated.
+"""Measures how compile time and memory grow with depth, by repeating the last transformer block of a model.
 
 Usage: scale_layers.py PLIMSOLL MODEL.onnx [--factors 1,2,4,8,16,32] [--dim NAME=N] [--device cpu]
 
-The block is found by its module path (.layers.N. or .h.N.), its input and output by what crosses its border. Needs onnx.
+It finds the block by its module path (.layers.N. or .h.N.), and its input and output by the values that cross its border. Needs onnx.
 """
 import argparse
 import os

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Trains small models of many families, exported in the ways people export, and compares with PyTorch.
+"""Trains small models of many families, exported with common settings, and compares with PyTorch.
 
 Usage: try_exports.py write FOLDER [--only REGEX] [--again]
        try_exports.py check FOLDER PLIMSOLL [--only REGEX] [--ops]
 
-`write` leaves a golden case (see ../golden/README.md) a model and exporter; it needs torch, transformers, timm,
-torchvision, onnxscript and safetensors. `check` compiles and runs each, and needs numpy alone. The reference is computed in
-float64; where PyTorch's own float32, from weights equal to its precision, is further than a quarter of the tolerance from it, four
-times the largest of these distances is allowed: batch norms over a few small images amplify one rounding ten-thousandfold.
+`write` makes one golden case (see ../golden/README.md) per model and exporter; it needs torch, transformers, timm,
+torchvision, onnxscript and safetensors. `check` compiles and runs each, and needs only numpy. The reference is computed in
+float64. If the error of PyTorch's own float32 is above a quarter of the tolerance, the limit is four times its largest error,
+because batch norms over a few small images amplify one rounding ten-thousandfold.
 """
 import argparse
 import collections
@@ -24,7 +24,7 @@ import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "golden"))
 STEPS = 3
-ROUNDINGS = 4  # runs in float32 that tell the model's own noise
+ROUNDINGS = 4  # float32 runs that measure the model's own noise
 
 
 # -- writing ----------------------------------------------------------------------------------------------------------
@@ -67,7 +67,7 @@ def stored_statistics(path, state):
 
 
 def train(model, batch, kind, settings):
-    """Losses, gradients of the first step, and what is there after the last."""
+    """Losses, gradients of the first step, and the states after the last."""
     import torch
 
     from make_golden import unique
@@ -101,7 +101,7 @@ def distance(a, b, floor):
 
 
 def nudged(state, seed):
-    """Equal to float32's precision, so what differs after training says how far apart two right answers may be."""
+    """Changes weights within float32's precision; differences after training show how far two correct results may differ."""
     import torch
 
     if seed == 0:
@@ -125,20 +125,20 @@ def write_case(folder, make, how, optimizer):
     torch.manual_seed(0)
     model, batch = make()
     model.train()
-    with torch.no_grad():  # equal initial values would be shared, and zeros dropped, by an optimizing exporter
+    with torch.no_grad():  # an optimizing exporter would share equal initial values and drop zeros
         for parameter in model.parameters():
             parameter.add_(0.02 * torch.randn_like(parameter))
     state = {k: v.clone() for k, v in model.state_dict().items()}
     path, options = os.path.join(folder, "model.onnx"), []
     small = batch
-    if "rebatch" in how:  # exported at a batch, trained at twice that
+    if "rebatch" in how:  # exported with one batch, trained with twice that
         options = ["--batch", str(2 * next(iter(batch.values())).shape[0])]
         batch = {n: torch.cat([t, t.flip(0)]) for n, t in batch.items()}
     if "eval" in how:
         model.eval()
     export(model, small, path, how)
     options += bound_dims(path, batch)
-    state.update(stored_statistics(path, state))  # tracing may have moved them before they were written
+    state.update(stored_statistics(path, state))  # tracing may have changed them before they were written
     model.load_state_dict(state)
     model.train()
     settings = OPTIMIZERS[optimizer]
@@ -185,7 +185,7 @@ def write(folder, only, again):
                 with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
                     write_case(case, make, how, optimizer)
                 print("%-44s written in %.1f s" % (name + "." + how, time.time() - started), flush=True)
-            except Exception as e:  # an exporter's failure is not ours, and must not hide the rest
+            except Exception as e:  # a failure of one exporter must not hide the rest
                 open(os.path.join(case, "not_exported"), "w").write(repr(e))
                 print("%-44s not exported: %s" % (name + "." + how, repr(e)[:200].replace("\n", " ")), flush=True)
 
@@ -213,8 +213,8 @@ def apart(found, wanted, floor):
 
 
 def worst(got, want, tied, floor):
-    """The largest ||got - want|| / max(||want||, floor), its tensor, and what is not there. A tied parameter may carry any of its
-    names, and an optimizing exporter may have transposed it under a name of its own."""
+    """The largest ||got - want|| / max(||want||, floor), its tensor, and the missing tensors. A tied parameter may have any of its
+    names, and an optimizing exporter may have transposed it under a new name."""
     import numpy
 
     groups, top, absent = {name: group for group in tied for name in group}, (0.0, ""), []
@@ -223,7 +223,7 @@ def worst(got, want, tied, floor):
         if wanted.dtype.kind != "f" or name.endswith(("num_batches_tracked", "inv_freq", "position_ids")):
             continue
         found = next((got[n] for n in groups.get(name, [name]) if n in got), None)
-        if found is None:  # what the loss does not depend on has a gradient of zeros here and none there
+        if found is None:  # without influence on the loss it has zeros here and no gradient there
             closest = min((apart(f, wanted, floor) for r in renamed for f in (r, r.T)), default=float("inf"))
             if closest > 1e-3 and numpy.any(wanted):
                 absent.append(name)
@@ -268,13 +268,13 @@ def check_case(program, folder, show_ops):
         ops = forward_ops(program, plan) if show_ops else ""
         rows = [json.loads(line) for line in open(metrics)]
         loss = abs((rows[0]["loss"] or 0) - expected["losses"][0]) / max(abs(expected["losses"][0]), 1e-3)
-        # Errors below the precision of the whole gradient say nothing: a bias before a batch norm has none at all.
+        # Errors below the precision of the whole gradient mean nothing: the gradient of a bias before a batch norm is 0.
         gradient, absent = worst(load(gradients), load(os.path.join(folder, "grads.safetensors")), expected["tied"], 1e-3 * expected["grad_norm_step0"])
         parameter = worst(load(after), load(os.path.join(folder, "after.safetensors")), expected["tied"], 1e-2)[0]
     own = expected["float32"]
     good = loss <= max(1e-5, 4 * own["loss"]) and gradient[0] <= max(1e-4, 4 * own["gradient"])
     text = "loss %.1e, gradient %.1e %s" % ((loss,) + gradient)
-    if absent:  # later steps then differ with reason
+    if absent:  # later steps then differ for a known reason
         return good and "optimize" in folder, text + ", %d parameters are not in the file, e.g. %s" % (len(absent), absent[0]), ops
     good = good and parameter[0] <= max(1e-4, 4 * own["after"])
     return good, text + ", after %d steps %.1e %s" % ((STEPS,) + parameter), ops

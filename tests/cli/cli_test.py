@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Drive the plimsoll program as a user would: exit codes, one-line errors, and files that are whole or not there.
+"""Drive the plimsoll program as a user would: exit codes, one-line errors, and files that are complete or absent.
 
 Usage: cli_test.py PLIMSOLL [TEST ...]
 
-Needs Python's standard library alone. Prints a line a test and `N passed, N failed`.
+Needs Python's standard library alone. Prints one line per test and `N passed, N failed`.
 """
 import json
 import pathlib
@@ -46,7 +46,7 @@ def succeed(*arguments):
 
 
 def refuse(code, parts, *arguments, **limits):
-    """The command ends with `code` and one line of error, the last, that contains all of `parts`."""
+    """Checks that the command exits with `code` and that its last line, an error, contains all of `parts`."""
     done = run(*arguments, **limits)
     lines = done.stderr.strip().splitlines() or [""]
     text = lines[-1]
@@ -86,7 +86,7 @@ def run_linear(folder, plan, data, *options, weights=MODELS / "linear.onnx"):
     return ["run", plan, "--weights", weights, "--data", data, "--steps", "2", *options]
 
 
-# What works.
+# Commands that succeed.
 
 def test_compile_inspect_run(folder):
     plan = compile_linear(folder)
@@ -156,7 +156,7 @@ def test_global_batch_is_split(folder):
 
 
 def fit_rows(*options):
-    """Exit code and the table of `fit` as device -> (budget, fits, needs), sizes as they are written."""
+    """Exit code, and the table of `fit` as device -> (budget, fits, needs) with sizes as printed."""
     done = run("fit", QUICKSTART / "small_gpt.onnx", "--dim", "batch=8", *options)
     heads, *rows = done.stdout.splitlines() or [""]
     expect(heads.split() == ["device", "budget", "fits", "needs", "step", "with"], f"{heads} {done.stderr[:300]}")

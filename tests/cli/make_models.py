@@ -41,7 +41,7 @@ INPUTS = [value("x", FLOAT, 4, 3), value("labels", INT64, 4)]
 
 
 def external():
-    """The weight lies in a file that is not there."""
+    """The weight is in an external file that does not exist."""
     tensor = TensorProto(name="weight", data_type=FLOAT, dims=[3, 2], data_location=TensorProto.EXTERNAL)
     for key, text in (("location", "no_such_file.bin"), ("offset", "0"), ("length", "24")):
         tensor.external_data.add(key=key, value=text)

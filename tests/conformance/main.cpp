@@ -1,5 +1,5 @@
-// Puts the ONNX project's backend node tests through import and a backend, each in a process of its own so that
-// a crash is one failure. Prints passed, declined and failed by operator; exits with 1 when a bar is missed.
+// Runs the ONNX project's backend node tests through import and a backend, each in its own process so that a crash is
+// one failure. Prints passed, declined and failed cases by operator; exits with 1 if too few pass.
 //
 //   conformance [--backend cpu|reference] [--declined] [FOLDER] [CASE...]
 
@@ -29,7 +29,7 @@ namespace {
 constexpr int min_passed = 450;
 constexpr llvm::StringLiteral default_folder = "/usr/share/libonnx-testdata/data/node";
 
-// Operators of the models that users bring first: every one of their tensor-typed cases must pass.
+// Operators of common models. All of their tensor-typed cases must pass.
 constexpr llvm::StringLiteral required_operators[] = {"Add",
                                                       "And",
                                                       "Attention",
@@ -99,7 +99,7 @@ Result<std::vector<Tensor>> run_reference(const Graph& graph, const std::map<Val
   return std::move(evaluation->outputs);
 }
 
-// The way a training step takes: storage, order, layout, the checker, and the executor with dead bytes poisoned.
+// Runs the same stages as a training step: buffers, order, placement, checker, and executor with dead bytes poisoned.
 Result<Plan> plan_for_cpu(const Graph& graph) {
   Result<DeviceCatalog> devices = DeviceCatalog::builtin();
   if (!devices) return devices.takeError();
@@ -148,7 +148,7 @@ Result<std::vector<Tensor>> run_cpu(const Graph& graph, const std::map<ValueId, 
   return outputs;
 }
 
-// The verdict travels through a pipe as one digit and the reason.
+// The child process writes one digit and the reason to a pipe.
 Verdict run_apart(const std::string& folder, Backend backend) {
   int ends[2];
   if (pipe(ends) != 0) return {Outcome::Failed, "no pipe"};

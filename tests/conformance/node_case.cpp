@@ -26,7 +26,7 @@ Result<std::vector<Tensor>> read_tensors(const std::string& folder, llvm::String
     onnx::TensorProto proto;
     if (!proto.ParseFromArray((*file)->getBufferStart(), static_cast<int>((*file)->getBufferSize())))
       return model_error(path + ": not a tensor");
-    // numpy has no bfloat16: the test data has its bits as uint16.
+    // numpy has no bfloat16, so the test data has its bits as uint16.
     bool bits = proto.data_type() == onnx::TensorProto::UINT16;
     if (bits) proto.set_data_type(declared.Get(i).type().tensor_type().elem_type());
     ExternalData none("");
@@ -51,7 +51,7 @@ bool draws_random_numbers(const onnx::GraphProto& graph) {
   });
 }
 
-// ONNX's own runner allows a relative 1e-3, less than one step of a 16-bit float: those get two.
+// ONNX's own runner allows a relative 1e-3. That is less than one step of a 16-bit float, so these may differ by two.
 bool is_close(double got, double want, DType dtype) {
   if (std::isnan(got) || std::isnan(want)) return std::isnan(got) && std::isnan(want);
   if (std::isinf(got) || std::isinf(want)) return got == want;
@@ -59,7 +59,8 @@ bool is_close(double got, double want, DType dtype) {
   return std::abs(got - want) <= 1e-5 + relative * std::abs(want);
 }
 
-// Empty when equal. Random results agree where both let an element through: what is drawn is not specified.
+// Returns an empty string if both are equal. Random results are compared only where both keep an element, because ONNX
+// does not specify the numbers.
 std::string compare(const Tensor& got, const Tensor& want, bool random) {
   if (got.type() != want.type()) return "is " + to_string(got.type()) + ", expected " + to_string(want.type());
   DType dtype = want.type().dtype;
@@ -87,7 +88,7 @@ std::map<std::string, int64_t> dims_of(const onnx::GraphProto& graph, const std:
   return dims;
 }
 
-// Inputs that shapes and settings depend on are fixed to their data, as far as the importer asks.
+// Fixes inputs that decide shapes and settings to their data, if the importer asks for them.
 Imported import_case(const Model& model, const std::vector<Tensor>& inputs) {
   const onnx::GraphProto& graph = model.proto().graph();
   ImportOptions options;

@@ -1,7 +1,6 @@
 #pragma once
 
-// One case of the ONNX project's backend node tests: a folder with model.onnx and data sets of inputs and
-// expected outputs.
+// One case of the ONNX project's backend node tests: a folder with model.onnx, inputs and expected outputs.
 
 #include "frontend/onnx/import.h"
 
@@ -15,17 +14,17 @@ enum class Outcome : uint8_t {
 
 struct Verdict {
   Outcome outcome;
-  std::string reason;  // empty when passed
+  std::string reason;  // empty if the case passed
 };
 
-// Computes a graph's outputs on inputs and states.
+// Computes a graph's outputs from inputs and states.
 using Backend = Result<std::vector<Tensor>> (*)(const Graph& graph, const std::map<ValueId, const Tensor*>& bindings);
 
-// The operator a case is about. Those with more than one node are named after their twin that is a single node, or the
-// last node that does something.
+// Returns the operator that a case tests. For several nodes it is the operator of the same case with a single node, or
+// of the last node that is no identity.
 std::string operator_of(const std::string& folder);
 
-// True when some input or output is a sequence, an optional, or has elements that are no numbers.
+// True if an input or output is a sequence or an optional, or has elements that are not numbers.
 bool has_other_than_tensors(const std::string& folder);
 
 Verdict run_case(const std::string& folder, Backend backend);

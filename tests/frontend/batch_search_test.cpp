@@ -13,7 +13,7 @@ struct Found {
   int tries;
 };
 
-// `needed_share` is what a batch needs, in budgets.
+// `needed_share` returns the bytes that a batch needs, over the budget.
 Found largest_batch(const std::function<double(int64_t)>& needed_share) {
   BatchSearch search;
   int tries = 0;
@@ -40,7 +40,7 @@ TEST_CASE("largest batch: where the need is a line, few tries find what a scan f
     }
 }
 
-// Packing leaves more unused for one batch than for the next, and small batches need the same.
+// One batch may waste more bytes than the next, and small batches need equal bytes.
 TEST_CASE("largest batch: it fits and the next does not, however rough the line") {
   for (int64_t largest : {3, 17, 100, 350, 4984}) {
     auto needs = [&](int64_t batch) {

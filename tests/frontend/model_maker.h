@@ -1,6 +1,6 @@
 #pragma once
 
-// Small ONNX models for tests, written as one would draw them.
+// Makes small ONNX models for tests.
 
 #include "frontend/onnx/import.h"
 
@@ -14,7 +14,7 @@ class ModelMaker {
   ModelMaker& input(const std::string& name, const std::vector<std::string>& dims, DType dtype = DType::F32);
   ModelMaker& output(const std::string& name, const std::vector<std::string>& dims = {}, DType dtype = DType::F32);
   ModelMaker& weight(const std::string& name, const Tensor& value);
-  // Weights elsewhere: 4 bytes an element from `offset` of `location`.
+  // The weights are external: 4 bytes per element from `offset` of `location`.
   ModelMaker& external(const std::string& name, std::vector<int64_t> dims, const std::string& location, int64_t offset);
   // The node is named "/" + op + its number; `attributes` sets more.
   ModelMaker& node(

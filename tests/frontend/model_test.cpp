@@ -10,7 +10,7 @@
 namespace plimsoll {
 namespace {
 
-// A folder that is gone when the test is.
+// A folder that the destructor removes.
 class ScratchFolder {
  public:
   ScratchFolder() { REQUIRE_FALSE(llvm::sys::fs::createUniqueDirectory("plimsoll-model-test", path_)); }

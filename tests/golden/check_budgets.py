@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""What is promised of budgets, on the golden cases. Needs Python's standard library alone.
+"""Checks the promises about budgets on the golden cases. Needs Python's standard library alone.
 
 Usage: check_budgets.py PLIMSOLL [CASE ...] [--points 20] [--runs 3] [compile options ...]
 
-Of each case: from the least that a refusal names, typed as it stands, to the plain plan's need, every plan is within its budget, none is
-refused, more budget never takes longer, and the same budget gives the same bytes. Plans of the least and of some larger
-budgets train three steps in poisoned memory: gradients, losses and parameters are the plain plan's, bit for bit, for which
-the batch stays whole. Options that are not listed here go to `compile`. Prints a line a case and `N passed, N failed`.
+Budgets of a case go from the least, as a refusal prints it, to the plain plan's need. Every plan is within its budget, none is refused, more
+budget never takes longer, and the same budget gives the same bytes. The plans of the least and of some larger budgets
+train three steps in poisoned memory, with the batch whole: gradients, losses and parameters equal the plain plan's, bit
+for bit. Other options go to `compile`. Prints one line per case and `N passed, N failed`.
 """
 import argparse
 import json
@@ -38,7 +38,7 @@ class Case:
         return done
 
     def compile(self, budget):
-        """Bytes needed and microseconds a step; None where the budget is refused."""
+        """Bytes needed and microseconds per step; None if the budget is refused."""
         done = self.execute("compile", self.folder / "model.onnx", "-o", self.plan, *self.options, "--budget", budget, fails_with=4)
         if done.returncode:
             return None
@@ -50,7 +50,7 @@ class Case:
         return re.search(r": needs ([\d.]+ \w+) \((\d+) bytes", error).groups()
 
     def trained(self):
-        """Everything that three steps leave, as bytes."""
+        """All files that three steps write, as bytes."""
         files = [self.folder / name for name in ("budget_grads.safetensors", "budget_after.safetensors", "budget.jsonl")]
         self.execute("run", self.plan, "--weights", self.folder / "model.onnx", "--data", self.folder / "batch.safetensors", "--steps", STEPS,
                      "--poison", "--dump-gradients", files[0], "--save", files[1], "--metrics", files[2])

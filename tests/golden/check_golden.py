@@ -3,9 +3,9 @@
 
 Usage: check_golden.py PLIMSOLL [CASE ...] [--device cpu] [--precision fp32|bf16|fp16] [--layout auto] [--split off] [--tolerance 1e-4] ...
 
-Without a CASE it runs all of them. Prints a line a case and `N passed, N failed`. The precision decides the limits: what
-PyTorch computed is float32, so bf16 and fp16 are held to what 8 and 11 significant bits leave. Parameters are compared in
-fp32 alone: Adam makes full steps out of gradients that are rounding and nothing else.
+Without a CASE it runs all of them. Prints one line per case and `N passed, N failed`. The precision decides the limits:
+PyTorch's results are float32, so bf16 and fp16 are compared within 8 and 11 significant bits. Parameters are compared only
+in fp32, because Adam makes full steps even of gradients that are pure rounding.
 """
 import argparse
 import array
@@ -28,14 +28,14 @@ OPTIMIZER_OPTIONS = {
     "beta1": "--beta1", "beta2": "--beta2", "eps": "--eps", "clip_grad_norm": "--clip-grad-norm",
 }
 FLOATS = {"F64": "d", "F32": "f"}
-# Gradients, the loss, the global gradient norm; the share of that norm below which a gradient is rounding alone.
+# Limits for gradients, loss and global gradient norm; and the share of that norm below which a gradient is rounding.
 LIMITS = {"fp32": (1e-4, 1e-5, 1e-5, 1e-6), "bf16": (2e-2, 5e-3, 2e-2, 1e-5), "fp16": (5e-3, 1e-3, 5e-3, 1e-5)}
-# Here rounding the input alone turns units of a ReLU on or off (mlp: 8 samples; resnet: batch norm over 4 values). The worst
-# gradient that PyTorch 2.11's own autocast leaves against its float32; the limit is 1.2 times that.
+# In these cases rounding the input switches ReLU units (mlp: 8 samples; resnet: batch norm over 4 values). The figures are the
+# worst gradients of PyTorch 2.11's own autocast against its float32; the limit is 1.2 times that.
 AUTOCAST = {"bf16": {"mlp": 7.3e-2, "resnet": 1.4, "resnet_torchscript": 1.4},
             "fp16": {"resnet": 1.4e-1, "resnet_torchscript": 1.4e-1}}
-UNSTEADY = {"resnet", "resnet_torchscript"}  # what follows from such gradients is compared with nothing
-NOISE = 1e-8  # of the global gradient norm: what float32 sums leave where the true gradient is zero
+UNSTEADY = {"resnet", "resnet_torchscript"}  # later steps of these are not compared
+NOISE = 1e-8  # share of the global gradient norm: error of float32 sums if the true gradient is zero
 UNTRAINED = ("num_batches_tracked", "inv_freq", "position_ids")
 
 
@@ -83,7 +83,7 @@ def worst(got, want, tied, smallest=1e-12):
         if found is None:
             return math.inf, name + " is missing"
         difference = relative(found, wanted, smallest)
-        # PyTorch keeps the unbiased estimate of the variance, ONNX's text says population variance.
+        # PyTorch keeps the unbiased estimate of the variance, ONNX specifies the population variance.
         if name.endswith("running_var") and difference < 0.1:
             continue
         top = max(top, (difference, name))
@@ -91,9 +91,9 @@ def worst(got, want, tied, smallest=1e-12):
 
 
 def without_noise(got, want, got_gradients, want_gradients, noise, reach):
-    """Adam divides a gradient by its own size, so where a gradient is mere rounding (a key's bias, whose true gradient
-    is zero) the step has no direction, only a length: such elements count as equal when within `reach`. Where both
-    gradients are exactly zero nothing is excused."""
+    """Adam divides a gradient by its own size. If a gradient is pure rounding (a key's bias, whose true gradient is zero),
+    the step has a length but no direction, so such elements count as equal within `reach`. Elements whose gradients are
+    both exactly zero must be equal."""
     settled = {}
     for name, values in got.items():
         columns = (values, want.get(name, ()), got_gradients.get(name, ()), want_gradients.get(name, ()))
@@ -112,7 +112,7 @@ def execute(command, timeout):
 
 
 def train(case, expected, args):
-    """Compiles and runs one case; what it leaves: metrics, gradients of the first step, parameters at the end."""
+    """Compiles and runs one case; returns metrics, gradients of the first step, and parameters at the end."""
     plan, metrics = case / "case.plan", case / "metrics.jsonl"
     gradients, after = case / "got_grads.safetensors", case / "got_after.safetensors"
     options = ["--device", args.device, "--precision", args.precision, "--layout", args.layout, "--split", args.split]

@@ -4,8 +4,8 @@
 Usage: make_golden.py OUT_DIR [CASE ...]
 
 Needs torch, onnx, onnxscript, safetensors, transformers, timm. Everything runs on the CPU in float32 with
-dropout 0, so the numbers are what a correct trainer must reproduce up to float32 rounding. With no CASE it also
-packs the cases as they are stored here, those of one model in one archive.
+dropout 0, so a correct trainer reproduces the numbers up to float32 rounding. Without a CASE it also packs the cases as
+they are stored here, one archive per model.
 
 Each case is one folder:
   model.onnx            the exported forward graph with its loss, and its initial weights inside
@@ -177,7 +177,7 @@ def export(model, batch, path, exporter, opset):
 
 
 def settle(path, state):
-    """Undoes what exporting left in the file: batch-norm statistics that tracing moved, folders of this machine."""
+    """Restores batch-norm statistics that tracing changed, and removes folders of this machine from the file."""
     model = onnx.load(path)
     for tensor in model.graph.initializer:
         if tensor.name in state:

@@ -1,5 +1,5 @@
-// What single records promise beyond the shared contract: how shapes in attributes follow the batch, and what
-// inference says about operands that do not fit.
+// Tests single records beyond the shared contract: how shapes in attributes follow the batch, and the errors of
+// inference for operands that do not fit.
 
 #include "ir/op_def.h"
 #include "ir/text.h"
@@ -12,7 +12,7 @@ namespace {
 
 Type f32(llvm::ArrayRef<int64_t> shape) { return Type(DType::F32, shape); }
 
-// The attributes after operand 0 went from one shape to another, or the error.
+// Returns the attributes after operand 0 changed its shape, or the error.
 std::string rebatched(llvm::StringRef op, const Attrs& attrs, Shape before, Shape after) {
   const Type from = f32(before), now = f32(after);
   const llvm::SmallVector<const Type*, 1> operands{&from}, changed{&now};
@@ -22,7 +22,7 @@ std::string rebatched(llvm::StringRef op, const Attrs& attrs, Shape before, Shap
 
 Attrs shape_attr(Ints shape) { return {{"shape", std::move(shape)}}; }
 
-// What inference says: the result types, or the error.
+// Returns the inferred result types, or the error.
 std::string inferred(llvm::StringRef op, const Attrs& attrs, llvm::ArrayRef<Type> operands) {
   llvm::SmallVector<const Type*, 4> pointers;
   for (const Type& type : operands) pointers.push_back(&type);
@@ -49,7 +49,7 @@ TEST_SUITE("ops") {
           "reshape from [4,2,16] to [8,16] cannot follow dimension 1 from 2 to 3: the batch does not lead "
           "its group of "
           "dimensions");
-    // Eight rows of two samples; nine rows are no whole number of samples.
+    // Eight rows hold two samples; nine rows hold no whole number of samples.
     CHECK(llvm::StringRef(rebatched("reshape", shape_attr({2, 4, 4, 4}), {8, 16}, {9, 16})).contains("cannot follow"));
   }
 

@@ -1,6 +1,5 @@
-// Holds every op record to its contract, on the record's own samples: the reference writes all of what
-// inference promises, the gradient rule agrees with finite differences in double, the text form keeps the
-// node.
+// Checks every op record on its own samples: the reference writes every result that inference promises, the gradient
+// rule agrees with finite differences in double, and the text form keeps the node.
 
 #include "ir/builder.h"
 #include "ir/evaluate.h"
@@ -19,16 +18,16 @@ using namespace plimsoll;
 
 namespace {
 
-constexpr double gradient_tolerance = 1e-6;  // of finite differences, where third derivatives are large
+constexpr double gradient_tolerance = 1e-6;  // error of finite differences with large third derivatives
 
 enum class Dtypes { AsSampled, AllDouble };
 
-// One sample made concrete.
+// One sample with its tensors.
 struct Case {
   const OpDef* op;
   Attrs attrs;
-  std::vector<Tensor> tensors;                   // by operand; empty where absent
-  llvm::SmallVector<const Tensor*, 4> operands;  // null where absent
+  std::vector<Tensor> tensors;                   // one per operand; empty if absent
+  llvm::SmallVector<const Tensor*, 4> operands;  // null if absent
   llvm::SmallVector<bool, 4> differentiate;
 
   size_t count() const { return operands.size(); }
@@ -72,7 +71,7 @@ T must(Result<T> result) {
   std::abort();
 }
 
-// A graph of one node, its operands inputs.
+// A graph of one node whose operands are inputs.
 struct OneNode {
   Graph graph;
   NodeId node = NodeId::None;
@@ -112,7 +111,7 @@ std::vector<Tensor> run_reference(const Case& c, int poison) {
 
 // ---- Gradients ----
 
-// What flows into each result; null where nothing does.
+// The gradient of each result; null if there is none.
 using Cotangents = std::vector<const Tensor*>;
 
 double weighted_sum(const Case& c, const Cotangents& cotangents) {
@@ -124,7 +123,7 @@ double weighted_sum(const Case& c, const Cotangents& cotangents) {
   return sum;
 }
 
-// The rule's gradients by operand; none where the rule gave none.
+// The rule's gradient of each operand; none if the rule gives none.
 Result<std::vector<std::optional<Tensor>>> try_rule(const Case& c, const Cotangents& cotangents,
                                                     llvm::ArrayRef<bool> wanted) {
   OneNode one;
@@ -166,7 +165,7 @@ void compare(const Case& c, size_t operand, const Cotangents& cotangents, const 
   }
 }
 
-// Everything wanted at once, then each operand alone; what is not wanted must get nothing.
+// Asks for all gradients at once, then for each operand alone; the others must get none.
 void check_gradients(const Case& c, const Cotangents& cotangents) {
   std::vector<std::optional<Tensor>> all = rule_gradients(c, cotangents, c.differentiate);
   for (size_t i = 0; i < c.count(); ++i) {
@@ -183,7 +182,7 @@ void check_gradients(const Case& c, const Cotangents& cotangents) {
   }
 }
 
-// A random cotangent for each float result.
+// Draws a random gradient for each float result.
 std::vector<Tensor> random_cotangents(const Case& c) {
   std::vector<Tensor> results = must(evaluate_node(*c.op, c.attrs, c.operands));
   for (size_t r = 0; r < results.size(); ++r)
@@ -192,8 +191,8 @@ std::vector<Tensor> random_cotangents(const Case& c) {
   return results;
 }
 
-// The float results whose gradients the rule passes on. It may refuse some with an error, such as statistics
-// that backward alone reads, but not all.
+// Returns the float results whose gradients the rule passes on. It may refuse some, such as statistics that only
+// backward reads, but not all.
 Cotangents accepted_cotangents(const Case& c, const std::vector<Tensor>& tensors) {
   Cotangents accepted(tensors.size(), nullptr);
   for (size_t r = 0; r < tensors.size(); ++r) {
@@ -210,7 +209,7 @@ Cotangents accepted_cotangents(const Case& c, const std::vector<Tensor>& tensors
   return accepted;
 }
 
-// ---- Parts of a batch ----
+// ---- Chunks of a batch ----
 
 Tensor rows_of(const Tensor& whole, Chunk part) {
   Type type = whole.type();
@@ -218,7 +217,7 @@ Tensor rows_of(const Tensor& whole, Chunk part) {
   return Tensor(type, static_cast<const std::byte*>(whole.data()) + type.bytes() * part.index);
 }
 
-// The op on one part, as its record says to call it.
+// Calls the op on one chunk, as its record says.
 std::vector<Tensor> evaluate_part(const Case& c, const ChunkCall& call, Chunk part) {
   std::vector<Tensor> cut(c.count());
   llvm::SmallVector<const Tensor*, 4> operands;
@@ -229,7 +228,7 @@ std::vector<Tensor> evaluate_part(const Case& c, const ChunkCall& call, Chunk pa
   return must(evaluate_node(*c.op, call.attrs, operands));
 }
 
-// What the record's sample_weight makes, where it may not look at operand 0.
+// Evaluates the record's sample_weight, which must not read operand 0.
 double sample_weight(const Case& c) {
   OneNode one;
   build(one, c);
@@ -241,8 +240,7 @@ double sample_weight(const Case& c) {
   return must(evaluate(one.graph, one.bindings)).outputs[0].get(0);
 }
 
-// Rows are equal bit by bit, sums and means to what adding in another order makes of the last bits. A weighted mean is
-// over `weight`.
+// Rows must be equal bit for bit, sums and means up to the rounding of another order. A weighted mean is over `weight`.
 void check_joined(const Tensor& whole, Combine join, llvm::ArrayRef<const Tensor*> parts, double weight) {
   for (size_t p = 0; join == Combine::Rows && p < parts.size(); ++p) {
     CAPTURE(p);

@@ -49,7 +49,7 @@ TEST_CASE("types are those of inference") {
 
 TEST_CASE("use lists hold each reader") {
   Graph graph = chain();
-  graph.node(graph.last_node()).operands[0] = graph.inputs[0];  // behind the graph's back
+  graph.node(graph.last_node()).operands[0] = graph.inputs[0];  // without telling the graph
   CHECK(failure_of(graph) == "verify: x: its use list has 1 entries, its readers are 2");
 }
 

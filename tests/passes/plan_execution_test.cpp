@@ -8,8 +8,7 @@
 
 #include <doctest/doctest.h>
 
-// A plan run inside its arena, dead bytes poisoned, gives what the reference interpreter gives on the
-// graph it was made from.
+// A plan that runs in its arena with dead bytes poisoned gives the results of the reference interpreter on its graph.
 
 namespace plimsoll {
 namespace {
@@ -47,13 +46,13 @@ TEST_SUITE("unit") {
       values.add_for(forward());
       std::unique_ptr<Session> session = started(compiled(request), values);
       OneBatch data(values, session->inputs());
-      // The loss of step 1 is the forward graph's.
+      // Step 1 has the loss of the forward graph.
       Result<Evaluation> reference = evaluate(forward(), values.bind(forward()));
       REQUIRE(bool(reference));
       Result<StepMetrics> first = session->step(data);
       REQUIRE(bool(first));
       CHECK(first->loss == doctest::Approx(reference->outputs[0].get(0)).epsilon(1e-6));
-      // And it falls on the same batch.
+      // The loss falls on the same batch.
       double last = first->loss;
       for (int i = 0; i < 5; ++i) {
         Result<StepMetrics> next = session->step(data);
@@ -113,7 +112,7 @@ TEST_SUITE("unit") {
     CHECK(llvm::StringRef(take_diag(refused.takeError()).text()).contains("--batch 5"));
   }
 
-  // Exporters build a padding mask out of mask[i, k] for all i and k, and fold the indices.
+  // Exporters build a padding mask from mask[i, k] for all i and k, and fold the indices.
   TEST_CASE("another batch is followed through a table of all indices") {
     Result<Graph> graph = parse_graph(R"(
 graph @masked(%x: f32[2,3], %mask: bool[2,3]) state(%w: f32[3] parameter trained) {

@@ -1,6 +1,6 @@
 #pragma once
 
-// Slopes of a function of tensors in double, which no derivation made.
+// Numerical gradients of a function of tensors, in double.
 
 #include "ir/type.h"
 
@@ -10,8 +10,8 @@
 
 namespace plimsoll::testing {
 
-// By element of `x`, which `f` reads and which is as it was afterwards: central differences, off by the square of their
-// step times the third derivative and by 1e-16 over their step.
+// Returns the central difference for each element of `x`, which `f` reads. `x` is restored afterwards. The error is the
+// squared step times the third derivative, plus 1e-16 over the step.
 inline std::vector<double> finite_differences(const TensorView& x, llvm::function_ref<double()> f) {
   constexpr double step = 1e-5;
   std::vector<double> slopes;

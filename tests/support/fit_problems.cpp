@@ -122,7 +122,7 @@ class Expander {
 
   const RematProblem& problem_;
   RematProblem result_;
-  std::vector<int32_t> latest_;  // by value of the problem
+  std::vector<int32_t> latest_;  // one entry per value of the problem
   std::map<int32_t, int32_t> on_host_, offloads_;
   std::vector<int32_t> places_;
 };
@@ -136,7 +136,7 @@ ExpandedSequence expand(const RematProblem& problem, const Extras& remats, const
 int64_t plain_peak(const RematProblem& problem, llvm::ArrayRef<CopyInterval> windows) {
   struct Life {
     int first = 0, last = -1, held = -1;
-  };  // held: read by copies up to there
+  };  // held: last position at which a copy reads the value
   const int end = problem.op_count();
   std::vector<Life> lives(problem.value_bytes.size());
   auto life = [&](int32_t v) -> Life& { return lives[static_cast<size_t>(v)]; };

@@ -1,6 +1,6 @@
 #pragma once
 
-// Random problems for passes/fit, and plain ways to measure what the searches measure incrementally.
+// Random problems for passes/remat and passes/offload, and plain versions of what their searches compute incrementally.
 
 #include "passes/offload/overlap.h"
 #include "passes/remat/remat.h"
@@ -15,34 +15,33 @@ namespace plimsoll {
 int pick(std::mt19937& random, int below);
 
 RematProblem random_problem(std::mt19937& random, int ops);
-// Options for about half of the values that ops write.
+// Returns options for about half of the values that ops write.
 void add_offloads(std::mt19937& random, RematProblem& problem);
 
-using Extras = std::set<std::pair<int32_t, int32_t>>;  // before; the op that is repeated or the value that is reloaded
+using Extras = std::set<std::pair<int32_t, int32_t>>;  // op before which it happens; repeated op or reloaded value
 
 struct ExpandedSequence {
   RematProblem problem;
-  std::vector<int32_t> places;               // of the base ops and of the end
-  std::map<int32_t, int32_t> offloads_made;  // places of copies to the host, by value
+  std::vector<int32_t> places;               // positions of the base ops and of the end
+  std::map<int32_t, int32_t> offloads_made;  // positions of copies to the host, by value
 };
 
-// The schedule with remats and copies as ops in their places. What is made again has a new number, and so has a value
-// on the host.
+// The schedule with remats and copies as ops. A rematerialised value and a value on the host have new numbers.
 ExpandedSequence expand(const RematProblem& problem, const Extras& remats, const Extras& reloads);
 inline RematProblem with_extras(const RematProblem& problem, const Extras& remats, const Extras& reloads) {
   return expand(problem, remats, reloads).problem;
 }
 
-// The peak of the schedule as it stands, by summing what is alive at each op.
+// Returns the peak of the schedule by summing the live bytes at each op.
 int64_t plain_peak(const RematProblem& problem, llvm::ArrayRef<CopyInterval> windows = {});
 
-// The time until all engines are through.
+// Returns the time at which all engines are done.
 double total_us(const RematProblem& problem, llvm::ArrayRef<CopyInterval> intervals);
 
-// The last level of intervals up to `limit_bytes`.
+// Returns the copy intervals of the highest level within `limit_bytes`.
 Overlap overlap_within(const RematProblem& problem, int64_t limit_bytes);
 
-// The plan of the highest level that is within the limit; where there is none, of the lowest level.
+// Returns the plan of the highest level within the limit, or of the lowest level if there is none.
 RematPlan plan_within(const RematProblem& problem, int64_t limit_bytes, const RematOptions& options);
 
 }  // namespace plimsoll

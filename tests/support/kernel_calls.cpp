@@ -16,7 +16,7 @@ void replace_all(std::string& text, llvm::StringRef old, const std::string& now)
 }  // namespace
 
 Result<Program> kernel_calls(llvm::StringRef name, DType dtype) {
-  // On a card's machine the program may come from another, and runs in the repository.
+  // A program built on another machine has other paths, but it runs in the repository.
   const std::string here = "tests/cuda/" + name.str();
   const std::string path = llvm::sys::fs::exists(here) ? here : PLIMSOLL_TEST_DATA "/cuda/" + name.str();
   llvm::ErrorOr<std::unique_ptr<llvm::MemoryBuffer>> file = llvm::MemoryBuffer::getFile(path);

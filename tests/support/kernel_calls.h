@@ -1,15 +1,15 @@
 #pragma once
 
-// Calls of ops that stand in a file below tests/cuda: what CUDA kernels are timed on, what workspaces are checked for.
+// Reads op calls from a file in tests/cuda, on which CUDA kernels are timed and workspaces are checked.
 
 #include "ir/graph.h"
 
 namespace plimsoll::testing {
 
-// Every node is a call; `dtype` stands where the file says T.
+// Every node is a call; `dtype` replaces T in the file.
 Result<Program> kernel_calls(llvm::StringRef file, DType dtype);
 
-// What an integer input is drawn below: the number that its name ends in, 1 where it ends in none.
+// Upper bound of the random numbers in an integer input: the number at the end of its name, else 1.
 int64_t integers_below(llvm::StringRef input);
 
 }  // namespace plimsoll::testing

@@ -1,13 +1,13 @@
 #pragma once
 
-// The data of a training run in a test.
+// Data of a training run in a test.
 
 #include "runtime/session.h"
 #include "tests/support/random_values.h"
 
 namespace plimsoll::testing {
 
-// One batch from a map of tensors.
+// Gives one batch from a map of tensors in every step.
 class OneBatch : public BatchSource {
  public:
   OneBatch(const RandomValues& values, std::vector<InputSpec> inputs) : values_(values), specs_(std::move(inputs)) {}

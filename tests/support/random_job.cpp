@@ -3,8 +3,8 @@
 namespace plimsoll::testing {
 namespace {
 
-// Writes a graph in the text form. `last_` is the value that the next layer takes: [batch, rows, width] or [batch,
-// channels, side, side].
+// Writes a graph in the text form. `last_` is the operand of the next layer: [batch, rows, width] or [batch, channels,
+// side, side].
 class ModelWriter {
  public:
   explicit ModelWriter(std::mt19937& random) : random_(random) {}
@@ -186,7 +186,7 @@ class ModelWriter {
     side_ /= 2;
   }
 
-  // Sets a value aside, or joins the one that waits where their shapes agree.
+  // Keeps a value for later, or adds the kept one if the shapes agree.
   void skip(std::vector<int> shape, int axis, int& joined_axis) {
     if (!waiting_.empty() && shape == waiting_shape_ && waiting_ != last_ && pick(3) == 0) {
       bool wider = pick(3) == 0;

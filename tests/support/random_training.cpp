@@ -21,7 +21,7 @@ namespace {
 
 std::string text_of(Status failure) { return llvm::toString(std::move(failure)); }
 
-// Values of training: small enough that nothing overflows in a few steps.
+// Returns values so small that nothing overflows in a few steps.
 RandomValues values_for(const Graph& graph) {
   RandomValues values;
   values.add_for(graph);
@@ -33,7 +33,7 @@ RandomValues values_for(const Graph& graph) {
   return values;
 }
 
-// Losses of two steps and the gradients of the first.
+// The losses of two steps and the gradients of the first.
 struct Trained {
   std::vector<double> losses;
   std::map<std::string, Tensor> gradients;
@@ -49,9 +49,9 @@ bool same_bits(const Trained& a, const Trained& b) {
          });
 }
 
-// What rounding in another order may do to a loss, and to a gradient as a share of its norm or, where terms cancel, of
-// a hundredth of all gradients' norm. Parts are added in f32 whatever the precision; a few thousand such gradients
-// differ by 4e-7 at most.
+// Largest relative difference by rounding in another order: of a loss, and of a gradient over its norm, or over a
+// hundredth of the norm of all gradients if terms cancel. Chunks are added in f32 in every precision; a few thousand
+// such gradients differ by at most 4e-7.
 constexpr double rounding_share = 1e-5;
 
 double norm_of(const Tensor& tensor) {
@@ -66,7 +66,7 @@ double norm_of(const Trained& trained) {
   return norm;
 }
 
-// Where the two differ by more than rounding, or nothing. Gradients that overflow do so in both.
+// Names what differs by more than rounding, or returns an empty string. A gradient that overflows must do so in both.
 std::string rounding_broken(const Trained& got, const Trained& want) {
   for (size_t step = 0; step < want.losses.size(); ++step)
     if (!(std::fabs(got.losses[step] - want.losses[step]) <= rounding_share * std::fabs(want.losses[step])))
@@ -112,7 +112,7 @@ Result<Trained> train(Plan plan, const RandomValues& values, bool late_copies = 
   return trained;
 }
 
-// One job under one budget after the other, from the least on.
+// Compiles one job with increasing budgets.
 class PromiseTest {
  public:
   PromiseTest(uint64_t seed, const PromiseOptions& options, PromiseCounts& counts)
@@ -124,9 +124,10 @@ class PromiseTest {
     device_.reserves = {{"for the test", static_cast<int64_t>(random_() % 3) * 12345}};
     device_.alignment_bytes = 64 << random_() % 3;
     if (on_gpu)
-      device_.product_workspace_bytes = device_.convolution_workspace_bytes = 16384;  // in proportion to such graphs
+      device_.product_workspace_bytes = device_.convolution_workspace_bytes =
+          16384;  // in proportion to these small graphs
     with_host_ = seed / 4 % 2 == 0;
-    if (with_host_) {  // worth the way for small tensors already
+    if (with_host_) {  // fast enough to be worth it for small tensors
       device_.to_host_gb_per_s = device_.from_host_gb_per_s = 12;
       device_.to_host_both_ways_gb_per_s = device_.from_host_both_ways_gb_per_s = 10;
       device_.launch_us = 0.01;
@@ -197,7 +198,7 @@ class PromiseTest {
     return at_floor(refusal.text());
   }
 
-  // The size that a refusal shows can be typed.
+  // Reads the size that a refusal names, as a user would type it.
   std::string at_floor(llvm::StringRef refusal) {
     auto [number, rest] = refusal.split("needs ").second.split(" (");
     Result<int64_t> typed = parse_bytes(number);
@@ -267,7 +268,7 @@ class PromiseTest {
   std::unique_ptr<KernelCatalog> catalog_;
   RandomValues values_;
   Trained expected_;
-  std::vector<std::pair<int64_t, double>> met_;  // budgets and what a step takes within them
+  std::vector<std::pair<int64_t, double>> met_;  // budgets, and the time of a step within them
   int64_t plain_bytes_ = 0;
 };
 

@@ -1,6 +1,6 @@
 #pragma once
 
-// Training jobs drawn at random, and what is promised of a budget held against them.
+// Draws random training jobs and checks the promises about budgets on them.
 
 #include "ir/machine/device.h"
 #include "ir/machine/kernel_catalog.h"
@@ -12,12 +12,11 @@
 namespace plimsoll::testing {
 
 struct RandomJob {
-  std::string text;         // the forward graph; its input, labels and loss are those of any model
+  std::string text;         // the forward graph, with input, labels and loss
   TrainingRequest request;  // optimizer, precision, accumulation, clipping
 };
 
-// A few blocks of transformers, of perceptrons or of convolutional nets over small sizes, some with skips that join
-// late.
+// Makes a few small blocks of transformers, perceptrons or convolutional nets, some with long skip connections.
 RandomJob random_job(std::mt19937& random);
 
 struct PromiseCounts {
@@ -25,18 +24,18 @@ struct PromiseCounts {
 };
 
 struct PromiseOptions {
-  int budgets = 3;       // of each graph, beside the least that a refusal names
-  int split_every = 4;   // of so many graphs one may have its batch split; 0: none
-  double effort = 0.01;  // of TrainingRequest: the promises hold however little is searched
-  bool execute = false;  // also train: in poisoned memory, copies made early and late, against the plain plan: its
-                         // bits, or where a batch is split, its numbers
+  int budgets = 3;       // per graph, besides the smallest one, which a refusal names
+  int split_every = 4;   // one of this many graphs may have its batch split; 0: none
+  double effort = 0.01;  // TrainingRequest::effort; the promises hold for any
+  bool execute = false;  // also trains in poisoned memory, with early and late copies, and compares with the
+                         // plain plan: bit for bit, or up to rounding if the batch is split
 };
 
-// The job of `seed`, as it is or where asked with its batch split, under budgets from half of what the plain plan has
-// above its states to all of it; half of the seeds have a host with memory of its own, and budgets from a third of the
-// plain plan on, half of those a host budget too. Every plan passes the checker and is within its budgets, a larger
-// budget takes no longer and is refused only where the smaller ones are, what a refusal asks for is enough, and the
-// same budget gives the same bytes of a plan. Returns what is broken, or nothing.
+// Compiles the job of `seed` within budgets from half of the plain plan's transient bytes to all of them. Half of the
+// seeds have a host with memory of its own, and budgets from a third of the plain plan on; half of those also have a
+// host budget. Checks that every plan passes the checker and is within its budgets, that a larger budget takes no
+// longer and is refused only if the smaller ones are, that the size named by a refusal is enough, and that the same
+// budget gives the same plan. Returns the broken promise, or an empty string.
 std::string broken_promise(uint64_t seed, const PromiseOptions& options, PromiseCounts& counts);
 
 }  // namespace plimsoll::testing

@@ -1,28 +1,28 @@
 #pragma once
 
-// Random inputs for a graph and the comparison of what two graphs make of them.
+// Makes random inputs for a graph and compares the results of two graphs.
 
 #include "ir/evaluate.h"
 
 namespace plimsoll {
 
-// How far two results of one dtype may lie apart, relative to the larger of 1 and the value.
+// Largest difference of two results of one dtype, relative to the larger of 1 and the value.
 double tolerance(DType dtype);
 
 struct RandomValues {
-  std::map<std::string, Tensor> tensors;  // by the name of an input or a state
+  std::map<std::string, Tensor> tensors;  // the key is the name of an input or a state
 
-  // Floats from N(0, 1), integers 0 or 1 (so that they serve as indices), bools at random; the same for the
-  // same name and type.
+  // Draws floats from N(0, 1), integers 0 or 1 (so that they can be indices), and random bools. The same name and type
+  // give the same numbers.
   void add_for(const Graph& graph);
   Bindings bind(const Graph& graph) const;
 };
 
-// Empty when equal within tolerance; else where they differ and by how much.
+// Returns an empty string if both are equal within tolerance, else where they differ and by how much.
 std::string describe_difference(const Tensor& a, const Tensor& b);
 
-// Evaluates both on the same random values: outputs by position and updates by state must agree. Empty when
-// they do.
+// Evaluates both graphs on the same random values. Returns an empty string if outputs (by position) and updates (by
+// state) agree.
 std::string compare_results(const Graph& before, const Graph& after);
 
 }  // namespace plimsoll

@@ -1,6 +1,6 @@
 #pragma once
 
-// Fills the operands of op samples. The same operand of the same sample always gets the same numbers.
+// Fills the operands of op samples. An operand of a sample always gets the same numbers.
 
 #include "ir/op_def.h"
 #include "ir/support/philox.h"
@@ -10,7 +10,7 @@
 
 namespace plimsoll {
 
-// 0 .. count-1 in an order that depends on the stream alone.
+// Returns 0 .. count-1 in an order that depends only on the stream.
 inline std::vector<int64_t> shuffled(int64_t count, const RandomStream& stream) {
   std::vector<int64_t> order(static_cast<size_t>(count));
   std::iota(order.begin(), order.end(), 0);
@@ -44,13 +44,13 @@ inline double sample_number(const SampleOperand& sample, int64_t i, const Random
   return 0;
 }
 
-// The operand's numbers in `type`, which may differ from the sample's in dtype.
+// Returns the operand's numbers as `type`, whose dtype may differ from the sample's.
 inline Tensor sample_tensor(const SampleOperand& sample, const Type& type, uint32_t seed, uint32_t operand) {
   Tensor tensor(type);
   RandomStream stream{seed, operand, 0};
   int64_t count = type.elements();
   if (sample.fill == SampleOperand::Fill::Distinct) {
-    // A grid in steps of 0.3 around 0, which it misses by 0.15.
+    // Numbers lie on a grid in steps of 0.3, whose points nearest to 0 are -0.15 and 0.15.
     std::vector<int64_t> order = shuffled(count, stream);
     for (int64_t i = 0; i < count; ++i)
       tensor.view().set(i, 0.3 * (static_cast<double>(order[static_cast<size_t>(i)] - count / 2) + 0.5));

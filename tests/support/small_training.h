@@ -10,8 +10,8 @@
 
 namespace plimsoll::testing {
 
-// An embedding whose matrix the logits share, attention between, two dropouts; labels may be ignored, so that parts of
-// the batch weigh differently.
+// The model has attention, two dropouts, and an embedding that shares its matrix with the logits. Some labels are
+// ignored, so chunks of the batch have different weights.
 inline constexpr llvm::StringLiteral tied_attention = R"(
 graph @tied_attention(%ids: i64[4,3], %labels: i64[4,3]) state(%w: f64[9,8] parameter trained, %a: f64[8,24] parameter trained, %b: f64[24] parameter trained, %s: f64[8] parameter trained, %rng: i64[2] counter fill=0.0) {
   %e = gather(%w, %ids) {axis=0} : f64[4,3,8]

@@ -22,7 +22,7 @@ std::string printed(Print print) {
 bool holds(llvm::StringRef text, llvm::StringRef part) { return text.contains(part); }
 
 TEST_SUITE("unit") {
-  // At the peak, instruction 2: w and table (persistent), h and a, and b being written: five times 256 bytes.
+  // The peak is at instruction 2, which writes b: w and table (persistent), h, a and b have 256 bytes each.
   TEST_CASE("plan summary: categories add up to the peak") {
     Plan plan = sample_plan();
     SpaceSummary summary = summarize_space(plan, MemorySpace::Device);
@@ -33,7 +33,7 @@ TEST_SUITE("unit") {
     CHECK(summary.at_peak[Category::Saved] == 256);
     CHECK(summary.at_peak[Category::Workspace] == 0);
     CHECK(summary.largest[Category::Workspace] == 256);
-    // While exp(x) is written over x, the bytes count for the result alone.
+    // While exp(x) is written in place of x, the bytes count only for the result.
     CHECK(summary.live[0][1][Category::Input] == 0);
     CHECK(summary.packing_waste == doctest::Approx(0.2));
     CHECK(summarize_time(plan).by_phase_us[static_cast<size_t>(Phase::Forward)] == 6);

@@ -4,7 +4,7 @@
 
 #include <random>
 
-// Two directions of copies by hand, and what both take at least against shares of the time that they may have together.
+// Compares copies in two directions with times computed by hand, and with the lower bound.
 
 namespace plimsoll {
 
@@ -26,15 +26,14 @@ TEST_CASE("copy link: a direction that does not meet the other takes its time al
 TEST_CASE("copy link: copies that meet slow each other down while they do") {
   DuplexLink link;
   link.restart({0.5, 0.8});
-  // 30 us to the host from 0 on; 20 us to the device from 10 on, which takes 20 / 0.8 = 25 beside the other, until 35.
-  // By then the copy to the host has done 10 + 25 * 0.5 = 22.5, and the 7.5 that are left it does alone, until 42.5.
+  // A copy of 30 us to the host starts at 0. One of 20 us to the device starts at 10 and takes 20 / 0.8 = 25 while both
+  // run, until 35. By then the first has done 10 + 25 * 0.5 = 22.5, and it does the other 7.5 alone, until 42.5.
   link.issue(Engine::ToHost, 30, 0);
   link.issue(Engine::ToDevice, 20, 10);
   CHECK(link.finish_us(Engine::ToDevice, 0) == doctest::Approx(35));
   CHECK(link.finish_us(Engine::ToHost, 0) == doctest::Approx(42.5));
-  // Right behind another of its direction: no gap for the one beside it. Both from 50 on, the one to the host until 50
-  // + 10 / 0.5 = 70; of the second one to the device 8 / 0.8 = 10 are behind the first's 8 / 0.8 = 10, until 70 as
-  // well.
+  // Two copies to the device follow each other without a gap for the copy to the host. All start from 50 on. The one to
+  // the host ends at 50 + 10 / 0.5 = 70; each of the two takes 8 / 0.8 = 10, so the second ends at 70 as well.
   link.issue(Engine::ToHost, 10, 50);
   link.issue(Engine::ToDevice, 8, 50);
   link.issue(Engine::ToDevice, 8, 50);
@@ -47,7 +46,7 @@ TEST_CASE("copy link: both ways take at least what side by side takes, or one af
   CHECK(min_copying_us(30, 20, {1, 1}) == 30);
   CHECK(min_copying_us(46, 46, {0.5, 0.5}) == 92);
   CHECK(min_copying_us(55, 55, {0.8, 0.8}) == doctest::Approx(68.75));
-  // 20 us to the device take 25 beside the other way, which does 20 of its 30 meanwhile and the other 10 alone.
+  // 20 us to the device take 25 while both run. The other direction does 20 of its 30 in that time and 10 alone.
   CHECK(min_copying_us(30, 20, {0.8, 0.8}) == doctest::Approx(35));
   CHECK(min_copying_us(30, 20, {0.25, 0.5}) == 50);
 }

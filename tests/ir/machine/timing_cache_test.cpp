@@ -8,7 +8,7 @@
 namespace plimsoll {
 namespace {
 
-// Two kernels for everything, then the reference.
+// Every op has two kernels and the reference.
 class TwoKernels : public KernelCatalog {
  public:
   std::vector<KernelCandidate> candidates(const OpDef&, const OpCall&, llvm::ArrayRef<Type>) const override {

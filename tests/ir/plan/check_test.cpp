@@ -5,7 +5,7 @@
 #include <doctest/doctest.h>
 #include <chrono>
 
-// Every planted fault is a way in which a planner could lie; the checker must name each.
+// Every fault is a mistake that a planner could make; the checker must name each.
 
 namespace plimsoll {
 namespace {
@@ -15,7 +15,7 @@ using namespace testing;
 struct Planted {
   const char* what;
   void (*plant)(Plan& plan);
-  const char* message;  // part of it
+  const char* message;  // a substring of the message
 };
 
 PlanFunction& step(Plan& plan) { return plan.functions[0]; }
@@ -134,7 +134,8 @@ const Planted sums[] = {
     {"fewer bytes than the type", [](Plan& p) { p.slots[h].bytes = 128; }, "128 bytes for f32[64], which has 256"},
 };
 
-// The sample with a state on the host: fetched beside instruction 1, its next value brought back beside what follows.
+// The sample with a state on the host. It is reloaded in parallel to instruction 2, and its next value is copied back
+// in parallel to the instructions after it.
 //
 //   bytes      0        256      512      768      1024     1280     1536     host 0
 //   start      w        table    -        x                                   m
@@ -208,7 +209,7 @@ const Planted copies[] = {
      "%m.host [0, 256) lies in the persistent part"},
 };
 
-// Empty for a plan that passes.
+// Returns an empty string for a plan that passes.
 std::string complaint(const Plan& plan) {
   Status status = check_plan(plan);
   return status ? take_diag(std::move(status)).text() : "";
@@ -249,7 +250,7 @@ TEST_SUITE("unit") {
     PlanFunction& function = step(plan);
     int32_t count = 60000, last = 5;
     for (SlotId from = b; last < count; ++last) {
-      // Each negates what the one before gave, first elsewhere and then in place.
+      // Each negates the result of the one before, first into other bytes and then in place.
       bool in_place = last % 2 == 0;
       Slot slot = make_slot("chain", plan.slots[from].offset, 0, last + 1, last + 2, Category::Temporary);
       if (in_place)

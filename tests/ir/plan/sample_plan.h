@@ -1,6 +1,6 @@
 #pragma once
 
-// A small plan built by hand, with one of everything the checker knows: persistent and transient slots, an
+// A small plan built by hand, with one example of everything that the checker knows: persistent and transient slots, an
 // input, a view, an in-place result, a workspace, an update in place, an output and a gradient. Every f32[64]
 // has 256 bytes.
 //

@@ -2,7 +2,7 @@
 
 #include <doctest/doctest.h>
 
-// What a plan's own timeline says of copies in both directions.
+// Tests a plan's timeline with copies in both directions.
 
 namespace plimsoll {
 
@@ -18,7 +18,8 @@ Instruction instruction(const char* op, double us, int32_t done = -1) {
   return result;
 }
 
-// A copy each way beside 40 us of computing; the one to the device is waited for then, the one to the host at the end.
+// One copy per direction runs in parallel to 40 us of computing, which then waits for the one to the device. The end
+// waits for the one to the host.
 PlanFunction both_ways() {
   PlanFunction function;
   function.instructions = {instruction("to_host", 30, 5), instruction("exp", 10), instruction("to_device", 20, 4),
@@ -43,9 +44,9 @@ TEST_CASE("timeline: each direction is slower while both run") {
   device.to_host_gb_per_s = device.from_host_gb_per_s = 10;
   device.to_host_both_ways_gb_per_s = 5;
   device.from_host_both_ways_gb_per_s = 4;
-  // From 10 on both run. The copy to the host has done 10 of its 30 by then and does 20 / 0.5 = 40, until 50, if the
-  // other one lasts; that one takes 20 / 0.4 = 50. By 50 it has done 40 * 0.4 = 16, and the 4 that are left it does
-  // alone, until 54. Computing wants it at 40 and ends at 56.
+  // Both run from 10 on. The copy to the host has done 10 of its 30 and needs 20 / 0.5 = 40 more, until 50. The other
+  // one would take 20 / 0.4 = 50; by 50 it has done 40 * 0.4 = 16, and it does the last 4 alone, until 54. Computing
+  // needs it at 40 and ends at 56.
   Timeline time = predict_timeline(both_ways(), device);
   CHECK(time.end_us[0] == doctest::Approx(50));
   CHECK(time.start_us[2] == 10);

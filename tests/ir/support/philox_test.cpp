@@ -1,5 +1,4 @@
-// The random generator: its published answers, its moments, and that reference and CPU kernels draw the same
-// numbers.
+// Tests the random generator: published answers, moments, and equal numbers from reference and CPU kernels.
 
 #include "ir/support/philox.h"
 #include "kernels/cpu/common/philox.h"
@@ -37,8 +36,7 @@ TEST_SUITE("ops") {
     for (int64_t i = 0; i < 400; ++i) CHECK(stream.normals(i / 4)[static_cast<size_t>(i % 4)] == stream.normal(i));
   }
 
-  // Of n = 40000 draws the mean is off by 1 / sqrt(n) = 0.005 deviations, the variance by sqrt(2 / n) =
-  // 0.007.
+  // With n = 40000 draws the standard error of the mean is 1 / sqrt(n) = 0.005, of the variance sqrt(2 / n) = 0.007.
   TEST_CASE("normal numbers have mean 0 and variance 1") {
     const RandomStream stream{1, 2, 3};
     const int64_t count = 40000;

@@ -16,13 +16,13 @@
 #include <cstring>
 #include <random>
 
-// Random training graphs under random budgets: within the budget, the same bits as the plain plan with dead bytes
-// poisoned, the same plan again, and never more time for more budget.
+// Random training graphs with random budgets: the plan is within the budget, equals the plain plan bit for bit with
+// dead bytes poisoned, is the same plan when compiled again, and never takes longer with more budget.
 
 namespace plimsoll {
 namespace {
 
-// Layers of random kinds and widths, some with a branch that joins later, dropout among them.
+// Layers have random kinds and widths, some with a branch that joins later, and dropout.
 std::string random_model(std::mt19937& random) {
   auto pick = [&](int below) { return static_cast<int>(random() % static_cast<unsigned>(below)); };
   std::string states = "%rng: i64[2] counter fill=0", body;
@@ -70,7 +70,7 @@ DeviceDescription small_device() {
   return device;
 }
 
-// One whose host has memory of its own, behind a way that is worth taking for small tensors already.
+// Returns a device whose host has its own memory, with a link so fast that small tensors are worth copying.
 DeviceDescription device_with_host() {
   DeviceDescription device = small_device();
   device.to_host_gb_per_s = device.from_host_gb_per_s = 12;
@@ -79,7 +79,7 @@ DeviceDescription device_with_host() {
   return device;
 }
 
-// Of remats and copies alone.
+// Compiles without splits, with remats and copies only.
 Result<Plan> compiled_for(const DeviceDescription& device, const std::string& text, const TrainingRequest& asked,
                           const CompileHooks& hooks = {}) {
   TrainingRequest request = asked;
@@ -184,7 +184,7 @@ TEST_SUITE("unit") {
       std::string text = random_model(random);
       Plan plain = cantFail(compiled(text, 0));
       int64_t persistent = plain.arenas[0].persistent_bytes, transient = plain.arenas[0].bytes - persistent;
-      double last = 0;  // of the budget below; 0: it did not fit
+      double last = 0;  // step time of the next smaller budget; 0 if it did not fit
       for (int step = 0; step <= 20; ++step) {
         int64_t budget = persistent + transient * (10 + step * 9 / 2) / 100 + (step == 20 ? transient / 100 : 0);
         Result<Plan> plan = compiled(text, budget);
@@ -200,7 +200,7 @@ TEST_SUITE("unit") {
     }
   }
 
-  // Down to a third of what the states take: then most of them, and what forward saves, are on the host between their
+  // Budgets go down to a third of the bytes of the states. Most states and saved values are then on the host between
   // uses.
   TEST_CASE("fit: states and values wait on the host, and nothing touches them on their way") {
     std::mt19937 random(29);
@@ -261,7 +261,7 @@ TEST_SUITE("unit") {
     }
   }
 
-  // %y draws with the counter, so it can be repeated until the counter is advanced: before %b, once the advance has
+  // %y draws with the counter, so it can be repeated until the counter advances, which is before %b once that has
   // moved.
   TEST_CASE("fit: the random counter is advanced last, so that a draw can be repeated") {
     Graph graph = cantFail(parse_graph(R"(
@@ -289,7 +289,7 @@ graph @draws(%x: f32[64]) state(%rng: i64[2] counter fill=0) {
     CHECK(graph.value(graph.find_value("y")).users.size() == 1);
   }
 
-  // %b is reloaded first. What the search chose windows for goes by place.
+  // %b is reloaded first. The search identifies the copies of its intervals by position.
   TEST_CASE("fit: results of one instruction are copied to the host in the order the search had them") {
     Graph graph = cantFail(parse_graph(R"(
 graph @two(%x: f32[65536]) {
@@ -318,7 +318,7 @@ graph @two(%x: f32[65536]) {
     CHECK(made == thought);
   }
 
-  // 256 KiB each: a product takes longer to make than exp.
+  // The values have 256 KiB each, and a matmul takes longer than exp.
   TEST_CASE("fit: the host is offered the values that take longest to make, as many as it can hold") {
     Graph graph = cantFail(parse_graph(R"(
 graph @two(%x: f32[256, 256], %y: f32[256, 256]) {
@@ -339,8 +339,7 @@ graph @two(%x: f32[256, 256], %y: f32[256, 256]) {
     CHECK(offered(511 << 10) == std::vector<std::string>{"b"});
   }
 
-  // %v.reload and %w.reload stand side by side but for a view. Issued with the former, the latter stays ahead of its
-  // own view.
+  // Only a view is between %v.reload and %w.reload. If both are issued together, the second stays before its own view.
   TEST_CASE("fit: a copy that is issued together with the one before it stays where it is") {
     Graph graph = cantFail(parse_graph(R"(
 graph @views(%x: f32[4]) state(%v: f32[2, 2] parameter trained, %w: f32[2, 2] parameter trained) {
@@ -400,7 +399,7 @@ graph @views(%x: f32[4]) state(%v: f32[2, 2] parameter trained, %w: f32[2, 2] pa
                                             format_bytes(request.budget_bytes) + " and " +
                                             format_bytes(request.host_budget_bytes) + " of host memory; at the peak"));
     CHECK_FALSE(llvm::StringRef(message.substr(message.find("at the peak")))
-                    .contains(".host "));  // what is on the host takes nothing there
+                    .contains(".host "));  // values on the host need no device bytes
 
     request.budget_bytes = round_up_readable(smallest->promised_bytes());
     Plan enough = cantFail(compiled_for(device_with_host(), text, request));

@@ -12,8 +12,7 @@
 
 #include <doctest/doctest.h>
 
-// A step whose batch is split from any narrow value on is the step as it was: the same loss, gradients and random
-// draws.
+// Splitting the batch from any cut on keeps the loss, the gradients and the random draws of a step.
 
 namespace plimsoll {
 namespace {
@@ -24,7 +23,7 @@ Graph forward() { return parsed(tied_attention); }
 
 struct Trained {
   double loss;
-  std::map<std::string, Tensor> gradients;  // accumulated ones where the step accumulates
+  std::map<std::string, Tensor> gradients;  // accumulated gradients if the step accumulates
 };
 
 Trained run_step(const Graph& step, const RandomValues& values) {
@@ -76,7 +75,7 @@ void check_equal(const Trained& got, const Trained& want) {
   }
 }
 
-// Wide enough for its logits to be most of what it needs.
+// The logits are so wide that they need most of the memory.
 constexpr llvm::StringLiteral wide_model = R"(
 graph @wide(%x: f32[64,16], %labels: i64[64]) state(%a: f32[16,64] parameter trained, %b: f32[64,16] parameter trained, %w: f32[16,2048] parameter trained) {
   %h = linear(%x, %a) : f32[64,64]
@@ -126,7 +125,7 @@ Plan compiled(const TrainingRequest& request, const CompileHooks& hooks = {}) {
   return std::move(*plan);
 }
 
-// Of a budget that is refused.
+// Returns the plan that needs least, for a budget that is refused.
 Plan least(const TrainingRequest& request) {
   CpuCatalog catalog;
   CompileHooks hooks;
@@ -167,7 +166,7 @@ TEST_SUITE("unit") {
     }
   }
 
-  // Forward of a part, its backward, then the next part: one part of the logits is alive at a time.
+  // Forward and backward of a chunk run before the next chunk, so one chunk of the logits is alive at a time.
   TEST_CASE("parts run in turn") {
     Graph graph = forward();
     Result<BatchSplit> split = split_batch(graph, graph.find_value("g"), 4);
@@ -188,8 +187,8 @@ TEST_SUITE("unit") {
     for (size_t i = 0; i < seen.size(); ++i) CHECK(seen[i] == turn[i % 3]);
   }
 
-  // In f32 and poisoned memory, from what the plain plan needs down to the least: what a larger budget gives is no
-  // slower, what the front shows is what its budgets give, and the loss of the first step is the plain plan's.
+  // For budgets from the plain plan's need down to the least: a larger budget is no slower, the frontier shows what its
+  // budgets give, and the first step in f32 and poisoned memory has the plain plan's loss.
   TEST_CASE("a split is one more way to keep within a budget") {
     TrainingRequest request;
     request.split = 0;
@@ -211,13 +210,13 @@ TEST_SUITE("unit") {
       splits += llvm::any_of(plan.decisions, [](const Decision& d) { return d.pass == "split-batch"; });
     }
     CHECK(splits > 0);
-    // The least of all is less than without splits.
+    // The least need is below the need without splits.
     Plan whole = least(request_with(request, 1, 1)), split = least(request_with(request, 1, 0));
     CHECK(split.promised_bytes() < whole.promised_bytes());
     CHECK(front.back().arenas[0].budget_bytes == round_up_readable(split.promised_bytes()));
   }
 
-  // Of a program of thousands of nodes a few repeats are searched for, down to four fifths of what is live.
+  // For a program of thousands of nodes only remats are searched, down to four fifths of the live bytes.
   TEST_CASE("a long split step repeats a little where that is enough") {
     CpuCatalog catalog;
     auto split_in_four = [&](int64_t budget_bytes, std::optional<Plan>& smallest) {

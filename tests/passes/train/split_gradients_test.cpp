@@ -6,8 +6,7 @@
 
 #include <doctest/doctest.h>
 
-// The gradients of split programs, as they go to the planner, against slopes of the model's loss, which know of neither
-// parts nor rules.
+// Compares the gradients of split programs, as the planner gets them, with finite differences of the model's loss.
 
 namespace plimsoll {
 namespace {
@@ -15,7 +14,7 @@ namespace {
 using namespace testing;
 using Gradients = std::map<std::string, std::vector<double>>;
 
-// Classes weigh differently, and so do the parts.
+// Classes have different weights, and so have the chunks.
 constexpr llvm::StringLiteral images = R"(
 graph @images(%x: f64[4,2,6,6], %labels: i64[4]) state(%k: f64[4,2,3,3] parameter trained, %s: f64[4] parameter trained, %b: f64[4] parameter trained, %w: f64[36,3] parameter trained, %c: f64[3] buffer, %rng: i64[2] counter fill=0.0) {
   %conv = conv(%x, %k) {pads=[1,1,1,1]} : f64[4,4,6,6]
@@ -34,7 +33,7 @@ graph @images(%x: f64[4,2,6,6], %labels: i64[4]) state(%k: f64[4,2,3,3] paramete
 RandomValues values_of(const Graph& forward) {
   RandomValues values;
   values.add_for(forward);
-  // Of twelve labels five do not count, four of them in the first part.
+  // Five of twelve labels do not count, four of them in the first chunk.
   const TensorView labels = values.tensors.at("labels").view();
   const bool ignores = labels.elements() > 4;
   for (int64_t i = 0; i < labels.elements(); ++i) labels.set_int(i, ignores && (i < 4 || i == 9) ? -100 : i % 3);
@@ -86,7 +85,7 @@ bool has_parts(const Graph& step) {
                       [&](NodeId id) { return step.value(step.node(id).results[0]).name.ends_with(".part1"); });
 }
 
-// How many ways of splitting there are.
+// Checks every split and returns how many there are.
 int check_splits(llvm::StringRef text) {
   const CpuCatalog catalog;
   TrainingRequest request;

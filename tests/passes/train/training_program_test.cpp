@@ -8,13 +8,13 @@
 #include <doctest/doctest.h>
 #include <cmath>
 
-// What makes a training program right: gradients that are the loss's, backward that visits no more than it must,
-// accumulation that equals the full batch whatever the labels.
+// Tests training programs: gradients of the loss, a backward pass that visits no unneeded node, and accumulation that
+// equals the full batch for all labels.
 
 namespace plimsoll {
 namespace {
 
-// Two layers over a tied matrix: %w embeds and projects, so its gradient has two parts.
+// Two layers share a matrix: %w embeds and projects, so its gradient is a sum of two.
 constexpr llvm::StringLiteral tied_model = R"(
 graph @tied(%ids: i64[4], %labels: i64[4]) state(%w: f64[5,3] parameter trained, %b: f64[3] parameter trained) {
   %e = gather(%w, %ids) {axis=0} : f64[4,3]
@@ -68,7 +68,7 @@ size_t count_phase(const Graph& graph, Phase phase) {
   return count;
 }
 
-// The states after one call, by name, over those in `values`.
+// Writes the states after one call to `values`, by name.
 void apply_updates(const Graph& graph, std::map<std::string, Tensor>& values) {
   Evaluation result = run(graph, values);
   for (size_t i = 0; i < graph.updates.size(); ++i)
@@ -166,7 +166,7 @@ graph @rows(%x: f32[2,32]) state(%w: f32[32,32] parameter trained, %scale: f32[1
   return loss=%loss
 }
 )";
-    // Who made each operand of the only sum of squares.
+    // The producer of each operand of the only sum of squares.
     auto makers = [](const Graph& graph) {
       std::vector<std::string> names;
       for (NodeId id : graph.order())
