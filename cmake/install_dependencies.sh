@@ -10,7 +10,7 @@ build_packages=(
   "libprotobuf-dev" "protobuf-compiler"
   "libdnnl-dev" "libcli11-dev" "doctest-dev"
 )
-test_packages=("python3" "libonnx-testdata")
+test_packages=("python3" "python3-venv" "libonnx-testdata")
 
 is_installed() {
   [ "$(dpkg-query --show --showformat='${db:Status-Status}' "$1" 2>/dev/null)" = installed ]

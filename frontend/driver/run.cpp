@@ -1,6 +1,6 @@
+#include "frontend/api/save_states.h"
 #include "frontend/driver/commands.h"
 #include "frontend/driver/profile.h"
-#include "frontend/api/save_states.h"
 #include "frontend/inspect/text_table.h"
 #include "ir/plan/check.h"
 #include "ir/plan/serialize.h"

@@ -34,7 +34,7 @@ ValueList conv_operands(NodeContext& n) {
 void import_conv(NodeContext& n) {
   ValueList operands = conv_operands(n);
   if (!check_spatial(n, operands[0], operands[1])) return;
-  Window window = read_window(n, n.dims_from(operands[0], 2), n.dims_from(operands[1], 2), WindowFor::Input);
+  NodeWindow window = read_window(n, n.dims_from(operands[0], 2), n.dims_from(operands[1], 2), WindowFor::Input);
   n.output(0, n.emit("conv", operands,
                      {{"strides", window.strides},
                       {"pads", window.pads},
@@ -43,7 +43,7 @@ void import_conv(NodeContext& n) {
 }
 
 // An output shape, or SAME, decides the padding. If it would be negative, the output grows instead.
-void fit_output(NodeContext& n, ValueId x, Window& window, Ints& output_padding) {
+void fit_output(NodeContext& n, ValueId x, NodeWindow& window, Ints& output_padding) {
   std::string auto_pad = n.attr_string("auto_pad", "NOTSET");
   Ints wanted = n.attr_ints("output_shape");
   if (static_cast<int64_t>(wanted.size()) == n.rank(x)) wanted.erase(wanted.begin(), wanted.begin() + 2);
@@ -63,7 +63,7 @@ void fit_output(NodeContext& n, ValueId x, Window& window, Ints& output_padding)
 void import_conv_transpose(NodeContext& n) {
   ValueList operands = conv_operands(n);
   if (!check_spatial(n, operands[0], operands[1])) return;
-  Window window = read_window(n, n.dims_from(operands[0], 2), n.dims_from(operands[1], 2), WindowFor::Transpose);
+  NodeWindow window = read_window(n, n.dims_from(operands[0], 2), n.dims_from(operands[1], 2), WindowFor::Transpose);
   Ints output_padding = n.attr_ints("output_padding");
   if (output_padding.empty()) output_padding.assign(window.rank(), 0);
   if (n.failed()) return;

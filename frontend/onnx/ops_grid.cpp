@@ -123,7 +123,7 @@ void import_col2im(NodeContext& n) {
   int64_t block = element_count(kernel);
   if (!n.failed() && (n.rank(x) != 3 || block < 1 || n.dim(x, 1) % block != 0))
     n.fail("cannot cut " + to_string(n.type(x)) + " into blocks of " + to_string(kernel));
-  Window window = read_window(n, image, kernel, WindowFor::Transpose);
+  NodeWindow window = read_window(n, image, kernel, WindowFor::Transpose);
   if (n.failed()) return;
   int64_t channels = n.dim(x, 1) / block;
   Shape spread{n.dim(x, 0), n.dim(x, 1)}, weight{n.dim(x, 1), 1};

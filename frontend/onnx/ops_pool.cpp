@@ -8,7 +8,7 @@ namespace {
 
 struct Pool {
   ValueId x;
-  Window window;
+  NodeWindow window;
   Attrs attrs;
 };
 
@@ -77,7 +77,7 @@ void import_global_lp_pool(NodeContext& n) {
 void import_max_unpool(NodeContext& n) {
   ValueId x = n.input(0), indices = n.input(1);
   if (n.rank(x) < 3) return n.fail("needs [N, C, spatial...], got " + to_string(n.type(x)));
-  Window window = read_window(n, n.dims_from(x, 2), n.attr_ints("kernel_shape"), WindowFor::Input);
+  NodeWindow window = read_window(n, n.dims_from(x, 2), n.attr_ints("kernel_shape"), WindowFor::Input);
   if (n.failed()) return;
   Shape shape = n.shape(x);
   for (size_t d = 0; d < window.rank(); ++d)

@@ -12,7 +12,7 @@ Ints split_pads(llvm::ArrayRef<int64_t> total, bool odd_at_begin) {
   return pads;
 }
 
-Window read_window(NodeContext& n, llvm::ArrayRef<int64_t> spatial, llvm::ArrayRef<int64_t> kernel, WindowFor use) {
+NodeWindow read_window(NodeContext& n, llvm::ArrayRef<int64_t> spatial, llvm::ArrayRef<int64_t> kernel, WindowFor use) {
   auto list = [&](llvm::StringRef name, size_t size, int64_t otherwise) {
     Ints values = n.attr_ints(name);
     if (values.empty()) values.assign(size, otherwise);
@@ -22,8 +22,8 @@ Window read_window(NodeContext& n, llvm::ArrayRef<int64_t> spatial, llvm::ArrayR
     return values;
   };
   size_t rank = spatial.size();
-  Window window{Ints(kernel.begin(), kernel.end()), list("strides", rank, 1), list("dilations", rank, 1),
-                list("pads", 2 * rank, 0)};
+  NodeWindow window{Ints(kernel.begin(), kernel.end()), list("strides", rank, 1), list("dilations", rank, 1),
+                    list("pads", 2 * rank, 0)};
   if (kernel.size() != rank)
     n.fail("a kernel of " + llvm::Twine(kernel.size()) + " dimensions over " + llvm::Twine(rank) +
            " spatial dimensions");

@@ -6,7 +6,7 @@
 
 namespace plimsoll {
 
-struct Window {
+struct NodeWindow {
   Ints kernel, strides, dilations;
   Ints pads;  // all begins, then all ends
 
@@ -20,7 +20,7 @@ enum class WindowFor : uint8_t {
 };
 
 // Fails if an attribute does not have one entry (pads: two) per spatial dimension.
-Window read_window(NodeContext& n, llvm::ArrayRef<int64_t> spatial, llvm::ArrayRef<int64_t> kernel, WindowFor use);
+NodeWindow read_window(NodeContext& n, llvm::ArrayRef<int64_t> spatial, llvm::ArrayRef<int64_t> kernel, WindowFor use);
 
 // Returns pads of `total` elements per dimension. An odd one goes to the end, or to the begin for SAME_LOWER.
 Ints split_pads(llvm::ArrayRef<int64_t> total, bool odd_at_begin);
