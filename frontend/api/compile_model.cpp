@@ -4,7 +4,7 @@
 #include "ir/machine/timing_cache.h"
 #include "ir/support/strings.h"
 #include "runtime/cpu/cpu_catalog.h"
-#include "runtime/cuda/candidates.h"
+#include "runtime/cuda/cuda_catalog.h"
 #include "runtime/data/safetensors.h"
 
 #include "llvm/Support/Path.h"

@@ -6,6 +6,7 @@
 #include "ir/support/units.h"
 #include "runtime/cpu/kernels.h"
 #include "runtime/last_uses.h"
+#include "runtime/planned_step.h"
 
 #include <omp.h>
 #include <sys/mman.h>
@@ -53,12 +54,7 @@ class Memory {
 };
 
 // An instruction with nothing left to look up.
-struct Step {
-  const OpDef* op = nullptr;
-  const Attrs* attrs = nullptr;
-  llvm::SmallVector<const Type*, 6> operand_types;
-  llvm::SmallVector<TensorView, 6> operands, results;
-  void* workspace = nullptr;
+struct Step : PlannedStep {
   std::optional<CpuCandidate> kernel;
   std::unique_ptr<PreparedKernel> prepared;
   llvm::SmallVector<int32_t, 1> late;  // copies that are made right after this step
@@ -136,20 +132,14 @@ class HostExecutor : public Executor {
 
   Status launch(size_t f, size_t i) {
     Step& step = functions_[f].steps[i];
-    OpCall call(*step.attrs, step.operand_types);
-    if (Status s =
-            step.kernel->launch({*step.op, call, step.operands, step.results, step.workspace, step.prepared.get()}))
+    const OpCall call = step.op_call();
+    if (Status s = step.kernel->launch({step.kernel_call(call), step.prepared.get()}))
       return in_context(plan_.slots[static_cast<size_t>(plan_.functions[f].instructions[i].results[0])].name,
                         std::move(s));
     return Status::success();
   }
 
-  TensorView view(SlotId id) const {
-    const Slot& slot = plan_.slots[static_cast<size_t>(id)];
-    size_t arena = 0;
-    while (plan_.arenas[arena].space != slot.space) ++arena;
-    return {slot.type, arenas_[arena].data() + slot.offset};
-  }
+  TensorView view(SlotId id) const { return view_in(arenas_, plan_, id); }
 
   Status prepare_function(size_t f) {
     const PlanFunction& planned = plan_.functions[f];
@@ -179,25 +169,16 @@ class HostExecutor : public Executor {
   }
 
   Result<Step> prepare_step(const Instruction& instruction) {
-    Step step;
-    step.op = find_op(instruction.op);
-    if (!step.op)
-      return model_error("the plan needs the op '" + instruction.op + "', which this program does not know");
-    step.attrs = &instruction.attrs;
-    for (SlotId operand : instruction.operands) {
-      step.operands.push_back(operand < 0 ? TensorView() : view(operand));
-      step.operand_types.push_back(operand < 0 ? nullptr : &plan_.slots[static_cast<size_t>(operand)].type);
-    }
-    for (SlotId result : instruction.results) step.results.push_back(view(result));
-    if (instruction.workspace >= 0) step.workspace = view(instruction.workspace).data;
-    step.kernel = table_.find(instruction.op, instruction.kernel);
+    Result<PlannedStep> planned = plan_step(plan_, instruction, [&](SlotId slot) { return view(slot); });
+    if (!planned) return planned.takeError();
+    Step step{std::move(*planned)};
+    step.kernel = table_.find(*step.op, instruction.kernel);
     if (!step.kernel)
       return model_error("the plan needs kernel '" + instruction.kernel + "' of " + instruction.op +
                          ", which the CPU does not have; compile it with --device cpu");
-    Types results;
-    for (const TensorView& result : step.results) results.push_back(result.type);
+    const OpCall call = step.op_call();
     Result<std::unique_ptr<PreparedKernel>> prepared =
-        step.kernel->prepare(library_, OpCall(*step.attrs, step.operand_types), results);
+        step.kernel->prepare(library_, call, step.kernel_call(call).result_types());
     if (!prepared) return prepared.takeError();
     step.prepared = std::move(*prepared);
     return step;

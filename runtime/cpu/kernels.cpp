@@ -1,22 +1,14 @@
 #include "runtime/cpu/kernels.h"
 
-#include "runtime/cpu/kernels_families.h"
 #include "runtime/cpu/widened.h"
 
 namespace plimsoll {
 namespace {
 
-bool accepts_everything(const OpCall&, llvm::ArrayRef<Type>) { return true; }
+// Stands behind the kernels of every op.
+Status launch_reference(const CpuCall& k) { return k.op.reference(k.call, k.operands, k.results); }
 
-Status launch_reference(const KernelCall& k) { return k.op.reference(k.call, k.operands, k.results); }
-
-constexpr CpuKernel reference_kernel{"", "reference", accepts_everything, launch_reference};
-
-bool ranks_at_most(const OpCall& call, llvm::ArrayRef<Type> results, int64_t limit) {
-  for (size_t i = 0; i < call.count(); ++i)
-    if (call.has(i) && call.operand(i).rank() > limit) return false;
-  return llvm::all_of(results, [&](const Type& type) { return type.rank() <= limit; });
-}
+constexpr CpuKernel reference_kernel{op_identity, "reference", accepts_everything, launch_reference};
 
 constexpr llvm::StringLiteral widened_suffix = ".widened";
 
@@ -43,23 +35,22 @@ Result<std::unique_ptr<PreparedKernel>> CpuCandidate::prepare(cpu::Library& libr
   return kernel_->prepare(library, wide.call(), wide.results());
 }
 
-Status CpuCandidate::launch(const KernelCall& call) const {
+Status CpuCandidate::launch(const CpuCall& call) const {
   return storage_ == Storage::AsIs ? kernel_->launch(call) : launch_widened(*kernel_, call);
 }
 
 CpuKernelTable::CpuKernelTable() {
-  const llvm::ArrayRef<CpuKernel> families[] = {unary_kernels(),     binary_kernels(), move_kernels(), index_kernels(),
-                                                product_kernels(),   reduce_kernels(), norm_kernels(), loss_kernels(),
-                                                attention_kernels(), update_kernels(), conv_kernels(), pool_kernels(),
-                                                resize_kernels()};
+  const llvm::ArrayRef<CpuKernel> families[] = {
+      attention_kernels(), conv_kernels(), elementwise_kernels(), index_kernels(),  loss_kernels(),   matmul_kernels(),
+      move_kernels(),      norm_kernels(), pool_kernels(),        reduce_kernels(), resize_kernels(), update_kernels()};
   for (llvm::ArrayRef<CpuKernel> family : families)
-    for (const CpuKernel& kernel : family) by_op_[kernel.op].push_back(&kernel);
+    for (const CpuKernel& kernel : family) by_op_[&kernel.op].push_back(&kernel);
 }
 
 llvm::SmallVector<CpuCandidate, 2> CpuKernelTable::candidates(const OpDef& op, const OpCall& call,
                                                               llvm::ArrayRef<Type> results) const {
   llvm::SmallVector<CpuCandidate, 2> accepted;
-  auto entry = by_op_.find(op.name);
+  auto entry = by_op_.find(&op);
   if (entry != by_op_.end()) {
     const WidenedCall wide(call, results);
     for (const CpuKernel* kernel : entry->second)
@@ -72,31 +63,15 @@ llvm::SmallVector<CpuCandidate, 2> CpuKernelTable::candidates(const OpDef& op, c
   return accepted;
 }
 
-std::optional<CpuCandidate> CpuKernelTable::find(llvm::StringRef op, llvm::StringRef name) const {
+std::optional<CpuCandidate> CpuKernelTable::find(const OpDef& op, llvm::StringRef name) const {
   if (name == reference_kernel.name) return CpuCandidate(reference_kernel);
   const bool widened = name.consume_back(widened_suffix);
-  auto entry = by_op_.find(op);
+  auto entry = by_op_.find(&op);
   if (entry == by_op_.end()) return std::nullopt;
   for (const CpuKernel* kernel : entry->second)
     if (kernel->name == name)
       return CpuCandidate(*kernel, widened ? CpuCandidate::Storage::Widened : CpuCandidate::Storage::AsIs);
   return std::nullopt;
-}
-
-bool ranks_fit(const OpCall& call, llvm::ArrayRef<Type> results) { return ranks_at_most(call, results, max_rank); }
-
-bool floats_are_f32(const OpCall& call, llvm::ArrayRef<Type> results) {
-  auto fits = [](const Type& type) { return !is_float(type.dtype) || type.dtype == DType::F32; };
-  for (size_t i = 0; i < call.count(); ++i)
-    if (call.has(i) && !fits(call.operand(i))) return false;
-  return llvm::all_of(results, fits) && ranks_fit(call, results);
-}
-
-bool all_f32(const OpCall& call, llvm::ArrayRef<Type> results) {
-  auto fits = [](const Type& type) { return type.dtype == DType::F32; };
-  for (size_t i = 0; i < call.count(); ++i)
-    if (call.has(i) && !fits(call.operand(i))) return false;
-  return llvm::all_of(results, fits) && ranks_fit(call, results);
 }
 
 }  // namespace plimsoll

@@ -3,10 +3,12 @@
 // The table of CPU kernels: for each op the candidates in order of preference. The last candidate of every op
 // runs its reference and accepts everything, so whatever has a record has a kernel.
 
-#include "ir/op_def.h"
+#include "ir/ops/records.h"
 #include "kernels/cpu/common/library.h"
+#include "runtime/kernels/accepts.h"
+#include "runtime/kernels/kernel_call.h"
 
-#include "llvm/ADT/StringMap.h"
+#include "llvm/ADT/DenseMap.h"
 
 #include <memory>
 
@@ -19,41 +21,25 @@ class PreparedKernel {
   virtual ~PreparedKernel() = default;
 };
 
-// One launch. Result bytes may overlap operand bytes only as the op's record allows. Workspace is aligned
-// to 64 bytes and as long as the kernel asked for.
-struct KernelCall {
-  const OpDef& op;
-  const OpCall& call;
-  llvm::ArrayRef<TensorView> operands;  // an absent one has no data
-  llvm::ArrayRef<TensorView> results;
-  void* workspace = nullptr;
+// Workspace is aligned to 64 bytes and as long as the kernel asked for.
+struct CpuCall : KernelCall {
   PreparedKernel* prepared = nullptr;  // what the kernel's prepare returned, if it has one
-
-  bool has(size_t i) const { return call.has(i); }
-  // Operand i, or null when absent; result i.
-  template <typename T>
-  const T* in(size_t i) const {
-    return has(i) ? operands[i].as<T>() : nullptr;
-  }
-  template <typename T>
-  T* out(size_t i) const {
-    return results[i].as<T>();
-  }
 };
 
+// What planning chooses and the executor launches.
 struct CpuKernel {
   using AcceptsFn = bool (*)(const OpCall& call, llvm::ArrayRef<Type> results);
   using WorkspaceFn = int64_t (*)(const OpCall& call, llvm::ArrayRef<Type> results);
   using PrepareFn = Result<std::unique_ptr<PreparedKernel>> (*)(cpu::Library& library, const OpCall& call,
                                                                 llvm::ArrayRef<Type> results);
-  using LaunchFn = Status (*)(const KernelCall& call);
+  using LaunchFn = Status (*)(const CpuCall& call);
 
-  llvm::StringLiteral op;
+  const OpDef& op;
   llvm::StringLiteral name;
   AcceptsFn accepts;
   LaunchFn launch;
-  WorkspaceFn workspace_bytes =
-      nullptr;                  // none: 0. A formula of shapes alone, so that plans do not depend on the machine
+  // None: 0. A formula of shapes alone, so that plans do not depend on the machine.
+  WorkspaceFn workspace_bytes = nullptr;
   PrepareFn prepare = nullptr;  // none: nothing to prepare
 };
 
@@ -70,12 +56,26 @@ class CpuCandidate {
   // Null when there is nothing to prepare.
   Result<std::unique_ptr<PreparedKernel>> prepare(cpu::Library& library, const OpCall& call,
                                                   llvm::ArrayRef<Type> results) const;
-  Status launch(const KernelCall& call) const;
+  Status launch(const CpuCall& call) const;
 
  private:
   const CpuKernel* kernel_;
   Storage storage_;
 };
+
+// The families the table is made of, one file each.
+llvm::ArrayRef<CpuKernel> attention_kernels();
+llvm::ArrayRef<CpuKernel> conv_kernels();
+llvm::ArrayRef<CpuKernel> elementwise_kernels();
+llvm::ArrayRef<CpuKernel> index_kernels();
+llvm::ArrayRef<CpuKernel> loss_kernels();
+llvm::ArrayRef<CpuKernel> matmul_kernels();
+llvm::ArrayRef<CpuKernel> move_kernels();
+llvm::ArrayRef<CpuKernel> norm_kernels();
+llvm::ArrayRef<CpuKernel> pool_kernels();
+llvm::ArrayRef<CpuKernel> reduce_kernels();
+llvm::ArrayRef<CpuKernel> resize_kernels();
+llvm::ArrayRef<CpuKernel> update_kernels();
 
 class CpuKernelTable {
  public:
@@ -85,10 +85,10 @@ class CpuKernelTable {
   llvm::SmallVector<CpuCandidate, 2> candidates(const OpDef& op, const OpCall& call,
                                                 llvm::ArrayRef<Type> results) const;
   // None when the op has no kernel of that name.
-  std::optional<CpuCandidate> find(llvm::StringRef op, llvm::StringRef name) const;
+  std::optional<CpuCandidate> find(const OpDef& op, llvm::StringRef name) const;
 
  private:
-  llvm::StringMap<llvm::SmallVector<const CpuKernel*, 2>> by_op_;
+  llvm::DenseMap<const OpDef*, llvm::SmallVector<const CpuKernel*, 2>> by_op_;
 };
 
 }  // namespace plimsoll

@@ -1,5 +1,6 @@
 #include "runtime/cpu/widened.h"
 
+#include "ir/support/align.h"
 #include "kernels/cpu/elementwise/cast.h"
 
 namespace plimsoll {
@@ -12,7 +13,7 @@ cpu::Element element_of(DType dtype) { return dtype == DType::BF16 ? cpu::Elemen
 Type widened(const Type& type) { return is_widened(type.dtype) ? Type(DType::F32, type.shape) : type; }
 
 int64_t copy_bytes_of(const Type& type) {
-  return is_widened(type.dtype) ? (type.elements() * int64_t{sizeof(float)} + 63) / 64 * 64 : 0;
+  return is_widened(type.dtype) ? align_up(type.elements() * int64_t{sizeof(float)}, 64) : 0;
 }
 
 // Hands out the workspace from its start; what is left belongs to the kernel.
@@ -46,10 +47,8 @@ WidenedCall::WidenedCall(const OpCall& call, llvm::ArrayRef<Type> results) : att
   }
 }
 
-Status launch_widened(const CpuKernel& kernel, const KernelCall& k) {
-  Types result_types;
-  for (const TensorView& result : k.results) result_types.push_back(result.type);
-  const WidenedCall wide(k.call, result_types);
+Status launch_widened(const CpuKernel& kernel, const CpuCall& k) {
+  const WidenedCall wide(k.call, k.result_types());
   const OpCall call = wide.call();
   Copies copies(k.workspace);
   llvm::SmallVector<TensorView, 6> operands, results;
@@ -60,7 +59,7 @@ Status launch_widened(const CpuKernel& kernel, const KernelCall& k) {
                          operand.elements());
   }
   for (const TensorView& result : k.results) results.push_back(copies.view_for(result));
-  if (Status s = kernel.launch({k.op, call, operands, results, copies.rest(), k.prepared})) return s;
+  if (Status s = kernel.launch({{k.op, call, operands, results, copies.rest()}, k.prepared})) return s;
   for (size_t i = 0; i < results.size(); ++i)
     if (results[i].data != k.results[i].data)
       cpu::cast_elements(k.results[i].data, element_of(k.results[i].type.dtype), results[i].data, cpu::Element::F32,

@@ -26,6 +26,6 @@ class WidenedCall {
   int64_t copies_bytes_ = 0;
 };
 
-Status launch_widened(const CpuKernel& kernel, const KernelCall& k);
+Status launch_widened(const CpuKernel& kernel, const CpuCall& k);
 
 }  // namespace plimsoll

@@ -56,9 +56,6 @@ class CudaBackend {
   virtual CudaOutcome measure(size_t function, std::vector<double>& microseconds) = 0;
   virtual CudaOutcome memory_use(MemoryUse& use) = 0;
 
-  // "op/name" of every launcher. Needs no card.
-  virtual std::vector<std::string> kernels() = 0;
-
   // The first card of this machine; neither needs prepare(). Measuring takes seconds and a few GiB.
   virtual CudaOutcome identify_card(CudaCard& card) = 0;
   virtual CudaOutcome measure_card(CudaCard& card) = 0;

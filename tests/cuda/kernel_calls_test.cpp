@@ -1,7 +1,7 @@
 #include "tests/support/kernel_calls.h"
 
 #include "ir/text.h"
-#include "runtime/cuda/candidates.h"
+#include "runtime/cuda/cuda_catalog.h"
 
 #include <doctest/doctest.h>
 
@@ -43,12 +43,13 @@ std::set<std::string> kernels_of_calls() {
 TEST_SUITE("unit") {
   TEST_CASE("every CUDA kernel has a call to be timed on, but for copies between memories") {
     const std::set<std::string> timed = kernels_of_calls();
-    for (const CudaCandidate* candidate : all_cuda_candidates()) {
-      if (candidate->op.empty() || get_op(candidate->op).engine != Engine::Compute) continue;
-      const std::string kernel = (candidate->op + "/" + candidate->name).str();
-      INFO(kernel);
-      CHECK(timed.count(kernel) == 1);
-    }
+    for (const CudaCandidate* candidate : cuda_candidates())
+      for (int algorithm = 0; algorithm < candidate->algorithms; ++algorithm) {
+        if (candidate->op.engine != Engine::Compute) continue;
+        const std::string kernel = candidate->op.name.str() + "/" + candidate->kernel_name(algorithm);
+        INFO(kernel);
+        CHECK(timed.count(kernel) == 1);
+      }
   }
 
   TEST_CASE("integers of a call are drawn below the number that their name ends in") {

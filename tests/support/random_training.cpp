@@ -6,7 +6,7 @@
 #include "ir/text.h"
 #include "passes/compile.h"
 #include "runtime/cpu/cpu_catalog.h"
-#include "runtime/cuda/candidates.h"
+#include "runtime/cuda/cuda_catalog.h"
 #include "tests/support/one_batch.h"
 
 #include "llvm/ADT/STLExtras.h"

@@ -6,75 +6,65 @@
 #include <algorithm>
 #include <cmath>
 
-// Each function is written once and compiled for the four ways an innermost run can look: both operands
+// The formulas of kernels/elementwise.def, each compiled for the four ways an innermost run can look: both operands
 // advance, or one or both stand still.
 
 namespace plimsoll::cpu {
+namespace {
 
-#define BINARY_LOOP(first, second, expression)          \
-  _Pragma("omp simd") for (int64_t i = 0; i < n; ++i) { \
-    const auto u = first;                               \
-    const auto v = second;                              \
-    y[i] = expression;                                  \
-  }
-#define BINARY(Out, In, name, expression)                                                                              \
-  PLIMSOLL_VECTORISED void name##_range(Out* y, const In* a, const In* b, int64_t a_step, int64_t b_step, int64_t n) { \
-    if (a_step && b_step) {                                                                                            \
-      BINARY_LOOP(a[i], b[i], expression)                                                                              \
-    } else if (a_step) {                                                                                               \
-      const In still = *b;                                                                                             \
-      BINARY_LOOP(a[i], still, expression)                                                                             \
-    } else if (b_step) {                                                                                               \
-      const In still = *a;                                                                                             \
-      BINARY_LOOP(still, b[i], expression)                                                                             \
-    } else {                                                                                                           \
-      const In still = *a, other = *b;                                                                                 \
-      BINARY_LOOP(still, other, expression)                                                                            \
-    }                                                                                                                  \
-  }
+using std::fmod;
 
 // Python's and ONNX's modulus: the sign of the divisor.
-PLIMSOLL_INLINE float floor_mod(float u, float v) {
-  const float r = std::fmod(u, v);
-  return r != 0.0f && (r < 0.0f) != (v < 0.0f) ? r + v : r;
+PLIMSOLL_INLINE float floor_mod(float a, float b) {
+  const float rest = fmod(a, b);
+  return rest != 0.0f && (rest < 0.0f) != (b < 0.0f) ? rest + b : rest;
 }
 
-BINARY(float, float, add, u + v)
-BINARY(float, float, sub, u - v)
-BINARY(float, float, mul, u* v)
-BINARY(float, float, div, u / v)
-BINARY(float, float, mod, floor_mod(u, v))
-BINARY(float, float, fmod, std::fmod(u, v))
-BINARY(float, float, max, u != u ? u : (u > v ? u : v))
-BINARY(float, float, min, u != u ? u : (u < v ? u : v))
-BINARY(float, float, prelu, u >= 0.0f ? u : u * v)
+}  // namespace
 
-BINARY(uint8_t, float, equal, u == v)
-BINARY(uint8_t, float, less, u < v)
-BINARY(uint8_t, float, less_equal, u <= v)
-BINARY(uint8_t, float, greater, u > v)
-BINARY(uint8_t, float, greater_equal, u >= v)
+#define BINARY_LOOP(first, second, formula)             \
+  _Pragma("omp simd") for (int64_t i = 0; i < n; ++i) { \
+    const auto a = first;                               \
+    const auto b = second;                              \
+    y[i] = formula;                                     \
+  }
+#define BINARY(Out, In, name, formula)                                                                      \
+  PLIMSOLL_VECTORISED void name##_range(Out* y, const In* as, const In* bs, int64_t a_step, int64_t b_step, \
+                                        int64_t n) {                                                        \
+    if (a_step && b_step) {                                                                                 \
+      BINARY_LOOP(as[i], bs[i], formula)                                                                    \
+    } else if (a_step) {                                                                                    \
+      const In still = *bs;                                                                                 \
+      BINARY_LOOP(as[i], still, formula)                                                                    \
+    } else if (b_step) {                                                                                    \
+      const In still = *as;                                                                                 \
+      BINARY_LOOP(still, bs[i], formula)                                                                    \
+    } else {                                                                                                \
+      const In still = *as, other = *bs;                                                                    \
+      BINARY_LOOP(still, other, formula)                                                                    \
+    }                                                                                                       \
+  }
 
-BINARY(uint8_t, int64_t, equal_i64, u == v)
-BINARY(uint8_t, int64_t, less_i64, u < v)
-BINARY(uint8_t, int64_t, less_equal_i64, u <= v)
-BINARY(uint8_t, int64_t, greater_i64, u > v)
-BINARY(uint8_t, int64_t, greater_equal_i64, u >= v)
-
-BINARY(uint8_t, uint8_t, and, (u != 0) & (v != 0))
-BINARY(uint8_t, uint8_t, or, (u != 0) | (v != 0))
-BINARY(uint8_t, uint8_t, xor, (u != 0) ^ (v != 0))
+#define PLIMSOLL_BINARY(op, Name, formula) BINARY(float, float, op, formula)
+#define PLIMSOLL_BINARY_FORM(form, Name, formula) BINARY(float, float, form, formula)
+#define PLIMSOLL_BINARY_LIBRARY(op, Name)
+#define PLIMSOLL_COMPARE(op, Name, formula) \
+  BINARY(uint8_t, float, op, formula)       \
+  BINARY(uint8_t, int64_t, op##_i64, formula)
+#define PLIMSOLL_LOGIC(op, Name, formula) BINARY(uint8_t, uint8_t, op, formula)
+#define PLIMSOLL_BITWISE(op, Name, formula)
+#include "kernels/elementwise.def"
 
 // Squares, roots and reciprocals, the exponents of real models, without the library call.
-PLIMSOLL_VECTORISED static bool pow_special(float* y, const float* a, float exponent, int64_t n) {
+PLIMSOLL_VECTORISED static bool pow_special(float* y, const float* base, float exponent, int64_t n) {
   if (exponent == 2.0f) {
-    BINARY_LOOP(a[i], a[i], u * v)
+    BINARY_LOOP(base[i], base[i], a * b)
   } else if (exponent == 3.0f) {
-    BINARY_LOOP(a[i], a[i], u * v * u)
+    BINARY_LOOP(base[i], base[i], a * b * a)
   } else if (exponent == 0.5f) {
-    BINARY_LOOP(a[i], 0.0f, std::sqrt(u) + v)
+    BINARY_LOOP(base[i], 0.0f, std::sqrt(a) + b)
   } else if (exponent == -1.0f) {
-    BINARY_LOOP(a[i], 1.0f, v / u)
+    BINARY_LOOP(base[i], 1.0f, b / a)
   } else {
     return false;
   }

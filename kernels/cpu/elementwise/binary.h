@@ -14,17 +14,18 @@ template <typename Out, typename In>
 using BinaryRange = void(Out* y, const In* a, const In* b, int64_t a_step, int64_t b_step, int64_t n);
 
 using FloatBinaryRange = BinaryRange<float, float>;
-FloatBinaryRange add_range, sub_range, mul_range, div_range, pow_range, mod_range, fmod_range, max_range, min_range,
-    prelu_range;
-
 using FloatCompareRange = BinaryRange<uint8_t, float>;
-FloatCompareRange equal_range, less_range, less_equal_range, greater_range, greater_equal_range;
-
 using IndexCompareRange = BinaryRange<uint8_t, int64_t>;
-IndexCompareRange equal_i64_range, less_i64_range, less_equal_i64_range, greater_i64_range, greater_equal_i64_range;
-
 using LogicRange = BinaryRange<uint8_t, uint8_t>;
-LogicRange and_range, or_range, xor_range;
+
+#define PLIMSOLL_BINARY(op, Name, formula) FloatBinaryRange op##_range;
+#define PLIMSOLL_BINARY_FORM(form, Name, formula) FloatBinaryRange form##_range;
+#define PLIMSOLL_COMPARE(op, Name, formula) \
+  FloatCompareRange op##_range;             \
+  IndexCompareRange op##_i64_range;
+#define PLIMSOLL_LOGIC(op, Name, formula) LogicRange op##_range;
+#define PLIMSOLL_BITWISE(op, Name, formula)
+#include "kernels/elementwise.def"
 
 // The whole broadcast function. One of the types below.
 void map_binary(FloatBinaryRange* range, const LoopNest<3>& nest, float* y, const float* a, const float* b);

@@ -24,8 +24,8 @@ struct Range {
 Range inside(const PoolShape& s, int d, int64_t k) {
   const int64_t shift = s.pads_begin[d] - k * s.dilations[d], stride = s.strides[d];
   const int64_t begin = shift > 0 ? (shift + stride - 1) / stride : 0;
-  const int64_t last = s.input[d] - 1 + shift;
-  return {std::min(begin, s.output[d]), last < 0 ? 0 : std::min(last / stride + 1, s.output[d])};
+  const int64_t last = s.in[d] - 1 + shift;
+  return {std::min(begin, s.out[d]), last < 0 ? 0 : std::min(last / stride + 1, s.out[d])};
 }
 
 int64_t input_of(const PoolShape& s, int d, int64_t out, int64_t k) {
@@ -37,8 +37,8 @@ int64_t counted(const PoolShape& s, int d, int64_t out) {
   int64_t count = 0;
   for (int64_t k = 0; k < s.kernel[d]; ++k) {
     const int64_t at = input_of(s, d, out, k);
-    const bool in_input = at >= 0 && at < s.input[d];
-    count += in_input || (s.count_include_pad && at >= -s.pads_begin[d] && at < s.input[d] + s.pads_end[d]);
+    const bool in_input = at >= 0 && at < s.in[d];
+    count += in_input || (s.count_include_pad && at >= -s.pads_begin[d] && at < s.in[d] + s.pads_end[d]);
   }
   return count;
 }
@@ -46,15 +46,15 @@ int64_t counted(const PoolShape& s, int d, int64_t out) {
 // A tile of one row of results: columns [first, first + width) of row (depth, row) in the output plane.
 struct RowTile {
   int64_t depth, row, first, width;
-  int64_t output_at(const PoolShape& s) const { return (depth * s.output[1] + row) * s.output[2] + first; }
+  int64_t output_at(const PoolShape& s) const { return (depth * s.out[1] + row) * s.out[2] + first; }
 };
 
 template <typename Body>
 void for_each_tile(const PoolShape& s, Body&& body) {
-  for (int64_t depth = 0; depth < s.output[0]; ++depth)
-    for (int64_t row = 0; row < s.output[1]; ++row)
-      for (int64_t first = 0; first < s.output[2]; first += row_tile)
-        body(RowTile{depth, row, first, std::min(row_tile, s.output[2] - first)});
+  for (int64_t depth = 0; depth < s.out[0]; ++depth)
+    for (int64_t row = 0; row < s.out[1]; ++row)
+      for (int64_t first = 0; first < s.out[2]; first += row_tile)
+        body(RowTile{depth, row, first, std::min(row_tile, s.out[2] - first)});
 }
 
 // body(begin, count, input offset in the plane, number of the kernel element) in kernel order: results
@@ -63,15 +63,15 @@ template <typename Body>
 void for_each_tap(const PoolShape& s, const RowTile& tile, Body&& body) {
   for (int64_t kd = 0; kd < s.kernel[0]; ++kd) {
     const int64_t depth = input_of(s, 0, tile.depth, kd);
-    if (depth < 0 || depth >= s.input[0]) continue;
+    if (depth < 0 || depth >= s.in[0]) continue;
     for (int64_t kh = 0; kh < s.kernel[1]; ++kh) {
       const int64_t row = input_of(s, 1, tile.row, kh);
-      if (row < 0 || row >= s.input[1]) continue;
+      if (row < 0 || row >= s.in[1]) continue;
       for (int64_t kw = 0; kw < s.kernel[2]; ++kw) {
         const Range range = inside(s, 2, kw);
         const int64_t begin = std::max(range.begin, tile.first), end = std::min(range.end, tile.first + tile.width);
         if (begin >= end) continue;
-        body(begin - tile.first, end - begin, (depth * s.input[1] + row) * s.input[2] + input_of(s, 2, begin, kw),
+        body(begin - tile.first, end - begin, (depth * s.in[1] + row) * s.in[2] + input_of(s, 2, begin, kw),
              (kd * s.kernel[1] + kh) * s.kernel[2] + kw);
       }
     }
@@ -120,12 +120,12 @@ void inverse_counts(const PoolShape& s, const RowTile& tile, float* inverse) {
     inverse[i] = 1.0f / static_cast<float>(outer * counted(s, 2, tile.first + i));
 }
 
-int64_t work_of(const PoolShape& s) { return s.planes * plane_size(s.output) * plane_size(s.kernel); }
+int64_t work_of(const PoolShape& s) { return s.planes * plane_size(s.out) * plane_size(s.kernel); }
 
 }  // namespace
 
 void max_pool(const PoolShape& shape, float* y, int64_t* indices, const float* x) {
-  const int64_t x_size = plane_size(shape.input), y_size = plane_size(shape.output);
+  const int64_t x_size = plane_size(shape.in), y_size = plane_size(shape.out);
   parallel_tasks(shape.planes, work_of(shape), [&](int64_t plane) {
     Maxima maxima;
     for_each_tile(shape, [&](const RowTile& tile) {
@@ -139,7 +139,7 @@ void max_pool(const PoolShape& shape, float* y, int64_t* indices, const float* x
 }
 
 void max_pool_with_choices(const PoolShape& shape, float* y, uint8_t* choices, const float* x) {
-  const int64_t x_size = plane_size(shape.input), y_size = plane_size(shape.output);
+  const int64_t x_size = plane_size(shape.in), y_size = plane_size(shape.out);
   parallel_tasks(shape.planes, work_of(shape), [&](int64_t plane) {
     Maxima maxima;
     for_each_tile(shape, [&](const RowTile& tile) {
@@ -152,7 +152,7 @@ void max_pool_with_choices(const PoolShape& shape, float* y, uint8_t* choices, c
 }
 
 void max_pool_grad(const PoolShape& shape, float* dx, const float* x, const float* dy) {
-  const int64_t x_size = plane_size(shape.input), y_size = plane_size(shape.output);
+  const int64_t x_size = plane_size(shape.in), y_size = plane_size(shape.out);
   parallel_tasks(shape.planes, work_of(shape), [&](int64_t plane) {
     Maxima maxima;
     float* to = dx + plane * x_size;
@@ -167,7 +167,7 @@ void max_pool_grad(const PoolShape& shape, float* dx, const float* x, const floa
 }
 
 void max_pool_grad_of_choices(const PoolShape& shape, float* dx, const uint8_t* choices, const float* dy) {
-  const int64_t x_size = plane_size(shape.input), y_size = plane_size(shape.output);
+  const int64_t x_size = plane_size(shape.in), y_size = plane_size(shape.out);
   parallel_tasks(shape.planes, work_of(shape), [&](int64_t plane) {
     float* to = dx + plane * x_size;
     std::fill_n(to, x_size, 0.0f);
@@ -182,7 +182,7 @@ void max_pool_grad_of_choices(const PoolShape& shape, float* dx, const uint8_t* 
 }
 
 void average_pool(const PoolShape& shape, float* y, const float* x) {
-  const int64_t x_size = plane_size(shape.input), y_size = plane_size(shape.output);
+  const int64_t x_size = plane_size(shape.in), y_size = plane_size(shape.out);
   parallel_tasks(shape.planes, work_of(shape), [&](int64_t plane) {
     for_each_tile(shape, [&](const RowTile& tile) {
       float sum[row_tile] = {}, inverse[row_tile];
@@ -197,7 +197,7 @@ void average_pool(const PoolShape& shape, float* y, const float* x) {
 }
 
 void average_pool_grad(const PoolShape& shape, float* dx, const float* dy) {
-  const int64_t x_size = plane_size(shape.input), y_size = plane_size(shape.output);
+  const int64_t x_size = plane_size(shape.in), y_size = plane_size(shape.out);
   parallel_tasks(shape.planes, work_of(shape), [&](int64_t plane) {
     float* to = dx + plane * x_size;
     std::fill_n(to, x_size, 0.0f);

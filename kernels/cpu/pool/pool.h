@@ -2,14 +2,12 @@
 
 // Pooling over planes: every (sample, channel) pair is one plane of up to three dimensions.
 
-#include <cstdint>
+#include "kernels/pool_window.h"
 
 namespace plimsoll::cpu {
 
-// Spatial dimensions stand last; leading ones that a tensor lacks are 1.
-struct PoolShape {
+struct PoolShape : PoolWindow<int64_t> {
   int64_t planes;
-  int64_t input[3], output[3], kernel[3], strides[3], dilations[3], pads_begin[3], pads_end[3];
   bool count_include_pad;
 };
 

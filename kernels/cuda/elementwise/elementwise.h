@@ -10,58 +10,23 @@
 
 namespace plimsoll::cuda {
 
+// The functions of kernels/elementwise.def, and what CUDA alone computes.
 enum class Unary : uint8_t {
-  // Floats and integers.
-  Neg,
-  Abs,
-  Sign,
-  Clip,
-  BitwiseNot,
-  // Floats alone.
-  Floor,
-  Ceil,
-  Round,
-  Exp,
-  Log,
-  Sqrt,
-  Rsqrt,
-  Reciprocal,
-  Erf,
-  Sin,
-  Cos,
-  Tan,
-  Asin,
-  Acos,
-  Atan,
-  Sinh,
-  Cosh,
-  Tanh,
-  Asinh,
-  Acosh,
-  Atanh,
-  Relu,
-  Sigmoid,
-  Silu,
-  Gelu,
-  GeluTanh,
-  Softplus,
-  Softsign,
-  Mish,
-  Elu,
-  Celu,
-  Selu,
-  LeakyRelu,
-  HardSigmoid,
-  HardSwish,
-  ThresholdedRelu,
-  Shrink,
+#define PLIMSOLL_UNARY(op, Name, formula) Name,
+#define PLIMSOLL_UNARY_FORM(form, Name, formula) Name,
+#include "kernels/elementwise.def"
+  BitwiseNot,  // of integers alone
 };
 
 // y = f(x) on n elements; a and b are the op's attributes in their order (Selu: alpha, gamma; Clip: min, max).
 [[nodiscard]] cudaError_t map_unary(Unary f, double a, double b, Scalar type, void* y, const void* x, int64_t n,
                                     cudaStream_t stream);
 
-enum class UnaryGrad : uint8_t { Relu, Sigmoid, Tanh, Silu, Gelu, GeluTanh };
+enum class UnaryGrad : uint8_t {
+#define PLIMSOLL_UNARY_GRAD(op, Name, formula) Name,
+#define PLIMSOLL_UNARY_GRAD_FORM(form, Name, formula) Name,
+#include "kernels/elementwise.def"
+};
 
 // dx from what the forward kept (x or y) and dy; dx may be either.
 [[nodiscard]] cudaError_t map_unary_grad(UnaryGrad f, Scalar type, void* dx, const void* kept, const void* dy,
@@ -72,27 +37,9 @@ enum class Test : uint8_t { IsNan, IsInf, IsNegativeInf, IsPositiveInf, Not };
 [[nodiscard]] cudaError_t map_test(Test f, Scalar type, bool* y, const void* x, int64_t n, cudaStream_t stream);
 
 enum class Binary : uint8_t {
-  Add,
-  Sub,
-  Mul,
-  Div,
-  Max,
-  Min,
-  Pow,
-  Mod,
-  Fmod,
-  Prelu,
-  Equal,
-  Less,
-  LessEqual,
-  Greater,
-  GreaterEqual,
-  And,
-  Or,
-  Xor,
-  BitwiseAnd,
-  BitwiseOr,
-  BitwiseXor,
+#define PLIMSOLL_BINARY(op, Name, formula) Name,
+#define PLIMSOLL_BINARY_FORM(form, Name, formula) Name,
+#include "kernels/elementwise.def"
   ShiftLeft,
   ShiftRight,
 };

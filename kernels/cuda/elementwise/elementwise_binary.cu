@@ -9,53 +9,46 @@ namespace plimsoll::cuda {
 namespace {
 
 template <typename C>
-__device__ C remainder(C a, C b, bool fmod_form) {
+__device__ C floor_mod(C a, C b) {
   const C rest = fmod(a, b);
-  const bool other_sign = rest != 0 && (rest < 0) != (b < 0);
-  return other_sign && !fmod_form ? rest + b : rest;
+  return rest != 0 && (rest < 0) != (b < 0) ? rest + b : rest;
 }
 
 template <typename C>
 __device__ __forceinline__ C arithmetic(Binary f, C a, C b) {
   switch (f) {
-    case Binary::Add:
-      return a + b;
-    case Binary::Sub:
-      return a - b;
-    case Binary::Mul:
-      return a * b;
-    case Binary::Div:
-      return a / b;
-    case Binary::Max:
-      return a != a || a > b ? a : b;
-    case Binary::Min:
-      return a != a || a < b ? a : b;
-    case Binary::Pow:
-      return pow(a, b);
-    case Binary::Mod:
-      return remainder(a, b, false);
-    case Binary::Fmod:
-      return remainder(a, b, true);
+#define PLIMSOLL_BINARY(op, Name, formula) \
+  case Binary::Name:                       \
+    return formula;
+#define PLIMSOLL_BINARY_FORM(form, Name, formula) PLIMSOLL_BINARY(form, Name, formula)
+#define PLIMSOLL_COMPARE(op, Name, formula)
+#define PLIMSOLL_LOGIC(op, Name, formula)
+#define PLIMSOLL_BITWISE(op, Name, formula)
+#include "kernels/elementwise.def"
     default:
-      return a < 0 ? b * a : a;
+      return a;
   }
 }
 
-__host__ __device__ constexpr bool is_comparison(Binary f) { return f >= Binary::Equal && f <= Binary::GreaterEqual; }
+__host__ __device__ constexpr bool is_comparison(Binary f) {
+  switch (f) {
+#define PLIMSOLL_COMPARE(op, Name, formula) case Binary::Name:
+#include "kernels/elementwise.def"
+    return true;
+    default:
+      return false;
+  }
+}
 
 template <typename Value>
 __device__ bool compare(Binary f, Value a, Value b) {
   switch (f) {
-    case Binary::Equal:
-      return a == b;
-    case Binary::Less:
-      return a < b;
-    case Binary::LessEqual:
-      return a <= b;
-    case Binary::Greater:
-      return b < a;
+#define PLIMSOLL_COMPARE(op, Name, formula) \
+  case Binary::Name:                        \
+    return formula;
+#include "kernels/elementwise.def"
     default:
-      return b <= a;
+      return false;
   }
 }
 
@@ -152,18 +145,11 @@ __device__ Value integer_arithmetic(Binary f, Value a, Value b, Scalar type) {
       return integer_remainder(a, b, false);
     case Binary::Fmod:
       return integer_remainder(a, b, true);
-    case Binary::And:
-      return static_cast<Value>(a != 0 && b != 0);
-    case Binary::Or:
-      return static_cast<Value>(a != 0 || b != 0);
-    case Binary::Xor:
-      return static_cast<Value>((a != 0) != (b != 0));
-    case Binary::BitwiseAnd:
-      return static_cast<Value>(x & y);
-    case Binary::BitwiseOr:
-      return static_cast<Value>(x | y);
-    case Binary::BitwiseXor:
-      return static_cast<Value>(x ^ y);
+#define PLIMSOLL_LOGIC(op, Name, formula) \
+  case Binary::Name:                      \
+    return static_cast<Value>(formula);
+#define PLIMSOLL_BITWISE(op, Name, formula) PLIMSOLL_LOGIC(op, Name, formula)
+#include "kernels/elementwise.def"
     default:
       return static_cast<Value>(shifted(f, x, y, width_of(type)));
   }

@@ -50,90 +50,43 @@ __device__ NormalLaw normal_law(float x) {
 }
 
 template <typename C>
+__device__ C gelu(C x) {
+  return x * normal_distribution(x);
+}
+
+template <typename C>
+__device__ C gelu_tanh(C x) {
+  return x * sigmoid(gelu_argument(x));
+}
+
+template <typename C>
+__device__ C sign(C x) {
+  return C((x > 0) - (x < 0));
+}
+
+template <typename C>
+__device__ C relu(C x) {
+  return x < 0 ? C(0) : x;
+}
+
+template <typename C>
+__device__ C leaky_relu(C x, C alpha) {
+  return x > 0 ? x : alpha * x;
+}
+
+template <typename C>
+__device__ C sixth_of(C x) {
+  return x / 6;
+}
+
+template <typename C>
 __device__ __forceinline__ C apply(Unary f, C x, C a, C b) {
   switch (f) {
-    case Unary::Neg:
-      return -x;
-    case Unary::Abs:
-      return fabs(x);
-    case Unary::Sign:
-      return C((x > 0) - (x < 0));
-    case Unary::Clip:
-      return clamp(x, a, b);
-    case Unary::Floor:
-      return floor(x);
-    case Unary::Ceil:
-      return ceil(x);
-    case Unary::Round:
-      return rint(x);
-    case Unary::Exp:
-      return exp(x);
-    case Unary::Log:
-      return log(x);
-    case Unary::Sqrt:
-      return sqrt(x);
-    case Unary::Rsqrt:
-      return 1 / sqrt(x);
-    case Unary::Reciprocal:
-      return 1 / x;
-    case Unary::Erf:
-      return erf(x);
-    case Unary::Sin:
-      return sin(x);
-    case Unary::Cos:
-      return cos(x);
-    case Unary::Tan:
-      return tan(x);
-    case Unary::Asin:
-      return asin(x);
-    case Unary::Acos:
-      return acos(x);
-    case Unary::Atan:
-      return atan(x);
-    case Unary::Sinh:
-      return sinh(x);
-    case Unary::Cosh:
-      return cosh(x);
-    case Unary::Tanh:
-      return tanh(x);
-    case Unary::Asinh:
-      return asinh(x);
-    case Unary::Acosh:
-      return acosh(x);
-    case Unary::Atanh:
-      return atanh(x);
-    case Unary::Relu:
-      return x < 0 ? C(0) : x;
-    case Unary::Sigmoid:
-      return sigmoid(x);
-    case Unary::Silu:
-      return x * sigmoid(x);
-    case Unary::Gelu:
-      return x * normal_distribution(x);
-    case Unary::GeluTanh:
-      return x * sigmoid(gelu_argument(x));
-    case Unary::Softplus:
-      return softplus(x);
-    case Unary::Softsign:
-      return x / (1 + fabs(x));
-    case Unary::Mish:
-      return x * tanh(softplus(x));
-    case Unary::Elu:
-      return x > 0 ? x : a * expm1(x);
-    case Unary::Celu:
-      return x > 0 ? x : a * expm1(x / a);
-    case Unary::Selu:
-      return b * (x > 0 ? x : a * expm1(x));
-    case Unary::LeakyRelu:
-      return x > 0 ? x : a * x;
-    case Unary::HardSigmoid:
-      return clamp(a * x + b, C(0), C(1));
-    case Unary::HardSwish:
-      return x * clamp(x / 6 + C(0.5), C(0), C(1));
-    case Unary::ThresholdedRelu:
-      return x > a ? x : C(0);
-    case Unary::Shrink:
-      return x < -b ? x + a : x > b ? x - a : C(0);
+#define PLIMSOLL_UNARY(op, Name, formula) \
+  case Unary::Name:                       \
+    return formula;
+#define PLIMSOLL_UNARY_FORM(form, Name, formula) PLIMSOLL_UNARY(form, Name, formula)
+#include "kernels/elementwise.def"
     default:
       return x;
   }
@@ -206,31 +159,40 @@ __global__ void integer_unary_kernel(Unary f, double a, double b, Scalar type, v
 
 // ---- Gradients ----
 
-template <UnaryGrad f, typename C>
-__device__ C slope(C x) {
-  if constexpr (f == UnaryGrad::Sigmoid) {
-    return x * (1 - x);
-  } else if constexpr (f == UnaryGrad::Tanh) {
-    return 1 - x * x;
-  } else if constexpr (f == UnaryGrad::Silu) {
-    const C s = sigmoid(x);
-    return s * (1 + x * (1 - s));
-  } else if constexpr (f == UnaryGrad::Gelu) {
-    return normal_distribution(x) + x * C(0.3989422804014327) * exp(C(-0.5) * x * x);
-  } else {
-    const C s = sigmoid(gelu_argument(x));
-    return s + x * s * (1 - s) * C(1.5957691216057308) * (1 + C(3 * 0.044715) * x * x);
-  }
+template <typename C>
+__device__ C sigmoid_grad(C y, C dy) {
+  return dy * (y * (1 - y));
+}
+
+template <typename C>
+__device__ C silu_slope(C x) {
+  const C s = sigmoid(x);
+  return s * (1 + x * (1 - s));
+}
+
+template <typename C>
+__device__ C gelu_slope(C x) {
+  return normal_distribution(x) + x * C(0.3989422804014327) * exp(C(-0.5) * x * x);
+}
+
+template <typename C>
+__device__ C gelu_tanh_slope(C x) {
+  const C s = sigmoid(gelu_argument(x));
+  return s + x * s * (1 - s) * C(1.5957691216057308) * (1 + C(3 * 0.044715) * x * x);
 }
 
 template <UnaryGrad f>
 struct Grad {
   template <typename C>
-  __device__ C operator()(C kept, C dy) const {
-    if constexpr (f == UnaryGrad::Relu)
-      return kept > 0 ? dy : C(0);
-    else
-      return dy * slope<f>(kept);
+  __device__ C operator()(C x, C dy) const {
+    switch (f) {
+#define PLIMSOLL_UNARY_GRAD(op, Name, formula) \
+  case UnaryGrad::Name:                        \
+    return formula;
+#define PLIMSOLL_UNARY_GRAD_FORM(form, Name, formula) PLIMSOLL_UNARY_GRAD(form, Name, formula)
+#include "kernels/elementwise.def"
+    }
+    return C(0);
   }
 };
 
@@ -245,7 +207,7 @@ template <UnaryGrad f>
 cudaError_t map_grad(Scalar type, void* dx, const void* kept, const void* dy, int64_t n, cudaStream_t stream) {
   return with_float(type, [&](auto* element) {
     using T = std::remove_pointer_t<decltype(element)>;
-    using Slope = std::conditional_t<f == UnaryGrad::Gelu && sizeof(T) == 2, NarrowGeluGrad, Grad<f>>;
+    using Slope = std::conditional_t<f == UnaryGrad::GeluGrad && sizeof(T) == 2, NarrowGeluGrad, Grad<f>>;
     return map_pairs(Slope{}, n, static_cast<T*>(dx), static_cast<const T*>(kept), static_cast<const T*>(dy), stream);
   });
 }
@@ -291,19 +253,13 @@ cudaError_t map_unary(Unary f, double a, double b, Scalar type, void* y, const v
 cudaError_t map_unary_grad(UnaryGrad f, Scalar type, void* dx, const void* kept, const void* dy, int64_t n,
                            cudaStream_t stream) {
   switch (f) {
-    case UnaryGrad::Relu:
-      return map_grad<UnaryGrad::Relu>(type, dx, kept, dy, n, stream);
-    case UnaryGrad::Sigmoid:
-      return map_grad<UnaryGrad::Sigmoid>(type, dx, kept, dy, n, stream);
-    case UnaryGrad::Tanh:
-      return map_grad<UnaryGrad::Tanh>(type, dx, kept, dy, n, stream);
-    case UnaryGrad::Silu:
-      return map_grad<UnaryGrad::Silu>(type, dx, kept, dy, n, stream);
-    case UnaryGrad::Gelu:
-      return map_grad<UnaryGrad::Gelu>(type, dx, kept, dy, n, stream);
-    default:
-      return map_grad<UnaryGrad::GeluTanh>(type, dx, kept, dy, n, stream);
+#define PLIMSOLL_UNARY_GRAD(op, Name, formula) \
+  case UnaryGrad::Name:                        \
+    return map_grad<UnaryGrad::Name>(type, dx, kept, dy, n, stream);
+#define PLIMSOLL_UNARY_GRAD_FORM(form, Name, formula) PLIMSOLL_UNARY_GRAD(form, Name, formula)
+#include "kernels/elementwise.def"
   }
+  return cudaErrorInvalidValue;
 }
 
 cudaError_t map_test(Test f, Scalar type, bool* y, const void* x, int64_t n, cudaStream_t stream) {

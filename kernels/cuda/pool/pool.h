@@ -4,17 +4,16 @@
 // element of dx adds what the windows over it give, in the order of the windows.
 
 #include "kernels/cuda/common/scalar.h"
+#include "kernels/pool_window.h"
 
 #include <cuda_runtime_api.h>
 
 namespace plimsoll::cuda {
 
-// Tensors of fewer than 2^31 elements. Three spatial dimensions; missing ones, in front, have size, kernel,
-// stride and dilation 1 and no padding.
-struct PoolShape {
+// Tensors of fewer than 2^31 elements.
+struct PoolShape : PoolWindow<int32_t> {
   int64_t batch, channels;
   bool channels_last;
-  int32_t in[3], out[3], kernel[3], strides[3], pads_begin[3], pads_end[3], dilations[3];
 };
 
 // The first of the largest elements, NaN being larger than anything, and its number in the kernel, 255 where a window

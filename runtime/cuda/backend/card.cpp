@@ -4,6 +4,7 @@
 #include "runtime/cuda/backend/launcher.h"
 #include "runtime/cuda/backend/libraries.h"
 #include "runtime/cuda/backend/process_memory.h"
+#include "runtime/kernels/matmul.h"
 
 #include <algorithm>
 #include <random>
@@ -150,17 +151,16 @@ Result<double> product_tflops(CudaLibraries& libraries, cudaStream_t stream, DTy
                             llvm::joinErrors(y.takeError(), w.takeError()));
   if (Status s = fill_random(*a, dtype)) return s;
   if (Status s = fill_random(*b, dtype)) return s;
-  llvm::ArrayRef<CudaLauncher> launchers = cuda_product_launchers();
-  const CudaLauncher* matmul = llvm::find_if(launchers, [](const CudaLauncher& l) { return l.op == "matmul"; });
+  const CudaLauncher& matmul = launcher_of(kernel::matmul_cublaslt);
   Attrs attrs;
   const Type* types[] = {&type, &type};
   OpCall call(attrs, types);
   TensorView operands[] = {{type, a->data()}, {type, b->data()}}, results[] = {{type, y->data()}};
-  CudaCall launch{get_op("matmul"), call, operands, results, w->data(), w->bytes(), nullptr, stream};
-  Result<std::unique_ptr<CudaPrepared>> prepared = matmul->prepare(libraries, launch);
+  CudaCall launch{{op_matmul, call, operands, results, w->data()}, w->bytes(), 0, nullptr, stream};
+  Result<std::unique_ptr<CudaPrepared>> prepared = matmul.prepare(libraries, launch);
   if (!prepared) return prepared.takeError();
   launch.prepared = prepared->get();
-  Result<double> ms = median_ms(stream, [&] { return matmul->launch(launch); });
+  Result<double> ms = median_ms(stream, [&] { return matmul.launch(launch); });
   if (!ms) return ms.takeError();
   return 2.0 * product_size * product_size * product_size / *ms / 1e9;
 }

@@ -211,20 +211,19 @@ Attributes window(const CudnnConvolution& c) {
 
 Result<std::unique_ptr<CudnnPlan>> plan_convolution(const CudnnCard& card, const CudnnConvolution& c,
                                                     int64_t max_workspace_bytes, int rank) {
-  using Pass = CudnnConvolution::Pass;
   auto plan = std::make_unique<GraphPlan>(card, c.x.dtype == DType::F64 ? DType::F64 : DType::F32);
   switch (c.pass) {
-    case Pass::Forward:
+    case ConvPass::Forward:
       plan->output(
           plan->graph.conv_fprop(plan->input(0, c.x), plan->input(1, c.w), window<fe::graph::Conv_fprop_attributes>(c)),
           2, c.y);
       break;
-    case Pass::InputGradient:
+    case ConvPass::InputGradient:
       plan->output(
           plan->graph.conv_dgrad(plan->input(2, c.y), plan->input(1, c.w), window<fe::graph::Conv_dgrad_attributes>(c)),
           0, c.x);
       break;
-    case Pass::WeightGradient:
+    case ConvPass::WeightGradient:
       plan->output(
           plan->graph.conv_wgrad(plan->input(2, c.y), plan->input(0, c.x), window<fe::graph::Conv_wgrad_attributes>(c)),
           1, c.w);

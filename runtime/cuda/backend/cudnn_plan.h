@@ -4,6 +4,7 @@
 
 #include "ir/support/status.h"
 #include "ir/type.h"
+#include "runtime/kernels/conv.h"
 
 #include <cuda_runtime_api.h>
 
@@ -38,7 +39,7 @@ struct CudnnAttention {
 };
 
 struct CudnnConvolution {
-  enum class Pass : uint8_t { Forward, InputGradient, WeightGradient } pass = Pass::Forward;
+  ConvPass pass = ConvPass::Forward;
   CudnnTensor x, w, y;  // [batch, channels, space...], w [out, in / groups, space...]
   llvm::SmallVector<int64_t, 3> pads_begin, pads_end, strides, dilations;
   bool tensor_cores = true;  // f32 only: may operands be rounded to TF32?

@@ -44,8 +44,6 @@ class StepRunner {
 
   Status prepare() {
     if (Status s = find_card()) return s;
-    for (const CudaLauncher* launcher : all_cuda_launchers())
-      launchers_[(launcher->op + "/" + launcher->name).str()] = launcher;
     if (Status s = libraries_.create(plan_.training.precision == "tf32")) return s;
     if (Status s = stream_.create()) return s;
     if (Status s = channels_.create()) return s;
@@ -156,12 +154,7 @@ class StepRunner {
     return Status::success();
   }
 
-  TensorView view(SlotId id) const {
-    const Slot& slot = plan_.slots[static_cast<size_t>(id)];
-    size_t arena = 0;
-    while (plan_.arenas[arena].space != slot.space) ++arena;
-    return {slot.type, arenas_[arena].data() + slot.offset};
-  }
+  TensorView view(SlotId id) const { return view_in(arenas_, plan_, id); }
 
   const std::string& name_of(SlotId slot) const { return plan_.slots[static_cast<size_t>(slot)].name; }
 
@@ -182,31 +175,20 @@ class StepRunner {
   }
 
   Status prepare_step(const Instruction& instruction, Step& step) {
-    step.op = find_op(instruction.op);
-    if (!step.op)
-      return model_error("the plan needs the op '" + instruction.op + "', which this program does not know");
-    step.attrs = &instruction.attrs;
+    Result<PlannedStep> planned = plan_step(plan_, instruction, [&](SlotId slot) { return view(slot); });
+    if (!planned) return planned.takeError();
+    static_cast<PlannedStep&>(step) = std::move(*planned);
     step.name = name_of(instruction.results[0]);
-    for (SlotId operand : instruction.operands) {
-      step.operands.push_back(operand < 0 ? TensorView() : view(operand));
-      step.operand_types.push_back(operand < 0 ? nullptr : &plan_.slots[static_cast<size_t>(operand)].type);
-    }
-    for (SlotId result : instruction.results) step.results.push_back(view(result));
-    if (instruction.workspace >= 0) {
-      step.workspace = view(instruction.workspace).data;
-      step.workspace_bytes = plan_.slots[static_cast<size_t>(instruction.workspace)].bytes;
-    }
+    const bool on_host = instruction.kernel == "reference";
+    if (!on_host)
+      if (Status s = find_launcher(instruction.kernel, step)) return s;
     const OpCall call = step.op_call();
     const CudaCall launch = step.call_on(stream_, call);
-    if (instruction.kernel == "reference") {
+    if (on_host) {
       step.prepared = std::make_unique<HostReference>(launch, step.name, reference_);
       reference_bytes_ = std::max(reference_bytes_, HostReference::staging_bytes(launch));
       return Status::success();
     }
-    step.launcher = launchers_.lookup(instruction.op + "/" + instruction.kernel);
-    if (!step.launcher)
-      return model_error("the plan needs kernel '" + instruction.kernel + "' of " + instruction.op +
-                         ", which this program does not have; compile it again");
     if (!step.launcher->prepare) return Status::success();
     Result<std::unique_ptr<CudaPrepared>> prepared = step.launcher->prepare(libraries_, launch);
     if (!prepared) return prepared.takeError();
@@ -311,7 +293,6 @@ class StepRunner {
   const Plan& plan_;
   ExecutorOptions options_;
   ProcessMemory process_memory_;  // first: it looks at the card before anything is on it
-  llvm::StringMap<const CudaLauncher*> launchers_;
   CudaLibraries libraries_;
   CudaStream stream_;
   CopyEngines channels_;
@@ -355,12 +336,6 @@ class Backend : public CudaBackend {
     return to_outcome(runner_->measure(function, microseconds));
   }
   CudaOutcome memory_use(MemoryUse& use) override { return to_outcome(runner_->memory_use(use)); }
-  std::vector<std::string> kernels() override {
-    std::vector<std::string> names;
-    for (const CudaLauncher* launcher : all_cuda_launchers())
-      names.push_back((launcher->op + "/" + launcher->name).str());
-    return names;
-  }
   CudaOutcome identify_card(CudaCard& card) override { return to_outcome(plimsoll::identify_card(card)); }
   CudaOutcome measure_card(CudaCard& card) override { return to_outcome(plimsoll::measure_card(card)); }
   CudaOutcome describe_card_to_cudnn(std::string& description) override {

@@ -1,10 +1,11 @@
 #pragma once
 
-// One row a CUDA kernel: how a candidate of runtime/cuda/candidates.h is prepared and launched. Rows map an op's
-// operands to the plain functions of kernels/cuda; they check nothing that inference has checked.
+// How a candidate of runtime/kernels is prepared and launched. Rows map an op's operands to the plain functions of
+// kernels/cuda; they check nothing that inference has checked.
 
-#include "ir/op_def.h"
 #include "kernels/cuda/common/scalar.h"
+#include "runtime/kernels/cuda_candidate.h"
+#include "runtime/kernels/kernel_call.h"
 
 #include <cuda_runtime_api.h>
 
@@ -22,33 +23,31 @@ class CudaPrepared {
   virtual int64_t workspace_bytes() const { return 0; }
 };
 
-// One launch. Pointers are device memory; nothing is copied or waited for, everything goes to `stream`. Result bytes
-// may overlap operand bytes only as the op's record allows. Operands, results and workspace start at 256-byte borders.
-struct CudaCall {
-  const OpDef& op;
-  const OpCall& call;
-  llvm::ArrayRef<TensorView> operands;  // an absent one has no data
-  llvm::ArrayRef<TensorView> results;
-  void* workspace = nullptr;
+// Pointers are device memory; nothing is copied or waited for, everything goes to `stream`. Operands, results and
+// workspace start at 256-byte borders.
+struct CudaCall : KernelCall {
   int64_t workspace_bytes = 0;       // what the candidate asked for when the plan was made
+  int algorithm = 0;                 // which of the candidate's
   CudaPrepared* prepared = nullptr;  // what the launcher's prepare returned, if it has one
   cudaStream_t stream = nullptr;
 
-  bool has(size_t i) const { return call.has(i); }
-  // Operand i, or null when absent; result i.
-  template <typename T = void>
-  const T* in(size_t i) const {
-    return has(i) ? operands[i].as<T>() : nullptr;
-  }
-  template <typename T = void>
-  T* out(size_t i) const {
-    return results[i].as<T>();
-  }
   cuda::Scalar in_scalar(size_t i) const { return scalar_of(operands[i].type.dtype); }
   cuda::Scalar out_scalar(size_t i) const { return scalar_of(results[i].type.dtype); }
 
-  static cuda::Scalar scalar_of(DType dtype) { return static_cast<cuda::Scalar>(dtype); }
+  static constexpr cuda::Scalar scalar_of(DType dtype) { return static_cast<cuda::Scalar>(dtype); }
 };
+// scalar_of is a cast because both list the same types in the same order.
+static_assert(
+    static_cast<int>(cuda::Scalar::Bool) + 1 == dtype_count && CudaCall::scalar_of(DType::F64) == cuda::Scalar::F64 &&
+    CudaCall::scalar_of(DType::F32) == cuda::Scalar::F32 && CudaCall::scalar_of(DType::BF16) == cuda::Scalar::BF16 &&
+    CudaCall::scalar_of(DType::F16) == cuda::Scalar::F16 &&
+    CudaCall::scalar_of(DType::F8E4M3) == cuda::Scalar::F8E4M3 &&
+    CudaCall::scalar_of(DType::F8E5M2) == cuda::Scalar::F8E5M2 &&
+    CudaCall::scalar_of(DType::I64) == cuda::Scalar::I64 && CudaCall::scalar_of(DType::I32) == cuda::Scalar::I32 &&
+    CudaCall::scalar_of(DType::I16) == cuda::Scalar::I16 && CudaCall::scalar_of(DType::I8) == cuda::Scalar::I8 &&
+    CudaCall::scalar_of(DType::U64) == cuda::Scalar::U64 && CudaCall::scalar_of(DType::U32) == cuda::Scalar::U32 &&
+    CudaCall::scalar_of(DType::U16) == cuda::Scalar::U16 && CudaCall::scalar_of(DType::U8) == cuda::Scalar::U8 &&
+    CudaCall::scalar_of(DType::Bool) == cuda::Scalar::Bool);
 
 struct CudaLauncher {
   // Sees device pointers that hold no data yet. Must leave nothing allocated on the device.
@@ -59,29 +58,41 @@ struct CudaLauncher {
   using JoinsFn = bool (*)(const CudaCall& first, const CudaCall& next);
   using LaunchGroupFn = Status (*)(llvm::ArrayRef<CudaCall> calls);
 
-  llvm::StringLiteral op;
-  llvm::StringLiteral name;
+  const CudaCandidate& candidate;
   LaunchFn launch;
   PrepareFn prepare = nullptr;
   JoinsFn joins = nullptr;  // with launch_group: calls that all join the first of them
   LaunchGroupFn launch_group = nullptr;
 };
 
-// One launch_*.cpp a family, as in runtime/cuda/candidates.h.
-llvm::ArrayRef<CudaLauncher> cuda_elementwise_launchers();
-llvm::ArrayRef<CudaLauncher> cuda_move_launchers();
-llvm::ArrayRef<CudaLauncher> cuda_index_launchers();
-llvm::ArrayRef<CudaLauncher> cuda_reduce_launchers();
-llvm::ArrayRef<CudaLauncher> cuda_norm_launchers();
-llvm::ArrayRef<CudaLauncher> cuda_loss_launchers();
-llvm::ArrayRef<CudaLauncher> cuda_attention_launchers();
-llvm::ArrayRef<CudaLauncher> cuda_update_launchers();
-llvm::ArrayRef<CudaLauncher> cuda_pool_launchers();
-llvm::ArrayRef<CudaLauncher> cuda_resize_launchers();
-llvm::ArrayRef<CudaLauncher> cuda_product_launchers();
-llvm::ArrayRef<CudaLauncher> cuda_convolution_launchers();
-llvm::ArrayRef<CudaLauncher> cuda_library_launchers();
+// Has every candidate of a family one launcher?
+template <size_t candidates, size_t launchers>
+constexpr bool launches_each(const CudaCandidate* const (&family)[candidates], const CudaLauncher (&rows)[launchers]) {
+  for (const CudaCandidate* candidate : family) {
+    int found = 0;
+    for (const CudaLauncher& row : rows) found += &row.candidate == candidate;
+    if (found != 1) return false;
+  }
+  return candidates == launchers;
+}
 
-std::vector<const CudaLauncher*> all_cuda_launchers();
+// The families of runtime/kernels, one file each.
+llvm::ArrayRef<CudaLauncher> attention_launchers();
+llvm::ArrayRef<CudaLauncher> conv_launchers();
+llvm::ArrayRef<CudaLauncher> elementwise_launchers();
+llvm::ArrayRef<CudaLauncher> index_launchers();
+llvm::ArrayRef<CudaLauncher> loss_launchers();
+llvm::ArrayRef<CudaLauncher> matmul_launchers();
+llvm::ArrayRef<CudaLauncher> move_launchers();
+llvm::ArrayRef<CudaLauncher> norm_launchers();
+llvm::ArrayRef<CudaLauncher> pool_launchers();
+llvm::ArrayRef<CudaLauncher> reduce_launchers();
+llvm::ArrayRef<CudaLauncher> resize_launchers();
+llvm::ArrayRef<CudaLauncher> update_launchers();
+
+const CudaLauncher& launcher_of(const CudaCandidate& candidate);
+
+// Which op of what shape a kernel refused.
+Status launched(const CudaCall& k, cudaError_t error);
 
 }  // namespace plimsoll

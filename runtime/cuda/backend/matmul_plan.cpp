@@ -147,9 +147,9 @@ Status PreparedProduct::run_one(const CudaCall& k, const std::array<int64_t, 3>&
 }
 
 Result<std::unique_ptr<CudaPrepared>> prepare_product(CudaLibraries& libraries, const CudaCall& k,
-                                                      const Product& product, int rank) {
+                                                      const Product& product) {
   auto prepared = std::make_unique<PreparedProduct>();
-  if (Status s = prepared->create(libraries, product, k.workspace_bytes, rank)) return s;
+  if (Status s = prepared->create(libraries, product, k.workspace_bytes, k.algorithm)) return s;
   return prepared;
 }
 

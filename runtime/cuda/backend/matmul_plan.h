@@ -61,6 +61,6 @@ class PreparedProduct : public CudaPrepared {
 };
 
 Result<std::unique_ptr<CudaPrepared>> prepare_product(CudaLibraries& libraries, const CudaCall& k,
-                                                      const Product& product, int rank);
+                                                      const Product& product);
 
 }  // namespace plimsoll

@@ -28,6 +28,16 @@ bool joins(const Step& first, const Step& next) {
 
 }  // namespace
 
+Status find_launcher(const std::string& kernel, Step& step) {
+  const std::optional<CudaKernel> found = find_cuda_kernel(*step.op, kernel);
+  if (!found)
+    return model_error("the plan needs kernel '" + kernel + "' of " + step.op->name +
+                       ", which this program does not have; compile it again");
+  step.launcher = &launcher_of(*found->candidate);
+  step.algorithm = found->algorithm;
+  return Status::success();
+}
+
 size_t count_joined(llvm::ArrayRef<Step> steps) {
   size_t count = 1;
   for (; count < steps.size() && joins(steps.front(), steps[count]); ++count) {

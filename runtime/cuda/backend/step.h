@@ -3,27 +3,25 @@
 // An instruction of a plan on its way to the card, with nothing left to look up.
 
 #include "runtime/cuda/backend/launcher.h"
+#include "runtime/planned_step.h"
 
 #include <string>
 
 namespace plimsoll {
 
-struct Step {
-  const OpDef* op = nullptr;
-  const Attrs* attrs = nullptr;
+struct Step : PlannedStep {
   std::string name;
-  llvm::SmallVector<const Type*, 6> operand_types;
-  llvm::SmallVector<TensorView, 6> operands, results;
-  void* workspace = nullptr;
-  int64_t workspace_bytes = 0;
   const CudaLauncher* launcher = nullptr;  // null: the reference on the host
+  int algorithm = 0;
   std::unique_ptr<CudaPrepared> prepared;
 
-  OpCall op_call() const { return {*attrs, operand_types}; }
   CudaCall call_on(cudaStream_t stream, const OpCall& call) const {
-    return {*op, call, operands, results, workspace, workspace_bytes, prepared.get(), stream};
+    return {kernel_call(call), workspace_bytes, algorithm, prepared.get(), stream};
   }
 };
+
+// The launcher of the kernel that a plan names; an error where there is none.
+Status find_launcher(const std::string& kernel, Step& step);
 
 // How many steps, from the first on, one launch can do: those that its launcher takes together and that could as well
 // run in any order. 1 where there are no others.

@@ -1,5 +1,5 @@
 #include "ir/machine/device.h"
-#include "runtime/cuda/candidates.h"
+#include "runtime/cuda/cuda_catalog.h"
 #include "runtime/executor.h"
 #include "runtime/single_op_plan.h"
 #include "tests/kernels/kernel_run.h"

@@ -1,6 +1,6 @@
 #include "frontend/api/machine.h"
 #include "ir/support/units.h"
-#include "runtime/cuda/candidates.h"
+#include "runtime/cuda/cuda_catalog.h"
 #include "runtime/cuda/loader.h"
 #include "runtime/single_op_plan.h"
 #include "tests/support/kernel_calls.h"

@@ -1,7 +1,7 @@
 #include "ir/builder.h"
 #include "passes/compile.h"
 #include "runtime/cpu/cpu_catalog.h"
-#include "runtime/cuda/candidates.h"
+#include "runtime/cuda/cuda_catalog.h"
 
 #include <doctest/doctest.h>
 

@@ -1,6 +1,6 @@
 #include "frontend/api/machine.h"
 #include "ir/support/philox.h"
-#include "runtime/cuda/candidates.h"
+#include "runtime/cuda/cuda_catalog.h"
 #include "runtime/cuda/loader.h"
 #include "runtime/executor.h"
 #include "runtime/single_op_plan.h"
@@ -199,10 +199,11 @@ class Speeds {
 
   void list_untimed() const {
     std::string untimed;
-    for (const CudaCandidate* candidate : all_cuda_candidates()) {
-      const std::string kernel = (candidate->op + "/" + candidate->name).str();
-      if (!candidate->op.empty() && !timed_.count(kernel)) untimed += " " + kernel;
-    }
+    for (const CudaCandidate* candidate : cuda_candidates())
+      for (int algorithm = 0; algorithm < candidate->algorithms; ++algorithm) {
+        const std::string kernel = candidate->op.name.str() + "/" + candidate->kernel_name(algorithm);
+        if (!timed_.count(kernel)) untimed += " " + kernel;
+      }
     llvm::outs() << "\nNot timed:" << (untimed.empty() ? " none" : untimed) << "\n";
   }
 

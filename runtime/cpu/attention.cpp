@@ -1,0 +1,85 @@
+#include "kernels/cpu/attention/attention.h"
+#include "kernels/cpu/attention/rotary.h"
+#include "runtime/cpu/kernels.h"
+#include "runtime/cpu/random_stream.h"
+#include "runtime/kernels/attention.h"
+
+namespace plimsoll {
+namespace {
+
+cpu::AttentionShape shape_of(const CpuCall& k, size_t mask) {
+  const Attrs& attrs = k.attrs();
+  const AttentionSizes n(k.call);
+  cpu::AttentionShape shape{.batch = n.batch,
+                            .rows = n.rows,
+                            .columns = n.columns,
+                            .heads = n.heads,
+                            .kv_heads = n.kv_heads,
+                            .head_size = n.depth,
+                            .value_size = n.value_depth,
+                            .q_step = n.q_step,
+                            .k_step = n.k_step,
+                            .v_step = n.v_step,
+                            .scale = static_cast<float>(attrs.get_float("scale")),
+                            .causal = attrs.get_int("causal") != 0};
+  if (k.has(mask)) {
+    const Type& type = k.call.operand(mask);
+    shape.mask_kind = type.dtype == DType::Bool ? cpu::MaskKind::Bool : cpu::MaskKind::Float;
+    shape.mask = k.operands[mask].data;
+    llvm::copy(mask_steps(type, n), shape.mask_strides);
+  }
+  shape.dropout = attrs.get_float("dropout");
+  if (shape.dropout > 0) {
+    shape.random = random_stream(k, mask + 1);
+  }
+  return shape;
+}
+
+bool accepts_attention(const OpCall& call, llvm::ArrayRef<Type> results) {
+  const AttentionSizes n(call);
+  return floats_are_f32(call, results) && n.depth <= cpu::max_head_size && n.value_depth <= cpu::max_head_size;
+}
+
+Status launch_attention(const CpuCall& k) {
+  const AttentionSizes n(k.call);
+  cpu::attention(shape_of(k, attention_mask), k.out<float>(0), k.out<float>(1), k.in<float>(0),
+                 k.in<float>(n.k_operand) + n.k_start, k.in<float>(n.v_operand) + n.v_start);
+  return Status::success();
+}
+
+int64_t attention_grad_workspace(const OpCall& call, llvm::ArrayRef<Type>) { return row_products_bytes(call); }
+
+Status launch_attention_grad(const CpuCall& k) {
+  const AttentionSizes n(k.call);
+  cpu::attention_grad(shape_of(k, attention_grad_mask), k.out<float>(0), k.out<float>(n.k_operand) + n.k_start,
+                      k.out<float>(n.v_operand) + n.v_start, k.in<float>(0), k.in<float>(n.k_operand) + n.k_start,
+                      k.in<float>(n.v_operand) + n.v_start, k.in<float>(3), k.in<float>(4), k.in<float>(5),
+                      k.scratch<float>());
+  return Status::success();
+}
+
+Status launch_rotary(const CpuCall& k) {
+  const RotarySizes n(k.call);
+  cpu::rotary({.batch = n.batch,
+               .rows = n.rows,
+               .heads = n.heads,
+               .head_size = n.depth,
+               .pairs = n.pairs,
+               .table_batch = n.table_batch,
+               .interleaved = n.interleaved,
+               .inverse = n.inverse},
+              k.out<float>(0), k.in<float>(0), k.in<float>(1), k.in<float>(2));
+  return Status::success();
+}
+
+constexpr CpuKernel kernels[] = {
+    {op_attention, "blocked", accepts_attention, launch_attention},
+    {op_attention_grad, "blocked", accepts_attention, launch_attention_grad, attention_grad_workspace},
+    {op_rotary, "vectorised", all_f32, launch_rotary},
+};
+
+}  // namespace
+
+llvm::ArrayRef<CpuKernel> attention_kernels() { return kernels; }
+
+}  // namespace plimsoll

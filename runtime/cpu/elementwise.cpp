@@ -1,0 +1,181 @@
+#include "runtime/kernels/elementwise.h"
+#include "kernels/cpu/elementwise/binary.h"
+#include "kernels/cpu/elementwise/cast.h"
+#include "kernels/cpu/elementwise/unary.h"
+#include "kernels/cpu/move/move.h"
+#include "runtime/cpu/kernels.h"
+#include "runtime/cpu/random_stream.h"
+
+#include <limits>
+
+namespace plimsoll {
+namespace {
+
+Status map_unary(const CpuCall& k, cpu::UnaryRange* range, double a = 0, double b = 0) {
+  cpu::map_unary(range, k.out<float>(0), k.in<float>(0), k.elements(), static_cast<float>(a), static_cast<float>(b));
+  return Status::success();
+}
+
+Status launch_clip(const CpuCall& k) {
+  const double infinity = std::numeric_limits<double>::infinity();
+  return map_unary(k, cpu::clip_range, k.attrs().get_float("min", -infinity), k.attrs().get_float("max", infinity));
+}
+
+Status launch_gelu(const CpuCall& k) {
+  return map_unary(k, is_tanh_form(k.attrs()) ? cpu::gelu_tanh_range : cpu::gelu_range);
+}
+
+Status map_grad(const CpuCall& k, cpu::UnaryGradRange* range) {
+  cpu::map_unary_grad(range, k.out<float>(0), k.in<float>(0), k.in<float>(1), k.elements());
+  return Status::success();
+}
+
+Status launch_gelu_grad(const CpuCall& k) {
+  return map_grad(k, is_tanh_form(k.attrs()) ? cpu::gelu_tanh_grad_range : cpu::gelu_grad_range);
+}
+
+std::optional<cpu::Element> element_of(DType dtype) {
+  switch (dtype) {
+    case DType::F64:
+      return cpu::Element::F64;
+    case DType::F32:
+      return cpu::Element::F32;
+    case DType::BF16:
+      return cpu::Element::BF16;
+    case DType::F16:
+      return cpu::Element::F16;
+    case DType::I64:
+      return cpu::Element::I64;
+    case DType::I32:
+      return cpu::Element::I32;
+    case DType::I16:
+      return cpu::Element::I16;
+    case DType::I8:
+      return cpu::Element::I8;
+    case DType::U32:
+      return cpu::Element::U32;
+    case DType::U16:
+      return cpu::Element::U16;
+    case DType::U8:
+      return cpu::Element::U8;
+    case DType::Bool:
+      return cpu::Element::Bool;
+    default:
+      return std::nullopt;
+  }
+}
+
+bool accepts_cast(const OpCall& call, llvm::ArrayRef<Type> results) {
+  return element_of(call.operand(0).dtype) && element_of(results[0].dtype);
+}
+
+Status launch_cast(const CpuCall& k) {
+  cpu::cast_elements(k.out(0), *element_of(k.results[0].type.dtype), k.in(0), *element_of(k.operands[0].type.dtype),
+                     k.elements());
+  return Status::success();
+}
+
+Status launch_copy(const CpuCall& k) {
+  cpu::copy_bytes(k.out(0), k.in(0), k.results[0].type.bytes());
+  return Status::success();
+}
+
+// ---- Several operands ----
+
+template <typename T>
+constexpr DType dtype_of = std::is_same_v<T, float>     ? DType::F32
+                           : std::is_same_v<T, int64_t> ? DType::I64
+                                                        : DType::Bool;
+
+template <typename In>
+bool accepts_pair(const OpCall& call, llvm::ArrayRef<Type> results) {
+  return call.operand(0).dtype == dtype_of<In> && call.operand(1).dtype == dtype_of<In> && ranks_fit(call, results);
+}
+
+template <typename Out, typename In>
+Status map_pair(const CpuCall& k, cpu::BinaryRange<Out, In>* range) {
+  cpu::map_binary(range, broadcast_call<2>(k), k.out<Out>(0), k.in<In>(0), k.in<In>(1));
+  return Status::success();
+}
+
+Status launch_mod(const CpuCall& k) {
+  return map_pair(k, k.attrs().get_int("fmod") ? cpu::fmod_range : cpu::mod_range);
+}
+
+bool accepts_where(const OpCall& call, llvm::ArrayRef<Type> results) {
+  return dtype_bytes(results[0].dtype) == 4 && ranks_fit(call, results);
+}
+
+Status launch_where(const CpuCall& k) {
+  cpu::where_32(broadcast_call<3>(k), k.out<uint32_t>(0), k.in<uint8_t>(0), k.in<uint32_t>(1), k.in<uint32_t>(2));
+  return Status::success();
+}
+
+Status launch_not(const CpuCall& k) {
+  cpu::logical_not(k.out<uint8_t>(0), k.in<uint8_t>(0), k.elements());
+  return Status::success();
+}
+
+bool accepts_bool(const OpCall& call, llvm::ArrayRef<Type>) { return call.operand(0).dtype == DType::Bool; }
+
+// The list of operands has any length; its room is made when the plan is loaded.
+struct PreparedSum : PreparedKernel {
+  std::vector<const float*> operands;
+};
+
+Result<std::unique_ptr<PreparedKernel>> prepare_add_n(cpu::Library&, const OpCall& call, llvm::ArrayRef<Type>) {
+  auto prepared = std::make_unique<PreparedSum>();
+  prepared->operands.resize(call.count());
+  return prepared;
+}
+
+Status launch_add_n(const CpuCall& k) {
+  std::vector<const float*>& operands = static_cast<PreparedSum*>(k.prepared)->operands;
+  for (size_t i = 0; i < operands.size(); ++i) operands[i] = k.in<float>(i);
+  cpu::add_many(k.out<float>(0), operands.data(), static_cast<int64_t>(operands.size()), k.elements());
+  return Status::success();
+}
+
+Status launch_dropout(const CpuCall& k) {
+  cpu::dropout(random_stream(k, 1), k.attrs().get_float("ratio"), k.out<float>(0), k.in<float>(0), k.elements());
+  return Status::success();
+}
+
+constexpr CpuKernel kernels[] = {
+#define PLIMSOLL_ROW(op, name, accepts, map) {op_##op, name, accepts, [](const CpuCall& k) { return map; }},
+#define PLIMSOLL_UNARY(op, Name, formula) PLIMSOLL_ROW(op, "vectorised", all_f32, map_unary(k, cpu::op##_range))
+#define PLIMSOLL_UNARY_WITH(op, Name, first, second, formula) \
+  PLIMSOLL_ROW(op, "vectorised", all_f32,                     \
+               map_unary(k, cpu::op##_range, k.attrs().get_float(#first), k.attrs().get_float(#second)))
+#define PLIMSOLL_UNARY_GRAD(op, Name, formula) PLIMSOLL_ROW(op, "vectorised", all_f32, map_grad(k, cpu::op##_range))
+#define PLIMSOLL_BINARY(op, Name, formula) \
+  PLIMSOLL_ROW(op, "vectorised", accepts_pair<float>, map_pair(k, cpu::op##_range))
+#define PLIMSOLL_COMPARE(op, Name, formula) \
+  PLIMSOLL_BINARY(op, Name, formula)        \
+  PLIMSOLL_ROW(op, "vectorised_i64", accepts_pair<int64_t>, map_pair(k, cpu::op##_i64_range))
+#define PLIMSOLL_LOGIC(op, Name, formula) \
+  PLIMSOLL_ROW(op, "vectorised", accepts_pair<bool>, map_pair(k, cpu::op##_range))
+#define PLIMSOLL_BITWISE(op, Name, formula)
+#include "kernels/elementwise.def"
+#undef PLIMSOLL_ROW
+    {op_gelu, "vectorised", all_f32, launch_gelu},
+    {op_gelu_grad, "vectorised", all_f32, launch_gelu_grad},
+    {op_clip, "vectorised", all_f32, launch_clip},
+    {op_cast, "vectorised", accepts_cast, launch_cast},
+    {op_not, "vectorised", accepts_bool, launch_not},
+    {op_mod, "vectorised", accepts_pair<float>, launch_mod},
+    {op_where, "vectorised", accepts_where, launch_where},
+    {op_add_n, "vectorised", all_f32, launch_add_n, nullptr, prepare_add_n},
+    {op_dropout, "vectorised", floats_are_f32, launch_dropout},
+    {op_copy, "bytes", accepts_everything, launch_copy},
+    {op_to_host, "bytes", accepts_everything, launch_copy},
+    {op_to_device, "bytes", accepts_everything, launch_copy},
+    {op_identity, "bytes", accepts_everything, launch_copy},
+    {op_reshape, "bytes", accepts_everything, launch_copy},
+};
+
+}  // namespace
+
+llvm::ArrayRef<CpuKernel> elementwise_kernels() { return kernels; }
+
+}  // namespace plimsoll

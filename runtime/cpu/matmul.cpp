@@ -1,0 +1,117 @@
+#include "kernels/cpu/matmul/matmul.h"
+#include "kernels/cpu/reduce/reduce.h"
+#include "runtime/cpu/kernels.h"
+#include "runtime/kernels/matmul.h"
+
+// matmul, linear and linear's weight gradient: each is one prepared oneDNN product. The scratch memory of all
+// of them is one buffer in the prepared state, as large as the largest wants (some 100 KiB), so plans need no
+// workspace here.
+
+namespace plimsoll {
+namespace {
+
+struct PreparedProductKernel : PreparedKernel {
+  std::unique_ptr<cpu::PreparedProduct> product;
+};
+
+Result<std::unique_ptr<PreparedKernel>> prepare_product(cpu::Library& library, const cpu::ProductShape& shape) {
+  auto prepared = std::make_unique<PreparedProductKernel>();
+  std::string why;
+  prepared->product = cpu::PreparedProduct::create(library, shape, why);
+  if (!prepared->product) return system_error("oneDNN refuses a matrix product: " + why);
+  return prepared;
+}
+
+// A row-major matrix as an operand of a product: steps along its rows and columns as the product sees them.
+struct Steps {
+  int64_t row, column;
+  Steps(int64_t stored_columns, bool transposed)
+      : row(transposed ? 1 : stored_columns), column(transposed ? stored_columns : 1) {}
+};
+
+Status launch(const CpuCall& k, const float* a, const float* b, const float* bias = nullptr,
+              const float* addend = nullptr) {
+  auto* prepared = static_cast<PreparedProductKernel*>(k.prepared);
+  if (prepared->product->run(k.out<float>(0), a, b, bias, addend)) return Status::success();
+  return system_error("oneDNN failed in a matrix product");
+}
+
+// ---- matmul ----
+
+Result<std::unique_ptr<PreparedKernel>> prepare_matmul(cpu::Library& library, const OpCall& call,
+                                                       llvm::ArrayRef<Type> results) {
+  const Type &a = call.operand(0), &b = call.operand(1), &y = results[0];
+  const bool transpose_a = call.attrs.get_int("transpose_a"), transpose_b = call.attrs.get_int("transpose_b");
+  const Steps a_steps(a.shape.back(), transpose_a), b_steps(b.shape.back(), transpose_b);
+  return prepare_product(library, {.batch = matmul_batch(y, a, b),
+                                   .rows = y.shape[y.rank() - 2],
+                                   .columns = y.shape[y.rank() - 1],
+                                   .depth = a.shape[a.rank() - (transpose_a ? 2 : 1)],
+                                   .a_row_step = a_steps.row,
+                                   .a_depth_step = a_steps.column,
+                                   .b_depth_step = b_steps.row,
+                                   .b_column_step = b_steps.column,
+                                   .bias = false});
+}
+
+Status launch_matmul(const CpuCall& k) { return launch(k, k.in<float>(0), k.in<float>(1)); }
+
+// ---- linear ----
+
+Result<std::unique_ptr<PreparedKernel>> prepare_linear(cpu::Library& library, const OpCall& call,
+                                                       llvm::ArrayRef<Type> results) {
+  const Type &x = call.operand(0), &w = call.operand(1);
+  const Steps w_steps(w.shape[1], call.attrs.get_int("transpose_w"));
+  return prepare_product(library, {.rows = rows_of(x),
+                                   .columns = results[0].shape.back(),
+                                   .depth = x.shape.back(),
+                                   .a_row_step = x.shape.back(),
+                                   .a_depth_step = 1,
+                                   .b_depth_step = w_steps.row,
+                                   .b_column_step = w_steps.column,
+                                   .bias = call.has(2),
+                                   .addend = call.has(3)});
+}
+
+Status launch_linear(const CpuCall& k) {
+  return launch(k, k.in<float>(0), k.in<float>(1), k.in<float>(2), k.in<float>(3));
+}
+
+Result<std::unique_ptr<PreparedKernel>> prepare_linear_dw(cpu::Library& library, const OpCall& call,
+                                                          llvm::ArrayRef<Type> results) {
+  const WeightGradientSides sides(call.attrs);
+  return prepare_product(library, {.rows = results[0].shape[0],
+                                   .columns = results[0].shape[1],
+                                   .depth = rows_of(call.operand(0)),
+                                   .a_row_step = 1,
+                                   .a_depth_step = call.operand(sides.left).shape.back(),
+                                   .b_depth_step = call.operand(sides.right).shape.back(),
+                                   .b_column_step = 1,
+                                   .bias = false,
+                                   .addend = call.has(2)});
+}
+
+Status launch_linear_dw(const CpuCall& k) {
+  const WeightGradientSides sides(k.attrs());
+  if (Status s = launch(k, k.in<float>(sides.left), k.in<float>(sides.right), nullptr, k.in<float>(2))) return s;
+  if (k.results.size() == 1) return Status::success();
+  const Type& dy = k.call.operand(1);
+  cpu::reduce(cpu::Reduction::Sum, {2, {rows_of(dy), dy.shape.back()}, {true, false}}, k.out<float>(1), k.in<float>(1));
+  return Status::success();
+}
+
+bool accepts_matmul(const OpCall& call, llvm::ArrayRef<Type> results) {
+  return all_f32(call, results) && results[0].rank() <= 10;
+}
+
+constexpr CpuKernel kernels[] = {
+    {op_matmul, "onednn", accepts_matmul, launch_matmul, nullptr, prepare_matmul},
+    {op_linear, "onednn", all_f32, launch_linear, nullptr, prepare_linear},
+    {op_linear_dw, "onednn", all_f32, launch_linear_dw, nullptr, prepare_linear_dw},
+};
+
+}  // namespace
+
+llvm::ArrayRef<CpuKernel> matmul_kernels() { return kernels; }
+
+}  // namespace plimsoll

@@ -1,0 +1,69 @@
+#include "kernels/cpu/pool/pool.h"
+#include "runtime/cpu/kernels.h"
+#include "runtime/kernels/pool.h"
+
+#include <limits>
+
+namespace plimsoll {
+namespace {
+
+cpu::PoolShape pool_of(const Attrs& attrs, llvm::ArrayRef<int64_t> x, llvm::ArrayRef<int64_t> y) {
+  return {pool_window<int64_t>(attrs, x, y), x[0] * x[1], attrs.get_int("count_include_pad") != 0};
+}
+
+// Positions in a plane are kept as i32, and a plane's elements are neighbours.
+bool accepts_pool(const OpCall& call, llvm::ArrayRef<Type> results) {
+  const int64_t limit = std::numeric_limits<int32_t>::max();
+  return floats_are_f32(call, results) && !call.attrs.get_int("channels_last") && call.operand(0).elements() <= limit &&
+         results[0].elements() <= limit;
+}
+
+bool accepts_row_major_indices(const OpCall& call, llvm::ArrayRef<Type> results) {
+  return accepts_pool(call, results) && results[0].dtype == DType::F32 && call.attrs.get_int("storage_order") == 0;
+}
+
+bool accepts_max_pool(const OpCall& call, llvm::ArrayRef<Type> results) {
+  return accepts_pool(call, results) && results[0].dtype == DType::F32;
+}
+
+Status launch_max_pool(const CpuCall& k) {
+  const cpu::PoolShape shape = pool_of(k.attrs(), k.in_shape(0), k.out_shape(0));
+  if (k.attrs().get_int("choices"))
+    cpu::max_pool_with_choices(shape, k.out<float>(0), k.out<uint8_t>(1), k.in<float>(0));
+  else
+    cpu::max_pool(shape, k.out<float>(0), k.results.size() > 1 ? k.out<int64_t>(1) : nullptr, k.in<float>(0));
+  return Status::success();
+}
+
+Status launch_max_pool_grad(const CpuCall& k) {
+  const cpu::PoolShape shape = pool_of(k.attrs(), k.out_shape(0), k.in_shape(1));
+  if (k.call.operand(0).dtype == DType::U8)
+    cpu::max_pool_grad_of_choices(shape, k.out<float>(0), k.in<uint8_t>(0), k.in<float>(1));
+  else
+    cpu::max_pool_grad(shape, k.out<float>(0), k.in<float>(0), k.in<float>(1));
+  return Status::success();
+}
+
+Status launch_average_pool(const CpuCall& k) {
+  cpu::average_pool(pool_of(k.attrs(), k.in_shape(0), k.out_shape(0)), k.out<float>(0), k.in<float>(0));
+  return Status::success();
+}
+
+Status launch_average_pool_grad(const CpuCall& k) {
+  cpu::average_pool_grad(pool_of(k.attrs(), k.out_shape(0), k.in_shape(0)), k.out<float>(0), k.in<float>(0));
+  return Status::success();
+}
+
+constexpr CpuKernel kernels[] = {
+    {op_max_pool, "planes", accepts_max_pool, launch_max_pool},
+    {op_max_pool_with_indices, "planes", accepts_row_major_indices, launch_max_pool},
+    {op_max_pool_grad, "planes", accepts_pool, launch_max_pool_grad},
+    {op_average_pool, "planes", accepts_pool, launch_average_pool},
+    {op_average_pool_grad, "planes", accepts_pool, launch_average_pool_grad},
+};
+
+}  // namespace
+
+llvm::ArrayRef<CpuKernel> pool_kernels() { return kernels; }
+
+}  // namespace plimsoll

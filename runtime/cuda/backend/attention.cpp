@@ -1,0 +1,94 @@
+#include "kernels/cuda/attention/attention.h"
+#include "kernels/cuda/attention/rotary.h"
+#include "runtime/cuda/backend/cudnn_attention.h"
+#include "runtime/kernels/attention.h"
+
+namespace plimsoll {
+namespace {
+
+static_assert(max_flash_depth == cuda::max_attention_depth);
+
+cuda::AttentionShape shape_of(const CudaCall& k, size_t mask) {
+  const Attrs& attrs = k.attrs();
+  const AttentionSizes n(k.call);
+  const RandomDraws draws(attrs);
+  cuda::AttentionShape shape{.batch = n.batch,
+                             .rows = n.rows,
+                             .columns = n.columns,
+                             .heads = n.heads,
+                             .kv_heads = n.kv_heads,
+                             .depth = n.depth,
+                             .value_depth = n.value_depth,
+                             .q_step = n.q_step,
+                             .k_step = n.k_step,
+                             .v_step = n.v_step,
+                             .type = k.in_scalar(0),
+                             .scale = static_cast<float>(attrs.get_float("scale")),
+                             .causal = attrs.get_int("causal") != 0,
+                             .dropout = attrs.get_float("dropout"),
+                             .random = {k.in<int64_t>(mask + 1), draws.id, draws.first_block}};
+  if (!k.has(mask)) return shape;
+  shape.mask = k.in(mask);
+  shape.mask_type = k.in_scalar(mask);
+  llvm::copy(mask_steps(k.call.operand(mask), n), shape.mask_strides);
+  return shape;
+}
+
+Status launch_attention(const CudaCall& k) {
+  const AttentionSizes n(k.call);
+  const int64_t bytes = dtype_bytes(k.operands[0].type.dtype);
+  return launched(k, cuda::attention(shape_of(k, attention_mask), k.out(0), k.out<float>(1), k.in(0),
+                                     k.in<std::byte>(n.k_operand) + n.k_start * bytes,
+                                     k.in<std::byte>(n.v_operand) + n.v_start * bytes, k.stream));
+}
+
+Status launch_attention_grad(const CudaCall& k) {
+  const AttentionSizes n(k.call);
+  const int64_t k_start = n.k_start * dtype_bytes(k.operands[0].type.dtype);
+  const int64_t v_start = n.v_start * dtype_bytes(k.operands[0].type.dtype);
+  const cuda::AttentionGradCall call{.dq = k.out(0),
+                                     .dk = k.out<std::byte>(n.k_operand) + k_start,
+                                     .dv = k.out<std::byte>(n.v_operand) + v_start,
+                                     .q = k.in(0),
+                                     .k = k.in<std::byte>(n.k_operand) + k_start,
+                                     .v = k.in<std::byte>(n.v_operand) + v_start,
+                                     .y = k.in(3),
+                                     .dy = k.in(5),
+                                     .lse = k.in<float>(4),
+                                     .delta = k.scratch<float>()};
+  return launched(k, cuda::attention_grad(shape_of(k, attention_grad_mask), call, k.stream));
+}
+
+Status launch_rotary(const CudaCall& k) {
+  const RotarySizes n(k.call);
+  const cuda::RotaryCall call{.y = k.out(0),
+                              .x = k.in(0),
+                              .cos = k.in(1),
+                              .sin = k.in(2),
+                              .type = k.in_scalar(0),
+                              .table_type = k.in_scalar(1),
+                              .rows = n.batch * n.rows,
+                              .heads = n.heads,
+                              .depth = n.depth,
+                              .pairs = n.pairs,
+                              .table_rows = n.table_batch * n.rows,
+                              .interleaved = n.interleaved,
+                              .inverse = n.inverse};
+  return launched(k, cuda::rotary(call, k.stream));
+}
+
+constexpr CudaLauncher launchers[] = {
+    {kernel::attention_cudnn, launch_cudnn_attention, prepare_cudnn_attention},
+    {kernel::attention_grad_cudnn, launch_cudnn_attention_grad, prepare_cudnn_attention_grad},
+    {kernel::attention_grad_cudnn_ordered, launch_cudnn_attention_grad, prepare_cudnn_attention_grad_ordered},
+    {kernel::attention_flash, launch_attention},
+    {kernel::attention_grad_flash, launch_attention_grad},
+    {kernel::rotary_pairs, launch_rotary},
+};
+static_assert(launches_each(attention_candidates, launchers));
+
+}  // namespace
+
+llvm::ArrayRef<CudaLauncher> attention_launchers() { return launchers; }
+
+}  // namespace plimsoll

@@ -1,0 +1,166 @@
+#include "kernels/cuda/index/index.h"
+#include "kernels/cuda/index/along_axis.h"
+#include "kernels/cuda/move/move.h"
+#include "runtime/cuda/backend/launcher.h"
+#include "runtime/kernels/index.h"
+
+#include "llvm/ADT/STLExtras.h"
+
+#include <algorithm>
+
+// Ops that pick or put elements by index, or go by their order along an axis.
+
+namespace plimsoll {
+namespace {
+
+cuda::Indices indices_of(const CudaCall& k, size_t operand) { return {k.in(operand), k.in_scalar(operand)}; }
+
+Status launch_gather(const CudaCall& k) {
+  const AxisSplit x(k.in_shape(0), k.attrs().get_int("axis"));
+  return launched(k, cuda::gather_rows(k.out(0), k.in(0), indices_of(k, 1), x.outer, x.length, k.operands[1].elements(),
+                                       x.inner * k.element_bytes(), k.stream));
+}
+
+Status launch_gather_grad(const CudaCall& k) {
+  const AxisSplit dx(k.out_shape(0), k.attrs().get_int("axis"));
+  return launched(k, cuda::gather_rows_grad(k.out_scalar(0), k.out(0), k.in(1), k.in(2), indices_of(k, 0), dx.outer,
+                                            dx.length, k.operands[0].elements(), dx.inner, k.workspace, k.stream));
+}
+
+// Indices in operand 1 along an axis of a tensor of shape `whole`.
+cuda::ElementIndices element_indices(const CudaCall& k, llvm::ArrayRef<int64_t> whole) {
+  const int64_t axis = k.attrs().get_int("axis");
+  const llvm::ArrayRef<int64_t> shape = k.in_shape(1);
+  const Shape own = row_major_strides(whole);
+  Shape steps = own;
+  steps[axis] = 0;
+  return {copy_nest(shape, row_major_strides(shape), steps), indices_of(k, 1), whole[axis], own[axis]};
+}
+
+// Coordinates in operand 1 into a tensor of shape `whole`.
+cuda::TupleIndices tuple_indices(const CudaCall& k, llvm::ArrayRef<int64_t> whole, int64_t batch_dims) {
+  llvm::ArrayRef<int64_t> shape = k.in_shape(1);
+  const int64_t depth = shape.back();
+  cuda::TupleIndices places;
+  places.indices = indices_of(k, 1);
+  places.tuples = element_count(shape.drop_back());
+  places.tuples_per_batch = element_count(shape.drop_back().drop_front(batch_dims));
+  places.batch_size = element_count(whole.drop_front(batch_dims));
+  places.count = element_count(whole.drop_front(batch_dims + depth));
+  places.depth = static_cast<int>(depth);
+  llvm::copy(whole.slice(batch_dims, depth), places.sizes);
+  llvm::copy(llvm::ArrayRef<int64_t>(row_major_strides(whole)).slice(batch_dims, depth), places.strides);
+  return places;
+}
+
+Status launch_gather_elements(const CudaCall& k) {
+  return launched(
+      k, cuda::gather_elements(element_indices(k, k.in_shape(0)), k.out(0), k.in(0), k.element_bytes(), k.stream));
+}
+
+Status launch_gather_nd(const CudaCall& k) {
+  const auto places = tuple_indices(k, k.in_shape(0), k.attrs().get_int("batch_dims"));
+  return launched(k, cuda::gather_tuples(places, k.out(0), k.in(0), k.element_bytes(), k.stream));
+}
+
+Status launch_one_hot(const CudaCall& k) {
+  const AxisSplit y(k.out_shape(0), k.attrs().get_int("axis"));
+  return launched(
+      k, cuda::one_hot(k.out(0), indices_of(k, 0), k.in(1), y.outer, y.length, y.inner, k.element_bytes(), k.stream));
+}
+
+// ---- scatter ----
+
+cuda::Reduction reduction_of(const Attrs& attrs) {
+  llvm::StringRef name = attrs.get_string("reduction", "none");
+  if (name == "add") return cuda::Reduction::Add;
+  if (name == "mul") return cuda::Reduction::Mul;
+  if (name == "max") return cuda::Reduction::Max;
+  return name == "min" ? cuda::Reduction::Min : cuda::Reduction::None;
+}
+
+// The result starts as a copy of x, if it does not stand in x's place already.
+Status copy_operand(const CudaCall& k) {
+  if (k.out(0) == k.in(0)) return Status::success();
+  return launched(k, cuda::copy_bytes(k.out(0), k.in(0), k.results[0].type.bytes(), k.stream));
+}
+
+Status launch_scatter_elements(const CudaCall& k) {
+  if (Status s = copy_operand(k)) return s;
+  const Type& y = k.results[0].type;
+  return launched(k, cuda::scatter_elements(reduction_of(k.attrs()), element_indices(k, y.shape), k.out_scalar(0),
+                                            k.out(0), y.elements(), k.in(2), k.workspace, k.stream));
+}
+
+Status launch_scatter_nd(const CudaCall& k) {
+  if (Status s = copy_operand(k)) return s;
+  const Type& y = k.results[0].type;
+  return launched(k, cuda::scatter_tuples(reduction_of(k.attrs()), tuple_indices(k, y.shape, 0), k.out_scalar(0),
+                                          k.out(0), y.elements(), k.in(2), k.workspace, k.stream));
+}
+
+// ---- Along an axis ----
+
+cuda::Axis axis_of(const CudaCall& k) {
+  const AxisSplit x(k.in_shape(0), k.attrs().get_int("axis"));
+  return {x.outer, x.length, x.inner};
+}
+
+Status launch_cumsum(const CudaCall& k) {
+  const auto ends = k.attrs().get_int("exclusive") ? cuda::ScanEnds::Exclusive : cuda::ScanEnds::Inclusive;
+  const auto start = k.attrs().get_int("reverse") ? cuda::ScanStart::Last : cuda::ScanStart::First;
+  return launched(k, cuda::running_sums(k.out_scalar(0), k.out(0), k.in(0), axis_of(k), ends, start, k.stream));
+}
+
+Status launch_triangular(const CudaCall& k) {
+  llvm::ArrayRef<int64_t> shape = k.out_shape(0);
+  const auto triangle = k.attrs().get_int("upper") ? cuda::Triangle::Upper : cuda::Triangle::Lower;
+  return launched(
+      k, cuda::triangular(triangle, k.attrs().get_int("k"), k.out(0), k.in(0), element_count(shape.drop_back(2)),
+                          shape[shape.size() - 2], shape.back(), k.element_bytes(), k.stream));
+}
+
+Status launch_reverse_sequence(const CudaCall& k) {
+  const int64_t batch = k.attrs().get_int("batch_axis"), time = k.attrs().get_int("time_axis");
+  const llvm::ArrayRef<int64_t> shape = k.out_shape(0);
+  const Shape strides = row_major_strides(shape);
+  const cuda::Sequences sequences{indices_of(k, 1), shape[batch],  strides[batch],
+                                  shape[time],      strides[time], std::min(strides[batch], strides[time])};
+  return launched(k, cuda::reverse_sequences(sequences, k.out(0), k.in(0), k.elements(), k.element_bytes(), k.stream));
+}
+
+Status launch_top_k(const CudaCall& k) {
+  const auto extreme = k.attrs().get_int("largest", 1) ? cuda::Extreme::Largest : cuda::Extreme::Smallest;
+  return launched(k, cuda::top_k(extreme, k.attrs().get_int("k"), k.in_scalar(0), k.out(0), k.out<int64_t>(1), k.in(0),
+                                 axis_of(k), k.stream));
+}
+
+template <cuda::Extreme extreme>
+Status launch_arg(const CudaCall& k) {
+  const auto ties = k.attrs().get_int("select_last") ? cuda::Ties::Last : cuda::Ties::First;
+  return launched(k,
+                  cuda::arg_extreme(extreme, ties, k.in_scalar(0), k.out<int64_t>(0), k.in(0), axis_of(k), k.stream));
+}
+
+constexpr CudaLauncher launchers[] = {
+    {kernel::gather_rows, launch_gather},
+    {kernel::gather_grad_sorted, launch_gather_grad},
+    {kernel::gather_elements_elements, launch_gather_elements},
+    {kernel::gather_nd_tuples, launch_gather_nd},
+    {kernel::one_hot_elements, launch_one_hot},
+    {kernel::scatter_elements_sorted, launch_scatter_elements},
+    {kernel::scatter_nd_sorted, launch_scatter_nd},
+    {kernel::cumsum_scan, launch_cumsum},
+    {kernel::triangular_elements, launch_triangular},
+    {kernel::reverse_sequence_elements, launch_reverse_sequence},
+    {kernel::top_k_repeated_search, launch_top_k},
+    {kernel::arg_max_search, launch_arg<cuda::Extreme::Largest>},
+    {kernel::arg_min_search, launch_arg<cuda::Extreme::Smallest>},
+};
+static_assert(launches_each(index_candidates, launchers));
+
+}  // namespace
+
+llvm::ArrayRef<CudaLauncher> index_launchers() { return launchers; }
+
+}  // namespace plimsoll

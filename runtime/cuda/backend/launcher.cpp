@@ -1,0 +1,26 @@
+#include "runtime/cuda/backend/launcher.h"
+
+#include "llvm/ADT/DenseMap.h"
+
+namespace plimsoll {
+
+const CudaLauncher& launcher_of(const CudaCandidate& candidate) {
+  static const llvm::DenseMap<const CudaCandidate*, const CudaLauncher*> by_candidate = [] {
+    llvm::DenseMap<const CudaCandidate*, const CudaLauncher*> map;
+    for (llvm::ArrayRef<CudaLauncher> family :
+         {attention_launchers(), conv_launchers(), elementwise_launchers(), index_launchers(), loss_launchers(),
+          matmul_launchers(), move_launchers(), norm_launchers(), pool_launchers(), reduce_launchers(),
+          resize_launchers(), update_launchers()})
+      for (const CudaLauncher& launcher : family) map[&launcher.candidate] = &launcher;
+    return map;
+  }();
+  return *by_candidate.find(&candidate)->second;
+}
+
+Status launched(const CudaCall& k, cudaError_t error) {
+  if (error == cudaSuccess) return Status::success();
+  const std::string type = k.results.empty() ? std::string() : " of " + to_string(k.results[0].type);
+  return model_error(k.op.name + type + ": " + cudaGetErrorString(error));
+}
+
+}  // namespace plimsoll

@@ -1,0 +1,141 @@
+#include "runtime/kernels/matmul.h"
+#include "kernels/cuda/elementwise/elementwise.h"
+#include "kernels/cuda/reduce/reduce.h"
+#include "runtime/cuda/backend/matmul_plan.h"
+#include "runtime/kernels/elementwise.h"
+#include "runtime/kernels/reduce.h"
+
+// matmul, linear, linear's weight gradient and linear with gelu's gradient behind it, through cuBLASLt. What the
+// library can do in a product's epilogue our own kernels can do after it: both are candidates, and which is faster is
+// measured.
+
+namespace plimsoll {
+namespace {
+
+Status run(const CudaCall& k, size_t a, size_t b, const void* addend = nullptr) {
+  return static_cast<PreparedProduct*>(k.prepared)->run(k, k.in(a), k.in(b), addend);
+}
+
+// ---- matmul ----
+
+Matrix last_two(const Type& type, bool transposed) {
+  return {type.shape[type.shape.size() - 2], type.shape[type.shape.size() - 1], transposed};
+}
+
+Result<std::unique_ptr<CudaPrepared>> prepare_matmul(CudaLibraries& libraries, const CudaCall& k) {
+  const Type &a = k.operands[0].type, &b = k.operands[1].type, &y = k.results[0].type;
+  const Product product{.y = last_two(y, false),
+                        .a = last_two(a, k.attrs().get_int("transpose_a")),
+                        .b = last_two(b, k.attrs().get_int("transpose_b")),
+                        .type = a.dtype,
+                        .y_type = y.dtype,
+                        .batch = matmul_batch(y, a, b)};
+  return prepare_product(libraries, k, product);
+}
+
+Status launch_matmul(const CudaCall& k) { return run(k, 0, 1); }
+
+// ---- linear ----
+
+// A product of x, or dy, and w.
+Product linear_product(const CudaCall& k) {
+  const Type &x = k.operands[0].type, &w = k.operands[1].type, &y = k.results[0].type;
+  return {.y = {rows_of(y), y.shape.back()},
+          .a = {rows_of(x), x.shape.back()},
+          .b = {w.shape[0], w.shape[1], k.attrs().get_int("transpose_w") != 0},
+          .type = x.dtype,
+          .y_type = y.dtype};
+}
+
+Result<std::unique_ptr<CudaPrepared>> prepare_linear(CudaLibraries& libraries, const CudaCall& k) {
+  Product product = linear_product(k);
+  if (k.has(2)) {
+    product.epilogue = Epilogue::Bias;
+    product.epilogue_data = k.in(2);
+  }
+  return prepare_product(libraries, k, product);
+}
+
+Status launch_linear(const CudaCall& k) { return run(k, 0, 1, k.in(3)); }
+
+// ---- linear_gelu_grad ----
+
+Result<std::unique_ptr<CudaPrepared>> prepare_dgelu(CudaLibraries& libraries, const CudaCall& k) {
+  Product product = linear_product(k);
+  product.epilogue = Epilogue::GeluGradient;
+  product.epilogue_data = k.in(2);
+  return prepare_product(libraries, k, product);
+}
+
+Status launch_dgelu(const CudaCall& k) { return run(k, 0, 1); }
+
+Result<std::unique_ptr<CudaPrepared>> prepare_before_gelu_grad(CudaLibraries& libraries, const CudaCall& k) {
+  return prepare_product(libraries, k, linear_product(k));
+}
+
+Status launch_before_gelu_grad(const CudaCall& k) {
+  if (Status s = run(k, 0, 1)) return s;
+  const auto gradient = is_tanh_form(k.attrs()) ? cuda::UnaryGrad::GeluTanhGrad : cuda::UnaryGrad::GeluGrad;
+  return launched(k,
+                  cuda::map_unary_grad(gradient, k.out_scalar(0), k.out(0), k.in(2), k.out(0), k.elements(), k.stream));
+}
+
+// ---- linear_dw ----
+
+Product weight_gradient(const CudaCall& k) {
+  const WeightGradientSides sides(k.attrs());
+  const Type &left = k.operands[sides.left].type, &right = k.operands[sides.right].type;
+  const Type& dw = k.results[0].type;
+  return {.y = {dw.shape[0], dw.shape[1]},
+          .a = {rows_of(left), dw.shape[0], true, left.shape.back()},
+          .b = {rows_of(right), dw.shape[1], false, right.shape.back()},
+          .type = left.dtype,
+          .y_type = dw.dtype};
+}
+
+Result<std::unique_ptr<CudaPrepared>> prepare_linear_dw(CudaLibraries& libraries, const CudaCall& k) {
+  return prepare_product(libraries, k, weight_gradient(k));
+}
+
+// The product itself sums dy for the bias.
+Result<std::unique_ptr<CudaPrepared>> prepare_bgrad(CudaLibraries& libraries, const CudaCall& k) {
+  Product product = weight_gradient(k);
+  product.epilogue = k.attrs().get_int("transpose_w") ? Epilogue::RowSumsOfA : Epilogue::ColumnSumsOfB;
+  product.epilogue_data = k.out(1);
+  return prepare_product(libraries, k, product);
+}
+
+Status launch_bgrad(const CudaCall& k) {
+  const WeightGradientSides sides(k.attrs());
+  return run(k, sides.left, sides.right, k.in(2));
+}
+
+// The sum takes over the product's workspace.
+Status launch_linear_dw(const CudaCall& k) {
+  if (Status s = launch_bgrad(k)) return s;
+  if (k.results.size() == 1) return Status::success();
+  return launched(k, cuda::reduce({.reduction = cuda::Reduction::Sum,
+                                   .shape = row_sums(k.operands[1].type),
+                                   .x = k.in(1),
+                                   .y = k.out(1),
+                                   .x_type = k.in_scalar(1),
+                                   .y_type = k.out_scalar(1),
+                                   .workspace = k.scratch<float>()},
+                                  k.stream));
+}
+
+constexpr CudaLauncher launchers[] = {
+    {kernel::matmul_cublaslt, launch_matmul, prepare_matmul},
+    {kernel::linear_cublaslt, launch_linear, prepare_linear},
+    {kernel::linear_gelu_grad_dgelu, launch_dgelu, prepare_dgelu},
+    {kernel::linear_gelu_grad_cublaslt, launch_before_gelu_grad, prepare_before_gelu_grad},
+    {kernel::linear_dw_cublaslt, launch_linear_dw, prepare_linear_dw},
+    {kernel::linear_dw_bgrad, launch_bgrad, prepare_bgrad},
+};
+static_assert(launches_each(matmul_candidates, launchers));
+
+}  // namespace
+
+llvm::ArrayRef<CudaLauncher> matmul_launchers() { return launchers; }
+
+}  // namespace plimsoll

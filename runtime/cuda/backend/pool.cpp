@@ -1,0 +1,63 @@
+#include "kernels/cuda/pool/pool.h"
+#include "runtime/cuda/backend/launcher.h"
+#include "runtime/kernels/pool.h"
+
+namespace plimsoll {
+namespace {
+
+cuda::PoolShape pool_of(const Attrs& attrs, llvm::ArrayRef<int64_t> x, llvm::ArrayRef<int64_t> y) {
+  const bool channels_last = attrs.get_int("channels_last") != 0;
+  return {pool_window<int32_t>(attrs, x, y), x[0], channels_last ? x.back() : x[1], channels_last};
+}
+
+bool includes_padding(const CudaCall& k) { return k.attrs().get_int("count_include_pad") != 0; }
+
+Status launch_max_pool(const CudaCall& k) {
+  const cuda::PoolShape shape = pool_of(k.attrs(), k.in_shape(0), k.out_shape(0));
+  uint8_t* choices = k.results.size() > 1 ? k.out<uint8_t>(1) : nullptr;
+  return launched(k, cuda::max_pool(shape, k.in_scalar(0), k.out(0), choices, k.in(0), k.stream));
+}
+
+Status launch_max_pool_with_indices(const CudaCall& k) {
+  const cuda::PoolShape shape = pool_of(k.attrs(), k.in_shape(0), k.out_shape(0));
+  const bool columns_first = k.attrs().get_int("storage_order") != 0;
+  return launched(k, cuda::max_pool_with_indices(shape, k.in_scalar(0), k.out(0), k.out<int64_t>(1), columns_first,
+                                                 k.in(0), k.stream));
+}
+
+// From x, the choices are made first.
+Status launch_max_pool_grad(const CudaCall& k) {
+  const cuda::PoolShape shape = pool_of(k.attrs(), k.out_shape(0), k.in_shape(1));
+  const auto* choices = k.in<uint8_t>(0);
+  if (k.call.operand(0).dtype != DType::U8) {
+    auto* made = static_cast<uint8_t*>(k.workspace);
+    if (Status s = launched(k, cuda::max_pool(shape, k.in_scalar(0), nullptr, made, k.in(0), k.stream))) return s;
+    choices = made;
+  }
+  return launched(k, cuda::max_pool_grad(shape, k.in_scalar(1), k.out(0), choices, k.in(1), k.stream));
+}
+
+Status launch_average_pool(const CudaCall& k) {
+  const cuda::PoolShape shape = pool_of(k.attrs(), k.in_shape(0), k.out_shape(0));
+  return launched(k, cuda::average_pool(shape, k.in_scalar(0), includes_padding(k), k.out(0), k.in(0), k.stream));
+}
+
+Status launch_average_pool_grad(const CudaCall& k) {
+  const cuda::PoolShape shape = pool_of(k.attrs(), k.out_shape(0), k.in_shape(0));
+  return launched(k, cuda::average_pool_grad(shape, k.in_scalar(0), includes_padding(k), k.out(0), k.in(0), k.stream));
+}
+
+constexpr CudaLauncher launchers[] = {
+    {kernel::max_pool_windows, launch_max_pool},
+    {kernel::max_pool_with_indices_windows, launch_max_pool_with_indices},
+    {kernel::max_pool_grad_windows, launch_max_pool_grad},
+    {kernel::average_pool_windows, launch_average_pool},
+    {kernel::average_pool_grad_windows, launch_average_pool_grad},
+};
+static_assert(launches_each(pool_candidates, launchers));
+
+}  // namespace
+
+llvm::ArrayRef<CudaLauncher> pool_launchers() { return launchers; }
+
+}  // namespace plimsoll

@@ -1,0 +1,76 @@
+#include "kernels/cuda/resize/resize.h"
+#include "runtime/cuda/backend/launcher.h"
+#include "runtime/kernels/resize.h"
+
+namespace plimsoll {
+namespace {
+
+cuda::ResizedAxis axis_of(llvm::StringRef coordinate, int64_t in, int64_t out, double scale) {
+  cuda::ResizedAxis axis{.in = in, .out = out};
+  const auto from = static_cast<double>(in), to = static_cast<double>(out);
+  if (coordinate == "align_corners") {
+    axis.factor = out == 1 ? 0 : from - 1;
+    axis.divisor = out == 1 ? 1 : to - 1;
+    return axis;
+  }
+  if (coordinate == "pytorch_half_pixel" && out == 1) {
+    axis.factor = 0;
+    return axis;
+  }
+  axis.divisor = scale;
+  if (coordinate == "asymmetric") return axis;
+  axis.shift = 0.5;
+  if (coordinate == "tf_half_pixel_for_nn") return axis;
+  axis.back = 0.5;
+  if (coordinate == "half_pixel_symmetric") axis.offset = from / 2 * (1 - to / (scale * from));
+  return axis;
+}
+
+cuda::Interpolation interpolation_of(llvm::StringRef mode) {
+  if (mode == "nearest") return cuda::Interpolation::Nearest;
+  return mode == "linear" ? cuda::Interpolation::Linear : cuda::Interpolation::Cubic;
+}
+
+cuda::NearestRounding rounding_of(llvm::StringRef nearest) {
+  if (nearest == "floor") return cuda::NearestRounding::Floor;
+  if (nearest == "ceil") return cuda::NearestRounding::Ceil;
+  return nearest == "round_prefer_ceil" ? cuda::NearestRounding::PreferCeil : cuda::NearestRounding::PreferFloor;
+}
+
+cuda::ResizeShape resize_of(const Attrs& attrs, llvm::ArrayRef<int64_t> in, llvm::ArrayRef<int64_t> out) {
+  const llvm::ArrayRef<double> scales = attrs.get_floats("scales");
+  cuda::ResizeShape shape{.interpolation = interpolation_of(attrs.get_string("mode")),
+                          .rounding = rounding_of(attrs.get_string("nearest", "round_prefer_floor")),
+                          .cubic_a = attrs.get_float("cubic_a", -0.75),
+                          .exclude_outside = attrs.get_int("exclude_outside") != 0};
+  int first = cuda::max_resized_axes;  // the first axis so far, from the last dimension on
+  for (size_t d = in.size(); d-- > 0;) {
+    if (in[d] != out[d] || scales[d] != 1)
+      shape.axes[--first] = axis_of(attrs.get_string("coordinate", "half_pixel"), in[d], out[d], scales[d]);
+    else
+      (first == 0 ? shape.outer : shape.inner[first - 1]) *= in[d];
+  }
+  return shape;
+}
+
+Status launch_resize(const CudaCall& k) {
+  const cuda::ResizeShape shape = resize_of(k.attrs(), k.in_shape(0), k.out_shape(0));
+  return launched(k, cuda::resize(shape, k.in_scalar(0), k.out(0), k.in(0), k.workspace, k.stream));
+}
+
+Status launch_resize_grad(const CudaCall& k) {
+  const cuda::ResizeShape shape = resize_of(k.attrs(), k.out_shape(0), k.in_shape(0));
+  return launched(k, cuda::resize_grad(shape, k.in_scalar(0), k.out(0), k.in(0), k.workspace, k.stream));
+}
+
+constexpr CudaLauncher launchers[] = {
+    {kernel::resize_gather, launch_resize},
+    {kernel::resize_grad_gather, launch_resize_grad},
+};
+static_assert(launches_each(resize_candidates, launchers));
+
+}  // namespace
+
+llvm::ArrayRef<CudaLauncher> resize_launchers() { return launchers; }
+
+}  // namespace plimsoll

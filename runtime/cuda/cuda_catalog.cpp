@@ -1,0 +1,24 @@
+#include "runtime/cuda/cuda_catalog.h"
+
+namespace plimsoll {
+
+CudaCatalog::CudaCatalog(const DeviceDescription& device, bool any_order) : device_(device) {
+  for (const CudaCandidate* candidate : cuda_candidates())
+    if (any_order || !candidate->any_order) by_op_[&candidate->op].push_back(candidate);
+}
+
+std::vector<KernelCandidate> CudaCatalog::candidates(const OpDef& op, const OpCall& call,
+                                                     llvm::ArrayRef<Type> results) const {
+  std::vector<KernelCandidate> accepted;
+  for (const CudaCandidate* candidate : by_op_.lookup(&op)) {
+    if (!candidate->accepts(call, results)) continue;
+    const bool others = !candidate->accepts_others || candidate->accepts_others(call, results);
+    const int64_t bytes = candidate->workspace_bytes ? candidate->workspace_bytes(call, results, device_) : 0;
+    for (int algorithm = 0; algorithm < (others ? candidate->algorithms : 1); ++algorithm)
+      accepted.push_back({candidate->kernel_name(algorithm), bytes});
+  }
+  accepted.push_back({"reference"});  // on the host; accepts everything
+  return accepted;
+}
+
+}  // namespace plimsoll

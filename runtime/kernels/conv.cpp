@@ -1,0 +1,125 @@
+#include "runtime/kernels/conv.h"
+
+#include "runtime/kernels/space_to_batch.h"
+#include "runtime/kernels/space_to_depth.h"
+
+// What cuDNN is asked to do of convolutions, of 1 to 3 spatial dimensions. Where it has no good kernel for one, another
+// convolution of the same result is asked for.
+
+namespace plimsoll {
+namespace {
+
+bool accepts_convolution(const OpCall& call, llvm::ArrayRef<Type> results) {
+  const Type& x = call.operand(0);
+  if (!computes_in_f32(x.dtype) || x.rank() < 3 || x.rank() > 5 || results[0].elements() == 0) return false;
+  return all_operands(call, [&](const Type& type) { return type.dtype == x.dtype && type.elements() != 0; }) &&
+         (results[0].dtype == x.dtype || is_widened(call, results[0]));
+}
+
+// cuDNN's plans behind its first choice: in f32 some of them are wrong (of its 9.19 on an H200, gradients of 3
+// channels).
+bool has_16_bits(const OpCall& call, llvm::ArrayRef<Type>) { return is_16_bit_float(call.operand(0).dtype); }
+
+int64_t cudnn_workspace(const OpCall& call, llvm::ArrayRef<Type> results, const DeviceDescription& device) {
+  return device.convolution_workspace_bytes +
+         (is_widened(call, results[0]) ? align_to_tensor(results[0].bytes() / 2) : 0);
+}
+
+constexpr int64_t own_cudnn_workspace = int64_t{32} << 20;  // beside the rearranged images
+constexpr int64_t max_block_channels = 4096;
+constexpr int64_t whole_vector = 8;                // 16-bit floats of 16 bytes
+constexpr int64_t max_counted = int64_t{1} << 30;  // rows, and elements of a row, which are counted in 32 bits
+
+// With the channels last and without groups; cuDNN has its best kernels for these.
+bool is_dense_in_16_bits(const OpCall& call, llvm::ArrayRef<Type> results) {
+  return accepts_convolution(call, results) && has_16_bits(call, results) && call.attrs.get_int("channels_last") &&
+         call.attrs.get_int("groups", 1) == 1;
+}
+
+// x has channels that cuDNN has no kernels for, and every pixel of a block is read.
+template <ConvPass pass>
+bool accepts_space_to_depth(const OpCall& call, llvm::ArrayRef<Type> results) {
+  const ConvTypes types(pass, call, results);
+  if (!is_dense_in_16_bits(call, results) || types.x.rank() > 4 || types.x.shape.back() % whole_vector == 0 ||
+      types.y.shape.back() % whole_vector != 0)
+    return false;
+  if (llvm::any_of(call.attrs.get_ints("dilations"), [](int64_t dilation) { return dilation != 1; })) return false;
+  const SpaceToDepthConvolution made(call.attrs, types);
+  const cuda::SpaceToDepth &x = made.x, &w = made.w;
+  for (size_t d = 0; d < 2; ++d)
+    if (w.block[d] > w.size[d]) return false;
+  const int64_t longest_row = std::max(x.size[1] * x.channels, x.blocks[1] * x.block_channels);
+  const int64_t rows = std::max(x.batch * x.blocks[0], w.batch * w.blocks[0]);
+  return x.block_channels <= max_block_channels && std::max({longest_row, rows, types.w.elements()}) <= max_counted;
+}
+
+template <ConvPass pass>
+int64_t space_to_depth_workspace(const OpCall& call, llvm::ArrayRef<Type> results, const DeviceDescription&) {
+  return SpaceToDepthConvolution(call.attrs, ConvTypes(pass, call, results)).bytes() + own_cudnn_workspace;
+}
+
+std::optional<SpaceToBatchConvolution> space_to_batch_of(ConvPass pass, const OpCall& call,
+                                                         llvm::ArrayRef<Type> results) {
+  const ConvTypes types(pass, call, results);
+  const Type &x = types.x, &y = types.y;
+  if (!is_dense_in_16_bits(call, results) || x.rank() != 4 || x.shape.back() % whole_vector != 0 ||
+      y.shape.back() % whole_vector != 0)
+    return std::nullopt;
+  std::optional<SpaceToBatchConvolution> made = SpaceToBatchConvolution::of(call.attrs, x, types.w.shape, y.shape);
+  if (!made) return std::nullopt;
+  const int64_t rows = made->x_type.shape[0] * std::max(made->x_type.shape[1], made->y_type.shape[1]);
+  const int64_t longest_row = std::max(x.shape[2] * x.shape[3], y.shape[2] * y.shape[3]);
+  return std::max(rows, longest_row) <= max_counted ? made : std::nullopt;
+}
+
+// Weight gradients of several runs are summed in f32.
+template <ConvPass pass>
+bool accepts_space_to_batch(const OpCall& call, llvm::ArrayRef<Type> results) {
+  return (pass != ConvPass::WeightGradient || is_widened(call, results[0])) &&
+         space_to_batch_of(pass, call, results).has_value();
+}
+
+template <ConvPass pass>
+int64_t space_to_batch_workspace(const OpCall& call, llvm::ArrayRef<Type> results, const DeviceDescription&) {
+  const int64_t narrow_dw = pass == ConvPass::WeightGradient ? align_to_tensor(results[0].bytes() / 2) : 0;
+  return space_to_batch_of(pass, call, results)->bytes() + own_cudnn_workspace + narrow_dw;
+}
+
+constexpr CudaCandidate cudnn(const OpDef& op) {
+  return {.op = op,
+          .name = "cudnn",
+          .accepts = accepts_convolution,
+          .workspace_bytes = cudnn_workspace,
+          .algorithms = 6,
+          .accepts_others = has_16_bits};
+}
+template <ConvPass pass>
+constexpr CudaCandidate space_to_depth(const OpDef& op) {
+  return {.op = op,
+          .name = "cudnn_folded",
+          .accepts = accepts_space_to_depth<pass>,
+          .workspace_bytes = space_to_depth_workspace<pass>,
+          .algorithms = 3};
+}
+template <ConvPass pass>
+constexpr CudaCandidate space_to_batch(const OpDef& op) {
+  return {.op = op,
+          .name = "cudnn_phases",
+          .accepts = accepts_space_to_batch<pass>,
+          .workspace_bytes = space_to_batch_workspace<pass>,
+          .algorithms = 3};
+}
+
+}  // namespace
+
+namespace kernel {
+constexpr CudaCandidate conv_cudnn = cudnn(op_conv), conv_dx_cudnn = cudnn(op_conv_dx),
+                        conv_dw_cudnn = cudnn(op_conv_dw), conv_transpose_cudnn = cudnn(op_conv_transpose);
+constexpr CudaCandidate conv_space_to_depth = space_to_depth<ConvPass::Forward>(op_conv);
+constexpr CudaCandidate conv_dw_space_to_depth = space_to_depth<ConvPass::WeightGradient>(op_conv_dw);
+constexpr CudaCandidate conv_space_to_batch = space_to_batch<ConvPass::Forward>(op_conv);
+constexpr CudaCandidate conv_dx_space_to_batch = space_to_batch<ConvPass::InputGradient>(op_conv_dx);
+constexpr CudaCandidate conv_dw_space_to_batch = space_to_batch<ConvPass::WeightGradient>(op_conv_dw);
+}  // namespace kernel
+
+}  // namespace plimsoll

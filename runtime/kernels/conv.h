@@ -1,0 +1,56 @@
+#pragma once
+
+#include "ir/ops/common/spatial.h"
+#include "runtime/kernels/cuda_candidate.h"
+#include "runtime/kernels/kernel_call.h"
+
+namespace plimsoll {
+
+// Which of x, w and y a convolution makes of the other two. conv_transpose is the input gradient used forward.
+enum class ConvPass : uint8_t { Forward, InputGradient, WeightGradient };
+
+// x, w and y of a call: its operands 0 and 1 and its result 0, in the order of the pass.
+template <typename T>
+struct ConvRoles {
+  const T &x, &w, &y;
+  ConvRoles(ConvPass pass, const T& first, const T& second, const T& result)
+      : x(pass == ConvPass::InputGradient ? result : first),
+        w(pass == ConvPass::WeightGradient ? result : second),
+        y(pass == ConvPass::Forward ? result : (pass == ConvPass::InputGradient ? first : second)) {}
+};
+
+struct ConvTypes : ConvRoles<Type> {
+  ConvTypes(ConvPass pass, const OpCall& call, llvm::ArrayRef<Type> results)
+      : ConvRoles(pass, call.operand(0), call.operand(1), results[0]) {}
+  ConvTypes(ConvPass pass, const KernelCall& k)
+      : ConvRoles(pass, k.operands[0].type, k.operands[1].type, k.results[0].type) {}
+};
+
+struct ConvTensors : ConvRoles<TensorView> {
+  ConvTensors(ConvPass pass, const KernelCall& k) : ConvRoles(pass, k.operands[0], k.operands[1], k.results[0]) {}
+};
+
+// w [out, in / groups, kernel...], or [out, kernel..., in / groups] with channels last.
+inline SlidingWindow window_of(const Attrs& attrs, llvm::ArrayRef<int64_t> w) {
+  return llvm::cantFail(read_window(attrs, w.slice(attrs.get_int("channels_last") ? 1 : 2, w.size() - 2)));
+}
+
+// The weight gradient of 16-bit operands may be asked for in f32: it is made in 16 bits and widened.
+inline bool is_widened(const OpCall& call, const Type& result) {
+  return result.dtype == DType::F32 && is_16_bit_float(call.operand(0).dtype);
+}
+
+namespace kernel {
+extern const CudaCandidate conv_cudnn, conv_dx_cudnn, conv_dw_cudnn, conv_transpose_cudnn, conv_space_to_depth,
+    conv_dw_space_to_depth, conv_space_to_batch, conv_dx_space_to_batch, conv_dw_space_to_batch;
+}
+
+// Space to depth where it applies, space to batch forward, or cuDNN's own first choice: the first of these is taken
+// without measured times. Further plans for each, and space to batch of gradients, which is sometimes slower, are there
+// to be timed.
+inline constexpr const CudaCandidate* conv_candidates[] = {
+    &kernel::conv_space_to_depth, &kernel::conv_space_to_batch,    &kernel::conv_cudnn,
+    &kernel::conv_dx_cudnn,       &kernel::conv_dx_space_to_batch, &kernel::conv_dw_space_to_depth,
+    &kernel::conv_dw_cudnn,       &kernel::conv_dw_space_to_batch, &kernel::conv_transpose_cudnn};
+
+}  // namespace plimsoll

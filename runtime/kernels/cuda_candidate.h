@@ -1,0 +1,44 @@
+#pragma once
+
+// A CUDA kernel as planning sees it. The rows stand in the families beside this file and need no CUDA;
+// runtime/cuda/backend/<family>.cpp says how each is launched.
+
+#include "ir/machine/device.h"
+#include "ir/ops/records.h"
+#include "runtime/kernels/accepts.h"
+
+#include <optional>
+#include <string>
+
+namespace plimsoll {
+
+struct CudaCandidate {
+  using AcceptsFn = bool (*)(const OpCall& call, llvm::ArrayRef<Type> results);
+  // A formula of shapes and of the device's description: plans do not depend on the machine that makes them.
+  using WorkspaceFn = int64_t (*)(const OpCall& call, llvm::ArrayRef<Type> results, const DeviceDescription& device);
+
+  const OpDef& op;
+  llvm::StringLiteral name;
+  AcceptsFn accepts;
+  WorkspaceFn workspace_bytes = nullptr;  // none: 0
+  bool any_order = false;                 // its sums run in another order every time, and give other bits
+  int algorithms = 1;                     // a library's own choices for a call, the one it prefers first
+  AcceptsFn accepts_others = nullptr;     // narrows what the algorithms after the first accept
+
+  // What plans call an algorithm: "cudnn", "cudnn_2" and so on.
+  std::string kernel_name(int algorithm) const;
+};
+
+// One algorithm of a candidate, counted from 0.
+struct CudaKernel {
+  const CudaCandidate* candidate;
+  int algorithm = 0;
+};
+
+// Every candidate of every family. The first one that accepts a call is preferred without measured times.
+llvm::ArrayRef<const CudaCandidate*> cuda_candidates();
+
+// The kernel that a plan calls by this name; none where it is unknown.
+std::optional<CudaKernel> find_cuda_kernel(const OpDef& op, llvm::StringRef kernel_name);
+
+}  // namespace plimsoll

@@ -1,0 +1,66 @@
+#include "runtime/kernels/index.h"
+
+#include "kernels/cuda/index/index_workspace.h"
+
+#include <cstdint>
+#include <limits>
+
+// Ops that pick or put elements by index, or go by their order along an axis.
+
+namespace plimsoll {
+namespace {
+
+// Sorted positions and keys are 32 bits wide.
+constexpr int64_t max_positions = std::numeric_limits<int32_t>::max();
+constexpr int64_t max_keys = std::numeric_limits<uint32_t>::max();
+
+bool accepts_gather_grad(const OpCall& call, llvm::ArrayRef<Type> results) {
+  return is_float(results[0].dtype) && !is_f8(results[0].dtype) && call.operand(0).elements() <= max_positions &&
+         call.attrs.get_int("size") < max_positions;
+}
+
+int64_t gather_grad_workspace(const OpCall& call, llvm::ArrayRef<Type> results, const DeviceDescription&) {
+  const AxisSplit dx(results[0].shape, call.attrs.get_int("axis"));
+  return cuda::gather_grad_workspace_bytes(dx.outer, dx.length, dx.inner, call.operand(0).elements(),
+                                           results[0].dtype == DType::F64 ? 8 : 4);
+}
+
+bool accepts_scatter(const OpCall& call, llvm::ArrayRef<Type> results) {
+  return ranks_fit_without_f8(call, results) && results[0].elements() <= max_keys &&
+         call.operand(1).elements() <= max_positions;
+}
+
+int64_t scatter_elements_workspace(const OpCall& call, llvm::ArrayRef<Type>, const DeviceDescription&) {
+  return cuda::sort_workspace_bytes(call.operand(1).elements());
+}
+
+int64_t scatter_nd_workspace(const OpCall& call, llvm::ArrayRef<Type>, const DeviceDescription&) {
+  return cuda::sort_workspace_bytes(element_count(llvm::ArrayRef<int64_t>(call.operand(1).shape).drop_back()));
+}
+
+// A line is read once for each of the k.
+bool accepts_top_k(const OpCall& call, llvm::ArrayRef<Type> results) {
+  const int64_t length = call.operand(0).shape[call.attrs.get_int("axis")];
+  return has_no_f8(call, results) && (call.attrs.get_int("k") <= 64 || length <= 4096);
+}
+
+}  // namespace
+
+namespace kernel {
+constexpr CudaCandidate gather_rows{op_gather, "rows", accepts_everything};
+constexpr CudaCandidate gather_grad_sorted{op_gather_grad, "sorted", accepts_gather_grad, gather_grad_workspace};
+constexpr CudaCandidate gather_elements_elements{op_gather_elements, "elements", ranks_fit};
+constexpr CudaCandidate gather_nd_tuples{op_gather_nd, "tuples", ranks_fit};
+constexpr CudaCandidate one_hot_elements{op_one_hot, "elements", accepts_everything};
+constexpr CudaCandidate scatter_elements_sorted{op_scatter_elements, "sorted", accepts_scatter,
+                                                scatter_elements_workspace};
+constexpr CudaCandidate scatter_nd_sorted{op_scatter_nd, "sorted", accepts_scatter, scatter_nd_workspace};
+constexpr CudaCandidate cumsum_scan{op_cumsum, "scan", has_no_f8};
+constexpr CudaCandidate triangular_elements{op_triangular, "elements", accepts_everything};
+constexpr CudaCandidate reverse_sequence_elements{op_reverse_sequence, "elements", accepts_everything};
+constexpr CudaCandidate top_k_repeated_search{op_top_k, "repeated_search", accepts_top_k};
+constexpr CudaCandidate arg_max_search{op_arg_max, "search", has_no_f8};
+constexpr CudaCandidate arg_min_search{op_arg_min, "search", has_no_f8};
+}  // namespace kernel
+
+}  // namespace plimsoll

@@ -1,0 +1,43 @@
+#include "runtime/kernels/loss.h"
+
+#include "kernels/cuda/common/partials.h"
+
+namespace plimsoll {
+
+LossReduction reduction_of(const Attrs& attrs) {
+  const llvm::StringRef reduction = attrs.get_string("reduction", "mean");
+  if (reduction == "none") return LossReduction::None;
+  return reduction == "sum" ? LossReduction::Sum : LossReduction::Mean;
+}
+
+namespace {
+
+// Everything but the scores and the labels is f32.
+bool accepts_classes(const OpCall& call, DType scores, size_t labels, size_t first_f32) {
+  return computes_in_f32(scores) && is_label(call.operand(labels).dtype) &&
+         all_operands(
+             call, [](const Type& type) { return type.dtype == DType::F32; }, first_f32);
+}
+
+bool accepts_loss(const OpCall& call, llvm::ArrayRef<Type>) {
+  return accepts_classes(call, call.operand(0).dtype, 1, 2);
+}
+
+bool accepts_nll_loss_grad(const OpCall& call, llvm::ArrayRef<Type> results) {
+  return accepts_classes(call, results[0].dtype, 0, 1);
+}
+
+int64_t loss_workspace(const OpCall& call, llvm::ArrayRef<Type>, const DeviceDescription&) {
+  return cuda::loss_workspace(call.operand(1).elements()) * static_cast<int64_t>(sizeof(float));
+}
+
+}  // namespace
+
+namespace kernel {
+constexpr CudaCandidate cross_entropy_rows{op_cross_entropy, "rows", accepts_loss, loss_workspace};
+constexpr CudaCandidate cross_entropy_grad_rows{op_cross_entropy_grad, "rows", accepts_loss};
+constexpr CudaCandidate nll_loss_rows{op_nll_loss, "rows", accepts_loss, loss_workspace};
+constexpr CudaCandidate nll_loss_grad_elements{op_nll_loss_grad, "elements", accepts_nll_loss_grad};
+}  // namespace kernel
+
+}  // namespace plimsoll

@@ -1,0 +1,18 @@
+#pragma once
+
+#include "runtime/kernels/cuda_candidate.h"
+
+namespace plimsoll {
+
+enum class LossReduction : uint8_t { None, Sum, Mean };
+LossReduction reduction_of(const Attrs& attrs);
+
+namespace kernel {
+extern const CudaCandidate cross_entropy_rows, cross_entropy_grad_rows, nll_loss_rows, nll_loss_grad_elements;
+}
+
+inline constexpr const CudaCandidate* loss_candidates[] = {&kernel::cross_entropy_rows,
+                                                           &kernel::cross_entropy_grad_rows, &kernel::nll_loss_rows,
+                                                           &kernel::nll_loss_grad_elements};
+
+}  // namespace plimsoll

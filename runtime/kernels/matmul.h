@@ -1,0 +1,29 @@
+#pragma once
+
+#include "runtime/kernels/cuda_candidate.h"
+#include "runtime/kernels/kernel_call.h"
+
+namespace plimsoll {
+
+// Rows of x [..., width].
+inline int64_t rows_of(const Type& x) { return element_count(llvm::ArrayRef<int64_t>(x.shape).drop_back()); }
+
+// The batch of a matmul: steps of whole matrices of y, a and b.
+LoopNest<3> matmul_batch(const Type& y, const Type& a, const Type& b);
+
+// dW [K, N] = x^T dy, or with transpose_w [N, K] = dy^T x: operand `left` is read down its columns either way.
+struct WeightGradientSides {
+  size_t left, right;
+  explicit WeightGradientSides(const Attrs& attrs) : left(attrs.get_int("transpose_w") ? 1 : 0), right(1 - left) {}
+};
+
+namespace kernel {
+extern const CudaCandidate matmul_cublaslt, linear_cublaslt, linear_gelu_grad_dgelu, linear_gelu_grad_cublaslt,
+    linear_dw_cublaslt, linear_dw_bgrad;
+}
+
+inline constexpr const CudaCandidate* matmul_candidates[] = {
+    &kernel::matmul_cublaslt,           &kernel::linear_cublaslt,    &kernel::linear_gelu_grad_dgelu,
+    &kernel::linear_gelu_grad_cublaslt, &kernel::linear_dw_cublaslt, &kernel::linear_dw_bgrad};
+
+}  // namespace plimsoll

@@ -1,0 +1,102 @@
+#include "runtime/kernels/move.h"
+
+namespace plimsoll {
+namespace {
+
+StridedCopy read_by_steps(const KernelCall& k, llvm::ArrayRef<int64_t> steps) {
+  const llvm::ArrayRef<int64_t> shape = k.out_shape(0);
+  return {copy_nest(shape, row_major_strides(shape), steps), k.out(0), k.in(0)};
+}
+
+// Where slice {starts, steps} reads in a tensor of shape `whole`.
+struct Picked {
+  Shape steps;
+  int64_t base = 0;
+  Picked(const Attrs& attrs, llvm::ArrayRef<int64_t> whole) : steps(row_major_strides(whole)) {
+    for (size_t d = 0; d < whole.size(); ++d) {
+      base += attrs.get_ints("starts")[d] * steps[d];
+      steps[d] *= attrs.get_ints("steps")[d];
+    }
+  }
+};
+
+// visit(shape, steps of the part, steps of the whole, where the part begins in the whole)
+template <typename Visit>
+void visit_parts(const KernelCall& k, const TensorView& whole, llvm::ArrayRef<TensorView> parts, Visit visit) {
+  const int64_t axis = k.attrs().get_int("axis");
+  const Shape whole_steps = row_major_strides(whole.type.shape);
+  int64_t start = 0;
+  for (const TensorView& part : parts) {
+    visit(part, row_major_strides(part.type.shape), whole_steps, element_at(whole, start * whole_steps[axis]));
+    start += part.type.shape[axis];
+  }
+}
+
+}  // namespace
+
+StridedCopy transpose_copy(const KernelCall& k) {
+  const Shape own = row_major_strides(k.in_shape(0));
+  Shape steps;
+  for (int64_t d : k.attrs().get_ints("perm")) steps.push_back(own[d]);
+  return read_by_steps(k, steps);
+}
+
+StridedCopy expand_copy(const KernelCall& k) {
+  return read_by_steps(k, broadcast_steps(k.in_shape(0), k.out_shape(0)));
+}
+
+// Every dimension becomes two: the repeat, over which the source stands still, and itself.
+StridedCopy tile_copy(const KernelCall& k) {
+  const llvm::ArrayRef<int64_t> shape = k.in_shape(0);
+  const Shape x_steps = row_major_strides(shape), y_steps = row_major_strides(k.out_shape(0));
+  LoopNest<2> nest;
+  for (size_t d = 0; d < shape.size(); ++d) {
+    nest.add_dimension(k.attrs().get_ints("repeats")[d], {y_steps[d] * shape[d], 0});
+    nest.add_dimension(shape[d], {y_steps[d], x_steps[d]});
+  }
+  return {nest, k.out(0), k.in(0)};
+}
+
+StridedCopy slice_copy(const KernelCall& k) {
+  const Picked picked(k.attrs(), k.in_shape(0));
+  StridedCopy copy = read_by_steps(k, picked.steps);
+  copy.from = element_at(k.operands[0], picked.base);
+  return copy;
+}
+
+StridedCopy slice_grad_copy(const KernelCall& k) {
+  const Picked picked(k.attrs(), k.out_shape(0));
+  const llvm::ArrayRef<int64_t> shape = k.in_shape(0);
+  return {copy_nest(shape, picked.steps, row_major_strides(shape)), element_at(k.results[0], picked.base), k.in(0)};
+}
+
+llvm::SmallVector<StridedCopy, 4> split_copies(const KernelCall& k) {
+  llvm::SmallVector<StridedCopy, 4> copies;
+  visit_parts(k, k.operands[0], k.results, [&](const TensorView& part, const Shape& own, const Shape& whole, void* at) {
+    copies.push_back({copy_nest(part.type.shape, own, whole), part.data, at});
+  });
+  return copies;
+}
+
+llvm::SmallVector<StridedCopy, 4> concat_copies(const KernelCall& k) {
+  llvm::SmallVector<StridedCopy, 4> copies;
+  visit_parts(k, k.results[0], k.operands, [&](const TensorView& part, const Shape& own, const Shape& whole, void* at) {
+    copies.push_back({copy_nest(part.type.shape, whole, own), at, part.data});
+  });
+  return copies;
+}
+
+// Data movement takes elements of any dtype.
+namespace kernel {
+constexpr CudaCandidate transpose_tiled{op_transpose, "tiled", ranks_fit};
+constexpr CudaCandidate expand_strided_copy{op_expand, "strided_copy", ranks_fit};
+constexpr CudaCandidate tile_strided_copy{op_tile, "strided_copy", ranks_fit_twice};
+constexpr CudaCandidate slice_strided_copy{op_slice, "strided_copy", ranks_fit};
+constexpr CudaCandidate slice_grad_one_pass{op_slice_grad, "one_pass", ranks_fit};
+constexpr CudaCandidate split_strided_copy{op_split, "strided_copy", ranks_fit};
+constexpr CudaCandidate concat_strided_copy{op_concat, "strided_copy", ranks_fit};
+constexpr CudaCandidate pad_one_pass{op_pad, "one_pass", ranks_fit};
+constexpr CudaCandidate pad_grad_repeats{op_pad_grad, "repeats", ranks_fit_without_f8};
+}  // namespace kernel
+
+}  // namespace plimsoll

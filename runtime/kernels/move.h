@@ -1,0 +1,40 @@
+#pragma once
+
+#include "runtime/kernels/cuda_candidate.h"
+#include "runtime/kernels/kernel_call.h"
+
+namespace plimsoll {
+
+// A strided copy from one tensor to another, with where it begins in each.
+struct StridedCopy {
+  LoopNest<2> nest;  // tensors: to, from
+  void* to;
+  const void* from;
+};
+
+StridedCopy transpose_copy(const KernelCall& k);
+StridedCopy expand_copy(const KernelCall& k);
+StridedCopy tile_copy(const KernelCall& k);
+StridedCopy slice_copy(const KernelCall& k);
+// dy to where the slice has read it; the rest of the result is zero.
+StridedCopy slice_grad_copy(const KernelCall& k);
+// Between a whole tensor and its consecutive parts along {axis}, one copy for each part.
+llvm::SmallVector<StridedCopy, 4> split_copies(const KernelCall& k);
+llvm::SmallVector<StridedCopy, 4> concat_copies(const KernelCall& k);
+
+// `element` elements behind the start.
+inline void* element_at(const TensorView& view, int64_t element) {
+  return view.as<char>() + element * dtype_bytes(view.type.dtype);
+}
+
+namespace kernel {
+extern const CudaCandidate transpose_tiled, expand_strided_copy, tile_strided_copy, slice_strided_copy,
+    slice_grad_one_pass, split_strided_copy, concat_strided_copy, pad_one_pass, pad_grad_repeats;
+}
+
+inline constexpr const CudaCandidate* move_candidates[] = {
+    &kernel::transpose_tiled,     &kernel::expand_strided_copy, &kernel::tile_strided_copy,
+    &kernel::slice_strided_copy,  &kernel::slice_grad_one_pass, &kernel::split_strided_copy,
+    &kernel::concat_strided_copy, &kernel::pad_one_pass,        &kernel::pad_grad_repeats};
+
+}  // namespace plimsoll

@@ -1,0 +1,34 @@
+#include "runtime/kernels/pool.h"
+
+namespace plimsoll {
+
+namespace {
+
+// Elements are numbered in 31 bits; indices are the second result.
+bool accepts_pool(const OpCall& call, llvm::ArrayRef<Type> results) {
+  return computes_in_f32(call.operand(0).dtype) && call.operand(0).elements() <= INT32_MAX &&
+         results[0].elements() <= INT32_MAX;
+}
+
+// The place of each maximum in its window is kept in a byte. Operand 0 is x or these places, operand 1 dy.
+bool accepts_max_pool_grad(const OpCall& call, llvm::ArrayRef<Type> results) {
+  return computes_in_f32(call.operand(1).dtype) && results[0].elements() <= INT32_MAX &&
+         call.operand(1).elements() <= INT32_MAX && element_count(call.attrs.get_ints("kernel")) < 255;
+}
+
+int64_t max_pool_grad_workspace(const OpCall& call, llvm::ArrayRef<Type>, const DeviceDescription&) {
+  return call.operand(0).dtype == DType::U8 ? 0 : call.operand(1).elements();
+}
+
+}  // namespace
+
+namespace kernel {
+constexpr CudaCandidate max_pool_windows{op_max_pool, "windows", accepts_pool};
+constexpr CudaCandidate max_pool_with_indices_windows{op_max_pool_with_indices, "windows", accepts_pool};
+constexpr CudaCandidate max_pool_grad_windows{op_max_pool_grad, "windows", accepts_max_pool_grad,
+                                              max_pool_grad_workspace};
+constexpr CudaCandidate average_pool_windows{op_average_pool, "windows", accepts_pool};
+constexpr CudaCandidate average_pool_grad_windows{op_average_pool_grad, "windows", accepts_pool};
+}  // namespace kernel
+
+}  // namespace plimsoll
