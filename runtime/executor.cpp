@@ -6,7 +6,7 @@
 namespace plimsoll {
 
 Result<std::unique_ptr<Executor>> Executor::create(const Plan& plan, const ExecutorOptions& options) {
-  if (plan.device.backend == "cpu") return create_host_executor(plan, options);
+  if (plan.device.backend == "cpu") return create_cpu_executor(plan, options);
   if (plan.device.backend == "cuda") return create_cuda_executor(plan, options);
   return model_error("the plan is for the backend '" + plan.device.backend + "', this program knows cpu and cuda");
 }

@@ -49,7 +49,7 @@ class Executor {
   // Called after the instruction of that index has run.
   using Observer = std::function<Status(int32_t instruction)>;
   // Starts a function and gives the number of this run, counted from 0. With an observer it returns when the function
-  // is done, after a call an instruction.
+  // is done, after a call for each instruction.
   virtual Result<int64_t> run(size_t function, const Observer* observer = nullptr) = 0;
 
   // The first element of each output of a run, once it is done; kept for the last `runs_kept` runs of each function.

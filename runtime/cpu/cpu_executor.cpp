@@ -53,6 +53,19 @@ class Memory {
   int64_t bytes_ = 0;
 };
 
+// As many OpenMP threads as asked for, for the time of a call; 0: as many as there were.
+class Threads {
+ public:
+  explicit Threads(int count) : before_(omp_get_max_threads()) {
+    if (count > 0) omp_set_num_threads(count);
+  }
+  Threads(const Threads&) = delete;
+  ~Threads() { omp_set_num_threads(before_); }
+
+ private:
+  int before_;
+};
+
 // An instruction with nothing left to look up.
 struct Step : PlannedStep {
   std::optional<CpuCandidate> kernel;
@@ -60,12 +73,12 @@ struct Step : PlannedStep {
   llvm::SmallVector<int32_t, 1> late;  // copies that are made right after this step
 };
 
-class HostExecutor : public Executor {
+class CpuExecutor : public Executor {
  public:
-  HostExecutor(const Plan& plan, const ExecutorOptions& options) : plan_(plan), options_(options) {}
+  CpuExecutor(const Plan& plan, const ExecutorOptions& options) : plan_(plan), options_(options) {}
 
   Status prepare() {
-    if (options_.threads > 0) omp_set_num_threads(options_.threads);
+    const Threads threads(options_.threads);
     for (const Arena& arena : plan_.arenas) {
       Result<Memory> memory = Memory::allocate(arena.bytes, (space_name(arena.space) + " arena").str());
       if (!memory) return memory.takeError();
@@ -86,6 +99,7 @@ class HostExecutor : public Executor {
   Result<llvm::ArrayRef<TensorView>> next_inputs() override { return llvm::ArrayRef<TensorView>(inputs_); }
 
   Result<int64_t> run(size_t f, const Observer* observer) override {
+    const Threads threads(options_.threads);
     Function& function = functions_[f];
     for (size_t i = 0; i < function.steps.size(); ++i) {
       auto start = std::chrono::steady_clock::now();
@@ -203,8 +217,8 @@ class HostExecutor : public Executor {
 
 }  // namespace
 
-Result<std::unique_ptr<Executor>> create_host_executor(const Plan& plan, const ExecutorOptions& options) {
-  auto executor = std::make_unique<HostExecutor>(plan, options);
+Result<std::unique_ptr<Executor>> create_cpu_executor(const Plan& plan, const ExecutorOptions& options) {
+  auto executor = std::make_unique<CpuExecutor>(plan, options);
   if (Status s = executor->prepare()) return s;
   return executor;
 }

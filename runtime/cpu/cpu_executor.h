@@ -5,6 +5,6 @@
 namespace plimsoll {
 
 // Runs on the calling thread and its OpenMP team; a run is done when run() returns.
-Result<std::unique_ptr<Executor>> create_host_executor(const Plan& plan, const ExecutorOptions& options);
+Result<std::unique_ptr<Executor>> create_cpu_executor(const Plan& plan, const ExecutorOptions& options);
 
 }  // namespace plimsoll

@@ -21,7 +21,7 @@ bool accepts_cross_entropy(const OpCall& call, llvm::ArrayRef<Type> results) {
   return floats_are_f32(call, results) && !call.attrs.has("classes") && is_label(call.operand(1).dtype);
 }
 
-// One loss a row, in double.
+// One loss per row, in double.
 int64_t cross_entropy_workspace(const OpCall& call, llvm::ArrayRef<Type>) {
   return call.operand(1).elements() * static_cast<int64_t>(sizeof(double));
 }

@@ -3,26 +3,26 @@
 #include "runtime/cpu/kernels.h"
 #include "runtime/kernels/matmul.h"
 
-// matmul, linear and linear's weight gradient: each is one prepared oneDNN product. The scratch memory of all
+// matmul, linear and linear's weight gradient: each is one prepared oneDNN matmul. The scratch memory of all
 // of them is one buffer in the prepared state, as large as the largest wants (some 100 KiB), so plans need no
 // workspace here.
 
 namespace plimsoll {
 namespace {
 
-struct PreparedProductKernel : PreparedKernel {
-  std::unique_ptr<cpu::PreparedProduct> product;
+struct PreparedMatmulKernel : PreparedKernel {
+  std::unique_ptr<cpu::PreparedMatmul> matmul;
 };
 
-Result<std::unique_ptr<PreparedKernel>> prepare_product(cpu::Library& library, const cpu::ProductShape& shape) {
-  auto prepared = std::make_unique<PreparedProductKernel>();
+Result<std::unique_ptr<PreparedKernel>> prepare_matmul_plan(cpu::Library& library, const cpu::MatmulShape& shape) {
+  auto prepared = std::make_unique<PreparedMatmulKernel>();
   std::string why;
-  prepared->product = cpu::PreparedProduct::create(library, shape, why);
-  if (!prepared->product) return system_error("oneDNN refuses a matrix product: " + why);
+  prepared->matmul = cpu::PreparedMatmul::create(library, shape, why);
+  if (!prepared->matmul) return system_error("oneDNN refuses a matmul: " + why);
   return prepared;
 }
 
-// A row-major matrix as an operand of a product: steps along its rows and columns as the product sees them.
+// A row-major matrix as an operand of a matmul: steps along its rows and columns as the matmul sees them.
 struct Steps {
   int64_t row, column;
   Steps(int64_t stored_columns, bool transposed)
@@ -31,9 +31,9 @@ struct Steps {
 
 Status launch(const CpuCall& k, const float* a, const float* b, const float* bias = nullptr,
               const float* addend = nullptr) {
-  auto* prepared = static_cast<PreparedProductKernel*>(k.prepared);
-  if (prepared->product->run(k.out<float>(0), a, b, bias, addend)) return Status::success();
-  return system_error("oneDNN failed in a matrix product");
+  auto* prepared = static_cast<PreparedMatmulKernel*>(k.prepared);
+  if (prepared->matmul->run(k.out<float>(0), a, b, bias, addend)) return Status::success();
+  return system_error("oneDNN failed in a matmul");
 }
 
 // ---- matmul ----
@@ -43,15 +43,15 @@ Result<std::unique_ptr<PreparedKernel>> prepare_matmul(cpu::Library& library, co
   const Type &a = call.operand(0), &b = call.operand(1), &y = results[0];
   const bool transpose_a = call.attrs.get_int("transpose_a"), transpose_b = call.attrs.get_int("transpose_b");
   const Steps a_steps(a.shape.back(), transpose_a), b_steps(b.shape.back(), transpose_b);
-  return prepare_product(library, {.batch = matmul_batch(y, a, b),
-                                   .rows = y.shape[y.rank() - 2],
-                                   .columns = y.shape[y.rank() - 1],
-                                   .depth = a.shape[a.rank() - (transpose_a ? 2 : 1)],
-                                   .a_row_step = a_steps.row,
-                                   .a_depth_step = a_steps.column,
-                                   .b_depth_step = b_steps.row,
-                                   .b_column_step = b_steps.column,
-                                   .bias = false});
+  return prepare_matmul_plan(library, {.batch = matmul_batch(y, a, b),
+                                       .rows = y.shape[y.rank() - 2],
+                                       .columns = y.shape[y.rank() - 1],
+                                       .depth = a.shape[a.rank() - (transpose_a ? 2 : 1)],
+                                       .a_row_step = a_steps.row,
+                                       .a_depth_step = a_steps.column,
+                                       .b_depth_step = b_steps.row,
+                                       .b_column_step = b_steps.column,
+                                       .bias = false});
 }
 
 Status launch_matmul(const CpuCall& k) { return launch(k, k.in<float>(0), k.in<float>(1)); }
@@ -62,15 +62,15 @@ Result<std::unique_ptr<PreparedKernel>> prepare_linear(cpu::Library& library, co
                                                        llvm::ArrayRef<Type> results) {
   const Type &x = call.operand(0), &w = call.operand(1);
   const Steps w_steps(w.shape[1], call.attrs.get_int("transpose_w"));
-  return prepare_product(library, {.rows = rows_of(x),
-                                   .columns = results[0].shape.back(),
-                                   .depth = x.shape.back(),
-                                   .a_row_step = x.shape.back(),
-                                   .a_depth_step = 1,
-                                   .b_depth_step = w_steps.row,
-                                   .b_column_step = w_steps.column,
-                                   .bias = call.has(2),
-                                   .addend = call.has(3)});
+  return prepare_matmul_plan(library, {.rows = rows_of(x),
+                                       .columns = results[0].shape.back(),
+                                       .depth = x.shape.back(),
+                                       .a_row_step = x.shape.back(),
+                                       .a_depth_step = 1,
+                                       .b_depth_step = w_steps.row,
+                                       .b_column_step = w_steps.column,
+                                       .bias = call.has(2),
+                                       .addend = call.has(3)});
 }
 
 Status launch_linear(const CpuCall& k) {
@@ -80,15 +80,15 @@ Status launch_linear(const CpuCall& k) {
 Result<std::unique_ptr<PreparedKernel>> prepare_linear_dw(cpu::Library& library, const OpCall& call,
                                                           llvm::ArrayRef<Type> results) {
   const WeightGradientSides sides(call.attrs);
-  return prepare_product(library, {.rows = results[0].shape[0],
-                                   .columns = results[0].shape[1],
-                                   .depth = rows_of(call.operand(0)),
-                                   .a_row_step = 1,
-                                   .a_depth_step = call.operand(sides.left).shape.back(),
-                                   .b_depth_step = call.operand(sides.right).shape.back(),
-                                   .b_column_step = 1,
-                                   .bias = false,
-                                   .addend = call.has(2)});
+  return prepare_matmul_plan(library, {.rows = results[0].shape[0],
+                                       .columns = results[0].shape[1],
+                                       .depth = rows_of(call.operand(0)),
+                                       .a_row_step = 1,
+                                       .a_depth_step = call.operand(sides.left).shape.back(),
+                                       .b_depth_step = call.operand(sides.right).shape.back(),
+                                       .b_column_step = 1,
+                                       .bias = false,
+                                       .addend = call.has(2)});
 }
 
 Status launch_linear_dw(const CpuCall& k) {

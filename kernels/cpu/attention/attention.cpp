@@ -1,6 +1,6 @@
 #include "kernels/cpu/attention/attention.h"
 
-#include "kernels/cpu/attention/block_product.h"
+#include "kernels/cpu/attention/block_matmul.h"
 #include "kernels/cpu/common/parallel.h"
 #include "kernels/cpu/common/row_math.h"
 #include "kernels/cpu/common/vector_math.h"
@@ -78,8 +78,8 @@ void attend_block(const AttentionShape& shape, RunningRows& state, int64_t b, in
       dropout_block(shape, block, state.factors);
       multiply_rows(state.scores, state.factors, rows * key_block);
     }
-    add_block_product(state.out, value_size, {state.scores, key_block, 1},
-                      v + (b * shape.columns + first) * v_step + kv_head * value_size, v_step, rows, value_size, width);
+    add_block_matmul(state.out, value_size, {state.scores, key_block, 1},
+                     v + (b * shape.columns + first) * v_step + kv_head * value_size, v_step, rows, value_size, width);
   }
   for (int64_t r = 0; r < rows; ++r) {
     const float inverse = state.sum[r] > 0 ? 1.0f / state.sum[r] : 0.0f;
@@ -96,8 +96,8 @@ void score_block(const AttentionShape& shape, const ScoreBlock& block, const flo
   const int64_t q_step = shape.q_step;
   const float* queries = q + (block.b * shape.rows + block.first_row) * q_step + block.h * shape.head_size;
   std::fill_n(scores, block.rows * key_block, 0.0f);
-  add_block_product(scores, key_block, {queries, q_step, 1}, keys, key_block, block.rows, block.columns,
-                    shape.head_size);
+  add_block_matmul(scores, key_block, {queries, q_step, 1}, keys, key_block, block.rows, block.columns,
+                   shape.head_size);
   for (int64_t r = 0; r < block.rows; ++r) {
     float* row = scores + r * key_block;
     scale(row, row, shape.scale, block.columns);

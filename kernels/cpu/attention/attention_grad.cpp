@@ -1,5 +1,5 @@
 #include "kernels/cpu/attention/attention.h"
-#include "kernels/cpu/attention/block_product.h"
+#include "kernels/cpu/attention/block_matmul.h"
 #include "kernels/cpu/common/parallel.h"
 #include "kernels/cpu/common/row_math.h"
 #include "kernels/cpu/common/vector_math.h"
@@ -51,8 +51,8 @@ void recompute_block(const AttentionShape& shape, const GradTensors& t, const Sc
   score_block(shape, block, t.q, blocks.keys, blocks.scores);
   std::fill_n(blocks.d_scores, block.rows * key_block, 0.0f);
   const float* dy = t.dy + (block.b * shape.rows + block.first_row) * dy_step + block.h * shape.value_size;
-  add_block_product(blocks.d_scores, key_block, {dy, dy_step, 1}, blocks.values, key_block, block.rows, block.columns,
-                    shape.value_size);
+  add_block_matmul(blocks.d_scores, key_block, {dy, dy_step, 1}, blocks.values, key_block, block.rows, block.columns,
+                   shape.value_size);
   if (shape.dropout > 0) {
     dropout_block(shape, block, blocks.dropped);
     for (int64_t at = 0; at < block.rows * key_block; at += key_block)
@@ -76,13 +76,13 @@ void add_block_grads(const AttentionShape& shape, const GradTensors& t, const Sc
   const int64_t dy_step = shape.heads * shape.value_size;
   const int64_t row = block.b * shape.rows + block.first_row, column = block.b * shape.columns + block.first_column;
   const int64_t q_at = row * q_step + block.h * shape.head_size, k_at = column * k_step + kv_head * shape.head_size;
-  add_block_product(t.dv + column * v_step + kv_head * shape.value_size, v_step, {blocks.dropped, 1, key_block},
-                    t.dy + row * dy_step + block.h * shape.value_size, dy_step, block.columns, shape.value_size,
-                    block.rows);
-  add_block_product(t.dk + k_at, k_step, {blocks.d_scores, 1, key_block}, t.q + q_at, q_step, block.columns,
-                    shape.head_size, block.rows);
-  add_block_product(t.dq + q_at, q_step, {blocks.d_scores, key_block, 1}, t.k + k_at, k_step, block.rows,
-                    shape.head_size, block.columns);
+  add_block_matmul(t.dv + column * v_step + kv_head * shape.value_size, v_step, {blocks.dropped, 1, key_block},
+                   t.dy + row * dy_step + block.h * shape.value_size, dy_step, block.columns, shape.value_size,
+                   block.rows);
+  add_block_matmul(t.dk + k_at, k_step, {blocks.d_scores, 1, key_block}, t.q + q_at, q_step, block.columns,
+                   shape.head_size, block.rows);
+  add_block_matmul(t.dq + q_at, q_step, {blocks.d_scores, key_block, 1}, t.k + k_at, k_step, block.rows,
+                   shape.head_size, block.columns);
 }
 
 void clear_rows(float* x, int64_t step, int64_t rows, int64_t width) {

@@ -24,7 +24,7 @@ template <typename Label>
 double cross_entropy_rows(const CrossEntropyShape& shape, const CrossEntropyOptions& options, const float* logits,
                           const Label* labels, double* losses, float* lse, int64_t* bad_row);
 
-// dlogits = dloss * d(row loss)/d(logits); dloss has `dloss_step` 1 for one a row, 0 for one in all, and is
+// dlogits = dloss * d(row loss)/d(logits); dloss has `dloss_step` 1 for one per row, 0 for one in all, and is
 // divided by `divisor`. dlogits may be the logits.
 template <typename Label>
 void cross_entropy_grad(const CrossEntropyShape& shape, const CrossEntropyOptions& options, float* dlogits,

@@ -14,7 +14,7 @@ namespace plimsoll::cpu {
 
 using dnnl::memory;
 
-struct PreparedProduct::State {
+struct PreparedMatmul::State {
   Library& library;
   int64_t results = 0, columns = 0;
   bool empty_depth = false;
@@ -49,18 +49,17 @@ memory::desc bias_desc(int batch_rank, int64_t columns) {
 
 }  // namespace
 
-PreparedProduct::PreparedProduct(std::unique_ptr<State> state) : state_(std::move(state)) {}
-PreparedProduct::~PreparedProduct() = default;
+PreparedMatmul::PreparedMatmul(std::unique_ptr<State> state) : state_(std::move(state)) {}
+PreparedMatmul::~PreparedMatmul() = default;
 
-std::unique_ptr<PreparedProduct> PreparedProduct::create(Library& library, const ProductShape& shape,
-                                                         std::string& why) {
+std::unique_ptr<PreparedMatmul> PreparedMatmul::create(Library& library, const MatmulShape& shape, std::string& why) {
   auto state = std::make_unique<State>(State{.library = library});
   const LoopNest<3> batch = collapse(shape.batch);
   state->results = batch.iterations() * shape.rows * shape.columns;
   state->columns = shape.columns;
   state->empty_depth = shape.depth == 0;
   if (state->results == 0 || state->empty_depth)
-    return std::unique_ptr<PreparedProduct>(new PreparedProduct(std::move(state)));
+    return std::unique_ptr<PreparedMatmul>(new PreparedMatmul(std::move(state)));
   try {
     const dnnl::engine& engine = library.engine();
     const memory::desc a = matrix_desc(batch, 1, shape.rows, shape.depth, shape.a_row_step, shape.a_depth_step);
@@ -96,10 +95,10 @@ std::unique_ptr<PreparedProduct> PreparedProduct::create(Library& library, const
     why = error.what();
     return nullptr;
   }
-  return std::unique_ptr<PreparedProduct>(new PreparedProduct(std::move(state)));
+  return std::unique_ptr<PreparedMatmul>(new PreparedMatmul(std::move(state)));
 }
 
-bool PreparedProduct::run(float* y, const float* a, const float* b, const float* bias, const float* addend) {
+bool PreparedMatmul::run(float* y, const float* a, const float* b, const float* bias, const float* addend) {
   State& state = *state_;
   if (state.results == 0) return true;
   if (state.empty_depth) {

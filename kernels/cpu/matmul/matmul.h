@@ -1,6 +1,6 @@
 #pragma once
 
-// Batched f32 matrix products through oneDNN: y[b, r, c] = sum_k a[b, r, k] * b[b, k, c] (+ bias[c])
+// Batched f32 matmuls through oneDNN: y[b, r, c] = sum_k a[b, r, k] * b[b, k, c] (+ bias[c])
 // (+ addend[b, r, c]), with any strides on a and b, y dense.
 
 #include "kernels/strides.h"
@@ -13,7 +13,7 @@ namespace plimsoll::cpu {
 
 class Library;
 
-struct ProductShape {
+struct MatmulShape {
   LoopNest<3> batch;  // tensors: y, a, b; a stride of 0 repeats the operand
   int64_t rows, columns, depth;
   int64_t a_row_step, a_depth_step;
@@ -21,18 +21,18 @@ struct ProductShape {
   bool bias, addend = false;
 };
 
-class PreparedProduct {
+class PreparedMatmul {
  public:
   // Null when oneDNN refuses; `why` then says what it said.
-  static std::unique_ptr<PreparedProduct> create(Library& library, const ProductShape& shape, std::string& why);
-  ~PreparedProduct();
+  static std::unique_ptr<PreparedMatmul> create(Library& library, const MatmulShape& shape, std::string& why);
+  ~PreparedMatmul();
 
   // False when oneDNN fails. The addend may be y itself.
   [[nodiscard]] bool run(float* y, const float* a, const float* b, const float* bias, const float* addend);
 
  private:
   struct State;
-  explicit PreparedProduct(std::unique_ptr<State> state);
+  explicit PreparedMatmul(std::unique_ptr<State> state);
   std::unique_ptr<State> state_;
 };
 

@@ -55,7 +55,7 @@ inline int64_t access_length(const ChannelShape& shape, int64_t element_bytes, i
 inline constexpr int resident_blocks = 3;
 inline constexpr int64_t one_wave = 132 * resident_blocks;
 
-// Bytes of an access of batch norms with channels last. Backward keeps up to seven numbers a channel in registers: of
+// Bytes of an access of batch norms with channels last. Backward keeps up to seven numbers per channel in registers: of
 // fewer channels a thread, more loads can be in flight.
 inline constexpr int64_t norm_access_bytes = vector_bytes, norm_grad_access_bytes = 8;
 

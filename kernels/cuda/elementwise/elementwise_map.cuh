@@ -1,6 +1,6 @@
 #pragma once
 
-// y[i] = f(x0[i], x1[i], ...) with broadcasting, 16 bytes an access. A thread loads all its elements before it
+// y[i] = f(x0[i], x1[i], ...) with broadcasting, 16 bytes per access. A thread loads all its elements before it
 // stores the first, so y may be any operand of its own size.
 
 #include "kernels/cuda/common/element.cuh"

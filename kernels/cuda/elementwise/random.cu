@@ -5,6 +5,9 @@
 
 #include <cmath>
 
+// Serves dropout, random_uniform and random_normal. Numbers are made where they are used: x is read and y written
+// once.
+
 namespace plimsoll::cuda {
 namespace {
 

@@ -2,12 +2,12 @@
 
 // How the index kernels divide their workspace. No CUDA here: plans are made where there is none.
 
+#include "ir/support/align.h"
+
 #include <cstdint>
 
 namespace plimsoll::cuda {
 
-// Every array in a workspace starts at a border of 256 bytes.
-constexpr int64_t align_to_tensor(int64_t bytes) { return (bytes + 255) / 256 * 256; }
 constexpr int64_t pieces_of(int64_t n, int64_t piece) { return (n + piece - 1) / piece; }
 
 // Pairs a block of the sort moves, and its digits.

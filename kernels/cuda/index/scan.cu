@@ -1,6 +1,8 @@
 #include "kernels/cuda/index/along_axis.h"
 #include "kernels/cuda/index/index.cuh"
 
+// Serves cumsum, triangular and reverse_sequence. Every element is read and written once.
+
 namespace plimsoll::cuda {
 namespace {
 
@@ -23,7 +25,7 @@ struct Lines {
   }
 };
 
-// One thread a line, for lines that lie side by side.
+// One thread per line, for lines that lie side by side.
 template <typename Value>
 __global__ void scan_threads_kernel(const __grid_constant__ Lines lines, int64_t n, void* y, const void* x) {
   const int64_t line = int64_t{blockIdx.x} * block_threads + threadIdx.x;
@@ -37,7 +39,7 @@ __global__ void scan_threads_kernel(const __grid_constant__ Lines lines, int64_t
   }
 }
 
-// One warp a line, 32 elements at a time.
+// One warp per line, 32 elements at a time.
 template <typename Value>
 __global__ void scan_warps_kernel(const __grid_constant__ Lines lines, int64_t n, void* y, const void* x) {
   const int64_t line = (int64_t{blockIdx.x} * block_threads + threadIdx.x) / 32;

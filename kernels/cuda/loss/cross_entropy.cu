@@ -1,6 +1,9 @@
 #include "kernels/cuda/loss/labels.cuh"
 #include "kernels/cuda/reduce/running_sum.cuh"
 
+// Serves cross_entropy and cross_entropy_grad. Forward reads the scores [rows, classes] once, backward reads and
+// writes them once.
+//
 // With W the weight of a row's label and s the smoothing over C classes, a row's loss is
 //   (1 - s) * W * (lse - x[label]) + s / C * sum_c weight[c] * (lse - x[c]).
 // Rows of consecutive classes are read once, by a block that keeps a running sum; with other dimensions inside,
@@ -55,7 +58,7 @@ __global__ void __launch_bounds__(1024)
   finish_row(scores, labels, results, row, label, total.log(), label.counts() ? widen(x[label.index]) : 0.0f, spread);
 }
 
-// A thread a row, its classes `inner` elements apart.
+// One thread per row, its classes `inner` elements apart.
 template <typename T>
 __global__ void __launch_bounds__(256)
     strided_loss_kernel(ClassScores scores, ClassLabels labels, RowResults results, const T* logits) {
@@ -125,7 +128,7 @@ __global__ void __launch_bounds__(1024)
   });
 }
 
-// A thread a row, its classes `inner` elements apart.
+// One thread per row, its classes `inner` elements apart.
 template <typename T>
 __global__ void __launch_bounds__(256)
     strided_grad_kernel(ClassScores scores, ClassLabels labels, T* dlogits, const T* logits, const float* lse,

@@ -5,6 +5,8 @@
 
 #include <utility>
 
+// Serves transpose, expand, tile, slice, split, concat and copies. Every element is read and written once.
+
 namespace plimsoll::cuda {
 namespace {
 

@@ -5,6 +5,9 @@
 
 #include <cmath>
 
+// Serves batch_norm and batch_norm_inference, x [batch, channels, inner] or [batch, inner, channels]. x is read
+// twice, once with given statistics, and y written once.
+//
 // Statistics of a few elements, or of a thread's, merge as in Chan, Golub and LeVeque 1979, in a fixed order.
 
 namespace plimsoll::cuda {
@@ -40,10 +43,10 @@ __device__ Moments moments_of(const float (&values)[count]) {
 template <typename T, int n>
 __global__ void __launch_bounds__(block_threads)
     plane_moments_kernel(Moments* partials, const T* x, ChannelShape shape) {
-  const auto a_plane = static_cast<uint32_t>(shape.inner / n);
+  const auto per_plane = static_cast<uint32_t>(shape.inner / n);
   const auto accesses = static_cast<uint32_t>(shape.batch * (shape.inner / n));
   auto place = [&](uint32_t access) {
-    return x + ((access / a_plane) * shape.channels + blockIdx.x) * shape.inner + int64_t{n} * (access % a_plane);
+    return x + ((access / per_plane) * shape.channels + blockIdx.x) * shape.inner + int64_t{n} * (access % per_plane);
   };
   const uint32_t step = gridDim.y * block_threads;
   uint32_t at = blockIdx.y * block_threads + threadIdx.x;
@@ -189,15 +192,13 @@ __global__ void __launch_bounds__(block_threads, resident_blocks)
 template <typename T, int n, ChannelOrder order>
 void launch_moments(const BatchNormCall& call, Moments* partials, int64_t parts, cudaStream_t stream) {
   const T* x = static_cast<const T*>(call.x);
-  if constexpr (order == ChannelOrder::Last) {
-    const ChannelMatrix matrix(call.shape, n);
-    const TileGrid launch(statistics_tiles(matrix.rows, matrix.columns));
+  const ChannelMatrix matrix(call.shape, n);
+  const TileGrid launch = first_pass_grid<order>(matrix, parts);
+  if constexpr (order == ChannelOrder::Last)
     column_moments_kernel<T, n>
         <<<launch.grid, launch.block, 0, stream>>>(partials, x, static_cast<uint32_t>(matrix.rows), matrix.columns);
-  } else {
-    const dim3 grid(static_cast<unsigned>(call.shape.channels), static_cast<unsigned>(parts));
-    plane_moments_kernel<T, n><<<grid, block_threads, 0, stream>>>(partials, x, call.shape);
-  }
+  else
+    plane_moments_kernel<T, n><<<launch.grid, launch.block, 0, stream>>>(partials, x, call.shape);
 }
 
 template <typename T, int n, ChannelOrder order>
@@ -221,11 +222,10 @@ cudaError_t batch_norm(const BatchNormCall& call, float* mean, float* var, cudaS
     const int64_t parts = channel_parts(call.shape, sizeof(T), norm_access_bytes);
     auto* partials = reinterpret_cast<Moments*>(call.workspace);
     const Coefficients coefficients(call.workspace + 3 * parts * channels, channels);
-    const auto blocks = static_cast<unsigned>(divide_up(channels, merge_across));
-    const dim3 merging(merge_across, merge_down);
+    const TileGrid merging = merge_grid(channels);
     with_channel_layout<T, norm_access_bytes>(call.shape, [&](auto n, auto order) {
       launch_moments<T, n(), order()>(call, partials, parts, stream);
-      merge_moments_kernel<<<blocks, merging, 0, stream>>>(call, partials, parts, mean, var, coefficients);
+      merge_moments_kernel<<<merging.grid, merging.block, 0, stream>>>(call, partials, parts, mean, var, coefficients);
       launch_normalise<T, n(), order()>(call, coefficients, stream);
     });
     return cudaGetLastError();

@@ -3,6 +3,9 @@
 #include "kernels/cuda/common/packed.cuh"
 #include "kernels/cuda/norm/channel_tiles.cuh"
 
+// Serves batch_norm_grad. x and dy are read twice and dx written once; dresidual is written once and read in place of
+// dy.
+//
 // With dz what the ReLU behind the norm, where there is one, lets through of dy, xhat = (x - mean) * rstd, dbias =
 // sum(dz) and dscale = sum(dz * xhat) over a channel's `count` elements,
 //   dx = rstd * scale * (dz - dbias / count - xhat * dscale / count).
@@ -91,7 +94,7 @@ __device__ void add_access(Sums (&totals)[channels], const Loaded<T, n>& loaded,
 template <typename T, int n, Source source>
 __global__ void __launch_bounds__(block_threads) plane_sums_kernel(Sums* partials, BatchNormGradCall call) {
   const ChannelShape& shape = call.shape;
-  const auto a_plane = static_cast<uint32_t>(shape.inner / n);
+  const auto per_plane = static_cast<uint32_t>(shape.inner / n);
   const auto accesses = static_cast<uint32_t>(shape.batch * (shape.inner / n));
   const uint32_t step = gridDim.y * block_threads;
   Gate gate[1];
@@ -99,7 +102,8 @@ __global__ void __launch_bounds__(block_threads) plane_sums_kernel(Sums* partial
   Sums total[1] = {};
 #pragma unroll 4
   for (uint32_t at = blockIdx.y * block_threads + threadIdx.x; at < accesses; at += step) {
-    const int64_t place = ((at / a_plane) * shape.channels + blockIdx.x) * shape.inner + int64_t{n} * (at % a_plane);
+    const int64_t place =
+        ((at / per_plane) * shape.channels + blockIdx.x) * shape.inner + int64_t{n} * (at % per_plane);
     Loaded<T, n> loaded;
     load_at<source>(loaded, call, place);
     add_access<source>(total, loaded, gate, call, place);
@@ -216,15 +220,13 @@ __global__ void __launch_bounds__(block_threads, resident_blocks)
 
 template <typename T, int n, ChannelOrder order, Source source>
 void launch_sums(const BatchNormGradCall& call, Sums* partials, int64_t parts, cudaStream_t stream) {
-  if constexpr (order == ChannelOrder::Last) {
-    const ChannelMatrix matrix(call.shape, n);
-    const TileGrid tiles(statistics_tiles(matrix.rows, matrix.columns));
+  const ChannelMatrix matrix(call.shape, n);
+  const TileGrid launch = first_pass_grid<order>(matrix, parts);
+  if constexpr (order == ChannelOrder::Last)
     column_sums_kernel<T, n, source>
-        <<<tiles.grid, tiles.block, 0, stream>>>(partials, call, static_cast<uint32_t>(matrix.rows), matrix.columns);
-  } else {
-    const dim3 grid(static_cast<unsigned>(call.shape.channels), static_cast<unsigned>(parts));
-    plane_sums_kernel<T, n, source><<<grid, block_threads, 0, stream>>>(partials, call);
-  }
+        <<<launch.grid, launch.block, 0, stream>>>(partials, call, static_cast<uint32_t>(matrix.rows), matrix.columns);
+  else
+    plane_sums_kernel<T, n, source><<<launch.grid, launch.block, 0, stream>>>(partials, call);
 }
 
 template <typename T, int n, ChannelOrder order>
@@ -237,9 +239,8 @@ void launch_passes(const BatchNormGradCall& call, cudaStream_t stream) {
     launch_sums<T, n, order, Source::Output>(call, partials, parts, stream);
   else
     launch_sums<T, n, order, Source::Input>(call, partials, parts, stream);
-  const auto blocks = static_cast<unsigned>(divide_up(channels, merge_across));
-  const dim3 merging(merge_across, merge_down);
-  add_sums_kernel<<<blocks, merging, 0, stream>>>(call, partials, parts, coefficients);
+  const TileGrid merging = merge_grid(channels);
+  add_sums_kernel<<<merging.grid, merging.block, 0, stream>>>(call, partials, parts, coefficients);
   const ChannelMatrix matrix(call.shape, n);
   const TileGrid tiles = last_pass_grid<order>(matrix);
   dx_kernel<T, n, order><<<tiles.grid, tiles.block, 0, stream>>>(

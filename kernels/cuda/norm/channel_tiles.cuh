@@ -44,7 +44,16 @@ struct TileGrid {
   explicit TileGrid(const ColumnTiles& tiles)
       : grid(static_cast<unsigned>(tiles.column_blocks), static_cast<unsigned>(tiles.row_blocks)),
         block(static_cast<unsigned>(tiles.across), static_cast<unsigned>(tiles.down())) {}
+  TileGrid(dim3 grid, dim3 block) : grid(grid), block(block) {}
 };
+
+// A first pass over x, which leaves partials [parts, channels]: with channels last, tiles of the matrix; otherwise
+// block x is a channel and block y a part of its accesses.
+template <ChannelOrder order>
+TileGrid first_pass_grid(const ChannelMatrix& matrix, int64_t parts) {
+  if (order == ChannelOrder::Last) return TileGrid(statistics_tiles(matrix.rows, matrix.columns));
+  return {dim3(static_cast<unsigned>(matrix.channels), static_cast<unsigned>(parts)), dim3(256)};
+}
 
 // A last pass over x: with channels last its blocks, all there at once, go from the last row to the first, because what
 // the pass before read last is still in the cache.
@@ -70,9 +79,13 @@ __device__ void combine_down(V (&values)[n], Combine combine) {
   }
 }
 
-// The second stage: partials [parts, channels], blocks of merge_across * merge_down threads for merge_across channels.
-// Threads of y = 0 get the total of channel c, which may be past the last one.
+// The second stage, on merge_grid: partials [parts, channels], blocks of merge_across * merge_down threads for
+// merge_across channels. Threads of y = 0 get the total of channel c, which may be past the last one.
 inline constexpr int merge_across = 8, merge_down = 128;
+
+inline TileGrid merge_grid(int64_t channels) {
+  return {dim3(static_cast<unsigned>(divide_up(channels, merge_across))), dim3(merge_across, merge_down)};
+}
 
 template <typename V, typename Combine>
 __device__ V combine_parts(const V* partials, int64_t parts, int64_t channels, int64_t c, Combine combine, V empty) {

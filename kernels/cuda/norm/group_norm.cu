@@ -1,5 +1,8 @@
 #include "kernels/cuda/norm/group_norm.cuh"
 
+// Serves group_norm and group_norm_grad, x [batch, channels, inner]. x is read twice and y written once; backward
+// reads x and dy twice.
+//
 // The channels of a group are a row of consecutive elements, which a block walks over: rows are read again from the
 // cache. Backward first sums dy and dy * xhat over each plane of a channel; groups and parameters need nothing else.
 
@@ -37,7 +40,7 @@ __global__ void __launch_bounds__(1024) group_norm_kernel(GroupNormCall call) {
   }
 }
 
-// planes [batch, channels], a block each.
+// planes [batch, channels], one block each.
 template <typename T>
 __global__ void __launch_bounds__(256) plane_sums_kernel(GroupNormGradCall call, GradSums* planes) {
   const GroupShape& shape = call.shape;
@@ -82,7 +85,7 @@ __global__ void __launch_bounds__(1024) group_dx_kernel(GroupNormGradCall call, 
   }
 }
 
-// A thread a channel.
+// One thread per channel.
 __global__ void parameter_grads_kernel(GroupNormGradCall call, const GradSums* planes) {
   const int64_t c = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
   if (c >= call.shape.channels) return;

@@ -1,5 +1,8 @@
 #include "kernels/cuda/pool/pool.cuh"
 
+// Serves average_pool and average_pool_grad. Every element is written once; what overlapping windows read again comes
+// from the caches.
+
 namespace plimsoll::cuda {
 namespace {
 

@@ -2,6 +2,8 @@
 
 #include "kernels/cuda/reduce/running_sum.cuh"
 
+// Serves softmax, log_softmax, their gradients and hardmax, x [outer, length, inner]. Every element is written once.
+//
 // Rows of consecutive elements belong to a warp or a block, which reads them twice, the second time from the cache;
 // with other dimensions inside, neighbouring threads take neighbouring rows.
 
@@ -101,7 +103,7 @@ __global__ void __launch_bounds__(256) grad_strided_kernel(SoftmaxShape shape, T
   }
 }
 
-// A thread a row.
+// One thread per row.
 template <typename T>
 __global__ void __launch_bounds__(256) hardmax_kernel(SoftmaxShape shape, T* y, const T* x) {
   const int64_t row = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;

@@ -12,7 +12,7 @@
 namespace plimsoll {
 namespace {
 
-constexpr int64_t product_size = 8192;
+constexpr int64_t matmul_size = 8192;
 constexpr int repeats = 11;
 
 // Median milliseconds of `work` on `stream`, after three runs that do not count.
@@ -140,11 +140,11 @@ Status fill_random(const CudaMemory& memory, DType dtype) {
   return Status::success();
 }
 
-Result<double> product_tflops(CudaLibraries& libraries, cudaStream_t stream, DType dtype) {
-  Type type(dtype, {product_size, product_size});
-  Result<CudaMemory> a = CudaMemory::on_device(type.bytes(), "product"),
-                     b = CudaMemory::on_device(type.bytes(), "product"),
-                     y = CudaMemory::on_device(type.bytes(), "product"),
+Result<double> matmul_tflops_of(CudaLibraries& libraries, cudaStream_t stream, DType dtype) {
+  Type type(dtype, {matmul_size, matmul_size});
+  Result<CudaMemory> a = CudaMemory::on_device(type.bytes(), "matmul"),
+                     b = CudaMemory::on_device(type.bytes(), "matmul"),
+                     y = CudaMemory::on_device(type.bytes(), "matmul"),
                      w = CudaMemory::on_device(int64_t{32} << 20, "workspace");
   if (!a || !b || !y || !w)
     return llvm::joinErrors(llvm::joinErrors(a.takeError(), b.takeError()),
@@ -162,7 +162,7 @@ Result<double> product_tflops(CudaLibraries& libraries, cudaStream_t stream, DTy
   launch.prepared = prepared->get();
   Result<double> ms = median_ms(stream, [&] { return matmul.launch(launch); });
   if (!ms) return ms.takeError();
-  return 2.0 * product_size * product_size * product_size / *ms / 1e9;
+  return 2.0 * matmul_size * matmul_size * matmul_size / *ms / 1e9;
 }
 
 // From one kernel of a graph to the next: many small memsets in a row.
@@ -211,14 +211,14 @@ Status measure_card(CudaCard& card) {
   if (Status s = measure_copies(card, stream)) return s;
   if (Status s = measure_both_ways(card)) return s;
   for (DType dtype : {DType::F32, DType::BF16, DType::F16}) {
-    Result<double> rate = product_tflops(libraries, stream, dtype);
+    Result<double> rate = matmul_tflops_of(libraries, stream, dtype);
     if (!rate) return rate.takeError();
     card.matmul_tflops.push_back({dtype, *rate});
   }
   Result<double> gap = launch_gap_us(stream);
   if (!gap) return gap.takeError();
   card.launch_us = *gap;
-  const int64_t all = memory.bytes(source);  // the copies' and products' memory is given back by now
+  const int64_t all = memory.bytes(source);  // the copies' and matmuls' memory is given back by now
   card.reserves = {{"CUDA context", context}, {"cuBLASLt, cuDNN and kernels", std::max<int64_t>(all - context, 0)}};
   return Status::success();
 }

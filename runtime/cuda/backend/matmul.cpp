@@ -6,14 +6,14 @@
 #include "runtime/kernels/reduce.h"
 
 // matmul, linear, linear's weight gradient and linear with gelu's gradient behind it, through cuBLASLt. What the
-// library can do in a product's epilogue our own kernels can do after it: both are candidates, and which is faster is
+// library can do in a matmul's epilogue our own kernels can do after it: both are candidates, and which is faster is
 // measured.
 
 namespace plimsoll {
 namespace {
 
 Status run(const CudaCall& k, size_t a, size_t b, const void* addend = nullptr) {
-  return static_cast<PreparedProduct*>(k.prepared)->run(k, k.in(a), k.in(b), addend);
+  return static_cast<PreparedMatmul*>(k.prepared)->run(k, k.in(a), k.in(b), addend);
 }
 
 // ---- matmul ----
@@ -24,21 +24,21 @@ Matrix last_two(const Type& type, bool transposed) {
 
 Result<std::unique_ptr<CudaPrepared>> prepare_matmul(CudaLibraries& libraries, const CudaCall& k) {
   const Type &a = k.operands[0].type, &b = k.operands[1].type, &y = k.results[0].type;
-  const Product product{.y = last_two(y, false),
-                        .a = last_two(a, k.attrs().get_int("transpose_a")),
-                        .b = last_two(b, k.attrs().get_int("transpose_b")),
-                        .type = a.dtype,
-                        .y_type = y.dtype,
-                        .batch = matmul_batch(y, a, b)};
-  return prepare_product(libraries, k, product);
+  const Matmul matmul{.y = last_two(y, false),
+                      .a = last_two(a, k.attrs().get_int("transpose_a")),
+                      .b = last_two(b, k.attrs().get_int("transpose_b")),
+                      .type = a.dtype,
+                      .y_type = y.dtype,
+                      .batch = matmul_batch(y, a, b)};
+  return prepare_matmul_plan(libraries, k, matmul);
 }
 
 Status launch_matmul(const CudaCall& k) { return run(k, 0, 1); }
 
 // ---- linear ----
 
-// A product of x, or dy, and w.
-Product linear_product(const CudaCall& k) {
+// The matmul of x, or dy, and w.
+Matmul linear_matmul(const CudaCall& k) {
   const Type &x = k.operands[0].type, &w = k.operands[1].type, &y = k.results[0].type;
   return {.y = {rows_of(y), y.shape.back()},
           .a = {rows_of(x), x.shape.back()},
@@ -48,12 +48,12 @@ Product linear_product(const CudaCall& k) {
 }
 
 Result<std::unique_ptr<CudaPrepared>> prepare_linear(CudaLibraries& libraries, const CudaCall& k) {
-  Product product = linear_product(k);
+  Matmul matmul = linear_matmul(k);
   if (k.has(2)) {
-    product.epilogue = Epilogue::Bias;
-    product.epilogue_data = k.in(2);
+    matmul.epilogue = Epilogue::Bias;
+    matmul.epilogue_data = k.in(2);
   }
-  return prepare_product(libraries, k, product);
+  return prepare_matmul_plan(libraries, k, matmul);
 }
 
 Status launch_linear(const CudaCall& k) { return run(k, 0, 1, k.in(3)); }
@@ -61,16 +61,16 @@ Status launch_linear(const CudaCall& k) { return run(k, 0, 1, k.in(3)); }
 // ---- linear_gelu_grad ----
 
 Result<std::unique_ptr<CudaPrepared>> prepare_dgelu(CudaLibraries& libraries, const CudaCall& k) {
-  Product product = linear_product(k);
-  product.epilogue = Epilogue::GeluGradient;
-  product.epilogue_data = k.in(2);
-  return prepare_product(libraries, k, product);
+  Matmul matmul = linear_matmul(k);
+  matmul.epilogue = Epilogue::GeluGradient;
+  matmul.epilogue_data = k.in(2);
+  return prepare_matmul_plan(libraries, k, matmul);
 }
 
 Status launch_dgelu(const CudaCall& k) { return run(k, 0, 1); }
 
 Result<std::unique_ptr<CudaPrepared>> prepare_before_gelu_grad(CudaLibraries& libraries, const CudaCall& k) {
-  return prepare_product(libraries, k, linear_product(k));
+  return prepare_matmul_plan(libraries, k, linear_matmul(k));
 }
 
 Status launch_before_gelu_grad(const CudaCall& k) {
@@ -82,7 +82,7 @@ Status launch_before_gelu_grad(const CudaCall& k) {
 
 // ---- linear_dw ----
 
-Product weight_gradient(const CudaCall& k) {
+Matmul weight_gradient(const CudaCall& k) {
   const WeightGradientSides sides(k.attrs());
   const Type &left = k.operands[sides.left].type, &right = k.operands[sides.right].type;
   const Type& dw = k.results[0].type;
@@ -94,15 +94,15 @@ Product weight_gradient(const CudaCall& k) {
 }
 
 Result<std::unique_ptr<CudaPrepared>> prepare_linear_dw(CudaLibraries& libraries, const CudaCall& k) {
-  return prepare_product(libraries, k, weight_gradient(k));
+  return prepare_matmul_plan(libraries, k, weight_gradient(k));
 }
 
-// The product itself sums dy for the bias.
+// The matmul itself sums dy for the bias.
 Result<std::unique_ptr<CudaPrepared>> prepare_bgrad(CudaLibraries& libraries, const CudaCall& k) {
-  Product product = weight_gradient(k);
-  product.epilogue = k.attrs().get_int("transpose_w") ? Epilogue::RowSumsOfA : Epilogue::ColumnSumsOfB;
-  product.epilogue_data = k.out(1);
-  return prepare_product(libraries, k, product);
+  Matmul matmul = weight_gradient(k);
+  matmul.epilogue = k.attrs().get_int("transpose_w") ? Epilogue::RowSumsOfA : Epilogue::ColumnSumsOfB;
+  matmul.epilogue_data = k.out(1);
+  return prepare_matmul_plan(libraries, k, matmul);
 }
 
 Status launch_bgrad(const CudaCall& k) {
@@ -110,7 +110,7 @@ Status launch_bgrad(const CudaCall& k) {
   return run(k, sides.left, sides.right, k.in(2));
 }
 
-// The sum takes over the product's workspace.
+// The sum takes over the matmul's workspace.
 Status launch_linear_dw(const CudaCall& k) {
   if (Status s = launch_bgrad(k)) return s;
   if (k.results.size() == 1) return Status::success();

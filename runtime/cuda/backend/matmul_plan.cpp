@@ -53,21 +53,21 @@ Status create_layout(cublasLtMatrixLayout_t& layout, const Matrix& m, DType dtyp
 
 }  // namespace
 
-PreparedProduct::~PreparedProduct() {
+PreparedMatmul::~PreparedMatmul() {
   if (operation_) cublasLtMatmulDescDestroy(operation_);
   for (cublasLtMatrixLayout_t layout : {a_, b_, y_})
     if (layout) cublasLtMatrixLayoutDestroy(layout);
 }
 
-Status PreparedProduct::create(CudaLibraries& libraries, const Product& product, int64_t workspace_bytes, int rank) {
+Status PreparedMatmul::create(CudaLibraries& libraries, const Matmul& matmul, int64_t workspace_bytes, int rank) {
   lt_ = libraries.lt();
-  type_ = product.type;
-  y_bytes_ = dtype_bytes(product.y_type);
-  if (Status s = describe(libraries, product)) return s;
+  type_ = matmul.type;
+  y_bytes_ = dtype_bytes(matmul.y_type);
+  if (Status s = describe(libraries, matmul)) return s;
   return choose(workspace_bytes, rank);
 }
 
-Status PreparedProduct::describe(CudaLibraries& libraries, const Product& p) {
+Status PreparedMatmul::describe(CudaLibraries& libraries, const Matmul& p) {
   const bool f64 = p.type == DType::F64;
   const bool tf32 = p.type == DType::F32 && libraries.tf32();
   cublasComputeType_t compute = f64 ? CUBLAS_COMPUTE_64F : tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
@@ -91,7 +91,7 @@ Status PreparedProduct::describe(CudaLibraries& libraries, const Product& p) {
 }
 
 // Everything but None and Bias is refused by cards and types that the library has no kernel for, here or in choose().
-Status PreparedProduct::describe_epilogue(const Product& p) {
+Status PreparedMatmul::describe_epilogue(const Matmul& p) {
   const cublasLtEpilogue_t epilogue = library_epilogue(p.epilogue);
   auto set = [&](cublasLtMatmulDescAttributes_t attribute, const auto& value) {
     const cublasStatus_t status = cublasLtMatmulDescSetAttribute(operation_, attribute, &value, sizeof value);
@@ -106,7 +106,7 @@ Status PreparedProduct::describe_epilogue(const Product& p) {
 
 // Ranks are the library's own reckoning, the best first: they depend on shapes, card and version alone, so that a plan
 // gives the same bits again.
-Status PreparedProduct::choose(int64_t workspace_bytes, int rank) {
+Status PreparedMatmul::choose(int64_t workspace_bytes, int rank) {
   cublasLtMatmulPreference_t preference = nullptr;
   if (cublasStatus_t status = cublasLtMatmulPreferenceCreate(&preference)) return refused("preference", status);
   const auto most = static_cast<uint64_t>(workspace_bytes);
@@ -122,7 +122,7 @@ Status PreparedProduct::choose(int64_t workspace_bytes, int rank) {
   return Status::success();
 }
 
-Status PreparedProduct::run(const CudaCall& k, const void* a, const void* b, const void* addend) {
+Status PreparedMatmul::run(const CudaCall& k, const void* a, const void* b, const void* addend) {
   Status failed = Status::success();
   walk_outer(batch_, batch_.rank > 0 ? 1 : 0, 0, outer_, [&](const std::array<int64_t, 3>& at) {
     if (!failed) failed = run_one(k, at, a, b, addend);
@@ -131,8 +131,8 @@ Status PreparedProduct::run(const CudaCall& k, const void* a, const void* b, con
 }
 
 // y = a b + beta c: without an addend beta is 0, and c is not read.
-Status PreparedProduct::run_one(const CudaCall& k, const std::array<int64_t, 3>& at, const void* a, const void* b,
-                                const void* addend) {
+Status PreparedMatmul::run_one(const CudaCall& k, const std::array<int64_t, 3>& at, const void* a, const void* b,
+                               const void* addend) {
   const float one = 1, beta = addend ? 1 : 0;
   const double one64 = 1, beta64 = beta;
   const bool f64 = type_ == DType::F64;
@@ -146,10 +146,10 @@ Status PreparedProduct::run_one(const CudaCall& k, const std::array<int64_t, 3>&
   return status == CUBLAS_STATUS_SUCCESS ? Status::success() : refused("launch", status);
 }
 
-Result<std::unique_ptr<CudaPrepared>> prepare_product(CudaLibraries& libraries, const CudaCall& k,
-                                                      const Product& product) {
-  auto prepared = std::make_unique<PreparedProduct>();
-  if (Status s = prepared->create(libraries, product, k.workspace_bytes, k.algorithm)) return s;
+Result<std::unique_ptr<CudaPrepared>> prepare_matmul_plan(CudaLibraries& libraries, const CudaCall& k,
+                                                          const Matmul& matmul) {
+  auto prepared = std::make_unique<PreparedMatmul>();
+  if (Status s = prepared->create(libraries, matmul, k.workspace_bytes, k.algorithm)) return s;
   return prepared;
 }
 

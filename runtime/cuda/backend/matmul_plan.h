@@ -1,7 +1,7 @@
 #pragma once
 
-// One matrix product through cuBLASLt: y = a b, plus an addend, then an epilogue, for a batch. Its matrices are
-// column-major, so each row-major product is asked for as y^T = b^T a^T: the operands change places and nothing is
+// One matmul through cuBLASLt: y = a b, plus an addend, then an epilogue, for a batch. Its matrices are
+// column-major, so each row-major matmul is asked for as y^T = b^T a^T: the operands change places and nothing is
 // moved.
 
 #include "kernels/strides.h"
@@ -26,7 +26,7 @@ enum class Epilogue : uint8_t {
 };
 
 // y [rows, columns] = a b. `batch` walks over y, a and b; a 0 step repeats a matrix.
-struct Product {
+struct Matmul {
   Matrix y, a, b;
   DType type, y_type;
   Epilogue epilogue = Epilogue::None;
@@ -34,20 +34,20 @@ struct Product {
   LoopNest<3> batch{};
 };
 
-class PreparedProduct : public CudaPrepared {
+class PreparedMatmul : public CudaPrepared {
  public:
-  PreparedProduct() = default;
-  PreparedProduct(const PreparedProduct&) = delete;
-  ~PreparedProduct() override;
+  PreparedMatmul() = default;
+  PreparedMatmul(const PreparedMatmul&) = delete;
+  ~PreparedMatmul() override;
 
   // Takes cuBLASLt's choice of that rank among the algorithms that need no more workspace; fails where it has fewer.
-  Status create(CudaLibraries& libraries, const Product& product, int64_t workspace_bytes, int rank);
+  Status create(CudaLibraries& libraries, const Matmul& matmul, int64_t workspace_bytes, int rank);
   // Result 0 of the call is y, and may lie over the addend.
   Status run(const CudaCall& k, const void* a, const void* b, const void* addend);
 
  private:
-  Status describe(CudaLibraries& libraries, const Product& product);
-  Status describe_epilogue(const Product& product);
+  Status describe(CudaLibraries& libraries, const Matmul& matmul);
+  Status describe_epilogue(const Matmul& matmul);
   Status choose(int64_t workspace_bytes, int rank);
   Status run_one(const CudaCall& k, const std::array<int64_t, 3>& at, const void* a, const void* b, const void* addend);
 
@@ -60,7 +60,7 @@ class PreparedProduct : public CudaPrepared {
   DType type_ = DType::F32;
 };
 
-Result<std::unique_ptr<CudaPrepared>> prepare_product(CudaLibraries& libraries, const CudaCall& k,
-                                                      const Product& product);
+Result<std::unique_ptr<CudaPrepared>> prepare_matmul_plan(CudaLibraries& libraries, const CudaCall& k,
+                                                          const Matmul& matmul);
 
 }  // namespace plimsoll

@@ -1,4 +1,4 @@
-#include "kernels/cpu/attention/block_product.h"
+#include "kernels/cpu/attention/block_matmul.h"
 
 #include "kernels/cpu/common/vectorised.h"
 
@@ -55,8 +55,8 @@ PLIMSOLL_INLINE void add_rows(float* c, int64_t c_step, LeftBlock a, const float
 
 }  // namespace
 
-PLIMSOLL_VECTORISED void add_block_product(float* c, int64_t c_step, LeftBlock a, const float* b, int64_t b_step,
-                                           int64_t rows, int64_t columns, int64_t depth) {
+PLIMSOLL_VECTORISED void add_block_matmul(float* c, int64_t c_step, LeftBlock a, const float* b, int64_t b_step,
+                                          int64_t rows, int64_t columns, int64_t depth) {
   int64_t r = 0;
   for (; r + tile_rows <= rows; r += tile_rows) {
     const LeftBlock strip{a.data + r * a.row_step, a.row_step, a.depth_step};
