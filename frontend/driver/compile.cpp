@@ -47,8 +47,8 @@ Status read_split(const CompileOptions& options, TrainingRequest& request) {
   llvm::StringRef text = options.split;
   if (text.empty()) text = options.max_batch ? "off" : "auto";
   if (text == "auto" || text == "off") return request.split = text == "off", Status::success();
-  auto [parts, from] = text.split(':');
-  if (parts.getAsInteger(10, request.split) || request.split < 2)
+  auto [chunks, from] = text.split(':');
+  if (chunks.getAsInteger(10, request.split) || request.split < 2)
     return usage_error("--split " + text +
                        ": expected auto, off, or the number of chunks (at least 2), optionally followed by :VALUE");
   request.split_from = from.str();

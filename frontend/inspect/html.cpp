@@ -173,7 +173,7 @@ class HtmlReport {
   void time() {
     TimeSummary time = summarize_time(plan_);
     heading("Predicted time", format_us(time.step_us) + " per step");
-    out_ << "<table><tr><th>part</th><th class='n'>time</th><th class='n'>share</th></tr>\n";
+    out_ << "<table><tr><th>phase</th><th class='n'>time</th><th class='n'>share</th></tr>\n";
     for (Phase phase : {Phase::Forward, Phase::Backward, Phase::Update})
       time_row(phase_name(phase), time.by_phase_us[static_cast<size_t>(phase)]);
     time_row("recompute, counted above", time.recompute_us);

@@ -227,8 +227,8 @@ ValueId NodeContext::slice(ValueId x, int64_t axis, int64_t start, int64_t size)
   return emit("slice", {x}, {{"starts", starts}, {"steps", steps}, {"sizes", sizes}});
 }
 
-ValueId NodeContext::concat(llvm::ArrayRef<ValueId> parts, int64_t axis) {
-  return parts.size() == 1 ? parts.front() : emit("concat", parts, {{"axis", axis}});
+ValueId NodeContext::concat(llvm::ArrayRef<ValueId> pieces, int64_t axis) {
+  return pieces.size() == 1 ? pieces.front() : emit("concat", pieces, {{"axis", axis}});
 }
 
 ValueId NodeContext::reduce(llvm::StringRef op, ValueId x, llvm::ArrayRef<int64_t> axes, bool keep_dims) {

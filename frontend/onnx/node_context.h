@@ -89,7 +89,7 @@ class NodeContext {
   ValueId expand(ValueId x, llvm::ArrayRef<int64_t> shape);
   ValueId cast(ValueId x, DType dtype);
   ValueId slice(ValueId x, int64_t axis, int64_t start, int64_t size);
-  ValueId concat(llvm::ArrayRef<ValueId> parts, int64_t axis);
+  ValueId concat(llvm::ArrayRef<ValueId> pieces, int64_t axis);
   ValueId reduce(llvm::StringRef op, ValueId x, llvm::ArrayRef<int64_t> axes, bool keep_dims);
 
   // Sets an output, each at most once.

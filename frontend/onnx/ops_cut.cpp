@@ -59,15 +59,15 @@ void import_split(NodeContext& n) {
   ValueId x = n.input(0);
   int64_t axis = n.axis(n.attr_int("axis", 0), n.rank(x));
   Ints sizes = n.has(1) ? n.known_ints(1, "split sizes") : n.attr_ints("split");
-  auto parts = static_cast<int64_t>(n.output_count());
+  auto pieces = static_cast<int64_t>(n.output_count());
   if (n.failed()) return;
   if (sizes.empty()) {
-    int64_t size = (n.dim(x, axis) + parts - 1) / parts;
-    for (int64_t i = 0; i < parts; ++i) sizes.push_back(std::clamp<int64_t>(n.dim(x, axis) - i * size, 0, size));
+    int64_t size = (n.dim(x, axis) + pieces - 1) / pieces;
+    for (int64_t i = 0; i < pieces; ++i) sizes.push_back(std::clamp<int64_t>(n.dim(x, axis) - i * size, 0, size));
   }
-  if (static_cast<int64_t>(sizes.size()) != parts)
-    return n.fail("has " + llvm::Twine(sizes.size()) + " sizes for " + llvm::Twine(parts) + " outputs");
-  if (parts == 1) return n.output(0, x);
+  if (static_cast<int64_t>(sizes.size()) != pieces)
+    return n.fail("has " + llvm::Twine(sizes.size()) + " sizes for " + llvm::Twine(pieces) + " outputs");
+  if (pieces == 1) return n.output(0, x);
   ValueList results = n.emit_all("split", {x}, {{"axis", axis}, {"sizes", sizes}});
   for (size_t i = 0; i < n.output_count() && !n.failed(); ++i) n.output(i, results[i]);
 }

@@ -6,7 +6,7 @@
 namespace plimsoll {
 namespace {
 
-ValueId product(NodeContext& n, ValueId a, ValueId b) {
+ValueId matmul(NodeContext& n, ValueId a, ValueId b) {
   bool linear = n.rank(b) == 2 && is_float(n.type(b).dtype);
   return linear ? n.emit("linear", {a, b}, {{"transpose_w", int64_t{0}}})
                 : n.emit("matmul", {a, b}, {{"transpose_a", int64_t{0}}, {"transpose_b", int64_t{0}}});
@@ -19,7 +19,7 @@ ValueId numpy_matmul(NodeContext& n, ValueId a, ValueId b) {
   bool row = n.rank(a) == 1, column = n.rank(b) == 1;
   if (row) a = n.reshape(a, {1, n.dim(a, 0)});
   if (column) b = n.reshape(b, {n.dim(b, 0), 1});
-  ValueId y = product(n, a, b);
+  ValueId y = matmul(n, a, b);
   Shape shape = n.shape(y);
   if (n.failed()) return y;
   if (column) shape.pop_back();

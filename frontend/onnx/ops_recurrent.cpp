@@ -33,7 +33,7 @@ ValueId linear(NodeContext& n, ValueId x, ValueId w, ValueId bias) {
 }
 
 // Splits an axis into equal pieces with one node, whose gradient is one concat.
-ValueList parts(NodeContext& n, ValueId x, int64_t axis, int64_t count) {
+ValueList pieces(NodeContext& n, ValueId x, int64_t axis, int64_t count) {
   if (count == 1 || n.failed()) return ValueList(count, x);
   return n.emit_all("split", {x}, {{"axis", axis}, {"sizes", Ints(count, n.dim(x, axis) / count)}});
 }
@@ -61,8 +61,8 @@ State rnn_step(NodeContext& n, const Layer& layer, const Direction& d, ValueId f
 
 // h' = (1 - z) * candidate + z * h
 State gru_step(NodeContext& n, const Layer& layer, const Direction& d, ValueId from_input, State before) {
-  ValueList input = parts(n, from_input, 1, 3);
-  ValueList hidden = parts(n, linear(n, before.h, d.r, d.r_bias), 1, 2);
+  ValueList input = pieces(n, from_input, 1, 3);
+  ValueList hidden = pieces(n, linear(n, before.h, d.r, d.r_bias), 1, 2);
   if (n.failed()) return before;
   ValueId z = activate(n, layer, d, 0, n.emit("add", {input[0], hidden[0]}));
   ValueId r = activate(n, layer, d, 0, n.emit("add", {input[1], hidden[1]}));
@@ -77,7 +77,7 @@ State gru_step(NodeContext& n, const Layer& layer, const Direction& d, ValueId f
 
 // The gates are input, output, forget, cell; the peepholes input, output, forget.
 State lstm_step(NodeContext& n, const Layer& layer, const Direction& d, ValueId from_input, State before) {
-  ValueList gates = parts(n, n.emit("add", {from_input, linear(n, before.h, d.r, d.r_bias)}), 1, 4);
+  ValueList gates = pieces(n, n.emit("add", {from_input, linear(n, before.h, d.r, d.r_bias)}), 1, 4);
   if (n.failed()) return before;
   auto peep = [&](int64_t index, ValueId cell) {
     if (d.peepholes == ValueId::None) return gates[index];
@@ -100,12 +100,12 @@ struct Unrolled {
 
 Unrolled unroll(NodeContext& n, const Layer& layer, const Direction& d, Step step) {
   // In reverse direction a shorter sample begins at its own end.
-  auto turn = [&](ValueId x) {
+  auto reversed_in_time = [&](ValueId x) {
     return n.emit("reverse_sequence", {x, layer.lengths}, {{"batch_axis", int64_t{1}}, {"time_axis", int64_t{0}}});
   };
   bool ragged = layer.lengths != ValueId::None;
-  ValueId x = d.reverse && ragged ? turn(layer.x) : layer.x;
-  ValueList projected = parts(n, linear(n, x, d.w, d.w_bias), 0, layer.steps);
+  ValueId x = d.reverse && ragged ? reversed_in_time(layer.x) : layer.x;
+  ValueList projected = pieces(n, linear(n, x, d.w, d.w_bias), 0, layer.steps);
   Unrolled run{std::vector<ValueId>(layer.steps), {d.h, d.c}};
   for (int64_t i = 0; i < layer.steps && !n.failed(); ++i) {
     int64_t t = d.reverse && !ragged ? layer.steps - 1 - i : i;
@@ -123,9 +123,9 @@ Unrolled unroll(NodeContext& n, const Layer& layer, const Direction& d, Step ste
   }
   if (!d.reverse || !ragged || n.failed()) return run;
   for (ValueId& y : run.outputs) y = n.reshape(y, {1, layer.batch, layer.hidden});
-  ValueList turned = parts(n, turn(n.concat(run.outputs, 0)), 0, layer.steps);
+  ValueList reversed = pieces(n, reversed_in_time(n.concat(run.outputs, 0)), 0, layer.steps);
   for (int64_t t = 0; t < layer.steps && !n.failed(); ++t)
-    run.outputs[t] = n.reshape(turned[t], {layer.batch, layer.hidden});
+    run.outputs[t] = n.reshape(reversed[t], {layer.batch, layer.hidden});
   return run;
 }
 
@@ -152,7 +152,7 @@ Direction read_direction(NodeContext& n, const Layer& layer, int64_t index, bool
   d.w = pick(n, n.input(1), index);
   d.r = pick(n, n.input(2), index);
   if (n.has(3)) {
-    ValueList both = parts(n, pick(n, n.input(3), index), 0, 2);
+    ValueList both = pieces(n, pick(n, n.input(3), index), 0, 2);
     d.w_bias = both[0];
     d.r_bias = both[1];
   }
@@ -196,13 +196,13 @@ void give_outputs(NodeContext& n, const Layer& layer, llvm::ArrayRef<Unrolled> r
     last_h.push_back(n.reshape(run.last.h, {1, layer.batch, layer.hidden}));
     if (run.last.c != ValueId::None) last_c.push_back(n.reshape(run.last.c, {1, layer.batch, layer.hidden}));
   }
-  auto turned = [&](ValueId state) { return batch_first ? n.transpose(state, {1, 0, 2}) : state; };
+  auto reversed = [&](ValueId state) { return batch_first ? n.transpose(state, {1, 0, 2}) : state; };
   if (n.wants(0)) {
     ValueId y = n.concat(sequences, 1);
     n.output(0, batch_first ? n.transpose(y, {2, 0, 1, 3}) : y);
   }
-  if (n.wants(1)) n.output(1, turned(n.concat(last_h, 0)));
-  if (n.wants(2) && !last_c.empty()) n.output(2, turned(n.concat(last_c, 0)));
+  if (n.wants(1)) n.output(1, reversed(n.concat(last_h, 0)));
+  if (n.wants(2) && !last_c.empty()) n.output(2, reversed(n.concat(last_c, 0)));
 }
 
 void import_recurrent(NodeContext& n, int64_t gates, llvm::ArrayRef<llvm::StringLiteral> defaults, Step step) {

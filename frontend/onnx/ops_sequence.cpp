@@ -60,13 +60,13 @@ void import_split_to_sequence(NodeContext& n) {
     if (size < 1) return n.fail("splits into pieces of " + llvm::Twine(size));
     for (sizes.clear(); left > 0; left -= size) sizes.push_back(std::min(size, left));
   }
-  ValueList parts{x};
-  if (sizes.size() != 1) parts = n.emit_all("split", {x}, {{"axis", axis}, {"sizes", sizes}});
+  ValueList pieces{x};
+  if (sizes.size() != 1) pieces = n.emit_all("split", {x}, {{"axis", axis}, {"sizes", sizes}});
   bool drop = !n.has(1) && n.attr_int("keepdims", 1) == 0;
   Shape shape = n.shape(x);
   if (drop) shape.erase(shape.begin() + axis);
   std::vector<ValueId> elements;
-  for (ValueId part : parts) elements.push_back(drop ? n.reshape(part, shape) : part);
+  for (ValueId piece : pieces) elements.push_back(drop ? n.reshape(piece, shape) : piece);
   n.output_item(0, Item::of_elements(std::move(elements)));
 }
 

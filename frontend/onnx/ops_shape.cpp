@@ -150,9 +150,9 @@ void import_expand(NodeContext& n) {
 }
 
 void import_concat(NodeContext& n) {
-  ValueList parts = n.inputs();
+  ValueList pieces = n.inputs();
   if (n.failed()) return;
-  n.output(0, n.concat(parts, n.axis(n.attr_int("axis", 0), n.rank(parts.front()))));
+  n.output(0, n.concat(pieces, n.axis(n.attr_int("axis", 0), n.rank(pieces.front()))));
 }
 
 void import_tile(NodeContext& n) {

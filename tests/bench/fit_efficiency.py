@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Computes the `efficiency` of a device description, the share of its roofline that each op reaches, from the times of `run --profile`.
 
-Usage: fit_efficiency.py PLIMSOLL MODEL.onnx:CACHE... [--device h200] [--dim NAME=N] [--least-us 15]
+Usage: fit_efficiency.py PLIMSOLL MODEL.onnx:CACHE... [--device h200] [--dim NAME=N] [--min-us 15]
 
-Each model is planned in bf16 with the times of its cache. An op's share is the sum of its rooflines over the sum of its measured times, over all models. Instructions shorter than --least-us
+Each model is planned in bf16 with the times of its cache. An op's share is the sum of its rooflines over the sum of its measured times, over all models. Instructions shorter than --min-us
 are left out, because they measure the launch. Prints JSON for ir/machine/devices.json, without shares near or above 1 (gather reads only part of its operand) and below 0.2 (latencies).
 """
 import argparse
@@ -35,7 +35,7 @@ def main():
     parser.add_argument("models", nargs="+", metavar="MODEL.onnx:CACHE")
     parser.add_argument("--device", default="h200")
     parser.add_argument("--dim", action="append", default=[])
-    parser.add_argument("--least-us", type=float, default=15)
+    parser.add_argument("--min-us", type=float, default=15)
     args = parser.parse_args()
     roofline, measured = collections.Counter(), collections.Counter()
     with tempfile.TemporaryDirectory() as folder:

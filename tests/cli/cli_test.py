@@ -45,8 +45,8 @@ def succeed(*arguments):
     return done.stdout
 
 
-def refuse(code, parts, *arguments, **limits):
-    """Checks that the command exits with `code` and that its last line, an error, contains all of `parts`."""
+def refuse(code, texts, *arguments, **limits):
+    """Checks that the command exits with `code` and that its last line, an error, contains all of `texts`."""
     done = run(*arguments, **limits)
     lines = done.stderr.strip().splitlines() or [""]
     text = lines[-1]
@@ -55,8 +55,8 @@ def refuse(code, parts, *arguments, **limits):
     expect(all(line.startswith("plimsoll: ") for line in lines), f"strange lines: {done.stderr[:300]}")
     expect(sum("error:" in line for line in lines) == 1, f"more than one line of error: {done.stderr[:300]}")
     expect(not text.endswith("."), f"the error ends with a period: {text}")
-    for part in parts:
-        expect(part in text, f"no '{part}' in: {text}")
+    for each in texts:
+        expect(each in text, f"no '{each}' in: {text}")
 
 
 def write_safetensors(path, tensors):
@@ -237,10 +237,10 @@ def test_refusals_name_changes_of_the_job_that_do_what_they_say(folder):
     expect(done.returncode == BUDGET and "would fit: " in text and " per sample)" in text, text)
     enough = re.search(r": needs ([\d.]+ \w+) \(", text).group(1)
     succeed(*job, "--split", "off", "--budget", enough)
-    levers = re.findall(r"(--dim batch=32|--precision bf16|--split auto)(?: \(\d+ chunks from \w+\))? ([\d.]+ \w+) \(", text)
-    for lever, needs in levers:
-        succeed(*job, *([] if "--split" in lever else ["--split", "off"]), *lever.split(), "--budget", needs)
-    expect(len(levers) == 3 and "--optimizer sgd" in text, text)
+    alternatives = re.findall(r"(--dim batch=32|--precision bf16|--split auto)(?: \(\d+ chunks from \w+\))? ([\d.]+ \w+) \(", text)
+    for alternative, needs in alternatives:
+        succeed(*job, *([] if "--split" in alternative else ["--split", "off"]), *alternative.split(), "--budget", needs)
+    expect(len(alternatives) == 3 and "--optimizer sgd" in text, text)
 
 
 def test_refusals_say_how_much_host_memory_would_do(folder):
@@ -374,9 +374,9 @@ def test_bad_dimension(folder):
 
 # Models that cannot be trained as asked.
 
-def refuse_model(folder, name, *parts):
+def refuse_model(folder, name, *texts):
     plan = folder / "p.plan"
-    refuse(MODEL, parts, "compile", MODELS / f"{name}.onnx", "-o", plan)
+    refuse(MODEL, texts, "compile", MODELS / f"{name}.onnx", "-o", plan)
     expect(not plan.exists(), "a plan was written")
 
 
