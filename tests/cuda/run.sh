@@ -69,7 +69,7 @@ same_bits() {
 }
 
 # The op samples under memcheck, and our kernels under synccheck and racecheck. Under the latter, 16-bit products of cuBLASLt and convolutions
-# of cuDNN read what is not mapped, PyTorch's as ours; what we launch beside cuDNN (folds, phases) shares no memory that could race.
+# of cuDNN read what is not mapped, PyTorch's as ours; what we launch beside cuDNN (space-to-depth, space-to-batch) shares no memory that could race.
 sanitizer() {
   local check="compute-sanitizer --error-exitcode 1 --print-limit 20" ours="--kernel-name kernel_substring=plimsoll"
   $check --tool memcheck "$cuda_tests" --test-case="*stored as given*" &&
