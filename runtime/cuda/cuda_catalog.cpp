@@ -10,7 +10,9 @@ CudaCatalog::CudaCatalog(const DeviceDescription& device, bool any_order) : devi
 std::vector<KernelCandidate> CudaCatalog::candidates(const OpDef& op, const OpCall& call,
                                                      llvm::ArrayRef<Type> results) const {
   std::vector<KernelCandidate> accepted;
-  for (const CudaCandidate* candidate : by_op_.lookup(&op)) {
+  const auto entry = by_op_.find(&op);
+  for (const CudaCandidate* candidate :
+       entry == by_op_.end() ? llvm::ArrayRef<const CudaCandidate*>() : llvm::makeArrayRef(entry->second)) {
     if (!candidate->accepts(call, results)) continue;
     const bool others = !candidate->accepts_others || candidate->accepts_others(call, results);
     const int64_t bytes = candidate->workspace_bytes ? candidate->workspace_bytes(call, results, device_) : 0;

@@ -1,9 +1,8 @@
 #include "kernels/cuda/attention/attention_tiles.cuh"
 
 // Serves attention ("flash"). Reads q and writes y once; k and v are read once for each tile of rows, by neighbouring
-// blocks from the cache.
-//
-// A block owns a tile of rows of one head and walks over the columns with a running maximum and sum for each row.
+// blocks from the cache. A block owns a tile of rows of one head and walks over the columns with a running maximum and
+// sum for each row.
 
 namespace plimsoll::cuda {
 namespace {

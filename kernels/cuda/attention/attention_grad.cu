@@ -1,9 +1,8 @@
 #include "kernels/cuda/attention/attention_tiles.cuh"
 
-// Serves attention_grad ("flash"). Each of two kernels reads what it owns once, and what it walks over once for each
-// of its tiles.
-//
-// With P the probabilities, made again from lse, Z their dropout factors, dP = Z * (dy v^T) and delta = dy . y a row:
+// Serves attention_grad ("flash"). Each of two kernels reads what it owns once, and what it walks over once for each of
+// its tiles. With P the probabilities, made again from lse, Z their dropout factors, dP = Z * (dy v^T) and delta = dy .
+// y a row:
 //   dv = (Z * P)^T dy,  dS = scale * P * (dP - delta),  dq = dS k,  dk = dS^T q.
 // One kernel owns rows and sums dq, the other owns columns and sums dk and dv over the rows of all heads that share
 // them: each sum has one owner and one order.

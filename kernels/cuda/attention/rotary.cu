@@ -4,9 +4,8 @@
 
 #include <algorithm>
 
-// Serves rotary. x is read and y written once; tables come from the cache.
-//
-// One block per row. Pairs whose halves lie apart go by 16-byte accesses where they fit.
+// Serves rotary. x is read and y written once; tables come from the cache. One block per row. Pairs whose halves lie
+// apart go by 16-byte accesses where they fit.
 
 namespace plimsoll::cuda {
 namespace {

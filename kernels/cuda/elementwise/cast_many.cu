@@ -4,10 +4,8 @@
 
 #include <algorithm>
 
-// Serves several casts at once. Every element is read and written once.
-//
-// Casts between f32 and 16 bits of as many tensors as a launch's parameters hold: a weight comes with its bias, which
-// is too small to fill a launch of its own.
+// Serves several casts at once. Every element is read and written once. Casts between f32 and 16 bits of as many
+// tensors as a launch's parameters hold: a weight comes with its bias, which is too small to fill a launch of its own.
 
 namespace plimsoll::cuda {
 namespace {

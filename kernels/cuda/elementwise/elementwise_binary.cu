@@ -3,10 +3,9 @@
 #include "kernels/cuda/elementwise/elementwise_map.cuh"
 
 // Serves the binary ops of kernels/elementwise.def, mod and bit_shift. y is written once; an operand is read once, or
-// from the cache where it repeats.
-//
-// Functions of two operands with broadcasting. Sums and products of 16- and 32-bit floats have kernels of their own;
-// other functions of these types share one, and all other types one that reads them by run-time type.
+// from the cache where it repeats. Functions of two operands with broadcasting. Sums and products of 16- and 32-bit
+// floats have kernels of their own; other functions of these types share one, and all other types one that reads them
+// by run-time type.
 
 namespace plimsoll::cuda {
 namespace {

@@ -2,9 +2,8 @@
 
 #include "kernels/cuda/elementwise/elementwise_map.cuh"
 
-// Serves where, cast and add_n. Every operand is read once and the result written once.
-//
-// Choosing, converting and adding up.
+// Serves where, cast and add_n. Every operand is read once and the result written once. Choosing, converting and adding
+// up.
 
 namespace plimsoll::cuda {
 namespace {

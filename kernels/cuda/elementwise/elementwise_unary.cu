@@ -2,11 +2,10 @@
 
 #include "kernels/cuda/elementwise/elementwise_map.cuh"
 
-// Serves the unary ops of kernels/elementwise.def and their gradients, gelu, clip, bitwise_not, is_nan, is_inf and
-// not. Every element is read and written once.
-//
-// Functions of one operand and the gradients of activations. What training runs over large activations has a kernel
-// of its own for each float type; the rest share one kernel per type, which chooses the function as it runs.
+// Serves the unary ops of kernels/elementwise.def and their gradients, gelu, clip, bitwise_not, is_nan, is_inf and not.
+// Every element is read and written once. Functions of one operand and the gradients of activations. What training runs
+// over large activations has a kernel of its own for each float type; the rest share one kernel per type, which chooses
+// the function as it runs.
 
 namespace plimsoll::cuda {
 namespace {

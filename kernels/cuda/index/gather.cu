@@ -1,7 +1,6 @@
 #include "kernels/cuda/index/index.cuh"
 
 // Serves gather, gather_elements, gather_nd and one_hot. The result is written once, and what it picks is read once.
-//
 // Ops that pick elements by index: a thread moves one element, or up to 16 bytes of a run of them.
 
 namespace plimsoll::cuda {

@@ -2,11 +2,10 @@
 #include "kernels/cuda/index/index_workspace.h"
 #include "kernels/cuda/index/sort.cuh"
 
-// Serves gather_grad. dy is read and dx written once beside the sort of the indices.
-//
-// The gradient of picking rows: positions are sorted by the row they picked, then every element of dx is the sum over
-// its row's positions, in their order. A row picked more often than gather_grad_chunk times is summed in two stages,
-// by chunks of the sorted positions and then over the chunks, so that a frequent token does not hold up the rest.
+// Serves gather_grad. dy is read and dx written once beside the sort of the indices. The gradient of picking rows:
+// positions are sorted by the row they picked, then every element of dx is the sum over its row's positions, in their
+// order. A row picked more often than gather_grad_chunk times is summed in two stages, by chunks of the sorted
+// positions and then over the chunks, so that a frequent token does not hold up the rest.
 
 namespace plimsoll::cuda {
 namespace {

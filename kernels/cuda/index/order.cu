@@ -1,10 +1,9 @@
 #include "kernels/cuda/index/along_axis.h"
 #include "kernels/cuda/index/index.cuh"
 
-// Serves arg_max, arg_min and top_k. arg_max reads x once, top_k once for each of the k.
-//
-// Searches along an axis, one warp per line. Elements are ordered by value, NaN first, and equal ones by index, so that
-// the order is total and any division of the work finds the same element.
+// Serves arg_max, arg_min and top_k. arg_max reads x once, top_k once for each of the k. Searches along an axis, one
+// warp per line. Elements are ordered by value, NaN first, and equal ones by index, so that the order is total and any
+// division of the work finds the same element.
 
 namespace plimsoll::cuda {
 namespace {

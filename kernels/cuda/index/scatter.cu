@@ -3,7 +3,6 @@
 #include "kernels/cuda/index/sort.cuh"
 
 // Serves scatter_elements and scatter_nd. Updates are read once and their destinations written once beside the sort.
-//
 // Writing and combining at indices: updates are sorted by destination, and the thread of a destination's first update
 // applies them all in their order. Floats combine in double and round once.
 

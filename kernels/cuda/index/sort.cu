@@ -4,12 +4,10 @@
 
 #include <utility>
 
-// Sorts the indices of gather_grad, scatter_elements and scatter_nd. A pass of 8 bits reads the pairs twice and
-// writes them once.
-//
-// Radix sort from the least significant digit (Satish, Harris and Garland 2009): a pass counts each tile's digits,
-// turns the counts into places, and moves the pairs there. Pairs keep their order within a digit, so every launch
-// gives the same permutation.
+// Sorts the indices of gather_grad, scatter_elements and scatter_nd. A pass of 8 bits reads the pairs twice and writes
+// them once. Radix sort from the least significant digit (Satish, Harris and Garland 2009): a pass counts each tile's
+// digits, turns the counts into places, and moves the pairs there. Pairs keep their order within a digit, so every
+// launch gives the same permutation.
 
 namespace plimsoll::cuda {
 namespace {

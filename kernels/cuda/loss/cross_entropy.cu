@@ -1,10 +1,8 @@
 #include "kernels/cuda/loss/labels.cuh"
 #include "kernels/cuda/reduce/running_sum.cuh"
 
-// Serves cross_entropy and cross_entropy_grad. Forward reads the scores [rows, classes] once, backward reads and
-// writes them once.
-//
-// With W the weight of a row's label and s the smoothing over C classes, a row's loss is
+// Serves cross_entropy and cross_entropy_grad. Forward reads the scores [rows, classes] once, backward reads and writes
+// them once. With W the weight of a row's label and s the smoothing over C classes, a row's loss is
 //   (1 - s) * W * (lse - x[label]) + s / C * sum_c weight[c] * (lse - x[c]).
 // Rows of consecutive classes are read once, by a block that keeps a running sum; with other dimensions inside,
 // neighbouring threads take neighbouring rows.

@@ -1,9 +1,8 @@
 #include "kernels/cuda/loss/labels.cuh"
 
-// Serves nll_loss and nll_loss_grad. Forward reads one score for each row, backward writes all of dx once.
-//
-// Losses by the label alone, and the sum over rows that all losses share: blocks add the rows of their own in a fixed
-// order, then one block adds the blocks.
+// Serves nll_loss and nll_loss_grad. Forward reads one score for each row, backward writes all of dx once. Losses by
+// the label alone, and the sum over rows that all losses share: blocks add the rows of their own in a fixed order, then
+// one block adds the blocks.
 
 namespace plimsoll::cuda {
 namespace {

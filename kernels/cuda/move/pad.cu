@@ -2,9 +2,8 @@
 #include "kernels/cuda/common/nest.cuh"
 #include "kernels/cuda/move/move.h"
 
-// Serves pad and slice_grad. The result is written once, x read once or from the cache.
-//
-// Padding in one pass: every unit of the padded tensor looks up the one it repeats.
+// Serves pad and slice_grad. The result is written once, x read once or from the cache. Padding in one pass: every unit
+// of the padded tensor looks up the one it repeats.
 
 namespace plimsoll::cuda {
 namespace {

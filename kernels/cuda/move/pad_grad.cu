@@ -2,9 +2,8 @@
 #include "kernels/cuda/common/nest.cuh"
 #include "kernels/cuda/move/move.h"
 
-// Serves pad_grad. dy is read and dx written once.
-//
-// The gradient of padding by repetition: every element of dx adds up the places of dy that repeat it, in their order.
+// Serves pad_grad. dy is read and dx written once. The gradient of padding by repetition: every element of dx adds up
+// the places of dy that repeat it, in their order.
 
 namespace plimsoll::cuda {
 namespace {

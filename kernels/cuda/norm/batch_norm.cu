@@ -5,10 +5,9 @@
 
 #include <cmath>
 
-// Serves batch_norm and batch_norm_inference, x [batch, channels, inner] or [batch, inner, channels]. x is read
-// twice, once with given statistics, and y written once.
-//
-// Statistics of a few elements, or of a thread's, merge as in Chan, Golub and LeVeque 1979, in a fixed order.
+// Serves batch_norm and batch_norm_inference, x [batch, channels, inner] or [batch, inner, channels]. x is read twice,
+// once with given statistics, and y written once. Statistics of a few elements, or of a thread's, merge as in Chan,
+// Golub and LeVeque 1979, in a fixed order.
 
 namespace plimsoll::cuda {
 namespace {

@@ -4,10 +4,8 @@
 #include "kernels/cuda/norm/channel_tiles.cuh"
 
 // Serves batch_norm_grad. x and dy are read twice and dx written once; dresidual is written once and read in place of
-// dy.
-//
-// With dz what the ReLU behind the norm, where there is one, lets through of dy, xhat = (x - mean) * rstd, dbias =
-// sum(dz) and dscale = sum(dz * xhat) over a channel's `count` elements,
+// dy. Let dz be the part of dy that the ReLU behind the norm lets through, or all of it where there is no ReLU, and xhat
+// = (x - mean) * rstd. With dbias = sum(dz) and dscale = sum(dz * xhat) over a channel's `count` elements,
 //   dx = rstd * scale * (dz - dbias / count - xhat * dscale / count).
 // Without a residual both passes find dz from x and dy. With one, dz is also the residual's gradient: the first pass
 // writes it, rounded, and the second reads it.

@@ -1,10 +1,9 @@
 #include "kernels/cuda/norm/group_norm.cuh"
 
-// Serves group_norm and group_norm_grad, x [batch, channels, inner]. x is read twice and y written once; backward
-// reads x and dy twice.
-//
-// The channels of a group are a row of consecutive elements, which a block walks over: rows are read again from the
-// cache. Backward first sums dy and dy * xhat over each plane of a channel; groups and parameters need nothing else.
+// Serves group_norm and group_norm_grad, x [batch, channels, inner]. x is read twice and y written once; backward reads
+// x and dy twice. The channels of a group are a row of consecutive elements, which a block walks over: rows are read
+// again from the cache. Backward first sums dy and dy * xhat over each plane of a channel; groups and parameters need
+// nothing else.
 
 namespace plimsoll::cuda {
 namespace {

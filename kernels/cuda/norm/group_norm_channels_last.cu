@@ -1,11 +1,9 @@
 #include "kernels/cuda/norm/group_norm.cuh"
 
-// Serves group_norm and group_norm_grad with channels last. Traffic is that of group_norm.cu.
-//
-// Group norm of x [batch, inner, channels]: a group is a run of neighbouring channels at every position. A block walks
-// over one group, accesses as wide as the run allows; blocks of one sample's groups run side by side and share the
-// cache lines between their runs. Sums of a channel over positions are taken by tiles of 32 channels, a warp's lanes
-// side by side.
+// Serves group_norm and group_norm_grad with channels last. Traffic is that of group_norm.cu. Group norm of x [batch,
+// inner, channels]: a group is a run of neighbouring channels at every position. A block walks over one group, accesses
+// as wide as the run allows; blocks of one sample's groups run side by side and share the cache lines between their
+// runs. Sums of a channel over positions are taken by tiles of 32 channels, a warp's lanes side by side.
 
 namespace plimsoll::cuda {
 namespace {

@@ -1,9 +1,8 @@
 #include "kernels/cuda/common/rows.cuh"
 #include "kernels/cuda/norm/group_norm.h"
 
-// Serves lrn and lrn_grad, x [batch, channels, inner]. x is read and y written once.
-//
-// With s = bias + alpha / size * (sum of squares over the channels around):
+// Serves lrn and lrn_grad, x [batch, channels, inner]. x is read and y written once. With s = bias + alpha / size *
+// (sum of squares over the channels around):
 //   y = x * s^-beta,  dx_j = dy_j * s_j^-beta - 2 alpha beta / size * x_j * sum_c dy_c x_c s_c^(-beta-1),
 // the sum over the channels c whose surroundings hold j. One thread per element; neighbours come from the cache.
 

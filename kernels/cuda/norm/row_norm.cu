@@ -4,10 +4,9 @@
 
 #include <algorithm>
 
-// Serves layer_norm and rms_norm, x [rows, width]. x is read and y written once.
-//
-// Rows that 16-byte accesses divide evenly stay in registers, so that x is read once; others are read again from the
-// cache. The variance is that of the differences from the mean, in a second pass over the registers.
+// Serves layer_norm and rms_norm, x [rows, width]. x is read and y written once. Rows that 16-byte accesses divide
+// evenly stay in registers, so that x is read once; others are read again from the cache. The variance is that of the
+// differences from the mean, in a second pass over the registers.
 
 namespace plimsoll::cuda {
 namespace {

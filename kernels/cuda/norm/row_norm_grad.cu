@@ -1,9 +1,8 @@
 #include "kernels/cuda/common/partial_sums.cuh"
 #include "kernels/cuda/norm/row_norm.h"
 
-// Serves layer_norm_grad and rms_norm_grad, x [rows, width]. x and dy are read and dx written once.
-//
-// With xhat = (x - mean) * rstd and g = dy * scale,
+// Serves layer_norm_grad and rms_norm_grad, x [rows, width]. x and dy are read and dx written once. With xhat = (x -
+// mean) * rstd and g = dy * scale,
 //   dx = rstd * (g - avg(g) - xhat * avg(g * xhat)),  dscale = sum(dy * xhat),  dbias = sum(dy),
 // an RMS norm without avg(g). A row is the work of one warp or a few, which keep it in registers, and the columns' sums
 // over all their rows beside it. The sums of a block's warps are added in shared memory, those of the blocks in a

@@ -2,10 +2,9 @@
 
 #include <cmath>
 
-// Serves max_pool, max_pool_with_indices and max_pool_grad. x is read and y written once.
-//
-// For the gradient every place of x gathers from the windows that cover it and chose it. Traffic: a byte per window, dy
-// and dx; overlapping windows read the caches.
+// Serves max_pool, max_pool_with_indices and max_pool_grad. x is read and y written once. For the gradient every place
+// of x gathers from the windows that cover it and chose it. Traffic: a byte per window, dy and dx; overlapping windows
+// read the caches.
 
 namespace plimsoll::cuda {
 namespace {

@@ -5,7 +5,6 @@
 #include <cmath>
 
 // Serves reduce_sum, reduce_mean, reduce_max, reduce_min and reduce_prod, and the bias of linear_dw. x is read once.
-//
 // Blocks combine parts of the reduced elements; where an output has several parts, they go through the workspace
 // [parts, outputs] and a second kernel combines them in their order.
 

@@ -3,7 +3,6 @@
 #include "kernels/cuda/reduce/running_sum.cuh"
 
 // Serves softmax, log_softmax, their gradients and hardmax, x [outer, length, inner]. Every element is written once.
-//
 // Rows of consecutive elements belong to a warp or a block, which reads them twice, the second time from the cache;
 // with other dimensions inside, neighbouring threads take neighbouring rows.
 

@@ -3,11 +3,10 @@
 #include <algorithm>
 #include <cmath>
 
-// Serves resize. y is written once; what neighbouring elements share of x comes from the cache.
-//
-// A warp makes the same few elements of many lines of y, so that what they read along the line, and weigh it by, stays
-// in registers. Where the last axis grows, the lines of x that a line of y reads are first weighed and summed in shared
-// memory, and the elements picked from that; elsewhere each element reads x itself.
+// Serves resize. y is written once; what neighbouring elements share of x comes from the cache. A warp makes the same
+// few elements of many lines of y, so that what they read along the line, and weigh it by, stays in registers. Where
+// the last axis grows, the lines of x that a line of y reads are first weighed and summed in shared memory, and the
+// elements picked from that; elsewhere each element reads x itself.
 
 namespace plimsoll::cuda {
 namespace {

@@ -1,11 +1,9 @@
 #include "kernels/cuda/resize/resize_grad_tiles.cuh"
 
-// Serves resize_grad. dy is read and dx written once.
-//
-// The rows of dy that give to a line of dx follow each other, and before the last of them those that give to the next
-// line begin. A thread owns columns of the rows and goes down them once, with a running sum for each of the lines that
-// a row gives to. When no further row gives to a line, its sums come together in shared memory, and every element of dx
-// picks the columns that give to it.
+// Serves resize_grad. dy is read and dx written once. The rows of dy that give to a line of dx follow each other, and
+// before the last of them those that give to the next line begin. A thread owns columns of the rows and goes down them
+// once, with a running sum for each of the lines that a row gives to. When no further row gives to a line, its sums
+// come together in shared memory, and every element of dx picks the columns that give to it.
 
 namespace plimsoll::cuda {
 namespace {

@@ -3,10 +3,9 @@
 #include <algorithm>
 #include <cmath>
 
-// Fills the tables of resize and resize_grad: a few bytes for each element of a resampled axis.
-//
-// The taps of each axis are computed once, in double and operation by operation as on the host: a tie between two
-// neighbours must fall the same way.
+// Fills the tables of resize and resize_grad: a few bytes for each element of a resampled axis. The taps of each axis
+// are computed once, in double and operation by operation as on the host: a tie between two neighbours must fall the
+// same way.
 
 namespace plimsoll::cuda {
 namespace {

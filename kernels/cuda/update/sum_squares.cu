@@ -4,10 +4,8 @@
 
 #include <algorithm>
 
-// Serves sum_squares.
-//
-// The sum of squares over tensors: a block sums a piece of one of them, and one block adds the pieces in their order.
-// Reads every element once.
+// Serves sum_squares. The sum of squares over tensors: a block sums a piece of one of them, and one block adds the
+// pieces in their order. Reads every element once.
 
 namespace plimsoll::cuda {
 namespace {

@@ -5,12 +5,10 @@
 #include <algorithm>
 #include <cmath>
 
-// Serves adamw, sgd and running_update.
-//
-// PyTorch's update rules. A thread updates four consecutive elements: 28 bytes per f32 parameter with its moments, each
-// read and written once. What depends on the step alone every thread computes for itself while its elements arrive.
-// A launch takes as many tensors as its parameters hold: biases and the like are too small to fill a launch of their
-// own.
+// Serves adamw, sgd and running_update. PyTorch's update rules. A thread updates four consecutive elements: 28 bytes
+// per f32 parameter with its moments, each read and written once. What depends on the step alone every thread computes
+// for itself while its elements arrive. A launch takes as many tensors as its parameters hold: biases and the like are
+// too small to fill a launch of their own.
 
 namespace plimsoll::cuda {
 namespace {
