@@ -8,7 +8,7 @@
 namespace plimsoll {
 namespace {
 
-// By engine, the copy that was last in some sense; computing has none.
+// The last copy of each engine; computing has none.
 using LastCopies = std::array<std::optional<size_t>, 3>;
 
 std::optional<size_t>& of_channel(LastCopies& copies, Engine engine) { return copies[static_cast<size_t>(engine)]; }

@@ -8,10 +8,11 @@
 namespace plimsoll {
 
 struct CopyOrder {
-  // By instruction, and one more for the end: the copies that computing waits for right before it, the last one of a
-  // direction at most.
+  // The copies that computing waits for right before each instruction, and before the end: at most the last one of each
+  // direction.
   std::vector<llvm::SmallVector<size_t, 2>> due;
-  // By instruction: a copy that waits for all computing before it. Others follow a copy of their direction that did.
+  // For each instruction: is it a copy that waits for all computing before it? Others follow a copy of their direction
+  // that did.
   std::vector<bool> waits;
 };
 

@@ -21,7 +21,7 @@ struct ExecutorOptions {
   bool late_copies = false;
 };
 
-// What the job holds on its device.
+// Bytes that the job holds on its device.
 struct MemoryUse {
   int64_t arena_bytes = 0;
   int64_t other_bytes = 0;    // outside the arenas: prepared kernels, handles, context

@@ -1,6 +1,6 @@
 #pragma once
 
-// What both executors begin with when they load a plan: where slots lie, and instructions with nothing left to look up.
+// Both executors begin with this when they load a plan: where slots lie, and instructions with nothing left to look up.
 
 #include "ir/plan/plan.h"
 #include "runtime/kernels/kernel_call.h"

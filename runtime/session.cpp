@@ -138,7 +138,7 @@ Result<double> Session::read_output(size_t function, int64_t run, llvm::StringRe
   return (*values)[static_cast<size_t>(found - outputs.begin())];
 }
 
-// What the next step multiplies its gradients with; they are handed out without it.
+// The next step multiplies its gradients with this; they are handed out without it.
 Result<double> Session::loss_scale() {
   const PlanState* state = find_state("loss_scale");
   double scale = 1;

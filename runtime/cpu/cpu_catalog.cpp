@@ -2,7 +2,7 @@
 
 namespace plimsoll {
 
-// What a reference takes for one operation, roughly and not measured: every element goes through a switch
+// Microseconds per operation of a reference, roughly and not measured: every element goes through a switch
 // on its dtype.
 static constexpr double reference_us_per_flop = 0.01;
 

@@ -14,8 +14,7 @@
 
 namespace plimsoll {
 
-// What a kernel makes once per instruction when a plan is loaded, and keeps: library primitives and their
-// arguments.
+// A kernel prepares this once per instruction when a plan is loaded: library primitives and their arguments.
 class PreparedKernel {
  public:
   virtual ~PreparedKernel() = default;
@@ -26,7 +25,7 @@ struct CpuCall : KernelCall {
   PreparedKernel* prepared = nullptr;  // what the kernel's prepare returned, if it has one
 };
 
-// What planning chooses and the executor launches.
+// Planning chooses a kernel by this row and the executor launches it.
 struct CpuKernel {
   using AcceptsFn = bool (*)(const OpCall& call, llvm::ArrayRef<Type> results);
   using WorkspaceFn = int64_t (*)(const OpCall& call, llvm::ArrayRef<Type> results);

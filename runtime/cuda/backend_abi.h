@@ -19,7 +19,7 @@ inline Status to_status(CudaOutcome outcome) {
   return llvm::make_error<Diag>(outcome.fault, std::move(outcome.message));
 }
 
-// What `devices --measure` finds out about the card in this machine.
+// The results of `devices --measure` about the card in this machine.
 struct CudaCard {
   std::string name;
   int64_t memory_bytes = 0;
@@ -62,7 +62,7 @@ class CudaBackend {
 
   // That card in cuDNN's own words.
   virtual CudaOutcome describe_card_to_cudnn(std::string& description) = 0;
-  // What cuDNN takes of the workspace that each instruction of the plan's first function gives it, on a card of that
+  // Bytes that cuDNN takes of the workspace of each instruction of the plan's first function, on a card of that
   // description, which need not be here. An instruction that it cannot run within its workspace is an error, and so is
   // one that is not cuDNN's.
   virtual CudaOutcome cudnn_workspaces(const Plan& plan, llvm::StringRef description, std::vector<int64_t>& bytes) = 0;

@@ -7,7 +7,7 @@
 
 namespace plimsoll {
 
-// What planning may choose from on a GPU. Needs no CUDA.
+// The kernels that planning may choose from on a GPU. Needs no CUDA.
 class CudaCatalog : public KernelCatalog {
  public:
   // Kernels that give other bits every time are candidates only with `any_order`.

@@ -35,7 +35,7 @@ constexpr int64_t slack = int64_t{1} << 20;  // cuDNN's own row counters and ali
 
 int64_t cudnn_workspace(const OpCall&, llvm::ArrayRef<Type>, const DeviceDescription&) { return slack; }
 
-// What cuDNN 9 asks for: dq in f32 and sums of rows, on chips before Hopper dk and dv's share too, and with fewer
+// cuDNN 9 asks for dq in f32 and sums of rows, on chips before Hopper dk and dv's share too, and with fewer
 // key heads than query heads both at all query heads in 16 bits. Times round up to whole tiles of 128.
 int64_t cudnn_grad_workspace(const OpCall& call, llvm::ArrayRef<Type>, const DeviceDescription& device) {
   const AttentionSizes n(call);

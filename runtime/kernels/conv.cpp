@@ -3,8 +3,8 @@
 #include "runtime/kernels/space_to_batch.h"
 #include "runtime/kernels/space_to_depth.h"
 
-// What cuDNN is asked to do of convolutions, of 1 to 3 spatial dimensions. Where it has no good kernel for one, another
-// convolution of the same result is asked for.
+// cuDNN does convolutions of 1 to 3 spatial dimensions. Where it has no good kernel for one, another convolution of the
+// same result is asked for.
 
 namespace plimsoll {
 namespace {

@@ -25,7 +25,7 @@ struct CudaCandidate {
   int algorithms = 1;                     // a library's own choices for a call, the one it prefers first
   AcceptsFn accepts_others = nullptr;     // narrows what the algorithms after the first accept
 
-  // What plans call an algorithm: "cudnn", "cudnn_2" and so on.
+  // The name of an algorithm in plans: "cudnn", "cudnn_2" and so on.
   std::string kernel_name(int algorithm) const;
 };
 

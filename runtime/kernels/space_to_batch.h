@@ -17,7 +17,7 @@ struct SpaceToBatchConvolution {
   llvm::SmallVector<int64_t, 3> pads_begin, pads_end, dilations;
   int64_t runs = 1;  // equal chunks of the batch, so that sub-images stay small beside what they are made of
 
-  // Of two spatial dimensions with the channels last, which are whole vectors. None where dilations are narrow or
+  // Takes two spatial dimensions with the channels last, which are whole vectors. None where dilations are narrow or
   // cannot be divided.
   static std::optional<SpaceToBatchConvolution> of(const Attrs& attrs, const Type& x, llvm::ArrayRef<int64_t> w,
                                                    llvm::ArrayRef<int64_t> y) {

@@ -35,7 +35,7 @@ void attention(const AttentionShape& shape, float* y, float* lse, const float* q
 void attention_grad(const AttentionShape& shape, float* dq, float* dk, float* dv, const float* q, const float* k,
                     const float* v, const float* y, const float* lse, const float* dy, float* row_products);
 
-// What forward and backward share: one block of scores, scaled and masked. Columns past `columns` of the
+// Both directions compute one block of scores, scaled and masked. Columns past `columns` of the
 // tensor and forbidden ones are -infinity. `keys` is the transposed block of k, [head_size, key_block].
 struct ScoreBlock {
   int64_t b, h, first_row, rows, first_column, columns;

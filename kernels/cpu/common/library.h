@@ -1,7 +1,7 @@
 #pragma once
 
-// What all prepared oneDNN primitives of one executor share: the engine, and one scratchpad as large as the
-// largest of them wants. Primitives of one Library must not run at the same time.
+// All prepared oneDNN primitives of one executor share the engine and one scratchpad, as large as the largest of them
+// wants. Primitives of one Library must not run at the same time.
 
 #include <oneapi/dnnl/dnnl.hpp>
 

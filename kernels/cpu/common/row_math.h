@@ -1,6 +1,6 @@
 #pragma once
 
-// What reductions, norms and softmax do to one contiguous run of floats. Sums add blocks of
+// Functions of one contiguous run of floats, for reductions, norms and softmax. Sums add blocks of
 // a fixed length in float and the blocks in double, so they are as good as a double sum to a few ulp and the
 // same for any number of threads.
 

@@ -35,7 +35,7 @@ class PreparedConvolution {
                                                      const ConvolutionShape& shape, std::string& why);
   ~PreparedConvolution();
 
-  // Of x, w and y (or their gradients) one is written, as the pass says. Bias belongs to Forward. False when
+  // Writes x, w or y (or their gradients), as the pass says. Bias belongs to Forward. False when
   // oneDNN fails.
   [[nodiscard]] bool run(const float* x, const float* w, const float* y, const float* bias, void* workspace);
 

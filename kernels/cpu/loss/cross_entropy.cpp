@@ -61,7 +61,7 @@ PLIMSOLL_VECTORISED void softmax_times(float* y, const float* x, const float* ls
   }
 }
 
-// What one row contributes: its upstream gradient and the label's target mass; both 0 when it is ignored.
+// The contribution of one row: its upstream gradient and the label's target mass; both 0 when it is ignored.
 struct RowTarget {
   float upstream = 0, target = 0;
   int64_t label = -1;

@@ -37,7 +37,7 @@ PLIMSOLL_VECTORISED void activated_run(float* y, const float* x, const float* re
   }
 }
 
-// What a ReLU behind (x - center) * factor + added lets through of dy: as it stands, everything.
+// A ReLU behind (x - center) * factor + added lets part of dy through; the initial values let everything through.
 struct Gate {
   float factor = 0, added = 1;
 };

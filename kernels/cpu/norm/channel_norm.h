@@ -36,7 +36,7 @@ void batch_norm_grad(const BatchNormGradCall& call);
 // With given statistics; y may be x.
 void batch_norm_inference(const ChannelShape& shape, float eps, float* y, const float* x, const float* scale,
                           const float* bias, const float* mean, const float* var);
-// What stays of the statistics so far, and the batch's share: y = momentum * running + share * batch. y may be running.
+// The running statistics move towards the batch's: y = momentum * running + share * batch. y may be running.
 void running_update(double momentum, double share, float* y, const float* running, const float* batch,
                     int64_t channels);
 

@@ -78,7 +78,7 @@ void for_each_tap(const PoolShape& s, const RowTile& tile, Body&& body) {
   }
 }
 
-// What x[i * step] is known by is first + i * name_step.
+// The name of x[i * step] is first + i * name_step.
 PLIMSOLL_VECTORISED void take_larger(float* best, int32_t* name, const float* x, int32_t step, int32_t first,
                                      int32_t name_step, int64_t n) {
 #pragma omp simd

@@ -106,7 +106,7 @@ struct Head {
     return score + value;
   }
 
-  // What dropout multiplies a probability with.
+  // Dropout multiplies a probability with this.
   __device__ float keep(const AttentionShape& n, int64_t row, int64_t column) const {
     if (n.dropout == 0) return 1.0f;
     const int64_t element = lse(n, row) * n.columns + column;

@@ -1,7 +1,7 @@
 #pragma once
 
-// What kernels over rows share: 16-byte access to rows that start anywhere, and reductions over a warp or a block
-// in a fixed order.
+// Kernels over rows share 16-byte access to rows that start anywhere, and reductions over a warp or a block in a fixed
+// order.
 
 #include "kernels/cuda/common/element.cuh"
 

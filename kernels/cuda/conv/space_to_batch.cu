@@ -4,8 +4,8 @@
 
 #include <algorithm>
 
-// What conv, conv_dx and conv_dw do before and after cuDNN where runtime/kernels/space_to_batch.h applies. Each tensor
-// passes once.
+// Serves conv, conv_dx and conv_dw before and after cuDNN, where runtime/kernels/space_to_batch.h applies. Each tensor
+// is read or written once.
 
 namespace plimsoll::cuda {
 namespace {

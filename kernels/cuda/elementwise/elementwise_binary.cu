@@ -87,7 +87,7 @@ cudaError_t map_typed(Binary f, const LoopNest<3>& nest, void* to, const T* a, c
 
 // ---- Integers, bools and f64 ----
 
-// By repeated squaring, wrapping; a negative exponent leaves 0 but for 1 and -1.
+// Squares repeatedly and wraps; a negative exponent gives 0 except for 1 and -1.
 template <typename Value>
 __device__ Value integer_power(Value a, Value exponent) {
   const auto e = static_cast<int64_t>(exponent);
@@ -114,7 +114,7 @@ __device__ Value integer_remainder(Value a, Value b, bool fmod_form) {
   return other_sign && !fmod_form ? rest + b : rest;
 }
 
-// By the width and beyond nothing is left; zeros come in whatever the sign.
+// A shift by the width or more leaves 0; zeros come in whatever the sign.
 __device__ uint64_t shifted(Binary f, uint64_t a, uint64_t b, int width) {
   if (b >= static_cast<uint64_t>(width)) return 0;
   if (f == Binary::ShiftLeft) return a << b;

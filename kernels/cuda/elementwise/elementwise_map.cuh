@@ -38,7 +38,7 @@ __device__ void store_run(T* y, const Vector<T, length>& run, int count) {
     if (k < count) y[k] = run.at[k];
 }
 
-// What of a nest the kernel reads: operand offsets at every run of `length` results, and which operands walk.
+// The kernel reads this of a nest: operand offsets at every run of `length` results, and which operands walk.
 template <int operands>
 struct MapShape {
   int64_t n, runs;
@@ -72,7 +72,7 @@ __device__ Vector<Out, length> apply_run(const F& f, const Vector<A, length>& a,
 // Runs a thread of a map of one operand takes.
 inline constexpr int map_unroll = 2;
 
-// What block `block` of those that share a tensor does.
+// The work of block `block` among those that share a tensor.
 template <int length, typename F, typename Out, typename A>
 __device__ void map_block(const F& f, int64_t block, int64_t n, Out* y, const A* a) {
   constexpr int unroll = map_unroll;

@@ -23,7 +23,7 @@ struct RandomStream {
 // Uniform in [low, high).
 [[nodiscard]] cudaError_t random_uniform(const RandomStream& stream, double low, double high, Scalar type, void* y,
                                          int64_t n, cudaStream_t on);
-// By Box and Muller (1958): lanes 0 and 1 make one pair, lanes 2 and 3 the other.
+// Follows Box and Muller (1958): lanes 0 and 1 make one pair, lanes 2 and 3 the other.
 [[nodiscard]] cudaError_t random_normal(const RandomStream& stream, double mean, double deviation, Scalar type, void* y,
                                         int64_t n, cudaStream_t on);
 

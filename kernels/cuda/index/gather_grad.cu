@@ -34,7 +34,7 @@ __global__ void starts_kernel(uint32_t* starts, const uint32_t* keys, int64_t co
   starts[row] = static_cast<uint32_t>(low);
 }
 
-// What the three sums share. A column is a Vector of dx's row.
+// The three sums share this. A column is a Vector of dx's row.
 struct Sums {
   const uint32_t *keys, *positions, *starts;
   const void* addend;  // null, or of dx's type and shape

@@ -19,7 +19,7 @@ struct SortArrays {
 // The arrays in a workspace of sort_workspace_bytes(n), which is left behind.
 SortArrays take_sort_arrays(char*& workspace, int64_t n);
 
-// By keys below `key_bound`, equal keys in the order they stand in.
+// Sorts by keys below `key_bound`; equal keys keep their order.
 [[nodiscard]] cudaError_t sort_pairs(SortArrays& arrays, int64_t n, int64_t key_bound, cudaStream_t stream);
 
 }  // namespace plimsoll::cuda

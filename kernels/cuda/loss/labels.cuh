@@ -24,7 +24,7 @@ __device__ inline float class_weight(const ClassLabels& labels, int64_t c) {
   return labels.weights ? labels.weights[c] : 1.0f;
 }
 
-// What one row's loss contributes: dloss, undone from the reduction.
+// The gradient of one row's loss: dloss with the reduction undone.
 __device__ inline float row_gradient(const ClassLabels& labels, const float* dloss, const float* weight, int64_t row) {
   if (labels.reduction == LossReduction::None) return dloss[row];
   return labels.reduction == LossReduction::Mean ? *dloss / *weight : *dloss;

@@ -23,7 +23,7 @@ enum class PadMode : uint8_t { Constant, Reflect, Edge, Wrap };
 struct Pad {
   PadMode mode = PadMode::Constant;
   int rank = 0;
-  // Of the padded tensor, of the inner one, and how many elements of the first come before the second; negative
+  // Sizes of the padded tensor and of the inner one, and how many elements come before the inner one; negative
   // numbers crop.
   int64_t padded[max_rank], inner[max_rank], before[max_rank];
 };

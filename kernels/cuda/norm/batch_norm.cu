@@ -114,7 +114,7 @@ __global__ void __launch_bounds__(block_threads, resident_blocks)
   for (int i = 0; i < n; ++i) partials[blockIdx.y * channels + column * n + i] = totals[i];
 }
 
-// What the second pass multiplies and adds: y = (x - mean) * factor + offset.
+// The second pass multiplies and adds these: y = (x - mean) * factor + offset.
 struct Coefficients {
   float *mean, *factor, *offset;
 

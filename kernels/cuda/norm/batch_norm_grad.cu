@@ -4,8 +4,8 @@
 #include "kernels/cuda/norm/channel_tiles.cuh"
 
 // Serves batch_norm_grad. x and dy are read twice and dx written once; dresidual is written once and read in place of
-// dy. Let dz be the part of dy that the ReLU behind the norm lets through, or all of it where there is no ReLU, and xhat
-// = (x - mean) * rstd. With dbias = sum(dz) and dscale = sum(dz * xhat) over a channel's `count` elements,
+// dy. Let dz be the part of dy that the ReLU behind the norm lets through, or all of it where there is no ReLU, and
+// xhat = (x - mean) * rstd. With dbias = sum(dz) and dscale = sum(dz * xhat) over a channel's `count` elements,
 //   dx = rstd * scale * (dz - dbias / count - xhat * dscale / count).
 // Without a residual both passes find dz from x and dy. With one, dz is also the residual's gradient: the first pass
 // writes it, rounded, and the second reads it.
@@ -29,8 +29,8 @@ __device__ float load_parameter(const BatchNormGradCall& call, const void* value
   return load_any<float>(AnyTensor{values, call.parameter_type}, c);
 }
 
-// Of a channel: what x is compared with, and where there is a ReLU what turns the difference into what the ReLU saw,
-// with the rounding of the forward pass.
+// One channel's mean, and with a ReLU the factor and offset that turn x - mean into the ReLU's operand, with the
+// rounding of the forward pass.
 struct Gate {
   float mean, factor, offset;
 

@@ -1,6 +1,6 @@
 #pragma once
 
-// What group norms of both layouts share: a pair of sums for each channel of each sample, from which backward has all
+// Group norms of both layouts share a pair of sums for each channel of each sample, from which backward computes all
 // else, and the kernel that adds them up over samples.
 
 #include "kernels/cuda/common/rows.cuh"
@@ -17,8 +17,8 @@ struct GradSums {
   __device__ GradSums operator+(const GradSums& other) const { return {dy + other.dy, dy_xhat + other.dy_xhat}; }
 };
 
-// What dx = rstd * (g - average_g - xhat * average_g_xhat) needs of its group, g being dy * scale. Every thread of the
-// block takes part; `planes` [batch, channels] are sums over positions.
+// The averages over a group in dx = rstd * (g - average_g - xhat * average_g_xhat), with g = dy * scale. Every thread
+// of the block takes part; `planes` [batch, channels] are sums over positions.
 struct GroupAverages {
   float g, g_xhat;
 

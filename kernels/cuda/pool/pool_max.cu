@@ -9,7 +9,7 @@
 namespace plimsoll::cuda {
 namespace {
 
-// What the window over n lanes chooses: the first of the largest, NaN being larger than anything; no tap
+// The choice of the window over n lanes: the first of the largest, NaN being larger than anything; no tap
 // where it meets no input.
 template <int n>
 struct Maxima {

@@ -41,7 +41,7 @@ struct ReductionPlan {
   int64_t splits = 1;  // parts of `length`
 
   int64_t outputs() const { return outer * inner; }
-  // What the first stage leaves of each output, to be combined by a second stage when there is more than one.
+  // The parts that the first stage leaves of each output, to be combined by a second stage when there is more than one.
   int64_t parts() const { return lead * splits; }
   int64_t workspace() const { return parts() > 1 ? parts() * outputs() : 0; }
 
@@ -70,7 +70,7 @@ struct ReductionPlan {
     choose_splits(element_bytes);
   }
 
-  // Of the form Columns: a warp for 512 bytes of a row, so that common widths leave no thread without work.
+  // The form Columns has a warp for 512 bytes of a row, so that common widths leave no thread without work.
   ColumnTiles tiles(int64_t element_bytes) const {
     const int64_t accesses = inner / access_length(inner, element_bytes);
     return {length, accesses, wanted_blocks / std::max<int64_t>(outer, 1), 32};

@@ -8,7 +8,7 @@
 namespace plimsoll::cuda {
 namespace {
 
-// What this thread's part of the block makes. Where the planes end inside of a block, the rest repeat the last.
+// The work of this thread's part of the block. Where the planes end inside of a block, the rest repeat the last.
 struct Tile {
   int64_t plane, line, position, channel;
   int32_t lines, positions, channels;

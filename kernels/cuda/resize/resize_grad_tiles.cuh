@@ -14,8 +14,8 @@ inline constexpr int columns_per_thread = 8, block_columns = columns_per_thread 
 inline constexpr int64_t max_positions = 2048, max_lines = 32;
 inline constexpr int64_t enough_blocks = 132 * 4, max_blocks = 1 << 20, min_rows_per_part = 4;
 
-// What a block makes: `lines` lines of a plane, which is what stands around the lines' axis; in them `positions` of the
-// last axis, and of what stands inside of each `channels`.
+// The work of a block: `lines` lines of a plane, which is what stands around the lines' axis; in them `positions` of
+// the last axis, and of what stands inside of each `channels`.
 struct GradTiles {
   int64_t channels, positions, lines, planes;  // planes: of dx
   int64_t channel_tiles, position_tiles, line_tiles, plane_tiles;

@@ -1,6 +1,6 @@
 #pragma once
 
-// What resize and its gradient share: the tables of taps, one an axis, and lines. A line is the last axis with what
+// Resize and its gradient share the tables of taps, one per axis, and lines. A line is the last axis with what
 // stands inside of it, which is contiguous on both sides.
 
 #include "kernels/cuda/common/packed.cuh"
@@ -63,7 +63,7 @@ void with_taps(Interpolation interpolation, Body body) {
   }
 }
 
-// What stands between the axes; all there is where each has one element before and after.
+// The sizes between the axes; they are the whole tensor where each axis has one element before and after.
 inline bool is_copy(const ResizeShape& shape) {
   for (const ResizedAxis& axis : shape.axes)
     if (axis.in != 1 || axis.out != 1) return false;

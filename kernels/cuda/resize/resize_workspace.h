@@ -1,6 +1,6 @@
 #pragma once
 
-// What the resize kernels keep in their workspace. No CUDA here: plans are made where there is none.
+// The tables that the resize kernels keep in their workspace. No CUDA here: plans are made where there is none.
 
 #include <cstdint>
 

@@ -23,7 +23,7 @@ struct UpdateTable {
   Tensor tensors[capacity];
 };
 
-// What a block works on: one of the tensors, and there its block of so many elements.
+// The work of a block: one of the tensors, and the number of the block within it.
 template <typename Tensor>
 struct Work {
   const Tensor& tensor;

@@ -15,7 +15,7 @@ struct cudnnContext;
 
 namespace plimsoll {
 
-// What plans are made for: the card behind a handle, or one that is only described and need not be here.
+// Plans are made for a card: the one behind a handle, or one that is only described and need not be here.
 struct CudnnCard {
   cudnnContext* handle = nullptr;
   std::string description;     // cuDNN's own, of a card; read where there is no handle

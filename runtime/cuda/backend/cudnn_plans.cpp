@@ -7,7 +7,7 @@ namespace {
 
 enum Kind : int64_t { Attention, AttentionGrad, Convolution };
 
-// What stands in a list is behind its length, so that no two calls write the same.
+// A list begins with its length, so that no two calls write the same key.
 class KeyWriter {
  public:
   explicit KeyWriter(Kind kind) : key_{kind} {}

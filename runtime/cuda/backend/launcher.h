@@ -15,11 +15,11 @@ namespace plimsoll {
 
 class CudaLibraries;  // handles of cuBLASLt and cuDNN, runtime/cuda/backend/libraries.h
 
-// What a kernel makes once per instruction when a plan is loaded, and keeps: library plans and descriptors.
+// A kernel prepares this once per instruction when a plan is loaded: library plans and descriptors.
 class CudaPrepared {
  public:
   virtual ~CudaPrepared() = default;
-  // Of the workspace it was prepared with; 0 where the library does not say.
+  // Bytes that it uses of its workspace; 0 where the library does not say.
   virtual int64_t workspace_bytes() const { return 0; }
 };
 

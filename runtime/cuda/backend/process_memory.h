@@ -1,6 +1,6 @@
 #pragma once
 
-// What this process holds on its card, as the driver counts it.
+// Bytes that this process holds on its card, as the driver counts them.
 
 #include "ir/support/status.h"
 
