@@ -16,11 +16,11 @@ struct Finding {
 };
 
 struct ModelCheck {
-  std::vector<Finding> findings;  // those that block first
-  std::string trained;  // "12.3 M numbers in 40 of 42 weights, ..."; empty where the model was not read so far
+  std::vector<Finding> findings;  // blocking findings come first
+  std::string trained;            // "12.3 M numbers in 40 of 42 weights, ..."; empty if the model was not read that far
 };
 
-// The request's device, budgets and searches play no part. Errors where the file cannot be read.
+// Ignores the request's device, budgets and searches. Fails if the file cannot be read.
 Result<ModelCheck> check_model(const CompileRequest& request, const CompileHooks& hooks = {});
 
 }  // namespace plimsoll

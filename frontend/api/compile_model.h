@@ -1,6 +1,6 @@
 #pragma once
 
-// What the plimsoll program does, as a library: from a model's file to a plan, from a file of weights to a
+// The steps of the plimsoll program as functions: from a model's file to a plan, and from a file of weights to a
 // session.
 
 #include "frontend/onnx/import.h"
@@ -14,32 +14,33 @@ struct CompileRequest {
   std::string model_path;
   ImportOptions import;
   TrainingRequest training;
-  std::string device = "cpu";  // a name of ir/machine/devices.json or of device_file; "auto": what is in this machine
-  std::string device_file;     // more descriptions, in the form of ir/machine/devices.json
-  bool any_order = false;      // faster kernels that give other bits each time are welcome
-  std::string timings;         // measured times of kernels (ir/machine/timing_cache.h)
+  std::string device =
+      "cpu";                // a name of ir/machine/devices.json or of device_file; "auto": the device in this machine
+  std::string device_file;  // more descriptions, in the form of ir/machine/devices.json
+  bool any_order = false;   // allows faster kernels whose results differ in their last bits from run to run
+  std::string timings;      // measured times of kernels (ir/machine/timing_cache.h)
 };
 
 // Imports the model and compiles it for the device. The plan has passed the independent checker.
 Result<Plan> compile_model(const CompileRequest& request, const CompileHooks& hooks = {});
 
-// A model that was imported and cleaned once, for many plans.
+// A model that is imported and cleaned once and compiled to many plans.
 struct OpenedModel {
   CleanModel clean;
-  std::vector<Obstacle> notes;  // of the import; none blocks
+  std::vector<Obstacle> notes;  // notes of the import; none blocks
 };
 Result<OpenedModel> open_model(const CompileRequest& request, const CompileHooks& hooks = {});
 
-// A plan of it as compile_model makes it. The request's file, import and loss are those that it was opened with.
+// Compiles the model as compile_model does. The request must have the file, import and loss that it was opened with.
 Result<Plan> compile_opened(const OpenedModel& model, const CompileRequest& request, const CompileHooks& hooks = {});
 
-// The same up to the pass or phase that hooks.pipeline.stop_after names: the graphs as they then stand.
+// Stops after the pass or phase that hooks.pipeline.stop_after names and returns the graphs.
 Result<Program> compile_model_until(const CompileRequest& request, const CompileHooks& hooks);
 
-// The weights of an .onnx or .safetensors file by name. The loader keeps the file open.
+// Returns a loader of weights by name from an .onnx or .safetensors file, which it keeps open.
 Result<WeightLoader> open_weights(const std::string& path);
 
-// What can run on a device, readable without one.
+// Returns the kernels that can run on a device. No device is needed.
 std::unique_ptr<KernelCatalog> kernel_catalog_for(const DeviceDescription& device, bool any_order = false);
 
 }  // namespace plimsoll

@@ -14,7 +14,7 @@ namespace {
 
 constexpr int64_t mib = int64_t{1} << 20;
 
-// "NVIDIA GeForce RTX 4090" -> "rtx-4090": a name to type.
+// Turns "NVIDIA GeForce RTX 4090" into "rtx-4090", which users can type.
 std::string short_name(llvm::StringRef title) {
   title.consume_front("NVIDIA ");
   title.consume_front("GeForce ");
@@ -43,8 +43,8 @@ Result<DeviceDescription> find_card_here(const DeviceCatalog& devices) {
   if (Status s = to_status((*backend)->identify_card(card))) return s;
   for (const DeviceDescription& device : devices.all())
     if (device.title == card.name || starts_with(device.title, card.name + " ")) return device;
-  return model_error("no description is known of the card here, " + card.name +
-                     "; make one with `plimsoll devices --measure`, and name its file with --device-file");
+  return model_error("there is no description of the GPU in this machine, " + card.name +
+                     "; make one with `plimsoll devices --measure` and pass it with --device-file");
 }
 
 Result<DeviceDescription> find_device(llvm::StringRef name, llvm::StringRef file) {
@@ -74,8 +74,7 @@ Result<DeviceDescription> measure_card_here() {
   device.memory_bytes = card.memory_bytes;
   device.reserves = card.reserves;
   device.matmul_tflops = card.matmul_tflops;
-  // Outside the matrix units nothing is bound by arithmetic on these cards; f32 products without them say how fast it
-  // is.
+  // Outside the matrix units nothing is bound by arithmetic on these GPUs; f32 matmuls give its rate.
   device.vector_tflops = device.matmul_tflops_for(DType::F32);
   device.memory_gb_per_s = card.copy_gb_per_s;
   device.launch_us = card.launch_us;
@@ -85,7 +84,7 @@ Result<DeviceDescription> measure_card_here() {
   device.from_host_gb_per_s = card.from_host_gb_per_s;
   device.to_host_both_ways_gb_per_s = card.to_host_both_ways_gb_per_s;
   device.from_host_both_ways_gb_per_s = card.from_host_both_ways_gb_per_s;
-  // What NVIDIA recommends for matrix products: 32 MiB from Hopper on, 4 MiB before.
+  // NVIDIA recommends 32 MiB for matmuls from Hopper on, and 4 MiB before.
   device.product_workspace_bytes = (card.compute_major >= 9 ? 32 : 4) * mib;
   device.convolution_workspace_bytes = 256 * mib;
   return device;

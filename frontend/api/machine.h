@@ -1,25 +1,25 @@
 #pragma once
 
-// Which device is meant: by name, from a file of descriptions, or the one in this machine.
+// Finds a device description: by name, in a file, or for the device in this machine.
 
 #include "ir/machine/device.h"
 
 namespace plimsoll {
 
-// Empty `file`: the descriptions that come with the program.
+// Returns the descriptions that are part of the program, extended by those of `file` unless it is empty.
 Result<DeviceCatalog> known_devices(llvm::StringRef file);
 
-// "auto" is the card in this machine where there is one, else cpu.
+// "auto" is the GPU in this machine if there is one, else cpu.
 Result<DeviceDescription> find_device(llvm::StringRef name, llvm::StringRef file);
 
-// The description of the card in this machine, by its name. An error says why there is none: no driver, no card, no
+// Returns the description of the GPU in this machine. The error says why there is none: no driver, no GPU, or no
 // description.
 Result<DeviceDescription> find_card_here(const DeviceCatalog& devices);
 
-// Bytes of memory of this machine itself.
+// Returns the bytes of this machine's memory.
 int64_t memory_here();
 
-// Measures the card in this machine, a few seconds.
+// Measures the GPU in this machine, which takes a few seconds.
 Result<DeviceDescription> measure_card_here();
 
 }  // namespace plimsoll

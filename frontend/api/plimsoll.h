@@ -36,7 +36,7 @@
 
 namespace plimsoll {
 PLIMSOLL_API_NAMESPACE {
-  // Who can mend a failure.
+  // Says who can fix a failure.
   enum class Fault {
     Usage,   // the caller asked for something that does not exist
     Model,   // the model, weights or data cannot be used as asked
@@ -49,7 +49,7 @@ PLIMSOLL_API_NAMESPACE {
     std::string message;  // one line that names the node, the number and the limit
   };
 
-  // A value or the error that stands in its place.
+  // A value, or the error that replaces it.
   template <typename T>
   class [[nodiscard]] Expected {
    public:
@@ -160,7 +160,8 @@ PLIMSOLL_API_NAMESPACE {
     std::map<std::string, int64_t> at_peak;  // live bytes at the peak by category: parameters, gradients, saved, ...
   };
 
-  // Which kernel runs when, on which device, in which bytes; no weights. Copies share what they hold.
+  // A plan says which kernel runs when, on which device, in which bytes. It holds no weights. Copies share their
+  // contents.
   class Plan {
    public:
     static Expected<Plan> load(const std::string& path) noexcept;  // reads and checks a plan's file
@@ -210,8 +211,8 @@ PLIMSOLL_API_NAMESPACE {
   // Seconds to minutes. That a job does not fit is an answer and no error.
   Expected<Compiled> compile(const CompileOptions& options) noexcept;
 
-  // The same for each of the devices; none: for every device that devices() knows. options.device plays no part, and no
-  // alternatives are looked for.
+  // Compiles for each of the devices, or for every device of devices() if there are none. Ignores options.device and
+  // looks for no alternatives.
   Expected<std::vector<Compiled>> fit(const CompileOptions& options,
                                       const std::vector<std::string>& devices = {}) noexcept;
 
@@ -224,14 +225,14 @@ PLIMSOLL_API_NAMESPACE {
   };
   Expected<std::vector<Device>> devices(const std::string& device_file = "") noexcept;
 
-  // Something that stands in the way of training a model, or a note about it.
+  // Something that prevents training a model, or a note about it.
   struct Finding {
     std::string title, message;
     std::vector<std::string> nodes;  // names in the model
     std::string freezing;            // whether leaving weights untrained helps
     bool blocks = false;
   };
-  // Everything that was found, not only the first. The job's device, budgets and searches play no part.
+  // Returns all findings. Ignores the job's device, budgets and searches.
   Expected<std::vector<Finding>> check(const CompileOptions& options) noexcept;
 
   struct SessionOptions {

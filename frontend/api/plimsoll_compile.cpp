@@ -41,7 +41,7 @@ CompileRequest internal_request(const CompileOptions& from) {
   return to;
 }
 
-// The plan where it fits, else the one that needs least and why.
+// Returns the plan if it fits, else the plan that needs least and the reason.
 Result<Compiled> compile_request(const OpenedModel& model, const CompileRequest& request, const CompileHooks& quiet) {
   std::optional<plimsoll::Plan> smallest;
   CompileHooks hooks = quiet;
