@@ -29,269 +29,260 @@
 #include <variant>
 #include <vector>
 
-// Callers see the names in `plimsoll` itself. Inside the library some of them mean something else there.
-#ifndef PLIMSOLL_API_NAMESPACE
-#define PLIMSOLL_API_NAMESPACE inline namespace api
+namespace plimsoll {
+
+// Callers see the names in `plimsoll` itself. The library has other types of some of these names there.
+#ifndef PLIMSOLL_INSIDE
+inline namespace api {}
 #endif
 
-namespace plimsoll {
-PLIMSOLL_API_NAMESPACE {
-  // Says who can fix a failure.
-  enum class Fault {
-    Usage,   // the caller asked for something that does not exist
-    Model,   // the model, weights or data cannot be used as asked
-    Budget,  // the job does not fit in its memory
-    System,  // files, memory, the machine
-  };
+namespace api {
 
-  struct Error {
-    Fault fault = Fault::System;
-    std::string message;  // one line that names the node, the number and the limit
-  };
+// Says who can fix a failure.
+enum class Fault {
+  Usage,   // the caller asked for something that does not exist
+  Model,   // the model, weights or data cannot be used as asked
+  Budget,  // the job does not fit in its memory
+  System,  // files, memory, the machine
+};
 
-  // A value, or the error that replaces it.
-  template <typename T>
-  class [[nodiscard]] Expected {
-   public:
-    Expected(T value) : held_(std::in_place_index<0>, std::move(value)) {}
-    Expected(Error error) : held_(std::in_place_index<1>, std::move(error)) {}
+struct Error {
+  Fault fault = Fault::System;
+  std::string message;  // one line that names the node, the number and the limit
+};
 
-    explicit operator bool() const { return held_.index() == 0; }
+// A value, or the error that replaces it.
+template <typename T>
+class [[nodiscard]] Expected {
+ public:
+  Expected(T value) : held_(std::in_place_index<0>, std::move(value)) {}
+  Expected(Error error) : held_(std::in_place_index<1>, std::move(error)) {}
 
-    // Only where there is a value.
-    T& operator*() & { return *value(); }
-    T&& operator*() && { return std::move(*value()); }
-    const T& operator*() const& { return *value(); }
-    T* operator->() { return value(); }
-    const T* operator->() const { return value(); }
+  explicit operator bool() const { return held_.index() == 0; }
 
-    // Only where there is none.
-    const Error& error() const {
-      const Error* error = std::get_if<1>(&held_);
-      return assert(error), *error;
-    }
+  // Only where there is a value.
+  T& operator*() & { return *value(); }
+  T&& operator*() && { return std::move(*value()); }
+  const T& operator*() const& { return *value(); }
+  T* operator->() { return value(); }
+  const T* operator->() const { return value(); }
 
-   private:
-    T* value() {
-      T* value = std::get_if<0>(&held_);
-      return assert(value), value;
-    }
-    const T* value() const { return const_cast<Expected*>(this)->value(); }
+  // Only where there is none.
+  const Error& error() const {
+    const Error* error = std::get_if<1>(&held_);
+    return assert(error), *error;
+  }
 
-    std::variant<T, Error> held_;
-  };
+ private:
+  T* value() {
+    T* value = std::get_if<0>(&held_);
+    return assert(value), value;
+  }
+  const T* value() const { return const_cast<Expected*>(this)->value(); }
 
-  template <>
-  class [[nodiscard]] Expected<void> : public Expected<std::monostate> {
-   public:
-    Expected() : Expected<std::monostate>(std::monostate()) {}
-    Expected(Error error) : Expected<std::monostate>(std::move(error)) {}
-  };
+  std::variant<T, Error> held_;
+};
 
-  // Element types; each F8 is one byte, Bool is one byte of 0 or 1.
-  enum class DType { F64, F32, BF16, F16, F8E4M3, F8E5M2, I64, I32, I16, I8, U64, U32, U16, U8, Bool };
+template <>
+class [[nodiscard]] Expected<void> : public Expected<std::monostate> {
+ public:
+  Expected() : Expected<std::monostate>(std::monostate()) {}
+  Expected(Error error) : Expected<std::monostate>(std::move(error)) {}
+};
 
-  struct TensorSpec {
-    std::string name;  // as the model has it
-    DType dtype = DType::F32;
-    std::vector<int64_t> shape;
-    int64_t bytes = 0;
-  };
+// Element types; each F8 is one byte, Bool is one byte of 0 or 1.
+enum class DType { F64, F32, BF16, F16, F8E4M3, F8E5M2, I64, I32, I16, I8, U64, U32, U16, U8, Bool };
 
-  struct StateSpec : TensorSpec {
-    bool trained = false;  // an optimizer step changes it
-  };
+struct TensorSpec {
+  std::string name;  // as the model has it
+  DType dtype = DType::F32;
+  std::vector<int64_t> shape;
+  int64_t bytes = 0;
+};
 
-  // What the optimizer does with a gradient, in PyTorch's words.
-  struct Optimizer {
-    enum class Kind { Sgd, Adam, AdamW } kind = Kind::AdamW;
-    double learning_rate = 1e-3;
-    double beta1 = 0.9, beta2 = 0.999, eps = 1e-8;  // adam, adamw; betas lie in [0, 1)
-    double momentum = 0, dampening = 0;             // sgd
-    bool nesterov = false;                          // sgd
-    double weight_decay = 0;                        // decoupled for adamw, part of the gradient for sgd and adam
-  };
+struct StateSpec : TensorSpec {
+  bool trained = false;  // an optimizer step changes it
+};
 
-  enum class Precision { Exported, Fp32, Tf32, Bf16, Fp16 };  // 16 bits: compute over f32 parameters
-  enum class MasterWeights { Auto, On, Off };                 // f32 copies that the optimizer updates; Auto: of 16 bits
-  enum class ImageLayout { Auto, ChannelsFirst, ChannelsLast };
+// What the optimizer does with a gradient, in PyTorch's words.
+struct Optimizer {
+  enum class Kind { Sgd, Adam, AdamW } kind = Kind::AdamW;
+  double learning_rate = 1e-3;
+  double beta1 = 0.9, beta2 = 0.999, eps = 1e-8;  // adam, adamw; betas lie in [0, 1)
+  double momentum = 0, dampening = 0;             // sgd
+  bool nesterov = false;                          // sgd
+  double weight_decay = 0;                        // decoupled for adamw, part of the gradient for sgd and adam
+};
 
-  // A training job. docs/command_line.md tells about each option under the same name.
-  struct CompileOptions {
-    std::string model;                    // path of the exported .onnx file
-    std::map<std::string, int64_t> dims;  // sizes of symbolic dimensions, each above 0
-    int64_t batch = 0;                    // leading dimension of the inputs; 0: as exported
-    std::string loss;                     // "", OUTPUT, cross-entropy:LOGITS:LABELS, mse:A:B or bce:A:B
-    std::vector<std::string> train;       // regular expressions over weights to train; empty: every parameter
-    std::vector<std::string> freeze;      // regular expressions over weights to leave as they are
-    bool freeze_norm = false;             // batch norms keep their running statistics
+enum class Precision { Exported, Fp32, Tf32, Bf16, Fp16 };  // 16 bits: compute over f32 parameters
+enum class MasterWeights { Auto, On, Off };                 // f32 copies that the optimizer updates; Auto: of 16 bits
+enum class ImageLayout { Auto, ChannelsFirst, ChannelsLast };
 
-    Optimizer optimizer;
-    int64_t accumulate = 1;           // micro-batches per update, at least 1
-    double clip_grad_norm = 0;        // largest global norm of the gradients; 0: not clipped
-    double first_loss_scale = 65536;  // fp16 alone: the loss's factor until an overflow halves it
-    Precision precision = Precision::Exported;
-    std::string precision_rules;  // lines such as "op:exp = fp32" that overrule `precision`
-    MasterWeights master_weights = MasterWeights::Auto;
-    ImageLayout layout = ImageLayout::Auto;
+// A training job. docs/command_line.md tells about each option under the same name.
+struct CompileOptions {
+  std::string model;                    // path of the exported .onnx file
+  std::map<std::string, int64_t> dims;  // sizes of symbolic dimensions, each above 0
+  int64_t batch = 0;                    // leading dimension of the inputs; 0: as exported
+  std::string loss;                     // "", OUTPUT, cross-entropy:LOGITS:LABELS, mse:A:B or bce:A:B
+  std::vector<std::string> train;       // regular expressions over weights to train; empty: every parameter
+  std::vector<std::string> freeze;      // regular expressions over weights to leave as they are
+  bool freeze_norm = false;             // batch norms keep their running statistics
 
-    std::string device = "auto";  // a name that devices() gives, or auto: the GPU in this machine where there is one
-    std::string device_file;      // path of more device descriptions; "": none
-    std::string timings;          // path of measured kernel times; "": predictions alone
-    bool any_order = false;       // allow faster kernels whose results differ in rounding from run to run
+  Optimizer optimizer;
+  int64_t accumulate = 1;           // micro-batches per update, at least 1
+  double clip_grad_norm = 0;        // largest global norm of the gradients; 0: not clipped
+  double first_loss_scale = 65536;  // fp16 alone: the loss's factor until an overflow halves it
+  Precision precision = Precision::Exported;
+  std::string precision_rules;  // lines such as "op:exp = fp32" that overrule `precision`
+  MasterWeights master_weights = MasterWeights::Auto;
+  ImageLayout layout = ImageLayout::Auto;
 
-    int64_t budget_bytes = 0;       // device memory the job may hold; 0: the device's memory
-    int64_t host_budget_bytes = 0;  // host memory it may pin for offloading; 0: all it wants
-    bool recompute = true;          // compute values again where the budget asks for it
-    bool offload = true;            // let states and values wait in host memory where the budget asks for it
-    int64_t split = 0;              // chunks of the batch; 0: where the budget asks for it, 1: never split
-    std::string split_from;         // the value behind which the batch comes in chunks; "": chosen by time
+  std::string device = "auto";  // a name that devices() gives, or auto: the GPU in this machine where there is one
+  std::string device_file;      // path of more device descriptions; "": none
+  std::string timings;          // path of measured kernel times; "": predictions alone
+  bool any_order = false;       // allow faster kernels whose results differ in rounding from run to run
 
-    std::function<void(std::string_view phase)> on_phase;  // called as each phase starts
-  };
+  int64_t budget_bytes = 0;       // device memory the job may hold; 0: the device's memory
+  int64_t host_budget_bytes = 0;  // host memory it may pin for offloading; 0: all it wants
+  bool recompute = true;          // compute values again where the budget asks for it
+  bool offload = true;            // let states and values wait in host memory where the budget asks for it
+  int64_t split = 0;              // chunks of the batch; 0: where the budget asks for it, 1: never split
+  std::string split_from;         // the value behind which the batch comes in chunks; "": chosen by time
 
-  // One memory of the device, or the host's.
-  struct Arena {
-    bool on_host = false;
-    int64_t bytes = 0;             // size of the one allocation
-    int64_t persistent_bytes = 0;  // of states and constants, at its bottom
-    int64_t peak_live_bytes = 0;   // largest sum of live bytes
-    int64_t budget_bytes = 0;
-    std::map<std::string, int64_t> at_peak;  // live bytes at the peak by category: parameters, gradients, saved, ...
-  };
+  std::function<void(std::string_view phase)> on_phase;  // called as each phase starts
+};
 
-  // A plan says which kernel runs when, on which device, in which bytes. It holds no weights. Copies share their
-  // contents.
-  class Plan {
-   public:
-    static Expected<Plan> load(const std::string& path) noexcept;  // reads and checks a plan's file
-    Expected<void> save(const std::string& path) const noexcept;
+// One memory of the device, or the host's.
+struct Arena {
+  bool on_host = false;
+  int64_t bytes = 0;             // size of the one allocation
+  int64_t persistent_bytes = 0;  // of states and constants, at its bottom
+  int64_t peak_live_bytes = 0;   // largest sum of live bytes
+  int64_t budget_bytes = 0;
+  std::map<std::string, int64_t> at_peak;  // live bytes at the peak by category: parameters, gradients, saved, ...
+};
 
-    const std::string& device() const noexcept;
-    int64_t batch() const noexcept;           // samples per micro-batch; 0: the inputs do not share a leading dimension
-    int64_t accumulate() const noexcept;      // micro-batches per step
-    int64_t promised_bytes() const noexcept;  // device memory that the job never exceeds, libraries included
-    double predicted_step_us() const noexcept;   // of one update with all its micro-batches
-    std::vector<Arena> arenas() const noexcept;  // the device's first
-    std::vector<TensorSpec> inputs() const noexcept;
-    std::vector<StateSpec> states() const noexcept;
+// A plan says which kernel runs when, on which device, in which bytes. It holds no weights. Copies share their
+// contents.
+class Plan {
+ public:
+  static Expected<Plan> load(const std::string& path) noexcept;  // reads and checks a plan's file
+  Expected<void> save(const std::string& path) const noexcept;
 
-    std::string report(int columns = 100) const noexcept;  // what `plimsoll inspect` prints
-    std::string to_text() const noexcept;                  // every slot and instruction, a line each
-    std::string to_json() const noexcept;                  // docs/interfaces.md
-    std::string to_html() const noexcept;                  // the report as one page without outside resources
-    // Everything about the values of that name, or made by the model's node of that name.
-    Expected<std::string> why(const std::string& name) const noexcept;
-    std::string diff(const Plan& after) const noexcept;  // what `after` does otherwise
+  const std::string& device() const noexcept;
+  int64_t batch() const noexcept;             // samples per micro-batch; 0: the inputs do not share a leading dimension
+  int64_t accumulate() const noexcept;        // micro-batches per step
+  int64_t promised_bytes() const noexcept;    // device memory that the job never exceeds, libraries included
+  double predicted_step_us() const noexcept;  // of one update with all its micro-batches
+  std::vector<Arena> arenas() const noexcept;  // the device's first
+  std::vector<TensorSpec> inputs() const noexcept;
+  std::vector<StateSpec> states() const noexcept;
 
-    struct Impl;
-    explicit Plan(std::shared_ptr<const Impl> impl) noexcept : impl_(std::move(impl)) {}
-    const Impl& impl() const noexcept { return *impl_; }
+  std::string report(int columns = 100) const noexcept;  // what `plimsoll inspect` prints
+  std::string to_text() const noexcept;                  // every slot and instruction, a line each
+  std::string to_json() const noexcept;                  // docs/interfaces.md
+  std::string to_html() const noexcept;                  // the report as one page without outside resources
+  // Everything about the values of that name, or made by the model's node of that name.
+  Expected<std::string> why(const std::string& name) const noexcept;
+  std::string diff(const Plan& after) const noexcept;  // what `after` does otherwise
 
-   private:
-    std::shared_ptr<const Impl> impl_;
-  };
+  struct Impl;
+  explicit Plan(std::shared_ptr<const Impl> impl) noexcept : impl_(std::move(impl)) {}
+  const Impl& impl() const noexcept { return *impl_; }
 
-  // A change to a job that does not fit.
-  struct Alternative {
-    std::string change;       // "--precision bf16", as the command line takes it where it has an option for that
-    int64_t needs_bytes = 0;  // device memory
-    double sample_us = 0;     // predicted time per sample; per step where the plan does not know its batch
-    bool fits = false;
-    bool estimated = false;  // not planned: the numbers are approximate
-  };
+ private:
+  std::shared_ptr<const Impl> impl_;
+};
 
-  struct Compiled {
-    Plan plan;                              // where nothing fits, the plan that needs least
-    bool fits = false;                      // within the budgets
-    std::string refusal;                    // why it does not fit, with the numbers; "" where it fits
-    std::vector<Alternative> alternatives;  // only where it does not fit, those that would fit first
-  };
+struct Compiled {
+  Plan plan;            // where nothing fits, the plan that needs least
+  bool fits = false;    // within the budgets
+  std::string refusal;  // why it does not fit, with the numbers; "" where it fits
+};
 
-  // Seconds to minutes. That a job does not fit is an answer and no error.
-  Expected<Compiled> compile(const CompileOptions& options) noexcept;
+// Seconds to minutes. That a job does not fit is an answer and no error.
+Expected<Compiled> compile(const CompileOptions& options) noexcept;
 
-  // Compiles for each of the devices, or for every device of devices() if there are none. Ignores options.device and
-  // looks for no alternatives.
-  Expected<std::vector<Compiled>> fit(const CompileOptions& options,
-                                      const std::vector<std::string>& devices = {}) noexcept;
+// Compiles for each of the devices, or for every device of devices() if there are none. Ignores options.device.
+Expected<std::vector<Compiled>> fit(const CompileOptions& options,
+                                    const std::vector<std::string>& devices = {}) noexcept;
 
-  struct Device {
-    std::string name;   // for CompileOptions::device
-    std::string title;  // "NVIDIA H200"
-    int64_t memory_bytes = 0;
-    int64_t reserved_bytes = 0;  // of them for the driver and libraries
-    bool is_here = false;        // in this machine
-  };
-  Expected<std::vector<Device>> devices(const std::string& device_file = "") noexcept;
+struct Device {
+  std::string name;   // for CompileOptions::device
+  std::string title;  // "NVIDIA H200"
+  int64_t memory_bytes = 0;
+  int64_t reserved_bytes = 0;  // of them for the driver and libraries
+  bool is_here = false;        // in this machine
+};
+Expected<std::vector<Device>> devices(const std::string& device_file = "") noexcept;
 
-  // Something that prevents training a model, or a note about it.
-  struct Finding {
-    std::string title, message;
-    std::vector<std::string> nodes;  // names in the model
-    std::string freezing;            // whether leaving weights untrained helps
-    bool blocks = false;
-  };
-  // Returns all findings. Ignores the job's device, budgets and searches.
-  Expected<std::vector<Finding>> check(const CompileOptions& options) noexcept;
+// Something that prevents training a model, or a note about it.
+struct Finding {
+  std::string title, message;
+  std::vector<std::string> nodes;  // names in the model
+  std::string freezing;            // whether leaving weights untrained helps
+  bool blocks = false;
+};
+// Returns all findings. Ignores the job's device, budgets and searches.
+Expected<std::vector<Finding>> check(const CompileOptions& options) noexcept;
 
-  struct SessionOptions {
-    int threads = 0;      // of the CPU; 0: as many as the machine has
-    bool poison = false;  // overwrite dead bytes with NaN, which finds plans that read them
-  };
+struct SessionOptions {
+  int threads = 0;      // of the CPU; 0: as many as the machine has
+  bool poison = false;  // overwrite dead bytes with NaN, which finds plans that read them
+};
 
-  struct Metrics {
-    int64_t step = 0;      // updates done, this one included
-    double loss = 0;       // mean over all samples of the step
-    double grad_norm = 0;  // before clipping
-    double learning_rate = 0;
-    double step_ms = 0;
-    std::optional<double> loss_scale;  // fp16 alone: of the next step
-    int64_t skipped_steps = 0;         // overflows so far
-  };
+struct Metrics {
+  int64_t step = 0;      // updates done, this one included
+  double loss = 0;       // mean over all samples of the step
+  double grad_norm = 0;  // before clipping
+  double learning_rate = 0;
+  double step_ms = 0;
+  std::optional<double> loss_scale;  // fp16 alone: of the next step
+  int64_t skipped_steps = 0;         // overflows so far
+};
 
-  // Fills in the bytes of one weight.
-  using WeightReader = std::function<Expected<void>(const TensorSpec& weight, std::span<std::byte> into)>;
+// Fills in the bytes of one weight.
+using WeightReader = std::function<Expected<void>(const TensorSpec& weight, std::span<std::byte> into)>;
 
-  // A plan in memory with its weights. Needs the device that the plan is for.
-  class Session {
-   public:
-    static Expected<Session> create(const Plan& plan, const SessionOptions& options = {}) noexcept;
-    Session(Session&&) noexcept;
-    Session& operator=(Session&&) noexcept;
-    ~Session();
+// A plan in memory with its weights. Needs the device that the plan is for.
+class Session {
+ public:
+  static Expected<Session> create(const Plan& plan, const SessionOptions& options = {}) noexcept;
+  Session(Session&&) noexcept;
+  Session& operator=(Session&&) noexcept;
+  ~Session();
 
-    // First values, by one of three before the first step. `seed` starts the random numbers of dropout.
-    Expected<void> load_weights(const std::string& path, uint64_t seed = 0) noexcept;  // .onnx or .safetensors
-    Expected<void> load_weights(const WeightReader& reader, uint64_t seed = 0) noexcept;
-    // Weights ~ N(0, 0.02), scales of norms 1, other vectors 0.
-    Expected<void> random_weights(uint64_t seed) noexcept;
-    Expected<void> set_learning_rate(double learning_rate) noexcept;
+  // First values, by one of three before the first step. `seed` starts the random numbers of dropout.
+  Expected<void> load_weights(const std::string& path, uint64_t seed = 0) noexcept;  // .onnx or .safetensors
+  Expected<void> load_weights(const WeightReader& reader, uint64_t seed = 0) noexcept;
+  // Weights ~ N(0, 0.02), scales of norms 1, other vectors 0.
+  Expected<void> random_weights(uint64_t seed) noexcept;
+  Expected<void> set_learning_rate(double learning_rate) noexcept;
 
-    // One update. `batch` holds the bytes of each of inputs() in their order, for one micro-batch after another, and is
-    // copied before the function returns. Fault::Usage where a number or size differs.
-    using Bytes = std::span<const std::byte>;
-    Expected<Metrics> step(std::span<const Bytes> batch) noexcept;
-    // The same in two halves, so that a GPU need not wait for the next batch: start at most two steps, then finish the
-    // oldest.
-    Expected<void> start(std::span<const Bytes> batch) noexcept;
-    Expected<Metrics> finish() noexcept;
-    const std::vector<TensorSpec>& inputs() const noexcept;
+  // One update. `batch` holds the bytes of each of inputs() in their order, for one micro-batch after another, and is
+  // copied before the function returns. Fault::Usage where a number or size differs.
+  using Bytes = std::span<const std::byte>;
+  Expected<Metrics> step(std::span<const Bytes> batch) noexcept;
+  // The same in two halves, so that a GPU need not wait for the next batch: start at most two steps, then finish the
+  // oldest.
+  Expected<void> start(std::span<const Bytes> batch) noexcept;
+  Expected<Metrics> finish() noexcept;
+  const std::vector<TensorSpec>& inputs() const noexcept;
 
-    // The bytes of one of the plan's states as they are after the steps that were started.
-    Expected<void> read(const std::string& state, std::span<std::byte> to) noexcept;
-    // Weights under their names in the model, to .safetensors or .onnx. The latter takes the graph from `model`.
-    Expected<void> save_weights(const std::string& path, const std::string& model = "") noexcept;
+  // The bytes of one of the plan's states as they are after the steps that were started.
+  Expected<void> read(const std::string& state, std::span<std::byte> to) noexcept;
+  // Weights under their names in the model, to .safetensors or .onnx. The latter takes the graph from `model`.
+  Expected<void> save_weights(const std::string& path, const std::string& model = "") noexcept;
 
-    // Device memory held now: by the driver's count of this process, or the session's own where nobody counts.
-    Expected<int64_t> held_bytes() noexcept;
+  // Device memory held now: by the driver's count of this process, or the session's own where nobody counts.
+  Expected<int64_t> held_bytes() noexcept;
 
-    struct Impl;
-    explicit Session(std::unique_ptr<Impl> impl) noexcept;
+  struct Impl;
+  explicit Session(std::unique_ptr<Impl> impl) noexcept;
 
-   private:
-    std::unique_ptr<Impl> impl_;
-  };
+ private:
+  std::unique_ptr<Impl> impl_;
+};
 
 }  // namespace api
 }  // namespace plimsoll

@@ -47,11 +47,11 @@ Result<Compiled> compile_request(const OpenedModel& model, const CompileRequest&
   CompileHooks hooks = quiet;
   hooks.on_refused = [&](const plimsoll::Plan& plan) { smallest = plan; };
   Result<plimsoll::Plan> plan = compile_opened(model, request, hooks);
-  if (plan) return Compiled{to_public(std::move(*plan)), true, "", {}};
+  if (plan) return Compiled{to_public(std::move(*plan)), true, ""};
   const Diag diag = take_diag(plan.takeError());
   if (diag.fault() != plimsoll::Fault::Budget || !smallest)
     return Status(llvm::make_error<Diag>(diag.fault(), diag.text()));
-  return Compiled{to_public(std::move(*smallest)), false, diag.text(), {}};
+  return Compiled{to_public(std::move(*smallest)), false, diag.text()};
 }
 
 CompileHooks hooks_of(const CompileOptions& options) {

@@ -2,7 +2,7 @@
 
 // Between the public names, which are plimsoll::api:: here, and those of the program.
 
-#define PLIMSOLL_API_NAMESPACE namespace api
+#define PLIMSOLL_INSIDE
 #include "frontend/api/plimsoll.h"
 
 #include "ir/plan/plan.h"
