@@ -2,13 +2,13 @@
 
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/StringExtras.h"
-#include "llvm/ADT/StringMap.h"
 #include "llvm/Support/JSON.h"
 
 #include <algorithm>
+#include <variant>
 
-// Reads device descriptions. A description is data that people edit, so every field is checked and a
-// misspelt one is an error with its place in the file.
+// Reads and writes device descriptions. People edit them, so every field is checked, and a misspelt one is an error
+// that names the device and the field.
 
 namespace plimsoll {
 namespace {
@@ -19,218 +19,221 @@ constexpr llvm::StringLiteral builtin_devices =
 #include "ir/machine/devices_json.inc"
     ;
 
-constexpr llvm::StringLiteral device_fields[] = {"name",
-                                                 "title",
-                                                 "backend",
-                                                 "memory_bytes",
-                                                 "reserves",
-                                                 "matmul_tflops",
-                                                 "vector_tflops",
-                                                 "memory_gb_per_s",
-                                                 "launch_us",
-                                                 "kernel_us",
-                                                 "alignment_bytes",
-                                                 "compute_capability",
-                                                 "multiprocessors",
-                                                 "to_host_gb_per_s",
-                                                 "from_host_gb_per_s",
-                                                 "copy_overhead_us",
-                                                 "copy_interference",
-                                                 "to_host_both_ways_gb_per_s",
-                                                 "from_host_both_ways_gb_per_s",
-                                                 "link_gb_per_s",
-                                                 "graph_launch_bytes",
-                                                 "product_workspace_bytes",
-                                                 "convolution_workspace_bytes",
-                                                 "efficiency"};
+using Rates = std::vector<std::pair<DType, double>>;
+using Shares = std::vector<std::pair<std::string, double>>;
 
-Status field_error(const llvm::Twine& device, llvm::StringRef field, llvm::StringRef expected) {
-  return usage_error(device + ": \"" + field + "\" must be " + expected);
-}
+template <typename T>
+using Member = T DeviceDescription::*;
 
-Status read_text(const json::Object& from, llvm::StringRef device, llvm::StringRef field, std::string& to) {
-  auto text = from.getString(field);
-  if (!text || text->empty()) return field_error(device, field, "a text");
-  to = text->str();
-  return Status::success();
-}
+// Whose description has to say it.
+enum class Needed : uint8_t { OfAll, OfGpus, OfNone };
 
-Status read_bytes(const json::Object& from, llvm::StringRef device, llvm::StringRef field, int64_t& to) {
-  auto bytes = from.getInteger(field);
-  if (!bytes || *bytes <= 0) return field_error(device, field, "a whole number of bytes above 0");
-  to = *bytes;
-  return Status::success();
-}
-
-Status read_rate(const json::Object& from, llvm::StringRef device, llvm::StringRef field, double& to) {
-  auto rate = from.getNumber(field);
-  if (!rate || !(*rate > 0)) return field_error(device, field, "a number above 0");
-  to = *rate;
-  return Status::success();
-}
-
-Status read_share(const json::Object& from, llvm::StringRef device, llvm::StringRef field, double& to) {
-  auto share = from.getNumber(field);
-  if (!share || !(*share >= 0 && *share <= 1)) return field_error(device, field, "a share from 0 to 1");
-  to = *share;
-  return Status::success();
-}
-
-Status read_reserves(const json::Object& from, DeviceDescription& device) {
-  const json::Array* list = from.getArray("reserves");
-  if (!list) return field_error(device.name, "reserves", "a list of {name, bytes}");
-  for (const json::Value& entry : *list) {
-    const json::Object* object = entry.getAsObject();
-    if (!object) return field_error(device.name, "reserves", "a list of {name, bytes}");
-    Reserve& reserve = device.reserves.emplace_back();
-    if (Status s = read_text(*object, device.name, "name", reserve.name)) return s;
-    if (Status s = read_bytes(*object, device.name, "bytes", reserve.bytes)) return s;
-  }
-  return Status::success();
-}
-
-Status read_matmul_rates(const json::Object& from, DeviceDescription& device) {
-  const json::Object* rates = from.getObject("matmul_tflops");
-  if (!rates || !rates->get("f32")) return field_error(device.name, "matmul_tflops", "an object with at least \"f32\"");
-  for (const auto& entry : *rates)
-    if (llvm::StringRef type = entry.first; !parse_dtype(type))
-      return usage_error(device.name + ": matmul_tflops: no type \"" + type + "\"");
-  // In the order of the types: the order of a JSON object's keys means nothing.
-  for (int i = 0; i < dtype_count; ++i) {
-    auto dtype = static_cast<DType>(i);
-    if (!rates->get(dtype_name(dtype))) continue;
-    double tflops = 0;
-    if (Status s = read_rate(*rates, device.name, dtype_name(dtype), tflops)) return s;
-    device.matmul_tflops.push_back({dtype, tflops});
-  }
-  return Status::success();
-}
-
-Status read_count(const json::Object& from, llvm::StringRef device, llvm::StringRef field, int& to) {
-  auto count = from.getInteger(field);
-  if (!count || *count <= 0 || *count > 1 << 20) return field_error(device, field, "a whole number above 0");
-  to = static_cast<int>(*count);
-  return Status::success();
-}
-
-Status read_efficiency(const json::Object& shares, llvm::StringRef device,
-                       std::vector<std::pair<std::string, double>>& to) {
-  to.clear();
-  for (const auto& entry : shares) {
-    llvm::StringRef op = entry.first;
-    auto share = entry.second.getAsNumber();
-    if (!share || !(*share > 0 && *share <= 1))
-      return field_error(device + ": efficiency", op, "a share of the roofline, above 0 and at most 1");
-    to.push_back({op.str(), *share});
-  }
-  llvm::sort(to);  // the order of a JSON object's keys means nothing
-  return Status::success();
-}
-
-// What is taken of a backend's devices that do not say it themselves.
-struct Usual {
-  std::vector<std::pair<std::string, double>> efficiency;
-  int64_t graph_launch_bytes = 0;
-  double both_ways_share = 1;  // of its speed alone, what a copy keeps while one of the other direction runs
-  double kernel_us = 0, copy_overhead_us = 0, copy_interference = 0;
+struct Field {
+  llvm::StringLiteral name;
+  std::variant<Member<std::string>, Member<int>, Member<int64_t>, Member<double>, Member<std::vector<Reserve>>,
+               Member<Rates>, Member<Shares>>
+      member;
+  Needed needed = Needed::OfNone;
+  bool is_share = false;  // from 0 to 1; other numbers are above 0
 };
 
-// By backend, from the built-in file: what a user's file describes runs the same kernels, behind a bus of the same
-// kind.
-Result<llvm::StringMap<Usual>> read_usual() {
-  llvm::StringMap<Usual> by_backend;
-  auto parsed = json::parse(builtin_devices);
-  if (!parsed) return system_error("ir/machine/devices.json: " + llvm::toString(parsed.takeError()));
-  for (const auto& entry : *parsed->getAsObject()->getObject("usual")) {
-    llvm::StringRef backend = entry.first;
-    const json::Object& from = *entry.second.getAsObject();
-    Usual& usual = by_backend[backend];
-    if (Status s = read_efficiency(*from.getObject("efficiency"), backend, usual.efficiency)) return s;
-    if (Status s = read_rate(from, backend, "both_ways_share", usual.both_ways_share)) return s;
-    if (Status s = read_rate(from, backend, "kernel_us", usual.kernel_us)) return s;
-    if (Status s = read_rate(from, backend, "copy_overhead_us", usual.copy_overhead_us)) return s;
-    if (Status s = read_share(from, backend, "copy_interference", usual.copy_interference)) return s;
-    if (Status s = read_bytes(from, backend, "graph_launch_bytes", usual.graph_launch_bytes)) return s;
+// Reading and writing follow from this table. A field that may be left out keeps the default of the struct, unless the
+// built-in file says what is usual of the backend.
+constexpr Field fields[] = {
+    {"name", &DeviceDescription::name, Needed::OfAll},
+    {"title", &DeviceDescription::title, Needed::OfAll},
+    {"backend", &DeviceDescription::backend, Needed::OfAll},
+    {"memory_bytes", &DeviceDescription::memory_bytes, Needed::OfAll},
+    {"reserves", &DeviceDescription::reserves, Needed::OfAll},
+    {"matmul_tflops", &DeviceDescription::matmul_tflops, Needed::OfAll},
+    {"vector_tflops", &DeviceDescription::vector_tflops, Needed::OfAll},
+    {"memory_gb_per_s", &DeviceDescription::memory_gb_per_s, Needed::OfAll},
+    {"launch_us", &DeviceDescription::launch_us, Needed::OfAll},
+    {"kernel_us", &DeviceDescription::kernel_us},
+    {"alignment_bytes", &DeviceDescription::alignment_bytes},
+    {"efficiency", &DeviceDescription::efficiency},
+    {"compute_capability", &DeviceDescription::compute_capability, Needed::OfGpus},
+    {"multiprocessors", &DeviceDescription::multiprocessors, Needed::OfGpus},
+    {"to_host_gb_per_s", &DeviceDescription::to_host_gb_per_s, Needed::OfGpus},
+    {"from_host_gb_per_s", &DeviceDescription::from_host_gb_per_s, Needed::OfGpus},
+    {"copy_overhead_us", &DeviceDescription::copy_overhead_us},
+    {"copy_interference", &DeviceDescription::copy_interference, Needed::OfNone, true},
+    {"to_host_both_ways_gb_per_s", &DeviceDescription::to_host_both_ways_gb_per_s},
+    {"from_host_both_ways_gb_per_s", &DeviceDescription::from_host_both_ways_gb_per_s},
+    {"link_gb_per_s", &DeviceDescription::link_gb_per_s},
+    {"graph_launch_bytes", &DeviceDescription::graph_launch_bytes},
+    {"product_workspace_bytes", &DeviceDescription::product_workspace_bytes, Needed::OfGpus},
+    {"convolution_workspace_bytes", &DeviceDescription::convolution_workspace_bytes, Needed::OfGpus},
+};
+
+// Reads one field of one device, each type of value in its own way.
+class FieldReader {
+ public:
+  FieldReader(const llvm::Twine& device, llvm::StringRef field, bool is_share = false)
+      : device_(device.str()), field_(field), is_share_(is_share) {}
+
+  Status read(const json::Value& from, std::string& to) const {
+    auto text = from.getAsString();
+    if (!text || text->empty()) return must_be("a text");
+    to = text->str();
+    return Status::success();
   }
-  return by_backend;
+
+  Status read(const json::Value& from, int64_t& to) const {
+    auto bytes = from.getAsInteger();
+    if (!bytes || *bytes <= 0) return must_be("a whole number of bytes above 0");
+    to = *bytes;
+    return Status::success();
+  }
+
+  Status read(const json::Value& from, int& to) const {
+    auto count = from.getAsInteger();
+    if (!count || *count <= 0 || *count > 1 << 20) return must_be("a whole number above 0");
+    to = static_cast<int>(*count);
+    return Status::success();
+  }
+
+  Status read(const json::Value& from, double& to) const {
+    auto number = from.getAsNumber();
+    if (is_share_ && !(number && *number >= 0 && *number <= 1)) return must_be("a share from 0 to 1");
+    if (!is_share_ && !(number && *number > 0)) return must_be("a number above 0");
+    to = *number;
+    return Status::success();
+  }
+
+  Status read(const json::Value& from, std::vector<Reserve>& to) const {
+    constexpr llvm::StringLiteral expected = "a list of {name, bytes}";
+    const json::Array* list = from.getAsArray();
+    if (!list) return must_be(expected);
+    for (const json::Value& entry : *list) {
+      const json::Object* object = entry.getAsObject();
+      if (!object || !object->get("name") || !object->get("bytes")) return must_be(expected);
+      Reserve& reserve = to.emplace_back();
+      if (Status s = FieldReader(device_, "name").read(*object->get("name"), reserve.name)) return s;
+      if (Status s = FieldReader(device_, "bytes").read(*object->get("bytes"), reserve.bytes)) return s;
+    }
+    return Status::success();
+  }
+
+  Status read(const json::Value& from, Rates& to) const {
+    const json::Object* rates = from.getAsObject();
+    if (!rates) return must_be("an object with at least \"f32\"");
+    for (const auto& [type, rate] : *rates) {
+      const auto dtype = parse_dtype(llvm::StringRef(type));
+      if (!dtype) return usage_error(device_ + ": " + field_ + ": no type \"" + llvm::StringRef(type) + "\"");
+      to.push_back({*dtype, 0});
+      if (Status s = FieldReader(device_, type).read(rate, to.back().second)) return s;
+    }
+    llvm::sort(to);  // the order of a JSON object's keys means nothing
+    return Status::success();
+  }
+
+  Status read(const json::Value& from, Shares& to) const {
+    const json::Object* shares = from.getAsObject();
+    if (!shares) return must_be("an object of shares by op");
+    for (const auto& [op, value] : *shares) {
+      auto share = value.getAsNumber();
+      if (!share || !(*share > 0 && *share <= 1))
+        return FieldReader(device_ + ": " + field_, op).must_be("a share of the roofline, above 0 and at most 1");
+      to.push_back({llvm::StringRef(op).str(), *share});
+    }
+    llvm::sort(to);
+    return Status::success();
+  }
+
+  Status must_be(llvm::StringRef expected) const {
+    return usage_error(device_ + ": \"" + field_ + "\" must be " + expected);
+  }
+
+ private:
+  std::string device_;
+  llvm::StringRef field_;
+  bool is_share_;
+};
+
+// `usual` has values for what `from` leaves out. What is needed is looked at where `is_complete`.
+Status read_fields(const json::Object& from, const json::Object& usual, bool is_complete, DeviceDescription& device) {
+  for (const Field& field : fields) {
+    const json::Value* value = from.get(field.name);
+    if (!value) value = usual.get(field.name);
+    const bool needed = field.needed == Needed::OfAll || (field.needed == Needed::OfGpus && device.backend == "cuda");
+    if (!value && !(is_complete && needed)) continue;
+    const FieldReader reader(device.name.empty() ? "a device" : device.name, field.name, field.is_share);
+    const json::Value missing = nullptr;
+    if (Status s = std::visit([&](auto member) { return reader.read(value ? *value : missing, device.*member); },
+                              field.member))
+      return s;
+  }
+  return Status::success();
 }
 
-// What only a GPU has; all of it is needed but the link to other cards and what is usual.
-Status read_gpu(const json::Object& from, const Usual& usual, DeviceDescription& device) {
-  if (Status s = read_count(from, device.name, "compute_capability", device.compute_capability)) return s;
-  if (Status s = read_count(from, device.name, "multiprocessors", device.multiprocessors)) return s;
-  if (Status s = read_bytes(from, device.name, "product_workspace_bytes", device.product_workspace_bytes)) return s;
-  if (Status s = read_bytes(from, device.name, "convolution_workspace_bytes", device.convolution_workspace_bytes))
+Status check_both_ways(const DeviceDescription& device, llvm::StringRef field, double both_ways, double one_way) {
+  return both_ways <= one_way ? Status::success()
+                              : FieldReader(device.name, field).must_be("at most what that way moves alone");
+}
+
+// What only the fields together say.
+Status check_fields(const DeviceDescription& device) {
+  const auto must_be = [&](llvm::StringRef field, llvm::StringRef expected) {
+    return FieldReader(device.name, field).must_be(expected);
+  };
+  if (device.backend != "cpu" && device.backend != "cuda") return must_be("backend", "\"cpu\" or \"cuda\"");
+  if (device.matmul_tflops_for(DType::F32) == 0) return must_be("matmul_tflops", "an object with at least \"f32\"");
+  if (device.alignment_bytes & (device.alignment_bytes - 1)) return must_be("alignment_bytes", "a power of two");
+  if (device.to_host_gb_per_s > 0 && device.from_host_gb_per_s == 0)
+    return must_be("from_host_gb_per_s", "a number above 0");
+  if (Status s = check_both_ways(device, "to_host_both_ways_gb_per_s", device.to_host_both_ways_gb_per_s,
+                                 device.to_host_gb_per_s))
     return s;
-  device.graph_launch_bytes = usual.graph_launch_bytes;
-  if (from.get("graph_launch_bytes"))
-    if (Status s = read_bytes(from, device.name, "graph_launch_bytes", device.graph_launch_bytes)) return s;
-  return from.get("link_gb_per_s") ? read_rate(from, device.name, "link_gb_per_s", device.link_gb_per_s)
-                                   : Status::success();
+  return check_both_ways(device, "from_host_both_ways_gb_per_s", device.from_host_both_ways_gb_per_s,
+                         device.from_host_gb_per_s);
 }
 
-Status read_rate_or(const json::Object& from, llvm::StringRef device, llvm::StringRef field, double usual, double& to) {
-  to = usual;
-  return from.get(field) ? read_rate(from, device, field, to) : Status::success();
-}
-
-Status read_both_ways(const json::Object& from, llvm::StringRef device, llvm::StringRef field, double one_way,
-                      double usual_share, double& to) {
-  to = one_way * usual_share;
-  if (!from.get(field)) return Status::success();
-  if (Status s = read_rate(from, device, field, to)) return s;
-  return to <= one_way ? Status::success() : field_error(device, field, "at most what that way moves alone");
-}
-
-// A GPU has memory of its own beside the host's; of another device it may be said, to plan as if it had.
-Status read_ways_to_host(const json::Object& from, const Usual& usual, DeviceDescription& device) {
-  if (device.backend != "cuda" && !from.get("to_host_gb_per_s")) return Status::success();
-  if (Status s = read_rate(from, device.name, "to_host_gb_per_s", device.to_host_gb_per_s)) return s;
-  if (Status s = read_rate(from, device.name, "from_host_gb_per_s", device.from_host_gb_per_s)) return s;
-  if (Status s = read_rate_or(from, device.name, "copy_overhead_us", usual.copy_overhead_us, device.copy_overhead_us))
-    return s;
-  device.copy_interference = usual.copy_interference;
-  if (from.get("copy_interference"))
-    if (Status s = read_share(from, device.name, "copy_interference", device.copy_interference)) return s;
-  if (Status s = read_both_ways(from, device.name, "to_host_both_ways_gb_per_s", device.to_host_gb_per_s,
-                                usual.both_ways_share, device.to_host_both_ways_gb_per_s))
-    return s;
-  return read_both_ways(from, device.name, "from_host_both_ways_gb_per_s", device.from_host_gb_per_s,
-                        usual.both_ways_share, device.from_host_both_ways_gb_per_s);
-}
-
-Result<DeviceDescription> read_device(const json::Object& from, const llvm::StringMap<Usual>& usual_of) {
+// `usual` is the built-in file's: by backend, fields as of a device, and how fast copies are in both directions at once
+// as a share of their speed alone. A device that a user's file describes runs the same kernels, behind a bus of the
+// same kind.
+Result<DeviceDescription> read_device(const json::Object& from, const json::Object& usual) {
   DeviceDescription device;
-  if (Status s = read_text(from, "a device", "name", device.name)) return s;
+  const json::Value* name = from.get("name");
+  if (Status s = FieldReader("a device", "name").read(name ? *name : json::Value(nullptr), device.name)) return s;
   for (const auto& entry : from)
-    if (llvm::StringRef field = entry.first; !llvm::is_contained(device_fields, field))
-      return usage_error(device.name + ": unknown field \"" + field + "\"");
-  if (Status s = read_text(from, device.name, "title", device.title)) return s;
-  if (Status s = read_text(from, device.name, "backend", device.backend)) return s;
-  if (device.backend != "cpu" && device.backend != "cuda")
-    return field_error(device.name, "backend", "\"cpu\" or \"cuda\"");
-  if (Status s = read_bytes(from, device.name, "memory_bytes", device.memory_bytes)) return s;
-  if (Status s = read_reserves(from, device)) return s;
-  if (Status s = read_matmul_rates(from, device)) return s;
-  if (Status s = read_rate(from, device.name, "vector_tflops", device.vector_tflops)) return s;
-  if (Status s = read_rate(from, device.name, "memory_gb_per_s", device.memory_gb_per_s)) return s;
-  if (Status s = read_rate(from, device.name, "launch_us", device.launch_us)) return s;
-  const Usual usual = usual_of.lookup(device.backend);
-  if (Status s = read_rate_or(from, device.name, "kernel_us", usual.kernel_us, device.kernel_us)) return s;
-  if (from.get("alignment_bytes"))
-    if (Status s = read_bytes(from, device.name, "alignment_bytes", device.alignment_bytes)) return s;
-  if (device.alignment_bytes & (device.alignment_bytes - 1))
-    return field_error(device.name, "alignment_bytes", "a power of two");
-  if (Status s = read_ways_to_host(from, usual, device)) return s;
-  if (device.backend == "cuda")
-    if (Status s = read_gpu(from, usual, device)) return s;
-  if (const json::Value* shares = from.get("efficiency")) {
-    if (!shares->getAsObject()) return field_error(device.name, "efficiency", "an object of shares by op");
-    if (Status s = read_efficiency(*shares->getAsObject(), device.name, device.efficiency)) return s;
-    return device;
-  }
-  device.efficiency = usual.efficiency;
+    if (llvm::StringRef key = entry.first; llvm::none_of(fields, [&](const Field& field) { return field.name == key; }))
+      return usage_error(device.name + ": unknown field \"" + key + "\"");
+  const json::Object nothing;
+  const json::Object* of_backend = usual.getObject(from.getString("backend").getValueOr(""));
+  if (!of_backend) of_backend = &nothing;
+  if (Status s = read_fields(from, *of_backend, true, device)) return s;
+  const double both_ways_share = of_backend->getNumber("both_ways_share").getValueOr(1);
+  if (device.to_host_both_ways_gb_per_s == 0)
+    device.to_host_both_ways_gb_per_s = device.to_host_gb_per_s * both_ways_share;
+  if (device.from_host_both_ways_gb_per_s == 0)
+    device.from_host_both_ways_gb_per_s = device.from_host_gb_per_s * both_ways_share;
+  if (Status s = check_fields(device)) return s;
   return device;
+}
+
+json::Value written(const std::string& text) { return text; }
+json::Value written(int number) { return number; }
+json::Value written(int64_t number) { return number; }
+json::Value written(double number) { return number; }
+
+json::Value written(const std::vector<Reserve>& reserves) {
+  json::Array list;
+  for (const Reserve& reserve : reserves)
+    list.push_back(json::Object{{"name", reserve.name}, {"bytes", reserve.bytes}});
+  return list;
+}
+
+json::Value written(const Rates& rates) {
+  json::Object object;
+  for (const auto& [dtype, tflops] : rates) object[dtype_name(dtype)] = tflops;
+  return object;
+}
+
+json::Value written(const Shares& shares) {
+  json::Object object;
+  for (const auto& [op, share] : shares) object[op] = share;
+  return object;
 }
 
 }  // namespace
@@ -283,13 +286,14 @@ Result<DeviceCatalog> DeviceCatalog::from_json(llvm::StringRef text, llvm::Strin
   const json::Object* top = parsed->getAsObject();
   const json::Array* list = top ? top->getArray("devices") : nullptr;
   if (!list) return usage_error(file + ": expected {\"devices\": [...]}");
-  Result<llvm::StringMap<Usual>> usual = read_usual();
-  if (!usual) return usual.takeError();
+  auto builtin = json::parse(builtin_devices);
+  if (!builtin) return system_error("ir/machine/devices.json: " + llvm::toString(builtin.takeError()));
+  const json::Object& usual = *builtin->getAsObject()->getObject("usual");
   DeviceCatalog catalog;
   for (const json::Value& entry : *list) {
     const json::Object* object = entry.getAsObject();
     if (!object) return usage_error(file + ": a device is an object");
-    auto device = read_device(*object, *usual);
+    auto device = read_device(*object, usual);
     if (!device) return in_context(file, device.takeError());
     for (const DeviceDescription& other : catalog.devices_)
       if (other.name == device->name) return usage_error(file + ": " + device->name + " stands there twice");
@@ -309,44 +313,27 @@ void DeviceCatalog::add(const DeviceCatalog& other) {
 }
 
 std::string to_json(const DeviceDescription& device) {
-  json::Array reserves;
-  for (const Reserve& reserve : device.reserves)
-    reserves.push_back(json::Object{{"name", reserve.name}, {"bytes", reserve.bytes}});
-  json::Object rates;
-  for (const auto& [dtype, tflops] : device.matmul_tflops) rates[dtype_name(dtype)] = tflops;
-  json::Object efficiency;
-  for (const auto& [op, share] : device.efficiency) efficiency[op] = share;
-  json::Object object{{"name", device.name},
-                      {"title", device.title},
-                      {"backend", device.backend},
-                      {"memory_bytes", device.memory_bytes},
-                      {"reserves", std::move(reserves)},
-                      {"matmul_tflops", std::move(rates)},
-                      {"vector_tflops", device.vector_tflops},
-                      {"memory_gb_per_s", device.memory_gb_per_s},
-                      {"launch_us", device.launch_us},
-                      {"alignment_bytes", device.alignment_bytes}};
-  // What nobody measured is left to what is usual of the backend.
-  if (!device.efficiency.empty()) object["efficiency"] = std::move(efficiency);
-  if (device.kernel_us > 0) object["kernel_us"] = device.kernel_us;
-  if (device.copy_overhead_us > 0) object["copy_overhead_us"] = device.copy_overhead_us;
-  if (device.copy_interference > 0) object["copy_interference"] = device.copy_interference;
-  if (device.backend == "cuda") {
-    object["compute_capability"] = device.compute_capability;
-    object["multiprocessors"] = device.multiprocessors;
-    object["to_host_gb_per_s"] = device.to_host_gb_per_s;
-    object["from_host_gb_per_s"] = device.from_host_gb_per_s;
-    if (device.to_host_both_ways_gb_per_s > 0) object["to_host_both_ways_gb_per_s"] = device.to_host_both_ways_gb_per_s;
-    if (device.from_host_both_ways_gb_per_s > 0)
-      object["from_host_both_ways_gb_per_s"] = device.from_host_both_ways_gb_per_s;
-    if (device.link_gb_per_s > 0) object["link_gb_per_s"] = device.link_gb_per_s;
-    if (device.graph_launch_bytes > 0) object["graph_launch_bytes"] = device.graph_launch_bytes;
-    object["product_workspace_bytes"] = device.product_workspace_bytes;
-    object["convolution_workspace_bytes"] = device.convolution_workspace_bytes;
-  }
+  const DeviceDescription unsaid;
+  json::Object object;
+  for (const Field& field : fields)
+    std::visit(
+        [&](auto member) {
+          constexpr bool may_be_empty = std::is_same_v<decltype(member), Member<std::vector<Reserve>>>;
+          if (may_be_empty || device.*member != unsaid.*member) object[field.name] = written(device.*member);
+        },
+        field.member);
   std::string text;
   llvm::raw_string_ostream(text) << json::Value(std::move(object));
   return text;
+}
+
+Result<DeviceDescription> device_from_json(llvm::StringRef text) {
+  auto parsed = json::parse(text);
+  if (!parsed) return usage_error("a device: " + llvm::toString(parsed.takeError()));
+  if (!parsed->getAsObject()) return usage_error("a device is an object");
+  DeviceDescription device;
+  if (Status s = read_fields(*parsed->getAsObject(), {}, false, device)) return s;
+  return device;
 }
 
 Result<DeviceDescription> DeviceCatalog::find(llvm::StringRef name) const {

@@ -1,7 +1,7 @@
 #pragma once
 
-// What planning needs to know of a device. All descriptions stand in ir/machine/devices.json, which is
-// compiled into the program; a file of the same form can replace or extend it.
+// What planning needs to know of a device. All descriptions stand in ir/machine/devices.json, which is compiled into
+// the program; a file of the same form can replace or extend it.
 
 #include "ir/machine/engine.h"
 #include "ir/type.h"
@@ -15,50 +15,55 @@ namespace plimsoll {
 struct Reserve {
   std::string name;
   int64_t bytes = 0;
+  friend bool operator==(const Reserve&, const Reserve&) = default;
 };
 
+// A new field needs its row in the table of device.cpp besides.
 struct DeviceDescription {
   std::string name;     // "h200"
   std::string title;    // "NVIDIA H200 141 GB"
   std::string backend;  // "cpu" or "cuda"
   int64_t memory_bytes = 0;
   std::vector<Reserve> reserves;
-  std::vector<std::pair<DType, double>> matmul_tflops;  // dense products by operand dtype, measured where known
+  std::vector<std::pair<DType, double>> matmul_tflops;  // dense matmuls by operand dtype, measured where known
   double vector_tflops = 0;                             // f32 outside the matrix units
   double memory_gb_per_s = 0;                           // copy bandwidth: bytes read plus bytes written
-  double launch_us = 0;                                 // least time from one kernel to the next
-  double kernel_us = 0;  // what a kernel takes beside that and its roofline: filling the chip and draining it
+  double launch_us = 0;                                 // minimum time from one kernel to the next
+  double kernel_us = 0;  // time a kernel takes beside that and its roofline, to fill the chip and to drain it
   int64_t alignment_bytes = 256;
-  // By op: the share of its roofline that its kernels reach, as measured on large calls; 1 for ops that are not listed.
+  // By op: the share of its roofline that its kernels reach, as measured on large calls; 1 if it is not listed.
   std::vector<std::pair<std::string, double>> efficiency;
   // GPUs only.
   int compute_capability = 0;  // 90 for 9.0
   int multiprocessors = 0;
   double to_host_gb_per_s = 0, from_host_gb_per_s = 0;  // pinned memory, one way at a time
-  double copy_overhead_us =
-      0;  // what computing loses to a copy from or to the host, however small, beside waiting for it
-  double copy_interference = 0;  // and of the time that the copy takes, a share from 0 to 1
-  double to_host_both_ways_gb_per_s = 0,
-         from_host_both_ways_gb_per_s = 0;  // each, while both are at work; 0: as fast as one way at a time
+  // A copy from or to the host, however small, takes this from computing, besides a share of its own time.
+  double copy_overhead_us = 0, copy_interference = 0;
+  // Each direction while both are at work; 0: as fast as alone.
+  double to_host_both_ways_gb_per_s = 0, from_host_both_ways_gb_per_s = 0;
   double link_gb_per_s = 0;                 // to one other card, each way; 0: through the host
-  int64_t graph_launch_bytes = 0;           // outside the arenas, for each launch in a CUDA graph
-  int64_t product_workspace_bytes = 0;      // what cuBLASLt is given for a matrix product
-  int64_t convolution_workspace_bytes = 0;  // what cuDNN is given at most for a convolution
+  int64_t graph_launch_bytes = 0;           // outside the arenas, per launch in a CUDA graph
+  int64_t product_workspace_bytes = 0;      // given to cuBLASLt for a matmul
+  int64_t convolution_workspace_bytes = 0;  // the maximum given to cuDNN for a convolution
 
   int64_t reserve_bytes() const;
-  // With a reserve for graphs of so many launches, where those take any.
+  // The same device with a reserve for CUDA graphs of so many launches, if launches take bytes.
   DeviceDescription with_graphs(int64_t launches) const;
   double matmul_tflops_for(DType dtype) const;  // falls back to f32
   double efficiency_of(llvm::StringRef op) const;
   DuplexShares duplex_shares() const;
+  // Starting a copy that takes less than a few launches costs more than its bytes are worth.
+  double min_copy_us() const { return 4 * launch_us; }
   CopyInterference interference_of_copies() const { return {copy_overhead_us, copy_interference}; }
-  // The least time of a call: of computing in the matrix units (of `matrix` operands) or beside them, and of its bytes.
-  // Without the launch.
+  // The minimum time of a call without its launch: the longer of its arithmetic, in the matrix units where `matrix` is
+  // the operands' type, and of moving its bytes.
   double roofline_us(double flops, int64_t bytes_moved, std::optional<DType> matrix) const;
 };
 
-// One entry of a device file, as DeviceCatalog reads it.
+// One entry of a device file; what nobody measured is left out.
 std::string to_json(const DeviceDescription& device);
+// Takes the text as it stands: what it leaves out is 0 and not what is usual of the backend.
+Result<DeviceDescription> device_from_json(llvm::StringRef text);
 
 class DeviceCatalog {
  public:

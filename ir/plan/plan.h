@@ -19,7 +19,7 @@
 
 namespace plimsoll {
 
-inline constexpr int plan_format_version = 1;
+inline constexpr int plan_format_version = 2;
 
 // What bytes are for, in the words of docs/map.md.
 enum class Category : uint8_t {

@@ -36,7 +36,7 @@ class PlanReader {
 
   Tensor read_tensor(const proto::Tensor& from);
   Attr read_attr(const proto::Attr& from);
-  DeviceDescription read_device(const proto::Device& from);
+  DeviceDescription read_device(llvm::StringRef from);
   TrainingSummary read_training(const proto::Training& from);
   Arena read_arena(const proto::Arena& from);
   Slot read_slot(const proto::Slot& from);
@@ -84,33 +84,11 @@ Attr PlanReader::read_attr(const proto::Attr& from) {
   return int64_t{0};
 }
 
-DeviceDescription PlanReader::read_device(const proto::Device& from) {
-  DeviceDescription device;
-  device.name = from.name();
-  device.title = from.title();
-  device.backend = from.backend();
-  device.memory_bytes = from.memory_bytes();
-  for (const proto::NamedBytes& entry : from.reserves()) device.reserves.push_back({entry.name(), entry.bytes()});
-  for (const proto::NamedReal& entry : from.matmul_tflops())
-    device.matmul_tflops.push_back({read_dtype(entry.name()), entry.value()});
-  device.vector_tflops = from.vector_tflops();
-  device.memory_gb_per_s = from.memory_gb_per_s();
-  device.launch_us = from.launch_us();
-  device.kernel_us = from.kernel_us();
-  device.copy_overhead_us = from.copy_overhead_us();
-  device.copy_interference = from.copy_interference();
-  device.graph_launch_bytes = from.graph_launch_bytes();
-  device.alignment_bytes = from.alignment_bytes();
-  device.compute_capability = from.compute_capability();
-  device.multiprocessors = from.multiprocessors();
-  device.to_host_gb_per_s = from.to_host_gb_per_s();
-  device.from_host_gb_per_s = from.from_host_gb_per_s();
-  device.to_host_both_ways_gb_per_s = from.to_host_both_ways_gb_per_s();
-  device.from_host_both_ways_gb_per_s = from.from_host_both_ways_gb_per_s();
-  device.link_gb_per_s = from.link_gb_per_s();
-  device.product_workspace_bytes = from.product_workspace_bytes();
-  device.convolution_workspace_bytes = from.convolution_workspace_bytes();
-  return device;
+DeviceDescription PlanReader::read_device(llvm::StringRef from) {
+  Result<DeviceDescription> device = device_from_json(from);
+  if (device) return *device;
+  refuse(take_diag(device.takeError()).text());
+  return {};
 }
 
 TrainingSummary PlanReader::read_training(const proto::Training& from) {

@@ -32,40 +32,6 @@ void set_attr(const Attrs::Entry& entry, proto::Attr& to) {
   std::visit(Setter{to}, entry.second);
 }
 
-void set_device(const DeviceDescription& device, proto::Device& to) {
-  to.set_name(device.name);
-  to.set_title(device.title);
-  to.set_backend(device.backend);
-  to.set_memory_bytes(device.memory_bytes);
-  for (const Reserve& reserve : device.reserves) {
-    proto::NamedBytes& entry = *to.add_reserves();
-    entry.set_name(reserve.name);
-    entry.set_bytes(reserve.bytes);
-  }
-  for (const auto& [dtype, tflops] : device.matmul_tflops) {
-    proto::NamedReal& entry = *to.add_matmul_tflops();
-    entry.set_name(dtype_name(dtype).str());
-    entry.set_value(tflops);
-  }
-  to.set_vector_tflops(device.vector_tflops);
-  to.set_memory_gb_per_s(device.memory_gb_per_s);
-  to.set_launch_us(device.launch_us);
-  to.set_kernel_us(device.kernel_us);
-  to.set_copy_overhead_us(device.copy_overhead_us);
-  to.set_copy_interference(device.copy_interference);
-  to.set_graph_launch_bytes(device.graph_launch_bytes);
-  to.set_alignment_bytes(device.alignment_bytes);
-  to.set_compute_capability(device.compute_capability);
-  to.set_multiprocessors(device.multiprocessors);
-  to.set_to_host_gb_per_s(device.to_host_gb_per_s);
-  to.set_from_host_gb_per_s(device.from_host_gb_per_s);
-  to.set_to_host_both_ways_gb_per_s(device.to_host_both_ways_gb_per_s);
-  to.set_from_host_both_ways_gb_per_s(device.from_host_both_ways_gb_per_s);
-  to.set_link_gb_per_s(device.link_gb_per_s);
-  to.set_product_workspace_bytes(device.product_workspace_bytes);
-  to.set_convolution_workspace_bytes(device.convolution_workspace_bytes);
-}
-
 void set_training(const TrainingSummary& training, proto::Training& to) {
   to.set_loss(training.loss);
   to.set_optimizer(training.optimizer);
@@ -183,7 +149,7 @@ void set_decision(const Decision& decision, proto::Decision& to) {
 
 void plan_to_proto(const Plan& plan, proto::Plan& to) {
   to.set_model(plan.model);
-  set_device(plan.device, *to.mutable_device());
+  to.set_device(to_json(plan.device));
   set_training(plan.training, *to.mutable_training());
   for (const auto& [name, value] : plan.dims) {
     proto::NamedInteger& dim = *to.add_dims();

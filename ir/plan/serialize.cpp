@@ -43,6 +43,9 @@ Result<Plan> plan_from_bytes(llvm::StringRef bytes) {
   if (file.format() > plan_format_version)
     return model_error("plan format " + llvm::Twine(file.format()) + " is newer than this program's " +
                        llvm::Twine(plan_format_version) + "; compile the model again or use a newer plimsoll");
+  if (file.format() > 0 && file.format() < plan_format_version)
+    return model_error("plan format " + llvm::Twine(file.format()) + " is older than this program's " +
+                       llvm::Twine(plan_format_version) + "; compile the model again or use an older plimsoll");
   if (!whole || file.format() == 0 || file.crc32() != llvm::crc32(llvm::arrayRefFromStringRef(file.plan())))
     return model_error("the plan is damaged or cut short");
   proto::Plan message;

@@ -87,6 +87,10 @@ TEST_CASE("device: a description survives being written and read") {
   CHECK(again->all().front().copy_overhead_us == 4);
   CHECK(again->all().front().copy_interference == 0.25);
   CHECK(again->all().front().graph_launch_bytes == 1024);
+  const std::string text = to_json(device);
+  Result<DeviceDescription> as_written = device_from_json(text);
+  REQUIRE(bool(as_written));
+  CHECK(to_json(*as_written) == text);
   CHECK(again->all().front().to_host_both_ways_gb_per_s == device.to_host_both_ways_gb_per_s);
   CHECK(again->all().front().from_host_both_ways_gb_per_s == device.from_host_both_ways_gb_per_s);
 }
@@ -100,7 +104,7 @@ TEST_CASE("device: copies of both directions at once are as slow as said, or as 
   CHECK(usual.to_device == doctest::Approx(0.84));
 }
 
-TEST_CASE("device: a description that has no such rate, as of plans before it was known, means no slowing down") {
+TEST_CASE("device: a description without a rate for both directions means no slowing down") {
   DeviceDescription device;
   device.to_host_gb_per_s = device.from_host_gb_per_s = 20;
   CHECK(device.duplex_shares().to_host == 1);
@@ -114,7 +118,7 @@ TEST_CASE("device: a direction that is faster beside the other is refused by nam
   CHECK(message.find("\"to_host_both_ways_gb_per_s\" must be at most what that way moves alone") != std::string::npos);
 }
 
-TEST_CASE("device: a interference above all of a copy's time is refused by name") {
+TEST_CASE("device: an interference above all of a copy's time is refused by name") {
   Result<DeviceCatalog> catalog = DeviceCatalog::from_json(card(R"(, "copy_interference": 1.5)"), "a file");
   REQUIRE(!catalog);
   CHECK(take_diag(catalog.takeError()).text().find("\"copy_interference\" must be a share from 0 to 1") !=

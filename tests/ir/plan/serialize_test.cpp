@@ -39,12 +39,14 @@ TEST_SUITE("unit") {
     CHECK(*again == *bytes);
   }
 
-  TEST_CASE("plan file: newer formats and other files are refused in words") {
+  TEST_CASE("plan file: other formats and other files are refused in words") {
     std::string bytes = llvm::cantFail(plan_to_bytes(sample_plan()));
     std::string newer = bytes;
     REQUIRE(newer[15] == '\x10');  // the tag of `format`
     newer[16] = 7;
-    CHECK(failure_text(plan_from_bytes(newer)).find("plan format 7 is newer than this program's 1") == 0);
+    CHECK(failure_text(plan_from_bytes(newer)).find("plan format 7 is newer than this program's 2") == 0);
+    newer[16] = 1;
+    CHECK(failure_text(plan_from_bytes(newer)).find("plan format 1 is older than this program's 2") == 0);
     CHECK(failure_text(plan_from_bytes("")) == "not a plimsoll plan");
     CHECK(failure_text(plan_from_bytes("\x08\x07\x12\x07pytorch")) == "not a plimsoll plan");
     CHECK(failure_text(plan_from_bytes(llvm::StringRef(bytes).drop_back(9))) == "the plan is damaged or cut short");
