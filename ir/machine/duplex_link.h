@@ -1,7 +1,7 @@
 #pragma once
 
-// The way between a device's memory and its host's, as planning sees it: a engine for each direction, each slower while
-// both are at work.
+// The link between a device's memory and its host's, as planning sees it: one engine for each direction, each slower
+// while both are at work.
 
 #include "ir/machine/engine.h"
 
@@ -13,13 +13,12 @@
 
 namespace plimsoll {
 
-// The least time in which the engines can do what takes them so long alone.
+// The minimum time in which both engines do work that takes each of them so long alone.
 double min_copying_us(double to_host_us, double to_device_us, const DuplexShares& shares);
 
-// Copies of a engine run one after another, in the order they are issued. Time passes from call to call and never goes
-// back. Between two events, a copy that starts or one that is through, speeds do not change. So the end of the copy at
-// work is all that is kept of it, moved where the other engine takes up work or ends it. A search asks millions of
-// times, hence all of it inline.
+// Copies of an engine run one after another, in the order they are issued. Time passes from call to call and never goes
+// back. Speeds change only when a copy starts or ends, so of the copy at work only its end is kept; it moves where the
+// other engine starts or ends work. A search asks millions of times, hence all of it is inline.
 class DuplexLink {
  public:
   void restart(const DuplexShares& shares) {
@@ -27,7 +26,7 @@ class DuplexLink {
     ways_[1].restart(shares.to_device);
   }
 
-  // The copy starts now or when its engine is through with those before. Gives its place among them.
+  // The copy starts now or when its engine is through with those before. Returns its place among them.
   size_t issue(Engine engine, double alone_us, double now_us) {
     run_until(now_us);
     Way &way = ways_[is_to_device(engine)], &other = ways_[!is_to_device(engine)];
@@ -39,17 +38,17 @@ class DuplexLink {
     return way.copies.size() - 1;
   }
 
-  // When the copy is through, where nothing else is issued until then.
+  // When the copy is through if no other is issued until then.
   double finish_us(Engine engine, size_t place) {
     const Way& way = ways_[is_to_device(engine)];
     while (way.through <= place) complete_next();
     return way.copies[place].finish_us;
   }
 
-  // Of one that has started.
+  // When the copy started, which it must have.
   double start_us(Engine engine, size_t place) const { return ways_[is_to_device(engine)].copies[place].start_us; }
 
-  // When all that was issued is through.
+  // When all copies that were issued are through.
   double through_us() {
     while (ways_[0].is_busy() || ways_[1].is_busy()) complete_next();
     return std::max(ways_[0].last_us(), ways_[1].last_us());
@@ -59,13 +58,13 @@ class DuplexLink {
   static constexpr double idle = std::numeric_limits<double>::infinity();
 
   struct Copy {
-    double alone_us, start_us, finish_us;  // the latter two once they are known
+    double alone_us, start_us, finish_us;  // start and finish are set once they are known
   };
 
   struct Way {
-    double share = 1, slower = 1;  // of its speed alone, beside the other; and the inverse
-    double end_us = idle;          // of the copy at work, as long as the other engine goes on as now
-    size_t through = 0;            // so many of its copies
+    double share = 1, slower = 1;  // of its speed alone, while both run; and the inverse
+    double end_us = idle;          // of the copy at work, if the other engine goes on as now
+    size_t through = 0;            // number of copies that are done
     std::vector<Copy> copies;
 
     bool is_busy() const { return end_us < idle; }
@@ -90,7 +89,7 @@ class DuplexLink {
   void complete_next() {
     const bool to_device = ways_[1].end_us < ways_[0].end_us;
     Way &way = ways_[to_device], &other = ways_[!to_device];
-    assert(way.is_busy() && "what is waited for was issued");
+    assert(way.is_busy() && "a copy is waited for after it was issued");
     const double now_us = way.end_us;
     way.copies[way.through++].finish_us = now_us;
     if (way.through < way.copies.size()) return start_next(way, other, now_us);

@@ -1,6 +1,6 @@
 #pragma once
 
-// Where bytes are, and what moves them. A device computes while copies between its memory and the host's run beside it.
+// The memories of a device and its host, and the engines that compute there or copy from one memory to the other.
 
 #include <cstdint>
 
@@ -17,13 +17,13 @@ constexpr MemorySpace written_space(Engine engine) {
   return engine == Engine::ToHost ? MemorySpace::Host : MemorySpace::Device;
 }
 
-// Of its speed alone, what a copy engine keeps while the other one is at work too.
+// The speed of each copy engine while both run, as a share of its speed alone.
 struct DuplexShares {
   double to_host = 1, to_device = 1;  // above 0, at most 1
 };
 
-// What a copy takes from computing, charged where it is issued: something however small it is, and a share of the time
-// in which it moves its bytes.
+// Compute time lost per copy, charged where the copy is issued: a constant, however small the copy is, plus a share of
+// the time in which it moves its bytes.
 struct CopyInterference {
   double copy_overhead_us = 0, share = 0;
 

@@ -15,7 +15,7 @@ class EngineClock {
     now_us_ = 0;
   }
 
-  double now_us() const { return now_us_; }  // how far compute is
+  double now_us() const { return now_us_; }  // where compute is
   void set_now_us(double us) { now_us_ = us; }
   void compute(double us) { now_us_ += us; }
 

@@ -4,20 +4,20 @@
 #include <cassert>
 #include <limits>
 
-// Rounds: each copy wants to be issued, or waited for, as far away as would spare compute the wait in the present
-// timeline, and gets as much of it as there are bytes for. Copies to the device are served in their order, copies to
-// the host against it: where bytes run out at one place, waiting there for the copies that started earliest costs
-// least. Then every interval gives back what it does not use, which others may want in the next round. A copy is taken
-// to need the time that it took in the present timeline, beside what ran there.
+// In each round, every copy is issued earlier, or waited for later, until compute would not wait for it in the present
+// timeline or there are no bytes left. Copies to the device are served in their order, copies to the host against it,
+// because where bytes run out at one place it costs least to wait there for the copies that started earliest. Then
+// every interval gives back what it does not use, which others may need in the next round. Each copy is assumed to take
+// the time that it took in the present timeline.
 
 namespace plimsoll::remat {
 namespace {
 
 constexpr int max_rounds = 64;
-constexpr double min_gain = 1e-4;  // of a round that counts
-constexpr int patience = 3;        // rounds in a row that do not: where a wait goes shows in the next timeline
+constexpr double min_gain = 1e-4;  // share of the time that a round must save to count
+constexpr int patience = 3;        // rounds in a row that may not count; where a wait goes shows in the next timeline
 
-// The first op from `from` on where compute is no earlier than `us`, the end at the latest.
+// The first op from `from` on where compute is at `us` or later; the end if there is none.
 int32_t first_from(const std::vector<double>& clock, int32_t from, double us) {
   auto begin = clock.begin() + from;
   if (*begin >= us) return from;
@@ -25,7 +25,7 @@ int32_t first_from(const std::vector<double>& clock, int32_t from, double us) {
   return static_cast<int32_t>(std::min(at, std::prev(clock.end())) - clock.begin());
 }
 
-// The last op from `from` on where compute is no later than `us`, `from` at the earliest.
+// The last op from `from` on where compute is at `us` or earlier; `from` if there is none.
 int32_t last_until(const std::vector<double>& clock, int32_t from, double us) {
   while (static_cast<size_t>(from) + 1 < clock.size() && clock[static_cast<size_t>(from) + 1] <= us) ++from;
   return from;
@@ -80,7 +80,7 @@ int32_t CopyIntervals::earliest_issue(size_t copy) const {
   return earliest;
 }
 
-// Of one to the host: what reads there is issued after the wait.
+// A copy to the host is waited for before the copies that read its result are issued.
 int32_t CopyIntervals::latest_done(size_t copy) const {
   int32_t latest = problem_->op_count();
   for (int32_t reader : work_.copies[copy].before)
@@ -117,7 +117,7 @@ void CopyIntervals::recount() {
 
 int64_t CopyIntervals::peak_bytes() const { return *std::max_element(live_.begin(), live_.end()); }
 
-// What is alive besides at `at` when the copy to the host runs until after it.
+// The bytes that are alive at `at` only because the copy to the host runs on beyond it.
 int64_t CopyIntervals::held_bytes(const CopyInterval& interval, int32_t at) const {
   int64_t sum = 0;
   for (int32_t v : op(interval).reads) {
@@ -128,8 +128,7 @@ int64_t CopyIntervals::held_bytes(const CopyInterval& interval, int32_t at) cons
   return sum;
 }
 
-// When each copy to the device starts at the latest for all to be there at `needed_us`, the clock of its `done`: later
-// for later copies.
+// The latest time at which each copy to the device may start so that all arrive by `needed_us` at their `done`.
 void CopyIntervals::latest_starts(const std::vector<double>& needed_us) {
   latest_us_.resize(intervals_.size());
   double next = std::numeric_limits<double>::infinity();
@@ -164,7 +163,7 @@ void CopyIntervals::widen_to_host(int64_t limit) {
   for (size_t w = intervals_.size(); w-- > 0;) {
     CopyInterval& interval = intervals_[w];
     if (work_.copies[w].engine != Engine::ToHost) continue;
-    // Without the wait, compute is everywhere that much earlier.
+    // Without this wait, compute would be earlier by its length everywhere after it.
     const size_t done = static_cast<size_t>(interval.done);
     const int32_t wanted =
         first_from(line_.arrive_us, interval.done, line_.finish_us[w] + line_.leave_us[done] - line_.arrive_us[done]);
@@ -178,7 +177,7 @@ void CopyIntervals::widen_to_host(int64_t limit) {
   }
 }
 
-// Takes from each interval what compute is no earlier for.
+// Shortens each interval by what does not make compute earlier.
 void CopyIntervals::shorten() {
   latest_starts(line_.leave_us);
   int32_t in_time = 0;

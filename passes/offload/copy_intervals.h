@@ -4,17 +4,16 @@
 
 namespace plimsoll::remat {
 
-// Which copies get bytes first where there are not enough for all.
+// Which copies get bytes first where the limit does not leave enough for all.
 enum class FirstServed : uint8_t { ToHost, ToDevice };
 
-// The intervals of a sequence's copies and what is alive with them.
+// The intervals of a schedule's copies and the bytes alive with them.
 class CopyIntervals {
  public:
   explicit CopyIntervals(const RematProblem& problem);  // as short as can be
 
-  // Widens intervals while that takes time off, until the time is `enough_us`, and the peak stays within the limit.
-  // Copies of a direction keep their order. Where the directions slow each other down, a wider interval may take
-  // longer: the best are kept.
+  // Widens intervals within the limit as long as that saves time, until the time is `enough_us`. Copies of a direction
+  // keep their order. A wider interval may cost time where the directions slow each other down, so the best are kept.
   void widen(int64_t limit, FirstServed first, double enough_us = 0);
 
   llvm::ArrayRef<CopyInterval> intervals() const { return intervals_; }
@@ -24,10 +23,10 @@ class CopyIntervals {
 
  private:
   struct Life {
-    int32_t made = -1;   // by this op; -1: there from the start
-    int32_t last = -1;   // use by an op
-    int32_t held = -1;   // by a copy, up to this op
-    int64_t reused = 0;  // bytes that come from it at its last use, unless it is held
+    int32_t made = -1;   // the op that makes it; -1: alive from the start
+    int32_t last = -1;   // the last op that uses it
+    int32_t held = -1;   // the op up to which copies to the host read it
+    int64_t reused = 0;  // bytes that its last use reuses in place, unless a copy still reads it
   };
 
   const RematOp& op(const CopyInterval& interval) const { return problem_->ops[static_cast<size_t>(interval.op)]; }

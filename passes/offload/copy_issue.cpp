@@ -9,8 +9,8 @@ namespace plimsoll {
 
 std::vector<CopyInFlight> issue_copies(Graph& graph, llvm::ArrayRef<CopyInterval> intervals) {
   struct Place {
-    int32_t issue;  // ahead of this instruction of the graph as it was; itself: in its place
-    bool computes;  // ahead of what computes there, copies are issued
+    int32_t issue;  // it is issued ahead of the instruction that was here; where it was itself, it does not move
+    bool computes;  // copies are issued ahead of the instruction that computes
     int32_t was;
     NodeId node;
     auto key() const { return std::tuple(issue, computes, was); }
@@ -25,16 +25,16 @@ std::vector<CopyInFlight> issue_copies(Graph& graph, llvm::ArrayRef<CopyInterval
   for (const CopyInterval& interval : intervals) copy_of.push_back(places[static_cast<size_t>(interval.op)].node);
   std::sort(places.begin(), places.end(), [](const Place& a, const Place& b) { return a.key() < b.key(); });
   std::vector<int32_t> position(graph.node_slots(), 0);
-  int32_t first_behind = static_cast<int32_t>(places.size());  // as it was
+  int32_t first_behind = static_cast<int32_t>(places.size());  // in the old order
   for (size_t i = places.size(); i-- > 0;) {
     position[index_of(places[i].node)] = static_cast<int32_t>(i);
-    // What is ahead of the same instructions as before stays ahead of its views too.
+    // A node that is ahead of the same instructions as before keeps its place ahead of its views too.
     if (first_behind < places[i].was) graph.move_before(places[i].node, places[i + 1].node);
     first_behind = std::min(first_behind, places[i].was);
   }
   std::vector<CopyInFlight> copies;
   for (size_t w = 0; w < intervals.size(); ++w) {
-    // What is issued where a copy is waited for is issued once the wait is over.
+    // Where one copy is waited for and another is issued, the wait comes first.
     auto due = std::partition_point(places.begin(), places.end(),
                                     [&](const Place& place) { return place.issue < intervals[w].done; });
     int32_t done = static_cast<int32_t>(due - places.begin());

@@ -5,16 +5,16 @@
 #include <algorithm>
 #include <cmath>
 
-// Windows as wide as they help need some peak; between that and the tight intervals' peak stands a fixed levels of
-// limits. Each level goes on from the intervals of the one below, which are within its limit too. Nothing is faster
-// than the bound, so the levels ends where that is reached.
+// The levels are fixed limits between the peak of intervals as short as can be and that of intervals as wide as helps.
+// Each level starts from the intervals of the one below, which are within its limit too. No intervals are faster than
+// the bound, so the levels end where it is reached.
 
 namespace plimsoll {
 namespace {
 
 using namespace remat;
 
-constexpr double level_ratio = 0.6;  // of the room above the tight peak
+constexpr double level_ratio = 0.6;  // factor of the room above the tight peak from a level to the one below
 constexpr int max_levels = 8;
 constexpr double rounding = 1e-9;
 

@@ -12,10 +12,10 @@
 
 namespace plimsoll {
 
-// The copy `op` is issued right before the op `issue` runs, `issue` itself being the copy where it is issued in its
-// place, and compute waits for it right before the op `done`; op_count() is after the last op. A copy to the device
-// writes its bytes from `issue` on. What a copy to the host reads is alive, and not taken over in place, up to but not
-// at `done`.
+// The copy `op` is issued right before the op `issue` runs, or in its own place where `issue` is the copy itself.
+// Compute waits for it right before the op `done`; op_count() is after the last op. A copy to the device writes its
+// bytes from `issue` on. What a copy to the host reads is alive, and not reused in place, up to but not at `done`. At
+// each op compute waits first, then copies are issued, those of earlier ops first, then the op runs.
 struct CopyInterval {
   int32_t op, issue, done;
 };
@@ -23,19 +23,19 @@ struct CopyInterval {
 struct Overlap {
   std::vector<CopyInterval> intervals;  // by op
   double total_us = 0;                  // until all engines are through
-  double stalled_us = 0;                // of it, more than compute takes with what copies cost it
+  double stalled_us = 0;                // the part of it beyond compute and the interference of copies
   int64_t peak_bytes = 0;
-  int64_t limit_bytes = 0;  // what the intervals were kept to
+  int64_t limit_bytes = 0;  // the intervals were kept to this
 };
 
-// Windows for the copies of a sequence that has its remats and copies in place, as ops. A copy to the host is issued in
-// its place; one to the device is waited for by the first op that reads what it writes, or by the op that overwrites
-// what it reads (`remat_until`), and is issued once what it reads from was waited for. First intervals that keep to the
-// peak of those as short as can be; then, each for a higher limit than the one before, intervals that take less time,
-// up to `highest_bytes`. The limits depend on the sequence alone.
+// Intervals for the copies of a schedule that has its remats and copies in place, as ops. A copy to the host is issued
+// in its own place. A copy to the device is waited for by the first op that reads what it writes, or by the op that
+// overwrites what it reads (`remat_until`), and is issued once the copy that it reads from was waited for. The first
+// level keeps to the peak of intervals as short as can be; each further one takes less time under a higher limit, up to
+// `highest_bytes`. The limits depend on the schedule alone.
 std::vector<Overlap> overlap_levels(const RematProblem& problem, int64_t highest_bytes);
 
-// No intervals take less time than this, nor do those of the sequence with more remats and copies in it.
+// No intervals take less time than this, even if more remats and copies are added to the schedule.
 double min_total_us(const RematProblem& problem);
 
 }  // namespace plimsoll

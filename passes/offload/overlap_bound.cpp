@@ -8,11 +8,11 @@
 #include <limits>
 #include <queue>
 
-// Each copy can start once the compute ahead of it is done, and some compute is left once it is through. A engine that
+// Each copy can start once the compute ahead of it is done, and some compute is left once it is through. An engine that
 // may interrupt copies and always serves the one with most compute left after it ends earliest (Jackson's preemptive
-// schedule, Carlier 1982). Both engines together: from when both have work up to when the compute left after copies to
-// the device begins, what neither has done outside that time takes at least as long as both take side by side. Ops that
-// are added to a sequence only make all of it longer.
+// schedule, Carlier 1982). For both engines together, take the time from when both have work until the compute that is
+// left after copies to the device begins. The work that neither engine can do outside of that time takes at least as
+// long as both take side by side. Adding ops to a schedule only makes all of it longer.
 
 namespace plimsoll {
 namespace {
@@ -25,10 +25,10 @@ struct Job {
   double from_us, takes_us, left_us;  // left: compute after it
 };
 
-// When the last is through and the compute after it.
+// When the last job is through, and the compute after it.
 double preemptive_us(std::vector<Job> jobs) {
   std::stable_sort(jobs.begin(), jobs.end(), [](const Job& a, const Job& b) { return a.from_us < b.from_us; });
-  std::priority_queue<std::pair<double, double>> waiting;  // what is left after it, what it still takes
+  std::priority_queue<std::pair<double, double>> waiting;  // compute left after a job, time it still takes
   double now_us = 0, end_us = 0;
   for (size_t next = 0; next < jobs.size() || !waiting.empty();) {
     if (waiting.empty()) now_us = std::max(now_us, jobs[next].from_us);
@@ -46,7 +46,7 @@ double preemptive_us(std::vector<Job> jobs) {
   return end_us;
 }
 
-// Some copies of one engine: none starts before, all together take, after each of them is left at least.
+// Bounds for some copies of one engine: their earliest start, their time in all, the minimum compute left after each.
 struct Share {
   double from_us = infinite, takes_us = 0, left_us = infinite;
 
@@ -57,7 +57,7 @@ struct Share {
   }
 };
 
-// When both are through, and the compute after them; 0 where this says no more than each of them alone.
+// When both engines are through, and the compute after them; 0 where this bounds no better than each engine alone.
 double together_us(const Share& to_host, const Share& to_device, const DuplexShares& shares) {
   const double from_us = std::max(to_host.from_us, to_device.from_us);
   const double to_device_us = to_device.takes_us - (from_us - to_device.from_us);
@@ -66,7 +66,7 @@ double together_us(const Share& to_host, const Share& to_device, const DuplexSha
   return from_us + min_copying_us(to_host_us, to_device_us, shares) + to_device.left_us;
 }
 
-// All copies of one engine with those of the other that start last, or have most compute left after them.
+// Pairs all copies of one engine with those copies of the other that start last, or have most compute left after them.
 double together_us(std::vector<Job> to_host, std::vector<Job> to_device, const DuplexShares& shares) {
   Share all_to_host, all_to_device, last, urgent;
   for (const Job& job : to_host) all_to_host.add(job);
@@ -86,10 +86,11 @@ double together_us(std::vector<Job> to_host, std::vector<Job> to_device, const D
   return end_us;
 }
 
-// When compute gets to each op, and to the end, at the earliest: after the compute ahead of it and the copies that this
-// waits for.
+// The earliest time at which compute gets to each op, and to the end: after the compute ahead of it and the copies that
+// this waits for.
 std::vector<double> earliest_clock(const EngineWork& work, llvm::ArrayRef<CopyInterval> intervals) {
-  std::vector<double> due_us(work.compute_us.size() + 1, 0);  // by op: of copies to the device
+  std::vector<double> due_us(work.compute_us.size() + 1,
+                             0);  // by op: time of the copies to the device that it waits for
   for (size_t c = 0; c < work.copies.size(); ++c)
     if (work.copies[c].engine == Engine::ToDevice)
       due_us[static_cast<size_t>(intervals[c].done)] += work.copies[c].cost_us;

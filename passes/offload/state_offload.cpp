@@ -11,10 +11,9 @@ namespace {
 
 constexpr StateRole roles_for_host[] = {StateRole::Optimizer, StateRole::Gradient, StateRole::Parameter};
 
-// Copies of less take longer to start than to make.
 int64_t min_bytes(const DeviceDescription& device) {
   double us_per_byte = 1e-3 / std::max(std::min(device.to_host_gb_per_s, device.from_host_gb_per_s), 1e-9);
-  return static_cast<int64_t>(4 * device.launch_us / us_per_byte) + 1;
+  return static_cast<int64_t>(device.min_copy_us() / us_per_byte) + 1;
 }
 
 class StateMover {
@@ -63,15 +62,15 @@ class StateMover {
 
   Graph& graph_;
   std::vector<NodeId>& writers_;
-  std::vector<int32_t> position_;  // by node as it was
+  std::vector<int32_t> position_;  // by node, before any copy was added
 };
 
 }  // namespace
 
 std::vector<HostChoice> states_for_host(const Program& program, llvm::ArrayRef<std::vector<NodeId>> writers,
                                         const DeviceDescription& device) {
-  const int64_t least = min_bytes(device);
-  std::vector<std::pair<size_t, HostChoice>> choices;  // by when it is updated
+  const int64_t min = min_bytes(device);
+  std::vector<std::pair<size_t, HostChoice>> choices;  // with the time of the update
   llvm::StringMap<size_t> updated;
   for (size_t f = 0; f < program.functions.size(); ++f) {
     const Graph& graph = program.functions[f];
@@ -84,7 +83,7 @@ std::vector<HostChoice> states_for_host(const Program& program, llvm::ArrayRef<s
   for (const Graph& graph : program.functions)
     for (const State& state : graph.states) {
       const Value& value = graph.value(state.value);
-      if (!llvm::is_contained(roles_for_host, state.role) || value.type.bytes() < least ||
+      if (!llvm::is_contained(roles_for_host, state.role) || value.type.bytes() < min ||
           !seen.insert(value.name).second)
         continue;
       auto at = updated.find(value.name);

@@ -4,8 +4,8 @@
 #include <cassert>
 #include <limits>
 
-// A segment tree over positions whose pending additions stay where they were made; a leaf holds the few points of
-// its position in a sorted list.
+// A segment tree over positions. Additions stay at the nodes where they were made; a leaf holds the few points of its
+// position in a sorted list.
 
 namespace plimsoll::remat {
 namespace {
@@ -40,7 +40,7 @@ ProgramPoint MemoryProfile::before(ProgramPoint at) const {
   const auto& events = events_[static_cast<size_t>(at.position)];
   auto event = find(events, at.op);
   if (event != events.begin()) return {at.position, std::prev(event)->op};
-  assert(at.position > 0 && "nothing is repeated before the first op");
+  assert(at.position > 0 && "no remat stands before the first op");
   return {at.position - 1, events_[static_cast<size_t>(at.position) - 1].back().op};
 }
 

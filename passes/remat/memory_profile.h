@@ -1,7 +1,7 @@
 #pragma once
 
-// Live bytes along a schedule that grows and shrinks: add bytes to a stretch, ask for the maximum,
-// visit what is above a limit, each in logarithmic time.
+// Live bytes along a schedule that grows and shrinks. Adding bytes to a stretch, asking for the maximum and finding the
+// points above a limit take logarithmic time each.
 
 #include "llvm/ADT/ArrayRef.h"
 #include "llvm/ADT/STLFunctionalExtras.h"
@@ -12,8 +12,8 @@
 
 namespace plimsoll::remat {
 
-// A point of the schedule. Stage s is the base op s with the remats right before it, which are ordered by op,
-// so a repeat of op o is {s, o} with o < s and the base op itself is {s, s}. What stands right behind it has larger
+// A point of the schedule. Position s has the base op s and the remats right before it, which are ordered by op: a
+// remat of op o is {s, o} with o < s, and the base op itself is {s, s}. Copies right behind the base op have larger
 // ids.
 struct ProgramPoint {
   int32_t position, op;
@@ -27,30 +27,30 @@ class MemoryProfile {
   explicit MemoryProfile(int32_t positions);
 
   bool has(ProgramPoint at) const;
-  ProgramPoint before(ProgramPoint at) const;  // the latest point before; there is one
+  ProgramPoint before(ProgramPoint at) const;  // the latest point before `at`, which must exist
   void insert(ProgramPoint at, int64_t live);
   void erase(ProgramPoint at);
   int64_t live(ProgramPoint at) const;
-  void add(ProgramPoint first, ProgramPoint last,
-           int64_t bytes);  // to every point there is from first to last; none when first > last
+  // Adds to every point from first to last; to none when first > last.
+  void add(ProgramPoint first, ProgramPoint last, int64_t bytes);
 
   int64_t peak() const { return max_[1]; }
   ProgramPoint peak_point() const;  // the first at the peak
-  // Bytes above the limit, summed over points.
+  // The sum over all points of their bytes above the limit.
   int64_t excess(int64_t limit) const;
-  // The points above the limit in order, until `visit` returns false.
+  // Visits the points above the limit in order, until `visit` returns false.
   void each_above(int64_t limit, llvm::function_ref<bool(ProgramPoint, int64_t live)> visit) const;
   int64_t steps() const { return steps_; }                    // elementary steps so far
-  void count_steps(int64_t steps) const { steps_ += steps; }  // of whoever works beside it
+  void count_steps(int64_t steps) const { steps_ += steps; }  // adds the steps of work done outside of the profile
 
  private:
   struct Event {
     int32_t op;
-    int64_t live;  // less what the nodes on the way to the root add
+    int64_t live;  // without what the nodes between the leaf and the root add
   };
 
   size_t leaf(int32_t position) const { return size_ + static_cast<size_t>(position); }
-  int64_t added_above(size_t node) const;  // by the node and its ancestors
+  int64_t added_above(size_t node) const;  // the sum over the node and its ancestors
   void add_within(int32_t position, int32_t first_op, int32_t last_op, int64_t bytes);
   void refresh_leaf(int32_t position);
   void refresh_above(size_t node);

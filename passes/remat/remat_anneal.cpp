@@ -11,11 +11,17 @@ namespace plimsoll::remat {
 namespace {
 
 constexpr int coolings = 6;
-constexpr double coldest = 1e-3;        // of the hottest temperature
-constexpr double price_change = 1.003;  // every `adapt_every` changes
-constexpr int64_t adapt_every = 64;
-constexpr int64_t min_steps = 16;   // a change counts for, even when it comes to nothing
-constexpr double rounding = 1e-12;  // between sums of the same costs in another order
+constexpr double coldest = 1e-3;        // share of the hottest temperature
+constexpr int64_t adapt_every = 64;     // changes between two looks at temperature and price
+constexpr double price_change = 1.003;  // factor per look
+constexpr int64_t min_steps = 16;       // that a change counts for, even when nothing comes of it
+constexpr double rounding = 1e-12;      // difference between sums of the same costs in another order
+
+// How often each kind of change is drawn, as the upper ends of its stretch of [0, 1). The first holds above the limit
+// alone, where what is missing is more remats and reloads; otherwise swaps, which keep the peak about where it is, are
+// most of what finds cheaper plans.
+constexpr double insert_above_limit = 0.4;
+constexpr double insert_anywhere = 0.15, erase = 0.4, exchange = 0.5, shift = 0.65, shift_all = 0.7;
 
 class Random {
  public:
@@ -40,7 +46,8 @@ class Annealer {
     s_.forget_journal();
     keep_best();
     hottest_ = mean_cost();
-    // As dear as what the limit needed so far.
+    // A byte above the limit is at first as dear as the bytes that were shed so far, a few times over so that the
+    // search comes down to the limit.
     double shed = static_cast<double>(RematSchedule(s_.problem()).memory().excess(limit) - excess_);
     price_ = std::max(4 * s_.added_us(), hottest_) / std::max(shed, 1.0);
   }
@@ -65,7 +72,7 @@ class Annealer {
   }
 
  private:
-  // Of a repeat or reload, as if nothing hid; of an op where there are none yet.
+  // The mean cost of a remat or copy, as if none of it hid; of an op where there are none yet.
   double mean_cost() const {
     double sum = s_.loads().placed_us();
     size_t count = s_.extras().size();
@@ -96,15 +103,16 @@ class Annealer {
     if (excess_ < best_excess_ || (excess_ == best_excess_ && s_.added_us() < best_us_ * (1 - rounding))) keep_best();
   }
 
-  // One random change; false when it came to nothing, perhaps halfway.
+  // Makes one random change; false when it failed, perhaps halfway.
   bool change() {
     double pick = random_.unit();
-    if (excess_ > 0 && pick < 0.4) return insert_at(above_limit());
-    if (s_.extras().empty() || pick < 0.15) return random_.below(8) == 0 ? insert_anything() : insert_at(anywhere());
-    if (pick < 0.4) return erase_one();
-    if (!s_.problem().offloads.empty() && pick < 0.5) return exchange_one();
-    if (pick < 0.65) return shift_one();
-    if (pick < 0.7) return shift_position();
+    if (excess_ > 0 && pick < insert_above_limit) return insert_at(above_limit());
+    if (s_.extras().empty() || pick < insert_anywhere)
+      return random_.below(8) == 0 ? insert_anything() : insert_at(anywhere());
+    if (pick < erase) return erase_one();
+    if (!s_.problem().offloads.empty() && pick < exchange) return exchange_one();
+    if (pick < shift) return shift_one();
+    if (pick < shift_all) return shift_position();
     return swap_two();
   }
 
@@ -128,7 +136,7 @@ class Annealer {
     return s_.extras()[static_cast<size_t>(random_.below(static_cast<int32_t>(s_.extras().size())))];
   }
 
-  // Ends the wait of a random value at `peak`.
+  // Has a random value that waits at `peak` made again behind it.
   bool insert_at(ProgramPoint peak) {
     static constexpr int32_t max_ops[] = {1, 1, 2, 3, 8, 20};
     constexpr int tries = 24;
@@ -183,7 +191,7 @@ class Annealer {
     return true;
   }
 
-  // A reload for a repeat, or a repeat for a reload.
+  // Puts a reload in the place of a remat, or a remat in the place of a reload.
   bool exchange_one() {
     ProgramPoint at = any_extra();
     if (s_.is_offload(at.op)) return false;
@@ -200,7 +208,7 @@ class Annealer {
     return true;
   }
 
-  // All remats and reloads before one op, to before another.
+  // Moves all remats and reloads that stand before one op to before another.
   bool shift_position() {
     int32_t from = s_.position_after(any_extra()), by = 1 + random_.below(6);
     int32_t to = random_.coin() ? from + by : from - by;
@@ -214,7 +222,7 @@ class Annealer {
       if (s_.may_insert(moved))
         s_.insert_alone(moved);
       else if (s_.is_copy(at.op))
-        return false;  // the other end would be left over
+        return false;  // the copy's other end would be left alone
     }
     return true;
   }

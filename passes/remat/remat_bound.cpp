@@ -2,12 +2,13 @@
 
 #include <algorithm>
 
-// While base op t runs for the first time, at most the limit is alive. Of the values that wait there without being
-// touched, those that do not fit must be made again later, and each op that makes some costs at least its own time.
-// Shedding the excess from them is a knapsack: its least cost bounds the added time from below, and the largest bound
-// over all t holds. The fractional relaxation finds the points that matter; there the knapsack is solved exactly. With
-// copies, part of the excess is repeated and part is offloaded before t and reloaded after it, both hidden at best by
-// the compute there is: the least over all splits, each part taken as if it had all values to itself.
+// While base op t runs for the first time, the bytes alive are at most the limit. Some values wait there without being
+// touched; those that do not fit must be made again later, and each op that makes some of them costs at least its own
+// time. Choosing which to shed is a knapsack. Its minimum cost bounds the added time from below, and the largest bound
+// over all t holds. The fractional relaxation finds the points that matter, and there the knapsack is solved exactly.
+// With copies, part of the excess is rematerialised and part is offloaded before t and reloaded after it, and compute
+// hides the copies at best. The bound is then the minimum over all splits of the excess, each part taken as if it had
+// all values to itself.
 
 namespace plimsoll {
 namespace {
@@ -16,7 +17,7 @@ using namespace remat;
 
 constexpr double impossible = std::numeric_limits<double>::infinity();
 constexpr size_t exact_points = 8;
-constexpr int splits = 32;  // of the excess between remats and copies
+constexpr int splits = 32;  // steps in which the excess is divided between remats and copies
 
 struct Item {
   double cost_us, bytes;
@@ -27,7 +28,7 @@ struct Knapsack {
   double excess = 0;
 };
 
-// Ops, or reloads and base copies, by what a byte of theirs costs, cheapest first.
+// Ops, or reloads and base copies, by their cost per byte, cheapest first.
 struct Producers {
   std::vector<int32_t> ids;
   std::vector<double> cost_us;
@@ -59,14 +60,14 @@ Producers cheapest_first(const RematSchedule& plain, bool copies, Cost cost) {
   return result;
 }
 
-// `enough` ends the list of items once they hold the excess.
+// With `enough`, the list of items ends once they hold the excess.
 Knapsack knapsack_at(const RematSchedule& plain, const Producers& producers, int32_t t, int64_t limit, bool enough) {
   const RematProblem& problem = plain.problem();
   auto size = [&](int32_t v) { return static_cast<double>(problem.value_bytes[static_cast<size_t>(v)]); };
   ProgramPoint at{t, t};
   Knapsack sack;
   sack.excess = static_cast<double>(plain.memory().live(at) - limit);
-  // What is dropped elsewhere may let results move in over their operands here.
+  // Other remats may make this op the last reader of an operand, whose bytes a result can then reuse.
   for (const InPlaceReuse& pair : problem.ops[static_cast<size_t>(t)].in_place)
     if (plain.last_use(pair.read, at) != at) sack.excess -= size(pair.written);
   double held = 0;
@@ -84,7 +85,7 @@ Knapsack knapsack_at(const RematSchedule& plain, const Producers& producers, int
   return sack;
 }
 
-// The least cost of items, or parts of them, that hold `excess` bytes.
+// The minimum cost of items, the last of them in part, that hold `excess` bytes.
 double fractional_cost(llvm::ArrayRef<Item> items, double excess) {
   double cost = 0;
   for (const Item& item : items) {
@@ -118,7 +119,7 @@ class ExactKnapsack {
   int64_t nodes_;
 };
 
-// With nothing but remats.
+// The bound for a problem without copies.
 double min_remat_us(const RematSchedule& plain, int64_t limit, int64_t nodes) {
   Producers ops = cheapest_first(plain, false, [&](int32_t id) { return plain.op(id).cost_us; });
   std::vector<std::pair<double, int32_t>> bounds;
@@ -138,10 +139,10 @@ double min_remat_us(const RematSchedule& plain, int64_t limit, int64_t nodes) {
   return bound;
 }
 
-// The least cost of any number of bytes, from a knapsack's items and parts of them.
-class LeastCost {
+// The minimum cost of any number of bytes, from a knapsack's items, the last of them in part.
+class MinCost {
  public:
-  explicit LeastCost(const Knapsack& sack) {
+  explicit MinCost(const Knapsack& sack) {
     for (const Item& item : sack.items) {
       bytes_.push_back(bytes_.back() + item.bytes);
       cost_us_.push_back(cost_us_.back() + item.cost_us);
@@ -159,7 +160,7 @@ class LeastCost {
   std::vector<double> bytes_{0}, cost_us_{0};
 };
 
-// With remats and copies.
+// The bound for a problem with copies.
 class CopyBound {
  public:
   explicit CopyBound(const RematSchedule& plain)
@@ -173,19 +174,18 @@ class CopyBound {
   double at(int32_t t, int64_t limit) const {
     Knapsack to_remat = knapsack_at(plain_, remats_, t, limit, true),
              to_reload = knapsack_at(plain_, reloads_, t, limit, true);
-    LeastCost repeat(to_remat), reload(to_reload);
-    LeastCost offload(knapsack_at(plain_, offloads_, t, limit, true)),
-        copy(knapsack_at(plain_, copies_, t, limit, true));
+    MinCost remat(to_remat), reload(to_reload);
+    MinCost offload(knapsack_at(plain_, offloads_, t, limit, true)), copy(knapsack_at(plain_, copies_, t, limit, true));
     const double before_us = plain_.clock_us(t),
                  after_us = plain_.clock_us(plain_.problem().op_count()) - plain_.clock_us(t + 1);
-    double least = impossible, excess = to_remat.excess;
-    for (int i = 0; i < splits; ++i) {  // from this share of the excess to the next is copied
-      double copied = excess * i / splits, repeated = excess - excess * (i + 1) / splits;
+    double min_us = impossible, excess = to_remat.excess;
+    for (int i = 0; i < splits; ++i) {  // between this share of the excess and the next is copied
+      double copied = excess * i / splits, made_again = excess - excess * (i + 1) / splits;
       double later_us =
-          std::max(0.0, offload.of(copied) - before_us) + std::max(repeat.of(repeated), reload.of(copied) - after_us);
-      least = std::min(least, later_us + EngineLoads::price_of_hidden_copies * copy.of(copied));
+          std::max(0.0, offload.of(copied) - before_us) + std::max(remat.of(made_again), reload.of(copied) - after_us);
+      min_us = std::min(min_us, later_us + EngineLoads::price_of_hidden_copies * copy.of(copied));
     }
-    return least;
+    return min_us;
   }
 
  private:
@@ -199,10 +199,10 @@ double min_added_us(const RematProblem& problem, int64_t limit_bytes, int64_t no
   RematSchedule plain(problem);
   if (plain.is_all_compute()) return min_remat_us(plain, limit_bytes, nodes);
   CopyBound bound(plain);
-  double most = plain.added_us();
+  double bound_us = plain.added_us();
   for (int32_t t = 0; t < problem.op_count(); ++t)
-    if (plain.memory().live({t, t}) > limit_bytes) most = std::max(most, bound.at(t, limit_bytes));
-  return most;
+    if (plain.memory().live({t, t}) > limit_bytes) bound_us = std::max(bound_us, bound.at(t, limit_bytes));
+  return bound_us;
 }
 
 }  // namespace plimsoll

@@ -4,30 +4,29 @@
 
 #include <algorithm>
 
-// At the peak, each value that is only waiting there can be dropped and made again right before its next use,
-// together with what that needs and is gone by then, or wait on the host. The change that removes most excess for its
-// time is made. Candidates are looked at in the order of what they could be worth at best, up to where that is less
-// than the best was worth.
+// Each value that only waits at the peak can be dropped and made again right before its next use, together with the
+// ancestors that are gone by then, or it can wait on the host. The change that removes most excess per added time is
+// made. Candidates are tried in the order of the score that they can have at best, until that is below the best score
+// found.
 
 namespace plimsoll::remat {
 namespace {
 
-constexpr int32_t ancestor_limits[] = {1, 3, 8, 20, 60};
-constexpr int32_t copy_limits[] = {1, 2};
-
-constexpr double min_us = 1e-3;  // that a change is taken to add
+constexpr int32_t ancestor_limits[] = {1, 3, 8, 20, 60};  // ops that one change may insert, tried in this order
+constexpr int32_t copy_limits[] = {1, 2};                 // 2: compute waits for the offload
+constexpr double min_us = 1e-3;                           // a change counts as adding at least this
 constexpr double rounding = 1e-9;
-constexpr double max_rise = 1.5;  // of a score since it was last tried
+constexpr double max_rise = 1.5;  // factor by which a candidate's score may rise after it was last tried
 
 struct Candidate {
   ProgramPoint at;
   double max_gain = 0, max_score = 0;
   int32_t index = -1;
-  int32_t max_ops = 0;  // with ancestors; of a copy 1, or 2 where compute is to wait for the offload
+  int32_t max_ops = 0;  // one of ancestor_limits, or of copy_limits
   double score = 0;
 };
 
-// The points above a limit, and how far.
+// The points above a limit and their bytes above it.
 class Above {
  public:
   Above(const MemoryProfile& memory, int64_t limit) {
@@ -38,7 +37,7 @@ class Above {
     });
   }
 
-  // By how much less is above the limit at most without `bytes` from `first` to `last`.
+  // The maximum by which the excess falls when `bytes` are gone from `first` to `last`.
   double without(int64_t bytes, ProgramPoint first, ProgramPoint last) const {
     auto begin = std::lower_bound(points_.begin(), points_.end(), first),
          end = std::upper_bound(begin, points_.end(), last);
@@ -49,10 +48,10 @@ class Above {
 
  private:
   std::vector<ProgramPoint> points_;
-  std::vector<int64_t> sums_{0};  // up to each, and in all
+  std::vector<int64_t> sums_{0};  // bytes above the limit, summed up to each point
 };
 
-// What would end the wait of a value at `peak`, or make it shorter.
+// The remats, reloads and waits for offloads that free bytes at `peak`.
 std::vector<ProgramPoint> candidates(const RematSchedule& schedule, ProgramPoint peak) {
   std::vector<ProgramPoint> result;
   for (int32_t i = 0; i < schedule.producer_count(peak.position); ++i)
@@ -63,7 +62,7 @@ std::vector<ProgramPoint> candidates(const RematSchedule& schedule, ProgramPoint
   return result;
 }
 
-// What `at` removes at most.
+// The maximum excess that `at` removes.
 double max_gain(const RematSchedule& schedule, const Above& above, ProgramPoint at, ProgramPoint peak) {
   const RematOp& op = schedule.op(at.op);
   auto without = [&](int32_t v, ProgramPoint made) {
@@ -78,12 +77,12 @@ double max_gain(const RematSchedule& schedule, const Above& above, ProgramPoint 
   return gain;
 }
 
-// What a schedule of these loads takes more at least than one that had `before`, which took `added_us`.
+// A lower bound of the time that is added when the loads grow from `before`, where the schedule added `added_us`.
 double min_added_us(const EngineLoads& loads, const EngineLoads& before, double added_us) {
   return std::max(loads.added_us() - added_us, loads.hidden_price_us() - before.hidden_price_us()) + min_us;
 }
 
-// What it removes at most, for the time it adds at least.
+// The maximum excess removed over the minimum time added.
 double max_score(const RematSchedule& schedule, ProgramPoint at, double max_gain) {
   if (schedule.is_offload(at.op)) return max_gain / min_us;
   EngineLoads loads = schedule.loads();
@@ -103,8 +102,8 @@ void apply(
     schedule.make_synchronous(schedule.offload_of(candidate.at.op));
 }
 
-// Down to one limit. Scores fall as the excess does, nearly always, so what a candidate scored when it was last tried
-// bounds what it can score now, and few are promising after a change (Minoux 1978).
+// Lowers the peak to one limit. Scores nearly always fall with the excess, so a candidate's last score bounds its score
+// now, and few candidates are promising after a change (Minoux 1978).
 class Descent {
  public:
   Descent(RematSchedule& schedule, int64_t limit, Tried tried) : schedule_(schedule), limit_(limit), tried_(tried) {}
@@ -119,13 +118,13 @@ class Descent {
       }
       if (best.score <= 0) return false;
       apply(schedule_, best);
-      schedule_.forget_journal();  // a candidate is taken back to where the time is known
+      schedule_.forget_journal();  // so that taking a candidate back restores the known time
     }
     return true;
   }
 
  private:
-  // By what they could score, best first.
+  // Candidates by the score that they can have at best, best first.
   std::vector<Candidate> ranked_candidates() const {
     const Above above(schedule_.memory(), limit_);
     const ProgramPoint peak = schedule_.memory().peak_point();
@@ -152,15 +151,16 @@ class Descent {
     return best;
   }
 
-  // With few of its ancestors or with many: what is better than `best` takes its place. Gives what it scores at most.
+  // Tries the candidate with few and with many of its ancestors. Whatever is better than `best` replaces it. Returns
+  // the maximum that the candidate can score.
   double try_candidate(Candidate candidate, Candidate& best) {
     const double excess = static_cast<double>(schedule_.memory().excess(limit_)), added = schedule_.added_us();
     const EngineLoads loads = schedule_.loads();
-    // As well as the best; more ancestors only add to what it costs.
+    // Whether it can still be as good as the best; more ancestors only add time.
     const auto may_score = [&](double gain) {
       return gain * (1 + rounding) >= best.score * min_added_us(schedule_.loads(), loads, added);
     };
-    double most = 0;
+    double max_seen = 0;
     size_t last_count = 0;
     for (int32_t max_ops : schedule_.is_copy(candidate.at.op) ? llvm::ArrayRef<int32_t>(copy_limits)
                                                               : llvm::ArrayRef<int32_t>(ancestor_limits)) {
@@ -172,16 +172,16 @@ class Descent {
       const double gain = given_up ? 0 : excess - static_cast<double>(schedule_.memory().excess(limit_));
       if (!given_up && may_score(gain)) {
         candidate.score = gain / (schedule_.added_us() - added + min_us);
-        most = std::max(most, candidate.score);
+        max_seen = std::max(max_seen, candidate.score);
         if (is_better(candidate, best)) best = candidate;
       } else {
-        most = std::max(most, best.score);
+        max_seen = std::max(max_seen, best.score);
       }
       schedule_.rewind(mark);
       if (given_up || count == last_count) break;
       last_count = count;
     }
-    return most;
+    return max_seen;
   }
 
   RematSchedule& schedule_;

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
-// What a plan comes to on its problem: its measures, and the ops that run.
+// Plans against their problem: how a plan is read off a schedule, measured, and put in as ops.
 
 namespace plimsoll {
 namespace {
@@ -25,10 +25,10 @@ class PlanApplication {
   RematProblem run(const RematPlan& plan) {
     for (const Reload& reload : plan.reloads) on_host(reload.value) = new_value(0);
     auto reloaded = plan.reloads.begin();
-    auto repeated = plan.remats.begin();
+    auto remat = plan.remats.begin();
     for (int32_t position = 0; position <= problem_.op_count(); ++position) {
       for (; reloaded != plan.reloads.end() && reloaded->before == position; ++reloaded) reload(reloaded->value);
-      for (; repeated != plan.remats.end() && repeated->before == position; ++repeated) repeat(repeated->op);
+      for (; remat != plan.remats.end() && remat->before == position; ++remat) run_again(remat->op);
       places_.push_back(result_.op_count());
       if (position < problem_.op_count()) run_first(position);
     }
@@ -68,7 +68,7 @@ class PlanApplication {
     result_.ops.push_back(std::move(copy));
   }
 
-  void repeat(int32_t id) {
+  void run_again(int32_t id) {
     RematOp op = reading_latest(id);
     for (int32_t v : op.writes) make_again(v);
     for (int32_t& v : op.writes) v = latest(v);
@@ -91,7 +91,7 @@ class PlanApplication {
 
   const RematProblem& problem_;
   RematProblem result_;
-  std::vector<int32_t> latest_;               // by value: what it is called at the present place
+  std::vector<int32_t> latest_;               // by value: its latest occurrence at the present place
   std::vector<int32_t> on_host_;              // by value: its copy there; -1: none
   std::vector<const OffloadOption*> option_;  // by value; null: it stays on the device
   std::vector<int32_t> places_;               // of the base ops and of the end
@@ -103,7 +103,7 @@ RematPlan measure_remats(const RematProblem& problem, std::vector<Remat> remats,
   remat::RematSchedule schedule(problem);
   std::sort(remats.begin(), remats.end());
   std::sort(reloads.begin(), reloads.end());
-  for (const Remat& repeat : remats) schedule.insert({repeat.before, repeat.op});
+  for (const Remat& remat : remats) schedule.insert({remat.before, remat.op});
   for (const Reload& reload : reloads)
     schedule.insert(schedule.point_before(reload.before, schedule.reload_of(reload.value)));
   return {std::move(remats), std::move(reloads), schedule.added_us(), schedule.memory().peak()};

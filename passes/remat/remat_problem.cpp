@@ -9,7 +9,7 @@
 namespace plimsoll {
 namespace {
 
-// Values in the problem are roots that have bytes of their own in the arena's transient part.
+// The problem's values are the root values with bytes of their own in the arena's transient part.
 class ProblemBuilder {
  public:
   ProblemBuilder(const Graph& graph, llvm::ArrayRef<NodeId> writers, const DeviceDescription& device,
@@ -38,7 +38,7 @@ class ProblemBuilder {
     return {std::move(problem_), std::move(values_), std::move(largest_), std::move(dearest_)};
   }
 
-  // Of what forward saves.
+  // Offers the values that forward saves for backward.
   void add_offloads(int64_t host_bytes) {
     if (device_.to_host_gb_per_s <= 0 || device_.from_host_gb_per_s <= 0) return;
     std::vector<Offload> offloads;
@@ -47,7 +47,7 @@ class ProblemBuilder {
         const int64_t bytes = graph_.type(result).bytes();
         const double to_host = 1e-3 * static_cast<double>(bytes) / device_.to_host_gb_per_s;
         const double to_device = 1e-3 * static_cast<double>(bytes) / device_.from_host_gb_per_s;
-        if (is_saved(instructions_[i], result) && std::min(to_host, to_device) >= min_launches * device_.launch_us)
+        if (is_saved(instructions_[i], result) && std::min(to_host, to_device) >= device_.min_copy_us())
           offloads.push_back({rounded(bytes),
                               problem_.ops[i].cost_us,
                               {value(result), to_host + device_.launch_us, to_device + device_.launch_us}});
@@ -69,7 +69,7 @@ class ProblemBuilder {
     OffloadOption option;
   };
 
-  // Gives their bytes.
+  // Returns the bytes of the options it added.
   static int64_t take_largest(llvm::ArrayRef<Offload> offloads, std::vector<OffloadOption>& options) {
     std::vector<Offload> largest = offloads.vec();
     std::stable_sort(largest.begin(), largest.end(),
@@ -83,7 +83,7 @@ class ProblemBuilder {
     return bytes;
   }
 
-  // Those whose bytes take longest to make, as many as there is room for.
+  // Keeps the values that take longest to make per byte, as many as there is room for.
   static void keep_dearest(std::vector<Offload>& offloads, int64_t room) {
     std::stable_sort(offloads.begin(), offloads.end(), [](const Offload& a, const Offload& b) {
       return a.made_us * static_cast<double>(b.bytes) > b.made_us * static_cast<double>(a.bytes);
@@ -95,8 +95,7 @@ class ProblemBuilder {
     });
   }
 
-  static constexpr double min_launches = 4;    // that a copy worth making takes
-  static constexpr size_t max_offloads = 200;  // the search looks at each again and again
+  static constexpr size_t max_offloads = 200;  // each one makes every change of the search slower
 
   bool is_saved(NodeId producer, ValueId result) const {
     const Node& node = graph_.node(producer);
@@ -149,7 +148,7 @@ class ProblemBuilder {
     if (written >= 0) op.remat_until = std::min(op.remat_until, written);
   }
 
-  // As assignment will decide it, but for the point of the operand's last use, which the search follows.
+  // The same rule as in the assignment of buffers, except for the operand's last use, which the search follows itself.
   void add_reuse(RematOp& op, const Node& node, const InPlace& pair) {
     if (!pair.applies_to(node)) return;
     ValueId result = node.results[static_cast<size_t>(pair.result)],

@@ -25,7 +25,7 @@ class Rematerialiser {
            ++next_reload)
         reload(values[static_cast<size_t>(plan.reloads[next_reload].value)], before);
       for (; next < remats.size() && static_cast<size_t>(remats[next].before) == position; ++next)
-        repeat(static_cast<size_t>(remats[next].op), before);
+        run_again(static_cast<size_t>(remats[next].op), before);
       if (before != NodeId::None) reread(before);
     }
     for (Output& output : graph_.outputs) output.value = latest(output.value, NodeId::None);
@@ -34,7 +34,7 @@ class Rematerialiser {
   }
 
  private:
-  void repeat(size_t op, NodeId before) {
+  void run_again(size_t op, NodeId before) {
     const Node& node = graph_.node(instructions_[op]);
     llvm::SmallVector<ValueId, 4> operands;
     for (ValueId operand : reads_[op]) operands.push_back(operand == ValueId::None ? operand : latest(operand, before));
@@ -65,7 +65,8 @@ class Rematerialiser {
     return graph_.node(copy).results[0];
   }
 
-  // Results of one producer are offloaded in their order, whichever is reloaded first: windows of copies go by place.
+  // Offloads of one producer stand in the order of its results, whichever is reloaded first, because copy intervals are
+  // given by the position of the copy.
   NodeId behind_earlier_results(NodeId producer, ValueId value) const {
     llvm::ArrayRef<ValueId> results = graph_.node(producer).results;
     NodeId at = graph_.next_node(producer);
@@ -108,8 +109,7 @@ class Rematerialiser {
     }
   }
 
-  // What `value` is called at the present place. A view is made again, before `before`, for each occurrence of its
-  // source.
+  // The name of `value` at the present place. A view is made again, before `before`, for each occurrence of its source.
   ValueId latest(ValueId value, NodeId before) {
     NodeId producer = graph_.value(value).producer;
     bool view = producer != NodeId::None && graph_.node(producer).op->view_of >= 0;
@@ -143,9 +143,9 @@ class Rematerialiser {
 
   Graph& graph_;
   std::vector<NodeId> instructions_, added_;
-  std::map<ValueId, ValueId> on_host_;                // what waits there, and its copy there
-  std::vector<llvm::SmallVector<ValueId, 4>> reads_;  // of each instruction, as the graph was
-  std::vector<Now> now_;                              // by value of the graph as it was
+  std::map<ValueId, ValueId> on_host_;                // by offloaded value: its copy on the host
+  std::vector<llvm::SmallVector<ValueId, 4>> reads_;  // by instruction: its operands before the rewrite
+  std::vector<Now> now_;                              // by value of the graph before the rewrite
 };
 
 }  // namespace

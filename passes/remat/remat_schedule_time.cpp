@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-// The three engines along a schedule, from one event of a copy or a repeat to the next; what base ops take in between
-// is known. The engines take copies in the order they are issued. Events stay sorted while the schedule changes.
+// The time goes from one event of a copy or remat to the next, because the time of the base ops in between is known
+// from the start. Events stay sorted while the schedule changes.
 
 namespace plimsoll::remat {
 
@@ -40,10 +40,10 @@ void RematSchedule::drop_events(ProgramPoint extra) {
   for (const Event& event : events_of(extra)) events_.erase(std::lower_bound(events_.begin(), events_.end(), event));
 }
 
-// Whose next use may be another one once there is, or is no more, something at `at`.
+// The reloads whose next use may change when something is inserted or erased at `at`.
 llvm::SmallVector<ProgramPoint, 8> RematSchedule::reloads_ahead(ProgramPoint at) const {
   llvm::SmallVector<ProgramPoint, 8> reloads;
-  if (copies_.empty()) return reloads;
+  if (!has_copies()) return reloads;
   auto add = [&](int32_t value) {
     int32_t reload = reload_of(value);
     if (reload < 0) return;
@@ -55,32 +55,33 @@ llvm::SmallVector<ProgramPoint, 8> RematSchedule::reloads_ahead(ProgramPoint at)
 }
 
 double RematSchedule::stalled_and_remat_us() const {
-  memory_.count_steps(static_cast<int64_t>(events_.size()));
-  clock_.restart(problem_->duplex_shares, problem_->copy_interference);
-  double later_us = 0;  // than without extras, compute is
+  memory().count_steps(static_cast<int64_t>(events_.size()));
+  clock_.restart(problem().duplex_shares, problem().copy_interference);
+  double later_us = 0;  // delay of compute against the schedule without extras
   for (const Event& event : events_) {
     const bool ahead = event.kind == EventKind::Needed || event.kind == EventKind::Remat;
-    const double takes_us = cost_us_[static_cast<size_t>(event.id)];
+    const double takes_us = cost_us(event.id);
     clock_.set_now_us(later_us + clock_us(event.at.position + (ahead ? 0 : 1)));
     switch (event.kind) {
       case EventKind::Remat:
         later_us += takes_us;
         break;
       case EventKind::Needed:
-        later_us += clock_.wait_for(Engine::ToDevice, place(event.id));
+        later_us += clock_.wait_for(Engine::ToDevice, places_[copy_index(event.id)]);
         break;
       case EventKind::Offloaded:
-        later_us += clock_.wait_for(Engine::ToHost, place(event.id));
+        later_us += clock_.wait_for(Engine::ToHost, places_[copy_index(event.id)]);
         break;
       case EventKind::Made:
       case EventKind::Reload:
-        place(event.id) = clock_.issue(event.kind == EventKind::Made ? Engine::ToHost : Engine::ToDevice, takes_us);
-        later_us += problem_->copy_interference.us(takes_us);
+        places_[copy_index(event.id)] =
+            clock_.issue(event.kind == EventKind::Made ? Engine::ToHost : Engine::ToDevice, takes_us);
+        later_us += problem().copy_interference.us(takes_us);
         break;
     }
   }
-  clock_.set_now_us(clock_us_.back() + later_us);
-  return clock_.through_us() - clock_us_.back();
+  clock_.set_now_us(clock().back() + later_us);
+  return clock_.through_us() - clock().back();
 }
 
 }  // namespace plimsoll::remat

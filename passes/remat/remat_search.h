@@ -1,20 +1,19 @@
 #pragma once
 
-// The two searches over sequences with remats and reloads: greedy descent of the peak, and annealing from what it
-// found.
+// The two searches over remats and reloads: greedy descent of the peak, and annealing from the schedule that it found.
 
 #include "passes/remat/remat_schedule.h"
 
 namespace plimsoll::remat {
 
-// What is looked at for each change of a descent: everything, or what may be best by how it did before.
+// Which candidates a descent tries for each change: all, or those that may be best by their earlier scores.
 enum class Tried : uint8_t { All, Promising };
 
 // Inserts remats and reloads, best first by excess removed for the time they add, until the peak is within the limit.
 // False when nothing lowers the excess any more.
 bool lower_peak(RematSchedule& schedule, int64_t limit, Tried tried);
 
-// Takes out remats and reloads the limit does not need, dearest first.
+// Takes out the remats and reloads that the limit does not need, the most costly first.
 void drop_unneeded(RematSchedule& schedule, int64_t limit);
 
 // Makes random changes for so many steps of the schedule's memory profile, or until the added time is `enough_us`,
@@ -22,14 +21,15 @@ void drop_unneeded(RematSchedule& schedule, int64_t limit);
 // none the one with the least excess.
 void anneal(RematSchedule& schedule, int64_t limit, int64_t steps, double enough_us = 0);
 
-// Where the producer `id` would end the wait of one of its values that is alive at `peak` but not touched there: a
-// repeat right before the next use, a reload there or as early as hides it. Empty where nothing can.
+// Where the op or reload `id` could make one of its values again that is alive at `peak` but not touched there, so that
+// the value need not wait across the peak: right before its next use, and for a reload also as early as hides it. Empty
+// where neither works.
 llvm::SmallVector<ProgramPoint, 2> reload_points(const RematSchedule& schedule, int32_t id, ProgramPoint peak);
 
 // Makes `schedule` have exactly these remats and reloads.
 void set_extras(RematSchedule& schedule, llvm::ArrayRef<ProgramPoint> extras);
 
-// What is in the schedule, measured afresh.
+// The plan of what is in the schedule, measured afresh.
 RematPlan plan_of(const RematSchedule& schedule);
 
 }  // namespace plimsoll::remat

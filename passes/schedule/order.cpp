@@ -19,7 +19,7 @@ namespace {
 
 using namespace ordering;
 
-constexpr int64_t window_states = 1 << 17;
+constexpr int64_t window_states = 1 << 17;  // maximum number of sets that one window may visit
 constexpr size_t starts_improved = 3;
 
 struct Start {

@@ -20,8 +20,8 @@ struct OrderNode {
   int64_t scratch_bytes = 0;              // alive while the node runs
 };
 
-// A buffer is alive from its first toucher to its last; from the start if the node that touches it
-// first here only reads or updates it. Reads stay behind the writes before them in this order,
+// A buffer is alive from the first node that touches it to the last, and from the start if the first
+// only reads or updates it. In every order, reads stay behind the writes before them in this one, and
 // writes behind the reads and writes before them.
 struct OrderProblem {
   std::vector<OrderNode> nodes;  // in an order that works
@@ -31,7 +31,7 @@ struct OrderProblem {
 };
 
 struct OrderOptions {
-  double seconds = 2.0;  // how much work, on a machine of 2023; converted to step counts, no clock is read
+  double seconds = 2.0;  // of search, see ir/support/search_effort.h
 };
 
 // The largest sum of bytes alive while one node runs.

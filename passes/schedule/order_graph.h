@@ -38,12 +38,12 @@ OrderGraph build_order_graph(const OrderProblem& problem);
 // order of the other with the same peak.
 OrderGraph mirrored(const OrderGraph& graph);
 
-// An order with everything a local change needs to be judged locally.
+// An order with all that is needed to judge a local change locally.
 class Schedule {
  public:
   Schedule(const OrderGraph& graph, std::vector<int32_t> order);
 
-  // How bad a stretch is: its peak, then how many positions reach it.
+  // Heights compare stretches of an order: by peak, then by how many positions reach it.
   struct Height {
     int64_t peak = 0;
     int32_t positions = 0;

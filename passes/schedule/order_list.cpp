@@ -47,7 +47,7 @@ class ListScheduler {
   std::vector<char> done_;
   std::vector<int32_t> version_, ready_since_;
   std::vector<int32_t> preds_left_, touches_left_;
-  // The xor of the numbers that are left: the number itself once one is left.
+  // The xor of the numbers that are left, which is the number itself once one is left.
   std::vector<int32_t> preds_left_xor_, touchers_left_xor_;
   int32_t clock_ = 0;
 };
@@ -87,7 +87,7 @@ void ListScheduler::untouch(int32_t node) {
   for (int32_t b : graph_.touched[node]) ++touches_left_[b];
 }
 
-// Of the nodes that wait for nothing outside of the cluster, the one of least growth; -1 if none.
+// The node of minimum growth among those that wait for nothing outside of the cluster; -1 if there is none.
 int32_t ListScheduler::best_enabled(llvm::ArrayRef<int32_t> cluster) {
   int32_t best = -1;
   int64_t best_growth = 0;
@@ -105,8 +105,8 @@ int32_t ListScheduler::best_enabled(llvm::ArrayRef<int32_t> cluster) {
   return best;
 }
 
-// The growth after the node, or after it and what it pulls along, whichever is first not above zero;
-// the least of them if none is.
+// The growth after the node, or after it and the nodes it pulls along, whichever is first not above
+// zero; the minimum of them if none is.
 int64_t ListScheduler::min_growth(int32_t node) {
   llvm::SmallVector<int32_t, 16> cluster;
   int64_t growth = 0, least = std::numeric_limits<int64_t>::max();
@@ -159,8 +159,8 @@ void ListScheduler::execute(int32_t node) {
     preds_left_xor_[s] ^= node;
   }
   for (int32_t b : graph_.touched[node]) touchers_left_xor_[b] ^= node;
-  // Whose growth has changed: nodes that can start, that can pull along one more, or that touch a
-  // buffer which is new or which nobody else will touch.
+  // The growth has changed for nodes that can start, that can pull along one more, or that touch a
+  // buffer which is new or which no other node will touch.
   for (int32_t s : graph_.succs[node]) {
     if (preds_left_[s] == 0) ready_since_[s] = clock_;
     if (preds_left_[s] == 0) rank(s);

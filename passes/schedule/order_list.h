@@ -6,7 +6,7 @@
 
 namespace plimsoll::ordering {
 
-// What runs when nothing at hand would free memory.
+// Which node runs when none at hand would free memory.
 enum class Otherwise { Earliest, Latest, SmallestGrowth };
 
 struct ListRule {

@@ -1,8 +1,8 @@
 #include "passes/schedule/order_updates.h"
 
-// Gradients that share a sum of squares all live until it has run, the statistics of norms until backward has read
-// them. Their updates, wherever they stood before, then stand side by side behind that, or behind the first of several
-// such places. Each kind is looked at by itself, for only updates of one kind share a launch.
+// Gradients that share a sum of squares all live until it has run, and the statistics of norms until backward has read
+// them. Their updates can therefore stand side by side behind that point for free, or behind the earliest of several
+// such points. Each kind of update is gathered by itself, because only updates of one kind share a launch.
 
 #include "llvm/ADT/STLExtras.h"
 
@@ -13,7 +13,7 @@
 namespace plimsoll {
 namespace {
 
-// -1 when everything that the node reads is pinned.
+// The largest buffer that the node reads; -1 when all of them are pinned.
 int32_t largest_input(const OrderProblem& problem, const OrderNode& node) {
   int32_t largest = -1;
   for (int32_t buffer : node.inputs) {
@@ -25,16 +25,16 @@ int32_t largest_input(const OrderProblem& problem, const OrderNode& node) {
   return largest;
 }
 
-// By position: behind which position an update goes that ends no life; -1 for everything else. Each may go up to the
-// last reader of the largest buffer it reads, and as few places as possible serve all of a kind: the earliest of those
-// last readers, then the earliest for those that come too late for that.
+// By position: the position behind which an update goes that ends no buffer's life; -1 for all other nodes. Each may go
+// behind the last reader of the largest buffer it reads. As few places as possible serve all updates of a kind: the
+// earliest of those last readers, then the earliest for the updates that come too late for that, and so on.
 std::vector<int32_t> choose_places(const OrderProblem& problem, llvm::ArrayRef<int32_t> order,
                                    llvm::ArrayRef<int32_t> update_kinds) {
   std::vector<int32_t> last_reader(problem.buffer_bytes.size(), -1), places(order.size(), -1);
   for (size_t at = 0; at < order.size(); ++at)
     for (int32_t buffer : problem.nodes[static_cast<size_t>(order[at])].inputs)
       last_reader[static_cast<size_t>(buffer)] = static_cast<int32_t>(at);
-  std::vector<std::array<int32_t, 3>> idle;  // its kind, until when it may wait, and where it stands
+  std::vector<std::array<int32_t, 3>> idle;  // kind, the last position it may wait for, its position
   for (int32_t at = 0; at < static_cast<int32_t>(order.size()); ++at) {
     const auto node = static_cast<size_t>(order[static_cast<size_t>(at)]);
     const int32_t kind = update_kinds[node], ended = kind >= 0 ? largest_input(problem, problem.nodes[node]) : -1;
@@ -56,7 +56,7 @@ std::vector<int32_t> choose_places(const OrderProblem& problem, llvm::ArrayRef<i
 std::vector<int32_t> with_idle_updates_gathered(const OrderProblem& problem, llvm::ArrayRef<int32_t> order,
                                                 llvm::ArrayRef<int32_t> update_kinds) {
   const std::vector<int32_t> chosen = choose_places(problem, order, update_kinds);
-  // Behind which position a node goes, and how many moved nodes it has to wait for there; what stays waits for none.
+  // The position behind which a node goes, and how many moved nodes it waits for there; a node that stays has depth 0.
   struct Place {
     int32_t behind, depth;
   };

@@ -56,7 +56,7 @@ class Expander {
     result_.copy_interference = problem.copy_interference;
   }
 
-  ExpandedSequence run(const Extras& remats, const Extras& reloads) {
+  ExpandedSchedule run(const Extras& remats, const Extras& reloads) {
     for (int32_t position = 0; position <= problem_.op_count(); ++position) {
       for (auto [before, value] : reloads)
         if (before == position) reload(value);
@@ -129,11 +129,11 @@ class Expander {
 
 }  // namespace
 
-ExpandedSequence expand(const RematProblem& problem, const Extras& remats, const Extras& reloads) {
+ExpandedSchedule expand(const RematProblem& problem, const Extras& remats, const Extras& reloads) {
   return Expander(problem).run(remats, reloads);
 }
 
-int64_t plain_peak(const RematProblem& problem, llvm::ArrayRef<CopyInterval> windows) {
+int64_t plain_peak(const RematProblem& problem, llvm::ArrayRef<CopyInterval> intervals) {
   struct Life {
     int first = 0, last = -1, held = -1;
   };  // held: last position at which a copy reads the value
@@ -147,12 +147,12 @@ int64_t plain_peak(const RematProblem& problem, llvm::ArrayRef<CopyInterval> win
   }
   for (size_t v = 0; v < lives.size(); ++v)
     if (problem.live_out[v]) lives[v].last = end;
-  for (const CopyInterval& window : windows) {
-    const RematOp& op = problem.ops[static_cast<size_t>(window.op)];
+  for (const CopyInterval& interval : intervals) {
+    const RematOp& op = problem.ops[static_cast<size_t>(interval.op)];
     if (op.engine == Engine::ToDevice)
-      for (int32_t v : op.writes) life(v).first = window.issue;
+      for (int32_t v : op.writes) life(v).first = interval.issue;
     if (op.engine == Engine::ToHost)
-      for (int32_t v : op.reads) life(v).held = std::max(life(v).held, window.done - 1);
+      for (int32_t v : op.reads) life(v).held = std::max(life(v).held, interval.done - 1);
   }
   int64_t peak = 0;
   for (int o = 0; o <= end; ++o) {

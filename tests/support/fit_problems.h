@@ -20,20 +20,20 @@ void add_offloads(std::mt19937& random, RematProblem& problem);
 
 using Extras = std::set<std::pair<int32_t, int32_t>>;  // op before which it happens; repeated op or reloaded value
 
-struct ExpandedSequence {
+struct ExpandedSchedule {
   RematProblem problem;
-  std::vector<int32_t> places;               // positions of the base ops and of the end
-  std::map<int32_t, int32_t> offloads_made;  // positions of copies to the host, by value
+  std::vector<int32_t> places;          // positions of the base ops and of the end
+  std::map<int32_t, int32_t> offloads;  // positions of copies to the host, by value
 };
 
 // The schedule with remats and copies as ops. A rematerialised value and a value on the host have new numbers.
-ExpandedSequence expand(const RematProblem& problem, const Extras& remats, const Extras& reloads);
+ExpandedSchedule expand(const RematProblem& problem, const Extras& remats, const Extras& reloads);
 inline RematProblem with_extras(const RematProblem& problem, const Extras& remats, const Extras& reloads) {
   return expand(problem, remats, reloads).problem;
 }
 
 // Returns the peak of the schedule by summing the live bytes at each op.
-int64_t plain_peak(const RematProblem& problem, llvm::ArrayRef<CopyInterval> windows = {});
+int64_t plain_peak(const RematProblem& problem, llvm::ArrayRef<CopyInterval> intervals = {});
 
 // Returns the time at which all engines are done.
 double total_us(const RematProblem& problem, llvm::ArrayRef<CopyInterval> intervals);

@@ -5,7 +5,7 @@
 
 #include "doctest/doctest.h"
 
-// The three engines by hand, and intervals of random sequences against their definition.
+// The three engines by hand, and the intervals of random schedules against their definition.
 
 using namespace plimsoll;
 
@@ -34,8 +34,8 @@ RematProblem round_trip() {
 
 DuplexShares random_shares(std::mt19937& random) { return {1 - pick(random, 9) / 12.0, 1 - pick(random, 9) / 12.0}; }
 
-// A sequence with remats and copies in place.
-RematProblem random_sequence(std::mt19937& random, int ops) {
+// A schedule with remats and copies in place.
+RematProblem random_schedule(std::mt19937& random, int ops) {
   RematProblem problem = random_problem(random, ops);
   add_offloads(random, problem);
   remat::RematSchedule schedule(problem);
@@ -58,7 +58,7 @@ RematProblem random_sequence(std::mt19937& random, int ops) {
   return result;
 }
 
-// The three engines by what each has left to do, from one moment where any of that changes to the next.
+// The time by what each of the three engines has left to do, from one change of their speeds to the next.
 double plain_total(const RematProblem& problem, llvm::ArrayRef<CopyInterval> intervals) {
   std::vector<double> left;  // by interval; what waits in its engine has all of it
   std::vector<size_t> lines[2];
@@ -101,10 +101,10 @@ double plain_total(const RematProblem& problem, llvm::ArrayRef<CopyInterval> int
 // The shortest time of any intervals within the limit, by trying all.
 double shortest(const RematProblem& problem, int64_t limit, std::vector<CopyInterval> intervals, size_t next = 0) {
   auto is_late = [&](const CopyInterval& reload) {  // issued before compute has waited for what it reads
-    return llvm::any_of(intervals, [&](const CopyInterval& store) {
-      const RematOp& copy = problem.ops[static_cast<size_t>(store.op)];
+    return llvm::any_of(intervals, [&](const CopyInterval& offload) {
+      const RematOp& copy = problem.ops[static_cast<size_t>(offload.op)];
       return llvm::is_contained(copy.writes, problem.ops[static_cast<size_t>(reload.op)].reads[0]) &&
-             store.done > reload.issue;
+             offload.done > reload.issue;
     });
   };
   if (next == intervals.size() && llvm::any_of(intervals, is_late)) return std::numeric_limits<double>::infinity();
@@ -134,9 +134,9 @@ TEST_CASE("overlap: three engines by hand") {
   RematProblem problem = round_trip();
   // Nothing overlaps: 10 + 30 + 40 + 20 + 5.
   CHECK(total_us(problem, {{1, 1, 2}, {3, 3, 4}}) == 105);
-  // The store hides behind 40 us of compute: 10 + 40 + 20 + 5.
+  // The offload hides behind 40 us of compute: 10 + 40 + 20 + 5.
   CHECK(total_us(problem, {{1, 1, 3}, {3, 3, 4}}) == 75);
-  // Compute waits for the store, and the reload hides: 10 + 30 + 40 + 5.
+  // Compute waits for the offload, and the reload hides: 10 + 30 + 40 + 5.
   CHECK(total_us(problem, {{1, 1, 2}, {3, 2, 4}}) == 85);
   // Not waited for by compute, and still running after it: 10 + 40 and 20 from there.
   CHECK(total_us(problem, {{1, 1, 3}, {3, 3, 5}}) == 70);
@@ -163,7 +163,7 @@ TEST_CASE("overlap: engines equal a plain account of what each has left") {
   std::mt19937 random(5);
   int contended = 0;
   for (int round = 0; round < 200; ++round) {
-    RematProblem problem = random_sequence(random, 5 + pick(random, 40));
+    RematProblem problem = random_schedule(random, 5 + pick(random, 40));
     for (const Overlap& overlap : overlap_levels(problem, std::numeric_limits<int64_t>::max())) {
       CHECK(overlap.total_us == doctest::Approx(plain_total(problem, overlap.intervals)).epsilon(1e-9));
       RematProblem alone = problem;
@@ -191,7 +191,7 @@ TEST_CASE("overlap: copies of one direction take turns") {
 TEST_CASE("overlap: intervals stay within the limit and more room never takes longer") {
   std::mt19937 random(1);
   for (int round = 0; round < 100; ++round) {
-    RematProblem problem = random_sequence(random, 5 + pick(random, 40));
+    RematProblem problem = random_schedule(random, 5 + pick(random, 40));
     int64_t tight = plain_peak(problem);
     double last = std::numeric_limits<double>::infinity();
     for (int64_t limit : {tight - 1, tight, tight + 2, tight + 5, tight + 10, tight + 1000}) {
@@ -205,13 +205,13 @@ TEST_CASE("overlap: intervals stay within the limit and more room never takes lo
   }
 }
 
-TEST_CASE("overlap: a lower limit gives the first levels of a higher one's levels") {
+TEST_CASE("overlap: a lower limit gives the first of the levels of a higher one") {
   std::mt19937 random(3);
-  size_t most = 0;
+  size_t max_levels = 0;
   for (int round = 0; round < 200; ++round) {
-    RematProblem problem = random_sequence(random, 5 + pick(random, 40));
+    RematProblem problem = random_schedule(random, 5 + pick(random, 40));
     const std::vector<Overlap> all = overlap_levels(problem, std::numeric_limits<int64_t>::max());
-    most = std::max(most, all.size());
+    max_levels = std::max(max_levels, all.size());
     for (size_t i = 0; i < all.size(); ++i) {
       CHECK(all[i].peak_bytes <= all[i].limit_bytes);
       if (i > 0) CHECK(all[i].limit_bytes > all[i - 1].limit_bytes);
@@ -221,21 +221,21 @@ TEST_CASE("overlap: a lower limit gives the first levels of a higher one's level
       CHECK(some.back().total_us == all[i].total_us);
     }
   }
-  CHECK(most > 2);
+  CHECK(max_levels > 2);
 }
 
 TEST_CASE("overlap: nothing is below the bound, and more remats and copies do not lower it") {
   std::mt19937 random(4);
   int reached = 0, rounds = 0;
-  double least = 0, most = 0;
+  double bounds = 0, times = 0;
   for (; rounds < 100; ++rounds) {
-    RematProblem problem = random_sequence(random, 5 + pick(random, 40));
+    RematProblem problem = random_schedule(random, 5 + pick(random, 40));
     const double bound = min_total_us(problem),
                  found = overlap_within(problem, std::numeric_limits<int64_t>::max()).total_us;
     CHECK(bound <= found * (1 + 1e-12));
     reached += found <= bound * (1 + 1e-9);
-    least += bound;
-    most += found;
+    bounds += bound;
+    times += found;
     RematPlan plan;
     for (int32_t position = 1; position <= problem.op_count(); ++position)
       if (int32_t op = pick(random, position); pick(random, 4) == 0 && problem.ops[static_cast<size_t>(op)].repeatable)
@@ -243,14 +243,14 @@ TEST_CASE("overlap: nothing is below the bound, and more remats and copies do no
     CHECK(bound <= min_total_us(apply_to_problem(problem, plan)) * (1 + 1e-12));
   }
   CHECK(reached > rounds / 3);
-  CHECK(most < 1.05 * least);
+  CHECK(times < 1.05 * bounds);
 }
 
 TEST_CASE("overlap: close to the best intervals there are") {
   std::mt19937 random(2);
   double found = 0, best = 0, tight = 0;
   for (int round = 0; round < 200; ++round) {
-    RematProblem problem = random_sequence(random, 6);
+    RematProblem problem = random_schedule(random, 6);
     std::vector<CopyInterval> intervals = overlap_within(problem, 0).intervals;
     if (intervals.empty() || intervals.size() > 4) continue;
     int64_t limit = plain_peak(problem) + pick(random, 8);

@@ -36,15 +36,15 @@ struct Contents {
   std::map<int32_t, int32_t> offloaded_behind;  // by value: the base op behind which it is on the host
 };
 
-// The windows of an expanded schedule: offloads_made until they are through, reloads until they are first read.
-std::vector<CopyInterval> windows_of(const ExpandedSequence& expanded, const Contents& contents) {
+// The copy intervals of an expanded schedule: offloads end where they are done, reloads where they are first read.
+std::vector<CopyInterval> intervals_of(const ExpandedSchedule& expanded, const Contents& contents) {
   const RematProblem& problem = expanded.problem;
-  std::vector<CopyInterval> windows;
-  for (auto [value, place] : expanded.offloads_made) {
-    // Behind a base op stand its offloads_made; then comes what is issued later.
+  std::vector<CopyInterval> intervals;
+  for (auto [value, place] : expanded.offloads) {
+    // The offloads of a base op stand right behind it.
     int32_t done = expanded.places[static_cast<size_t>(contents.offloaded_behind.at(value))] + 1;
     while (problem.ops[static_cast<size_t>(done)].engine == Engine::ToHost) ++done;
-    windows.push_back({place, place, done});
+    intervals.push_back({place, place, done});
   }
   for (int32_t o = 0; o < problem.op_count(); ++o) {
     const RematOp& op = problem.ops[static_cast<size_t>(o)];
@@ -52,21 +52,22 @@ std::vector<CopyInterval> windows_of(const ExpandedSequence& expanded, const Con
     int32_t done = o + 1;
     while (done < problem.op_count() && !llvm::is_contained(problem.ops[static_cast<size_t>(done)].reads, op.writes[0]))
       ++done;
-    windows.push_back({o, o, done});
+    intervals.push_back({o, o, done});
   }
-  std::sort(windows.begin(), windows.end(), [](const CopyInterval& a, const CopyInterval& b) { return a.op < b.op; });
-  return windows;
+  std::sort(intervals.begin(), intervals.end(),
+            [](const CopyInterval& a, const CopyInterval& b) { return a.op < b.op; });
+  return intervals;
 }
 
 int64_t peak_with(const RematProblem& problem, const Contents& contents) {
-  ExpandedSequence expanded = expand(problem, contents.remats, contents.reloads);
-  return plain_peak(expanded.problem, windows_of(expanded, contents));
+  ExpandedSchedule expanded = expand(problem, contents.remats, contents.reloads);
+  return plain_peak(expanded.problem, intervals_of(expanded, contents));
 }
 
-// As long as the engines take, and 2 % of what is copied.
+// The time that the engines take beyond the plain ops, and 2 % of the copy time.
 double plain_added_us(const RematProblem& problem, const Contents& contents) {
-  ExpandedSequence expanded = expand(problem, contents.remats, contents.reloads);
-  double added = total_us(expanded.problem, windows_of(expanded, contents));
+  ExpandedSchedule expanded = expand(problem, contents.remats, contents.reloads);
+  double added = total_us(expanded.problem, intervals_of(expanded, contents));
   for (const RematOp& op : problem.ops) added -= op.cost_us;
   for (const RematOp& op : expanded.problem.ops)
     if (op.engine != Engine::Compute) added += 0.02 * op.cost_us;
@@ -75,7 +76,7 @@ double plain_added_us(const RematProblem& problem, const Contents& contents) {
 
 Extras extras_of(llvm::ArrayRef<Remat> remats) {
   Extras result;
-  for (const Remat& repeat : remats) result.insert({repeat.before, repeat.op});
+  for (const Remat& remat : remats) result.insert({remat.before, remat.op});
   return result;
 }
 
@@ -85,8 +86,8 @@ Extras extras_of(llvm::ArrayRef<Reload> reloads) {
   return result;
 }
 
-// The least added time of at most `most` remats and reloads within the limit; infinite when there are none.
-double cheapest_of(int most, const RematProblem& problem, int64_t limit) {
+// The minimum added time of at most `max_extras` remats and reloads within the limit; infinite if none are.
+double cheapest_of(int max_extras, const RematProblem& problem, int64_t limit) {
   remat::RematSchedule schedule(problem);
   std::vector<ProgramPoint> all;
   for (int32_t position = 1; position <= problem.op_count(); ++position)
@@ -107,13 +108,13 @@ double cheapest_of(int most, const RematProblem& problem, int64_t limit) {
       schedule.erase(all[i]);
     }
   };
-  extend(extend, 0, most);
+  extend(extend, 0, max_extras);
   return best;
 }
 
 }  // namespace
 
-TEST_CASE("recompute: incremental measures equal a plain sweep") {
+TEST_CASE("remat: incremental measures equal a plain sweep") {
   std::mt19937 random(1);
   for (int round = 0; round < 200; ++round) {
     RematProblem problem = random_problem(random, 3 + pick(random, 20));
@@ -137,7 +138,7 @@ TEST_CASE("recompute: incremental measures equal a plain sweep") {
   }
 }
 
-TEST_CASE("recompute: incremental measures with copies equal a plain sweep") {
+TEST_CASE("remat: incremental measures with copies equal a plain sweep") {
   std::mt19937 random(4);
   for (int round = 0; round < 200; ++round) {
     RematProblem problem = random_problem(random, 3 + pick(random, 20));
@@ -167,7 +168,7 @@ TEST_CASE("recompute: incremental measures with copies equal a plain sweep") {
   }
 }
 
-TEST_CASE("recompute: the final schedule has a plan's remats and copies in their places") {
+TEST_CASE("remat: the final schedule has a plan's remats and copies in their places") {
   std::mt19937 random(6);
   for (int round = 0; round < 40; ++round) {
     RematProblem problem = random_problem(random, 30);
@@ -181,7 +182,7 @@ TEST_CASE("recompute: the final schedule has a plan's remats and copies in their
     }
     const RematPlan plan = remat::plan_of(schedule);
     const RematProblem final = apply_to_problem(problem, plan);
-    const ExpandedSequence expanded = expand(problem, extras_of(plan.remats), extras_of(plan.reloads));
+    const ExpandedSchedule expanded = expand(problem, extras_of(plan.remats), extras_of(plan.reloads));
     REQUIRE(final.op_count() == expanded.problem.op_count());
     CHECK(plain_peak(final) == plain_peak(expanded.problem));
     CHECK(min_total_us(final) == doctest::Approx(min_total_us(expanded.problem)));
@@ -195,7 +196,7 @@ TEST_CASE("recompute: the final schedule has a plan's remats and copies in their
   }
 }
 
-TEST_CASE("recompute: as cheap as the best three remats, and never below the bound") {
+TEST_CASE("remat: as cheap as the best three remats, and never below the bound") {
   std::mt19937 random(2);
   int solved[2] = {0, 0}, missed[2] = {0, 0};
   for (int round = 0; round < 80; ++round) {
@@ -218,7 +219,7 @@ TEST_CASE("recompute: as cheap as the best three remats, and never below the bou
   }
 }
 
-TEST_CASE("recompute: the same problem gives the same plan") {
+TEST_CASE("remat: the same problem gives the same plan") {
   std::mt19937 random(3);
   RematProblem problem = random_problem(random, 60);
   int64_t limit = plain_peak(problem) * 3 / 4;
@@ -243,7 +244,7 @@ RematProblem there_and_back(double copy_us) {
   return problem;
 }
 
-TEST_CASE("recompute: a descent that tries what promises most takes less work, and little more time") {
+TEST_CASE("remat: a descent that tries the most promising changes takes less work, and little more time") {
   std::mt19937 random(9);
   RematProblem problem = random_problem(random, 1200);
   add_offloads(random, problem);
@@ -258,7 +259,7 @@ TEST_CASE("recompute: a descent that tries what promises most takes less work, a
   CHECK(few_us < 1.05 * all_us);
 }
 
-TEST_CASE("recompute: what hides behind compute is copied instead") {
+TEST_CASE("remat: what hides behind compute is copied instead") {
   // 80 bytes wait at the middle; four of the first seven values must be elsewhere there for 40.
   RematPlan hidden = plan_within(there_and_back(10), 40, {.seconds = 0.05});
   CHECK(hidden.peak_bytes <= 40);
@@ -270,7 +271,7 @@ TEST_CASE("recompute: what hides behind compute is copied instead") {
   CHECK(repeated.reloads.empty());
 }
 
-TEST_CASE("recompute: a levels ends at the least share asked for") {
+TEST_CASE("remat: levels end at the minimum share asked for") {
   std::mt19937 random(6);
   RematProblem problem = random_problem(random, 60);
   const auto ends_at = [&](double min_share) {
@@ -283,7 +284,7 @@ TEST_CASE("recompute: a levels ends at the least share asked for") {
   CHECK(ends_at(0) > 6);
 }
 
-TEST_CASE("recompute: with offloads, no plan of the levels takes longer than one for less") {
+TEST_CASE("remat: with offloads, no plan takes longer than one for a lower level") {
   std::mt19937 random(5);
   for (int round = 0; round < 6; ++round) {
     RematProblem problem = random_problem(random, 40);

@@ -1,0 +1,180 @@
+#include "passes/remat/remat_liveness.h"
+
+#include "llvm/ADT/STLExtras.h"
+
+#include <algorithm>
+#include <cassert>
+
+// A value's uses and an op's occurrences are sorted lists of points; where an occurrence ends follows from both. Every
+// change moves a few ends, and each moved end is one addition to the profile.
+
+namespace plimsoll::remat {
+
+RematLiveness::RematLiveness(const RematProblem& problem)
+    : RematOps(problem),
+      memory_(problem.op_count() + 1),
+      uses_(problem.value_bytes.size()),
+      occurrences_(static_cast<size_t>(id_count())) {
+  int32_t n = problem.op_count();
+  for (int32_t o = 0; o < n; ++o) {
+    occurrences_[static_cast<size_t>(o)].push_back({o, -1});
+    for (int32_t v : op(o).reads) uses_[static_cast<size_t>(v)].push_back({o, o});
+    memory_.add({o, o}, {o, o}, op(o).workspace_bytes);
+  }
+  for (size_t v = 0; v < uses_.size(); ++v) {
+    if (problem.live_out[v]) uses_[v].push_back({n, n});
+    int32_t value = static_cast<int32_t>(v);
+    ProgramPoint start = made(value, {n, n});
+    memory_.add(start, last_use_before(value, start, none()), bytes(value));
+  }
+  for (int32_t o = 0; o < n; ++o) refresh_reused({o, o});
+}
+
+const RematLiveness::Occurrence& RematLiveness::occurrence(ProgramPoint at) const {
+  const auto& all = occurrences_[static_cast<size_t>(at.op)];
+  return *std::lower_bound(all.begin(), all.end(), at.position,
+                           [](const Occurrence& o, int32_t position) { return o.position < position; });
+}
+
+ProgramPoint RematLiveness::latest_before(int32_t id, ProgramPoint at) const {
+  const auto& all = occurrences_[static_cast<size_t>(id)];
+  auto after = std::lower_bound(all.begin(), all.end(), at, [id](const Occurrence& o, ProgramPoint m) {
+    return ProgramPoint{o.position, id} < m;
+  });
+  return after == all.begin() ? from_the_start : ProgramPoint{std::prev(after)->position, id};
+}
+
+ProgramPoint RematLiveness::first_after(int32_t id, ProgramPoint at) const {
+  const auto& all = occurrences_[static_cast<size_t>(id)];
+  auto after = std::upper_bound(all.begin(), all.end(), at, [id](ProgramPoint m, const Occurrence& o) {
+    return m < ProgramPoint{o.position, id};
+  });
+  return after == all.end() ? none() : ProgramPoint{after->position, id};
+}
+
+ProgramPoint RematLiveness::made(int32_t value, ProgramPoint at) const {
+  int32_t op = producer(value), reload = reload_of(value);
+  if (op < 0) return from_the_start;
+  ProgramPoint latest = latest_before(op, at);
+  assert(latest != from_the_start && "a value is used after it was first made");
+  return reload < 0 ? latest : std::max(latest, latest_before(reload, at));
+}
+
+ProgramPoint RematLiveness::next_made(int32_t value, ProgramPoint at) const {
+  int32_t op = producer(value), reload = reload_of(value);
+  if (op < 0) return none();
+  ProgramPoint first = first_after(op, at);
+  return reload < 0 ? first : std::min(first, first_after(reload, at));
+}
+
+ProgramPoint RematLiveness::last_use_before(int32_t value, ProgramPoint made, ProgramPoint until) const {
+  const auto& uses = uses_[static_cast<size_t>(value)];
+  auto after = std::lower_bound(uses.begin(), uses.end(), until);
+  return after == uses.begin() ? made : std::max(made, *std::prev(after));
+}
+
+ProgramPoint RematLiveness::last_use(int32_t value, ProgramPoint at) const {
+  ProgramPoint start = made(value, at);
+  return last_use_before(value, start, next_made(value, start));
+}
+
+ProgramPoint RematLiveness::next_use(int32_t value, ProgramPoint at) const {
+  const auto& uses = uses_[static_cast<size_t>(value)];
+  auto use = std::upper_bound(uses.begin(), uses.end(), at);
+  return use != uses.end() && *use < next_made(value, at) ? *use : none();
+}
+
+bool RematLiveness::is_read(ProgramPoint at) const {
+  return llvm::any_of(op(at).writes, [&](int32_t v) { return last_use_before(v, at, next_made(v, at)) > at; });
+}
+
+// The bytes that are alive both at `at` and at the point after it.
+int64_t RematLiveness::live_across(ProgramPoint at) const {
+  int64_t live = memory_.live(at) - op(at).workspace_bytes + occurrence(at).reused;
+  for (int32_t v : op(at).reads)
+    if (last_use(v, at) == at) live -= bytes(v);
+  for (int32_t v : op(at).writes)
+    if (last_use(v, at.next()) == at) live -= bytes(v);
+  return live;
+}
+
+int64_t RematLiveness::reused(ProgramPoint at) const {
+  int64_t sum = 0;
+  for (const InPlaceReuse& pair : op(at).in_place)
+    if (last_use(pair.read, at) == at) sum += bytes(pair.written);
+  return sum;
+}
+
+void RematLiveness::refresh_reused(ProgramPoint at) {
+  if (at.op < 0 || at.op == problem().op_count()) return;
+  int64_t now = reused(at), &counted = occurrence(at).reused;
+  memory_.add(at, at, counted - now);
+  counted = now;
+}
+
+void RematLiveness::add_occurrence(ProgramPoint at) {
+  auto& all = occurrences_[static_cast<size_t>(at.op)];
+  auto after = std::lower_bound(all.begin(), all.end(), at.position,
+                                [](const Occurrence& o, int32_t position) { return o.position < position; });
+  all.insert(after, {at.position, static_cast<int32_t>(extras_.size())});
+  extras_.push_back(at);
+}
+
+void RematLiveness::drop_occurrence(ProgramPoint at) {
+  auto& all = occurrences_[static_cast<size_t>(at.op)];
+  Occurrence& gone = occurrence(at);
+  ProgramPoint moved = extras_.back();
+  extras_[static_cast<size_t>(gone.index)] = moved;
+  occurrence(moved).index = gone.index;
+  extras_.pop_back();
+  all.erase(&gone);
+}
+
+void RematLiveness::put(ProgramPoint at) {
+  llvm::SmallVector<ProgramPoint, 8> moved_ends;
+  memory_.insert(at, live_across(memory_.before(at)) + op(at).workspace_bytes);
+  for (int32_t v : op(at).writes) {
+    ProgramPoint earlier = made(v, at);
+    ProgramPoint end = last_use_before(v, earlier, next_made(v, at)), cut = last_use_before(v, earlier, at);
+    if (end > at)
+      memory_.add(cut.next(), at.previous(), -bytes(v));
+    else
+      memory_.add(at, at, bytes(v));
+    moved_ends.push_back(cut);
+  }
+  add_occurrence(at);
+  for (int32_t v : op(at).reads) {
+    ProgramPoint end = last_use(v, at);
+    auto& uses = uses_[static_cast<size_t>(v)];
+    uses.insert(std::lower_bound(uses.begin(), uses.end(), at), at);
+    if (end > at) continue;
+    memory_.add(end.next(), at, bytes(v));
+    moved_ends.push_back(end);
+  }
+  refresh_reused(at);
+  for (ProgramPoint end : moved_ends) refresh_reused(end);
+}
+
+void RematLiveness::take(ProgramPoint at) {
+  llvm::SmallVector<ProgramPoint, 8> moved_ends;
+  for (int32_t v : op(at).reads) {
+    ProgramPoint end = last_use(v, at);
+    auto& uses = uses_[static_cast<size_t>(v)];
+    uses.erase(std::lower_bound(uses.begin(), uses.end(), at));
+    if (end > at) continue;
+    ProgramPoint earlier = last_use(v, at);
+    memory_.add(earlier.next(), at, -bytes(v));
+    moved_ends.push_back(earlier);
+  }
+  for (int32_t v : op(at).writes) {
+    ProgramPoint end = last_use(v, at.next());
+    ProgramPoint cut = last_use_before(v, made(v, at), at);
+    if (end > at) memory_.add(cut.next(), at.previous(), bytes(v));
+    moved_ends.push_back(cut);
+  }
+  drop_occurrence(at);
+  memory_.erase(at);
+  for (ProgramPoint end : moved_ends) refresh_reused(end);
+}
+
+}  // namespace plimsoll::remat

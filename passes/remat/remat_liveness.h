@@ -1,0 +1,68 @@
+#pragma once
+
+// Which ops and copies stand where in a schedule, and which values are alive at each point. Putting one in or taking it
+// out costs a few steps for each value it touches.
+
+#include "passes/remat/remat_ops.h"
+
+#include <utility>
+
+namespace plimsoll::remat {
+
+// A reloaded value is alive from the point where its reload is issued, an offloaded one at least up to the point where
+// its offload is done. What a base op made may be made again by remats of the op and by reloads: each is an occurrence
+// of the value, and every use reads the latest one before it.
+class RematLiveness : public RematOps {
+ public:
+  explicit RematLiveness(const RematProblem& problem);
+
+  const MemoryProfile& memory() const { return memory_; }
+  llvm::ArrayRef<ProgramPoint> extras() const { return extras_; }  // remats, offloads and reloads, in no useful order
+  bool has(ProgramPoint at) const { return memory_.has(at); }
+
+  // The occurrence of `value` that a use at `at` would read: where it is made, and its last use so far.
+  ProgramPoint made(int32_t value, ProgramPoint at) const;
+  ProgramPoint last_use(int32_t value, ProgramPoint at) const;
+  bool is_alive(int32_t value, ProgramPoint at) const { return last_use(value, at) >= at; }
+  // The first use after `at` that reads the occurrence alive there; `none()` when there is no such use.
+  ProgramPoint next_use(int32_t value, ProgramPoint at) const;
+  // Whether an occurrence is read before the values it makes are made again.
+  bool is_read(ProgramPoint at) const;
+
+ protected:
+  static constexpr ProgramPoint from_the_start{0, -1};
+
+  void put(ProgramPoint at);
+  void take(ProgramPoint at);
+
+  bool is_in_schedule(int32_t id) const { return !occurrences_[static_cast<size_t>(id)].empty(); }
+  bool is_offloaded(int32_t reload) const { return is_in_schedule(offload_of(reload)); }
+  int32_t last_position(int32_t id) const { return occurrences_[static_cast<size_t>(id)].back().position; }
+  ProgramPoint latest_before(int32_t id, ProgramPoint at) const;
+  // Where `value` is made next after `at`.
+  ProgramPoint next_made(int32_t value, ProgramPoint at) const;
+
+ private:
+  struct Occurrence {
+    int32_t position;
+    int32_t index;       // in extras_; -1: the base op
+    int64_t reused = 0;  // bytes that in-place results save at that point
+  };
+
+  ProgramPoint first_after(int32_t id, ProgramPoint at) const;
+  ProgramPoint last_use_before(int32_t value, ProgramPoint made, ProgramPoint until) const;
+  int64_t live_across(ProgramPoint at) const;
+  int64_t reused(ProgramPoint at) const;
+  void refresh_reused(ProgramPoint at);
+  const Occurrence& occurrence(ProgramPoint at) const;
+  Occurrence& occurrence(ProgramPoint at) { return const_cast<Occurrence&>(std::as_const(*this).occurrence(at)); }
+  void add_occurrence(ProgramPoint at);
+  void drop_occurrence(ProgramPoint at);
+
+  MemoryProfile memory_;
+  std::vector<llvm::SmallVector<ProgramPoint, 4>> uses_;       // by value, sorted
+  std::vector<llvm::SmallVector<Occurrence, 2>> occurrences_;  // by id, sorted; the base op first
+  std::vector<ProgramPoint> extras_;
+};
+
+}  // namespace plimsoll::remat
