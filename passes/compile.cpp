@@ -19,7 +19,7 @@ Status check_stop(llvm::StringRef name) {
   for (const PassInfo* pass : all_passes()) known.push_back(pass->name);
   if (llvm::is_contained(known, name)) return Status::success();
   std::vector<std::string> near = did_you_mean(name, known, 1);
-  return usage_error("--stop-after " + name + ": no pass or phase is called that" +
+  return usage_error("cannot stop after " + name + ": no pass or phase is called that" +
                      (near.empty() ? "" : "; did you mean " + near.front() + "?"));
 }
 
@@ -52,7 +52,7 @@ Result<Program> compile_until(Graph forward, const TrainingRequest& request, con
   Result<Derived> derived = derive_program(*prepared, {}, request, catalog, prepared->passes);
   if (!derived) return derived.takeError();
   if (!derived->passes.stopped())
-    return usage_error("--stop-after " + hooks.pipeline.stop_after + ": the pass is not run");
+    return usage_error("cannot stop after " + hooks.pipeline.stop_after + ": the pass is not run");
   return std::move(derived->program);
 }
 

@@ -110,7 +110,7 @@ Result<ForwardModel> prepare_forward(CleanModel model, const TrainingRequest& re
   PassManager& passes = forward.passes;
   if (Status s = check_precision(graph, request)) return s;
   if (request.batch > 0 && !passes.stopped())
-    if (Status s = rebatch(graph, request.batch)) return s;
+    if (Status s = resize_batch(graph, request.batch)) return s;
   if (wants_channels_last(graph, request, catalog))
     if (Result<bool> changed = passes.run(graph, layout_pipeline); !changed) return changed.takeError();
   if (passes.leave("clean")) return forward;

@@ -1,6 +1,8 @@
 #include "frontend/api/check_model.h"
 
 #include "ir/support/units.h"
+#include "passes/analysis/dependence.h"
+#include "passes/rewrite/match.h"
 #include "passes/train/differentiate.h"
 #include "passes/train/resize_batch.h"
 #include "passes/train/training_step.h"
@@ -81,7 +83,7 @@ bool Checker::settle(Graph& graph) {
   PassManager passes;
   if (Status s = clean_graph(graph, passes)) return add_failure("simplification failed", std::move(s)), false;
   if (request_.training.batch > 0)
-    if (Status s = rebatch(graph, request_.training.batch))
+    if (Status s = resize_batch(graph, request_.training.batch))
       return add_failure("batch cannot be changed", std::move(s)), false;
   if (Status s = select_trained(graph, request_.training.train, request_.training.freeze))
     return add_failure("nothing to train as asked", std::move(s)), false;
@@ -95,24 +97,12 @@ std::vector<ValueId> trained_values(const Graph& graph) {
   return values;
 }
 
-std::string origin_name(const Graph& graph, NodeId id) {
-  const Node& node = graph.node(id);
-  if (node.origin != OriginId::None) return graph.origins[index_of(node.origin)].node;
-  return graph.value(node.results.front()).name;
-}
-
 // Freezing all trained weights that `nodes` depend on would remove the obstacle.
 std::string Checker::what_freezing_does(const Graph& graph, llvm::ArrayRef<NodeId> nodes) const {
-  std::vector<bool> wanted(graph.value_count());
-  for (NodeId id : nodes)
-    for (ValueId operand : graph.node(id).operands)
-      if (operand != ValueId::None) wanted[index_of(operand)] = true;
-  for (NodeId id = graph.last_node(); id != NodeId::None; id = graph.node(id).previous) {
-    const Node& node = graph.node(id);
-    if (llvm::none_of(node.results, [&](ValueId result) { return wanted[index_of(result)]; })) continue;
-    for (ValueId operand : node.operands)
-      if (operand != ValueId::None) wanted[index_of(operand)] = true;
-  }
+  llvm::SmallVector<ValueId, 16> read;
+  for (NodeId id : nodes) read.append(graph.node(id).operands.begin(), graph.node(id).operands.end());
+  llvm::erase_value(read, ValueId::None);
+  const std::vector<bool> wanted = find_contributing(graph, read, Flow::Data);
   std::vector<std::string> upstream;
   std::vector<ValueId> trained = trained_values(graph);
   for (ValueId value : trained)
@@ -136,7 +126,7 @@ void Checker::add_gradient_findings(const Graph& graph) {
   }
   for (const auto& [op, nodes] : by_op) {
     Finding finding{("no gradient through " + op->name).str(), why[op], {}, what_freezing_does(graph, nodes), true};
-    for (NodeId id : nodes) finding.nodes.push_back(origin_name(graph, id));
+    for (NodeId id : nodes) finding.nodes.push_back(model_name(graph, id));
     check_.findings.push_back(std::move(finding));
   }
 }

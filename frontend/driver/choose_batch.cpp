@@ -145,8 +145,6 @@ Result<Plan> compile_largest_batch(const OpenedModel& model, const CompileReques
 }
 
 Result<Plan> compile_fastest_precision(const CompileRequest& request, CompileOne compile) {
-  if (!request.training.precision_rules.empty())
-    return usage_error("--precision-file needs --precision bf16 or fp16, not auto");
   Result<DeviceDescription> device = find_device(request.device, request.device_file);
   if (!device) return device.takeError();
   std::optional<Plan> best;

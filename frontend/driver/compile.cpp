@@ -11,6 +11,7 @@
 #include "ir/support/output_file.h"
 #include "ir/support/units.h"
 #include "ir/text.h"
+#include "passes/target/check_precision.h"
 
 #include "llvm/Support/FileSystem.h"
 #include "llvm/Support/MemoryBuffer.h"
@@ -74,6 +75,8 @@ Result<TrainingRequest> training_request(const CompileOptions& options) {
   request.first_loss_scale = options.loss_scale;
   request.precision = options.precision;
   if (!options.precision_file.empty()) {
+    if (!is_mixed(options.precision))
+      return usage_error("--precision-file needs --precision bf16 or fp16, not " + options.precision);
     auto file = llvm::MemoryBuffer::getFile(options.precision_file, /*IsText=*/true);
     if (!file) return system_error(options.precision_file + ": " + file.getError().message());
     request.precision_rules = (*file)->getBuffer().str();

@@ -6,6 +6,7 @@
 
 #include "ir/support/parallel.h"
 #include "ir/support/units.h"
+#include "passes/analysis/dependence.h"
 #include "passes/budget/budget_report.h"
 #include "passes/remat/remat_problem.h"
 #include "passes/remat/remat_rewrite.h"

@@ -1,21 +1,17 @@
+#include "passes/analysis/dependence.h"
 #include "passes/pass/pass.h"
 
-// Erases nodes none of whose results is read. Readers come after what they read, so one walk from the end
-// suffices. Inputs and states stay: they are the graph's signature.
+// Erases nodes that no output or update depends on. Inputs and states stay: they are the graph's signature.
 
 namespace plimsoll {
 namespace {
 
 Result<bool> run(Graph& graph, PassContext& context) {
-  std::vector<bool> leaves_graph(graph.value_count());
-  for (const Output& output : graph.outputs) leaves_graph[index_of(output.value)] = true;
-  for (const Update& update : graph.updates) leaves_graph[index_of(update.value)] = true;
-  auto is_read = [&](ValueId value) { return leaves_graph[index_of(value)] || !graph.value(value).users.empty(); };
-
+  const std::vector<bool> needed = find_needed(graph);
   int64_t removed = 0;
-  for (NodeId id = graph.last_node(), previous; id != NodeId::None; id = previous) {
+  for (NodeId id = graph.last_node(), previous; id != NodeId::None; id = previous) {  // readers before their operands
     previous = graph.node(id).previous;
-    if (llvm::any_of(graph.node(id).results, is_read)) continue;
+    if (needed[index_of(id)]) continue;
     graph.erase_node(id);
     ++removed;
   }

@@ -1,5 +1,4 @@
-#include "passes/pass/pass.h"
-#include "passes/rewrite/match.h"
+#include "passes/rewrite/patterns.h"
 
 // Moves reshapes, transposes and slices past the ops that do not care, so that pairs meet
 // and cancel (simplify removes them). Each rule is local and only ever moves a layout change in one direction:
@@ -20,7 +19,7 @@ bool keeps_last_dim(const Type& a, const Type& b) {
 // linear(reshape(x)) -> reshape(linear(x)) where only leading dims are regrouped.
 bool reshape_below_linear(Graph& graph, NodeId id) {
   const Node& node = graph.node(id);
-  const Node* reshape = made_by(graph, node.operands[0], "reshape");
+  const Node* reshape = producer_of(graph, node.operands[0], "reshape");
   if (!reshape) return false;
   const Type& from = graph.type(reshape->operands[0]);
   if (from.rank() < 2 || !keeps_last_dim(from, graph.type(node.operands[0]))) return false;
@@ -74,15 +73,15 @@ bool transpose_below_rows(Graph& graph, NodeId id) {
   llvm::MutableArrayRef<ValueId> moving =
       llvm::MutableArrayRef<ValueId>(operands).take_front(rows > 0 ? 1 : operands.size());
   auto* first = llvm::find_if(moving, [&](ValueId operand) {
-    return made_by(graph, operand, "transpose") && graph.type(operand).rank() == rank;
+    return producer_of(graph, operand, "transpose") && graph.type(operand).rank() == rank;
   });
   if (first == moving.end()) return false;
-  llvm::ArrayRef<int64_t> perm = made_by(graph, *first, "transpose")->attrs.get_ints("perm");
+  llvm::ArrayRef<int64_t> perm = producer_of(graph, *first, "transpose")->attrs.get_ints("perm");
   for (int64_t i = rank - rows; i < rank; ++i)
     if (perm[static_cast<size_t>(i)] != i) return false;
   for (ValueId& operand : moving) {
     if (operand == ValueId::None || is_untouched(graph.type(operand), perm)) continue;
-    const Node* transpose = made_by(graph, operand, "transpose");
+    const Node* transpose = producer_of(graph, operand, "transpose");
     if (!transpose || transpose->attrs.get_ints("perm") != perm || !readers_let_transposes_pass(graph, operand))
       return false;
     operand = transpose->operands[0];
@@ -117,7 +116,7 @@ std::optional<llvm::SmallVector<Perm, 6>> merged_dims(const Shape& in, const Sha
 // transpose(reshape(x)) -> reshape(transpose(x)) for a reshape that merges dims.
 bool transpose_above_merge(Graph& graph, NodeId id) {
   const Node& node = graph.node(id);
-  const Node* reshape = made_by(graph, node.operands[0], "reshape");
+  const Node* reshape = producer_of(graph, node.operands[0], "reshape");
   if (!reshape) return false;
   const Type& from = graph.type(reshape->operands[0]);
   if (from.rank() <= graph.type(node.operands[0]).rank()) return false;
@@ -143,7 +142,7 @@ llvm::SmallVector<int64_t, 6> wide_dims(const Shape& shape) {
 // are permuted where they stand in x.
 bool transpose_above_unit_dims(Graph& graph, NodeId id) {
   const Node& node = graph.node(id);
-  const Node* reshape = made_by(graph, node.operands[0], "reshape");
+  const Node* reshape = producer_of(graph, node.operands[0], "reshape");
   if (!reshape) return false;
   const Shape in = graph.type(reshape->operands[0]).shape, out = graph.type(node.operands[0]).shape;
   llvm::SmallVector<int64_t, 6> from = wide_dims(in), to = wide_dims(out);
@@ -167,7 +166,7 @@ bool transpose_above_unit_dims(Graph& graph, NodeId id) {
 // transpose(expand(x)) -> expand(transpose(x)).
 bool transpose_above_expand(Graph& graph, NodeId id) {
   const Node& node = graph.node(id);
-  const Node* expand = made_by(graph, node.operands[0], "expand");
+  const Node* expand = producer_of(graph, node.operands[0], "expand");
   if (!expand || graph.type(expand->operands[0]).rank() != graph.type(node.operands[0]).rank()) return false;
   Builder b = builder_at(graph, id);
   ValueId moved =
@@ -197,7 +196,7 @@ Attrs with_dims_permuted(const Attrs& attrs, llvm::ArrayRef<int64_t> perm) {
 // written.
 bool transpose_above_resize(Graph& graph, NodeId id, PassContext& context) {
   const Node& node = graph.node(id);
-  const Node* resize = made_by(graph, node.operands[0], "resize");
+  const Node* resize = producer_of(graph, node.operands[0], "resize");
   if (!resize) return false;
   const int64_t small = graph.type(resize->operands[0]).elements(), large = graph.type(node.results[0]).elements();
   const bool alone = has_one_reader(graph, node.operands[0]);
@@ -217,7 +216,7 @@ bool transpose_above_resize(Graph& graph, NodeId id, PassContext& context) {
 // slice(transpose(x)) -> transpose(slice(x)).
 bool slice_above_transpose(Graph& graph, NodeId id) {
   const Node& node = graph.node(id);
-  const Node* transpose = made_by(graph, node.operands[0], "transpose");
+  const Node* transpose = producer_of(graph, node.operands[0], "transpose");
   if (!transpose) return false;
   llvm::ArrayRef<int64_t> perm = transpose->attrs.get_ints("perm");
   Attrs attrs;
@@ -237,7 +236,7 @@ bool slice_above_transpose(Graph& graph, NodeId id) {
 // cut of the source dim.
 bool slice_above_split(Graph& graph, NodeId id) {
   const Node& node = graph.node(id);
-  const Node* reshape = made_by(graph, node.operands[0], "reshape");
+  const Node* reshape = producer_of(graph, node.operands[0], "reshape");
   if (!reshape) return false;
   const Shape in = graph.type(reshape->operands[0]).shape, out = graph.type(node.operands[0]).shape;
   if (in.size() >= out.size()) return false;
@@ -270,21 +269,17 @@ bool slice_above_split(Graph& graph, NodeId id) {
   return true;
 }
 
-bool visit(Graph& graph, NodeId id, PassContext& context) {
-  llvm::StringRef op = graph.node(id).op->name;
-  if (op == "linear" && reshape_below_linear(graph, id)) return true;
-  if (op == "transpose")
-    return transpose_above_merge(graph, id) || transpose_above_unit_dims(graph, id) ||
-           transpose_above_expand(graph, id) || transpose_above_resize(graph, id, context);
-  if (op == "slice") return slice_above_transpose(graph, id) || slice_above_split(graph, id);
-  return transpose_below_rows(graph, id);
-}
-
 Result<bool> run(Graph& graph, PassContext& context) {
-  int64_t moved = 0;
-  for (NodeId id : graph.order()) moved += visit(graph, id, context);
-  context.count("moved", moved);
-  return moved > 0;
+  const auto above_resize = [&](Graph& g, NodeId id) { return transpose_above_resize(g, id, context); };
+  return apply_patterns(graph, context,
+                        {{"linear", "moved", reshape_below_linear},
+                         {"transpose", "moved", transpose_above_merge},
+                         {"transpose", "moved", transpose_above_unit_dims},
+                         {"transpose", "moved", transpose_above_expand},
+                         {"transpose", "moved", above_resize},
+                         {"slice", "moved", slice_above_transpose},
+                         {"slice", "moved", slice_above_split},
+                         {"", "moved", transpose_below_rows}});
 }
 
 }  // namespace

@@ -1,5 +1,4 @@
-#include "passes/pass/pass.h"
-#include "passes/rewrite/match.h"
+#include "passes/rewrite/patterns.h"
 
 // Attention whose q, k and v are the three pieces of one value reads that value instead, and its gradient is the
 // value's gradient: nothing is taken apart before it and put together behind it.
@@ -13,7 +12,7 @@ namespace {
 bool try_pack(Graph& graph, NodeId id) {
   const Node& node = graph.node(id);
   if (node.attrs.get_int("packed") != 0) return false;
-  const Node* split = made_by(graph, node.operands[0], "split");
+  const Node* split = producer_of(graph, node.operands[0], "split");
   if (!split || split->attrs.get_int("axis") != 2 || split->results.size() != 3) return false;
   for (size_t i = 0; i < 3; ++i)
     if (node.operands[i] != split->results[i] || !has_one_reader(graph, split->results[i])) return false;
@@ -29,11 +28,7 @@ bool try_pack(Graph& graph, NodeId id) {
 }
 
 Result<bool> run(Graph& graph, PassContext& context) {
-  int64_t packed = 0;
-  for (NodeId id : graph.order())
-    if (graph.node(id).op->name == "attention") packed += try_pack(graph, id);
-  context.count("packed", packed);
-  return packed > 0;
+  return apply_patterns(graph, context, {{"attention", "packed", try_pack}});
 }
 
 }  // namespace

@@ -1,5 +1,4 @@
-#include "passes/pass/pass.h"
-#include "passes/rewrite/match.h"
+#include "passes/rewrite/patterns.h"
 
 // Exporters spell GELU and SiLU out. One op instead of up to eight: backward then
 // keeps one tensor, and both directions read memory once.
@@ -11,7 +10,7 @@ namespace {
 
 // 1 + f, and the f.
 ValueId one_plus(const Graph& graph, ValueId value) {
-  const Node* add = made_by(graph, value, "add");
+  const Node* add = producer_of(graph, value, "add");
   if (!add) return ValueId::None;
   std::optional<WithNumber> parts = with_number(graph, *add);
   return parts && parts->number == 1 ? parts->value : ValueId::None;
@@ -21,8 +20,8 @@ ValueId one_plus(const Graph& graph, ValueId value) {
 WithNumber strip_factors(const Graph& graph, ValueId value) {
   double factor = 1;
   for (;;) {
-    const Node* mul = made_by(graph, value, "mul");
-    const Node* div = made_by(graph, value, "div");
+    const Node* mul = producer_of(graph, value, "mul");
+    const Node* div = producer_of(graph, value, "div");
     if (mul) {
       std::optional<WithNumber> parts = with_number(graph, *mul);
       if (!parts) break;
@@ -44,14 +43,14 @@ bool close(double a, double b) { return std::fabs(a - b) <= 1e-3 * std::fabs(b);
 
 // x^3 as pow(x, 3) or as products.
 bool is_cube(const Graph& graph, ValueId value, ValueId x) {
-  if (const Node* pow = made_by(graph, value, "pow"))
+  if (const Node* pow = producer_of(graph, value, "pow"))
     return pow->operands[0] == x && is_splat(graph, pow->operands[1], 3);
-  const Node* mul = made_by(graph, value, "mul");
+  const Node* mul = producer_of(graph, value, "mul");
   if (!mul || (mul->operands[0] != x && mul->operands[1] != x)) return false;
   ValueId square = other_operand(*mul, x);
-  if (const Node* pow = made_by(graph, square, "pow"))
+  if (const Node* pow = producer_of(graph, square, "pow"))
     return pow->operands[0] == x && is_splat(graph, pow->operands[1], 2);
-  const Node* xx = made_by(graph, square, "mul");
+  const Node* xx = producer_of(graph, square, "mul");
   return xx && xx->operands[0] == x && xx->operands[1] == x;
 }
 
@@ -66,7 +65,7 @@ void collect_factors(const Graph& graph, ValueId value, bool may_open, Product& 
     product.number *= *number;
     return;
   }
-  const Node* mul = made_by(graph, value, "mul");
+  const Node* mul = producer_of(graph, value, "mul");
   if (mul && may_open) {
     for (ValueId operand : mul->operands) collect_factors(graph, operand, has_one_reader(graph, operand), product);
     return;
@@ -91,15 +90,15 @@ bool is_factored_argument(const Graph& graph, ValueId value, ValueId x) {
 llvm::StringRef gelu_gate(const Graph& graph, ValueId gate, ValueId x) {
   ValueId inner = one_plus(graph, gate);
   if (inner == ValueId::None) return "";
-  if (const Node* erf = made_by(graph, inner, "erf")) {
+  if (const Node* erf = producer_of(graph, inner, "erf")) {
     WithNumber argument = strip_factors(graph, erf->operands[0]);
     return argument.value == x && close(argument.number, M_SQRT1_2) ? "none" : "";
   }
-  const Node* tanh = made_by(graph, inner, "tanh");
+  const Node* tanh = producer_of(graph, inner, "tanh");
   if (!tanh) return "";
   if (is_factored_argument(graph, tanh->operands[0], x)) return "tanh";
   WithNumber argument = strip_factors(graph, tanh->operands[0]);
-  const Node* sum = made_by(graph, argument.value, "add");
+  const Node* sum = producer_of(graph, argument.value, "add");
   if (!sum || !close(argument.number, std::sqrt(2 / M_PI))) return "";
   if (sum->operands[0] != x && sum->operands[1] != x) return "";
   WithNumber cubic = strip_factors(graph, other_operand(*sum, x));
@@ -124,7 +123,7 @@ bool try_gelu(Graph& graph, NodeId id) {
 bool try_silu(Graph& graph, NodeId id) {
   const Node& node = graph.node(id);
   for (size_t i = 0; i < 2; ++i) {
-    const Node* sigmoid = made_by(graph, node.operands[1 - i], "sigmoid");
+    const Node* sigmoid = producer_of(graph, node.operands[1 - i], "sigmoid");
     if (!sigmoid || sigmoid->operands[0] != node.operands[i]) continue;
     ValueId silu = builder_at(graph, id).emit("silu", {node.operands[i]});
     replace_and_rename(graph, graph.node(id).results[0], silu);
@@ -134,17 +133,7 @@ bool try_silu(Graph& graph, NodeId id) {
 }
 
 Result<bool> run(Graph& graph, PassContext& context) {
-  int64_t gelus = 0, silus = 0;
-  for (NodeId id : graph.order()) {
-    if (graph.node(id).op->name != "mul") continue;
-    if (try_gelu(graph, id))
-      ++gelus;
-    else if (try_silu(graph, id))
-      ++silus;
-  }
-  context.count("gelu", gelus);
-  context.count("silu", silus);
-  return gelus + silus > 0;
+  return apply_patterns(graph, context, {{"mul", "gelu", try_gelu}, {"mul", "silu", try_silu}});
 }
 
 }  // namespace

@@ -1,6 +1,5 @@
 #include "ir/depends_on_parameter.h"
-#include "passes/pass/pass.h"
-#include "passes/rewrite/match.h"
+#include "passes/rewrite/patterns.h"
 
 // softmax(q k^T * scale + mask) v, as exporters write it, becomes one attention op on
 // [batch, time, heads * dim]. Backward then keeps a row of sums instead of two matrices of time x time.
@@ -27,12 +26,12 @@ struct Attention {
 // Takes factors by numbers off `value`; gives what is left.
 ValueId take_factors(const Graph& graph, ValueId value, double& scale) {
   for (;;) {
-    if (const Node* mul = made_by(graph, value, "mul")) {
+    if (const Node* mul = producer_of(graph, value, "mul")) {
       std::optional<WithNumber> parts = with_number(graph, *mul);
       if (!parts || graph.type(parts->value) != graph.type(value)) return value;
       scale *= parts->number;
       value = parts->value;
-    } else if (const Node* div = made_by(graph, value, "div")) {
+    } else if (const Node* div = producer_of(graph, value, "div")) {
       std::optional<double> number = splat_value(graph, div->operands[1]);
       if (!number || graph.type(div->operands[0]) != graph.type(value)) return value;
       scale /= *number;
@@ -45,7 +44,7 @@ ValueId take_factors(const Graph& graph, ValueId value, double& scale) {
 
 // where(m, 0, -inf) is the boolean mask m.
 ValueId boolean_behind(const Graph& graph, ValueId mask) {
-  const Node* where = made_by(graph, mask, "where");
+  const Node* where = producer_of(graph, mask, "where");
   if (!where || !is_splat(graph, where->operands[1], 0, 0)) return mask;
   std::optional<double> off = splat_value(graph, where->operands[2]);
   return off && std::isinf(*off) && *off < 0 ? where->operands[0] : mask;
@@ -89,16 +88,17 @@ const Node* take_scores(const Graph& graph, ValueId scores, Attention& a) {
     // A factor above an additive mask would scale the mask too; only 0 and -inf survive that, so look no further there.
     bool scaled = a.scale != before;
     scores = inner;
-    if (const Node* product = made_by(graph, scores, "matmul")) return product;
-    if (const Node* cast = made_by(graph, scores, "cast")) {
+    if (const Node* product = producer_of(graph, scores, "matmul")) return product;
+    if (const Node* cast = producer_of(graph, scores, "cast")) {
       scores = cast->operands[0];
       continue;
     }
-    const Node* add = made_by(graph, scores, "add");
-    const Node* where = made_by(graph, scores, "where");
+    const Node* add = producer_of(graph, scores, "add");
+    const Node* where = producer_of(graph, scores, "where");
     if (add && !scaled) {
       size_t side = graph.type(add->operands[0]) == graph.type(scores) ? 0 : 1;
-      if (constant_behind(graph, add->operands[side]) || made_by(graph, add->operands[side], "where")) side = 1 - side;
+      if (constant_behind(graph, add->operands[side]) || producer_of(graph, add->operands[side], "where"))
+        side = 1 - side;
       if (graph.type(add->operands[side]) != graph.type(scores) || !take_mask(add->operands[1 - side])) return nullptr;
       scores = add->operands[side];
     } else if (where && !scaled) {
@@ -121,7 +121,7 @@ const Node* take_probabilities(const Graph& graph, ValueId p, Attention& a) {
     for (NodeId user : users)
       if (graph.node(user).op->name == "where" && graph.node(user).operands[2] == p) guard = &graph.node(user);
     if (guard && users.size() == 2) {
-      const Node* is_nan = made_by(graph, guard->operands[0], "is_nan");
+      const Node* is_nan = producer_of(graph, guard->operands[0], "is_nan");
       if (!is_nan || is_nan->operands[0] != p || !is_splat(graph, guard->operands[1], 0, 0)) return nullptr;
       p = guard->results[0];
       continue;
@@ -198,8 +198,8 @@ bool try_attention(Graph& graph, NodeId id) {
 // The head repetition of grouped queries, once layout changes have met: reshape(expand(y)) with y [batch, rows, groups,
 // 1, dim].
 ValueId ungrouped(Graph& graph, NodeId at, ValueId value, int64_t heads, int64_t& kv_heads) {
-  const Node* merge = made_by(graph, value, "reshape");
-  const Node* expand = merge ? made_by(graph, merge->operands[0], "expand") : nullptr;
+  const Node* merge = producer_of(graph, value, "reshape");
+  const Node* expand = merge ? producer_of(graph, merge->operands[0], "expand") : nullptr;
   if (!expand) return ValueId::None;
   const Shape from = graph.type(expand->operands[0]).shape, to = graph.type(merge->operands[0]).shape;
   if (from.size() != 5 || to.size() != 5 || from[3] != 1 || to[2] * to[3] != heads) return ValueId::None;
@@ -243,18 +243,9 @@ bool try_mask(Graph& graph, NodeId id) {
 }
 
 Result<bool> run(Graph& graph, PassContext& context) {
-  int64_t found = 0, grouped = 0, masks = 0;
-  for (NodeId id : graph.order())
-    if (graph.node(id).op->name == "softmax") found += try_attention(graph, id);
-  for (NodeId id : graph.order()) {
-    if (graph.node(id).op->name != "attention") continue;
-    grouped += try_grouped(graph, id);
-    masks += try_mask(graph, id);
-  }
-  context.count("attention", found);
-  context.count("grouped", grouped);
-  context.count("masks", masks);
-  return found + grouped + masks > 0;
+  const bool found = apply_patterns(graph, context, {{"softmax", "attention", try_attention}});
+  return apply_patterns(graph, context, {{"attention", "grouped", try_grouped}, {"attention", "masks", try_mask}}) ||
+         found;
 }
 
 }  // namespace

@@ -1,5 +1,4 @@
-#include "passes/pass/pass.h"
-#include "passes/rewrite/match.h"
+#include "passes/rewrite/patterns.h"
 
 // Matrix products with a weight become `linear`, which takes any leading dims and an
 // optional bias. Reshapes and row permutations around it then move out of the way (move-transposes).
@@ -32,7 +31,7 @@ bool try_linear(Graph& graph, NodeId id) {
 
 // linear(x, transpose(w)): the flag says it without a copy of the weight.
 bool try_transposed_weight(Graph& graph, NodeId id) {
-  const Node* transpose = made_by(graph, graph.node(id).operands[1], "transpose");
+  const Node* transpose = producer_of(graph, graph.node(id).operands[1], "transpose");
   if (!transpose) return false;
   graph.set_operand(id, 1, transpose->operands[0]);
   Attrs& attrs = graph.node(id).attrs;
@@ -45,7 +44,7 @@ bool try_bias(Graph& graph, NodeId id) {
   const Node& add = graph.node(id);
   for (size_t i = 0; i < 2; ++i) {
     ValueId product = add.operands[i], bias = add.operands[1 - i];
-    const Node* linear = made_by(graph, product, "linear");
+    const Node* linear = producer_of(graph, product, "linear");
     if (!linear || linear->operands.size() > 2 || !has_one_reader(graph, product)) continue;
     const Type& type = graph.type(product);
     const Type& bias_type = graph.type(bias);
@@ -63,17 +62,10 @@ bool try_bias(Graph& graph, NodeId id) {
 }
 
 Result<bool> run(Graph& graph, PassContext& context) {
-  int64_t products = 0, transposes = 0, biases = 0;
-  for (NodeId id : graph.order())
-    if (graph.node(id).op->name == "matmul") products += try_linear(graph, id);
-  for (NodeId id : graph.order()) {
-    if (graph.node(id).op->name == "linear") transposes += try_transposed_weight(graph, id);
-    if (graph.node(id).op->name == "add") biases += try_bias(graph, id);
-  }
-  context.count("linear", products);
-  context.count("transposed weights", transposes);
-  context.count("bias", biases);
-  return products + transposes + biases > 0;
+  const bool found = apply_patterns(graph, context, {{"matmul", "linear", try_linear}});
+  return apply_patterns(graph, context,
+                        {{"linear", "transposed weights", try_transposed_weight}, {"add", "bias", try_bias}}) ||
+         found;
 }
 
 }  // namespace

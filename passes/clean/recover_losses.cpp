@@ -1,5 +1,4 @@
-#include "passes/pass/pass.h"
-#include "passes/rewrite/match.h"
+#include "passes/rewrite/patterns.h"
 
 // Cross-entropy out of log-softmax and negative log-likelihood, and straight on 16-bit logits:
 // the op computes in f32 whatever it reads, so a cast of the logits only costs memory.
@@ -9,7 +8,7 @@ namespace {
 
 bool try_join(Graph& graph, NodeId id) {
   const Node& nll = graph.node(id);
-  const Node* log_softmax = made_by(graph, nll.operands[0], "log_softmax");
+  const Node* log_softmax = producer_of(graph, nll.operands[0], "log_softmax");
   if (!log_softmax || log_softmax->attrs.get_int("axis") != 1 || !has_one_reader(graph, nll.operands[0])) return false;
   llvm::SmallVector<ValueId, 3> operands(nll.operands.begin(), nll.operands.end());
   operands[0] = log_softmax->operands[0];
@@ -21,7 +20,7 @@ bool try_join(Graph& graph, NodeId id) {
 
 bool try_drop_cast(Graph& graph, NodeId id) {
   const Node& node = graph.node(id);
-  const Node* cast = made_by(graph, node.operands[0], "cast");
+  const Node* cast = producer_of(graph, node.operands[0], "cast");
   if (!cast || graph.type(node.operands[0]).dtype != DType::F32) return false;
   DType from = graph.type(cast->operands[0]).dtype;
   if (from != DType::BF16 && from != DType::F16) return false;
@@ -30,14 +29,8 @@ bool try_drop_cast(Graph& graph, NodeId id) {
 }
 
 Result<bool> run(Graph& graph, PassContext& context) {
-  int64_t joined = 0, casts = 0;
-  for (NodeId id : graph.order())
-    if (graph.node(id).op->name == "nll_loss") joined += try_join(graph, id);
-  for (NodeId id : graph.order())
-    if (graph.node(id).op->name == "cross_entropy") casts += try_drop_cast(graph, id);
-  context.count("cross_entropy", joined);
-  context.count("casts dropped", casts);
-  return joined + casts > 0;
+  const bool joined = apply_patterns(graph, context, {{"nll_loss", "cross_entropy", try_join}});
+  return apply_patterns(graph, context, {{"cross_entropy", "casts dropped", try_drop_cast}}) || joined;
 }
 
 }  // namespace

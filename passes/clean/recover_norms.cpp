@@ -1,5 +1,4 @@
-#include "passes/pass/pass.h"
-#include "passes/rewrite/match.h"
+#include "passes/rewrite/patterns.h"
 
 // RMS norm, layer norm and group norm out of their parts. The fused ops compute statistics
 // in f32 whatever the model's dtype, which is what exports do by casting around them; the casts go with them.
@@ -8,14 +7,14 @@ namespace plimsoll {
 namespace {
 
 ValueId skip_cast(const Graph& graph, ValueId value) {
-  const Node* cast = made_by(graph, value, "cast");
+  const Node* cast = producer_of(graph, value, "cast");
   return cast ? cast->operands[0] : value;
 }
 
 bool is_square_of(const Graph& graph, ValueId value, ValueId x) {
-  if (const Node* pow = made_by(graph, value, "pow"))
+  if (const Node* pow = producer_of(graph, value, "pow"))
     return pow->operands[0] == x && is_splat(graph, pow->operands[1], 2);
-  const Node* mul = made_by(graph, value, "mul");
+  const Node* mul = producer_of(graph, value, "mul");
   return mul && mul->operands[0] == x && mul->operands[1] == x;
 }
 
@@ -37,15 +36,16 @@ struct InverseRoot {
 // 1 / sqrt(mean + eps), in its spellings.
 std::optional<InverseRoot> match_inverse_root(const Graph& graph, ValueId value) {
   ValueId sum = ValueId::None;
-  if (const Node* rsqrt = made_by(graph, value, "rsqrt")) sum = rsqrt->operands[0];
-  if (const Node* reciprocal = made_by(graph, value, "reciprocal"))
-    if (const Node* sqrt = made_by(graph, reciprocal->operands[0], "sqrt")) sum = sqrt->operands[0];
-  if (const Node* div = made_by(graph, value, "div"))
-    if (const Node* sqrt = made_by(graph, div->operands[1], "sqrt"); sqrt && is_splat(graph, div->operands[0], 1, 0))
+  if (const Node* rsqrt = producer_of(graph, value, "rsqrt")) sum = rsqrt->operands[0];
+  if (const Node* reciprocal = producer_of(graph, value, "reciprocal"))
+    if (const Node* sqrt = producer_of(graph, reciprocal->operands[0], "sqrt")) sum = sqrt->operands[0];
+  if (const Node* div = producer_of(graph, value, "div"))
+    if (const Node* sqrt = producer_of(graph, div->operands[1], "sqrt");
+        sqrt && is_splat(graph, div->operands[0], 1, 0))
       sum = sqrt->operands[0];
-  if (const Node* pow = made_by(graph, value, "pow"))
+  if (const Node* pow = producer_of(graph, value, "pow"))
     if (is_splat(graph, pow->operands[1], -0.5)) sum = pow->operands[0];
-  const Node* add = made_by(graph, sum, "add");
+  const Node* add = producer_of(graph, sum, "add");
   if (!add) return std::nullopt;
   std::optional<WithNumber> parts = with_number(graph, *add);
   if (!parts) return std::nullopt;
@@ -65,12 +65,12 @@ std::optional<Normalised> match_rms(const Graph& graph, const Node& node) {
     std::optional<InverseRoot> root;
     if (node.op->name == "mul") root = match_inverse_root(graph, node.operands[1 - i]);
     if (node.op->name == "div" && i == 0)
-      if (const Node* sqrt = made_by(graph, node.operands[1], "sqrt"))
-        if (const Node* add = made_by(graph, sqrt->operands[0], "add"))
+      if (const Node* sqrt = producer_of(graph, node.operands[1], "sqrt"))
+        if (const Node* add = producer_of(graph, sqrt->operands[0], "add"))
           if (std::optional<WithNumber> parts = with_number(graph, *add))
             root = InverseRoot{parts->value, parts->number};
     if (!root) continue;
-    const Node* mean = made_by(graph, root->mean, "reduce_mean");
+    const Node* mean = producer_of(graph, root->mean, "reduce_mean");
     if (!mean || !is_square_of(graph, mean->operands[0], x)) continue;
     int64_t axis = trailing_mean_axis(graph, *mean);
     if (axis >= 0) return Normalised{x, axis, root->eps};
@@ -132,9 +132,9 @@ bool try_rms(Graph& graph, NodeId id) {
 bool try_layer(Graph& graph, NodeId id) {
   std::optional<Normalised> match = match_rms(graph, graph.node(id));
   if (!match) return false;
-  const Node* centre = made_by(graph, match->x, "sub");
+  const Node* centre = producer_of(graph, match->x, "sub");
   if (!centre) return false;
-  const Node* mean = made_by(graph, centre->operands[1], "reduce_mean");
+  const Node* mean = producer_of(graph, centre->operands[1], "reduce_mean");
   if (!mean || mean->operands[0] != centre->operands[0] || trailing_mean_axis(graph, *mean) != match->axis)
     return false;
   ValueId x = centre->operands[0], end = graph.node(id).results[0];
@@ -151,12 +151,15 @@ bool try_layer(Graph& graph, NodeId id) {
   return true;
 }
 
+// A layer norm holds an RMS norm, so it is looked for first.
+bool try_norm(Graph& graph, NodeId id) { return try_layer(graph, id) || try_rms(graph, id); }
+
 // reshape[N, G, rest] -> norm over each group -> reshape back, then per-channel scale and bias: PyTorch's export of
 // GroupNorm. `id` is the inner norm: a group_norm whose channels are the groups and whose own scale and bias are 1 and
 // 0.
 bool try_group(Graph& graph, NodeId id) {
   const Node& inner = graph.node(id);
-  const Node* split = made_by(graph, inner.operands[0], "reshape");
+  const Node* split = producer_of(graph, inner.operands[0], "reshape");
   if (!split || !has_one_reader(graph, inner.results[0])) return false;
   for (size_t i = 1; i < inner.operands.size(); ++i)
     if (inner.operands[i] != ValueId::None && !is_splat(graph, inner.operands[i], i == 1 ? 1 : 0, 0)) return false;
@@ -193,20 +196,8 @@ bool try_group(Graph& graph, NodeId id) {
 }
 
 Result<bool> run(Graph& graph, PassContext& context) {
-  int64_t rms = 0, layer = 0, group = 0;
-  for (NodeId id : graph.order()) {
-    llvm::StringRef op = graph.node(id).op->name;
-    if (op == "group_norm") group += try_group(graph, id);
-    if (op != "mul" && op != "div") continue;
-    if (try_layer(graph, id))
-      ++layer;
-    else
-      rms += try_rms(graph, id);
-  }
-  context.count("rms_norm", rms);
-  context.count("layer_norm", layer);
-  context.count("group_norm", group);
-  return rms + layer + group > 0;
+  return apply_patterns(graph, context,
+                        {{"group_norm", "group", try_group}, {"mul", "norms", try_norm}, {"div", "norms", try_norm}});
 }
 
 }  // namespace

@@ -1,5 +1,4 @@
-#include "passes/pass/pass.h"
-#include "passes/rewrite/match.h"
+#include "passes/rewrite/patterns.h"
 
 // Rotary embedding (Su et al. 2021) in the half-rotated form that language models export:
 //   x * cos + concat(-x[hi], x[lo]) * sin,   x [batch, heads, time, dim], cos and sin [1 or batch, 1, time, dim]
@@ -42,7 +41,7 @@ struct LastCut {
 };
 
 LastCut last_cut(const Graph& graph, ValueId value) {
-  const Node* slice = made_by(graph, value, "slice");
+  const Node* slice = producer_of(graph, value, "slice");
   if (!slice) return {value};
   const Shape& shape = graph.type(slice->operands[0]).shape;
   llvm::ArrayRef<int64_t> starts = slice->attrs.get_ints("starts"), sizes = slice->attrs.get_ints("sizes"),
@@ -67,10 +66,10 @@ bool slices_half(const Graph& graph, ValueId value, ValueId x, bool upper) {
 
 // concat(-x[hi], x[lo])
 bool is_rotated(const Graph& graph, ValueId value, ValueId x) {
-  const Node* concat = made_by(graph, value, "concat");
+  const Node* concat = producer_of(graph, value, "concat");
   if (!concat || concat->operands.size() != 2 || concat->attrs.get_int("axis") != graph.type(value).rank() - 1)
     return false;
-  const Node* neg = made_by(graph, concat->operands[0], "neg");
+  const Node* neg = producer_of(graph, concat->operands[0], "neg");
   return neg && slices_half(graph, concat->operands[1], x, false) && slices_half(graph, neg->operands[0], x, true);
 }
 
@@ -80,8 +79,8 @@ struct Rotary {
 
 std::optional<Rotary> match_rotary(const Graph& graph, const Node& add) {
   for (size_t i = 0; i < 2; ++i) {
-    const Node* plain = made_by(graph, add.operands[i], "mul");
-    const Node* rotated = made_by(graph, add.operands[1 - i], "mul");
+    const Node* plain = producer_of(graph, add.operands[i], "mul");
+    const Node* rotated = producer_of(graph, add.operands[1 - i], "mul");
     if (!plain || !rotated) continue;
     for (size_t j = 0; j < 2; ++j)
       for (size_t k = 0; k < 2; ++k)
@@ -127,11 +126,7 @@ bool try_rotary(Graph& graph, NodeId id) {
 }
 
 Result<bool> run(Graph& graph, PassContext& context) {
-  int64_t found = 0;
-  for (NodeId id : graph.order())
-    if (graph.node(id).op->name == "add") found += try_rotary(graph, id);
-  context.count("rotary", found);
-  return found > 0;
+  return apply_patterns(graph, context, {{"add", "rotary", try_rotary}});
 }
 
 }  // namespace

@@ -1,6 +1,5 @@
-#include "ir/builder.h"
 #include "passes/clean/simplify_rules.h"
-#include "passes/pass/pass.h"
+#include "passes/rewrite/patterns.h"
 
 // Replaces nodes that do nothing, or do in two steps what one can do. The rules stand in
 // simplify_movement.cpp, simplify_lookups.cpp and simplify_arithmetic.cpp; each looks at one node and at what it
@@ -41,51 +40,38 @@ int64_t bypass_expands(Graph& graph, NodeId id) {
   return bypassed;
 }
 
-// A fresh value takes over the name; one that was there keeps its own.
-void put_in_place(Graph& graph, NodeId id, ValueId replacement, bool is_fresh) {
-  ValueId old = graph.node(id).results[0];
-  graph.replace_uses(old, replacement);
-  graph.erase_node(id);
-  if (is_fresh) graph.rename(replacement, std::string(graph.value(old).name));
+// A rule may put a node in place of this one that another rule likes: they are tried until none applies. A fresh value
+// takes over the name; one that was there keeps its own.
+int64_t apply_rules(Graph& graph, NodeId id, const RuleTable& rules) {
+  int64_t applied = 0;
+  while (id != NodeId::None) {
+    auto rule = rules.find(graph.node(id).op->name);
+    if (rule == rules.end()) break;
+    const size_t slots = graph.node_slots();
+    Builder builder = builder_at(graph, id);
+    const ValueId replacement = rule->second(builder, graph.node(id));
+    if (replacement == ValueId::None) break;
+    const bool is_fresh = graph.node_slots() > slots;
+    const ValueId old = graph.node(id).results[0];
+    if (is_fresh)
+      replace_and_rename(graph, old, replacement);
+    else
+      graph.replace_uses(old, replacement);
+    graph.erase_node(id);
+    ++applied;
+    id = is_fresh ? graph.value(replacement).producer : NodeId::None;
+  }
+  return applied;
 }
 
 Result<bool> run(Graph& graph, PassContext& context) {
   const RuleTable rules = rule_table();
-  bool changed = false;
-  for (NodeId id = graph.first_node(), next; id != NodeId::None; id = next) {
-    next = graph.next_node(id);
-    if (int64_t expands = bypass_expands(graph, id)) {
-      context.count("expands bypassed", expands);
-      changed = true;
-    }
-    // A rule may put a node in place of this one that another rule likes: try until none does.
-    for (NodeId at = id; at != NodeId::None;) {
-      auto rule = rules.find(graph.node(at).op->name);
-      if (rule == rules.end()) break;
-      const Node node = graph.node(at);  // a copy: rules add nodes
-      Builder builder(graph, at);
-      builder.origin = node.origin;
-      builder.phase = node.phase;
-      size_t slots = graph.node_slots();
-      ValueId replacement = rule->second(builder, node);
-      if (replacement == ValueId::None) break;
-      bool is_fresh = graph.node_slots() > slots;
-      put_in_place(graph, at, replacement, is_fresh);
-      context.count(rule->first());
-      changed = true;
-      at = is_fresh ? graph.value(replacement).producer : NodeId::None;
-    }
-  }
-  return changed;
+  return apply_patterns(graph, context,
+                        {{"", "expands bypassed", bypass_expands},
+                         {"", "simplified", [&](Graph& g, NodeId id) { return apply_rules(g, id, rules); }}});
 }
 
 }  // namespace
-
-const Node* producer_of(const Graph& graph, ValueId value, llvm::StringRef op) {
-  if (value == ValueId::None || graph.value(value).producer == NodeId::None) return nullptr;
-  const Node& node = graph.node(graph.value(value).producer);
-  return node.op->name == op ? &node : nullptr;
-}
 
 extern const PassInfo pass_simplify;
 constinit const PassInfo pass_simplify{

@@ -1,6 +1,5 @@
 #include "passes/clean/simplify_rules.h"
 #include "passes/rewrite/composed_transpose.h"
-#include "passes/rewrite/match.h"
 
 // Data movement: what moves nothing is left out, chains become one step, and what only renames dimensions
 // becomes a reshape, which costs nothing.
@@ -125,8 +124,7 @@ ValueId pad(Builder& b, const Node& node) {
   if (after[columns] > 0 || after[1 - columns] != 0) return ValueId::None;
   Attrs attrs = product->attrs;
   attrs.set("columns", b.type(whole).shape[columns] + after[columns]);
-  const Node copy = *product;
-  return b.emit("linear_dw", copy.operands, std::move(attrs));
+  return b.emit("linear_dw", product->operands, std::move(attrs));
 }
 
 ValueId tile(Builder& b, const Node& node) { return changes_nothing(b, node) ? node.operands[0] : ValueId::None; }

@@ -1,13 +1,13 @@
 #pragma once
 
-// The rules of the pass `simplify`, one an op.
+// The rules of the pass `simplify`, one per op.
 
-#include "ir/builder.h"
+#include "passes/rewrite/match.h"
 
 namespace plimsoll {
 
 // A value that equals the node's only result and is of its type: one that exists, or nodes emitted through
-// `builder`. None when the rule does not apply. `node` is a copy.
+// `builder`. None when the rule does not apply.
 using SimplifyRule = ValueId (*)(Builder& builder, const Node& node);
 
 struct SimplifyEntry {
@@ -18,8 +18,5 @@ struct SimplifyEntry {
 llvm::ArrayRef<SimplifyEntry> movement_rules();    // reshape, transpose, expand, slice, pad, concat, ...
 llvm::ArrayRef<SimplifyEntry> lookup_rules();      // gather, gather_nd
 llvm::ArrayRef<SimplifyEntry> arithmetic_rules();  // cast, x*1, x+0, where, dropout, ...
-
-// The node that computes `value` when it is of that op; null otherwise. Adding nodes moves it.
-const Node* producer_of(const Graph& graph, ValueId value, llvm::StringRef op);
 
 }  // namespace plimsoll

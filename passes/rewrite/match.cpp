@@ -6,7 +6,7 @@
 
 namespace plimsoll {
 
-const Node* made_by(const Graph& graph, ValueId value, llvm::StringRef op) {
+const Node* producer_of(const Graph& graph, ValueId value, llvm::StringRef op) {
   if (value == ValueId::None) return nullptr;
   NodeId producer = graph.value(value).producer;
   if (producer == NodeId::None || graph.node(producer).op->name != op) return nullptr;
@@ -74,6 +74,21 @@ void replace_and_rename(Graph& graph, ValueId old, ValueId now) {
   std::string name = graph.value(old).name;
   graph.rename(old, name + ".replaced");
   graph.rename(now, name);
+}
+
+std::string model_name(const Graph& graph, NodeId id) {
+  const Node& node = graph.node(id);
+  return node.origin == OriginId::None ? graph.value(node.results[0]).name : graph.origins[index_of(node.origin)].node;
+}
+
+NodeOrder::NodeOrder(const Graph& graph) : graph_(graph), places_(graph.node_slots()) {
+  int64_t next = 0;
+  for (NodeId id = graph.first_node(); id != NodeId::None; id = graph.next_node(id)) places_[index_of(id)] = next++;
+}
+
+void NodeOrder::add(ValueId value, NodeId node) {
+  places_.resize(graph_.node_slots(), -1);
+  places_[index_of(graph_.value(value).producer)] = places_[index_of(node)];
 }
 
 }  // namespace plimsoll

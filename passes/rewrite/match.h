@@ -1,13 +1,13 @@
 #pragma once
 
-// Small questions that rewrites ask of a graph around one value.
+// Small questions that rewrites ask of a graph around one value, and small steps they take.
 
 #include "ir/builder.h"
 
 namespace plimsoll {
 
-// The node that makes `value` when its op is `op`, else null.
-const Node* made_by(const Graph& graph, ValueId value, llvm::StringRef op);
+// The node that computes `value` when its op is `op`, else null.
+const Node* producer_of(const Graph& graph, ValueId value, llvm::StringRef op);
 
 // Read by exactly one node, once, and neither output nor update.
 bool has_one_reader(const Graph& graph, ValueId value);
@@ -35,5 +35,25 @@ Builder builder_at(Graph& graph, NodeId node);
 
 // Replaces every use of `old` by `now` and gives `now` the old value's name.
 void replace_and_rename(Graph& graph, ValueId old, ValueId now);
+
+// What messages call a node: its name in the user's model, or else its first result.
+std::string model_name(const Graph& graph, NodeId node);
+
+// Places of nodes in the graph's order while a pass adds nodes. Inputs, states and nodes that were not added here stand
+// before all.
+class NodeOrder {
+ public:
+  explicit NodeOrder(const Graph& graph);
+
+  int64_t operator[](NodeId node) const { return node == NodeId::None ? -1 : places_[index_of(node)]; }
+  // Where the value's producer stands.
+  int64_t of(ValueId value) const { return (*this)[graph_.value(value).producer]; }
+  // The value's producer was added where `node` stands.
+  void add(ValueId value, NodeId node);
+
+ private:
+  const Graph& graph_;
+  std::vector<int64_t> places_;
+};
 
 }  // namespace plimsoll

@@ -1,5 +1,4 @@
-#include "passes/pass/pass.h"
-#include "passes/rewrite/match.h"
+#include "passes/rewrite/patterns.h"
 
 // Puts the channels of images last, where tensor cores want them. Types stay dense and row-major, so a layout is a
 // permutation of dimensions that the graph spells out: convolutions of two and three dimensions become their
@@ -35,7 +34,7 @@ int64_t renumbered(int64_t dim, size_t rank) {
 
 // The value with its channels last, where the graph has it.
 ValueId channels_last_twin(const Graph& graph, ValueId value, size_t rank) {
-  const Node* back = made_by(graph, value, "transpose");
+  const Node* back = producer_of(graph, value, "transpose");
   bool is_twin = back && graph.type(value).shape.size() == rank &&
                  back->attrs.get_ints("perm") == llvm::ArrayRef<int64_t>(to_first(rank));
   return is_twin ? back->operands[0] : ValueId::None;
@@ -164,7 +163,7 @@ ValueId with_channels_last(Builder& b, ValueId value, size_t rank) {
 
 // The value with its channels last keeps the name.
 void rewrite(Graph& graph, NodeId id, const Form& form, size_t rank) {
-  const Node node = graph.node(id);  // a copy: nodes are added
+  const Node& node = graph.node(id);
   Builder b = builder_at(graph, id);
   llvm::SmallVector<ValueId, 4> operands(node.operands.begin(), node.operands.end());
   for (size_t i = 0; i < form.operands && i < operands.size(); ++i)
@@ -185,6 +184,16 @@ void rewrite(Graph& graph, NodeId id, const Form& form, size_t rank) {
   }
 }
 
+bool try_node(Graph& graph, NodeId id) {
+  const Node& node = graph.node(id);
+  const size_t rank = rank_of(graph, node);
+  if (rank < 4) return false;
+  std::optional<Form> form = channels_last_form(node, rank);
+  if (!form || !pays(graph, node, *form, rank)) return false;
+  rewrite(graph, id, *form, rank);
+  return true;
+}
+
 // Without one, a transpose that looks like a layout change is some other.
 bool has_images(const Graph& graph) {
   return llvm::any_of(graph.order(),
@@ -193,23 +202,15 @@ bool has_images(const Graph& graph) {
 
 Result<bool> run(Graph& graph, PassContext& context) {
   if (!has_images(graph)) return false;
-  int64_t convolutions = 0, followed = 0;
-  for (NodeId id : graph.order()) {
-    const Node& node = graph.node(id);
-    size_t rank = rank_of(graph, node);
-    if (rank < 4) continue;
-    std::optional<Form> form = channels_last_form(node, rank);
-    if (!form || !pays(graph, node, *form, rank)) continue;
-    (is_convolution(node) ? convolutions : followed) += 1;
-    rewrite(graph, id, *form, rank);
-  }
-  context.count("convolutions", convolutions);
-  context.count("followed", followed);
+  const bool changed = apply_patterns(
+      graph, context,
+      {{"conv", "convolutions", try_node}, {"conv_transpose", "convolutions", try_node}, {"", "followed", try_node}});
+  const int64_t convolutions = context.counters["convolutions"], followed = context.counters["followed"];
   if (convolutions > 0)
     context.decide("images", "channels last",
                    std::to_string(convolutions) + " convolutions read them so, " + std::to_string(followed) +
                        " other nodes follow");
-  return convolutions + followed > 0;
+  return changed;
 }
 
 }  // namespace

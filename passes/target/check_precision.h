@@ -1,6 +1,6 @@
 #pragma once
 
-// What --precision asks for, held against the model before anything runs.
+// Holds the precision that a job asks for against the model before anything runs.
 
 #include "ir/graph.h"
 #include "passes/job.h"

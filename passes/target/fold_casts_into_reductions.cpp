@@ -1,6 +1,5 @@
 #include "ir/op_def.h"
-#include "passes/pass/pass.h"
-#include "passes/rewrite/match.h"
+#include "passes/rewrite/patterns.h"
 
 // A long sum of 16-bit operands whose only reader casts it to f32 rounds to f32 itself, where its record takes
 // {dtype}. Weight and bias gradients of a mixed-precision step thus never stand in 16 bits: one rounding less, and
@@ -22,7 +21,7 @@ bool accepts(const Graph& graph, const Node& node, const Attrs& attrs) {
 // The sum behind a cast to f32, past reshapes that nothing else reads; None where there is none.
 NodeId sum_behind(const Graph& graph, const Node& cast) {
   ValueId value = cast.operands[0];
-  while (made_by(graph, value, "reshape") && has_one_reader(graph, value))
+  while (producer_of(graph, value, "reshape") && has_one_reader(graph, value))
     value = graph.node(graph.value(value).producer).operands[0];
   const NodeId id = graph.value(value).producer;
   if (id == NodeId::None || !has_one_reader(graph, value)) return NodeId::None;
@@ -33,29 +32,24 @@ NodeId sum_behind(const Graph& graph, const Node& cast) {
   return sums_narrow ? id : NodeId::None;
 }
 
-bool round_once(Graph& graph, NodeId cast) {
+bool try_fold(Graph& graph, NodeId cast) {
+  const ValueId old = graph.node(cast).results[0];
+  if (graph.type(old).dtype != DType::F32) return false;
   const NodeId id = sum_behind(graph, graph.node(cast));
   if (id == NodeId::None) return false;
-  const Node sum = graph.node(id);  // a copy: emitting moves nodes
+  const Node& sum = graph.node(id);
   Attrs attrs = sum.attrs;
   attrs.set("dtype", DType::F32);
   if (!accepts(graph, sum, attrs)) return false;
   Builder b = builder_at(graph, cast);
   b.origin = sum.origin;
-  const ValueId old = graph.node(cast).results[0];
   const Shape shape = graph.type(old).shape;
   replace_and_rename(graph, old, b.reshape(b.emit(sum.op->name, sum.operands, std::move(attrs)), shape));
   return true;
 }
 
 Result<bool> run(Graph& graph, PassContext& context) {
-  int64_t rounded = 0;
-  for (NodeId id : graph.order()) {
-    const Node& node = graph.node(id);
-    if (node.op->name == "cast" && graph.type(node.results[0]).dtype == DType::F32) rounded += round_once(graph, id);
-  }
-  context.count("sums", rounded);
-  return rounded > 0;
+  return apply_patterns(graph, context, {{"cast", "sums", try_fold}});
 }
 
 }  // namespace

@@ -1,5 +1,4 @@
-#include "passes/pass/pass.h"
-#include "passes/rewrite/match.h"
+#include "passes/rewrite/patterns.h"
 
 #include <algorithm>
 
@@ -16,7 +15,7 @@ namespace {
 
 // The op that could add to `value`, past reshapes that nothing else reads; None where there is none.
 NodeId adder_behind(const Graph& graph, ValueId value) {
-  while (made_by(graph, value, "reshape") && has_one_reader(graph, value))
+  while (producer_of(graph, value, "reshape") && has_one_reader(graph, value))
     value = graph.node(graph.value(value).producer).operands[0];
   const NodeId id = graph.value(value).producer;
   if (id == NodeId::None || !has_one_reader(graph, value)) return NodeId::None;
@@ -27,59 +26,35 @@ NodeId adder_behind(const Graph& graph, ValueId value) {
   return is_free && node.results[0] == value ? id : NodeId::None;
 }
 
-class Absorber {
- public:
-  explicit Absorber(Graph& graph) : graph_(graph) {
-    for (NodeId id : graph.order()) set_place(id, next_place_++);
-  }
+bool fuse(Graph& graph, NodeOrder& order, NodeId sum, NodeId adder, ValueId addend) {
+  if (adder == NodeId::None || order.of(addend) >= order[adder]) return false;
+  const Node& node = graph.node(adder);
+  const ValueId result = graph.node(sum).results[0];
+  Builder b = builder_at(graph, adder);
+  llvm::SmallVector<ValueId, 6> operands(node.operands.begin(), node.operands.end());
+  const auto at = static_cast<size_t>(node.op->addend);
+  operands.resize(std::max(operands.size(), at + 1), ValueId::None);
+  operands[at] = b.reshape(addend, graph.type(node.results[0]).shape);
+  const llvm::SmallVector<ValueId, 4> made = b.emit_all(node.op->name, operands, node.attrs);
+  order.add(made[0], adder);
+  for (size_t i = 1; i < made.size(); ++i) replace_and_rename(graph, node.results[i], made[i]);
+  const ValueId shaped = b.reshape(made[0], graph.type(result).shape);
+  order.add(shaped, adder);
+  replace_and_rename(graph, result, shaped);
+  graph.erase_node(sum);
+  return true;
+}
 
-  bool try_sum(NodeId sum) {
-    const Node& node = graph_.node(sum);
-    const ValueId a = node.operands[0], b = node.operands[1];
-    if (graph_.type(a) != graph_.type(b)) return false;
-    const NodeId first = adder_behind(graph_, a), second = adder_behind(graph_, b);
-    return place_of(first) > place_of(second) ? absorb(sum, first, b) : absorb(sum, second, a);
-  }
-
- private:
-  int64_t place_of(NodeId id) const { return id == NodeId::None ? -1 : place_[index_of(id)]; }
-  void set_place(NodeId id, int64_t place) {
-    place_.resize(std::max(place_.size(), graph_.node_slots()), -1);
-    place_[index_of(id)] = place;
-  }
-
-  bool absorb(NodeId sum, NodeId adder, ValueId addend) {
-    if (adder == NodeId::None || place_of(graph_.value(addend).producer) >= place_of(adder)) return false;
-    const Node node = graph_.node(adder);  // a copy: emitting moves nodes
-    const ValueId result = graph_.node(sum).results[0];
-    const Shape shape = graph_.type(result).shape;
-    Builder b = builder_at(graph_, adder);
-    llvm::SmallVector<ValueId, 6> operands(node.operands.begin(), node.operands.end());
-    const auto at = static_cast<size_t>(node.op->addend);
-    operands.resize(std::max(operands.size(), at + 1), ValueId::None);
-    operands[at] = b.reshape(addend, graph_.type(node.results[0]).shape);
-    const llvm::SmallVector<ValueId, 4> made = b.emit_all(node.op->name, operands, node.attrs);
-    set_place(graph_.value(made[0]).producer, place_of(adder));
-    for (size_t i = 1; i < made.size(); ++i) replace_and_rename(graph_, node.results[i], made[i]);
-    const ValueId shaped = b.reshape(made[0], shape);
-    set_place(graph_.value(shaped).producer, place_of(adder));
-    replace_and_rename(graph_, result, shaped);
-    graph_.erase_node(sum);
-    return true;
-  }
-
-  Graph& graph_;
-  std::vector<int64_t> place_;  // of a node in the graph's order
-  int64_t next_place_ = 0;
-};
+bool try_sum(Graph& graph, NodeOrder& order, NodeId sum) {
+  const ValueId a = graph.node(sum).operands[0], b = graph.node(sum).operands[1];
+  if (graph.type(a) != graph.type(b)) return false;
+  const NodeId first = adder_behind(graph, a), second = adder_behind(graph, b);
+  return order[first] > order[second] ? fuse(graph, order, sum, first, b) : fuse(graph, order, sum, second, a);
+}
 
 Result<bool> run(Graph& graph, PassContext& context) {
-  Absorber absorber(graph);
-  int64_t sums = 0;
-  for (NodeId id : graph.order())
-    if (graph.node(id).op->name == "add") sums += absorber.try_sum(id);
-  context.count("sums", sums);
-  return sums > 0;
+  NodeOrder order(graph);
+  return apply_patterns(graph, context, {{"add", "sums", [&](Graph& g, NodeId id) { return try_sum(g, order, id); }}});
 }
 
 }  // namespace

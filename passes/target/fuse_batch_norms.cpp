@@ -1,5 +1,4 @@
-#include "passes/pass/pass.h"
-#include "passes/rewrite/match.h"
+#include "passes/rewrite/patterns.h"
 
 // A batch norm takes over the sum and the ReLU behind it: normalised values are not written to be read again, and
 // backward masks and sums gradients on its way through them. Behind a residual, the gradient of the norm also takes
@@ -15,13 +14,10 @@ namespace {
 
 class Fuser {
  public:
-  explicit Fuser(Graph& graph) : graph_(graph), place_(graph.node_slots()) {
-    int32_t next = 0;
-    for (NodeId id : graph.order()) place_[index_of(id)] = next++;
-  }
+  explicit Fuser(Graph& graph) : graph_(graph), order_(graph) {}
 
   bool fuse_norm(NodeId id) {
-    const Node norm = graph_.node(id);  // a copy: its node goes
+    const Node& norm = graph_.node(id);
     ValueId y = norm.results[0], residual = norm.operands.size() > 3 ? norm.operands[3] : ValueId::None;
     bool relu = norm.attrs.get_string("activation", "none") == "relu";
     llvm::SmallVector<NodeId, 2> taken;
@@ -48,11 +44,11 @@ class Fuser {
   }
 
   bool fuse_gradient(NodeId id) {
-    const Node grad = graph_.node(id);
+    const Node& grad = graph_.node(id);
     const ValueId dy = grad.operands[1];
     const NodeId sum = graph_.value(dy).producer;
     const bool behind_residual = grad.operands.size() == 7;  // it reads y, and no second dy yet
-    if (!behind_residual || !made_by(graph_, dy, "add") || !has_one_reader(graph_, dy)) return false;
+    if (!behind_residual || !producer_of(graph_, dy, "add") || !has_one_reader(graph_, dy)) return false;
     llvm::SmallVector<ValueId, 8> operands(grad.operands.begin(), grad.operands.end());
     operands[1] = graph_.node(sum).operands[0];
     operands.push_back(graph_.node(sum).operands[1]);
@@ -69,35 +65,25 @@ class Fuser {
     const Node& sum = graph_.node(reader);
     if (sum.op->name != "add") return false;
     const ValueId other = other_operand(sum, y);
-    const NodeId producer = graph_.value(other).producer;
-    const bool is_there = producer == NodeId::None || place_[index_of(producer)] < place_[index_of(norm)];
-    return is_there && graph_.type(other) == graph_.type(y);
+    return order_.of(other) < order_[norm] && graph_.type(other) == graph_.type(y);
   }
 
   // A node of the same op in the place of `id`, whose results take over these values' names and uses.
   void replace(NodeId id, llvm::ArrayRef<ValueId> operands, const Attrs& attrs, llvm::ArrayRef<ValueId> old) {
     llvm::SmallVector<ValueId, 4> made = builder_at(graph_, id).emit_all(graph_.node(id).op->name, operands, attrs);
-    place_.resize(graph_.node_slots());
-    place_[index_of(graph_.value(made[0]).producer)] = place_[index_of(id)];
+    order_.add(made[0], id);
     for (size_t r = 0; r < made.size(); ++r) replace_and_rename(graph_, old[r], made[r]);
   }
 
   Graph& graph_;
-  std::vector<int32_t> place_;  // of a node in the order
+  NodeOrder order_;
 };
 
 Result<bool> run(Graph& graph, PassContext& context) {
   Fuser fuser(graph);
-  int64_t norms = 0, gradients = 0;
-  for (NodeId id : graph.order()) {
-    const Node& node = graph.node(id);
-    if (node.erased) continue;
-    if (node.op->name == "batch_norm") norms += fuser.fuse_norm(id);
-    if (node.op->name == "batch_norm_grad") gradients += fuser.fuse_gradient(id);
-  }
-  context.count("norms", norms);
-  context.count("gradients", gradients);
-  return norms + gradients > 0;
+  return apply_patterns(graph, context,
+                        {{"batch_norm", "norms", [&](Graph&, NodeId id) { return fuser.fuse_norm(id); }},
+                         {"batch_norm_grad", "gradients", [&](Graph&, NodeId id) { return fuser.fuse_gradient(id); }}});
 }
 
 }  // namespace

@@ -1,7 +1,4 @@
-#include "passes/pass/pass.h"
-#include "passes/rewrite/match.h"
-
-#include <algorithm>
+#include "passes/rewrite/patterns.h"
 
 // Two gradients that a matrix product can make in its epilogue, while its operands and results are on the chip:
 // - of a tanh gelu behind a linear layer: linear and gelu_grad become linear_gelu_grad;
@@ -16,14 +13,11 @@ namespace {
 
 class Fuser {
  public:
-  explicit Fuser(Graph& graph) : graph_(graph) {
-    int64_t next = 0;
-    for (NodeId id : graph.order()) set_place(id, next++);
-  }
+  explicit Fuser(Graph& graph) : graph_(graph), order_(graph) {}
 
   bool try_gelu(NodeId id) {
-    const Node gelu = graph_.node(id);  // a copy: emitting moves nodes
-    const Node* linear = made_by(graph_, gelu.operands[1], "linear");
+    const Node& gelu = graph_.node(id);
+    const Node* linear = producer_of(graph_, gelu.operands[1], "linear");
     if (!linear || linear->operands.size() != 2 || !has_one_reader(graph_, gelu.operands[1])) return false;
     if (gelu.attrs.get_string("approximate", "none") != "tanh") return false;
     Attrs attrs = gelu.attrs;
@@ -31,7 +25,7 @@ class Fuser {
     Builder b = builder_at(graph_, id);
     const ValueId dx =
         b.emit("linear_gelu_grad", {linear->operands[0], linear->operands[1], gelu.operands[0]}, std::move(attrs));
-    set_place(graph_.value(dx).producer, place_of(id));
+    order_.add(dx, id);
     replace_and_rename(graph_, gelu.results[0], dx);
     return true;
   }
@@ -47,39 +41,31 @@ class Fuser {
       const bool fits = product.op->name == "linear_dw" && product.operands[1] == dy && product.results.size() == 1 &&
                         !product.attrs.has("columns") &&
                         graph_.type(product.results[0]).dtype == graph_.type(sum.results[0]).dtype;
-      if (fits && (place_of(reader) < place_of(id) || is_ready(product, place_of(id))))
-        return fuse_bias(id, reader), true;
+      if (fits && (order_[reader] < order_[id] || is_ready(product, order_[id]))) return fuse_bias(id, reader), true;
     }
     return false;
   }
 
  private:
-  int64_t place_of(NodeId id) const { return id == NodeId::None ? -1 : place_[index_of(id)]; }
-  void set_place(NodeId id, int64_t place) {
-    place_.resize(std::max(place_.size(), graph_.node_slots()), -1);
-    place_[index_of(id)] = place;
-  }
-
   // Are all operands there before that place?
   bool is_ready(const Node& node, int64_t place) const {
-    return llvm::all_of(node.operands, [&](ValueId operand) {
-      return operand == ValueId::None || place_of(graph_.value(operand).producer) < place;
-    });
+    return llvm::all_of(node.operands,
+                        [&](ValueId operand) { return operand == ValueId::None || order_.of(operand) < place; });
   }
 
   // At whichever of the two places comes first, for the sake of the readers of both.
   void fuse_bias(NodeId sum, NodeId product) {
-    const Node node = graph_.node(product);
+    const Node& node = graph_.node(product);
     const ValueId db = graph_.node(sum).results[0];
-    const NodeId first = place_of(product) < place_of(sum) ? product : sum;
+    const NodeId first = order_[product] < order_[sum] ? product : sum;
     Builder b = builder_at(graph_, first);
     b.origin = node.origin;
     Attrs attrs = node.attrs;
     attrs.set("bias", int64_t{1});
     const llvm::SmallVector<ValueId, 4> made = b.emit_all("linear_dw", node.operands, std::move(attrs));
-    set_place(graph_.value(made[0]).producer, place_of(first));
+    order_.add(made[0], first);
     const ValueId shaped = b.reshape(made[1], graph_.type(db).shape);
-    set_place(graph_.value(shaped).producer, place_of(first));
+    order_.add(shaped, first);
     replace_and_rename(graph_, node.results[0], made[0]);
     replace_and_rename(graph_, db, shaped);
     graph_.erase_node(product);
@@ -87,20 +73,14 @@ class Fuser {
   }
 
   Graph& graph_;
-  std::vector<int64_t> place_;  // of a node in the graph's order
+  NodeOrder order_;
 };
 
 Result<bool> run(Graph& graph, PassContext& context) {
   Fuser fuser(graph);
-  int64_t gelus = 0, biases = 0;
-  for (NodeId id : graph.order()) {
-    if (graph.node(id).erased) continue;
-    if (graph.node(id).op->name == "gelu_grad") gelus += fuser.try_gelu(id);
-    if (graph.node(id).op->name == "reduce_sum") biases += fuser.try_bias(id);
-  }
-  context.count("gelus", gelus);
-  context.count("biases", biases);
-  return gelus + biases > 0;
+  return apply_patterns(graph, context,
+                        {{"gelu_grad", "gelus", [&](Graph&, NodeId id) { return fuser.try_gelu(id); }},
+                         {"reduce_sum", "biases", [&](Graph&, NodeId id) { return fuser.try_bias(id); }}});
 }
 
 }  // namespace

@@ -93,9 +93,9 @@ class CastInserter {
 
   Status apply_rule(NodeId id, const PrecisionRule& rule, Facts facts) {
     const std::string subject = graph_.value(graph_.node(id).results[0]).name;
-    context_.decide(subject, dtype_name(rule.dtype), "--precision-file: " + rule.text);
+    context_.decide(subject, dtype_name(rule.dtype), "rule: " + rule.text);
     facts.kind = Kind::Free;  // what comes after may be narrowed again
-    return rule.dtype == DType::F32 ? widen(id, facts, "--precision-file") : narrow(id, facts, "--precision-file");
+    return rule.dtype == DType::F32 ? widen(id, facts, "a rule") : narrow(id, facts, "a rule");
   }
 
   Status follow(NodeId id, Facts facts) {
@@ -248,7 +248,7 @@ class CastInserter {
     if (!is_parameter && known != shared_.end()) return graph_.set_operand(id, i, known->second);
     Builder b = builder_at(graph_, id);
     const std::string name = graph_.value(value).name + "." + dtype_name(to).str();
-    const Node* constant = made_by(graph_, value, "constant");
+    const Node* constant = producer_of(graph_, value, "constant");
     ValueId cast = constant ? b.constant(saturated(*constant->attrs.get_tensor("value"), to), name)
                             : b.emit("cast", {value}, {{"to", to}}, name);
     if (!constant) {

@@ -1,5 +1,4 @@
-#include "passes/pass/pass.h"
-#include "passes/rewrite/match.h"
+#include "passes/rewrite/patterns.h"
 
 // The last layer of a language model has as many columns as there are tokens, an odd number more often than not, and
 // matrix units want rows that begin at round addresses: GPT-2's 50257 columns cost three times the time of 50304. The
@@ -41,7 +40,7 @@ bool try_pad(Graph& graph, NodeId id, int64_t multiple, PassContext& context) {
   if (linear == NodeId::None) return false;
 
   Builder b = builder_at(graph, linear);
-  const Node layer = graph.node(linear);
+  const Node& layer = graph.node(linear);
   llvm::SmallVector<ValueId, 3> operands(layer.operands.begin(), layer.operands.end());
   operands[1] = padded(b, operands[1], layer.attrs.get_int("transpose_w") ? 0 : 1, stored - classes);
   if (operands.size() > 2 && operands[2] != ValueId::None) operands[2] = padded(b, operands[2], 0, stored - classes);
@@ -56,11 +55,8 @@ bool try_pad(Graph& graph, NodeId id, int64_t multiple, PassContext& context) {
 }
 
 Result<bool> run(Graph& graph, PassContext& context) {
-  int64_t count = 0;
-  for (NodeId id : graph.order())
-    if (graph.node(id).op->name == "cross_entropy") count += try_pad(graph, id, context.number("multiple"), context);
-  context.count("padded", count);
-  return count > 0;
+  const auto try_here = [&](Graph& g, NodeId id) { return try_pad(g, id, context.number("multiple"), context); };
+  return apply_patterns(graph, context, {{"cross_entropy", "padded", try_here}});
 }
 
 constexpr PassOption pass_options[] = {{"multiple", 64, "columns are padded to a multiple of this many", 1}};

@@ -1,6 +1,6 @@
 #pragma once
 
-// What a --precision-file says: which nodes compute in another precision than their op's record would have it.
+// Precision rules say which nodes compute in another precision than their op's record would have it.
 //
 //   # the last line that matches decides
 //   op:exp = bf16

@@ -1,5 +1,4 @@
-#include "passes/pass/pass.h"
-#include "passes/rewrite/match.h"
+#include "passes/rewrite/patterns.h"
 
 // Where backward reads the operand of a max pool only to find the maxima again, the pool writes down which element each
 // window chose, a byte a window, and the gradient reads that. The operand, larger and of wider elements, need not be
@@ -27,12 +26,13 @@ bool is_read_elsewhere(const Graph& graph, NodeId grad) {
                       [&](NodeId user) { return user != grad && graph.node(user).phase != Phase::Forward; });
 }
 
-bool keep_choices(Graph& graph, NodeId id) {
-  const Node grad = graph.node(id);  // copies: both nodes are replaced
+bool try_save_indices(Graph& graph, NodeId id) {
+  const Node& grad = graph.node(id);
+  if (!is_float(graph.type(grad.operands[0]).dtype)) return false;
   const NodeId pool_id = pool_of(graph, grad);
   if (pool_id == NodeId::None || is_read_elsewhere(graph, id)) return false;
   if (element_count(grad.attrs.get_ints("kernel")) > max_elements) return false;
-  const Node pool = graph.node(pool_id);
+  const Node& pool = graph.node(pool_id);
   Attrs pool_attrs = pool.attrs, grad_attrs = grad.attrs;
   const Shape shape = graph.type(pool.operands[0]).shape;
   pool_attrs.set("choices", int64_t{1});
@@ -48,14 +48,7 @@ bool keep_choices(Graph& graph, NodeId id) {
 }
 
 Result<bool> run(Graph& graph, PassContext& context) {
-  int64_t pools = 0;
-  for (NodeId id : graph.order()) {
-    const Node& node = graph.node(id);
-    if (node.op->name == "max_pool_grad" && is_float(graph.type(node.operands[0]).dtype))
-      pools += keep_choices(graph, id);
-  }
-  context.count("pools", pools);
-  return pools > 0;
+  return apply_patterns(graph, context, {{"max_pool_grad", "pools", try_save_indices}});
 }
 
 }  // namespace

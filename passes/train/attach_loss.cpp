@@ -106,7 +106,7 @@ Result<ValueId> choose_loss(Graph& graph, llvm::StringRef loss) {
   return model_error(llvm::Twine(scalars.empty() ? "no loss: no output is a float scalar"
                                                  : "no loss: several outputs are float scalars") +
                      " (" + list_outputs(graph) +
-                     "); name one with --loss OUTPUT or attach one with --loss cross-entropy:LOGITS:LABELS");
+                     "); name the output that is the loss, or attach one such as cross-entropy:LOGITS:LABELS");
 }
 
 Result<bool> matches_any(llvm::ArrayRef<std::string> patterns, llvm::StringRef name) {
@@ -146,7 +146,7 @@ Status select_trained(Graph& graph, llvm::ArrayRef<std::string> train, llvm::Arr
     if (state.trained) state.role = StateRole::Parameter;
   }
   if (llvm::none_of(graph.states, [](const State& state) { return state.trained; }))
-    return model_error("nothing to train: no parameter is left by --train and --freeze");
+    return model_error("nothing to train: no parameter is both selected and not frozen");
   return Status::success();
 }
 

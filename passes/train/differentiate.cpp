@@ -1,6 +1,8 @@
 #include "passes/train/differentiate.h"
 
 #include "ir/support/strings.h"
+#include "passes/analysis/dependence.h"
+#include "passes/rewrite/match.h"
 
 // One sweep back over the nodes in order. Contributions to a value are added as they
 // appear, so at most one partial sum of each is alive.
@@ -9,43 +11,6 @@
 
 namespace plimsoll {
 namespace {
-
-// Per value: does it depend on one of `wrt` in a way a gradient can follow?
-std::vector<bool> find_dependent(const Graph& graph, llvm::ArrayRef<ValueId> wrt) {
-  std::vector<bool> dependent(graph.value_count(), false);
-  for (ValueId value : wrt) dependent[index_of(value)] = true;
-  for (NodeId id = graph.first_node(); id != NodeId::None; id = graph.next_node(id)) {
-    const Node& node = graph.node(id);
-    if (node.op->gradient.kind() == Gradient::Kind::Zero) continue;
-    bool reads = llvm::any_of(
-        node.operands, [&](ValueId operand) { return operand != ValueId::None && dependent[index_of(operand)]; });
-    if (!reads) continue;
-    for (ValueId result : node.results) dependent[index_of(result)] = is_float(graph.type(result).dtype);
-  }
-  return dependent;
-}
-
-// Per value: does the loss depend on it, by data or (smooth) in a way a gradient can follow?
-enum class Way : uint8_t { Data, Smooth };
-
-std::vector<bool> find_contributing(const Graph& graph, ValueId loss, Way way) {
-  std::vector<bool> contributes(graph.value_count(), false);
-  contributes[index_of(loss)] = true;
-  for (NodeId id = graph.last_node(); id != NodeId::None; id = graph.node(id).previous) {
-    const Node& node = graph.node(id);
-    if (way == Way::Smooth && node.op->gradient.kind() == Gradient::Kind::Zero) continue;
-    if (llvm::none_of(node.results, [&](ValueId result) { return contributes[index_of(result)]; })) continue;
-    for (ValueId operand : node.operands)
-      if (operand != ValueId::None) contributes[index_of(operand)] = true;
-  }
-  return contributes;
-}
-
-std::string node_name(const Graph& graph, NodeId id) {
-  const Node& node = graph.node(id);
-  if (node.origin != OriginId::None) return graph.origins[index_of(node.origin)].node;
-  return graph.value(node.results.front()).name;
-}
 
 class Differentiator {
  public:
@@ -73,12 +38,13 @@ class Differentiator {
                        is_float(graph_.type(operand).dtype));
     if (llvm::none_of(wanted, [](bool w) { return w; })) return Status::success();
     if (gradient.kind() == Gradient::Kind::Missing)
-      return model_error(node_name(graph_, id) + ": " + node.op->name + " cannot be differentiated: " + gradient.why());
+      return model_error(model_name(graph_, id) + ": " + node.op->name +
+                         " cannot be differentiated: " + gradient.why());
 
     llvm::SmallVector<ValueId, 4> operands = node.operands;
     builder_.origin = node.origin;
     GradContext context(builder_, id, out_grads, wanted);
-    if (Status s = gradient.function()(context)) return in_context(node_name(graph_, id), std::move(s));
+    if (Status s = gradient.function()(context)) return in_context(model_name(graph_, id), std::move(s));
     for (size_t i = 0; i < operands.size(); ++i)
       if (context.gradients()[i] != ValueId::None) add(operands[i], context.gradients()[i]);
     return Status::success();
@@ -113,12 +79,13 @@ class Differentiator {
 }  // namespace
 
 std::vector<GradientObstacle> find_gradient_obstacles(const Graph& graph, ValueId loss, llvm::ArrayRef<ValueId> wrt) {
-  std::vector<bool> dependent = find_dependent(graph, wrt), contributes = find_contributing(graph, loss, Way::Smooth);
+  std::vector<bool> dependent = find_dependent(graph, wrt),
+                    contributes = find_contributing(graph, loss, Flow::Gradient);
   std::vector<GradientObstacle> obstacles;
   for (NodeId id = graph.first_node(); id != NodeId::None; id = graph.next_node(id)) {
     const Node& node = graph.node(id);
     if (node.op->gradient.kind() != Gradient::Kind::Missing) continue;
-    bool flows_in = llvm::any_of(node.results, [&](ValueId r) { return contributes[index_of(r)]; });
+    bool flows_in = any_in(node.results, contributes);
     bool flows_out = llvm::any_of(node.operands, [&](ValueId operand) {
       return operand != ValueId::None && dependent[index_of(operand)] && is_float(graph.type(operand).dtype);
     });
@@ -128,15 +95,12 @@ std::vector<GradientObstacle> find_gradient_obstacles(const Graph& graph, ValueI
 }
 
 std::vector<NodeId> find_gradient_ends(const Graph& graph, ValueId loss, llvm::ArrayRef<ValueId> wrt) {
-  std::vector<bool> dependent = find_dependent(graph, wrt), contributes = find_contributing(graph, loss, Way::Data);
+  std::vector<bool> dependent = find_dependent(graph, wrt), contributes = find_contributing(graph, loss, Flow::Data);
   std::vector<NodeId> ends;
   for (NodeId id = graph.first_node(); id != NodeId::None; id = graph.next_node(id)) {
     const Node& node = graph.node(id);
     if (node.op->gradient.kind() != Gradient::Kind::Zero) continue;
-    bool reads = llvm::any_of(
-        node.operands, [&](ValueId operand) { return operand != ValueId::None && dependent[index_of(operand)]; });
-    bool matters = llvm::any_of(node.results, [&](ValueId result) { return contributes[index_of(result)]; });
-    if (reads && matters) ends.push_back(id);
+    if (any_in(node.operands, dependent) && any_in(node.results, contributes)) ends.push_back(id);
   }
   return ends;
 }

@@ -1,13 +1,9 @@
 #include "passes/train/resize_batch.h"
 
-#include "ir/builder.h"
+#include "passes/rewrite/match.h"
 
 namespace plimsoll {
 namespace {
-
-std::string describe(const Graph& graph, const Node& node) {
-  return node.origin == OriginId::None ? graph.value(node.results[0]).name : graph.origins[index_of(node.origin)].node;
-}
 
 // The leading dimension that the inputs share.
 Result<int64_t> frozen_batch(const Graph& graph) {
@@ -16,17 +12,18 @@ Result<int64_t> frozen_batch(const Graph& graph) {
     const Type& type = graph.type(input);
     if (type.rank() == 0) continue;
     if (batch != 0 && type.shape[0] != batch)
-      return model_error("--batch: the inputs do not share a leading dimension: " + graph.value(input).name + " has " +
-                         llvm::Twine(type.shape[0]) + ", another has " + llvm::Twine(batch));
+      return model_error(
+          "the batch cannot be changed: the inputs do not share a leading dimension: " + graph.value(input).name +
+          " has " + llvm::Twine(type.shape[0]) + ", another has " + llvm::Twine(batch));
     batch = type.shape[0];
   }
-  if (batch == 0) return model_error("--batch: the model has no input with a batch dimension");
+  if (batch == 0) return model_error("the batch cannot be changed: the model has no input with a batch dimension");
   return batch;
 }
 
-class Rebatcher {
+class BatchResizer {
  public:
-  Rebatcher(Graph& graph, int64_t from, int64_t to) : graph_(graph), from_(from), to_(to) {
+  BatchResizer(Graph& graph, int64_t from, int64_t to) : graph_(graph), from_(from), to_(to) {
     for (size_t i = 0; i < graph.value_count(); ++i) before_.push_back(graph.type(static_cast<ValueId>(i)));
   }
 
@@ -107,8 +104,8 @@ class Rebatcher {
   }
 
   Status refuse(NodeId id, llvm::StringRef why) const {
-    return model_error("--batch " + llvm::Twine(to_) + ": " + describe(graph_, graph_.node(id)) + ": the batch of " +
-                       llvm::Twine(from_) + " cannot be followed through " + graph_.node(id).op->name + ": " + why +
+    return model_error(model_name(graph_, id) + ": the batch of " + llvm::Twine(from_) + " cannot become " +
+                       llvm::Twine(to_) + " through " + graph_.node(id).op->name + ": " + why +
                        "; export the model with a dynamic batch dimension instead");
   }
 
@@ -119,12 +116,12 @@ class Rebatcher {
 
 }  // namespace
 
-Status rebatch(Graph& graph, int64_t batch) {
-  if (batch < 1) return usage_error("--batch must be at least 1, got " + llvm::Twine(batch));
+Status resize_batch(Graph& graph, int64_t batch) {
+  if (batch < 1) return usage_error("a batch must be at least 1, got " + llvm::Twine(batch));
   Result<int64_t> from = frozen_batch(graph);
   if (!from) return from.takeError();
   if (*from == batch) return Status::success();
-  return Rebatcher(graph, *from, batch).run();
+  return BatchResizer(graph, *from, batch).run();
 }
 
 }  // namespace plimsoll

@@ -10,6 +10,6 @@ namespace plimsoll {
 // attributes change by each record's rebatch rule; everything else is inferred again. Where the batch cannot be
 // followed (it is mixed into another dimension, or a constant of the model holds it) the error names the node, and the
 // graph is unusable.
-Status rebatch(Graph& graph, int64_t batch);
+Status resize_batch(Graph& graph, int64_t batch);
 
 }  // namespace plimsoll

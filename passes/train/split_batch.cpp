@@ -6,9 +6,9 @@
 // Why it is right: each node of the region claims that the parts' results make its result; the weight that a mean
 // divides by depends on no part's losses.
 
+#include "passes/analysis/dependence.h"
 #include "passes/pass/pass.h"
 #include "passes/rewrite/match.h"
-#include "passes/train/batch_cuts.h"
 #include "passes/train/training_step.h"
 
 #include <algorithm>

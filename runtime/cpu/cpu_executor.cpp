@@ -189,7 +189,7 @@ class CpuExecutor : public Executor {
     step.kernel = table_.find(*step.op, instruction.kernel);
     if (!step.kernel)
       return model_error("the plan needs kernel '" + instruction.kernel + "' of " + instruction.op +
-                         ", which the CPU does not have; compile it with --device cpu");
+                         ", which the CPU does not have; compile it for the device cpu");
     const OpCall call = step.op_call();
     Result<std::unique_ptr<PreparedKernel>> prepared =
         step.kernel->prepare(library_, call, step.kernel_call(call).result_types());

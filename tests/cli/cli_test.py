@@ -310,7 +310,7 @@ def test_precision_file(folder):
     rules.write_text("# the only product\nop:linear = fp32\n")
     linear = MODELS / "linear.onnx"
     succeed("compile", linear, "-o", plan, "--precision", "fp16", "--precision-file", rules)
-    expect("--precision-file: op:linear = fp32" in succeed("inspect", plan), "inspect does not name the rule")
+    expect("rule: op:linear = fp32" in succeed("inspect", plan), "inspect does not name the rule")
     succeed("compile", linear, "-o", plan, "--precision", "fp16")
     succeed("run", plan, "--weights", linear, "--data", data, "--steps", "1", "--metrics", metrics)
     line = json.loads(metrics.read_text().splitlines()[0])
@@ -429,7 +429,7 @@ def test_not_differentiable(folder):
 
 
 def test_no_loss(folder):
-    refuse_model(folder, "no_loss", "--loss")
+    refuse_model(folder, "no_loss", "cross-entropy:LOGITS:LABELS")
 
 
 def test_check_lists_obstacles(folder):

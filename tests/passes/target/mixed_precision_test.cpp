@@ -218,7 +218,7 @@ graph @placed(%x: f32[4,6]) state(%w: f32[6,6] parameter trained) {
     };
     CHECK(refusal("fp8", "", model).fault() == Fault::Usage);
     CHECK(refusal("fp32", "op:exp = fp32", model).text() ==
-          "--precision-file needs --precision bf16 or fp16, not fp32");
+          "precision rules need precision bf16 or fp16, not fp32");
     constexpr llvm::StringLiteral half = R"(
 graph @half(%x: f16[4]) state(%w: f16[4] parameter trained) {
   %y = mul(%x, %w) : f16[4]
@@ -229,8 +229,8 @@ graph @half(%x: f16[4]) state(%w: f16[4] parameter trained) {
     const Diag diag = refusal("bf16", "", half);
     CHECK(diag.fault() == Fault::Model);
     CHECK(diag.text() ==
-          "--precision bf16: w was exported as f16[4]; export the model in float32, or train it with --precision "
-          "exported");
+          "precision bf16: w was exported as f16[4]; export the model in float32, or train it in precision "
+          "'exported'");
   }
 }
 
