@@ -1,10 +1,9 @@
 #include "ir/op_def.h"
 #include "passes/pass/pass.h"
 
-// Common subexpressions: of nodes with the same op, operands and attributes only the first stays. That is
-// always right, because nodes have no effects and random ops read their counter as an operand. It is not
-// always wise: a value shared with backward lives longer, and a node repeated on purpose to save memory would
-// be lost.
+// Common subexpression elimination: the first of the nodes with the same op, operands and attributes replaces the
+// others. This is right because nodes have no effects and random ops read their counter as an operand.
+// Rematerialisation repeats nodes on purpose; it comes later, in planning.
 
 #include "llvm/ADT/Hashing.h"
 
@@ -24,7 +23,7 @@ llvm::hash_code hash_attr(const Attr& attr) {
         else if constexpr (std::is_same_v<T, Ints>)
           return llvm::hash_combine_range(value.begin(), value.end());
         else if constexpr (std::is_same_v<T, TensorRef>)
-          // The start of a large tensor tells it from most others; equality compares all of it.
+          // The first bytes of a large tensor distinguish it from most others; equality compares all of them.
           return llvm::hash_value(llvm::StringRef(static_cast<const char*>(value->data()),
                                                   static_cast<size_t>(std::min<int64_t>(value->type().bytes(), 4096))));
         else
@@ -66,7 +65,6 @@ Result<bool> run(Graph& graph, PassContext& context) {
 
 }  // namespace
 
-extern const PassInfo pass_cse;
 constinit const PassInfo pass_cse{
     .name = "cse",
     .summary = "compute equal nodes once",

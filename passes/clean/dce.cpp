@@ -21,10 +21,9 @@ Result<bool> run(Graph& graph, PassContext& context) {
 
 }  // namespace
 
-extern const PassInfo pass_dce;
 constinit const PassInfo pass_dce{
     .name = "dce",
-    .summary = "erase nodes whose results nobody reads",
+    .summary = "erase nodes that no output or update depends on",
     .stage = Stage::Any,
     .keeps_result = true,
     .run = run,

@@ -1,8 +1,8 @@
 #include "ir/fold.h"
 #include "passes/pass/pass.h"
 
-// Replaces every node that reads only constants by its value. What a model computes from its weights is not
-// constant: weights are states. Operands that nothing reads any more are left to dce.
+// Replaces every node that reads only constants by its value. Weights are states, so nothing that depends on them is
+// constant. dce removes operands that nothing reads any more.
 
 namespace plimsoll {
 namespace {
@@ -28,7 +28,6 @@ Result<bool> run(Graph& graph, PassContext& context) {
 
 }  // namespace
 
-extern const PassInfo pass_fold_constants;
 constinit const PassInfo pass_fold_constants{
     .name = "fold-constants",
     .summary = "compute what depends on constants alone",

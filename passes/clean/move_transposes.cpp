@@ -1,9 +1,9 @@
 #include "passes/rewrite/patterns.h"
 
-// Moves reshapes, transposes and slices past the ops that do not care, so that pairs meet
-// and cancel (simplify removes them). Each rule is local and only ever moves a layout change in one direction:
-// reshapes down past linear layers, transposes down past ops on rows and elements, transposes up through merging
-// reshapes, expands and resizes that enlarge, slices up towards what they cut.
+// Moves reshapes, transposes and slices past ops that do not depend on the layout, so that pairs meet and cancel
+// (simplify removes them). Each rule is local and moves a layout change in one direction only, so the rules end:
+// reshapes move down past linear layers, transposes down past ops on rows and elements and up through merging reshapes,
+// expands and resizes that enlarge, slices up towards the value they cut.
 
 #include <algorithm>
 
@@ -34,8 +34,8 @@ bool reshape_below_linear(Graph& graph, NodeId id) {
   return true;
 }
 
-// How many trailing dims the op reads together, each row of them by itself: leading dims may stand in any order around
-// it. Those are in operand 0; an elementwise op has none. -1 for ops of another kind.
+// How many trailing dims of operand 0 form a row that the op reads by itself, so that leading dims may stand in any
+// order. An elementwise op has none; -1 stands for ops of another kind.
 int64_t row_dims(const Graph& graph, const Node& node) {
   if (node.op->name == "linear") return 1;
   if (node.op->name == "layer_norm" || node.op->name == "rms_norm")
@@ -43,7 +43,7 @@ int64_t row_dims(const Graph& graph, const Node& node) {
   return node.op->elementwise ? 0 : -1;
 }
 
-// Reads the same under either order: every dim that is not 1 stays where it is.
+// Does every dim that is not 1 stay where it is?
 bool is_untouched(const Type& type, llvm::ArrayRef<int64_t> perm) {
   if (type.rank() > static_cast<int64_t>(perm.size())) return false;
   size_t first = perm.size() - type.shape.size();
@@ -52,8 +52,8 @@ bool is_untouched(const Type& type, llvm::ArrayRef<int64_t> perm) {
   return true;
 }
 
-// Would the readers of a transposed value rather read it as it lay? What one reader leaves behind the others must take
-// away, or there are two transposes for one.
+// Do all readers of a transposed value let the transpose pass? If one keeps it, moving it past the others makes two
+// transposes out of one.
 bool readers_let_transposes_pass(const Graph& graph, ValueId value) {
   bool kept = llvm::any_of(graph.outputs, [&](const Output& output) { return output.value == value; });
   return !kept && llvm::all_of(graph.value(value).users, [&](NodeId user) {
@@ -92,8 +92,8 @@ bool transpose_below_rows(Graph& graph, NodeId id) {
   return true;
 }
 
-// For a reshape that merges (or keeps) dims: which input dims each output dim is made of. Dims of size 1 go with
-// the group at hand. None when some output dim splits an input dim.
+// The input dims that each output dim of a merging reshape consists of; dims of size 1 join the group at hand. None
+// when an output dim splits an input dim.
 std::optional<llvm::SmallVector<Perm, 6>> merged_dims(const Shape& in, const Shape& out) {
   llvm::SmallVector<Perm, 6> groups;
   size_t next = 0;
@@ -175,25 +175,8 @@ bool transpose_above_expand(Graph& graph, NodeId id) {
   return true;
 }
 
-// What the attributes say of each dimension, for dimensions in another order; {roi} of a resize says it twice over.
-Attrs with_dims_permuted(const Attrs& attrs, llvm::ArrayRef<int64_t> perm) {
-  Attrs moved = attrs;
-  const auto permuted = [&](auto list) {
-    const auto old = list;
-    for (size_t i = 0; i < list.size(); ++i)
-      list[i] = old[i / perm.size() * perm.size() + static_cast<size_t>(perm[i % perm.size()])];
-    return list;
-  };
-  for (const auto& [name, attr] : attrs.entries()) {
-    if (const auto* ints = std::get_if<Ints>(&attr)) moved.set(name, permuted(*ints));
-    if (const auto* floats = std::get_if<Floats>(&attr)) moved.set(name, permuted(*floats));
-  }
-  return moved;
-}
-
-// transpose(resize(x)) -> resize(transpose(x)) where that moves fewer elements. A resize that others read as it lies
-// stays for them, and is done a second time: x is read once more, and the result written once more instead of read and
-// written.
+// transpose(resize(x)) -> resize(transpose(x)) where that moves fewer elements. A resize with other readers stays for
+// them and is repeated: this reads x once more and writes the result, where the transpose would read and write it.
 bool transpose_above_resize(Graph& graph, NodeId id, PassContext& context) {
   const Node& node = graph.node(id);
   const Node* resize = producer_of(graph, node.operands[0], "resize");
@@ -232,8 +215,8 @@ bool slice_above_transpose(Graph& graph, NodeId id) {
   return true;
 }
 
-// slice(reshape(x)) that cuts one dim, where that dim leads the dims its source dim was split into: the cut is a
-// cut of the source dim.
+// slice(reshape(x)) -> reshape(slice(x)) for a slice of one dim that leads the dims its source dim was split into: the
+// slice then cuts the source dim.
 bool slice_above_split(Graph& graph, NodeId id) {
   const Node& node = graph.node(id);
   const Node* reshape = producer_of(graph, node.operands[0], "reshape");
@@ -284,10 +267,9 @@ Result<bool> run(Graph& graph, PassContext& context) {
 
 }  // namespace
 
-extern const PassInfo pass_move_transposes;
 constinit const PassInfo pass_move_transposes{
     .name = "move-transposes",
-    .summary = "moves reshapes, transposes and slices past ops that do not care, so that they cancel",
+    .summary = "move reshapes, transposes and slices past ops that do not depend on the layout, so that they cancel",
     .stage = Stage::Any,
     .keeps_result = true,
     .run = run,

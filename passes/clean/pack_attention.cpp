@@ -1,10 +1,9 @@
 #include "passes/rewrite/patterns.h"
 
-// Attention whose q, k and v are the three pieces of one value reads that value instead, and its gradient is the
-// value's gradient: nothing is taken apart before it and put together behind it.
+// Attention whose q, k and v are the three pieces of one value reads that value, and its gradient is the value's
+// gradient. No split runs before it and no concatenation behind its gradient.
 //
-// Applies where the pieces lie in this order along the last dimension, are heads of one size, and are read by nobody
-// else.
+// It applies where the pieces lie in this order along the last dimension, have heads of one size and no other reader.
 
 namespace plimsoll {
 namespace {
@@ -33,10 +32,9 @@ Result<bool> run(Graph& graph, PassContext& context) {
 
 }  // namespace
 
-extern const PassInfo pass_pack_attention;
 constinit const PassInfo pass_pack_attention{
     .name = "pack-attention",
-    .summary = "attention reads q, k and v side by side where they are pieces of one value",
+    .summary = "let attention read q, k and v side by side where they are pieces of one value",
     .stage = Stage::Forward,
     .keeps_result = true,
     .run = run,

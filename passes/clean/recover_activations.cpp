@@ -1,14 +1,14 @@
 #include "passes/rewrite/patterns.h"
 
-// Exporters spell GELU and SiLU out. One op instead of up to eight: backward then
-// keeps one tensor, and both directions read memory once.
+// Exporters write GELU and SiLU as up to eight ops. As one op they keep one tensor for backward and read memory once in
+// either direction.
 
 #include <cmath>
 
 namespace plimsoll {
 namespace {
 
-// 1 + f, and the f.
+// Gives f for 1 + f, and None for another value.
 ValueId one_plus(const Graph& graph, ValueId value) {
   const Node* add = producer_of(graph, value, "add");
   if (!add) return ValueId::None;
@@ -16,7 +16,7 @@ ValueId one_plus(const Graph& graph, ValueId value) {
   return parts && parts->number == 1 ? parts->value : ValueId::None;
 }
 
-// Strips multiplications and divisions by numbers; gives what is left and the product.
+// Strips multiplications and divisions by numbers; gives the value below them and their factor.
 WithNumber strip_factors(const Graph& graph, ValueId value) {
   double factor = 1;
   for (;;) {
@@ -41,7 +41,7 @@ WithNumber strip_factors(const Graph& graph, ValueId value) {
 
 bool close(double a, double b) { return std::fabs(a - b) <= 1e-3 * std::fabs(b); }
 
-// x^3 as pow(x, 3) or as products.
+// x^3 is written as pow(x, 3) or as multiplications.
 bool is_cube(const Graph& graph, ValueId value, ValueId x) {
   if (const Node* pow = producer_of(graph, value, "pow"))
     return pow->operands[0] == x && is_splat(graph, pow->operands[1], 3);
@@ -54,7 +54,7 @@ bool is_cube(const Graph& graph, ValueId value, ValueId x) {
   return xx && xx->operands[0] == x && xx->operands[1] == x;
 }
 
-// The factors of a product of up to three values, numbers multiplied up.
+// The factors of a product of up to three values; `number` is the product of its constants.
 struct Product {
   llvm::SmallVector<ValueId, 3> values;
   double number = 1;
@@ -73,7 +73,7 @@ void collect_factors(const Graph& graph, ValueId value, bool may_open, Product& 
   product.values.push_back(value);
 }
 
-// sqrt(2/pi) x (1 + 0.044715 x x), the argument of BLOOM's form.
+// BLOOM writes the argument of tanh as sqrt(2/pi) x (1 + 0.044715 x x).
 bool is_factored_argument(const Graph& graph, ValueId value, ValueId x) {
   Product outer;
   collect_factors(graph, value, true, outer);
@@ -86,7 +86,7 @@ bool is_factored_argument(const Graph& graph, ValueId value, ValueId x) {
   return inner.values.size() == 2 && inner.values[0] == x && inner.values[1] == x && close(inner.number, 0.044715);
 }
 
-// 1 + erf(x / sqrt 2), or 1 + tanh(sqrt(2/pi) (x + 0.044715 x^3)): which of the two.
+// "none" for 1 + erf(x / sqrt 2), "tanh" for 1 + tanh(sqrt(2/pi) (x + 0.044715 x^3)), else empty.
 llvm::StringRef gelu_gate(const Graph& graph, ValueId gate, ValueId x) {
   ValueId inner = one_plus(graph, gate);
   if (inner == ValueId::None) return "";
@@ -138,10 +138,9 @@ Result<bool> run(Graph& graph, PassContext& context) {
 
 }  // namespace
 
-extern const PassInfo pass_recover_activations;
 constinit const PassInfo pass_recover_activations{
     .name = "recover-activations",
-    .summary = "GELU (erf and tanh forms) and SiLU out of their parts",
+    .summary = "recover GELU (erf and tanh forms) and SiLU from their parts",
     .stage = Stage::Any,
     .keeps_result = true,
     .run = run,

@@ -4,10 +4,10 @@
 // softmax(q k^T * scale + mask) v, as exporters write it, becomes one attention op on
 // [batch, time, heads * dim]. Backward then keeps a row of sums instead of two matrices of time x time.
 //
-// Around the softmax exports scatter: factors on q, k or the scores; additive or boolean masks; a where(isnan(p), 0, p)
-// guard for rows that may attend to nothing (the op gives zeros there by definition); dropout on p.
-// Does not apply when the probabilities themselves are read by anything else, or when the mask is learned, as relative
-// position biases are: the op has no gradient for it.
+// Exports put several things around the softmax: factors on q, k or the scores; additive or boolean masks; a
+// where(isnan(p), 0, p) guard for rows that may attend to nothing (the op gives zeros there by definition); dropout on
+// p. It does not apply when anything else reads the probabilities, or when the mask is learned, as relative position
+// biases are: the op has no gradient for it.
 
 #include <cmath>
 
@@ -52,7 +52,7 @@ ValueId boolean_behind(const Graph& graph, ValueId mask) {
 
 enum class ConstantMask : uint8_t { Other, AllOpen, Causal };
 
-// What a constant mask [..., rows, columns] says; leading dims must be 1 (expands over them are looked through).
+// Classifies a constant mask [..., rows, columns]. Leading dims must be 1; expands over them are looked through.
 ConstantMask classify(const Graph& graph, ValueId mask, int64_t rows, int64_t columns) {
   const Tensor* tensor = constant_behind(graph, mask);
   if (!tensor) return ConstantMask::Other;
@@ -70,7 +70,7 @@ ConstantMask classify(const Graph& graph, ValueId mask, int64_t rows, int64_t co
   return ConstantMask::Causal;
 }
 
-// Takes masks, factors and casts off the scores down to the product q k^T. At most one mask is not constant.
+// Takes masks, factors and casts off the scores down to the matmul q k^T. At most one mask is not constant.
 const Node* take_scores(const Graph& graph, ValueId scores, Attention& a) {
   const int64_t rows = graph.type(scores).shape[2], columns = graph.type(scores).shape[3];
   auto take_mask = [&](ValueId mask) {
@@ -85,7 +85,7 @@ const Node* take_scores(const Graph& graph, ValueId scores, Attention& a) {
   for (int depth = 0; depth < 8; ++depth) {
     double before = a.scale;
     ValueId inner = take_factors(graph, scores, a.scale);
-    // A factor above an additive mask would scale the mask too; only 0 and -inf survive that, so look no further there.
+    // A factor above an additive mask would scale the mask too, which only 0 and -inf survive.
     bool scaled = a.scale != before;
     scores = inner;
     if (const Node* product = producer_of(graph, scores, "matmul")) return product;
@@ -112,7 +112,7 @@ const Node* take_scores(const Graph& graph, ValueId scores, Attention& a) {
   return nullptr;
 }
 
-// From the probabilities down to the product with v: guard, dropout and casts.
+// Follows the probabilities through guard, dropout and casts to the matmul with v.
 const Node* take_probabilities(const Graph& graph, ValueId p, Attention& a) {
   for (int depth = 0; depth < 6; ++depth) {
     llvm::SmallVector<NodeId, 2> users(graph.value(p).users.begin(), graph.value(p).users.end());
@@ -158,7 +158,7 @@ std::optional<Attention> match_attention(const Graph& graph, const Node& softmax
   a.v = product->operands[1];
   a.result = product->results[0];
   const Type &q = graph.type(a.q), &k = graph.type(a.k_transposed), &v = graph.type(a.v);
-  // One head of keys and values for all queries is left to the product to repeat.
+  // The matmul may repeat one head of keys and values for all queries.
   bool shaped = q.rank() == 4 && k.rank() == 4 && v.rank() == 4 && q.shape[0] == k.shape[0] &&
                 q.shape[0] == v.shape[0] && k.shape[1] == v.shape[1] && (k.shape[1] == q.shape[1] || k.shape[1] == 1);
   if (!shaped || q.dtype != k.dtype || q.dtype != v.dtype || graph.type(a.result).dtype != q.dtype) return std::nullopt;
@@ -195,8 +195,8 @@ bool try_attention(Graph& graph, NodeId id) {
   return true;
 }
 
-// The head repetition of grouped queries, once layout changes have met: reshape(expand(y)) with y [batch, rows, groups,
-// 1, dim].
+// Gives y below the head repetition of grouped queries, reshape(expand(y)) with y [batch, rows, groups, 1, dim]. It has
+// this form once layout changes have met.
 ValueId ungrouped(Graph& graph, NodeId at, ValueId value, int64_t heads, int64_t& kv_heads) {
   const Node* merge = producer_of(graph, value, "reshape");
   const Node* expand = merge ? producer_of(graph, merge->operands[0], "expand") : nullptr;
@@ -229,7 +229,7 @@ bool try_grouped(Graph& graph, NodeId id) {
   return true;
 }
 
-// A mask that folding has made constant since the op was recovered, or that its exporter gave as one.
+// Simplifies a mask that folding has made constant since the op was recovered, or that the exporter gave as a constant.
 bool try_mask(Graph& graph, NodeId id) {
   const Node& node = graph.node(id);
   if (node.operands.size() < 4 || node.operands[3] == ValueId::None) return false;
@@ -250,10 +250,9 @@ Result<bool> run(Graph& graph, PassContext& context) {
 
 }  // namespace
 
-extern const PassInfo pass_recover_attention;
 constinit const PassInfo pass_recover_attention{
     .name = "recover-attention",
-    .summary = "attention with its scale, mask, guard, dropout and head groups out of its parts",
+    .summary = "recover attention with its scale, mask, guard, dropout and head groups from its parts",
     .stage = Stage::Any,
     .keeps_result = true,
     .run = run,

@@ -1,12 +1,12 @@
 #include "passes/rewrite/patterns.h"
 
-// Matrix products with a weight become `linear`, which takes any leading dims and an
-// optional bias. Reshapes and row permutations around it then move out of the way (move-transposes).
+// Matmuls with a weight become `linear`, which takes any leading dims and an optional bias. Reshapes and row
+// permutations around it then move out of the way (move-transposes).
 
 namespace plimsoll {
 namespace {
 
-// Weights and everything derived from them alone: what a linear layer's second operand may be.
+// The second operand of a linear layer is a weight or derived from weights alone.
 bool is_weight_like(const Graph& graph, ValueId value, int depth = 4) {
   if (const State* state = graph.find_state(value))
     return state->role == StateRole::Parameter || state->role == StateRole::Buffer;
@@ -29,7 +29,7 @@ bool try_linear(Graph& graph, NodeId id) {
   return true;
 }
 
-// linear(x, transpose(w)): the flag says it without a copy of the weight.
+// linear(x, transpose(w)) -> linear{transpose_w}(x, w), which needs no transposed weight in memory.
 bool try_transposed_weight(Graph& graph, NodeId id) {
   const Node* transpose = producer_of(graph, graph.node(id).operands[1], "transpose");
   if (!transpose) return false;
@@ -39,7 +39,7 @@ bool try_transposed_weight(Graph& graph, NodeId id) {
   return true;
 }
 
-// add(linear(x, w), bias[N]) with one reader of the product.
+// add(linear(x, w), bias[N]) -> linear(x, w, bias) where nothing else reads linear(x, w).
 bool try_bias(Graph& graph, NodeId id) {
   const Node& add = graph.node(id);
   for (size_t i = 0; i < 2; ++i) {
@@ -70,10 +70,9 @@ Result<bool> run(Graph& graph, PassContext& context) {
 
 }  // namespace
 
-extern const PassInfo pass_recover_linear;
 constinit const PassInfo pass_recover_linear{
     .name = "recover-linear",
-    .summary = "matrix products with a weight, and their bias, as linear layers",
+    .summary = "turn matmuls with a weight, and their bias, into linear layers",
     .stage = Stage::Any,
     .keeps_result = true,
     .run = run,

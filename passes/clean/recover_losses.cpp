@@ -1,7 +1,7 @@
 #include "passes/rewrite/patterns.h"
 
-// Cross-entropy out of log-softmax and negative log-likelihood, and straight on 16-bit logits:
-// the op computes in f32 whatever it reads, so a cast of the logits only costs memory.
+// Log-softmax and negative log-likelihood become cross-entropy, which reads 16-bit logits without a cast: the op
+// computes in f32 whatever it reads, so the cast only costs memory.
 
 namespace plimsoll {
 namespace {
@@ -35,10 +35,9 @@ Result<bool> run(Graph& graph, PassContext& context) {
 
 }  // namespace
 
-extern const PassInfo pass_recover_losses;
 constinit const PassInfo pass_recover_losses{
     .name = "recover-losses",
-    .summary = "cross-entropy out of log-softmax and negative log-likelihood, on logits as they are",
+    .summary = "recover cross-entropy from log-softmax and negative log-likelihood, on logits without a cast",
     .stage = Stage::Any,
     .keeps_result = true,
     .run = run,

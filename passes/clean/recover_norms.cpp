@@ -1,7 +1,7 @@
 #include "passes/rewrite/patterns.h"
 
-// RMS norm, layer norm and group norm out of their parts. The fused ops compute statistics
-// in f32 whatever the model's dtype, which is what exports do by casting around them; the casts go with them.
+// Recovers RMS norm, layer norm and group norm from their parts. The fused ops compute statistics in f32 whatever the
+// model's dtype, as exports do by casting around them, so the casts go too.
 
 namespace plimsoll {
 namespace {
@@ -18,7 +18,7 @@ bool is_square_of(const Graph& graph, ValueId value, ValueId x) {
   return mul && mul->operands[0] == x && mul->operands[1] == x;
 }
 
-// reduce_mean over the trailing axes, kept: the first axis; -1 otherwise.
+// The first axis of a reduce_mean over trailing axes that keeps its dims; -1 for another one.
 int64_t trailing_mean_axis(const Graph& graph, const Node& mean) {
   llvm::ArrayRef<int64_t> axes = mean.attrs.get_ints("axes");
   int64_t rank = graph.type(mean.operands[0]).rank();
@@ -33,7 +33,7 @@ struct InverseRoot {
   double eps;
 };
 
-// 1 / sqrt(mean + eps), in its spellings.
+// Matches 1 / sqrt(mean + eps) in all its spellings.
 std::optional<InverseRoot> match_inverse_root(const Graph& graph, ValueId value) {
   ValueId sum = ValueId::None;
   if (const Node* rsqrt = producer_of(graph, value, "rsqrt")) sum = rsqrt->operands[0];
@@ -78,7 +78,7 @@ std::optional<Normalised> match_rms(const Graph& graph, const Node& node) {
   return std::nullopt;
 }
 
-// A per-element factor or term of the normalised dims: a value of exactly the trailing shape.
+// A parameter per element of the normalised dims has exactly their shape.
 bool is_trailing_parameter(const Graph& graph, ValueId value, ValueId x, int64_t axis) {
   llvm::ArrayRef<int64_t> trailing = llvm::ArrayRef<int64_t>(graph.type(x).shape).drop_front(static_cast<size_t>(axis));
   return llvm::ArrayRef<int64_t>(graph.type(value).shape) == trailing;
@@ -111,7 +111,7 @@ bool try_rms(Graph& graph, NodeId id) {
   std::optional<Normalised> match = match_rms(graph, graph.node(id));
   if (!match) return false;
   ValueId end = graph.node(id).results[0];
-  // Where 16-bit models cast up before and down after, the op reads and writes the model's dtype.
+  // 16-bit models cast up before the norm and down after it; the op reads and writes their dtype.
   ValueId x = skip_cast(graph, match->x);
   std::optional<Affine> scale = match_affine(graph, end, "mul", match->x, match->axis);
   if (scale)
@@ -128,7 +128,7 @@ bool try_rms(Graph& graph, NodeId id) {
   return true;
 }
 
-// (x - mean) / sqrt(mean((x - mean)^2) + eps): the centred value is the x of an RMS norm.
+// (x - mean) / sqrt(mean((x - mean)^2) + eps) is an RMS norm of the centred value.
 bool try_layer(Graph& graph, NodeId id) {
   std::optional<Normalised> match = match_rms(graph, graph.node(id));
   if (!match) return false;
@@ -154,9 +154,9 @@ bool try_layer(Graph& graph, NodeId id) {
 // A layer norm holds an RMS norm, so it is looked for first.
 bool try_norm(Graph& graph, NodeId id) { return try_layer(graph, id) || try_rms(graph, id); }
 
-// reshape[N, G, rest] -> norm over each group -> reshape back, then per-channel scale and bias: PyTorch's export of
-// GroupNorm. `id` is the inner norm: a group_norm whose channels are the groups and whose own scale and bias are 1 and
-// 0.
+// PyTorch exports GroupNorm as a reshape to [N, G, rest], a norm over each group, a reshape back, and scale and bias
+// per channel. `id` is the inner norm: a group_norm whose channels are the groups and whose own scale and bias are 1
+// and 0.
 bool try_group(Graph& graph, NodeId id) {
   const Node& inner = graph.node(id);
   const Node* split = producer_of(graph, inner.operands[0], "reshape");
@@ -202,10 +202,9 @@ Result<bool> run(Graph& graph, PassContext& context) {
 
 }  // namespace
 
-extern const PassInfo pass_recover_norms;
 constinit const PassInfo pass_recover_norms{
     .name = "recover-norms",
-    .summary = "RMS, layer and group norms out of their parts",
+    .summary = "recover RMS, layer and group norms from their parts",
     .stage = Stage::Any,
     .keeps_result = true,
     .run = run,

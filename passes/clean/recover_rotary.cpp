@@ -34,7 +34,7 @@ bool repeats_half(const Graph& graph, ValueId value, int depth = 12) {
   return false;
 }
 
-// A unit-step slice that cuts the last dim alone: what it cuts, and where; any other value is all of itself.
+// The source and start of a unit-step slice that cuts the last dim alone. Any other value is its own source.
 struct LastCut {
   ValueId source;
   int64_t start = 0;
@@ -51,8 +51,8 @@ LastCut last_cut(const Graph& graph, ValueId value) {
   return {slice->operands[0], starts.back()};
 }
 
-// Models that rotate only some of a head's dims cut x itself out of a wider value; then x and its halves are slices of
-// that.
+// Is `value` the upper or lower half of x? Models that rotate only some of a head's dims slice x out of a wider value;
+// then its halves are slices of that value.
 bool slices_half(const Graph& graph, ValueId value, ValueId x, bool upper) {
   const Type& type = graph.type(x);
   LastCut half = last_cut(graph, value), whole = last_cut(graph, x);
@@ -90,7 +90,7 @@ std::optional<Rotary> match_rotary(const Graph& graph, const Node& add) {
   return std::nullopt;
 }
 
-// [1 or B, 1, T, D] (leading ones may be absent) as its first half [1 or B, T, D/2].
+// The first half [1 or B, T, D/2] of a table [1 or B, 1, T, D], whose leading ones may be absent.
 ValueId half_table(Builder& b, ValueId table) {
   Shape shape = b.type(table).shape;
   while (shape.size() < 4) shape.insert(shape.begin(), 1);
@@ -131,10 +131,9 @@ Result<bool> run(Graph& graph, PassContext& context) {
 
 }  // namespace
 
-extern const PassInfo pass_recover_rotary;
 constinit const PassInfo pass_recover_rotary{
     .name = "recover-rotary",
-    .summary = "rotary position embedding out of its slices and products",
+    .summary = "recover rotary position embedding from its slices and multiplications",
     .stage = Stage::Any,
     .keeps_result = true,
     .run = run,

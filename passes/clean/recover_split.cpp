@@ -1,8 +1,8 @@
 #include "passes/pass/pass.h"
 #include "passes/rewrite/match.h"
 
-// Slices that cut one value along one axis into adjoining pieces become one split, whose
-// gradient is a concatenation instead of a sum of zero-padded pieces.
+// Slices that cut one value along one axis into adjoining pieces become one split. Its gradient is a concatenation
+// instead of a sum of zero-padded pieces.
 
 #include <algorithm>
 #include <map>
@@ -41,7 +41,7 @@ bool try_split(Graph& graph, ValueId source, int64_t axis, std::vector<Piece> pi
     names.push_back(graph.value(graph.node(piece.node).results[0]).name);
   }
   if (pieces.size() < 2 || at != graph.type(source).shape[static_cast<size_t>(axis)]) return false;
-  // Before the first of them in the list: all read the same value.
+  // The split stands right behind the value that all pieces read, so before the first of them.
   NodeId first = pieces.front().node;
   NodeId producer = graph.value(source).producer;
   NodeId before = producer == NodeId::None ? graph.first_node() : graph.next_node(producer);
@@ -71,10 +71,9 @@ Result<bool> run(Graph& graph, PassContext& context) {
 
 }  // namespace
 
-extern const PassInfo pass_recover_split;
 constinit const PassInfo pass_recover_split{
     .name = "recover-split",
-    .summary = "adjoining slices of one value as one split",
+    .summary = "turn adjoining slices of one value into one split",
     .stage = Stage::Any,
     .keeps_result = true,
     .run = run,

@@ -1,10 +1,9 @@
 #include "passes/clean/simplify_rules.h"
 #include "passes/rewrite/patterns.h"
 
-// Replaces nodes that do nothing, or do in two steps what one can do. The rules stand in
-// simplify_movement.cpp, simplify_lookups.cpp and simplify_arithmetic.cpp; each looks at one node and at what it
-// reads, never at its readers. Operands are simplified before their readers, so one walk reaches every node in its
-// final surroundings.
+// Replaces nodes that do nothing, or do in two steps what one can do. The rules stand in simplify_movement.cpp,
+// simplify_lookups.cpp and simplify_arithmetic.cpp. Each looks at one node and at the nodes it reads, never at its
+// readers. Operands are simplified before their readers, so one walk reaches every node in its final surroundings.
 
 namespace plimsoll {
 namespace {
@@ -18,7 +17,7 @@ RuleTable rule_table() {
   return rules;
 }
 
-// A broadcasting op repeats its operands itself: it can read what an expand reads.
+// A broadcasting op repeats its operands itself, so it can read the operand of an expand.
 int64_t bypass_expands(Graph& graph, NodeId id) {
   if (!graph.node(id).op->elementwise) return 0;
   int64_t bypassed = 0;
@@ -73,7 +72,6 @@ Result<bool> run(Graph& graph, PassContext& context) {
 
 }  // namespace
 
-extern const PassInfo pass_simplify;
 constinit const PassInfo pass_simplify{
     .name = "simplify",
     .summary = "remove nodes that change nothing and merge chains of data movement",

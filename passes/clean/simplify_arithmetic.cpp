@@ -1,6 +1,7 @@
 #include "passes/clean/simplify_rules.h"
 
-// Arithmetic with a neutral element, casts that lose nothing on the way, choices that are made already.
+// These rules remove arithmetic with a neutral element, casts that lose nothing on the way, and choices between equal
+// or known sides.
 
 #include "ir/fold.h"
 
@@ -11,7 +12,8 @@ bool has_type_of_result(Builder& b, const Node& node, ValueId value) {
   return b.type(value) == b.type(node.results[0]);
 }
 
-// Every element of the constant has this value. What repeats is stored once, so large masks are quick to ask.
+// Does every element of the constant have this value? Repeated elements are stored once, so large masks are quick to
+// ask.
 bool is_constant_of(const Graph& graph, ValueId value, double wanted) {
   std::optional<ConstantView> view = find_constant(graph, value);
   if (!view) return false;
@@ -37,7 +39,7 @@ ValueId sub(Builder& b, const Node& node) { return without_neutral(b, node, 1, 0
 ValueId div(Builder& b, const Node& node) { return without_neutral(b, node, 1, 1); }
 ValueId pow(Builder& b, const Node& node) { return without_neutral(b, node, 1, 1); }
 
-// Twice undone.
+// The op undoes itself: neg(neg(x)) is x.
 ValueId involution(Builder& b, const Node& node) {
   const Node* inner = producer_of(b.graph(), node.operands[0], node.op->name);
   return inner ? inner->operands[0] : ValueId::None;
@@ -72,7 +74,7 @@ Range range_of(DType dtype) {
   return {bits, 0, bits, is_signed_integer(dtype)};
 }
 
-// Every value of `from` has its exact counterpart in `to`. E4M3 has no infinity to pass on or to lose.
+// Does every value of `from` have its exact counterpart in `to`? E4M3 has no infinity to pass on or to lose.
 bool holds_exactly(DType from, DType to) {
   if (from == to) return true;
   if (to == DType::Bool || to == DType::F8E4M3 || (is_float(from) && !is_float(to))) return false;
@@ -108,7 +110,7 @@ ValueId dropout(Builder&, const Node& node) {
   return node.attrs.get_float("ratio") == 0 ? node.operands[0] : ValueId::None;
 }
 
-// Over dimensions of size 1, or none at all: the elements stay as they are.
+// A reduction over dimensions of size 1, or over none, leaves the elements as they are.
 ValueId reduce(Builder& b, const Node& node) {
   ValueId x = node.operands[0];
   const Type result = b.type(node.results[0]);

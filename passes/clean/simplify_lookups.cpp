@@ -3,15 +3,15 @@
 #include <algorithm>
 #include <numeric>
 
-// Lookups by a constant that counts. Exporters write a mask's `mask[arange(batch)[:, None], arange(time)]` out as a
-// table of indices, or as indices into the flattened mask. Where the table names every element once, in a regular
-// order, the lookup is a reshape that another batch can follow.
+// These rules remove lookups by a constant that counts. Exporters write a mask's `mask[arange(batch)[:, None],
+// arange(time)]` as a table of indices, or as indices into the flattened mask. Where the table names every element
+// once, in a regular order, the lookup is a reshape, and the batch can be changed.
 
 namespace plimsoll {
 namespace {
 
-// How far apart the elements are that neighbours along each dimension name: indices[i, j, ...] = i * strides[0] +
-// j * strides[1] + ...; none when they are not that regular. A dimension along which nothing changes has stride 0.
+// The strides with which indices[i, j, ...] = i * strides[0] + j * strides[1] + ...; none when the indices are not that
+// regular. A dimension along which nothing changes has stride 0.
 std::optional<Shape> counting_strides(llvm::ArrayRef<int64_t> indices, llvm::ArrayRef<int64_t> shape) {
   if (indices.empty()) return std::nullopt;
   const Shape own = row_major_strides(shape);
@@ -40,7 +40,8 @@ std::optional<Ints> counting_order(llvm::ArrayRef<int64_t> strides, llvm::ArrayR
   return named == count ? std::optional(order) : std::nullopt;
 }
 
-// What `indices`, of that shape, pick from dimensions [from, to) of x taken as one; None when they do not count.
+// The elements that `indices`, of that shape, pick from dimensions [from, to) of x taken as one; None when the indices
+// do not count.
 ValueId pick_by_counting(Builder& b, ValueId x, size_t from, size_t to, llvm::ArrayRef<int64_t> indices,
                          llvm::ArrayRef<int64_t> shape) {
   llvm::ArrayRef<int64_t> whole = b.type(x).shape, outer = whole.take_front(from), inner = whole.drop_front(to);
@@ -72,7 +73,7 @@ ValueId gather(Builder& b, const Node& node) {
     return pick_by_counting(b, node.operands[0], axis, axis + 1, table->attrs.get_tensor("value")->ints(),
                             indices.shape);
   }
-  // What is looked up for one sample is what is looked up for all: position tables.
+  // Position tables look up the same for all samples, so one lookup is expanded.
   const Node* repeat = producer_of(b.graph(), node.operands[1], "expand");
   if (!repeat || b.type(repeat->operands[0]).rank() != indices.rank()) return ValueId::None;
   const Shape result = b.type(node.results[0]).shape;

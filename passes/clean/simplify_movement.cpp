@@ -1,8 +1,8 @@
 #include "passes/clean/simplify_rules.h"
 #include "passes/rewrite/composed_transpose.h"
 
-// Data movement: what moves nothing is left out, chains become one step, and what only renames dimensions
-// becomes a reshape, which costs nothing.
+// These rules remove data movement that moves nothing, turn chains into one step, and turn movement that only renames
+// dimensions into a reshape, which costs nothing.
 
 #include <cstring>
 
@@ -37,8 +37,8 @@ llvm::SmallVector<const Node*, 8> movement_chain(const Graph& graph, const Node&
   }
 }
 
-// What a chain (last step first) does to a tensor of that shape; none where a reshape mixes what a transpose has
-// parted.
+// The one transpose that a chain (last step first) amounts to for a tensor of that shape; none where a reshape mixes
+// dimensions that a transpose has parted.
 std::optional<ComposedTranspose> as_one_transpose(llvm::ArrayRef<const Node*> chain, const Shape& source) {
   TransposeComposer tracker(source);
   for (const Node* step : llvm::reverse(chain)) {
@@ -50,9 +50,8 @@ std::optional<ComposedTranspose> as_one_transpose(llvm::ArrayRef<const Node*> ch
   return tracker.result();
 }
 
-// A chain that ends in a transpose becomes one transpose between two reshapes, from as far up as that is possible:
-// always when it has transposes to spare, else only for a transpose of fewer dimensions, so that no dimension is parted
-// for nothing.
+// A chain that ends in a transpose becomes one transpose between two reshapes, from as far up as possible. A chain with
+// one transpose is replaced only by a transpose of fewer dimensions, so that no dimension is parted for nothing.
 ValueId transpose(Builder& b, const Node& node) {
   const Type result = b.type(node.results[0]);
   if (result.elements() == 0) return ValueId::None;
@@ -74,8 +73,7 @@ llvm::ArrayRef<int64_t> without_leading_ones(llvm::ArrayRef<int64_t> shape) {
   return shape.drop_while([](int64_t dim) { return dim == 1; });
 }
 
-// Broadcasting puts dimensions of 1 in front by itself, so a reshape that only does that is not needed before
-// it.
+// Broadcasting adds leading dimensions of 1 by itself, so a reshape that only adds them is not needed before it.
 ValueId expand(Builder& b, const Node& node) {
   ValueId x = node.operands[0];
   const Shape result = b.type(node.results[0]).shape;
@@ -105,8 +103,8 @@ ValueId slice(Builder& b, const Node& node) {
   return b.emit("slice", {inner->operands[0]}, {{"starts", starts}, {"steps", steps}, {"sizes", sizes}});
 }
 
-// Nothing is added and nothing cropped exactly when no dimension changes: cropping one side and padding the
-// other keeps the shape too, so the amounts decide.
+// A pad does nothing when all amounts are 0. Equal shapes do not show it: cropping one side and padding the other keeps
+// the shape.
 //
 // The gradient of a weight that was padded with columns is made without them: linear_dw leaves out the last of dy.
 ValueId pad(Builder& b, const Node& node) {
@@ -131,7 +129,7 @@ ValueId tile(Builder& b, const Node& node) { return changes_nothing(b, node) ? n
 
 ValueId split(Builder&, const Node& node) { return node.results.size() == 1 ? node.operands[0] : ValueId::None; }
 
-// Of one operand, or of all the parts of a split along the same axis in their order.
+// A concatenation of one operand, or of all pieces of a split along the same axis in their order, changes nothing.
 ValueId concat(Builder& b, const Node& node) {
   if (node.operands.size() == 1) return node.operands[0];
   const Node* parts = producer_of(b.graph(), node.operands[0], "split");
@@ -140,8 +138,8 @@ ValueId concat(Builder& b, const Node& node) {
   return puts_together ? parts->operands[0] : ValueId::None;
 }
 
-// An exporter that folds writes masks out for every sample and head: leading dimensions over which nothing changes
-// are repeated by an expand, so that readers see what there is once.
+// Exporters that fold store masks for every sample and head. Leading dimensions over which nothing changes are stored
+// once and repeated by an expand.
 ValueId constant(Builder& b, const Node& node) {
   TensorRef tensor = node.attrs.get_tensor("value");
   Type type = tensor->type();

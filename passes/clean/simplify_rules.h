@@ -6,8 +6,8 @@
 
 namespace plimsoll {
 
-// A value that equals the node's only result and is of its type: one that exists, or nodes emitted through
-// `builder`. None when the rule does not apply.
+// A value that equals the node's only result and has its type; it exists already or is emitted through `builder`. None
+// when the rule does not apply.
 using SimplifyRule = ValueId (*)(Builder& builder, const Node& node);
 
 struct SimplifyEntry {

@@ -1,7 +1,7 @@
 #pragma once
 
-// What a pass is: a record of facts the pass manager checks, and a function on a graph.
-// The function keeps no state between runs, reads no environment and prints nothing.
+// A pass is a record of facts, which the pass manager checks, and a function on a graph. The function keeps no state
+// between runs, reads no environment and prints nothing.
 
 #include "ir/graph.h"
 #include "ir/plan/plan.h"
@@ -41,11 +41,15 @@ struct PassInfo {
   Result<bool> (*run)(Graph& graph, PassContext& context);  // true: something changed
 };
 
+#define PLIMSOLL_PASS(name) extern const PassInfo pass_##name;
+#include "passes/pass/passes.def"
+#undef PLIMSOLL_PASS
+
 // The list is passes.def.
 llvm::ArrayRef<const PassInfo*> all_passes();
 const PassInfo* find_pass(llvm::StringRef name);  // null when there is none
 
-// What a pass sees besides the graph: the options of its step, and places to leave numbers and reasons.
+// A pass gets its options from here besides the graph, and leaves numbers and reasons here.
 class PassContext {
  public:
   PassContext(const PassInfo& pass, OptionValues options) : pass_(pass), options_(std::move(options)) {}

@@ -8,11 +8,6 @@
 #include "llvm/Support/Path.h"
 
 namespace plimsoll {
-
-#define PLIMSOLL_PASS(name) extern const PassInfo pass_##name;
-#include "passes/pass/passes.def"
-#undef PLIMSOLL_PASS
-
 namespace {
 
 constexpr const PassInfo* passes[] = {

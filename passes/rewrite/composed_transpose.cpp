@@ -1,7 +1,7 @@
 #include "passes/rewrite/composed_transpose.h"
 
-// Every dim is a list of parts of source dims. A reshape that cuts a dim cuts a part in two; parts that end up behind
-// one another as they lay are one again.
+// Every dim is a list of parts of source dims. A reshape that cuts a dim cuts a part in two. Parts that end up in their
+// old order are merged again.
 
 #include "llvm/ADT/STLExtras.h"
 
@@ -33,7 +33,7 @@ void TransposeComposer::transpose(llvm::ArrayRef<int64_t> permutation) {
 }
 
 bool TransposeComposer::reshape(llvm::ArrayRef<int64_t> shape) {
-  Parts left;  // what no dim has taken yet, the next one last
+  Parts left;  // not taken by any dim yet, in reverse order
   for (const Parts& dim : llvm::reverse(dims_)) left.append(dim.rbegin(), dim.rend());
   dims_.clear();
   for (int64_t wanted : shape) {

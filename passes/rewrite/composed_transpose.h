@@ -1,7 +1,7 @@
 #pragma once
 
-// Where the elements of a dense tensor go through any chain of transposes and reshapes, as the one transpose the chain
-// amounts to. Works on shapes alone; no dim may be 0.
+// Composes a chain of transposes and reshapes of a dense tensor into the one transpose that it amounts to. It works on
+// shapes alone; no dim may be 0.
 
 #include "ir/type.h"
 
@@ -20,10 +20,10 @@ class TransposeComposer {
   explicit TransposeComposer(llvm::ArrayRef<int64_t> source);
 
   void transpose(llvm::ArrayRef<int64_t> permutation);
-  // False when a dim of `shape` would need a part of a dim that does not divide it; the tracker is of no use then.
+  // False when a dim of `shape` would need a part of a dim that does not divide it; nothing may be asked then.
   [[nodiscard]] bool reshape(llvm::ArrayRef<int64_t> shape);
 
-  // With as few dims as possible among those that leave the dims of the source apart.
+  // The result with the fewest dims that keep the dims of the source apart.
   ComposedTranspose result() const;
 
  private:
@@ -34,7 +34,7 @@ class TransposeComposer {
   using Parts = llvm::SmallVector<Part, 4>;
 
   Shape source_;
-  llvm::SmallVector<Parts, 6> dims_;  // what each dim is made of, outermost first; none: a dim of size 1
+  llvm::SmallVector<Parts, 6> dims_;  // the parts of each dim, outermost first; none for a dim of size 1
 };
 
 }  // namespace plimsoll

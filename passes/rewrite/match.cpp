@@ -31,7 +31,7 @@ const Tensor* constant_behind(const Graph& graph, ValueId value) {
   return nullptr;
 }
 
-// The number someone wrote: 1e-6 stored as f32 reads 9.999999974752427e-07 as a double.
+// Gives the number that somebody wrote: 1e-6 stored as f32 reads 9.999999974752427e-07 as a double.
 static double shortest_decimal(float stored) {
   char text[32];
   auto end = std::to_chars(text, text + sizeof text - 1, stored);
@@ -74,6 +74,21 @@ void replace_and_rename(Graph& graph, ValueId old, ValueId now) {
   std::string name = graph.value(old).name;
   graph.rename(old, name + ".replaced");
   graph.rename(now, name);
+}
+
+Attrs with_dims_permuted(const Attrs& attrs, llvm::ArrayRef<int64_t> perm) {
+  Attrs moved = attrs;
+  const auto permuted = [&](auto list) {
+    const auto old = list;
+    for (size_t i = 0; i < list.size(); ++i)
+      list[i] = old[i / perm.size() * perm.size() + static_cast<size_t>(perm[i % perm.size()])];
+    return list;
+  };
+  for (const auto& [name, attr] : attrs.entries()) {
+    if (const auto* ints = std::get_if<Ints>(&attr)) moved.set(name, permuted(*ints));
+    if (const auto* floats = std::get_if<Floats>(&attr)) moved.set(name, permuted(*floats));
+  }
+  return moved;
 }
 
 std::string model_name(const Graph& graph, NodeId id) {

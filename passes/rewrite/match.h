@@ -12,11 +12,11 @@ const Node* producer_of(const Graph& graph, ValueId value, llvm::StringRef op);
 // Read by exactly one node, once, and neither output nor update.
 bool has_one_reader(const Graph& graph, ValueId value);
 
-// The tensor of a constant, looked at through expand and reshape; null otherwise. Only its elements matter
-// to the callers, not its shape.
+// The tensor of a constant, looked at through expand and reshape; null otherwise. Its shape may differ from the
+// value's.
 const Tensor* constant_behind(const Graph& graph, ValueId value);
 
-// The one number all elements of a constant are, if it is one; of f32 the shortest decimal that stores as it.
+// The number that all elements of a constant are, if they are equal; for f32 the shortest decimal that rounds to it.
 std::optional<double> splat_value(const Graph& graph, ValueId value);
 bool is_splat(const Graph& graph, ValueId value, double number, double relative_tolerance = 1e-6);
 
@@ -30,11 +30,14 @@ struct WithNumber {
 };
 std::optional<WithNumber> with_number(const Graph& graph, const Node& node);
 
-// A builder that works right before `node` and gives what it makes the node's origin and phase.
+// A builder that adds nodes right before `node`, with its origin and phase.
 Builder builder_at(Graph& graph, NodeId node);
 
 // Replaces every use of `old` by `now` and gives `now` the old value's name.
 void replace_and_rename(Graph& graph, ValueId old, ValueId now);
+
+// The attributes for dimensions in another order. Every list has one entry per dimension, {roi} of a resize has two.
+Attrs with_dims_permuted(const Attrs& attrs, llvm::ArrayRef<int64_t> perm);
 
 // What messages call a node: its name in the user's model, or else its first result.
 std::string model_name(const Graph& graph, NodeId node);

@@ -1,14 +1,14 @@
 #include "passes/rewrite/patterns.h"
 
 // Puts the channels of images last, where tensor cores want them. Types stay dense and row-major, so a layout is a
-// permutation of dimensions that the graph spells out: convolutions of two and three dimensions become their
-// {channels_last} form between transposes, and one walk carries the transposes down past all that can follow.
-// A value that stands in the graph with its channels last is known by the transpose that makes its channels-first
-// form from it, one of ours or the exporter's; what nobody reads in the end is left to dce.
+// permutation of dimensions that the graph shows as transposes: convolutions of two and three dimensions become their
+// {channels_last} form between transposes, and one walk carries the transposes down past all ops that can follow. A
+// value has its channels last if a transpose makes its channels-first form from it, ours or the exporter's. dce removes
+// transposes that nobody reads in the end.
 //
 // Each rewritten node is the same function of permuted tensors, with the dimensions in its attributes renumbered.
-// Dropout does not follow: it draws by position, and the same numbers must fall on the same elements.
-// Nor does what asks for classes or indices in ONNX's own order; around those a transpose stays.
+// Dropout does not follow: it draws by position, and the same numbers must fall on the same elements. Ops that give
+// classes or indices in ONNX's order do not follow either; a transpose stays around them.
 
 namespace plimsoll {
 namespace {
@@ -26,13 +26,13 @@ Ints to_first(size_t rank) {
   return perm;
 }
 
-// Where a dimension of [N, C, spatial...] stands in [N, spatial..., C].
+// The place of a dimension of [N, C, spatial...] in [N, spatial..., C].
 int64_t renumbered(int64_t dim, size_t rank) {
   if (dim == 0) return 0;
   return dim == 1 ? static_cast<int64_t>(rank) - 1 : dim - 1;
 }
 
-// The value with its channels last, where the graph has it.
+// The value with its channels last; None where the graph does not have it.
 ValueId channels_last_twin(const Graph& graph, ValueId value, size_t rank) {
   const Node* back = producer_of(graph, value, "transpose");
   bool is_twin = back && graph.type(value).shape.size() == rank &&
@@ -49,10 +49,9 @@ bool moves_elements(const Type& type, size_t rank) {
   return channels > 1 && positions > 1;
 }
 
-// ---- What follows, and how ----
+// ---- Forms of ops ----
 
-// A node's form on tensors with channels last: its attributes, and how many operands and results, counted from the
-// first, have channels.
+// A node's form on tensors with channels last. `operands` and `results` count those that have channels, from the first.
 struct Form {
   Attrs attrs;
   size_t operands, results;
@@ -62,35 +61,18 @@ struct LayoutOp {
   llvm::StringLiteral name;
   size_t operands;
 };
-// They know {channels_last}.
+// These ops have an attribute {channels_last}.
 constexpr LayoutOp layout_ops[] = {
     {"conv", 2},       {"conv_transpose", 2}, {"batch_norm", 1},  {"batch_norm_inference", 1},
     {"group_norm", 1}, {"max_pool", 1},       {"average_pool", 1}};
-// They have an {axis}.
+// These have an {axis}.
 constexpr llvm::StringLiteral axis_ops[] = {"concat", "split", "softmax", "log_softmax"};
-// They have {axes} and {keep_dims}.
+// These have {axes} and {keep_dims}.
 constexpr llvm::StringLiteral reductions[] = {"reduce_sum", "reduce_mean", "reduce_max", "reduce_min"};
-// Every list among their attributes says something of each dimension, {roi} of resize twice over.
+// Every list among the attributes of these has one entry per dimension, {roi} of resize two.
 constexpr llvm::StringLiteral dimension_ops[] = {"slice", "pad", "resize", "expand", "tile"};
 
-template <typename List>
-List permuted(const List& list, size_t rank) {
-  List moved = list;
-  for (size_t i = 0; i < list.size(); ++i)
-    moved[i / rank * rank + static_cast<size_t>(renumbered(static_cast<int64_t>(i % rank), rank))] = list[i];
-  return moved;
-}
-
-Attrs permuted_lists(const Attrs& attrs, size_t rank) {
-  Attrs moved = attrs;
-  for (const auto& [name, attr] : attrs.entries()) {
-    if (const auto* ints = std::get_if<Ints>(&attr)) moved.set(name, permuted(*ints, rank));
-    if (const auto* floats = std::get_if<Floats>(&attr)) moved.set(name, permuted(*floats, rank));
-  }
-  return moved;
-}
-
-// Reduced dimensions are kept, so that the result has channels to speak of.
+// Reduced dimensions are kept, so that the result still has a channel dimension.
 Attrs renumbered_axes(const Attrs& attrs, size_t rank) {
   Ints axes;
   for (int64_t axis : attrs.get_ints("axes")) axes.push_back(renumbered(axis, rank));
@@ -116,7 +98,7 @@ std::optional<Form> channels_last_form(const Node& node, size_t rank) {
   else if (llvm::is_contained(reductions, op))
     form.attrs = renumbered_axes(node.attrs, rank);
   else if (llvm::is_contained(dimension_ops, op))
-    form.attrs = permuted_lists(node.attrs, rank);
+    form.attrs = with_dims_permuted(node.attrs, to_last(rank));
   else
     return std::nullopt;
   return form;
@@ -124,8 +106,8 @@ std::optional<Form> channels_last_form(const Node& node, size_t rank) {
 
 bool is_convolution(const Node& node) { return node.op->name == "conv" || node.op->name == "conv_transpose"; }
 
-// Convolutions gain by themselves. What follows gains when no more elements are transposed on the way in than would be
-// on the way back.
+// A convolution gains by itself. Another node gains when it needs no more elements transposed on the way in than would
+// be transposed back for it.
 bool pays(const Graph& graph, const Node& node, const Form& form, size_t rank) {
   if (is_convolution(node)) return true;
   int64_t there = 0, to_move = 0;
@@ -194,7 +176,7 @@ bool try_node(Graph& graph, NodeId id) {
   return true;
 }
 
-// Without one, a transpose that looks like a layout change is some other.
+// In a graph without images, a transpose that looks like a change of their layout is another one.
 bool has_images(const Graph& graph) {
   return llvm::any_of(graph.order(),
                       [&](NodeId id) { return is_convolution(graph.node(id)) && rank_of(graph, graph.node(id)) >= 4; });
@@ -215,7 +197,6 @@ Result<bool> run(Graph& graph, PassContext& context) {
 
 }  // namespace
 
-extern const PassInfo pass_channels_last;
 constinit const PassInfo pass_channels_last{
     .name = "channels-last",
     .summary = "put the channels of convolutions, and of what lies between them, last",

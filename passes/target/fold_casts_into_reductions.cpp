@@ -1,11 +1,11 @@
 #include "ir/op_def.h"
 #include "passes/rewrite/patterns.h"
 
-// A long sum of 16-bit operands whose only reader casts it to f32 rounds to f32 itself, where its record takes
-// {dtype}. Weight and bias gradients of a mixed-precision step thus never stand in 16 bits: one rounding less, and
-// no 16-bit copy in memory. Views between the sum and the cast move behind it.
+// A long sum of 16-bit operands whose only reader casts it to f32 rounds to f32 itself, where its record takes {dtype}.
+// Weight and bias gradients of a mixed-precision step are thus rounded once and have no 16-bit copy in memory. Views
+// between the sum and the cast move behind it.
 //
-// Why it is right: the sum is accumulated in at least f32 either way; only the rounding in the middle goes.
+// It is right because the sum is accumulated in at least f32 either way; only the rounding in the middle goes.
 
 namespace plimsoll {
 namespace {
@@ -18,7 +18,7 @@ bool accepts(const Graph& graph, const Node& node, const Attrs& attrs) {
   return false;
 }
 
-// The sum behind a cast to f32, past reshapes that nothing else reads; None where there is none.
+// The sum that a cast to f32 reads, past reshapes that nothing else reads; None where there is none.
 NodeId sum_behind(const Graph& graph, const Node& cast) {
   ValueId value = cast.operands[0];
   while (producer_of(graph, value, "reshape") && has_one_reader(graph, value))
@@ -54,10 +54,9 @@ Result<bool> run(Graph& graph, PassContext& context) {
 
 }  // namespace
 
-extern const PassInfo pass_fold_casts_into_reductions;
 constinit const PassInfo pass_fold_casts_into_reductions{
     .name = "fold-casts-into-reductions",
-    .summary = "sums of 16-bit operands that are cast to f32 round to f32 themselves",
+    .summary = "let sums of 16-bit operands that are cast to f32 round to f32 themselves",
     .stage = Stage::Any,
     .keeps_result = false,
     .run = run,

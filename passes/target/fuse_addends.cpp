@@ -2,18 +2,18 @@
 
 #include <algorithm>
 
-// A sum with the result of an op that takes an addend (OpDef::addend) is made by that op: residual connections and
-// their gradients, gradients that several layers send to one value, and weight gradients over micro-batches, which thus
-// go straight into their accumulators. One pass over memory less, and one rounding less.
+// An op that takes an addend (OpDef::addend) makes the sum of its result and another value. This saves a pass over
+// memory and a rounding for residual connections and their gradients, for gradients that several layers send to one
+// value, and for weight gradients over micro-batches, which go straight into their accumulators.
 //
-// Applies where nothing else reads the result, both sides have the sum's type, and the other side is there before the
-// op: no op moves, since its operands would have to wait with it. Views between the op and the sum move behind it. An
-// op has one addend; of two that meet, the later one takes the other's result.
+// It applies where nothing else reads the result, both sides have the sum's type, and the other side is computed before
+// the op. No op moves, since its operands would have to wait with it. Views between the op and the sum move behind the
+// op. An op has one addend; where two ops could make a sum, the later one takes the other's result.
 
 namespace plimsoll {
 namespace {
 
-// The op that could add to `value`, past reshapes that nothing else reads; None where there is none.
+// The op that could make a sum with `value`, past reshapes that nothing else reads; None where there is none.
 NodeId adder_behind(const Graph& graph, ValueId value) {
   while (producer_of(graph, value, "reshape") && has_one_reader(graph, value))
     value = graph.node(graph.value(value).producer).operands[0];
@@ -59,10 +59,9 @@ Result<bool> run(Graph& graph, PassContext& context) {
 
 }  // namespace
 
-extern const PassInfo pass_fuse_addends;
 constinit const PassInfo pass_fuse_addends{
     .name = "fuse-addends",
-    .summary = "sums are made by the products and gradients that take an addend",
+    .summary = "let matmuls and gradients that take an addend make the sum behind them",
     .stage = Stage::Any,
     .keeps_result = true,
     .run = run,

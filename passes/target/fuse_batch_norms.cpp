@@ -1,13 +1,13 @@
 #include "passes/rewrite/patterns.h"
 
-// A batch norm takes over the sum and the ReLU behind it: normalised values are not written to be read again, and
-// backward masks and sums gradients on its way through them. Behind a residual, the gradient of the norm also takes
-// over the sum of the gradients that meet there, where a second reader of the ReLU's result made one.
+// A batch norm takes over the sum and the ReLU behind it, so normalised values are not written and read again, and
+// backward masks and sums gradients as it reads them. Behind a residual, the gradient of the norm also takes over the
+// sum of the gradients that meet there, if a second reader of the ReLU's result made one.
 //
-// A sum or ReLU is taken over where nothing else reads what it reads of the norm, and the other summand stands before
-// the norm. So where two norms are summed, as at a downsampling branch, the later one takes the sum.
+// A sum or ReLU is taken over where nothing else reads its operand and the other summand is computed before the norm.
+// Where two norms are summed, as at a downsampling branch, the later one takes the sum.
 //
-// Why it is right: the ops mean the same, with the roundings between them left out.
+// It is right because the fused op means the same, without the roundings in between.
 
 namespace plimsoll {
 namespace {
@@ -68,7 +68,7 @@ class Fuser {
     return order_.of(other) < order_[norm] && graph_.type(other) == graph_.type(y);
   }
 
-  // A node of the same op in the place of `id`, whose results take over these values' names and uses.
+  // Puts a node of the same op in the place of `id`; its results take over these values' names and uses.
   void replace(NodeId id, llvm::ArrayRef<ValueId> operands, const Attrs& attrs, llvm::ArrayRef<ValueId> old) {
     llvm::SmallVector<ValueId, 4> made = builder_at(graph_, id).emit_all(graph_.node(id).op->name, operands, attrs);
     order_.add(made[0], id);
@@ -88,10 +88,9 @@ Result<bool> run(Graph& graph, PassContext& context) {
 
 }  // namespace
 
-extern const PassInfo pass_fuse_batch_norms;
 constinit const PassInfo pass_fuse_batch_norms{
     .name = "fuse-batch-norms",
-    .summary = "batch norms with the sum and the ReLU behind them, their gradients with the sum in front",
+    .summary = "fuse batch norms with the sum and the ReLU behind them, and their gradients with the sum in front",
     .stage = Stage::Any,
     .keeps_result = true,
     .run = run,

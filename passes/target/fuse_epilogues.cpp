@@ -1,12 +1,11 @@
 #include "passes/rewrite/patterns.h"
 
-// Two gradients that a matrix product can make in its epilogue, while its operands and results are on the chip:
-// - of a tanh gelu behind a linear layer: linear and gelu_grad become linear_gelu_grad;
-// - of a linear layer's bias: the sum of dy over all rows becomes the second result of linear_dw.
+// A matmul can make two gradients in its epilogue, while its operands and results are on the chip:
+// - the gradient of a tanh gelu: linear and gelu_grad become linear_gelu_grad;
+// - the gradient of a linear layer's bias: the sum of dy over all rows becomes the second result of linear_dw.
 //
-// Only in backward, so that what forward keeps and what a budget lets it forget stay apart: a forward gelu in the
-// epilogue would make its result and its operand one product's, and either could be had again for the price of that
-// product alone.
+// Forward keeps its gelu apart. In the epilogue its operand and its result would come from one matmul, and
+// rematerialising either would cost that matmul.
 
 namespace plimsoll {
 namespace {
@@ -47,13 +46,13 @@ class Fuser {
   }
 
  private:
-  // Are all operands there before that place?
+  // Are all operands computed before that place?
   bool is_ready(const Node& node, int64_t place) const {
     return llvm::all_of(node.operands,
                         [&](ValueId operand) { return operand == ValueId::None || order_.of(operand) < place; });
   }
 
-  // At whichever of the two places comes first, for the sake of the readers of both.
+  // The fused node stands at the earlier of the two places, before the readers of both.
   void fuse_bias(NodeId sum, NodeId product) {
     const Node& node = graph_.node(product);
     const ValueId db = graph_.node(sum).results[0];
@@ -85,10 +84,9 @@ Result<bool> run(Graph& graph, PassContext& context) {
 
 }  // namespace
 
-extern const PassInfo pass_fuse_epilogues;
 constinit const PassInfo pass_fuse_epilogues{
     .name = "fuse-epilogues",
-    .summary = "gradients of gelu and of biases as epilogues of matrix products",
+    .summary = "make gradients of gelu and of biases in epilogues of matmuls",
     .stage = Stage::Any,
     .keeps_result = true,
     .run = run,

@@ -5,28 +5,29 @@
 #include <algorithm>
 #include <cmath>
 
-// Mixed precision: casts so that a forward graph exported in f32 computes in {to} where its op records say it may.
-// Parameters stay f32 states, the masters; autodiff then casts their gradients back.
+// Mixed precision: casts let a forward graph exported in f32 compute in {to} where its op records allow it. Parameters
+// stay f32 states, the masters, and autodiff casts their gradients back.
 //
-// One walk, operands before readers. What a node does depends on its record's class and on what it reads:
-// - Low (products, convolutions, attention): operands are narrowed.
-// - Follow: narrowed, unless it reads a wide value, which it then joins in f32. An op that reads stored values
-//   alone, as a lookup in a table does, stays f32, and its result is narrowed: fewer elements and exact gradients.
+// One walk visits operands before readers. A node's precision depends on its record's class and on its operands:
+// - Low (matmuls, convolutions, attention): operands are narrowed.
+// - Follow: operands are narrowed, unless one is wide; then the node computes in f32. An op that reads stored values
+//   alone, such as a lookup in a table, stays f32, and its result is narrowed: it has fewer elements and exact
+//   gradients.
 // - Full: f32. Where the record can read 16 bits and round to f32 itself ({dtype}), it does; no f32 copy is made.
-// "Narrowed" means: as few operands as inference asks for. So a norm keeps its f32 scale, attention its f32 mask.
-// What depends on no parameter (positions, masks, tables of angles) is not touched: nothing is gained there, and
+// As few operands are narrowed as inference asks for, so a norm keeps its f32 scale and attention its f32 mask. Values
+// that depend on no parameter (positions, masks, tables of angles) are not touched: narrowing them gains nothing, and
 // positions above 256 do not survive bf16.
 //
-// Why it is right: each op means the same function in every float dtype; a cast only rounds. Every update and
+// It is right because each op means the same function in every float dtype, and a cast only rounds. Every update and
 // output keeps its type.
 
 namespace plimsoll {
 namespace {
 
-// What an f32 value does when it meets a 16-bit one in an op that wants equal dtypes.
+// Decides which side is cast where an f32 value meets a 16-bit one in an op that wants equal dtypes.
 enum class Kind : uint8_t {
   Stored,  // a state or constant: narrowed
-  Free,    // f32 for want of a reason to be 16-bit: narrowed
+  Free,    // f32 because nothing made it 16-bit: narrowed
   Wide,    // data, or the result of a Full op: the other is widened
 };
 
@@ -57,7 +58,7 @@ class CastInserter {
   }
 
  private:
-  // ---- What a node should compute in ----
+  // ---- The precision of a node ----
 
   Status visit(NodeId id) {
     const Node& node = graph_.node(id);
@@ -79,7 +80,7 @@ class CastInserter {
     return Status::success();
   }
 
-  // Until a decision says otherwise: from data alone comes data.
+  // The facts before any decision: nodes that depend on an input are wide.
   Facts facts_of(const Node& node) const {
     Facts facts;
     for (ValueId operand : node.operands) {
@@ -94,7 +95,7 @@ class CastInserter {
   Status apply_rule(NodeId id, const PrecisionRule& rule, Facts facts) {
     const std::string subject = graph_.value(graph_.node(id).results[0]).name;
     context_.decide(subject, dtype_name(rule.dtype), "rule: " + rule.text);
-    facts.kind = Kind::Free;  // what comes after may be narrowed again
+    facts.kind = Kind::Free;  // readers may be narrowed again
     return rule.dtype == DType::F32 ? widen(id, facts, "a rule") : narrow(id, facts, "a rule");
   }
 
@@ -124,8 +125,8 @@ class CastInserter {
 
   // ---- Carrying it out ----
 
-  // Narrows operands from the first on until inference agrees; where none of that gives a 16-bit result, the node
-  // is better off in f32.
+  // Narrows operands from the first on until inference gives a 16-bit result. Where it never does, the node computes in
+  // f32.
   Status narrow(NodeId id, Facts facts, llvm::StringRef why) {
     facts.kind = Kind::Wide;  // of f32 results beside a 16-bit one: statistics and losses
     llvm::SmallVector<size_t, 4> chosen;
@@ -190,7 +191,7 @@ class CastInserter {
     }
   }
 
-  // Outputs and next values of states keep the types they had.
+  // Casts outputs and next values of states back to the types they had.
   void restore_boundary() {
     Builder b(graph_);
     for (Output& output : graph_.outputs)
@@ -223,7 +224,7 @@ class CastInserter {
     return llvm::any_of(types, [&](const Type& type) { return type.dtype == narrow_; });
   }
 
-  // The node's result types were the operands in `narrowed` 16-bit.
+  // The result types that the node would have with the operands in `narrowed` in 16 bits.
   std::optional<Types> infer(NodeId id, llvm::ArrayRef<size_t> narrowed) const {
     const Node& node = graph_.node(id);
     llvm::SmallVector<const Type*, 4> types = operand_types(graph_, node);
@@ -240,7 +241,7 @@ class CastInserter {
   }
 
   // Each reader of a parameter gets a cast of its own, so that every gradient is cast back by itself and their sum is
-  // taken in f32; cse makes the casts one again. Other values are cast once.
+  // taken in f32; cse merges the casts after differentiation. Other values are cast once.
   void cast_operand(NodeId id, size_t i, DType to) {
     const ValueId value = graph_.node(id).operands[i];
     const bool is_parameter = graph_.find_state(value) != nullptr;
@@ -313,7 +314,6 @@ constexpr PassOption options[] = {
 
 }  // namespace
 
-extern const PassInfo pass_insert_casts;
 constinit const PassInfo pass_insert_casts{
     .name = "insert-casts",
     .summary = "compute in 16 bits where the op records allow it",

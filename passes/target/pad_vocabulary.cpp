@@ -1,15 +1,14 @@
 #include "passes/rewrite/patterns.h"
 
-// The last layer of a language model has as many columns as there are tokens, an odd number more often than not, and
-// matrix units want rows that begin at round addresses: GPT-2's 50257 columns cost three times the time of 50304. The
-// weight is padded with zero columns, and cross_entropy is told how many classes there are; nothing else may read the
-// logits.
+// The last layer of a language model has as many columns as there are tokens, often an odd number, while matrix units
+// want aligned rows: GPT-2's 50257 columns take three times as long as 50304. The weight is padded with zero columns,
+// and cross_entropy is told how many classes there are. Nothing else may read the logits.
 
 namespace plimsoll {
 namespace {
 
-// The linear layer behind logits [N, C], looked at through reshapes that keep C last; None when somebody else reads on
-// the way.
+// The linear layer that makes logits [N, C], looked at through reshapes that keep C last; None when something else
+// reads a value on the way.
 NodeId find_linear(const Graph& graph, ValueId logits) {
   const int64_t classes = graph.type(logits).shape.back();
   for (ValueId value = logits; has_one_reader(graph, value) && graph.type(value).shape.back() == classes;) {
@@ -34,7 +33,7 @@ bool try_pad(Graph& graph, NodeId id, int64_t multiple, PassContext& context) {
   const Type logits = graph.type(loss.operands[0]);
   if (logits.rank() != 2 || loss.attrs.has("classes")) return false;
   const int64_t classes = logits.shape[1], stored = (classes + multiple - 1) / multiple * multiple;
-  // Rows of 16 bytes' multiples are good enough, and small layers do not matter.
+  // Rows of a multiple of 16 bytes are aligned enough, and small layers do not matter.
   if (classes < 8 * multiple || classes * dtype_bytes(logits.dtype) % 16 == 0) return false;
   const NodeId linear = find_linear(graph, loss.operands[0]);
   if (linear == NodeId::None) return false;
@@ -63,10 +62,9 @@ constexpr PassOption pass_options[] = {{"multiple", 64, "columns are padded to a
 
 }  // namespace
 
-extern const PassInfo pass_pad_vocabulary;
 constinit const PassInfo pass_pad_vocabulary{
     .name = "pad-vocabulary",
-    .summary = "columns of zeros for a last layer whose classes are no round number",
+    .summary = "pad the last layer with columns of zeros where its number of classes misaligns rows",
     .stage = Stage::Forward,
     .keeps_result = true,
     .options = pass_options,

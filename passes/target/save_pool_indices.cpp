@@ -1,15 +1,15 @@
 #include "passes/rewrite/patterns.h"
 
-// Where backward reads the operand of a max pool only to find the maxima again, the pool writes down which element each
-// window chose, a byte a window, and the gradient reads that. The operand, larger and of wider elements, need not be
+// Where backward reads the operand of a max pool only to find the maxima again, the pool saves the index of the
+// maximum, one byte per window, for its gradient. The operand, which is larger and has wider elements, need not be
 // kept.
 //
-// Why it is right: the choice is what the gradient would have found.
+// It is right because the gradient would have found the same index.
 
 namespace plimsoll {
 namespace {
 
-constexpr int64_t max_elements = 254;  // of a window whose choices fit a byte
+constexpr int64_t max_elements = 254;  // per window, so that an index fits a byte
 
 // The forward pool of the same operand and attributes; None where there is none.
 NodeId pool_of(const Graph& graph, const Node& grad) {
@@ -53,10 +53,9 @@ Result<bool> run(Graph& graph, PassContext& context) {
 
 }  // namespace
 
-extern const PassInfo pass_save_pool_indices;
 constinit const PassInfo pass_save_pool_indices{
     .name = "save-pool-indices",
-    .summary = "max pools write down what they choose where backward reads their operand for nothing else",
+    .summary = "let max pools save their indices where backward reads their operand for nothing else",
     .stage = Stage::Any,
     .keeps_result = true,
     .run = run,

@@ -62,7 +62,7 @@ Result<ValueId> mean_squared_error(Builder& b, ValueId a, ValueId target) {
   return mean_of(b, b.emit("mul", {d, d}));
 }
 
-// On logits, in the form that cannot overflow: max(x, 0) - x*t + log(1 + exp(-|x|)).
+// It reads logits and has the form that cannot overflow: max(x, 0) - x*t + log(1 + exp(-|x|)).
 Result<ValueId> binary_cross_entropy(Builder& b, ValueId x, ValueId target) {
   if (Status s = same_shapes(b, "bce", x, target)) return s;
   ValueId t = b.cast(target, b.type(x).dtype);

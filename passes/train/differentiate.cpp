@@ -4,8 +4,8 @@
 #include "passes/analysis/dependence.h"
 #include "passes/rewrite/match.h"
 
-// One sweep back over the nodes in order. Contributions to a value are added as they
-// appear, so at most one partial sum of each is alive.
+// One sweep runs back over the nodes. Contributions to a value are added as they appear, so at most one partial sum of
+// each value is alive.
 
 #include <algorithm>
 
@@ -73,7 +73,7 @@ class Differentiator {
   Graph& graph_;
   Builder builder_;
   std::vector<bool> dependent_;
-  std::vector<ValueId> grads_;  // sized for the forward values; rules only make gradients of those
+  std::vector<ValueId> grads_;  // by forward value
 };
 
 }  // namespace

@@ -15,8 +15,8 @@ struct GradientObstacle {
 // Nodes on a path from `wrt` to `loss` whose op has no gradient rule, in graph order.
 std::vector<GradientObstacle> find_gradient_obstacles(const Graph& graph, ValueId loss, llvm::ArrayRef<ValueId> wrt);
 
-// Where the way from `wrt` to `loss` ends because an op's result does not change smoothly with its operands (a
-// comparison, an index of a maximum, a cast to integers), in graph order.
+// Nodes, in graph order, at which a path from `wrt` to `loss` ends for gradients because the op's result does not
+// change smoothly with its operands: a comparison, an index of a maximum, a cast to integers.
 std::vector<NodeId> find_gradient_ends(const Graph& graph, ValueId loss, llvm::ArrayRef<ValueId> wrt);
 
 // Appends nodes that compute d(loss)/d(wrt[i]) * seed and returns their values; None where the loss does

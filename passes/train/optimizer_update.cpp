@@ -27,7 +27,8 @@ class UpdateEmitter {
     ValueId divisor = weight == ValueId::None || loss_scale == ValueId::None
                           ? (weight == ValueId::None ? loss_scale : weight)
                           : b_.emit("mul", {weight, loss_scale});
-    // Updates that wait for the norm of all gradients have them read once more; others make it on their way.
+    // With a loss scale or clipping, updates wait for the norm of all gradients, which reads them once more. Otherwise
+    // the updates themselves make the norms of their gradients.
     const bool norm_first = loss_scale != ValueId::None || request_.clip_grad_norm > 0;
     if (norm_first) {
       llvm::SmallVector<ValueId, 16> gradients;
@@ -45,7 +46,7 @@ class UpdateEmitter {
     }
     llvm::SmallVector<ValueId, 16> next;
     for (const Trained& parameter : parameters) next.push_back(emit_update(parameter, scale));
-    // Behind all updates, so that those stand side by side.
+    // Casts come behind all updates, so that updates stand side by side.
     for (const auto& [parameter, value] : llvm::zip(parameters, next)) {
       b_.origin = parameter.origin;
       ValueId narrow = value;
@@ -59,7 +60,8 @@ class UpdateEmitter {
  private:
   ValueId one_i64() { return b_.constant(Tensor::scalar_int(1)); }
 
-  // One infinity or NaN in any gradient makes the norm infinite or NaN: that step is skipped and the scale halved.
+  // An infinity or NaN in any gradient makes the norm infinite or NaN; then the step is skipped and the scale is
+  // halved.
   void emit_overflow_handling(ValueId loss_scale) {
     ValueId growth = add_counter(graph_, "growth_tracker", DType::I64, 0);
     ValueId skipped = add_counter(graph_, "skipped_steps", DType::I64, 0);
@@ -81,7 +83,7 @@ class UpdateEmitter {
     graph_.updates.push_back({growth, b_.emit("where", {starts_over, zero, good_steps}, {}, "growth_tracker.next")});
   }
 
-  // Of all gradients, or of the norms of their parts, which come to the same.
+  // The norm of all gradients, made of the gradients or of the norms that the updates gave.
   void emit_norm(llvm::ArrayRef<ValueId> tensors, ValueId divisor) {
     std::map<DType, llvm::SmallVector<ValueId, 16>> together;
     for (ValueId tensor : tensors) together[graph_.type(tensor).dtype].push_back(tensor);
@@ -94,7 +96,7 @@ class UpdateEmitter {
     graph_.outputs.push_back({"grad_norm", norm_});
   }
 
-  // What every gradient is multiplied by before its update reads it; None when that is 1.
+  // The factor that every update multiplies its gradient by; None when it is 1.
   ValueId emit_scale(ValueId divisor) {
     ValueId scale = divisor == ValueId::None ? ValueId::None : b_.emit("reciprocal", {divisor});
     if (request_.clip_grad_norm <= 0) return scale;
@@ -112,7 +114,7 @@ class UpdateEmitter {
     return state;
   }
 
-  // The next weights: of the parameter, or of its master copy when it has one.
+  // Gives the next weights, those of the master copy where the parameter has one.
   ValueId emit_update(const Trained& p, ValueId scale) {
     b_.origin = p.origin;
     bool master = request_.master_weights == MasterWeights::On
@@ -125,7 +127,7 @@ class UpdateEmitter {
     return next;
   }
 
-  // With the norms of the gradient's parts, where nobody has asked for its norm yet.
+  // The update op also gives the norms of its gradient's parts if the global norm is not made yet.
   llvm::SmallVector<ValueId, 4> emit_update_op(llvm::StringRef op, const Trained& p, llvm::ArrayRef<ValueId> operands,
                                                Attrs attrs, std::vector<std::string> names) {
     if (norm_ != ValueId::None) return b_.emit_all(op, operands, std::move(attrs), names);
@@ -172,9 +174,9 @@ class UpdateEmitter {
   Builder b_;
   const TrainingRequest& request_;
   ValueId learning_rate_ = ValueId::None, step_ = ValueId::None;
-  ValueId norm_ = ValueId::None;  // of all gradients, once it is there
+  ValueId norm_ = ValueId::None;  // of all gradients, once it is made
   llvm::SmallVector<ValueId, 16> norms_of_parts_;
-  ValueId finite_ = ValueId::None, skip_ = ValueId::None;  // with a loss scale: did no gradient overflow?
+  ValueId finite_ = ValueId::None, skip_ = ValueId::None;  // with a loss scale alone
 };
 
 }  // namespace

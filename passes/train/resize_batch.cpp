@@ -50,7 +50,7 @@ class BatchResizer {
     if (llvm::none_of(node.operands, [&](ValueId operand) { return changed(operand); })) return Status::success();
     Result<Types> types = infer_again(id);
     if (!types) {
-      // A value the exporter repeated over the batch (a class token, position ids) is repeated over the new one.
+      // The exporter repeated a value over the batch (a class token, position ids); it is repeated over the new batch.
       llvm::consumeError(types.takeError());
       if (repeat_operands(id))
         types = infer_again(id);
@@ -81,7 +81,7 @@ class BatchResizer {
     return node.op->infer(OpCall(node.attrs, after));
   }
 
-  // Gives this node its own, re-sized copy of each expand it reads whose leading dim was the old batch.
+  // Gives this node its own resized copy of each expand that it reads and whose leading dim was the old batch.
   bool repeat_operands(NodeId id) {
     bool any = false;
     for (size_t i = 0; i < graph_.node(id).operands.size(); ++i) {

@@ -1,6 +1,6 @@
 #pragma once
 
-// Another batch size than the exporter froze.
+// Changes the batch size that the exporter froze.
 
 #include "ir/graph.h"
 

@@ -267,7 +267,6 @@ constexpr PassOption pass_options[] = {{"from", "", "the value behind which ever
 
 }  // namespace
 
-extern const PassInfo pass_split_batch;
 constinit const PassInfo pass_split_batch{
     .name = "split-batch",
     .summary = "what follows a value is made for one part of the batch after the other",

@@ -72,7 +72,7 @@ Graph make_update_function(const Graph& step, llvm::ArrayRef<Trained> parameters
   return update;
 }
 
-// No gradient arrives anywhere: because the way ends at some op, or because there is none.
+// Says why no gradient arrives anywhere: every path ends at some op, or there is no path.
 Status nothing_reached(const Graph& graph, ValueId loss, llvm::ArrayRef<ValueId> wrt) {
   std::vector<NodeId> ends = find_gradient_ends(graph, loss, wrt);
   if (ends.empty()) return model_error("nothing to train: the loss depends on no trained parameter");

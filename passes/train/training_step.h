@@ -1,6 +1,6 @@
 #pragma once
 
-// From a forward graph to the whole training step: loss, gradients, clipping, accumulation, updates.
+// Makes the whole training step from a forward graph: loss, gradients, clipping, accumulation, updates.
 
 #include "ir/graph.h"
 #include "passes/job.h"

@@ -15,7 +15,8 @@ namespace {
 
 std::string option_row(const PassOption& option) {
   const auto* number = std::get_if<int64_t>(&option.otherwise);
-  const std::string otherwise = number ? std::to_string(*number) : std::get<llvm::StringLiteral>(option.otherwise).str();
+  const std::string otherwise =
+      number ? std::to_string(*number) : std::get<llvm::StringLiteral>(option.otherwise).str();
   return "`" + option.name.str() + (otherwise.empty() ? "" : "=" + otherwise) + "`: " + option.summary.str();
 }
 

@@ -219,10 +219,10 @@ graph @logits(%x: f32[4,3]) state(%w: f32[3,5] parameter trained) {
 }
 )";
     Graph none = parsed(logits);
-    CHECK(
-        take_diag(attach_loss(none, "")).text() ==
-        "no loss: no output is a float scalar (logits f32[4,5]); name the output that is the loss, or attach one such as "
-        "cross-entropy:LOGITS:LABELS");
+    CHECK(take_diag(attach_loss(none, "")).text() ==
+          "no loss: no output is a float scalar (logits f32[4,5]); name the output that is the loss, or attach one "
+          "such as "
+          "cross-entropy:LOGITS:LABELS");
     Graph built = parsed(logits);
     REQUIRE_FALSE(bool(attach_loss(built, "cross-entropy:logits:labels")));
     REQUIRE(built.inputs.size() == 2);
