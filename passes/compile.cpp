@@ -41,40 +41,48 @@ Result<CleanModel> clean_model(Graph forward, llvm::StringRef loss, const Compil
   return model;
 }
 
-Result<Program> compile_until(Graph forward, const TrainingRequest& request, const KernelCatalog& catalog,
-                              const CompileHooks& hooks) {
+Result<PlanDraft> compile_until(Graph forward, const TrainingRequest& request, const DeviceDescription& device,
+                                const KernelCatalog& catalog, const CompileHooks& hooks) {
   if (Status s = check_stop(hooks.pipeline.stop_after)) return s;
   Result<CleanModel> model = clean_model(std::move(forward), request.loss, hooks);
   if (!model) return model.takeError();
   Result<ForwardModel> prepared = prepare_forward(std::move(*model), request, catalog);
   if (!prepared) return prepared.takeError();
-  if (prepared->passes.stopped()) return Program{{std::move(prepared->graph)}};
-  Result<Derived> derived = derive_program(*prepared, {}, request, catalog, prepared->passes);
+  if (prepared->passes.stopped()) return PlanDraft(Program{{std::move(prepared->graph)}}, device, catalog);
+  Result<Derived> derived = derive_program(*prepared, {}, request, device, catalog, prepared->passes);
   if (!derived) return derived.takeError();
-  if (!derived->passes.stopped())
-    return usage_error("cannot stop after " + hooks.pipeline.stop_after + ": the pass is not run");
-  return std::move(derived->program);
+  if (derived->passes.stopped()) return std::move(derived->draft);
+  if (Result<bool> placed = run_steps(derived->passes, derived->draft, place_pipeline); !placed)
+    return placed.takeError();
+  if (derived->passes.stopped()) return std::move(derived->draft);
+  return usage_error("cannot stop after " + hooks.pipeline.stop_after + ": the pass is not run");
 }
 
-Result<Plan> compile_training(Graph forward, const TrainingRequest& request, const DeviceDescription& device,
-                              const KernelCatalog& catalog, const CompileHooks& hooks) {
+Result<CompileResult> compile_training(Graph forward, const TrainingRequest& request, const DeviceDescription& device,
+                                       const KernelCatalog& catalog, const CompileHooks& hooks) {
   CompileHooks whole = hooks;
   whole.pipeline.stop_after.clear();
   Result<CleanModel> model = clean_model(std::move(forward), request.loss, whole);
-  return model ? compile_training(std::move(*model), request, device, catalog, whole) : model.takeError();
+  if (!model) return model.takeError();
+  return compile_training(std::move(*model), request, device, catalog, whole);
 }
 
-Result<Plan> compile_training(CleanModel model, const TrainingRequest& request, const DeviceDescription& device,
-                              const KernelCatalog& catalog, const CompileHooks& hooks) {
+Result<CompileResult> compile_training(CleanModel model, const TrainingRequest& request,
+                                       const DeviceDescription& device, const KernelCatalog& catalog,
+                                       const CompileHooks& hooks) {
   CompileHooks whole = hooks;
   whole.pipeline.stop_after.clear();
   model.passes = model.passes.under(whole);
   Result<ForwardModel> forward = prepare_forward(std::move(model), request, catalog);
   if (!forward) return forward.takeError();
-  Result<Plan> plan = fit_split(*forward, request, device, catalog, whole);
-  if (!plan) return plan.takeError();
-  if (Status s = check_plan(*plan)) return s;
-  return plan;
+  Result<CompileResult> result = search_splits(*forward, request, device, catalog, whole);
+  if (!result) return result.takeError();
+  // A plan that does not fit is an answer to read and not one to run.
+  if (result->fits)
+    if (Status s = check_plan(result->plan)) return s;
+  for (const Plan& smaller : result->frontier)
+    if (Status s = check_plan(smaller)) return s;
+  return result;
 }
 
 }  // namespace plimsoll

@@ -1,10 +1,6 @@
 #include "passes/derive_program.h"
 
-#include "ir/support/units.h"
-#include "ir/verify.h"
-#include "passes/analysis/buffer_assignment.h"
 #include "passes/pipelines.h"
-#include "passes/schedule/schedule.h"
 #include "passes/target/check_precision.h"
 #include "passes/train/resize_batch.h"
 #include "passes/train/split_batch.h"
@@ -75,30 +71,15 @@ void note_untrained(const Graph& forward, const Program& program, PassManager& p
   }
 }
 
-Status schedule_program(Derived& derived, const KernelCatalog& catalog) {
-  for (Graph& function : derived.program.functions) {
-    derived.writers.push_back(make_updates_writable(function));
-    Result<ScheduleReport> report = schedule(function, derived.writers.back(), catalog);
-    if (!report) return report.takeError();
-    derived.passes.decide({"schedule", function.name,
-                           report->peak_after_bytes < report->peak_before_bytes ? "reordered" : "derived order kept",
-                           "transient peak " + format_bytes(report->peak_before_bytes) + " as derived, " +
-                               format_bytes(report->peak_after_bytes) + " as ordered"});
-    derived.other_orders.push_back(std::move(report->early_updates));
-    if (Status s = verify(function)) return s;
-  }
-  return Status::success();
-}
-
 // Its forward part is `forward`, split where that is asked for. What leaves the region may be read by nobody: of mean
 // losses, the weight.
 Result<Program> make_program(const ForwardModel& forward, const SplitChoice& split, const TrainingRequest& request) {
   Graph graph = forward.graph;
-  if (split.parts == 1) return make_training_program(std::move(graph), request);
-  Result<BatchSplit> done = split_batch(graph, split.from, split.parts);
+  if (split.chunks == 1) return make_training_program(std::move(graph), request);
+  Result<BatchSplit> done = split_batch(graph, split.from, split.chunks);
   if (!done) return done.takeError();
   Result<Program> program = make_training_program(std::move(graph), request, done->sample_weight);
-  if (program) run_parts_in_turn(program->functions.front(), *done);
+  if (program) run_chunks_in_order(program->functions.front(), *done);
   return program;
 }
 
@@ -124,19 +105,20 @@ Result<ForwardModel> prepare_forward(CleanModel model, const TrainingRequest& re
 }
 
 Result<Derived> derive_program(const ForwardModel& forward, const SplitChoice& split, const TrainingRequest& request,
-                               const KernelCatalog& catalog, PassManager passes) {
+                               const DeviceDescription& device, const KernelCatalog& catalog, PassManager passes) {
   Result<Program> program = make_program(forward, split, request);
   if (!program) return program.takeError();
-  Derived derived{std::move(*program), {}, {}, std::move(passes)};
-  note_untrained(forward.graph, derived.program, derived.passes);
-  for (Graph& function : derived.program.functions) {
+  note_untrained(forward.graph, *program, passes);
+  Derived derived{PlanDraft(std::move(*program), device, catalog), std::move(passes)};
+  for (Graph& function : derived.draft.program.functions) {
     Result<bool> changed = derived.passes.run(function, step_pipeline(catalog.preferences()));
     if (!changed) return changed.takeError();
   }
   if (derived.passes.leave("train")) return derived;
 
   derived.passes.enter("fit");
-  if (Status s = schedule_program(derived, catalog)) return s;
+  Result<bool> changed = run_steps(derived.passes, derived.draft, schedule_pipeline);
+  if (!changed) return changed.takeError();
   derived.passes.leave("fit");
   return derived;
 }

@@ -3,6 +3,7 @@
 // From the clean forward graph of a model to the scheduled functions of its training job.
 
 #include "ir/machine/kernel_catalog.h"
+#include "passes/analysis/plan_draft.h"
 #include "passes/job.h"
 #include "passes/pass/pass_manager.h"
 
@@ -23,20 +24,18 @@ struct ForwardModel {
 };
 Result<ForwardModel> prepare_forward(CleanModel model, const TrainingRequest& request, const KernelCatalog& catalog);
 
-// What follows a value, in so many parts of the batch; 1: whole.
+// Into how many chunks the batch is cut for all that follows a value; 1: not at all.
 struct SplitChoice {
   ValueId from = ValueId::None;
-  int64_t parts = 1;
+  int64_t chunks = 1;
 };
 
-// A program on its way to a plan. By function: the writers of its states, as make_updates_writable gave them, and
-// another order of its nodes.
+// The scheduled functions of the job, on their way to a plan.
 struct Derived {
-  Program program;
-  std::vector<std::vector<NodeId>> writers, other_orders;
+  PlanDraft draft;
   PassManager passes;  // with all decisions so far
 };
 Result<Derived> derive_program(const ForwardModel& forward, const SplitChoice& split, const TrainingRequest& request,
-                               const KernelCatalog& catalog, PassManager passes);
+                               const DeviceDescription& device, const KernelCatalog& catalog, PassManager passes);
 
 }  // namespace plimsoll

@@ -1,8 +1,8 @@
 #pragma once
 
-// What the caller wants of a training job, as data: the command line and the C++ interface fill it in.
+// What the caller wants of a training job, and what comes of it, as data.
 
-#include "ir/type.h"
+#include "ir/plan/plan.h"
 
 #include <string>
 #include <vector>
@@ -38,13 +38,28 @@ struct TrainingRequest {
   MasterWeights master_weights = MasterWeights::Auto;
   ImageLayout layout = ImageLayout::Auto;
   int64_t budget_bytes = 0;  // 0: the device's memory
-  bool recompute = true;     // repeat instructions where the budget asks for it
-  int64_t split =
-      0;  // parts of the batch that what follows some value comes in; 0: where the budget asks for it, 1: never
-  std::string split_from;  // that value; empty: the one that takes least time
-  bool offload = true;     // let states and values wait in host memory where the budget asks for it
-  double effort = 1;  // how much work the searches for repeats and for a layout may be, as a multiple of what is usual
+  bool frontier = false;     // also find the plans of smaller budgets
+  bool recompute = true;     // rematerialise where the budget asks for it
+  // Chunks of the batch for all that follows `split_from`; 0: where the budget asks for it, 1: never.
+  int64_t split = 0;
+  std::string split_from;         // a value of the model; empty: the one that takes least time
+  bool offload = true;            // let states and values wait in host memory where the budget asks for it
+  double effort = 1;              // search work for rematerialisation and placement, as a multiple of the usual
   int64_t host_budget_bytes = 0;  // of that memory; 0: not limited
+};
+
+// That a job does not fit is an answer and no error.
+struct CompileResult {
+  Plan plan;  // where nothing is within the budget, the plan that needs least
+  bool fits = true;
+  int64_t host_budget_bytes = 0;  // as asked; 0: not limited
+  std::vector<Plan> frontier;     // plans of smaller budgets, where these were asked for
+
+  std::vector<Plan*> plans() {
+    std::vector<Plan*> all{&plan};
+    for (Plan& smaller : frontier) all.push_back(&smaller);
+    return all;
+  }
 };
 
 }  // namespace plimsoll

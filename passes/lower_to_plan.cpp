@@ -7,10 +7,9 @@
 #include "ir/support/align.h"
 #include "ir/support/units.h"
 #include "passes/analysis/cost_model.h"
-#include "passes/place/placement.h"
+#include "passes/place/place_buffers.h"
 
 #include <algorithm>
-#include <numeric>
 
 namespace plimsoll {
 namespace {
@@ -32,13 +31,13 @@ Category category_of(StateRole role) {
 
 class Lowering {
  public:
-  explicit Lowering(const LoweringInput& input) : in_(input), alignment_(input.device.alignment_bytes) {}
+  explicit Lowering(const LoweringInput& input) : in_(input), alignment_(input.draft.device.alignment_bytes) {}
 
   Result<Plan> run() {
-    plan_.device = in_.device;
-    plan_.origins = in_.program.functions.front().origins;
-    for (const Graph& function : in_.program.functions) add_states(function);
-    for (size_t i = 0; i < in_.program.functions.size(); ++i) add_function(static_cast<int32_t>(i));
+    plan_.device = in_.draft.device;
+    plan_.origins = in_.draft.program.functions.front().origins;
+    for (const Graph& function : in_.draft.program.functions) add_states(function);
+    for (size_t i = 0; i < in_.draft.program.functions.size(); ++i) add_function(static_cast<int32_t>(i));
     finish_arenas();
     return std::move(plan_);
   }
@@ -89,18 +88,16 @@ class Lowering {
   }
 
   void add_function(int32_t index) {
-    const Graph& graph = in_.program.functions[static_cast<size_t>(index)];
+    const Graph& graph = in_.draft.program.functions[static_cast<size_t>(index)];
     function_ = index;
     graph_ = &graph;
-    llvm::ArrayRef<CopyInFlight> copies;
-    if (!in_.copies.empty()) copies = in_.copies[static_cast<size_t>(index)];
-    assignment_ = assign_buffers(graph, in_.writers[static_cast<size_t>(index)], copies);
+    const FunctionDraft& draft = in_.draft.functions[static_cast<size_t>(index)];
+    assignment_ = assign_buffers(graph, draft.writers, draft.copies, *in_.draft.catalog);
     done_.assign(graph.node_slots(), -1);
-    for (const CopyInFlight& flight : copies) done_[index_of(flight.copy)] = flight.done;
+    for (const CopyInFlight& flight : draft.copies) done_[index_of(flight.copy)] = flight.done;
     slot_of_.assign(graph.value_count(), -1);
     is_remat_.assign(graph.node_slots(), false);
-    if (!in_.remats.empty())
-      for (NodeId id : in_.remats[static_cast<size_t>(index)]) is_remat_[index_of(id)] = true;
+    for (NodeId id : draft.added) is_remat_[index_of(id)] = true;
     plan_.functions.emplace_back();
     plan_.functions.back().name = graph.name;
     for (const State& state : graph.states)
@@ -131,7 +128,7 @@ class Lowering {
     slot.category = Category::Input;
     slot_of_[index_of(input)] = add_slot(std::move(slot));
     const std::string& name = graph_->value(input).name;
-    SlotId staging = in_.device.backend == "cuda"
+    SlotId staging = in_.draft.device.backend == "cuda"
                          ? add_persistent(name + ".staging", graph_->type(input), Category::Input, OriginId::None)
                          : -1;
     plan_.functions.back().inputs.push_back({name, slot_of_[index_of(input)], staging});
@@ -147,7 +144,7 @@ class Lowering {
     }
     int32_t at = assignment_.position[index_of(id)];
     for (ValueId result : node.results) add_result(node, result, at);
-    add_instruction(node, at);
+    add_instruction(id, at);
     plan_.functions.back().instructions.back().done = done_[index_of(id)];
   }
 
@@ -204,29 +201,30 @@ class Lowering {
       pending_.push_back({slot_of_[index_of(value)], function_, buffer});
   }
 
-  void add_instruction(const Node& node, int32_t at) {
+  void add_instruction(NodeId id, int32_t at) {
+    const Node& node = graph_->node(id);
     Instruction instruction;
     instruction.op = node.op->name.str();
     instruction.attrs = node.attrs;
     for (ValueId operand : node.operands)
       instruction.operands.push_back(operand == ValueId::None ? -1 : slot_of_[index_of(operand)]);
     for (ValueId result : node.results) instruction.results.push_back(slot_of_[index_of(result)]);
-    llvm::SmallVector<const Type*, 4> types = operand_types(*graph_, node);
-    KernelCandidate kernel =
-        in_.catalog.candidates(*node.op, OpCall(node.attrs, types), result_types(*graph_, node)).front();
+    const KernelCandidate kernel = chosen_kernel(*graph_, node, *in_.draft.catalog);
     instruction.kernel = kernel.name;
-    Cost cost = cost_of(*graph_, node, in_.device);
+    Cost cost = cost_of(*graph_, node, in_.draft.device);
     instruction.flops = cost.flops;
     instruction.bytes_moved = cost.bytes_moved;
-    instruction.predicted_us = predicted_us(*graph_, node, kernel, in_.device);
+    instruction.predicted_us = predicted_us(*graph_, node, kernel, in_.draft.device);
     instruction.phase = node.phase;
     instruction.origin = static_cast<int32_t>(node.origin);
     instruction.reason = node.reason;
-    if (kernel.workspace_bytes > 0) instruction.workspace = add_workspace(node, kernel.workspace_bytes, at);
+    if (const int32_t buffer = assignment_.workspace_of[index_of(id)]; buffer >= 0)
+      instruction.workspace = add_workspace(node, buffer, at);
     plan_.functions.back().instructions.push_back(std::move(instruction));
   }
 
-  SlotId add_workspace(const Node& node, int64_t bytes, int32_t at) {
+  SlotId add_workspace(const Node& node, int32_t buffer, int32_t at) {
+    const int64_t bytes = assignment_.buffers[static_cast<size_t>(buffer)].bytes;
     Slot slot;
     slot.name = graph_->value(node.results[0]).name + ".workspace";
     slot.type = Type(DType::U8, {bytes});
@@ -235,9 +233,8 @@ class Lowering {
     slot.first = slot.last = at;
     slot.category = Category::Workspace;
     slot.origin = static_cast<int32_t>(node.origin);
-    assignment_.buffers.push_back({Buffer::Kind::Transient, ValueId::None, MemorySpace::Device, bytes, at, at});
     SlotId id = add_slot(std::move(slot));
-    pending_.push_back({id, function_, static_cast<int32_t>(assignment_.buffers.size() - 1)});
+    pending_.push_back({id, function_, buffer});
     return id;
   }
 
@@ -260,71 +257,38 @@ class Lowering {
       arena.space = space;
       arena.persistent_bytes = arena.bytes = arena.peak_live_bytes = persistent_bytes(space);
       for (size_t f = 0; f < plan_.functions.size(); ++f) {
-        Packed packed = pack(static_cast<int32_t>(f), space);
-        arena.bytes = std::max(arena.bytes, arena.persistent_bytes + packed.transient_bytes);
-        arena.peak_live_bytes = std::max(arena.peak_live_bytes, packed.peak_live_bytes);
+        const BufferPlacement placed = place(static_cast<int32_t>(f), space);
+        arena.bytes = std::max(arena.bytes, arena.persistent_bytes + placed.height_bytes);
+        arena.peak_live_bytes = std::max(arena.peak_live_bytes, arena.persistent_bytes + placed.peak_bytes);
       }
       if (space == MemorySpace::Device)
-        arena.budget_bytes = in_.budget_bytes > 0 ? in_.budget_bytes : in_.device.memory_bytes;
+        arena.budget_bytes = in_.budget_bytes > 0 ? in_.budget_bytes : in_.draft.device.memory_bytes;
       else
         arena.budget_bytes = in_.host_budget_bytes;
       if (space == MemorySpace::Device || arena.bytes > 0) plan_.arenas.push_back(arena);
     }
   }
 
-  struct Packed {
-    int64_t transient_bytes, peak_live_bytes;
-  };
-
-  Packed pack(int32_t f, MemorySpace space) {
-    const std::vector<Buffer>& buffers = buffers_[static_cast<size_t>(f)];
-    std::vector<Interval> intervals;
-    std::vector<int32_t> interval_of(buffers.size(), -1);
-    for (size_t i = 0; i < buffers.size(); ++i) {
-      const Buffer& buffer = buffers[i];
-      if ((buffer.kind != Buffer::Kind::Transient && buffer.kind != Buffer::Kind::Input) || buffer.space != space)
-        continue;
-      interval_of[i] = static_cast<int32_t>(intervals.size());
-      intervals.push_back({std::max<int64_t>(buffer.bytes, 1), buffer.first, buffer.last});
-    }
+  BufferPlacement place(int32_t f, MemorySpace space) {
+    PlanFunction& function = plan_.functions[static_cast<size_t>(f)];
     PlacementOptions options;
     options.alignment = alignment_;
     options.seconds = in_.placement_seconds;
-    Placement placement = place_intervals(intervals, options);
+    BufferPlacement placed = place_buffers(buffers_[static_cast<size_t>(f)], space,
+                                           static_cast<int32_t>(function.instructions.size()), options);
     for (const Pending& pending : pending_)
-      if (int32_t interval = pending.function == f ? interval_of[static_cast<size_t>(pending.buffer)] : -1;
-          interval >= 0)
-        plan_.slots[static_cast<size_t>(pending.slot)].offset =
-            persistent_bytes(space) + placement.offsets[static_cast<size_t>(interval)];
-    PlanFunction& function = plan_.functions[static_cast<size_t>(f)];
-    Peak peak = find_peak(function, intervals);
+      if (int64_t offset = pending.function == f ? placed.offset[static_cast<size_t>(pending.buffer)] : -1; offset >= 0)
+        plan_.slots[static_cast<size_t>(pending.slot)].offset = persistent_bytes(space) + offset;
     if (space == MemorySpace::Device) {
-      function.transient_bytes = placement.height_bytes;
-      function.peak_live_bytes = persistent_bytes(space) + peak.bytes;
-      function.peak_instruction = peak.instruction;
-      plan_.decisions.push_back({"lay-out", function.name, placement.method,
-                                 format_bytes(placement.height_bytes) + " for " + std::to_string(intervals.size()) +
+      function.transient_bytes = placed.height_bytes;
+      function.peak_live_bytes = persistent_bytes(space) + placed.peak_bytes;
+      function.peak_instruction = placed.peak_instruction;
+      plan_.decisions.push_back({"place", function.name, placed.method,
+                                 format_bytes(placed.height_bytes) + " for " + std::to_string(placed.buffers) +
                                      " buffers; no layout of this order is below " +
-                                     format_bytes(placement.lower_bound_bytes)});
+                                     format_bytes(placed.lower_bound_bytes)});
     }
-    return {placement.height_bytes, persistent_bytes(space) + peak.bytes};
-  }
-
-  struct Peak {
-    int64_t bytes;
-    int32_t instruction;
-  };
-
-  Peak find_peak(const PlanFunction& function, llvm::ArrayRef<Interval> intervals) const {
-    // One place past the last instruction, and one instruction at least: a graph that folded away has only inputs.
-    std::vector<int64_t> change(function.instructions.size() + 2, 0);
-    for (const Interval& interval : intervals) {
-      change[static_cast<size_t>(interval.first)] += align_up(interval.bytes, alignment_);
-      change[static_cast<size_t>(interval.last) + 1] -= align_up(interval.bytes, alignment_);
-    }
-    std::partial_sum(change.begin(), change.end(), change.begin());
-    auto top = std::max_element(change.begin(), change.end());
-    return {*top, static_cast<int32_t>(top - change.begin())};
+    return placed;
   }
 
   struct Pending {

@@ -34,4 +34,7 @@ std::string step_pipeline(const KernelPreferences& preferences) {
   return preferences.product_epilogues ? text + ", fuse-epilogues, dce" : text;
 }
 
+const llvm::StringLiteral schedule_pipeline = "schedule";
+const llvm::StringLiteral place_pipeline = "assign-buffers, place";
+
 }  // namespace plimsoll

@@ -17,4 +17,8 @@ extern const llvm::StringLiteral layout_pipeline;
 std::string forward_pipeline(const TrainingRequest& request, const KernelPreferences& preferences);
 std::string step_pipeline(const KernelPreferences& preferences);
 
+// The program's functions after that. A budget search runs the steps in between again and again: it offloads and
+// rematerialises until what is placed fits.
+extern const llvm::StringLiteral schedule_pipeline, place_pipeline;
+
 }  // namespace plimsoll

@@ -3,7 +3,7 @@
 // Runs the stages of a compile one after the other and collects every obstacle to training. It continues after a
 // failure where later stages can still say something.
 
-#include "frontend/api/compile_model.h"
+#include "frontend/api/job.h"
 
 namespace plimsoll {
 

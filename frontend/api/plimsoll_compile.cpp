@@ -2,6 +2,7 @@
 #include "frontend/api/machine.h"
 #include "frontend/api/plimsoll_impl.h"
 #include "frontend/api/request_ranges.h"
+#include "passes/budget/budget_report.h"
 
 #include <optional>
 
@@ -41,17 +42,11 @@ CompileRequest internal_request(const CompileOptions& from) {
   return to;
 }
 
-// Returns the plan if it fits, else the plan that needs least and the reason.
-Result<Compiled> compile_request(const OpenedModel& model, const CompileRequest& request, const CompileHooks& quiet) {
-  std::optional<plimsoll::Plan> smallest;
-  CompileHooks hooks = quiet;
-  hooks.on_refused = [&](const plimsoll::Plan& plan) { smallest = plan; };
-  Result<plimsoll::Plan> plan = compile_opened(model, request, hooks);
-  if (plan) return Compiled{to_public(std::move(*plan)), true, ""};
-  const Diag diag = take_diag(plan.takeError());
-  if (diag.fault() != plimsoll::Fault::Budget || !smallest)
-    return Status(llvm::make_error<Diag>(diag.fault(), diag.text()));
-  return Compiled{to_public(std::move(*smallest)), false, diag.text()};
+// The plan where it fits, else the one that needs least and why.
+Expected<Compiled> to_public(Result<CompileResult> result) {
+  if (!result) return plimsoll::to_public(result.takeError());
+  std::string why = result->fits ? "" : shortfall(*result);
+  return Compiled{plimsoll::to_public(std::move(result->plan)), result->fits, std::move(why)};
 }
 
 CompileHooks hooks_of(const CompileOptions& options) {
@@ -61,46 +56,37 @@ CompileHooks hooks_of(const CompileOptions& options) {
   return hooks;
 }
 
-struct Opened {
-  CompileRequest request;
-  CompileHooks hooks;
-  OpenedModel model;
-};
-
-Result<Opened> open(const CompileOptions& options) {
+Result<Job> open(const CompileOptions& options) {
   CompileRequest request = internal_request(options);
   if (Status s = check_ranges(request)) return s;
-  CompileHooks hooks = hooks_of(options);
-  Result<OpenedModel> model = open_model(request, hooks);
-  if (!model) return model.takeError();
-  return Opened{std::move(request), std::move(hooks), std::move(*model)};
+  return Job::open(std::move(request), hooks_of(options));
 }
 
 }  // namespace
 
 Expected<Compiled> compile(const CompileOptions& options) noexcept {
-  Result<Opened> opened = open(options);
-  if (!opened) return to_public(opened.takeError());
-  Result<Compiled> compiled = compile_request(opened->model, opened->request, opened->hooks);
-  if (!compiled) return to_public(compiled.takeError());
-  return std::move(*compiled);
+  Result<Job> job = open(options);
+  if (!job) return plimsoll::to_public(job.takeError());
+  return to_public(job->compile(hooks_of(options)));
 }
 
 Expected<std::vector<Compiled>> fit(const CompileOptions& options, const std::vector<std::string>& names) noexcept {
-  std::vector<std::string> devices = names;
-  if (devices.empty()) {
-    Result<DeviceCatalog> known = known_devices(options.device_file);
-    if (!known) return to_public(known.takeError());
-    for (const DeviceDescription& device : known->all()) devices.push_back(device.name);
+  Result<DeviceCatalog> known = known_devices(options.device_file);
+  if (!known) return plimsoll::to_public(known.takeError());
+  std::vector<DeviceDescription> devices;
+  for (const std::string& name : names) {
+    Result<DeviceDescription> device = find_device(name, options.device_file);
+    if (!device) return plimsoll::to_public(device.takeError());
+    devices.push_back(std::move(*device));
   }
-  Result<Opened> opened = open(options);
-  if (!opened) return to_public(opened.takeError());
+  Result<Job> model = open(options);
+  if (!model) return plimsoll::to_public(model.takeError());
   std::vector<Compiled> all;
-  for (const std::string& name : devices) {
-    CompileRequest request = opened->request;
-    request.device = name;
-    Result<Compiled> compiled = compile_request(opened->model, request, opened->hooks);
-    if (!compiled) return to_public(compiled.takeError());
+  for (const DeviceDescription& device : names.empty() ? known->all() : llvm::ArrayRef<DeviceDescription>(devices)) {
+    Result<Job> job = model->on(device);
+    if (!job) return plimsoll::to_public(job.takeError());
+    Expected<Compiled> compiled = to_public(job->compile(hooks_of(options)));
+    if (!compiled) return compiled.error();
     all.push_back(std::move(*compiled));
   }
   return all;
@@ -108,7 +94,7 @@ Expected<std::vector<Compiled>> fit(const CompileOptions& options, const std::ve
 
 Expected<std::vector<Finding>> check(const CompileOptions& options) noexcept {
   Result<ModelCheck> check = check_model(internal_request(options), hooks_of(options));
-  if (!check) return to_public(check.takeError());
+  if (!check) return plimsoll::to_public(check.takeError());
   std::vector<Finding> findings;
   for (const plimsoll::Finding& finding : check->findings)
     findings.push_back({finding.title, finding.message, finding.nodes, finding.freezing, finding.blocks});
@@ -117,7 +103,7 @@ Expected<std::vector<Finding>> check(const CompileOptions& options) noexcept {
 
 Expected<std::vector<Device>> devices(const std::string& device_file) noexcept {
   Result<DeviceCatalog> known = known_devices(device_file);
-  if (!known) return to_public(known.takeError());
+  if (!known) return plimsoll::to_public(known.takeError());
   Result<DeviceDescription> card = find_card_here(*known);
   if (!card) llvm::consumeError(card.takeError());
   std::vector<Device> devices;

@@ -1,4 +1,4 @@
-#include "frontend/api/compile_model.h"
+#include "frontend/api/job.h"
 #include "frontend/api/plimsoll_impl.h"
 #include "frontend/api/save_states.h"
 #include "runtime/session.h"

@@ -2,7 +2,7 @@
 
 // Which numbers a request may hold, whoever filled it in.
 
-#include "frontend/api/compile_model.h"
+#include "frontend/api/job.h"
 
 namespace plimsoll {
 

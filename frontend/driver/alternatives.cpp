@@ -1,6 +1,5 @@
 #include "frontend/driver/alternatives.h"
 
-#include "frontend/api/machine.h"
 #include "frontend/driver/fit_table.h"
 #include "frontend/inspect/text_table.h"
 #include "ir/plan/summary.h"
@@ -43,9 +42,10 @@ double samples_of(const Plan& plan) {
 
 class Alternatives {
  public:
-  Alternatives(const OpenedModel& model, const CompileRequest& request, const Plan& smallest)
-      : model_(model), request_(request), smallest_(smallest) {
-    request_.training.effort = planning_effort;
+  Alternatives(const Job& job, const TrainingRequest& training, const Plan& smallest)
+      : job_(job), request_(training), smallest_(smallest) {
+    request_.effort = planning_effort;
+    request_.frontier = false;
     size_t instructions = 0;
     for (const PlanFunction& function : smallest.functions) instructions += function.instructions.size();
     plans_ = instructions <= planned_instructions;
@@ -58,12 +58,12 @@ class Alternatives {
     last_blocks();
     optimizer_without_state();
     host_memory();
-    parts_of_batch();
+    chunks_of_batch();
     several_cards();
-    llvm::stable_sort(levers_, [&](const Alternative& a, const Alternative& b) {
+    llvm::stable_sort(found_, [&](const Alternative& a, const Alternative& b) {
       return std::make_pair(!fits(a), a.sample_us) < std::make_pair(!fits(b), b.sample_us);
     });
-    return std::move(levers_);
+    return std::move(found_);
   }
 
   bool fits(const Alternative& alternative) const { return alternative.needs_bytes <= budget(); }
@@ -71,29 +71,27 @@ class Alternatives {
  private:
   int64_t budget() const { return smallest_.arenas.front().budget_bytes; }
 
-  // Returns the plan that fits, or else the plan that needs least. Returns none for a job that cannot be compiled, such
-  // as a batch that the graph does not allow; such a job is no alternative.
-  static std::optional<Plan> planned(const OpenedModel& model, const CompileRequest& request) {
-    std::optional<Plan> plan;
-    CompileHooks hooks;
-    hooks.on_refused = [&](const Plan& least) { plan = least; };
-    Result<Plan> fitting = compile_opened(model, request, hooks);
-    if (fitting)
-      plan = std::move(*fitting);
-    else
-      consumeError(fitting.takeError());
-    return plan;
+  // What fits, or the plan that needs least. A job that cannot be done, such as a batch that cannot be followed, has
+  // none and is no alternative.
+  static std::optional<Plan> planned(const Job& job, const TrainingRequest& request) {
+    Result<CompileResult> result = job.compile(request);
+    if (result) return std::move(result->plan);
+    consumeError(result.takeError());
+    return std::nullopt;
   }
 
-  bool plan(const std::string& what, const OpenedModel& model, const CompileRequest& request, double samples) {
+  bool plan(const std::string& what, const TrainingRequest& request, double samples) {
+    return plan(what, job_, request, samples);
+  }
+  bool plan(const std::string& what, const Job& job, const TrainingRequest& request, double samples) {
     if (!plans_) return false;
-    std::optional<Plan> plan = planned(model, request);
-    if (plan) levers_.push_back({what, plan->promised_bytes(), plan->predicted_step_us / samples, false});
+    std::optional<Plan> plan = planned(job, request);
+    if (plan) found_.push_back({what, plan->promised_bytes(), plan->predicted_step_us / samples, false});
     return plan.has_value();
   }
 
   void estimate(const std::string& what, int64_t freed_bytes, double step_us, double samples) {
-    if (freed_bytes > 0) levers_.push_back({what, smallest_.promised_bytes() - freed_bytes, step_us / samples, true});
+    if (freed_bytes > 0) found_.push_back({what, smallest_.promised_bytes() - freed_bytes, step_us / samples, true});
   }
 
   int64_t persistent(Category category) const {
@@ -107,8 +105,8 @@ class Alternatives {
   int64_t transient() const { return smallest_.arenas.front().bytes - smallest_.arenas.front().persistent_bytes; }
 
   void lower_precision() {
-    const std::string& now = request_.training.precision;
-    if ((now != "exported" && now != "fp32" && now != "tf32") || !request_.training.precision_rules.empty()) return;
+    const std::string& now = request_.precision;
+    if ((now != "exported" && now != "fp32" && now != "tf32") || !request_.precision_rules.empty()) return;
     bool multiplies =
         llvm::any_of(smallest_.device.matmul_tflops, [](const auto& entry) { return entry.first == DType::BF16; });
     bool wide = llvm::any_of(smallest_.states, [&](const PlanState& state) {
@@ -116,9 +114,9 @@ class Alternatives {
              smallest_.slots[static_cast<size_t>(state.slot)].type.dtype == DType::F32;
     });
     if (!multiplies || !wide) return;
-    CompileRequest changed = request_;
-    changed.training.precision = "bf16";
-    if (!plan("--precision bf16", model_, changed, samples_of(smallest_)))
+    TrainingRequest changed = request_;
+    changed.precision = "bf16";
+    if (!plan("--precision bf16", changed, samples_of(smallest_)))
       estimate("--precision bf16", transient() / 2, smallest_.predicted_step_us / 2, samples_of(smallest_));
   }
 
@@ -126,35 +124,35 @@ class Alternatives {
     const int64_t half = smallest_.training.batch / 2;
     if (half < 1) return;
     std::string what = "--batch " + std::to_string(half);
-    for (const auto& [name, size] : request_.import.dims)
+    for (const auto& [name, size] : job_.request().import.dims)
       if (size == smallest_.training.batch && llvm::StringRef(name).contains_insensitive("batch"))
         what = "--dim " + name + "=" + std::to_string(half);
-    CompileRequest changed = request_;
-    changed.training.batch = half;
+    TrainingRequest changed = request_;
+    changed.batch = half;
     double samples = static_cast<double>(half * smallest_.training.accumulate),
            updates = summarize_time(smallest_).by_phase_us[static_cast<size_t>(Phase::Update)];
-    if (!plan(what, model_, changed, samples))
+    if (!plan(what, changed, samples))
       estimate(what, transient() / 2, (smallest_.predicted_step_us - updates) / 2 + updates, samples);
   }
 
   // Halves each dimension that the caller bound and that is not the batch.
   void half_length() {
-    for (const auto& [name, size] : request_.import.dims) {
+    for (const auto& [name, size] : job_.request().import.dims) {
       if (size < 2 || llvm::StringRef(name).contains_insensitive("batch")) continue;
-      CompileRequest changed = request_;
+      CompileRequest changed = job_.request();
       changed.import.dims[name] = size / 2;
       if (!plans_) continue;
-      Result<OpenedModel> shorter = open_model(changed);
+      Result<Job> shorter = Job::open(changed);
       if (!shorter)
         consumeError(shorter.takeError());
       else
-        plan("--dim " + name + "=" + std::to_string(size / 2), *shorter, changed, samples_of(smallest_));
+        plan("--dim " + name + "=" + std::to_string(size / 2), *shorter, request_, samples_of(smallest_));
     }
   }
 
   // A block is a number in the names of parameters: h.0.attn.weight, h.1.attn.weight.
   void last_blocks() {
-    if (!request_.training.train.empty() || !request_.training.freeze.empty()) return;
+    if (!request_.train.empty() || !request_.freeze.empty()) return;
     const llvm::Regex numbered("^(.*[A-Za-z_]\\.)([0-9]+)\\.");
     std::map<std::string, int64_t> last;  // the key is the name in front of the number
     for (const PlanState& state : smallest_.states) {
@@ -170,21 +168,20 @@ class Alternatives {
     std::string numbers, prefix = llvm::Regex::escape(blocks->first);
     for (int64_t block = blocks->second - blocks->second / 4; block <= blocks->second; ++block)
       numbers += (numbers.empty() ? "" : "|") + std::to_string(block);
-    CompileRequest changed = request_;
-    changed.training.train = {"^" + prefix + "(" + numbers + ")\\."};
-    plan("training only the last blocks (--train '" + changed.training.train.front() + "')", model_, changed,
-         samples_of(smallest_));
+    TrainingRequest changed = request_;
+    changed.train = {"^" + prefix + "(" + numbers + ")\\."};
+    plan("the last blocks alone (--train '" + changed.train.front() + "')", changed, samples_of(smallest_));
   }
 
   // Updates are bound by memory bandwidth. They read and write the optimizer state once, so without it they become
   // faster by its share of the bytes.
   void optimizer_without_state() {
     const int64_t states = persistent(Category::Optimizer);
-    if (states == 0 || request_.training.optimizer.kind == OptimizerKind::Sgd) return;
-    CompileRequest changed = request_;
-    changed.training.optimizer.kind = OptimizerKind::Sgd;
-    changed.training.optimizer.momentum = 0;
-    if (plan("--optimizer sgd", model_, changed, samples_of(smallest_))) return;
+    if (states == 0 || request_.optimizer.kind == OptimizerKind::Sgd) return;
+    TrainingRequest changed = request_;
+    changed.optimizer.kind = OptimizerKind::Sgd;
+    changed.optimizer.momentum = 0;
+    if (plan("--optimizer sgd", changed, samples_of(smallest_))) return;
     double update_us = summarize_time(smallest_).by_phase_us[static_cast<size_t>(Phase::Update)];
     int64_t moved = 1;
     for (const PlanFunction& function : smallest_.functions)
@@ -198,36 +195,32 @@ class Alternatives {
   // large jobs.
   void host_memory() {
     const DeviceDescription& device = smallest_.device;
-    const TrainingRequest& now = request_.training;
+    const TrainingRequest& now = request_;
     if (device.to_host_gb_per_s <= 0 || device.from_host_gb_per_s <= 0 || (now.offload && now.host_budget_bytes == 0))
       return;
-    CompileRequest changed = request_;
-    changed.training.offload = true;
-    changed.training.host_budget_bytes = 0;
-    std::optional<Plan> plan = planned(model_, changed);
+    TrainingRequest changed = request_;
+    changed.offload = true;
+    changed.host_budget_bytes = 0;
+    std::optional<Plan> plan = planned(job_, changed);
     if (!plan || plan->arenas.size() == 1) return;
     const int64_t host_bytes = round_up_readable(plan->arenas[1].bytes);
     if (now.host_budget_bytes > 0 && host_bytes > now.host_budget_bytes) {
-      changed.training.host_budget_bytes = host_bytes;
-      plan = planned(model_, changed);
+      changed.host_budget_bytes = host_bytes;
+      plan = planned(job_, changed);
     }
-    std::string there;
-    for (const Decision& decision : plan->decisions)
-      if (decision.pass == "offload" && decision.subject == "plan") there = decision.choice + ", ";
-    levers_.push_back({std::string(now.offload ? "--host-budget " : "--offload auto --host-budget ") +
-                           typed(host_bytes) + " (" + there + format_bytes(host_bytes) + " there)",
-                       plan->promised_bytes(), plan->predicted_step_us / samples_of(smallest_), false});
+    found_.push_back({std::string(now.offload ? "--host-budget " : "--offload auto --host-budget ") + typed(host_bytes),
+                      plan->promised_bytes(), plan->predicted_step_us / samples_of(smallest_), false});
   }
 
-  void parts_of_batch() {
-    if (request_.training.split != 1 || !plans_) return;
-    CompileRequest changed = request_;
-    changed.training.split = 0;
-    const std::optional<Plan> plan = planned(model_, changed);
+  void chunks_of_batch() {
+    if (request_.split != 1 || !plans_) return;
+    TrainingRequest changed = request_;
+    changed.split = 0;
+    const std::optional<Plan> plan = planned(job_, changed);
     if (!plan || !is_better(*plan, smallest_)) return;
-    if (const std::optional<SplitChosen> split = split_of(*plan))
-      levers_.push_back({"--split auto (" + to_string(*split) + ")", plan->promised_bytes(),
-                         plan->predicted_step_us / samples_of(smallest_), false});
+    if (plan->fit.chunks > 1)
+      found_.push_back({"--split auto (" + chunks_of(plan->fit) + ")", plan->promised_bytes(),
+                        plan->predicted_step_us / samples_of(smallest_), false});
   }
 
   // Divides parameters, gradients and optimizer state among N cards (Rajbhandari et al. 2020), each with this batch.
@@ -244,11 +237,11 @@ class Alternatives {
     }
   }
 
-  const OpenedModel& model_;
-  CompileRequest request_;
+  const Job& job_;
+  TrainingRequest request_;
   const Plan& smallest_;
   bool plans_ = false;
-  std::vector<Alternative> levers_;
+  std::vector<Alternative> found_;
 };
 
 // Gives the time per sample where the plan knows its batch, else the time per step.
@@ -258,11 +251,9 @@ std::string time_of(const Plan& plan, double sample_us) {
 
 }  // namespace
 
-Status with_alternatives(Status refusal, const OpenedModel& model, const CompileRequest& request,
-                         const Plan& smallest) {
-  Diag diag = take_diag(std::move(refusal));
-  if (diag.fault() != Fault::Budget) return llvm::make_error<Diag>(std::move(diag));
-  Alternatives alternatives(model, request, smallest);
+std::string refusal_text(const CompileResult& result, const Job& job, const TrainingRequest& training) {
+  const Plan& smallest = result.plan;
+  Alternatives alternatives(job, training, smallest);
   std::string enough, short_of;
   for (const Alternative& alternative : alternatives.all()) {
     std::string& list = alternatives.fits(alternative) ? enough : short_of;
@@ -270,10 +261,11 @@ Status with_alternatives(Status refusal, const OpenedModel& model, const Compile
             format_bytes(round_up_readable(alternative.needs_bytes)) + " (" + time_of(smallest, alternative.sample_us) +
             ")";
   }
-  std::string text = diag.text() + "; it takes " + time_of(smallest, smallest.predicted_step_us / samples_of(smallest));
+  std::string text =
+      shortfall(result) + "; takes " + time_of(smallest, smallest.predicted_step_us / samples_of(smallest));
   if (!enough.empty()) text += "; would fit: " + enough;
   if (!short_of.empty()) text += "; would need less: " + short_of;
-  return budget_error(text);
+  return text;
 }
 
 }  // namespace plimsoll

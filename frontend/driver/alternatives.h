@@ -2,12 +2,12 @@
 
 // Changes of a job that does not fit, which would make it fit or need less.
 
-#include "frontend/api/compile_model.h"
+#include "frontend/api/job.h"
 
 namespace plimsoll {
 
-// Adds alternatives with their bytes and times to the refusal of `request`. Each is planned where that takes seconds,
-// else estimated ("about"). `smallest` is the plan of the request that needs least.
-Status with_alternatives(Status refusal, const OpenedModel& model, const CompileRequest& request, const Plan& smallest);
+// Why `result`, the outcome of `training`, does not fit, with what changes to the job would need and take: each is
+// planned where that is a matter of seconds, else estimated ("about").
+std::string refusal_text(const CompileResult& result, const Job& job, const TrainingRequest& training);
 
 }  // namespace plimsoll

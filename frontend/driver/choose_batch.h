@@ -1,23 +1,25 @@
 #pragma once
 
-// Compiles a model with several batches or precisions and keeps the best plan.
+// Compiles a model at several batches or precisions and keeps the plan that was asked for. A result that does not fit
+// is that of the smallest job tried.
 
-#include "frontend/api/compile_model.h"
+#include "frontend/api/job.h"
 
 namespace plimsoll {
 
-// Tries every micro-batch that divides `global_batch`, accumulating the rest, and returns the plan with the least
-// predicted time per step. Gives Fault::Budget if none fits.
-Result<Plan> compile_global_batch(const OpenedModel& model, const CompileRequest& request, int64_t global_batch,
-                                  const CompileHooks& hooks = {});
+// The plan with the least predicted time of a step of `global_batch` samples, over all micro-batches that divide it;
+// the rest of a step is accumulated.
+Result<CompileResult> compile_global_batch(const Job& job, const TrainingRequest& request, int64_t global_batch,
+                                           const CompileHooks& hooks = {});
 
-// Returns the plan of the largest batch that fits. Gives Fault::Budget if one sample does not fit.
-Result<Plan> compile_largest_batch(const OpenedModel& model, const CompileRequest& request,
-                                   const CompileHooks& hooks = {});
+// The plan of the largest batch that fits.
+Result<CompileResult> compile_largest_batch(const Job& job, const TrainingRequest& request,
+                                            const CompileHooks& hooks = {});
 
-// Returns the plan with the least predicted time per sample over the precisions that the device's matrix units support:
-// fp32 (tf32 where it exists), and bf16, or fp16 where bf16 is missing. `compile` compiles one request.
-using CompileOne = llvm::function_ref<Result<Plan>(const CompileRequest&)>;
-Result<Plan> compile_fastest_precision(const CompileRequest& request, CompileOne compile);
+// The plan with the least predicted time per sample, over the precisions that matrix units of the device are made for:
+// fp32 (tf32 where there is that), and bf16, or fp16 where there is no bf16. `compile` makes the plan of a request as
+// it is.
+using CompileOne = llvm::function_ref<Result<CompileResult>(const TrainingRequest&)>;
+Result<CompileResult> compile_fastest_precision(const Job& job, const TrainingRequest& request, CompileOne compile);
 
 }  // namespace plimsoll

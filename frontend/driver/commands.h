@@ -2,7 +2,7 @@
 
 // The subcommands as functions on plain options. command_line.cpp fills the options in; nothing here knows about it.
 
-#include "frontend/api/compile_model.h"
+#include "frontend/api/job.h"
 #include "frontend/driver/progress.h"
 
 namespace plimsoll {

@@ -1,4 +1,3 @@
-#include "frontend/api/machine.h"
 #include "frontend/api/request_ranges.h"
 #include "frontend/api/tune.h"
 #include "frontend/driver/alternatives.h"
@@ -10,7 +9,7 @@
 #include "ir/plan/summary.h"
 #include "ir/support/output_file.h"
 #include "ir/support/units.h"
-#include "ir/text.h"
+#include "passes/budget/budget_report.h"
 #include "passes/target/check_precision.h"
 
 #include "llvm/Support/FileSystem.h"
@@ -122,61 +121,57 @@ void print_result(const CompileOptions& options, const Plan& plan, llvm::raw_ost
   out << "\n";
 }
 
-Status write_html(const CompileOptions& options, const Plan& plan, const FrontTable& front) {
+Status write_html(const CompileOptions& options, const Plan& plan, llvm::ArrayRef<FrontierRow> front) {
   if (options.html.empty()) return Status::success();
-  return write_output_file(options.html, [&](llvm::raw_ostream& out) {
-    return print_plan_html(out, plan, front.rows()), Status::success();
-  });
+  return write_output_file(
+      options.html, [&](llvm::raw_ostream& out) { return print_plan_html(out, plan, front), Status::success(); });
 }
 
 // Writes the graph as text to stdout, or to --output in place of the plan.
 Status write_stopped(const CompileOptions& options, const CompileRequest& request, const CompileHooks& hooks,
                      Console& console) {
-  Result<Program> program = compile_model_until(request, hooks);
-  if (!program) return program.takeError();
+  Result<std::string> text = compile_until(request, hooks);
+  if (!text) return text.takeError();
   console.progress.finish();
-  const std::string text = to_text(*program, {.origins = true});
   if (options.output.empty()) {
-    console.out << text;
+    console.out << *text;
     return Status::success();
   }
   return write_output_file(options.output, [&](llvm::raw_ostream& out) {
-    out << text;
+    out << *text;
     return Status::success();
   });
 }
 
-// Compiles with the given batch, or chooses one as --global-batch or --max-batch says.
-Result<Plan> compile_batch(const CompileOptions& options, const OpenedModel& model, const CompileRequest& request,
-                           const CompileHooks& hooks) {
-  if (options.global_batch > 0) return compile_global_batch(model, request, options.global_batch, hooks);
-  return options.max_batch ? compile_largest_batch(model, request, hooks) : compile_opened(model, request, hooks);
+// The batch as it is or as it is to be chosen.
+Result<CompileResult> compile_batch(const CompileOptions& options, const Job& job, const TrainingRequest& training,
+                                    const CompileHooks& hooks) {
+  if (options.global_batch > 0) return compile_global_batch(job, training, options.global_batch, hooks);
+  return options.max_batch ? compile_largest_batch(job, training, hooks) : job.compile(training, hooks);
 }
 
-Result<Plan> compile_as_asked(const CompileOptions& options, const OpenedModel& model, CompileRequest request,
-                              const CompileHooks& hooks) {
-  if (request.training.precision == "auto") {
-    CompileHooks trial = hooks;
-    trial.on_frontier = nullptr;
-    Result<Plan> plan = compile_fastest_precision(
-        request, [&](const CompileRequest& one) { return compile_batch(options, model, one, trial); });
-    if (!hooks.on_frontier || !plan) return plan;
-    request.training.precision = plan->training.precision;
-    Result<Plan> with_front = compile_batch(options, model, request, hooks);
-    if (!with_front) return with_front;
-    return plan;
-  }
-  return compile_batch(options, model, request, hooks);
+Result<CompileResult> compile_as_asked(const CompileOptions& options, const Job& job, const CompileHooks& hooks) {
+  TrainingRequest training = job.request().training;
+  training.frontier = options.pareto;
+  const auto compile = [&](const TrainingRequest& one) { return compile_batch(options, job, one, hooks); };
+  return training.precision == "auto" ? compile_fastest_precision(job, training, compile) : compile(training);
 }
 
-// Returns the request with the batch and precision that were chosen for `plan`.
-CompileRequest request_of(const Plan& plan, CompileRequest request, const CompileOptions& options) {
+// The request with what was chosen for `plan`.
+TrainingRequest chosen_request(const Plan& plan, TrainingRequest training, const CompileOptions& options) {
   if (options.max_batch || options.global_batch > 0) {
-    request.training.batch = plan.training.batch;
-    request.training.accumulate = plan.training.accumulate;
+    training.batch = plan.training.batch;
+    training.accumulate = plan.training.accumulate;
   }
-  request.training.precision = plan.training.precision;
-  return request;
+  training.precision = plan.training.precision;
+  return training;
+}
+
+Status refuse(const CompileOptions& options, const CompileResult& result, const Job& job) {
+  const char* what = options.max_batch          ? "a batch of one sample "
+                     : options.global_batch > 0 ? "a micro-batch of one sample "
+                                                : "";
+  return budget_error(what + refusal_text(result, job, chosen_request(result.plan, job.request().training, options)));
 }
 
 Status check_choices(const CompileOptions& options) {
@@ -188,12 +183,11 @@ Status check_choices(const CompileOptions& options) {
   return Status::success();
 }
 
-// Plans twice: once to know the shapes, then again with the measured times of the kernels.
-Result<Plan> plan_tuned(const CompileOptions& options, const OpenedModel& model, CompileRequest request,
-                        const CompileHooks& hooks, Console& console) {
-  CompileHooks shapes_alone = hooks;
-  shapes_alone.on_frontier = nullptr;
-  Result<Plan> plan = compile_as_asked(options, model, request, shapes_alone);
+// Plans the job once to know its shapes, times the kernels of these, and gives the job with the times.
+Result<Job> tuned(const CompileOptions& options, const Job& job, const CompileHooks& hooks, Console& console) {
+  CompileOptions shapes_alone = options;
+  shapes_alone.pareto = false;
+  Result<Plan> plan = fitting_plan(compile_as_asked(shapes_alone, job, hooks));
   if (!plan) return plan.takeError();
   console.progress.phase("tune");
   TimingCache times;
@@ -206,8 +200,7 @@ Result<Plan> plan_tuned(const CompileOptions& options, const OpenedModel& model,
   if (!report) return report.takeError();
   if (Status s = times.save(options.tune)) return s;
   console.out << "timed " << report->kernels << " kernels of " << report->calls << " calls\n";
-  request.timings = options.tune;
-  return compile_as_asked(options, model, request, hooks);
+  return job.with_timings(options.tune);
 }
 
 }  // namespace
@@ -260,31 +253,22 @@ Status compile_command(const CompileOptions& options, Console& console) {
 
   if (Status s = check_choices(options)) return s;
   if (!options.stop_after.empty()) return write_stopped(options, request, hooks, console);
-  FrontTable front;
-  if (options.pareto) hooks.on_frontier = [&](const Plan& plan) { front.add(plan); };
-  std::optional<Plan> smallest;
-  hooks.on_refused = [&](const Plan& plan) {
-    if (!smallest || plan.promised_bytes() < smallest->promised_bytes()) smallest = plan;
-  };
-  if (Result<DeviceDescription> device = find_device(request.device, request.device_file); !device)
-    return device.takeError();
-  Result<OpenedModel> model = open_model(request, hooks);
-  if (!model) return model.takeError();
-  Result<Plan> plan = options.tune.empty() ? compile_as_asked(options, *model, request, hooks)
-                                           : plan_tuned(options, *model, request, hooks, console);
-  front.print(console);
-  if (!plan && smallest)
-    if (Status s = write_html(options, *smallest, front)) return llvm::joinErrors(plan.takeError(), std::move(s));
-  if (!plan && smallest)
-    return with_alternatives(plan.takeError(), *model, request_of(*smallest, request, options), *smallest);
-  if (!plan) return plan.takeError();
+  Result<Job> job = Job::open(request, hooks);
+  if (job && !options.tune.empty()) job = tuned(options, *job, hooks, console);
+  if (!job) return job.takeError();
+  Result<CompileResult> result = compile_as_asked(options, *job, hooks);
+  if (!result) return result.takeError();
+  const std::vector<FrontierRow> frontier = frontier_rows(result->frontier);
+  print_frontier(console, frontier);
+  const Plan& plan = result->plan;
+  if (Status s = write_html(options, plan, frontier)) return s;
+  if (!result->fits) return refuse(options, *result, *job);
   console.progress.phase("write");
-  if (Status s = write_html(options, *plan, front)) return s;
-  if (Status s = save_plan(*plan, options.output)) return s;
+  if (Status s = save_plan(plan, options.output)) return s;
   console.progress.finish();
-  for (const Decision& decision : plan->decisions)
+  for (const Decision& decision : plan.decisions)
     if (decision.pass == "import") llvm::errs() << "plimsoll: note: " << decision.reason << "\n";
-  print_result(options, *plan, console.out);
+  print_result(options, plan, console.out);
   return Status::success();
 }
 

@@ -13,34 +13,26 @@ namespace plimsoll {
 namespace {
 
 struct Answer {
-  CompileRequest request;
-  Plan plan;            // the plan that needs least if nothing fits
-  std::string refusal;  // empty if the job fits
+  Job job;
+  TrainingRequest training;
+  CompileResult result;
 
-  bool fits() const { return refusal.empty(); }
-  int64_t lacks_bytes() const { return plan.promised_bytes() - plan.arenas.front().budget_bytes; }
+  const Plan& plan() const { return result.plan; }
+  int64_t lacks_bytes() const { return plan().promised_bytes() - plan().arenas.front().budget_bytes; }
 };
 
-Result<Answer> answer_for(const OpenedModel& model, CompileRequest request, const DeviceDescription& device) {
-  request.device = device.name;
-  // The description cannot know this machine's memory.
-  if (device.backend == "cpu" && request.training.budget_bytes == 0) request.training.budget_bytes = memory_here();
-  Answer answer{request, {}, {}};
-  CompileHooks hooks;
-  std::optional<Plan> least;
-  hooks.on_refused = [&](const Plan& smallest) {
-    if (!least || smallest.promised_bytes() < least->promised_bytes()) least = smallest;
-  };
-  auto compile = [&](const CompileRequest& one) { return compile_opened(model, one, hooks); };
-  Result<Plan> plan =
-      request.training.precision == "auto" ? compile_fastest_precision(request, compile) : compile(request);
-  if (plan) return Answer{std::move(request), std::move(*plan), ""};
-  Diag diag = take_diag(plan.takeError());
-  if (diag.fault() != Fault::Budget) return Status(llvm::make_error<Diag>(diag.fault(), diag.text()));
-  answer.plan = std::move(*least);
-  answer.request.training.precision = answer.plan.training.precision;
-  answer.refusal = diag.text();
-  return answer;
+Result<Answer> answer_for(const Job& model, const DeviceDescription& device) {
+  Result<Job> job = model.on(device);
+  if (!job) return job.takeError();
+  TrainingRequest training = job->request().training;
+  // The description's memory stands for any machine's.
+  if (device.backend == "cpu" && training.budget_bytes == 0) training.budget_bytes = memory_here();
+  auto compile = [&](const TrainingRequest& one) { return job->compile(one); };
+  Result<CompileResult> result =
+      training.precision == "auto" ? compile_fastest_precision(*job, training, compile) : compile(training);
+  if (!result) return result.takeError();
+  training.precision = result->plan.training.precision;
+  return Answer{std::move(*job), std::move(training), std::move(*result)};
 }
 
 Result<std::vector<DeviceDescription>> devices_asked_for(const FitCommandOptions& options) {
@@ -64,11 +56,12 @@ std::string table_row(llvm::StringRef device, llvm::StringRef budget, llvm::Stri
 
 // The needed bytes are rounded up, so that the printed number works as a budget.
 std::string row_of(const Answer& answer) {
-  const Plan& plan = answer.plan;
+  const Plan& plan = answer.plan();
+  const bool fits = answer.result.fits;
   int64_t needs = plan.promised_bytes();
-  return table_row(plan.device.name, format_bytes(plan.arenas.front().budget_bytes), answer.fits() ? "yes" : "no",
-                   format_bytes(answer.fits() ? needs : round_up_readable(needs)), format_us(plan.predicted_step_us),
-                   answer.fits() ? how_it_fits(plan) : "needs least with: " + how_it_fits(plan));
+  return table_row(plan.device.name, format_bytes(plan.arenas.front().budget_bytes), fits ? "yes" : "no",
+                   format_bytes(fits ? needs : round_up_readable(needs)), format_us(plan.predicted_step_us),
+                   fits ? how_it_fits(plan) : "the least it needs: " + how_it_fits(plan));
 }
 
 }  // namespace
@@ -79,13 +72,14 @@ Status fit_command(const FitCommandOptions& options, Console& console) {
   Result<std::vector<DeviceDescription>> devices = devices_asked_for(options);
   if (!devices) return devices.takeError();
   console.progress.phase("import");
-  Result<OpenedModel> model = open_model(*request);
+  request->device = devices->front().name;
+  Result<Job> model = Job::open(*request);
   if (!model) return model.takeError();
   std::vector<std::string> rows;
   std::optional<Answer> closest;
   for (const DeviceDescription& device : *devices) {
     console.progress.phase(device.name);
-    Result<Answer> answer = answer_for(*model, *request, device);
+    Result<Answer> answer = answer_for(*model, device);
     if (!answer) return answer.takeError();
     rows.push_back(row_of(*answer));
     if (!closest || answer->lacks_bytes() < closest->lacks_bytes()) closest = std::move(*answer);
@@ -94,9 +88,9 @@ Status fit_command(const FitCommandOptions& options, Console& console) {
   TextTable table(console.out, {console.columns, console.out_is_terminal});
   table.line(table.styled(Style::Strong, table_row("device", "budget", "fits", "needs", "step", "with")));
   for (const std::string& row : rows) table.line(row);
-  if (closest->fits()) return Status::success();
-  return in_context(closest->plan.device.name,
-                    with_alternatives(budget_error(closest->refusal), *model, closest->request, closest->plan));
+  if (closest->result.fits) return Status::success();
+  return budget_error(closest->plan().device.name + ": " +
+                      refusal_text(closest->result, closest->job, closest->training));
 }
 
 }  // namespace plimsoll

@@ -4,13 +4,11 @@
 #include "ir/plan/summary.h"
 #include "ir/support/units.h"
 
-#include "llvm/ADT/STLExtras.h"
-
 namespace plimsoll {
 namespace {
 
-std::string front_row(llvm::StringRef budget, llvm::StringRef peak, llvm::StringRef step, llvm::StringRef batch,
-                      llvm::StringRef with) {
+std::string frontier_row(llvm::StringRef budget, llvm::StringRef peak, llvm::StringRef step, llvm::StringRef batch,
+                         llvm::StringRef with) {
   return right(budget, 10) + right(peak, 12) + right(step, 12) + right(batch, 10) + "  " + with.str();
 }
 
@@ -22,45 +20,39 @@ std::string batch_of(const Plan& plan) {
 
 }  // namespace
 
-std::optional<SplitChosen> split_of(const Plan& plan) {
-  for (const Decision& decision : plan.decisions) {
-    SplitChosen split{0, decision.subject};
-    llvm::StringRef choice = decision.choice;
-    if (decision.pass == "split-batch" && !choice.consumeInteger(10, split.chunks)) return split;
-  }
-  return std::nullopt;
+std::string chunks_of(const FitSummary& fit) {
+  return fit.chunks > 1 ? std::to_string(fit.chunks) + " chunks from " + fit.chunks_from : "";
 }
 
-std::string to_string(const SplitChosen& split) { return std::to_string(split.chunks) + " chunks from " + split.from; }
-
 std::string how_it_fits(const Plan& plan) {
-  auto repeats =
-      llvm::count_if(plan.decisions, [](const Decision& d) { return d.pass == "recompute" && d.choice == "repeat"; });
-  std::string text;
-  if (std::optional<SplitChosen> split = split_of(plan)) text = to_string(*split);
-  if (repeats > 0) {
+  const int64_t again = plan.fit.rematerialised;
+  std::string text = chunks_of(plan.fit);
+  if (again > 0) {
     TimeSummary time = summarize_time(plan);
-    text += std::string(text.empty() ? "" : "; ") + "recompute " + format_count(repeats) +
-            (repeats == 1 ? " value, +" : " values, +") +
+    text += std::string(text.empty() ? "" : "; ") + "recompute " + format_count(again) +
+            (again == 1 ? " value, +" : " values, +") +
             format_share(time.recompute_us / (time.step_us - time.recompute_us)) + " time";
   }
   if (plan.arenas.size() > 1) text += (text.empty() ? "" : "; ") + format_bytes(plan.arenas[1].bytes) + " on the host";
   return text.empty() ? "plain" : text;
 }
 
-void FrontTable::add(const Plan& plan) {
-  rows_.push_back({plan.arenas.front().budget_bytes, plan.promised_bytes(), plan.predicted_step_us, batch_of(plan),
-                   how_it_fits(plan)});
+std::vector<FrontierRow> frontier_rows(llvm::ArrayRef<Plan> frontier) {
+  std::vector<FrontierRow> rows;
+  for (const Plan& plan : frontier)
+    rows.push_back({plan.arenas.front().budget_bytes, plan.promised_bytes(), plan.predicted_step_us, batch_of(plan),
+                    how_it_fits(plan)});
+  return rows;
 }
 
-void FrontTable::print(Console& console) const {
-  if (rows_.empty()) return;
+void print_frontier(Console& console, llvm::ArrayRef<FrontierRow> rows) {
+  if (rows.empty()) return;
   console.progress.finish();
   TextTable table(console.out, {console.columns, console.out_is_terminal});
-  table.line(table.styled(Style::Strong, front_row("budget", "peak", "step", "batch", "with")));
-  for (const FrontierRow& row : rows_)
-    table.line(front_row(format_bytes(row.budget_bytes), format_bytes(row.needs_bytes), format_us(row.step_us),
-                         row.batch, row.with));
+  table.line(table.styled(Style::Strong, frontier_row("budget", "peak", "step", "batch", "with")));
+  for (const FrontierRow& row : rows)
+    table.line(frontier_row(format_bytes(row.budget_bytes), format_bytes(row.needs_bytes), format_us(row.step_us),
+                            row.batch, row.with));
 }
 
 }  // namespace plimsoll

@@ -181,6 +181,11 @@ void print_plan_json(llvm::raw_ostream& out, const Plan& plan) {
     to.attribute("model", plan.model);
     to.attribute("device", plan.device.name);
     to.attributeObject("training", [&] { write_training(to, plan); });
+    to.attributeObject("fit", [&] {
+      to.attribute("chunks", plan.fit.chunks);
+      to.attribute("chunks_from", plan.fit.chunks_from);
+      to.attribute("rematerialised", plan.fit.rematerialised);
+    });
     to.attributeObject("memory", [&] { write_memory(to, plan); });
     to.attributeObject("time", [&] { write_time(to, plan); });
     to.attributeArray("slots", [&] {

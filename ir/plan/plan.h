@@ -151,10 +151,19 @@ struct TrainingSummary {
   std::string precision;  // "exported", "fp32", ...
 };
 
+// What was done to make the job fit; reports and tables are made from it.
+struct FitSummary {
+  int64_t chunks = 1;          // of the batch, for all that follows `chunks_from`
+  std::string chunks_from;     // a value of the model; empty: the batch is whole
+  int64_t rematerialised = 0;  // instructions that run a second time
+  friend bool operator==(const FitSummary&, const FitSummary&) = default;
+};
+
 struct Plan {
   std::string model;  // file name without folders
   DeviceDescription device;
   TrainingSummary training;
+  FitSummary fit;
   std::vector<std::pair<std::string, int64_t>> dims;  // --dim bindings
   std::vector<Arena> arenas;                          // Device first, then Host when used
   std::vector<Slot> slots;

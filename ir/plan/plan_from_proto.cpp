@@ -187,6 +187,7 @@ Result<Plan> PlanReader::read(const proto::Plan& from) {
   plan.model = from.model();
   plan.device = read_device(from.device());
   plan.training = read_training(from.training());
+  plan.fit = {from.fit().chunks(), from.fit().chunks_from(), from.fit().rematerialised()};
   for (const proto::NamedInteger& dim : from.dims()) plan.dims.push_back({dim.name(), dim.value()});
   for (const proto::Arena& entry : from.arenas()) plan.arenas.push_back(read_arena(entry));
   plan.slots.reserve(from.slots().size());

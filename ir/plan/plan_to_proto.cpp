@@ -32,6 +32,12 @@ void set_attr(const Attrs::Entry& entry, proto::Attr& to) {
   std::visit(Setter{to}, entry.second);
 }
 
+void set_fit(const FitSummary& fit, proto::Fit& to) {
+  to.set_chunks(fit.chunks);
+  to.set_chunks_from(fit.chunks_from);
+  to.set_rematerialised(fit.rematerialised);
+}
+
 void set_training(const TrainingSummary& training, proto::Training& to) {
   to.set_loss(training.loss);
   to.set_optimizer(training.optimizer);
@@ -151,6 +157,7 @@ void plan_to_proto(const Plan& plan, proto::Plan& to) {
   to.set_model(plan.model);
   to.set_device(to_json(plan.device));
   set_training(plan.training, *to.mutable_training());
+  set_fit(plan.fit, *to.mutable_fit());
   for (const auto& [name, value] : plan.dims) {
     proto::NamedInteger& dim = *to.add_dims();
     dim.set_name(name);

@@ -1,6 +1,8 @@
 #include "passes/analysis/buffer_assignment.h"
 
 #include "ir/builder.h"
+#include "passes/analysis/cost_model.h"
+#include "passes/analysis/plan_draft.h"
 
 #include <algorithm>
 #include <limits>
@@ -10,26 +12,13 @@ namespace {
 
 constexpr int32_t forever = std::numeric_limits<int32_t>::max();
 
-bool may_overwrite(const Node& node, ValueId result, size_t operand) {
-  return llvm::any_of(node.op->in_place, [&](const InPlace& pair) {
-    return pair.applies_to(node) && node.results[pair.result] == result && static_cast<size_t>(pair.operand) == operand;
-  });
-}
-
-// Does `node` read the bytes of `root` through any operand but `except`?
-bool reads_besides(const Graph& graph, const Node& node, ValueId root, size_t except) {
-  for (size_t i = 0; i < node.operands.size(); ++i)
-    if (i != except && node.operands[i] != ValueId::None && root_of(graph, node.operands[i]) == root) return true;
-  return false;
-}
-
 // Can `node` write `result` straight into `state`, as far as its own reads of the state go?
 bool can_write_into(const Graph& graph, const Node& node, ValueId result, ValueId state) {
-  for (size_t i = 0; i < node.operands.size(); ++i) {
-    if (node.operands[i] == ValueId::None || root_of(graph, node.operands[i]) != state) continue;
-    if (!may_overwrite(node, result, i) || reads_besides(graph, node, state, i)) return false;
-  }
-  return true;
+  const bool reads_state = llvm::any_of(
+      node.operands, [&](ValueId operand) { return operand != ValueId::None && root_of(graph, operand) == state; });
+  return !reads_state || llvm::any_of(in_place_pairs(graph, node), [&](const InPlacePair& pair) {
+    return pair.result == result && pair.root == state;
+  });
 }
 
 class Assigner {
@@ -112,20 +101,19 @@ class Assigner {
         if (operand != ValueId::None && root_of(graph_, operand) == state) s_.in_place_of[index_of(result)] = state;
       return;
     }
-    for (const InPlace& pair : node.op->in_place)
-      if (pair.applies_to(node) && node.results[pair.result] == result &&
-          reuse_in_place(node, result, static_cast<size_t>(pair.operand), at))
-        return;
+    for (const InPlacePair& pair : in_place_pairs(graph_, node))
+      if (pair.result == result && reuse_in_place(node, pair, at)) return;
     open(result, Buffer::Kind::Transient, at, written_space(node.op->engine));
   }
 
-  bool reuse_in_place(const Node& node, ValueId result, size_t operand, int32_t at) {
-    ValueId root = root_of(graph_, node.operands[operand]);
+  // The bytes of the pair's root become the result's where they are not needed after the node.
+  bool reuse_in_place(const Node& node, const InPlacePair& pair, int32_t at) {
+    const auto [result, root] = pair;
     int32_t buffer = s_.buffer_of[index_of(root)];
     Buffer& bytes = s_.buffers[static_cast<size_t>(buffer)];
     bool whole_function = bytes.kind == Buffer::Kind::State || bytes.kind == Buffer::Kind::Constant;
     if (whole_function || s_.last_use[index_of(root)] != at || bytes.bytes != graph_.type(result).bytes()) return false;
-    if (held_until_[index_of(root)] > at || reads_besides(graph_, node, root, operand)) return false;
+    if (held_until_[index_of(root)] > at) return false;
     for (ValueId other : node.results)
       if (other != result && s_.buffer_of[index_of(other)] == buffer) return false;
     s_.buffer_of[index_of(result)] = buffer;
@@ -141,33 +129,53 @@ class Assigner {
   std::vector<int32_t> held_until_;        // by root value: a copy of it is waited for there
 };
 
+const char* kind_name(Buffer::Kind kind) {
+  switch (kind) {
+    case Buffer::Kind::State:
+      return "state";
+    case Buffer::Kind::Constant:
+      return "constant";
+    case Buffer::Kind::Input:
+      return "input";
+    case Buffer::Kind::Transient:
+      return "buffer";
+  }
+  return "";
+}
+
+// One line per buffer: "buffer %a, %c: 400 bytes, alive 0..2". A workspace is named after its node's first result.
+void report_buffers(const Graph& graph, const BufferAssignment& assignment, PassContext& context) {
+  std::vector<std::string> names(assignment.buffers.size());
+  for (size_t v = 0; v < graph.value_count(); ++v)
+    if (const int32_t buffer = assignment.buffer_of[v]; buffer >= 0)
+      names[static_cast<size_t>(buffer)] +=
+          (names[static_cast<size_t>(buffer)].empty() ? "%" : ", %") + graph.value(static_cast<ValueId>(v)).name;
+  for (NodeId id = graph.first_node(); id != NodeId::None; id = graph.next_node(id))
+    if (const int32_t buffer = assignment.workspace_of[index_of(id)]; buffer >= 0)
+      names[static_cast<size_t>(buffer)] = "workspace of %" + graph.value(graph.node(id).results[0]).name;
+  for (size_t i = 0; i < assignment.buffers.size(); ++i) {
+    const Buffer& buffer = assignment.buffers[i];
+    context.report(llvm::Twine(kind_name(buffer.kind)) + " " + names[i] + ": " + llvm::Twine(buffer.bytes) +
+                   " bytes, alive " + llvm::Twine(buffer.first) + ".." + llvm::Twine(buffer.last) +
+                   (buffer.space == MemorySpace::Host ? ", on the host" : ""));
+  }
+}
+
+// The functions change only where an update needs a copy to be written into its state.
+Result<bool> run_assign_buffers(PlanDraft& draft, PassContext& context) {
+  bool changed = false;
+  for (size_t f = 0; f < draft.functions.size(); ++f) {
+    const size_t nodes = draft.program.functions[f].node_slots();
+    const std::vector<NodeId>& writers = draft.writers(f);
+    changed |= draft.program.functions[f].node_slots() != nodes;
+    FunctionDraft& function = draft.functions[f];
+    function.buffers = assign_buffers(draft.program.functions[f], writers, function.copies, *draft.catalog);
+    report_buffers(draft.program.functions[f], *function.buffers, context);
+  }
+  return changed;
+}
+
 }  // namespace
-
-bool is_instruction(const Node& node) { return node.op->view_of < 0 && node.op->name != "constant"; }
-
-ValueId root_of(const Graph& graph, ValueId value) {
-  for (;;) {
-    NodeId producer = graph.value(value).producer;
-    if (producer == NodeId::None) return value;
-    const Node& node = graph.node(producer);
-    if (node.op->view_of < 0) return value;
-    value = node.operands[static_cast<size_t>(node.op->view_of)];
-  }
-}
-
-llvm::SmallVector<NodeId, 4> readers_of(const Graph& graph, ValueId value) {
-  llvm::SmallVector<NodeId, 4> readers;
-  for (NodeId user : graph.value(value).users) {
-    const Node& node = graph.node(user);
-    if (node.op->view_of < 0) {
-      readers.push_back(user);
-      continue;
-    }
-    llvm::SmallVector<NodeId, 4> behind = readers_of(graph, node.results[0]);
-    readers.append(behind.begin(), behind.end());
-  }
-  return readers;
-}
 
 std::vector<NodeId> make_updates_writable(Graph& graph) {
   Builder b(graph);
@@ -189,9 +197,27 @@ std::vector<NodeId> make_updates_writable(Graph& graph) {
   return writers;
 }
 
-BufferAssignment assign_buffers(const Graph& graph, llvm::ArrayRef<NodeId> writers,
-                                llvm::ArrayRef<CopyInFlight> copies) {
-  return Assigner(graph, writers, copies).run();
+BufferAssignment assign_buffers(const Graph& graph, llvm::ArrayRef<NodeId> writers, llvm::ArrayRef<CopyInFlight> copies,
+                                const KernelCatalog& catalog) {
+  BufferAssignment assignment = Assigner(graph, writers, copies).run();
+  assignment.workspace_of.assign(graph.node_slots(), -1);
+  for (NodeId id = graph.first_node(); id != NodeId::None; id = graph.next_node(id)) {
+    const int32_t at = assignment.position[index_of(id)];
+    const int64_t bytes = at < 0 ? 0 : chosen_kernel(graph, graph.node(id), catalog).workspace_bytes;
+    if (bytes == 0) continue;
+    assignment.workspace_of[index_of(id)] = static_cast<int32_t>(assignment.buffers.size());
+    assignment.buffers.push_back({Buffer::Kind::Transient, ValueId::None, MemorySpace::Device, bytes, at, at});
+  }
+  return assignment;
 }
+
+extern const PassInfo pass_assign_buffers;
+constinit const PassInfo pass_assign_buffers{
+    .name = "assign-buffers",
+    .summary = "decides which values share bytes: views, results written over an operand, updates into their state",
+    .stage = Stage::Any,
+    .keeps_result = true,
+    .plan = run_assign_buffers,
+};
 
 }  // namespace plimsoll

@@ -3,18 +3,10 @@
 // Which values share bytes: views, results written over a dying operand, and updates
 // written straight into their state.
 
-#include "ir/graph.h"
+#include "ir/machine/kernel_catalog.h"
+#include "passes/analysis/aliasing.h"
 
 namespace plimsoll {
-
-// A node that becomes an instruction: constants are laid out once and views cost nothing.
-bool is_instruction(const Node& node);
-
-// The value that owns the bytes of `value`: itself unless a view.
-ValueId root_of(const Graph& graph, ValueId value);
-
-// Every reader of the bytes of `value`, through views, as instruction nodes.
-llvm::SmallVector<NodeId, 4> readers_of(const Graph& graph, ValueId value);
 
 // Makes each update's value the result of an instruction of its own that may write straight into the state,
 // by inserting a copy where it is not. Gives the writer of each update, in order of Graph::updates.
@@ -29,11 +21,12 @@ struct Buffer {
 };
 
 struct BufferAssignment {
-  std::vector<int32_t> buffer_of;    // by value; -1: not used by this function
-  std::vector<ValueId> in_place_of;  // by value: the operand root whose bytes it took over, or None
-  std::vector<int32_t> last_use;     // by root value: last instruction that reads it; its own when unread
-  std::vector<int32_t> position;     // by node: instruction index; -1 for constants, views, erased nodes
-  std::vector<Buffer> buffers;
+  std::vector<int32_t> buffer_of;     // by value; -1: not used by this function
+  std::vector<ValueId> in_place_of;   // by value: the operand root whose bytes it took over, or None
+  std::vector<int32_t> last_use;      // by root value: last instruction that reads it; its own when unread
+  std::vector<int32_t> position;      // by node: instruction index; -1 for constants, views, erased nodes
+  std::vector<Buffer> buffers;        // of values, then the kernels' workspaces in instruction order
+  std::vector<int32_t> workspace_of;  // by node: its kernel's workspace, a buffer; -1: none
   int32_t instructions = 0;
 };
 
@@ -44,7 +37,7 @@ struct CopyInFlight {
 };
 
 // For the graph in its present order. `writers` is what make_updates_writable gave.
-BufferAssignment assign_buffers(const Graph& graph, llvm::ArrayRef<NodeId> writers,
-                                llvm::ArrayRef<CopyInFlight> copies = {});
+BufferAssignment assign_buffers(const Graph& graph, llvm::ArrayRef<NodeId> writers, llvm::ArrayRef<CopyInFlight> copies,
+                                const KernelCatalog& catalog);
 
 }  // namespace plimsoll

@@ -16,6 +16,9 @@ struct Cost {
   double predicted_us = 0;
 };
 
+// The kernel that the node will run: the catalog's first candidate for its types.
+KernelCandidate chosen_kernel(const Graph& graph, const Node& node, const KernelCatalog& catalog);
+
 Cost cost_of(const Graph& graph, const Node& node, const DeviceDescription& device);
 
 // What planning counts for a node that runs on `kernel`: the catalog's measurement, or else the roofline.

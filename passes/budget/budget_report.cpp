@@ -57,6 +57,11 @@ bool is_within_budget(const Plan& plan) {
   return plan.promised_bytes() <= plan.arenas.front().budget_bytes && is_within_host_budget(plan);
 }
 
+Plan with_budget(Plan plan, int64_t budget_bytes) {
+  plan.arenas.front().budget_bytes = budget_bytes;
+  return plan;
+}
+
 bool needs_less(const Plan& a, const Plan& b) {
   return std::pair(!is_within_host_budget(a), a.promised_bytes()) <
          std::pair(!is_within_host_budget(b), b.promised_bytes());
@@ -68,20 +73,27 @@ bool is_better(const Plan& a, const Plan& b) {
   return a_fits ? a.predicted_step_us < b.predicted_step_us : needs_less(a, b);
 }
 
-Status over_budget(const Plan& smallest, int64_t host_budget_bytes) {
+std::string shortfall(const CompileResult& result) {
+  const Plan& smallest = result.plan;
   const Arena& arena = smallest.arenas.front();
   Alive alive = alive_at_peak(smallest);
   const Instruction& at = alive.function->instructions[static_cast<size_t>(alive.function->peak_instruction)];
-  const int64_t host_bytes = smallest.arenas.size() > 1 ? smallest.arenas[1].bytes : 0;
+  const int64_t host_budget_bytes = result.host_budget_bytes,
+                host_bytes = smallest.arenas.size() > 1 ? smallest.arenas[1].bytes : 0;
   std::string host_needs, host_budget;
   if (host_bytes > 0 || host_budget_bytes > 0) host_needs = " and " + format_bytes(host_bytes) + " of host memory";
   if (host_budget_bytes > 0) host_budget = " and " + format_bytes(host_budget_bytes) + " of host memory";
-  return budget_error("needs " + format_bytes(round_up_readable(smallest.promised_bytes())) + " (" +
-                      std::to_string(smallest.promised_bytes()) + " bytes: arena " + format_bytes(arena.bytes) +
-                      ", reserves " + format_bytes(smallest.device.reserve_bytes()) + ")" + host_needs +
-                      ", the budget is " + format_bytes(arena.budget_bytes) + host_budget + "; at the peak (" +
-                      smallest.slots[static_cast<size_t>(at.results[0])].name + " in " + alive.function->name +
-                      "): " + list(alive));
+  return "needs " + format_bytes(round_up_readable(smallest.promised_bytes())) + " (" +
+         std::to_string(smallest.promised_bytes()) + " bytes: arena " + format_bytes(arena.bytes) + ", reserves " +
+         format_bytes(smallest.device.reserve_bytes()) + ")" + host_needs + ", the budget is " +
+         format_bytes(arena.budget_bytes) + host_budget + "; at the peak (" +
+         smallest.slots[static_cast<size_t>(at.results[0])].name + " in " + alive.function->name + "): " + list(alive);
+}
+
+Result<Plan> fitting_plan(Result<CompileResult> result) {
+  if (!result) return result.takeError();
+  if (!result->fits) return budget_error(shortfall(*result));
+  return std::move(result->plan);
 }
 
 }  // namespace plimsoll

@@ -2,11 +2,15 @@
 
 // Whether a plan is within its budget, and what to say when it is not.
 
-#include "ir/plan/plan.h"
+#include "passes/job.h"
 
 namespace plimsoll {
 
 bool is_within_budget(const Plan& plan);
+
+// The plan with another device budget recorded.
+Plan with_budget(Plan plan, int64_t budget_bytes);
+
 bool is_within_host_budget(const Plan& plan);
 
 // Of two plans that are above a budget: what keeps to the host's comes first, then what needs less of the device.
@@ -16,8 +20,10 @@ bool needs_less(const Plan& a, const Plan& b);
 // needs less.
 bool is_better(const Plan& a, const Plan& b);
 
-// `smallest`, the plan of this job that needs least, is above its budget: what it needs, where its peak is and what is
-// alive there. Of the host it may have `host_budget_bytes`; 0: all it wants.
-Status over_budget(const Plan& smallest, int64_t host_budget_bytes);
+// Why the result's plan does not fit: what it needs, where its peak is and what is alive there.
+std::string shortfall(const CompileResult& result);
+
+// For callers to whom a job that does not fit is an error: Fault::Budget with the shortfall.
+Result<Plan> fitting_plan(Result<CompileResult> result);
 
 }  // namespace plimsoll

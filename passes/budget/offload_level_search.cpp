@@ -96,13 +96,13 @@ OffloadLevelSearch::OffloadLevelSearch(const LoweringInput& input, const FitOpti
       options_(options),
       highest_budget_(highest_budget),
       search_seconds_(search_seconds),
-      functions_(input.program.functions.size()),
+      functions_(input.draft.functions.size()),
       persistent_bytes_(plain_persistent_bytes) {
   for (size_t f = 0; f < functions_.size(); ++f) {
-    add_order(functions_[f], in_.program.functions[f], f, on_host);
-    if (f >= options_.other_orders.size()) continue;
-    Graph other = in_.program.functions[f];
-    other.reorder(options_.other_orders[f]);
+    add_order(functions_[f], in_.draft.program.functions[f], f, on_host);
+    if (in_.draft.functions[f].other_order.empty()) continue;
+    Graph other = in_.draft.program.functions[f];
+    other.reorder(in_.draft.functions[f].other_order);
     add_order(functions_[f], other, f, on_host);
   }
   measure();
@@ -110,11 +110,11 @@ OffloadLevelSearch::OffloadLevelSearch(const LoweringInput& input, const FitOpti
 
 void OffloadLevelSearch::add_order(FunctionSearch& search, const Graph& graph, size_t function,
                                    const llvm::StringSet<>& on_host) const {
-  OrderVariant order{graph, in_.writers[function], {}, {}, 0};
+  OrderVariant order{graph, in_.draft.functions[function].writers, {}, {}, 0};
   move_states_to_host(order.graph, order.writers, on_host);
   if (options_.recompute) delay_free_updates(order.graph, order.writers);
   order.host_room = room_on_host(order.graph);
-  order.sequence = graph_remat_problem(order.graph, order.writers, in_.device, in_.catalog,
+  order.sequence = graph_remat_problem(order.graph, order.writers, in_.draft.device, *in_.draft.catalog,
                                        options_.offload && options_.recompute ? order.host_room : 0);
   order.levels.emplace_back().push_back(candidate(order.sequence.problem, measure_remats(order.sequence.problem, {})));
   search.orders.push_back(std::move(order));
@@ -125,7 +125,8 @@ int64_t OffloadLevelSearch::room_on_host(const Graph& graph) const {
   if (in_.host_budget_bytes == 0) return std::numeric_limits<int64_t>::max();
   int64_t room = in_.host_budget_bytes;
   for (const State& state : graph.states)
-    if (state.space == MemorySpace::Host) room -= align_up(graph.type(state.value).bytes(), in_.device.alignment_bytes);
+    if (state.space == MemorySpace::Host)
+      room -= align_up(graph.type(state.value).bytes(), in_.draft.device.alignment_bytes);
   return room;
 }
 
@@ -138,7 +139,7 @@ void OffloadLevelSearch::measure() {
       const Value& value = order.graph.value(state.value);
       if (!counted.insert(value.name).second) continue;
       if (state.space == MemorySpace::Device) continue;
-      const int64_t bytes = align_up(value.type.bytes(), in_.device.alignment_bytes);
+      const int64_t bytes = align_up(value.type.bytes(), in_.draft.device.alignment_bytes);
       host_bytes_ += bytes;
       persistent_bytes_ -= bytes;
     }
@@ -148,7 +149,7 @@ void OffloadLevelSearch::measure() {
     min_us_ += calls * min_us;
     step_bytes = std::max(step_bytes, largest_step(order.sequence.problem));
   }
-  min_bytes_ = in_.device.reserve_bytes() + persistent_bytes_ + step_bytes;
+  min_bytes_ = in_.draft.device.reserve_bytes() + persistent_bytes_ + step_bytes;
 }
 
 OffloadLevelSearch::Candidate OffloadLevelSearch::candidate(const RematProblem& problem, RematPlan plan) {
@@ -273,26 +274,23 @@ bool OffloadLevelSearch::advance_all(const Plan& plan) {
 }
 
 Result<Plan> OffloadLevelSearch::lower(int64_t budget_bytes) {
-  std::vector<std::vector<NodeId>> writers;
-  std::vector<std::vector<CopyInFlight>> copies;
-  program_.functions.clear();
-  added_.clear();
+  draft_.emplace(Program{}, in_.draft.device, *in_.draft.catalog);
   for (FunctionSearch& function : functions_) {
     const Trial& option = function.chosen;
     const OrderVariant& order = *option.order;
-    Graph& graph = program_.functions.emplace_back(order.graph);
-    writers.push_back(order.writers);
-    added_.push_back(rematerialise(graph, option.candidate->plan, order.sequence.values));
-    copies.push_back(issue_copies(graph, option.overlap ? llvm::ArrayRef<CopyInterval>(option.overlap->intervals)
-                                                        : llvm::ArrayRef<CopyInterval>()));
+    Graph& graph = draft_->program.functions.emplace_back(order.graph);
+    FunctionDraft& planned = draft_->functions.emplace_back();
+    planned.writers = order.writers;
+    planned.added = rematerialise(graph, option.candidate->plan, order.sequence.values);
+    planned.copies = issue_copies(graph, option.overlap ? llvm::ArrayRef<CopyInterval>(option.overlap->intervals)
+                                                        : llvm::ArrayRef<CopyInterval>());
     if (Status s = verify(graph)) return s;
   }
-  return lower_to_plan({program_, writers, in_.device, in_.catalog, budget_bytes, in_.host_budget_bytes, added_, copies,
-                        in_.placement_seconds});
+  return lower_to_plan({*draft_, budget_bytes, in_.host_budget_bytes, in_.placement_seconds});
 }
 
 Result<Plan> OffloadLevelSearch::within(int64_t budget_bytes) {
-  allowance_ = budget_bytes - in_.device.reserve_bytes() - persistent_bytes_;
+  allowance_ = budget_bytes - in_.draft.device.reserve_bytes() - persistent_bytes_;
   for (FunctionSearch& function : functions_) {
     start(function);
     advance(function);
@@ -314,7 +312,8 @@ Plan OffloadLevelSearch::explained(Plan plan) const {
     const Trial& chosen = functions_[f].chosen;
     const RematPlan& extra = chosen.candidate->plan;
     const RematProblem& problem = chosen.order->sequence.problem;
-    const Graph& graph = program_.functions[f];
+    const Graph& graph = draft_->program.functions[f];
+    plan.fit.rematerialised += static_cast<int64_t>(extra.remats.size());
     if (!extra.remats.empty() || !extra.reloads.empty()) {
       const double added = chosen.us - compute_us(problem);
       char share[32];
@@ -326,7 +325,7 @@ Plan OffloadLevelSearch::explained(Plan plan) const {
                                     milliseconds(min_added_us(problem, allowance_))});
     }
     explain_copies(plan, f);
-    for (NodeId id : added_[f])
+    for (NodeId id : draft_->functions[f].added)
       plan.decisions.push_back({graph.node(id).op->engine == Engine::Compute ? "recompute" : "offload",
                                 graph.value(graph.node(id).results[0]).name,
                                 graph.node(id).op->engine == Engine::Compute ? "repeat" : graph.node(id).op->name.str(),

@@ -2,7 +2,8 @@
 
 // One way of dividing a program's states between device and host memory, and the plans that were searched for it.
 
-#include "passes/budget/fit.h"
+#include "passes/budget/fit_options.h"
+#include "passes/lower_to_plan.h"
 #include "passes/offload/overlap.h"
 #include "passes/remat/remat_problem.h"
 
@@ -65,7 +66,7 @@ class OffloadLevelSearch {
   static bool is_later(const Trial& a, const Trial& b);
   void push(FunctionSearch& function, Trial option);
   void push_overlaps(FunctionSearch& function, const Trial& option);
-  int64_t highest_allowance() const { return highest_budget_ - in_.device.reserve_bytes() - persistent_bytes_; }
+  int64_t highest_allowance() const { return highest_budget_ - in_.draft.device.reserve_bytes() - persistent_bytes_; }
   bool advance(FunctionSearch& function);
   bool advance_all(const Plan& plan);
   Result<Plan> lower(int64_t budget_bytes);
@@ -76,9 +77,8 @@ class OffloadLevelSearch {
   const FitOptions& options_;
   int64_t highest_budget_;
   double search_seconds_;
-  std::vector<FunctionSearch> functions_;   // by function
-  Program program_;                         // of the plan laid out last
-  std::vector<std::vector<NodeId>> added_;  // by function, what it remats and copies
+  std::vector<FunctionSearch> functions_;  // by function
+  std::optional<PlanDraft> draft_;         // of the plan laid out last
   int64_t persistent_bytes_ = 0, host_bytes_ = 0, min_bytes_ = 0;
   double min_us_ = 0;
   int64_t allowance_ = 0;  // transient bytes a function may have, of the budget that is being tried

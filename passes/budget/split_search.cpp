@@ -1,6 +1,6 @@
 #include "passes/budget/split_search.h"
 
-// A few regions and numbers of parts are tried where the program as it is needs remats or copies. Which they are, and
+// A few regions and numbers of chunks are tried where the program as it is needs remats or copies. Which they are, and
 // how much work the search for each may be, does not depend on the budget; long ones are searched from some budget on.
 // So more budget only adds plans to choose from.
 
@@ -8,6 +8,8 @@
 #include "ir/support/units.h"
 #include "passes/analysis/dependence.h"
 #include "passes/budget/budget_report.h"
+#include "passes/budget/fit.h"
+#include "passes/budget/frontier.h"
 #include "passes/remat/remat_problem.h"
 #include "passes/remat/remat_rewrite.h"
 #include "passes/train/batch_cuts.h"
@@ -18,57 +20,57 @@ namespace plimsoll {
 namespace {
 
 constexpr int regions_tried = 5;
-constexpr int64_t parts_tried[] = {2, 4, 8, 16};
+constexpr int64_t chunk_counts_tried[] = {2, 4, 8, 16};
 constexpr double split_effort = 0.1;  // of a search, beside that for the program as it is
 constexpr double min_saving = 0.1;    // of what a candidate needs, that one which takes longer must save
-constexpr double max_nodes = 12000;   // in all parts; to derive more takes too long
+constexpr double max_nodes = 12000;   // in all chunks; to derive more takes too long
 constexpr int64_t whole_search =
     1200;  // nodes; the search for remats and copies in more takes too long for one of several candidates
-constexpr double long_share =
+constexpr double long_min_share =
     0.8;  // of what is live at their plain peak beside states, that longer ones may come down to, by remats
 constexpr int64_t launches_per_node =
     2;  // that graphs are reckoned with; what is more (2.4 was seen) is little beside the libraries' reserve
 
-// By narrow value: the bytes of what forward makes of it from there on.
-std::vector<int64_t> bytes_behind(const Graph& graph, llvm::ArrayRef<ValueId> narrow) {
+// By cuts value: the bytes of what forward makes of it from there on.
+std::vector<int64_t> bytes_behind(const Graph& graph, llvm::ArrayRef<ValueId> cuts) {
   const ParameterValues parameters(graph);
   const std::vector<bool> needed = find_needed(graph);
-  std::vector<int64_t> behind(narrow.size(), 0);
+  std::vector<int64_t> behind(cuts.size(), 0);
   int64_t bytes = 0;
-  size_t left = narrow.size();
+  size_t left = cuts.size();
   for (NodeId id = graph.last_node(); id != NodeId::None; id = graph.node(id).previous) {
     const Node& node = graph.node(id);
-    while (left > 0 && llvm::is_contained(node.results, narrow[left - 1])) behind[--left] = bytes;
+    while (left > 0 && llvm::is_contained(node.results, cuts[left - 1])) behind[--left] = bytes;
     if (!needed[index_of(id)] || node.op->view_of >= 0 || parameters.alone[index_of(node.results[0])]) continue;
     for (ValueId result : node.results) bytes += graph.type(result).bytes();
   }
   return behind;
 }
 
-// For all of what follows the first narrow value, half of it, a quarter, ...: the last value that is followed by so
+// For all of what follows the first cuts value, half of it, a quarter, ...: the last value that is followed by so
 // much.
 std::vector<ValueId> regions_to_try(const Graph& graph) {
-  const std::vector<ValueId> narrow = find_single_value_cuts(graph);
-  const std::vector<int64_t> behind = bytes_behind(graph, narrow);
+  const std::vector<ValueId> cuts = find_single_value_cuts(graph);
+  const std::vector<int64_t> behind = bytes_behind(graph, cuts);
   std::vector<ValueId> regions;
-  for (int i = 0; i < regions_tried && !narrow.empty(); ++i) {
-    size_t at = narrow.size() - 1;
+  for (int i = 0; i < regions_tried && !cuts.empty(); ++i) {
+    size_t at = cuts.size() - 1;
     while (at > 0 && behind[at] < behind[0] >> i) --at;
-    if (regions.empty() || regions.back() != narrow[at]) regions.push_back(narrow[at]);
+    if (regions.empty() || regions.back() != cuts[at]) regions.push_back(cuts[at]);
   }
   return regions;
 }
 
-// Numbers of parts that divide the batch: the smallest from each of parts_tried on.
-std::vector<int64_t> parts_to_try(int64_t batch, int64_t asked) {
+// Numbers of chunks that divide the batch: the smallest from each of chunk_counts_tried on.
+std::vector<int64_t> chunks_to_try(int64_t batch, int64_t asked) {
   if (asked > 1) return {asked};
-  std::vector<int64_t> parts;
-  for (int64_t least : parts_tried) {
+  std::vector<int64_t> chunks;
+  for (int64_t least : chunk_counts_tried) {
     int64_t count = least;
     while (count < batch && batch % count != 0) ++count;
-    if (count <= batch && (parts.empty() || parts.back() != count)) parts.push_back(count);
+    if (count <= batch && (chunks.empty() || chunks.back() != count)) chunks.push_back(count);
   }
-  return parts;
+  return chunks;
 }
 
 // Those that become instructions.
@@ -94,9 +96,8 @@ double share_behind(const Graph& graph, ValueId value) {
 // A program, as it is or with a region split, and its plans.
 struct Candidate {
   std::string from;  // the value behind which it is split; empty: as it is
-  int64_t parts = 1;
-  Derived derived;
-  DeviceDescription device;  // with what the program's graphs take
+  int64_t chunks = 1;
+  std::optional<Derived> derived;  // its device has a reserve for what the program's graphs take
   FitOptions options;
   std::optional<LoweringInput> input;
   std::unique_ptr<BudgetFitter> plans;
@@ -121,26 +122,30 @@ void keep_worthwhile(Candidates& candidates, int64_t whole_bytes) {
   });
 }
 
-class SplitFitter {
+class SplitSearch {
  public:
-  SplitFitter(const ForwardModel& forward, const TrainingRequest& request, const DeviceDescription& device,
+  SplitSearch(const ForwardModel& forward, const TrainingRequest& request, const DeviceDescription& device,
               const KernelCatalog& catalog, const CompileHooks& hooks)
       : forward_(forward), request_(request), device_(device), catalog_(catalog), hooks_(hooks) {}
 
-  Result<Plan> run() {
+  Result<CompileResult> run() {
     Result<std::unique_ptr<Candidate>> whole = candidate({}, forward_.passes, 1);
     if (!whole) return whole.takeError();
     whole_ = std::move(*whole);
     if (hooks_.on_phase) hooks_.on_phase("lay out");
-    const int64_t budget = whole_->plain().arenas.front().budget_bytes;
-    if (hooks_.on_frontier)
-      if (Status s = budget_frontier(
-              whole_->plain(), [&](int64_t smaller) { return within(smaller); }, hooks_.on_frontier))
-        return s;
-    Result<Plan> plan = within(budget);
-    if (!plan || is_within_budget(*plan)) return plan;
-    if (hooks_.on_refused) hooks_.on_refused(*plan);
-    return over_budget(*plan, request_.host_budget_bytes);
+    CompileResult result;
+    if (request_.frontier) {
+      Result<std::vector<Plan>> frontier =
+          budget_frontier(whole_->plain(), [&](int64_t smaller) { return within(smaller); });
+      if (!frontier) return frontier.takeError();
+      result.frontier = std::move(*frontier);
+    }
+    Result<Plan> plan = within(whole_->plain().arenas.front().budget_bytes);
+    if (!plan) return plan.takeError();
+    result.fits = is_within_budget(*plan);
+    result.plan = std::move(*plan);
+    result.host_budget_bytes = request_.host_budget_bytes;
+    return result;
   }
 
  private:
@@ -148,9 +153,8 @@ class SplitFitter {
   Result<Plan> within(int64_t budget_bytes) {
     std::optional<Plan> best;
     if (request_.split <= 1) {
-      Plan plain = whole_->plain();
-      plain.arenas.front().budget_bytes = budget_bytes;
-      if (request_.split == 1 || is_within_budget(plain)) return plan_of(*whole_, budget_bytes);
+      if (request_.split == 1 || whole_->plain().promised_bytes() <= budget_bytes)
+        return plan_of(*whole_, budget_bytes);
       Result<Plan> plan = plan_of(*whole_, budget_bytes);
       if (!plan) return plan;
       best = std::move(*plan);
@@ -159,7 +163,7 @@ class SplitFitter {
     if (Status s = try_splits(budget_bytes, best)) return s;
     if (!best)
       return usage_error("--split " + llvm::Twine(request_.split) +
-                         ": no value of the model allows that many equal chunks of the batch");
+                         ": nothing of the model comes in so many chunks of its batch");
     return std::move(*best);
   }
 
@@ -212,14 +216,14 @@ class SplitFitter {
     return Status::success();
   }
 
-  // In every number of parts that is not too long; none where what reads the value wants the whole batch.
+  // In every number of chunks that is not too long; none where what reads the value wants the whole batch.
   Candidates split_behind(ValueId from) const {
-    const auto whole = static_cast<double>(nodes_of(whole_->derived.program));
+    const auto whole = static_cast<double>(nodes_of(whole_->derived->draft.program));
     const double repeated = whole * share_behind(forward_.graph, from);
     Candidates splits;
-    for (int64_t parts : parts_to_try(forward_.graph.type(from).shape[0], request_.split)) {
-      if (request_.split == 0 && whole + static_cast<double>(parts - 1) * repeated > max_nodes) break;
-      Result<std::unique_ptr<Candidate>> split = split_candidate({from, parts});
+    for (int64_t chunks : chunks_to_try(forward_.graph.type(from).shape[0], request_.split)) {
+      if (request_.split == 0 && whole + static_cast<double>(chunks - 1) * repeated > max_nodes) break;
+      Result<std::unique_ptr<Candidate>> split = split_candidate({from, chunks});
       if (split)
         splits.push_back(std::move(*split));
       else
@@ -233,29 +237,28 @@ class SplitFitter {
   }
 
   Result<std::unique_ptr<Candidate>> candidate(const SplitChoice& choice, PassManager passes, double effort) const {
-    Result<Derived> derived = derive_program(forward_, choice, request_, catalog_, std::move(passes));
+    Result<Derived> derived = derive_program(forward_, choice, request_, device_, catalog_, std::move(passes));
     if (!derived) return derived.takeError();
     auto made = std::make_unique<Candidate>();
-    if (choice.parts > 1) made->from = forward_.graph.value(choice.from).name;
-    made->parts = choice.parts;
-    made->derived = std::move(*derived);
-    made->device = device_.with_graphs(launches_per_node * nodes_of(made->derived.program));
+    if (choice.chunks > 1) made->from = forward_.graph.value(choice.from).name;
+    made->chunks = choice.chunks;
+    made->derived.emplace(std::move(*derived));
+    PlanDraft& draft = made->derived->draft;
+    draft.device = device_.with_graphs(launches_per_node * nodes_of(draft.program));
     made->options.recompute = request_.recompute;
     made->options.offload = request_.offload;
     made->options.search_seconds *= request_.effort * effort;
-    if (choice.parts > 1 && nodes_of(made->derived.program) > whole_search) {
-      made->options.min_share = long_share;
+    if (choice.chunks > 1 && nodes_of(draft.program) > whole_search) {
+      made->options.min_share = long_min_share;
       made->options.offload = false;
     }
     made->options.training = forward_.summary;
-    made->options.other_orders = made->derived.other_orders;
-    made->input.emplace(LoweringInput{made->derived.program, made->derived.writers, made->device, catalog_,
-                                      request_.budget_bytes, request_.host_budget_bytes});
+    made->input.emplace(LoweringInput{draft, request_.budget_bytes, request_.host_budget_bytes});
     made->input->placement_seconds *= request_.effort * effort;
     Result<Plan> plain = plain_plan(*made->input, made->options);
     if (!plain) return plain.takeError();
     const int64_t budget = plain->arenas.front().budget_bytes,
-                  highest = hooks_.on_frontier ? std::max(budget, plain->promised_bytes()) : budget;
+                  highest = request_.frontier ? std::max(budget, plain->promised_bytes()) : budget;
     made->plans = std::make_unique<BudgetFitter>(*made->input, made->options, std::move(*plain), highest);
     return made;
   }
@@ -264,17 +267,18 @@ class SplitFitter {
   double min_us(const Candidate& split, int64_t budget_bytes) const {
     double us = split.plain().predicted_step_us;
     if (request_.offload && device_.to_host_gb_per_s > 0) return us;
+    const PlanDraft& draft = split.derived->draft;
     const int64_t allowance =
-        budget_bytes - split.device.reserve_bytes() - split.plain().arenas.front().persistent_bytes;
-    for (size_t f = 0; f < split.derived.program.functions.size(); ++f) {
+        budget_bytes - draft.device.reserve_bytes() - split.plain().arenas.front().persistent_bytes;
+    for (size_t f = 0; f < draft.program.functions.size(); ++f) {
       double added = std::numeric_limits<double>::infinity();
       for (bool early_updates : {false, true}) {
-        Graph graph = split.derived.program.functions[f];
-        if (early_updates) graph.reorder(split.derived.other_orders[f]);
-        delay_free_updates(graph, split.derived.writers[f]);
+        Graph graph = draft.program.functions[f];
+        if (early_updates) graph.reorder(draft.functions[f].other_order);
+        delay_free_updates(graph, draft.functions[f].writers);
         added = std::min(
             added,
-            min_added_us(graph_remat_problem(graph, split.derived.writers[f], device_, catalog_).problem, allowance));
+            min_added_us(graph_remat_problem(graph, draft.functions[f].writers, device_, catalog_).problem, allowance));
       }
       us += static_cast<double>(split.plain().calls_per_step(f)) * added;
     }
@@ -288,20 +292,21 @@ class SplitFitter {
   }
 
   Plan plain_of(const Candidate& candidate, int64_t budget_bytes) const {
-    Plan plan = candidate.plain();
-    plan.arenas.front().budget_bytes = budget_bytes;
-    return explained(std::move(plan), candidate);
+    return explained(with_budget(candidate.plain(), budget_bytes), candidate);
   }
 
   Plan explained(Plan plan, const Candidate& candidate) const {
-    std::vector<Decision> decisions = candidate.derived.passes.decisions();
-    if (candidate.parts > 1)
-      decisions.push_back({"split-batch", candidate.from, std::to_string(candidate.parts) + " chunks",
-                           "forward and backward run chunk by chunk from here: without remats and copies this needs " +
-                               format_bytes(candidate.plain().promised_bytes()) + " and takes " +
-                               format_us(candidate.plain().predicted_step_us) + ", the whole batch needs " +
-                               format_bytes(whole_->plain().promised_bytes()) + " and takes " +
-                               format_us(whole_->plain().predicted_step_us)});
+    std::vector<Decision> decisions = candidate.derived->passes.decisions();
+    plan.fit.chunks = candidate.chunks;
+    plan.fit.chunks_from = candidate.from;
+    if (candidate.chunks > 1)
+      decisions.push_back(
+          {"split-batch", candidate.from, std::to_string(candidate.chunks) + " chunks",
+           "what follows is made for one chunk of the batch after the other: without remats and copies needs " +
+               format_bytes(candidate.plain().promised_bytes()) + " and takes " +
+               format_us(candidate.plain().predicted_step_us) + ", whole " +
+               format_bytes(whole_->plain().promised_bytes()) + " and " +
+               format_us(whole_->plain().predicted_step_us)});
     plan.decisions.insert(plan.decisions.begin(), decisions.begin(), decisions.end());
     return plan;
   }
@@ -318,9 +323,10 @@ class SplitFitter {
 
 }  // namespace
 
-Result<Plan> fit_split(const ForwardModel& forward, const TrainingRequest& request, const DeviceDescription& device,
-                       const KernelCatalog& catalog, const CompileHooks& hooks) {
-  return SplitFitter(forward, request, device, catalog, hooks).run();
+Result<CompileResult> search_splits(const ForwardModel& forward, const TrainingRequest& request,
+                                    const DeviceDescription& device, const KernelCatalog& catalog,
+                                    const CompileHooks& hooks) {
+  return SplitSearch(forward, request, device, catalog, hooks).run();
 }
 
 }  // namespace plimsoll

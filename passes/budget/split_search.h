@@ -1,15 +1,15 @@
 #pragma once
 
-// Fits a model's training program into its budget, as it is or with a region split along the batch.
+// Fits a job into its budget: the program as it is, and where that needs remats or copies also with the batch of what
+// follows some value in chunks, whichever is fastest.
 
-#include "passes/budget/fit.h"
 #include "passes/derive_program.h"
 
 namespace plimsoll {
 
-// The fastest plan found within the budget. Errors as fit_budget's; what the least plan needs is the least of all
-// splits.
-Result<Plan> fit_split(const ForwardModel& forward, const TrainingRequest& request, const DeviceDescription& device,
-                       const KernelCatalog& catalog, const CompileHooks& hooks);
+// Errors: the model has no value to split behind as the request asks.
+Result<CompileResult> search_splits(const ForwardModel& forward, const TrainingRequest& request,
+                                    const DeviceDescription& device, const KernelCatalog& catalog,
+                                    const CompileHooks& hooks);
 
 }  // namespace plimsoll

@@ -23,9 +23,6 @@ struct PipelineOptions {
 struct CompileHooks {
   PipelineOptions pipeline;
   std::function<void(llvm::StringRef phase)> on_phase;  // called as each phase starts: "clean", "train", ...
-  // Sees plans for smaller and smaller budgets, see budget_frontier; unset: they are not searched for.
-  std::function<void(const Plan&)> on_frontier;
-  std::function<void(const Plan&)> on_refused;  // sees the plan that needs least where nothing fits
 };
 
 }  // namespace plimsoll

@@ -13,6 +13,7 @@
 namespace plimsoll {
 
 class PassContext;
+struct PlanDraft;  // passes/analysis/plan_draft.h
 
 // Where in a graph's life a pass may run.
 enum class Stage : uint8_t {
@@ -38,7 +39,10 @@ struct PassInfo {
   Stage stage;
   bool keeps_result;  // outputs and updates are those of before, up to rounding
   llvm::ArrayRef<PassOption> options = {};
-  Result<bool> (*run)(Graph& graph, PassContext& context);  // true: something changed
+  // True: something changed. A pass has one of the two: a planning step works on a whole program and what is planned
+  // for it, every other pass on one graph.
+  Result<bool> (*run)(Graph& graph, PassContext& context) = nullptr;
+  Result<bool> (*plan)(PlanDraft& draft, PassContext& context) = nullptr;
 };
 
 #define PLIMSOLL_PASS(name) extern const PassInfo pass_##name;

@@ -31,6 +31,7 @@ class GraphSubject : public PassSubject {
 
   Result<bool> run(const PassInfo& pass, PassContext& context) override {
     if (Status s = check_stage(pass.stage)) return s;
+    if (!pass.run) return usage_error("works on a program, and this pipeline has a graph alone");
     return pass.run(graph_, context);
   }
   Status verify() const override { return plimsoll::verify(graph_); }

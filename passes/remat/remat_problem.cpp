@@ -120,9 +120,7 @@ class ProblemBuilder {
   void add_op(NodeId id) {
     const Node& node = graph_.node(id);
     RematOp op;
-    llvm::SmallVector<const Type*, 4> types = operand_types(graph_, node);
-    KernelCandidate kernel =
-        catalog_.candidates(*node.op, OpCall(node.attrs, types), result_types(graph_, node)).front();
+    const KernelCandidate kernel = chosen_kernel(graph_, node, catalog_);
     op.cost_us = predicted_us(graph_, node, kernel, device_);
     op.workspace_bytes = rounded(kernel.workspace_bytes);
     op.engine = node.op->engine;
@@ -135,7 +133,7 @@ class ProblemBuilder {
         add_value(result, on_host ? 0 : std::max<int64_t>(graph_.type(result).bytes(), 1));
       op.writes.push_back(value(result));
     }
-    for (const InPlace& pair : node.op->in_place) add_reuse(op, node, pair);
+    for (const InPlacePair& pair : in_place_pairs(graph_, node)) add_reuse(op, pair);
     problem_.ops.push_back(std::move(op));
   }
 
@@ -148,23 +146,14 @@ class ProblemBuilder {
     if (written >= 0) op.remat_until = std::min(op.remat_until, written);
   }
 
-  // The same rule as in the assignment of buffers, except for the operand's last use, which the search follows itself.
-  void add_reuse(RematOp& op, const Node& node, const InPlace& pair) {
-    if (!pair.applies_to(node)) return;
-    ValueId result = node.results[static_cast<size_t>(pair.result)],
-            root = root_of(graph_, node.operands[static_cast<size_t>(pair.operand)]);
-    int32_t written = value(result), read = value(root);
-    if (read < 0 || graph_.type(root).bytes() != graph_.type(result).bytes()) return;
-    auto bytes = [&](int32_t v) { return problem_.value_bytes[static_cast<size_t>(v)]; };
-    if (bytes(written) != bytes(read)) return;
-    if (llvm::any_of(op.in_place,
-                     [&](const InPlaceReuse& other) { return other.written == written || other.read == read; }))
-      return;
-    for (size_t i = 0; i < node.operands.size(); ++i)
-      if (i != static_cast<size_t>(pair.operand) && node.operands[i] != ValueId::None &&
-          root_of(graph_, node.operands[i]) == root)
-        return;
-    op.in_place.push_back({written, read});
+  // The search itself follows where an operand is used last.
+  void add_reuse(RematOp& op, const InPlacePair& pair) {
+    const int32_t written = value(pair.result), read = value(pair.root);
+    if (read < 0) return;
+    if (problem_.value_bytes[static_cast<size_t>(written)] != problem_.value_bytes[static_cast<size_t>(read)]) return;
+    if (llvm::none_of(op.in_place,
+                      [&](const InPlaceReuse& other) { return other.written == written || other.read == read; }))
+      op.in_place.push_back({written, read});
   }
 
   const Graph& graph_;

@@ -4,7 +4,9 @@
 // lets passes/memory/order search, and puts views and constants back beside their readers.
 
 #include "ir/support/align.h"
-#include "passes/analysis/buffer_assignment.h"
+#include "ir/support/units.h"
+#include "passes/analysis/aliasing.h"
+#include "passes/analysis/cost_model.h"
 #include "passes/schedule/order.h"
 #include "passes/schedule/order_updates.h"
 
@@ -15,9 +17,10 @@ namespace {
 
 class Scheduler {
  public:
-  Scheduler(Graph& graph, llvm::ArrayRef<NodeId> writers, const KernelCatalog& catalog)
+  Scheduler(Graph& graph, llvm::ArrayRef<NodeId> writers, const KernelCatalog& catalog, int64_t alignment)
       : graph_(graph),
         catalog_(catalog),
+        alignment_(alignment),
         writes_state_(graph.node_slots(), false),
         instruction_of_(graph.node_slots(), -1) {
     for (NodeId writer : writers) writes_state_[index_of(writer)] = true;
@@ -78,19 +81,16 @@ class Scheduler {
 
   void new_buffer(ValueId value, bool pinned) {
     buffer_of_[index_of(value)] = static_cast<int32_t>(problem_.buffer_bytes.size());
-    problem_.buffer_bytes.push_back(align_to_tensor(graph_.type(value).bytes()));
+    problem_.buffer_bytes.push_back(align_up(graph_.type(value).bytes(), alignment_));
     problem_.pinned.push_back(pinned);
     problem_.live_out.push_back(false);
   }
 
   int32_t sole_reader_buffer(const Node& node, ValueId result) const {
-    for (const InPlace& pair : node.op->in_place) {
-      if (!pair.applies_to(node) || node.results[static_cast<size_t>(pair.result)] != result) continue;
-      ValueId operand = node.operands[static_cast<size_t>(pair.operand)];
-      if (graph_.type(operand).bytes() != graph_.type(result).bytes()) continue;
-      ValueId root = root_of(graph_, operand);
-      if (problem_.pinned[buffer(root)] || graph_.value(root).producer == NodeId::None) continue;
-      if (readers_of(graph_, root).size() == 1) return buffer_of_[index_of(root)];
+    for (const InPlacePair& pair : in_place_pairs(graph_, node)) {
+      if (pair.result != result) continue;
+      if (problem_.pinned[buffer(pair.root)] || graph_.value(pair.root).producer == NodeId::None) continue;
+      if (readers_of(graph_, pair.root).size() == 1) return buffer_of_[index_of(pair.root)];
     }
     return -1;
   }
@@ -106,9 +106,7 @@ class Scheduler {
         out.after.push_back(instruction_of_[index_of(producer)]);
     }
     for (ValueId result : node.results) out.outputs.push_back(buffer_of_[index_of(result)]);
-    llvm::SmallVector<const Type*, 4> types = operand_types(graph_, node);
-    out.scratch_bytes =
-        catalog_.candidates(*node.op, OpCall(node.attrs, types), result_types(graph_, node)).front().workspace_bytes;
+    out.scratch_bytes = chosen_kernel(graph_, node, catalog_).workspace_bytes;
   }
 
   void add_update_edges(llvm::ArrayRef<NodeId> writers) {
@@ -200,6 +198,7 @@ class Scheduler {
 
   Graph& graph_;
   const KernelCatalog& catalog_;
+  int64_t alignment_;
   std::vector<NodeId> instructions_;
   std::vector<bool> writes_state_;       // by node
   std::vector<int32_t> instruction_of_;  // by node
@@ -207,10 +206,40 @@ class Scheduler {
   OrderProblem problem_;
 };
 
+Result<bool> run_schedule(PlanDraft& draft, PassContext& context) {
+  bool changed = false;
+  for (size_t f = 0; f < draft.functions.size(); ++f) {
+    Graph& graph = draft.program.functions[f];
+    const std::vector<NodeId> before = graph.order();
+    const std::vector<NodeId>& writers = draft.writers(f);
+    Result<ScheduleReport> report = schedule(graph, writers, *draft.catalog, draft.device.alignment_bytes);
+    if (!report) return report.takeError();
+    draft.drop_layout(f);
+    draft.functions[f].other_order = std::move(report->early_updates);
+    changed |= graph.order() != before;
+    const std::string peaks = "transient peak " + format_bytes(report->peak_before_bytes) + " as derived, " +
+                              format_bytes(report->peak_after_bytes) + " as ordered";
+    context.decide(graph.name,
+                   report->peak_after_bytes < report->peak_before_bytes ? "reordered" : "derived order kept", peaks);
+    context.report(peaks);
+  }
+  return changed;
+}
+
 }  // namespace
 
-Result<ScheduleReport> schedule(Graph& graph, llvm::ArrayRef<NodeId> writers, const KernelCatalog& catalog) {
-  return Scheduler(graph, writers, catalog).run();
+Result<ScheduleReport> schedule(Graph& graph, llvm::ArrayRef<NodeId> writers, const KernelCatalog& catalog,
+                                int64_t alignment) {
+  return Scheduler(graph, writers, catalog, alignment).run();
 }
+
+extern const PassInfo pass_schedule;
+constinit const PassInfo pass_schedule{
+    .name = "schedule",
+    .summary = "orders each function's instructions for a low peak of live bytes",
+    .stage = Stage::Any,
+    .keeps_result = true,
+    .plan = run_schedule,
+};
 
 }  // namespace plimsoll

@@ -2,7 +2,7 @@
 
 // Chooses the order of a function's instructions so that the peak of live bytes is low.
 
-#include "ir/machine/kernel_catalog.h"
+#include "passes/analysis/plan_draft.h"
 
 namespace plimsoll {
 
@@ -15,8 +15,9 @@ struct ScheduleReport {
 };
 
 // Reorders `graph`. `writers` is what make_updates_writable gave: each comes after every other reader of its state.
-// Values keep their meaning, so the result is unchanged. Workspaces count, by the kernel the catalog puts first.
-// Errors when two updates each need the other's old value.
-Result<ScheduleReport> schedule(Graph& graph, llvm::ArrayRef<NodeId> writers, const KernelCatalog& catalog);
+// Values keep their meaning, so the result is unchanged. Sizes count in multiples of `alignment`; workspaces count, by
+// the kernel that will run. Errors when two updates each need the other's old value.
+Result<ScheduleReport> schedule(Graph& graph, llvm::ArrayRef<NodeId> writers, const KernelCatalog& catalog,
+                                int64_t alignment);
 
 }  // namespace plimsoll

@@ -4,7 +4,8 @@
 // This program replaces malloc and its relatives. Between the first step and the last, a call counts if its caller,
 // past the C and C++ libraries, belongs to this program. Allocations of oneDNN and OpenMP for themselves do not count.
 
-#include "frontend/api/compile_model.h"
+#include "frontend/api/job.h"
+#include "passes/budget/budget_report.h"
 
 #include "llvm/Support/raw_ostream.h"
 
@@ -110,7 +111,9 @@ Result<std::unique_ptr<Session>> start(const std::string& model, int64_t batch) 
   if (batch > 0) request.import.dims["batch"] = batch;
   request.training.accumulate = 2;
   request.training.clip_grad_norm = 1;
-  Result<Plan> plan = compile_model(request);
+  Result<Job> job = Job::open(request);
+  if (!job) return job.takeError();
+  Result<Plan> plan = fitting_plan(job->compile());
   if (!plan) return plan.takeError();
   Result<WeightLoader> weights = open_weights(model);
   if (!weights) return weights.takeError();

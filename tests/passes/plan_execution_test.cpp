@@ -2,6 +2,7 @@
 #include "ir/plan/check.h"
 #include "ir/support/strings.h"
 #include "ir/text.h"
+#include "passes/budget/budget_report.h"
 #include "passes/compile.h"
 #include "runtime/cpu/cpu_catalog.h"
 #include "tests/support/small_training.h"
@@ -31,7 +32,7 @@ Graph forward() { return parsed(model); }
 
 Plan compiled(const TrainingRequest& request) {
   CpuCatalog catalog;
-  Result<Plan> plan = compile_training(forward(), request, cpu_device(), catalog);
+  Result<Plan> plan = fitting_plan(compile_training(forward(), request, cpu_device(), catalog));
   REQUIRE_MESSAGE(bool(plan), llvm::toString(plan.takeError()));
   return std::move(*plan);
 }
@@ -87,14 +88,14 @@ TEST_SUITE("unit") {
     request.budget_bytes = plan.promised_bytes() - 1;
     request.recompute = false;
     CpuCatalog catalog;
-    Result<Plan> refused = compile_training(forward(), request, cpu_device(), catalog);
+    Result<Plan> refused = fitting_plan(compile_training(forward(), request, cpu_device(), catalog));
     REQUIRE_FALSE(bool(refused));
     Diag diag = take_diag(refused.takeError());
     CHECK(diag.fault() == Fault::Budget);
     CHECK(starts_with(diag.text(), "needs "));
     CHECK(llvm::StringRef(diag.text()).contains("at the peak ("));
     request.budget_bytes = plan.promised_bytes();
-    Result<Plan> fits = compile_training(forward(), request, cpu_device(), catalog);
+    Result<Plan> fits = fitting_plan(compile_training(forward(), request, cpu_device(), catalog));
     CHECK(bool(fits));
   }
 
@@ -107,7 +108,7 @@ TEST_SUITE("unit") {
     CHECK(plan.training.batch == 6);
     request.batch = 5;
     CpuCatalog catalog;
-    Result<Plan> refused = compile_training(forward(), request, cpu_device(), catalog);
+    Result<Plan> refused = fitting_plan(compile_training(forward(), request, cpu_device(), catalog));
     REQUIRE_FALSE(bool(refused));
     CHECK(llvm::StringRef(take_diag(refused.takeError()).text()).contains("cannot become 5"));
   }
@@ -129,7 +130,7 @@ graph @masked(%x: f32[2,3], %mask: bool[2,3]) state(%w: f32[3] parameter trained
     TrainingRequest request;
     request.batch = 5;
     CpuCatalog catalog;
-    Result<Plan> plan = compile_training(std::move(*graph), request, cpu_device(), catalog);
+    Result<Plan> plan = fitting_plan(compile_training(std::move(*graph), request, cpu_device(), catalog));
     REQUIRE_MESSAGE(bool(plan), llvm::toString(plan.takeError()));
     CHECK(plan->training.batch == 5);
   }

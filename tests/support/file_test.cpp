@@ -3,9 +3,12 @@
 // A file is cut into sections, one a graph: the graph and the comments above it. Each section is parsed,
 // printed and parsed again, run through its pipeline one pass at a time, and held against its directives.
 
+#include "ir/plan/check.h"
 #include "ir/support/strings.h"
 #include "ir/text.h"
+#include "passes/lower_to_plan.h"
 #include "passes/pass/pass_manager.h"
+#include "runtime/cpu/cpu_catalog.h"
 #include "tests/support/random_values.h"
 
 #include "llvm/ADT/StringExtras.h"
@@ -80,6 +83,16 @@ std::string without_names(Graph graph) {
   return to_text(graph);
 }
 
+// The CPU with bytes in multiples of 64, no reserves, and a host of its own behind 1 GB/s each way.
+DeviceDescription planning_device() {
+  DeviceDescription device = llvm::cantFail(llvm::cantFail(DeviceCatalog::builtin()).find("cpu"));
+  device.reserves.clear();
+  device.alignment_bytes = 64;
+  device.to_host_gb_per_s = device.from_host_gb_per_s = 1;
+  device.launch_us = device.kernel_us = 0;
+  return device;
+}
+
 class SectionTest {
  public:
   explicit SectionTest(const Section& section) : section_(section) {}
@@ -106,20 +119,36 @@ class SectionTest {
     check_round_trip(*graph);
     Result<Pipeline> pipeline = parse_pipeline(section_.run);
     if (!pipeline) return pipeline.takeError();
+    PlanDraft draft(Program{{std::move(*graph)}}, device_, catalog_);
     for (const PipelineStep& step : pipeline->steps)
-      if (Status s = run_step(*graph, step)) return s;
-    if (!pipeline->steps.empty()) check_round_trip(*graph);
-    output += to_text(*graph);
-    final_graph = std::move(*graph);
+      if (Status s = run_step(draft, step)) return s;
+    Graph& result = draft.program.functions.front();
+    if (!pipeline->steps.empty()) check_round_trip(result);
+    output += PlanDraftSubject(draft).to_text();
+    if (draft.functions.front().placement)
+      if (Status s = check_lowered(draft)) return s;
+    final_graph = std::move(result);
     return Status::success();
   }
 
-  Status run_step(Graph& graph, const PipelineStep& step) {
-    const Graph before = graph;
+  // What is placed also becomes a plan that the checker accepts. Inputs are all it may lack to be a whole step.
+  Status check_lowered(PlanDraft& draft) {
+    draft.writers(0);
+    Result<Plan> plan = lower_to_plan({draft, 0});
+    return plan ? check_plan(*plan) : plan.takeError();
+  }
+
+  Status run_step(PlanDraft& draft, const PipelineStep& step) {
+    const Graph before = draft.program.functions.front();
     CompileHooks hooks;
     hooks.pipeline.check_answers = true;
     PassManager passes(hooks);
-    if (Result<bool> changed = passes.run(graph, Pipeline{{step}}); !changed) return changed.takeError();
+    PlanDraftSubject subject(draft);
+    if (Result<bool> changed = step.pass->plan ? passes.run(subject, Pipeline{{step}})
+                                               : passes.run(draft.program.functions.front(), Pipeline{{step}});
+        !changed)
+      return changed.takeError();
+    const Graph& graph = draft.program.functions.front();
     for (const PassRun& run : passes.runs())
       for (const std::string& line : run.lines) output += line + "\n";
     if (!step.pass->keeps_result) return Status::success();
@@ -172,6 +201,8 @@ class SectionTest {
   }
 
   const Section& section_;
+  const DeviceDescription device_ = planning_device();
+  const CpuCatalog catalog_;
 };
 
 // The section's lines with its check: lines replaced by the lines of the output that stand in the graph's

@@ -4,6 +4,7 @@
 #include "ir/plan/serialize.h"
 #include "ir/support/units.h"
 #include "ir/text.h"
+#include "passes/budget/budget_report.h"
 #include "passes/compile.h"
 #include "runtime/cpu/cpu_catalog.h"
 #include "runtime/cuda/cuda_catalog.h"
@@ -160,18 +161,16 @@ class PromiseTest {
   }
 
  private:
-  Result<Plan> compiled(int64_t budget, std::optional<Plan>* smallest = nullptr) {
+  Result<CompileResult> result_of(int64_t budget) {
     Result<Graph> graph = parse_graph(job_.text);
     if (!graph) return graph.takeError();
     TrainingRequest request = job_.request;
     request.budget_bytes = budget;
     request.effort = options_.effort;
-    CompileHooks hooks;
-    hooks.on_refused = [&](const Plan& plan) {
-      if (smallest) *smallest = plan;
-    };
-    return compile_training(std::move(*graph), request, device_, *catalog_, hooks);
+    return compile_training(std::move(*graph), request, device_, *catalog_);
   }
+
+  Result<Plan> compiled(int64_t budget) { return fitting_plan(result_of(budget)); }
 
   std::vector<int64_t> budgets(const Plan& plain) {
     const int64_t transient = plain.arenas.front().bytes - plain.arenas.front().persistent_bytes;
@@ -185,17 +184,16 @@ class PromiseTest {
 
   std::string under(int64_t budget) {
     ++counts_.budgets;
-    std::optional<Plan> smallest;
-    Result<Plan> plan = compiled(budget, &smallest);
-    if (plan) return kept(*plan, budget);
-    Diag refusal = take_diag(plan.takeError());
+    Result<CompileResult> result = result_of(budget);
+    if (!result) return text_of(result.takeError());
+    if (result->fits) return kept(result->plan, budget);
     ++counts_.refused;
-    if (refusal.fault() != Fault::Budget || !smallest) return refusal.text();
+    const std::string refusal = shortfall(*result);
     for (const auto& [other, us] : met_)
-      if (other <= budget) return "refused, and " + std::to_string(other) + " is not: " + refusal.text();
-    const int64_t least = smallest->promised_bytes();
+      if (other <= budget) return "refused, and " + std::to_string(other) + " is not: " + refusal;
+    const int64_t least = result->plan.promised_bytes();
     if (least <= budget) return "refused, and " + std::to_string(least) + " bytes are enough";
-    return at_floor(refusal.text());
+    return at_floor(refusal);
   }
 
   // Reads the size that a refusal names, as a user would type it.
@@ -230,9 +228,7 @@ class PromiseTest {
     return options_.execute ? same_training(plan) : "";
   }
 
-  static bool is_split(const Plan& plan) {
-    return llvm::any_of(plan.decisions, [](const Decision& decision) { return decision.pass == "split-batch"; });
-  }
+  static bool is_split(const Plan& plan) { return plan.fit.chunks > 1; }
 
   std::string same_again(const Plan& plan, int64_t budget) {
     Result<Plan> again = compiled(budget);

@@ -3,6 +3,7 @@
 #include "ir/verify.h"
 #include "passes/analysis/buffer_assignment.h"
 #include "passes/analysis/cost_model.h"
+#include "passes/budget/budget_report.h"
 #include "passes/compile.h"
 #include "passes/offload/copy_issue.h"
 #include "passes/offload/state_offload.h"
@@ -80,22 +81,26 @@ DeviceDescription device_with_host() {
 }
 
 // Compiles without splits, with remats and copies only.
-Result<Plan> compiled_for(const DeviceDescription& device, const std::string& text, const TrainingRequest& asked,
-                          const CompileHooks& hooks = {}) {
+Result<CompileResult> result_for(const DeviceDescription& device, const std::string& text,
+                                 const TrainingRequest& asked) {
   TrainingRequest request = asked;
   request.optimizer.learning_rate = 0.01;
   request.split = 1;
   Result<Graph> graph = parse_graph(text);
   REQUIRE_MESSAGE(bool(graph), llvm::toString(graph.takeError()));
   CpuCatalog catalog;
-  return compile_training(std::move(*graph), request, device, catalog, hooks);
+  return compile_training(std::move(*graph), request, device, catalog);
 }
 
-Result<Plan> compiled(const std::string& text, int64_t budget, bool recompute = true, const CompileHooks& hooks = {}) {
+Result<Plan> compiled_for(const DeviceDescription& device, const std::string& text, const TrainingRequest& asked) {
+  return fitting_plan(result_for(device, text, asked));
+}
+
+Result<Plan> compiled(const std::string& text, int64_t budget, bool recompute = true) {
   TrainingRequest request;
   request.budget_bytes = budget;
   request.recompute = recompute;
-  return compiled_for(small_device(), text, request, hooks);
+  return compiled_for(small_device(), text, request);
 }
 
 class OneBatch : public BatchSource {
@@ -236,10 +241,11 @@ TEST_SUITE("unit") {
     std::mt19937 random(23);
     for (int round = 0; round < 3; ++round) {
       std::string text = random_model(random);
-      std::vector<Plan> front;
-      CompileHooks hooks;
-      hooks.on_frontier = [&](const Plan& plan) { front.push_back(plan); };
-      Plan plain = cantFail(compiled(text, 0, true, hooks));
+      TrainingRequest request;
+      request.frontier = true;
+      const CompileResult result = cantFail(result_for(small_device(), text, request));
+      const std::vector<Plan>& front = result.frontier;
+      const Plan& plain = result.plan;
       REQUIRE(front.size() >= 3);
       CHECK(front.front().promised_bytes() == plain.promised_bytes());
       for (size_t i = 0; i < front.size(); ++i) {
@@ -252,10 +258,11 @@ TEST_SUITE("unit") {
         CHECK(front[i].promised_bytes() < front[i - 1].promised_bytes());
         CHECK(front[i].predicted_step_us >= front[i - 1].predicted_step_us * (1 - 1e-9));
       }
-      int64_t floor = 0;
-      hooks.on_frontier = nullptr;
-      hooks.on_refused = [&](const Plan& smallest) { floor = smallest.promised_bytes(); };
-      consumeError(compiled(text, 1, true, hooks).takeError());
+      request = {};
+      request.budget_bytes = 1;
+      const CompileResult refused = cantFail(result_for(small_device(), text, request));
+      CHECK_FALSE(refused.fits);
+      const int64_t floor = refused.plan.promised_bytes();
       CHECK(floor > 0);
       CHECK(front.back().arenas[0].budget_bytes == round_up_readable(floor));
     }
@@ -384,14 +391,11 @@ graph @views(%x: f32[4]) state(%v: f32[2, 2] parameter trained, %w: f32[2, 2] pa
     REQUIRE(unlimited.arenas.size() == 2);
 
     request.host_budget_bytes = unlimited.arenas[1].bytes / 8;
-    std::optional<Plan> smallest;
-    CompileHooks hooks;
-    hooks.on_refused = [&](const Plan& plan) { smallest = plan; };
-    Result<Plan> refused = compiled_for(device_with_host(), text, request, hooks);
-    REQUIRE_FALSE(bool(refused));
-    std::string message = take_diag(refused.takeError()).text();
+    const CompileResult refused = cantFail(result_for(device_with_host(), text, request));
+    REQUIRE_FALSE(refused.fits);
+    const Plan* smallest = &refused.plan;
+    const std::string message = shortfall(refused);
     CAPTURE(message);
-    REQUIRE(smallest);
     CHECK(smallest->promised_bytes() > request.budget_bytes);
     const int64_t on_host = smallest->arenas.size() > 1 ? smallest->arenas[1].bytes : 0;
     CHECK(on_host <= request.host_budget_bytes);

@@ -80,9 +80,10 @@ Graph training_step(ImageLayout layout, const KernelCatalog& catalog, const char
   request.precision = precision;
   CompileHooks hooks;
   hooks.pipeline.stop_after = "train";
-  Result<Program> program = compile_until(ResNet50::forward(2), request, catalog, hooks);
-  REQUIRE_MESSAGE(bool(program), llvm::toString(program.takeError()));
-  return std::move(program->functions.front());
+  const DeviceDescription cpu = llvm::cantFail(llvm::cantFail(DeviceCatalog::builtin()).find("cpu"));
+  Result<PlanDraft> draft = compile_until(ResNet50::forward(2), request, cpu, catalog, hooks);
+  REQUIRE_MESSAGE(bool(draft), llvm::toString(draft.takeError()));
+  return std::move(draft->program.functions.front());
 }
 
 TEST_SUITE("unit") {

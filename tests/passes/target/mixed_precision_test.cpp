@@ -1,4 +1,5 @@
 #include "ir/text.h"
+#include "passes/budget/budget_report.h"
 #include "passes/compile.h"
 #include "runtime/cpu/cpu_catalog.h"
 #include "tests/support/small_training.h"
@@ -34,7 +35,7 @@ struct Training {
   explicit Training(TrainingRequest request) {
     values.add_for(forward());
     CpuCatalog catalog;
-    Result<Plan> plan = compile_training(forward(), request, cpu_device(), catalog);
+    Result<Plan> plan = fitting_plan(compile_training(forward(), request, cpu_device(), catalog));
     REQUIRE_MESSAGE(bool(plan), llvm::toString(plan.takeError()));
     session = started(std::move(*plan), values);
     data = std::make_unique<OneBatch>(values, session->inputs());
@@ -195,7 +196,7 @@ graph @placed(%x: f32[4,6]) state(%w: f32[6,6] parameter trained) {
       TrainingRequest request = request_for("bf16");
       request.precision_rules = rules;
       CpuCatalog catalog;
-      Result<Plan> plan = compile_training(std::move(*graph), request, cpu_device(), catalog);
+      Result<Plan> plan = fitting_plan(compile_training(std::move(*graph), request, cpu_device(), catalog));
       REQUIRE_MESSAGE(bool(plan), llvm::toString(plan.takeError()));
       std::string found;
       for (const Instruction& instruction : plan->functions[0].instructions)
@@ -213,7 +214,8 @@ graph @placed(%x: f32[4,6]) state(%w: f32[6,6] parameter trained) {
       TrainingRequest request = request_for(precision);
       request.precision_rules = rules;
       CpuCatalog catalog;
-      Result<Plan> plan = compile_training(llvm::cantFail(parse_graph(text)), request, cpu_device(), catalog);
+      Result<Plan> plan =
+          fitting_plan(compile_training(llvm::cantFail(parse_graph(text)), request, cpu_device(), catalog));
       return take_diag(plan.takeError());
     };
     CHECK(refusal("fp8", "", model).fault() == Fault::Usage);

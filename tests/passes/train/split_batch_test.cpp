@@ -49,13 +49,13 @@ Trained run_whole(const RandomValues& values, const TrainingRequest& request) {
   return run_step(program->functions.front(), values);
 }
 
-Trained run_split(llvm::StringRef from, int64_t parts, const RandomValues& values, const TrainingRequest& request) {
+Trained run_split(llvm::StringRef from, int64_t chunks, const RandomValues& values, const TrainingRequest& request) {
   Graph graph = forward();
-  Result<BatchSplit> split = split_batch(graph, graph.find_value(from), parts);
+  Result<BatchSplit> split = split_batch(graph, graph.find_value(from), chunks);
   REQUIRE_MESSAGE(bool(split), llvm::toString(split.takeError()));
   Result<Program> program = make_training_program(std::move(graph), request, split->sample_weight);
   REQUIRE_MESSAGE(bool(program), llvm::toString(program.takeError()));
-  run_parts_in_turn(program->functions.front(), *split);
+  run_chunks_in_order(program->functions.front(), *split);
   return run_step(program->functions.front(), values);
 }
 
@@ -117,24 +117,25 @@ TrainingRequest request_with(TrainingRequest request, int64_t budget_bytes, int6
   return request;
 }
 
-Plan compiled(const TrainingRequest& request, const CompileHooks& hooks = {}) {
+CompileResult result_of(const TrainingRequest& request) {
   CpuCatalog catalog;
-  Result<Plan> plan = compile_training(wide_forward(), request_with(request, request.budget_bytes, request.split),
-                                       bare_device(), catalog, hooks);
-  REQUIRE_MESSAGE(bool(plan), llvm::toString(plan.takeError()));
-  return std::move(*plan);
+  Result<CompileResult> result = compile_training(
+      wide_forward(), request_with(request, request.budget_bytes, request.split), bare_device(), catalog);
+  REQUIRE_MESSAGE(bool(result), llvm::toString(result.takeError()));
+  return std::move(*result);
+}
+
+Plan compiled(const TrainingRequest& request) {
+  CompileResult result = result_of(request);
+  REQUIRE(result.fits);
+  return std::move(result.plan);
 }
 
 // Returns the plan that needs least, for a budget that is refused.
 Plan least(const TrainingRequest& request) {
-  CpuCatalog catalog;
-  CompileHooks hooks;
-  std::optional<Plan> smallest;
-  hooks.on_refused = [&](const Plan& plan) { smallest = plan; };
-  Result<Plan> plan = compile_training(wide_forward(), request, bare_device(), catalog, hooks);
-  REQUIRE_FALSE(bool(plan));
-  CHECK(take_diag(plan.takeError()).fault() == Fault::Budget);
-  return std::move(*smallest);
+  CompileResult result = result_of(request);
+  REQUIRE_FALSE(result.fits);
+  return std::move(result.plan);
 }
 
 double first_loss(const Plan& plan) {
@@ -159,22 +160,22 @@ TEST_SUITE("unit") {
       request.accumulate = accumulate;
       const Trained whole = run_whole(values, request);
       for (const char* from : {"e", "d", "r", "g", "z"})
-        for (int64_t parts : {2, 4}) {
-          INFO("accumulate ", accumulate, ", ", parts, " parts from ", from);
-          check_equal(run_split(from, parts, values, request), whole);
+        for (int64_t chunks : {2, 4}) {
+          INFO("accumulate ", accumulate, ", ", chunks, " chunks from ", from);
+          check_equal(run_split(from, chunks, values, request), whole);
         }
     }
   }
 
   // Forward and backward of a chunk run before the next chunk, so one chunk of the logits is alive at a time.
-  TEST_CASE("parts run in turn") {
+  TEST_CASE("chunks run one after the other") {
     Graph graph = forward();
     Result<BatchSplit> split = split_batch(graph, graph.find_value("g"), 4);
     REQUIRE(bool(split));
     Result<Program> program = make_training_program(std::move(graph), {}, split->sample_weight);
     REQUIRE(bool(program));
     Graph& step = program->functions.front();
-    run_parts_in_turn(step, *split);
+    run_chunks_in_order(step, *split);
     std::vector<std::string> seen;
     for (NodeId id : step.order()) {
       const Node& node = step.node(id);
@@ -182,9 +183,9 @@ TEST_SUITE("unit") {
           node.op->name == "cross_entropy" || node.op->name == "cross_entropy_grad" || node.op->name == "linear_dw";
       if (of_logits && step.type(node.operands[0]).shape[0] != 4) seen.push_back(node.op->name.str());
     }
-    const std::vector<std::string> turn{"cross_entropy", "cross_entropy_grad", "linear_dw"};
+    const std::vector<std::string> order{"cross_entropy", "cross_entropy_grad", "linear_dw"};
     REQUIRE(seen.size() == 12);
-    for (size_t i = 0; i < seen.size(); ++i) CHECK(seen[i] == turn[i % 3]);
+    for (size_t i = 0; i < seen.size(); ++i) CHECK(seen[i] == order[i % 3]);
   }
 
   // For budgets from the plain plan's need down to the least: a larger budget is no slower, the frontier shows what its
@@ -195,10 +196,9 @@ TEST_SUITE("unit") {
     request.effort = 0.1;
     const Plan plain = compiled(request);
     CHECK(first_loss(plain) == doctest::Approx(first_loss(compiled(request_with(request, 0, 2)))).epsilon(1e-6));
-    std::vector<Plan> front;
-    CompileHooks hooks;
-    hooks.on_frontier = [&](const Plan& plan) { front.push_back(plan); };
-    compiled(request, hooks);
+    TrainingRequest with_frontier = request;
+    with_frontier.frontier = true;
+    const std::vector<Plan> front = result_of(with_frontier).frontier;
     REQUIRE(front.size() >= 3);
     int splits = 0;
     for (size_t i = 1; i < front.size(); ++i) {
@@ -207,7 +207,7 @@ TEST_SUITE("unit") {
       CHECK(plan.predicted_step_us == front[i].predicted_step_us);
       CHECK(plan.predicted_step_us >= front[i - 1].predicted_step_us);
       CHECK(first_loss(plan) == doctest::Approx(first_loss(plain)).epsilon(1e-6));
-      splits += llvm::any_of(plan.decisions, [](const Decision& d) { return d.pass == "split-batch"; });
+      splits += plan.fit.chunks > 1;
     }
     CHECK(splits > 0);
     // The least need is below the need without splits.
@@ -219,34 +219,31 @@ TEST_SUITE("unit") {
   // For a program of thousands of nodes only remats are searched, down to four fifths of the live bytes.
   TEST_CASE("a long split step repeats a little where that is enough") {
     CpuCatalog catalog;
-    auto split_in_four = [&](int64_t budget_bytes, std::optional<Plan>& smallest) {
-      CompileHooks hooks;
-      hooks.on_refused = [&](const Plan& plan) { smallest = plan; };
+    auto split_in_four = [&](int64_t budget_bytes) {
       TrainingRequest request;
       request.split_from = std::string("rows");
-      return compile_training(parsed(deep_model(100)), request_with(request, budget_bytes, 4), bare_device(), catalog,
-                              hooks);
+      return llvm::cantFail(
+          compile_training(parsed(deep_model(100)), request_with(request, budget_bytes, 4), bare_device(), catalog));
     };
-    std::optional<Plan> smallest;
-    const Plan plain = llvm::cantFail(split_in_four(0, smallest));
+    const Plan plain = split_in_four(0).plan;
     CHECK(plain.functions.front().instructions.size() > 1200);
     const int64_t live = plain.arenas[0].bytes - plain.arenas[0].persistent_bytes;
-    const Plan tight = llvm::cantFail(split_in_four(plain.promised_bytes() - live / 10, smallest));
-    CHECK(tight.functions.front().instructions.size() > plain.functions.front().instructions.size());
-    Result<Plan> refused = split_in_four(plain.promised_bytes() - live / 2, smallest);
-    REQUIRE_FALSE(bool(refused));
-    llvm::consumeError(refused.takeError());
-    CHECK(bool(split_in_four(smallest->promised_bytes(), smallest)));
+    const CompileResult tight = split_in_four(plain.promised_bytes() - live / 10);
+    CHECK(tight.fits);
+    CHECK(tight.plan.functions.front().instructions.size() > plain.functions.front().instructions.size());
+    const CompileResult refused = split_in_four(plain.promised_bytes() - live / 2);
+    REQUIRE_FALSE(refused.fits);
+    CHECK(split_in_four(refused.plan.promised_bytes()).fits);
   }
 
   TEST_CASE("what cannot be split says why") {
     Graph graph = forward();
     CHECK(take_diag(split_batch(graph, graph.find_value("e"), 3).takeError()).text() ==
-          "e is f64[4,3,8], which does not make 3 equal parts");
+          "e is f64[4,3,8], which does not make 3 equal chunks");
     CHECK(take_diag(split_batch(graph, graph.find_value("e"), 1).takeError()).text() ==
-          "a batch is split in 2 parts or more, not 1");
+          "a batch is split in 2 chunks or more, not 1");
     CHECK(take_diag(split_batch(graph, graph.find_value("w"), 9).takeError()).text() ==
-          "w: nothing that reads it works on parts of a batch");
+          "w: nothing that reads it works on chunks of a batch");
   }
 }
 

@@ -80,9 +80,9 @@ void check_equal(const Gradients& got, const Gradients& want) {
   }
 }
 
-bool has_parts(const Graph& step) {
+bool has_chunks(const Graph& step) {
   return llvm::any_of(step.order(),
-                      [&](NodeId id) { return step.value(step.node(id).results[0]).name.ends_with(".part1"); });
+                      [&](NodeId id) { return step.value(step.node(id).results[0]).name.ends_with(".chunk1"); });
 }
 
 // Checks every split and returns how many there are.
@@ -94,15 +94,16 @@ int check_splits(llvm::StringRef text) {
   REQUIRE_MESSAGE(bool(model), llvm::toString(model.takeError()));
   const RandomValues values = values_of(model->graph);
   const Gradients slopes = slopes_of(model->graph, values);
+  const DeviceDescription cpu = llvm::cantFail(llvm::cantFail(DeviceCatalog::builtin()).find("cpu"));
   int ways = 0;
   for (ValueId from : find_single_value_cuts(model->graph))
-    for (int64_t parts : {2, 4}) {
-      INFO(parts, " parts from ", model->graph.value(from).name);
-      if (model->graph.type(from).shape[0] % parts != 0) continue;
-      Result<Derived> split = derive_program(*model, {from, parts}, request, catalog, {});
+    for (int64_t chunks : {2, 4}) {
+      INFO(chunks, " chunks from ", model->graph.value(from).name);
+      if (model->graph.type(from).shape[0] % chunks != 0) continue;
+      Result<Derived> split = derive_program(*model, {from, chunks}, request, cpu, catalog, {});
       REQUIRE_MESSAGE(bool(split), llvm::toString(split.takeError()));
-      CHECK(has_parts(split->program.functions.front()));
-      check_equal(gradients_of(split->program.functions.front(), values), slopes);
+      CHECK(has_chunks(split->draft.program.functions.front()));
+      check_equal(gradients_of(split->draft.program.functions.front(), values), slopes);
       ++ways;
     }
   return ways;

@@ -4,7 +4,8 @@
 // functions by name, through dlsym. In this program dlsym is ours and hands out, for functions that allocate, ones that
 // count.
 
-#include "frontend/api/compile_model.h"
+#include "frontend/api/job.h"
+#include "passes/budget/budget_report.h"
 #include "runtime/cuda/loader.h"
 
 #include "llvm/Support/raw_ostream.h"
@@ -90,7 +91,9 @@ Result<std::unique_ptr<Session>> start(const std::string& model) {
   request.training.precision = "bf16";
   request.training.accumulate = 2;
   request.training.clip_grad_norm = 1;
-  Result<Plan> plan = compile_model(request);
+  Result<Job> job = Job::open(request);
+  if (!job) return job.takeError();
+  Result<Plan> plan = fitting_plan(job->compile());
   if (!plan) return plan.takeError();
   Result<WeightLoader> weights = open_weights(model);
   if (!weights) return weights.takeError();

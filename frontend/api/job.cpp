@@ -1,7 +1,6 @@
-#include "frontend/api/compile_model.h"
+#include "frontend/api/job.h"
 
 #include "frontend/api/machine.h"
-#include "ir/machine/timing_cache.h"
 #include "ir/support/strings.h"
 #include "runtime/cpu/cpu_catalog.h"
 #include "runtime/cuda/cuda_catalog.h"
@@ -73,43 +72,65 @@ static Result<std::unique_ptr<KernelCatalog>> catalog_for(const DeviceDescriptio
   return timed_catalog(std::move(catalog), device.name, std::make_shared<TimingCache>(std::move(*times)));
 }
 
-Result<Program> compile_model_until(const CompileRequest& request, const CompileHooks& hooks) {
-  Result<DeviceDescription> device = find_device(request.device, request.device_file);
-  if (!device) return device.takeError();
-  Result<Imported> imported = import_for_training(request, hooks);
-  if (!imported) return imported.takeError();
-  Result<std::unique_ptr<KernelCatalog>> catalog = catalog_for(*device, request);
+Status Job::resolve_catalog() {
+  Result<std::unique_ptr<KernelCatalog>> catalog = catalog_for(device_, request_);
   if (!catalog) return catalog.takeError();
-  return compile_until(std::move(imported->graph), request.training, **catalog, hooks);
+  catalog_ = std::move(*catalog);
+  return Status::success();
 }
 
-Result<OpenedModel> open_model(const CompileRequest& request, const CompileHooks& hooks) {
-  Result<Imported> imported = import_for_training(request, hooks);
+Result<Job> Job::open(CompileRequest request, const CompileHooks& hooks) {
+  Job job;
+  Result<DeviceDescription> device = find_device(request.device, request.device_file);
+  if (!device) return device.takeError();
+  job.request_ = std::move(request);
+  job.device_ = std::move(*device);
+  if (Status s = job.resolve_catalog()) return s;
+  Result<Imported> imported = import_for_training(job.request_, hooks);
   if (!imported) return imported.takeError();
-  Result<CleanModel> clean = clean_model(std::move(imported->graph), request.training.loss, hooks);
+  Result<CleanModel> clean = clean_model(std::move(imported->graph), job.request_.training.loss, hooks);
   if (!clean) return clean.takeError();
-  return OpenedModel{std::move(*clean), std::move(imported->report.obstacles)};
+  job.model_ = std::make_shared<const Model>(Model{std::move(*clean), std::move(imported->report.obstacles)});
+  return job;
 }
 
-Result<Plan> compile_opened(const OpenedModel& model, const CompileRequest& request, const CompileHooks& hooks) {
+Result<Job> Job::on(const DeviceDescription& device) const {
+  Job job = *this;
+  job.device_ = device;
+  job.request_.device = device.name;
+  if (Status s = job.resolve_catalog()) return s;
+  return job;
+}
+
+Result<Job> Job::with_timings(const std::string& file) const {
+  Job job = *this;
+  job.request_.timings = file;
+  if (Status s = job.resolve_catalog()) return s;
+  return job;
+}
+
+Result<CompileResult> Job::compile(const TrainingRequest& training, const CompileHooks& hooks) const {
+  Result<CompileResult> result = compile_training(model_->clean, training, device_, *catalog_, hooks);
+  if (!result) return result.takeError();
+  for (Plan* plan : result->plans()) {
+    for (const Obstacle& note : model_->notes)
+      plan->decisions.insert(plan->decisions.begin(), {"import", note.subject, "noted", note.message});
+    plan->model = llvm::sys::path::filename(request_.model_path).str();
+    plan->dims.assign(request_.import.dims.begin(), request_.import.dims.end());
+  }
+  return result;
+}
+
+Result<std::string> compile_until(const CompileRequest& request, const CompileHooks& hooks) {
   Result<DeviceDescription> device = find_device(request.device, request.device_file);
   if (!device) return device.takeError();
   Result<std::unique_ptr<KernelCatalog>> catalog = catalog_for(*device, request);
   if (!catalog) return catalog.takeError();
-  Result<Plan> plan = compile_training(model.clean, request.training, *device, **catalog, hooks);
-  if (!plan) return plan.takeError();
-  for (const Obstacle& note : model.notes)
-    plan->decisions.insert(plan->decisions.begin(), {"import", note.subject, "noted", note.message});
-  plan->model = llvm::sys::path::filename(request.model_path).str();
-  plan->dims.assign(request.import.dims.begin(), request.import.dims.end());
-  return plan;
-}
-
-Result<Plan> compile_model(const CompileRequest& request, const CompileHooks& hooks) {
-  if (Result<DeviceDescription> device = find_device(request.device, request.device_file); !device)
-    return device.takeError();
-  Result<OpenedModel> model = open_model(request, hooks);
-  return model ? compile_opened(*model, request, hooks) : model.takeError();
+  Result<Imported> imported = import_for_training(request, hooks);
+  if (!imported) return imported.takeError();
+  Result<PlanDraft> draft = compile_until(std::move(imported->graph), request.training, *device, **catalog, hooks);
+  if (!draft) return draft.takeError();
+  return PlanDraftSubject(*draft).to_text();
 }
 
 Result<WeightLoader> open_weights(const std::string& path) {

@@ -1,0 +1,63 @@
+#pragma once
+
+// A model on its way to plans: the file is read and cleaned once, device, kernels and timings are resolved once, and
+// every plan that is tried starts from there.
+
+#include "frontend/onnx/import.h"
+#include "ir/machine/device.h"
+#include "ir/machine/timing_cache.h"
+#include "passes/compile.h"
+#include "runtime/session.h"
+
+namespace plimsoll {
+
+struct CompileRequest {
+  std::string model_path;
+  ImportOptions import;
+  TrainingRequest training;
+  std::string device = "cpu";  // a name of ir/machine/devices.json or of device_file; "auto": what is in this machine
+  std::string device_file;     // more descriptions, in the form of ir/machine/devices.json
+  bool any_order = false;      // allow faster kernels whose sums run in another order every time
+  std::string timings;         // measured times of kernels (ir/machine/timing_cache.h); empty: none
+};
+
+class Job {
+ public:
+  // Errors: a device or timing file that is not there, a model that cannot be trained.
+  static Result<Job> open(CompileRequest request, const CompileHooks& hooks = {});
+  // The same model on another device, or with measured times of its kernels.
+  Result<Job> on(const DeviceDescription& device) const;
+  Result<Job> with_timings(const std::string& file) const;
+
+  const CompileRequest& request() const { return request_; }
+  const DeviceDescription& device() const { return device_; }
+  const KernelCatalog& catalog() const { return *catalog_; }
+
+  // A plan of the job as it was asked for, or with `training` in place of the request's; its loss stays the request's.
+  Result<CompileResult> compile(const CompileHooks& hooks = {}) const { return compile(request_.training, hooks); }
+  Result<CompileResult> compile(const TrainingRequest& training, const CompileHooks& hooks = {}) const;
+
+ private:
+  struct Model {
+    CleanModel clean;
+    std::vector<Obstacle> notes;  // of the import; none blocks
+  };
+
+  Status resolve_catalog();
+
+  CompileRequest request_;
+  DeviceDescription device_;
+  std::shared_ptr<const KernelCatalog> catalog_;
+  std::shared_ptr<const Model> model_;
+};
+
+// The graphs as text, as they stand after the pass or phase that hooks.pipeline.stop_after names.
+Result<std::string> compile_until(const CompileRequest& request, const CompileHooks& hooks);
+
+// The weights of an .onnx or .safetensors file by name. The loader keeps the file open.
+Result<WeightLoader> open_weights(const std::string& path);
+
+// What can run on a device, readable without one.
+std::unique_ptr<KernelCatalog> kernel_catalog_for(const DeviceDescription& device, bool any_order = false);
+
+}  // namespace plimsoll

@@ -1,0 +1,81 @@
+#include "passes/place/place_buffers.h"
+
+#include "ir/support/align.h"
+#include "ir/support/units.h"
+
+#include <algorithm>
+#include <numeric>
+
+namespace plimsoll {
+namespace {
+
+void find_peak(llvm::ArrayRef<Interval> intervals, int32_t instructions, int64_t alignment, BufferPlacement& placed) {
+  // One place past the last instruction, and one instruction at least: a graph that folded away has only inputs.
+  std::vector<int64_t> change(static_cast<size_t>(instructions) + 2, 0);
+  for (const Interval& interval : intervals) {
+    change[static_cast<size_t>(interval.first)] += align_up(interval.bytes, alignment);
+    change[static_cast<size_t>(interval.last) + 1] -= align_up(interval.bytes, alignment);
+  }
+  std::partial_sum(change.begin(), change.end(), change.begin());
+  auto top = std::max_element(change.begin(), change.end());
+  placed.peak_bytes = *top;
+  placed.peak_instruction = static_cast<int32_t>(top - change.begin());
+}
+
+Result<bool> run_place(PlanDraft& draft, PassContext& context) {
+  PlacementOptions options;
+  options.alignment = context.number("align") > 0 ? context.number("align") : draft.device.alignment_bytes;
+  bool changed = false;
+  for (size_t f = 0; f < draft.functions.size(); ++f) {
+    const size_t nodes = draft.program.functions[f].node_slots();
+    FunctionDraft& function = draft.functions[f];
+    if (!function.buffers)
+      function.buffers = assign_buffers(draft.program.functions[f], draft.writers(f), function.copies, *draft.catalog);
+    function.placement =
+        place_buffers(function.buffers->buffers, MemorySpace::Device, function.buffers->instructions, options);
+    context.report("arena: " + std::to_string(function.placement->height_bytes) + " bytes, peak " +
+                   std::to_string(function.placement->peak_bytes) + " at instruction " +
+                   std::to_string(function.placement->peak_instruction));
+    changed |= function.placement->buffers > 0 || draft.program.functions[f].node_slots() != nodes;
+  }
+  return changed;
+}
+
+constexpr PassOption place_options[] = {{"align", int64_t{0}, "bytes that offsets are multiples of; 0: the device's"}};
+
+}  // namespace
+
+BufferPlacement place_buffers(llvm::ArrayRef<Buffer> buffers, MemorySpace space, int32_t instructions,
+                              const PlacementOptions& options) {
+  std::vector<Interval> intervals;
+  std::vector<size_t> placed_buffers;
+  for (size_t i = 0; i < buffers.size(); ++i) {
+    const Buffer& buffer = buffers[i];
+    if ((buffer.kind != Buffer::Kind::Transient && buffer.kind != Buffer::Kind::Input) || buffer.space != space)
+      continue;
+    placed_buffers.push_back(i);
+    intervals.push_back({std::max<int64_t>(buffer.bytes, 1), buffer.first, buffer.last});
+  }
+  const Placement placement = place_intervals(intervals, options);
+  BufferPlacement placed;
+  placed.offset.assign(buffers.size(), -1);
+  for (size_t i = 0; i < intervals.size(); ++i) placed.offset[placed_buffers[i]] = placement.offsets[i];
+  placed.height_bytes = placement.height_bytes;
+  placed.lower_bound_bytes = placement.lower_bound_bytes;
+  placed.buffers = static_cast<int32_t>(intervals.size());
+  placed.method = placement.method;
+  find_peak(intervals, instructions, options.alignment, placed);
+  return placed;
+}
+
+extern const PassInfo pass_place;
+constinit const PassInfo pass_place{
+    .name = "place",
+    .summary = "gives every transient buffer its offset in the arena",
+    .stage = Stage::Any,
+    .keeps_result = true,
+    .options = place_options,
+    .plan = run_place,
+};
+
+}  // namespace plimsoll

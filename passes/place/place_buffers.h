@@ -1,0 +1,14 @@
+#pragma once
+
+// Gives the buffers of a function their offsets in one memory.
+
+#include "passes/analysis/plan_draft.h"
+#include "passes/place/placement.h"
+
+namespace plimsoll {
+
+// Transient buffers and inputs of `space`. `instructions` is the function's count.
+BufferPlacement place_buffers(llvm::ArrayRef<Buffer> buffers, MemorySpace space, int32_t instructions,
+                              const PlacementOptions& options);
+
+}  // namespace plimsoll
