@@ -32,7 +32,7 @@ class Attrs {
   bool has(llvm::StringRef name) const { return find(name) != nullptr; }
 
   // The attribute, or the default when there is none. Asking for the wrong kind is our own bug; that a parsed text
-  // has the right kinds is checked by each record's inference (ir/ops/common/support.h: check_attrs).
+  // has the right kinds is checked against the op's record (ir/op_def.h: infer).
   int64_t get_int(llvm::StringRef name, int64_t otherwise = 0) const;
   double get_float(llvm::StringRef name, double otherwise = 0) const;  // an int reads as a float
   llvm::StringRef get_string(llvm::StringRef name, llvm::StringRef otherwise = "") const;

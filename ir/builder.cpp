@@ -6,18 +6,9 @@ namespace plimsoll {
 
 Result<NodeId> Builder::create(const OpDef& op, llvm::ArrayRef<ValueId> operands, Attrs attrs,
                                llvm::ArrayRef<std::string> names) {
-  auto count = static_cast<int64_t>(operands.size());
-  if (count < op.min_operands || (op.max_operands >= 0 && count > op.max_operands))
-    return model_error(op.name + " takes " + llvm::Twine(int(op.min_operands)) +
-                       (op.max_operands < 0                  ? " or more"
-                        : op.max_operands == op.min_operands ? ""
-                                                             : " to " + std::to_string(op.max_operands)) +
-                       " operands, got " + llvm::Twine(count));
   llvm::SmallVector<const Type*, 4> types;
   for (ValueId operand : operands) types.push_back(operand == ValueId::None ? nullptr : &graph_.type(operand));
-  for (int64_t i = 0; i < op.min_operands; ++i)
-    if (!types[i]) return model_error(op.name + ": operand " + llvm::Twine(i) + " is missing");
-  Result<Types> results = op.infer(OpCall(attrs, types));
+  Result<Types> results = infer(OpCall(op, attrs, types));
   if (!results) return in_context(op.name, results.takeError());
   NodeId id = graph_.add_node(op, operands, std::move(attrs), *results, names, before_);
   graph_.node(id).origin = origin;
@@ -78,15 +69,16 @@ ValueId Builder::sum_to_shape(ValueId x, llvm::ArrayRef<int64_t> shape) {
   return reshape(sum(x, axes, true), shape);
 }
 
-ValueId GradContext::out_grad_or_zero(size_t i) {
-  if (out_grads_[i] != ValueId::None) return out_grads_[i];
-  const Type type = b.type(result(i));
+ValueId GradContext::out_grad_or_zero(PortKey of) {
+  if (out_grad(of) != ValueId::None) return out_grad(of);
+  const Type type = b.type(result(of));
   return b.expand(b.scalar(0, type.dtype), type.shape);
 }
 
-void GradContext::add(size_t i, ValueId grad) {
-  assert(grads_[i] == ValueId::None && "one gradient an operand");
-  assert(b.type(grad) == b.type(operand(i)) && "a gradient has its operand's type");
+void GradContext::add(PortKey operand, ValueId grad) {
+  const size_t i = index(operand);
+  assert(grads_[i] == ValueId::None && "one gradient per operand");
+  assert(b.type(grad) == b.type((*this)[i]) && "a gradient has its operand's type");
   grads_[i] = grad;
 }
 

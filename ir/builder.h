@@ -51,21 +51,23 @@ class GradContext {
 
   Builder& b;
 
-  const Attrs& attrs() const { return b.graph().node(node_).attrs; }
-  size_t operand_count() const { return b.graph().node(node_).operands.size(); }
-  bool has_operand(size_t i) const { return i < operand_count() && operand(i) != ValueId::None; }
-  ValueId operand(size_t i) const { return b.graph().node(node_).operands[i]; }
-  ValueId result(size_t i) const { return b.graph().node(node_).results[i]; }
+  const Node& node() const { return b.graph().node(node_); }
+  const Attrs& attrs() const { return node().attrs; }
+  size_t operand_count() const { return node().operands.size(); }
+  size_t index(PortKey operand) const { return operand.in(node().op->operands); }
+  bool has(PortKey operand) const { return index(operand) < operand_count() && (*this)[operand] != ValueId::None; }
+  ValueId operator[](PortKey operand) const { return node().operands[index(operand)]; }
+  ValueId result(PortKey result) const { return node().results[result.in(node().op->results)]; }
   const Type& type(ValueId value) const { return b.type(value); }
 
-  // Gradient with respect to result i; None when nothing flows into it. At least one flows.
-  ValueId out_grad(size_t i = 0) const { return out_grads_[i]; }
+  // Gradient with respect to a result; None when nothing flows into it. At least one flows.
+  ValueId out_grad(PortKey result = size_t{0}) const { return out_grads_[result.in(node().op->results)]; }
   // The same, as zeros where nothing flows.
-  ValueId out_grad_or_zero(size_t i);
-  // Is a gradient for operand i needed? A rule should emit nothing for the others.
-  bool wants(size_t i) const { return i < wanted_.size() && wanted_[i]; }
-  // The gradient for operand i, of the operand's type; call at most once each.
-  void add(size_t i, ValueId grad);
+  ValueId out_grad_or_zero(PortKey result);
+  // Is a gradient for this operand needed? A rule should emit nothing for the others.
+  bool wants(PortKey operand) const { return index(operand) < wanted_.size() && wanted_[index(operand)]; }
+  // The gradient for an operand, of the operand's type; call at most once each.
+  void add(PortKey operand, ValueId grad);
 
   llvm::ArrayRef<ValueId> gradients() const { return grads_; }
 

@@ -11,7 +11,7 @@ Result<std::vector<Tensor>> run_reference(const OpDef& op, const OpCall& call, l
   results.reserve(types.size());
   for (const Type& type : types) results.emplace_back(type);
   for (const Tensor& result : results) writes.push_back(result.view());
-  if (Status s = op.reference(call, reads, writes)) return in_context(op.name, std::move(s));
+  if (Status s = op.reference(ReferenceCall(call, reads, writes))) return in_context(op.name, std::move(s));
   return results;
 }
 
@@ -71,7 +71,7 @@ class Interpreter {
     llvm::SmallVector<const Tensor*, 4> operands;
     for (ValueId operand : node.operands) operands.push_back(find(operand));
     Result<std::vector<Tensor>> results =
-        run_reference(*node.op, OpCall(node.attrs, types), operands, result_types(graph_, node));
+        run_reference(*node.op, OpCall(*node.op, node.attrs, types), operands, result_types(graph_, node));
     if (!results) return in_context(graph_.value(node.results.front()).name, results.takeError());
     for (ValueId operand : node.operands)
       if (operand != ValueId::None) release(operand);
@@ -102,8 +102,8 @@ class Interpreter {
 Result<std::vector<Tensor>> evaluate_node(const OpDef& op, const Attrs& attrs, llvm::ArrayRef<const Tensor*> operands) {
   llvm::SmallVector<const Type*, 4> types;
   for (const Tensor* operand : operands) types.push_back(operand ? &operand->type() : nullptr);
-  OpCall call(attrs, types);
-  Result<Types> results = op.infer(call);
+  OpCall call(op, attrs, types);
+  Result<Types> results = infer(call);
   if (!results) return in_context(op.name, results.takeError());
   return run_reference(op, call, operands, *results);
 }

@@ -1,5 +1,7 @@
 #include "ir/op_def.h"
 
+#include "llvm/ADT/STLExtras.h"
+
 #include <algorithm>
 #include <cassert>
 
@@ -37,6 +39,90 @@ ChunkCall elementwise_part(const OpCall& call) {
 
 }  // namespace
 
+size_t OpCall::index(PortKey operand) const { return operand.in(op.operands); }
+
+bool OpCall::has(PortKey operand) const {
+  const size_t i = index(operand);
+  return i < operands_.size() && operands_[i] != nullptr;
+}
+
+bool OpCall::gives(llvm::StringRef result) const {
+  const Port& port = op.results[op.result(result)];
+  if (port.condition.empty()) return true;
+  const bool is_operand = llvm::any_of(op.operands, [&](const Port& each) { return each.name == port.condition; });
+  return is_operand ? has(port.condition) : get_int(port.condition) != 0;
+}
+
+size_t OpCall::result_index(PortKey result) const {
+  const size_t place = result.in(op.results);
+  size_t index = place;
+  for (size_t i = 0; i < std::min(place, op.results.size()); ++i) index -= !gives(op.results[i].name);
+  return index;
+}
+
+int64_t OpCall::get_int(llvm::StringRef name) const { return attrs.get_int(name, op.attr(name).integer); }
+double OpCall::get_float(llvm::StringRef name) const { return attrs.get_float(name, op.attr(name).number); }
+llvm::StringRef OpCall::get_string(llvm::StringRef name) const { return attrs.get_string(name, op.attr(name).text); }
+
+std::vector<double> all_elements(const TensorView& view) {
+  std::vector<double> values(static_cast<size_t>(view.elements()));
+  for (size_t i = 0; i < values.size(); ++i) values[i] = view.get(static_cast<int64_t>(i));
+  return values;
+}
+
+std::vector<double> ReferenceCall::load(PortKey operand) const {
+  return has(operand) ? all_elements(operands[index(operand)]) : std::vector<double>();
+}
+
+void ReferenceCall::store(llvm::ArrayRef<double> values, PortKey result) const {
+  const TensorView& view = out(result);
+  for (size_t i = 0; i < values.size(); ++i) view.set(static_cast<int64_t>(i), values[i]);
+}
+
+int OpDef::min_operands() const {
+  int count = 0;
+  for (size_t i = 0; i < operands.size(); ++i)
+    if (operands[i].is_required()) count = static_cast<int>(i) + 1;
+  return count;
+}
+
+int OpDef::max_operands() const {
+  return !operands.empty() && operands.back().repeats() ? -1 : static_cast<int>(operands.size());
+}
+
+const AttrSpec& OpDef::attr(llvm::StringRef wanted) const {
+  const AttrSpec* spec = llvm::find_if(attrs, [&](const AttrSpec& each) { return each.name == wanted; });
+  assert(spec != attrs.end() && "the record has no attribute of this name");
+  return *spec;
+}
+
+llvm::SmallVector<InPlace, 4> OpDef::in_place_pairs() const {
+  llvm::SmallVector<InPlace, 4> pairs;
+  for (const NamePair& pair : in_place)
+    pairs.push_back({static_cast<int8_t>(result(pair.result)), static_cast<int8_t>(operand(pair.operand))});
+  return pairs;
+}
+
+ValueId operand_of(const Node& node, llvm::StringRef name) {
+  const size_t i = node.op->operand(name);
+  return i < node.operands.size() ? node.operands[i] : ValueId::None;
+}
+
+Result<Types> infer(const OpCall& call) {
+  const auto count = static_cast<int64_t>(call.count());
+  const int min = call.op.min_operands(), max = call.op.max_operands();
+  if (count < min || (max >= 0 && count > max))
+    return model_error("takes " + llvm::Twine(min) +
+                       (max < 0      ? " or more"
+                        : max == min ? ""
+                                     : " to " + std::to_string(max)) +
+                       " operands, got " + llvm::Twine(count));
+  for (int i = 0; i < min; ++i)
+    if (!call.has(static_cast<size_t>(i))) return model_error("operand " + llvm::Twine(i) + " is missing");
+  if (Status s = check_attrs(call.attrs, call.op.attrs)) return s;
+  return call.op.infer(call);
+}
+
 llvm::ArrayRef<const OpDef*> all_ops() { return ops; }
 
 const OpDef* find_op(llvm::StringRef name) {
@@ -72,7 +158,7 @@ double flops_of(const Graph& graph, const Node& node) {
   Types results = result_types(graph, node);
   if (!node.op->flops) return results.empty() ? 0 : static_cast<double>(results.front().elements());
   llvm::SmallVector<const Type*, 4> operands = operand_types(graph, node);
-  return node.op->flops(OpCall(node.attrs, operands), results);
+  return node.op->flops(OpCall(*node.op, node.attrs, operands), results);
 }
 
 std::optional<ChunkCall> chunk_of(const OpDef& op, const OpCall& call, Chunk part) {
@@ -99,7 +185,7 @@ Combine combine_of(const ChunkCall& call, size_t result) {
 bool is_weighted_mean(const Graph& graph, const Node& node) {
   if (!node.op->sample_weight) return false;
   const llvm::SmallVector<const Type*, 4> types = operand_types(graph, node);
-  const std::optional<ChunkCall> call = node.op->chunk(OpCall(node.attrs, types), {0, 1});
+  const std::optional<ChunkCall> call = node.op->chunk(OpCall(*node.op, node.attrs, types), {0, 1});
   return call && combine_of(*call, 0) == Combine::WeightedMean;
 }
 

@@ -5,19 +5,36 @@
 // reference), and the samples every shared op test runs.
 
 #include "ir/graph.h"
+#include "ir/op_signature.h"
 
 namespace plimsoll {
+
+struct OpDef;
 
 // What a record's functions see of a node: its attributes and the types it reads.
 class OpCall {
  public:
-  OpCall(const Attrs& attrs, llvm::ArrayRef<const Type*> operands) : attrs(attrs), operands_(operands) {}
+  OpCall(const OpDef& op, const Attrs& attrs, llvm::ArrayRef<const Type*> operands)
+      : op(op), attrs(attrs), operands_(operands) {}
 
+  const OpDef& op;
   const Attrs& attrs;
 
   size_t count() const { return operands_.size(); }
-  bool has(size_t i) const { return i < operands_.size() && operands_[i] != nullptr; }
+  size_t index(PortKey operand) const;
+  bool has(PortKey operand) const;
   const Type& operand(size_t i) const { return *operands_[i]; }
+  const Type& operator[](PortKey operand) const { return *operands_[index(operand)]; }
+
+  // Results whose record makes them depend on an operand or an attribute.
+  bool gives(llvm::StringRef result) const;
+  size_t result_index(PortKey result) const;
+
+  // An attribute, or the default in its record.
+  int64_t get_int(llvm::StringRef name) const;
+  double get_float(llvm::StringRef name) const;
+  llvm::StringRef get_string(llvm::StringRef name) const;
+  llvm::ArrayRef<int64_t> get_ints(llvm::StringRef name) const { return attrs.get_ints(name); }
 
  private:
   llvm::ArrayRef<const Type*> operands_;
@@ -26,10 +43,27 @@ class OpCall {
 using Types = llvm::SmallVector<Type, 2>;
 using InferFn = Result<Types> (*)(const OpCall& call);
 using FlopsFn = double (*)(const OpCall& call, llvm::ArrayRef<Type> results);
-// Plain loops in double (exact int64 for integers): what the op means. Absent operands have no data.
-// Results are dense, of the inferred types, not initialised.
-using ReferenceFn = Status (*)(const OpCall& call, llvm::ArrayRef<TensorView> operands,
-                               llvm::ArrayRef<TensorView> results);
+
+// All elements in memory order.
+std::vector<double> all_elements(const TensorView& view);
+
+// What a reference sees: a call and its elements. Absent operands have no data; results are dense, of the inferred
+// types, not initialised.
+class ReferenceCall : public OpCall {
+ public:
+  ReferenceCall(const OpCall& call, llvm::ArrayRef<TensorView> operands, llvm::ArrayRef<TensorView> results)
+      : OpCall(call), operands(operands), results(results) {}
+
+  llvm::ArrayRef<TensorView> operands, results;
+
+  TensorView in(PortKey operand) const { return has(operand) ? operands[index(operand)] : TensorView(); }
+  const TensorView& out(PortKey result) const { return results[result_index(result)]; }
+  // An absent operand has no elements.
+  std::vector<double> load(PortKey operand) const;
+  void store(llvm::ArrayRef<double> values, PortKey result) const;
+};
+// Plain loops in double (exact int64 for integers): what the op means.
+using ReferenceFn = Status (*)(const ReferenceCall& call);
 // New attributes for a batch that changed size: operand types before and after. Only for ops that keep
 // shapes in attributes; every other op is simply inferred again.
 using RebatchFn = Result<Attrs> (*)(const OpCall& before, llvm::ArrayRef<const Type*> after);
@@ -63,12 +97,6 @@ enum class Precision : uint8_t {
   Low,     // matrix products and convolutions: gain from 16-bit operands
   Follow,  // computes in whatever its operands are
   Full,    // wants fp32: losses, norm statistics, softmax, long reductions, updates
-};
-
-enum class Recompute : uint8_t {
-  Cheap,   // elementwise and data movement
-  Normal,  // matrix products, norms
-  Never,   // state updates, collectives
 };
 
 // Result `result` may be written over operand `operand` when the operand is not read later and has as
@@ -135,27 +163,42 @@ using SamplesFn = std::vector<Sample> (*)();
 
 struct OpDef {
   llvm::StringLiteral name;
-  llvm::StringLiteral summary;        // one line: the meaning, operands and attributes by name
-  int8_t min_operands, max_operands;  // max -1: any number
-  InferFn infer;
+  llvm::StringLiteral summary;  // one line: the meaning, operands and attributes by name
+  Ports operands, results;
+  AttrSpecs attrs = {};
+  InferFn infer;  // operand counts and attributes have been checked against the record
   Gradient gradient;
   Precision precision;
-  Recompute recompute;
-  int8_t view_of = -1;  // result 0 has the bytes of this operand: no copy, no kernel
+  bool repeatable = true;   // false for state updates and copies to the host: remat never runs them again
+  llvm::StringRef view_of;  // result 0 has the bytes of this operand: no copy, no kernel
   // Every result element depends only on the operands' elements at its place, under numpy broadcasting.
   bool elementwise = false;
   // This operand, absent or of result 0's type, is added to result 0 and to nothing else.
-  int8_t addend = -1;
+  llvm::StringRef addend;
   // Copies between memories read in one space and write in the other; every other op keeps to the device.
   Engine engine = Engine::Compute;
-  llvm::ArrayRef<InPlace> in_place = {};
+  NamePairs in_place = {};
   FlopsFn flops = nullptr;  // none: one per result element
   RebatchFn rebatch = nullptr;
   ChunkFn chunk = nullptr;                 // none: elementwise ops go by elements, others want the whole batch
   SampleWeightFn sample_weight = nullptr;  // where result 0 may be a WeightedMean: what it makes is the last result
   ReferenceFn reference;
   SamplesFn samples;
+
+  int min_operands() const;
+  int max_operands() const;  // -1: any number
+  bool is_view() const { return !view_of.empty(); }
+  size_t operand(llvm::StringRef name) const { return index_of(operands, name); }
+  size_t result(llvm::StringRef name) const { return index_of(results, name); }
+  const AttrSpec& attr(llvm::StringRef name) const;  // must exist
+  llvm::SmallVector<InPlace, 4> in_place_pairs() const;
 };
+
+// The operand of that name; None when it is absent.
+ValueId operand_of(const Node& node, llvm::StringRef name);
+
+// Checks operand counts and attributes against the record, then infers the types of the results.
+Result<Types> infer(const OpCall& call);
 
 // The registry, in the order of ir/ops/ops.def.
 llvm::ArrayRef<const OpDef*> all_ops();

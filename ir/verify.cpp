@@ -69,15 +69,8 @@ class Verifier {
   Status check_node(NodeId id, const Node& node) {
     std::string where = node.results.empty() ? node.op->name.str()
                                              : (graph_.value(node.results[0]).name + " (" + node.op->name + ")").str();
-    auto count = static_cast<int64_t>(node.operands.size());
-    if (count < node.op->min_operands || (node.op->max_operands >= 0 && count > node.op->max_operands))
-      return wrong(where, "has " + llvm::Twine(count) + " operands");
     for (auto it : llvm::enumerate(node.operands)) {
-      if (it.value() == ValueId::None) {
-        if (static_cast<int64_t>(it.index()) < node.op->min_operands)
-          return wrong(where, "operand " + llvm::Twine(it.index()) + " is missing");
-        continue;
-      }
+      if (it.value() == ValueId::None) continue;
       if (!is_defined(it.value()))
         return wrong(where, "operand " + llvm::Twine(it.index()) + " is not written before it");
       if (graph_.space(it.value()) != read_space(node.op->engine))
@@ -94,7 +87,7 @@ class Verifier {
 
   Status check_types(const Node& node, llvm::StringRef where) const {
     llvm::SmallVector<const Type*, 4> operands = operand_types(graph_, node);
-    Result<Types> inferred = node.op->infer(OpCall(node.attrs, operands));
+    Result<Types> inferred = infer(OpCall(*node.op, node.attrs, operands));
     if (!inferred) return in_context("verify: " + where, inferred.takeError());
     if (inferred->size() != node.results.size())
       return wrong(where,

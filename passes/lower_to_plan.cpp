@@ -137,7 +137,7 @@ class Lowering {
 
   void add_node(NodeId id) {
     const Node& node = graph_->node(id);
-    if (node.op->view_of >= 0) return add_view(node);
+    if (node.op->is_view()) return add_view(node);
     if (!is_instruction(node)) {
       slot_of_[index_of(node.results[0])] = constant_slot(*graph_, node);
       return;

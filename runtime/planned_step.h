@@ -26,7 +26,7 @@ struct PlannedStep {
   void* workspace = nullptr;
   int64_t workspace_bytes = 0;
 
-  OpCall op_call() const { return {*attrs, operand_types}; }
+  OpCall op_call() const { return {*op, *attrs, operand_types}; }
   KernelCall kernel_call(const OpCall& call) const { return {*op, call, operands, results, workspace}; }
 };
 

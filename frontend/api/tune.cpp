@@ -169,7 +169,7 @@ Result<TuneReport> tune(const Plan& plan, const KernelCatalog& catalog, TimingCa
         key += operand < 0 ? "-" : to_string(*types.back());
       }
       for (SlotId result : instruction.results) results.push_back(plan.slots[static_cast<size_t>(result)].type);
-      const OpCall call(instruction.attrs, types);
+      const OpCall call(*op, instruction.attrs, types);
       if (!seen.insert(key).second) continue;
       const Choices choices = choices_of(catalog, *op, call, results);
       if (choices.size() < 2) continue;

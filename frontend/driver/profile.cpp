@@ -47,7 +47,8 @@ void add_to_cache(const Plan& plan, size_t f, llvm::ArrayRef<double> times, Timi
       }
       auto& [sum, count] = sums[key];
       if (second)
-        cache.add(plan.device.name, instruction.op, instruction.kernel, OpCall(instruction.attrs, types), sum / count);
+        cache.add(plan.device.name, instruction.op, instruction.kernel,
+                  OpCall(get_op(instruction.op), instruction.attrs, types), sum / count);
       else
         sum += times[i], ++count;
     }

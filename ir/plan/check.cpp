@@ -135,18 +135,9 @@ Status FunctionCheck::claim(SlotId id, const llvm::Twine& who) {
 }
 
 Status FunctionCheck::types(const Instruction& instruction, const OpDef& op) const {
-  auto count = static_cast<int>(instruction.operands.size());
-  int least = op.min_operands, most = op.max_operands;
-  if (count < least || (most >= 0 && count > most))
-    return wrong("has " + llvm::Twine(count) + " operands, " + op.name + " takes " + llvm::Twine(least) +
-                 (most == least ? std::string()
-                  : most < 0    ? " or more"
-                                : " to " + std::to_string(most)));
   llvm::SmallVector<const Type*, 4> operands;
   for (SlotId id : instruction.operands) operands.push_back(id < 0 ? nullptr : &slot(id).type);
-  for (int i = 0; i < op.min_operands; ++i)
-    if (!operands[i]) return wrong("operand " + llvm::Twine(i) + " is absent");
-  Result<Types> inferred = op.infer(OpCall(instruction.attrs, operands));
+  Result<Types> inferred = infer(OpCall(op, instruction.attrs, operands));
   if (!inferred) return in_context("plan check: " + where() + "types", inferred.takeError());
   if (inferred->size() != instruction.results.size())
     return wrong("has " + llvm::Twine(instruction.results.size()) + " results, " + op.name + " gives " +
@@ -177,7 +168,7 @@ Status FunctionCheck::overlaps(const Instruction& instruction, const OpDef& op, 
     if (!share_bytes(r, slot(storage))) continue;
     std::string both =
         name(instruction.results[result]) + " overlaps operand " + std::to_string(i) + ", " + name(storage);
-    bool allowed = llvm::any_of(op.in_place, [&](const InPlace& pair) {
+    bool allowed = llvm::any_of(op.in_place_pairs(), [&](const InPlace& pair) {
       return static_cast<size_t>(pair.result) == result && static_cast<size_t>(pair.operand) == i;
     });
     if (!allowed) return wrong(both + ", which " + op.name + " does not allow");
@@ -193,7 +184,7 @@ Status FunctionCheck::overlaps(const Instruction& instruction, const OpDef& op, 
 
 // A view is written by nobody: its bytes are an operand's.
 Status FunctionCheck::write_view(const Instruction& instruction, const OpDef& op, SlotId result) {
-  SlotId source = op.view_of < 0 ? -1 : instruction.operands[op.view_of];
+  SlotId source = op.is_view() ? instruction.operands[op.operand(op.view_of)] : -1;
   if (source < 0) return wrong("its result " + name(result) + " is a view, and " + op.name + " makes none");
   if (plan_.storage_of(source) != plan_.storage_of(result))
     return wrong("its result " + name(result) + " is no view of operand " + name(source));

@@ -2,15 +2,15 @@
 
 namespace plimsoll {
 
-bool is_instruction(const Node& node) { return node.op->view_of < 0 && node.op->name != "constant"; }
+bool is_instruction(const Node& node) { return !node.op->is_view() && node.op->name != "constant"; }
 
 ValueId root_of(const Graph& graph, ValueId value) {
   for (;;) {
     NodeId producer = graph.value(value).producer;
     if (producer == NodeId::None) return value;
     const Node& node = graph.node(producer);
-    if (node.op->view_of < 0) return value;
-    value = node.operands[static_cast<size_t>(node.op->view_of)];
+    if (!node.op->is_view()) return value;
+    value = operand_of(node, node.op->view_of);
   }
 }
 
@@ -18,7 +18,7 @@ llvm::SmallVector<NodeId, 4> readers_of(const Graph& graph, ValueId value) {
   llvm::SmallVector<NodeId, 4> readers;
   for (NodeId user : graph.value(value).users) {
     const Node& node = graph.node(user);
-    if (node.op->view_of < 0) {
+    if (!node.op->is_view()) {
       readers.push_back(user);
       continue;
     }
@@ -30,7 +30,7 @@ llvm::SmallVector<NodeId, 4> readers_of(const Graph& graph, ValueId value) {
 
 llvm::SmallVector<InPlacePair, 2> in_place_pairs(const Graph& graph, const Node& node) {
   llvm::SmallVector<InPlacePair, 2> pairs;
-  for (const InPlace& allowed : node.op->in_place) {
+  for (const InPlace& allowed : node.op->in_place_pairs()) {
     if (!allowed.applies_to(node)) continue;
     const auto over = static_cast<size_t>(allowed.operand);
     const ValueId result = node.results[static_cast<size_t>(allowed.result)];

@@ -86,7 +86,7 @@ class Assigner {
   void visit(NodeId id) {
     const Node& node = graph_.node(id);
     int32_t at = s_.position[index_of(id)];
-    if (node.op->view_of >= 0) {
+    if (node.op->is_view()) {
       s_.buffer_of[index_of(node.results[0])] = s_.buffer_of[index_of(root_of(graph_, node.results[0]))];
       return;
     }

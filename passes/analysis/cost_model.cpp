@@ -13,7 +13,7 @@ std::optional<DType> matrix_dtype(const Graph& graph, const Node& node) {
 
 KernelCandidate chosen_kernel(const Graph& graph, const Node& node, const KernelCatalog& catalog) {
   llvm::SmallVector<const Type*, 4> types = operand_types(graph, node);
-  return catalog.candidates(*node.op, OpCall(node.attrs, types), result_types(graph, node)).front();
+  return catalog.candidates(*node.op, OpCall(*node.op, node.attrs, types), result_types(graph, node)).front();
 }
 
 Cost cost_of(const Graph& graph, const Node& node, const DeviceDescription& device) {

@@ -41,7 +41,7 @@ std::vector<int64_t> bytes_behind(const Graph& graph, llvm::ArrayRef<ValueId> cu
   for (NodeId id = graph.last_node(); id != NodeId::None; id = graph.node(id).previous) {
     const Node& node = graph.node(id);
     while (left > 0 && llvm::is_contained(node.results, cuts[left - 1])) behind[--left] = bytes;
-    if (!needed[index_of(id)] || node.op->view_of >= 0 || parameters.alone[index_of(node.results[0])]) continue;
+    if (!needed[index_of(id)] || node.op->is_view() || parameters.alone[index_of(node.results[0])]) continue;
     for (ValueId result : node.results) bytes += graph.type(result).bytes();
   }
   return behind;
@@ -78,7 +78,7 @@ int64_t nodes_of(const Program& program) {
   int64_t count = 0;
   for (const Graph& function : program.functions)
     for (NodeId id = function.first_node(); id != NodeId::None; id = function.node(id).next)
-      count += function.node(id).op->view_of < 0;
+      count += !function.node(id).op->is_view();
   return count;
 }
 

@@ -27,7 +27,7 @@ int64_t bypass_expands(Graph& graph, NodeId id) {
     if (!expand) continue;
     llvm::SmallVector<const Type*, 4> types = operand_types(graph, node);
     types[i] = &graph.type(expand->operands[0]);
-    Result<Types> results = node.op->infer(OpCall(node.attrs, types));
+    Result<Types> results = infer(OpCall(*node.op, node.attrs, types));
     if (!results) {
       llvm::consumeError(results.takeError());  // an op that wants equal shapes
       continue;

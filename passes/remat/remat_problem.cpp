@@ -124,7 +124,7 @@ class ProblemBuilder {
     op.cost_us = predicted_us(graph_, node, kernel, device_);
     op.workspace_bytes = rounded(kernel.workspace_bytes);
     op.engine = node.op->engine;
-    op.repeatable = node.op->recompute != Recompute::Never && node.phase != Phase::Update;
+    op.repeatable = node.op->repeatable && node.phase != Phase::Update;
     for (ValueId operand : node.operands)
       if (operand != ValueId::None) add_read(op, operand);
     for (ValueId result : node.results) {

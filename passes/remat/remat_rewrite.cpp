@@ -112,10 +112,10 @@ class Rematerialiser {
   // The name of `value` at the present place. A view is made again, before `before`, for each occurrence of its source.
   ValueId latest(ValueId value, NodeId before) {
     NodeId producer = graph_.value(value).producer;
-    bool view = producer != NodeId::None && graph_.node(producer).op->view_of >= 0;
+    bool view = producer != NodeId::None && graph_.node(producer).op->is_view();
     Now& now = now_[index_of(value)];
     if (!view) return now.value == ValueId::None ? value : now.value;
-    size_t seen = static_cast<size_t>(graph_.node(producer).op->view_of);
+    size_t seen = graph_.node(producer).op->operand(graph_.node(producer).op->view_of);
     ValueId original = graph_.node(producer).operands[seen], source = latest(original, before);
     if (source == original) return value;
     if (now.source == source) return now.value;
@@ -128,7 +128,7 @@ class Rematerialiser {
   void erase_unread_views() {
     for (NodeId id = graph_.last_node(), previous; id != NodeId::None; id = previous) {
       previous = graph_.node(id).previous;
-      if (graph_.node(id).op->view_of < 0) continue;
+      if (!graph_.node(id).op->is_view()) continue;
       ValueId view = graph_.node(id).results[0];
       bool shown =
           llvm::any_of(graph_.gradients, [&](const StateGradient& gradient) { return gradient.value == view; });

@@ -61,7 +61,7 @@ class Scheduler {
     for (NodeId id = graph_.first_node(); id != NodeId::None; id = graph_.next_node(id)) {
       const Node& node = graph_.node(id);
       for (ValueId result : node.results) {
-        if (node.op->view_of >= 0)
+        if (node.op->is_view())
           buffer_of_[index_of(result)] = buffer_of_[index_of(root_of(graph_, result))];
         else if (!is_instruction(node))
           new_buffer(result, true);

@@ -12,7 +12,7 @@ namespace {
 
 bool accepts(const Graph& graph, const Node& node, const Attrs& attrs) {
   llvm::SmallVector<const Type*, 4> types = operand_types(graph, node);
-  Result<Types> results = node.op->infer(OpCall(attrs, types));
+  Result<Types> results = infer(OpCall(*node.op, attrs, types));
   if (results) return true;
   llvm::consumeError(results.takeError());
   return false;

@@ -20,9 +20,7 @@ NodeId adder_behind(const Graph& graph, ValueId value) {
   const NodeId id = graph.value(value).producer;
   if (id == NodeId::None || !has_one_reader(graph, value)) return NodeId::None;
   const Node& node = graph.node(id);
-  const auto addend = static_cast<size_t>(node.op->addend);
-  const bool is_free =
-      node.op->addend >= 0 && (node.operands.size() <= addend || node.operands[addend] == ValueId::None);
+  const bool is_free = !node.op->addend.empty() && operand_of(node, node.op->addend) == ValueId::None;
   return is_free && node.results[0] == value ? id : NodeId::None;
 }
 
@@ -32,7 +30,7 @@ bool fuse(Graph& graph, NodeOrder& order, NodeId sum, NodeId adder, ValueId adde
   const ValueId result = graph.node(sum).results[0];
   Builder b = builder_at(graph, adder);
   llvm::SmallVector<ValueId, 6> operands(node.operands.begin(), node.operands.end());
-  const auto at = static_cast<size_t>(node.op->addend);
+  const auto at = node.op->operand(node.op->addend);
   operands.resize(std::max(operands.size(), at + 1), ValueId::None);
   operands[at] = b.reshape(addend, graph.type(node.results[0]).shape);
   const llvm::SmallVector<ValueId, 4> made = b.emit_all(node.op->name, operands, node.attrs);

@@ -234,7 +234,7 @@ class CastInserter {
       changed.emplace_back(narrow_, types[i]->shape);
       types[i] = &changed.back();
     }
-    Result<Types> results = node.op->infer(OpCall(node.attrs, types));
+    Result<Types> results = plimsoll::infer(OpCall(*node.op, node.attrs, types));
     if (results) return std::move(*results);
     llvm::consumeError(results.takeError());
     return std::nullopt;

@@ -72,13 +72,13 @@ class BatchResizer {
     llvm::SmallVector<const Type*, 4> before, after = operand_types(graph_, node);
     for (size_t i = 0; i < old.size(); ++i) before.push_back(after[i] ? &old[i] : nullptr);
     if (node.op->rebatch) {
-      Result<Attrs> attrs = node.op->rebatch(OpCall(node.attrs, before), after);
+      Result<Attrs> attrs = node.op->rebatch(OpCall(*node.op, node.attrs, before), after);
       if (!attrs) return attrs.takeError();
-      Result<Types> types = node.op->infer(OpCall(*attrs, after));
+      Result<Types> types = infer(OpCall(*node.op, *attrs, after));
       if (types) node.attrs = *attrs;
       return types;
     }
-    return node.op->infer(OpCall(node.attrs, after));
+    return infer(OpCall(*node.op, node.attrs, after));
   }
 
   // Gives this node its own resized copy of each expand that it reads and whose leading dim was the old batch.

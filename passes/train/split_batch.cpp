@@ -19,7 +19,7 @@ namespace {
 
 std::optional<ChunkCall> chunk_of_node(const Graph& graph, const Node& node, Chunk chunk) {
   const llvm::SmallVector<const Type*, 4> types = operand_types(graph, node);
-  return chunk_of(*node.op, OpCall(node.attrs, types), chunk);
+  return chunk_of(*node.op, OpCall(*node.op, node.attrs, types), chunk);
 }
 
 class Splitter {

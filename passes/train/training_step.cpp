@@ -88,7 +88,7 @@ ValueId find_sample_weight(const Graph& graph, ValueId loss) {
   const Node* node = nullptr;
   for (NodeId id = graph.value(loss).producer; id != NodeId::None; id = graph.value(node->operands[0]).producer) {
     node = &graph.node(id);
-    if (node->op->view_of != 0) break;
+    if (!node->op->is_view()) break;
   }
   return node && is_weighted_mean(graph, *node) ? node->results.back() : ValueId::None;
 }

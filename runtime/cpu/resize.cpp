@@ -31,7 +31,8 @@ Result<cpu::AxisTaps> taps_of_axis(const Attrs& attrs, int64_t in, int64_t out, 
   Tensor unit(Type(DType::F32, {in, in})), weights(Type(DType::F32, {in, out}));
   for (int64_t i = 0; i < in; ++i) unit.view().as<float>()[i * in + i] = 1;
   const Type* operand = &unit.type();
-  if (Status s = get_op("resize").reference(OpCall(probe, operand), unit.view(), weights.view())) return s;
+  const OpDef& op = get_op("resize");
+  if (Status s = op.reference(ReferenceCall(OpCall(op, probe, operand), unit.view(), weights.view()))) return s;
   cpu::AxisTaps taps{.in = in, .out = out};
   const float* weight = weights.view().as<float>();
   for (int64_t k = 0; k < out; ++k) {

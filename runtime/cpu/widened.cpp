@@ -35,7 +35,7 @@ class Copies {
 
 }  // namespace
 
-WidenedCall::WidenedCall(const OpCall& call, llvm::ArrayRef<Type> results) : attrs_(call.attrs) {
+WidenedCall::WidenedCall(const OpCall& call, llvm::ArrayRef<Type> results) : op_(call.op), attrs_(call.attrs) {
   for (size_t i = 0; i < call.count(); ++i) {
     operands_.push_back(call.has(i) ? widened(call.operand(i)) : Type());
     if (call.has(i)) copies_bytes_ += copy_bytes_of(call.operand(i));

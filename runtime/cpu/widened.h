@@ -13,12 +13,13 @@ class WidenedCall {
   WidenedCall(const OpCall& call, llvm::ArrayRef<Type> results);
   WidenedCall(const WidenedCall&) = delete;
 
-  OpCall call() const { return OpCall(attrs_, operand_types_); }
+  OpCall call() const { return OpCall(op_, attrs_, operand_types_); }
   llvm::ArrayRef<Type> results() const { return results_; }
   bool changes_anything() const { return copies_bytes_ > 0; }
   int64_t copies_bytes() const { return copies_bytes_; }  // of workspace, below what the kernel itself asks for
 
  private:
+  const OpDef& op_;
   const Attrs& attrs_;
   llvm::SmallVector<Type, 6> operands_;
   llvm::SmallVector<const Type*, 6> operand_types_;

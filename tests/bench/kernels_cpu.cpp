@@ -54,8 +54,8 @@ double time_line(const CpuKernelTable& table, const Line& line, double budget) {
   const OpDef& op = get_op(line.op);
   llvm::SmallVector<const Type*, 8> types;
   for (const Type& type : line.operands) types.push_back(&type);
-  const OpCall call(line.attrs, types);
-  const Types result_types = llvm::cantFail(op.infer(call));
+  const OpCall call(op, line.attrs, types);
+  const Types result_types = llvm::cantFail(infer(call));
   std::vector<Tensor> tensors, results;
   tensors.reserve(line.operands.size());
   for (const Type& type : line.operands) tensors.emplace_back(type);

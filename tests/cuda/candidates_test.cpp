@@ -23,8 +23,8 @@ KernelCandidate best_candidate(const CudaCatalog& catalog, const OpDef& op, cons
   llvm::SmallVector<const Type*, 4> types;
   for (const SampleOperand& operand : sample.operands)
     types.push_back(operand.fill == SampleOperand::Fill::Absent ? nullptr : &operand.type);
-  const OpCall call(sample.attrs, types);
-  Result<Types> results = op.infer(call);
+  const OpCall call(op, sample.attrs, types);
+  Result<Types> results = infer(call);
   REQUIRE(results);
   return catalog.candidates(op, call, *results).front();
 }
@@ -34,8 +34,8 @@ std::string names_of(const CudaCatalog& catalog, llvm::StringRef op, const Attrs
                      llvm::ArrayRef<Type> operands) {
   llvm::SmallVector<const Type*, 4> types;
   for (const Type& type : operands) types.push_back(&type);
-  const OpCall call(attrs, types);
-  Result<Types> results = get_op(op).infer(call);
+  const OpCall call(get_op(op), attrs, types);
+  Result<Types> results = infer(call);
   REQUIRE(results);
   std::string names;
   for (const KernelCandidate& candidate : catalog.candidates(get_op(op), call, *results)) names += candidate.name + " ";
@@ -193,8 +193,8 @@ TEST_SUITE("unit") {
     const Type* operands[] = {&x};
     auto best = [&](llvm::ArrayRef<int64_t> axes) {
       const Attrs attrs{{"axes", Ints(axes.begin(), axes.end())}};
-      const OpCall call(attrs, operands);
-      return catalog.candidates(get_op("reduce_sum"), call, *get_op("reduce_sum").infer(call)).front();
+      const OpCall call(get_op("reduce_sum"), attrs, operands);
+      return catalog.candidates(get_op("reduce_sum"), call, *infer(call)).front();
     };
     for (Ints axes : {Ints{}, Ints{0}, Ints{3}, Ints{1, 3}, Ints{0, 2}, Ints{0, 1, 2, 3}})
       CHECK(best(axes).name == "two_stages");
@@ -207,8 +207,8 @@ TEST_SUITE("unit") {
     const Type large(DType::F32, {20000}), small(DType::F32, {7}), other(DType::BF16, {7});
     const Attrs none;
     auto best = [&](llvm::ArrayRef<const Type*> operands) {
-      const OpCall call(none, operands);
-      return catalog.candidates(get_op("sum_squares"), call, *get_op("sum_squares").infer(call)).front();
+      const OpCall call(get_op("sum_squares"), none, operands);
+      return catalog.candidates(get_op("sum_squares"), call, *infer(call)).front();
     };
     CHECK(best({&large, &small, &small}).name == "two_stages");
     CHECK(best({&large, &small, &small}).workspace_bytes == 4 * (3 + 1 + 1));
@@ -220,6 +220,6 @@ TEST_SUITE("unit") {
     const Type f8(DType::F8E4M3, {4});
     const Type* operands[] = {&f8, &f8};
     const Attrs none;
-    CHECK(catalog.candidates(get_op("add"), OpCall(none, operands), {f8}).front().name == "reference");
+    CHECK(catalog.candidates(get_op("add"), OpCall(get_op("add"), none, operands), {f8}).front().name == "reference");
   }
 }

@@ -29,7 +29,8 @@ std::set<std::string> kernels_of_calls() {
       for (NodeId id : graph.order()) {
         const Node& node = graph.node(id);
         const auto types = operand_types(graph, node);
-        const auto candidates = catalog.candidates(*node.op, OpCall(node.attrs, types), result_types(graph, node));
+        const auto candidates =
+            catalog.candidates(*node.op, OpCall(*node.op, node.attrs, types), result_types(graph, node));
         INFO(graph.value(node.results[0]).name, " in ", dtype_name(dtype).str());
         CHECK(candidates.front().name != "reference");
         for (const KernelCandidate& candidate : candidates) kernels.insert(node.op->name.str() + "/" + candidate.name);

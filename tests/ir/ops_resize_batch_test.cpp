@@ -16,7 +16,7 @@ Type f32(llvm::ArrayRef<int64_t> shape) { return Type(DType::F32, shape); }
 std::string rebatched(llvm::StringRef op, const Attrs& attrs, Shape before, Shape after) {
   const Type from = f32(before), now = f32(after);
   const llvm::SmallVector<const Type*, 1> operands{&from}, changed{&now};
-  Result<Attrs> result = get_op(op).rebatch(OpCall(attrs, operands), changed);
+  Result<Attrs> result = get_op(op).rebatch(OpCall(get_op(op), attrs, operands), changed);
   return result ? to_text(*result) : llvm::toString(result.takeError());
 }
 
@@ -26,7 +26,7 @@ Attrs shape_attr(Ints shape) { return {{"shape", std::move(shape)}}; }
 std::string inferred(llvm::StringRef op, const Attrs& attrs, llvm::ArrayRef<Type> operands) {
   llvm::SmallVector<const Type*, 4> pointers;
   for (const Type& type : operands) pointers.push_back(&type);
-  Result<Types> types = get_op(op).infer(OpCall(attrs, pointers));
+  Result<Types> types = infer(OpCall(get_op(op), attrs, pointers));
   if (!types) return llvm::toString(types.takeError());
   std::string text;
   for (const Type& type : *types) text += (text.empty() ? "" : " ") + to_string(type);

@@ -98,14 +98,14 @@ std::vector<Tensor> run_reference(const Case& c, int poison) {
     types.push_back(operand ? &operand->type() : nullptr);
     operands.push_back(operand ? operand->view() : TensorView{});
   }
-  OpCall call(c.attrs, types);
+  OpCall call(*c.op, c.attrs, types);
   std::vector<Tensor> tensors;
-  for (const Type& type : must(c.op->infer(call))) {
+  for (const Type& type : must(infer(call))) {
     tensors.emplace_back(type);
     std::memset(tensors.back().data(), poison, static_cast<size_t>(type.bytes()));
   }
   for (const Tensor& tensor : tensors) results.push_back(tensor.view());
-  if (Status s = c.op->reference(call, operands, results)) FAIL(llvm::toString(std::move(s)));
+  if (Status s = c.op->reference(ReferenceCall(call, operands, results))) FAIL(llvm::toString(std::move(s)));
   return tensors;
 }
 
@@ -265,7 +265,7 @@ void check_joined(const Tensor& whole, Combine join, llvm::ArrayRef<const Tensor
 bool check_parts(const Case& c, int64_t count) {
   llvm::SmallVector<const Type*, 4> types;
   for (const Tensor* operand : c.operands) types.push_back(operand ? &operand->type() : nullptr);
-  const OpCall call(c.attrs, types);
+  const OpCall call(*c.op, c.attrs, types);
   std::vector<std::vector<Tensor>> parts;
   std::optional<ChunkCall> part;
   for (int64_t p = 0; p < count; ++p) {
@@ -303,7 +303,8 @@ TEST_SUITE("ops") {
       REQUIRE(bool(op->infer));
       REQUIRE(bool(op->reference));
       CHECK_FALSE(op->samples().empty());
-      for (InPlace overlap : op->in_place) CHECK((op->max_operands < 0 || overlap.operand < op->max_operands));
+      CHECK(op->in_place_pairs().size() == op->in_place.size());
+      if (!op->addend.empty()) CHECK(!op->operands[op->operand(op->addend)].is_required());
     }
   }
 
@@ -314,7 +315,7 @@ TEST_SUITE("ops") {
         CAPTURE(r);
         CHECK(zeros[r] == ones[r]);
       }
-      if (c.op->view_of >= 0) CHECK(zeros[0].type().bytes() == c.operands[c.op->view_of]->type().bytes());
+      if (c.op->is_view()) CHECK(zeros[0].type().bytes() == c.operands[c.op->operand(c.op->view_of)]->type().bytes());
     });
   }
 

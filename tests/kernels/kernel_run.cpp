@@ -9,7 +9,7 @@ namespace plimsoll::testing {
 namespace {
 
 Types infer(const KernelCase& c, const OpCall& call) {
-  Result<Types> types = c.op.infer(call);
+  Result<Types> types = plimsoll::infer(call);
   if (!types) FAIL(c.op.name.str(), ": ", llvm::toString(types.takeError()));
   return *types;
 }
@@ -68,7 +68,7 @@ llvm::SmallVector<const Type*, 4> KernelCase::types() const {
 
 std::vector<Tensor> run_kernel(const CpuCandidate& kernel, const KernelCase& c, llvm::ArrayRef<InPlace> overlaps) {
   const auto types = c.types();
-  const OpCall call(c.attrs, types);
+  const OpCall call(c.op, c.attrs, types);
   const Types result_types = infer(c, call);
   std::vector<Tensor> operands_copy = c.tensors, results;
   llvm::SmallVector<TensorView, 4> operands, views;
@@ -100,7 +100,7 @@ std::vector<Tensor> run_kernel(const CpuCandidate& kernel, const KernelCase& c, 
 
 Types result_types_of(const KernelCase& c) {
   const auto types = c.types();
-  return infer(c, OpCall(c.attrs, types));
+  return infer(c, OpCall(c.op, c.attrs, types));
 }
 
 std::vector<Tensor> run_reference(const KernelCase& c) {
@@ -110,7 +110,8 @@ std::vector<Tensor> run_reference(const KernelCase& c) {
   for (size_t i = 0; i < c.tensors.size(); ++i) operands.push_back(c.present[i] ? c.tensors[i].view() : TensorView{});
   for (const Type& type : result_types_of(c)) results.emplace_back(type);
   for (const Tensor& result : results) views.push_back(result.view());
-  if (Status status = c.op.reference(OpCall(c.attrs, types), operands, views)) FAIL(llvm::toString(std::move(status)));
+  if (Status status = c.op.reference(ReferenceCall(OpCall(c.op, c.attrs, types), operands, views)))
+    FAIL(llvm::toString(std::move(status)));
   return results;
 }
 
@@ -118,7 +119,7 @@ std::vector<std::vector<InPlace>> overlaps_of(const KernelCase& c) {
   const Types result_types = result_types_of(c);
   std::vector<std::vector<InPlace>> overlaps{{}};
   std::vector<InPlace> all;
-  for (InPlace pair : c.op.in_place) {
+  for (InPlace pair : c.op.in_place_pairs()) {
     const auto operand = static_cast<size_t>(pair.operand), result = static_cast<size_t>(pair.result);
     if (operand >= c.tensors.size() || !c.present[operand] || result >= result_types.size()) continue;
     if (c.tensors[operand].type().bytes() != result_types[result].bytes()) continue;
@@ -135,14 +136,14 @@ void check_results(const KernelCase& c, llvm::ArrayRef<Tensor> got, llvm::ArrayR
   const Types result_types = result_types_of(c);
   for (size_t r = 0; r < got.size(); ++r) {
     INFO("result ", r);
-    compare(got[r], wanted[r], tolerance_for(c, OpCall(c.attrs, types), result_types[r], result_types));
+    compare(got[r], wanted[r], tolerance_for(c, OpCall(c.op, c.attrs, types), result_types[r], result_types));
   }
 }
 
 void check_against_reference(const CpuKernelTable& table, const KernelCase& c) {
   const auto types = c.types();
   const std::vector<Tensor> wanted = run_reference(c);
-  for (const CpuCandidate& kernel : table.candidates(c.op, OpCall(c.attrs, types), result_types_of(c)))
+  for (const CpuCandidate& kernel : table.candidates(c.op, OpCall(c.op, c.attrs, types), result_types_of(c)))
     for (const std::vector<InPlace>& pairs : overlaps_of(c)) {
       INFO("kernel ", kernel.name(), ", ", pairs.size(), " results in place",
            pairs.empty() ? std::string() : ", first over operand " + std::to_string(pairs[0].operand));

@@ -148,8 +148,8 @@ TEST_SUITE("ops") {
     for (DType narrow : {DType::BF16, DType::F16}) {
       const KernelCase product("linear", {}, {normal({67, 131}, narrow), normal({131, 259}, narrow)}, 7);
       const auto types = product.types();
-      const OpCall call(product.attrs, types);
-      const Types results = llvm::cantFail(product.op.infer(call));
+      const OpCall call(product.op, product.attrs, types);
+      const Types results = llvm::cantFail(infer(call));
       const CpuCandidate first = table().candidates(product.op, call, results).front();
       CHECK(first.name() == "onednn.widened");
       CHECK(first.workspace_bytes(call, results) >= 4 * (67 * 131 + 131 * 259 + 67 * 259));
@@ -231,8 +231,8 @@ TEST_SUITE("ops") {
   TEST_CASE("an index or label outside its range is an error, not a crash") {
     auto message = [](const KernelCase& c) {
       const auto types = c.types();
-      const OpCall call(c.attrs, types);
-      const Types results = llvm::cantFail(c.op.infer(call));
+      const OpCall call(c.op, c.attrs, types);
+      const Types results = llvm::cantFail(infer(call));
       std::vector<Tensor> out;
       for (const Type& type : results) out.emplace_back(type);
       llvm::SmallVector<TensorView, 4> operands, views;
@@ -267,8 +267,8 @@ TEST_SUITE("ops") {
     for (const KernelCase& c : cases) {
       INFO(c.op.name.str());
       const auto types = c.types();
-      const OpCall call(c.attrs, types);
-      const CpuCandidate kernel = table().candidates(c.op, call, llvm::cantFail(c.op.infer(call))).front();
+      const OpCall call(c.op, c.attrs, types);
+      const CpuCandidate kernel = table().candidates(c.op, call, llvm::cantFail(infer(call))).front();
       omp_set_num_threads(1);
       const std::vector<Tensor> one = run_kernel(kernel, c, {});
       omp_set_num_threads(3);

@@ -13,14 +13,14 @@
 namespace plimsoll {
 namespace {
 
-constexpr AttrRule attention_attrs[] = {{"heads", AttrKind::Int},
-                                        {"kv_heads", AttrKind::Int},
-                                        {"scale", AttrKind::Float},
-                                        {"causal", AttrKind::Int, AttrNeed::Optional},
-                                        {"dropout", AttrKind::Float, AttrNeed::Optional},
-                                        {"id", AttrKind::Int, AttrNeed::Optional},
-                                        {"packed", AttrKind::Int, AttrNeed::Optional},
-                                        first_draw_rule};
+constexpr AttrSpecs attention_attrs{{"heads", AttrKind::Int},
+                                    {"kv_heads", AttrKind::Int},
+                                    {"scale", AttrKind::Float},
+                                    {"causal", 0},
+                                    {"dropout", 0.0},
+                                    {"id", AttrKind::Int, AttrNeed::Optional},
+                                    {"packed", 0},
+                                    first_draw_attr};
 
 struct Sizes : AttentionSizes {
   using AttentionSizes::AttentionSizes;
@@ -33,19 +33,19 @@ struct Sizes : AttentionSizes {
   }
 };
 
-Status need_present(const OpCall& call, std::initializer_list<size_t> operands) {
-  for (size_t i : operands)
-    if (!call.has(i)) return model_error("operand " + llvm::Twine(i) + " is absent");
+Status need_present(const OpCall& call, std::initializer_list<PortKey> operands) {
+  for (PortKey i : operands)
+    if (!call.has(i)) return model_error("operand " + llvm::Twine(call.index(i)) + " is absent");
   return Status::success();
 }
 
 Status check_packed_heads(const OpCall& call, int64_t heads, int64_t kv_heads) {
-  if (Status s = need_present(call, {0})) return s;
-  if (Status s = need_float(call, 0)) return s;
-  if (Status s = need_rank(call, 0, 3)) return s;
-  if (call.has(1) || call.has(2))
+  if (Status s = need_present(call, {"q"})) return s;
+  if (Status s = need_float(call, "q")) return s;
+  if (Status s = need_rank(call, "q", 3)) return s;
+  if (call.has("k") || call.has("v"))
     return model_error("packed heads stand in operand 0, operands 1 and 2 must be absent");
-  const int64_t width = call.operand(0).shape[2], all = heads + 2 * kv_heads;
+  const int64_t width = call["q"].shape[2], all = heads + 2 * kv_heads;
   if (width % all == 0) return Status::success();
   return model_error("the width " + llvm::Twine(width) + " does not divide into " + llvm::Twine(all) + " heads");
 }
@@ -55,13 +55,13 @@ Status check_heads(const OpCall& call) {
   if (heads < 1 || kv_heads < 1 || heads % kv_heads != 0)
     return model_error(llvm::Twine(heads) + " query heads do not share " + llvm::Twine(kv_heads) + " key heads evenly");
   if (AttentionSizes::is_packed(call.attrs)) return check_packed_heads(call, heads, kv_heads);
-  if (Status s = need_present(call, {0, 1, 2})) return s;
-  for (size_t i = 0; i < 3; ++i) {
+  if (Status s = need_present(call, {"q", "k", "v"})) return s;
+  for (llvm::StringRef i : {"q", "k", "v"}) {
     if (Status s = need_float(call, i)) return s;
-    if (Status s = need_same_dtype(call, 0, i)) return s;
+    if (Status s = need_same_dtype(call, "q", i)) return s;
     if (Status s = need_rank(call, i, 3)) return s;
   }
-  const Shape &q = call.operand(0).shape, &k = call.operand(1).shape, &v = call.operand(2).shape;
+  const Shape &q = call["q"].shape, &k = call["k"].shape, &v = call["v"].shape;
   if (q[2] % heads != 0 || k[2] % kv_heads != 0 || v[2] % kv_heads != 0)
     return model_error("the widths " + llvm::Twine(q[2]) + ", " + llvm::Twine(k[2]) + " and " + llvm::Twine(v[2]) +
                        " do not divide into " + llvm::Twine(heads) + " and " + llvm::Twine(kv_heads) + " heads");
@@ -73,56 +73,53 @@ Status check_heads(const OpCall& call) {
   return Status::success();
 }
 
-Status check_mask_and_rng(const OpCall& call, size_t mask, size_t rng) {
+Status check_mask_and_rng(const OpCall& call) {
   Shape scores = Sizes(call).scores();
-  if (call.has(mask)) {
-    const Type& type = call.operand(mask);
+  if (call.has("mask")) {
+    const Type& type = call["mask"];
     if (!is_float(type.dtype) && type.dtype != DType::Bool)
       return model_error("the mask is " + to_string(type) + ", it must be bool or float");
-    if (Status s = need_rank_between(call, mask, 2, 4)) return s;
+    if (Status s = need_rank_between(call, "mask", 2, 4)) return s;
     if (broadcast_shapes(scores, type.shape) != scores)
       return model_error("the mask " + to_string(type) + " does not broadcast to " + to_string(scores));
   }
-  if (Status s = need_type(call, rng, Type(DType::I64, {2}))) return s;
+  if (Status s = need_type(call, "rng", Type(DType::I64, {2}))) return s;
   if (Status s = need_first_draw(call.attrs)) return s;
   double dropout = call.attrs.get_float("dropout");
   if (dropout < 0 || dropout > 1)
     return model_error("dropout is " + std::to_string(dropout) + ", it must be between 0 and 1");
-  if (dropout > 0 && (!call.has(rng) || !call.attrs.has("id")))
+  if (dropout > 0 && (!call.has("rng") || !call.attrs.has("id")))
     return model_error("dropout " + std::to_string(dropout) + " needs a random counter and an id");
   return Status::success();
 }
 
 Result<Types> infer_attention(const OpCall& call) {
-  if (Status s = check_attrs(call.attrs, attention_attrs)) return s;
   if (Status s = check_heads(call)) return s;
-  if (Status s = check_mask_and_rng(call, 3, 4)) return s;
+  if (Status s = check_mask_and_rng(call)) return s;
   Sizes n(call);
-  DType dtype = call.operand(0).dtype;
+  DType dtype = call["q"].dtype;
   return Types{Type(dtype, {n.batch, n.rows, n.heads * n.value_depth}),
                Type(stat_dtype(dtype), {n.batch, n.heads, n.rows})};
 }
 
 Result<Types> infer_attention_grad(const OpCall& call) {
-  if (Status s = check_attrs(call.attrs, attention_attrs)) return s;
   if (Status s = check_heads(call)) return s;
-  if (Status s = need_present(call, {3, 4, 5})) return s;
-  if (Status s = check_mask_and_rng(call, 6, 7)) return s;
+  if (Status s = need_present(call, {"y", "lse", "dy"})) return s;
+  if (Status s = check_mask_and_rng(call)) return s;
   Sizes n(call);
-  Type y(call.operand(0).dtype, {n.batch, n.rows, n.heads * n.value_depth});
-  if (Status s = need_type(call, 3, y)) return s;
-  if (Status s = need_type(call, 4, Type(stat_dtype(y.dtype), {n.batch, n.heads, n.rows}))) return s;
-  if (Status s = need_type(call, 5, y)) return s;
-  if (AttentionSizes::is_packed(call.attrs)) return Types{call.operand(0)};
-  return Types{call.operand(0), call.operand(1), call.operand(2)};
+  Type y(call["q"].dtype, {n.batch, n.rows, n.heads * n.value_depth});
+  if (Status s = need_type(call, "y", y)) return s;
+  if (Status s = need_type(call, "lse", Type(stat_dtype(y.dtype), {n.batch, n.heads, n.rows}))) return s;
+  if (Status s = need_type(call, "dy", y)) return s;
+  if (AttentionSizes::is_packed(call.attrs)) return Types{call["q"]};
+  return Types{call["q"], call["k"], call["v"]};
 }
 
 Status attention_gradient(GradContext& g) {
   if (Status s = need_only_first_gradient(g, "the lse")) return s;
-  if (g.wants(3)) return model_error("the mask of attention cannot be trained");
-  llvm::SmallVector<ValueId, 8> operands{g.operand(0), g.operand(1), g.operand(2),
-                                         g.result(0),  g.result(1),  g.out_grad()};
-  for (size_t i = 3; i < g.operand_count(); ++i) operands.push_back(g.operand(i));
+  if (g.wants("mask")) return model_error("the mask of attention cannot be trained");
+  llvm::SmallVector<ValueId, 8> operands{g["q"], g["k"], g["v"], g.result("y"), g.result("lse"), g.out_grad()};
+  for (size_t i = g.index("mask"); i < g.operand_count(); ++i) operands.push_back(g[i]);
   llvm::SmallVector<ValueId, 4> gradients = g.b.emit_all("attention_grad", operands, g.attrs());
   for (size_t i = 0; i < gradients.size(); ++i)
     if (g.wants(i)) g.add(i, gradients[i]);
@@ -158,22 +155,22 @@ struct Operands {
   Shape mask_strides;
   RandomStream random{};
 
-  Operands(const OpCall& call, llvm::ArrayRef<TensorView> in, size_t mask_at, size_t rng_at)
+  explicit Operands(const ReferenceCall& call)
       : n(call),
         scale(call.attrs.get_float("scale")),
         dropout(call.attrs.get_float("dropout")),
         causal(call.attrs.get_int("causal")),
-        tensors{load(in, 0), load(in, 1), load(in, 2)},
+        tensors{call.load("q"), call.load("k"), call.load("v")},
         q(tensors[0].data()),
         k(tensors[n.k_operand].data()),
         v(tensors[n.v_operand].data()) {
-    if (call.has(mask_at)) {
-      mask = &in[mask_at];
+    if (call.has("mask")) {
+      mask = &call.operands[call.index("mask")];
       mask_strides = broadcast_strides(mask->type.shape, n.scores());
     }
-    if (dropout > 0)
-      random = {in[rng_at].get_int(0), in[rng_at].get_int(1), call.attrs.get_int("id"),
-                call.attrs.get_int("first_draw")};
+    if (dropout == 0) return;
+    const TensorView& rng = call.in("rng");
+    random = {rng.get_int(0), rng.get_int(1), call.attrs.get_int("id"), call.attrs.get_int("first_draw")};
   }
 
   int64_t kv_head(int64_t h) const { return h / (n.heads / n.kv_heads); }
@@ -226,15 +223,14 @@ double log_sum_exp(const std::vector<double>& row) {
   return largest + std::log(sum);
 }
 
-Status attention_reference(const OpCall& call, llvm::ArrayRef<TensorView> operands,
-                           llvm::ArrayRef<TensorView> results) {
-  Operands in(call, operands, 3, 4);
+Status attention_reference(const ReferenceCall& call) {
+  Operands in(call);
   std::vector<double> scores(static_cast<size_t>(in.n.columns));
-  std::vector<double> y(static_cast<size_t>(results[0].elements()));
+  std::vector<double> y(static_cast<size_t>(call.out("y").elements()));
   in.for_each_row([&](Row row) {
     for (int64_t c = 0; c < in.n.columns; ++c) scores[c] = in.score(row, c);
     double lse = log_sum_exp(scores);
-    results[1].set(in.lse_at(row), lse);
+    call.out("lse").set(in.lse_at(row), lse);
     if (lse == -INFINITY) return;
     for (int64_t c = 0; c < in.n.columns; ++c) {
       double probability = std::exp(scores[c] - lse) * in.keep(row, c);
@@ -242,17 +238,16 @@ Status attention_reference(const OpCall& call, llvm::ArrayRef<TensorView> operan
       for (int64_t d = 0; d < in.n.value_depth; ++d) y[in.y_at(row) + d] += probability * in.v[in.v_at(row, c) + d];
     }
   });
-  store(y, results[0]);
+  call.store(y, "y");
   return Status::success();
 }
 
 // With P the probabilities, Z their dropout factors and dP = Z * (dy v^T):
 //   dv = (Z * P)^T dy,  dS = P * (dP - sum(P * dP)),  dq = scale * dS k,  dk = scale * dS^T q,
 // where sum(P * dP) along a row equals dy . y.
-Status attention_grad_reference(const OpCall& call, llvm::ArrayRef<TensorView> operands,
-                                llvm::ArrayRef<TensorView> results) {
-  Operands in(call, operands, 6, 7);
-  std::vector<double> y = load(operands, 3), lse = load(operands, 4), dy = load(operands, 5);
+Status attention_grad_reference(const ReferenceCall& call) {
+  Operands in(call);
+  std::vector<double> y = call.load("y"), lse = call.load("lse"), dy = call.load("dy");
   std::array<std::vector<double>, 3> gradients;
   for (size_t i = 0; i < 3; ++i) gradients[i].resize(in.tensors[i].size());
   double *dq = gradients[0].data(), *dk = gradients[in.n.k_operand].data(), *dv = gradients[in.n.v_operand].data();
@@ -275,14 +270,14 @@ Status attention_grad_reference(const OpCall& call, llvm::ArrayRef<TensorView> o
       }
     }
   });
-  for (size_t i = 0; i < results.size(); ++i) store(gradients[i], results[i]);
+  for (size_t i = 0; i < call.results.size(); ++i) call.store(gradients[i], i);
   return Status::success();
 }
 
 // A mask may have a row for each sample.
 std::optional<ChunkCall> attention_part(const OpCall& call, Chunk part) {
-  ChunkCall made = cut_operands(call, {0, 1, 2});
-  if (call.has(3)) made.cut[3] = call.operand(3).rank() == 4 && call.operand(3).shape[0] > 1;
+  ChunkCall made = cut_operands(call, {"q", "k", "v"});
+  if (call.has("mask")) made.cut[call.index("mask")] = call["mask"].rank() == 4 && call["mask"].shape[0] > 1;
   if (call.attrs.get_float("dropout") == 0) return made;
   return with_part_of_draws(std::move(made), element_count(Sizes(call).scores()), part);
 }
@@ -351,12 +346,12 @@ constinit const OpDef op_attention{
         "sees columns up to i, dropout, id, first_draw, packed: q, k and v side by side in operand 0}; operands q, k, "
         "v, mask "
         "(bool: true may attend; float: added), rng",
-    .min_operands = 1,
-    .max_operands = 5,
+    .operands = {"q", "k?", "v?", "mask?", "rng?"},
+    .results = {"y", "lse"},
+    .attrs = attention_attrs,
     .infer = infer_attention,
     .gradient = Gradient::rule(attention_gradient),
     .precision = Precision::Low,
-    .recompute = Recompute::Normal,
     .flops = attention_flops,
     .chunk = attention_part,
     .reference = attention_reference,
@@ -366,12 +361,12 @@ constinit const OpDef op_attention{
 constinit const OpDef op_attention_grad{
     .name = "attention_grad",
     .summary = "dq, dk, dv (packed: one result) from q, k, v, y, lse, dy, mask and rng; attributes as in attention",
-    .min_operands = 1,
-    .max_operands = 8,
+    .operands = {"q", "k?", "v?", "y?", "lse?", "dy?", "mask?", "rng?"},
+    .results = {"dq", "dk?", "dv?"},
+    .attrs = attention_attrs,
     .infer = infer_attention_grad,
     .gradient = no_second_derivative,
     .precision = Precision::Low,
-    .recompute = Recompute::Normal,
     .flops = attention_grad_flops,
     .reference = attention_grad_reference,
     .samples = attention_grad_samples,

@@ -18,12 +18,12 @@ struct AttentionSizes {
 
   // Of a call whose widths divide evenly.
   explicit AttentionSizes(const OpCall& call)
-      : batch(call.operand(0).shape[0]),
-        rows(call.operand(0).shape[1]),
+      : batch(call["q"].shape[0]),
+        rows(call["q"].shape[1]),
         columns(rows),
         heads(call.attrs.get_int("heads")),
         kv_heads(call.attrs.get_int("kv_heads")),
-        q_step(call.operand(0).shape[2]) {
+        q_step(call["q"].shape[2]) {
     if (is_packed(call.attrs)) {
       k_step = v_step = q_step;
       depth = value_depth = q_step / (heads + 2 * kv_heads);
@@ -32,9 +32,9 @@ struct AttentionSizes {
       k_operand = v_operand = 0;
       return;
     }
-    columns = call.operand(1).shape[1];
-    k_step = call.operand(1).shape[2];
-    v_step = call.operand(2).shape[2];
+    columns = call["k"].shape[1];
+    k_step = call["k"].shape[2];
+    v_step = call["v"].shape[2];
     depth = q_step / heads;
     value_depth = v_step / kv_heads;
   }

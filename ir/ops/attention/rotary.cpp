@@ -6,17 +6,12 @@
 namespace plimsoll {
 namespace {
 
-constexpr AttrRule rotary_attrs[] = {{"heads", AttrKind::Int},
-                                     {"interleaved", AttrKind::Int, AttrNeed::Optional},
-                                     {"inverse", AttrKind::Int, AttrNeed::Optional}};
-
 Result<Types> infer_rotary(const OpCall& call) {
-  if (Status s = check_attrs(call.attrs, rotary_attrs)) return s;
   for (size_t i = 0; i < 3; ++i) {
     if (Status s = need_float(call, i)) return s;
     if (Status s = need_rank(call, i, 3)) return s;
   }
-  const Type &x = call.operand(0), &cos = call.operand(1);
+  const Type &x = call["x"], &cos = call["cos"];
   int64_t heads = call.attrs.get_int("heads");
   if (heads < 1 || x.shape[2] % heads != 0)
     return model_error("the width " + llvm::Twine(x.shape[2]) + " does not divide into " + llvm::Twine(heads) +
@@ -26,19 +21,19 @@ Result<Types> infer_rotary(const OpCall& call) {
     return model_error(llvm::Twine(pairs) + " angles turn " + llvm::Twine(2 * pairs) + " elements, a head has " +
                        llvm::Twine(depth));
   int64_t batch = cos.shape[0] == 1 ? 1 : x.shape[0];
-  if (Status s = need_shape(call, 1, {batch, x.shape[1], pairs})) return s;
-  if (Status s = need_type(call, 2, cos)) return s;
+  if (Status s = need_shape(call, "cos", {batch, x.shape[1], pairs})) return s;
+  if (Status s = need_type(call, "sin", cos)) return s;
   return Types{x};
 }
 
 Status rotary_gradient(GradContext& g) {
-  if (g.wants(1) || g.wants(2)) return model_error("the tables of rotary cannot be trained");
+  if (g.wants("cos") || g.wants("sin")) return model_error("the tables of rotary cannot be trained");
   Attrs attrs = g.attrs();
   if (attrs.get_int("inverse"))
     attrs.erase("inverse");
   else
     attrs.set("inverse", int64_t{1});
-  g.add(0, g.b.emit("rotary", {g.out_grad(), g.operand(1), g.operand(2)}, attrs));
+  g.add("x", g.b.emit("rotary", {g.out_grad(), g["cos"], g["sin"]}, attrs));
   return Status::success();
 }
 
@@ -46,12 +41,12 @@ double rotary_flops(const OpCall& call, llvm::ArrayRef<Type> results) {
   return 3.0 * static_cast<double>(results[0].elements());
 }
 
-Status rotary_reference(const OpCall& call, llvm::ArrayRef<TensorView> operands, llvm::ArrayRef<TensorView> results) {
-  const Shape &shape = call.operand(0).shape, &table = call.operand(1).shape;
+Status rotary_reference(const ReferenceCall& call) {
+  const Shape &shape = call["x"].shape, &table = call["cos"].shape;
   int64_t heads = call.attrs.get_int("heads"), depth = shape[2] / heads, pairs = table[2];
   bool interleaved = call.attrs.get_int("interleaved");
   double direction = call.attrs.get_int("inverse") ? -1 : 1;
-  std::vector<double> x = load(operands, 0), cos = load(operands, 1), sin = load(operands, 2), y = x;
+  std::vector<double> x = call.load("x"), cos = call.load("cos"), sin = call.load("sin"), y = x;
   for (int64_t b = 0; b < shape[0]; ++b)
     for (int64_t s = 0; s < shape[1]; ++s)
       for (int64_t h = 0; h < heads; ++h)
@@ -63,12 +58,12 @@ Status rotary_reference(const OpCall& call, llvm::ArrayRef<TensorView> operands,
           y[first] = x[first] * c - x[second] * d;
           y[second] = x[second] * c + x[first] * d;
         }
-  store(y, results[0]);
+  call.store(y, "y");
   return Status::success();
 }
 
 std::optional<ChunkCall> rotary_part(const OpCall& call, Chunk part) {
-  return call.operand(1).shape[0] == 1 ? part_of_first(call, part) : cut_operands(call, {0, 1, 2});
+  return call["cos"].shape[0] == 1 ? part_of_first(call, part) : cut_operands(call, {"x", "cos", "sin"});
 }
 
 std::vector<Sample> rotary_samples() {
@@ -88,13 +83,13 @@ constinit const OpDef op_rotary{
     .summary =
         "turns pairs of each head's first R elements in x[B, S, H*D] by the angles of cos, sin[1 or B, S, R/2]; "
         "{heads, interleaved: pairs (2i, 2i+1) instead of (i, i+R/2), inverse: turn back}",
-    .min_operands = 3,
-    .max_operands = 3,
+    .operands = {"x", "cos", "sin"},
+    .results = {"y"},
+    .attrs = {{"heads", AttrKind::Int}, {"interleaved", 0}, {"inverse", 0}},
     .infer = infer_rotary,
     .gradient = Gradient::rule(rotary_gradient),
     .precision = Precision::Follow,
-    .recompute = Recompute::Cheap,
-    .in_place = over_first,
+    .in_place = {{"y", "x"}},
     .flops = rotary_flops,
     .chunk = rotary_part,
     .reference = rotary_reference,

@@ -14,9 +14,9 @@ struct Expr {
   const Type& type() const { return b->type(id); }
 };
 
-inline Expr operand(GradContext& g, size_t i) { return {&g.b, g.operand(i)}; }
-inline Expr result(GradContext& g, size_t i = 0) { return {&g.b, g.result(i)}; }
-inline Expr out_grad(GradContext& g, size_t i = 0) { return {&g.b, g.out_grad(i)}; }
+inline Expr operand(GradContext& g, PortKey i) { return {&g.b, g[i]}; }
+inline Expr result(GradContext& g, PortKey i = size_t{0}) { return {&g.b, g.result(i)}; }
+inline Expr out_grad(GradContext& g, PortKey i = size_t{0}) { return {&g.b, g.out_grad(i)}; }
 
 // A scalar of x's dtype.
 inline Expr like(Expr x, double value) { return {x.b, x.b->scalar(value, x.type().dtype)}; }

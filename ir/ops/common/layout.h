@@ -9,7 +9,7 @@
 
 namespace plimsoll {
 
-inline constexpr AttrRule channels_last_rule{"channels_last", AttrKind::Int, AttrNeed::Optional};
+inline constexpr AttrSpec channels_last_attr{"channels_last", 0};
 
 inline bool is_channels_last(const Attrs& attrs) { return attrs.get_int("channels_last") != 0; }
 

@@ -2,17 +2,17 @@
 
 namespace plimsoll {
 
-Status need_shape(const OpCall& call, size_t i, llvm::ArrayRef<int64_t> shape) {
+Status need_shape(const OpCall& call, PortKey i, llvm::ArrayRef<int64_t> shape) {
   if (!call.has(i)) return Status::success();
-  return need_type(call, i, Type(call.operand(i).dtype, shape));
+  return need_type(call, i, Type(call[i].dtype, shape));
 }
 
-Status need_rank_between(const OpCall& call, size_t i, int64_t low, int64_t high) {
+Status need_rank_between(const OpCall& call, PortKey i, int64_t low, int64_t high) {
   if (!call.has(i)) return Status::success();
-  int64_t rank = call.operand(i).rank();
+  int64_t rank = call[i].rank();
   if (low <= rank && rank <= high) return Status::success();
   std::string limit = std::to_string(low) + (high == INT64_MAX ? " or more" : " to " + std::to_string(high));
-  return model_error("operand " + llvm::Twine(i) + " is " + to_string(call.operand(i)) + ", it must be of rank " +
+  return model_error("operand " + llvm::Twine(call.index(i)) + " is " + to_string(call[i]) + ", it must be of rank " +
                      limit);
 }
 
@@ -31,18 +31,6 @@ ValueId channel_sum(Builder& b, ValueId dy, const Attrs& attrs) {
   for (size_t d = 0; d < rank; ++d)
     if (d != channels) axes.push_back(static_cast<int64_t>(d));
   return b.sum(dy, axes, false);
-}
-
-std::vector<double> load(llvm::ArrayRef<TensorView> operands, size_t i) {
-  if (i >= operands.size() || !operands[i].data) return {};
-  const TensorView& view = operands[i];
-  std::vector<double> values(static_cast<size_t>(view.elements()));
-  for (size_t i = 0; i < values.size(); ++i) values[i] = view.get(static_cast<int64_t>(i));
-  return values;
-}
-
-void store(llvm::ArrayRef<double> values, const TensorView& view) {
-  for (size_t i = 0; i < values.size(); ++i) view.set(static_cast<int64_t>(i), values[i]);
 }
 
 Result<Attrs> rebatch_shape_attr(const OpCall& before, llvm::ArrayRef<const Type*> after) {

@@ -12,9 +12,9 @@
 namespace plimsoll {
 
 // An absent operand passes.
-Status need_shape(const OpCall& call, size_t i, llvm::ArrayRef<int64_t> shape);
-Status need_rank_between(const OpCall& call, size_t i, int64_t low, int64_t high);
-inline Status need_min_rank(const OpCall& call, size_t i, int64_t low) {
+Status need_shape(const OpCall& call, PortKey i, llvm::ArrayRef<int64_t> shape);
+Status need_rank_between(const OpCall& call, PortKey i, int64_t low, int64_t high);
+inline Status need_min_rank(const OpCall& call, PortKey i, int64_t low) {
   return need_rank_between(call, i, low, INT64_MAX);
 }
 
@@ -28,10 +28,6 @@ inline constexpr Gradient no_second_derivative =
 // Sums over everything but the channels, which stand where the attributes of an op say: what a per-channel parameter
 // gets.
 ValueId channel_sum(Builder& b, ValueId dy, const Attrs& attrs);
-
-// All elements of operand i in memory order; an absent operand has none.
-std::vector<double> load(llvm::ArrayRef<TensorView> operands, size_t i);
-void store(llvm::ArrayRef<double> values, const TensorView& view);
 
 // Each matrix of rows x columns turned over, so that inner loops run along memory.
 template <typename T>

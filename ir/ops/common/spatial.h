@@ -21,9 +21,9 @@ struct SlidingWindow {
 };
 
 // {strides, pads (begins, then ends), dilations}, each with one entry a spatial dimension; absent ones mean 1 or 0.
-inline constexpr AttrRule strides_rule{"strides", AttrKind::Ints, AttrNeed::Optional};
-inline constexpr AttrRule pads_rule{"pads", AttrKind::Ints, AttrNeed::Optional};
-inline constexpr AttrRule dilations_rule{"dilations", AttrKind::Ints, AttrNeed::Optional};
+inline constexpr AttrSpec strides_attr{"strides", AttrKind::Ints, AttrNeed::Optional};
+inline constexpr AttrSpec pads_attr{"pads", AttrKind::Ints, AttrNeed::Optional};
+inline constexpr AttrSpec dilations_attr{"dilations", AttrKind::Ints, AttrNeed::Optional};
 Result<SlidingWindow> read_window(const Attrs& attrs, llvm::ArrayRef<int64_t> kernel);
 
 enum class Rounding : uint8_t {

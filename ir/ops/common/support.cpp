@@ -7,71 +7,50 @@
 namespace plimsoll {
 namespace {
 
-constexpr llvm::StringLiteral kind_names[] = {"an integer",        "a number", "a string", "a list of integers",
-                                              "a list of numbers", "a dtype",  "a tensor"};
-
-bool is_kind(const Attr& attr, AttrKind kind) {
-  auto index = static_cast<size_t>(kind);
-  return attr.index() == index || (kind == AttrKind::Float && attr.index() == static_cast<size_t>(AttrKind::Int));
-}
-
-Status wrong_operand(const OpCall& call, size_t i, const llvm::Twine& needed) {
-  return model_error("operand " + llvm::Twine(i) + " is " + to_string(call.operand(i)) + ", it must be " + needed);
+Status wrong_operand(const OpCall& call, PortKey i, const llvm::Twine& needed) {
+  return model_error("operand " + llvm::Twine(call.index(i)) + " is " + to_string(call[i]) + ", it must be " + needed);
 }
 
 }  // namespace
 
 double no_flops(const OpCall&, llvm::ArrayRef<Type>) { return 0; }
 
-Status check_attrs(const Attrs& attrs, llvm::ArrayRef<AttrRule> rules) {
-  for (const AttrRule& rule : rules) {
-    const Attr* attr = attrs.find(rule.name);
-    if (!attr && rule.need == AttrNeed::Required) return model_error("attribute '" + rule.name + "' is missing");
-    if (attr && !is_kind(*attr, rule.kind))
-      return model_error("attribute '" + rule.name + "' must be " + kind_names[static_cast<size_t>(rule.kind)]);
-  }
-  for (const Attrs::Entry& entry : attrs.entries())
-    if (llvm::none_of(rules, [&](const AttrRule& rule) { return rule.name == entry.first; }))
-      return model_error("unknown attribute '" + entry.first + "'");
-  return Status::success();
-}
-
-Status need_float(const OpCall& call, size_t i) {
-  if (!call.has(i) || is_float(call.operand(i).dtype)) return Status::success();
+Status need_float(const OpCall& call, PortKey i) {
+  if (!call.has(i) || is_float(call[i].dtype)) return Status::success();
   return wrong_operand(call, i, "a float");
 }
 
-Status need_integer(const OpCall& call, size_t i) {
-  if (!call.has(i) || is_integer(call.operand(i).dtype)) return Status::success();
+Status need_integer(const OpCall& call, PortKey i) {
+  if (!call.has(i) || is_integer(call[i].dtype)) return Status::success();
   return wrong_operand(call, i, "an integer");
 }
 
-Status need_index(const OpCall& call, size_t i) {
+Status need_index(const OpCall& call, PortKey i) {
   if (!call.has(i)) return Status::success();
-  DType dtype = call.operand(i).dtype;
+  DType dtype = call[i].dtype;
   if (dtype == DType::I64 || dtype == DType::I32) return Status::success();
   return wrong_operand(call, i, "i32 or i64");
 }
 
-Status need_bool(const OpCall& call, size_t i) {
-  if (!call.has(i) || call.operand(i).dtype == DType::Bool) return Status::success();
+Status need_bool(const OpCall& call, PortKey i) {
+  if (!call.has(i) || call[i].dtype == DType::Bool) return Status::success();
   return wrong_operand(call, i, "bool");
 }
 
-Status need_rank(const OpCall& call, size_t i, int64_t rank) {
-  if (!call.has(i) || call.operand(i).rank() == rank) return Status::success();
+Status need_rank(const OpCall& call, PortKey i, int64_t rank) {
+  if (!call.has(i) || call[i].rank() == rank) return Status::success();
   return wrong_operand(call, i, "of rank " + llvm::Twine(rank));
 }
 
-Status need_type(const OpCall& call, size_t i, const Type& type) {
-  if (!call.has(i) || call.operand(i) == type) return Status::success();
+Status need_type(const OpCall& call, PortKey i, const Type& type) {
+  if (!call.has(i) || call[i] == type) return Status::success();
   return wrong_operand(call, i, to_string(type));
 }
 
-Status need_same_dtype(const OpCall& call, size_t i, size_t j) {
-  if (!call.has(i) || !call.has(j) || call.operand(i).dtype == call.operand(j).dtype) return Status::success();
-  return model_error("operands " + llvm::Twine(i) + " and " + llvm::Twine(j) + " differ in dtype: " +
-                     dtype_name(call.operand(i).dtype) + " and " + dtype_name(call.operand(j).dtype));
+Status need_same_dtype(const OpCall& call, PortKey i, PortKey j) {
+  if (!call.has(i) || !call.has(j) || call[i].dtype == call[j].dtype) return Status::success();
+  return model_error("operands " + llvm::Twine(call.index(i)) + " and " + llvm::Twine(call.index(j)) +
+                     " differ in dtype: " + dtype_name(call[i].dtype) + " and " + dtype_name(call[j].dtype));
 }
 
 Status need_axis(const Attrs& attrs, llvm::StringRef name, int64_t rank) {
@@ -105,10 +84,7 @@ Result<DType> sum_dtype(const OpCall& call) {
 
 Result<Types> one_result(DType dtype, llvm::ArrayRef<int64_t> shape) { return Types{Type(dtype, shape)}; }
 
-Result<Types> infer_same(const OpCall& call) {
-  if (Status s = check_attrs(call.attrs, {})) return s;
-  return Types{call.operand(0)};
-}
+Result<Types> infer_same(const OpCall& call) { return Types{call.operand(0)}; }
 
 Result<Types> infer_same_float(const OpCall& call) {
   for (size_t i = 0; i < call.count(); ++i) {
@@ -122,9 +98,8 @@ Result<Shape> broadcast_operands(const OpCall& call) {
   Shape shape;
   for (size_t i = 0; i < call.count(); ++i) {
     if (!call.has(i)) continue;
-    std::optional<Shape> both = broadcast_shapes(shape, call.operand(i).shape);
-    if (!both)
-      return model_error("shapes do not broadcast: " + to_string(shape) + " and " + to_string(call.operand(i).shape));
+    std::optional<Shape> both = broadcast_shapes(shape, call[i].shape);
+    if (!both) return model_error("shapes do not broadcast: " + to_string(shape) + " and " + to_string(call[i].shape));
     shape = *both;
   }
   return shape;
@@ -150,14 +125,14 @@ Status need_first_draw(const Attrs& attrs) {
   return model_error("first_draw is " + llvm::Twine(first) + ", it must be a multiple of 4 from 0 on");
 }
 
-ChunkCall cut_operands(const OpCall& call, std::initializer_list<size_t> operands) {
+ChunkCall cut_operands(const OpCall& call, std::initializer_list<PortKey> operands) {
   ChunkCall part{llvm::SmallVector<bool, 4>(call.count(), false), {}, call.attrs};
-  for (size_t i : operands)
-    if (call.has(i)) part.cut[i] = true;
+  for (PortKey i : operands)
+    if (call.has(i)) part.cut[call.index(i)] = true;
   return part;
 }
 
-std::optional<ChunkCall> part_of_first(const OpCall& call, Chunk) { return cut_operands(call, {0}); }
+std::optional<ChunkCall> part_of_first(const OpCall& call, Chunk) { return cut_operands(call, {size_t{0}}); }
 
 std::optional<ChunkCall> chunk_across_axis(const OpCall& call, Chunk part) {
   return call.attrs.get_int("axis") == 0 ? std::nullopt : part_of_first(call, part);
@@ -186,8 +161,8 @@ std::optional<double> scalar_constant(const Graph& graph, ValueId value) {
   return node.attrs.get_tensor("value")->get(0);
 }
 
-void add_broadcast(GradContext& g, size_t i, ValueId grad) {
-  const Shape shape = g.type(g.operand(i)).shape;
+void add_broadcast(GradContext& g, PortKey i, ValueId grad) {
+  const Shape shape = g.type(g[i]).shape;
   g.add(i, g.b.sum_to_shape(grad, shape));
 }
 

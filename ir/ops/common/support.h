@@ -17,32 +17,16 @@ namespace plimsoll {
 // Moves or makes data, computes nothing.
 double no_flops(const OpCall& call, llvm::ArrayRef<Type> results);
 
-inline constexpr InPlace over_first[] = {{0, 0}};
-inline constexpr InPlace over_either[] = {{0, 0}, {0, 1}};
-
 // ---- Inference ----
 
-enum class AttrKind : uint8_t { Int, Float, String, Ints, Floats, DType, Tensor };  // in the order of Attr
-enum class AttrNeed : bool { Required, Optional };
-
-struct AttrRule {
-  llvm::StringLiteral name;
-  AttrKind kind;
-  AttrNeed need = AttrNeed::Required;
-};
-
-// Fails on a required attribute that is missing, one of the wrong kind, and one that no rule knows. An int
-// passes for a float.
-Status check_attrs(const Attrs& attrs, llvm::ArrayRef<AttrRule> rules);
-
-// Operand i must be of that kind. An absent operand passes.
-Status need_float(const OpCall& call, size_t i);
-Status need_integer(const OpCall& call, size_t i);
-Status need_index(const OpCall& call, size_t i);  // i32 or i64
-Status need_bool(const OpCall& call, size_t i);
-Status need_rank(const OpCall& call, size_t i, int64_t rank);
-Status need_type(const OpCall& call, size_t i, const Type& type);
-Status need_same_dtype(const OpCall& call, size_t i, size_t j);
+// Operand i, by name or by place, must be of that kind. An absent operand passes.
+Status need_float(const OpCall& call, PortKey i);
+Status need_integer(const OpCall& call, PortKey i);
+Status need_index(const OpCall& call, PortKey i);  // i32 or i64
+Status need_bool(const OpCall& call, PortKey i);
+Status need_rank(const OpCall& call, PortKey i, int64_t rank);
+Status need_type(const OpCall& call, PortKey i, const Type& type);
+Status need_same_dtype(const OpCall& call, PortKey i, PortKey j);
 // The integer attribute `name` must be an axis of a tensor of that rank.
 Status need_axis(const Attrs& attrs, llvm::StringRef name, int64_t rank);
 // The attribute must be a list of `rank` integers.
@@ -52,11 +36,11 @@ Status need_choice(const Attrs& attrs, llvm::StringRef name, llvm::ArrayRef<llvm
 
 // Long sums may round to another float than they read: {dtype}, such as an f32 weight gradient from bf16 operands.
 // Without it, operand 0's dtype.
-inline constexpr AttrRule sum_dtype_rule{"dtype", AttrKind::DType, AttrNeed::Optional};
+inline constexpr AttrSpec sum_dtype_attr{"dtype", AttrKind::DType, AttrNeed::Optional};
 Result<DType> sum_dtype(const OpCall& call);
 
 Result<Types> one_result(DType dtype, llvm::ArrayRef<int64_t> shape);
-// One result of operand 0's type; no attributes.
+// One result of operand 0's type.
 Result<Types> infer_same(const OpCall& call);
 // The same, all operands floats.
 Result<Types> infer_same_float(const OpCall& call);
@@ -70,13 +54,13 @@ Shape reduced_shape(llvm::ArrayRef<int64_t> shape, llvm::ArrayRef<int64_t> axes,
 bool contains(llvm::ArrayRef<int64_t> list, int64_t value);
 
 // A node that draws random numbers for a part of a batch begins at that number of its stream, a multiple of 4.
-inline constexpr AttrRule first_draw_rule{"first_draw", AttrKind::Int, AttrNeed::Optional};
+inline constexpr AttrSpec first_draw_attr{"first_draw", 0};
 Status need_first_draw(const Attrs& attrs);
 
 // ---- Parts of the batch ----
 
 // A part reads its part of these operands, where they are present.
-ChunkCall cut_operands(const OpCall& call, std::initializer_list<size_t> operands);
+ChunkCall cut_operands(const OpCall& call, std::initializer_list<PortKey> operands);
 // Rows of operand 0 make rows of every result.
 std::optional<ChunkCall> part_of_first(const OpCall& call, Chunk part);
 // The same unless the op works along {axis} = 0.
@@ -93,7 +77,7 @@ std::optional<ChunkCall> with_part_of_draws(ChunkCall made, int64_t draws, Chunk
 // The value of a one-element `constant`.
 std::optional<double> scalar_constant(const Graph& graph, ValueId value);
 // Adds a gradient of the broadcast shape to operand i, summed to the operand's own shape.
-void add_broadcast(GradContext& g, size_t i, ValueId grad);
+void add_broadcast(GradContext& g, PortKey i, ValueId grad);
 ValueId zeros(Builder& b, const Type& type);
 
 // ---- References ----

@@ -6,41 +6,34 @@
 namespace plimsoll {
 namespace {
 
-constexpr AttrRule conv_attrs[] = {strides_rule, pads_rule, dilations_rule, groups_rule, channels_last_rule};
-constexpr AttrRule conv_dx_attrs[] = {strides_rule, pads_rule,          dilations_rule,
-                                      groups_rule,  channels_last_rule, shape_rule};
-constexpr AttrRule conv_dw_attrs[] = {strides_rule,       pads_rule,  dilations_rule, groups_rule,
-                                      channels_last_rule, shape_rule, sum_dtype_rule};
-
 Result<Types> infer_conv(const OpCall& call) {
-  if (Status s = check_attrs(call.attrs, conv_attrs)) return s;
-  if (Status s = need_float(call, 0)) return s;
-  if (Status s = need_same_dtype(call, 0, 1)) return s;
-  const Type &x = call.operand(0), &w = call.operand(1);
+  if (Status s = need_float(call, "x")) return s;
+  if (Status s = need_same_dtype(call, "x", "w")) return s;
+  const Type &x = call["x"], &w = call["w"];
   Result<Shape> shape = convolved_shape(call.attrs, x.shape, w.shape);
   if (!shape) return shape.takeError();
-  if (Status s = need_type(call, 2, Type(x.dtype, {w.shape[0]}))) return s;
+  if (Status s = need_type(call, "bias", Type(x.dtype, {w.shape[0]}))) return s;
   return one_result(x.dtype, *shape);
 }
 
 Status conv_gradient(GradContext& g) {
-  ValueId x = g.operand(0), w = g.operand(1), dy = g.out_grad();
-  if (g.wants(0)) g.add(0, g.b.emit("conv_dx", {dy, w}, with_shape(g.attrs(), g.type(x).shape)));
-  if (g.wants(1)) g.add(1, g.b.emit("conv_dw", {x, dy}, with_shape(g.attrs(), g.type(w).shape)));
-  if (g.wants(2)) g.add(2, channel_sum(g.b, dy, g.attrs()));
+  ValueId x = g["x"], w = g["w"], dy = g.out_grad();
+  if (g.wants("x")) g.add("x", g.b.emit("conv_dx", {dy, w}, with_shape(g.attrs(), g.type(x).shape)));
+  if (g.wants("w")) g.add("w", g.b.emit("conv_dw", {x, dy}, with_shape(g.attrs(), g.type(w).shape)));
+  if (g.wants("bias")) g.add("bias", channel_sum(g.b, dy, g.attrs()));
   return Status::success();
 }
 
 double conv_flops(const OpCall& call, llvm::ArrayRef<Type> results) {
-  return product_flops(results[0].shape, call.operand(1).shape);
+  return product_flops(results[0].shape, call["w"].shape);
 }
 
-Status conv_reference(const OpCall& call, llvm::ArrayRef<TensorView> operands, llvm::ArrayRef<TensorView> results) {
-  std::vector<double> x = load(operands, 0), w = load(operands, 1);
-  std::vector<double> y = start_from_bias(call.attrs, results[0].type, load(operands, 2));
-  for_each_product(call.attrs, call.operand(0).shape, call.operand(1).shape, results[0].type.shape,
+Status conv_reference(const ReferenceCall& call) {
+  std::vector<double> x = call.load("x"), w = call.load("w");
+  std::vector<double> y = start_from_bias(call.attrs, call.out("y").type, call.load("bias"));
+  for_each_product(call.attrs, call["x"].shape, call["w"].shape, call.out("y").type.shape,
                    [&](int64_t xi, int64_t wi, int64_t yi) { y[yi] += x[xi] * w[wi]; });
-  store(y, results[0]);
+  call.store(y, "y");
   return Status::success();
 }
 
@@ -71,26 +64,25 @@ std::vector<Sample> conv_samples() {
 }
 
 Result<Types> infer_conv_dx(const OpCall& call) {
-  if (Status s = check_attrs(call.attrs, conv_dx_attrs)) return s;
-  if (Status s = need_float(call, 0)) return s;
-  if (Status s = need_same_dtype(call, 0, 1)) return s;
+  if (Status s = need_float(call, "dy")) return s;
+  if (Status s = need_same_dtype(call, "dy", "w")) return s;
   llvm::ArrayRef<int64_t> x_shape = call.attrs.get_ints("shape");
-  Result<Shape> dy_shape = convolved_shape(call.attrs, x_shape, call.operand(1).shape);
+  Result<Shape> dy_shape = convolved_shape(call.attrs, x_shape, call["w"].shape);
   if (!dy_shape) return dy_shape.takeError();
-  if (Status s = need_shape(call, 0, *dy_shape)) return s;
-  return one_result(call.operand(0).dtype, x_shape);
+  if (Status s = need_shape(call, "dy", *dy_shape)) return s;
+  return one_result(call["dy"].dtype, x_shape);
 }
 
 double conv_dx_flops(const OpCall& call, llvm::ArrayRef<Type>) {
-  return product_flops(call.operand(0).shape, call.operand(1).shape);
+  return product_flops(call["dy"].shape, call["w"].shape);
 }
 
-Status conv_dx_reference(const OpCall& call, llvm::ArrayRef<TensorView> operands, llvm::ArrayRef<TensorView> results) {
-  std::vector<double> dy = load(operands, 0), w = load(operands, 1),
-                      dx = start_from_bias(call.attrs, results[0].type, {});
-  for_each_product(call.attrs, results[0].type.shape, call.operand(1).shape, call.operand(0).shape,
+Status conv_dx_reference(const ReferenceCall& call) {
+  std::vector<double> dy = call.load("dy"), w = call.load("w"),
+                      dx = start_from_bias(call.attrs, call.out("dx").type, {});
+  for_each_product(call.attrs, call.out("dx").type.shape, call["w"].shape, call["dy"].shape,
                    [&](int64_t xi, int64_t wi, int64_t yi) { dx[xi] += dy[yi] * w[wi]; });
-  store(dx, results[0]);
+  call.store(dx, "dx");
   return Status::success();
 }
 
@@ -112,28 +104,27 @@ std::vector<Sample> conv_dx_samples() {
 }
 
 Result<Types> infer_conv_dw(const OpCall& call) {
-  if (Status s = check_attrs(call.attrs, conv_dw_attrs)) return s;
-  if (Status s = need_float(call, 0)) return s;
-  if (Status s = need_same_dtype(call, 0, 1)) return s;
+  if (Status s = need_float(call, "x")) return s;
+  if (Status s = need_same_dtype(call, "x", "dy")) return s;
   llvm::ArrayRef<int64_t> w_shape = call.attrs.get_ints("shape");
-  Result<Shape> dy_shape = convolved_shape(call.attrs, call.operand(0).shape, w_shape);
+  Result<Shape> dy_shape = convolved_shape(call.attrs, call["x"].shape, w_shape);
   if (!dy_shape) return dy_shape.takeError();
-  if (Status s = need_shape(call, 1, *dy_shape)) return s;
+  if (Status s = need_shape(call, "dy", *dy_shape)) return s;
   Result<DType> dtype = sum_dtype(call);
   if (!dtype) return dtype.takeError();
   return one_result(*dtype, w_shape);
 }
 
 double conv_dw_flops(const OpCall& call, llvm::ArrayRef<Type> results) {
-  return product_flops(call.operand(1).shape, results[0].shape);
+  return product_flops(call["dy"].shape, results[0].shape);
 }
 
-Status conv_dw_reference(const OpCall& call, llvm::ArrayRef<TensorView> operands, llvm::ArrayRef<TensorView> results) {
-  std::vector<double> x = load(operands, 0), dy = load(operands, 1),
-                      dw = start_from_bias(call.attrs, results[0].type, {});
-  for_each_product(call.attrs, call.operand(0).shape, results[0].type.shape, call.operand(1).shape,
+Status conv_dw_reference(const ReferenceCall& call) {
+  std::vector<double> x = call.load("x"), dy = call.load("dy"),
+                      dw = start_from_bias(call.attrs, call.out("dw").type, {});
+  for_each_product(call.attrs, call["x"].shape, call.out("dw").type.shape, call["dy"].shape,
                    [&](int64_t xi, int64_t wi, int64_t yi) { dw[wi] += x[xi] * dy[yi]; });
-  store(dw, results[0]);
+  call.store(dw, "dw");
   return Status::success();
 }
 
@@ -178,12 +169,12 @@ constinit const OpDef op_conv{
     .summary =
         "convolution of x[N, C, in...] with w[M, C/groups, kernel...] plus bias[M]; {strides, pads, dilations, "
         "groups, channels_last}, pads being all begins, then all ends",
-    .min_operands = 2,
-    .max_operands = 3,
+    .operands = {"x", "w", "bias?"},
+    .results = {"y"},
+    .attrs = conv_attrs,
     .infer = infer_conv,
     .gradient = Gradient::rule(conv_gradient),
     .precision = Precision::Low,
-    .recompute = Recompute::Normal,
     .flops = conv_flops,
     .chunk = part_of_first,
     .reference = conv_reference,
@@ -193,12 +184,12 @@ constinit const OpDef op_conv{
 constinit const OpDef op_conv_dx{
     .name = "conv_dx",
     .summary = "gradient of conv's x from dy and w; {shape} is x's, the rest as in conv",
-    .min_operands = 2,
-    .max_operands = 2,
+    .operands = {"dy", "w"},
+    .results = {"dx"},
+    .attrs = conv_attrs.with({shape_attr}),
     .infer = infer_conv_dx,
     .gradient = no_second_derivative,
     .precision = Precision::Low,
-    .recompute = Recompute::Normal,
     .flops = conv_dx_flops,
     .rebatch = rebatch_shape_attr,
     .reference = conv_dx_reference,
@@ -208,12 +199,12 @@ constinit const OpDef op_conv_dx{
 constinit const OpDef op_conv_dw{
     .name = "conv_dw",
     .summary = "gradient of conv's w from x and dy; {shape} is w's, {dtype} what it is rounded to, the rest as in conv",
-    .min_operands = 2,
-    .max_operands = 2,
+    .operands = {"x", "dy"},
+    .results = {"dw"},
+    .attrs = conv_attrs.with({shape_attr, sum_dtype_attr}),
     .infer = infer_conv_dw,
     .gradient = no_second_derivative,
     .precision = Precision::Low,
-    .recompute = Recompute::Normal,
     .flops = conv_dw_flops,
     .reference = conv_dw_reference,
     .samples = conv_dw_samples,

@@ -6,8 +6,8 @@
 
 namespace plimsoll {
 
-inline constexpr AttrRule groups_rule{"groups", AttrKind::Int, AttrNeed::Optional};
-inline constexpr AttrRule shape_rule{"shape", AttrKind::Ints};
+inline constexpr AttrSpec shape_attr{"shape", AttrKind::Ints};
+inline constexpr AttrSpecs conv_attrs{strides_attr, pads_attr, dilations_attr, {"groups", 1}, channels_last_attr};
 
 // The attributes of a gradient op whose result has that shape.
 inline Attrs with_shape(Attrs attrs, llvm::ArrayRef<int64_t> shape) {

@@ -7,10 +7,6 @@
 namespace plimsoll {
 namespace {
 
-constexpr AttrRule transpose_attrs[] = {strides_rule,       pads_rule,
-                                        dilations_rule,     groups_rule,
-                                        channels_last_rule, {"output_padding", AttrKind::Ints, AttrNeed::Optional}};
-
 // The extent whose convolution has `input` positions; output_padding picks one of the `stride` many.
 Result<Shape> transposed_extents(const Attrs& attrs, const SlidingWindow& window, llvm::ArrayRef<int64_t> input) {
   llvm::ArrayRef<int64_t> extra = attrs.get_ints("output_padding");
@@ -33,10 +29,9 @@ Result<Shape> transposed_extents(const Attrs& attrs, const SlidingWindow& window
 }
 
 Result<Types> infer_conv_transpose(const OpCall& call) {
-  if (Status s = check_attrs(call.attrs, transpose_attrs)) return s;
-  if (Status s = need_float(call, 0)) return s;
-  if (Status s = need_same_dtype(call, 0, 1)) return s;
-  const Type &x = call.operand(0), &w = call.operand(1);
+  if (Status s = need_float(call, "x")) return s;
+  if (Status s = need_same_dtype(call, "x", "w")) return s;
+  const Type &x = call["x"], &w = call["w"];
   if (x.rank() < 3 || x.rank() > 5 || w.rank() != x.rank())
     return model_error("input " + to_string(x) + " and weight " + to_string(w) + " must have equal rank, 3 to 5");
   const Shape x_shape = channels_first(call.attrs, x.shape), w_shape = channels_first(call.attrs, w.shape);
@@ -53,31 +48,30 @@ Result<Types> infer_conv_transpose(const OpCall& call) {
   if (!extents) return extents.takeError();
   Shape shape{x_shape[0], w_shape[1] * groups};
   shape.append(extents->begin(), extents->end());
-  if (Status s = need_type(call, 2, Type(x.dtype, {shape[1]}))) return s;
+  if (Status s = need_type(call, "bias", Type(x.dtype, {shape[1]}))) return s;
   return one_result(x.dtype, in_layout(call.attrs, shape));
 }
 
 Status conv_transpose_gradient(GradContext& g) {
-  ValueId x = g.operand(0), w = g.operand(1), dy = g.out_grad();
+  ValueId x = g["x"], w = g["w"], dy = g.out_grad();
   Attrs attrs = g.attrs();
   attrs.erase("output_padding");
-  if (g.wants(0)) g.add(0, g.b.emit("conv", {dy, w}, attrs));
-  if (g.wants(1)) g.add(1, g.b.emit("conv_dw", {dy, x}, with_shape(attrs, g.type(w).shape)));
-  if (g.wants(2)) g.add(2, channel_sum(g.b, dy, g.attrs()));
+  if (g.wants("x")) g.add("x", g.b.emit("conv", {dy, w}, attrs));
+  if (g.wants("w")) g.add("w", g.b.emit("conv_dw", {dy, x}, with_shape(attrs, g.type(w).shape)));
+  if (g.wants("bias")) g.add("bias", channel_sum(g.b, dy, g.attrs()));
   return Status::success();
 }
 
 double conv_transpose_flops(const OpCall& call, llvm::ArrayRef<Type>) {
-  return product_flops(call.operand(0).shape, call.operand(1).shape);
+  return product_flops(call["x"].shape, call["w"].shape);
 }
 
-Status conv_transpose_reference(const OpCall& call, llvm::ArrayRef<TensorView> operands,
-                                llvm::ArrayRef<TensorView> results) {
-  std::vector<double> x = load(operands, 0), w = load(operands, 1);
-  std::vector<double> y = start_from_bias(call.attrs, results[0].type, load(operands, 2));
-  for_each_product(call.attrs, results[0].type.shape, call.operand(1).shape, call.operand(0).shape,
+Status conv_transpose_reference(const ReferenceCall& call) {
+  std::vector<double> x = call.load("x"), w = call.load("w");
+  std::vector<double> y = start_from_bias(call.attrs, call.out("y").type, call.load("bias"));
+  for_each_product(call.attrs, call.out("y").type.shape, call["w"].shape, call["x"].shape,
                    [&](int64_t input, int64_t wi, int64_t output) { y[input] += x[output] * w[wi]; });
-  store(y, results[0]);
+  call.store(y, "y");
   return Status::success();
 }
 
@@ -107,12 +101,12 @@ constinit const OpDef op_conv_transpose{
     .summary =
         "transposed convolution of x[N, C, in...] with w[C, M/groups, kernel...] plus bias[M]; {strides, pads, "
         "dilations, groups, output_padding, channels_last}",
-    .min_operands = 2,
-    .max_operands = 3,
+    .operands = {"x", "w", "bias?"},
+    .results = {"y"},
+    .attrs = conv_attrs.with({{"output_padding", AttrKind::Ints, AttrNeed::Optional}}),
     .infer = infer_conv_transpose,
     .gradient = Gradient::rule(conv_transpose_gradient),
     .precision = Precision::Low,
-    .recompute = Recompute::Normal,
     .flops = conv_transpose_flops,
     .chunk = part_of_first,
     .reference = conv_transpose_reference,

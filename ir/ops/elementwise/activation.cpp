@@ -30,11 +30,12 @@ double gelu(double x, const Attrs& attrs) {
   return 0.5 * x * (1 + t);
 }
 
+constexpr AttrSpecs gelu_attrs{{"approximate", "none"}};
+
 Result<Types> infer_gelu(const OpCall& call) {
-  if (Status s = check_attrs(call.attrs, {{"approximate", AttrKind::String, AttrNeed::Optional}})) return s;
   if (Status s = need_choice(call.attrs, "approximate", {"none", "tanh"})) return s;
-  if (Status s = need_float(call, 0)) return s;
-  return Types{call.operand(0)};
+  if (Status s = need_float(call, "x")) return s;
+  return Types{call["x"]};
 }
 
 std::vector<Sample> gelu_samples() {
@@ -71,24 +72,23 @@ constinit const OpDef op_silu =
 constinit const OpDef op_gelu = unary_op(
     "gelu", "x times the normal distribution function, or its tanh form {approximate=none|tanh}", infer_gelu,
     map_unary<gelu>, rule<[](Expr x, Expr, Expr dy, const Attrs& attrs) { return apply("gelu_grad", x, dy, attrs); }>,
-    gelu_samples);
+    gelu_samples, gelu_attrs);
 
 // ---- Gradients of the common ones ----
 
 namespace {
 
-constexpr OpDef gradient_op(llvm::StringLiteral name, llvm::StringLiteral summary, ReferenceFn reference,
+constexpr OpDef gradient_op(llvm::StringLiteral name, llvm::StringLiteral summary, Port reads, ReferenceFn reference,
                             Gradient gradient) {
   return {.name = name,
           .summary = summary,
-          .min_operands = 2,
-          .max_operands = 2,
+          .operands = {reads, "dy"},
+          .results = {"dx"},
           .infer = infer_same_float,
           .gradient = gradient,
           .precision = Precision::Follow,
-          .recompute = Recompute::Cheap,
           .elementwise = true,
-          .in_place = over_either,
+          .in_place = {{"dx", reads.name}, {"dx", "dy"}},
           .reference = reference,
           .samples = [] {
             return std::vector<Sample>{{{samples::distinct({2, 3}), samples::normal({2, 3})}, {}},
@@ -100,15 +100,15 @@ constexpr Gradient no_second_derivative = Gradient::missing("second derivatives 
 
 // y is a plain number, the derivative of the relu's slope is 0.
 Status relu_grad_gradient(GradContext& g) {
-  if (g.wants(0)) g.add(0, zeros(g.b, g.type(g.operand(0))));
-  if (g.wants(1)) g.add(1, apply("relu_grad", operand(g, 0), out_grad(g)));
+  if (g.wants("y")) g.add("y", zeros(g.b, g.type(g["y"])));
+  if (g.wants("dy")) g.add("dy", apply("relu_grad", operand(g, "y"), out_grad(g)));
   return Status::success();
 }
 
 Result<Types> infer_gelu_grad(const OpCall& call) {
   for (size_t i = 0; i < 2; ++i)
     if (Status s = need_float(call, i)) return s;
-  if (Status s = need_type(call, 1, call.operand(0))) return s;
+  if (Status s = need_type(call, "dy", call.operand(0))) return s;
   return infer_gelu(call);
 }
 
@@ -118,9 +118,10 @@ std::vector<Sample> gelu_grad_samples() {
 }
 
 constexpr OpDef gelu_grad_record() {
-  OpDef op = gradient_op("gelu_grad", "dy times the slope of gelu at x {approximate}",
+  OpDef op = gradient_op("gelu_grad", "dy times the slope of gelu at x {approximate}", "x",
                          map_binary<[](double x, double dy, const Attrs& a) { return dy * gelu_slope(x, a); }>,
                          no_second_derivative);
+  op.attrs = gelu_attrs;
   op.infer = infer_gelu_grad;
   op.samples = gelu_grad_samples;
   return op;
@@ -129,22 +130,22 @@ constexpr OpDef gelu_grad_record() {
 }  // namespace
 
 constinit const OpDef op_relu_grad =
-    gradient_op("relu_grad", "dy where y > 0, else 0; y = relu(x)",
+    gradient_op("relu_grad", "dy where y > 0, else 0; y = relu(x)", "y",
                 map_binary<[](double y, double dy) { return 0 < y ? dy : 0.0; }>, Gradient::rule(relu_grad_gradient));
 
 constinit const OpDef op_sigmoid_grad =
-    gradient_op("sigmoid_grad", "dy * y * (1 - y); y = sigmoid(x)",
+    gradient_op("sigmoid_grad", "dy * y * (1 - y); y = sigmoid(x)", "y",
                 map_binary<[](double y, double dy) { return dy * y * (1 - y); }>,
                 Gradient::rule(binary_rule<[](Expr y, Expr dy, Expr, Expr d) { return d * dy * (1.0 - (y + y)); },
                                            [](Expr y, Expr, Expr, Expr d) { return apply("sigmoid_grad", y, d); }>));
 
 constinit const OpDef op_tanh_grad = gradient_op(
-    "tanh_grad", "dy * (1 - y * y); y = tanh(x)", map_binary<[](double y, double dy) { return dy * (1 - y * y); }>,
+    "tanh_grad", "dy * (1 - y * y); y = tanh(x)", "y", map_binary<[](double y, double dy) { return dy * (1 - y * y); }>,
     Gradient::rule(binary_rule<[](Expr y, Expr dy, Expr, Expr d) { return d * dy * (y * -2.0); },
                                [](Expr y, Expr, Expr, Expr d) { return apply("tanh_grad", y, d); }>));
 
 constinit const OpDef op_silu_grad =
-    gradient_op("silu_grad", "dy times the slope of silu at x", map_binary<[](double x, double dy) {
+    gradient_op("silu_grad", "dy times the slope of silu at x", "x", map_binary<[](double x, double dy) {
                   double s = sigmoid(x);
                   return dy * s * (1 + x * (1 - s));
                 }>,

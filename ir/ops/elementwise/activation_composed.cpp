@@ -12,13 +12,7 @@ using samples::Fill;
 template <auto f>
 constexpr Gradient rule = unary_gradient<f>;
 
-Result<Types> infer_with(const OpCall& call, llvm::ArrayRef<AttrRule> rules) {
-  if (Status s = need_float(call, 0)) return s;
-  if (Status s = check_attrs(call.attrs, rules)) return s;
-  return Types{call.operand(0)};
-}
-
-Result<Types> infer_alpha(const OpCall& call) { return infer_with(call, {{"alpha", AttrKind::Float}}); }
+constexpr AttrSpecs alpha_attrs{{"alpha", AttrKind::Float}};
 
 double softplus(double x) { return std::max(x, 0.0) + std::log1p(std::exp(-std::fabs(x))); }
 
@@ -64,56 +58,52 @@ constinit const OpDef op_mish =
              unary_samples<Fill::Normal>);
 
 constinit const OpDef op_elu =
-    unary_op("elu", "x, or {alpha} * (exp(x) - 1) below 0", infer_alpha, map_unary<elu>,
+    unary_op("elu", "x, or {alpha} * (exp(x) - 1) below 0", infer_same_float, map_unary<elu>,
              rule<[](Expr x, Expr, Expr dy, const Attrs& a) {
                return where(greater(x, 0.0), dy, dy * apply("exp", x) * a.get_float("alpha"));
              }>,
-             alpha_samples);
+             alpha_samples, alpha_attrs);
 
 constinit const OpDef op_celu =
-    unary_op("celu", "x, or {alpha} * (exp(x / alpha) - 1) below 0", infer_alpha, map_unary<celu>,
+    unary_op("celu", "x, or {alpha} * (exp(x / alpha) - 1) below 0", infer_same_float, map_unary<celu>,
              rule<[](Expr x, Expr, Expr dy, const Attrs& a) {
                return where(greater(x, 0.0), dy, dy * apply("exp", x / a.get_float("alpha")));
              }>,
-             alpha_samples);
+             alpha_samples, alpha_attrs);
 
-constinit const OpDef op_selu = unary_op(
-    "selu", "{gamma} * x, or gamma * {alpha} * (exp(x) - 1) below 0",
-    [](const OpCall& call) {
-      return infer_with(call, {{"alpha", AttrKind::Float}, {"gamma", AttrKind::Float}});
-    },
-    map_unary<[](double x, const Attrs& a) { return a.get_float("gamma") * elu(x, a); }>,
-    rule<[](Expr x, Expr, Expr dy, const Attrs& attrs) {
-      Expr scaled = dy * attrs.get_float("gamma");
-      return where(greater(x, 0.0), scaled, scaled * apply("exp", x) * attrs.get_float("alpha"));
-    }>,
-    [] {
-      return std::vector<Sample>{{{samples::distinct({3, 5})}, {{"alpha", 1.67}, {"gamma", 1.05}}}};
-    });
+constinit const OpDef op_selu =
+    unary_op("selu", "{gamma} * x, or gamma * {alpha} * (exp(x) - 1) below 0", infer_same_float,
+             map_unary<[](double x, const Attrs& a) { return a.get_float("gamma") * elu(x, a); }>,
+             rule<[](Expr x, Expr, Expr dy, const Attrs& attrs) {
+               Expr scaled = dy * attrs.get_float("gamma");
+               return where(greater(x, 0.0), scaled, scaled * apply("exp", x) * attrs.get_float("alpha"));
+             }>,
+             [] {
+               return std::vector<Sample>{{{samples::distinct({3, 5})}, {{"alpha", 1.67}, {"gamma", 1.05}}}};
+             },
+             {{"alpha", AttrKind::Float}, {"gamma", AttrKind::Float}});
 
 // A positive slope keeps the sign, so that backward can read y and x may be overwritten.
 constinit const OpDef op_leaky_relu =
-    unary_op("leaky_relu", "x, or {alpha} * x below 0", infer_alpha, map_unary<leaky_relu>,
+    unary_op("leaky_relu", "x, or {alpha} * x below 0", infer_same_float, map_unary<leaky_relu>,
              rule<[](Expr x, Expr y, Expr dy, const Attrs& attrs) {
                double alpha = attrs.get_float("alpha");
                return where(greater(alpha > 0 ? y : x, 0.0), dy, dy * alpha);
              }>,
-             alpha_samples);
+             alpha_samples, alpha_attrs);
 
-constinit const OpDef op_hard_sigmoid = unary_op(
-    "hard_sigmoid", "{alpha} * x + {beta}, clipped to [0, 1]",
-    [](const OpCall& call) {
-      return infer_with(call, {{"alpha", AttrKind::Float}, {"beta", AttrKind::Float}});
-    },
-    map_unary<[](double x, const Attrs& attrs) {
-      return std::clamp(attrs.get_float("alpha") * x + attrs.get_float("beta"), 0.0, 1.0);
-    }>,
-    rule<[](Expr, Expr y, Expr dy, const Attrs& attrs) {
-      return where(both(greater(y, 0.0), less(y, 1.0)), dy * attrs.get_float("alpha"), 0.0);
-    }>,
-    [] {
-      return std::vector<Sample>{{{samples::distinct({4, 6})}, {{"alpha", 0.2}, {"beta", 0.5}}}};
-    });
+constinit const OpDef op_hard_sigmoid =
+    unary_op("hard_sigmoid", "{alpha} * x + {beta}, clipped to [0, 1]", infer_same_float,
+             map_unary<[](double x, const Attrs& attrs) {
+               return std::clamp(attrs.get_float("alpha") * x + attrs.get_float("beta"), 0.0, 1.0);
+             }>,
+             rule<[](Expr, Expr y, Expr dy, const Attrs& attrs) {
+               return where(both(greater(y, 0.0), less(y, 1.0)), dy * attrs.get_float("alpha"), 0.0);
+             }>,
+             [] {
+               return std::vector<Sample>{{{samples::distinct({4, 6})}, {{"alpha", 0.2}, {"beta", 0.5}}}};
+             },
+             {{"alpha", AttrKind::Float}, {"beta", AttrKind::Float}});
 
 constinit const OpDef op_hard_swish =
     unary_op("hard_swish", "x * clip(x / 6 + 1 / 2, 0, 1)", infer_same_float,
@@ -124,36 +114,32 @@ constinit const OpDef op_hard_swish =
              unary_samples<Fill::Distinct>);
 
 constinit const OpDef op_thresholded_relu = unary_op(
-    "thresholded_relu", "x above {alpha}, else 0", infer_alpha, map_unary<thresholded_relu>,
+    "thresholded_relu", "x above {alpha}, else 0", infer_same_float, map_unary<thresholded_relu>,
     rule<[](Expr x, Expr, Expr dy, const Attrs& a) { return where(greater(x, a.get_float("alpha")), dy, 0.0); }>,
-    alpha_samples);
+    alpha_samples, alpha_attrs);
 
-constinit const OpDef op_shrink = unary_op(
-    "shrink", "x + {bias} below -{lambd}, x - bias above lambd, 0 between",
-    [](const OpCall& call) {
-      return infer_with(call, {{"bias", AttrKind::Float}, {"lambd", AttrKind::Float}});
-    },
-    map_unary<shrink>, rule<[](Expr x, Expr, Expr dy, const Attrs& attrs) {
-      return where(greater(apply("abs", x), attrs.get_float("lambd")), dy, 0.0);
-    }>,
-    [] {
-      return std::vector<Sample>{{{samples::distinct({3, 5})}, {{"bias", 0.4}, {"lambd", 0.8}}}};
-    });
+constinit const OpDef op_shrink =
+    unary_op("shrink", "x + {bias} below -{lambd}, x - bias above lambd, 0 between", infer_same_float,
+             map_unary<shrink>, rule<[](Expr x, Expr, Expr dy, const Attrs& attrs) {
+               return where(greater(apply("abs", x), attrs.get_float("lambd")), dy, 0.0);
+             }>,
+             [] {
+               return std::vector<Sample>{{{samples::distinct({3, 5})}, {{"bias", 0.4}, {"lambd", 0.8}}}};
+             },
+             {{"bias", AttrKind::Float}, {"lambd", AttrKind::Float}});
 
 // ---- PReLU (He et al. 2015) ----
 
 namespace {
 
 Result<Types> infer_prelu(const OpCall& call) {
-  if (Status s = check_attrs(call.attrs, {})) return s;
-  if (Status s = need_float(call, 0)) return s;
-  if (Status s = need_same_dtype(call, 0, 1)) return s;
+  if (Status s = need_float(call, "x")) return s;
+  if (Status s = need_same_dtype(call, "x", "slope")) return s;
   Result<Shape> shape = broadcast_operands(call);
   if (!shape) return shape.takeError();
-  if (*shape != call.operand(0).shape)
-    return model_error("the slope " + to_string(call.operand(1)) + " does not broadcast to x " +
-                       to_string(call.operand(0)));
-  return Types{call.operand(0)};
+  if (*shape != call["x"].shape)
+    return model_error("the slope " + to_string(call["slope"]) + " does not broadcast to x " + to_string(call["x"]));
+  return Types{call["x"]};
 }
 
 std::vector<Sample> prelu_samples() {
@@ -166,16 +152,15 @@ std::vector<Sample> prelu_samples() {
 constinit const OpDef op_prelu{
     .name = "prelu",
     .summary = "x, or slope * x below 0; the slope broadcasts to x",
-    .min_operands = 2,
-    .max_operands = 2,
+    .operands = {"x", "slope"},
+    .results = {"y"},
     .infer = infer_prelu,
     .gradient = Gradient::rule(
         binary_rule<[](Expr x, Expr slope, Expr, Expr dy) { return where(greater(x, 0.0), dy, dy * slope); },
                     [](Expr x, Expr, Expr, Expr dy) { return where(greater(x, 0.0), like(dy, 0), dy * x); }>),
     .precision = Precision::Follow,
-    .recompute = Recompute::Cheap,
     .elementwise = true,
-    .in_place = over_first,
+    .in_place = {{"y", "x"}},
     .reference = map_binary<[](double x, double slope) { return x < 0 ? slope * x : x; }>,
     .samples = prelu_samples,
 };

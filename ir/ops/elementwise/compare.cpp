@@ -9,16 +9,13 @@ namespace {
 using samples::Fill;
 
 Result<Types> infer_pair(const OpCall& call, DType result) {
-  if (Status s = need_same_dtype(call, 0, 1)) return s;
+  if (Status s = need_same_dtype(call, "a", "b")) return s;
   Result<Shape> shape = broadcast_operands(call);
   if (!shape) return shape.takeError();
   return one_result(result, *shape);
 }
 
-Result<Types> infer_comparison(const OpCall& call) {
-  if (Status s = check_attrs(call.attrs, {})) return s;
-  return infer_pair(call, DType::Bool);
-}
+Result<Types> infer_comparison(const OpCall& call) { return infer_pair(call, DType::Bool); }
 
 Result<Types> infer_logic(const OpCall& call) {
   for (size_t i = 0; i < call.count(); ++i)
@@ -27,16 +24,14 @@ Result<Types> infer_logic(const OpCall& call) {
 }
 
 Result<Types> infer_bits(const OpCall& call) {
-  if (Status s = check_attrs(call.attrs, {})) return s;
-  if (Status s = need_integer(call, 0)) return s;
-  return infer_pair(call, call.operand(0).dtype);
+  if (Status s = need_integer(call, "a")) return s;
+  return infer_pair(call, call["a"].dtype);
 }
 
 Result<Types> infer_shift(const OpCall& call) {
-  if (Status s = check_attrs(call.attrs, {{"direction", AttrKind::String}})) return s;
   if (Status s = need_choice(call.attrs, "direction", {"left", "right"})) return s;
-  if (Status s = need_integer(call, 0)) return s;
-  return infer_pair(call, call.operand(0).dtype);
+  if (Status s = need_integer(call, "a")) return s;
+  return infer_pair(call, call["a"].dtype);
 }
 
 // By the width of `dtype` and beyond, nothing is left. Right shifts bring in zeros whatever the sign.
@@ -48,31 +43,34 @@ uint64_t shifted(uint64_t a, uint64_t b, DType dtype, bool left) {
   return (a & mask) >> b;
 }
 
-Status shift_reference(const OpCall& call, llvm::ArrayRef<TensorView> x, llvm::ArrayRef<TensorView> y) {
+Status shift_reference(const ReferenceCall& call) {
+  const TensorView &a = call.in("a"), &b = call.in("b"), &y = call.out("y");
   bool left = call.attrs.get_string("direction") == "left";
-  const Shape& shape = y[0].type.shape;
-  walk<2>(shape, {broadcast_strides(x[0].type.shape, shape), broadcast_strides(x[1].type.shape, shape)}, {},
+  const Shape& shape = y.type.shape;
+  walk<2>(shape, {broadcast_strides(a.type.shape, shape), broadcast_strides(b.type.shape, shape)}, {},
           [&](int64_t i, const auto& at) {
-            store(y[0], i, shifted(load<uint64_t>(x[0], at[0]), load<uint64_t>(x[1], at[1]), y[0].type.dtype, left));
+            store(y, i, shifted(load<uint64_t>(a, at[0]), load<uint64_t>(b, at[1]), y.type.dtype, left));
           });
   return Status::success();
 }
 
 template <auto f>
-Status map_bits(const OpCall& call, llvm::ArrayRef<TensorView> x, llvm::ArrayRef<TensorView> y) {
-  return map_binary<[](auto a, auto b) { return f(static_cast<uint64_t>(a), static_cast<uint64_t>(b)); }>(call, x, y);
+Status map_bits(const ReferenceCall& call) {
+  return map_binary<[](auto a, auto b) { return f(static_cast<uint64_t>(a), static_cast<uint64_t>(b)); }>(call);
 }
 
+constexpr NamePairs over_either{{"y", "a"}, {"y", "b"}};
+
 constexpr OpDef pairwise(llvm::StringLiteral name, llvm::StringLiteral summary, InferFn infer, ReferenceFn reference,
-                         SamplesFn samples, llvm::ArrayRef<InPlace> in_place = {}) {
+                         SamplesFn samples, NamePairs in_place = {}, AttrSpecs attrs = {}) {
   return {.name = name,
           .summary = summary,
-          .min_operands = 2,
-          .max_operands = 2,
+          .operands = {"a", "b"},
+          .results = {"y"},
+          .attrs = attrs,
           .infer = infer,
           .gradient = Gradient::zero(),
           .precision = Precision::Follow,
-          .recompute = Recompute::Cheap,
           .elementwise = true,
           .in_place = in_place,
           .reference = reference,
@@ -80,9 +78,10 @@ constexpr OpDef pairwise(llvm::StringLiteral name, llvm::StringLiteral summary, 
 }
 
 constexpr OpDef test(llvm::StringLiteral name, llvm::StringLiteral summary, InferFn infer, ReferenceFn reference,
-                     SamplesFn samples) {
+                     SamplesFn samples, AttrSpecs attrs = {}) {
   OpDef op = pairwise(name, summary, infer, reference, samples);
-  op.min_operands = op.max_operands = 1;
+  op.operands = {"x"};
+  op.attrs = attrs;
   return op;
 }
 
@@ -127,10 +126,9 @@ std::vector<Sample> infinity_samples() {
   return list;
 }
 
-Result<Types> infer_test(const OpCall& call, llvm::ArrayRef<AttrRule> rules) {
-  if (Status s = check_attrs(call.attrs, rules)) return s;
-  if (Status s = need_float(call, 0)) return s;
-  return one_result(DType::Bool, call.operand(0).shape);
+Result<Types> infer_test(const OpCall& call) {
+  if (Status s = need_float(call, "x")) return s;
+  return one_result(DType::Bool, call["x"].shape);
 }
 
 bool is_chosen_infinity(double x, const Attrs& attrs) {
@@ -152,23 +150,18 @@ constinit const OpDef op_greater =
 constinit const OpDef op_greater_equal = pairwise("greater_equal", "a >= b", infer_comparison,
                                                   map_binary<[](auto a, auto b) { return b <= a; }>, order_samples);
 
-constinit const OpDef op_is_nan = test(
-    "is_nan", "is x not a number", [](const OpCall& call) { return infer_test(call, {}); },
-    map_unary<[](double x) { return std::isnan(x); }>, special_samples);
-constinit const OpDef op_is_inf = test(
-    "is_inf", "is x infinite; {negative=0} or {positive=0} leaves that sign out",
-    [](const OpCall& call) {
-      return infer_test(
-          call, {{"negative", AttrKind::Int, AttrNeed::Optional}, {"positive", AttrKind::Int, AttrNeed::Optional}});
-    },
-    map_unary<is_chosen_infinity>, infinity_samples);
+constinit const OpDef op_is_nan =
+    test("is_nan", "is x not a number", infer_test, map_unary<[](double x) { return std::isnan(x); }>, special_samples);
+constinit const OpDef op_is_inf =
+    test("is_inf", "is x infinite; {negative=0} or {positive=0} leaves that sign out", infer_test,
+         map_unary<is_chosen_infinity>, infinity_samples, {{"negative", 1}, {"positive", 1}});
 
 // ---- Logic and bits ----
 
 constinit const OpDef op_not = [] {
   OpDef op = test("not", "logical not", infer_logic, map_unary<[](auto x) { return x == 0; }>,
                   unary_samples<Fill::Bools, DType::Bool>);
-  op.in_place = over_first;
+  op.in_place = {{"y", "x"}};
   return op;
 }();
 constinit const OpDef op_and =
@@ -192,6 +185,6 @@ constinit const OpDef op_bitwise_xor =
              map_bits<[](uint64_t a, uint64_t b) { return a ^ b; }>, bit_samples, over_either);
 constinit const OpDef op_bit_shift =
     pairwise("bit_shift", "a shifted by b bits {direction=left|right}, zeros coming in", infer_shift, shift_reference,
-             shift_samples, over_either);
+             shift_samples, over_either, {{"direction", AttrKind::String}});
 
 }  // namespace plimsoll

@@ -46,22 +46,23 @@ auto call_meaning(const Attrs& attrs, T... x) {
 }
 
 template <auto f>
-Status map_unary(const OpCall& call, llvm::ArrayRef<TensorView> x, llvm::ArrayRef<TensorView> y) {
-  with_exact_type(x[0].type.dtype, [&](auto zero) {
-    for (int64_t i = 0; i < y[0].elements(); ++i)
-      store(y[0], i, call_meaning<f>(call.attrs, load<decltype(zero)>(x[0], i)));
+Status map_unary(const ReferenceCall& call) {
+  const TensorView &x = call.in("x"), &y = call.out("y");
+  with_exact_type(x.type.dtype, [&](auto zero) {
+    for (int64_t i = 0; i < y.elements(); ++i) store(y, i, call_meaning<f>(call.attrs, load<decltype(zero)>(x, i)));
   });
   return Status::success();
 }
 
 template <auto f>
-Status map_binary(const OpCall& call, llvm::ArrayRef<TensorView> x, llvm::ArrayRef<TensorView> y) {
-  const Shape& shape = y[0].type.shape;
-  with_exact_type(x[0].type.dtype, [&](auto zero) {
+Status map_binary(const ReferenceCall& call) {
+  const TensorView &a = call.in("a"), &b = call.in("b"), &y = call.out("y");
+  const Shape& shape = y.type.shape;
+  with_exact_type(a.type.dtype, [&](auto zero) {
     using T = decltype(zero);
-    walk<2>(shape, {broadcast_strides(x[0].type.shape, shape), broadcast_strides(x[1].type.shape, shape)}, {},
+    walk<2>(shape, {broadcast_strides(a.type.shape, shape), broadcast_strides(b.type.shape, shape)}, {},
             [&](int64_t i, const auto& at) {
-              store(y[0], i, call_meaning<f>(call.attrs, load<T>(x[0], at[0]), load<T>(x[1], at[1])));
+              store(y, i, call_meaning<f>(call.attrs, load<T>(a, at[0]), load<T>(b, at[1])));
             });
   });
   return Status::success();
@@ -70,13 +71,13 @@ Status map_binary(const OpCall& call, llvm::ArrayRef<TensorView> x, llvm::ArrayR
 // The gradient of y = f(x) as a formula of x, y, dy and, if it likes, the attributes.
 template <auto f>
 Status unary_rule(GradContext& g) {
-  if (!g.wants(0)) return Status::success();
-  Expr x = operand(g, 0), y = result(g), dy = out_grad(g);
+  if (!g.wants("x")) return Status::success();
+  Expr x = operand(g, "x"), y = result(g), dy = out_grad(g);
   const Attrs attrs = g.attrs();  // a copy: new nodes move the node's own
   if constexpr (std::is_invocable_v<decltype(f), Expr, Expr, Expr, const Attrs&>)
-    g.add(0, f(x, y, dy, attrs));
+    g.add("x", f(x, y, dy, attrs));
   else
-    g.add(0, f(x, y, dy));
+    g.add("x", f(x, y, dy));
   return Status::success();
 }
 
@@ -84,17 +85,18 @@ template <auto f>
 constexpr Gradient unary_gradient = Gradient::rule(unary_rule<f>);
 
 constexpr OpDef unary_op(llvm::StringLiteral name, llvm::StringLiteral summary, InferFn infer, ReferenceFn reference,
-                         Gradient gradient, SamplesFn samples, Precision precision = Precision::Follow) {
+                         Gradient gradient, SamplesFn samples, AttrSpecs attrs = {},
+                         Precision precision = Precision::Follow) {
   return {.name = name,
           .summary = summary,
-          .min_operands = 1,
-          .max_operands = 1,
+          .operands = {"x"},
+          .results = {"y"},
+          .attrs = attrs,
           .infer = infer,
           .gradient = gradient,
           .precision = precision,
-          .recompute = Recompute::Cheap,
           .elementwise = true,
-          .in_place = over_first,
+          .in_place = {{"y", "x"}},
           .reference = reference,
           .samples = samples};
 }
@@ -102,9 +104,9 @@ constexpr OpDef unary_op(llvm::StringLiteral name, llvm::StringLiteral summary, 
 // The gradients of y = f(a, b), each a formula of a, b, y, dy in the broadcast shape.
 template <auto of_a, auto of_b>
 Status binary_rule(GradContext& g) {
-  Expr a = operand(g, 0), b = operand(g, 1), y = result(g), dy = out_grad(g);
-  if (g.wants(0)) add_broadcast(g, 0, of_a(a, b, y, dy));
-  if (g.wants(1)) add_broadcast(g, 1, of_b(a, b, y, dy));
+  Expr a = operand(g, "a"), b = operand(g, "b"), y = result(g), dy = out_grad(g);
+  if (g.wants("a")) add_broadcast(g, "a", of_a(a, b, y, dy));
+  if (g.wants("b")) add_broadcast(g, "b", of_b(a, b, y, dy));
   return Status::success();
 }
 

@@ -8,15 +8,14 @@ namespace {
 using samples::Fill;
 
 Result<Types> infer_broadcast(const OpCall& call) {
-  if (Status s = need_same_dtype(call, 0, 1)) return s;
+  if (Status s = need_same_dtype(call, "a", "b")) return s;
   Result<Shape> shape = broadcast_operands(call);
   if (!shape) return shape.takeError();
-  return one_result(call.operand(0).dtype, *shape);
+  return one_result(call["a"].dtype, *shape);
 }
 
 Result<Types> infer_arithmetic(const OpCall& call) {
-  if (Status s = check_attrs(call.attrs, {})) return s;
-  if (call.operand(0).dtype == DType::Bool) return model_error("operand 0 is bool, it must be a number");
+  if (call["a"].dtype == DType::Bool) return model_error("operand 0 is bool, it must be a number");
   return infer_broadcast(call);
 }
 
@@ -24,14 +23,13 @@ constexpr OpDef binary(llvm::StringLiteral name, llvm::StringLiteral summary, Re
                        SamplesFn samples) {
   return {.name = name,
           .summary = summary,
-          .min_operands = 2,
-          .max_operands = 2,
+          .operands = {"a", "b"},
+          .results = {"y"},
           .infer = infer_arithmetic,
           .gradient = gradient,
           .precision = Precision::Follow,
-          .recompute = Recompute::Cheap,
           .elementwise = true,
-          .in_place = over_either,
+          .in_place = {{"y", "a"}, {"y", "b"}},
           .reference = reference,
           .samples = samples};
 }
@@ -115,13 +113,12 @@ constinit const OpDef op_min =
 namespace {
 
 Result<Types> infer_pow(const OpCall& call) {
-  if (Status s = check_attrs(call.attrs, {})) return s;
   for (size_t i = 0; i < 2; ++i)
     if (call.operand(i).dtype == DType::Bool)
       return model_error("operand " + llvm::Twine(i) + " is bool, it must be a number");
   Result<Shape> shape = broadcast_operands(call);
   if (!shape) return shape.takeError();
-  return one_result(call.operand(0).dtype, *shape);
+  return one_result(call["a"].dtype, *shape);
 }
 
 // By repeated squaring, wrapping; a negative exponent leaves 0 but for a = 1 and -1.
@@ -133,35 +130,36 @@ int64_t integer_power(int64_t a, int64_t e) {
   return static_cast<int64_t>(product);
 }
 
-Status pow_reference(const OpCall&, llvm::ArrayRef<TensorView> x, llvm::ArrayRef<TensorView> y) {
-  const Shape& shape = y[0].type.shape;
-  bool exact = is_integer(x[0].type.dtype) && is_integer(x[1].type.dtype);
-  walk<2>(shape, {broadcast_strides(x[0].type.shape, shape), broadcast_strides(x[1].type.shape, shape)}, {},
+Status pow_reference(const ReferenceCall& call) {
+  const TensorView &a = call.in("a"), &b = call.in("b"), &y = call.out("y");
+  const Shape& shape = y.type.shape;
+  bool exact = is_integer(a.type.dtype) && is_integer(b.type.dtype);
+  walk<2>(shape, {broadcast_strides(a.type.shape, shape), broadcast_strides(b.type.shape, shape)}, {},
           [&](int64_t i, const auto& at) {
             if (exact)
-              y[0].set_int(i, integer_power(x[0].get_int(at[0]), x[1].get_int(at[1])));
+              y.set_int(i, integer_power(a.get_int(at[0]), b.get_int(at[1])));
             else
-              y[0].set(i, std::pow(x[0].get(at[0]), x[1].get(at[1])));
+              y.set(i, std::pow(a.get(at[0]), b.get(at[1])));
           });
   return Status::success();
 }
 
 // A constant exponent, the usual case, needs neither the guard for exponent 0 nor, for squares, a power.
 Expr pow_gradient_of_base(GradContext& g, Expr a, Expr dy) {
-  if (std::optional<double> e = scalar_constant(g.b.graph(), g.operand(1))) {
+  if (std::optional<double> e = scalar_constant(g.b.graph(), g["b"])) {
     if (*e == 2) return dy * (a + a);
     return dy * (apply("pow", a, like(a, *e - 1)) * *e);
   }
-  Expr e = cast(operand(g, 1), a.type().dtype);
+  Expr e = cast(operand(g, "b"), a.type().dtype);
   return dy * where(equals(e, 0.0), like(a, 0), e * apply("pow", a, e - 1.0));
 }
 
 Status pow_gradient(GradContext& g) {
-  Expr a = operand(g, 0), y = result(g), dy = out_grad(g);
-  if (g.wants(0)) add_broadcast(g, 0, pow_gradient_of_base(g, a, dy));
-  if (g.wants(1)) {
+  Expr a = operand(g, "a"), y = result(g), dy = out_grad(g);
+  if (g.wants("a")) add_broadcast(g, "a", pow_gradient_of_base(g, a, dy));
+  if (g.wants("b")) {
     Expr slope = where(equals(a, 0.0), like(a, 0), y * apply("log", a));
-    add_broadcast(g, 1, cast(dy * slope, g.type(g.operand(1)).dtype));
+    add_broadcast(g, "b", cast(dy * slope, g.type(g["b"]).dtype));
   }
   return Status::success();
 }
@@ -174,8 +172,7 @@ std::vector<Sample> pow_samples() {
 }
 
 Result<Types> infer_mod(const OpCall& call) {
-  if (Status s = check_attrs(call.attrs, {{"fmod", AttrKind::Int, AttrNeed::Optional}})) return s;
-  if (call.operand(0).dtype == DType::Bool) return model_error("operand 0 is bool, it must be a number");
+  if (call["a"].dtype == DType::Bool) return model_error("operand 0 is bool, it must be a number");
   return infer_broadcast(call);
 }
 
@@ -193,12 +190,12 @@ T remainder(T a, T b, bool fmod) {
 
 Status mod_gradient(GradContext& g) {
   Expr dy = out_grad(g);
-  if (g.wants(0)) add_broadcast(g, 0, dy);
-  if (!g.wants(1)) return Status::success();
-  Expr quotient = operand(g, 0) / operand(g, 1);
+  if (g.wants("a")) add_broadcast(g, "a", dy);
+  if (!g.wants("b")) return Status::success();
+  Expr quotient = operand(g, "a") / operand(g, "b");
   Expr whole = g.attrs().get_int("fmod") ? apply("sign", quotient) * apply("floor", apply("abs", quotient))
                                          : apply("floor", quotient);
-  add_broadcast(g, 1, -(dy * whole));
+  add_broadcast(g, "b", -(dy * whole));
   return Status::success();
 }
 
@@ -215,14 +212,13 @@ std::vector<Sample> mod_samples() {
 constinit const OpDef op_pow{
     .name = "pow",
     .summary = "a to the power b; b may have another dtype",
-    .min_operands = 2,
-    .max_operands = 2,
+    .operands = {"a", "b"},
+    .results = {"y"},
     .infer = infer_pow,
     .gradient = Gradient::rule(pow_gradient),
     .precision = Precision::Full,
-    .recompute = Recompute::Cheap,
     .elementwise = true,
-    .in_place = over_first,
+    .in_place = {{"y", "a"}},
     .reference = pow_reference,
     .samples = pow_samples,
 };
@@ -230,14 +226,14 @@ constinit const OpDef op_pow{
 constinit const OpDef op_mod{
     .name = "mod",
     .summary = "remainder of a / b with the sign of b, or of a when {fmod=1}",
-    .min_operands = 2,
-    .max_operands = 2,
+    .operands = {"a", "b"},
+    .results = {"y"},
+    .attrs = {{"fmod", 0}},
     .infer = infer_mod,
     .gradient = Gradient::rule(mod_gradient),
     .precision = Precision::Full,
-    .recompute = Recompute::Cheap,
     .elementwise = true,
-    .in_place = over_either,
+    .in_place = {{"y", "a"}, {"y", "b"}},
     .reference =
         map_binary<[](auto a, auto b, const Attrs& attrs) { return remainder(a, b, attrs.get_int("fmod") != 0); }>,
     .samples = mod_samples,

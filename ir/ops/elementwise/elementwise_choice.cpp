@@ -12,29 +12,30 @@ namespace {
 // ---- where ----
 
 Result<Types> infer_where(const OpCall& call) {
-  if (Status s = check_attrs(call.attrs, {})) return s;
-  if (Status s = need_bool(call, 0)) return s;
-  if (Status s = need_same_dtype(call, 1, 2)) return s;
+  if (Status s = need_bool(call, "condition")) return s;
+  if (Status s = need_same_dtype(call, "a", "b")) return s;
   Result<Shape> shape = broadcast_operands(call);
   if (!shape) return shape.takeError();
-  return one_result(call.operand(1).dtype, *shape);
+  return one_result(call["a"].dtype, *shape);
 }
 
-Status where_reference(const OpCall&, llvm::ArrayRef<TensorView> x, llvm::ArrayRef<TensorView> y) {
-  const Shape& shape = y[0].type.shape;
-  auto strides = [&](size_t i) { return broadcast_strides(x[i].type.shape, shape); };
-  walk<3>(shape, {strides(0), strides(1), strides(2)}, {}, [&](int64_t i, const auto& at) {
-    size_t chosen = x[0].get_int(at[0]) ? 1 : 2;
-    copy_elements(y[0], i, x[chosen], at[chosen]);
+Status where_reference(const ReferenceCall& call) {
+  const TensorView &condition = call.in("condition"), &a = call.in("a"), &b = call.in("b"), &y = call.out("y");
+  auto strides = [&](const TensorView& x) { return broadcast_strides(x.type.shape, y.type.shape); };
+  walk<3>(y.type.shape, {strides(condition), strides(a), strides(b)}, {}, [&](int64_t i, const auto& at) {
+    if (condition.get_int(at[0]))
+      copy_elements(y, i, a, at[1]);
+    else
+      copy_elements(y, i, b, at[2]);
   });
   return Status::success();
 }
 
 Status where_gradient(GradContext& g) {
-  Expr condition = operand(g, 0), dy = out_grad(g);
+  Expr condition = operand(g, "condition"), dy = out_grad(g);
   Expr zero = like(dy, 0);
-  if (g.wants(1)) add_broadcast(g, 1, where(condition, dy, zero));
-  if (g.wants(2)) add_broadcast(g, 2, where(condition, zero, dy));
+  if (g.wants("a")) add_broadcast(g, "a", where(condition, dy, zero));
+  if (g.wants("b")) add_broadcast(g, "b", where(condition, zero, dy));
   return Status::success();
 }
 
@@ -45,16 +46,11 @@ std::vector<Sample> where_samples() {
           {{bools({}), integers({3}, -9, 9), integers({2, 1}, -9, 9)}, {}}};
 }
 
-constexpr InPlace over_choices[] = {{0, 1}, {0, 2}};
-
 // ---- clip ----
 
 Result<Types> infer_clip(const OpCall& call) {
-  if (Status s = check_attrs(
-          call.attrs, {{"min", AttrKind::Float, AttrNeed::Optional}, {"max", AttrKind::Float, AttrNeed::Optional}}))
-    return s;
-  if (call.operand(0).dtype == DType::Bool) return model_error("operand 0 is bool, it must be a number");
-  return Types{call.operand(0)};
+  if (call["x"].dtype == DType::Bool) return model_error("operand 0 is bool, it must be a number");
+  return Types{call["x"]};
 }
 
 template <typename T>
@@ -82,23 +78,21 @@ std::vector<Sample> clip_samples() {
 
 // ---- cast ----
 
-Result<Types> infer_cast(const OpCall& call) {
-  if (Status s = check_attrs(call.attrs, {{"to", AttrKind::DType}})) return s;
-  return one_result(call.attrs.get_dtype("to"), call.operand(0).shape);
-}
+Result<Types> infer_cast(const OpCall& call) { return one_result(call.attrs.get_dtype("to"), call["x"].shape); }
 
 // Floats round to nearest even and become integers by truncation; integers wrap.
-Status cast_reference(const OpCall&, llvm::ArrayRef<TensorView> x, llvm::ArrayRef<TensorView> y) {
-  if (is_float(x[0].type.dtype) || is_float(y[0].type.dtype))
-    for (int64_t i = 0; i < y[0].elements(); ++i) y[0].set(i, x[0].get(i));
+Status cast_reference(const ReferenceCall& call) {
+  const TensorView &x = call.in("x"), &y = call.out("y");
+  if (is_float(x.type.dtype) || is_float(y.type.dtype))
+    for (int64_t i = 0; i < y.elements(); ++i) y.set(i, x.get(i));
   else
-    for (int64_t i = 0; i < y[0].elements(); ++i) y[0].set_int(i, x[0].get_int(i));
+    for (int64_t i = 0; i < y.elements(); ++i) y.set_int(i, x.get_int(i));
   return Status::success();
 }
 
 Status cast_gradient(GradContext& g) {
-  DType from = g.type(g.operand(0)).dtype;
-  if (g.wants(0) && is_float(from) && is_float(g.attrs().get_dtype("to"))) g.add(0, g.b.cast(g.out_grad(), from));
+  DType from = g.type(g["x"]).dtype;
+  if (g.wants("x") && is_float(from) && is_float(g.attrs().get_dtype("to"))) g.add("x", g.b.cast(g.out_grad(), from));
   return Status::success();
 }
 
@@ -113,8 +107,9 @@ std::vector<Sample> cast_samples() {
 
 // ---- identity, copy, add_n ----
 
-Status copy_reference(const OpCall&, llvm::ArrayRef<TensorView> x, llvm::ArrayRef<TensorView> y) {
-  copy_elements(y[0], 0, x[0], 0, y[0].elements());
+Status copy_reference(const ReferenceCall& call) {
+  const TensorView &x = call.in("x"), &y = call.out("y");
+  copy_elements(y, 0, x, 0, y.elements());
   return Status::success();
 }
 
@@ -124,18 +119,19 @@ std::vector<Sample> copy_samples() {
 }
 
 Result<Types> infer_add_n(const OpCall& call) {
-  if (call.operand(0).dtype == DType::Bool) return model_error("operand 0 is bool, it must be a number");
+  if (call["first"].dtype == DType::Bool) return model_error("operand 0 is bool, it must be a number");
   for (size_t i = 1; i < call.count(); ++i)
-    if (Status s = need_type(call, i, call.operand(0))) return s;
+    if (Status s = need_type(call, i, call["first"])) return s;
   return infer_same(call);
 }
 
-Status add_n_reference(const OpCall&, llvm::ArrayRef<TensorView> x, llvm::ArrayRef<TensorView> y) {
-  with_exact_type(y[0].type.dtype, [&](auto zero) {
-    for (int64_t i = 0; i < y[0].elements(); ++i) {
+Status add_n_reference(const ReferenceCall& call) {
+  const TensorView& y = call.out("y");
+  with_exact_type(y.type.dtype, [&](auto zero) {
+    for (int64_t i = 0; i < y.elements(); ++i) {
       auto sum = zero;
-      for (const TensorView& term : x) sum += load<decltype(zero)>(term, i);
-      store(y[0], i, sum);
+      for (const TensorView& term : call.operands) sum += load<decltype(zero)>(term, i);
+      store(y, i, sum);
     }
   });
   return Status::success();
@@ -165,14 +161,13 @@ constexpr auto pass_on = [](Expr, Expr, Expr dy) { return dy; };
 constinit const OpDef op_where{
     .name = "where",
     .summary = "a where the condition holds, else b; broadcasting",
-    .min_operands = 3,
-    .max_operands = 3,
+    .operands = {"condition", "a", "b"},
+    .results = {"y"},
     .infer = infer_where,
     .gradient = Gradient::rule(where_gradient),
     .precision = Precision::Follow,
-    .recompute = Recompute::Cheap,
     .elementwise = true,
-    .in_place = over_choices,
+    .in_place = {{"y", "a"}, {"y", "b"}},
     .reference = where_reference,
     .samples = where_samples,
 };
@@ -180,14 +175,14 @@ constinit const OpDef op_where{
 constinit const OpDef op_clip{
     .name = "clip",
     .summary = "x raised to at least {min} and lowered to at most {max}",
-    .min_operands = 1,
-    .max_operands = 1,
+    .operands = {"x"},
+    .results = {"y"},
+    .attrs = {{"min", AttrKind::Float, AttrNeed::Optional}, {"max", AttrKind::Float, AttrNeed::Optional}},
     .infer = infer_clip,
     .gradient = Gradient::rule(unary_rule<clip_gradient>),
     .precision = Precision::Follow,
-    .recompute = Recompute::Cheap,
     .elementwise = true,
-    .in_place = over_first,
+    .in_place = {{"y", "x"}},
     .reference = map_unary<[](auto x, const Attrs& attrs) { return clipped(x, attrs); }>,
     .samples = clip_samples,
 };
@@ -195,14 +190,14 @@ constinit const OpDef op_clip{
 constinit const OpDef op_cast{
     .name = "cast",
     .summary = "x converted to the dtype {to}",
-    .min_operands = 1,
-    .max_operands = 1,
+    .operands = {"x"},
+    .results = {"y"},
+    .attrs = {{"to", AttrKind::DType}},
     .infer = infer_cast,
     .gradient = Gradient::rule(cast_gradient),
     .precision = Precision::Follow,
-    .recompute = Recompute::Cheap,
     .elementwise = true,
-    .in_place = over_first,
+    .in_place = {{"y", "x"}},
     .reference = cast_reference,
     .samples = cast_samples,
 };
@@ -210,13 +205,12 @@ constinit const OpDef op_cast{
 constinit const OpDef op_identity{
     .name = "identity",
     .summary = "x under another name",
-    .min_operands = 1,
-    .max_operands = 1,
+    .operands = {"x"},
+    .results = {"y"},
     .infer = infer_same,
     .gradient = Gradient::rule(unary_rule<pass_on>),
     .precision = Precision::Follow,
-    .recompute = Recompute::Cheap,
-    .view_of = 0,
+    .view_of = "x",
     .elementwise = true,
     .reference = copy_reference,
     .samples = copy_samples,
@@ -225,12 +219,11 @@ constinit const OpDef op_identity{
 constinit const OpDef op_copy{
     .name = "copy",
     .summary = "x in bytes of its own",
-    .min_operands = 1,
-    .max_operands = 1,
+    .operands = {"x"},
+    .results = {"y"},
     .infer = infer_same,
     .gradient = Gradient::rule(unary_rule<pass_on>),
     .precision = Precision::Follow,
-    .recompute = Recompute::Cheap,
     .elementwise = true,
     .reference = copy_reference,
     .samples = copy_samples,
@@ -239,12 +232,12 @@ constinit const OpDef op_copy{
 constinit const OpDef op_to_host{
     .name = "to_host",
     .summary = "x copied to host memory",
-    .min_operands = 1,
-    .max_operands = 1,
+    .operands = {"x"},
+    .results = {"y"},
     .infer = infer_same,
     .gradient = Gradient::missing("copies between memories are made after gradients are"),
     .precision = Precision::Follow,
-    .recompute = Recompute::Never,
+    .repeatable = false,
     .engine = Engine::ToHost,
     .reference = copy_reference,
     .samples = copy_samples,
@@ -253,12 +246,11 @@ constinit const OpDef op_to_host{
 constinit const OpDef op_to_device{
     .name = "to_device",
     .summary = "x copied from host memory",
-    .min_operands = 1,
-    .max_operands = 1,
+    .operands = {"x"},
+    .results = {"y"},
     .infer = infer_same,
     .gradient = Gradient::missing("copies between memories are made after gradients are"),
     .precision = Precision::Follow,
-    .recompute = Recompute::Cheap,
     .engine = Engine::ToDevice,
     .reference = copy_reference,
     .samples = copy_samples,
@@ -267,14 +259,13 @@ constinit const OpDef op_to_device{
 constinit const OpDef op_add_n{
     .name = "add_n",
     .summary = "the sum of any number of tensors of one type",
-    .min_operands = 1,
-    .max_operands = -1,
+    .operands = {"first", "second?", "others*"},
+    .results = {"y"},
     .infer = infer_add_n,
     .gradient = Gradient::rule(add_n_gradient),
     .precision = Precision::Follow,
-    .recompute = Recompute::Cheap,
     .elementwise = true,
-    .in_place = over_either,
+    .in_place = {{"y", "first"}, {"y", "second"}},
     .flops = add_n_flops,
     .reference = add_n_reference,
     .samples = add_n_samples,

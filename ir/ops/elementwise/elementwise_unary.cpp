@@ -10,18 +10,18 @@ namespace {
 using samples::Fill;
 
 Result<Types> infer_numeric(const OpCall& call) {
-  if (call.operand(0).dtype == DType::Bool) return model_error("operand 0 is bool, it must be a number");
+  if (call["x"].dtype == DType::Bool) return model_error("operand 0 is bool, it must be a number");
   return infer_same(call);
 }
 
 Result<Types> infer_integer(const OpCall& call) {
-  if (Status s = need_integer(call, 0)) return s;
+  if (Status s = need_integer(call, "x")) return s;
   return infer_same(call);
 }
 
 constexpr OpDef unary(llvm::StringLiteral name, llvm::StringLiteral summary, ReferenceFn reference, Gradient gradient,
                       SamplesFn samples, Precision precision = Precision::Follow) {
-  return unary_op(name, summary, infer_same_float, reference, gradient, samples, precision);
+  return unary_op(name, summary, infer_same_float, reference, gradient, samples, {}, precision);
 }
 
 template <auto f>

@@ -7,42 +7,42 @@
 namespace plimsoll {
 namespace {
 
-Status need_rng(const OpCall& call, size_t i) { return need_type(call, i, Type(DType::I64, {2})); }
+Status need_rng(const OpCall& call) { return need_type(call, "rng", Type(DType::I64, {2})); }
 
-RandomStream stream_of(const OpCall& call, const TensorView& rng) {
+RandomStream stream_of(const ReferenceCall& call) {
+  const TensorView& rng = call.in("rng");
   return {rng.get_int(0), rng.get_int(1), call.attrs.get_int("id"), call.attrs.get_int("first_draw")};
 }
 
 // ---- dropout ----
 
 Result<Types> infer_dropout(const OpCall& call) {
-  if (Status s = check_attrs(call.attrs, {{"ratio", AttrKind::Float}, {"id", AttrKind::Int}, first_draw_rule}))
-    return s;
   if (Status s = need_first_draw(call.attrs)) return s;
-  if (Status s = need_float(call, 0)) return s;
-  if (Status s = need_rng(call, 1)) return s;
+  if (Status s = need_float(call, "x")) return s;
+  if (Status s = need_rng(call)) return s;
   double ratio = call.attrs.get_float("ratio");
   if (!(ratio >= 0 && ratio <= 1))
     return model_error("ratio is " + std::to_string(ratio) + ", it must lie between 0 and 1");
-  return Types{call.operand(0)};
+  return Types{call["x"]};
 }
 
-Status dropout_reference(const OpCall& call, llvm::ArrayRef<TensorView> x, llvm::ArrayRef<TensorView> y) {
-  RandomStream stream = stream_of(call, x[1]);
+Status dropout_reference(const ReferenceCall& call) {
+  const TensorView &x = call.in("x"), &y = call.out("y");
+  RandomStream stream = stream_of(call);
   double ratio = call.attrs.get_float("ratio");
   double scale = ratio < 1 ? 1 / (1 - ratio) : 0;
-  for (int64_t i = 0; i < y[0].elements(); ++i) y[0].set(i, stream.uniform(i) >= ratio ? x[0].get(i) * scale : 0);
+  for (int64_t i = 0; i < y.elements(); ++i) y.set(i, stream.uniform(i) >= ratio ? x.get(i) * scale : 0);
   return Status::success();
 }
 
 // Linear in x: the same elements of dy are dropped.
 Status dropout_gradient(GradContext& g) {
-  if (g.wants(0)) g.add(0, apply("dropout", out_grad(g), operand(g, 1), g.attrs()));
+  if (g.wants("x")) g.add("x", apply("dropout", out_grad(g), operand(g, "rng"), g.attrs()));
   return Status::success();
 }
 
 std::optional<ChunkCall> dropout_part(const OpCall& call, Chunk part) {
-  return with_part_of_draws(cut_operands(call, {0}), call.operand(0).elements(), part);
+  return with_part_of_draws(cut_operands(call, {"x"}), call["x"].elements(), part);
 }
 
 SampleOperand rng_sample(int64_t step) {
@@ -63,14 +63,8 @@ double ten_integer_rounds(const OpCall&, llvm::ArrayRef<Type> results) {
 
 // ---- random_uniform, random_normal ----
 
-Result<Types> infer_random(const OpCall& call, llvm::StringLiteral first, llvm::StringLiteral second) {
-  if (Status s = check_attrs(call.attrs, {{"shape", AttrKind::Ints},
-                                          {"dtype", AttrKind::DType},
-                                          {"id", AttrKind::Int},
-                                          {first, AttrKind::Float},
-                                          {second, AttrKind::Float}}))
-    return s;
-  if (Status s = need_rng(call, 0)) return s;
+Result<Types> infer_random(const OpCall& call) {
+  if (Status s = need_rng(call)) return s;
   DType dtype = call.attrs.get_dtype("dtype");
   if (!is_float(dtype)) return model_error("dtype is " + dtype_name(dtype) + ", it must be a float");
   for (int64_t dim : call.attrs.get_ints("shape"))
@@ -78,17 +72,19 @@ Result<Types> infer_random(const OpCall& call, llvm::StringLiteral first, llvm::
   return one_result(dtype, call.attrs.get_ints("shape"));
 }
 
-Status uniform_reference(const OpCall& call, llvm::ArrayRef<TensorView> x, llvm::ArrayRef<TensorView> y) {
-  RandomStream stream = stream_of(call, x[0]);
+Status uniform_reference(const ReferenceCall& call) {
+  const TensorView& y = call.out("y");
+  RandomStream stream = stream_of(call);
   double low = call.attrs.get_float("low"), high = call.attrs.get_float("high");
-  for (int64_t i = 0; i < y[0].elements(); ++i) y[0].set(i, low + (high - low) * stream.uniform(i));
+  for (int64_t i = 0; i < y.elements(); ++i) y.set(i, low + (high - low) * stream.uniform(i));
   return Status::success();
 }
 
-Status normal_reference(const OpCall& call, llvm::ArrayRef<TensorView> x, llvm::ArrayRef<TensorView> y) {
-  RandomStream stream = stream_of(call, x[0]);
+Status normal_reference(const ReferenceCall& call) {
+  const TensorView& y = call.out("y");
+  RandomStream stream = stream_of(call);
   double mean = call.attrs.get_float("mean"), scale = call.attrs.get_float("scale");
-  for (int64_t i = 0; i < y[0].elements(); ++i) y[0].set(i, mean + scale * stream.normal(i));
+  for (int64_t i = 0; i < y.elements(); ++i) y.set(i, mean + scale * stream.normal(i));
   return Status::success();
 }
 
@@ -99,16 +95,18 @@ Sample random_sample(Ints shape, DType dtype, llvm::StringRef first, llvm::Strin
   return {{rng_sample(1)}, attrs};
 }
 
-constexpr OpDef random_op(llvm::StringLiteral name, llvm::StringLiteral summary, InferFn infer, ReferenceFn reference,
-                          SamplesFn samples) {
+constexpr AttrSpecs random_attrs{{"shape", AttrKind::Ints}, {"dtype", AttrKind::DType}, {"id", AttrKind::Int}};
+
+constexpr OpDef random_op(llvm::StringLiteral name, llvm::StringLiteral summary, AttrSpec first, AttrSpec second,
+                          ReferenceFn reference, SamplesFn samples) {
   return {.name = name,
           .summary = summary,
-          .min_operands = 1,
-          .max_operands = 1,
-          .infer = infer,
+          .operands = {"rng"},
+          .results = {"y"},
+          .attrs = random_attrs.with({first, second}),
+          .infer = infer_random,
           .gradient = Gradient::zero(),
           .precision = Precision::Follow,
-          .recompute = Recompute::Cheap,
           .flops = ten_integer_rounds,
           .reference = reference,
           .samples = samples};
@@ -121,34 +119,32 @@ constinit const OpDef op_dropout{
     .summary =
         "x / (1 - ratio) where the random number of {id} is at least {ratio}, else 0; rng = (seed, step); "
         "of the node's numbers those from {first_draw} on",
-    .min_operands = 2,
-    .max_operands = 2,
+    .operands = {"x", "rng"},
+    .results = {"y"},
+    .attrs = {{"ratio", AttrKind::Float}, {"id", AttrKind::Int}, first_draw_attr},
     .infer = infer_dropout,
     .gradient = Gradient::rule(dropout_gradient),
     .precision = Precision::Follow,
-    .recompute = Recompute::Cheap,
-    .in_place = over_first,
+    .in_place = {{"y", "x"}},
     .flops = ten_integer_rounds,
     .chunk = dropout_part,
     .reference = dropout_reference,
     .samples = dropout_samples,
 };
 
-constinit const OpDef op_random_uniform = random_op(
-    "random_uniform", "random numbers in [{low}, {high}) of {shape} and {dtype}; rng = (seed, step) {id}",
-    [](const OpCall& call) { return infer_random(call, "low", "high"); }, uniform_reference,
-    [] {
-      return std::vector<Sample>{random_sample({3, 5}, DType::F32, "low", "high"),
-                                 random_sample({}, DType::BF16, "low", "high")};
-    });
+constinit const OpDef op_random_uniform =
+    random_op("random_uniform", "random numbers in [{low}, {high}) of {shape} and {dtype}; rng = (seed, step) {id}",
+              {"low", AttrKind::Float}, {"high", AttrKind::Float}, uniform_reference, [] {
+                return std::vector<Sample>{random_sample({3, 5}, DType::F32, "low", "high"),
+                                           random_sample({}, DType::BF16, "low", "high")};
+              });
 
-constinit const OpDef op_random_normal = random_op(
-    "random_normal",
-    "normal random numbers with {mean} and deviation {scale} of {shape} and {dtype}; rng = (seed, step) {id}",
-    [](const OpCall& call) { return infer_random(call, "mean", "scale"); }, normal_reference,
-    [] {
-      return std::vector<Sample>{random_sample({3, 5}, DType::F32, "mean", "scale"),
-                                 random_sample({6}, DType::F64, "mean", "scale")};
-    });
+constinit const OpDef op_random_normal =
+    random_op("random_normal",
+              "normal random numbers with {mean} and deviation {scale} of {shape} and {dtype}; rng = (seed, step) {id}",
+              {"mean", AttrKind::Float}, {"scale", AttrKind::Float}, normal_reference, [] {
+                return std::vector<Sample>{random_sample({3, 5}, DType::F32, "mean", "scale"),
+                                           random_sample({6}, DType::F64, "mean", "scale")};
+              });
 
 }  // namespace plimsoll

@@ -13,18 +13,15 @@ namespace {
 
 using namespace samples;
 
-constexpr AttrRule axis_attr[] = {{"axis", AttrKind::Int}};
-
 // ---- gather and gather_grad ----
 
 Result<Types> infer_gather(const OpCall& call) {
-  if (Status s = check_attrs(call.attrs, axis_attr)) return s;
-  if (Status s = need_index(call, 1)) return s;
-  const Type& x = call.operand(0);
+  if (Status s = need_index(call, "indices")) return s;
+  const Type& x = call["x"];
   if (Status s = need_axis(call.attrs, "axis", x.rank())) return s;
   auto axis = static_cast<size_t>(call.attrs.get_int("axis"));
   Shape shape(x.shape.begin(), x.shape.begin() + axis);
-  llvm::append_range(shape, call.operand(1).shape);
+  llvm::append_range(shape, call["indices"].shape);
   shape.append(x.shape.begin() + axis + 1, x.shape.end());
   return one_result(x.dtype, shape);
 }
@@ -42,24 +39,24 @@ Status for_each_gathered(llvm::ArrayRef<int64_t> whole, int64_t axis, const Tens
   return Status::success();
 }
 
-Status gather_reference(const OpCall& call, llvm::ArrayRef<TensorView> x, llvm::ArrayRef<TensorView> y) {
-  return for_each_gathered(
-      x[0].type.shape, call.attrs.get_int("axis"), x[1],
-      [&](int64_t from, int64_t to, int64_t count) { copy_elements(y[0], to, x[0], from, count); });
+Status gather_reference(const ReferenceCall& call) {
+  const TensorView &x = call.in("x"), &indices = call.in("indices"), &y = call.out("y");
+  return for_each_gathered(x.type.shape, call.attrs.get_int("axis"), indices,
+                           [&](int64_t from, int64_t to, int64_t count) { copy_elements(y, to, x, from, count); });
 }
 
 Status gather_gradient(GradContext& g) {
-  if (!g.wants(0)) return Status::success();
+  if (!g.wants("x")) return Status::success();
   int64_t axis = g.attrs().get_int("axis");
-  int64_t size = g.type(g.operand(0)).shape[static_cast<size_t>(axis)];
-  g.add(0, apply("gather_grad", operand(g, 1), out_grad(g), {{"axis", axis}, {"size", size}}));
+  int64_t size = g.type(g["x"]).shape[static_cast<size_t>(axis)];
+  g.add("x", apply("gather_grad", operand(g, "indices"), out_grad(g), {{"axis", axis}, {"size", size}}));
   return Status::success();
 }
 
 // Along axis 0 the indices' rows make the result's.
 std::optional<ChunkCall> gather_part(const OpCall& call, Chunk) {
-  if (call.attrs.get_int("axis") > 0) return cut_operands(call, {0});
-  return call.operand(1).rank() == 0 ? std::nullopt : std::optional<ChunkCall>(cut_operands(call, {1}));
+  if (call.attrs.get_int("axis") > 0) return cut_operands(call, {"x"});
+  return call["indices"].rank() == 0 ? std::nullopt : std::optional<ChunkCall>(cut_operands(call, {"indices"}));
 }
 
 std::vector<Sample> gather_samples() {
@@ -70,10 +67,9 @@ std::vector<Sample> gather_samples() {
 }
 
 Result<Types> infer_gather_grad(const OpCall& call) {
-  if (Status s = check_attrs(call.attrs, {{"axis", AttrKind::Int}, {"size", AttrKind::Int}})) return s;
-  if (Status s = need_index(call, 0)) return s;
-  if (Status s = need_float(call, 1)) return s;
-  const Type &indices = call.operand(0), &dy = call.operand(1);
+  if (Status s = need_index(call, "indices")) return s;
+  if (Status s = need_float(call, "dy")) return s;
+  const Type &indices = call["indices"], &dy = call["dy"];
   int64_t axis = call.attrs.get_int("axis");
   if (Status s = need_axis(call.attrs, "axis", dy.rank() - indices.rank() + 1)) return s;
   llvm::ArrayRef<int64_t> shape = dy.shape, picked = shape.slice(axis, indices.shape.size());
@@ -83,31 +79,34 @@ Result<Types> infer_gather_grad(const OpCall& call) {
   Shape whole(shape.begin(), shape.begin() + axis);
   whole.push_back(call.attrs.get_int("size"));
   llvm::append_range(whole, shape.drop_front(axis + indices.shape.size()));
-  if (Status s = need_type(call, 2, Type(dy.dtype, whole))) return s;
+  if (Status s = need_type(call, "addend", Type(dy.dtype, whole))) return s;
   return one_result(dy.dtype, whole);
 }
 
-Status gather_grad_reference(const OpCall& call, llvm::ArrayRef<TensorView> x, llvm::ArrayRef<TensorView> dx) {
-  std::vector<double> sums(static_cast<size_t>(dx[0].elements()), 0.0);
-  if (call.has(2))
-    for (int64_t i = 0; i < dx[0].elements(); ++i) sums[i] = x[2].get(i);
-  Status status = for_each_gathered(dx[0].type.shape, call.attrs.get_int("axis"), x[0],
+Status gather_grad_reference(const ReferenceCall& call) {
+  const TensorView &indices = call.in("indices"), &dy = call.in("dy"), &addend = call.in("addend"),
+                   &dx = call.out("dx");
+  std::vector<double> sums(static_cast<size_t>(dx.elements()), 0.0);
+  if (call.has("addend"))
+    for (int64_t i = 0; i < dx.elements(); ++i) sums[i] = addend.get(i);
+  Status status = for_each_gathered(dx.type.shape, call.attrs.get_int("axis"), indices,
                                     [&](int64_t to, int64_t from, int64_t count) {
-                                      for (int64_t i = 0; i < count; ++i) sums[to + i] += x[1].get(from + i);
+                                      for (int64_t i = 0; i < count; ++i) sums[to + i] += dy.get(from + i);
                                     });
   if (status) return status;
-  for (int64_t i = 0; i < dx[0].elements(); ++i) dx[0].set(i, sums[i]);
+  for (int64_t i = 0; i < dx.elements(); ++i) dx.set(i, sums[i]);
   return Status::success();
 }
 
 Status gather_grad_gradient(GradContext& g) {
-  if (g.wants(1)) g.add(1, apply("gather", out_grad(g), operand(g, 0), {{"axis", g.attrs().get_int("axis")}}));
-  if (g.wants(2)) g.add(2, out_grad(g));
+  if (g.wants("dy"))
+    g.add("dy", apply("gather", out_grad(g), operand(g, "indices"), {{"axis", g.attrs().get_int("axis")}}));
+  if (g.wants("addend")) g.add("addend", out_grad(g));
   return Status::success();
 }
 
 double one_add_each(const OpCall& call, llvm::ArrayRef<Type>) {
-  return static_cast<double>(call.operand(1).elements());
+  return static_cast<double>(call["dy"].elements());
 }
 
 std::vector<Sample> gather_grad_samples() {
@@ -124,27 +123,27 @@ std::vector<Sample> gather_grad_samples() {
 // ---- gather_elements ----
 
 Result<Types> infer_gather_elements(const OpCall& call) {
-  if (Status s = check_attrs(call.attrs, axis_attr)) return s;
   if (Status s = check_elements_indices(call)) return s;
-  return one_result(call.operand(0).dtype, call.operand(1).shape);
+  return one_result(call["x"].dtype, call["indices"].shape);
 }
 
-Status gather_elements_reference(const OpCall& call, llvm::ArrayRef<TensorView> x, llvm::ArrayRef<TensorView> y) {
-  return for_each_element_index(x[0].type.shape, call.attrs.get_int("axis"), x[1],
-                                [&](int64_t i, int64_t at) { copy_elements(y[0], i, x[0], at); });
+Status gather_elements_reference(const ReferenceCall& call) {
+  const TensorView &x = call.in("x"), &indices = call.in("indices"), &y = call.out("y");
+  return for_each_element_index(x.type.shape, call.attrs.get_int("axis"), indices,
+                                [&](int64_t i, int64_t at) { copy_elements(y, i, x, at); });
 }
 
 Status gather_elements_gradient(GradContext& g) {
-  if (!g.wants(0)) return Status::success();
-  const Type type = g.type(g.operand(0));
+  if (!g.wants("x")) return Status::success();
+  const Type type = g.type(g["x"]);
   Attrs attrs{{"axis", g.attrs().get_int("axis")}, {"reduction", std::string("add")}};
-  g.add(0, g.b.emit("scatter_elements", {zeros(g.b, type), g.operand(1), g.out_grad()}, attrs));
+  g.add("x", g.b.emit("scatter_elements", {zeros(g.b, type), g["indices"], g.out_grad()}, attrs));
   return Status::success();
 }
 
 std::optional<ChunkCall> gather_elements_part(const OpCall& call, Chunk) {
-  const bool same_rows = call.attrs.get_int("axis") != 0 && call.operand(0).shape[0] == call.operand(1).shape[0];
-  return same_rows ? std::optional<ChunkCall>(cut_operands(call, {0, 1})) : std::nullopt;
+  const bool same_rows = call.attrs.get_int("axis") != 0 && call["x"].shape[0] == call["indices"].shape[0];
+  return same_rows ? std::optional<ChunkCall>(cut_operands(call, {"x", "indices"})) : std::nullopt;
 }
 
 std::vector<Sample> gather_elements_samples() {
@@ -156,19 +155,18 @@ std::vector<Sample> gather_elements_samples() {
 // ---- gather_nd ----
 
 Result<Types> infer_gather_nd(const OpCall& call) {
-  if (Status s = check_attrs(call.attrs, {{"batch_dims", AttrKind::Int, AttrNeed::Optional}})) return s;
   int64_t batch_dims = call.attrs.get_int("batch_dims");
   if (Status s = check_nd_indices(call, batch_dims)) return s;
-  llvm::ArrayRef<int64_t> whole = call.operand(0).shape, indices = call.operand(1).shape;
+  llvm::ArrayRef<int64_t> whole = call["x"].shape, indices = call["indices"].shape;
   Shape shape(indices.begin(), indices.end() - 1);
   llvm::append_range(shape, whole.drop_front(static_cast<size_t>(batch_dims + indices.back())));
-  return one_result(call.operand(0).dtype, shape);
+  return one_result(call["x"].dtype, shape);
 }
 
-Status gather_nd_reference(const OpCall& call, llvm::ArrayRef<TensorView> x, llvm::ArrayRef<TensorView> y) {
-  return for_each_nd_index(
-      x[0].type.shape, x[1], call.attrs.get_int("batch_dims"),
-      [&](int64_t i, int64_t at, int64_t count) { copy_elements(y[0], i * count, x[0], at, count); });
+Status gather_nd_reference(const ReferenceCall& call) {
+  const TensorView &x = call.in("x"), &indices = call.in("indices"), &y = call.out("y");
+  return for_each_nd_index(x.type.shape, indices, call.attrs.get_int("batch_dims"),
+                           [&](int64_t i, int64_t at, int64_t count) { copy_elements(y, i * count, x, at, count); });
 }
 
 // The coordinates of each index along the batch dimensions, to stand before it: then no batch dimension is
@@ -188,13 +186,13 @@ Tensor batch_coordinates(const Type& indices, int64_t batch_dims) {
 }
 
 Status gather_nd_gradient(GradContext& g) {
-  if (!g.wants(0)) return Status::success();
-  const Type type = g.type(g.operand(0)), index_type = g.type(g.operand(1));
-  ValueId indices = g.operand(1);
+  if (!g.wants("x")) return Status::success();
+  const Type type = g.type(g["x"]), index_type = g.type(g["indices"]);
+  ValueId indices = g["indices"];
   if (int64_t batch_dims = g.attrs().get_int("batch_dims"))
     indices = g.b.emit("concat", {g.b.constant(batch_coordinates(index_type, batch_dims)), indices},
                        {{"axis", index_type.rank() - 1}});
-  g.add(0, g.b.emit("scatter_nd", {zeros(g.b, type), indices, g.out_grad()}, {{"reduction", std::string("add")}}));
+  g.add("x", g.b.emit("scatter_nd", {zeros(g.b, type), indices, g.out_grad()}, {{"reduction", std::string("add")}}));
   return Status::success();
 }
 
@@ -208,25 +206,25 @@ std::vector<Sample> gather_nd_samples() {
 // ---- one_hot ----
 
 Result<Types> infer_one_hot(const OpCall& call) {
-  if (Status s = check_attrs(call.attrs, {{"axis", AttrKind::Int}, {"depth", AttrKind::Int}})) return s;
-  if (Status s = need_integer(call, 0)) return s;
-  if (Status s = need_type(call, 1, Type(call.operand(1).dtype, {2}))) return s;
+  if (Status s = need_integer(call, "indices")) return s;
+  if (Status s = need_type(call, "values", Type(call["values"].dtype, {2}))) return s;
   if (call.attrs.get_int("depth") < 1)
     return model_error("depth is " + llvm::Twine(call.attrs.get_int("depth")) + ", it must be at least 1");
-  Shape shape = call.operand(0).shape;
+  Shape shape = call["indices"].shape;
   if (Status s = need_axis(call.attrs, "axis", static_cast<int64_t>(shape.size()) + 1)) return s;
   shape.insert(shape.begin() + call.attrs.get_int("axis"), call.attrs.get_int("depth"));
-  return one_result(call.operand(1).dtype, shape);
+  return one_result(call["values"].dtype, shape);
 }
 
 // An index outside [-depth, depth) lights nothing.
-Status one_hot_reference(const OpCall& call, llvm::ArrayRef<TensorView> x, llvm::ArrayRef<TensorView> y) {
-  AxisView view = along_axis(y[0].type.shape, call.attrs.get_int("axis"));
+Status one_hot_reference(const ReferenceCall& call) {
+  const TensorView &indices = call.in("indices"), &values = call.in("values"), &y = call.out("y");
+  AxisView view = along_axis(y.type.shape, call.attrs.get_int("axis"));
   for (int64_t o = 0; o < view.outer; ++o)
     for (int64_t i = 0; i < view.inner; ++i) {
-      int64_t index = x[0].get_int(o * view.inner + i);
+      int64_t index = indices.get_int(o * view.inner + i);
       if (index < 0) index += view.length;
-      for (int64_t k = 0; k < view.length; ++k) copy_elements(y[0], view.at(o, k, i), x[1], k == index ? 1 : 0);
+      for (int64_t k = 0; k < view.length; ++k) copy_elements(y, view.at(o, k, i), values, k == index ? 1 : 0);
     }
   return Status::success();
 }
@@ -242,33 +240,31 @@ std::vector<Sample> one_hot_samples() {
 constinit const OpDef op_gather{
     .name = "gather",
     .summary = "the slices of x along {axis} at the indices, which take that axis's place",
-    .min_operands = 2,
-    .max_operands = 2,
+    .operands = {"x", "indices"},
+    .results = {"y"},
+    .attrs = {{"axis", AttrKind::Int}},
     .infer = infer_gather,
     .gradient = Gradient::rule(gather_gradient),
     .precision = Precision::Follow,
-    .recompute = Recompute::Cheap,
     .flops = no_flops,
     .chunk = gather_part,
     .reference = gather_reference,
     .samples = gather_samples,
 };
 
-constexpr InPlace gather_grad_over_addend[] = {{0, 2}};
-
 constinit const OpDef op_gather_grad{
     .name = "gather_grad",
     .summary =
         "the slices of dy added at the indices into zeros, or into an addend of the result's type, {size} long at "
         "{axis}",
-    .min_operands = 2,
-    .max_operands = 3,
+    .operands = {"indices", "dy", "addend?"},
+    .results = {"dx"},
+    .attrs = {{"axis", AttrKind::Int}, {"size", AttrKind::Int}},
     .infer = infer_gather_grad,
     .gradient = Gradient::rule(gather_grad_gradient),
     .precision = Precision::Follow,
-    .recompute = Recompute::Cheap,
-    .addend = 2,
-    .in_place = gather_grad_over_addend,
+    .addend = "addend",
+    .in_place = {{"dx", "addend"}},
     .flops = one_add_each,
     .reference = gather_grad_reference,
     .samples = gather_grad_samples,
@@ -277,12 +273,12 @@ constinit const OpDef op_gather_grad{
 constinit const OpDef op_gather_elements{
     .name = "gather_elements",
     .summary = "at each index the element of x whose coordinate along {axis} is given by indices",
-    .min_operands = 2,
-    .max_operands = 2,
+    .operands = {"x", "indices"},
+    .results = {"y"},
+    .attrs = {{"axis", AttrKind::Int}},
     .infer = infer_gather_elements,
     .gradient = Gradient::rule(gather_elements_gradient),
     .precision = Precision::Follow,
-    .recompute = Recompute::Cheap,
     .flops = no_flops,
     .chunk = gather_elements_part,
     .reference = gather_elements_reference,
@@ -292,12 +288,12 @@ constinit const OpDef op_gather_elements{
 constinit const OpDef op_gather_nd{
     .name = "gather_nd",
     .summary = "the slices of x at the coordinates in the last dimension of indices, after {batch_dims} shared ones",
-    .min_operands = 2,
-    .max_operands = 2,
+    .operands = {"x", "indices"},
+    .results = {"y"},
+    .attrs = {{"batch_dims", 0}},
     .infer = infer_gather_nd,
     .gradient = Gradient::rule(gather_nd_gradient),
     .precision = Precision::Follow,
-    .recompute = Recompute::Cheap,
     .flops = no_flops,
     .reference = gather_nd_reference,
     .samples = gather_nd_samples,
@@ -306,12 +302,12 @@ constinit const OpDef op_gather_nd{
 constinit const OpDef op_one_hot{
     .name = "one_hot",
     .summary = "values[1] at each index along a new {axis} of length {depth}, values[0] elsewhere",
-    .min_operands = 2,
-    .max_operands = 2,
+    .operands = {"indices", "values"},
+    .results = {"y"},
+    .attrs = {{"axis", AttrKind::Int}, {"depth", AttrKind::Int}},
     .infer = infer_one_hot,
     .gradient = Gradient::missing("the on and off values of one_hot count as constants"),
     .precision = Precision::Follow,
-    .recompute = Recompute::Cheap,
     .flops = no_flops,
     .reference = one_hot_reference,
     .samples = one_hot_samples,

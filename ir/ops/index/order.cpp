@@ -18,20 +18,15 @@ bool precedes(T a, T b, bool largest) {
 }
 
 Status need_number_axis(const OpCall& call) {
-  if (call.operand(0).dtype == DType::Bool) return model_error("operand 0 is bool, it must be a number");
-  return need_axis(call.attrs, "axis", call.operand(0).rank());
+  if (call["x"].dtype == DType::Bool) return model_error("operand 0 is bool, it must be a number");
+  return need_axis(call.attrs, "axis", call["x"].rank());
 }
 
 // ---- top_k ----
 
 Result<Types> infer_top_k(const OpCall& call) {
-  if (Status s = check_attrs(call.attrs, {{"axis", AttrKind::Int},
-                                          {"k", AttrKind::Int},
-                                          {"largest", AttrKind::Int, AttrNeed::Optional},
-                                          {"sorted", AttrKind::Int, AttrNeed::Optional}}))
-    return s;
   if (Status s = need_number_axis(call)) return s;
-  Type values = call.operand(0);
+  Type values = call["x"];
   int64_t& length = values.shape[static_cast<size_t>(call.attrs.get_int("axis"))];
   int64_t k = call.attrs.get_int("k");
   if (k < 0 || k > length) return model_error("k is " + llvm::Twine(k) + " of " + llvm::Twine(length) + " elements");
@@ -39,22 +34,23 @@ Result<Types> infer_top_k(const OpCall& call) {
   return Types{values, Type(DType::I64, values.shape)};
 }
 
-Status top_k_reference(const OpCall& call, llvm::ArrayRef<TensorView> x, llvm::ArrayRef<TensorView> y) {
+Status top_k_reference(const ReferenceCall& call) {
+  const TensorView &x = call.in("x"), &values = call.out("values"), &indices = call.out("indices");
   int64_t axis = call.attrs.get_int("axis"), k = call.attrs.get_int("k");
   bool largest = call.attrs.get_int("largest", 1) != 0;
-  AxisView from = along_axis(x[0].type.shape, axis), to = along_axis(y[0].type.shape, axis);
+  AxisView from = along_axis(x.type.shape, axis), to = along_axis(values.type.shape, axis);
   std::vector<int64_t> order(static_cast<size_t>(from.length));
-  with_exact_type(x[0].type.dtype, [&](auto zero) {
+  with_exact_type(x.type.dtype, [&](auto zero) {
     for (int64_t o = 0; o < from.outer; ++o)
       for (int64_t i = 0; i < from.inner; ++i) {
-        auto element = [&](int64_t index) { return load<decltype(zero)>(x[0], from.at(o, index, i)); };
+        auto element = [&](int64_t index) { return load<decltype(zero)>(x, from.at(o, index, i)); };
         std::iota(order.begin(), order.end(), 0);
         std::stable_sort(order.begin(), order.end(),
                          [&](int64_t a, int64_t b) { return precedes(element(a), element(b), largest); });
         for (int64_t rank = 0; rank < k; ++rank) {
           int64_t index = order[static_cast<size_t>(rank)];
-          copy_elements(y[0], to.at(o, rank, i), x[0], from.at(o, index, i));
-          y[1].set_int(to.at(o, rank, i), index);
+          copy_elements(values, to.at(o, rank, i), x, from.at(o, index, i));
+          indices.set_int(to.at(o, rank, i), index);
         }
       }
   });
@@ -62,15 +58,15 @@ Status top_k_reference(const OpCall& call, llvm::ArrayRef<TensorView> x, llvm::A
 }
 
 Status top_k_gradient(GradContext& g) {
-  if (!g.wants(0)) return Status::success();
-  const Type type = g.type(g.operand(0));
+  if (!g.wants("x")) return Status::success();
+  const Type type = g.type(g["x"]);
   Attrs attrs{{"axis", g.attrs().get_int("axis")}, {"reduction", std::string("add")}};
-  g.add(0, g.b.emit("scatter_elements", {zeros(g.b, type), g.result(1), g.out_grad()}, attrs));
+  g.add("x", g.b.emit("scatter_elements", {zeros(g.b, type), g.result("indices"), g.out_grad()}, attrs));
   return Status::success();
 }
 
 double sorting_flops(const OpCall& call, llvm::ArrayRef<Type>) {
-  const Type& x = call.operand(0);
+  const Type& x = call["x"];
   auto length = static_cast<double>(x.shape[static_cast<size_t>(call.attrs.get_int("axis"))]);
   return static_cast<double>(x.elements()) * std::log2(std::max(length, 2.0));
 }
@@ -84,31 +80,29 @@ std::vector<Sample> top_k_samples() {
 // ---- arg_max and arg_min ----
 
 Result<Types> infer_arg(const OpCall& call) {
-  if (Status s = check_attrs(call.attrs, {{"axis", AttrKind::Int},
-                                          {"keep_dims", AttrKind::Int, AttrNeed::Optional},
-                                          {"select_last", AttrKind::Int, AttrNeed::Optional}}))
-    return s;
   if (Status s = need_number_axis(call)) return s;
-  const Type& x = call.operand(0);
+  const Type& x = call["x"];
   int64_t axis = call.attrs.get_int("axis");
   if (x.shape[static_cast<size_t>(axis)] == 0) return model_error("axis " + llvm::Twine(axis) + " is empty");
   return one_result(DType::I64, reduced_shape(x.shape, {axis}, call.attrs.get_int("keep_dims") != 0));
 }
 
-Status arg_reference(const OpCall& call, llvm::ArrayRef<TensorView> x, llvm::ArrayRef<TensorView> y, bool largest) {
-  AxisView view = along_axis(x[0].type.shape, call.attrs.get_int("axis"));
+template <bool largest>
+Status arg_reference(const ReferenceCall& call) {
+  const TensorView &x = call.in("x"), &y = call.out("y");
+  AxisView view = along_axis(x.type.shape, call.attrs.get_int("axis"));
   bool select_last = call.attrs.get_int("select_last") != 0;
-  with_exact_type(x[0].type.dtype, [&](auto zero) {
+  with_exact_type(x.type.dtype, [&](auto zero) {
     for (int64_t o = 0; o < view.outer; ++o)
       for (int64_t i = 0; i < view.inner; ++i) {
-        auto element = [&](int64_t index) { return load<decltype(zero)>(x[0], view.at(o, index, i)); };
+        auto element = [&](int64_t index) { return load<decltype(zero)>(x, view.at(o, index, i)); };
         int64_t best = 0;
         for (int64_t k = 1; k < view.length; ++k) {
           bool better = precedes(element(k), element(best), largest);
           bool equal = !better && !precedes(element(best), element(k), largest);
           if (better || (equal && select_last)) best = k;
         }
-        y[0].set_int(o * view.inner + i, best);
+        y.set_int(o * view.inner + i, best);
       }
   });
   return Status::success();
@@ -124,13 +118,13 @@ constexpr OpDef arg_op(llvm::StringLiteral name, llvm::StringLiteral summary, Re
   return {
       .name = name,
       .summary = summary,
-      .min_operands = 1,
-      .max_operands = 1,
+      .operands = {"x"},
+      .results = {"y"},
+      .attrs = {{"axis", AttrKind::Int}, {"keep_dims", 0}, {"select_last", 0}},
       .infer = infer_arg,
       .gradient = Gradient::zero(),
       .precision = Precision::Follow,
-      .recompute = Recompute::Cheap,
-      .flops = [](const OpCall& call, llvm::ArrayRef<Type>) { return static_cast<double>(call.operand(0).elements()); },
+      .flops = [](const OpCall& call, llvm::ArrayRef<Type>) { return static_cast<double>(call["x"].elements()); },
       .reference = reference,
       .samples = arg_samples};
 }
@@ -142,12 +136,12 @@ constinit const OpDef op_top_k{
     .summary =
         "the {k} largest, or smallest when {largest=0}, along {axis} in order, and their indices (i64) "
         "{sorted}",
-    .min_operands = 1,
-    .max_operands = 1,
+    .operands = {"x"},
+    .results = {"values", "indices"},
+    .attrs = {{"axis", AttrKind::Int}, {"k", AttrKind::Int}, {"largest", 1}, {"sorted", 1}},
     .infer = infer_top_k,
     .gradient = Gradient::rule(top_k_gradient),
     .precision = Precision::Follow,
-    .recompute = Recompute::Cheap,
     .flops = sorting_flops,
     .reference = top_k_reference,
     .samples = top_k_samples,
@@ -155,13 +149,9 @@ constinit const OpDef op_top_k{
 
 constinit const OpDef op_arg_max = arg_op(
     "arg_max", "the index (i64) of the first largest element along {axis}, or the last {select_last=1} {keep_dims}",
-    [](const OpCall& call, llvm::ArrayRef<TensorView> x, llvm::ArrayRef<TensorView> y) {
-      return arg_reference(call, x, y, true);
-    });
+    arg_reference<true>);
 constinit const OpDef op_arg_min = arg_op(
     "arg_min", "the index (i64) of the first smallest element along {axis}, or the last {select_last=1} {keep_dims}",
-    [](const OpCall& call, llvm::ArrayRef<TensorView> x, llvm::ArrayRef<TensorView> y) {
-      return arg_reference(call, x, y, false);
-    });
+    arg_reference<false>);
 
 }  // namespace plimsoll

@@ -10,27 +10,24 @@ using namespace samples;
 // ---- cumsum ----
 
 Result<Types> infer_cumsum(const OpCall& call) {
-  if (Status s = check_attrs(call.attrs, {{"axis", AttrKind::Int},
-                                          {"exclusive", AttrKind::Int, AttrNeed::Optional},
-                                          {"reverse", AttrKind::Int, AttrNeed::Optional}}))
-    return s;
-  const Type& x = call.operand(0);
+  const Type& x = call["x"];
   if (x.dtype == DType::Bool) return model_error("operand 0 is bool, it must be a number");
   if (Status s = need_axis(call.attrs, "axis", x.rank())) return s;
   return Types{x};
 }
 
-Status cumsum_reference(const OpCall& call, llvm::ArrayRef<TensorView> x, llvm::ArrayRef<TensorView> y) {
-  AxisView view = along_axis(x[0].type.shape, call.attrs.get_int("axis"));
+Status cumsum_reference(const ReferenceCall& call) {
+  const TensorView &x = call.in("x"), &y = call.out("y");
+  AxisView view = along_axis(x.type.shape, call.attrs.get_int("axis"));
   bool exclusive = call.attrs.get_int("exclusive") != 0, reverse = call.attrs.get_int("reverse") != 0;
-  with_exact_type(x[0].type.dtype, [&](auto zero) {
+  with_exact_type(x.type.dtype, [&](auto zero) {
     for (int64_t o = 0; o < view.outer; ++o)
       for (int64_t i = 0; i < view.inner; ++i) {
         auto before = zero;
         for (int64_t k = 0; k < view.length; ++k) {
           int64_t at = view.at(o, reverse ? view.length - 1 - k : k, i);
-          auto after = before + load<decltype(zero)>(x[0], at);
-          store(y[0], at, exclusive ? before : after);
+          auto after = before + load<decltype(zero)>(x, at);
+          store(y, at, exclusive ? before : after);
           before = after;
         }
       }
@@ -40,10 +37,10 @@ Status cumsum_reference(const OpCall& call, llvm::ArrayRef<TensorView> x, llvm::
 
 // Element k adds to all after it, so its gradient is summed from the other end.
 Status cumsum_gradient(GradContext& g) {
-  if (!g.wants(0)) return Status::success();
+  if (!g.wants("x")) return Status::success();
   Attrs attrs = g.attrs();
   attrs.set("reverse", int64_t{attrs.get_int("reverse") == 0});
-  g.add(0, apply("cumsum", out_grad(g), attrs));
+  g.add("x", apply("cumsum", out_grad(g), attrs));
   return Status::success();
 }
 
@@ -59,28 +56,27 @@ std::vector<Sample> cumsum_samples() {
 // ---- triangular ----
 
 Result<Types> infer_triangular(const OpCall& call) {
-  if (Status s = check_attrs(call.attrs, {{"upper", AttrKind::Int}, {"k", AttrKind::Int, AttrNeed::Optional}}))
-    return s;
-  const Type& x = call.operand(0);
+  const Type& x = call["x"];
   if (x.rank() < 2) return model_error("operand 0 is " + to_string(x) + ", it must have at least 2 dimensions");
   return Types{x};
 }
 
-Status triangular_reference(const OpCall& call, llvm::ArrayRef<TensorView> x, llvm::ArrayRef<TensorView> y) {
+Status triangular_reference(const ReferenceCall& call) {
+  const TensorView &x = call.in("x"), &y = call.out("y");
   int64_t k = call.attrs.get_int("k");
   bool upper = call.attrs.get_int("upper") != 0;
-  llvm::ArrayRef<int64_t> shape = x[0].type.shape;
+  llvm::ArrayRef<int64_t> shape = x.type.shape;
   int64_t columns = shape.back(), rows = shape.drop_back().back();
-  fill_zero(y[0]);
-  for (int64_t i = 0; i < x[0].elements(); ++i) {
+  fill_zero(y);
+  for (int64_t i = 0; i < x.elements(); ++i) {
     int64_t diagonal = i % columns - i / columns % rows;
-    if (upper ? diagonal >= k : diagonal <= k) copy_elements(y[0], i, x[0], i);
+    if (upper ? diagonal >= k : diagonal <= k) copy_elements(y, i, x, i);
   }
   return Status::success();
 }
 
 Status triangular_gradient(GradContext& g) {
-  if (g.wants(0)) g.add(0, apply("triangular", out_grad(g), g.attrs()));
+  if (g.wants("x")) g.add("x", apply("triangular", out_grad(g), g.attrs()));
   return Status::success();
 }
 
@@ -93,38 +89,39 @@ std::vector<Sample> triangular_samples() {
 // ---- reverse_sequence ----
 
 Result<Types> infer_reverse_sequence(const OpCall& call) {
-  if (Status s = check_attrs(call.attrs, {{"batch_axis", AttrKind::Int}, {"time_axis", AttrKind::Int}})) return s;
-  const Type& x = call.operand(0);
+  const Type& x = call["x"];
   for (llvm::StringLiteral name : {llvm::StringLiteral("batch_axis"), llvm::StringLiteral("time_axis")})
     if (Status s = need_axis(call.attrs, name, x.rank())) return s;
   int64_t batch_axis = call.attrs.get_int("batch_axis");
   if (batch_axis == call.attrs.get_int("time_axis"))
     return model_error("batch_axis and time_axis are both " + llvm::Twine(batch_axis));
-  if (Status s = need_index(call, 1)) return s;
-  if (Status s = need_type(call, 1, Type(call.operand(1).dtype, {x.shape[static_cast<size_t>(batch_axis)]}))) return s;
+  if (Status s = need_index(call, "lens")) return s;
+  if (Status s = need_type(call, "lens", Type(call["lens"].dtype, {x.shape[static_cast<size_t>(batch_axis)]})))
+    return s;
   return Types{x};
 }
 
-Status reverse_sequence_reference(const OpCall& call, llvm::ArrayRef<TensorView> x, llvm::ArrayRef<TensorView> y) {
+Status reverse_sequence_reference(const ReferenceCall& call) {
+  const TensorView &x = call.in("x"), &lens = call.in("lens"), &y = call.out("y");
   auto batch_axis = static_cast<size_t>(call.attrs.get_int("batch_axis"));
   auto time_axis = static_cast<size_t>(call.attrs.get_int("time_axis"));
-  const Shape &shape = x[0].type.shape, strides = row_major_strides(shape);
-  for (int64_t b = 0; b < x[1].elements(); ++b)
-    if (int64_t length = x[1].get_int(b); length < 0 || length > shape[time_axis])
+  const Shape &shape = x.type.shape, strides = row_major_strides(shape);
+  for (int64_t b = 0; b < lens.elements(); ++b)
+    if (int64_t length = lens.get_int(b); length < 0 || length > shape[time_axis])
       return model_error("sequence " + llvm::Twine(b) + " has length " + llvm::Twine(length) + " of " +
                          llvm::Twine(shape[time_axis]));
-  for (int64_t i = 0; i < x[0].elements(); ++i) {
-    int64_t length = x[1].get_int(i / strides[batch_axis] % shape[batch_axis]);
+  for (int64_t i = 0; i < x.elements(); ++i) {
+    int64_t length = lens.get_int(i / strides[batch_axis] % shape[batch_axis]);
     int64_t time = i / strides[time_axis] % shape[time_axis];
     int64_t mirrored = time < length ? length - 1 - time : time;
-    copy_elements(y[0], i, x[0], i + (mirrored - time) * strides[time_axis]);
+    copy_elements(y, i, x, i + (mirrored - time) * strides[time_axis]);
   }
   return Status::success();
 }
 
 // Its own inverse.
 Status reverse_sequence_gradient(GradContext& g) {
-  if (g.wants(0)) g.add(0, apply("reverse_sequence", out_grad(g), operand(g, 1), g.attrs()));
+  if (g.wants("x")) g.add("x", apply("reverse_sequence", out_grad(g), operand(g, "lens"), g.attrs()));
   return Status::success();
 }
 
@@ -135,16 +132,16 @@ std::vector<Sample> reverse_sequence_samples() {
           {{normal({3, 4}), values({3}, {4, 1, 2}, DType::I32)}, batch_first}};
 }
 
-constexpr OpDef move_op(llvm::StringLiteral name, llvm::StringLiteral summary, int8_t operands, InferFn infer,
-                        GradientFn gradient, ReferenceFn reference, SamplesFn samples) {
+constexpr OpDef move_op(llvm::StringLiteral name, llvm::StringLiteral summary, Ports operands, AttrSpecs attrs,
+                        InferFn infer, GradientFn gradient, ReferenceFn reference, SamplesFn samples) {
   return {.name = name,
           .summary = summary,
-          .min_operands = operands,
-          .max_operands = operands,
+          .operands = operands,
+          .results = {"y"},
+          .attrs = attrs,
           .infer = infer,
           .gradient = Gradient::rule(gradient),
           .precision = Precision::Follow,
-          .recompute = Recompute::Cheap,
           .flops = no_flops,
           .reference = reference,
           .samples = samples};
@@ -157,22 +154,24 @@ constinit const OpDef op_cumsum{
     .summary =
         "running sums along {axis}; {exclusive=1} leaves the element itself out, {reverse=1} starts at the "
         "end",
-    .min_operands = 1,
-    .max_operands = 1,
+    .operands = {"x"},
+    .results = {"y"},
+    .attrs = {{"axis", AttrKind::Int}, {"exclusive", 0}, {"reverse", 0}},
     .infer = infer_cumsum,
     .gradient = Gradient::rule(cumsum_gradient),
     .precision = Precision::Full,
-    .recompute = Recompute::Cheap,
     .reference = cumsum_reference,
     .samples = cumsum_samples,
 };
 
 constinit const OpDef op_triangular =
     move_op("triangular", "x where column - row >= {k} for {upper=1}, <= k for upper=0, in the last two axes; else 0",
-            1, infer_triangular, triangular_gradient, triangular_reference, triangular_samples);
+            {"x"}, {{"upper", AttrKind::Int}, {"k", 0}}, infer_triangular, triangular_gradient, triangular_reference,
+            triangular_samples);
 
 constinit const OpDef op_reverse_sequence =
     move_op("reverse_sequence", "the first lens[b] elements along {time_axis} in reverse, for each b of {batch_axis}",
-            2, infer_reverse_sequence, reverse_sequence_gradient, reverse_sequence_reference, reverse_sequence_samples);
+            {"x", "lens"}, {{"batch_axis", AttrKind::Int}, {"time_axis", AttrKind::Int}}, infer_reverse_sequence,
+            reverse_sequence_gradient, reverse_sequence_reference, reverse_sequence_samples);
 
 }  // namespace plimsoll

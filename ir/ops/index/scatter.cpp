@@ -12,9 +12,9 @@
 namespace plimsoll {
 
 Status check_elements_indices(const OpCall& call) {
-  if (Status s = need_index(call, 1)) return s;
-  const Type &x = call.operand(0), &indices = call.operand(1);
-  if (Status s = need_rank(call, 1, x.rank())) return s;
+  if (Status s = need_index(call, "indices")) return s;
+  const Type &x = call["x"], &indices = call["indices"];
+  if (Status s = need_rank(call, "indices", x.rank())) return s;
   if (Status s = need_axis(call.attrs, "axis", x.rank())) return s;
   for (int64_t d = 0; d < x.rank(); ++d)
     if (d != call.attrs.get_int("axis") && indices.shape[d] > x.shape[d])
@@ -24,8 +24,8 @@ Status check_elements_indices(const OpCall& call) {
 }
 
 Status check_nd_indices(const OpCall& call, int64_t batch_dims) {
-  if (Status s = need_index(call, 1)) return s;
-  const Type &x = call.operand(0), &indices = call.operand(1);
+  if (Status s = need_index(call, "indices")) return s;
+  const Type &x = call["x"], &indices = call["indices"];
   if (indices.rank() == 0) return model_error("the indices need a dimension of coordinates, they are a scalar");
   if (batch_dims < 0 || batch_dims >= std::min(x.rank() + 1, indices.rank()))
     return model_error("batch_dims is " + llvm::Twine(batch_dims) + ", the ranks are " + llvm::Twine(x.rank()) +
@@ -51,30 +51,26 @@ llvm::StringRef reduction_of(const Attrs& attrs) { return attrs.get_string("redu
 
 Status check_reduction(const OpCall& call) {
   if (Status s = need_choice(call.attrs, "reduction", reductions)) return s;
-  if (call.operand(0).dtype == DType::Bool && reduction_of(call.attrs) != "none")
+  if (call["x"].dtype == DType::Bool && reduction_of(call.attrs) != "none")
     return model_error("operand 0 is bool, reduction '" + reduction_of(call.attrs) + "' needs numbers");
-  return need_same_dtype(call, 0, 2);
+  return need_same_dtype(call, "x", "updates");
 }
 
 Result<Types> infer_scatter_elements(const OpCall& call) {
-  if (Status s =
-          check_attrs(call.attrs, {{"axis", AttrKind::Int}, {"reduction", AttrKind::String, AttrNeed::Optional}}))
-    return s;
   if (Status s = check_elements_indices(call)) return s;
   if (Status s = check_reduction(call)) return s;
-  if (Status s = need_type(call, 2, Type(call.operand(0).dtype, call.operand(1).shape))) return s;
-  return Types{call.operand(0)};
+  if (Status s = need_type(call, "updates", Type(call["x"].dtype, call["indices"].shape))) return s;
+  return Types{call["x"]};
 }
 
 Result<Types> infer_scatter_nd(const OpCall& call) {
-  if (Status s = check_attrs(call.attrs, {{"reduction", AttrKind::String, AttrNeed::Optional}})) return s;
   if (Status s = check_nd_indices(call, 0)) return s;
   if (Status s = check_reduction(call)) return s;
-  llvm::ArrayRef<int64_t> whole = call.operand(0).shape, indices = call.operand(1).shape;
+  llvm::ArrayRef<int64_t> whole = call["x"].shape, indices = call["indices"].shape;
   Shape shape(indices.begin(), indices.end() - 1);
   llvm::append_range(shape, whole.drop_front(static_cast<size_t>(indices.back())));
-  if (Status s = need_type(call, 2, Type(call.operand(0).dtype, shape))) return s;
-  return Types{call.operand(0)};
+  if (Status s = need_type(call, "updates", Type(call["x"].dtype, shape))) return s;
+  return Types{call["x"]};
 }
 
 template <typename T>
@@ -93,17 +89,19 @@ void write_update(llvm::StringRef reduction, const TensorView& y, int64_t at, co
     y.set_int(at, combine(reduction, y.get_int(at), updates.get_int(i)));
 }
 
-Status scatter_elements_reference(const OpCall& call, llvm::ArrayRef<TensorView> x, llvm::ArrayRef<TensorView> y) {
-  copy_elements(y[0], 0, x[0], 0, y[0].elements());
-  return for_each_element_index(y[0].type.shape, call.attrs.get_int("axis"), x[1], [&](int64_t i, int64_t at) {
-    write_update(reduction_of(call.attrs), y[0], at, x[2], i);
+Status scatter_elements_reference(const ReferenceCall& call) {
+  const TensorView &x = call.in("x"), &indices = call.in("indices"), &updates = call.in("updates"), &y = call.out("y");
+  copy_elements(y, 0, x, 0, y.elements());
+  return for_each_element_index(y.type.shape, call.attrs.get_int("axis"), indices, [&](int64_t i, int64_t at) {
+    write_update(reduction_of(call.attrs), y, at, updates, i);
   });
 }
 
-Status scatter_nd_reference(const OpCall& call, llvm::ArrayRef<TensorView> x, llvm::ArrayRef<TensorView> y) {
-  copy_elements(y[0], 0, x[0], 0, y[0].elements());
-  return for_each_nd_index(y[0].type.shape, x[1], 0, [&](int64_t tuple, int64_t at, int64_t count) {
-    for (int64_t i = 0; i < count; ++i) write_update(reduction_of(call.attrs), y[0], at + i, x[2], tuple * count + i);
+Status scatter_nd_reference(const ReferenceCall& call) {
+  const TensorView &x = call.in("x"), &indices = call.in("indices"), &updates = call.in("updates"), &y = call.out("y");
+  copy_elements(y, 0, x, 0, y.elements());
+  return for_each_nd_index(y.type.shape, indices, 0, [&](int64_t tuple, int64_t at, int64_t count) {
+    for (int64_t i = 0; i < count; ++i) write_update(reduction_of(call.attrs), y, at + i, updates, tuple * count + i);
   });
 }
 
@@ -112,11 +110,11 @@ Status scatter_gradient(GradContext& g, llvm::StringRef scatter, llvm::StringRef
   std::string reduction = reduction_of(g.attrs()).str();
   if (reduction != "none" && reduction != "add")
     return model_error(scatter + " with reduction '" + reduction + "' has no gradient rule; none and add have");
-  const Type updates = g.type(g.operand(2));
-  if (g.wants(0) && reduction == "add") g.add(0, g.out_grad());
-  if (g.wants(0) && reduction == "none")
-    g.add(0, g.b.emit(scatter, {g.out_grad(), g.operand(1), zeros(g.b, updates)}, g.attrs()));
-  if (g.wants(2)) g.add(2, apply(gather, out_grad(g), operand(g, 1), gather_attrs));
+  const Type updates = g.type(g["updates"]);
+  if (g.wants("x") && reduction == "add") g.add("x", g.out_grad());
+  if (g.wants("x") && reduction == "none")
+    g.add("x", g.b.emit(scatter, {g.out_grad(), g["indices"], zeros(g.b, updates)}, g.attrs()));
+  if (g.wants("updates")) g.add("updates", apply(gather, out_grad(g), operand(g, "indices"), gather_attrs));
   return Status::success();
 }
 
@@ -127,7 +125,7 @@ Status scatter_elements_gradient(GradContext& g) {
 Status scatter_nd_gradient(GradContext& g) { return scatter_gradient(g, "scatter_nd", "gather_nd", {}); }
 
 double one_each_update(const OpCall& call, llvm::ArrayRef<Type>) {
-  return reduction_of(call.attrs) == "none" ? 0 : static_cast<double>(call.operand(2).elements());
+  return reduction_of(call.attrs) == "none" ? 0 : static_cast<double>(call["updates"].elements());
 }
 
 Attrs with_reduction(llvm::StringRef reduction) { return {{"reduction", reduction.str()}}; }
@@ -161,13 +159,13 @@ std::vector<Sample> scatter_nd_samples() {
 constinit const OpDef op_scatter_elements{
     .name = "scatter_elements",
     .summary = "x with each update written, or combined by {reduction}, where indices say along {axis}",
-    .min_operands = 3,
-    .max_operands = 3,
+    .operands = {"x", "indices", "updates"},
+    .results = {"y"},
+    .attrs = {{"axis", AttrKind::Int}, {"reduction", "none"}},
     .infer = infer_scatter_elements,
     .gradient = Gradient::rule(scatter_elements_gradient),
     .precision = Precision::Follow,
-    .recompute = Recompute::Cheap,
-    .in_place = over_first,
+    .in_place = {{"y", "x"}},
     .flops = one_each_update,
     .reference = scatter_elements_reference,
     .samples = scatter_elements_samples,
@@ -176,13 +174,13 @@ constinit const OpDef op_scatter_elements{
 constinit const OpDef op_scatter_nd{
     .name = "scatter_nd",
     .summary = "x with each slice of updates written, or combined by {reduction}, at its coordinates in indices",
-    .min_operands = 3,
-    .max_operands = 3,
+    .operands = {"x", "indices", "updates"},
+    .results = {"y"},
+    .attrs = {{"reduction", "none"}},
     .infer = infer_scatter_nd,
     .gradient = Gradient::rule(scatter_nd_gradient),
     .precision = Precision::Follow,
-    .recompute = Recompute::Cheap,
-    .in_place = over_first,
+    .in_place = {{"y", "x"}},
     .flops = one_each_update,
     .reference = scatter_nd_reference,
     .samples = scatter_nd_samples,

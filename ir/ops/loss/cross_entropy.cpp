@@ -12,8 +12,7 @@
 namespace plimsoll {
 namespace {
 
-constexpr AttrRule cross_entropy_attrs[] = {
-    ignore_index_rule, reduction_rule, classes_rule, {"label_smoothing", AttrKind::Float, AttrNeed::Optional}};
+constexpr AttrSpecs cross_entropy_attrs{ignore_index_attr, reduction_attr, classes_attr, {"label_smoothing", 0.0}};
 
 Status check_smoothing(const OpCall& call) {
   double smoothing = call.attrs.get_float("label_smoothing");
@@ -22,21 +21,20 @@ Status check_smoothing(const OpCall& call) {
 }
 
 Result<Types> infer_cross_entropy(const OpCall& call) {
-  if (Status s = check_attrs(call.attrs, cross_entropy_attrs)) return s;
   if (Status s = check_smoothing(call)) return s;
-  if (Status s = need_classified(call, call.operand(0).shape, 1, 2)) return s;
-  if (Status s = need_float(call, 0)) return s;
-  DType wide = stat_dtype(call.operand(0).dtype);
-  const Shape& rows = call.operand(1).shape;
+  if (Status s = need_classified(call, call["logits"].shape)) return s;
+  if (Status s = need_float(call, "logits")) return s;
+  DType wide = stat_dtype(call["logits"].dtype);
+  const Shape& rows = call["labels"].shape;
   return Types{Type(wide, loss_shape(call, rows)), Type(wide, rows), Type(wide, {})};
 }
 
 Status cross_entropy_gradient(GradContext& g) {
   if (Status s = need_only_first_gradient(g, "lse and weight")) return s;
-  if (g.wants(2)) return model_error("class weights of cross_entropy cannot be trained");
-  llvm::SmallVector<ValueId, 6> operands{g.operand(0), g.operand(1), g.result(1), g.result(2), g.out_grad()};
-  if (g.has_operand(2)) operands.push_back(g.operand(2));
-  if (g.wants(0)) g.add(0, g.b.emit("cross_entropy_grad", operands, g.attrs()));
+  if (g.wants("class_weights")) return model_error("class weights of cross_entropy cannot be trained");
+  llvm::SmallVector<ValueId, 6> operands{g["logits"], g["labels"], g.result("lse"), g.result("weight"), g.out_grad()};
+  if (g.has("class_weights")) operands.push_back(g["class_weights"]);
+  if (g.wants("logits")) g.add("logits", g.b.emit("cross_entropy_grad", operands, g.attrs()));
   return Status::success();
 }
 
@@ -56,15 +54,15 @@ double log_sum_exp(const ClassRows& rows, const std::vector<double>& logits, int
   return largest + std::log(sum);
 }
 
-Status cross_entropy_reference(const OpCall& call, llvm::ArrayRef<TensorView> operands,
-                               llvm::ArrayRef<TensorView> results) {
-  ClassRows rows(call.operand(0).shape, call.attrs);
-  std::vector<double> logits = load(operands, 0), weights = load(operands, 2), losses(rows.count());
+Status cross_entropy_reference(const ReferenceCall& call) {
+  const TensorView &labels = call.in("labels"), &lses = call.out("lse");
+  ClassRows rows(call["logits"].shape, call.attrs);
+  std::vector<double> logits = call.load("logits"), weights = call.load("class_weights"), losses(rows.count());
   double smoothing = call.attrs.get_float("label_smoothing"), total_weight = 0;
   for (int64_t r = 0; r < static_cast<int64_t>(losses.size()); ++r) {
     double lse = log_sum_exp(rows, logits, r);
-    results[1].set(r, lse);
-    Result<std::optional<int64_t>> label = label_of(call, operands[1], r, rows.classes);
+    lses.set(r, lse);
+    Result<std::optional<int64_t>> label = label_of(call, labels, r, rows.classes);
     if (!label) return label.takeError();
     if (!*label) continue;
     double weight = class_weight(weights, **label);
@@ -74,8 +72,8 @@ Status cross_entropy_reference(const OpCall& call, llvm::ArrayRef<TensorView> op
     double spread = lse * smoothed_sum(rows, weights, r, nullptr) - smoothed_sum(rows, weights, r, &logits);
     losses[r] += smoothing / static_cast<double>(rows.classes) * spread;
   }
-  store_loss(call, losses, total_weight, results[0]);
-  results[2].set(0, total_weight);
+  store_loss(call, losses, total_weight);
+  call.out("weight").set(0, total_weight);
   return Status::success();
 }
 
@@ -100,30 +98,29 @@ std::vector<Sample> cross_entropy_samples() {
 }
 
 Result<Types> infer_cross_entropy_grad(const OpCall& call) {
-  if (Status s = check_attrs(call.attrs, cross_entropy_attrs)) return s;
   if (Status s = check_smoothing(call)) return s;
-  if (Status s = need_classified(call, call.operand(0).shape, 1, 5)) return s;
-  if (Status s = need_float(call, 0)) return s;
-  DType wide = stat_dtype(call.operand(0).dtype);
-  const Shape& rows = call.operand(1).shape;
-  if (Status s = need_type(call, 2, Type(wide, rows))) return s;
-  if (Status s = need_type(call, 3, Type(wide, {}))) return s;
-  if (Status s = need_type(call, 4, Type(wide, loss_shape(call, rows)))) return s;
-  return Types{call.operand(0)};
+  if (Status s = need_classified(call, call["logits"].shape)) return s;
+  if (Status s = need_float(call, "logits")) return s;
+  DType wide = stat_dtype(call["logits"].dtype);
+  const Shape& rows = call["labels"].shape;
+  if (Status s = need_type(call, "lse", Type(wide, rows))) return s;
+  if (Status s = need_type(call, "weight", Type(wide, {}))) return s;
+  if (Status s = need_type(call, "dloss", Type(wide, loss_shape(call, rows)))) return s;
+  return Types{call["logits"]};
 }
 
 // An ignored row's gradient is 0 even when every row is, and the mean itself is 0 / 0.
-Status cross_entropy_grad_reference(const OpCall& call, llvm::ArrayRef<TensorView> operands,
-                                    llvm::ArrayRef<TensorView> results) {
-  ClassRows rows(call.operand(0).shape, call.attrs);
-  std::vector<double> logits = load(operands, 0), lse = load(operands, 2), weights = load(operands, 5);
+Status cross_entropy_grad_reference(const ReferenceCall& call) {
+  const TensorView &labels = call.in("labels"), &weight = call.in("weight");
+  ClassRows rows(call["logits"].shape, call.attrs);
+  std::vector<double> logits = call.load("logits"), lse = call.load("lse"), weights = call.load("class_weights");
   double smoothing = call.attrs.get_float("label_smoothing"), share = smoothing / static_cast<double>(rows.classes);
   std::vector<double> dlogits(logits.size());
   for (int64_t r = 0; r < static_cast<int64_t>(lse.size()); ++r) {
-    Result<std::optional<int64_t>> label = label_of(call, operands[1], r, rows.classes);
+    Result<std::optional<int64_t>> label = label_of(call, labels, r, rows.classes);
     if (!label) return label.takeError();
     if (!*label) continue;
-    double dloss = row_gradient(call, operands[4], operands[3].get(0), r);
+    double dloss = row_gradient(call, weight.get(0), r);
     double target = (1 - smoothing) * class_weight(weights, **label);
     double mass = target + (share > 0 ? share * smoothed_sum(rows, weights, r, nullptr) : 0);
     for (int64_t c = 0; c < rows.classes; ++c) {
@@ -131,7 +128,7 @@ Status cross_entropy_grad_reference(const OpCall& call, llvm::ArrayRef<TensorVie
       dlogits[rows.at(r, c)] = dloss * (mass * std::exp(logits[rows.at(r, c)] - lse[r]) - expected);
     }
   }
-  store(dlogits, results[0]);
+  call.store(dlogits, "dlogits");
   return Status::success();
 }
 
@@ -154,12 +151,12 @@ constinit const OpDef op_cross_entropy{
         "loss, lse, weight: cross-entropy of softmax(logits[N, C, ...]) with labels[N, ...], weighted by "
         "class_weights[C]; {ignore_index, reduction = mean | sum | none, label_smoothing}; the first {classes} of C "
         "count",
-    .min_operands = 2,
-    .max_operands = 3,
+    .operands = {"logits", "labels", "class_weights?"},
+    .results = {"loss", "lse", "weight"},
+    .attrs = cross_entropy_attrs,
     .infer = infer_cross_entropy,
     .gradient = Gradient::rule(cross_entropy_gradient),
     .precision = Precision::Follow,  // lse and loss are f32 whatever the logits are
-    .recompute = Recompute::Normal,
     .flops = logits_flops,
     .chunk = cross_entropy_part,
     .sample_weight = label_weight,
@@ -170,13 +167,13 @@ constinit const OpDef op_cross_entropy{
 constinit const OpDef op_cross_entropy_grad{
     .name = "cross_entropy_grad",
     .summary = "dlogits from logits, labels, lse, weight, dloss and class_weights; attributes as in cross_entropy",
-    .min_operands = 5,
-    .max_operands = 6,
+    .operands = {"logits", "labels", "lse", "weight", "dloss", "class_weights?"},
+    .results = {"dlogits"},
+    .attrs = cross_entropy_attrs,
     .infer = infer_cross_entropy_grad,
     .gradient = no_second_derivative,
     .precision = Precision::Follow,
-    .recompute = Recompute::Normal,
-    .in_place = over_first,
+    .in_place = {{"dlogits", "logits"}},
     .reference = cross_entropy_grad_reference,
     .samples = cross_entropy_grad_samples,
 };

@@ -11,7 +11,7 @@ ClassRows::ClassRows(llvm::ArrayRef<int64_t> scores, const Attrs& attrs)
       inner(element_count(scores.drop_front(2))),
       classes(attrs.get_int("classes", scores[1])) {}
 
-Status need_classified(const OpCall& call, llvm::ArrayRef<int64_t> scores, size_t labels, size_t weights) {
+Status need_classified(const OpCall& call, llvm::ArrayRef<int64_t> scores) {
   if (Status s = need_choice(call.attrs, "reduction", {"mean", "sum", "none"})) return s;
   if (scores.size() < 2 || scores[1] < 1)
     return model_error("scores " + to_string(scores) + " have no classes in dimension 1");
@@ -20,10 +20,10 @@ Status need_classified(const OpCall& call, llvm::ArrayRef<int64_t> scores, size_
     return model_error("classes is " + llvm::Twine(classes) + ", rows of " + to_string(scores) + " hold others");
   Shape rows(scores.begin(), scores.end());
   rows.erase(rows.begin() + 1);
-  if (Status s = need_integer(call, labels)) return s;
-  if (Status s = need_shape(call, labels, rows)) return s;
-  if (Status s = need_float(call, weights)) return s;
-  return need_shape(call, weights, {classes});
+  if (Status s = need_integer(call, "labels")) return s;
+  if (Status s = need_shape(call, "labels", rows)) return s;
+  if (Status s = need_float(call, "class_weights")) return s;
+  return need_shape(call, "class_weights", {classes});
 }
 
 Shape loss_shape(const OpCall& call, llvm::ArrayRef<int64_t> rows) {
@@ -38,15 +38,16 @@ Result<std::optional<int64_t>> label_of(const OpCall& call, const TensorView& la
                      llvm::Twine(classes) + " classes");
 }
 
-void store_loss(const OpCall& call, llvm::ArrayRef<double> losses, double total_weight, const TensorView& loss) {
+void store_loss(const ReferenceCall& call, llvm::ArrayRef<double> losses, double total_weight) {
   llvm::StringRef reduction = call.attrs.get_string("reduction", "mean");
-  if (reduction == "none") return store(losses, loss);
+  if (reduction == "none") return call.store(losses, "loss");
   double sum = 0;
   for (double row : losses) sum += row;
-  loss.set(0, reduction == "mean" ? sum / total_weight : sum);
+  call.out("loss").set(0, reduction == "mean" ? sum / total_weight : sum);
 }
 
-double row_gradient(const OpCall& call, const TensorView& dloss, double total_weight, int64_t row) {
+double row_gradient(const ReferenceCall& call, double total_weight, int64_t row) {
+  const TensorView& dloss = call.in("dloss");
   llvm::StringRef reduction = call.attrs.get_string("reduction", "mean");
   if (reduction == "none") return dloss.get(row);
   return reduction == "mean" ? dloss.get(0) / total_weight : dloss.get(0);
@@ -54,7 +55,7 @@ double row_gradient(const OpCall& call, const TensorView& dloss, double total_we
 
 ChunkCall part_of_loss(const OpCall& call, std::initializer_list<Combine> other_results) {
   const llvm::StringRef reduction = call.attrs.get_string("reduction", "mean");
-  ChunkCall part = cut_operands(call, {0, 1});
+  ChunkCall part = cut_operands(call, {size_t{0}, "labels"});
   part.combine = {reduction == "none" ? Combine::Rows : reduction == "sum" ? Combine::Sum : Combine::WeightedMean};
   part.combine.append(other_results);
   if (reduction == "mean") part.attrs.set("reduction", std::string("sum"));
@@ -63,7 +64,7 @@ ChunkCall part_of_loss(const OpCall& call, std::initializer_list<Combine> other_
 
 ValueId label_weight(Builder& b, NodeId node) {
   const Node loss = b.graph().node(node);  // a copy: making nodes moves nodes
-  const ValueId labels = loss.operands[1], class_weights = loss.operands.size() > 2 ? loss.operands[2] : ValueId::None;
+  const ValueId labels = operand_of(loss, "labels"), class_weights = operand_of(loss, "class_weights");
   const DType dtype = b.type(loss.results.back()).dtype;
   const Type type = b.type(labels);
   const bool ignores = loss.attrs.has("ignore_index");
@@ -92,45 +93,41 @@ double logits_flops(const OpCall& call, llvm::ArrayRef<Type>) {
 
 namespace {
 
-constexpr AttrRule nll_attrs[] = {ignore_index_rule, reduction_rule};
-constexpr AttrRule nll_grad_attrs[] = {
-    ignore_index_rule, reduction_rule, {"shape", AttrKind::Ints}, {"dtype", AttrKind::DType}};
-
 Result<Types> infer_nll_loss(const OpCall& call) {
-  if (Status s = check_attrs(call.attrs, nll_attrs)) return s;
-  if (Status s = need_classified(call, call.operand(0).shape, 1, 2)) return s;
-  if (Status s = need_float(call, 0)) return s;
-  DType wide = stat_dtype(call.operand(0).dtype);
-  return Types{Type(wide, loss_shape(call, call.operand(1).shape)), Type(wide, {})};
+  if (Status s = need_classified(call, call["log_probs"].shape)) return s;
+  if (Status s = need_float(call, "log_probs")) return s;
+  DType wide = stat_dtype(call["log_probs"].dtype);
+  return Types{Type(wide, loss_shape(call, call["labels"].shape)), Type(wide, {})};
 }
 
 Status nll_loss_gradient(GradContext& g) {
   if (Status s = need_only_first_gradient(g, "the weight")) return s;
-  if (g.wants(2)) return model_error("class weights of nll_loss cannot be trained");
-  const Type scores = g.type(g.operand(0));
+  if (g.wants("class_weights")) return model_error("class weights of nll_loss cannot be trained");
+  const Type scores = g.type(g["log_probs"]);
   Attrs attrs = g.attrs();
   attrs.set("shape", Ints(scores.shape.begin(), scores.shape.end()));
   attrs.set("dtype", scores.dtype);
-  llvm::SmallVector<ValueId, 4> operands{g.operand(1), g.result(1), g.out_grad()};
-  if (g.has_operand(2)) operands.push_back(g.operand(2));
-  if (g.wants(0)) g.add(0, g.b.emit("nll_loss_grad", operands, attrs));
+  llvm::SmallVector<ValueId, 4> operands{g["labels"], g.result("weight"), g.out_grad()};
+  if (g.has("class_weights")) operands.push_back(g["class_weights"]);
+  if (g.wants("log_probs")) g.add("log_probs", g.b.emit("nll_loss_grad", operands, attrs));
   return Status::success();
 }
 
-Status nll_loss_reference(const OpCall& call, llvm::ArrayRef<TensorView> operands, llvm::ArrayRef<TensorView> results) {
-  ClassRows rows(call.operand(0).shape);
-  std::vector<double> weights = load(operands, 2), losses(rows.count());
+Status nll_loss_reference(const ReferenceCall& call) {
+  const TensorView &log_probs = call.in("log_probs"), &labels = call.in("labels");
+  ClassRows rows(call["log_probs"].shape);
+  std::vector<double> weights = call.load("class_weights"), losses(rows.count());
   double total_weight = 0;
   for (int64_t r = 0; r < static_cast<int64_t>(losses.size()); ++r) {
-    Result<std::optional<int64_t>> label = label_of(call, operands[1], r, rows.classes);
+    Result<std::optional<int64_t>> label = label_of(call, labels, r, rows.classes);
     if (!label) return label.takeError();
     if (!*label) continue;
     double weight = class_weight(weights, **label);
     total_weight += weight;
-    losses[r] = -weight * operands[0].get(static_cast<int64_t>(rows.at(r, **label)));
+    losses[r] = -weight * log_probs.get(static_cast<int64_t>(rows.at(r, **label)));
   }
-  store_loss(call, losses, total_weight, results[0]);
-  results[1].set(0, total_weight);
+  store_loss(call, losses, total_weight);
+  call.out("weight").set(0, total_weight);
   return Status::success();
 }
 
@@ -147,26 +144,25 @@ std::vector<Sample> nll_loss_samples() {
 }
 
 Result<Types> infer_nll_loss_grad(const OpCall& call) {
-  if (Status s = check_attrs(call.attrs, nll_grad_attrs)) return s;
   Type scores(call.attrs.get_dtype("dtype"), call.attrs.get_ints("shape"));
-  if (Status s = need_classified(call, scores.shape, 0, 3)) return s;
+  if (Status s = need_classified(call, scores.shape)) return s;
   DType wide = stat_dtype(scores.dtype);
-  if (Status s = need_type(call, 1, Type(wide, {}))) return s;
-  if (Status s = need_type(call, 2, Type(wide, loss_shape(call, call.operand(0).shape)))) return s;
+  if (Status s = need_type(call, "weight", Type(wide, {}))) return s;
+  if (Status s = need_type(call, "dloss", Type(wide, loss_shape(call, call["labels"].shape)))) return s;
   return Types{scores};
 }
 
-Status nll_loss_grad_reference(const OpCall& call, llvm::ArrayRef<TensorView> operands,
-                               llvm::ArrayRef<TensorView> results) {
-  ClassRows rows(results[0].type.shape);
-  std::vector<double> weights = load(operands, 3);
-  fill_zero(results[0]);
+Status nll_loss_grad_reference(const ReferenceCall& call) {
+  const TensorView &labels = call.in("labels"), &weight = call.in("weight"), &dlog_probs = call.out("dlog_probs");
+  ClassRows rows(dlog_probs.type.shape);
+  std::vector<double> weights = call.load("class_weights");
+  fill_zero(dlog_probs);
   for (int64_t r = 0; r < static_cast<int64_t>(rows.count()); ++r) {
-    Result<std::optional<int64_t>> label = label_of(call, operands[0], r, rows.classes);
+    Result<std::optional<int64_t>> label = label_of(call, labels, r, rows.classes);
     if (!label) return label.takeError();
     if (!*label) continue;
-    double dloss = row_gradient(call, operands[2], operands[1].get(0), r);
-    results[0].set(static_cast<int64_t>(rows.at(r, **label)), -class_weight(weights, **label) * dloss);
+    double dloss = row_gradient(call, weight.get(0), r);
+    dlog_probs.set(static_cast<int64_t>(rows.at(r, **label)), -class_weight(weights, **label) * dloss);
   }
   return Status::success();
 }
@@ -187,12 +183,12 @@ constinit const OpDef op_nll_loss{
     .summary =
         "loss, weight: minus log_probs[N, C, ...] at labels[N, ...], weighted by class_weights[C]; "
         "{ignore_index, reduction = mean | sum | none}",
-    .min_operands = 2,
-    .max_operands = 3,
+    .operands = {"log_probs", "labels", "class_weights?"},
+    .results = {"loss", "weight"},
+    .attrs = {ignore_index_attr, reduction_attr},
     .infer = infer_nll_loss,
     .gradient = Gradient::rule(nll_loss_gradient),
     .precision = Precision::Full,
-    .recompute = Recompute::Normal,
     .chunk = nll_loss_part,
     .sample_weight = label_weight,
     .reference = nll_loss_reference,
@@ -202,12 +198,12 @@ constinit const OpDef op_nll_loss{
 constinit const OpDef op_nll_loss_grad{
     .name = "nll_loss_grad",
     .summary = "gradient of nll_loss's log_probs, of {shape, dtype}, from labels, weight, dloss and class_weights",
-    .min_operands = 3,
-    .max_operands = 4,
+    .operands = {"labels", "weight", "dloss", "class_weights?"},
+    .results = {"dlog_probs"},
+    .attrs = {ignore_index_attr, reduction_attr, {"shape", AttrKind::Ints}, {"dtype", AttrKind::DType}},
     .infer = infer_nll_loss_grad,
     .gradient = no_second_derivative,
     .precision = Precision::Full,
-    .recompute = Recompute::Normal,
     .rebatch = rebatch_shape_attr,
     .reference = nll_loss_grad_reference,
     .samples = nll_loss_grad_samples,

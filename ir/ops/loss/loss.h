@@ -7,12 +7,12 @@
 
 namespace plimsoll {
 
-inline constexpr AttrRule ignore_index_rule{"ignore_index", AttrKind::Int, AttrNeed::Optional};
-inline constexpr AttrRule reduction_rule{"reduction", AttrKind::String, AttrNeed::Optional};  // absent: "mean"
+inline constexpr AttrSpec ignore_index_attr{"ignore_index", AttrKind::Int, AttrNeed::Optional};
+inline constexpr AttrSpec reduction_attr{"reduction", "mean"};
 
 // Of scores [N, C] only the first {classes} of a row are meant; the rest is padding that products like, is never read
 // and takes no gradient.
-inline constexpr AttrRule classes_rule{"classes", AttrKind::Int, AttrNeed::Optional};
+inline constexpr AttrSpec classes_attr{"classes", AttrKind::Int, AttrNeed::Optional};
 
 // Scores [N, C, d...] as rows of classes, one row an element of [N, d...]; C counts the padding too.
 struct ClassRows {
@@ -26,7 +26,7 @@ struct ClassRows {
 };
 
 // Labels and class weights must fit scores of that shape, the reduction must exist.
-Status need_classified(const OpCall& call, llvm::ArrayRef<int64_t> scores, size_t labels, size_t weights);
+Status need_classified(const OpCall& call, llvm::ArrayRef<int64_t> scores);
 // Scalar, or one loss a row with reduction "none".
 Shape loss_shape(const OpCall& call, llvm::ArrayRef<int64_t> rows);
 
@@ -35,13 +35,13 @@ Result<std::optional<int64_t>> label_of(const OpCall& call, const TensorView& la
 inline double class_weight(const std::vector<double>& weights, int64_t c) {
   return weights.empty() ? 1 : weights[static_cast<size_t>(c)];
 }
-void store_loss(const OpCall& call, llvm::ArrayRef<double> losses, double total_weight, const TensorView& loss);
+void store_loss(const ReferenceCall& call, llvm::ArrayRef<double> losses, double total_weight);
 // What one row's loss contributes: dloss, undone from the reduction.
-double row_gradient(const OpCall& call, const TensorView& dloss, double total_weight, int64_t row);
+double row_gradient(const ReferenceCall& call, double total_weight, int64_t row);
 
 // The losses of all parts of a batch by {reduction}; the sums of parts make a mean over the labels' weights.
 ChunkCall part_of_loss(const OpCall& call, std::initializer_list<Combine> other_results);
-// The weight of all labels that count, operand 1 with the class weights in operand 2.
+// The weight of all labels that count.
 ValueId label_weight(Builder& b, NodeId node);
 
 // An exponential and a few operations on each score.

@@ -17,21 +17,13 @@ Sizes sizes_of(const Type& x, const Type& w, bool transpose_w) {
   return {element_count(llvm::ArrayRef<int64_t>(x.shape).drop_back()), x.shape.back(), w.shape[transpose_w ? 0 : 1]};
 }
 
-constexpr AttrRule transpose_w_rule{"transpose_w", AttrKind::Int, AttrNeed::Optional};
-constexpr AttrRule linear_attrs[] = {transpose_w_rule};
-constexpr AttrRule linear_dw_attrs[] = {transpose_w_rule,
-                                        sum_dtype_rule,
-                                        {"bias", AttrKind::Int, AttrNeed::Optional},
-                                        {"columns", AttrKind::Int, AttrNeed::Optional}};
-constexpr AttrRule linear_gelu_grad_attrs[] = {transpose_w_rule, {"approximate", AttrKind::String, AttrNeed::Optional}};
-
 // Of x times w.
 Result<Type> product_type(const OpCall& call) {
-  if (Status s = need_float(call, 0)) return s;
-  if (Status s = need_min_rank(call, 0, 1)) return s;
-  const Type &x = call.operand(0), &w = call.operand(1);
-  if (Status s = need_same_dtype(call, 0, 1)) return s;
-  if (Status s = need_rank(call, 1, 2)) return s;
+  if (Status s = need_float(call, "x")) return s;
+  if (Status s = need_min_rank(call, "x", 1)) return s;
+  const Type &x = call["x"], &w = call["w"];
+  if (Status s = need_same_dtype(call, "x", "w")) return s;
+  if (Status s = need_rank(call, "w", 2)) return s;
   bool transpose_w = call.attrs.get_int("transpose_w");
   if (x.shape.back() != w.shape[transpose_w ? 1 : 0])
     return model_error("inner sizes differ: " + llvm::Twine(x.shape.back()) + " and " +
@@ -42,11 +34,10 @@ Result<Type> product_type(const OpCall& call) {
 }
 
 Result<Types> infer_linear(const OpCall& call) {
-  if (Status s = check_attrs(call.attrs, linear_attrs)) return s;
   Result<Type> y = product_type(call);
   if (!y) return y.takeError();
-  if (Status s = need_type(call, 2, Type(y->dtype, {y->shape.back()}))) return s;
-  if (Status s = need_type(call, 3, *y)) return s;
+  if (Status s = need_type(call, "bias", Type(y->dtype, {y->shape.back()}))) return s;
+  if (Status s = need_type(call, "addend", *y)) return s;
   return Types{*y};
 }
 
@@ -59,23 +50,24 @@ Attrs weight_flag(bool transpose_w) {
 Status linear_gradient(GradContext& g) {
   bool transpose_w = g.attrs().get_int("transpose_w");
   ValueId dy = g.out_grad();
-  if (g.wants(0)) g.add(0, g.b.emit("linear", {dy, g.operand(1)}, weight_flag(!transpose_w)));
-  if (g.wants(1)) g.add(1, g.b.emit("linear_dw", {g.operand(0), dy}, weight_flag(transpose_w)));
-  if (g.wants(2)) g.add(2, g.b.sum_to_shape(dy, {g.type(dy).shape.back()}));
-  if (g.wants(3)) g.add(3, dy);
+  if (g.wants("x")) g.add("x", g.b.emit("linear", {dy, g["w"]}, weight_flag(!transpose_w)));
+  if (g.wants("w")) g.add("w", g.b.emit("linear_dw", {g["x"], dy}, weight_flag(transpose_w)));
+  if (g.wants("bias")) g.add("bias", g.b.sum_to_shape(dy, {g.type(dy).shape.back()}));
+  if (g.wants("addend")) g.add("addend", dy);
   return Status::success();
 }
 
 double linear_flops(const OpCall& call, llvm::ArrayRef<Type> results) {
-  return 2.0 * static_cast<double>(results[0].elements()) * static_cast<double>(call.operand(0).shape.back());
+  return 2.0 * static_cast<double>(results[0].elements()) * static_cast<double>(call["x"].shape.back());
 }
 
-Status linear_reference(const OpCall& call, llvm::ArrayRef<TensorView> operands, llvm::ArrayRef<TensorView> results) {
+Status linear_reference(const ReferenceCall& call) {
+  const TensorView& y = call.out("y");
   bool transpose_w = call.attrs.get_int("transpose_w");
-  auto [rows, inner, columns] = sizes_of(call.operand(0), call.operand(1), transpose_w);
-  std::vector<double> x = load(operands, 0), w = load(operands, 1), bias(static_cast<size_t>(columns)), addend, row;
-  if (call.has(2)) bias = load(operands, 2);
-  if (call.has(3)) addend = load(operands, 3);
+  auto [rows, inner, columns] = sizes_of(call["x"], call["w"], transpose_w);
+  std::vector<double> x = call.load("x"), w = call.load("w"), bias(static_cast<size_t>(columns)), addend, row;
+  if (call.has("bias")) bias = call.load("bias");
+  if (call.has("addend")) addend = call.load("addend");
   if (transpose_w) w = transposed(w, columns, inner);
   for (int64_t r = 0; r < rows; ++r) {
     row = bias;
@@ -83,14 +75,14 @@ Status linear_reference(const OpCall& call, llvm::ArrayRef<TensorView> operands,
       for (int64_t c = 0; c < columns; ++c) row[c] += x[r * inner + k] * w[k * columns + c];
     for (int64_t c = 0; c < columns; ++c) {
       const int64_t at = r * columns + c;
-      results[0].set(at, addend.empty() ? row[c] : row[c] + addend[at]);
+      y.set(at, addend.empty() ? row[c] : row[c] + addend[at]);
     }
   }
   return Status::success();
 }
 
 std::optional<ChunkCall> linear_part(const OpCall& call, Chunk) {
-  return call.operand(0).rank() < 2 ? std::nullopt : std::optional<ChunkCall>(cut_operands(call, {0, 3}));
+  return call["x"].rank() < 2 ? std::nullopt : std::optional<ChunkCall>(cut_operands(call, {"x", "addend"}));
 }
 
 std::vector<Sample> linear_samples() {
@@ -109,14 +101,13 @@ std::vector<Sample> linear_samples() {
 }
 
 Result<Types> infer_linear_dw(const OpCall& call) {
-  if (Status s = check_attrs(call.attrs, linear_dw_attrs)) return s;
-  if (Status s = need_float(call, 0)) return s;
-  if (Status s = need_min_rank(call, 0, 1)) return s;
-  const Type &x = call.operand(0), &dy = call.operand(1);
-  if (Status s = need_min_rank(call, 1, 1)) return s;
+  if (Status s = need_float(call, "x")) return s;
+  if (Status s = need_min_rank(call, "x", 1)) return s;
+  const Type &x = call["x"], &dy = call["dy"];
+  if (Status s = need_min_rank(call, "dy", 1)) return s;
   Type expected = x;
   expected.shape.back() = dy.shape.back();
-  if (Status s = need_type(call, 1, expected)) return s;
+  if (Status s = need_type(call, "dy", expected)) return s;
   bool transpose_w = call.attrs.get_int("transpose_w");
   int64_t inner = x.shape.back(), columns = call.attrs.get_int("columns", dy.shape.back());
   if (columns < 0 || columns > dy.shape.back())
@@ -126,33 +117,32 @@ Result<Types> infer_linear_dw(const OpCall& call) {
   Result<DType> dtype = sum_dtype(call);
   if (!dtype) return dtype.takeError();
   const Type dw = transpose_w ? Type(*dtype, {columns, inner}) : Type(*dtype, {inner, columns});
-  if (Status s = need_type(call, 2, dw)) return s;
+  if (Status s = need_type(call, "addend", dw)) return s;
   if (call.attrs.get_int("bias")) return Types{dw, Type(*dtype, {columns})};
   return Types{dw};
 }
 
 double linear_dw_flops(const OpCall& call, llvm::ArrayRef<Type> results) {
-  const int64_t rows = element_count(llvm::ArrayRef<int64_t>(call.operand(0).shape).drop_back());
+  const int64_t rows = element_count(llvm::ArrayRef<int64_t>(call["x"].shape).drop_back());
   return 2.0 * static_cast<double>(rows) * static_cast<double>(results[0].elements());
 }
 
-Status linear_dw_reference(const OpCall& call, llvm::ArrayRef<TensorView> operands,
-                           llvm::ArrayRef<TensorView> results) {
+Status linear_dw_reference(const ReferenceCall& call) {
   bool transpose_w = call.attrs.get_int("transpose_w");
-  auto [rows, inner, columns] = sizes_of(call.operand(0), results[0].type, transpose_w);
-  const int64_t step = call.operand(1).shape.back();
-  std::vector<double> x = load(operands, 0), dy = load(operands, 1), dw(static_cast<size_t>(inner * columns));
+  auto [rows, inner, columns] = sizes_of(call["x"], call.out("dw").type, transpose_w);
+  const int64_t step = call["dy"].shape.back();
+  std::vector<double> x = call.load("x"), dy = call.load("dy"), dw(static_cast<size_t>(inner * columns));
   for (int64_t r = 0; r < rows; ++r)
     for (int64_t k = 0; k < inner; ++k)
       for (int64_t c = 0; c < columns; ++c) dw[k * columns + c] += x[r * inner + k] * dy[r * step + c];
   if (transpose_w) dw = transposed(dw, inner, columns);
-  std::vector<double> addend = load(operands, 2);
+  std::vector<double> addend = call.load("addend");
   for (size_t i = 0; i < addend.size(); ++i) dw[i] += addend[i];
-  store(dw, results[0]);
-  if (results.size() == 1) return Status::success();
+  call.store(dw, "dw");
+  if (!call.gives("dbias")) return Status::success();
   std::vector<double> db(static_cast<size_t>(columns));
   for (size_t i = 0; i < dy.size(); ++i) db[i % db.size()] += dy[i];
-  store(db, results[1]);
+  call.store(db, "dbias");
   return Status::success();
 }
 
@@ -178,26 +168,24 @@ std::vector<Sample> linear_dw_samples() {
 }
 
 Result<Types> infer_linear_gelu_grad(const OpCall& call) {
-  if (Status s = check_attrs(call.attrs, linear_gelu_grad_attrs)) return s;
   if (Status s = need_choice(call.attrs, "approximate", {"none", "tanh"})) return s;
   Result<Type> y = product_type(call);
   if (!y) return y.takeError();
-  if (Status s = need_type(call, 2, *y)) return s;
+  if (Status s = need_type(call, "x", *y)) return s;
   return Types{*y};
 }
 
-Status linear_gelu_grad_reference(const OpCall& call, llvm::ArrayRef<TensorView> operands,
-                                  llvm::ArrayRef<TensorView> results) {
+Status linear_gelu_grad_reference(const ReferenceCall& call) {
   bool transpose_w = call.attrs.get_int("transpose_w");
-  auto [rows, inner, columns] = sizes_of(call.operand(0), call.operand(1), transpose_w);
-  std::vector<double> dy = load(operands, 0), w = load(operands, 1), x = load(operands, 2);
+  auto [rows, inner, columns] = sizes_of(call["dy"], call["w"], transpose_w);
+  std::vector<double> dy = call.load("dy"), w = call.load("w"), x = call.load("x");
   if (transpose_w) w = transposed(w, columns, inner);
   std::vector<double> dx(x.size());
   for (int64_t r = 0; r < rows; ++r)
     for (int64_t k = 0; k < inner; ++k)
       for (int64_t c = 0; c < columns; ++c) dx[r * columns + c] += dy[r * inner + k] * w[k * columns + c];
   for (size_t i = 0; i < dx.size(); ++i) dx[i] *= gelu_slope(x[i], call.attrs);
-  store(dx, results[0]);
+  call.store(dx, "dx");
   return Status::success();
 }
 
@@ -215,21 +203,19 @@ std::vector<Sample> linear_gelu_grad_samples() {
 
 }  // namespace
 
-constexpr InPlace linear_over_addend[] = {{0, 3}}, linear_dw_over_addend[] = {{0, 2}};
-
 constinit const OpDef op_linear{
     .name = "linear",
     .summary =
         "x[..., K] times w[K, N], or w[N, K] with {transpose_w}, plus bias[N] and an addend of the result's type when "
         "given",
-    .min_operands = 2,
-    .max_operands = 4,
+    .operands = {"x", "w", "bias?", "addend?"},
+    .results = {"y"},
+    .attrs = {{"transpose_w", 0}},
     .infer = infer_linear,
     .gradient = Gradient::rule(linear_gradient),
     .precision = Precision::Low,
-    .recompute = Recompute::Normal,
-    .addend = 3,
-    .in_place = linear_over_addend,
+    .addend = "addend",
+    .in_place = {{"y", "addend"}},
     .flops = linear_flops,
     .chunk = linear_part,
     .reference = linear_reference,
@@ -242,14 +228,14 @@ constinit const OpDef op_linear_dw{
         "gradient of linear's weight: x^T dy summed over all rows, plus an addend of the result's type when given, "
         "rounded to {dtype} when given; {transpose_w} as in linear; with {bias} also that of its bias, dy summed; "
         "of the first {columns} of dy alone when given",
-    .min_operands = 2,
-    .max_operands = 3,
+    .operands = {"x", "dy", "addend?"},
+    .results = {"dw", "dbias?bias"},
+    .attrs = {{"transpose_w", 0}, sum_dtype_attr, {"bias", 0}, {"columns", AttrKind::Int, AttrNeed::Optional}},
     .infer = infer_linear_dw,
     .gradient = no_second_derivative,
     .precision = Precision::Low,
-    .recompute = Recompute::Normal,
-    .addend = 2,
-    .in_place = linear_dw_over_addend,
+    .addend = "addend",
+    .in_place = {{"dw", "addend"}},
     .flops = linear_dw_flops,
     .reference = linear_dw_reference,
     .samples = linear_dw_samples,
@@ -261,12 +247,12 @@ constinit const OpDef op_linear_gelu_grad{
         "gelu_grad of x and linear(dy, w), from dy, w and x: what reaches the gelu before a linear layer; "
         "{transpose_w} "
         "as in linear, {approximate} as in gelu",
-    .min_operands = 3,
-    .max_operands = 3,
+    .operands = {"dy", "w", "x"},
+    .results = {"dx"},
+    .attrs = {{"transpose_w", 0}, {"approximate", "none"}},
     .infer = infer_linear_gelu_grad,
     .gradient = no_second_derivative,
     .precision = Precision::Low,
-    .recompute = Recompute::Normal,
     .flops = linear_flops,
     .reference = linear_gelu_grad_reference,
     .samples = linear_gelu_grad_samples,

@@ -15,18 +15,13 @@ struct Matrix {
 
 llvm::ArrayRef<int64_t> batch_of(const Type& type) { return llvm::ArrayRef<int64_t>(type.shape).drop_back(2); }
 
-constexpr AttrRule matmul_attrs[] = {{"transpose_a", AttrKind::Int, AttrNeed::Optional},
-                                     {"transpose_b", AttrKind::Int, AttrNeed::Optional},
-                                     sum_dtype_rule};
-
 Result<Types> infer_matmul(const OpCall& call) {
-  const Type &a = call.operand(0), &b = call.operand(1);
-  if (Status s = check_attrs(call.attrs, matmul_attrs)) return s;
+  const Type &a = call["a"], &b = call["b"];
   if (!is_float(a.dtype) && !is_integer(a.dtype))
     return model_error("operand 0 is " + to_string(a) + ", it must be a float or an integer");
-  if (Status s = need_same_dtype(call, 0, 1)) return s;
-  if (Status s = need_min_rank(call, 0, 2)) return s;
-  if (Status s = need_min_rank(call, 1, 2)) return s;
+  if (Status s = need_same_dtype(call, "a", "b")) return s;
+  if (Status s = need_min_rank(call, "a", 2)) return s;
+  if (Status s = need_min_rank(call, "b", 2)) return s;
   Matrix left(a, call.attrs.get_int("transpose_a")), right(b, call.attrs.get_int("transpose_b"));
   if (left.columns != right.rows)
     return model_error("inner sizes differ: " + llvm::Twine(left.columns) + " and " + llvm::Twine(right.rows) + " in " +
@@ -53,13 +48,13 @@ ValueId stacked(GradContext& g, ValueId x) {
 }
 
 // dy in the dtype of the operands it is multiplied with.
-ValueId product_grad(GradContext& g) { return g.b.cast(g.out_grad(), g.type(g.operand(0)).dtype); }
+ValueId product_grad(GradContext& g) { return g.b.cast(g.out_grad(), g.type(g["a"]).dtype); }
 
 ValueId right_gradient(GradContext& g, bool transpose_a, bool transpose_b) {
-  ValueId a = g.operand(0), dy = product_grad(g);
-  const Shape shape = g.type(g.operand(1)).shape;
+  ValueId a = g["a"], dy = product_grad(g);
+  const Shape shape = g.type(g["b"]).shape;
   // One b for the whole batch: the sum over the batch is part of one long product.
-  bool one_b = element_count(batch_of(g.type(g.operand(1)))) == 1;
+  bool one_b = element_count(batch_of(g.type(g["b"]))) == 1;
   bool stack = one_b && !transpose_a && g.type(a).rank() == g.type(dy).rank();
   if (stack) {
     a = stacked(g, a);
@@ -72,18 +67,18 @@ ValueId right_gradient(GradContext& g, bool transpose_a, bool transpose_b) {
 
 Status matmul_gradient(GradContext& g) {
   bool transpose_a = g.attrs().get_int("transpose_a"), transpose_b = g.attrs().get_int("transpose_b");
-  if (g.wants(0)) {
-    ValueId dy = product_grad(g), b = g.operand(1);
+  if (g.wants("a")) {
+    ValueId dy = product_grad(g), b = g["b"];
     ValueId da = transpose_a ? g.b.emit("matmul", {b, dy}, flags(transpose_b, true))
                              : g.b.emit("matmul", {dy, b}, flags(false, !transpose_b));
-    g.add(0, g.b.sum_to_shape(da, Shape(g.type(g.operand(0)).shape)));
+    g.add("a", g.b.sum_to_shape(da, Shape(g.type(g["a"]).shape)));
   }
-  if (g.wants(1)) g.add(1, right_gradient(g, transpose_a, transpose_b));
+  if (g.wants("b")) g.add("b", right_gradient(g, transpose_a, transpose_b));
   return Status::success();
 }
 
 double matmul_flops(const OpCall& call, llvm::ArrayRef<Type> results) {
-  Matrix left(call.operand(0), call.attrs.get_int("transpose_a"));
+  Matrix left(call["a"], call.attrs.get_int("transpose_a"));
   return 2.0 * static_cast<double>(results[0].elements()) * static_cast<double>(left.columns);
 }
 
@@ -104,12 +99,12 @@ std::vector<int64_t> batch_map(llvm::ArrayRef<int64_t> result_batch, llvm::Array
 template <typename T>
 std::vector<T> multiply(const OpCall& call, std::vector<T> a, std::vector<T> b, const Type& result) {
   bool transpose_a = call.attrs.get_int("transpose_a"), transpose_b = call.attrs.get_int("transpose_b");
-  Matrix left(call.operand(0), transpose_a), right(call.operand(1), transpose_b);
+  Matrix left(call["a"], transpose_a), right(call["b"], transpose_b);
   int64_t rows = left.rows, inner = left.columns, columns = right.columns;
   if (transpose_a) a = transposed(a, inner, rows);
   if (transpose_b) b = transposed(b, columns, inner);
-  std::vector<int64_t> a_of = batch_map(batch_of(result), batch_of(call.operand(0)));
-  std::vector<int64_t> b_of = batch_map(batch_of(result), batch_of(call.operand(1)));
+  std::vector<int64_t> a_of = batch_map(batch_of(result), batch_of(call["a"]));
+  std::vector<int64_t> b_of = batch_map(batch_of(result), batch_of(call["b"]));
   std::vector<T> y(static_cast<size_t>(result.elements()));
   for (size_t n = 0; n < a_of.size(); ++n) {
     const T *matrix_a = a.data() + a_of[n] * rows * inner, *matrix_b = b.data() + b_of[n] * inner * columns;
@@ -122,10 +117,10 @@ std::vector<T> multiply(const OpCall& call, std::vector<T> a, std::vector<T> b, 
   return y;
 }
 
-Status matmul_reference(const OpCall& call, llvm::ArrayRef<TensorView> operands, llvm::ArrayRef<TensorView> results) {
-  const TensorView& y = results[0];
+Status matmul_reference(const ReferenceCall& call) {
+  const TensorView &a = call.in("a"), &b = call.in("b"), &y = call.out("y");
   if (is_float(y.type.dtype)) {
-    store(multiply(call, load(operands, 0), load(operands, 1), y.type), y);
+    call.store(multiply(call, call.load("a"), call.load("b"), y.type), "y");
     return Status::success();
   }
   auto bits = [](const TensorView& view) {
@@ -133,17 +128,17 @@ Status matmul_reference(const OpCall& call, llvm::ArrayRef<TensorView> operands,
     for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<uint64_t>(view.get_int(static_cast<int64_t>(i)));
     return values;
   };
-  std::vector<uint64_t> out = multiply(call, bits(operands[0]), bits(operands[1]), y.type);
+  std::vector<uint64_t> out = multiply(call, bits(a), bits(b), y.type);
   for (size_t i = 0; i < out.size(); ++i) y.set_int(static_cast<int64_t>(i), static_cast<int64_t>(out[i]));
   return Status::success();
 }
 
 // A batch of matrices comes in parts, or the rows of one.
 std::optional<ChunkCall> matmul_part(const OpCall& call, Chunk) {
-  const Type &a = call.operand(0), &b = call.operand(1);
+  const Type &a = call["a"], &b = call["b"];
   const int64_t rank = std::max(a.rank(), b.rank());
   if (rank == 2)
-    return call.attrs.get_int("transpose_a") ? std::nullopt : std::optional<ChunkCall>(cut_operands(call, {0}));
+    return call.attrs.get_int("transpose_a") ? std::nullopt : std::optional<ChunkCall>(cut_operands(call, {"a"}));
   const int64_t batch = std::max(a.rank() == rank ? a.shape[0] : 1, b.rank() == rank ? b.shape[0] : 1);
   ChunkCall part{{a.rank() == rank && a.shape[0] == batch, b.rank() == rank && b.shape[0] == batch}, {}, call.attrs};
   return part;
@@ -173,12 +168,12 @@ constinit const OpDef op_matmul{
     .summary =
         "a[..., M, K] x b[..., K, N], leading dims broadcast; {transpose_a, transpose_b} swap the last two; "
         "{dtype}: what the sums are rounded to",
-    .min_operands = 2,
-    .max_operands = 2,
+    .operands = {"a", "b"},
+    .results = {"y"},
+    .attrs = {{"transpose_a", 0}, {"transpose_b", 0}, sum_dtype_attr},
     .infer = infer_matmul,
     .gradient = Gradient::rule(matmul_gradient),
     .precision = Precision::Low,
-    .recompute = Recompute::Normal,
     .flops = matmul_flops,
     .chunk = matmul_part,
     .reference = matmul_reference,

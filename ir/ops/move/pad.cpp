@@ -11,13 +11,9 @@ namespace {
 
 using namespace samples;
 
-constexpr AttrRule pad_attrs[] = {
-    {"before", AttrKind::Ints}, {"after", AttrKind::Ints}, {"mode", AttrKind::String, AttrNeed::Optional}};
-
 llvm::StringRef mode_of(const Attrs& attrs) { return attrs.get_string("mode", "constant"); }
 
 Status check_pad(const Attrs& attrs, const Type& type, llvm::ArrayRef<llvm::StringLiteral> modes) {
-  if (Status s = check_attrs(attrs, pad_attrs)) return s;
   if (Status s = need_choice(attrs, "mode", modes)) return s;
   for (llvm::StringLiteral name : {llvm::StringLiteral("before"), llvm::StringLiteral("after")}) {
     if (Status s = need_length(attrs, name, type.rank())) return s;
@@ -41,17 +37,17 @@ Result<Shape> padded_shape(const Attrs& attrs, llvm::ArrayRef<int64_t> shape, in
 }
 
 Result<Types> infer_pad(const OpCall& call) {
-  const Type& x = call.operand(0);
+  const Type& x = call["x"];
   if (Status s = check_pad(call.attrs, x, {"constant", "reflect", "edge", "wrap"})) return s;
-  if (Status s = need_type(call, 1, Type(x.dtype, {}))) return s;
+  if (Status s = need_type(call, "value", Type(x.dtype, {}))) return s;
   Result<Shape> shape = padded_shape(call.attrs, x.shape, 1);
   if (!shape) return shape.takeError();
   return one_result(x.dtype, *shape);
 }
 
 Result<Types> infer_pad_grad(const OpCall& call) {
-  const Type& dy = call.operand(0);
-  if (Status s = need_float(call, 0)) return s;
+  const Type& dy = call["dy"];
+  if (Status s = need_float(call, "dy")) return s;
   if (Status s = check_pad(call.attrs, dy, {"reflect", "edge", "wrap"})) return s;
   Result<Shape> shape = padded_shape(call.attrs, dy.shape, -1);
   if (!shape) return shape.takeError();
@@ -91,23 +87,25 @@ void for_each_source(const Attrs& attrs, llvm::ArrayRef<int64_t> padded, llvm::A
   }
 }
 
-Status pad_reference(const OpCall& call, llvm::ArrayRef<TensorView> x, llvm::ArrayRef<TensorView> y) {
-  Tensor zero(Type(y[0].type.dtype, {}));
-  TensorView value = call.has(1) ? x[1] : zero.view();
-  for_each_source(call.attrs, y[0].type.shape, x[0].type.shape, [&](int64_t i, int64_t at) {
+Status pad_reference(const ReferenceCall& call) {
+  const TensorView &x = call.in("x"), &y = call.out("y");
+  Tensor zero(Type(y.type.dtype, {}));
+  TensorView value = call.has("value") ? call.in("value") : zero.view();
+  for_each_source(call.attrs, y.type.shape, x.type.shape, [&](int64_t i, int64_t at) {
     if (at < 0)
-      copy_elements(y[0], i, value, 0);
+      copy_elements(y, i, value, 0);
     else
-      copy_elements(y[0], i, x[0], at);
+      copy_elements(y, i, x, at);
   });
   return Status::success();
 }
 
-Status pad_grad_reference(const OpCall& call, llvm::ArrayRef<TensorView> dy, llvm::ArrayRef<TensorView> dx) {
-  std::vector<double> sums(static_cast<size_t>(dx[0].elements()), 0.0);
-  for_each_source(call.attrs, dy[0].type.shape, dx[0].type.shape,
-                  [&](int64_t i, int64_t at) { sums[static_cast<size_t>(at)] += dy[0].get(i); });
-  for (int64_t i = 0; i < dx[0].elements(); ++i) dx[0].set(i, sums[static_cast<size_t>(i)]);
+Status pad_grad_reference(const ReferenceCall& call) {
+  const TensorView &dy = call.in("dy"), &dx = call.out("dx");
+  std::vector<double> sums(static_cast<size_t>(dx.elements()), 0.0);
+  for_each_source(call.attrs, dy.type.shape, dx.type.shape,
+                  [&](int64_t i, int64_t at) { sums[static_cast<size_t>(at)] += dy.get(i); });
+  for (int64_t i = 0; i < dx.elements(); ++i) dx.set(i, sums[static_cast<size_t>(i)]);
   return Status::success();
 }
 
@@ -122,23 +120,23 @@ Ints negated(llvm::ArrayRef<int64_t> list) {
 Status constant_pad_gradient(GradContext& g) {
   Attrs inverse{{"before", negated(g.attrs().get_ints("before"))}, {"after", negated(g.attrs().get_ints("after"))}};
   Expr dy = out_grad(g), dx = apply("pad", dy, inverse);
-  if (g.wants(0)) g.add(0, dx);
-  if (!g.wants(1)) return Status::success();
+  if (g.wants("x")) g.add("x", dx);
+  if (!g.wants("value")) return Status::success();
   Ints all;
   for (int64_t d = 0; d < dy.type().rank(); ++d) all.push_back(d);
-  g.add(1, Expr{&g.b, g.b.sum(dy, all, false)} - Expr{&g.b, g.b.sum(dx, all, false)});
+  g.add("value", Expr{&g.b, g.b.sum(dy, all, false)} - Expr{&g.b, g.b.sum(dx, all, false)});
   return Status::success();
 }
 
 Status pad_gradient(GradContext& g) {
   if (mode_of(g.attrs()) == "constant") return constant_pad_gradient(g);
-  if (g.wants(0)) g.add(0, apply("pad_grad", out_grad(g), g.attrs()));
-  if (g.wants(1)) g.add(1, g.b.scalar(0, g.type(g.operand(1)).dtype));
+  if (g.wants("x")) g.add("x", apply("pad_grad", out_grad(g), g.attrs()));
+  if (g.wants("value")) g.add("value", g.b.scalar(0, g.type(g["value"]).dtype));
   return Status::success();
 }
 
 Status pad_grad_gradient(GradContext& g) {
-  if (g.wants(0)) g.add(0, apply("pad", out_grad(g), g.attrs()));
+  if (g.wants("dy")) g.add("dy", apply("pad", out_grad(g), g.attrs()));
   return Status::success();
 }
 
@@ -178,12 +176,12 @@ constinit const OpDef op_pad{
         "x with {before} and {after} elements more along each axis {mode=constant|reflect|edge|wrap}; "
         "constant "
         "pads with value, else 0, and crops by negative amounts",
-    .min_operands = 1,
-    .max_operands = 2,
+    .operands = {"x", "value?"},
+    .results = {"y"},
+    .attrs = {{"before", AttrKind::Ints}, {"after", AttrKind::Ints}, {"mode", "constant"}},
     .infer = infer_pad,
     .gradient = Gradient::rule(pad_gradient),
     .precision = Precision::Follow,
-    .recompute = Recompute::Cheap,
     .flops = no_flops,
     .chunk = pad_part,
     .reference = pad_reference,
@@ -193,12 +191,12 @@ constinit const OpDef op_pad{
 constinit const OpDef op_pad_grad{
     .name = "pad_grad",
     .summary = "every element of dy added where pad {before} {after} {mode=reflect|edge|wrap} read it",
-    .min_operands = 1,
-    .max_operands = 1,
+    .operands = {"dy"},
+    .results = {"dx"},
+    .attrs = {{"before", AttrKind::Ints}, {"after", AttrKind::Ints}, {"mode", "constant"}},
     .infer = infer_pad_grad,
     .gradient = Gradient::rule(pad_grad_gradient),
     .precision = Precision::Follow,
-    .recompute = Recompute::Cheap,
     .flops = one_add_each,
     .reference = pad_grad_reference,
     .samples = pad_grad_samples,

@@ -21,13 +21,11 @@ Status need_dims(const Attrs& attrs, llvm::StringRef name) {
 
 // ---- constant ----
 
-Result<Types> infer_constant(const OpCall& call) {
-  if (Status s = check_attrs(call.attrs, {{"value", AttrKind::Tensor}})) return s;
-  return Types{call.attrs.get_tensor("value")->type()};
-}
+Result<Types> infer_constant(const OpCall& call) { return Types{call.attrs.get_tensor("value")->type()}; }
 
-Status constant_reference(const OpCall& call, llvm::ArrayRef<TensorView>, llvm::ArrayRef<TensorView> y) {
-  copy_elements(y[0], 0, call.attrs.get_tensor("value")->view(), 0, y[0].elements());
+Status constant_reference(const ReferenceCall& call) {
+  const TensorView& y = call.out("y");
+  copy_elements(y, 0, call.attrs.get_tensor("value")->view(), 0, y.elements());
   return Status::success();
 }
 
@@ -41,9 +39,8 @@ std::vector<Sample> constant_samples() {
 // ---- reshape ----
 
 Result<Types> infer_reshape(const OpCall& call) {
-  if (Status s = check_attrs(call.attrs, {{"shape", AttrKind::Ints}})) return s;
   if (Status s = need_dims(call.attrs, "shape")) return s;
-  const Type& x = call.operand(0);
+  const Type& x = call["x"];
   Type y(x.dtype, call.attrs.get_ints("shape"));
   if (x.elements() != y.elements())
     return model_error(to_string(x) + " has " + llvm::Twine(x.elements()) + " elements, shape " + to_string(y.shape) +
@@ -51,14 +48,14 @@ Result<Types> infer_reshape(const OpCall& call) {
   return Types{y};
 }
 
-Status move_all(const OpCall&, llvm::ArrayRef<TensorView> x, llvm::ArrayRef<TensorView> y) {
-  copy_elements(y[0], 0, x[0], 0, y[0].elements());
+Status move_all(const ReferenceCall& call) {
+  copy_elements(call.out("y"), 0, call.in("x"), 0, call.out("y").elements());
   return Status::success();
 }
 
 Status reshape_gradient(GradContext& g) {
-  const Shape shape = g.type(g.operand(0)).shape;
-  if (g.wants(0)) g.add(0, g.b.reshape(g.out_grad(), shape));
+  const Shape shape = g.type(g["x"]).shape;
+  if (g.wants("x")) g.add("x", g.b.reshape(g.out_grad(), shape));
   return Status::success();
 }
 
@@ -124,7 +121,7 @@ Result<Attrs> rebatch_reshape(const OpCall& before, llvm::ArrayRef<const Type*> 
 
 // Equal runs of elements stay equal runs, whatever the shapes.
 std::optional<ChunkCall> reshape_part(const OpCall& call, Chunk part) {
-  return with_part_of_shape(cut_operands(call, {0}), "shape", part);
+  return with_part_of_shape(cut_operands(call, {"x"}), "shape", part);
 }
 
 std::vector<Sample> reshape_samples() {
@@ -136,8 +133,7 @@ std::vector<Sample> reshape_samples() {
 // ---- transpose ----
 
 Result<Types> infer_transpose(const OpCall& call) {
-  if (Status s = check_attrs(call.attrs, {{"perm", AttrKind::Ints}})) return s;
-  const Type& x = call.operand(0);
+  const Type& x = call["x"];
   if (Status s = need_length(call.attrs, "perm", x.rank())) return s;
   Shape shape;
   llvm::ArrayRef<int64_t> perm = call.attrs.get_ints("perm");
@@ -149,19 +145,20 @@ Result<Types> infer_transpose(const OpCall& call) {
   return one_result(x.dtype, shape);
 }
 
-Status transpose_reference(const OpCall& call, llvm::ArrayRef<TensorView> x, llvm::ArrayRef<TensorView> y) {
-  Shape own = row_major_strides(x[0].type.shape), strides;
+Status transpose_reference(const ReferenceCall& call) {
+  const TensorView &x = call.in("x"), &y = call.out("y");
+  Shape own = row_major_strides(x.type.shape), strides;
   for (int64_t d : call.attrs.get_ints("perm")) strides.push_back(own[static_cast<size_t>(d)]);
-  copy_window(y[0].type.shape, dense(y[0]), {x[0], strides});
+  copy_window(y.type.shape, dense(y), {x, strides});
   return Status::success();
 }
 
 Status transpose_gradient(GradContext& g) {
-  if (!g.wants(0)) return Status::success();
+  if (!g.wants("x")) return Status::success();
   llvm::ArrayRef<int64_t> perm = g.attrs().get_ints("perm");
   Ints inverse(perm.size());
   for (size_t d = 0; d < perm.size(); ++d) inverse[static_cast<size_t>(perm[d])] = static_cast<int64_t>(d);
-  g.add(0, g.b.transpose(g.out_grad(), inverse));
+  g.add("x", g.b.transpose(g.out_grad(), inverse));
   return Status::success();
 }
 
@@ -181,9 +178,8 @@ std::vector<Sample> transpose_samples() {
 // ---- expand ----
 
 Result<Types> infer_expand(const OpCall& call) {
-  if (Status s = check_attrs(call.attrs, {{"shape", AttrKind::Ints}})) return s;
   if (Status s = need_dims(call.attrs, "shape")) return s;
-  const Type& x = call.operand(0);
+  const Type& x = call["x"];
   llvm::ArrayRef<int64_t> shape = call.attrs.get_ints("shape");
   std::optional<Shape> both = broadcast_shapes(x.shape, shape);
   if (!both || llvm::ArrayRef<int64_t>(*both) != shape)
@@ -191,14 +187,15 @@ Result<Types> infer_expand(const OpCall& call) {
   return one_result(x.dtype, shape);
 }
 
-Status expand_reference(const OpCall&, llvm::ArrayRef<TensorView> x, llvm::ArrayRef<TensorView> y) {
-  const Shape& shape = y[0].type.shape;
-  copy_window(shape, dense(y[0]), {x[0], broadcast_strides(x[0].type.shape, shape)});
+Status expand_reference(const ReferenceCall& call) {
+  const TensorView &x = call.in("x"), &y = call.out("y");
+  const Shape& shape = y.type.shape;
+  copy_window(shape, dense(y), {x, broadcast_strides(x.type.shape, shape)});
   return Status::success();
 }
 
 Status expand_gradient(GradContext& g) {
-  if (g.wants(0)) add_broadcast(g, 0, g.out_grad());
+  if (g.wants("x")) add_broadcast(g, "x", g.out_grad());
   return Status::success();
 }
 
@@ -219,10 +216,10 @@ Result<Attrs> rebatch_expand(const OpCall& before, llvm::ArrayRef<const Type*> a
 }
 
 std::optional<ChunkCall> expand_part(const OpCall& call, Chunk part) {
-  const Shape& from = call.operand(0).shape;
+  const Shape& from = call["x"].shape;
   llvm::ArrayRef<int64_t> to = call.attrs.get_ints("shape");
   if (from.empty() || from.size() != to.size() || from[0] != to[0]) return std::nullopt;
-  return with_part_of_shape(cut_operands(call, {0}), "shape", part);
+  return with_part_of_shape(cut_operands(call, {"x"}), "shape", part);
 }
 
 std::vector<Sample> expand_samples() {
@@ -235,9 +232,8 @@ std::vector<Sample> expand_samples() {
 // ---- tile ----
 
 Result<Types> infer_tile(const OpCall& call) {
-  if (Status s = check_attrs(call.attrs, {{"repeats", AttrKind::Ints}})) return s;
   if (Status s = need_dims(call.attrs, "repeats")) return s;
-  Type y = call.operand(0);
+  Type y = call["x"];
   if (Status s = need_length(call.attrs, "repeats", y.rank())) return s;
   for (size_t d = 0; d < y.shape.size(); ++d) y.shape[d] *= call.attrs.get_ints("repeats")[d];
   return Types{y};
@@ -250,19 +246,20 @@ Shape paired_shape(llvm::ArrayRef<int64_t> repeats, llvm::ArrayRef<int64_t> shap
   return pairs;
 }
 
-Status tile_reference(const OpCall& call, llvm::ArrayRef<TensorView> x, llvm::ArrayRef<TensorView> y) {
-  Shape pairs = paired_shape(call.attrs.get_ints("repeats"), x[0].type.shape), strides;
-  for (int64_t stride : row_major_strides(x[0].type.shape)) strides.append({0, stride});
-  copy_window(pairs, {y[0], row_major_strides(pairs)}, {x[0], strides});
+Status tile_reference(const ReferenceCall& call) {
+  const TensorView &x = call.in("x"), &y = call.out("y");
+  Shape pairs = paired_shape(call.attrs.get_ints("repeats"), x.type.shape), strides;
+  for (int64_t stride : row_major_strides(x.type.shape)) strides.append({0, stride});
+  copy_window(pairs, {y, row_major_strides(pairs)}, {x, strides});
   return Status::success();
 }
 
 Status tile_gradient(GradContext& g) {
-  if (!g.wants(0)) return Status::success();
-  const Shape shape = g.type(g.operand(0)).shape;
+  if (!g.wants("x")) return Status::success();
+  const Shape shape = g.type(g["x"]).shape;
   Ints axes;
   for (size_t d = 0; d < shape.size(); ++d) axes.push_back(static_cast<int64_t>(2 * d));
-  g.add(0, g.b.sum(g.b.reshape(g.out_grad(), paired_shape(g.attrs().get_ints("repeats"), shape)), axes, false));
+  g.add("x", g.b.sum(g.b.reshape(g.out_grad(), paired_shape(g.attrs().get_ints("repeats"), shape)), axes, false));
   return Status::success();
 }
 
@@ -277,12 +274,12 @@ std::vector<Sample> tile_samples() {
 constinit const OpDef op_constant{
     .name = "constant",
     .summary = "the tensor {value}",
-    .min_operands = 0,
-    .max_operands = 0,
+    .operands = {},
+    .results = {"y"},
+    .attrs = {{"value", AttrKind::Tensor}},
     .infer = infer_constant,
     .gradient = Gradient::zero(),
     .precision = Precision::Follow,
-    .recompute = Recompute::Cheap,
     .flops = no_flops,
     .reference = constant_reference,
     .samples = constant_samples,
@@ -291,13 +288,13 @@ constinit const OpDef op_constant{
 constinit const OpDef op_reshape{
     .name = "reshape",
     .summary = "x's elements in row-major order with another {shape}",
-    .min_operands = 1,
-    .max_operands = 1,
+    .operands = {"x"},
+    .results = {"y"},
+    .attrs = {{"shape", AttrKind::Ints}},
     .infer = infer_reshape,
     .gradient = Gradient::rule(reshape_gradient),
     .precision = Precision::Follow,
-    .recompute = Recompute::Cheap,
-    .view_of = 0,
+    .view_of = "x",
     .flops = no_flops,
     .rebatch = rebatch_reshape,
     .chunk = reshape_part,
@@ -308,12 +305,12 @@ constinit const OpDef op_reshape{
 constinit const OpDef op_transpose{
     .name = "transpose",
     .summary = "dimension d of the result is dimension {perm}[d] of x",
-    .min_operands = 1,
-    .max_operands = 1,
+    .operands = {"x"},
+    .results = {"y"},
+    .attrs = {{"perm", AttrKind::Ints}},
     .infer = infer_transpose,
     .gradient = Gradient::rule(transpose_gradient),
     .precision = Precision::Follow,
-    .recompute = Recompute::Cheap,
     .flops = no_flops,
     .chunk = transpose_part,
     .reference = transpose_reference,
@@ -323,12 +320,12 @@ constinit const OpDef op_transpose{
 constinit const OpDef op_expand{
     .name = "expand",
     .summary = "x broadcast to exactly {shape}",
-    .min_operands = 1,
-    .max_operands = 1,
+    .operands = {"x"},
+    .results = {"y"},
+    .attrs = {{"shape", AttrKind::Ints}},
     .infer = infer_expand,
     .gradient = Gradient::rule(expand_gradient),
     .precision = Precision::Follow,
-    .recompute = Recompute::Cheap,
     .flops = no_flops,
     .rebatch = rebatch_expand,
     .chunk = expand_part,
@@ -339,12 +336,12 @@ constinit const OpDef op_expand{
 constinit const OpDef op_tile{
     .name = "tile",
     .summary = "x repeated {repeats}[d] times along each dimension d",
-    .min_operands = 1,
-    .max_operands = 1,
+    .operands = {"x"},
+    .results = {"y"},
+    .attrs = {{"repeats", AttrKind::Ints}},
     .infer = infer_tile,
     .gradient = Gradient::rule(tile_gradient),
     .precision = Precision::Follow,
-    .recompute = Recompute::Cheap,
     .flops = no_flops,
     .reference = tile_reference,
     .samples = tile_samples,

@@ -28,21 +28,15 @@ Status check_slice(const Attrs& attrs, llvm::ArrayRef<int64_t> whole, llvm::Arra
   return Status::success();
 }
 
-constexpr AttrRule slice_attrs[] = {{"starts", AttrKind::Ints}, {"steps", AttrKind::Ints}, {"sizes", AttrKind::Ints}};
-constexpr AttrRule slice_grad_attrs[] = {
-    {"starts", AttrKind::Ints}, {"steps", AttrKind::Ints}, {"shape", AttrKind::Ints}};
-
 Result<Types> infer_slice(const OpCall& call) {
-  if (Status s = check_attrs(call.attrs, slice_attrs)) return s;
-  const Type& x = call.operand(0);
+  const Type& x = call["x"];
   if (Status s = need_length(call.attrs, "sizes", x.rank())) return s;
   if (Status s = check_slice(call.attrs, x.shape, call.attrs.get_ints("sizes"))) return s;
   return one_result(x.dtype, call.attrs.get_ints("sizes"));
 }
 
 Result<Types> infer_slice_grad(const OpCall& call) {
-  if (Status s = check_attrs(call.attrs, slice_grad_attrs)) return s;
-  const Type& dy = call.operand(0);
+  const Type& dy = call["dy"];
   if (Status s = need_length(call.attrs, "shape", dy.rank())) return s;
   if (Status s = check_slice(call.attrs, call.attrs.get_ints("shape"), dy.shape)) return s;
   return one_result(dy.dtype, call.attrs.get_ints("shape"));
@@ -58,14 +52,16 @@ Window picked(const Attrs& attrs, const TensorView& whole) {
   return window;
 }
 
-Status slice_reference(const OpCall& call, llvm::ArrayRef<TensorView> x, llvm::ArrayRef<TensorView> y) {
-  copy_window(y[0].type.shape, dense(y[0]), picked(call.attrs, x[0]));
+Status slice_reference(const ReferenceCall& call) {
+  const TensorView &x = call.in("x"), &y = call.out("y");
+  copy_window(y.type.shape, dense(y), picked(call.attrs, x));
   return Status::success();
 }
 
-Status slice_grad_reference(const OpCall& call, llvm::ArrayRef<TensorView> dy, llvm::ArrayRef<TensorView> dx) {
-  fill_zero(dx[0]);
-  copy_window(dy[0].type.shape, picked(call.attrs, dx[0]), dense(dy[0]));
+Status slice_grad_reference(const ReferenceCall& call) {
+  const TensorView &dy = call.in("dy"), &dx = call.out("dx");
+  fill_zero(dx);
+  copy_window(dy.type.shape, picked(call.attrs, dx), dense(dy));
   return Status::success();
 }
 
@@ -77,16 +73,16 @@ Attrs slice_attrs_with(const Attrs& attrs, llvm::StringRef other, llvm::ArrayRef
 }
 
 Status slice_gradient(GradContext& g) {
-  if (!g.wants(0)) return Status::success();
-  const Shape shape = g.type(g.operand(0)).shape;
-  g.add(0, apply("slice_grad", out_grad(g), slice_attrs_with(g.attrs(), "shape", shape)));
+  if (!g.wants("x")) return Status::success();
+  const Shape shape = g.type(g["x"]).shape;
+  g.add("x", apply("slice_grad", out_grad(g), slice_attrs_with(g.attrs(), "shape", shape)));
   return Status::success();
 }
 
 Status slice_grad_gradient(GradContext& g) {
-  if (!g.wants(0)) return Status::success();
-  const Shape sizes = g.type(g.operand(0)).shape;
-  g.add(0, apply("slice", out_grad(g), slice_attrs_with(g.attrs(), "sizes", sizes)));
+  if (!g.wants("dy")) return Status::success();
+  const Shape sizes = g.type(g["dy"]).shape;
+  g.add("dy", apply("slice", out_grad(g), slice_attrs_with(g.attrs(), "sizes", sizes)));
   return Status::success();
 }
 
@@ -124,12 +120,12 @@ Result<Attrs> rebatch_slice_grad(const OpCall& before, llvm::ArrayRef<const Type
 }
 
 std::optional<ChunkCall> slice_part(const OpCall& call, Chunk part) {
-  const Shape& shape = call.operand(0).shape;
+  const Shape& shape = call["x"].shape;
   const Attrs& attrs = call.attrs;
   if (shape.empty() || attrs.get_ints("starts")[0] != 0 || attrs.get_ints("steps")[0] != 1 ||
       attrs.get_ints("sizes")[0] != shape[0])
     return std::nullopt;
-  return with_part_of_shape(cut_operands(call, {0}), "sizes", part);
+  return with_part_of_shape(cut_operands(call, {"x"}), "sizes", part);
 }
 
 Sample slice_sample(SampleOperand x, Ints starts, Ints steps, Ints sizes) {
@@ -150,8 +146,7 @@ std::vector<Sample> slice_grad_samples() {
 // ---- split ----
 
 Result<Types> infer_split(const OpCall& call) {
-  if (Status s = check_attrs(call.attrs, {{"axis", AttrKind::Int}, {"sizes", AttrKind::Ints}})) return s;
-  const Type& x = call.operand(0);
+  const Type& x = call["x"];
   if (Status s = need_axis(call.attrs, "axis", x.rank())) return s;
   auto axis = static_cast<size_t>(call.attrs.get_int("axis"));
   Types parts;
@@ -180,19 +175,20 @@ void for_each_run(llvm::ArrayRef<int64_t> whole, int64_t axis, llvm::ArrayRef<Te
   }
 }
 
-Status split_reference(const OpCall& call, llvm::ArrayRef<TensorView> x, llvm::ArrayRef<TensorView> y) {
-  for_each_run(x[0].type.shape, call.attrs.get_int("axis"), y,
+Status split_reference(const ReferenceCall& call) {
+  const TensorView& x = call.in("x");
+  for_each_run(x.type.shape, call.attrs.get_int("axis"), call.results,
                [&](int64_t at, const TensorView& part, int64_t part_at, int64_t count) {
-                 copy_elements(part, part_at, x[0], at, count);
+                 copy_elements(part, part_at, x, at, count);
                });
   return Status::success();
 }
 
 Status split_gradient(GradContext& g) {
-  if (!g.wants(0)) return Status::success();
+  if (!g.wants("x")) return Status::success();
   llvm::SmallVector<ValueId, 4> parts;
   for (size_t i = 0; i < g.attrs().get_ints("sizes").size(); ++i) parts.push_back(g.out_grad_or_zero(i));
-  g.add(0, g.b.emit("concat", parts, {{"axis", g.attrs().get_int("axis")}}));
+  g.add("x", g.b.emit("concat", parts, {{"axis", g.attrs().get_int("axis")}}));
   return Status::success();
 }
 
@@ -205,8 +201,7 @@ std::vector<Sample> split_samples() {
 // ---- concat ----
 
 Result<Types> infer_concat(const OpCall& call) {
-  if (Status s = check_attrs(call.attrs, {{"axis", AttrKind::Int}})) return s;
-  Type whole = call.operand(0);
+  Type whole = call["xs"];
   if (Status s = need_axis(call.attrs, "axis", whole.rank())) return s;
   auto axis = static_cast<size_t>(call.attrs.get_int("axis"));
   for (size_t i = 1; i < call.count(); ++i) {
@@ -215,16 +210,17 @@ Result<Types> infer_concat(const OpCall& call) {
     if (part.rank() == whole.rank()) part.shape[axis] = whole.shape[axis];
     if (part != whole)
       return model_error("operand " + llvm::Twine(i) + " is " + to_string(call.operand(i)) + ", it must agree with " +
-                         to_string(call.operand(0)) + " but for axis " + llvm::Twine(axis));
+                         to_string(call["xs"]) + " but for axis " + llvm::Twine(axis));
     whole.shape[axis] += size;
   }
   return Types{whole};
 }
 
-Status concat_reference(const OpCall& call, llvm::ArrayRef<TensorView> x, llvm::ArrayRef<TensorView> y) {
-  for_each_run(y[0].type.shape, call.attrs.get_int("axis"), x,
+Status concat_reference(const ReferenceCall& call) {
+  const TensorView& y = call.out("y");
+  for_each_run(y.type.shape, call.attrs.get_int("axis"), call.operands,
                [&](int64_t at, const TensorView& part, int64_t part_at, int64_t count) {
-                 copy_elements(y[0], at, part, part_at, count);
+                 copy_elements(y, at, part, part_at, count);
                });
   return Status::success();
 }
@@ -232,7 +228,7 @@ Status concat_reference(const OpCall& call, llvm::ArrayRef<TensorView> x, llvm::
 // One split where every part is wanted, else a slice for each that is.
 Status concat_gradient(GradContext& g) {
   int64_t axis = g.attrs().get_int("axis");
-  auto size_of = [&](size_t i) { return g.type(g.operand(i)).shape[static_cast<size_t>(axis)]; };
+  auto size_of = [&](size_t i) { return g.type(g[i]).shape[static_cast<size_t>(axis)]; };
   bool all_wanted = true;
   Ints sizes;
   for (size_t i = 0; i < g.operand_count(); ++i) {
@@ -244,9 +240,9 @@ Status concat_gradient(GradContext& g) {
     for (size_t i = 0; i < parts.size(); ++i) g.add(i, parts[i]);
     return Status::success();
   }
-  Ints starts(g.type(g.operand(0)).shape.size(), 0), steps(starts.size(), 1);
+  Ints starts(g.type(g["xs"]).shape.size(), 0), steps(starts.size(), 1);
   for (size_t i = 0; i < g.operand_count(); ++i) {
-    const Shape part = g.type(g.operand(i)).shape;
+    const Shape part = g.type(g[i]).shape;
     if (g.wants(i))
       g.add(i, apply("slice", out_grad(g),
                      {{"starts", starts}, {"steps", steps}, {"sizes", Ints(part.begin(), part.end())}}));
@@ -271,12 +267,12 @@ std::vector<Sample> concat_samples() {
 constinit const OpDef op_slice{
     .name = "slice",
     .summary = "along each dimension d the {sizes}[d] elements {starts}[d], starts[d] + {steps}[d], ...",
-    .min_operands = 1,
-    .max_operands = 1,
+    .operands = {"x"},
+    .results = {"y"},
+    .attrs = {{"starts", AttrKind::Ints}, {"steps", AttrKind::Ints}, {"sizes", AttrKind::Ints}},
     .infer = infer_slice,
     .gradient = Gradient::rule(slice_gradient),
     .precision = Precision::Follow,
-    .recompute = Recompute::Cheap,
     .flops = no_flops,
     .rebatch = rebatch_slice,
     .chunk = slice_part,
@@ -287,12 +283,12 @@ constinit const OpDef op_slice{
 constinit const OpDef op_slice_grad{
     .name = "slice_grad",
     .summary = "zeros of {shape} with dy at the places that slice {starts} {steps} reads",
-    .min_operands = 1,
-    .max_operands = 1,
+    .operands = {"dy"},
+    .results = {"dx"},
+    .attrs = {{"starts", AttrKind::Ints}, {"steps", AttrKind::Ints}, {"shape", AttrKind::Ints}},
     .infer = infer_slice_grad,
     .gradient = Gradient::rule(slice_grad_gradient),
     .precision = Precision::Follow,
-    .recompute = Recompute::Cheap,
     .flops = no_flops,
     .rebatch = rebatch_slice_grad,
     .reference = slice_grad_reference,
@@ -302,12 +298,12 @@ constinit const OpDef op_slice_grad{
 constinit const OpDef op_split{
     .name = "split",
     .summary = "x cut along {axis} into consecutive parts of {sizes}, one result each",
-    .min_operands = 1,
-    .max_operands = 1,
+    .operands = {"x"},
+    .results = {"parts+"},
+    .attrs = {{"axis", AttrKind::Int}, {"sizes", AttrKind::Ints}},
     .infer = infer_split,
     .gradient = Gradient::rule(split_gradient),
     .precision = Precision::Follow,
-    .recompute = Recompute::Cheap,
     .flops = no_flops,
     .chunk = chunk_across_axis,
     .reference = split_reference,
@@ -317,12 +313,12 @@ constinit const OpDef op_split{
 constinit const OpDef op_concat{
     .name = "concat",
     .summary = "the operands one after the other along {axis}",
-    .min_operands = 1,
-    .max_operands = -1,
+    .operands = {"xs+"},
+    .results = {"y"},
+    .attrs = {{"axis", AttrKind::Int}},
     .infer = infer_concat,
     .gradient = Gradient::rule(concat_gradient),
     .precision = Precision::Follow,
-    .recompute = Recompute::Cheap,
     .flops = no_flops,
     .chunk = concat_part,
     .reference = concat_reference,

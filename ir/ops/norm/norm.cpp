@@ -87,37 +87,36 @@ Status need_norm_parameters(const OpCall& call, llvm::ArrayRef<int64_t> shape) {
   return call.has(1) ? Status::success() : need_same_dtype(call, 0, 2);
 }
 
-Result<Types> norm_gradient_types(const OpCall& call, size_t scale_operand, llvm::ArrayRef<int64_t> shape) {
-  const Type& x = call.operand(0);
-  if (Status s = need_float(call, 0)) return s;
-  if (Status s = need_type(call, 1, x)) return s;
-  if (Status s = need_float(call, scale_operand)) return s;
-  if (Status s = need_shape(call, scale_operand, shape)) return s;
+Result<Types> norm_gradient_types(const OpCall& call, llvm::ArrayRef<int64_t> shape) {
+  const Type& x = call["x"];
+  if (Status s = need_float(call, "x")) return s;
+  if (Status s = need_type(call, "dy", x)) return s;
+  if (Status s = need_float(call, "scale")) return s;
+  if (Status s = need_shape(call, "scale", shape)) return s;
   bool has_scale = call.attrs.get_int("has_scale");
-  if (has_scale && !call.has(scale_operand)) return model_error("has_scale is set, but there is no scale operand");
-  Type parameter(call.has(scale_operand) ? call.operand(scale_operand).dtype : x.dtype, shape);
+  if (has_scale && !call.has("scale")) return model_error("has_scale is set, but there is no scale operand");
+  Type parameter(call.has("scale") ? call["scale"].dtype : x.dtype, shape);
   Types types{x};
   if (has_scale) types.push_back(parameter);
   if (call.attrs.get_int("has_bias")) types.push_back(parameter);
   return types;
 }
 
-void store_norm_gradients(const OpCall& call, const NormGradients& gradients, llvm::ArrayRef<TensorView> results) {
-  size_t next = 0;
-  store(gradients.dx, results[next++]);
-  if (call.attrs.get_int("has_scale")) store(gradients.dscale, results[next++]);
-  if (call.attrs.get_int("has_bias")) store(gradients.dbias, results[next++]);
+void store_norm_gradients(const ReferenceCall& call, const NormGradients& gradients) {
+  call.store(gradients.dx, "dx");
+  if (call.attrs.get_int("has_scale")) call.store(gradients.dscale, "dscale");
+  if (call.attrs.get_int("has_bias")) call.store(gradients.dbias, "dbias");
 }
 
 void add_norm_gradients(GradContext& g, llvm::StringRef op, llvm::ArrayRef<ValueId> statistics, Attrs attrs) {
-  llvm::SmallVector<ValueId, 5> operands{g.operand(0), g.out_grad()};
+  llvm::SmallVector<ValueId, 5> operands{g["x"], g.out_grad()};
   operands.append(statistics.begin(), statistics.end());
-  if (g.has_operand(1)) operands.push_back(g.operand(1));
-  if (g.wants(1)) attrs.set("has_scale", int64_t{1});
+  if (g.has("scale")) operands.push_back(g["scale"]);
+  if (g.wants("scale")) attrs.set("has_scale", int64_t{1});
   if (g.wants(2)) attrs.set("has_bias", int64_t{1});
   llvm::SmallVector<ValueId, 4> gradients = g.b.emit_all(op, operands, std::move(attrs));
   size_t next = 1;
-  if (g.wants(0)) g.add(0, gradients[0]);
+  if (g.wants("x")) g.add("x", gradients[0]);
   for (size_t i : {1, 2})
     if (g.wants(i)) g.add(i, gradients[next++]);
 }

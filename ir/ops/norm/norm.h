@@ -37,15 +37,13 @@ NormGradients norm_gradients(const NormOperands& in, const std::vector<double>& 
 
 // Operands 1 and 2, scale and bias, where present: of that shape and of one dtype, which is x's without a scale.
 Status need_norm_parameters(const OpCall& call, llvm::ArrayRef<int64_t> shape);
-// dx, then dscale with {has_scale}, then dbias with {has_bias}; the gradient op's x is operand 0, its dy operand 1.
-Result<Types> norm_gradient_types(const OpCall& call, size_t scale_operand, llvm::ArrayRef<int64_t> shape);
-// The results of a gradient op in that order.
-void store_norm_gradients(const OpCall& call, const NormGradients& gradients, llvm::ArrayRef<TensorView> results);
+// The types of dx, of dscale with {has_scale} and of dbias with {has_bias}.
+Result<Types> norm_gradient_types(const OpCall& call, llvm::ArrayRef<int64_t> shape);
+void store_norm_gradients(const ReferenceCall& call, const NormGradients& gradients);
 // Emits the gradient op for a norm of x, scale and bias (operands 0 to 2) and hands out its results.
 void add_norm_gradients(GradContext& g, llvm::StringRef op, llvm::ArrayRef<ValueId> statistics, Attrs attrs);
 
-inline constexpr AttrRule eps_rule{"eps", AttrKind::Float};
-inline constexpr AttrRule has_scale_rule{"has_scale", AttrKind::Int, AttrNeed::Optional};
-inline constexpr AttrRule has_bias_rule{"has_bias", AttrKind::Int, AttrNeed::Optional};
+inline constexpr AttrSpec eps_attr{"eps", AttrKind::Float}, has_scale_attr{"has_scale", 0},
+    has_bias_attr{"has_bias", 0};
 
 }  // namespace plimsoll

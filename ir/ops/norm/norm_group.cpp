@@ -6,31 +6,27 @@
 namespace plimsoll {
 namespace {
 
-constexpr AttrRule groups_rule{"groups", AttrKind::Int};
-constexpr AttrRule forward_attrs[] = {groups_rule, eps_rule, channels_last_rule};
-constexpr AttrRule gradient_attrs[] = {groups_rule, channels_last_rule, has_scale_rule, has_bias_rule};
-
 int64_t channels_of(const OpCall& call) {
-  const Shape& shape = call.operand(0).shape;
+  const Shape& shape = call["x"].shape;
   return shape[channel_dim(call.attrs, shape.size())];
 }
 
 int64_t positions_of(const OpCall& call) {
-  const Shape& shape = call.operand(0).shape;
-  return call.operand(0).elements() / (shape[0] * channels_of(call));
+  const Shape& shape = call["x"].shape;
+  return call["x"].elements() / (shape[0] * channels_of(call));
 }
 
 // Of elements with channels first, as the two functions below bring them.
 NormLayout layout_of(const OpCall& call) {
   int64_t groups = call.attrs.get_int("groups"), channels = channels_of(call), inner = positions_of(call);
   return {.stat_step = channels / groups * inner,
-          .stats = call.operand(0).shape[0] * groups,
+          .stats = call["x"].shape[0] * groups,
           .param_step = inner,
           .params = channels};
 }
 
-std::vector<double> load_channels_first(const OpCall& call, llvm::ArrayRef<TensorView> operands, size_t i) {
-  std::vector<double> values = load(operands, i);
+std::vector<double> load_channels_first(const ReferenceCall& call, PortKey operand) {
+  std::vector<double> values = call.load(operand);
   return is_channels_last(call.attrs) ? transposed(values, positions_of(call), channels_of(call)) : values;
 }
 
@@ -39,42 +35,40 @@ std::vector<double> as_stored(const OpCall& call, std::vector<double> values) {
 }
 
 Status check_groups(const OpCall& call) {
-  if (Status s = need_float(call, 0)) return s;
-  if (Status s = need_min_rank(call, 0, 2)) return s;
+  if (Status s = need_float(call, "x")) return s;
+  if (Status s = need_min_rank(call, "x", 2)) return s;
   int64_t groups = call.attrs.get_int("groups"), channels = channels_of(call);
   if (groups >= 1 && channels % groups == 0) return Status::success();
   return model_error(llvm::Twine(channels) + " channels do not divide into " + llvm::Twine(groups) + " groups");
 }
 
 Type stat_type(const OpCall& call) {
-  const Type& x = call.operand(0);
+  const Type& x = call["x"];
   return Type(stat_dtype(x.dtype), {x.shape[0], call.attrs.get_int("groups")});
 }
 
 Result<Types> infer_group_norm(const OpCall& call) {
-  if (Status s = check_attrs(call.attrs, forward_attrs)) return s;
   if (Status s = check_groups(call)) return s;
   if (Status s = need_norm_parameters(call, {channels_of(call)})) return s;
-  return Types{call.operand(0), stat_type(call), stat_type(call)};
+  return Types{call["x"], stat_type(call), stat_type(call)};
 }
 
 Status group_norm_gradient(GradContext& g) {
   if (Status s = need_only_first_gradient(g, "the statistics")) return s;
   Attrs attrs = g.attrs();
   attrs.erase("eps");
-  add_norm_gradients(g, "group_norm_grad", {g.result(1), g.result(2)}, attrs);
+  add_norm_gradients(g, "group_norm_grad", {g.result("mean"), g.result("rstd")}, attrs);
   return Status::success();
 }
 
-Status group_norm_reference(const OpCall& call, llvm::ArrayRef<TensorView> operands,
-                            llvm::ArrayRef<TensorView> results) {
+Status group_norm_reference(const ReferenceCall& call) {
   NormLayout layout = layout_of(call);
-  std::vector<double> x = load_channels_first(call, operands, 0), scale = load(operands, 1);
+  std::vector<double> x = load_channels_first(call, "x"), scale = call.load("scale");
   Moments moments = moments_of(x, layout);
   std::vector<double> rstd = inverse_deviation(moments.var, call.attrs.get_float("eps"));
-  store(as_stored(call, normalized({x, moments.mean, rstd, scale}, load(operands, 2), layout)), results[0]);
-  store(moments.mean, results[1]);
-  store(rstd, results[2]);
+  call.store(as_stored(call, normalized({x, moments.mean, rstd, scale}, call.load("bias"), layout)), "y");
+  call.store(moments.mean, "mean");
+  call.store(rstd, "rstd");
   return Status::success();
 }
 
@@ -95,20 +89,18 @@ std::vector<Sample> group_norm_samples() {
 }
 
 Result<Types> infer_group_norm_grad(const OpCall& call) {
-  if (Status s = check_attrs(call.attrs, gradient_attrs)) return s;
   if (Status s = check_groups(call)) return s;
-  for (size_t i : {2, 3})
+  for (llvm::StringRef i : {"mean", "rstd"})
     if (Status s = need_type(call, i, stat_type(call))) return s;
-  return norm_gradient_types(call, 4, {channels_of(call)});
+  return norm_gradient_types(call, {channels_of(call)});
 }
 
-Status group_norm_grad_reference(const OpCall& call, llvm::ArrayRef<TensorView> operands,
-                                 llvm::ArrayRef<TensorView> results) {
-  std::vector<double> x = load_channels_first(call, operands, 0), mean = load(operands, 2), rstd = load(operands, 3);
-  std::vector<double> dy = load_channels_first(call, operands, 1), scale = load(operands, 4);
+Status group_norm_grad_reference(const ReferenceCall& call) {
+  std::vector<double> x = load_channels_first(call, "x"), mean = call.load("mean"), rstd = call.load("rstd");
+  std::vector<double> dy = load_channels_first(call, "dy"), scale = call.load("scale");
   NormGradients gradients = norm_gradients({x, mean, rstd, scale}, dy, layout_of(call));
   gradients.dx = as_stored(call, std::move(gradients.dx));
-  store_norm_gradients(call, gradients, results);
+  store_norm_gradients(call, gradients);
   return Status::success();
 }
 
@@ -136,12 +128,12 @@ constinit const OpDef op_group_norm{
     .summary =
         "y, mean[N, G], rstd[N, G]: x[N, C, ...] normalised within {groups} of channels with {eps}, times "
         "scale[C] plus bias[C]; {channels_last}",
-    .min_operands = 1,
-    .max_operands = 3,
+    .operands = {"x", "scale?", "bias?"},
+    .results = {"y", "mean", "rstd"},
+    .attrs = {{"groups", AttrKind::Int}, eps_attr, channels_last_attr},
     .infer = infer_group_norm,
     .gradient = Gradient::rule(group_norm_gradient),
     .precision = Precision::Follow,
-    .recompute = Recompute::Normal,
     .chunk = part_of_first,
     .reference = group_norm_reference,
     .samples = group_norm_samples,
@@ -152,12 +144,12 @@ constinit const OpDef op_group_norm_grad{
     .summary =
         "dx, then dscale with {has_scale} and dbias with {has_bias}, from x, dy, mean, rstd and scale; {groups, "
         "channels_last}",
-    .min_operands = 4,
-    .max_operands = 5,
+    .operands = {"x", "dy", "mean", "rstd", "scale?"},
+    .results = {"dx", "dscale?has_scale", "dbias?has_bias"},
+    .attrs = {{"groups", AttrKind::Int}, channels_last_attr, has_scale_attr, has_bias_attr},
     .infer = infer_group_norm_grad,
     .gradient = no_second_derivative,
     .precision = Precision::Follow,
-    .recompute = Recompute::Normal,
     .reference = group_norm_grad_reference,
     .samples = group_norm_grad_samples,
 };

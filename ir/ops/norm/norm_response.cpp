@@ -9,17 +9,13 @@
 namespace plimsoll {
 namespace {
 
-constexpr AttrRule lrn_attrs[] = {
-    {"size", AttrKind::Int}, {"alpha", AttrKind::Float}, {"beta", AttrKind::Float}, {"bias", AttrKind::Float}};
-
 Result<Types> infer_lrn(const OpCall& call) {
-  if (Status s = check_attrs(call.attrs, lrn_attrs)) return s;
-  if (Status s = need_float(call, 0)) return s;
-  if (Status s = need_min_rank(call, 0, 2)) return s;
-  if (Status s = need_type(call, 1, call.operand(0))) return s;
+  if (Status s = need_float(call, "x")) return s;
+  if (Status s = need_min_rank(call, "x", 2)) return s;
+  if (Status s = need_type(call, 1, call["x"])) return s;
   int64_t size = call.attrs.get_int("size");
   if (size < 1) return model_error("size is " + llvm::Twine(size) + ", it must be at least 1");
-  return Types{call.operand(0)};
+  return Types{call["x"]};
 }
 
 // Channels as far as `size` around c reaches; an even size reaches one further up.
@@ -45,26 +41,26 @@ std::vector<double> bases(const OpCall& call, const std::vector<double>& x, cons
   return s;
 }
 
-Status lrn_reference(const OpCall& call, llvm::ArrayRef<TensorView> operands, llvm::ArrayRef<TensorView> results) {
+Status lrn_reference(const ReferenceCall& call) {
   double beta = call.attrs.get_float("beta");
-  std::vector<double> x = load(operands, 0), s = bases(call, x, along_axis(call.operand(0).shape, 1));
+  std::vector<double> x = call.load("x"), s = bases(call, x, along_axis(call["x"].shape, 1));
   for (size_t e = 0; e < x.size(); ++e) x[e] *= std::pow(s[e], -beta);
-  store(x, results[0]);
+  call.store(x, "y");
   return Status::success();
 }
 
 Status lrn_gradient(GradContext& g) {
-  g.add(0, g.b.emit("lrn_grad", {g.operand(0), g.out_grad()}, g.attrs()));
+  g.add("x", g.b.emit("lrn_grad", {g["x"], g.out_grad()}, g.attrs()));
   return Status::success();
 }
 
 // dx = dy * s^-beta - 2 * alpha * beta / size * x * (sum of dy * x * s^(-beta-1) over the channels x reaches)
-Status lrn_grad_reference(const OpCall& call, llvm::ArrayRef<TensorView> operands, llvm::ArrayRef<TensorView> results) {
-  AxisView view = along_axis(call.operand(0).shape, 1);
+Status lrn_grad_reference(const ReferenceCall& call) {
+  AxisView view = along_axis(call["x"].shape, 1);
   int64_t size = call.attrs.get_int("size");
   double beta = call.attrs.get_float("beta");
   double rate = 2 * beta * call.attrs.get_float("alpha") / static_cast<double>(size);
-  std::vector<double> x = load(operands, 0), dy = load(operands, 1), s = bases(call, x, view), dx(x.size());
+  std::vector<double> x = call.load("x"), dy = call.load("dy"), s = bases(call, x, view), dx(x.size());
   for (size_t e = 0; e < x.size(); ++e) dx[e] = dy[e] * std::pow(s[e], -beta);
   for (int64_t o = 0; o < view.outer; ++o)
     for (int64_t c = 0; c < view.length; ++c) {
@@ -75,7 +71,7 @@ Status lrn_grad_reference(const OpCall& call, llvm::ArrayRef<TensorView> operand
         for (int64_t j = near.first; j <= near.last; ++j) dx[view.at(o, j, i)] -= pull * x[view.at(o, j, i)];
       }
     }
-  store(dx, results[0]);
+  call.store(dx, "dx");
   return Status::success();
 }
 
@@ -96,12 +92,15 @@ std::vector<Sample> lrn_grad_samples() {
 constinit const OpDef op_lrn{
     .name = "lrn",
     .summary = "x[N, C, ...] / ({bias} + {alpha} / {size} * sum of x^2 over {size} channels around)^{beta}",
-    .min_operands = 1,
-    .max_operands = 1,
+    .operands = {"x"},
+    .results = {"y"},
+    .attrs = {{"size", AttrKind::Int},
+              {"alpha", AttrKind::Float},
+              {"beta", AttrKind::Float},
+              {"bias", AttrKind::Float}},
     .infer = infer_lrn,
     .gradient = Gradient::rule(lrn_gradient),
     .precision = Precision::Full,
-    .recompute = Recompute::Normal,
     .chunk = part_of_first,
     .reference = lrn_reference,
     .samples = lrn_samples,
@@ -110,12 +109,15 @@ constinit const OpDef op_lrn{
 constinit const OpDef op_lrn_grad{
     .name = "lrn_grad",
     .summary = "gradient of lrn's x from x and dy; attributes as in lrn",
-    .min_operands = 2,
-    .max_operands = 2,
+    .operands = {"x", "dy"},
+    .results = {"dx"},
+    .attrs = {{"size", AttrKind::Int},
+              {"alpha", AttrKind::Float},
+              {"beta", AttrKind::Float},
+              {"bias", AttrKind::Float}},
     .infer = infer_lrn,
     .gradient = no_second_derivative,
     .precision = Precision::Full,
-    .recompute = Recompute::Normal,
     .reference = lrn_grad_reference,
     .samples = lrn_grad_samples,
 };

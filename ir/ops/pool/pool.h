@@ -7,8 +7,8 @@
 
 namespace plimsoll {
 
-inline constexpr AttrRule kernel_rule{"kernel", AttrKind::Ints};
-inline constexpr AttrRule ceil_rule{"ceil_mode", AttrKind::Int, AttrNeed::Optional};
+inline constexpr AttrSpecs window_attrs{
+    {"kernel", AttrKind::Ints}, strides_attr, pads_attr, dilations_attr, {"ceil_mode", 0}};
 
 // The result's shape for an input of shape x, all attributes checked. Both are in the layout the attributes name.
 Result<Shape> pooled_shape(const Attrs& attrs, llvm::ArrayRef<int64_t> x);

@@ -5,12 +5,7 @@
 namespace plimsoll {
 namespace {
 
-constexpr AttrRule include_pad_rule{"count_include_pad", AttrKind::Int, AttrNeed::Optional};
-constexpr AttrRule average_attrs[] = {kernel_rule, strides_rule,     pads_rule,         dilations_rule,
-                                      ceil_rule,   include_pad_rule, channels_last_rule};
-constexpr AttrRule average_grad_attrs[] = {
-    kernel_rule, strides_rule,     pads_rule,          dilations_rule,
-    ceil_rule,   include_pad_rule, channels_last_rule, {"shape", AttrKind::Ints}};
+constexpr AttrSpecs average_attrs = window_attrs.with({{"count_include_pad", 0}, channels_last_attr});
 
 // How many elements each window position averages over: those it shares with the input, or with
 // {count_include_pad} the padded input. What sticks out further never counts.
@@ -30,30 +25,28 @@ std::vector<double> window_counts(const Attrs& attrs, llvm::ArrayRef<int64_t> x_
 }
 
 Result<Types> infer_average_pool(const OpCall& call) {
-  if (Status s = check_attrs(call.attrs, average_attrs)) return s;
-  if (Status s = need_float(call, 0)) return s;
-  Result<Shape> shape = pooled_shape(call.attrs, call.operand(0).shape);
+  if (Status s = need_float(call, "x")) return s;
+  Result<Shape> shape = pooled_shape(call.attrs, call["x"].shape);
   if (!shape) return shape.takeError();
-  return one_result(call.operand(0).dtype, *shape);
+  return one_result(call["x"].dtype, *shape);
 }
 
 Status average_pool_gradient(GradContext& g) {
-  const Shape shape = g.type(g.operand(0)).shape;
+  const Shape shape = g.type(g["x"]).shape;
   Attrs attrs = g.attrs();
   attrs.set("shape", Ints(shape.begin(), shape.end()));
-  g.add(0, g.b.emit("average_pool_grad", {g.out_grad()}, attrs));
+  g.add("x", g.b.emit("average_pool_grad", {g.out_grad()}, attrs));
   return Status::success();
 }
 
-Status average_pool_reference(const OpCall& call, llvm::ArrayRef<TensorView> operands,
-                              llvm::ArrayRef<TensorView> results) {
-  const Shape &x_shape = call.operand(0).shape, &y_shape = results[0].type.shape;
+Status average_pool_reference(const ReferenceCall& call) {
+  const Shape &x_shape = call["x"].shape, &y_shape = call.out("y").type.shape;
   std::vector<double> counts = window_counts(call.attrs, x_shape, y_shape);
-  std::vector<double> x = load(operands, 0), y(static_cast<size_t>(results[0].elements()));
+  std::vector<double> x = call.load("x"), y(static_cast<size_t>(call.out("y").elements()));
   PoolWindows(call.attrs, x_shape, y_shape).for_each([&](int64_t input, int64_t output, int64_t position, int64_t) {
     y[output] += x[input] / counts[position];
   });
-  store(y, results[0]);
+  call.store(y, "y");
   return Status::success();
 }
 
@@ -75,24 +68,22 @@ std::vector<Sample> average_pool_samples() {
 }
 
 Result<Types> infer_average_pool_grad(const OpCall& call) {
-  if (Status s = check_attrs(call.attrs, average_grad_attrs)) return s;
-  if (Status s = need_float(call, 0)) return s;
+  if (Status s = need_float(call, "dy")) return s;
   llvm::ArrayRef<int64_t> x_shape = call.attrs.get_ints("shape");
   Result<Shape> shape = pooled_shape(call.attrs, x_shape);
   if (!shape) return shape.takeError();
-  if (Status s = need_shape(call, 0, *shape)) return s;
-  return one_result(call.operand(0).dtype, x_shape);
+  if (Status s = need_shape(call, "dy", *shape)) return s;
+  return one_result(call["dy"].dtype, x_shape);
 }
 
-Status average_pool_grad_reference(const OpCall& call, llvm::ArrayRef<TensorView> operands,
-                                   llvm::ArrayRef<TensorView> results) {
-  const Shape &x_shape = results[0].type.shape, &y_shape = call.operand(0).shape;
+Status average_pool_grad_reference(const ReferenceCall& call) {
+  const Shape &x_shape = call.out("dx").type.shape, &y_shape = call["dy"].shape;
   std::vector<double> counts = window_counts(call.attrs, x_shape, y_shape);
-  std::vector<double> dy = load(operands, 0), dx(static_cast<size_t>(results[0].elements()));
+  std::vector<double> dy = call.load("dy"), dx(static_cast<size_t>(call.out("dx").elements()));
   PoolWindows(call.attrs, x_shape, y_shape).for_each([&](int64_t input, int64_t output, int64_t position, int64_t) {
     dx[input] += dy[output] / counts[position];
   });
-  store(dx, results[0]);
+  call.store(dx, "dx");
   return Status::success();
 }
 
@@ -115,12 +106,12 @@ constinit const OpDef op_average_pool{
     .summary =
         "mean of each window of x[N, C, in...]; {kernel, strides, pads, dilations, ceil_mode, "
         "count_include_pad, channels_last}",
-    .min_operands = 1,
-    .max_operands = 1,
+    .operands = {"x"},
+    .results = {"y"},
+    .attrs = average_attrs,
     .infer = infer_average_pool,
     .gradient = Gradient::rule(average_pool_gradient),
     .precision = Precision::Follow,
-    .recompute = Recompute::Normal,
     .flops = pool_flops,
     .chunk = part_of_first,
     .reference = average_pool_reference,
@@ -130,12 +121,12 @@ constinit const OpDef op_average_pool{
 constinit const OpDef op_average_pool_grad{
     .name = "average_pool_grad",
     .summary = "gradient of average_pool's x, of {shape}, from dy; the rest as in average_pool",
-    .min_operands = 1,
-    .max_operands = 1,
+    .operands = {"dy"},
+    .results = {"dx"},
+    .attrs = average_attrs.with({{"shape", AttrKind::Ints}}),
     .infer = infer_average_pool_grad,
     .gradient = no_second_derivative,
     .precision = Precision::Follow,
-    .recompute = Recompute::Normal,
     .flops = pool_grad_flops,
     .rebatch = rebatch_shape_attr,
     .reference = average_pool_grad_reference,

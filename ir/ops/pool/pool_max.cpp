@@ -8,24 +8,6 @@
 namespace plimsoll {
 namespace {
 
-constexpr AttrRule order_rule{"storage_order", AttrKind::Int, AttrNeed::Optional};
-constexpr AttrRule max_attrs[] = {kernel_rule,
-                                  strides_rule,
-                                  pads_rule,
-                                  dilations_rule,
-                                  ceil_rule,
-                                  channels_last_rule,
-                                  {"choices", AttrKind::Int, AttrNeed::Optional}};
-constexpr AttrRule max_grad_attrs[] = {kernel_rule,
-                                       strides_rule,
-                                       pads_rule,
-                                       dilations_rule,
-                                       ceil_rule,
-                                       channels_last_rule,
-                                       {"shape", AttrKind::Ints, AttrNeed::Optional}};
-// Its indices count the elements of x as ONNX has them, so it knows one layout only.
-constexpr AttrRule max_indices_attrs[] = {kernel_rule, strides_rule, pads_rule, dilations_rule, ceil_rule, order_rule};
-
 constexpr int64_t no_choice = 255;  // of a window that meets no input
 
 // Of each y's element the index in x, -1 where a window meets no input, and the choice, its place in the window: the
@@ -37,7 +19,7 @@ struct Maxima {
 Maxima first_maxima(const Attrs& attrs, const TensorView& x, llvm::ArrayRef<int64_t> y_shape) {
   const auto windows = static_cast<size_t>(element_count(y_shape));
   Maxima best{std::vector<int64_t>(windows, -1), std::vector<int64_t>(windows, no_choice)};
-  std::vector<double> values = load({x}, 0);
+  std::vector<double> values = all_elements(x);
   PoolWindows(attrs, x.type.shape, y_shape).for_each([&](int64_t at, int64_t output, int64_t, int64_t tap) {
     int64_t& chosen = best.index[output];
     bool is_first = chosen < 0, is_larger = !is_first && values[at] > values[chosen];
@@ -49,10 +31,9 @@ Maxima first_maxima(const Attrs& attrs, const TensorView& x, llvm::ArrayRef<int6
 }
 
 Result<Types> infer_max_pool(const OpCall& call) {
-  if (Status s = check_attrs(call.attrs, max_attrs)) return s;
-  Result<Shape> shape = pooled_shape(call.attrs, call.operand(0).shape);
+  Result<Shape> shape = pooled_shape(call.attrs, call["x"].shape);
   if (!shape) return shape.takeError();
-  Types types{Type(call.operand(0).dtype, *shape)};
+  Types types{Type(call["x"].dtype, *shape)};
   if (!call.attrs.get_int("choices")) return types;
   const int64_t elements = element_count(call.attrs.get_ints("kernel"));
   if (elements >= no_choice)
@@ -66,13 +47,13 @@ Status max_pool_gradient(GradContext& g) {
   Attrs attrs = g.attrs();
   attrs.erase("storage_order");
   attrs.erase("choices");
-  ValueId maxima = g.operand(0);
+  ValueId maxima = g["x"];
   if (g.attrs().get_int("choices")) {
-    const Shape shape = g.type(g.operand(0)).shape;
+    const Shape shape = g.type(g["x"]).shape;
     attrs.set("shape", Ints(shape.begin(), shape.end()));
-    maxima = g.result(1);
+    maxima = g.result("choices");
   }
-  g.add(0, g.b.emit("max_pool_grad", {maxima, g.out_grad()}, attrs));
+  g.add("x", g.b.emit("max_pool_grad", {maxima, g.out_grad()}, attrs));
   return Status::success();
 }
 
@@ -85,11 +66,12 @@ void store_maxima(const std::vector<int64_t>& best, const TensorView& x, const T
   }
 }
 
-Status max_pool_reference(const OpCall& call, llvm::ArrayRef<TensorView> operands, llvm::ArrayRef<TensorView> results) {
-  const Maxima best = first_maxima(call.attrs, operands[0], results[0].type.shape);
-  store_maxima(best.index, operands[0], results[0]);
+Status max_pool_reference(const ReferenceCall& call) {
+  const TensorView &x = call.in("x"), &y = call.out("y"), &choices = call.out("choices");
+  const Maxima best = first_maxima(call.attrs, x, y.type.shape);
+  store_maxima(best.index, x, y);
   if (call.attrs.get_int("choices"))
-    for (size_t i = 0; i < best.choice.size(); ++i) results[1].set_int(static_cast<int64_t>(i), best.choice[i]);
+    for (size_t i = 0; i < best.choice.size(); ++i) choices.set_int(static_cast<int64_t>(i), best.choice[i]);
   return Status::success();
 }
 
@@ -116,10 +98,9 @@ std::vector<Sample> max_pool_samples() {
 }
 
 Result<Types> infer_max_pool_with_indices(const OpCall& call) {
-  if (Status s = check_attrs(call.attrs, max_indices_attrs)) return s;
-  Result<Shape> shape = pooled_shape(call.attrs, call.operand(0).shape);
+  Result<Shape> shape = pooled_shape(call.attrs, call["x"].shape);
   if (!shape) return shape.takeError();
-  return Types{Type(call.operand(0).dtype, *shape), Type(DType::I64, *shape)};
+  return Types{Type(call["x"].dtype, *shape), Type(DType::I64, *shape)};
 }
 
 // The same element's index when the first spatial dimension runs fastest.
@@ -133,15 +114,14 @@ int64_t column_major(int64_t index, llvm::ArrayRef<int64_t> x_shape) {
   return index - index % size + moved;
 }
 
-Status max_pool_with_indices_reference(const OpCall& call, llvm::ArrayRef<TensorView> operands,
-                                       llvm::ArrayRef<TensorView> results) {
-  const Shape& x_shape = call.operand(0).shape;
-  const std::vector<int64_t> best = first_maxima(call.attrs, operands[0], results[0].type.shape).index;
-  store_maxima(best, operands[0], results[0]);
+Status max_pool_with_indices_reference(const ReferenceCall& call) {
+  const TensorView &x = call.in("x"), &y = call.out("y"), &indices = call.out("indices");
+  const Shape& x_shape = call["x"].shape;
+  const std::vector<int64_t> best = first_maxima(call.attrs, x, y.type.shape).index;
+  store_maxima(best, x, y);
   bool columns_first = call.attrs.get_int("storage_order");
   for (size_t i = 0; i < best.size(); ++i)
-    results[1].set_int(static_cast<int64_t>(i),
-                       columns_first && best[i] >= 0 ? column_major(best[i], x_shape) : best[i]);
+    indices.set_int(static_cast<int64_t>(i), columns_first && best[i] >= 0 ? column_major(best[i], x_shape) : best[i]);
   return Status::success();
 }
 
@@ -153,20 +133,18 @@ std::vector<Sample> max_pool_with_indices_samples() {
   };
 }
 
-bool reads_choices(const OpCall& call) { return call.operand(0).dtype == DType::U8; }
+bool reads_choices(const OpCall& call) { return call["x"].dtype == DType::U8; }
 
 Result<Types> infer_max_pool_grad(const OpCall& call) {
-  if (Status s = check_attrs(call.attrs, max_grad_attrs)) return s;
-  if (Status s = need_float(call, 1)) return s;
+  if (Status s = need_float(call, "dy")) return s;
   if (reads_choices(call) != call.attrs.has("shape"))
     return model_error("choices go with {shape}, that of x, and x without");
-  const Type& dy = call.operand(1);
-  const Type x(dy.dtype,
-               reads_choices(call) ? call.attrs.get_ints("shape") : llvm::ArrayRef<int64_t>(call.operand(0).shape));
+  const Type& dy = call["dy"];
+  const Type x(dy.dtype, reads_choices(call) ? call.attrs.get_ints("shape") : llvm::ArrayRef<int64_t>(call["x"].shape));
   Result<Shape> shape = pooled_shape(call.attrs, x.shape);
   if (!shape) return shape.takeError();
-  if (Status s = need_shape(call, 1, *shape)) return s;
-  if (Status s = need_type(call, 0, reads_choices(call) ? Type(DType::U8, *shape) : x)) return s;
+  if (Status s = need_shape(call, "dy", *shape)) return s;
+  if (Status s = need_type(call, "x", reads_choices(call) ? Type(DType::U8, *shape) : x)) return s;
   return Types{x};
 }
 
@@ -175,18 +153,17 @@ Result<Attrs> rebatch_max_pool_grad(const OpCall& before, llvm::ArrayRef<const T
   return before.attrs;
 }
 
-Status max_pool_grad_reference(const OpCall& call, llvm::ArrayRef<TensorView> operands,
-                               llvm::ArrayRef<TensorView> results) {
-  std::vector<double> dy = load(operands, 1), dx(static_cast<size_t>(results[0].elements()));
-  const Shape &x_shape = results[0].type.shape, &y_shape = call.operand(1).shape;
+Status max_pool_grad_reference(const ReferenceCall& call) {
+  const TensorView& x = call.in("x");
+  const Shape &x_shape = call.out("dx").type.shape, &y_shape = call["dy"].shape;
+  std::vector<double> dy = call.load("dy"), dx(static_cast<size_t>(element_count(x_shape)));
   std::vector<int64_t> choice(dy.size());
-  for (size_t i = 0; reads_choices(call) && i < choice.size(); ++i)
-    choice[i] = operands[0].get_int(static_cast<int64_t>(i));
-  if (!reads_choices(call)) choice = first_maxima(call.attrs, operands[0], y_shape).choice;
+  for (size_t i = 0; reads_choices(call) && i < choice.size(); ++i) choice[i] = x.get_int(static_cast<int64_t>(i));
+  if (!reads_choices(call)) choice = first_maxima(call.attrs, x, y_shape).choice;
   PoolWindows(call.attrs, x_shape, y_shape).for_each([&](int64_t input, int64_t output, int64_t, int64_t tap) {
     if (choice[output] == tap) dx[input] += dy[output];
   });
-  store(dx, results[0]);
+  call.store(dx, "dx");
   return Status::success();
 }
 
@@ -217,12 +194,12 @@ constinit const OpDef op_max_pool{
     .summary =
         "largest element of each window of x[N, C, in...], with {choices} also its place in the window, u8; {kernel, "
         "strides, pads, dilations, ceil_mode, channels_last}",
-    .min_operands = 1,
-    .max_operands = 1,
+    .operands = {"x"},
+    .results = {"y", "choices?choices"},
+    .attrs = window_attrs.with({channels_last_attr, {"choices", 0}}),
     .infer = infer_max_pool,
     .gradient = Gradient::rule(max_pool_gradient),
     .precision = Precision::Follow,
-    .recompute = Recompute::Normal,
     .flops = pool_flops,
     .chunk = part_of_first,
     .reference = max_pool_reference,
@@ -234,12 +211,12 @@ constinit const OpDef op_max_pool_grad{
     .summary =
         "gradient of max_pool's x from x and dy: all to a window's first maximum; attributes as in max_pool; from "
         "choices instead of x with {shape}, that of x",
-    .min_operands = 2,
-    .max_operands = 2,
+    .operands = {"x", "dy"},
+    .results = {"dx"},
+    .attrs = window_attrs.with({channels_last_attr, {"shape", AttrKind::Ints, AttrNeed::Optional}}),
     .infer = infer_max_pool_grad,
     .gradient = no_second_derivative,
     .precision = Precision::Follow,
-    .recompute = Recompute::Normal,
     .flops = pool_grad_flops,
     .rebatch = rebatch_max_pool_grad,
     .reference = max_pool_grad_reference,
@@ -251,12 +228,12 @@ constinit const OpDef op_max_pool_with_indices{
     .summary =
         "max_pool and the i64 index in x of every maximum; {kernel, strides, pads, dilations, ceil_mode,"
         " storage_order: 1 counts the first spatial dimension fastest}",
-    .min_operands = 1,
-    .max_operands = 1,
+    .operands = {"x"},
+    .results = {"y", "indices"},
+    .attrs = window_attrs.with({{"storage_order", 0}}),
     .infer = infer_max_pool_with_indices,
     .gradient = Gradient::rule(max_pool_gradient),
     .precision = Precision::Follow,
-    .recompute = Recompute::Normal,
     .flops = pool_flops,
     .reference = max_pool_with_indices_reference,
     .samples = max_pool_with_indices_samples,

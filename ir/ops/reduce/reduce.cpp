@@ -11,12 +11,12 @@ namespace {
 
 llvm::ArrayRef<int64_t> axes_of(const Attrs& attrs) { return attrs.get_ints("axes"); }
 
-constexpr AttrRule extreme_attrs[] = {{"axes", AttrKind::Ints}, {"keep_dims", AttrKind::Int, AttrNeed::Optional}};
-constexpr AttrRule sum_attrs[] = {extreme_attrs[0], extreme_attrs[1], sum_dtype_rule};
+constexpr AttrSpecs extreme_attrs{{"axes", AttrKind::Ints}, {"keep_dims", 0}};
+constexpr AttrSpecs sum_attrs = extreme_attrs.with({sum_dtype_attr});
 
-Result<Types> infer_reduce(const OpCall& call, llvm::ArrayRef<AttrRule> attrs) {
-  if (Status s = check_attrs(call.attrs, attrs)) return s;
-  const Type& x = call.operand(0);
+// Sums, means and products may round to {dtype}.
+Result<Types> infer_reduce(const OpCall& call) {
+  const Type& x = call["x"];
   if (x.dtype == DType::Bool) return model_error("operand 0 is bool, it must be a number");
   llvm::ArrayRef<int64_t> axes = axes_of(call.attrs);
   for (size_t i = 0; i < axes.size(); ++i) {
@@ -29,23 +29,16 @@ Result<Types> infer_reduce(const OpCall& call, llvm::ArrayRef<AttrRule> attrs) {
   return one_result(*dtype, reduced_shape(x.shape, axes, call.attrs.get_int("keep_dims") != 0));
 }
 
-// Sums, means and products, which may round to {dtype}.
-Result<Types> infer_sum(const OpCall& call) { return infer_reduce(call, sum_attrs); }
-
-Status empty_operand(const OpCall& call) {
-  return model_error("reduces an empty tensor " + to_string(call.operand(0)));
-}
+Status empty_operand(const OpCall& call) { return model_error("reduces an empty tensor " + to_string(call["x"])); }
 
 // Of an empty slice there is no largest element.
 Result<Types> infer_extreme(const OpCall& call) {
-  Result<Types> types = infer_reduce(call, extreme_attrs);
-  if (types && call.operand(0).elements() == 0 && types->front().elements() != 0) return empty_operand(call);
+  Result<Types> types = infer_reduce(call);
+  if (types && call["x"].elements() == 0 && types->front().elements() != 0) return empty_operand(call);
   return types;
 }
 
-double reduce_flops(const OpCall& call, llvm::ArrayRef<Type>) {
-  return static_cast<double>(call.operand(0).elements());
-}
+double reduce_flops(const OpCall& call, llvm::ArrayRef<Type>) { return static_cast<double>(call["x"].elements()); }
 
 // Folds every element of x into its place in `totals`, which has x's shape with the axes taken out.
 template <typename T, typename Fold>
@@ -75,91 +68,92 @@ Status fold_into(const OpCall& call, const TensorView& x, const TensorView& y, T
 }
 
 template <auto f>
-Status accumulate(const OpCall& call, llvm::ArrayRef<TensorView> x, llvm::ArrayRef<TensorView> y, int start) {
-  if (is_float(x[0].type.dtype)) return fold_into<double, f>(call, x[0], y[0], start);
-  return fold_into<uint64_t, f>(call, x[0], y[0], static_cast<uint64_t>(start));
+Status accumulate(const ReferenceCall& call, int start) {
+  const TensorView &x = call.in("x"), &y = call.out("y");
+  if (is_float(x.type.dtype)) return fold_into<double, f>(call, x, y, start);
+  return fold_into<uint64_t, f>(call, x, y, static_cast<uint64_t>(start));
 }
 
-Status sum_reference(const OpCall& call, llvm::ArrayRef<TensorView> x, llvm::ArrayRef<TensorView> y) {
-  return accumulate<[](auto a, auto b) { return a + b; }>(call, x, y, 0);
+Status sum_reference(const ReferenceCall& call) {
+  return accumulate<[](auto a, auto b) { return a + b; }>(call, 0);
 }
 
-Status prod_reference(const OpCall& call, llvm::ArrayRef<TensorView> x, llvm::ArrayRef<TensorView> y) {
-  return accumulate<[](auto a, auto b) { return a * b; }>(call, x, y, 1);
+Status prod_reference(const ReferenceCall& call) {
+  return accumulate<[](auto a, auto b) { return a * b; }>(call, 1);
 }
 
-Status mean_reference(const OpCall& call, llvm::ArrayRef<TensorView> x, llvm::ArrayRef<TensorView> y) {
-  std::vector<double> totals = fold<double>(call, x[0], y[0].elements(), 0.0, std::plus<double>());
-  double count = static_cast<double>(x[0].elements()) / static_cast<double>(y[0].elements());
-  for (int64_t i = 0; i < y[0].elements(); ++i) y[0].set(i, totals[static_cast<size_t>(i)] / count);
+Status mean_reference(const ReferenceCall& call) {
+  const TensorView &x = call.in("x"), &y = call.out("y");
+  std::vector<double> totals = fold<double>(call, x, y.elements(), 0.0, std::plus<double>());
+  double count = static_cast<double>(x.elements()) / static_cast<double>(y.elements());
+  for (int64_t i = 0; i < y.elements(); ++i) y.set(i, totals[static_cast<size_t>(i)] / count);
   return Status::success();
 }
 
 // `wins(b, a)`: b replaces a. NaN wins always.
 template <auto wins>
-Status extreme_reference(const OpCall& call, llvm::ArrayRef<TensorView> x, llvm::ArrayRef<TensorView> y) {
+Status extreme_reference(const ReferenceCall& call) {
+  const TensorView &x = call.in("x"), &y = call.out("y");
   constexpr auto choose = [](auto a, auto b) { return b != b || wins(b, a) ? b : a; };
   auto lowest = [](auto worst, auto best) { return wins(worst, best) ? best : worst; };
-  if (is_float(x[0].type.dtype)) {
+  if (is_float(x.type.dtype)) {
     double infinity = std::numeric_limits<double>::infinity();
-    return fold_into<double, choose>(call, x[0], y[0], lowest(-infinity, infinity));
+    return fold_into<double, choose>(call, x, y, lowest(-infinity, infinity));
   }
-  if (x[0].type.dtype == DType::U64)
-    return fold_into<uint64_t, choose>(call, x[0], y[0], lowest(uint64_t{0}, ~uint64_t{0}));
+  if (x.type.dtype == DType::U64) return fold_into<uint64_t, choose>(call, x, y, lowest(uint64_t{0}, ~uint64_t{0}));
   using Limits = std::numeric_limits<int64_t>;
-  return fold_into<int64_t, choose>(call, x[0], y[0], lowest(Limits::min(), Limits::max()));
+  return fold_into<int64_t, choose>(call, x, y, lowest(Limits::min(), Limits::max()));
 }
 
 // ---- Gradients ----
 
 Expr with_kept_axes(GradContext& g, Expr reduced) {
-  return reshape(reduced, reduced_shape(g.type(g.operand(0)).shape, axes_of(g.attrs()), true));
+  return reshape(reduced, reduced_shape(g.type(g["x"]).shape, axes_of(g.attrs()), true));
 }
 
 Expr spread(GradContext& g, Expr dy) {
-  const Shape shape = g.type(g.operand(0)).shape;
+  const Shape shape = g.type(g["x"]).shape;
   return {&g.b, g.b.expand(with_kept_axes(g, dy), shape)};
 }
 
 // dy in x's dtype, cast before it is spread.
-Expr narrow_grad(GradContext& g) { return cast(out_grad(g), g.type(g.operand(0)).dtype); }
+Expr narrow_grad(GradContext& g) { return cast(out_grad(g), g.type(g["x"]).dtype); }
 
 Expr sum_over_axes(GradContext& g, Expr x) { return {&g.b, g.b.sum(x, axes_of(g.attrs()), true)}; }
 
 Status sum_gradient(GradContext& g) {
-  if (g.wants(0)) g.add(0, spread(g, narrow_grad(g)));
+  if (g.wants("x")) g.add("x", spread(g, narrow_grad(g)));
   return Status::success();
 }
 
 Status mean_gradient(GradContext& g) {
-  if (!g.wants(0)) return Status::success();
-  double count =
-      static_cast<double>(g.type(g.operand(0)).elements()) / static_cast<double>(g.type(g.result(0)).elements());
-  g.add(0, spread(g, cast(out_grad(g) * (1 / count), g.type(g.operand(0)).dtype)));
+  if (!g.wants("x")) return Status::success();
+  double count = static_cast<double>(g.type(g["x"]).elements()) / static_cast<double>(g.type(g.result("y")).elements());
+  g.add("x", spread(g, cast(out_grad(g) * (1 / count), g.type(g["x"]).dtype)));
   return Status::success();
 }
 
 // Elements that equal the extreme share its gradient evenly.
 Status extreme_gradient(GradContext& g) {
-  if (!g.wants(0)) return Status::success();
-  Expr x = operand(g, 0);
+  if (!g.wants("x")) return Status::success();
+  Expr x = operand(g, "x");
   Expr winners = cast(equals(x, with_kept_axes(g, result(g))), x.type().dtype);
-  g.add(0, winners * (with_kept_axes(g, out_grad(g)) / sum_over_axes(g, winners)));
+  g.add("x", winners * (with_kept_axes(g, out_grad(g)) / sum_over_axes(g, winners)));
   return Status::success();
 }
 
 // d/dx_i is the product of the others: y / x_i where no other is zero, taking the product over
 // non-zero elements, so that a single zero gets its due.
 Status prod_gradient(GradContext& g) {
-  if (!g.wants(0)) return Status::success();
-  Expr x = operand(g, 0);
+  if (!g.wants("x")) return Status::success();
+  Expr x = operand(g, "x");
   Expr is_zero = equals(x, 0.0);
   Expr zero_count = cast(is_zero, x.type().dtype);
   Expr safe = where(is_zero, like(x, 1), x);
   Expr product = apply("reduce_prod", safe, {{"axes", *g.attrs().find("axes")}, {"keep_dims", int64_t{1}}});
   Expr dy = with_kept_axes(g, narrow_grad(g));
   Expr other_zeros = sum_over_axes(g, zero_count) - zero_count;
-  g.add(0, where(equals(other_zeros, 0.0), dy * product / safe, 0.0));
+  g.add("x", where(equals(other_zeros, 0.0), dy * product / safe, 0.0));
   return Status::success();
 }
 
@@ -202,7 +196,7 @@ std::vector<Sample> prod_samples() {
 
 // Over dimension 0 the parts are joined as `over_rows` says.
 ChunkCall reduced_part(const OpCall& call, Combine over_rows) {
-  ChunkCall part = cut_operands(call, {0});
+  ChunkCall part = cut_operands(call, {"x"});
   if (contains(axes_of(call.attrs), 0)) part.combine = {over_rows};
   return part;
 }
@@ -214,16 +208,17 @@ std::optional<ChunkCall> within_rows_part(const OpCall& call, Chunk part) {
   return contains(axes_of(call.attrs), 0) ? std::nullopt : part_of_first(call, part);
 }
 
-constexpr OpDef reduction_op(llvm::StringLiteral name, llvm::StringLiteral summary, InferFn infer, GradientFn gradient,
-                             Precision precision, ChunkFn part, ReferenceFn reference, SamplesFn samples) {
+constexpr OpDef reduction_op(llvm::StringLiteral name, llvm::StringLiteral summary, AttrSpecs attrs, InferFn infer,
+                             GradientFn gradient, Precision precision, ChunkFn part, ReferenceFn reference,
+                             SamplesFn samples) {
   return {.name = name,
           .summary = summary,
-          .min_operands = 1,
-          .max_operands = 1,
+          .operands = {"x"},
+          .results = {"y"},
+          .attrs = attrs,
           .infer = infer,
           .gradient = Gradient::rule(gradient),
           .precision = precision,
-          .recompute = Recompute::Cheap,
           .flops = reduce_flops,
           .chunk = part,
           .reference = reference,
@@ -231,36 +226,35 @@ constexpr OpDef reduction_op(llvm::StringLiteral name, llvm::StringLiteral summa
 }
 
 Result<Types> infer_mean(const OpCall& call) {
-  if (Status s = need_float(call, 0)) return s;
-  Result<Types> types = infer_sum(call);
-  if (types && call.operand(0).elements() == 0 && types->front().elements() != 0) return empty_operand(call);
+  if (Status s = need_float(call, "x")) return s;
+  Result<Types> types = infer_reduce(call);
+  if (types && call["x"].elements() == 0 && types->front().elements() != 0) return empty_operand(call);
   return types;
 }
 
 }  // namespace
 
 constinit const OpDef op_reduce_sum =
-    reduction_op("reduce_sum", "sum over {axes} {keep_dims}, rounded to {dtype} when given", infer_sum, sum_gradient,
-                 Precision::Full, sum_part, sum_reference, sum_number_samples);
+    reduction_op("reduce_sum", "sum over {axes} {keep_dims}, rounded to {dtype} when given", sum_attrs, infer_reduce,
+                 sum_gradient, Precision::Full, sum_part, sum_reference, sum_number_samples);
 constinit const OpDef op_reduce_mean =
-    reduction_op("reduce_mean", "mean over {axes} {keep_dims}, rounded to {dtype} when given", infer_mean,
+    reduction_op("reduce_mean", "mean over {axes} {keep_dims}, rounded to {dtype} when given", sum_attrs, infer_mean,
                  mean_gradient, Precision::Full, mean_part, mean_reference, sum_samples);
 constinit const OpDef op_reduce_max = reduction_op(
-    "reduce_max", "largest element over {axes} {keep_dims}", infer_extreme, extreme_gradient, Precision::Follow,
-    within_rows_part, extreme_reference<[](auto b, auto a) { return a < b; }>, extreme_samples);
+    "reduce_max", "largest element over {axes} {keep_dims}", extreme_attrs, infer_extreme, extreme_gradient,
+    Precision::Follow, within_rows_part, extreme_reference<[](auto b, auto a) { return a < b; }>, extreme_samples);
 constinit const OpDef op_reduce_min = reduction_op(
-    "reduce_min", "smallest element over {axes} {keep_dims}", infer_extreme, extreme_gradient, Precision::Follow,
-    within_rows_part, extreme_reference<[](auto b, auto a) { return b < a; }>, extreme_samples);
+    "reduce_min", "smallest element over {axes} {keep_dims}", extreme_attrs, infer_extreme, extreme_gradient,
+    Precision::Follow, within_rows_part, extreme_reference<[](auto b, auto a) { return b < a; }>, extreme_samples);
 constinit const OpDef op_reduce_prod =
-    reduction_op("reduce_prod", "product over {axes} {keep_dims}, rounded to {dtype} when given", infer_sum,
-                 prod_gradient, Precision::Full, within_rows_part, prod_reference, prod_samples);
+    reduction_op("reduce_prod", "product over {axes} {keep_dims}, rounded to {dtype} when given", sum_attrs,
+                 infer_reduce, prod_gradient, Precision::Full, within_rows_part, prod_reference, prod_samples);
 
 // ---- sum_squares ----
 
 namespace {
 
 Result<Types> infer_sum_squares(const OpCall& call) {
-  if (Status s = check_attrs(call.attrs, {})) return s;
   DType sum = DType::F32;
   for (size_t i = 0; i < call.count(); ++i) {
     if (Status s = need_float(call, i)) return s;
@@ -269,11 +263,12 @@ Result<Types> infer_sum_squares(const OpCall& call) {
   return one_result(sum, {});
 }
 
-Status sum_squares_reference(const OpCall&, llvm::ArrayRef<TensorView> operands, llvm::ArrayRef<TensorView> y) {
+Status sum_squares_reference(const ReferenceCall& call) {
+  const TensorView& y = call.out("y");
   double sum = 0;
-  for (const TensorView& x : operands)
+  for (const TensorView& x : call.operands)
     for (int64_t i = 0; i < x.elements(); ++i) sum += x.get(i) * x.get(i);
-  y[0].set(0, sum);
+  y.set(0, sum);
   return Status::success();
 }
 
@@ -306,12 +301,11 @@ std::vector<Sample> sum_squares_samples() {
 constinit const OpDef op_sum_squares{
     .name = "sum_squares",
     .summary = "the sum of x * x over all elements of all operands, a scalar, f32 for 16-bit floats",
-    .min_operands = 1,
-    .max_operands = -1,
+    .operands = {"xs+"},
+    .results = {"y"},
     .infer = infer_sum_squares,
     .gradient = Gradient::rule(sum_squares_gradient),
     .precision = Precision::Follow,
-    .recompute = Recompute::Cheap,
     .flops = sum_squares_flops,
     .reference = sum_squares_reference,
     .samples = sum_squares_samples,

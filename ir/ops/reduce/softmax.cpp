@@ -10,10 +10,7 @@
 namespace plimsoll {
 namespace {
 
-constexpr AttrRule axis_only[] = {{"axis", AttrKind::Int}};
-
 Result<Types> infer_along_axis(const OpCall& call) {
-  if (Status s = check_attrs(call.attrs, axis_only)) return s;
   for (size_t i = 0; i < call.count(); ++i) {
     if (Status s = need_float(call, i)) return s;
     if (Status s = need_type(call, i, call.operand(0))) return s;
@@ -26,17 +23,17 @@ using Row = std::vector<double>;
 
 // change(row, other) replaces each row of operand 0 along the axis; other is that row of operand 1, where there is one.
 template <typename Change>
-Status change_rows(const OpCall& call, llvm::ArrayRef<TensorView> operands, const TensorView& result, Change change) {
+Status change_rows(const ReferenceCall& call, Change change) {
   AxisView view = along_axis(call.operand(0).shape, call.attrs.get_int("axis"));
   if (view.length == 0) return Status::success();
-  std::vector<double> first = load(operands, 0), second = load(operands, 1);
+  std::vector<double> first = call.load(0), second = call.count() > 1 ? call.load(1) : Row();
   Row row(static_cast<size_t>(view.length)), other(second.empty() ? 0 : row.size());
   for (int64_t o = 0; o < view.outer; ++o)
     for (int64_t i = 0; i < view.inner; ++i) {
       for (size_t k = 0; k < row.size(); ++k) row[k] = first[view.at(o, static_cast<int64_t>(k), i)];
       for (size_t k = 0; k < other.size(); ++k) other[k] = second[view.at(o, static_cast<int64_t>(k), i)];
       change(row, other);
-      for (size_t k = 0; k < row.size(); ++k) result.set(view.at(o, static_cast<int64_t>(k), i), row[k]);
+      for (size_t k = 0; k < row.size(); ++k) call.results[0].set(view.at(o, static_cast<int64_t>(k), i), row[k]);
     }
   return Status::success();
 }
@@ -47,25 +44,23 @@ double log_sum_exp(const Row& row) {
   return largest + std::log(sum);
 }
 
-Status softmax_reference(const OpCall& call, llvm::ArrayRef<TensorView> operands, llvm::ArrayRef<TensorView> results) {
-  return change_rows(call, operands, results[0], [](Row& row, const Row&) {
+Status softmax_reference(const ReferenceCall& call) {
+  return change_rows(call, [](Row& row, const Row&) {
     double lse = log_sum_exp(row);
     for (double& x : row) x = std::exp(x - lse);
   });
 }
 
-Status log_softmax_reference(const OpCall& call, llvm::ArrayRef<TensorView> operands,
-                             llvm::ArrayRef<TensorView> results) {
-  return change_rows(call, operands, results[0], [](Row& row, const Row&) {
+Status log_softmax_reference(const ReferenceCall& call) {
+  return change_rows(call, [](Row& row, const Row&) {
     double lse = log_sum_exp(row);
     for (double& x : row) x -= lse;
   });
 }
 
 // dx = y * (dy - sum(y * dy))
-Status softmax_grad_reference(const OpCall& call, llvm::ArrayRef<TensorView> operands,
-                              llvm::ArrayRef<TensorView> results) {
-  return change_rows(call, operands, results[0], [](Row& y, const Row& dy) {
+Status softmax_grad_reference(const ReferenceCall& call) {
+  return change_rows(call, [](Row& y, const Row& dy) {
     double sum = 0;
     for (size_t k = 0; k < y.size(); ++k) sum += y[k] * dy[k];
     for (size_t k = 0; k < y.size(); ++k) y[k] *= dy[k] - sum;
@@ -73,29 +68,28 @@ Status softmax_grad_reference(const OpCall& call, llvm::ArrayRef<TensorView> ope
 }
 
 // dx = dy - exp(y) * sum(dy)
-Status log_softmax_grad_reference(const OpCall& call, llvm::ArrayRef<TensorView> operands,
-                                  llvm::ArrayRef<TensorView> results) {
-  return change_rows(call, operands, results[0], [](Row& y, const Row& dy) {
+Status log_softmax_grad_reference(const ReferenceCall& call) {
+  return change_rows(call, [](Row& y, const Row& dy) {
     double sum = 0;
     for (double d : dy) sum += d;
     for (size_t k = 0; k < y.size(); ++k) y[k] = dy[k] - std::exp(y[k]) * sum;
   });
 }
 
-Status hardmax_reference(const OpCall& call, llvm::ArrayRef<TensorView> operands, llvm::ArrayRef<TensorView> results) {
-  return change_rows(call, operands, results[0], [](Row& row, const Row&) {
+Status hardmax_reference(const ReferenceCall& call) {
+  return change_rows(call, [](Row& row, const Row&) {
     auto first = static_cast<size_t>(std::max_element(row.begin(), row.end()) - row.begin());
     for (size_t k = 0; k < row.size(); ++k) row[k] = k == first;
   });
 }
 
 Status softmax_gradient(GradContext& g) {
-  g.add(0, g.b.emit("softmax_grad", {g.result(0), g.out_grad()}, g.attrs()));
+  g.add("x", g.b.emit("softmax_grad", {g.result("y"), g.out_grad()}, g.attrs()));
   return Status::success();
 }
 
 Status log_softmax_gradient(GradContext& g) {
-  g.add(0, g.b.emit("log_softmax_grad", {g.result(0), g.out_grad()}, g.attrs()));
+  g.add("x", g.b.emit("log_softmax_grad", {g.result("y"), g.out_grad()}, g.attrs()));
   return Status::success();
 }
 
@@ -123,13 +117,13 @@ std::vector<Sample> two_operand_samples() {
 constinit const OpDef op_softmax{
     .name = "softmax",
     .summary = "exp(x) / sum(exp(x)) along {axis}",
-    .min_operands = 1,
-    .max_operands = 1,
+    .operands = {"x"},
+    .results = {"y"},
+    .attrs = {{"axis", AttrKind::Int}},
     .infer = infer_along_axis,
     .gradient = Gradient::rule(softmax_gradient),
     .precision = Precision::Follow,  // the sum of exponentials is f32 whatever x is
-    .recompute = Recompute::Normal,
-    .in_place = over_first,
+    .in_place = {{"y", "x"}},
     .chunk = chunk_across_axis,
     .reference = softmax_reference,
     .samples = one_operand_samples,
@@ -138,13 +132,13 @@ constinit const OpDef op_softmax{
 constinit const OpDef op_softmax_grad{
     .name = "softmax_grad",
     .summary = "y * (dy - sum(y * dy)) along {axis}, y being the softmax",
-    .min_operands = 2,
-    .max_operands = 2,
+    .operands = {"y", "dy"},
+    .results = {"dx"},
+    .attrs = {{"axis", AttrKind::Int}},
     .infer = infer_along_axis,
     .gradient = no_second_derivative,
     .precision = Precision::Follow,  // the sum of exponentials is f32 whatever x is
-    .recompute = Recompute::Normal,
-    .in_place = over_either,
+    .in_place = {{"dx", "y"}, {"dx", "dy"}},
     .reference = softmax_grad_reference,
     .samples = two_operand_samples,
 };
@@ -152,13 +146,13 @@ constinit const OpDef op_softmax_grad{
 constinit const OpDef op_log_softmax{
     .name = "log_softmax",
     .summary = "x - log(sum(exp(x))) along {axis}",
-    .min_operands = 1,
-    .max_operands = 1,
+    .operands = {"x"},
+    .results = {"y"},
+    .attrs = {{"axis", AttrKind::Int}},
     .infer = infer_along_axis,
     .gradient = Gradient::rule(log_softmax_gradient),
     .precision = Precision::Full,
-    .recompute = Recompute::Normal,
-    .in_place = over_first,
+    .in_place = {{"y", "x"}},
     .chunk = chunk_across_axis,
     .reference = log_softmax_reference,
     .samples = one_operand_samples,
@@ -167,13 +161,13 @@ constinit const OpDef op_log_softmax{
 constinit const OpDef op_log_softmax_grad{
     .name = "log_softmax_grad",
     .summary = "dy - exp(y) * sum(dy) along {axis}, y being the log_softmax",
-    .min_operands = 2,
-    .max_operands = 2,
+    .operands = {"y", "dy"},
+    .results = {"dx"},
+    .attrs = {{"axis", AttrKind::Int}},
     .infer = infer_along_axis,
     .gradient = no_second_derivative,
     .precision = Precision::Full,
-    .recompute = Recompute::Normal,
-    .in_place = over_either,
+    .in_place = {{"dx", "y"}, {"dx", "dy"}},
     .reference = log_softmax_grad_reference,
     .samples = two_operand_samples,
 };
@@ -181,12 +175,12 @@ constinit const OpDef op_log_softmax_grad{
 constinit const OpDef op_hardmax{
     .name = "hardmax",
     .summary = "1 at the first largest element along {axis}, 0 elsewhere",
-    .min_operands = 1,
-    .max_operands = 1,
+    .operands = {"x"},
+    .results = {"y"},
+    .attrs = {{"axis", AttrKind::Int}},
     .infer = infer_along_axis,
     .gradient = Gradient::zero(),
     .precision = Precision::Follow,
-    .recompute = Recompute::Cheap,
     .reference = hardmax_reference,
     .samples = one_operand_samples,
 };

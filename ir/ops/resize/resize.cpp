@@ -135,22 +135,19 @@ Status check_resize(const Attrs& attrs, int64_t rank, llvm::ArrayRef<int64_t> in
   return Status::success();
 }
 
-llvm::SmallVector<AttrRule, 12> resize_rules() {
-  return {{"mode", AttrKind::String},
-          {"sizes", AttrKind::Ints},
-          {"scales", AttrKind::Floats},
-          {"coordinate", AttrKind::String, AttrNeed::Optional},
-          {"nearest", AttrKind::String, AttrNeed::Optional},
-          {"cubic_a", AttrKind::Float, AttrNeed::Optional},
-          {"exclude_outside", AttrKind::Int, AttrNeed::Optional},
-          {"extrapolation", AttrKind::Float, AttrNeed::Optional},
-          {"roi", AttrKind::Floats, AttrNeed::Optional}};
-}
+constexpr AttrSpecs resize_attrs{{"mode", AttrKind::String},
+                                 {"sizes", AttrKind::Ints},
+                                 {"scales", AttrKind::Floats},
+                                 {"coordinate", "half_pixel"},
+                                 {"nearest", "round_prefer_floor"},
+                                 {"cubic_a", -0.75},
+                                 {"exclude_outside", 0},
+                                 {"extrapolation", 0.0},
+                                 {"roi", AttrKind::Floats, AttrNeed::Optional}};
 
 Result<Types> infer_resize(const OpCall& call) {
-  if (Status s = check_attrs(call.attrs, resize_rules())) return s;
-  if (Status s = need_float(call, 0)) return s;
-  const Type& x = call.operand(0);
+  if (Status s = need_float(call, "x")) return s;
+  const Type& x = call["x"];
   llvm::ArrayRef<int64_t> sizes = call.attrs.get_ints("sizes");
   if (Status s = need_length(call.attrs, "sizes", x.rank())) return s;
   if (Status s = check_resize(call.attrs, x.rank(), x.shape, sizes)) return s;
@@ -158,13 +155,10 @@ Result<Types> infer_resize(const OpCall& call) {
 }
 
 Result<Types> infer_resize_grad(const OpCall& call) {
-  llvm::SmallVector<AttrRule, 12> rules = resize_rules();
-  rules.push_back({"shape", AttrKind::Ints});
-  if (Status s = check_attrs(call.attrs, rules)) return s;
-  if (Status s = need_float(call, 0)) return s;
-  const Type& dy = call.operand(0);
+  if (Status s = need_float(call, "dy")) return s;
+  const Type& dy = call["dy"];
   llvm::ArrayRef<int64_t> shape = call.attrs.get_ints("shape");
-  if (Status s = need_type(call, 0, Type(dy.dtype, call.attrs.get_ints("sizes")))) return s;
+  if (Status s = need_type(call, "dy", Type(dy.dtype, call.attrs.get_ints("sizes")))) return s;
   if (Status s = need_length(call.attrs, "shape", dy.rank())) return s;
   if (Status s = check_resize(call.attrs, dy.rank(), shape, dy.shape)) return s;
   return one_result(dy.dtype, shape);
@@ -172,17 +166,12 @@ Result<Types> infer_resize_grad(const OpCall& call) {
 
 // ---- Reference ----
 
-std::vector<double> all_elements(const TensorView& tensor) {
-  std::vector<double> elements;
-  for (int64_t i = 0; i < tensor.elements(); ++i) elements.push_back(tensor.get(i));
-  return elements;
-}
-
 // One axis at a time; `shape` is that of the elements so far.
-Status resize_reference(const OpCall& call, llvm::ArrayRef<TensorView> x, llvm::ArrayRef<TensorView> y) {
-  Shape shape = x[0].type.shape;
-  const Shape &in = x[0].type.shape, &out = y[0].type.shape;
-  std::vector<double> elements = all_elements(x[0]);
+Status resize_reference(const ReferenceCall& call) {
+  const TensorView &x = call.in("x"), &y = call.out("y");
+  Shape shape = x.type.shape;
+  const Shape &in = x.type.shape, &out = y.type.shape;
+  std::vector<double> elements = all_elements(x);
   for (size_t d = 0; d < shape.size(); ++d) {
     if (is_untouched(call.attrs, in, out, d)) continue;
     std::vector<Taps> taps = taps_of_axis(call.attrs, in, out, d);
@@ -198,14 +187,15 @@ Status resize_reference(const OpCall& call, llvm::ArrayRef<TensorView> x, llvm::
     });
     elements = std::move(resized);
   }
-  for (int64_t i = 0; i < y[0].elements(); ++i) y[0].set(i, elements[i]);
+  for (int64_t i = 0; i < y.elements(); ++i) y.set(i, elements[i]);
   return Status::success();
 }
 
-Status resize_grad_reference(const OpCall& call, llvm::ArrayRef<TensorView> dy, llvm::ArrayRef<TensorView> dx) {
-  Shape shape = dy[0].type.shape;
-  const Shape &in = dx[0].type.shape, &out = dy[0].type.shape;
-  std::vector<double> elements = all_elements(dy[0]);
+Status resize_grad_reference(const ReferenceCall& call) {
+  const TensorView &dy = call.in("dy"), &dx = call.out("dx");
+  Shape shape = dy.type.shape;
+  const Shape &in = dx.type.shape, &out = dy.type.shape;
+  std::vector<double> elements = all_elements(dy);
   for (size_t d = 0; d < shape.size(); ++d) {
     if (is_untouched(call.attrs, in, out, d)) continue;
     std::vector<Taps> taps = taps_of_axis(call.attrs, in, out, d);
@@ -220,28 +210,28 @@ Status resize_grad_reference(const OpCall& call, llvm::ArrayRef<TensorView> dy, 
             sums[to.at(o, tap.index, i)] += tap.weight * elements[from.at(o, k, i)];
     elements = std::move(sums);
   }
-  for (int64_t i = 0; i < dx[0].elements(); ++i) dx[0].set(i, elements[i]);
+  for (int64_t i = 0; i < dx.elements(); ++i) dx.set(i, elements[i]);
   return Status::success();
 }
 
 // ---- Gradients, cost, rebatching, samples ----
 
 Status resize_gradient(GradContext& g) {
-  if (!g.wants(0)) return Status::success();
-  const Shape shape = g.type(g.operand(0)).shape;
+  if (!g.wants("x")) return Status::success();
+  const Shape shape = g.type(g["x"]).shape;
   Attrs attrs = g.attrs();
   attrs.set("shape", Ints(shape.begin(), shape.end()));
-  g.add(0, apply("resize_grad", out_grad(g), attrs));
+  g.add("x", apply("resize_grad", out_grad(g), attrs));
   return Status::success();
 }
 
 // The resampling is linear but for the extrapolation value, which has no part in its gradient.
 Status resize_grad_gradient(GradContext& g) {
-  if (!g.wants(0)) return Status::success();
+  if (!g.wants("dy")) return Status::success();
   Attrs attrs = g.attrs();
   attrs.erase("shape");
   attrs.set("extrapolation", 0.0);
-  g.add(0, apply("resize", out_grad(g), attrs));
+  g.add("dy", apply("resize", out_grad(g), attrs));
   return Status::success();
 }
 
@@ -250,7 +240,7 @@ double resize_flops(const OpCall& call, llvm::ArrayRef<Type> results) {
   double taps = mode == "nearest" ? 1 : mode == "linear" ? 2 : 4, product = 1;
   for (double scale : call.attrs.get_floats("scales"))
     if (scale != 1) product *= taps;
-  return 2 * product * static_cast<double>(std::max(results[0].elements(), call.operand(0).elements()));
+  return 2 * product * static_cast<double>(std::max(results[0].elements(), call["x"].elements()));
 }
 
 // A dimension that follows the batch must be one that is not resampled.
@@ -274,9 +264,9 @@ Result<Attrs> rebatch_resize(const OpCall& before, llvm::ArrayRef<const Type*> a
 
 std::optional<ChunkCall> resize_part(const OpCall& call, Chunk part) {
   const Attrs& attrs = call.attrs;
-  if (attrs.has("roi") || attrs.get_floats("scales")[0] != 1 || attrs.get_ints("sizes")[0] != call.operand(0).shape[0])
+  if (attrs.has("roi") || attrs.get_floats("scales")[0] != 1 || attrs.get_ints("sizes")[0] != call["x"].shape[0])
     return std::nullopt;
-  return with_part_of_shape(cut_operands(call, {0}), "sizes", part);
+  return with_part_of_shape(cut_operands(call, {"x"}), "sizes", part);
 }
 
 Attrs resampling(llvm::StringRef mode, llvm::StringRef coordinate, Ints sizes, Floats scales) {
@@ -322,12 +312,12 @@ constinit const OpDef op_resize{
     .summary =
         "x resampled to {sizes} {mode=nearest|linear|cubic} {scales, coordinate, nearest, cubic_a, "
         "exclude_outside, extrapolation, roi} as in ONNX",
-    .min_operands = 1,
-    .max_operands = 1,
+    .operands = {"x"},
+    .results = {"y"},
+    .attrs = resize_attrs,
     .infer = infer_resize,
     .gradient = Gradient::rule(resize_gradient),
     .precision = Precision::Follow,
-    .recompute = Recompute::Cheap,
     .flops = resize_flops,
     .rebatch = rebatch_resize,
     .chunk = resize_part,
@@ -340,12 +330,12 @@ constinit const OpDef op_resize_grad{
     .summary =
         "dy spread by resize's weights over the elements it read, of {shape}; the other attributes are "
         "resize's",
-    .min_operands = 1,
-    .max_operands = 1,
+    .operands = {"dy"},
+    .results = {"dx"},
+    .attrs = resize_attrs.with({{"shape", AttrKind::Ints}}),
     .infer = infer_resize_grad,
     .gradient = Gradient::rule(resize_grad_gradient),
     .precision = Precision::Follow,
-    .recompute = Recompute::Cheap,
     .flops = resize_flops,
     .rebatch = rebatch_resize,
     .reference = resize_grad_reference,

@@ -16,40 +16,39 @@ namespace {
 
 using namespace samples;
 
-constexpr AttrRule optional_float(llvm::StringLiteral name) { return {name, AttrKind::Float, AttrNeed::Optional}; }
-
-// Operand i: a float of the parameter's shape.
-Status need_like_parameter(const OpCall& call, size_t i) {
+// The operand is a float of the parameter's shape.
+Status need_like_parameter(const OpCall& call, PortKey i) {
   if (!call.has(i)) return Status::success();
   if (Status s = need_float(call, i)) return s;
-  return need_type(call, i, Type(call.operand(i).dtype, call.operand(0).shape));
+  return need_type(call, i, Type(call[i].dtype, call["param"].shape));
 }
 
-Status need_float_scalar(const OpCall& call, size_t i) {
+Status need_float_scalar(const OpCall& call, PortKey i) {
   if (Status s = need_float(call, i)) return s;
   return need_rank(call, i, 0);
 }
 
-double scalar_or(const OpCall& call, llvm::ArrayRef<TensorView> operands, size_t i, double otherwise) {
-  return call.has(i) ? operands[i].get(0) : otherwise;
+double scale_of(const ReferenceCall& call) { return call.has("scale") ? call.in("scale").get(0) : 1; }
+
+// Does the call leave everything as it was? Then copies each of the states.
+bool skips(const ReferenceCall& call, std::initializer_list<llvm::StringRef> states) {
+  if (!call.has("skip") || call.in("skip").get_int(0) == 0) return false;
+  for (llvm::StringRef state : states)
+    if (call.has(state)) copy_elements(call.out(state), 0, call.in(state), 0, call[state].elements());
+  return true;
 }
 
-bool skips(const OpCall& call, llvm::ArrayRef<TensorView> operands, size_t i) {
-  return call.has(i) && operands[i].get_int(0) != 0;
-}
-
-constexpr AttrRule norms_rule{"norms", AttrKind::Int, AttrNeed::Optional};
-
-// Of grad, operand 1: f32 [blocks], or f64 of an f64 gradient.
+// One norm per block of grad: f32, or f64 of an f64 gradient.
 void add_norms(const OpCall& call, Types& results) {
   if (!call.attrs.get_int("norms")) return;
-  const Type& grad = call.operand(1);
+  const Type& grad = call["grad"];
   results.push_back(
       Type(grad.dtype == DType::F64 ? DType::F64 : DType::F32, {(grad.elements() + update_block - 1) / update_block}));
 }
 
-void write_norms(const OpCall& call, const TensorView& grad, const TensorView& norms) {
-  if (!call.attrs.get_int("norms")) return;
+void write_norms(const ReferenceCall& call) {
+  if (!call.gives("norms")) return;
+  const TensorView &grad = call.in("grad"), &norms = call.out("norms");
   for (int64_t block = 0; block < norms.elements(); ++block) {
     double squares = 0;
     for (int64_t i = block * update_block; i < std::min((block + 1) * update_block, grad.elements()); ++i)
@@ -58,44 +57,33 @@ void write_norms(const OpCall& call, const TensorView& grad, const TensorView& n
   }
 }
 
-constexpr AttrRule sgd_attrs[] = {optional_float("momentum"),
-                                  optional_float("dampening"),
-                                  {"nesterov", AttrKind::Int, AttrNeed::Optional},
-                                  optional_float("weight_decay"),
-                                  norms_rule};
-
 Result<Types> infer_sgd(const OpCall& call) {
-  if (Status s = check_attrs(call.attrs, sgd_attrs)) return s;
-  for (size_t i : {0, 1, 3})
+  for (llvm::StringRef i : {"param", "grad", "momentum"})
     if (Status s = need_like_parameter(call, i)) return s;
-  for (size_t i : {2, 4})
+  for (llvm::StringRef i : {"lr", "scale"})
     if (Status s = need_float_scalar(call, i)) return s;
-  if (Status s = need_type(call, 5, Type(DType::Bool, {}))) return s;
-  Types results{call.operand(0)};
-  if (call.has(3)) results.push_back(call.operand(3));
+  if (Status s = need_type(call, "skip", Type(DType::Bool, {}))) return s;
+  Types results{call["param"]};
+  if (call.has("momentum")) results.push_back(call["momentum"]);
   add_norms(call, results);
   return results;
 }
 
-// Operands: param, grad, lr, momentum?, scale?, skip?.
-Status sgd_reference(const OpCall& call, llvm::ArrayRef<TensorView> x, llvm::ArrayRef<TensorView> y) {
-  double lr = x[2].get(0), scale = scalar_or(call, x, 4, 1), decay = call.attrs.get_float("weight_decay");
-  double momentum = call.attrs.get_float("momentum"), dampening = call.attrs.get_float("dampening");
-  bool nesterov = call.attrs.get_int("nesterov") != 0;
-  write_norms(call, x[1], y.back());
-  if (skips(call, x, 5)) {
-    copy_elements(y[0], 0, x[0], 0, x[0].elements());
-    if (call.has(3)) copy_elements(y[1], 0, x[3], 0, x[3].elements());
-    return Status::success();
-  }
-  for (int64_t i = 0; i < y[0].elements(); ++i) {
-    double p = x[0].get(i), g = x[1].get(i) * scale + decay * p;
-    if (call.has(3)) {
-      double buffer = momentum * x[3].get(i) + (1 - dampening) * g;
-      y[1].set(i, buffer);
+Status sgd_reference(const ReferenceCall& call) {
+  write_norms(call);
+  if (skips(call, {"param", "momentum"})) return Status::success();
+  const TensorView &param = call.in("param"), &grad = call.in("grad"), &moment = call.in("momentum");
+  double lr = call.in("lr").get(0), scale = scale_of(call), decay = call.get_float("weight_decay");
+  double momentum = call.get_float("momentum"), dampening = call.get_float("dampening");
+  bool nesterov = call.get_int("nesterov") != 0;
+  for (int64_t i = 0; i < param.elements(); ++i) {
+    double p = param.get(i), g = grad.get(i) * scale + decay * p;
+    if (call.has("momentum")) {
+      double buffer = momentum * moment.get(i) + (1 - dampening) * g;
+      call.out("momentum").set(i, buffer);
       g = nesterov ? g + momentum * buffer : buffer;
     }
-    y[0].set(i, p - lr * g);
+    call.out("param").set(i, p - lr * g);
   }
   return Status::success();
 }
@@ -115,52 +103,42 @@ std::vector<Sample> sgd_samples() {
            {{"momentum", 0.9}, {"norms", int64_t{1}}}}};
 }
 
-constexpr AttrRule adamw_attrs[] = {{"beta1", AttrKind::Float},
-                                    {"beta2", AttrKind::Float},
-                                    {"eps", AttrKind::Float},
-                                    optional_float("weight_decay"),
-                                    {"decoupled", AttrKind::Int, AttrNeed::Optional},
-                                    norms_rule};
-
 Result<Types> infer_adamw(const OpCall& call) {
-  if (Status s = check_attrs(call.attrs, adamw_attrs)) return s;
-  for (size_t i : {0, 1, 2, 3})
+  for (llvm::StringRef i : {"param", "grad", "m", "v"})
     if (Status s = need_like_parameter(call, i)) return s;
-  if (Status s = need_type(call, 4, Type(DType::I64, {}))) return s;
-  for (size_t i : {5, 6})
+  if (Status s = need_type(call, "step", Type(DType::I64, {}))) return s;
+  for (llvm::StringRef i : {"lr", "scale"})
     if (Status s = need_float_scalar(call, i)) return s;
-  if (Status s = need_type(call, 7, Type(DType::Bool, {}))) return s;
-  Types results{call.operand(0), call.operand(2), call.operand(3)};
+  if (Status s = need_type(call, "skip", Type(DType::Bool, {}))) return s;
+  Types results{call["param"], call["m"], call["v"]};
   add_norms(call, results);
   return results;
 }
 
-// Operands: param, grad, m, v, step, lr, scale?, skip?. Decay is decoupled (Loshchilov and Hutter 2019) or part of
-// the gradient (Kingma and Ba 2015).
-Status adamw_reference(const OpCall& call, llvm::ArrayRef<TensorView> x, llvm::ArrayRef<TensorView> y) {
-  double beta1 = call.attrs.get_float("beta1"), beta2 = call.attrs.get_float("beta2");
-  double eps = call.attrs.get_float("eps"), decay = call.attrs.get_float("weight_decay");
-  bool decoupled = call.attrs.get_int("decoupled", 1) != 0;
-  double step = x[4].get(0), lr = x[5].get(0), scale = scalar_or(call, x, 6, 1);
-  write_norms(call, x[1], y.back());
-  if (skips(call, x, 7)) {
-    for (auto [result, operand] : {std::pair{0, 0}, {1, 2}, {2, 3}})
-      copy_elements(y[result], 0, x[operand], 0, x[operand].elements());
-    return Status::success();
-  }
+// Decay is decoupled (Loshchilov and Hutter 2019) or part of the gradient (Kingma and Ba 2015).
+Status adamw_reference(const ReferenceCall& call) {
+  write_norms(call);
+  if (skips(call, {"param", "m", "v"})) return Status::success();
+  const std::vector<double> param = call.load("param"), grad = call.load("grad");
+  std::vector<double> m = call.load("m"), v = call.load("v"), updated(param.size());
+  double beta1 = call.get_float("beta1"), beta2 = call.get_float("beta2");
+  double eps = call.get_float("eps"), decay = call.get_float("weight_decay");
+  bool decoupled = call.get_int("decoupled") != 0;
+  double step = call.in("step").get(0), lr = call.in("lr").get(0), scale = scale_of(call);
   double correction1 = 1 - std::pow(beta1, step), correction2 = 1 - std::pow(beta2, step);
-  for (int64_t i = 0; i < y[0].elements(); ++i) {
-    double p = x[0].get(i), g = x[1].get(i) * scale;
+  for (size_t i = 0; i < param.size(); ++i) {
+    double p = param[i], g = grad[i] * scale;
     if (decoupled)
       p *= 1 - lr * decay;
     else
       g += decay * p;
-    double m = beta1 * x[2].get(i) + (1 - beta1) * g;
-    double v = beta2 * x[3].get(i) + (1 - beta2) * g * g;
-    y[0].set(i, p - lr / correction1 * m / (std::sqrt(v) / std::sqrt(correction2) + eps));
-    y[1].set(i, m);
-    y[2].set(i, v);
+    m[i] = beta1 * m[i] + (1 - beta1) * g;
+    v[i] = beta2 * v[i] + (1 - beta2) * g * g;
+    updated[i] = p - lr / correction1 * m[i] / (std::sqrt(v[i]) / std::sqrt(correction2) + eps);
   }
+  call.store(updated, "param");
+  call.store(m, "m");
+  call.store(v, "v");
   return Status::success();
 }
 
@@ -188,9 +166,6 @@ std::vector<Sample> adamw_samples() {
 
 double ten_each(const OpCall&, llvm::ArrayRef<Type> results) { return 10 * static_cast<double>(results[0].elements()); }
 
-constexpr InPlace sgd_in_place[] = {{0, 0}, {1, 3}};
-constexpr InPlace adamw_in_place[] = {{0, 0}, {1, 2}, {2, 3}};
-
 }  // namespace
 
 constinit const OpDef op_sgd{
@@ -198,13 +173,14 @@ constinit const OpDef op_sgd{
     .summary =
         "(param, grad, lr, momentum?, scale?, skip?) -> param', momentum'?, norms? {momentum, dampening, nesterov, "
         "weight_decay, norms}",
-    .min_operands = 3,
-    .max_operands = 6,
+    .operands = {"param", "grad", "lr", "momentum?", "scale?", "skip?"},
+    .results = {"param", "momentum?momentum", "norms?norms"},
+    .attrs = {{"momentum", 0.0}, {"dampening", 0.0}, {"nesterov", 0}, {"weight_decay", 0.0}, {"norms", 0}},
     .infer = infer_sgd,
     .gradient = Gradient::zero(),
     .precision = Precision::Full,
-    .recompute = Recompute::Never,
-    .in_place = sgd_in_place,
+    .repeatable = false,
+    .in_place = {{"param", "param"}, {"momentum", "momentum"}},
     .flops = ten_each,
     .reference = sgd_reference,
     .samples = sgd_samples,
@@ -215,13 +191,19 @@ constinit const OpDef op_adamw{
     .summary =
         "(param, grad, m, v, step, lr, scale?, skip?) -> param', m', v', norms? {beta1, beta2, eps, weight_decay, "
         "decoupled=1, norms}",
-    .min_operands = 6,
-    .max_operands = 8,
+    .operands = {"param", "grad", "m", "v", "step", "lr", "scale?", "skip?"},
+    .results = {"param", "m", "v", "norms?norms"},
+    .attrs = {{"beta1", AttrKind::Float},
+              {"beta2", AttrKind::Float},
+              {"eps", AttrKind::Float},
+              {"weight_decay", 0.0},
+              {"decoupled", 1},
+              {"norms", 0}},
     .infer = infer_adamw,
     .gradient = Gradient::zero(),
     .precision = Precision::Full,
-    .recompute = Recompute::Never,
-    .in_place = adamw_in_place,
+    .repeatable = false,
+    .in_place = {{"param", "param"}, {"m", "m"}, {"v", "v"}},
     .flops = ten_each,
     .reference = adamw_reference,
     .samples = adamw_samples,

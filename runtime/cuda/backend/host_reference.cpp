@@ -59,7 +59,8 @@ void CUDART_CB HostReference::compute(void* pointer) {
   for (size_t i = 0; i < self.operand_types_.size(); ++i)
     operands.push_back(self.operand_pointers_[i] ? next(self.operand_types_[i]) : TensorView{});
   for (const Type& type : self.result_types_) results.push_back(next(type));
-  Status status = self.op_.reference(OpCall(self.attrs_, self.operand_pointers_), operands, results);
+  Status status =
+      self.op_.reference(ReferenceCall(OpCall(self.op_, self.attrs_, self.operand_pointers_), operands, results));
   if (!status) return;
   std::lock_guard<std::mutex> lock(self.state_.mutex);
   std::string text = take_diag(std::move(status)).text();

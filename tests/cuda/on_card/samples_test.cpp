@@ -29,8 +29,9 @@ class CaseOnCard {
  public:
   CaseOnCard(const KernelCase& c, const KernelCandidate& kernel, llvm::ArrayRef<InPlace> overlaps) {
     const auto types = c.types();
-    plan_ = plan_of({c.op, OpCall(c.attrs, types), result_types_of(c), kernel.name, kernel.workspace_bytes, overlaps},
-                    card(), guard_bytes);
+    plan_ =
+        plan_of({c.op, OpCall(c.op, c.attrs, types), result_types_of(c), kernel.name, kernel.workspace_bytes, overlaps},
+                card(), guard_bytes);
     guard_ = static_cast<SlotId>(plan_.slots.size() - 1);
   }
 
@@ -103,7 +104,7 @@ std::vector<SampleOperand> stored(const Sample& sample, Storage storage) {
 
 bool is_accepted(const KernelCase& c) {
   const auto types = c.types();
-  Result<Types> results = c.op.infer(OpCall(c.attrs, types));
+  Result<Types> results = infer(OpCall(c.op, c.attrs, types));
   if (results) return true;
   llvm::consumeError(results.takeError());
   return false;
@@ -120,7 +121,7 @@ std::vector<KernelCase> cases_of(const OpDef& op, Storage storage, uint32_t seed
 
 std::vector<KernelCandidate> candidates_of(const CudaCatalog& catalog, const KernelCase& c) {
   const auto types = c.types();
-  return catalog.candidates(c.op, OpCall(c.attrs, types), result_types_of(c));
+  return catalog.candidates(c.op, OpCall(c.op, c.attrs, types), result_types_of(c));
 }
 
 // The kernels that accept any of the cases, each once.

@@ -33,7 +33,7 @@ class Workspaces {
     for (NodeId id : graph.order()) {
       const Node& node = graph.node(id);
       const auto types = operand_types(graph, node);
-      const OpCall call(node.attrs, types);
+      const OpCall call(*node.op, node.attrs, types);
       const Types results = result_types(graph, node);
       for (const KernelCandidate& kernel : catalog_.candidates(*node.op, call, results))
         if (is_cudnn(kernel.name)) check({*node.op, call, results, kernel.name, kernel.workspace_bytes}, graph.name);

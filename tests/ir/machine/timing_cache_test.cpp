@@ -22,7 +22,7 @@ TEST_SUITE("unit") {
     const Type x(DType::F32, {2, 3});
     const Type* operands[] = {&x, nullptr};
     const Attrs attrs{{"axis", int64_t{1}}};
-    const OpCall call(attrs, operands);
+    const OpCall call(get_op("relu"), attrs, operands);
     TimingCache cache;
     cache.add("card", "relu", "first", call, 4);
     cache.add("card", "relu", "second", call, 3);
@@ -47,7 +47,7 @@ TEST_SUITE("unit") {
     };
     CHECK(names("card", call) == "second first reference ");
     CHECK(names("other", call) == "first second reference ");  // only one of two was measured
-    CHECK(names("card", OpCall(none, operands)) == "first second reference ");
+    CHECK(names("card", OpCall(get_op("relu"), none, operands)) == "first second reference ");
     const KernelPreferences preferences = timed_catalog(std::make_unique<TwoKernels>(), "card", times)->preferences();
     CHECK(preferences.channels_last);
     CHECK(preferences.product_multiple == 8);

@@ -126,7 +126,7 @@ const Planted sums[] = {
      [](Plan& p) {
        step(p).instructions[1].operands = {x, x};
      },
-     "has 2 operands, exp takes 1"},
+     "takes 1 operands, got 2"},
     {"an op that is none", [](Plan& p) { step(p).instructions[1].op = "expp"; }, "there is no such op"},
     {"an index out of range", [](Plan& p) { step(p).instructions[1].operands = {99}; },
      "refers to something that does not exist"},

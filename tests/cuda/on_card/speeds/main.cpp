@@ -192,8 +192,8 @@ class Speeds {
       std::vector<int64_t> below;
       for (ValueId operand : node.operands)
         below.push_back(operand == ValueId::None ? 1 : integers_below(graph.value(operand).name));
-      time_call(
-          {*node.op, graph.value(node.results[0]).name, OpCall(node.attrs, types), result_types(graph, node), below});
+      time_call({*node.op, graph.value(node.results[0]).name, OpCall(*node.op, node.attrs, types),
+                 result_types(graph, node), below});
     }
   }
 
