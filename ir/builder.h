@@ -10,7 +10,7 @@ class Builder {
  public:
   explicit Builder(Graph& graph, NodeId before = NodeId::None) : graph_(graph), before_(before) {}
 
-  // What new nodes get.
+  // New nodes get these.
   OriginId origin = OriginId::None;
   Phase phase = Phase::Forward;
 
@@ -42,8 +42,8 @@ class Builder {
   NodeId before_;
 };
 
-// What a gradient rule sees. Gradients of a value are added up by the caller; a rule that asks for an operand or a
-// result thereby decides that backward keeps it.
+// A node as a gradient rule sees it. Gradients of a value are added up by the caller; a rule that asks for an operand
+// or a result thereby decides that backward keeps it.
 class GradContext {
  public:
   GradContext(Builder& builder, NodeId node, llvm::ArrayRef<ValueId> out_grads, llvm::ArrayRef<bool> wanted)

@@ -20,7 +20,7 @@ constexpr const OpDef* ops[] = {
 };
 
 // What has the result's rank and rows is cut; what is broadcast along dimension 0 is not.
-ChunkCall elementwise_part(const OpCall& call) {
+ChunkCall elementwise_chunk(const OpCall& call) {
   size_t rank = 0;
   int64_t rows = 0;
   for (size_t i = 0; i < call.count(); ++i) {
@@ -30,11 +30,11 @@ ChunkCall elementwise_part(const OpCall& call) {
     rank = std::max(rank, shape.size());
     if (rank > 0 && shape.size() == rank) rows = std::max(rows, shape[0]);
   }
-  ChunkCall part{{}, {}, call.attrs};
+  ChunkCall made{{}, {}, call.attrs};
   for (size_t i = 0; i < call.count(); ++i)
-    part.cut.push_back(call.has(i) && rank > 0 && call.operand(i).shape.size() == rank &&
+    made.cut.push_back(call.has(i) && rank > 0 && call.operand(i).shape.size() == rank &&
                        call.operand(i).shape[0] == rows);
-  return part;
+  return made;
 }
 
 }  // namespace
@@ -161,18 +161,18 @@ double flops_of(const Graph& graph, const Node& node) {
   return node.op->flops(OpCall(*node.op, node.attrs, operands), results);
 }
 
-std::optional<ChunkCall> chunk_of(const OpDef& op, const OpCall& call, Chunk part) {
+std::optional<ChunkCall> chunk_of(const OpDef& op, const OpCall& call, Chunk chunk) {
   std::optional<ChunkCall> found;
   if (op.chunk)
-    found = op.chunk(call, part);
+    found = op.chunk(call, chunk);
   else if (op.elementwise)
-    found = elementwise_part(call);
+    found = elementwise_chunk(call);
   if (!found) return std::nullopt;
   bool any = false;
   for (size_t i = 0; i < found->cut.size(); ++i) {
     if (!found->cut[i]) continue;
     const Shape& shape = call.operand(i).shape;
-    if (shape.empty() || shape[0] % part.count != 0) return std::nullopt;
+    if (shape.empty() || shape[0] % chunk.count != 0) return std::nullopt;
     any = true;
   }
   return any ? found : std::nullopt;

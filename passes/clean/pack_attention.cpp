@@ -11,13 +11,13 @@ namespace {
 bool try_pack(Graph& graph, NodeId id) {
   const Node& node = graph.node(id);
   if (node.attrs.get_int("packed") != 0) return false;
-  const Node* split = producer_of(graph, node.operands[0], "split");
+  const Node* split = producer_of(graph, operand_of(node, "q"), "split");
   if (!split || split->attrs.get_int("axis") != 2 || split->results.size() != 3) return false;
   for (size_t i = 0; i < 3; ++i)
     if (node.operands[i] != split->results[i] || !has_one_reader(graph, split->results[i])) return false;
   const int64_t heads = node.attrs.get_int("heads"), kv_heads = node.attrs.get_int("kv_heads");
-  const int64_t depth = graph.type(node.operands[0]).shape[2] / heads;
-  if (graph.type(node.operands[2]).shape[2] != kv_heads * depth) return false;
+  const int64_t depth = graph.type(operand_of(node, "q")).shape[2] / heads;
+  if (graph.type(operand_of(node, "v")).shape[2] != kv_heads * depth) return false;
 
   graph.node(id).attrs.set("packed", int64_t{1});
   graph.set_operand(id, 0, split->operands[0]);

@@ -220,11 +220,11 @@ bool try_grouped(Graph& graph, NodeId id) {
   const Node& node = graph.node(id);
   int64_t heads = node.attrs.get_int("heads"), k_heads = 0, v_heads = 0;
   if (node.attrs.get_int("kv_heads") != heads) return false;
-  ValueId k = ungrouped(graph, id, node.operands[1], heads, k_heads);
-  ValueId v = ungrouped(graph, id, node.operands[2], heads, v_heads);
+  ValueId k = ungrouped(graph, id, operand_of(node, "k"), heads, k_heads);
+  ValueId v = ungrouped(graph, id, operand_of(node, "v"), heads, v_heads);
   if (k == ValueId::None || v == ValueId::None || k_heads != v_heads) return false;
-  graph.set_operand(id, 1, k);
-  graph.set_operand(id, 2, v);
+  graph.set_operand(id, node.op->operand("k"), k);
+  graph.set_operand(id, node.op->operand("v"), v);
   graph.node(id).attrs.set("kv_heads", k_heads);
   return true;
 }
@@ -232,12 +232,13 @@ bool try_grouped(Graph& graph, NodeId id) {
 // Simplifies a mask that folding has made constant since the op was recovered, or that the exporter gave as a constant.
 bool try_mask(Graph& graph, NodeId id) {
   const Node& node = graph.node(id);
-  if (node.operands.size() < 4 || node.operands[3] == ValueId::None) return false;
-  ValueId mask = boolean_behind(graph, node.operands[3]);
-  int64_t rows = graph.type(node.operands[0]).shape[1], columns = graph.type(node.operands[1]).shape[1];
+  const ValueId given = operand_of(node, "mask");
+  if (given == ValueId::None) return false;
+  ValueId mask = boolean_behind(graph, given);
+  int64_t rows = graph.type(operand_of(node, "q")).shape[1], columns = graph.type(operand_of(node, "k")).shape[1];
   ConstantMask kind = classify(graph, mask, rows, columns);
-  if (kind == ConstantMask::Other && mask == node.operands[3]) return false;
-  graph.set_operand(id, 3, kind == ConstantMask::Other ? mask : ValueId::None);
+  if (kind == ConstantMask::Other && mask == given) return false;
+  graph.set_operand(id, node.op->operand("mask"), kind == ConstantMask::Other ? mask : ValueId::None);
   if (kind == ConstantMask::Causal) graph.node(id).attrs.set("causal", int64_t{1});
   return true;
 }

@@ -18,7 +18,7 @@ class Fuser {
 
   bool fuse_norm(NodeId id) {
     const Node& norm = graph_.node(id);
-    ValueId y = norm.results[0], residual = norm.operands.size() > 3 ? norm.operands[3] : ValueId::None;
+    ValueId y = norm.results[0], residual = operand_of(norm, "residual");
     bool relu = norm.attrs.get_string("activation", "none") == "relu";
     llvm::SmallVector<NodeId, 2> taken;
     while (!relu && has_one_reader(graph_, y)) {
@@ -45,14 +45,18 @@ class Fuser {
 
   bool fuse_gradient(NodeId id) {
     const Node& grad = graph_.node(id);
-    const ValueId dy = grad.operands[1];
+    const ValueId dy = operand_of(grad, "dy");
     const NodeId sum = graph_.value(dy).producer;
-    const bool behind_residual = grad.operands.size() == 7;  // it reads y, and no second dy yet
-    if (!behind_residual || !producer_of(graph_, dy, "add") || !has_one_reader(graph_, dy)) return false;
+    const bool behind_residual = operand_of(grad, "y") != ValueId::None;
+    if (!behind_residual || operand_of(grad, "more_dy") != ValueId::None || !producer_of(graph_, dy, "add") ||
+        !has_one_reader(graph_, dy))
+      return false;
     llvm::SmallVector<ValueId, 8> operands(grad.operands.begin(), grad.operands.end());
-    operands[1] = graph_.node(sum).operands[0];
-    operands.push_back(graph_.node(sum).operands[1]);
-    if (graph_.type(operands[1]) != graph_.type(dy) || graph_.type(operands[7]) != graph_.type(dy)) return false;
+    const auto [a, b] = std::pair(graph_.node(sum).operands[0], graph_.node(sum).operands[1]);
+    if (graph_.type(a) != graph_.type(dy) || graph_.type(b) != graph_.type(dy)) return false;
+    operands[grad.op->operand("dy")] = a;
+    operands.resize(grad.op->operands.size(), ValueId::None);
+    operands[grad.op->operand("more_dy")] = b;
     replace(id, operands, grad.attrs, grad.results);
     graph_.erase_node(id);
     graph_.erase_node(sum);

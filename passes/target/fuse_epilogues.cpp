@@ -16,14 +16,16 @@ class Fuser {
 
   bool try_gelu(NodeId id) {
     const Node& gelu = graph_.node(id);
-    const Node* linear = producer_of(graph_, gelu.operands[1], "linear");
-    if (!linear || linear->operands.size() != 2 || !has_one_reader(graph_, gelu.operands[1])) return false;
+    const ValueId dy = operand_of(gelu, "dy");
+    const Node* linear = producer_of(graph_, dy, "linear");
+    if (!linear || linear->operands.size() != 2 || !has_one_reader(graph_, dy)) return false;
     if (gelu.attrs.get_string("approximate", "none") != "tanh") return false;
     Attrs attrs = gelu.attrs;
     if (linear->attrs.has("transpose_w")) attrs.set("transpose_w", linear->attrs.get_int("transpose_w"));
     Builder b = builder_at(graph_, id);
     const ValueId dx =
-        b.emit("linear_gelu_grad", {linear->operands[0], linear->operands[1], gelu.operands[0]}, std::move(attrs));
+        b.emit("linear_gelu_grad", {operand_of(*linear, "x"), operand_of(*linear, "w"), operand_of(gelu, "x")},
+               std::move(attrs));
     order_.add(dx, id);
     replace_and_rename(graph_, gelu.results[0], dx);
     return true;
@@ -37,8 +39,8 @@ class Fuser {
     if (llvm::is_contained(sum.attrs.get_ints("axes"), static_cast<int64_t>(shape.size()) - 1)) return false;
     for (NodeId reader : graph_.value(dy).users) {
       const Node& product = graph_.node(reader);
-      const bool fits = product.op->name == "linear_dw" && product.operands[1] == dy && product.results.size() == 1 &&
-                        !product.attrs.has("columns") &&
+      const bool fits = product.op->name == "linear_dw" && operand_of(product, "dy") == dy &&
+                        product.results.size() == 1 && !product.attrs.has("columns") &&
                         graph_.type(product.results[0]).dtype == graph_.type(sum.results[0]).dtype;
       if (fits && (order_[reader] < order_[id] || is_ready(product, order_[id]))) return fuse_bias(id, reader), true;
     }

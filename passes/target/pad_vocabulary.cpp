@@ -30,19 +30,21 @@ ValueId padded(Builder& b, ValueId value, size_t axis, int64_t more) {
 
 bool try_pad(Graph& graph, NodeId id, int64_t multiple, PassContext& context) {
   const Node& loss = graph.node(id);
-  const Type logits = graph.type(loss.operands[0]);
+  const Type logits = graph.type(operand_of(loss, "logits"));
   if (logits.rank() != 2 || loss.attrs.has("classes")) return false;
   const int64_t classes = logits.shape[1], stored = (classes + multiple - 1) / multiple * multiple;
   // Rows of a multiple of 16 bytes are aligned enough, and small layers do not matter.
   if (classes < 8 * multiple || classes * dtype_bytes(logits.dtype) % 16 == 0) return false;
-  const NodeId linear = find_linear(graph, loss.operands[0]);
+  const NodeId linear = find_linear(graph, operand_of(loss, "logits"));
   if (linear == NodeId::None) return false;
 
   Builder b = builder_at(graph, linear);
   const Node& layer = graph.node(linear);
   llvm::SmallVector<ValueId, 3> operands(layer.operands.begin(), layer.operands.end());
-  operands[1] = padded(b, operands[1], layer.attrs.get_int("transpose_w") ? 0 : 1, stored - classes);
-  if (operands.size() > 2 && operands[2] != ValueId::None) operands[2] = padded(b, operands[2], 0, stored - classes);
+  ValueId& w = operands[layer.op->operand("w")];
+  w = padded(b, w, layer.attrs.get_int("transpose_w") ? 0 : 1, stored - classes);
+  if (const ValueId bias = operand_of(layer, "bias"); bias != ValueId::None)
+    operands[layer.op->operand("bias")] = padded(b, bias, 0, stored - classes);
   const std::string name = graph.value(layer.results[0]).name;
   ValueId wide = b.emit("linear", operands, layer.attrs, name + ".padded");
   Builder at_loss = builder_at(graph, id);

@@ -7,7 +7,7 @@
 #include <cmath>
 
 // Attention over all heads at once: y = dropout(softmax(scale * q k^T + mask)) v, heads side by side in
-// the last dimension. Backward makes the probabilities again from one lse a row (Dao et al. 2022), so nothing of
+// the last dimension. Backward makes the probabilities again from one lse per row (Dao et al. 2022), so nothing of
 // size [S, T] is kept. A row that may attend to nothing has lse = -inf, gives 0 and takes no gradient.
 
 namespace plimsoll {
@@ -51,7 +51,7 @@ Status check_packed_heads(const OpCall& call, int64_t heads, int64_t kv_heads) {
 }
 
 Status check_heads(const OpCall& call) {
-  int64_t heads = call.attrs.get_int("heads"), kv_heads = call.attrs.get_int("kv_heads");
+  int64_t heads = call.get_int("heads"), kv_heads = call.get_int("kv_heads");
   if (heads < 1 || kv_heads < 1 || heads % kv_heads != 0)
     return model_error(llvm::Twine(heads) + " query heads do not share " + llvm::Twine(kv_heads) + " key heads evenly");
   if (AttentionSizes::is_packed(call.attrs)) return check_packed_heads(call, heads, kv_heads);
@@ -85,7 +85,7 @@ Status check_mask_and_rng(const OpCall& call) {
   }
   if (Status s = need_type(call, "rng", Type(DType::I64, {2}))) return s;
   if (Status s = need_first_draw(call.attrs)) return s;
-  double dropout = call.attrs.get_float("dropout");
+  double dropout = call.get_float("dropout");
   if (dropout < 0 || dropout > 1)
     return model_error("dropout is " + std::to_string(dropout) + ", it must be between 0 and 1");
   if (dropout > 0 && (!call.has("rng") || !call.attrs.has("id")))
@@ -128,15 +128,14 @@ Status attention_gradient(GradContext& g) {
 
 double attention_flops(const OpCall& call, llvm::ArrayRef<Type>) {
   Sizes n(call);
-  return 2.0 * static_cast<double>(n.batch * n.heads * (n.depth + n.value_depth)) *
-         n.pairs(call.attrs.get_int("causal"));
+  return 2.0 * static_cast<double>(n.batch * n.heads * (n.depth + n.value_depth)) * n.pairs(call.get_int("causal"));
 }
 
 // Scores and dP once more, then dq, dk and dv.
 double attention_grad_flops(const OpCall& call, llvm::ArrayRef<Type>) {
   Sizes n(call);
   return 2.0 * static_cast<double>(n.batch * n.heads * (3 * n.depth + 2 * n.value_depth)) *
-         n.pairs(call.attrs.get_int("causal"));
+         n.pairs(call.get_int("causal"));
 }
 
 // One row of one head of one batch element, the unit both references work on.
@@ -157,9 +156,9 @@ struct Operands {
 
   explicit Operands(const ReferenceCall& call)
       : n(call),
-        scale(call.attrs.get_float("scale")),
-        dropout(call.attrs.get_float("dropout")),
-        causal(call.attrs.get_int("causal")),
+        scale(call.get_float("scale")),
+        dropout(call.get_float("dropout")),
+        causal(call.get_int("causal")),
         tensors{call.load("q"), call.load("k"), call.load("v")},
         q(tensors[0].data()),
         k(tensors[n.k_operand].data()),
@@ -170,7 +169,7 @@ struct Operands {
     }
     if (dropout == 0) return;
     const TensorView& rng = call.in("rng");
-    random = {rng.get_int(0), rng.get_int(1), call.attrs.get_int("id"), call.attrs.get_int("first_draw")};
+    random = {rng.get_int(0), rng.get_int(1), call.get_int("id"), call.get_int("first_draw")};
   }
 
   int64_t kv_head(int64_t h) const { return h / (n.heads / n.kv_heads); }
@@ -182,7 +181,7 @@ struct Operands {
     return n.v_start + (w.b * n.columns + c) * n.v_step + kv_head(w.h) * n.value_depth;
   }
 
-  // What the mask adds to a score: -inf forbids.
+  // The mask adds this to a score; -inf forbids it.
   double bias(Row w, int64_t c) const {
     if (causal && c > w.r) return -INFINITY;
     if (!mask) return 0;
@@ -200,7 +199,7 @@ struct Operands {
     return scale * dot + bias_here;
   }
 
-  // What dropout multiplies a probability with.
+  // Dropout multiplies a probability with this.
   double keep(Row w, int64_t c) const {
     if (dropout == 0) return 1;
     bool kept = random.uniform(lse_at(w) * n.columns + c) >= dropout;
@@ -275,11 +274,11 @@ Status attention_grad_reference(const ReferenceCall& call) {
 }
 
 // A mask may have a row for each sample.
-std::optional<ChunkCall> attention_part(const OpCall& call, Chunk part) {
+std::optional<ChunkCall> attention_chunk(const OpCall& call, Chunk chunk) {
   ChunkCall made = cut_operands(call, {"q", "k", "v"});
   if (call.has("mask")) made.cut[call.index("mask")] = call["mask"].rank() == 4 && call["mask"].shape[0] > 1;
-  if (call.attrs.get_float("dropout") == 0) return made;
-  return with_part_of_draws(std::move(made), element_count(Sizes(call).scores()), part);
+  if (call.get_float("dropout") == 0) return made;
+  return with_chunk_of_draws(std::move(made), element_count(Sizes(call).scores()), chunk);
 }
 
 Attrs heads_attrs(int64_t heads, int64_t kv_heads, double scale) {
@@ -353,7 +352,7 @@ constinit const OpDef op_attention{
     .gradient = Gradient::rule(attention_gradient),
     .precision = Precision::Low,
     .flops = attention_flops,
-    .chunk = attention_part,
+    .chunk = attention_chunk,
     .reference = attention_reference,
     .samples = attention_samples,
 };

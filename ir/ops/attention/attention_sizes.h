@@ -16,13 +16,13 @@ struct AttentionSizes {
 
   static bool is_packed(const Attrs& attrs) { return attrs.get_int("packed") != 0; }
 
-  // Of a call whose widths divide evenly.
+  // The widths of the call must divide evenly.
   explicit AttentionSizes(const OpCall& call)
       : batch(call["q"].shape[0]),
         rows(call["q"].shape[1]),
         columns(rows),
-        heads(call.attrs.get_int("heads")),
-        kv_heads(call.attrs.get_int("kv_heads")),
+        heads(call.get_int("heads")),
+        kv_heads(call.get_int("kv_heads")),
         q_step(call["q"].shape[2]) {
     if (is_packed(call.attrs)) {
       k_step = v_step = q_step;

@@ -12,7 +12,7 @@ Result<Types> infer_rotary(const OpCall& call) {
     if (Status s = need_rank(call, i, 3)) return s;
   }
   const Type &x = call["x"], &cos = call["cos"];
-  int64_t heads = call.attrs.get_int("heads");
+  int64_t heads = call.get_int("heads");
   if (heads < 1 || x.shape[2] % heads != 0)
     return model_error("the width " + llvm::Twine(x.shape[2]) + " does not divide into " + llvm::Twine(heads) +
                        " heads");
@@ -43,9 +43,9 @@ double rotary_flops(const OpCall& call, llvm::ArrayRef<Type> results) {
 
 Status rotary_reference(const ReferenceCall& call) {
   const Shape &shape = call["x"].shape, &table = call["cos"].shape;
-  int64_t heads = call.attrs.get_int("heads"), depth = shape[2] / heads, pairs = table[2];
-  bool interleaved = call.attrs.get_int("interleaved");
-  double direction = call.attrs.get_int("inverse") ? -1 : 1;
+  int64_t heads = call.get_int("heads"), depth = shape[2] / heads, pairs = table[2];
+  bool interleaved = call.get_int("interleaved");
+  double direction = call.get_int("inverse") ? -1 : 1;
   std::vector<double> x = call.load("x"), cos = call.load("cos"), sin = call.load("sin"), y = x;
   for (int64_t b = 0; b < shape[0]; ++b)
     for (int64_t s = 0; s < shape[1]; ++s)
@@ -62,8 +62,8 @@ Status rotary_reference(const ReferenceCall& call) {
   return Status::success();
 }
 
-std::optional<ChunkCall> rotary_part(const OpCall& call, Chunk part) {
-  return call["cos"].shape[0] == 1 ? part_of_first(call, part) : cut_operands(call, {"x", "cos", "sin"});
+std::optional<ChunkCall> rotary_chunk(const OpCall& call, Chunk chunk) {
+  return call["cos"].shape[0] == 1 ? chunk_of_first(call, chunk) : cut_operands(call, {"x", "cos", "sin"});
 }
 
 std::vector<Sample> rotary_samples() {
@@ -91,7 +91,7 @@ constinit const OpDef op_rotary{
     .precision = Precision::Follow,
     .in_place = {{"y", "x"}},
     .flops = rotary_flops,
-    .chunk = rotary_part,
+    .chunk = rotary_chunk,
     .reference = rotary_reference,
     .samples = rotary_samples,
 };

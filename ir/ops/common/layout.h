@@ -1,7 +1,8 @@
 #pragma once
 
-// Where the channels stand. Ops on [N, C, spatial...] take {channels_last}: then those tensors are
-// [N, spatial..., C], and weights of convolutions [M, kernel..., C/groups]. Values per channel stay as they are.
+// The dimension that counts channels is an attribute. Ops on [N, C, spatial...] take {channels_last}: then those
+// tensors are [N, spatial..., C], and weights of convolutions [M, kernel..., C/groups]. Values per channel stay as they
+// are.
 
 #include "ir/ops/common/support.h"
 

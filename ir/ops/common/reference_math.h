@@ -1,7 +1,7 @@
 #pragma once
 
-// What the records of network ops (products, windows, norms, attention, losses) share
-// beyond support.h: references work on plain vectors of double.
+// The records of network ops (matmuls, windows, norms, attention, losses) share this beyond support.h: references work
+// on plain vectors of double.
 
 #include "ir/ops/common/layout.h"
 #include "ir/ops/common/samples.h"
@@ -12,16 +12,16 @@
 namespace plimsoll {
 
 // An absent operand passes.
-Status need_shape(const OpCall& call, PortKey i, llvm::ArrayRef<int64_t> shape);
-Status need_rank_between(const OpCall& call, PortKey i, int64_t low, int64_t high);
-inline Status need_min_rank(const OpCall& call, PortKey i, int64_t low) {
-  return need_rank_between(call, i, low, INT64_MAX);
+Status need_shape(const OpCall& call, PortKey operand, llvm::ArrayRef<int64_t> shape);
+Status need_rank_between(const OpCall& call, PortKey operand, int64_t low, int64_t high);
+inline Status need_min_rank(const OpCall& call, PortKey operand, int64_t low) {
+  return need_rank_between(call, operand, low, INT64_MAX);
 }
 
 // Fails when a gradient flows into any result but the first; `others` says what those are.
 Status need_only_first_gradient(const GradContext& g, llvm::StringRef others);
 
-// For ops that backward passes are made of.
+// Ops that backward passes are made of have this.
 inline constexpr Gradient no_second_derivative =
     Gradient::missing("it belongs to a backward pass, and second derivatives are not derived");
 

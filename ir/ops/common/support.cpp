@@ -126,30 +126,30 @@ Status need_first_draw(const Attrs& attrs) {
 }
 
 ChunkCall cut_operands(const OpCall& call, std::initializer_list<PortKey> operands) {
-  ChunkCall part{llvm::SmallVector<bool, 4>(call.count(), false), {}, call.attrs};
+  ChunkCall made{llvm::SmallVector<bool, 4>(call.count(), false), {}, call.attrs};
   for (PortKey i : operands)
-    if (call.has(i)) part.cut[call.index(i)] = true;
-  return part;
+    if (call.has(i)) made.cut[call.index(i)] = true;
+  return made;
 }
 
-std::optional<ChunkCall> part_of_first(const OpCall& call, Chunk) { return cut_operands(call, {size_t{0}}); }
+std::optional<ChunkCall> chunk_of_first(const OpCall& call, Chunk) { return cut_operands(call, {size_t{0}}); }
 
-std::optional<ChunkCall> chunk_across_axis(const OpCall& call, Chunk part) {
-  return call.attrs.get_int("axis") == 0 ? std::nullopt : part_of_first(call, part);
+std::optional<ChunkCall> chunk_across_axis(const OpCall& call, Chunk chunk) {
+  return call.get_int("axis") == 0 ? std::nullopt : chunk_of_first(call, chunk);
 }
 
-std::optional<ChunkCall> with_part_of_shape(ChunkCall made, llvm::StringRef name, Chunk part) {
+std::optional<ChunkCall> with_chunk_of_shape(ChunkCall made, llvm::StringRef name, Chunk chunk) {
   llvm::ArrayRef<int64_t> whole = made.attrs.get_ints(name);
-  if (whole.empty() || whole[0] % part.count != 0) return std::nullopt;
+  if (whole.empty() || whole[0] % chunk.count != 0) return std::nullopt;
   Ints shape(whole.begin(), whole.end());
-  shape[0] /= part.count;
+  shape[0] /= chunk.count;
   made.attrs.set(name, shape);
   return made;
 }
 
-std::optional<ChunkCall> with_part_of_draws(ChunkCall made, int64_t draws, Chunk part) {
-  if (draws % (4 * part.count) != 0) return std::nullopt;
-  made.attrs.set("first_draw", made.attrs.get_int("first_draw") + draws / part.count * part.index);
+std::optional<ChunkCall> with_chunk_of_draws(ChunkCall made, int64_t draws, Chunk chunk) {
+  if (draws % (4 * chunk.count) != 0) return std::nullopt;
+  made.attrs.set("first_draw", made.attrs.get_int("first_draw") + draws / chunk.count * chunk.index);
   return made;
 }
 

@@ -1,6 +1,6 @@
 #pragma once
 
-// What op records share: checks for inference, index arithmetic for references.
+// Op records share these checks for inference and this index arithmetic for references.
 
 #include "ir/builder.h"
 
@@ -19,14 +19,14 @@ double no_flops(const OpCall& call, llvm::ArrayRef<Type> results);
 
 // ---- Inference ----
 
-// Operand i, by name or by place, must be of that kind. An absent operand passes.
-Status need_float(const OpCall& call, PortKey i);
-Status need_integer(const OpCall& call, PortKey i);
-Status need_index(const OpCall& call, PortKey i);  // i32 or i64
-Status need_bool(const OpCall& call, PortKey i);
-Status need_rank(const OpCall& call, PortKey i, int64_t rank);
-Status need_type(const OpCall& call, PortKey i, const Type& type);
-Status need_same_dtype(const OpCall& call, PortKey i, PortKey j);
+// The operand, by name or by place, must be of that kind. An absent operand passes.
+Status need_float(const OpCall& call, PortKey operand);
+Status need_integer(const OpCall& call, PortKey operand);
+Status need_index(const OpCall& call, PortKey operand);  // i32 or i64
+Status need_bool(const OpCall& call, PortKey operand);
+Status need_rank(const OpCall& call, PortKey operand, int64_t rank);
+Status need_type(const OpCall& call, PortKey operand, const Type& type);
+Status need_same_dtype(const OpCall& call, PortKey a, PortKey b);
 // The integer attribute `name` must be an axis of a tensor of that rank.
 Status need_axis(const Attrs& attrs, llvm::StringRef name, int64_t rank);
 // The attribute must be a list of `rank` integers.
@@ -53,31 +53,31 @@ DType stat_dtype(DType dtype);
 Shape reduced_shape(llvm::ArrayRef<int64_t> shape, llvm::ArrayRef<int64_t> axes, bool keep_dims);
 bool contains(llvm::ArrayRef<int64_t> list, int64_t value);
 
-// A node that draws random numbers for a part of a batch begins at that number of its stream, a multiple of 4.
+// A node that draws random numbers for a chunk of a batch begins at that number of its stream, a multiple of 4.
 inline constexpr AttrSpec first_draw_attr{"first_draw", 0};
 Status need_first_draw(const Attrs& attrs);
 
-// ---- Parts of the batch ----
+// ---- Chunks of the batch ----
 
-// A part reads its part of these operands, where they are present.
+// Each chunk reads its chunk of these operands, where they are present.
 ChunkCall cut_operands(const OpCall& call, std::initializer_list<PortKey> operands);
 // Rows of operand 0 make rows of every result.
-std::optional<ChunkCall> part_of_first(const OpCall& call, Chunk part);
+std::optional<ChunkCall> chunk_of_first(const OpCall& call, Chunk chunk);
 // The same unless the op works along {axis} = 0.
-std::optional<ChunkCall> chunk_across_axis(const OpCall& call, Chunk part);
-// The attribute `name` is a shape whose first dimension comes in parts too; none where they would not be equal.
-std::optional<ChunkCall> with_part_of_shape(ChunkCall made, llvm::StringRef name, Chunk part);
+std::optional<ChunkCall> chunk_across_axis(const OpCall& call, Chunk chunk);
+// The attribute `name` is a shape whose first dimension is cut too; gives none where the chunks would not be equal.
+std::optional<ChunkCall> with_chunk_of_shape(ChunkCall made, llvm::StringRef name, Chunk chunk);
 
-// What draws `draws` numbers for the whole batch begins each part where the one before ends; none where that is not in
-// equal, whole blocks.
-std::optional<ChunkCall> with_part_of_draws(ChunkCall made, int64_t draws, Chunk part);
+// A node that draws `draws` numbers for the whole batch begins each chunk where the one before ends. Gives none where
+// the chunks are not equal, whole blocks.
+std::optional<ChunkCall> with_chunk_of_draws(ChunkCall made, int64_t draws, Chunk chunk);
 
 // ---- Gradient rules ----
 
 // The value of a one-element `constant`.
 std::optional<double> scalar_constant(const Graph& graph, ValueId value);
-// Adds a gradient of the broadcast shape to operand i, summed to the operand's own shape.
-void add_broadcast(GradContext& g, PortKey i, ValueId grad);
+// Adds a gradient of the broadcast shape to the operand, summed to the operand's own shape.
+void add_broadcast(GradContext& g, PortKey operand, ValueId grad);
 ValueId zeros(Builder& b, const Type& type);
 
 // ---- References ----

@@ -66,7 +66,7 @@ std::vector<Sample> conv_samples() {
 Result<Types> infer_conv_dx(const OpCall& call) {
   if (Status s = need_float(call, "dy")) return s;
   if (Status s = need_same_dtype(call, "dy", "w")) return s;
-  llvm::ArrayRef<int64_t> x_shape = call.attrs.get_ints("shape");
+  llvm::ArrayRef<int64_t> x_shape = call.get_ints("shape");
   Result<Shape> dy_shape = convolved_shape(call.attrs, x_shape, call["w"].shape);
   if (!dy_shape) return dy_shape.takeError();
   if (Status s = need_shape(call, "dy", *dy_shape)) return s;
@@ -106,7 +106,7 @@ std::vector<Sample> conv_dx_samples() {
 Result<Types> infer_conv_dw(const OpCall& call) {
   if (Status s = need_float(call, "x")) return s;
   if (Status s = need_same_dtype(call, "x", "dy")) return s;
-  llvm::ArrayRef<int64_t> w_shape = call.attrs.get_ints("shape");
+  llvm::ArrayRef<int64_t> w_shape = call.get_ints("shape");
   Result<Shape> dy_shape = convolved_shape(call.attrs, call["x"].shape, w_shape);
   if (!dy_shape) return dy_shape.takeError();
   if (Status s = need_shape(call, "dy", *dy_shape)) return s;
@@ -176,7 +176,7 @@ constinit const OpDef op_conv{
     .gradient = Gradient::rule(conv_gradient),
     .precision = Precision::Low,
     .flops = conv_flops,
-    .chunk = part_of_first,
+    .chunk = chunk_of_first,
     .reference = conv_reference,
     .samples = conv_samples,
 };

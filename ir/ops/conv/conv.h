@@ -1,6 +1,6 @@
 #pragma once
 
-// What conv and conv_transpose share: they are each other's gradient.
+// conv and conv_transpose share this: they are each other's gradient.
 
 #include "ir/ops/common/spatial.h"
 
@@ -15,7 +15,7 @@ inline Attrs with_shape(Attrs attrs, llvm::ArrayRef<int64_t> shape) {
   return attrs;
 }
 
-// Of a convolution that gives y with weight w.
+// The convolution gives y with weight w.
 inline double product_flops(llvm::ArrayRef<int64_t> y, llvm::ArrayRef<int64_t> w) {
   return 2.0 * static_cast<double>(element_count(y)) * static_cast<double>(element_count(w.drop_front()));
 }
@@ -40,7 +40,7 @@ void for_each_product(const Attrs& attrs, llvm::ArrayRef<int64_t> x_shape, llvm:
       }
 }
 
-// A sum over products starts from zero, or from one bias value a channel.
+// A sum over products starts from zero, or from one bias value per channel.
 inline std::vector<double> start_from_bias(const Attrs& attrs, const Type& y, const std::vector<double>& bias) {
   std::vector<double> values(static_cast<size_t>(y.elements()));
   if (bias.empty()) return values;

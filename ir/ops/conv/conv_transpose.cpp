@@ -35,7 +35,7 @@ Result<Types> infer_conv_transpose(const OpCall& call) {
   if (x.rank() < 3 || x.rank() > 5 || w.rank() != x.rank())
     return model_error("input " + to_string(x) + " and weight " + to_string(w) + " must have equal rank, 3 to 5");
   const Shape x_shape = channels_first(call.attrs, x.shape), w_shape = channels_first(call.attrs, w.shape);
-  int64_t groups = call.attrs.get_int("groups", 1);
+  int64_t groups = call.get_int("groups");
   if (groups < 1 || x_shape[1] % groups != 0)
     return model_error(llvm::Twine(x_shape[1]) + " input channels do not divide into " + llvm::Twine(groups) +
                        " groups");
@@ -108,7 +108,7 @@ constinit const OpDef op_conv_transpose{
     .gradient = Gradient::rule(conv_transpose_gradient),
     .precision = Precision::Low,
     .flops = conv_transpose_flops,
-    .chunk = part_of_first,
+    .chunk = chunk_of_first,
     .reference = conv_transpose_reference,
     .samples = conv_transpose_samples,
 };

@@ -1,6 +1,6 @@
 #pragma once
 
-// What ops that have an activation inside them share with it.
+// Ops that have an activation inside them share this with it.
 
 #include "ir/attrs.h"
 

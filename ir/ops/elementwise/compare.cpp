@@ -34,7 +34,7 @@ Result<Types> infer_shift(const OpCall& call) {
   return infer_pair(call, call["a"].dtype);
 }
 
-// By the width of `dtype` and beyond, nothing is left. Right shifts bring in zeros whatever the sign.
+// A shift by the width of `dtype` or more leaves nothing. Right shifts bring in zeros whatever the sign.
 uint64_t shifted(uint64_t a, uint64_t b, DType dtype, bool left) {
   auto width = static_cast<uint64_t>(8 * dtype_bytes(dtype));
   if (b >= width) return 0;
@@ -45,7 +45,7 @@ uint64_t shifted(uint64_t a, uint64_t b, DType dtype, bool left) {
 
 Status shift_reference(const ReferenceCall& call) {
   const TensorView &a = call.in("a"), &b = call.in("b"), &y = call.out("y");
-  bool left = call.attrs.get_string("direction") == "left";
+  bool left = call.get_string("direction") == "left";
   const Shape& shape = y.type.shape;
   walk<2>(shape, {broadcast_strides(a.type.shape, shape), broadcast_strides(b.type.shape, shape)}, {},
           [&](int64_t i, const auto& at) {

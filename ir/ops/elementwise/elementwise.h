@@ -56,7 +56,7 @@ Status map_unary(const ReferenceCall& call) {
 
 template <auto f>
 Status map_binary(const ReferenceCall& call) {
-  const TensorView &a = call.in("a"), &b = call.in("b"), &y = call.out("y");
+  const TensorView &a = call.operands[0], &b = call.operands[1], &y = call.results[0];
   const Shape& shape = y.type.shape;
   with_exact_type(a.type.dtype, [&](auto zero) {
     using T = decltype(zero);
@@ -104,9 +104,9 @@ constexpr OpDef unary_op(llvm::StringLiteral name, llvm::StringLiteral summary, 
 // The gradients of y = f(a, b), each a formula of a, b, y, dy in the broadcast shape.
 template <auto of_a, auto of_b>
 Status binary_rule(GradContext& g) {
-  Expr a = operand(g, "a"), b = operand(g, "b"), y = result(g), dy = out_grad(g);
-  if (g.wants("a")) add_broadcast(g, "a", of_a(a, b, y, dy));
-  if (g.wants("b")) add_broadcast(g, "b", of_b(a, b, y, dy));
+  Expr a = operand(g, 0), b = operand(g, 1), y = result(g), dy = out_grad(g);
+  if (g.wants(0)) add_broadcast(g, 0, of_a(a, b, y, dy));
+  if (g.wants(1)) add_broadcast(g, 1, of_b(a, b, y, dy));
   return Status::success();
 }
 

@@ -121,7 +121,7 @@ Result<Types> infer_pow(const OpCall& call) {
   return one_result(call["a"].dtype, *shape);
 }
 
-// By repeated squaring, wrapping; a negative exponent leaves 0 but for a = 1 and -1.
+// Squares repeatedly and wraps; a negative exponent leaves 0 but for a = 1 and -1.
 int64_t integer_power(int64_t a, int64_t e) {
   if (e < 0) return a == 1 ? 1 : a == -1 ? (e % 2 ? -1 : 1) : 0;
   uint64_t product = 1, factor = wrapping(a);

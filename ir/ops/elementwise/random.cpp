@@ -11,7 +11,7 @@ Status need_rng(const OpCall& call) { return need_type(call, "rng", Type(DType::
 
 RandomStream stream_of(const ReferenceCall& call) {
   const TensorView& rng = call.in("rng");
-  return {rng.get_int(0), rng.get_int(1), call.attrs.get_int("id"), call.attrs.get_int("first_draw")};
+  return {rng.get_int(0), rng.get_int(1), call.get_int("id"), call.attrs.get_int("first_draw")};
 }
 
 // ---- dropout ----
@@ -20,7 +20,7 @@ Result<Types> infer_dropout(const OpCall& call) {
   if (Status s = need_first_draw(call.attrs)) return s;
   if (Status s = need_float(call, "x")) return s;
   if (Status s = need_rng(call)) return s;
-  double ratio = call.attrs.get_float("ratio");
+  double ratio = call.get_float("ratio");
   if (!(ratio >= 0 && ratio <= 1))
     return model_error("ratio is " + std::to_string(ratio) + ", it must lie between 0 and 1");
   return Types{call["x"]};
@@ -29,7 +29,7 @@ Result<Types> infer_dropout(const OpCall& call) {
 Status dropout_reference(const ReferenceCall& call) {
   const TensorView &x = call.in("x"), &y = call.out("y");
   RandomStream stream = stream_of(call);
-  double ratio = call.attrs.get_float("ratio");
+  double ratio = call.get_float("ratio");
   double scale = ratio < 1 ? 1 / (1 - ratio) : 0;
   for (int64_t i = 0; i < y.elements(); ++i) y.set(i, stream.uniform(i) >= ratio ? x.get(i) * scale : 0);
   return Status::success();
@@ -41,8 +41,8 @@ Status dropout_gradient(GradContext& g) {
   return Status::success();
 }
 
-std::optional<ChunkCall> dropout_part(const OpCall& call, Chunk part) {
-  return with_part_of_draws(cut_operands(call, {"x"}), call["x"].elements(), part);
+std::optional<ChunkCall> dropout_chunk(const OpCall& call, Chunk chunk) {
+  return with_chunk_of_draws(cut_operands(call, {"x"}), call["x"].elements(), chunk);
 }
 
 SampleOperand rng_sample(int64_t step) {
@@ -67,15 +67,15 @@ Result<Types> infer_random(const OpCall& call) {
   if (Status s = need_rng(call)) return s;
   DType dtype = call.attrs.get_dtype("dtype");
   if (!is_float(dtype)) return model_error("dtype is " + dtype_name(dtype) + ", it must be a float");
-  for (int64_t dim : call.attrs.get_ints("shape"))
+  for (int64_t dim : call.get_ints("shape"))
     if (dim < 0) return model_error("shape has the negative dimension " + llvm::Twine(dim));
-  return one_result(dtype, call.attrs.get_ints("shape"));
+  return one_result(dtype, call.get_ints("shape"));
 }
 
 Status uniform_reference(const ReferenceCall& call) {
   const TensorView& y = call.out("y");
   RandomStream stream = stream_of(call);
-  double low = call.attrs.get_float("low"), high = call.attrs.get_float("high");
+  double low = call.get_float("low"), high = call.get_float("high");
   for (int64_t i = 0; i < y.elements(); ++i) y.set(i, low + (high - low) * stream.uniform(i));
   return Status::success();
 }
@@ -83,7 +83,7 @@ Status uniform_reference(const ReferenceCall& call) {
 Status normal_reference(const ReferenceCall& call) {
   const TensorView& y = call.out("y");
   RandomStream stream = stream_of(call);
-  double mean = call.attrs.get_float("mean"), scale = call.attrs.get_float("scale");
+  double mean = call.get_float("mean"), scale = call.get_float("scale");
   for (int64_t i = 0; i < y.elements(); ++i) y.set(i, mean + scale * stream.normal(i));
   return Status::success();
 }
@@ -127,7 +127,7 @@ constinit const OpDef op_dropout{
     .precision = Precision::Follow,
     .in_place = {{"y", "x"}},
     .flops = ten_integer_rounds,
-    .chunk = dropout_part,
+    .chunk = dropout_chunk,
     .reference = dropout_reference,
     .samples = dropout_samples,
 };

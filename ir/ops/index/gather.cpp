@@ -19,7 +19,7 @@ Result<Types> infer_gather(const OpCall& call) {
   if (Status s = need_index(call, "indices")) return s;
   const Type& x = call["x"];
   if (Status s = need_axis(call.attrs, "axis", x.rank())) return s;
-  auto axis = static_cast<size_t>(call.attrs.get_int("axis"));
+  auto axis = static_cast<size_t>(call.get_int("axis"));
   Shape shape(x.shape.begin(), x.shape.begin() + axis);
   llvm::append_range(shape, call["indices"].shape);
   shape.append(x.shape.begin() + axis + 1, x.shape.end());
@@ -41,7 +41,7 @@ Status for_each_gathered(llvm::ArrayRef<int64_t> whole, int64_t axis, const Tens
 
 Status gather_reference(const ReferenceCall& call) {
   const TensorView &x = call.in("x"), &indices = call.in("indices"), &y = call.out("y");
-  return for_each_gathered(x.type.shape, call.attrs.get_int("axis"), indices,
+  return for_each_gathered(x.type.shape, call.get_int("axis"), indices,
                            [&](int64_t from, int64_t to, int64_t count) { copy_elements(y, to, x, from, count); });
 }
 
@@ -54,8 +54,8 @@ Status gather_gradient(GradContext& g) {
 }
 
 // Along axis 0 the indices' rows make the result's.
-std::optional<ChunkCall> gather_part(const OpCall& call, Chunk) {
-  if (call.attrs.get_int("axis") > 0) return cut_operands(call, {"x"});
+std::optional<ChunkCall> gather_chunk(const OpCall& call, Chunk) {
+  if (call.get_int("axis") > 0) return cut_operands(call, {"x"});
   return call["indices"].rank() == 0 ? std::nullopt : std::optional<ChunkCall>(cut_operands(call, {"indices"}));
 }
 
@@ -70,14 +70,14 @@ Result<Types> infer_gather_grad(const OpCall& call) {
   if (Status s = need_index(call, "indices")) return s;
   if (Status s = need_float(call, "dy")) return s;
   const Type &indices = call["indices"], &dy = call["dy"];
-  int64_t axis = call.attrs.get_int("axis");
+  int64_t axis = call.get_int("axis");
   if (Status s = need_axis(call.attrs, "axis", dy.rank() - indices.rank() + 1)) return s;
   llvm::ArrayRef<int64_t> shape = dy.shape, picked = shape.slice(axis, indices.shape.size());
   if (picked != llvm::ArrayRef<int64_t>(indices.shape))
     return model_error("dy is " + to_string(dy) + ", at axis " + llvm::Twine(axis) +
                        " it must have the indices' shape " + to_string(indices.shape));
   Shape whole(shape.begin(), shape.begin() + axis);
-  whole.push_back(call.attrs.get_int("size"));
+  whole.push_back(call.get_int("size"));
   llvm::append_range(whole, shape.drop_front(axis + indices.shape.size()));
   if (Status s = need_type(call, "addend", Type(dy.dtype, whole))) return s;
   return one_result(dy.dtype, whole);
@@ -89,10 +89,10 @@ Status gather_grad_reference(const ReferenceCall& call) {
   std::vector<double> sums(static_cast<size_t>(dx.elements()), 0.0);
   if (call.has("addend"))
     for (int64_t i = 0; i < dx.elements(); ++i) sums[i] = addend.get(i);
-  Status status = for_each_gathered(dx.type.shape, call.attrs.get_int("axis"), indices,
-                                    [&](int64_t to, int64_t from, int64_t count) {
-                                      for (int64_t i = 0; i < count; ++i) sums[to + i] += dy.get(from + i);
-                                    });
+  Status status =
+      for_each_gathered(dx.type.shape, call.get_int("axis"), indices, [&](int64_t to, int64_t from, int64_t count) {
+        for (int64_t i = 0; i < count; ++i) sums[to + i] += dy.get(from + i);
+      });
   if (status) return status;
   for (int64_t i = 0; i < dx.elements(); ++i) dx.set(i, sums[i]);
   return Status::success();
@@ -105,9 +105,7 @@ Status gather_grad_gradient(GradContext& g) {
   return Status::success();
 }
 
-double one_add_each(const OpCall& call, llvm::ArrayRef<Type>) {
-  return static_cast<double>(call["dy"].elements());
-}
+double one_add_each(const OpCall& call, llvm::ArrayRef<Type>) { return static_cast<double>(call["dy"].elements()); }
 
 std::vector<Sample> gather_grad_samples() {
   return {{{integers({2, 3}, 0, 3), normal({2, 3, 2})}, {{"axis", int64_t{0}}, {"size", int64_t{4}}}},
@@ -129,7 +127,7 @@ Result<Types> infer_gather_elements(const OpCall& call) {
 
 Status gather_elements_reference(const ReferenceCall& call) {
   const TensorView &x = call.in("x"), &indices = call.in("indices"), &y = call.out("y");
-  return for_each_element_index(x.type.shape, call.attrs.get_int("axis"), indices,
+  return for_each_element_index(x.type.shape, call.get_int("axis"), indices,
                                 [&](int64_t i, int64_t at) { copy_elements(y, i, x, at); });
 }
 
@@ -141,8 +139,8 @@ Status gather_elements_gradient(GradContext& g) {
   return Status::success();
 }
 
-std::optional<ChunkCall> gather_elements_part(const OpCall& call, Chunk) {
-  const bool same_rows = call.attrs.get_int("axis") != 0 && call["x"].shape[0] == call["indices"].shape[0];
+std::optional<ChunkCall> gather_elements_chunk(const OpCall& call, Chunk) {
+  const bool same_rows = call.get_int("axis") != 0 && call["x"].shape[0] == call["indices"].shape[0];
   return same_rows ? std::optional<ChunkCall>(cut_operands(call, {"x", "indices"})) : std::nullopt;
 }
 
@@ -155,7 +153,7 @@ std::vector<Sample> gather_elements_samples() {
 // ---- gather_nd ----
 
 Result<Types> infer_gather_nd(const OpCall& call) {
-  int64_t batch_dims = call.attrs.get_int("batch_dims");
+  int64_t batch_dims = call.get_int("batch_dims");
   if (Status s = check_nd_indices(call, batch_dims)) return s;
   llvm::ArrayRef<int64_t> whole = call["x"].shape, indices = call["indices"].shape;
   Shape shape(indices.begin(), indices.end() - 1);
@@ -165,7 +163,7 @@ Result<Types> infer_gather_nd(const OpCall& call) {
 
 Status gather_nd_reference(const ReferenceCall& call) {
   const TensorView &x = call.in("x"), &indices = call.in("indices"), &y = call.out("y");
-  return for_each_nd_index(x.type.shape, indices, call.attrs.get_int("batch_dims"),
+  return for_each_nd_index(x.type.shape, indices, call.get_int("batch_dims"),
                            [&](int64_t i, int64_t at, int64_t count) { copy_elements(y, i * count, x, at, count); });
 }
 
@@ -208,18 +206,18 @@ std::vector<Sample> gather_nd_samples() {
 Result<Types> infer_one_hot(const OpCall& call) {
   if (Status s = need_integer(call, "indices")) return s;
   if (Status s = need_type(call, "values", Type(call["values"].dtype, {2}))) return s;
-  if (call.attrs.get_int("depth") < 1)
-    return model_error("depth is " + llvm::Twine(call.attrs.get_int("depth")) + ", it must be at least 1");
+  if (call.get_int("depth") < 1)
+    return model_error("depth is " + llvm::Twine(call.get_int("depth")) + ", it must be at least 1");
   Shape shape = call["indices"].shape;
   if (Status s = need_axis(call.attrs, "axis", static_cast<int64_t>(shape.size()) + 1)) return s;
-  shape.insert(shape.begin() + call.attrs.get_int("axis"), call.attrs.get_int("depth"));
+  shape.insert(shape.begin() + call.get_int("axis"), call.get_int("depth"));
   return one_result(call["values"].dtype, shape);
 }
 
 // An index outside [-depth, depth) lights nothing.
 Status one_hot_reference(const ReferenceCall& call) {
   const TensorView &indices = call.in("indices"), &values = call.in("values"), &y = call.out("y");
-  AxisView view = along_axis(y.type.shape, call.attrs.get_int("axis"));
+  AxisView view = along_axis(y.type.shape, call.get_int("axis"));
   for (int64_t o = 0; o < view.outer; ++o)
     for (int64_t i = 0; i < view.inner; ++i) {
       int64_t index = indices.get_int(o * view.inner + i);
@@ -247,7 +245,7 @@ constinit const OpDef op_gather{
     .gradient = Gradient::rule(gather_gradient),
     .precision = Precision::Follow,
     .flops = no_flops,
-    .chunk = gather_part,
+    .chunk = gather_chunk,
     .reference = gather_reference,
     .samples = gather_samples,
 };
@@ -280,7 +278,7 @@ constinit const OpDef op_gather_elements{
     .gradient = Gradient::rule(gather_elements_gradient),
     .precision = Precision::Follow,
     .flops = no_flops,
-    .chunk = gather_elements_part,
+    .chunk = gather_elements_chunk,
     .reference = gather_elements_reference,
     .samples = gather_elements_samples,
 };

@@ -1,6 +1,6 @@
 #pragma once
 
-// What the gather and scatter families share: the three ways of naming elements by index.
+// The gather and scatter families share the three ways of naming elements by index.
 
 #include "ir/ops/common/support.h"
 

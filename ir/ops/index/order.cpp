@@ -27,8 +27,8 @@ Status need_number_axis(const OpCall& call) {
 Result<Types> infer_top_k(const OpCall& call) {
   if (Status s = need_number_axis(call)) return s;
   Type values = call["x"];
-  int64_t& length = values.shape[static_cast<size_t>(call.attrs.get_int("axis"))];
-  int64_t k = call.attrs.get_int("k");
+  int64_t& length = values.shape[static_cast<size_t>(call.get_int("axis"))];
+  int64_t k = call.get_int("k");
   if (k < 0 || k > length) return model_error("k is " + llvm::Twine(k) + " of " + llvm::Twine(length) + " elements");
   length = k;
   return Types{values, Type(DType::I64, values.shape)};
@@ -36,8 +36,8 @@ Result<Types> infer_top_k(const OpCall& call) {
 
 Status top_k_reference(const ReferenceCall& call) {
   const TensorView &x = call.in("x"), &values = call.out("values"), &indices = call.out("indices");
-  int64_t axis = call.attrs.get_int("axis"), k = call.attrs.get_int("k");
-  bool largest = call.attrs.get_int("largest", 1) != 0;
+  int64_t axis = call.get_int("axis"), k = call.get_int("k");
+  bool largest = call.get_int("largest") != 0;
   AxisView from = along_axis(x.type.shape, axis), to = along_axis(values.type.shape, axis);
   std::vector<int64_t> order(static_cast<size_t>(from.length));
   with_exact_type(x.type.dtype, [&](auto zero) {
@@ -67,7 +67,7 @@ Status top_k_gradient(GradContext& g) {
 
 double sorting_flops(const OpCall& call, llvm::ArrayRef<Type>) {
   const Type& x = call["x"];
-  auto length = static_cast<double>(x.shape[static_cast<size_t>(call.attrs.get_int("axis"))]);
+  auto length = static_cast<double>(x.shape[static_cast<size_t>(call.get_int("axis"))]);
   return static_cast<double>(x.elements()) * std::log2(std::max(length, 2.0));
 }
 
@@ -82,16 +82,16 @@ std::vector<Sample> top_k_samples() {
 Result<Types> infer_arg(const OpCall& call) {
   if (Status s = need_number_axis(call)) return s;
   const Type& x = call["x"];
-  int64_t axis = call.attrs.get_int("axis");
+  int64_t axis = call.get_int("axis");
   if (x.shape[static_cast<size_t>(axis)] == 0) return model_error("axis " + llvm::Twine(axis) + " is empty");
-  return one_result(DType::I64, reduced_shape(x.shape, {axis}, call.attrs.get_int("keep_dims") != 0));
+  return one_result(DType::I64, reduced_shape(x.shape, {axis}, call.get_int("keep_dims") != 0));
 }
 
 template <bool largest>
 Status arg_reference(const ReferenceCall& call) {
   const TensorView &x = call.in("x"), &y = call.out("y");
-  AxisView view = along_axis(x.type.shape, call.attrs.get_int("axis"));
-  bool select_last = call.attrs.get_int("select_last") != 0;
+  AxisView view = along_axis(x.type.shape, call.get_int("axis"));
+  bool select_last = call.get_int("select_last") != 0;
   with_exact_type(x.type.dtype, [&](auto zero) {
     for (int64_t o = 0; o < view.outer; ++o)
       for (int64_t i = 0; i < view.inner; ++i) {
@@ -115,18 +115,17 @@ std::vector<Sample> arg_samples() {
 }
 
 constexpr OpDef arg_op(llvm::StringLiteral name, llvm::StringLiteral summary, ReferenceFn reference) {
-  return {
-      .name = name,
-      .summary = summary,
-      .operands = {"x"},
-      .results = {"y"},
-      .attrs = {{"axis", AttrKind::Int}, {"keep_dims", 0}, {"select_last", 0}},
-      .infer = infer_arg,
-      .gradient = Gradient::zero(),
-      .precision = Precision::Follow,
-      .flops = [](const OpCall& call, llvm::ArrayRef<Type>) { return static_cast<double>(call["x"].elements()); },
-      .reference = reference,
-      .samples = arg_samples};
+  return {.name = name,
+          .summary = summary,
+          .operands = {"x"},
+          .results = {"y"},
+          .attrs = {{"axis", AttrKind::Int}, {"keep_dims", 0}, {"select_last", 0}},
+          .infer = infer_arg,
+          .gradient = Gradient::zero(),
+          .precision = Precision::Follow,
+          .flops = [](const OpCall& call, llvm::ArrayRef<Type>) { return static_cast<double>(call["x"].elements()); },
+          .reference = reference,
+          .samples = arg_samples};
 }
 
 }  // namespace

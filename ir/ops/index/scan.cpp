@@ -18,8 +18,8 @@ Result<Types> infer_cumsum(const OpCall& call) {
 
 Status cumsum_reference(const ReferenceCall& call) {
   const TensorView &x = call.in("x"), &y = call.out("y");
-  AxisView view = along_axis(x.type.shape, call.attrs.get_int("axis"));
-  bool exclusive = call.attrs.get_int("exclusive") != 0, reverse = call.attrs.get_int("reverse") != 0;
+  AxisView view = along_axis(x.type.shape, call.get_int("axis"));
+  bool exclusive = call.get_int("exclusive") != 0, reverse = call.get_int("reverse") != 0;
   with_exact_type(x.type.dtype, [&](auto zero) {
     for (int64_t o = 0; o < view.outer; ++o)
       for (int64_t i = 0; i < view.inner; ++i) {
@@ -63,8 +63,8 @@ Result<Types> infer_triangular(const OpCall& call) {
 
 Status triangular_reference(const ReferenceCall& call) {
   const TensorView &x = call.in("x"), &y = call.out("y");
-  int64_t k = call.attrs.get_int("k");
-  bool upper = call.attrs.get_int("upper") != 0;
+  int64_t k = call.get_int("k");
+  bool upper = call.get_int("upper") != 0;
   llvm::ArrayRef<int64_t> shape = x.type.shape;
   int64_t columns = shape.back(), rows = shape.drop_back().back();
   fill_zero(y);
@@ -92,8 +92,8 @@ Result<Types> infer_reverse_sequence(const OpCall& call) {
   const Type& x = call["x"];
   for (llvm::StringLiteral name : {llvm::StringLiteral("batch_axis"), llvm::StringLiteral("time_axis")})
     if (Status s = need_axis(call.attrs, name, x.rank())) return s;
-  int64_t batch_axis = call.attrs.get_int("batch_axis");
-  if (batch_axis == call.attrs.get_int("time_axis"))
+  int64_t batch_axis = call.get_int("batch_axis");
+  if (batch_axis == call.get_int("time_axis"))
     return model_error("batch_axis and time_axis are both " + llvm::Twine(batch_axis));
   if (Status s = need_index(call, "lens")) return s;
   if (Status s = need_type(call, "lens", Type(call["lens"].dtype, {x.shape[static_cast<size_t>(batch_axis)]})))
@@ -103,8 +103,8 @@ Result<Types> infer_reverse_sequence(const OpCall& call) {
 
 Status reverse_sequence_reference(const ReferenceCall& call) {
   const TensorView &x = call.in("x"), &lens = call.in("lens"), &y = call.out("y");
-  auto batch_axis = static_cast<size_t>(call.attrs.get_int("batch_axis"));
-  auto time_axis = static_cast<size_t>(call.attrs.get_int("time_axis"));
+  auto batch_axis = static_cast<size_t>(call.get_int("batch_axis"));
+  auto time_axis = static_cast<size_t>(call.get_int("time_axis"));
   const Shape &shape = x.type.shape, strides = row_major_strides(shape);
   for (int64_t b = 0; b < lens.elements(); ++b)
     if (int64_t length = lens.get_int(b); length < 0 || length > shape[time_axis])

@@ -17,7 +17,7 @@ Status check_elements_indices(const OpCall& call) {
   if (Status s = need_rank(call, "indices", x.rank())) return s;
   if (Status s = need_axis(call.attrs, "axis", x.rank())) return s;
   for (int64_t d = 0; d < x.rank(); ++d)
-    if (d != call.attrs.get_int("axis") && indices.shape[d] > x.shape[d])
+    if (d != call.get_int("axis") && indices.shape[d] > x.shape[d])
       return model_error("indices " + to_string(indices) + " reach beyond dimension " + llvm::Twine(d) + " of " +
                          to_string(x));
   return Status::success();
@@ -92,7 +92,7 @@ void write_update(llvm::StringRef reduction, const TensorView& y, int64_t at, co
 Status scatter_elements_reference(const ReferenceCall& call) {
   const TensorView &x = call.in("x"), &indices = call.in("indices"), &updates = call.in("updates"), &y = call.out("y");
   copy_elements(y, 0, x, 0, y.elements());
-  return for_each_element_index(y.type.shape, call.attrs.get_int("axis"), indices, [&](int64_t i, int64_t at) {
+  return for_each_element_index(y.type.shape, call.get_int("axis"), indices, [&](int64_t i, int64_t at) {
     write_update(reduction_of(call.attrs), y, at, updates, i);
   });
 }

@@ -15,7 +15,7 @@ namespace {
 constexpr AttrSpecs cross_entropy_attrs{ignore_index_attr, reduction_attr, classes_attr, {"label_smoothing", 0.0}};
 
 Status check_smoothing(const OpCall& call) {
-  double smoothing = call.attrs.get_float("label_smoothing");
+  double smoothing = call.get_float("label_smoothing");
   if (smoothing >= 0 && smoothing <= 1) return Status::success();
   return model_error("label_smoothing is " + std::to_string(smoothing) + ", it must be between 0 and 1");
 }
@@ -58,7 +58,7 @@ Status cross_entropy_reference(const ReferenceCall& call) {
   const TensorView &labels = call.in("labels"), &lses = call.out("lse");
   ClassRows rows(call["logits"].shape, call.attrs);
   std::vector<double> logits = call.load("logits"), weights = call.load("class_weights"), losses(rows.count());
-  double smoothing = call.attrs.get_float("label_smoothing"), total_weight = 0;
+  double smoothing = call.get_float("label_smoothing"), total_weight = 0;
   for (int64_t r = 0; r < static_cast<int64_t>(losses.size()); ++r) {
     double lse = log_sum_exp(rows, logits, r);
     lses.set(r, lse);
@@ -77,8 +77,8 @@ Status cross_entropy_reference(const ReferenceCall& call) {
   return Status::success();
 }
 
-std::optional<ChunkCall> cross_entropy_part(const OpCall& call, Chunk) {
-  return part_of_loss(call, {Combine::Rows, Combine::Sum});
+std::optional<ChunkCall> cross_entropy_chunk(const OpCall& call, Chunk) {
+  return chunk_of_loss(call, {Combine::Rows, Combine::Sum});
 }
 
 std::vector<Sample> cross_entropy_samples() {
@@ -114,7 +114,7 @@ Status cross_entropy_grad_reference(const ReferenceCall& call) {
   const TensorView &labels = call.in("labels"), &weight = call.in("weight");
   ClassRows rows(call["logits"].shape, call.attrs);
   std::vector<double> logits = call.load("logits"), lse = call.load("lse"), weights = call.load("class_weights");
-  double smoothing = call.attrs.get_float("label_smoothing"), share = smoothing / static_cast<double>(rows.classes);
+  double smoothing = call.get_float("label_smoothing"), share = smoothing / static_cast<double>(rows.classes);
   std::vector<double> dlogits(logits.size());
   for (int64_t r = 0; r < static_cast<int64_t>(lse.size()); ++r) {
     Result<std::optional<int64_t>> label = label_of(call, labels, r, rows.classes);
@@ -158,7 +158,7 @@ constinit const OpDef op_cross_entropy{
     .gradient = Gradient::rule(cross_entropy_gradient),
     .precision = Precision::Follow,  // lse and loss are f32 whatever the logits are
     .flops = logits_flops,
-    .chunk = cross_entropy_part,
+    .chunk = cross_entropy_chunk,
     .sample_weight = label_weight,
     .reference = cross_entropy_reference,
     .samples = cross_entropy_samples,

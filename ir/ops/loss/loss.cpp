@@ -27,19 +27,19 @@ Status need_classified(const OpCall& call, llvm::ArrayRef<int64_t> scores) {
 }
 
 Shape loss_shape(const OpCall& call, llvm::ArrayRef<int64_t> rows) {
-  return call.attrs.get_string("reduction", "mean") == "none" ? Shape(rows.begin(), rows.end()) : Shape();
+  return call.get_string("reduction") == "none" ? Shape(rows.begin(), rows.end()) : Shape();
 }
 
 Result<std::optional<int64_t>> label_of(const OpCall& call, const TensorView& labels, int64_t row, int64_t classes) {
   int64_t label = labels.get_int(row);
-  if (call.attrs.has("ignore_index") && label == call.attrs.get_int("ignore_index")) return std::optional<int64_t>();
+  if (call.attrs.has("ignore_index") && label == call.get_int("ignore_index")) return std::optional<int64_t>();
   if (label >= 0 && label < classes) return std::optional<int64_t>(label);
   return model_error("label " + llvm::Twine(label) + " at position " + llvm::Twine(row) + " names none of the " +
                      llvm::Twine(classes) + " classes");
 }
 
 void store_loss(const ReferenceCall& call, llvm::ArrayRef<double> losses, double total_weight) {
-  llvm::StringRef reduction = call.attrs.get_string("reduction", "mean");
+  llvm::StringRef reduction = call.get_string("reduction");
   if (reduction == "none") return call.store(losses, "loss");
   double sum = 0;
   for (double row : losses) sum += row;
@@ -48,18 +48,18 @@ void store_loss(const ReferenceCall& call, llvm::ArrayRef<double> losses, double
 
 double row_gradient(const ReferenceCall& call, double total_weight, int64_t row) {
   const TensorView& dloss = call.in("dloss");
-  llvm::StringRef reduction = call.attrs.get_string("reduction", "mean");
+  llvm::StringRef reduction = call.get_string("reduction");
   if (reduction == "none") return dloss.get(row);
   return reduction == "mean" ? dloss.get(0) / total_weight : dloss.get(0);
 }
 
-ChunkCall part_of_loss(const OpCall& call, std::initializer_list<Combine> other_results) {
-  const llvm::StringRef reduction = call.attrs.get_string("reduction", "mean");
-  ChunkCall part = cut_operands(call, {size_t{0}, "labels"});
-  part.combine = {reduction == "none" ? Combine::Rows : reduction == "sum" ? Combine::Sum : Combine::WeightedMean};
-  part.combine.append(other_results);
-  if (reduction == "mean") part.attrs.set("reduction", std::string("sum"));
-  return part;
+ChunkCall chunk_of_loss(const OpCall& call, std::initializer_list<Combine> other_results) {
+  const llvm::StringRef reduction = call.get_string("reduction");
+  ChunkCall made = cut_operands(call, {size_t{0}, "labels"});
+  made.combine = {reduction == "none" ? Combine::Rows : reduction == "sum" ? Combine::Sum : Combine::WeightedMean};
+  made.combine.append(other_results);
+  if (reduction == "mean") made.attrs.set("reduction", std::string("sum"));
+  return made;
 }
 
 ValueId label_weight(Builder& b, NodeId node) {
@@ -131,7 +131,7 @@ Status nll_loss_reference(const ReferenceCall& call) {
   return Status::success();
 }
 
-std::optional<ChunkCall> nll_loss_part(const OpCall& call, Chunk) { return part_of_loss(call, {Combine::Sum}); }
+std::optional<ChunkCall> nll_loss_chunk(const OpCall& call, Chunk) { return chunk_of_loss(call, {Combine::Sum}); }
 
 std::vector<Sample> nll_loss_samples() {
   using namespace samples;
@@ -144,7 +144,7 @@ std::vector<Sample> nll_loss_samples() {
 }
 
 Result<Types> infer_nll_loss_grad(const OpCall& call) {
-  Type scores(call.attrs.get_dtype("dtype"), call.attrs.get_ints("shape"));
+  Type scores(call.attrs.get_dtype("dtype"), call.get_ints("shape"));
   if (Status s = need_classified(call, scores.shape)) return s;
   DType wide = stat_dtype(scores.dtype);
   if (Status s = need_type(call, "weight", Type(wide, {}))) return s;
@@ -189,7 +189,7 @@ constinit const OpDef op_nll_loss{
     .infer = infer_nll_loss,
     .gradient = Gradient::rule(nll_loss_gradient),
     .precision = Precision::Full,
-    .chunk = nll_loss_part,
+    .chunk = nll_loss_chunk,
     .sample_weight = label_weight,
     .reference = nll_loss_reference,
     .samples = nll_loss_samples,

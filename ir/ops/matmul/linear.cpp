@@ -2,8 +2,8 @@
 #include "ir/ops/elementwise/activation.h"
 
 // linear: what a dense layer does to the last dimension. It is kept apart from matmul because its weight
-// gradient is one product over all rows, and because bias and addend belong into the product's epilogue: a residual
-// connection, or what other products have summed so far.
+// gradient is one matmul over all rows, and because bias and addend belong into the matmul's epilogue: a residual
+// connection, or the sum of other matmuls so far.
 
 namespace plimsoll {
 namespace {
@@ -12,19 +12,19 @@ struct Sizes {
   int64_t rows, inner, columns;
 };
 
-// Of x [rows, inner] and w, which is [inner, columns] or transposed.
+// The sizes of x [rows, inner] and w, which is [inner, columns] or transposed.
 Sizes sizes_of(const Type& x, const Type& w, bool transpose_w) {
   return {element_count(llvm::ArrayRef<int64_t>(x.shape).drop_back()), x.shape.back(), w.shape[transpose_w ? 0 : 1]};
 }
 
-// Of x times w.
-Result<Type> product_type(const OpCall& call) {
-  if (Status s = need_float(call, "x")) return s;
-  if (Status s = need_min_rank(call, "x", 1)) return s;
-  const Type &x = call["x"], &w = call["w"];
-  if (Status s = need_same_dtype(call, "x", "w")) return s;
+// The type of the operand times w.
+Result<Type> matmul_type(const OpCall& call, PortKey left) {
+  if (Status s = need_float(call, left)) return s;
+  if (Status s = need_min_rank(call, left, 1)) return s;
+  const Type &x = call[left], &w = call["w"];
+  if (Status s = need_same_dtype(call, left, "w")) return s;
   if (Status s = need_rank(call, "w", 2)) return s;
-  bool transpose_w = call.attrs.get_int("transpose_w");
+  bool transpose_w = call.get_int("transpose_w");
   if (x.shape.back() != w.shape[transpose_w ? 1 : 0])
     return model_error("inner sizes differ: " + llvm::Twine(x.shape.back()) + " and " +
                        llvm::Twine(w.shape[transpose_w ? 1 : 0]) + " in " + to_string(x) + " x " + to_string(w));
@@ -34,7 +34,7 @@ Result<Type> product_type(const OpCall& call) {
 }
 
 Result<Types> infer_linear(const OpCall& call) {
-  Result<Type> y = product_type(call);
+  Result<Type> y = matmul_type(call, "x");
   if (!y) return y.takeError();
   if (Status s = need_type(call, "bias", Type(y->dtype, {y->shape.back()}))) return s;
   if (Status s = need_type(call, "addend", *y)) return s;
@@ -58,12 +58,12 @@ Status linear_gradient(GradContext& g) {
 }
 
 double linear_flops(const OpCall& call, llvm::ArrayRef<Type> results) {
-  return 2.0 * static_cast<double>(results[0].elements()) * static_cast<double>(call["x"].shape.back());
+  return 2.0 * static_cast<double>(results[0].elements()) * static_cast<double>(call.operand(0).shape.back());
 }
 
 Status linear_reference(const ReferenceCall& call) {
   const TensorView& y = call.out("y");
-  bool transpose_w = call.attrs.get_int("transpose_w");
+  bool transpose_w = call.get_int("transpose_w");
   auto [rows, inner, columns] = sizes_of(call["x"], call["w"], transpose_w);
   std::vector<double> x = call.load("x"), w = call.load("w"), bias(static_cast<size_t>(columns)), addend, row;
   if (call.has("bias")) bias = call.load("bias");
@@ -81,7 +81,7 @@ Status linear_reference(const ReferenceCall& call) {
   return Status::success();
 }
 
-std::optional<ChunkCall> linear_part(const OpCall& call, Chunk) {
+std::optional<ChunkCall> linear_chunk(const OpCall& call, Chunk) {
   return call["x"].rank() < 2 ? std::nullopt : std::optional<ChunkCall>(cut_operands(call, {"x", "addend"}));
 }
 
@@ -108,17 +108,16 @@ Result<Types> infer_linear_dw(const OpCall& call) {
   Type expected = x;
   expected.shape.back() = dy.shape.back();
   if (Status s = need_type(call, "dy", expected)) return s;
-  bool transpose_w = call.attrs.get_int("transpose_w");
+  bool transpose_w = call.get_int("transpose_w");
   int64_t inner = x.shape.back(), columns = call.attrs.get_int("columns", dy.shape.back());
   if (columns < 0 || columns > dy.shape.back())
     return model_error("columns is " + llvm::Twine(columns) + ", dy has " + llvm::Twine(dy.shape.back()));
-  if (call.attrs.has("columns") && call.attrs.get_int("bias"))
-    return model_error("bias and columns do not go together");
+  if (call.attrs.has("columns") && call.get_int("bias")) return model_error("bias and columns do not go together");
   Result<DType> dtype = sum_dtype(call);
   if (!dtype) return dtype.takeError();
   const Type dw = transpose_w ? Type(*dtype, {columns, inner}) : Type(*dtype, {inner, columns});
   if (Status s = need_type(call, "addend", dw)) return s;
-  if (call.attrs.get_int("bias")) return Types{dw, Type(*dtype, {columns})};
+  if (call.get_int("bias")) return Types{dw, Type(*dtype, {columns})};
   return Types{dw};
 }
 
@@ -128,7 +127,7 @@ double linear_dw_flops(const OpCall& call, llvm::ArrayRef<Type> results) {
 }
 
 Status linear_dw_reference(const ReferenceCall& call) {
-  bool transpose_w = call.attrs.get_int("transpose_w");
+  bool transpose_w = call.get_int("transpose_w");
   auto [rows, inner, columns] = sizes_of(call["x"], call.out("dw").type, transpose_w);
   const int64_t step = call["dy"].shape.back();
   std::vector<double> x = call.load("x"), dy = call.load("dy"), dw(static_cast<size_t>(inner * columns));
@@ -169,14 +168,14 @@ std::vector<Sample> linear_dw_samples() {
 
 Result<Types> infer_linear_gelu_grad(const OpCall& call) {
   if (Status s = need_choice(call.attrs, "approximate", {"none", "tanh"})) return s;
-  Result<Type> y = product_type(call);
+  Result<Type> y = matmul_type(call, "dy");
   if (!y) return y.takeError();
   if (Status s = need_type(call, "x", *y)) return s;
   return Types{*y};
 }
 
 Status linear_gelu_grad_reference(const ReferenceCall& call) {
-  bool transpose_w = call.attrs.get_int("transpose_w");
+  bool transpose_w = call.get_int("transpose_w");
   auto [rows, inner, columns] = sizes_of(call["dy"], call["w"], transpose_w);
   std::vector<double> dy = call.load("dy"), w = call.load("w"), x = call.load("x");
   if (transpose_w) w = transposed(w, columns, inner);
@@ -217,7 +216,7 @@ constinit const OpDef op_linear{
     .addend = "addend",
     .in_place = {{"y", "addend"}},
     .flops = linear_flops,
-    .chunk = linear_part,
+    .chunk = linear_chunk,
     .reference = linear_reference,
     .samples = linear_samples,
 };

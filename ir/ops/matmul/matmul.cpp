@@ -1,12 +1,12 @@
 #include "ir/ops/common/reference_math.h"
 
-// matmul: a product of two batches of matrices, either of which may be read transposed.
-// The gradients are products again, so no transpose is ever materialised.
+// matmul multiplies two batches of matrices, either of which may be read transposed.
+// The gradients are matmuls again, so no transpose is ever materialised.
 
 namespace plimsoll {
 namespace {
 
-// The last two dimensions of an operand, as the product sees them.
+// The last two dimensions of an operand, as the matmul sees them.
 struct Matrix {
   int64_t rows, columns;
   Matrix(const Type& type, bool transposed)
@@ -22,7 +22,7 @@ Result<Types> infer_matmul(const OpCall& call) {
   if (Status s = need_same_dtype(call, "a", "b")) return s;
   if (Status s = need_min_rank(call, "a", 2)) return s;
   if (Status s = need_min_rank(call, "b", 2)) return s;
-  Matrix left(a, call.attrs.get_int("transpose_a")), right(b, call.attrs.get_int("transpose_b"));
+  Matrix left(a, call.get_int("transpose_a")), right(b, call.get_int("transpose_b"));
   if (left.columns != right.rows)
     return model_error("inner sizes differ: " + llvm::Twine(left.columns) + " and " + llvm::Twine(right.rows) + " in " +
                        to_string(a) + " x " + to_string(b));
@@ -48,12 +48,12 @@ ValueId stacked(GradContext& g, ValueId x) {
 }
 
 // dy in the dtype of the operands it is multiplied with.
-ValueId product_grad(GradContext& g) { return g.b.cast(g.out_grad(), g.type(g["a"]).dtype); }
+ValueId matmul_grad(GradContext& g) { return g.b.cast(g.out_grad(), g.type(g["a"]).dtype); }
 
 ValueId right_gradient(GradContext& g, bool transpose_a, bool transpose_b) {
-  ValueId a = g["a"], dy = product_grad(g);
+  ValueId a = g["a"], dy = matmul_grad(g);
   const Shape shape = g.type(g["b"]).shape;
-  // One b for the whole batch: the sum over the batch is part of one long product.
+  // One b for the whole batch: the sum over the batch belongs to one long matmul.
   bool one_b = element_count(batch_of(g.type(g["b"]))) == 1;
   bool stack = one_b && !transpose_a && g.type(a).rank() == g.type(dy).rank();
   if (stack) {
@@ -68,7 +68,7 @@ ValueId right_gradient(GradContext& g, bool transpose_a, bool transpose_b) {
 Status matmul_gradient(GradContext& g) {
   bool transpose_a = g.attrs().get_int("transpose_a"), transpose_b = g.attrs().get_int("transpose_b");
   if (g.wants("a")) {
-    ValueId dy = product_grad(g), b = g["b"];
+    ValueId dy = matmul_grad(g), b = g["b"];
     ValueId da = transpose_a ? g.b.emit("matmul", {b, dy}, flags(transpose_b, true))
                              : g.b.emit("matmul", {dy, b}, flags(false, !transpose_b));
     g.add("a", g.b.sum_to_shape(da, Shape(g.type(g["a"]).shape)));
@@ -78,7 +78,7 @@ Status matmul_gradient(GradContext& g) {
 }
 
 double matmul_flops(const OpCall& call, llvm::ArrayRef<Type> results) {
-  Matrix left(call["a"], call.attrs.get_int("transpose_a"));
+  Matrix left(call["a"], call.get_int("transpose_a"));
   return 2.0 * static_cast<double>(results[0].elements()) * static_cast<double>(left.columns);
 }
 
@@ -98,7 +98,7 @@ std::vector<int64_t> batch_map(llvm::ArrayRef<int64_t> result_batch, llvm::Array
 // T is double, or uint64_t for integers, which wrap.
 template <typename T>
 std::vector<T> multiply(const OpCall& call, std::vector<T> a, std::vector<T> b, const Type& result) {
-  bool transpose_a = call.attrs.get_int("transpose_a"), transpose_b = call.attrs.get_int("transpose_b");
+  bool transpose_a = call.get_int("transpose_a"), transpose_b = call.get_int("transpose_b");
   Matrix left(call["a"], transpose_a), right(call["b"], transpose_b);
   int64_t rows = left.rows, inner = left.columns, columns = right.columns;
   if (transpose_a) a = transposed(a, inner, rows);
@@ -133,15 +133,15 @@ Status matmul_reference(const ReferenceCall& call) {
   return Status::success();
 }
 
-// A batch of matrices comes in parts, or the rows of one.
-std::optional<ChunkCall> matmul_part(const OpCall& call, Chunk) {
+// A batch of matrices is cut, or the rows of a single one.
+std::optional<ChunkCall> matmul_chunk(const OpCall& call, Chunk) {
   const Type &a = call["a"], &b = call["b"];
   const int64_t rank = std::max(a.rank(), b.rank());
   if (rank == 2)
-    return call.attrs.get_int("transpose_a") ? std::nullopt : std::optional<ChunkCall>(cut_operands(call, {"a"}));
+    return call.get_int("transpose_a") ? std::nullopt : std::optional<ChunkCall>(cut_operands(call, {"a"}));
   const int64_t batch = std::max(a.rank() == rank ? a.shape[0] : 1, b.rank() == rank ? b.shape[0] : 1);
-  ChunkCall part{{a.rank() == rank && a.shape[0] == batch, b.rank() == rank && b.shape[0] == batch}, {}, call.attrs};
-  return part;
+  ChunkCall made{{a.rank() == rank && a.shape[0] == batch, b.rank() == rank && b.shape[0] == batch}, {}, call.attrs};
+  return made;
 }
 
 std::vector<Sample> matmul_samples() {
@@ -175,7 +175,7 @@ constinit const OpDef op_matmul{
     .gradient = Gradient::rule(matmul_gradient),
     .precision = Precision::Low,
     .flops = matmul_flops,
-    .chunk = matmul_part,
+    .chunk = matmul_chunk,
     .reference = matmul_reference,
     .samples = matmul_samples,
 };

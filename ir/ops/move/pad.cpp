@@ -56,7 +56,7 @@ Result<Types> infer_pad_grad(const OpCall& call) {
 
 int64_t modulo(int64_t a, int64_t n) { return (a % n + n) % n; }
 
-// Where the element at `i`, which may lie outside [0, length), comes from; -1 for the constant.
+// The source of the element at `i`, which may lie outside [0, length); -1 for the constant.
 int64_t source_index(int64_t i, int64_t length, llvm::StringRef mode) {
   if (i >= 0 && i < length) return i;
   if (mode == "edge") return i < 0 ? 0 : length - 1;
@@ -144,9 +144,9 @@ Attrs padding(Ints before, Ints after, llvm::StringRef mode) {
   return {{"before", std::move(before)}, {"after", std::move(after)}, {"mode", mode.str()}};
 }
 
-std::optional<ChunkCall> pad_part(const OpCall& call, Chunk part) {
-  llvm::ArrayRef<int64_t> before = call.attrs.get_ints("before"), after = call.attrs.get_ints("after");
-  return before.empty() || before[0] != 0 || after[0] != 0 ? std::nullopt : part_of_first(call, part);
+std::optional<ChunkCall> pad_chunk(const OpCall& call, Chunk chunk) {
+  llvm::ArrayRef<int64_t> before = call.get_ints("before"), after = call.get_ints("after");
+  return before.empty() || before[0] != 0 || after[0] != 0 ? std::nullopt : chunk_of_first(call, chunk);
 }
 
 std::vector<Sample> pad_samples() {
@@ -183,7 +183,7 @@ constinit const OpDef op_pad{
     .gradient = Gradient::rule(pad_gradient),
     .precision = Precision::Follow,
     .flops = no_flops,
-    .chunk = pad_part,
+    .chunk = pad_chunk,
     .reference = pad_reference,
     .samples = pad_samples,
 };

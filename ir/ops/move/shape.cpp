@@ -41,7 +41,7 @@ std::vector<Sample> constant_samples() {
 Result<Types> infer_reshape(const OpCall& call) {
   if (Status s = need_dims(call.attrs, "shape")) return s;
   const Type& x = call["x"];
-  Type y(x.dtype, call.attrs.get_ints("shape"));
+  Type y(x.dtype, call.get_ints("shape"));
   if (x.elements() != y.elements())
     return model_error(to_string(x) + " has " + llvm::Twine(x.elements()) + " elements, shape " + to_string(y.shape) +
                        " has " + llvm::Twine(y.elements()));
@@ -120,8 +120,8 @@ Result<Attrs> rebatch_reshape(const OpCall& before, llvm::ArrayRef<const Type*> 
 }
 
 // Equal runs of elements stay equal runs, whatever the shapes.
-std::optional<ChunkCall> reshape_part(const OpCall& call, Chunk part) {
-  return with_part_of_shape(cut_operands(call, {"x"}), "shape", part);
+std::optional<ChunkCall> reshape_chunk(const OpCall& call, Chunk chunk) {
+  return with_chunk_of_shape(cut_operands(call, {"x"}), "shape", chunk);
 }
 
 std::vector<Sample> reshape_samples() {
@@ -136,7 +136,7 @@ Result<Types> infer_transpose(const OpCall& call) {
   const Type& x = call["x"];
   if (Status s = need_length(call.attrs, "perm", x.rank())) return s;
   Shape shape;
-  llvm::ArrayRef<int64_t> perm = call.attrs.get_ints("perm");
+  llvm::ArrayRef<int64_t> perm = call.get_ints("perm");
   for (size_t d = 0; d < perm.size(); ++d) {
     if (perm[d] < 0 || perm[d] >= x.rank() || contains(perm.take_front(d), perm[d]))
       return model_error("perm " + to_string(perm) + " is no permutation");
@@ -148,7 +148,7 @@ Result<Types> infer_transpose(const OpCall& call) {
 Status transpose_reference(const ReferenceCall& call) {
   const TensorView &x = call.in("x"), &y = call.out("y");
   Shape own = row_major_strides(x.type.shape), strides;
-  for (int64_t d : call.attrs.get_ints("perm")) strides.push_back(own[static_cast<size_t>(d)]);
+  for (int64_t d : call.get_ints("perm")) strides.push_back(own[static_cast<size_t>(d)]);
   copy_window(y.type.shape, dense(y), {x, strides});
   return Status::success();
 }
@@ -162,9 +162,9 @@ Status transpose_gradient(GradContext& g) {
   return Status::success();
 }
 
-std::optional<ChunkCall> transpose_part(const OpCall& call, Chunk part) {
-  llvm::ArrayRef<int64_t> perm = call.attrs.get_ints("perm");
-  return perm.empty() || perm[0] != 0 ? std::nullopt : part_of_first(call, part);
+std::optional<ChunkCall> transpose_chunk(const OpCall& call, Chunk chunk) {
+  llvm::ArrayRef<int64_t> perm = call.get_ints("perm");
+  return perm.empty() || perm[0] != 0 ? std::nullopt : chunk_of_first(call, chunk);
 }
 
 std::vector<Sample> transpose_samples() {
@@ -180,7 +180,7 @@ std::vector<Sample> transpose_samples() {
 Result<Types> infer_expand(const OpCall& call) {
   if (Status s = need_dims(call.attrs, "shape")) return s;
   const Type& x = call["x"];
-  llvm::ArrayRef<int64_t> shape = call.attrs.get_ints("shape");
+  llvm::ArrayRef<int64_t> shape = call.get_ints("shape");
   std::optional<Shape> both = broadcast_shapes(x.shape, shape);
   if (!both || llvm::ArrayRef<int64_t>(*both) != shape)
     return model_error(to_string(x) + " does not broadcast to " + to_string(shape));
@@ -215,11 +215,11 @@ Result<Attrs> rebatch_expand(const OpCall& before, llvm::ArrayRef<const Type*> a
   return attrs;
 }
 
-std::optional<ChunkCall> expand_part(const OpCall& call, Chunk part) {
+std::optional<ChunkCall> expand_chunk(const OpCall& call, Chunk chunk) {
   const Shape& from = call["x"].shape;
-  llvm::ArrayRef<int64_t> to = call.attrs.get_ints("shape");
+  llvm::ArrayRef<int64_t> to = call.get_ints("shape");
   if (from.empty() || from.size() != to.size() || from[0] != to[0]) return std::nullopt;
-  return with_part_of_shape(cut_operands(call, {"x"}), "shape", part);
+  return with_chunk_of_shape(cut_operands(call, {"x"}), "shape", chunk);
 }
 
 std::vector<Sample> expand_samples() {
@@ -235,7 +235,7 @@ Result<Types> infer_tile(const OpCall& call) {
   if (Status s = need_dims(call.attrs, "repeats")) return s;
   Type y = call["x"];
   if (Status s = need_length(call.attrs, "repeats", y.rank())) return s;
-  for (size_t d = 0; d < y.shape.size(); ++d) y.shape[d] *= call.attrs.get_ints("repeats")[d];
+  for (size_t d = 0; d < y.shape.size(); ++d) y.shape[d] *= call.get_ints("repeats")[d];
   return Types{y};
 }
 
@@ -248,7 +248,7 @@ Shape paired_shape(llvm::ArrayRef<int64_t> repeats, llvm::ArrayRef<int64_t> shap
 
 Status tile_reference(const ReferenceCall& call) {
   const TensorView &x = call.in("x"), &y = call.out("y");
-  Shape pairs = paired_shape(call.attrs.get_ints("repeats"), x.type.shape), strides;
+  Shape pairs = paired_shape(call.get_ints("repeats"), x.type.shape), strides;
   for (int64_t stride : row_major_strides(x.type.shape)) strides.append({0, stride});
   copy_window(pairs, {y, row_major_strides(pairs)}, {x, strides});
   return Status::success();
@@ -297,7 +297,7 @@ constinit const OpDef op_reshape{
     .view_of = "x",
     .flops = no_flops,
     .rebatch = rebatch_reshape,
-    .chunk = reshape_part,
+    .chunk = reshape_chunk,
     .reference = move_all,
     .samples = reshape_samples,
 };
@@ -312,7 +312,7 @@ constinit const OpDef op_transpose{
     .gradient = Gradient::rule(transpose_gradient),
     .precision = Precision::Follow,
     .flops = no_flops,
-    .chunk = transpose_part,
+    .chunk = transpose_chunk,
     .reference = transpose_reference,
     .samples = transpose_samples,
 };
@@ -328,7 +328,7 @@ constinit const OpDef op_expand{
     .precision = Precision::Follow,
     .flops = no_flops,
     .rebatch = rebatch_expand,
-    .chunk = expand_part,
+    .chunk = expand_chunk,
     .reference = expand_reference,
     .samples = expand_samples,
 };

@@ -31,15 +31,15 @@ Status check_slice(const Attrs& attrs, llvm::ArrayRef<int64_t> whole, llvm::Arra
 Result<Types> infer_slice(const OpCall& call) {
   const Type& x = call["x"];
   if (Status s = need_length(call.attrs, "sizes", x.rank())) return s;
-  if (Status s = check_slice(call.attrs, x.shape, call.attrs.get_ints("sizes"))) return s;
-  return one_result(x.dtype, call.attrs.get_ints("sizes"));
+  if (Status s = check_slice(call.attrs, x.shape, call.get_ints("sizes"))) return s;
+  return one_result(x.dtype, call.get_ints("sizes"));
 }
 
 Result<Types> infer_slice_grad(const OpCall& call) {
   const Type& dy = call["dy"];
   if (Status s = need_length(call.attrs, "shape", dy.rank())) return s;
-  if (Status s = check_slice(call.attrs, call.attrs.get_ints("shape"), dy.shape)) return s;
-  return one_result(dy.dtype, call.attrs.get_ints("shape"));
+  if (Status s = check_slice(call.attrs, call.get_ints("shape"), dy.shape)) return s;
+  return one_result(dy.dtype, call.get_ints("shape"));
 }
 
 // The elements of `whole` that the attributes pick.
@@ -119,13 +119,13 @@ Result<Attrs> rebatch_slice_grad(const OpCall& before, llvm::ArrayRef<const Type
   return rebatch_whole(before, after, "shape");
 }
 
-std::optional<ChunkCall> slice_part(const OpCall& call, Chunk part) {
+std::optional<ChunkCall> slice_chunk(const OpCall& call, Chunk chunk) {
   const Shape& shape = call["x"].shape;
   const Attrs& attrs = call.attrs;
   if (shape.empty() || attrs.get_ints("starts")[0] != 0 || attrs.get_ints("steps")[0] != 1 ||
       attrs.get_ints("sizes")[0] != shape[0])
     return std::nullopt;
-  return with_part_of_shape(cut_operands(call, {"x"}), "sizes", part);
+  return with_chunk_of_shape(cut_operands(call, {"x"}), "sizes", chunk);
 }
 
 Sample slice_sample(SampleOperand x, Ints starts, Ints steps, Ints sizes) {
@@ -148,10 +148,10 @@ std::vector<Sample> slice_grad_samples() {
 Result<Types> infer_split(const OpCall& call) {
   const Type& x = call["x"];
   if (Status s = need_axis(call.attrs, "axis", x.rank())) return s;
-  auto axis = static_cast<size_t>(call.attrs.get_int("axis"));
+  auto axis = static_cast<size_t>(call.get_int("axis"));
   Types parts;
   int64_t sum = 0;
-  for (int64_t size : call.attrs.get_ints("sizes")) {
+  for (int64_t size : call.get_ints("sizes")) {
     if (size < 0) return model_error("sizes has the negative entry " + llvm::Twine(size));
     sum += size;
     parts.push_back(x);
@@ -177,7 +177,7 @@ void for_each_run(llvm::ArrayRef<int64_t> whole, int64_t axis, llvm::ArrayRef<Te
 
 Status split_reference(const ReferenceCall& call) {
   const TensorView& x = call.in("x");
-  for_each_run(x.type.shape, call.attrs.get_int("axis"), call.results,
+  for_each_run(x.type.shape, call.get_int("axis"), call.results,
                [&](int64_t at, const TensorView& part, int64_t part_at, int64_t count) {
                  copy_elements(part, part_at, x, at, count);
                });
@@ -203,7 +203,7 @@ std::vector<Sample> split_samples() {
 Result<Types> infer_concat(const OpCall& call) {
   Type whole = call["xs"];
   if (Status s = need_axis(call.attrs, "axis", whole.rank())) return s;
-  auto axis = static_cast<size_t>(call.attrs.get_int("axis"));
+  auto axis = static_cast<size_t>(call.get_int("axis"));
   for (size_t i = 1; i < call.count(); ++i) {
     Type part = call.operand(i);
     int64_t size = part.rank() == whole.rank() ? part.shape[axis] : 0;
@@ -218,7 +218,7 @@ Result<Types> infer_concat(const OpCall& call) {
 
 Status concat_reference(const ReferenceCall& call) {
   const TensorView& y = call.out("y");
-  for_each_run(y.type.shape, call.attrs.get_int("axis"), call.operands,
+  for_each_run(y.type.shape, call.get_int("axis"), call.operands,
                [&](int64_t at, const TensorView& part, int64_t part_at, int64_t count) {
                  copy_elements(y, at, part, part_at, count);
                });
@@ -251,8 +251,8 @@ Status concat_gradient(GradContext& g) {
   return Status::success();
 }
 
-std::optional<ChunkCall> concat_part(const OpCall& call, Chunk) {
-  if (call.attrs.get_int("axis") == 0) return std::nullopt;
+std::optional<ChunkCall> concat_chunk(const OpCall& call, Chunk) {
+  if (call.get_int("axis") == 0) return std::nullopt;
   return ChunkCall{llvm::SmallVector<bool, 4>(call.count(), true), {}, call.attrs};
 }
 
@@ -275,7 +275,7 @@ constinit const OpDef op_slice{
     .precision = Precision::Follow,
     .flops = no_flops,
     .rebatch = rebatch_slice,
-    .chunk = slice_part,
+    .chunk = slice_chunk,
     .reference = slice_reference,
     .samples = slice_samples,
 };
@@ -320,7 +320,7 @@ constinit const OpDef op_concat{
     .gradient = Gradient::rule(concat_gradient),
     .precision = Precision::Follow,
     .flops = no_flops,
-    .chunk = concat_part,
+    .chunk = concat_chunk,
     .reference = concat_reference,
     .samples = concat_samples,
 };

@@ -93,7 +93,7 @@ Result<Types> norm_gradient_types(const OpCall& call, llvm::ArrayRef<int64_t> sh
   if (Status s = need_type(call, "dy", x)) return s;
   if (Status s = need_float(call, "scale")) return s;
   if (Status s = need_shape(call, "scale", shape)) return s;
-  bool has_scale = call.attrs.get_int("has_scale");
+  bool has_scale = call.get_int("has_scale");
   if (has_scale && !call.has("scale")) return model_error("has_scale is set, but there is no scale operand");
   Type parameter(call.has("scale") ? call["scale"].dtype : x.dtype, shape);
   Types types{x};
@@ -104,7 +104,7 @@ Result<Types> norm_gradient_types(const OpCall& call, llvm::ArrayRef<int64_t> sh
 
 void store_norm_gradients(const ReferenceCall& call, const NormGradients& gradients) {
   call.store(gradients.dx, "dx");
-  if (call.attrs.get_int("has_scale")) call.store(gradients.dscale, "dscale");
+  if (call.get_int("has_scale")) call.store(gradients.dscale, "dscale");
   if (call.attrs.get_int("has_bias")) call.store(gradients.dbias, "dbias");
 }
 

@@ -1,6 +1,6 @@
 #pragma once
 
-// What layer, RMS, group and batch norm share. They differ only in which elements have
+// Layer, RMS, group and batch norm share this. They differ only in which elements have
 // their statistics in common and which share a scale: that is a NormLayout.
 
 #include "ir/ops/common/reference_math.h"
@@ -19,12 +19,12 @@ struct Moments {
   std::vector<double> mean, var;  // biased
 };
 Moments moments_of(const std::vector<double>& x, const NormLayout& layout);
-// Around 0 instead of the mean.
+// The mean of x * x, around 0 instead of the mean.
 std::vector<double> mean_squares(const std::vector<double>& x, const NormLayout& layout);
 // 1 / sqrt(var + eps)
 std::vector<double> inverse_deviation(const std::vector<double>& var, double eps);
 
-// What a reference has at hand; absent vectors are empty, an empty mean is 0 and an empty scale 1.
+// The operands of a reference; absent vectors are empty, an empty mean is 0 and an empty scale 1.
 struct NormOperands {
   const std::vector<double>&x, &mean, &rstd, &scale;
 };

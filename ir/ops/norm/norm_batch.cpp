@@ -35,7 +35,7 @@ Result<Types> infer_batch_norm(const OpCall& call) {
   return Types{call["x"], statistic, statistic};
 }
 
-// Where the ReLU let nothing through follows from x; behind a residual, y says it.
+// The gradient finds where the ReLU let nothing through from x; behind a residual, from y.
 Status batch_norm_gradient(GradContext& g) {
   if (Status s = need_only_first_gradient(g, "the statistics")) return s;
   const bool relu = has_relu(g.attrs()), residual = g.has("residual");
@@ -57,7 +57,7 @@ Status batch_norm_reference(const ReferenceCall& call) {
   NormLayout layout = layout_of(call);
   std::vector<double> x = call.load("x"), scale = call.load("scale");
   Moments moments = moments_of(x, layout);
-  std::vector<double> rstd = inverse_deviation(moments.var, call.attrs.get_float("eps"));
+  std::vector<double> rstd = inverse_deviation(moments.var, call.get_float("eps"));
   std::vector<double> y = normalized({x, moments.mean, rstd, scale}, call.load("bias"), layout);
   const std::vector<double> residual = call.load("residual");
   for (size_t e = 0; e < residual.size(); ++e) y[e] += residual[e];
@@ -108,7 +108,7 @@ Result<Types> infer_batch_norm_grad(const OpCall& call) {
   return types;
 }
 
-// Where the ReLU behind the norm let something through; everywhere without one.
+// Marks the elements that the ReLU behind the norm let through; all of them without one.
 std::vector<bool> find_open(const ReferenceCall& call, const NormOperands& in) {
   std::vector<double> y(in.x.size(), 1);
   if (call.has("bias")) y = normalized(in, call.load("bias"), layout_of(call));
@@ -120,7 +120,7 @@ std::vector<bool> find_open(const ReferenceCall& call, const NormOperands& in) {
 
 Status batch_norm_grad_reference(const ReferenceCall& call) {
   std::vector<double> x = call.load("x"), scale = call.load("scale"), mean = call.load("mean");
-  std::vector<double> rstd = inverse_deviation(call.load("var"), call.attrs.get_float("eps"));
+  std::vector<double> rstd = inverse_deviation(call.load("var"), call.get_float("eps"));
   std::vector<double> dy = call.load("dy"), more_dy = call.load("more_dy");
   for (size_t e = 0; e < more_dy.size(); ++e) dy[e] += more_dy[e];
   std::vector<bool> open = find_open(call, {x, mean, rstd, scale});
@@ -192,7 +192,7 @@ Status batch_norm_inference_gradient(GradContext& g) {
 
 Status batch_norm_inference_reference(const ReferenceCall& call) {
   std::vector<double> x = call.load("x"), scale = call.load("scale"), mean = call.load("mean");
-  std::vector<double> rstd = inverse_deviation(call.load("var"), call.attrs.get_float("eps"));
+  std::vector<double> rstd = inverse_deviation(call.load("var"), call.get_float("eps"));
   call.store(normalized({x, mean, rstd, scale}, call.load("bias"), layout_of(call)), "y");
   return Status::success();
 }
@@ -215,15 +215,15 @@ Result<Types> infer_running_update(const OpCall& call) {
   for (llvm::StringRef i : {"running", "batch"})
     if (Status s = need_float(call, i)) return s;
   if (Status s = need_shape(call, "batch", call["running"].shape)) return s;
-  if (call.attrs.has("count") && call.attrs.get_int("count") < 1)
-    return model_error("count is " + llvm::Twine(call.attrs.get_int("count")) + ", it must be at least 1");
+  if (call.attrs.has("count") && call.get_int("count") < 1)
+    return model_error("count is " + llvm::Twine(call.get_int("count")) + ", it must be at least 1");
   return Types{call["running"]};
 }
 
 Status running_update_reference(const ReferenceCall& call) {
-  double momentum = call.attrs.get_float("momentum"), share = 1 - momentum;
+  double momentum = call.get_float("momentum"), share = 1 - momentum;
   // A biased variance over `count` elements becomes the unbiased estimate; one element has no estimate to correct.
-  auto count = static_cast<double>(call.attrs.get_int("count", 1));
+  auto count = static_cast<double>(call.get_int("count"));
   if (count > 1) share *= count / (count - 1);
   std::vector<double> running = call.load("running"), batch = call.load("batch");
   for (size_t c = 0; c < running.size(); ++c) running[c] = running[c] * momentum + batch[c] * share;
@@ -284,7 +284,7 @@ constinit const OpDef op_batch_norm_inference{
     .gradient = Gradient::rule(batch_norm_inference_gradient),
     .precision = Precision::Follow,
     .in_place = {{"y", "x"}},
-    .chunk = part_of_first,
+    .chunk = chunk_of_first,
     .reference = batch_norm_inference_reference,
     .samples = batch_norm_inference_samples,
 };

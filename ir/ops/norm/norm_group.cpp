@@ -1,7 +1,7 @@
 #include "ir/ops/norm/norm.h"
 
 // Group norm: the channels of each sample in {groups} equal groups, one pair of statistics
-// a group. With as many groups as channels it is instance norm.
+// per group. With as many groups as channels it is instance norm.
 
 namespace plimsoll {
 namespace {
@@ -16,9 +16,9 @@ int64_t positions_of(const OpCall& call) {
   return call["x"].elements() / (shape[0] * channels_of(call));
 }
 
-// Of elements with channels first, as the two functions below bring them.
+// The layout of elements with channels first, as the two functions below bring them.
 NormLayout layout_of(const OpCall& call) {
-  int64_t groups = call.attrs.get_int("groups"), channels = channels_of(call), inner = positions_of(call);
+  int64_t groups = call.get_int("groups"), channels = channels_of(call), inner = positions_of(call);
   return {.stat_step = channels / groups * inner,
           .stats = call["x"].shape[0] * groups,
           .param_step = inner,
@@ -37,14 +37,14 @@ std::vector<double> as_stored(const OpCall& call, std::vector<double> values) {
 Status check_groups(const OpCall& call) {
   if (Status s = need_float(call, "x")) return s;
   if (Status s = need_min_rank(call, "x", 2)) return s;
-  int64_t groups = call.attrs.get_int("groups"), channels = channels_of(call);
+  int64_t groups = call.get_int("groups"), channels = channels_of(call);
   if (groups >= 1 && channels % groups == 0) return Status::success();
   return model_error(llvm::Twine(channels) + " channels do not divide into " + llvm::Twine(groups) + " groups");
 }
 
 Type stat_type(const OpCall& call) {
   const Type& x = call["x"];
-  return Type(stat_dtype(x.dtype), {x.shape[0], call.attrs.get_int("groups")});
+  return Type(stat_dtype(x.dtype), {x.shape[0], call.get_int("groups")});
 }
 
 Result<Types> infer_group_norm(const OpCall& call) {
@@ -65,7 +65,7 @@ Status group_norm_reference(const ReferenceCall& call) {
   NormLayout layout = layout_of(call);
   std::vector<double> x = load_channels_first(call, "x"), scale = call.load("scale");
   Moments moments = moments_of(x, layout);
-  std::vector<double> rstd = inverse_deviation(moments.var, call.attrs.get_float("eps"));
+  std::vector<double> rstd = inverse_deviation(moments.var, call.get_float("eps"));
   call.store(as_stored(call, normalized({x, moments.mean, rstd, scale}, call.load("bias"), layout)), "y");
   call.store(moments.mean, "mean");
   call.store(rstd, "rstd");
@@ -134,7 +134,7 @@ constinit const OpDef op_group_norm{
     .infer = infer_group_norm,
     .gradient = Gradient::rule(group_norm_gradient),
     .precision = Precision::Follow,
-    .chunk = part_of_first,
+    .chunk = chunk_of_first,
     .reference = group_norm_reference,
     .samples = group_norm_samples,
 };

@@ -7,19 +7,19 @@ namespace plimsoll {
 namespace {
 
 llvm::ArrayRef<int64_t> row_shape(const OpCall& call) {
-  return llvm::ArrayRef<int64_t>(call["x"].shape).drop_front(call.attrs.get_int("axis"));
+  return llvm::ArrayRef<int64_t>(call["x"].shape).drop_front(call.get_int("axis"));
 }
 
 NormLayout layout_of(const OpCall& call) {
   int64_t width = element_count(row_shape(call));
-  int64_t rows = element_count(llvm::ArrayRef<int64_t>(call["x"].shape).take_front(call.attrs.get_int("axis")));
+  int64_t rows = element_count(llvm::ArrayRef<int64_t>(call["x"].shape).take_front(call.get_int("axis")));
   return {.stat_step = width, .stats = rows, .param_step = 1, .params = width};
 }
 
-// One statistic a row: x's shape with 1 for every normalised dimension.
+// One statistic per row: x's shape with 1 for every normalised dimension.
 Type stat_type(const OpCall& call) {
   Type type(stat_dtype(call["x"].dtype), call["x"].shape);
-  for (int64_t d = call.attrs.get_int("axis"); d < type.rank(); ++d) type.shape[d] = 1;
+  for (int64_t d = call.get_int("axis"); d < type.rank(); ++d) type.shape[d] = 1;
   return type;
 }
 
@@ -60,7 +60,7 @@ Status layer_norm_reference(const ReferenceCall& call) {
   NormLayout layout = layout_of(call);
   std::vector<double> x = call.load("x"), scale = call.load("scale");
   Moments moments = moments_of(x, layout);
-  std::vector<double> rstd = inverse_deviation(moments.var, call.attrs.get_float("eps"));
+  std::vector<double> rstd = inverse_deviation(moments.var, call.get_float("eps"));
   call.store(normalized({x, moments.mean, rstd, scale}, call.load("bias"), layout), "y");
   call.store(moments.mean, "mean");
   call.store(rstd, "rstd");
@@ -120,7 +120,7 @@ Status rms_norm_gradient(GradContext& g) {
 Status rms_norm_reference(const ReferenceCall& call) {
   NormLayout layout = layout_of(call);
   std::vector<double> x = call.load("x"), scale = call.load("scale");
-  std::vector<double> rstd = inverse_deviation(mean_squares(x, layout), call.attrs.get_float("eps"));
+  std::vector<double> rstd = inverse_deviation(mean_squares(x, layout), call.get_float("eps"));
   call.store(normalized({x, {}, rstd, scale}, {}, layout), "y");
   call.store(rstd, "rstd");
   return Status::success();

@@ -13,7 +13,7 @@ Result<Types> infer_lrn(const OpCall& call) {
   if (Status s = need_float(call, "x")) return s;
   if (Status s = need_min_rank(call, "x", 2)) return s;
   if (Status s = need_type(call, 1, call["x"])) return s;
-  int64_t size = call.attrs.get_int("size");
+  int64_t size = call.get_int("size");
   if (size < 1) return model_error("size is " + llvm::Twine(size) + ", it must be at least 1");
   return Types{call["x"]};
 }
@@ -26,9 +26,9 @@ struct Neighbours {
 };
 
 std::vector<double> bases(const OpCall& call, const std::vector<double>& x, const AxisView& view) {
-  int64_t size = call.attrs.get_int("size");
-  double rate = call.attrs.get_float("alpha") / static_cast<double>(size);
-  std::vector<double> s(x.size(), call.attrs.get_float("bias"));
+  int64_t size = call.get_int("size");
+  double rate = call.get_float("alpha") / static_cast<double>(size);
+  std::vector<double> s(x.size(), call.get_float("bias"));
   for (int64_t o = 0; o < view.outer; ++o)
     for (int64_t c = 0; c < view.length; ++c) {
       Neighbours near(c, size, view.length);
@@ -42,7 +42,7 @@ std::vector<double> bases(const OpCall& call, const std::vector<double>& x, cons
 }
 
 Status lrn_reference(const ReferenceCall& call) {
-  double beta = call.attrs.get_float("beta");
+  double beta = call.get_float("beta");
   std::vector<double> x = call.load("x"), s = bases(call, x, along_axis(call["x"].shape, 1));
   for (size_t e = 0; e < x.size(); ++e) x[e] *= std::pow(s[e], -beta);
   call.store(x, "y");
@@ -57,9 +57,9 @@ Status lrn_gradient(GradContext& g) {
 // dx = dy * s^-beta - 2 * alpha * beta / size * x * (sum of dy * x * s^(-beta-1) over the channels x reaches)
 Status lrn_grad_reference(const ReferenceCall& call) {
   AxisView view = along_axis(call["x"].shape, 1);
-  int64_t size = call.attrs.get_int("size");
-  double beta = call.attrs.get_float("beta");
-  double rate = 2 * beta * call.attrs.get_float("alpha") / static_cast<double>(size);
+  int64_t size = call.get_int("size");
+  double beta = call.get_float("beta");
+  double rate = 2 * beta * call.get_float("alpha") / static_cast<double>(size);
   std::vector<double> x = call.load("x"), dy = call.load("dy"), s = bases(call, x, view), dx(x.size());
   for (size_t e = 0; e < x.size(); ++e) dx[e] = dy[e] * std::pow(s[e], -beta);
   for (int64_t o = 0; o < view.outer; ++o)
@@ -101,7 +101,7 @@ constinit const OpDef op_lrn{
     .infer = infer_lrn,
     .gradient = Gradient::rule(lrn_gradient),
     .precision = Precision::Full,
-    .chunk = part_of_first,
+    .chunk = chunk_of_first,
     .reference = lrn_reference,
     .samples = lrn_samples,
 };

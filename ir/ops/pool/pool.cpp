@@ -30,7 +30,7 @@ Result<Shape> pooled_shape(const Attrs& attrs, llvm::ArrayRef<int64_t> x_shape) 
 namespace {
 
 double window_elements(const OpCall& call, const Type& positions) {
-  return static_cast<double>(positions.elements()) * static_cast<double>(element_count(call.attrs.get_ints("kernel")));
+  return static_cast<double>(positions.elements()) * static_cast<double>(element_count(call.get_ints("kernel")));
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
 #pragma once
 
-// What max and average pooling of [N, C, spatial...] share. Every channel of every sample
+// Max and average pooling of [N, C, spatial...] share this. Every channel of every sample
 // is a plane of its own.
 
 #include "ir/ops/common/spatial.h"
@@ -40,7 +40,7 @@ class PoolWindows {
   Taps taps_;
 };
 
-// One operation an element of each window; the last operand of a gradient op is dy.
+// One operation per element of each window; the last operand of a gradient op is dy.
 double pool_flops(const OpCall& call, llvm::ArrayRef<Type> results);
 double pool_grad_flops(const OpCall& call, llvm::ArrayRef<Type> results);
 

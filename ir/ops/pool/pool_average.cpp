@@ -7,7 +7,7 @@ namespace {
 
 constexpr AttrSpecs average_attrs = window_attrs.with({{"count_include_pad", 0}, channels_last_attr});
 
-// How many elements each window position averages over: those it shares with the input, or with
+// The number of elements that each window position averages over: those it shares with the input, or with
 // {count_include_pad} the padded input. What sticks out further never counts.
 std::vector<double> window_counts(const Attrs& attrs, llvm::ArrayRef<int64_t> x_shape,
                                   llvm::ArrayRef<int64_t> y_shape) {
@@ -69,7 +69,7 @@ std::vector<Sample> average_pool_samples() {
 
 Result<Types> infer_average_pool_grad(const OpCall& call) {
   if (Status s = need_float(call, "dy")) return s;
-  llvm::ArrayRef<int64_t> x_shape = call.attrs.get_ints("shape");
+  llvm::ArrayRef<int64_t> x_shape = call.get_ints("shape");
   Result<Shape> shape = pooled_shape(call.attrs, x_shape);
   if (!shape) return shape.takeError();
   if (Status s = need_shape(call, "dy", *shape)) return s;
@@ -113,7 +113,7 @@ constinit const OpDef op_average_pool{
     .gradient = Gradient::rule(average_pool_gradient),
     .precision = Precision::Follow,
     .flops = pool_flops,
-    .chunk = part_of_first,
+    .chunk = chunk_of_first,
     .reference = average_pool_reference,
     .samples = average_pool_samples,
 };

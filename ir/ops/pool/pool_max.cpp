@@ -2,16 +2,16 @@
 
 #include <limits>
 
-// Max pooling. Its gradient finds the maxima again from x, or reads which element each window chose, a byte a window,
-// so that x need not be kept.
+// Max pooling. Its gradient finds the maxima again from x, or reads which element each window chose, one byte per
+// window, so that x need not be kept.
 
 namespace plimsoll {
 namespace {
 
-constexpr int64_t no_choice = 255;  // of a window that meets no input
+constexpr int64_t no_choice = 255;  // the choice of a window that meets no input
 
-// Of each y's element the index in x, -1 where a window meets no input, and the choice, its place in the window: the
-// first of the largest, and NaN is larger than anything.
+// For each element of y, its index in x, -1 where a window meets no input, and its choice, the place in the window: the
+// first of the largest, where NaN is larger than anything.
 struct Maxima {
   std::vector<int64_t> index, choice;
 };
@@ -34,8 +34,8 @@ Result<Types> infer_max_pool(const OpCall& call) {
   Result<Shape> shape = pooled_shape(call.attrs, call["x"].shape);
   if (!shape) return shape.takeError();
   Types types{Type(call["x"].dtype, *shape)};
-  if (!call.attrs.get_int("choices")) return types;
-  const int64_t elements = element_count(call.attrs.get_ints("kernel"));
+  if (!call.get_int("choices")) return types;
+  const int64_t elements = element_count(call.get_ints("kernel"));
   if (elements >= no_choice)
     return model_error("choices of windows of " + llvm::Twine(elements) +
                        " elements: a byte has room for those of up to " + llvm::Twine(no_choice - 1));
@@ -67,11 +67,12 @@ void store_maxima(const std::vector<int64_t>& best, const TensorView& x, const T
 }
 
 Status max_pool_reference(const ReferenceCall& call) {
-  const TensorView &x = call.in("x"), &y = call.out("y"), &choices = call.out("choices");
+  const TensorView &x = call.in("x"), &y = call.out("y");
   const Maxima best = first_maxima(call.attrs, x, y.type.shape);
   store_maxima(best.index, x, y);
-  if (call.attrs.get_int("choices"))
-    for (size_t i = 0; i < best.choice.size(); ++i) choices.set_int(static_cast<int64_t>(i), best.choice[i]);
+  if (call.gives("choices"))
+    for (size_t i = 0; i < best.choice.size(); ++i)
+      call.out("choices").set_int(static_cast<int64_t>(i), best.choice[i]);
   return Status::success();
 }
 
@@ -119,7 +120,7 @@ Status max_pool_with_indices_reference(const ReferenceCall& call) {
   const Shape& x_shape = call["x"].shape;
   const std::vector<int64_t> best = first_maxima(call.attrs, x, y.type.shape).index;
   store_maxima(best, x, y);
-  bool columns_first = call.attrs.get_int("storage_order");
+  bool columns_first = call.get_int("storage_order");
   for (size_t i = 0; i < best.size(); ++i)
     indices.set_int(static_cast<int64_t>(i), columns_first && best[i] >= 0 ? column_major(best[i], x_shape) : best[i]);
   return Status::success();
@@ -140,7 +141,7 @@ Result<Types> infer_max_pool_grad(const OpCall& call) {
   if (reads_choices(call) != call.attrs.has("shape"))
     return model_error("choices go with {shape}, that of x, and x without");
   const Type& dy = call["dy"];
-  const Type x(dy.dtype, reads_choices(call) ? call.attrs.get_ints("shape") : llvm::ArrayRef<int64_t>(call["x"].shape));
+  const Type x(dy.dtype, reads_choices(call) ? call.get_ints("shape") : llvm::ArrayRef<int64_t>(call["x"].shape));
   Result<Shape> shape = pooled_shape(call.attrs, x.shape);
   if (!shape) return shape.takeError();
   if (Status s = need_shape(call, "dy", *shape)) return s;
@@ -201,7 +202,7 @@ constinit const OpDef op_max_pool{
     .gradient = Gradient::rule(max_pool_gradient),
     .precision = Precision::Follow,
     .flops = pool_flops,
-    .chunk = part_of_first,
+    .chunk = chunk_of_first,
     .reference = max_pool_reference,
     .samples = max_pool_samples,
 };

@@ -26,12 +26,12 @@ Result<Types> infer_reduce(const OpCall& call) {
   }
   Result<DType> dtype = sum_dtype(call);
   if (!dtype) return dtype.takeError();
-  return one_result(*dtype, reduced_shape(x.shape, axes, call.attrs.get_int("keep_dims") != 0));
+  return one_result(*dtype, reduced_shape(x.shape, axes, call.get_int("keep_dims") != 0));
 }
 
 Status empty_operand(const OpCall& call) { return model_error("reduces an empty tensor " + to_string(call["x"])); }
 
-// Of an empty slice there is no largest element.
+// An empty slice has no largest element.
 Result<Types> infer_extreme(const OpCall& call) {
   Result<Types> types = infer_reduce(call);
   if (types && call["x"].elements() == 0 && types->front().elements() != 0) return empty_operand(call);
@@ -194,22 +194,22 @@ std::vector<Sample> prod_samples() {
   return list;
 }
 
-// Over dimension 0 the parts are joined as `over_rows` says.
-ChunkCall reduced_part(const OpCall& call, Combine over_rows) {
-  ChunkCall part = cut_operands(call, {"x"});
-  if (contains(axes_of(call.attrs), 0)) part.combine = {over_rows};
-  return part;
+// Chunks of dimension 0 combine as `over_rows` says.
+ChunkCall reduced_chunk(const OpCall& call, Combine over_rows) {
+  ChunkCall made = cut_operands(call, {"x"});
+  if (contains(axes_of(call.attrs), 0)) made.combine = {over_rows};
+  return made;
 }
 
-std::optional<ChunkCall> sum_part(const OpCall& call, Chunk) { return reduced_part(call, Combine::Sum); }
-std::optional<ChunkCall> mean_part(const OpCall& call, Chunk) { return reduced_part(call, Combine::Mean); }
+std::optional<ChunkCall> sum_chunk(const OpCall& call, Chunk) { return reduced_chunk(call, Combine::Sum); }
+std::optional<ChunkCall> mean_chunk(const OpCall& call, Chunk) { return reduced_chunk(call, Combine::Mean); }
 
-std::optional<ChunkCall> within_rows_part(const OpCall& call, Chunk part) {
-  return contains(axes_of(call.attrs), 0) ? std::nullopt : part_of_first(call, part);
+std::optional<ChunkCall> within_rows_chunk(const OpCall& call, Chunk chunk) {
+  return contains(axes_of(call.attrs), 0) ? std::nullopt : chunk_of_first(call, chunk);
 }
 
 constexpr OpDef reduction_op(llvm::StringLiteral name, llvm::StringLiteral summary, AttrSpecs attrs, InferFn infer,
-                             GradientFn gradient, Precision precision, ChunkFn part, ReferenceFn reference,
+                             GradientFn gradient, Precision precision, ChunkFn chunk, ReferenceFn reference,
                              SamplesFn samples) {
   return {.name = name,
           .summary = summary,
@@ -220,7 +220,7 @@ constexpr OpDef reduction_op(llvm::StringLiteral name, llvm::StringLiteral summa
           .gradient = Gradient::rule(gradient),
           .precision = precision,
           .flops = reduce_flops,
-          .chunk = part,
+          .chunk = chunk,
           .reference = reference,
           .samples = samples};
 }
@@ -236,19 +236,19 @@ Result<Types> infer_mean(const OpCall& call) {
 
 constinit const OpDef op_reduce_sum =
     reduction_op("reduce_sum", "sum over {axes} {keep_dims}, rounded to {dtype} when given", sum_attrs, infer_reduce,
-                 sum_gradient, Precision::Full, sum_part, sum_reference, sum_number_samples);
+                 sum_gradient, Precision::Full, sum_chunk, sum_reference, sum_number_samples);
 constinit const OpDef op_reduce_mean =
     reduction_op("reduce_mean", "mean over {axes} {keep_dims}, rounded to {dtype} when given", sum_attrs, infer_mean,
-                 mean_gradient, Precision::Full, mean_part, mean_reference, sum_samples);
+                 mean_gradient, Precision::Full, mean_chunk, mean_reference, sum_samples);
 constinit const OpDef op_reduce_max = reduction_op(
     "reduce_max", "largest element over {axes} {keep_dims}", extreme_attrs, infer_extreme, extreme_gradient,
-    Precision::Follow, within_rows_part, extreme_reference<[](auto b, auto a) { return a < b; }>, extreme_samples);
+    Precision::Follow, within_rows_chunk, extreme_reference<[](auto b, auto a) { return a < b; }>, extreme_samples);
 constinit const OpDef op_reduce_min = reduction_op(
     "reduce_min", "smallest element over {axes} {keep_dims}", extreme_attrs, infer_extreme, extreme_gradient,
-    Precision::Follow, within_rows_part, extreme_reference<[](auto b, auto a) { return b < a; }>, extreme_samples);
+    Precision::Follow, within_rows_chunk, extreme_reference<[](auto b, auto a) { return b < a; }>, extreme_samples);
 constinit const OpDef op_reduce_prod =
     reduction_op("reduce_prod", "product over {axes} {keep_dims}, rounded to {dtype} when given", sum_attrs,
-                 infer_reduce, prod_gradient, Precision::Full, within_rows_part, prod_reference, prod_samples);
+                 infer_reduce, prod_gradient, Precision::Full, within_rows_chunk, prod_reference, prod_samples);
 
 // ---- sum_squares ----
 

@@ -24,7 +24,7 @@ using Row = std::vector<double>;
 // change(row, other) replaces each row of operand 0 along the axis; other is that row of operand 1, where there is one.
 template <typename Change>
 Status change_rows(const ReferenceCall& call, Change change) {
-  AxisView view = along_axis(call.operand(0).shape, call.attrs.get_int("axis"));
+  AxisView view = along_axis(call.operand(0).shape, call.get_int("axis"));
   if (view.length == 0) return Status::success();
   std::vector<double> first = call.load(0), second = call.count() > 1 ? call.load(1) : Row();
   Row row(static_cast<size_t>(view.length)), other(second.empty() ? 0 : row.size());

@@ -36,7 +36,7 @@ struct Axis {
   double roi_start, roi_end;
 };
 
-// Where the centre of result element k lies on x's axis.
+// The centre of result element k on x's axis.
 double source_coordinate(const Attrs& attrs, const Axis& axis, int64_t k) {
   llvm::StringRef mode = coordinate_mode(attrs);
   auto x = static_cast<double>(k), in = static_cast<double>(axis.in), out = static_cast<double>(axis.out);
@@ -148,7 +148,7 @@ constexpr AttrSpecs resize_attrs{{"mode", AttrKind::String},
 Result<Types> infer_resize(const OpCall& call) {
   if (Status s = need_float(call, "x")) return s;
   const Type& x = call["x"];
-  llvm::ArrayRef<int64_t> sizes = call.attrs.get_ints("sizes");
+  llvm::ArrayRef<int64_t> sizes = call.get_ints("sizes");
   if (Status s = need_length(call.attrs, "sizes", x.rank())) return s;
   if (Status s = check_resize(call.attrs, x.rank(), x.shape, sizes)) return s;
   return one_result(x.dtype, sizes);
@@ -157,8 +157,8 @@ Result<Types> infer_resize(const OpCall& call) {
 Result<Types> infer_resize_grad(const OpCall& call) {
   if (Status s = need_float(call, "dy")) return s;
   const Type& dy = call["dy"];
-  llvm::ArrayRef<int64_t> shape = call.attrs.get_ints("shape");
-  if (Status s = need_type(call, "dy", Type(dy.dtype, call.attrs.get_ints("sizes")))) return s;
+  llvm::ArrayRef<int64_t> shape = call.get_ints("shape");
+  if (Status s = need_type(call, "dy", Type(dy.dtype, call.get_ints("sizes")))) return s;
   if (Status s = need_length(call.attrs, "shape", dy.rank())) return s;
   if (Status s = check_resize(call.attrs, dy.rank(), shape, dy.shape)) return s;
   return one_result(dy.dtype, shape);
@@ -181,7 +181,7 @@ Status resize_reference(const ReferenceCall& call) {
     std::vector<double> resized(static_cast<size_t>(element_count(shape)));
     walk<1>({to.outer, to.length, to.inner}, {Shape{0, 0, 0}}, {}, [&](int64_t at, const auto&) {
       int64_t i = at % to.inner, k = at / to.inner % to.length, o = at / to.inner / to.length;
-      double sum = taps[k].empty() ? call.attrs.get_float("extrapolation") : 0;
+      double sum = taps[k].empty() ? call.get_float("extrapolation") : 0;
       for (const Tap& tap : taps[k]) sum += tap.weight * elements[from.at(o, tap.index, i)];
       resized[at] = sum;
     });
@@ -225,7 +225,7 @@ Status resize_gradient(GradContext& g) {
   return Status::success();
 }
 
-// The resampling is linear but for the extrapolation value, which has no part in its gradient.
+// The resampling is linear but for the extrapolation value, which takes no gradient.
 Status resize_grad_gradient(GradContext& g) {
   if (!g.wants("dy")) return Status::success();
   Attrs attrs = g.attrs();
@@ -236,11 +236,11 @@ Status resize_grad_gradient(GradContext& g) {
 }
 
 double resize_flops(const OpCall& call, llvm::ArrayRef<Type> results) {
-  llvm::StringRef mode = call.attrs.get_string("mode");
+  llvm::StringRef mode = call.get_string("mode");
   double taps = mode == "nearest" ? 1 : mode == "linear" ? 2 : 4, product = 1;
   for (double scale : call.attrs.get_floats("scales"))
     if (scale != 1) product *= taps;
-  return 2 * product * static_cast<double>(std::max(results[0].elements(), call["x"].elements()));
+  return 2 * product * static_cast<double>(std::max(results[0].elements(), call.operand(0).elements()));
 }
 
 // A dimension that follows the batch must be one that is not resampled.
@@ -262,11 +262,11 @@ Result<Attrs> rebatch_resize(const OpCall& before, llvm::ArrayRef<const Type*> a
   return attrs;
 }
 
-std::optional<ChunkCall> resize_part(const OpCall& call, Chunk part) {
+std::optional<ChunkCall> resize_chunk(const OpCall& call, Chunk chunk) {
   const Attrs& attrs = call.attrs;
   if (attrs.has("roi") || attrs.get_floats("scales")[0] != 1 || attrs.get_ints("sizes")[0] != call["x"].shape[0])
     return std::nullopt;
-  return with_part_of_shape(cut_operands(call, {"x"}), "sizes", part);
+  return with_chunk_of_shape(cut_operands(call, {"x"}), "sizes", chunk);
 }
 
 Attrs resampling(llvm::StringRef mode, llvm::StringRef coordinate, Ints sizes, Floats scales) {
@@ -320,7 +320,7 @@ constinit const OpDef op_resize{
     .precision = Precision::Follow,
     .flops = resize_flops,
     .rebatch = rebatch_resize,
-    .chunk = resize_part,
+    .chunk = resize_chunk,
     .reference = resize_reference,
     .samples = resize_samples,
 };

@@ -40,7 +40,7 @@ bool skips(const ReferenceCall& call, std::initializer_list<llvm::StringRef> sta
 
 // One norm per block of grad: f32, or f64 of an f64 gradient.
 void add_norms(const OpCall& call, Types& results) {
-  if (!call.attrs.get_int("norms")) return;
+  if (!call.get_int("norms")) return;
   const Type& grad = call["grad"];
   results.push_back(
       Type(grad.dtype == DType::F64 ? DType::F64 : DType::F32, {(grad.elements() + update_block - 1) / update_block}));
