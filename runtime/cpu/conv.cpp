@@ -44,6 +44,10 @@ int64_t workspace(const OpCall& call, llvm::ArrayRef<Type> results) {
   return cpu::convolution_workspace_bytes(shape_of<pass>(call, results));
 }
 
+static_assert(static_cast<cpu::ConvolutionPass>(ConvPass::Forward) == cpu::ConvolutionPass::Forward &&
+              static_cast<cpu::ConvolutionPass>(ConvPass::InputGradient) == cpu::ConvolutionPass::InputGradient &&
+              static_cast<cpu::ConvolutionPass>(ConvPass::WeightGradient) == cpu::ConvolutionPass::WeightGradient);
+
 struct PreparedConvolutionKernel : PreparedKernel {
   std::unique_ptr<cpu::PreparedConvolution> convolution;
 };

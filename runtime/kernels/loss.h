@@ -4,7 +4,7 @@
 
 namespace plimsoll {
 
-enum class LossReduction : uint8_t { None, Sum, Mean };
+enum class LossReduction : uint8_t { Mean, Sum, None };  // in the order of cuda::LossReduction
 LossReduction reduction_of(const Attrs& attrs);
 
 namespace kernel {

@@ -5,6 +5,10 @@
 namespace plimsoll {
 namespace {
 
+static_assert(static_cast<cuda::LossReduction>(LossReduction::Mean) == cuda::LossReduction::Mean &&
+              static_cast<cuda::LossReduction>(LossReduction::Sum) == cuda::LossReduction::Sum &&
+              static_cast<cuda::LossReduction>(LossReduction::None) == cuda::LossReduction::None);
+
 cuda::ClassScores scores_of(const Type& scores, const Attrs& attrs) {
   const AxisSplit view(scores.shape, 1);
   return {view.outer, attrs.get_int("classes", view.length), view.inner, CudaCall::scalar_of(scores.dtype),
