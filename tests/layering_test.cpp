@@ -16,21 +16,50 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// What an include can belong to. The longest prefix decides; what has none (the standard library, the system) is free.
-constexpr std::array<std::string_view, 21> families{
+// What an include can belong to: a folder or file of ours, or a library. The longest prefix decides; what has none (the
+// standard library, the system) is free.
+constexpr std::string_view families[] = {
     "ir/",
+    "ir/support/",
+    "ir/machine/",
+    "ir/ops/",
+    "ir/plan/",
+    "ir/plan/plan.pb.h",
     "frontend/",
-    "frontend/driver/",
-    "frontend/api/",
+    "frontend/onnx/",
     "frontend/inspect/",
+    "frontend/api/",
+    "frontend/driver/",
     "passes/",
+    "passes/job.h",
+    "passes/pipelines.h",
+    "passes/lower_to_plan.h",
+    "passes/derive_program.h",
+    "passes/compile.h",
+    "passes/pass/",
+    "passes/rewrite/",
+    "passes/analysis/",
+    "passes/clean/",
+    "passes/target/",
+    "passes/train/",
+    "passes/schedule/",
+    "passes/remat/",
+    "passes/offload/",
+    "passes/place/",
+    "passes/budget/",
     "kernels/",
+    "kernels/cpu/",
+    "kernels/cuda/",
     "runtime/",
+    "runtime/data/",
+    "runtime/kernels/",
+    "runtime/cpu/",
+    "runtime/cuda/",
+    "runtime/cuda/backend/",
     "tests/",
     "llvm/",
     "google/",
     "third_party/onnx/",
-    "ir/plan/plan.pb.h",
     "CLI/",
     "doctest/",
     "oneapi/",
@@ -42,25 +71,65 @@ constexpr std::array<std::string_view, 21> families{
 };
 
 struct Folder {
-  std::string_view path;  // the longest that holds a file decides
+  std::string_view path;  // a folder, or a file without its extension; the longest that matches decides
   std::vector<std::string_view> may_include;
 };
 
-const std::array<Folder, 11> folders{{
-    {"ir/", {"ir/", "llvm/"}},
-    {"ir/plan/", {"ir/", "ir/plan/plan.pb.h", "llvm/", "google/"}},
-    {"frontend/", {"frontend/", "ir/", "llvm/", "google/", "third_party/onnx/"}},
-    {"frontend/inspect/", {"frontend/inspect/", "ir/", "llvm/"}},
-    {"frontend/api/", {"frontend/", "frontend/api/", "frontend/inspect/", "ir/", "passes/", "runtime/", "llvm/"}},
+// The table of docs/map.md, from the ground up. A folder may include itself.
+const Folder folders[] = {
+    {"ir/support/", {"llvm/"}},
+    {"ir/", {"ir/support/", "ir/machine/", "ir/ops/", "llvm/"}},
+    {"ir/ops/", {"ir/", "ir/support/", "llvm/"}},
+    {"ir/machine/", {"ir/", "ir/support/", "llvm/"}},
+    {"ir/plan/", {"ir/", "ir/support/", "ir/machine/", "ir/plan/plan.pb.h", "llvm/", "google/"}},
+    {"passes/job", {"ir/plan/"}},
+    {"passes/pass/", {"ir/", "ir/support/", "ir/plan/", "llvm/"}},
+    {"passes/rewrite/", {"passes/pass/", "ir/", "llvm/"}},
+    {"passes/analysis/", {"passes/pass/", "ir/", "ir/machine/", "llvm/"}},
+    {"passes/clean/", {"passes/pass/", "passes/rewrite/", "passes/analysis/", "ir/", "llvm/"}},
+    {"passes/target/", {"passes/pass/", "passes/rewrite/", "passes/job.h", "ir/", "llvm/"}},
+    {"passes/train/",
+     {"passes/pass/", "passes/rewrite/", "passes/analysis/", "passes/job.h", "ir/", "ir/ops/", "ir/support/", "llvm/"}},
+    {"passes/schedule/", {"passes/analysis/", "ir/support/", "llvm/"}},
+    {"passes/remat/", {"passes/analysis/", "ir/", "ir/machine/", "ir/support/", "llvm/"}},
+    {"passes/offload/", {"passes/analysis/", "passes/remat/", "ir/", "ir/machine/", "ir/support/", "llvm/"}},
+    {"passes/place/", {"passes/analysis/", "ir/support/", "llvm/"}},
+    {"passes/pipelines", {"passes/pass/", "passes/job.h", "ir/machine/", "llvm/"}},
+    {"passes/lower_to_plan", {"passes/analysis/", "passes/place/", "ir/plan/", "ir/support/", "llvm/"}},
+    {"passes/derive_program",
+     {"passes/pass/", "passes/analysis/", "passes/target/", "passes/train/", "passes/pipelines.h", "passes/job.h",
+      "ir/machine/", "llvm/"}},
+    {"passes/budget/",
+     {"passes/analysis/", "passes/train/", "passes/remat/", "passes/offload/", "passes/derive_program.h",
+      "passes/lower_to_plan.h", "passes/job.h", "ir/", "ir/plan/", "ir/support/", "llvm/"}},
+    {"passes/compile",
+     {"passes/budget/", "passes/train/", "passes/derive_program.h", "passes/pipelines.h", "ir/machine/", "ir/plan/",
+      "ir/support/", "llvm/"}},
+    {"kernels/", {}},
+    {"kernels/cpu/", {"kernels/", "oneapi/", "dnnl"}},
+    {"kernels/cuda/", {"kernels/", "ir/support/", "cuda", "cublas", "cudnn"}},
+    {"runtime/",
+     {"runtime/data/", "runtime/kernels/", "runtime/cpu/", "runtime/cuda/", "ir/", "ir/machine/", "ir/plan/",
+      "ir/support/", "llvm/"}},
+    {"runtime/data/", {"ir/", "ir/support/", "llvm/"}},
+    {"runtime/kernels/", {"kernels/", "kernels/cuda/", "ir/", "ir/machine/", "ir/ops/", "ir/support/", "llvm/"}},
+    {"runtime/cpu/",
+     {"runtime/", "runtime/kernels/", "kernels/", "kernels/cpu/", "ir/", "ir/machine/", "ir/ops/", "ir/support/",
+      "llvm/"}},
+    {"runtime/cuda/", {"runtime/", "runtime/kernels/", "ir/machine/", "ir/plan/", "ir/support/", "llvm/"}},
+    {"runtime/cuda/backend/",
+     {"runtime/", "runtime/kernels/", "runtime/cuda/", "kernels/", "kernels/cuda/", "ir/", "ir/machine/", "ir/ops/",
+      "ir/plan/", "ir/support/", "llvm/", "cuda", "cublas", "cudnn", "nccl"}},
+    {"frontend/onnx/", {"ir/", "ir/support/", "llvm/", "google/", "third_party/onnx/"}},
+    {"frontend/inspect/", {"ir/", "ir/plan/", "ir/support/", "llvm/"}},
+    {"frontend/api/",
+     {"frontend/onnx/", "frontend/inspect/", "passes/budget/", "passes/analysis/", "passes/rewrite/", "passes/train/",
+      "passes/compile.h", "runtime/", "runtime/data/", "runtime/cpu/", "runtime/cuda/", "ir/", "ir/machine/",
+      "ir/plan/", "ir/support/", "llvm/"}},
     {"frontend/driver/",
-     {"frontend/", "frontend/driver/", "frontend/api/", "frontend/inspect/", "ir/", "passes/", "kernels/", "runtime/",
-      "llvm/", "CLI/"}},
-    {"passes/", {"passes/", "ir/", "llvm/"}},
-    {"kernels/", {"kernels/", "oneapi/", "dnnl"}},
-    {"kernels/cuda/", {"kernels/", "ir/support/align.h", "cuda", "cublas", "cudnn"}},
-    {"runtime/", {"runtime/", "ir/", "kernels/", "llvm/"}},
-    {"runtime/cuda/", {"runtime/", "ir/", "kernels/", "llvm/", "cuda", "cublas", "cudnn", "nccl"}},
-}};
+     {"frontend/api/", "frontend/inspect/", "passes/budget/", "passes/target/", "runtime/data/", "ir/", "ir/machine/",
+      "ir/plan/", "ir/support/", "llvm/", "CLI/"}},
+};
 
 const Folder* folder_of(std::string_view file) {
   const Folder* best = nullptr;
@@ -81,6 +150,7 @@ std::optional<std::string_view> family_of(std::string_view include) {
 bool is_allowed(const Folder& folder, std::string_view include) {
   const std::optional<std::string_view> family = family_of(include);
   if (!family) return true;
+  if (*family == folder.path || (folder.path.back() != '/' && family->starts_with(folder.path))) return true;
   for (std::string_view allowed : folder.may_include) {
     if (*family == allowed || include == allowed) return true;
   }
@@ -122,14 +192,14 @@ TEST_CASE("layering: every include follows the table of folders") {
       }
     }
   }
-  CHECK(files > 100);
+  CHECK(files > 400);
 }
 
 TEST_CASE("layering: arrows that must not exist are found") {
   const auto allowed = [](std::string_view file, std::string_view include) {
     return is_allowed(*folder_of(file), include);
   };
-  CHECK(allowed("runtime/cpu/executor.cpp", "ir/plan/plan.h"));
+  CHECK(allowed("runtime/executor.cpp", "ir/plan/plan.h"));
   CHECK(allowed("ir/plan/plan.cpp", "ir/plan/plan.pb.h"));
   CHECK(allowed("kernels/cpu/elementwise/binary.cpp", "cstdint"));
   CHECK_FALSE(allowed("runtime/cpu/executor.cpp", "passes/pass/pass.h"));
@@ -137,6 +207,10 @@ TEST_CASE("layering: arrows that must not exist are found") {
   CHECK_FALSE(allowed("ir/graph.cpp", "ir/plan/plan.pb.h"));
   CHECK_FALSE(allowed("kernels/cuda/reduce/softmax.cu", "llvm/ADT/ArrayRef.h"));
   CHECK_FALSE(allowed("kernels/cpu/elementwise/binary.cpp", "ir/type.h"));
+  CHECK_FALSE(allowed("passes/remat/remat_plan.cpp", "passes/budget/fit.h"));
+  CHECK_FALSE(allowed("passes/clean/dce.cpp", "passes/compile.h"));
+  CHECK_FALSE(allowed("passes/place/placement.cpp", "passes/remat/remat_plan.h"));
+  CHECK_FALSE(allowed("ir/support/units.cpp", "ir/graph.h"));
   CHECK_FALSE(allowed("frontend/onnx/importer.cpp", "frontend/api/job.h"));
 }
 
