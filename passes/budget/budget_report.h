@@ -13,11 +13,10 @@ Plan with_budget(Plan plan, int64_t budget_bytes);
 
 bool is_within_host_budget(const Plan& plan);
 
-// Of two plans that are above a budget: what keeps to the host's comes first, then what needs less of the device.
+// Orders two plans above a budget: one within the host budget comes first, then one with fewer device bytes.
 bool needs_less(const Plan& a, const Plan& b);
 
-// What is within its budget comes before what is not; of two that are the faster, of two that are not the one that
-// needs less.
+// A plan within its budget is better than one that is not; of two within, the faster; of two above, the smaller.
 bool is_better(const Plan& a, const Plan& b);
 
 // Why the result's plan does not fit: what it needs, where its peak is and what is alive there.

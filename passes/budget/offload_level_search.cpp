@@ -1,9 +1,9 @@
 #include "passes/budget/offload_level_search.h"
 
-// The budget bounds the arena, which is what placement makes of the live bytes. So each function's plans are tried from
-// the fastest that could fit on, until one does once it is laid out. Plans and the intervals of their copies come from
-// levels that do not depend on the budget; more budget only adds levels to try. Bounds that hold decide what is not
-// looked at, so the plan is the fastest of those within the budget, and more budget never means more time.
+// The budget bounds the arena, and only placement knows its height. So each function's plans are tried from the fastest
+// on until one fits once it is placed. Plans and the intervals of their copies come from levels that do not depend on
+// the budget, and only proven bounds skip a plan: the result is the fastest plan within the budget, and more budget
+// never means more time.
 
 #include "ir/plan/timeline.h"
 #include "ir/support/align.h"
@@ -23,8 +23,8 @@
 namespace plimsoll {
 namespace {
 
-constexpr double rounding = 1e-9;           // between sums of the same times in another order
-constexpr double remats_only_share = 0.25;  // of a search, where others start from what it finds
+constexpr double rounding = 1e-9;           // relative difference of a sum of times in another order
+constexpr double remats_only_share = 0.25;  // share of the work for remats alone, from which searches with copies start
 
 bool has_copies(const RematProblem& problem) {
   return llvm::any_of(problem.ops, [](const RematOp& op) { return op.engine != Engine::Compute; });
@@ -36,7 +36,7 @@ double compute_us(const RematProblem& problem) {
   return us;
 }
 
-// The host's arena as large as a function needs it.
+// Height of the host arena that a function needs.
 int64_t host_bytes_of(const Plan& plan, size_t function) {
   int64_t bytes = 0;
   for (const Slot& slot : plan.slots)
@@ -45,7 +45,7 @@ int64_t host_bytes_of(const Plan& plan, size_t function) {
   return align_up(bytes, plan.device.alignment_bytes);
 }
 
-// Of the host's memory, what a plan's values take at least: each from where it is made to its last reload.
+// Lower bound of the host bytes that a plan's values take: each lives from its producer to its last reload.
 int64_t host_bytes_of(const RematProblem& problem, const RematPlan& plan) {
   if (plan.reloads.empty()) return 0;
   std::vector<int32_t> last_reload(problem.value_bytes.size(), -1);
@@ -63,12 +63,12 @@ int64_t host_bytes_of(const RematProblem& problem, const RematPlan& plan) {
   return most;
 }
 
-// Whether the plan takes as long as was thought when it was chosen.
+// Whether the placed plan takes the time it was chosen for.
 bool is_time_of(const Plan& plan, size_t function, double us) {
   return std::abs(predict_timeline(plan.functions[function], plan.device).total_us - us) <= rounding * us;
 }
 
-// What any op touches must be there while it runs.
+// Largest sum of bytes that one op touches; no plan needs less.
 int64_t largest_step(const RematProblem& problem) {
   int64_t largest = 0;
   for (const RematOp& op : problem.ops) {
@@ -120,7 +120,7 @@ void OffloadLevelSearch::add_order(FunctionSearch& search, const Graph& graph, s
   search.orders.push_back(std::move(order));
 }
 
-// For values beside the states.
+// Host bytes that are left for values once the states have theirs.
 int64_t OffloadLevelSearch::room_on_host(const Graph& graph) const {
   if (in_.host_budget_bytes == 0) return std::numeric_limits<int64_t>::max();
   int64_t room = in_.host_budget_bytes;
@@ -163,8 +163,8 @@ void OffloadLevelSearch::search(FunctionSearch& function) {
   parallel_for(function.orders.size(), [&](size_t i) { search(function.orders[i], seconds); });
 }
 
-// With copies of values, of those that the host can hold where it cannot hold all, and without: the last are where the
-// others may start, and near the limit at times the faster.
+// Searches three kinds of plans: with copies of any value, with copies of the values the host has room for, and with
+// remats alone. The last are the start of the others, and near the limit they are sometimes faster.
 void OffloadLevelSearch::search(OrderVariant& order, double seconds) const {
   const RematProblem& problem = order.sequence.problem;
   const bool offload = !problem.offloads.empty();
@@ -189,7 +189,7 @@ void OffloadLevelSearch::search(OrderVariant& order, double seconds) const {
   }
 }
 
-// Nothing is faster than the order as it is where no copies delay it, so the search waits until that has failed.
+// Without copies nothing is faster than the plain order, so the search starts only once that has failed to fit.
 void OffloadLevelSearch::start(FunctionSearch& function) {
   const OrderVariant& plain = function.orders.front();
   function.plain_tried = false;
@@ -202,7 +202,7 @@ void OffloadLevelSearch::start(FunctionSearch& function) {
   collect(function);
 }
 
-// All that may be tried within the present allowance: of each levels from the lowest on up to where a peak is above it.
+// Collects what may be tried within the allowance: of each list of levels, the lowest ones up to the allowance.
 void OffloadLevelSearch::collect(FunctionSearch& function) {
   function.options.clear();
   const bool plain_only = options_.recompute && !function.searched;
@@ -219,7 +219,7 @@ void OffloadLevelSearch::collect(FunctionSearch& function) {
       }
 }
 
-// What takes as long as another may take at least goes first.
+// Of two with equal times, the one whose time is exact and no bound is tried first.
 bool OffloadLevelSearch::is_later(const Trial& a, const Trial& b) {
   return a.us != b.us ? a.us > b.us : !a.overlap && b.overlap;
 }
@@ -229,7 +229,7 @@ void OffloadLevelSearch::push(FunctionSearch& function, Trial option) {
   std::push_heap(function.options.begin(), function.options.end(), is_later);
 }
 
-// One option for each level of intervals within the allowance, and the shortest in any case.
+// Adds one trial for each level of intervals within the allowance, and always the one with the shortest intervals.
 void OffloadLevelSearch::push_overlaps(FunctionSearch& function, const Trial& option) {
   std::vector<Overlap>& overlaps = option.candidate->overlaps;
   if (overlaps.empty())
@@ -242,7 +242,7 @@ void OffloadLevelSearch::push_overlaps(FunctionSearch& function, const Trial& op
   }
 }
 
-// The next to try is the fastest. What says only how long it takes at least goes back as what it does take.
+// Takes the fastest trial. One whose time is only a bound goes back with its exact times.
 bool OffloadLevelSearch::advance(FunctionSearch& function) {
   if (function.options.empty() && !function.searched && options_.recompute) {
     search(function);
@@ -262,7 +262,7 @@ bool OffloadLevelSearch::advance(FunctionSearch& function) {
   return false;
 }
 
-// Whether there was something else to try for each function that is above its allowance or the host's.
+// Advances every function that is above its allowance or the host's; false if none had another plan to try.
 bool OffloadLevelSearch::advance_all(const Plan& plan) {
   bool advanced = false;
   for (size_t f = 0; f < functions_.size(); ++f) {

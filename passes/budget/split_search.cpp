@@ -1,8 +1,7 @@
 #include "passes/budget/split_search.h"
 
-// A few regions and numbers of chunks are tried where the program as it is needs remats or copies. Which they are, and
-// how much work the search for each may be, does not depend on the budget; long ones are searched from some budget on.
-// So more budget only adds plans to choose from.
+// Where the whole batch needs remats or copies, a few cuts and chunk counts are tried as well. The candidates and the
+// work of each search do not depend on the budget, so more budget only adds plans to choose from.
 
 #include "ir/support/parallel.h"
 #include "ir/support/units.h"
@@ -21,17 +20,17 @@ namespace {
 
 constexpr int regions_tried = 5;
 constexpr int64_t chunk_counts_tried[] = {2, 4, 8, 16};
-constexpr double split_effort = 0.1;  // of a search, beside that for the program as it is
-constexpr double min_saving = 0.1;    // of what a candidate needs, that one which takes longer must save
-constexpr double max_nodes = 12000;   // in all chunks; to derive more takes too long
-constexpr int64_t whole_search =
-    1200;  // nodes; the search for remats and copies in more takes too long for one of several candidates
-constexpr double long_min_share =
-    0.8;  // of what is live at their plain peak beside states, that longer ones may come down to, by remats
-constexpr int64_t launches_per_node =
-    2;  // that graphs are reckoned with; what is more (2.4 was seen) is little beside the libraries' reserve
+constexpr double split_effort = 0.1;  // search work of a candidate, as a share of the whole batch's
+constexpr double min_saving = 0.1;    // share of its bytes that a slower candidate must save to be kept
+constexpr double max_nodes = 12000;   // deriving a longer program takes seconds
+// A program with more nodes is searched for remats only, since copies take too long to search for in one of several
+// candidates, and only down to this share of its plain peak without states.
+constexpr int64_t max_nodes_searched_whole = 1200;
+constexpr double long_min_share = 0.8;
+// CUDA graphs were measured with up to 2.4 launches per node; the libraries' reserve covers the difference.
+constexpr int64_t launches_per_node = 2;
 
-// By cuts value: the bytes of what forward makes of it from there on.
+// For each cut, the bytes that forward makes after it.
 std::vector<int64_t> bytes_behind(const Graph& graph, llvm::ArrayRef<ValueId> cuts) {
   const ParameterValues parameters(graph);
   const std::vector<bool> needed = find_needed(graph);
@@ -47,8 +46,7 @@ std::vector<int64_t> bytes_behind(const Graph& graph, llvm::ArrayRef<ValueId> cu
   return behind;
 }
 
-// For all of what follows the first cuts value, half of it, a quarter, ...: the last value that is followed by so
-// much.
+// The first cut, and the last cuts that still have a half, a quarter, ... of its bytes behind them.
 std::vector<ValueId> regions_to_try(const Graph& graph) {
   const std::vector<ValueId> cuts = find_single_value_cuts(graph);
   const std::vector<int64_t> behind = bytes_behind(graph, cuts);
@@ -61,7 +59,7 @@ std::vector<ValueId> regions_to_try(const Graph& graph) {
   return regions;
 }
 
-// Numbers of chunks that divide the batch: the smallest from each of chunk_counts_tried on.
+// Chunk counts that divide the batch: for each of chunk_counts_tried the smallest from there on.
 std::vector<int64_t> chunks_to_try(int64_t batch, int64_t asked) {
   if (asked > 1) return {asked};
   std::vector<int64_t> chunks;
@@ -73,7 +71,7 @@ std::vector<int64_t> chunks_to_try(int64_t batch, int64_t asked) {
   return chunks;
 }
 
-// Those that become instructions.
+// Nodes that become instructions.
 int64_t nodes_of(const Program& program) {
   int64_t count = 0;
   for (const Graph& function : program.functions)
@@ -82,7 +80,7 @@ int64_t nodes_of(const Program& program) {
   return count;
 }
 
-// Of the nodes, those behind the value.
+// The share of the graph's nodes that stand behind the value.
 double share_behind(const Graph& graph, ValueId value) {
   int64_t behind = 0, all = 0;
   bool passed = false;
@@ -106,8 +104,8 @@ struct Candidate {
 };
 using Candidates = std::vector<std::unique_ptr<Candidate>>;
 
-// Of the candidates by the time they take those worth a search: each needs noticeably less than the whole and all that
-// are faster.
+// Sorts candidates by time and keeps those worth a search: each needs noticeably fewer bytes than the whole batch and
+// than every faster candidate.
 void keep_worthwhile(Candidates& candidates, int64_t whole_bytes) {
   std::stable_sort(candidates.begin(), candidates.end(), [](const auto& a, const auto& b) {
     return std::pair(a->plain().predicted_step_us, a->plain().promised_bytes()) <
@@ -162,13 +160,12 @@ class SplitSearch {
     if (Status s = derive_splits()) return s;
     if (Status s = try_splits(budget_bytes, best)) return s;
     if (!best)
-      return usage_error("--split " + llvm::Twine(request_.split) +
-                         ": nothing of the model comes in so many chunks of its batch");
+      return usage_error("no value of the model allows " + llvm::Twine(request_.split) + " equal chunks of the batch");
     return std::move(*best);
   }
 
-  // The fastest that fits as it is bounds what a search is worth; those that need a little more are the likeliest to be
-  // faster still.
+  // The fastest candidate that fits without remats bounds what a search is worth; those that need a little more bytes
+  // are the likeliest to be faster still.
   Status try_splits(int64_t budget_bytes, std::optional<Plan>& best) {
     size_t fits = 0;
     while (fits < splits_.size() && splits_[fits]->plain().promised_bytes() > budget_bytes) ++fits;
@@ -186,7 +183,7 @@ class SplitSearch {
     return Status::success();
   }
 
-  // Whether a search that ends early may come down to the budget; so it may to any larger one.
+  // Whether the candidate's search, which may end early, can reach the budget. If it can, it also reaches larger ones.
   static bool may_fit(const Candidate& split, int64_t budget_bytes) {
     if (split.options.min_share == 0) return true;
     const Arena& arena = split.plain().arenas.front();
@@ -200,9 +197,9 @@ class SplitSearch {
     if (!request_.split_from.empty()) {
       const ValueId from = forward_.graph.find_value(request_.split_from);
       if (from == ValueId::None)
-        return usage_error("--split: the model has no value '" + request_.split_from + "' once it is clean");
+        return usage_error("the model has no value '" + request_.split_from + "' once it is clean");
       Result<std::unique_ptr<Candidate>> named = split_candidate({from, request_.split});
-      if (!named) return in_context("--split", named.takeError());
+      if (!named) return in_context("cannot split the batch", named.takeError());
       splits_.push_back(std::move(*named));
       return Status::success();
     }
@@ -210,13 +207,13 @@ class SplitSearch {
     std::vector<Candidates> of_region(regions.size());
     parallel_for(regions.size(), [&](size_t i) { of_region[i] = split_behind(regions[i]); });
     for (Candidates& some : of_region) std::move(some.begin(), some.end(), std::back_inserter(splits_));
-    // What is asked for is worth it.
+    // Chunks that the caller asked for are kept whatever they need.
     keep_worthwhile(splits_,
                     request_.split > 1 ? std::numeric_limits<int64_t>::max() : whole_->plain().promised_bytes());
     return Status::success();
   }
 
-  // In every number of chunks that is not too long; none where what reads the value wants the whole batch.
+  // One candidate per chunk count that is not too long; none where an op behind the value wants the whole batch.
   Candidates split_behind(ValueId from) const {
     const auto whole = static_cast<double>(nodes_of(whole_->derived->draft.program));
     const double repeated = whole * share_behind(forward_.graph, from);
@@ -248,7 +245,7 @@ class SplitSearch {
     made->options.recompute = request_.recompute;
     made->options.offload = request_.offload;
     made->options.search_seconds *= request_.effort * effort;
-    if (choice.chunks > 1 && nodes_of(draft.program) > whole_search) {
+    if (choice.chunks > 1 && nodes_of(draft.program) > max_nodes_searched_whole) {
       made->options.min_share = long_min_share;
       made->options.offload = false;
     }
@@ -263,7 +260,8 @@ class SplitSearch {
     return made;
   }
 
-  // No plan of the split within the budget takes less. What copies to the host may save is not bounded.
+  // A lower bound of the candidate's time within the budget. It holds without copies; with them only the plain time
+  // bounds.
   double min_us(const Candidate& split, int64_t budget_bytes) const {
     double us = split.plain().predicted_step_us;
     if (request_.offload && device_.to_host_gb_per_s > 0) return us;
@@ -318,7 +316,7 @@ class SplitSearch {
   const CompileHooks& hooks_;
   std::unique_ptr<Candidate> whole_;
   Candidates splits_;     // by the time they take
-  bool derived_ = false;  // are splits_ there?
+  bool derived_ = false;  // whether splits_ were made
 };
 
 }  // namespace

@@ -256,7 +256,7 @@ def test_refusals_say_how_much_host_memory_would_do(folder):
 def test_split_names_chunks_and_where_they_begin(folder):
     compiling = ["compile", MODELS / "linear.onnx", "-o", folder / "p.plan"]
     refuse(USAGE, ["--split some", "off"], *compiling, "--split", "some")
-    refuse(USAGE, ["--split 3", "that many equal chunks"], *compiling, "--split", "3")  # of a batch of 4
+    refuse(USAGE, ["no value of the model allows 3 equal chunks"], *compiling, "--split", "3")  # of a batch of 4
     refuse(USAGE, ["'nothing'"], *compiling, "--split", "2:nothing")
     succeed(*compiling, "--split", "2:x")
     decisions = json.loads(succeed("inspect", folder / "p.plan", "--json"))["decisions"]

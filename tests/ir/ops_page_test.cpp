@@ -4,8 +4,8 @@
 
 #include "llvm/Support/raw_ostream.h"
 
-#include <cstdlib>
 #include <doctest/doctest.h>
+#include <cstdlib>
 #include <fstream>
 #include <sstream>
 
