@@ -6,9 +6,8 @@
 #include "ir/evaluate.h"
 #include "ir/plan/check.h"
 #include "ir/support/strings.h"
-#include "passes/analysis/buffer_assignment.h"
 #include "passes/lower_to_plan.h"
-#include "passes/schedule/schedule.h"
+#include "passes/pipelines.h"
 #include "runtime/cpu/cpu_catalog.h"
 #include "runtime/executor.h"
 #include "tests/conformance/node_case.h"
@@ -106,12 +105,10 @@ Result<Plan> plan_for_cpu(const Graph& graph) {
   Result<DeviceDescription> device = devices->find("cpu");
   if (!device) return device.takeError();
   CpuCatalog catalog;
-  Program program;
-  program.functions.push_back(graph);
-  std::vector<std::vector<NodeId>> writers = {make_updates_writable(program.functions[0])};
-  if (Result<ScheduleReport> report = schedule(program.functions[0], writers[0], catalog); !report)
-    return report.takeError();
-  Result<Plan> plan = lower_to_plan({program, writers, *device, catalog, 0});
+  PlanDraft draft(Program{{graph}}, *device, catalog);
+  PassManager passes;
+  if (Result<bool> scheduled = run_steps(passes, draft, schedule_pipeline); !scheduled) return scheduled.takeError();
+  Result<Plan> plan = lower_to_plan({draft, 0});
   if (!plan) return plan.takeError();
   if (Status s = check_plan(*plan)) return s;
   return plan;
