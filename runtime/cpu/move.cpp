@@ -19,10 +19,9 @@ Status launch_copy(const CpuCall& k) {
   return Status::success();
 }
 
-template <llvm::SmallVector<StridedCopy, 4> (*copies_of)(const KernelCall&)>
+template <Status (*copies_of)(const KernelCall&, LaunchCopy)>
 Status launch_copies(const CpuCall& k) {
-  for (const StridedCopy& each : copies_of(k)) copy(k, each);
-  return Status::success();
+  return copies_of(k, [&](const StridedCopy& each) { return copy(k, each), Status::success(); });
 }
 
 Status launch_constant(const CpuCall& k) {

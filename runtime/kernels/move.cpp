@@ -20,16 +20,18 @@ struct Picked {
   }
 };
 
-// visit(shape, steps of the part, steps of the whole, where the part begins in the whole)
+// visit(piece, steps of the piece, steps of the whole, where the piece begins in the whole)
 template <typename Visit>
-void visit_parts(const KernelCall& k, const TensorView& whole, llvm::ArrayRef<TensorView> parts, Visit visit) {
+Status visit_pieces(const KernelCall& k, const TensorView& whole, llvm::ArrayRef<TensorView> pieces, Visit visit) {
   const int64_t axis = k.attrs().get_int("axis");
   const Shape whole_steps = row_major_strides(whole.type.shape);
   int64_t start = 0;
-  for (const TensorView& part : parts) {
-    visit(part, row_major_strides(part.type.shape), whole_steps, element_at(whole, start * whole_steps[axis]));
-    start += part.type.shape[axis];
+  for (const TensorView& piece : pieces) {
+    const Shape own = row_major_strides(piece.type.shape);
+    if (Status s = visit(piece, own, whole_steps, element_at(whole, start * whole_steps[axis]))) return s;
+    start += piece.type.shape[axis];
   }
+  return Status::success();
 }
 
 }  // namespace
@@ -70,20 +72,18 @@ StridedCopy slice_grad_copy(const KernelCall& k) {
   return {copy_nest(shape, picked.steps, row_major_strides(shape)), element_at(k.results[0], picked.base), k.in(0)};
 }
 
-llvm::SmallVector<StridedCopy, 4> split_copies(const KernelCall& k) {
-  llvm::SmallVector<StridedCopy, 4> copies;
-  visit_parts(k, k.operands[0], k.results, [&](const TensorView& part, const Shape& own, const Shape& whole, void* at) {
-    copies.push_back({copy_nest(part.type.shape, own, whole), part.data, at});
-  });
-  return copies;
+Status split_copies(const KernelCall& k, LaunchCopy launch) {
+  return visit_pieces(k, k.operands[0], k.results,
+                      [&](const TensorView& piece, const Shape& own, const Shape& whole, void* at) {
+                        return launch({copy_nest(piece.type.shape, own, whole), piece.data, at});
+                      });
 }
 
-llvm::SmallVector<StridedCopy, 4> concat_copies(const KernelCall& k) {
-  llvm::SmallVector<StridedCopy, 4> copies;
-  visit_parts(k, k.results[0], k.operands, [&](const TensorView& part, const Shape& own, const Shape& whole, void* at) {
-    copies.push_back({copy_nest(part.type.shape, whole, own), at, part.data});
-  });
-  return copies;
+Status concat_copies(const KernelCall& k, LaunchCopy launch) {
+  return visit_pieces(k, k.results[0], k.operands,
+                      [&](const TensorView& piece, const Shape& own, const Shape& whole, void* at) {
+                        return launch({copy_nest(piece.type.shape, whole, own), at, piece.data});
+                      });
 }
 
 // Data movement takes elements of any dtype.

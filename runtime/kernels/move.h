@@ -18,9 +18,11 @@ StridedCopy tile_copy(const KernelCall& k);
 StridedCopy slice_copy(const KernelCall& k);
 // dy to where the slice has read it; the rest of the result is zero.
 StridedCopy slice_grad_copy(const KernelCall& k);
-// Between a whole tensor and its consecutive parts along {axis}, one copy for each part.
-llvm::SmallVector<StridedCopy, 4> split_copies(const KernelCall& k);
-llvm::SmallVector<StridedCopy, 4> concat_copies(const KernelCall& k);
+// Between a whole tensor and its consecutive pieces along {axis}: `launch` is called once per piece. No list is made,
+// since a step allocates nothing.
+using LaunchCopy = llvm::function_ref<Status(const StridedCopy&)>;
+Status split_copies(const KernelCall& k, LaunchCopy launch);
+Status concat_copies(const KernelCall& k, LaunchCopy launch);
 
 // `element` elements behind the start.
 inline void* element_at(const TensorView& view, int64_t element) {

@@ -248,7 +248,7 @@ def test_refusals_say_how_much_host_memory_would_do(folder):
            "--budget", "114MiB", "--recompute", "off", "--split", "off", "-o", folder / "p.plan"]
     for asked, named in ((["--offload", "off"], r"--offload auto --host-budget ([\d.]+\w+)"), (["--host-budget", "4MiB"], r"and 4 MiB of host memory; .* --host-budget ([\d.]+\w+)")):
         text = run(*job, *asked).stderr.splitlines()[-1]
-        enough = re.search(named + r" \(.* on the host, ", text)
+        enough = re.search(named, text)
         expect(enough, text)
         succeed(*job, "--host-budget", enough.group(1))
 

@@ -18,11 +18,9 @@ Status launch_copy(const CudaCall& k) {
   return k.elements() == 0 ? Status::success() : copy(k, copy_of(k));
 }
 
-template <llvm::SmallVector<StridedCopy, 4> (*copies_of)(const KernelCall&)>
+template <Status (*copies_of)(const KernelCall&, LaunchCopy)>
 Status launch_copies(const CudaCall& k) {
-  for (const StridedCopy& each : copies_of(k))
-    if (Status s = copy(k, each)) return s;
-  return Status::success();
+  return copies_of(k, [&](const StridedCopy& each) { return copy(k, each); });
 }
 
 Status zero(const CudaCall& k) { return launched(k, cuda::zero_bytes(k.out(0), k.results[0].type.bytes(), k.stream)); }
