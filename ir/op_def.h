@@ -110,7 +110,7 @@ struct InPlace {
   }
 };
 
-// One of `count` equal parts of a batch, along dimension 0.
+// One of `count` equal chunks of a batch, along dimension 0.
 struct Chunk {
   int64_t index, count;
 };
@@ -123,7 +123,7 @@ enum class Combine : uint8_t {
   WeightedMean,  // the sum of what the parts make, over OpDef::sample_weight of the whole batch
 };
 
-// The op on one part of the batch: it reads that part of some operands, and the others whole.
+// The op on one chunk of the batch: it reads that chunk of some operands, and the others whole.
 struct ChunkCall {
   llvm::SmallVector<bool, 4> cut;         // by operand
   llvm::SmallVector<Combine, 2> combine;  // by result; what it does not reach: Rows

@@ -38,9 +38,8 @@ Result<bool> run_offload(PlanDraft& draft, PassContext& context) {
                    llvm::Twine(levels.back().peak_bytes) + " bytes");
     std::vector<int32_t> position(graph.node_slots(), 0);
     int32_t count = 0;
-    std::vector<NodeId> instructions;
     for (NodeId id : graph.order())
-      if (is_instruction(graph.node(id))) position[index_of(id)] = count++, instructions.push_back(id);
+      if (is_instruction(graph.node(id))) position[index_of(id)] = count++;
     for (const CopyInFlight& copy : draft.functions[f].copies)
       context.report("%" + graph.value(graph.node(copy.copy).results[0]).name + " is issued at " +
                      llvm::Twine(position[index_of(copy.copy)]) + " and waited for at " + llvm::Twine(copy.done));
