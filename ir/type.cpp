@@ -183,114 +183,60 @@ float from_f16(uint16_t bits) {
 
 double TensorView::get(int64_t i) const {
   switch (type.dtype) {
-    case DType::F64:
-      return as<double>()[i];
-    case DType::F32:
-      return as<float>()[i];
-    case DType::BF16:
-      return from_bf16(as<uint16_t>()[i]);
-    case DType::F16:
-      return from_f16(as<uint16_t>()[i]);
-    case DType::F8E4M3:
-      return decode_f8(as<uint8_t>()[i], 3, 7, false);
-    case DType::F8E5M2:
-      return decode_f8(as<uint8_t>()[i], 2, 15, true);
-    case DType::U64:
-      return static_cast<double>(as<uint64_t>()[i]);
-    default:
-      return static_cast<double>(get_int(i));
+    case DType::F64: return as<double>()[i];
+    case DType::F32: return as<float>()[i];
+    case DType::BF16: return from_bf16(as<uint16_t>()[i]);
+    case DType::F16: return from_f16(as<uint16_t>()[i]);
+    case DType::F8E4M3: return decode_f8(as<uint8_t>()[i], 3, 7, false);
+    case DType::F8E5M2: return decode_f8(as<uint8_t>()[i], 2, 15, true);
+    case DType::U64: return static_cast<double>(as<uint64_t>()[i]);
+    default: return static_cast<double>(get_int(i));
   }
 }
 
 int64_t TensorView::get_int(int64_t i) const {
   switch (type.dtype) {
-    case DType::I64:
-      return as<int64_t>()[i];
-    case DType::I32:
-      return as<int32_t>()[i];
-    case DType::I16:
-      return as<int16_t>()[i];
-    case DType::I8:
-      return as<int8_t>()[i];
-    case DType::U64:
-      return static_cast<int64_t>(as<uint64_t>()[i]);
-    case DType::U32:
-      return as<uint32_t>()[i];
-    case DType::U16:
-      return as<uint16_t>()[i];
-    case DType::U8:
-      return as<uint8_t>()[i];
-    case DType::Bool:
-      return as<uint8_t>()[i] != 0;
-    default:
-      return static_cast<int64_t>(get(i));
+    case DType::I64: return as<int64_t>()[i];
+    case DType::I32: return as<int32_t>()[i];
+    case DType::I16: return as<int16_t>()[i];
+    case DType::I8: return as<int8_t>()[i];
+    case DType::U64: return static_cast<int64_t>(as<uint64_t>()[i]);
+    case DType::U32: return as<uint32_t>()[i];
+    case DType::U16: return as<uint16_t>()[i];
+    case DType::U8: return as<uint8_t>()[i];
+    case DType::Bool: return as<uint8_t>()[i] != 0;
+    default: return static_cast<int64_t>(get(i));
   }
 }
 
 void TensorView::set(int64_t i, double value) const {
   switch (type.dtype) {
-    case DType::F64:
-      as<double>()[i] = value;
-      return;
-    case DType::F32:
-      as<float>()[i] = static_cast<float>(value);
-      return;
-    case DType::BF16:
-      as<uint16_t>()[i] = to_bf16(static_cast<float>(value));
-      return;
-    case DType::F16:
-      as<uint16_t>()[i] = to_f16(static_cast<float>(value));
-      return;
-    case DType::F8E4M3:
-      as<uint8_t>()[i] = encode_f8(value, 3, 7, false);
-      return;
-    case DType::F8E5M2:
-      as<uint8_t>()[i] = encode_f8(value, 2, 15, true);
-      return;
+    case DType::F64: as<double>()[i] = value; return;
+    case DType::F32: as<float>()[i] = static_cast<float>(value); return;
+    case DType::BF16: as<uint16_t>()[i] = to_bf16(static_cast<float>(value)); return;
+    case DType::F16: as<uint16_t>()[i] = to_f16(static_cast<float>(value)); return;
+    case DType::F8E4M3: as<uint8_t>()[i] = encode_f8(value, 3, 7, false); return;
+    case DType::F8E5M2: as<uint8_t>()[i] = encode_f8(value, 2, 15, true); return;
     case DType::U64:
       as<uint64_t>()[i] = value < 0 ? static_cast<uint64_t>(static_cast<int64_t>(value)) : static_cast<uint64_t>(value);
       return;
-    case DType::Bool:
-      as<uint8_t>()[i] = value != 0;
-      return;
-    default:
-      set_int(i, static_cast<int64_t>(value));
-      return;
+    case DType::Bool: as<uint8_t>()[i] = value != 0; return;
+    default: set_int(i, static_cast<int64_t>(value)); return;
   }
 }
 
 void TensorView::set_int(int64_t i, int64_t value) const {
   switch (type.dtype) {
-    case DType::I64:
-      as<int64_t>()[i] = value;
-      return;
-    case DType::I32:
-      as<int32_t>()[i] = static_cast<int32_t>(value);
-      return;
-    case DType::I16:
-      as<int16_t>()[i] = static_cast<int16_t>(value);
-      return;
-    case DType::I8:
-      as<int8_t>()[i] = static_cast<int8_t>(value);
-      return;
-    case DType::U64:
-      as<uint64_t>()[i] = static_cast<uint64_t>(value);
-      return;
-    case DType::U32:
-      as<uint32_t>()[i] = static_cast<uint32_t>(value);
-      return;
-    case DType::U16:
-      as<uint16_t>()[i] = static_cast<uint16_t>(value);
-      return;
-    case DType::U8:
-      as<uint8_t>()[i] = static_cast<uint8_t>(value);
-      return;
-    case DType::Bool:
-      as<uint8_t>()[i] = value != 0;
-      return;
-    default:
-      set(i, static_cast<double>(value));
-      return;
+    case DType::I64: as<int64_t>()[i] = value; return;
+    case DType::I32: as<int32_t>()[i] = static_cast<int32_t>(value); return;
+    case DType::I16: as<int16_t>()[i] = static_cast<int16_t>(value); return;
+    case DType::I8: as<int8_t>()[i] = static_cast<int8_t>(value); return;
+    case DType::U64: as<uint64_t>()[i] = static_cast<uint64_t>(value); return;
+    case DType::U32: as<uint32_t>()[i] = static_cast<uint32_t>(value); return;
+    case DType::U16: as<uint16_t>()[i] = static_cast<uint16_t>(value); return;
+    case DType::U8: as<uint8_t>()[i] = static_cast<uint8_t>(value); return;
+    case DType::Bool: as<uint8_t>()[i] = value != 0; return;
+    default: set(i, static_cast<double>(value)); return;
   }
 }
 

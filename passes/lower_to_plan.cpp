@@ -16,15 +16,11 @@ namespace {
 
 Category category_of(StateRole role) {
   switch (role) {
-    case StateRole::Parameter:
-      return Category::Parameters;
-    case StateRole::Gradient:
-      return Category::Gradients;
-    case StateRole::Optimizer:
-      return Category::Optimizer;
+    case StateRole::Parameter: return Category::Parameters;
+    case StateRole::Gradient: return Category::Gradients;
+    case StateRole::Optimizer: return Category::Optimizer;
     case StateRole::Buffer:
-    case StateRole::Counter:
-      return Category::Constants;
+    case StateRole::Counter: return Category::Constants;
   }
   return Category::Constants;
 }

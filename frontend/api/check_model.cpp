@@ -19,20 +19,13 @@ constexpr size_t max_weights_named = 4;
 
 llvm::StringRef title_of(Obstacle::Kind kind) {
   switch (kind) {
-    case Obstacle::Kind::UnsupportedOp:
-      return "unsupported operator";
-    case Obstacle::Kind::UnboundDim:
-      return "unbound dimension";
-    case Obstacle::Kind::DataDependent:
-      return "shape that depends on data";
-    case Obstacle::Kind::BadNode:
-      return "broken node";
-    case Obstacle::Kind::BadModel:
-      return "broken model";
-    case Obstacle::Kind::FoldedBatchNorm:
-      return "folded batch norm";
-    case Obstacle::Kind::LostParameter:
-      return "missing parameter";
+    case Obstacle::Kind::UnsupportedOp: return "unsupported operator";
+    case Obstacle::Kind::UnboundDim: return "unbound dimension";
+    case Obstacle::Kind::DataDependent: return "shape that depends on data";
+    case Obstacle::Kind::BadNode: return "broken node";
+    case Obstacle::Kind::BadModel: return "broken model";
+    case Obstacle::Kind::FoldedBatchNorm: return "folded batch norm";
+    case Obstacle::Kind::LostParameter: return "missing parameter";
   }
   return "";
 }

@@ -415,14 +415,10 @@ Result<std::string> parse(CLI::App& program, Options& options, std::vector<std::
 
 int exit_code(Fault fault) {
   switch (fault) {
-    case Fault::Usage:
-      return 2;
-    case Fault::Model:
-      return 3;
-    case Fault::Budget:
-      return 4;
-    case Fault::System:
-      return 5;
+    case Fault::Usage: return 2;
+    case Fault::Model: return 3;
+    case Fault::Budget: return 4;
+    case Fault::System: return 5;
   }
   return 5;
 }

@@ -55,15 +55,9 @@ class TextForm {
     print_slot(state.slot);
     out_ << " " << role_name(state.role) << (state.trained ? " trained" : "");
     switch (state.init.kind) {
-      case StateInit::Kind::Weights:
-        out_ << " from \"" << state.init.source << "\"";
-        break;
-      case StateInit::Kind::Fill:
-        out_ << " filled with " << llvm::format("%g", state.init.fill);
-        break;
-      case StateInit::Kind::CopyOf:
-        out_ << " copy of %" << state.init.source;
-        break;
+      case StateInit::Kind::Weights: out_ << " from \"" << state.init.source << "\""; break;
+      case StateInit::Kind::Fill: out_ << " filled with " << llvm::format("%g", state.init.fill); break;
+      case StateInit::Kind::CopyOf: out_ << " copy of %" << state.init.source; break;
     }
     out_ << "\n";
   }

@@ -40,29 +40,21 @@ Result<Tensor> unpack(const onnx::TensorProto& proto, const Field& field, const 
 // Reads elements from the proto's typed fields. 8- and 16-bit types share int32_data, halves as bit patterns.
 Result<Tensor> unpack_fields(const onnx::TensorProto& proto, const Type& type) {
   switch (type.dtype) {
-    case DType::F32:
-      return unpack<float>(proto, proto.float_data(), type);
-    case DType::F64:
-      return unpack<double>(proto, proto.double_data(), type);
-    case DType::I64:
-      return unpack<int64_t>(proto, proto.int64_data(), type);
-    case DType::U64:
-      return unpack<uint64_t>(proto, proto.uint64_data(), type);
-    case DType::U32:
-      return unpack<uint32_t>(proto, proto.uint64_data(), type);
-    case DType::I32:
-      return unpack<int32_t>(proto, proto.int32_data(), type);
+    case DType::F32: return unpack<float>(proto, proto.float_data(), type);
+    case DType::F64: return unpack<double>(proto, proto.double_data(), type);
+    case DType::I64: return unpack<int64_t>(proto, proto.int64_data(), type);
+    case DType::U64: return unpack<uint64_t>(proto, proto.uint64_data(), type);
+    case DType::U32: return unpack<uint32_t>(proto, proto.uint64_data(), type);
+    case DType::I32: return unpack<int32_t>(proto, proto.int32_data(), type);
     case DType::F16:
     case DType::BF16:
     case DType::I16:
-    case DType::U16:
-      return unpack<uint16_t>(proto, proto.int32_data(), type);
+    case DType::U16: return unpack<uint16_t>(proto, proto.int32_data(), type);
     case DType::F8E4M3:
     case DType::F8E5M2:
     case DType::I8:
     case DType::U8:
-    case DType::Bool:
-      return unpack<uint8_t>(proto, proto.int32_data(), type);
+    case DType::Bool: return unpack<uint8_t>(proto, proto.int32_data(), type);
   }
   llvm_unreachable("every dtype is listed");
 }

@@ -63,22 +63,14 @@ Tensor PlanReader::read_tensor(const proto::Tensor& from) {
 
 Attr PlanReader::read_attr(const proto::Attr& from) {
   switch (from.value_case()) {
-    case proto::Attr::kInteger:
-      return from.integer();
-    case proto::Attr::kReal:
-      return from.real();
-    case proto::Attr::kText:
-      return from.text();
-    case proto::Attr::kIntegers:
-      return Ints(from.integers().values().begin(), from.integers().values().end());
-    case proto::Attr::kReals:
-      return Floats(from.reals().values().begin(), from.reals().values().end());
-    case proto::Attr::kDtype:
-      return read_dtype(from.dtype());
-    case proto::Attr::kTensor:
-      return std::make_shared<const Tensor>(read_tensor(from.tensor()));
-    case proto::Attr::VALUE_NOT_SET:
-      break;
+    case proto::Attr::kInteger: return from.integer();
+    case proto::Attr::kReal: return from.real();
+    case proto::Attr::kText: return from.text();
+    case proto::Attr::kIntegers: return Ints(from.integers().values().begin(), from.integers().values().end());
+    case proto::Attr::kReals: return Floats(from.reals().values().begin(), from.reals().values().end());
+    case proto::Attr::kDtype: return read_dtype(from.dtype());
+    case proto::Attr::kTensor: return std::make_shared<const Tensor>(read_tensor(from.tensor()));
+    case proto::Attr::VALUE_NOT_SET: break;
   }
   refuse("attribute " + from.name() + " has no value this program knows");
   return int64_t{0};

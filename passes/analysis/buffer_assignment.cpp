@@ -131,14 +131,10 @@ class Assigner {
 
 const char* kind_name(Buffer::Kind kind) {
   switch (kind) {
-    case Buffer::Kind::State:
-      return "state";
-    case Buffer::Kind::Constant:
-      return "constant";
-    case Buffer::Kind::Input:
-      return "input";
-    case Buffer::Kind::Transient:
-      return "buffer";
+    case Buffer::Kind::State: return "state";
+    case Buffer::Kind::Constant: return "constant";
+    case Buffer::Kind::Input: return "input";
+    case Buffer::Kind::Transient: return "buffer";
   }
   return "";
 }

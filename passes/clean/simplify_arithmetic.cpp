@@ -53,22 +53,14 @@ struct Range {
 
 Range range_of(DType dtype) {
   switch (dtype) {
-    case DType::F64:
-      return {53, -1074, 1024, true};
-    case DType::F32:
-      return {24, -149, 128, true};
-    case DType::BF16:
-      return {8, -133, 128, true};
-    case DType::F16:
-      return {11, -24, 16, true};
-    case DType::F8E4M3:
-      return {4, -9, 9, true};
-    case DType::F8E5M2:
-      return {3, -16, 16, true};
-    case DType::Bool:
-      return {1, 0, 1, false};
-    default:
-      break;
+    case DType::F64: return {53, -1074, 1024, true};
+    case DType::F32: return {24, -149, 128, true};
+    case DType::BF16: return {8, -133, 128, true};
+    case DType::F16: return {11, -24, 16, true};
+    case DType::F8E4M3: return {4, -9, 9, true};
+    case DType::F8E5M2: return {3, -16, 16, true};
+    case DType::Bool: return {1, 0, 1, false};
+    default: break;
   }
   int bits = static_cast<int>(dtype_bytes(dtype)) * 8 - (is_signed_integer(dtype) ? 1 : 0);
   return {bits, 0, bits, is_signed_integer(dtype)};

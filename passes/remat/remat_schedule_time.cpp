@@ -63,15 +63,9 @@ double RematSchedule::stalled_and_remat_us() const {
     const double takes_us = cost_us(event.id);
     clock_.set_now_us(later_us + clock_us(event.at.position + (ahead ? 0 : 1)));
     switch (event.kind) {
-      case EventKind::Remat:
-        later_us += takes_us;
-        break;
-      case EventKind::Needed:
-        later_us += clock_.wait_for(Engine::ToDevice, places_[copy_index(event.id)]);
-        break;
-      case EventKind::Offloaded:
-        later_us += clock_.wait_for(Engine::ToHost, places_[copy_index(event.id)]);
-        break;
+      case EventKind::Remat: later_us += takes_us; break;
+      case EventKind::Needed: later_us += clock_.wait_for(Engine::ToDevice, places_[copy_index(event.id)]); break;
+      case EventKind::Offloaded: later_us += clock_.wait_for(Engine::ToHost, places_[copy_index(event.id)]); break;
       case EventKind::Made:
       case EventKind::Reload:
         places_[copy_index(event.id)] =

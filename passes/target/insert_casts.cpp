@@ -70,12 +70,9 @@ class CastInserter {
     }
     if (const PrecisionRule* rule = find_rule(rules_, graph_, node)) return apply_rule(id, *rule, facts);
     switch (node.op->precision) {
-      case Precision::Low:
-        return narrow(id, facts, "gains from 16-bit operands");
-      case Precision::Follow:
-        return follow(id, facts);
-      case Precision::Full:
-        return full(id, facts);
+      case Precision::Low: return narrow(id, facts, "gains from 16-bit operands");
+      case Precision::Follow: return follow(id, facts);
+      case Precision::Full: return full(id, facts);
     }
     return Status::success();
   }

@@ -36,32 +36,19 @@ Status launch_gelu_grad(const CpuCall& k) {
 
 std::optional<cpu::Element> element_of(DType dtype) {
   switch (dtype) {
-    case DType::F64:
-      return cpu::Element::F64;
-    case DType::F32:
-      return cpu::Element::F32;
-    case DType::BF16:
-      return cpu::Element::BF16;
-    case DType::F16:
-      return cpu::Element::F16;
-    case DType::I64:
-      return cpu::Element::I64;
-    case DType::I32:
-      return cpu::Element::I32;
-    case DType::I16:
-      return cpu::Element::I16;
-    case DType::I8:
-      return cpu::Element::I8;
-    case DType::U32:
-      return cpu::Element::U32;
-    case DType::U16:
-      return cpu::Element::U16;
-    case DType::U8:
-      return cpu::Element::U8;
-    case DType::Bool:
-      return cpu::Element::Bool;
-    default:
-      return std::nullopt;
+    case DType::F64: return cpu::Element::F64;
+    case DType::F32: return cpu::Element::F32;
+    case DType::BF16: return cpu::Element::BF16;
+    case DType::F16: return cpu::Element::F16;
+    case DType::I64: return cpu::Element::I64;
+    case DType::I32: return cpu::Element::I32;
+    case DType::I16: return cpu::Element::I16;
+    case DType::I8: return cpu::Element::I8;
+    case DType::U32: return cpu::Element::U32;
+    case DType::U16: return cpu::Element::U16;
+    case DType::U8: return cpu::Element::U8;
+    case DType::Bool: return cpu::Element::Bool;
+    default: return std::nullopt;
   }
 }
 

@@ -19,29 +19,14 @@ class ModelWriter {
     }
     for (int layers = 1 + pick(random_() % 8 == 0 ? 12 : 5); layers > 0; --layers) {
       switch (pick(8)) {
-        case 0:
-          linear_to(16 * (1 + pick(4)));
-          break;
-        case 1:
-          perceptron_block();
-          break;
-        case 2:
-          attention_block();
-          break;
-        case 3:
-          gated_block();
-          break;
-        case 4:
-          last_ = norm(last_);
-          break;
-        case 5:
-          dropout();
-          break;
-        case 6:
-          last_ = node("softmax(" + last_ + ") {axis=2}");
-          break;
-        default:
-          last_ = activation(last_);
+        case 0: linear_to(16 * (1 + pick(4))); break;
+        case 1: perceptron_block(); break;
+        case 2: attention_block(); break;
+        case 3: gated_block(); break;
+        case 4: last_ = norm(last_); break;
+        case 5: dropout(); break;
+        case 6: last_ = node("softmax(" + last_ + ") {axis=2}"); break;
+        default: last_ = activation(last_);
       }
       skip({batch_, rows_, width_}, 2, width_);
     }
@@ -54,23 +39,12 @@ class ModelWriter {
     std::string input = "%x: f32[" + dims({batch_, width_, side_, side_}) + "]";
     for (int layers = 1 + pick(random_() % 8 == 0 ? 12 : 6); layers > 0; --layers) {
       switch (pick(7)) {
-        case 0:
-          last_ = conv(last_, 4 * (1 + pick(4)), pick(2) ? 3 : 1);
-          break;
-        case 1:
-          residual_block();
-          break;
-        case 2:
-          last_ = batch_norm(last_);
-          break;
-        case 3:
-          pool();
-          break;
-        case 4:
-          dropout();
-          break;
-        default:
-          last_ = activation(last_);
+        case 0: last_ = conv(last_, 4 * (1 + pick(4)), pick(2) ? 3 : 1); break;
+        case 1: residual_block(); break;
+        case 2: last_ = batch_norm(last_); break;
+        case 3: pool(); break;
+        case 4: dropout(); break;
+        default: last_ = activation(last_);
       }
       skip({batch_, width_, side_, side_}, 1, width_);
     }

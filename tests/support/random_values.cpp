@@ -29,19 +29,13 @@ uint32_t seed_of(llvm::StringRef name) {
 
 double tolerance(DType dtype) {
   switch (dtype) {
-    case DType::F64:
-      return 1e-12;  // reassociation of a few operations
-    case DType::F32:
-      return 2e-6;  // ~16 ulp at 1: the reference rounds each node's result once
-    case DType::F16:
-      return 8e-3;  // ~8 ulp
-    case DType::BF16:
-      return 6e-2;  // ~8 ulp
+    case DType::F64: return 1e-12;  // reassociation of a few operations
+    case DType::F32: return 2e-6;   // ~16 ulp at 1: the reference rounds each node's result once
+    case DType::F16: return 8e-3;   // ~8 ulp
+    case DType::BF16: return 6e-2;  // ~8 ulp
     case DType::F8E4M3:
-    case DType::F8E5M2:
-      return 0.25;  // one step
-    default:
-      return 0;
+    case DType::F8E5M2: return 0.25;  // one step
+    default: return 0;
   }
 }
 

@@ -25,21 +25,15 @@ inline double sample_number(const SampleOperand& sample, int64_t i, const Random
   using Fill = SampleOperand::Fill;
   double u = stream.uniform(i);
   switch (sample.fill) {
-    case Fill::Normal:
-      return stream.normal(i);
-    case Fill::Positive:
-      return 0.5 + u;
-    case Fill::Unit:
-      return -0.9 + 1.8 * u;
+    case Fill::Normal: return stream.normal(i);
+    case Fill::Positive: return 0.5 + u;
+    case Fill::Unit: return -0.9 + 1.8 * u;
     case Fill::Integers:
       return static_cast<double>(sample.low) + std::floor(u * static_cast<double>(sample.high - sample.low + 1));
-    case Fill::Bools:
-      return u < 0.5;
-    case Fill::Values:
-      return sample.values[static_cast<size_t>(i)];
+    case Fill::Bools: return u < 0.5;
+    case Fill::Values: return sample.values[static_cast<size_t>(i)];
     case Fill::Distinct:
-    case Fill::Absent:
-      break;
+    case Fill::Absent: break;
   }
   return 0;
 }

@@ -140,12 +140,9 @@ bool fits(const Descs& descs, const std::array<int64_t, 4>& layout) {
 // Names of x, w and y in each pass.
 std::array<int, 3> argument_names(ConvolutionPass pass) {
   switch (pass) {
-    case ConvolutionPass::Forward:
-      return {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST};
-    case ConvolutionPass::InputGradient:
-      return {DNNL_ARG_DIFF_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DIFF_DST};
-    default:
-      return {DNNL_ARG_SRC, DNNL_ARG_DIFF_WEIGHTS, DNNL_ARG_DIFF_DST};
+    case ConvolutionPass::Forward: return {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST};
+    case ConvolutionPass::InputGradient: return {DNNL_ARG_DIFF_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DIFF_DST};
+    default: return {DNNL_ARG_SRC, DNNL_ARG_DIFF_WEIGHTS, DNNL_ARG_DIFF_DST};
   }
 }
 

@@ -92,30 +92,18 @@ void convert_range(To* to, const From* from, int64_t n) {
 template <typename Visit>
 void with_storage(Element type, Visit&& visit) {
   switch (type) {
-    case Element::F64:
-      return visit(double{});
-    case Element::F32:
-      return visit(float{});
-    case Element::BF16:
-      return visit(Bf16{});
-    case Element::F16:
-      return visit(F16{});
-    case Element::I64:
-      return visit(int64_t{});
-    case Element::I32:
-      return visit(int32_t{});
-    case Element::I16:
-      return visit(int16_t{});
-    case Element::I8:
-      return visit(int8_t{});
-    case Element::U32:
-      return visit(uint32_t{});
-    case Element::U16:
-      return visit(uint16_t{});
-    case Element::U8:
-      return visit(uint8_t{});
-    case Element::Bool:
-      return visit(Boolean{});
+    case Element::F64: return visit(double{});
+    case Element::F32: return visit(float{});
+    case Element::BF16: return visit(Bf16{});
+    case Element::F16: return visit(F16{});
+    case Element::I64: return visit(int64_t{});
+    case Element::I32: return visit(int32_t{});
+    case Element::I16: return visit(int16_t{});
+    case Element::I8: return visit(int8_t{});
+    case Element::U32: return visit(uint32_t{});
+    case Element::U16: return visit(uint16_t{});
+    case Element::U8: return visit(uint8_t{});
+    case Element::Bool: return visit(Boolean{});
   }
 }
 

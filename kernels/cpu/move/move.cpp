@@ -112,14 +112,10 @@ void fill_typed(void* to, const void* element, int64_t n) {
 
 void copy_strided(const LoopNest<2>& nest, void* to, const void* from, int element_bytes) {
   switch (element_bytes) {
-    case 1:
-      return copy_typed(nest, static_cast<uint8_t*>(to), static_cast<const uint8_t*>(from));
-    case 2:
-      return copy_typed(nest, static_cast<uint16_t*>(to), static_cast<const uint16_t*>(from));
-    case 4:
-      return copy_typed(nest, static_cast<uint32_t*>(to), static_cast<const uint32_t*>(from));
-    default:
-      return copy_typed(nest, static_cast<uint64_t*>(to), static_cast<const uint64_t*>(from));
+    case 1: return copy_typed(nest, static_cast<uint8_t*>(to), static_cast<const uint8_t*>(from));
+    case 2: return copy_typed(nest, static_cast<uint16_t*>(to), static_cast<const uint16_t*>(from));
+    case 4: return copy_typed(nest, static_cast<uint32_t*>(to), static_cast<const uint32_t*>(from));
+    default: return copy_typed(nest, static_cast<uint64_t*>(to), static_cast<const uint64_t*>(from));
   }
 }
 
@@ -132,14 +128,10 @@ void copy_bytes(void* to, const void* from, int64_t bytes) {
 
 void fill_elements(void* to, const void* element, int element_bytes, int64_t n) {
   switch (element_bytes) {
-    case 1:
-      return fill_typed<uint8_t>(to, element, n);
-    case 2:
-      return fill_typed<uint16_t>(to, element, n);
-    case 4:
-      return fill_typed<uint32_t>(to, element, n);
-    default:
-      return fill_typed<uint64_t>(to, element, n);
+    case 1: return fill_typed<uint8_t>(to, element, n);
+    case 2: return fill_typed<uint16_t>(to, element, n);
+    case 4: return fill_typed<uint32_t>(to, element, n);
+    default: return fill_typed<uint64_t>(to, element, n);
   }
 }
 

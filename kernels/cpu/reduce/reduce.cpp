@@ -48,14 +48,10 @@ Axes split_axes(const ReductionShape& shape) {
 
 double start_of(Reduction kind) {
   switch (kind) {
-    case Reduction::Max:
-      return -std::numeric_limits<double>::infinity();
-    case Reduction::Min:
-      return std::numeric_limits<double>::infinity();
-    case Reduction::Product:
-      return 1;
-    default:
-      return 0;
+    case Reduction::Max: return -std::numeric_limits<double>::infinity();
+    case Reduction::Min: return std::numeric_limits<double>::infinity();
+    case Reduction::Product: return 1;
+    default: return 0;
   }
 }
 
@@ -69,23 +65,17 @@ double join(Reduction kind, double total, const float* x, int64_t n) {
       const double best = min_of(x, n);
       return best < total || std::isnan(best) ? best : total;
     }
-    case Reduction::Product:
-      return total * product_of(x, n);
-    default:
-      return total + sum_of(x, n);
+    case Reduction::Product: return total * product_of(x, n);
+    default: return total + sum_of(x, n);
   }
 }
 
 void join_row(Reduction kind, float* total, const float* x, int64_t n) {
   switch (kind) {
-    case Reduction::Max:
-      return max_to(total, x, n);
-    case Reduction::Min:
-      return min_to(total, x, n);
-    case Reduction::Product:
-      return multiply_to(total, x, n);
-    default:
-      return add_to(total, x, n);
+    case Reduction::Max: return max_to(total, x, n);
+    case Reduction::Min: return min_to(total, x, n);
+    case Reduction::Product: return multiply_to(total, x, n);
+    default: return add_to(total, x, n);
   }
 }
 

@@ -88,30 +88,18 @@ struct AnyTensor {
 template <typename Visit>
 __device__ auto with_element(Scalar type, Visit visit) {
   switch (type) {
-    case Scalar::F64:
-      return visit(static_cast<double*>(nullptr));
-    case Scalar::F32:
-      return visit(static_cast<float*>(nullptr));
-    case Scalar::BF16:
-      return visit(static_cast<bf16*>(nullptr));
-    case Scalar::F16:
-      return visit(static_cast<f16*>(nullptr));
-    case Scalar::I64:
-      return visit(static_cast<int64_t*>(nullptr));
-    case Scalar::I32:
-      return visit(static_cast<int32_t*>(nullptr));
-    case Scalar::I16:
-      return visit(static_cast<int16_t*>(nullptr));
-    case Scalar::I8:
-      return visit(static_cast<int8_t*>(nullptr));
-    case Scalar::U64:
-      return visit(static_cast<uint64_t*>(nullptr));
-    case Scalar::U32:
-      return visit(static_cast<uint32_t*>(nullptr));
-    case Scalar::U16:
-      return visit(static_cast<uint16_t*>(nullptr));
-    default:
-      return visit(static_cast<uint8_t*>(nullptr));
+    case Scalar::F64: return visit(static_cast<double*>(nullptr));
+    case Scalar::F32: return visit(static_cast<float*>(nullptr));
+    case Scalar::BF16: return visit(static_cast<bf16*>(nullptr));
+    case Scalar::F16: return visit(static_cast<f16*>(nullptr));
+    case Scalar::I64: return visit(static_cast<int64_t*>(nullptr));
+    case Scalar::I32: return visit(static_cast<int32_t*>(nullptr));
+    case Scalar::I16: return visit(static_cast<int16_t*>(nullptr));
+    case Scalar::I8: return visit(static_cast<int8_t*>(nullptr));
+    case Scalar::U64: return visit(static_cast<uint64_t*>(nullptr));
+    case Scalar::U32: return visit(static_cast<uint32_t*>(nullptr));
+    case Scalar::U16: return visit(static_cast<uint16_t*>(nullptr));
+    default: return visit(static_cast<uint8_t*>(nullptr));
   }
 }
 
@@ -149,16 +137,11 @@ __device__ void store_any(void* data, Scalar type, int64_t i, Value value) {
 template <typename Visit>
 cudaError_t with_float(Scalar type, Visit visit) {
   switch (type) {
-    case Scalar::F64:
-      return visit(static_cast<double*>(nullptr));
-    case Scalar::F32:
-      return visit(static_cast<float*>(nullptr));
-    case Scalar::BF16:
-      return visit(static_cast<bf16*>(nullptr));
-    case Scalar::F16:
-      return visit(static_cast<f16*>(nullptr));
-    default:
-      return cudaErrorInvalidValue;
+    case Scalar::F64: return visit(static_cast<double*>(nullptr));
+    case Scalar::F32: return visit(static_cast<float*>(nullptr));
+    case Scalar::BF16: return visit(static_cast<bf16*>(nullptr));
+    case Scalar::F16: return visit(static_cast<f16*>(nullptr));
+    default: return cudaErrorInvalidValue;
   }
 }
 
@@ -166,16 +149,11 @@ cudaError_t with_float(Scalar type, Visit visit) {
 template <typename Visit>
 cudaError_t with_element_bytes(int bytes, Visit visit) {
   switch (bytes) {
-    case 1:
-      return visit(static_cast<uint8_t*>(nullptr));
-    case 2:
-      return visit(static_cast<uint16_t*>(nullptr));
-    case 4:
-      return visit(static_cast<uint32_t*>(nullptr));
-    case 8:
-      return visit(static_cast<uint64_t*>(nullptr));
-    default:
-      return cudaErrorInvalidValue;
+    case 1: return visit(static_cast<uint8_t*>(nullptr));
+    case 2: return visit(static_cast<uint16_t*>(nullptr));
+    case 4: return visit(static_cast<uint32_t*>(nullptr));
+    case 8: return visit(static_cast<uint64_t*>(nullptr));
+    default: return cudaErrorInvalidValue;
   }
 }
 

@@ -130,14 +130,10 @@ inline int threads_for_row(int64_t accesses) {
 template <typename Visit>
 cudaError_t with_f32_math(Scalar type, Visit visit) {
   switch (type) {
-    case Scalar::F32:
-      return visit(static_cast<float*>(nullptr));
-    case Scalar::BF16:
-      return visit(static_cast<bf16*>(nullptr));
-    case Scalar::F16:
-      return visit(static_cast<f16*>(nullptr));
-    default:
-      return cudaErrorInvalidValue;
+    case Scalar::F32: return visit(static_cast<float*>(nullptr));
+    case Scalar::BF16: return visit(static_cast<bf16*>(nullptr));
+    case Scalar::F16: return visit(static_cast<f16*>(nullptr));
+    default: return cudaErrorInvalidValue;
   }
 }
 

@@ -27,8 +27,7 @@ __device__ __forceinline__ C arithmetic(Binary f, C a, C b) {
 #define PLIMSOLL_LOGIC(op, Name, formula)
 #define PLIMSOLL_BITWISE(op, Name, formula)
 #include "kernels/elementwise.def"
-    default:
-      return a;
+    default: return a;
   }
 }
 
@@ -37,8 +36,7 @@ __host__ __device__ constexpr bool is_comparison(Binary f) {
 #define PLIMSOLL_COMPARE(op, Name, formula) case Binary::Name:
 #include "kernels/elementwise.def"
     return true;
-    default:
-      return false;
+    default: return false;
   }
 }
 
@@ -46,11 +44,9 @@ template <typename Value>
 __device__ bool compare(Binary f, Value a, Value b) {
   switch (f) {
 #define PLIMSOLL_COMPARE(op, Name, formula) \
-  case Binary::Name:                        \
-    return formula;
-#include "kernels/elementwise.def"
-    default:
-      return false;
+  case Binary::Name: return formula;        \
+      #include "kernels/elementwise.def"
+    default: return false;
   }
 }
 
@@ -72,16 +68,11 @@ cudaError_t map_typed(Binary f, const LoopNest<3>& nest, void* to, const T* a, c
   T* y = static_cast<T*>(to);
   if (is_comparison(f)) return map_broadcast(Compare{f}, nest, stream, static_cast<uint8_t*>(to), a, b);
   switch (f) {
-    case Binary::Add:
-      return map_broadcast(Fixed<Binary::Add>{}, nest, stream, y, a, b);
-    case Binary::Sub:
-      return map_broadcast(Fixed<Binary::Sub>{}, nest, stream, y, a, b);
-    case Binary::Mul:
-      return map_broadcast(Fixed<Binary::Mul>{}, nest, stream, y, a, b);
-    case Binary::Div:
-      return map_broadcast(Fixed<Binary::Div>{}, nest, stream, y, a, b);
-    default:
-      return map_broadcast(Chosen{f}, nest, stream, y, a, b);
+    case Binary::Add: return map_broadcast(Fixed<Binary::Add>{}, nest, stream, y, a, b);
+    case Binary::Sub: return map_broadcast(Fixed<Binary::Sub>{}, nest, stream, y, a, b);
+    case Binary::Mul: return map_broadcast(Fixed<Binary::Mul>{}, nest, stream, y, a, b);
+    case Binary::Div: return map_broadcast(Fixed<Binary::Div>{}, nest, stream, y, a, b);
+    default: return map_broadcast(Chosen{f}, nest, stream, y, a, b);
   }
 }
 
@@ -129,31 +120,21 @@ template <typename Value>
 __device__ Value integer_arithmetic(Binary f, Value a, Value b, Scalar type) {
   const auto x = static_cast<uint64_t>(a), y = static_cast<uint64_t>(b);
   switch (f) {
-    case Binary::Add:
-      return static_cast<Value>(x + y);
-    case Binary::Sub:
-      return static_cast<Value>(x - y);
-    case Binary::Mul:
-      return static_cast<Value>(x * y);
-    case Binary::Div:
-      return integer_quotient(a, b);
-    case Binary::Max:
-      return a > b ? a : b;
-    case Binary::Min:
-      return a < b ? a : b;
-    case Binary::Pow:
-      return integer_power(a, b);
-    case Binary::Mod:
-      return integer_remainder(a, b, false);
-    case Binary::Fmod:
-      return integer_remainder(a, b, true);
+    case Binary::Add: return static_cast<Value>(x + y);
+    case Binary::Sub: return static_cast<Value>(x - y);
+    case Binary::Mul: return static_cast<Value>(x * y);
+    case Binary::Div: return integer_quotient(a, b);
+    case Binary::Max: return a > b ? a : b;
+    case Binary::Min: return a < b ? a : b;
+    case Binary::Pow: return integer_power(a, b);
+    case Binary::Mod: return integer_remainder(a, b, false);
+    case Binary::Fmod: return integer_remainder(a, b, true);
 #define PLIMSOLL_LOGIC(op, Name, formula) \
   case Binary::Name:                      \
     return static_cast<Value>(formula);
 #define PLIMSOLL_BITWISE(op, Name, formula) PLIMSOLL_LOGIC(op, Name, formula)
 #include "kernels/elementwise.def"
-    default:
-      return static_cast<Value>(shifted(f, x, y, width_of(type)));
+    default: return static_cast<Value>(shifted(f, x, y, width_of(type)));
   }
 }
 
@@ -191,12 +172,9 @@ cudaError_t map_binary(Binary f, const LoopNest<3>& nest, Scalar y_type, void* y
   if (a_type == b_type) switch (a_type) {
       case Scalar::F32:
         return map_typed(f, nest, y, static_cast<const float*>(a), static_cast<const float*>(b), stream);
-      case Scalar::BF16:
-        return map_typed(f, nest, y, static_cast<const bf16*>(a), static_cast<const bf16*>(b), stream);
-      case Scalar::F16:
-        return map_typed(f, nest, y, static_cast<const f16*>(a), static_cast<const f16*>(b), stream);
-      default:
-        break;
+      case Scalar::BF16: return map_typed(f, nest, y, static_cast<const bf16*>(a), static_cast<const bf16*>(b), stream);
+      case Scalar::F16: return map_typed(f, nest, y, static_cast<const f16*>(a), static_cast<const f16*>(b), stream);
+      default: break;
     }
   const AnyTensor left{a, a_type}, right{b, b_type};
   if (is_float(a_type) || is_float(b_type)) return map_any<double>(f, nest, y, y_type, left, right, stream);

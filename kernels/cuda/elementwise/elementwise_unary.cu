@@ -89,8 +89,7 @@ __device__ __forceinline__ C apply(Unary f, C x, C a, C b) {
     return formula;
 #define PLIMSOLL_UNARY_FORM(form, Name, formula) PLIMSOLL_UNARY(form, Name, formula)
 #include "kernels/elementwise.def"
-    default:
-      return x;
+    default: return x;
   }
 }
 
@@ -115,23 +114,16 @@ cudaError_t map_unary_typed(Unary f, double a, double b, void* to, const void* f
   T* y = static_cast<T*>(to);
   const T* x = static_cast<const T*>(from);
   switch (f) {
-    case Unary::Exp:
-      return map(Fixed<Unary::Exp>{}, n, y, x, stream);
-    case Unary::Tanh:
-      return map(Fixed<Unary::Tanh>{}, n, y, x, stream);
-    case Unary::Relu:
-      return map(Fixed<Unary::Relu>{}, n, y, x, stream);
-    case Unary::Sigmoid:
-      return map(Fixed<Unary::Sigmoid>{}, n, y, x, stream);
-    case Unary::Silu:
-      return map(Fixed<Unary::Silu>{}, n, y, x, stream);
+    case Unary::Exp: return map(Fixed<Unary::Exp>{}, n, y, x, stream);
+    case Unary::Tanh: return map(Fixed<Unary::Tanh>{}, n, y, x, stream);
+    case Unary::Relu: return map(Fixed<Unary::Relu>{}, n, y, x, stream);
+    case Unary::Sigmoid: return map(Fixed<Unary::Sigmoid>{}, n, y, x, stream);
+    case Unary::Silu: return map(Fixed<Unary::Silu>{}, n, y, x, stream);
     case Unary::Gelu:
       if constexpr (sizeof(T) == 2) return map(NarrowGelu{}, n, y, x, stream);
       return map(Fixed<Unary::Gelu>{}, n, y, x, stream);
-    case Unary::GeluTanh:
-      return map(Fixed<Unary::GeluTanh>{}, n, y, x, stream);
-    default:
-      return map(Chosen<float>{f, static_cast<float>(a), static_cast<float>(b)}, n, y, x, stream);
+    case Unary::GeluTanh: return map(Fixed<Unary::GeluTanh>{}, n, y, x, stream);
+    default: return map(Chosen<float>{f, static_cast<float>(a), static_cast<float>(b)}, n, y, x, stream);
   }
 }
 
@@ -237,12 +229,9 @@ cudaError_t map_unary(Unary f, double a, double b, Scalar type, void* y, const v
   switch (type) {
     case Scalar::F64:
       return map(Chosen<double>{f, a, b}, n, static_cast<double*>(y), static_cast<const double*>(x), stream);
-    case Scalar::F32:
-      return map_unary_typed<float>(f, a, b, y, x, n, stream);
-    case Scalar::BF16:
-      return map_unary_typed<bf16>(f, a, b, y, x, n, stream);
-    case Scalar::F16:
-      return map_unary_typed<f16>(f, a, b, y, x, n, stream);
+    case Scalar::F32: return map_unary_typed<float>(f, a, b, y, x, n, stream);
+    case Scalar::BF16: return map_unary_typed<bf16>(f, a, b, y, x, n, stream);
+    case Scalar::F16: return map_unary_typed<f16>(f, a, b, y, x, n, stream);
     case Scalar::U64:
       integer_unary_kernel<uint64_t><<<blocks_for(n), block_threads, 0, stream>>>(f, a, b, type, y, x, n);
       return cudaGetLastError();

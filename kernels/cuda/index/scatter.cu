@@ -22,14 +22,10 @@ __global__ void destinations_kernel(SortArrays arrays, const __grid_constant__ P
 template <typename Value>
 __device__ Value combine(Reduction reduction, Value old, Value update) {
   switch (reduction) {
-    case Reduction::Add:
-      return old + update;
-    case Reduction::Mul:
-      return old * update;
-    case Reduction::Max:
-      return old < update ? update : old;
-    default:
-      return update < old ? update : old;
+    case Reduction::Add: return old + update;
+    case Reduction::Mul: return old * update;
+    case Reduction::Max: return old < update ? update : old;
+    default: return update < old ? update : old;
   }
 }
 
@@ -70,19 +66,15 @@ int bytes_of(Scalar type) {
   switch (type) {
     case Scalar::F64:
     case Scalar::I64:
-    case Scalar::U64:
-      return 8;
+    case Scalar::U64: return 8;
     case Scalar::F32:
     case Scalar::I32:
-    case Scalar::U32:
-      return 4;
+    case Scalar::U32: return 4;
     case Scalar::BF16:
     case Scalar::F16:
     case Scalar::I16:
-    case Scalar::U16:
-      return 2;
-    default:
-      return 1;
+    case Scalar::U16: return 2;
+    default: return 1;
   }
 }
 

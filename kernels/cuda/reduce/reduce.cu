@@ -201,10 +201,8 @@ cudaError_t reduce_by(const ReduceCall& call, cudaStream_t stream) {
 cudaError_t reduce(const ReduceCall& call, cudaStream_t stream) {
   switch (call.reduction) {
     case Reduction::Sum:
-    case Reduction::Mean:
-      return reduce_by<Family::Sum>(call, stream);
-    default:
-      return reduce_by<Family::Other>(call, stream);
+    case Reduction::Mean: return reduce_by<Family::Sum>(call, stream);
+    default: return reduce_by<Family::Other>(call, stream);
   }
 }
 

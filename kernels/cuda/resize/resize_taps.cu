@@ -16,14 +16,10 @@ __device__ double position_of(const ResizedAxis& axis, int64_t k) {
 
 __device__ double nearest_of(NearestRounding rounding, double at) {
   switch (rounding) {
-    case NearestRounding::Floor:
-      return floor(at);
-    case NearestRounding::Ceil:
-      return ceil(at);
-    case NearestRounding::PreferCeil:
-      return floor(at + 0.5);
-    default:
-      return ceil(at - 0.5);
+    case NearestRounding::Floor: return floor(at);
+    case NearestRounding::Ceil: return ceil(at);
+    case NearestRounding::PreferCeil: return floor(at + 0.5);
+    default: return ceil(at - 0.5);
   }
 }
 

@@ -51,15 +51,9 @@ inline int64_t elements_around(const ResizeShape& shape) {
 template <typename Body>
 void with_taps(Interpolation interpolation, Body body) {
   switch (interpolation) {
-    case Interpolation::Nearest:
-      body(std::integral_constant<int, 1>());
-      break;
-    case Interpolation::Linear:
-      body(std::integral_constant<int, 2>());
-      break;
-    case Interpolation::Cubic:
-      body(std::integral_constant<int, 4>());
-      break;
+    case Interpolation::Nearest: body(std::integral_constant<int, 1>()); break;
+    case Interpolation::Linear: body(std::integral_constant<int, 2>()); break;
+    case Interpolation::Cubic: body(std::integral_constant<int, 4>()); break;
   }
 }
 

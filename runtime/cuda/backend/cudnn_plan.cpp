@@ -14,14 +14,10 @@ using TensorRefs = std::shared_ptr<Tensor_attributes>;
 
 fe::DataType_t data_type(DType dtype) {
   switch (dtype) {
-    case DType::BF16:
-      return fe::DataType_t::BFLOAT16;
-    case DType::F16:
-      return fe::DataType_t::HALF;
-    case DType::F64:
-      return fe::DataType_t::DOUBLE;
-    default:
-      return fe::DataType_t::FLOAT;
+    case DType::BF16: return fe::DataType_t::BFLOAT16;
+    case DType::F16: return fe::DataType_t::HALF;
+    case DType::F64: return fe::DataType_t::DOUBLE;
+    default: return fe::DataType_t::FLOAT;
   }
 }
 

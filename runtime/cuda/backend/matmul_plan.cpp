@@ -7,30 +7,21 @@ constexpr int max_choices = 4;
 
 cudaDataType_t data_type(DType dtype) {
   switch (dtype) {
-    case DType::F64:
-      return CUDA_R_64F;
-    case DType::BF16:
-      return CUDA_R_16BF;
-    case DType::F16:
-      return CUDA_R_16F;
-    default:
-      return CUDA_R_32F;
+    case DType::F64: return CUDA_R_64F;
+    case DType::BF16: return CUDA_R_16BF;
+    case DType::F16: return CUDA_R_16F;
+    default: return CUDA_R_32F;
   }
 }
 
 // With the operands changed about, b is the library's A and y's columns are its rows.
 cublasLtEpilogue_t library_epilogue(Epilogue epilogue) {
   switch (epilogue) {
-    case Epilogue::None:
-      return CUBLASLT_EPILOGUE_DEFAULT;
-    case Epilogue::Bias:
-      return CUBLASLT_EPILOGUE_BIAS;
-    case Epilogue::GeluGradient:
-      return CUBLASLT_EPILOGUE_DGELU;
-    case Epilogue::RowSumsOfA:
-      return CUBLASLT_EPILOGUE_BGRADB;
-    case Epilogue::ColumnSumsOfB:
-      return CUBLASLT_EPILOGUE_BGRADA;
+    case Epilogue::None: return CUBLASLT_EPILOGUE_DEFAULT;
+    case Epilogue::Bias: return CUBLASLT_EPILOGUE_BIAS;
+    case Epilogue::GeluGradient: return CUBLASLT_EPILOGUE_DGELU;
+    case Epilogue::RowSumsOfA: return CUBLASLT_EPILOGUE_BGRADB;
+    case Epilogue::ColumnSumsOfB: return CUBLASLT_EPILOGUE_BGRADA;
   }
   return CUBLASLT_EPILOGUE_DEFAULT;
 }
