@@ -44,8 +44,10 @@ template <typename Value>
 __device__ bool compare(Binary f, Value a, Value b) {
   switch (f) {
 #define PLIMSOLL_COMPARE(op, Name, formula) \
-  case Binary::Name: return formula;        \
-      #include "kernels/elementwise.def"
+  case Binary::Name: {                      \
+    return formula;                         \
+  }
+#include "kernels/elementwise.def"
     default: return false;
   }
 }
