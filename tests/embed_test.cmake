@@ -34,3 +34,4 @@ must(${CMAKE_COMMAND} -S ${SOURCE} -B ${project} -G ${GENERATOR} -DCMAKE_BUILD_T
      -DCMAKE_CXX_FLAGS=${FLAGS} -DCMAKE_PREFIX_PATH=${prefix})
 must(${CMAKE_COMMAND} --build ${project})
 must(${CMAKE_COMMAND} -E chdir ${project} ./embed ${EXAMPLE}/small_gpt.onnx ${EXAMPLE}/tokens.bin 5)
+must(${CMAKE_COMMAND} -E chdir ${project} ./embed ${EXAMPLE}/small_gpt.onnx ${EXAMPLE}/tokens.bin 1 80000000)

@@ -14,7 +14,9 @@ namespace plimsoll {
 struct CompileRequest {
   std::string model_path;
   ImportOptions import;
-  TrainingRequest training;
+  TrainingRequest training;    // its precision may also be "auto" (frontend/api/choose_plan.h)
+  int64_t global_batch = 0;    // samples per update, for which batch and accumulate are chosen; 0: not chosen
+  bool max_batch = false;      // choose the largest batch that fits
   std::string device = "cpu";  // a name of ir/machine/devices.json or of device_file; "auto": what is in this machine
   std::string device_file;     // more descriptions, in the form of ir/machine/devices.json
   bool any_order = false;      // allow faster kernels whose sums run in another order every time

@@ -58,6 +58,19 @@ Result<DeviceDescription> find_device(llvm::StringRef name, llvm::StringRef file
   return devices->find("cpu");
 }
 
+Result<std::vector<DeviceDescription>> devices_named(llvm::ArrayRef<std::string> names, llvm::StringRef file) {
+  std::vector<DeviceDescription> devices;
+  for (const std::string& name : names) {
+    Result<DeviceDescription> device = find_device(name, file);
+    if (!device) return device.takeError();
+    devices.push_back(std::move(*device));
+  }
+  if (!devices.empty()) return devices;
+  Result<DeviceCatalog> known = known_devices(file);
+  if (!known) return known.takeError();
+  return known->all().vec();
+}
+
 int64_t memory_here() {
   return static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<int64_t>(sysconf(_SC_PAGESIZE));
 }

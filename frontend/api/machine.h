@@ -12,6 +12,9 @@ Result<DeviceCatalog> known_devices(llvm::StringRef file);
 // "auto" is the GPU in this machine if there is one, else cpu.
 Result<DeviceDescription> find_device(llvm::StringRef name, llvm::StringRef file);
 
+// The descriptions of the names, or all that are known if there are no names.
+Result<std::vector<DeviceDescription>> devices_named(llvm::ArrayRef<std::string> names, llvm::StringRef file);
+
 // Returns the description of the GPU in this machine. The error says why there is none: no driver, no GPU, or no
 // description.
 Result<DeviceDescription> find_card_here(const DeviceCatalog& devices);

@@ -114,22 +114,31 @@ struct Optimizer {
   double weight_decay = 0;                        // decoupled for adamw, part of the gradient for sgd and adam
 };
 
-enum class Precision { Exported, Fp32, Tf32, Bf16, Fp16 };  // 16 bits: compute over f32 parameters
-enum class MasterWeights { Auto, On, Off };                 // f32 copies that the optimizer updates; Auto: of 16 bits
+enum class Precision {
+  Exported,
+  Fp32,
+  Tf32,
+  Bf16,  // 16 bits: compute over f32 parameters
+  Fp16,
+  Auto  // the one with the least predicted time per sample, of those that the device's matrix units are made for
+};
+enum class MasterWeights { Auto, On, Off };  // f32 copies that the optimizer updates; Auto: of 16 bits
 enum class ImageLayout { Auto, ChannelsFirst, ChannelsLast };
 
 // A training job. docs/command_line.md tells about each option under the same name.
 struct CompileOptions {
   std::string model;                    // path of the exported .onnx file
   std::map<std::string, int64_t> dims;  // sizes of symbolic dimensions, each above 0
-  int64_t batch = 0;                    // leading dimension of the inputs; 0: as exported
+  int64_t batch = 0;                    // leading dimension of the inputs; 0: as exported, or chosen
+  bool max_batch = false;               // choose the largest batch that fits; nearly any does unless split is 1
+  int64_t global_batch = 0;             // samples per step: choose batch and accumulate for it; 0: not chosen
   std::string loss;                     // "", OUTPUT, cross-entropy:LOGITS:LABELS, mse:A:B or bce:A:B
   std::vector<std::string> train;       // regular expressions over weights to train; empty: every parameter
   std::vector<std::string> freeze;      // regular expressions over weights to leave as they are
   bool freeze_norm = false;             // batch norms keep their running statistics
 
   Optimizer optimizer;
-  int64_t accumulate = 1;           // micro-batches per update, at least 1
+  int64_t accumulate = 1;           // micro-batches per update, at least 1; 1 where global_batch is given
   double clip_grad_norm = 0;        // largest global norm of the gradients; 0: not clipped
   double first_loss_scale = 65536;  // fp16 alone: the loss's factor until an overflow halves it
   Precision precision = Precision::Exported;
@@ -148,6 +157,8 @@ struct CompileOptions {
   bool offload = true;            // let states and values wait in host memory where the budget asks for it
   int64_t split = 0;              // chunks of the batch; 0: where the budget asks for it, 1: never split
   std::string split_from;         // the value behind which the batch comes in chunks; "": chosen by time
+
+  bool alternatives = true;  // say what would make a refused job fit, which takes as long as a few more compiles
 
   std::function<void(std::string_view phase)> on_phase;  // called as each phase starts
 };
@@ -172,6 +183,7 @@ class Plan {
   const std::string& device() const noexcept;
   int64_t batch() const noexcept;             // samples per micro-batch; 0: the inputs do not share a leading dimension
   int64_t accumulate() const noexcept;        // micro-batches per step
+  Precision precision() const noexcept;       // never Auto
   int64_t promised_bytes() const noexcept;    // device memory that the job never exceeds, libraries included
   double predicted_step_us() const noexcept;  // of one update with all its micro-batches
   std::vector<Arena> arenas() const noexcept;  // the device's first
@@ -194,16 +206,41 @@ class Plan {
   std::shared_ptr<const Impl> impl_;
 };
 
-struct Compiled {
-  Plan plan;            // where nothing fits, the plan that needs least
-  bool fits = false;    // within the budgets
-  std::string refusal;  // why it does not fit, with the numbers; "" where it fits
+// A job that does not fit, with one change that makes it need less device memory.
+struct Alternative {
+  enum class Change {
+    Precision,
+    Batch,           // half of it: `batch`, or one of `dims`
+    Dimension,       // half of another one of `dims`
+    TrainedWeights,  // `train` names the last blocks alone
+    Optimizer,       // sgd, which has no state
+    HostMemory,      // offloading with `host_budget_bytes` of host memory
+    Chunks,          // `split`: the batch in chunks
+    Cards            // states divided among `cards`, each with this batch; plans are for one card, so this is estimated
+  };
+  Change change = Change::Precision;
+  CompileOptions options;  // the job with the change, to be compiled; Cards: unchanged
+  int64_t cards = 1;
+  int64_t needs_bytes = 0;  // device memory, per card; where it was planned, enough as a budget
+  double sample_us = 0;     // predicted time per sample; per step where Plan::batch() is 0
+  bool estimated = false;   // computed from the refused plan instead of planned
+  bool fits = false;        // within the device's budget
 };
 
-// Seconds to minutes. That a job does not fit is an answer and no error.
+struct Compiled {
+  Plan plan;                              // where nothing fits, the plan that needs least
+  bool fits = false;                      // within the budgets
+  std::string refusal;                    // why it does not fit, with the numbers; "" where it fits
+  std::vector<Alternative> alternatives;  // those that fit first, then the fastest per sample; empty where it fits
+};
+
+// Seconds to minutes. That a job does not fit is an answer and no error. Errors: Fault::Usage where an option is out of
+// its range or excludes another, Fault::Model where the model cannot be trained as asked, Fault::System for files.
 Expected<Compiled> compile(const CompileOptions& options) noexcept;
 
-// Compiles for each of the devices, or for every device of devices() if there are none. Ignores options.device.
+// Compiles for each of the devices, or for every device of devices() if there are none. Ignores options.device. A job
+// on the CPU without a budget may hold this machine's memory. Where no device holds the job, the one that lacks least
+// has the alternatives.
 Expected<std::vector<Compiled>> fit(const CompileOptions& options,
                                     const std::vector<std::string>& devices = {}) noexcept;
 

@@ -1,15 +1,15 @@
+#include "frontend/api/alternatives.h"
 #include "frontend/api/check_model.h"
+#include "frontend/api/choose_plan.h"
+#include "frontend/api/fit.h"
 #include "frontend/api/machine.h"
 #include "frontend/api/plimsoll_impl.h"
 #include "frontend/api/request_ranges.h"
-#include "passes/budget/budget_report.h"
 
 #include <optional>
 
 namespace plimsoll::api {
 namespace {
-
-constexpr const char* precision_names[] = {"exported", "fp32", "tf32", "bf16", "fp16"};
 
 OptimizerSpec internal_optimizer(const Optimizer& from) {
   OptimizerSpec to;
@@ -28,6 +28,7 @@ CompileRequest internal_request(const CompileOptions& from) {
   to.import.freeze_norm = from.freeze_norm;
   to.device = from.device, to.device_file = from.device_file;
   to.any_order = from.any_order, to.timings = from.timings;
+  to.global_batch = from.global_batch, to.max_batch = from.max_batch;
   TrainingRequest& job = to.training;
   job.loss = from.loss, job.train = from.train, job.freeze = from.freeze;
   job.batch = from.batch, job.accumulate = from.accumulate;
@@ -42,11 +43,37 @@ CompileRequest internal_request(const CompileOptions& from) {
   return to;
 }
 
-// The plan where it fits, else the one that needs least and why.
-Expected<Compiled> to_public(Result<CompileResult> result) {
-  if (!result) return plimsoll::to_public(result.takeError());
-  std::string why = result->fits ? "" : shortfall(*result);
-  return Compiled{plimsoll::to_public(std::move(result->plan)), result->fits, std::move(why)};
+// The inverse of internal_request, for what alternatives change. `asked` has the rest.
+CompileOptions public_options(const CompileRequest& from, CompileOptions asked) {
+  const TrainingRequest& job = from.training;
+  asked.dims = from.import.dims, asked.device = from.device;
+  asked.batch = job.batch, asked.global_batch = from.global_batch, asked.max_batch = from.max_batch;
+  asked.precision = precision_named(job.precision);
+  asked.train = job.train;
+  asked.optimizer.kind = static_cast<Optimizer::Kind>(job.optimizer.kind),
+  asked.optimizer.momentum = job.optimizer.momentum;
+  asked.offload = job.offload, asked.host_budget_bytes = job.host_budget_bytes, asked.split = job.split;
+  return asked;
+}
+
+Compiled to_public(CompileResult result, const CompileRequest& request) {
+  std::string why = result.fits ? "" : refusal_of(result, request);
+  return {plimsoll::to_public(std::move(result.plan)), result.fits, std::move(why), {}};
+}
+
+std::vector<Alternative> alternatives_to(const plimsoll::Plan& smallest, const Job& job,
+                                         const TrainingRequest& training, const CompileOptions& asked) {
+  std::vector<Alternative> all;
+  if (!asked.alternatives) return all;
+  for (const plimsoll::Alternative& one : find_alternatives(smallest, job, training)) {
+    Alternative& shown = all.emplace_back();
+    shown.change = static_cast<Alternative::Change>(one.change);
+    shown.options = public_options(one.request, asked);
+    if (shown.change == Alternative::Change::Cards) shown.cards = one.number;
+    shown.needs_bytes = one.needs_bytes, shown.sample_us = one.sample_us;
+    shown.estimated = one.estimated, shown.fits = one.fits;
+  }
+  return all;
 }
 
 CompileHooks hooks_of(const CompileOptions& options) {
@@ -67,28 +94,36 @@ Result<Job> open(const CompileOptions& options) {
 Expected<Compiled> compile(const CompileOptions& options) noexcept {
   Result<Job> job = open(options);
   if (!job) return plimsoll::to_public(job.takeError());
-  return to_public(job->compile(hooks_of(options)));
+  Result<CompileResult> result = choose_plan(*job, job->request().training, hooks_of(options));
+  if (!result) return plimsoll::to_public(result.takeError());
+  Compiled compiled = to_public(std::move(*result), job->request());
+  if (compiled.fits) return compiled;
+  const plimsoll::Plan& smallest = compiled.plan.impl().plan;
+  compiled.alternatives =
+      alternatives_to(smallest, *job, with_choices_of(smallest, job->request().training, job->request()), options);
+  return compiled;
 }
 
 Expected<std::vector<Compiled>> fit(const CompileOptions& options, const std::vector<std::string>& names) noexcept {
-  Result<DeviceCatalog> known = known_devices(options.device_file);
-  if (!known) return plimsoll::to_public(known.takeError());
-  std::vector<DeviceDescription> devices;
-  for (const std::string& name : names) {
-    Result<DeviceDescription> device = find_device(name, options.device_file);
-    if (!device) return plimsoll::to_public(device.takeError());
-    devices.push_back(std::move(*device));
-  }
-  Result<Job> model = open(options);
+  Result<std::vector<DeviceDescription>> devices = devices_named(names, options.device_file);
+  if (!devices) return plimsoll::to_public(devices.takeError());
+  CompileOptions first = options;
+  first.device = devices->front().name;
+  Result<Job> model = open(first);
   if (!model) return plimsoll::to_public(model.takeError());
   std::vector<Compiled> all;
-  for (const DeviceDescription& device : names.empty() ? known->all() : llvm::ArrayRef<DeviceDescription>(devices)) {
-    Result<Job> job = model->on(device);
-    if (!job) return plimsoll::to_public(job.takeError());
-    Expected<Compiled> compiled = to_public(job->compile(hooks_of(options)));
-    if (!compiled) return compiled.error();
-    all.push_back(std::move(*compiled));
+  std::optional<DeviceAnswer> closest;
+  size_t closest_device = 0;
+  for (const DeviceDescription& device : *devices) {
+    Result<DeviceAnswer> answer = fit_on(*model, device, hooks_of(options));
+    if (!answer) return plimsoll::to_public(answer.takeError());
+    all.push_back(to_public(answer->result, answer->job.request()));
+    if (closest && closest->lacks_bytes() <= answer->lacks_bytes()) continue;
+    closest = std::move(*answer);
+    closest_device = all.size() - 1;
   }
+  if (!closest->result.fits)
+    all[closest_device].alternatives = alternatives_to(closest->result.plan, closest->job, closest->training, options);
   return all;
 }
 

@@ -9,6 +9,10 @@
 
 namespace plimsoll::api {
 
+// In the order of Precision.
+constexpr const char* precision_names[] = {"exported", "fp32", "tf32", "bf16", "fp16", "auto"};
+Precision precision_named(llvm::StringRef name);
+
 struct Plan::Impl {
   plimsoll::Plan plan;
 };

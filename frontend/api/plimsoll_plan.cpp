@@ -47,6 +47,10 @@ Result<plimsoll::Plan> load_checked(const std::string& path) {
 
 }  // namespace
 
+Precision precision_named(llvm::StringRef name) {
+  return static_cast<Precision>(llvm::find(precision_names, name) - std::begin(precision_names));
+}
+
 Expected<Plan> Plan::load(const std::string& path) noexcept {
   Result<plimsoll::Plan> plan = load_checked(path);
   if (!plan) return to_public(plan.takeError());
@@ -60,6 +64,7 @@ Expected<void> Plan::save(const std::string& path) const noexcept {
 const std::string& Plan::device() const noexcept { return impl_->plan.device.name; }
 int64_t Plan::batch() const noexcept { return impl_->plan.training.batch; }
 int64_t Plan::accumulate() const noexcept { return impl_->plan.training.accumulate; }
+Precision Plan::precision() const noexcept { return precision_named(impl_->plan.training.precision); }
 int64_t Plan::promised_bytes() const noexcept { return impl_->plan.promised_bytes(); }
 double Plan::predicted_step_us() const noexcept { return impl_->plan.predicted_step_us; }
 

@@ -24,6 +24,7 @@ Status check_ranges(const CompileRequest& request) {
   };
   for (const auto& [name, size] : request.import.dims) add_count("dimension " + name, size, 1);
   add_count("the batch", job.batch, 0);
+  add_count("the global batch", request.global_batch, 0);
   add_count("the number of micro-batches per update", job.accumulate, 1);
   add_count("the number of chunks of the batch", job.split, 0);
   add_count("the budget", job.budget_bytes, 0);
@@ -33,6 +34,13 @@ Status check_ranges(const CompileRequest& request) {
     if (!(range.value >= range.min && range.value < range.below))
       return usage_error(range.name + " is " + text(range.value) + ", it must be at least " + text(range.min) +
                          (range.below == 1 ? " and below 1" : ""));
+  const bool chooses_batch = request.max_batch || request.global_batch > 0;
+  if (request.max_batch && request.global_batch > 0)
+    return usage_error("a global batch and the largest batch that fits exclude each other");
+  if (chooses_batch && job.batch > 0)
+    return usage_error("a batch excludes a global batch and the largest batch that fits, which choose the batch");
+  if (request.global_batch > 0 && job.accumulate > 1)
+    return usage_error("a number of micro-batches per update excludes a global batch, which chooses it");
   return Status::success();
 }
 

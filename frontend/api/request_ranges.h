@@ -1,6 +1,6 @@
 #pragma once
 
-// Which numbers a request may hold, whoever filled it in.
+// Which numbers a request may hold, and which of them exclude each other, whoever filled it in.
 
 #include "frontend/api/job.h"
 

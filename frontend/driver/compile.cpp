@@ -1,9 +1,9 @@
+#include "frontend/api/choose_plan.h"
 #include "frontend/api/request_ranges.h"
 #include "frontend/api/tune.h"
-#include "frontend/driver/alternatives.h"
-#include "frontend/driver/choose_batch.h"
 #include "frontend/driver/commands.h"
 #include "frontend/driver/fit_table.h"
+#include "frontend/driver/refusal.h"
 #include "frontend/inspect/text_table.h"
 #include "ir/plan/serialize.h"
 #include "ir/plan/summary.h"
@@ -82,6 +82,7 @@ Result<TrainingRequest> training_request(const CompileOptions& options) {
   }
   Result<OptimizerKind> kind = optimizer_named(options.optimizer);
   if (!kind) return kind.takeError();
+  request.frontier = options.pareto;
   request.optimizer = options.optimizer_settings;
   request.optimizer.kind = *kind;
   Result<MasterWeights> masters = master_weights_named(options.master_weights);
@@ -143,51 +144,15 @@ Status write_stopped(const CompileOptions& options, const CompileRequest& reques
   });
 }
 
-// The batch as it is or as it is to be chosen.
-Result<CompileResult> compile_batch(const CompileOptions& options, const Job& job, const TrainingRequest& training,
-                                    const CompileHooks& hooks) {
-  if (options.global_batch > 0) return compile_global_batch(job, training, options.global_batch, hooks);
-  return options.max_batch ? compile_largest_batch(job, training, hooks) : job.compile(training, hooks);
-}
-
-Result<CompileResult> compile_as_asked(const CompileOptions& options, const Job& job, const CompileHooks& hooks) {
-  TrainingRequest training = job.request().training;
-  training.frontier = options.pareto;
-  const auto compile = [&](const TrainingRequest& one) { return compile_batch(options, job, one, hooks); };
-  return training.precision == "auto" ? compile_fastest_precision(job, training, compile) : compile(training);
-}
-
-// The request with what was chosen for `plan`.
-TrainingRequest chosen_request(const Plan& plan, TrainingRequest training, const CompileOptions& options) {
-  if (options.max_batch || options.global_batch > 0) {
-    training.batch = plan.training.batch;
-    training.accumulate = plan.training.accumulate;
-  }
-  training.precision = plan.training.precision;
-  return training;
-}
-
-Status refuse(const CompileOptions& options, const CompileResult& result, const Job& job) {
-  const char* what = options.max_batch          ? "a batch of one sample "
-                     : options.global_batch > 0 ? "a micro-batch of one sample "
-                                                : "";
-  return budget_error(what + refusal_text(result, job, chosen_request(result.plan, job.request().training, options)));
-}
-
-Status check_choices(const CompileOptions& options) {
-  bool chooses = options.max_batch || options.global_batch > 0;
-  if (chooses && options.model.batch > 0)
-    return usage_error("--batch cannot be combined with --global-batch or --max-batch, which choose the batch");
-  if (options.global_batch > 0 && options.accumulate > 1)
-    return usage_error("--accumulate cannot be combined with --global-batch, which chooses it");
-  return Status::success();
+Status refuse(const CompileResult& result, const Job& job) {
+  return budget_error(refusal_text(result, job, with_choices_of(result.plan, job.request().training, job.request())));
 }
 
 // Plans the job once to know its shapes, times the kernels of these, and gives the job with the times.
 Result<Job> tuned(const CompileOptions& options, const Job& job, const CompileHooks& hooks, Console& console) {
-  CompileOptions shapes_alone = options;
-  shapes_alone.pareto = false;
-  Result<Plan> plan = fitting_plan(compile_as_asked(shapes_alone, job, hooks));
+  TrainingRequest shapes_alone = job.request().training;
+  shapes_alone.frontier = false;
+  Result<Plan> plan = fitting_plan(choose_plan(job, shapes_alone, hooks));
   if (!plan) return plan.takeError();
   console.progress.phase("tune");
   TimingCache times;
@@ -225,6 +190,8 @@ Result<CompileRequest> compile_request(const CompileOptions& options) {
   request.device_file = options.device_file;
   request.timings = options.timings;
   request.any_order = options.any_order;
+  request.global_batch = options.global_batch;
+  request.max_batch = options.max_batch;
   Result<ImportOptions> import = import_options(options.model);
   if (!import) return import.takeError();
   request.import = std::move(*import);
@@ -251,18 +218,17 @@ Status compile_command(const CompileOptions& options, Console& console) {
     if (std::error_code failure = llvm::sys::fs::create_directories(options.dump_ir))
       return system_error(options.dump_ir + ": " + failure.message());
 
-  if (Status s = check_choices(options)) return s;
   if (!options.stop_after.empty()) return write_stopped(options, request, hooks, console);
   Result<Job> job = Job::open(request, hooks);
   if (job && !options.tune.empty()) job = tuned(options, *job, hooks, console);
   if (!job) return job.takeError();
-  Result<CompileResult> result = compile_as_asked(options, *job, hooks);
+  Result<CompileResult> result = choose_plan(*job, job->request().training, hooks);
   if (!result) return result.takeError();
   const std::vector<FrontierRow> frontier = frontier_rows(result->frontier);
   print_frontier(console, frontier);
   const Plan& plan = result->plan;
   if (Status s = write_html(options, plan, frontier)) return s;
-  if (!result->fits) return refuse(options, *result, *job);
+  if (!result->fits) return refuse(*result, *job);
   console.progress.phase("write");
   if (Status s = save_plan(plan, options.output)) return s;
   console.progress.finish();

@@ -1,7 +1,7 @@
+#include "frontend/api/fit.h"
 #include "frontend/api/machine.h"
-#include "frontend/driver/alternatives.h"
-#include "frontend/driver/choose_batch.h"
 #include "frontend/driver/fit_table.h"
+#include "frontend/driver/refusal.h"
 #include "frontend/inspect/text_table.h"
 #include "ir/support/units.h"
 
@@ -12,51 +12,14 @@
 namespace plimsoll {
 namespace {
 
-struct Answer {
-  Job job;
-  TrainingRequest training;
-  CompileResult result;
-
-  const Plan& plan() const { return result.plan; }
-  int64_t lacks_bytes() const { return plan().promised_bytes() - plan().arenas.front().budget_bytes; }
-};
-
-Result<Answer> answer_for(const Job& model, const DeviceDescription& device) {
-  Result<Job> job = model.on(device);
-  if (!job) return job.takeError();
-  TrainingRequest training = job->request().training;
-  // The description's memory stands for any machine's.
-  if (device.backend == "cpu" && training.budget_bytes == 0) training.budget_bytes = memory_here();
-  auto compile = [&](const TrainingRequest& one) { return job->compile(one); };
-  Result<CompileResult> result =
-      training.precision == "auto" ? compile_fastest_precision(*job, training, compile) : compile(training);
-  if (!result) return result.takeError();
-  training.precision = result->plan.training.precision;
-  return Answer{std::move(*job), std::move(training), std::move(*result)};
-}
-
-Result<std::vector<DeviceDescription>> devices_asked_for(const FitCommandOptions& options) {
-  const std::string& file = options.compile.device_file;
-  std::vector<DeviceDescription> devices;
-  for (const std::string& name : options.devices) {
-    Result<DeviceDescription> device = find_device(name, file);
-    if (!device) return device.takeError();
-    devices.push_back(std::move(*device));
-  }
-  if (!devices.empty()) return devices;
-  Result<DeviceCatalog> known = known_devices(file);
-  if (!known) return known.takeError();
-  return known->all().vec();
-}
-
 std::string table_row(llvm::StringRef device, llvm::StringRef budget, llvm::StringRef fits, llvm::StringRef needs,
                       llvm::StringRef step, llvm::StringRef with) {
   return left(device, 12) + right(budget, 10) + right(fits, 6) + right(needs, 12) + right(step, 12) + "  " + with.str();
 }
 
 // The needed bytes are rounded up, so that the printed number works as a budget.
-std::string row_of(const Answer& answer) {
-  const Plan& plan = answer.plan();
+std::string row_of(const DeviceAnswer& answer) {
+  const Plan& plan = answer.result.plan;
   const bool fits = answer.result.fits;
   int64_t needs = plan.promised_bytes();
   return table_row(plan.device.name, format_bytes(plan.arenas.front().budget_bytes), fits ? "yes" : "no",
@@ -69,17 +32,17 @@ std::string row_of(const Answer& answer) {
 Status fit_command(const FitCommandOptions& options, Console& console) {
   Result<CompileRequest> request = compile_request(options.compile);
   if (!request) return request.takeError();
-  Result<std::vector<DeviceDescription>> devices = devices_asked_for(options);
+  Result<std::vector<DeviceDescription>> devices = devices_named(options.devices, options.compile.device_file);
   if (!devices) return devices.takeError();
   console.progress.phase("import");
   request->device = devices->front().name;
   Result<Job> model = Job::open(*request);
   if (!model) return model.takeError();
   std::vector<std::string> rows;
-  std::optional<Answer> closest;
+  std::optional<DeviceAnswer> closest;
   for (const DeviceDescription& device : *devices) {
     console.progress.phase(device.name);
-    Result<Answer> answer = answer_for(*model, device);
+    Result<DeviceAnswer> answer = fit_on(*model, device);
     if (!answer) return answer.takeError();
     rows.push_back(row_of(*answer));
     if (!closest || answer->lacks_bytes() < closest->lacks_bytes()) closest = std::move(*answer);
@@ -89,7 +52,7 @@ Status fit_command(const FitCommandOptions& options, Console& console) {
   table.line(table.styled(Style::Strong, table_row("device", "budget", "fits", "needs", "step", "with")));
   for (const std::string& row : rows) table.line(row);
   if (closest->result.fits) return Status::success();
-  return budget_error(closest->plan().device.name + ": " +
+  return budget_error(closest->result.plan.device.name + ": " +
                       refusal_text(closest->result, closest->job, closest->training));
 }
 

@@ -70,6 +70,68 @@ TEST_CASE("api: what does not fit is an answer, with the plan that needs least")
   CHECK(compiled->plan.promised_bytes() > options.budget_bytes);
 }
 
+TEST_CASE("api: a refused job comes with changes that make it fit") {
+  CompileOptions options = small_gpt();
+  options.dims["batch"] = 8;
+  options.recompute = false;
+  options.split = 1;
+  const int64_t needed_bytes = compile(options)->plan.promised_bytes();
+  options.budget_bytes = needed_bytes * 3 / 4;
+  Expected<Compiled> refused = compile(options);
+  REQUIRE(refused);
+  REQUIRE_FALSE(refused->fits);
+  REQUIRE(refused->alternatives.size() >= 3);
+  bool fitted_before = true;
+  for (const Alternative& alternative : refused->alternatives) {
+    CHECK(alternative.needs_bytes < needed_bytes);
+    CHECK(alternative.fits == (alternative.needs_bytes <= options.budget_bytes));
+    CHECK((fitted_before || !alternative.fits));
+    fitted_before = alternative.fits;
+    if (alternative.change == Alternative::Change::Batch) CHECK(alternative.options.dims.at("batch") == 4);
+    if (alternative.estimated || !alternative.fits) continue;
+    CompileOptions changed = alternative.options;
+    changed.budget_bytes = alternative.needs_bytes;
+    CHECK(compile(changed)->fits);
+  }
+  CHECK(refused->alternatives.front().fits);
+  options.alternatives = false;
+  CHECK(compile(options)->alternatives.empty());
+
+  options.alternatives = true;
+  options.budget_bytes = 1 << 20;
+  Expected<std::vector<Compiled>> answers = fit(options, {"cpu", "h200"});
+  REQUIRE(answers);
+  CHECK_FALSE(answers->front().alternatives.empty());  // a GPU's libraries alone hold more
+  CHECK(answers->back().alternatives.empty());
+}
+
+TEST_CASE("api: batch and precision are chosen") {
+  CompileOptions options = small_gpt();
+  options.device = "h200";
+  options.precision = Precision::Auto;
+  options.global_batch = 4;
+  Expected<Compiled> compiled = compile(options);
+  REQUIRE_MESSAGE(compiled, compiled.error().message);
+  CHECK(compiled->plan.batch() * compiled->plan.accumulate() == 4);
+  CHECK((compiled->plan.precision() == Precision::Tf32 || compiled->plan.precision() == Precision::Bf16));
+
+  options = small_gpt();
+  options.dims["batch"] = 4;
+  options.budget_bytes = compile(options)->plan.promised_bytes();
+  options.max_batch = true;
+  options.split = 1;
+  compiled = compile(options);
+  REQUIRE(compiled);
+  CHECK(compiled->plan.batch() >= 4);
+  CHECK(compiled->plan.promised_bytes() <= options.budget_bytes);
+
+  options.global_batch = 4;
+  CHECK(compile(options).error().fault == Fault::Usage);
+  options.max_batch = false;
+  options.batch = 2;
+  CHECK(compile(options).error().fault == Fault::Usage);
+}
+
 TEST_CASE("api: a plan tells about itself and survives its file") {
   const Plan plan = small_plan();
   CHECK(plan.device() == "cpu");

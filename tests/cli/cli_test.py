@@ -152,7 +152,7 @@ def test_largest_batch_with_host_memory_takes_few_tries(folder):
 def test_global_batch_is_split(folder):
     training = compile_batch(folder, "--global-batch", 24)["training"]
     expect(training["batch"] * training["accumulate"] == 24, f"{training}")
-    refuse(USAGE, ["--global-batch"], "compile", MODELS / "linear.onnx", "-o", folder / "p.plan", "--global-batch", 4, "--batch", 2)
+    refuse(USAGE, ["global batch"], "compile", MODELS / "linear.onnx", "-o", folder / "p.plan", "--global-batch", 4, "--batch", 2)
 
 
 def fit_rows(*options):

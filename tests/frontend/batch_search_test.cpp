@@ -1,4 +1,4 @@
-#include "frontend/driver/batch_search.h"
+#include "frontend/api/batch_search.h"
 
 #include "doctest/doctest.h"
 

@@ -1,6 +1,6 @@
-#include "frontend/driver/choose_batch.h"
+#include "frontend/api/choose_plan.h"
 
-#include "frontend/driver/batch_search.h"
+#include "frontend/api/batch_search.h"
 #include "ir/support/units.h"
 #include "passes/budget/budget_report.h"
 
@@ -102,8 +102,6 @@ double sample_us(const Plan& plan) {
          static_cast<double>(std::max<int64_t>(plan.training.batch, 1) * plan.training.accumulate);
 }
 
-}  // namespace
-
 Result<CompileResult> compile_global_batch(const Job& job, const TrainingRequest& request, int64_t global_batch,
                                            const CompileHooks& hooks) {
   std::optional<CompileResult> best;
@@ -124,17 +122,21 @@ Result<CompileResult> compile_global_batch(const Job& job, const TrainingRequest
   return std::move(*best);
 }
 
-Result<CompileResult> compile_largest_batch(const Job& job, const TrainingRequest& request, const CompileHooks& hooks) {
-  return LargestBatch(job, request, hooks).run();
+Result<CompileResult> choose_batch(const Job& job, const TrainingRequest& training, const CompileHooks& hooks) {
+  if (const int64_t samples = job.request().global_batch) return compile_global_batch(job, training, samples, hooks);
+  return job.request().max_batch ? LargestBatch(job, training, hooks).run() : job.compile(training, hooks);
 }
 
-Result<CompileResult> compile_fastest_precision(const Job& job, const TrainingRequest& request, CompileOne compile) {
+}  // namespace
+
+Result<CompileResult> choose_plan(const Job& job, const TrainingRequest& training, const CompileHooks& hooks) {
+  if (training.precision != "auto") return choose_batch(job, training, hooks);
   std::optional<CompileResult> best;
   std::string tried;
   for (const char* precision : precisions_to_try(job.device())) {
-    TrainingRequest one = request;
+    TrainingRequest one = training;
     one.precision = precision;
-    Result<CompileResult> result = compile(one);
+    Result<CompileResult> result = choose_batch(job, one, hooks);
     if (!result) return result.takeError();
     const Plan& plan = result->plan;
     tried += (tried.empty() ? "" : "; ") + std::string(precision) +
@@ -146,6 +148,22 @@ Result<CompileResult> compile_fastest_precision(const Job& job, const TrainingRe
   }
   best->plan.decisions.push_back({"precision", "plan", best->plan.training.precision, tried});
   return std::move(*best);
+}
+
+TrainingRequest with_choices_of(const Plan& plan, TrainingRequest training, const CompileRequest& request) {
+  if (request.max_batch || request.global_batch > 0) {
+    training.batch = plan.training.batch;
+    training.accumulate = plan.training.accumulate;
+  }
+  training.precision = plan.training.precision;
+  return training;
+}
+
+std::string refusal_of(const CompileResult& result, const CompileRequest& request) {
+  const char* what = request.max_batch          ? "a batch of one sample "
+                     : request.global_batch > 0 ? "a micro-batch of one sample "
+                                                : "";
+  return what + shortfall(result);
 }
 
 }  // namespace plimsoll

@@ -1,0 +1,27 @@
+#pragma once
+
+// What would make a refused job fit: the same job with one change, as data.
+
+#include "frontend/api/job.h"
+
+namespace plimsoll {
+
+struct Alternative {
+  enum class Change : uint8_t { Precision, Batch, Dimension, TrainedWeights, Optimizer, HostMemory, Chunks, Cards };
+  Change change;
+  CompileRequest request;  // the job with the change; Cards: unchanged, since plans are for one card
+  std::string dimension;   // the symbolic dimension that is halved; Batch: empty where training.batch is changed
+  int64_t number = 0;      // the new size of the batch or dimension; bytes of host memory; number of cards
+  FitSummary fit;          // Chunks alone: how the plan splits the batch
+  int64_t needs_bytes = 0;
+  double sample_us = 0;    // predicted time per sample; per step where the plan does not know its batch
+  bool estimated = false;  // computed from the refused plan instead of planned
+  bool fits = false;
+};
+
+// Alternatives to a job for which `smallest` is the plan that needs least, and `training` the request with all choices
+// made. Each is planned with a short search where that is a matter of seconds, else estimated. Those that fit come
+// first, then those with the least time per sample.
+std::vector<Alternative> find_alternatives(const Plan& smallest, const Job& job, const TrainingRequest& training);
+
+}  // namespace plimsoll

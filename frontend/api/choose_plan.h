@@ -1,0 +1,25 @@
+#pragma once
+
+// A request may leave the precision and the batch open. They are chosen by compiling with several values of each. A
+// result that does not fit is that of the smallest job tried.
+
+#include "frontend/api/job.h"
+
+namespace plimsoll {
+
+// Compiles `job` with `training` in place of its request's, and chooses what the request leaves open. A decision of the
+// plan gives the numbers that decided.
+// - training.precision "auto": the least predicted time per sample, over the precisions that the device's matrix units
+//   are made for: fp32 (tf32 where there is that), and bf16, or fp16 where there is no bf16.
+// - request.max_batch: the largest batch that fits.
+// - request.global_batch: the least predicted time of a step of that many samples, over all micro-batches that divide
+//   it; the rest of a step is accumulated.
+Result<CompileResult> choose_plan(const Job& job, const TrainingRequest& training, const CompileHooks& hooks = {});
+
+// `training` with what was chosen for `plan`.
+TrainingRequest with_choices_of(const Plan& plan, TrainingRequest training, const CompileRequest& request);
+
+// Why a result of choose_plan does not fit: its shortfall, after the batch that was tried where a batch was chosen.
+std::string refusal_of(const CompileResult& result, const CompileRequest& request);
+
+}  // namespace plimsoll
