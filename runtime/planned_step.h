@@ -27,7 +27,7 @@ struct PlannedStep {
   int64_t workspace_bytes = 0;
 
   OpCall op_call() const { return {*op, *attrs, operand_types}; }
-  KernelCall kernel_call(const OpCall& call) const { return {*op, call, operands, results, workspace}; }
+  KernelCall kernel_call(const OpCall& call) const { return {call, operands, results, workspace}; }
 };
 
 Result<PlannedStep> plan_step(const Plan& plan, const Instruction& instruction,

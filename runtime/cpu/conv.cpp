@@ -9,16 +9,16 @@
 namespace plimsoll {
 namespace {
 
-cpu::ConvolutionShape shape_of(const Attrs& attrs, const ConvTypes& types, bool bias) {
+cpu::ConvolutionShape shape_of(const OpCall& call, const ConvTypes& types, bool bias) {
   const llvm::ArrayRef<int64_t> x = types.x.shape, y = types.y.shape;
-  const bool channels_last = attrs.get_int("channels_last") != 0;
+  const bool channels_last = call.get_int("channels_last") != 0;
   const size_t first = channels_last ? 1 : 2;  // spatial dimension
-  const SlidingWindow window = window_of(attrs, types.w.shape);
+  const SlidingWindow window = window_of(call.attrs, types.w.shape);
   cpu::ConvolutionShape shape{.spatial_rank = static_cast<int>(window.rank),
                               .batch = x[0],
                               .in_channels = channels_last ? x.back() : x[1],
                               .out_channels = channels_last ? y.back() : y[1],
-                              .groups = attrs.get_int("groups", 1),
+                              .groups = call.get_int("groups"),
                               .bias = bias,
                               .channels_last = channels_last};
   for (size_t d = 0; d < window.rank; ++d) {
@@ -36,7 +36,7 @@ cpu::ConvolutionShape shape_of(const Attrs& attrs, const ConvTypes& types, bool 
 // oneDNN adds the bias forward alone.
 template <ConvPass pass>
 cpu::ConvolutionShape shape_of(const OpCall& call, llvm::ArrayRef<Type> results) {
-  return shape_of(call.attrs, ConvTypes(pass, call, results), pass == ConvPass::Forward && call.has(2));
+  return shape_of(call, ConvTypes(pass, call, results), pass == ConvPass::Forward && call.has("bias"));
 }
 
 template <ConvPass pass>
@@ -66,7 +66,7 @@ Result<std::unique_ptr<PreparedKernel>> prepare(cpu::Library& library, const OpC
 template <ConvPass pass>
 Status launch(const CpuCall& k) {
   const ConvTensors at(pass, k);
-  const float* bias = pass == ConvPass::Forward ? k.in<float>(2) : nullptr;
+  const float* bias = pass == ConvPass::Forward ? k.in<float>("bias") : nullptr;
   auto* prepared = static_cast<PreparedConvolutionKernel*>(k.prepared);
   if (prepared->convolution->run(at.x.as<float>(), at.w.as<float>(), at.y.as<float>(), bias, k.workspace))
     return Status::success();
@@ -75,10 +75,10 @@ Status launch(const CpuCall& k) {
 
 Status launch_conv_transpose(const CpuCall& k) {
   if (Status s = launch<ConvPass::InputGradient>(k)) return s;
-  if (!k.has(2)) return Status::success();
-  const int64_t elements = k.elements(), channels = k.call.operand(2).elements();
-  const int64_t batch = k.attrs().get_int("channels_last") ? elements / channels : k.out_shape(0)[0];
-  cpu::add_channel_bias(k.out<float>(0), k.in<float>(2), batch, channels, elements / (batch * channels));
+  if (!k.has("bias")) return Status::success();
+  const int64_t elements = k.elements(), channels = k.call["bias"].elements();
+  const int64_t batch = k.call.get_int("channels_last") ? elements / channels : k.out_shape("y")[0];
+  cpu::add_channel_bias(k.out<float>("y"), k.in<float>("bias"), batch, channels, elements / (batch * channels));
   return Status::success();
 }
 

@@ -12,7 +12,8 @@ namespace plimsoll {
 namespace {
 
 Status map_unary(const CpuCall& k, cpu::UnaryRange* range, double a = 0, double b = 0) {
-  cpu::map_unary(range, k.out<float>(0), k.in<float>(0), k.elements(), static_cast<float>(a), static_cast<float>(b));
+  cpu::map_unary(range, k.out<float>("y"), k.in<float>("x"), k.elements(), static_cast<float>(a),
+                 static_cast<float>(b));
   return Status::success();
 }
 
@@ -22,16 +23,16 @@ Status launch_clip(const CpuCall& k) {
 }
 
 Status launch_gelu(const CpuCall& k) {
-  return map_unary(k, is_tanh_form(k.attrs()) ? cpu::gelu_tanh_range : cpu::gelu_range);
+  return map_unary(k, is_tanh_form(k.call) ? cpu::gelu_tanh_range : cpu::gelu_range);
 }
 
 Status map_grad(const CpuCall& k, cpu::UnaryGradRange* range) {
-  cpu::map_unary_grad(range, k.out<float>(0), k.in<float>(0), k.in<float>(1), k.elements());
+  cpu::map_unary_grad(range, k.out<float>("dx"), k.in<float>(0), k.in<float>("dy"), k.elements());
   return Status::success();
 }
 
 Status launch_gelu_grad(const CpuCall& k) {
-  return map_grad(k, is_tanh_form(k.attrs()) ? cpu::gelu_tanh_grad_range : cpu::gelu_grad_range);
+  return map_grad(k, is_tanh_form(k.call) ? cpu::gelu_tanh_grad_range : cpu::gelu_grad_range);
 }
 
 std::optional<cpu::Element> element_of(DType dtype) {
@@ -53,11 +54,11 @@ std::optional<cpu::Element> element_of(DType dtype) {
 }
 
 bool accepts_cast(const OpCall& call, llvm::ArrayRef<Type> results) {
-  return element_of(call.operand(0).dtype) && element_of(results[0].dtype);
+  return element_of(call["x"].dtype) && element_of(results[0].dtype);
 }
 
 Status launch_cast(const CpuCall& k) {
-  cpu::cast_elements(k.out(0), *element_of(k.results[0].type.dtype), k.in(0), *element_of(k.operands[0].type.dtype),
+  cpu::cast_elements(k.out("y"), *element_of(k.result("y").type.dtype), k.in("x"), *element_of(k.call["x"].dtype),
                      k.elements());
   return Status::success();
 }
@@ -81,29 +82,28 @@ bool accepts_pair(const OpCall& call, llvm::ArrayRef<Type> results) {
 
 template <typename Out, typename In>
 Status map_pair(const CpuCall& k, cpu::BinaryRange<Out, In>* range) {
-  cpu::map_binary(range, broadcast_call<2>(k), k.out<Out>(0), k.in<In>(0), k.in<In>(1));
+  cpu::map_binary(range, broadcast_call<2>(k), k.out<Out>("y"), k.in<In>(0), k.in<In>(1));
   return Status::success();
 }
 
-Status launch_mod(const CpuCall& k) {
-  return map_pair(k, k.attrs().get_int("fmod") ? cpu::fmod_range : cpu::mod_range);
-}
+Status launch_mod(const CpuCall& k) { return map_pair(k, k.call.get_int("fmod") ? cpu::fmod_range : cpu::mod_range); }
 
 bool accepts_where(const OpCall& call, llvm::ArrayRef<Type> results) {
   return dtype_bytes(results[0].dtype) == 4 && ranks_fit(call, results);
 }
 
 Status launch_where(const CpuCall& k) {
-  cpu::where_32(broadcast_call<3>(k), k.out<uint32_t>(0), k.in<uint8_t>(0), k.in<uint32_t>(1), k.in<uint32_t>(2));
+  cpu::where_32(broadcast_call<3>(k), k.out<uint32_t>("y"), k.in<uint8_t>("condition"), k.in<uint32_t>("a"),
+                k.in<uint32_t>("b"));
   return Status::success();
 }
 
 Status launch_not(const CpuCall& k) {
-  cpu::logical_not(k.out<uint8_t>(0), k.in<uint8_t>(0), k.elements());
+  cpu::logical_not(k.out<uint8_t>("y"), k.in<uint8_t>("x"), k.elements());
   return Status::success();
 }
 
-bool accepts_bool(const OpCall& call, llvm::ArrayRef<Type>) { return call.operand(0).dtype == DType::Bool; }
+bool accepts_bool(const OpCall& call, llvm::ArrayRef<Type>) { return call["x"].dtype == DType::Bool; }
 
 // The list of operands has any length; its room is made when the plan is loaded.
 struct PreparedSum : PreparedKernel {
@@ -119,12 +119,12 @@ Result<std::unique_ptr<PreparedKernel>> prepare_add_n(cpu::Library&, const OpCal
 Status launch_add_n(const CpuCall& k) {
   std::vector<const float*>& operands = static_cast<PreparedSum*>(k.prepared)->operands;
   for (size_t i = 0; i < operands.size(); ++i) operands[i] = k.in<float>(i);
-  cpu::add_many(k.out<float>(0), operands.data(), static_cast<int64_t>(operands.size()), k.elements());
+  cpu::add_many(k.out<float>("y"), operands.data(), static_cast<int64_t>(operands.size()), k.elements());
   return Status::success();
 }
 
 Status launch_dropout(const CpuCall& k) {
-  cpu::dropout(random_stream(k, 1), k.attrs().get_float("ratio"), k.out<float>(0), k.in<float>(0), k.elements());
+  cpu::dropout(random_stream(k), k.call.get_float("ratio"), k.out<float>("y"), k.in<float>("x"), k.elements());
   return Status::success();
 }
 
@@ -133,7 +133,7 @@ constexpr CpuKernel kernels[] = {
 #define PLIMSOLL_UNARY(op, Name, formula) PLIMSOLL_ROW(op, "vectorised", all_f32, map_unary(k, cpu::op##_range))
 #define PLIMSOLL_UNARY_WITH(op, Name, first, second, formula) \
   PLIMSOLL_ROW(op, "vectorised", all_f32,                     \
-               map_unary(k, cpu::op##_range, k.attrs().get_float(#first), k.attrs().get_float(#second)))
+               map_unary(k, cpu::op##_range, k.call.get_float(#first), k.call.get_float(#second)))
 #define PLIMSOLL_UNARY_GRAD(op, Name, formula) PLIMSOLL_ROW(op, "vectorised", all_f32, map_grad(k, cpu::op##_range))
 #define PLIMSOLL_BINARY(op, Name, formula) \
   PLIMSOLL_ROW(op, "vectorised", accepts_pair<float>, map_pair(k, cpu::op##_range))

@@ -9,30 +9,35 @@ namespace {
 
 Status bad_index(int64_t size) { return model_error("an index is outside a dimension of " + llvm::Twine(size)); }
 
-bool accepts_gather(const OpCall& call, llvm::ArrayRef<Type>) { return is_label(call.operand(1).dtype); }
+// Calls body(pointer to the indices), which are i64 or i32.
+template <typename Body>
+bool with_indices(const CpuCall& k, Body body) {
+  return k.call["indices"].dtype == DType::I64 ? body(k.in<int64_t>("indices")) : body(k.in<int32_t>("indices"));
+}
+
+bool accepts_gather(const OpCall& call, llvm::ArrayRef<Type>) { return is_label(call["indices"].dtype); }
 
 Status launch_gather(const CpuCall& k) {
-  const AxisSplit x(k.in_shape(0), k.attrs().get_int("axis"));
-  const int64_t count = k.operands[1].elements(), bytes = x.inner * dtype_bytes(k.call.operand(0).dtype);
-  const bool inside = k.call.operand(1).dtype == DType::I64
-                          ? cpu::gather_rows(k.out(0), k.in(0), k.in<int64_t>(1), x.outer, x.length, count, bytes)
-                          : cpu::gather_rows(k.out(0), k.in(0), k.in<int32_t>(1), x.outer, x.length, count, bytes);
-  return inside ? Status::success() : bad_index(x.length);
+  const AxisSplit x(k.in_shape("x"), k.call.get_int("axis"));
+  const int64_t count = k.call["indices"].elements(), bytes = x.inner * k.element_bytes();
+  auto pick = [&](const auto* indices) {
+    return cpu::gather_rows(k.out("y"), k.in("x"), indices, x.outer, x.length, count, bytes);
+  };
+  return with_indices(k, pick) ? Status::success() : bad_index(x.length);
 }
 
 bool accepts_gather_grad(const OpCall& call, llvm::ArrayRef<Type> results) {
-  return is_label(call.operand(0).dtype) && results[0].dtype == DType::F32;
+  return is_label(call["indices"].dtype) && results[0].dtype == DType::F32;
 }
 
 Status launch_gather_grad(const CpuCall& k) {
-  const AxisSplit dx(k.out_shape(0), k.attrs().get_int("axis"));
-  const int64_t count = k.operands[0].elements();
+  const AxisSplit dx(k.out_shape("dx"), k.call.get_int("axis"));
+  const int64_t count = k.call["indices"].elements();
   auto add = [&](const auto* indices) {
-    return cpu::gather_rows_grad(k.out<float>(0), k.in<float>(1), k.in<float>(2), indices, dx.outer, dx.length, count,
-                                 dx.inner);
+    return cpu::gather_rows_grad(k.out<float>("dx"), k.in<float>("dy"), k.in<float>("addend"), indices, dx.outer,
+                                 dx.length, count, dx.inner);
   };
-  const bool inside = k.call.operand(0).dtype == DType::I64 ? add(k.in<int64_t>(0)) : add(k.in<int32_t>(0));
-  return inside ? Status::success() : bad_index(dx.length);
+  return with_indices(k, add) ? Status::success() : bad_index(dx.length);
 }
 
 constexpr CpuKernel kernels[] = {

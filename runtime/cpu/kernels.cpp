@@ -6,7 +6,7 @@ namespace plimsoll {
 namespace {
 
 // Stands behind the kernels of every op.
-Status launch_reference(const CpuCall& k) { return k.op.reference(ReferenceCall(k.call, k.operands, k.results)); }
+Status launch_reference(const CpuCall& k) { return k.call.op.reference(ReferenceCall(k.call, k.operands, k.results)); }
 
 constexpr CpuKernel reference_kernel{op_identity, "reference", accepts_everything, launch_reference};
 

@@ -6,24 +6,24 @@ namespace plimsoll {
 namespace {
 
 cpu::CrossEntropyShape rows_of(const OpCall& call) {
-  const AxisSplit split(call.operand(0).shape, 1);
+  const AxisSplit split(call["logits"].shape, 1);
   return {split.outer, split.length, split.inner};
 }
 
-cpu::CrossEntropyOptions options_of(const CpuCall& k, size_t weights) {
-  return {.class_weights = k.in<float>(weights),
-          .smoothing = static_cast<float>(k.attrs().get_float("label_smoothing")),
+cpu::CrossEntropyOptions options_of(const CpuCall& k) {
+  return {.class_weights = k.in<float>("class_weights"),
+          .smoothing = static_cast<float>(k.call.get_float("label_smoothing")),
           .ignores = k.attrs().has("ignore_index"),
           .ignore_index = k.attrs().get_int("ignore_index")};
 }
 
 bool accepts_cross_entropy(const OpCall& call, llvm::ArrayRef<Type> results) {
-  return floats_are_f32(call, results) && !call.attrs.has("classes") && is_label(call.operand(1).dtype);
+  return floats_are_f32(call, results) && !call.attrs.has("classes") && is_label(call["labels"].dtype);
 }
 
 // One loss per row, in double.
 int64_t cross_entropy_workspace(const OpCall& call, llvm::ArrayRef<Type>) {
-  return call.operand(1).elements() * static_cast<int64_t>(sizeof(double));
+  return call["labels"].elements() * static_cast<int64_t>(sizeof(double));
 }
 
 template <typename Label>
@@ -31,36 +31,37 @@ Status cross_entropy(const CpuCall& k) {
   const cpu::CrossEntropyShape shape = rows_of(k.call);
   auto* losses = k.scratch<double>();
   int64_t bad_row;
-  const double weight = cpu::cross_entropy_rows(shape, options_of(k, 2), k.in<float>(0), k.in<Label>(1), losses,
-                                                k.out<float>(1), &bad_row);
+  const double weight = cpu::cross_entropy_rows(shape, options_of(k), k.in<float>("logits"), k.in<Label>("labels"),
+                                                losses, k.out<float>("lse"), &bad_row);
   if (bad_row >= 0)
-    return model_error("label " + llvm::Twine(static_cast<int64_t>(k.in<Label>(1)[bad_row])) + " at position " +
+    return model_error("label " + llvm::Twine(static_cast<int64_t>(k.in<Label>("labels")[bad_row])) + " at position " +
                        llvm::Twine(bad_row) + " names none of the " + llvm::Twine(shape.classes) + " classes");
-  *k.out<float>(2) = static_cast<float>(weight);
-  if (reduction_of(k.attrs()) == LossReduction::None) {
-    for (int64_t r = 0; r < shape.rows(); ++r) k.out<float>(0)[r] = static_cast<float>(losses[r]);
+  *k.out<float>("weight") = static_cast<float>(weight);
+  auto* loss = k.out<float>("loss");
+  if (reduction_of(k.call) == LossReduction::None) {
+    for (int64_t r = 0; r < shape.rows(); ++r) loss[r] = static_cast<float>(losses[r]);
     return Status::success();
   }
   double sum = 0;
   for (int64_t r = 0; r < shape.rows(); ++r) sum += losses[r];
-  *k.out<float>(0) = static_cast<float>(reduction_of(k.attrs()) == LossReduction::Mean ? sum / weight : sum);
+  *loss = static_cast<float>(reduction_of(k.call) == LossReduction::Mean ? sum / weight : sum);
   return Status::success();
 }
 
 Status launch_cross_entropy(const CpuCall& k) {
-  return k.call.operand(1).dtype == DType::I64 ? cross_entropy<int64_t>(k) : cross_entropy<int32_t>(k);
+  return k.call["labels"].dtype == DType::I64 ? cross_entropy<int64_t>(k) : cross_entropy<int32_t>(k);
 }
 
 template <typename Label>
 void cross_entropy_grad(const CpuCall& k) {
-  const double divisor = reduction_of(k.attrs()) == LossReduction::Mean ? *k.in<float>(3) : 1.0;
-  const int64_t dloss_step = reduction_of(k.attrs()) == LossReduction::None ? 1 : 0;
-  cpu::cross_entropy_grad(rows_of(k.call), options_of(k, 5), k.out<float>(0), k.in<float>(0), k.in<Label>(1),
-                          k.in<float>(2), k.in<float>(4), dloss_step, divisor);
+  const double divisor = reduction_of(k.call) == LossReduction::Mean ? *k.in<float>("weight") : 1.0;
+  const int64_t dloss_step = reduction_of(k.call) == LossReduction::None ? 1 : 0;
+  cpu::cross_entropy_grad(rows_of(k.call), options_of(k), k.out<float>("dlogits"), k.in<float>("logits"),
+                          k.in<Label>("labels"), k.in<float>("lse"), k.in<float>("dloss"), dloss_step, divisor);
 }
 
 Status launch_cross_entropy_grad(const CpuCall& k) {
-  k.call.operand(1).dtype == DType::I64 ? cross_entropy_grad<int64_t>(k) : cross_entropy_grad<int32_t>(k);
+  k.call["labels"].dtype == DType::I64 ? cross_entropy_grad<int64_t>(k) : cross_entropy_grad<int32_t>(k);
   return Status::success();
 }
 

@@ -40,8 +40,8 @@ Status launch(const CpuCall& k, const float* a, const float* b, const float* bia
 
 Result<std::unique_ptr<PreparedKernel>> prepare_matmul(cpu::Library& library, const OpCall& call,
                                                        llvm::ArrayRef<Type> results) {
-  const Type &a = call.operand(0), &b = call.operand(1), &y = results[0];
-  const bool transpose_a = call.attrs.get_int("transpose_a"), transpose_b = call.attrs.get_int("transpose_b");
+  const Type &a = call["a"], &b = call["b"], &y = results[0];
+  const bool transpose_a = call.get_int("transpose_a"), transpose_b = call.get_int("transpose_b");
   const Steps a_steps(a.shape.back(), transpose_a), b_steps(b.shape.back(), transpose_b);
   return prepare_matmul_plan(library, {.batch = matmul_batch(y, a, b),
                                        .rows = y.shape[y.rank() - 2],
@@ -54,14 +54,14 @@ Result<std::unique_ptr<PreparedKernel>> prepare_matmul(cpu::Library& library, co
                                        .bias = false});
 }
 
-Status launch_matmul(const CpuCall& k) { return launch(k, k.in<float>(0), k.in<float>(1)); }
+Status launch_matmul(const CpuCall& k) { return launch(k, k.in<float>("a"), k.in<float>("b")); }
 
 // ---- linear ----
 
 Result<std::unique_ptr<PreparedKernel>> prepare_linear(cpu::Library& library, const OpCall& call,
                                                        llvm::ArrayRef<Type> results) {
-  const Type &x = call.operand(0), &w = call.operand(1);
-  const Steps w_steps(w.shape[1], call.attrs.get_int("transpose_w"));
+  const Type &x = call["x"], &w = call["w"];
+  const Steps w_steps(w.shape[1], call.get_int("transpose_w"));
   return prepare_matmul_plan(library, {.rows = rows_of(x),
                                        .columns = results[0].shape.back(),
                                        .depth = x.shape.back(),
@@ -69,34 +69,35 @@ Result<std::unique_ptr<PreparedKernel>> prepare_linear(cpu::Library& library, co
                                        .a_depth_step = 1,
                                        .b_depth_step = w_steps.row,
                                        .b_column_step = w_steps.column,
-                                       .bias = call.has(2),
-                                       .addend = call.has(3)});
+                                       .bias = call.has("bias"),
+                                       .addend = call.has("addend")});
 }
 
 Status launch_linear(const CpuCall& k) {
-  return launch(k, k.in<float>(0), k.in<float>(1), k.in<float>(2), k.in<float>(3));
+  return launch(k, k.in<float>("x"), k.in<float>("w"), k.in<float>("bias"), k.in<float>("addend"));
 }
 
 Result<std::unique_ptr<PreparedKernel>> prepare_linear_dw(cpu::Library& library, const OpCall& call,
                                                           llvm::ArrayRef<Type> results) {
-  const WeightGradientSides sides(call.attrs);
+  const WeightGradientSides sides(call);
   return prepare_matmul_plan(library, {.rows = results[0].shape[0],
                                        .columns = results[0].shape[1],
-                                       .depth = rows_of(call.operand(0)),
+                                       .depth = rows_of(call["x"]),
                                        .a_row_step = 1,
-                                       .a_depth_step = call.operand(sides.left).shape.back(),
-                                       .b_depth_step = call.operand(sides.right).shape.back(),
+                                       .a_depth_step = call[sides.left].shape.back(),
+                                       .b_depth_step = call[sides.right].shape.back(),
                                        .b_column_step = 1,
                                        .bias = false,
-                                       .addend = call.has(2)});
+                                       .addend = call.has("addend")});
 }
 
 Status launch_linear_dw(const CpuCall& k) {
-  const WeightGradientSides sides(k.attrs());
-  if (Status s = launch(k, k.in<float>(sides.left), k.in<float>(sides.right), nullptr, k.in<float>(2))) return s;
-  if (k.results.size() == 1) return Status::success();
-  const Type& dy = k.call.operand(1);
-  cpu::reduce(cpu::Reduction::Sum, {2, {rows_of(dy), dy.shape.back()}, {true, false}}, k.out<float>(1), k.in<float>(1));
+  const WeightGradientSides sides(k.call);
+  if (Status s = launch(k, k.in<float>(sides.left), k.in<float>(sides.right), nullptr, k.in<float>("addend"))) return s;
+  if (!k.call.gives("dbias")) return Status::success();
+  const Type& dy = k.call["dy"];
+  cpu::reduce(cpu::Reduction::Sum, {2, {rows_of(dy), dy.shape.back()}, {true, false}}, k.out<float>("dbias"),
+              k.in<float>("dy"));
   return Status::success();
 }
 

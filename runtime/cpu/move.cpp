@@ -25,26 +25,26 @@ Status launch_copies(const CpuCall& k) {
 }
 
 Status launch_constant(const CpuCall& k) {
-  cpu::copy_bytes(k.out(0), k.attrs().get_tensor("value")->data(), k.results[0].type.bytes());
+  cpu::copy_bytes(k.out("y"), k.attrs().get_tensor("value")->data(), k.result("y").type.bytes());
   return Status::success();
 }
 
 Status launch_slice_grad(const CpuCall& k) {
   const uint64_t zero = 0;
-  cpu::fill_elements(k.out(0), &zero, k.element_bytes(), k.elements());
+  cpu::fill_elements(k.out("dx"), &zero, k.element_bytes(), k.elements());
   copy(k, slice_grad_copy(k));
   return Status::success();
 }
 
 bool accepts_constant_pad(const OpCall& call, llvm::ArrayRef<Type> results) {
-  return call.attrs.get_string("mode", "constant") == "constant" && ranks_fit(call, results);
+  return call.get_string("mode") == "constant" && ranks_fit(call, results);
 }
 
 // Fills, then copies what lies inside both tensors; negative pads crop.
 Status launch_pad(const CpuCall& k) {
-  const TensorView &x = k.operands[0], &y = k.results[0];
+  const TensorView &x = k.operand("x"), &y = k.result("y");
   uint64_t value = 0;
-  if (k.has(1)) std::memcpy(&value, k.in(1), static_cast<size_t>(k.element_bytes()));
+  if (const void* given = k.in("value")) std::memcpy(&value, given, static_cast<size_t>(k.element_bytes()));
   cpu::fill_elements(y.data, &value, k.element_bytes(), y.elements());
   llvm::ArrayRef<int64_t> before = k.attrs().get_ints("before"), after = k.attrs().get_ints("after");
   const Shape x_steps = row_major_strides(x.type.shape), y_steps = row_major_strides(y.type.shape);

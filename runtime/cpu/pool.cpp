@@ -19,7 +19,7 @@ bool accepts_pool(const OpCall& call, llvm::ArrayRef<Type> results) {
 }
 
 bool accepts_row_major_indices(const OpCall& call, llvm::ArrayRef<Type> results) {
-  return accepts_pool(call, results) && results[0].dtype == DType::F32 && call.attrs.get_int("storage_order") == 0;
+  return accepts_pool(call, results) && results[0].dtype == DType::F32 && call.get_int("storage_order") == 0;
 }
 
 bool accepts_max_pool(const OpCall& call, llvm::ArrayRef<Type> results) {
@@ -27,36 +27,43 @@ bool accepts_max_pool(const OpCall& call, llvm::ArrayRef<Type> results) {
 }
 
 Status launch_max_pool(const CpuCall& k) {
-  const cpu::PoolShape shape = pool_of(k.attrs(), k.in_shape(0), k.out_shape(0));
-  if (k.attrs().get_int("choices"))
-    cpu::max_pool_with_choices(shape, k.out<float>(0), k.out<uint8_t>(1), k.in<float>(0));
+  const cpu::PoolShape shape = pool_of(k.attrs(), k.in_shape("x"), k.out_shape("y"));
+  if (k.call.gives("choices"))
+    cpu::max_pool_with_choices(shape, k.out<float>("y"), k.out<uint8_t>("choices"), k.in<float>("x"));
   else
-    cpu::max_pool(shape, k.out<float>(0), k.results.size() > 1 ? k.out<int64_t>(1) : nullptr, k.in<float>(0));
+    cpu::max_pool(shape, k.out<float>("y"), nullptr, k.in<float>("x"));
+  return Status::success();
+}
+
+Status launch_max_pool_with_indices(const CpuCall& k) {
+  cpu::max_pool(pool_of(k.attrs(), k.in_shape("x"), k.out_shape("y")), k.out<float>("y"), k.out<int64_t>("indices"),
+                k.in<float>("x"));
   return Status::success();
 }
 
 Status launch_max_pool_grad(const CpuCall& k) {
-  const cpu::PoolShape shape = pool_of(k.attrs(), k.out_shape(0), k.in_shape(1));
-  if (k.call.operand(0).dtype == DType::U8)
-    cpu::max_pool_grad_of_choices(shape, k.out<float>(0), k.in<uint8_t>(0), k.in<float>(1));
+  const cpu::PoolShape shape = pool_of(k.attrs(), k.out_shape("dx"), k.in_shape("dy"));
+  if (k.call["x"].dtype == DType::U8)
+    cpu::max_pool_grad_of_choices(shape, k.out<float>("dx"), k.in<uint8_t>("x"), k.in<float>("dy"));
   else
-    cpu::max_pool_grad(shape, k.out<float>(0), k.in<float>(0), k.in<float>(1));
+    cpu::max_pool_grad(shape, k.out<float>("dx"), k.in<float>("x"), k.in<float>("dy"));
   return Status::success();
 }
 
 Status launch_average_pool(const CpuCall& k) {
-  cpu::average_pool(pool_of(k.attrs(), k.in_shape(0), k.out_shape(0)), k.out<float>(0), k.in<float>(0));
+  cpu::average_pool(pool_of(k.attrs(), k.in_shape("x"), k.out_shape("y")), k.out<float>("y"), k.in<float>("x"));
   return Status::success();
 }
 
 Status launch_average_pool_grad(const CpuCall& k) {
-  cpu::average_pool_grad(pool_of(k.attrs(), k.out_shape(0), k.in_shape(0)), k.out<float>(0), k.in<float>(0));
+  cpu::average_pool_grad(pool_of(k.attrs(), k.out_shape("dx"), k.in_shape("dy")), k.out<float>("dx"),
+                         k.in<float>("dy"));
   return Status::success();
 }
 
 constexpr CpuKernel kernels[] = {
     {op_max_pool, "planes", accepts_max_pool, launch_max_pool},
-    {op_max_pool_with_indices, "planes", accepts_row_major_indices, launch_max_pool},
+    {op_max_pool_with_indices, "planes", accepts_row_major_indices, launch_max_pool_with_indices},
     {op_max_pool_grad, "planes", accepts_pool, launch_max_pool_grad},
     {op_average_pool, "planes", accepts_pool, launch_average_pool},
     {op_average_pool_grad, "planes", accepts_pool, launch_average_pool_grad},

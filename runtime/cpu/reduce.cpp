@@ -12,7 +12,7 @@ namespace {
 
 template <cpu::Reduction kind>
 Status launch_reduction(const CpuCall& k) {
-  const llvm::ArrayRef<int64_t> x = k.in_shape(0);
+  const llvm::ArrayRef<int64_t> x = k.in_shape("x");
   cpu::ReductionShape shape;
   shape.rank = static_cast<int>(x.size());
   for (size_t d = 0; d < x.size(); ++d) {
@@ -20,7 +20,7 @@ Status launch_reduction(const CpuCall& k) {
     shape.reduced[d] = false;
   }
   for (int64_t axis : k.attrs().get_ints("axes")) shape.reduced[axis] = true;
-  cpu::reduce(kind, shape, k.out<float>(0), k.in<float>(0));
+  cpu::reduce(kind, shape, k.out<float>("y"), k.in<float>("x"));
   return Status::success();
 }
 
@@ -34,7 +34,7 @@ Status launch_sum_squares(const CpuCall& k) {
   auto* const partials = k.scratch<double>();
   double* end = partials;
   for (const TensorView& x : k.operands) end = cpu::partial_sums_of_squares(end, x.as<float>(), x.elements());
-  *k.out<float>(0) = static_cast<float>(std::accumulate(partials, end, 0.0));
+  *k.out<float>("y") = static_cast<float>(std::accumulate(partials, end, 0.0));
   return Status::success();
 }
 
@@ -45,13 +45,13 @@ cpu::SoftmaxShape softmax_shape(const CpuCall& k) {
 
 template <cpu::SoftmaxKind kind>
 Status launch_softmax(const CpuCall& k) {
-  cpu::softmax(kind, softmax_shape(k), k.out<float>(0), k.in<float>(0));
+  cpu::softmax(kind, softmax_shape(k), k.out<float>("y"), k.in<float>("x"));
   return Status::success();
 }
 
 template <cpu::SoftmaxKind kind>
 Status launch_softmax_grad(const CpuCall& k) {
-  cpu::softmax_grad(kind, softmax_shape(k), k.out<float>(0), k.in<float>(0), k.in<float>(1));
+  cpu::softmax_grad(kind, softmax_shape(k), k.out<float>("dx"), k.in<float>("y"), k.in<float>("dy"));
   return Status::success();
 }
 

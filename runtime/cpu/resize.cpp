@@ -69,12 +69,12 @@ Result<std::unique_ptr<PreparedKernel>> prepare(const Attrs& attrs, llvm::ArrayR
 
 Result<std::unique_ptr<PreparedKernel>> prepare_resize(cpu::Library&, const OpCall& call,
                                                        llvm::ArrayRef<Type> results) {
-  return prepare(call.attrs, call.operand(0).shape, results[0].shape);
+  return prepare(call.attrs, call["x"].shape, results[0].shape);
 }
 
 Result<std::unique_ptr<PreparedKernel>> prepare_resize_grad(cpu::Library&, const OpCall& call,
                                                             llvm::ArrayRef<Type> results) {
-  return prepare(call.attrs, results[0].shape, call.operand(0).shape);
+  return prepare(call.attrs, results[0].shape, call["dy"].shape);
 }
 
 // Two buffers, each as large as the largest tensor between two passes.
@@ -122,7 +122,7 @@ Status launch(const CpuCall& k) {
 
 // Cropping extrapolates with a constant: not a weighted sum.
 bool accepts_resize(const OpCall& call, llvm::ArrayRef<Type> results) {
-  return all_f32(call, results) && call.attrs.get_string("coordinate") != "tf_crop_and_resize";
+  return all_f32(call, results) && call.get_string("coordinate") != "tf_crop_and_resize";
 }
 
 constexpr CpuKernel kernels[] = {

@@ -8,65 +8,61 @@
 namespace plimsoll {
 namespace {
 
-float scalar_or(const CpuCall& k, size_t i, float otherwise) { return k.has(i) ? *k.in<float>(i) : otherwise; }
+float gradient_scale(const CpuCall& k) { return k.has("scale") ? *k.in<float>("scale") : 1.0f; }
 
 // The update is called off: results are the operands they replace.
-bool skips(const CpuCall& k, size_t i) { return k.has(i) && *k.in<bool>(i); }
+bool skips(const CpuCall& k) { return k.has("skip") && *k.in<bool>("skip"); }
 
-void keep(const CpuCall& k, size_t result, size_t operand) {
-  if (k.results[result].data != k.operands[operand].data)
-    cpu::copy_bytes(k.results[result].data, k.operands[operand].data, k.results[result].type.bytes());
+void keep(const CpuCall& k, llvm::StringRef name) {
+  if (k.out(name) != k.in(name)) cpu::copy_bytes(k.out(name), k.in(name), k.result(name).type.bytes());
 }
 
 static_assert(cpu::norm_block == update_block);
 
-// Null: not asked for.
-float* norms_of(const CpuCall& k) {
-  return k.attrs().get_int("norms") ? static_cast<float*>(k.results.back().data) : nullptr;
-}
-
 // The norms of a gradient that is not applied.
 void give_norms(const CpuCall& k) {
-  if (float* norms = norms_of(k)) cpu::gradient_norms(norms, k.in<float>(1), k.elements());
+  if (auto* norms = k.out_if_given<float>("norms")) cpu::gradient_norms(norms, k.in<float>("grad"), k.elements());
 }
 
 Status launch_adamw(const CpuCall& k) {
-  const Attrs& attrs = k.attrs();
-  const cpu::AdamOptions options{.beta1 = attrs.get_float("beta1"),
-                                 .beta2 = attrs.get_float("beta2"),
-                                 .eps = attrs.get_float("eps"),
-                                 .weight_decay = attrs.get_float("weight_decay"),
-                                 .decoupled = attrs.get_int("decoupled", 1) != 0};
-  if (skips(k, 7)) {
-    for (auto [result, operand] : {std::pair{0, 0}, {1, 2}, {2, 3}}) keep(k, result, operand);
+  const OpCall& call = k.call;
+  const cpu::AdamOptions options{.beta1 = call.get_float("beta1"),
+                                 .beta2 = call.get_float("beta2"),
+                                 .eps = call.get_float("eps"),
+                                 .weight_decay = call.get_float("weight_decay"),
+                                 .decoupled = call.get_int("decoupled") != 0};
+  if (skips(k)) {
+    for (llvm::StringRef name : {"param", "m", "v"}) keep(k, name);
     give_norms(k);
     return Status::success();
   }
-  cpu::adam(options, k.out<float>(0), k.out<float>(1), k.out<float>(2), k.in<float>(0), k.in<float>(1), k.in<float>(2),
-            k.in<float>(3), *k.in<int64_t>(4), *k.in<float>(5), scalar_or(k, 6, 1), k.elements(), norms_of(k));
+  cpu::adam(options, k.out<float>("param"), k.out<float>("m"), k.out<float>("v"), k.in<float>("param"),
+            k.in<float>("grad"), k.in<float>("m"), k.in<float>("v"), *k.in<int64_t>("step"), *k.in<float>("lr"),
+            gradient_scale(k), k.elements(), k.out_if_given<float>("norms"));
   return Status::success();
 }
 
 Status launch_sgd(const CpuCall& k) {
-  const Attrs& attrs = k.attrs();
-  const cpu::SgdOptions options{.momentum = static_cast<float>(attrs.get_float("momentum")),
-                                .dampening = static_cast<float>(attrs.get_float("dampening")),
-                                .weight_decay = static_cast<float>(attrs.get_float("weight_decay")),
-                                .nesterov = attrs.get_int("nesterov") != 0};
-  if (skips(k, 5)) {
-    keep(k, 0, 0);
-    if (k.has(3)) keep(k, 1, 3);
+  const OpCall& call = k.call;
+  const cpu::SgdOptions options{.momentum = static_cast<float>(call.get_float("momentum")),
+                                .dampening = static_cast<float>(call.get_float("dampening")),
+                                .weight_decay = static_cast<float>(call.get_float("weight_decay")),
+                                .nesterov = call.get_int("nesterov") != 0};
+  if (skips(k)) {
+    keep(k, "param");
+    if (k.has("momentum")) keep(k, "momentum");
     give_norms(k);
     return Status::success();
   }
-  cpu::sgd(options, k.out<float>(0), k.has(3) ? k.out<float>(1) : nullptr, k.in<float>(0), k.in<float>(1),
-           k.in<float>(3), *k.in<float>(2), scalar_or(k, 4, 1), k.elements(), norms_of(k));
+  cpu::sgd(options, k.out<float>("param"), k.out_if_given<float>("momentum"), k.in<float>("param"), k.in<float>("grad"),
+           k.in<float>("momentum"), *k.in<float>("lr"), gradient_scale(k), k.elements(),
+           k.out_if_given<float>("norms"));
   return Status::success();
 }
 
 Status launch_running_update(const CpuCall& k) {
-  cpu::running_update(k.attrs().get_float("momentum"), running_share(k.attrs()), k.out<float>(0), k.in<float>(0),
-                      k.in<float>(1), k.elements());
+  cpu::running_update(k.call.get_float("momentum"), running_share(k.call), k.out<float>("running"),
+                      k.in<float>("running"), k.in<float>("batch"), k.elements());
   return Status::success();
 }
 

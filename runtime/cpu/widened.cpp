@@ -59,7 +59,7 @@ Status launch_widened(const CpuKernel& kernel, const CpuCall& k) {
                          operand.elements());
   }
   for (const TensorView& result : k.results) results.push_back(copies.view_for(result));
-  if (Status s = kernel.launch({{k.op, call, operands, results, copies.rest()}, k.prepared})) return s;
+  if (Status s = kernel.launch({{call, operands, results, copies.rest()}, k.prepared})) return s;
   for (size_t i = 0; i < results.size(); ++i)
     if (results[i].data != k.results[i].data)
       cpu::cast_elements(k.results[i].data, element_of(k.results[i].type.dtype), results[i].data, cpu::Element::F32,

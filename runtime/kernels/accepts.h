@@ -24,9 +24,8 @@ bool all_tensors(const OpCall& call, llvm::ArrayRef<Type> results, Holds holds) 
   return all_operands(call, holds) && llvm::all_of(results, holds);
 }
 
-// Operand i is absent or of that type.
-inline bool is_absent_or(const OpCall& call, size_t i, DType dtype) {
-  return !call.has(i) || call.operand(i).dtype == dtype;
+inline bool is_absent_or(const OpCall& call, llvm::StringRef operand, DType dtype) {
+  return !call.has(operand) || call[operand].dtype == dtype;
 }
 
 // The types whose arithmetic CUDA kernels do in f32.

@@ -32,8 +32,8 @@ constexpr int64_t max_counted = int64_t{1} << 30;  // rows, and elements of a ro
 
 // With the channels last and without groups; cuDNN has its best kernels for these.
 bool is_dense_in_16_bits(const OpCall& call, llvm::ArrayRef<Type> results) {
-  return accepts_convolution(call, results) && has_16_bits(call, results) && call.attrs.get_int("channels_last") &&
-         call.attrs.get_int("groups", 1) == 1;
+  return accepts_convolution(call, results) && has_16_bits(call, results) && call.get_int("channels_last") &&
+         call.get_int("groups") == 1;
 }
 
 // x has channels that cuDNN has no kernels for, and every pixel of a block is read.

@@ -13,7 +13,7 @@ LoopNest<operands + 1> broadcast_call(const KernelCall& k) {
   return broadcast_nest<operands + 1>(k.out_shape(0), shapes);
 }
 
-inline bool is_tanh_form(const Attrs& attrs) { return attrs.get_string("approximate", "none") == "tanh"; }
+inline bool is_tanh_form(const OpCall& call) { return call.get_string("approximate") == "tanh"; }
 
 // Which random numbers an op draws: those of stream {id} from block first_block on.
 struct RandomDraws {

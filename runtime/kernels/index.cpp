@@ -15,33 +15,33 @@ constexpr int64_t max_positions = std::numeric_limits<int32_t>::max();
 constexpr int64_t max_keys = std::numeric_limits<uint32_t>::max();
 
 bool accepts_gather_grad(const OpCall& call, llvm::ArrayRef<Type> results) {
-  return is_float(results[0].dtype) && !is_f8(results[0].dtype) && call.operand(0).elements() <= max_positions &&
-         call.attrs.get_int("size") < max_positions;
+  return is_float(results[0].dtype) && !is_f8(results[0].dtype) && call["indices"].elements() <= max_positions &&
+         call.get_int("size") < max_positions;
 }
 
 int64_t gather_grad_workspace(const OpCall& call, llvm::ArrayRef<Type> results, const DeviceDescription&) {
-  const AxisSplit dx(results[0].shape, call.attrs.get_int("axis"));
-  return cuda::gather_grad_workspace_bytes(dx.outer, dx.length, dx.inner, call.operand(0).elements(),
+  const AxisSplit dx(results[0].shape, call.get_int("axis"));
+  return cuda::gather_grad_workspace_bytes(dx.outer, dx.length, dx.inner, call["indices"].elements(),
                                            results[0].dtype == DType::F64 ? 8 : 4);
 }
 
 bool accepts_scatter(const OpCall& call, llvm::ArrayRef<Type> results) {
   return ranks_fit_without_f8(call, results) && results[0].elements() <= max_keys &&
-         call.operand(1).elements() <= max_positions;
+         call["indices"].elements() <= max_positions;
 }
 
 int64_t scatter_elements_workspace(const OpCall& call, llvm::ArrayRef<Type>, const DeviceDescription&) {
-  return cuda::sort_workspace_bytes(call.operand(1).elements());
+  return cuda::sort_workspace_bytes(call["indices"].elements());
 }
 
 int64_t scatter_nd_workspace(const OpCall& call, llvm::ArrayRef<Type>, const DeviceDescription&) {
-  return cuda::sort_workspace_bytes(element_count(llvm::ArrayRef<int64_t>(call.operand(1).shape).drop_back()));
+  return cuda::sort_workspace_bytes(element_count(llvm::ArrayRef<int64_t>(call["indices"].shape).drop_back()));
 }
 
 // A line is read once for each of the k.
 bool accepts_top_k(const OpCall& call, llvm::ArrayRef<Type> results) {
-  const int64_t length = call.operand(0).shape[call.attrs.get_int("axis")];
-  return has_no_f8(call, results) && (call.attrs.get_int("k") <= 64 || length <= 4096);
+  const int64_t length = call["x"].shape[call.get_int("axis")];
+  return has_no_f8(call, results) && (call.get_int("k") <= 64 || length <= 4096);
 }
 
 }  // namespace

@@ -4,32 +4,42 @@
 
 namespace plimsoll {
 
-// One launch, as the kernels of both backends see it. Result bytes may overlap operand bytes only as the op's record
-// allows.
+// One launch, as the kernels of both backends see it. Operands and results are asked for by the names of the op's
+// record, or by place in code that serves many ops; a name is compared with a few others, and nothing is allocated.
+// Result bytes may overlap operand bytes only as the record allows.
 struct KernelCall {
-  const OpDef& op;
   const OpCall& call;
   llvm::ArrayRef<TensorView> operands;  // an absent one has no data
   llvm::ArrayRef<TensorView> results;
   void* workspace = nullptr;
 
-  bool has(size_t i) const { return call.has(i); }
+  bool has(PortKey operand) const { return call.has(operand); }
   const Attrs& attrs() const { return call.attrs; }
-  // Operand i, or null when absent; result i.
+  // These must be there.
+  const TensorView& operand(PortKey name) const { return operands[call.index(name)]; }
+  const TensorView& result(PortKey name) const { return results[call.result_index(name)]; }
+
+  // Null when the operand is absent.
   template <typename T = void>
-  const T* in(size_t i) const {
-    return has(i) ? operands[i].as<T>() : nullptr;
+  const T* in(PortKey name) const {
+    return has(name) ? operand(name).as<T>() : nullptr;
   }
   template <typename T = void>
-  T* out(size_t i) const {
-    return results[i].as<T>();
+  T* out(PortKey name) const {
+    return result(name).as<T>();
+  }
+  // Null when the call does not give the result.
+  template <typename T = void>
+  T* out_if_given(llvm::StringRef name) const {
+    return call.gives(name) ? out<T>(name) : nullptr;
   }
   template <typename T>
   T* scratch() const {
     return static_cast<T*>(workspace);
   }
-  llvm::ArrayRef<int64_t> in_shape(size_t i) const { return call.operand(i).shape; }
-  llvm::ArrayRef<int64_t> out_shape(size_t i) const { return results[i].type.shape; }
+  llvm::ArrayRef<int64_t> in_shape(PortKey name) const { return call[name].shape; }
+  llvm::ArrayRef<int64_t> out_shape(PortKey name) const { return result(name).type.shape; }
+  // Of result 0.
   int64_t elements() const { return results[0].type.elements(); }
   int element_bytes() const { return static_cast<int>(dtype_bytes(results[0].type.dtype)); }
   Types result_types() const {

@@ -4,31 +4,29 @@
 
 namespace plimsoll {
 
-LossReduction reduction_of(const Attrs& attrs) {
-  const llvm::StringRef reduction = attrs.get_string("reduction", "mean");
+LossReduction reduction_of(const OpCall& call) {
+  const llvm::StringRef reduction = call.get_string("reduction");
   if (reduction == "none") return LossReduction::None;
   return reduction == "sum" ? LossReduction::Sum : LossReduction::Mean;
 }
 
 namespace {
 
-// Everything but the scores and the labels is f32.
-bool accepts_classes(const OpCall& call, DType scores, size_t labels, size_t first_f32) {
-  return computes_in_f32(scores) && is_label(call.operand(labels).dtype) &&
+// Every operand behind the labels is f32.
+bool accepts_classes(const OpCall& call, DType scores) {
+  return computes_in_f32(scores) && is_label(call["labels"].dtype) &&
          all_operands(
-             call, [](const Type& type) { return type.dtype == DType::F32; }, first_f32);
+             call, [](const Type& type) { return type.dtype == DType::F32; }, call.index("labels") + 1);
 }
 
-bool accepts_loss(const OpCall& call, llvm::ArrayRef<Type>) {
-  return accepts_classes(call, call.operand(0).dtype, 1, 2);
-}
+bool accepts_loss(const OpCall& call, llvm::ArrayRef<Type>) { return accepts_classes(call, call.operand(0).dtype); }
 
 bool accepts_nll_loss_grad(const OpCall& call, llvm::ArrayRef<Type> results) {
-  return accepts_classes(call, results[0].dtype, 0, 1);
+  return accepts_classes(call, results[0].dtype);
 }
 
 int64_t loss_workspace(const OpCall& call, llvm::ArrayRef<Type>, const DeviceDescription&) {
-  return cuda::loss_workspace(call.operand(1).elements()) * static_cast<int64_t>(sizeof(float));
+  return cuda::loss_workspace(call["labels"].elements()) * static_cast<int64_t>(sizeof(float));
 }
 
 }  // namespace

@@ -5,7 +5,7 @@
 namespace plimsoll {
 
 enum class LossReduction : uint8_t { Mean, Sum, None };  // in the order of cuda::LossReduction
-LossReduction reduction_of(const Attrs& attrs);
+LossReduction reduction_of(const OpCall& call);
 
 namespace kernel {
 extern const CudaCandidate cross_entropy_rows, cross_entropy_grad_rows, nll_loss_rows, nll_loss_grad_elements;

@@ -38,8 +38,8 @@ cuda::ReductionPlan bias_sums(const Type& dy) { return {row_sums(dy), dtype_byte
 bool accepts_weight_gradient(const OpCall& call, llvm::ArrayRef<Type> results) {
   if (!accepts_matmul<2>(call, results)) return false;
   if (results.size() == 1) return true;
-  const cuda::ReductionPlan sums = bias_sums(call.operand(1));
-  return call.operand(1).dtype != DType::F64 && sums.parts() * sums.outputs() <= INT32_MAX;
+  const cuda::ReductionPlan sums = bias_sums(call["dy"]);
+  return call["dy"].dtype != DType::F64 && sums.parts() * sums.outputs() <= INT32_MAX;
 }
 
 // Epilogues of 16-bit operands whose rows begin at 16-byte borders.
@@ -54,12 +54,12 @@ bool accepts_bgrad(const OpCall& call, llvm::ArrayRef<Type> results) {
 }
 
 bool accepts_gelu_grad(const OpCall& call, llvm::ArrayRef<Type> results) {
-  return accepts_matmul<3>(call, results) && call.operand(0).dtype != DType::F64;
+  return accepts_matmul<3>(call, results) && call["dy"].dtype != DType::F64;
 }
 
 // The library knows gelu's tanh form alone.
 bool accepts_dgelu(const OpCall& call, llvm::ArrayRef<Type> results) {
-  return accepts_matmul<3>(call, results) && takes_epilogues(call, 3) && is_tanh_form(call.attrs);
+  return accepts_matmul<3>(call, results) && takes_epilogues(call, 3) && is_tanh_form(call);
 }
 
 int64_t matmul_workspace(const OpCall&, llvm::ArrayRef<Type>, const DeviceDescription& device) {
@@ -68,7 +68,7 @@ int64_t matmul_workspace(const OpCall&, llvm::ArrayRef<Type>, const DeviceDescri
 
 int64_t weight_gradient_workspace(const OpCall& call, llvm::ArrayRef<Type> results, const DeviceDescription& device) {
   const int64_t sums =
-      results.size() == 1 ? 0 : bias_sums(call.operand(1)).workspace() * static_cast<int64_t>(sizeof(float));
+      results.size() == 1 ? 0 : bias_sums(call["dy"]).workspace() * static_cast<int64_t>(sizeof(float));
   return std::max(device.product_workspace_bytes, sums);
 }
 

@@ -13,8 +13,10 @@ LoopNest<3> matmul_batch(const Type& y, const Type& a, const Type& b);
 
 // dW [K, N] = x^T dy, or with transpose_w [N, K] = dy^T x: operand `left` is read down its columns either way.
 struct WeightGradientSides {
-  size_t left, right;
-  explicit WeightGradientSides(const Attrs& attrs) : left(attrs.get_int("transpose_w") ? 1 : 0), right(1 - left) {}
+  llvm::StringRef left = "x", right = "dy";
+  explicit WeightGradientSides(const OpCall& call) {
+    if (call.get_int("transpose_w")) std::swap(left, right);
+  }
 };
 
 namespace kernel {

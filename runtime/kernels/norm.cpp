@@ -3,36 +3,29 @@
 namespace plimsoll {
 
 NormRows::NormRows(const OpCall& call) {
-  const llvm::ArrayRef<int64_t> shape = call.operand(0).shape;
-  const int64_t axis = call.attrs.get_int("axis");
+  const llvm::ArrayRef<int64_t> shape = call["x"].shape;
+  const int64_t axis = call.get_int("axis");
   count = element_count(shape.take_front(axis));
   width = element_count(shape.drop_front(axis));
 }
 
 cuda::ChannelShape channels_of(const OpCall& call) {
-  const llvm::ArrayRef<int64_t> shape = call.operand(0).shape;
-  if (call.attrs.get_int("channels_last"))
+  const llvm::ArrayRef<int64_t> shape = call["x"].shape;
+  if (call.get_int("channels_last"))
     return {shape[0], shape.back(), element_count(shape.drop_front().drop_back()), true};
   return {shape[0], shape[1], element_count(shape.drop_front(2)), false};
-}
-
-ParameterGrads::ParameterGrads(const KernelCall& k) {
-  size_t next = 1;
-  if (k.attrs().get_int("has_scale")) dscale = k.out(next++);
-  if (k.attrs().get_int("has_bias")) dbias = k.out(next++);
 }
 
 namespace {
 
 constexpr int64_t float_bytes = sizeof(float);
 
-// x computes in f32, and the parameters behind it, from operand `first` on, are f32 or of its type.
-template <size_t first>
+// x computes in f32, and the scale and what is behind it are f32 or of x's type.
 bool accepts_row_norm(const OpCall& call, llvm::ArrayRef<Type>) {
-  const DType x = call.operand(0).dtype;
+  const DType x = call["x"].dtype;
   return computes_in_f32(x) &&
          all_operands(
-             call, [&](const Type& type) { return type.dtype == DType::F32 || type.dtype == x; }, first);
+             call, [&](const Type& type) { return type.dtype == DType::F32 || type.dtype == x; }, call.index("scale"));
 }
 
 int64_t row_norm_grad_workspace(const OpCall& call, llvm::ArrayRef<Type> results, const DeviceDescription&) {
@@ -52,10 +45,10 @@ bool accepts_batch_norm(const OpCall& call, llvm::ArrayRef<Type>) {
 }
 
 int64_t batch_norm_workspace(const OpCall& call, llvm::ArrayRef<Type>, const DeviceDescription&) {
-  return cuda::batch_norm_workspace(channels_of(call), dtype_bytes(call.operand(0).dtype)) * float_bytes;
+  return cuda::batch_norm_workspace(channels_of(call), dtype_bytes(call["x"].dtype)) * float_bytes;
 }
 int64_t batch_norm_grad_workspace(const OpCall& call, llvm::ArrayRef<Type>, const DeviceDescription&) {
-  return cuda::batch_norm_grad_workspace(channels_of(call), dtype_bytes(call.operand(0).dtype)) * float_bytes;
+  return cuda::batch_norm_grad_workspace(channels_of(call), dtype_bytes(call["x"].dtype)) * float_bytes;
 }
 int64_t batch_norm_inference_workspace(const OpCall& call, llvm::ArrayRef<Type>, const DeviceDescription&) {
   return cuda::batch_norm_inference_workspace(channels_of(call)) * float_bytes;
@@ -64,7 +57,7 @@ int64_t batch_norm_inference_workspace(const OpCall& call, llvm::ArrayRef<Type>,
 // Places within a sample are counted in 32 bits.
 bool accepts_group_norm(const OpCall& call, llvm::ArrayRef<Type>) {
   const cuda::ChannelShape shape = channels_of(call);
-  if (shape.channels_last && shape.channels / call.attrs.get_int("groups") > cuda::max_channels_per_group) return false;
+  if (shape.channels_last && shape.channels / call.get_int("groups") > cuda::max_channels_per_group) return false;
   return all_compute_in_f32(call) && shape.channels * shape.inner <= INT32_MAX;
 }
 
@@ -77,10 +70,10 @@ int64_t group_norm_grad_workspace(const OpCall& call, llvm::ArrayRef<Type>, cons
 }  // namespace
 
 namespace kernel {
-constexpr CudaCandidate layer_norm_rows{op_layer_norm, "rows", accepts_row_norm<1>};
-constexpr CudaCandidate layer_norm_grad_rows{op_layer_norm_grad, "rows", accepts_row_norm<4>, row_norm_grad_workspace};
-constexpr CudaCandidate rms_norm_rows{op_rms_norm, "rows", accepts_row_norm<1>};
-constexpr CudaCandidate rms_norm_grad_rows{op_rms_norm_grad, "rows", accepts_row_norm<3>, row_norm_grad_workspace};
+constexpr CudaCandidate layer_norm_rows{op_layer_norm, "rows", accepts_row_norm};
+constexpr CudaCandidate layer_norm_grad_rows{op_layer_norm_grad, "rows", accepts_row_norm, row_norm_grad_workspace};
+constexpr CudaCandidate rms_norm_rows{op_rms_norm, "rows", accepts_row_norm};
+constexpr CudaCandidate rms_norm_grad_rows{op_rms_norm_grad, "rows", accepts_row_norm, row_norm_grad_workspace};
 constexpr CudaCandidate batch_norm_channels{op_batch_norm, "channels", accepts_batch_norm, batch_norm_workspace};
 constexpr CudaCandidate batch_norm_grad_channels{op_batch_norm_grad, "channels", accepts_batch_norm,
                                                  batch_norm_grad_workspace};

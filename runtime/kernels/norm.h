@@ -6,22 +6,16 @@
 
 namespace plimsoll {
 
-// Operand 0 as rows that are normalised each by itself.
+// x as rows that are normalised each by itself.
 struct NormRows {
   int64_t count, width;
   explicit NormRows(const OpCall& call);
 };
 
-// Operand 0 as [batch, channels, inner], or [batch, inner, channels].
+// x as [batch, channels, inner], or [batch, inner, channels].
 cuda::ChannelShape channels_of(const OpCall& call);
 
-inline float eps_of(const OpCall& call) { return static_cast<float>(call.attrs.get_float("eps")); }
-
-// Results after dx, in order: dscale and dbias, each only where the attributes ask for it.
-struct ParameterGrads {
-  void *dscale = nullptr, *dbias = nullptr;
-  explicit ParameterGrads(const KernelCall& k);
-};
+inline float eps_of(const OpCall& call) { return static_cast<float>(call.get_float("eps")); }
 
 namespace kernel {
 extern const CudaCandidate layer_norm_rows, layer_norm_grad_rows, rms_norm_rows, rms_norm_grad_rows,

@@ -10,14 +10,14 @@ bool accepts_pool(const OpCall& call, llvm::ArrayRef<Type> results) {
          results[0].elements() <= INT32_MAX;
 }
 
-// The place of each maximum in its window is kept in a byte. Operand 0 is x or these places, operand 1 dy.
+// The place of each maximum in its window is kept in a byte; operand x may be these places.
 bool accepts_max_pool_grad(const OpCall& call, llvm::ArrayRef<Type> results) {
-  return computes_in_f32(call.operand(1).dtype) && results[0].elements() <= INT32_MAX &&
-         call.operand(1).elements() <= INT32_MAX && element_count(call.attrs.get_ints("kernel")) < 255;
+  return computes_in_f32(call["dy"].dtype) && results[0].elements() <= INT32_MAX &&
+         call["dy"].elements() <= INT32_MAX && element_count(call.get_ints("kernel")) < 255;
 }
 
 int64_t max_pool_grad_workspace(const OpCall& call, llvm::ArrayRef<Type>, const DeviceDescription&) {
-  return call.operand(0).dtype == DType::U8 ? 0 : call.operand(1).elements();
+  return call["x"].dtype == DType::U8 ? 0 : call["dy"].elements();
 }
 
 }  // namespace

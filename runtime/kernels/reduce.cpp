@@ -6,7 +6,7 @@ namespace plimsoll {
 
 std::optional<cuda::AlternatingShape> reduction_shape(const OpCall& call) {
   cuda::AlternatingShape shape;
-  const llvm::ArrayRef<int64_t> sizes = call.operand(0).shape, axes = call.attrs.get_ints("axes");
+  const llvm::ArrayRef<int64_t> sizes = call["x"].shape, axes = call.get_ints("axes");
   const bool all = !call.attrs.has("axes");
   for (size_t d = 0; d < sizes.size(); ++d)
     if (!shape.add(sizes[d], all || llvm::is_contained(axes, static_cast<int64_t>(d)))) return std::nullopt;
@@ -24,7 +24,7 @@ namespace {
 
 // Blocks are numbered in 31 bits.
 bool accepts_reduction(const OpCall& call, llvm::ArrayRef<Type> results) {
-  const DType x = call.operand(0).dtype;
+  const DType x = call["x"].dtype;
   const std::optional<cuda::AlternatingShape> shape = reduction_shape(call);
   if (!shape || !computes_in_f32(x) || !computes_in_f32(results[0].dtype)) return false;
   const cuda::ReductionPlan plan(*shape, dtype_bytes(x));
@@ -32,7 +32,7 @@ bool accepts_reduction(const OpCall& call, llvm::ArrayRef<Type> results) {
 }
 
 int64_t reduction_workspace(const OpCall& call, llvm::ArrayRef<Type>, const DeviceDescription&) {
-  const cuda::ReductionPlan plan(*reduction_shape(call), dtype_bytes(call.operand(0).dtype));
+  const cuda::ReductionPlan plan(*reduction_shape(call), dtype_bytes(call["x"].dtype));
   return plan.workspace() * static_cast<int64_t>(sizeof(float));
 }
 

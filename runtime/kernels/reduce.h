@@ -7,14 +7,14 @@
 
 namespace plimsoll {
 
-// Operand 0 of a reduction over {axes}, or over everything where the op has no axes; none when it alternates too often.
+// x of a reduction over {axes}, or over everything where the op has no axes; none when it alternates too often.
 std::optional<cuda::AlternatingShape> reduction_shape(const OpCall& call);
 
 // How dy [..., columns] is summed over its rows.
 cuda::AlternatingShape row_sums(const Type& dy);
 
 // Operand 0 around the axis of a softmax.
-inline AxisSplit softmax_axis(const OpCall& call) { return {call.operand(0).shape, call.attrs.get_int("axis")}; }
+inline AxisSplit softmax_axis(const OpCall& call) { return {call.operand(0).shape, call.get_int("axis")}; }
 
 namespace kernel {
 extern const CudaCandidate reduce_sum_two_stages, reduce_mean_two_stages, reduce_max_two_stages, reduce_min_two_stages,

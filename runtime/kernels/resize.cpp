@@ -27,7 +27,7 @@ bool accepts_resize(const OpCall& call, llvm::ArrayRef<Type> results) {
   const Shape &from = call.operand(0).shape, &to = results[0].shape;
   const llvm::SmallVector<size_t, 3> axes = resized_axes(call.attrs, call.operand(0).shape, results[0].shape);
   return axes.size() <= cuda::max_resized_axes && computes_in_f32(call.operand(0).dtype) &&
-         call.attrs.get_string("coordinate") != "tf_crop_and_resize" &&
+         call.get_string("coordinate") != "tf_crop_and_resize" &&
          llvm::all_of(axes, [&](size_t d) { return std::max(from[d], to[d]) <= longest; }) &&
          (axes.empty() || line_elements(from, to, axes.back()) <= longest);
 }
@@ -38,15 +38,15 @@ int64_t elements_along(llvm::ArrayRef<size_t> axes, const Shape& shape) {
   return elements;
 }
 
+int64_t workspace(const Attrs& attrs, const Shape& x, const Shape& y) {
+  const llvm::SmallVector<size_t, 3> axes = resized_axes(attrs, x, y);
+  return cuda::resize_workspace_bytes(elements_along(axes, x), elements_along(axes, y));
+}
 int64_t resize_workspace(const OpCall& call, llvm::ArrayRef<Type> results, const DeviceDescription&) {
-  const llvm::SmallVector<size_t, 3> axes = resized_axes(call.attrs, call.operand(0).shape, results[0].shape);
-  return cuda::resize_workspace_bytes(elements_along(axes, call.operand(0).shape),
-                                      elements_along(axes, results[0].shape));
+  return workspace(call.attrs, call["x"].shape, results[0].shape);
 }
 int64_t resize_grad_workspace(const OpCall& call, llvm::ArrayRef<Type> results, const DeviceDescription&) {
-  const llvm::SmallVector<size_t, 3> axes = resized_axes(call.attrs, call.operand(0).shape, results[0].shape);
-  return cuda::resize_workspace_bytes(elements_along(axes, results[0].shape),
-                                      elements_along(axes, call.operand(0).shape));
+  return workspace(call.attrs, results[0].shape, call["dy"].shape);
 }
 
 }  // namespace

@@ -5,7 +5,7 @@
 namespace plimsoll {
 
 // The batch's share in a running statistic. The biased variance of {count} elements becomes the unbiased estimate.
-double running_share(const Attrs& attrs);
+double running_share(const OpCall& call);
 
 namespace kernel {
 extern const CudaCandidate adamw_fused, sgd_fused, running_update_fused;

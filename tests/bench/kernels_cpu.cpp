@@ -73,7 +73,7 @@ double time_line(const CpuKernelTable& table, const Line& line, double budget) {
   const std::unique_ptr<PreparedKernel> prepared = llvm::cantFail(kernel.prepare(library, call, result_types));
   Tensor workspace(Type(DType::U8, {kernel.workspace_bytes(call, result_types)}));
   const double seconds = best_seconds(budget, [&] {
-    llvm::cantFail(kernel.launch({{op, call, operands, outs, workspace.data()}, prepared.get()}));
+    llvm::cantFail(kernel.launch({{call, operands, outs, workspace.data()}, prepared.get()}));
   });
 
   double bytes = 0;

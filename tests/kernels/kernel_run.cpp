@@ -88,7 +88,7 @@ std::vector<Tensor> run_kernel(const CpuCandidate& kernel, const KernelCase& c, 
   const int64_t bytes = kernel.workspace_bytes(call, result_types);
   Tensor workspace(Type(DType::U8, {bytes + 64}));
   std::memset(workspace.view().as<char>(), 0xa5, static_cast<size_t>(bytes + 64));
-  Status status = kernel.launch({{c.op, call, operands, views, workspace.data()}, prepared->get()});
+  Status status = kernel.launch({{call, operands, views, workspace.data()}, prepared->get()});
   if (status) FAIL(llvm::toString(std::move(status)));
   for (int64_t i = bytes; i < bytes + 64; ++i) REQUIRE(workspace.view().as<uint8_t>()[i] == 0xa5);
   for (InPlace pair : overlaps) {

@@ -154,9 +154,9 @@ Result<double> matmul_tflops_of(CudaLibraries& libraries, cudaStream_t stream, D
   const CudaLauncher& matmul = launcher_of(kernel::matmul_cublaslt);
   Attrs attrs;
   const Type* types[] = {&type, &type};
-  OpCall call(get_op("matmul"), attrs, types);
+  OpCall call(op_matmul, attrs, types);
   TensorView operands[] = {{type, a->data()}, {type, b->data()}}, results[] = {{type, y->data()}};
-  CudaCall launch{{op_matmul, call, operands, results, w->data()}, w->bytes(), 0, nullptr, stream};
+  CudaCall launch{{call, operands, results, w->data()}, w->bytes(), 0, nullptr, stream};
   Result<std::unique_ptr<CudaPrepared>> prepared = matmul.prepare(libraries, launch);
   if (!prepared) return prepared.takeError();
   launch.prepared = prepared->get();

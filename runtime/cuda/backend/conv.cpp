@@ -76,14 +76,15 @@ Result<std::unique_ptr<CudaPrepared>> prepare_convolution(CudaLibraries& librari
   return prepared;
 }
 
+// The bias is operand 2 of conv and conv_transpose; the gradients have two operands.
 Status add_bias(const CudaCall& k) {
   if (!k.has(2)) return Status::success();
-  llvm::ArrayRef<int64_t> y = k.results[0].type.shape;
-  const bool channels_last = k.attrs().get_int("channels_last");
+  const llvm::ArrayRef<int64_t> y = k.out_shape("y");
+  const bool channels_last = k.call.get_int("channels_last");
   const int64_t channels = channels_last ? y.back() : y[1];
   const int64_t inner = channels_last ? 1 : element_count(y.drop_front(2));
-  return launched(k,
-                  cuda::add_channel_bias(k.out_scalar(0), k.out(0), k.in(2), k.elements(), channels, inner, k.stream));
+  return launched(
+      k, cuda::add_channel_bias(k.out_scalar("y"), k.out("y"), k.in(2), k.elements(), channels, inner, k.stream));
 }
 
 template <ConvPass pass>
@@ -98,7 +99,7 @@ Status launch(const CudaCall& k) {
   const void* w = is_narrow ? k.workspace : at.w.data;
   if (Status s = prepared_cudnn(k).run(k, {at.x.data, w, at.y.data})) return s;
   if (!is_narrow) return add_bias(k);
-  return launched(k, cuda::cast_elements(cuda::Scalar::F32, k.out(0), k.in_scalar(0), w, k.elements(), k.stream));
+  return launched(k, cuda::cast_elements(cuda::Scalar::F32, k.out("dw"), k.in_scalar("x"), w, k.elements(), k.stream));
 }
 
 // ---- Space to depth: blocks of x, then of w or dw, at the start of the workspace ----
@@ -129,7 +130,7 @@ Status launch_space_to_depth(const CudaCall& k) {
     if (Status s = launched(k, cuda::space_to_depth(w, at.w.data, made.w, k.stream))) return s;
   if (Status s = prepared_cudnn(k).run(k, {x, w, at.y.data})) return s;
   if (pass == ConvPass::Forward) return add_bias(k);
-  return launched(k, cuda::depth_to_space(k.out_scalar(0), k.out(0), k.in_scalar(0), w, made.w, k.stream));
+  return launched(k, cuda::depth_to_space(k.out_scalar("dw"), k.out("dw"), k.in_scalar("x"), w, made.w, k.stream));
 }
 
 // ---- Space to batch: sub-images of x and y, then a narrow dw, at the start of the workspace ----
@@ -177,7 +178,7 @@ Status launch_space_to_batch(const CudaCall& k) {
     if (pass == ConvPass::Forward) made_result = cuda::batch_to_space(y_image, y, made.y, k.stream);
     if (pass == ConvPass::InputGradient) made_result = cuda::batch_to_space(x_image, x, made.x, k.stream);
     if (pass == ConvPass::WeightGradient)
-      made_result = cuda::add_chunk(k.out<float>(0), k.in_scalar(0), narrow_dw, run == 0, k.elements(), k.stream);
+      made_result = cuda::add_chunk(k.out<float>("dw"), k.in_scalar("x"), narrow_dw, run == 0, k.elements(), k.stream);
     if (Status s = launched(k, made_result)) return s;
   }
   return add_bias(k);

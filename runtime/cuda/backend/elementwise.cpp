@@ -19,7 +19,7 @@ using cuda::UnaryGrad;
 // ---- One operand ----
 
 Status map_unary(const CudaCall& k, Unary f, double a = 0, double b = 0) {
-  return launched(k, cuda::map_unary(f, a, b, k.out_scalar(0), k.out(0), k.in(0), k.elements(), k.stream));
+  return launched(k, cuda::map_unary(f, a, b, k.out_scalar("y"), k.out("y"), k.in("x"), k.elements(), k.stream));
 }
 
 Status launch_clip(const CudaCall& k) {
@@ -27,18 +27,19 @@ Status launch_clip(const CudaCall& k) {
   return map_unary(k, Unary::Clip, k.attrs().get_float("min", -infinity), k.attrs().get_float("max", infinity));
 }
 
-Status launch_gelu(const CudaCall& k) { return map_unary(k, is_tanh_form(k.attrs()) ? Unary::GeluTanh : Unary::Gelu); }
+Status launch_gelu(const CudaCall& k) { return map_unary(k, is_tanh_form(k.call) ? Unary::GeluTanh : Unary::Gelu); }
 
 Status map_grad(const CudaCall& k, UnaryGrad f) {
-  return launched(k, cuda::map_unary_grad(f, k.out_scalar(0), k.out(0), k.in(0), k.in(1), k.elements(), k.stream));
+  return launched(
+      k, cuda::map_unary_grad(f, k.out_scalar("dx"), k.out("dx"), k.in(0), k.in("dy"), k.elements(), k.stream));
 }
 
 Status launch_gelu_grad(const CudaCall& k) {
-  return map_grad(k, is_tanh_form(k.attrs()) ? UnaryGrad::GeluTanhGrad : UnaryGrad::GeluGrad);
+  return map_grad(k, is_tanh_form(k.call) ? UnaryGrad::GeluTanhGrad : UnaryGrad::GeluGrad);
 }
 
 Status map_test(const CudaCall& k, Test f) {
-  return launched(k, cuda::map_test(f, k.in_scalar(0), k.out<bool>(0), k.in(0), k.elements(), k.stream));
+  return launched(k, cuda::map_test(f, k.in_scalar("x"), k.out<bool>("y"), k.in("x"), k.elements(), k.stream));
 }
 
 template <Test f>
@@ -47,95 +48,94 @@ Status launch_test(const CudaCall& k) {
 }
 
 Status launch_is_inf(const CudaCall& k) {
-  const bool negative = k.attrs().get_int("negative", 1) != 0, positive = k.attrs().get_int("positive", 1) != 0;
+  const bool negative = k.call.get_int("negative") != 0, positive = k.call.get_int("positive") != 0;
   if (negative && positive) return map_test(k, Test::IsInf);
   if (negative) return map_test(k, Test::IsNegativeInf);
   if (positive) return map_test(k, Test::IsPositiveInf);
-  return launched(k, cuda::zero_bytes(k.out(0), k.results[0].type.bytes(), k.stream));
+  return launched(k, cuda::zero_bytes(k.out("y"), k.result("y").type.bytes(), k.stream));
 }
 
 Status launch_cast(const CudaCall& k) {
-  return launched(k, cuda::cast_elements(k.out_scalar(0), k.out(0), k.in_scalar(0), k.in(0), k.elements(), k.stream));
+  return launched(
+      k, cuda::cast_elements(k.out_scalar("y"), k.out("y"), k.in_scalar("x"), k.in("x"), k.elements(), k.stream));
 }
 
 bool casts_join(const CudaCall& first, const CudaCall& next) {
   auto is_16_bit = [](cuda::Scalar type) { return type == cuda::Scalar::BF16 || type == cuda::Scalar::F16; };
-  const cuda::Scalar x = first.in_scalar(0), y = first.out_scalar(0);
-  return next.in_scalar(0) == x && next.out_scalar(0) == y &&
+  const cuda::Scalar x = first.in_scalar("x"), y = first.out_scalar("y");
+  return next.in_scalar("x") == x && next.out_scalar("y") == y &&
          ((x == cuda::Scalar::F32 && is_16_bit(y)) || (y == cuda::Scalar::F32 && is_16_bit(x)));
 }
 
 Status launch_casts(llvm::ArrayRef<CudaCall> calls) {
   llvm::SmallVector<cuda::CastTensor, 8> tensors;
-  for (const CudaCall& k : calls) tensors.push_back({k.out(0), k.in(0), k.elements()});
+  for (const CudaCall& k : calls) tensors.push_back({k.out("y"), k.in("x"), k.elements()});
   const CudaCall& k = calls.front();
-  return launched(
-      k, cuda::cast_many(k.out_scalar(0), k.in_scalar(0), tensors.data(), static_cast<int>(tensors.size()), k.stream));
+  return launched(k, cuda::cast_many(k.out_scalar("y"), k.in_scalar("x"), tensors.data(),
+                                     static_cast<int>(tensors.size()), k.stream));
 }
 
 Status launch_copy(const CudaCall& k) {
-  return launched(k, cuda::copy_bytes(k.out(0), k.in(0), k.results[0].type.bytes(), k.stream));
+  return launched(k, cuda::copy_bytes(k.out("y"), k.in("x"), k.result("y").type.bytes(), k.stream));
 }
 
 Status launch_transfer(const CudaCall& k) {
-  return launched(k, cudaMemcpyAsync(k.out(0), k.in(0), static_cast<size_t>(k.results[0].type.bytes()),
+  return launched(k, cudaMemcpyAsync(k.out("y"), k.in("x"), static_cast<size_t>(k.result("y").type.bytes()),
                                      cudaMemcpyDefault, k.stream));
 }
 
 // ---- Several operands ----
 
 Status map_pair(const CudaCall& k, Binary f) {
-  return launched(k, cuda::map_binary(f, broadcast_call<2>(k), k.out_scalar(0), k.out(0), k.in_scalar(0), k.in(0),
+  return launched(k, cuda::map_binary(f, broadcast_call<2>(k), k.out_scalar("y"), k.out("y"), k.in_scalar(0), k.in(0),
                                       k.in_scalar(1), k.in(1), k.stream));
 }
 
-Status launch_mod(const CudaCall& k) { return map_pair(k, k.attrs().get_int("fmod") ? Binary::Fmod : Binary::Mod); }
+Status launch_mod(const CudaCall& k) { return map_pair(k, k.call.get_int("fmod") ? Binary::Fmod : Binary::Mod); }
 
 Status launch_shift(const CudaCall& k) {
-  return map_pair(k, k.attrs().get_string("direction") == "left" ? Binary::ShiftLeft : Binary::ShiftRight);
+  return map_pair(k, k.call.get_string("direction") == "left" ? Binary::ShiftLeft : Binary::ShiftRight);
 }
 
 Status launch_where(const CudaCall& k) {
-  return launched(
-      k, cuda::where(broadcast_call<3>(k), k.element_bytes(), k.out(0), k.in<bool>(0), k.in(1), k.in(2), k.stream));
+  return launched(k, cuda::where(broadcast_call<3>(k), k.element_bytes(), k.out("y"), k.in<bool>("condition"),
+                                 k.in("a"), k.in("b"), k.stream));
 }
 
 Status launch_add_n(const CudaCall& k) {
   llvm::SmallVector<const void*, 8> terms;
-  for (size_t i = 0; i < k.operands.size(); ++i) terms.push_back(k.in(i));
-  return launched(k, cuda::add_many(k.out_scalar(0), k.out(0), terms.data(), static_cast<int>(terms.size()),
+  for (const TensorView& term : k.operands) terms.push_back(term.data);
+  return launched(k, cuda::add_many(k.out_scalar("y"), k.out("y"), terms.data(), static_cast<int>(terms.size()),
                                     k.elements(), k.stream));
 }
 
 // ---- Random numbers ----
 
-cuda::RandomStream stream_of(const CudaCall& k, size_t rng) {
+cuda::RandomStream stream_of(const CudaCall& k) {
   const RandomDraws draws(k.attrs());
-  return {k.in<int64_t>(rng), draws.id, draws.first_block};
+  return {k.in<int64_t>("rng"), draws.id, draws.first_block};
 }
 
 Status launch_dropout(const CudaCall& k) {
-  return launched(k, cuda::dropout(stream_of(k, 1), k.attrs().get_float("ratio"), k.out_scalar(0), k.out(0), k.in(0),
+  return launched(k, cuda::dropout(stream_of(k), k.call.get_float("ratio"), k.out_scalar("y"), k.out("y"), k.in("x"),
                                    k.elements(), k.stream));
 }
 
 Status launch_random_uniform(const CudaCall& k) {
-  const Attrs& attrs = k.attrs();
-  return launched(k, cuda::random_uniform(stream_of(k, 0), attrs.get_float("low"), attrs.get_float("high"),
-                                          k.out_scalar(0), k.out(0), k.elements(), k.stream));
+  return launched(k, cuda::random_uniform(stream_of(k), k.call.get_float("low"), k.call.get_float("high"),
+                                          k.out_scalar("y"), k.out("y"), k.elements(), k.stream));
 }
 
 Status launch_random_normal(const CudaCall& k) {
-  const Attrs& attrs = k.attrs();
-  return launched(k, cuda::random_normal(stream_of(k, 0), attrs.get_float("mean"), attrs.get_float("scale"),
-                                         k.out_scalar(0), k.out(0), k.elements(), k.stream));
+  return launched(k, cuda::random_normal(stream_of(k), k.call.get_float("mean"), k.call.get_float("scale"),
+                                         k.out_scalar("y"), k.out("y"), k.elements(), k.stream));
 }
 
 constexpr CudaLauncher launchers[] = {
 #define PLIMSOLL_ROW(kernel_name, map) {kernel::kernel_name, [](const CudaCall& k) { return map; }},
 #define PLIMSOLL_UNARY(op, Name, formula) PLIMSOLL_ROW(op##_vectors, map_unary(k, Unary::Name))
 #define PLIMSOLL_UNARY_WITH(op, Name, first, second, formula) \
-  PLIMSOLL_ROW(op##_vectors, map_unary(k, Unary::Name, k.attrs().get_float(#first), k.attrs().get_float(#second)))
+  PLIMSOLL_ROW(op##_vectors, map_unary(k, Unary::Name, k.call.get_float(#first), k.call.get_float(#second)))
 #define PLIMSOLL_UNARY_GRAD(op, Name, formula) PLIMSOLL_ROW(op##_vectors, map_grad(k, UnaryGrad::Name))
 #define PLIMSOLL_BINARY(op, Name, formula) PLIMSOLL_ROW(op##_broadcast, map_pair(k, Binary::Name))
 #include "kernels/elementwise.def"

@@ -11,7 +11,7 @@ int64_t padded(const Type& type) { return align_to_tensor(type.bytes()); }
 }  // namespace
 
 HostReference::HostReference(const CudaCall& call, llvm::StringRef name, HostReferenceState& state)
-    : op_(call.op), attrs_(call.call.attrs), name_(name), state_(state) {
+    : op_(call.call.op), attrs_(call.call.attrs), name_(name), state_(state) {
   for (const TensorView& operand : call.operands) operand_types_.push_back(operand.type);
   for (size_t i = 0; i < operand_types_.size(); ++i)
     operand_pointers_.push_back(call.has(i) ? &operand_types_[i] : nullptr);
@@ -34,12 +34,12 @@ Status HostReference::launch(const CudaCall& call) {
   };
   for (size_t i = 0; i < operand_types_.size(); ++i) {
     if (!call.has(i)) continue;
-    if (Status s = copy(at, call.in(i), operand_types_[i])) return s;
+    if (Status s = copy(at, call.operands[i].data, operand_types_[i])) return s;
     at += padded(operand_types_[i]);
   }
   if (Status s = cuda_status(cudaLaunchHostFunc(call.stream, compute, this), name_)) return s;
   for (size_t i = 0; i < result_types_.size(); ++i) {
-    if (Status s = copy(call.out(i), at, result_types_[i])) return s;
+    if (Status s = copy(call.results[i].data, at, result_types_[i])) return s;
     at += padded(result_types_[i]);
   }
   return Status::success();

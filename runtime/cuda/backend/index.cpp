@@ -13,36 +13,39 @@
 namespace plimsoll {
 namespace {
 
-cuda::Indices indices_of(const CudaCall& k, size_t operand) { return {k.in(operand), k.in_scalar(operand)}; }
+cuda::Indices indices_of(const CudaCall& k, PortKey operand = "indices") {
+  return {k.in(operand), k.in_scalar(operand)};
+}
 
 Status launch_gather(const CudaCall& k) {
-  const AxisSplit x(k.in_shape(0), k.attrs().get_int("axis"));
-  return launched(k, cuda::gather_rows(k.out(0), k.in(0), indices_of(k, 1), x.outer, x.length, k.operands[1].elements(),
-                                       x.inner * k.element_bytes(), k.stream));
+  const AxisSplit x(k.in_shape("x"), k.call.get_int("axis"));
+  return launched(k, cuda::gather_rows(k.out("y"), k.in("x"), indices_of(k), x.outer, x.length,
+                                       k.call["indices"].elements(), x.inner * k.element_bytes(), k.stream));
 }
 
 Status launch_gather_grad(const CudaCall& k) {
-  const AxisSplit dx(k.out_shape(0), k.attrs().get_int("axis"));
-  return launched(k, cuda::gather_rows_grad(k.out_scalar(0), k.out(0), k.in(1), k.in(2), indices_of(k, 0), dx.outer,
-                                            dx.length, k.operands[0].elements(), dx.inner, k.workspace, k.stream));
+  const AxisSplit dx(k.out_shape("dx"), k.call.get_int("axis"));
+  return launched(
+      k, cuda::gather_rows_grad(k.out_scalar("dx"), k.out("dx"), k.in("dy"), k.in("addend"), indices_of(k), dx.outer,
+                                dx.length, k.call["indices"].elements(), dx.inner, k.workspace, k.stream));
 }
 
-// Indices in operand 1 along an axis of a tensor of shape `whole`.
+// Indices along an axis of a tensor of shape `whole`.
 cuda::ElementIndices element_indices(const CudaCall& k, llvm::ArrayRef<int64_t> whole) {
-  const int64_t axis = k.attrs().get_int("axis");
-  const llvm::ArrayRef<int64_t> shape = k.in_shape(1);
+  const int64_t axis = k.call.get_int("axis");
+  const llvm::ArrayRef<int64_t> shape = k.in_shape("indices");
   const Shape own = row_major_strides(whole);
   Shape steps = own;
   steps[axis] = 0;
-  return {copy_nest(shape, row_major_strides(shape), steps), indices_of(k, 1), whole[axis], own[axis]};
+  return {copy_nest(shape, row_major_strides(shape), steps), indices_of(k), whole[axis], own[axis]};
 }
 
-// Coordinates in operand 1 into a tensor of shape `whole`.
+// Coordinates into a tensor of shape `whole`.
 cuda::TupleIndices tuple_indices(const CudaCall& k, llvm::ArrayRef<int64_t> whole, int64_t batch_dims) {
-  llvm::ArrayRef<int64_t> shape = k.in_shape(1);
+  llvm::ArrayRef<int64_t> shape = k.in_shape("indices");
   const int64_t depth = shape.back();
   cuda::TupleIndices places;
-  places.indices = indices_of(k, 1);
+  places.indices = indices_of(k);
   places.tuples = element_count(shape.drop_back());
   places.tuples_per_batch = element_count(shape.drop_back().drop_front(batch_dims));
   places.batch_size = element_count(whole.drop_front(batch_dims));
@@ -54,25 +57,25 @@ cuda::TupleIndices tuple_indices(const CudaCall& k, llvm::ArrayRef<int64_t> whol
 }
 
 Status launch_gather_elements(const CudaCall& k) {
-  return launched(
-      k, cuda::gather_elements(element_indices(k, k.in_shape(0)), k.out(0), k.in(0), k.element_bytes(), k.stream));
+  return launched(k, cuda::gather_elements(element_indices(k, k.in_shape("x")), k.out("y"), k.in("x"),
+                                           k.element_bytes(), k.stream));
 }
 
 Status launch_gather_nd(const CudaCall& k) {
-  const auto places = tuple_indices(k, k.in_shape(0), k.attrs().get_int("batch_dims"));
-  return launched(k, cuda::gather_tuples(places, k.out(0), k.in(0), k.element_bytes(), k.stream));
+  const auto places = tuple_indices(k, k.in_shape("x"), k.call.get_int("batch_dims"));
+  return launched(k, cuda::gather_tuples(places, k.out("y"), k.in("x"), k.element_bytes(), k.stream));
 }
 
 Status launch_one_hot(const CudaCall& k) {
-  const AxisSplit y(k.out_shape(0), k.attrs().get_int("axis"));
-  return launched(
-      k, cuda::one_hot(k.out(0), indices_of(k, 0), k.in(1), y.outer, y.length, y.inner, k.element_bytes(), k.stream));
+  const AxisSplit y(k.out_shape("y"), k.call.get_int("axis"));
+  return launched(k, cuda::one_hot(k.out("y"), indices_of(k), k.in("values"), y.outer, y.length, y.inner,
+                                   k.element_bytes(), k.stream));
 }
 
 // ---- scatter ----
 
-cuda::Reduction reduction_of(const Attrs& attrs) {
-  llvm::StringRef name = attrs.get_string("reduction", "none");
+cuda::Reduction reduction_of(const OpCall& call) {
+  const llvm::StringRef name = call.get_string("reduction");
   if (name == "add") return cuda::Reduction::Add;
   if (name == "mul") return cuda::Reduction::Mul;
   if (name == "max") return cuda::Reduction::Max;
@@ -81,65 +84,66 @@ cuda::Reduction reduction_of(const Attrs& attrs) {
 
 // The result starts as a copy of x, if it does not stand in x's place already.
 Status copy_operand(const CudaCall& k) {
-  if (k.out(0) == k.in(0)) return Status::success();
-  return launched(k, cuda::copy_bytes(k.out(0), k.in(0), k.results[0].type.bytes(), k.stream));
+  if (k.out("y") == k.in("x")) return Status::success();
+  return launched(k, cuda::copy_bytes(k.out("y"), k.in("x"), k.result("y").type.bytes(), k.stream));
 }
 
 Status launch_scatter_elements(const CudaCall& k) {
   if (Status s = copy_operand(k)) return s;
-  const Type& y = k.results[0].type;
-  return launched(k, cuda::scatter_elements(reduction_of(k.attrs()), element_indices(k, y.shape), k.out_scalar(0),
-                                            k.out(0), y.elements(), k.in(2), k.workspace, k.stream));
+  return launched(k,
+                  cuda::scatter_elements(reduction_of(k.call), element_indices(k, k.out_shape("y")), k.out_scalar("y"),
+                                         k.out("y"), k.elements(), k.in("updates"), k.workspace, k.stream));
 }
 
 Status launch_scatter_nd(const CudaCall& k) {
   if (Status s = copy_operand(k)) return s;
-  const Type& y = k.results[0].type;
-  return launched(k, cuda::scatter_tuples(reduction_of(k.attrs()), tuple_indices(k, y.shape, 0), k.out_scalar(0),
-                                          k.out(0), y.elements(), k.in(2), k.workspace, k.stream));
+  return launched(k,
+                  cuda::scatter_tuples(reduction_of(k.call), tuple_indices(k, k.out_shape("y"), 0), k.out_scalar("y"),
+                                       k.out("y"), k.elements(), k.in("updates"), k.workspace, k.stream));
 }
 
 // ---- Along an axis ----
 
 cuda::Axis axis_of(const CudaCall& k) {
-  const AxisSplit x(k.in_shape(0), k.attrs().get_int("axis"));
+  const AxisSplit x(k.in_shape("x"), k.call.get_int("axis"));
   return {x.outer, x.length, x.inner};
 }
 
 Status launch_cumsum(const CudaCall& k) {
-  const auto ends = k.attrs().get_int("exclusive") ? cuda::ScanEnds::Exclusive : cuda::ScanEnds::Inclusive;
-  const auto start = k.attrs().get_int("reverse") ? cuda::ScanStart::Last : cuda::ScanStart::First;
-  return launched(k, cuda::running_sums(k.out_scalar(0), k.out(0), k.in(0), axis_of(k), ends, start, k.stream));
+  const auto ends = k.call.get_int("exclusive") ? cuda::ScanEnds::Exclusive : cuda::ScanEnds::Inclusive;
+  const auto start = k.call.get_int("reverse") ? cuda::ScanStart::Last : cuda::ScanStart::First;
+  return launched(k, cuda::running_sums(k.out_scalar("y"), k.out("y"), k.in("x"), axis_of(k), ends, start, k.stream));
 }
 
 Status launch_triangular(const CudaCall& k) {
-  llvm::ArrayRef<int64_t> shape = k.out_shape(0);
-  const auto triangle = k.attrs().get_int("upper") ? cuda::Triangle::Upper : cuda::Triangle::Lower;
+  llvm::ArrayRef<int64_t> shape = k.out_shape("y");
+  const auto triangle = k.call.get_int("upper") ? cuda::Triangle::Upper : cuda::Triangle::Lower;
   return launched(
-      k, cuda::triangular(triangle, k.attrs().get_int("k"), k.out(0), k.in(0), element_count(shape.drop_back(2)),
+      k, cuda::triangular(triangle, k.call.get_int("k"), k.out("y"), k.in("x"), element_count(shape.drop_back(2)),
                           shape[shape.size() - 2], shape.back(), k.element_bytes(), k.stream));
 }
 
 Status launch_reverse_sequence(const CudaCall& k) {
-  const int64_t batch = k.attrs().get_int("batch_axis"), time = k.attrs().get_int("time_axis");
-  const llvm::ArrayRef<int64_t> shape = k.out_shape(0);
+  const int64_t batch = k.call.get_int("batch_axis"), time = k.call.get_int("time_axis");
+  const llvm::ArrayRef<int64_t> shape = k.out_shape("y");
   const Shape strides = row_major_strides(shape);
-  const cuda::Sequences sequences{indices_of(k, 1), shape[batch],  strides[batch],
-                                  shape[time],      strides[time], std::min(strides[batch], strides[time])};
-  return launched(k, cuda::reverse_sequences(sequences, k.out(0), k.in(0), k.elements(), k.element_bytes(), k.stream));
+  const cuda::Sequences sequences{indices_of(k, "lens"), shape[batch],  strides[batch],
+                                  shape[time],           strides[time], std::min(strides[batch], strides[time])};
+  return launched(k,
+                  cuda::reverse_sequences(sequences, k.out("y"), k.in("x"), k.elements(), k.element_bytes(), k.stream));
 }
 
 Status launch_top_k(const CudaCall& k) {
-  const auto extreme = k.attrs().get_int("largest", 1) ? cuda::Extreme::Largest : cuda::Extreme::Smallest;
-  return launched(k, cuda::top_k(extreme, k.attrs().get_int("k"), k.in_scalar(0), k.out(0), k.out<int64_t>(1), k.in(0),
-                                 axis_of(k), k.stream));
+  const auto extreme = k.call.get_int("largest") ? cuda::Extreme::Largest : cuda::Extreme::Smallest;
+  return launched(k, cuda::top_k(extreme, k.call.get_int("k"), k.in_scalar("x"), k.out("values"),
+                                 k.out<int64_t>("indices"), k.in("x"), axis_of(k), k.stream));
 }
 
 template <cuda::Extreme extreme>
 Status launch_arg(const CudaCall& k) {
-  const auto ties = k.attrs().get_int("select_last") ? cuda::Ties::Last : cuda::Ties::First;
-  return launched(k,
-                  cuda::arg_extreme(extreme, ties, k.in_scalar(0), k.out<int64_t>(0), k.in(0), axis_of(k), k.stream));
+  const auto ties = k.call.get_int("select_last") ? cuda::Ties::Last : cuda::Ties::First;
+  return launched(
+      k, cuda::arg_extreme(extreme, ties, k.in_scalar("x"), k.out<int64_t>("y"), k.in("x"), axis_of(k), k.stream));
 }
 
 constexpr CudaLauncher launchers[] = {

@@ -20,7 +20,7 @@ const CudaLauncher& launcher_of(const CudaCandidate& candidate) {
 Status launched(const CudaCall& k, cudaError_t error) {
   if (error == cudaSuccess) return Status::success();
   const std::string type = k.results.empty() ? std::string() : " of " + to_string(k.results[0].type);
-  return model_error(k.op.name + type + ": " + cudaGetErrorString(error));
+  return model_error(k.call.op.name + type + ": " + cudaGetErrorString(error));
 }
 
 }  // namespace plimsoll

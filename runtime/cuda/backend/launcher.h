@@ -31,8 +31,8 @@ struct CudaCall : KernelCall {
   CudaPrepared* prepared = nullptr;  // what the launcher's prepare returned, if it has one
   cudaStream_t stream = nullptr;
 
-  cuda::Scalar in_scalar(size_t i) const { return scalar_of(operands[i].type.dtype); }
-  cuda::Scalar out_scalar(size_t i) const { return scalar_of(results[i].type.dtype); }
+  cuda::Scalar in_scalar(PortKey name) const { return scalar_of(operand(name).type.dtype); }
+  cuda::Scalar out_scalar(PortKey name) const { return scalar_of(result(name).type.dtype); }
 
   static constexpr cuda::Scalar scalar_of(DType dtype) { return static_cast<cuda::Scalar>(dtype); }
 };

@@ -9,42 +9,43 @@ static_assert(static_cast<cuda::LossReduction>(LossReduction::Mean) == cuda::Los
               static_cast<cuda::LossReduction>(LossReduction::Sum) == cuda::LossReduction::Sum &&
               static_cast<cuda::LossReduction>(LossReduction::None) == cuda::LossReduction::None);
 
-cuda::ClassScores scores_of(const Type& scores, const Attrs& attrs) {
+cuda::ClassScores scores_of(const Type& scores, const CudaCall& k) {
   const AxisSplit view(scores.shape, 1);
-  return {view.outer, attrs.get_int("classes", view.length), view.inner, CudaCall::scalar_of(scores.dtype),
+  return {view.outer, k.attrs().get_int("classes", view.length), view.inner, CudaCall::scalar_of(scores.dtype),
           view.length};
 }
 
-// Labels and class weights are these operands.
-cuda::ClassLabels labels_of(const CudaCall& k, size_t labels, size_t weights) {
+cuda::ClassLabels labels_of(const CudaCall& k) {
   const Attrs& attrs = k.attrs();
-  return {.labels = k.in(labels),
-          .type = k.in_scalar(labels),
-          .weights = k.in<float>(weights),
+  return {.labels = k.in("labels"),
+          .type = k.in_scalar("labels"),
+          .weights = k.in<float>("class_weights"),
           .ignores = attrs.has("ignore_index"),
           .ignore_index = attrs.get_int("ignore_index"),
-          .reduction = static_cast<cuda::LossReduction>(reduction_of(attrs)),
+          .reduction = static_cast<cuda::LossReduction>(reduction_of(k.call)),
           .smoothing = static_cast<float>(attrs.get_float("label_smoothing"))};
 }
 
 Status launch_cross_entropy(const CudaCall& k) {
-  return launched(k, cuda::cross_entropy(scores_of(k.call.operand(0), k.attrs()), labels_of(k, 1, 2), k.out<float>(0),
-                                         k.out<float>(1), k.out<float>(2), k.in(0), k.scratch<float>(), k.stream));
+  return launched(
+      k, cuda::cross_entropy(scores_of(k.call["logits"], k), labels_of(k), k.out<float>("loss"), k.out<float>("lse"),
+                             k.out<float>("weight"), k.in("logits"), k.scratch<float>(), k.stream));
 }
 
 Status launch_cross_entropy_grad(const CudaCall& k) {
-  return launched(k, cuda::cross_entropy_grad(scores_of(k.call.operand(0), k.attrs()), labels_of(k, 1, 5), k.out(0),
-                                              k.in(0), k.in<float>(2), k.in<float>(3), k.in<float>(4), k.stream));
+  return launched(
+      k, cuda::cross_entropy_grad(scores_of(k.call["logits"], k), labels_of(k), k.out("dlogits"), k.in("logits"),
+                                  k.in<float>("lse"), k.in<float>("weight"), k.in<float>("dloss"), k.stream));
 }
 
 Status launch_nll_loss(const CudaCall& k) {
-  return launched(k, cuda::nll_loss(scores_of(k.call.operand(0), k.attrs()), labels_of(k, 1, 2), k.out<float>(0),
-                                    k.out<float>(1), k.in(0), k.scratch<float>(), k.stream));
+  return launched(k, cuda::nll_loss(scores_of(k.call["log_probs"], k), labels_of(k), k.out<float>("loss"),
+                                    k.out<float>("weight"), k.in("log_probs"), k.scratch<float>(), k.stream));
 }
 
 Status launch_nll_loss_grad(const CudaCall& k) {
-  return launched(k, cuda::nll_loss_grad(scores_of(k.results[0].type, k.attrs()), labels_of(k, 0, 3), k.out(0),
-                                         k.in<float>(1), k.in<float>(2), k.stream));
+  return launched(k, cuda::nll_loss_grad(scores_of(k.result("dlog_probs").type, k), labels_of(k), k.out("dlog_probs"),
+                                         k.in<float>("weight"), k.in<float>("dloss"), k.stream));
 }
 
 constexpr CudaLauncher launchers[] = {

@@ -12,7 +12,7 @@
 namespace plimsoll {
 namespace {
 
-Status run(const CudaCall& k, size_t a, size_t b, const void* addend = nullptr) {
+Status run(const CudaCall& k, PortKey a, PortKey b, const void* addend = nullptr) {
   return static_cast<PreparedMatmul*>(k.prepared)->run(k, k.in(a), k.in(b), addend);
 }
 
@@ -23,69 +23,66 @@ Matrix last_two(const Type& type, bool transposed) {
 }
 
 Result<std::unique_ptr<CudaPrepared>> prepare_matmul(CudaLibraries& libraries, const CudaCall& k) {
-  const Type &a = k.operands[0].type, &b = k.operands[1].type, &y = k.results[0].type;
+  const Type &a = k.call["a"], &b = k.call["b"], &y = k.result("y").type;
   const Matmul matmul{.y = last_two(y, false),
-                      .a = last_two(a, k.attrs().get_int("transpose_a")),
-                      .b = last_two(b, k.attrs().get_int("transpose_b")),
+                      .a = last_two(a, k.call.get_int("transpose_a")),
+                      .b = last_two(b, k.call.get_int("transpose_b")),
                       .type = a.dtype,
                       .y_type = y.dtype,
                       .batch = matmul_batch(y, a, b)};
   return prepare_matmul_plan(libraries, k, matmul);
 }
 
-Status launch_matmul(const CudaCall& k) { return run(k, 0, 1); }
+Status launch_matmul(const CudaCall& k) { return run(k, "a", "b"); }
 
 // ---- linear ----
 
 // The matmul of x, or dy, and w.
 Matmul linear_matmul(const CudaCall& k) {
-  const Type &x = k.operands[0].type, &w = k.operands[1].type, &y = k.results[0].type;
+  const Type &x = k.operands[0].type, &w = k.call["w"], &y = k.results[0].type;
   return {.y = {rows_of(y), y.shape.back()},
           .a = {rows_of(x), x.shape.back()},
-          .b = {w.shape[0], w.shape[1], k.attrs().get_int("transpose_w") != 0},
+          .b = {w.shape[0], w.shape[1], k.call.get_int("transpose_w") != 0},
           .type = x.dtype,
           .y_type = y.dtype};
 }
 
 Result<std::unique_ptr<CudaPrepared>> prepare_linear(CudaLibraries& libraries, const CudaCall& k) {
   Matmul matmul = linear_matmul(k);
-  if (k.has(2)) {
-    matmul.epilogue = Epilogue::Bias;
-    matmul.epilogue_data = k.in(2);
-  }
+  matmul.epilogue_data = k.in("bias");
+  if (matmul.epilogue_data) matmul.epilogue = Epilogue::Bias;
   return prepare_matmul_plan(libraries, k, matmul);
 }
 
-Status launch_linear(const CudaCall& k) { return run(k, 0, 1, k.in(3)); }
+Status launch_linear(const CudaCall& k) { return run(k, "x", "w", k.in("addend")); }
 
 // ---- linear_gelu_grad ----
 
 Result<std::unique_ptr<CudaPrepared>> prepare_dgelu(CudaLibraries& libraries, const CudaCall& k) {
   Matmul matmul = linear_matmul(k);
   matmul.epilogue = Epilogue::GeluGradient;
-  matmul.epilogue_data = k.in(2);
+  matmul.epilogue_data = k.in("x");
   return prepare_matmul_plan(libraries, k, matmul);
 }
 
-Status launch_dgelu(const CudaCall& k) { return run(k, 0, 1); }
+Status launch_dgelu(const CudaCall& k) { return run(k, "dy", "w"); }
 
 Result<std::unique_ptr<CudaPrepared>> prepare_before_gelu_grad(CudaLibraries& libraries, const CudaCall& k) {
   return prepare_matmul_plan(libraries, k, linear_matmul(k));
 }
 
 Status launch_before_gelu_grad(const CudaCall& k) {
-  if (Status s = run(k, 0, 1)) return s;
-  const auto gradient = is_tanh_form(k.attrs()) ? cuda::UnaryGrad::GeluTanhGrad : cuda::UnaryGrad::GeluGrad;
-  return launched(k,
-                  cuda::map_unary_grad(gradient, k.out_scalar(0), k.out(0), k.in(2), k.out(0), k.elements(), k.stream));
+  if (Status s = launch_dgelu(k)) return s;
+  const auto gradient = is_tanh_form(k.call) ? cuda::UnaryGrad::GeluTanhGrad : cuda::UnaryGrad::GeluGrad;
+  return launched(k, cuda::map_unary_grad(gradient, k.out_scalar("dx"), k.out("dx"), k.in("x"), k.out("dx"),
+                                          k.elements(), k.stream));
 }
 
 // ---- linear_dw ----
 
 Matmul weight_gradient(const CudaCall& k) {
-  const WeightGradientSides sides(k.attrs());
-  const Type &left = k.operands[sides.left].type, &right = k.operands[sides.right].type;
-  const Type& dw = k.results[0].type;
+  const WeightGradientSides sides(k.call);
+  const Type &left = k.call[sides.left], &right = k.call[sides.right], &dw = k.result("dw").type;
   return {.y = {dw.shape[0], dw.shape[1]},
           .a = {rows_of(left), dw.shape[0], true, left.shape.back()},
           .b = {rows_of(right), dw.shape[1], false, right.shape.back()},
@@ -100,26 +97,26 @@ Result<std::unique_ptr<CudaPrepared>> prepare_linear_dw(CudaLibraries& libraries
 // The matmul itself sums dy for the bias.
 Result<std::unique_ptr<CudaPrepared>> prepare_bgrad(CudaLibraries& libraries, const CudaCall& k) {
   Matmul matmul = weight_gradient(k);
-  matmul.epilogue = k.attrs().get_int("transpose_w") ? Epilogue::RowSumsOfA : Epilogue::ColumnSumsOfB;
-  matmul.epilogue_data = k.out(1);
+  matmul.epilogue = k.call.get_int("transpose_w") ? Epilogue::RowSumsOfA : Epilogue::ColumnSumsOfB;
+  matmul.epilogue_data = k.out("dbias");
   return prepare_matmul_plan(libraries, k, matmul);
 }
 
 Status launch_bgrad(const CudaCall& k) {
-  const WeightGradientSides sides(k.attrs());
-  return run(k, sides.left, sides.right, k.in(2));
+  const WeightGradientSides sides(k.call);
+  return run(k, sides.left, sides.right, k.in("addend"));
 }
 
 // The sum takes over the matmul's workspace.
 Status launch_linear_dw(const CudaCall& k) {
   if (Status s = launch_bgrad(k)) return s;
-  if (k.results.size() == 1) return Status::success();
+  if (!k.call.gives("dbias")) return Status::success();
   return launched(k, cuda::reduce({.reduction = cuda::Reduction::Sum,
-                                   .shape = row_sums(k.operands[1].type),
-                                   .x = k.in(1),
-                                   .y = k.out(1),
-                                   .x_type = k.in_scalar(1),
-                                   .y_type = k.out_scalar(1),
+                                   .shape = row_sums(k.call["dy"]),
+                                   .x = k.in("dy"),
+                                   .y = k.out("dbias"),
+                                   .x_type = k.in_scalar("dy"),
+                                   .y_type = k.out_scalar("dbias"),
                                    .workspace = k.scratch<float>()},
                                   k.stream));
 }

@@ -23,49 +23,51 @@ Status launch_copies(const CudaCall& k) {
   return copies_of(k, [&](const StridedCopy& each) { return copy(k, each); });
 }
 
-Status zero(const CudaCall& k) { return launched(k, cuda::zero_bytes(k.out(0), k.results[0].type.bytes(), k.stream)); }
+Status zero(const CudaCall& k) {
+  return launched(k, cuda::zero_bytes(k.out("dx"), k.result("dx").type.bytes(), k.stream));
+}
 
 // Padding with zeros where dy's elements stay neighbours; else zeros, then a copy.
 Status launch_slice_grad(const CudaCall& k) {
-  const llvm::ArrayRef<int64_t> shape = k.in_shape(0), whole = k.out_shape(0);
+  const llvm::ArrayRef<int64_t> shape = k.in_shape("dy"), whole = k.out_shape("dx");
   if (element_count(shape) == 0) return zero(k);
-  if (llvm::all_of(k.attrs().get_ints("steps"), [](int64_t step) { return step == 1; })) {
+  if (llvm::all_of(k.call.get_ints("steps"), [](int64_t step) { return step == 1; })) {
     cuda::Pad pad;
     pad.rank = static_cast<int>(shape.size());
     llvm::copy(whole, pad.padded);
     llvm::copy(shape, pad.inner);
-    llvm::copy(k.attrs().get_ints("starts"), pad.before);
-    return launched(k, cuda::pad(pad, k.out(0), k.in(0), nullptr, k.element_bytes(), k.stream));
+    llvm::copy(k.call.get_ints("starts"), pad.before);
+    return launched(k, cuda::pad(pad, k.out("dx"), k.in("dy"), nullptr, k.element_bytes(), k.stream));
   }
   if (Status s = zero(k)) return s;
   return copy(k, slice_grad_copy(k));
 }
 
-cuda::PadMode pad_mode(const Attrs& attrs) {
-  llvm::StringRef mode = attrs.get_string("mode", "constant");
+cuda::PadMode pad_mode(const OpCall& call) {
+  const llvm::StringRef mode = call.get_string("mode");
   if (mode == "reflect") return cuda::PadMode::Reflect;
   if (mode == "edge") return cuda::PadMode::Edge;
   return mode == "wrap" ? cuda::PadMode::Wrap : cuda::PadMode::Constant;
 }
 
-cuda::Pad pad_of(const Attrs& attrs, llvm::ArrayRef<int64_t> padded, llvm::ArrayRef<int64_t> inner) {
+cuda::Pad pad_of(const OpCall& call, llvm::ArrayRef<int64_t> padded, llvm::ArrayRef<int64_t> inner) {
   cuda::Pad pad;
-  pad.mode = pad_mode(attrs);
+  pad.mode = pad_mode(call);
   pad.rank = static_cast<int>(padded.size());
   llvm::copy(padded, pad.padded);
   llvm::copy(inner, pad.inner);
-  llvm::copy(attrs.get_ints("before"), pad.before);
+  llvm::copy(call.get_ints("before"), pad.before);
   return pad;
 }
 
 Status launch_pad(const CudaCall& k) {
-  const cuda::Pad pad = pad_of(k.attrs(), k.out_shape(0), k.in_shape(0));
-  return launched(k, cuda::pad(pad, k.out(0), k.in(0), k.in(1), k.element_bytes(), k.stream));
+  const cuda::Pad pad = pad_of(k.call, k.out_shape("y"), k.in_shape("x"));
+  return launched(k, cuda::pad(pad, k.out("y"), k.in("x"), k.in("value"), k.element_bytes(), k.stream));
 }
 
 Status launch_pad_grad(const CudaCall& k) {
-  const cuda::Pad pad = pad_of(k.attrs(), k.in_shape(0), k.out_shape(0));
-  return launched(k, cuda::pad_grad(pad, k.out_scalar(0), k.out(0), k.in(0), k.stream));
+  const cuda::Pad pad = pad_of(k.call, k.in_shape("dy"), k.out_shape("dx"));
+  return launched(k, cuda::pad_grad(pad, k.out_scalar("dx"), k.out("dx"), k.in("dy"), k.stream));
 }
 
 constexpr CudaLauncher launchers[] = {

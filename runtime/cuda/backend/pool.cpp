@@ -10,41 +10,42 @@ cuda::PoolShape pool_of(const Attrs& attrs, llvm::ArrayRef<int64_t> x, llvm::Arr
   return {pool_window<int32_t>(attrs, x, y), x[0], channels_last ? x.back() : x[1], channels_last};
 }
 
-bool includes_padding(const CudaCall& k) { return k.attrs().get_int("count_include_pad") != 0; }
+bool includes_padding(const CudaCall& k) { return k.call.get_int("count_include_pad") != 0; }
 
 Status launch_max_pool(const CudaCall& k) {
-  const cuda::PoolShape shape = pool_of(k.attrs(), k.in_shape(0), k.out_shape(0));
-  uint8_t* choices = k.results.size() > 1 ? k.out<uint8_t>(1) : nullptr;
-  return launched(k, cuda::max_pool(shape, k.in_scalar(0), k.out(0), choices, k.in(0), k.stream));
+  const cuda::PoolShape shape = pool_of(k.attrs(), k.in_shape("x"), k.out_shape("y"));
+  return launched(
+      k, cuda::max_pool(shape, k.in_scalar("x"), k.out("y"), k.out_if_given<uint8_t>("choices"), k.in("x"), k.stream));
 }
 
 Status launch_max_pool_with_indices(const CudaCall& k) {
-  const cuda::PoolShape shape = pool_of(k.attrs(), k.in_shape(0), k.out_shape(0));
-  const bool columns_first = k.attrs().get_int("storage_order") != 0;
-  return launched(k, cuda::max_pool_with_indices(shape, k.in_scalar(0), k.out(0), k.out<int64_t>(1), columns_first,
-                                                 k.in(0), k.stream));
+  const cuda::PoolShape shape = pool_of(k.attrs(), k.in_shape("x"), k.out_shape("y"));
+  const bool columns_first = k.call.get_int("storage_order") != 0;
+  return launched(k, cuda::max_pool_with_indices(shape, k.in_scalar("x"), k.out("y"), k.out<int64_t>("indices"),
+                                                 columns_first, k.in("x"), k.stream));
 }
 
 // From x, the choices are made first.
 Status launch_max_pool_grad(const CudaCall& k) {
-  const cuda::PoolShape shape = pool_of(k.attrs(), k.out_shape(0), k.in_shape(1));
-  const auto* choices = k.in<uint8_t>(0);
-  if (k.call.operand(0).dtype != DType::U8) {
+  const cuda::PoolShape shape = pool_of(k.attrs(), k.out_shape("dx"), k.in_shape("dy"));
+  const auto* choices = k.in<uint8_t>("x");
+  if (k.call["x"].dtype != DType::U8) {
     auto* made = static_cast<uint8_t*>(k.workspace);
-    if (Status s = launched(k, cuda::max_pool(shape, k.in_scalar(0), nullptr, made, k.in(0), k.stream))) return s;
+    if (Status s = launched(k, cuda::max_pool(shape, k.in_scalar("x"), nullptr, made, k.in("x"), k.stream))) return s;
     choices = made;
   }
-  return launched(k, cuda::max_pool_grad(shape, k.in_scalar(1), k.out(0), choices, k.in(1), k.stream));
+  return launched(k, cuda::max_pool_grad(shape, k.in_scalar("dy"), k.out("dx"), choices, k.in("dy"), k.stream));
 }
 
 Status launch_average_pool(const CudaCall& k) {
-  const cuda::PoolShape shape = pool_of(k.attrs(), k.in_shape(0), k.out_shape(0));
-  return launched(k, cuda::average_pool(shape, k.in_scalar(0), includes_padding(k), k.out(0), k.in(0), k.stream));
+  const cuda::PoolShape shape = pool_of(k.attrs(), k.in_shape("x"), k.out_shape("y"));
+  return launched(k, cuda::average_pool(shape, k.in_scalar("x"), includes_padding(k), k.out("y"), k.in("x"), k.stream));
 }
 
 Status launch_average_pool_grad(const CudaCall& k) {
-  const cuda::PoolShape shape = pool_of(k.attrs(), k.out_shape(0), k.in_shape(0));
-  return launched(k, cuda::average_pool_grad(shape, k.in_scalar(0), includes_padding(k), k.out(0), k.in(0), k.stream));
+  const cuda::PoolShape shape = pool_of(k.attrs(), k.out_shape("dx"), k.in_shape("dy"));
+  return launched(
+      k, cuda::average_pool_grad(shape, k.in_scalar("dy"), includes_padding(k), k.out("dx"), k.in("dy"), k.stream));
 }
 
 constexpr CudaLauncher launchers[] = {

@@ -12,7 +12,7 @@ Status PreparedCudnn::run(const CudaCall& k, llvm::ArrayRef<const void*> tensors
 }
 
 Status workspace_too_small(const CudaCall& k, int64_t asked) {
-  return system_error("cuDNN asks for " + format_bytes(asked) + " of workspace for " + k.op.name +
+  return system_error("cuDNN asks for " + format_bytes(asked) + " of workspace for " + k.call.op.name +
                       ", the plan gives it " + format_bytes(k.workspace_bytes));
 }
 

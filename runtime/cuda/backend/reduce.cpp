@@ -10,10 +10,10 @@ template <cuda::Reduction reduction>
 Status launch_reduction(const CudaCall& k) {
   return launched(k, cuda::reduce({.reduction = reduction,
                                    .shape = *reduction_shape(k.call),
-                                   .x = k.in(0),
-                                   .y = k.out(0),
-                                   .x_type = k.in_scalar(0),
-                                   .y_type = k.out_scalar(0),
+                                   .x = k.in("x"),
+                                   .y = k.out("y"),
+                                   .x_type = k.in_scalar("x"),
+                                   .y_type = k.out_scalar("y"),
                                    .workspace = k.scratch<float>()},
                                   k.stream));
 }
@@ -28,8 +28,8 @@ Status launch_sum_squares(const CudaCall& k) {
   return launched(k, cuda::sum_squares({.x = x.data(),
                                         .elements = elements.data(),
                                         .count = static_cast<int>(x.size()),
-                                        .x_type = k.in_scalar(0),
-                                        .y = k.out<float>(0),
+                                        .x_type = k.in_scalar("xs"),
+                                        .y = k.out<float>("y"),
                                         .workspace = k.scratch<float>()},
                                        k.stream));
 }
@@ -41,16 +41,17 @@ cuda::SoftmaxShape rows_of(const CudaCall& k) {
 
 template <cuda::SoftmaxKind kind>
 Status launch_softmax(const CudaCall& k) {
-  return launched(k, cuda::softmax(kind, rows_of(k), k.in_scalar(0), k.out(0), k.in(0), k.stream));
+  return launched(k, cuda::softmax(kind, rows_of(k), k.in_scalar("x"), k.out("y"), k.in("x"), k.stream));
 }
 
 template <cuda::SoftmaxKind kind>
 Status launch_softmax_grad(const CudaCall& k) {
-  return launched(k, cuda::softmax_grad(kind, rows_of(k), k.in_scalar(0), k.out(0), k.in(0), k.in(1), k.stream));
+  return launched(k,
+                  cuda::softmax_grad(kind, rows_of(k), k.in_scalar("y"), k.out("dx"), k.in("y"), k.in("dy"), k.stream));
 }
 
 Status launch_hardmax(const CudaCall& k) {
-  return launched(k, cuda::hardmax(rows_of(k), k.in_scalar(0), k.out(0), k.in(0), k.stream));
+  return launched(k, cuda::hardmax(rows_of(k), k.in_scalar("x"), k.out("y"), k.in("x"), k.stream));
 }
 
 constexpr CudaLauncher launchers[] = {

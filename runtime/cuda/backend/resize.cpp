@@ -37,16 +37,16 @@ cuda::NearestRounding rounding_of(llvm::StringRef nearest) {
   return nearest == "round_prefer_ceil" ? cuda::NearestRounding::PreferCeil : cuda::NearestRounding::PreferFloor;
 }
 
-cuda::ResizeShape resize_of(const Attrs& attrs, llvm::ArrayRef<int64_t> in, llvm::ArrayRef<int64_t> out) {
-  const llvm::ArrayRef<double> scales = attrs.get_floats("scales");
-  cuda::ResizeShape shape{.interpolation = interpolation_of(attrs.get_string("mode")),
-                          .rounding = rounding_of(attrs.get_string("nearest", "round_prefer_floor")),
-                          .cubic_a = attrs.get_float("cubic_a", -0.75),
-                          .exclude_outside = attrs.get_int("exclude_outside") != 0};
+cuda::ResizeShape resize_of(const OpCall& call, llvm::ArrayRef<int64_t> in, llvm::ArrayRef<int64_t> out) {
+  const llvm::ArrayRef<double> scales = call.attrs.get_floats("scales");
+  cuda::ResizeShape shape{.interpolation = interpolation_of(call.get_string("mode")),
+                          .rounding = rounding_of(call.get_string("nearest")),
+                          .cubic_a = call.get_float("cubic_a"),
+                          .exclude_outside = call.get_int("exclude_outside") != 0};
   int first = cuda::max_resized_axes;  // the first axis so far, from the last dimension on
   for (size_t d = in.size(); d-- > 0;) {
     if (in[d] != out[d] || scales[d] != 1)
-      shape.axes[--first] = axis_of(attrs.get_string("coordinate", "half_pixel"), in[d], out[d], scales[d]);
+      shape.axes[--first] = axis_of(call.get_string("coordinate"), in[d], out[d], scales[d]);
     else
       (first == 0 ? shape.outer : shape.inner[first - 1]) *= in[d];
   }
@@ -54,13 +54,13 @@ cuda::ResizeShape resize_of(const Attrs& attrs, llvm::ArrayRef<int64_t> in, llvm
 }
 
 Status launch_resize(const CudaCall& k) {
-  const cuda::ResizeShape shape = resize_of(k.attrs(), k.in_shape(0), k.out_shape(0));
-  return launched(k, cuda::resize(shape, k.in_scalar(0), k.out(0), k.in(0), k.workspace, k.stream));
+  const cuda::ResizeShape shape = resize_of(k.call, k.in_shape("x"), k.out_shape("y"));
+  return launched(k, cuda::resize(shape, k.in_scalar("x"), k.out("y"), k.in("x"), k.workspace, k.stream));
 }
 
 Status launch_resize_grad(const CudaCall& k) {
-  const cuda::ResizeShape shape = resize_of(k.attrs(), k.out_shape(0), k.in_shape(0));
-  return launched(k, cuda::resize_grad(shape, k.in_scalar(0), k.out(0), k.in(0), k.workspace, k.stream));
+  const cuda::ResizeShape shape = resize_of(k.call, k.out_shape("dx"), k.in_shape("dy"));
+  return launched(k, cuda::resize_grad(shape, k.in_scalar("dy"), k.out("dx"), k.in("dy"), k.workspace, k.stream));
 }
 
 constexpr CudaLauncher launchers[] = {
