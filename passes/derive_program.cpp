@@ -1,7 +1,7 @@
 #include "passes/derive_program.h"
 
 #include "passes/pipelines.h"
-#include "passes/target/check_precision.h"
+#include "passes/target/precision_rules.h"
 #include "passes/train/resize_batch.h"
 #include "passes/train/split_batch.h"
 #include "passes/train/training_step.h"
@@ -23,20 +23,11 @@ bool wants_channels_last(const Graph& graph, const TrainingRequest& request, con
   });
 }
 
-const char* optimizer_name(OptimizerKind kind) {
-  switch (kind) {
-    case OptimizerKind::Sgd: return "sgd";
-    case OptimizerKind::Adam: return "adam";
-    case OptimizerKind::AdamW: return "adamw";
-  }
-  return "";
-}
-
 TrainingSummary summarise(const TrainingRequest& request, const Graph& forward) {
   const OptimizerSpec& o = request.optimizer;
   TrainingSummary summary;
   summary.loss = forward.value(forward.outputs.front().value).name;
-  summary.optimizer = optimizer_name(o.kind);
+  summary.optimizer = optimizer_names[static_cast<size_t>(o.kind)].str();
   summary.hyperparameters = {{"lr", o.learning_rate}, {"weight_decay", o.weight_decay}};
   if (o.kind == OptimizerKind::Sgd)
     summary.hyperparameters.insert(

@@ -10,6 +10,7 @@
 namespace plimsoll {
 
 enum class OptimizerKind : uint8_t { Sgd, Adam, AdamW };
+inline constexpr llvm::StringLiteral optimizer_names[] = {"sgd", "adam", "adamw"};  // by kind
 
 struct OptimizerSpec {
   OptimizerKind kind = OptimizerKind::AdamW;

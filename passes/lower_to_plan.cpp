@@ -84,10 +84,10 @@ class Lowering {
   }
 
   void add_function(int32_t index) {
-    const Graph& graph = in_.draft.program.functions[static_cast<size_t>(index)];
+    const Graph& graph = in_.draft.program.functions[index];
     function_ = index;
     graph_ = &graph;
-    const FunctionDraft& draft = in_.draft.functions[static_cast<size_t>(index)];
+    const FunctionDraft& draft = in_.draft.functions[index];
     assignment_ = assign_buffers(graph, draft.writers, draft.copies, *in_.draft.catalog);
     done_.assign(graph.node_slots(), -1);
     for (const CopyInFlight& flight : draft.copies) done_[index_of(flight.copy)] = flight.done;
@@ -147,7 +147,7 @@ class Lowering {
   void add_view(const Node& node) {
     ValueId value = node.results[0], root = root_of(*graph_, value);
     SlotId owner = slot_of_[index_of(root)];
-    Slot slot = plan_.slots[static_cast<size_t>(owner)];
+    Slot slot = plan_.slots[owner];
     slot.name = graph_->value(value).name;
     slot.type = graph_->type(value);
     slot.view_of = owner;
@@ -168,9 +168,9 @@ class Lowering {
       slot.category = Category::Recompute;
     if (ValueId root = assignment_.in_place_of[index_of(result)]; root != ValueId::None)
       slot.in_place_of = slot_of_[index_of(root)];
-    const Buffer& buffer = assignment_.buffers[static_cast<size_t>(assignment_.buffer_of[index_of(result)])];
+    const Buffer& buffer = assignment_.buffers[assignment_.buffer_of[index_of(result)]];
     if (buffer.kind == Buffer::Kind::State) {
-      const Slot& state = plan_.slots[static_cast<size_t>(slot_of_[index_of(buffer.first_value)])];
+      const Slot& state = plan_.slots[slot_of_[index_of(buffer.first_value)]];
       slot.category = state.category;
       slot.offset = state.offset;
     }
@@ -192,7 +192,7 @@ class Lowering {
   // Slots of transient buffers get their offsets when the function is packed.
   void place_in_buffer(ValueId value) {
     int32_t buffer = assignment_.buffer_of[index_of(value)];
-    Buffer::Kind kind = assignment_.buffers[static_cast<size_t>(buffer)].kind;
+    Buffer::Kind kind = assignment_.buffers[buffer].kind;
     if (kind == Buffer::Kind::Transient || kind == Buffer::Kind::Input)
       pending_.push_back({slot_of_[index_of(value)], function_, buffer});
   }
@@ -220,7 +220,7 @@ class Lowering {
   }
 
   SlotId add_workspace(const Node& node, int32_t buffer, int32_t at) {
-    const int64_t bytes = assignment_.buffers[static_cast<size_t>(buffer)].bytes;
+    const int64_t bytes = assignment_.buffers[buffer].bytes;
     Slot slot;
     slot.name = graph_->value(node.results[0]).name + ".workspace";
     slot.type = Type(DType::U8, {bytes});
@@ -240,7 +240,7 @@ class Lowering {
       NodeId producer = graph_->value(root_of(*graph_, gradient.value)).producer;
       int32_t at = producer == NodeId::None ? -1 : assignment_.position[index_of(producer)];
       plan_.gradients.push_back({graph_->value(gradient.state).name, function_, at, slot});
-      Slot& place = plan_.slots[static_cast<size_t>(slot)];
+      Slot& place = plan_.slots[slot];
       if (place.function >= 0) place.category = Category::Gradients;
     }
     buffers_.push_back(std::move(assignment_.buffers));
@@ -266,15 +266,15 @@ class Lowering {
   }
 
   BufferPlacement place(int32_t f, MemorySpace space) {
-    PlanFunction& function = plan_.functions[static_cast<size_t>(f)];
+    PlanFunction& function = plan_.functions[f];
     PlacementOptions options;
     options.alignment = alignment_;
     options.seconds = in_.placement_seconds;
-    BufferPlacement placed = place_buffers(buffers_[static_cast<size_t>(f)], space,
-                                           static_cast<int32_t>(function.instructions.size()), options);
+    BufferPlacement placed =
+        place_buffers(buffers_[f], space, static_cast<int32_t>(function.instructions.size()), options);
     for (const Pending& pending : pending_)
-      if (int64_t offset = pending.function == f ? placed.offset[static_cast<size_t>(pending.buffer)] : -1; offset >= 0)
-        plan_.slots[static_cast<size_t>(pending.slot)].offset = persistent_bytes(space) + offset;
+      if (int64_t offset = pending.function == f ? placed.offset[pending.buffer] : -1; offset >= 0)
+        plan_.slots[pending.slot].offset = persistent_bytes(space) + offset;
     if (space == MemorySpace::Device) {
       function.transient_bytes = placed.height_bytes;
       function.peak_live_bytes = persistent_bytes(space) + placed.peak_bytes;

@@ -110,15 +110,15 @@ std::string Checker::what_freezing_does(const Graph& graph, llvm::ArrayRef<NodeI
 // Adds one finding per op, with all of its nodes.
 void Checker::add_gradient_findings(const Graph& graph) {
   llvm::MapVector<const OpDef*, std::vector<NodeId>> by_op;
-  llvm::DenseMap<const OpDef*, std::string> why;
-  for (const GradientObstacle& obstacle :
-       find_gradient_obstacles(graph, graph.outputs.front().value, trained_values(graph))) {
-    const OpDef* op = graph.node(obstacle.node).op;
-    by_op[op].push_back(obstacle.node);
-    why[op] = obstacle.why;
-  }
+  for (NodeId id :
+       find_gradient_ends(graph, graph.outputs.front().value, trained_values(graph), Gradient::Kind::Missing))
+    by_op[graph.node(id).op].push_back(id);
   for (const auto& [op, nodes] : by_op) {
-    Finding finding{("no gradient through " + op->name).str(), why[op], {}, what_freezing_does(graph, nodes), true};
+    Finding finding{("no gradient through " + op->name).str(),
+                    op->gradient.why().str(),
+                    {},
+                    what_freezing_does(graph, nodes),
+                    true};
     for (NodeId id : nodes) finding.nodes.push_back(model_name(graph, id));
     check_.findings.push_back(std::move(finding));
   }

@@ -10,7 +10,7 @@
 #include "ir/support/output_file.h"
 #include "ir/support/units.h"
 #include "passes/budget/budget_report.h"
-#include "passes/target/check_precision.h"
+#include "passes/target/precision_rules.h"
 
 #include "llvm/Support/FileSystem.h"
 #include "llvm/Support/MemoryBuffer.h"
@@ -22,9 +22,8 @@ namespace plimsoll {
 namespace {
 
 Result<OptimizerKind> optimizer_named(llvm::StringRef name) {
-  constexpr llvm::StringLiteral names[] = {"sgd", "adam", "adamw"};
-  for (size_t i = 0; i < std::size(names); ++i)
-    if (names[i] == name) return static_cast<OptimizerKind>(i);
+  for (size_t i = 0; i < std::size(optimizer_names); ++i)
+    if (optimizer_names[i] == name) return static_cast<OptimizerKind>(i);
   return usage_error("no optimizer is called \"" + name + "\"; there are sgd, adam and adamw");
 }
 

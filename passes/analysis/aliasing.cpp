@@ -4,6 +4,12 @@ namespace plimsoll {
 
 bool is_instruction(const Node& node) { return !node.op->is_view() && node.op->name != "constant"; }
 
+std::vector<NodeId> instructions_of(const Graph& graph) {
+  std::vector<NodeId> result = graph.order();
+  llvm::erase_if(result, [&](NodeId id) { return !is_instruction(graph.node(id)); });
+  return result;
+}
+
 ValueId root_of(const Graph& graph, ValueId value) {
   for (;;) {
     NodeId producer = graph.value(value).producer;
@@ -33,7 +39,7 @@ llvm::SmallVector<InPlacePair, 2> in_place_pairs(const Graph& graph, const Node&
   for (const InPlace& allowed : node.op->in_place_pairs()) {
     if (!allowed.applies_to(node)) continue;
     const auto over = static_cast<size_t>(allowed.operand);
-    const ValueId result = node.results[static_cast<size_t>(allowed.result)];
+    const ValueId result = node.results[allowed.result];
     const ValueId root = root_of(graph, node.operands[over]);
     bool read_besides = false;
     for (size_t i = 0; i < node.operands.size(); ++i)

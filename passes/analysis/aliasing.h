@@ -8,6 +8,7 @@ namespace plimsoll {
 
 // A node that becomes an instruction: constants are laid out once and views cost nothing.
 bool is_instruction(const Node& node);
+std::vector<NodeId> instructions_of(const Graph& graph);  // in order
 
 // The value that owns the bytes of `value`: itself unless a view.
 ValueId root_of(const Graph& graph, ValueId value);

@@ -46,8 +46,7 @@ class Assigner {
 
  private:
   void number_instructions() {
-    for (NodeId id = graph_.first_node(); id != NodeId::None; id = graph_.next_node(id))
-      if (is_instruction(graph_.node(id))) s_.position[index_of(id)] = s_.instructions++;
+    for (NodeId id : instructions_of(graph_)) s_.position[index_of(id)] = s_.instructions++;
   }
 
   void find_last_uses() {
@@ -110,7 +109,7 @@ class Assigner {
   bool reuse_in_place(const Node& node, const InPlacePair& pair, int32_t at) {
     const auto [result, root] = pair;
     int32_t buffer = s_.buffer_of[index_of(root)];
-    Buffer& bytes = s_.buffers[static_cast<size_t>(buffer)];
+    Buffer& bytes = s_.buffers[buffer];
     bool whole_function = bytes.kind == Buffer::Kind::State || bytes.kind == Buffer::Kind::Constant;
     if (whole_function || s_.last_use[index_of(root)] != at || bytes.bytes != graph_.type(result).bytes()) return false;
     if (held_until_[index_of(root)] > at) return false;
@@ -144,11 +143,10 @@ void report_buffers(const Graph& graph, const BufferAssignment& assignment, Pass
   std::vector<std::string> names(assignment.buffers.size());
   for (size_t v = 0; v < graph.value_count(); ++v)
     if (const int32_t buffer = assignment.buffer_of[v]; buffer >= 0)
-      names[static_cast<size_t>(buffer)] +=
-          (names[static_cast<size_t>(buffer)].empty() ? "%" : ", %") + graph.value(static_cast<ValueId>(v)).name;
+      names[buffer] += (names[buffer].empty() ? "%" : ", %") + graph.value(static_cast<ValueId>(v)).name;
   for (NodeId id = graph.first_node(); id != NodeId::None; id = graph.next_node(id))
     if (const int32_t buffer = assignment.workspace_of[index_of(id)]; buffer >= 0)
-      names[static_cast<size_t>(buffer)] = "workspace of %" + graph.value(graph.node(id).results[0]).name;
+      names[buffer] = "workspace of %" + graph.value(graph.node(id).results[0]).name;
   for (size_t i = 0; i < assignment.buffers.size(); ++i) {
     const Buffer& buffer = assignment.buffers[i];
     context.report(llvm::Twine(kind_name(buffer.kind)) + " " + names[i] + ": " + llvm::Twine(buffer.bytes) +
@@ -157,18 +155,15 @@ void report_buffers(const Graph& graph, const BufferAssignment& assignment, Pass
   }
 }
 
-// The functions change only where an update needs a copy to be written into its state.
-Result<bool> run_assign_buffers(PlanDraft& draft, PassContext& context) {
-  bool changed = false;
-  for (size_t f = 0; f < draft.functions.size(); ++f) {
-    const size_t nodes = draft.program.functions[f].node_slots();
-    const std::vector<NodeId>& writers = draft.writers(f);
-    changed |= draft.program.functions[f].node_slots() != nodes;
-    FunctionDraft& function = draft.functions[f];
-    function.buffers = assign_buffers(draft.program.functions[f], writers, function.copies, *draft.catalog);
-    report_buffers(draft.program.functions[f], *function.buffers, context);
-  }
-  return changed;
+// The function changes only where an update needs a copy to be written into its state.
+Result<bool> run_assign_buffers(PlanDraft& draft, size_t f, PassContext& context) {
+  const Graph& graph = draft.program.functions[f];
+  const size_t nodes = graph.node_slots();
+  const std::vector<NodeId>& writers = draft.writers(f);
+  FunctionDraft& function = draft.functions[f];
+  function.buffers = assign_buffers(graph, writers, function.copies, *draft.catalog);
+  report_buffers(graph, *function.buffers, context);
+  return graph.node_slots() != nodes;
 }
 
 }  // namespace
@@ -207,12 +202,9 @@ BufferAssignment assign_buffers(const Graph& graph, llvm::ArrayRef<NodeId> write
   return assignment;
 }
 
-extern const PassInfo pass_assign_buffers;
 constinit const PassInfo pass_assign_buffers{
     .name = "assign-buffers",
     .summary = "decides which values share bytes: views, results written over an operand, updates into their state",
-    .stage = Stage::Any,
-    .keeps_result = true,
     .plan = run_assign_buffers,
 };
 

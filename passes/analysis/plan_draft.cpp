@@ -11,7 +11,7 @@ std::string offsets_of(const Node& node, const FunctionDraft& function) {
   std::string text;
   for (ValueId result : node.results) {
     const int32_t buffer = function.buffers->buffer_of[index_of(result)];
-    const int64_t offset = buffer < 0 ? -1 : function.placement->offset[static_cast<size_t>(buffer)];
+    const int64_t offset = buffer < 0 ? -1 : function.placement->offset[buffer];
     if (offset >= 0) text += (text.empty() ? " @ " : ", ") + std::to_string(offset);
   }
   return text;
@@ -44,27 +44,18 @@ std::vector<NodeId>& PlanDraft::writers(size_t function) {
   return writers;
 }
 
-std::vector<std::vector<NodeId>> PlanDraft::all_writers() const {
-  std::vector<std::vector<NodeId>> all;
-  for (const FunctionDraft& function : functions) all.push_back(function.writers);
-  return all;
-}
-
 void PlanDraft::drop_layout(size_t function) {
   functions[function].buffers.reset();
   functions[function].placement.reset();
 }
 
 Result<bool> PlanDraftSubject::run(const PassInfo& pass, PassContext& context) {
-  if (pass.plan) return pass.plan(draft_, context);
   bool changed = false;
   for (size_t f = 0; f < draft_.program.functions.size(); ++f) {
-    Result<bool> one = pass.run(draft_.program.functions[f], context);
+    Result<bool> one = pass.plan ? pass.plan(draft_, f, context) : pass.run(draft_.program.functions[f], context);
     if (!one) return one;
-    if (*one) {
-      draft_.functions[f] = {};
-      changed = true;
-    }
+    if (*one && !pass.plan) draft_.functions[f] = {};
+    changed |= *one;
   }
   return changed;
 }

@@ -40,7 +40,6 @@ struct PlanDraft {
 
   // Writers of the function's updates; makes the updates writable first where no step has.
   std::vector<NodeId>& writers(size_t function);
-  std::vector<std::vector<NodeId>> all_writers() const;
   // A step that changes a function's nodes drops what was laid out for it.
   void drop_layout(size_t function);
 };

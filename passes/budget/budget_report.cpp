@@ -77,7 +77,7 @@ std::string shortfall(const CompileResult& result) {
   const Plan& smallest = result.plan;
   const Arena& arena = smallest.arenas.front();
   Alive alive = alive_at_peak(smallest);
-  const Instruction& at = alive.function->instructions[static_cast<size_t>(alive.function->peak_instruction)];
+  const Instruction& at = alive.function->instructions[alive.function->peak_instruction];
   const int64_t host_budget_bytes = result.host_budget_bytes,
                 host_bytes = smallest.arenas.size() > 1 ? smallest.arenas[1].bytes : 0;
   std::string host_needs, host_budget;
@@ -86,8 +86,8 @@ std::string shortfall(const CompileResult& result) {
   return "needs " + format_bytes(round_up_readable(smallest.promised_bytes())) + " (" +
          std::to_string(smallest.promised_bytes()) + " bytes: arena " + format_bytes(arena.bytes) + ", reserves " +
          format_bytes(smallest.device.reserve_bytes()) + ")" + host_needs + ", the budget is " +
-         format_bytes(arena.budget_bytes) + host_budget + "; at the peak (" +
-         smallest.slots[static_cast<size_t>(at.results[0])].name + " in " + alive.function->name + "): " + list(alive);
+         format_bytes(arena.budget_bytes) + host_budget + "; at the peak (" + smallest.slots[at.results[0]].name +
+         " in " + alive.function->name + "): " + list(alive);
 }
 
 Result<Plan> fitting_plan(Result<CompileResult> result) {

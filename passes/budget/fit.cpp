@@ -6,8 +6,7 @@
 #include "ir/plan/timeline.h"
 #include "ir/support/units.h"
 #include "passes/budget/budget_report.h"
-#include "passes/budget/offload_level_search.h"
-#include "passes/offload/state_offload.h"
+#include "passes/offload/offload_rewrite.h"
 
 namespace plimsoll {
 namespace {
@@ -55,13 +54,10 @@ BudgetFitter::BudgetFitter(const LoweringInput& input, const FitOptions& options
   searches_.resize(levels_.size());
 }
 
-BudgetFitter::~BudgetFitter() = default;
-
 // From no state to all that the host has room for. The first and the last level stay, and between them those that are
 // far enough from the one before.
 std::vector<BudgetFitter::OffloadLevel> BudgetFitter::offload_levels(const LoweringInput& input, int64_t plain_bytes) {
-  const std::vector<HostChoice> choices =
-      states_for_host(input.draft.program, input.draft.all_writers(), input.draft.device);
+  const std::vector<HostChoice> choices = states_for_host(input.draft);
   std::vector<OffloadLevel> levels(1);
   for (const Share& share : shares) {
     int64_t whole = 0, moved = 0;

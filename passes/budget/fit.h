@@ -3,16 +3,11 @@
 // Lays a scheduled program out within a budget: as it is where that fits, otherwise with the cheapest mix of
 // rematerialised instructions, values that wait on the host, and states that live there.
 
-#include "passes/budget/fit_options.h"
-#include "passes/lower_to_plan.h"
-
-#include "llvm/ADT/StringSet.h"
+#include "passes/budget/offload_level_search.h"
 
 #include <memory>
 
 namespace plimsoll {
-
-class OffloadLevelSearch;
 
 // The plan without remats or copies, within the budget or not.
 Result<Plan> plain_plan(const LoweringInput& input, const FitOptions& options);
@@ -22,7 +17,6 @@ class BudgetFitter {
  public:
   // `input` and `options` outlive it; `plain` is their plain_plan. Budgets up to `highest_budget` may be asked for.
   BudgetFitter(const LoweringInput& input, const FitOptions& options, Plan plain, int64_t highest_budget);
-  ~BudgetFitter();
 
   const Plan& plain() const { return plain_; }
   // The fastest plan within the budget; where there is none, the one that needs least.

@@ -10,8 +10,7 @@
 #include "ir/support/parallel.h"
 #include "ir/verify.h"
 #include "passes/budget/budget_report.h"
-#include "passes/offload/copy_issue.h"
-#include "passes/offload/state_offload.h"
+#include "passes/offload/offload_rewrite.h"
 #include "passes/remat/remat_rewrite.h"
 
 #include <algorithm>
@@ -49,14 +48,14 @@ int64_t host_bytes_of(const Plan& plan, size_t function) {
 int64_t host_bytes_of(const RematProblem& problem, const RematPlan& plan) {
   if (plan.reloads.empty()) return 0;
   std::vector<int32_t> last_reload(problem.value_bytes.size(), -1);
-  for (const Reload& reload : plan.reloads) last_reload[static_cast<size_t>(reload.value)] = reload.before;
+  for (const Reload& reload : plan.reloads) last_reload[reload.value] = reload.before;
   std::vector<int64_t> change(problem.ops.size() + 1, 0);
   for (int32_t o = 0; o < problem.op_count(); ++o)
-    for (int32_t v : problem.ops[static_cast<size_t>(o)].writes) {
-      const int32_t last = last_reload[static_cast<size_t>(v)];
+    for (int32_t v : problem.ops[o].writes) {
+      const int32_t last = last_reload[v];
       if (last < 0) continue;
-      change[static_cast<size_t>(o)] += problem.value_bytes[static_cast<size_t>(v)];
-      change[static_cast<size_t>(last)] -= problem.value_bytes[static_cast<size_t>(v)];
+      change[o] += problem.value_bytes[v];
+      change[last] -= problem.value_bytes[v];
     }
   int64_t now = 0, most = 0;
   for (int64_t bytes : change) most = std::max(most, now += bytes);
@@ -73,9 +72,9 @@ int64_t largest_step(const RematProblem& problem) {
   int64_t largest = 0;
   for (const RematOp& op : problem.ops) {
     int64_t bytes = op.workspace_bytes;
-    for (int32_t value : op.reads) bytes += problem.value_bytes[static_cast<size_t>(value)];
-    for (int32_t value : op.writes) bytes += problem.value_bytes[static_cast<size_t>(value)];
-    for (const InPlaceReuse& pair : op.in_place) bytes -= problem.value_bytes[static_cast<size_t>(pair.written)];
+    for (int32_t value : op.reads) bytes += problem.value_bytes[value];
+    for (int32_t value : op.writes) bytes += problem.value_bytes[value];
+    for (const InPlaceReuse& pair : op.in_place) bytes -= problem.value_bytes[pair.written];
     largest = std::max(largest, bytes);
   }
   return largest;
@@ -319,17 +318,18 @@ Plan OffloadLevelSearch::explained(Plan plan) const {
       char share[32];
       std::snprintf(share, sizeof(share), "%.2f %%", 100 * added / std::max(compute_us(problem), 1e-9));
       plan.decisions.push_back({"recompute", graph.name,
-                                "repeat " + std::to_string(extra.remats.size()) + " instructions",
+                                "rematerialise " + std::to_string(extra.remats.size()) + " instructions",
                                 "adds " + milliseconds(added) + ", " + share +
                                     " of the function; nothing of this order within the budget adds less than " +
                                     milliseconds(min_added_us(problem, allowance_))});
     }
     explain_copies(plan, f);
     for (NodeId id : draft_->functions[f].added)
-      plan.decisions.push_back({graph.node(id).op->engine == Engine::Compute ? "recompute" : "offload",
-                                graph.value(graph.node(id).results[0]).name,
-                                graph.node(id).op->engine == Engine::Compute ? "repeat" : graph.node(id).op->name.str(),
-                                graph.node(id).reason});
+      plan.decisions.push_back(
+          {graph.node(id).op->engine == Engine::Compute ? "recompute" : "offload",
+           graph.value(graph.node(id).results[0]).name,
+           graph.node(id).op->engine == Engine::Compute ? "rematerialise" : graph.node(id).op->name.str(),
+           graph.node(id).reason});
   }
   return plan;
 }

@@ -2,7 +2,6 @@
 
 // One way of dividing a program's states between device and host memory, and the plans that were searched for it.
 
-#include "passes/budget/fit_options.h"
 #include "passes/lower_to_plan.h"
 #include "passes/offload/overlap.h"
 #include "passes/remat/remat_problem.h"
@@ -10,6 +9,15 @@
 #include "llvm/ADT/StringSet.h"
 
 namespace plimsoll {
+
+// What a budget search may do and how long it may search.
+struct FitOptions {
+  bool recompute = true;
+  bool offload = true;            // where the device has memory of its own
+  TrainingSummary training = {};  // recorded in the plan; its batch and accumulation are in the advice of an error
+  double min_share = 0;           // lowest peak to search for, as a share of the plain peak without states
+  double search_seconds = 4;      // work for each function that does not fit, see RematOptions
+};
 
 class OffloadLevelSearch {
  public:

@@ -43,13 +43,13 @@ CopyIntervals::CopyIntervals(const RematProblem& problem)
 
 void CopyIntervals::collect_lives() {
   for (int32_t o = 0; o < problem_->op_count(); ++o) {
-    for (int32_t v : problem_->ops[static_cast<size_t>(o)].reads) life(v).last = o;
-    for (int32_t v : problem_->ops[static_cast<size_t>(o)].writes) life(v) = {o, o, -1, 0};
+    for (int32_t v : problem_->ops[o].reads) life(v).last = o;
+    for (int32_t v : problem_->ops[o].writes) life(v) = {o, o, -1, 0};
   }
   for (size_t v = 0; v < lives_.size(); ++v)
     if (problem_->live_out[v]) lives_[v].last = problem_->op_count();
   for (int32_t o = 0; o < problem_->op_count(); ++o)
-    for (const InPlaceReuse& pair : problem_->ops[static_cast<size_t>(o)].in_place)
+    for (const InPlaceReuse& pair : problem_->ops[o].in_place)
       if (life(pair.read).last == o) life(pair.read).reused += bytes(pair.written);
 }
 
@@ -60,14 +60,14 @@ void CopyIntervals::make_tight() {
   for (size_t v = 0; v < lives_.size(); ++v)
     if (problem_->live_out[v]) first_read[v] = end;
   for (int32_t o = end - 1; o >= 0; --o) {
-    const RematOp& op = problem_->ops[static_cast<size_t>(o)];
+    const RematOp& op = problem_->ops[o];
     if (op.engine != Engine::Compute) {
       int32_t done = op.engine == Engine::ToDevice ? op.remat_until : o + 1;
-      for (int32_t v : op.writes) done = std::min(done, first_read[static_cast<size_t>(v)]);
+      for (int32_t v : op.writes) done = std::min(done, first_read[v]);
       intervals_.push_back({o, o, done == unread ? o + 1 : done});
       assert(intervals_.back().done > o && "a copy is through before what it reads is overwritten");
     }
-    for (int32_t v : op.reads) first_read[static_cast<size_t>(v)] = o;
+    for (int32_t v : op.reads) first_read[v] = o;
   }
   std::reverse(intervals_.begin(), intervals_.end());
 }
@@ -75,16 +75,14 @@ void CopyIntervals::make_tight() {
 int32_t CopyIntervals::earliest_issue(size_t copy) const {
   int32_t earliest = op(intervals_[copy]).not_before;
   for (int32_t v : op(intervals_[copy]).reads) earliest = std::max(earliest, life(v).made + 1);
-  for (int32_t source : work_.copies[copy].after)
-    earliest = std::max(earliest, intervals_[static_cast<size_t>(source)].done);
+  for (int32_t source : work_.copies[copy].after) earliest = std::max(earliest, intervals_[source].done);
   return earliest;
 }
 
 // A copy to the host is waited for before the copies that read its result are issued.
 int32_t CopyIntervals::latest_done(size_t copy) const {
   int32_t latest = problem_->op_count();
-  for (int32_t reader : work_.copies[copy].before)
-    latest = std::min(latest, intervals_[static_cast<size_t>(reader)].issue);
+  for (int32_t reader : work_.copies[copy].before) latest = std::min(latest, intervals_[reader].issue);
   return latest;
 }
 
@@ -96,13 +94,13 @@ void CopyIntervals::recount() {
     if (op(interval).engine == Engine::ToHost)
       for (int32_t v : op(interval).reads) life(v).held = std::max(life(v).held, interval.done - 1);
     else
-      for (int32_t v : op(interval).writes) from[static_cast<size_t>(v)] = interval.issue;
+      for (int32_t v : op(interval).writes) from[v] = interval.issue;
   }
   std::vector<int64_t> change(problem_->ops.size() + 2, 0);
   for (size_t v = 0; v < lives_.size(); ++v) {
     int32_t until = std::max(lives_[v].last, lives_[v].held);
     if (until < from[v]) continue;
-    change[static_cast<size_t>(from[v])] += problem_->value_bytes[v];
+    change[from[v]] += problem_->value_bytes[v];
     change[static_cast<size_t>(until) + 1] -= problem_->value_bytes[v];
   }
   live_.assign(problem_->ops.size() + 1, 0);
@@ -112,7 +110,7 @@ void CopyIntervals::recount() {
     live_[o] = alive + (o < problem_->ops.size() ? problem_->ops[o].workspace_bytes : 0);
   }
   for (const Life& life : lives_)
-    if (life.last > life.held) live_[static_cast<size_t>(life.last)] -= life.reused;
+    if (life.last > life.held) live_[life.last] -= life.reused;
 }
 
 int64_t CopyIntervals::peak_bytes() const { return *std::max_element(live_.begin(), live_.end()); }
@@ -134,8 +132,7 @@ void CopyIntervals::latest_starts(const std::vector<double>& needed_us) {
   double next = std::numeric_limits<double>::infinity();
   for (size_t w = intervals_.size(); w-- > 0;) {
     if (work_.copies[w].engine != Engine::ToDevice) continue;
-    next =
-        std::min(next, needed_us[static_cast<size_t>(intervals_[w].done)]) - (line_.finish_us[w] - line_.start_us[w]);
+    next = std::min(next, needed_us[intervals_[w].done]) - (line_.finish_us[w] - line_.start_us[w]);
     latest_us_[w] = next;
   }
 }
@@ -168,7 +165,7 @@ void CopyIntervals::widen_to_host(int64_t limit) {
     const int32_t wanted =
         first_from(line_.arrive_us, interval.done, line_.finish_us[w] + line_.leave_us[done] - line_.arrive_us[done]);
     for (const int32_t latest = std::min(wanted, latest_done(w)); interval.done < latest; ++interval.done) {
-      int64_t& live = live_[static_cast<size_t>(interval.done)];
+      int64_t& live = live_[interval.done];
       int64_t more = held_bytes(interval, interval.done);
       if (live + more > limit) break;
       live += more;

@@ -29,10 +29,10 @@ class CopyIntervals {
     int64_t reused = 0;  // bytes that its last use reuses in place, unless a copy still reads it
   };
 
-  const RematOp& op(const CopyInterval& interval) const { return problem_->ops[static_cast<size_t>(interval.op)]; }
-  int64_t bytes(int32_t value) const { return problem_->value_bytes[static_cast<size_t>(value)]; }
-  Life& life(int32_t value) { return lives_[static_cast<size_t>(value)]; }
-  const Life& life(int32_t value) const { return lives_[static_cast<size_t>(value)]; }
+  const RematOp& op(const CopyInterval& interval) const { return problem_->ops[interval.op]; }
+  int64_t bytes(int32_t value) const { return problem_->value_bytes[value]; }
+  Life& life(int32_t value) { return lives_[value]; }
+  const Life& life(int32_t value) const { return lives_[value]; }
   void collect_lives();
   void make_tight();
   int32_t latest_done(size_t copy) const;

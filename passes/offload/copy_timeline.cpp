@@ -10,19 +10,19 @@ EngineWork::EngineWork(const RematProblem& problem)
     : shares(problem.duplex_shares), interference(problem.copy_interference) {
   std::vector<int32_t> written_by(problem.value_bytes.size(), -1);  // by value: a copy
   for (int32_t o = 0; o < problem.op_count(); ++o) {
-    const RematOp& op = problem.ops[static_cast<size_t>(o)];
+    const RematOp& op = problem.ops[o];
     const bool computes = op.engine == Engine::Compute;
     compute_us.push_back(computes ? op.cost_us : 0);
     if (computes) continue;
     const int32_t index = static_cast<int32_t>(copies.size());
     Copy copy{o, op.engine, op.cost_us, {}, {}};
     for (int32_t v : op.reads) {
-      const int32_t earlier = written_by[static_cast<size_t>(v)];
+      const int32_t earlier = written_by[v];
       if (earlier < 0) continue;
       copy.after.push_back(earlier);
-      copies[static_cast<size_t>(earlier)].before.push_back(index);
+      copies[earlier].before.push_back(index);
     }
-    for (int32_t v : op.writes) written_by[static_cast<size_t>(v)] = index;
+    for (int32_t v : op.writes) written_by[v] = index;
     copies.push_back(std::move(copy));
   }
 }
@@ -40,9 +40,8 @@ void run_engines(const EngineWork& work, llvm::ArrayRef<CopyInterval> intervals,
   line.next_issue.resize(intervals.size());
   line.next_wait.resize(intervals.size());
   for (size_t w = intervals.size(); w-- > 0;) {
-    line.next_issue[w] =
-        std::exchange(line.first_issue[static_cast<size_t>(intervals[w].issue)], static_cast<int32_t>(w));
-    line.next_wait[w] = std::exchange(line.first_wait[static_cast<size_t>(intervals[w].done)], static_cast<int32_t>(w));
+    line.next_issue[w] = std::exchange(line.first_issue[intervals[w].issue], static_cast<int32_t>(w));
+    line.next_wait[w] = std::exchange(line.first_wait[intervals[w].done], static_cast<int32_t>(w));
   }
   line.arrive_us.resize(end + 1);
   line.leave_us.resize(end + 1);
@@ -51,12 +50,12 @@ void run_engines(const EngineWork& work, llvm::ArrayRef<CopyInterval> intervals,
   clock.restart(work.shares, work.interference);
   for (size_t o = 0; o <= end; ++o) {
     line.arrive_us[o] = clock.now_us();
-    for (int32_t w = line.first_wait[o]; w >= 0; w = line.next_wait[static_cast<size_t>(w)])
-      clock.wait_for(work.copies[static_cast<size_t>(w)].engine, line.places[static_cast<size_t>(w)]);
+    for (int32_t w = line.first_wait[o]; w >= 0; w = line.next_wait[w])
+      clock.wait_for(work.copies[w].engine, line.places[w]);
     line.leave_us[o] = clock.now_us();
-    for (int32_t w = line.first_issue[o]; w >= 0; w = line.next_issue[static_cast<size_t>(w)]) {
-      const EngineWork::Copy& copy = work.copies[static_cast<size_t>(w)];
-      line.places[static_cast<size_t>(w)] = clock.issue(copy.engine, copy.cost_us);
+    for (int32_t w = line.first_issue[o]; w >= 0; w = line.next_issue[w]) {
+      const EngineWork::Copy& copy = work.copies[w];
+      line.places[w] = clock.issue(copy.engine, copy.cost_us);
     }
     if (o < end) clock.compute(work.compute_us[o]);
   }

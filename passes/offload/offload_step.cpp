@@ -1,7 +1,6 @@
 #include "passes/analysis/plan_draft.h"
-#include "passes/offload/copy_issue.h"
+#include "passes/offload/offload_rewrite.h"
 #include "passes/offload/overlap.h"
-#include "passes/offload/state_offload.h"
 #include "passes/remat/remat_problem.h"
 #include "passes/remat/remat_rewrite.h"
 
@@ -19,32 +18,33 @@ llvm::StringSet<> states_of(const Graph& graph, llvm::StringRef role) {
   return states;
 }
 
-Result<bool> run_offload(PlanDraft& draft, PassContext& context) {
-  const int64_t limit = context.number("limit");
-  bool changed = false;
-  for (size_t f = 0; f < draft.functions.size(); ++f) {
-    Graph& graph = draft.program.functions[f];
-    std::vector<NodeId>& writers = draft.writers(f);
-    const llvm::StringSet<> states = states_of(graph, context.text("states"));
-    if (states.empty()) continue;
-    move_states_to_host(graph, writers, states);
-    const GraphRematProblem sequence = graph_remat_problem(graph, writers, draft.device, *draft.catalog);
-    const std::vector<Overlap> levels =
-        overlap_levels(sequence.problem, limit > 0 ? limit : std::numeric_limits<int64_t>::max());
-    draft.functions[f].copies = issue_copies(graph, levels.back().intervals);
-    draft.drop_layout(f);
-    changed = true;
-    context.report("copies: " + llvm::Twine(levels.back().intervals.size()) + ", peak " +
-                   llvm::Twine(levels.back().peak_bytes) + " bytes");
-    std::vector<int32_t> position(graph.node_slots(), 0);
-    int32_t count = 0;
-    for (NodeId id : graph.order())
-      if (is_instruction(graph.node(id))) position[index_of(id)] = count++;
-    for (const CopyInFlight& copy : draft.functions[f].copies)
-      context.report("%" + graph.value(graph.node(copy.copy).results[0]).name + " is issued at " +
-                     llvm::Twine(position[index_of(copy.copy)]) + " and waited for at " + llvm::Twine(copy.done));
-  }
-  return changed;
+// One line per copy: where it is issued and where it is waited for.
+void report_copies(const Graph& graph, llvm::ArrayRef<CopyInFlight> copies, PassContext& context) {
+  const std::vector<NodeId> instructions = instructions_of(graph);
+  for (const CopyInFlight& copy : copies)
+    context.report("%" + graph.value(graph.node(copy.copy).results[0]).name + " is issued at " +
+                   llvm::Twine(llvm::find(instructions, copy.copy) - instructions.begin()) + " and waited for at " +
+                   llvm::Twine(copy.done));
+}
+
+Result<bool> run_offload(PlanDraft& draft, size_t f, PassContext& context) {
+  const int64_t limit = context.number("limit") > 0 ? context.number("limit") : std::numeric_limits<int64_t>::max();
+  Graph& graph = draft.program.functions[f];
+  std::vector<NodeId>& writers = draft.writers(f);
+  const llvm::StringSet<> states = states_of(graph, context.text("states"));
+  if (states.empty()) return false;
+  move_states_to_host(graph, writers, states);
+  const RematProblem problem = graph_remat_problem(graph, writers, draft.device, *draft.catalog).problem;
+  const Overlap widest = overlap_levels(problem, limit).back();
+  if (widest.peak_bytes > limit)
+    return budget_error("with copies as short as can be " + graph.name + " needs " + llvm::Twine(widest.peak_bytes) +
+                        " bytes, the limit is " + llvm::Twine(limit));
+  draft.functions[f].copies = issue_copies(graph, widest.intervals);
+  draft.drop_layout(f);
+  context.report("copies: " + llvm::Twine(widest.intervals.size()) + ", peak " + llvm::Twine(widest.peak_bytes) +
+                 " bytes");
+  report_copies(graph, draft.functions[f].copies, context);
+  return true;
 }
 
 constexpr PassOption offload_options[] = {
@@ -53,12 +53,9 @@ constexpr PassOption offload_options[] = {
 
 }  // namespace
 
-extern const PassInfo pass_offload;
 constinit const PassInfo pass_offload{
     .name = "offload",
     .summary = "lets states live in host memory, with copies beside computing",
-    .stage = Stage::Any,
-    .keeps_result = true,
     .options = offload_options,
     .plan = run_offload,
 };

@@ -4,7 +4,6 @@
 #include "passes/offload/copy_intervals.h"
 
 #include <algorithm>
-#include <array>
 #include <limits>
 #include <queue>
 
@@ -92,8 +91,7 @@ std::vector<double> earliest_clock(const EngineWork& work, llvm::ArrayRef<CopyIn
   std::vector<double> due_us(work.compute_us.size() + 1,
                              0);  // by op: time of the copies to the device that it waits for
   for (size_t c = 0; c < work.copies.size(); ++c)
-    if (work.copies[c].engine == Engine::ToDevice)
-      due_us[static_cast<size_t>(intervals[c].done)] += work.copies[c].cost_us;
+    if (work.copies[c].engine == Engine::ToDevice) due_us[intervals[c].done] += work.copies[c].cost_us;
   std::vector<double> clock_us;
   double now_us = 0, copied_us = 0;
   for (size_t o = 0; o < due_us.size(); ++o) {
@@ -113,23 +111,19 @@ double min_total_us(const RematProblem& problem) {
   const std::vector<double> clock_us = earliest_clock(work, tight.intervals());
   std::vector<double> ahead_us(1, 0);  // compute, by op
   for (double us : work.compute_us) ahead_us.push_back(ahead_us.back() + us);
-  std::vector<double> through_us;        // by copy, at the earliest
-  std::array<std::vector<Job>, 3> jobs;  // by engine
+  std::vector<double> through_us;  // by copy, at the earliest
+  std::vector<Job> to_host, to_device;
   for (size_t c = 0; c < work.copies.size(); ++c) {
     const EngineWork::Copy& copy = work.copies[c];
-    const bool to_host = copy.engine == Engine::ToHost;
-    double from_us = clock_us[static_cast<size_t>(to_host ? copy.op : tight.earliest_issue(c))];
-    for (int32_t earlier : copy.after) from_us = std::max(from_us, through_us[static_cast<size_t>(earlier)]);
+    const bool leaves = copy.engine == Engine::ToHost;
+    double from_us = clock_us[leaves ? copy.op : tight.earliest_issue(c)];
+    for (int32_t earlier : copy.after) from_us = std::max(from_us, through_us[earlier]);
     through_us.push_back(from_us + copy.cost_us);
-    const double left_us = to_host ? 0 : ahead_us.back() - ahead_us[static_cast<size_t>(tight.intervals()[c].done)];
-    jobs[static_cast<size_t>(copy.engine)].push_back({from_us, copy.cost_us, left_us});
+    const double left_us = leaves ? 0 : ahead_us.back() - ahead_us[tight.intervals()[c].done];
+    (leaves ? to_host : to_device).push_back({from_us, copy.cost_us, left_us});
   }
-  std::vector<Job>&to_host = jobs[static_cast<size_t>(Engine::ToHost)],
-  &to_device = jobs[static_cast<size_t>(Engine::ToDevice)];
-  double min_us =
-      std::max({clock_us.back(), work.total_compute_us(), together_us(to_host, to_device, problem.duplex_shares)});
-  for (std::vector<Job>* engine : {&to_host, &to_device}) min_us = std::max(min_us, preemptive_us(std::move(*engine)));
-  return min_us;
+  return std::max({clock_us.back(), work.total_compute_us(), together_us(to_host, to_device, problem.duplex_shares),
+                   preemptive_us(to_host), preemptive_us(to_device)});
 }
 
 }  // namespace plimsoll

@@ -36,13 +36,13 @@ using OptionValues = std::map<std::string, OptionValue>;
 struct PassInfo {
   llvm::StringLiteral name;     // "fold-constants"; the file is fold_constants.cpp
   llvm::StringLiteral summary;  // one line
-  Stage stage;
-  bool keeps_result;  // outputs and updates are those of before, up to rounding
+  Stage stage = Stage::Any;
+  bool keeps_result = true;  // outputs and updates are those of before, up to rounding; file tests hold it to that
   llvm::ArrayRef<PassOption> options = {};
-  // True: something changed. A pass has one of the two: a planning step works on a whole program and what is planned
-  // for it, every other pass on one graph.
+  // True: something changed. A pass has one of the two: a planning step works on a function of a program and what is
+  // planned for it, every other pass on one graph.
   Result<bool> (*run)(Graph& graph, PassContext& context) = nullptr;
-  Result<bool> (*plan)(PlanDraft& draft, PassContext& context) = nullptr;
+  Result<bool> (*plan)(PlanDraft& draft, size_t function, PassContext& context) = nullptr;
 };
 
 #define PLIMSOLL_PASS(name) extern const PassInfo pass_##name;

@@ -3,10 +3,28 @@
 // Runs pipelines. Around every pass the manager verifies, counts, dumps, prints and, on a failure, leaves a file that
 // reproduces it.
 
-#include "passes/pass/hooks.h"
 #include "passes/pass/parse_pipeline.h"
 
+#include "llvm/Support/raw_ostream.h"
+
+#include <functional>
+
 namespace plimsoll {
+
+struct PipelineOptions {
+  // An existing folder for NN-pass.ir after each pass that changed the graph, and for repro.ir on failure.
+  std::string dump_dir;
+  std::vector<std::string> print_after;  // passes after which the graph goes to `log`; "all" for each
+  std::string stop_after;                // the last pass or phase to run
+  std::vector<std::string> skip;
+  bool check_answers = false;        // hold "nothing changed" against the printed text; twice the time
+  llvm::raw_ostream* log = nullptr;  // where printed graphs go
+};
+
+struct CompileHooks {
+  PipelineOptions pipeline;
+  std::function<void(llvm::StringRef phase)> on_phase;  // called as each phase starts: "clean", "train", ...
+};
 
 struct PassRun {
   std::string pass;

@@ -13,7 +13,7 @@ void find_peak(llvm::ArrayRef<Interval> intervals, int32_t instructions, int64_t
   // One place past the last instruction, and one instruction at least: a graph that folded away has only inputs.
   std::vector<int64_t> change(static_cast<size_t>(instructions) + 2, 0);
   for (const Interval& interval : intervals) {
-    change[static_cast<size_t>(interval.first)] += align_up(interval.bytes, alignment);
+    change[interval.first] += align_up(interval.bytes, alignment);
     change[static_cast<size_t>(interval.last) + 1] -= align_up(interval.bytes, alignment);
   }
   std::partial_sum(change.begin(), change.end(), change.begin());
@@ -22,23 +22,19 @@ void find_peak(llvm::ArrayRef<Interval> intervals, int32_t instructions, int64_t
   placed.peak_instruction = static_cast<int32_t>(top - change.begin());
 }
 
-Result<bool> run_place(PlanDraft& draft, PassContext& context) {
+Result<bool> run_place(PlanDraft& draft, size_t f, PassContext& context) {
   PlacementOptions options;
   options.alignment = context.number("align") > 0 ? context.number("align") : draft.device.alignment_bytes;
-  bool changed = false;
-  for (size_t f = 0; f < draft.functions.size(); ++f) {
-    const size_t nodes = draft.program.functions[f].node_slots();
-    FunctionDraft& function = draft.functions[f];
-    if (!function.buffers)
-      function.buffers = assign_buffers(draft.program.functions[f], draft.writers(f), function.copies, *draft.catalog);
-    function.placement =
-        place_buffers(function.buffers->buffers, MemorySpace::Device, function.buffers->instructions, options);
-    context.report("arena: " + std::to_string(function.placement->height_bytes) + " bytes, peak " +
-                   std::to_string(function.placement->peak_bytes) + " at instruction " +
-                   std::to_string(function.placement->peak_instruction));
-    changed |= function.placement->buffers > 0 || draft.program.functions[f].node_slots() != nodes;
-  }
-  return changed;
+  const Graph& graph = draft.program.functions[f];
+  const size_t nodes = graph.node_slots();
+  FunctionDraft& function = draft.functions[f];
+  if (!function.buffers) function.buffers = assign_buffers(graph, draft.writers(f), function.copies, *draft.catalog);
+  const BufferPlacement placed =
+      place_buffers(function.buffers->buffers, MemorySpace::Device, function.buffers->instructions, options);
+  context.report("arena: " + llvm::Twine(placed.height_bytes) + " bytes, peak " + llvm::Twine(placed.peak_bytes) +
+                 " at instruction " + llvm::Twine(placed.peak_instruction));
+  function.placement = placed;
+  return placed.buffers > 0 || graph.node_slots() != nodes;
 }
 
 constexpr PassOption place_options[] = {{"align", int64_t{0}, "bytes that offsets are multiples of; 0: the device's"}};
@@ -68,12 +64,9 @@ BufferPlacement place_buffers(llvm::ArrayRef<Buffer> buffers, MemorySpace space,
   return placed;
 }
 
-extern const PassInfo pass_place;
 constinit const PassInfo pass_place{
     .name = "place",
     .summary = "gives every transient buffer its offset in the arena",
-    .stage = Stage::Any,
-    .keeps_result = true,
     .options = place_options,
     .plan = run_place,
 };

@@ -1,8 +1,6 @@
 #include "passes/place/placement.h"
 
 #include "ir/support/search_effort.h"
-#include "passes/place/placement_exact.h"
-#include "passes/place/placement_greedy.h"
 #include "passes/place/placement_problem.h"
 
 #include "llvm/Support/MathExtras.h"

@@ -1,4 +1,4 @@
-#include "passes/place/placement_exact.h"
+#include "passes/place/placement_problem.h"
 
 #include "llvm/ADT/BitVector.h"
 

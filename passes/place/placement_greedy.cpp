@@ -1,4 +1,4 @@
-#include "passes/place/placement_greedy.h"
+#include "passes/place/placement_problem.h"
 
 #include "passes/place/placement_holes.h"
 

@@ -44,4 +44,14 @@ class Effort {
   int64_t left_;
 };
 
+// Ten static orders; keeps the lowest packing in `best`. At least one is run to its end.
+void try_static_orders(const Piece& piece, int64_t target, Effort& effort, Packing& best);
+
+// Repairs the best order: a buffer that ends above the target goes earlier next time.
+// `best` must hold a packing.
+void promote_high_buffers(const Piece& piece, int64_t target, Effort& effort, Packing& best);
+
+// Lowers `best`, which must hold a packing, towards `target` while effort lasts.
+void search_exactly(const Piece& piece, int64_t target, Effort& effort, Packing& best);
+
 }  // namespace plimsoll::placement

@@ -24,20 +24,20 @@ MemoryProfile::MemoryProfile(int32_t positions) : events_(static_cast<size_t>(po
   max_.assign(2 * size_, nothing);
   add_.assign(2 * size_, 0);
   for (int32_t s = 0; s < positions; ++s) {
-    events_[static_cast<size_t>(s)].push_back({s, 0});
+    events_[s].push_back({s, 0});
     max_[leaf(s)] = 0;
   }
   for (size_t node = size_ - 1; node > 0; --node) max_[node] = std::max(max_[2 * node], max_[2 * node + 1]);
 }
 
 bool MemoryProfile::has(ProgramPoint at) const {
-  const auto& events = events_[static_cast<size_t>(at.position)];
+  const auto& events = events_[at.position];
   auto event = find(events, at.op);
   return event != events.end() && event->op == at.op;
 }
 
 ProgramPoint MemoryProfile::before(ProgramPoint at) const {
-  const auto& events = events_[static_cast<size_t>(at.position)];
+  const auto& events = events_[at.position];
   auto event = find(events, at.op);
   if (event != events.begin()) return {at.position, std::prev(event)->op};
   assert(at.position > 0 && "no remat stands before the first op");
@@ -52,7 +52,7 @@ int64_t MemoryProfile::added_above(size_t node) const {
 
 void MemoryProfile::refresh_leaf(int32_t position) {
   int64_t top = nothing;
-  for (const Event& event : events_[static_cast<size_t>(position)]) top = std::max(top, event.live);
+  for (const Event& event : events_[position]) top = std::max(top, event.live);
   max_[leaf(position)] = top + add_[leaf(position)];
   refresh_above(leaf(position));
 }
@@ -65,25 +65,25 @@ void MemoryProfile::refresh_above(size_t node) {
 }
 
 void MemoryProfile::insert(ProgramPoint at, int64_t live) {
-  auto& events = events_[static_cast<size_t>(at.position)];
+  auto& events = events_[at.position];
   events.insert(find(events, at.op), {at.op, live - added_above(leaf(at.position))});
   refresh_leaf(at.position);
 }
 
 void MemoryProfile::erase(ProgramPoint at) {
-  auto& events = events_[static_cast<size_t>(at.position)];
+  auto& events = events_[at.position];
   events.erase(find(events, at.op));
   refresh_leaf(at.position);
 }
 
 int64_t MemoryProfile::live(ProgramPoint at) const {
-  const auto& events = events_[static_cast<size_t>(at.position)];
+  const auto& events = events_[at.position];
   return find(events, at.op)->live + added_above(leaf(at.position));
 }
 
 void MemoryProfile::add_within(int32_t position, int32_t first_op, int32_t last_op, int64_t bytes) {
   bool any = false;
-  for (Event& event : events_[static_cast<size_t>(position)])
+  for (Event& event : events_[position])
     if (event.op >= first_op && event.op <= last_op) {
       event.live += bytes;
       any = true;
@@ -121,7 +121,7 @@ ProgramPoint MemoryProfile::peak_point() const {
     node = max_[2 * node] == below ? 2 * node : 2 * node + 1;
   }
   int32_t position = static_cast<int32_t>(node - size_);
-  const auto& events = events_[static_cast<size_t>(position)];
+  const auto& events = events_[position];
   auto top =
       std::max_element(events.begin(), events.end(), [](const Event& a, const Event& b) { return a.live < b.live; });
   return {position, top->op};
@@ -140,18 +140,18 @@ int64_t MemoryProfile::excess_below(size_t node, int64_t limit) const {
   return sum;
 }
 
-void MemoryProfile::each_above(int64_t limit, llvm::function_ref<bool(ProgramPoint, int64_t)> visit) const {
-  visit_below(1, limit, 0, visit);
+void MemoryProfile::each_above(int64_t limit, llvm::function_ref<bool(ProgramPoint, int64_t)> take) const {
+  each_below(1, limit, 0, take);
 }
 
-bool MemoryProfile::visit_below(size_t node, int64_t limit, int64_t added,
-                                llvm::function_ref<bool(ProgramPoint, int64_t)> visit) const {
+bool MemoryProfile::each_below(size_t node, int64_t limit, int64_t added,
+                               llvm::function_ref<bool(ProgramPoint, int64_t)> take) const {
   if (max_[node] + added <= limit) return true;
   added += add_[node];
-  if (node < size_) return visit_below(2 * node, limit, added, visit) && visit_below(2 * node + 1, limit, added, visit);
+  if (node < size_) return each_below(2 * node, limit, added, take) && each_below(2 * node + 1, limit, added, take);
   int32_t position = static_cast<int32_t>(node - size_);
-  for (const Event& event : events_[static_cast<size_t>(position)])
-    if (event.live + added > limit && !visit({position, event.op}, event.live + added)) return false;
+  for (const Event& event : events_[position])
+    if (event.live + added > limit && !take({position, event.op}, event.live + added)) return false;
   return true;
 }
 

@@ -38,8 +38,8 @@ class MemoryProfile {
   ProgramPoint peak_point() const;  // the first at the peak
   // The sum over all points of their bytes above the limit.
   int64_t excess(int64_t limit) const;
-  // Visits the points above the limit in order, until `visit` returns false.
-  void each_above(int64_t limit, llvm::function_ref<bool(ProgramPoint, int64_t live)> visit) const;
+  // Gives the points above the limit in order, until `take` returns false.
+  void each_above(int64_t limit, llvm::function_ref<bool(ProgramPoint, int64_t live)> take) const;
   int64_t steps() const { return steps_; }                    // elementary steps so far
   void count_steps(int64_t steps) const { steps_ += steps; }  // adds the steps of work done outside of the profile
 
@@ -55,8 +55,8 @@ class MemoryProfile {
   void refresh_leaf(int32_t position);
   void refresh_above(size_t node);
   int64_t excess_below(size_t node, int64_t limit) const;
-  bool visit_below(size_t node, int64_t limit, int64_t added,
-                   llvm::function_ref<bool(ProgramPoint, int64_t)> visit) const;
+  bool each_below(size_t node, int64_t limit, int64_t added,
+                  llvm::function_ref<bool(ProgramPoint, int64_t)> take) const;
 
   size_t size_ = 1;
   std::vector<int64_t> max_, add_;                   // by tree node; max_ includes the node's own add_

@@ -99,7 +99,7 @@ std::vector<RematPlan> remat_levels(const RematProblem& problem, int64_t highest
                                     const RematOptions& options = {}, llvm::ArrayRef<RematPlan> starts = {});
 
 // No plan within the limit adds less time than this; infinite when no plan can be within the limit. A few exact
-// searches tighten the bound; each may visit `nodes` nodes.
+// searches tighten the bound; each may search `nodes` nodes.
 double min_added_us(const RematProblem& problem, int64_t limit_bytes, int64_t nodes = 200000);
 
 RematProblem with_offloads(RematProblem problem, std::vector<OffloadOption> offloads);

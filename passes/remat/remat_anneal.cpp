@@ -132,9 +132,7 @@ class Annealer {
     return found;
   }
 
-  ProgramPoint any_extra() {
-    return s_.extras()[static_cast<size_t>(random_.below(static_cast<int32_t>(s_.extras().size())))];
-  }
+  ProgramPoint any_extra() { return s_.extras()[random_.below(static_cast<int32_t>(s_.extras().size()))]; }
 
   // Has a random value that waits at `peak` made again behind it.
   bool insert_at(ProgramPoint peak) {
@@ -145,8 +143,7 @@ class Annealer {
       int32_t producer = random_.below(s_.producer_count(peak.position));
       llvm::SmallVector<ProgramPoint, 2> ends = reload_points(s_, s_.producer_at(producer, peak.position), peak);
       if (ends.empty()) continue;
-      s_.insert_with_ancestors(ends.size() == 1 ? ends[0] : ends[static_cast<size_t>(random_.below(2))],
-                               max_ops[random_.below(6)]);
+      s_.insert_with_ancestors(ends.size() == 1 ? ends[0] : ends[random_.below(2)], max_ops[random_.below(6)]);
       return true;
     }
     return false;

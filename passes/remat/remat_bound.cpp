@@ -46,7 +46,7 @@ Producers cheapest_first(const RematSchedule& plain, bool copies, Cost cost) {
     int32_t id = plain.producer_at(i, end);
     const RematOp& op = plain.op(id);
     int64_t bytes = 0;
-    for (int32_t v : op.writes) bytes += plain.problem().value_bytes[static_cast<size_t>(v)];
+    for (int32_t v : op.writes) bytes += plain.problem().value_bytes[v];
     if (!op.repeatable || bytes == 0 || (op.engine != Engine::Compute) != copies) continue;
     producers.push_back({cost(id) / static_cast<double>(bytes), cost(id), id});
   }
@@ -63,12 +63,12 @@ Producers cheapest_first(const RematSchedule& plain, bool copies, Cost cost) {
 // With `enough`, the list of items ends once they hold the excess.
 Knapsack knapsack_at(const RematSchedule& plain, const Producers& producers, int32_t t, int64_t limit, bool enough) {
   const RematProblem& problem = plain.problem();
-  auto size = [&](int32_t v) { return static_cast<double>(problem.value_bytes[static_cast<size_t>(v)]); };
+  auto size = [&](int32_t v) { return static_cast<double>(problem.value_bytes[v]); };
   ProgramPoint at{t, t};
   Knapsack sack;
   sack.excess = static_cast<double>(plain.memory().live(at) - limit);
   // Other remats may make this op the last reader of an operand, whose bytes a result can then reuse.
-  for (const InPlaceReuse& pair : problem.ops[static_cast<size_t>(t)].in_place)
+  for (const InPlaceReuse& pair : problem.ops[t].in_place)
     if (plain.last_use(pair.read, at) != at) sack.excess -= size(pair.written);
   double held = 0;
   for (size_t i = 0; i < producers.ids.size(); ++i) {

@@ -41,8 +41,7 @@ class Above {
   double without(int64_t bytes, ProgramPoint first, ProgramPoint last) const {
     auto begin = std::lower_bound(points_.begin(), points_.end(), first),
          end = std::upper_bound(begin, points_.end(), last);
-    int64_t sum =
-        sums_[static_cast<size_t>(end - points_.begin())] - sums_[static_cast<size_t>(begin - points_.begin())];
+    int64_t sum = sums_[end - points_.begin()] - sums_[begin - points_.begin()];
     return static_cast<double>(std::min(sum, bytes * (end - begin)));
   }
 
@@ -66,7 +65,7 @@ std::vector<ProgramPoint> candidates(const RematSchedule& schedule, ProgramPoint
 double max_gain(const RematSchedule& schedule, const Above& above, ProgramPoint at, ProgramPoint peak) {
   const RematOp& op = schedule.op(at.op);
   auto without = [&](int32_t v, ProgramPoint made) {
-    return above.without(schedule.problem().value_bytes[static_cast<size_t>(v)], made, at);
+    return above.without(schedule.problem().value_bytes[v], made, at);
   };
   if (schedule.is_offload(at.op)) {
     int32_t producer = schedule.producer(op.reads[0]);

@@ -17,8 +17,8 @@ RematLiveness::RematLiveness(const RematProblem& problem)
       occurrences_(static_cast<size_t>(id_count())) {
   int32_t n = problem.op_count();
   for (int32_t o = 0; o < n; ++o) {
-    occurrences_[static_cast<size_t>(o)].push_back({o, -1});
-    for (int32_t v : op(o).reads) uses_[static_cast<size_t>(v)].push_back({o, o});
+    occurrences_[o].push_back({o, -1});
+    for (int32_t v : op(o).reads) uses_[v].push_back({o, o});
     memory_.add({o, o}, {o, o}, op(o).workspace_bytes);
   }
   for (size_t v = 0; v < uses_.size(); ++v) {
@@ -31,13 +31,13 @@ RematLiveness::RematLiveness(const RematProblem& problem)
 }
 
 const RematLiveness::Occurrence& RematLiveness::occurrence(ProgramPoint at) const {
-  const auto& all = occurrences_[static_cast<size_t>(at.op)];
+  const auto& all = occurrences_[at.op];
   return *std::lower_bound(all.begin(), all.end(), at.position,
                            [](const Occurrence& o, int32_t position) { return o.position < position; });
 }
 
 ProgramPoint RematLiveness::latest_before(int32_t id, ProgramPoint at) const {
-  const auto& all = occurrences_[static_cast<size_t>(id)];
+  const auto& all = occurrences_[id];
   auto after = std::lower_bound(all.begin(), all.end(), at, [id](const Occurrence& o, ProgramPoint m) {
     return ProgramPoint{o.position, id} < m;
   });
@@ -45,7 +45,7 @@ ProgramPoint RematLiveness::latest_before(int32_t id, ProgramPoint at) const {
 }
 
 ProgramPoint RematLiveness::first_after(int32_t id, ProgramPoint at) const {
-  const auto& all = occurrences_[static_cast<size_t>(id)];
+  const auto& all = occurrences_[id];
   auto after = std::upper_bound(all.begin(), all.end(), at, [id](ProgramPoint m, const Occurrence& o) {
     return m < ProgramPoint{o.position, id};
   });
@@ -68,7 +68,7 @@ ProgramPoint RematLiveness::next_made(int32_t value, ProgramPoint at) const {
 }
 
 ProgramPoint RematLiveness::last_use_before(int32_t value, ProgramPoint made, ProgramPoint until) const {
-  const auto& uses = uses_[static_cast<size_t>(value)];
+  const auto& uses = uses_[value];
   auto after = std::lower_bound(uses.begin(), uses.end(), until);
   return after == uses.begin() ? made : std::max(made, *std::prev(after));
 }
@@ -79,7 +79,7 @@ ProgramPoint RematLiveness::last_use(int32_t value, ProgramPoint at) const {
 }
 
 ProgramPoint RematLiveness::next_use(int32_t value, ProgramPoint at) const {
-  const auto& uses = uses_[static_cast<size_t>(value)];
+  const auto& uses = uses_[value];
   auto use = std::upper_bound(uses.begin(), uses.end(), at);
   return use != uses.end() && *use < next_made(value, at) ? *use : none();
 }
@@ -113,7 +113,7 @@ void RematLiveness::refresh_reused(ProgramPoint at) {
 }
 
 void RematLiveness::add_occurrence(ProgramPoint at) {
-  auto& all = occurrences_[static_cast<size_t>(at.op)];
+  auto& all = occurrences_[at.op];
   auto after = std::lower_bound(all.begin(), all.end(), at.position,
                                 [](const Occurrence& o, int32_t position) { return o.position < position; });
   all.insert(after, {at.position, static_cast<int32_t>(extras_.size())});
@@ -121,10 +121,10 @@ void RematLiveness::add_occurrence(ProgramPoint at) {
 }
 
 void RematLiveness::drop_occurrence(ProgramPoint at) {
-  auto& all = occurrences_[static_cast<size_t>(at.op)];
+  auto& all = occurrences_[at.op];
   Occurrence& gone = occurrence(at);
   ProgramPoint moved = extras_.back();
-  extras_[static_cast<size_t>(gone.index)] = moved;
+  extras_[gone.index] = moved;
   occurrence(moved).index = gone.index;
   extras_.pop_back();
   all.erase(&gone);
@@ -145,7 +145,7 @@ void RematLiveness::put(ProgramPoint at) {
   add_occurrence(at);
   for (int32_t v : op(at).reads) {
     ProgramPoint end = last_use(v, at);
-    auto& uses = uses_[static_cast<size_t>(v)];
+    auto& uses = uses_[v];
     uses.insert(std::lower_bound(uses.begin(), uses.end(), at), at);
     if (end > at) continue;
     memory_.add(end.next(), at, bytes(v));
@@ -159,7 +159,7 @@ void RematLiveness::take(ProgramPoint at) {
   llvm::SmallVector<ProgramPoint, 8> moved_ends;
   for (int32_t v : op(at).reads) {
     ProgramPoint end = last_use(v, at);
-    auto& uses = uses_[static_cast<size_t>(v)];
+    auto& uses = uses_[v];
     uses.erase(std::lower_bound(uses.begin(), uses.end(), at));
     if (end > at) continue;
     ProgramPoint earlier = last_use(v, at);

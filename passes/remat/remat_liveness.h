@@ -35,9 +35,9 @@ class RematLiveness : public RematOps {
   void put(ProgramPoint at);
   void take(ProgramPoint at);
 
-  bool is_in_schedule(int32_t id) const { return !occurrences_[static_cast<size_t>(id)].empty(); }
+  bool is_in_schedule(int32_t id) const { return !occurrences_[id].empty(); }
   bool is_offloaded(int32_t reload) const { return is_in_schedule(offload_of(reload)); }
-  int32_t last_position(int32_t id) const { return occurrences_[static_cast<size_t>(id)].back().position; }
+  int32_t last_position(int32_t id) const { return occurrences_[id].back().position; }
   ProgramPoint latest_before(int32_t id, ProgramPoint at) const;
   // Where `value` is made next after `at`.
   ProgramPoint next_made(int32_t value, ProgramPoint at) const;

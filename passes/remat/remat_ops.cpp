@@ -14,7 +14,7 @@ RematOps::RematOps(const RematProblem& problem)
       all_compute_(problem.offloads.empty() &&
                    llvm::all_of(problem.ops, [](const RematOp& op) { return op.engine == Engine::Compute; })) {
   for (int32_t o = 0; o < problem.op_count(); ++o)
-    for (int32_t v : op(o).writes) producer_[static_cast<size_t>(v)] = o;
+    for (int32_t v : op(o).writes) producer_[v] = o;
   add_copies();
   for (int32_t id = 0; id < id_count(); ++id) cost_us_.push_back(id == problem.op_count() ? 0 : op(id).cost_us);
   for (const RematOp& op : problem.ops) clock_us_.push_back(clock_us_.back() + problem.compute_us(op));
@@ -37,7 +37,7 @@ void RematOps::add_copies() {
     reload.cost_us = option.to_device_us;
     reload.writes.assign(1, option.value);
     copies_.push_back(reload);
-    reload_of_[static_cast<size_t>(option.value)] = problem_->op_count() + static_cast<int32_t>(copies_.size());
+    reload_of_[option.value] = problem_->op_count() + static_cast<int32_t>(copies_.size());
   }
 }
 

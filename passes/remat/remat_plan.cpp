@@ -19,7 +19,7 @@ class PlanApplication {
     result_.value_bytes = problem.value_bytes;
     result_.duplex_shares = problem.duplex_shares;
     result_.copy_interference = problem.copy_interference;
-    for (const OffloadOption& option : problem.offloads) option_[static_cast<size_t>(option.value)] = &option;
+    for (const OffloadOption& option : problem.offloads) option_[option.value] = &option;
   }
 
   RematProblem run(const RematPlan& plan) {
@@ -33,26 +33,26 @@ class PlanApplication {
       if (position < problem_.op_count()) run_first(position);
     }
     for (RematOp& op : result_.ops) {
-      if (op.remat_until <= problem_.op_count()) op.remat_until = places_[static_cast<size_t>(op.remat_until)];
-      op.not_before = places_[static_cast<size_t>(op.not_before)];
+      if (op.remat_until <= problem_.op_count()) op.remat_until = places_[op.remat_until];
+      op.not_before = places_[op.not_before];
     }
     result_.live_out.assign(result_.value_bytes.size(), 0);
     for (size_t v = 0; v < latest_.size(); ++v)
-      if (problem_.live_out[v]) result_.live_out[static_cast<size_t>(latest_[v])] = 1;
+      if (problem_.live_out[v]) result_.live_out[latest_[v]] = 1;
     return std::move(result_);
   }
 
  private:
-  int32_t& latest(int32_t value) { return latest_[static_cast<size_t>(value)]; }
-  int32_t& on_host(int32_t value) { return on_host_[static_cast<size_t>(value)]; }
-  const OffloadOption& option(int32_t value) const { return *option_[static_cast<size_t>(value)]; }
+  int32_t& latest(int32_t value) { return latest_[value]; }
+  int32_t& on_host(int32_t value) { return on_host_[value]; }
+  const OffloadOption& option(int32_t value) const { return *option_[value]; }
 
   int32_t new_value(int64_t bytes) {
     result_.value_bytes.push_back(bytes);
     return static_cast<int32_t>(result_.value_bytes.size() - 1);
   }
 
-  void make_again(int32_t value) { latest(value) = new_value(problem_.value_bytes[static_cast<size_t>(value)]); }
+  void make_again(int32_t value) { latest(value) = new_value(problem_.value_bytes[value]); }
 
   void reload(int32_t value) {
     make_again(value);
@@ -78,12 +78,12 @@ class PlanApplication {
 
   void run_first(int32_t id) {
     result_.ops.push_back(reading_latest(id));
-    for (int32_t v : problem_.ops[static_cast<size_t>(id)].writes)
+    for (int32_t v : problem_.ops[id].writes)
       if (on_host(v) >= 0) add_copy(Engine::ToHost, option(v).to_host_us, v, on_host(v));
   }
 
   RematOp reading_latest(int32_t id) {
-    RematOp op = problem_.ops[static_cast<size_t>(id)];
+    RematOp op = problem_.ops[id];
     for (int32_t& v : op.reads) v = latest(v);
     for (InPlaceReuse& pair : op.in_place) pair.read = latest(pair.read);
     return op;

@@ -29,9 +29,9 @@ class ProblemBuilder {
     for (size_t i = 0; i < writers.size(); ++i)
       state_of_[index_of(graph.updates[i].state)] = position[index_of(writers[i])];
     for (NodeId id : instructions_) add_op(id);
-    for (NodeId writer : writers) problem_.ops[static_cast<size_t>(position[index_of(writer)])].repeatable = false;
+    for (NodeId writer : writers) problem_.ops[position[index_of(writer)]].repeatable = false;
     for (const Output& output : graph.outputs)
-      if (int32_t v = value(output.value); v >= 0) problem_.live_out[static_cast<size_t>(v)] = 1;
+      if (int32_t v = value(output.value); v >= 0) problem_.live_out[v] = 1;
   }
 
   GraphRematProblem take() {
@@ -99,8 +99,7 @@ class ProblemBuilder {
 
   bool is_saved(NodeId producer, ValueId result) const {
     const Node& node = graph_.node(producer);
-    if (node.phase != Phase::Forward || node.op->engine != Engine::Compute ||
-        problem_.value_bytes[static_cast<size_t>(value(result))] == 0)
+    if (node.phase != Phase::Forward || node.op->engine != Engine::Compute || problem_.value_bytes[value(result)] == 0)
       return false;
     return llvm::any_of(readers_of(graph_, result),
                         [&](NodeId reader) { return graph_.node(reader).phase != Phase::Forward; });
@@ -150,7 +149,7 @@ class ProblemBuilder {
   void add_reuse(RematOp& op, const InPlacePair& pair) {
     const int32_t written = value(pair.result), read = value(pair.root);
     if (read < 0) return;
-    if (problem_.value_bytes[static_cast<size_t>(written)] != problem_.value_bytes[static_cast<size_t>(read)]) return;
+    if (problem_.value_bytes[written] != problem_.value_bytes[read]) return;
     if (llvm::none_of(op.in_place,
                       [&](const InPlaceReuse& other) { return other.written == written || other.read == read; }))
       op.in_place.push_back({written, read});
@@ -168,13 +167,6 @@ class ProblemBuilder {
 };
 
 }  // namespace
-
-std::vector<NodeId> instructions_of(const Graph& graph) {
-  std::vector<NodeId> result;
-  for (NodeId id = graph.first_node(); id != NodeId::None; id = graph.next_node(id))
-    if (is_instruction(graph.node(id))) result.push_back(id);
-  return result;
-}
 
 GraphRematProblem graph_remat_problem(const Graph& graph, llvm::ArrayRef<NodeId> writers,
                                       const DeviceDescription& device, const KernelCatalog& catalog,

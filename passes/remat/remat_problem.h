@@ -16,9 +16,6 @@ struct GraphRematProblem {
   std::vector<OffloadOption> largest, dearest;
 };
 
-// The nodes that become instructions, in order: the ops of the graph's problem.
-std::vector<NodeId> instructions_of(const Graph& graph);
-
 // Ops have the bytes and times that lay-out will give them; values in host memory have no bytes. An op is repeatable
 // unless its record forbids it or it writes a state; an op that reads a state may run again until the state is written.
 // A value that forward makes is offered for offload if `host_bytes` is above 0, the device has a link to the host and

@@ -23,7 +23,7 @@ class Rematerialiser {
       NodeId before = position < instructions_.size() ? instructions_[position] : NodeId::None;
       for (; next_reload < plan.reloads.size() && static_cast<size_t>(plan.reloads[next_reload].before) == position;
            ++next_reload)
-        reload(values[static_cast<size_t>(plan.reloads[next_reload].value)], before);
+        reload(values[plan.reloads[next_reload].value], before);
       for (; next < remats.size() && static_cast<size_t>(remats[next].before) == position; ++next)
         run_again(static_cast<size_t>(remats[next].op), before);
       if (before != NodeId::None) reread(before);
@@ -41,7 +41,8 @@ class Rematerialiser {
     NodeId again = add_again(node, operands, before);
     int64_t bytes = 0;
     for (ValueId result : node.results) bytes += graph_.type(result).bytes();
-    graph_.node(again).reason = "repeated before " + reader_name(before) + " instead of keeping " + format_bytes(bytes);
+    graph_.node(again).reason =
+        "recomputed before " + reader_name(before) + " instead of keeping " + format_bytes(bytes);
     for (size_t i = 0; i < node.results.size(); ++i)
       now_[index_of(node.results[i])] = {graph_.node(again).results[i], ValueId::None};
     added_.push_back(again);

@@ -120,14 +120,14 @@ double RematSchedule::added_us_with(ProgramPoint at, int32_t position) const {
 // The remat or reload that makes a value which is gone available again before `position` for less time; {0, -1} where
 // neither can, or one already does.
 ProgramPoint RematSchedule::cheaper_producer(int32_t value, int32_t position, ProgramPoint last_use) const {
-  ProgramPoint repeated{position, producer(value)};
+  ProgramPoint remat{position, producer(value)};
   int32_t reload = reload_of(value);
-  bool may_remat = may_insert(repeated);
-  if (reload < 0) return may_remat ? repeated : from_the_start;
+  bool may_remat = may_insert(remat);
+  if (reload < 0) return may_remat ? remat : from_the_start;
   ProgramPoint reloaded = unhurried(reload, position, last_use);
   if (has(reloaded)) return from_the_start;
-  if (!may_insert(reloaded)) return may_remat ? repeated : from_the_start;
-  return may_remat && added_us_with(repeated, position) <= added_us_with(reloaded, position) ? repeated : reloaded;
+  if (!may_insert(reloaded)) return may_remat ? remat : from_the_start;
+  return may_remat && added_us_with(remat, position) <= added_us_with(reloaded, position) ? remat : reloaded;
 }
 
 bool RematSchedule::insert_with_ancestors(ProgramPoint at, int32_t max_ops, llvm::function_ref<bool()> is_worth_it) {

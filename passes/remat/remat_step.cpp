@@ -18,26 +18,21 @@ Result<RematPlan> plan_within(const RematProblem& problem, int64_t limit_bytes) 
                       llvm::Twine(limit_bytes));
 }
 
-Result<bool> run_rematerialise(PlanDraft& draft, PassContext& context) {
-  bool changed = false;
-  for (size_t f = 0; f < draft.functions.size(); ++f) {
-    Graph& graph = draft.program.functions[f];
-    const std::vector<NodeId>& writers = draft.writers(f);
-    delay_free_updates(graph, writers);
-    const GraphRematProblem sequence =
-        graph_remat_problem(graph, writers, draft.device, *draft.catalog, context.number("host"));
-    const int64_t before = measure_remats(sequence.problem, {}).peak_bytes;
-    if (before <= context.number("limit")) continue;
-    Result<RematPlan> plan = plan_within(sequence.problem, context.number("limit"));
-    if (!plan) return plan.takeError();
-    FunctionDraft& function = draft.functions[f];
-    llvm::append_range(function.added, rematerialise(graph, *plan, sequence.values));
-    draft.drop_layout(f);
-    changed = true;
-    context.report("peak " + llvm::Twine(before) + " bytes, " + llvm::Twine(plan->peak_bytes) + " with " +
-                   llvm::Twine(plan->remats.size()) + " remats and " + llvm::Twine(plan->reloads.size()) + " reloads");
-  }
-  return changed;
+Result<bool> run_rematerialise(PlanDraft& draft, size_t f, PassContext& context) {
+  Graph& graph = draft.program.functions[f];
+  const std::vector<NodeId>& writers = draft.writers(f);
+  delay_free_updates(graph, writers);
+  const GraphRematProblem sequence =
+      graph_remat_problem(graph, writers, draft.device, *draft.catalog, context.number("host"));
+  const int64_t before = measure_remats(sequence.problem, {}).peak_bytes;
+  if (before <= context.number("limit")) return false;
+  Result<RematPlan> plan = plan_within(sequence.problem, context.number("limit"));
+  if (!plan) return plan.takeError();
+  llvm::append_range(draft.functions[f].added, rematerialise(graph, *plan, sequence.values));
+  draft.drop_layout(f);
+  context.report("peak " + llvm::Twine(before) + " bytes, " + llvm::Twine(plan->peak_bytes) + " with " +
+                 llvm::Twine(plan->remats.size()) + " remats and " + llvm::Twine(plan->reloads.size()) + " reloads");
+  return true;
 }
 
 constexpr PassOption remat_options[] = {{"limit", int64_t{0}, "most live bytes of a function, without states", 1},
@@ -45,12 +40,9 @@ constexpr PassOption remat_options[] = {{"limit", int64_t{0}, "most live bytes o
 
 }  // namespace
 
-extern const PassInfo pass_rematerialise;
 constinit const PassInfo pass_rematerialise{
     .name = "rematerialise",
     .summary = "recomputes or reloads values instead of keeping them, at the least added time within a limit",
-    .stage = Stage::Any,
-    .keeps_result = true,
     .options = remat_options,
     .plan = run_rematerialise,
 };

@@ -2,8 +2,6 @@
 
 #include "ir/support/search_effort.h"
 #include "passes/schedule/order_graph.h"
-#include "passes/schedule/order_improve.h"
-#include "passes/schedule/order_list.h"
 
 #include <algorithm>
 #include <limits>
@@ -19,7 +17,7 @@ namespace {
 
 using namespace ordering;
 
-constexpr int64_t window_states = 1 << 17;  // maximum number of sets that one window may visit
+constexpr int64_t window_states = 1 << 17;  // maximum number of sets that one window may try
 constexpr size_t starts_improved = 3;
 
 struct Start {

@@ -84,4 +84,24 @@ class Schedule {
   int64_t steps_ = 0;
 };
 
+// Which node runs when none at hand would free memory.
+enum class Otherwise { Earliest, Latest, SmallestGrowth };
+
+struct ListRule {
+  int32_t look_ahead;   // nodes that one node may pull along to prove that it frees memory
+  Otherwise otherwise;  // by node number, by newest ready, by bytes
+};
+
+std::vector<int32_t> list_schedule(const OrderGraph& graph, ListRule rule);
+
+inline constexpr int32_t largest_window = 20;
+
+// The best order of the nodes at [begin, end), everything else left in place: exact, over all sets of
+// nodes that can have run. False when none is lower or more than `state_limit` sets come up.
+bool reorder_window(Schedule& schedule, int32_t begin, int32_t end, int64_t state_limit);
+
+// Takes buffers out of the peak by running their remaining touchers before it, or all of their
+// touchers after it, together with the nodes these need. False when no such move helps.
+bool move_out_of_peak(Schedule& schedule);
+
 }  // namespace plimsoll::ordering

@@ -1,4 +1,4 @@
-#include "passes/schedule/order_list.h"
+#include "passes/schedule/order_graph.h"
 
 #include "llvm/ADT/STLExtras.h"
 

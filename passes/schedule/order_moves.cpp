@@ -1,4 +1,6 @@
-#include "passes/schedule/order_improve.h"
+#include "passes/schedule/order_graph.h"
+
+#include "llvm/ADT/STLExtras.h"
 
 #include <algorithm>
 
@@ -29,65 +31,36 @@ bool close_over(const Schedule& schedule, const Rows& next, int32_t low, int32_t
   return true;
 }
 
-void sort_by_position(const Schedule& schedule, llvm::SmallVectorImpl<int32_t>& nodes) {
-  std::sort(nodes.begin(), nodes.end(),
-            [&](int32_t a, int32_t b) { return schedule.position(a) < schedule.position(b); });
-}
-
-// Runs `moved` (positions after the peak) right before the peak's node.
-bool run_before(Schedule& schedule, int32_t peak, llvm::SmallVectorImpl<int32_t>& moved) {
-  sort_by_position(schedule, moved);
-  int32_t end = schedule.position(moved.back()) + 1;
-  if (end - peak > longest_reach) return false;
-  std::vector<int32_t> nodes(moved.begin(), moved.end());
-  size_t taken = 0;
-  for (int32_t p = peak; p < end; ++p) {
-    if (taken < moved.size() && schedule.order()[p] == moved[taken])
-      ++taken;
-    else
-      nodes.push_back(schedule.order()[p]);
-  }
-  return schedule.replace_if_lower(peak, nodes);
-}
-
-// Runs `moved` (positions before the peak) right after the peak's node.
-bool run_after(Schedule& schedule, int32_t peak, llvm::SmallVectorImpl<int32_t>& moved) {
-  sort_by_position(schedule, moved);
-  int32_t begin = schedule.position(moved.front());
-  if (peak - begin > longest_reach) return false;
+// Runs `moved` right before the peak's node where they stand after it, and right after it where they stand before it.
+bool run_across(Schedule& schedule, int32_t peak, llvm::SmallVectorImpl<int32_t>& moved) {
+  llvm::sort(moved, [&](int32_t a, int32_t b) { return schedule.position(a) < schedule.position(b); });
+  const bool is_later = schedule.position(moved.front()) > peak;
+  const int32_t begin = is_later ? peak : schedule.position(moved.front());
+  const int32_t end = is_later ? schedule.position(moved.back()) + 1 : peak + 1;
+  if (end - begin > longest_reach) return false;
   std::vector<int32_t> nodes;
-  size_t taken = 0;
-  for (int32_t p = begin; p <= peak; ++p) {
-    if (taken < moved.size() && schedule.order()[p] == moved[taken])
-      ++taken;
+  const int32_t* next = moved.begin();
+  for (int32_t node : schedule.order().slice(begin, end - begin))
+    if (next != moved.end() && *next == node)
+      ++next;
     else
-      nodes.push_back(schedule.order()[p]);
-  }
-  nodes.insert(nodes.end(), moved.begin(), moved.end());
+      nodes.push_back(node);
+  nodes.insert(is_later ? nodes.begin() : nodes.end(), moved.begin(), moved.end());
   return schedule.replace_if_lower(begin, nodes);
 }
 
-bool leave_early(Schedule& schedule, int32_t peak, int32_t buffer) {
+// Moves the touchers of the buffer that stand on one side of the peak to the other side.
+bool leave_peak(Schedule& schedule, int32_t peak, int32_t buffer, bool early) {
   const OrderGraph& graph = schedule.graph();
-  if (graph.to_end[buffer]) return false;
+  if (early ? graph.to_end[buffer] : graph.from_start[buffer]) return false;
   llvm::SmallVector<int32_t, largest_move + 8> moved;
   for (int32_t t : graph.touchers[buffer]) {
-    if (schedule.position(t) > peak) moved.push_back(t);
+    if (early ? schedule.position(t) > peak : schedule.position(t) < peak) moved.push_back(t);
     if (moved.size() > largest_move) return false;
   }
-  int32_t end = schedule.graph().node_count();
-  return close_over(schedule, graph.preds, peak, end, peak, moved) && run_before(schedule, peak, moved);
-}
-
-bool arrive_late(Schedule& schedule, int32_t peak, int32_t buffer) {
-  const OrderGraph& graph = schedule.graph();
-  if (graph.from_start[buffer]) return false;
-  llvm::SmallVector<int32_t, largest_move + 8> moved;
-  for (int32_t t : graph.touchers[buffer]) {
-    if (schedule.position(t) < peak) moved.push_back(t);
-    if (moved.size() > largest_move) return false;
-  }
-  return close_over(schedule, graph.succs, -1, peak, peak, moved) && run_after(schedule, peak, moved);
+  const bool closed = early ? close_over(schedule, graph.preds, peak, graph.node_count(), peak, moved)
+                            : close_over(schedule, graph.succs, -1, peak, peak, moved);
+  return closed && run_across(schedule, peak, moved);
 }
 
 // The largest buffers that are alive at the position and not touched there.
@@ -114,7 +87,7 @@ bool move_out_of_peak(Schedule& schedule) {
   int32_t peak = schedule.peak_position();
   schedule.spend(schedule.graph().buffer_count());
   for (int32_t b : bystanders(schedule, peak))
-    if (leave_early(schedule, peak, b) || arrive_late(schedule, peak, b)) return true;
+    if (leave_peak(schedule, peak, b, true) || leave_peak(schedule, peak, b, false)) return true;
   return false;
 }
 

@@ -1,4 +1,4 @@
-#include "passes/schedule/order_updates.h"
+#include "passes/schedule/order.h"
 
 // Gradients that share a sum of squares all live until it has run, and the statistics of norms until backward has read
 // them. Their updates can therefore stand side by side behind that point for free, or behind the earliest of several
@@ -19,8 +19,7 @@ int32_t largest_input(const OrderProblem& problem, const OrderNode& node) {
   for (int32_t buffer : node.inputs) {
     auto b = static_cast<size_t>(buffer);
     bool pinned = b < problem.pinned.size() && problem.pinned[b];
-    if (!pinned && (largest < 0 || problem.buffer_bytes[b] > problem.buffer_bytes[static_cast<size_t>(largest)]))
-      largest = buffer;
+    if (!pinned && (largest < 0 || problem.buffer_bytes[b] > problem.buffer_bytes[largest])) largest = buffer;
   }
   return largest;
 }
@@ -32,21 +31,19 @@ std::vector<int32_t> choose_places(const OrderProblem& problem, llvm::ArrayRef<i
                                    llvm::ArrayRef<int32_t> update_kinds) {
   std::vector<int32_t> last_reader(problem.buffer_bytes.size(), -1), places(order.size(), -1);
   for (size_t at = 0; at < order.size(); ++at)
-    for (int32_t buffer : problem.nodes[static_cast<size_t>(order[at])].inputs)
-      last_reader[static_cast<size_t>(buffer)] = static_cast<int32_t>(at);
+    for (int32_t buffer : problem.nodes[order[at]].inputs) last_reader[buffer] = static_cast<int32_t>(at);
   std::vector<std::array<int32_t, 3>> idle;  // kind, the last position it may wait for, its position
   for (int32_t at = 0; at < static_cast<int32_t>(order.size()); ++at) {
-    const auto node = static_cast<size_t>(order[static_cast<size_t>(at)]);
+    const auto node = static_cast<size_t>(order[at]);
     const int32_t kind = update_kinds[node], ended = kind >= 0 ? largest_input(problem, problem.nodes[node]) : -1;
-    if (ended >= 0 && last_reader[static_cast<size_t>(ended)] > at)
-      idle.push_back({kind, last_reader[static_cast<size_t>(ended)], at});
+    if (ended >= 0 && last_reader[ended] > at) idle.push_back({kind, last_reader[ended], at});
   }
   llvm::sort(idle);
   int32_t place = -1, kind_there = -1;
   for (const auto& [kind, until, at] : idle) {
     if (kind != kind_there || at > place) place = until;
     kind_there = kind;
-    places[static_cast<size_t>(at)] = place;
+    places[at] = place;
   }
   return places;
 }
@@ -62,19 +59,19 @@ std::vector<int32_t> with_idle_updates_gathered(const OrderProblem& problem, llv
   };
   std::vector<Place> places(order.size());
   for (size_t at = 0; at < order.size(); ++at) {
-    const OrderNode& node = problem.nodes[static_cast<size_t>(order[at])];
+    const OrderNode& node = problem.nodes[order[at]];
     Place place{static_cast<int32_t>(at), 0};
     if (chosen[at] >= 0) place = {chosen[at], 1};
     for (int32_t before : node.after) {
-      const Place& other = places[static_cast<size_t>(before)];
+      const Place& other = places[before];
       if (other.depth > 0 && std::tie(other.behind, other.depth) >= std::tie(place.behind, place.depth))
         place = {other.behind, other.depth + 1};
     }
-    places[static_cast<size_t>(order[at])] = place;
+    places[order[at]] = place;
   }
   std::vector<int32_t> gathered(order.begin(), order.end());
   llvm::stable_sort(gathered, [&](int32_t a, int32_t b) {
-    const Place &first = places[static_cast<size_t>(a)], &second = places[static_cast<size_t>(b)];
+    const Place &first = places[a], &second = places[b];
     return std::tie(first.behind, first.depth) < std::tie(second.behind, second.depth);
   });
   return peak_bytes(problem, gathered) <= peak_bytes(problem, order) ? gathered

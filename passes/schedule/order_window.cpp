@@ -1,4 +1,4 @@
-#include "passes/schedule/order_improve.h"
+#include "passes/schedule/order_graph.h"
 
 #include "llvm/ADT/DenseMap.h"
 
@@ -32,9 +32,9 @@ class Window {
  public:
   Window(const Schedule& schedule, int32_t begin, int32_t end);
 
-  // Positions in the order of the lowest peak below `limit`; empty if there is none. Sets `visited`.
+  // Positions in the order of the lowest peak below `limit`; empty if there is none. Counts the sets it tries.
   llvm::SmallVector<int32_t, largest_window> solve(int64_t limit, int64_t state_limit);
-  int64_t visited() const { return visited_; }
+  int64_t tried() const { return tried_; }
 
  private:
   State after(const State& state, int32_t from, int32_t node) const;
@@ -47,7 +47,7 @@ class Window {
   llvm::SmallVector<int32_t, 8> touched_[largest_window];
   std::vector<WindowBuffer> buffers_;
   std::vector<std::vector<State>> levels_;
-  int64_t visited_ = 0;
+  int64_t tried_ = 0;
 };
 
 Window::Window(const Schedule& schedule, int32_t begin, int32_t end)
@@ -95,7 +95,7 @@ llvm::SmallVector<int32_t, largest_window> Window::solve(int64_t limit, int64_t 
       for (int32_t node = 0; node < size_; ++node) {
         Set bit = Set{1} << node;
         if ((level[s].done & bit) != 0 || (preds_[node] & ~level[s].done) != 0) continue;
-        if (++visited_ > state_limit) return {};
+        if (++tried_ > state_limit) return {};
         State state = after(level[s], static_cast<int32_t>(s), node);
         if (state.peak >= limit) continue;
         auto [it, is_new] = index.try_emplace(state.done, static_cast<int32_t>(next.size()));
@@ -125,7 +125,7 @@ llvm::SmallVector<int32_t, largest_window> Window::trace() const {
 bool reorder_window(Schedule& schedule, int32_t begin, int32_t end, int64_t state_limit) {
   Window window(schedule, begin, end);
   auto positions = window.solve(schedule.height(begin, end).peak, state_limit);
-  schedule.spend(8 * window.visited() + 16 * (end - begin));
+  schedule.spend(8 * window.tried() + 16 * (end - begin));
   if (positions.empty()) return false;
   llvm::SmallVector<int32_t, largest_window> nodes;
   for (int32_t i : positions) nodes.push_back(schedule.order()[begin + i]);

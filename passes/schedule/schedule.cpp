@@ -1,14 +1,13 @@
 #include "passes/schedule/schedule.h"
 
 // Turns the graph into plain data (buffers, readers, writers, must-come-earlier edges),
-// lets passes/memory/order search, and puts views and constants back beside their readers.
+// lets order.h search, and puts views and constants back beside their readers.
 
 #include "ir/support/align.h"
 #include "ir/support/units.h"
 #include "passes/analysis/aliasing.h"
 #include "passes/analysis/cost_model.h"
 #include "passes/schedule/order.h"
-#include "passes/schedule/order_updates.h"
 
 #include <queue>
 
@@ -21,14 +20,12 @@ class Scheduler {
       : graph_(graph),
         catalog_(catalog),
         alignment_(alignment),
+        instructions_(instructions_of(graph)),
         writes_state_(graph.node_slots(), false),
         instruction_of_(graph.node_slots(), -1) {
     for (NodeId writer : writers) writes_state_[index_of(writer)] = true;
-    for (NodeId id = graph.first_node(); id != NodeId::None; id = graph.next_node(id))
-      if (is_instruction(graph.node(id))) {
-        instruction_of_[index_of(id)] = static_cast<int32_t>(instructions_.size());
-        instructions_.push_back(id);
-      }
+    for (size_t i = 0; i < instructions_.size(); ++i)
+      instruction_of_[index_of(instructions_[i])] = static_cast<int32_t>(i);
     number_buffers();
     problem_.nodes.resize(instructions_.size());
     for (size_t i = 0; i < instructions_.size(); ++i) fill_node(i);
@@ -46,7 +43,7 @@ class Scheduler {
     for (size_t i = 0; i < order.size(); ++i) as_given[i] = static_cast<int32_t>(i);
     report.peak_before_bytes = peak_bytes(sorted, as_given);
     report.peak_after_bytes = peak_bytes(sorted, order);
-    for (int32_t& node : order) node = (*start)[static_cast<size_t>(node)];
+    for (int32_t& node : order) node = (*start)[node];
     report.early_updates = with_views(*start);
     graph_.reorder(with_views(order));
     return report;
@@ -111,7 +108,7 @@ class Scheduler {
 
   void add_update_edges(llvm::ArrayRef<NodeId> writers) {
     for (size_t i = 0; i < writers.size(); ++i) {
-      auto& after = problem_.nodes[static_cast<size_t>(instruction_of_[index_of(writers[i])])].after;
+      auto& after = problem_.nodes[instruction_of_[index_of(writers[i])]].after;
       for (NodeId reader : readers_of(graph_, graph_.updates[i].state))
         if (reader != writers[i]) after.push_back(instruction_of_[index_of(reader)]);
     }
@@ -126,12 +123,12 @@ class Scheduler {
     for (size_t i = 0; i < n; ++i)
       for (int32_t before : problem_.nodes[i].after) {
         ++waiting[i];
-        followers[static_cast<size_t>(before)].push_back(static_cast<int32_t>(i));
+        followers[before].push_back(static_cast<int32_t>(i));
       }
     using Key = std::pair<int, int32_t>;  // updates before everything else, then the derived order
     std::priority_queue<Key, std::vector<Key>, std::greater<>> ready;
     auto push = [&](int32_t i) {
-      bool update = graph_.node(instructions_[static_cast<size_t>(i)]).phase == Phase::Update;
+      bool update = graph_.node(instructions_[i]).phase == Phase::Update;
       ready.push({update ? 0 : 1, i});
     };
     for (size_t i = 0; i < n; ++i)
@@ -141,8 +138,8 @@ class Scheduler {
       int32_t i = ready.top().second;
       ready.pop();
       order.push_back(i);
-      for (int32_t follower : followers[static_cast<size_t>(i)])
-        if (--waiting[static_cast<size_t>(follower)] == 0) push(follower);
+      for (int32_t follower : followers[i])
+        if (--waiting[follower] == 0) push(follower);
     }
     if (order.size() == n) return order;
     return model_error("schedule: " + llvm::Twine(n - order.size()) +
@@ -154,7 +151,7 @@ class Scheduler {
     llvm::StringMap<int32_t> kind_of;
     std::vector<int32_t> kinds;
     for (int32_t i : order) {
-      const NodeId id = instructions_[static_cast<size_t>(i)];
+      const NodeId id = instructions_[i];
       const bool is_update = graph_.node(id).phase == Phase::Update || writes_state_[index_of(id)];
       kinds.push_back(
           is_update ? kind_of.try_emplace(graph_.node(id).op->name, static_cast<int32_t>(kind_of.size())).first->second
@@ -165,14 +162,14 @@ class Scheduler {
 
   OrderProblem permuted(llvm::ArrayRef<int32_t> order) const {
     std::vector<int32_t> place(order.size());
-    for (size_t i = 0; i < order.size(); ++i) place[static_cast<size_t>(order[i])] = static_cast<int32_t>(i);
+    for (size_t i = 0; i < order.size(); ++i) place[order[i]] = static_cast<int32_t>(i);
     OrderProblem out;
     out.buffer_bytes = problem_.buffer_bytes;
     out.pinned = problem_.pinned;
     out.live_out = problem_.live_out;
     for (int32_t i : order) {
-      out.nodes.push_back(problem_.nodes[static_cast<size_t>(i)]);
-      for (int32_t& before : out.nodes.back().after) before = place[static_cast<size_t>(before)];
+      out.nodes.push_back(problem_.nodes[i]);
+      for (int32_t& before : out.nodes.back().after) before = place[before];
     }
     return out;
   }
@@ -191,7 +188,7 @@ class Scheduler {
       }
       result.push_back(id);
     };
-    for (int32_t i : order) place(place, instructions_[static_cast<size_t>(i)]);
+    for (int32_t i : order) place(place, instructions_[i]);
     for (NodeId id : graph_.order()) place(place, id);
     return result;
   }
@@ -206,24 +203,19 @@ class Scheduler {
   OrderProblem problem_;
 };
 
-Result<bool> run_schedule(PlanDraft& draft, PassContext& context) {
-  bool changed = false;
-  for (size_t f = 0; f < draft.functions.size(); ++f) {
-    Graph& graph = draft.program.functions[f];
-    const std::vector<NodeId> before = graph.order();
-    const std::vector<NodeId>& writers = draft.writers(f);
-    Result<ScheduleReport> report = schedule(graph, writers, *draft.catalog, draft.device.alignment_bytes);
-    if (!report) return report.takeError();
-    draft.drop_layout(f);
-    draft.functions[f].other_order = std::move(report->early_updates);
-    changed |= graph.order() != before;
-    const std::string peaks = "transient peak " + format_bytes(report->peak_before_bytes) + " as derived, " +
-                              format_bytes(report->peak_after_bytes) + " as ordered";
-    context.decide(graph.name,
-                   report->peak_after_bytes < report->peak_before_bytes ? "reordered" : "derived order kept", peaks);
-    context.report(peaks);
-  }
-  return changed;
+Result<bool> run_schedule(PlanDraft& draft, size_t f, PassContext& context) {
+  Graph& graph = draft.program.functions[f];
+  const std::vector<NodeId> before = graph.order();
+  Result<ScheduleReport> report = schedule(graph, draft.writers(f), *draft.catalog, draft.device.alignment_bytes);
+  if (!report) return report.takeError();
+  draft.drop_layout(f);
+  draft.functions[f].other_order = std::move(report->early_updates);
+  const std::string peaks = "transient peak " + format_bytes(report->peak_before_bytes) + " as derived, " +
+                            format_bytes(report->peak_after_bytes) + " as ordered";
+  context.decide(graph.name, report->peak_after_bytes < report->peak_before_bytes ? "reordered" : "derived order kept",
+                 peaks);
+  context.report(peaks);
+  return graph.order() != before;
 }
 
 }  // namespace
@@ -233,12 +225,9 @@ Result<ScheduleReport> schedule(Graph& graph, llvm::ArrayRef<NodeId> writers, co
   return Scheduler(graph, writers, catalog, alignment).run();
 }
 
-extern const PassInfo pass_schedule;
 constinit const PassInfo pass_schedule{
     .name = "schedule",
     .summary = "orders each function's instructions for a low peak of live bytes",
-    .stage = Stage::Any,
-    .keeps_result = true,
     .plan = run_schedule,
 };
 

@@ -8,6 +8,7 @@
 //   module:transformer\.h\.(0|1)\..* = fp32     a regular expression over the whole module path
 
 #include "ir/graph.h"
+#include "passes/job.h"
 
 namespace plimsoll {
 
@@ -26,5 +27,12 @@ Result<std::vector<PrecisionRule>> parse_precision_rules(llvm::StringRef text);
 
 // The rule that decides for `node`; null when none matches.
 const PrecisionRule* find_rule(llvm::ArrayRef<PrecisionRule> rules, const Graph& graph, const Node& node);
+
+// 16-bit compute over f32 parameters: "bf16" or "fp16".
+bool is_mixed(llvm::StringRef precision);
+
+// Errors: Fault::Usage for an unknown precision and for rules nobody reads, Fault::Model where the model was
+// exported in a dtype that is not the one asked for.
+Status check_precision(const Graph& graph, const TrainingRequest& request);
 
 }  // namespace plimsoll

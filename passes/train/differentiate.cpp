@@ -78,30 +78,15 @@ class Differentiator {
 
 }  // namespace
 
-std::vector<GradientObstacle> find_gradient_obstacles(const Graph& graph, ValueId loss, llvm::ArrayRef<ValueId> wrt) {
-  std::vector<bool> dependent = find_dependent(graph, wrt),
-                    contributes = find_contributing(graph, loss, Flow::Gradient);
-  std::vector<GradientObstacle> obstacles;
-  for (NodeId id = graph.first_node(); id != NodeId::None; id = graph.next_node(id)) {
+std::vector<NodeId> find_gradient_ends(const Graph& graph, ValueId loss, llvm::ArrayRef<ValueId> wrt,
+                                       Gradient::Kind kind) {
+  const Flow flow = kind == Gradient::Kind::Zero ? Flow::Data : Flow::Gradient;
+  std::vector<bool> dependent = find_dependent(graph, wrt), contributes = find_contributing(graph, loss, flow);
+  std::vector<NodeId> ends = graph.order();
+  llvm::erase_if(ends, [&](NodeId id) {
     const Node& node = graph.node(id);
-    if (node.op->gradient.kind() != Gradient::Kind::Missing) continue;
-    bool flows_in = any_in(node.results, contributes);
-    bool flows_out = llvm::any_of(node.operands, [&](ValueId operand) {
-      return operand != ValueId::None && dependent[index_of(operand)] && is_float(graph.type(operand).dtype);
-    });
-    if (flows_in && flows_out) obstacles.push_back({id, node.op->gradient.why().str()});
-  }
-  return obstacles;
-}
-
-std::vector<NodeId> find_gradient_ends(const Graph& graph, ValueId loss, llvm::ArrayRef<ValueId> wrt) {
-  std::vector<bool> dependent = find_dependent(graph, wrt), contributes = find_contributing(graph, loss, Flow::Data);
-  std::vector<NodeId> ends;
-  for (NodeId id = graph.first_node(); id != NodeId::None; id = graph.next_node(id)) {
-    const Node& node = graph.node(id);
-    if (node.op->gradient.kind() != Gradient::Kind::Zero) continue;
-    if (any_in(node.operands, dependent) && any_in(node.results, contributes)) ends.push_back(id);
-  }
+    return node.op->gradient.kind() != kind || !any_in(node.operands, dependent) || !any_in(node.results, contributes);
+  });
   return ends;
 }
 

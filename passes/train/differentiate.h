@@ -6,18 +6,11 @@
 
 namespace plimsoll {
 
-// A node through which a gradient would have to flow but cannot.
-struct GradientObstacle {
-  NodeId node;
-  std::string why;
-};
-
-// Nodes on a path from `wrt` to `loss` whose op has no gradient rule, in graph order.
-std::vector<GradientObstacle> find_gradient_obstacles(const Graph& graph, ValueId loss, llvm::ArrayRef<ValueId> wrt);
-
-// Nodes, in graph order, at which a path from `wrt` to `loss` ends for gradients because the op's result does not
-// change smoothly with its operands: a comparison, an index of a maximum, a cast to integers.
-std::vector<NodeId> find_gradient_ends(const Graph& graph, ValueId loss, llvm::ArrayRef<ValueId> wrt);
+// Nodes, in graph order, at which a path from `wrt` to `loss` ends for gradients: by kind Missing those whose op has no
+// gradient rule; by kind Zero those whose result does not change smoothly with the operands, such as a comparison, an
+// index of a maximum or a cast to integers.
+std::vector<NodeId> find_gradient_ends(const Graph& graph, ValueId loss, llvm::ArrayRef<ValueId> wrt,
+                                       Gradient::Kind kind);
 
 // Appends nodes that compute d(loss)/d(wrt[i]) * seed and returns their values; None where the loss does
 // not depend on wrt[i]. `seed` has the loss's type. Only nodes between `wrt` and `loss` are visited, and what a rule

@@ -42,7 +42,7 @@ class Splitter {
     Builder b(graph_, behind);
     cut(b);
     for (int64_t chunk = chunks_ - 1; chunk >= 0; --chunk)
-      if (Status s = make_part(b, chunk)) return s;
+      if (Status s = make_chunk(b, chunk)) return s;
     for (NodeId id : region_) join(b, id);
     for (NodeId id : after_) graph_.move_before(id, behind);
     if (auto weight = weights_.find(loss_weight); weight != weights_.end()) split_.sample_weight = weight->second;
@@ -93,7 +93,7 @@ class Splitter {
   // What enters the region, once each, by one instruction.
   void cut(Builder& b) {
     for (NodeId id : region_) {
-      const Node node = graph_.node(id);
+      const Node& node = graph_.node(id);
       b.origin = node.origin;
       const ChunkCall call = *chunk_of_node(graph_, node, {0, chunks_});
       if (combine_of(call, 0) == Combine::WeightedMean) weights_[node.results.back()] = node.op->sample_weight(b, id);
@@ -117,25 +117,24 @@ class Splitter {
     return graph_.value(value).name + ".chunk" + std::to_string(chunk);
   }
 
-  Status make_part(Builder& b, int64_t chunk) {
-    repeated_.clear();
+  Status make_chunk(Builder& b, int64_t chunk) {
+    made_again_.clear();
     for (NodeId id : region_) {
-      const Node node = graph_.node(id);  // a copy: making nodes moves nodes
+      const Node& node = graph_.node(id);
       const std::optional<ChunkCall> call = chunk_of_node(graph_, node, {chunk, chunks_});
       llvm::SmallVector<ValueId, 6> operands;
       for (size_t i = 0; i < node.operands.size(); ++i)
-        operands.push_back(call->cut[i] ? made_[node.operands[i]][static_cast<size_t>(chunk)]
-                                        : repeated(b, node.operands[i], chunk));
+        operands.push_back(call->cut[i] ? made_[node.operands[i]][chunk] : made_again(b, node.operands[i], chunk));
       std::vector<std::string> names;
       for (ValueId result : node.results) names.push_back(chunk_name(result, chunk));
       b.origin = node.origin;
       Result<NodeId> made = b.create(*node.op, operands, call->attrs, names);
       if (!made) return made.takeError();
-      in_turn(*made, chunk);
+      set_chunk(*made, chunk);
       for (size_t i = 0; i < node.results.size(); ++i) {
         auto& chunks = made_[node.results[i]];
         chunks.resize(static_cast<size_t>(chunks_), ValueId::None);
-        chunks[static_cast<size_t>(chunk)] = graph_.node(*made).results[i];
+        chunks[chunk] = graph_.node(*made).results[i];
       }
     }
     return Status::success();
@@ -143,33 +142,33 @@ class Splitter {
 
   // What is made of parameters alone is made again by each chunk: gradients of chunks are then added where the
   // parameter is, in its precision. That equal nodes are one again is another pass's work.
-  ValueId repeated(Builder& b, ValueId value, int64_t chunk) {
+  ValueId made_again(Builder& b, ValueId value, int64_t chunk) {
     if (value == ValueId::None || !parameters_.alone[index_of(value)] || !parameters_.trained[index_of(value)])
       return value;
     const NodeId producer = graph_.value(value).producer;
     if (producer == NodeId::None) return value;
-    if (auto done = repeated_.find(value); done != repeated_.end()) return done->second;
-    const Node node = graph_.node(producer);
+    if (auto done = made_again_.find(value); done != made_again_.end()) return done->second;
+    const Node& node = graph_.node(producer);
     llvm::SmallVector<ValueId, 4> operands;
-    for (ValueId operand : node.operands) operands.push_back(repeated(b, operand, chunk));
+    for (ValueId operand : node.operands) operands.push_back(made_again(b, operand, chunk));
     std::vector<std::string> names;
     for (ValueId result : node.results) names.push_back(chunk_name(result, chunk));
     b.origin = node.origin;
     const llvm::SmallVector<ValueId, 4> results = b.emit_all(node.op->name, operands, node.attrs, names);
-    for (size_t i = 0; i < results.size(); ++i) repeated_[node.results[i]] = results[i];
-    in_turn(graph_.value(results[0]).producer, chunk);
+    for (size_t i = 0; i < results.size(); ++i) made_again_[node.results[i]] = results[i];
+    set_chunk(graph_.value(results[0]).producer, chunk);
     graph_.node(graph_.value(results[0]).producer).reason = node.reason;
-    return repeated_[value];
+    return made_again_[value];
   }
 
-  void in_turn(NodeId node, int64_t chunk) {
+  void set_chunk(NodeId node, int64_t chunk) {
     split_.chunk.resize(graph_.node_slots(), -1);
     split_.chunk[index_of(node)] = static_cast<int32_t>(chunk);
   }
 
   // The whole of each result that somebody outside the region reads.
   void join(Builder& b, NodeId id) {
-    const Node node = graph_.node(id);
+    const Node& node = graph_.node(id);
     const ChunkCall call = *chunk_of_node(graph_, node, {0, chunks_});
     b.origin = node.origin;
     for (size_t i = 0; i < node.results.size(); ++i) {
@@ -214,11 +213,38 @@ class Splitter {
   std::vector<bool> in_chunks_;                            // by value: from_, and what the region makes row by row
   std::vector<NodeId> region_, after_;                     // in order; after_: what reads joined values amid the region
   std::map<ValueId, llvm::SmallVector<ValueId, 4>> made_;  // the chunks of a value
-  std::map<ValueId, ValueId> repeated_;                    // of the chunk that is being made
+  std::map<ValueId, ValueId> made_again_;                  // of the chunk that is being made
   std::map<ValueId, ValueId> weights_;  // by the last result of a weighted mean: the same, made ahead of the chunks
 };
 
 }  // namespace
+
+std::vector<ValueId> find_single_value_cuts(const Graph& graph) {
+  const ParameterValues parameters(graph);
+  const std::vector<bool> needed = find_needed(graph);
+  std::vector<NodeId> order = graph.order();
+  llvm::erase_if(order, [&](NodeId id) { return !needed[index_of(id)]; });
+  std::vector<int64_t> readers_left(graph.value_count(), 0);
+  for (NodeId id : order)
+    for (ValueId operand : graph.node(id).operands)
+      if (operand != ValueId::None) ++readers_left[index_of(operand)];
+
+  std::vector<ValueId> cuts;
+  llvm::SmallVector<ValueId, 8> alive;  // with a gradient, and read later on
+  for (NodeId id : order) {
+    const Node& node = graph.node(id);
+    for (ValueId operand : node.operands)
+      if (operand != ValueId::None && --readers_left[index_of(operand)] == 0)
+        llvm::erase_if(alive, [&](ValueId value) { return value == operand; });
+    for (ValueId result : node.results)
+      if (parameters.trained[index_of(result)] && !parameters.alone[index_of(result)] &&
+          readers_left[index_of(result)] > 0)
+        alive.push_back(result);
+    if (alive.size() == 1 && graph.type(alive[0]).rank() > 0 && (cuts.empty() || cuts.back() != alive[0]))
+      cuts.push_back(alive[0]);
+  }
+  return cuts;
+}
 
 Result<BatchSplit> split_batch(Graph& graph, ValueId from, int64_t chunks) {
   if (chunks < 2) return usage_error("a batch is split in 2 chunks or more, not " + llvm::Twine(chunks));
@@ -244,10 +270,10 @@ void run_chunks_in_order(Graph& step, const BatchSplit& split) {
       for (NodeId user : step.value(result).users) first = std::min(first, std::max(chunk[index_of(user)], 0));
     chunk[index_of(*id)] = first;
   }
-  std::vector<NodeId> in_turn = order;
-  std::stable_sort(in_turn.begin(), in_turn.end(),
+  std::vector<NodeId> by_chunk = order;
+  std::stable_sort(by_chunk.begin(), by_chunk.end(),
                    [&](NodeId a, NodeId b) { return chunk[index_of(a)] < chunk[index_of(b)]; });
-  step.reorder(in_turn);
+  step.reorder(by_chunk);
 }
 
 namespace {
@@ -271,7 +297,6 @@ constinit const PassInfo pass_split_batch{
     .name = "split-batch",
     .summary = "what follows a value is made for one chunk of the batch after the other",
     .stage = Stage::Forward,
-    .keeps_result = true,
     .options = pass_options,
     .run = run,
 };

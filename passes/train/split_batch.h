@@ -7,6 +7,10 @@
 
 namespace plimsoll {
 
+// Values that all of what backward will pass goes through, in graph order: behind one, no other value that has a
+// gradient is read.
+std::vector<ValueId> find_single_value_cuts(const Graph& graph);
+
 struct BatchSplit {
   int64_t chunks = 0;
   std::vector<int32_t> chunk;  // by node of the graph: the chunk in which the chunk's nodes run, from 0; -1: no chunk's

@@ -74,7 +74,7 @@ Graph make_update_function(const Graph& step, llvm::ArrayRef<Trained> parameters
 
 // Says why no gradient arrives anywhere: every path ends at some op, or there is no path.
 Status nothing_reached(const Graph& graph, ValueId loss, llvm::ArrayRef<ValueId> wrt) {
-  std::vector<NodeId> ends = find_gradient_ends(graph, loss, wrt);
+  std::vector<NodeId> ends = find_gradient_ends(graph, loss, wrt, Gradient::Kind::Zero);
   if (ends.empty()) return model_error("nothing to train: the loss depends on no trained parameter");
   const Node& node = graph.node(ends.front());
   return model_error(model_name(graph, ends.front()) + ": " + node.op->name +

@@ -1,3 +1,4 @@
+#include "ir/support/strings.h"
 #include "ir/support/units.h"
 #include "ir/text.h"
 #include "ir/verify.h"
@@ -5,8 +6,7 @@
 #include "passes/analysis/cost_model.h"
 #include "passes/budget/budget_report.h"
 #include "passes/compile.h"
-#include "passes/offload/copy_issue.h"
-#include "passes/offload/state_offload.h"
+#include "passes/offload/offload_rewrite.h"
 #include "passes/remat/remat_problem.h"
 #include "passes/remat/remat_rewrite.h"
 #include "runtime/cpu/cpu_catalog.h"
@@ -257,6 +257,11 @@ TEST_SUITE("unit") {
         if (i == 0) continue;
         CHECK(front[i].promised_bytes() < front[i - 1].promised_bytes());
         CHECK(front[i].predicted_step_us >= front[i - 1].predicted_step_us * (1 - 1e-9));
+        const int64_t told = llvm::count_if(front[i].decisions, [](const Decision& decision) {
+          return decision.pass == "recompute" && decision.choice == "rematerialise" &&
+                 starts_with(decision.reason, "recomputed before ");
+        });
+        CHECK(told == front[i].fit.rematerialised);
       }
       request = {};
       request.budget_bytes = 1;
@@ -268,9 +273,9 @@ TEST_SUITE("unit") {
     }
   }
 
-  // %y draws with the counter, so it can be repeated until the counter advances, which is before %b once that has
+  // %y draws with the counter, so it can be recomputed until the counter advances, which is before %b once that has
   // moved.
-  TEST_CASE("fit: the random counter is advanced last, so that a draw can be repeated") {
+  TEST_CASE("fit: the random counter is advanced last, so that a draw can be recomputed") {
     Graph graph = cantFail(parse_graph(R"(
 graph @draws(%x: f32[64]) state(%rng: i64[2] counter fill=0) {
   %y = dropout(%x, %rng) {id=1, ratio=0.5} : f32[64]
@@ -293,6 +298,7 @@ graph @draws(%x: f32[64]) state(%rng: i64[2] counter fill=0) {
     std::vector<NodeId> again = rematerialise(graph, plan, sequence.values);
     REQUIRE(again.size() == 1);
     CHECK(graph.value(graph.node(again[0]).results[0]).name == "y.recompute");
+    CHECK(graph.node(again[0]).reason == "recomputed before %b instead of keeping 256 B");
     CHECK(graph.value(graph.find_value("y")).users.size() == 1);
   }
 

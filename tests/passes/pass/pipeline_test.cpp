@@ -29,9 +29,9 @@ Result<bool> lie(Graph& graph, PassContext&) {
 
 Result<bool> fail(Graph&, PassContext&) { return model_error("%y: cannot go on"); }
 
-const PassInfo lying{.name = "lie", .summary = "", .stage = Stage::Any, .keeps_result = true, .run = lie};
-const PassInfo failing{.name = "fail", .summary = "", .stage = Stage::Any, .keeps_result = true, .run = fail};
-const PassInfo forward_only{.name = "early", .summary = "", .stage = Stage::Forward, .keeps_result = true, .run = lie};
+const PassInfo lying{.name = "lie", .summary = "", .run = lie};
+const PassInfo failing{.name = "fail", .summary = "", .run = fail};
+const PassInfo forward_only{.name = "early", .summary = "", .stage = Stage::Forward, .run = lie};
 
 std::string failure_of(const PassInfo& pass, Graph graph, const PipelineOptions& options) {
   CompileHooks hooks;

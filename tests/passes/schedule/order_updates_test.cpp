@@ -1,4 +1,4 @@
-#include "passes/schedule/order_updates.h"
+#include "passes/schedule/order.h"
 
 #include <doctest/doctest.h>
 

@@ -3,7 +3,6 @@
 #include "ir/evaluate.h"
 #include "ir/support/units.h"
 #include "passes/compile.h"
-#include "passes/train/batch_cuts.h"
 #include "passes/train/training_step.h"
 #include "runtime/cpu/cpu_catalog.h"
 #include "tests/support/small_training.h"

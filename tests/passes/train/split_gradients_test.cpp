@@ -1,5 +1,5 @@
 #include "passes/derive_program.h"
-#include "passes/train/batch_cuts.h"
+#include "passes/train/split_batch.h"
 #include "runtime/cpu/cpu_catalog.h"
 #include "tests/support/finite_differences.h"
 #include "tests/support/small_training.h"

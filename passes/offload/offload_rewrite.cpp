@@ -1,10 +1,11 @@
-#include "passes/offload/state_offload.h"
+#include "passes/offload/offload_rewrite.h"
 
 #include "ir/builder.h"
 #include "ir/support/align.h"
 
 #include <algorithm>
 #include <map>
+#include <tuple>
 
 namespace plimsoll {
 namespace {
@@ -67,20 +68,20 @@ class StateMover {
 
 }  // namespace
 
-std::vector<HostChoice> states_for_host(const Program& program, llvm::ArrayRef<std::vector<NodeId>> writers,
-                                        const DeviceDescription& device) {
-  const int64_t min = min_bytes(device);
+std::vector<HostChoice> states_for_host(const PlanDraft& draft) {
+  const int64_t min = min_bytes(draft.device);
   std::vector<std::pair<size_t, HostChoice>> choices;  // with the time of the update
   llvm::StringMap<size_t> updated;
-  for (size_t f = 0; f < program.functions.size(); ++f) {
-    const Graph& graph = program.functions[f];
+  for (size_t f = 0; f < draft.functions.size(); ++f) {
+    const Graph& graph = draft.program.functions[f];
     std::map<NodeId, size_t> position;
     for (NodeId id : graph.order()) position[id] = position.size();
     for (size_t i = 0; i < graph.updates.size(); ++i)
-      updated[graph.value(graph.updates[i].state).name] = f * graph.node_slots() + position[writers[f][i]];
+      updated[graph.value(graph.updates[i].state).name] =
+          f * graph.node_slots() + position[draft.functions[f].writers[i]];
   }
   llvm::StringSet<> seen;
-  for (const Graph& graph : program.functions)
+  for (const Graph& graph : draft.program.functions)
     for (const State& state : graph.states) {
       const Value& value = graph.value(state.value);
       if (!llvm::is_contained(roles_for_host, state.role) || value.type.bytes() < min ||
@@ -88,7 +89,7 @@ std::vector<HostChoice> states_for_host(const Program& program, llvm::ArrayRef<s
         continue;
       auto at = updated.find(value.name);
       choices.push_back({at == updated.end() ? 0 : at->second,
-                         {value.name, state.role, align_up(value.type.bytes(), device.alignment_bytes)}});
+                         {value.name, state.role, align_up(value.type.bytes(), draft.device.alignment_bytes)}});
     }
   auto rank = [](const auto& choice) {
     return std::pair(llvm::find(roles_for_host, choice.second.role), choice.first);
@@ -103,6 +104,44 @@ void move_states_to_host(Graph& graph, std::vector<NodeId>& writers, const llvm:
   StateMover mover(graph, writers);
   for (State& state : graph.states)
     if (states.contains(graph.value(state.value).name)) mover.move(state);
+}
+
+std::vector<CopyInFlight> issue_copies(Graph& graph, llvm::ArrayRef<CopyInterval> intervals) {
+  struct Place {
+    int32_t issue;  // it is issued ahead of the instruction that was here; where it was itself, it does not move
+    bool computes;  // copies are issued ahead of the instruction that computes
+    int32_t was;
+    NodeId node;
+    auto key() const { return std::tuple(issue, computes, was); }
+  };
+  std::vector<Place> places;
+  for (NodeId id = graph.first_node(); id != NodeId::None; id = graph.next_node(id)) {
+    const int32_t at = static_cast<int32_t>(places.size());
+    if (is_instruction(graph.node(id))) places.push_back({at, graph.node(id).op->engine == Engine::Compute, at, id});
+  }
+  for (const CopyInterval& interval : intervals) places[interval.op].issue = interval.issue;
+  std::vector<NodeId> copy_of;
+  for (const CopyInterval& interval : intervals) copy_of.push_back(places[interval.op].node);
+  std::sort(places.begin(), places.end(), [](const Place& a, const Place& b) { return a.key() < b.key(); });
+  std::vector<int32_t> position(graph.node_slots(), 0);
+  int32_t first_behind = static_cast<int32_t>(places.size());  // in the old order
+  for (size_t i = places.size(); i-- > 0;) {
+    position[index_of(places[i].node)] = static_cast<int32_t>(i);
+    // A node that is ahead of the same instructions as before keeps its place ahead of its views too.
+    if (first_behind < places[i].was) graph.move_before(places[i].node, places[i + 1].node);
+    first_behind = std::min(first_behind, places[i].was);
+  }
+  std::vector<CopyInFlight> copies;
+  for (size_t w = 0; w < intervals.size(); ++w) {
+    // Where one copy is waited for and another is issued, the wait comes first.
+    auto due = std::partition_point(places.begin(), places.end(),
+                                    [&](const Place& place) { return place.issue < intervals[w].done; });
+    int32_t done = static_cast<int32_t>(due - places.begin());
+    for (NodeId reader : readers_of(graph, graph.node(copy_of[w]).results[0]))
+      done = std::min(done, position[index_of(reader)]);
+    if (done > position[index_of(copy_of[w])] + 1) copies.push_back({copy_of[w], done});
+  }
+  return copies;
 }
 
 }  // namespace plimsoll

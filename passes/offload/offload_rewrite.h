@@ -1,9 +1,9 @@
 #pragma once
 
-// States that live in host memory between their uses.
+// States that live in host memory between their uses, and copies issued where their intervals begin.
 
-#include "ir/graph.h"
-#include "ir/machine/device.h"
+#include "passes/analysis/plan_draft.h"
+#include "passes/offload/overlap.h"
 
 #include "llvm/ADT/StringSet.h"
 
@@ -18,11 +18,14 @@ struct HostChoice {
 // States worth keeping on the host, in the order in which to move them there: optimizer state, accumulated gradients,
 // parameters. Within a role the states that the step updates first come first, because their copies have most compute
 // left to hide behind.
-std::vector<HostChoice> states_for_host(const Program& program, llvm::ArrayRef<std::vector<NodeId>> writers,
-                                        const DeviceDescription& device);
+std::vector<HostChoice> states_for_host(const PlanDraft& draft);
 
 // Moves the named states of a scheduled function to the host: each is reloaded before its first reader, and its next
 // value, made on the device, is copied back right after. `writers` follow.
 void move_states_to_host(Graph& graph, std::vector<NodeId>& writers, const llvm::StringSet<>& states);
+
+// Moves each copy to where it is issued and returns where each is waited for. `intervals` are those of a level of
+// overlap_levels for the graph as it is.
+std::vector<CopyInFlight> issue_copies(Graph& graph, llvm::ArrayRef<CopyInterval> intervals);
 
 }  // namespace plimsoll
