@@ -68,8 +68,6 @@ Result<bool> run(Graph& graph, PassContext& context) {
 constinit const PassInfo pass_cse{
     .name = "cse",
     .summary = "compute equal nodes once",
-    .stage = Stage::Any,
-    .keeps_result = true,
     .run = run,
 };
 

@@ -24,8 +24,6 @@ Result<bool> run(Graph& graph, PassContext& context) {
 constinit const PassInfo pass_dce{
     .name = "dce",
     .summary = "erase nodes that no output or update depends on",
-    .stage = Stage::Any,
-    .keeps_result = true,
     .run = run,
 };
 

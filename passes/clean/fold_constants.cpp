@@ -31,8 +31,6 @@ Result<bool> run(Graph& graph, PassContext& context) {
 constinit const PassInfo pass_fold_constants{
     .name = "fold-constants",
     .summary = "compute what depends on constants alone",
-    .stage = Stage::Any,
-    .keeps_result = true,
     .options = options,
     .run = run,
 };

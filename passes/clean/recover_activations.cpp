@@ -28,10 +28,10 @@ WithNumber strip_factors(const Graph& graph, ValueId value) {
       factor *= parts->number;
       value = parts->value;
     } else if (div) {
-      std::optional<double> number = splat_value(graph, div->operands[1]);
+      std::optional<double> number = splat_value(graph, operand_of(*div, "b"));
       if (!number) break;
       factor /= *number;
-      value = div->operands[0];
+      value = operand_of(*div, "a");
     } else {
       break;
     }
@@ -44,14 +44,9 @@ bool close(double a, double b) { return std::fabs(a - b) <= 1e-3 * std::fabs(b);
 // x^3 is written as pow(x, 3) or as multiplications.
 bool is_cube(const Graph& graph, ValueId value, ValueId x) {
   if (const Node* pow = producer_of(graph, value, "pow"))
-    return pow->operands[0] == x && is_splat(graph, pow->operands[1], 3);
+    return operand_of(*pow, "a") == x && is_splat(graph, operand_of(*pow, "b"), 3);
   const Node* mul = producer_of(graph, value, "mul");
-  if (!mul || (mul->operands[0] != x && mul->operands[1] != x)) return false;
-  ValueId square = other_operand(*mul, x);
-  if (const Node* pow = producer_of(graph, square, "pow"))
-    return pow->operands[0] == x && is_splat(graph, pow->operands[1], 2);
-  const Node* xx = producer_of(graph, square, "mul");
-  return xx && xx->operands[0] == x && xx->operands[1] == x;
+  return mul && llvm::is_contained(mul->operands, x) && is_square_of(graph, other_operand(*mul, x), x);
 }
 
 // The factors of a product of up to three values; `number` is the product of its constants.
@@ -90,17 +85,16 @@ bool is_factored_argument(const Graph& graph, ValueId value, ValueId x) {
 llvm::StringRef gelu_gate(const Graph& graph, ValueId gate, ValueId x) {
   ValueId inner = one_plus(graph, gate);
   if (inner == ValueId::None) return "";
-  if (const Node* erf = producer_of(graph, inner, "erf")) {
-    WithNumber argument = strip_factors(graph, erf->operands[0]);
+  if (ValueId below = value_below(graph, inner, "erf"); below != ValueId::None) {
+    WithNumber argument = strip_factors(graph, below);
     return argument.value == x && close(argument.number, M_SQRT1_2) ? "none" : "";
   }
-  const Node* tanh = producer_of(graph, inner, "tanh");
-  if (!tanh) return "";
-  if (is_factored_argument(graph, tanh->operands[0], x)) return "tanh";
-  WithNumber argument = strip_factors(graph, tanh->operands[0]);
+  ValueId below = value_below(graph, inner, "tanh");
+  if (below == ValueId::None) return "";
+  if (is_factored_argument(graph, below, x)) return "tanh";
+  WithNumber argument = strip_factors(graph, below);
   const Node* sum = producer_of(graph, argument.value, "add");
-  if (!sum || !close(argument.number, std::sqrt(2 / M_PI))) return "";
-  if (sum->operands[0] != x && sum->operands[1] != x) return "";
+  if (!sum || !close(argument.number, std::sqrt(2 / M_PI)) || !llvm::is_contained(sum->operands, x)) return "";
   WithNumber cubic = strip_factors(graph, other_operand(*sum, x));
   return close(cubic.number, 0.044715) && is_cube(graph, cubic.value, x) ? "tanh" : "";
 }
@@ -110,7 +104,7 @@ bool try_gelu(Graph& graph, NodeId id) {
   collect_factors(graph, graph.node(id).results[0], true, product);
   if (product.values.size() != 2 || !close(product.number, 0.5)) return false;
   for (int i = 0; i < 2; ++i) {
-    ValueId x = product.values[static_cast<size_t>(i)], gate = product.values[static_cast<size_t>(1 - i)];
+    ValueId x = product.values[i], gate = product.values[1 - i];
     llvm::StringRef form = gelu_gate(graph, gate, x);
     if (form.empty() || graph.type(x) != graph.type(graph.node(id).results[0])) continue;
     ValueId gelu = builder_at(graph, id).emit("gelu", {x}, {{"approximate", form.str()}});
@@ -123,8 +117,7 @@ bool try_gelu(Graph& graph, NodeId id) {
 bool try_silu(Graph& graph, NodeId id) {
   const Node& node = graph.node(id);
   for (size_t i = 0; i < 2; ++i) {
-    const Node* sigmoid = producer_of(graph, node.operands[1 - i], "sigmoid");
-    if (!sigmoid || sigmoid->operands[0] != node.operands[i]) continue;
+    if (value_below(graph, node.operands[1 - i], "sigmoid") != node.operands[i]) continue;
     ValueId silu = builder_at(graph, id).emit("silu", {node.operands[i]});
     replace_and_rename(graph, graph.node(id).results[0], silu);
     return true;
@@ -141,8 +134,6 @@ Result<bool> run(Graph& graph, PassContext& context) {
 constinit const PassInfo pass_recover_activations{
     .name = "recover-activations",
     .summary = "recover GELU (erf and tanh forms) and SiLU from their parts",
-    .stage = Stage::Any,
-    .keeps_result = true,
     .run = run,
 };
 

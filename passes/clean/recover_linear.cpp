@@ -20,7 +20,7 @@ bool is_weight_like(const Graph& graph, ValueId value, int depth = 4) {
 
 bool try_linear(Graph& graph, NodeId id) {
   const Node& node = graph.node(id);
-  ValueId x = node.operands[0], w = node.operands[1];
+  ValueId x = operand_of(node, "a"), w = operand_of(node, "b");
   if (graph.type(w).rank() != 2 || graph.type(x).rank() < 2 || node.attrs.get_int("transpose_a") != 0) return false;
   if (!is_weight_like(graph, w) && graph.type(x).rank() == 2) return false;
   bool transposed = node.attrs.get_int("transpose_b") != 0;
@@ -31,9 +31,10 @@ bool try_linear(Graph& graph, NodeId id) {
 
 // linear(x, transpose(w)) -> linear{transpose_w}(x, w), which needs no transposed weight in memory.
 bool try_transposed_weight(Graph& graph, NodeId id) {
-  const Node* transpose = producer_of(graph, graph.node(id).operands[1], "transpose");
-  if (!transpose) return false;
-  graph.set_operand(id, 1, transpose->operands[0]);
+  const Node& linear = graph.node(id);
+  const ValueId w = value_below(graph, operand_of(linear, "w"), "transpose");
+  if (w == ValueId::None) return false;
+  graph.set_operand(id, linear.op->operand("w"), w);
   Attrs& attrs = graph.node(id).attrs;
   attrs.set("transpose_w", int64_t{attrs.get_int("transpose_w") == 0});
   return true;
@@ -54,7 +55,7 @@ bool try_bias(Graph& graph, NodeId id) {
     if (graph.type(add.results[0]) != type || bias_type.dtype != type.dtype) continue;
     Builder b = builder_at(graph, id);
     ValueId flat = b.reshape(bias, {type.shape.back()});
-    ValueId with_bias = b.emit("linear", {linear->operands[0], linear->operands[1], flat}, linear->attrs);
+    ValueId with_bias = b.emit("linear", {operand_of(*linear, "x"), operand_of(*linear, "w"), flat}, linear->attrs);
     replace_and_rename(graph, add.results[0], with_bias);
     return true;
   }
@@ -73,8 +74,6 @@ Result<bool> run(Graph& graph, PassContext& context) {
 constinit const PassInfo pass_recover_linear{
     .name = "recover-linear",
     .summary = "turn matmuls with a weight, and their bias, into linear layers",
-    .stage = Stage::Any,
-    .keeps_result = true,
     .run = run,
 };
 

@@ -8,10 +8,10 @@ namespace {
 
 bool try_join(Graph& graph, NodeId id) {
   const Node& nll = graph.node(id);
-  const Node* log_softmax = producer_of(graph, nll.operands[0], "log_softmax");
-  if (!log_softmax || log_softmax->attrs.get_int("axis") != 1 || !has_one_reader(graph, nll.operands[0])) return false;
-  llvm::SmallVector<ValueId, 3> operands(nll.operands.begin(), nll.operands.end());
-  operands[0] = log_softmax->operands[0];
+  const ValueId log_probs = operand_of(nll, "log_probs");
+  const Node* log_softmax = producer_of(graph, log_probs, "log_softmax");
+  if (!log_softmax || log_softmax->attrs.get_int("axis") != 1 || !has_one_reader(graph, log_probs)) return false;
+  const auto operands = operands_with(nll, "log_probs", operand_of(*log_softmax, "x"));
   auto results = builder_at(graph, id).emit_all("cross_entropy", operands, nll.attrs);
   replace_and_rename(graph, nll.results[0], results[0]);
   if (nll.results.size() > 1) graph.replace_uses(nll.results[1], results[2]);
@@ -19,12 +19,10 @@ bool try_join(Graph& graph, NodeId id) {
 }
 
 bool try_drop_cast(Graph& graph, NodeId id) {
-  const Node& node = graph.node(id);
-  const Node* cast = producer_of(graph, node.operands[0], "cast");
-  if (!cast || graph.type(node.operands[0]).dtype != DType::F32) return false;
-  DType from = graph.type(cast->operands[0]).dtype;
-  if (from != DType::BF16 && from != DType::F16) return false;
-  graph.set_operand(id, 0, cast->operands[0]);
+  const ValueId logits = operand_of(graph.node(id), "logits"), below = value_below(graph, logits, "cast");
+  if (below == ValueId::None || graph.type(logits).dtype != DType::F32) return false;
+  if (graph.type(below).dtype != DType::BF16 && graph.type(below).dtype != DType::F16) return false;
+  graph.set_operand(id, graph.node(id).op->operand("logits"), below);
   return true;
 }
 
@@ -38,8 +36,6 @@ Result<bool> run(Graph& graph, PassContext& context) {
 constinit const PassInfo pass_recover_losses{
     .name = "recover-losses",
     .summary = "recover cross-entropy from log-softmax and negative log-likelihood, on logits without a cast",
-    .stage = Stage::Any,
-    .keeps_result = true,
     .run = run,
 };
 

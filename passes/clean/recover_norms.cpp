@@ -7,15 +7,8 @@ namespace plimsoll {
 namespace {
 
 ValueId skip_cast(const Graph& graph, ValueId value) {
-  const Node* cast = producer_of(graph, value, "cast");
-  return cast ? cast->operands[0] : value;
-}
-
-bool is_square_of(const Graph& graph, ValueId value, ValueId x) {
-  if (const Node* pow = producer_of(graph, value, "pow"))
-    return pow->operands[0] == x && is_splat(graph, pow->operands[1], 2);
-  const Node* mul = producer_of(graph, value, "mul");
-  return mul && mul->operands[0] == x && mul->operands[1] == x;
+  const ValueId below = value_below(graph, value, "cast");
+  return below == ValueId::None ? value : below;
 }
 
 // The first axis of a reduce_mean over trailing axes that keeps its dims; -1 for another one.
@@ -28,28 +21,15 @@ int64_t trailing_mean_axis(const Graph& graph, const Node& mean) {
   return axes.front();
 }
 
-struct InverseRoot {
-  ValueId mean;  // of squares
-  double eps;
-};
-
-// Matches 1 / sqrt(mean + eps) in all its spellings.
-std::optional<InverseRoot> match_inverse_root(const Graph& graph, ValueId value) {
-  ValueId sum = ValueId::None;
-  if (const Node* rsqrt = producer_of(graph, value, "rsqrt")) sum = rsqrt->operands[0];
-  if (const Node* reciprocal = producer_of(graph, value, "reciprocal"))
-    if (const Node* sqrt = producer_of(graph, reciprocal->operands[0], "sqrt")) sum = sqrt->operands[0];
+// Gives s for 1 / sqrt(s) in all its spellings, and None for another value.
+ValueId below_inverse_root(const Graph& graph, ValueId value) {
   if (const Node* div = producer_of(graph, value, "div"))
-    if (const Node* sqrt = producer_of(graph, div->operands[1], "sqrt");
-        sqrt && is_splat(graph, div->operands[0], 1, 0))
-      sum = sqrt->operands[0];
+    return is_splat(graph, operand_of(*div, "a"), 1, 0) ? value_below(graph, operand_of(*div, "b"), "sqrt")
+                                                        : ValueId::None;
   if (const Node* pow = producer_of(graph, value, "pow"))
-    if (is_splat(graph, pow->operands[1], -0.5)) sum = pow->operands[0];
-  const Node* add = producer_of(graph, sum, "add");
-  if (!add) return std::nullopt;
-  std::optional<WithNumber> parts = with_number(graph, *add);
-  if (!parts) return std::nullopt;
-  return InverseRoot{parts->value, parts->number};
+    return is_splat(graph, operand_of(*pow, "b"), -0.5) ? operand_of(*pow, "a") : ValueId::None;
+  const ValueId below = value_below(graph, value, "rsqrt");
+  return below != ValueId::None ? below : value_below(graph, value_below(graph, value, "reciprocal"), "sqrt");
 }
 
 struct Normalised {
@@ -61,19 +41,15 @@ struct Normalised {
 // x * rsqrt(mean(x^2) + eps), or x / sqrt(mean(x^2) + eps).
 std::optional<Normalised> match_rms(const Graph& graph, const Node& node) {
   for (size_t i = 0; i < 2; ++i) {
-    ValueId x = node.operands[i];
-    std::optional<InverseRoot> root;
-    if (node.op->name == "mul") root = match_inverse_root(graph, node.operands[1 - i]);
-    if (node.op->name == "div" && i == 0)
-      if (const Node* sqrt = producer_of(graph, node.operands[1], "sqrt"))
-        if (const Node* add = producer_of(graph, sqrt->operands[0], "add"))
-          if (std::optional<WithNumber> parts = with_number(graph, *add))
-            root = InverseRoot{parts->value, parts->number};
-    if (!root) continue;
-    const Node* mean = producer_of(graph, root->mean, "reduce_mean");
-    if (!mean || !is_square_of(graph, mean->operands[0], x)) continue;
+    ValueId x = node.operands[i], other = node.operands[1 - i], sum = ValueId::None;
+    if (node.op->name == "mul") sum = below_inverse_root(graph, other);
+    if (node.op->name == "div" && i == 0) sum = value_below(graph, other, "sqrt");
+    const Node* add = producer_of(graph, sum, "add");
+    std::optional<WithNumber> mean_and_eps = add ? with_number(graph, *add) : std::nullopt;
+    const Node* mean = mean_and_eps ? producer_of(graph, mean_and_eps->value, "reduce_mean") : nullptr;
+    if (!mean || !is_square_of(graph, operand_of(*mean, "x"), x)) continue;
     int64_t axis = trailing_mean_axis(graph, *mean);
-    if (axis >= 0) return Normalised{x, axis, root->eps};
+    if (axis >= 0) return Normalised{x, axis, mean_and_eps->number};
   }
   return std::nullopt;
 }
@@ -134,10 +110,10 @@ bool try_layer(Graph& graph, NodeId id) {
   if (!match) return false;
   const Node* centre = producer_of(graph, match->x, "sub");
   if (!centre) return false;
-  const Node* mean = producer_of(graph, centre->operands[1], "reduce_mean");
-  if (!mean || mean->operands[0] != centre->operands[0] || trailing_mean_axis(graph, *mean) != match->axis)
-    return false;
-  ValueId x = centre->operands[0], end = graph.node(id).results[0];
+  const ValueId x = operand_of(*centre, "a");
+  const Node* mean = producer_of(graph, operand_of(*centre, "b"), "reduce_mean");
+  if (!mean || operand_of(*mean, "x") != x || trailing_mean_axis(graph, *mean) != match->axis) return false;
+  ValueId end = graph.node(id).results[0];
   std::optional<Affine> scale = match_affine(graph, end, "mul", x, match->axis);
   if (scale) end = scale->result;
   std::optional<Affine> bias = match_affine(graph, end, "add", x, match->axis);
@@ -205,8 +181,6 @@ Result<bool> run(Graph& graph, PassContext& context) {
 constinit const PassInfo pass_recover_norms{
     .name = "recover-norms",
     .summary = "recover RMS, layer and group norms from their parts",
-    .stage = Stage::Any,
-    .keeps_result = true,
     .run = run,
 };
 

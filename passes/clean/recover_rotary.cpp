@@ -69,8 +69,9 @@ bool is_rotated(const Graph& graph, ValueId value, ValueId x) {
   const Node* concat = producer_of(graph, value, "concat");
   if (!concat || concat->operands.size() != 2 || concat->attrs.get_int("axis") != graph.type(value).rank() - 1)
     return false;
-  const Node* neg = producer_of(graph, concat->operands[0], "neg");
-  return neg && slices_half(graph, concat->operands[1], x, false) && slices_half(graph, neg->operands[0], x, true);
+  const ValueId upper = value_below(graph, concat->operands[0], "neg");
+  return upper != ValueId::None && slices_half(graph, concat->operands[1], x, false) &&
+         slices_half(graph, upper, x, true);
 }
 
 struct Rotary {
@@ -90,10 +91,16 @@ std::optional<Rotary> match_rotary(const Graph& graph, const Node& add) {
   return std::nullopt;
 }
 
-// The first half [1 or B, T, D/2] of a table [1 or B, 1, T, D], whose leading ones may be absent.
-ValueId half_table(Builder& b, ValueId table) {
-  Shape shape = b.type(table).shape;
+// The shape [1 or B, 1, T, D] of a table, whose leading ones may be absent.
+Shape table_shape(const Type& table) {
+  Shape shape = table.shape;
   while (shape.size() < 4) shape.insert(shape.begin(), 1);
+  return shape;
+}
+
+// The first half [1 or B, T, D/2] of a table.
+ValueId half_table(Builder& b, ValueId table) {
+  const Shape shape = table_shape(b.type(table));
   ValueId rows = b.reshape(table, {shape[0], shape[2], shape[3]});
   return b.emit(
       "slice", {rows},
@@ -101,8 +108,7 @@ ValueId half_table(Builder& b, ValueId table) {
 }
 
 bool is_table_for(const Type& table, const Type& x) {
-  Shape shape = table.shape;
-  while (shape.size() < 4) shape.insert(shape.begin(), 1);
+  const Shape shape = table_shape(table);
   return shape.size() == 4 && (shape[0] == 1 || shape[0] == x.shape[0]) && shape[1] == 1 && shape[2] == x.shape[2] &&
          shape[3] == x.shape[3];
 }
@@ -134,8 +140,6 @@ Result<bool> run(Graph& graph, PassContext& context) {
 constinit const PassInfo pass_recover_rotary{
     .name = "recover-rotary",
     .summary = "recover rotary position embedding from its slices and multiplications",
-    .stage = Stage::Any,
-    .keeps_result = true,
     .run = run,
 };
 

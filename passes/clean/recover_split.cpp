@@ -40,7 +40,7 @@ bool try_split(Graph& graph, ValueId source, int64_t axis, std::vector<Piece> pi
     sizes.push_back(piece.size);
     names.push_back(graph.value(graph.node(piece.node).results[0]).name);
   }
-  if (pieces.size() < 2 || at != graph.type(source).shape[static_cast<size_t>(axis)]) return false;
+  if (pieces.size() < 2 || at != graph.type(source).shape[axis]) return false;
   // The split stands right behind the value that all pieces read, so before the first of them.
   NodeId first = pieces.front().node;
   NodeId producer = graph.value(source).producer;
@@ -74,8 +74,6 @@ Result<bool> run(Graph& graph, PassContext& context) {
 constinit const PassInfo pass_recover_split{
     .name = "recover-split",
     .summary = "turn adjoining slices of one value into one split",
-    .stage = Stage::Any,
-    .keeps_result = true,
     .run = run,
 };
 

@@ -75,8 +75,6 @@ Result<bool> run(Graph& graph, PassContext& context) {
 constinit const PassInfo pass_simplify{
     .name = "simplify",
     .summary = "remove nodes that change nothing and merge chains of data movement",
-    .stage = Stage::Any,
-    .keeps_result = true,
     .run = run,
 };
 

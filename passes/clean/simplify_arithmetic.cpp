@@ -40,10 +40,7 @@ ValueId div(Builder& b, const Node& node) { return without_neutral(b, node, 1, 1
 ValueId pow(Builder& b, const Node& node) { return without_neutral(b, node, 1, 1); }
 
 // The op undoes itself: neg(neg(x)) is x.
-ValueId involution(Builder& b, const Node& node) {
-  const Node* inner = producer_of(b.graph(), node.operands[0], node.op->name);
-  return inner ? inner->operands[0] : ValueId::None;
-}
+ValueId involution(Builder& b, const Node& node) { return value_below(b.graph(), node.operands[0], node.op->name); }
 
 struct Range {
   int significant_bits;  // integers: without the sign
@@ -79,13 +76,13 @@ ValueId cast(Builder& b, const Node& node) {
   ValueId x = node.operands[0];
   DType to = b.type(node.results[0]).dtype, from = b.type(x).dtype;
   if (from == to) return x;
-  const Node* inner = producer_of(b.graph(), x, "cast");
-  if (!inner || !holds_exactly(b.type(inner->operands[0]).dtype, from)) return ValueId::None;
-  return b.cast(inner->operands[0], to);
+  const ValueId below = value_below(b.graph(), x, "cast");
+  if (below == ValueId::None || !holds_exactly(b.type(below).dtype, from)) return ValueId::None;
+  return b.cast(below, to);
 }
 
 ValueId where(Builder& b, const Node& node) {
-  ValueId condition = node.operands[0], yes = node.operands[1], no = node.operands[2];
+  ValueId condition = operand_of(node, "condition"), yes = operand_of(node, "a"), no = operand_of(node, "b");
   ValueId chosen = yes == no || is_constant_of(b.graph(), condition, 1) ? yes
                    : is_constant_of(b.graph(), condition, 0)            ? no
                                                                         : ValueId::None;

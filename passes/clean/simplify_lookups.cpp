@@ -17,11 +17,11 @@ std::optional<Shape> counting_strides(llvm::ArrayRef<int64_t> indices, llvm::Arr
   const Shape own = row_major_strides(shape);
   Shape strides(shape.size(), 0);
   for (size_t d = 0; d < shape.size(); ++d)
-    if (shape[d] > 1) strides[d] = indices[static_cast<size_t>(own[d])];
+    if (shape[d] > 1) strides[d] = indices[own[d]];
   for (int64_t i = 0; i < static_cast<int64_t>(indices.size()); ++i) {
     int64_t expected = 0;
     for (size_t d = 0; d < shape.size(); ++d) expected += i / own[d] % shape[d] * strides[d];
-    if (indices[static_cast<size_t>(i)] != expected) return std::nullopt;
+    if (indices[i] != expected) return std::nullopt;
   }
   return strides;
 }
@@ -67,24 +67,25 @@ ValueId pick_by_counting(Builder& b, ValueId x, size_t from, size_t to, llvm::Ar
 }
 
 ValueId gather(Builder& b, const Node& node) {
-  const Type indices = b.type(node.operands[1]);
-  if (const Node* table = producer_of(b.graph(), node.operands[1], "constant")) {
+  const ValueId x = operand_of(node, "x");
+  const Type indices = b.type(operand_of(node, "indices"));
+  if (const Node* table = producer_of(b.graph(), operand_of(node, "indices"), "constant")) {
     auto axis = static_cast<size_t>(node.attrs.get_int("axis"));
-    return pick_by_counting(b, node.operands[0], axis, axis + 1, table->attrs.get_tensor("value")->ints(),
-                            indices.shape);
+    return pick_by_counting(b, x, axis, axis + 1, table->attrs.get_tensor("value")->ints(), indices.shape);
   }
   // Position tables look up the same for all samples, so one lookup is expanded.
-  const Node* repeat = producer_of(b.graph(), node.operands[1], "expand");
-  if (!repeat || b.type(repeat->operands[0]).rank() != indices.rank()) return ValueId::None;
+  const ValueId once = value_below(b.graph(), operand_of(node, "indices"), "expand");
+  if (once == ValueId::None || b.type(once).rank() != indices.rank()) return ValueId::None;
   const Shape result = b.type(node.results[0]).shape;
-  return b.expand(b.emit("gather", {node.operands[0], repeat->operands[0]}, node.attrs), result);
+  return b.expand(b.emit("gather", {x, once}, node.attrs), result);
 }
 
 ValueId gather_nd(Builder& b, const Node& node) {
-  const Node* table = producer_of(b.graph(), node.operands[1], "constant");
+  const ValueId x = operand_of(node, "x");
+  const Node* table = producer_of(b.graph(), operand_of(node, "indices"), "constant");
   if (!table || node.attrs.get_int("batch_dims") != 0) return ValueId::None;
   const TensorRef tensor = table->attrs.get_tensor("value");
-  llvm::ArrayRef<int64_t> shape = tensor->type().shape, dims = b.type(node.operands[0]).shape;
+  llvm::ArrayRef<int64_t> shape = tensor->type().shape, dims = b.type(x).shape;
   const auto picked = static_cast<size_t>(shape.back());
   const auto entries = tensor->ints();
   Ints flat;
@@ -96,7 +97,7 @@ ValueId gather_nd(Builder& b, const Node& node) {
     }
     flat.push_back(index);
   }
-  return pick_by_counting(b, node.operands[0], 0, picked, flat, shape.drop_back());
+  return pick_by_counting(b, x, 0, picked, flat, shape.drop_back());
 }
 
 constexpr SimplifyEntry rules[] = {{"gather", gather}, {"gather_nd", gather_nd}};

@@ -21,8 +21,8 @@ ValueId identity(Builder&, const Node& node) { return node.operands[0]; }
 ValueId reshape(Builder& b, const Node& node) {
   ValueId x = node.operands[0];
   if (changes_nothing(b, node)) return x;
-  const Node* inner = producer_of(b.graph(), x, "reshape");
-  return inner ? b.reshape(inner->operands[0], copy_ints(node, "shape")) : ValueId::None;
+  const ValueId below = value_below(b.graph(), x, "reshape");
+  return below == ValueId::None ? below : b.reshape(below, copy_ints(node, "shape"));
 }
 
 // The reshapes and transposes that lead to `node`, itself first.
@@ -78,12 +78,11 @@ ValueId expand(Builder& b, const Node& node) {
   ValueId x = node.operands[0];
   const Shape result = b.type(node.results[0]).shape;
   if (b.type(x).elements() == b.type(node.results[0]).elements()) return b.reshape(x, result);
-  if (const Node* inner = producer_of(b.graph(), x, "expand")) return b.expand(inner->operands[0], result);
-  const Node* inner = producer_of(b.graph(), x, "reshape");
-  if (!inner || b.type(inner->operands[0]).rank() > static_cast<int64_t>(result.size())) return ValueId::None;
-  bool adds_leading_ones =
-      without_leading_ones(b.type(inner->operands[0]).shape) == without_leading_ones(b.type(x).shape);
-  return adds_leading_ones ? b.expand(inner->operands[0], result) : ValueId::None;
+  if (ValueId below = value_below(b.graph(), x, "expand"); below != ValueId::None) return b.expand(below, result);
+  const ValueId below = value_below(b.graph(), x, "reshape");
+  if (below == ValueId::None || b.type(below).shape.size() > result.size()) return ValueId::None;
+  bool adds_leading_ones = without_leading_ones(b.type(below).shape) == without_leading_ones(b.type(x).shape);
+  return adds_leading_ones ? b.expand(below, result) : ValueId::None;
 }
 
 ValueId slice(Builder& b, const Node& node) {

@@ -12,7 +12,7 @@ namespace plimsoll {
 bool ComposedTranspose::keeps_order() const {
   int64_t last = -1;
   for (int64_t from : permutation) {
-    if (split[static_cast<size_t>(from)] == 1) continue;
+    if (split[from] == 1) continue;
     if (from < last) return false;
     last = from;
   }
@@ -28,7 +28,7 @@ TransposeComposer::TransposeComposer(llvm::ArrayRef<int64_t> source) : source_(s
 
 void TransposeComposer::transpose(llvm::ArrayRef<int64_t> permutation) {
   llvm::SmallVector<Parts, 6> moved;
-  for (int64_t from : permutation) moved.push_back(dims_[static_cast<size_t>(from)]);
+  for (int64_t from : permutation) moved.push_back(dims_[from]);
   dims_ = std::move(moved);
 }
 

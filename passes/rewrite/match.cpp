@@ -13,6 +13,18 @@ const Node* producer_of(const Graph& graph, ValueId value, llvm::StringRef op) {
   return &graph.node(producer);
 }
 
+ValueId value_below(const Graph& graph, ValueId value, llvm::StringRef op) {
+  const Node* node = producer_of(graph, value, op);
+  return node ? node->operands[0] : ValueId::None;
+}
+
+bool is_square_of(const Graph& graph, ValueId value, ValueId x) {
+  if (const Node* pow = producer_of(graph, value, "pow"))
+    return operand_of(*pow, "a") == x && is_splat(graph, operand_of(*pow, "b"), 2);
+  const Node* mul = producer_of(graph, value, "mul");
+  return mul && operand_of(*mul, "a") == x && operand_of(*mul, "b") == x;
+}
+
 bool has_one_reader(const Graph& graph, ValueId value) {
   if (graph.value(value).users.size() != 1) return false;
   return llvm::none_of(graph.outputs, [&](const Output& output) { return output.value == value; }) &&
@@ -60,6 +72,22 @@ std::optional<WithNumber> with_number(const Graph& graph, const Node& node) {
   if (std::optional<double> number = splat_value(graph, node.operands[1])) return WithNumber{node.operands[0], *number};
   if (std::optional<double> number = splat_value(graph, node.operands[0])) return WithNumber{node.operands[1], *number};
   return std::nullopt;
+}
+
+llvm::SmallVector<ValueId, 4> operands_with(const Node& node, llvm::StringRef name, ValueId operand) {
+  llvm::SmallVector<ValueId, 4> operands = node.operands;
+  const size_t at = node.op->operand(name);
+  operands.resize(std::max(operands.size(), at + 1), ValueId::None);
+  operands[at] = operand;
+  return operands;
+}
+
+ValueId past_reshapes(const Graph& graph, ValueId value) {
+  for (;;) {
+    const ValueId below = value_below(graph, value, "reshape");
+    if (below == ValueId::None || !has_one_reader(graph, value)) return value;
+    value = below;
+  }
 }
 
 Builder builder_at(Graph& graph, NodeId node) {

@@ -9,6 +9,12 @@ namespace plimsoll {
 // The node that computes `value` when its op is `op`, else null.
 const Node* producer_of(const Graph& graph, ValueId value, llvm::StringRef op);
 
+// The first operand of that node; None where another op or none computes `value`.
+ValueId value_below(const Graph& graph, ValueId value, llvm::StringRef op);
+
+// pow(x, 2) or x * x
+bool is_square_of(const Graph& graph, ValueId value, ValueId x);
+
 // Read by exactly one node, once, and neither output nor update.
 bool has_one_reader(const Graph& graph, ValueId value);
 
@@ -29,6 +35,12 @@ struct WithNumber {
   double number;
 };
 std::optional<WithNumber> with_number(const Graph& graph, const Node& node);
+
+// The node's operands with another one, which it need not have yet, of that name.
+llvm::SmallVector<ValueId, 4> operands_with(const Node& node, llvm::StringRef name, ValueId operand);
+
+// The value that `value` is a reshape of, past reshapes that nothing else reads.
+ValueId past_reshapes(const Graph& graph, ValueId value);
 
 // A builder that adds nodes right before `node`, with its origin and phase.
 Builder builder_at(Graph& graph, NodeId node);

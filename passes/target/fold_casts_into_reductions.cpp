@@ -20,9 +20,7 @@ bool accepts(const Graph& graph, const Node& node, const Attrs& attrs) {
 
 // The sum that a cast to f32 reads, past reshapes that nothing else reads; None where there is none.
 NodeId sum_behind(const Graph& graph, const Node& cast) {
-  ValueId value = cast.operands[0];
-  while (producer_of(graph, value, "reshape") && has_one_reader(graph, value))
-    value = graph.node(graph.value(value).producer).operands[0];
+  const ValueId value = past_reshapes(graph, operand_of(cast, "x"));
   const NodeId id = graph.value(value).producer;
   if (id == NodeId::None || !has_one_reader(graph, value)) return NodeId::None;
   const Node& sum = graph.node(id);
@@ -57,7 +55,6 @@ Result<bool> run(Graph& graph, PassContext& context) {
 constinit const PassInfo pass_fold_casts_into_reductions{
     .name = "fold-casts-into-reductions",
     .summary = "let sums of 16-bit operands that are cast to f32 round to f32 themselves",
-    .stage = Stage::Any,
     .keeps_result = false,
     .run = run,
 };

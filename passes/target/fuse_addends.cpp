@@ -1,7 +1,5 @@
 #include "passes/rewrite/patterns.h"
 
-#include <algorithm>
-
 // An op that takes an addend (OpDef::addend) makes the sum of its result and another value. This saves a pass over
 // memory and a rounding for residual connections and their gradients, for gradients that several layers send to one
 // value, and for weight gradients over micro-batches, which go straight into their accumulators.
@@ -15,8 +13,7 @@ namespace {
 
 // The op that could make a sum with `value`, past reshapes that nothing else reads; None where there is none.
 NodeId adder_behind(const Graph& graph, ValueId value) {
-  while (producer_of(graph, value, "reshape") && has_one_reader(graph, value))
-    value = graph.node(graph.value(value).producer).operands[0];
+  value = past_reshapes(graph, value);
   const NodeId id = graph.value(value).producer;
   if (id == NodeId::None || !has_one_reader(graph, value)) return NodeId::None;
   const Node& node = graph.node(id);
@@ -29,10 +26,8 @@ bool fuse(Graph& graph, NodeOrder& order, NodeId sum, NodeId adder, ValueId adde
   const Node& node = graph.node(adder);
   const ValueId result = graph.node(sum).results[0];
   Builder b = builder_at(graph, adder);
-  llvm::SmallVector<ValueId, 6> operands(node.operands.begin(), node.operands.end());
-  const auto at = node.op->operand(node.op->addend);
-  operands.resize(std::max(operands.size(), at + 1), ValueId::None);
-  operands[at] = b.reshape(addend, graph.type(node.results[0]).shape);
+  const ValueId shaped_addend = b.reshape(addend, graph.type(node.results[0]).shape);
+  const llvm::SmallVector<ValueId, 4> operands = operands_with(node, node.op->addend, shaped_addend);
   const llvm::SmallVector<ValueId, 4> made = b.emit_all(node.op->name, operands, node.attrs);
   order.add(made[0], adder);
   for (size_t i = 1; i < made.size(); ++i) replace_and_rename(graph, node.results[i], made[i]);
@@ -60,8 +55,6 @@ Result<bool> run(Graph& graph, PassContext& context) {
 constinit const PassInfo pass_fuse_addends{
     .name = "fuse-addends",
     .summary = "let matmuls and gradients that take an addend make the sum behind them",
-    .stage = Stage::Any,
-    .keeps_result = true,
     .run = run,
 };
 

@@ -33,11 +33,10 @@ class Fuser {
       y = graph_.node(reader).results[0];
     }
     if (taken.empty()) return false;
-    llvm::SmallVector<ValueId, 4> operands(norm.operands.begin(), norm.operands.begin() + 3);
-    if (residual != ValueId::None) operands.push_back(residual);
     Attrs attrs = norm.attrs;
     if (relu) attrs.set("activation", std::string("relu"));
-    replace(id, operands, attrs, {y, norm.results[1], norm.results[2]});
+    replace(id, residual == ValueId::None ? norm.operands : operands_with(norm, "residual", residual), attrs,
+            {y, norm.results[1], norm.results[2]});
     for (NodeId node : llvm::reverse(taken)) graph_.erase_node(node);
     graph_.erase_node(id);
     return true;
@@ -51,12 +50,10 @@ class Fuser {
     if (!behind_residual || operand_of(grad, "more_dy") != ValueId::None || !producer_of(graph_, dy, "add") ||
         !has_one_reader(graph_, dy))
       return false;
-    llvm::SmallVector<ValueId, 8> operands(grad.operands.begin(), grad.operands.end());
     const auto [a, b] = std::pair(graph_.node(sum).operands[0], graph_.node(sum).operands[1]);
     if (graph_.type(a) != graph_.type(dy) || graph_.type(b) != graph_.type(dy)) return false;
+    llvm::SmallVector<ValueId, 4> operands = operands_with(grad, "more_dy", b);
     operands[grad.op->operand("dy")] = a;
-    operands.resize(grad.op->operands.size(), ValueId::None);
-    operands[grad.op->operand("more_dy")] = b;
     replace(id, operands, grad.attrs, grad.results);
     graph_.erase_node(id);
     graph_.erase_node(sum);
@@ -95,8 +92,6 @@ Result<bool> run(Graph& graph, PassContext& context) {
 constinit const PassInfo pass_fuse_batch_norms{
     .name = "fuse-batch-norms",
     .summary = "fuse batch norms with the sum and the ReLU behind them, and their gradients with the sum in front",
-    .stage = Stage::Any,
-    .keeps_result = true,
     .run = run,
 };
 

@@ -89,8 +89,6 @@ Result<bool> run(Graph& graph, PassContext& context) {
 constinit const PassInfo pass_fuse_epilogues{
     .name = "fuse-epilogues",
     .summary = "make gradients of gelu and of biases in epilogues of matmuls",
-    .stage = Stage::Any,
-    .keeps_result = true,
     .run = run,
 };
 

@@ -40,9 +40,8 @@ bool try_pad(Graph& graph, NodeId id, int64_t multiple, PassContext& context) {
 
   Builder b = builder_at(graph, linear);
   const Node& layer = graph.node(linear);
-  llvm::SmallVector<ValueId, 3> operands(layer.operands.begin(), layer.operands.end());
-  ValueId& w = operands[layer.op->operand("w")];
-  w = padded(b, w, layer.attrs.get_int("transpose_w") ? 0 : 1, stored - classes);
+  const ValueId w = padded(b, operand_of(layer, "w"), layer.attrs.get_int("transpose_w") ? 0 : 1, stored - classes);
+  llvm::SmallVector<ValueId, 4> operands = operands_with(layer, "w", w);
   if (const ValueId bias = operand_of(layer, "bias"); bias != ValueId::None)
     operands[layer.op->operand("bias")] = padded(b, bias, 0, stored - classes);
   const std::string name = graph.value(layer.results[0]).name;
@@ -68,7 +67,6 @@ constinit const PassInfo pass_pad_vocabulary{
     .name = "pad-vocabulary",
     .summary = "pad the last layer with columns of zeros where its number of classes misaligns rows",
     .stage = Stage::Forward,
-    .keeps_result = true,
     .options = pass_options,
     .run = run,
 };

@@ -56,8 +56,6 @@ Result<bool> run(Graph& graph, PassContext& context) {
 constinit const PassInfo pass_save_pool_indices{
     .name = "save-pool-indices",
     .summary = "let max pools save their indices where backward reads their operand for nothing else",
-    .stage = Stage::Any,
-    .keeps_result = true,
     .run = run,
 };
 
