@@ -64,9 +64,9 @@ class ReferenceCall : public OpCall {
 };
 // Plain loops in double (exact int64 for integers): what the op means.
 using ReferenceFn = Status (*)(const ReferenceCall& call);
-// New attributes for a batch that changed size: operand types before and after. Only for ops that keep
-// shapes in attributes; every other op is simply inferred again.
-using RebatchFn = Result<Attrs> (*)(const OpCall& before, llvm::ArrayRef<const Type*> after);
+// The attributes that the op has for another batch size: operand types before and after. Errors where they do not
+// follow from these types.
+using AttrsForBatchFn = Result<Attrs> (*)(const OpCall& before, llvm::ArrayRef<const Type*> after);
 
 class GradContext;
 using GradientFn = Status (*)(GradContext& g);
@@ -99,6 +99,18 @@ enum class Precision : uint8_t {
   Full,    // wants fp32: losses, norm statistics, softmax, long reductions, updates
 };
 
+// How an op computes the same elements when the dimensions of its operands stand in another order. An elementwise op
+// needs nothing, if all its operands change alike.
+enum class DimOrder : uint8_t {
+  Fixed,         // it cannot, or its record does not say how
+  ChannelsLast,  // for [N, spatial..., C] in place of [N, C, spatial...] {channels_last} is set
+  Axis,          // {axis} is renumbered
+  Axes,          // {axes} are renumbered, of a reduction that keeps its dimensions
+  Lists,      // each list among the attributes has one entry per dimension, or several rounds of them, and is permuted
+  LastStays,  // nothing, as long as the last dimension stays last
+  FromAxisStay,  // nothing, as long as the dimensions from {axis} on stay where they are
+};
+
 // Result `result` may be written over operand `operand` when the operand is not read later and has as
 // many bytes. The kernel contract allows exactly these overlaps and no other.
 struct InPlace {
@@ -115,12 +127,12 @@ struct Chunk {
   int64_t index, count;
 };
 
-// How the results of all parts make the op's result.
+// How the results of all chunks make the op's result.
 enum class Combine : uint8_t {
   Rows,  // one after the other along dimension 0
   Sum,
   Mean,
-  WeightedMean,  // the sum of what the parts make, over OpDef::sample_weight of the whole batch
+  WeightedMean,  // the sum of what the chunks make, over OpDef::sample_weight of the whole batch
 };
 
 // The op on one chunk of the batch: it reads that chunk of some operands, and the others whole.
@@ -129,8 +141,8 @@ struct ChunkCall {
   llvm::SmallVector<Combine, 2> combine;  // by result; what it does not reach: Rows
   Attrs attrs;
 };
-// None where a result's rows depend on the other parts' rows, or where the parts would not be equal.
-using ChunkFn = std::optional<ChunkCall> (*)(const OpCall& call, Chunk part);
+// Gives none where a result's rows depend on the other chunks' rows, or where the chunks would not be equal.
+using ChunkFn = std::optional<ChunkCall> (*)(const OpCall& call, Chunk chunk);
 class Builder;
 // Makes what a mean over weighted samples divides by, of any operand but the first: it is there before the samples'
 // losses are.
@@ -173,15 +185,16 @@ struct OpDef {
   llvm::StringRef view_of;  // result 0 has the bytes of this operand: no copy, no kernel
   // Every result element depends only on the operands' elements at its place, under numpy broadcasting.
   bool elementwise = false;
+  DimOrder dim_order = DimOrder::Fixed;
   // This operand, absent or of result 0's type, is added to result 0 and to nothing else.
   llvm::StringRef addend;
   // Copies between memories read in one space and write in the other; every other op keeps to the device.
   Engine engine = Engine::Compute;
   NamePairs in_place = {};
-  FlopsFn flops = nullptr;  // none: one per result element
-  RebatchFn rebatch = nullptr;
-  ChunkFn chunk = nullptr;                 // none: elementwise ops go by elements, others want the whole batch
-  SampleWeightFn sample_weight = nullptr;  // where result 0 may be a WeightedMean: what it makes is the last result
+  FlopsFn flops = nullptr;                    // none: one per result element
+  AttrsForBatchFn attrs_for_batch = nullptr;  // none: no attribute depends on the batch
+  ChunkFn chunk = nullptr;                    // none: elementwise ops go by elements, others want the whole batch
+  SampleWeightFn sample_weight = nullptr;     // where result 0 may be a WeightedMean: what it makes is the last result
   ReferenceFn reference;
   SamplesFn samples;
 
@@ -210,9 +223,9 @@ llvm::SmallVector<const Type*, 4> operand_types(const Graph& graph, const Node& 
 Types result_types(const Graph& graph, const Node& node);
 double flops_of(const Graph& graph, const Node& node);
 
-// The op on one part, of two or more, of what `call` reads; at least one operand is cut. None where it wants the whole
-// batch.
-std::optional<ChunkCall> chunk_of(const OpDef& op, const OpCall& call, Chunk part);
+// The op on one chunk, of two or more, of what `call` reads; at least one operand is cut. Gives none where the op wants
+// the whole batch.
+std::optional<ChunkCall> chunk_of(const OpDef& op, const OpCall& call, Chunk chunk);
 Combine combine_of(const ChunkCall& call, size_t result);
 // Is result 0 a mean over the batch by the samples' weights?
 bool is_weighted_mean(const Graph& graph, const Node& node);

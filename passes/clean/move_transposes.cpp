@@ -19,14 +19,12 @@ bool keeps_last_dim(const Type& a, const Type& b) {
 // linear(reshape(x)) -> reshape(linear(x)) where only leading dims are regrouped.
 bool reshape_below_linear(Graph& graph, NodeId id) {
   const Node& node = graph.node(id);
-  const Node* reshape = producer_of(graph, node.operands[0], "reshape");
-  if (!reshape) return false;
-  const Type& from = graph.type(reshape->operands[0]);
+  const ValueId below = value_below(graph, node.operands[0], "reshape");
+  if (below == ValueId::None) return false;
+  const Type& from = graph.type(below);
   if (from.rank() < 2 || !keeps_last_dim(from, graph.type(node.operands[0]))) return false;
   Builder b = builder_at(graph, id);
-  llvm::SmallVector<ValueId, 3> operands(node.operands.begin(), node.operands.end());
-  operands[0] = reshape->operands[0];
-  ValueId linear = b.emit("linear", operands, node.attrs);
+  ValueId linear = b.emit("linear", operands_with(node, "x", below), node.attrs);
   ValueId back = b.reshape(linear, graph.type(node.results[0]).shape);
   std::string name = graph.value(node.results[0]).name;
   replace_and_rename(graph, node.results[0], back);
@@ -37,8 +35,8 @@ bool reshape_below_linear(Graph& graph, NodeId id) {
 // How many trailing dims of operand 0 form a row that the op reads by itself, so that leading dims may stand in any
 // order. An elementwise op has none; -1 stands for ops of another kind.
 int64_t row_dims(const Graph& graph, const Node& node) {
-  if (node.op->name == "linear") return 1;
-  if (node.op->name == "layer_norm" || node.op->name == "rms_norm")
+  if (node.op->dim_order == DimOrder::LastStays) return 1;
+  if (node.op->dim_order == DimOrder::FromAxisStay)
     return graph.type(node.operands[0]).rank() - node.attrs.get_int("axis");
   return node.op->elementwise ? 0 : -1;
 }
@@ -78,7 +76,7 @@ bool transpose_below_rows(Graph& graph, NodeId id) {
   if (first == moving.end()) return false;
   llvm::ArrayRef<int64_t> perm = producer_of(graph, *first, "transpose")->attrs.get_ints("perm");
   for (int64_t i = rank - rows; i < rank; ++i)
-    if (perm[static_cast<size_t>(i)] != i) return false;
+    if (perm[i] != i) return false;
   for (ValueId& operand : moving) {
     if (operand == ValueId::None || is_untouched(graph.type(operand), perm)) continue;
     const Node* transpose = producer_of(graph, operand, "transpose");
@@ -92,8 +90,8 @@ bool transpose_below_rows(Graph& graph, NodeId id) {
   return true;
 }
 
-// The input dims that each output dim of a merging reshape consists of; dims of size 1 join the group at hand. None
-// when an output dim splits an input dim.
+// The input dims that each output dim of a reshape consists of, none for a new dim of size 1; other dims of size 1 join
+// the group at hand. Gives none when an output dim splits an input dim.
 std::optional<llvm::SmallVector<Perm, 6>> merged_dims(const Shape& in, const Shape& out) {
   llvm::SmallVector<Perm, 6> groups;
   size_t next = 0;
@@ -113,52 +111,17 @@ std::optional<llvm::SmallVector<Perm, 6>> merged_dims(const Shape& in, const Sha
   return groups;
 }
 
-// transpose(reshape(x)) -> reshape(transpose(x)) for a reshape that merges dims.
+// transpose(reshape(x)) -> reshape(transpose(x)) for a reshape that merges dims, or adds and drops dims of size 1.
 bool transpose_above_merge(Graph& graph, NodeId id) {
   const Node& node = graph.node(id);
-  const Node* reshape = producer_of(graph, node.operands[0], "reshape");
-  if (!reshape) return false;
-  const Type& from = graph.type(reshape->operands[0]);
-  if (from.rank() <= graph.type(node.operands[0]).rank()) return false;
-  auto groups = merged_dims(from.shape, graph.type(node.operands[0]).shape);
+  const ValueId below = value_below(graph, node.operands[0], "reshape");
+  if (below == ValueId::None) return false;
+  auto groups = merged_dims(graph.type(below).shape, graph.type(node.operands[0]).shape);
   if (!groups) return false;
   Perm perm;
-  for (int64_t dim : node.attrs.get_ints("perm"))
-    perm.append((*groups)[static_cast<size_t>(dim)].begin(), (*groups)[static_cast<size_t>(dim)].end());
+  for (int64_t dim : node.attrs.get_ints("perm")) llvm::append_range(perm, (*groups)[dim]);
   Builder b = builder_at(graph, id);
-  ValueId moved = b.reshape(b.transpose(reshape->operands[0], perm), graph.type(node.results[0]).shape);
-  replace_and_rename(graph, node.results[0], moved);
-  return true;
-}
-
-llvm::SmallVector<int64_t, 6> wide_dims(const Shape& shape) {
-  llvm::SmallVector<int64_t, 6> dims;
-  for (size_t i = 0; i < shape.size(); ++i)
-    if (shape[i] != 1) dims.push_back(static_cast<int64_t>(i));
-  return dims;
-}
-
-// transpose(reshape(x)) -> reshape(transpose(x)) for a reshape that only adds or drops dims of size 1: the other dims
-// are permuted where they stand in x.
-bool transpose_above_unit_dims(Graph& graph, NodeId id) {
-  const Node& node = graph.node(id);
-  const Node* reshape = producer_of(graph, node.operands[0], "reshape");
-  if (!reshape) return false;
-  const Shape in = graph.type(reshape->operands[0]).shape, out = graph.type(node.operands[0]).shape;
-  llvm::SmallVector<int64_t, 6> from = wide_dims(in), to = wide_dims(out);
-  bool same = from.size() == to.size() && std::equal(from.begin(), from.end(), to.begin(), [&](int64_t a, int64_t b) {
-                return in[static_cast<size_t>(a)] == out[static_cast<size_t>(b)];
-              });
-  if (!same) return false;
-  Perm perm(in.size());
-  for (size_t i = 0; i < in.size(); ++i) perm[i] = static_cast<int64_t>(i);
-  size_t next = 0;
-  for (int64_t dim : node.attrs.get_ints("perm")) {
-    auto at = std::find(to.begin(), to.end(), dim);
-    if (at != to.end()) perm[static_cast<size_t>(from[next++])] = from[static_cast<size_t>(at - to.begin())];
-  }
-  Builder b = builder_at(graph, id);
-  ValueId moved = b.reshape(b.transpose(reshape->operands[0], perm), graph.type(node.results[0]).shape);
+  ValueId moved = b.reshape(b.transpose(below, perm), graph.type(node.results[0]).shape);
   replace_and_rename(graph, node.results[0], moved);
   return true;
 }
@@ -166,11 +129,10 @@ bool transpose_above_unit_dims(Graph& graph, NodeId id) {
 // transpose(expand(x)) -> expand(transpose(x)).
 bool transpose_above_expand(Graph& graph, NodeId id) {
   const Node& node = graph.node(id);
-  const Node* expand = producer_of(graph, node.operands[0], "expand");
-  if (!expand || graph.type(expand->operands[0]).rank() != graph.type(node.operands[0]).rank()) return false;
+  const ValueId below = value_below(graph, node.operands[0], "expand");
+  if (below == ValueId::None || graph.type(below).rank() != graph.type(node.operands[0]).rank()) return false;
   Builder b = builder_at(graph, id);
-  ValueId moved =
-      b.expand(b.transpose(expand->operands[0], node.attrs.get_ints("perm")), graph.type(node.results[0]).shape);
+  ValueId moved = b.expand(b.transpose(below, node.attrs.get_ints("perm")), graph.type(node.results[0]).shape);
   replace_and_rename(graph, node.results[0], moved);
   return true;
 }
@@ -206,7 +168,7 @@ bool slice_above_transpose(Graph& graph, NodeId id) {
   for (llvm::StringRef name : {"starts", "steps", "sizes"}) {
     llvm::ArrayRef<int64_t> old = node.attrs.get_ints(name);
     Ints now(perm.size(), 0);
-    for (size_t i = 0; i < perm.size(); ++i) now[static_cast<size_t>(perm[i])] = old[i];
+    for (size_t i = 0; i < perm.size(); ++i) now[perm[i]] = old[i];
     attrs.set(name, now);
   }
   Builder b = builder_at(graph, id);
@@ -219,9 +181,9 @@ bool slice_above_transpose(Graph& graph, NodeId id) {
 // slice then cuts the source dim.
 bool slice_above_split(Graph& graph, NodeId id) {
   const Node& node = graph.node(id);
-  const Node* reshape = producer_of(graph, node.operands[0], "reshape");
-  if (!reshape) return false;
-  const Shape in = graph.type(reshape->operands[0]).shape, out = graph.type(node.operands[0]).shape;
+  const ValueId below = value_below(graph, node.operands[0], "reshape");
+  if (below == ValueId::None) return false;
+  const Shape in = graph.type(below).shape, out = graph.type(node.operands[0]).shape;
   if (in.size() >= out.size()) return false;
   auto groups = merged_dims(out, in);  // the reshape read backwards merges
   if (!groups) return false;
@@ -238,7 +200,7 @@ bool slice_above_split(Graph& graph, NodeId id) {
         continue;
       }
       bool leads = std::all_of(group.begin(), group.begin() + static_cast<int64_t>(k),
-                               [&](int64_t before) { return out[static_cast<size_t>(before)] == 1; });
+                               [&](int64_t before) { return out[before] == 1; });
       if (!leads || steps[dim] != 1) return false;
       new_starts[g] = starts[dim] * inner;
       new_sizes[g] = sizes[dim] * inner;
@@ -246,8 +208,7 @@ bool slice_above_split(Graph& graph, NodeId id) {
     }
   }
   Builder b = builder_at(graph, id);
-  ValueId cut =
-      b.emit("slice", {reshape->operands[0]}, {{"starts", new_starts}, {"steps", new_steps}, {"sizes", new_sizes}});
+  ValueId cut = b.emit("slice", {below}, {{"starts", new_starts}, {"steps", new_steps}, {"sizes", new_sizes}});
   replace_and_rename(graph, node.results[0], b.reshape(cut, graph.type(node.results[0]).shape));
   return true;
 }
@@ -257,7 +218,6 @@ Result<bool> run(Graph& graph, PassContext& context) {
   return apply_patterns(graph, context,
                         {{"linear", "moved", reshape_below_linear},
                          {"transpose", "moved", transpose_above_merge},
-                         {"transpose", "moved", transpose_above_unit_dims},
                          {"transpose", "moved", transpose_above_expand},
                          {"transpose", "moved", above_resize},
                          {"slice", "moved", slice_above_transpose},
@@ -270,8 +230,6 @@ Result<bool> run(Graph& graph, PassContext& context) {
 constinit const PassInfo pass_move_transposes{
     .name = "move-transposes",
     .summary = "move reshapes, transposes and slices past ops that do not depend on the layout, so that they cancel",
-    .stage = Stage::Any,
-    .keeps_result = true,
     .run = run,
 };
 

@@ -57,21 +57,6 @@ struct Form {
   size_t operands, results;
 };
 
-struct LayoutOp {
-  llvm::StringLiteral name;
-  size_t operands;
-};
-// These ops have an attribute {channels_last}.
-constexpr LayoutOp layout_ops[] = {
-    {"conv", 2},       {"conv_transpose", 2}, {"batch_norm", 1},  {"batch_norm_inference", 1},
-    {"group_norm", 1}, {"max_pool", 1},       {"average_pool", 1}};
-// These have an {axis}.
-constexpr llvm::StringLiteral axis_ops[] = {"concat", "split", "softmax", "log_softmax"};
-// These have {axes} and {keep_dims}.
-constexpr llvm::StringLiteral reductions[] = {"reduce_sum", "reduce_mean", "reduce_max", "reduce_min"};
-// Every list among the attributes of these has one entry per dimension, {roi} of resize two.
-constexpr llvm::StringLiteral dimension_ops[] = {"slice", "pad", "resize", "expand", "tile"};
-
 // Reduced dimensions are kept, so that the result still has a channel dimension.
 Attrs renumbered_axes(const Attrs& attrs, size_t rank) {
   Ints axes;
@@ -83,25 +68,29 @@ Attrs renumbered_axes(const Attrs& attrs, size_t rank) {
   return moved;
 }
 
-std::optional<Form> channels_last_form(const Node& node, size_t rank) {
-  llvm::StringRef op = node.op->name;
+// Counts from the first those values that have all dimensions of an image.
+size_t count_images(const Graph& graph, llvm::ArrayRef<ValueId> values, size_t rank) {
+  const auto* end = llvm::find_if(
+      values, [&](ValueId value) { return value == ValueId::None || graph.type(value).shape.size() != rank; });
+  return static_cast<size_t>(end - values.begin());
+}
+
+std::optional<Form> channels_last_form(const Graph& graph, const Node& node, size_t rank) {
   Form form{node.attrs, node.operands.size(), node.results.size()};
   if (node.op->elementwise) return form;
-  for (const LayoutOp& known : layout_ops)
-    if (op == known.name) {
+  switch (node.op->dim_order) {
+    case DimOrder::ChannelsLast:
       if (node.attrs.get_int("channels_last")) return std::nullopt;
       form.attrs.set("channels_last", int64_t{1});
-      return Form{form.attrs, known.operands, 1};
-    }
-  if (llvm::is_contained(axis_ops, op))
-    form.attrs.set("axis", renumbered(node.attrs.get_int("axis"), rank));
-  else if (llvm::is_contained(reductions, op))
-    form.attrs = renumbered_axes(node.attrs, rank);
-  else if (llvm::is_contained(dimension_ops, op))
-    form.attrs = with_dims_permuted(node.attrs, to_last(rank));
-  else
-    return std::nullopt;
-  return form;
+      return Form{form.attrs, count_images(graph, node.operands, rank), count_images(graph, node.results, rank)};
+    case DimOrder::Axis: form.attrs.set("axis", renumbered(node.attrs.get_int("axis"), rank)); return form;
+    case DimOrder::Axes: form.attrs = renumbered_axes(node.attrs, rank); return form;
+    case DimOrder::Lists: form.attrs = with_dims_permuted(node.attrs, to_last(rank)); return form;
+    case DimOrder::Fixed:
+    case DimOrder::LastStays:
+    case DimOrder::FromAxisStay: return std::nullopt;
+  }
+  return std::nullopt;
 }
 
 bool is_convolution(const Node& node) { return node.op->name == "conv" || node.op->name == "conv_transpose"; }
@@ -170,7 +159,7 @@ bool try_node(Graph& graph, NodeId id) {
   const Node& node = graph.node(id);
   const size_t rank = rank_of(graph, node);
   if (rank < 4) return false;
-  std::optional<Form> form = channels_last_form(node, rank);
+  std::optional<Form> form = channels_last_form(graph, node, rank);
   if (!form || !pays(graph, node, *form, rank)) return false;
   rewrite(graph, id, *form, rank);
   return true;
@@ -201,7 +190,6 @@ constinit const PassInfo pass_channels_last{
     .name = "channels-last",
     .summary = "put the channels of convolutions, and of what lies between them, last",
     .stage = Stage::Forward,
-    .keeps_result = true,
     .run = run,
 };
 

@@ -71,8 +71,8 @@ class BatchResizer {
     for (ValueId operand : node.operands) old.push_back(operand == ValueId::None ? Type() : old_type(operand));
     llvm::SmallVector<const Type*, 4> before, after = operand_types(graph_, node);
     for (size_t i = 0; i < old.size(); ++i) before.push_back(after[i] ? &old[i] : nullptr);
-    if (node.op->rebatch) {
-      Result<Attrs> attrs = node.op->rebatch(OpCall(*node.op, node.attrs, before), after);
+    if (node.op->attrs_for_batch) {
+      Result<Attrs> attrs = node.op->attrs_for_batch(OpCall(*node.op, node.attrs, before), after);
       if (!attrs) return attrs.takeError();
       Result<Types> types = infer(OpCall(*node.op, *attrs, after));
       if (types) node.attrs = *attrs;

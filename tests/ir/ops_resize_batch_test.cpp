@@ -13,10 +13,10 @@ namespace {
 Type f32(llvm::ArrayRef<int64_t> shape) { return Type(DType::F32, shape); }
 
 // Returns the attributes after operand 0 changed its shape, or the error.
-std::string rebatched(llvm::StringRef op, const Attrs& attrs, Shape before, Shape after) {
+std::string for_batch(llvm::StringRef op, const Attrs& attrs, Shape before, Shape after) {
   const Type from = f32(before), now = f32(after);
   const llvm::SmallVector<const Type*, 1> operands{&from}, changed{&now};
-  Result<Attrs> result = get_op(op).rebatch(OpCall(get_op(op), attrs, operands), changed);
+  Result<Attrs> result = get_op(op).attrs_for_batch(OpCall(get_op(op), attrs, operands), changed);
   return result ? to_text(*result) : llvm::toString(result.takeError());
 }
 
@@ -37,29 +37,29 @@ std::string inferred(llvm::StringRef op, const Attrs& attrs, llvm::ArrayRef<Type
 
 TEST_SUITE("ops") {
   TEST_CASE("a reshape follows a batch that leads its group of dimensions") {
-    CHECK(rebatched("reshape", shape_attr({8, 16}), {2, 4, 16}, {3, 4, 16}) == "{shape=[12,16]}");
-    CHECK(rebatched("reshape", shape_attr({2, 4, 4, 4}), {8, 16}, {12, 16}) == "{shape=[3,4,4,4]}");
-    CHECK(rebatched("reshape", shape_attr({1, 2, 64}), {2, 4, 16}, {6, 4, 16}) == "{shape=[1,6,64]}");
-    CHECK(rebatched("reshape", shape_attr({1, 4, 2, 8}), {1, 4, 16}, {5, 4, 16}) == "{shape=[5,4,2,8]}");
-    CHECK(rebatched("reshape", shape_attr({8}), {2, 4}, {2, 4}) == "{shape=[8]}");
+    CHECK(for_batch("reshape", shape_attr({8, 16}), {2, 4, 16}, {3, 4, 16}) == "{shape=[12,16]}");
+    CHECK(for_batch("reshape", shape_attr({2, 4, 4, 4}), {8, 16}, {12, 16}) == "{shape=[3,4,4,4]}");
+    CHECK(for_batch("reshape", shape_attr({1, 2, 64}), {2, 4, 16}, {6, 4, 16}) == "{shape=[1,6,64]}");
+    CHECK(for_batch("reshape", shape_attr({1, 4, 2, 8}), {1, 4, 16}, {5, 4, 16}) == "{shape=[5,4,2,8]}");
+    CHECK(for_batch("reshape", shape_attr({8}), {2, 4}, {2, 4}) == "{shape=[8]}");
   }
 
   TEST_CASE("a reshape refuses a batch inside a group") {
-    CHECK(rebatched("reshape", shape_attr({8, 16}), {4, 2, 16}, {4, 3, 16}) ==
+    CHECK(for_batch("reshape", shape_attr({8, 16}), {4, 2, 16}, {4, 3, 16}) ==
           "reshape from [4,2,16] to [8,16] cannot follow dimension 1 from 2 to 3: the batch does not lead "
           "its group of "
           "dimensions");
     // Eight rows hold two samples; nine rows hold no whole number of samples.
-    CHECK(llvm::StringRef(rebatched("reshape", shape_attr({2, 4, 4, 4}), {8, 16}, {9, 16})).contains("cannot follow"));
+    CHECK(llvm::StringRef(for_batch("reshape", shape_attr({2, 4, 4, 4}), {8, 16}, {9, 16})).contains("cannot follow"));
   }
 
   TEST_CASE("expand and slice follow dimensions they leave whole") {
-    CHECK(rebatched("expand", shape_attr({5, 2, 7}), {2, 1}, {3, 1}) == "{shape=[5,3,7]}");
-    CHECK(rebatched("expand", shape_attr({4, 7}), {1, 7}, {3, 7}) ==
+    CHECK(for_batch("expand", shape_attr({5, 2, 7}), {2, 1}, {3, 1}) == "{shape=[5,3,7]}");
+    CHECK(for_batch("expand", shape_attr({4, 7}), {1, 7}, {3, 7}) ==
           "expand to [4,7] cannot follow dimension 0 from 1 to 3");
     Attrs slice{{"starts", Ints{3, 1}}, {"steps", Ints{-1, 1}}, {"sizes", Ints{4, 2}}};
-    CHECK(rebatched("slice", slice, {4, 8}, {6, 8}) == "{sizes=[6,2], starts=[5,1], steps=[-1,1]}");
-    CHECK(rebatched("slice", slice, {4, 8}, {4, 9}) ==
+    CHECK(for_batch("slice", slice, {4, 8}, {6, 8}) == "{sizes=[6,2], starts=[5,1], steps=[-1,1]}");
+    CHECK(for_batch("slice", slice, {4, 8}, {4, 9}) ==
           "takes a part of dimension 1, which changes from 8 to 9 with the batch");
   }
 

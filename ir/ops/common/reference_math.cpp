@@ -33,7 +33,7 @@ ValueId channel_sum(Builder& b, ValueId dy, const Attrs& attrs) {
   return b.sum(dy, axes, false);
 }
 
-Result<Attrs> rebatch_shape_attr(const OpCall& before, llvm::ArrayRef<const Type*> after) {
+Result<Attrs> shape_attr_for_batch(const OpCall& before, llvm::ArrayRef<const Type*> after) {
   llvm::ArrayRef<int64_t> old_shape = before.attrs.get_ints("shape");
   Ints shape(old_shape.begin(), old_shape.end());
   shape[0] = after[0]->shape[0];

@@ -41,6 +41,6 @@ std::vector<T> transposed(const std::vector<T>& matrices, int64_t rows, int64_t 
 }
 
 // {shape} with its first dimension taken from operand 0 after the batch changed.
-Result<Attrs> rebatch_shape_attr(const OpCall& before, llvm::ArrayRef<const Type*> after);
+Result<Attrs> shape_attr_for_batch(const OpCall& before, llvm::ArrayRef<const Type*> after);
 
 }  // namespace plimsoll

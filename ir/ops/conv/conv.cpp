@@ -175,6 +175,7 @@ constinit const OpDef op_conv{
     .infer = infer_conv,
     .gradient = Gradient::rule(conv_gradient),
     .precision = Precision::Low,
+    .dim_order = DimOrder::ChannelsLast,
     .flops = conv_flops,
     .chunk = chunk_of_first,
     .reference = conv_reference,
@@ -191,7 +192,7 @@ constinit const OpDef op_conv_dx{
     .gradient = no_second_derivative,
     .precision = Precision::Low,
     .flops = conv_dx_flops,
-    .rebatch = rebatch_shape_attr,
+    .attrs_for_batch = shape_attr_for_batch,
     .reference = conv_dx_reference,
     .samples = conv_dx_samples,
 };

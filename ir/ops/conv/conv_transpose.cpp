@@ -107,6 +107,7 @@ constinit const OpDef op_conv_transpose{
     .infer = infer_conv_transpose,
     .gradient = Gradient::rule(conv_transpose_gradient),
     .precision = Precision::Low,
+    .dim_order = DimOrder::ChannelsLast,
     .flops = conv_transpose_flops,
     .chunk = chunk_of_first,
     .reference = conv_transpose_reference,

@@ -73,9 +73,8 @@ template <auto f>
 Status unary_rule(GradContext& g) {
   if (!g.wants("x")) return Status::success();
   Expr x = operand(g, "x"), y = result(g), dy = out_grad(g);
-  const Attrs attrs = g.attrs();  // a copy: new nodes move the node's own
   if constexpr (std::is_invocable_v<decltype(f), Expr, Expr, Expr, const Attrs&>)
-    g.add("x", f(x, y, dy, attrs));
+    g.add("x", f(x, y, dy, g.attrs()));
   else
     g.add("x", f(x, y, dy));
   return Status::success();

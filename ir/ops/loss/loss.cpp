@@ -63,7 +63,7 @@ ChunkCall chunk_of_loss(const OpCall& call, std::initializer_list<Combine> other
 }
 
 ValueId label_weight(Builder& b, NodeId node) {
-  const Node loss = b.graph().node(node);  // a copy: making nodes moves nodes
+  const Node& loss = b.graph().node(node);
   const ValueId labels = operand_of(loss, "labels"), class_weights = operand_of(loss, "class_weights");
   const DType dtype = b.type(loss.results.back()).dtype;
   const Type type = b.type(labels);
@@ -204,7 +204,7 @@ constinit const OpDef op_nll_loss_grad{
     .infer = infer_nll_loss_grad,
     .gradient = no_second_derivative,
     .precision = Precision::Full,
-    .rebatch = rebatch_shape_attr,
+    .attrs_for_batch = shape_attr_for_batch,
     .reference = nll_loss_grad_reference,
     .samples = nll_loss_grad_samples,
 };

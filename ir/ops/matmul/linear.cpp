@@ -213,6 +213,7 @@ constinit const OpDef op_linear{
     .infer = infer_linear,
     .gradient = Gradient::rule(linear_gradient),
     .precision = Precision::Low,
+    .dim_order = DimOrder::LastStays,
     .addend = "addend",
     .in_place = {{"y", "addend"}},
     .flops = linear_flops,

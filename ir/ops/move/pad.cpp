@@ -182,6 +182,7 @@ constinit const OpDef op_pad{
     .infer = infer_pad,
     .gradient = Gradient::rule(pad_gradient),
     .precision = Precision::Follow,
+    .dim_order = DimOrder::Lists,
     .flops = no_flops,
     .chunk = pad_chunk,
     .reference = pad_reference,

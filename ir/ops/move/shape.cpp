@@ -98,7 +98,7 @@ size_t leading_dim(llvm::ArrayRef<int64_t> shape, DimRange range) {
 
 // A dimension that grew must lead its group, and then the leading dimension of the group's result grows with
 // it; anywhere else the batch would not stay together.
-Result<Attrs> rebatch_reshape(const OpCall& before, llvm::ArrayRef<const Type*> after) {
+Result<Attrs> reshape_for_batch(const OpCall& before, llvm::ArrayRef<const Type*> after) {
   const Shape &from = before.operand(0).shape, &now = after[0]->shape;
   Ints shape(before.attrs.get_ints("shape").begin(), before.attrs.get_ints("shape").end());
   const Ints old_shape = shape;
@@ -199,7 +199,7 @@ Status expand_gradient(GradContext& g) {
   return Status::success();
 }
 
-Result<Attrs> rebatch_expand(const OpCall& before, llvm::ArrayRef<const Type*> after) {
+Result<Attrs> expand_for_batch(const OpCall& before, llvm::ArrayRef<const Type*> after) {
   const Shape &from = before.operand(0).shape, &now = after[0]->shape;
   Ints shape(before.attrs.get_ints("shape").begin(), before.attrs.get_ints("shape").end());
   size_t shift = shape.size() - from.size();
@@ -296,7 +296,7 @@ constinit const OpDef op_reshape{
     .precision = Precision::Follow,
     .view_of = "x",
     .flops = no_flops,
-    .rebatch = rebatch_reshape,
+    .attrs_for_batch = reshape_for_batch,
     .chunk = reshape_chunk,
     .reference = move_all,
     .samples = reshape_samples,
@@ -326,8 +326,9 @@ constinit const OpDef op_expand{
     .infer = infer_expand,
     .gradient = Gradient::rule(expand_gradient),
     .precision = Precision::Follow,
+    .dim_order = DimOrder::Lists,
     .flops = no_flops,
-    .rebatch = rebatch_expand,
+    .attrs_for_batch = expand_for_batch,
     .chunk = expand_chunk,
     .reference = expand_reference,
     .samples = expand_samples,
@@ -342,6 +343,7 @@ constinit const OpDef op_tile{
     .infer = infer_tile,
     .gradient = Gradient::rule(tile_gradient),
     .precision = Precision::Follow,
+    .dim_order = DimOrder::Lists,
     .flops = no_flops,
     .reference = tile_reference,
     .samples = tile_samples,

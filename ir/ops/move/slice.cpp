@@ -88,7 +88,7 @@ Status slice_grad_gradient(GradContext& g) {
 
 // A changed dimension must have been taken whole, forwards or backwards. `list` names the attribute that
 // holds the size on the other side.
-Result<Attrs> rebatch_whole(const OpCall& before, llvm::ArrayRef<const Type*> after, llvm::StringRef list) {
+Result<Attrs> whole_for_batch(const OpCall& before, llvm::ArrayRef<const Type*> after, llvm::StringRef list) {
   auto copied = [&](llvm::StringRef name) {
     return Ints(before.attrs.get_ints(name).begin(), before.attrs.get_ints(name).end());
   };
@@ -111,12 +111,12 @@ Result<Attrs> rebatch_whole(const OpCall& before, llvm::ArrayRef<const Type*> af
   return attrs;
 }
 
-Result<Attrs> rebatch_slice(const OpCall& before, llvm::ArrayRef<const Type*> after) {
-  return rebatch_whole(before, after, "sizes");
+Result<Attrs> slice_for_batch(const OpCall& before, llvm::ArrayRef<const Type*> after) {
+  return whole_for_batch(before, after, "sizes");
 }
 
-Result<Attrs> rebatch_slice_grad(const OpCall& before, llvm::ArrayRef<const Type*> after) {
-  return rebatch_whole(before, after, "shape");
+Result<Attrs> slice_grad_for_batch(const OpCall& before, llvm::ArrayRef<const Type*> after) {
+  return whole_for_batch(before, after, "shape");
 }
 
 std::optional<ChunkCall> slice_chunk(const OpCall& call, Chunk chunk) {
@@ -273,8 +273,9 @@ constinit const OpDef op_slice{
     .infer = infer_slice,
     .gradient = Gradient::rule(slice_gradient),
     .precision = Precision::Follow,
+    .dim_order = DimOrder::Lists,
     .flops = no_flops,
-    .rebatch = rebatch_slice,
+    .attrs_for_batch = slice_for_batch,
     .chunk = slice_chunk,
     .reference = slice_reference,
     .samples = slice_samples,
@@ -290,7 +291,7 @@ constinit const OpDef op_slice_grad{
     .gradient = Gradient::rule(slice_grad_gradient),
     .precision = Precision::Follow,
     .flops = no_flops,
-    .rebatch = rebatch_slice_grad,
+    .attrs_for_batch = slice_grad_for_batch,
     .reference = slice_grad_reference,
     .samples = slice_grad_samples,
 };
@@ -304,6 +305,7 @@ constinit const OpDef op_split{
     .infer = infer_split,
     .gradient = Gradient::rule(split_gradient),
     .precision = Precision::Follow,
+    .dim_order = DimOrder::Axis,
     .flops = no_flops,
     .chunk = chunk_across_axis,
     .reference = split_reference,
@@ -319,6 +321,7 @@ constinit const OpDef op_concat{
     .infer = infer_concat,
     .gradient = Gradient::rule(concat_gradient),
     .precision = Precision::Follow,
+    .dim_order = DimOrder::Axis,
     .flops = no_flops,
     .chunk = concat_chunk,
     .reference = concat_reference,

@@ -134,6 +134,7 @@ constinit const OpDef op_group_norm{
     .infer = infer_group_norm,
     .gradient = Gradient::rule(group_norm_gradient),
     .precision = Precision::Follow,
+    .dim_order = DimOrder::ChannelsLast,
     .chunk = chunk_of_first,
     .reference = group_norm_reference,
     .samples = group_norm_samples,

@@ -112,6 +112,7 @@ constinit const OpDef op_average_pool{
     .infer = infer_average_pool,
     .gradient = Gradient::rule(average_pool_gradient),
     .precision = Precision::Follow,
+    .dim_order = DimOrder::ChannelsLast,
     .flops = pool_flops,
     .chunk = chunk_of_first,
     .reference = average_pool_reference,
@@ -128,7 +129,7 @@ constinit const OpDef op_average_pool_grad{
     .gradient = no_second_derivative,
     .precision = Precision::Follow,
     .flops = pool_grad_flops,
-    .rebatch = rebatch_shape_attr,
+    .attrs_for_batch = shape_attr_for_batch,
     .reference = average_pool_grad_reference,
     .samples = average_pool_grad_samples,
 };

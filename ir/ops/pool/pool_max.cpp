@@ -149,8 +149,8 @@ Result<Types> infer_max_pool_grad(const OpCall& call) {
   return Types{x};
 }
 
-Result<Attrs> rebatch_max_pool_grad(const OpCall& before, llvm::ArrayRef<const Type*> after) {
-  if (reads_choices(before)) return rebatch_shape_attr(before, after);
+Result<Attrs> max_pool_grad_for_batch(const OpCall& before, llvm::ArrayRef<const Type*> after) {
+  if (reads_choices(before)) return shape_attr_for_batch(before, after);
   return before.attrs;
 }
 
@@ -201,6 +201,7 @@ constinit const OpDef op_max_pool{
     .infer = infer_max_pool,
     .gradient = Gradient::rule(max_pool_gradient),
     .precision = Precision::Follow,
+    .dim_order = DimOrder::ChannelsLast,
     .flops = pool_flops,
     .chunk = chunk_of_first,
     .reference = max_pool_reference,
@@ -219,7 +220,7 @@ constinit const OpDef op_max_pool_grad{
     .gradient = no_second_derivative,
     .precision = Precision::Follow,
     .flops = pool_grad_flops,
-    .rebatch = rebatch_max_pool_grad,
+    .attrs_for_batch = max_pool_grad_for_batch,
     .reference = max_pool_grad_reference,
     .samples = max_pool_grad_samples,
 };

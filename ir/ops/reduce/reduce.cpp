@@ -219,6 +219,7 @@ constexpr OpDef reduction_op(llvm::StringLiteral name, llvm::StringLiteral summa
           .infer = infer,
           .gradient = Gradient::rule(gradient),
           .precision = precision,
+          .dim_order = DimOrder::Axes,
           .flops = reduce_flops,
           .chunk = chunk,
           .reference = reference,

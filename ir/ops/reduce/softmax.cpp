@@ -123,6 +123,7 @@ constinit const OpDef op_softmax{
     .infer = infer_along_axis,
     .gradient = Gradient::rule(softmax_gradient),
     .precision = Precision::Follow,  // the sum of exponentials is f32 whatever x is
+    .dim_order = DimOrder::Axis,
     .in_place = {{"y", "x"}},
     .chunk = chunk_across_axis,
     .reference = softmax_reference,
@@ -152,6 +153,7 @@ constinit const OpDef op_log_softmax{
     .infer = infer_along_axis,
     .gradient = Gradient::rule(log_softmax_gradient),
     .precision = Precision::Full,
+    .dim_order = DimOrder::Axis,
     .in_place = {{"y", "x"}},
     .chunk = chunk_across_axis,
     .reference = log_softmax_reference,

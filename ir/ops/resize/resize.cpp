@@ -244,7 +244,7 @@ double resize_flops(const OpCall& call, llvm::ArrayRef<Type> results) {
 }
 
 // A dimension that follows the batch must be one that is not resampled.
-Result<Attrs> rebatch_resize(const OpCall& before, llvm::ArrayRef<const Type*> after) {
+Result<Attrs> resize_for_batch(const OpCall& before, llvm::ArrayRef<const Type*> after) {
   const Shape &from = before.operand(0).shape, &now = after[0]->shape;
   Attrs attrs = before.attrs;
   for (llvm::StringRef name : {"sizes", "shape"}) {
@@ -318,8 +318,9 @@ constinit const OpDef op_resize{
     .infer = infer_resize,
     .gradient = Gradient::rule(resize_gradient),
     .precision = Precision::Follow,
+    .dim_order = DimOrder::Lists,
     .flops = resize_flops,
-    .rebatch = rebatch_resize,
+    .attrs_for_batch = resize_for_batch,
     .chunk = resize_chunk,
     .reference = resize_reference,
     .samples = resize_samples,
@@ -337,7 +338,7 @@ constinit const OpDef op_resize_grad{
     .gradient = Gradient::rule(resize_grad_gradient),
     .precision = Precision::Follow,
     .flops = resize_flops,
-    .rebatch = rebatch_resize,
+    .attrs_for_batch = resize_for_batch,
     .reference = resize_grad_reference,
     .samples = resize_grad_samples,
 };
