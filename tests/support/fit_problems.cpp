@@ -3,8 +3,6 @@
 #include "passes/offload/copy_timeline.h"
 
 #include <algorithm>
-#include <map>
-#include <numeric>
 
 namespace plimsoll {
 
@@ -45,92 +43,11 @@ void add_offloads(std::mt19937& random, RematProblem& problem) {
   std::shuffle(problem.offloads.begin(), problem.offloads.end(), random);
 }
 
-namespace {
-
-class Expander {
- public:
-  explicit Expander(const RematProblem& problem) : problem_(problem), latest_(problem.value_bytes.size()) {
-    std::iota(latest_.begin(), latest_.end(), 0);
-    result_.value_bytes = problem.value_bytes;
-    result_.duplex_shares = problem.duplex_shares;
-    result_.copy_interference = problem.copy_interference;
-  }
-
-  ExpandedSchedule run(const Extras& remats, const Extras& reloads) {
-    for (int32_t position = 0; position <= problem_.op_count(); ++position) {
-      for (auto [before, value] : reloads)
-        if (before == position) reload(value);
-      for (auto [before, op] : remats)
-        if (before == position) append(op, true);
-      places_.push_back(result_.op_count());
-      if (position == problem_.op_count()) continue;
-      append(position, false);
-      for (int32_t v : problem_.ops[static_cast<size_t>(position)].writes)
-        if (llvm::any_of(reloads, [&](auto reload) { return reload.second == v; })) offload(v);
-    }
-    result_.live_out.assign(result_.value_bytes.size(), 0);
-    for (size_t v = 0; v < latest_.size(); ++v)
-      if (problem_.live_out[v]) result_.live_out[static_cast<size_t>(latest_[v])] = 1;
-    return {std::move(result_), std::move(places_), std::move(offloads_)};
-  }
-
- private:
-  int32_t& latest(int32_t value) { return latest_[static_cast<size_t>(value)]; }
-
-  int32_t new_value(int64_t bytes) {
-    result_.value_bytes.push_back(bytes);
-    return static_cast<int32_t>(result_.value_bytes.size() - 1);
-  }
-
-  void make_again(int32_t value) { latest(value) = new_value(problem_.value_bytes[static_cast<size_t>(value)]); }
-
-  void append(int32_t o, bool again) {
-    RematOp op = problem_.ops[static_cast<size_t>(o)];
-    for (int32_t& v : op.reads) v = latest(v);
-    for (InPlaceReuse& pair : op.in_place) pair.read = latest(pair.read);
-    for (int32_t& v : op.writes) {
-      if (again) make_again(v);
-      v = latest(v);
-    }
-    for (InPlaceReuse& pair : op.in_place) pair.written = latest(pair.written);
-    result_.ops.push_back(op);
-  }
-
-  void copy(Engine engine, double us, int32_t read, int32_t written) {
-    RematOp op;
-    op.engine = engine;
-    op.cost_us = us;
-    op.reads.push_back(read);
-    op.writes.push_back(written);
-    result_.ops.push_back(op);
-  }
-
-  const OffloadOption& option(int32_t value) const {
-    return *llvm::find_if(problem_.offloads, [value](const OffloadOption& o) { return o.value == value; });
-  }
-
-  void offload(int32_t value) {
-    on_host_[value] = new_value(0);
-    offloads_[value] = result_.op_count();
-    copy(Engine::ToHost, option(value).to_host_us, value, on_host_[value]);
-  }
-
-  void reload(int32_t value) {
-    make_again(value);
-    copy(Engine::ToDevice, option(value).to_device_us, on_host_[value], latest(value));
-  }
-
-  const RematProblem& problem_;
-  RematProblem result_;
-  std::vector<int32_t> latest_;  // one entry per value of the problem
-  std::map<int32_t, int32_t> on_host_, offloads_;
-  std::vector<int32_t> places_;
-};
-
-}  // namespace
-
-ExpandedSchedule expand(const RematProblem& problem, const Extras& remats, const Extras& reloads) {
-  return Expander(problem).run(remats, reloads);
+RematProblem with_extras(const RematProblem& problem, const Extras& remats, const Extras& reloads) {
+  RematPlan plan;
+  for (auto [before, op] : remats) plan.remats.push_back({before, op});
+  for (auto [before, value] : reloads) plan.reloads.push_back({before, value});
+  return apply_to_problem(problem, plan);
 }
 
 int64_t plain_peak(const RematProblem& problem, llvm::ArrayRef<CopyInterval> intervals) {

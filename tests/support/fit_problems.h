@@ -5,7 +5,6 @@
 #include "passes/offload/overlap.h"
 #include "passes/remat/remat.h"
 
-#include <map>
 #include <random>
 #include <set>
 #include <utility>
@@ -18,19 +17,11 @@ RematProblem random_problem(std::mt19937& random, int ops);
 // Returns options for about half of the values that ops write.
 void add_offloads(std::mt19937& random, RematProblem& problem);
 
-using Extras = std::set<std::pair<int32_t, int32_t>>;  // op before which it happens; repeated op or reloaded value
+using Extras =
+    std::set<std::pair<int32_t, int32_t>>;  // op before which it happens; rematerialised op or reloaded value
 
-struct ExpandedSchedule {
-  RematProblem problem;
-  std::vector<int32_t> places;          // positions of the base ops and of the end
-  std::map<int32_t, int32_t> offloads;  // positions of copies to the host, by value
-};
-
-// The schedule with remats and copies as ops. A rematerialised value and a value on the host have new numbers.
-ExpandedSchedule expand(const RematProblem& problem, const Extras& remats, const Extras& reloads);
-inline RematProblem with_extras(const RematProblem& problem, const Extras& remats, const Extras& reloads) {
-  return expand(problem, remats, reloads).problem;
-}
+// The schedule with remats and copies as ops.
+RematProblem with_extras(const RematProblem& problem, const Extras& remats, const Extras& reloads);
 
 // Returns the peak of the schedule by summing the live bytes at each op.
 int64_t plain_peak(const RematProblem& problem, llvm::ArrayRef<CopyInterval> intervals = {});

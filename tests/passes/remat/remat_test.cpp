@@ -8,6 +8,7 @@
 #include "doctest/doctest.h"
 
 #include <algorithm>
+#include <map>
 
 // The incremental measures against a plain sweep, and the searches against what enumeration finds.
 
@@ -36,40 +37,41 @@ struct Contents {
   std::map<int32_t, int32_t> offloaded_behind;  // by value: the base op behind which it is on the host
 };
 
-// The copy intervals of an expanded schedule: offloads end where they are done, reloads where they are first read.
-std::vector<CopyInterval> intervals_of(const ExpandedSchedule& expanded, const Contents& contents) {
-  const RematProblem& problem = expanded.problem;
+// The copy intervals of a schedule with its remats and copies as ops: offloads end where they are done, reloads where
+// they are first read.
+std::vector<CopyInterval> intervals_of(const RematProblem& base, const RematProblem& problem,
+                                       const Contents& contents) {
+  std::vector<int32_t> places;  // of the base ops, which alone write the base problem's values
+  for (int32_t o = 0; o < problem.op_count(); ++o)
+    if (problem.ops[o].writes[0] < static_cast<int32_t>(base.value_bytes.size())) places.push_back(o);
   std::vector<CopyInterval> intervals;
-  for (auto [value, place] : expanded.offloads) {
-    // The offloads of a base op stand right behind it.
-    int32_t done = expanded.places[static_cast<size_t>(contents.offloaded_behind.at(value))] + 1;
-    while (problem.ops[static_cast<size_t>(done)].engine == Engine::ToHost) ++done;
-    intervals.push_back({place, place, done});
-  }
   for (int32_t o = 0; o < problem.op_count(); ++o) {
-    const RematOp& op = problem.ops[static_cast<size_t>(o)];
-    if (op.engine != Engine::ToDevice) continue;
+    const RematOp& op = problem.ops[o];
+    if (op.engine == Engine::Compute) continue;
     int32_t done = o + 1;
-    while (done < problem.op_count() && !llvm::is_contained(problem.ops[static_cast<size_t>(done)].reads, op.writes[0]))
-      ++done;
+    if (op.engine == Engine::ToHost) {
+      // The offloads of a base op stand right behind it.
+      done = places[contents.offloaded_behind.at(op.reads[0])] + 1;
+      while (problem.ops[done].engine == Engine::ToHost) ++done;
+    } else {
+      while (done < problem.op_count() && !llvm::is_contained(problem.ops[done].reads, op.writes[0])) ++done;
+    }
     intervals.push_back({o, o, done});
   }
-  std::sort(intervals.begin(), intervals.end(),
-            [](const CopyInterval& a, const CopyInterval& b) { return a.op < b.op; });
   return intervals;
 }
 
 int64_t peak_with(const RematProblem& problem, const Contents& contents) {
-  ExpandedSchedule expanded = expand(problem, contents.remats, contents.reloads);
-  return plain_peak(expanded.problem, intervals_of(expanded, contents));
+  const RematProblem final = with_extras(problem, contents.remats, contents.reloads);
+  return plain_peak(final, intervals_of(problem, final, contents));
 }
 
 // The time that the engines take beyond the plain ops, and 2 % of the copy time.
 double plain_added_us(const RematProblem& problem, const Contents& contents) {
-  ExpandedSchedule expanded = expand(problem, contents.remats, contents.reloads);
-  double added = total_us(expanded.problem, intervals_of(expanded, contents));
+  const RematProblem final = with_extras(problem, contents.remats, contents.reloads);
+  double added = total_us(final, intervals_of(problem, final, contents));
   for (const RematOp& op : problem.ops) added -= op.cost_us;
-  for (const RematOp& op : expanded.problem.ops)
+  for (const RematOp& op : final.ops)
     if (op.engine != Engine::Compute) added += 0.02 * op.cost_us;
   return added;
 }
@@ -168,32 +170,39 @@ TEST_CASE("remat: incremental measures with copies equal a plain sweep") {
   }
 }
 
+// Value 0 is read by the two ops after the one that makes it.
 TEST_CASE("remat: the final schedule has a plan's remats and copies in their places") {
-  std::mt19937 random(6);
-  for (int round = 0; round < 40; ++round) {
-    RematProblem problem = random_problem(random, 30);
-    add_offloads(random, problem);
-    remat::RematSchedule schedule(problem);
-    for (int change = 0; change < 30; ++change) {
-      int32_t position = 1 + pick(random, problem.op_count());
-      ProgramPoint at = schedule.point_before(
-          position, schedule.producer_at(pick(random, schedule.producer_count(position)), position));
-      if (schedule.may_insert(at)) schedule.insert(at);
-    }
-    const RematPlan plan = remat::plan_of(schedule);
-    const RematProblem final = apply_to_problem(problem, plan);
-    const ExpandedSchedule expanded = expand(problem, extras_of(plan.remats), extras_of(plan.reloads));
-    REQUIRE(final.op_count() == expanded.problem.op_count());
-    CHECK(plain_peak(final) == plain_peak(expanded.problem));
-    CHECK(min_total_us(final) == doctest::Approx(min_total_us(expanded.problem)));
-    for (int32_t o = 0; o < final.op_count(); ++o) {
-      const RematOp &op = final.ops[static_cast<size_t>(o)], &other = expanded.problem.ops[static_cast<size_t>(o)];
-      CHECK(op.engine == other.engine);
-      CHECK(op.cost_us == other.cost_us);
-      if (other.remat_until <= problem.op_count())
-        CHECK(op.remat_until == expanded.places[static_cast<size_t>(other.remat_until)]);
-    }
-  }
+  RematProblem problem;
+  problem.value_bytes = {10, 20, 30};
+  problem.live_out = {0, 0, 1};
+  problem.ops.resize(3);
+  for (int32_t o = 0; o < 3; ++o) problem.ops[o].writes = {o};
+  problem.ops[1].reads = {0};
+  problem.ops[2].reads = {0, 1};
+  problem.ops[2].in_place = {{2, 0}};
+  problem.ops[0].remat_until = 2;
+  problem.offloads = {{0, 3, 4}};
+  const auto reads = [](const RematProblem& final, int32_t op) { return final.ops[op].reads; };
+
+  // Ops 0, 1, 0 again, 2. What op 0 makes again is value 3, which op 2 reads and is written over.
+  const RematProblem again = with_extras(problem, {{2, 0}}, {});
+  REQUIRE(again.op_count() == 4);
+  CHECK(again.value_bytes == std::vector<int64_t>{10, 20, 30, 10});
+  CHECK(again.ops[2].writes[0] == 3);
+  CHECK(again.ops[2].remat_until == 3);
+  CHECK(reads(again, 3) == decltype(again.ops[3].reads){3, 1});
+  CHECK(again.ops[3].in_place[0].read == 3);
+  CHECK(again.live_out == std::vector<char>{0, 0, 1, 0});
+
+  // Ops 0, to the host, 1, to the device, 2. Value 3 lies on the host, value 4 is the reloaded one.
+  const RematProblem copied = with_extras(problem, {}, {{2, 0}});
+  REQUIRE(copied.op_count() == 5);
+  CHECK(copied.value_bytes == std::vector<int64_t>{10, 20, 30, 0, 10});
+  CHECK(copied.ops[1].engine == Engine::ToHost);
+  CHECK(copied.ops[1].cost_us == 3);
+  CHECK(reads(copied, 3) == decltype(copied.ops[3].reads){3});
+  CHECK(copied.ops[3].cost_us == 4);
+  CHECK(reads(copied, 4) == decltype(copied.ops[4].reads){4, 1});
 }
 
 TEST_CASE("remat: as cheap as the best three remats, and never below the bound") {
@@ -266,9 +275,9 @@ TEST_CASE("remat: what hides behind compute is copied instead") {
   CHECK(hidden.remats.empty());
   CHECK(hidden.added_us == doctest::Approx(0.02 * 2 * 10 * static_cast<double>(hidden.reloads.size())));
   // Copying one value takes longer than all compute.
-  RematPlan repeated = plan_within(there_and_back(1000), 40, {.seconds = 0.05});
-  CHECK(repeated.peak_bytes <= 40);
-  CHECK(repeated.reloads.empty());
+  RematPlan recomputed = plan_within(there_and_back(1000), 40, {.seconds = 0.05});
+  CHECK(recomputed.peak_bytes <= 40);
+  CHECK(recomputed.reloads.empty());
 }
 
 TEST_CASE("remat: levels end at the minimum share asked for") {
