@@ -1,6 +1,6 @@
 #include "passes/pipelines.h"
 
-#include "passes/pass/parse_pipeline.h"
+#include "passes/pass/pass_manager.h"
 
 #include <algorithm>
 

@@ -11,7 +11,7 @@
 #include "ir/verify.h"
 #include "passes/budget/budget_report.h"
 #include "passes/offload/offload_rewrite.h"
-#include "passes/remat/remat_rewrite.h"
+#include "passes/remat/remat_problem.h"
 
 #include <algorithm>
 #include <cassert>

@@ -9,7 +9,6 @@
 #include "passes/budget/budget_report.h"
 #include "passes/budget/fit.h"
 #include "passes/remat/remat_problem.h"
-#include "passes/remat/remat_rewrite.h"
 #include "passes/train/split_batch.h"
 
 #include <limits>

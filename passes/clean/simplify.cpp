@@ -27,12 +27,7 @@ int64_t bypass_expands(Graph& graph, NodeId id) {
     if (!expand) continue;
     llvm::SmallVector<const Type*, 4> types = operand_types(graph, node);
     types[i] = &graph.type(expand->operands[0]);
-    Result<Types> results = infer(OpCall(*node.op, node.attrs, types));
-    if (!results) {
-      llvm::consumeError(results.takeError());  // an op that wants equal shapes
-      continue;
-    }
-    if (*results != result_types(graph, node)) continue;
+    if (try_infer(*node.op, node.attrs, types) != result_types(graph, node)) continue;  // some want equal shapes
     graph.set_operand(id, i, expand->operands[0]);
     ++bypassed;
   }

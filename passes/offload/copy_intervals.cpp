@@ -27,7 +27,7 @@ int32_t first_from(const std::vector<double>& clock, int32_t from, double us) {
 
 // The last op from `from` on where compute is at `us` or earlier; `from` if there is none.
 int32_t last_until(const std::vector<double>& clock, int32_t from, double us) {
-  while (static_cast<size_t>(from) + 1 < clock.size() && clock[static_cast<size_t>(from) + 1] <= us) ++from;
+  while (static_cast<size_t>(from) + 1 < clock.size() && clock[from + 1] <= us) ++from;
   return from;
 }
 
@@ -101,7 +101,7 @@ void CopyIntervals::recount() {
     int32_t until = std::max(lives_[v].last, lives_[v].held);
     if (until < from[v]) continue;
     change[from[v]] += problem_->value_bytes[v];
-    change[static_cast<size_t>(until) + 1] -= problem_->value_bytes[v];
+    change[until + 1] -= problem_->value_bytes[v];
   }
   live_.assign(problem_->ops.size() + 1, 0);
   int64_t alive = 0;
@@ -148,9 +148,8 @@ void CopyIntervals::widen_to_device(int64_t limit) {
       const int32_t wanted = std::max({previous, earliest_issue(w), in_time});
       int64_t needs = 0;
       for (int32_t v : op(interval).writes) needs += bytes(v);
-      for (; interval.issue > wanted && live_[static_cast<size_t>(interval.issue) - 1] + needs <= limit;
-           --interval.issue)
-        live_[static_cast<size_t>(interval.issue) - 1] += needs;
+      for (; interval.issue > wanted && live_[interval.issue - 1] + needs <= limit; --interval.issue)
+        live_[interval.issue - 1] += needs;
     }
     previous = interval.issue;
   }

@@ -1,4 +1,4 @@
-#include "passes/offload/copy_timeline.h"
+#include "passes/offload/copy_intervals.h"
 
 #include <algorithm>
 #include <numeric>

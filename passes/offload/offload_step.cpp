@@ -2,7 +2,6 @@
 #include "passes/offload/offload_rewrite.h"
 #include "passes/offload/overlap.h"
 #include "passes/remat/remat_problem.h"
-#include "passes/remat/remat_rewrite.h"
 
 // The planning step offload: states of some roles live on the host, and their copies run beside computing as far as a
 // limit of live bytes allows.

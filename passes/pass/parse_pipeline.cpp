@@ -1,4 +1,4 @@
-#include "passes/pass/parse_pipeline.h"
+#include "passes/pass/pass_manager.h"
 
 #include "ir/support/did_you_mean.h"
 #include "ir/support/units.h"

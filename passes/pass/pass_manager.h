@@ -3,13 +3,31 @@
 // Runs pipelines. Around every pass the manager verifies, counts, dumps, prints and, on a failure, leaves a file that
 // reproduces it.
 
-#include "passes/pass/parse_pipeline.h"
+#include "passes/pass/pass.h"
 
 #include "llvm/Support/raw_ostream.h"
 
 #include <functional>
 
 namespace plimsoll {
+
+// A pipeline is text: "fold-constants, insert-casts{to=bf16}". Steps are separated by commas, options inside braces by
+// blanks. A value that holds one of these stands in double quotes; a quote inside is doubled.
+struct PipelineStep {
+  const PassInfo* pass = nullptr;
+  OptionValues options;
+};
+
+struct Pipeline {
+  std::vector<PipelineStep> steps;
+  std::string to_text() const;
+};
+
+// Unknown passes and options are usage errors with the nearest name; so are values of another type or out of range.
+Result<Pipeline> parse_pipeline(llvm::StringRef text);
+
+// A value as pipelines write it, in quotes where it needs them.
+std::string option_text(llvm::StringRef value);
 
 struct PipelineOptions {
   // An existing folder for NN-pass.ir after each pass that changed the graph, and for repro.ir on failure.

@@ -14,7 +14,7 @@ void find_peak(llvm::ArrayRef<Interval> intervals, int32_t instructions, int64_t
   std::vector<int64_t> change(static_cast<size_t>(instructions) + 2, 0);
   for (const Interval& interval : intervals) {
     change[interval.first] += align_up(interval.bytes, alignment);
-    change[static_cast<size_t>(interval.last) + 1] -= align_up(interval.bytes, alignment);
+    change[interval.last + 1] -= align_up(interval.bytes, alignment);
   }
   std::partial_sum(change.begin(), change.end(), change.begin());
   auto top = std::max_element(change.begin(), change.end());

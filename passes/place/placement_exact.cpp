@@ -23,10 +23,35 @@ enum class Verdict { Found, Impossible, OutOfSteps };
 
 class CanonicalSearch {
  public:
-  explicit CanonicalSearch(const Piece& piece);
+  explicit CanonicalSearch(const Piece& piece) : piece_(piece), stacked_(piece.sections) {
+    int32_t n = static_cast<int32_t>(piece.buffers.size());
+    neighbours_.resize(n);
+    for (int32_t a = 0; a < n; ++a)
+      for (int32_t b = 0; b < n; ++b)
+        if (a != b && piece.buffers[a].first <= piece.buffers[b].last &&
+            piece.buffers[b].first <= piece.buffers[a].last)
+          neighbours_[a].push_back(b);
+  }
 
   // `rank[b]`: which of two buffers at one offset goes first.
-  Verdict run(int64_t capacity, llvm::ArrayRef<int32_t> rank, int64_t step_limit);
+  Verdict run(int64_t capacity, llvm::ArrayRef<int32_t> rank, int64_t step_limit) {
+    capacity_ = capacity;
+    rank_ = rank;
+    step_limit_ = steps_ + step_limit;
+    offset_.assign(piece_.buffers.size(), 0);
+    placed_.assign(piece_.buffers.size(), 0);
+    trail_.clear();
+    conflict_.clear();
+    conflict_.resize(piece_.buffers.size());
+    find_twins();
+    Members all(piece_.buffers.size());
+    std::iota(all.begin(), all.end(), 0);
+    std::sort(all.begin(), all.end(),
+              [&](int32_t a, int32_t b) { return piece_.buffers[a].first < piece_.buffers[b].first; });
+    if (solve(all, {0, -1})) return Verdict::Found;
+    return steps_ >= step_limit_ ? Verdict::OutOfSteps : Verdict::Impossible;
+  }
+
   llvm::ArrayRef<int64_t> offsets() const { return offset_; }
   int64_t steps() const { return steps_; }
 
@@ -42,14 +67,142 @@ class CanonicalSearch {
     int32_t rank;
   };
 
-  bool solve(llvm::ArrayRef<int32_t> members, Last last);
-  bool solve_connected(llvm::ArrayRef<int32_t> members, Last last);
-  bool fits_every_section(llvm::ArrayRef<int32_t> by_floor, int64_t lowest);
-  void explain_full_section(llvm::ArrayRef<int32_t> by_floor, int32_t section, int64_t lowest);
-  bool place(int32_t buffer);
-  void undo(size_t mark);
+  // Members come sorted by first section. Groups that share no section are solved apart.
+  bool solve(llvm::ArrayRef<int32_t> members, Last last) {
+    size_t begin = 0;
+    int32_t reach = -1;
+    for (size_t i = 0; i < members.size(); ++i) {
+      const Buffer& b = piece_.buffers[members[i]];
+      if (b.first > reach && i > begin) {
+        if (!solve_connected(members.slice(begin, i - begin), last)) return false;
+        begin = i;
+      }
+      reach = std::max(reach, b.last);
+    }
+    return begin == members.size() || solve_connected(members.drop_front(begin), last);
+  }
+
+  bool solve_connected(llvm::ArrayRef<int32_t> members, Last last) {
+    steps_ += 4 + 2 * static_cast<int64_t>(members.size());
+    if (steps_ >= step_limit_) return false;
+    Members by_floor(members.begin(), members.end());
+    std::sort(by_floor.begin(), by_floor.end(), [&](int32_t a, int32_t b) {
+      return offset_[a] != offset_[b] ? offset_[a] < offset_[b] : rank_[a] < rank_[b];
+    });
+    if (!fits_every_section(by_floor, last.offset)) return false;
+
+    // A buffer that fits wholly below an offset comes before anything placed there.
+    auto top = [&](int32_t b) { return offset_[b] + piece_.buffers[b].bytes; };
+    int32_t lowest =
+        *std::min_element(members.begin(), members.end(), [&](int32_t a, int32_t b) { return top(a) < top(b); });
+    int64_t lowest_top = top(lowest);
+    llvm::BitVector conflict(conflict_.size());
+    conflict.set(lowest);
+
+    Members rest(members.size() - 1);
+    for (int32_t b : by_floor) {
+      if (offset_[b] >= lowest_top) break;
+      if (offset_[b] < last.offset || (offset_[b] == last.offset && rank_[b] < last.rank)) continue;
+      if (waits_for_twin(b)) continue;
+      std::copy_if(members.begin(), members.end(), rest.begin(), [&](int32_t m) { return m != b; });
+      size_t mark = trail_.size();
+      bool solved = place(b);
+      size_t raised_end = trail_.size();
+      solved = solved && solve(rest, {offset_[b], rank_[b]});
+      if (solved) return true;
+      if (steps_ >= step_limit_) return false;
+      bool involved = false;
+      for (size_t i = mark; i < raised_end && !involved; ++i) involved = conflict_.test(trail_[i].buffer);
+      placed_[b] = 0;
+      for (int32_t m : rest) placed_[m] = 0;
+      undo(mark);
+      conflict |= conflict_;
+      // Without a part in the conflict, the conflict was there before `b` and outlives its alternatives.
+      if (!involved) break;
+      conflict.set(b);
+    }
+    conflict_ = conflict;
+    return false;
+  }
+
+  // Stacks the members of every section in order of their lowest offsets, which gives the least height they
+  // need there: one machine with release times.
+  bool fits_every_section(llvm::ArrayRef<int32_t> by_floor, int64_t lowest) {
+    int32_t first = piece_.sections, last = -1;
+    for (int32_t b : by_floor) {
+      first = std::min(first, piece_.buffers[b].first);
+      last = std::max(last, piece_.buffers[b].last);
+    }
+    std::fill(stacked_.begin() + first, stacked_.begin() + last + 1, lowest);
+    for (int32_t b : by_floor) {
+      const Buffer& buffer = piece_.buffers[b];
+      int64_t floor = offset_[b], bytes = buffer.bytes;
+      int64_t highest = 0;
+      for (int32_t s = buffer.first; s <= buffer.last; ++s) {
+        int64_t top = std::max(stacked_[s], floor) + bytes;
+        stacked_[s] = top;
+        highest = std::max(highest, top);
+      }
+      steps_ += 2 + (buffer.last - buffer.first) / 4;
+      if (highest <= capacity_) continue;
+      int32_t section = buffer.first;
+      while (stacked_[section] <= capacity_) ++section;
+      explain_full_section(by_floor, section, lowest);
+      return false;
+    }
+    return true;
+  }
+
+  // The conflict is what stands in the section without a hole below the capacity.
+  void explain_full_section(llvm::ArrayRef<int32_t> by_floor, int32_t section, int64_t lowest) {
+    int64_t top = lowest;
+    conflict_.reset();
+    for (int32_t b : by_floor) {
+      const Buffer& buffer = piece_.buffers[b];
+      if (section < buffer.first || section > buffer.last) continue;
+      if (offset_[b] > top) conflict_.reset();
+      conflict_.set(b);
+      top = std::max(top, offset_[b]) + buffer.bytes;
+      if (top > capacity_) return;
+    }
+  }
+
+  // Puts the buffer at its lowest offset; false when a neighbour has no room left.
+  bool place(int32_t buffer) {
+    int64_t top = offset_[buffer] + piece_.buffers[buffer].bytes;
+    placed_[buffer] = 1;
+    steps_ += static_cast<int64_t>(neighbours_[buffer].size()) / 2;
+    for (int32_t other : neighbours_[buffer]) {
+      if (placed_[other] || offset_[other] >= top) continue;
+      trail_.push_back({other, offset_[other]});
+      offset_[other] = top;
+      if (top + piece_.buffers[other].bytes <= capacity_) continue;
+      conflict_.reset();
+      conflict_.set(other);
+      return false;
+    }
+    return true;
+  }
+
+  void undo(size_t mark) {
+    for (; trail_.size() > mark; trail_.pop_back()) offset_[trail_.back().buffer] = trail_.back().before;
+  }
+
   bool waits_for_twin(int32_t buffer) const { return twin_[buffer] >= 0 && !placed_[twin_[buffer]]; }
-  void find_twins();
+
+  void find_twins() {
+    std::vector<int32_t> order(piece_.buffers.size());
+    std::iota(order.begin(), order.end(), 0);
+    auto key = [&](int32_t b) {
+      const Buffer& buffer = piece_.buffers[b];
+      return std::array<int64_t, 3>{buffer.bytes, buffer.first, buffer.last};
+    };
+    std::sort(order.begin(), order.end(),
+              [&](int32_t a, int32_t b) { return key(a) != key(b) ? key(a) < key(b) : rank_[a] < rank_[b]; });
+    twin_.assign(order.size(), -1);
+    for (size_t i = 1; i < order.size(); ++i)
+      if (key(order[i - 1]) == key(order[i])) twin_[order[i]] = order[i - 1];
+  }
 
   const Piece& piece_;
   std::vector<std::vector<int32_t>> neighbours_;
@@ -64,168 +217,6 @@ class CanonicalSearch {
   int64_t steps_ = 0;
   int64_t step_limit_ = 0;
 };
-
-CanonicalSearch::CanonicalSearch(const Piece& piece) : piece_(piece), stacked_(piece.sections) {
-  int32_t n = static_cast<int32_t>(piece.buffers.size());
-  neighbours_.resize(n);
-  for (int32_t a = 0; a < n; ++a)
-    for (int32_t b = 0; b < n; ++b)
-      if (a != b && piece.buffers[a].first <= piece.buffers[b].last && piece.buffers[b].first <= piece.buffers[a].last)
-        neighbours_[a].push_back(b);
-}
-
-void CanonicalSearch::find_twins() {
-  std::vector<int32_t> order(piece_.buffers.size());
-  std::iota(order.begin(), order.end(), 0);
-  auto key = [&](int32_t b) {
-    const Buffer& buffer = piece_.buffers[b];
-    return std::array<int64_t, 3>{buffer.bytes, buffer.first, buffer.last};
-  };
-  std::sort(order.begin(), order.end(),
-            [&](int32_t a, int32_t b) { return key(a) != key(b) ? key(a) < key(b) : rank_[a] < rank_[b]; });
-  twin_.assign(order.size(), -1);
-  for (size_t i = 1; i < order.size(); ++i)
-    if (key(order[i - 1]) == key(order[i])) twin_[order[i]] = order[i - 1];
-}
-
-Verdict CanonicalSearch::run(int64_t capacity, llvm::ArrayRef<int32_t> rank, int64_t step_limit) {
-  capacity_ = capacity;
-  rank_ = rank;
-  step_limit_ = steps_ + step_limit;
-  offset_.assign(piece_.buffers.size(), 0);
-  placed_.assign(piece_.buffers.size(), 0);
-  trail_.clear();
-  conflict_.clear();
-  conflict_.resize(piece_.buffers.size());
-  find_twins();
-  Members all(piece_.buffers.size());
-  std::iota(all.begin(), all.end(), 0);
-  std::sort(all.begin(), all.end(),
-            [&](int32_t a, int32_t b) { return piece_.buffers[a].first < piece_.buffers[b].first; });
-  if (solve(all, {0, -1})) return Verdict::Found;
-  return steps_ >= step_limit_ ? Verdict::OutOfSteps : Verdict::Impossible;
-}
-
-// Members come sorted by first section. Groups that share no section are solved apart.
-bool CanonicalSearch::solve(llvm::ArrayRef<int32_t> members, Last last) {
-  size_t begin = 0;
-  int32_t reach = -1;
-  for (size_t i = 0; i < members.size(); ++i) {
-    const Buffer& b = piece_.buffers[members[i]];
-    if (b.first > reach && i > begin) {
-      if (!solve_connected(members.slice(begin, i - begin), last)) return false;
-      begin = i;
-    }
-    reach = std::max(reach, b.last);
-  }
-  return begin == members.size() || solve_connected(members.drop_front(begin), last);
-}
-
-// Stacks the members of every section in order of their lowest offsets, which gives the least height they
-// need there: one machine with release times.
-bool CanonicalSearch::fits_every_section(llvm::ArrayRef<int32_t> by_floor, int64_t lowest) {
-  int32_t first = piece_.sections, last = -1;
-  for (int32_t b : by_floor) {
-    first = std::min(first, piece_.buffers[b].first);
-    last = std::max(last, piece_.buffers[b].last);
-  }
-  std::fill(stacked_.begin() + first, stacked_.begin() + last + 1, lowest);
-  for (int32_t b : by_floor) {
-    const Buffer& buffer = piece_.buffers[b];
-    int64_t floor = offset_[b], bytes = buffer.bytes;
-    int64_t highest = 0;
-    for (int32_t s = buffer.first; s <= buffer.last; ++s) {
-      int64_t top = std::max(stacked_[s], floor) + bytes;
-      stacked_[s] = top;
-      highest = std::max(highest, top);
-    }
-    steps_ += 2 + (buffer.last - buffer.first) / 4;
-    if (highest <= capacity_) continue;
-    int32_t section = buffer.first;
-    while (stacked_[section] <= capacity_) ++section;
-    explain_full_section(by_floor, section, lowest);
-    return false;
-  }
-  return true;
-}
-
-// The conflict is what stands in the section without a hole below the capacity.
-void CanonicalSearch::explain_full_section(llvm::ArrayRef<int32_t> by_floor, int32_t section, int64_t lowest) {
-  int64_t top = lowest;
-  conflict_.reset();
-  for (int32_t b : by_floor) {
-    const Buffer& buffer = piece_.buffers[b];
-    if (section < buffer.first || section > buffer.last) continue;
-    if (offset_[b] > top) conflict_.reset();
-    conflict_.set(b);
-    top = std::max(top, offset_[b]) + buffer.bytes;
-    if (top > capacity_) return;
-  }
-}
-
-// Puts the buffer at its lowest offset; false when a neighbour has no room left.
-bool CanonicalSearch::place(int32_t buffer) {
-  int64_t top = offset_[buffer] + piece_.buffers[buffer].bytes;
-  placed_[buffer] = 1;
-  steps_ += static_cast<int64_t>(neighbours_[buffer].size()) / 2;
-  for (int32_t other : neighbours_[buffer]) {
-    if (placed_[other] || offset_[other] >= top) continue;
-    trail_.push_back({other, offset_[other]});
-    offset_[other] = top;
-    if (top + piece_.buffers[other].bytes <= capacity_) continue;
-    conflict_.reset();
-    conflict_.set(other);
-    return false;
-  }
-  return true;
-}
-
-void CanonicalSearch::undo(size_t mark) {
-  for (; trail_.size() > mark; trail_.pop_back()) offset_[trail_.back().buffer] = trail_.back().before;
-}
-
-bool CanonicalSearch::solve_connected(llvm::ArrayRef<int32_t> members, Last last) {
-  steps_ += 4 + 2 * static_cast<int64_t>(members.size());
-  if (steps_ >= step_limit_) return false;
-  Members by_floor(members.begin(), members.end());
-  std::sort(by_floor.begin(), by_floor.end(), [&](int32_t a, int32_t b) {
-    return offset_[a] != offset_[b] ? offset_[a] < offset_[b] : rank_[a] < rank_[b];
-  });
-  if (!fits_every_section(by_floor, last.offset)) return false;
-
-  // A buffer that fits wholly below an offset comes before anything placed there.
-  auto top = [&](int32_t b) { return offset_[b] + piece_.buffers[b].bytes; };
-  int32_t lowest =
-      *std::min_element(members.begin(), members.end(), [&](int32_t a, int32_t b) { return top(a) < top(b); });
-  int64_t lowest_top = top(lowest);
-  llvm::BitVector conflict(conflict_.size());
-  conflict.set(lowest);
-
-  Members rest(members.size() - 1);
-  for (int32_t b : by_floor) {
-    if (offset_[b] >= lowest_top) break;
-    if (offset_[b] < last.offset || (offset_[b] == last.offset && rank_[b] < last.rank)) continue;
-    if (waits_for_twin(b)) continue;
-    std::copy_if(members.begin(), members.end(), rest.begin(), [&](int32_t m) { return m != b; });
-    size_t mark = trail_.size();
-    bool solved = place(b);
-    size_t raised_end = trail_.size();
-    solved = solved && solve(rest, {offset_[b], rank_[b]});
-    if (solved) return true;
-    if (steps_ >= step_limit_) return false;
-    bool involved = false;
-    for (size_t i = mark; i < raised_end && !involved; ++i) involved = conflict_.test(trail_[i].buffer);
-    placed_[b] = 0;
-    for (int32_t m : rest) placed_[m] = 0;
-    undo(mark);
-    conflict |= conflict_;
-    // Without a part in the conflict, the conflict was there before `b` and outlives its alternatives.
-    if (!involved) break;
-    conflict.set(b);
-  }
-  conflict_ = conflict;
-  return false;
-}
 
 struct RankRule {
   bool by_steps;      // width counted in schedule steps or in sections

@@ -41,7 +41,7 @@ ProgramPoint MemoryProfile::before(ProgramPoint at) const {
   auto event = find(events, at.op);
   if (event != events.begin()) return {at.position, std::prev(event)->op};
   assert(at.position > 0 && "no remat stands before the first op");
-  return {at.position - 1, events_[static_cast<size_t>(at.position) - 1].back().op};
+  return {at.position - 1, events_[at.position - 1].back().op};
 }
 
 int64_t MemoryProfile::added_above(size_t node) const {

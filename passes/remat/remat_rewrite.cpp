@@ -1,8 +1,7 @@
-#include "passes/remat/remat_rewrite.h"
+#include "passes/remat/remat_problem.h"
 
 #include "ir/support/units.h"
 #include "passes/analysis/buffer_assignment.h"
-#include "passes/remat/remat_problem.h"
 
 #include <map>
 

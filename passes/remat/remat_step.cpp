@@ -1,7 +1,6 @@
 #include "ir/support/units.h"
 #include "passes/analysis/plan_draft.h"
 #include "passes/remat/remat_problem.h"
-#include "passes/remat/remat_rewrite.h"
 
 // The planning step rematerialise: one function under one limit of live bytes. The budget search does the same over
 // many limits.

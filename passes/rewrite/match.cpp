@@ -74,6 +74,13 @@ std::optional<WithNumber> with_number(const Graph& graph, const Node& node) {
   return std::nullopt;
 }
 
+std::optional<Types> try_infer(const OpDef& op, const Attrs& attrs, llvm::ArrayRef<const Type*> operands) {
+  Result<Types> results = infer(OpCall(op, attrs, operands));
+  if (results) return std::move(*results);
+  llvm::consumeError(results.takeError());
+  return std::nullopt;
+}
+
 llvm::SmallVector<ValueId, 4> operands_with(const Node& node, llvm::StringRef name, ValueId operand) {
   llvm::SmallVector<ValueId, 4> operands = node.operands;
   const size_t at = node.op->operand(name);

@@ -36,6 +36,9 @@ struct WithNumber {
 };
 std::optional<WithNumber> with_number(const Graph& graph, const Node& node);
 
+// The types of the results for other operands and attributes; none where the op does not take them.
+std::optional<Types> try_infer(const OpDef& op, const Attrs& attrs, llvm::ArrayRef<const Type*> operands);
+
 // The node's operands with another one, which it need not have yet, of that name.
 llvm::SmallVector<ValueId, 4> operands_with(const Node& node, llvm::StringRef name, ValueId operand);
 

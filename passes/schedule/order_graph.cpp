@@ -1,5 +1,7 @@
 #include "passes/schedule/order_graph.h"
 
+#include "llvm/ADT/STLExtras.h"
+
 #include <algorithm>
 #include <cassert>
 #include <limits>
@@ -11,19 +13,9 @@
 
 namespace plimsoll::ordering {
 
-Rows::Rows(const std::vector<std::vector<int32_t>>& rows) {
-  begin_.push_back(0);
-  for (const std::vector<int32_t>& row : rows) {
-    items_.insert(items_.end(), row.begin(), row.end());
-    begin_.push_back(static_cast<int32_t>(items_.size()));
-  }
-}
-
 namespace {
 
 constexpr int32_t never = std::numeric_limits<int32_t>::max();  // a position after all
-
-using Lists = std::vector<std::vector<int32_t>>;
 
 void sort_unique(std::vector<int32_t>& list) {
   std::sort(list.begin(), list.end());
@@ -62,24 +54,18 @@ Lists dependencies(const OrderProblem& problem) {
   return preds;
 }
 
-template <typename List>
-bool contains(const List& list, int32_t item) {
-  return std::find(list.begin(), list.end(), item) != list.end();
-}
-
 }  // namespace
 
 OrderGraph build_order_graph(const OrderProblem& problem) {
   OrderGraph graph;
   size_t nodes = problem.nodes.size(), buffers = problem.buffer_bytes.size();
-  Lists preds = dependencies(problem);
-  graph.preds = Rows(preds);
-  graph.succs = Rows(transposed(preds, nodes));
+  graph.preds = dependencies(problem);
+  graph.succs = transposed(graph.preds, nodes);
   graph.bytes = problem.buffer_bytes;
   graph.to_end.assign(buffers, 0);
   graph.from_start.assign(buffers, 0);
 
-  Lists touched(nodes);
+  graph.touched.resize(nodes);
   std::vector<char> seen(buffers);
   for (size_t n = 0; n < nodes; ++n) {
     const OrderNode& node = problem.nodes[n];
@@ -88,32 +74,30 @@ OrderGraph build_order_graph(const OrderProblem& problem) {
       for (int32_t b : list) {
         bool pinned = static_cast<size_t>(b) < problem.pinned.size() && problem.pinned[b];
         if (pinned || problem.buffer_bytes[b] == 0) continue;
-        touched[n].push_back(b);
-        if (!seen[b]) graph.from_start[b] = contains(node.inputs, b);
+        graph.touched[n].push_back(b);
+        if (!seen[b]) graph.from_start[b] = llvm::is_contained(node.inputs, b);
         graph.to_end[b] = static_cast<size_t>(b) < problem.live_out.size() && problem.live_out[b];
         seen[b] = 1;
       }
-    sort_unique(touched[n]);
+    sort_unique(graph.touched[n]);
   }
-  graph.touched = Rows(touched);
-  graph.touchers = Rows(transposed(touched, buffers));
+  graph.touchers = transposed(graph.touched, buffers);
   return graph;
 }
 
 OrderGraph mirrored(const OrderGraph& graph) {
-  size_t nodes = static_cast<size_t>(graph.node_count());
-  int32_t last = graph.node_count() - 1;
+  const int32_t last = graph.node_count() - 1;
+  const auto mirrored_lists = [&](const Lists& lists) {
+    Lists result(lists.rbegin(), lists.rend());
+    for (std::vector<int32_t>& list : result)
+      for (int32_t& node : list) node = last - node;
+    return result;
+  };
   OrderGraph mirror;
-  Lists preds(nodes), succs(nodes), touched(nodes);
-  for (int32_t n = 0; n <= last; ++n) {
-    for (int32_t s : graph.succs[last - n]) preds[n].push_back(last - s);
-    for (int32_t p : graph.preds[last - n]) succs[n].push_back(last - p);
-    touched[n] = graph.touched[last - n].vec();
-  }
-  mirror.preds = Rows(preds);
-  mirror.succs = Rows(succs);
-  mirror.touched = Rows(touched);
-  mirror.touchers = Rows(transposed(touched, graph.bytes.size()));
+  mirror.preds = mirrored_lists(graph.succs);
+  mirror.succs = mirrored_lists(graph.preds);
+  mirror.touched.assign(graph.touched.rbegin(), graph.touched.rend());
+  mirror.touchers = transposed(mirror.touched, graph.bytes.size());
   mirror.bytes = graph.bytes;
   mirror.from_start = graph.to_end;
   mirror.to_end = graph.from_start;
@@ -147,11 +131,13 @@ int32_t Schedule::peak_position() const {
 
 int64_t Schedule::peak() const { return used_.empty() ? 0 : *std::max_element(used_.begin(), used_.end()); }
 
+static Schedule::Height height_of(llvm::ArrayRef<int64_t> used) {
+  const int64_t peak = *std::max_element(used.begin(), used.end());
+  return {peak, static_cast<int32_t>(std::count(used.begin(), used.end(), peak))};
+}
+
 Schedule::Height Schedule::height(int32_t begin, int32_t end) const {
-  Height height;
-  height.peak = *std::max_element(used_.begin() + begin, used_.begin() + end);
-  height.positions = static_cast<int32_t>(std::count(used_.begin() + begin, used_.begin() + end, height.peak));
-  return height;
+  return height_of(llvm::ArrayRef<int64_t>(used_).slice(begin, end - begin));
 }
 
 // Fills the trial profile for `nodes` standing at `begin` and on.
@@ -200,10 +186,7 @@ void Schedule::write(int32_t begin, llvm::ArrayRef<int32_t> nodes) {
 
 bool Schedule::replace_if_lower(int32_t begin, llvm::ArrayRef<int32_t> nodes) {
   measure(begin, nodes);
-  Height trial;
-  trial.peak = *std::max_element(trial_used_.begin(), trial_used_.end());
-  trial.positions = static_cast<int32_t>(std::count(trial_used_.begin(), trial_used_.end(), trial.peak));
-  if (trial >= height(begin, begin + static_cast<int32_t>(nodes.size()))) return false;
+  if (height_of(trial_used_) >= height(begin, begin + static_cast<int32_t>(nodes.size()))) return false;
   write(begin, nodes);
   return true;
 }

@@ -7,23 +7,12 @@
 
 namespace plimsoll::ordering {
 
-// Lists of one number per row, stored end to end.
-class Rows {
- public:
-  Rows() = default;
-  explicit Rows(const std::vector<std::vector<int32_t>>& rows);
-  llvm::ArrayRef<int32_t> operator[](size_t row) const {
-    return llvm::ArrayRef<int32_t>(items_).slice(begin_[row], begin_[row + 1] - begin_[row]);
-  }
-
- private:
-  std::vector<int32_t> begin_, items_;
-};
+using Lists = std::vector<std::vector<int32_t>>;
 
 struct OrderGraph {
-  Rows preds, succs;  // of a node, each once
-  Rows touched;       // counted buffers of a node, each once
-  Rows touchers;      // nodes of a buffer
+  Lists preds, succs;  // by node: other nodes, each once
+  Lists touched;       // by node: counted buffers, each once
+  Lists touchers;      // by buffer: nodes
   std::vector<int64_t> bytes;
   std::vector<char> from_start, to_end;  // alive before the first, after the last toucher
   std::vector<int64_t> scratch;

@@ -20,8 +20,35 @@ constexpr size_t fan_out_limit = 32;  // look-ahead stops at values that more no
 
 class ListScheduler {
  public:
-  ListScheduler(const OrderGraph& graph, ListRule rule);
-  std::vector<int32_t> run();
+  ListScheduler(const OrderGraph& graph, ListRule rule)
+      : graph_(graph),
+        rule_(rule),
+        done_(graph.node_count()),
+        version_(graph.node_count()),
+        ready_since_(graph.node_count()),
+        preds_left_(graph.node_count()),
+        touches_left_(graph.buffer_count()),
+        preds_left_xor_(graph.node_count()),
+        touchers_left_xor_(graph.buffer_count()) {
+    for (int32_t n = 0; n < graph.node_count(); ++n) {
+      preds_left_[n] = static_cast<int32_t>(graph.preds[n].size());
+      for (int32_t p : graph.preds[n]) preds_left_xor_[n] ^= p;
+      for (int32_t b : graph.touched[n]) {
+        ++touches_left_[b];
+        touchers_left_xor_[b] ^= n;
+      }
+    }
+  }
+
+  std::vector<int32_t> run() {
+    std::vector<int32_t> order;
+    for (int32_t n = 0; n < graph_.node_count(); ++n) rank(n);
+    while (static_cast<int32_t>(order.size()) < graph_.node_count()) {
+      order.push_back(pop_next());
+      execute(order.back());
+    }
+    return order;
+  }
 
  private:
   struct Entry {
@@ -32,13 +59,109 @@ class ListScheduler {
   };
   using Queue = std::priority_queue<Entry, std::vector<Entry>, std::greater<Entry>>;
 
-  void rank(int32_t node);
-  int32_t pop_next();
-  void execute(int32_t node);
-  int64_t touch(int32_t node);
-  void untouch(int32_t node);
-  int64_t min_growth(int32_t node);
-  int32_t best_enabled(llvm::ArrayRef<int32_t> cluster);
+  void rank(int32_t node) {
+    if (!is_waiting(node)) return;
+    int32_t version = ++version_[node];
+    int64_t growth = min_growth(node);
+    if (growth <= 0)
+      freeing_.push({{growth, 0}, node, version});
+    else if (rule_.otherwise == Otherwise::Earliest)
+      others_.push({{0, 0}, node, version});
+    else if (rule_.otherwise == Otherwise::Latest)
+      others_.push({{-ready_since_[node], growth}, node, version});
+    else
+      others_.push({{growth, -ready_since_[node]}, node, version});
+  }
+
+  int32_t pop_next() {
+    for (;;) {
+      Queue& queue = freeing_.empty() ? others_ : freeing_;
+      Entry entry = queue.top();
+      queue.pop();
+      if (!done_[entry.node] && entry.version == version_[entry.node]) return entry.node;
+    }
+  }
+
+  void execute(int32_t node) {
+    done_[node] = 1;
+    ++clock_;
+    touch(node);
+    for (int32_t s : graph_.succs[node]) {
+      --preds_left_[s];
+      preds_left_xor_[s] ^= node;
+    }
+    for (int32_t b : graph_.touched[node]) touchers_left_xor_[b] ^= node;
+    // The growth has changed for nodes that can start, that can pull along one more, or that touch a
+    // buffer which is new or which no other node will touch.
+    for (int32_t s : graph_.succs[node]) {
+      if (preds_left_[s] == 0) ready_since_[s] = clock_;
+      if (preds_left_[s] == 0) rank(s);
+      if (preds_left_[s] == 1) rank(preds_left_xor_[s]);
+    }
+    for (int32_t b : graph_.touched[node]) {
+      size_t touchers = graph_.touchers[b].size();
+      if (touches_left_[b] == 1) rank(touchers_left_xor_[b]);
+      bool is_new = !graph_.from_start[b] && static_cast<size_t>(touches_left_[b]) + 1 == touchers;
+      if (is_new && touchers <= fan_out_limit)
+        for (int32_t t : graph_.touchers[b]) rank(t);
+    }
+  }
+
+  // Takes the node's touches off its buffers; returns by how much that makes the live bytes grow.
+  int64_t touch(int32_t node) {
+    int64_t growth = 0;
+    for (int32_t b : graph_.touched[node]) {
+      bool made_here = !graph_.from_start[b] && touches_left_[b] == static_cast<int32_t>(graph_.touchers[b].size());
+      if (made_here) growth += graph_.bytes[b];
+      if (--touches_left_[b] == 0 && !graph_.to_end[b]) growth -= graph_.bytes[b];
+    }
+    return growth;
+  }
+
+  void untouch(int32_t node) {
+    for (int32_t b : graph_.touched[node]) ++touches_left_[b];
+  }
+
+  // The growth after the node, or after it and the nodes it pulls along, whichever is first not above
+  // zero; the minimum of them if none is.
+  int64_t min_growth(int32_t node) {
+    llvm::SmallVector<int32_t, 16> cluster;
+    int64_t growth = 0, least = std::numeric_limits<int64_t>::max();
+    for (int32_t n = node; n >= 0;) {
+      cluster.push_back(n);
+      growth += touch(n);
+      least = std::min(least, growth);
+      bool may_go_on = least > 0 && static_cast<int32_t>(cluster.size()) <= rule_.look_ahead;
+      if (graph_.succs[n].size() <= fan_out_limit)
+        for (int32_t s : graph_.succs[n]) --preds_left_[s];
+      n = may_go_on ? best_enabled(cluster) : -1;
+    }
+    for (int32_t n : cluster) {
+      untouch(n);
+      if (graph_.succs[n].size() <= fan_out_limit)
+        for (int32_t s : graph_.succs[n]) ++preds_left_[s];
+    }
+    return least;
+  }
+
+  // The node of minimum growth among those that wait for nothing outside of the cluster; -1 if there is none.
+  int32_t best_enabled(llvm::ArrayRef<int32_t> cluster) {
+    int32_t best = -1;
+    int64_t best_growth = 0;
+    for (int32_t c : cluster) {
+      if (graph_.succs[c].size() > fan_out_limit) continue;
+      for (int32_t s : graph_.succs[c]) {
+        if (preds_left_[s] > 0 || llvm::is_contained(cluster, s)) continue;
+        int64_t growth = touch(s);
+        untouch(s);
+        if (best >= 0 && std::tie(growth, s) >= std::tie(best_growth, best)) continue;
+        best = s;
+        best_growth = growth;
+      }
+    }
+    return best;
+  }
+
   bool is_waiting(int32_t node) const { return preds_left_[node] == 0 && !done_[node]; }
 
   const OrderGraph& graph_;
@@ -51,139 +174,6 @@ class ListScheduler {
   std::vector<int32_t> preds_left_xor_, touchers_left_xor_;
   int32_t clock_ = 0;
 };
-
-ListScheduler::ListScheduler(const OrderGraph& graph, ListRule rule)
-    : graph_(graph),
-      rule_(rule),
-      done_(graph.node_count()),
-      version_(graph.node_count()),
-      ready_since_(graph.node_count()),
-      preds_left_(graph.node_count()),
-      touches_left_(graph.buffer_count()),
-      preds_left_xor_(graph.node_count()),
-      touchers_left_xor_(graph.buffer_count()) {
-  for (int32_t n = 0; n < graph.node_count(); ++n) {
-    preds_left_[n] = static_cast<int32_t>(graph.preds[n].size());
-    for (int32_t p : graph.preds[n]) preds_left_xor_[n] ^= p;
-    for (int32_t b : graph.touched[n]) {
-      ++touches_left_[b];
-      touchers_left_xor_[b] ^= n;
-    }
-  }
-}
-
-// Takes the node's touches off its buffers; returns by how much that makes the live bytes grow.
-int64_t ListScheduler::touch(int32_t node) {
-  int64_t growth = 0;
-  for (int32_t b : graph_.touched[node]) {
-    bool made_here = !graph_.from_start[b] && touches_left_[b] == static_cast<int32_t>(graph_.touchers[b].size());
-    if (made_here) growth += graph_.bytes[b];
-    if (--touches_left_[b] == 0 && !graph_.to_end[b]) growth -= graph_.bytes[b];
-  }
-  return growth;
-}
-
-void ListScheduler::untouch(int32_t node) {
-  for (int32_t b : graph_.touched[node]) ++touches_left_[b];
-}
-
-// The node of minimum growth among those that wait for nothing outside of the cluster; -1 if there is none.
-int32_t ListScheduler::best_enabled(llvm::ArrayRef<int32_t> cluster) {
-  int32_t best = -1;
-  int64_t best_growth = 0;
-  for (int32_t c : cluster) {
-    if (graph_.succs[c].size() > fan_out_limit) continue;
-    for (int32_t s : graph_.succs[c]) {
-      if (preds_left_[s] > 0 || llvm::is_contained(cluster, s)) continue;
-      int64_t growth = touch(s);
-      untouch(s);
-      if (best >= 0 && std::tie(growth, s) >= std::tie(best_growth, best)) continue;
-      best = s;
-      best_growth = growth;
-    }
-  }
-  return best;
-}
-
-// The growth after the node, or after it and the nodes it pulls along, whichever is first not above
-// zero; the minimum of them if none is.
-int64_t ListScheduler::min_growth(int32_t node) {
-  llvm::SmallVector<int32_t, 16> cluster;
-  int64_t growth = 0, least = std::numeric_limits<int64_t>::max();
-  for (int32_t n = node; n >= 0;) {
-    cluster.push_back(n);
-    growth += touch(n);
-    least = std::min(least, growth);
-    bool may_go_on = least > 0 && static_cast<int32_t>(cluster.size()) <= rule_.look_ahead;
-    if (graph_.succs[n].size() <= fan_out_limit)
-      for (int32_t s : graph_.succs[n]) --preds_left_[s];
-    n = may_go_on ? best_enabled(cluster) : -1;
-  }
-  for (int32_t n : cluster) {
-    untouch(n);
-    if (graph_.succs[n].size() <= fan_out_limit)
-      for (int32_t s : graph_.succs[n]) ++preds_left_[s];
-  }
-  return least;
-}
-
-void ListScheduler::rank(int32_t node) {
-  if (!is_waiting(node)) return;
-  int32_t version = ++version_[node];
-  int64_t growth = min_growth(node);
-  if (growth <= 0)
-    freeing_.push({{growth, 0}, node, version});
-  else if (rule_.otherwise == Otherwise::Earliest)
-    others_.push({{0, 0}, node, version});
-  else if (rule_.otherwise == Otherwise::Latest)
-    others_.push({{-ready_since_[node], growth}, node, version});
-  else
-    others_.push({{growth, -ready_since_[node]}, node, version});
-}
-
-int32_t ListScheduler::pop_next() {
-  for (;;) {
-    Queue& queue = freeing_.empty() ? others_ : freeing_;
-    Entry entry = queue.top();
-    queue.pop();
-    if (!done_[entry.node] && entry.version == version_[entry.node]) return entry.node;
-  }
-}
-
-void ListScheduler::execute(int32_t node) {
-  done_[node] = 1;
-  ++clock_;
-  touch(node);
-  for (int32_t s : graph_.succs[node]) {
-    --preds_left_[s];
-    preds_left_xor_[s] ^= node;
-  }
-  for (int32_t b : graph_.touched[node]) touchers_left_xor_[b] ^= node;
-  // The growth has changed for nodes that can start, that can pull along one more, or that touch a
-  // buffer which is new or which no other node will touch.
-  for (int32_t s : graph_.succs[node]) {
-    if (preds_left_[s] == 0) ready_since_[s] = clock_;
-    if (preds_left_[s] == 0) rank(s);
-    if (preds_left_[s] == 1) rank(preds_left_xor_[s]);
-  }
-  for (int32_t b : graph_.touched[node]) {
-    size_t touchers = graph_.touchers[b].size();
-    if (touches_left_[b] == 1) rank(touchers_left_xor_[b]);
-    bool is_new = !graph_.from_start[b] && static_cast<size_t>(touches_left_[b]) + 1 == touchers;
-    if (is_new && touchers <= fan_out_limit)
-      for (int32_t t : graph_.touchers[b]) rank(t);
-  }
-}
-
-std::vector<int32_t> ListScheduler::run() {
-  std::vector<int32_t> order;
-  for (int32_t n = 0; n < graph_.node_count(); ++n) rank(n);
-  while (static_cast<int32_t>(order.size()) < graph_.node_count()) {
-    order.push_back(pop_next());
-    execute(order.back());
-  }
-  return order;
-}
 
 }  // namespace
 

@@ -17,7 +17,7 @@ constexpr int32_t longest_reach = 4000;  // positions between the peak and what 
 
 // Grows `moved` by what stands in (low, high) and must go along; `next` lists a node's neighbours on
 // the side of the peak. False when the peak's own node, or too much, would have to move.
-bool close_over(const Schedule& schedule, const Rows& next, int32_t low, int32_t high, int32_t peak,
+bool close_over(const Schedule& schedule, const Lists& next, int32_t low, int32_t high, int32_t peak,
                 llvm::SmallVectorImpl<int32_t>& moved) {
   for (size_t i = 0; i < moved.size(); ++i) {
     if (moved.size() > largest_move) return false;

@@ -1,19 +1,32 @@
-#include "passes/schedule/schedule.h"
-
-// Turns the graph into plain data (buffers, readers, writers, must-come-earlier edges),
+// The planning step schedule chooses the order of a function's instructions so that the peak of live bytes is low. It
+// keeps what the graph computes: each update comes after every other reader of its state.
+//
+// It turns the graph into plain data (buffers, readers, writers, must-come-earlier edges),
 // lets order.h search, and puts views and constants back beside their readers.
 
 #include "ir/support/align.h"
 #include "ir/support/units.h"
 #include "passes/analysis/aliasing.h"
 #include "passes/analysis/cost_model.h"
+#include "passes/analysis/plan_draft.h"
 #include "passes/schedule/order.h"
 
+#include <numeric>
 #include <queue>
 
 namespace plimsoll {
 namespace {
 
+struct ScheduleReport {
+  int64_t peak_before_bytes = 0;  // transient bytes in the order that derivation left
+  int64_t peak_after_bytes = 0;
+  // All nodes in the derived order with each update as soon as it may run. Every gradient is used up at once there, so
+  // it has less alive away from the peak, which recompute builds on.
+  std::vector<NodeId> early_updates;
+};
+
+// Sizes count in multiples of `alignment`; workspaces count, by the kernel that will run. Fails where two updates each
+// need the other's old value.
 class Scheduler {
  public:
   Scheduler(Graph& graph, llvm::ArrayRef<NodeId> writers, const KernelCatalog& catalog, int64_t alignment)
@@ -40,7 +53,7 @@ class Scheduler {
     order = with_idle_updates_gathered(sorted, order, update_kinds(*start));
     ScheduleReport report;
     std::vector<int32_t> as_given(order.size());
-    for (size_t i = 0; i < order.size(); ++i) as_given[i] = static_cast<int32_t>(i);
+    std::iota(as_given.begin(), as_given.end(), 0);
     report.peak_before_bytes = peak_bytes(sorted, as_given);
     report.peak_after_bytes = peak_bytes(sorted, order);
     for (int32_t& node : order) node = (*start)[node];
@@ -206,7 +219,8 @@ class Scheduler {
 Result<bool> run_schedule(PlanDraft& draft, size_t f, PassContext& context) {
   Graph& graph = draft.program.functions[f];
   const std::vector<NodeId> before = graph.order();
-  Result<ScheduleReport> report = schedule(graph, draft.writers(f), *draft.catalog, draft.device.alignment_bytes);
+  Result<ScheduleReport> report =
+      Scheduler(graph, draft.writers(f), *draft.catalog, draft.device.alignment_bytes).run();
   if (!report) return report.takeError();
   draft.drop_layout(f);
   draft.functions[f].other_order = std::move(report->early_updates);
@@ -219,11 +233,6 @@ Result<bool> run_schedule(PlanDraft& draft, size_t f, PassContext& context) {
 }
 
 }  // namespace
-
-Result<ScheduleReport> schedule(Graph& graph, llvm::ArrayRef<NodeId> writers, const KernelCatalog& catalog,
-                                int64_t alignment) {
-  return Scheduler(graph, writers, catalog, alignment).run();
-}
 
 constinit const PassInfo pass_schedule{
     .name = "schedule",

@@ -1,4 +1,3 @@
-#include "ir/op_def.h"
 #include "passes/rewrite/patterns.h"
 
 // A long sum of 16-bit operands whose only reader casts it to f32 rounds to f32 itself, where its record takes {dtype}.
@@ -9,14 +8,6 @@
 
 namespace plimsoll {
 namespace {
-
-bool accepts(const Graph& graph, const Node& node, const Attrs& attrs) {
-  llvm::SmallVector<const Type*, 4> types = operand_types(graph, node);
-  Result<Types> results = infer(OpCall(*node.op, attrs, types));
-  if (results) return true;
-  llvm::consumeError(results.takeError());
-  return false;
-}
 
 // The sum that a cast to f32 reads, past reshapes that nothing else reads; None where there is none.
 NodeId sum_behind(const Graph& graph, const Node& cast) {
@@ -38,7 +29,7 @@ bool try_fold(Graph& graph, NodeId cast) {
   const Node& sum = graph.node(id);
   Attrs attrs = sum.attrs;
   attrs.set("dtype", DType::F32);
-  if (!accepts(graph, sum, attrs)) return false;
+  if (!try_infer(*sum.op, attrs, operand_types(graph, sum))) return false;
   Builder b = builder_at(graph, cast);
   b.origin = sum.origin;
   const Shape shape = graph.type(old).shape;

@@ -231,10 +231,7 @@ class CastInserter {
       changed.emplace_back(narrow_, types[i]->shape);
       types[i] = &changed.back();
     }
-    Result<Types> results = plimsoll::infer(OpCall(*node.op, node.attrs, types));
-    if (results) return std::move(*results);
-    llvm::consumeError(results.takeError());
-    return std::nullopt;
+    return try_infer(*node.op, node.attrs, types);
   }
 
   // Each reader of a parameter gets a cast of its own, so that every gradient is cast back by itself and their sum is

@@ -1,6 +1,6 @@
 #include "tests/support/fit_problems.h"
 
-#include "passes/offload/copy_timeline.h"
+#include "passes/offload/copy_intervals.h"
 
 #include <algorithm>
 

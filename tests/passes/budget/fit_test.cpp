@@ -8,7 +8,6 @@
 #include "passes/compile.h"
 #include "passes/offload/offload_rewrite.h"
 #include "passes/remat/remat_problem.h"
-#include "passes/remat/remat_rewrite.h"
 #include "runtime/cpu/cpu_catalog.h"
 #include "runtime/session.h"
 #include "tests/support/random_values.h"
