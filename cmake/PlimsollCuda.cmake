@@ -22,7 +22,10 @@ set(CMAKE_CUDA_COMPILER ${PLIMSOLL_NVCC})
 set(CMAKE_CUDA_ARCHITECTURES ${PLIMSOLL_CUDA_ARCHITECTURES})
 set(CMAKE_CUDA_RUNTIME_LIBRARY Static)
 enable_language(CUDA)
-set(CMAKE_CUDA_STANDARD 17)
+set(CMAKE_CUDA_STANDARD 20)
+foreach(dialect STANDARD EXTENSION) # nvcc 12 and newer know C++20, CMake before 3.26 does not know that
+  set(CMAKE_CUDA20_${dialect}_COMPILE_OPTION "-std=c++20")
+endforeach()
 find_package(CUDAToolkit 12.4 REQUIRED)
 
 # plimsoll_fetch_wheel(requirement folder pattern): unpacks there what of a wheel on PyPI matches the pattern; nothing without a network.

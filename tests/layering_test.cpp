@@ -107,7 +107,7 @@ const Folder folders[] = {
       "ir/support/", "llvm/"}},
     {"kernels/", {}},
     {"kernels/cpu/", {"kernels/", "oneapi/", "dnnl"}},
-    {"kernels/cuda/", {"kernels/", "ir/support/", "cuda", "cublas", "cudnn"}},
+    {"kernels/cuda/", {"kernels/", "cuda", "cublas", "cudnn"}},
     {"runtime/",
      {"runtime/data/", "runtime/kernels/", "runtime/cpu/", "runtime/cuda/", "ir/", "ir/machine/", "ir/plan/",
       "ir/support/", "llvm/"}},

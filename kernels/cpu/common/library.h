@@ -3,6 +3,8 @@
 // All prepared oneDNN primitives of one executor share the engine and one scratchpad, as large as the largest of them
 // wants. Primitives of one Library must not run at the same time.
 
+#include "kernels/division.h"
+
 #include <oneapi/dnnl/dnnl.hpp>
 
 #include <cstdint>
@@ -23,7 +25,7 @@ class Library {
   // Only while preparing: it may move the scratchpad.
   void reserve_scratch(int64_t bytes) {
     if (bytes <= scratch_bytes_) return;
-    scratch_bytes_ = (bytes + 63) / 64 * 64;
+    scratch_bytes_ = round_up(bytes, 64);
     scratch_.reset(std::aligned_alloc(64, static_cast<size_t>(scratch_bytes_)));
   }
   void* scratch() const { return scratch_.get(); }

@@ -3,6 +3,7 @@
 #include "kernels/cpu/common/library.h"
 #include "kernels/cpu/common/parallel.h"
 #include "kernels/cpu/common/vectorised.h"
+#include "kernels/division.h"
 
 #include <algorithm>
 #include <array>
@@ -12,8 +13,6 @@ namespace plimsoll::cpu {
 using dnnl::memory;
 
 namespace {
-
-constexpr int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 
 int64_t extent(const int64_t* dims, int rank) {
   int64_t n = 1;

@@ -4,6 +4,7 @@
 // known at run time only. Conversions mean what the compiler's host tensors mean by them.
 
 #include "kernels/cuda/common/scalar.h"
+#include "kernels/division.h"
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -15,6 +16,15 @@ namespace plimsoll::cuda {
 
 using bf16 = __nv_bfloat16;
 using f16 = __half;
+
+inline constexpr int warp_threads = 32;
+inline constexpr unsigned whole_warp = 0xffffffff;
+
+// Blocks of a launch whose thread i does item i. Grids hold 2^31 - 1 blocks, more than any tensor here needs.
+inline constexpr int block_threads = 256;
+inline unsigned blocks_for(int64_t items, int64_t items_per_block = block_threads) {
+  return static_cast<unsigned>(divide_up(items, items_per_block));
+}
 
 // Consecutive elements that move in one access, or in several of 16 bytes.
 template <typename T, int length>
@@ -119,8 +129,7 @@ __device__ void store_any(void* data, Scalar type, int64_t i, Value value) {
     static_cast<uint8_t*>(data)[i] = value != Value{0};
     return;
   }
-  with_element(type, [&](auto* element) {
-    using T = std::remove_pointer_t<decltype(element)>;
+  with_element(type, [&]<typename T>(T*) {
     T* place = static_cast<T*>(data) + i;
     if constexpr (std::is_same_v<T, bf16> || std::is_same_v<T, f16> || std::is_same_v<T, float>)
       *place = narrow<T>(static_cast<float>(static_cast<double>(value)));
@@ -133,26 +142,51 @@ __device__ void store_any(void* data, Scalar type, int64_t i, Value value) {
   });
 }
 
-// Calls visit with a null pointer of the float type.
+// What the visit gives, or the error of its launches where it gives nothing.
+template <typename Visit, typename... Elements>
+cudaError_t error_of(Visit visit, Elements*... elements) {
+  if constexpr (std::is_void_v<decltype(visit(elements...))>) {
+    visit(elements...);
+    return cudaGetLastError();
+  } else {
+    return visit(elements...);
+  }
+}
+
+// Calls visit with a null pointer of the element's type, for the types whose arithmetic is in f32.
 template <typename Visit>
-cudaError_t with_float(Scalar type, Visit visit) {
+cudaError_t with_f32_math(Scalar type, Visit visit) {
   switch (type) {
-    case Scalar::F64: return visit(static_cast<double*>(nullptr));
-    case Scalar::F32: return visit(static_cast<float*>(nullptr));
-    case Scalar::BF16: return visit(static_cast<bf16*>(nullptr));
-    case Scalar::F16: return visit(static_cast<f16*>(nullptr));
+    case Scalar::F32: return error_of(visit, static_cast<float*>(nullptr));
+    case Scalar::BF16: return error_of(visit, static_cast<bf16*>(nullptr));
+    case Scalar::F16: return error_of(visit, static_cast<f16*>(nullptr));
     default: return cudaErrorInvalidValue;
   }
+}
+
+// The same for f64 as well.
+template <typename Visit>
+cudaError_t with_float(Scalar type, Visit visit) {
+  return type == Scalar::F64 ? error_of(visit, static_cast<double*>(nullptr)) : with_f32_math(type, visit);
+}
+
+// The same for a tensor and the parameters beside it, which are f32 or of the tensor's type.
+template <typename Visit>
+cudaError_t with_f32_math_pair(Scalar type, Scalar parameter, Visit visit) {
+  return with_f32_math(type, [&](auto* element) {
+    if (parameter == Scalar::F32) return error_of(visit, element, static_cast<float*>(nullptr));
+    return parameter == type ? error_of(visit, element, element) : cudaErrorInvalidValue;
+  });
 }
 
 // The same with the unsigned integer of an element's bytes, for kernels that move bits.
 template <typename Visit>
 cudaError_t with_element_bytes(int bytes, Visit visit) {
   switch (bytes) {
-    case 1: return visit(static_cast<uint8_t*>(nullptr));
-    case 2: return visit(static_cast<uint16_t*>(nullptr));
-    case 4: return visit(static_cast<uint32_t*>(nullptr));
-    case 8: return visit(static_cast<uint64_t*>(nullptr));
+    case 1: return error_of(visit, static_cast<uint8_t*>(nullptr));
+    case 2: return error_of(visit, static_cast<uint16_t*>(nullptr));
+    case 4: return error_of(visit, static_cast<uint32_t*>(nullptr));
+    case 8: return error_of(visit, static_cast<uint64_t*>(nullptr));
     default: return cudaErrorInvalidValue;
   }
 }
@@ -160,7 +194,7 @@ cudaError_t with_element_bytes(int bytes, Visit visit) {
 // Where runs of elements move as one: units of up to 16 bytes.
 template <typename Visit>
 cudaError_t with_unit_bytes(int bytes, Visit visit) {
-  return bytes == 16 ? visit(static_cast<Bytes16*>(nullptr)) : with_element_bytes(bytes, visit);
+  return bytes == 16 ? error_of(visit, static_cast<Bytes16*>(nullptr)) : with_element_bytes(bytes, visit);
 }
 
 inline bool is_float(Scalar type) { return type <= Scalar::F8E5M2; }

@@ -2,9 +2,8 @@
 
 // Loop nests on the device: from a flat index to one offset a tensor, with multiplications in place of divisions.
 
+#include "kernels/cuda/common/element.cuh"
 #include "kernels/strides.h"
-
-#include <cuda_runtime_api.h>
 
 namespace plimsoll::cuda {
 
@@ -84,11 +83,5 @@ struct DeviceNest {
     for (int t = 0; t < N; ++t) at[t] += iteration * strides[t][0];
   }
 };
-
-// Blocks of a launch whose thread i does item i. Grids hold 2^31 - 1 blocks, more than any tensor here needs.
-inline constexpr int block_threads = 256;
-inline unsigned blocks_for(int64_t items, int64_t items_per_block = block_threads) {
-  return static_cast<unsigned>((items + items_per_block - 1) / items_per_block);
-}
 
 }  // namespace plimsoll::cuda

@@ -3,14 +3,14 @@
 // Into how many parts the kernels cut their sums: formulas of shapes, which planning needs for workspaces where there
 // is no CUDA. Block counts aim at two blocks and more a multiprocessor of the largest chips.
 
+#include "kernels/division.h"
+
 #include <algorithm>
 #include <cstdint>
 
 namespace plimsoll::cuda {
 
 inline constexpr int64_t vector_bytes = 16;
-
-inline int64_t parts_of(int64_t n, int64_t each) { return (n + each - 1) / each; }
 
 // Blocks that each sum the gradients of row norms' parameters over some of the rows.
 inline int64_t row_norm_partials(int64_t rows) { return std::clamp<int64_t>(rows, 1, 264); }
@@ -34,8 +34,8 @@ struct ColumnTiles {
 
   ColumnTiles(int64_t rows, int64_t columns, int64_t wanted_blocks, int64_t widest = 256) {
     while (across < widest && across < columns) across *= 2;
-    column_blocks = std::max<int64_t>(parts_of(columns, across), 1);
-    const int64_t useful = parts_of(rows, 4 * down());
+    column_blocks = std::max<int64_t>(divide_up(columns, across), 1);
+    const int64_t useful = divide_up(rows, 4 * down());
     row_blocks = std::clamp<int64_t>(wanted_blocks / column_blocks, 1, std::clamp<int64_t>(useful, 1, 65535));
   }
   int64_t down() const { return 256 / across; }
@@ -66,7 +66,7 @@ inline ColumnTiles statistics_tiles(int64_t rows, int64_t columns) { return {row
 inline int64_t channel_parts(const ChannelShape& shape, int64_t element_bytes, int64_t last_bytes) {
   const int64_t length = access_length(shape, element_bytes, last_bytes);
   if (shape.channels_last) return statistics_tiles(shape.per_channel(), shape.channels / length).row_blocks;
-  const int64_t useful = std::clamp<int64_t>(parts_of(shape.per_channel() / length, 4 * 256), 1, 65535);
+  const int64_t useful = std::clamp<int64_t>(divide_up(shape.per_channel() / length, 4 * 256), 1, 65535);
   return std::clamp<int64_t>(2112 / std::max<int64_t>(shape.channels, 1), 1, useful);
 }
 
@@ -82,12 +82,12 @@ inline int64_t batch_norm_inference_workspace(const ChannelShape& shape) { retur
 // A sum of squares over several tensors of `total` elements: elements each block takes of one of them, whole accesses,
 // and the blocks of a tensor.
 inline int64_t squares_block(int64_t total) {
-  return std::max<int64_t>(8192, parts_of(parts_of(total, 2112), 1024) * 1024);
+  return std::max<int64_t>(8192, divide_up(divide_up(total, 2112), 1024) * 1024);
 }
-inline int64_t squares_parts(int64_t elements, int64_t block) { return parts_of(elements, block); }
+inline int64_t squares_parts(int64_t elements, int64_t block) { return divide_up(elements, block); }
 
 // Blocks that each add the losses of some rows, and the floats of workspace: a loss and a weight each row and block.
-inline int64_t loss_parts(int64_t rows) { return std::clamp<int64_t>(parts_of(rows, 1024), 1, 256); }
+inline int64_t loss_parts(int64_t rows) { return std::clamp<int64_t>(divide_up(rows, 1024), 1, 256); }
 inline int64_t loss_workspace(int64_t rows) { return 2 * (rows + loss_parts(rows)); }
 
 }  // namespace plimsoll::cuda

@@ -9,9 +9,6 @@
 
 namespace plimsoll::cuda {
 
-inline constexpr int warp_threads = 32;
-inline constexpr unsigned whole_warp = 0xffffffff;
-
 // Elements of a 16-byte access.
 template <typename T>
 inline constexpr int vector_length = 16 / static_cast<int>(sizeof(T));
@@ -87,6 +84,26 @@ __device__ V block_reduce(V value, Combine combine, V empty) {
   return warp_reduce(value, combine);
 }
 
+struct RowStatistics {
+  float mean, rstd;
+};
+
+// The mean and 1 / deviation of `count` elements, the mean being 0 where they are not centered. for_values calls what
+// it is given with every Vector of this thread's share, twice; every thread of the block gets the result.
+template <bool centered = true, typename ForValues>
+__device__ RowStatistics block_statistics(float count, float eps, ForValues for_values) {
+  float sum = 0, squares = 0;
+  if (centered)
+    for_values([&](const auto& values) {
+      for (auto value : values.at) sum += widen(value);
+    });
+  const float mean = centered ? block_reduce(sum, Add(), 0.0f) / count : 0.0f;
+  for_values([&](const auto& values) {
+    for (auto value : values.at) squares += (widen(value) - mean) * (widen(value) - mean);
+  });
+  return {mean, 1.0f / sqrtf(block_reduce(squares, Add(), 0.0f) / count + eps)};
+}
+
 // Who works on a row together: a warp or a whole block.
 enum class RowTeam : uint8_t { Warp, Block };
 
@@ -117,33 +134,11 @@ __device__ int team_threads() {
   return team == RowTeam::Block ? static_cast<int>(blockDim.x) : warp_threads;
 }
 
-inline int64_t divide_up(int64_t n, int64_t divisor) { return (n + divisor - 1) / divisor; }
-
 // Threads of a whole-block team, a few accesses each.
 inline int threads_for_row(int64_t accesses) {
   if (accesses <= 256) return 128;
   if (accesses <= 1024) return 256;
   return accesses <= 16384 ? 512 : 1024;
-}
-
-// Calls visit with a null pointer of the element's type, for the types whose arithmetic is in f32.
-template <typename Visit>
-cudaError_t with_f32_math(Scalar type, Visit visit) {
-  switch (type) {
-    case Scalar::F32: return visit(static_cast<float*>(nullptr));
-    case Scalar::BF16: return visit(static_cast<bf16*>(nullptr));
-    case Scalar::F16: return visit(static_cast<f16*>(nullptr));
-    default: return cudaErrorInvalidValue;
-  }
-}
-
-// The same for a tensor and the parameters beside it, which are f32 or of the tensor's type.
-template <typename Visit>
-cudaError_t with_f32_math_pair(Scalar type, Scalar parameter, Visit visit) {
-  return with_f32_math(type, [&](auto* element) {
-    if (parameter == Scalar::F32) return visit(element, static_cast<float*>(nullptr));
-    return parameter == type ? visit(element, element) : cudaErrorInvalidValue;
-  });
 }
 
 }  // namespace plimsoll::cuda

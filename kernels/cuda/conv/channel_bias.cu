@@ -9,7 +9,6 @@
 namespace plimsoll::cuda {
 namespace {
 
-constexpr int block_threads = 256;
 constexpr int64_t max_blocks = 65536;
 
 template <typename T>
@@ -25,11 +24,9 @@ cudaError_t add_channel_bias(Scalar type, void* y, const void* bias, int64_t n, 
                              cudaStream_t stream) {
   if (n == 0) return cudaSuccess;
   const auto blocks = static_cast<unsigned>(std::min(divide_up(n, block_threads), max_blocks));
-  return with_f32_math(type, [&](auto* element) {
-    using T = std::remove_pointer_t<decltype(element)>;
+  return with_f32_math(type, [&]<typename T>(T*) {
     add_bias_kernel<<<blocks, block_threads, 0, stream>>>(static_cast<T*>(y), static_cast<const T*>(bias), n, channels,
                                                           inner);
-    return cudaGetLastError();
   });
 }
 

@@ -10,7 +10,7 @@
 namespace plimsoll::cuda {
 namespace {
 
-constexpr int block_threads = 256, piece_bytes = 16, pieces_of_thread = 4;
+constexpr int piece_bytes = 16, pieces_of_thread = 4;
 constexpr int64_t max_blocks = 65535;
 
 // Reads the image and writes all of the sub-images, once. Blocks go down the rows of all sub-images, a thread moves a
@@ -63,7 +63,7 @@ __global__ void __launch_bounds__(block_threads) add_chunk_kernel(float* sum, co
     sum[i] = first ? widen(chunk[i]) : sum[i] + widen(chunk[i]);
 }
 
-dim3 blocks_for(int64_t row_pieces, int64_t rows) {
+dim3 grid_for(int64_t row_pieces, int64_t rows) {
   return {static_cast<unsigned>(std::min(divide_up(row_pieces, block_threads * pieces_of_thread), max_blocks)),
           static_cast<unsigned>(std::min(rows, max_blocks))};
 }
@@ -74,7 +74,7 @@ cudaError_t space_to_batch(void* sub_images, const void* image, const SpaceToBat
   const int64_t row_pieces = sizes.sub_size[1] * (sizes.pixel_bytes / piece_bytes),
                 rows = sizes.batch * sizes.step[0] * sizes.step[1] * sizes.sub_size[0];
   if (rows * row_pieces == 0) return cudaSuccess;
-  space_to_batch_kernel<<<blocks_for(row_pieces, rows), block_threads, 0, stream>>>(
+  space_to_batch_kernel<<<grid_for(row_pieces, rows), block_threads, 0, stream>>>(
       static_cast<uint4*>(sub_images), static_cast<const uint4*>(image), sizes);
   return cudaGetLastError();
 }
@@ -82,18 +82,16 @@ cudaError_t space_to_batch(void* sub_images, const void* image, const SpaceToBat
 cudaError_t batch_to_space(void* image, const void* sub_images, const SpaceToBatch& sizes, cudaStream_t stream) {
   const int64_t row_pieces = sizes.size[1] * (sizes.pixel_bytes / piece_bytes), rows = sizes.batch * sizes.size[0];
   if (rows * row_pieces == 0) return cudaSuccess;
-  batch_to_space_kernel<<<blocks_for(row_pieces, rows), block_threads, 0, stream>>>(
+  batch_to_space_kernel<<<grid_for(row_pieces, rows), block_threads, 0, stream>>>(
       static_cast<uint4*>(image), static_cast<const uint4*>(sub_images), sizes);
   return cudaGetLastError();
 }
 
 cudaError_t add_chunk(float* sum, Scalar type, const void* chunk, bool first, int64_t n, cudaStream_t stream) {
   if (n == 0) return cudaSuccess;
-  return with_f32_math(type, [&](auto* element) {
-    using T = std::remove_pointer_t<decltype(element)>;
+  return with_f32_math(type, [&]<typename T>(T*) {
     add_chunk_kernel<<<static_cast<unsigned>(std::min(divide_up(n, block_threads), max_blocks)), block_threads, 0,
                        stream>>>(sum, static_cast<const T*>(chunk), first, n);
-    return cudaGetLastError();
   });
 }
 

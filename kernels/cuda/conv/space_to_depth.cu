@@ -10,7 +10,7 @@
 namespace plimsoll::cuda {
 namespace {
 
-constexpr int block_threads = 256, piece = 8;  // elements of a 16-byte store
+constexpr int piece = 8;  // elements of a 16-byte store
 constexpr int64_t max_blocks = 65535;
 
 // Reads the image and writes all of the blocks, once. A thread for each piece of a row of blocks; thread blocks go down
@@ -78,12 +78,10 @@ cudaError_t depth_to_space(Scalar to, void* image, Scalar from, const void* bloc
                            cudaStream_t stream) {
   const int64_t elements = sizes.batch * sizes.size[0] * sizes.size[1] * sizes.channels;
   if (elements == 0) return cudaSuccess;
-  const auto grid = static_cast<unsigned>(divide_up(elements, block_threads));
-  return with_f32_math(from, [&](auto* element) {
-    using From = std::remove_pointer_t<decltype(element)>;
+  return with_f32_math(from, [&]<typename From>(From*) {
     const auto launch = [&](auto* result) {
-      depth_to_space_kernel<<<grid, block_threads, 0, stream>>>(result, static_cast<const From*>(blocks),
-                                                                static_cast<int>(elements), sizes);
+      depth_to_space_kernel<<<blocks_for(elements), block_threads, 0, stream>>>(
+          result, static_cast<const From*>(blocks), static_cast<int>(elements), sizes);
       return cudaGetLastError();
     };
     return to == from ? launch(static_cast<From*>(image)) : launch(static_cast<float*>(image));

@@ -79,8 +79,7 @@ __global__ void add_many_integers_kernel(void* y, Scalar type, const __grid_cons
 
 cudaError_t where(const LoopNest<4>& nest, int element_bytes, void* y, const bool* condition, const void* a,
                   const void* b, cudaStream_t stream) {
-  return with_element_bytes(element_bytes, [&](auto* element) {
-    using T = std::remove_pointer_t<decltype(element)>;
+  return with_element_bytes(element_bytes, [&]<typename T>(T*) {
     return map_broadcast(Choose{}, nest, stream, static_cast<T*>(y), reinterpret_cast<const uint8_t*>(condition),
                          static_cast<const T*>(a), static_cast<const T*>(b));
   });
@@ -113,11 +112,9 @@ cudaError_t add_terms(Scalar type, void* y, const void* const* terms, int term_c
     add_many_integers_kernel<<<blocks_for(n), block_threads, 0, stream>>>(y, type, list, term_count, n);
     return cudaGetLastError();
   }
-  return with_float(type, [&](auto* element) {
-    using T = std::remove_pointer_t<decltype(element)>;
+  return with_float(type, [&]<typename T>(T*) {
     const unsigned blocks = blocks_for(n, int64_t{block_threads} * map_vector<T>);
     add_many_kernel<<<blocks, block_threads, 0, stream>>>(static_cast<T*>(y), list, term_count, n);
-    return cudaGetLastError();
   });
 }
 

@@ -46,26 +46,11 @@ struct MapShape {
   DeviceNest<operands> nest;
 };
 
-template <int length, typename F, typename Out, typename In>
-__device__ Vector<Out, length> apply_run(const F& f, const Vector<In, length>& a) {
+template <int length, typename F, typename Out, typename... In>
+__device__ Vector<Out, length> apply_run(const F& f, const Vector<In, length>&... x) {
   Vector<Out, length> y;
 #pragma unroll
-  for (int k = 0; k < length; ++k) y.at[k] = narrow<Out>(f(widen(a.at[k])));
-  return y;
-}
-template <int length, typename F, typename Out, typename A, typename B>
-__device__ Vector<Out, length> apply_run(const F& f, const Vector<A, length>& a, const Vector<B, length>& b) {
-  Vector<Out, length> y;
-#pragma unroll
-  for (int k = 0; k < length; ++k) y.at[k] = narrow<Out>(f(widen(a.at[k]), widen(b.at[k])));
-  return y;
-}
-template <int length, typename F, typename Out, typename A, typename B, typename C>
-__device__ Vector<Out, length> apply_run(const F& f, const Vector<A, length>& a, const Vector<B, length>& b,
-                                         const Vector<C, length>& c) {
-  Vector<Out, length> y;
-#pragma unroll
-  for (int k = 0; k < length; ++k) y.at[k] = narrow<Out>(f(widen(a.at[k]), widen(b.at[k]), widen(c.at[k])));
+  for (int k = 0; k < length; ++k) y.at[k] = narrow<Out>(f(widen(x.at[k])...));
   return y;
 }
 

@@ -199,8 +199,7 @@ struct NarrowGeluGrad {
 
 template <UnaryGrad f>
 cudaError_t map_grad(Scalar type, void* dx, const void* kept, const void* dy, int64_t n, cudaStream_t stream) {
-  return with_float(type, [&](auto* element) {
-    using T = std::remove_pointer_t<decltype(element)>;
+  return with_float(type, [&]<typename T>(T*) {
     using Slope = std::conditional_t<f == UnaryGrad::GeluGrad && sizeof(T) == 2, NarrowGeluGrad, Grad<f>>;
     return map_pairs(Slope{}, n, static_cast<T*>(dx), static_cast<const T*>(kept), static_cast<const T*>(dy), stream);
   });

@@ -77,12 +77,10 @@ cudaError_t dropout(const RandomStream& stream, double ratio, Scalar type, void*
   if (n == 0) return cudaSuccess;
   const auto threshold = static_cast<uint64_t>(std::ceil(ratio * 0x1p32));
   const double factor = ratio < 1 ? 1 / (1 - ratio) : 0;
-  return with_float(type, [&](auto* element) {
-    using T = std::remove_pointer_t<decltype(element)>;
+  return with_float(type, [&]<typename T>(T*) {
     constexpr int length = sizeof(T) == 2 ? 8 : 4;
     dropout_kernel<<<blocks_for(n, int64_t{block_threads} * length), block_threads, 0, on>>>(
         stream, threshold, static_cast<Compute<T>>(factor), static_cast<T*>(y), static_cast<const T*>(x), n);
-    return cudaGetLastError();
   });
 }
 

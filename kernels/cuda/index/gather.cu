@@ -62,12 +62,10 @@ cudaError_t gather_rows(void* y, const void* x, const Indices& indices, int64_t 
   if (outer * count * inner_bytes == 0) return cudaSuccess;
   const int bytes = unit_of_run(inner_bytes);
   const int64_t units = inner_bytes / bytes, n = outer * count * units;
-  return with_unit_bytes(bytes, [&](auto* element) {
-    using Unit = std::remove_pointer_t<decltype(element)>;
+  return with_unit_bytes(bytes, [&]<typename Unit>(Unit*) {
     const Rows shape{indices, size, units, Divider(count), Divider(units)};
     gather_rows_kernel<<<blocks_for(n), block_threads, 0, stream>>>(shape, n, static_cast<Unit*>(y),
                                                                     static_cast<const Unit*>(x));
-    return cudaGetLastError();
   });
 }
 
@@ -75,11 +73,9 @@ cudaError_t gather_elements(const ElementIndices& places, void* y, const void* x
                             cudaStream_t stream) {
   const int64_t n = places.nest.iterations();
   if (n == 0) return cudaSuccess;
-  return with_element_bytes(element_bytes, [&](auto* element) {
-    using T = std::remove_pointer_t<decltype(element)>;
+  return with_element_bytes(element_bytes, [&]<typename T>(T*) {
     gather_elements_kernel<<<blocks_for(n), block_threads, 0, stream>>>(ElementPlaces(places), n, static_cast<T*>(y),
                                                                         static_cast<const T*>(x));
-    return cudaGetLastError();
   });
 }
 
@@ -88,11 +84,9 @@ cudaError_t gather_tuples(const TupleIndices& places, void* y, const void* x, in
   // Every stride of the coordinates is a whole number of runs.
   const int bytes = unit_of_run(places.count * element_bytes), unit_elements = bytes / element_bytes;
   const int64_t units = places.count / unit_elements, n = places.tuples * units;
-  return with_unit_bytes(bytes, [&](auto* element) {
-    using Unit = std::remove_pointer_t<decltype(element)>;
+  return with_unit_bytes(bytes, [&]<typename Unit>(Unit*) {
     gather_tuples_kernel<<<blocks_for(n), block_threads, 0, stream>>>(
         TuplePlaces(places), Divider(units), n, unit_elements, static_cast<Unit*>(y), static_cast<const Unit*>(x));
-    return cudaGetLastError();
   });
 }
 
@@ -100,11 +94,9 @@ cudaError_t one_hot(void* y, const Indices& indices, const void* on_off, int64_t
                     int element_bytes, cudaStream_t stream) {
   const int64_t n = outer * depth * inner;
   if (n == 0) return cudaSuccess;
-  return with_element_bytes(element_bytes, [&](auto* element) {
-    using T = std::remove_pointer_t<decltype(element)>;
+  return with_element_bytes(element_bytes, [&]<typename T>(T*) {
     one_hot_kernel<<<blocks_for(n), block_threads, 0, stream>>>(
         static_cast<T*>(y), indices, static_cast<const T*>(on_off), Divider(depth), Divider(inner), inner, depth, n);
-    return cudaGetLastError();
   });
 }
 

@@ -138,7 +138,7 @@ cudaError_t sum_all(Sums& s, T* dx, const T* dy, Compute<T>* partial, cudaStream
   s.sizes = Divider(s.size);
   sum_rows_kernel<length><<<blocks_for(in_rows), block_threads, 0, stream>>>(s, in_rows, dx, dy);
   if (s.count > chunk) {
-    const int64_t chunks = pieces_of(s.count, chunk), in_chunks = s.outer * chunks * columns;
+    const int64_t chunks = divide_up(s.count, chunk), in_chunks = s.outer * chunks * columns;
     s.chunks = Divider(chunks);
     sum_chunks_kernel<length><<<blocks_for(in_chunks), block_threads, 0, stream>>>(s, in_chunks, partial, dy);
     sum_partials_kernel<length><<<blocks_for(in_chunks), block_threads, 0, stream>>>(s, in_chunks, dx, partial);
@@ -155,14 +155,13 @@ cudaError_t gather_rows_grad(Scalar type, void* dx, const void* dy, const void* 
   char* rest = static_cast<char*>(workspace);
   SortArrays arrays = take_sort_arrays(rest, count);
   auto* starts = reinterpret_cast<uint32_t*>(rest);
-  void* partial = rest + align_to_tensor(4 * (size + 1));
+  void* partial = rest + array_bytes(4 * (size + 1));
   if (count > 0) keys_kernel<<<blocks_for(count), block_threads, 0, stream>>>(arrays, indices, count, size);
   if (const cudaError_t error = sort_pairs(arrays, count, size, stream)) return error;
   starts_kernel<<<blocks_for(size + 1), block_threads, 0, stream>>>(starts, arrays.keys, count, size);
 
   Sums s{arrays.keys, arrays.positions, starts, addend, outer, size, count, inner, {}, {}, {}};
-  return with_float(type, [&](auto* element) {
-    using T = std::remove_pointer_t<decltype(element)>;
+  return with_float(type, [&]<typename T>(T*) {
     constexpr int length = 16 / sizeof(T);
     auto* sums = static_cast<Compute<T>*>(partial);
     if (inner % length == 0) return sum_all<length>(s, static_cast<T*>(dx), static_cast<const T*>(dy), sums, stream);

@@ -1,3 +1,4 @@
+#include "kernels/cuda/common/rows.cuh"
 #include "kernels/cuda/index/along_axis.h"
 #include "kernels/cuda/index/index.cuh"
 
@@ -7,8 +8,6 @@
 
 namespace plimsoll::cuda {
 namespace {
-
-constexpr unsigned whole_warp = 0xffffffff;
 
 template <typename Value>
 struct Candidate {
@@ -53,12 +52,7 @@ __device__ Candidate<Value> first_after(const Lines& lines, const Order& before,
     const Candidate<Value> next{load_any<Value>(lines.x, (outer * lines.axis.length + k) * lines.axis.inner + i), k};
     if ((previous.index < 0 || before(previous, next)) && before(next, best)) best = next;
   }
-  for (int distance = 16; distance > 0; distance /= 2) {
-    const Candidate<Value> other{__shfl_xor_sync(whole_warp, best.value, distance),
-                                 __shfl_xor_sync(whole_warp, best.index, distance)};
-    if (before(other, best)) best = other;
-  }
-  return best;
+  return warp_reduce(best, [&](const Candidate<Value>& a, const Candidate<Value>& b) { return before(b, a) ? b : a; });
 }
 
 template <typename Value>

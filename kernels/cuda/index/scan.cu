@@ -6,8 +6,6 @@
 namespace plimsoll::cuda {
 namespace {
 
-constexpr unsigned whole_warp = 0xffffffff;
-
 // ---- Running sums ----
 
 struct Lines {
@@ -120,11 +118,9 @@ cudaError_t triangular(Triangle triangle, int64_t k, void* y, const void* x, int
                        int64_t columns, int element_bytes, cudaStream_t stream) {
   const int64_t n = planes * rows * columns;
   if (n == 0) return cudaSuccess;
-  return with_element_bytes(element_bytes, [&](auto* element) {
-    using T = std::remove_pointer_t<decltype(element)>;
+  return with_element_bytes(element_bytes, [&]<typename T>(T*) {
     triangular_kernel<<<blocks_for(n), block_threads, 0, stream>>>(
         triangle, k, static_cast<T*>(y), static_cast<const T*>(x), Divider(columns), Divider(rows), n);
-    return cudaGetLastError();
   });
 }
 
@@ -140,11 +136,9 @@ cudaError_t reverse_sequences(const Sequences& shape, void* y, const void* x, in
                           Divider(shape.batch_size),
                           Divider(time_stride),
                           Divider(shape.time_size)};
-  return with_unit_bytes(bytes, [&](auto* element) {
-    using Unit = std::remove_pointer_t<decltype(element)>;
+  return with_unit_bytes(bytes, [&]<typename Unit>(Unit*) {
     reverse_kernel<<<blocks_for(units), block_threads, 0, stream>>>(reversed, units, static_cast<Unit*>(y),
                                                                     static_cast<const Unit*>(x));
-    return cudaGetLastError();
   });
 }
 

@@ -89,10 +89,8 @@ cudaError_t scatter(Reduction reduction, const Places& places, int64_t n, int64_
   const Updates sorted{arrays.keys, arrays.positions, n, run, Divider(run)};
   const unsigned blocks = blocks_for(n * run);
   if (reduction == Reduction::None)
-    return with_element_bytes(bytes_of(type), [&](auto* element) {
-      using T = std::remove_pointer_t<decltype(element)>;
+    return with_element_bytes(bytes_of(type), [&]<typename T>(T*) {
       write_kernel<<<blocks, block_threads, 0, stream>>>(sorted, static_cast<T*>(y), static_cast<const T*>(updates));
-      return cudaGetLastError();
     });
   if (is_float(type))
     combine_kernel<double><<<blocks, block_threads, 0, stream>>>(sorted, reduction, type, y, updates);

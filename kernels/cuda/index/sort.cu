@@ -1,6 +1,6 @@
 #include "kernels/cuda/index/sort.cuh"
 
-#include "kernels/cuda/common/nest.cuh"
+#include "kernels/cuda/common/element.cuh"
 
 #include <utility>
 
@@ -13,8 +13,6 @@ namespace plimsoll::cuda {
 namespace {
 
 constexpr int digit_bits = 8, warps = block_threads / 32, rounds = sort_tile / block_threads;
-constexpr unsigned whole_warp = 0xffffffff;
-
 __device__ uint32_t digit_of(uint32_t key, int shift) { return (key >> shift) % sort_digits; }
 
 // counts[digit][tile]
@@ -108,7 +106,7 @@ __global__ void __launch_bounds__(block_threads) move_pairs_kernel(SortArrays ar
 template <typename T>
 T* take(char*& workspace, int64_t n) {
   T* taken = reinterpret_cast<T*>(workspace);
-  workspace += align_to_tensor(n * static_cast<int64_t>(sizeof(T)));
+  workspace += array_bytes(n * static_cast<int64_t>(sizeof(T)));
   return taken;
 }
 
@@ -118,13 +116,13 @@ SortArrays take_sort_arrays(char*& workspace, int64_t n) {
   SortArrays arrays;
   for (uint32_t** array : {&arrays.keys, &arrays.positions, &arrays.other_keys, &arrays.other_positions})
     *array = take<uint32_t>(workspace, n);
-  arrays.counts = take<uint32_t>(workspace, sort_digits * pieces_of(n, sort_tile));
+  arrays.counts = take<uint32_t>(workspace, sort_digits * divide_up(n, sort_tile));
   return arrays;
 }
 
 cudaError_t sort_pairs(SortArrays& arrays, int64_t n, int64_t key_bound, cudaStream_t stream) {
   if (n == 0) return cudaSuccess;
-  const auto tiles = static_cast<unsigned>(pieces_of(n, sort_tile));
+  const auto tiles = static_cast<unsigned>(divide_up(n, sort_tile));
   for (int shift = 0; shift < 32 && (key_bound - 1) >> shift > 0; shift += digit_bits) {
     count_digits_kernel<<<tiles, block_threads, 0, stream>>>(arrays.counts, arrays.keys, n, shift);
     places_kernel<<<1, 1024, 0, stream>>>(arrays.counts, sort_digits * tiles);

@@ -164,15 +164,12 @@ cudaError_t cross_entropy(const ClassScores& scores, const ClassLabels& labels, 
   const bool keeps_losses = labels.reduction == LossReduction::None;
   const RowResults results{keeps_losses ? loss : workspace, workspace + rows, lse};
   if (rows > 0) {
-    const cudaError_t error = with_f32_math(scores.type, [&](auto* element) {
-      using T = std::remove_pointer_t<decltype(element)>;
+    const cudaError_t error = with_f32_math(scores.type, [&]<typename T>(T*) {
       const T* x = static_cast<const T*>(logits);
       if (scores.inner == 1)
         row_loss_kernel<<<static_cast<unsigned>(rows), row_threads<T>(scores), 0, stream>>>(scores, labels, results, x);
       else
-        strided_loss_kernel<<<static_cast<unsigned>(divide_up(rows, 256)), 256, 0, stream>>>(scores, labels, results,
-                                                                                             x);
-      return cudaGetLastError();
+        strided_loss_kernel<<<blocks_for(rows), 256, 0, stream>>>(scores, labels, results, x);
     });
     if (error != cudaSuccess) return error;
   }
@@ -184,17 +181,14 @@ cudaError_t cross_entropy_grad(const ClassScores& scores, const ClassLabels& lab
                                const float* lse, const float* weight, const float* dloss, cudaStream_t stream) {
   const int64_t rows = scores.rows();
   if (rows == 0) return cudaSuccess;
-  return with_f32_math(scores.type, [&](auto* element) {
-    using T = std::remove_pointer_t<decltype(element)>;
+  return with_f32_math(scores.type, [&]<typename T>(T*) {
     const T* x = static_cast<const T*>(logits);
     T* dx = static_cast<T*>(dlogits);
     if (scores.inner == 1)
       row_grad_kernel<<<static_cast<unsigned>(rows), row_threads<T>(scores), 0, stream>>>(scores, labels, dx, x, lse,
                                                                                           weight, dloss);
     else
-      strided_grad_kernel<<<static_cast<unsigned>(divide_up(rows, 256)), 256, 0, stream>>>(scores, labels, dx, x, lse,
-                                                                                           weight, dloss);
-    return cudaGetLastError();
+      strided_grad_kernel<<<blocks_for(rows), 256, 0, stream>>>(scores, labels, dx, x, lse, weight, dloss);
   });
 }
 

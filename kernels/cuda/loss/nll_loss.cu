@@ -7,8 +7,6 @@
 namespace plimsoll::cuda {
 namespace {
 
-constexpr int block_threads = 256;
-
 struct LossSums {
   float loss, weight;
   __device__ LossSums operator+(const LossSums& other) const { return {loss + other.loss, weight + other.weight}; }
@@ -84,11 +82,9 @@ cudaError_t nll_loss(const ClassScores& scores, const ClassLabels& labels, float
   float* losses = labels.reduction == LossReduction::None ? loss : workspace;
   float* weights = workspace + rows;
   if (rows > 0) {
-    const cudaError_t error = with_f32_math(scores.type, [&](auto* element) {
-      using T = std::remove_pointer_t<decltype(element)>;
-      nll_kernel<<<static_cast<unsigned>(divide_up(rows, block_threads)), block_threads, 0, stream>>>(
-          scores, labels, losses, weights, static_cast<const T*>(log_probs));
-      return cudaGetLastError();
+    const cudaError_t error = with_f32_math(scores.type, [&]<typename T>(T*) {
+      nll_kernel<<<blocks_for(rows), block_threads, 0, stream>>>(scores, labels, losses, weights,
+                                                                 static_cast<const T*>(log_probs));
     });
     if (error != cudaSuccess) return error;
   }
@@ -99,11 +95,9 @@ cudaError_t nll_loss_grad(const ClassScores& scores, const ClassLabels& labels, 
                           const float* dloss, cudaStream_t stream) {
   const int64_t elements = scores.rows() * scores.classes;
   if (elements == 0) return cudaSuccess;
-  return with_f32_math(scores.type, [&](auto* element) {
-    using T = std::remove_pointer_t<decltype(element)>;
-    nll_grad_kernel<<<static_cast<unsigned>(divide_up(elements, block_threads)), block_threads, 0, stream>>>(
-        scores, labels, static_cast<T*>(dlog_probs), weight, dloss);
-    return cudaGetLastError();
+  return with_f32_math(scores.type, [&]<typename T>(T*) {
+    nll_grad_kernel<<<blocks_for(elements), block_threads, 0, stream>>>(scores, labels, static_cast<T*>(dlog_probs),
+                                                                        weight, dloss);
   });
 }
 

@@ -129,8 +129,7 @@ cudaError_t copy_strided(const LoopNest<2>& full, void* to, const void* from, in
   const auto [nest, unit] = in_wide_units(collapse(full), to, from, element_bytes);
   if (nest.rank == 1 && nest.strides[0][0] == 1 && nest.strides[1][0] == 1)
     return copy_bytes(to, from, nest.sizes[0] * unit, stream);
-  return with_unit_bytes(unit, [&, &nest = nest](auto* element) {
-    using Unit = std::remove_pointer_t<decltype(element)>;
+  return with_unit_bytes(unit, [&, &nest = nest]<typename Unit>(Unit*) {
     if constexpr (sizeof(Unit) <= 8)
       if (const int dimension = transposed_dimension(nest); dimension >= 0)
         return transpose(nest, dimension, static_cast<Unit*>(to), static_cast<const Unit*>(from), stream);

@@ -121,11 +121,9 @@ cudaError_t pad(const Pad& full, void* y, const void* x, const void* value, int 
   }
   for (int d = 0; d < shape.rank; ++d) n *= shape.padded[d];
   if (n == 0) return cudaSuccess;
-  return with_unit_bytes(unit, [&](auto* element) {
-    using Unit = std::remove_pointer_t<decltype(element)>;
+  return with_unit_bytes(unit, [&]<typename Unit>(Unit*) {
     pad_kernel<<<blocks_for(n), block_threads, 0, stream>>>(on_device(shape), n, static_cast<Unit*>(y),
                                                             static_cast<const Unit*>(x), value, element_bytes);
-    return cudaGetLastError();
   });
 }
 

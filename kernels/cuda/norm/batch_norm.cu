@@ -12,7 +12,7 @@
 namespace plimsoll::cuda {
 namespace {
 
-constexpr int block_threads = 256, in_flight = 4, moments_in_flight = 8;
+constexpr int in_flight = 4, moments_in_flight = 8;
 
 struct Moments {
   float count, mean, squares;  // squares: summed squared differences from the mean
@@ -216,8 +216,7 @@ bool is_empty(const ChannelShape& shape) { return shape.per_channel() * shape.ch
 cudaError_t batch_norm(const BatchNormCall& call, float* mean, float* var, cudaStream_t stream) {
   if (is_empty(call.shape)) return cudaSuccess;
   const int64_t channels = call.shape.channels;
-  return with_f32_math(call.x_type, [&](auto* x) {
-    using T = std::remove_pointer_t<decltype(x)>;
+  return with_f32_math(call.x_type, [&]<typename T>(T*) {
     const int64_t parts = channel_parts(call.shape, sizeof(T), norm_access_bytes);
     auto* partials = reinterpret_cast<Moments*>(call.workspace);
     const Coefficients coefficients(call.workspace + 3 * parts * channels, channels);
@@ -227,7 +226,6 @@ cudaError_t batch_norm(const BatchNormCall& call, float* mean, float* var, cudaS
       merge_moments_kernel<<<merging.grid, merging.block, 0, stream>>>(call, partials, parts, mean, var, coefficients);
       launch_normalise<T, n(), order()>(call, coefficients, stream);
     });
-    return cudaGetLastError();
   });
 }
 
@@ -235,13 +233,11 @@ cudaError_t batch_norm_inference(const BatchNormCall& call, const void* mean, co
                                  Scalar var_type, cudaStream_t stream) {
   if (is_empty(call.shape)) return cudaSuccess;
   const Coefficients coefficients(call.workspace, call.shape.channels);
-  const auto blocks = static_cast<unsigned>(divide_up(call.shape.channels, block_threads));
-  given_moments_kernel<<<blocks, block_threads, 0, stream>>>(call, {mean, mean_type}, {var, var_type}, coefficients);
-  return with_f32_math(call.x_type, [&](auto* x) {
-    using T = std::remove_pointer_t<decltype(x)>;
+  given_moments_kernel<<<blocks_for(call.shape.channels), block_threads, 0, stream>>>(call, {mean, mean_type},
+                                                                                      {var, var_type}, coefficients);
+  return with_f32_math(call.x_type, [&]<typename T>(T*) {
     with_channel_layout<T, norm_access_bytes>(
         call.shape, [&](auto n, auto order) { launch_normalise<T, n(), order()>(call, coefficients, stream); });
-    return cudaGetLastError();
   });
 }
 

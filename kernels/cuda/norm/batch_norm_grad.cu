@@ -13,8 +13,6 @@
 namespace plimsoll::cuda {
 namespace {
 
-constexpr int block_threads = 256;
-
 struct Sums {
   float dz, dz_xhat;
   __device__ Sums operator+(const Sums& other) const { return {dz + other.dz, dz_xhat + other.dz_xhat}; }
@@ -250,11 +248,9 @@ void launch_passes(const BatchNormGradCall& call, cudaStream_t stream) {
 
 cudaError_t batch_norm_grad(const BatchNormGradCall& call, cudaStream_t stream) {
   if (call.shape.per_channel() * call.shape.channels == 0) return cudaSuccess;
-  return with_f32_math(call.x_type, [&](auto* x) {
-    using T = std::remove_pointer_t<decltype(x)>;
+  return with_f32_math(call.x_type, [&]<typename T>(T*) {
     with_channel_layout<T, norm_grad_access_bytes>(
         call.shape, [&](auto n, auto order) { launch_passes<T, n(), order()>(call, stream); });
-    return cudaGetLastError();
   });
 }
 

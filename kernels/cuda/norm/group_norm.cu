@@ -16,15 +16,9 @@ __global__ void __launch_bounds__(1024) group_norm_kernel(GroupNormCall call) {
   const int t = static_cast<int>(threadIdx.x), threads = static_cast<int>(blockDim.x);
   const T* x = static_cast<const T*>(call.x) + row * width;
   T* y = static_cast<T*>(call.y) + row * width;
-  float sum = 0, squares = 0;
-  for_row(x, width, t, threads, [&](int64_t, const auto& values) {
-    for (T value : values.at) sum += widen(value);
+  const auto [mean, rstd] = block_statistics(static_cast<float>(width), call.eps, [&](auto visit) {
+    for_row(x, width, t, threads, [&](int64_t, const auto& values) { visit(values); });
   });
-  const float mean = block_reduce(sum, Add(), 0.0f) / static_cast<float>(width);
-  for_row(x, width, t, threads, [&](int64_t, const auto& values) {
-    for (T value : values.at) squares += (widen(value) - mean) * (widen(value) - mean);
-  });
-  const float rstd = 1.0f / sqrtf(block_reduce(squares, Add(), 0.0f) / static_cast<float>(width) + call.eps);
   if (t == 0) {
     call.mean[row] = mean;
     call.rstd[row] = rstd;
@@ -96,12 +90,10 @@ __global__ void parameter_grads_kernel(GroupNormGradCall call, const GradSums* p
 
 cudaError_t group_dx(const GroupNormGradCall& call, GradSums* planes, cudaStream_t stream) {
   const GroupShape& shape = call.shape;
-  return with_f32_math(call.x_type, [&](auto* x) {
-    using T = std::remove_pointer_t<decltype(x)>;
+  return with_f32_math(call.x_type, [&]<typename T>(T*) {
     plane_sums_kernel<T><<<static_cast<unsigned>(shape.batch * shape.channels), 256, 0, stream>>>(call, planes);
     const int threads = threads_for_row(shape.channels_per_group() * shape.inner / vector_length<T>);
     group_dx_kernel<T><<<static_cast<unsigned>(shape.rows()), threads, 0, stream>>>(call, planes);
-    return cudaGetLastError();
   });
 }
 
@@ -110,11 +102,9 @@ cudaError_t group_dx(const GroupNormGradCall& call, GradSums* planes, cudaStream
 cudaError_t group_norm(const GroupNormCall& call, cudaStream_t stream) {
   if (call.shape.rows() == 0) return cudaSuccess;
   if (call.shape.channels_last) return group_norm_channels_last(call, stream);
-  return with_f32_math(call.x_type, [&](auto* x) {
-    using T = std::remove_pointer_t<decltype(x)>;
+  return with_f32_math(call.x_type, [&]<typename T>(T*) {
     const int threads = threads_for_row(call.shape.channels_per_group() * call.shape.inner / vector_length<T>);
     group_norm_kernel<T><<<static_cast<unsigned>(call.shape.rows()), threads, 0, stream>>>(call);
-    return cudaGetLastError();
   });
 }
 

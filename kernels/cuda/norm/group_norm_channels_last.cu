@@ -43,17 +43,9 @@ __global__ void __launch_bounds__(1024) group_norm_kernel(GroupNormCall call) {
   const T* x = static_cast<const T*>(call.x) + group_start(shape, row);
   T* y = static_cast<T*>(call.y) + group_start(shape, row);
   const auto width = static_cast<float>(shape.channels_per_group() * shape.inner);
-  float sum = 0, squares = 0;
-  for_group<n>(shape, [&](int64_t at, uint32_t) {
-    const Vector<T, n> values = load_vector<n>(x + at);
-    for (T value : values.at) sum += widen(value);
+  const auto [mean, rstd] = block_statistics(width, call.eps, [&](auto visit) {
+    for_group<n>(shape, [&](int64_t at, uint32_t) { visit(load_vector<n>(x + at)); });
   });
-  const float mean = block_reduce(sum, Add(), 0.0f) / width;
-  for_group<n>(shape, [&](int64_t at, uint32_t) {
-    const Vector<T, n> values = load_vector<n>(x + at);
-    for (T value : values.at) squares += (widen(value) - mean) * (widen(value) - mean);
-  });
-  const float rstd = 1.0f / sqrtf(block_reduce(squares, Add(), 0.0f) / width + call.eps);
   if (threadIdx.x == 0) {
     call.mean[row] = mean;
     call.rstd[row] = rstd;
@@ -133,21 +125,18 @@ void with_access(const GroupShape& shape, Body body) {
 }  // namespace
 
 cudaError_t group_norm_channels_last(const GroupNormCall& call, cudaStream_t stream) {
-  return with_f32_math(call.x_type, [&](auto* x) {
-    using T = std::remove_pointer_t<decltype(x)>;
+  return with_f32_math(call.x_type, [&]<typename T>(T*) {
     with_access<T>(call.shape, [&](auto n) {
       const int threads = threads_for_row(call.shape.channels_per_group() * call.shape.inner / n);
       const size_t shared_bytes = 2 * static_cast<size_t>(call.shape.channels_per_group()) * sizeof(float);
       group_norm_kernel<T, n><<<static_cast<unsigned>(call.shape.rows()), threads, shared_bytes, stream>>>(call);
     });
-    return cudaGetLastError();
   });
 }
 
 cudaError_t group_dx_channels_last(const GroupNormGradCall& call, GradSums* planes, cudaStream_t stream) {
   const GroupShape& shape = call.shape;
-  return with_f32_math(call.x_type, [&](auto* x) {
-    using T = std::remove_pointer_t<decltype(x)>;
+  return with_f32_math(call.x_type, [&]<typename T>(T*) {
     const auto tiles = static_cast<unsigned>(shape.batch * divide_up(shape.channels, warp_threads));
     channel_sums_kernel<T><<<tiles, dim3(warp_threads, tile_rows), 0, stream>>>(call, planes);
     with_access<T>(shape, [&](auto n) {
@@ -155,7 +144,6 @@ cudaError_t group_dx_channels_last(const GroupNormGradCall& call, GradSums* plan
       const size_t shared_bytes = static_cast<size_t>(shape.channels_per_group()) * sizeof(float);
       group_dx_kernel<T, n><<<static_cast<unsigned>(shape.rows()), threads, shared_bytes, stream>>>(call, planes);
     });
-    return cudaGetLastError();
   });
 }
 

@@ -9,8 +9,6 @@
 namespace plimsoll::cuda {
 namespace {
 
-constexpr int block_threads = 256;
-
 // Channel c of one position in one sample.
 template <typename T>
 struct Position {
@@ -56,23 +54,19 @@ int64_t elements_of(const ResponseShape& shape) { return shape.batch * shape.cha
 
 cudaError_t lrn(const ResponseShape& shape, Scalar type, void* y, const void* x, cudaStream_t stream) {
   if (elements_of(shape) == 0) return cudaSuccess;
-  const auto blocks = static_cast<unsigned>(divide_up(elements_of(shape), block_threads));
-  return with_f32_math(type, [&](auto* element) {
-    using T = std::remove_pointer_t<decltype(element)>;
+  const unsigned blocks = blocks_for(elements_of(shape));
+  return with_f32_math(type, [&]<typename T>(T*) {
     lrn_kernel<<<blocks, block_threads, 0, stream>>>(shape, static_cast<T*>(y), static_cast<const T*>(x));
-    return cudaGetLastError();
   });
 }
 
 cudaError_t lrn_grad(const ResponseShape& shape, Scalar type, void* dx, const void* x, const void* dy,
                      cudaStream_t stream) {
   if (elements_of(shape) == 0) return cudaSuccess;
-  const auto blocks = static_cast<unsigned>(divide_up(elements_of(shape), block_threads));
-  return with_f32_math(type, [&](auto* element) {
-    using T = std::remove_pointer_t<decltype(element)>;
+  const unsigned blocks = blocks_for(elements_of(shape));
+  return with_f32_math(type, [&]<typename T>(T*) {
     lrn_grad_kernel<<<blocks, block_threads, 0, stream>>>(shape, static_cast<T*>(dx), static_cast<const T*>(x),
                                                           static_cast<const T*>(dy));
-    return cudaGetLastError();
   });
 }
 

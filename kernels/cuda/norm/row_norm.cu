@@ -16,10 +16,6 @@ __device__ float parameter_at(const P* parameters, int64_t i, float otherwise) {
   return parameters ? widen(parameters[i]) : otherwise;
 }
 
-struct RowStatistics {
-  float mean, rstd;
-};
-
 template <bool centered>
 __device__ void store_statistics(const RowNormCall& call, int64_t row, int thread, RowStatistics s) {
   if (thread != 0) return;
@@ -91,20 +87,9 @@ __global__ void __launch_bounds__(1024) norm_rereading_kernel(RowNormCall call) 
   const int t = static_cast<int>(threadIdx.x), threads = static_cast<int>(blockDim.x);
   const T* x = static_cast<const T*>(call.x) + row * call.width;
   T* y = static_cast<T*>(call.y) + row * call.width;
-  const float width = static_cast<float>(call.width);
-  float mean = 0;
-  if (centered) {
-    float sum = 0;
-    for_row(x, call.width, t, threads, [&](int64_t, const auto& values) {
-      for (T value : values.at) sum += widen(value);
-    });
-    mean = team_sum<RowTeam::Block>(sum) / width;
-  }
-  float squares = 0;
-  for_row(x, call.width, t, threads, [&](int64_t, const auto& values) {
-    for (T value : values.at) squares += (widen(value) - mean) * (widen(value) - mean);
+  const auto [mean, rstd] = block_statistics<centered>(static_cast<float>(call.width), call.eps, [&](auto visit) {
+    for_row(x, call.width, t, threads, [&](int64_t, const auto& values) { visit(values); });
   });
-  const float rstd = 1.0f / sqrtf(team_sum<RowTeam::Block>(squares) / width + call.eps);
   store_statistics<centered>(call, row, t, {mean, rstd});
   const P *scale = static_cast<const P*>(call.scale), *bias = static_cast<const P*>(call.bias);
   for_row(x, call.width, t, threads, [&](int64_t at, auto values) {
@@ -120,9 +105,7 @@ __global__ void __launch_bounds__(1024) norm_rereading_kernel(RowNormCall call) 
 template <bool centered>
 cudaError_t norm(const RowNormCall& call, cudaStream_t stream) {
   if (call.rows == 0) return cudaSuccess;
-  return with_f32_math_pair(call.x_type, call.parameter_type, [&](auto* x, auto* parameter) {
-    using T = std::remove_pointer_t<decltype(x)>;
-    using P = std::remove_pointer_t<decltype(parameter)>;
+  return with_f32_math_pair(call.x_type, call.parameter_type, [&]<typename T, typename P>(T*, P*) {
     const int64_t accesses = call.width / vector_length<T>;
     const auto rows = static_cast<unsigned>(call.rows);
     if (call.width % vector_length<T> != 0 || accesses > 4 * 1024) {
@@ -136,7 +119,6 @@ cudaError_t norm(const RowNormCall& call, cudaStream_t stream) {
       norm_in_registers_kernel<T, P, centered, RowTeam::Block, 4>
           <<<rows, static_cast<unsigned>(threads), 0, stream>>>(call);
     }
-    return cudaGetLastError();
   });
 }
 

@@ -239,9 +239,7 @@ void launch_first_stage(const RowNormGradCall& call, float* scale_partials, floa
 template <bool centered>
 cudaError_t norm_grad(const RowNormGradCall& call, cudaStream_t stream) {
   if (call.width == 0) return cudaSuccess;
-  return with_f32_math_pair(call.x_type, call.parameter_type, [&](auto* x, auto* parameter) {
-    using T = std::remove_pointer_t<decltype(x)>;
-    using P = std::remove_pointer_t<decltype(parameter)>;
+  return with_f32_math_pair(call.x_type, call.parameter_type, [&]<typename T, typename P>(T*, P*) {
     const int64_t count = call.rows > 0 ? row_norm_partials(call.rows) : 0;
     float* scale_partials = call.dscale ? call.workspace : nullptr;
     float* bias_partials = call.dbias ? call.workspace + (call.dscale ? count * call.width : 0) : nullptr;
@@ -252,7 +250,6 @@ cudaError_t norm_grad(const RowNormGradCall& call, cudaStream_t stream) {
       parameter_grads_kernel<P><<<grid, combine_threads, 0, stream>>>(call.dscale ? scale : bias, bias, count,
                                                                       call.width, combined_columns(count));
     }
-    return cudaGetLastError();
   });
 }
 

@@ -58,8 +58,7 @@ __global__ void __launch_bounds__(block_threads)
 
 cudaError_t average_pool(const PoolShape& shape, Scalar type, bool include_padding, void* y, const void* x,
                          cudaStream_t stream) {
-  return over_accesses(shape, PoolSide::Out, type, [&](auto* element, auto n, int32_t accesses, unsigned blocks) {
-    using T = std::remove_pointer_t<decltype(element)>;
+  return over_accesses(shape, PoolSide::Out, type, [&]<typename T>(T*, auto n, int32_t accesses, unsigned blocks) {
     average_pool_kernel<n()><<<blocks, block_threads, 0, stream>>>(
         PoolPlanes(shape, n), include_padding, static_cast<T*>(y), static_cast<const T*>(x), accesses);
   });
@@ -67,8 +66,7 @@ cudaError_t average_pool(const PoolShape& shape, Scalar type, bool include_paddi
 
 cudaError_t average_pool_grad(const PoolShape& shape, Scalar type, bool include_padding, void* dx, const void* dy,
                               cudaStream_t stream) {
-  return over_accesses(shape, PoolSide::In, type, [&](auto* element, auto n, int32_t accesses, unsigned blocks) {
-    using T = std::remove_pointer_t<decltype(element)>;
+  return over_accesses(shape, PoolSide::In, type, [&]<typename T>(T*, auto n, int32_t accesses, unsigned blocks) {
     average_pool_grad_kernel<n()><<<blocks, block_threads, 0, stream>>>(
         PoolPlanes(shape, n), include_padding, static_cast<T*>(dx), static_cast<const T*>(dy), accesses);
   });

@@ -113,8 +113,7 @@ __global__ void __launch_bounds__(block_threads)
 
 cudaError_t max_pool(const PoolShape& shape, Scalar type, void* y, uint8_t* choices, const void* x,
                      cudaStream_t stream) {
-  return over_accesses(shape, PoolSide::Out, type, [&](auto* element, auto n, int32_t accesses, unsigned blocks) {
-    using T = std::remove_pointer_t<decltype(element)>;
+  return over_accesses(shape, PoolSide::Out, type, [&]<typename T>(T*, auto n, int32_t accesses, unsigned blocks) {
     max_pool_kernel<n()><<<blocks, block_threads, 0, stream>>>(PoolPlanes(shape, n), static_cast<T*>(y), choices,
                                                                static_cast<const T*>(x), accesses);
   });
@@ -122,8 +121,7 @@ cudaError_t max_pool(const PoolShape& shape, Scalar type, void* y, uint8_t* choi
 
 cudaError_t max_pool_with_indices(const PoolShape& shape, Scalar type, void* y, int64_t* indices, bool columns_first,
                                   const void* x, cudaStream_t stream) {
-  return over_accesses(shape, PoolSide::Out, type, [&](auto* element, auto n, int32_t accesses, unsigned blocks) {
-    using T = std::remove_pointer_t<decltype(element)>;
+  return over_accesses(shape, PoolSide::Out, type, [&]<typename T>(T*, auto n, int32_t accesses, unsigned blocks) {
     if constexpr (n() == 1)
       max_pool_indices_kernel<<<blocks, block_threads, 0, stream>>>(PoolPlanes(shape, n), static_cast<T*>(y), indices,
                                                                     columns_first, static_cast<const T*>(x), accesses);
@@ -132,8 +130,7 @@ cudaError_t max_pool_with_indices(const PoolShape& shape, Scalar type, void* y, 
 
 cudaError_t max_pool_grad(const PoolShape& shape, Scalar type, void* dx, const uint8_t* choices, const void* dy,
                           cudaStream_t stream) {
-  return over_accesses(shape, PoolSide::In, type, [&](auto* element, auto n, int32_t accesses, unsigned blocks) {
-    using T = std::remove_pointer_t<decltype(element)>;
+  return over_accesses(shape, PoolSide::In, type, [&]<typename T>(T*, auto n, int32_t accesses, unsigned blocks) {
     max_pool_grad_kernel<n()><<<blocks, block_threads, 0, stream>>>(PoolPlanes(shape, n), static_cast<T*>(dx), choices,
                                                                     static_cast<const T*>(dy), accesses);
   });

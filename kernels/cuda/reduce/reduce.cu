@@ -11,8 +11,6 @@
 namespace plimsoll::cuda {
 namespace {
 
-constexpr int block_threads = 256;
-
 // Sums are templates of their own; what is rarer chooses at run time.
 enum class Family : uint8_t { Sum, Other };
 
@@ -177,8 +175,7 @@ void launch_first_stage(const ReduceCall& call, const ReductionPlan& plan, const
 
 template <Family family>
 cudaError_t reduce_by(const ReduceCall& call, cudaStream_t stream) {
-  return with_f32_math(call.x_type, [&](auto* element) {
-    using T = std::remove_pointer_t<decltype(element)>;
+  return with_f32_math(call.x_type, [&]<typename T>(T*) {
     const ReductionPlan plan(call.shape, sizeof(T));
     if (plan.outputs() == 0) return cudaSuccess;
     const bool is_mean = call.reduction == Reduction::Mean;

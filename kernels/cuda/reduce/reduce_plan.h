@@ -90,7 +90,7 @@ struct ReductionPlan {
       splits = tiles(element_bytes).row_blocks;
     else
       splits = std::clamp<int64_t>(wanted_blocks / std::max<int64_t>(lead * outer, 1), 1,
-                                   std::max<int64_t>(parts_of(length, elements_per_block), 1));
+                                   std::max<int64_t>(divide_up(length, elements_per_block), 1));
   }
 };
 

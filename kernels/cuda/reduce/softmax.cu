@@ -129,12 +129,10 @@ void with_team(int64_t rows, int64_t length, Launch launch) {
     launch(std::integral_constant<RowTeam, RowTeam::Block>(), static_cast<unsigned>(rows), threads_for_row(accesses));
 }
 
-unsigned strided_blocks(const SoftmaxShape& shape) { return static_cast<unsigned>(divide_up(shape.rows(), 256)); }
-
 template <SoftmaxKind kind, typename T>
 void launch_softmax(const SoftmaxShape& shape, T* y, const T* x, cudaStream_t stream) {
   if (shape.inner > 1) {
-    softmax_strided_kernel<kind><<<strided_blocks(shape), 256, 0, stream>>>(shape, y, x);
+    softmax_strided_kernel<kind><<<blocks_for(shape.rows()), 256, 0, stream>>>(shape, y, x);
     return;
   }
   with_team<T>(shape.outer, shape.length, [&](auto team, unsigned blocks, int threads) {
@@ -145,7 +143,7 @@ void launch_softmax(const SoftmaxShape& shape, T* y, const T* x, cudaStream_t st
 template <SoftmaxKind kind, typename T>
 void launch_grad(const SoftmaxShape& shape, T* dx, const T* y, const T* dy, cudaStream_t stream) {
   if (shape.inner > 1) {
-    grad_strided_kernel<kind><<<strided_blocks(shape), 256, 0, stream>>>(shape, dx, y, dy);
+    grad_strided_kernel<kind><<<blocks_for(shape.rows()), 256, 0, stream>>>(shape, dx, y, dy);
     return;
   }
   with_team<T>(shape.outer, shape.length, [&](auto team, unsigned blocks, int threads) {
@@ -160,37 +158,31 @@ bool is_empty(const SoftmaxShape& shape) { return shape.rows() * shape.length ==
 cudaError_t softmax(SoftmaxKind kind, const SoftmaxShape& shape, Scalar type, void* y, const void* x,
                     cudaStream_t stream) {
   if (is_empty(shape)) return cudaSuccess;
-  return with_f32_math(type, [&](auto* element) {
-    using T = std::remove_pointer_t<decltype(element)>;
+  return with_f32_math(type, [&]<typename T>(T*) {
     if (kind == SoftmaxKind::Log)
       launch_softmax<SoftmaxKind::Log>(shape, static_cast<T*>(y), static_cast<const T*>(x), stream);
     else
       launch_softmax<SoftmaxKind::Plain>(shape, static_cast<T*>(y), static_cast<const T*>(x), stream);
-    return cudaGetLastError();
   });
 }
 
 cudaError_t softmax_grad(SoftmaxKind kind, const SoftmaxShape& shape, Scalar type, void* dx, const void* y,
                          const void* dy, cudaStream_t stream) {
   if (is_empty(shape)) return cudaSuccess;
-  return with_f32_math(type, [&](auto* element) {
-    using T = std::remove_pointer_t<decltype(element)>;
+  return with_f32_math(type, [&]<typename T>(T*) {
     T* out = static_cast<T*>(dx);
     const T *result = static_cast<const T*>(y), *grad = static_cast<const T*>(dy);
     if (kind == SoftmaxKind::Log)
       launch_grad<SoftmaxKind::Log>(shape, out, result, grad, stream);
     else
       launch_grad<SoftmaxKind::Plain>(shape, out, result, grad, stream);
-    return cudaGetLastError();
   });
 }
 
 cudaError_t hardmax(const SoftmaxShape& shape, Scalar type, void* y, const void* x, cudaStream_t stream) {
   if (is_empty(shape)) return cudaSuccess;
-  return with_f32_math(type, [&](auto* element) {
-    using T = std::remove_pointer_t<decltype(element)>;
-    hardmax_kernel<<<strided_blocks(shape), 256, 0, stream>>>(shape, static_cast<T*>(y), static_cast<const T*>(x));
-    return cudaGetLastError();
+  return with_f32_math(type, [&]<typename T>(T*) {
+    hardmax_kernel<<<blocks_for(shape.rows()), 256, 0, stream>>>(shape, static_cast<T*>(y), static_cast<const T*>(x));
   });
 }
 

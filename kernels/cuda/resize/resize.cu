@@ -285,8 +285,7 @@ void launch_resize(const ResizeShape& shape, const TapTables& tables, T* y, cons
 
 cudaError_t resize(const ResizeShape& shape, Scalar type, void* y, const void* x, void* workspace,
                    cudaStream_t stream) {
-  return with_f32_math(type, [&](auto* element) {
-    using T = std::remove_pointer_t<decltype(element)>;
+  return with_f32_math(type, [&]<typename T>(T*) {
     const auto* from = static_cast<const T*>(x);
     auto* to = static_cast<T*>(y);
     if (is_copy(shape)) return copy_elements(shape, to, from, stream);

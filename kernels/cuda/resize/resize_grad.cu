@@ -289,8 +289,7 @@ void launch_resize_grad(const ResizeShape& shape, const TapTables& tables, T* dx
 
 cudaError_t resize_grad(const ResizeShape& shape, Scalar type, void* dx, const void* dy, void* workspace,
                         cudaStream_t stream) {
-  return with_f32_math(type, [&](auto* element) {
-    using T = std::remove_pointer_t<decltype(element)>;
+  return with_f32_math(type, [&]<typename T>(T*) {
     const auto* from = static_cast<const T*>(dy);
     auto* to = static_cast<T*>(dx);
     if (is_copy(shape)) return copy_elements(shape, to, from, stream);

@@ -10,7 +10,7 @@
 namespace plimsoll::cuda {
 namespace {
 
-constexpr int block_threads = 256, last_threads = 1024;
+constexpr int last_threads = 1024;
 constexpr int table_size = 192;  // keeps the parameters of a launch below 4 KB
 
 struct SquaresTable {
@@ -62,12 +62,10 @@ cudaError_t sum_squares(const SquaresCall& call, cudaStream_t stream) {
   int64_t total = 0;
   for (int i = 0; i < call.count; ++i) total += call.elements[i];
   const int64_t block_elements = squares_block(total);
-  return with_f32_math(call.x_type, [&](auto* element) {
-    using T = std::remove_pointer_t<decltype(element)>;
+  return with_f32_math(call.x_type, [&]<typename T>(T*) {
     float* end = call.workspace;
     for (int i = 0; i < call.count; i += table_size) end = launch_table<T>(call, i, block_elements, end, stream);
     add_parts_kernel<<<1, last_threads, 0, stream>>>(call.y, call.workspace, end - call.workspace);
-    return cudaGetLastError();
   });
 }
 

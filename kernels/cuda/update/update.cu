@@ -13,7 +13,7 @@
 namespace plimsoll::cuda {
 namespace {
 
-constexpr int lanes = 4, block_threads = 256;
+constexpr int lanes = 4;
 static_assert(lanes * block_threads == norm_block);
 constexpr int table_size = 48;  // keeps the parameters of a launch below 4 KB; one tensor costs less to pass
 
