@@ -1,4 +1,3 @@
-#include "runtime/kernels/index.h"
 #include "kernels/cpu/move/move.h"
 #include "runtime/cpu/kernels.h"
 

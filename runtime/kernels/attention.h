@@ -35,14 +35,4 @@ struct RotarySizes {
 
 inline constexpr int64_t max_flash_depth = 256;  // of a head
 
-namespace kernel {
-extern const CudaCandidate attention_cudnn, attention_grad_cudnn, attention_grad_cudnn_ordered, attention_flash,
-    attention_grad_flash, rotary_pairs;
-}
-
-// cuDNN's first: where it accepts a call it is the faster one.
-inline constexpr const CudaCandidate* attention_candidates[] = {
-    &kernel::attention_cudnn, &kernel::attention_grad_cudnn, &kernel::attention_grad_cudnn_ordered,
-    &kernel::attention_flash, &kernel::attention_grad_flash, &kernel::rotary_pairs};
-
 }  // namespace plimsoll

@@ -40,17 +40,4 @@ inline bool is_widened(const OpCall& call, const Type& result) {
   return result.dtype == DType::F32 && is_16_bit_float(call.operand(0).dtype);
 }
 
-namespace kernel {
-extern const CudaCandidate conv_cudnn, conv_dx_cudnn, conv_dw_cudnn, conv_transpose_cudnn, conv_space_to_depth,
-    conv_dw_space_to_depth, conv_space_to_batch, conv_dx_space_to_batch, conv_dw_space_to_batch;
-}
-
-// Space to depth where it applies, space to batch forward, or cuDNN's own first choice: the first of these is taken
-// without measured times. Further plans for each, and space to batch of gradients, which is sometimes slower, are there
-// to be timed.
-inline constexpr const CudaCandidate* conv_candidates[] = {
-    &kernel::conv_space_to_depth, &kernel::conv_space_to_batch,    &kernel::conv_cudnn,
-    &kernel::conv_dx_cudnn,       &kernel::conv_dx_space_to_batch, &kernel::conv_dw_space_to_depth,
-    &kernel::conv_dw_cudnn,       &kernel::conv_dw_space_to_batch, &kernel::conv_transpose_cudnn};
-
 }  // namespace plimsoll

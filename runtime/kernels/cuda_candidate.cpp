@@ -1,18 +1,5 @@
 #include "runtime/kernels/cuda_candidate.h"
 
-#include "runtime/kernels/attention.h"
-#include "runtime/kernels/conv.h"
-#include "runtime/kernels/elementwise.h"
-#include "runtime/kernels/index.h"
-#include "runtime/kernels/loss.h"
-#include "runtime/kernels/matmul.h"
-#include "runtime/kernels/move.h"
-#include "runtime/kernels/norm.h"
-#include "runtime/kernels/pool.h"
-#include "runtime/kernels/reduce.h"
-#include "runtime/kernels/resize.h"
-#include "runtime/kernels/update.h"
-
 namespace plimsoll {
 
 std::string CudaCandidate::kernel_name(int algorithm) const {
@@ -22,14 +9,11 @@ std::string CudaCandidate::kernel_name(int algorithm) const {
 llvm::ArrayRef<const CudaCandidate*> cuda_candidates() {
   static const std::vector<const CudaCandidate*> all = [] {
     std::vector<const CudaCandidate*> list;
-    for (llvm::ArrayRef<const CudaCandidate*> family :
-         {llvm::makeArrayRef(attention_candidates), llvm::makeArrayRef(conv_candidates),
-          llvm::makeArrayRef(elementwise_candidates), llvm::makeArrayRef(index_candidates),
-          llvm::makeArrayRef(loss_candidates), llvm::makeArrayRef(matmul_candidates),
-          llvm::makeArrayRef(move_candidates), llvm::makeArrayRef(norm_candidates), llvm::makeArrayRef(pool_candidates),
-          llvm::makeArrayRef(reduce_candidates), llvm::makeArrayRef(resize_candidates),
-          llvm::makeArrayRef(update_candidates)})
-      list.insert(list.end(), family.begin(), family.end());
+    for (llvm::ArrayRef<CudaCandidate> family :
+         {attention_candidates(), conv_candidates(), elementwise_candidates(), index_candidates(), loss_candidates(),
+          matmul_candidates(), move_candidates(), norm_candidates(), pool_candidates(), reduce_candidates(),
+          resize_candidates(), update_candidates()})
+      for (const CudaCandidate& candidate : family) list.push_back(&candidate);
     return list;
   }();
   return all;

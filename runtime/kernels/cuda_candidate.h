@@ -1,7 +1,7 @@
 #pragma once
 
 // A CUDA kernel as planning sees it. The rows stand in the families beside this file and need no CUDA;
-// runtime/cuda/backend/<family>.cpp says how each is launched.
+// runtime/cuda/backend/<family>.cpp says how each is launched, in a row of the same op and name.
 
 #include "ir/machine/device.h"
 #include "ir/ops/records.h"
@@ -34,6 +34,20 @@ struct CudaKernel {
   const CudaCandidate* candidate;
   int algorithm = 0;
 };
+
+// The families, one file each.
+llvm::ArrayRef<CudaCandidate> attention_candidates();
+llvm::ArrayRef<CudaCandidate> conv_candidates();
+llvm::ArrayRef<CudaCandidate> elementwise_candidates();
+llvm::ArrayRef<CudaCandidate> index_candidates();
+llvm::ArrayRef<CudaCandidate> loss_candidates();
+llvm::ArrayRef<CudaCandidate> matmul_candidates();
+llvm::ArrayRef<CudaCandidate> move_candidates();
+llvm::ArrayRef<CudaCandidate> norm_candidates();
+llvm::ArrayRef<CudaCandidate> pool_candidates();
+llvm::ArrayRef<CudaCandidate> reduce_candidates();
+llvm::ArrayRef<CudaCandidate> resize_candidates();
+llvm::ArrayRef<CudaCandidate> update_candidates();
 
 // Every candidate of every family. The first one that accepts a call is preferred without measured times.
 llvm::ArrayRef<const CudaCandidate*> cuda_candidates();

@@ -1,6 +1,5 @@
-#include "runtime/kernels/index.h"
-
 #include "kernels/cuda/index/index_workspace.h"
+#include "runtime/kernels/cuda_candidate.h"
 
 #include <cstdint>
 #include <limits>
@@ -44,23 +43,24 @@ bool accepts_top_k(const OpCall& call, llvm::ArrayRef<Type> results) {
   return has_no_f8(call, results) && (call.get_int("k") <= 64 || length <= 4096);
 }
 
+constexpr CudaCandidate candidates[] = {
+    {op_gather, "rows", accepts_everything},
+    {op_gather_grad, "sorted", accepts_gather_grad, gather_grad_workspace},
+    {op_gather_elements, "elements", ranks_fit},
+    {op_gather_nd, "tuples", ranks_fit},
+    {op_one_hot, "elements", accepts_everything},
+    {op_scatter_elements, "sorted", accepts_scatter, scatter_elements_workspace},
+    {op_scatter_nd, "sorted", accepts_scatter, scatter_nd_workspace},
+    {op_cumsum, "scan", has_no_f8},
+    {op_triangular, "elements", accepts_everything},
+    {op_reverse_sequence, "elements", accepts_everything},
+    {op_top_k, "repeated_search", accepts_top_k},
+    {op_arg_max, "search", has_no_f8},
+    {op_arg_min, "search", has_no_f8},
+};
+
 }  // namespace
 
-namespace kernel {
-constexpr CudaCandidate gather_rows{op_gather, "rows", accepts_everything};
-constexpr CudaCandidate gather_grad_sorted{op_gather_grad, "sorted", accepts_gather_grad, gather_grad_workspace};
-constexpr CudaCandidate gather_elements_elements{op_gather_elements, "elements", ranks_fit};
-constexpr CudaCandidate gather_nd_tuples{op_gather_nd, "tuples", ranks_fit};
-constexpr CudaCandidate one_hot_elements{op_one_hot, "elements", accepts_everything};
-constexpr CudaCandidate scatter_elements_sorted{op_scatter_elements, "sorted", accepts_scatter,
-                                                scatter_elements_workspace};
-constexpr CudaCandidate scatter_nd_sorted{op_scatter_nd, "sorted", accepts_scatter, scatter_nd_workspace};
-constexpr CudaCandidate cumsum_scan{op_cumsum, "scan", has_no_f8};
-constexpr CudaCandidate triangular_elements{op_triangular, "elements", accepts_everything};
-constexpr CudaCandidate reverse_sequence_elements{op_reverse_sequence, "elements", accepts_everything};
-constexpr CudaCandidate top_k_repeated_search{op_top_k, "repeated_search", accepts_top_k};
-constexpr CudaCandidate arg_max_search{op_arg_max, "search", has_no_f8};
-constexpr CudaCandidate arg_min_search{op_arg_min, "search", has_no_f8};
-}  // namespace kernel
+llvm::ArrayRef<CudaCandidate> index_candidates() { return candidates; }
 
 }  // namespace plimsoll

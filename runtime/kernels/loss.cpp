@@ -29,13 +29,15 @@ int64_t loss_workspace(const OpCall& call, llvm::ArrayRef<Type>, const DeviceDes
   return cuda::loss_workspace(call["labels"].elements()) * static_cast<int64_t>(sizeof(float));
 }
 
+constexpr CudaCandidate candidates[] = {
+    {op_cross_entropy, "rows", accepts_loss, loss_workspace},
+    {op_cross_entropy_grad, "rows", accepts_loss},
+    {op_nll_loss, "rows", accepts_loss, loss_workspace},
+    {op_nll_loss_grad, "elements", accepts_nll_loss_grad},
+};
+
 }  // namespace
 
-namespace kernel {
-constexpr CudaCandidate cross_entropy_rows{op_cross_entropy, "rows", accepts_loss, loss_workspace};
-constexpr CudaCandidate cross_entropy_grad_rows{op_cross_entropy_grad, "rows", accepts_loss};
-constexpr CudaCandidate nll_loss_rows{op_nll_loss, "rows", accepts_loss, loss_workspace};
-constexpr CudaCandidate nll_loss_grad_elements{op_nll_loss_grad, "elements", accepts_nll_loss_grad};
-}  // namespace kernel
+llvm::ArrayRef<CudaCandidate> loss_candidates() { return candidates; }
 
 }  // namespace plimsoll

@@ -78,16 +78,17 @@ constexpr CudaCandidate cublaslt(const OpDef& op, llvm::StringLiteral name, int 
   return {.op = op, .name = name, .accepts = accepts, .workspace_bytes = workspace, .algorithms = algorithms};
 }
 
+constexpr CudaCandidate candidates[] = {
+    cublaslt(op_matmul, "cublaslt", 4, accepts_matmul<2>),
+    cublaslt(op_linear, "cublaslt", 4, accepts_matmul<3>),
+    cublaslt(op_linear_gelu_grad, "cublaslt_dgelu", 2, accepts_dgelu),
+    cublaslt(op_linear_gelu_grad, "cublaslt", 1, accepts_gelu_grad),
+    cublaslt(op_linear_dw, "cublaslt", 4, accepts_weight_gradient, weight_gradient_workspace),
+    cublaslt(op_linear_dw, "cublaslt_bgrad", 2, accepts_bgrad),
+};
+
 }  // namespace
 
-namespace kernel {
-constexpr CudaCandidate matmul_cublaslt = cublaslt(op_matmul, "cublaslt", 4, accepts_matmul<2>);
-constexpr CudaCandidate linear_cublaslt = cublaslt(op_linear, "cublaslt", 4, accepts_matmul<3>);
-constexpr CudaCandidate linear_gelu_grad_dgelu = cublaslt(op_linear_gelu_grad, "cublaslt_dgelu", 2, accepts_dgelu);
-constexpr CudaCandidate linear_gelu_grad_cublaslt = cublaslt(op_linear_gelu_grad, "cublaslt", 1, accepts_gelu_grad);
-constexpr CudaCandidate linear_dw_cublaslt =
-    cublaslt(op_linear_dw, "cublaslt", 4, accepts_weight_gradient, weight_gradient_workspace);
-constexpr CudaCandidate linear_dw_bgrad = cublaslt(op_linear_dw, "cublaslt_bgrad", 2, accepts_bgrad);
-}  // namespace kernel
+llvm::ArrayRef<CudaCandidate> matmul_candidates() { return candidates; }
 
 }  // namespace plimsoll

@@ -19,13 +19,4 @@ struct WeightGradientSides {
   }
 };
 
-namespace kernel {
-extern const CudaCandidate matmul_cublaslt, linear_cublaslt, linear_gelu_grad_dgelu, linear_gelu_grad_cublaslt,
-    linear_dw_cublaslt, linear_dw_bgrad;
-}
-
-inline constexpr const CudaCandidate* matmul_candidates[] = {
-    &kernel::matmul_cublaslt,           &kernel::linear_cublaslt,    &kernel::linear_gelu_grad_dgelu,
-    &kernel::linear_gelu_grad_cublaslt, &kernel::linear_dw_cublaslt, &kernel::linear_dw_bgrad};
-
 }  // namespace plimsoll

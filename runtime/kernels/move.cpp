@@ -87,17 +87,23 @@ Status concat_copies(const KernelCall& k, LaunchCopy launch) {
                       });
 }
 
+namespace {
+
 // Data movement takes elements of any dtype.
-namespace kernel {
-constexpr CudaCandidate transpose_tiled{op_transpose, "tiled", ranks_fit};
-constexpr CudaCandidate expand_strided_copy{op_expand, "strided_copy", ranks_fit};
-constexpr CudaCandidate tile_strided_copy{op_tile, "strided_copy", ranks_fit_twice};
-constexpr CudaCandidate slice_strided_copy{op_slice, "strided_copy", ranks_fit};
-constexpr CudaCandidate slice_grad_one_pass{op_slice_grad, "one_pass", ranks_fit};
-constexpr CudaCandidate split_strided_copy{op_split, "strided_copy", ranks_fit};
-constexpr CudaCandidate concat_strided_copy{op_concat, "strided_copy", ranks_fit};
-constexpr CudaCandidate pad_one_pass{op_pad, "one_pass", ranks_fit};
-constexpr CudaCandidate pad_grad_repeats{op_pad_grad, "repeats", ranks_fit_without_f8};
-}  // namespace kernel
+constexpr CudaCandidate candidates[] = {
+    {op_transpose, "tiled", ranks_fit},
+    {op_expand, "strided_copy", ranks_fit},
+    {op_tile, "strided_copy", ranks_fit_twice},
+    {op_slice, "strided_copy", ranks_fit},
+    {op_slice_grad, "one_pass", ranks_fit},
+    {op_split, "strided_copy", ranks_fit},
+    {op_concat, "strided_copy", ranks_fit},
+    {op_pad, "one_pass", ranks_fit},
+    {op_pad_grad, "repeats", ranks_fit_without_f8},
+};
+
+}  // namespace
+
+llvm::ArrayRef<CudaCandidate> move_candidates() { return candidates; }
 
 }  // namespace plimsoll

@@ -29,14 +29,4 @@ inline void* element_at(const TensorView& view, int64_t element) {
   return view.as<char>() + element * dtype_bytes(view.type.dtype);
 }
 
-namespace kernel {
-extern const CudaCandidate transpose_tiled, expand_strided_copy, tile_strided_copy, slice_strided_copy,
-    slice_grad_one_pass, split_strided_copy, concat_strided_copy, pad_one_pass, pad_grad_repeats;
-}
-
-inline constexpr const CudaCandidate* move_candidates[] = {
-    &kernel::transpose_tiled,     &kernel::expand_strided_copy, &kernel::tile_strided_copy,
-    &kernel::slice_strided_copy,  &kernel::slice_grad_one_pass, &kernel::split_strided_copy,
-    &kernel::concat_strided_copy, &kernel::pad_one_pass,        &kernel::pad_grad_repeats};
-
 }  // namespace plimsoll

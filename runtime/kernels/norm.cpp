@@ -67,23 +67,22 @@ int64_t group_norm_grad_workspace(const OpCall& call, llvm::ArrayRef<Type>, cons
   return 2 * shape.batch * shape.channels * float_bytes;
 }
 
+constexpr CudaCandidate candidates[] = {
+    {op_layer_norm, "rows", accepts_row_norm},
+    {op_layer_norm_grad, "rows", accepts_row_norm, row_norm_grad_workspace},
+    {op_rms_norm, "rows", accepts_row_norm},
+    {op_rms_norm_grad, "rows", accepts_row_norm, row_norm_grad_workspace},
+    {op_batch_norm, "channels", accepts_batch_norm, batch_norm_workspace},
+    {op_batch_norm_grad, "channels", accepts_batch_norm, batch_norm_grad_workspace},
+    {op_batch_norm_inference, "channels", accepts_batch_norm, batch_norm_inference_workspace},
+    {op_group_norm, "groups", accepts_group_norm},
+    {op_group_norm_grad, "groups", accepts_group_norm, group_norm_grad_workspace},
+    {op_lrn, "elements", one_float_type},
+    {op_lrn_grad, "elements", one_float_type},
+};
+
 }  // namespace
 
-namespace kernel {
-constexpr CudaCandidate layer_norm_rows{op_layer_norm, "rows", accepts_row_norm};
-constexpr CudaCandidate layer_norm_grad_rows{op_layer_norm_grad, "rows", accepts_row_norm, row_norm_grad_workspace};
-constexpr CudaCandidate rms_norm_rows{op_rms_norm, "rows", accepts_row_norm};
-constexpr CudaCandidate rms_norm_grad_rows{op_rms_norm_grad, "rows", accepts_row_norm, row_norm_grad_workspace};
-constexpr CudaCandidate batch_norm_channels{op_batch_norm, "channels", accepts_batch_norm, batch_norm_workspace};
-constexpr CudaCandidate batch_norm_grad_channels{op_batch_norm_grad, "channels", accepts_batch_norm,
-                                                 batch_norm_grad_workspace};
-constexpr CudaCandidate batch_norm_inference_channels{op_batch_norm_inference, "channels", accepts_batch_norm,
-                                                      batch_norm_inference_workspace};
-constexpr CudaCandidate group_norm_groups{op_group_norm, "groups", accepts_group_norm};
-constexpr CudaCandidate group_norm_grad_groups{op_group_norm_grad, "groups", accepts_group_norm,
-                                               group_norm_grad_workspace};
-constexpr CudaCandidate lrn_elements{op_lrn, "elements", one_float_type};
-constexpr CudaCandidate lrn_grad_elements{op_lrn_grad, "elements", one_float_type};
-}  // namespace kernel
+llvm::ArrayRef<CudaCandidate> norm_candidates() { return candidates; }
 
 }  // namespace plimsoll

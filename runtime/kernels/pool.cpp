@@ -20,15 +20,16 @@ int64_t max_pool_grad_workspace(const OpCall& call, llvm::ArrayRef<Type>, const 
   return call["x"].dtype == DType::U8 ? 0 : call["dy"].elements();
 }
 
+constexpr CudaCandidate candidates[] = {
+    {op_max_pool, "windows", accepts_pool},
+    {op_max_pool_with_indices, "windows", accepts_pool},
+    {op_max_pool_grad, "windows", accepts_max_pool_grad, max_pool_grad_workspace},
+    {op_average_pool, "windows", accepts_pool},
+    {op_average_pool_grad, "windows", accepts_pool},
+};
+
 }  // namespace
 
-namespace kernel {
-constexpr CudaCandidate max_pool_windows{op_max_pool, "windows", accepts_pool};
-constexpr CudaCandidate max_pool_with_indices_windows{op_max_pool_with_indices, "windows", accepts_pool};
-constexpr CudaCandidate max_pool_grad_windows{op_max_pool_grad, "windows", accepts_max_pool_grad,
-                                              max_pool_grad_workspace};
-constexpr CudaCandidate average_pool_windows{op_average_pool, "windows", accepts_pool};
-constexpr CudaCandidate average_pool_grad_windows{op_average_pool_grad, "windows", accepts_pool};
-}  // namespace kernel
+llvm::ArrayRef<CudaCandidate> pool_candidates() { return candidates; }
 
 }  // namespace plimsoll

@@ -27,13 +27,4 @@ PoolWindow<Int> pool_window(const Attrs& attrs, llvm::ArrayRef<int64_t> x, llvm:
   return window;
 }
 
-namespace kernel {
-extern const CudaCandidate max_pool_windows, max_pool_with_indices_windows, max_pool_grad_windows, average_pool_windows,
-    average_pool_grad_windows;
-}
-
-inline constexpr const CudaCandidate* pool_candidates[] = {
-    &kernel::max_pool_windows, &kernel::max_pool_with_indices_windows, &kernel::max_pool_grad_windows,
-    &kernel::average_pool_windows, &kernel::average_pool_grad_windows};
-
 }  // namespace plimsoll

@@ -50,20 +50,22 @@ int64_t squares_workspace(const OpCall& call, llvm::ArrayRef<Type>, const Device
   return parts * static_cast<int64_t>(sizeof(float));
 }
 
+constexpr CudaCandidate candidates[] = {
+    {op_reduce_sum, "two_stages", accepts_reduction, reduction_workspace},
+    {op_reduce_mean, "two_stages", accepts_reduction, reduction_workspace},
+    {op_reduce_max, "two_stages", accepts_reduction, reduction_workspace},
+    {op_reduce_min, "two_stages", accepts_reduction, reduction_workspace},
+    {op_reduce_prod, "two_stages", accepts_reduction, reduction_workspace},
+    {op_sum_squares, "two_stages", accepts_squares, squares_workspace},
+    {op_softmax, "rows", one_float_type},
+    {op_softmax_grad, "rows", one_float_type},
+    {op_log_softmax, "rows", one_float_type},
+    {op_log_softmax_grad, "rows", one_float_type},
+    {op_hardmax, "rows", one_float_type},
+};
+
 }  // namespace
 
-namespace kernel {
-constexpr CudaCandidate reduce_sum_two_stages{op_reduce_sum, "two_stages", accepts_reduction, reduction_workspace};
-constexpr CudaCandidate reduce_mean_two_stages{op_reduce_mean, "two_stages", accepts_reduction, reduction_workspace};
-constexpr CudaCandidate reduce_max_two_stages{op_reduce_max, "two_stages", accepts_reduction, reduction_workspace};
-constexpr CudaCandidate reduce_min_two_stages{op_reduce_min, "two_stages", accepts_reduction, reduction_workspace};
-constexpr CudaCandidate reduce_prod_two_stages{op_reduce_prod, "two_stages", accepts_reduction, reduction_workspace};
-constexpr CudaCandidate sum_squares_two_stages{op_sum_squares, "two_stages", accepts_squares, squares_workspace};
-constexpr CudaCandidate softmax_rows{op_softmax, "rows", one_float_type};
-constexpr CudaCandidate softmax_grad_rows{op_softmax_grad, "rows", one_float_type};
-constexpr CudaCandidate log_softmax_rows{op_log_softmax, "rows", one_float_type};
-constexpr CudaCandidate log_softmax_grad_rows{op_log_softmax_grad, "rows", one_float_type};
-constexpr CudaCandidate hardmax_rows{op_hardmax, "rows", one_float_type};
-}  // namespace kernel
+llvm::ArrayRef<CudaCandidate> reduce_candidates() { return candidates; }
 
 }  // namespace plimsoll

@@ -16,22 +16,4 @@ cuda::AlternatingShape row_sums(const Type& dy);
 // Operand 0 around the axis of a softmax.
 inline AxisSplit softmax_axis(const OpCall& call) { return {call.operand(0).shape, call.get_int("axis")}; }
 
-namespace kernel {
-extern const CudaCandidate reduce_sum_two_stages, reduce_mean_two_stages, reduce_max_two_stages, reduce_min_two_stages,
-    reduce_prod_two_stages, sum_squares_two_stages, softmax_rows, softmax_grad_rows, log_softmax_rows,
-    log_softmax_grad_rows, hardmax_rows;
-}
-
-inline constexpr const CudaCandidate* reduce_candidates[] = {&kernel::reduce_sum_two_stages,
-                                                             &kernel::reduce_mean_two_stages,
-                                                             &kernel::reduce_max_two_stages,
-                                                             &kernel::reduce_min_two_stages,
-                                                             &kernel::reduce_prod_two_stages,
-                                                             &kernel::sum_squares_two_stages,
-                                                             &kernel::softmax_rows,
-                                                             &kernel::softmax_grad_rows,
-                                                             &kernel::log_softmax_rows,
-                                                             &kernel::log_softmax_grad_rows,
-                                                             &kernel::hardmax_rows};
-
 }  // namespace plimsoll

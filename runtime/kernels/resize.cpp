@@ -49,11 +49,13 @@ int64_t resize_grad_workspace(const OpCall& call, llvm::ArrayRef<Type> results, 
   return workspace(call.attrs, results[0].shape, call["dy"].shape);
 }
 
+constexpr CudaCandidate candidates[] = {
+    {op_resize, "gather", accepts_resize, resize_workspace},
+    {op_resize_grad, "gather", accepts_resize, resize_grad_workspace},
+};
+
 }  // namespace
 
-namespace kernel {
-constexpr CudaCandidate resize_gather{op_resize, "gather", accepts_resize, resize_workspace};
-constexpr CudaCandidate resize_grad_gather{op_resize_grad, "gather", accepts_resize, resize_grad_workspace};
-}  // namespace kernel
+llvm::ArrayRef<CudaCandidate> resize_candidates() { return candidates; }
 
 }  // namespace plimsoll

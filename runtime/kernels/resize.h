@@ -7,10 +7,4 @@ namespace plimsoll {
 // Dimensions that change, outermost first. The gradient's scales are those of the forward op.
 llvm::SmallVector<size_t, 3> resized_axes(const Attrs& attrs, llvm::ArrayRef<int64_t> in, llvm::ArrayRef<int64_t> out);
 
-namespace kernel {
-extern const CudaCandidate resize_gather, resize_grad_gather;
-}
-
-inline constexpr const CudaCandidate* resize_candidates[] = {&kernel::resize_gather, &kernel::resize_grad_gather};
-
 }  // namespace plimsoll

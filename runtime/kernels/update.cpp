@@ -30,12 +30,14 @@ bool accepts_running_update(const OpCall& call, llvm::ArrayRef<Type>) {
   return call["running"].dtype == DType::F32 && call["batch"].dtype == DType::F32;
 }
 
+constexpr CudaCandidate candidates[] = {
+    {op_adamw, "fused", accepts_adamw},
+    {op_sgd, "fused", accepts_sgd},
+    {op_running_update, "fused", accepts_running_update},
+};
+
 }  // namespace
 
-namespace kernel {
-constexpr CudaCandidate adamw_fused{op_adamw, "fused", accepts_adamw};
-constexpr CudaCandidate sgd_fused{op_sgd, "fused", accepts_sgd};
-constexpr CudaCandidate running_update_fused{op_running_update, "fused", accepts_running_update};
-}  // namespace kernel
+llvm::ArrayRef<CudaCandidate> update_candidates() { return candidates; }
 
 }  // namespace plimsoll

@@ -108,9 +108,9 @@ TEST_SUITE("unit") {
         {"pads", pads}, {"strides", strides}, {"channels_last", int64_t{1}}, {"shape", kernel}, {"dtype", DType::F32}};
     const Type x(DType::BF16, {2, 32, 32, 3}), w(DType::BF16, {64, 7, 7, 3}), y(DType::BF16, {2, 16, 16, 64});
     CHECK(names_of(catalog, "conv", last, {x, w}) ==
-          "cudnn_folded cudnn_folded_2 cudnn_folded_3 " + cudnn_plans + "reference ");
+          "cudnn_space_to_depth cudnn_space_to_depth_2 cudnn_space_to_depth_3 " + cudnn_plans + "reference ");
     CHECK(names_of(catalog, "conv_dw", gradient, {x, y}) ==
-          "cudnn_folded cudnn_folded_2 cudnn_folded_3 " + cudnn_plans + "reference ");
+          "cudnn_space_to_depth cudnn_space_to_depth_2 cudnn_space_to_depth_3 " + cudnn_plans + "reference ");
     const Type wide_x(DType::BF16, {2, 32, 32, 8}), wide_w(DType::BF16, {64, 7, 7, 8}),
         odd_w(DType::BF16, {21, 7, 7, 3}), dot(DType::BF16, {64, 1, 1, 3});
     CHECK(names_of(catalog, "conv", last, {wide_x, wide_w}) == cudnn_plans + "reference ");
@@ -141,7 +141,7 @@ TEST_SUITE("unit") {
       return Attrs{
           {"dilations", Ints{dilation, dilation}}, {"pads", Ints{pad, pad, pad, pad}}, {"channels_last", int64_t{1}}};
     };
-    const std::string phases = "cudnn_phases cudnn_phases_2 cudnn_phases_3 ";
+    const std::string phases = "cudnn_space_to_batch cudnn_space_to_batch_2 cudnn_space_to_batch_3 ";
     Attrs of_x = attrs_of(12, 12), of_w = of_x, of_narrow_w = of_x;
     of_x.set("shape", Ints(x.shape.begin(), x.shape.end()));
     of_w.set("shape", Ints(w.shape.begin(), w.shape.end()));

@@ -78,14 +78,13 @@ Status launch_rotary(const CudaCall& k) {
 }
 
 constexpr CudaLauncher launchers[] = {
-    {kernel::attention_cudnn, launch_cudnn_attention, prepare_cudnn_attention},
-    {kernel::attention_grad_cudnn, launch_cudnn_attention_grad, prepare_cudnn_attention_grad},
-    {kernel::attention_grad_cudnn_ordered, launch_cudnn_attention_grad, prepare_cudnn_attention_grad_ordered},
-    {kernel::attention_flash, launch_attention},
-    {kernel::attention_grad_flash, launch_attention_grad},
-    {kernel::rotary_pairs, launch_rotary},
+    {op_attention, "cudnn", launch_cudnn_attention, prepare_cudnn_attention},
+    {op_attention_grad, "cudnn", launch_cudnn_attention_grad, prepare_cudnn_attention_grad},
+    {op_attention_grad, "cudnn_ordered", launch_cudnn_attention_grad, prepare_cudnn_attention_grad_ordered},
+    {op_attention, "flash", launch_attention},
+    {op_attention_grad, "flash", launch_attention_grad},
+    {op_rotary, "pairs", launch_rotary},
 };
-static_assert(launches_each(attention_candidates, launchers));
 
 }  // namespace
 

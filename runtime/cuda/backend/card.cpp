@@ -4,7 +4,6 @@
 #include "runtime/cuda/backend/launcher.h"
 #include "runtime/cuda/backend/libraries.h"
 #include "runtime/cuda/backend/process_memory.h"
-#include "runtime/kernels/matmul.h"
 
 #include <algorithm>
 #include <random>
@@ -151,7 +150,7 @@ Result<double> matmul_tflops_of(CudaLibraries& libraries, cudaStream_t stream, D
                             llvm::joinErrors(y.takeError(), w.takeError()));
   if (Status s = fill_random(*a, dtype)) return s;
   if (Status s = fill_random(*b, dtype)) return s;
-  const CudaLauncher& matmul = launcher_of(kernel::matmul_cublaslt);
+  const CudaLauncher& matmul = launcher_of(*find_cuda_kernel(op_matmul, "cublaslt")->candidate);
   Attrs attrs;
   const Type* types[] = {&type, &type};
   OpCall call(op_matmul, attrs, types);

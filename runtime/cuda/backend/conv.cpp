@@ -185,30 +185,29 @@ Status launch_space_to_batch(const CudaCall& k) {
 }
 
 template <ConvPass pass>
-constexpr CudaLauncher plain(const CudaCandidate& candidate) {
-  return {candidate, launch<pass>, prepare<pass>};
+constexpr CudaLauncher plain(const OpDef& op) {
+  return {op, "cudnn", launch<pass>, prepare<pass>};
 }
 template <ConvPass pass>
-constexpr CudaLauncher by_space_to_depth(const CudaCandidate& candidate) {
-  return {candidate, launch_space_to_depth<pass>, prepare_space_to_depth<pass>};
+constexpr CudaLauncher by_space_to_depth(const OpDef& op) {
+  return {op, "cudnn_space_to_depth", launch_space_to_depth<pass>, prepare_space_to_depth<pass>};
 }
 template <ConvPass pass>
-constexpr CudaLauncher by_space_to_batch(const CudaCandidate& candidate) {
-  return {candidate, launch_space_to_batch<pass>, prepare_space_to_batch<pass>};
+constexpr CudaLauncher by_space_to_batch(const OpDef& op) {
+  return {op, "cudnn_space_to_batch", launch_space_to_batch<pass>, prepare_space_to_batch<pass>};
 }
 
 constexpr CudaLauncher launchers[] = {
-    plain<ConvPass::Forward>(kernel::conv_cudnn),
-    plain<ConvPass::InputGradient>(kernel::conv_dx_cudnn),
-    plain<ConvPass::InputGradient>(kernel::conv_transpose_cudnn),
-    plain<ConvPass::WeightGradient>(kernel::conv_dw_cudnn),
-    by_space_to_depth<ConvPass::Forward>(kernel::conv_space_to_depth),
-    by_space_to_depth<ConvPass::WeightGradient>(kernel::conv_dw_space_to_depth),
-    by_space_to_batch<ConvPass::Forward>(kernel::conv_space_to_batch),
-    by_space_to_batch<ConvPass::InputGradient>(kernel::conv_dx_space_to_batch),
-    by_space_to_batch<ConvPass::WeightGradient>(kernel::conv_dw_space_to_batch),
+    plain<ConvPass::Forward>(op_conv),
+    plain<ConvPass::InputGradient>(op_conv_dx),
+    plain<ConvPass::InputGradient>(op_conv_transpose),
+    plain<ConvPass::WeightGradient>(op_conv_dw),
+    by_space_to_depth<ConvPass::Forward>(op_conv),
+    by_space_to_depth<ConvPass::WeightGradient>(op_conv_dw),
+    by_space_to_batch<ConvPass::Forward>(op_conv),
+    by_space_to_batch<ConvPass::InputGradient>(op_conv_dx),
+    by_space_to_batch<ConvPass::WeightGradient>(op_conv_dw),
 };
-static_assert(launches_each(conv_candidates, launchers));
 
 }  // namespace
 

@@ -132,36 +132,35 @@ Status launch_random_normal(const CudaCall& k) {
 }
 
 constexpr CudaLauncher launchers[] = {
-#define PLIMSOLL_ROW(kernel_name, map) {kernel::kernel_name, [](const CudaCall& k) { return map; }},
-#define PLIMSOLL_UNARY(op, Name, formula) PLIMSOLL_ROW(op##_vectors, map_unary(k, Unary::Name))
+#define PLIMSOLL_ROW(op, name, map) {op_##op, name, [](const CudaCall& k) { return map; }},
+#define PLIMSOLL_UNARY(op, Name, formula) PLIMSOLL_ROW(op, "vectors", map_unary(k, Unary::Name))
 #define PLIMSOLL_UNARY_WITH(op, Name, first, second, formula) \
-  PLIMSOLL_ROW(op##_vectors, map_unary(k, Unary::Name, k.call.get_float(#first), k.call.get_float(#second)))
-#define PLIMSOLL_UNARY_GRAD(op, Name, formula) PLIMSOLL_ROW(op##_vectors, map_grad(k, UnaryGrad::Name))
-#define PLIMSOLL_BINARY(op, Name, formula) PLIMSOLL_ROW(op##_broadcast, map_pair(k, Binary::Name))
+  PLIMSOLL_ROW(op, "vectors", map_unary(k, Unary::Name, k.call.get_float(#first), k.call.get_float(#second)))
+#define PLIMSOLL_UNARY_GRAD(op, Name, formula) PLIMSOLL_ROW(op, "vectors", map_grad(k, UnaryGrad::Name))
+#define PLIMSOLL_BINARY(op, Name, formula) PLIMSOLL_ROW(op, "broadcast", map_pair(k, Binary::Name))
 #include "kernels/elementwise.def"
 #undef PLIMSOLL_ROW
-    {kernel::bitwise_not_vectors, [](const CudaCall& k) { return map_unary(k, Unary::BitwiseNot); }},
-    {kernel::gelu_vectors, launch_gelu},
-    {kernel::gelu_grad_vectors, launch_gelu_grad},
-    {kernel::clip_vectors, launch_clip},
-    {kernel::cast_vectors, launch_cast, nullptr, casts_join, launch_casts},
-    {kernel::is_nan_vectors, launch_test<Test::IsNan>},
-    {kernel::is_inf_vectors, launch_is_inf},
-    {kernel::not_vectors, launch_test<Test::Not>},
-    {kernel::dropout_vectors, launch_dropout},
-    {kernel::random_uniform_vectors, launch_random_uniform},
-    {kernel::random_normal_vectors, launch_random_normal},
-    {kernel::mod_broadcast, launch_mod},
-    {kernel::bit_shift_broadcast, launch_shift},
-    {kernel::where_broadcast, launch_where},
-    {kernel::add_n_vectors, launch_add_n},
-    {kernel::copy_bytes, launch_copy},
-    {kernel::identity_bytes, launch_copy},
-    {kernel::reshape_bytes, launch_copy},
-    {kernel::to_host_copy_engine, launch_transfer},
-    {kernel::to_device_copy_engine, launch_transfer},
+    {op_bitwise_not, "vectors", [](const CudaCall& k) { return map_unary(k, Unary::BitwiseNot); }},
+    {op_gelu, "vectors", launch_gelu},
+    {op_gelu_grad, "vectors", launch_gelu_grad},
+    {op_clip, "vectors", launch_clip},
+    {op_cast, "vectors", launch_cast, nullptr, casts_join, launch_casts},
+    {op_is_nan, "vectors", launch_test<Test::IsNan>},
+    {op_is_inf, "vectors", launch_is_inf},
+    {op_not, "vectors", launch_test<Test::Not>},
+    {op_dropout, "vectors", launch_dropout},
+    {op_random_uniform, "vectors", launch_random_uniform},
+    {op_random_normal, "vectors", launch_random_normal},
+    {op_mod, "broadcast", launch_mod},
+    {op_bit_shift, "broadcast", launch_shift},
+    {op_where, "broadcast", launch_where},
+    {op_add_n, "vectors", launch_add_n},
+    {op_copy, "bytes", launch_copy},
+    {op_identity, "bytes", launch_copy},
+    {op_reshape, "bytes", launch_copy},
+    {op_to_host, "copy_engine", launch_transfer},
+    {op_to_device, "copy_engine", launch_transfer},
 };
-static_assert(launches_each(elementwise_candidates, launchers));
 
 }  // namespace
 

@@ -2,7 +2,7 @@
 #include "kernels/cuda/index/along_axis.h"
 #include "kernels/cuda/move/move.h"
 #include "runtime/cuda/backend/launcher.h"
-#include "runtime/kernels/index.h"
+#include "runtime/kernels/loop_nests.h"
 
 #include "llvm/ADT/STLExtras.h"
 
@@ -147,21 +147,20 @@ Status launch_arg(const CudaCall& k) {
 }
 
 constexpr CudaLauncher launchers[] = {
-    {kernel::gather_rows, launch_gather},
-    {kernel::gather_grad_sorted, launch_gather_grad},
-    {kernel::gather_elements_elements, launch_gather_elements},
-    {kernel::gather_nd_tuples, launch_gather_nd},
-    {kernel::one_hot_elements, launch_one_hot},
-    {kernel::scatter_elements_sorted, launch_scatter_elements},
-    {kernel::scatter_nd_sorted, launch_scatter_nd},
-    {kernel::cumsum_scan, launch_cumsum},
-    {kernel::triangular_elements, launch_triangular},
-    {kernel::reverse_sequence_elements, launch_reverse_sequence},
-    {kernel::top_k_repeated_search, launch_top_k},
-    {kernel::arg_max_search, launch_arg<cuda::Extreme::Largest>},
-    {kernel::arg_min_search, launch_arg<cuda::Extreme::Smallest>},
+    {op_gather, "rows", launch_gather},
+    {op_gather_grad, "sorted", launch_gather_grad},
+    {op_gather_elements, "elements", launch_gather_elements},
+    {op_gather_nd, "tuples", launch_gather_nd},
+    {op_one_hot, "elements", launch_one_hot},
+    {op_scatter_elements, "sorted", launch_scatter_elements},
+    {op_scatter_nd, "sorted", launch_scatter_nd},
+    {op_cumsum, "scan", launch_cumsum},
+    {op_triangular, "elements", launch_triangular},
+    {op_reverse_sequence, "elements", launch_reverse_sequence},
+    {op_top_k, "repeated_search", launch_top_k},
+    {op_arg_max, "search", launch_arg<cuda::Extreme::Largest>},
+    {op_arg_min, "search", launch_arg<cuda::Extreme::Smallest>},
 };
-static_assert(launches_each(index_candidates, launchers));
 
 }  // namespace
 

@@ -58,23 +58,13 @@ struct CudaLauncher {
   using JoinsFn = bool (*)(const CudaCall& first, const CudaCall& next);
   using LaunchGroupFn = Status (*)(llvm::ArrayRef<CudaCall> calls);
 
-  const CudaCandidate& candidate;
+  const OpDef& op;
+  llvm::StringLiteral name;  // of the candidate
   LaunchFn launch;
   PrepareFn prepare = nullptr;
   JoinsFn joins = nullptr;  // with launch_group: calls that all join the first of them
   LaunchGroupFn launch_group = nullptr;
 };
-
-// Has every candidate of a family one launcher?
-template <size_t candidates, size_t launchers>
-constexpr bool launches_each(const CudaCandidate* const (&family)[candidates], const CudaLauncher (&rows)[launchers]) {
-  for (const CudaCandidate* candidate : family) {
-    int found = 0;
-    for (const CudaLauncher& row : rows) found += &row.candidate == candidate;
-    if (found != 1) return false;
-  }
-  return candidates == launchers;
-}
 
 // The families of runtime/kernels, one file each.
 llvm::ArrayRef<CudaLauncher> attention_launchers();
@@ -90,6 +80,7 @@ llvm::ArrayRef<CudaLauncher> reduce_launchers();
 llvm::ArrayRef<CudaLauncher> resize_launchers();
 llvm::ArrayRef<CudaLauncher> update_launchers();
 
+// The first call ends the program when a candidate has no launcher.
 const CudaLauncher& launcher_of(const CudaCandidate& candidate);
 
 // Which op of what shape a kernel refused.

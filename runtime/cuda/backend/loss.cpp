@@ -49,12 +49,11 @@ Status launch_nll_loss_grad(const CudaCall& k) {
 }
 
 constexpr CudaLauncher launchers[] = {
-    {kernel::cross_entropy_rows, launch_cross_entropy},
-    {kernel::cross_entropy_grad_rows, launch_cross_entropy_grad},
-    {kernel::nll_loss_rows, launch_nll_loss},
-    {kernel::nll_loss_grad_elements, launch_nll_loss_grad},
+    {op_cross_entropy, "rows", launch_cross_entropy},
+    {op_cross_entropy_grad, "rows", launch_cross_entropy_grad},
+    {op_nll_loss, "rows", launch_nll_loss},
+    {op_nll_loss_grad, "elements", launch_nll_loss_grad},
 };
-static_assert(launches_each(loss_candidates, launchers));
 
 }  // namespace
 

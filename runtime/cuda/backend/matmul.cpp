@@ -122,14 +122,13 @@ Status launch_linear_dw(const CudaCall& k) {
 }
 
 constexpr CudaLauncher launchers[] = {
-    {kernel::matmul_cublaslt, launch_matmul, prepare_matmul},
-    {kernel::linear_cublaslt, launch_linear, prepare_linear},
-    {kernel::linear_gelu_grad_dgelu, launch_dgelu, prepare_dgelu},
-    {kernel::linear_gelu_grad_cublaslt, launch_before_gelu_grad, prepare_before_gelu_grad},
-    {kernel::linear_dw_cublaslt, launch_linear_dw, prepare_linear_dw},
-    {kernel::linear_dw_bgrad, launch_bgrad, prepare_bgrad},
+    {op_matmul, "cublaslt", launch_matmul, prepare_matmul},
+    {op_linear, "cublaslt", launch_linear, prepare_linear},
+    {op_linear_gelu_grad, "cublaslt_dgelu", launch_dgelu, prepare_dgelu},
+    {op_linear_gelu_grad, "cublaslt", launch_before_gelu_grad, prepare_before_gelu_grad},
+    {op_linear_dw, "cublaslt", launch_linear_dw, prepare_linear_dw},
+    {op_linear_dw, "cublaslt_bgrad", launch_bgrad, prepare_bgrad},
 };
-static_assert(launches_each(matmul_candidates, launchers));
 
 }  // namespace
 

@@ -71,17 +71,16 @@ Status launch_pad_grad(const CudaCall& k) {
 }
 
 constexpr CudaLauncher launchers[] = {
-    {kernel::transpose_tiled, launch_copy<transpose_copy>},
-    {kernel::expand_strided_copy, launch_copy<expand_copy>},
-    {kernel::tile_strided_copy, launch_copy<tile_copy>},
-    {kernel::slice_strided_copy, launch_copy<slice_copy>},
-    {kernel::slice_grad_one_pass, launch_slice_grad},
-    {kernel::split_strided_copy, launch_copies<split_copies>},
-    {kernel::concat_strided_copy, launch_copies<concat_copies>},
-    {kernel::pad_one_pass, launch_pad},
-    {kernel::pad_grad_repeats, launch_pad_grad},
+    {op_transpose, "tiled", launch_copy<transpose_copy>},
+    {op_expand, "strided_copy", launch_copy<expand_copy>},
+    {op_tile, "strided_copy", launch_copy<tile_copy>},
+    {op_slice, "strided_copy", launch_copy<slice_copy>},
+    {op_slice_grad, "one_pass", launch_slice_grad},
+    {op_split, "strided_copy", launch_copies<split_copies>},
+    {op_concat, "strided_copy", launch_copies<concat_copies>},
+    {op_pad, "one_pass", launch_pad},
+    {op_pad_grad, "repeats", launch_pad_grad},
 };
-static_assert(launches_each(move_candidates, launchers));
 
 }  // namespace
 

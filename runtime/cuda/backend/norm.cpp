@@ -174,19 +174,18 @@ Status launch_lrn_grad(const CudaCall& k) {
 }
 
 constexpr CudaLauncher launchers[] = {
-    {kernel::layer_norm_rows, launch_layer_norm},
-    {kernel::layer_norm_grad_rows, launch_layer_norm_grad},
-    {kernel::rms_norm_rows, launch_rms_norm},
-    {kernel::rms_norm_grad_rows, launch_rms_norm_grad},
-    {kernel::batch_norm_channels, launch_batch_norm},
-    {kernel::batch_norm_grad_channels, launch_batch_norm_grad},
-    {kernel::batch_norm_inference_channels, launch_batch_norm_inference},
-    {kernel::group_norm_groups, launch_group_norm},
-    {kernel::group_norm_grad_groups, launch_group_norm_grad},
-    {kernel::lrn_elements, launch_lrn},
-    {kernel::lrn_grad_elements, launch_lrn_grad},
+    {op_layer_norm, "rows", launch_layer_norm},
+    {op_layer_norm_grad, "rows", launch_layer_norm_grad},
+    {op_rms_norm, "rows", launch_rms_norm},
+    {op_rms_norm_grad, "rows", launch_rms_norm_grad},
+    {op_batch_norm, "channels", launch_batch_norm},
+    {op_batch_norm_grad, "channels", launch_batch_norm_grad},
+    {op_batch_norm_inference, "channels", launch_batch_norm_inference},
+    {op_group_norm, "groups", launch_group_norm},
+    {op_group_norm_grad, "groups", launch_group_norm_grad},
+    {op_lrn, "elements", launch_lrn},
+    {op_lrn_grad, "elements", launch_lrn_grad},
 };
-static_assert(launches_each(norm_candidates, launchers));
 
 }  // namespace
 

@@ -49,13 +49,12 @@ Status launch_average_pool_grad(const CudaCall& k) {
 }
 
 constexpr CudaLauncher launchers[] = {
-    {kernel::max_pool_windows, launch_max_pool},
-    {kernel::max_pool_with_indices_windows, launch_max_pool_with_indices},
-    {kernel::max_pool_grad_windows, launch_max_pool_grad},
-    {kernel::average_pool_windows, launch_average_pool},
-    {kernel::average_pool_grad_windows, launch_average_pool_grad},
+    {op_max_pool, "windows", launch_max_pool},
+    {op_max_pool_with_indices, "windows", launch_max_pool_with_indices},
+    {op_max_pool_grad, "windows", launch_max_pool_grad},
+    {op_average_pool, "windows", launch_average_pool},
+    {op_average_pool_grad, "windows", launch_average_pool_grad},
 };
-static_assert(launches_each(pool_candidates, launchers));
 
 }  // namespace
 

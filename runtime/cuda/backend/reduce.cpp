@@ -55,19 +55,18 @@ Status launch_hardmax(const CudaCall& k) {
 }
 
 constexpr CudaLauncher launchers[] = {
-    {kernel::reduce_sum_two_stages, launch_reduction<cuda::Reduction::Sum>},
-    {kernel::reduce_mean_two_stages, launch_reduction<cuda::Reduction::Mean>},
-    {kernel::reduce_max_two_stages, launch_reduction<cuda::Reduction::Max>},
-    {kernel::reduce_min_two_stages, launch_reduction<cuda::Reduction::Min>},
-    {kernel::reduce_prod_two_stages, launch_reduction<cuda::Reduction::Product>},
-    {kernel::sum_squares_two_stages, launch_sum_squares},
-    {kernel::softmax_rows, launch_softmax<cuda::SoftmaxKind::Plain>},
-    {kernel::softmax_grad_rows, launch_softmax_grad<cuda::SoftmaxKind::Plain>},
-    {kernel::log_softmax_rows, launch_softmax<cuda::SoftmaxKind::Log>},
-    {kernel::log_softmax_grad_rows, launch_softmax_grad<cuda::SoftmaxKind::Log>},
-    {kernel::hardmax_rows, launch_hardmax},
+    {op_reduce_sum, "two_stages", launch_reduction<cuda::Reduction::Sum>},
+    {op_reduce_mean, "two_stages", launch_reduction<cuda::Reduction::Mean>},
+    {op_reduce_max, "two_stages", launch_reduction<cuda::Reduction::Max>},
+    {op_reduce_min, "two_stages", launch_reduction<cuda::Reduction::Min>},
+    {op_reduce_prod, "two_stages", launch_reduction<cuda::Reduction::Product>},
+    {op_sum_squares, "two_stages", launch_sum_squares},
+    {op_softmax, "rows", launch_softmax<cuda::SoftmaxKind::Plain>},
+    {op_softmax_grad, "rows", launch_softmax_grad<cuda::SoftmaxKind::Plain>},
+    {op_log_softmax, "rows", launch_softmax<cuda::SoftmaxKind::Log>},
+    {op_log_softmax_grad, "rows", launch_softmax_grad<cuda::SoftmaxKind::Log>},
+    {op_hardmax, "rows", launch_hardmax},
 };
-static_assert(launches_each(reduce_candidates, launchers));
 
 }  // namespace
 

@@ -64,10 +64,9 @@ Status launch_resize_grad(const CudaCall& k) {
 }
 
 constexpr CudaLauncher launchers[] = {
-    {kernel::resize_gather, launch_resize},
-    {kernel::resize_grad_gather, launch_resize_grad},
+    {op_resize, "gather", launch_resize},
+    {op_resize_grad, "gather", launch_resize_grad},
 };
-static_assert(launches_each(resize_candidates, launchers));
 
 }  // namespace
 

@@ -97,11 +97,10 @@ Status launch_one(const CudaCall& k) {
 }
 
 constexpr CudaLauncher launchers[] = {
-    {kernel::adamw_fused, launch_one<launch_adamw>, nullptr, adamw_joins, launch_adamw},
-    {kernel::sgd_fused, launch_one<launch_sgd>, nullptr, sgd_joins, launch_sgd},
-    {kernel::running_update_fused, launch_one<launch_running_update>, nullptr, always_joins, launch_running_update},
+    {op_adamw, "fused", launch_one<launch_adamw>, nullptr, adamw_joins, launch_adamw},
+    {op_sgd, "fused", launch_one<launch_sgd>, nullptr, sgd_joins, launch_sgd},
+    {op_running_update, "fused", launch_one<launch_running_update>, nullptr, always_joins, launch_running_update},
 };
-static_assert(launches_each(update_candidates, launchers));
 
 }  // namespace
 
