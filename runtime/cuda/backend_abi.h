@@ -12,6 +12,15 @@ struct CudaOutcome {
   bool failed = false;
   Fault fault = Fault::System;
   std::string message;
+
+  CudaOutcome() = default;
+  CudaOutcome(Status status) {
+    if (!status) return;
+    const Diag diag = take_diag(std::move(status));
+    failed = true;
+    fault = diag.fault();
+    message = diag.text();
+  }
 };
 
 inline Status to_status(CudaOutcome outcome) {

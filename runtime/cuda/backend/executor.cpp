@@ -32,80 +32,70 @@ struct Function {
   cudaGraphExec_t graph = nullptr;
 };
 
-class StepRunner {
+class Backend : public CudaBackend {
  public:
-  explicit StepRunner(const Plan& plan, const ExecutorOptions& options) : plan_(plan), options_(options) {}
-
-  ~StepRunner() {
-    cudaDeviceSynchronize();
+  ~Backend() override {
+    if (plan_) cudaDeviceSynchronize();
     for (Function& function : functions_)
       if (function.graph) cudaGraphExecDestroy(function.graph);
   }
 
-  Status prepare() {
+  CudaOutcome prepare(const Plan& plan, const ExecutorOptions& options) override {
+    plan_ = &plan;
+    options_ = options;
     if (Status s = find_card()) return s;
-    if (Status s = libraries_.create(plan_.training.precision == "tf32")) return s;
+    if (Status s = libraries_.create(plan_->training.precision == "tf32")) return s;
     if (Status s = stream_.create()) return s;
     if (Status s = channels_.create()) return s;
     if (Status s = allocate()) return s;
     auto at = [&](SlotId slot) { return view(slot).data; };
-    if (Status s = inputs_.create(plan_, at)) return s;
-    functions_.resize(plan_.functions.size());
+    if (Status s = inputs_.create(*plan_, at)) return s;
+    functions_.resize(plan_->functions.size());
     for (size_t f = 0; f < functions_.size(); ++f) {
       if (Status s = prepare_function(f)) return s;
-      if (Status s = functions_[f].outputs.create(plan_, f, at)) return s;
+      if (Status s = functions_[f].outputs.create(*plan_, f, at)) return s;
     }
     if (Status s = allocate_reference_staging()) return s;
     return warm_up();
   }
 
-  Status upload(SlotId slot, const void* from) {
-    if (Status s = settle()) return s;
-    TensorView to = view(slot);
-    // Not by cudaMemcpy: it may come back before a small copy has arrived, and no stream of ours waits for the default
-    // stream.
-    if (Status s = cuda_status(
-            cudaMemcpyAsync(to.data, from, static_cast<size_t>(to.type.bytes()), cudaMemcpyDefault, stream_),
-            name_of(slot)))
-      return s;
-    return cuda_status(cudaStreamSynchronize(stream_), name_of(slot));
-  }
+  CudaOutcome upload(SlotId slot, const void* from) override { return write(slot, from); }
 
-  Status download(SlotId slot, void* to) {
+  CudaOutcome download(SlotId slot, void* to) override {
     if (Status s = settle()) return s;
     TensorView from = view(slot);
     return cuda_status(cudaMemcpy(to, from.data, static_cast<size_t>(from.type.bytes()), cudaMemcpyDefault),
                        name_of(slot));
   }
 
-  Status next_inputs(llvm::ArrayRef<TensorView>& inputs) { return inputs_.next(inputs); }
+  CudaOutcome next_inputs(llvm::ArrayRef<TensorView>& inputs) override { return inputs_.next(inputs); }
 
-  Status start(size_t f, int64_t run) {
+  CudaOutcome start(size_t f, int64_t run) override {
     if (f == 0)
       if (Status s = inputs_.send(stream_)) return s;
     if (functions_[f].graph) {
-      if (Status s = cuda_status(cudaGraphLaunch(functions_[f].graph, stream_), plan_.functions[f].name)) return s;
+      if (Status s = cuda_status(cudaGraphLaunch(functions_[f].graph, stream_), plan_->functions[f].name)) return s;
     } else if (Status s = launch_singly(f)) {
       return s;
     }
     return functions_[f].outputs.record(run, stream_);
   }
 
-  Status start_slowly(size_t f) { return f == 0 ? inputs_.send(stream_) : Status::success(); }
+  CudaOutcome start_slowly(size_t f) override { return f == 0 ? inputs_.send(stream_) : Status::success(); }
 
-  Status run_instruction(size_t f, int32_t instruction) {
+  CudaOutcome run_instruction(size_t f, int32_t instruction) override {
     if (Status s = launch(f, static_cast<size_t>(instruction))) return s;
     return settle();
   }
 
-  Status finish_slowly(size_t f, int64_t run) { return functions_[f].outputs.record(run, stream_); }
+  CudaOutcome finish_slowly(size_t f, int64_t run) override { return functions_[f].outputs.record(run, stream_); }
 
-  Status outputs(size_t f, int64_t run, llvm::ArrayRef<double>& values) {
+  CudaOutcome outputs(size_t f, int64_t run, llvm::ArrayRef<double>& values) override {
     if (Status s = functions_[f].outputs.wait(run, values)) return s;
     return reference_failure();
   }
 
-  Status measure(size_t f, std::vector<double>& microseconds) {
+  CudaOutcome measure(size_t f, std::vector<double>& microseconds) override {
     std::vector<CudaEvent> events(functions_[f].steps.size() + 1);
     for (CudaEvent& event : events)
       if (Status s = event.create(true)) return s;
@@ -126,24 +116,48 @@ class StepRunner {
     return Status::success();
   }
 
-  Status memory_use(MemoryUse& use) {
-    for (const Arena& arena : plan_.arenas)
+  CudaOutcome memory_use(MemoryUse& use) override {
+    for (const Arena& arena : plan_->arenas)
       if (arena.space == MemorySpace::Device) use.arena_bytes += arena.bytes;
     use.process_bytes = process_memory_.bytes(use.source);
-    use.other_bytes = use.process_bytes > 0 ? use.process_bytes - use.arena_bytes : plan_.device.reserve_bytes();
-    return Status::success();
+    use.other_bytes = use.process_bytes > 0 ? use.process_bytes - use.arena_bytes : plan_->device.reserve_bytes();
+    return {};
+  }
+
+  CudaOutcome identify_card(CudaCard& card) override { return plimsoll::identify_card(card); }
+  CudaOutcome measure_card(CudaCard& card) override { return plimsoll::measure_card(card); }
+  CudaOutcome describe_card_to_cudnn(std::string& description) override {
+    Result<std::string> described = plimsoll::describe_card_to_cudnn();
+    if (!described) return Status(described.takeError());
+    description = std::move(*described);
+    return {};
+  }
+  CudaOutcome cudnn_workspaces(const Plan& plan, llvm::StringRef description, std::vector<int64_t>& bytes) override {
+    return plimsoll::cudnn_workspaces(plan, description, bytes);
   }
 
  private:
+  Status write(SlotId slot, const void* from) {
+    if (Status s = settle()) return s;
+    TensorView to = view(slot);
+    // Not by cudaMemcpy: it may come back before a small copy has arrived, and no stream of ours waits for the default
+    // stream.
+    if (Status s = cuda_status(
+            cudaMemcpyAsync(to.data, from, static_cast<size_t>(to.type.bytes()), cudaMemcpyDefault, stream_),
+            name_of(slot)))
+      return s;
+    return cuda_status(cudaStreamSynchronize(stream_), name_of(slot));
+  }
+
   Status find_card() {
     int count = 0;
     if (cudaGetDeviceCount(&count) != cudaSuccess || count == 0)
-      return system_error("no NVIDIA card here; the plan is for " + plan_.device.name);
+      return system_error("no NVIDIA card here; the plan is for " + plan_->device.name);
     return cuda_status(cudaSetDevice(0), "card 0");
   }
 
   Status allocate() {
-    for (const Arena& arena : plan_.arenas) {
+    for (const Arena& arena : plan_->arenas) {
       const bool device = arena.space == MemorySpace::Device;
       std::string what = (space_name(arena.space) + " arena").str();
       Result<CudaMemory> memory =
@@ -154,28 +168,28 @@ class StepRunner {
     return Status::success();
   }
 
-  TensorView view(SlotId id) const { return view_in(arenas_, plan_, id); }
+  TensorView view(SlotId id) const { return view_in(arenas_, *plan_, id); }
 
-  const std::string& name_of(SlotId slot) const { return plan_.slots[static_cast<size_t>(slot)].name; }
+  const std::string& name_of(SlotId slot) const { return plan_->slots[static_cast<size_t>(slot)].name; }
 
   Status prepare_function(size_t f) {
-    for (const Instruction& instruction : plan_.functions[f].instructions) {
+    for (const Instruction& instruction : plan_->functions[f].instructions) {
       Step& step = functions_[f].steps.emplace_back();
       if (Status s = prepare_step(instruction, step)) return in_context(name_of(instruction.results[0]), std::move(s));
     }
-    if (Status s = functions_[f].copies.create(plan_.functions[f])) return s;
+    if (Status s = functions_[f].copies.create(plan_->functions[f])) return s;
     llvm::ArrayRef<Step> steps = functions_[f].steps;
     for (size_t at = 0; at < steps.size(); at += functions_[f].joined.back()) {
       size_t apart = at + 1;
       while (apart < steps.size() && !functions_[f].copies.is_wait_at(apart)) ++apart;
       functions_[f].joined.push_back(count_joined(steps.slice(at, apart - at)));
     }
-    if (options_.poison) functions_[f].last_uses = find_deaths(plan_, f);
+    if (options_.poison) functions_[f].last_uses = find_deaths(*plan_, f);
     return Status::success();
   }
 
   Status prepare_step(const Instruction& instruction, Step& step) {
-    Result<PlannedStep> planned = plan_step(plan_, instruction, [&](SlotId slot) { return view(slot); });
+    Result<PlannedStep> planned = plan_step(*plan_, instruction, [&](SlotId slot) { return view(slot); });
     if (!planned) return planned.takeError();
     static_cast<PlannedStep&>(step) = std::move(*planned);
     step.name = name_of(instruction.results[0]);
@@ -217,8 +231,8 @@ class StepRunner {
     }
     reference_.idle = false;
     if (Status s = clear()) return s;
-    for (const PlanConstant& constant : plan_.constants)
-      if (Status s = upload(constant.slot, constant.value->data())) return s;
+    for (const PlanConstant& constant : plan_->constants)
+      if (Status s = write(constant.slot, constant.value->data())) return s;
     return Status::success();
   }
 
@@ -231,7 +245,7 @@ class StepRunner {
   }
 
   Status capture(size_t f) {
-    const std::string& name = plan_.functions[f].name;
+    const std::string& name = plan_->functions[f].name;
     if (Status s = cuda_status(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal), name)) return s;
     Status launched = launch_joined(f);
     cudaGraph_t graph = nullptr;
@@ -275,7 +289,7 @@ class StepRunner {
   // All ones is a NaN in every float dtype, and far out of range as an index.
   void poison(llvm::ArrayRef<SlotId> slots) {
     for (SlotId slot : slots)
-      cudaMemsetAsync(view(slot).data, 0xff, static_cast<size_t>(plan_.slots[static_cast<size_t>(slot)].bytes),
+      cudaMemsetAsync(view(slot).data, 0xff, static_cast<size_t>(plan_->slots[static_cast<size_t>(slot)].bytes),
                       stream_);
   }
 
@@ -290,7 +304,7 @@ class StepRunner {
     return model_error(std::exchange(reference_.failure, ""));
   }
 
-  const Plan& plan_;
+  const Plan* plan_ = nullptr;  // set by prepare()
   ExecutorOptions options_;
   ProcessMemory process_memory_;  // first: it looks at the card before anything is on it
   CudaLibraries libraries_;
@@ -302,54 +316,6 @@ class StepRunner {
   int64_t reference_bytes_ = 0;
   InputStaging inputs_;
   std::vector<Function> functions_;
-};
-
-CudaOutcome to_outcome(Status status) {
-  if (!status) return {};
-  Diag diag = take_diag(std::move(status));
-  return {true, diag.fault(), diag.text()};
-}
-
-class Backend : public CudaBackend {
- public:
-  CudaOutcome prepare(const Plan& plan, const ExecutorOptions& options) override {
-    runner_ = std::make_unique<StepRunner>(plan, options);
-    return to_outcome(runner_->prepare());
-  }
-  CudaOutcome upload(SlotId slot, const void* from) override { return to_outcome(runner_->upload(slot, from)); }
-  CudaOutcome download(SlotId slot, void* to) override { return to_outcome(runner_->download(slot, to)); }
-  CudaOutcome next_inputs(llvm::ArrayRef<TensorView>& inputs) override {
-    return to_outcome(runner_->next_inputs(inputs));
-  }
-  CudaOutcome start(size_t function, int64_t run) override { return to_outcome(runner_->start(function, run)); }
-  CudaOutcome start_slowly(size_t function) override { return to_outcome(runner_->start_slowly(function)); }
-  CudaOutcome run_instruction(size_t function, int32_t instruction) override {
-    return to_outcome(runner_->run_instruction(function, instruction));
-  }
-  CudaOutcome finish_slowly(size_t function, int64_t run) override {
-    return to_outcome(runner_->finish_slowly(function, run));
-  }
-  CudaOutcome outputs(size_t function, int64_t run, llvm::ArrayRef<double>& values) override {
-    return to_outcome(runner_->outputs(function, run, values));
-  }
-  CudaOutcome measure(size_t function, std::vector<double>& microseconds) override {
-    return to_outcome(runner_->measure(function, microseconds));
-  }
-  CudaOutcome memory_use(MemoryUse& use) override { return to_outcome(runner_->memory_use(use)); }
-  CudaOutcome identify_card(CudaCard& card) override { return to_outcome(plimsoll::identify_card(card)); }
-  CudaOutcome measure_card(CudaCard& card) override { return to_outcome(plimsoll::measure_card(card)); }
-  CudaOutcome describe_card_to_cudnn(std::string& description) override {
-    Result<std::string> described = plimsoll::describe_card_to_cudnn();
-    if (!described) return to_outcome(described.takeError());
-    description = std::move(*described);
-    return {};
-  }
-  CudaOutcome cudnn_workspaces(const Plan& plan, llvm::StringRef description, std::vector<int64_t>& bytes) override {
-    return to_outcome(plimsoll::cudnn_workspaces(plan, description, bytes));
-  }
-
- private:
-  std::unique_ptr<StepRunner> runner_;
 };
 
 }  // namespace
