@@ -10,6 +10,13 @@ namespace plimsoll {
 
 inline constexpr int max_rank = 12;
 
+// A tensor around one of its axes.
+struct AxisShape {
+  int64_t outer = 1, length = 1, inner = 1;
+
+  constexpr int64_t rows() const { return outer * inner; }
+};
+
 // Sizes and, for each of N tensors, strides (in elements; 0 repeats, negative runs backwards), outermost
 // first.
 template <int N>

@@ -17,7 +17,7 @@ bool with_indices(const CpuCall& k, Body body) {
 bool accepts_gather(const OpCall& call, llvm::ArrayRef<Type>) { return is_label(call["indices"].dtype); }
 
 Status launch_gather(const CpuCall& k) {
-  const AxisSplit x(k.in_shape("x"), k.call.get_int("axis"));
+  const AxisShape x = split_axis(k.in_shape("x"), k.call.get_int("axis"));
   const int64_t count = k.call["indices"].elements(), bytes = x.inner * k.element_bytes();
   auto pick = [&](const auto* indices) {
     return cpu::gather_rows(k.out("y"), k.in("x"), indices, x.outer, x.length, count, bytes);
@@ -30,7 +30,7 @@ bool accepts_gather_grad(const OpCall& call, llvm::ArrayRef<Type> results) {
 }
 
 Status launch_gather_grad(const CpuCall& k) {
-  const AxisSplit dx(k.out_shape("dx"), k.call.get_int("axis"));
+  const AxisShape dx = split_axis(k.out_shape("dx"), k.call.get_int("axis"));
   const int64_t count = k.call["indices"].elements();
   auto add = [&](const auto* indices) {
     return cpu::gather_rows_grad(k.out<float>("dx"), k.in<float>("dy"), k.in<float>("addend"), indices, dx.outer,

@@ -5,10 +5,8 @@
 namespace plimsoll {
 namespace {
 
-cpu::CrossEntropyShape rows_of(const OpCall& call) {
-  const AxisSplit split(call["logits"].shape, 1);
-  return {split.outer, split.length, split.inner};
-}
+// [outer, classes, inner]
+AxisShape logits_of(const OpCall& call) { return split_axis(call["logits"].shape, 1); }
 
 cpu::CrossEntropyOptions options_of(const CpuCall& k) {
   return {.class_weights = k.in<float>("class_weights"),
@@ -28,14 +26,14 @@ int64_t cross_entropy_workspace(const OpCall& call, llvm::ArrayRef<Type>) {
 
 template <typename Label>
 Status cross_entropy(const CpuCall& k) {
-  const cpu::CrossEntropyShape shape = rows_of(k.call);
+  const AxisShape shape = logits_of(k.call);
   auto* losses = k.scratch<double>();
   int64_t bad_row;
   const double weight = cpu::cross_entropy_rows(shape, options_of(k), k.in<float>("logits"), k.in<Label>("labels"),
                                                 losses, k.out<float>("lse"), &bad_row);
   if (bad_row >= 0)
     return model_error("label " + llvm::Twine(static_cast<int64_t>(k.in<Label>("labels")[bad_row])) + " at position " +
-                       llvm::Twine(bad_row) + " names none of the " + llvm::Twine(shape.classes) + " classes");
+                       llvm::Twine(bad_row) + " names none of the " + llvm::Twine(shape.length) + " classes");
   *k.out<float>("weight") = static_cast<float>(weight);
   auto* loss = k.out<float>("loss");
   if (reduction_of(k.call) == LossReduction::None) {
@@ -56,7 +54,7 @@ template <typename Label>
 void cross_entropy_grad(const CpuCall& k) {
   const double divisor = reduction_of(k.call) == LossReduction::Mean ? *k.in<float>("weight") : 1.0;
   const int64_t dloss_step = reduction_of(k.call) == LossReduction::None ? 1 : 0;
-  cpu::cross_entropy_grad(rows_of(k.call), options_of(k), k.out<float>("dlogits"), k.in<float>("logits"),
+  cpu::cross_entropy_grad(logits_of(k.call), options_of(k), k.out<float>("dlogits"), k.in<float>("logits"),
                           k.in<Label>("labels"), k.in<float>("lse"), k.in<float>("dloss"), dloss_step, divisor);
 }
 

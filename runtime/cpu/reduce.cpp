@@ -38,20 +38,15 @@ Status launch_sum_squares(const CpuCall& k) {
   return Status::success();
 }
 
-cpu::SoftmaxShape softmax_shape(const CpuCall& k) {
-  const AxisSplit split = softmax_axis(k.call);
-  return {split.outer, split.length, split.inner};
-}
-
 template <cpu::SoftmaxKind kind>
 Status launch_softmax(const CpuCall& k) {
-  cpu::softmax(kind, softmax_shape(k), k.out<float>("y"), k.in<float>("x"));
+  cpu::softmax(kind, softmax_axis(k.call), k.out<float>("y"), k.in<float>("x"));
   return Status::success();
 }
 
 template <cpu::SoftmaxKind kind>
 Status launch_softmax_grad(const CpuCall& k) {
-  cpu::softmax_grad(kind, softmax_shape(k), k.out<float>("dx"), k.in<float>("y"), k.in<float>("dy"));
+  cpu::softmax_grad(kind, softmax_axis(k.call), k.out<float>("dx"), k.in<float>("y"), k.in<float>("dy"));
   return Status::success();
 }
 

@@ -110,7 +110,7 @@ Status launch(const CpuCall& k) {
     const int64_t pass = forward ? done : count - 1 - done;
     auto* buffer = reinterpret_cast<float*>(buffers + done % 2 * buffer_bytes(shapes));
     float* to = done + 1 == count ? k.out<float>(0) : buffer;
-    const AxisSplit split(shapes[pass], static_cast<int64_t>(axes[pass]));
+    const AxisShape split = split_axis(shapes[pass], static_cast<int64_t>(axes[pass]));
     if (forward)
       cpu::resample_axis(passes[pass], split.outer, split.inner, to, from);
     else

@@ -8,8 +8,6 @@ namespace {
 
 bool is_widened(DType dtype) { return dtype == DType::BF16 || dtype == DType::F16; }
 
-cpu::Element element_of(DType dtype) { return dtype == DType::BF16 ? cpu::Element::BF16 : cpu::Element::F16; }
-
 Type widened(const Type& type) { return is_widened(type.dtype) ? Type(DType::F32, type.shape) : type; }
 
 int64_t copy_bytes_of(const Type& type) {
@@ -55,14 +53,14 @@ Status launch_widened(const CpuKernel& kernel, const CpuCall& k) {
   for (const TensorView& operand : k.operands) {
     operands.push_back(copies.view_for(operand));
     if (operands.back().data != operand.data)
-      cpu::cast_elements(operands.back().data, cpu::Element::F32, operand.data, element_of(operand.type.dtype),
+      cpu::cast_elements(operands.back().data, Scalar::F32, operand.data, scalar_of(operand.type.dtype),
                          operand.elements());
   }
   for (const TensorView& result : k.results) results.push_back(copies.view_for(result));
   if (Status s = kernel.launch({{call, operands, results, copies.rest()}, k.prepared})) return s;
   for (size_t i = 0; i < results.size(); ++i)
     if (results[i].data != k.results[i].data)
-      cpu::cast_elements(k.results[i].data, element_of(k.results[i].type.dtype), results[i].data, cpu::Element::F32,
+      cpu::cast_elements(k.results[i].data, scalar_of(k.results[i].type.dtype), results[i].data, Scalar::F32,
                          results[i].elements());
   return Status::success();
 }

@@ -19,7 +19,7 @@ bool accepts_gather_grad(const OpCall& call, llvm::ArrayRef<Type> results) {
 }
 
 int64_t gather_grad_workspace(const OpCall& call, llvm::ArrayRef<Type> results, const DeviceDescription&) {
-  const AxisSplit dx(results[0].shape, call.get_int("axis"));
+  const AxisShape dx = split_axis(results[0].shape, call.get_int("axis"));
   return cuda::gather_grad_workspace_bytes(dx.outer, dx.length, dx.inner, call["indices"].elements(),
                                            results[0].dtype == DType::F64 ? 8 : 4);
 }

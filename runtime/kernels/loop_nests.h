@@ -39,13 +39,8 @@ inline LoopNest<2> copy_nest(llvm::ArrayRef<int64_t> shape, llvm::ArrayRef<int64
   return nest;
 }
 
-// A tensor seen as [outer, length, inner] around one axis.
-struct AxisSplit {
-  int64_t outer = 1, length = 1, inner = 1;
-  AxisSplit(llvm::ArrayRef<int64_t> shape, int64_t axis)
-      : outer(element_count(shape.take_front(axis))),
-        length(shape[axis]),
-        inner(element_count(shape.drop_front(axis + 1))) {}
-};
+inline AxisShape split_axis(llvm::ArrayRef<int64_t> shape, int64_t axis) {
+  return {element_count(shape.take_front(axis)), shape[axis], element_count(shape.drop_front(axis + 1))};
+}
 
 }  // namespace plimsoll

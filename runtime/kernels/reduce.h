@@ -14,6 +14,6 @@ std::optional<cuda::AlternatingShape> reduction_shape(const OpCall& call);
 cuda::AlternatingShape row_sums(const Type& dy);
 
 // Operand 0 around the axis of a softmax.
-inline AxisSplit softmax_axis(const OpCall& call) { return {call.operand(0).shape, call.get_int("axis")}; }
+inline AxisShape softmax_axis(const OpCall& call) { return split_axis(call.operand(0).shape, call.get_int("axis")); }
 
 }  // namespace plimsoll

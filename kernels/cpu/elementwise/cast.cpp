@@ -90,26 +90,27 @@ void convert_range(To* to, const From* from, int64_t n) {
 }
 
 template <typename Visit>
-void with_storage(Element type, Visit&& visit) {
+void with_storage(Scalar type, Visit&& visit) {
   switch (type) {
-    case Element::F64: return visit(double{});
-    case Element::F32: return visit(float{});
-    case Element::BF16: return visit(Bf16{});
-    case Element::F16: return visit(F16{});
-    case Element::I64: return visit(int64_t{});
-    case Element::I32: return visit(int32_t{});
-    case Element::I16: return visit(int16_t{});
-    case Element::I8: return visit(int8_t{});
-    case Element::U32: return visit(uint32_t{});
-    case Element::U16: return visit(uint16_t{});
-    case Element::U8: return visit(uint8_t{});
-    case Element::Bool: return visit(Boolean{});
+    case Scalar::F64: return visit(double{});
+    case Scalar::F32: return visit(float{});
+    case Scalar::BF16: return visit(Bf16{});
+    case Scalar::F16: return visit(F16{});
+    case Scalar::I64: return visit(int64_t{});
+    case Scalar::I32: return visit(int32_t{});
+    case Scalar::I16: return visit(int16_t{});
+    case Scalar::I8: return visit(int8_t{});
+    case Scalar::U32: return visit(uint32_t{});
+    case Scalar::U16: return visit(uint16_t{});
+    case Scalar::U8: return visit(uint8_t{});
+    case Scalar::Bool: return visit(Boolean{});
+    default: return;
   }
 }
 
 }  // namespace
 
-void cast_elements(void* to, Element to_type, const void* from, Element from_type, int64_t n) {
+void cast_elements(void* to, Scalar to_type, const void* from, Scalar from_type, int64_t n) {
   with_storage(to_type, [&](auto to_element) {
     with_storage(from_type, [&](auto from_element) {
       using To = decltype(to_element);

@@ -2,14 +2,9 @@
 
 // Softmax cross-entropy of logits [outer, classes, inner] with one integer label a row.
 
-#include <cstdint>
+#include "kernels/strides.h"
 
 namespace plimsoll::cpu {
-
-struct CrossEntropyShape {
-  int64_t outer, classes, inner;
-  int64_t rows() const { return outer * inner; }
-};
 
 struct CrossEntropyOptions {
   const float* class_weights = nullptr;  // [classes], or none
@@ -21,13 +16,13 @@ struct CrossEntropyOptions {
 // Per row: loss, and lse. Returns the sum of the weights of counted labels, or a row whose label names no
 // class in *bad_row (-1: none). Label is int32_t or int64_t.
 template <typename Label>
-double cross_entropy_rows(const CrossEntropyShape& shape, const CrossEntropyOptions& options, const float* logits,
+double cross_entropy_rows(const AxisShape& shape, const CrossEntropyOptions& options, const float* logits,
                           const Label* labels, double* losses, float* lse, int64_t* bad_row);
 
 // dlogits = dloss * d(row loss)/d(logits); dloss has `dloss_step` 1 for one per row, 0 for one in all, and is
 // divided by `divisor`. dlogits may be the logits.
 template <typename Label>
-void cross_entropy_grad(const CrossEntropyShape& shape, const CrossEntropyOptions& options, float* dlogits,
+void cross_entropy_grad(const AxisShape& shape, const CrossEntropyOptions& options, float* dlogits,
                         const float* logits, const Label* labels, const float* lse, const float* dloss,
                         int64_t dloss_step, double divisor);
 

@@ -122,52 +122,31 @@ void parameter_grads(float* dscale, float* dbias, const float* x, const float* d
 
 }  // namespace
 
-void layer_norm(float* y, float* mean, float* rstd, const float* x, const float* scale, const float* bias, int64_t rows,
-                int64_t width, float eps) {
+void row_norm(float* y, float* mean, float* rstd, const float* x, const float* scale, const float* bias, int64_t rows,
+              int64_t width, float eps) {
+  const auto count = static_cast<double>(width);
   parallel_rows(rows, 4 * width, [&](int64_t begin, int64_t end) {
     for (int64_t r = begin; r < end; ++r) {
       const float* row = x + r * width;
-      const auto center = static_cast<float>(sum_of(row, width) / static_cast<double>(width));
-      const double variance = sum_of_squares_around(row, center, width) / static_cast<double>(width);
-      mean[r] = center;
-      rstd[r] = static_cast<float>(1.0 / std::sqrt(variance + eps));
+      const auto center = mean ? static_cast<float>(sum_of(row, width) / count) : 0.0f;
+      const double squares = mean ? sum_of_squares_around(row, center, width) : sum_of_squares(row, width);
+      if (mean) mean[r] = center;
+      rstd[r] = static_cast<float>(1.0 / std::sqrt(squares / count + eps));
       normalise(y + r * width, row, center, rstd[r], scale, bias, width);
     }
   });
 }
 
-void layer_norm_grad(float* dx, float* dscale, float* dbias, const float* x, const float* dy, const float* mean,
-                     const float* rstd, const float* scale, const float* addend, int64_t rows, int64_t width) {
+void row_norm_grad(float* dx, float* dscale, float* dbias, const float* x, const float* dy, const float* mean,
+                   const float* rstd, const float* scale, const float* addend, int64_t rows, int64_t width) {
   parameter_grads(dscale, dbias, x, dy, mean, rstd, rows, width);
   parallel_rows(rows, 4 * width, [&](int64_t begin, int64_t end) {
     for (int64_t r = begin; r < end; ++r) {
       const float *row = x + r * width, *dy_row = dy + r * width;
-      const GradientMeans means = gradient_means(row, dy_row, mean[r], rstd[r], scale, width);
-      gradient_row(dx + r * width, row, dy_row, mean[r], rstd[r], scale, addend ? addend + r * width : nullptr, means,
-                   width);
-    }
-  });
-}
-
-void rms_norm(float* y, float* rstd, const float* x, const float* scale, int64_t rows, int64_t width, float eps) {
-  parallel_rows(rows, 3 * width, [&](int64_t begin, int64_t end) {
-    for (int64_t r = begin; r < end; ++r) {
-      const float* row = x + r * width;
-      rstd[r] = static_cast<float>(1.0 / std::sqrt(sum_of_squares(row, width) / static_cast<double>(width) + eps));
-      normalise(y + r * width, row, 0.0f, rstd[r], scale, nullptr, width);
-    }
-  });
-}
-
-void rms_norm_grad(float* dx, float* dscale, const float* x, const float* dy, const float* rstd, const float* scale,
-                   const float* addend, int64_t rows, int64_t width) {
-  parameter_grads(dscale, nullptr, x, dy, nullptr, rstd, rows, width);
-  parallel_rows(rows, 4 * width, [&](int64_t begin, int64_t end) {
-    for (int64_t r = begin; r < end; ++r) {
-      const float *row = x + r * width, *dy_row = dy + r * width;
-      GradientMeans means = gradient_means(row, dy_row, 0.0f, rstd[r], scale, width);
-      means.g = 0;  // no mean was subtracted
-      gradient_row(dx + r * width, row, dy_row, 0.0f, rstd[r], scale, addend ? addend + r * width : nullptr, means,
+      const float center = mean ? mean[r] : 0.0f;
+      GradientMeans means = gradient_means(row, dy_row, center, rstd[r], scale, width);
+      if (!mean) means.g = 0;  // none was subtracted
+      gradient_row(dx + r * width, row, dy_row, center, rstd[r], scale, addend ? addend + r * width : nullptr, means,
                    width);
     }
   });

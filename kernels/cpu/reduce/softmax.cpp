@@ -81,7 +81,7 @@ PLIMSOLL_VECTORISED void grad_from_totals(SoftmaxKind kind, float* dx, const flo
 
 // body(offset, width) for tiles of columns of every outer index.
 template <typename Body>
-void for_column_tiles(const SoftmaxShape& shape, Body&& body) {
+void for_column_tiles(const AxisShape& shape, Body&& body) {
   const int64_t tiles = (shape.inner + lse_tile - 1) / lse_tile;
   parallel_tasks(shape.outer * tiles, shape.outer * shape.length * shape.inner * 4, [&](int64_t task) {
     const int64_t column = task % tiles * lse_tile;
@@ -106,7 +106,7 @@ void log_sum_exp_columns(float* lse, const float* x, int64_t length, int64_t str
   log_of_sums(lse, largest, sums, width);
 }
 
-void softmax(SoftmaxKind kind, const SoftmaxShape& shape, float* y, const float* x) {
+void softmax(SoftmaxKind kind, const AxisShape& shape, float* y, const float* x) {
   if (shape.inner == 1) {
     parallel_rows(shape.outer, 4 * shape.length, [&](int64_t begin, int64_t end) {
       for (int64_t row = begin; row < end; ++row)
@@ -122,7 +122,7 @@ void softmax(SoftmaxKind kind, const SoftmaxShape& shape, float* y, const float*
   });
 }
 
-void softmax_grad(SoftmaxKind kind, const SoftmaxShape& shape, float* dx, const float* y, const float* dy) {
+void softmax_grad(SoftmaxKind kind, const AxisShape& shape, float* dx, const float* y, const float* dy) {
   const int64_t length = shape.length;
   if (shape.inner == 1) {
     parallel_rows(shape.outer, 3 * length, [&](int64_t begin, int64_t end) {

@@ -3,18 +3,14 @@
 // Softmax and log-softmax along one axis of [outer, length, inner], and their gradients. Results may be
 // written over the first operand.
 
-#include <cstdint>
+#include "kernels/strides.h"
 
 namespace plimsoll::cpu {
 
-struct SoftmaxShape {
-  int64_t outer, length, inner;
-};
-
 enum class SoftmaxKind : uint8_t { Plain, Log };
 
-void softmax(SoftmaxKind kind, const SoftmaxShape& shape, float* y, const float* x);
-void softmax_grad(SoftmaxKind kind, const SoftmaxShape& shape, float* dx, const float* y, const float* dy);
+void softmax(SoftmaxKind kind, const AxisShape& shape, float* y, const float* x);
+void softmax_grad(SoftmaxKind kind, const AxisShape& shape, float* dx, const float* y, const float* dy);
 
 // log sum exp of a row; -inf for a row of -inf.
 float log_sum_exp(const float* x, int64_t n);

@@ -4,7 +4,7 @@
 // are turned by the angles cos, sin [table_rows, pairs], row r by those of r % table_rows. Tables are f32 or of x's
 // type. y may be x.
 
-#include "kernels/cuda/common/scalar.h"
+#include "kernels/scalar.h"
 
 #include <cuda_runtime_api.h>
 

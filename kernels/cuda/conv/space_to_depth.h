@@ -1,6 +1,6 @@
 #pragma once
 
-#include "kernels/cuda/common/scalar.h"
+#include "kernels/scalar.h"
 #include "kernels/cuda/conv/space_to_depth_sizes.h"
 
 #include <cuda_runtime_api.h>

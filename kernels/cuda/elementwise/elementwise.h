@@ -3,7 +3,7 @@
 // Elementwise functions of one to many operands. f32, bf16 and f16 compute in f32, f64 in f64, integers in 64 bits;
 // every result rounds once. Results may overlap exactly an operand of their own size. F8 is not served.
 
-#include "kernels/cuda/common/scalar.h"
+#include "kernels/scalar.h"
 #include "kernels/strides.h"
 
 #include <cuda_runtime_api.h>

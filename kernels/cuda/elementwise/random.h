@@ -4,7 +4,7 @@
 // lane i % 4 of block first_block + i / 4 of its node's stream; nothing is stored, so a mask can be made again
 // anywhere.
 
-#include "kernels/cuda/common/scalar.h"
+#include "kernels/scalar.h"
 
 #include <cuda_runtime_api.h>
 

@@ -7,15 +7,11 @@
 
 namespace plimsoll::cuda {
 
-struct Axis {
-  int64_t outer, length, inner;
-};
-
 enum class ScanEnds : uint8_t { Inclusive, Exclusive };
 enum class ScanStart : uint8_t { First, Last };
 
 // Running sums, in double or 64-bit integers.
-[[nodiscard]] cudaError_t running_sums(Scalar type, void* y, const void* x, const Axis& axis, ScanEnds ends,
+[[nodiscard]] cudaError_t running_sums(Scalar type, void* y, const void* x, const AxisShape& axis, ScanEnds ends,
                                        ScanStart start, cudaStream_t stream);
 
 enum class Triangle : uint8_t { Lower, Upper };
@@ -38,11 +34,11 @@ enum class Ties : uint8_t { First, Last };
 
 // The index of the extreme along the axis; NaN counts as the extreme. y [outer, inner].
 [[nodiscard]] cudaError_t arg_extreme(Extreme extreme, Ties ties, Scalar type, int64_t* y, const void* x,
-                                      const Axis& axis, cudaStream_t stream);
+                                      const AxisShape& axis, cudaStream_t stream);
 
 // The k first of the order along the axis and their indices; values and indices [outer, k, inner]. Reads each line k
 // times.
 [[nodiscard]] cudaError_t top_k(Extreme extreme, int64_t k, Scalar type, void* values, int64_t* indices, const void* x,
-                                const Axis& axis, cudaStream_t stream);
+                                const AxisShape& axis, cudaStream_t stream);
 
 }  // namespace plimsoll::cuda

@@ -4,7 +4,7 @@
 // is an error of the data that stops the kernel, and with it the run. Elements have 1, 2, 4 or 8 bytes. Nothing is
 // added atomically: results do not depend on the order in which threads run.
 
-#include "kernels/cuda/common/scalar.h"
+#include "kernels/scalar.h"
 #include "kernels/strides.h"
 
 #include <cuda_runtime_api.h>

@@ -37,7 +37,7 @@ struct Order {
 
 struct Lines {
   AnyTensor x;
-  Axis axis;
+  AxisShape axis;
   Divider inner;
 };
 
@@ -90,7 +90,7 @@ cudaError_t with_compared(Scalar type, Visit visit) {
 
 }  // namespace
 
-cudaError_t arg_extreme(Extreme extreme, Ties ties, Scalar type, int64_t* y, const void* x, const Axis& axis,
+cudaError_t arg_extreme(Extreme extreme, Ties ties, Scalar type, int64_t* y, const void* x, const AxisShape& axis,
                         cudaStream_t stream) {
   const int64_t n = axis.outer * axis.inner;
   if (n == 0) return cudaSuccess;
@@ -102,7 +102,7 @@ cudaError_t arg_extreme(Extreme extreme, Ties ties, Scalar type, int64_t* y, con
 }
 
 cudaError_t top_k(Extreme extreme, int64_t k, Scalar type, void* values, int64_t* indices, const void* x,
-                  const Axis& axis, cudaStream_t stream) {
+                  const AxisShape& axis, cudaStream_t stream) {
   const int64_t n = axis.outer * axis.inner;
   if (n * k == 0) return cudaSuccess;
   const Lines lines{{x, type}, axis, Divider(axis.inner)};

@@ -9,7 +9,7 @@ namespace {
 // ---- Running sums ----
 
 struct Lines {
-  Axis axis;
+  AxisShape axis;
   ScanEnds ends;
   ScanStart start;
   Scalar type;
@@ -107,7 +107,7 @@ __global__ void reverse_kernel(const __grid_constant__ Reversed shape, int64_t n
 
 }  // namespace
 
-cudaError_t running_sums(Scalar type, void* y, const void* x, const Axis& axis, ScanEnds ends, ScanStart start,
+cudaError_t running_sums(Scalar type, void* y, const void* x, const AxisShape& axis, ScanEnds ends, ScanStart start,
                          cudaStream_t stream) {
   if (axis.outer * axis.length * axis.inner == 0) return cudaSuccess;
   const Lines lines{axis, ends, start, type, Divider(axis.inner)};

@@ -5,7 +5,7 @@
 // NaN.
 
 #include "kernels/cuda/common/partials.h"
-#include "kernels/cuda/common/scalar.h"
+#include "kernels/scalar.h"
 
 #include <cuda_runtime_api.h>
 

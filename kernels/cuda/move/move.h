@@ -3,7 +3,7 @@
 // Data movement: elements of 1, 2, 4 or 8 bytes go from one strided place to another, bit for bit. Source and
 // destination do not overlap.
 
-#include "kernels/cuda/common/scalar.h"
+#include "kernels/scalar.h"
 #include "kernels/strides.h"
 
 #include <cuda_runtime_api.h>

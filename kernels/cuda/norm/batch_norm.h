@@ -4,7 +4,7 @@
 // stored statistics [channels] may be of any float type. Two passes over the tensors each way.
 
 #include "kernels/cuda/common/partials.h"
-#include "kernels/cuda/common/scalar.h"
+#include "kernels/scalar.h"
 
 #include <cuda_runtime_api.h>
 

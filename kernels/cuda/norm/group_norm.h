@@ -4,7 +4,7 @@
 // channels in each sample, a pair of statistics each, mean and rstd [batch, groups] in f32. Tensors are of x_type;
 // scale, bias and their gradients [channels] of any float type. Null pointers are absent.
 
-#include "kernels/cuda/common/scalar.h"
+#include "kernels/scalar.h"
 
 #include <cuda_runtime_api.h>
 

@@ -5,7 +5,7 @@
 // An RMS norm has no mean.
 
 #include "kernels/cuda/common/partials.h"
-#include "kernels/cuda/common/scalar.h"
+#include "kernels/scalar.h"
 
 #include <cuda_runtime_api.h>
 

@@ -3,7 +3,7 @@
 // Max and average pooling of [batch, channels, spatial...] or [batch, spatial..., channels]. Gradients gather: each
 // element of dx adds what the windows over it give, in the order of the windows.
 
-#include "kernels/cuda/common/scalar.h"
+#include "kernels/scalar.h"
 #include "kernels/pool_window.h"
 
 #include <cuda_runtime_api.h>

@@ -29,14 +29,14 @@ __device__ float gradient_of(float y, float dy, float sum) {
 }
 
 // Row `row` of [outer, length, inner]: elements `inner` apart.
-__device__ int64_t start_of(const SoftmaxShape& shape, int64_t row) {
+__device__ int64_t start_of(const AxisShape& shape, int64_t row) {
   return row / shape.inner * shape.length * shape.inner + row % shape.inner;
 }
 
 // ---- Kernels ----
 
 template <SoftmaxKind kind, RowTeam team, typename T>
-__global__ void __launch_bounds__(1024) softmax_rows_kernel(SoftmaxShape shape, T* out, const T* in) {
+__global__ void __launch_bounds__(1024) softmax_rows_kernel(AxisShape shape, T* out, const T* in) {
   const int64_t row = team_row<team>();
   if (row >= shape.outer) return;
   const int t = team_thread<team>(), threads = team_threads<team>();
@@ -52,7 +52,7 @@ __global__ void __launch_bounds__(1024) softmax_rows_kernel(SoftmaxShape shape, 
 }
 
 template <SoftmaxKind kind, typename T>
-__global__ void __launch_bounds__(256) softmax_strided_kernel(SoftmaxShape shape, T* y, const T* x) {
+__global__ void __launch_bounds__(256) softmax_strided_kernel(AxisShape shape, T* y, const T* x) {
   const int64_t row = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
   if (row >= shape.rows()) return;
   const int64_t start = start_of(shape, row);
@@ -65,7 +65,7 @@ __global__ void __launch_bounds__(256) softmax_strided_kernel(SoftmaxShape shape
 }
 
 template <SoftmaxKind kind, RowTeam team, typename T>
-__global__ void __launch_bounds__(1024) grad_rows_kernel(SoftmaxShape shape, T* out, const T* in, const T* grads) {
+__global__ void __launch_bounds__(1024) grad_rows_kernel(AxisShape shape, T* out, const T* in, const T* grads) {
   const int64_t row = team_row<team>();
   if (row >= shape.outer) return;
   const int t = team_thread<team>(), threads = team_threads<team>();
@@ -87,7 +87,7 @@ __global__ void __launch_bounds__(1024) grad_rows_kernel(SoftmaxShape shape, T* 
 }
 
 template <SoftmaxKind kind, typename T>
-__global__ void __launch_bounds__(256) grad_strided_kernel(SoftmaxShape shape, T* dx, const T* y, const T* dy) {
+__global__ void __launch_bounds__(256) grad_strided_kernel(AxisShape shape, T* dx, const T* y, const T* dy) {
   const int64_t row = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
   if (row >= shape.rows()) return;
   const int64_t start = start_of(shape, row);
@@ -104,7 +104,7 @@ __global__ void __launch_bounds__(256) grad_strided_kernel(SoftmaxShape shape, T
 
 // One thread per row.
 template <typename T>
-__global__ void __launch_bounds__(256) hardmax_kernel(SoftmaxShape shape, T* y, const T* x) {
+__global__ void __launch_bounds__(256) hardmax_kernel(AxisShape shape, T* y, const T* x) {
   const int64_t row = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
   if (row >= shape.rows()) return;
   const int64_t start = start_of(shape, row);
@@ -130,7 +130,7 @@ void with_team(int64_t rows, int64_t length, Launch launch) {
 }
 
 template <SoftmaxKind kind, typename T>
-void launch_softmax(const SoftmaxShape& shape, T* y, const T* x, cudaStream_t stream) {
+void launch_softmax(const AxisShape& shape, T* y, const T* x, cudaStream_t stream) {
   if (shape.inner > 1) {
     softmax_strided_kernel<kind><<<blocks_for(shape.rows()), 256, 0, stream>>>(shape, y, x);
     return;
@@ -141,7 +141,7 @@ void launch_softmax(const SoftmaxShape& shape, T* y, const T* x, cudaStream_t st
 }
 
 template <SoftmaxKind kind, typename T>
-void launch_grad(const SoftmaxShape& shape, T* dx, const T* y, const T* dy, cudaStream_t stream) {
+void launch_grad(const AxisShape& shape, T* dx, const T* y, const T* dy, cudaStream_t stream) {
   if (shape.inner > 1) {
     grad_strided_kernel<kind><<<blocks_for(shape.rows()), 256, 0, stream>>>(shape, dx, y, dy);
     return;
@@ -151,11 +151,11 @@ void launch_grad(const SoftmaxShape& shape, T* dx, const T* y, const T* dy, cuda
   });
 }
 
-bool is_empty(const SoftmaxShape& shape) { return shape.rows() * shape.length == 0; }
+bool is_empty(const AxisShape& shape) { return shape.rows() * shape.length == 0; }
 
 }  // namespace
 
-cudaError_t softmax(SoftmaxKind kind, const SoftmaxShape& shape, Scalar type, void* y, const void* x,
+cudaError_t softmax(SoftmaxKind kind, const AxisShape& shape, Scalar type, void* y, const void* x,
                     cudaStream_t stream) {
   if (is_empty(shape)) return cudaSuccess;
   return with_f32_math(type, [&]<typename T>(T*) {
@@ -166,7 +166,7 @@ cudaError_t softmax(SoftmaxKind kind, const SoftmaxShape& shape, Scalar type, vo
   });
 }
 
-cudaError_t softmax_grad(SoftmaxKind kind, const SoftmaxShape& shape, Scalar type, void* dx, const void* y,
+cudaError_t softmax_grad(SoftmaxKind kind, const AxisShape& shape, Scalar type, void* dx, const void* y,
                          const void* dy, cudaStream_t stream) {
   if (is_empty(shape)) return cudaSuccess;
   return with_f32_math(type, [&]<typename T>(T*) {
@@ -179,7 +179,7 @@ cudaError_t softmax_grad(SoftmaxKind kind, const SoftmaxShape& shape, Scalar typ
   });
 }
 
-cudaError_t hardmax(const SoftmaxShape& shape, Scalar type, void* y, const void* x, cudaStream_t stream) {
+cudaError_t hardmax(const AxisShape& shape, Scalar type, void* y, const void* x, cudaStream_t stream) {
   if (is_empty(shape)) return cudaSuccess;
   return with_f32_math(type, [&]<typename T>(T*) {
     hardmax_kernel<<<blocks_for(shape.rows()), 256, 0, stream>>>(shape, static_cast<T*>(y), static_cast<const T*>(x));

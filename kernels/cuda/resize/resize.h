@@ -4,7 +4,7 @@
 // of up to four elements of x, its taps. The gradient gathers: an element of dx adds what it gave, in a fixed order.
 // `workspace` is resize_workspace_bytes.
 
-#include "kernels/cuda/common/scalar.h"
+#include "kernels/scalar.h"
 #include "kernels/cuda/resize/resize_workspace.h"
 
 #include <cuda_runtime_api.h>

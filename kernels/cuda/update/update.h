@@ -4,7 +4,7 @@
 // rate, step, scale and skip are read on the device; a null scale is 1, a null skip is false. `norms`, which may be
 // null, takes the 2-norm of every norm_block elements of the gradient.
 
-#include "kernels/cuda/common/scalar.h"
+#include "kernels/scalar.h"
 
 #include <cuda_runtime_api.h>
 

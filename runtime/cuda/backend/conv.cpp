@@ -99,7 +99,7 @@ Status launch(const CudaCall& k) {
   const void* w = is_narrow ? k.workspace : at.w.data;
   if (Status s = prepared_cudnn(k).run(k, {at.x.data, w, at.y.data})) return s;
   if (!is_narrow) return add_bias(k);
-  return launched(k, cuda::cast_elements(cuda::Scalar::F32, k.out("dw"), k.in_scalar("x"), w, k.elements(), k.stream));
+  return launched(k, cuda::cast_elements(Scalar::F32, k.out("dw"), k.in_scalar("x"), w, k.elements(), k.stream));
 }
 
 // ---- Space to depth: blocks of x, then of w or dw, at the start of the workspace ----

@@ -61,10 +61,10 @@ Status launch_cast(const CudaCall& k) {
 }
 
 bool casts_join(const CudaCall& first, const CudaCall& next) {
-  auto is_16_bit = [](cuda::Scalar type) { return type == cuda::Scalar::BF16 || type == cuda::Scalar::F16; };
-  const cuda::Scalar x = first.in_scalar("x"), y = first.out_scalar("y");
+  auto is_16_bit = [](Scalar type) { return type == Scalar::BF16 || type == Scalar::F16; };
+  const Scalar x = first.in_scalar("x"), y = first.out_scalar("y");
   return next.in_scalar("x") == x && next.out_scalar("y") == y &&
-         ((x == cuda::Scalar::F32 && is_16_bit(y)) || (y == cuda::Scalar::F32 && is_16_bit(x)));
+         ((x == Scalar::F32 && is_16_bit(y)) || (y == Scalar::F32 && is_16_bit(x)));
 }
 
 Status launch_casts(llvm::ArrayRef<CudaCall> calls) {

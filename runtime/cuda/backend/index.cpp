@@ -18,13 +18,13 @@ cuda::Indices indices_of(const CudaCall& k, PortKey operand = "indices") {
 }
 
 Status launch_gather(const CudaCall& k) {
-  const AxisSplit x(k.in_shape("x"), k.call.get_int("axis"));
+  const AxisShape x = split_axis(k.in_shape("x"), k.call.get_int("axis"));
   return launched(k, cuda::gather_rows(k.out("y"), k.in("x"), indices_of(k), x.outer, x.length,
                                        k.call["indices"].elements(), x.inner * k.element_bytes(), k.stream));
 }
 
 Status launch_gather_grad(const CudaCall& k) {
-  const AxisSplit dx(k.out_shape("dx"), k.call.get_int("axis"));
+  const AxisShape dx = split_axis(k.out_shape("dx"), k.call.get_int("axis"));
   return launched(
       k, cuda::gather_rows_grad(k.out_scalar("dx"), k.out("dx"), k.in("dy"), k.in("addend"), indices_of(k), dx.outer,
                                 dx.length, k.call["indices"].elements(), dx.inner, k.workspace, k.stream));
@@ -67,7 +67,7 @@ Status launch_gather_nd(const CudaCall& k) {
 }
 
 Status launch_one_hot(const CudaCall& k) {
-  const AxisSplit y(k.out_shape("y"), k.call.get_int("axis"));
+  const AxisShape y = split_axis(k.out_shape("y"), k.call.get_int("axis"));
   return launched(k, cuda::one_hot(k.out("y"), indices_of(k), k.in("values"), y.outer, y.length, y.inner,
                                    k.element_bytes(), k.stream));
 }
@@ -104,10 +104,7 @@ Status launch_scatter_nd(const CudaCall& k) {
 
 // ---- Along an axis ----
 
-cuda::Axis axis_of(const CudaCall& k) {
-  const AxisSplit x(k.in_shape("x"), k.call.get_int("axis"));
-  return {x.outer, x.length, x.inner};
-}
+AxisShape axis_of(const CudaCall& k) { return split_axis(k.in_shape("x"), k.call.get_int("axis")); }
 
 Status launch_cumsum(const CudaCall& k) {
   const auto ends = k.call.get_int("exclusive") ? cuda::ScanEnds::Exclusive : cuda::ScanEnds::Inclusive;

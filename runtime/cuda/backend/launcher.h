@@ -3,7 +3,6 @@
 // How a candidate of runtime/kernels is prepared and launched. Rows map an op's operands to the plain functions of
 // kernels/cuda; they check nothing that inference has checked.
 
-#include "kernels/cuda/common/scalar.h"
 #include "runtime/kernels/cuda_candidate.h"
 #include "runtime/kernels/kernel_call.h"
 
@@ -30,24 +29,7 @@ struct CudaCall : KernelCall {
   int algorithm = 0;                 // which of the candidate's
   CudaPrepared* prepared = nullptr;  // what the launcher's prepare returned, if it has one
   cudaStream_t stream = nullptr;
-
-  cuda::Scalar in_scalar(PortKey name) const { return scalar_of(operand(name).type.dtype); }
-  cuda::Scalar out_scalar(PortKey name) const { return scalar_of(result(name).type.dtype); }
-
-  static constexpr cuda::Scalar scalar_of(DType dtype) { return static_cast<cuda::Scalar>(dtype); }
 };
-// scalar_of is a cast because both list the same types in the same order.
-static_assert(
-    static_cast<int>(cuda::Scalar::Bool) + 1 == dtype_count && CudaCall::scalar_of(DType::F64) == cuda::Scalar::F64 &&
-    CudaCall::scalar_of(DType::F32) == cuda::Scalar::F32 && CudaCall::scalar_of(DType::BF16) == cuda::Scalar::BF16 &&
-    CudaCall::scalar_of(DType::F16) == cuda::Scalar::F16 &&
-    CudaCall::scalar_of(DType::F8E4M3) == cuda::Scalar::F8E4M3 &&
-    CudaCall::scalar_of(DType::F8E5M2) == cuda::Scalar::F8E5M2 &&
-    CudaCall::scalar_of(DType::I64) == cuda::Scalar::I64 && CudaCall::scalar_of(DType::I32) == cuda::Scalar::I32 &&
-    CudaCall::scalar_of(DType::I16) == cuda::Scalar::I16 && CudaCall::scalar_of(DType::I8) == cuda::Scalar::I8 &&
-    CudaCall::scalar_of(DType::U64) == cuda::Scalar::U64 && CudaCall::scalar_of(DType::U32) == cuda::Scalar::U32 &&
-    CudaCall::scalar_of(DType::U16) == cuda::Scalar::U16 && CudaCall::scalar_of(DType::U8) == cuda::Scalar::U8 &&
-    CudaCall::scalar_of(DType::Bool) == cuda::Scalar::Bool);
 
 struct CudaLauncher {
   // Sees device pointers that hold no data yet. Must leave nothing allocated on the device.

@@ -10,8 +10,8 @@ static_assert(static_cast<cuda::LossReduction>(LossReduction::Mean) == cuda::Los
               static_cast<cuda::LossReduction>(LossReduction::None) == cuda::LossReduction::None);
 
 cuda::ClassScores scores_of(const Type& scores, const CudaCall& k) {
-  const AxisSplit view(scores.shape, 1);
-  return {view.outer, k.attrs().get_int("classes", view.length), view.inner, CudaCall::scalar_of(scores.dtype),
+  const AxisShape view = split_axis(scores.shape, 1);
+  return {view.outer, k.attrs().get_int("classes", view.length), view.inner, scalar_of(scores.dtype),
           view.length};
 }
 

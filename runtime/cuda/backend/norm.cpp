@@ -8,16 +8,16 @@ namespace plimsoll {
 namespace {
 
 // The type of the first of these that is there, and of the others; f32 when none is.
-cuda::Scalar parameter_scalar(const CudaCall& k, std::initializer_list<llvm::StringRef> parameters) {
+Scalar parameter_scalar(const CudaCall& k, std::initializer_list<llvm::StringRef> parameters) {
   for (llvm::StringRef parameter : parameters)
     if (k.has(parameter)) return k.in_scalar(parameter);
-  return cuda::Scalar::F32;
+  return Scalar::F32;
 }
 
 // The type of the parameters' gradients, which are the results behind dx: that of the scale, or else their own.
-cuda::Scalar gradient_scalar(const CudaCall& k) {
+Scalar gradient_scalar(const CudaCall& k) {
   if (k.has("scale")) return k.in_scalar("scale");
-  return k.results.size() > 1 ? CudaCall::scalar_of(k.results[1].type.dtype) : cuda::Scalar::F32;
+  return k.results.size() > 1 ? scalar_of(k.results[1].type.dtype) : Scalar::F32;
 }
 
 // What both row norms have.

@@ -34,24 +34,19 @@ Status launch_sum_squares(const CudaCall& k) {
                                        k.stream));
 }
 
-cuda::SoftmaxShape rows_of(const CudaCall& k) {
-  const AxisSplit view = softmax_axis(k.call);
-  return {view.outer, view.length, view.inner};
-}
-
 template <cuda::SoftmaxKind kind>
 Status launch_softmax(const CudaCall& k) {
-  return launched(k, cuda::softmax(kind, rows_of(k), k.in_scalar("x"), k.out("y"), k.in("x"), k.stream));
+  return launched(k, cuda::softmax(kind, softmax_axis(k.call), k.in_scalar("x"), k.out("y"), k.in("x"), k.stream));
 }
 
 template <cuda::SoftmaxKind kind>
 Status launch_softmax_grad(const CudaCall& k) {
   return launched(k,
-                  cuda::softmax_grad(kind, rows_of(k), k.in_scalar("y"), k.out("dx"), k.in("y"), k.in("dy"), k.stream));
+                  cuda::softmax_grad(kind, softmax_axis(k.call), k.in_scalar("y"), k.out("dx"), k.in("y"), k.in("dy"), k.stream));
 }
 
 Status launch_hardmax(const CudaCall& k) {
-  return launched(k, cuda::hardmax(rows_of(k), k.in_scalar("x"), k.out("y"), k.in("x"), k.stream));
+  return launched(k, cuda::hardmax(softmax_axis(k.call), k.in_scalar("x"), k.out("y"), k.in("x"), k.stream));
 }
 
 constexpr CudaLauncher launchers[] = {

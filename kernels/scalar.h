@@ -1,10 +1,10 @@
 #pragma once
 
-// Element types at the border of the kernels, in the order of the compiler's own.
+// Element types at the border of the kernels, in the order of the compiler's own (ir/type.h).
 
 #include <cstdint>
 
-namespace plimsoll::cuda {
+namespace plimsoll {
 
 enum class Scalar : uint8_t {
   F64,
@@ -24,4 +24,4 @@ enum class Scalar : uint8_t {
   Bool,
 };
 
-}  // namespace plimsoll::cuda
+}  // namespace plimsoll
