@@ -53,7 +53,7 @@ class Memory {
   int64_t bytes_ = 0;
 };
 
-// As many OpenMP threads as asked for, for the time of a call; 0: as many as there were.
+// Sets the number of OpenMP threads for the time of a call; 0 leaves it as it is.
 class Threads {
  public:
   explicit Threads(int count) : before_(omp_get_max_threads()) {

@@ -16,28 +16,29 @@ cpu::ChannelShape channel_shape(const CpuCall& k) {
 Status launch_layer_norm(const CpuCall& k) {
   const NormRows rows(k.call);
   cpu::row_norm(k.out<float>("y"), k.out<float>("mean"), k.out<float>("rstd"), k.in<float>("x"), k.in<float>("scale"),
-                  k.in<float>("bias"), rows.count, rows.width, eps_of(k.call));
+                k.in<float>("bias"), rows.count, rows.width, eps_of(k.call));
   return Status::success();
 }
 
 Status launch_layer_norm_grad(const CpuCall& k) {
   const NormRows rows(k.call);
   cpu::row_norm_grad(k.out<float>("dx"), k.out_if_given<float>("dscale"), k.out_if_given<float>("dbias"),
-                       k.in<float>("x"), k.in<float>("dy"), k.in<float>("mean"), k.in<float>("rstd"),
-                       k.in<float>("scale"), k.in<float>("addend"), rows.count, rows.width);
+                     k.in<float>("x"), k.in<float>("dy"), k.in<float>("mean"), k.in<float>("rstd"),
+                     k.in<float>("scale"), k.in<float>("addend"), rows.count, rows.width);
   return Status::success();
 }
 
 Status launch_rms_norm(const CpuCall& k) {
   const NormRows rows(k.call);
-  cpu::row_norm(k.out<float>("y"), nullptr, k.out<float>("rstd"), k.in<float>("x"), k.in<float>("scale"), nullptr, rows.count, rows.width,
-                eps_of(k.call));
+  cpu::row_norm(k.out<float>("y"), nullptr, k.out<float>("rstd"), k.in<float>("x"), k.in<float>("scale"), nullptr,
+                rows.count, rows.width, eps_of(k.call));
   return Status::success();
 }
 
 Status launch_rms_norm_grad(const CpuCall& k) {
   const NormRows rows(k.call);
-  cpu::row_norm_grad(k.out<float>("dx"), k.out_if_given<float>("dscale"), nullptr, k.in<float>("x"), k.in<float>("dy"), nullptr, k.in<float>("rstd"), k.in<float>("scale"), k.in<float>("addend"), rows.count, rows.width);
+  cpu::row_norm_grad(k.out<float>("dx"), k.out_if_given<float>("dscale"), nullptr, k.in<float>("x"), k.in<float>("dy"),
+                     nullptr, k.in<float>("rstd"), k.in<float>("scale"), k.in<float>("addend"), rows.count, rows.width);
   return Status::success();
 }
 

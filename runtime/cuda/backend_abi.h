@@ -48,7 +48,7 @@ class CudaBackend {
   // Card, libraries, arenas, kernels, graphs. The plan must outlive the backend.
   virtual CudaOutcome prepare(const Plan& plan, const ExecutorOptions& options) = 0;
 
-  // Whole slots; both wait for what was started.
+  // Copy a whole slot; both wait for what was started.
   virtual CudaOutcome upload(SlotId slot, const void* from) = 0;
   virtual CudaOutcome download(SlotId slot, void* to) = 0;
 

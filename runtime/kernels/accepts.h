@@ -52,7 +52,7 @@ inline bool all_f32(const OpCall& call, llvm::ArrayRef<Type> results) {
          all_tensors(call, results, [](const Type& type) { return type.dtype == DType::F32; });
 }
 
-// The same of the tensors of floats; integers and bools may stand beside them.
+// Every float tensor is f32; there may be integers and bools besides.
 inline bool floats_are_f32(const OpCall& call, llvm::ArrayRef<Type> results) {
   return ranks_fit(call, results) &&
          all_tensors(call, results, [](const Type& type) { return !is_float(type.dtype) || type.dtype == DType::F32; });

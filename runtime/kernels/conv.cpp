@@ -30,7 +30,7 @@ constexpr int64_t max_block_channels = 4096;
 constexpr int64_t whole_vector = 8;                // 16-bit floats of 16 bytes
 constexpr int64_t max_counted = int64_t{1} << 30;  // rows, and elements of a row, which are counted in 32 bits
 
-// With the channels last and without groups; cuDNN has its best kernels for these.
+// 16-bit convolutions with channels last and without groups, for which cuDNN has its best kernels.
 bool is_dense_in_16_bits(const OpCall& call, llvm::ArrayRef<Type> results) {
   return accepts_convolution(call, results) && has_16_bits(call, results) && call.get_int("channels_last") &&
          call.get_int("groups") == 1;

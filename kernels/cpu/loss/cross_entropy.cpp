@@ -37,8 +37,8 @@ void row_lse(const AxisShape& shape, const float* logits, float* lse) {
   const int64_t tiles = (shape.inner + lse_tile - 1) / lse_tile;
   parallel_tasks(shape.outer * tiles, 4 * shape.rows() * shape.length, [&](int64_t task) {
     const int64_t n = task / tiles, column = task % tiles * lse_tile;
-    log_sum_exp_columns(lse + n * shape.inner + column, logits + n * shape.length * shape.inner + column,
-                        shape.length, shape.inner, std::min(lse_tile, shape.inner - column));
+    log_sum_exp_columns(lse + n * shape.inner + column, logits + n * shape.length * shape.inner + column, shape.length,
+                        shape.inner, std::min(lse_tile, shape.inner - column));
   });
 }
 
@@ -73,12 +73,11 @@ RowTarget target_of(const CrossEntropyOptions& options, Label label, float dloss
   return {static_cast<float>(dloss / divisor), (1 - options.smoothing) * weight_of(options, label), label};
 }
 
-void subtract_expected(const AxisShape& shape, const CrossEntropyOptions& options, const RowTarget& row,
-                       float share, float* dlogits) {
+void subtract_expected(const AxisShape& shape, const CrossEntropyOptions& options, const RowTarget& row, float share,
+                       float* dlogits) {
   if (row.label < 0) return;
   if (share > 0)
-    for (int64_t c = 0; c < shape.length; ++c)
-      dlogits[c * shape.inner] -= row.upstream * share * weight_of(options, c);
+    for (int64_t c = 0; c < shape.length; ++c) dlogits[c * shape.inner] -= row.upstream * share * weight_of(options, c);
   dlogits[row.label * shape.inner] -= row.upstream * row.target;
 }
 
@@ -108,9 +107,8 @@ double cross_entropy_rows(const AxisShape& shape, const CrossEntropyOptions& opt
 }
 
 template <typename Label>
-void cross_entropy_grad(const AxisShape& shape, const CrossEntropyOptions& options, float* dlogits,
-                        const float* logits, const Label* labels, const float* lse, const float* dloss,
-                        int64_t dloss_step, double divisor) {
+void cross_entropy_grad(const AxisShape& shape, const CrossEntropyOptions& options, float* dlogits, const float* logits,
+                        const Label* labels, const float* lse, const float* dloss, int64_t dloss_step, double divisor) {
   const float share = options.smoothing / static_cast<float>(shape.length);
   const float spread = share > 0 ? share * static_cast<float>(weight_sum(shape, options)) : 0.0f;
   const int64_t tile = std::min(shape.inner, lse_tile), tiles = (shape.inner + tile - 1) / tile;
@@ -135,11 +133,11 @@ void cross_entropy_grad(const AxisShape& shape, const CrossEntropyOptions& optio
   });
 }
 
-#define INSTANTIATE(Label)                                                                                             \
-  template double cross_entropy_rows(const AxisShape&, const CrossEntropyOptions&, const float*, const Label*, \
-                                     double*, float*, int64_t*);                                                       \
-  template void cross_entropy_grad(const AxisShape&, const CrossEntropyOptions&, float*, const float*,         \
-                                   const Label*, const float*, const float*, int64_t, double);
+#define INSTANTIATE(Label)                                                                                           \
+  template double cross_entropy_rows(const AxisShape&, const CrossEntropyOptions&, const float*, const Label*,       \
+                                     double*, float*, int64_t*);                                                     \
+  template void cross_entropy_grad(const AxisShape&, const CrossEntropyOptions&, float*, const float*, const Label*, \
+                                   const float*, const float*, int64_t, double);
 INSTANTIATE(int32_t)
 INSTANTIATE(int64_t)
 

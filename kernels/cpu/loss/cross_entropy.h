@@ -22,8 +22,7 @@ double cross_entropy_rows(const AxisShape& shape, const CrossEntropyOptions& opt
 // dlogits = dloss * d(row loss)/d(logits); dloss has `dloss_step` 1 for one per row, 0 for one in all, and is
 // divided by `divisor`. dlogits may be the logits.
 template <typename Label>
-void cross_entropy_grad(const AxisShape& shape, const CrossEntropyOptions& options, float* dlogits,
-                        const float* logits, const Label* labels, const float* lse, const float* dloss,
-                        int64_t dloss_step, double divisor);
+void cross_entropy_grad(const AxisShape& shape, const CrossEntropyOptions& options, float* dlogits, const float* logits,
+                        const Label* labels, const float* lse, const float* dloss, int64_t dloss_step, double divisor);
 
 }  // namespace plimsoll::cpu

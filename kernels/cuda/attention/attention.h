@@ -6,8 +6,8 @@
 // Rows of q, k and v, and of their gradients, are so many elements apart: they may stand side by side in one tensor.
 // q, k, v and y are of one type, computed in f32; lse is f32 and -inf for a row that may attend to nothing.
 
-#include "kernels/scalar.h"
 #include "kernels/cuda/elementwise/random.h"
+#include "kernels/scalar.h"
 
 #include <cuda_runtime_api.h>
 

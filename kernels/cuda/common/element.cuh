@@ -3,8 +3,8 @@
 // Elements on the device: what each type is computed in, vectors of elements, and access to tensors whose type is
 // known at run time only. Conversions mean what the compiler's host tensors mean by them.
 
-#include "kernels/scalar.h"
 #include "kernels/division.h"
+#include "kernels/scalar.h"
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>

@@ -1,7 +1,7 @@
 #pragma once
 
-#include "kernels/scalar.h"
 #include "kernels/cuda/conv/space_to_batch_sizes.h"
+#include "kernels/scalar.h"
 
 #include <cuda_runtime_api.h>
 

@@ -3,8 +3,8 @@
 // Max and average pooling of [batch, channels, spatial...] or [batch, spatial..., channels]. Gradients gather: each
 // element of dx adds what the windows over it give, in the order of the windows.
 
-#include "kernels/scalar.h"
 #include "kernels/pool_window.h"
+#include "kernels/scalar.h"
 
 #include <cuda_runtime_api.h>
 

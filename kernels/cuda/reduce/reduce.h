@@ -2,8 +2,8 @@
 
 // Reductions over some axes of a float tensor, in f32 and in a fixed order, by one stage or two.
 
-#include "kernels/scalar.h"
 #include "kernels/cuda/reduce/reduce_plan.h"
+#include "kernels/scalar.h"
 
 #include <cuda_runtime_api.h>
 

@@ -166,8 +166,8 @@ cudaError_t softmax(SoftmaxKind kind, const AxisShape& shape, Scalar type, void*
   });
 }
 
-cudaError_t softmax_grad(SoftmaxKind kind, const AxisShape& shape, Scalar type, void* dx, const void* y,
-                         const void* dy, cudaStream_t stream) {
+cudaError_t softmax_grad(SoftmaxKind kind, const AxisShape& shape, Scalar type, void* dx, const void* y, const void* dy,
+                         cudaStream_t stream) {
   if (is_empty(shape)) return cudaSuccess;
   return with_f32_math(type, [&]<typename T>(T*) {
     T* out = static_cast<T*>(dx);

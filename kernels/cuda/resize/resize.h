@@ -4,8 +4,8 @@
 // of up to four elements of x, its taps. The gradient gathers: an element of dx adds what it gave, in a fixed order.
 // `workspace` is resize_workspace_bytes.
 
-#include "kernels/scalar.h"
 #include "kernels/cuda/resize/resize_workspace.h"
+#include "kernels/scalar.h"
 
 #include <cuda_runtime_api.h>
 

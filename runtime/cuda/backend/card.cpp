@@ -79,8 +79,8 @@ struct Way {
   }
 };
 
-// Of a direction that took `ms` for what it moved, while the other one was at work for `other_ms` of it: what was left
-// then it moved alone.
+// The rate of one direction while the other is at work. It took `ms` and the other `other_ms`; in what time remains
+// after the other has ended it copied alone.
 double beside_gb_per_s(double moved_gb, double ms, double other_ms, double alone_gb_per_s) {
   const double alone_ms = std::max(ms - other_ms, 0.0);
   return std::min((moved_gb - alone_gb_per_s * alone_ms * 1e-3) / (ms - alone_ms) * 1e3, alone_gb_per_s);
@@ -164,7 +164,7 @@ Result<double> matmul_tflops_of(CudaLibraries& libraries, cudaStream_t stream, D
   return 2.0 * matmul_size * matmul_size * matmul_size / *ms / 1e9;
 }
 
-// From one kernel of a graph to the next: many small memsets in a row.
+// The time from one kernel of a graph to the next, measured on many small memsets in a row.
 Result<double> launch_gap_us(cudaStream_t stream) {
   constexpr int kernels = 1000;
   Result<CudaMemory> memory = CudaMemory::on_device(4096, "launch gap");

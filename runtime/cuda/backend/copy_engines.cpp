@@ -17,15 +17,15 @@ Status FunctionCopies::create(const PlanFunction& function) {
   return Status::success();
 }
 
-Status FunctionCopies::start(const Step& step, size_t instruction, const CopyEngines& channels, cudaStream_t compute) {
+Status FunctionCopies::start(const Step& step, size_t instruction, const CopyEngines& engines, cudaStream_t compute) {
   const Copy& copy = *copies_[instruction];
-  const cudaStream_t channel = channels.stream(step.op->engine);
+  const cudaStream_t copies = engines.stream(step.op->engine);
   if (order_.waits[instruction]) {
     if (Status s = cuda_status(cudaEventRecord(copy.ready, compute), step.name)) return s;
-    if (Status s = cuda_status(cudaStreamWaitEvent(channel, copy.ready, 0), step.name)) return s;
+    if (Status s = cuda_status(cudaStreamWaitEvent(copies, copy.ready, 0), step.name)) return s;
   }
-  if (Status s = launch_steps(step, channel)) return s;
-  return cuda_status(cudaEventRecord(copy.done, channel), step.name);
+  if (Status s = launch_steps(step, copies)) return s;
+  return cuda_status(cudaEventRecord(copy.done, copies), step.name);
 }
 
 Status FunctionCopies::wait(size_t instruction, cudaStream_t compute) {

@@ -14,13 +14,13 @@ class CopyEngines {
     if (Status s = to_host_.create()) return s;
     return to_device_.create();
   }
-  cudaStream_t stream(Engine channel) const { return channel == Engine::ToHost ? to_host_ : to_device_; }
+  cudaStream_t stream(Engine engine) const { return engine == Engine::ToHost ? to_host_ : to_device_; }
 
  private:
   CudaStream to_host_, to_device_;
 };
 
-// Those of one function, in its order. All calls may stand in a capture of `compute`.
+// The copies of one function, in its order. All calls may stand in a capture of `compute`.
 class FunctionCopies {
  public:
   // Makes the events; nothing is made later.
@@ -29,7 +29,7 @@ class FunctionCopies {
   // Whether computing waits for a copy right before the instruction.
   bool is_wait_at(size_t instruction) const { return !order_.due[instruction].empty(); }
   // Starts the copy once what is on `compute` now is done. Copies are started in their order.
-  Status start(const Step& step, size_t instruction, const CopyEngines& channels, cudaStream_t compute);
+  Status start(const Step& step, size_t instruction, const CopyEngines& engines, cudaStream_t compute);
   // Lets `compute` wait for the copies that are due before the instruction; the number of instructions stands for the
   // end.
   Status wait(size_t instruction, cudaStream_t compute);

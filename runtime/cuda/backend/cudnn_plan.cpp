@@ -28,7 +28,7 @@ Status refused(const llvm::Twine& what, fe::error_object error) {
 std::vector<int64_t> list(llvm::ArrayRef<int64_t> values) { return values.vec(); }
 
 struct Graph : fe::graph::Graph {
-  // Of a listed plan: is it for this card, and within what is asked of it? Builds nothing.
+  // Says whether a listed plan suits the card and the limits that were set. Builds nothing.
   bool is_supported(int64_t at) { return plans.check_support_at_index(at).is_good(); }
 };
 

@@ -46,7 +46,7 @@ class Backend : public CudaBackend {
     if (Status s = find_card()) return s;
     if (Status s = libraries_.create(plan_->training.precision == "tf32")) return s;
     if (Status s = stream_.create()) return s;
-    if (Status s = channels_.create()) return s;
+    if (Status s = engines_.create()) return s;
     if (Status s = allocate()) return s;
     auto at = [&](SlotId slot) { return view(slot).data; };
     if (Status s = inputs_.create(*plan_, at)) return s;
@@ -264,7 +264,7 @@ class Backend : public CudaBackend {
     for (size_t count : function.joined) {
       if (Status s = function.copies.wait(at, stream_)) return s;
       const bool copies = steps[at].op->engine != Engine::Compute;
-      if (Status s = copies ? function.copies.start(steps[at], at, channels_, stream_)
+      if (Status s = copies ? function.copies.start(steps[at], at, engines_, stream_)
                             : launch_steps(steps.slice(at, count), stream_))
         return s;
       at += count;
@@ -309,7 +309,7 @@ class Backend : public CudaBackend {
   ProcessMemory process_memory_;  // first: it looks at the card before anything is on it
   CudaLibraries libraries_;
   CudaStream stream_;
-  CopyEngines channels_;
+  CopyEngines engines_;
   std::vector<CudaMemory> arenas_;
   HostReferenceState reference_;
   CudaMemory reference_staging_;

@@ -65,7 +65,7 @@ llvm::ArrayRef<CudaLauncher> update_launchers();
 // The first call ends the program when a candidate has no launcher.
 const CudaLauncher& launcher_of(const CudaCandidate& candidate);
 
-// Which op of what shape a kernel refused.
+// Success, or an error that names the op and the shape that a kernel refused.
 Status launched(const CudaCall& k, cudaError_t error);
 
 }  // namespace plimsoll

@@ -11,8 +11,7 @@ static_assert(static_cast<cuda::LossReduction>(LossReduction::Mean) == cuda::Los
 
 cuda::ClassScores scores_of(const Type& scores, const CudaCall& k) {
   const AxisShape view = split_axis(scores.shape, 1);
-  return {view.outer, k.attrs().get_int("classes", view.length), view.inner, scalar_of(scores.dtype),
-          view.length};
+  return {view.outer, k.attrs().get_int("classes", view.length), view.inner, scalar_of(scores.dtype), view.length};
 }
 
 cuda::ClassLabels labels_of(const CudaCall& k) {

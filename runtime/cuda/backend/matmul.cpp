@@ -16,21 +16,25 @@ Status run(const CudaCall& k, PortKey a, PortKey b, const void* addend = nullptr
   return static_cast<PreparedMatmul*>(k.prepared)->run(k, k.in(a), k.in(b), addend);
 }
 
+template <Matmul (*matmul_of)(const CudaCall&)>
+Result<std::unique_ptr<CudaPrepared>> prepare(CudaLibraries& libraries, const CudaCall& k) {
+  return prepare_matmul_plan(libraries, k, matmul_of(k));
+}
+
 // ---- matmul ----
 
 Matrix last_two(const Type& type, bool transposed) {
   return {type.shape[type.shape.size() - 2], type.shape[type.shape.size() - 1], transposed};
 }
 
-Result<std::unique_ptr<CudaPrepared>> prepare_matmul(CudaLibraries& libraries, const CudaCall& k) {
+Matmul plain_matmul(const CudaCall& k) {
   const Type &a = k.call["a"], &b = k.call["b"], &y = k.result("y").type;
-  const Matmul matmul{.y = last_two(y, false),
-                      .a = last_two(a, k.call.get_int("transpose_a")),
-                      .b = last_two(b, k.call.get_int("transpose_b")),
-                      .type = a.dtype,
-                      .y_type = y.dtype,
-                      .batch = matmul_batch(y, a, b)};
-  return prepare_matmul_plan(libraries, k, matmul);
+  return {.y = last_two(y, false),
+          .a = last_two(a, k.call.get_int("transpose_a")),
+          .b = last_two(b, k.call.get_int("transpose_b")),
+          .type = a.dtype,
+          .y_type = y.dtype,
+          .batch = matmul_batch(y, a, b)};
 }
 
 Status launch_matmul(const CudaCall& k) { return run(k, "a", "b"); }
@@ -47,29 +51,25 @@ Matmul linear_matmul(const CudaCall& k) {
           .y_type = y.dtype};
 }
 
-Result<std::unique_ptr<CudaPrepared>> prepare_linear(CudaLibraries& libraries, const CudaCall& k) {
+Matmul linear_with_bias(const CudaCall& k) {
   Matmul matmul = linear_matmul(k);
   matmul.epilogue_data = k.in("bias");
   if (matmul.epilogue_data) matmul.epilogue = Epilogue::Bias;
-  return prepare_matmul_plan(libraries, k, matmul);
+  return matmul;
 }
 
 Status launch_linear(const CudaCall& k) { return run(k, "x", "w", k.in("addend")); }
 
 // ---- linear_gelu_grad ----
 
-Result<std::unique_ptr<CudaPrepared>> prepare_dgelu(CudaLibraries& libraries, const CudaCall& k) {
+Matmul linear_with_dgelu(const CudaCall& k) {
   Matmul matmul = linear_matmul(k);
   matmul.epilogue = Epilogue::GeluGradient;
   matmul.epilogue_data = k.in("x");
-  return prepare_matmul_plan(libraries, k, matmul);
+  return matmul;
 }
 
 Status launch_dgelu(const CudaCall& k) { return run(k, "dy", "w"); }
-
-Result<std::unique_ptr<CudaPrepared>> prepare_before_gelu_grad(CudaLibraries& libraries, const CudaCall& k) {
-  return prepare_matmul_plan(libraries, k, linear_matmul(k));
-}
 
 Status launch_before_gelu_grad(const CudaCall& k) {
   if (Status s = launch_dgelu(k)) return s;
@@ -90,16 +90,12 @@ Matmul weight_gradient(const CudaCall& k) {
           .y_type = dw.dtype};
 }
 
-Result<std::unique_ptr<CudaPrepared>> prepare_linear_dw(CudaLibraries& libraries, const CudaCall& k) {
-  return prepare_matmul_plan(libraries, k, weight_gradient(k));
-}
-
 // The matmul itself sums dy for the bias.
-Result<std::unique_ptr<CudaPrepared>> prepare_bgrad(CudaLibraries& libraries, const CudaCall& k) {
+Matmul weight_gradient_with_sums(const CudaCall& k) {
   Matmul matmul = weight_gradient(k);
   matmul.epilogue = k.call.get_int("transpose_w") ? Epilogue::RowSumsOfA : Epilogue::ColumnSumsOfB;
   matmul.epilogue_data = k.out("dbias");
-  return prepare_matmul_plan(libraries, k, matmul);
+  return matmul;
 }
 
 Status launch_bgrad(const CudaCall& k) {
@@ -122,12 +118,12 @@ Status launch_linear_dw(const CudaCall& k) {
 }
 
 constexpr CudaLauncher launchers[] = {
-    {op_matmul, "cublaslt", launch_matmul, prepare_matmul},
-    {op_linear, "cublaslt", launch_linear, prepare_linear},
-    {op_linear_gelu_grad, "cublaslt_dgelu", launch_dgelu, prepare_dgelu},
-    {op_linear_gelu_grad, "cublaslt", launch_before_gelu_grad, prepare_before_gelu_grad},
-    {op_linear_dw, "cublaslt", launch_linear_dw, prepare_linear_dw},
-    {op_linear_dw, "cublaslt_bgrad", launch_bgrad, prepare_bgrad},
+    {op_matmul, "cublaslt", launch_matmul, prepare<plain_matmul>},
+    {op_linear, "cublaslt", launch_linear, prepare<linear_with_bias>},
+    {op_linear_gelu_grad, "cublaslt_dgelu", launch_dgelu, prepare<linear_with_dgelu>},
+    {op_linear_gelu_grad, "cublaslt", launch_before_gelu_grad, prepare<linear_matmul>},
+    {op_linear_dw, "cublaslt", launch_linear_dw, prepare<weight_gradient>},
+    {op_linear_dw, "cublaslt_bgrad", launch_bgrad, prepare<weight_gradient_with_sums>},
 };
 
 }  // namespace

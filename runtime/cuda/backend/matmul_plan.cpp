@@ -14,7 +14,7 @@ cudaDataType_t data_type(DType dtype) {
   }
 }
 
-// With the operands changed about, b is the library's A and y's columns are its rows.
+// The operands change places, so b is the library's A and y's columns are its rows.
 cublasLtEpilogue_t library_epilogue(Epilogue epilogue) {
   switch (epilogue) {
     case Epilogue::None: return CUBLASLT_EPILOGUE_DEFAULT;

@@ -25,7 +25,7 @@ Status launch_max_pool_with_indices(const CudaCall& k) {
                                                  columns_first, k.in("x"), k.stream));
 }
 
-// From x, the choices are made first.
+// Where the operand is x, its choices are made first.
 Status launch_max_pool_grad(const CudaCall& k) {
   const cuda::PoolShape shape = pool_of(k.attrs(), k.out_shape("dx"), k.in_shape("dy"));
   const auto* choices = k.in<uint8_t>("x");

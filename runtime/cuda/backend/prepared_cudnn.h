@@ -10,7 +10,7 @@ namespace plimsoll {
 struct PreparedCudnn : CudaPrepared {
   cudnnContext* cudnn = nullptr;
   std::shared_ptr<CudnnPlan> plan;
-  int64_t pieces = 1;     // equal parts of the batch, one run each
+  int64_t pieces = 1;     // equal chunks of the batch, one run each
   int64_t own_bytes = 0;  // at the start of the workspace, beside what the plan takes
 
   int64_t workspace_bytes() const override { return plan->workspace_bytes() + own_bytes; }

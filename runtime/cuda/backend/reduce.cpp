@@ -41,8 +41,8 @@ Status launch_softmax(const CudaCall& k) {
 
 template <cuda::SoftmaxKind kind>
 Status launch_softmax_grad(const CudaCall& k) {
-  return launched(k,
-                  cuda::softmax_grad(kind, softmax_axis(k.call), k.in_scalar("y"), k.out("dx"), k.in("y"), k.in("dy"), k.stream));
+  return launched(k, cuda::softmax_grad(kind, softmax_axis(k.call), k.in_scalar("y"), k.out("dx"), k.in("y"),
+                                        k.in("dy"), k.stream));
 }
 
 Status launch_hardmax(const CudaCall& k) {

@@ -18,7 +18,7 @@ class InputStaging {
   // Sends the buffer last handed out: to the staging slots beside what runs, and from there to the inputs' own
   // slots on `compute`.
   Status send(cudaStream_t compute);
-  // From the staging slots once more.
+  // Copies the staging slots to the inputs' own slots once more.
   Status repeat(cudaStream_t compute);
 
  private:

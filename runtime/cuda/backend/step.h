@@ -27,7 +27,7 @@ Status find_launcher(const std::string& kernel, Step& step);
 // run in any order. 1 where there are no others.
 size_t count_joined(llvm::ArrayRef<Step> steps);
 
-// All of them by one launch, as count_joined allows.
+// Launches all of them at once, as count_joined allows.
 Status launch_steps(llvm::ArrayRef<Step> steps, cudaStream_t stream);
 
 }  // namespace plimsoll

@@ -8,7 +8,7 @@ Status cudnn_workspaces(const Plan& plan, llvm::StringRef description, std::vect
   CudaLibraries libraries;
   libraries.plan_for({nullptr, description.str(), plan.device.compute_capability});
   for (const Instruction& instruction : plan.functions.front().instructions) {
-    // With types alone: what is prepared sees no data.
+    // Views hold types alone, because prepare functions read no data.
     auto type_of = [&](SlotId id) { return TensorView{plan.slots[static_cast<size_t>(id)].type}; };
     Result<PlannedStep> planned = plan_step(plan, instruction, type_of);
     if (!planned) return planned.takeError();
