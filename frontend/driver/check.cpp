@@ -25,28 +25,21 @@ void print(TextTable& table, const Finding& finding) {
 }  // namespace
 
 Status check_command(const CheckOptions& options, Console& console) {
-  CompileRequest request;
-  request.model_path = options.model.model;
-  Result<ImportOptions> import = import_options(options.model);
-  if (!import) return import.takeError();
-  request.import = std::move(*import);
-  request.training.loss = options.model.loss;
-  request.training.batch = options.model.batch;
-  request.training.train = options.model.train;
-  request.training.freeze = options.model.freeze;
+  Result<CompileRequest> request = compile_request(options.job);
+  if (!request) return request.takeError();
   CompileHooks hooks;
   hooks.on_phase = [&](llvm::StringRef phase) { console.progress.phase(phase); };
-  Result<ModelCheck> check = check_model(request, hooks);
+  Result<ModelCheck> check = check_model(*request, hooks);
   if (!check) return check.takeError();
   console.progress.finish();
   TextTable table(console.out, {console.columns, console.out_is_terminal});
   for (const Finding& finding : check->findings) print(table, finding);
   const auto blocking = llvm::count_if(check->findings, [](const Finding& finding) { return finding.blocks; });
   if (blocking == 0) {
-    table.line(request.model_path + " can be trained" + (check->trained.empty() ? "" : ": " + check->trained));
+    table.line(request->model_path + " can be trained" + (check->trained.empty() ? "" : ": " + check->trained));
     return Status::success();
   }
-  return model_error(request.model_path + ": " + llvm::Twine(blocking) +
+  return model_error(request->model_path + ": " + llvm::Twine(blocking) +
                      (blocking == 1 ? " obstacle stands" : " obstacles stand") + " in the way of training");
 }
 

@@ -26,8 +26,22 @@ struct Options {
   std::string config;
 };
 
+// Adds an option that takes a value of the kind that `value` says, such as FILE. A list takes one value each time the
+// option is given.
+template <typename T>
+CLI::Option* add_option(CLI::App& command, const char* name, T& variable, const char* value, const char* help) {
+  CLI::Option* option = command.add_option(name, variable, help)->type_name(value);
+  return std::is_same_v<T, std::vector<std::string>> ? option->allow_extra_args(false) : option;
+}
+
+// The same for an option whose help shows its default.
+template <typename T>
+CLI::Option* add_setting(CLI::App& command, const char* name, T& variable, const char* value, const char* help) {
+  return add_option(command, name, variable, value, help)->capture_default_str();
+}
+
 void add_config(CLI::App& command, Options& options) {
-  command.add_option("--config", options.config, "read more options from a TOML file: NAME = VALUE")->type_name("FILE");
+  add_option(command, "--config", options.config, "FILE", "read more options from a TOML file: NAME = VALUE");
 }
 
 // CLI11's own range check is not used: its message prints the largest double.
@@ -43,293 +57,184 @@ CLI::Validator at_least(int64_t least) {
       "");
 }
 
-void add_model(CLI::App& command, ModelOptions& options) {
-  command.add_option("MODEL", options.model, "the exported model, an .onnx file")->required()->type_name("");
-  command.add_option("--dim", options.dims, "bind a symbolic dimension to a size; may be given several times")
-      ->type_name("NAME=N")
-      ->allow_extra_args(false);
-  command.add_option("--batch", options.batch, "change the batch that the exporter fixed")
-      ->type_name("N")
-      ->check(at_least(1));
-  command
-      .add_option("--loss", options.loss,
-                  "the output that is the loss, or a loss to build: cross-entropy:LOGITS:LABELS, mse:A:B, bce:A:B; "
-                  "default: the only scalar float output")
-      ->type_name("OUTPUT");
-  command
-      .add_option("--train", options.train,
-                  "train the weights that match this regular expression; default: every parameter")
-      ->type_name("REGEX")
-      ->allow_extra_args(false);
-  command.add_option("--freeze", options.freeze, "do not train the weights that match this regular expression")
-      ->type_name("REGEX")
-      ->allow_extra_args(false);
-  command.add_flag("--freeze-norm", options.freeze_norm,
+void add_model(CLI::App& command, JobOptions& options) {
+  TrainingRequest& training = options.request.training;
+  add_option(command, "MODEL", options.request.model_path, "", "the exported model, an .onnx file")->required();
+  add_option(command, "--dim", options.dims, "NAME=N",
+             "bind a symbolic dimension to a size; may be given several times");
+  add_option(command, "--batch", training.batch, "N", "change the batch that the exporter fixed")->check(at_least(1));
+  add_option(command, "--loss", training.loss, "OUTPUT",
+             "the output that is the loss, or a loss to build: cross-entropy:LOGITS:LABELS, mse:A:B, bce:A:B; "
+             "default: the only scalar float output");
+  add_option(command, "--train", training.train, "REGEX",
+             "train the weights that match this regular expression; default: every parameter");
+  add_option(command, "--freeze", training.freeze, "REGEX",
+             "do not train the weights that match this regular expression");
+  command.add_flag("--freeze-norm", options.request.import.freeze_norm,
                    "batch norms use their running statistics and do not change them");
 }
 
-void add_optimizer(CLI::App& command, CompileOptions& options) {
-  OptimizerSpec& spec = options.optimizer_settings;
-  const char* group = "Optimizer";
-  command.add_option("--optimizer", options.optimizer, "sgd, adam or adamw")
-      ->capture_default_str()
-      ->type_name("NAME")
-      ->group(group);
-  command.add_option("--lr", spec.learning_rate, "learning rate")->capture_default_str()->type_name("X")->group(group);
-  command.add_option("--beta1", spec.beta1, "decay of the mean of gradients, for adam and adamw")
-      ->capture_default_str()
-      ->type_name("X")
-      ->group(group);
-  command.add_option("--beta2", spec.beta2, "decay of the mean of squared gradients, for adam and adamw")
-      ->capture_default_str()
-      ->type_name("X")
-      ->group(group);
-  command.add_option("--eps", spec.eps, "added to the denominator, for adam and adamw")
-      ->capture_default_str()
-      ->type_name("X")
-      ->group(group);
-  command.add_option("--momentum", spec.momentum, "momentum, for sgd")
-      ->capture_default_str()
-      ->type_name("X")
-      ->group(group);
-  command.add_option("--dampening", spec.dampening, "dampening of the momentum, for sgd")
-      ->capture_default_str()
-      ->type_name("X")
-      ->group(group);
-  command.add_flag("--nesterov", spec.nesterov, "use Nesterov momentum, for sgd")->group(group);
-  command
-      .add_option("--weight-decay", spec.weight_decay,
-                  "weight decay: decoupled for adamw, added to the gradient for sgd and adam")
-      ->capture_default_str()
-      ->type_name("X")
-      ->group(group);
-  command
-      .add_option("--master-weights", options.master_weights,
-                  "fp32 copies of the weights that the optimizer updates: auto (for 16-bit weights), on, off")
-      ->capture_default_str()
-      ->type_name("WHEN");
-  command.add_option("--accumulate", options.accumulate, "micro-batches per update")
-      ->capture_default_str()
-      ->type_name("N")
-      ->check(at_least(1))
-      ->group(group);
-  command
-      .add_option("--clip-grad-norm", options.clip_grad_norm,
-                  "scale gradients down to at most this global norm; 0 turns it off")
-      ->capture_default_str()
-      ->type_name("X")
-      ->check(at_least(0))
-      ->group(group);
-  command
-      .add_option("--loss-scale", options.loss_scale, "first factor of the loss in fp16; it halves after an overflow")
-      ->capture_default_str()
-      ->type_name("X")
-      ->check(at_least(1))
-      ->group(group);
+void add_optimizer(CLI::App& command, JobOptions& options) {
+  TrainingRequest& training = options.request.training;
+  OptimizerSpec& spec = training.optimizer;
+  command.option_defaults()->group("Optimizer");
+  add_setting(command, "--optimizer", options.optimizer, "NAME", "sgd, adam or adamw");
+  add_setting(command, "--lr", spec.learning_rate, "X", "learning rate");
+  add_setting(command, "--beta1", spec.beta1, "X", "decay of the mean of gradients, for adam and adamw");
+  add_setting(command, "--beta2", spec.beta2, "X", "decay of the mean of squared gradients, for adam and adamw");
+  add_setting(command, "--eps", spec.eps, "X", "added to the denominator, for adam and adamw");
+  add_setting(command, "--momentum", spec.momentum, "X", "momentum, for sgd");
+  add_setting(command, "--dampening", spec.dampening, "X", "dampening of the momentum, for sgd");
+  command.add_flag("--nesterov", spec.nesterov, "use Nesterov momentum, for sgd");
+  add_setting(command, "--weight-decay", spec.weight_decay, "X",
+              "weight decay: decoupled for adamw, added to the gradient for sgd and adam");
+  add_setting(command, "--master-weights", options.master_weights, "WHEN",
+              "fp32 copies of the weights that the optimizer updates: auto (for 16-bit weights), on, off");
+  add_setting(command, "--accumulate", training.accumulate, "N", "micro-batches per update")->check(at_least(1));
+  add_setting(command, "--clip-grad-norm", training.clip_grad_norm, "X",
+              "scale gradients down to at most this global norm; 0 turns it off")
+      ->check(at_least(0));
+  add_setting(command, "--loss-scale", training.first_loss_scale, "X",
+              "first factor of the loss in fp16; it halves after an overflow")
+      ->check(at_least(1));
+  command.option_defaults()->group("Options");
 }
 
 void add_passes(CLI::App& command, CompileOptions& options) {
-  const char* group = "Looking inside";
-  command.add_option("--dump-ir", options.dump_ir, "write the graph after each pass that changed it")
-      ->type_name("DIR")
-      ->group(group);
-  command.add_option("--print-after", options.print_after, "print the graph after this pass, or after `all` passes")
-      ->type_name("PASS")
-      ->allow_extra_args(false)
-      ->group(group);
-  command
-      .add_option(
-          "--stop-after", options.stop_after,
-          "stop after this pass, or after the phase clean, train or fit, and print the graph instead of writing "
-          "a plan")
-      ->type_name("PASS")
-      ->group(group);
-  command.add_option("--skip", options.skip, "do not run this pass")
-      ->type_name("PASS")
-      ->allow_extra_args(false)
-      ->group(group);
+  command.option_defaults()->group("Looking inside");
+  add_option(command, "--dump-ir", options.dump_ir, "DIR", "write the graph after each pass that changed it");
+  add_option(command, "--print-after", options.print_after, "PASS",
+             "print the graph after this pass, or after `all` passes");
+  add_option(command, "--stop-after", options.stop_after, "PASS",
+             "stop after this pass, or after the phase clean, train or fit, and print the graph instead of writing "
+             "a plan");
+  add_option(command, "--skip", options.skip, "PASS", "do not run this pass");
+  command.option_defaults()->group("Options");
 }
 
 // Adds the options of the job that compile and fit share.
-void add_job(CLI::App& command, CompileOptions& compile) {
-  command
-      .add_option("--device-file", compile.device_file,
-                  "file with more device descriptions, as `devices --measure` prints them")
-      ->type_name("FILE");
-  command.add_flag("--any-order", compile.any_order,
+void add_job(CLI::App& command, JobOptions& options) {
+  add_option(command, "--device-file", options.request.device_file, "FILE",
+             "file with more device descriptions, as `devices --measure` prints them");
+  command.add_flag("--any-order", options.request.any_order,
                    "allow faster kernels whose results differ in their last bits from run to run");
-  command
-      .add_option("--timings", compile.timings,
-                  "file with measured kernel times, as `run --profile` and `--tune` write it")
-      ->type_name("FILE");
-  command
-      .add_option("--budget", compile.budget,
-                  "device memory that the job may hold in all; default: the memory of the device")
-      ->type_name("BYTES");
-  command
-      .add_option(
-          "--recompute", compile.recompute,
-          "auto: rematerialise values, that is compute them again instead of keeping them, where the budget needs it; "
-          "off: refuse the budget instead")
-      ->capture_default_str()
-      ->type_name("auto|off");
-  command
-      .add_option(
-          "--offload", compile.offload,
-          "auto: keep states and values in host memory while they wait, where the budget needs it; off: use device "
-          "memory alone")
-      ->capture_default_str()
-      ->type_name("auto|off");
-  command
-      .add_option(
-          "--split", compile.split,
-          "run part of the model chunk by chunk of the batch; auto: where the budget needs it (the default, except "
-          "with --max-batch); off: never; N: in N chunks; N:VALUE: in N chunks from this value on")
-      ->type_name("auto|off|N[:VALUE]");
-  command.add_option("--host-budget", compile.host_budget, "host memory that --offload may pin; default: no limit")
-      ->type_name("BYTES");
-  command
-      .add_option("--precision", compile.precision,
-                  "exported, fp32, tf32, bf16 or fp16 (16-bit compute with fp32 parameters), or auto: the one with the "
-                  "least predicted time on the device")
-      ->capture_default_str()
-      ->type_name("NAME");
-  command
-      .add_option("--precision-file", compile.precision_file,
-                  "file with exceptions to --precision: lines such as 'op:exp = fp32' or 'module:REGEX = fp32'")
-      ->type_name("FILE");
-  command
-      .add_option(
-          "--layout", compile.layout,
-          "layout of images: channels-first, channels-last, or auto (the one in which the device's convolutions "
-          "are faster)")
-      ->capture_default_str()
-      ->type_name("NAME");
-  add_optimizer(command, compile);
+  add_option(command, "--timings", options.request.timings, "FILE",
+             "file with measured kernel times, as `run --profile` and `--tune` write it");
+  add_option(command, "--budget", options.budget, "BYTES",
+             "device memory that the job may hold in all; default: the memory of the device");
+  add_setting(
+      command, "--recompute", options.recompute, "auto|off",
+      "auto: rematerialise values, that is compute them again instead of keeping them, where the budget needs it; "
+      "off: refuse the budget instead");
+  add_setting(command, "--offload", options.offload, "auto|off",
+              "auto: keep states and values in host memory while they wait, where the budget needs it; off: use device "
+              "memory alone");
+  add_option(command, "--split", options.split, "auto|off|N[:VALUE]",
+             "run part of the model chunk by chunk of the batch; auto: where the budget needs it (the default, except "
+             "with --max-batch); off: never; N: in N chunks; N:VALUE: in N chunks from this value on");
+  add_option(command, "--host-budget", options.host_budget, "BYTES",
+             "host memory that --offload may pin; default: no limit");
+  add_setting(command, "--precision", options.request.training.precision, "NAME",
+              "exported, fp32, tf32, bf16 or fp16 (16-bit compute with fp32 parameters), or auto: the one with the "
+              "least predicted time on the device");
+  add_option(command, "--precision-file", options.precision_file, "FILE",
+             "file with exceptions to --precision: lines such as 'op:exp = fp32' or 'module:REGEX = fp32'");
+  add_setting(command, "--layout", options.layout, "NAME",
+              "layout of images: channels-first, channels-last, or auto (the one in which the device's convolutions "
+              "are faster)");
+  add_optimizer(command, options);
 }
 
 void add_compile(CLI::App& program, Options& options) {
   CLI::App& command = *program.add_subcommand("compile", "turn a model into a training plan that fits a budget");
   CompileOptions& compile = options.compile;
-  add_model(command, compile.model);
-  command.add_option("-o,--output", compile.output, "the plan to write")->type_name("PLAN");
-  command
-      .add_option("--device", compile.device,
-                  "device to plan for: a name that `plimsoll devices` lists, or auto: the device in this machine")
-      ->capture_default_str()
-      ->type_name("NAME");
-  command
-      .add_option("--tune", compile.tune,
-                  "time every kernel alternative on the GPU in this machine, add the times to this file, and plan with "
-                  "them")
-      ->type_name("FILE");
+  CompileRequest& request = compile.job.request;
+  add_model(command, compile.job);
+  add_option(command, "-o,--output", compile.output, "PLAN", "the plan to write");
+  add_setting(command, "--device", request.device, "NAME",
+              "device to plan for: a name that `plimsoll devices` lists, or auto: the device in this machine");
+  add_option(command, "--tune", compile.tune, "FILE",
+             "time every kernel alternative on the GPU in this machine, add the times to this file, and plan with "
+             "them");
   auto* global_batch =
-      command
-          .add_option("--global-batch", compile.global_batch,
-                      "samples per update; the micro-batch and --accumulate are chosen for the least predicted time")
-          ->check(CLI::PositiveNumber)
-          ->type_name("N");
-  command.add_flag("--max-batch", compile.max_batch, "plan for the largest batch that fits")->excludes(global_batch);
-  command.add_flag("--pareto", compile.pareto, "also print what smaller budgets cost, down to the smallest that fits")
+      add_option(command, "--global-batch", request.global_batch, "N",
+                 "samples per update; the micro-batch and --accumulate are chosen for the least predicted time")
+          ->check(CLI::PositiveNumber);
+  command.add_flag("--max-batch", request.max_batch, "plan for the largest batch that fits")->excludes(global_batch);
+  command
+      .add_flag("--pareto", request.training.frontier,
+                "also print what smaller budgets cost, down to the smallest that fits")
       ->excludes(global_batch)
       ->excludes("--max-batch");
-  command
-      .add_option(
-          "--html", compile.html,
-          "also write the report as one HTML file, with the rows of --pareto if it is given; if nothing fits, the "
-          "report shows the plan that needs least")
-      ->type_name("FILE");
-  add_job(command, compile);
+  add_option(command, "--html", compile.html, "FILE",
+             "also write the report as one HTML file, with the rows of --pareto if it is given; if nothing fits, the "
+             "report shows the plan that needs least");
+  add_job(command, compile.job);
   add_passes(command, compile);
   add_config(command, options);
 }
 
 void add_fit(CLI::App& program, Options& options) {
   CLI::App& command = *program.add_subcommand("fit", "say on which devices a training job fits, how, and how fast");
-  add_model(command, options.fit.compile.model);
-  command
-      .add_option(
-          "--device", options.fit.devices,
-          "a name that `plimsoll devices` lists, or auto; may be given several times; default: every known device")
-      ->type_name("NAME")
-      ->allow_extra_args(false);
-  add_job(command, options.fit.compile);
+  add_model(command, options.fit.job);
+  add_option(command, "--device", options.fit.devices, "NAME",
+             "a name that `plimsoll devices` lists, or auto; may be given several times; default: every known device");
+  add_job(command, options.fit.job);
   add_config(command, options);
 }
 
 void add_inspect(CLI::App& program, Options& options) {
   CLI::App& command = *program.add_subcommand("inspect", "show what lives when, where, and why");
   InspectOptions& inspect = options.inspect;
-  command.add_option("PLAN", inspect.plan, "a plan that compile wrote")->required()->type_name("");
-  auto* json = command.add_flag("--json", inspect.json, "print everything for programs (docs/interfaces.md)");
-  auto* text = command.add_flag("--text", inspect.text, "print every slot and instruction, one per line");
-  auto* html = command.add_option("--html", inspect.html, "write the report as one HTML file")->type_name("FILE");
-  auto* why =
-      command.add_option("--why", inspect.why, "explain one value, or the values of one node")->type_name("NAME");
-  auto* diff = command.add_option("--diff", inspect.diff, "show how another plan differs")->type_name("PLAN2");
-  json->excludes(text)->excludes(html)->excludes(why)->excludes(diff);
-  text->excludes(html)->excludes(why)->excludes(diff);
-  html->excludes(why)->excludes(diff);
-  why->excludes(diff);
+  add_option(command, "PLAN", inspect.plan, "", "a plan that compile wrote")->required();
+  CLI::Option* forms[] = {
+      command.add_flag("--json", inspect.json, "print everything for programs (docs/interfaces.md)"),
+      command.add_flag("--text", inspect.text, "print every slot and instruction, one per line"),
+      add_option(command, "--html", inspect.html, "FILE", "write the report as one HTML file"),
+      add_option(command, "--why", inspect.why, "NAME", "explain one value, or the values of one node"),
+      add_option(command, "--diff", inspect.diff, "PLAN2", "show how another plan differs")};
+  for (CLI::Option* form : forms)
+    for (CLI::Option* other : forms)
+      if (form != other) form->excludes(other);
 }
 
 void add_devices(CLI::App& program, Options& options) {
   CLI::App& command = *program.add_subcommand("devices", "list the known devices and what is in this machine");
   command.add_flag("--measure", options.devices.measure,
                    "measure the GPU in this machine and print its description for --device-file");
-  command.add_option("--device-file", options.devices.device_file, "file with more device descriptions")
-      ->type_name("FILE");
+  add_option(command, "--device-file", options.devices.device_file, "FILE", "file with more device descriptions");
 }
 
 void add_run(CLI::App& program, Options& options) {
   CLI::App& command = *program.add_subcommand("run", "train with a plan");
   RunOptions& run = options.run;
-  command.add_option("PLAN", run.plan, "a plan that compile wrote")->required()->type_name("");
+  add_option(command, "PLAN", run.plan, "", "a plan that compile wrote")->required();
   auto* weights =
-      command.add_option("--weights", run.weights, "first values of the weights, from .onnx or .safetensors")
-          ->type_name("FILE");
-  auto* init =
-      command.add_option("--init", run.init_seed, "draw random first values from this seed")->type_name("SEED");
+      add_option(command, "--weights", run.weights, "FILE", "first values of the weights, from .onnx or .safetensors");
+  auto* init = add_option(command, "--init", run.init_seed, "SEED", "draw random first values from this seed");
   weights->excludes(init);
-  command
-      .add_option("--data", run.data,
-                  "one batch for every step (.safetensors, .npz, .npy: one tensor per input), or a file of token "
-                  "numbers (uint16; .u32: uint32)")
-      ->required()
-      ->type_name("FILE");
-  command.add_option("--steps", run.steps, "number of updates")
-      ->capture_default_str()
-      ->type_name("N")
-      ->check(at_least(0));
-  command.add_option("--seed", run.seed, "seed of dropout and of the order of the data")
-      ->capture_default_str()
-      ->type_name("N");
-  command.add_option("--lr", run.learning_rate, "learning rate; default: the plan's")
-      ->type_name("X")
-      ->check(at_least(0));
-  command.add_option("--threads", run.threads, "CPU threads; 0: as many as the machine has")
-      ->capture_default_str()
-      ->type_name("N")
-      ->check(at_least(0));
+  add_option(command, "--data", run.data, "FILE",
+             "one batch for every step (.safetensors, .npz, .npy: one tensor per input), or a file of token "
+             "numbers (uint16; .u32: uint32)")
+      ->required();
+  add_setting(command, "--steps", run.steps, "N", "number of updates")->check(at_least(0));
+  add_setting(command, "--seed", run.seed, "N", "seed of dropout and of the order of the data");
+  add_option(command, "--lr", run.learning_rate, "X", "learning rate; default: the plan's")->check(at_least(0));
+  add_setting(command, "--threads", run.threads, "N", "CPU threads; 0: as many as the machine has")->check(at_least(0));
   command.add_flag("--poison", run.poison, "overwrite dead bytes with NaN, to find plans that read them");
-  command
-      .add_option("--profile", run.profile,
-                  "measure every op of one more step, compare it with the prediction, and add the times to this file")
-      ->type_name("FILE");
-  command.add_option("--metrics", run.metrics, "write one line of JSON per step (docs/interfaces.md)")
-      ->type_name("FILE");
-  command
-      .add_option("--save", run.save, "save the trained weights as .safetensors or .onnx; may be given several times")
-      ->type_name("FILE")
-      ->allow_extra_args(false);
-  command.add_option("--dump-gradients", run.dump_gradients, "write the gradients of the first step as .safetensors")
-      ->type_name("FILE");
+  add_option(command, "--profile", run.profile, "FILE",
+             "measure every op of one more step, compare it with the prediction, and add the times to this file");
+  add_option(command, "--metrics", run.metrics, "FILE", "write one line of JSON per step (docs/interfaces.md)");
+  add_option(command, "--save", run.save, "FILE",
+             "save the trained weights as .safetensors or .onnx; may be given several times");
+  add_option(command, "--dump-gradients", run.dump_gradients, "FILE",
+             "write the gradients of the first step as .safetensors");
   add_config(command, options);
 }
 
 void add_check(CLI::App& program, Options& options) {
   CLI::App& command = *program.add_subcommand("check", "list everything that prevents training a model");
-  add_model(command, options.check.model);
+  add_model(command, options.check.job);
   add_config(command, options);
 }
 

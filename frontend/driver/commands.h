@@ -15,41 +15,27 @@ struct Console {
   int columns = 100;
 };
 
-// The options about the model, which compile, fit and check share.
-struct ModelOptions {
-  std::string model;
+// A job as the command line gives it: the request, and options whose text the command reads into it.
+struct JobOptions {
+  CompileRequest request{.device = "auto"};
   std::vector<std::string> dims;  // NAME=N
-  int64_t batch = 0;
-  std::string loss;
-  std::vector<std::string> train, freeze;
-  bool freeze_norm = false;
+  std::string optimizer = "adamw", precision_file, master_weights = "auto", layout = "auto";
+  std::string recompute = "auto", offload = "auto";
+  std::string split;                // empty: auto, but off with max_batch
+  std::string budget, host_budget;  // sizes with units; empty: the device's memory, unlimited
 };
 
 struct CompileOptions {
-  ModelOptions model;
+  JobOptions job;
   std::string output;
-  std::string optimizer = "adamw";
-  OptimizerSpec optimizer_settings;
-  int64_t accumulate = 1;
-  double clip_grad_norm = 0;
-  double loss_scale = TrainingRequest().first_loss_scale;
-  std::string precision = "exported", precision_file, master_weights = "auto", layout = "auto";
-  std::string device = "auto", device_file, timings;
-  bool any_order = false;
   std::string tune;  // measured times are added to this timing cache
-  std::string recompute = "auto", offload = "auto";
-  std::string split;         // empty: auto, but off with max_batch
-  int64_t global_batch = 0;  // 0: --batch and --accumulate decide
-  bool max_batch = false;
-  bool pareto = false;
-  std::string html;                 // the report is written here too
-  std::string budget, host_budget;  // sizes with units; empty: the device's memory, unlimited
+  std::string html;  // the report is written here too
   std::string dump_ir, stop_after;
   std::vector<std::string> print_after, skip;
 };
 
 struct FitCommandOptions {
-  CompileOptions compile;            // the job; `device` and `output` are not used
+  JobOptions job;                    // its device is not used
   std::vector<std::string> devices;  // empty: every known device
 };
 
@@ -76,7 +62,7 @@ struct RunOptions {
 };
 
 struct CheckOptions {
-  ModelOptions model;
+  JobOptions job;  // the model, loss and weights
 };
 
 struct DevicesOptions {
@@ -91,8 +77,7 @@ Status run_command(const RunOptions& options, Console& console);
 Status check_command(const CheckOptions& options, Console& console);
 Status devices_command(const DevicesOptions& options, Console& console);
 
-// Read the options that compile, fit and check share.
-Result<ImportOptions> import_options(const ModelOptions& options);
-Result<CompileRequest> compile_request(const CompileOptions& options);
+// The request with the texts read, for compile, fit and check.
+Result<CompileRequest> compile_request(const JobOptions& options);
 
 }  // namespace plimsoll

@@ -12,6 +12,8 @@
 #include "passes/budget/budget_report.h"
 #include "passes/target/precision_rules.h"
 
+#include "llvm/ADT/STLExtras.h"
+#include "llvm/ADT/StringExtras.h"
 #include "llvm/Support/FileSystem.h"
 #include "llvm/Support/MemoryBuffer.h"
 #include "llvm/Support/Path.h"
@@ -21,30 +23,17 @@
 namespace plimsoll {
 namespace {
 
-Result<OptimizerKind> optimizer_named(llvm::StringRef name) {
-  for (size_t i = 0; i < std::size(optimizer_names); ++i)
-    if (optimizer_names[i] == name) return static_cast<OptimizerKind>(i);
-  return usage_error("no optimizer is called \"" + name + "\"; there are sgd, adam and adamw");
-}
-
-Result<MasterWeights> master_weights_named(llvm::StringRef name) {
-  if (name == "auto") return MasterWeights::Auto;
-  if (name == "on") return MasterWeights::On;
-  if (name == "off") return MasterWeights::Off;
-  return usage_error("--master-weights " + name + ": expected auto, on or off");
-}
-
-Result<ImageLayout> layout_named(llvm::StringRef name) {
-  if (name == "auto") return ImageLayout::Auto;
-  if (name == "channels-first") return ImageLayout::ChannelsFirst;
-  if (name == "channels-last") return ImageLayout::ChannelsLast;
-  return usage_error("--layout " + name + ": expected auto, channels-first or channels-last");
+// The place of `text` among the choices of an option.
+Result<size_t> read_choice(llvm::StringRef option, llvm::StringRef text, llvm::ArrayRef<llvm::StringLiteral> choices) {
+  if (const auto* found = llvm::find(choices, text); found != choices.end())
+    return static_cast<size_t>(found - choices.begin());
+  return usage_error(option + " " + text + ": expected " + llvm::join(choices.drop_back(), ", ") + " or " +
+                     choices.back());
 }
 
 // --max-batch keeps the batch whole by default, because in chunks nearly any batch fits.
-Status read_split(const CompileOptions& options, TrainingRequest& request) {
-  llvm::StringRef text = options.split;
-  if (text.empty()) text = options.max_batch ? "off" : "auto";
+Status read_split(llvm::StringRef text, bool max_batch, TrainingRequest& request) {
+  if (text.empty()) text = max_batch ? "off" : "auto";
   if (text == "auto" || text == "off") return request.split = text == "off", Status::success();
   auto [chunks, from] = text.split(':');
   if (chunks.getAsInteger(10, request.split) || request.split < 2)
@@ -62,48 +51,25 @@ Result<int64_t> size_option(llvm::StringRef option, llvm::StringRef text) {
   return *bytes;
 }
 
-Result<TrainingRequest> training_request(const CompileOptions& options) {
-  TrainingRequest request;
-  request.loss = options.model.loss;
-  request.train = options.model.train;
-  request.freeze = options.model.freeze;
-  request.batch = options.model.batch;
-  request.accumulate = options.accumulate;
-  request.clip_grad_norm = options.clip_grad_norm;
-  request.first_loss_scale = options.loss_scale;
-  request.precision = options.precision;
-  if (!options.precision_file.empty()) {
-    if (!is_mixed(options.precision))
-      return usage_error("--precision-file needs --precision bf16 or fp16, not " + options.precision);
-    auto file = llvm::MemoryBuffer::getFile(options.precision_file, /*IsText=*/true);
-    if (!file) return system_error(options.precision_file + ": " + file.getError().message());
-    request.precision_rules = (*file)->getBuffer().str();
+Status read_dims(llvm::ArrayRef<std::string> dims, ImportOptions& import) {
+  for (llvm::StringRef dim : dims) {
+    auto [name, number] = dim.rsplit('=');
+    int64_t size = 0;
+    if (name.empty() || number.getAsInteger(10, size) || size <= 0)
+      return usage_error("--dim " + dim + ": expected NAME=N with N above 0");
+    import.dims[name.str()] = size;
   }
-  Result<OptimizerKind> kind = optimizer_named(options.optimizer);
-  if (!kind) return kind.takeError();
-  request.frontier = options.pareto;
-  request.optimizer = options.optimizer_settings;
-  request.optimizer.kind = *kind;
-  Result<MasterWeights> masters = master_weights_named(options.master_weights);
-  if (!masters) return masters.takeError();
-  request.master_weights = *masters;
-  Result<ImageLayout> layout = layout_named(options.layout);
-  if (!layout) return layout.takeError();
-  request.layout = *layout;
-  Result<int64_t> budget = size_option("--budget", options.budget);
-  if (!budget) return budget.takeError();
-  request.budget_bytes = *budget;
-  if (options.recompute != "auto" && options.recompute != "off")
-    return usage_error("--recompute " + options.recompute + ": expected auto or off");
-  request.recompute = options.recompute == "auto";
-  if (options.offload != "auto" && options.offload != "off")
-    return usage_error("--offload " + options.offload + ": expected auto or off");
-  request.offload = options.offload == "auto";
-  if (Status s = read_split(options, request)) return s;
-  Result<int64_t> host_budget = size_option("--host-budget", options.host_budget);
-  if (!host_budget) return host_budget.takeError();
-  request.host_budget_bytes = *host_budget;
-  return request;
+  return Status::success();
+}
+
+Status read_precision_rules(const std::string& path, TrainingRequest& request) {
+  if (path.empty()) return Status::success();
+  if (!is_mixed(request.precision))
+    return usage_error("--precision-file needs --precision bf16 or fp16, not " + request.precision);
+  auto file = llvm::MemoryBuffer::getFile(path, /*IsText=*/true);
+  if (!file) return system_error(path + ": " + file.getError().message());
+  request.precision_rules = (*file)->getBuffer().str();
+  return Status::success();
 }
 
 void print_result(const CompileOptions& options, const Plan& plan, llvm::raw_ostream& out) {
@@ -115,7 +81,7 @@ void print_result(const CompileOptions& options, const Plan& plan, llvm::raw_ost
   if (plan.arenas.size() > 1) out << " and " << format_bytes(plan.arenas[1].bytes) << " of host memory";
   out << ", " << format_count(static_cast<int64_t>(instructions)) << " instructions, predicted "
       << format_us(plan.predicted_step_us) << " per step";
-  if (options.max_batch || options.global_batch > 0)
+  if (options.job.request.max_batch || options.job.request.global_batch > 0)
     out << " of " << plan.training.accumulate << " x " << plan.training.batch << " samples";
   if (const std::string how = how_it_fits(plan); how != "plain") out << ", with " << how;
   out << "\n";
@@ -160,7 +126,7 @@ Result<Job> tuned(const CompileOptions& options, const Job& job, const CompileHo
     if (!earlier) return earlier.takeError();
     times = std::move(*earlier);
   }
-  Result<TuneReport> report = tune(*plan, *kernel_catalog_for(plan->device, options.any_order), times);
+  Result<TuneReport> report = tune(*plan, *kernel_catalog_for(plan->device, job.request().any_order), times);
   if (!report) return report.takeError();
   if (Status s = times.save(options.tune)) return s;
   console.out << "timed " << report->kernels << " kernels of " << report->calls << " calls\n";
@@ -169,41 +135,40 @@ Result<Job> tuned(const CompileOptions& options, const Job& job, const CompileHo
 
 }  // namespace
 
-Result<ImportOptions> import_options(const ModelOptions& options) {
-  ImportOptions import;
-  import.freeze_norm = options.freeze_norm;
-  for (llvm::StringRef dim : options.dims) {
-    auto [name, number] = dim.rsplit('=');
-    int64_t size = 0;
-    if (name.empty() || number.getAsInteger(10, size) || size <= 0)
-      return usage_error("--dim " + dim + ": expected NAME=N with N above 0");
-    import.dims[name.str()] = size;
-  }
-  return import;
-}
-
-Result<CompileRequest> compile_request(const CompileOptions& options) {
-  CompileRequest request;
-  request.model_path = options.model.model;
-  request.device = options.device;
-  request.device_file = options.device_file;
-  request.timings = options.timings;
-  request.any_order = options.any_order;
-  request.global_batch = options.global_batch;
-  request.max_batch = options.max_batch;
-  Result<ImportOptions> import = import_options(options.model);
-  if (!import) return import.takeError();
-  request.import = std::move(*import);
-  Result<TrainingRequest> training = training_request(options);
-  if (!training) return training.takeError();
-  request.training = std::move(*training);
+Result<CompileRequest> compile_request(const JobOptions& options) {
+  CompileRequest request = options.request;
+  TrainingRequest& training = request.training;
+  if (Status s = read_dims(options.dims, request.import)) return s;
+  if (Status s = read_precision_rules(options.precision_file, training)) return s;
+  if (Status s = read_split(options.split, request.max_batch, training)) return s;
+  Result<size_t> optimizer = read_choice("--optimizer", options.optimizer, optimizer_names);
+  if (!optimizer) return optimizer.takeError();
+  Result<size_t> masters = read_choice("--master-weights", options.master_weights, {"auto", "on", "off"});
+  if (!masters) return masters.takeError();
+  Result<size_t> layout = read_choice("--layout", options.layout, {"auto", "channels-first", "channels-last"});
+  if (!layout) return layout.takeError();
+  Result<size_t> recompute = read_choice("--recompute", options.recompute, {"off", "auto"});
+  if (!recompute) return recompute.takeError();
+  Result<size_t> offload = read_choice("--offload", options.offload, {"off", "auto"});
+  if (!offload) return offload.takeError();
+  Result<int64_t> budget = size_option("--budget", options.budget);
+  if (!budget) return budget.takeError();
+  Result<int64_t> host_budget = size_option("--host-budget", options.host_budget);
+  if (!host_budget) return host_budget.takeError();
+  training.optimizer.kind = static_cast<OptimizerKind>(*optimizer);
+  training.master_weights = static_cast<MasterWeights>(*masters);
+  training.layout = static_cast<ImageLayout>(*layout);
+  training.recompute = *recompute == 1;
+  training.offload = *offload == 1;
+  training.budget_bytes = *budget;
+  training.host_budget_bytes = *host_budget;
   if (Status s = check_ranges(request)) return s;
   return request;
 }
 
 Status compile_command(const CompileOptions& options, Console& console) {
   if (options.output.empty() && options.stop_after.empty()) return usage_error("--output is required");
-  Result<CompileRequest> asked = compile_request(options);
+  Result<CompileRequest> asked = compile_request(options.job);
   if (!asked) return asked.takeError();
   const CompileRequest& request = *asked;
   CompileHooks hooks;

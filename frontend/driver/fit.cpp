@@ -30,9 +30,9 @@ std::string row_of(const DeviceAnswer& answer) {
 }  // namespace
 
 Status fit_command(const FitCommandOptions& options, Console& console) {
-  Result<CompileRequest> request = compile_request(options.compile);
+  Result<CompileRequest> request = compile_request(options.job);
   if (!request) return request.takeError();
-  Result<std::vector<DeviceDescription>> devices = devices_named(options.devices, options.compile.device_file);
+  Result<std::vector<DeviceDescription>> devices = devices_named(options.devices, options.job.request.device_file);
   if (!devices) return devices.takeError();
   console.progress.phase("import");
   request->device = devices->front().name;

@@ -42,7 +42,7 @@ void add_to_cache(const Plan& plan, size_t f, llvm::ArrayRef<double> times, Timi
       llvm::SmallVector<const Type*, 6> types;
       std::string key = instruction.op + "/" + instruction.kernel + to_text(instruction.attrs);
       for (SlotId operand : instruction.operands) {
-        types.push_back(operand < 0 ? nullptr : &plan.slots[static_cast<size_t>(operand)].type);
+        types.push_back(operand < 0 ? nullptr : &plan.slots[operand].type);
         key += operand < 0 ? "-" : to_string(*types.back());
       }
       auto& [sum, count] = sums[key];
