@@ -126,7 +126,7 @@ Labelled contract(NodeContext& n, const Labelled& a, const Labelled& b, llvm::St
   };
   ValueId left = n.reshape(broadcast(a, batch + rows + inner), {total(batch), total(rows), total(inner)});
   ValueId right = n.reshape(broadcast(b, batch + inner + columns), {total(batch), total(inner), total(columns)});
-  ValueId y = n.emit("matmul", {left, right}, {{"transpose_a", int64_t{0}}, {"transpose_b", int64_t{0}}});
+  ValueId y = n.emit("matmul", {left, right}, {{"transpose_a", 0}, {"transpose_b", 0}});
   Shape shape;
   for (char label : batch + rows + columns) shape.push_back(size(label));
   return {n.reshape(y, shape), batch + rows + columns};

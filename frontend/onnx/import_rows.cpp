@@ -2,6 +2,20 @@
 
 namespace plimsoll {
 
+void import_as_is(NodeContext& n) {
+  const ValueList operands = n.inputs();
+  Attrs attrs;
+  for (const AttrSpec& attr : n.row().attrs) {
+    switch (attr.kind) {
+      case AttrKind::Int: attrs.set(attr.name, n.attr_int(attr.name, attr.integer)); break;
+      case AttrKind::Float: attrs.set(attr.name, n.attr_float(attr.name, attr.number)); break;
+      default: attrs.set(attr.name, n.attr_string(attr.name, attr.text));
+    }
+    if (attr.name == "axis" && !n.failed()) attrs.set("axis", n.axis(attrs.get_int("axis"), n.rank(operands.front())));
+  }
+  n.output(0, n.emit(n.target(), operands, std::move(attrs)));
+}
+
 std::vector<const ImportRow*> all_import_rows() {
   std::vector<const ImportRow*> rows;
   for (auto family : {elementwise_rows, shape_rows, cut_rows, index_rows, reduce_rows, matmul_rows, conv_rows,

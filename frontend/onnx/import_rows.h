@@ -6,11 +6,16 @@
 
 namespace plimsoll {
 
+// The attributes that our op takes over from a node under their names in ONNX, each with ONNX's default. An `axis` is
+// normalised by the rank of input 0.
+using RowAttrs = FixedList<AttrSpec, 4>;
+
 struct ImportRow {
   llvm::StringLiteral op;  // "Conv", or "com.microsoft:Gelu" outside the standard domain
   int since;               // the first opset with this form; it holds until the next row
   void (*import)(NodeContext& n);
   llvm::StringLiteral target = "";  // our op, for functions that serve several operators
+  RowAttrs attrs = {};
 };
 
 // One list per family and file.
@@ -32,6 +37,9 @@ llvm::ArrayRef<ImportRow> reduce_rows();
 llvm::ArrayRef<ImportRow> resize_rows();
 llvm::ArrayRef<ImportRow> sequence_rows();
 llvm::ArrayRef<ImportRow> shape_rows();
+
+// Emits the row's op on all inputs in order, with the row's attributes.
+void import_as_is(NodeContext& n);
 
 // einsum.cpp defines this.
 void import_einsum(NodeContext& n);

@@ -161,7 +161,7 @@ void Importer::import_node(const onnx::NodeProto& node, Scope& scope) {
 }
 
 void Importer::run_row(const ImportRow& row, const onnx::NodeProto& node, llvm::ArrayRef<Item> inputs, Scope& scope) {
-  NodeContext n(*this, node, row.target, scope.opset, inputs);
+  NodeContext n(*this, node, row, scope.opset, inputs);
   row.import(n);
   for (size_t i = 0; i < n.output_count(); ++i)
     if (n.wants(i) && !n.is_given(i))

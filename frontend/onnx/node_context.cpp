@@ -1,20 +1,23 @@
 #include "frontend/onnx/node_context.h"
 
+#include "frontend/onnx/import_rows.h"
 #include "frontend/onnx/importer.h"
 #include "ir/fold.h"
 
 namespace plimsoll {
 
-NodeContext::NodeContext(Importer& importer, const onnx::NodeProto& node, llvm::StringRef target, int64_t opset,
+NodeContext::NodeContext(Importer& importer, const onnx::NodeProto& node, const ImportRow& row, int64_t opset,
                          llvm::ArrayRef<Item> inputs)
     : importer_(importer),
       node_(node),
-      target_(target),
+      row_(row),
       opset_(opset),
       inputs_(inputs.begin(), inputs.end()),
       outputs_(output_count()),
       given_(output_count(), false),
       first_value_(importer.graph().value_count()) {}
+
+llvm::StringRef NodeContext::target() const { return row_.target; }
 
 const ImportOptions& NodeContext::options() const { return importer_.options(); }
 

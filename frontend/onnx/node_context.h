@@ -11,6 +11,7 @@
 namespace plimsoll {
 
 class Importer;
+struct ImportRow;
 
 // An ONNX value during import.
 struct Item {
@@ -34,11 +35,12 @@ using ValueList = llvm::SmallVector<ValueId, 4>;
 
 class NodeContext {
  public:
-  NodeContext(Importer& importer, const onnx::NodeProto& node, llvm::StringRef target, int64_t opset,
+  NodeContext(Importer& importer, const onnx::NodeProto& node, const ImportRow& row, int64_t opset,
               llvm::ArrayRef<Item> inputs);
 
   const onnx::NodeProto& node() const { return node_; }
-  llvm::StringRef target() const { return target_; }
+  const ImportRow& row() const { return row_; }
+  llvm::StringRef target() const;  // the row's
   int64_t opset() const { return opset_; }
   const ImportOptions& options() const;
 
@@ -118,7 +120,7 @@ class NodeContext {
 
   Importer& importer_;
   const onnx::NodeProto& node_;
-  llvm::StringRef target_;
+  const ImportRow& row_;
   int64_t opset_;
   llvm::SmallVector<Item, 4> inputs_;
   llvm::SmallVector<Item, 2> outputs_;

@@ -88,7 +88,7 @@ ValueId widen_mask(NodeContext& n, ValueId mask, int64_t columns) {
   after[rank - 1] = columns - width;
   bool chooses = n.type(mask).dtype == DType::Bool;
   ValueId fill = chooses ? n.constant_value(Tensor::scalar(0, DType::Bool)) : n.scalar(-INFINITY, n.type(mask).dtype);
-  return n.emit("pad", {mask, fill}, {{"before", before}, {"after", after}, {"mode", std::string("constant")}});
+  return n.emit("pad", {mask, fill}, {{"before", before}, {"after", after}, {"mode", "constant"}});
 }
 
 // Combines the model's mask with the mask by position.
@@ -149,7 +149,7 @@ ValueId guarded_softmax(NodeContext& n, ValueId scores, ValueId bias) {
     open = n.emit("greater", {best, n.scalar(-INFINITY, dtype)});
     scores = n.emit("where", {open, scores, zero});
   }
-  ValueId p = n.emit("softmax", {scores}, {{"axis", int64_t{3}}});
+  ValueId p = n.emit("softmax", {scores}, {{"axis", 3}});
   return bias == ValueId::None ? p : n.emit("where", {open, p, zero});
 }
 
@@ -162,7 +162,7 @@ void emit_composed(NodeContext& n, const Attention& a) {
   ValueId q = split_heads(n, a.q, a.heads);
   ValueId k = repeat_heads(n, split_heads(n, a.k, a.kv_heads), group);
   ValueId v = repeat_heads(n, split_heads(n, a.v, a.kv_heads), group);
-  ValueId scores = n.emit("matmul", {q, k}, {{"transpose_a", int64_t{0}}, {"transpose_b", int64_t{1}}});
+  ValueId scores = n.emit("matmul", {q, k}, {{"transpose_a", 0}, {"transpose_b", 1}});
   std::array<ValueId, 4> points;
   points[0] = points[1] = n.emit("mul", {scores, n.scalar(a.scale, dtype)});
   if (double cap = n.attr_float("softcap", 0); cap != 0) {
@@ -173,7 +173,7 @@ void emit_composed(NodeContext& n, const Attention& a) {
   points[2] = bias == ValueId::None ? points[1] : n.emit("add", {points[1], bias});
   if (bias != ValueId::None) bias = n.cast(bias, precise);
   points[3] = n.cast(guarded_softmax(n, n.cast(points[2], precise), bias), dtype);
-  ValueId y = n.emit("matmul", {points[3], v}, {{"transpose_a", int64_t{0}}, {"transpose_b", int64_t{0}}});
+  ValueId y = n.emit("matmul", {points[3], v}, {{"transpose_a", 0}, {"transpose_b", 0}});
   n.output(0, a.four_dims(n) ? y : fold_heads(n, y));
   n.output(3, points[point]);
 }
@@ -204,7 +204,7 @@ void import_rotary(NodeContext& n) {
   if (rotated == 0) rotated = width;
   auto table = [&](size_t i) {
     ValueId values = n.input(i);
-    if (n.has(3)) values = n.emit("gather", {values, n.input(3)}, {{"axis", int64_t{0}}});
+    if (n.has(3)) values = n.emit("gather", {values, n.input(3)}, {{"axis", 0}});
     return n.slice(values, n.rank(values) - 1, 0, rotated / 2);
   };
   ValueId cosine = table(1), sine = table(2);

@@ -119,7 +119,7 @@ void import_center_crop_pad(NodeContext& n) {
     before[axes[i]] = extra >= 0 ? extra / 2 : -(-extra / 2);
     after[axes[i]] = extra - before[axes[i]];
   }
-  n.output(0, n.emit("pad", {x}, {{"before", before}, {"after", after}, {"mode", std::string("constant")}}));
+  n.output(0, n.emit("pad", {x}, {{"before", before}, {"after", after}, {"mode", "constant"}}));
 }
 
 constexpr ImportRow rows[] = {

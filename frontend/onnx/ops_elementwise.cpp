@@ -5,8 +5,7 @@
 namespace plimsoll {
 namespace {
 
-// Passes all inputs in order and no attributes.
-void same(NodeContext& n) { n.output(0, n.emit(n.target(), n.inputs())); }
+constexpr auto same = import_as_is;
 
 void first_input(NodeContext& n) { n.output(0, n.input(0)); }
 
@@ -23,30 +22,6 @@ void import_mean(NodeContext& n) {
   n.output(0, n.emit("div", {sum, n.scalar(static_cast<double>(n.input_count()), n.type(sum).dtype)}));
 }
 
-struct FloatAttr {
-  llvm::StringLiteral name;
-  double otherwise;
-};
-
-void with_floats(NodeContext& n, std::initializer_list<FloatAttr> list) {
-  Attrs attrs;
-  for (const FloatAttr& attr : list) attrs.set(attr.name, n.attr_float(attr.name, attr.otherwise));
-  n.output(0, n.emit(n.target(), {n.input(0)}, attrs));
-}
-
-// Elu, Celu and ThresholdedRelu have one attribute alpha, 1 by default.
-void import_alpha(NodeContext& n) { with_floats(n, {{"alpha", 1.0}}); }
-void import_leaky_relu(NodeContext& n) { with_floats(n, {{"alpha", 0.01f}}); }
-void import_selu(NodeContext& n) {
-  with_floats(n, {{"alpha", 1.67326319217681884765625}, {"gamma", 1.05070102214813232421875}});
-}
-void import_hard_sigmoid(NodeContext& n) { with_floats(n, {{"alpha", 0.2f}, {"beta", 0.5}}); }
-void import_shrink(NodeContext& n) { with_floats(n, {{"bias", 0.0}, {"lambd", 0.5}}); }
-
-void import_gelu(NodeContext& n) {
-  n.output(0, n.emit("gelu", {n.input(0)}, {{"approximate", n.attr_string("approximate", "none")}}));
-}
-
 // x * sigmoid(alpha * x)
 void import_swish(NodeContext& n) {
   ValueId x = n.input(0);
@@ -54,10 +29,6 @@ void import_swish(NodeContext& n) {
   if (alpha == 1.0) return n.output(0, n.emit("silu", {x}));
   ValueId scaled = n.emit("mul", {x, n.scalar(alpha, n.type(x).dtype)});
   n.output(0, n.emit("mul", {x, n.emit("sigmoid", {scaled})}));
-}
-
-void import_mod(NodeContext& n) {
-  n.output(0, n.emit("mod", {n.input(0), n.input(1)}, {{"fmod", n.attr_int("fmod", 0)}}));
 }
 
 void import_bit_shift(NodeContext& n) {
@@ -123,26 +94,26 @@ constexpr ImportRow rows[] = {
     {"Cast", 6, import_cast},
     {"CastLike", 15, import_cast_like},
     {"Ceil", 6, same, "ceil"},
-    {"Celu", 12, import_alpha, "celu"},
+    {"Celu", 12, same, "celu", {{"alpha", 1.0}}},
     {"Clip", 6, import_clip_attributes},
     {"Clip", 11, import_clip},
     {"Cos", 7, same, "cos"},
     {"Cosh", 9, same, "cosh"},
     {"Div", 7, same, "div"},
-    {"Elu", 6, import_alpha, "elu"},
+    {"Elu", 6, same, "elu", {{"alpha", 1.0}}},
     {"Equal", 7, same, "equal"},
     {"Erf", 9, same, "erf"},
     {"Exp", 6, same, "exp"},
     {"Floor", 6, same, "floor"},
-    {"Gelu", 20, import_gelu},
+    {"Gelu", 20, same, "gelu", {{"approximate", "none"}}},
     {"Greater", 7, same, "greater"},
     {"GreaterOrEqual", 12, same, "greater_equal"},
-    {"HardSigmoid", 6, import_hard_sigmoid, "hard_sigmoid"},
+    {"HardSigmoid", 6, same, "hard_sigmoid", {{"alpha", 0.2f}, {"beta", 0.5}}},
     {"HardSwish", 14, same, "hard_swish"},
     {"Identity", 1, first_input},
     {"IsInf", 10, import_is_inf},
     {"IsNaN", 9, same, "is_nan"},
-    {"LeakyRelu", 6, import_leaky_relu, "leaky_relu"},
+    {"LeakyRelu", 6, same, "leaky_relu", {{"alpha", 0.01f}}},
     {"Less", 7, same, "less"},
     {"LessOrEqual", 12, same, "less_equal"},
     {"Log", 6, same, "log"},
@@ -150,7 +121,7 @@ constexpr ImportRow rows[] = {
     {"Mean", 8, import_mean, "add"},
     {"Min", 8, import_chain, "min"},
     {"Mish", 18, same, "mish"},
-    {"Mod", 10, import_mod},
+    {"Mod", 10, same, "mod", {{"fmod", 0}}},
     {"Mul", 7, same, "mul"},
     {"Neg", 6, same, "neg"},
     {"Not", 1, same, "not"},
@@ -160,8 +131,8 @@ constexpr ImportRow rows[] = {
     {"Reciprocal", 6, same, "reciprocal"},
     {"Relu", 6, same, "relu"},
     {"Round", 11, same, "round"},
-    {"Selu", 6, import_selu, "selu"},
-    {"Shrink", 9, import_shrink, "shrink"},
+    {"Selu", 6, same, "selu", {{"alpha", 1.67326319217681884765625}, {"gamma", 1.05070102214813232421875}}},
+    {"Shrink", 9, same, "shrink", {{"bias", 0.0}, {"lambd", 0.5}}},
     {"Sigmoid", 6, same, "sigmoid"},
     {"Sign", 9, same, "sign"},
     {"Sin", 7, same, "sin"},
@@ -174,7 +145,7 @@ constexpr ImportRow rows[] = {
     {"Swish", 24, import_swish},
     {"Tan", 7, same, "tan"},
     {"Tanh", 6, same, "tanh"},
-    {"ThresholdedRelu", 10, import_alpha, "thresholded_relu"},
+    {"ThresholdedRelu", 10, same, "thresholded_relu", {{"alpha", 1.0}}},
     {"Where", 9, same, "where"},
     {"Xor", 7, same, "xor"},
 };

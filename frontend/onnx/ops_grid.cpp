@@ -26,7 +26,7 @@ struct Image {
 ValueId reflected(NodeContext& n, ValueId at, double low, double high) {
   double span = std::max(high - low, 1e-6);
   ValueId distance = n.emit("abs", {binary(n, "sub", at, low)});
-  ValueId folded = n.emit("mod", {distance, n.scalar(2 * span, n.type(at).dtype)}, {{"fmod", int64_t{1}}});
+  ValueId folded = n.emit("mod", {distance, n.scalar(2 * span, n.type(at).dtype)}, {{"fmod", 1}});
   ValueId back = n.emit("abs", {binary(n, "sub", folded, span)});
   return n.emit("sub", {n.scalar(span + low, n.type(at).dtype), back});
 }
@@ -48,7 +48,7 @@ ValueId pixels_at(NodeContext& n, const Image& image, ValueId row, ValueId colum
   ValueId flat = n.emit("add", {binary(n, "mul", r, static_cast<double>(image.width)), c});
   int64_t points = n.dim(flat, 2);
   ValueId index = n.expand(n.cast(flat, DType::I64), {image.batch, image.channels, points});
-  ValueId values = n.emit("gather_elements", {image.x, index}, {{"axis", int64_t{2}}});
+  ValueId values = n.emit("gather_elements", {image.x, index}, {{"axis", 2}});
   if (image.padding != "zeros") return values;
   ValueId inside = n.emit("and", {n.emit("equal", {r, row}), n.emit("equal", {c, column})});
   return n.emit("where", {inside, values, n.scalar(0, n.type(values).dtype)});
@@ -107,8 +107,7 @@ void import_affine_grid(NodeContext& n) {
     }
     base.view().set(p * (dims + 1) + dims, 1);
   }
-  ValueId grid = n.emit("matmul", {n.constant_value(std::move(base)), theta},
-                        {{"transpose_a", int64_t{0}}, {"transpose_b", int64_t{1}}});
+  ValueId grid = n.emit("matmul", {n.constant_value(std::move(base)), theta}, {{"transpose_a", 0}, {"transpose_b", 1}});
   Shape shape{n.dim(theta, 0)};
   shape.append(spatial.begin(), spatial.end());
   shape.push_back(dims);

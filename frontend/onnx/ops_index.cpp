@@ -20,28 +20,6 @@ void import_gather(NodeContext& n) {
   n.output(0, n.reshape(n.slice(x, axis, at < 0 ? at + size : at, 1), shape));
 }
 
-void import_gather_elements(NodeContext& n) {
-  ValueId x = n.input(0);
-  int64_t axis = n.axis(n.attr_int("axis", 0), n.rank(x));
-  n.output(0, n.emit("gather_elements", {x, n.input(1)}, {{"axis", axis}}));
-}
-
-void import_gather_nd(NodeContext& n) {
-  n.output(0, n.emit("gather_nd", {n.input(0), n.input(1)}, {{"batch_dims", n.attr_int("batch_dims", 0)}}));
-}
-
-void import_scatter_elements(NodeContext& n) {
-  ValueId x = n.input(0);
-  n.output(0, n.emit("scatter_elements", {x, n.input(1), n.input(2)},
-                     {{"axis", n.axis(n.attr_int("axis", 0), n.rank(x))},
-                      {"reduction", n.attr_string("reduction", "none")}}));
-}
-
-void import_scatter_nd(NodeContext& n) {
-  n.output(0, n.emit("scatter_nd", {n.input(0), n.input(1), n.input(2)},
-                     {{"reduction", n.attr_string("reduction", "none")}}));
-}
-
 void import_one_hot(NodeContext& n) {
   ValueId indices = n.input(0), values = n.input(2);
   int64_t depth = n.known_int(1, "depth");
@@ -82,11 +60,6 @@ void import_cumsum(NodeContext& n) {
                   {{"axis", axis}, {"exclusive", n.attr_int("exclusive", 0)}, {"reverse", n.attr_int("reverse", 0)}}));
 }
 
-void import_reverse_sequence(NodeContext& n) {
-  n.output(0, n.emit("reverse_sequence", {n.input(0), n.input(1)},
-                     {{"batch_axis", n.attr_int("batch_axis", 1)}, {"time_axis", n.attr_int("time_axis", 0)}}));
-}
-
 // The number of nonzero elements is a shape, so the input must be known.
 void import_non_zero(NodeContext& n) {
   n.known_floats(0, "number of nonzero elements");
@@ -123,14 +96,14 @@ constexpr ImportRow rows[] = {
     {"Compress", 9, import_compress},
     {"CumSum", 11, import_cumsum},
     {"Gather", 1, import_gather},
-    {"GatherElements", 11, import_gather_elements},
-    {"GatherND", 11, import_gather_nd},
+    {"GatherElements", 11, import_as_is, "gather_elements", {{"axis", 0}}},
+    {"GatherND", 11, import_as_is, "gather_nd", {{"batch_dims", 0}}},
     {"NonZero", 9, import_non_zero},
     {"OneHot", 9, import_one_hot},
-    {"ReverseSequence", 10, import_reverse_sequence},
-    {"Scatter", 9, import_scatter_elements},
-    {"ScatterElements", 11, import_scatter_elements},
-    {"ScatterND", 11, import_scatter_nd},
+    {"ReverseSequence", 10, import_as_is, "reverse_sequence", {{"batch_axis", 1}, {"time_axis", 0}}},
+    {"Scatter", 9, import_as_is, "scatter_elements", {{"axis", 0}, {"reduction", "none"}}},
+    {"ScatterElements", 11, import_as_is, "scatter_elements", {{"axis", 0}, {"reduction", "none"}}},
+    {"ScatterND", 11, import_as_is, "scatter_nd", {{"reduction", "none"}}},
     {"TopK", 1, import_top_k},
     {"Trilu", 14, import_trilu},
 };

@@ -20,7 +20,7 @@ ValueList loss_operands(NodeContext& n) {
 void import_cross_entropy(NodeContext& n) {
   ValueList operands = loss_operands(n);
   DType dtype = n.type(operands[0]).dtype;
-  if (n.wants(1)) n.output(1, n.emit("log_softmax", {operands[0]}, {{"axis", int64_t{1}}}));
+  if (n.wants(1)) n.output(1, n.emit("log_softmax", {operands[0]}, {{"axis", 1}}));
   n.output(0, n.cast(n.emit("cross_entropy", operands, loss_attrs(n)), dtype));
 }
 

@@ -8,8 +8,8 @@ namespace {
 
 ValueId matmul(NodeContext& n, ValueId a, ValueId b) {
   bool linear = n.rank(b) == 2 && is_float(n.type(b).dtype);
-  return linear ? n.emit("linear", {a, b}, {{"transpose_w", int64_t{0}}})
-                : n.emit("matmul", {a, b}, {{"transpose_a", int64_t{0}}, {"transpose_b", int64_t{0}}});
+  return linear ? n.emit("linear", {a, b}, {{"transpose_w", 0}})
+                : n.emit("matmul", {a, b}, {{"transpose_a", 0}, {"transpose_b", 0}});
 }
 
 // A vector is a row on the left and a column on the right; its dimension of 1 is dropped from the result.

@@ -118,19 +118,6 @@ void import_mean_variance(NodeContext& n) {
   n.output(0, n.emit("div", {centred, n.emit("add", {deviation, n.scalar(1e-9, n.type(x).dtype)})}));
 }
 
-void import_lrn(NodeContext& n) {
-  n.output(0, n.emit("lrn", {n.input(0)},
-                     {{"size", n.attr_int("size", 1)},
-                      {"alpha", n.attr_float("alpha", 1e-4f)},
-                      {"beta", n.attr_float("beta", 0.75)},
-                      {"bias", n.attr_float("bias", 1)}}));
-}
-
-void import_softmax(NodeContext& n) {
-  ValueId x = n.input(0);
-  n.output(0, n.emit(n.target(), {x}, {{"axis", n.axis(n.attr_int("axis", -1), n.rank(x))}}));
-}
-
 // Before opset 13 the dimensions from the axis on count as one.
 void import_softmax_flat(NodeContext& n) {
   ValueId x = n.input(0);
@@ -139,7 +126,7 @@ void import_softmax_flat(NodeContext& n) {
   if (n.failed()) return;
   llvm::ArrayRef<int64_t> dims = shape;
   ValueId flat = n.reshape(x, {element_count(dims.take_front(axis)), element_count(dims.drop_front(axis))});
-  n.output(0, n.reshape(n.emit(n.target(), {flat}, {{"axis", int64_t{1}}}), shape));
+  n.output(0, n.reshape(n.emit(n.target(), {flat}, {{"axis", 1}}), shape));
 }
 
 constexpr ImportRow rows[] = {
@@ -147,17 +134,17 @@ constexpr ImportRow rows[] = {
     {"GroupNormalization", 18, import_group_norm_18},
     {"GroupNormalization", 21, import_group_norm},
     {"Hardmax", 1, import_softmax_flat, "hardmax"},
-    {"Hardmax", 13, import_softmax, "hardmax"},
+    {"Hardmax", 13, import_as_is, "hardmax", {{"axis", -1}}},
     {"InstanceNormalization", 6, import_instance_norm},
-    {"LRN", 1, import_lrn},
+    {"LRN", 1, import_as_is, "lrn", {{"size", 1}, {"alpha", 1e-4f}, {"beta", 0.75}, {"bias", 1.0}}},
     {"LayerNormalization", 17, import_layer_norm},
     {"LogSoftmax", 1, import_softmax_flat, "log_softmax"},
-    {"LogSoftmax", 13, import_softmax, "log_softmax"},
+    {"LogSoftmax", 13, import_as_is, "log_softmax", {{"axis", -1}}},
     {"LpNormalization", 1, import_lp_normalization},
     {"MeanVarianceNormalization", 9, import_mean_variance},
     {"RMSNormalization", 23, import_rms_norm},
     {"Softmax", 1, import_softmax_flat, "softmax"},
-    {"Softmax", 13, import_softmax, "softmax"},
+    {"Softmax", 13, import_as_is, "softmax", {{"axis", -1}}},
 };
 
 }  // namespace

@@ -45,7 +45,7 @@ void import_lp_pool(NodeContext& n) {
   Pool pool = read_pool(n);
   DType dtype = n.type(pool.x).dtype;
   double p = static_cast<double>(n.attr_int("p", 2));
-  pool.attrs.set("count_include_pad", int64_t{1});
+  pool.attrs.set("count_include_pad", 1);
   ValueId powers = n.emit("pow", {n.emit("abs", {pool.x}), n.scalar(p, dtype)});
   ValueId mean = n.emit("average_pool", {powers}, pool.attrs);
   ValueId sum = n.emit("mul", {mean, n.scalar(static_cast<double>(element_count(pool.window.kernel)), dtype)});
@@ -89,12 +89,12 @@ void import_max_unpool(NodeContext& n) {
   int64_t count = n.type(x).elements();
   ValueId zeros = n.expand(n.scalar(0, n.type(x).dtype), {element_count(shape)});
   ValueId placed = n.emit("scatter_elements", {zeros, n.reshape(indices, {count}), n.reshape(x, {count})},
-                          {{"axis", int64_t{0}}, {"reduction", std::string("none")}});
+                          {{"axis", 0}, {"reduction", "none"}});
   ValueId y = n.reshape(placed, shape);
   Ints after;
   for (size_t axis = 0; axis < shape.size(); ++axis) after.push_back(wanted[axis] - shape[axis]);
   if (llvm::any_of(after, [](int64_t extra) { return extra != 0; }))
-    y = n.emit("pad", {y}, {{"before", Ints(shape.size(), 0)}, {"after", after}, {"mode", std::string("constant")}});
+    y = n.emit("pad", {y}, {{"before", Ints(shape.size(), 0)}, {"after", after}, {"mode", "constant"}});
   n.output(0, y);
 }
 

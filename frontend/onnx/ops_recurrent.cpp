@@ -29,7 +29,7 @@ struct Layer {
 ValueId linear(NodeContext& n, ValueId x, ValueId w, ValueId bias) {
   ValueList operands{x, w};
   if (bias != ValueId::None) operands.push_back(bias);
-  return n.emit("linear", operands, {{"transpose_w", int64_t{1}}});
+  return n.emit("linear", operands, {{"transpose_w", 1}});
 }
 
 // Splits an axis into equal pieces with one node, whose gradient is one concat.
@@ -101,7 +101,7 @@ struct Unrolled {
 Unrolled unroll(NodeContext& n, const Layer& layer, const Direction& d, Step step) {
   // In reverse direction a shorter sample begins at its own end.
   auto reversed_in_time = [&](ValueId x) {
-    return n.emit("reverse_sequence", {x, layer.lengths}, {{"batch_axis", int64_t{1}}, {"time_axis", int64_t{0}}});
+    return n.emit("reverse_sequence", {x, layer.lengths}, {{"batch_axis", 1}, {"time_axis", 0}});
   };
   bool ragged = layer.lengths != ValueId::None;
   ValueId x = d.reverse && ragged ? reversed_in_time(layer.x) : layer.x;

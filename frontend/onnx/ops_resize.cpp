@@ -132,7 +132,7 @@ ValueId emit_smoothed(NodeContext& n, ValueId x, const Resampling& r, const std:
     for (int64_t i = 0; i < n.rank(x); ++i) swap.push_back(i);
     std::swap(swap[axis], swap.back());
     ValueId matrix = n.constant_value(smoothing_matrix(how, in, out, r.scales[axis], n.type(x).dtype));
-    ValueId y = n.emit("linear", {n.transpose(x, swap), matrix}, {{"transpose_w", int64_t{1}}});
+    ValueId y = n.emit("linear", {n.transpose(x, swap), matrix}, {{"transpose_w", 1}});
     x = n.transpose(y, swap);
   }
   return x;
@@ -163,8 +163,8 @@ void emit_upsample(NodeContext& n, const Resampling& r, llvm::StringRef mode) {
                      {{"mode", mode.str()},
                       {"sizes", r.sizes},
                       {"scales", r.scales},
-                      {"coordinate", std::string("asymmetric")},
-                      {"nearest", std::string("floor")}}));
+                      {"coordinate", "asymmetric"},
+                      {"nearest", "floor"}}));
 }
 
 void import_upsample(NodeContext& n) {
