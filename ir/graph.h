@@ -13,7 +13,7 @@
 // - Names come from the model and survive every pass. They are unique within a graph.
 
 #include "ir/attrs.h"
-#include "ir/machine/engine.h"
+#include "ir/engine.h"
 
 #include "llvm/ADT/StringMap.h"
 

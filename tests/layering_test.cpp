@@ -78,7 +78,7 @@ struct Folder {
 // The table of docs/map.md, from the ground up. A folder may include itself.
 const Folder folders[] = {
     {"ir/support/", {"llvm/"}},
-    {"ir/", {"ir/support/", "ir/machine/", "ir/ops/", "llvm/"}},
+    {"ir/", {"ir/support/", "ir/ops/", "llvm/"}},
     {"ir/ops/", {"ir/", "ir/support/", "llvm/"}},
     {"ir/machine/", {"ir/", "ir/support/", "llvm/"}},
     {"ir/plan/", {"ir/", "ir/support/", "ir/machine/", "ir/plan/plan.pb.h", "llvm/", "google/"}},

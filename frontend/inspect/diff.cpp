@@ -111,7 +111,7 @@ class Diff {
   }
 
   static std::string key(const Plan& plan, const Slot& slot) {
-    return slot.function < 0 ? slot.name : plan.functions[static_cast<size_t>(slot.function)].name + "/" + slot.name;
+    return slot.function < 0 ? slot.name : plan.functions[slot.function].name + "/" + slot.name;
   }
 
   void list(llvm::StringRef title, std::vector<Change> changes) {

@@ -138,7 +138,7 @@ class HtmlReport {
 
   std::string place(const Slot& slot) const {
     if (slot.origin < 0) return "";
-    const Origin& origin = plan_.origins[static_cast<size_t>(slot.origin)];
+    const Origin& origin = plan_.origins[slot.origin];
     return origin.module.empty() ? origin.node : origin.module;
   }
 
@@ -149,7 +149,7 @@ class HtmlReport {
             "class='n'>bytes</th><th>category</th><th>type</th><th>from</th><th>why</th></tr>\n";
     int64_t rest = 0;
     for (size_t i = 0; i < alive.size(); ++i) {
-      const Slot& slot = plan_.slots[static_cast<size_t>(alive[i])];
+      const Slot& slot = plan_.slots[alive[i]];
       if (i >= largest_shown)
         rest += slot.bytes;
       else

@@ -13,8 +13,7 @@ namespace json = llvm::json;
 constexpr size_t max_spans = 256;  // of memory over time, per function
 
 void write_categories(json::OStream& to, const CategoryBytes& bytes) {
-  for (int i = 0; i < category_count; ++i)
-    to.attribute(category_name(static_cast<Category>(i)), bytes.bytes[static_cast<size_t>(i)]);
+  for (int i = 0; i < category_count; ++i) to.attribute(category_name(static_cast<Category>(i)), bytes.bytes[i]);
 }
 
 // Writes spans of neighbouring instructions, each with the bytes of its fullest instruction.
@@ -41,7 +40,7 @@ void write_over_time(json::OStream& to, const Plan& plan, const SpaceSummary& su
 void write_peak(json::OStream& to, const Plan& plan, const SpaceSummary& summary) {
   if (plan.functions.empty()) return;
   to.attributeObject("peak", [&] {
-    to.attribute("function", plan.functions[static_cast<size_t>(summary.peak_function)].name);
+    to.attribute("function", plan.functions[summary.peak_function].name);
     to.attribute("instruction", summary.peak_instruction);
   });
 }
@@ -95,7 +94,7 @@ void write_time(json::OStream& to, const Plan& plan) {
 
 void write_origin(json::OStream& to, const Plan& plan, int32_t id) {
   if (id < 0) return;
-  const Origin& origin = plan.origins[static_cast<size_t>(id)];
+  const Origin& origin = plan.origins[id];
   to.attributeObject("origin", [&] {
     to.attribute("node", origin.node);
     to.attribute("op", origin.op);
@@ -114,7 +113,7 @@ void write_slot(json::OStream& to, const Plan& plan, const Slot& slot) {
   if (slot.function < 0) {
     to.attribute("persistent", true);
   } else {
-    to.attribute("function", plan.functions[static_cast<size_t>(slot.function)].name);
+    to.attribute("function", plan.functions[slot.function].name);
     to.attribute("first", slot.first);
     to.attribute("last", slot.last);
   }

@@ -33,7 +33,7 @@ class TextForm {
   }
 
  private:
-  const Slot& slot(SlotId id) const { return plan_.slots[static_cast<size_t>(id)]; }
+  const Slot& slot(SlotId id) const { return plan_.slots[id]; }
 
   void print_arena(const Arena& arena) {
     out_ << "arena " << space_name(arena.space) << " " << arena.bytes << " bytes, persistent " << arena.persistent_bytes

@@ -100,7 +100,7 @@ class Report {
   // Returns the module and source line that a slot comes from, cut to the width of a cell.
   std::string place(const Slot& slot, int columns) const {
     if (slot.origin < 0) return slot.reason;
-    const Origin& origin = plan_.origins[static_cast<size_t>(slot.origin)];
+    const Origin& origin = plan_.origins[slot.origin];
     std::string where = origin.module.empty() ? origin.node : origin.module;
     int rest = columns - width_of(where) - 2;
     return !origin.source.empty() && rest > 16 ? where + "  " + clipped(origin.source, rest) : where;
@@ -113,7 +113,7 @@ class Report {
     int name_columns = std::min(30, table_.columns() / 3), type_columns = 17;
     int rest = table_.columns() - 2 - name_columns - bytes_columns - 2 - 12 - type_columns;
     for (size_t i = 0; i < alive.size() && i < shown; ++i) {
-      const Slot& slot = plan_.slots[static_cast<size_t>(alive[i])];
+      const Slot& slot = plan_.slots[alive[i]];
       table_.line("  " + left(clipped_middle("%" + slot.name, name_columns - 1), name_columns) +
                   right(format_bytes(slot.bytes), bytes_columns) + "  " + left(category_name(slot.category), 12) +
                   left(clipped(to_string(slot.type), type_columns - 1), type_columns) +
@@ -121,7 +121,7 @@ class Report {
     }
     if (alive.size() > shown) {
       int64_t bytes = 0;
-      for (size_t i = shown; i < alive.size(); ++i) bytes += plan_.slots[static_cast<size_t>(alive[i])].bytes;
+      for (size_t i = shown; i < alive.size(); ++i) bytes += plan_.slots[alive[i]].bytes;
       table_.line("  " + table_.styled(Style::Quiet,
                                        left("and " + format_count(static_cast<int64_t>(alive.size() - shown)) + " more",
                                             name_columns) +

@@ -34,8 +34,8 @@ class Why {
   }
 
  private:
-  const Slot& slot(SlotId id) const { return plan_.slots[static_cast<size_t>(id)]; }
-  const PlanFunction& function(int32_t index) const { return plan_.functions[static_cast<size_t>(index)]; }
+  const Slot& slot(SlotId id) const { return plan_.slots[id]; }
+  const PlanFunction& function(int32_t index) const { return plan_.functions[index]; }
 
   void field(llvm::StringRef label, llvm::StringRef text) {
     table_.line("  " + table_.styled(Style::Quiet, left(label, label_columns)) + text.str());
@@ -43,7 +43,7 @@ class Why {
 
   void origin(const Slot& s) {
     if (s.origin < 0) return;
-    const Origin& from = plan_.origins[static_cast<size_t>(s.origin)];
+    const Origin& from = plan_.origins[s.origin];
     field("comes from", from.node + (from.op.empty() ? "" : " (" + from.op + ")"));
     if (!from.module.empty()) field("", "module " + from.module);
     if (!from.source.empty()) field("", from.source);
@@ -85,7 +85,7 @@ class Why {
   }
 
   std::string name_instruction(const PlanFunction& in, int32_t index) const {
-    const Instruction& instruction = in.instructions[static_cast<size_t>(index)];
+    const Instruction& instruction = in.instructions[index];
     std::string text = std::to_string(index) + " " + instruction.op;
     if (!instruction.results.empty()) text += " that produces %" + slot(instruction.results.front()).name;
     return text + " (" + phase_name(instruction.phase).str() + ")";
@@ -153,7 +153,7 @@ class Why {
 };
 
 bool made_by(const Plan& plan, const Slot& slot, llvm::StringRef node) {
-  return slot.origin >= 0 && plan.origins[static_cast<size_t>(slot.origin)].node == node;
+  return slot.origin >= 0 && plan.origins[slot.origin].node == node;
 }
 
 }  // namespace

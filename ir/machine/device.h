@@ -3,7 +3,7 @@
 // What planning needs to know of a device. All descriptions stand in ir/machine/devices.json, which is compiled into
 // the program; a file of the same form can replace or extend it.
 
-#include "ir/machine/engine.h"
+#include "ir/engine.h"
 #include "ir/type.h"
 
 #include <optional>

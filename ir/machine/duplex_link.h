@@ -3,7 +3,7 @@
 // The link between a device's memory and its host's, as planning sees it: one engine for each direction, each slower
 // while both are at work.
 
-#include "ir/machine/engine.h"
+#include "ir/engine.h"
 
 #include <algorithm>
 #include <cassert>

@@ -1,7 +1,7 @@
 #pragma once
 
-// What planning asks about kernels: which ones can run a node, what scratch they need, what they
-// cost. Answered by the runtime of each backend, readable with no device present.
+// Tells planning which kernels can run a node, what workspace they need and what they cost. The runtime of each backend
+// implements it, and it needs no device.
 
 #include "ir/op_def.h"
 
@@ -13,19 +13,19 @@ struct KernelCandidate {
   double predicted_us = 0;      // 0: no measurement; the planner's roofline decides
 };
 
-// What a backend's kernels like programs to look like.
+// Forms of programs for which a backend's kernels are faster.
 struct KernelPreferences {
   bool channels_last = false;      // images, of 16-bit floats or TF32, in convolutions
-  int64_t product_multiple = 1;    // matrix products are fastest where the elements of a row are a multiple of this
-  bool product_epilogues = false;  // products take the gradients of what stands before and beside them into their
-                                   // epilogue: gelu's, and the bias's
+  int64_t product_multiple = 1;    // matmuls are fastest where the elements of a row are a multiple of this
+  bool product_epilogues = false;  // a matmul's epilogue can compute the gradients of a gelu before it and of its bias
 };
 
 class KernelCatalog {
  public:
   virtual ~KernelCatalog() = default;
 
-  // Candidates that accept the call, best first. Never empty: the last one of every op accepts everything.
+  // Returns the candidates that accept the call, best first. There is at least one: the last one of every op accepts
+  // every call.
   virtual std::vector<KernelCandidate> candidates(const OpDef& op, const OpCall& call,
                                                   llvm::ArrayRef<Type> results) const = 0;
 

@@ -1,6 +1,6 @@
 #pragma once
 
-// Who wrote each byte of an arena last. The checker's memory.
+// The checker remembers here who wrote each byte of an arena last.
 
 #include <cstdint>
 #include <map>
@@ -27,7 +27,7 @@ class ByteOwners {
     pieces_.emplace_hint(at, begin, Piece{end, owner});
   }
 
-  // Is `owner` the last writer of all of [begin, end)? Each write is one range, so an intact one is one
+  // Says whether `owner` is the last writer of all of [begin, end). Each write is one range, so an intact one is one
   // piece.
   bool holds(int64_t begin, int64_t end, int32_t owner) const {
     if (begin == end) return true;

@@ -7,9 +7,9 @@
 
 #include "llvm/ADT/DenseMap.h"
 
-// Runs every function once on an arena that remembers the last writer of each byte. Reading a slot asks that
-// its own write is still the last one everywhere; since every read, output, update and gradient asks this, a
-// plan that passes computes what its instructions say, whatever shares bytes with whatever.
+// Runs every function once on an arena that remembers the last writer of each byte. A slot may be read only while its
+// own write is the last one to all of its bytes. Every read, output, update and gradient is checked for this, so a plan
+// that passes computes what its instructions say, whichever slots share bytes.
 
 namespace plimsoll {
 namespace {
@@ -103,7 +103,7 @@ Status FunctionCheck::read(SlotId id, const llvm::Twine& who) {
                llvm::Twine(written_[thief]));
 }
 
-// The bytes of `id` change hands: their present owners must be dead, or be the state that `id` becomes.
+// Gives the bytes of `id` to it. Their owners must be dead, or be the state that `id` becomes.
 Status FunctionCheck::claim(SlotId id, const llvm::Twine& who) {
   const Slot& s = slot(id);
   if (s.function == -1)
@@ -182,7 +182,7 @@ Status FunctionCheck::overlaps(const Instruction& instruction, const OpDef& op, 
   return Status::success();
 }
 
-// A view is written by nobody: its bytes are an operand's.
+// Nobody writes a view: its bytes are an operand's.
 Status FunctionCheck::write_view(const Instruction& instruction, const OpDef& op, SlotId result) {
   SlotId source = op.is_view() ? instruction.operands[op.operand(op.view_of)] : -1;
   if (source < 0) return wrong("its result " + name(result) + " is a view, and " + op.name + " makes none");
@@ -208,7 +208,7 @@ Status FunctionCheck::spaces(const Instruction& instruction, const OpDef& op) co
   return Status::success();
 }
 
-// A copy that is not waited for at once keeps hold of its bytes.
+// A copy that is not waited for at once keeps its bytes until its end.
 Status FunctionCheck::take_off(const Instruction& instruction, const OpDef& op) {
   if (instruction.done < 0) return Status::success();
   if (op.engine == Engine::Compute) return wrong("is waited for later, and is no copy between memories");
@@ -252,7 +252,7 @@ Status FunctionCheck::find_updates() {
   return Status::success();
 }
 
-// What stands in the arena before the first instruction: states, constants, inputs.
+// Writes what is in the arena before the first instruction: states, constants and inputs.
 Status FunctionCheck::begin() {
   for (size_t i = 0; i < plan_.slots.size(); ++i) {
     const Slot& s = plan_.slots[i];

@@ -1,7 +1,7 @@
 #pragma once
 
-// The independent checker: proves the rules at the top of plan.h for one plan by following, byte range by
-// byte range, who wrote last. It shares no code with any planner and believes none of the plan's own claims.
+// The independent checker proves the rules at the top of plan.h for one plan. It follows who wrote each range of bytes
+// last, shares no code with any planner and believes none of the plan's own claims.
 
 #include "ir/plan/plan.h"
 

@@ -49,7 +49,7 @@ Status check_persistent(const Plan& plan) {
   return Status::success();
 }
 
-// Transient slots keep above the persistent part; only the next value of a state lies in it.
+// Transient slots lie above the persistent part; only the next value of a state lies in it.
 Status check_transient(const Plan& plan) {
   llvm::DenseSet<SlotId> next_values;
   for (const PlanFunction& function : plan.functions)
@@ -73,7 +73,7 @@ Status check_transient(const Plan& plan) {
   return Status::success();
 }
 
-// The sums of live device bytes a function: as they are, and each rounded up to the alignment. The claimed
+// The sums of live device bytes of a function, of exact sizes and of sizes rounded up to the alignment. The claimed
 // peak lies between them.
 struct LiveSums {
   std::vector<int64_t> exact, rounded;
@@ -94,7 +94,7 @@ LiveSums live_sums(const Plan& plan, int32_t function) {
     if (slot.function != function || slot.offset < arena.persistent_bytes) continue;
     add(slot.first, slot.last, slot.bytes, 1);
     if (slot.in_place_of < 0) continue;
-    // Both are alive while the bytes change hands, and are the same bytes.
+    // Both slots are alive at this instruction, and are the same bytes.
     const Slot& operand = plan.slots[plan.storage_of(slot.in_place_of)];
     if (operand.function == function && operand.last == slot.first) add(slot.first, slot.first, slot.bytes, -1);
   }

@@ -1,16 +1,16 @@
 #pragma once
 
-// The half of the checker that needs no run: slots lie where their kind may lie, and the plan's sums are
+// The part of the checker that follows no instructions: slots lie where their kind may lie, and the plan's sums are
 // true.
 
 #include "ir/plan/plan.h"
 
 namespace plimsoll {
 
-// For a plan that passed validate_plan.
+// Needs a plan that passed validate_plan.
 Status check_layout(const Plan& plan);
 
-// The peaks the plan claims, for a plan whose lifetimes and in-place claims are known to be true.
+// Checks the peaks that the plan claims. Its lifetimes and in-place claims must have been checked.
 Status check_peaks(const Plan& plan);
 
 std::string describe_slot(const Plan& plan, SlotId id);  // "%h.3 [1024, 2048)"

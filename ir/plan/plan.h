@@ -1,6 +1,6 @@
 #pragma once
 
-// The product: what remains when nothing is left to decide. Plain data, no weights.
+// A plan is the compiler's product: plain data that leaves nothing to decide, without weights.
 //
 // A plan holds functions ("train_step", perhaps "update") over one set of arenas. The bottom of an
 // arena is persistent (states and constants); above it each function lays out its own transient slots,
@@ -13,20 +13,20 @@
 // - Copies between memories touch nothing that is used while they run.
 // - arena bytes + reserves <= budget.
 
+#include "ir/engine.h"
 #include "ir/graph.h"
 #include "ir/machine/device.h"
-#include "ir/machine/engine.h"
 
 namespace plimsoll {
 
 inline constexpr int plan_format_version = 2;
 
-// What bytes are for, in the words of docs/map.md.
+// The use of bytes, in the words of docs/map.md.
 enum class Category : uint8_t {
   Parameters,
   Gradients,
   Optimizer,
-  Constants,  // Constants: folded tensors, counters, buffers of the model
+  Constants,  // folded tensors, counters, buffers of the model
   Saved,      // kept from forward for backward
   Temporary,
   Recompute,
@@ -49,7 +49,7 @@ struct Slot {
   int32_t function = -1;        // index into Plan::functions; -1: persistent
   int32_t first = 0, last = 0;  // the function's instructions between which the bytes are in use, inclusive
   Category category = Category::Temporary;
-  SlotId view_of = -1;      // the same bytes under another shape; the slot that is written
+  SlotId view_of = -1;      // the slot that is written; this one is its bytes under another shape
   SlotId in_place_of = -1;  // the operand whose bytes this result takes over
   int32_t origin = -1;      // index into Plan::origins
   std::string reason;       // "saved for %h.3 (layer_norm_grad)"
@@ -68,17 +68,17 @@ struct Instruction {
   int64_t bytes_moved = 0;  // operands read plus results written
   double predicted_us = 0;
   std::string reason;
-  // Of a copy between memories: it starts here, runs beside what follows, and is waited for before the instruction of
-  // this index (at the end where that is their number). Until then its operand keeps its bytes and nobody reads its
-  // result. -1: it is waited for at once.
+  // For a copy between memories: the index of the instruction that waits for its end; the number of instructions if the
+  // end of the function waits for it. Until then the copy runs beside the instructions after it, its operand keeps its
+  // bytes, and nobody reads its result. -1: the copy is waited for at once.
   int32_t done = -1;
 };
 
 struct PlanInput {
   std::string name;  // the graph input's name
   SlotId slot = -1;
-  // On devices with memory of their own: a persistent slot that takes the next batch while a step runs, and is copied
-  // to `slot` as the function starts. -1: none.
+  // A persistent slot that takes the next batch while a step runs, and is copied to `slot` as the function starts. Only
+  // devices with memory of their own have it. -1: none.
   SlotId staging = -1;
 };
 
@@ -115,8 +115,8 @@ struct PlanConstant {
   TensorRef value;
 };
 
-// For gradient dumps: the gradient of a parameter stands complete in `slot` after `instruction` of `function`
-// (-1: from the start).
+// The gradient of a parameter stands complete in `slot` after `instruction` of `function` (-1: from the start). Dumps
+// of gradients read it there.
 struct PlanGradient {
   std::string parameter;
   int32_t function = 0;
@@ -140,18 +140,18 @@ struct Decision {
   std::string reason;
 };
 
-// How the job was asked for; enough to compile it again.
+// The job as it was asked for, which is enough to compile it again.
 struct TrainingSummary {
   std::string loss;                                             // output name
   std::string optimizer;                                        // "adamw"
   std::vector<std::pair<std::string, double>> hyperparameters;  // lr, beta1, ...
-  int64_t accumulate = 1;                                       // train_step calls an update
+  int64_t accumulate = 1;                                       // calls of train_step per update
   double clip_grad_norm = 0;                                    // 0: off
   int64_t batch = 0;      // leading dimension of the inputs, 0 when they do not share one
   std::string precision;  // "exported", "fp32", ...
 };
 
-// What was done to make the job fit; reports and tables are made from it.
+// The measures that make the job fit. Reports and tables are made from it.
 struct FitSummary {
   int64_t chunks = 1;          // of the batch, for all that follows `chunks_from`
   std::string chunks_from;     // a value of the model; empty: the batch is whole

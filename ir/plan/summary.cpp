@@ -22,7 +22,7 @@ void add(CategoryBytes& to, const CategoryBytes& from) {
   for (size_t i = 0; i < category_count; ++i) to.bytes[i] += from.bytes[i];
 }
 
-// Adds every slot where its life begins and takes it away behind its end; sums follow.
+// Adds every slot where its life begins, subtracts it behind its end, and sums up.
 void mark_lifetimes(const Plan& plan, SpaceSummary& summary) {
   for (const Slot& slot : plan.slots) {
     if (slot.space != summary.space || !adds_bytes(plan, slot)) continue;
@@ -32,14 +32,14 @@ void mark_lifetimes(const Plan& plan, SpaceSummary& summary) {
         if (!live.empty()) live.front()[slot.category] += bytes;
       continue;
     }
-    auto& live = summary.live[static_cast<size_t>(slot.function)];
-    live[static_cast<size_t>(slot.first)][slot.category] += bytes;
+    auto& live = summary.live[slot.function];
+    live[slot.first][slot.category] += bytes;
     live[static_cast<size_t>(slot.last) + 1][slot.category] -= bytes;
     if (slot.in_place_of < 0) continue;
-    // While the bytes change hands they count for the result alone.
-    const Slot& operand = plan.slots[static_cast<size_t>(plan.storage_of(slot.in_place_of))];
+    // At the instruction that takes bytes over, they count for the result alone.
+    const Slot& operand = plan.slots[plan.storage_of(slot.in_place_of)];
     if (operand.function != slot.function || operand.last != slot.first || !adds_bytes(plan, operand)) continue;
-    live[static_cast<size_t>(slot.first)][operand.category] -= bytes;
+    live[slot.first][operand.category] -= bytes;
     live[static_cast<size_t>(slot.first) + 1][operand.category] += bytes;
   }
 }
@@ -82,7 +82,7 @@ double roofline_us(const Plan& plan, const Instruction& instruction) {
   const OpDef* op = find_op(instruction.op);
   std::optional<DType> matrix;
   if (op && op->precision == Precision::Low && !instruction.operands.empty() && instruction.operands.front() >= 0)
-    matrix = plan.slots[static_cast<size_t>(instruction.operands.front())].type.dtype;
+    matrix = plan.slots[instruction.operands.front()].type.dtype;
   return plan.device.roofline_us(instruction.flops, instruction.bytes_moved, matrix) + plan.device.launch_us;
 }
 
@@ -98,8 +98,7 @@ TimeSummary summarize_time(const Plan& plan) {
       time.roofline_us += calls * roofline_us(plan, instruction);
       time.by_phase_us[static_cast<size_t>(instruction.phase)] += us;
       if (instruction.results.empty()) continue;
-      if (plan.slots[static_cast<size_t>(instruction.results.front())].category == Category::Recompute)
-        time.recompute_us += us;
+      if (plan.slots[instruction.results.front()].category == Category::Recompute) time.recompute_us += us;
     }
     const Timeline timeline = predict_timeline(plan.functions[f], plan.device);
     time.to_host_us += calls * timeline.to_host_us;
@@ -131,9 +130,8 @@ std::vector<SlotId> slots_at_peak(const Plan& plan, const SpaceSummary& summary)
         is_live_at(plan, slot, summary.peak_function, summary.peak_instruction))
       alive.push_back(static_cast<SlotId>(i));
   }
-  std::stable_sort(alive.begin(), alive.end(), [&](SlotId a, SlotId b) {
-    return plan.slots[static_cast<size_t>(a)].bytes > plan.slots[static_cast<size_t>(b)].bytes;
-  });
+  std::stable_sort(alive.begin(), alive.end(),
+                   [&](SlotId a, SlotId b) { return plan.slots[a].bytes > plan.slots[b].bytes; });
   return alive;
 }
 
@@ -154,14 +152,14 @@ std::string describe_job(const Plan& plan) {
 }
 
 std::string describe_peak(const Plan& plan, const SpaceSummary& summary) {
-  const PlanFunction& function = plan.functions[static_cast<size_t>(summary.peak_function)];
+  const PlanFunction& function = plan.functions[summary.peak_function];
   std::string where = "instruction " + format_count(summary.peak_instruction + 1) + " of " +
                       format_count(static_cast<int64_t>(function.instructions.size()));
   if (plan.functions.size() > 1) where += " in " + function.name;
   if (function.instructions.empty()) return where;
-  const Instruction& at = function.instructions[static_cast<size_t>(summary.peak_instruction)];
+  const Instruction& at = function.instructions[summary.peak_instruction];
   if (at.results.empty()) return where;
-  return where + ", " + at.op + " that produces %" + plan.slots[static_cast<size_t>(at.results.front())].name;
+  return where + ", " + at.op + " that produces %" + plan.slots[at.results.front()].name;
 }
 
 }  // namespace plimsoll

@@ -1,7 +1,7 @@
 #pragma once
 
-// What a plan amounts to: bytes by category at every instruction, and time by phase. The report, the JSON and
-// the comparison of plans all show these numbers.
+// Sums up a plan: bytes by category at every instruction, and time by phase. The report, the JSON and the comparison of
+// plans show these numbers.
 
 #include "ir/plan/plan.h"
 
@@ -9,8 +9,7 @@
 
 namespace plimsoll {
 
-// Live bytes by category; sizes rounded up to the device's alignment, so that they add up to the peak of the
-// plan.
+// Live bytes by category. Sizes are rounded up to the device's alignment, so that they add up to the plan's peak.
 struct CategoryBytes {
   std::array<int64_t, category_count> bytes{};
 
@@ -25,36 +24,36 @@ struct SpaceSummary {
   std::vector<std::vector<CategoryBytes>> live;  // by function, by instruction; persistent slots included
   int32_t peak_function = 0, peak_instruction = 0;
   CategoryBytes at_peak;
-  CategoryBytes largest;     // of each category by itself, whenever that is
+  CategoryBytes largest;     // the maximum of each category over the plan
   double packing_waste = 0;  // arena bytes over the peak of live bytes, minus one
 };
 
 struct TimeSummary {
   double step_us = 0;
-  double roofline_us = 0;                   // computing alone, were every kernel at the device's ceilings
-  double by_phase_us[3] = {};               // of computing in a whole step, all its micro-batches
-  double recompute_us = 0;                  // of that
-  double to_host_us = 0, to_device_us = 0;  // copies beside it
-  double stalled_us = 0;                    // computing waits for them
+  double roofline_us = 0;                   // compute time if every kernel reached the device's ceilings
+  double by_phase_us[3] = {};               // compute time of a whole step with all its micro-batches
+  double recompute_us = 0;                  // the share of that for rematerialised instructions
+  double to_host_us = 0, to_device_us = 0;  // time of copies, which run beside computing
+  double stalled_us = 0;                    // time in which computing waits for copies
 };
 
 SpaceSummary summarize_space(const Plan& plan, MemorySpace space);
 TimeSummary summarize_time(const Plan& plan);
 
-// The least time that the device's ceilings allow an instruction that is no copy between memories.
+// The minimum time that the device's ceilings allow for an instruction that is no copy between memories.
 double roofline_us(const Plan& plan, const Instruction& instruction);
 
-// Somebody set a limit, or the device is one. The memory of `cpu` in the device file stands for any
-// machine's.
+// Says whether the plan has a limit: one that was set, or the device's memory. The memory of `cpu` in the device file
+// stands for any machine's and is no limit.
 bool has_budget(const Plan& plan);
 
-// False for views, and for the next value of a state, which is written over it.
+// Returns false for views, and for the next value of a state, which is written over the state.
 bool adds_bytes(const Plan& plan, const Slot& slot);
 
-// The transient or persistent slot occupies its bytes at `instruction` of `function`.
+// Says whether the transient or persistent slot occupies its bytes at `instruction` of `function`.
 bool is_live_at(const Plan& plan, const Slot& slot, int32_t function, int32_t instruction);
 
-// What occupies bytes at the peak, largest first; views and update values, which add none, left out.
+// The slots that add bytes at the peak, largest first.
 std::vector<SlotId> slots_at_peak(const Plan& plan, const SpaceSummary& summary);
 
 // "trained on loss with adamw at 0.001, batch 8, precision bf16"

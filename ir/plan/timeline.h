@@ -1,6 +1,6 @@
 #pragma once
 
-// When each instruction of a function runs, as predicted: computing in order, copies between memories beside it.
+// Predicts when each instruction of a function runs. Computing runs in order, and copies between memories beside it.
 
 #include "ir/plan/plan.h"
 
@@ -9,8 +9,8 @@ namespace plimsoll {
 struct Timeline {
   std::vector<double> start_us, end_us;     // by instruction, from the function's start
   double total_us = 0;                      // until compute and all copies are through
-  double stalled_us = 0;                    // the part of it in which compute waits for copies
-  double to_host_us = 0, to_device_us = 0;  // how long each copy engine is at work
+  double stalled_us = 0;                    // the share of it in which compute waits for copies
+  double to_host_us = 0, to_device_us = 0;  // work time of each copy engine
 };
 
 // A copy starts when its direction is free and all compute before it is done, holds compute up by its interference

@@ -40,7 +40,7 @@ class Validator {
 bool is_text(llvm::StringRef text) { return llvm::json::isUTF8(text); }
 bool is_amount(int64_t bytes) { return bytes >= 0 && bytes <= max_bytes; }
 
-// The bytes of a type; none when a dimension is negative or the product is beyond reason.
+// The bytes of a type. Returns none if a dimension is negative or the product overflows.
 std::optional<int64_t> sane_bytes(const Type& type) {
   int64_t bytes = dtype_bytes(type.dtype);
   for (int64_t dim : type.shape) {
@@ -98,7 +98,7 @@ Status Validator::slot(SlotId id) {
   return Status::success();
 }
 
-// Views form chains, never rings.
+// Views form chains without cycles.
 Status Validator::views() {
   std::vector<char> ends(plan_.slots.size());  // known to lead to storage
   llvm::SmallVector<SlotId, 8> chain;

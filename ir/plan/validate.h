@@ -1,7 +1,7 @@
 #pragma once
 
-// The first look at a plan from anywhere: that every index names something and every number is possible, so
-// that the rest of the program may follow them without looking. What the plan means is check.h's business.
+// Checks a plan from anywhere first: every index names something and every number is possible, so that the rest of the
+// program may follow them. check.h checks what the plan means.
 
 #include "ir/plan/plan.h"
 

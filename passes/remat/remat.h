@@ -3,7 +3,7 @@
 // Rematerialisation and offload under a byte limit: which ops of a schedule run again, which values wait on the host
 // and how long, so that the peak of live bytes stays within the limit for the least added time.
 
-#include "ir/machine/engine.h"
+#include "ir/engine.h"
 
 #include "llvm/ADT/ArrayRef.h"
 #include "llvm/ADT/SmallVector.h"
