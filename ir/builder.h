@@ -64,7 +64,7 @@ class GradContext {
   ValueId out_grad(PortKey result = size_t{0}) const { return out_grads_[result.in(node().op->results)]; }
   // The same, as zeros where nothing flows.
   ValueId out_grad_or_zero(PortKey result);
-  // Is a gradient for this operand needed? A rule should emit nothing for the others.
+  // Is a gradient for this operand needed? At least one is; a rule should emit nothing for the others.
   bool wants(PortKey operand) const { return index(operand) < wanted_.size() && wanted_[index(operand)]; }
   // The gradient for an operand, of the operand's type; call at most once each.
   void add(PortKey operand, ValueId grad);

@@ -11,7 +11,7 @@ namespace plimsoll {
 
 struct OpDef;
 
-// What a record's functions see of a node: its attributes and the types it reads.
+// Shows a record's functions a node: its attributes and the types that it reads.
 class OpCall {
  public:
   OpCall(const OpDef& op, const Attrs& attrs, llvm::ArrayRef<const Type*> operands)
@@ -47,7 +47,7 @@ using FlopsFn = double (*)(const OpCall& call, llvm::ArrayRef<Type> results);
 // All elements in memory order.
 std::vector<double> all_elements(const TensorView& view);
 
-// What a reference sees: a call and its elements. Absent operands have no data; results are dense, of the inferred
+// Shows a reference a call and its elements. Absent operands have no data; results are dense, of the inferred
 // types, not initialised.
 class ReferenceCall : public OpCall {
  public:
@@ -62,14 +62,33 @@ class ReferenceCall : public OpCall {
   std::vector<double> load(PortKey operand) const;
   void store(llvm::ArrayRef<double> values, PortKey result) const;
 };
-// Plain loops in double (exact int64 for integers): what the op means.
-using ReferenceFn = Status (*)(const ReferenceCall& call);
+
+// A function of a record that returns a Status or, where it cannot fail, nothing.
+template <typename Argument>
+class RecordFn {
+ public:
+  constexpr RecordFn(Status (*fn)(Argument)) : may_fail_(fn) {}
+  constexpr RecordFn(void (*fn)(Argument)) : cannot_fail_(fn) {}
+  explicit constexpr operator bool() const { return may_fail_ || cannot_fail_; }
+  Status operator()(Argument argument) const {
+    if (may_fail_) return may_fail_(argument);
+    cannot_fail_(argument);
+    return Status::success();
+  }
+
+ private:
+  Status (*may_fail_)(Argument) = nullptr;
+  void (*cannot_fail_)(Argument) = nullptr;
+};
+
+// What the op means: plain loops in double, or in int64 for integers, which is exact.
+using ReferenceFn = RecordFn<const ReferenceCall&>;
 // The attributes that the op has for another batch size: operand types before and after. Errors where they do not
 // follow from these types.
 using AttrsForBatchFn = Result<Attrs> (*)(const OpCall& before, llvm::ArrayRef<const Type*> after);
 
 class GradContext;
-using GradientFn = Status (*)(GradContext& g);
+using GradientFn = RecordFn<GradContext&>;
 
 // How gradients pass an op. There is no default: a record that forgets is refused by the compiler.
 class Gradient {
@@ -78,15 +97,16 @@ class Gradient {
 
   static constexpr Gradient rule(GradientFn fn) { return Gradient(Kind::Rule, fn, ""); }
   // Piecewise constant or integer: nothing flows, and that is right.
-  static constexpr Gradient zero() { return Gradient(Kind::Zero, nullptr, ""); }
+  static constexpr Gradient zero() { return Gradient(Kind::Zero, no_function, ""); }
   // It has a derivative, we have no rule. `why` is shown to the user when a trained value depends on it.
-  static constexpr Gradient missing(llvm::StringLiteral why) { return Gradient(Kind::Missing, nullptr, why); }
+  static constexpr Gradient missing(llvm::StringLiteral why) { return Gradient(Kind::Missing, no_function, why); }
 
   constexpr Kind kind() const { return kind_; }
   constexpr GradientFn function() const { return fn_; }
   constexpr llvm::StringLiteral why() const { return why_; }
 
  private:
+  static constexpr Status (*no_function)(GradContext&) = nullptr;
   constexpr Gradient(Kind kind, GradientFn fn, llvm::StringLiteral why) : kind_(kind), fn_(fn), why_(why) {}
   Kind kind_;
   GradientFn fn_;
@@ -132,20 +152,20 @@ enum class Combine : uint8_t {
   Rows,  // one after the other along dimension 0
   Sum,
   Mean,
-  WeightedMean,  // the sum of what the chunks make, over OpDef::sample_weight of the whole batch
+  WeightedMean,  // the sum of the chunks' results, over OpDef::sample_weight of the whole batch
 };
 
-// The op on one chunk of the batch: it reads that chunk of some operands, and the others whole.
+// The op on one chunk of the batch. It reads that chunk of some operands, and the others whole.
 struct ChunkCall {
   llvm::SmallVector<bool, 4> cut;         // by operand
-  llvm::SmallVector<Combine, 2> combine;  // by result; what it does not reach: Rows
+  llvm::SmallVector<Combine, 2> combine;  // by result; Rows for those past its end
   Attrs attrs;
 };
-// Gives none where a result's rows depend on the other chunks' rows, or where the chunks would not be equal.
+// Returns none where a result's rows depend on rows of other chunks, or where the chunks would not be equal.
 using ChunkFn = std::optional<ChunkCall> (*)(const OpCall& call, Chunk chunk);
 class Builder;
-// Makes what a mean over weighted samples divides by, of any operand but the first: it is there before the samples'
-// losses are.
+// Makes the divisor of a mean over weighted samples. It may read any operand but the first, since it is computed before
+// the samples' losses are.
 using SampleWeightFn = ValueId (*)(Builder& b, NodeId node);
 
 // How the op tests fill an operand. Floats keep away from kinks where asked.
@@ -176,11 +196,11 @@ using SamplesFn = std::vector<Sample> (*)();
 struct OpDef {
   llvm::StringLiteral name;
   llvm::StringLiteral summary;  // one line: the meaning, operands and attributes by name
-  Ports operands, results;
+  Ports operands = {"x"}, results = {"y"};
   AttrSpecs attrs = {};
   InferFn infer;  // operand counts and attributes have been checked against the record
   Gradient gradient;
-  Precision precision;
+  Precision precision = Precision::Follow;
   bool repeatable = true;   // false for state updates and copies to the host: remat never runs them again
   llvm::StringRef view_of;  // result 0 has the bytes of this operand: no copy, no kernel
   // Every result element depends only on the operands' elements at its place, under numpy broadcasting.
@@ -193,8 +213,8 @@ struct OpDef {
   NamePairs in_place = {};
   FlopsFn flops = nullptr;                    // none: one per result element
   AttrsForBatchFn attrs_for_batch = nullptr;  // none: no attribute depends on the batch
-  ChunkFn chunk = nullptr;                    // none: elementwise ops go by elements, others want the whole batch
-  SampleWeightFn sample_weight = nullptr;     // where result 0 may be a WeightedMean: what it makes is the last result
+  ChunkFn chunk = nullptr;                    // none: elementwise ops are cut by elements, others want the whole batch
+  SampleWeightFn sample_weight = nullptr;     // where result 0 may be a WeightedMean; it makes the last result
   ReferenceFn reference;
   SamplesFn samples;
 
@@ -223,8 +243,8 @@ llvm::SmallVector<const Type*, 4> operand_types(const Graph& graph, const Node& 
 Types result_types(const Graph& graph, const Node& node);
 double flops_of(const Graph& graph, const Node& node);
 
-// The op on one chunk, of two or more, of what `call` reads; at least one operand is cut. Gives none where the op wants
-// the whole batch.
+// The op on one of at least two chunks of the operands of `call`; at least one operand is cut. Returns none where the
+// op wants the whole batch.
 std::optional<ChunkCall> chunk_of(const OpDef& op, const OpCall& call, Chunk chunk);
 Combine combine_of(const ChunkCall& call, size_t result);
 // Is result 0 a mean over the batch by the samples' weights?

@@ -106,8 +106,7 @@ class Alternatives {
     bool multiplies =
         llvm::any_of(smallest_.device.matmul_tflops, [](const auto& entry) { return entry.first == DType::BF16; });
     bool wide = llvm::any_of(smallest_.states, [&](const PlanState& state) {
-      return state.role == StateRole::Parameter &&
-             smallest_.slots[static_cast<size_t>(state.slot)].type.dtype == DType::F32;
+      return state.role == StateRole::Parameter && smallest_.slots[state.slot].type.dtype == DType::F32;
     });
     if (!multiplies || !wide) return;
     Alternative bf16 = changed(Change::Precision);
@@ -158,7 +157,7 @@ class Alternatives {
     for (const PlanState& state : smallest_.states) {
       llvm::SmallVector<llvm::StringRef, 3> parts;
       int64_t number = 0;
-      if (state.trained && numbered.match(smallest_.slots[static_cast<size_t>(state.slot)].name, &parts) &&
+      if (state.trained && numbered.match(smallest_.slots[state.slot].name, &parts) &&
           !parts[2].getAsInteger(10, number))
         last[parts[1].str()] = std::max(last[parts[1].str()], number);
     }

@@ -88,14 +88,14 @@ std::vector<Arena> Plan::arenas() const noexcept {
 std::vector<TensorSpec> Plan::inputs() const noexcept {
   std::vector<TensorSpec> specs;
   for (const PlanInput& input : impl_->plan.functions.front().inputs)
-    specs.push_back(to_public(input.name, impl_->plan.slots[static_cast<size_t>(input.slot)].type));
+    specs.push_back(to_public(input.name, impl_->plan.slots[input.slot].type));
   return specs;
 }
 
 std::vector<StateSpec> Plan::states() const noexcept {
   std::vector<StateSpec> specs;
   for (const PlanState& state : impl_->plan.states) {
-    const Slot& slot = impl_->plan.slots[static_cast<size_t>(state.slot)];
+    const Slot& slot = impl_->plan.slots[state.slot];
     specs.push_back({to_public(slot.name, slot.type), state.trained});
   }
   return specs;

@@ -20,8 +20,7 @@ llvm::StringMap<SlotId> weights_of(const Plan& plan) {
 Status save_safetensors(Session& session, const std::string& path) {
   llvm::StringMap<SlotId> slots = weights_of(session.plan());
   std::vector<TensorEntry> entries;
-  for (const auto& slot : slots)
-    entries.push_back({slot.first().str(), session.plan().slots[static_cast<size_t>(slot.second)].type});
+  for (const auto& slot : slots) entries.push_back({slot.first().str(), session.plan().slots[slot.second].type});
   llvm::sort(entries, [](const TensorEntry& a, const TensorEntry& b) { return a.name < b.name; });
   return write_safetensors(path, entries, [&](const TensorEntry& entry, void* out) {
     return session.executor().read(slots[entry.name], [&](const TensorView& bytes) {

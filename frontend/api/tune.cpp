@@ -56,7 +56,7 @@ Plan plan_of_choices(const OpDef& op, const OpCall& call, llvm::ArrayRef<Type> r
     instruction.kernel = choice.name;
     instruction.workspace = choice.workspace_bytes > 0 ? static_cast<SlotId>(plan.slots.size()) : -1;
     if (choice.workspace_bytes == 0) continue;
-    Slot workspace = plan.slots[static_cast<size_t>(shared)];
+    Slot workspace = plan.slots[shared];
     workspace.bytes = choice.workspace_bytes;
     workspace.type = Type(DType::U8, {choice.workspace_bytes});
     plan.slots.push_back(std::move(workspace));
@@ -165,10 +165,10 @@ Result<TuneReport> tune(const Plan& plan, const KernelCatalog& catalog, TimingCa
       Types results;
       std::string key = instruction.op + to_text(instruction.attrs);
       for (SlotId operand : instruction.operands) {
-        types.push_back(operand < 0 ? nullptr : &plan.slots[static_cast<size_t>(operand)].type);
+        types.push_back(operand < 0 ? nullptr : &plan.slots[operand].type);
         key += operand < 0 ? "-" : to_string(*types.back());
       }
-      for (SlotId result : instruction.results) results.push_back(plan.slots[static_cast<size_t>(result)].type);
+      for (SlotId result : instruction.results) results.push_back(plan.slots[result].type);
       const OpCall call(*op, instruction.attrs, types);
       if (!seen.insert(key).second) continue;
       const Choices choices = choices_of(catalog, *op, call, results);

@@ -288,14 +288,14 @@ Attrs heads_attrs(int64_t heads, int64_t kv_heads, double scale) {
 std::vector<Sample> attention_samples() {
   using namespace samples;
   Attrs causal = heads_attrs(4, 2, 0.6), dropped = heads_attrs(2, 1, 0.7);
-  causal.set("causal", int64_t{1});
+  causal.set("causal", 1);
   dropped.set("dropout", 0.4);
-  dropped.set("id", int64_t{7});
+  dropped.set("id", 7);
   SampleOperand rng = values({2}, {5, 3}, DType::I64);
   Attrs packed = causal, packed_dropped = dropped, later_draws = dropped;
-  later_draws.set("first_draw", int64_t{24});
-  packed.set("packed", int64_t{1});
-  packed_dropped.set("packed", int64_t{1});
+  later_draws.set("first_draw", 24);
+  packed.set("packed", 1);
+  packed_dropped.set("packed", 1);
   // The second row may attend to nothing.
   SampleOperand empty_row = values({3, 4}, {1, 0, 1, 1, 0, 0, 0, 0, 0, 1, 0, 0}, DType::Bool);
   return {
@@ -318,7 +318,7 @@ std::vector<Sample> attention_samples() {
 std::vector<Sample> attention_grad_samples() {
   using namespace samples;
   Attrs packed = heads_attrs(2, 1, 0.5);
-  packed.set("packed", int64_t{1});
+  packed.set("packed", 1);
   return {
       {{normal({2, 3, 4}), normal({2, 4, 2}), normal({2, 4, 3}), normal({2, 3, 6}), positive({2, 2, 3}),
         normal({2, 3, 6})},

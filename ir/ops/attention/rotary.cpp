@@ -32,7 +32,7 @@ Status rotary_gradient(GradContext& g) {
   if (attrs.get_int("inverse"))
     attrs.erase("inverse");
   else
-    attrs.set("inverse", int64_t{1});
+    attrs.set("inverse", 1);
   g.add("x", g.b.emit("rotary", {g.out_grad(), g["cos"], g["sin"]}, attrs));
   return Status::success();
 }
@@ -41,7 +41,7 @@ double rotary_flops(const OpCall& call, llvm::ArrayRef<Type> results) {
   return 3.0 * static_cast<double>(results[0].elements());
 }
 
-Status rotary_reference(const ReferenceCall& call) {
+void rotary_reference(const ReferenceCall& call) {
   const Shape &shape = call["x"].shape, &table = call["cos"].shape;
   int64_t heads = call.get_int("heads"), depth = shape[2] / heads, pairs = table[2];
   bool interleaved = call.get_int("interleaved");
@@ -59,7 +59,6 @@ Status rotary_reference(const ReferenceCall& call) {
           y[second] = x[second] * c + x[first] * d;
         }
   call.store(y, "y");
-  return Status::success();
 }
 
 std::optional<ChunkCall> rotary_chunk(const OpCall& call, Chunk chunk) {
@@ -70,9 +69,9 @@ std::vector<Sample> rotary_samples() {
   using namespace samples;
   auto table = [](Dims shape) { return fixed(unit(shape)); };
   return {
-      {{normal({2, 3, 8}), table({1, 3, 2}), table({1, 3, 2})}, {{"heads", int64_t{2}}}},
-      {{normal({2, 2, 6}), table({2, 2, 2}), table({2, 2, 2})}, {{"heads", int64_t{1}}, {"interleaved", int64_t{1}}}},
-      {{normal({1, 3, 12}), table({1, 3, 2}), table({1, 3, 2})}, {{"heads", int64_t{2}}, {"inverse", int64_t{1}}}},
+      {{normal({2, 3, 8}), table({1, 3, 2}), table({1, 3, 2})}, {{"heads", 2}}},
+      {{normal({2, 2, 6}), table({2, 2, 2}), table({2, 2, 2})}, {{"heads", 1}, {"interleaved", 1}}},
+      {{normal({1, 3, 12}), table({1, 3, 2}), table({1, 3, 2})}, {{"heads", 2}, {"inverse", 1}}},
   };
 }
 
@@ -84,11 +83,9 @@ constinit const OpDef op_rotary{
         "turns pairs of each head's first R elements in x[B, S, H*D] by the angles of cos, sin[1 or B, S, R/2]; "
         "{heads, interleaved: pairs (2i, 2i+1) instead of (i, i+R/2), inverse: turn back}",
     .operands = {"x", "cos", "sin"},
-    .results = {"y"},
     .attrs = {{"heads", AttrKind::Int}, {"interleaved", 0}, {"inverse", 0}},
     .infer = infer_rotary,
     .gradient = Gradient::rule(rotary_gradient),
-    .precision = Precision::Follow,
     .in_place = {{"y", "x"}},
     .flops = rotary_flops,
     .chunk = rotary_chunk,

@@ -37,6 +37,11 @@ Status need_bool(const OpCall& call, PortKey i) {
   return wrong_operand(call, i, "bool");
 }
 
+Status need_number(const OpCall& call, PortKey i) {
+  if (!call.has(i) || call[i].dtype != DType::Bool) return Status::success();
+  return wrong_operand(call, i, "a number");
+}
+
 Status need_rank(const OpCall& call, PortKey i, int64_t rank) {
   if (!call.has(i) || call[i].rank() == rank) return Status::success();
   return wrong_operand(call, i, "of rank " + llvm::Twine(rank));

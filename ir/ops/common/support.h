@@ -24,6 +24,7 @@ Status need_float(const OpCall& call, PortKey operand);
 Status need_integer(const OpCall& call, PortKey operand);
 Status need_index(const OpCall& call, PortKey operand);  // i32 or i64
 Status need_bool(const OpCall& call, PortKey operand);
+Status need_number(const OpCall& call, PortKey operand);  // anything but bool
 Status need_rank(const OpCall& call, PortKey operand, int64_t rank);
 Status need_type(const OpCall& call, PortKey operand, const Type& type);
 Status need_same_dtype(const OpCall& call, PortKey a, PortKey b);

@@ -16,25 +16,23 @@ Result<Types> infer_conv(const OpCall& call) {
   return one_result(x.dtype, *shape);
 }
 
-Status conv_gradient(GradContext& g) {
+void conv_gradient(GradContext& g) {
   ValueId x = g["x"], w = g["w"], dy = g.out_grad();
   if (g.wants("x")) g.add("x", g.b.emit("conv_dx", {dy, w}, with_shape(g.attrs(), g.type(x).shape)));
   if (g.wants("w")) g.add("w", g.b.emit("conv_dw", {x, dy}, with_shape(g.attrs(), g.type(w).shape)));
   if (g.wants("bias")) g.add("bias", channel_sum(g.b, dy, g.attrs()));
-  return Status::success();
 }
 
 double conv_flops(const OpCall& call, llvm::ArrayRef<Type> results) {
   return product_flops(results[0].shape, call["w"].shape);
 }
 
-Status conv_reference(const ReferenceCall& call) {
+void conv_reference(const ReferenceCall& call) {
   std::vector<double> x = call.load("x"), w = call.load("w");
   std::vector<double> y = start_from_bias(call.attrs, call.out("y").type, call.load("bias"));
   for_each_product(call.attrs, call["x"].shape, call["w"].shape, call.out("y").type.shape,
                    [&](int64_t xi, int64_t wi, int64_t yi) { y[yi] += x[xi] * w[wi]; });
   call.store(y, "y");
-  return Status::success();
 }
 
 std::vector<Sample> conv_samples() {
@@ -43,23 +41,21 @@ std::vector<Sample> conv_samples() {
       {{normal({2, 3, 5}), normal({4, 3, 3}), normal({4})}, {{"pads", Ints{1, 0}}}},
       {{normal({2, 3, 5}, DType::BF16), normal({4, 3, 3}, DType::BF16), normal({4}, DType::BF16)}},
       {{normal({1, 2, 5, 4}), normal({3, 2, 3, 2})}, {{"strides", Ints{2, 1}}, {"pads", Ints{1, 0, 2, 1}}}},
-      {{normal({1, 4, 5, 5}), normal({2, 2, 2, 2}), normal({2})}, {{"dilations", Ints{2, 3}}, {"groups", int64_t{2}}}},
-      {{normal({1, 2, 3, 3, 2}), normal({2, 1, 2, 2, 1})}, {{"groups", int64_t{2}}, {"strides", Ints{1, 2, 1}}}},
-      {{normal({2, 5, 3}), normal({4, 3, 3}), normal({4})}, {{"pads", Ints{1, 0}}, {"channels_last", int64_t{1}}}},
+      {{normal({1, 4, 5, 5}), normal({2, 2, 2, 2}), normal({2})}, {{"dilations", Ints{2, 3}}, {"groups", 2}}},
+      {{normal({1, 2, 3, 3, 2}), normal({2, 1, 2, 2, 1})}, {{"groups", 2}, {"strides", Ints{1, 2, 1}}}},
+      {{normal({2, 5, 3}), normal({4, 3, 3}), normal({4})}, {{"pads", Ints{1, 0}}, {"channels_last", 1}}},
       {{normal({1, 5, 4, 4}), normal({2, 3, 2, 2}), normal({2})},
-       {{"strides", Ints{2, 1}}, {"pads", Ints{1, 0, 2, 1}}, {"groups", int64_t{2}}, {"channels_last", int64_t{1}}}},
-      {{normal({2, 4, 3, 3}), normal({3, 2, 2, 1})}, {{"groups", int64_t{3}}, {"channels_last", int64_t{1}}}},
-      {{normal({1, 3, 3, 2, 2}), normal({3, 2, 2, 1, 2})}, {{"channels_last", int64_t{1}}}},
+       {{"strides", Ints{2, 1}}, {"pads", Ints{1, 0, 2, 1}}, {"groups", 2}, {"channels_last", 1}}},
+      {{normal({2, 4, 3, 3}), normal({3, 2, 2, 1})}, {{"groups", 3}, {"channels_last", 1}}},
+      {{normal({1, 3, 3, 2, 2}), normal({3, 2, 2, 1, 2})}, {{"channels_last", 1}}},
       {{normal({2, 6, 5, 3}), normal({8, 3, 2, 3}), normal({8})},
-       {{"strides", Ints{2, 1}}, {"pads", Ints{1, 0, 1, 1}}, {"channels_last", int64_t{1}}}},
+       {{"strides", Ints{2, 1}}, {"pads", Ints{1, 0, 1, 1}}, {"channels_last", 1}}},
       {{normal({1, 9, 8, 3}), normal({8, 5, 5, 3})},
-       {{"strides", Ints{2, 2}}, {"pads", Ints{2, 2, 1, 2}}, {"channels_last", int64_t{1}}}},
-      {{normal({2, 4, 7, 3}), normal({8, 2, 2, 3}), normal({8})},
-       {{"strides", Ints{2, 2}}, {"channels_last", int64_t{1}}}},
+       {{"strides", Ints{2, 2}}, {"pads", Ints{2, 2, 1, 2}}, {"channels_last", 1}}},
+      {{normal({2, 4, 7, 3}), normal({8, 2, 2, 3}), normal({8})}, {{"strides", Ints{2, 2}}, {"channels_last", 1}}},
       {{normal({2, 12, 11, 8}), normal({8, 3, 3, 8}), normal({8})},
-       {{"dilations", Ints{10, 9}}, {"pads", Ints{10, 9, 10, 8}}, {"channels_last", int64_t{1}}}},
-      {{normal({2, 11, 1}), normal({8, 4, 1})},
-       {{"strides", Ints{3}}, {"pads", Ints{1, 2}}, {"channels_last", int64_t{1}}}},
+       {{"dilations", Ints{10, 9}}, {"pads", Ints{10, 9, 10, 8}}, {"channels_last", 1}}},
+      {{normal({2, 11, 1}), normal({8, 4, 1})}, {{"strides", Ints{3}}, {"pads", Ints{1, 2}}, {"channels_last", 1}}},
   };
 }
 
@@ -77,13 +73,12 @@ double conv_dx_flops(const OpCall& call, llvm::ArrayRef<Type>) {
   return product_flops(call["dy"].shape, call["w"].shape);
 }
 
-Status conv_dx_reference(const ReferenceCall& call) {
+void conv_dx_reference(const ReferenceCall& call) {
   std::vector<double> dy = call.load("dy"), w = call.load("w"),
                       dx = start_from_bias(call.attrs, call.out("dx").type, {});
   for_each_product(call.attrs, call.out("dx").type.shape, call["w"].shape, call["dy"].shape,
                    [&](int64_t xi, int64_t wi, int64_t yi) { dx[xi] += dy[yi] * w[wi]; });
   call.store(dx, "dx");
-  return Status::success();
 }
 
 std::vector<Sample> conv_dx_samples() {
@@ -92,14 +87,11 @@ std::vector<Sample> conv_dx_samples() {
       {{normal({2, 4, 3}), normal({4, 3, 3})}, {{"shape", Ints{2, 3, 5}}}},
       {{normal({2, 4, 3}, DType::BF16), normal({4, 3, 3}, DType::BF16)}, {{"shape", Ints{2, 3, 5}}}},
       {{normal({1, 2, 3, 2}), normal({2, 1, 2, 2})},
-       {{"shape", Ints{1, 2, 6, 4}}, {"groups", int64_t{2}}, {"strides", Ints{2, 2}}}},
+       {{"shape", Ints{1, 2, 6, 4}}, {"groups", 2}, {"strides", Ints{2, 2}}}},
       {{normal({2, 3, 2, 4}), normal({4, 2, 3, 3})},
-       {{"shape", Ints{2, 6, 4, 3}}, {"strides", Ints{2, 1}}, {"channels_last", int64_t{1}}}},
+       {{"shape", Ints{2, 6, 4, 3}}, {"strides", Ints{2, 1}}, {"channels_last", 1}}},
       {{normal({2, 12, 10, 8}), normal({8, 3, 3, 8})},
-       {{"shape", Ints{2, 12, 11, 8}},
-        {"dilations", Ints{10, 9}},
-        {"pads", Ints{10, 9, 10, 8}},
-        {"channels_last", int64_t{1}}}},
+       {{"shape", Ints{2, 12, 11, 8}}, {"dilations", Ints{10, 9}}, {"pads", Ints{10, 9, 10, 8}}, {"channels_last", 1}}},
   };
 }
 
@@ -119,13 +111,12 @@ double conv_dw_flops(const OpCall& call, llvm::ArrayRef<Type> results) {
   return product_flops(call["dy"].shape, results[0].shape);
 }
 
-Status conv_dw_reference(const ReferenceCall& call) {
+void conv_dw_reference(const ReferenceCall& call) {
   std::vector<double> x = call.load("x"), dy = call.load("dy"),
                       dw = start_from_bias(call.attrs, call.out("dw").type, {});
   for_each_product(call.attrs, call["x"].shape, call.out("dw").type.shape, call["dy"].shape,
                    [&](int64_t xi, int64_t wi, int64_t yi) { dw[wi] += x[xi] * dy[yi]; });
   call.store(dw, "dw");
-  return Status::success();
 }
 
 std::vector<Sample> conv_dw_samples() {
@@ -133,32 +124,26 @@ std::vector<Sample> conv_dw_samples() {
   return {
       {{normal({2, 3, 5}), normal({2, 4, 3})}, {{"shape", Ints{4, 3, 3}}}},
       {{normal({1, 2, 6, 4}), normal({1, 2, 3, 2})},
-       {{"shape", Ints{2, 1, 2, 2}}, {"groups", int64_t{2}}, {"strides", Ints{2, 2}}}},
+       {{"shape", Ints{2, 1, 2, 2}}, {"groups", 2}, {"strides", Ints{2, 2}}}},
       {{normal({2, 3, 5}, DType::BF16), normal({2, 4, 3}, DType::BF16)},
        {{"shape", Ints{4, 3, 3}}, {"dtype", DType::F32}}},
       {{normal({2, 3, 5}, DType::F16), normal({2, 4, 3}, DType::F16)}, {{"shape", Ints{4, 3, 3}}}},
       {{normal({2, 6, 4, 4}), normal({2, 3, 3, 6})},
-       {{"shape", Ints{6, 2, 2, 2}}, {"strides", Ints{2, 1}}, {"groups", int64_t{2}}, {"channels_last", int64_t{1}}}},
+       {{"shape", Ints{6, 2, 2, 2}}, {"strides", Ints{2, 1}}, {"groups", 2}, {"channels_last", 1}}},
       {{normal({2, 6, 5, 3}), normal({2, 3, 5, 8})},
-       {{"shape", Ints{8, 3, 2, 3}},
-        {"strides", Ints{2, 1}},
-        {"pads", Ints{1, 0, 1, 1}},
-        {"channels_last", int64_t{1}}}},
+       {{"shape", Ints{8, 3, 2, 3}}, {"strides", Ints{2, 1}}, {"pads", Ints{1, 0, 1, 1}}, {"channels_last", 1}}},
       {{normal({1, 9, 8, 3}), normal({1, 4, 4, 8})},
-       {{"shape", Ints{8, 5, 5, 3}},
-        {"strides", Ints{2, 2}},
-        {"pads", Ints{2, 2, 1, 2}},
-        {"channels_last", int64_t{1}}}},
+       {{"shape", Ints{8, 5, 5, 3}}, {"strides", Ints{2, 2}}, {"pads", Ints{2, 2, 1, 2}}, {"channels_last", 1}}},
       {{normal({2, 4, 7, 3}, DType::BF16), normal({2, 2, 3, 8}, DType::BF16)},
-       {{"shape", Ints{8, 2, 2, 3}}, {"strides", Ints{2, 2}}, {"channels_last", int64_t{1}}, {"dtype", DType::F32}}},
+       {{"shape", Ints{8, 2, 2, 3}}, {"strides", Ints{2, 2}}, {"channels_last", 1}, {"dtype", DType::F32}}},
       {{normal({2, 12, 11, 8}, DType::BF16), normal({2, 12, 10, 8}, DType::BF16)},
        {{"shape", Ints{8, 3, 3, 8}},
         {"dilations", Ints{10, 9}},
         {"pads", Ints{10, 9, 10, 8}},
-        {"channels_last", int64_t{1}},
+        {"channels_last", 1},
         {"dtype", DType::F32}}},
       {{normal({2, 11, 1}), normal({2, 4, 8})},
-       {{"shape", Ints{8, 4, 1}}, {"strides", Ints{3}}, {"pads", Ints{1, 2}}, {"channels_last", int64_t{1}}}},
+       {{"shape", Ints{8, 4, 1}}, {"strides", Ints{3}}, {"pads", Ints{1, 2}}, {"channels_last", 1}}},
   };
 }
 
@@ -170,7 +155,6 @@ constinit const OpDef op_conv{
         "convolution of x[N, C, in...] with w[M, C/groups, kernel...] plus bias[M]; {strides, pads, dilations, "
         "groups, channels_last}, pads being all begins, then all ends",
     .operands = {"x", "w", "bias?"},
-    .results = {"y"},
     .attrs = conv_attrs,
     .infer = infer_conv,
     .gradient = Gradient::rule(conv_gradient),

@@ -52,27 +52,25 @@ Result<Types> infer_conv_transpose(const OpCall& call) {
   return one_result(x.dtype, in_layout(call.attrs, shape));
 }
 
-Status conv_transpose_gradient(GradContext& g) {
+void conv_transpose_gradient(GradContext& g) {
   ValueId x = g["x"], w = g["w"], dy = g.out_grad();
   Attrs attrs = g.attrs();
   attrs.erase("output_padding");
   if (g.wants("x")) g.add("x", g.b.emit("conv", {dy, w}, attrs));
   if (g.wants("w")) g.add("w", g.b.emit("conv_dw", {dy, x}, with_shape(attrs, g.type(w).shape)));
   if (g.wants("bias")) g.add("bias", channel_sum(g.b, dy, g.attrs()));
-  return Status::success();
 }
 
 double conv_transpose_flops(const OpCall& call, llvm::ArrayRef<Type>) {
   return product_flops(call["x"].shape, call["w"].shape);
 }
 
-Status conv_transpose_reference(const ReferenceCall& call) {
+void conv_transpose_reference(const ReferenceCall& call) {
   std::vector<double> x = call.load("x"), w = call.load("w");
   std::vector<double> y = start_from_bias(call.attrs, call.out("y").type, call.load("bias"));
   for_each_product(call.attrs, call.out("y").type.shape, call["w"].shape, call["x"].shape,
                    [&](int64_t input, int64_t wi, int64_t output) { y[input] += x[output] * w[wi]; });
   call.store(y, "y");
-  return Status::success();
 }
 
 std::vector<Sample> conv_transpose_samples() {
@@ -82,15 +80,11 @@ std::vector<Sample> conv_transpose_samples() {
       {{normal({1, 2, 3, 3}), normal({2, 3, 3, 2}), normal({3})},
        {{"strides", Ints{2, 3}}, {"pads", Ints{1, 0, 1, 1}}, {"output_padding", Ints{1, 2}}}},
       {{normal({1, 4, 3, 2}), normal({4, 1, 2, 2}), normal({2})},
-       {{"groups", int64_t{2}}, {"dilations", Ints{2, 1}}, {"strides", Ints{2, 1}}, {"output_padding", Ints{1, 0}}}},
+       {{"groups", 2}, {"dilations", Ints{2, 1}}, {"strides", Ints{2, 1}}, {"output_padding", Ints{1, 0}}}},
       {{normal({1, 2, 2, 2, 2}), normal({2, 1, 2, 1, 2})}, {{"strides", Ints{2, 1, 2}}}},
       {{normal({1, 3, 2, 4}), normal({4, 2, 2, 1}), normal({2})},
-       {{"groups", int64_t{2}},
-        {"strides", Ints{2, 1}},
-        {"output_padding", Ints{1, 0}},
-        {"channels_last", int64_t{1}}}},
-      {{normal({2, 3, 3, 2}), normal({2, 3, 2, 3}), normal({3})},
-       {{"pads", Ints{1, 0, 1, 1}}, {"channels_last", int64_t{1}}}},
+       {{"groups", 2}, {"strides", Ints{2, 1}}, {"output_padding", Ints{1, 0}}, {"channels_last", 1}}},
+      {{normal({2, 3, 3, 2}), normal({2, 3, 2, 3}), normal({3})}, {{"pads", Ints{1, 0, 1, 1}}, {"channels_last", 1}}},
   };
 }
 
@@ -102,7 +96,6 @@ constinit const OpDef op_conv_transpose{
         "transposed convolution of x[N, C, in...] with w[C, M/groups, kernel...] plus bias[M]; {strides, pads, "
         "dilations, groups, output_padding, channels_last}",
     .operands = {"x", "w", "bias?"},
-    .results = {"y"},
     .attrs = conv_attrs.with({{"output_padding", AttrKind::Ints, AttrNeed::Optional}}),
     .infer = infer_conv_transpose,
     .gradient = Gradient::rule(conv_transpose_gradient),

@@ -40,8 +40,8 @@ Result<Types> infer_gelu(const OpCall& call) {
 
 std::vector<Sample> gelu_samples() {
   return {{{samples::normal({3, 5})}, {}},
-          {{samples::normal({6})}, {{"approximate", std::string("tanh")}}},
-          {{samples::normal({})}, {{"approximate", std::string("none")}}}};
+          {{samples::normal({6})}, {{"approximate", "tanh"}}},
+          {{samples::normal({})}, {{"approximate", "none"}}}};
 }
 
 }  // namespace
@@ -86,7 +86,6 @@ constexpr OpDef gradient_op(llvm::StringLiteral name, llvm::StringLiteral summar
           .results = {"dx"},
           .infer = infer_same_float,
           .gradient = gradient,
-          .precision = Precision::Follow,
           .elementwise = true,
           .in_place = {{"dx", reads.name}, {"dx", "dy"}},
           .reference = reference,
@@ -99,10 +98,9 @@ constexpr OpDef gradient_op(llvm::StringLiteral name, llvm::StringLiteral summar
 constexpr Gradient no_second_derivative = Gradient::missing("second derivatives of this activation are not derived");
 
 // y is a plain number, the derivative of the relu's slope is 0.
-Status relu_grad_gradient(GradContext& g) {
+void relu_grad_gradient(GradContext& g) {
   if (g.wants("y")) g.add("y", zeros(g.b, g.type(g["y"])));
   if (g.wants("dy")) g.add("dy", apply("relu_grad", operand(g, "y"), out_grad(g)));
-  return Status::success();
 }
 
 Result<Types> infer_gelu_grad(const OpCall& call) {
@@ -114,7 +112,7 @@ Result<Types> infer_gelu_grad(const OpCall& call) {
 
 std::vector<Sample> gelu_grad_samples() {
   return {{{samples::normal({2, 3}), samples::normal({2, 3})}, {}},
-          {{samples::normal({4}), samples::normal({4})}, {{"approximate", std::string("tanh")}}}};
+          {{samples::normal({4}), samples::normal({4})}, {{"approximate", "tanh"}}}};
 }
 
 constexpr OpDef gelu_grad_record() {

@@ -153,12 +153,10 @@ constinit const OpDef op_prelu{
     .name = "prelu",
     .summary = "x, or slope * x below 0; the slope broadcasts to x",
     .operands = {"x", "slope"},
-    .results = {"y"},
     .infer = infer_prelu,
     .gradient = Gradient::rule(
         binary_rule<[](Expr x, Expr slope, Expr, Expr dy) { return where(greater(x, 0.0), dy, dy * slope); },
                     [](Expr x, Expr, Expr, Expr dy) { return where(greater(x, 0.0), like(dy, 0), dy * x); }>),
-    .precision = Precision::Follow,
     .elementwise = true,
     .in_place = {{"y", "x"}},
     .reference = map_binary<[](double x, double slope) { return x < 0 ? slope * x : x; }>,

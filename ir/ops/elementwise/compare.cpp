@@ -43,7 +43,7 @@ uint64_t shifted(uint64_t a, uint64_t b, DType dtype, bool left) {
   return (a & mask) >> b;
 }
 
-Status shift_reference(const ReferenceCall& call) {
+void shift_reference(const ReferenceCall& call) {
   const TensorView &a = call.in("a"), &b = call.in("b"), &y = call.out("y");
   bool left = call.get_string("direction") == "left";
   const Shape& shape = y.type.shape;
@@ -51,11 +51,10 @@ Status shift_reference(const ReferenceCall& call) {
           [&](int64_t i, const auto& at) {
             store(y, i, shifted(load<uint64_t>(a, at[0]), load<uint64_t>(b, at[1]), y.type.dtype, left));
           });
-  return Status::success();
 }
 
 template <auto f>
-Status map_bits(const ReferenceCall& call) {
+void map_bits(const ReferenceCall& call) {
   return map_binary<[](auto a, auto b) { return f(static_cast<uint64_t>(a), static_cast<uint64_t>(b)); }>(call);
 }
 
@@ -66,11 +65,9 @@ constexpr OpDef pairwise(llvm::StringLiteral name, llvm::StringLiteral summary, 
   return {.name = name,
           .summary = summary,
           .operands = {"a", "b"},
-          .results = {"y"},
           .attrs = attrs,
           .infer = infer,
           .gradient = Gradient::zero(),
-          .precision = Precision::Follow,
           .elementwise = true,
           .in_place = in_place,
           .reference = reference,
@@ -107,7 +104,7 @@ std::vector<Sample> bit_samples() {
 
 std::vector<Sample> shift_samples() {
   using namespace samples;
-  Attrs left{{"direction", std::string("left")}}, right{{"direction", std::string("right")}};
+  Attrs left{{"direction", "left"}}, right{{"direction", "right"}};
   return {{{integers({2, 3}, 0, 255, DType::U8), integers({3}, 0, 9, DType::U8)}, left},
           {{integers({2, 3}, 0, 255, DType::U8), integers({3}, 0, 9, DType::U8)}, right},
           {{integers({5}, 0, 1 << 20, DType::U64), integers({}, 3, 3, DType::U64)}, right}};
@@ -122,7 +119,7 @@ std::vector<Sample> special_samples() {
 
 std::vector<Sample> infinity_samples() {
   std::vector<Sample> list = special_samples();
-  list[1].attrs = {{"negative", int64_t{0}}, {"positive", int64_t{1}}};
+  list[1].attrs = {{"negative", 0}, {"positive", 1}};
   return list;
 }
 

@@ -46,16 +46,15 @@ auto call_meaning(const Attrs& attrs, T... x) {
 }
 
 template <auto f>
-Status map_unary(const ReferenceCall& call) {
+void map_unary(const ReferenceCall& call) {
   const TensorView &x = call.in("x"), &y = call.out("y");
   with_exact_type(x.type.dtype, [&](auto zero) {
     for (int64_t i = 0; i < y.elements(); ++i) store(y, i, call_meaning<f>(call.attrs, load<decltype(zero)>(x, i)));
   });
-  return Status::success();
 }
 
 template <auto f>
-Status map_binary(const ReferenceCall& call) {
+void map_binary(const ReferenceCall& call) {
   const TensorView &a = call.operands[0], &b = call.operands[1], &y = call.results[0];
   const Shape& shape = y.type.shape;
   with_exact_type(a.type.dtype, [&](auto zero) {
@@ -65,19 +64,16 @@ Status map_binary(const ReferenceCall& call) {
               store(y, i, call_meaning<f>(call.attrs, load<T>(a, at[0]), load<T>(b, at[1])));
             });
   });
-  return Status::success();
 }
 
 // The gradient of y = f(x) as a formula of x, y, dy and, if it likes, the attributes.
 template <auto f>
-Status unary_rule(GradContext& g) {
-  if (!g.wants("x")) return Status::success();
+void unary_rule(GradContext& g) {
   Expr x = operand(g, "x"), y = result(g), dy = out_grad(g);
   if constexpr (std::is_invocable_v<decltype(f), Expr, Expr, Expr, const Attrs&>)
     g.add("x", f(x, y, dy, g.attrs()));
   else
     g.add("x", f(x, y, dy));
-  return Status::success();
 }
 
 template <auto f>
@@ -88,8 +84,6 @@ constexpr OpDef unary_op(llvm::StringLiteral name, llvm::StringLiteral summary, 
                          Precision precision = Precision::Follow) {
   return {.name = name,
           .summary = summary,
-          .operands = {"x"},
-          .results = {"y"},
           .attrs = attrs,
           .infer = infer,
           .gradient = gradient,
@@ -102,11 +96,10 @@ constexpr OpDef unary_op(llvm::StringLiteral name, llvm::StringLiteral summary, 
 
 // The gradients of y = f(a, b), each a formula of a, b, y, dy in the broadcast shape.
 template <auto of_a, auto of_b>
-Status binary_rule(GradContext& g) {
+void binary_rule(GradContext& g) {
   Expr a = operand(g, 0), b = operand(g, 1), y = result(g), dy = out_grad(g);
   if (g.wants(0)) add_broadcast(g, 0, of_a(a, b, y, dy));
   if (g.wants(1)) add_broadcast(g, 1, of_b(a, b, y, dy));
-  return Status::success();
 }
 
 // Samples of one operand in three ranks, one of them long enough for kernels that work by vectors.

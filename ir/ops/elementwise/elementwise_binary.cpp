@@ -7,16 +7,12 @@ namespace {
 
 using samples::Fill;
 
-Result<Types> infer_broadcast(const OpCall& call) {
+Result<Types> infer_arithmetic(const OpCall& call) {
+  if (Status s = need_number(call, "a")) return s;
   if (Status s = need_same_dtype(call, "a", "b")) return s;
   Result<Shape> shape = broadcast_operands(call);
   if (!shape) return shape.takeError();
   return one_result(call["a"].dtype, *shape);
-}
-
-Result<Types> infer_arithmetic(const OpCall& call) {
-  if (call["a"].dtype == DType::Bool) return model_error("operand 0 is bool, it must be a number");
-  return infer_broadcast(call);
 }
 
 constexpr OpDef binary(llvm::StringLiteral name, llvm::StringLiteral summary, ReferenceFn reference, Gradient gradient,
@@ -24,10 +20,8 @@ constexpr OpDef binary(llvm::StringLiteral name, llvm::StringLiteral summary, Re
   return {.name = name,
           .summary = summary,
           .operands = {"a", "b"},
-          .results = {"y"},
           .infer = infer_arithmetic,
           .gradient = gradient,
-          .precision = Precision::Follow,
           .elementwise = true,
           .in_place = {{"y", "a"}, {"y", "b"}},
           .reference = reference,
@@ -113,9 +107,8 @@ constinit const OpDef op_min =
 namespace {
 
 Result<Types> infer_pow(const OpCall& call) {
-  for (size_t i = 0; i < 2; ++i)
-    if (call.operand(i).dtype == DType::Bool)
-      return model_error("operand " + llvm::Twine(i) + " is bool, it must be a number");
+  if (Status s = need_number(call, "a")) return s;
+  if (Status s = need_number(call, "b")) return s;
   Result<Shape> shape = broadcast_operands(call);
   if (!shape) return shape.takeError();
   return one_result(call["a"].dtype, *shape);
@@ -130,7 +123,7 @@ int64_t integer_power(int64_t a, int64_t e) {
   return static_cast<int64_t>(product);
 }
 
-Status pow_reference(const ReferenceCall& call) {
+void pow_reference(const ReferenceCall& call) {
   const TensorView &a = call.in("a"), &b = call.in("b"), &y = call.out("y");
   const Shape& shape = y.type.shape;
   bool exact = is_integer(a.type.dtype) && is_integer(b.type.dtype);
@@ -141,7 +134,6 @@ Status pow_reference(const ReferenceCall& call) {
             else
               y.set(i, std::pow(a.get(at[0]), b.get(at[1])));
           });
-  return Status::success();
 }
 
 // A constant exponent, the usual case, needs neither the guard for exponent 0 nor, for squares, a power.
@@ -154,14 +146,13 @@ Expr pow_gradient_of_base(GradContext& g, Expr a, Expr dy) {
   return dy * where(equals(e, 0.0), like(a, 0), e * apply("pow", a, e - 1.0));
 }
 
-Status pow_gradient(GradContext& g) {
+void pow_gradient(GradContext& g) {
   Expr a = operand(g, "a"), y = result(g), dy = out_grad(g);
   if (g.wants("a")) add_broadcast(g, "a", pow_gradient_of_base(g, a, dy));
   if (g.wants("b")) {
     Expr slope = where(equals(a, 0.0), like(a, 0), y * apply("log", a));
     add_broadcast(g, "b", cast(dy * slope, g.type(g["b"]).dtype));
   }
-  return Status::success();
 }
 
 std::vector<Sample> pow_samples() {
@@ -169,11 +160,6 @@ std::vector<Sample> pow_samples() {
   list.push_back({{samples::normal({2, 3}), samples::integers({3}, 1, 3)}, {}});
   list.push_back({{samples::integers({2, 3}, -3, 3), samples::integers({3}, 0, 4)}, {}});
   return list;
-}
-
-Result<Types> infer_mod(const OpCall& call) {
-  if (call["a"].dtype == DType::Bool) return model_error("operand 0 is bool, it must be a number");
-  return infer_broadcast(call);
 }
 
 // With fmod the remainder has a's sign (C), without it b's (Python).
@@ -188,19 +174,18 @@ T remainder(T a, T b, bool fmod) {
   return other_sign && !fmod ? rest + b : rest;
 }
 
-Status mod_gradient(GradContext& g) {
+void mod_gradient(GradContext& g) {
   Expr dy = out_grad(g);
   if (g.wants("a")) add_broadcast(g, "a", dy);
-  if (!g.wants("b")) return Status::success();
+  if (!g.wants("b")) return;
   Expr quotient = operand(g, "a") / operand(g, "b");
   Expr whole = g.attrs().get_int("fmod") ? apply("sign", quotient) * apply("floor", apply("abs", quotient))
                                          : apply("floor", quotient);
   add_broadcast(g, "b", -(dy * whole));
-  return Status::success();
 }
 
 std::vector<Sample> mod_samples() {
-  Attrs fmod{{"fmod", int64_t{1}}};
+  Attrs fmod{{"fmod", 1}};
   return {{{samples::distinct({3, 4}), samples::values({4}, {0.7, -1.1, 2.3, 5})}, fmod},
           {{samples::distinct({3, 4}), samples::values({4}, {0.7, -1.1, 2.3, 5})}, {}},
           {{samples::integers({8}, -9, 9), samples::values({}, {-4}, DType::I64)}, {}},
@@ -213,7 +198,6 @@ constinit const OpDef op_pow{
     .name = "pow",
     .summary = "a to the power b; b may have another dtype",
     .operands = {"a", "b"},
-    .results = {"y"},
     .infer = infer_pow,
     .gradient = Gradient::rule(pow_gradient),
     .precision = Precision::Full,
@@ -227,9 +211,8 @@ constinit const OpDef op_mod{
     .name = "mod",
     .summary = "remainder of a / b with the sign of b, or of a when {fmod=1}",
     .operands = {"a", "b"},
-    .results = {"y"},
     .attrs = {{"fmod", 0}},
-    .infer = infer_mod,
+    .infer = infer_arithmetic,
     .gradient = Gradient::rule(mod_gradient),
     .precision = Precision::Full,
     .elementwise = true,

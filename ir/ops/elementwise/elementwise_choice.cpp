@@ -19,7 +19,7 @@ Result<Types> infer_where(const OpCall& call) {
   return one_result(call["a"].dtype, *shape);
 }
 
-Status where_reference(const ReferenceCall& call) {
+void where_reference(const ReferenceCall& call) {
   const TensorView &condition = call.in("condition"), &a = call.in("a"), &b = call.in("b"), &y = call.out("y");
   auto strides = [&](const TensorView& x) { return broadcast_strides(x.type.shape, y.type.shape); };
   walk<3>(y.type.shape, {strides(condition), strides(a), strides(b)}, {}, [&](int64_t i, const auto& at) {
@@ -28,15 +28,13 @@ Status where_reference(const ReferenceCall& call) {
     else
       copy_elements(y, i, b, at[2]);
   });
-  return Status::success();
 }
 
-Status where_gradient(GradContext& g) {
+void where_gradient(GradContext& g) {
   Expr condition = operand(g, "condition"), dy = out_grad(g);
   Expr zero = like(dy, 0);
   if (g.wants("a")) add_broadcast(g, "a", where(condition, dy, zero));
   if (g.wants("b")) add_broadcast(g, "b", where(condition, zero, dy));
-  return Status::success();
 }
 
 std::vector<Sample> where_samples() {
@@ -49,7 +47,7 @@ std::vector<Sample> where_samples() {
 // ---- clip ----
 
 Result<Types> infer_clip(const OpCall& call) {
-  if (call["x"].dtype == DType::Bool) return model_error("operand 0 is bool, it must be a number");
+  if (Status s = need_number(call, "x")) return s;
   return Types{call["x"]};
 }
 
@@ -81,19 +79,17 @@ std::vector<Sample> clip_samples() {
 Result<Types> infer_cast(const OpCall& call) { return one_result(call.attrs.get_dtype("to"), call["x"].shape); }
 
 // Floats round to nearest even and become integers by truncation; integers wrap.
-Status cast_reference(const ReferenceCall& call) {
+void cast_reference(const ReferenceCall& call) {
   const TensorView &x = call.in("x"), &y = call.out("y");
   if (is_float(x.type.dtype) || is_float(y.type.dtype))
     for (int64_t i = 0; i < y.elements(); ++i) y.set(i, x.get(i));
   else
     for (int64_t i = 0; i < y.elements(); ++i) y.set_int(i, x.get_int(i));
-  return Status::success();
 }
 
-Status cast_gradient(GradContext& g) {
+void cast_gradient(GradContext& g) {
   DType from = g.type(g["x"]).dtype;
   if (g.wants("x") && is_float(from) && is_float(g.attrs().get_dtype("to"))) g.add("x", g.b.cast(g.out_grad(), from));
-  return Status::success();
 }
 
 std::vector<Sample> cast_samples() {
@@ -107,10 +103,9 @@ std::vector<Sample> cast_samples() {
 
 // ---- identity, copy, add_n ----
 
-Status copy_reference(const ReferenceCall& call) {
+void copy_reference(const ReferenceCall& call) {
   const TensorView &x = call.in("x"), &y = call.out("y");
   copy_elements(y, 0, x, 0, y.elements());
-  return Status::success();
 }
 
 std::vector<Sample> copy_samples() {
@@ -119,13 +114,13 @@ std::vector<Sample> copy_samples() {
 }
 
 Result<Types> infer_add_n(const OpCall& call) {
-  if (call["first"].dtype == DType::Bool) return model_error("operand 0 is bool, it must be a number");
+  if (Status s = need_number(call, "first")) return s;
   for (size_t i = 1; i < call.count(); ++i)
     if (Status s = need_type(call, i, call["first"])) return s;
   return infer_same(call);
 }
 
-Status add_n_reference(const ReferenceCall& call) {
+void add_n_reference(const ReferenceCall& call) {
   const TensorView& y = call.out("y");
   with_exact_type(y.type.dtype, [&](auto zero) {
     for (int64_t i = 0; i < y.elements(); ++i) {
@@ -134,13 +129,11 @@ Status add_n_reference(const ReferenceCall& call) {
       store(y, i, sum);
     }
   });
-  return Status::success();
 }
 
-Status add_n_gradient(GradContext& g) {
+void add_n_gradient(GradContext& g) {
   for (size_t i = 0; i < g.operand_count(); ++i)
     if (g.wants(i)) g.add(i, g.out_grad());
-  return Status::success();
 }
 
 double add_n_flops(const OpCall& call, llvm::ArrayRef<Type> results) {
@@ -162,10 +155,8 @@ constinit const OpDef op_where{
     .name = "where",
     .summary = "a where the condition holds, else b; broadcasting",
     .operands = {"condition", "a", "b"},
-    .results = {"y"},
     .infer = infer_where,
     .gradient = Gradient::rule(where_gradient),
-    .precision = Precision::Follow,
     .elementwise = true,
     .in_place = {{"y", "a"}, {"y", "b"}},
     .reference = where_reference,
@@ -175,12 +166,9 @@ constinit const OpDef op_where{
 constinit const OpDef op_clip{
     .name = "clip",
     .summary = "x raised to at least {min} and lowered to at most {max}",
-    .operands = {"x"},
-    .results = {"y"},
     .attrs = {{"min", AttrKind::Float, AttrNeed::Optional}, {"max", AttrKind::Float, AttrNeed::Optional}},
     .infer = infer_clip,
     .gradient = Gradient::rule(unary_rule<clip_gradient>),
-    .precision = Precision::Follow,
     .elementwise = true,
     .in_place = {{"y", "x"}},
     .reference = map_unary<[](auto x, const Attrs& attrs) { return clipped(x, attrs); }>,
@@ -190,12 +178,9 @@ constinit const OpDef op_clip{
 constinit const OpDef op_cast{
     .name = "cast",
     .summary = "x converted to the dtype {to}",
-    .operands = {"x"},
-    .results = {"y"},
     .attrs = {{"to", AttrKind::DType}},
     .infer = infer_cast,
     .gradient = Gradient::rule(cast_gradient),
-    .precision = Precision::Follow,
     .elementwise = true,
     .in_place = {{"y", "x"}},
     .reference = cast_reference,
@@ -205,11 +190,8 @@ constinit const OpDef op_cast{
 constinit const OpDef op_identity{
     .name = "identity",
     .summary = "x under another name",
-    .operands = {"x"},
-    .results = {"y"},
     .infer = infer_same,
     .gradient = Gradient::rule(unary_rule<pass_on>),
-    .precision = Precision::Follow,
     .view_of = "x",
     .elementwise = true,
     .reference = copy_reference,
@@ -219,11 +201,8 @@ constinit const OpDef op_identity{
 constinit const OpDef op_copy{
     .name = "copy",
     .summary = "x in bytes of its own",
-    .operands = {"x"},
-    .results = {"y"},
     .infer = infer_same,
     .gradient = Gradient::rule(unary_rule<pass_on>),
-    .precision = Precision::Follow,
     .elementwise = true,
     .reference = copy_reference,
     .samples = copy_samples,
@@ -232,11 +211,8 @@ constinit const OpDef op_copy{
 constinit const OpDef op_to_host{
     .name = "to_host",
     .summary = "x copied to host memory",
-    .operands = {"x"},
-    .results = {"y"},
     .infer = infer_same,
     .gradient = Gradient::missing("copies between memories are made after gradients are"),
-    .precision = Precision::Follow,
     .repeatable = false,
     .engine = Engine::ToHost,
     .reference = copy_reference,
@@ -246,11 +222,8 @@ constinit const OpDef op_to_host{
 constinit const OpDef op_to_device{
     .name = "to_device",
     .summary = "x copied from host memory",
-    .operands = {"x"},
-    .results = {"y"},
     .infer = infer_same,
     .gradient = Gradient::missing("copies between memories are made after gradients are"),
-    .precision = Precision::Follow,
     .engine = Engine::ToDevice,
     .reference = copy_reference,
     .samples = copy_samples,
@@ -260,10 +233,8 @@ constinit const OpDef op_add_n{
     .name = "add_n",
     .summary = "the sum of any number of tensors of one type",
     .operands = {"first", "second?", "others*"},
-    .results = {"y"},
     .infer = infer_add_n,
     .gradient = Gradient::rule(add_n_gradient),
-    .precision = Precision::Follow,
     .elementwise = true,
     .in_place = {{"y", "first"}, {"y", "second"}},
     .flops = add_n_flops,

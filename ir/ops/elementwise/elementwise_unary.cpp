@@ -10,7 +10,7 @@ namespace {
 using samples::Fill;
 
 Result<Types> infer_numeric(const OpCall& call) {
-  if (call["x"].dtype == DType::Bool) return model_error("operand 0 is bool, it must be a number");
+  if (Status s = need_number(call, "x")) return s;
   return infer_same(call);
 }
 

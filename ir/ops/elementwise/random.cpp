@@ -26,20 +26,16 @@ Result<Types> infer_dropout(const OpCall& call) {
   return Types{call["x"]};
 }
 
-Status dropout_reference(const ReferenceCall& call) {
+void dropout_reference(const ReferenceCall& call) {
   const TensorView &x = call.in("x"), &y = call.out("y");
   RandomStream stream = stream_of(call);
   double ratio = call.get_float("ratio");
   double scale = ratio < 1 ? 1 / (1 - ratio) : 0;
   for (int64_t i = 0; i < y.elements(); ++i) y.set(i, stream.uniform(i) >= ratio ? x.get(i) * scale : 0);
-  return Status::success();
 }
 
 // Linear in x: the same elements of dy are dropped.
-Status dropout_gradient(GradContext& g) {
-  if (g.wants("x")) g.add("x", apply("dropout", out_grad(g), operand(g, "rng"), g.attrs()));
-  return Status::success();
-}
+void dropout_gradient(GradContext& g) { g.add("x", apply("dropout", out_grad(g), operand(g, "rng"), g.attrs())); }
 
 std::optional<ChunkCall> dropout_chunk(const OpCall& call, Chunk chunk) {
   return with_chunk_of_draws(cut_operands(call, {"x"}), call["x"].elements(), chunk);
@@ -51,10 +47,10 @@ SampleOperand rng_sample(int64_t step) {
 
 std::vector<Sample> dropout_samples() {
   using namespace samples;
-  return {{{normal({3, 5}), rng_sample(0)}, {{"ratio", 0.4}, {"id", int64_t{3}}}},
-          {{normal({4}), rng_sample(7)}, {{"ratio", 0.0}, {"id", int64_t{0}}}},
-          {{normal({4, 6}), rng_sample(2)}, {{"ratio", 0.5}, {"id", int64_t{3}}, {"first_draw", int64_t{12}}}},
-          {{normal({2, 2}), rng_sample(7)}, {{"ratio", 1.0}, {"id", int64_t{1}}}}};
+  return {{{normal({3, 5}), rng_sample(0)}, {{"ratio", 0.4}, {"id", 3}}},
+          {{normal({4}), rng_sample(7)}, {{"ratio", 0.0}, {"id", 0}}},
+          {{normal({4, 6}), rng_sample(2)}, {{"ratio", 0.5}, {"id", 3}, {"first_draw", 12}}},
+          {{normal({2, 2}), rng_sample(7)}, {{"ratio", 1.0}, {"id", 1}}}};
 }
 
 double ten_integer_rounds(const OpCall&, llvm::ArrayRef<Type> results) {
@@ -72,24 +68,22 @@ Result<Types> infer_random(const OpCall& call) {
   return one_result(dtype, call.get_ints("shape"));
 }
 
-Status uniform_reference(const ReferenceCall& call) {
+void uniform_reference(const ReferenceCall& call) {
   const TensorView& y = call.out("y");
   RandomStream stream = stream_of(call);
   double low = call.get_float("low"), high = call.get_float("high");
   for (int64_t i = 0; i < y.elements(); ++i) y.set(i, low + (high - low) * stream.uniform(i));
-  return Status::success();
 }
 
-Status normal_reference(const ReferenceCall& call) {
+void normal_reference(const ReferenceCall& call) {
   const TensorView& y = call.out("y");
   RandomStream stream = stream_of(call);
   double mean = call.get_float("mean"), scale = call.get_float("scale");
   for (int64_t i = 0; i < y.elements(); ++i) y.set(i, mean + scale * stream.normal(i));
-  return Status::success();
 }
 
 Sample random_sample(Ints shape, DType dtype, llvm::StringRef first, llvm::StringRef second) {
-  Attrs attrs{{"shape", std::move(shape)}, {"dtype", dtype}, {"id", int64_t{2}}};
+  Attrs attrs{{"shape", std::move(shape)}, {"dtype", dtype}, {"id", 2}};
   attrs.set(first, -0.5);
   attrs.set(second, 2.0);
   return {{rng_sample(1)}, attrs};
@@ -102,11 +96,9 @@ constexpr OpDef random_op(llvm::StringLiteral name, llvm::StringLiteral summary,
   return {.name = name,
           .summary = summary,
           .operands = {"rng"},
-          .results = {"y"},
           .attrs = random_attrs.with({first, second}),
           .infer = infer_random,
           .gradient = Gradient::zero(),
-          .precision = Precision::Follow,
           .flops = ten_integer_rounds,
           .reference = reference,
           .samples = samples};
@@ -120,11 +112,9 @@ constinit const OpDef op_dropout{
         "x / (1 - ratio) where the random number of {id} is at least {ratio}, else 0; rng = (seed, step); "
         "of the node's numbers those from {first_draw} on",
     .operands = {"x", "rng"},
-    .results = {"y"},
     .attrs = {{"ratio", AttrKind::Float}, {"id", AttrKind::Int}, first_draw_attr},
     .infer = infer_dropout,
     .gradient = Gradient::rule(dropout_gradient),
-    .precision = Precision::Follow,
     .in_place = {{"y", "x"}},
     .flops = ten_integer_rounds,
     .chunk = dropout_chunk,

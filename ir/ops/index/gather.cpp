@@ -45,12 +45,10 @@ Status gather_reference(const ReferenceCall& call) {
                            [&](int64_t from, int64_t to, int64_t count) { copy_elements(y, to, x, from, count); });
 }
 
-Status gather_gradient(GradContext& g) {
-  if (!g.wants("x")) return Status::success();
+void gather_gradient(GradContext& g) {
   int64_t axis = g.attrs().get_int("axis");
-  int64_t size = g.type(g["x"]).shape[static_cast<size_t>(axis)];
+  int64_t size = g.type(g["x"]).shape[axis];
   g.add("x", apply("gather_grad", operand(g, "indices"), out_grad(g), {{"axis", axis}, {"size", size}}));
-  return Status::success();
 }
 
 // Along axis 0 the indices' rows make the result's.
@@ -60,10 +58,10 @@ std::optional<ChunkCall> gather_chunk(const OpCall& call, Chunk) {
 }
 
 std::vector<Sample> gather_samples() {
-  return {{{normal({4, 3}), integers({2, 2}, -4, 3)}, {{"axis", int64_t{0}}}},
-          {{normal({2, 5, 2}), integers({3}, 0, 4, DType::I32)}, {{"axis", int64_t{1}}}},
-          {{normal({2, 3}), integers({}, 0, 2)}, {{"axis", int64_t{1}}}},
-          {{integers({6}, -9, 9), integers({4}, 0, 5)}, {{"axis", int64_t{0}}}}};
+  return {{{normal({4, 3}), integers({2, 2}, -4, 3)}, {{"axis", 0}}},
+          {{normal({2, 5, 2}), integers({3}, 0, 4, DType::I32)}, {{"axis", 1}}},
+          {{normal({2, 3}), integers({}, 0, 2)}, {{"axis", 1}}},
+          {{integers({6}, -9, 9), integers({4}, 0, 5)}, {{"axis", 0}}}};
 }
 
 Result<Types> infer_gather_grad(const OpCall& call) {
@@ -98,24 +96,22 @@ Status gather_grad_reference(const ReferenceCall& call) {
   return Status::success();
 }
 
-Status gather_grad_gradient(GradContext& g) {
+void gather_grad_gradient(GradContext& g) {
   if (g.wants("dy"))
     g.add("dy", apply("gather", out_grad(g), operand(g, "indices"), {{"axis", g.attrs().get_int("axis")}}));
   if (g.wants("addend")) g.add("addend", out_grad(g));
-  return Status::success();
 }
 
 double one_add_each(const OpCall& call, llvm::ArrayRef<Type>) { return static_cast<double>(call["dy"].elements()); }
 
 std::vector<Sample> gather_grad_samples() {
-  return {{{integers({2, 3}, 0, 3), normal({2, 3, 2})}, {{"axis", int64_t{0}}, {"size", int64_t{4}}}},
-          {{integers({3}, -4, 3, DType::I32), normal({2, 3})}, {{"axis", int64_t{1}}, {"size", int64_t{4}}}},
-          {{integers({}, 0, 1), normal({2})}, {{"axis", int64_t{1}}, {"size", int64_t{2}}}},
+  return {{{integers({2, 3}, 0, 3), normal({2, 3, 2})}, {{"axis", 0}, {"size", 4}}},
+          {{integers({3}, -4, 3, DType::I32), normal({2, 3})}, {{"axis", 1}, {"size", 4}}},
+          {{integers({}, 0, 1), normal({2})}, {{"axis", 1}, {"size", 2}}},
           // Rows that are picked very often.
-          {{integers({400}, 0, 1), fixed(normal({400, 8}))}, {{"axis", int64_t{0}}, {"size", int64_t{3}}}},
-          {{integers({2, 3}, 0, 3), normal({2, 3, 2}), normal({4, 2})}, {{"axis", int64_t{0}}, {"size", int64_t{4}}}},
-          {{integers({400}, 0, 1), fixed(normal({400, 8})), fixed(normal({3, 8}))},
-           {{"axis", int64_t{0}}, {"size", int64_t{3}}}}};
+          {{integers({400}, 0, 1), fixed(normal({400, 8}))}, {{"axis", 0}, {"size", 3}}},
+          {{integers({2, 3}, 0, 3), normal({2, 3, 2}), normal({4, 2})}, {{"axis", 0}, {"size", 4}}},
+          {{integers({400}, 0, 1), fixed(normal({400, 8})), fixed(normal({3, 8}))}, {{"axis", 0}, {"size", 3}}}};
 }
 
 // ---- gather_elements ----
@@ -131,12 +127,10 @@ Status gather_elements_reference(const ReferenceCall& call) {
                                 [&](int64_t i, int64_t at) { copy_elements(y, i, x, at); });
 }
 
-Status gather_elements_gradient(GradContext& g) {
-  if (!g.wants("x")) return Status::success();
+void gather_elements_gradient(GradContext& g) {
   const Type type = g.type(g["x"]);
-  Attrs attrs{{"axis", g.attrs().get_int("axis")}, {"reduction", std::string("add")}};
+  Attrs attrs{{"axis", g.attrs().get_int("axis")}, {"reduction", "add"}};
   g.add("x", g.b.emit("scatter_elements", {zeros(g.b, type), g["indices"], g.out_grad()}, attrs));
-  return Status::success();
 }
 
 std::optional<ChunkCall> gather_elements_chunk(const OpCall& call, Chunk) {
@@ -145,9 +139,9 @@ std::optional<ChunkCall> gather_elements_chunk(const OpCall& call, Chunk) {
 }
 
 std::vector<Sample> gather_elements_samples() {
-  return {{{normal({3, 4}), integers({2, 4}, -3, 2)}, {{"axis", int64_t{0}}}},
-          {{normal({3, 4}), integers({3, 2}, 0, 3, DType::I32)}, {{"axis", int64_t{1}}}},
-          {{integers({5}, -9, 9), integers({3}, 0, 4)}, {{"axis", int64_t{0}}}}};
+  return {{{normal({3, 4}), integers({2, 4}, -3, 2)}, {{"axis", 0}}},
+          {{normal({3, 4}), integers({3, 2}, 0, 3, DType::I32)}, {{"axis", 1}}},
+          {{integers({5}, -9, 9), integers({3}, 0, 4)}, {{"axis", 0}}}};
 }
 
 // ---- gather_nd ----
@@ -183,21 +177,19 @@ Tensor batch_coordinates(const Type& indices, int64_t batch_dims) {
   return coordinates;
 }
 
-Status gather_nd_gradient(GradContext& g) {
-  if (!g.wants("x")) return Status::success();
+void gather_nd_gradient(GradContext& g) {
   const Type type = g.type(g["x"]), index_type = g.type(g["indices"]);
   ValueId indices = g["indices"];
   if (int64_t batch_dims = g.attrs().get_int("batch_dims"))
     indices = g.b.emit("concat", {g.b.constant(batch_coordinates(index_type, batch_dims)), indices},
                        {{"axis", index_type.rank() - 1}});
-  g.add("x", g.b.emit("scatter_nd", {zeros(g.b, type), indices, g.out_grad()}, {{"reduction", std::string("add")}}));
-  return Status::success();
+  g.add("x", g.b.emit("scatter_nd", {zeros(g.b, type), indices, g.out_grad()}, {{"reduction", "add"}}));
 }
 
 std::vector<Sample> gather_nd_samples() {
   return {{{normal({3, 4}), integers({2, 2}, -3, 2)}, {}},
-          {{normal({3, 2, 2}), integers({4, 1}, 0, 2, DType::I32)}, {{"batch_dims", int64_t{0}}}},
-          {{normal({2, 3, 2}), integers({2, 2, 1}, 0, 2)}, {{"batch_dims", int64_t{1}}}},
+          {{normal({3, 2, 2}), integers({4, 1}, 0, 2, DType::I32)}, {{"batch_dims", 0}}},
+          {{normal({2, 3, 2}), integers({2, 2, 1}, 0, 2)}, {{"batch_dims", 1}}},
           {{integers({2, 2}, -9, 9), integers({2}, 0, 1)}, {}}};
 }
 
@@ -215,7 +207,7 @@ Result<Types> infer_one_hot(const OpCall& call) {
 }
 
 // An index outside [-depth, depth) lights nothing.
-Status one_hot_reference(const ReferenceCall& call) {
+void one_hot_reference(const ReferenceCall& call) {
   const TensorView &indices = call.in("indices"), &values = call.in("values"), &y = call.out("y");
   AxisView view = along_axis(y.type.shape, call.get_int("axis"));
   for (int64_t o = 0; o < view.outer; ++o)
@@ -224,13 +216,12 @@ Status one_hot_reference(const ReferenceCall& call) {
       if (index < 0) index += view.length;
       for (int64_t k = 0; k < view.length; ++k) copy_elements(y, view.at(o, k, i), values, k == index ? 1 : 0);
     }
-  return Status::success();
 }
 
 std::vector<Sample> one_hot_samples() {
-  return {{{integers({4}, -3, 3), fixed(values({2}, {0, 1}))}, {{"axis", int64_t{1}}, {"depth", int64_t{3}}}},
-          {{integers({2, 3}, 0, 3), values({2}, {-1, 5}, DType::I32)}, {{"axis", int64_t{0}}, {"depth", int64_t{4}}}},
-          {{integers({}, 0, 1), fixed(values({2}, {0, 1}))}, {{"axis", int64_t{0}}, {"depth", int64_t{2}}}}};
+  return {{{integers({4}, -3, 3), fixed(values({2}, {0, 1}))}, {{"axis", 1}, {"depth", 3}}},
+          {{integers({2, 3}, 0, 3), values({2}, {-1, 5}, DType::I32)}, {{"axis", 0}, {"depth", 4}}},
+          {{integers({}, 0, 1), fixed(values({2}, {0, 1}))}, {{"axis", 0}, {"depth", 2}}}};
 }
 
 }  // namespace
@@ -239,11 +230,9 @@ constinit const OpDef op_gather{
     .name = "gather",
     .summary = "the slices of x along {axis} at the indices, which take that axis's place",
     .operands = {"x", "indices"},
-    .results = {"y"},
     .attrs = {{"axis", AttrKind::Int}},
     .infer = infer_gather,
     .gradient = Gradient::rule(gather_gradient),
-    .precision = Precision::Follow,
     .flops = no_flops,
     .chunk = gather_chunk,
     .reference = gather_reference,
@@ -260,7 +249,6 @@ constinit const OpDef op_gather_grad{
     .attrs = {{"axis", AttrKind::Int}, {"size", AttrKind::Int}},
     .infer = infer_gather_grad,
     .gradient = Gradient::rule(gather_grad_gradient),
-    .precision = Precision::Follow,
     .addend = "addend",
     .in_place = {{"dx", "addend"}},
     .flops = one_add_each,
@@ -272,11 +260,9 @@ constinit const OpDef op_gather_elements{
     .name = "gather_elements",
     .summary = "at each index the element of x whose coordinate along {axis} is given by indices",
     .operands = {"x", "indices"},
-    .results = {"y"},
     .attrs = {{"axis", AttrKind::Int}},
     .infer = infer_gather_elements,
     .gradient = Gradient::rule(gather_elements_gradient),
-    .precision = Precision::Follow,
     .flops = no_flops,
     .chunk = gather_elements_chunk,
     .reference = gather_elements_reference,
@@ -287,11 +273,9 @@ constinit const OpDef op_gather_nd{
     .name = "gather_nd",
     .summary = "the slices of x at the coordinates in the last dimension of indices, after {batch_dims} shared ones",
     .operands = {"x", "indices"},
-    .results = {"y"},
     .attrs = {{"batch_dims", 0}},
     .infer = infer_gather_nd,
     .gradient = Gradient::rule(gather_nd_gradient),
-    .precision = Precision::Follow,
     .flops = no_flops,
     .reference = gather_nd_reference,
     .samples = gather_nd_samples,
@@ -301,11 +285,9 @@ constinit const OpDef op_one_hot{
     .name = "one_hot",
     .summary = "values[1] at each index along a new {axis} of length {depth}, values[0] elsewhere",
     .operands = {"indices", "values"},
-    .results = {"y"},
     .attrs = {{"axis", AttrKind::Int}, {"depth", AttrKind::Int}},
     .infer = infer_one_hot,
     .gradient = Gradient::missing("the on and off values of one_hot count as constants"),
-    .precision = Precision::Follow,
     .flops = no_flops,
     .reference = one_hot_reference,
     .samples = one_hot_samples,

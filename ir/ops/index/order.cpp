@@ -18,7 +18,7 @@ bool precedes(T a, T b, bool largest) {
 }
 
 Status need_number_axis(const OpCall& call) {
-  if (call["x"].dtype == DType::Bool) return model_error("operand 0 is bool, it must be a number");
+  if (Status s = need_number(call, "x")) return s;
   return need_axis(call.attrs, "axis", call["x"].rank());
 }
 
@@ -27,14 +27,14 @@ Status need_number_axis(const OpCall& call) {
 Result<Types> infer_top_k(const OpCall& call) {
   if (Status s = need_number_axis(call)) return s;
   Type values = call["x"];
-  int64_t& length = values.shape[static_cast<size_t>(call.get_int("axis"))];
+  int64_t& length = values.shape[call.get_int("axis")];
   int64_t k = call.get_int("k");
   if (k < 0 || k > length) return model_error("k is " + llvm::Twine(k) + " of " + llvm::Twine(length) + " elements");
   length = k;
   return Types{values, Type(DType::I64, values.shape)};
 }
 
-Status top_k_reference(const ReferenceCall& call) {
+void top_k_reference(const ReferenceCall& call) {
   const TensorView &x = call.in("x"), &values = call.out("values"), &indices = call.out("indices");
   int64_t axis = call.get_int("axis"), k = call.get_int("k");
   bool largest = call.get_int("largest") != 0;
@@ -48,33 +48,30 @@ Status top_k_reference(const ReferenceCall& call) {
         std::stable_sort(order.begin(), order.end(),
                          [&](int64_t a, int64_t b) { return precedes(element(a), element(b), largest); });
         for (int64_t rank = 0; rank < k; ++rank) {
-          int64_t index = order[static_cast<size_t>(rank)];
+          int64_t index = order[rank];
           copy_elements(values, to.at(o, rank, i), x, from.at(o, index, i));
           indices.set_int(to.at(o, rank, i), index);
         }
       }
   });
-  return Status::success();
 }
 
-Status top_k_gradient(GradContext& g) {
-  if (!g.wants("x")) return Status::success();
+void top_k_gradient(GradContext& g) {
   const Type type = g.type(g["x"]);
-  Attrs attrs{{"axis", g.attrs().get_int("axis")}, {"reduction", std::string("add")}};
+  Attrs attrs{{"axis", g.attrs().get_int("axis")}, {"reduction", "add"}};
   g.add("x", g.b.emit("scatter_elements", {zeros(g.b, type), g.result("indices"), g.out_grad()}, attrs));
-  return Status::success();
 }
 
 double sorting_flops(const OpCall& call, llvm::ArrayRef<Type>) {
   const Type& x = call["x"];
-  auto length = static_cast<double>(x.shape[static_cast<size_t>(call.get_int("axis"))]);
+  auto length = static_cast<double>(x.shape[call.get_int("axis")]);
   return static_cast<double>(x.elements()) * std::log2(std::max(length, 2.0));
 }
 
 std::vector<Sample> top_k_samples() {
-  return {{{distinct({2, 5})}, {{"axis", int64_t{1}}, {"k", int64_t{3}}}},
-          {{distinct({4, 3})}, {{"axis", int64_t{0}}, {"k", int64_t{2}}, {"largest", int64_t{0}}}},
-          {{integers({8}, 0, 3)}, {{"axis", int64_t{0}}, {"k", int64_t{8}}, {"sorted", int64_t{1}}}}};
+  return {{{distinct({2, 5})}, {{"axis", 1}, {"k", 3}}},
+          {{distinct({4, 3})}, {{"axis", 0}, {"k", 2}, {"largest", 0}}},
+          {{integers({8}, 0, 3)}, {{"axis", 0}, {"k", 8}, {"sorted", 1}}}};
 }
 
 // ---- arg_max and arg_min ----
@@ -83,12 +80,12 @@ Result<Types> infer_arg(const OpCall& call) {
   if (Status s = need_number_axis(call)) return s;
   const Type& x = call["x"];
   int64_t axis = call.get_int("axis");
-  if (x.shape[static_cast<size_t>(axis)] == 0) return model_error("axis " + llvm::Twine(axis) + " is empty");
+  if (x.shape[axis] == 0) return model_error("axis " + llvm::Twine(axis) + " is empty");
   return one_result(DType::I64, reduced_shape(x.shape, {axis}, call.get_int("keep_dims") != 0));
 }
 
 template <bool largest>
-Status arg_reference(const ReferenceCall& call) {
+void arg_reference(const ReferenceCall& call) {
   const TensorView &x = call.in("x"), &y = call.out("y");
   AxisView view = along_axis(x.type.shape, call.get_int("axis"));
   bool select_last = call.get_int("select_last") != 0;
@@ -105,24 +102,20 @@ Status arg_reference(const ReferenceCall& call) {
         y.set_int(o * view.inner + i, best);
       }
   });
-  return Status::success();
 }
 
 std::vector<Sample> arg_samples() {
-  return {{{fixed(distinct({3, 4}))}, {{"axis", int64_t{1}}}},
-          {{fixed(distinct({3, 4, 2}))}, {{"axis", int64_t{0}}, {"keep_dims", int64_t{1}}}},
-          {{integers({2, 8}, 0, 2)}, {{"axis", int64_t{1}}, {"select_last", int64_t{1}}}}};
+  return {{{fixed(distinct({3, 4}))}, {{"axis", 1}}},
+          {{fixed(distinct({3, 4, 2}))}, {{"axis", 0}, {"keep_dims", 1}}},
+          {{integers({2, 8}, 0, 2)}, {{"axis", 1}, {"select_last", 1}}}};
 }
 
 constexpr OpDef arg_op(llvm::StringLiteral name, llvm::StringLiteral summary, ReferenceFn reference) {
   return {.name = name,
           .summary = summary,
-          .operands = {"x"},
-          .results = {"y"},
           .attrs = {{"axis", AttrKind::Int}, {"keep_dims", 0}, {"select_last", 0}},
           .infer = infer_arg,
           .gradient = Gradient::zero(),
-          .precision = Precision::Follow,
           .flops = [](const OpCall& call, llvm::ArrayRef<Type>) { return static_cast<double>(call["x"].elements()); },
           .reference = reference,
           .samples = arg_samples};
@@ -135,12 +128,10 @@ constinit const OpDef op_top_k{
     .summary =
         "the {k} largest, or smallest when {largest=0}, along {axis} in order, and their indices (i64) "
         "{sorted}",
-    .operands = {"x"},
     .results = {"values", "indices"},
     .attrs = {{"axis", AttrKind::Int}, {"k", AttrKind::Int}, {"largest", 1}, {"sorted", 1}},
     .infer = infer_top_k,
     .gradient = Gradient::rule(top_k_gradient),
-    .precision = Precision::Follow,
     .flops = sorting_flops,
     .reference = top_k_reference,
     .samples = top_k_samples,

@@ -10,13 +10,12 @@ using namespace samples;
 // ---- cumsum ----
 
 Result<Types> infer_cumsum(const OpCall& call) {
-  const Type& x = call["x"];
-  if (x.dtype == DType::Bool) return model_error("operand 0 is bool, it must be a number");
-  if (Status s = need_axis(call.attrs, "axis", x.rank())) return s;
-  return Types{x};
+  if (Status s = need_number(call, "x")) return s;
+  if (Status s = need_axis(call.attrs, "axis", call["x"].rank())) return s;
+  return infer_same(call);
 }
 
-Status cumsum_reference(const ReferenceCall& call) {
+void cumsum_reference(const ReferenceCall& call) {
   const TensorView &x = call.in("x"), &y = call.out("y");
   AxisView view = along_axis(x.type.shape, call.get_int("axis"));
   bool exclusive = call.get_int("exclusive") != 0, reverse = call.get_int("reverse") != 0;
@@ -32,21 +31,18 @@ Status cumsum_reference(const ReferenceCall& call) {
         }
       }
   });
-  return Status::success();
 }
 
 // Element k adds to all after it, so its gradient is summed from the other end.
-Status cumsum_gradient(GradContext& g) {
-  if (!g.wants("x")) return Status::success();
+void cumsum_gradient(GradContext& g) {
   Attrs attrs = g.attrs();
   attrs.set("reverse", int64_t{attrs.get_int("reverse") == 0});
   g.add("x", apply("cumsum", out_grad(g), attrs));
-  return Status::success();
 }
 
 std::vector<Sample> cumsum_samples() {
-  Attrs last{{"axis", int64_t{1}}}, exclusive{{"axis", int64_t{0}}, {"exclusive", int64_t{1}}};
-  Attrs reverse{{"axis", int64_t{1}}, {"exclusive", int64_t{1}}, {"reverse", int64_t{1}}};
+  Attrs last{{"axis", 1}}, exclusive{{"axis", 0}, {"exclusive", 1}};
+  Attrs reverse{{"axis", 1}, {"exclusive", 1}, {"reverse", 1}};
   return {{{normal({2, 4})}, last},
           {{normal({3, 2})}, exclusive},
           {{normal({2, 3, 2})}, reverse},
@@ -61,7 +57,7 @@ Result<Types> infer_triangular(const OpCall& call) {
   return Types{x};
 }
 
-Status triangular_reference(const ReferenceCall& call) {
+void triangular_reference(const ReferenceCall& call) {
   const TensorView &x = call.in("x"), &y = call.out("y");
   int64_t k = call.get_int("k");
   bool upper = call.get_int("upper") != 0;
@@ -72,18 +68,14 @@ Status triangular_reference(const ReferenceCall& call) {
     int64_t diagonal = i % columns - i / columns % rows;
     if (upper ? diagonal >= k : diagonal <= k) copy_elements(y, i, x, i);
   }
-  return Status::success();
 }
 
-Status triangular_gradient(GradContext& g) {
-  if (g.wants("x")) g.add("x", apply("triangular", out_grad(g), g.attrs()));
-  return Status::success();
-}
+void triangular_gradient(GradContext& g) { g.add("x", apply("triangular", out_grad(g), g.attrs())); }
 
 std::vector<Sample> triangular_samples() {
-  return {{{normal({3, 4})}, {{"upper", int64_t{0}}}},
-          {{normal({2, 3, 3})}, {{"upper", int64_t{1}}, {"k", int64_t{1}}}},
-          {{bools({4, 2})}, {{"upper", int64_t{1}}, {"k", int64_t{-1}}}}};
+  return {{{normal({3, 4})}, {{"upper", 0}}},
+          {{normal({2, 3, 3})}, {{"upper", 1}, {"k", 1}}},
+          {{bools({4, 2})}, {{"upper", 1}, {"k", -1}}}};
 }
 
 // ---- reverse_sequence ----
@@ -96,8 +88,7 @@ Result<Types> infer_reverse_sequence(const OpCall& call) {
   if (batch_axis == call.get_int("time_axis"))
     return model_error("batch_axis and time_axis are both " + llvm::Twine(batch_axis));
   if (Status s = need_index(call, "lens")) return s;
-  if (Status s = need_type(call, "lens", Type(call["lens"].dtype, {x.shape[static_cast<size_t>(batch_axis)]})))
-    return s;
+  if (Status s = need_type(call, "lens", Type(call["lens"].dtype, {x.shape[batch_axis]}))) return s;
   return Types{x};
 }
 
@@ -120,14 +111,13 @@ Status reverse_sequence_reference(const ReferenceCall& call) {
 }
 
 // Its own inverse.
-Status reverse_sequence_gradient(GradContext& g) {
-  if (g.wants("x")) g.add("x", apply("reverse_sequence", out_grad(g), operand(g, "lens"), g.attrs()));
-  return Status::success();
+void reverse_sequence_gradient(GradContext& g) {
+  g.add("x", apply("reverse_sequence", out_grad(g), operand(g, "lens"), g.attrs()));
 }
 
 std::vector<Sample> reverse_sequence_samples() {
-  Attrs time_first{{"batch_axis", int64_t{1}}, {"time_axis", int64_t{0}}};
-  Attrs batch_first{{"batch_axis", int64_t{0}}, {"time_axis", int64_t{1}}};
+  Attrs time_first{{"batch_axis", 1}, {"time_axis", 0}};
+  Attrs batch_first{{"batch_axis", 0}, {"time_axis", 1}};
   return {{{normal({4, 2, 2}), values({2}, {3, 0}, DType::I64)}, time_first},
           {{normal({3, 4}), values({3}, {4, 1, 2}, DType::I32)}, batch_first}};
 }
@@ -137,11 +127,9 @@ constexpr OpDef move_op(llvm::StringLiteral name, llvm::StringLiteral summary, P
   return {.name = name,
           .summary = summary,
           .operands = operands,
-          .results = {"y"},
           .attrs = attrs,
           .infer = infer,
           .gradient = Gradient::rule(gradient),
-          .precision = Precision::Follow,
           .flops = no_flops,
           .reference = reference,
           .samples = samples};
@@ -154,8 +142,6 @@ constinit const OpDef op_cumsum{
     .summary =
         "running sums along {axis}; {exclusive=1} leaves the element itself out, {reverse=1} starts at the "
         "end",
-    .operands = {"x"},
-    .results = {"y"},
     .attrs = {{"axis", AttrKind::Int}, {"exclusive", 0}, {"reverse", 0}},
     .infer = infer_cumsum,
     .gradient = Gradient::rule(cumsum_gradient),

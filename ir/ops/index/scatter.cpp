@@ -139,7 +139,7 @@ std::vector<Sample> scatter_elements_samples() {
   };
   SampleOperand once = values({2, 3}, {0, 2, 1, 3, 1, -4}, DType::I64);
   SampleOperand columns = values({3, 2}, {0, 3, 2, 2, -1, 1}, DType::I32);
-  return {{{normal({4, 3}), once, normal({2, 3})}, {{"axis", int64_t{0}}}},
+  return {{{normal({4, 3}), once, normal({2, 3})}, {{"axis", 0}}},
           {{normal({3, 4}), columns, normal({3, 2})}, attrs(1, "add")},
           {{fixed(normal({3, 4})), columns, fixed(normal({3, 2}))}, attrs(1, "max")},
           {{integers({3, 4}, -9, 9), columns, integers({3, 2}, -9, 9)}, attrs(1, "mul")}};
@@ -160,11 +160,9 @@ constinit const OpDef op_scatter_elements{
     .name = "scatter_elements",
     .summary = "x with each update written, or combined by {reduction}, where indices say along {axis}",
     .operands = {"x", "indices", "updates"},
-    .results = {"y"},
     .attrs = {{"axis", AttrKind::Int}, {"reduction", "none"}},
     .infer = infer_scatter_elements,
     .gradient = Gradient::rule(scatter_elements_gradient),
-    .precision = Precision::Follow,
     .in_place = {{"y", "x"}},
     .flops = one_each_update,
     .reference = scatter_elements_reference,
@@ -175,11 +173,9 @@ constinit const OpDef op_scatter_nd{
     .name = "scatter_nd",
     .summary = "x with each slice of updates written, or combined by {reduction}, at its coordinates in indices",
     .operands = {"x", "indices", "updates"},
-    .results = {"y"},
     .attrs = {{"reduction", "none"}},
     .infer = infer_scatter_nd,
     .gradient = Gradient::rule(scatter_nd_gradient),
-    .precision = Precision::Follow,
     .in_place = {{"y", "x"}},
     .flops = one_each_update,
     .reference = scatter_nd_reference,

@@ -88,12 +88,11 @@ std::vector<Sample> cross_entropy_samples() {
       {{normal({5, 4}, DType::BF16), integers({5}, 0, 3), fixed(positive({4}))}, {{"label_smoothing", 0.1}}},
       {{normal({5, 4}, DType::F16), integers({5}, 0, 3)}},
       {{normal({4, 3, 2}), values({4, 2}, {0, 2, -100, 1, 1, -100, 2, 0}, DType::I64), fixed(positive({3}))},
-       {{"ignore_index", int64_t{-100}}, {"label_smoothing", 0.1}}},
+       {{"ignore_index", -100}, {"label_smoothing", 0.1}}},
       {{normal({3, 5}), values({3}, {4, 1, 0}, DType::I32)},
-       {{"ignore_index", int64_t{1}}, {"reduction", "sum"}, {"label_smoothing", 0.25}}},
+       {{"ignore_index", 1}, {"reduction", "sum"}, {"label_smoothing", 0.25}}},
       {{normal({2, 3, 2, 2}), integers({2, 2, 2}, 0, 2), fixed(positive({3}))}, {{"reduction", "none"}}},
-      {{normal({3, 16}), integers({3}, 0, 12), fixed(positive({13}))},
-       {{"classes", int64_t{13}}, {"label_smoothing", 0.1}}},
+      {{normal({3, 16}), integers({3}, 0, 12), fixed(positive({13}))}, {{"classes", 13}, {"label_smoothing", 0.1}}},
   };
 }
 
@@ -137,9 +136,9 @@ std::vector<Sample> cross_entropy_grad_samples() {
   return {
       {{normal({5, 4}), integers({5}, 0, 3), positive({5}), positive({}), normal({})}},
       {{normal({5, 4}, DType::BF16), integers({5}, 0, 3), positive({5}), positive({}), normal({})}},
-      {{normal({5, 24}), integers({5}, 0, 20), positive({5}), positive({}), normal({})}, {{"classes", int64_t{21}}}},
+      {{normal({5, 24}), integers({5}, 0, 20), positive({5}), positive({}), normal({})}, {{"classes", 21}}},
       {{normal({2, 3, 2}), integers({2, 2}, 0, 2), positive({2, 2}), positive({}), normal({2, 2}), positive({3})},
-       {{"ignore_index", int64_t{0}}, {"label_smoothing", 0.1}, {"reduction", "none"}}},
+       {{"ignore_index", 0}, {"label_smoothing", 0.1}, {"reduction", "none"}}},
   };
 }
 
@@ -172,7 +171,6 @@ constinit const OpDef op_cross_entropy_grad{
     .attrs = cross_entropy_attrs,
     .infer = infer_cross_entropy_grad,
     .gradient = no_second_derivative,
-    .precision = Precision::Follow,
     .in_place = {{"dlogits", "logits"}},
     .reference = cross_entropy_grad_reference,
     .samples = cross_entropy_grad_samples,

@@ -79,7 +79,7 @@ ValueId label_weight(Builder& b, NodeId node) {
   }
   ValueId weights = counts;
   if (class_weights != ValueId::None) {
-    weights = b.cast(b.emit("gather", {class_weights, counted}, {{"axis", int64_t{0}}}), dtype);
+    weights = b.cast(b.emit("gather", {class_weights, counted}, {{"axis", 0}}), dtype);
     if (ignores) weights = b.emit("mul", {weights, counts});
   }
   Ints axes;
@@ -138,7 +138,7 @@ std::vector<Sample> nll_loss_samples() {
   return {
       {{normal({5, 4}), integers({5}, 0, 3)}},
       {{normal({2, 3, 2}), integers({2, 2}, 0, 2), fixed(positive({3}))}, {{"reduction", "none"}}},
-      {{normal({4, 3}), values({4}, {0, 2, 2, 1}, DType::I64), fixed(positive({3}))}, {{"ignore_index", int64_t{2}}}},
+      {{normal({4, 3}), values({4}, {0, 2, 2, 1}, DType::I64), fixed(positive({3}))}, {{"ignore_index", 2}}},
       {{normal({3, 2, 2, 1}), integers({3, 2, 1}, 0, 1)}, {{"reduction", "sum"}}},
   };
 }
@@ -172,7 +172,7 @@ std::vector<Sample> nll_loss_grad_samples() {
   return {
       {{integers({5}, 0, 3), positive({}), normal({})}, {{"shape", Ints{5, 4}}, {"dtype", DType::F32}}},
       {{integers({2, 2}, 0, 2), positive({}), normal({2, 2}), positive({3})},
-       {{"shape", Ints{2, 3, 2}}, {"dtype", DType::F32}, {"reduction", "none"}, {"ignore_index", int64_t{1}}}},
+       {{"shape", Ints{2, 3, 2}}, {"dtype", DType::F32}, {"reduction", "none"}, {"ignore_index", 1}}},
   };
 }
 

@@ -43,42 +43,45 @@ Result<Types> infer_linear(const OpCall& call) {
 
 Attrs weight_flag(bool transpose_w) {
   Attrs attrs;
-  if (transpose_w) attrs.set("transpose_w", int64_t{1});
+  if (transpose_w) attrs.set("transpose_w", 1);
   return attrs;
 }
 
-Status linear_gradient(GradContext& g) {
+void linear_gradient(GradContext& g) {
   bool transpose_w = g.attrs().get_int("transpose_w");
   ValueId dy = g.out_grad();
   if (g.wants("x")) g.add("x", g.b.emit("linear", {dy, g["w"]}, weight_flag(!transpose_w)));
   if (g.wants("w")) g.add("w", g.b.emit("linear_dw", {g["x"], dy}, weight_flag(transpose_w)));
   if (g.wants("bias")) g.add("bias", g.b.sum_to_shape(dy, {g.type(dy).shape.back()}));
   if (g.wants("addend")) g.add("addend", dy);
-  return Status::success();
 }
 
 double linear_flops(const OpCall& call, llvm::ArrayRef<Type> results) {
   return 2.0 * static_cast<double>(results[0].elements()) * static_cast<double>(call.operand(0).shape.back());
 }
 
-Status linear_reference(const ReferenceCall& call) {
-  const TensorView& y = call.out("y");
-  bool transpose_w = call.get_int("transpose_w");
-  auto [rows, inner, columns] = sizes_of(call["x"], call["w"], transpose_w);
-  std::vector<double> x = call.load("x"), w = call.load("w"), bias(static_cast<size_t>(columns)), addend, row;
-  if (call.has("bias")) bias = call.load("bias");
-  if (call.has("addend")) addend = call.load("addend");
-  if (transpose_w) w = transposed(w, columns, inner);
-  for (int64_t r = 0; r < rows; ++r) {
-    row = bias;
-    for (int64_t k = 0; k < inner; ++k)
-      for (int64_t c = 0; c < columns; ++c) row[c] += x[r * inner + k] * w[k * columns + c];
-    for (int64_t c = 0; c < columns; ++c) {
-      const int64_t at = r * columns + c;
-      y.set(at, addend.empty() ? row[c] : row[c] + addend[at]);
-    }
-  }
-  return Status::success();
+// Adds x[rows, inner] times w, which is [inner, columns] or transposed, to y[rows, columns].
+void add_product(std::vector<double>& y, const std::vector<double>& x, std::vector<double> w, Sizes n,
+                 bool transpose_w) {
+  if (transpose_w) w = transposed(w, n.columns, n.inner);
+  for (int64_t r = 0; r < n.rows; ++r)
+    for (int64_t k = 0; k < n.inner; ++k)
+      for (int64_t c = 0; c < n.columns; ++c) y[r * n.columns + c] += x[r * n.inner + k] * w[k * n.columns + c];
+}
+
+void add_to(std::vector<double>& sums, const std::vector<double>& addend) {
+  for (size_t i = 0; i < addend.size(); ++i) sums[i] += addend[i];
+}
+
+void linear_reference(const ReferenceCall& call) {
+  const bool transpose_w = call.get_int("transpose_w");
+  const Sizes n = sizes_of(call["x"], call["w"], transpose_w);
+  const std::vector<double> bias = call.load("bias");
+  std::vector<double> y(static_cast<size_t>(n.rows * n.columns));
+  for (size_t i = 0; !bias.empty() && i < y.size(); ++i) y[i] = bias[i % bias.size()];
+  add_product(y, call.load("x"), call.load("w"), n, transpose_w);
+  add_to(y, call.load("addend"));
+  call.store(y, "y");
 }
 
 std::optional<ChunkCall> linear_chunk(const OpCall& call, Chunk) {
@@ -89,14 +92,14 @@ std::vector<Sample> linear_samples() {
   using namespace samples;
   return {
       {{normal({3, 4}), normal({4, 5}), normal({5})}},
-      {{normal({2, 3, 4}), normal({5, 4}), normal({5})}, {{"transpose_w", int64_t{1}}}},
+      {{normal({2, 3, 4}), normal({5, 4}), normal({5})}, {{"transpose_w", 1}}},
       {{normal({2, 1, 3, 4}), normal({4, 2})}},
-      {{normal({4}), normal({2, 4}), normal({2})}, {{"transpose_w", int64_t{1}}}},
+      {{normal({4}), normal({2, 4}), normal({2})}, {{"transpose_w", 1}}},
       {{normal({3, 4}, DType::BF16), normal({4, 5}, DType::BF16), normal({5}, DType::BF16)}},
-      {{normal({3, 4}, DType::F16), normal({5, 4}, DType::F16)}, {{"transpose_w", int64_t{1}}}},
+      {{normal({3, 4}, DType::F16), normal({5, 4}, DType::F16)}, {{"transpose_w", 1}}},
       {{normal({2, 3, 4}), normal({4, 5}), normal({5}), normal({2, 3, 5})}},
       {{normal({3, 8}, DType::BF16), normal({16, 8}, DType::BF16), absent(), normal({3, 16}, DType::BF16)},
-       {{"transpose_w", int64_t{1}}}},
+       {{"transpose_w", 1}}},
   };
 }
 
@@ -126,7 +129,7 @@ double linear_dw_flops(const OpCall& call, llvm::ArrayRef<Type> results) {
   return 2.0 * static_cast<double>(rows) * static_cast<double>(results[0].elements());
 }
 
-Status linear_dw_reference(const ReferenceCall& call) {
+void linear_dw_reference(const ReferenceCall& call) {
   bool transpose_w = call.get_int("transpose_w");
   auto [rows, inner, columns] = sizes_of(call["x"], call.out("dw").type, transpose_w);
   const int64_t step = call["dy"].shape.back();
@@ -135,34 +138,32 @@ Status linear_dw_reference(const ReferenceCall& call) {
     for (int64_t k = 0; k < inner; ++k)
       for (int64_t c = 0; c < columns; ++c) dw[k * columns + c] += x[r * inner + k] * dy[r * step + c];
   if (transpose_w) dw = transposed(dw, inner, columns);
-  std::vector<double> addend = call.load("addend");
-  for (size_t i = 0; i < addend.size(); ++i) dw[i] += addend[i];
+  add_to(dw, call.load("addend"));
   call.store(dw, "dw");
-  if (!call.gives("dbias")) return Status::success();
+  if (!call.gives("dbias")) return;
   std::vector<double> db(static_cast<size_t>(columns));
   for (size_t i = 0; i < dy.size(); ++i) db[i % db.size()] += dy[i];
   call.store(db, "dbias");
-  return Status::success();
 }
 
 std::vector<Sample> linear_dw_samples() {
   using namespace samples;
   return {
       {{normal({3, 4}), normal({3, 5})}},
-      {{normal({2, 3, 4}), normal({2, 3, 5})}, {{"transpose_w", int64_t{1}}}},
+      {{normal({2, 3, 4}), normal({2, 3, 5})}, {{"transpose_w", 1}}},
       {{normal({6, 4}, DType::BF16), normal({6, 5}, DType::BF16)}, {{"dtype", DType::F32}}},
-      {{normal({6, 4}, DType::F16), normal({6, 5}, DType::F16)}, {{"dtype", DType::F32}, {"transpose_w", int64_t{1}}}},
+      {{normal({6, 4}, DType::F16), normal({6, 5}, DType::F16)}, {{"dtype", DType::F32}, {"transpose_w", 1}}},
       {{normal({6, 4}, DType::BF16), normal({6, 5}, DType::BF16)}},
       {{normal({6, 4}), normal({6, 5}), normal({4, 5})}},
       {{normal({6, 8}, DType::BF16), normal({6, 16}, DType::BF16), normal({16, 8})},
-       {{"dtype", DType::F32}, {"transpose_w", int64_t{1}}}},
-      {{normal({2, 3, 4}), normal({2, 3, 5})}, {{"bias", int64_t{1}}}},
+       {{"dtype", DType::F32}, {"transpose_w", 1}}},
+      {{normal({2, 3, 4}), normal({2, 3, 5})}, {{"bias", 1}}},
       {{normal({6, 8}, DType::BF16), normal({6, 16}, DType::BF16), normal({16, 8})},
-       {{"bias", int64_t{1}}, {"dtype", DType::F32}, {"transpose_w", int64_t{1}}}},
-      {{normal({6, 4}), normal({6, 5})}, {{"columns", int64_t{3}}}},
+       {{"bias", 1}, {"dtype", DType::F32}, {"transpose_w", 1}}},
+      {{normal({6, 4}), normal({6, 5})}, {{"columns", 3}}},
       {{normal({6, 8}, DType::BF16), normal({6, 16}, DType::BF16), normal({13, 8})},
-       {{"columns", int64_t{13}}, {"dtype", DType::F32}, {"transpose_w", int64_t{1}}}},
-      {{normal({6, 8}, DType::F16), normal({6, 16}, DType::F16)}, {{"bias", int64_t{1}}, {"dtype", DType::F32}}},
+       {{"columns", 13}, {"dtype", DType::F32}, {"transpose_w", 1}}},
+      {{normal({6, 8}, DType::F16), normal({6, 16}, DType::F16)}, {{"bias", 1}, {"dtype", DType::F32}}},
   };
 }
 
@@ -174,29 +175,24 @@ Result<Types> infer_linear_gelu_grad(const OpCall& call) {
   return Types{*y};
 }
 
-Status linear_gelu_grad_reference(const ReferenceCall& call) {
-  bool transpose_w = call.get_int("transpose_w");
-  auto [rows, inner, columns] = sizes_of(call["dy"], call["w"], transpose_w);
-  std::vector<double> dy = call.load("dy"), w = call.load("w"), x = call.load("x");
-  if (transpose_w) w = transposed(w, columns, inner);
+void linear_gelu_grad_reference(const ReferenceCall& call) {
+  const bool transpose_w = call.get_int("transpose_w");
+  const std::vector<double> x = call.load("x");
   std::vector<double> dx(x.size());
-  for (int64_t r = 0; r < rows; ++r)
-    for (int64_t k = 0; k < inner; ++k)
-      for (int64_t c = 0; c < columns; ++c) dx[r * columns + c] += dy[r * inner + k] * w[k * columns + c];
+  add_product(dx, call.load("dy"), call.load("w"), sizes_of(call["dy"], call["w"], transpose_w), transpose_w);
   for (size_t i = 0; i < dx.size(); ++i) dx[i] *= gelu_slope(x[i], call.attrs);
   call.store(dx, "dx");
-  return Status::success();
 }
 
 std::vector<Sample> linear_gelu_grad_samples() {
   using namespace samples;
-  const Attrs tanh_form{{"approximate", std::string("tanh")}, {"transpose_w", int64_t{1}}};
+  const Attrs tanh_form{{"approximate", "tanh"}, {"transpose_w", 1}};
   return {
       {{normal({3, 4}), normal({4, 5}), normal({3, 5})}},
       {{normal({2, 3, 4}), normal({5, 4}), normal({2, 3, 5})}, tanh_form},
       {{normal({6, 8}, DType::BF16), normal({16, 8}, DType::BF16), normal({6, 16}, DType::BF16)}, tanh_form},
       {{normal({6, 8}, DType::F16), normal({8, 16}, DType::F16), normal({6, 16}, DType::F16)},
-       {{"approximate", std::string("tanh")}}},
+       {{"approximate", "tanh"}}},
   };
 }
 
@@ -208,7 +204,6 @@ constinit const OpDef op_linear{
         "x[..., K] times w[K, N], or w[N, K] with {transpose_w}, plus bias[N] and an addend of the result's type when "
         "given",
     .operands = {"x", "w", "bias?", "addend?"},
-    .results = {"y"},
     .attrs = {{"transpose_w", 0}},
     .infer = infer_linear,
     .gradient = Gradient::rule(linear_gradient),

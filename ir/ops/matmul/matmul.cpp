@@ -36,8 +36,8 @@ Result<Types> infer_matmul(const OpCall& call) {
 
 Attrs flags(bool transpose_a, bool transpose_b) {
   Attrs attrs;
-  if (transpose_a) attrs.set("transpose_a", int64_t{1});
-  if (transpose_b) attrs.set("transpose_b", int64_t{1});
+  if (transpose_a) attrs.set("transpose_a", 1);
+  if (transpose_b) attrs.set("transpose_b", 1);
   return attrs;
 }
 
@@ -65,7 +65,7 @@ ValueId right_gradient(GradContext& g, bool transpose_a, bool transpose_b) {
   return stack ? g.b.reshape(db, shape) : g.b.sum_to_shape(db, shape);
 }
 
-Status matmul_gradient(GradContext& g) {
+void matmul_gradient(GradContext& g) {
   bool transpose_a = g.attrs().get_int("transpose_a"), transpose_b = g.attrs().get_int("transpose_b");
   if (g.wants("a")) {
     ValueId dy = matmul_grad(g), b = g["b"];
@@ -74,7 +74,6 @@ Status matmul_gradient(GradContext& g) {
     g.add("a", g.b.sum_to_shape(da, Shape(g.type(g["a"]).shape)));
   }
   if (g.wants("b")) g.add("b", right_gradient(g, transpose_a, transpose_b));
-  return Status::success();
 }
 
 double matmul_flops(const OpCall& call, llvm::ArrayRef<Type> results) {
@@ -148,16 +147,14 @@ std::vector<Sample> matmul_samples() {
   using namespace samples;
   return {
       {{normal({3, 4}), normal({4, 2})}},
-      {{normal({2, 4, 3}), normal({4, 2})}, {{"transpose_a", int64_t{1}}}},
-      {{normal({2, 3, 4}), normal({5, 4})}, {{"transpose_b", int64_t{1}}}},
-      {{normal({2, 1, 4, 3}), normal({3, 2, 4})}, {{"transpose_a", int64_t{1}}, {"transpose_b", int64_t{1}}}},
+      {{normal({2, 4, 3}), normal({4, 2})}, {{"transpose_a", 1}}},
+      {{normal({2, 3, 4}), normal({5, 4})}, {{"transpose_b", 1}}},
+      {{normal({2, 1, 4, 3}), normal({3, 2, 4})}, {{"transpose_a", 1}, {"transpose_b", 1}}},
       {{normal({3, 4}), normal({2, 1, 4, 2})}},
       {{integers({2, 3}, -9, 9), integers({3, 2}, -9, 9)}},
       {{normal({3, 4}, DType::BF16), normal({4, 2}, DType::BF16)}},
-      {{normal({5, 3}, DType::BF16), normal({5, 2}, DType::BF16)},
-       {{"transpose_a", int64_t{1}}, {"dtype", DType::F32}}},
-      {{normal({2, 5, 3}, DType::F16), normal({2, 5, 2}, DType::F16)},
-       {{"transpose_a", int64_t{1}}, {"dtype", DType::F32}}},
+      {{normal({5, 3}, DType::BF16), normal({5, 2}, DType::BF16)}, {{"transpose_a", 1}, {"dtype", DType::F32}}},
+      {{normal({2, 5, 3}, DType::F16), normal({2, 5, 2}, DType::F16)}, {{"transpose_a", 1}, {"dtype", DType::F32}}},
   };
 }
 
@@ -169,7 +166,6 @@ constinit const OpDef op_matmul{
         "a[..., M, K] x b[..., K, N], leading dims broadcast; {transpose_a, transpose_b} swap the last two; "
         "{dtype}: what the sums are rounded to",
     .operands = {"a", "b"},
-    .results = {"y"},
     .attrs = {{"transpose_a", 0}, {"transpose_b", 0}, sum_dtype_attr},
     .infer = infer_matmul,
     .gradient = Gradient::rule(matmul_gradient),

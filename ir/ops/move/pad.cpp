@@ -87,7 +87,7 @@ void for_each_source(const Attrs& attrs, llvm::ArrayRef<int64_t> padded, llvm::A
   }
 }
 
-Status pad_reference(const ReferenceCall& call) {
+void pad_reference(const ReferenceCall& call) {
   const TensorView &x = call.in("x"), &y = call.out("y");
   Tensor zero(Type(y.type.dtype, {}));
   TensorView value = call.has("value") ? call.in("value") : zero.view();
@@ -97,16 +97,14 @@ Status pad_reference(const ReferenceCall& call) {
     else
       copy_elements(y, i, x, at);
   });
-  return Status::success();
 }
 
-Status pad_grad_reference(const ReferenceCall& call) {
+void pad_grad_reference(const ReferenceCall& call) {
   const TensorView &dy = call.in("dy"), &dx = call.out("dx");
   std::vector<double> sums(static_cast<size_t>(dx.elements()), 0.0);
   for_each_source(call.attrs, dy.type.shape, dx.type.shape,
                   [&](int64_t i, int64_t at) { sums[static_cast<size_t>(at)] += dy.get(i); });
   for (int64_t i = 0; i < dx.elements(); ++i) dx.set(i, sums[static_cast<size_t>(i)]);
-  return Status::success();
 }
 
 Ints negated(llvm::ArrayRef<int64_t> list) {
@@ -117,28 +115,23 @@ Ints negated(llvm::ArrayRef<int64_t> list) {
 
 // Padding with a constant is undone by padding with the negated amounts; the constant gets what is left of
 // dy.
-Status constant_pad_gradient(GradContext& g) {
+void constant_pad_gradient(GradContext& g) {
   Attrs inverse{{"before", negated(g.attrs().get_ints("before"))}, {"after", negated(g.attrs().get_ints("after"))}};
   Expr dy = out_grad(g), dx = apply("pad", dy, inverse);
   if (g.wants("x")) g.add("x", dx);
-  if (!g.wants("value")) return Status::success();
+  if (!g.wants("value")) return;
   Ints all;
   for (int64_t d = 0; d < dy.type().rank(); ++d) all.push_back(d);
   g.add("value", Expr{&g.b, g.b.sum(dy, all, false)} - Expr{&g.b, g.b.sum(dx, all, false)});
-  return Status::success();
 }
 
-Status pad_gradient(GradContext& g) {
+void pad_gradient(GradContext& g) {
   if (mode_of(g.attrs()) == "constant") return constant_pad_gradient(g);
   if (g.wants("x")) g.add("x", apply("pad_grad", out_grad(g), g.attrs()));
   if (g.wants("value")) g.add("value", g.b.scalar(0, g.type(g["value"]).dtype));
-  return Status::success();
 }
 
-Status pad_grad_gradient(GradContext& g) {
-  if (g.wants("dy")) g.add("dy", apply("pad", out_grad(g), g.attrs()));
-  return Status::success();
-}
+void pad_grad_gradient(GradContext& g) { g.add("dy", apply("pad", out_grad(g), g.attrs())); }
 
 Attrs padding(Ints before, Ints after, llvm::StringRef mode) {
   return {{"before", std::move(before)}, {"after", std::move(after)}, {"mode", mode.str()}};
@@ -177,11 +170,9 @@ constinit const OpDef op_pad{
         "constant "
         "pads with value, else 0, and crops by negative amounts",
     .operands = {"x", "value?"},
-    .results = {"y"},
     .attrs = {{"before", AttrKind::Ints}, {"after", AttrKind::Ints}, {"mode", "constant"}},
     .infer = infer_pad,
     .gradient = Gradient::rule(pad_gradient),
-    .precision = Precision::Follow,
     .dim_order = DimOrder::Lists,
     .flops = no_flops,
     .chunk = pad_chunk,
@@ -197,7 +188,6 @@ constinit const OpDef op_pad_grad{
     .attrs = {{"before", AttrKind::Ints}, {"after", AttrKind::Ints}, {"mode", "constant"}},
     .infer = infer_pad_grad,
     .gradient = Gradient::rule(pad_grad_gradient),
-    .precision = Precision::Follow,
     .flops = one_add_each,
     .reference = pad_grad_reference,
     .samples = pad_grad_samples,

@@ -23,10 +23,9 @@ Status need_dims(const Attrs& attrs, llvm::StringRef name) {
 
 Result<Types> infer_constant(const OpCall& call) { return Types{call.attrs.get_tensor("value")->type()}; }
 
-Status constant_reference(const ReferenceCall& call) {
+void constant_reference(const ReferenceCall& call) {
   const TensorView& y = call.out("y");
   copy_elements(y, 0, call.attrs.get_tensor("value")->view(), 0, y.elements());
-  return Status::success();
 }
 
 std::vector<Sample> constant_samples() {
@@ -48,15 +47,11 @@ Result<Types> infer_reshape(const OpCall& call) {
   return Types{y};
 }
 
-Status move_all(const ReferenceCall& call) {
-  copy_elements(call.out("y"), 0, call.in("x"), 0, call.out("y").elements());
-  return Status::success();
-}
+void move_all(const ReferenceCall& call) { copy_elements(call.out("y"), 0, call.in("x"), 0, call.out("y").elements()); }
 
-Status reshape_gradient(GradContext& g) {
+void reshape_gradient(GradContext& g) {
   const Shape shape = g.type(g["x"]).shape;
-  if (g.wants("x")) g.add("x", g.b.reshape(g.out_grad(), shape));
-  return Status::success();
+  g.add("x", g.b.reshape(g.out_grad(), shape));
 }
 
 // Dimensions [from, to) of a shape.
@@ -145,21 +140,18 @@ Result<Types> infer_transpose(const OpCall& call) {
   return one_result(x.dtype, shape);
 }
 
-Status transpose_reference(const ReferenceCall& call) {
+void transpose_reference(const ReferenceCall& call) {
   const TensorView &x = call.in("x"), &y = call.out("y");
   Shape own = row_major_strides(x.type.shape), strides;
   for (int64_t d : call.get_ints("perm")) strides.push_back(own[static_cast<size_t>(d)]);
   copy_window(y.type.shape, dense(y), {x, strides});
-  return Status::success();
 }
 
-Status transpose_gradient(GradContext& g) {
-  if (!g.wants("x")) return Status::success();
+void transpose_gradient(GradContext& g) {
   llvm::ArrayRef<int64_t> perm = g.attrs().get_ints("perm");
   Ints inverse(perm.size());
   for (size_t d = 0; d < perm.size(); ++d) inverse[static_cast<size_t>(perm[d])] = static_cast<int64_t>(d);
   g.add("x", g.b.transpose(g.out_grad(), inverse));
-  return Status::success();
 }
 
 std::optional<ChunkCall> transpose_chunk(const OpCall& call, Chunk chunk) {
@@ -187,17 +179,13 @@ Result<Types> infer_expand(const OpCall& call) {
   return one_result(x.dtype, shape);
 }
 
-Status expand_reference(const ReferenceCall& call) {
+void expand_reference(const ReferenceCall& call) {
   const TensorView &x = call.in("x"), &y = call.out("y");
   const Shape& shape = y.type.shape;
   copy_window(shape, dense(y), {x, broadcast_strides(x.type.shape, shape)});
-  return Status::success();
 }
 
-Status expand_gradient(GradContext& g) {
-  if (g.wants("x")) add_broadcast(g, "x", g.out_grad());
-  return Status::success();
-}
+void expand_gradient(GradContext& g) { add_broadcast(g, "x", g.out_grad()); }
 
 Result<Attrs> expand_for_batch(const OpCall& before, llvm::ArrayRef<const Type*> after) {
   const Shape &from = before.operand(0).shape, &now = after[0]->shape;
@@ -246,21 +234,18 @@ Shape paired_shape(llvm::ArrayRef<int64_t> repeats, llvm::ArrayRef<int64_t> shap
   return pairs;
 }
 
-Status tile_reference(const ReferenceCall& call) {
+void tile_reference(const ReferenceCall& call) {
   const TensorView &x = call.in("x"), &y = call.out("y");
   Shape pairs = paired_shape(call.get_ints("repeats"), x.type.shape), strides;
   for (int64_t stride : row_major_strides(x.type.shape)) strides.append({0, stride});
   copy_window(pairs, {y, row_major_strides(pairs)}, {x, strides});
-  return Status::success();
 }
 
-Status tile_gradient(GradContext& g) {
-  if (!g.wants("x")) return Status::success();
+void tile_gradient(GradContext& g) {
   const Shape shape = g.type(g["x"]).shape;
   Ints axes;
   for (size_t d = 0; d < shape.size(); ++d) axes.push_back(static_cast<int64_t>(2 * d));
   g.add("x", g.b.sum(g.b.reshape(g.out_grad(), paired_shape(g.attrs().get_ints("repeats"), shape)), axes, false));
-  return Status::success();
 }
 
 std::vector<Sample> tile_samples() {
@@ -275,11 +260,9 @@ constinit const OpDef op_constant{
     .name = "constant",
     .summary = "the tensor {value}",
     .operands = {},
-    .results = {"y"},
     .attrs = {{"value", AttrKind::Tensor}},
     .infer = infer_constant,
     .gradient = Gradient::zero(),
-    .precision = Precision::Follow,
     .flops = no_flops,
     .reference = constant_reference,
     .samples = constant_samples,
@@ -288,12 +271,9 @@ constinit const OpDef op_constant{
 constinit const OpDef op_reshape{
     .name = "reshape",
     .summary = "x's elements in row-major order with another {shape}",
-    .operands = {"x"},
-    .results = {"y"},
     .attrs = {{"shape", AttrKind::Ints}},
     .infer = infer_reshape,
     .gradient = Gradient::rule(reshape_gradient),
-    .precision = Precision::Follow,
     .view_of = "x",
     .flops = no_flops,
     .attrs_for_batch = reshape_for_batch,
@@ -305,12 +285,9 @@ constinit const OpDef op_reshape{
 constinit const OpDef op_transpose{
     .name = "transpose",
     .summary = "dimension d of the result is dimension {perm}[d] of x",
-    .operands = {"x"},
-    .results = {"y"},
     .attrs = {{"perm", AttrKind::Ints}},
     .infer = infer_transpose,
     .gradient = Gradient::rule(transpose_gradient),
-    .precision = Precision::Follow,
     .flops = no_flops,
     .chunk = transpose_chunk,
     .reference = transpose_reference,
@@ -320,12 +297,9 @@ constinit const OpDef op_transpose{
 constinit const OpDef op_expand{
     .name = "expand",
     .summary = "x broadcast to exactly {shape}",
-    .operands = {"x"},
-    .results = {"y"},
     .attrs = {{"shape", AttrKind::Ints}},
     .infer = infer_expand,
     .gradient = Gradient::rule(expand_gradient),
-    .precision = Precision::Follow,
     .dim_order = DimOrder::Lists,
     .flops = no_flops,
     .attrs_for_batch = expand_for_batch,
@@ -337,12 +311,9 @@ constinit const OpDef op_expand{
 constinit const OpDef op_tile{
     .name = "tile",
     .summary = "x repeated {repeats}[d] times along each dimension d",
-    .operands = {"x"},
-    .results = {"y"},
     .attrs = {{"repeats", AttrKind::Ints}},
     .infer = infer_tile,
     .gradient = Gradient::rule(tile_gradient),
-    .precision = Precision::Follow,
     .dim_order = DimOrder::Lists,
     .flops = no_flops,
     .reference = tile_reference,

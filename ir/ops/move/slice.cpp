@@ -52,17 +52,15 @@ Window picked(const Attrs& attrs, const TensorView& whole) {
   return window;
 }
 
-Status slice_reference(const ReferenceCall& call) {
+void slice_reference(const ReferenceCall& call) {
   const TensorView &x = call.in("x"), &y = call.out("y");
   copy_window(y.type.shape, dense(y), picked(call.attrs, x));
-  return Status::success();
 }
 
-Status slice_grad_reference(const ReferenceCall& call) {
+void slice_grad_reference(const ReferenceCall& call) {
   const TensorView &dy = call.in("dy"), &dx = call.out("dx");
   fill_zero(dx);
   copy_window(dy.type.shape, picked(call.attrs, dx), dense(dy));
-  return Status::success();
 }
 
 // The attributes of either op with the third one, `other`, in place of sizes or shape.
@@ -72,18 +70,14 @@ Attrs slice_attrs_with(const Attrs& attrs, llvm::StringRef other, llvm::ArrayRef
   return out;
 }
 
-Status slice_gradient(GradContext& g) {
-  if (!g.wants("x")) return Status::success();
+void slice_gradient(GradContext& g) {
   const Shape shape = g.type(g["x"]).shape;
   g.add("x", apply("slice_grad", out_grad(g), slice_attrs_with(g.attrs(), "shape", shape)));
-  return Status::success();
 }
 
-Status slice_grad_gradient(GradContext& g) {
-  if (!g.wants("dy")) return Status::success();
+void slice_grad_gradient(GradContext& g) {
   const Shape sizes = g.type(g["dy"]).shape;
   g.add("dy", apply("slice", out_grad(g), slice_attrs_with(g.attrs(), "sizes", sizes)));
-  return Status::success();
 }
 
 // A changed dimension must have been taken whole, forwards or backwards. `list` names the attribute that
@@ -175,27 +169,24 @@ void for_each_run(llvm::ArrayRef<int64_t> whole, int64_t axis, llvm::ArrayRef<Te
   }
 }
 
-Status split_reference(const ReferenceCall& call) {
+void split_reference(const ReferenceCall& call) {
   const TensorView& x = call.in("x");
   for_each_run(x.type.shape, call.get_int("axis"), call.results,
                [&](int64_t at, const TensorView& part, int64_t part_at, int64_t count) {
                  copy_elements(part, part_at, x, at, count);
                });
-  return Status::success();
 }
 
-Status split_gradient(GradContext& g) {
-  if (!g.wants("x")) return Status::success();
+void split_gradient(GradContext& g) {
   llvm::SmallVector<ValueId, 4> parts;
   for (size_t i = 0; i < g.attrs().get_ints("sizes").size(); ++i) parts.push_back(g.out_grad_or_zero(i));
   g.add("x", g.b.emit("concat", parts, {{"axis", g.attrs().get_int("axis")}}));
-  return Status::success();
 }
 
 std::vector<Sample> split_samples() {
-  return {{{normal({2, 5})}, {{"axis", int64_t{1}}, {"sizes", Ints{2, 3}}}},
-          {{normal({4, 2, 2})}, {{"axis", int64_t{0}}, {"sizes", Ints{1, 2, 1}}}},
-          {{integers({3}, -9, 9)}, {{"axis", int64_t{0}}, {"sizes", Ints{3}}}}};
+  return {{{normal({2, 5})}, {{"axis", 1}, {"sizes", Ints{2, 3}}}},
+          {{normal({4, 2, 2})}, {{"axis", 0}, {"sizes", Ints{1, 2, 1}}}},
+          {{integers({3}, -9, 9)}, {{"axis", 0}, {"sizes", Ints{3}}}}};
 }
 
 // ---- concat ----
@@ -216,17 +207,16 @@ Result<Types> infer_concat(const OpCall& call) {
   return Types{whole};
 }
 
-Status concat_reference(const ReferenceCall& call) {
+void concat_reference(const ReferenceCall& call) {
   const TensorView& y = call.out("y");
   for_each_run(y.type.shape, call.get_int("axis"), call.operands,
                [&](int64_t at, const TensorView& part, int64_t part_at, int64_t count) {
                  copy_elements(y, at, part, part_at, count);
                });
-  return Status::success();
 }
 
 // One split where every part is wanted, else a slice for each that is.
-Status concat_gradient(GradContext& g) {
+void concat_gradient(GradContext& g) {
   int64_t axis = g.attrs().get_int("axis");
   auto size_of = [&](size_t i) { return g.type(g[i]).shape[static_cast<size_t>(axis)]; };
   bool all_wanted = true;
@@ -238,7 +228,7 @@ Status concat_gradient(GradContext& g) {
   if (all_wanted) {
     auto parts = g.b.emit_all("split", {g.out_grad()}, {{"axis", axis}, {"sizes", sizes}});
     for (size_t i = 0; i < parts.size(); ++i) g.add(i, parts[i]);
-    return Status::success();
+    return;
   }
   Ints starts(g.type(g["xs"]).shape.size(), 0), steps(starts.size(), 1);
   for (size_t i = 0; i < g.operand_count(); ++i) {
@@ -248,7 +238,6 @@ Status concat_gradient(GradContext& g) {
                      {{"starts", starts}, {"steps", steps}, {"sizes", Ints(part.begin(), part.end())}}));
     starts[static_cast<size_t>(axis)] += size_of(i);
   }
-  return Status::success();
 }
 
 std::optional<ChunkCall> concat_chunk(const OpCall& call, Chunk) {
@@ -257,9 +246,9 @@ std::optional<ChunkCall> concat_chunk(const OpCall& call, Chunk) {
 }
 
 std::vector<Sample> concat_samples() {
-  return {{{normal({2, 3}), normal({2, 1}), normal({2, 2})}, {{"axis", int64_t{1}}}},
-          {{normal({1, 2, 2}), fixed(normal({3, 2, 2}))}, {{"axis", int64_t{0}}}},
-          {{integers({2}, -9, 9), integers({1}, -9, 9)}, {{"axis", int64_t{0}}}}};
+  return {{{normal({2, 3}), normal({2, 1}), normal({2, 2})}, {{"axis", 1}}},
+          {{normal({1, 2, 2}), fixed(normal({3, 2, 2}))}, {{"axis", 0}}},
+          {{integers({2}, -9, 9), integers({1}, -9, 9)}, {{"axis", 0}}}};
 }
 
 }  // namespace
@@ -267,12 +256,9 @@ std::vector<Sample> concat_samples() {
 constinit const OpDef op_slice{
     .name = "slice",
     .summary = "along each dimension d the {sizes}[d] elements {starts}[d], starts[d] + {steps}[d], ...",
-    .operands = {"x"},
-    .results = {"y"},
     .attrs = {{"starts", AttrKind::Ints}, {"steps", AttrKind::Ints}, {"sizes", AttrKind::Ints}},
     .infer = infer_slice,
     .gradient = Gradient::rule(slice_gradient),
-    .precision = Precision::Follow,
     .dim_order = DimOrder::Lists,
     .flops = no_flops,
     .attrs_for_batch = slice_for_batch,
@@ -289,7 +275,6 @@ constinit const OpDef op_slice_grad{
     .attrs = {{"starts", AttrKind::Ints}, {"steps", AttrKind::Ints}, {"shape", AttrKind::Ints}},
     .infer = infer_slice_grad,
     .gradient = Gradient::rule(slice_grad_gradient),
-    .precision = Precision::Follow,
     .flops = no_flops,
     .attrs_for_batch = slice_grad_for_batch,
     .reference = slice_grad_reference,
@@ -299,12 +284,10 @@ constinit const OpDef op_slice_grad{
 constinit const OpDef op_split{
     .name = "split",
     .summary = "x cut along {axis} into consecutive parts of {sizes}, one result each",
-    .operands = {"x"},
     .results = {"parts+"},
     .attrs = {{"axis", AttrKind::Int}, {"sizes", AttrKind::Ints}},
     .infer = infer_split,
     .gradient = Gradient::rule(split_gradient),
-    .precision = Precision::Follow,
     .dim_order = DimOrder::Axis,
     .flops = no_flops,
     .chunk = chunk_across_axis,
@@ -316,11 +299,9 @@ constinit const OpDef op_concat{
     .name = "concat",
     .summary = "the operands one after the other along {axis}",
     .operands = {"xs+"},
-    .results = {"y"},
     .attrs = {{"axis", AttrKind::Int}},
     .infer = infer_concat,
     .gradient = Gradient::rule(concat_gradient),
-    .precision = Precision::Follow,
     .dim_order = DimOrder::Axis,
     .flops = no_flops,
     .chunk = concat_chunk,

@@ -112,8 +112,8 @@ void add_norm_gradients(GradContext& g, llvm::StringRef op, llvm::ArrayRef<Value
   llvm::SmallVector<ValueId, 5> operands{g["x"], g.out_grad()};
   operands.append(statistics.begin(), statistics.end());
   if (g.has("scale")) operands.push_back(g["scale"]);
-  if (g.wants("scale")) attrs.set("has_scale", int64_t{1});
-  if (g.wants(2)) attrs.set("has_bias", int64_t{1});
+  if (g.wants("scale")) attrs.set("has_scale", 1);
+  if (g.wants(2)) attrs.set("has_bias", 1);
   llvm::SmallVector<ValueId, 4> gradients = g.b.emit_all(op, operands, std::move(attrs));
   size_t next = 1;
   if (g.wants("x")) g.add("x", gradients[0]);

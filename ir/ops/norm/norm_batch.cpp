@@ -40,7 +40,7 @@ Status batch_norm_gradient(GradContext& g) {
   if (Status s = need_only_first_gradient(g, "the statistics")) return s;
   const bool relu = has_relu(g.attrs()), residual = g.has("residual");
   Attrs attrs{{"eps", g.attrs().get_float("eps")}};
-  if (is_channels_last(g.attrs())) attrs.set("channels_last", int64_t{1});
+  if (is_channels_last(g.attrs())) attrs.set("channels_last", 1);
   llvm::SmallVector<ValueId, 7> operands{g["x"], g.out_grad(), g["scale"], g.result("mean"), g.result("var")};
   if (relu && residual)
     operands.append({ValueId::None, g.result("y")});
@@ -53,7 +53,7 @@ Status batch_norm_gradient(GradContext& g) {
   return Status::success();
 }
 
-Status batch_norm_reference(const ReferenceCall& call) {
+void batch_norm_reference(const ReferenceCall& call) {
   NormLayout layout = layout_of(call);
   std::vector<double> x = call.load("x"), scale = call.load("scale");
   Moments moments = moments_of(x, layout);
@@ -66,7 +66,6 @@ Status batch_norm_reference(const ReferenceCall& call) {
   call.store(y, "y");
   call.store(moments.mean, "mean");
   call.store(moments.var, "var");
-  return Status::success();
 }
 
 std::vector<Sample> batch_norm_samples() {
@@ -76,17 +75,15 @@ std::vector<Sample> batch_norm_samples() {
       {{normal({2, 2, 3, 2}), normal({2}), normal({2})}, {{"eps", 1e-3}}},
       {{normal({6, 3}), normal({3}), normal({3})}, {{"eps", 1e-5}}},
       {{normal({4, 3, 2}, DType::BF16), normal({3}), normal({3})}, {{"eps", 1e-5}}},
-      {{normal({2, 3, 2, 3}), normal({3}), normal({3})}, {{"eps", 1e-5}, {"channels_last", int64_t{1}}}},
-      {{normal({3, 2, 4}, DType::BF16), normal({4}), normal({4})}, {{"eps", 1e-5}, {"channels_last", int64_t{1}}}},
-      {{normal({5, 3, 8}), normal({8}), normal({8})}, {{"eps", 1e-5}, {"channels_last", int64_t{1}}}},
+      {{normal({2, 3, 2, 3}), normal({3}), normal({3})}, {{"eps", 1e-5}, {"channels_last", 1}}},
+      {{normal({3, 2, 4}, DType::BF16), normal({4}), normal({4})}, {{"eps", 1e-5}, {"channels_last", 1}}},
+      {{normal({5, 3, 8}), normal({8}), normal({8})}, {{"eps", 1e-5}, {"channels_last", 1}}},
       {{normal({4, 3, 2}), normal({3}), normal({3}), normal({4, 3, 2})}, {{"eps", 1e-5}}},
-      {{normal({4, 3, 2}), normal({3}), normal({3})}, {{"eps", 1e-5}, {"activation", std::string("relu")}}},
-      {{normal({5, 3, 8}), normal({8}), normal({8})},
-       {{"eps", 1e-5}, {"channels_last", int64_t{1}}, {"activation", std::string("relu")}}},
-      {{normal({2, 3, 4}), normal({3}), normal({3}), normal({2, 3, 4})},
-       {{"eps", 1e-5}, {"activation", std::string("relu")}}},
+      {{normal({4, 3, 2}), normal({3}), normal({3})}, {{"eps", 1e-5}, {"activation", "relu"}}},
+      {{normal({5, 3, 8}), normal({8}), normal({8})}, {{"eps", 1e-5}, {"channels_last", 1}, {"activation", "relu"}}},
+      {{normal({2, 3, 4}), normal({3}), normal({3}), normal({2, 3, 4})}, {{"eps", 1e-5}, {"activation", "relu"}}},
       {{normal({5, 3, 8}, DType::BF16), normal({8}), normal({8}), normal({5, 3, 8}, DType::BF16)},
-       {{"eps", 1e-5}, {"channels_last", int64_t{1}}, {"activation", std::string("relu")}}},
+       {{"eps", 1e-5}, {"channels_last", 1}, {"activation", "relu"}}},
   };
 }
 
@@ -118,7 +115,7 @@ std::vector<bool> find_open(const ReferenceCall& call, const NormOperands& in) {
   return open;
 }
 
-Status batch_norm_grad_reference(const ReferenceCall& call) {
+void batch_norm_grad_reference(const ReferenceCall& call) {
   std::vector<double> x = call.load("x"), scale = call.load("scale"), mean = call.load("mean");
   std::vector<double> rstd = inverse_deviation(call.load("var"), call.get_float("eps"));
   std::vector<double> dy = call.load("dy"), more_dy = call.load("more_dy");
@@ -131,7 +128,6 @@ Status batch_norm_grad_reference(const ReferenceCall& call) {
   call.store(gradients.dx, "dx");
   call.store(gradients.dscale, "dscale");
   call.store(gradients.dbias, "dbias");
-  return Status::success();
 }
 
 std::vector<Sample> batch_norm_grad_samples() {
@@ -141,17 +137,17 @@ std::vector<Sample> batch_norm_grad_samples() {
       {{normal({4, 3, 2}, DType::BF16), normal({4, 3, 2}, DType::BF16), normal({3}), normal({3}), positive({3})},
        {{"eps", 1e-5}}},
       {{normal({4, 2, 3}), normal({4, 2, 3}), normal({3}), normal({3}), positive({3})},
-       {{"eps", 1e-5}, {"channels_last", int64_t{1}}}},
+       {{"eps", 1e-5}, {"channels_last", 1}}},
       {{normal({5, 3, 8}), normal({5, 3, 8}), normal({8}), normal({8}), positive({8})},
-       {{"eps", 1e-5}, {"channels_last", int64_t{1}}}},
+       {{"eps", 1e-5}, {"channels_last", 1}}},
       {{normal({4, 3, 2}), normal({4, 3, 2}), normal({3}), normal({3}), positive({3}), normal({3})}, {{"eps", 1e-5}}},
       {{normal({5, 3, 8}), normal({5, 3, 8}), normal({8}), normal({8}), positive({8}), normal({8})},
-       {{"eps", 1e-5}, {"channels_last", int64_t{1}}}},
+       {{"eps", 1e-5}, {"channels_last", 1}}},
       {{normal({4, 3, 2}), normal({4, 3, 2}), normal({3}), normal({3}), positive({3}), absent(), normal({4, 3, 2})},
        {{"eps", 1e-5}}},
       {{normal({5, 3, 8}), normal({5, 3, 8}), normal({8}), normal({8}), positive({8}), absent(), normal({5, 3, 8}),
         normal({5, 3, 8})},
-       {{"eps", 1e-5}, {"channels_last", int64_t{1}}}},
+       {{"eps", 1e-5}, {"channels_last", 1}}},
       {{normal({4, 3, 2}, DType::BF16), normal({4, 3, 2}, DType::BF16), normal({3}), normal({3}), positive({3}),
         absent(), normal({4, 3, 2}, DType::BF16), normal({4, 3, 2}, DType::BF16)},
        {{"eps", 1e-5}}}};
@@ -190,11 +186,10 @@ Status batch_norm_inference_gradient(GradContext& g) {
   return Status::success();
 }
 
-Status batch_norm_inference_reference(const ReferenceCall& call) {
+void batch_norm_inference_reference(const ReferenceCall& call) {
   std::vector<double> x = call.load("x"), scale = call.load("scale"), mean = call.load("mean");
   std::vector<double> rstd = inverse_deviation(call.load("var"), call.get_float("eps"));
   call.store(normalized({x, mean, rstd, scale}, call.load("bias"), layout_of(call)), "y");
-  return Status::success();
 }
 
 std::vector<Sample> batch_norm_inference_samples() {
@@ -205,9 +200,9 @@ std::vector<Sample> batch_norm_inference_samples() {
       {{normal({4, 3, 2}, DType::BF16), normal({3}), normal({3}), fixed(normal({3})), fixed(positive({3}))},
        {{"eps", 1e-5}}},
       {{normal({2, 2, 3, 3}), normal({3}), normal({3}), fixed(normal({3})), fixed(positive({3}))},
-       {{"eps", 1e-5}, {"channels_last", int64_t{1}}}},
+       {{"eps", 1e-5}, {"channels_last", 1}}},
       {{normal({5, 3, 8}), normal({8}), normal({8}), fixed(normal({8})), fixed(positive({8}))},
-       {{"eps", 1e-5}, {"channels_last", int64_t{1}}}},
+       {{"eps", 1e-5}, {"channels_last", 1}}},
   };
 }
 
@@ -220,7 +215,7 @@ Result<Types> infer_running_update(const OpCall& call) {
   return Types{call["running"]};
 }
 
-Status running_update_reference(const ReferenceCall& call) {
+void running_update_reference(const ReferenceCall& call) {
   double momentum = call.get_float("momentum"), share = 1 - momentum;
   // A biased variance over `count` elements becomes the unbiased estimate; one element has no estimate to correct.
   auto count = static_cast<double>(call.get_int("count"));
@@ -228,14 +223,13 @@ Status running_update_reference(const ReferenceCall& call) {
   std::vector<double> running = call.load("running"), batch = call.load("batch");
   for (size_t c = 0; c < running.size(); ++c) running[c] = running[c] * momentum + batch[c] * share;
   call.store(running, "running");
-  return Status::success();
 }
 
 std::vector<Sample> running_update_samples() {
   using namespace samples;
   return {
       {{normal({3}), normal({3})}, {{"momentum", 0.9}}},
-      {{positive({4}), positive({4})}, {{"momentum", 0.8}, {"count", int64_t{6}}}},
+      {{positive({4}), positive({4})}, {{"momentum", 0.8}, {"count", 6}}},
   };
 }
 
@@ -252,7 +246,6 @@ constinit const OpDef op_batch_norm{
     .attrs = {eps_attr, channels_last_attr, {"activation", "none"}},
     .infer = infer_batch_norm,
     .gradient = Gradient::rule(batch_norm_gradient),
-    .precision = Precision::Follow,
     .dim_order = DimOrder::ChannelsLast,
     .in_place = {{"y", "residual"}, {"y", "x"}},
     .reference = batch_norm_reference,
@@ -269,7 +262,6 @@ constinit const OpDef op_batch_norm_grad{
     .attrs = {eps_attr, channels_last_attr},
     .infer = infer_batch_norm_grad,
     .gradient = no_second_derivative,
-    .precision = Precision::Follow,
     .in_place = {{"dx", "x"}, {"dx", "dy"}, {"dresidual", "dy"}, {"dresidual", "more_dy"}},
     .reference = batch_norm_grad_reference,
     .samples = batch_norm_grad_samples,
@@ -279,11 +271,9 @@ constinit const OpDef op_batch_norm_inference{
     .name = "batch_norm_inference",
     .summary = "(x - mean[C]) / sqrt(var[C] + {eps}) * scale[C] + bias[C] for x[N, C, ...]; {channels_last}",
     .operands = {"x", "scale", "bias", "mean", "var"},
-    .results = {"y"},
     .attrs = {eps_attr, channels_last_attr},
     .infer = infer_batch_norm_inference,
     .gradient = Gradient::rule(batch_norm_inference_gradient),
-    .precision = Precision::Follow,
     .dim_order = DimOrder::ChannelsLast,
     .in_place = {{"y", "x"}},
     .chunk = chunk_of_first,

@@ -61,7 +61,7 @@ Status group_norm_gradient(GradContext& g) {
   return Status::success();
 }
 
-Status group_norm_reference(const ReferenceCall& call) {
+void group_norm_reference(const ReferenceCall& call) {
   NormLayout layout = layout_of(call);
   std::vector<double> x = load_channels_first(call, "x"), scale = call.load("scale");
   Moments moments = moments_of(x, layout);
@@ -69,22 +69,19 @@ Status group_norm_reference(const ReferenceCall& call) {
   call.store(as_stored(call, normalized({x, moments.mean, rstd, scale}, call.load("bias"), layout)), "y");
   call.store(moments.mean, "mean");
   call.store(rstd, "rstd");
-  return Status::success();
 }
 
 std::vector<Sample> group_norm_samples() {
   using namespace samples;
   return {
-      {{normal({2, 4, 3}), normal({4}), normal({4})}, {{"groups", int64_t{2}}, {"eps", 1e-5}}},
-      {{normal({1, 3, 2, 3}), normal({3}), normal({3})}, {{"groups", int64_t{3}}, {"eps", 1e-3}}},
-      {{normal({2, 6})}, {{"groups", int64_t{2}}, {"eps", 1e-5}}},
-      {{normal({2, 4, 3}, DType::BF16), normal({4}), normal({4})}, {{"groups", int64_t{2}}, {"eps", 1e-5}}},
-      {{normal({2, 3, 2, 4}), normal({4}), normal({4})},
-       {{"groups", int64_t{2}}, {"eps", 1e-5}, {"channels_last", int64_t{1}}}},
-      {{normal({2, 4, 3}), normal({3}), normal({3})},
-       {{"groups", int64_t{1}}, {"eps", 1e-5}, {"channels_last", int64_t{1}}}},
+      {{normal({2, 4, 3}), normal({4}), normal({4})}, {{"groups", 2}, {"eps", 1e-5}}},
+      {{normal({1, 3, 2, 3}), normal({3}), normal({3})}, {{"groups", 3}, {"eps", 1e-3}}},
+      {{normal({2, 6})}, {{"groups", 2}, {"eps", 1e-5}}},
+      {{normal({2, 4, 3}, DType::BF16), normal({4}), normal({4})}, {{"groups", 2}, {"eps", 1e-5}}},
+      {{normal({2, 3, 2, 4}), normal({4}), normal({4})}, {{"groups", 2}, {"eps", 1e-5}, {"channels_last", 1}}},
+      {{normal({2, 4, 3}), normal({3}), normal({3})}, {{"groups", 1}, {"eps", 1e-5}, {"channels_last", 1}}},
       {{fixed(normal({2, 20, 40})), fixed(normal({40})), fixed(normal({40}))},
-       {{"groups", int64_t{5}}, {"eps", 1e-5}, {"channels_last", int64_t{1}}}},
+       {{"groups", 5}, {"eps", 1e-5}, {"channels_last", 1}}},
   };
 }
 
@@ -95,29 +92,27 @@ Result<Types> infer_group_norm_grad(const OpCall& call) {
   return norm_gradient_types(call, {channels_of(call)});
 }
 
-Status group_norm_grad_reference(const ReferenceCall& call) {
+void group_norm_grad_reference(const ReferenceCall& call) {
   std::vector<double> x = load_channels_first(call, "x"), mean = call.load("mean"), rstd = call.load("rstd");
   std::vector<double> dy = load_channels_first(call, "dy"), scale = call.load("scale");
   NormGradients gradients = norm_gradients({x, mean, rstd, scale}, dy, layout_of(call));
   gradients.dx = as_stored(call, std::move(gradients.dx));
   store_norm_gradients(call, gradients);
-  return Status::success();
 }
 
 std::vector<Sample> group_norm_grad_samples() {
   using namespace samples;
   return {
       {{normal({2, 4, 3}), normal({2, 4, 3}), normal({2, 2}), positive({2, 2}), normal({4})},
-       {{"groups", int64_t{2}}, {"has_scale", int64_t{1}}, {"has_bias", int64_t{1}}}},
-      {{normal({1, 3, 2, 2}), normal({1, 3, 2, 2}), normal({1, 3}), positive({1, 3})}, {{"groups", int64_t{3}}}},
+       {{"groups", 2}, {"has_scale", 1}, {"has_bias", 1}}},
+      {{normal({1, 3, 2, 2}), normal({1, 3, 2, 2}), normal({1, 3}), positive({1, 3})}, {{"groups", 3}}},
       {{normal({2, 3, 2, 4}), normal({2, 3, 2, 4}), normal({2, 2}), positive({2, 2}), normal({4})},
-       {{"groups", int64_t{2}}, {"has_scale", int64_t{1}}, {"has_bias", int64_t{1}}, {"channels_last", int64_t{1}}}},
+       {{"groups", 2}, {"has_scale", 1}, {"has_bias", 1}, {"channels_last", 1}}},
       {{normal({2, 20, 40}), normal({2, 20, 40}), normal({2, 5}), positive({2, 5}), normal({40})},
-       {{"groups", int64_t{5}}, {"has_scale", int64_t{1}}, {"has_bias", int64_t{1}}, {"channels_last", int64_t{1}}}},
-      {{normal({2, 4, 3}), normal({2, 4, 3}), normal({2, 1}), positive({2, 1})},
-       {{"groups", int64_t{1}}, {"channels_last", int64_t{1}}}},
+       {{"groups", 5}, {"has_scale", 1}, {"has_bias", 1}, {"channels_last", 1}}},
+      {{normal({2, 4, 3}), normal({2, 4, 3}), normal({2, 1}), positive({2, 1})}, {{"groups", 1}, {"channels_last", 1}}},
       {{normal({2, 4, 3}, DType::BF16), normal({2, 4, 3}, DType::BF16), normal({2, 2}), positive({2, 2}), normal({4})},
-       {{"groups", int64_t{2}}, {"has_scale", int64_t{1}}, {"has_bias", int64_t{1}}}},
+       {{"groups", 2}, {"has_scale", 1}, {"has_bias", 1}}},
   };
 }
 
@@ -133,7 +128,6 @@ constinit const OpDef op_group_norm{
     .attrs = {{"groups", AttrKind::Int}, eps_attr, channels_last_attr},
     .infer = infer_group_norm,
     .gradient = Gradient::rule(group_norm_gradient),
-    .precision = Precision::Follow,
     .dim_order = DimOrder::ChannelsLast,
     .chunk = chunk_of_first,
     .reference = group_norm_reference,
@@ -150,7 +144,6 @@ constinit const OpDef op_group_norm_grad{
     .attrs = {{"groups", AttrKind::Int}, channels_last_attr, has_scale_attr, has_bias_attr},
     .infer = infer_group_norm_grad,
     .gradient = no_second_derivative,
-    .precision = Precision::Follow,
     .reference = group_norm_grad_reference,
     .samples = group_norm_grad_samples,
 };

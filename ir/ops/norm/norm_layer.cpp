@@ -56,7 +56,7 @@ Status layer_norm_gradient(GradContext& g) {
   return Status::success();
 }
 
-Status layer_norm_reference(const ReferenceCall& call) {
+void layer_norm_reference(const ReferenceCall& call) {
   NormLayout layout = layout_of(call);
   std::vector<double> x = call.load("x"), scale = call.load("scale");
   Moments moments = moments_of(x, layout);
@@ -64,45 +64,42 @@ Status layer_norm_reference(const ReferenceCall& call) {
   call.store(normalized({x, moments.mean, rstd, scale}, call.load("bias"), layout), "y");
   call.store(moments.mean, "mean");
   call.store(rstd, "rstd");
-  return Status::success();
 }
 
 std::vector<Sample> layer_norm_samples() {
   using namespace samples;
   return {
-      {{normal({3, 5}), normal({5}), normal({5})}, {{"axis", int64_t{1}}, {"eps", 1e-5}}},
-      {{normal({2, 3, 4}), normal({3, 4})}, {{"axis", int64_t{1}}, {"eps", 1e-3}}},
-      {{normal({2, 2, 6}), absent(), normal({6})}, {{"axis", int64_t{2}}, {"eps", 1e-5}}},
-      {{normal({2, 3})}, {{"axis", int64_t{0}}, {"eps", 1e-2}}},
-      {{normal({3, 5}, DType::BF16), normal({5}), normal({5})}, {{"axis", int64_t{1}}, {"eps", 1e-5}}},
+      {{normal({3, 5}), normal({5}), normal({5})}, {{"axis", 1}, {"eps", 1e-5}}},
+      {{normal({2, 3, 4}), normal({3, 4})}, {{"axis", 1}, {"eps", 1e-3}}},
+      {{normal({2, 2, 6}), absent(), normal({6})}, {{"axis", 2}, {"eps", 1e-5}}},
+      {{normal({2, 3})}, {{"axis", 0}, {"eps", 1e-2}}},
+      {{normal({3, 5}, DType::BF16), normal({5}), normal({5})}, {{"axis", 1}, {"eps", 1e-5}}},
   };
 }
 
 Result<Types> infer_layer_norm_grad(const OpCall& call) { return infer_gradient(call, {"mean", "rstd"}); }
 
-Status layer_norm_grad_reference(const ReferenceCall& call) {
+void layer_norm_grad_reference(const ReferenceCall& call) {
   std::vector<double> x = call.load("x"), mean = call.load("mean"), rstd = call.load("rstd");
   std::vector<double> scale = call.load("scale");
   NormGradients gradients = norm_gradients({x, mean, rstd, scale}, call.load("dy"), layout_of(call));
   store_gradients(call, std::move(gradients));
-  return Status::success();
 }
 
 std::vector<Sample> layer_norm_grad_samples() {
   using namespace samples;
   return {
       {{normal({3, 5}), normal({3, 5}), normal({3, 1}), positive({3, 1}), normal({5})},
-       {{"axis", int64_t{1}}, {"has_scale", int64_t{1}}, {"has_bias", int64_t{1}}}},
-      {{normal({2, 3, 4}), normal({2, 3, 4}), normal({2, 1, 1}), positive({2, 1, 1})},
-       {{"axis", int64_t{1}}, {"has_bias", int64_t{1}}}},
-      {{normal({2, 4}), normal({2, 4}), normal({2, 1}), positive({2, 1}), normal({4})}, {{"axis", int64_t{1}}}},
+       {{"axis", 1}, {"has_scale", 1}, {"has_bias", 1}}},
+      {{normal({2, 3, 4}), normal({2, 3, 4}), normal({2, 1, 1}), positive({2, 1, 1})}, {{"axis", 1}, {"has_bias", 1}}},
+      {{normal({2, 4}), normal({2, 4}), normal({2, 1}), positive({2, 1}), normal({4})}, {{"axis", 1}}},
       {{normal({3, 5}, DType::BF16), normal({3, 5}, DType::BF16), normal({3, 1}), positive({3, 1}), normal({5})},
-       {{"axis", int64_t{1}}, {"has_scale", int64_t{1}}, {"has_bias", int64_t{1}}}},
+       {{"axis", 1}, {"has_scale", 1}, {"has_bias", 1}}},
       {{normal({3, 5}), normal({3, 5}), normal({3, 1}), positive({3, 1}), normal({5}), normal({3, 5})},
-       {{"axis", int64_t{1}}, {"has_scale", int64_t{1}}}},
+       {{"axis", 1}, {"has_scale", 1}}},
       {{normal({3, 8}, DType::BF16), normal({3, 8}, DType::BF16), normal({3, 1}), positive({3, 1}), absent(),
         normal({3, 8}, DType::BF16)},
-       {{"axis", int64_t{1}}}},
+       {{"axis", 1}}},
   };
 }
 
@@ -117,44 +114,41 @@ Status rms_norm_gradient(GradContext& g) {
   return Status::success();
 }
 
-Status rms_norm_reference(const ReferenceCall& call) {
+void rms_norm_reference(const ReferenceCall& call) {
   NormLayout layout = layout_of(call);
   std::vector<double> x = call.load("x"), scale = call.load("scale");
   std::vector<double> rstd = inverse_deviation(mean_squares(x, layout), call.get_float("eps"));
   call.store(normalized({x, {}, rstd, scale}, {}, layout), "y");
   call.store(rstd, "rstd");
-  return Status::success();
 }
 
 std::vector<Sample> rms_norm_samples() {
   using namespace samples;
   return {
-      {{normal({3, 5}), normal({5})}, {{"axis", int64_t{1}}, {"eps", 1e-5}}},
-      {{normal({2, 3, 4}), normal({3, 4})}, {{"axis", int64_t{1}}, {"eps", 1e-3}}},
-      {{normal({2, 2, 6})}, {{"axis", int64_t{2}}, {"eps", 1e-5}}},
-      {{normal({3, 5}, DType::BF16), normal({5})}, {{"axis", int64_t{1}}, {"eps", 1e-5}}},
+      {{normal({3, 5}), normal({5})}, {{"axis", 1}, {"eps", 1e-5}}},
+      {{normal({2, 3, 4}), normal({3, 4})}, {{"axis", 1}, {"eps", 1e-3}}},
+      {{normal({2, 2, 6})}, {{"axis", 2}, {"eps", 1e-5}}},
+      {{normal({3, 5}, DType::BF16), normal({5})}, {{"axis", 1}, {"eps", 1e-5}}},
   };
 }
 
 Result<Types> infer_rms_norm_grad(const OpCall& call) { return infer_gradient(call, {"rstd"}); }
 
-Status rms_norm_grad_reference(const ReferenceCall& call) {
+void rms_norm_grad_reference(const ReferenceCall& call) {
   std::vector<double> x = call.load("x"), rstd = call.load("rstd"), scale = call.load("scale");
   NormGradients gradients = norm_gradients({x, {}, rstd, scale}, call.load("dy"), layout_of(call));
   store_gradients(call, std::move(gradients));
-  return Status::success();
 }
 
 std::vector<Sample> rms_norm_grad_samples() {
   using namespace samples;
   return {
-      {{normal({3, 5}), normal({3, 5}), positive({3, 1}), normal({5})},
-       {{"axis", int64_t{1}}, {"has_scale", int64_t{1}}}},
-      {{normal({2, 3, 4}), normal({2, 3, 4}), positive({2, 1, 1})}, {{"axis", int64_t{1}}}},
+      {{normal({3, 5}), normal({3, 5}), positive({3, 1}), normal({5})}, {{"axis", 1}, {"has_scale", 1}}},
+      {{normal({2, 3, 4}), normal({2, 3, 4}), positive({2, 1, 1})}, {{"axis", 1}}},
       {{normal({3, 5}, DType::BF16), normal({3, 5}, DType::BF16), positive({3, 1}), normal({5})},
-       {{"axis", int64_t{1}}, {"has_scale", int64_t{1}}}},
+       {{"axis", 1}, {"has_scale", 1}}},
       {{normal({3, 8}), normal({3, 8}), positive({3, 1}), normal({8}), normal({3, 8})},
-       {{"axis", int64_t{1}}, {"has_scale", int64_t{1}}}},
+       {{"axis", 1}, {"has_scale", 1}}},
   };
 }
 
@@ -168,7 +162,6 @@ constinit const OpDef op_layer_norm{
     .attrs = {{"axis", AttrKind::Int}, eps_attr},
     .infer = infer_layer_norm,
     .gradient = Gradient::rule(layer_norm_gradient),
-    .precision = Precision::Follow,
     .dim_order = DimOrder::FromAxisStay,
     .chunk = chunk_across_axis,
     .reference = layer_norm_reference,
@@ -186,7 +179,6 @@ constinit const OpDef op_layer_norm_grad{
     .attrs = {{"axis", AttrKind::Int}, has_scale_attr, has_bias_attr},
     .infer = infer_layer_norm_grad,
     .gradient = no_second_derivative,
-    .precision = Precision::Follow,
     .addend = "addend",
     .in_place = {{"dx", "addend"}},
     .reference = layer_norm_grad_reference,
@@ -201,7 +193,6 @@ constinit const OpDef op_rms_norm{
     .attrs = {{"axis", AttrKind::Int}, eps_attr},
     .infer = infer_rms_norm,
     .gradient = Gradient::rule(rms_norm_gradient),
-    .precision = Precision::Follow,
     .dim_order = DimOrder::FromAxisStay,
     .chunk = chunk_across_axis,
     .reference = rms_norm_reference,
@@ -217,7 +208,6 @@ constinit const OpDef op_rms_norm_grad{
     .attrs = {{"axis", AttrKind::Int}, has_scale_attr},
     .infer = infer_rms_norm_grad,
     .gradient = no_second_derivative,
-    .precision = Precision::Follow,
     .addend = "addend",
     .in_place = {{"dx", "addend"}},
     .reference = rms_norm_grad_reference,

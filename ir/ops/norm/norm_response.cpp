@@ -41,21 +41,17 @@ std::vector<double> bases(const OpCall& call, const std::vector<double>& x, cons
   return s;
 }
 
-Status lrn_reference(const ReferenceCall& call) {
+void lrn_reference(const ReferenceCall& call) {
   double beta = call.get_float("beta");
   std::vector<double> x = call.load("x"), s = bases(call, x, along_axis(call["x"].shape, 1));
   for (size_t e = 0; e < x.size(); ++e) x[e] *= std::pow(s[e], -beta);
   call.store(x, "y");
-  return Status::success();
 }
 
-Status lrn_gradient(GradContext& g) {
-  g.add("x", g.b.emit("lrn_grad", {g["x"], g.out_grad()}, g.attrs()));
-  return Status::success();
-}
+void lrn_gradient(GradContext& g) { g.add("x", g.b.emit("lrn_grad", {g["x"], g.out_grad()}, g.attrs())); }
 
 // dx = dy * s^-beta - 2 * alpha * beta / size * x * (sum of dy * x * s^(-beta-1) over the channels x reaches)
-Status lrn_grad_reference(const ReferenceCall& call) {
+void lrn_grad_reference(const ReferenceCall& call) {
   AxisView view = along_axis(call["x"].shape, 1);
   int64_t size = call.get_int("size");
   double beta = call.get_float("beta");
@@ -72,7 +68,6 @@ Status lrn_grad_reference(const ReferenceCall& call) {
       }
     }
   call.store(dx, "dx");
-  return Status::success();
 }
 
 Attrs response_attrs(int64_t size) { return {{"size", size}, {"alpha", 0.3}, {"beta", 0.75}, {"bias", 1.0}}; }
@@ -92,8 +87,6 @@ std::vector<Sample> lrn_grad_samples() {
 constinit const OpDef op_lrn{
     .name = "lrn",
     .summary = "x[N, C, ...] / ({bias} + {alpha} / {size} * sum of x^2 over {size} channels around)^{beta}",
-    .operands = {"x"},
-    .results = {"y"},
     .attrs = {{"size", AttrKind::Int},
               {"alpha", AttrKind::Float},
               {"beta", AttrKind::Float},

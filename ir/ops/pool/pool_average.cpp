@@ -31,15 +31,14 @@ Result<Types> infer_average_pool(const OpCall& call) {
   return one_result(call["x"].dtype, *shape);
 }
 
-Status average_pool_gradient(GradContext& g) {
+void average_pool_gradient(GradContext& g) {
   const Shape shape = g.type(g["x"]).shape;
   Attrs attrs = g.attrs();
   attrs.set("shape", Ints(shape.begin(), shape.end()));
   g.add("x", g.b.emit("average_pool_grad", {g.out_grad()}, attrs));
-  return Status::success();
 }
 
-Status average_pool_reference(const ReferenceCall& call) {
+void average_pool_reference(const ReferenceCall& call) {
   const Shape &x_shape = call["x"].shape, &y_shape = call.out("y").type.shape;
   std::vector<double> counts = window_counts(call.attrs, x_shape, y_shape);
   std::vector<double> x = call.load("x"), y(static_cast<size_t>(call.out("y").elements()));
@@ -47,7 +46,6 @@ Status average_pool_reference(const ReferenceCall& call) {
     y[output] += x[input] / counts[position];
   });
   call.store(y, "y");
-  return Status::success();
 }
 
 std::vector<Sample> average_pool_samples() {
@@ -59,11 +57,11 @@ std::vector<Sample> average_pool_samples() {
        {{"kernel", Ints{2, 2}},
         {"strides", Ints{2, 3}},
         {"pads", Ints{1, 1, 0, 1}},
-        {"ceil_mode", int64_t{1}},
-        {"count_include_pad", int64_t{1}}}},
+        {"ceil_mode", 1},
+        {"count_include_pad", 1}}},
       {{normal({1, 2, 3, 4, 3})}, {{"kernel", Ints{2, 2, 2}}, {"dilations", Ints{1, 2, 1}}}},
-      {{normal({2, 4, 5, 3})}, {{"kernel", Ints{3, 2}}, {"pads", Ints{1, 0, 1, 1}}, {"channels_last", int64_t{1}}}},
-      {{normal({1, 4, 3, 8})}, {{"kernel", Ints{3, 2}}, {"pads", Ints{1, 0, 1, 1}}, {"channels_last", int64_t{1}}}},
+      {{normal({2, 4, 5, 3})}, {{"kernel", Ints{3, 2}}, {"pads", Ints{1, 0, 1, 1}}, {"channels_last", 1}}},
+      {{normal({1, 4, 3, 8})}, {{"kernel", Ints{3, 2}}, {"pads", Ints{1, 0, 1, 1}}, {"channels_last", 1}}},
   };
 }
 
@@ -76,7 +74,7 @@ Result<Types> infer_average_pool_grad(const OpCall& call) {
   return one_result(call["dy"].dtype, x_shape);
 }
 
-Status average_pool_grad_reference(const ReferenceCall& call) {
+void average_pool_grad_reference(const ReferenceCall& call) {
   const Shape &x_shape = call.out("dx").type.shape, &y_shape = call["dy"].shape;
   std::vector<double> counts = window_counts(call.attrs, x_shape, y_shape);
   std::vector<double> dy = call.load("dy"), dx(static_cast<size_t>(call.out("dx").elements()));
@@ -84,7 +82,6 @@ Status average_pool_grad_reference(const ReferenceCall& call) {
     dx[input] += dy[output] / counts[position];
   });
   call.store(dx, "dx");
-  return Status::success();
 }
 
 std::vector<Sample> average_pool_grad_samples() {
@@ -93,9 +90,9 @@ std::vector<Sample> average_pool_grad_samples() {
       {{normal({2, 2, 3})}, {{"kernel", Ints{3}}, {"strides", Ints{2}}, {"shape", Ints{2, 2, 7}}}},
       {{normal({1, 2, 4, 5})}, {{"kernel", Ints{3, 2}}, {"pads", Ints{1, 0, 1, 1}}, {"shape", Ints{1, 2, 4, 5}}}},
       {{normal({2, 2, 3, 3})},
-       {{"kernel", Ints{2, 2}}, {"strides", Ints{2, 1}}, {"shape", Ints{2, 5, 4, 3}}, {"channels_last", int64_t{1}}}},
+       {{"kernel", Ints{2, 2}}, {"strides", Ints{2, 1}}, {"shape", Ints{2, 5, 4, 3}}, {"channels_last", 1}}},
       {{normal({1, 2, 3, 8})},
-       {{"kernel", Ints{2, 2}}, {"strides", Ints{2, 1}}, {"shape", Ints{1, 5, 4, 8}}, {"channels_last", int64_t{1}}}},
+       {{"kernel", Ints{2, 2}}, {"strides", Ints{2, 1}}, {"shape", Ints{1, 5, 4, 8}}, {"channels_last", 1}}},
   };
 }
 
@@ -106,12 +103,9 @@ constinit const OpDef op_average_pool{
     .summary =
         "mean of each window of x[N, C, in...]; {kernel, strides, pads, dilations, ceil_mode, "
         "count_include_pad, channels_last}",
-    .operands = {"x"},
-    .results = {"y"},
     .attrs = average_attrs,
     .infer = infer_average_pool,
     .gradient = Gradient::rule(average_pool_gradient),
-    .precision = Precision::Follow,
     .dim_order = DimOrder::ChannelsLast,
     .flops = pool_flops,
     .chunk = chunk_of_first,
@@ -127,7 +121,6 @@ constinit const OpDef op_average_pool_grad{
     .attrs = average_attrs.with({{"shape", AttrKind::Ints}}),
     .infer = infer_average_pool_grad,
     .gradient = no_second_derivative,
-    .precision = Precision::Follow,
     .flops = pool_grad_flops,
     .attrs_for_batch = shape_attr_for_batch,
     .reference = average_pool_grad_reference,

@@ -43,7 +43,7 @@ Result<Types> infer_max_pool(const OpCall& call) {
   return types;
 }
 
-Status max_pool_gradient(GradContext& g) {
+void max_pool_gradient(GradContext& g) {
   Attrs attrs = g.attrs();
   attrs.erase("storage_order");
   attrs.erase("choices");
@@ -54,7 +54,6 @@ Status max_pool_gradient(GradContext& g) {
     maxima = g.result("choices");
   }
   g.add("x", g.b.emit("max_pool_grad", {maxima, g.out_grad()}, attrs));
-  return Status::success();
 }
 
 void store_maxima(const std::vector<int64_t>& best, const TensorView& x, const TensorView& y) {
@@ -66,14 +65,13 @@ void store_maxima(const std::vector<int64_t>& best, const TensorView& x, const T
   }
 }
 
-Status max_pool_reference(const ReferenceCall& call) {
+void max_pool_reference(const ReferenceCall& call) {
   const TensorView &x = call.in("x"), &y = call.out("y");
   const Maxima best = first_maxima(call.attrs, x, y.type.shape);
   store_maxima(best.index, x, y);
   if (call.gives("choices"))
     for (size_t i = 0; i < best.choice.size(); ++i)
       call.out("choices").set_int(static_cast<int64_t>(i), best.choice[i]);
-  return Status::success();
 }
 
 std::vector<Sample> max_pool_samples() {
@@ -81,20 +79,20 @@ std::vector<Sample> max_pool_samples() {
   return {
       {{distinct({2, 2, 7})}, {{"kernel", Ints{3}}, {"strides", Ints{2}}}},
       {{distinct({1, 2, 5, 5})}, {{"kernel", Ints{3, 2}}, {"strides", Ints{2, 2}}, {"pads", Ints{1, 0, 1, 1}}}},
-      {{distinct({1, 2, 6, 5})}, {{"kernel", Ints{2, 2}}, {"strides", Ints{2, 2}}, {"ceil_mode", int64_t{1}}}},
+      {{distinct({1, 2, 6, 5})}, {{"kernel", Ints{2, 2}}, {"strides", Ints{2, 2}}, {"ceil_mode", 1}}},
       {{distinct({1, 2, 3, 4, 3})}, {{"kernel", Ints{2, 2, 2}}, {"dilations", Ints{1, 2, 1}}}},
       {{distinct({2, 5, 4, 3})},
-       {{"kernel", Ints{3, 2}}, {"strides", Ints{2, 2}}, {"pads", Ints{1, 0, 1, 1}}, {"channels_last", int64_t{1}}}},
+       {{"kernel", Ints{3, 2}}, {"strides", Ints{2, 2}}, {"pads", Ints{1, 0, 1, 1}}, {"channels_last", 1}}},
       {{distinct({1, 5, 4, 8})},
-       {{"kernel", Ints{3, 3}}, {"strides", Ints{2, 2}}, {"pads", Ints{1, 1, 1, 1}}, {"channels_last", int64_t{1}}}},
+       {{"kernel", Ints{3, 3}}, {"strides", Ints{2, 2}}, {"pads", Ints{1, 1, 1, 1}}, {"channels_last", 1}}},
       {{distinct({1, 2, 5, 6})},
-       {{"kernel", Ints{3, 2}}, {"strides", Ints{2, 2}}, {"pads", Ints{1, 0, 1, 1}}, {"choices", int64_t{1}}}},
+       {{"kernel", Ints{3, 2}}, {"strides", Ints{2, 2}}, {"pads", Ints{1, 0, 1, 1}}, {"choices", 1}}},
       {{distinct({1, 5, 4, 8})},
        {{"kernel", Ints{3, 3}},
         {"strides", Ints{2, 2}},
         {"pads", Ints{1, 1, 1, 1}},
-        {"channels_last", int64_t{1}},
-        {"choices", int64_t{1}}}},
+        {"channels_last", 1},
+        {"choices", 1}}},
   };
 }
 
@@ -115,7 +113,7 @@ int64_t column_major(int64_t index, llvm::ArrayRef<int64_t> x_shape) {
   return index - index % size + moved;
 }
 
-Status max_pool_with_indices_reference(const ReferenceCall& call) {
+void max_pool_with_indices_reference(const ReferenceCall& call) {
   const TensorView &x = call.in("x"), &y = call.out("y"), &indices = call.out("indices");
   const Shape& x_shape = call["x"].shape;
   const std::vector<int64_t> best = first_maxima(call.attrs, x, y.type.shape).index;
@@ -123,14 +121,13 @@ Status max_pool_with_indices_reference(const ReferenceCall& call) {
   bool columns_first = call.get_int("storage_order");
   for (size_t i = 0; i < best.size(); ++i)
     indices.set_int(static_cast<int64_t>(i), columns_first && best[i] >= 0 ? column_major(best[i], x_shape) : best[i]);
-  return Status::success();
 }
 
 std::vector<Sample> max_pool_with_indices_samples() {
   using namespace samples;
   return {
       {{distinct({2, 2, 6})}, {{"kernel", Ints{2}}, {"strides", Ints{2}}}},
-      {{distinct({1, 2, 4, 5})}, {{"kernel", Ints{2, 3}}, {"pads", Ints{0, 1, 1, 1}}, {"storage_order", int64_t{1}}}},
+      {{distinct({1, 2, 4, 5})}, {{"kernel", Ints{2, 3}}, {"pads", Ints{0, 1, 1, 1}}, {"storage_order", 1}}},
   };
 }
 
@@ -154,7 +151,7 @@ Result<Attrs> max_pool_grad_for_batch(const OpCall& before, llvm::ArrayRef<const
   return before.attrs;
 }
 
-Status max_pool_grad_reference(const ReferenceCall& call) {
+void max_pool_grad_reference(const ReferenceCall& call) {
   const TensorView& x = call.in("x");
   const Shape &x_shape = call.out("dx").type.shape, &y_shape = call["dy"].shape;
   std::vector<double> dy = call.load("dy"), dx(static_cast<size_t>(element_count(x_shape)));
@@ -165,7 +162,6 @@ Status max_pool_grad_reference(const ReferenceCall& call) {
     if (choice[output] == tap) dx[input] += dy[output];
   });
   call.store(dx, "dx");
-  return Status::success();
 }
 
 std::vector<Sample> max_pool_grad_samples() {
@@ -174,16 +170,16 @@ std::vector<Sample> max_pool_grad_samples() {
       {{distinct({2, 2, 7}), normal({2, 2, 3})}, {{"kernel", Ints{3}}, {"strides", Ints{2}}}},
       {{distinct({1, 2, 4, 4}), normal({1, 2, 2, 2})}, {{"kernel", Ints{2, 2}}, {"strides", Ints{2, 2}}}},
       {{distinct({2, 4, 5, 3}), normal({2, 2, 4, 3})},
-       {{"kernel", Ints{2, 2}}, {"strides", Ints{2, 1}}, {"channels_last", int64_t{1}}}},
+       {{"kernel", Ints{2, 2}}, {"strides", Ints{2, 1}}, {"channels_last", 1}}},
       {{distinct({1, 5, 4, 8}), normal({1, 3, 2, 8})},
-       {{"kernel", Ints{3, 3}}, {"strides", Ints{2, 2}}, {"pads", Ints{1, 1, 1, 1}}, {"channels_last", int64_t{1}}}},
+       {{"kernel", Ints{3, 3}}, {"strides", Ints{2, 2}}, {"pads", Ints{1, 1, 1, 1}}, {"channels_last", 1}}},
       {{integers({2, 2, 4}, 0, 2, DType::U8), normal({2, 2, 4})},
        {{"kernel", Ints{3}}, {"strides", Ints{2}}, {"pads", Ints{1, 1}}, {"shape", Ints{2, 2, 7}}}},
       {{integers({1, 3, 2, 8}, 0, 8, DType::U8), normal({1, 3, 2, 8}, DType::BF16)},
        {{"kernel", Ints{3, 3}},
         {"strides", Ints{2, 2}},
         {"pads", Ints{1, 1, 1, 1}},
-        {"channels_last", int64_t{1}},
+        {"channels_last", 1},
         {"shape", Ints{1, 5, 4, 8}}}},
   };
 }
@@ -195,12 +191,10 @@ constinit const OpDef op_max_pool{
     .summary =
         "largest element of each window of x[N, C, in...], with {choices} also its place in the window, u8; {kernel, "
         "strides, pads, dilations, ceil_mode, channels_last}",
-    .operands = {"x"},
     .results = {"y", "choices?choices"},
     .attrs = window_attrs.with({channels_last_attr, {"choices", 0}}),
     .infer = infer_max_pool,
     .gradient = Gradient::rule(max_pool_gradient),
-    .precision = Precision::Follow,
     .dim_order = DimOrder::ChannelsLast,
     .flops = pool_flops,
     .chunk = chunk_of_first,
@@ -218,7 +212,6 @@ constinit const OpDef op_max_pool_grad{
     .attrs = window_attrs.with({channels_last_attr, {"shape", AttrKind::Ints, AttrNeed::Optional}}),
     .infer = infer_max_pool_grad,
     .gradient = no_second_derivative,
-    .precision = Precision::Follow,
     .flops = pool_grad_flops,
     .attrs_for_batch = max_pool_grad_for_batch,
     .reference = max_pool_grad_reference,
@@ -230,12 +223,10 @@ constinit const OpDef op_max_pool_with_indices{
     .summary =
         "max_pool and the i64 index in x of every maximum; {kernel, strides, pads, dilations, ceil_mode,"
         " storage_order: 1 counts the first spatial dimension fastest}",
-    .operands = {"x"},
     .results = {"y", "indices"},
     .attrs = window_attrs.with({{"storage_order", 0}}),
     .infer = infer_max_pool_with_indices,
     .gradient = Gradient::rule(max_pool_gradient),
-    .precision = Precision::Follow,
     .flops = pool_flops,
     .reference = max_pool_with_indices_reference,
     .samples = max_pool_with_indices_samples,

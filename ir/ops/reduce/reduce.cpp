@@ -17,7 +17,7 @@ constexpr AttrSpecs sum_attrs = extreme_attrs.with({sum_dtype_attr});
 // Sums, means and products may round to {dtype}.
 Result<Types> infer_reduce(const OpCall& call) {
   const Type& x = call["x"];
-  if (x.dtype == DType::Bool) return model_error("operand 0 is bool, it must be a number");
+  if (Status s = need_number(call, "x")) return s;
   llvm::ArrayRef<int64_t> axes = axes_of(call.attrs);
   for (size_t i = 0; i < axes.size(); ++i) {
     if (axes[i] < 0 || axes[i] >= x.rank())
@@ -46,7 +46,7 @@ std::vector<T> fold(const OpCall& call, const TensorView& x, int64_t results, T 
   std::vector<T> totals(static_cast<size_t>(results), start);
   Shape kept = reduced_shape(x.type.shape, axes_of(call.attrs), true);
   walk<1>(x.type.shape, {broadcast_strides(kept, x.type.shape)}, {}, [&](int64_t i, const auto& at) {
-    T& total = totals[static_cast<size_t>(at[0])];
+    T& total = totals[at[0]];
     if constexpr (std::is_same_v<T, double>)
       total = fold_in(total, x.get(i));
     else
@@ -57,42 +57,35 @@ std::vector<T> fold(const OpCall& call, const TensorView& x, int64_t results, T 
 
 // Integers are folded without sign where they wrap, see the callers.
 template <typename T, auto f>
-Status fold_into(const OpCall& call, const TensorView& x, const TensorView& y, T start) {
+void fold_into(const OpCall& call, const TensorView& x, const TensorView& y, T start) {
   std::vector<T> totals = fold<T>(call, x, y.elements(), start, f);
   for (int64_t i = 0; i < y.elements(); ++i)
     if constexpr (std::is_same_v<T, double>)
-      y.set(i, totals[static_cast<size_t>(i)]);
+      y.set(i, totals[i]);
     else
-      y.set_int(i, static_cast<int64_t>(totals[static_cast<size_t>(i)]));
-  return Status::success();
+      y.set_int(i, static_cast<int64_t>(totals[i]));
 }
 
-template <auto f>
-Status accumulate(const ReferenceCall& call, int start) {
+template <auto f, int start>
+void accumulate(const ReferenceCall& call) {
   const TensorView &x = call.in("x"), &y = call.out("y");
   if (is_float(x.type.dtype)) return fold_into<double, f>(call, x, y, start);
-  return fold_into<uint64_t, f>(call, x, y, static_cast<uint64_t>(start));
+  return fold_into<uint64_t, f>(call, x, y, start);
 }
 
-Status sum_reference(const ReferenceCall& call) {
-  return accumulate<[](auto a, auto b) { return a + b; }>(call, 0);
-}
+constexpr ReferenceFn sum_reference = accumulate<[](auto a, auto b) { return a + b; }, 0>;
+constexpr ReferenceFn prod_reference = accumulate<[](auto a, auto b) { return a * b; }, 1>;
 
-Status prod_reference(const ReferenceCall& call) {
-  return accumulate<[](auto a, auto b) { return a * b; }>(call, 1);
-}
-
-Status mean_reference(const ReferenceCall& call) {
+void mean_reference(const ReferenceCall& call) {
   const TensorView &x = call.in("x"), &y = call.out("y");
   std::vector<double> totals = fold<double>(call, x, y.elements(), 0.0, std::plus<double>());
   double count = static_cast<double>(x.elements()) / static_cast<double>(y.elements());
-  for (int64_t i = 0; i < y.elements(); ++i) y.set(i, totals[static_cast<size_t>(i)] / count);
-  return Status::success();
+  for (int64_t i = 0; i < y.elements(); ++i) y.set(i, totals[i] / count);
 }
 
 // `wins(b, a)`: b replaces a. NaN wins always.
 template <auto wins>
-Status extreme_reference(const ReferenceCall& call) {
+void extreme_reference(const ReferenceCall& call) {
   const TensorView &x = call.in("x"), &y = call.out("y");
   constexpr auto choose = [](auto a, auto b) { return b != b || wins(b, a) ? b : a; };
   auto lowest = [](auto worst, auto best) { return wins(worst, best) ? best : worst; };
@@ -121,40 +114,31 @@ Expr narrow_grad(GradContext& g) { return cast(out_grad(g), g.type(g["x"]).dtype
 
 Expr sum_over_axes(GradContext& g, Expr x) { return {&g.b, g.b.sum(x, axes_of(g.attrs()), true)}; }
 
-Status sum_gradient(GradContext& g) {
-  if (g.wants("x")) g.add("x", spread(g, narrow_grad(g)));
-  return Status::success();
-}
+void sum_gradient(GradContext& g) { g.add("x", spread(g, narrow_grad(g))); }
 
-Status mean_gradient(GradContext& g) {
-  if (!g.wants("x")) return Status::success();
+void mean_gradient(GradContext& g) {
   double count = static_cast<double>(g.type(g["x"]).elements()) / static_cast<double>(g.type(g.result("y")).elements());
   g.add("x", spread(g, cast(out_grad(g) * (1 / count), g.type(g["x"]).dtype)));
-  return Status::success();
 }
 
 // Elements that equal the extreme share its gradient evenly.
-Status extreme_gradient(GradContext& g) {
-  if (!g.wants("x")) return Status::success();
+void extreme_gradient(GradContext& g) {
   Expr x = operand(g, "x");
   Expr winners = cast(equals(x, with_kept_axes(g, result(g))), x.type().dtype);
   g.add("x", winners * (with_kept_axes(g, out_grad(g)) / sum_over_axes(g, winners)));
-  return Status::success();
 }
 
 // d/dx_i is the product of the others: y / x_i where no other is zero, taking the product over
 // non-zero elements, so that a single zero gets its due.
-Status prod_gradient(GradContext& g) {
-  if (!g.wants("x")) return Status::success();
+void prod_gradient(GradContext& g) {
   Expr x = operand(g, "x");
   Expr is_zero = equals(x, 0.0);
   Expr zero_count = cast(is_zero, x.type().dtype);
   Expr safe = where(is_zero, like(x, 1), x);
-  Expr product = apply("reduce_prod", safe, {{"axes", *g.attrs().find("axes")}, {"keep_dims", int64_t{1}}});
+  Expr product = apply("reduce_prod", safe, {{"axes", *g.attrs().find("axes")}, {"keep_dims", 1}});
   Expr dy = with_kept_axes(g, narrow_grad(g));
   Expr other_zeros = sum_over_axes(g, zero_count) - zero_count;
   g.add("x", where(equals(other_zeros, 0.0), dy * product / safe, 0.0));
-  return Status::success();
 }
 
 // ---- Samples ----
@@ -213,8 +197,6 @@ constexpr OpDef reduction_op(llvm::StringLiteral name, llvm::StringLiteral summa
                              SamplesFn samples) {
   return {.name = name,
           .summary = summary,
-          .operands = {"x"},
-          .results = {"y"},
           .attrs = attrs,
           .infer = infer,
           .gradient = Gradient::rule(gradient),
@@ -264,22 +246,20 @@ Result<Types> infer_sum_squares(const OpCall& call) {
   return one_result(sum, {});
 }
 
-Status sum_squares_reference(const ReferenceCall& call) {
+void sum_squares_reference(const ReferenceCall& call) {
   const TensorView& y = call.out("y");
   double sum = 0;
   for (const TensorView& x : call.operands)
     for (int64_t i = 0; i < x.elements(); ++i) sum += x.get(i) * x.get(i);
   y.set(0, sum);
-  return Status::success();
 }
 
-Status sum_squares_gradient(GradContext& g) {
+void sum_squares_gradient(GradContext& g) {
   for (size_t i = 0; i < g.operand_count(); ++i) {
     if (!g.wants(i)) continue;
     Expr x = operand(g, i);
     g.add(i, x * cast(out_grad(g) * 2.0, x.type().dtype));
   }
-  return Status::success();
 }
 
 double sum_squares_flops(const OpCall& call, llvm::ArrayRef<Type>) {
@@ -303,10 +283,8 @@ constinit const OpDef op_sum_squares{
     .name = "sum_squares",
     .summary = "the sum of x * x over all elements of all operands, a scalar, f32 for 16-bit floats",
     .operands = {"xs+"},
-    .results = {"y"},
     .infer = infer_sum_squares,
     .gradient = Gradient::rule(sum_squares_gradient),
-    .precision = Precision::Follow,
     .flops = sum_squares_flops,
     .reference = sum_squares_reference,
     .samples = sum_squares_samples,

@@ -22,10 +22,10 @@ Result<Types> infer_along_axis(const OpCall& call) {
 using Row = std::vector<double>;
 
 // change(row, other) replaces each row of operand 0 along the axis; other is that row of operand 1, where there is one.
-template <typename Change>
-Status change_rows(const ReferenceCall& call, Change change) {
+template <auto change>
+void change_rows(const ReferenceCall& call) {
   AxisView view = along_axis(call.operand(0).shape, call.get_int("axis"));
-  if (view.length == 0) return Status::success();
+  if (view.length == 0) return;
   std::vector<double> first = call.load(0), second = call.count() > 1 ? call.load(1) : Row();
   Row row(static_cast<size_t>(view.length)), other(second.empty() ? 0 : row.size());
   for (int64_t o = 0; o < view.outer; ++o)
@@ -35,7 +35,6 @@ Status change_rows(const ReferenceCall& call, Change change) {
       change(row, other);
       for (size_t k = 0; k < row.size(); ++k) call.results[0].set(view.at(o, static_cast<int64_t>(k), i), row[k]);
     }
-  return Status::success();
 }
 
 double log_sum_exp(const Row& row) {
@@ -44,71 +43,59 @@ double log_sum_exp(const Row& row) {
   return largest + std::log(sum);
 }
 
-Status softmax_reference(const ReferenceCall& call) {
-  return change_rows(call, [](Row& row, const Row&) {
-    double lse = log_sum_exp(row);
-    for (double& x : row) x = std::exp(x - lse);
-  });
+void softmax_row(Row& row, const Row&) {
+  double lse = log_sum_exp(row);
+  for (double& x : row) x = std::exp(x - lse);
 }
 
-Status log_softmax_reference(const ReferenceCall& call) {
-  return change_rows(call, [](Row& row, const Row&) {
-    double lse = log_sum_exp(row);
-    for (double& x : row) x -= lse;
-  });
+void log_softmax_row(Row& row, const Row&) {
+  double lse = log_sum_exp(row);
+  for (double& x : row) x -= lse;
 }
 
 // dx = y * (dy - sum(y * dy))
-Status softmax_grad_reference(const ReferenceCall& call) {
-  return change_rows(call, [](Row& y, const Row& dy) {
-    double sum = 0;
-    for (size_t k = 0; k < y.size(); ++k) sum += y[k] * dy[k];
-    for (size_t k = 0; k < y.size(); ++k) y[k] *= dy[k] - sum;
-  });
+void softmax_grad_row(Row& y, const Row& dy) {
+  double sum = 0;
+  for (size_t k = 0; k < y.size(); ++k) sum += y[k] * dy[k];
+  for (size_t k = 0; k < y.size(); ++k) y[k] *= dy[k] - sum;
 }
 
 // dx = dy - exp(y) * sum(dy)
-Status log_softmax_grad_reference(const ReferenceCall& call) {
-  return change_rows(call, [](Row& y, const Row& dy) {
-    double sum = 0;
-    for (double d : dy) sum += d;
-    for (size_t k = 0; k < y.size(); ++k) y[k] = dy[k] - std::exp(y[k]) * sum;
-  });
+void log_softmax_grad_row(Row& y, const Row& dy) {
+  double sum = 0;
+  for (double d : dy) sum += d;
+  for (size_t k = 0; k < y.size(); ++k) y[k] = dy[k] - std::exp(y[k]) * sum;
 }
 
-Status hardmax_reference(const ReferenceCall& call) {
-  return change_rows(call, [](Row& row, const Row&) {
-    auto first = static_cast<size_t>(std::max_element(row.begin(), row.end()) - row.begin());
-    for (size_t k = 0; k < row.size(); ++k) row[k] = k == first;
-  });
+void hardmax_row(Row& row, const Row&) {
+  auto first = static_cast<size_t>(std::max_element(row.begin(), row.end()) - row.begin());
+  for (size_t k = 0; k < row.size(); ++k) row[k] = k == first;
 }
 
-Status softmax_gradient(GradContext& g) {
+void softmax_gradient(GradContext& g) {
   g.add("x", g.b.emit("softmax_grad", {g.result("y"), g.out_grad()}, g.attrs()));
-  return Status::success();
 }
 
-Status log_softmax_gradient(GradContext& g) {
+void log_softmax_gradient(GradContext& g) {
   g.add("x", g.b.emit("log_softmax_grad", {g.result("y"), g.out_grad()}, g.attrs()));
-  return Status::success();
 }
 
 std::vector<Sample> one_operand_samples() {
   using namespace samples;
   return {
-      {{distinct({3, 5})}, {{"axis", int64_t{1}}}},
-      {{distinct({2, 4, 3})}, {{"axis", int64_t{1}}}},
-      {{distinct({6})}, {{"axis", int64_t{0}}}},
-      {{distinct({3, 5}, DType::BF16)}, {{"axis", int64_t{1}}}},
+      {{distinct({3, 5})}, {{"axis", 1}}},
+      {{distinct({2, 4, 3})}, {{"axis", 1}}},
+      {{distinct({6})}, {{"axis", 0}}},
+      {{distinct({3, 5}, DType::BF16)}, {{"axis", 1}}},
   };
 }
 
 std::vector<Sample> two_operand_samples() {
   using namespace samples;
   return {
-      {{unit({3, 5}), normal({3, 5})}, {{"axis", int64_t{1}}}},
-      {{unit({2, 4, 3}), normal({2, 4, 3})}, {{"axis", int64_t{1}}}},
-      {{unit({3, 5}, DType::BF16), normal({3, 5}, DType::BF16)}, {{"axis", int64_t{1}}}},
+      {{unit({3, 5}), normal({3, 5})}, {{"axis", 1}}},
+      {{unit({2, 4, 3}), normal({2, 4, 3})}, {{"axis", 1}}},
+      {{unit({3, 5}, DType::BF16), normal({3, 5}, DType::BF16)}, {{"axis", 1}}},
   };
 }
 
@@ -117,8 +104,6 @@ std::vector<Sample> two_operand_samples() {
 constinit const OpDef op_softmax{
     .name = "softmax",
     .summary = "exp(x) / sum(exp(x)) along {axis}",
-    .operands = {"x"},
-    .results = {"y"},
     .attrs = {{"axis", AttrKind::Int}},
     .infer = infer_along_axis,
     .gradient = Gradient::rule(softmax_gradient),
@@ -126,7 +111,7 @@ constinit const OpDef op_softmax{
     .dim_order = DimOrder::Axis,
     .in_place = {{"y", "x"}},
     .chunk = chunk_across_axis,
-    .reference = softmax_reference,
+    .reference = change_rows<softmax_row>,
     .samples = one_operand_samples,
 };
 
@@ -140,15 +125,13 @@ constinit const OpDef op_softmax_grad{
     .gradient = no_second_derivative,
     .precision = Precision::Follow,  // the sum of exponentials is f32 whatever x is
     .in_place = {{"dx", "y"}, {"dx", "dy"}},
-    .reference = softmax_grad_reference,
+    .reference = change_rows<softmax_grad_row>,
     .samples = two_operand_samples,
 };
 
 constinit const OpDef op_log_softmax{
     .name = "log_softmax",
     .summary = "x - log(sum(exp(x))) along {axis}",
-    .operands = {"x"},
-    .results = {"y"},
     .attrs = {{"axis", AttrKind::Int}},
     .infer = infer_along_axis,
     .gradient = Gradient::rule(log_softmax_gradient),
@@ -156,7 +139,7 @@ constinit const OpDef op_log_softmax{
     .dim_order = DimOrder::Axis,
     .in_place = {{"y", "x"}},
     .chunk = chunk_across_axis,
-    .reference = log_softmax_reference,
+    .reference = change_rows<log_softmax_row>,
     .samples = one_operand_samples,
 };
 
@@ -170,20 +153,17 @@ constinit const OpDef op_log_softmax_grad{
     .gradient = no_second_derivative,
     .precision = Precision::Full,
     .in_place = {{"dx", "y"}, {"dx", "dy"}},
-    .reference = log_softmax_grad_reference,
+    .reference = change_rows<log_softmax_grad_row>,
     .samples = two_operand_samples,
 };
 
 constinit const OpDef op_hardmax{
     .name = "hardmax",
     .summary = "1 at the first largest element along {axis}, 0 elsewhere",
-    .operands = {"x"},
-    .results = {"y"},
     .attrs = {{"axis", AttrKind::Int}},
     .infer = infer_along_axis,
     .gradient = Gradient::zero(),
-    .precision = Precision::Follow,
-    .reference = hardmax_reference,
+    .reference = change_rows<hardmax_row>,
     .samples = one_operand_samples,
 };
 

@@ -167,7 +167,7 @@ Result<Types> infer_resize_grad(const OpCall& call) {
 // ---- Reference ----
 
 // One axis at a time; `shape` is that of the elements so far.
-Status resize_reference(const ReferenceCall& call) {
+void resize_reference(const ReferenceCall& call) {
   const TensorView &x = call.in("x"), &y = call.out("y");
   Shape shape = x.type.shape;
   const Shape &in = x.type.shape, &out = y.type.shape;
@@ -188,10 +188,9 @@ Status resize_reference(const ReferenceCall& call) {
     elements = std::move(resized);
   }
   for (int64_t i = 0; i < y.elements(); ++i) y.set(i, elements[i]);
-  return Status::success();
 }
 
-Status resize_grad_reference(const ReferenceCall& call) {
+void resize_grad_reference(const ReferenceCall& call) {
   const TensorView &dy = call.in("dy"), &dx = call.out("dx");
   Shape shape = dy.type.shape;
   const Shape &in = dx.type.shape, &out = dy.type.shape;
@@ -211,28 +210,23 @@ Status resize_grad_reference(const ReferenceCall& call) {
     elements = std::move(sums);
   }
   for (int64_t i = 0; i < dx.elements(); ++i) dx.set(i, elements[i]);
-  return Status::success();
 }
 
 // ---- Gradients, cost, rebatching, samples ----
 
-Status resize_gradient(GradContext& g) {
-  if (!g.wants("x")) return Status::success();
+void resize_gradient(GradContext& g) {
   const Shape shape = g.type(g["x"]).shape;
   Attrs attrs = g.attrs();
   attrs.set("shape", Ints(shape.begin(), shape.end()));
   g.add("x", apply("resize_grad", out_grad(g), attrs));
-  return Status::success();
 }
 
 // The resampling is linear but for the extrapolation value, which takes no gradient.
-Status resize_grad_gradient(GradContext& g) {
-  if (!g.wants("dy")) return Status::success();
+void resize_grad_gradient(GradContext& g) {
   Attrs attrs = g.attrs();
   attrs.erase("shape");
   attrs.set("extrapolation", 0.0);
   g.add("dy", apply("resize", out_grad(g), attrs));
-  return Status::success();
 }
 
 double resize_flops(const OpCall& call, llvm::ArrayRef<Type> results) {
@@ -275,7 +269,7 @@ Attrs resampling(llvm::StringRef mode, llvm::StringRef coordinate, Ints sizes, F
 
 std::vector<Sample> resize_samples() {
   Attrs cubic = resampling("cubic", "half_pixel", {1, 7, 2}, {1, 1.75, 0.5});
-  cubic.set("exclude_outside", int64_t{1});
+  cubic.set("exclude_outside", 1);
   Attrs crop = resampling("linear", "tf_crop_and_resize", {4, 3}, {1.0, 1.0});
   crop.set("roi", Floats{0.2, -0.3, 0.9, 0.7});
   crop.set("extrapolation", 2.5);
@@ -312,12 +306,9 @@ constinit const OpDef op_resize{
     .summary =
         "x resampled to {sizes} {mode=nearest|linear|cubic} {scales, coordinate, nearest, cubic_a, "
         "exclude_outside, extrapolation, roi} as in ONNX",
-    .operands = {"x"},
-    .results = {"y"},
     .attrs = resize_attrs,
     .infer = infer_resize,
     .gradient = Gradient::rule(resize_gradient),
-    .precision = Precision::Follow,
     .dim_order = DimOrder::Lists,
     .flops = resize_flops,
     .attrs_for_batch = resize_for_batch,
@@ -336,7 +327,6 @@ constinit const OpDef op_resize_grad{
     .attrs = resize_attrs.with({{"shape", AttrKind::Ints}}),
     .infer = infer_resize_grad,
     .gradient = Gradient::rule(resize_grad_gradient),
-    .precision = Precision::Follow,
     .flops = resize_flops,
     .attrs_for_batch = resize_for_batch,
     .reference = resize_grad_reference,
