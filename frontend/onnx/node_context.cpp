@@ -114,6 +114,16 @@ Ints NodeContext::axes(llvm::ArrayRef<int64_t> axes, int64_t rank) {
   return normal;
 }
 
+Ints NodeContext::all_axes(ValueId x, int64_t first) const {
+  Ints all;
+  for (int64_t axis = first; axis < rank(x); ++axis) all.push_back(axis);
+  return all;
+}
+
+Ints NodeContext::axes_or_all(llvm::ArrayRef<int64_t> given, ValueId x) {
+  return given.empty() ? all_axes(x) : axes(given, rank(x));
+}
+
 // Attributes.
 
 const onnx::AttributeProto* NodeContext::attr(llvm::StringRef name) const {
@@ -228,6 +238,20 @@ ValueId NodeContext::slice(ValueId x, int64_t axis, int64_t start, int64_t size)
   starts[axis] = start;
   sizes[axis] = size;
   return emit("slice", {x}, {{"starts", starts}, {"steps", steps}, {"sizes", sizes}});
+}
+
+ValueId NodeContext::select(ValueId x, int64_t axis, int64_t index) {
+  if (failed_) return x;
+  Shape dims = shape(x);
+  dims.erase(dims.begin() + axis);
+  return reshape(slice(x, axis, index, 1), dims);
+}
+
+ValueId NodeContext::unsqueeze(ValueId x, int64_t axis) {
+  if (failed_) return x;
+  Shape dims = shape(x);
+  dims.insert(dims.begin() + axis, 1);
+  return reshape(x, dims);
 }
 
 ValueId NodeContext::concat(llvm::ArrayRef<ValueId> pieces, int64_t axis) {

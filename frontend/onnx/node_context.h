@@ -67,6 +67,8 @@ class NodeContext {
   // Normalises an axis in [-rank, rank) to [0, rank).
   int64_t axis(int64_t axis, int64_t rank);
   Ints axes(llvm::ArrayRef<int64_t> axes, int64_t rank);
+  Ints all_axes(ValueId x, int64_t first = 0) const;           // from `first` on
+  Ints axes_or_all(llvm::ArrayRef<int64_t> given, ValueId x);  // normalised; all of x's axes if none are given
 
   // Attributes.
   const onnx::AttributeProto* attr(llvm::StringRef name) const;
@@ -91,6 +93,8 @@ class NodeContext {
   ValueId expand(ValueId x, llvm::ArrayRef<int64_t> shape);
   ValueId cast(ValueId x, DType dtype);
   ValueId slice(ValueId x, int64_t axis, int64_t start, int64_t size);
+  ValueId select(ValueId x, int64_t axis, int64_t index);  // one slice, without its dimension of 1
+  ValueId unsqueeze(ValueId x, int64_t axis);              // inserts a dimension of 1
   ValueId concat(llvm::ArrayRef<ValueId> pieces, int64_t axis);
   ValueId reduce(llvm::StringRef op, ValueId x, llvm::ArrayRef<int64_t> axes, bool keep_dims);
 

@@ -32,11 +32,7 @@ void import_if(NodeContext& n) {
 
 ValueId stack(NodeContext& n, llvm::ArrayRef<ValueId> slices, int64_t axis) {
   std::vector<ValueId> rows;
-  for (ValueId slice : slices) {
-    Shape shape = n.shape(slice);
-    shape.insert(shape.begin() + std::min<int64_t>(axis, n.rank(slice)), 1);
-    rows.push_back(n.reshape(slice, shape));
-  }
+  for (ValueId slice : slices) rows.push_back(n.unsqueeze(slice, std::min<int64_t>(axis, n.rank(slice))));
   return n.concat(rows, axis);
 }
 
@@ -99,10 +95,8 @@ void import_scan(NodeContext& n) {
   for (int64_t t = 0; t < length && !n.failed(); ++t) {
     std::vector<Item> arguments = state;
     for (size_t i = 0; i < scan_inputs; ++i) {
-      ValueId x = inputs[carried + i];
-      Shape shape = n.shape(x);
-      shape.erase(shape.begin() + in_axes[i]);
-      arguments.push_back(Item::of(n.reshape(n.slice(x, in_axes[i], in_turned[i] ? length - 1 - t : t, 1), shape)));
+      const int64_t at = in_turned[i] ? length - 1 - t : t;
+      arguments.push_back(Item::of(n.select(inputs[carried + i], in_axes[i], at)));
     }
     std::vector<Item> outputs = n.importer().run_subgraph(*body, arguments);
     if (!all_known(n, outputs)) return;

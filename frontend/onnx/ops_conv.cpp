@@ -35,11 +35,9 @@ void import_conv(NodeContext& n) {
   ValueList operands = conv_operands(n);
   if (!check_spatial(n, operands[0], operands[1])) return;
   NodeWindow window = read_window(n, n.dims_from(operands[0], 2), n.dims_from(operands[1], 2), WindowFor::Input);
-  n.output(0, n.emit("conv", operands,
-                     {{"strides", window.strides},
-                      {"pads", window.pads},
-                      {"dilations", window.dilations},
-                      {"groups", n.attr_int("group", 1)}}));
+  Attrs attrs = window.attrs();
+  attrs.set("groups", n.attr_int("group", 1));
+  n.output(0, n.emit("conv", operands, attrs));
 }
 
 // An output shape, or SAME, decides the padding. If it would be negative, the output grows instead.
@@ -68,12 +66,10 @@ void import_conv_transpose(NodeContext& n) {
   if (output_padding.empty()) output_padding.assign(window.rank(), 0);
   if (n.failed()) return;
   fit_output(n, operands[0], window, output_padding);
-  n.output(0, n.emit("conv_transpose", operands,
-                     {{"strides", window.strides},
-                      {"pads", window.pads},
-                      {"dilations", window.dilations},
-                      {"groups", n.attr_int("group", 1)},
-                      {"output_padding", output_padding}}));
+  Attrs attrs = window.attrs();
+  attrs.set("groups", n.attr_int("group", 1));
+  attrs.set("output_padding", output_padding);
+  n.output(0, n.emit("conv_transpose", operands, attrs));
 }
 
 constexpr ImportRow rows[] = {

@@ -75,9 +75,7 @@ void import_split(NodeContext& n) {
 // `widths` has all begins, then all ends, for `axes` or all axes.
 void emit_pad(NodeContext& n, Ints widths, Ints axes, ValueId value) {
   ValueId x = n.input(0);
-  if (axes.empty())
-    for (int64_t axis = 0; axis < n.rank(x); ++axis) axes.push_back(axis);
-  axes = n.axes(axes, n.rank(x));
+  axes = n.axes_or_all(axes, x);
   if (widths.size() != 2 * axes.size())
     n.fail("has " + llvm::Twine(widths.size()) + " pads for " + llvm::Twine(axes.size()) + " axes");
   if (n.failed()) return;
@@ -108,9 +106,7 @@ void import_pad(NodeContext& n) {
 void import_center_crop_pad(NodeContext& n) {
   ValueId x = n.input(0);
   Ints target = n.known_ints(1, "shape"), axes = n.attr_ints("axes");
-  if (axes.empty())
-    for (int64_t axis = 0; axis < n.rank(x); ++axis) axes.push_back(axis);
-  axes = n.axes(axes, n.rank(x));
+  axes = n.axes_or_all(axes, x);
   if (target.size() != axes.size()) n.fail("its shape and axes differ in length");
   if (n.failed()) return;
   Ints before(n.rank(x), 0), after(n.rank(x), 0);

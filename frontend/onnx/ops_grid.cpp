@@ -137,12 +137,10 @@ void import_col2im(NodeContext& n) {
   weight.append(kernel.begin(), kernel.end());
   Tensor pick(Type(n.type(x).dtype, weight));
   for (int64_t i = 0; i < n.dim(x, 1); ++i) pick.view().set(i * block + i % block, 1);
-  n.output(0, n.emit("conv_transpose", {n.reshape(x, spread), n.constant_value(std::move(pick))},
-                     {{"strides", window.strides},
-                      {"pads", window.pads},
-                      {"dilations", window.dilations},
-                      {"groups", channels},
-                      {"output_padding", extra}}));
+  Attrs attrs = window.attrs();
+  attrs.set("groups", channels);
+  attrs.set("output_padding", extra);
+  n.output(0, n.emit("conv_transpose", {n.reshape(x, spread), n.constant_value(std::move(pick))}, attrs));
 }
 
 constexpr ImportRow rows[] = {

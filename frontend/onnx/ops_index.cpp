@@ -15,9 +15,7 @@ void import_gather(NodeContext& n) {
   if (at < -size || at >= size)
     return n.fail("index " + llvm::Twine(at) + " is outside dimension " + llvm::Twine(axis) + " of " +
                   to_string(n.type(x)));
-  Shape shape = n.shape(x);
-  shape.erase(shape.begin() + axis);
-  n.output(0, n.reshape(n.slice(x, axis, at < 0 ? at + size : at, 1), shape));
+  n.output(0, n.select(x, axis, at < 0 ? at + size : at));
 }
 
 void import_one_hot(NodeContext& n) {

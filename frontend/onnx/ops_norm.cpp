@@ -52,22 +52,15 @@ ValueId spread(NodeContext& n, ValueId parameter, llvm::ArrayRef<int64_t> shape)
   return ValueId::None;
 }
 
-void import_layer_norm(NodeContext& n) {
+// Layer norm has a bias and gives its statistics, RMS norm does neither.
+void import_row_norm(NodeContext& n) {
   ValueId x = n.input(0);
   int64_t axis = n.axis(n.attr_int("axis", -1), n.rank(x));
   Shape normalised = n.dims_from(x, axis);
-  ValueList operands{x, spread(n, n.input(1), normalised), spread(n, n.optional_input(2), normalised)};
-  if (operands[2] == ValueId::None) operands.pop_back();
-  ValueList results = n.emit_all("layer_norm", operands, {{"axis", axis}, {"eps", epsilon(n)}});
-  for (size_t i : {0, 1, 2}) n.output(i, results[i]);
-}
-
-void import_rms_norm(NodeContext& n) {
-  ValueId x = n.input(0);
-  int64_t axis = n.axis(n.attr_int("axis", -1), n.rank(x));
-  Shape normalised = n.dims_from(x, axis);
-  ValueId scale = spread(n, n.input(1), normalised);
-  n.output(0, n.emit("rms_norm", {x, scale}, {{"axis", axis}, {"eps", epsilon(n)}}));
+  ValueList operands{x, spread(n, n.input(1), normalised)};
+  if (n.has(2)) operands.push_back(spread(n, n.input(2), normalised));
+  ValueList results = n.emit_all(n.target(), operands, {{"axis", axis}, {"eps", epsilon(n)}});
+  for (size_t i = 0; i < n.output_count() && i < results.size(); ++i) n.output(i, results[i]);
 }
 
 void emit_group_norm(NodeContext& n, ValueId x, ValueId scale, ValueId bias, int64_t groups) {
@@ -137,12 +130,12 @@ constexpr ImportRow rows[] = {
     {"Hardmax", 13, import_as_is, "hardmax", {{"axis", -1}}},
     {"InstanceNormalization", 6, import_instance_norm},
     {"LRN", 1, import_as_is, "lrn", {{"size", 1}, {"alpha", 1e-4f}, {"beta", 0.75}, {"bias", 1.0}}},
-    {"LayerNormalization", 17, import_layer_norm},
+    {"LayerNormalization", 17, import_row_norm, "layer_norm"},
     {"LogSoftmax", 1, import_softmax_flat, "log_softmax"},
     {"LogSoftmax", 13, import_as_is, "log_softmax", {{"axis", -1}}},
     {"LpNormalization", 1, import_lp_normalization},
     {"MeanVarianceNormalization", 9, import_mean_variance},
-    {"RMSNormalization", 23, import_rms_norm},
+    {"RMSNormalization", 23, import_row_norm, "rms_norm"},
     {"Softmax", 1, import_softmax_flat, "softmax"},
     {"Softmax", 13, import_as_is, "softmax", {{"axis", -1}}},
 };

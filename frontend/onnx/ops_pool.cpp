@@ -17,11 +17,9 @@ Pool read_pool(NodeContext& n) {
   if (n.rank(pool.x) < 3) n.fail("needs [N, C, spatial...], got " + to_string(n.type(pool.x)));
   if (n.failed()) return pool;
   pool.window = read_window(n, n.dims_from(pool.x, 2), n.attr_ints("kernel_shape"), WindowFor::Input);
-  pool.attrs = {{"kernel", pool.window.kernel},
-                {"strides", pool.window.strides},
-                {"pads", pool.window.pads},
-                {"dilations", pool.window.dilations},
-                {"ceil_mode", n.attr_int("ceil_mode", 0)}};
+  pool.attrs = pool.window.attrs();
+  pool.attrs.set("kernel", pool.window.kernel);
+  pool.attrs.set("ceil_mode", n.attr_int("ceil_mode", 0));
   return pool;
 }
 
@@ -52,15 +50,9 @@ void import_lp_pool(NodeContext& n) {
   n.output(0, n.emit("pow", {sum, n.scalar(1 / p, dtype)}));
 }
 
-Ints spatial_axes(NodeContext& n, ValueId x) {
-  Ints axes;
-  for (int64_t axis = 2; axis < n.rank(x); ++axis) axes.push_back(axis);
-  return axes;
-}
-
 void import_global_pool(NodeContext& n) {
   ValueId x = n.input(0);
-  n.output(0, n.reduce(n.target(), x, spatial_axes(n, x), true));
+  n.output(0, n.reduce(n.target(), x, n.all_axes(x, 2), true));
 }
 
 void import_global_lp_pool(NodeContext& n) {
@@ -68,7 +60,7 @@ void import_global_lp_pool(NodeContext& n) {
   DType dtype = n.type(x).dtype;
   double p = static_cast<double>(n.attr_int("p", 2));
   ValueId powers = n.emit("pow", {n.emit("abs", {x}), n.scalar(p, dtype)});
-  ValueId sum = n.reduce("reduce_sum", powers, spatial_axes(n, x), true);
+  ValueId sum = n.reduce("reduce_sum", powers, n.all_axes(x, 2), true);
   n.output(0, n.emit("pow", {sum, n.scalar(1 / p, dtype)}));
 }
 

@@ -64,8 +64,7 @@ void import_dequantize(NodeContext& n) {
 void import_dynamic_quantize(NodeContext& n) {
   ValueId x = n.input(0);
   DType dtype = n.type(x).dtype;
-  Ints all;
-  for (int64_t axis = 0; axis < n.rank(x); ++axis) all.push_back(axis);
+  const Ints all = n.all_axes(x);
   ValueId zero = n.scalar(0, dtype);
   ValueId low = n.emit("min", {n.reduce("reduce_min", x, all, false), zero});
   ValueId high = n.emit("max", {n.reduce("reduce_max", x, all, false), zero});

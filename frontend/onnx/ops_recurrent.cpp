@@ -129,14 +129,6 @@ Unrolled unroll(NodeContext& n, const Layer& layer, const Direction& d, Step ste
   return run;
 }
 
-// Returns entry `index` of the first dimension and drops that dimension.
-ValueId pick(NodeContext& n, ValueId x, int64_t index) {
-  Shape shape = n.shape(x);
-  if (n.failed()) return x;
-  shape.erase(shape.begin());
-  return n.reshape(n.slice(x, 0, index, 1), shape);
-}
-
 void set_candidate_apart(NodeContext& n, const Layer& layer, Direction& d) {
   auto rows = [&](ValueId x, int64_t first, int64_t count) {
     return x == ValueId::None ? x : n.slice(x, 0, first * layer.hidden, count * layer.hidden);
@@ -149,10 +141,10 @@ void set_candidate_apart(NodeContext& n, const Layer& layer, Direction& d) {
 
 Direction read_direction(NodeContext& n, const Layer& layer, int64_t index, bool batch_first) {
   Direction d;
-  d.w = pick(n, n.input(1), index);
-  d.r = pick(n, n.input(2), index);
+  d.w = n.select(n.input(1), 0, index);
+  d.r = n.select(n.input(2), 0, index);
   if (n.has(3)) {
-    ValueList both = pieces(n, pick(n, n.input(3), index), 0, 2);
+    ValueList both = pieces(n, n.select(n.input(3), 0, index), 0, 2);
     d.w_bias = both[0];
     d.r_bias = both[1];
   }
@@ -161,12 +153,12 @@ Direction read_direction(NodeContext& n, const Layer& layer, int64_t index, bool
   auto initial = [&](size_t i) {
     if (!n.has(i)) return n.expand(n.scalar(0, dtype), {layer.batch, layer.hidden});
     ValueId given = n.input(i);
-    return pick(n, batch_first ? n.transpose(given, {1, 0, 2}) : given, index);
+    return n.select(batch_first ? n.transpose(given, {1, 0, 2}) : given, 0, index);
   };
   d.h = initial(5);
   if (n.target() == "lstm") {
     d.c = initial(6);
-    if (n.has(7)) d.peepholes = pick(n, n.input(7), index);
+    if (n.has(7)) d.peepholes = n.select(n.input(7), 0, index);
   }
   return d;
 }

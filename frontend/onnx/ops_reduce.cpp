@@ -16,9 +16,8 @@ struct Reduction {
 Reduction read_reduction(NodeContext& n) {
   Reduction r{n.input(0), {}, n.attr_int("keepdims", 1) != 0};
   Ints given = n.has(1) ? n.known_ints(1, "axes") : n.attr_ints("axes");
-  if (given.empty() && n.attr_int("noop_with_empty_axes", 0) == 0)
-    for (int64_t axis = 0; axis < n.rank(r.x); ++axis) given.push_back(axis);
-  r.axes = n.axes(given, n.rank(r.x));
+  const bool keeps_all = n.attr_int("noop_with_empty_axes", 0) != 0;
+  r.axes = keeps_all ? n.axes(given, n.rank(r.x)) : n.axes_or_all(given, r.x);
   return r;
 }
 

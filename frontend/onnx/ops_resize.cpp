@@ -15,9 +15,7 @@ struct Resampling {
 Resampling read_resampling(NodeContext& n, ValueId x, size_t scales_at, size_t sizes_at) {
   const Shape shape = n.shape(x);
   Resampling r{Ints(shape.begin(), shape.end()), Floats(shape.size(), 1.0)};
-  Ints axes = n.axes(n.attr_ints("axes"), n.rank(x));
-  if (axes.empty())
-    for (int64_t axis = 0; axis < n.rank(x); ++axis) axes.push_back(axis);
+  Ints axes = n.axes_or_all(n.attr_ints("axes"), x);
   Floats scales = n.has(scales_at) ? n.known_floats(scales_at, "scales") : Floats();
   Ints sizes = n.has(sizes_at) ? n.known_ints(sizes_at, "sizes") : Ints();
   if (scales.empty() == sizes.empty()) n.fail("needs either scales or sizes");
@@ -54,9 +52,7 @@ Floats read_roi(NodeContext& n, ValueId x) {
   auto rank = static_cast<size_t>(n.rank(x));
   Floats roi(rank, 0.0);
   roi.resize(2 * rank, 1.0);
-  Ints axes = n.axes(n.attr_ints("axes"), n.rank(x));
-  if (axes.empty())
-    for (size_t axis = 0; axis < rank; ++axis) axes.push_back(static_cast<int64_t>(axis));
+  Ints axes = n.axes_or_all(n.attr_ints("axes"), x);
   if (given.size() != 2 * axes.size()) return roi;
   for (size_t i = 0; i < axes.size(); ++i) {
     roi[axes[i]] = given[i];
@@ -128,8 +124,7 @@ ValueId emit_smoothed(NodeContext& n, ValueId x, const Resampling& r, const std:
   for (int64_t axis = 0; axis < n.rank(x) && !n.failed(); ++axis) {
     int64_t in = n.dim(x, axis), out = r.sizes[axis];
     if (in == out && r.scales[axis] == 1) continue;
-    Ints swap;
-    for (int64_t i = 0; i < n.rank(x); ++i) swap.push_back(i);
+    Ints swap = n.all_axes(x);
     std::swap(swap[axis], swap.back());
     ValueId matrix = n.constant_value(smoothing_matrix(how, in, out, r.scales[axis], n.type(x).dtype));
     ValueId y = n.emit("linear", {n.transpose(x, swap), matrix}, {{"transpose_w", 1}});

@@ -75,12 +75,8 @@ void import_concat_from_sequence(NodeContext& n) {
   if (elements.empty()) return n.fail("joins an empty sequence");
   bool stack = n.attr_int("new_axis", 0) != 0;
   int64_t axis = n.axis(n.attr_int("axis", 0), n.rank(elements.front()) + (stack ? 1 : 0));
-  for (ValueId& element : elements) {
-    if (!stack || n.failed()) break;
-    Shape shape = n.shape(element);
-    shape.insert(shape.begin() + axis, 1);
-    element = n.reshape(element, shape);
-  }
+  if (stack)
+    for (ValueId& element : elements) element = n.unsqueeze(element, axis);
   n.output(0, n.concat(elements, axis));
 }
 

@@ -11,6 +11,7 @@ struct NodeWindow {
   Ints pads;  // all begins, then all ends
 
   size_t rank() const { return kernel.size(); }
+  Attrs attrs() const { return {{"strides", strides}, {"pads", pads}, {"dilations", dilations}}; }
   int64_t span(size_t d) const { return dilations[d] * (kernel[d] - 1) + 1; }
 };
 
