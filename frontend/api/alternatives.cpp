@@ -57,9 +57,9 @@ class Alternatives {
 
   // What fits, or the plan that needs least. A job that cannot be done, such as a batch that cannot be followed, has
   // none and is no alternative.
-  static std::optional<Plan> planned(const Job& job, const TrainingRequest& request) {
+  static std::optional<CompileResult> planned(const Job& job, const TrainingRequest& request) {
     Result<CompileResult> result = job.compile(request);
-    if (result) return std::move(result->plan);
+    if (result) return std::move(*result);
     consumeError(result.takeError());
     return std::nullopt;
   }
@@ -70,16 +70,18 @@ class Alternatives {
     alternative.sample_us = step_us / samples;
     found_.push_back(std::move(alternative));
   }
-  void add(Alternative alternative, const Plan& plan) {
+  void add(Alternative alternative, const CompileResult& result) {
+    const Plan& plan = result.plan;
     add(std::move(alternative), plan.promised_bytes(), plan.predicted_step_us, samples_of(plan));
+    found_.back().fits = result.fits;  // within the host's budget too
   }
 
   // Plans the alternative as `training` of `job`. Returns false where that would take too long or cannot be done.
   bool plan(const Alternative& alternative, const Job& job, const TrainingRequest& training) {
     if (!plans_) return false;
-    std::optional<Plan> plan = planned(job, training);
-    if (plan) add(alternative, *plan);
-    return plan.has_value();
+    const std::optional<CompileResult> result = planned(job, training);
+    if (result) add(alternative, *result);
+    return result.has_value();
   }
   bool plan(const Alternative& alternative, const TrainingRequest& training) {
     return plan(alternative, job_, training);
@@ -203,29 +205,29 @@ class Alternatives {
     TrainingRequest training = training_;
     training.offload = true;
     training.host_budget_bytes = 0;
-    std::optional<Plan> plan = planned(job_, training);
-    if (!plan || plan->arenas.size() == 1) return;
+    std::optional<CompileResult> result = planned(job_, training);
+    if (!result || result->plan.arenas.size() == 1) return;
     Alternative more = changed(Change::HostMemory);
-    more.number = round_up_readable(plan->arenas[1].bytes);
+    more.number = round_up_readable(result->plan.arenas[1].bytes);
     if (now.host_budget_bytes > 0 && more.number > now.host_budget_bytes) {
       training.host_budget_bytes = more.number;
-      plan = planned(job_, training);
+      result = planned(job_, training);
     }
     more.request.training.offload = true;
     more.request.training.host_budget_bytes = more.number;
-    if (plan) add(std::move(more), *plan);
+    if (result) add(std::move(more), *result);
   }
 
   void chunks_of_batch() {
     if (training_.split != 1 || !plans_) return;
     TrainingRequest training = training_;
     training.split = 0;
-    const std::optional<Plan> plan = planned(job_, training);
-    if (!plan || !is_better(*plan, smallest_) || plan->fit.chunks <= 1) return;
+    const std::optional<CompileResult> result = planned(job_, training);
+    if (!result || !is_better(result->plan, smallest_) || result->plan.fit.chunks <= 1) return;
     Alternative chunks = changed(Change::Chunks);
     chunks.request.training.split = 0;
-    chunks.fit = plan->fit;
-    add(std::move(chunks), *plan);
+    chunks.fit = result->plan.fit;
+    add(std::move(chunks), *result);
   }
 
   // Divides parameters, gradients and optimizer state among N cards (Rajbhandari et al. 2020), each with this batch.

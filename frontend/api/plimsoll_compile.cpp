@@ -50,7 +50,7 @@ CompileOptions public_options(const CompileRequest& from, CompileOptions asked) 
   asked.batch = job.batch, asked.global_batch = from.global_batch, asked.max_batch = from.max_batch;
   asked.precision = precision_named(job.precision);
   asked.train = job.train;
-  asked.optimizer.kind = static_cast<Optimizer::Kind>(job.optimizer.kind),
+  asked.optimizer.kind = static_cast<Optimizer::Kind>(job.optimizer.kind);
   asked.optimizer.momentum = job.optimizer.momentum;
   asked.offload = job.offload, asked.host_budget_bytes = job.host_budget_bytes, asked.split = job.split;
   return asked;

@@ -120,15 +120,11 @@ Result<Job> tuned(const CompileOptions& options, const Job& job, const CompileHo
   Result<Plan> plan = fitting_plan(choose_plan(job, shapes_alone, hooks));
   if (!plan) return plan.takeError();
   console.progress.phase("tune");
-  TimingCache times;
-  if (llvm::sys::fs::exists(options.tune)) {
-    Result<TimingCache> earlier = TimingCache::load(options.tune);
-    if (!earlier) return earlier.takeError();
-    times = std::move(*earlier);
-  }
-  Result<TuneReport> report = tune(*plan, *kernel_catalog_for(plan->device, job.request().any_order), times);
+  Result<TimingCache> times = TimingCache::load_if_there(options.tune);
+  if (!times) return times.takeError();
+  Result<TuneReport> report = tune(*plan, *kernel_catalog_for(plan->device, job.request().any_order), *times);
   if (!report) return report.takeError();
-  if (Status s = times.save(options.tune)) return s;
+  if (Status s = times->save(options.tune)) return s;
   console.out << "timed " << report->kernels << " kernels of " << report->calls << " calls\n";
   return job.with_timings(options.tune);
 }

@@ -5,7 +5,7 @@
 #include "ir/support/units.h"
 #include "ir/text.h"
 
-#include "llvm/Support/FileSystem.h"
+#include "llvm/Support/FormatVariadic.h"
 
 #include <map>
 
@@ -54,12 +54,6 @@ void add_to_cache(const Plan& plan, size_t f, llvm::ArrayRef<double> times, Timi
     }
 }
 
-std::string fixed(double value, int digits) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.*f", digits, value);
-  return text;
-}
-
 void print(const Rows& rows, Console& console) {
   std::vector<std::pair<std::string, Row>> sorted(rows.begin(), rows.end());
   std::stable_sort(sorted.begin(), sorted.end(),
@@ -77,9 +71,9 @@ void print(const Rows& rows, Console& console) {
   auto line = [&](const std::string& name, const Row& row) {
     table.line(left(name, 34) + right(std::to_string(row.count), 6) + right(format_us(row.measured_us), 11) +
                right(format_us(row.predicted_us), 11) +
-               right(fixed(100 * row.measured_us / std::max(total.measured_us, 1e-9), 1), 7) +
-               right(fixed(row.flops / std::max(row.measured_us, 1e-9) / 1e6, 1), 9) +
-               right(fixed(row.bytes / std::max(row.measured_us, 1e-9) / 1e3, 0), 8));
+               right(llvm::formatv("{0:f1}", 100 * row.measured_us / std::max(total.measured_us, 1e-9)).str(), 7) +
+               right(llvm::formatv("{0:f1}", row.flops / std::max(row.measured_us, 1e-9) / 1e6).str(), 9) +
+               right(llvm::formatv("{0:f0}", row.bytes / std::max(row.measured_us, 1e-9) / 1e3).str(), 8));
   };
   table.line(table.styled(Style::Strong, left("op/kernel", 34) + right("times", 6) + right("measured", 11) +
                                              right("predicted", 11) + right("%", 7) + right("TFLOP/s", 9) +
@@ -91,21 +85,17 @@ void print(const Rows& rows, Console& console) {
 }  // namespace
 
 Status profile_step(Session& session, const std::string& path, Console& console) {
-  TimingCache cache;
-  if (llvm::sys::fs::exists(path)) {
-    Result<TimingCache> earlier = TimingCache::load(path);
-    if (!earlier) return earlier.takeError();
-    cache = std::move(*earlier);
-  }
+  Result<TimingCache> cache = TimingCache::load_if_there(path);
+  if (!cache) return cache.takeError();
   Rows rows;
   for (size_t f = 0; f < session.plan().functions.size(); ++f) {
     Result<llvm::ArrayRef<double>> times = session.executor().times(f);
     if (!times) return times.takeError();
     add_function(session.plan(), f, *times, rows);
-    add_to_cache(session.plan(), f, *times, cache);
+    add_to_cache(session.plan(), f, *times, *cache);
   }
   print(rows, console);
-  return cache.save(path);
+  return cache->save(path);
 }
 
 }  // namespace plimsoll

@@ -7,6 +7,7 @@
 #include "ir/support/units.h"
 #include "runtime/data/safetensors.h"
 
+#include "llvm/Support/FormatVariadic.h"
 #include "llvm/Support/JSON.h"
 
 #include <algorithm>
@@ -199,9 +200,7 @@ Status Run::check_promise() {
 }
 
 std::string Run::describe(const StepMetrics& metrics) const {
-  char loss[32];
-  std::snprintf(loss, sizeof loss, "loss %.4f", metrics.loss);
-  return std::string(loss) + "  " + format_us(1e3 * metrics.step_ms) + "  " +
+  return llvm::formatv("loss {0:f4}  ", metrics.loss).str() + format_us(1e3 * metrics.step_ms) + "  " +
          format_count(std::llround(items_per_s(metrics))) + " " + data_->item_name().str() + "/s";
 }
 
@@ -212,15 +211,13 @@ void Run::report() const {
   std::sort(sorted.begin(), sorted.end());
   StepMetrics typical;
   typical.step_ms = sorted[sorted.size() / 2];
-  char losses[64], against_plan[64];
-  std::snprintf(losses, sizeof losses, "loss %.4f -> %.4f", first_loss_, last_loss_);
-  console_.out << options_.steps << (options_.steps == 1 ? " step, " : " steps, ") << losses << ", "
-               << format_us(1e3 * typical.step_ms) << " per step, " << format_count(std::llround(items_per_s(typical)))
-               << " " << data_->item_name() << "/s, " << format_bytes(device_bytes_) << " held\n";
+  console_.out << options_.steps << (options_.steps == 1 ? " step, " : " steps, ")
+               << llvm::formatv("loss {0:f4} -> {1:f4}, ", first_loss_, last_loss_) << format_us(1e3 * typical.step_ms)
+               << " per step, " << format_count(std::llround(items_per_s(typical))) << " " << data_->item_name()
+               << "/s, " << format_bytes(device_bytes_) << " held\n";
   const double predicted_us = session_->plan().predicted_step_us;
-  std::snprintf(against_plan, sizeof against_plan, "%.2f times the prediction", 1e3 * typical.step_ms / predicted_us);
   console_.out << "median step " << format_us(1e3 * typical.step_ms) << ", predicted " << format_us(predicted_us)
-               << ": " << against_plan << "\n";
+               << llvm::formatv(": {0:f2} times the prediction\n", 1e3 * typical.step_ms / predicted_us);
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include "ir/support/output_file.h"
 #include "ir/text.h"
 
+#include "llvm/Support/FileSystem.h"
 #include "llvm/Support/JSON.h"
 #include "llvm/Support/MemoryBuffer.h"
 
@@ -67,6 +68,10 @@ Result<TimingCache> TimingCache::load(llvm::StringRef path) {
     cache.times_[*call] = *time;
   }
   return cache;
+}
+
+Result<TimingCache> TimingCache::load_if_there(llvm::StringRef path) {
+  return llvm::sys::fs::exists(path) ? load(path) : TimingCache();
 }
 
 Status TimingCache::save(llvm::StringRef path) const {

@@ -15,6 +15,8 @@ class TimingCache {
  public:
   // Times of other devices are read and kept, for save().
   static Result<TimingCache> load(llvm::StringRef path);
+  // No times where there is no such file yet.
+  static Result<TimingCache> load_if_there(llvm::StringRef path);
   Status save(llvm::StringRef path) const;
 
   // Later times of the same call replace earlier ones.
