@@ -127,3 +127,23 @@ function(plimsoll_embed_text target file include)
   file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/generated/${include} CONTENT "R\"text(@text@)text\"\n" @ONLY)
   target_include_directories(${target} PRIVATE ${CMAKE_BINARY_DIR}/generated)
 endfunction()
+
+# plimsoll_mpi_libraries(source): libplimsoll_openmpi.so and libplimsoll_mpich.so, for each MPI whose compiler wrapper is
+# here. Their binary interfaces differ, and the program opens the one whose launcher started it.
+function(plimsoll_mpi_libraries source)
+  foreach(kind openmpi mpich)
+    find_program(PLIMSOLL_MPICXX_${kind} mpicxx.${kind})
+    mark_as_advanced(PLIMSOLL_MPICXX_${kind})
+    if(NOT PLIMSOLL_MPICXX_${kind})
+      message(STATUS "No ${kind}: jobs of several ranks cannot be started by its mpirun")
+      continue()
+    endif()
+    set(library ${CMAKE_BINARY_DIR}/lib/libplimsoll_${kind}.so)
+    add_custom_command(
+      OUTPUT ${library}
+      COMMAND ${PLIMSOLL_MPICXX_${kind}} -std=c++20 -O2 -fPIC -shared -fvisibility=hidden
+              -I${CMAKE_CURRENT_SOURCE_DIR} ${CMAKE_CURRENT_SOURCE_DIR}/${source} -o ${library}
+      DEPENDS ${source} runtime/comm/mpi/mpi_abi.h VERBATIM)
+    add_custom_target(plimsoll_${kind} ALL DEPENDS ${library})
+  endforeach()
+endfunction()

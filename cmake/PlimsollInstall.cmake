@@ -6,6 +6,11 @@ install(TARGETS plimsoll RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 install(TARGETS plimsoll_shared EXPORT PlimsollTargets
         LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
         FILE_SET HEADERS DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+foreach(kind openmpi mpich)
+  if(TARGET plimsoll_${kind})
+    install(FILES ${CMAKE_BINARY_DIR}/lib/libplimsoll_${kind}.so DESTINATION ${CMAKE_INSTALL_LIBDIR})
+  endif()
+endforeach()
 if(PLIMSOLL_HAS_CUDA)
   # Both the program and the library look for it in ../lib from their folder and beside them.
   install(TARGETS plimsoll_cuda LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} OPTIONAL)

@@ -9,8 +9,9 @@ build_packages=(
   "zlib1g-dev" "libncurses-dev"
   "libprotobuf-dev" "protobuf-compiler"
   "libdnnl-dev" "libcli11-dev" "doctest-dev"
+  "libopenmpi-dev|libmpich-dev"
 )
-test_packages=("python3" "python3-venv" "libonnx-testdata")
+test_packages=("python3" "python3-venv" "libonnx-testdata" "openmpi-bin|mpich")
 
 is_installed() {
   [ "$(dpkg-query --show --showformat='${db:Status-Status}' "$1" 2>/dev/null)" = installed ]

@@ -8,7 +8,15 @@ namespace plimsoll {
 
 enum class MemorySpace : uint8_t { Device, Host };
 
-enum class Engine : uint8_t { Compute, ToHost, ToDevice };  // the latter two copy from one memory to the other
+enum class Engine : uint8_t {
+  Compute,
+  ToHost,    // copies from the device's memory to the host's
+  ToDevice,  // copies the other way
+  Ranks,     // talks to other ranks
+};
+inline constexpr int engine_count = 4;
+
+constexpr bool is_copy(Engine engine) { return engine == Engine::ToHost || engine == Engine::ToDevice; }
 
 constexpr MemorySpace read_space(Engine engine) {
   return engine == Engine::ToDevice ? MemorySpace::Host : MemorySpace::Device;

@@ -3,22 +3,32 @@
 namespace plimsoll {
 namespace {
 
+llvm::SmallVector<TensorView, 4> views_of(llvm::ArrayRef<const Tensor*> tensors) {
+  llvm::SmallVector<TensorView, 4> views;
+  for (const Tensor* tensor : tensors) views.push_back(tensor ? tensor->view() : TensorView());
+  return views;
+}
+
+std::vector<Tensor> make_results(llvm::ArrayRef<Type> types, llvm::SmallVector<TensorView, 4>& views) {
+  std::vector<Tensor> results(types.begin(), types.end());
+  for (const Tensor& result : results) views.push_back(result.view());
+  return results;
+}
+
+using Operands = llvm::SmallVector<const Tensor*, 4>;
+
 Result<std::vector<Tensor>> run_reference(const OpDef& op, const OpCall& call, llvm::ArrayRef<const Tensor*> operands,
                                           llvm::ArrayRef<Type> types) {
-  llvm::SmallVector<TensorView, 4> reads, writes;
-  for (const Tensor* operand : operands) reads.push_back(operand ? operand->view() : TensorView());
-  std::vector<Tensor> results;
-  results.reserve(types.size());
-  for (const Type& type : types) results.emplace_back(type);
-  for (const Tensor& result : results) writes.push_back(result.view());
+  llvm::SmallVector<TensorView, 4> reads = views_of(operands), writes;
+  std::vector<Tensor> results = make_results(types, writes);
   if (Status s = op.reference(ReferenceCall(call, reads, writes))) return in_context(op.name, std::move(s));
   return results;
 }
 
-// Owns the values of one run and counts down their uses.
-class Interpreter {
+// The values of one rank, with their uses counted down.
+class RankValues {
  public:
-  Interpreter(const Graph& graph, const Bindings& bindings, Keep keep)
+  RankValues(const Graph& graph, const Bindings& bindings, Keep keep)
       : graph_(graph),
         keep_(keep),
         values_(graph.value_count()),
@@ -30,18 +40,6 @@ class Interpreter {
     for (const Update& update : graph.updates) ++uses_left_[index_of(update.value)];
   }
 
-  Result<Evaluation> run() {
-    if (Status s = check_bindings()) return s;
-    for (NodeId id = graph_.first_node(); id != NodeId::None; id = graph_.next_node(id))
-      if (Status s = run_node(graph_.node(id))) return s;
-    Evaluation evaluation;
-    for (const Output& output : graph_.outputs) evaluation.outputs.push_back(take(output.value));
-    for (const Update& update : graph_.updates) evaluation.updates.push_back(take(update.value));
-    if (keep_ == Keep::EveryValue) evaluation.values = std::move(values_);
-    return evaluation;
-  }
-
- private:
   Status check_bindings() const {
     auto check = [&](ValueId id, llvm::StringRef what) -> Status {
       const Value& value = graph_.value(id);
@@ -60,24 +58,32 @@ class Interpreter {
     return Status::success();
   }
 
+  Operands operands_of(const Node& node) const {
+    Operands operands;
+    for (ValueId operand : node.operands) operands.push_back(find(operand));
+    return operands;
+  }
+
+  void finish(const Node& node, std::vector<Tensor> results) {
+    for (ValueId operand : node.operands)
+      if (operand != ValueId::None) release(operand);
+    for (auto [id, tensor] : llvm::zip(node.results, results))
+      if (keep_ == Keep::EveryValue || uses_left_[index_of(id)] > 0) values_[index_of(id)] = std::move(tensor);
+  }
+
+  Evaluation take_all() {
+    Evaluation evaluation;
+    for (const Output& output : graph_.outputs) evaluation.outputs.push_back(take(output.value));
+    for (const Update& update : graph_.updates) evaluation.updates.push_back(take(update.value));
+    if (keep_ == Keep::EveryValue) evaluation.values = std::move(values_);
+    return evaluation;
+  }
+
+ private:
   const Tensor* find(ValueId id) const {
     if (id == ValueId::None) return nullptr;
     const Tensor* bound = bound_[index_of(id)];
     return bound ? bound : &values_[index_of(id)];
-  }
-
-  Status run_node(const Node& node) {
-    llvm::SmallVector<const Type*, 4> types = operand_types(graph_, node);
-    llvm::SmallVector<const Tensor*, 4> operands;
-    for (ValueId operand : node.operands) operands.push_back(find(operand));
-    Result<std::vector<Tensor>> results =
-        run_reference(*node.op, OpCall(*node.op, node.attrs, types), operands, result_types(graph_, node));
-    if (!results) return in_context(graph_.value(node.results.front()).name, results.takeError());
-    for (ValueId operand : node.operands)
-      if (operand != ValueId::None) release(operand);
-    for (auto [id, tensor] : llvm::zip(node.results, *results))
-      if (keep_ == Keep::EveryValue || uses_left_[index_of(id)] > 0) values_[index_of(id)] = std::move(tensor);
-    return Status::success();
   }
 
   void release(ValueId id) {
@@ -97,6 +103,84 @@ class Interpreter {
   std::vector<size_t> uses_left_;
 };
 
+class Interpreter {
+ public:
+  Interpreter(const Graph& graph, const Mesh& mesh, llvm::ArrayRef<Bindings> bindings, Keep keep)
+      : graph_(graph), mesh_(mesh) {
+    for (const Bindings& rank : bindings) ranks_.emplace_back(graph, rank, keep);
+  }
+
+  Result<std::vector<Evaluation>> run() {
+    for (const RankValues& rank : ranks_)
+      if (Status s = rank.check_bindings()) return s;
+    for (NodeId id = graph_.first_node(); id != NodeId::None; id = graph_.next_node(id)) {
+      const Node& node = graph_.node(id);
+      const bool together = node.op->collective && node.attrs.get_int("ranks") > 1;
+      if (Status s = together ? run_together(node) : run_apart(node))
+        return in_context(graph_.value(node.results.front()).name, std::move(s));
+    }
+    std::vector<Evaluation> evaluations;
+    for (RankValues& rank : ranks_) evaluations.push_back(rank.take_all());
+    return evaluations;
+  }
+
+ private:
+  Status run_apart(const Node& node) {
+    const llvm::SmallVector<const Type*, 4> types = operand_types(graph_, node);
+    for (size_t rank = 0; rank < ranks_.size(); ++rank) {
+      const Attrs attrs = attrs_of_rank(node.attrs, mesh_.coordinate(static_cast<int64_t>(rank), MeshAxis::Data));
+      Result<std::vector<Tensor>> results = run_reference(*node.op, OpCall(*node.op, attrs, types),
+                                                          ranks_[rank].operands_of(node), result_types(graph_, node));
+      if (!results) return results.takeError();
+      ranks_[rank].finish(node, std::move(*results));
+    }
+    return Status::success();
+  }
+
+  // Each group in turn: the ranks that differ along the node's axis alone.
+  Status run_together(const Node& node) {
+    const std::optional<MeshAxis> axis = parse_axis(node.attrs.get_string("axis"));
+    if (mesh_[*axis] != node.attrs.get_int("ranks"))
+      return usage_error(node.op->name + ": is of " + llvm::Twine(node.attrs.get_int("ranks")) + " ranks along " +
+                         axis_name(*axis) + ", the mesh has " + llvm::Twine(mesh_[*axis]));
+    for (int64_t first = 0; first < mesh_.ranks(); ++first)
+      if (mesh_.coordinate(first, *axis) == 0)
+        if (Status s = run_group(node, members_of(first, *axis))) return s;
+    return Status::success();
+  }
+
+  std::vector<size_t> members_of(int64_t first, MeshAxis axis) const {
+    std::vector<size_t> members;
+    for (int64_t rank = first; rank < mesh_.ranks(); ++rank) {
+      bool same = true;
+      for (MeshAxis other : {MeshAxis::Data, MeshAxis::Tensor, MeshAxis::Stage})
+        same &= other == axis || mesh_.coordinate(rank, other) == mesh_.coordinate(first, other);
+      if (same) members.push_back(static_cast<size_t>(rank));
+    }
+    return members;
+  }
+
+  Status run_group(const Node& node, llvm::ArrayRef<size_t> members) {
+    const llvm::SmallVector<const Type*, 4> types = operand_types(graph_, node);
+    const OpCall call(*node.op, node.attrs, types);
+    std::vector<llvm::SmallVector<TensorView, 4>> reads, writes(members.size());
+    std::vector<std::vector<Tensor>> results;
+    std::vector<ReferenceCall> calls;
+    for (size_t i = 0; i < members.size(); ++i) {
+      reads.push_back(views_of(ranks_[members[i]].operands_of(node)));
+      results.push_back(make_results(result_types(graph_, node), writes[i]));
+    }
+    for (size_t i = 0; i < members.size(); ++i) calls.emplace_back(call, reads[i], writes[i]);
+    node.op->collective(calls);
+    for (size_t i = 0; i < members.size(); ++i) ranks_[members[i]].finish(node, std::move(results[i]));
+    return Status::success();
+  }
+
+  const Graph& graph_;
+  const Mesh& mesh_;
+  std::vector<RankValues> ranks_;
+};
+
 }  // namespace
 
 Result<std::vector<Tensor>> evaluate_node(const OpDef& op, const Attrs& attrs, llvm::ArrayRef<const Tensor*> operands) {
@@ -109,7 +193,22 @@ Result<std::vector<Tensor>> evaluate_node(const OpDef& op, const Attrs& attrs, l
 }
 
 Result<Evaluation> evaluate(const Graph& graph, const Bindings& bindings, Keep keep) {
-  return Interpreter(graph, bindings, keep).run();
+  Result<std::vector<Evaluation>> run = evaluate_on_ranks(graph, Mesh(), bindings, keep);
+  if (!run) return run.takeError();
+  return std::move(run->front());
+}
+
+Result<std::vector<Evaluation>> evaluate_on_ranks(const Graph& graph, const Mesh& mesh,
+                                                  llvm::ArrayRef<Bindings> bindings, Keep keep) {
+  return Interpreter(graph, mesh, bindings, keep).run();
+}
+
+Attrs attrs_of_rank(const Attrs& attrs, int64_t data_coordinate) {
+  const int64_t step = attrs.get_int("draws_per_rank");
+  if (step == 0) return attrs;
+  Attrs own = attrs;
+  own.set("first_draw", attrs.get_int("first_draw") + data_coordinate * step);
+  return own;
 }
 
 }  // namespace plimsoll

@@ -3,6 +3,7 @@
 // The reference interpreter: runs a graph node by node on the records' reference
 // functions. It says what a graph means; everything else is compared with it.
 
+#include "ir/mesh.h"
 #include "ir/op_def.h"
 
 #include <map>
@@ -27,5 +28,13 @@ enum class Keep : uint8_t { Results, EveryValue };
 // Inputs and states that nothing reads need no binding. A value is freed after its last use unless every
 // value is kept.
 Result<Evaluation> evaluate(const Graph& graph, const Bindings& bindings, Keep keep = Keep::Results);
+
+// The same on all ranks of a mesh, node by node together: each has its own bindings, and an op of several ranks sees
+// what all members of its group hold. Gives one evaluation per rank.
+Result<std::vector<Evaluation>> evaluate_on_ranks(const Graph& graph, const Mesh& mesh,
+                                                  llvm::ArrayRef<Bindings> bindings, Keep keep = Keep::Results);
+
+// A node's attributes as the rank at that coordinate of the data axis has them: it draws its own random numbers.
+Attrs attrs_of_rank(const Attrs& attrs, int64_t data_coordinate);
 
 }  // namespace plimsoll

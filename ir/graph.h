@@ -90,6 +90,8 @@ struct State {
   bool trained = false;
   StateInit init;
   MemorySpace space = MemorySpace::Device;  // where it lives between its uses
+  // Not empty: it is the rank's own piece, along the data axis, of a tensor of that shape; flat, zeros behind its end.
+  Shape piece_of;
   OriginId origin = OriginId::None;
 };
 

@@ -83,6 +83,8 @@ class RecordFn {
 
 // What the op means: plain loops in double, or in int64 for integers, which is exact.
 using ReferenceFn = RecordFn<const ReferenceCall&>;
+// The same for an op of several ranks: their calls, by the ranks' coordinates along the op's axis.
+using CollectiveFn = void (*)(llvm::ArrayRef<ReferenceCall> members);
 // The attributes that the op has for another batch size: operand types before and after. Errors where they do not
 // follow from these types.
 using AttrsForBatchFn = Result<Attrs> (*)(const OpCall& before, llvm::ArrayRef<const Type*> after);
@@ -163,7 +165,18 @@ struct ChunkCall {
 };
 // Returns none where a result's rows depend on rows of other chunks, or where the chunks would not be equal.
 using ChunkFn = std::optional<ChunkCall> (*)(const OpCall& call, Chunk chunk);
+// Under which ops a sum over ranks stays one: what the ranks make of their summands are summands of the result.
+enum class Linear : uint8_t {
+  No,
+  InAll,    // where every operand is such a sum
+  InOne,    // where one operand is, and the ranks hold the others alike
+  InFirst,  // where the first operand is
+};
+
 class Builder;
+// Makes the node's results from the rows of all `ranks` along the data axis, for ops that mix the rows of a batch; the
+// node's batch operands are one rank's rows. The results are the rank's rows again, or alike on all ranks.
+using AcrossRanksFn = llvm::SmallVector<ValueId, 4> (*)(Builder& b, const Node& node, int64_t ranks);
 // Makes the divisor of a mean over weighted samples. It may read any operand but the first, since it is computed before
 // the samples' losses are.
 using SampleWeightFn = ValueId (*)(Builder& b, NodeId node);
@@ -215,6 +228,9 @@ struct OpDef {
   AttrsForBatchFn attrs_for_batch = nullptr;  // none: no attribute depends on the batch
   ChunkFn chunk = nullptr;                    // none: elementwise ops are cut by elements, others want the whole batch
   SampleWeightFn sample_weight = nullptr;     // where result 0 may be a WeightedMean; it makes the last result
+  Linear linear = Linear::No;
+  AcrossRanksFn across_ranks = nullptr;  // none: an op without `chunk` reads the gathered rows of all ranks
+  CollectiveFn collective = nullptr;     // of ops whose results depend on other ranks, or on which rank it is
   ReferenceFn reference;
   SamplesFn samples;
 

@@ -87,10 +87,16 @@ class Parser : private TextReader {
       expect('=');
       init = {StateInit::Kind::CopyOf, 0, plain_name("a state's name")};
     }
+    Shape whole;
+    if (accept_word("piece_of")) {
+      expect('=');
+      whole = shape();
+    }
     OriginId origin = accept_word("at") ? origin_reference() : OriginId::None;
     if (failed()) return;
     graph_->add_state(state_name, state_type, *role, std::move(init), trained);
     graph_->states.back().space = space;
+    graph_->states.back().piece_of = std::move(whole);
     graph_->states.back().origin = origin;
   }
 

@@ -142,6 +142,7 @@ void print_state(llvm::raw_ostream& out, const Graph& graph, const State& state,
       print_name(out, state.init.source);
       break;
   }
+  if (!state.piece_of.empty()) out << " piece_of=" << to_string(state.piece_of);
   print_at(out, state.origin, options);
 }
 

@@ -88,22 +88,22 @@ Type TextReader::type() {
   std::optional<DType> dtype = dtype_of(token_);
   if (!dtype) fail_expected("a type");
   advance();
-  Type type(dtype.value_or(DType::F32), {});
-  shape(type);
-  return type;
+  return Type(dtype.value_or(DType::F32), shape());
 }
 
-void TextReader::shape(Type& type) {
+Shape TextReader::shape() {
   constexpr int64_t max_elements = int64_t{1} << 56;  // bytes then still fit 64 bits
   int64_t elements = 1;
+  Shape dims;
   expect('[');
   list(']', [&] {
     int64_t dim = integer();
     if (dim < 0) fail("a dimension is negative");
     if (__builtin_mul_overflow(elements, std::max<int64_t>(dim, 1), &elements) || elements > max_elements)
       fail("too many elements");
-    if (!failed_) type.shape.push_back(dim);
+    if (!failed_) dims.push_back(dim);
   });
+  return dims;
 }
 
 Attrs TextReader::attributes() {
@@ -128,7 +128,7 @@ Attr TextReader::attribute() {
   advance();
   Type tensor_type(dtype.value_or(DType::F32), {});
   if (failed_ || !token_.is('[')) return tensor_type.dtype;
-  shape(tensor_type);
+  tensor_type.shape = shape();
   return tensor(tensor_type);
 }
 

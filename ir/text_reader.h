@@ -33,6 +33,7 @@ class TextReader {
   int64_t integer();
   double number();
   Type type();
+  Shape shape();
   Attrs attributes();  // behind the opening brace
 
   // Items separated by commas up to `close`, perhaps none.
@@ -45,7 +46,6 @@ class TextReader {
   }
 
  private:
-  void shape(Type& type);
   Attr attribute();
   Attr list_attribute();
   TensorRef tensor(const Type& type);

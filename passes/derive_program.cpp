@@ -1,5 +1,6 @@
 #include "passes/derive_program.h"
 
+#include "passes/partition/divide_batch.h"
 #include "passes/pipelines.h"
 #include "passes/target/precision_rules.h"
 #include "passes/train/resize_batch.h"
@@ -89,6 +90,12 @@ Result<ForwardModel> prepare_forward(CleanModel model, const TrainingRequest& re
   Result<bool> changed = passes.run(graph, forward_pipeline(request, catalog.preferences()));
   if (!changed) return changed.takeError();
   forward.summary = summarise(request, graph);
+  if (const int64_t ranks = request.mesh[MeshAxis::Data]; ranks > 1) {
+    const std::string among = "{ranks=" + std::to_string(ranks) + "}";
+    const std::string parameters = request.zero >= 3 ? ", divide-parameters" + among : "";
+    changed = passes.run(graph, "divide-batch" + among + ", simplify, cse, dce" + parameters);
+    if (!changed) return changed.takeError();
+  }
   return forward;
 }
 

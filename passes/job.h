@@ -2,6 +2,7 @@
 
 // What the caller wants of a training job, and what comes of it, as data.
 
+#include "ir/mesh.h"
 #include "ir/plan/plan.h"
 
 #include <string>
@@ -30,8 +31,12 @@ struct TrainingRequest {
   std::vector<std::string> train;  // regular expressions over state names; empty: every parameter
   std::vector<std::string> freeze;
   OptimizerSpec optimizer;
-  int64_t accumulate = 1;              // micro-batches an update
-  double clip_grad_norm = 0;           // 0: off
+  int64_t accumulate = 1;     // micro-batches an update
+  double clip_grad_norm = 0;  // 0: off
+  Mesh mesh;                  // the ranks that share the job; the batch is theirs together
+  // What ranks along the data axis divide instead of each keeping all (ZeRO): 1 the optimizer's states, 2 also
+  // accumulated gradients, 3 also parameters.
+  int zero = 0;
   double first_loss_scale = 65536;     // fp16: the gradients' factor until an overflow halves it
   int64_t batch = 0;                   // 0: as exported
   std::string precision = "exported";  // or fp32, tf32, bf16, fp16; recorded in the plan

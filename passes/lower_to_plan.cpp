@@ -67,7 +67,7 @@ class Lowering {
       SlotId slot =
           add_persistent(name, function.type(state.value), category_of(state.role), state.origin, state.space);
       state_slots_[name] = slot;
-      plan_.states.push_back({slot, state.role, state.trained, state.init});
+      plan_.states.push_back({slot, state.role, state.trained, state.init, state.piece_of});
     }
   }
 
@@ -162,7 +162,7 @@ class Lowering {
     Slot slot = value_slot(result, at);
     slot.origin = static_cast<int32_t>(node.origin);
     slot.space = written_space(node.op->engine);
-    slot.category = node.op->engine == Engine::Compute ? Category::Temporary : Category::Offload;
+    slot.category = is_copy(node.op->engine) ? Category::Offload : Category::Temporary;
     if (node.phase == Phase::Forward) mark_if_saved(result, slot);
     if (is_remat_[index_of(graph_->value(result).producer)] && slot.category != Category::Offload)
       slot.category = Category::Recompute;
@@ -239,6 +239,8 @@ class Lowering {
       SlotId slot = slot_of_[index_of(gradient.value)];
       NodeId producer = graph_->value(root_of(*graph_, gradient.value)).producer;
       int32_t at = producer == NodeId::None ? -1 : assignment_.position[index_of(producer)];
+      // A collective is through when its first reader starts.
+      if (producer != NodeId::None) at = std::max(at, std::min(done_[index_of(producer)], assignment_.instructions - 1));
       plan_.gradients.push_back({graph_->value(gradient.state).name, function_, at, slot});
       Slot& place = plan_.slots[slot];
       if (place.function >= 0) place.category = Category::Gradients;

@@ -9,7 +9,7 @@ namespace plimsoll {
 namespace {
 
 // The last copy of each engine; computing has none.
-using LastCopies = std::array<std::optional<size_t>, 3>;
+using LastCopies = std::array<std::optional<size_t>, engine_count>;
 
 std::optional<size_t>& of_engine(LastCopies& copies, Engine engine) { return copies[static_cast<size_t>(engine)]; }
 

@@ -11,6 +11,8 @@
 
 namespace plimsoll {
 
+class Communicator;  // runtime/comm/communicator.h
+
 struct ExecutorOptions {
   int threads = 0;  // of the CPU; 0: as many as the machine has
   // Fills bytes with NaN patterns once nothing may read them again, and fresh results before they are written, so
@@ -19,6 +21,8 @@ struct ExecutorOptions {
   // On the CPU, a copy between memories is made only when it is waited for, and no longer as it starts: a plan that
   // touches bytes which are being copied computes something else. With `poison` that cannot go unnoticed.
   bool late_copies = false;
+  // The ranks of a plan for several; null: one rank. It must outlive the executor.
+  Communicator* ranks = nullptr;
 };
 
 // Bytes that the job holds on its device.

@@ -1,11 +1,16 @@
 #include "runtime/session.h"
 
+#include "ir/evaluate.h"
+#include "ir/plan/serialize.h"
 #include "ir/support/philox.h"
 #include "ir/support/strings.h"
+#include "runtime/comm/host_collectives.h"
 
 #include "llvm/ADT/STLExtras.h"
+#include "llvm/Support/xxhash.h"
 
 #include <cmath>
+#include <cstring>
 
 namespace plimsoll {
 namespace {
@@ -27,15 +32,46 @@ void fill_normal(const TensorView& into, const RandomStream& stream, double devi
   });
 }
 
+// Ranks with different plans would wait for each other for ever.
+Status check_ranks(const Plan& plan, Communicator* ranks) {
+  const int64_t planned = plan.mesh.ranks(), here = ranks ? ranks->ranks() : 1;
+  if (planned != here)
+    return usage_error("the plan is for " + llvm::Twine(planned) + (planned == 1 ? " rank" : " ranks") + " (" +
+                       to_string(plan.mesh) + "), " + llvm::Twine(here) + (here == 1 ? " is" : " are") +
+                       " running; start it as mpirun -n " + llvm::Twine(planned));
+  if (here == 1) return Status::success();
+  Result<std::string> bytes = plan_to_bytes(plan);
+  if (!bytes) return bytes.takeError();
+  const uint64_t own = llvm::xxHash64(*bytes);
+  std::vector<uint64_t> all(static_cast<size_t>(here));
+  if (Status s = ranks->gather_all(&own, all.data(), sizeof own)) return s;
+  for (size_t rank = 0; rank < all.size(); ++rank)
+    if (all[rank] != own)
+      return usage_error("rank " + llvm::Twine(rank) + " has another plan than rank " + llvm::Twine(ranks->rank()));
+  return Status::success();
+}
+
+// Attributes that depend on the rank get its values.
+void specialise(Plan& plan, int64_t rank) {
+  const int64_t data = plan.mesh.coordinate(rank, MeshAxis::Data);
+  for (PlanFunction& function : plan.functions)
+    for (Instruction& instruction : function.instructions) instruction.attrs = attrs_of_rank(instruction.attrs, data);
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Session>> Session::create(Plan plan, const ExecutorOptions& options) {
-  std::unique_ptr<Session> session(new Session(std::move(plan)));
+  if (Status s = check_ranks(plan, options.ranks)) return s;
+  specialise(plan, options.ranks ? options.ranks->rank() : 0);
+  std::unique_ptr<Session> session(new Session(std::move(plan), options.ranks));
   Result<std::unique_ptr<Executor>> executor = Executor::create(session->plan_, options);
   if (!executor) return executor.takeError();
   session->executor_ = std::move(*executor);
   return session;
 }
+
+Session::Session(Plan plan, Communicator* ranks)
+    : plan_(std::move(plan)), ranks_(ranks), rank_(ranks ? ranks->rank() : 0) {}
 
 std::vector<InputSpec> Session::inputs() const {
   std::vector<InputSpec> specs;
@@ -56,13 +92,62 @@ Status Session::read_state(llvm::StringRef name, Executor::Visit use) {
   return executor_->read(found->slot, use);
 }
 
+// The first rank's wish; no state is -1.
+Result<int64_t> Session::agree_on_state(int64_t wanted) {
+  std::vector<int64_t> all(static_cast<size_t>(ranks_->ranks()));
+  if (Status s = ranks_->gather_all(&wanted, all.data(), sizeof wanted)) return s;
+  return all.front();
+}
+
+Result<Tensor> Session::gather_pieces_of(const PlanState& state) {
+  const Type piece = plan_.slots[static_cast<size_t>(state.slot)].type;
+  Tensor own, all(Type(piece.dtype, {piece.elements() * ranks_->ranks()}));
+  if (Status s = executor_->read(state.slot, [&](const TensorView& view) {
+        own = Tensor(view.type, view.data);
+        return Status::success();
+      }))
+    return s;
+  if (Status s = HostCollectives(*ranks_).gather_pieces(all.view(), own.view())) return s;
+  return Tensor(Type(piece.dtype, state.piece_of), all.data());  // without what lies behind the end
+}
+
+Status Session::read_whole_state(const PlanState& state, Executor::Visit use) {
+  if (state.piece_of.empty()) return executor_->read(state.slot, use);
+  Result<int64_t> agreed = agree_on_state(&state - plan_.states.data());
+  if (!agreed) return agreed.takeError();
+  Result<Tensor> whole = gather_pieces_of(state);
+  return whole ? use(whole->view()) : whole.takeError();
+}
+
+Status Session::serve_pieces() {
+  for (;;) {
+    Result<int64_t> wanted = agree_on_state(-1);
+    if (!wanted || *wanted < 0) return wanted.takeError();
+    Result<Tensor> whole = gather_pieces_of(plan_.states[static_cast<size_t>(*wanted)]);
+    if (!whole) return whole.takeError();
+  }
+}
+
+Status Session::end_serving() { return plan_.mesh.ranks() > 1 ? agree_on_state(-1).takeError() : Status::success(); }
+
 Status Session::fill_state(const PlanState& state, const WeightLoader& load) {
   if (state.init.kind == StateInit::Kind::CopyOf) return Status::success();
   return executor_->write(state.slot, [&](const TensorView& view) -> Status {
-    if (state.init.kind == StateInit::Kind::Weights) return load(state.init.source, view);
+    if (state.init.kind == StateInit::Kind::Weights)
+      return state.piece_of.empty() ? load(state.init.source, view) : load_piece(state, load, view);
     for_each_element(view.elements(), [&](int64_t i) { view.set(i, state.init.fill); });
     return Status::success();
   });
+}
+
+Status Session::load_piece(const PlanState& state, const WeightLoader& load, const TensorView& piece) const {
+  Tensor whole(Type(piece.type.dtype, state.piece_of));
+  if (Status s = load(state.init.source, whole.view())) return s;
+  const int64_t bytes = piece.type.bytes(), first = std::min(rank_ * bytes, whole.type().bytes());
+  const int64_t there = std::min(bytes, whole.type().bytes() - first);
+  std::memcpy(piece.data, static_cast<const char*>(whole.data()) + first, static_cast<size_t>(there));
+  std::memset(piece.as<char>() + there, 0, static_cast<size_t>(bytes - there));
+  return Status::success();
 }
 
 Status Session::copy_derived_states() {
@@ -74,8 +159,11 @@ Status Session::copy_derived_states() {
           return Status::success();
         }))
       return s;
+    const bool takes_piece = !state.piece_of.empty() && source.type().shape == state.piece_of;
+    const int64_t first = takes_piece ? rank_ * plan_.slots[static_cast<size_t>(state.slot)].type.elements() : 0;
     if (Status s = executor_->write(state.slot, [&](const TensorView& view) {
-          for_each_element(view.elements(), [&](int64_t i) { view.set(i, source.get(i)); });
+          const int64_t there = source.type().elements() - first;
+          for_each_element(view.elements(), [&](int64_t i) { view.set(i, i < there ? source.get(first + i) : 0); });
           return Status::success();
         }))
       return s;

@@ -30,11 +30,14 @@ using GradientSink = std::function<Status(llvm::StringRef parameter, const Tenso
 
 class Session {
  public:
+  // A plan for several ranks needs as many in `options`. They make sure that all have the same plan; then this one's
+  // states, random numbers and rows are the rank's own.
   static Result<std::unique_ptr<Session>> create(Plan plan, const ExecutorOptions& options);
 
   const Plan& plan() const { return plan_; }
   Executor& executor() { return *executor_; }
-  std::vector<InputSpec> inputs() const;
+  std::vector<InputSpec> inputs() const;  // the rank's rows
+  int64_t rank() const { return rank_; }
 
   // First values: weights through `load`, fills and copies by the plan. `seed` goes to the random counter.
   Status initialise(const WeightLoader& load, uint64_t seed);
@@ -50,8 +53,14 @@ class Session {
   Status start(BatchSource& data, const GradientSink* gradients = nullptr);
   Result<StepMetrics> finish();
 
-  // The bytes of a state, by its name, as they are after the steps that were started.
+  // The bytes of a state, by its name, as they are after the steps that were started. Of a divided state they are the
+  // rank's own piece.
   Status read_state(llvm::StringRef name, Executor::Visit use);
+
+  // The whole of a state on the first rank, while the others are in serve_pieces() until it calls end_serving().
+  Status read_whole_state(const PlanState& state, Executor::Visit use);
+  Status serve_pieces();
+  Status end_serving();
 
  private:
   // A step that was started and whose numbers are not all read.
@@ -62,17 +71,22 @@ class Session {
     int64_t runs_left() const { return end_run - next_run; }
   };
 
-  explicit Session(Plan plan) : plan_(std::move(plan)) {}
+  Session(Plan plan, Communicator* ranks);
   const PlanState* find_state(llvm::StringRef name) const;
   Status fill_state(const PlanState& state, const WeightLoader& load);
+  Status load_piece(const PlanState& state, const WeightLoader& load, const TensorView& piece) const;
   Status seed_random_counter(uint64_t seed);
   Status copy_derived_states();
+  Result<int64_t> agree_on_state(int64_t wanted);
+  Result<Tensor> gather_pieces_of(const PlanState& state);
   Result<double> read_output(size_t function, int64_t run, llvm::StringRef name, double otherwise);
   Status add_run(StepInFlight& step);  // the next run's loss and weight
   Result<int64_t> run_function(size_t index, const GradientSink* gradients, double divisor);
   Result<double> loss_scale();
 
   Plan plan_;
+  Communicator* ranks_;  // null: one rank
+  int64_t rank_ = 0;
   std::unique_ptr<Executor> executor_;
   static constexpr int64_t max_in_flight = 2;
   std::array<StepInFlight, max_in_flight> in_flight_;  // step n at n % max_in_flight

@@ -9,21 +9,27 @@
 namespace plimsoll {
 namespace {
 
-// Maps the names of the model's weights to the slots of their states.
-llvm::StringMap<SlotId> weights_of(const Plan& plan) {
-  llvm::StringMap<SlotId> slots;
+// Maps the names of the model's weights to their states.
+llvm::StringMap<const PlanState*> weights_of(const Plan& plan) {
+  llvm::StringMap<const PlanState*> states;
   for (const PlanState& state : plan.states)
-    if (state.init.kind == StateInit::Kind::Weights) slots[state.init.source] = state.slot;
-  return slots;
+    if (state.init.kind == StateInit::Kind::Weights) states[state.init.source] = &state;
+  return states;
+}
+
+// As the model has it, whatever piece of it a rank holds.
+Type whole_type(const Plan& plan, const PlanState& state) {
+  const Type& own = plan.slots[static_cast<size_t>(state.slot)].type;
+  return state.piece_of.empty() ? own : Type(own.dtype, state.piece_of);
 }
 
 Status save_safetensors(Session& session, const std::string& path) {
-  llvm::StringMap<SlotId> slots = weights_of(session.plan());
+  llvm::StringMap<const PlanState*> states = weights_of(session.plan());
   std::vector<TensorEntry> entries;
-  for (const auto& slot : slots) entries.push_back({slot.first().str(), session.plan().slots[slot.second].type});
+  for (const auto& state : states) entries.push_back({state.first().str(), whole_type(session.plan(), *state.second)});
   llvm::sort(entries, [](const TensorEntry& a, const TensorEntry& b) { return a.name < b.name; });
   return write_safetensors(path, entries, [&](const TensorEntry& entry, void* out) {
-    return session.executor().read(slots[entry.name], [&](const TensorView& bytes) {
+    return session.read_whole_state(*states[entry.name], [&](const TensorView& bytes) {
       std::memcpy(out, bytes.data, static_cast<size_t>(bytes.type.bytes()));
       return Status::success();
     });
@@ -33,12 +39,12 @@ Status save_safetensors(Session& session, const std::string& path) {
 Status save_onnx(Session& session, const std::string& path, const std::string& model_path) {
   Result<Model> model = Model::read(model_path);
   if (!model) return model.takeError();
-  llvm::StringMap<SlotId> slots = weights_of(session.plan());
+  llvm::StringMap<const PlanState*> states = weights_of(session.plan());
   return save_model(*model, path, [&](llvm::StringRef initializer) -> Result<std::optional<Tensor>> {
-    auto slot = slots.find(initializer);
-    if (slot == slots.end()) return std::nullopt;
+    auto state = states.find(initializer);
+    if (state == states.end()) return std::nullopt;
     std::optional<Tensor> weight;
-    Status read = session.executor().read(slot->second, [&](const TensorView& bytes) {
+    Status read = session.read_whole_state(*state->second, [&](const TensorView& bytes) {
       weight.emplace(bytes.type, bytes.data);
       return Status::success();
     });
@@ -61,8 +67,10 @@ Status check_save_targets(llvm::ArrayRef<std::string> paths, llvm::StringRef wei
 }
 
 Status save_states(Session& session, const std::string& path, const std::string& model_path) {
-  if (ends_with(path, ".safetensors")) return save_safetensors(session, path);
-  return save_onnx(session, path, model_path);
+  if (session.rank() != 0) return session.serve_pieces();
+  Status saved =
+      ends_with(path, ".safetensors") ? save_safetensors(session, path) : save_onnx(session, path, model_path);
+  return llvm::joinErrors(std::move(saved), session.end_serving());
 }
 
 }  // namespace plimsoll

@@ -100,6 +100,19 @@ void add_optimizer(CLI::App& command, JobOptions& options) {
   command.option_defaults()->group("Options");
 }
 
+void add_ranks(CLI::App& command, JobOptions& options) {
+  command.option_defaults()->group("Several ranks");
+  add_option(command, "--gpus", options.gpus, "N", "number of devices that share the job; each runs as one rank")
+      ->check(at_least(1));
+  add_setting(command, "--mesh", options.mesh, "MESH",
+              "how the ranks share the job: auto, or their number along each axis, such as data=4");
+  add_setting(
+      command, "--zero", options.zero, "STAGE",
+      "what ranks with different rows divide: 0 nothing, 1 the optimizer's states, 2 also accumulated gradients, "
+      "3 also parameters; auto: 1");
+  command.option_defaults()->group("Options");
+}
+
 void add_passes(CLI::App& command, CompileOptions& options) {
   command.option_defaults()->group("Looking inside");
   add_option(command, "--dump-ir", options.dump_ir, "DIR", "write the graph after each pass that changed it");
@@ -142,6 +155,7 @@ void add_job(CLI::App& command, JobOptions& options) {
   add_setting(command, "--layout", options.layout, "NAME",
               "layout of images: channels-first, channels-last, or auto (the one in which the device's convolutions "
               "are faster)");
+  add_ranks(command, options);
   add_optimizer(command, options);
 }
 

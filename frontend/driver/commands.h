@@ -23,6 +23,8 @@ struct JobOptions {
   std::string recompute = "auto", offload = "auto";
   std::string split;                // empty: auto, but off with max_batch
   std::string budget, host_budget;  // sizes with units; empty: the device's memory, unlimited
+  int64_t gpus = 0;                 // 0: as many as the mesh has
+  std::string mesh = "auto", zero = "auto";
 };
 
 struct CompileOptions {

@@ -43,6 +43,27 @@ Status read_split(llvm::StringRef text, bool max_batch, TrainingRequest& request
   return Status::success();
 }
 
+Status read_ranks(const JobOptions& options, TrainingRequest& request) {
+  if (options.mesh == "auto") {
+    request.mesh[MeshAxis::Data] = std::max<int64_t>(options.gpus, 1);
+  } else {
+    Result<Mesh> mesh = parse_mesh(options.mesh);
+    if (!mesh) return in_context("--mesh", mesh.takeError());
+    request.mesh = *mesh;
+  }
+  if (options.gpus > 0 && request.mesh.ranks() != options.gpus)
+    return usage_error("--mesh " + options.mesh + " has " + llvm::Twine(request.mesh.ranks()) + " ranks, --gpus says " +
+                       llvm::Twine(options.gpus));
+  if (request.mesh.ranks() != request.mesh[MeshAxis::Data])
+    return usage_error("--mesh " + options.mesh + ": only the axis data is planned so far");
+  if (options.zero != "auto" &&
+      (llvm::StringRef(options.zero).getAsInteger(10, request.zero) || request.zero < 0 || request.zero > 3))
+    return usage_error("--zero " + options.zero + ": expected auto, 0, 1, 2 or 3");
+  if (options.zero == "auto") request.zero = 1;
+  if (request.mesh.ranks() == 1) request.zero = 0;
+  return Status::success();
+}
+
 Result<int64_t> size_option(llvm::StringRef option, llvm::StringRef text) {
   if (text.empty()) return 0;
   Result<int64_t> bytes = parse_bytes(text);
@@ -137,6 +158,7 @@ Result<CompileRequest> compile_request(const JobOptions& options) {
   if (Status s = read_dims(options.dims, request.import)) return s;
   if (Status s = read_precision_rules(options.precision_file, training)) return s;
   if (Status s = read_split(options.split, request.max_batch, training)) return s;
+  if (Status s = read_ranks(options, training)) return s;
   Result<size_t> optimizer = read_choice("--optimizer", options.optimizer, optimizer_names);
   if (!optimizer) return optimizer.takeError();
   Result<size_t> masters = read_choice("--master-weights", options.master_weights, {"auto", "on", "off"});

@@ -5,6 +5,7 @@
 #include "ir/plan/check.h"
 #include "ir/plan/serialize.h"
 #include "ir/support/units.h"
+#include "runtime/comm/communicator.h"
 #include "runtime/data/safetensors.h"
 
 #include "llvm/Support/FormatVariadic.h"
@@ -81,7 +82,24 @@ class Run {
  public:
   Run(const RunOptions& options, Console& console) : options_(options), console_(console) {}
 
+  // A rank that fails says so and ends the others, which would wait for it.
   Status execute() {
+    Result<std::unique_ptr<Communicator>> ranks = connect_ranks();
+    if (!ranks) return ranks.takeError();
+    ranks_ = std::move(*ranks);
+    Status result = train_and_save();
+    if (!result || !ranks_ || ranks_->ranks() == 1) return result;
+    const Diag failure = take_diag(std::move(result));
+    llvm::errs() << "plimsoll: error: rank " << ranks_->rank() << ": " << failure.text() << "\n";
+    llvm::errs().flush();
+    ranks_->abort();
+    return llvm::make_error<Diag>(failure);
+  }
+
+ private:
+  bool is_first_rank() const { return !ranks_ || ranks_->rank() == 0; }
+
+  Status train_and_save() {
     if (Status s = check_save_targets(options_.save, options_.weights)) return s;
     if (Status s = prepare()) return s;
     if (Status s = train()) return s;
@@ -92,12 +110,12 @@ class Run {
       console_.progress.phase("save");
       if (Status s = save_states(*session_, path, options_.weights)) return s;
     }
+    if (!is_first_rank()) return Status::success();
     console_.progress.finish();
     report();
     return Status::success();
   }
 
- private:
   Status prepare();
   Status train();
   Status start(bool first);
@@ -109,6 +127,7 @@ class Run {
 
   const RunOptions& options_;
   Console& console_;
+  std::unique_ptr<Communicator> ranks_;  // null: this process is the only one
   std::unique_ptr<Session> session_;
   std::unique_ptr<BatchSource> data_;
   MetricsFile metrics_;
@@ -132,10 +151,12 @@ Status Run::prepare() {
   Result<Plan> plan = load_plan(options_.plan);
   if (!plan) return plan.takeError();
   if (Status s = check_plan(*plan)) return in_context(options_.plan, std::move(s));
-  Result<std::unique_ptr<Session>> session = Session::create(std::move(*plan), {options_.threads, options_.poison});
+  Result<std::unique_ptr<Session>> session =
+      Session::create(std::move(*plan), {options_.threads, options_.poison, false, ranks_.get()});
   if (!session) return session.takeError();
   session_ = std::move(*session);
-  Result<std::unique_ptr<BatchSource>> data = open_data(options_.data, session_->inputs(), {options_.seed});
+  Result<std::unique_ptr<BatchSource>> data = open_data(
+      options_.data, session_->inputs(), {options_.seed, session_->rank(), session_->plan().mesh[MeshAxis::Data]});
   if (!data) return data.takeError();
   data_ = std::move(*data);
   if (Status s = first_values()) return s;
@@ -143,11 +164,12 @@ Status Run::prepare() {
     if (Status s = session_->set_learning_rate(options_.learning_rate)) return s;
 
   const Plan& loaded = session_->plan();
-  items_per_step_ = static_cast<double>(data_->items_per_batch() * loaded.training.accumulate);
+  items_per_step_ =
+      static_cast<double>(data_->items_per_batch() * loaded.training.accumulate * loaded.mesh[MeshAxis::Data]);
   Result<MemoryUse> use = session_->executor().memory_use();
   if (!use) return use.takeError();
   device_bytes_ = use->process_bytes > 0 ? use->process_bytes : use->arena_bytes + use->other_bytes;
-  return metrics_.open(options_.metrics);
+  return is_first_rank() ? metrics_.open(options_.metrics) : Status::success();
 }
 
 Status Run::start(bool first) {
@@ -175,7 +197,7 @@ Status Run::train() {
     last_loss_ = metrics->loss;
     step_ms_.push_back(metrics->step_ms);
     if (Status s = metrics_.write(*metrics, items_per_s(*metrics), device_bytes_)) return s;
-    console_.progress.step(i + 1, options_.steps, describe(*metrics));
+    if (is_first_rank()) console_.progress.step(i + 1, options_.steps, describe(*metrics));
   }
   return Status::success();
 }

@@ -180,6 +180,7 @@ class HtmlReport {
     time_row("waiting for copies", time.stalled_us);
     time_row("parallel copies to host", time.to_host_us);
     time_row("parallel copies to device", time.to_device_us);
+    time_row("sums and gathers over ranks", time.ranks_us);
     out_ << "</table>\n";
   }
 

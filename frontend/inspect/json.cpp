@@ -87,6 +87,7 @@ void write_time(json::OStream& to, const Plan& plan) {
   to.attribute("recompute_us", time.recompute_us);
   to.attribute("to_host_us", time.to_host_us);
   to.attribute("to_device_us", time.to_device_us);
+  to.attribute("ranks_us", time.ranks_us);
   to.attribute("stalled_us", time.stalled_us);
   for (Phase phase : {Phase::Forward, Phase::Backward, Phase::Update})
     to.attribute((phase_name(phase) + "_us").str(), time.by_phase_us[static_cast<size_t>(phase)]);
@@ -179,6 +180,7 @@ void print_plan_json(llvm::raw_ostream& out, const Plan& plan) {
     to.attribute("format", plan_format_version);
     to.attribute("model", plan.model);
     to.attribute("device", plan.device.name);
+    if (plan.mesh.ranks() > 1) to.attribute("mesh", to_string(plan.mesh));
     to.attributeObject("training", [&] { write_training(to, plan); });
     to.attributeObject("fit", [&] {
       to.attribute("chunks", plan.fit.chunks);

@@ -144,7 +144,8 @@ class Report {
                   right(format_us(time.recompute_us), bytes_columns));
     for (auto [what, us] : {std::pair{"waiting for copies", time.stalled_us},
                             {"parallel copies to host", time.to_host_us},
-                            {"parallel copies to device", time.to_device_us}})
+                            {"parallel copies to device", time.to_device_us},
+                            {"sums and gathers over ranks", time.ranks_us}})
       if (us > 0) table_.line("  " + left(what, label_columns_) + right(format_us(us), bytes_columns));
   }
 

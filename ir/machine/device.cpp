@@ -61,6 +61,10 @@ constexpr Field fields[] = {
     {"to_host_both_ways_gb_per_s", &DeviceDescription::to_host_both_ways_gb_per_s},
     {"from_host_both_ways_gb_per_s", &DeviceDescription::from_host_both_ways_gb_per_s},
     {"link_gb_per_s", &DeviceDescription::link_gb_per_s},
+    {"collective_us", &DeviceDescription::collective_us},
+    {"collective_reserve_bytes", &DeviceDescription::collective_reserve_bytes},
+    {"collective_interference", &DeviceDescription::collective_interference, Needed::OfNone, true},
+    {"collective_share", &DeviceDescription::collective_share, Needed::OfNone, true},
     {"graph_launch_bytes", &DeviceDescription::graph_launch_bytes},
     {"product_workspace_bytes", &DeviceDescription::product_workspace_bytes, Needed::OfGpus},
     {"convolution_workspace_bytes", &DeviceDescription::convolution_workspace_bytes, Needed::OfGpus},
@@ -250,6 +254,12 @@ DeviceDescription DeviceDescription::with_graphs(int64_t launches) const {
   return device;
 }
 
+DeviceDescription DeviceDescription::with_ranks(int64_t ranks) const {
+  DeviceDescription device = *this;
+  if (ranks > 1 && collective_reserve_bytes > 0) device.reserves.push_back({"NCCL", collective_reserve_bytes});
+  return device;
+}
+
 double DeviceDescription::matmul_tflops_for(DType dtype) const {
   double f32 = 0;
   for (const auto& [type, tflops] : matmul_tflops) {
@@ -257,6 +267,13 @@ double DeviceDescription::matmul_tflops_for(DType dtype) const {
     if (type == DType::F32) f32 = tflops;
   }
   return f32;
+}
+
+// Without a link bytes go to the host's memory and back, both ways at once.
+double DeviceDescription::link_gb_per_s_used() const {
+  if (link_gb_per_s > 0) return link_gb_per_s;
+  const double through_host = std::min(to_host_gb_per_s, from_host_gb_per_s) / 2;
+  return through_host > 0 ? through_host : memory_gb_per_s / 4;
 }
 
 double DeviceDescription::efficiency_of(llvm::StringRef op) const {

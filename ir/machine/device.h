@@ -41,7 +41,12 @@ struct DeviceDescription {
   double copy_overhead_us = 0, copy_interference = 0;
   // Each direction while both are at work; 0: as fast as alone.
   double to_host_both_ways_gb_per_s = 0, from_host_both_ways_gb_per_s = 0;
-  double link_gb_per_s = 0;                 // to one other card, each way; 0: through the host
+  // Between the devices of a host, each way, as a collective uses it; 0: through the host's memory.
+  double link_gb_per_s = 0;
+  double collective_us = 0;              // least time of a collective
+  int64_t collective_reserve_bytes = 0;  // what the library that talks to other ranks holds
+  // Computing loses this share of a collective's time beside it, and the collective reaches this share of the link.
+  double collective_interference = 0, collective_share = 1;
   int64_t graph_launch_bytes = 0;           // outside the arenas, per launch in a CUDA graph
   int64_t product_workspace_bytes = 0;      // given to cuBLASLt for a matmul
   int64_t convolution_workspace_bytes = 0;  // the maximum given to cuDNN for a convolution
@@ -49,11 +54,14 @@ struct DeviceDescription {
   int64_t reserve_bytes() const;
   // The same device with a reserve for CUDA graphs of so many launches, if launches take bytes.
   DeviceDescription with_graphs(int64_t launches) const;
+  // The same device with a reserve for talking to other ranks, if there are any.
+  DeviceDescription with_ranks(int64_t ranks) const;
   double matmul_tflops_for(DType dtype) const;  // falls back to f32
   double efficiency_of(llvm::StringRef op) const;
   DuplexShares duplex_shares() const;
   // Starting a copy that takes less than a few launches costs more than its bytes are worth.
   double min_copy_us() const { return 4 * launch_us; }
+  double link_gb_per_s_used() const;
   CopyInterference interference_of_copies() const { return {copy_overhead_us, copy_interference}; }
   // The minimum time of a call without its launch: the longer of its arithmetic, in the matrix units where `matrix` is
   // the operands' type, and of moving its bytes.

@@ -12,7 +12,7 @@ class EngineClock {
   void restart(const DuplexShares& shares, const CopyInterference& interference) {
     link_.restart(shares);
     interference_ = interference;
-    now_us_ = 0;
+    now_us_ = ranks_us_ = 0;
   }
 
   double now_us() const { return now_us_; }  // where compute is
@@ -27,12 +27,21 @@ class EngineClock {
     return place;
   }
 
-  // Returns how long compute waits for the copy.
-  double wait_for(Engine engine, size_t place) {
-    const double finish_us = link_.finish_us(engine, place), stall_us = std::max(0.0, finish_us - now_us_);
-    now_us_ = std::max(now_us_, finish_us);
+  // A collective follows those before it, and takes `interference` of its time from computing. Returns when it ends.
+  double issue_collective(double us, double interference) {
+    ranks_us_ = std::max(ranks_us_, now_us_) + us;
+    now_us_ += interference * us;
+    return ranks_us_;
+  }
+  // Returns how long compute waits.
+  double wait_until(double us) {
+    const double stall_us = std::max(0.0, us - now_us_);
+    now_us_ = std::max(now_us_, us);
     return stall_us;
   }
+
+  // Returns how long compute waits for the copy.
+  double wait_for(Engine engine, size_t place) { return wait_until(link_.finish_us(engine, place)); }
 
   double start_us(Engine engine, size_t place) const { return link_.start_us(engine, place); }
   double finish_us(Engine engine, size_t place) { return link_.finish_us(engine, place); }
@@ -42,7 +51,7 @@ class EngineClock {
  private:
   DuplexLink link_;
   CopyInterference interference_;
-  double now_us_ = 0;
+  double now_us_ = 0, ranks_us_ = 0;  // ranks_us_: when all collectives are through
 };
 
 }  // namespace plimsoll

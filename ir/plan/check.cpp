@@ -3,6 +3,7 @@
 #include "ir/op_def.h"
 #include "ir/plan/byte_owners.h"
 #include "ir/plan/check_layout.h"
+#include "ir/plan/check_ranks.h"
 #include "ir/plan/validate.h"
 
 #include "llvm/ADT/DenseMap.h"
@@ -211,8 +212,9 @@ Status FunctionCheck::spaces(const Instruction& instruction, const OpDef& op) co
 // A copy that is not waited for at once keeps its bytes until its end.
 Status FunctionCheck::take_off(const Instruction& instruction, const OpDef& op) {
   if (instruction.done < 0) return Status::success();
-  if (op.engine == Engine::Compute) return wrong("is waited for later, and is no copy between memories");
+  if (op.engine == Engine::Compute) return wrong("is waited for later, and computes");
   SlotId source = plan_.storage_of(instruction.operands[0]), target = instruction.results[0];
+  if (slot(target).in_place_of >= 0) source = target;  // the source's bytes are the target's now
   for (SlotId id : {source, target})
     if (slot(id).function >= 0 && slot(id).last < instruction.done - 1)
       return wrong("runs until instruction " + llvm::Twine(instruction.done) + ", but " + name(id) +
@@ -314,6 +316,7 @@ Status check_plan(const Plan& plan) {
   if (Status s = check_layout(plan)) return s;
   for (size_t i = 0; i < plan.functions.size(); ++i)
     if (Status s = FunctionCheck(plan, static_cast<int32_t>(i)).run()) return s;
+  if (Status s = check_ranks(plan)) return s;
   return check_peaks(plan);
 }
 

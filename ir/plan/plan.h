@@ -16,6 +16,7 @@
 #include "ir/engine.h"
 #include "ir/graph.h"
 #include "ir/machine/device.h"
+#include "ir/mesh.h"
 
 namespace plimsoll {
 
@@ -108,6 +109,7 @@ struct PlanState {
   StateRole role = StateRole::Parameter;
   bool trained = false;
   StateInit init;
+  Shape piece_of;  // not empty: the rank's own flat piece, along the data axis, of a tensor of that shape
 };
 
 struct PlanConstant {
@@ -164,6 +166,7 @@ struct Plan {
   DeviceDescription device;
   TrainingSummary training;
   FitSummary fit;
+  Mesh mesh;                                          // every rank runs this plan, on its rows of the batch
   std::vector<std::pair<std::string, int64_t>> dims;  // --dim bindings
   std::vector<Arena> arenas;                          // Device first, then Host when used
   std::vector<Slot> slots;

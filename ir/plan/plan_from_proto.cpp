@@ -171,6 +171,7 @@ PlanState PlanReader::read_state(const proto::State& from) {
     refuse("no state starts from \"" + from.init() + "\"");
   state.init.fill = from.fill();
   state.init.source = from.source();
+  state.piece_of.assign(from.piece_of().begin(), from.piece_of().end());
   return state;
 }
 
@@ -179,6 +180,13 @@ Result<Plan> PlanReader::read(const proto::Plan& from) {
   plan.model = from.model();
   plan.device = read_device(from.device());
   plan.training = read_training(from.training());
+  if (!from.mesh().empty()) {
+    Result<Mesh> mesh = parse_mesh(from.mesh());
+    if (mesh)
+      plan.mesh = *mesh;
+    else
+      refuse(take_diag(mesh.takeError()).text());
+  }
   plan.fit = {from.fit().chunks(), from.fit().chunks_from(), from.fit().rematerialised()};
   for (const proto::NamedInteger& dim : from.dims()) plan.dims.push_back({dim.name(), dim.value()});
   for (const proto::Arena& entry : from.arenas()) plan.arenas.push_back(read_arena(entry));

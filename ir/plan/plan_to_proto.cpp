@@ -128,6 +128,7 @@ void set_state(const PlanState& state, proto::State& to) {
   to.set_init(kinds[static_cast<size_t>(state.init.kind)].str());
   to.set_fill(state.init.fill);
   to.set_source(state.init.source);
+  for (int64_t dim : state.piece_of) to.add_piece_of(dim);
 }
 
 void set_gradient(const PlanGradient& gradient, proto::Gradient& to) {
@@ -158,6 +159,7 @@ void plan_to_proto(const Plan& plan, proto::Plan& to) {
   to.set_device(to_json(plan.device));
   set_training(plan.training, *to.mutable_training());
   set_fit(plan.fit, *to.mutable_fit());
+  if (plan.mesh.ranks() > 1) to.set_mesh(to_string(plan.mesh));
   for (const auto& [name, value] : plan.dims) {
     proto::NamedInteger& dim = *to.add_dims();
     dim.set_name(name);

@@ -94,7 +94,7 @@ TimeSummary summarize_time(const Plan& plan) {
     for (const Instruction& instruction : plan.functions[f].instructions) {
       double us = calls * instruction.predicted_us;
       const OpDef* op = find_op(instruction.op);
-      if (op && op->engine != Engine::Compute) continue;
+      if (op && is_copy(op->engine)) continue;
       time.roofline_us += calls * roofline_us(plan, instruction);
       time.by_phase_us[static_cast<size_t>(instruction.phase)] += us;
       if (instruction.results.empty()) continue;
@@ -103,6 +103,7 @@ TimeSummary summarize_time(const Plan& plan) {
     const Timeline timeline = predict_timeline(plan.functions[f], plan.device);
     time.to_host_us += calls * timeline.to_host_us;
     time.to_device_us += calls * timeline.to_device_us;
+    time.ranks_us += calls * timeline.ranks_us;
     time.stalled_us += calls * timeline.stalled_us;
   }
   return time;
@@ -148,6 +149,8 @@ std::string describe_job(const Plan& plan) {
   if (training.accumulate > 1) job += " x " + std::to_string(training.accumulate);
   if (training.clip_grad_norm > 0) job += ", clipped";
   if (!training.precision.empty()) job += ", precision " + training.precision;
+  if (plan.mesh.ranks() > 1)
+    job += ", on " + std::to_string(plan.mesh.ranks()) + " ranks (" + to_string(plan.mesh) + ")";
   return job;
 }
 

@@ -34,7 +34,8 @@ struct TimeSummary {
   double by_phase_us[3] = {};               // compute time of a whole step with all its micro-batches
   double recompute_us = 0;                  // the share of that for rematerialised instructions
   double to_host_us = 0, to_device_us = 0;  // time of copies, which run beside computing
-  double stalled_us = 0;                    // time in which computing waits for copies
+  double ranks_us = 0;                      // time of collectives, beside computing or not
+  double stalled_us = 0;                    // time in which computing waits for copies and collectives
 };
 
 SpaceSummary summarize_space(const Plan& plan, MemorySpace space);

@@ -11,10 +11,12 @@ struct Timeline {
   double total_us = 0;                      // until compute and all copies are through
   double stalled_us = 0;                    // the share of it in which compute waits for copies
   double to_host_us = 0, to_device_us = 0;  // work time of each copy engine
+  double ranks_us = 0;                      // work time of collectives
 };
 
-// A copy starts when its direction is free and all compute before it is done, holds compute up by its interference
-// where it is issued, and is slower while a copy of the other direction runs.
+// Collectives follow each other beside computing where nobody waits for them at once; neighbours of one kind are one
+// launch. A copy starts when its direction is free and all compute before it is done, holds compute up by its
+// interference where it is issued, and is slower while a copy of the other direction runs.
 Timeline predict_timeline(const PlanFunction& function, const DeviceDescription& device);
 
 }  // namespace plimsoll

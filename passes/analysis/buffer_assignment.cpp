@@ -59,7 +59,11 @@ class Assigner {
     }
     for (const CopyInFlight& flight : copies_) {
       const Node& copy = graph_.node(flight.copy);
-      for (ValueId held : {root_of(graph_, copy.operands[0]), copy.results[0]}) {
+      const ValueId source = root_of(graph_, copy.operands[0]);
+      // Nobody else reads it, and its bytes become the result's.
+      const bool reused = !is_copy(copy.op->engine) && !in_place_pairs(graph_, copy).empty() &&
+                          s_.last_use[index_of(source)] == s_.position[index_of(flight.copy)];
+      for (ValueId held : {reused ? copy.results[0] : source, copy.results[0]}) {
         read(held, flight.done - 1);
         held_until_[index_of(held)] = std::max(held_until_[index_of(held)], flight.done);
       }

@@ -1,5 +1,7 @@
 #include "passes/analysis/cost_model.h"
 
+#include <algorithm>
+
 namespace plimsoll {
 namespace {
 
@@ -7,6 +9,14 @@ namespace {
 std::optional<DType> matrix_dtype(const Graph& graph, const Node& node) {
   if (node.op->precision != Precision::Low || node.operands.empty()) return std::nullopt;
   return graph.type(node.operands[0]).dtype;
+}
+
+// Each rank sends, for every other, what that one does not have; a sum that all get goes over the link twice.
+double collective_us(const Graph& graph, const Node& node, const DeviceDescription& device) {
+  const auto ranks = static_cast<double>(node.attrs.get_int("ranks"));
+  const int64_t read = graph.type(node.operands[0]).bytes(), written = graph.type(node.results[0]).bytes();
+  const double sent = static_cast<double>(std::max(read, written)) * (ranks - 1) / ranks * (read == written ? 2 : 1);
+  return device.collective_us + sent / (device.link_gb_per_s_used() * 1e3);
 }
 
 }  // namespace
@@ -22,7 +32,11 @@ Cost cost_of(const Graph& graph, const Node& node, const DeviceDescription& devi
   for (ValueId operand : node.operands)
     if (operand != ValueId::None) cost.bytes_moved += graph.type(operand).bytes();
   for (ValueId result : node.results) cost.bytes_moved += graph.type(result).bytes();
-  if (node.op->engine != Engine::Compute) {
+  if (node.op->engine == Engine::Ranks) {
+    cost.predicted_us = collective_us(graph, node, device);
+    return cost;
+  }
+  if (is_copy(node.op->engine)) {
     double gb_per_s = node.op->engine == Engine::ToHost ? device.to_host_gb_per_s : device.from_host_gb_per_s;
     double copied = static_cast<double>(graph.type(node.results[0]).bytes());
     cost.predicted_us = copied / ((gb_per_s > 0 ? gb_per_s : device.memory_gb_per_s) * 1e3) + device.launch_us;

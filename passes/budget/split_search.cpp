@@ -262,7 +262,7 @@ class SplitSearch {
     made->chunks = choice.chunks;
     made->derived.emplace(std::move(*derived));
     PlanDraft& draft = made->derived->draft;
-    draft.device = device_.with_graphs(launches_per_node * nodes_of(draft.program));
+    draft.device = device_.with_graphs(launches_per_node * nodes_of(draft.program)).with_ranks(request_.mesh.ranks());
     made->options.recompute = request_.recompute;
     made->options.offload = request_.offload;
     made->options.search_seconds *= request_.effort * effort;
@@ -316,6 +316,7 @@ class SplitSearch {
 
   Plan explained(Plan plan, const Candidate& candidate) const {
     std::vector<Decision> decisions = candidate.derived->passes.decisions();
+    plan.mesh = request_.mesh;
     plan.fit.chunks = candidate.chunks;
     plan.fit.chunks_from = candidate.from;
     if (candidate.chunks > 1)

@@ -117,7 +117,7 @@ std::vector<CopyInFlight> issue_copies(Graph& graph, llvm::ArrayRef<CopyInterval
   std::vector<Place> places;
   for (NodeId id = graph.first_node(); id != NodeId::None; id = graph.next_node(id)) {
     const int32_t at = static_cast<int32_t>(places.size());
-    if (is_instruction(graph.node(id))) places.push_back({at, graph.node(id).op->engine == Engine::Compute, at, id});
+    if (is_instruction(graph.node(id))) places.push_back({at, !is_copy(graph.node(id).op->engine), at, id});
   }
   for (const CopyInterval& interval : intervals) places[interval.op].issue = interval.issue;
   std::vector<NodeId> copy_of;

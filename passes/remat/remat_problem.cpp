@@ -122,7 +122,7 @@ class ProblemBuilder {
     const KernelCandidate kernel = chosen_kernel(graph_, node, catalog_);
     op.cost_us = predicted_us(graph_, node, kernel, device_);
     op.workspace_bytes = rounded(kernel.workspace_bytes);
-    op.engine = node.op->engine;
+    op.engine = is_copy(node.op->engine) ? node.op->engine : Engine::Compute;
     op.repeatable = node.op->repeatable && node.phase != Phase::Update;
     for (ValueId operand : node.operands)
       if (operand != ValueId::None) add_read(op, operand);

@@ -1,6 +1,7 @@
 #include "passes/train/optimizer_update.h"
 
 #include "ir/ops/common/support.h"
+#include "passes/partition/pieces.h"
 
 #include <cmath>
 #include <map>
@@ -9,6 +10,11 @@ namespace plimsoll {
 
 ValueId add_counter(Graph& graph, llvm::StringRef name, DType dtype, double start) {
   return graph.add_state(name, Type(dtype, {}), StateRole::Counter, {StateInit::Kind::Fill, start, ""});
+}
+
+Shape updated_piece(const Trained& parameter, const TrainingRequest& request) {
+  if (request.zero == 0 || !parameter.piece_of.empty()) return {};
+  return piece_shape(parameter.type.shape, request.mesh[MeshAxis::Data]);
 }
 
 namespace {
@@ -31,8 +37,8 @@ class UpdateEmitter {
     // the updates themselves make the norms of their gradients.
     const bool norm_first = loss_scale != ValueId::None || request_.clip_grad_norm > 0;
     if (norm_first) {
-      llvm::SmallVector<ValueId, 16> gradients;
-      for (const Trained& parameter : parameters) gradients.push_back(parameter.grad);
+      Gradients gradients;
+      for (const Trained& parameter : parameters) gradients.of(has_piece(parameter)).push_back(parameter.grad);
       emit_norm(gradients, divisor);
     }
     ValueId scale = emit_scale(divisor);
@@ -49,15 +55,31 @@ class UpdateEmitter {
     // Casts come behind all updates, so that updates stand side by side.
     for (const auto& [parameter, value] : llvm::zip(parameters, next)) {
       b_.origin = parameter.origin;
-      ValueId narrow = value;
-      if (graph_.type(value).dtype != parameter.type.dtype)
-        narrow = b_.emit("cast", {value}, {{"to", parameter.type.dtype}}, parameter.name + ".next");
-      graph_.updates.push_back({parameter.value, narrow});
+      ValueId whole = b_.cast(value, parameter.type.dtype);
+      if (!piece_of(parameter).empty()) whole = b_.emit("gather_pieces", {whole}, group(parameter.type.shape));
+      if (whole != value) graph_.rename(whole, parameter.name + ".next");
+      graph_.updates.push_back({parameter.value, whole});
     }
     if (!norm_first) emit_norm(norms_of_parts_, divisor);
   }
 
  private:
+  // Tensors whose elements every rank has, and those of which it has a piece.
+  struct Gradients {
+    llvm::SmallVector<ValueId, 16> whole, pieces;
+    llvm::SmallVector<ValueId, 16>& of(bool in_pieces) { return in_pieces ? pieces : whole; }
+  };
+
+  Shape piece_of(const Trained& p) const { return updated_piece(p, request_); }
+  // Are the gradient and the states of the optimizer the rank's own?
+  bool has_piece(const Trained& p) const { return !p.piece_of.empty() || !piece_of(p).empty(); }
+
+  Attrs group(llvm::ArrayRef<int64_t> shape) const {
+    Attrs attrs{{"axis", std::string("data")}, {"ranks", request_.mesh[MeshAxis::Data]}};
+    if (!shape.empty()) attrs.set("shape", Ints(shape.begin(), shape.end()));
+    return attrs;
+  }
+
   ValueId one_i64() { return b_.constant(Tensor::scalar_int(1)); }
 
   // An infinity or NaN in any gradient makes the norm infinite or NaN; then the step is skipped and the scale is
@@ -84,16 +106,25 @@ class UpdateEmitter {
   }
 
   // The norm of all gradients, made of the gradients or of the norms that the updates gave.
-  void emit_norm(llvm::ArrayRef<ValueId> tensors, ValueId divisor) {
-    std::map<DType, llvm::SmallVector<ValueId, 16>> together;
-    for (ValueId tensor : tensors) together[graph_.type(tensor).dtype].push_back(tensor);
-    llvm::SmallVector<ValueId, 4> squares;
+  void emit_norm(const Gradients& tensors, ValueId divisor) {
     b_.origin = OriginId::None;
-    for (const auto& [dtype, some] : together) squares.push_back(b_.cast(b_.emit("sum_squares", some), DType::F32));
-    ValueId total = squares.size() == 1 ? squares.front() : b_.emit("add_n", squares);
+    ValueId total = sum_of_squares(tensors.whole), of_pieces = sum_of_squares(tensors.pieces);
+    if (of_pieces != ValueId::None) {
+      of_pieces = b_.emit("reduce_all", {of_pieces}, group({}));
+      total = total == ValueId::None ? of_pieces : b_.emit("add", {total, of_pieces});
+    }
     norm_ = b_.emit("sqrt", {total}, {}, "grad_norm");
     if (divisor != ValueId::None) norm_ = b_.emit("div", {norm_, divisor}, {}, "grad_norm");
     graph_.outputs.push_back({"grad_norm", norm_});
+  }
+
+  ValueId sum_of_squares(llvm::ArrayRef<ValueId> tensors) {
+    std::map<DType, llvm::SmallVector<ValueId, 16>> together;
+    for (ValueId tensor : tensors) together[graph_.type(tensor).dtype].push_back(tensor);
+    llvm::SmallVector<ValueId, 4> squares;
+    for (const auto& [dtype, some] : together) squares.push_back(b_.cast(b_.emit("sum_squares", some), DType::F32));
+    if (squares.size() < 2) return squares.empty() ? ValueId::None : squares.front();
+    return b_.emit("add_n", squares);
   }
 
   // The factor that every update multiplies its gradient by; None when it is 1.
@@ -108,8 +139,10 @@ class UpdateEmitter {
   }
 
   ValueId add_optimizer_state(const Trained& p, llvm::StringRef suffix, StateInit init) {
-    Type type(stat_dtype(p.type.dtype), p.type.shape);
+    const Shape piece = piece_of(p);
+    Type type(stat_dtype(p.type.dtype), piece.empty() ? p.type.shape : piece);
     ValueId state = graph_.add_state(p.name + suffix.str(), type, StateRole::Optimizer, std::move(init));
+    graph_.states.back().piece_of = piece.empty() ? p.piece_of : p.type.shape;
     graph_.states.back().origin = p.origin;
     return state;
   }
@@ -121,6 +154,7 @@ class UpdateEmitter {
                       ? p.type.dtype != stat_dtype(p.type.dtype)
                       : request_.master_weights == MasterWeights::Auto && is_16_bit_float(p.type.dtype);
     ValueId weights = master ? add_optimizer_state(p, ".master", {StateInit::Kind::CopyOf, 0, p.name}) : p.value;
+    if (!master && !piece_of(p).empty()) weights = b_.emit("take_piece", {p.value}, group(piece_of(p)));
     ValueId next =
         request_.optimizer.kind == OptimizerKind::Sgd ? emit_sgd(p, weights, scale) : emit_adam(p, weights, scale);
     if (master) graph_.updates.push_back({weights, next});
@@ -134,7 +168,7 @@ class UpdateEmitter {
     attrs.set("norms", int64_t{1});
     names.push_back(p.name + ".grad_norms");
     auto results = b_.emit_all(op, operands, std::move(attrs), names);
-    norms_of_parts_.push_back(results.back());
+    norms_of_parts_.of(has_piece(p)).push_back(results.back());
     return results;
   }
 
@@ -175,7 +209,7 @@ class UpdateEmitter {
   const TrainingRequest& request_;
   ValueId learning_rate_ = ValueId::None, step_ = ValueId::None;
   ValueId norm_ = ValueId::None;  // of all gradients, once it is made
-  llvm::SmallVector<ValueId, 16> norms_of_parts_;
+  Gradients norms_of_parts_;
   ValueId finite_ = ValueId::None, skip_ = ValueId::None;  // with a loss scale alone
 };
 

@@ -15,11 +15,17 @@ struct Trained {
   OriginId origin;
   ValueId value;                 // in the function at hand
   ValueId grad = ValueId::None;  // in the function at hand
+  Shape piece_of;                // not empty: value is the rank's piece of a tensor of that shape
 };
 
 ValueId add_counter(Graph& graph, llvm::StringRef name, DType dtype, double start);
 
-// Appends the updates of `parameters`, which have gradients. The gradients are divided by `weight`, the accumulated
+// Of a parameter that every rank holds: the shape of the piece whose gradient and optimizer states are the rank's.
+// Empty where every rank updates all of it, or holds a piece of it anyway.
+Shape updated_piece(const Trained& parameter, const TrainingRequest& request);
+
+// Appends the updates of `parameters`, which have gradients. Gradients are those of all ranks, or of
+// their pieces. They are divided by `weight`, the accumulated
 // sample weight, and by `loss_scale`; each may be None.
 void emit_updates(Graph& graph, llvm::ArrayRef<Trained> parameters, ValueId weight, ValueId loss_scale,
                   const TrainingRequest& request);

@@ -1,6 +1,7 @@
 #include "passes/train/training_step.h"
 
 #include "ir/ops/common/support.h"
+#include "passes/partition/divide_batch.h"
 #include "passes/rewrite/match.h"
 #include "passes/train/differentiate.h"
 #include "passes/train/optimizer_update.h"
@@ -25,7 +26,8 @@ std::vector<Trained> collect_trained(const Graph& graph) {
   std::vector<Trained> trained;
   for (const State& state : graph.states)
     if (state.trained)
-      trained.push_back({graph.value(state.value).name, graph.type(state.value), state.origin, state.value});
+      trained.push_back({graph.value(state.value).name, graph.type(state.value), state.origin, state.value,
+                         ValueId::None, state.piece_of});
   return trained;
 }
 
@@ -33,14 +35,50 @@ std::vector<Trained> collect_trained(const Graph& graph) {
 void accumulate_gradients(Graph& graph, llvm::MutableArrayRef<Trained> parameters, ValueId weight) {
   Builder b(graph);
   b.phase = Phase::Backward;
-  auto accumulate = [&](llvm::StringRef name, ValueId value, OriginId origin, StateRole role) {
+  auto accumulate = [&](llvm::StringRef name, ValueId value, OriginId origin, StateRole role, const Shape& piece_of) {
     Type type(stat_dtype(graph.type(value).dtype), graph.type(value).shape);
     ValueId sum = graph.add_state(name, type, role, {StateInit::Kind::Fill, 0, ""});
     graph.states.back().origin = b.origin = origin;
+    graph.states.back().piece_of = piece_of;
     graph.updates.push_back({sum, b.emit("add", {sum, b.cast(value, type.dtype)}, {}, name.str() + ".next")});
   };
-  for (const Trained& p : parameters) accumulate(p.name + ".accumulated", p.grad, p.origin, StateRole::Gradient);
-  accumulate("accumulated_weight", weight, OriginId::None, StateRole::Counter);
+  for (const Trained& p : parameters) {
+    const bool reduced = p.piece_of.empty() && graph.type(p.grad) != p.type;
+    accumulate(p.name + ".accumulated", p.grad, p.origin, StateRole::Gradient, reduced ? p.type.shape : p.piece_of);
+  }
+  accumulate("accumulated_weight", weight, OriginId::None, StateRole::Counter, {});
+}
+
+enum class Reduce : uint8_t { All, ToPieces };
+
+// Gradients of ranks that took different rows of the batch are summands; those of pieces were added up where the
+// parameter was gathered. A rank that updates a piece of each state needs only that piece of the sum.
+void reduce_gradients(Builder& b, llvm::MutableArrayRef<Trained> parameters, const TrainingRequest& request,
+                      Reduce which) {
+  const int64_t ranks = request.mesh[MeshAxis::Data];
+  if (ranks == 1) return;
+  b.phase = Phase::Update;
+  for (Trained& p : parameters) {
+    const Shape piece = updated_piece(p, request);
+    if (!p.piece_of.empty() || (which == Reduce::ToPieces && piece.empty())) continue;
+    if (!piece.empty() && b.type(p.grad).shape == piece) continue;  // accumulated in pieces
+    b.origin = p.origin;
+    Attrs group{{"axis", std::string("data")}, {"ranks", ranks}};
+    if (!piece.empty()) group.set("shape", Ints(piece.begin(), piece.end()));
+    // Sums over ranks are f32 where the optimizer has f32 weights.
+    const bool wide = request.master_weights != MasterWeights::Off;
+    const ValueId summand = wide ? b.cast(p.grad, stat_dtype(b.type(p.grad).dtype)) : p.grad;
+    p.grad = b.emit(piece.empty() ? "reduce_all" : "reduce_pieces", {summand}, group, p.name + ".grad");
+  }
+}
+
+// Takes the output of that name away from the graph. None where there is none.
+ValueId take_output(Graph& graph, llvm::StringRef name) {
+  auto found = llvm::find_if(graph.outputs, [&](const Output& output) { return output.name == name; });
+  if (found == graph.outputs.end()) return ValueId::None;
+  const ValueId value = found->value;
+  graph.outputs.erase(found);
+  return value;
 }
 
 Graph make_update_function(const Graph& step, llvm::ArrayRef<Trained> parameters, const TrainingRequest& request) {
@@ -53,12 +91,16 @@ Graph make_update_function(const Graph& step, llvm::ArrayRef<Trained> parameters
     const State& state = *step.find_state(step.find_value(name));
     ValueId value = update.add_state(name, step.type(state.value), state.role, state.init, state.trained);
     update.states.back().origin = state.origin;
+    update.states.back().piece_of = state.piece_of;
     return value;
   };
   std::vector<Trained> local(parameters.begin(), parameters.end());
   for (Trained& p : local) p.value = share(p.name);
   for (Trained& p : local) p.grad = share(p.name + ".accumulated");
+  std::vector<ValueId> sums;
+  for (const Trained& p : local) sums.push_back(p.grad);
   ValueId weight = share("accumulated_weight");
+  reduce_gradients(b, local, request, Reduce::All);
   for (const Trained& p : local) update.gradients.push_back({p.value, p.grad});
   emit_updates(update, local, weight, scales_loss(request) ? share("loss_scale") : ValueId::None, request);
   auto clear = [&](ValueId state, OriginId origin) {
@@ -67,7 +109,7 @@ Graph make_update_function(const Graph& step, llvm::ArrayRef<Trained> parameters
     update.updates.push_back({state, b.emit("expand", {b.scalar(0, type.dtype)}, {{"shape", Ints(type.shape)}},
                                             update.value(state).name + ".cleared")});
   };
-  for (const Trained& p : local) clear(p.grad, p.origin);
+  for (const auto& [p, sum] : llvm::zip(local, sums)) clear(sum, p.origin);
   clear(weight, OriginId::None);
   return update;
 }
@@ -94,9 +136,11 @@ ValueId find_sample_weight(const Graph& graph, ValueId loss) {
 }
 
 Result<Program> make_training_program(Graph forward, const TrainingRequest& request, ValueId sample_weight) {
-  assert(forward.outputs.size() == 1 && "attach_loss leaves one output");
   Graph step = std::move(forward);
   step.name = "train_step";
+  const ValueId objective = take_output(step, objective_output);
+  if (const ValueId weight = take_output(step, sample_weight_output); weight != ValueId::None) sample_weight = weight;
+  assert(step.outputs.size() == 1 && "attach_loss leaves one output");
   ValueId loss = step.outputs.front().value;
   const DType loss_dtype = step.type(loss).dtype;
   std::vector<Trained> trained = collect_trained(step);
@@ -113,7 +157,7 @@ Result<Program> make_training_program(Graph forward, const TrainingRequest& requ
       scales_loss(request) ? add_counter(step, "loss_scale", DType::F32, request.first_loss_scale) : ValueId::None;
   ValueId seed = b.cast(weight, loss_dtype);
   if (loss_scale != ValueId::None) seed = b.emit("mul", {seed, loss_scale}, {}, "scaled_seed");
-  Result<std::vector<ValueId>> grads = differentiate(step, loss, seed, wrt);
+  Result<std::vector<ValueId>> grads = differentiate(step, objective == ValueId::None ? loss : objective, seed, wrt);
   if (!grads) return grads.takeError();
 
   std::vector<Trained> reached;
@@ -126,12 +170,14 @@ Result<Program> make_training_program(Graph forward, const TrainingRequest& requ
   advance_random_counter(step);
   Program program;
   if (!accumulates) {
+    reduce_gradients(b, reached, request, Reduce::All);
     for (const Trained& p : reached) step.gradients.push_back({p.value, p.grad});
     emit_updates(step, reached, ValueId::None, loss_scale, request);
     program.functions.push_back(std::move(step));
     return program;
   }
   step.outputs.push_back({"weight", b.cast(weight, DType::F32)});
+  if (request.zero >= 2) reduce_gradients(b, reached, request, Reduce::ToPieces);
   accumulate_gradients(step, reached, b.cast(weight, DType::F32));
   Graph update = make_update_function(step, reached, request);
   program.functions.push_back(std::move(step));

@@ -15,7 +15,8 @@ Status attach_loss(Graph& graph, llvm::StringRef loss);
 // `freeze` does not. Buffers are trained only when `train` names them.
 Status select_trained(Graph& graph, llvm::ArrayRef<std::string> train, llvm::ArrayRef<std::string> freeze);
 
-// The functions of the job. `forward` has one output, its loss, and its trained states marked.
+// The functions of the job. `forward` has its trained states marked and one output, its loss, or is divided among ranks
+// (passes/partition/divide_batch.h); then gradients are added up over the ranks before they are used.
 // - "train_step" gives `loss`, and `grad_norm` when it also updates. When neither accumulation nor global clipping
 //   stands in between, each update follows its gradient at once.
 // - With precision fp16 the seed is multiplied by the state "loss_scale" and the updates divide by it. A step whose

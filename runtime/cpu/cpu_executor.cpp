@@ -79,6 +79,7 @@ class CpuExecutor : public Executor {
 
   Status prepare() {
     const Threads threads(options_.threads);
+    if (options_.ranks) collectives_.emplace(*options_.ranks);
     for (const Arena& arena : plan_.arenas) {
       Result<Memory> memory = Memory::allocate(arena.bytes, (space_name(arena.space) + " arena").str());
       if (!memory) return memory.takeError();
@@ -147,7 +148,8 @@ class CpuExecutor : public Executor {
   Status launch(size_t f, size_t i) {
     Step& step = functions_[f].steps[i];
     const OpCall call = step.op_call();
-    if (Status s = step.kernel->launch({step.kernel_call(call), step.prepared.get()}))
+    if (Status s =
+            step.kernel->launch({step.kernel_call(call), step.prepared.get(), collectives_ ? &*collectives_ : nullptr}))
       return in_context(plan_.slots[static_cast<size_t>(plan_.functions[f].instructions[i].results[0])].name,
                         std::move(s));
     return Status::success();
@@ -210,6 +212,7 @@ class CpuExecutor : public Executor {
   ExecutorOptions options_;
   CpuKernelTable table_;
   cpu::Library library_;
+  std::optional<HostCollectives> collectives_;
   std::vector<Memory> arenas_;
   std::vector<Function> functions_;
   std::vector<TensorView> inputs_;

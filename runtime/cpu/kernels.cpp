@@ -41,8 +41,9 @@ Status CpuCandidate::launch(const CpuCall& call) const {
 
 CpuKernelTable::CpuKernelTable() {
   const llvm::ArrayRef<CpuKernel> families[] = {
-      attention_kernels(), conv_kernels(), elementwise_kernels(), index_kernels(),  loss_kernels(),   matmul_kernels(),
-      move_kernels(),      norm_kernels(), pool_kernels(),        reduce_kernels(), resize_kernels(), update_kernels()};
+      attention_kernels(), collective_kernels(), conv_kernels(),  elementwise_kernels(), index_kernels(),
+      loss_kernels(),      matmul_kernels(),     move_kernels(),  norm_kernels(),        pool_kernels(),
+      reduce_kernels(),    resize_kernels(),     update_kernels()};
   for (llvm::ArrayRef<CpuKernel> family : families)
     for (const CpuKernel& kernel : family) by_op_[&kernel.op].push_back(&kernel);
 }

@@ -5,6 +5,7 @@
 
 #include "ir/ops/records.h"
 #include "kernels/cpu/common/library.h"
+#include "runtime/comm/host_collectives.h"
 #include "runtime/kernels/accepts.h"
 #include "runtime/kernels/kernel_call.h"
 
@@ -23,6 +24,7 @@ class PreparedKernel {
 // Workspace is aligned to 64 bytes and as long as the kernel asked for.
 struct CpuCall : KernelCall {
   PreparedKernel* prepared = nullptr;  // what the kernel's prepare returned, if it has one
+  HostCollectives* ranks = nullptr;    // null: one rank
 };
 
 // Planning chooses a kernel by this row and the executor launches it.
@@ -64,6 +66,7 @@ class CpuCandidate {
 
 // The families the table is made of, one file each.
 llvm::ArrayRef<CpuKernel> attention_kernels();
+llvm::ArrayRef<CpuKernel> collective_kernels();
 llvm::ArrayRef<CpuKernel> conv_kernels();
 llvm::ArrayRef<CpuKernel> elementwise_kernels();
 llvm::ArrayRef<CpuKernel> index_kernels();

@@ -6,6 +6,8 @@
 #include "ir/plan/plan.h"
 #include "runtime/executor.h"
 
+#include <array>
+
 namespace plimsoll {
 
 struct CudaOutcome {
@@ -41,12 +43,23 @@ struct CudaCard {
   std::vector<Reserve> reserves;                                            // what the process holds beside arenas
 };
 
+// Under this name the ranks of a job find each other.
+using CudaRanksId = std::array<char, 128>;
+
+struct CudaRanks {
+  int rank = 0, ranks = 1;
+  int card = 0;  // of this host
+  CudaRanksId id{};
+};
+
 class CudaBackend {
  public:
   virtual ~CudaBackend() = default;
 
-  // Card, libraries, arenas, kernels, graphs. The plan must outlive the backend.
-  virtual CudaOutcome prepare(const Plan& plan, const ExecutorOptions& options) = 0;
+  // One rank asks for it and tells the others.
+  virtual CudaOutcome make_ranks_id(CudaRanksId& id) = 0;
+  // Card, libraries, ranks, arenas, kernels, graphs. The plan must outlive the backend.
+  virtual CudaOutcome prepare(const Plan& plan, const ExecutorOptions& options, const CudaRanks& ranks) = 0;
 
   // Copy a whole slot; both wait for what was started.
   virtual CudaOutcome upload(SlotId slot, const void* from) = 0;

@@ -1,5 +1,6 @@
 #include "runtime/cuda/cuda_executor.h"
 
+#include "runtime/comm/communicator.h"
 #include "runtime/cuda/loader.h"
 
 namespace plimsoll {
@@ -10,7 +11,12 @@ class CudaExecutor : public Executor {
   CudaExecutor(const Plan& plan, std::unique_ptr<CudaBackend> backend)
       : plan_(plan), backend_(std::move(backend)), runs_(plan.functions.size(), 0) {}
 
-  Status prepare(const ExecutorOptions& options) { return to_status(backend_->prepare(plan_, options)); }
+  Status prepare(const ExecutorOptions& options) {
+    CudaRanks ranks;
+    if (options.ranks)
+      if (Status s = meet(*options.ranks, ranks)) return s;
+    return to_status(backend_->prepare(plan_, options, ranks));
+  }
 
   Status write(SlotId slot, Visit fill) override {
     Tensor bytes(plan_.slots[static_cast<size_t>(slot)].type);
@@ -57,6 +63,20 @@ class CudaExecutor : public Executor {
   }
 
  private:
+  // The first rank names the meeting point.
+  Status meet(Communicator& all, CudaRanks& ranks) {
+    ranks.rank = static_cast<int>(all.rank());
+    ranks.ranks = static_cast<int>(all.ranks());
+    ranks.card = local_rank();
+    CudaRanksId own{};
+    if (ranks.rank == 0)
+      if (Status s = to_status(backend_->make_ranks_id(own))) return s;
+    std::vector<CudaRanksId> ids(static_cast<size_t>(ranks.ranks));
+    if (Status s = all.gather_all(&own, ids.data(), sizeof own)) return s;
+    ranks.id = ids.front();
+    return Status::success();
+  }
+
   Status run_slowly(size_t function, int64_t run, const Observer& observer) {
     if (Status s = to_status(backend_->start_slowly(function))) return s;
     for (size_t i = 0; i < plan_.functions[function].instructions.size(); ++i) {

@@ -4,6 +4,7 @@
 // full path, which satisfies that name for the rest of the process.
 
 #include "ir/support/strings.h"
+#include "runtime/own_library.h"
 
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/Support/FileSystem.h"
@@ -27,6 +28,7 @@ struct Library {
 constexpr Library libraries[] = {
     {"cuBLASLt", "libcublasLt.so.13 libcublasLt.so.12", true},
     {"NVRTC's built-ins", "libnvrtc-builtins.so.13.0 libnvrtc-builtins.so.12.8", false},
+    {"NCCL", "libnccl.so.2", false},
     {"NVRTC", "libnvrtc.so.13 libnvrtc.so.12", false},
     {"cuDNN's graphs", "libcudnn_graph.so.9", false},
     {"cuDNN's operations", "libcudnn_ops.so.9", false},
@@ -95,21 +97,6 @@ bool open_library(const Library& library, const Folders& folders) {
   return false;
 }
 
-// Beside the program or the library that this is part of, in a build or installation folder, or where an embedding
-// program's loader looks.
-void* open_backend() {
-  static int here = 0;
-  std::vector<std::string> files = {fs::getMainExecutable(nullptr, &here)}, paths;
-  if (Dl_info library; dladdr(&here, &library)) files.push_back(library.dli_fname);
-  for (llvm::StringRef file : files)
-    for (const char* place : {"/libplimsoll_cuda.so", "/../lib/libplimsoll_cuda.so"})
-      paths.push_back((llvm::sys::path::parent_path(file) + place).str());
-  paths.push_back("libplimsoll_cuda.so");
-  for (const std::string& path : paths)
-    if (void* opened = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL)) return opened;
-  return nullptr;
-}
-
 }  // namespace
 
 Result<std::unique_ptr<CudaBackend>> load_cuda_backend(bool to_run) {
@@ -121,7 +108,7 @@ Result<std::unique_ptr<CudaBackend>> load_cuda_backend(bool to_run) {
     if (!open_library(library, folders) && library.needed)
       return system_error(library.stem + " (" + library.sonames +
                           ") is not found; install it, or name its folder in PLIMSOLL_CUDA_PATH");
-  void* opened = open_backend();
+  void* opened = open_own_library("libplimsoll_cuda.so");
   if (!opened) {
     const char* why = dlerror();
     return system_error(llvm::Twine("the CUDA backend cannot be opened: ") +

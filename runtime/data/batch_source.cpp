@@ -67,8 +67,18 @@ Result<Tensor> converted(llvm::StringRef path, const InputSpec& input, const Ten
   return out;
 }
 
+// An input as the batch of all ranks has it.
+InputSpec of_all_ranks(InputSpec input, const DataOptions& options) {
+  if (input.type.rank() > 0) input.type.shape[0] *= options.ranks;
+  return input;
+}
+
+Tensor rows_of(const Tensor& batch, const Type& rows, const DataOptions& options) {
+  return Tensor(rows, static_cast<const char*>(batch.data()) + options.rank * rows.bytes());
+}
+
 Result<std::unique_ptr<BatchSource>> fixed_batch(llvm::StringRef path, std::vector<NamedTensor> found,
-                                                 llvm::ArrayRef<InputSpec> inputs) {
+                                                 llvm::ArrayRef<InputSpec> inputs, const DataOptions& options) {
   if (found.size() == 1 && found[0].name.empty() && inputs.size() == 1) found[0].name = inputs[0].name;
   std::vector<Tensor> tensors;
   for (const InputSpec& input : inputs) {
@@ -76,9 +86,9 @@ Result<std::unique_ptr<BatchSource>> fixed_batch(llvm::StringRef path, std::vect
     if (at == found.end())
       return model_error(path + ": has no tensor '" + input.name + "' for the plan's input " + to_string(input.type) +
                          "; it has " + list_names(found));
-    Result<Tensor> tensor = converted(path, input, at->tensor);
+    Result<Tensor> tensor = converted(path, of_all_ranks(input, options), at->tensor);
     if (!tensor) return tensor.takeError();
-    tensors.push_back(std::move(*tensor));
+    tensors.push_back(input.type.rank() > 0 ? rows_of(*tensor, input.type, options) : std::move(*tensor));
   }
   return std::make_unique<FixedBatch>(std::move(tensors), count_items(inputs), looks_like_tokens(inputs));
 }
@@ -105,7 +115,7 @@ Result<std::unique_ptr<BatchSource>> open_data(llvm::StringRef path, llvm::Array
   if (!named) return open_token_file(path, inputs, options);
   Result<std::vector<NamedTensor>> found = read_named(path, inputs);
   if (!found) return found.takeError();
-  return fixed_batch(path, std::move(*found), inputs);
+  return fixed_batch(path, std::move(*found), inputs, options);
 }
 
 }  // namespace plimsoll

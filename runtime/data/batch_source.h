@@ -29,6 +29,8 @@ class BatchSource {
 
 struct DataOptions {
   uint64_t seed = 0;  // which windows of a token file, in which order
+  // Of several ranks each reads its rows of the same batches.
+  int64_t rank = 0, ranks = 1;
 };
 
 // By the file's name: .safetensors, .npz and .npy hold one tensor an input; everything else is a token file

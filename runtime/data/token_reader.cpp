@@ -24,12 +24,13 @@ Fill fill_for(llvm::StringRef name) {
 
 class TokenReader : public BatchSource {
  public:
-  TokenReader(InputFile file, std::vector<InputSpec> inputs, int64_t token_bytes, uint64_t seed)
+  TokenReader(InputFile file, std::vector<InputSpec> inputs, int64_t token_bytes, const DataOptions& options)
       : file_(std::move(file)),
         inputs_(std::move(inputs)),
         token_bytes_(token_bytes),
-        seed_(seed),
+        seed_(options.seed),
         rows_(inputs_[0].type.shape[0]),
+        first_row_(options.rank * rows_),
         time_(inputs_[0].type.shape[1]),
         window_(static_cast<size_t>((time_ + 1) * token_bytes)) {
     for (const InputSpec& input : inputs_) ready_.emplace_back(input.type);
@@ -77,7 +78,8 @@ class TokenReader : public BatchSource {
     int64_t windows = file_.bytes() / token_bytes_ - time_;
     RandomStream stream{static_cast<int64_t>(seed_), batch, 0};
     for (int64_t row = 0; row < rows_; ++row) {
-      auto start = std::min(windows - 1, static_cast<int64_t>(stream.uniform(row) * static_cast<double>(windows)));
+      auto start =
+          std::min(windows - 1, static_cast<int64_t>(stream.uniform(first_row_ + row) * static_cast<double>(windows)));
       if (Status s = file_.read_at(start * token_bytes_, window_.data(), (time_ + 1) * token_bytes_)) return s;
       for (size_t i = 0; i < inputs_.size(); ++i) fill_row(i, row);
     }
@@ -111,7 +113,7 @@ class TokenReader : public BatchSource {
   std::vector<InputSpec> inputs_;
   int64_t token_bytes_;
   uint64_t seed_;
-  int64_t rows_, time_;
+  int64_t rows_, first_row_, time_;  // first_row_: of the batch of all ranks
   std::vector<char> window_;
 
   std::mutex mutex_;  // guards everything below
@@ -141,7 +143,7 @@ Result<std::unique_ptr<BatchSource>> open_token_file(llvm::StringRef path, llvm:
   if (have < need)
     return model_error(path + ": has " + llvm::Twine(have) + " tokens, one window needs " + llvm::Twine(need));
   return std::make_unique<TokenReader>(std::move(*file), std::vector<InputSpec>(inputs.begin(), inputs.end()),
-                                       token_bytes, options.seed);
+                                       token_bytes, options);
 }
 
 }  // namespace plimsoll

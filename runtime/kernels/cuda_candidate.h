@@ -37,6 +37,7 @@ struct CudaKernel {
 
 // The families, one file each.
 llvm::ArrayRef<CudaCandidate> attention_candidates();
+llvm::ArrayRef<CudaCandidate> collective_candidates();
 llvm::ArrayRef<CudaCandidate> conv_candidates();
 llvm::ArrayRef<CudaCandidate> elementwise_candidates();
 llvm::ArrayRef<CudaCandidate> index_candidates();

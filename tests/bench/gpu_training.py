@@ -16,6 +16,7 @@ SETTINGS = {"lr": 1e-4, "beta1": 0.9, "beta2": 0.999, "eps": 1e-8, "weight_decay
 CASES = {
     "gpt2_b16": ("gpt2", 16, 1024),
     "gpt2_b64": ("gpt2", 64, 1024),
+    "gpt2_xl_b8": ("gpt2_xl", 8, 1024),
     "resnet50_b256": ("resnet50", 256, 224),
     "bert_base_b64": ("bert", 64, 512),
     "vit_l16_b64": ("vit", 64, 224),
@@ -23,6 +24,7 @@ CASES = {
     "deeplabv3_b48": ("deeplabv3", 48, 512),
     "tiny_gpt2": ("tiny_gpt2", 4, 64),  # tests the scripts on a machine without a GPU
 }
+GPT2_SIZES = {"gpt2": {}, "tiny_gpt2": {"n_layer": 2, "n_embd": 64, "n_head": 2}, "gpt2_xl": {"n_layer": 48, "n_embd": 1600, "n_head": 25}}
 BLOCKS = {"GPT2Block", "EncoderBlock", "Bottleneck", "BertLayer"}  # modules with activation checkpoints around them
 
 
@@ -41,9 +43,9 @@ def build(family, rows):
             return torch.nn.functional.cross_entropy(logits.reshape(-1, logits.shape[-1]), labels.reshape(-1))
 
     torch.manual_seed(0)
-    if family in ("gpt2", "tiny_gpt2"):
+    if family in GPT2_SIZES:
         import transformers
-        size = {"n_layer": 2, "n_embd": 64, "n_head": 2} if family == "tiny_gpt2" else {}
+        size = GPT2_SIZES[family]
         config = transformers.GPT2Config(attn_implementation="sdpa", resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, **size)
         return WithLoss(transformers.GPT2LMHeadModel(config), lambda m, x: m(input_ids=x, use_cache=False).logits)
     if family == "bert":
@@ -67,7 +69,7 @@ def make_batch(family, batch, rows):
     generator = torch.Generator().manual_seed(1)
     def whole(high, *shape):
         return torch.randint(0, high, shape, generator=generator)
-    if family in ("gpt2", "tiny_gpt2"):
+    if family in GPT2_SIZES:
         return {"x": whole(50257, batch, rows), "labels": whole(50257, batch, rows)}
     if family == "bert":
         return {"x": whole(30522, batch, rows), "labels": whole(2, batch)}

@@ -20,7 +20,8 @@ constexpr AttrSpecs attention_attrs{{"heads", AttrKind::Int},
                                     {"dropout", 0.0},
                                     {"id", AttrKind::Int, AttrNeed::Optional},
                                     {"packed", 0},
-                                    first_draw_attr};
+                                    first_draw_attr,
+                                    draws_per_rank_attr};
 
 struct Sizes : AttentionSizes {
   using AttentionSizes::AttentionSizes;

@@ -56,6 +56,8 @@ bool contains(llvm::ArrayRef<int64_t> list, int64_t value);
 
 // A node that draws random numbers for a chunk of a batch begins at that number of its stream, a multiple of 4.
 inline constexpr AttrSpec first_draw_attr{"first_draw", 0};
+// Where ranks take different rows of the batch, each begins so many numbers behind the rank before; 0: all draw alike.
+inline constexpr AttrSpec draws_per_rank_attr{"draws_per_rank", 0};
 Status need_first_draw(const Attrs& attrs);
 
 // ---- Chunks of the batch ----

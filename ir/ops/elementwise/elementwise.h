@@ -94,6 +94,11 @@ constexpr OpDef unary_op(llvm::StringLiteral name, llvm::StringLiteral summary, 
           .samples = samples};
 }
 
+constexpr OpDef with_linear(OpDef op, Linear linear) {
+  op.linear = linear;
+  return op;
+}
+
 // The gradients of y = f(a, b), each a formula of a, b, y, dy in the broadcast shape.
 template <auto of_a, auto of_b>
 void binary_rule(GradContext& g) {

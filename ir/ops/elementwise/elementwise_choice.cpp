@@ -183,6 +183,7 @@ constinit const OpDef op_cast{
     .gradient = Gradient::rule(cast_gradient),
     .elementwise = true,
     .in_place = {{"y", "x"}},
+    .linear = Linear::InAll,
     .reference = cast_reference,
     .samples = cast_samples,
 };
@@ -194,6 +195,7 @@ constinit const OpDef op_identity{
     .gradient = Gradient::rule(unary_rule<pass_on>),
     .view_of = "x",
     .elementwise = true,
+    .linear = Linear::InAll,
     .reference = copy_reference,
     .samples = copy_samples,
 };
@@ -238,6 +240,7 @@ constinit const OpDef op_add_n{
     .elementwise = true,
     .in_place = {{"y", "first"}, {"y", "second"}},
     .flops = add_n_flops,
+    .linear = Linear::InAll,
     .reference = add_n_reference,
     .samples = add_n_samples,
 };

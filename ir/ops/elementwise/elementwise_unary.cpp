@@ -71,8 +71,9 @@ std::vector<Sample> bit_samples() {
 // ---- Sign and rounding ----
 
 constinit const OpDef op_neg =
-    unary_op("neg", "-x; floats and integers", infer_numeric, map_unary<[](auto x) { return negated(x); }>,
-             rule<[](Expr, Expr, Expr dy) { return -dy; }>, signed_samples);
+    with_linear(unary_op("neg", "-x; floats and integers", infer_numeric, map_unary<[](auto x) { return negated(x); }>,
+                         rule<[](Expr, Expr, Expr dy) { return -dy; }>, signed_samples),
+                Linear::InAll);
 
 constinit const OpDef op_abs =
     unary_op("abs", "|x|; floats and integers", infer_numeric, map_unary<[](auto x) { return magnitude(x); }>,

@@ -112,7 +112,7 @@ constinit const OpDef op_dropout{
         "x / (1 - ratio) where the random number of {id} is at least {ratio}, else 0; rng = (seed, step); "
         "of the node's numbers those from {first_draw} on",
     .operands = {"x", "rng"},
-    .attrs = {{"ratio", AttrKind::Float}, {"id", AttrKind::Int}, first_draw_attr},
+    .attrs = {{"ratio", AttrKind::Float}, {"id", AttrKind::Int}, first_draw_attr, draws_per_rank_attr},
     .infer = infer_dropout,
     .gradient = Gradient::rule(dropout_gradient),
     .in_place = {{"y", "x"}},

@@ -278,6 +278,7 @@ constinit const OpDef op_reshape{
     .flops = no_flops,
     .attrs_for_batch = reshape_for_batch,
     .chunk = reshape_chunk,
+    .linear = Linear::InAll,
     .reference = move_all,
     .samples = reshape_samples,
 };

@@ -68,6 +68,29 @@ void batch_norm_reference(const ReferenceCall& call) {
   call.store(moments.var, "var");
 }
 
+// Each rank adds up its rows; the sums of all ranks make the statistics of the whole batch.
+llvm::SmallVector<ValueId, 4> batch_norm_across_ranks(Builder& b, const Node& node, int64_t ranks) {
+  auto of = [&](llvm::StringRef name) { return Expr{&b, operand_of(node, name)}; };
+  const Expr x = of("x");
+  const DType wide = stat_dtype(x.type().dtype);
+  Shape along_channels(static_cast<size_t>(x.type().rank()), 1);
+  const size_t channel = channel_dim(node.attrs, along_channels.size());
+  const int64_t channels = along_channels[channel] = x.type().shape[channel];
+  const double count = static_cast<double>(x.type().elements() / channels * ranks);
+  auto mean_of = [&](Expr each) {
+    const Attrs group{{"axis", std::string("data")}, {"ranks", ranks}};
+    return apply("reduce_all", {&b, channel_sum(b, each, node.attrs)}, group) * (1 / count);
+  };
+  const Expr mean = mean_of(cast(x, wide)), centered = cast(x, wide) - reshape(mean, along_channels);
+  const Expr var = mean_of(centered * centered);
+  const Expr factor = apply("rsqrt", var + node.attrs.get_float("eps")) * cast(of("scale"), wide);
+  Expr y = centered * reshape(factor, along_channels) + reshape(cast(of("bias"), wide), along_channels);
+  y = cast(y, x.type().dtype);
+  if (of("residual").id != ValueId::None) y = y + of("residual");
+  if (has_relu(node.attrs)) y = apply("relu", y);
+  return {y, mean, var};
+}
+
 std::vector<Sample> batch_norm_samples() {
   using namespace samples;
   return {
@@ -248,6 +271,7 @@ constinit const OpDef op_batch_norm{
     .gradient = Gradient::rule(batch_norm_gradient),
     .dim_order = DimOrder::ChannelsLast,
     .in_place = {{"y", "residual"}, {"y", "x"}},
+    .across_ranks = batch_norm_across_ranks,
     .reference = batch_norm_reference,
     .samples = batch_norm_samples,
 };

@@ -198,7 +198,7 @@ Status identify_card(CudaCard& card) {
 }
 
 Status measure_card(CudaCard& card) {
-  ProcessMemory memory;
+  ProcessMemory memory(0);
   if (Status s = identify_card(card)) return s;
   CudaLibraries libraries;
   CudaStream stream;

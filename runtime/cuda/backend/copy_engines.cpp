@@ -17,15 +17,19 @@ Status FunctionCopies::create(const PlanFunction& function) {
   return Status::success();
 }
 
-Status FunctionCopies::start(const Step& step, size_t instruction, const CopyEngines& engines, cudaStream_t compute) {
+Status FunctionCopies::start(llvm::ArrayRef<Step> steps, size_t instruction, const CopyEngines& engines,
+                             cudaStream_t compute) {
   const Copy& copy = *copies_[instruction];
+  const Step& step = steps.front();
   const cudaStream_t copies = engines.stream(step.op->engine);
   if (order_.waits[instruction]) {
     if (Status s = cuda_status(cudaEventRecord(copy.ready, compute), step.name)) return s;
     if (Status s = cuda_status(cudaStreamWaitEvent(copies, copy.ready, 0), step.name)) return s;
   }
-  if (Status s = launch_steps(step, copies)) return s;
-  return cuda_status(cudaEventRecord(copy.done, copies), step.name);
+  if (Status s = launch_steps(steps, copies)) return s;
+  for (size_t i = 0; i < steps.size(); ++i)
+    if (Status s = cuda_status(cudaEventRecord(copies_[instruction + i]->done, copies), step.name)) return s;
+  return Status::success();
 }
 
 Status FunctionCopies::wait(size_t instruction, cudaStream_t compute) {

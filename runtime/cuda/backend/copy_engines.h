@@ -1,6 +1,7 @@
 #pragma once
 
-// Copies between the card and pinned host memory, on a stream for each direction, beside what computes.
+// Copies between the card and pinned host memory, on a stream for each direction, and collectives on one more, beside
+// what computes.
 
 #include "runtime/copy_order.h"
 #include "runtime/cuda/backend/device_memory.h"
@@ -12,12 +13,15 @@ class CopyEngines {
  public:
   Status create() {
     if (Status s = to_host_.create()) return s;
-    return to_device_.create();
+    if (Status s = to_device_.create()) return s;
+    return ranks_.create();
   }
-  cudaStream_t stream(Engine engine) const { return engine == Engine::ToHost ? to_host_ : to_device_; }
+  cudaStream_t stream(Engine engine) const {
+    return engine == Engine::ToHost ? to_host_ : engine == Engine::ToDevice ? to_device_ : ranks_;
+  }
 
  private:
-  CudaStream to_host_, to_device_;
+  CudaStream to_host_, to_device_, ranks_;
 };
 
 // The copies of one function, in its order. All calls may stand in a capture of `compute`.
@@ -28,8 +32,9 @@ class FunctionCopies {
 
   // Whether computing waits for a copy right before the instruction.
   bool is_wait_at(size_t instruction) const { return !order_.due[instruction].empty(); }
-  // Starts the copy once what is on `compute` now is done. Copies are started in their order.
-  Status start(const Step& step, size_t instruction, const CopyEngines& engines, cudaStream_t compute);
+  // Starts the copy, or the collectives that one launch does, once what is on `compute` now is done. Copies are started
+  // in their order; `instruction` is the first.
+  Status start(llvm::ArrayRef<Step> steps, size_t instruction, const CopyEngines& engines, cudaStream_t compute);
   // Lets `compute` wait for the copies that are due before the instruction; the number of instructions stands for the
   // end.
   Status wait(size_t instruction, cudaStream_t compute);

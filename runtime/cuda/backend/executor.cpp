@@ -40,11 +40,17 @@ class Backend : public CudaBackend {
       if (function.graph) cudaGraphExecDestroy(function.graph);
   }
 
-  CudaOutcome prepare(const Plan& plan, const ExecutorOptions& options) override {
+  CudaOutcome make_ranks_id(CudaRanksId& id) override { return Nccl::make_id(id); }
+
+  CudaOutcome prepare(const Plan& plan, const ExecutorOptions& options, const CudaRanks& ranks) override {
     plan_ = &plan;
     options_ = options;
+    ranks_ = ranks;
+    process_memory_.emplace(ranks.card);
     if (Status s = find_card()) return s;
     if (Status s = libraries_.create(plan_->training.precision == "tf32")) return s;
+    if (ranks_.ranks > 1)
+      if (Status s = libraries_.nccl().join(ranks_)) return s;
     if (Status s = stream_.create()) return s;
     if (Status s = engines_.create()) return s;
     if (Status s = allocate()) return s;
@@ -119,7 +125,7 @@ class Backend : public CudaBackend {
   CudaOutcome memory_use(MemoryUse& use) override {
     for (const Arena& arena : plan_->arenas)
       if (arena.space == MemorySpace::Device) use.arena_bytes += arena.bytes;
-    use.process_bytes = process_memory_.bytes(use.source);
+    use.process_bytes = process_memory_->bytes(use.source);
     use.other_bytes = use.process_bytes > 0 ? use.process_bytes - use.arena_bytes : plan_->device.reserve_bytes();
     return {};
   }
@@ -153,7 +159,10 @@ class Backend : public CudaBackend {
     int count = 0;
     if (cudaGetDeviceCount(&count) != cudaSuccess || count == 0)
       return system_error("no NVIDIA card here; the plan is for " + plan_->device.name);
-    return cuda_status(cudaSetDevice(0), "card 0");
+    if (ranks_.card >= count)
+      return system_error("rank " + llvm::Twine(ranks_.rank) + " is to run on card " + llvm::Twine(ranks_.card) +
+                          " of its host, which has " + llvm::Twine(count));
+    return cuda_status(cudaSetDevice(ranks_.card), "card " + llvm::Twine(ranks_.card));
   }
 
   Status allocate() {
@@ -264,7 +273,7 @@ class Backend : public CudaBackend {
     for (size_t count : function.joined) {
       if (Status s = function.copies.wait(at, stream_)) return s;
       const bool copies = steps[at].op->engine != Engine::Compute;
-      if (Status s = copies ? function.copies.start(steps[at], at, engines_, stream_)
+      if (Status s = copies ? function.copies.start(steps.slice(at, count), at, engines_, stream_)
                             : launch_steps(steps.slice(at, count), stream_))
         return s;
       at += count;
@@ -306,7 +315,8 @@ class Backend : public CudaBackend {
 
   const Plan* plan_ = nullptr;  // set by prepare()
   ExecutorOptions options_;
-  ProcessMemory process_memory_;  // first: it looks at the card before anything is on it
+  CudaRanks ranks_;
+  std::optional<ProcessMemory> process_memory_;  // made first: it looks at the card before anything is on it
   CudaLibraries libraries_;
   CudaStream stream_;
   CopyEngines engines_;

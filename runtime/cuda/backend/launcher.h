@@ -50,6 +50,7 @@ struct CudaLauncher {
 
 // The families of runtime/kernels, one file each.
 llvm::ArrayRef<CudaLauncher> attention_launchers();
+llvm::ArrayRef<CudaLauncher> collective_launchers();
 llvm::ArrayRef<CudaLauncher> conv_launchers();
 llvm::ArrayRef<CudaLauncher> elementwise_launchers();
 llvm::ArrayRef<CudaLauncher> index_launchers();

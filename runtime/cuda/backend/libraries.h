@@ -3,6 +3,7 @@
 // The handles of NVIDIA's libraries, made once for a plan, and what launchers may ask about the card.
 
 #include "runtime/cuda/backend/cudnn_plans.h"
+#include "runtime/cuda/backend/nccl.h"
 
 #include <cublasLt.h>
 #include <cuda_runtime_api.h>
@@ -22,6 +23,7 @@ class CudaLibraries {
   cublasLtHandle_t lt() const { return lt_; }
   // Its handle is made when first asked for: plans without convolution or attention do not pay for it.
   Result<CudnnCard> cudnn();
+  Nccl& nccl() { return nccl_; }
   CudnnPlans& cudnn_plans() { return cudnn_plans_; }
   bool tf32() const { return tf32_; }
   const cudaDeviceProp& card() const { return card_; }
@@ -30,6 +32,7 @@ class CudaLibraries {
   cublasLtHandle_t lt_ = nullptr;
   CudnnCard cudnn_card_;
   CudnnPlans cudnn_plans_;
+  Nccl nccl_;
   cudaDeviceProp card_{};
   bool tf32_ = false;
 };

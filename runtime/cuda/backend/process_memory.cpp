@@ -52,23 +52,20 @@ struct ProcessMemory::Nvml {
 
 namespace {
 
-// The card of the current context, or the first one before there is a context.
 template <typename Nvml>
-bool card_of(const Nvml& nvml, NvmlDevice& card, bool has_context) {
+bool card_of_context(const Nvml& nvml, NvmlDevice& card) {
   char bus[32];
   int device = 0;
-  if (has_context && cudaGetDevice(&device) == cudaSuccess &&
-      cudaDeviceGetPCIBusId(bus, sizeof bus, device) == cudaSuccess)
-    return nvml.by_bus(bus, &card) == nvml_success;
-  return nvml.by_index(0, &card) == nvml_success;
+  return cudaGetDevice(&device) == cudaSuccess && cudaDeviceGetPCIBusId(bus, sizeof bus, device) == cudaSuccess &&
+         nvml.by_bus(bus, &card) == nvml_success;
 }
 
 }  // namespace
 
-ProcessMemory::ProcessMemory() : nvml_(new Nvml) {
+ProcessMemory::ProcessMemory(int index) : nvml_(new Nvml) {
   NvmlDevice card;
   NvmlMemory memory;
-  if (!nvml_->open() || !card_of(*nvml_, card, false)) {
+  if (!nvml_->open() || nvml_->by_index(static_cast<unsigned int>(index), &card) != nvml_success) {
     delete nvml_;
     nvml_ = nullptr;
   } else if (nvml_->memory(card, &memory) == nvml_success) {
@@ -84,7 +81,7 @@ ProcessMemory::~ProcessMemory() {
 
 int64_t ProcessMemory::bytes(std::string& source) const {
   NvmlDevice card;
-  if (!nvml_ || !card_of(*nvml_, card, true)) return 0;
+  if (!nvml_ || !card_of_context(*nvml_, card)) return 0;
   unsigned int count = 64;
   std::vector<NvmlProcess> processes(count);
   if (nvml_->processes(card, &count, processes.data()) == nvml_success)

@@ -11,7 +11,9 @@ namespace plimsoll {
 
 class ProcessMemory {
  public:
-  ProcessMemory();  // before the first CUDA call, so that the device-wide fallback has a start to count from
+  // Of the machine's card of that index. Before the first CUDA call, so that the device-wide fallback has a start to
+  // count from.
+  explicit ProcessMemory(int card);
   ~ProcessMemory();
   ProcessMemory(const ProcessMemory&) = delete;
 

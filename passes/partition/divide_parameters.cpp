@@ -1,0 +1,94 @@
+#include "ir/builder.h"
+#include "passes/partition/pieces.h"
+#include "passes/pass/pass.h"
+#include "passes/rewrite/match.h"
+
+// ZeRO-3: each rank keeps its piece of every parameter. The whole is gathered where it is read; its gradient comes back
+// as the rank's piece of the sum, since that is the gradient of gathering.
+
+namespace plimsoll {
+namespace {
+
+class ParameterDivider {
+ public:
+  ParameterDivider(Graph& graph, int64_t ranks) : graph_(graph), ranks_(ranks) {}
+
+  int64_t run() {
+    int64_t divided = 0;
+    for (State& state : graph_.states) {
+      const Type whole = graph_.type(state.value);
+      const Shape piece = state.role == StateRole::Parameter ? piece_shape(whole.shape, ranks_) : Shape();
+      if (piece.empty() || graph_.value(state.value).users.empty()) continue;
+      divide(state, whole, piece);
+      ++divided;
+    }
+    return divided;
+  }
+
+ private:
+  void divide(State& state, const Type& whole, const Shape& piece) {
+    const ValueId value = state.value;
+    const llvm::SmallVector<NodeId, 4> users(graph_.value(value).users.begin(), graph_.value(value).users.end());
+    graph_.set_type(value, Type(whole.dtype, piece));
+    state.piece_of = whole.shape;
+    Builder b = builder_at(graph_, first_of(users));
+    b.origin = state.origin;
+    // A copy in fewer bits is made of the piece: fewer bytes to gather.
+    if (const std::optional<DType> dtype = cast_by_all(users)) {
+      const ValueId gathered = gather(b, b.cast(value, *dtype), whole.shape);
+      for (NodeId user : users) {
+        graph_.replace_uses(graph_.node(user).results[0], gathered);
+        graph_.erase_node(user);
+      }
+      return;
+    }
+    const ValueId gathered = gather(b, value, whole.shape);
+    for (NodeId user : users)
+      for (size_t i = 0; i < graph_.node(user).operands.size(); ++i)
+        if (graph_.node(user).operands[i] == value) graph_.set_operand(user, i, gathered);
+  }
+
+  ValueId gather(Builder& b, ValueId piece, llvm::ArrayRef<int64_t> shape) {
+    return b.emit("gather_pieces", {piece},
+                  {{"axis", std::string("data")}, {"ranks", ranks_}, {"shape", Ints(shape.begin(), shape.end())}});
+  }
+
+  NodeId first_of(llvm::ArrayRef<NodeId> nodes) const {
+    for (NodeId id = graph_.first_node();; id = graph_.next_node(id))
+      if (llvm::is_contained(nodes, id)) return id;
+  }
+
+  std::optional<DType> cast_by_all(llvm::ArrayRef<NodeId> users) const {
+    std::optional<DType> dtype;
+    for (NodeId user : users) {
+      const Node& node = graph_.node(user);
+      if (node.op->name != "cast" || (dtype && *dtype != node.attrs.get_dtype("to"))) return std::nullopt;
+      dtype = node.attrs.get_dtype("to");
+    }
+    return dtype;
+  }
+
+  Graph& graph_;
+  int64_t ranks_;
+};
+
+Result<bool> run(Graph& graph, PassContext& context) {
+  const int64_t divided = ParameterDivider(graph, context.number("ranks")).run();
+  context.count("divided", divided);
+  return divided > 0;
+}
+
+constexpr PassOption pass_options[] = {{"ranks", 2, "how many ranks keep a piece each", 2}};
+
+}  // namespace
+
+constinit const PassInfo pass_divide_parameters{
+    .name = "divide-parameters",
+    .summary = "each rank keeps its piece of the parameters and gathers the whole where it is read",
+    .stage = Stage::Forward,
+    .keeps_result = false,
+    .options = pass_options,
+    .run = run,
+};
+
+}  // namespace plimsoll

@@ -1,0 +1,97 @@
+#include "runtime/comm/communicator.h"
+
+#include "runtime/comm/mpi/mpi_abi.h"
+#include "runtime/comm/tcp_ranks.h"
+#include "runtime/own_library.h"
+
+#include <dlfcn.h>
+#include <cstdlib>
+#include <optional>
+
+namespace plimsoll {
+namespace {
+
+std::optional<int64_t> number_in(const char* variable) {
+  const char* text = std::getenv(variable);
+  int64_t number = 0;
+  if (!text || llvm::StringRef(text).getAsInteger(10, number)) return std::nullopt;
+  return number;
+}
+
+// MPI ends with the process, once, however many ranks objects there were.
+class MpiCommunicator : public Communicator {
+ public:
+  MpiCommunicator(const MpiRanks& mpi, double patience_s) : mpi_(mpi), patience_s_(patience_s) {}
+  ~MpiCommunicator() override {
+    if (!aborted_) mpi_.finish();
+  }
+
+  int64_t rank() const override { return mpi_.rank; }
+  int64_t ranks() const override { return mpi_.ranks; }
+  Status gather_all(const void* own, void* all, int64_t bytes) override {
+    return to_status(mpi_.gather_all(own, all, static_cast<int>(bytes), patience_s_));
+  }
+  Status exchange(const void* own, void* got, int64_t bytes) override {
+    return to_status(mpi_.exchange(own, got, static_cast<int>(bytes), patience_s_));
+  }
+  void abort() override {
+    aborted_ = true;
+    mpi_.abort();
+  }
+
+ private:
+  Status to_status(const char* failure) const {
+    return failure ? system_error("rank " + llvm::Twine(mpi_.rank) + ": " + failure) : Status::success();
+  }
+
+  MpiRanks mpi_;
+  double patience_s_;
+  bool aborted_ = false;
+};
+
+struct MpiKind {
+  const char *name, *library, *ranks_variable;
+};
+// What each MPI's launcher sets. Slurm's own launcher speaks either's language; then its PMI decides.
+constexpr MpiKind mpi_kinds[] = {{"OpenMPI", "libplimsoll_openmpi.so", "OMPI_COMM_WORLD_SIZE"},
+                                 {"MPICH", "libplimsoll_mpich.so", "PMI_SIZE"},
+                                 {"OpenMPI", "libplimsoll_openmpi.so", "PMIX_RANK"}};
+
+Result<std::unique_ptr<Communicator>> start_mpi(const MpiKind& kind, double patience_s) {
+  void* opened = open_own_library(kind.library);
+  if (!opened) {
+    const char* why = dlerror();
+    return system_error(llvm::Twine("a launcher of ") + kind.name + " started this process, and " + kind.library +
+                        " cannot be opened: " + (why ? why : "it is not found"));
+  }
+  auto start = reinterpret_cast<MpiRanksFn>(dlsym(opened, mpi_symbol));
+  if (!start) return system_error(llvm::Twine(kind.library) + " is of another build: it lacks " + mpi_symbol);
+  MpiRanks ranks;
+  if (const char* failure = start(&ranks)) return system_error(failure);
+  return std::make_unique<MpiCommunicator>(ranks, patience_s);
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Communicator>> connect_ranks(double patience_s) {
+  const std::optional<int64_t> rank = number_in("RANK"), ranks = number_in("WORLD_SIZE");
+  const char* host = std::getenv("MASTER_ADDR");
+  if (rank && ranks && host) {
+    if (*ranks < 1 || *rank < 0 || *rank >= *ranks)
+      return usage_error("RANK is " + llvm::Twine(*rank) + " and WORLD_SIZE " + llvm::Twine(*ranks));
+    constexpr int64_t usual_port = 29500;
+    return connect_by_tcp(*rank, *ranks, host, static_cast<int>(number_in("MASTER_PORT").value_or(usual_port)),
+                          patience_s);
+  }
+  for (const MpiKind& kind : mpi_kinds)
+    if (number_in(kind.ranks_variable)) return start_mpi(kind, patience_s);
+  return nullptr;
+}
+
+int local_rank() {
+  for (const char* variable : {"LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID"})
+    if (std::optional<int64_t> rank = number_in(variable)) return static_cast<int>(*rank);
+  return 0;
+}
+
+}  // namespace plimsoll

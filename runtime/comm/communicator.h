@@ -1,0 +1,37 @@
+#pragma once
+
+// How the processes of a job find each other and talk. No launcher of our own: they are started by mpirun, srun or
+// torchrun, which say who they are in the environment.
+
+#include "ir/support/status.h"
+
+#include <memory>
+
+namespace plimsoll {
+
+// One rank's end. Every rank makes the same calls in the same order; each returns once all of them came. Errors are
+// Fault::System and name the peer where it is known.
+class Communicator {
+ public:
+  virtual ~Communicator() = default;
+  virtual int64_t rank() const = 0;
+  virtual int64_t ranks() const = 0;
+  // `all` gets `bytes` bytes from each rank, by rank; `own` is not part of it.
+  virtual Status gather_all(const void* own, void* all, int64_t bytes) = 0;
+  // Piece i of `own` goes to rank i; piece i of `got` comes from it. Pieces have `bytes` bytes; the two do not overlap.
+  virtual Status exchange(const void* own, void* got, int64_t bytes) = 0;
+  // Ends the other processes of the job, where there is a way to.
+  virtual void abort() = 0;
+};
+
+// Seconds that a rank waits for the others before it gives up.
+inline constexpr double default_patience_s = 120;
+
+// By the environment: RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT (torchrun), or those of MPI's and Slurm's
+// launchers. Null when nothing there says that this process is one of several.
+Result<std::unique_ptr<Communicator>> connect_ranks(double patience_s = default_patience_s);
+
+// Of processes that the environment describes: the own rank's place on its host, from 0; 0 where nobody says.
+int local_rank();
+
+}  // namespace plimsoll

@@ -1,0 +1,102 @@
+#include "runtime/comm/host_collectives.h"
+
+// A reduction goes in rounds that fit fixed staging memory: each rank gets one piece of every rank's elements, adds
+// them up, and hands its sums to the others.
+
+#include <algorithm>
+#include <cstring>
+
+namespace plimsoll {
+namespace {
+
+constexpr int64_t staging_bytes = 1 << 20;  // of each of the two
+
+std::byte* bytes_at(const TensorView& tensor, int64_t element) {
+  return tensor.as<std::byte>() + element * dtype_bytes(tensor.type.dtype);
+}
+
+template <typename T>
+void sum_pieces(void* out, const std::byte* pieces, int64_t ranks, int64_t elements) {
+  for (int64_t i = 0; i < elements; ++i) {
+    double sum = 0;
+    for (int64_t rank = 0; rank < ranks; ++rank)
+      sum += static_cast<double>(reinterpret_cast<const T*>(pieces)[rank * elements + i]);
+    static_cast<T*>(out)[i] = static_cast<T>(sum);
+  }
+}
+
+// Elements [first, first + count) of the tensor, as far as it has them, then zeros.
+void copy_padded(std::byte* to, const TensorView& from, int64_t first, int64_t count) {
+  const int64_t there = std::clamp<int64_t>(from.elements() - first, 0, count), size = dtype_bytes(from.type.dtype);
+  if (there > 0) std::memcpy(to, bytes_at(from, first), static_cast<size_t>(there * size));
+  std::memset(to + there * size, 0, static_cast<size_t>((count - there) * size));
+}
+
+}  // namespace
+
+HostCollectives::HostCollectives(Communicator& ranks) : ranks_(ranks), sent_(staging_bytes), received_(staging_bytes) {}
+
+int64_t HostCollectives::elements_per_round(const TensorView& tensor) const {
+  return staging_bytes / dtype_bytes(tensor.type.dtype) / ranks();
+}
+
+void HostCollectives::sum_received(const TensorView& like, void* out, int64_t elements) {
+  switch (like.type.dtype) {
+    case DType::F32: return sum_pieces<float>(out, received_.data(), ranks(), elements);
+    case DType::F64: return sum_pieces<double>(out, received_.data(), ranks(), elements);
+    default: break;
+  }
+  const Type one_rank(like.type.dtype, {elements * ranks()});
+  const TensorView pieces{one_rank, received_.data()}, sums{Type(like.type.dtype, {elements}), out};
+  for (int64_t i = 0; i < elements; ++i) {
+    double sum = 0;
+    for (int64_t rank = 0; rank < ranks(); ++rank) sum += pieces.get(rank * elements + i);
+    sums.set(i, sum);
+  }
+}
+
+Status HostCollectives::reduce_all(const TensorView& out, const TensorView& in) {
+  const int64_t size = dtype_bytes(in.type.dtype), total = in.elements();
+  for (int64_t first = 0; first < total;) {
+    const int64_t left = total - first, piece = std::min(elements_per_round(in), (left + ranks() - 1) / ranks());
+    for (int64_t rank = 0; rank < ranks(); ++rank)
+      copy_padded(sent_.data() + rank * piece * size, in, first + rank * piece, piece);
+    if (Status s = ranks_.exchange(sent_.data(), received_.data(), piece * size)) return s;
+    sum_received(in, sent_.data(), piece);
+    if (Status s = ranks_.gather_all(sent_.data(), received_.data(), piece * size)) return s;
+    const int64_t done = std::min(left, piece * ranks());
+    std::memcpy(bytes_at(out, first), received_.data(), static_cast<size_t>(done * size));
+    first += done;
+  }
+  return Status::success();
+}
+
+Status HostCollectives::reduce_pieces(const TensorView& out, const TensorView& in) {
+  const int64_t size = dtype_bytes(in.type.dtype), length = out.elements();
+  for (int64_t first = 0; first < length;) {
+    const int64_t round = std::min(elements_per_round(in), length - first);
+    for (int64_t rank = 0; rank < ranks(); ++rank)
+      copy_padded(sent_.data() + rank * round * size, in, rank * length + first, round);
+    if (Status s = ranks_.exchange(sent_.data(), received_.data(), round * size)) return s;
+    sum_received(in, bytes_at(out, first), round);
+    first += round;
+  }
+  return Status::success();
+}
+
+Status HostCollectives::gather_pieces(const TensorView& out, const TensorView& in) {
+  const int64_t size = dtype_bytes(in.type.dtype), length = in.elements();
+  for (int64_t first = 0; first < length;) {
+    const int64_t round = std::min(elements_per_round(in), length - first);
+    if (Status s = ranks_.gather_all(bytes_at(in, first), received_.data(), round * size)) return s;
+    for (int64_t rank = 0; rank < ranks(); ++rank) {
+      const int64_t at = rank * length + first, there = std::clamp<int64_t>(out.elements() - at, 0, round);
+      if (there > 0)
+        std::memcpy(bytes_at(out, at), received_.data() + rank * round * size, static_cast<size_t>(there * size));
+    }
+    first += round;
+  }
+  return Status::success();
+}
+
+}  // namespace plimsoll

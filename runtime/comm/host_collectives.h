@@ -1,0 +1,35 @@
+#pragma once
+
+// The collectives of a plan on host memory: sums in the order of the ranks, so that the same ranks give the same bits.
+
+#include "ir/type.h"
+#include "runtime/comm/communicator.h"
+
+#include <vector>
+
+namespace plimsoll {
+
+class HostCollectives {
+ public:
+  explicit HostCollectives(Communicator& ranks);
+
+  int64_t rank() const { return ranks_.rank(); }
+  int64_t ranks() const { return ranks_.ranks(); }
+
+  // `out` may be `in`. A call allocates nothing.
+  Status reduce_all(const TensorView& out, const TensorView& in);
+  // `out` is the rank's own piece of the sum of `in`; zeros behind its end.
+  Status reduce_pieces(const TensorView& out, const TensorView& in);
+  // `out` is all pieces, one after the other, as many elements as it has.
+  Status gather_pieces(const TensorView& out, const TensorView& in);
+
+ private:
+  // The largest number of elements that the staging memory takes of each rank at a time.
+  int64_t elements_per_round(const TensorView& tensor) const;
+  void sum_received(const TensorView& like, void* out, int64_t elements);
+
+  Communicator& ranks_;
+  std::vector<std::byte> sent_, received_;
+};
+
+}  // namespace plimsoll

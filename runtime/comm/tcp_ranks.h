@@ -1,0 +1,13 @@
+#pragma once
+
+// Ranks that meet at one address: all bytes go through rank 0. Enough to introduce ranks to each other, and for small
+// jobs on CPUs.
+
+#include "runtime/comm/communicator.h"
+
+namespace plimsoll {
+
+Result<std::unique_ptr<Communicator>> connect_by_tcp(int64_t rank, int64_t ranks, const std::string& host, int port,
+                                                     double patience_s);
+
+}  // namespace plimsoll

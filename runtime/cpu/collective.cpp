@@ -1,0 +1,59 @@
+#include "runtime/cpu/kernels.h"
+
+#include <cstring>
+
+// Collectives go through the ranks' communicator; a rank by itself is its whole group.
+
+namespace plimsoll {
+namespace {
+
+// As many elements as both have, then zeros.
+void copy_resized(const TensorView& to, const TensorView& from) {
+  const int64_t bytes = std::min(to.type.bytes(), from.type.bytes());
+  if (to.data != from.data) std::memcpy(to.data, from.data, static_cast<size_t>(bytes));
+  std::memset(to.as<char>() + bytes, 0, static_cast<size_t>(to.type.bytes() - bytes));
+}
+
+using CollectiveMember = Status (HostCollectives::*)(const TensorView& out, const TensorView& in);
+
+template <CollectiveMember member>
+Status launch(const CpuCall& k) {
+  if (k.ranks) return (k.ranks->*member)(k.result("y"), k.operand("x"));
+  copy_resized(k.result("y"), k.operand("x"));
+  return Status::success();
+}
+
+int64_t own_rank(const CpuCall& k) { return k.ranks ? k.ranks->rank() : 0; }
+
+// The elements of the rank's own piece that lie within the whole.
+TensorView own_part(const TensorView& whole, const TensorView& piece, int64_t rank) {
+  const int64_t length = piece.elements(), first = std::min(rank * length, whole.elements());
+  const Type part(whole.type.dtype, {std::min(length, whole.elements() - first)});
+  return {part, whole.as<char>() + first * dtype_bytes(whole.type.dtype)};
+}
+
+Status launch_take_piece(const CpuCall& k) {
+  copy_resized(k.result("y"), own_part(k.operand("x"), k.result("y"), own_rank(k)));
+  return Status::success();
+}
+
+Status launch_place_piece(const CpuCall& k) {
+  const TensorView part = own_part(k.result("y"), k.operand("x"), own_rank(k));
+  std::memset(k.result("y").data, 0, static_cast<size_t>(k.result("y").type.bytes()));
+  std::memcpy(part.data, k.operand("x").data, static_cast<size_t>(part.type.bytes()));
+  return Status::success();
+}
+
+constexpr CpuKernel kernels[] = {
+    {op_reduce_all, "ranks", accepts_everything, launch<&HostCollectives::reduce_all>},
+    {op_reduce_pieces, "ranks", accepts_everything, launch<&HostCollectives::reduce_pieces>},
+    {op_gather_pieces, "ranks", accepts_everything, launch<&HostCollectives::gather_pieces>},
+    {op_take_piece, "copy", accepts_everything, launch_take_piece},
+    {op_place_piece, "copy", accepts_everything, launch_place_piece},
+};
+
+}  // namespace
+
+llvm::ArrayRef<CpuKernel> collective_kernels() { return kernels; }
+
+}  // namespace plimsoll

@@ -1,0 +1,121 @@
+#include "runtime/cuda/backend/nccl.h"
+
+#include <dlfcn.h>
+
+namespace plimsoll {
+namespace {
+
+struct UniqueId {
+  char bytes[sizeof(CudaRanksId)];
+};
+constexpr int success = 0;
+enum class DataType : int { Int8 = 0, Half = 6, Float = 7, Double = 8, Bfloat16 = 9 };
+enum class Reduction : int { Sum = 0 };
+
+struct Functions {
+  int (*get_version)(int* version);
+  int (*get_unique_id)(UniqueId* id);
+  int (*comm_init_rank)(ncclComm** comm, int ranks, UniqueId id, int rank);
+  int (*comm_destroy)(ncclComm* comm);
+  int (*group_start)();
+  int (*group_end)();
+  int (*all_reduce)(const void* in, void* out, size_t count, DataType dtype, Reduction op, ncclComm* comm,
+                    cudaStream_t stream);
+  int (*reduce_scatter)(const void* in, void* out, size_t count, DataType dtype, Reduction op, ncclComm* comm,
+                        cudaStream_t stream);
+  int (*all_gather)(const void* in, void* out, size_t count, DataType dtype, ncclComm* comm, cudaStream_t stream);
+  const char* (*error_string)(int result);
+};
+
+// The program has opened the library, wherever it lies.
+Functions& functions() {
+  static Functions table;
+  return table;
+}
+
+template <typename Function>
+bool find(void* library, const char* name, Function& function) {
+  function = reinterpret_cast<Function>(dlsym(library, name));
+  return function != nullptr;
+}
+
+Status open() {
+  static const bool opened = [] {
+    void* library = dlopen("libnccl.so.2", RTLD_NOW | RTLD_GLOBAL);
+    Functions& f = functions();
+    return library && find(library, "ncclGetVersion", f.get_version) &&
+           find(library, "ncclGetUniqueId", f.get_unique_id) && find(library, "ncclCommInitRank", f.comm_init_rank) &&
+           find(library, "ncclCommDestroy", f.comm_destroy) && find(library, "ncclGroupStart", f.group_start) &&
+           find(library, "ncclGroupEnd", f.group_end) && find(library, "ncclAllReduce", f.all_reduce) &&
+           find(library, "ncclReduceScatter", f.reduce_scatter) && find(library, "ncclAllGather", f.all_gather) &&
+           find(library, "ncclGetErrorString", f.error_string);
+  }();
+  if (opened) return Status::success();
+  return system_error(
+      "NCCL (libnccl.so.2) is not found, which plans for several GPUs need; install it, or name its folder in "
+      "PLIMSOLL_CUDA_PATH");
+}
+
+Status nccl_status(int result, llvm::StringRef what) {
+  if (result == success) return Status::success();
+  return system_error(what + ": NCCL: " + functions().error_string(result));
+}
+
+DataType data_type_of(DType dtype) {
+  switch (dtype) {
+    case DType::F16: return DataType::Half;
+    case DType::BF16: return DataType::Bfloat16;
+    case DType::F64: return DataType::Double;
+    default: return DataType::Float;
+  }
+}
+
+}  // namespace
+
+Nccl::~Nccl() {
+  if (comm_) functions().comm_destroy(comm_);
+}
+
+Status Nccl::make_id(CudaRanksId& id) {
+  if (Status s = open()) return s;
+  UniqueId made;
+  if (Status s = nccl_status(functions().get_unique_id(&made), "ranks")) return s;
+  std::copy(std::begin(made.bytes), std::end(made.bytes), id.begin());
+  return Status::success();
+}
+
+Status Nccl::join(const CudaRanks& ranks) {
+  if (Status s = open()) return s;
+  UniqueId id;
+  std::copy(ranks.id.begin(), ranks.id.end(), id.bytes);
+  rank_ = ranks.rank;
+  return nccl_status(functions().comm_init_rank(&comm_, ranks.ranks, id, ranks.rank), "ranks");
+}
+
+int Nccl::version() const {
+  int version = 0;
+  functions().get_version(&version);
+  return version;
+}
+
+Status Nccl::begin_group() const { return nccl_status(functions().group_start(), "group"); }
+Status Nccl::end_group() const { return nccl_status(functions().group_end(), "group"); }
+
+Status Nccl::reduce_all(void* out, const void* in, int64_t elements, DType dtype, cudaStream_t stream) const {
+  return nccl_status(functions().all_reduce(in, out, static_cast<size_t>(elements), data_type_of(dtype), Reduction::Sum,
+                                            comm_, stream),
+                     "reduce_all");
+}
+
+Status Nccl::reduce_pieces(void* piece, const void* in, int64_t elements, DType dtype, cudaStream_t stream) const {
+  return nccl_status(functions().reduce_scatter(in, piece, static_cast<size_t>(elements), data_type_of(dtype),
+                                                Reduction::Sum, comm_, stream),
+                     "reduce_pieces");
+}
+
+Status Nccl::gather_pieces(void* out, const void* piece, int64_t bytes, cudaStream_t stream) const {
+  return nccl_status(functions().all_gather(piece, out, static_cast<size_t>(bytes), DataType::Int8, comm_, stream),
+                     "gather_pieces");
+}
+
+}  // namespace plimsoll

@@ -1,0 +1,44 @@
+#pragma once
+
+// NCCL, opened when a plan for several ranks runs. Its functions are named here by hand, as nccl.h 2.28 declares them,
+// so that building needs no NCCL.
+
+#include "ir/type.h"
+#include "runtime/cuda/backend_abi.h"
+
+#include <cuda_runtime_api.h>
+
+namespace plimsoll {
+
+struct ncclComm;
+
+// One communicator of all ranks of the job.
+class Nccl {
+ public:
+  Nccl() = default;
+  Nccl(const Nccl&) = delete;
+  ~Nccl();
+
+  // A fresh name under which ranks find each other; one rank makes it and tells the others.
+  static Status make_id(CudaRanksId& id);
+  // Waits for all ranks. The card of this rank has been chosen.
+  Status join(const CudaRanks& ranks);
+
+  bool is_joined() const { return comm_ != nullptr; }
+  int64_t rank() const { return rank_; }
+  int version() const;
+
+  // All go to `stream`; between begin and end they become one launch.
+  Status begin_group() const;
+  Status end_group() const;
+  Status reduce_all(void* out, const void* in, int64_t elements, DType dtype, cudaStream_t stream) const;
+  // `elements` of the piece.
+  Status reduce_pieces(void* piece, const void* in, int64_t elements, DType dtype, cudaStream_t stream) const;
+  Status gather_pieces(void* out, const void* piece, int64_t bytes, cudaStream_t stream) const;
+
+ private:
+  ncclComm* comm_ = nullptr;
+  int64_t rank_ = 0;
+};
+
+}  // namespace plimsoll

@@ -1,0 +1,204 @@
+#include "ir/verify.h"
+#include "passes/compile.h"
+#include "passes/derive_program.h"
+#include "runtime/cpu/cpu_catalog.h"
+#include "tests/support/random_training.h"
+#include "tests/support/small_training.h"
+
+#include <doctest/doctest.h>
+
+// Steps of all ranks of a divided program, interpreted together, equal those of the program that one rank runs.
+
+namespace plimsoll {
+namespace {
+
+using namespace testing;
+using Tensors = std::map<std::string, Tensor>;
+
+Tensor rows_of(const Tensor& whole, const Type& local, int64_t rank) {
+  return Tensor(local, static_cast<const char*>(whole.data()) + rank * local.bytes());
+}
+
+Tensor piece_of(const Tensor& whole, const Type& piece, int64_t rank) {
+  Tensor own(piece);
+  for (int64_t i = 0; i < piece.elements() && rank * piece.elements() + i < whole.type().elements(); ++i)
+    own.view().set(i, whole.get(rank * piece.elements() + i));
+  return own;
+}
+
+// Runs the functions of a program on the interpreter, on every rank.
+class Trainer {
+ public:
+  Trainer(Program program, const Mesh& mesh, const RandomValues& values)
+      : program_(std::move(program)), mesh_(mesh), values_(values), states_(static_cast<size_t>(mesh.ranks())) {
+    for (const Graph& function : program_.functions)
+      for (const State& state : function.states)
+        for (size_t rank = 0; rank < states_.size(); ++rank) set_first_value(function, state, rank);
+  }
+
+  // Gives the loss of every rank.
+  std::vector<double> step(int64_t accumulate) {
+    std::vector<double> losses;
+    for (int64_t micro = 0; micro < accumulate; ++micro) losses = run(program_.functions.front());
+    if (program_.functions.size() > 1) run(program_.functions.back());
+    return losses;
+  }
+
+  const Tensors& states(size_t rank) const { return states_[rank]; }
+
+ private:
+  void set_first_value(const Graph& function, const State& state, size_t rank) {
+    const std::string& name = function.value(state.value).name;
+    if (states_[rank].count(name)) return;
+    Tensor first(function.type(state.value));
+    const auto own = static_cast<int64_t>(rank);
+    if (state.init.kind == StateInit::Kind::Fill)
+      for (int64_t i = 0; i < first.type().elements(); ++i) first.view().set(i, state.init.fill);
+    else {
+      const bool weights = state.init.kind == StateInit::Kind::Weights;
+      const Tensor& whole = values_.tensors.at(weights ? name : state.init.source);
+      first = state.piece_of.empty() ? whole : piece_of(whole, first.type(), own);
+    }
+    states_[rank].emplace(name, std::move(first));
+  }
+
+  std::vector<double> run(const Graph& function) {
+    std::vector<Bindings> bindings(states_.size());
+    std::deque<Tensor> rows;
+    for (size_t rank = 0; rank < states_.size(); ++rank) {
+      for (ValueId input : function.inputs) {
+        const int64_t data = mesh_.coordinate(static_cast<int64_t>(rank), MeshAxis::Data);
+        rows.push_back(rows_of(values_.tensors.at(function.value(input).name), function.type(input), data));
+        bindings[rank][input] = &rows.back();
+      }
+      for (const State& state : function.states)
+        bindings[rank][state.value] = &states_[rank].at(function.value(state.value).name);
+    }
+    Result<std::vector<Evaluation>> results = evaluate_on_ranks(function, mesh_, bindings);
+    REQUIRE_MESSAGE(bool(results), llvm::toString(results.takeError()));
+    std::vector<double> losses;
+    for (size_t rank = 0; rank < states_.size(); ++rank) {
+      for (size_t i = 0; i < function.updates.size(); ++i)
+        states_[rank].at(function.value(function.updates[i].state).name) = (*results)[rank].updates[i];
+      losses.push_back((*results)[rank].outputs.front().get(0));
+    }
+    return losses;
+  }
+
+  Program program_;
+  Mesh mesh_;
+  const RandomValues& values_;
+  std::vector<Tensors> states_;
+};
+
+Program program_of(const Graph& forward, const TrainingRequest& request) {
+  const CpuCatalog catalog;
+  Result<CleanModel> clean = clean_model(forward, request.loss);
+  REQUIRE_MESSAGE(bool(clean), llvm::toString(clean.takeError()));
+  Result<ForwardModel> model = prepare_forward(std::move(*clean), request, catalog);
+  REQUIRE_MESSAGE(bool(model), llvm::toString(model.takeError()));
+  Result<Derived> derived = derive_program(*model, {}, request, cpu_device(), catalog, {});
+  REQUIRE_MESSAGE(bool(derived), llvm::toString(derived.takeError()));
+  REQUIRE_FALSE(bool(verify(derived->draft.program)));
+  return std::move(derived->draft.program);
+}
+
+void check_close(const Tensor& got, const Tensor& want, double tolerance) {
+  REQUIRE(got.type() == want.type());
+  for (int64_t i = 0; i < want.type().elements(); ++i) {
+    if (std::isnan(want.get(i)) && std::isnan(got.get(i))) continue;
+    CHECK(got.get(i) == doctest::Approx(want.get(i)).epsilon(tolerance));
+  }
+}
+
+// Trains two steps on one rank and on several, which must agree.
+void check_divided(const Graph& forward, TrainingRequest request, double tolerance) {
+  const Mesh mesh = request.mesh;
+  TrainingRequest alone = request;
+  alone.mesh = {};
+  Program plain = program_of(forward, alone), divided = program_of(forward, request);
+  RandomValues values;
+  for (const Graph& function : plain.functions) values.add_for(function);
+  values.tensors["rng"] = Tensor::of_ints({7, 0});
+  Trainer one(std::move(plain), {}, values), many(std::move(divided), mesh, values);
+  for (int step = 0; step < 2; ++step) {
+    const double loss = one.step(request.accumulate).front();
+    for (double each : many.step(request.accumulate))
+      if (!std::isnan(loss)) CHECK(each == doctest::Approx(loss).epsilon(tolerance));
+  }
+  for (const auto& [name, state] : one.states(0))
+    for (size_t rank = 0; rank < static_cast<size_t>(mesh.ranks()); ++rank) {
+      CAPTURE(name);
+      CAPTURE(rank);
+      const Tensor& own = many.states(rank).at(name);
+      if (name.find(".accumulated") != std::string::npos) continue;  // cleared
+      check_close(own, own.type() == state.type() ? state : piece_of(state, own.type(), static_cast<int64_t>(rank)),
+                  tolerance);
+    }
+}
+
+TrainingRequest request_of(int64_t ranks) {
+  TrainingRequest request;
+  request.mesh[MeshAxis::Data] = ranks;
+  request.optimizer.kind = OptimizerKind::Sgd;
+  request.optimizer.momentum = 0.9;
+  return request;
+}
+
+TEST_SUITE("unit") {
+  TEST_CASE("ranks that share a batch train as one rank does: attention, dropout, a tied embedding, ignored labels") {
+    for (int64_t ranks : {2, 4})
+      for (int64_t accumulate : {1, 3})
+        for (double clip : {0.0, 0.05}) {
+          CAPTURE(ranks);
+          CAPTURE(accumulate);
+          TrainingRequest request = request_of(ranks);
+          request.accumulate = accumulate;
+          request.clip_grad_norm = clip;
+          check_divided(parsed(tied_attention), request, 1e-9);
+        }
+  }
+
+  TEST_CASE("statistics of a batch norm are those of all ranks' rows") {
+    for (llvm::StringRef layout : {"", ", channels_last=1"}) {
+      const std::string text = R"(
+graph @images(%x: f64[8,6,4,6], %labels: i64[8]) state(%s: f64[6] parameter trained, %b: f64[6] parameter trained, %w: f64[144,3] parameter trained, %running: f64[6] buffer) {
+  %y, %mean, %var = batch_norm(%x, %s, %b) {activation="relu", eps=0.001)" +
+                               layout.str() + R"(} : f64[8,6,4,6], f64[6], f64[6]
+  %rows = reshape(%y) {shape=[8,144]} : f64[8,144]
+  %z = linear(%rows, %w) : f64[8,3]
+  %loss, %lse, %weight = cross_entropy(%z, %labels) {reduction="mean"} : f64[], f64[8], f64[]
+  %next = running_update(%running, %mean) {momentum=0.9} : f64[6]
+  return loss=%loss
+  update %running = %next
+})";
+      for (int64_t ranks : {2, 4}) check_divided(parsed(text), request_of(ranks), 1e-9);
+    }
+  }
+
+  TEST_CASE("random models on 2, 3 and 4 ranks train as on one") {
+    std::mt19937 random(3);
+    int divided = 0;
+    for (int i = 0; i < 60; ++i) {
+      const RandomJob job = random_job(random);
+      CAPTURE(job.text);
+      TrainingRequest request = job.request;
+      const Graph forward = parsed(job.text);
+      const int64_t batch = forward.type(forward.inputs[0]).shape[0];
+      int64_t ranks = 2 + static_cast<int64_t>(random() % 3);
+      while (batch % ranks != 0 && ranks > 1) --ranks;
+      if (ranks == 1) continue;
+      ++divided;
+      request.mesh[MeshAxis::Data] = ranks;
+      request.zero = static_cast<int>(random() % 4);
+      request.optimizer.eps = 1e-2;  // tiny gradients decide the direction of an update otherwise
+      request.precision = "exported";
+      CAPTURE(ranks);
+      check_divided(forward, request, 2e-3);
+    }
+    CHECK(divided > 30);
+  }
+}
+
+}  // namespace
+}  // namespace plimsoll

@@ -1,0 +1,214 @@
+#include "ir/plan/check.h"
+#include "passes/compile.h"
+#include "runtime/comm/host_collectives.h"
+#include "runtime/comm/tcp_ranks.h"
+#include "runtime/comm/thread_ranks.h"
+#include "runtime/cpu/cpu_catalog.h"
+#include "tests/support/small_training.h"
+
+#include <doctest/doctest.h>
+
+#include <thread>
+
+// Ranks as threads of this process: collectives on host memory, and whole plans.
+
+namespace plimsoll {
+namespace {
+
+using namespace testing;
+
+// Runs the body once per rank, each on a thread of its own.
+template <typename Body>
+void on_ranks(std::vector<std::unique_ptr<Communicator>>& ranks, Body body) {
+  std::vector<std::thread> threads;
+  for (auto& rank : ranks) threads.emplace_back([&body, &rank] { body(*rank); });
+  for (std::thread& thread : threads) thread.join();
+}
+
+std::vector<std::unique_ptr<Communicator>> tcp_ranks(int64_t count, int port) {
+  std::vector<std::unique_ptr<Communicator>> ranks(static_cast<size_t>(count));
+  std::vector<std::thread> threads;
+  for (int64_t rank = 0; rank < count; ++rank)
+    threads.emplace_back([&ranks, rank, count, port] {
+      ranks[static_cast<size_t>(rank)] = llvm::cantFail(connect_by_tcp(rank, count, "127.0.0.1", port, 20));
+    });
+  for (std::thread& thread : threads) thread.join();
+  return ranks;
+}
+
+// What rank r has at place i.
+double number(int64_t rank, int64_t i) { return static_cast<double>((rank + 1) * (i % 1000 + 1)); }
+
+void check_collectives(std::vector<std::unique_ptr<Communicator>> ranks, DType dtype, int64_t elements) {
+  const auto count = static_cast<int64_t>(ranks.size()), piece = (elements + count - 1) / count + 1;
+  std::vector<int64_t> wrong(ranks.size(), 0);
+  on_ranks(ranks, [&](Communicator& own) {
+    HostCollectives collectives(own);
+    Tensor in(Type(dtype, {elements})), sum(Type(dtype, {elements})), part(Type(dtype, {piece})), all(in.type());
+    for (int64_t i = 0; i < elements; ++i) in.view().set(i, number(own.rank(), i));
+    llvm::cantFail(collectives.reduce_all(sum.view(), in.view()));
+    llvm::cantFail(collectives.reduce_pieces(part.view(), in.view()));
+    llvm::cantFail(collectives.gather_pieces(all.view(), part.view()));
+    Tensor want(in.type());
+    for (int64_t i = 0; i < elements; ++i) {
+      double total = 0;
+      for (int64_t rank = 0; rank < count; ++rank) total += number(rank, i);
+      want.view().set(i, total);
+    }
+    wrong[static_cast<size_t>(own.rank())] = !(sum == want) + !(all == want);
+    llvm::cantFail(collectives.reduce_all(in.view(), in.view()));  // over its operand
+    wrong[static_cast<size_t>(own.rank())] += !(in == want);
+  });
+  for (int64_t each : wrong) CHECK(each == 0);
+}
+
+constexpr llvm::StringLiteral model = R"(
+graph @mlp(%x: f32[12,6], %labels: i64[12]) state(%w1: f32[6,300] parameter trained, %b1: f32[300] parameter trained, %w2: f32[300,13] parameter trained, %rng: i64[2] counter fill=0.0) {
+  %h = linear(%x, %w1, %b1) : f32[12,300]
+  %d = dropout(%h, %rng) {id=0, ratio=0.25} : f32[12,300]
+  %g = gelu(%d) {approximate="none"} : f32[12,300]
+  %y = linear(%g, %w2) : f32[12,13]
+  %loss, %lse, %weight = cross_entropy(%y, %labels) {ignore_index=1, reduction="mean"} : f32[], f32[12], f32[]
+  return loss=%loss
+}
+)";
+
+Plan plan_for(int64_t ranks, int zero, int64_t accumulate) {
+  TrainingRequest request;
+  request.mesh[MeshAxis::Data] = ranks;
+  request.zero = zero;
+  request.accumulate = accumulate;
+  request.clip_grad_norm = 0.5;
+  request.optimizer.eps = 1e-3;
+  const CpuCatalog catalog;
+  Result<CompileResult> result = compile_training(parsed(model), request, cpu_device(), catalog);
+  REQUIRE_MESSAGE(bool(result), llvm::toString(result.takeError()));
+  return std::move(result->plan);
+}
+
+std::vector<double> losses_of(Session& session, const RandomValues& values, const DataOptions& rows, int steps) {
+  llvm::cantFail(session.initialise(
+      [&](llvm::StringRef name, const TensorView& into) {
+        const Tensor& tensor = values.tensors.at(name.str());
+        for (int64_t i = 0; i < into.elements(); ++i) into.set(i, tensor.get(i));
+        return Status::success();
+      },
+      1));
+  RandomValues own = values;
+  for (const InputSpec& input : session.inputs()) {
+    const Tensor& whole = values.tensors.at(input.name);
+    own.tensors.at(input.name) =
+        Tensor(input.type, static_cast<const char*>(whole.data()) + rows.rank * input.type.bytes());
+  }
+  OneBatch data(own, session.inputs());
+  std::vector<double> losses;
+  for (int i = 0; i < steps; ++i) losses.push_back(llvm::cantFail(session.step(data)).loss);
+  return losses;
+}
+
+TEST_SUITE("unit") {
+  TEST_CASE("collectives on host memory add up in any dtype and any length") {
+    for (int64_t count : {1, 2, 3, 4})
+      for (int64_t elements : {1, 5, 1000, 700001}) {
+        check_collectives(make_thread_ranks(count), DType::F32, elements);
+        if (elements < 2000) check_collectives(make_thread_ranks(count), DType::F64, elements);
+      }
+    check_collectives(make_thread_ranks(3), DType::BF16, 7);
+  }
+
+  TEST_CASE("ranks that meet at an address do the same") { check_collectives(tcp_ranks(3, 29711), DType::F32, 400001); }
+
+  TEST_CASE("a rank that goes away makes the others fail") {
+    std::vector<std::unique_ptr<Communicator>> ranks = make_thread_ranks(3);
+    std::vector<std::string> failures(3);
+    on_ranks(ranks, [&](Communicator& own) {
+      if (own.rank() == 1) return own.abort();
+      int64_t mine = own.rank(), all[3];
+      if (Status s = own.gather_all(&mine, all, sizeof mine))
+        failures[static_cast<size_t>(own.rank())] = take_diag(std::move(s)).text();
+    });
+    CHECK(failures[0] == "rank 0: another rank has gone");
+    CHECK(failures[2] == "rank 2: another rank has gone");
+  }
+
+  TEST_CASE("plans of several ranks run as one rank's plan does, dead bytes poisoned") {
+    RandomValues values;
+    values.add_for(parsed(model));
+    for (int64_t accumulate : {1, 2}) {
+      Plan alone = plan_for(1, 0, accumulate);
+      std::unique_ptr<Session> one = llvm::cantFail(Session::create(alone, {1, true}));
+      const std::vector<double> want = losses_of(*one, values, {}, 4);
+      for (int64_t count : {2, 3, 4})
+        for (int zero : {0, 1, 2, 3}) {
+          CAPTURE(count);
+          CAPTURE(zero);
+          const Plan plan = plan_for(count, zero, accumulate);
+          REQUIRE_FALSE(bool(check_plan(plan)));
+          auto ranks = make_thread_ranks(count);
+          std::vector<std::vector<double>> losses(ranks.size());
+          on_ranks(ranks, [&](Communicator& own) {
+            ExecutorOptions options{1, true, own.rank() % 2 == 0, &own};
+            std::unique_ptr<Session> session = llvm::cantFail(Session::create(plan, options));
+            losses[static_cast<size_t>(own.rank())] = losses_of(*session, values, {0, own.rank(), count}, 4);
+          });
+          for (const std::vector<double>& each : losses)
+            for (size_t i = 0; i < want.size(); ++i) CHECK(each[i] == doctest::Approx(want[i]).epsilon(2e-4));
+          for (size_t rank = 1; rank < losses.size(); ++rank) CHECK(losses[rank] == losses[0]);
+        }
+    }
+  }
+
+  TEST_CASE("ranks with different plans, or too few of them, do not start") {
+    const Plan plan = plan_for(2, 0, 1), other = plan_for(2, 1, 1);
+    auto ranks = make_thread_ranks(2);
+    std::vector<std::string> failures(2);
+    on_ranks(ranks, [&](Communicator& own) {
+      Result<std::unique_ptr<Session>> session =
+          Session::create(own.rank() == 0 ? plan : other, {1, false, false, &own});
+      failures[static_cast<size_t>(own.rank())] = session ? "" : take_diag(session.takeError()).text();
+    });
+    CHECK(failures[0] == "rank 1 has another plan than rank 0");
+    Result<std::unique_ptr<Session>> lonely = Session::create(plan, {});
+    REQUIRE_FALSE(bool(lonely));
+    CHECK(take_diag(lonely.takeError()).text() ==
+          "the plan is for 2 ranks (data=2), 1 is running; start it as mpirun -n 2");
+  }
+
+  TEST_CASE("mutated plans of several ranks are rejected") {
+    const Plan good = plan_for(2, 1, 1);
+    auto mutated = [&](auto change, llvm::StringRef message) {
+      Plan plan = good;
+      change(plan);
+      Status refused = check_plan(plan);
+      REQUIRE(bool(refused));
+      const std::string text = take_diag(std::move(refused)).text();
+      CAPTURE(text);
+      CHECK(llvm::StringRef(text).contains(message));
+    };
+    auto find = [](Plan& plan, llvm::StringRef op) -> Instruction& {
+      auto& all = plan.functions[0].instructions;
+      auto found = llvm::find_if(all, [&](const Instruction& each) { return each.op == op; });
+      REQUIRE(found != all.end());
+      return *found;
+    };
+    mutated([&](Plan& p) { find(p, "reduce_all").op = "identity", find(p, "identity").attrs = {}; }, "");
+    mutated([&](Plan& p) { find(p, "reduce_all").attrs.set("ranks", int64_t{3}); },
+            "is of 3 ranks, the mesh is data=2");
+    mutated([&](Plan& p) { find(p, "reduce_pieces").attrs.set("axis", std::string("tensor")); }, "is of 2 ranks");
+    mutated([&](Plan& p) { p.mesh[MeshAxis::Data] = 4; }, "the mesh is data=4");
+    mutated(
+        [&](Plan& p) {
+          for (PlanState& state : p.states)
+            if (!state.piece_of.empty()) state.piece_of = {1 << 20};
+        },
+        "do not make");
+    mutated(
+        [&](Plan& p) {
+          for (PlanState& state : p.states) state.piece_of = {};
+        },
+        "ranks would drift apart");
+  }
+}
+
+}  // namespace
+}  // namespace plimsoll
