@@ -240,7 +240,8 @@ class Lowering {
       NodeId producer = graph_->value(root_of(*graph_, gradient.value)).producer;
       int32_t at = producer == NodeId::None ? -1 : assignment_.position[index_of(producer)];
       // A collective is through when its first reader starts.
-      if (producer != NodeId::None) at = std::max(at, std::min(done_[index_of(producer)], assignment_.instructions - 1));
+      if (producer != NodeId::None)
+        at = std::max(at, std::min(done_[index_of(producer)], assignment_.instructions - 1));
       plan_.gradients.push_back({graph_->value(gradient.state).name, function_, at, slot});
       Slot& place = plan_.slots[slot];
       if (place.function >= 0) place.category = Category::Gradients;

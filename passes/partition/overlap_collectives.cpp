@@ -28,10 +28,10 @@ class Overlapper {
         writers_(draft.writers(function)) {}
 
   int64_t run() {
+    find_states_written();
     split_order();
     if (collectives_.empty()) return 0;
     make_buckets();
-    find_states_written();
     finish_us_.assign(graph_.node_slots(), 0);
     emitted_.assign(graph_.node_slots(), false);
     size_t bucket = 0;
@@ -55,14 +55,16 @@ class Overlapper {
 
   bool is_collective(NodeId id) const { return graph_.node(id).op->engine == Engine::Ranks; }
 
-  // Collectives of the update phase that read none of each other, the nodes before them, and those behind them.
+  // Collectives of the update phase that read none of each other, the nodes before them, and those behind them, to
+  // which the writers of states that these read belong.
   void split_order() {
-    std::vector<bool> behind(graph_.value_count(), false);
+    std::vector<bool> behind(graph_.value_count(), false), read_behind(graph_.value_count(), false);
     std::vector<size_t> made_at(graph_.value_count(), 0);
     for (NodeId id : graph_.order()) {
       const Node& node = graph_.node(id);
       size_t ready = 0;
-      bool reads_late = false;
+      const ValueId written = written_by_[index_of(id)];
+      bool reads_late = written != ValueId::None && read_behind[index_of(written)];
       for (ValueId operand : node.operands) {
         if (operand == ValueId::None) continue;
         reads_late |= behind[index_of(operand)];
@@ -73,6 +75,8 @@ class Overlapper {
         collectives_.push_back({ready, id});
       else
         (reads_late ? late_ : early_).push_back(id);
+      for (ValueId operand : node.operands)
+        if (operand != ValueId::None && (first || reads_late)) read_behind[index_of(root_of(graph_, operand))] = true;
       for (ValueId result : node.results) {
         behind[index_of(result)] = first || reads_late;
         made_at[index_of(result)] = early_.empty() ? 0 : early_.size() - 1;
@@ -179,6 +183,10 @@ class Overlapper {
     for (NodeId id : order_) {
       if (!is_collective(id) || graph_.node(id).phase != Phase::Update) continue;
       int32_t done = count;
+      // Nobody writes what it reads before it is through.
+      const ValueId source = root_of(graph_, graph_.node(id).operands[0]);
+      for (NodeId writer : writers_)
+        if (written_by_[index_of(writer)] == source) done = std::min(done, position[index_of(writer)]);
       for (NodeId reader : readers_of(graph_, graph_.node(id).results[0]))
         done = std::min(done, position[index_of(reader)]);
       if (done <= position[index_of(id)] + 1) continue;

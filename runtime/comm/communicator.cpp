@@ -1,8 +1,8 @@
 #include "runtime/comm/communicator.h"
 
+#include "ir/support/own_library.h"
 #include "runtime/comm/mpi/mpi_abi.h"
 #include "runtime/comm/tcp_ranks.h"
-#include "runtime/own_library.h"
 
 #include <dlfcn.h>
 #include <cstdlib>

@@ -3,8 +3,8 @@
 // The backend names its libraries by SONAME. Whatever of them the system's loader would not find is opened first by
 // full path, which satisfies that name for the rest of the process.
 
+#include "ir/support/own_library.h"
 #include "ir/support/strings.h"
-#include "runtime/own_library.h"
 
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/Support/FileSystem.h"

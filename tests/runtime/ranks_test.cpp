@@ -147,7 +147,7 @@ TEST_SUITE("unit") {
           auto ranks = make_thread_ranks(count);
           std::vector<std::vector<double>> losses(ranks.size());
           on_ranks(ranks, [&](Communicator& own) {
-            ExecutorOptions options{1, true, own.rank() % 2 == 0, &own};
+            ExecutorOptions options{1, true, zero % 2 == 1, &own};
             std::unique_ptr<Session> session = llvm::cantFail(Session::create(plan, options));
             losses[static_cast<size_t>(own.rank())] = losses_of(*session, values, {0, own.rank(), count}, 4);
           });

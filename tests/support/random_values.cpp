@@ -69,10 +69,31 @@ std::string describe_difference(const Tensor& a, const Tensor& b) {
   return "";
 }
 
+namespace {
+
+// As many ranks along the data axis as the graph's collectives have.
+Mesh mesh_of(const Graph& graph) {
+  Mesh mesh;
+  for (NodeId id : graph.order())
+    if (graph.node(id).op->collective) mesh[MeshAxis::Data] = graph.node(id).attrs.get_int("ranks");
+  return mesh;
+}
+
+// The results of the first of its ranks, which all have the same values.
+Result<Evaluation> evaluate_alike(const Graph& graph, const RandomValues& values) {
+  const Mesh mesh = mesh_of(graph);
+  Result<std::vector<Evaluation>> ranks =
+      evaluate_on_ranks(graph, mesh, std::vector<Bindings>(static_cast<size_t>(mesh.ranks()), values.bind(graph)));
+  if (!ranks) return ranks.takeError();
+  return std::move(ranks->front());
+}
+
+}  // namespace
+
 std::string compare_results(const Graph& before, const Graph& after) {
   RandomValues values;
   values.add_for(before);
-  Result<Evaluation> left = evaluate(before, values.bind(before)), right = evaluate(after, values.bind(after));
+  Result<Evaluation> left = evaluate_alike(before, values), right = evaluate_alike(after, values);
   std::string failure;
   for (Result<Evaluation>* run : {&left, &right})
     if (!*run) failure += "evaluation failed: " + take_diag(run->takeError()).text();

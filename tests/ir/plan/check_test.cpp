@@ -186,7 +186,7 @@ const Planted copies[] = {
     {"a copy to the host that writes to the device", [](Plan& p) { p.slots[m_host].space = MemorySpace::Device; },
      "writes %m.host [0, 256) in device memory"},
     {"waited for, and no copy", [](Plan& p) { step(p).instructions[2].done = 4; },
-     "instruction 2 (exp): is waited for later, and is no copy between memories"},
+     "instruction 2 (exp): is waited for later, and computes"},
     {"a result that is read before it is there",
      [](Plan& p) { step(p).instructions[1].done = 6, p.slots[m_fetch].last = 5; },
      "instruction 5 (add): reads %m.fetch [1536, 1792), whose copy is waited for before instruction 6"},

@@ -1,4 +1,4 @@
-#include "runtime/own_library.h"
+#include "ir/support/own_library.h"
 
 #include "llvm/Support/FileSystem.h"
 #include "llvm/Support/Path.h"
