@@ -11,38 +11,16 @@ import argparse
 import json
 import os
 import pathlib
-import socket
 import statistics
 import subprocess
 import sys
 import tempfile
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "support"))
+from start_ranks import start_ranks  # noqa: E402
 from gpu_training import CASES, SETTINGS, build, compile_options, export_apart, make_batch, process_bytes, timed
 
 WARM_UP = 5
-
-
-def free_port():
-    with socket.socket() as found:
-        found.bind(("", 0))
-        return found.getsockname()[1]
-
-
-def start_ranks(command, ranks, timeout):
-    """Starts the command once per rank, as torchrun does. Returns the first rank's output, or raises with the first failure's last line."""
-    shared = {**os.environ, "WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())} if ranks > 1 else dict(os.environ)
-    processes = [subprocess.Popen(list(map(str, command)), env={**shared, "RANK": str(rank), "LOCAL_RANK": str(rank)}, stdout=subprocess.PIPE,
-                                  stderr=subprocess.PIPE, text=True) for rank in range(ranks)]
-    outputs = []
-    try:
-        outputs = [process.communicate(timeout=timeout) for process in processes]
-    finally:
-        for process in processes:
-            process.kill()
-    for rank, (process, (_, errors)) in enumerate(zip(processes, outputs)):
-        if process.returncode:
-            raise RuntimeError(f"rank {rank} exits {process.returncode}: {(errors.strip().splitlines() or ['no message'])[-1][:300]}")
-    return outputs[0][0]
 
 
 class Ours:
@@ -87,7 +65,7 @@ class Theirs:
 def train_torch(case, steps, ranks):
     import torch
 
-    rank = int(os.environ["RANK"])
+    rank = int(os.environ.get("RANK", 0))
     torch.cuda.set_device(rank)
     family, batch, rows = CASES[case]
     model = build(family, rows).cuda().train()

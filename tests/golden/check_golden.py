@@ -109,10 +109,9 @@ def launcher(ranks):
     """How `ranks` processes are started on this machine; nothing for one."""
     if ranks == 1:
         return []
-    mpirun = shutil.which("mpirun.openmpi") or shutil.which("mpirun")
+    mpirun = shutil.which("mpirun.openmpi")
     if not mpirun:
-        print("mpirun is not installed")
-        sys.exit(77)
+        return [sys.executable, FOLDER.parent / "support" / "start_ranks.py", str(ranks)]
     return [mpirun, "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "-n", str(ranks)]
 
 
@@ -192,7 +191,7 @@ def main():
     parser.add_argument("--precision", default="fp32", choices=LIMITS)
     parser.add_argument("--layout", default="auto")
     parser.add_argument("--split", default="off")
-    parser.add_argument("--ranks", type=int, default=1, help="processes that share the batch, by mpirun")
+    parser.add_argument("--ranks", type=int, default=1, help="processes that share the batch, by mpirun or by their environment")
     parser.add_argument("--zero", default="auto")
     parser.add_argument("--loss-scale", help="for fp16: small enough for the first step, which is compared")
     parser.add_argument("--tolerance", type=float, help="of gradients and parameters, by ||a-b||/||b||")
