@@ -111,19 +111,24 @@ class Overlapper {
   }
 
   void emit(NodeId id) {
-    order_.push_back(id);
-    emitted_[index_of(id)] = true;
-    if (is_collective(id) && graph_.node(id).phase == Phase::Update) {
-      link_us_ = std::max(link_us_, now_us_) + cost_us(id);
-      finish_us_[index_of(id)] = link_us_;
-    } else {
-      now_us_ += cost_us(id);
-      finish_us_[index_of(id)] = now_us_;
-    }
+    now_us_ += cost_us(id);
+    add(id, now_us_);
   }
 
+  void add(NodeId id, double finish_us) {
+    order_.push_back(id);
+    emitted_[index_of(id)] = true;
+    finish_us_[index_of(id)] = finish_us;
+  }
+
+  // One launch: its members are through together, later than alone, and computing beside it is slower.
   void issue(const Bucket& bucket) {
-    for (NodeId id : bucket.members) emit(id);
+    double us = draft_.device.collective_us;
+    for (NodeId id : bucket.members) us += cost_us(id) - draft_.device.collective_us;
+    us /= draft_.device.collective_share;
+    link_us_ = std::max(link_us_, now_us_) + us;
+    now_us_ += draft_.device.collective_interference * us;
+    for (NodeId id : bucket.members) add(id, link_us_);
   }
 
   // Nodes whose operands are there, in their order, collectives in buckets; behind the early nodes all of them.

@@ -14,7 +14,8 @@ class CopyEngines {
   Status create() {
     if (Status s = to_host_.create()) return s;
     if (Status s = to_device_.create()) return s;
-    return ranks_.create();
+    // A collective that waits for multiprocessors keeps the other ranks waiting.
+    return ranks_.create(CudaStream::Priority::High);
   }
   cudaStream_t stream(Engine engine) const {
     return engine == Engine::ToHost ? to_host_ : engine == Engine::ToDevice ? to_device_ : ranks_;

@@ -51,7 +51,14 @@ class CudaStream {
   ~CudaStream() {
     if (stream_) cudaStreamDestroy(stream_);
   }
-  Status create() { return cuda_status(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "stream"); }
+  enum class Priority : uint8_t { Usual, High };
+  Status create(Priority priority = Priority::Usual) {
+    int lowest = 0, highest = 0;
+    cudaDeviceGetStreamPriorityRange(&lowest, &highest);
+    return cuda_status(
+        cudaStreamCreateWithPriority(&stream_, cudaStreamNonBlocking, priority == Priority::High ? highest : lowest),
+        "stream");
+  }
   operator cudaStream_t() const { return stream_; }
 
  private:
