@@ -1,4 +1,6 @@
 #include "ir/depends_on_parameter.h"
+#include "ir/ops/attention/attention_sizes.h"
+#include "passes/clean/attention_mask.h"
 #include "passes/rewrite/patterns.h"
 
 // softmax(q k^T * scale + mask) v, as exporters write it, becomes one attention op on
@@ -42,40 +44,12 @@ ValueId take_factors(const Graph& graph, ValueId value, double& scale) {
   }
 }
 
-// where(m, 0, -inf) is the boolean mask m.
-ValueId boolean_behind(const Graph& graph, ValueId mask) {
-  const Node* where = producer_of(graph, mask, "where");
-  if (!where || !is_splat(graph, where->operands[1], 0, 0)) return mask;
-  std::optional<double> off = splat_value(graph, where->operands[2]);
-  return off && std::isinf(*off) && *off < 0 ? where->operands[0] : mask;
-}
-
-enum class ConstantMask : uint8_t { Other, AllOpen, Causal };
-
-// Classifies a constant mask [..., rows, columns]. Leading dims must be 1; expands over them are looked through.
-ConstantMask classify(const Graph& graph, ValueId mask, int64_t rows, int64_t columns) {
-  const Tensor* tensor = constant_behind(graph, mask);
-  if (!tensor) return ConstantMask::Other;
-  bool boolean = tensor->type().dtype == DType::Bool;
-  auto open = [&](int64_t i) { return boolean ? tensor->get(i) != 0 : tensor->get(i) == 0; };
-  auto closed = [&](int64_t i) { return boolean ? tensor->get(i) == 0 : tensor->get(i) <= -1e4; };
-  int64_t count = tensor->type().elements();
-  bool all_open = true;
-  for (int64_t i = 0; i < count && all_open; ++i) all_open = open(i);
-  if (all_open) return ConstantMask::AllOpen;
-  if (count != rows * columns || rows != columns) return ConstantMask::Other;
-  for (int64_t i = 0; i < rows; ++i)
-    for (int64_t j = 0; j < columns; ++j)
-      if (!(j <= i ? open(i * columns + j) : closed(i * columns + j))) return ConstantMask::Other;
-  return ConstantMask::Causal;
-}
-
 // Takes masks, factors and casts off the scores down to the matmul q k^T. At most one mask is not constant.
 const Node* take_scores(const Graph& graph, ValueId scores, Attention& a) {
   const int64_t rows = graph.type(scores).shape[2], columns = graph.type(scores).shape[3];
   auto take_mask = [&](ValueId mask) {
     mask = boolean_behind(graph, mask);
-    ConstantMask kind = classify(graph, mask, rows, columns);
+    ConstantMask kind = classify_mask(graph, mask, rows, columns);
     if (kind == ConstantMask::AllOpen) return true;
     if (kind == ConstantMask::Causal) return a.causal = true;
     if (a.mask != ValueId::None || graph.type(mask).rank() > 4 || depends_on_parameter(graph, mask)) return false;
@@ -229,17 +203,17 @@ bool try_grouped(Graph& graph, NodeId id) {
   return true;
 }
 
-// Simplifies a mask that folding has made constant since the op was recovered, or that the exporter gave as a constant.
+// Takes the closed forms off a mask, also those that folding has made constant since the op was recovered.
 bool try_mask(Graph& graph, NodeId id) {
   const Node& node = graph.node(id);
   const ValueId given = operand_of(node, "mask");
   if (given == ValueId::None) return false;
-  ValueId mask = boolean_behind(graph, given);
-  int64_t rows = graph.type(operand_of(node, "q")).shape[1], columns = graph.type(operand_of(node, "k")).shape[1];
-  ConstantMask kind = classify(graph, mask, rows, columns);
-  if (kind == ConstantMask::Other && mask == given) return false;
-  graph.set_operand(id, node.op->operand("mask"), kind == ConstantMask::Other ? mask : ValueId::None);
-  if (kind == ConstantMask::Causal) graph.node(id).attrs.set("causal", int64_t{1});
+  const int64_t rows = graph.type(operand_of(node, "q")).shape[1];
+  const int64_t columns = AttentionSizes::is_packed(node.attrs) ? rows : graph.type(operand_of(node, "k")).shape[1];
+  const OpenMask open = take_closed_forms(graph, id, given, rows, columns);
+  if (open.rest == given) return false;
+  graph.set_operand(id, graph.node(id).op->operand("mask"), open.rest);
+  if (open.causal) graph.node(id).attrs.set("causal", int64_t{1});
   return true;
 }
 
