@@ -15,6 +15,31 @@ int64_t flash_grad_workspace(const OpCall& call, llvm::ArrayRef<Type>, const Dev
   return row_products_bytes(call);
 }
 
+// ---- Our own on the matrix units: 16-bit floats ----
+
+template <size_t mask>
+bool accepts_mma(const OpCall& call, llvm::ArrayRef<Type>) {
+  const AttentionSizes n(call);
+  const DType dtype = call.operand(0).dtype;
+  if (call.has(mask)) {
+    const DType type = call.operand(mask).dtype;
+    if (type != DType::Bool && type != DType::F32 && type != dtype) return false;
+  }
+  return is_16_bit_float(dtype) && n.depth <= max_flash_depth && n.value_depth <= max_flash_depth;
+}
+
+int64_t kept_workspace(const OpCall& call) {
+  const AttentionSizes n(call);
+  return call.attrs.get_float("dropout") > 0 ? kept_bits_bytes(n, groups_at_a_time(n)) : 0;
+}
+
+int64_t mma_workspace(const OpCall& call, llvm::ArrayRef<Type>, const DeviceDescription&) {
+  return kept_workspace(call);
+}
+int64_t mma_grad_workspace(const OpCall& call, llvm::ArrayRef<Type>, const DeviceDescription&) {
+  return row_products_bytes(call) + kept_workspace(call);
+}
+
 bool accepts_rotary(const OpCall& call, llvm::ArrayRef<Type>) {
   const DType x = call.operand(0).dtype, table = call.operand(1).dtype;
   return computes_in_f32(x) && (table == DType::F32 || table == x) && call.operand(2).dtype == table;
@@ -56,17 +81,30 @@ int64_t cudnn_ordered_grad_workspace(const OpCall& call, llvm::ArrayRef<Type> re
   return std::max(whole / n.batch, std::min(whole, max_ordered_bytes)) + slack;
 }
 
+constexpr int64_t max_kept_bits_bytes = int64_t{32} << 20;
+
 // cuDNN's first: where it accepts a call it is the faster one.
 constexpr CudaCandidate candidates[] = {
     {op_attention, "cudnn", accepts_cudnn<attention_mask>, cudnn_workspace},
     {op_attention_grad, "cudnn", accepts_cudnn<attention_grad_mask>, cudnn_grad_workspace, /*any_order=*/true},
     {op_attention_grad, "cudnn_ordered", accepts_cudnn<attention_grad_mask>, cudnn_ordered_grad_workspace},
+    {op_attention, "mma", accepts_mma<attention_mask>, mma_workspace},
+    {op_attention_grad, "mma", accepts_mma<attention_grad_mask>, mma_grad_workspace},
     {op_attention, "flash", accepts_flash<attention_mask>},
     {op_attention_grad, "flash", accepts_flash<attention_grad_mask>, flash_grad_workspace},
     {op_rotary, "pairs", accepts_rotary},
 };
 
 }  // namespace
+
+int64_t groups_at_a_time(const AttentionSizes& n) {
+  return std::clamp<int64_t>(max_kept_bits_bytes / std::max<int64_t>(kept_bits_bytes(n, 1), 1), 1,
+                             std::max<int64_t>(n.batch * n.kv_heads, 1));
+}
+
+int64_t kept_bits_bytes(const AttentionSizes& n, int64_t groups) {
+  return groups * (n.heads / n.kv_heads) * n.rows * ((n.columns + 31) / 32) * static_cast<int64_t>(sizeof(uint32_t));
+}
 
 llvm::ArrayRef<CudaCandidate> attention_candidates() { return candidates; }
 

@@ -35,4 +35,10 @@ struct RotarySizes {
 
 inline constexpr int64_t max_flash_depth = 256;  // of a head
 
+// How many groups of heads the matrix units' kernels take at a time where probabilities are dropped: the query heads
+// that share a key head, of one sample. Their kept bits stay in the cache, and small beside long rows.
+int64_t groups_at_a_time(const AttentionSizes& n);
+// Bytes of the bits of so many groups.
+int64_t kept_bits_bytes(const AttentionSizes& n, int64_t groups);
+
 }  // namespace plimsoll

@@ -203,7 +203,7 @@ struct Operands {
   // Dropout multiplies a probability with this.
   double keep(Row w, int64_t c) const {
     if (dropout == 0) return 1;
-    bool kept = random.uniform(lse_at(w) * n.columns + c) >= dropout;
+    bool kept = random.uniform_16(lse_at(w) * n.columns + c) >= dropout;
     return kept ? 1 / (1 - dropout) : 0;
   }
 
@@ -320,18 +320,19 @@ std::vector<Sample> attention_grad_samples() {
   using namespace samples;
   Attrs packed = heads_attrs(2, 1, 0.5);
   packed.set("packed", 1);
+  // As those of real rows are, above every score: no probability is above 1.
+  SampleOperand lse = values({2, 2, 3}, {6, 6.5, 7, 6.25, 6.75, 7.25, 6, 6.5, 7, 6.25, 6.75, 7.25});
   return {
-      {{normal({2, 3, 4}), normal({2, 4, 2}), normal({2, 4, 3}), normal({2, 3, 6}), positive({2, 2, 3}),
-        normal({2, 3, 6})},
+      {{normal({2, 3, 4}), normal({2, 4, 2}), normal({2, 4, 3}), normal({2, 3, 6}), lse, normal({2, 3, 6})},
        heads_attrs(2, 1, 0.5)},
       {{normal({2, 3, 4}, DType::BF16), normal({2, 4, 2}, DType::BF16), normal({2, 4, 3}, DType::BF16),
-        normal({2, 3, 6}, DType::BF16), positive({2, 2, 3}), normal({2, 3, 6}, DType::BF16)},
+        normal({2, 3, 6}, DType::BF16), lse, normal({2, 3, 6}, DType::BF16)},
        heads_attrs(2, 1, 0.5)},
-      {{normal({1, 2, 4}), normal({1, 3, 4}), normal({1, 3, 4}), normal({1, 2, 4}), positive({1, 2, 2}),
-        normal({1, 2, 4}), bools({2, 3})},
+      {{normal({1, 2, 4}), normal({1, 3, 4}), normal({1, 3, 4}), normal({1, 2, 4}),
+        values({1, 2, 2}, {6, 6.5, 7, 6.25}), normal({1, 2, 4}), bools({2, 3})},
        heads_attrs(2, 2, 0.5)},
-      {{normal({2, 3, 8}), absent(), absent(), normal({2, 3, 4}), positive({2, 2, 3}), normal({2, 3, 4})}, packed},
-      {{normal({2, 3, 32}, DType::BF16), absent(), absent(), normal({2, 3, 16}, DType::BF16), positive({2, 2, 3}),
+      {{normal({2, 3, 8}), absent(), absent(), normal({2, 3, 4}), lse, normal({2, 3, 4})}, packed},
+      {{normal({2, 3, 32}, DType::BF16), absent(), absent(), normal({2, 3, 16}, DType::BF16), lse,
         normal({2, 3, 16}, DType::BF16)},
        packed},
   };

@@ -6,6 +6,7 @@
 #include "kernels/cpu/common/vector_math.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace plimsoll::cpu {
 
@@ -23,8 +24,8 @@ PLIMSOLL_VECTORISED void mask_row(float* scores, MaskKind kind, const void* mask
   }
 }
 
-PLIMSOLL_VECTORISED void drop_row(float* factors, const uint32_t* words, uint64_t threshold, float kept, int64_t n) {
-  for (int64_t j = 0; j < n; ++j) factors[j] = words[j] >= threshold ? kept : 0.0f;
+PLIMSOLL_VECTORISED void drop_row(float* factors, const uint16_t* halves, uint32_t threshold, float kept, int64_t n) {
+  for (int64_t j = 0; j < n; ++j) factors[j] = halves[j] >= threshold ? kept : 0.0f;
 }
 
 PLIMSOLL_VECTORISED void multiply_rows(float* y, const float* x, int64_t n) {
@@ -115,13 +116,13 @@ void score_block(const AttentionShape& shape, const ScoreBlock& block, const flo
 }
 
 void dropout_block(const AttentionShape& shape, const ScoreBlock& block, float* factors) {
-  const uint64_t threshold = keep_threshold(shape.dropout);
+  const auto threshold = static_cast<uint32_t>(std::ceil(shape.dropout * 0x1p16));
   const float kept = shape.dropout < 1 ? static_cast<float>(1 / (1 - shape.dropout)) : 0.0f;
-  uint32_t words[key_block];
+  uint16_t halves[key_block];
   for (int64_t r = 0; r < block.rows; ++r) {
     const int64_t row = (block.b * shape.heads + block.h) * shape.rows + block.first_row + r;
-    random_words(shape.random, row * shape.columns + block.first_column, block.columns, words);
-    drop_row(factors + r * key_block, words, threshold, kept, block.columns);
+    random_halves(shape.random, row * shape.columns + block.first_column, block.columns, halves);
+    drop_row(factors + r * key_block, halves, threshold, kept, block.columns);
   }
 }
 

@@ -56,10 +56,21 @@ void random_words(const RandomStream& stream, int64_t first, int64_t count, uint
   }
 }
 
-uint64_t keep_threshold(double ratio) { return static_cast<uint64_t>(std::ceil(ratio * 0x1p32)); }
+void random_halves(const RandomStream& stream, int64_t first, int64_t count, uint16_t* halves) {
+  RandomStream whole = stream;
+  whole.first_block = 0;
+  uint32_t words[tile_words];
+  for (int64_t done = 0; done < count;) {
+    const int64_t half = 4 * stream.first_block + first + done,
+                  taken = std::min(2 * tile_words - half % 2, count - done);
+    random_words(whole, half / 2, (half % 2 + taken + 1) / 2, words);
+    std::memcpy(halves + done, reinterpret_cast<const char*>(words) + half % 2 * 2, static_cast<size_t>(taken) * 2);
+    done += taken;
+  }
+}
 
 void dropout(const RandomStream& stream, double ratio, float* y, const float* x, int64_t n) {
-  const uint64_t threshold = keep_threshold(ratio);
+  const auto threshold = static_cast<uint64_t>(std::ceil(ratio * 0x1p32));
   if (threshold > UINT32_MAX) {
     std::fill_n(y, n, 0.0f);
     return;

@@ -16,10 +16,10 @@ struct RandomStream {
 // words[i] = word `first + i` of the stream: lane (first + i) % 4 of block first_block + (first + i) / 4.
 void random_words(const RandomStream& stream, int64_t first, int64_t count, uint32_t* words);
 
-// An element is kept when its word is at least this: word * 2^-32 >= ratio.
-uint64_t keep_threshold(double ratio);
+// halves[i] = half 4 * first_block + first + i of the 16-bit halves of all blocks in a row, lower halves first.
+void random_halves(const RandomStream& stream, int64_t first, int64_t count, uint16_t* halves);
 
-// y = x / (1 - ratio) where kept, else 0; y may be x.
+// y = x / (1 - ratio) where an element's word * 2^-32 >= ratio, else 0; y may be x.
 void dropout(const RandomStream& stream, double ratio, float* y, const float* x, int64_t n);
 
 }  // namespace plimsoll::cpu

@@ -29,16 +29,32 @@ struct AttentionShape {
   RandomStream random = {};
 };
 
-[[nodiscard]] cudaError_t attention(const AttentionShape& shape, void* y, float* lse, const void* q, const void* k,
-                                    const void* v, cudaStream_t stream);
-
 struct AttentionGradCall {
   void *dq, *dk, *dv;
   const void *q, *k, *v, *y, *dy;
   const float* lse;
   float* delta;  // workspace [batch, heads, rows]
 };
+
+// In f32, on the vector units. Any type.
+[[nodiscard]] cudaError_t attention(const AttentionShape& shape, void* y, float* lse, const void* q, const void* k,
+                                    const void* v, cudaStream_t stream);
 [[nodiscard]] cudaError_t attention_grad(const AttentionShape& shape, const AttentionGradCall& call,
                                          cudaStream_t stream);
+
+// ---- On the matrix units: 16-bit floats; a float mask is of the same type or f32 ----
+
+// Which probabilities dropout keeps, one bit each. A group is the query heads that share a key head, of one sample;
+// `groups` of them are dealt with at a time, so that the bits stay in the cache however long the rows are.
+struct KeptBits {
+  uint32_t* words = nullptr;  // workspace [groups, heads / kv_heads, rows, kept_words(columns)]
+  int64_t groups = 0;
+};
+constexpr int64_t kept_words(int64_t columns) { return (columns + 31) / 32; }
+
+[[nodiscard]] cudaError_t attention_mma(const AttentionShape& shape, const KeptBits& kept, void* y, float* lse,
+                                        const void* q, const void* k, const void* v, cudaStream_t stream);
+[[nodiscard]] cudaError_t attention_grad_mma(const AttentionShape& shape, const KeptBits& kept,
+                                             const AttentionGradCall& call, cudaStream_t stream);
 
 }  // namespace plimsoll::cuda

@@ -3,8 +3,7 @@
 // Tiles of attention: a block owns some rows (or columns) of one head and walks over the other side. Eight threads
 // share an owned row, each with every eighth element of the other side's tile.
 
-#include "kernels/cuda/attention/attention.h"
-#include "kernels/cuda/common/philox.cuh"
+#include "kernels/cuda/attention/attention_head.cuh"
 #include "kernels/cuda/common/rows.cuh"
 
 #include <cmath>
@@ -82,41 +81,6 @@ __device__ void store_row(T* row, const float4 (&sums)[Tile<D>::quads], float fa
     }
   }
 }
-
-// One head of one batch element.
-struct Head {
-  int64_t b, h;
-
-  __device__ int64_t lse(const AttentionShape& n, int64_t row) const { return (b * n.heads + h) * n.rows + row; }
-  __device__ int64_t kv_head(const AttentionShape& n) const { return h / (n.heads / n.kv_heads); }
-  __device__ int64_t q(const AttentionShape& n) const { return b * n.rows * n.q_step + h * n.depth; }
-  __device__ int64_t k(const AttentionShape& n) const { return b * n.columns * n.k_step + kv_head(n) * n.depth; }
-  __device__ int64_t v(const AttentionShape& n) const { return b * n.columns * n.v_step + kv_head(n) * n.value_depth; }
-  __device__ int64_t y(const AttentionShape& n) const { return (b * n.rows * n.heads + h) * n.value_depth; }
-
-  // scale * product + mask; -inf forbids and is all there is outside.
-  __device__ float score(const AttentionShape& n, int64_t row, int64_t column, float product) const {
-    if (row >= n.rows || column >= n.columns || (n.causal && column > row)) return -INFINITY;
-    const float score = n.scale * product;
-    if (!n.mask) return score;
-    const int64_t* step = n.mask_strides;
-    const int64_t at = b * step[0] + h * step[1] + row * step[2] + column * step[3];
-    const float value = load_any<float>(AnyTensor{n.mask, n.mask_type}, at);
-    if (n.mask_type == Scalar::Bool) return value != 0.0f ? score : -INFINITY;
-    return score + value;
-  }
-
-  // Dropout multiplies a probability with this.
-  __device__ float keep(const AttentionShape& n, int64_t row, int64_t column) const {
-    if (n.dropout == 0) return 1.0f;
-    const int64_t element = lse(n, row) * n.columns + column;
-    const PhiloxBlock block = philox(n.random, element / 4);
-    const uint32_t low = element % 2 ? block.lanes[1] : block.lanes[0];
-    const uint32_t high = element % 2 ? block.lanes[3] : block.lanes[2];
-    const bool kept = (element % 4 < 2 ? low : high) * 0x1p-32 >= n.dropout;
-    return kept ? static_cast<float>(1 / (1 - n.dropout)) : 0.0f;
-  }
-};
 
 // Calls launch with the smallest tile that holds the heads.
 template <typename Launch>

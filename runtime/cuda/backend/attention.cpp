@@ -34,29 +34,53 @@ cuda::AttentionShape shape_of(const CudaCall& k, size_t mask) {
   return shape;
 }
 
-Status launch_attention(const CudaCall& k) {
-  const AttentionSizes n(k.call);
-  const int64_t bytes = dtype_bytes(k.operands[0].type.dtype);
-  return launched(k, cuda::attention(shape_of(k, attention_mask), k.out(0), k.out<float>(1), k.in(0),
-                                     k.in<std::byte>(n.k_operand) + n.k_start * bytes,
-                                     k.in<std::byte>(n.v_operand) + n.v_start * bytes, k.stream));
+// The workspace from `start` on.
+cuda::KeptBits kept_bits(const CudaCall& k, int64_t start) {
+  return {reinterpret_cast<uint32_t*>(k.scratch<std::byte>() + start), groups_at_a_time(AttentionSizes(k.call))};
 }
 
-Status launch_attention_grad(const CudaCall& k) {
+const void* first_key(const CudaCall& k, const AttentionSizes& n) {
+  return k.in<std::byte>(n.k_operand) + n.k_start * dtype_bytes(k.operands[0].type.dtype);
+}
+const void* first_value(const CudaCall& k, const AttentionSizes& n) {
+  return k.in<std::byte>(n.v_operand) + n.v_start * dtype_bytes(k.operands[0].type.dtype);
+}
+
+Status launch_attention(const CudaCall& k) {
+  const AttentionSizes n(k.call);
+  return launched(k, cuda::attention(shape_of(k, attention_mask), k.out(0), k.out<float>(1), k.in(0), first_key(k, n),
+                                     first_value(k, n), k.stream));
+}
+
+Status launch_attention_mma(const CudaCall& k) {
+  const AttentionSizes n(k.call);
+  return launched(k, cuda::attention_mma(shape_of(k, attention_mask), kept_bits(k, 0), k.out(0), k.out<float>(1),
+                                         k.in(0), first_key(k, n), first_value(k, n), k.stream));
+}
+
+cuda::AttentionGradCall grad_call_of(const CudaCall& k) {
   const AttentionSizes n(k.call);
   const int64_t k_start = n.k_start * dtype_bytes(k.operands[0].type.dtype);
   const int64_t v_start = n.v_start * dtype_bytes(k.operands[0].type.dtype);
-  const cuda::AttentionGradCall call{.dq = k.out(0),
-                                     .dk = k.out<std::byte>(n.k_operand) + k_start,
-                                     .dv = k.out<std::byte>(n.v_operand) + v_start,
-                                     .q = k.in(0),
-                                     .k = k.in<std::byte>(n.k_operand) + k_start,
-                                     .v = k.in<std::byte>(n.v_operand) + v_start,
-                                     .y = k.in(3),
-                                     .dy = k.in(5),
-                                     .lse = k.in<float>(4),
-                                     .delta = k.scratch<float>()};
-  return launched(k, cuda::attention_grad(shape_of(k, attention_grad_mask), call, k.stream));
+  return {.dq = k.out(0),
+          .dk = k.out<std::byte>(n.k_operand) + k_start,
+          .dv = k.out<std::byte>(n.v_operand) + v_start,
+          .q = k.in(0),
+          .k = first_key(k, n),
+          .v = first_value(k, n),
+          .y = k.in(3),
+          .dy = k.in(5),
+          .lse = k.in<float>(4),
+          .delta = k.scratch<float>()};
+}
+
+Status launch_attention_grad(const CudaCall& k) {
+  return launched(k, cuda::attention_grad(shape_of(k, attention_grad_mask), grad_call_of(k), k.stream));
+}
+
+Status launch_attention_grad_mma(const CudaCall& k) {
+  return launched(k, cuda::attention_grad_mma(shape_of(k, attention_grad_mask),
+                                              kept_bits(k, row_products_bytes(k.call)), grad_call_of(k), k.stream));
 }
 
 Status launch_rotary(const CudaCall& k) {
@@ -81,6 +105,8 @@ constexpr CudaLauncher launchers[] = {
     {op_attention, "cudnn", launch_cudnn_attention, prepare_cudnn_attention},
     {op_attention_grad, "cudnn", launch_cudnn_attention_grad, prepare_cudnn_attention_grad},
     {op_attention_grad, "cudnn_ordered", launch_cudnn_attention_grad, prepare_cudnn_attention_grad_ordered},
+    {op_attention, "mma", launch_attention_mma},
+    {op_attention_grad, "mma", launch_attention_grad_mma},
     {op_attention, "flash", launch_attention},
     {op_attention_grad, "flash", launch_attention_grad},
     {op_rotary, "pairs", launch_rotary},

@@ -1,10 +1,4 @@
-#include "ir/machine/device.h"
-#include "runtime/cuda/cuda_catalog.h"
-#include "runtime/executor.h"
-#include "runtime/single_op_plan.h"
-#include "tests/kernels/kernel_run.h"
-
-#include <cstring>
+#include "tests/cuda/on_card/case_on_card.h"
 
 // Every op of the registry on its own samples, by every CUDA kernel that accepts them, as f32 and with 16-bit floats,
 // apart and with every overlap the record lists, against the reference.
@@ -13,78 +7,6 @@ using namespace plimsoll;
 using namespace plimsoll::testing;
 
 namespace {
-
-constexpr int64_t guard_bytes = 256;
-
-DeviceDescription card() {
-  Result<DeviceCatalog> devices = DeviceCatalog::builtin();
-  REQUIRE(bool(devices));
-  Result<DeviceDescription> device = devices->find("h200");
-  REQUIRE(bool(device));
-  return *device;
-}
-
-// One instruction of a case on the card, with guard bytes behind its workspace.
-class CaseOnCard {
- public:
-  CaseOnCard(const KernelCase& c, const KernelCandidate& kernel, llvm::ArrayRef<InPlace> overlaps) {
-    const auto types = c.types();
-    plan_ =
-        plan_of({c.op, OpCall(c.op, c.attrs, types), result_types_of(c), kernel.name, kernel.workspace_bytes, overlaps},
-                card(), guard_bytes);
-    guard_ = static_cast<SlotId>(plan_.slots.size() - 1);
-  }
-
-  // Empty when a library has no such alternative for the call.
-  std::vector<Tensor> run(const KernelCase& c) {
-    Result<std::unique_ptr<Executor>> executor = Executor::create(plan_, {});
-    if (!executor) {
-      const std::string why = llvm::toString(executor.takeError());
-      if (why.find("no algorithm of rank") == std::string::npos) FAIL(why);
-      return {};
-    }
-    const Instruction& instruction = plan_.functions.front().instructions.front();
-    for (SlotId result : instruction.results) fill(**executor, result, 0xff);
-    fill(**executor, guard_, 0xa5);
-    for (size_t i = 0; i < c.tensors.size(); ++i)
-      if (c.present[i])
-        require((*executor)->write(instruction.operands[i], [&](const TensorView& view) {
-          std::memcpy(view.data, c.tensors[i].data(), static_cast<size_t>(view.type.bytes()));
-          return Status::success();
-        }));
-    Result<int64_t> ran = (*executor)->run(0);
-    if (!ran) FAIL(llvm::toString(ran.takeError()));
-    std::vector<Tensor> results;
-    for (SlotId result : instruction.results) results.push_back(read(**executor, result));
-    const Tensor guard = read(**executor, guard_);
-    for (int64_t i = 0; i < guard_bytes; ++i) REQUIRE(guard.get_int(i) == 0xa5);
-    return results;
-  }
-
- private:
-  static void require(Status status) {
-    if (status) FAIL(llvm::toString(std::move(status)));
-  }
-
-  static void fill(Executor& executor, SlotId slot, int byte) {
-    require(executor.write(slot, [&](const TensorView& view) {
-      std::memset(view.data, byte, static_cast<size_t>(view.type.bytes()));
-      return Status::success();
-    }));
-  }
-
-  static Tensor read(Executor& executor, SlotId slot) {
-    Tensor tensor;
-    require(executor.read(slot, [&](const TensorView& view) {
-      tensor = Tensor(view.type, view.data);
-      return Status::success();
-    }));
-    return tensor;
-  }
-
-  Plan plan_;
-  SlotId guard_ = -1;
-};
 
 // Which operands of a sample are stored in 16 bits.
 enum class Storage { AsGiven, AllBf16, AllF16, FirstBf16 };
@@ -119,11 +41,6 @@ std::vector<KernelCase> cases_of(const OpDef& op, Storage storage, uint32_t seed
   return cases;
 }
 
-std::vector<KernelCandidate> candidates_of(const CudaCatalog& catalog, const KernelCase& c) {
-  const auto types = c.types();
-  return catalog.candidates(c.op, OpCall(c.op, c.attrs, types), result_types_of(c));
-}
-
 // The kernels that accept any of the cases, each once.
 std::vector<std::string> kernels_of(const CudaCatalog& catalog, llvm::ArrayRef<KernelCase> cases) {
   std::vector<std::string> names;
@@ -147,7 +64,7 @@ void check_kernel(const CudaCatalog& catalog, llvm::StringRef name, const Kernel
 // A subcase for each op, and in it for each kernel: `--subcase-exclude` takes either name, `--subcase` wants both, as
 // in conv,cudnn*.
 void check_all(Storage storage) {
-  const CudaCatalog catalog(card(), /*any_order=*/true);
+  const CudaCatalog catalog(card_under_test(), /*any_order=*/true);
   uint32_t seed = 1;
   for (const OpDef* op : all_ops()) {
     seed += 100;

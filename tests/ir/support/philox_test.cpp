@@ -31,6 +31,16 @@ TEST_SUITE("ops") {
     }
   }
 
+  TEST_CASE("the kernels draw the reference's 16-bit halves, from any place on") {
+    for (int64_t first : {0, 4, 5, 251}) {
+      const RandomStream reference{0x123456789abcdef, 41, 7, 12};
+      const cpu::RandomStream kernel{0x123456789abcdef, 41, 7, 3};
+      std::vector<uint16_t> halves(700);
+      cpu::random_halves(kernel, first, 700, halves.data());
+      for (int64_t i = 0; i < 700; ++i) CHECK(halves[i] * 0x1p-16 == reference.uniform_16(first + i));
+    }
+  }
+
   TEST_CASE("normal numbers by blocks are those one by one") {
     const RandomStream stream{5, 6, 7, 8};
     for (int64_t i = 0; i < 400; ++i) CHECK(stream.normals(i / 4)[static_cast<size_t>(i % 4)] == stream.normal(i));

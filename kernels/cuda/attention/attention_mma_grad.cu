@@ -1,0 +1,308 @@
+#include "kernels/cuda/attention/attention_mma.cuh"
+#include "kernels/cuda/common/packed.cuh"
+
+// Serves attention_grad ("mma"). With P the probabilities, made again from lse, Z their dropout factors, dP = Z * (dy
+// v^T) and delta = dy . y a row:
+//   dv = (Z * P)^T dy,  dS = P * (dP - delta),  dq = scale * dS k,  dk = scale * dS^T q.
+// One launch owns rows and sums dq, the other owns columns and sums dk and dv over the rows of all heads that share
+// them: each sum has one owner and one order, for two more products of a tile than one launch with atomic sums takes.
+
+namespace plimsoll::cuda {
+namespace {
+
+// Eight threads per row of a head, 16 bytes each at a time where rows allow.
+template <typename T>
+__global__ void __launch_bounds__(256)
+    delta_kernel(AttentionShape n, float* delta, const T* y, const T* dy, bool aligned) {
+  constexpr int row_threads = 8, length = 8;
+  const int64_t number = int64_t{blockIdx.x} * (256 / row_threads) + threadIdx.x / row_threads;  // in y's order
+  const int lane = static_cast<int>(threadIdx.x) % row_threads, depth = static_cast<int>(n.value_depth);
+  float sum = 0.0f;
+  if (number < n.batch * n.rows * n.heads) {
+    const T *y_row = y + number * depth, *dy_row = dy + number * depth;
+    if (aligned) {
+      for (int d = lane * length; d < depth; d += row_threads * length) {
+        const Packed<T, length> a = load_packed<length>(y_row + d), b = load_packed<length>(dy_row + d);
+#pragma unroll
+        for (int i = 0; i < length; ++i) sum += a[i] * b[i];
+      }
+    } else {
+      for (int d = lane; d < depth; d += row_threads) sum += widen(y_row[d]) * widen(dy_row[d]);
+    }
+  }
+  for (int distance = 1; distance < row_threads; distance *= 2) sum += __shfl_xor_sync(whole_warp, sum, distance);
+  if (lane != 0 || number >= n.batch * n.rows * n.heads) return;
+  const int64_t row = number / n.heads;
+  delta[Head{row / n.rows, number % n.heads}.lse(n, row % n.rows)] = sum;
+}
+
+// A row's lse in units of log 2, such that every probability of a row that attends to nothing becomes 0, and its delta.
+struct RowConstants {
+  float lse, delta;
+
+  __device__ RowConstants() : lse(INFINITY), delta(0.0f) {}
+  __device__ RowConstants(const AttentionShape& n, const Head& head, int row, const AttentionGradCall& call)
+      : RowConstants() {
+    if (row >= n.rows) return;
+    const int64_t at = head.lse(n, row);
+    if (call.lse[at] > -INFINITY) lse = call.lse[at] * log2_e;
+    delta = call.delta[at];
+  }
+};
+
+// From sums q . k, masked, and dP of a tile to what dropout left of the probabilities, without the factor of the kept
+// ones, and dS. constants(m, t, e) are those of an element's row.
+template <typename Tile, typename Bits, typename Constants>
+__device__ void differentiate(Sums<Tile::m_tiles, Tile::n_tiles>& scores, Sums<Tile::m_tiles, Tile::n_tiles>& dp,
+                              float to_log2, const Bits* bits, float kept_factor, Constants constants) {
+#pragma unroll
+  for (int m = 0; m < Tile::m_tiles; ++m)
+#pragma unroll
+    for (int t = 0; t < Tile::n_tiles; ++t)
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        const RowConstants& row = constants(m, t, e);
+        // Where a mask of large finite numbers closes a whole row, lse has lost more than a score by rounding.
+        const float probability = exp2_approx(fminf(scores[m][t][e] * to_log2 - row.lse, 0.0f));
+        const bool kept = !bits || bits->kept(m, t, e);
+        scores[m][t][e] = kept ? probability : 0.0f;
+        dp[m][t][e] = probability * ((kept ? dp[m][t][e] * kept_factor : 0.0f) - row.delta);
+      }
+}
+
+// Both kernels walk over tiles in two stages: one is computed with, the other is on its way.
+template <typename Tile, typename T>
+struct Stages {
+  T *own_a, *own_b, *other;  // q and dy, or k and v
+  float* constants;          // lse and delta of the other side's rows, or what the mask adds to its columns
+
+  static constexpr int bytes = (2 * Tile::own + 4 * Tile::others) * Tile::pitch * static_cast<int>(sizeof(T)) +
+                               2 * Tile::others * (2 + Tile::warps) * static_cast<int>(sizeof(float));
+
+  __device__ explicit Stages(void* shared)
+      : own_a(static_cast<T*>(shared)),
+        own_b(own_a + Tile::own * Tile::pitch),
+        other(own_b + Tile::own * Tile::pitch),
+        constants(reinterpret_cast<float*>(other + 4 * Tile::others * Tile::pitch)) {}
+
+  __device__ T* a(int stage) const { return other + stage * 2 * Tile::others * Tile::pitch; }
+  __device__ T* b(int stage) const { return a(stage) + Tile::others * Tile::pitch; }
+  __device__ float* of_others(int stage) const { return constants + stage * 2 * Tile::others; }
+  // Kept bits where columns are owned.
+  __device__ uint32_t* words(int stage) const {
+    return reinterpret_cast<uint32_t*>(constants + 4 * Tile::others) + stage * Tile::warps * Tile::others;
+  }
+};
+
+template <typename Tile, typename T>
+__global__ void __launch_bounds__(Tile::threads, Tile::blocks)
+    dq_mma_kernel(AttentionShape n, MmaCall call, AttentionGradCall grads, int row_tiles) {
+  extern __shared__ uint4 shared[];
+  const Stages<Tile, T> tiles(shared);
+  const int64_t number = call.first_group * (n.heads / n.kv_heads) + blockIdx.x / row_tiles;
+  const int first = (row_tiles - 1 - static_cast<int>(blockIdx.x % row_tiles)) * Tile::own;
+  const Head head{number / n.heads, number % n.heads};
+  const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
+  const int warp_first = first + warp * Tile::warp_rows, rows = static_cast<int>(n.rows);
+  const int depth = static_cast<int>(n.depth), value_depth = static_cast<int>(n.value_depth);
+  const int columns = static_cast<int>(n.columns),
+            end = n.causal && first + Tile::own < columns ? first + Tile::own : columns;
+  T* q_rows = tiles.own_a + warp * Tile::warp_rows * Tile::pitch;
+  const T* dy_rows = tiles.own_b + warp * Tile::warp_rows * Tile::pitch;
+  const RowLoader<Tile, Tile::others, T> k_rows(static_cast<const T*>(grads.k) + head.k(n), n.k_step, columns, depth,
+                                                call.aligned);
+  const RowLoader<Tile, Tile::others, T> v_rows(static_cast<const T*>(grads.v) + head.v(n), n.v_step, columns,
+                                                value_depth, call.aligned);
+  const bool drops = n.dropout > 0;
+  const uint32_t* words = drops ? head_bits(n, call, head) : nullptr;
+  auto load = [&](int stage, int column) {
+    k_rows.load(tiles.a(stage), column);
+    v_rows.load(tiles.b(stage), column);
+    commit_copies();
+    if (is_mask_of_columns(n)) load_additions<Tile, T>(tiles.of_others(stage), n, head, column);
+  };
+  RowLoader<Tile, Tile::own, T>(static_cast<const T*>(grads.q) + head.q(n), n.q_step, rows, depth, call.aligned)
+      .load(tiles.own_a, first);
+  RowLoader<Tile, Tile::own, T>(static_cast<const T*>(grads.dy) + head.y(n), n.heads * n.value_depth, rows, value_depth,
+                                call.aligned)
+      .load(tiles.own_b, first);
+  load(0, 0);
+
+  RowConstants constants[Tile::m_tiles][2];
+#pragma unroll
+  for (int m = 0; m < Tile::m_tiles; ++m)
+#pragma unroll
+    for (int half = 0; half < 2; ++half)
+      constants[m][half] = RowConstants(n, head, warp_first + lane / 4 + 16 * m + 8 * half, grads);
+  const float to_log2 = n.scale * log2_e;
+  const float kept_factor = n.dropout < 1 ? static_cast<float>(1 / (1 - n.dropout)) : 0.0f;
+
+  Sums<Tile::m_tiles, Tile::d_tiles> dq = {};
+  int stage = 0;
+  for (int column = 0; column < end; column += Tile::others, stage ^= 1) {
+    const Place<Owner::Rows> place{warp_first + lane / 4, column + lane % 4 * 2};
+    wait_for_copies<0>();
+    __syncthreads();  // this tile has arrived, and the other stage is no longer read
+    if (column + Tile::others < end) load(stage ^ 1, column + Tile::others);
+    TileBits<Tile, Owner::Rows> bits;
+    if (drops) bits.load(n, words, place);
+    Sums<Tile::m_tiles, Tile::n_tiles> scores, dp;
+    multiply_rows<Tile>(scores, tiles.a(stage), [&](int m, int k) { return left_fragment<Tile>(q_rows, m, 16 * k); });
+    multiply_rows<Tile>(dp, tiles.b(stage), [&](int m, int k) { return left_fragment<Tile>(dy_rows, m, 16 * k); });
+    apply_masks<Tile, Owner::Rows, T>(scores, n, head, place, first, column, tiles.of_others(stage));
+    auto of_row = [&](int m, int, int e) -> const RowConstants& { return constants[m][e / 2]; };
+    if (drops)
+      differentiate<Tile>(scores, dp, to_log2, &bits, kept_factor, of_row);
+    else
+      differentiate<Tile>(scores, dp, to_log2, static_cast<decltype(&bits)>(nullptr), 1.0f, of_row);
+    add_weighted_rows<Tile>(dq, dp, tiles.a(stage));
+  }
+  wait_for_copies<0>();
+  store_rows<Tile>(static_cast<T*>(grads.dq) + head.q(n), n.q_step, warp_first, rows, depth, call.aligned, q_rows, dq,
+                   [&](int, int) { return n.scale; });
+}
+
+enum class Writes { Both, Dk, Dv };  // heads so long that the sums of both do not fit into registers take two launches
+
+template <typename Tile, typename T, Writes writes>
+__global__ void __launch_bounds__(Tile::threads, Tile::blocks)
+    dk_dv_mma_kernel(AttentionShape n, MmaCall call, AttentionGradCall grads, int column_tiles) {
+  constexpr bool writes_dk = writes != Writes::Dv, writes_dv = writes != Writes::Dk;
+  using Bits = TileBits<Tile, Owner::Columns>;
+  extern __shared__ uint4 shared[];
+  const Stages<Tile, T> tiles(shared);
+  const int64_t number = call.first_group + blockIdx.x / column_tiles, shared_by = n.heads / n.kv_heads;
+  const int first = static_cast<int>(blockIdx.x % column_tiles) * Tile::own;  // the longest of causal ones first
+  const int64_t first_head = number % n.kv_heads * shared_by;
+  const Head any{number / n.kv_heads, first_head};
+  const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
+  const int warp_first = first + warp * Tile::warp_rows, rows = static_cast<int>(n.rows),
+            columns = static_cast<int>(n.columns);
+  const int depth = static_cast<int>(n.depth), value_depth = static_cast<int>(n.value_depth);
+  T* k_rows = tiles.own_a + warp * Tile::warp_rows * Tile::pitch;
+  T* v_rows = tiles.own_b + warp * Tile::warp_rows * Tile::pitch;
+  const int first_row = n.causal ? first / Tile::others * Tile::others : 0;
+  const RowLoader<Tile, Tile::others, T> q_rows(static_cast<const T*>(grads.q) + any.q(n), n.q_step, rows, depth,
+                                                call.aligned);
+  const RowLoader<Tile, Tile::others, T> dy_rows(static_cast<const T*>(grads.dy) + any.y(n), n.heads * n.value_depth,
+                                                 rows, value_depth, call.aligned);
+  const bool drops = n.dropout > 0;
+  const uint32_t* words = drops ? head_bits(n, call, any) : nullptr;
+  auto load = [&](int stage, int number_of_head, int row) {
+    q_rows.load(tiles.a(stage), row, number_of_head * n.depth);
+    dy_rows.load(tiles.b(stage), row, number_of_head * n.value_depth);
+    commit_copies();
+    if (threadIdx.x < Tile::others) {
+      const RowConstants constants(n, {any.b, first_head + number_of_head}, row + static_cast<int>(threadIdx.x), grads);
+      tiles.of_others(stage)[2 * threadIdx.x] = constants.lse;
+      tiles.of_others(stage)[2 * threadIdx.x + 1] = constants.delta;
+    }
+    if (drops) Bits::load(tiles.words(stage), n, words + number_of_head * n.rows * kept_words(n.columns), first, row);
+  };
+  RowLoader<Tile, Tile::own, T>(static_cast<const T*>(grads.k) + any.k(n), n.k_step, columns, depth, call.aligned)
+      .load(tiles.own_a, first);
+  RowLoader<Tile, Tile::own, T>(static_cast<const T*>(grads.v) + any.v(n), n.v_step, columns, value_depth, call.aligned)
+      .load(tiles.own_b, first);
+  if (first_row < rows) load(0, 0, first_row);
+  commit_copies();
+  const float to_log2 = n.scale * log2_e;
+  const float kept_factor = n.dropout < 1 ? static_cast<float>(1 / (1 - n.dropout)) : 0.0f;
+
+  Sums<Tile::m_tiles, Tile::d_tiles> dk = {}, dv = {};
+  int stage = 0, number_of_head = first_row < rows ? 0 : static_cast<int>(shared_by), row = first_row;
+  while (number_of_head < shared_by) {
+    const bool is_last_row = row + Tile::others >= rows;
+    const int next_head = number_of_head + is_last_row, next_row = is_last_row ? first_row : row + Tile::others;
+    const Head head{any.b, first_head + number_of_head};
+    const Place<Owner::Columns> place{warp_first + lane / 4, row + lane % 4 * 2};
+    wait_for_copies<0>();
+    __syncthreads();  // this tile has arrived, and the other stage is no longer read
+    if (next_head < shared_by) load(stage ^ 1, next_head, next_row);
+    Bits bits;
+    if (drops) bits.read(tiles.words(stage), place);
+    Sums<Tile::m_tiles, Tile::n_tiles> scores, dp;
+    multiply_rows<Tile>(scores, tiles.a(stage), [&](int m, int k) { return left_fragment<Tile>(k_rows, m, 16 * k); });
+    multiply_rows<Tile>(dp, tiles.b(stage), [&](int m, int k) { return left_fragment<Tile>(v_rows, m, 16 * k); });
+    apply_masks<Tile, Owner::Columns, T>(scores, n, head, place, first, row, nullptr);
+    RowConstants constants[Tile::n_tiles][2];
+#pragma unroll
+    for (int t = 0; t < Tile::n_tiles; ++t) {
+      const float4 pair = *reinterpret_cast<const float4*>(tiles.of_others(stage) + 2 * (8 * t + lane % 4 * 2));
+      constants[t][0].lse = pair.x, constants[t][0].delta = pair.y;
+      constants[t][1].lse = pair.z, constants[t][1].delta = pair.w;
+    }
+    auto of_row = [&](int, int t, int e) -> const RowConstants& { return constants[t][e % 2]; };
+    if (drops)
+      differentiate<Tile>(scores, dp, to_log2, &bits, kept_factor, of_row);
+    else
+      differentiate<Tile>(scores, dp, to_log2, static_cast<decltype(&bits)>(nullptr), 1.0f, of_row);
+    if constexpr (writes_dv) add_weighted_rows<Tile>(dv, scores, tiles.b(stage));
+    if constexpr (writes_dk) add_weighted_rows<Tile>(dk, dp, tiles.a(stage));
+    stage ^= 1;
+    number_of_head = next_head;
+    row = next_row;
+  }
+  wait_for_copies<0>();
+  __syncthreads();  // k and v have arrived even where there are no rows
+  if constexpr (writes_dk)
+    store_rows<Tile>(static_cast<T*>(grads.dk) + any.k(n), n.k_step, warp_first, columns, depth, call.aligned, k_rows,
+                     dk, [&](int, int) { return n.scale; });
+  if constexpr (writes_dv)
+    store_rows<Tile>(static_cast<T*>(grads.dv) + any.v(n), n.v_step, warp_first, columns, value_depth, call.aligned,
+                     v_rows, dv, [&](int, int) { return kept_factor; });
+}
+
+template <typename Rows, typename Columns, typename T>
+cudaError_t launch_grads(const AttentionShape& shape, const MmaCall& call, const AttentionGradCall& grads,
+                         cudaStream_t stream) {
+  const int64_t heads = call.groups * (shape.heads / shape.kv_heads);
+  const int64_t row_tiles = (shape.rows + Rows::own - 1) / Rows::own,
+                column_tiles = (shape.columns + Columns::own - 1) / Columns::own;
+  if (row_tiles > 0)
+    if (cudaError_t error = launch_mma(dq_mma_kernel<Rows, T>, heads * row_tiles, Rows::threads, Stages<Rows, T>::bytes,
+                                       stream, shape, call, grads, static_cast<int>(row_tiles));
+        error != cudaSuccess)
+      return error;
+  if (column_tiles == 0) return cudaSuccess;
+  auto launch = [&](auto kernel) {
+    return launch_mma(kernel, call.groups * column_tiles, Columns::threads, Stages<Columns, T>::bytes, stream, shape,
+                      call, grads, static_cast<int>(column_tiles));
+  };
+  if constexpr (Columns::depth <= 128) {
+    return launch(dk_dv_mma_kernel<Columns, T, Writes::Both>);
+  } else {
+    if (cudaError_t error = launch(dk_dv_mma_kernel<Columns, T, Writes::Dk>); error != cudaSuccess) return error;
+    return launch(dk_dv_mma_kernel<Columns, T, Writes::Dv>);
+  }
+}
+
+}  // namespace
+
+cudaError_t attention_grad_mma(const AttentionShape& shape, const KeptBits& kept, const AttentionGradCall& grads,
+                               cudaStream_t stream) {
+  const int64_t depth = shape.depth > shape.value_depth ? shape.depth : shape.value_depth;
+  const int64_t deltas = shape.batch * shape.heads * shape.rows;
+  const bool aligned = shape.depth % 8 == 0 && shape.value_depth % 8 == 0 && is_aligned(grads.q, shape.q_step) &&
+                       is_aligned(grads.k, shape.k_step) && is_aligned(grads.v, shape.v_step) &&
+                       is_aligned(grads.dq, 0) && is_aligned(grads.dk, 0) && is_aligned(grads.dv, 0) &&
+                       is_aligned(grads.dy, 0);
+  return with_16_bit_float(shape.type, [&](auto* element) {
+    using T = std::remove_pointer_t<decltype(element)>;
+    if (deltas > 0)
+      delta_kernel<<<static_cast<unsigned>((deltas + 31) / 32), 256, 0, stream>>>(
+          shape, grads.delta, static_cast<const T*>(grads.y), static_cast<const T*>(grads.dy),
+          shape.value_depth % 8 == 0 && is_aligned(grads.y, 0) && is_aligned(grads.dy, 0));
+    return for_groups(shape, kept, aligned, stream, [&](const MmaCall& call) {
+      auto launch = [&](auto rows_tile, auto columns_tile) {
+        return launch_grads<decltype(rows_tile), decltype(columns_tile), T>(shape, call, grads, stream);
+      };
+      if (depth <= 32) return launch(MmaTile<32, 1, 4, 32, 6>(), MmaTile<32, 1, 4, 32, 5>());
+      if (depth <= 64 && shape.rows <= 64) return launch(MmaTile<64, 1, 4, 32, 3>(), MmaTile<64, 1, 4, 32, 3>());
+      if (depth <= 64) return launch(MmaTile<64, 2, 4, 32, 3>(), MmaTile<64, 2, 4, 32, 2>());
+      if (depth <= 128) return launch(MmaTile<128, 1, 4, 32, 3>(), MmaTile<128, 1, 4, 32, 2>());
+      return launch(MmaTile<256, 1, 3, 16, 1>(), MmaTile<256, 1, 3, 16, 1>());
+    });
+  });
+}
+
+}  // namespace plimsoll::cuda

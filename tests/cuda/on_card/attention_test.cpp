@@ -1,0 +1,135 @@
+#include "ir/ops/common/samples.h"
+#include "tests/cuda/on_card/case_on_card.h"
+
+// Attention's kernels on rows and columns that cross their tiles, forward and backward, with what the op's own samples
+// are too small for.
+
+using namespace plimsoll;
+using namespace plimsoll::testing;
+using namespace plimsoll::samples;
+
+namespace {
+
+struct AttentionCase {
+  const char* name;
+  int64_t batch, rows, columns, heads, kv_heads, depth, value_depth;
+  bool causal = false;
+  double dropout = 0;
+  SampleOperand mask = absent();
+  bool packed = false;
+};
+
+std::vector<AttentionCase> attention_cases() {
+  SampleOperand closed_row = bools({2, 1, 70, 130});
+  closed_row.fill = SampleOperand::Fill::Values;
+  for (int64_t i = 0; i < 2 * 70 * 130; ++i)
+    closed_row.values.push_back(i / 130 % 70 == 3 ? 0 : static_cast<double>(i * 7 % 5 != 0));
+  return {
+      {"causal", 2, 150, 150, 2, 2, 64, 64, true},
+      {"causal, dropped, packed", 2, 150, 150, 2, 2, 64, 64, true, 0.1, absent(), true},
+      {"cross, dropped, grouped", 1, 130, 200, 4, 2, 64, 64, false, 0.25},
+      {"padding, dropped", 3, 128, 128, 2, 2, 64, 64, false, 0.1, bools({3, 1, 1, 128})},
+      {"padding, odd lengths", 2, 70, 130, 2, 2, 64, 64, false, 0, bools({2, 1, 1, 130})},
+      {"causal and padding", 2, 130, 130, 4, 1, 128, 128, true, 0, bools({2, 1, 1, 130})},
+      {"closed rows", 2, 70, 130, 2, 2, 32, 32, false, 0, closed_row},
+      {"bias per head", 2, 100, 100, 2, 2, 64, 64, false, 0, fixed(normal({1, 2, 100, 100}))},
+      {"bias per head in 16 bits, dropped", 2, 100, 100, 2, 2, 64, 64, false, 0.3,
+       fixed(normal({1, 2, 100, 100}, DType::BF16))},
+      {"windows", 6, 49, 49, 3, 3, 32, 32, false, 0, fixed(normal({1, 3, 49, 49})), true},
+      {"windows, dropped", 6, 49, 49, 3, 3, 32, 32, false, 0.2, fixed(normal({1, 3, 49, 49}))},
+      {"bias of columns", 2, 140, 90, 2, 2, 80, 80, false, 0.2, fixed(normal({2, 1, 1, 90}))},
+      {"long heads", 1, 70, 150, 4, 2, 256, 256, true, 0.2},
+      {"long heads, padding", 1, 70, 70, 2, 2, 192, 128, false, 0, bools({1, 1, 1, 70})},
+      {"odd heads", 2, 70, 70, 2, 1, 20, 36, false, 0.4},
+      {"short heads", 2, 65, 129, 2, 2, 16, 16, false, 0.1},
+  };
+}
+
+Attrs attrs_of(const AttentionCase& c) {
+  Attrs attrs{{"heads", c.heads}, {"kv_heads", c.kv_heads}, {"scale", 1 / std::sqrt(static_cast<double>(c.depth))}};
+  attrs.set("causal", int64_t{c.causal});
+  attrs.set("packed", int64_t{c.packed});
+  if (c.dropout > 0) {
+    attrs.set("dropout", c.dropout);
+    attrs.set("id", int64_t{11});
+    attrs.set("first_draw", int64_t{40});
+  }
+  return attrs;
+}
+
+std::vector<SampleOperand> inputs_of(const AttentionCase& c) {
+  if (c.packed)
+    return {normal({c.batch, c.rows, (c.heads + 2 * c.kv_heads) * c.depth}, DType::BF16), absent(), absent()};
+  return {normal({c.batch, c.rows, c.heads * c.depth}, DType::BF16),
+          normal({c.batch, c.columns, c.kv_heads * c.depth}, DType::BF16),
+          normal({c.batch, c.columns, c.kv_heads * c.value_depth}, DType::BF16)};
+}
+
+void check_all_kernels(const KernelCase& c) {
+  const CudaCatalog catalog(card_under_test(), /*any_order=*/true);
+  const std::vector<Tensor> wanted = run_reference(c);
+  for (const KernelCandidate& kernel : candidates_of(catalog, c)) {
+    INFO("kernel ", kernel.name);
+    if (kernel.name != "reference") check_results(c, CaseOnCard(c, kernel, {}).run(c), wanted);
+  }
+}
+
+// Backward gets what the reference's forward gave.
+KernelCase gradient_of(const KernelCase& forward, const AttentionCase& c) {
+  const std::vector<Tensor> results = run_reference(forward);
+  std::vector<SampleOperand> operands = inputs_of(c);
+  for (const Tensor& result : results) operands.push_back(filled(SampleOperand::Fill::Normal, {}, result.type().dtype));
+  for (size_t i = 0; i < 2; ++i) operands[3 + i].type = results[i].type();
+  SampleOperand dy = operands[3];
+  operands.push_back(dy);
+  operands.push_back(c.mask);
+  operands.push_back(c.dropout > 0 ? values({2}, {5, 3}, DType::I64) : absent());
+  KernelCase grad("attention_grad", attrs_of(c), operands, 7);
+  for (size_t i = 0; i < 3; ++i) grad.tensors[i] = forward.tensors[i];
+  for (size_t i = 0; i < 2; ++i) grad.tensors[3 + i] = results[i];
+  if (forward.present[3]) grad.tensors[6] = forward.tensors[3];
+  return grad;
+}
+
+// Whether each element of a tensor is 0.
+std::vector<bool> zeros_of(const Tensor& tensor) {
+  std::vector<bool> zeros;
+  for (int64_t i = 0; i < tensor.type().elements(); ++i) zeros.push_back(tensor.get(i) == 0);
+  return zeros;
+}
+
+}  // namespace
+
+TEST_CASE("attention's kernels agree with the reference where rows and columns cross tiles") {
+  for (const AttentionCase& c : attention_cases()) {
+    INFO(c.name);
+    std::vector<SampleOperand> operands = inputs_of(c);
+    operands.push_back(c.mask);
+    operands.push_back(c.dropout > 0 ? values({2}, {5, 3}, DType::I64) : absent());
+    const KernelCase forward("attention", attrs_of(c), operands, 3);
+    check_all_kernels(forward);
+    check_all_kernels(gradient_of(forward, c));
+  }
+}
+
+// With equal scores and values that are the columns of the identity, y shows which probabilities were kept.
+TEST_CASE("attention's dropout keeps the same probabilities on the card as in the record") {
+  constexpr int64_t rows = 75, columns = 90;
+  Attrs attrs{{"heads", int64_t{3}}, {"kv_heads", int64_t{1}}, {"scale", 1.0}};
+  attrs.set("dropout", 0.4);
+  attrs.set("id", int64_t{7});
+  std::vector<double> identity(columns * columns, 0.0);
+  for (int64_t i = 0; i < columns; ++i) identity[static_cast<size_t>(i * columns + i)] = 1;
+  const SampleOperand nothing = values({1, rows, 3 * 8}, std::vector<double>(rows * 24, 0.0), DType::BF16);
+  const KernelCase c("attention", attrs,
+                     {nothing, values({1, columns, 8}, std::vector<double>(columns * 8, 0.0), DType::BF16),
+                      values({1, columns, columns}, identity, DType::BF16), absent(), values({2}, {5, 3}, DType::I64)},
+                     1);
+  const CudaCatalog catalog(card_under_test(), /*any_order=*/true);
+  const std::vector<Tensor> wanted = run_reference(c);
+  for (const KernelCandidate& kernel : candidates_of(catalog, c)) {
+    if (kernel.name == "reference") continue;
+    INFO("kernel ", kernel.name);
+    CHECK(zeros_of(CaseOnCard(c, kernel, {}).run(c).front()) == zeros_of(wanted.front()));
+  }
+}
