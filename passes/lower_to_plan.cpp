@@ -10,6 +10,7 @@
 #include "passes/place/place_buffers.h"
 
 #include <algorithm>
+#include <map>
 
 namespace plimsoll {
 namespace {
@@ -35,6 +36,7 @@ class Lowering {
     for (const Graph& function : in_.draft.program.functions) add_states(function);
     for (size_t i = 0; i < in_.draft.program.functions.size(); ++i) add_function(static_cast<int32_t>(i));
     finish_arenas();
+    report_slow_kernels();
     return std::move(plan_);
   }
 
@@ -214,9 +216,24 @@ class Lowering {
     instruction.phase = node.phase;
     instruction.origin = static_cast<int32_t>(node.origin);
     instruction.reason = node.reason;
+    note_slow_kernel(instruction, cost);
     if (const int32_t buffer = assignment_.workspace_of[index_of(id)]; buffer >= 0)
       instruction.workspace = add_workspace(node, buffer, at);
     plan_.functions.back().instructions.push_back(std::move(instruction));
+  }
+
+  void note_slow_kernel(const Instruction& instruction, const Cost& cost) {
+    if (instruction.predicted_us < max_times_roofline * cost.predicted_us) return;
+    SlowKernel& slow = slow_kernels_[instruction.op + "/" + instruction.kernel];
+    ++slow.calls;
+    slow.us += instruction.predicted_us;
+    slow.roofline_us += cost.predicted_us;
+  }
+
+  void report_slow_kernels() {
+    for (const auto& [name, slow] : slow_kernels_)
+      plan_.decisions.push_back({"kernels", name, std::to_string(slow.calls) + " calls of " + format_us(slow.us),
+                                 "faster kernels do not take them; the roofline is " + format_us(slow.roofline_us)});
   }
 
   SlotId add_workspace(const Node& node, int32_t buffer, int32_t at) {
@@ -294,6 +311,12 @@ class Lowering {
     SlotId slot;
     int32_t function, buffer;
   };
+  // Calls that take this many times what kernels of their op usually take are reported.
+  static constexpr double max_times_roofline = 10;
+  struct SlowKernel {
+    int64_t calls = 0;
+    double us = 0, roofline_us = 0;
+  };
 
   const LoweringInput& in_;
   int64_t alignment_;
@@ -301,6 +324,7 @@ class Lowering {
   int64_t persistent_bytes_[2] = {};  // by space
   llvm::StringMap<SlotId> state_slots_, constant_slots_;
   std::vector<Pending> pending_;
+  std::map<std::string, SlowKernel> slow_kernels_;
   std::vector<std::vector<Buffer>> buffers_;  // per function
 
   const Graph* graph_ = nullptr;  // the function at hand

@@ -10,7 +10,7 @@ namespace plimsoll {
 struct KernelCandidate {
   std::string name;             // unique for the op and backend
   int64_t workspace_bytes = 0;  // in the device arena, live during the launch only
-  double predicted_us = 0;      // 0: no measurement; the planner's roofline decides
+  double predicted_us = 0;      // by measurements; 0: the planner's roofline decides
 };
 
 // Forms of programs for which a backend's kernels are faster.

@@ -17,7 +17,8 @@ std::vector<KernelCandidate> CudaCatalog::candidates(const OpDef& op, const OpCa
     const bool others = !candidate->accepts_others || candidate->accepts_others(call, results);
     const int64_t bytes = candidate->workspace_bytes ? candidate->workspace_bytes(call, results, device_) : 0;
     for (int algorithm = 0; algorithm < (others ? candidate->algorithms : 1); ++algorithm)
-      accepted.push_back({candidate->kernel_name(algorithm), bytes});
+      accepted.push_back({candidate->kernel_name(algorithm), bytes,
+                          candidate->predicted_us ? candidate->predicted_us(call, device_) : 0});
   }
   accepted.push_back({"reference"});  // on the host; accepts everything
   return accepted;

@@ -17,6 +17,9 @@ struct CudaCandidate {
   // A formula of shapes and of the device's description: plans do not depend on the machine that makes them.
   using WorkspaceFn = int64_t (*)(const OpCall& call, llvm::ArrayRef<Type> results, const DeviceDescription& device);
 
+  // Microseconds of a call, launches and all, as measured on one card and scaled to another.
+  using TimeFn = double (*)(const OpCall& call, const DeviceDescription& device);
+
   const OpDef& op;
   llvm::StringLiteral name;
   AcceptsFn accepts;
@@ -24,6 +27,7 @@ struct CudaCandidate {
   bool any_order = false;                 // its sums run in another order every time, and give other bits
   int algorithms = 1;                     // a library's own choices for a call, the one it prefers first
   AcceptsFn accepts_others = nullptr;     // narrows what the algorithms after the first accept
+  TimeFn predicted_us = nullptr;          // none: the planner's roofline
 
   // The name of an algorithm in plans: "cudnn", "cudnn_2" and so on.
   std::string kernel_name(int algorithm) const;
