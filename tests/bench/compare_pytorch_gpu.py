@@ -4,7 +4,8 @@
 Usage: compare_pytorch_gpu.py PLIMSOLL [CASE ...] [--rounds 2] [--steps 30] [--sides plimsoll,eager,compile,best]
                               [--device h200] [--budget BYTES] [--json FILE]
 
-A step is forward, backward and AdamW in bf16 with fp32 weights, on one random batch; dropout is off on every side.
+A step is forward, backward and AdamW in bf16 with fp32 weights, on one random batch; dropout is off on every side, but in the
+cases gpt2_dropout_b16 and bert_dropout_b64.
 Rounds of the sides alternate, each in a process of its own; medians are over the steps of all rounds after each
 round's warm-up. Exports the models itself. Needs torch, torchvision, transformers, onnxscript and safetensors.
 """

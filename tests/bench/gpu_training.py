@@ -1,6 +1,6 @@
 """Models, batches, exports and PyTorch's training step for the comparisons with PyTorch. This is a module, not a program.
 
-A step is forward, backward and AdamW in bf16 with fp32 weights, on one random batch; dropout is off. Needs torch, torchvision,
+A step is forward, backward and AdamW in bf16 with fp32 weights, on one random batch; dropout is off but in the cases named after it. Needs torch, torchvision,
 transformers, onnxscript and safetensors.
 """
 import contextlib
@@ -22,9 +22,11 @@ CASES = {
     "vit_l16_b64": ("vit", 64, 224),
     "vit_l16_b256": ("vit", 256, 224),
     "deeplabv3_b48": ("deeplabv3", 48, 512),
+    "gpt2_dropout_b16": ("gpt2_dropout", 16, 1024),  # as released
+    "bert_dropout_b64": ("bert_dropout", 64, 512),  # as released, with a padding mask
     "tiny_gpt2": ("tiny_gpt2", 4, 64),  # tests the scripts on a machine without a GPU
 }
-GPT2_SIZES = {"gpt2": {}, "tiny_gpt2": {"n_layer": 2, "n_embd": 64, "n_head": 2}, "gpt2_xl": {"n_layer": 48, "n_embd": 1600, "n_head": 25}}
+GPT2_SIZES = {"gpt2": {}, "gpt2_dropout": {}, "tiny_gpt2": {"n_layer": 2, "n_embd": 64, "n_head": 2}, "gpt2_xl": {"n_layer": 48, "n_embd": 1600, "n_head": 25}}
 BLOCKS = {"GPT2Block", "EncoderBlock", "Bottleneck", "BertLayer"}  # modules with activation checkpoints around them
 
 
@@ -36,22 +38,23 @@ def build(family, rows):
             super().__init__()
             self.model, self.logits = model, logits
 
-        def forward(self, x, labels):
-            logits = self.logits(self.model, x)
+        def forward(self, x, labels, mask=None):
+            logits = self.logits(self.model, x) if mask is None else self.logits(self.model, x, mask)
             if logits.dim() == 4:  # a class for each pixel
                 return torch.nn.functional.cross_entropy(logits, labels)
             return torch.nn.functional.cross_entropy(logits.reshape(-1, logits.shape[-1]), labels.reshape(-1))
 
     torch.manual_seed(0)
+    dropout = 0.1 if family.endswith("_dropout") else 0.0
     if family in GPT2_SIZES:
         import transformers
         size = GPT2_SIZES[family]
-        config = transformers.GPT2Config(attn_implementation="sdpa", resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, **size)
+        config = transformers.GPT2Config(attn_implementation="sdpa", resid_pdrop=dropout, embd_pdrop=dropout, attn_pdrop=dropout, **size)
         return WithLoss(transformers.GPT2LMHeadModel(config), lambda m, x: m(input_ids=x, use_cache=False).logits)
-    if family == "bert":
+    if family in ("bert", "bert_dropout"):
         import transformers
-        config = transformers.BertConfig(attn_implementation="sdpa", hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
-        return WithLoss(transformers.BertForSequenceClassification(config), lambda m, x: m(input_ids=x).logits)
+        config = transformers.BertConfig(attn_implementation="sdpa", hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout)
+        return WithLoss(transformers.BertForSequenceClassification(config), lambda m, x, mask=None: m(input_ids=x, attention_mask=mask).logits)
     import torchvision
     if family == "deeplabv3":
         model = torchvision.models.segmentation.deeplabv3_resnet101(weights=None, weights_backbone=None)
@@ -71,8 +74,11 @@ def make_batch(family, batch, rows):
         return torch.randint(0, high, shape, generator=generator)
     if family in GPT2_SIZES:
         return {"x": whole(50257, batch, rows), "labels": whole(50257, batch, rows)}
-    if family == "bert":
-        return {"x": whole(30522, batch, rows), "labels": whole(2, batch)}
+    if family in ("bert", "bert_dropout"):
+        inputs = {"x": whole(30522, batch, rows), "labels": whole(2, batch)}
+        if family == "bert_dropout":  # from a quarter to all of a row
+            inputs["mask"] = (torch.arange(rows)[None] < rows // 4 + whole(3 * rows // 4 + 1, batch, 1)).long()
+        return inputs
     images = torch.randn(batch, 3, rows, rows, generator=generator)
     return {"x": images, "labels": whole(21, batch, rows, rows) if family == "deeplabv3" else whole(1000, batch)}
 
