@@ -1,5 +1,4 @@
 #include "ir/depends_on_parameter.h"
-#include "ir/ops/attention/attention_sizes.h"
 #include "passes/clean/attention_mask.h"
 #include "passes/rewrite/patterns.h"
 
@@ -8,8 +7,8 @@
 //
 // Exports put several things around the softmax: factors on q, k or the scores; additive or boolean masks; a
 // where(isnan(p), 0, p) guard for rows that may attend to nothing (the op gives zeros there by definition); dropout on
-// p. It does not apply when anything else reads the probabilities, or when the mask is learned, as relative position
-// biases are: the op has no gradient for it.
+// p. It does not apply when anything else reads the probabilities, or when a learned mask has not a number for each row
+// and column: no kernel makes the gradient of others.
 
 #include <cmath>
 
@@ -52,7 +51,11 @@ const Node* take_scores(const Graph& graph, ValueId scores, Attention& a) {
     ConstantMask kind = classify_mask(graph, mask, rows, columns);
     if (kind == ConstantMask::AllOpen) return true;
     if (kind == ConstantMask::Causal) return a.causal = true;
-    if (a.mask != ValueId::None || graph.type(mask).rank() > 4 || depends_on_parameter(graph, mask)) return false;
+    if (a.mask != ValueId::None || graph.type(mask).rank() > 4) return false;
+    // Kernels make the gradient of masks with a number for each row and column.
+    const llvm::ArrayRef<int64_t> dims(graph.type(mask).shape);
+    const bool is_whole = dims.size() >= 2 && dims[dims.size() - 2] == rows && dims.back() == columns;
+    if (!is_whole && depends_on_parameter(graph, mask)) return false;
     a.mask = mask;
     return true;
   };
@@ -209,7 +212,8 @@ bool try_mask(Graph& graph, NodeId id) {
   const ValueId given = operand_of(node, "mask");
   if (given == ValueId::None) return false;
   const int64_t rows = graph.type(operand_of(node, "q")).shape[1];
-  const int64_t columns = AttentionSizes::is_packed(node.attrs) ? rows : graph.type(operand_of(node, "k")).shape[1];
+  const bool packed = node.attrs.get_int("packed") != 0;
+  const int64_t columns = packed ? rows : graph.type(operand_of(node, "k")).shape[1];
   const OpenMask open = take_closed_forms(graph, id, given, rows, columns);
   if (open.rest == given) return false;
   graph.set_operand(id, graph.node(id).op->operand("mask"), open.rest);

@@ -58,6 +58,14 @@ Status launch_attention_grad(const CpuCall& k) {
   return Status::success();
 }
 
+Status launch_attention_mask_grad(const CpuCall& k) {
+  const AttentionSizes n(k.call);
+  cpu::attention_mask_grad(shape_of(k, attention_grad_mask), k.out<float>(0), k.call.operand(6).elements(),
+                           k.in<float>(0), k.in<float>(n.k_operand) + n.k_start, k.in<float>(n.v_operand) + n.v_start,
+                           k.in<float>(3), k.in<float>(4), k.in<float>(5), k.scratch<float>());
+  return Status::success();
+}
+
 Status launch_rotary(const CpuCall& k) {
   const RotarySizes n(k.call);
   cpu::rotary({.batch = n.batch,
@@ -75,6 +83,7 @@ Status launch_rotary(const CpuCall& k) {
 constexpr CpuKernel kernels[] = {
     {op_attention, "blocked", accepts_attention, launch_attention},
     {op_attention_grad, "blocked", accepts_attention, launch_attention_grad, attention_grad_workspace},
+    {op_attention_mask_grad, "blocked", accepts_attention, launch_attention_mask_grad, attention_grad_workspace},
     {op_rotary, "vectorised", all_f32, launch_rotary},
 };
 

@@ -1,5 +1,7 @@
 #include "runtime/kernels/attention.h"
 
+#include "kernels/cuda/attention/mask_grad_sizes.h"
+
 namespace plimsoll {
 namespace {
 
@@ -25,7 +27,8 @@ bool accepts_mma(const OpCall& call, llvm::ArrayRef<Type>) {
     const DType type = call.operand(mask).dtype;
     if (type != DType::Bool && type != DType::F32 && type != dtype) return false;
   }
-  return is_16_bit_float(dtype) && n.depth <= max_flash_depth && n.value_depth <= max_flash_depth;
+  return is_16_bit_float(dtype) && n.depth <= max_flash_depth && n.value_depth <= max_flash_depth &&
+         call.attrs.get_float("scale") > 0;
 }
 
 int64_t kept_workspace(const OpCall& call) {
@@ -38,6 +41,70 @@ int64_t mma_workspace(const OpCall& call, llvm::ArrayRef<Type>, const DeviceDesc
 }
 int64_t mma_grad_workspace(const OpCall& call, llvm::ArrayRef<Type>, const DeviceDescription&) {
   return row_products_bytes(call) + kept_workspace(call);
+}
+
+// The kept bits are made at once.
+bool accepts_mask_grad_mma(const OpCall& call, llvm::ArrayRef<Type> results) {
+  constexpr int64_t max_bytes = int64_t{1} << 30;
+  const AttentionSizes n(call);
+  return accepts_mma<attention_grad_mask>(call, results) &&
+         (call.attrs.get_float("dropout") == 0 || kept_bits_bytes(n, n.batch * n.kv_heads) <= max_bytes);
+}
+
+int64_t mma_mask_grad_workspace(const OpCall& call, llvm::ArrayRef<Type>, const DeviceDescription&) {
+  const AttentionSizes n(call);
+  const int64_t bits = call.attrs.get_float("dropout") > 0 ? kept_bits_bytes(n, n.batch * n.kv_heads) : 0;
+  return row_products_bytes(call) + mask_grad_partials_bytes(call) + bits;
+}
+
+// What the kernels for the matrix units take on an H200: a block of rows or columns, and a pair of a row and a column
+// that meet in a tile.
+struct MmaTimes {
+  double block_ns, pair_ps, depth_ps;      // the last per element of a head
+  double dropout_ps, columns_ps, mask_ps;  // a pair more with dropout, with a mask of columns, with any other mask
+  int64_t launches, own_rows, both_sides;  // do blocks of columns come on top of those of rows?
+};
+constexpr MmaTimes forward_times{5, 0.05, 0.0145, 0.17, 0.155, 1.5, 1, 64, 0};
+constexpr MmaTimes backward_times{5, 0.2, 0.0556, 0.9, 0.38, 5.5, 3, 128, 1};
+constexpr MmaTimes mask_grad_times{5, 0.3, 0.025, 0.3, 0.16, 1.5, 3, 64, 0};
+constexpr double drawn_pair_ps = 0.35;
+constexpr double measured_tflops = 790, measured_multiprocessors = 132;
+
+int64_t tiles(int64_t rows, int64_t tile) { return (rows + tile - 1) / tile; }
+
+template <const MmaTimes& times, size_t mask>
+double mma_us(const OpCall& call, const DeviceDescription& device) {
+  const AttentionSizes n(call);
+  const int64_t widest = std::max(n.depth, n.value_depth);
+  const double depth = widest <= 32 ? 32 : widest <= 64 ? 64 : widest <= 128 ? 128 : 256;
+  const auto heads = static_cast<double>(n.batch * n.heads);
+  const auto rows = static_cast<double>(tiles(n.rows, 64) * 64),
+             columns = static_cast<double>(tiles(n.columns, 64) * 64);
+  const double blocks =
+      heads * static_cast<double>(tiles(n.rows, times.own_rows) + times.both_sides * tiles(n.columns, times.own_rows));
+  const bool causal = call.attrs.get_int("causal"), drops = call.attrs.get_float("dropout") > 0;
+  const double met = causal ? std::min(rows, columns) * (std::min(rows, columns) + times.own_rows) / 2 +
+                                  std::max(rows - columns, 0.0) * columns
+                            : rows * columns;
+  double pair_ps = times.pair_ps + times.depth_ps * depth;
+  if (drops) pair_ps += times.dropout_ps + drawn_pair_ps;
+  if (call.has(mask)) {
+    const Type& type = call.operand(mask);
+    const bool same_rows = type.rank() < 2 || type.shape[type.rank() - 2] == 1;
+    pair_ps += same_rows ? times.columns_ps : times.mask_ps;
+  }
+  return blocks * times.block_ns * 1e-3 * measured_multiprocessors / std::max(device.multiprocessors, 1) +
+         heads * met * pair_ps * 1e-6 * measured_tflops / device.matmul_tflops_for(call.operand(0).dtype) +
+         static_cast<double>(times.launches + drops) * (device.launch_us + device.kernel_us);
+}
+
+// On the vector units, in TFLOP/s as measured on an H200, where products in f32 reach 51.
+constexpr double flash_tflops = 11, flash_grad_tflops = 8, measured_f32_tflops = 51;
+
+template <const OpDef& op, const double& tflops>
+double flash_us(const OpCall& call, const DeviceDescription& device) {
+  return op.flops(call, {}) / tflops * 1e-6 * measured_f32_tflops / device.matmul_tflops_for(DType::F32) +
+         device.launch_us + device.kernel_us;
 }
 
 bool accepts_rotary(const OpCall& call, llvm::ArrayRef<Type>) {
@@ -88,14 +155,43 @@ constexpr CudaCandidate candidates[] = {
     {op_attention, "cudnn", accepts_cudnn<attention_mask>, cudnn_workspace},
     {op_attention_grad, "cudnn", accepts_cudnn<attention_grad_mask>, cudnn_grad_workspace, /*any_order=*/true},
     {op_attention_grad, "cudnn_ordered", accepts_cudnn<attention_grad_mask>, cudnn_ordered_grad_workspace},
-    {op_attention, "mma", accepts_mma<attention_mask>, mma_workspace},
-    {op_attention_grad, "mma", accepts_mma<attention_grad_mask>, mma_grad_workspace},
-    {op_attention, "flash", accepts_flash<attention_mask>},
-    {op_attention_grad, "flash", accepts_flash<attention_grad_mask>, flash_grad_workspace},
+    {.op = op_attention,
+     .name = "mma",
+     .accepts = accepts_mma<attention_mask>,
+     .workspace_bytes = mma_workspace,
+     .predicted_us = mma_us<forward_times, attention_mask>},
+    {.op = op_attention_grad,
+     .name = "mma",
+     .accepts = accepts_mma<attention_grad_mask>,
+     .workspace_bytes = mma_grad_workspace,
+     .predicted_us = mma_us<backward_times, attention_grad_mask>},
+    {.op = op_attention,
+     .name = "flash",
+     .accepts = accepts_flash<attention_mask>,
+     .predicted_us = flash_us<op_attention, flash_tflops>},
+    {.op = op_attention_grad,
+     .name = "flash",
+     .accepts = accepts_flash<attention_grad_mask>,
+     .workspace_bytes = flash_grad_workspace,
+     .predicted_us = flash_us<op_attention_grad, flash_grad_tflops>},
+    {.op = op_attention_mask_grad,
+     .name = "mma",
+     .accepts = accepts_mask_grad_mma,
+     .workspace_bytes = mma_mask_grad_workspace,
+     .predicted_us = mma_us<mask_grad_times, attention_grad_mask>},
+    {op_attention_mask_grad, "flash", accepts_flash<attention_grad_mask>},
     {op_rotary, "pairs", accepts_rotary},
 };
 
 }  // namespace
+
+int64_t mask_grad_partials_bytes(const OpCall& call) {
+  const AttentionSizes n(call);
+  const Type& mask = call.operand(attention_grad_mask);
+  const MaskGradSizes sizes(mask);
+  return cuda::mask_grad_parts(sizes.batch, sizes.heads, n.rows, n.columns, std::max(n.depth, n.value_depth), n.batch) *
+         mask.elements() * static_cast<int64_t>(sizeof(float));
+}
 
 int64_t groups_at_a_time(const AttentionSizes& n) {
   return std::clamp<int64_t>(max_kept_bits_bytes / std::max<int64_t>(kept_bits_bytes(n, 1), 1), 1,

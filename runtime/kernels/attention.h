@@ -19,6 +19,15 @@ inline int64_t row_products_bytes(const OpCall& grad) {
   return grad.operand(4).elements() * static_cast<int64_t>(sizeof(float));
 }
 
+// Dimensions of a mask before its rows and columns, 1 where it is the same for all of them.
+struct MaskGradSizes {
+  int64_t batch, heads;
+  explicit MaskGradSizes(const Type& mask)
+      : batch(mask.rank() > 3 ? mask.shape[mask.rank() - 4] : 1),
+        heads(mask.rank() > 2 ? mask.shape[mask.rank() - 3] : 1) {}
+};
+int64_t mask_grad_partials_bytes(const OpCall& call);
+
 struct RotarySizes {
   int64_t batch, rows, heads, depth, pairs, table_batch;
   bool interleaved, inverse;

@@ -116,14 +116,34 @@ Result<Types> infer_attention_grad(const OpCall& call) {
   return Types{call["q"], call["k"], call["v"]};
 }
 
+Status need_whole_mask(const Shape& mask, int64_t rows, int64_t columns) {
+  if (mask[mask.size() - 2] == rows && mask.back() == columns) return Status::success();
+  return model_error("the mask " + to_string(mask) + " can be trained only with a number for each of " +
+                     llvm::Twine(rows) + " rows and " + llvm::Twine(columns) + " columns");
+}
+
+Result<Types> infer_attention_mask_grad(const OpCall& call) {
+  Result<Types> others = infer_attention_grad(call);
+  if (!others) return others.takeError();
+  if (Status s = need_present(call, {"mask"})) return s;
+  if (Status s = need_float(call, "mask")) return s;
+  const Sizes n(call);
+  if (Status s = need_whole_mask(call["mask"].shape, n.rows, n.columns)) return s;
+  return Types{call["mask"]};
+}
+
 Status attention_gradient(GradContext& g) {
   if (Status s = need_only_first_gradient(g, "the lse")) return s;
-  if (g.wants("mask")) return model_error("the mask of attention cannot be trained");
   llvm::SmallVector<ValueId, 8> operands{g["q"], g["k"], g["v"], g.result("y"), g.result("lse"), g.out_grad()};
   for (size_t i = g.index("mask"); i < g.operand_count(); ++i) operands.push_back(g[i]);
   llvm::SmallVector<ValueId, 4> gradients = g.b.emit_all("attention_grad", operands, g.attrs());
   for (size_t i = 0; i < gradients.size(); ++i)
     if (g.wants(i)) g.add(i, gradients[i]);
+  if (!g.wants("mask")) return Status::success();
+  const Shape &mask = g.b.type(g["mask"]).shape, &lse = g.b.type(g.result("lse")).shape;
+  const int64_t columns = AttentionSizes::is_packed(g.attrs()) ? lse[2] : g.b.type(g["k"]).shape[1];
+  if (Status s = need_whole_mask(mask, lse[2], columns)) return s;
+  g.add("mask", g.b.emit("attention_mask_grad", operands, g.attrs()));
   return Status::success();
 }
 
@@ -138,6 +158,9 @@ double attention_grad_flops(const OpCall& call, llvm::ArrayRef<Type>) {
   return 2.0 * static_cast<double>(n.batch * n.heads * (3 * n.depth + 2 * n.value_depth)) *
          n.pairs(call.get_int("causal"));
 }
+
+// Scores and dP once more.
+double attention_mask_grad_flops(const OpCall& call, llvm::ArrayRef<Type>) { return attention_flops(call, {}); }
 
 // One row of one head of one batch element, the unit both references work on.
 struct Row {
@@ -182,12 +205,16 @@ struct Operands {
     return n.v_start + (w.b * n.columns + c) * n.v_step + kv_head(w.h) * n.value_depth;
   }
 
+  int64_t mask_at(Row w, int64_t c) const {
+    const Shape& step = mask_strides;
+    return w.b * step[0] + w.h * step[1] + w.r * step[2] + c * step[3];
+  }
+
   // The mask adds this to a score; -inf forbids it.
   double bias(Row w, int64_t c) const {
     if (causal && c > w.r) return -INFINITY;
     if (!mask) return 0;
-    const Shape& step = mask_strides;
-    double value = mask->get(w.b * step[0] + w.h * step[1] + w.r * step[2] + c * step[3]);
+    double value = mask->get(mask_at(w, c));
     if (mask->type.dtype == DType::Bool) return value != 0 ? 0 : -INFINITY;
     return value;
   }
@@ -242,15 +269,20 @@ Status attention_reference(const ReferenceCall& call) {
   return Status::success();
 }
 
-// With P the probabilities, Z their dropout factors and dP = Z * (dy v^T):
+// What both gradients know of a pair of a row and a column that meet. With P the probabilities, Z their dropout factors
+// and dP = Z * (dy v^T):
 //   dv = (Z * P)^T dy,  dS = P * (dP - sum(P * dP)),  dq = scale * dS k,  dk = scale * dS^T q,
-// where sum(P * dP) along a row equals dy . y.
-Status attention_grad_reference(const ReferenceCall& call) {
-  Operands in(call);
+// where sum(P * dP) along a row equals dy . y, and dS is the mask's gradient.
+struct Pair {
+  Row row;
+  int64_t column;
+  const double* dy;      // of the row
+  double kept, d_score;  // Z * P and dS
+};
+
+template <typename Visit>
+void for_each_pair(const ReferenceCall& call, const Operands& in, Visit visit) {
   std::vector<double> y = call.load("y"), lse = call.load("lse"), dy = call.load("dy");
-  std::array<std::vector<double>, 3> gradients;
-  for (size_t i = 0; i < 3; ++i) gradients[i].resize(in.tensors[i].size());
-  double *dq = gradients[0].data(), *dk = gradients[in.n.k_operand].data(), *dv = gradients[in.n.v_operand].data();
   in.for_each_row([&](Row row) {
     if (lse[in.lse_at(row)] == -INFINITY) return;
     const double *dy_row = &dy[in.y_at(row)], *y_row = &y[in.y_at(row)];
@@ -259,18 +291,34 @@ Status attention_grad_reference(const ReferenceCall& call) {
     for (int64_t c = 0; c < in.n.columns; ++c) {
       double probability = std::exp(in.score(row, c) - lse[in.lse_at(row)]), keep = in.keep(row, c), dp = 0;
       if (probability == 0) continue;
-      for (int64_t d = 0; d < in.n.value_depth; ++d) {
-        dp += keep * dy_row[d] * in.v[in.v_at(row, c) + d];
-        dv[in.v_at(row, c) + d] += keep * probability * dy_row[d];
-      }
-      double dscore = in.scale * probability * (dp - dy_dot_y);
-      for (int64_t d = 0; d < in.n.depth; ++d) {
-        dq[in.q_at(row) + d] += dscore * in.k[in.k_at(row, c) + d];
-        dk[in.k_at(row, c) + d] += dscore * in.q[in.q_at(row) + d];
-      }
+      for (int64_t d = 0; d < in.n.value_depth; ++d) dp += keep * dy_row[d] * in.v[in.v_at(row, c) + d];
+      visit(Pair{row, c, dy_row, keep * probability, probability * (dp - dy_dot_y)});
+    }
+  });
+}
+
+Status attention_grad_reference(const ReferenceCall& call) {
+  Operands in(call);
+  std::array<std::vector<double>, 3> gradients;
+  for (size_t i = 0; i < 3; ++i) gradients[i].resize(in.tensors[i].size());
+  double *dq = gradients[0].data(), *dk = gradients[in.n.k_operand].data(), *dv = gradients[in.n.v_operand].data();
+  for_each_pair(call, in, [&](const Pair& pair) {
+    const auto [row, c] = std::pair(pair.row, pair.column);
+    for (int64_t d = 0; d < in.n.value_depth; ++d) dv[in.v_at(row, c) + d] += pair.kept * pair.dy[d];
+    for (int64_t d = 0; d < in.n.depth; ++d) {
+      dq[in.q_at(row) + d] += in.scale * pair.d_score * in.k[in.k_at(row, c) + d];
+      dk[in.k_at(row, c) + d] += in.scale * pair.d_score * in.q[in.q_at(row) + d];
     }
   });
   for (size_t i = 0; i < call.results.size(); ++i) call.store(gradients[i], i);
+  return Status::success();
+}
+
+Status attention_mask_grad_reference(const ReferenceCall& call) {
+  Operands in(call);
+  std::vector<double> gradient(static_cast<size_t>(call.out("dmask").elements()));
+  for_each_pair(call, in, [&](const Pair& pair) { gradient[in.mask_at(pair.row, pair.column)] += pair.d_score; });
+  call.store(gradient, "dmask");
   return Status::success();
 }
 
@@ -308,6 +356,7 @@ std::vector<Sample> attention_samples() {
        heads_attrs(2, 1, 0.7)},
       {{normal({2, 3, 4}), normal({2, 4, 4}), normal({2, 4, 2}), empty_row}, heads_attrs(2, 2, 0.5)},
       {{normal({2, 2, 4}), normal({2, 3, 2}), normal({2, 3, 2}), fixed(normal({2, 1, 1, 3})), rng}, dropped},
+      {{normal({2, 2, 4}), normal({2, 3, 4}), normal({2, 3, 4}), normal({1, 2, 2, 3})}, heads_attrs(2, 2, 0.5)},
       {{normal({1, 3, 4}), normal({1, 3, 2}), normal({1, 3, 2}), absent(), rng}, dropped},
       {{normal({2, 4, 4}), normal({2, 3, 2}), normal({2, 3, 2}), absent(), rng}, later_draws},
       {{normal({2, 3, 16}), absent(), absent()}, packed},
@@ -336,6 +385,18 @@ std::vector<Sample> attention_grad_samples() {
         normal({2, 3, 16}, DType::BF16)},
        packed},
   };
+}
+
+std::vector<Sample> attention_mask_grad_samples() {
+  using namespace samples;
+  std::vector<Sample> made;
+  SampleOperand lse = values({2, 2, 3}, {6, 6.5, 7, 6.25, 6.75, 7.25, 6, 6.5, 7, 6.25, 6.75, 7.25});
+  for (DType dtype : {DType::F32, DType::BF16})
+    for (SampleOperand mask : {normal({1, 2, 3, 4}), normal({2, 1, 3, 4}), normal({3, 4}), normal({2, 2, 3, 4})})
+      made.push_back({{normal({2, 3, 4}, dtype), normal({2, 4, 2}, dtype), normal({2, 4, 3}, dtype),
+                       normal({2, 3, 6}, dtype), lse, normal({2, 3, 6}, dtype), mask},
+                      heads_attrs(2, 1, 0.5)});
+  return made;
 }
 
 }  // namespace
@@ -371,6 +432,21 @@ constinit const OpDef op_attention_grad{
     .flops = attention_grad_flops,
     .reference = attention_grad_reference,
     .samples = attention_grad_samples,
+};
+
+constinit const OpDef op_attention_mask_grad{
+    .name = "attention_mask_grad",
+    .summary =
+        "the gradient of attention's float mask from q, k, v, y, lse, dy, mask and rng; attributes as in attention",
+    .operands = {"q", "k?", "v?", "y?", "lse?", "dy?", "mask?", "rng?"},
+    .results = {"dmask"},
+    .attrs = attention_attrs,
+    .infer = infer_attention_mask_grad,
+    .gradient = no_second_derivative,
+    .precision = Precision::Low,
+    .flops = attention_mask_grad_flops,
+    .reference = attention_mask_grad_reference,
+    .samples = attention_mask_grad_samples,
 };
 
 }  // namespace plimsoll

@@ -35,6 +35,11 @@ void attention(const AttentionShape& shape, float* y, float* lse, const float* q
 void attention_grad(const AttentionShape& shape, float* dq, float* dk, float* dv, const float* q, const float* k,
                     const float* v, const float* y, const float* lse, const float* dy, float* row_products);
 
+// Of a float mask, as it lies; `row_products` as above.
+void attention_mask_grad(const AttentionShape& shape, float* dmask, int64_t mask_elements, const float* q,
+                         const float* k, const float* v, const float* y, const float* lse, const float* dy,
+                         float* row_products);
+
 // Both directions compute one block of scores, scaled and masked. Columns past `columns` of the
 // tensor and forbidden ones are -infinity. `keys` is the transposed block of k, [head_size, key_block].
 struct ScoreBlock {

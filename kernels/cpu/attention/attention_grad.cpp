@@ -123,6 +123,34 @@ void key_head_grad(const AttentionShape& shape, const GradTensors& t, int64_t b,
   }
 }
 
+// Adds the gradients of a block's scores to those of the mask.
+void add_mask_grads(const AttentionShape& shape, const ScoreBlock& block, const GradBlocks& blocks, float* dmask) {
+  const int64_t* step = shape.mask_strides;
+  for (int64_t r = 0; r < block.rows; ++r) {
+    float* row = dmask + block.b * step[0] + block.h * step[1] + (block.first_row + r) * step[2];
+    for (int64_t c = 0; c < block.columns; ++c)
+      row[(block.first_column + c) * step[3]] += blocks.d_scores[r * key_block + c] / shape.scale;
+  }
+}
+
+void head_mask_grad(const AttentionShape& shape, const GradTensors& t, int64_t b, int64_t h, GradBlocks& blocks,
+                    float* dmask) {
+  const int64_t kv_head = h / (shape.heads / shape.kv_heads);
+  const float* keys = t.k + b * shape.columns * shape.k_step + kv_head * shape.head_size;
+  const float* values = t.v + b * shape.columns * shape.v_step + kv_head * shape.value_size;
+  head_row_products(shape, t, b, h);
+  for (int64_t first = 0; first < shape.columns; first += key_block) {
+    const int64_t width = std::min(key_block, shape.columns - first);
+    transpose_block(blocks.keys, key_block, keys + first * shape.k_step, shape.k_step, width, shape.head_size);
+    transpose_block(blocks.values, key_block, values + first * shape.v_step, shape.v_step, width, shape.value_size);
+    for (int64_t i = shape.causal ? first / query_block * query_block : 0; i < shape.rows; i += query_block) {
+      const ScoreBlock block{b, h, i, std::min(query_block, shape.rows - i), first, width};
+      recompute_block(shape, t, block, blocks);
+      add_mask_grads(shape, block, blocks, dmask);
+    }
+  }
+}
+
 }  // namespace
 
 void attention_grad(const AttentionShape& shape, float* dq, float* dk, float* dv, const float* q, const float* k,
@@ -133,6 +161,21 @@ void attention_grad(const AttentionShape& shape, float* dq, float* dk, float* dv
   parallel_tasks(tasks, work, [&](int64_t task) {
     GradBlocks blocks;
     key_head_grad(shape, tensors, task / shape.kv_heads, task % shape.kv_heads, blocks);
+  });
+}
+
+// A task owns what heads of one number add to: all of the mask where it is the same for them.
+void attention_mask_grad(const AttentionShape& shape, float* dmask, int64_t mask_elements, const float* q,
+                         const float* k, const float* v, const float* y, const float* lse, const float* dy,
+                         float* row_products) {
+  const GradTensors tensors{nullptr, nullptr, nullptr, q, k, v, y, lse, dy, row_products};
+  const int64_t tasks = shape.mask_strides[1] != 0 ? shape.heads : 1;
+  const int64_t work = shape.batch * shape.heads * shape.rows * shape.columns * shape.head_size / 8;
+  std::fill_n(dmask, mask_elements, 0.0f);
+  parallel_tasks(tasks, work, [&](int64_t task) {
+    GradBlocks blocks;
+    for (int64_t b = 0; b < shape.batch; ++b)
+      for (int64_t h = task; h < shape.heads; h += tasks) head_mask_grad(shape, tensors, b, h, blocks, dmask);
   });
 }
 

@@ -42,6 +42,16 @@ struct AttentionGradCall {
 [[nodiscard]] cudaError_t attention_grad(const AttentionShape& shape, const AttentionGradCall& call,
                                          cudaStream_t stream);
 
+// The gradient of a mask with a number for each row and column, of dimensions [1 or batch, 1 or heads, rows, columns].
+struct MaskGradCall {
+  void* dmask;
+  Scalar dmask_type;
+  int64_t mask_batch, mask_heads;
+  float* partials;  // workspace [parts, elements of the mask] on the matrix units; mask_grad_sizes.h has the parts
+};
+[[nodiscard]] cudaError_t attention_mask_grad(const AttentionShape& shape, const AttentionGradCall& call,
+                                              const MaskGradCall& mask, cudaStream_t stream);
+
 // ---- On the matrix units: 16-bit floats; a float mask is of the same type or f32 ----
 
 // Which probabilities dropout keeps, one bit each. A group is the query heads that share a key head, of one sample;
@@ -56,5 +66,10 @@ constexpr int64_t kept_words(int64_t columns) { return (columns + 31) / 32; }
                                         const void* q, const void* k, const void* v, cudaStream_t stream);
 [[nodiscard]] cudaError_t attention_grad_mma(const AttentionShape& shape, const KeptBits& kept,
                                              const AttentionGradCall& call, cudaStream_t stream);
+
+// The kept bits are those of all groups at once.
+[[nodiscard]] cudaError_t attention_mask_grad_mma(const AttentionShape& shape, const KeptBits& kept,
+                                                  const AttentionGradCall& call, const MaskGradCall& mask,
+                                                  cudaStream_t stream);
 
 }  // namespace plimsoll::cuda

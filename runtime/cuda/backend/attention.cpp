@@ -83,6 +83,41 @@ Status launch_attention_grad_mma(const CudaCall& k) {
                                               kept_bits(k, row_products_bytes(k.call)), grad_call_of(k), k.stream));
 }
 
+// The gradient of the mask reads what attention_grad reads, and writes no other.
+cuda::AttentionGradCall mask_grad_operands(const CudaCall& k) {
+  const AttentionSizes n(k.call);
+  return {.q = k.in(0),
+          .k = first_key(k, n),
+          .v = first_value(k, n),
+          .y = k.in(3),
+          .dy = k.in(5),
+          .lse = k.in<float>(4),
+          .delta = k.scratch<float>()};
+}
+
+cuda::MaskGradCall mask_grad_of(const CudaCall& k, float* partials) {
+  const MaskGradSizes sizes(k.call.operand(attention_grad_mask));
+  return {.dmask = k.out(0),
+          .dmask_type = k.in_scalar(attention_grad_mask),
+          .mask_batch = sizes.batch,
+          .mask_heads = sizes.heads,
+          .partials = partials};
+}
+
+Status launch_mask_grad(const CudaCall& k) {
+  return launched(k, cuda::attention_mask_grad(shape_of(k, attention_grad_mask), mask_grad_operands(k),
+                                               mask_grad_of(k, nullptr), k.stream));
+}
+
+Status launch_mask_grad_mma(const CudaCall& k) {
+  const AttentionSizes n(k.call);
+  std::byte* const partials = k.scratch<std::byte>() + row_products_bytes(k.call);
+  const cuda::KeptBits bits{reinterpret_cast<uint32_t*>(partials + mask_grad_partials_bytes(k.call)),
+                            n.batch * n.kv_heads};
+  return launched(k, cuda::attention_mask_grad_mma(shape_of(k, attention_grad_mask), bits, mask_grad_operands(k),
+                                                   mask_grad_of(k, reinterpret_cast<float*>(partials)), k.stream));
+}
+
 Status launch_rotary(const CudaCall& k) {
   const RotarySizes n(k.call);
   const cuda::RotaryCall call{.y = k.out(0),
@@ -109,6 +144,8 @@ constexpr CudaLauncher launchers[] = {
     {op_attention_grad, "mma", launch_attention_grad_mma},
     {op_attention, "flash", launch_attention},
     {op_attention_grad, "flash", launch_attention_grad},
+    {op_attention_mask_grad, "mma", launch_mask_grad_mma},
+    {op_attention_mask_grad, "flash", launch_mask_grad},
     {op_rotary, "pairs", launch_rotary},
 };
 

@@ -91,6 +91,10 @@ KernelCase gradient_of(const KernelCase& forward, const AttentionCase& c) {
   return grad;
 }
 
+bool is_whole_float(const SampleOperand& mask, const AttentionCase& c) {
+  return mask.fill == SampleOperand::Fill::Normal && mask.type.shape[2] == c.rows && mask.type.shape[3] == c.columns;
+}
+
 // Whether each element of a tensor is 0.
 std::vector<bool> zeros_of(const Tensor& tensor) {
   std::vector<bool> zeros;
@@ -108,7 +112,13 @@ TEST_CASE("attention's kernels agree with the reference where rows and columns c
     operands.push_back(c.dropout > 0 ? values({2}, {5, 3}, DType::I64) : absent());
     const KernelCase forward("attention", attrs_of(c), operands, 3);
     check_all_kernels(forward);
-    check_all_kernels(gradient_of(forward, c));
+    const KernelCase grad = gradient_of(forward, c);
+    check_all_kernels(grad);
+    if (!is_whole_float(c.mask, c)) continue;
+    KernelCase mask_grad("attention_mask_grad", attrs_of(c), {}, 1);
+    mask_grad.tensors = grad.tensors;
+    mask_grad.present = grad.present;
+    check_all_kernels(mask_grad);
   }
 }
 

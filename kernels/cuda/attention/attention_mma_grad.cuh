@@ -1,0 +1,85 @@
+#pragma once
+
+// What the gradients of attention share on the matrix units.
+
+#include "kernels/cuda/attention/attention_mma.cuh"
+#include "kernels/cuda/common/packed.cuh"
+
+namespace plimsoll::cuda {
+
+// Eight threads per row of a head, 16 bytes each at a time where rows allow.
+template <typename T>
+__global__ void __launch_bounds__(256)
+    delta_kernel(AttentionShape n, float* delta, const T* y, const T* dy, bool aligned) {
+  constexpr int row_threads = 8, length = 8;
+  const int64_t number = int64_t{blockIdx.x} * (256 / row_threads) + threadIdx.x / row_threads;  // in y's order
+  const int lane = static_cast<int>(threadIdx.x) % row_threads, depth = static_cast<int>(n.value_depth);
+  float sum = 0.0f;
+  if (number < n.batch * n.rows * n.heads) {
+    const T *y_row = y + number * depth, *dy_row = dy + number * depth;
+    if (aligned) {
+      for (int d = lane * length; d < depth; d += row_threads * length) {
+        const Packed<T, length> a = load_packed<length>(y_row + d), b = load_packed<length>(dy_row + d);
+#pragma unroll
+        for (int i = 0; i < length; ++i) sum += a[i] * b[i];
+      }
+    } else {
+      for (int d = lane; d < depth; d += row_threads) sum += widen(y_row[d]) * widen(dy_row[d]);
+    }
+  }
+  for (int distance = 1; distance < row_threads; distance *= 2) sum += __shfl_xor_sync(whole_warp, sum, distance);
+  if (lane != 0 || number >= n.batch * n.rows * n.heads) return;
+  const int64_t row = number / n.heads;
+  delta[Head{row / n.rows, number % n.heads}.lse(n, row % n.rows)] = sum;
+}
+
+// A row's lse in units of log 2, such that every probability of a row that attends to nothing becomes 0, and its delta.
+struct RowConstants {
+  float lse, delta;
+
+  __device__ RowConstants() : lse(INFINITY), delta(0.0f) {}
+  __device__ RowConstants(const AttentionShape& n, const Head& head, int row, const AttentionGradCall& call)
+      : RowConstants() {
+    if (row >= n.rows) return;
+    const int64_t at = head.lse(n, row);
+    if (call.lse[at] > -INFINITY) lse = call.lse[at] * log2_e;
+    delta = call.delta[at];
+  }
+};
+
+// From sums q . k, masked, and dP of a tile to what dropout left of the probabilities, without the factor of the kept
+// ones, and dS. constants(m, t, e) are those of an element's row.
+template <typename Tile, typename Bits, typename Constants>
+__device__ void differentiate(Sums<Tile::m_tiles, Tile::n_tiles>& scores, Sums<Tile::m_tiles, Tile::n_tiles>& dp,
+                              float to_log2, const Bits* bits, float kept_factor, Constants constants) {
+#pragma unroll
+  for (int m = 0; m < Tile::m_tiles; ++m)
+#pragma unroll
+    for (int t = 0; t < Tile::n_tiles; ++t)
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        const RowConstants& row = constants(m, t, e);
+        // Where a mask of large finite numbers closes a whole row, lse has lost more than a score by rounding.
+        const float probability = exp2_approx(fminf(scores[m][t][e] * to_log2 - row.lse, 0.0f));
+        const bool kept = !bits || bits->kept(m, t, e);
+        scores[m][t][e] = kept ? probability : 0.0f;
+        dp[m][t][e] = probability * ((kept ? dp[m][t][e] * kept_factor : 0.0f) - row.delta);
+      }
+}
+
+template <typename T>
+cudaError_t launch_deltas(const AttentionShape& shape, const AttentionGradCall& grads, cudaStream_t stream) {
+  const int64_t deltas = shape.batch * shape.heads * shape.rows;
+  if (deltas == 0) return cudaSuccess;
+  delta_kernel<<<static_cast<unsigned>((deltas + 31) / 32), 256, 0, stream>>>(
+      shape, grads.delta, static_cast<const T*>(grads.y), static_cast<const T*>(grads.dy),
+      shape.value_depth % 8 == 0 && is_aligned(grads.y, 0) && is_aligned(grads.dy, 0));
+  return cudaGetLastError();
+}
+
+inline bool are_aligned(const AttentionShape& shape, const AttentionGradCall& grads) {
+  return shape.depth % 8 == 0 && shape.value_depth % 8 == 0 && is_aligned(grads.q, shape.q_step) &&
+         is_aligned(grads.k, shape.k_step) && is_aligned(grads.v, shape.v_step) && is_aligned(grads.dy, 0);
+}
+
+}  // namespace plimsoll::cuda

@@ -1,0 +1,171 @@
+#include "kernels/cuda/attention/attention_mma_grad.cuh"
+#include "kernels/cuda/attention/mask_grad_sizes.h"
+
+// Serves attention_mask_grad ("mma"): dS of attention_grad, summed over the samples and heads that share a mask. A
+// block owns a tile of rows and columns of the mask and walks over them in order; parts of the batch meet in a second
+// launch.
+
+namespace plimsoll::cuda {
+namespace {
+
+// Two stages of q, dy, k and v, of lse and delta of the rows and of what the mask adds to columns.
+template <typename Tile>
+struct MaskTiles {
+  static constexpr int own = Tile::own * Tile::pitch, other = Tile::others * Tile::pitch,
+                       floats = 2 * Tile::own + Tile::others;
+  static constexpr int bytes = 2 * (2 * (own + other) * 2 + floats * static_cast<int>(sizeof(float)));
+};
+
+template <typename Tile, typename T>
+__global__ void __launch_bounds__(Tile::threads, Tile::blocks)
+    mask_grad_kernel(AttentionShape n, MmaCall call, AttentionGradCall grads, MaskGradCall mask, int row_tiles,
+                     int column_tiles, int64_t parts) {
+  using Sizes = MaskTiles<Tile>;
+  extern __shared__ uint4 shared[];
+  T* const tiles = reinterpret_cast<T*>(shared);
+  float* const all_floats = reinterpret_cast<float*>(tiles + 4 * (Sizes::own + Sizes::other));
+  int64_t number = blockIdx.x;
+  const int first_column = static_cast<int>(number % column_tiles) * Tile::others;
+  number /= column_tiles;
+  const int first_row = static_cast<int>(number % row_tiles) * Tile::own;
+  number /= row_tiles;
+  const int64_t part = number % parts, of_mask = number / parts;  // of_mask: [mask_batch, mask_heads]
+  const int64_t mask_b = of_mask / mask.mask_heads, mask_h = of_mask % mask.mask_heads;
+  // The samples [b, end_b) and heads [h, end_h) that share the tile.
+  const int64_t first_b = mask.mask_batch == 1 ? n.batch * part / parts : mask_b;
+  const int64_t end_b = mask.mask_batch == 1 ? n.batch * (part + 1) / parts : mask_b + 1;
+  const int64_t first_h = mask.mask_heads == 1 ? 0 : mask_h, end_h = mask.mask_heads == 1 ? n.heads : mask_h + 1;
+  const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
+  const int rows = static_cast<int>(n.rows), columns = static_cast<int>(n.columns);
+  const int depth = static_cast<int>(n.depth), value_depth = static_cast<int>(n.value_depth);
+  const int64_t shared_by = n.heads / n.kv_heads, y_step = n.heads * n.value_depth;
+  const RowLoader<Tile, Tile::own, T> q_rows(static_cast<const T*>(grads.q), n.q_step, rows, depth, call.aligned);
+  const RowLoader<Tile, Tile::own, T> dy_rows(static_cast<const T*>(grads.dy), y_step, rows, value_depth, call.aligned);
+  const RowLoader<Tile, Tile::others, T> k_rows(static_cast<const T*>(grads.k), n.k_step, columns, depth, call.aligned);
+  const RowLoader<Tile, Tile::others, T> v_rows(static_cast<const T*>(grads.v), n.v_step, columns, value_depth,
+                                                call.aligned);
+  auto tile = [&](int stage) { return tiles + stage * 2 * (Sizes::own + Sizes::other); };
+  auto floats = [&](int stage) { return all_floats + stage * Sizes::floats; };
+  auto load = [&](int stage, const Head& head) {
+    T *q = tile(stage), *dy = q + Sizes::own, *k = dy + Sizes::own, *v = k + Sizes::other;
+    const int64_t kv_head = head.h / shared_by;
+    q_rows.load(q, first_row, head.b * n.rows * n.q_step + head.h * n.depth);
+    dy_rows.load(dy, first_row, head.b * n.rows * y_step + head.h * n.value_depth);
+    k_rows.load(k, first_column, head.b * n.columns * n.k_step + kv_head * n.depth);
+    v_rows.load(v, first_column, head.b * n.columns * n.v_step + kv_head * n.value_depth);
+    commit_copies();
+    for (int i = static_cast<int>(threadIdx.x); i < Tile::own; i += Tile::threads) {
+      const RowConstants constants(n, head, first_row + i, grads);
+      floats(stage)[2 * i] = constants.lse;
+      floats(stage)[2 * i + 1] = constants.delta;
+    }
+    if (is_mask_of_columns(n)) load_additions<Tile, T>(floats(stage) + 2 * Tile::own, n, head, first_column);
+  };
+
+  const float to_log2 = n.scale * log2_e;
+  const bool drops = n.dropout > 0;
+  const float kept_factor = n.dropout < 1 ? static_cast<float>(1 / (1 - n.dropout)) : 0.0f;
+  const int warp_first = first_row + warp * Tile::warp_rows;
+  const Place<Owner::Rows> place{warp_first + lane / 4, first_column + lane % 4 * 2};
+  const bool meets = !n.causal || first_column < first_row + Tile::own;
+  Sums<Tile::m_tiles, Tile::n_tiles> sums = {};
+  Head head{first_b, first_h};
+  if (meets && first_b < end_b) load(0, head);
+  for (int stage = 0; meets && head.b < end_b; stage ^= 1) {
+    const bool is_last_head = head.h + 1 == end_h;
+    const Head next{head.b + is_last_head, is_last_head ? first_h : head.h + 1};
+    wait_for_copies<0>();
+    __syncthreads();  // this tile has arrived, and the other stage is no longer read
+    if (next.b < end_b) load(stage ^ 1, next);
+    TileBits<Tile, Owner::Rows> bits;
+    if (drops) bits.load(n, head_bits(n, call, head), place);
+    const T *q = tile(stage) + warp * Tile::warp_rows * Tile::pitch, *dy = q + Sizes::own;
+    const T *k = tile(stage) + 2 * Sizes::own, *v = k + Sizes::other;
+    Sums<Tile::m_tiles, Tile::n_tiles> scores, dp;
+    multiply_rows<Tile>(scores, k, [&](int m, int i) { return left_fragment<Tile>(q, m, 16 * i); });
+    multiply_rows<Tile>(dp, v, [&](int m, int i) { return left_fragment<Tile>(dy, m, 16 * i); });
+    apply_masks<Tile, Owner::Rows, T>(scores, n, head, place, first_row, first_column, floats(stage) + 2 * Tile::own);
+    RowConstants constants[Tile::m_tiles][2];
+#pragma unroll
+    for (int m = 0; m < Tile::m_tiles; ++m)
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const float* pair = floats(stage) + 2 * (place.own_row(m, 2 * half) - first_row);
+        constants[m][half].lse = pair[0];
+        constants[m][half].delta = pair[1];
+      }
+    auto of_row = [&](int m, int, int e) -> const RowConstants& { return constants[m][e / 2]; };
+    if (drops)
+      differentiate<Tile>(scores, dp, to_log2, &bits, kept_factor, of_row);
+    else
+      differentiate<Tile>(scores, dp, to_log2, static_cast<decltype(&bits)>(nullptr), 1.0f, of_row);
+#pragma unroll
+    for (int m = 0; m < Tile::m_tiles; ++m)
+#pragma unroll
+      for (int t = 0; t < Tile::n_tiles; ++t)
+#pragma unroll
+        for (int e = 0; e < 4; ++e) sums[m][t][e] += dp[m][t][e];
+    head = next;
+  }
+
+  float* const out = mask.partials + (part * mask.mask_batch * mask.mask_heads + of_mask) * n.rows * n.columns;
+#pragma unroll
+  for (int m = 0; m < Tile::m_tiles; ++m)
+#pragma unroll
+    for (int t = 0; t < Tile::n_tiles; ++t)
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        const int row = place.own_row(m, e), column = place.other_row(t, e);
+        if (row < rows && column < columns) out[int64_t{row} * n.columns + column] = sums[m][t][e];
+      }
+}
+
+__global__ void __launch_bounds__(256)
+    sum_parts_kernel(void* dmask, Scalar type, const float* partials, int64_t elements, int64_t parts) {
+  const int64_t i = int64_t{blockIdx.x} * 256 + threadIdx.x;
+  if (i >= elements) return;
+  float sum = 0.0f;
+  for (int64_t part = 0; part < parts; ++part) sum += partials[part * elements + i];
+  store_any(dmask, type, i, static_cast<double>(sum));
+}
+
+template <typename Tile, typename T>
+cudaError_t launch_mask_grad(const AttentionShape& shape, const MmaCall& call, const AttentionGradCall& grads,
+                             const MaskGradCall& mask, int64_t parts, cudaStream_t stream) {
+  static_assert(Tile::own == mask_grad_tile(Tile::depth).rows && Tile::others == mask_grad_tile(Tile::depth).columns);
+  const int64_t row_tiles = (shape.rows + Tile::own - 1) / Tile::own;
+  const int64_t column_tiles = (shape.columns + Tile::others - 1) / Tile::others;
+  return launch_mma(mask_grad_kernel<Tile, T>, mask.mask_batch * mask.mask_heads * parts * row_tiles * column_tiles,
+                    Tile::threads, MaskTiles<Tile>::bytes, stream, shape, call, grads, mask,
+                    static_cast<int>(row_tiles), static_cast<int>(column_tiles), parts);
+}
+
+}  // namespace
+
+cudaError_t attention_mask_grad_mma(const AttentionShape& shape, const KeptBits& kept, const AttentionGradCall& grads,
+                                    const MaskGradCall& mask, cudaStream_t stream) {
+  const int64_t elements = mask.mask_batch * mask.mask_heads * shape.rows * shape.columns;
+  if (elements == 0) return cudaSuccess;
+  const int64_t depth = shape.depth > shape.value_depth ? shape.depth : shape.value_depth;
+  const int64_t parts =
+      mask_grad_parts(mask.mask_batch, mask.mask_heads, shape.rows, shape.columns, depth, shape.batch);
+  return with_16_bit_float(shape.type, [&](auto* element) {
+    using T = std::remove_pointer_t<decltype(element)>;
+    if (cudaError_t error = launch_deltas<T>(shape, grads, stream); error != cudaSuccess) return error;
+    cudaError_t error = for_groups(shape, kept, are_aligned(shape, grads), stream, [&](const MmaCall& call) {
+      auto launch = [&](auto tile) {
+        return launch_mask_grad<decltype(tile), T>(shape, call, grads, mask, parts, stream);
+      };
+      if (depth <= 32) return launch(MmaTile<32, 1, 4, 32, 4>());
+      if (depth <= 64) return launch(MmaTile<64, 1, 4, 32, 3>());
+      if (depth <= 128) return launch(MmaTile<128, 1, 2, 32, 3>());
+      return launch(MmaTile<256, 1, 1, 16, 2>());
+    });
+    if (error != cudaSuccess) return error;
+    sum_parts_kernel<<<static_cast<unsigned>((elements + 255) / 256), 256, 0, stream>>>(mask.dmask, mask.dmask_type,
+                                                                                        mask.partials, elements, parts);
+    return cudaGetLastError();
+  });
+}
+
+}  // namespace plimsoll::cuda
