@@ -223,17 +223,21 @@ class Lowering {
   }
 
   void note_slow_kernel(const Instruction& instruction, const Cost& cost) {
-    if (instruction.predicted_us < max_times_roofline * cost.predicted_us) return;
+    const bool on_host = instruction.kernel == "reference" && in_.draft.device.backend != "cpu";
+    if (!on_host && instruction.predicted_us < max_times_roofline * cost.predicted_us) return;
     SlowKernel& slow = slow_kernels_[instruction.op + "/" + instruction.kernel];
+    slow.on_host = on_host;
     ++slow.calls;
     slow.us += instruction.predicted_us;
-    slow.roofline_us += cost.predicted_us;
+    slow.usual_us += cost.predicted_us;
   }
 
   void report_slow_kernels() {
     for (const auto& [name, slow] : slow_kernels_)
-      plan_.decisions.push_back({"kernels", name, std::to_string(slow.calls) + " calls of " + format_us(slow.us),
-                                 "faster kernels do not take them; the roofline is " + format_us(slow.roofline_us)});
+      plan_.decisions.push_back({"kernels", name, std::to_string(slow.calls) + (slow.calls == 1 ? " call" : " calls"),
+                                 slow.on_host ? "no kernel of the device takes them: they run on the host"
+                                              : format_us(slow.us) + ", where kernels of the op usually take " +
+                                                    format_us(slow.usual_us) + "; no faster one takes these calls"});
   }
 
   SlotId add_workspace(const Node& node, int32_t buffer, int32_t at) {
@@ -315,7 +319,8 @@ class Lowering {
   static constexpr double max_times_roofline = 10;
   struct SlowKernel {
     int64_t calls = 0;
-    double us = 0, roofline_us = 0;
+    double us = 0, usual_us = 0;
+    bool on_host = false;
   };
 
   const LoweringInput& in_;

@@ -67,10 +67,15 @@ struct MmaTimes {
 constexpr MmaTimes forward_times{5, 0.05, 0.0145, 0.17, 0.155, 1.5, 1, 64, 0};
 constexpr MmaTimes backward_times{5, 0.2, 0.0556, 0.9, 0.38, 5.5, 3, 128, 1};
 constexpr MmaTimes mask_grad_times{5, 0.3, 0.025, 0.3, 0.16, 1.5, 3, 64, 0};
-constexpr double drawn_pair_ps = 0.35;
+constexpr double drawn_pair_ps = 0.6;
 constexpr double measured_tflops = 790, measured_multiprocessors = 132;
 
 int64_t tiles(int64_t rows, int64_t tile) { return (rows + tile - 1) / tile; }
+
+// Backward reads both once before all else.
+double y_and_dy_us(const OpCall& grad, const DeviceDescription& device) {
+  return static_cast<double>(grad.operand(3).bytes() + grad.operand(5).bytes()) / (device.memory_gb_per_s * 1e3);
+}
 
 template <const MmaTimes& times, size_t mask>
 double mma_us(const OpCall& call, const DeviceDescription& device) {
@@ -95,6 +100,7 @@ double mma_us(const OpCall& call, const DeviceDescription& device) {
   }
   return blocks * times.block_ns * 1e-3 * measured_multiprocessors / std::max(device.multiprocessors, 1) +
          heads * met * pair_ps * 1e-6 * measured_tflops / device.matmul_tflops_for(call.operand(0).dtype) +
+         (times.launches > 1 ? y_and_dy_us(call, device) : 0) +
          static_cast<double>(times.launches + drops) * (device.launch_us + device.kernel_us);
 }
 
