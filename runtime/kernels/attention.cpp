@@ -79,6 +79,8 @@ double y_and_dy_us(const OpCall& grad, const DeviceDescription& device) {
 
 template <const MmaTimes& times, size_t mask>
 double mma_us(const OpCall& call, const DeviceDescription& device) {
+  const double tflops = device.matmul_tflops_for(call.operand(0).dtype);
+  if (tflops <= 0 || device.memory_gb_per_s <= 0) return 0;
   const AttentionSizes n(call);
   const int64_t widest = std::max(n.depth, n.value_depth);
   const double depth = widest <= 32 ? 32 : widest <= 64 ? 64 : widest <= 128 ? 128 : 256;
@@ -99,7 +101,7 @@ double mma_us(const OpCall& call, const DeviceDescription& device) {
     pair_ps += same_rows ? times.columns_ps : times.mask_ps;
   }
   return blocks * times.block_ns * 1e-3 * measured_multiprocessors / std::max(device.multiprocessors, 1) +
-         heads * met * pair_ps * 1e-6 * measured_tflops / device.matmul_tflops_for(call.operand(0).dtype) +
+         heads * met * pair_ps * 1e-6 * measured_tflops / tflops +
          (times.launches > 1 ? y_and_dy_us(call, device) : 0) +
          static_cast<double>(times.launches + drops) * (device.launch_us + device.kernel_us);
 }
@@ -109,8 +111,9 @@ constexpr double flash_tflops = 11, flash_grad_tflops = 8, measured_f32_tflops =
 
 template <const OpDef& op, const double& tflops>
 double flash_us(const OpCall& call, const DeviceDescription& device) {
-  return op.flops(call, {}) / tflops * 1e-6 * measured_f32_tflops / device.matmul_tflops_for(DType::F32) +
-         device.launch_us + device.kernel_us;
+  const double f32_tflops = device.matmul_tflops_for(DType::F32);
+  if (f32_tflops <= 0) return 0;
+  return op.flops(call, {}) / tflops * 1e-6 * measured_f32_tflops / f32_tflops + device.launch_us + device.kernel_us;
 }
 
 bool accepts_rotary(const OpCall& call, llvm::ArrayRef<Type>) {

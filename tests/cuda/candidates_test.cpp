@@ -74,6 +74,24 @@ TEST_SUITE("unit") {
     }
   }
 
+  TEST_CASE("16-bit attention that cuDNN does not take goes to the matrix units, with a prediction") {
+    const CudaCatalog catalog(any_device());
+    const Type x(DType::BF16, {64, 512, 128}), open(DType::Bool, {64, 1, 1, 512}), bias(DType::F32, {1, 2, 512, 512});
+    const Attrs attrs{{"heads", int64_t{2}}, {"kv_heads", int64_t{2}}, {"scale", 0.125}};
+    CHECK(names_of(catalog, "attention", attrs, {x, x, x}) == "cudnn mma flash reference ");
+    CHECK(names_of(catalog, "attention", attrs, {x, x, x, open}) == "mma flash reference ");
+    CHECK(names_of(catalog, "attention", attrs, {x, x, x, bias}) == "mma flash reference ");
+    const Type f32(DType::F32, {64, 512, 128}), other(DType::F16, {64, 1, 1, 512});
+    CHECK(names_of(catalog, "attention", attrs, {f32, f32, f32}) == "flash reference ");
+    CHECK(names_of(catalog, "attention", attrs, {x, x, x, other}) == "flash reference ");
+    DeviceDescription h200 = llvm::cantFail(llvm::cantFail(DeviceCatalog::builtin()).find("h200"));
+    const std::vector<const Type*> types{&x, &x, &x, &open};
+    const OpCall call(get_op("attention"), attrs, types);
+    const auto candidates = CudaCatalog(h200).candidates(get_op("attention"), call, llvm::cantFail(infer(call)));
+    CHECK(candidates[0].predicted_us > 0);
+    CHECK(candidates[1].predicted_us > 2 * candidates[0].predicted_us);
+  }
+
   TEST_CASE("epilogues are candidates where cuBLASLt has them: 16-bit rows at 16-byte borders, gelu's tanh form") {
     const CudaCatalog catalog(any_device());
     const Type dy(DType::BF16, {6, 16}), w(DType::BF16, {16, 8}), x(DType::BF16, {6, 8}), odd_w(DType::BF16, {16, 9}),

@@ -30,6 +30,21 @@ graph @images(%x: f64[4,2,6,6], %labels: i64[4]) state(%k: f64[4,2,3,3] paramete
 }
 )";
 
+// All samples share the learned bias of the scores: every chunk adds to its gradient.
+constexpr llvm::StringLiteral biased_attention = R"(
+graph @biased_attention(%x: f64[4,4,8], %labels: i64[4]) state(%w: f64[8,24] parameter trained, %bias: f64[1,2,4,4] parameter trained, %out: f64[32,3] parameter trained, %c: f64[3] buffer, %rng: i64[2] counter fill=0.0) {
+  %half = constant() {value=f64[]<0.5>} : f64[]
+  %qkv = linear(%x, %w) : f64[4,4,24]
+  %added = mul(%bias, %half) : f64[1,2,4,4]
+  %y, %lse = attention(%qkv, _, _, %added, %rng) {dropout=0.25, heads=2, id=1, kv_heads=2, packed=1, scale=0.5} : f64[4,4,8], f64[4,2,4]
+  %rows = reshape(%y) {shape=[4,32]} : f64[4,32]
+  %z = linear(%rows, %out) : f64[4,3]
+  %q = log_softmax(%z) {axis=1} : f64[4,3]
+  %loss, %weight = nll_loss(%q, %labels, %c) {reduction="mean"} : f64[], f64[]
+  return loss=%loss
+}
+)";
+
 RandomValues values_of(const Graph& forward) {
   RandomValues values;
   values.add_for(forward);
@@ -112,6 +127,9 @@ int check_splits(llvm::StringRef text) {
 TEST_SUITE("unit") {
   TEST_CASE("gradients of a split convolutional net equal finite differences") { CHECK(check_splits(images) == 16); }
   TEST_CASE("gradients of split attention equal finite differences") { CHECK(check_splits(tied_attention) == 12); }
+  TEST_CASE("gradients of split attention with a learned bias equal finite differences") {
+    CHECK(check_splits(biased_attention) > 0);
+  }
 }
 
 }  // namespace
