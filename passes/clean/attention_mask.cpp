@@ -1,5 +1,6 @@
 #include "passes/clean/attention_mask.h"
 
+#include <algorithm>
 #include <cmath>
 
 namespace plimsoll {
@@ -31,8 +32,8 @@ struct MaskTaker {
   // None stands for a mask that is open everywhere.
   OpenMask take(ValueId mask, int depth = 0) {
     mask = boolean_behind(graph(), mask);
-    const ConstantMask kind = classify_mask(graph(), mask, rows, columns);
-    if (kind != ConstantMask::Other) return {ValueId::None, kind == ConstantMask::Causal};
+    if (std::optional<ClosedForm> closed = closed_form_of(graph(), mask, rows, columns))
+      return {ValueId::None, *closed};
     const NodeId producer = graph().value(mask).producer;
     if (producer == NodeId::None || depth > max_depth) return {mask};
     const Node& node = graph().node(producer);
@@ -44,22 +45,23 @@ struct MaskTaker {
     const ValueId zero = node.operands[1], low = node.operands[2];
     OpenMask inner = take(node.operands[0], depth + 1);
     if (inner.rest == ValueId::None || inner.rest == graph().node(producer).operands[0])
-      return {inner.rest == ValueId::None ? inner.rest : mask, inner.causal};
-    return {emit_like(producer, {inner.rest, zero, low}, mask), inner.causal};
+      return {inner.rest == ValueId::None ? inner.rest : mask, inner.closed};
+    return {emit_like(producer, {inner.rest, zero, low}, mask), inner.closed};
   }
 
  private:
   OpenMask take_pair(NodeId producer, ValueId mask, int depth) {
     const ValueId first = graph().node(producer).operands[0], second = graph().node(producer).operands[1];
     const OpenMask left = take(first, depth + 1), right = take(second, depth + 1);
-    const bool causal = left.causal || right.causal;
+    ClosedForm closed = left.closed;
+    closed.narrow(right.closed);
     if (left.rest == ValueId::None || right.rest == ValueId::None)
-      return {left.rest == ValueId::None ? right.rest : left.rest, causal};
-    if (left.rest == first && right.rest == second) return {mask, causal};
+      return {left.rest == ValueId::None ? right.rest : left.rest, closed};
+    if (left.rest == first && right.rest == second) return {mask, closed};
     // What a sum adds may have become boolean.
-    if (graph().type(left.rest).dtype != graph().type(right.rest).dtype) return {mask, false};
+    if (graph().type(left.rest).dtype != graph().type(right.rest).dtype) return {mask};
     const bool chooses = graph().type(left.rest).dtype == DType::Bool;
-    return {b.emit(chooses ? "and" : "add", {left.rest, right.rest}), causal};
+    return {b.emit(chooses ? "and" : "add", {left.rest, right.rest}), closed};
   }
 
   // The producer's op on other operands, or `otherwise` where it does not take them.
@@ -86,21 +88,41 @@ ValueId boolean_behind(const Graph& graph, ValueId mask) {
   return off && std::isinf(*off) && *off < 0 ? where->operands[0] : mask;
 }
 
-ConstantMask classify_mask(const Graph& graph, ValueId mask, int64_t rows, int64_t columns) {
+void ClosedForm::narrow(const ClosedForm& other) {
+  causal |= other.causal;
+  if (other.window > 0) window = window > 0 ? std::min(window, other.window) : other.window;
+}
+
+void ClosedForm::set(Attrs& attention) const {
+  if (causal) attention.set("causal", int64_t{1});
+  if (window > 0) attention.set("window", window);
+}
+
+ClosedForm ClosedForm::of(const Attrs& attention) {
+  return {attention.get_int("causal") != 0, attention.get_int("window")};
+}
+
+std::optional<ClosedForm> closed_form_of(const Graph& graph, ValueId mask, int64_t rows, int64_t columns) {
   const Tensor* tensor = constant_behind(graph, mask);
-  if (!tensor) return ConstantMask::Other;
+  if (!tensor) return std::nullopt;
   bool boolean = tensor->type().dtype == DType::Bool;
   auto open = [&](int64_t i) { return boolean ? tensor->get(i) != 0 : tensor->get(i) == 0; };
   auto closed = [&](int64_t i) { return boolean ? tensor->get(i) == 0 : tensor->get(i) <= closed_from; };
   int64_t count = tensor->type().elements();
   bool all_open = true;
   for (int64_t i = 0; i < count && all_open; ++i) all_open = open(i);
-  if (all_open) return ConstantMask::AllOpen;
-  if (count != rows * columns || rows != columns) return ConstantMask::Other;
+  if (all_open) return ClosedForm{};
+  if (count != rows * columns || rows != columns || rows < 2) return std::nullopt;
+  // The last row tells the window, the first one whether columns behind the row are closed.
+  int64_t window = 0;
+  while (window < columns && open(count - 1 - window)) ++window;
+  const ClosedForm form{closed(1), window < columns ? window : 0};
   for (int64_t i = 0; i < rows; ++i)
-    for (int64_t j = 0; j < columns; ++j)
-      if (!(j <= i ? open(i * columns + j) : closed(i * columns + j))) return ConstantMask::Other;
-  return ConstantMask::Causal;
+    for (int64_t j = 0; j < columns; ++j) {
+      const bool shut = (form.causal && j > i) || (form.window > 0 && std::abs(j - i) >= form.window);
+      if (!(shut ? closed(i * columns + j) : open(i * columns + j))) return std::nullopt;
+    }
+  return form;
 }
 
 OpenMask take_closed_forms(Graph& graph, NodeId reader, ValueId mask, int64_t rows, int64_t columns) {

@@ -20,7 +20,7 @@ struct Attention {
   ValueId mask = ValueId::None, rng = ValueId::None;
   double scale = 1, dropout = 0;
   int64_t dropout_id = 0;
-  bool causal = false;
+  ClosedForm closed;
   ValueId result;  // what the op replaces: [batch, heads, rows, dim]
 };
 
@@ -48,9 +48,10 @@ const Node* take_scores(const Graph& graph, ValueId scores, Attention& a) {
   const int64_t rows = graph.type(scores).shape[2], columns = graph.type(scores).shape[3];
   auto take_mask = [&](ValueId mask) {
     mask = boolean_behind(graph, mask);
-    ConstantMask kind = classify_mask(graph, mask, rows, columns);
-    if (kind == ConstantMask::AllOpen) return true;
-    if (kind == ConstantMask::Causal) return a.causal = true;
+    if (std::optional<ClosedForm> closed = closed_form_of(graph, mask, rows, columns)) {
+      a.closed.narrow(*closed);
+      return true;
+    }
     if (a.mask != ValueId::None || graph.type(mask).rank() > 4) return false;
     // Kernels make the gradient of masks with a number for each row and column.
     const llvm::ArrayRef<int64_t> dims(graph.type(mask).shape);
@@ -159,7 +160,8 @@ bool try_attention(Graph& graph, NodeId id) {
   ValueId q = rows_first(b, a->q, {0, 2, 1, 3});
   ValueId k = rows_first(b, a->k_transposed, {0, 3, 1, 2});
   ValueId v = rows_first(b, a->v, {0, 2, 1, 3});
-  Attrs attrs{{"heads", out[1]}, {"kv_heads", kv_heads}, {"scale", a->scale}, {"causal", int64_t{a->causal}}};
+  Attrs attrs{{"heads", out[1]}, {"kv_heads", kv_heads}, {"scale", a->scale}, {"causal", int64_t{a->closed.causal}}};
+  a->closed.set(attrs);
   if (a->rng != ValueId::None) {
     attrs.set("dropout", a->dropout);
     attrs.set("id", a->dropout_id);
@@ -217,7 +219,9 @@ bool try_mask(Graph& graph, NodeId id) {
   const OpenMask open = take_closed_forms(graph, id, given, rows, columns);
   if (open.rest == given) return false;
   graph.set_operand(id, graph.node(id).op->operand("mask"), open.rest);
-  if (open.causal) graph.node(id).attrs.set("causal", int64_t{1});
+  ClosedForm closed = ClosedForm::of(graph.node(id).attrs);
+  closed.narrow(open.closed);
+  closed.set(graph.node(id).attrs);
   return true;
 }
 

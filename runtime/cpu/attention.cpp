@@ -21,7 +21,8 @@ cpu::AttentionShape shape_of(const CpuCall& k, size_t mask) {
                             .k_step = n.k_step,
                             .v_step = n.v_step,
                             .scale = static_cast<float>(attrs.get_float("scale")),
-                            .causal = attrs.get_int("causal") != 0};
+                            .causal = attrs.get_int("causal") != 0,
+                            .window = attrs.get_int("window")};
   if (k.has(mask)) {
     const Type& type = k.call.operand(mask);
     shape.mask_kind = type.dtype == DType::Bool ? cpu::MaskKind::Bool : cpu::MaskKind::Float;

@@ -90,9 +90,12 @@ double mma_us(const OpCall& call, const DeviceDescription& device) {
   const double blocks =
       heads * static_cast<double>(tiles(n.rows, times.own_rows) + times.both_sides * tiles(n.columns, times.own_rows));
   const bool causal = call.attrs.get_int("causal"), drops = call.attrs.get_float("dropout") > 0;
-  const double met = causal ? std::min(rows, columns) * (std::min(rows, columns) + times.own_rows) / 2 +
+  const double all = causal ? std::min(rows, columns) * (std::min(rows, columns) + times.own_rows) / 2 +
                                   std::max(rows - columns, 0.0) * columns
                             : rows * columns;
+  // A block of rows meets the tiles that its window touches.
+  const auto window = static_cast<double>(call.attrs.get_int("window"));
+  const double met = window > 0 ? std::min(all, rows * ((causal ? 1 : 2) * window + times.own_rows + 64)) : all;
   double pair_ps = times.pair_ps + times.depth_ps * depth;
   if (drops) pair_ps += times.dropout_ps + drawn_pair_ps;
   if (call.has(mask)) {
@@ -128,8 +131,8 @@ bool accepts_cudnn(const OpCall& call, llvm::ArrayRef<Type>) {
   const AttentionSizes n(call);
   const bool causal = call.attrs.get_int("causal");
   return is_16_bit_float(call.operand(0).dtype) && !call.has(mask) && call.attrs.get_float("dropout") == 0 &&
-         n.depth % 8 == 0 && n.depth <= 128 && n.value_depth == n.depth && n.batch * n.rows * n.depth > 0 &&
-         n.columns > 0 && (!causal || n.rows == n.columns);
+         call.attrs.get_int("window") == 0 && n.depth % 8 == 0 && n.depth <= 128 && n.value_depth == n.depth &&
+         n.batch * n.rows * n.depth > 0 && n.columns > 0 && (!causal || n.rows == n.columns);
 }
 
 constexpr int64_t slack = int64_t{1} << 20;  // cuDNN's own row counters and alignment

@@ -20,6 +20,7 @@ constexpr AttrSpecs attention_attrs{{"heads", AttrKind::Int},
                                     {"dropout", 0.0},
                                     {"id", AttrKind::Int, AttrNeed::Optional},
                                     {"packed", 0},
+                                    {"window", 0},
                                     first_draw_attr,
                                     draws_per_rank_attr};
 
@@ -28,9 +29,12 @@ struct Sizes : AttentionSizes {
 
   Shape scores() const { return {batch, heads, rows, columns}; }
   // Pairs of a row and a column that meet, in one head.
-  double pairs(bool causal) const {
+  double pairs(const OpCall& call) const {
     auto r = static_cast<double>(rows), c = static_cast<double>(columns), corner = std::min(r, c);
-    return causal ? corner * (corner + 1) / 2 + (r - corner) * c : r * c;
+    const bool causal = call.get_int("causal");
+    const int64_t window = call.get_int("window");
+    const double all = causal ? corner * (corner + 1) / 2 + (r - corner) * c : r * c;
+    return window > 0 ? std::min(all, r * static_cast<double>(causal ? window : 2 * window - 1)) : all;
   }
 };
 
@@ -84,6 +88,7 @@ Status check_mask_and_rng(const OpCall& call) {
     if (broadcast_shapes(scores, type.shape) != scores)
       return model_error("the mask " + to_string(type) + " does not broadcast to " + to_string(scores));
   }
+  if (call.get_int("window") < 0) return model_error("the window is " + llvm::Twine(call.get_int("window")));
   if (Status s = need_type(call, "rng", Type(DType::I64, {2}))) return s;
   if (Status s = need_first_draw(call.attrs)) return s;
   double dropout = call.get_float("dropout");
@@ -149,14 +154,13 @@ Status attention_gradient(GradContext& g) {
 
 double attention_flops(const OpCall& call, llvm::ArrayRef<Type>) {
   Sizes n(call);
-  return 2.0 * static_cast<double>(n.batch * n.heads * (n.depth + n.value_depth)) * n.pairs(call.get_int("causal"));
+  return 2.0 * static_cast<double>(n.batch * n.heads * (n.depth + n.value_depth)) * n.pairs(call);
 }
 
 // Scores and dP once more, then dq, dk and dv.
 double attention_grad_flops(const OpCall& call, llvm::ArrayRef<Type>) {
   Sizes n(call);
-  return 2.0 * static_cast<double>(n.batch * n.heads * (3 * n.depth + 2 * n.value_depth)) *
-         n.pairs(call.get_int("causal"));
+  return 2.0 * static_cast<double>(n.batch * n.heads * (3 * n.depth + 2 * n.value_depth)) * n.pairs(call);
 }
 
 // Scores and dP once more.
@@ -172,6 +176,7 @@ struct Operands {
   Sizes n;
   double scale, dropout;
   bool causal;
+  int64_t window;
   std::array<std::vector<double>, 3> tensors;
   const double *q, *k, *v;
   const TensorView* mask = nullptr;
@@ -183,6 +188,7 @@ struct Operands {
         scale(call.get_float("scale")),
         dropout(call.get_float("dropout")),
         causal(call.get_int("causal")),
+        window(call.get_int("window")),
         tensors{call.load("q"), call.load("k"), call.load("v")},
         q(tensors[0].data()),
         k(tensors[n.k_operand].data()),
@@ -212,7 +218,7 @@ struct Operands {
 
   // The mask adds this to a score; -inf forbids it.
   double bias(Row w, int64_t c) const {
-    if (causal && c > w.r) return -INFINITY;
+    if ((causal && c > w.r) || (window > 0 && std::abs(c - w.r) >= window)) return -INFINITY;
     if (!mask) return 0;
     double value = mask->get(mask_at(w, c));
     if (mask->type.dtype == DType::Bool) return value != 0 ? 0 : -INFINITY;
@@ -345,11 +351,16 @@ std::vector<Sample> attention_samples() {
   later_draws.set("first_draw", 24);
   packed.set("packed", 1);
   packed_dropped.set("packed", 1);
+  Attrs near = heads_attrs(2, 2, 0.5), causal_near = causal;
+  near.set("window", int64_t{2});
+  causal_near.set("window", int64_t{2});
   // The second row may attend to nothing.
   SampleOperand empty_row = values({3, 4}, {1, 0, 1, 1, 0, 0, 0, 0, 0, 1, 0, 0}, DType::Bool);
   return {
       {{normal({2, 3, 4}), normal({2, 4, 4}), normal({2, 4, 6})}, heads_attrs(2, 2, 0.5)},
       {{normal({1, 4, 8}), normal({1, 3, 4}), normal({1, 3, 4})}, causal},
+      {{normal({2, 5, 4}), normal({2, 5, 4}), normal({2, 5, 4})}, near},
+      {{normal({1, 5, 8}), normal({1, 5, 4}), normal({1, 5, 4})}, causal_near},
       {{normal({1, 4, 8}, DType::BF16), normal({1, 3, 4}, DType::BF16), normal({1, 3, 4}, DType::BF16)}, causal},
       {{normal({2, 2, 4}, DType::BF16), normal({2, 3, 2}, DType::BF16), normal({2, 3, 2}, DType::BF16),
         fixed(normal({2, 1, 1, 3}))},
@@ -405,7 +416,8 @@ constinit const OpDef op_attention{
     .name = "attention",
     .summary =
         "y, lse: softmax({scale} q k^T + mask) v over {heads} query and {kv_heads} key heads; {causal: row i "
-        "sees columns up to i, dropout, id, first_draw, packed: q, k and v side by side in operand 0}; operands q, k, "
+        "sees columns up to i, window: and those less than so many away, dropout, id, first_draw, packed: q, k and v "
+        "side by side in operand 0}; operands q, k, "
         "v, mask "
         "(bool: true may attend; float: added), rng",
     .operands = {"q", "k?", "v?", "mask?", "rng?"},

@@ -109,9 +109,11 @@ void score_block(const AttentionShape& shape, const ScoreBlock& block, const flo
       const int64_t bytes = shape.mask_kind == MaskKind::Bool ? 1 : sizeof(float);
       mask_row(row, shape.mask_kind, static_cast<const char*>(shape.mask) + at * bytes, strides[3], block.columns);
     }
-    if (!shape.causal) continue;
-    const int64_t allowed = std::clamp<int64_t>(block.first_row + r + 1 - block.first_column, 0, block.columns);
-    std::fill(row + allowed, row + block.columns, -infinity);
+    if (!shape.causal && shape.window == 0) continue;
+    const int64_t here = block.first_row + r - block.first_column;
+    const int64_t reach = shape.causal ? 1 : shape.window;  // columns before here + reach are open
+    std::fill(row + std::clamp<int64_t>(here + reach, 0, block.columns), row + block.columns, -infinity);
+    if (shape.window > 0) std::fill_n(row, std::clamp<int64_t>(here + 1 - shape.window, 0, block.columns), -infinity);
   }
 }
 

@@ -19,6 +19,7 @@ struct AttentionShape {
   int64_t q_step, k_step, v_step;
   float scale;
   bool causal;
+  int64_t window = 0;  // columns so far from the row, or farther, are closed; 0: none
   MaskKind mask_kind = MaskKind::None;
   const void* mask = nullptr;
   int64_t mask_strides[4] = {};  // of batch, head, row, column; 0 where the mask is broadcast

@@ -20,7 +20,8 @@ struct AttentionShape {
   int64_t q_step, k_step, v_step;
   Scalar type;
   float scale;
-  bool causal;  // row r sees columns up to r
+  bool causal;         // row r sees columns up to r
+  int64_t window = 0;  // columns so far from the row, or farther, are closed; 0: none
   // Bool: true may attend; float: added; null: none. Strides over [batch, heads, rows, columns].
   const void* mask = nullptr;
   Scalar mask_type = Scalar::Bool;

@@ -22,6 +22,7 @@ struct Head {
   // scale * product + mask; -inf forbids and is all there is outside.
   __device__ float score(const AttentionShape& n, int64_t row, int64_t column, float product) const {
     if (row >= n.rows || column >= n.columns || (n.causal && column > row)) return -INFINITY;
+    if (n.window > 0 && (column - row >= n.window || row - column >= n.window)) return -INFINITY;
     const float score = n.scale * product;
     if (!n.mask) return score;
     const int64_t* step = n.mask_strides;

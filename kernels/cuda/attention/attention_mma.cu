@@ -64,7 +64,7 @@ __global__ void __launch_bounds__(Tile::threads, Tile::blocks)
   const int warp_first = first + warp * Tile::warp_rows, rows = static_cast<int>(n.rows);
   const int depth = static_cast<int>(n.depth), value_depth = static_cast<int>(n.value_depth);
   const int columns = static_cast<int>(n.columns);
-  const int end = n.causal && first + Tile::own < columns ? first + Tile::own : columns;
+  const Range range = range_of_others<Owner::Rows>(n, first, Tile::own, Tile::others);
   T* warp_rows = q_tile + warp * Tile::warp_rows * Tile::pitch;
   const RowLoader<Tile, Tile::others, T> k_rows(k + head.k(n), n.k_step, columns, depth, call.aligned);
   const RowLoader<Tile, Tile::others, T> v_rows(v + head.v(n), n.v_step, columns, value_depth, call.aligned);
@@ -79,7 +79,8 @@ __global__ void __launch_bounds__(Tile::threads, Tile::blocks)
     if (is_mask_of_columns(n)) load_additions<Tile, T>(additions + stage * Tile::others, n, head, column);
   };
   RowLoader<Tile, Tile::own, T>(q + head.q(n), n.q_step, rows, depth, call.aligned).load(q_tile, first);
-  load(0, 0);
+  if (range.first < range.end) load(0, range.first);
+  commit_copies();
 
   const float to_log2 = n.scale * log2_e;
   Sums<Tile::m_tiles, Tile::d_tiles> out = {};
@@ -90,11 +91,11 @@ __global__ void __launch_bounds__(Tile::threads, Tile::blocks)
     for (int half = 0; half < 2; ++half) largest[m][half] = -INFINITY, sum[m][half] = 0.0f;
 
   int stage = 0;
-  for (int column = 0; column < end; column += Tile::others, stage ^= 1) {
+  for (int column = range.first; column < range.end; column += Tile::others, stage ^= 1) {
     const Place<Owner::Rows> place{warp_first + lane / 4, column + lane % 4 * 2};
     wait_for_copies<0>();
     __syncthreads();  // this tile has arrived, and the other stage is no longer read
-    if (column + Tile::others < end) load(stage ^ 1, column + Tile::others);
+    if (column + Tile::others < range.end) load(stage ^ 1, column + Tile::others);
     TileBits<Tile, Owner::Rows> bits;
     if (drops) bits.load(n, words, place);
     Sums<Tile::m_tiles, Tile::n_tiles> scores;
@@ -152,6 +153,7 @@ __global__ void __launch_bounds__(Tile::threads, Tile::blocks)
     add_weighted_rows<Tile>(out, scores, v_tile(stage));
   }
   wait_for_copies<0>();
+  __syncthreads();  // q has arrived even where no column is met
 
   const float kept_factor = n.dropout < 1 ? static_cast<float>(1 / (1 - n.dropout)) : 0.0f;
 #pragma unroll

@@ -333,8 +333,11 @@ __device__ void apply_masks(Sums<Tile::m_tiles, Tile::n_tiles>& sums, const Atte
   const int first_row = owner == Owner::Rows ? first_own : first_other;
   const int last_row = owner == Owner::Rows ? last_own : last_other;
   const int last_column = owner == Owner::Rows ? last_other : last_own;
-  if (last_row < n.rows && last_column < n.columns && !(n.causal && last_column > first_row)) return;
+  const int first_column = owner == Owner::Rows ? first_other : first_own;
   const int rows = static_cast<int>(n.rows), columns = static_cast<int>(n.columns);
+  const int window = n.window > 0 ? static_cast<int>(n.window) : rows + columns + Tile::own + Tile::others;
+  const bool is_near = last_column - first_row < window && last_row - first_column < window;
+  if (last_row < rows && last_column < columns && !(n.causal && last_column > first_row) && is_near) return;
 #pragma unroll
   for (int m = 0; m < Tile::m_tiles; ++m)
 #pragma unroll
@@ -342,8 +345,29 @@ __device__ void apply_masks(Sums<Tile::m_tiles, Tile::n_tiles>& sums, const Atte
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
         const int row = place.row(m, t, e), column = place.column(m, t, e);
-        if (row >= rows || column >= columns || (n.causal && column > row)) sums[m][t][e] = -INFINITY;
+        const bool closed = (n.causal && column > row) || column - row >= window || row - column >= window;
+        if (row >= rows || column >= columns || closed) sums[m][t][e] = -INFINITY;
       }
+}
+
+// The columns that rows [first, first + count) may meet, or the rows that such columns may: from `first`, at a border
+// of tiles, to before `end`.
+struct Range {
+  int first, end;
+};
+template <Owner owner>
+__device__ Range range_of_others(const AttentionShape& n, int first, int count, int tile) {
+  const int others = static_cast<int>(owner == Owner::Rows ? n.columns : n.rows);
+  const int window = static_cast<int>(n.window), last = first + count - 1;
+  Range range{0, others};
+  if (n.causal && owner == Owner::Rows) range.end = min(range.end, last + 1);
+  if (n.causal && owner == Owner::Columns) range.first = first;
+  if (window > 0) {
+    range.first = max(range.first, first - window + 1);
+    range.end = min(range.end, last + window);
+  }
+  range.first = range.first / tile * tile;
+  return range;
 }
 
 // ---- Kept bits ----

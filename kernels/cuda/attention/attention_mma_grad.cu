@@ -44,8 +44,8 @@ __global__ void __launch_bounds__(Tile::threads, Tile::blocks)
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
   const int warp_first = first + warp * Tile::warp_rows, rows = static_cast<int>(n.rows);
   const int depth = static_cast<int>(n.depth), value_depth = static_cast<int>(n.value_depth);
-  const int columns = static_cast<int>(n.columns),
-            end = n.causal && first + Tile::own < columns ? first + Tile::own : columns;
+  const int columns = static_cast<int>(n.columns);
+  const Range range = range_of_others<Owner::Rows>(n, first, Tile::own, Tile::others);
   T* q_rows = tiles.own_a + warp * Tile::warp_rows * Tile::pitch;
   const T* dy_rows = tiles.own_b + warp * Tile::warp_rows * Tile::pitch;
   const RowLoader<Tile, Tile::others, T> k_rows(static_cast<const T*>(grads.k) + head.k(n), n.k_step, columns, depth,
@@ -65,7 +65,8 @@ __global__ void __launch_bounds__(Tile::threads, Tile::blocks)
   RowLoader<Tile, Tile::own, T>(static_cast<const T*>(grads.dy) + head.y(n), n.heads * n.value_depth, rows, value_depth,
                                 call.aligned)
       .load(tiles.own_b, first);
-  load(0, 0);
+  if (range.first < range.end) load(0, range.first);
+  commit_copies();
 
   RowConstants constants[Tile::m_tiles][2];
 #pragma unroll
@@ -78,11 +79,11 @@ __global__ void __launch_bounds__(Tile::threads, Tile::blocks)
 
   Sums<Tile::m_tiles, Tile::d_tiles> dq = {};
   int stage = 0;
-  for (int column = 0; column < end; column += Tile::others, stage ^= 1) {
+  for (int column = range.first; column < range.end; column += Tile::others, stage ^= 1) {
     const Place<Owner::Rows> place{warp_first + lane / 4, column + lane % 4 * 2};
     wait_for_copies<0>();
     __syncthreads();  // this tile has arrived, and the other stage is no longer read
-    if (column + Tile::others < end) load(stage ^ 1, column + Tile::others);
+    if (column + Tile::others < range.end) load(stage ^ 1, column + Tile::others);
     TileBits<Tile, Owner::Rows> bits;
     if (drops) bits.load(n, words, place);
     Sums<Tile::m_tiles, Tile::n_tiles> scores, dp;
@@ -97,6 +98,7 @@ __global__ void __launch_bounds__(Tile::threads, Tile::blocks)
     add_weighted_rows<Tile>(dq, dp, tiles.a(stage));
   }
   wait_for_copies<0>();
+  __syncthreads();  // q and dy have arrived even where no column is met
   store_rows<Tile>(static_cast<T*>(grads.dq) + head.q(n), n.q_step, warp_first, rows, depth, call.aligned, q_rows, dq,
                    [&](int, int) { return n.scale; });
 }
@@ -120,7 +122,8 @@ __global__ void __launch_bounds__(Tile::threads, Tile::blocks)
   const int depth = static_cast<int>(n.depth), value_depth = static_cast<int>(n.value_depth);
   T* k_rows = tiles.own_a + warp * Tile::warp_rows * Tile::pitch;
   T* v_rows = tiles.own_b + warp * Tile::warp_rows * Tile::pitch;
-  const int first_row = n.causal ? first / Tile::others * Tile::others : 0;
+  const Range range = range_of_others<Owner::Columns>(n, first, Tile::own, Tile::others);
+  const int first_row = range.first;
   const RowLoader<Tile, Tile::others, T> q_rows(static_cast<const T*>(grads.q) + any.q(n), n.q_step, rows, depth,
                                                 call.aligned);
   const RowLoader<Tile, Tile::others, T> dy_rows(static_cast<const T*>(grads.dy) + any.y(n), n.heads * n.value_depth,
@@ -142,15 +145,15 @@ __global__ void __launch_bounds__(Tile::threads, Tile::blocks)
       .load(tiles.own_a, first);
   RowLoader<Tile, Tile::own, T>(static_cast<const T*>(grads.v) + any.v(n), n.v_step, columns, value_depth, call.aligned)
       .load(tiles.own_b, first);
-  if (first_row < rows) load(0, 0, first_row);
+  if (first_row < range.end) load(0, 0, first_row);
   commit_copies();
   const float to_log2 = n.scale * log2_e;
   const float kept_factor = n.dropout < 1 ? static_cast<float>(1 / (1 - n.dropout)) : 0.0f;
 
   Sums<Tile::m_tiles, Tile::d_tiles> dk = {}, dv = {};
-  int stage = 0, number_of_head = first_row < rows ? 0 : static_cast<int>(shared_by), row = first_row;
+  int stage = 0, number_of_head = first_row < range.end ? 0 : static_cast<int>(shared_by), row = first_row;
   while (number_of_head < shared_by) {
-    const bool is_last_row = row + Tile::others >= rows;
+    const bool is_last_row = row + Tile::others >= range.end;
     const int next_head = number_of_head + is_last_row, next_row = is_last_row ? first_row : row + Tile::others;
     const Head head{any.b, first_head + number_of_head};
     const Place<Owner::Columns> place{warp_first + lane / 4, row + lane % 4 * 2};

@@ -67,7 +67,8 @@ __global__ void __launch_bounds__(Tile::threads, Tile::blocks)
   const float kept_factor = n.dropout < 1 ? static_cast<float>(1 / (1 - n.dropout)) : 0.0f;
   const int warp_first = first_row + warp * Tile::warp_rows;
   const Place<Owner::Rows> place{warp_first + lane / 4, first_column + lane % 4 * 2};
-  const bool meets = !n.causal || first_column < first_row + Tile::own;
+  const Range range = range_of_others<Owner::Rows>(n, first_row, Tile::own, Tile::others);
+  const bool meets = first_column >= range.first && first_column < range.end;
   Sums<Tile::m_tiles, Tile::n_tiles> sums = {};
   Head head{first_b, first_h};
   if (meets && first_b < end_b) load(0, head);

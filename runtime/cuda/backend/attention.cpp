@@ -25,6 +25,7 @@ cuda::AttentionShape shape_of(const CudaCall& k, size_t mask) {
                              .type = k.in_scalar(0),
                              .scale = static_cast<float>(attrs.get_float("scale")),
                              .causal = attrs.get_int("causal") != 0,
+                             .window = attrs.get_int("window"),
                              .dropout = attrs.get_float("dropout"),
                              .random = {k.in<int64_t>(mask + 1), draws.id, draws.first_block}};
   if (!k.has(mask)) return shape;

@@ -17,6 +17,7 @@ struct AttentionCase {
   double dropout = 0;
   SampleOperand mask = absent();
   bool packed = false;
+  int64_t window = 0;
 };
 
 std::vector<AttentionCase> attention_cases() {
@@ -41,6 +42,9 @@ std::vector<AttentionCase> attention_cases() {
       {"long heads", 1, 70, 150, 4, 2, 256, 256, true, 0.2},
       {"long heads, padding", 1, 70, 70, 2, 2, 192, 128, false, 0, bools({1, 1, 1, 70})},
       {"odd heads", 2, 70, 70, 2, 1, 20, 36, false, 0.4},
+      {"sliding window, dropped", 1, 300, 300, 2, 1, 64, 64, true, 0.1, absent(), false, 40},
+      {"window to both sides", 2, 200, 200, 2, 2, 32, 32, false, 0, bools({2, 1, 1, 200}), false, 17},
+      {"rows beyond the window", 1, 300, 100, 2, 2, 64, 64, false, 0, absent(), false, 20},
       {"short heads", 2, 65, 129, 2, 2, 16, 16, false, 0.1},
   };
 }
@@ -49,6 +53,7 @@ Attrs attrs_of(const AttentionCase& c) {
   Attrs attrs{{"heads", c.heads}, {"kv_heads", c.kv_heads}, {"scale", 1 / std::sqrt(static_cast<double>(c.depth))}};
   attrs.set("causal", int64_t{c.causal});
   attrs.set("packed", int64_t{c.packed});
+  attrs.set("window", c.window);
   if (c.dropout > 0) {
     attrs.set("dropout", c.dropout);
     attrs.set("id", int64_t{11});
