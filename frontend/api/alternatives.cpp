@@ -15,7 +15,7 @@ namespace {
 
 constexpr size_t planned_instructions = 2500;  // a larger job takes too long to plan several times over
 constexpr double planning_effort = 0.05;
-constexpr int64_t max_cards = 64;
+constexpr int64_t max_cards = 64, max_planned_cards = 8;
 
 double samples_of(const Plan& plan) {
   return static_cast<double>(std::max<int64_t>(plan.training.batch, 1) * plan.training.accumulate);
@@ -232,8 +232,10 @@ class Alternatives {
 
   // Divides parameters, gradients and optimizer state among N cards (Rajbhandari et al. 2020), each with this batch.
   // The time per sample on each card stays the same.
+  // Cards that divide all states, each with this batch.
   void several_cards() {
-    if (smallest_.device.backend == "cpu") return;
+    if (smallest_.device.backend == "cpu" || training_.mesh.ranks() > 1) return;
+    if (plans_ && smallest_.training.batch > 0) return planned_cards();
     const int64_t states =
         persistent(Category::Parameters) + persistent(Category::Gradients) + persistent(Category::Optimizer);
     for (int64_t cards = 2; cards <= max_cards; cards *= 2) {
@@ -241,6 +243,22 @@ class Alternatives {
       Alternative shared = changed(Change::Cards);
       shared.number = cards;
       return estimate(shared, states - states / cards, smallest_.predicted_step_us, samples_of(smallest_));
+    }
+  }
+
+  void planned_cards() {
+    for (int64_t cards = 2; cards <= max_planned_cards; cards *= 2) {
+      Alternative shared = changed(Change::Cards);
+      TrainingRequest training = training_;
+      shared.number = training.mesh[MeshAxis::Data] = cards;
+      training.zero = 3;
+      training.batch = smallest_.training.batch * cards;
+      shared.request.training.mesh = training.mesh, shared.request.training.zero = training.zero;
+      shared.request.training.batch = training.batch;
+      shared.request.max_batch = false, shared.request.global_batch = 0;
+      const std::optional<CompileResult> result = planned(job_, training);
+      if (!result) return;
+      if (result->fits || 2 * cards > max_planned_cards) return add(shared, *result);
     }
   }
 

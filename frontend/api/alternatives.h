@@ -9,7 +9,7 @@ namespace plimsoll {
 struct Alternative {
   enum class Change : uint8_t { Precision, Batch, Dimension, TrainedWeights, Optimizer, HostMemory, Chunks, Cards };
   Change change;
-  CompileRequest request;  // the job with the change; Cards: unchanged, since plans are for one card
+  CompileRequest request;  // the job with the change; Cards that were estimated: unchanged
   std::string dimension;   // the symbolic dimension that is halved; Batch: empty where training.batch is changed
   int64_t number = 0;      // the new size of the batch or dimension; bytes of host memory; number of cards
   FitSummary fit;          // Chunks alone: how the plan splits the batch

@@ -151,6 +151,9 @@ struct CompileOptions {
   std::string timings;          // path of measured kernel times; "": predictions alone
   bool any_order = false;       // allow faster kernels whose results differ in rounding from run to run
 
+  int64_t ranks = 1;  // processes with one device each that share the batch; they run the plan together
+  int zero = 1;       // what ranks divide: 0 nothing, 1 optimizer states, 2 accumulated gradients too, 3 parameters too
+
   int64_t budget_bytes = 0;       // device memory the job may hold; 0: the device's memory
   int64_t host_budget_bytes = 0;  // host memory it may pin for offloading; 0: all it wants
   bool recompute = true;          // compute values again where the budget asks for it
@@ -216,10 +219,10 @@ struct Alternative {
     Optimizer,       // sgd, which has no state
     HostMemory,      // offloading with `host_budget_bytes` of host memory
     Chunks,          // `split`: the batch in chunks
-    Cards            // states divided among `cards`, each with this batch; plans are for one card, so this is estimated
+    Cards            // `ranks` that divide all states (`zero` 3), each with this batch
   };
   Change change = Change::Precision;
-  CompileOptions options;  // the job with the change, to be compiled; Cards: unchanged
+  CompileOptions options;  // the job with the change, to be compiled; Cards that were estimated: unchanged
   int64_t cards = 1;
   int64_t needs_bytes = 0;  // device memory, per card; where it was planned, enough as a budget
   double sample_us = 0;     // predicted time per sample; per step where Plan::batch() is 0
@@ -281,7 +284,9 @@ struct Metrics {
 // Fills in the bytes of one weight.
 using WeightReader = std::function<Expected<void>(const TensorSpec& weight, std::span<std::byte> into)>;
 
-// A plan in memory with its weights. Needs the device that the plan is for.
+// A plan in memory with its weights. Needs the device that the plan is for. A plan for several ranks runs in as many
+// processes, which mpirun, srun or the variables RANK, WORLD_SIZE, MASTER_ADDR and LOCAL_RANK have started: each
+// creates a session and gives its own rows of every batch, and all save together.
 class Session {
  public:
   static Expected<Session> create(const Plan& plan, const SessionOptions& options = {}) noexcept;

@@ -40,6 +40,8 @@ CompileRequest internal_request(const CompileOptions& from) {
   job.budget_bytes = from.budget_bytes, job.host_budget_bytes = from.host_budget_bytes;
   job.recompute = from.recompute, job.offload = from.offload;
   job.split = from.split, job.split_from = from.split_from;
+  job.mesh[MeshAxis::Data] = from.ranks;
+  job.zero = from.ranks > 1 ? from.zero : 0;
   return to;
 }
 
@@ -53,6 +55,8 @@ CompileOptions public_options(const CompileRequest& from, CompileOptions asked) 
   asked.optimizer.kind = static_cast<Optimizer::Kind>(job.optimizer.kind);
   asked.optimizer.momentum = job.optimizer.momentum;
   asked.offload = job.offload, asked.host_budget_bytes = job.host_budget_bytes, asked.split = job.split;
+  asked.ranks = job.mesh[MeshAxis::Data];
+  if (asked.ranks > 1) asked.zero = job.zero;
   return asked;
 }
 

@@ -1,6 +1,7 @@
 #include "frontend/api/job.h"
 #include "frontend/api/plimsoll_impl.h"
 #include "frontend/api/save_states.h"
+#include "runtime/comm/communicator.h"
 #include "runtime/session.h"
 
 #include <cstring>
@@ -35,6 +36,7 @@ Metrics public_metrics(const StepMetrics& metrics) {
 }  // namespace
 
 struct Session::Impl {
+  std::unique_ptr<Communicator> ranks;  // null: one rank
   std::unique_ptr<plimsoll::Session> session;
   std::vector<TensorSpec> inputs;
   bool has_weights = false;
@@ -75,10 +77,14 @@ Session& Session::operator=(Session&&) noexcept = default;
 Session::~Session() = default;
 
 Expected<Session> Session::create(const Plan& plan, const SessionOptions& options) noexcept {
-  Result<std::unique_ptr<plimsoll::Session>> session =
-      plimsoll::Session::create(plan.impl().plan, {.threads = options.threads, .poison = options.poison});
+  Result<std::unique_ptr<Communicator>> ranks =
+      plan.impl().plan.mesh.ranks() > 1 ? connect_ranks() : Result<std::unique_ptr<Communicator>>(nullptr);
+  if (!ranks) return to_public(ranks.takeError());
+  Result<std::unique_ptr<plimsoll::Session>> session = plimsoll::Session::create(
+      plan.impl().plan, {.threads = options.threads, .poison = options.poison, .ranks = ranks->get()});
   if (!session) return to_public(session.takeError());
   auto impl = std::make_unique<Impl>();
+  impl->ranks = std::move(*ranks);
   impl->session = std::move(*session);
   impl->inputs = plan.inputs();
   return Session(std::move(impl));

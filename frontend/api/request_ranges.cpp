@@ -26,6 +26,8 @@ Status check_ranges(const CompileRequest& request) {
   add_count("the batch", job.batch, 0);
   add_count("the global batch", request.global_batch, 0);
   add_count("the number of micro-batches per update", job.accumulate, 1);
+  add_count("the number of ranks", job.mesh.ranks(), 1);
+  ranges.push_back({"the ZeRO stage", static_cast<double>(job.zero), 0, 4});
   add_count("the number of chunks of the batch", job.split, 0);
   add_count("the budget", job.budget_bytes, 0);
   add_count("the host budget", job.host_budget_bytes, 0);
@@ -33,7 +35,7 @@ Status check_ranges(const CompileRequest& request) {
   for (const Range& range : ranges)
     if (!(range.value >= range.min && range.value < range.below))
       return usage_error(range.name + " is " + text(range.value) + ", it must be at least " + text(range.min) +
-                         (range.below == 1 ? " and below 1" : ""));
+                         (std::isfinite(range.below) ? " and below " + text(range.below) : ""));
   const bool chooses_batch = request.max_batch || request.global_batch > 0;
   if (request.max_batch && request.global_batch > 0)
     return usage_error("a global batch and the largest batch that fits exclude each other");

@@ -34,7 +34,8 @@ std::string options_of(const Alternative& alternative, const CompileRequest& ref
              typed(alternative.number);
     case Change::Chunks: return "--split auto (" + chunks_of(alternative.fit) + ")";
     case Change::Cards:
-      return number + " cards that share the states, each with this batch (an estimate: plans are for one card)";
+      if (alternative.estimated) return number + " cards that share the states, each with this batch";
+      return "--gpus " + number + " --zero 3 --batch " + std::to_string(training.batch);
   }
   return "";
 }
