@@ -55,7 +55,7 @@ class Prediction {
 
   void communicate(size_t i) {
     const Instruction& instruction = function_.instructions[i];
-    const bool joins = i > 0 && function_.instructions[i - 1].op == instruction.op;
+    const bool joins = instruction.done >= 0 && i > 0 && function_.instructions[i - 1].op == instruction.op;
     double us = instruction.predicted_us - (joins ? device_.collective_us : 0);
     time_.start_us[i] = clock_.now_us();
     if (instruction.done < 0) {

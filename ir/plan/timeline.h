@@ -14,8 +14,8 @@ struct Timeline {
   double ranks_us = 0;                      // work time of collectives
 };
 
-// Collectives follow each other beside computing where nobody waits for them at once; neighbours of one kind are one
-// launch. A copy starts when its direction is free and all compute before it is done, holds compute up by its
+// Collectives follow each other beside computing where nobody waits for them at once; such neighbours of one kind are
+// one launch. A copy starts when its direction is free and all compute before it is done, holds compute up by its
 // interference where it is issued, and is slower while a copy of the other direction runs.
 Timeline predict_timeline(const PlanFunction& function, const DeviceDescription& device);
 
