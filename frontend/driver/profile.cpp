@@ -94,6 +94,7 @@ Status profile_step(Session& session, const std::string& path, Console& console)
     add_function(session.plan(), f, *times, rows);
     add_to_cache(session.plan(), f, *times, *cache);
   }
+  if (session.rank() != 0) return Status::success();
   print(rows, console);
   return cache->save(path);
 }

@@ -6,7 +6,8 @@
 
 namespace plimsoll {
 
-// Measures each function, prints a table, and adds the times to the timing cache at `path`.
+// Measures each function, prints a table, and adds the times to the timing cache at `path`. Of several ranks all
+// measure, and the first one prints and saves.
 Status profile_step(Session& session, const std::string& path, Console& console);
 
 }  // namespace plimsoll

@@ -151,6 +151,8 @@ Status Run::prepare() {
   Result<Plan> plan = load_plan(options_.plan);
   if (!plan) return plan.takeError();
   if (Status s = check_plan(*plan)) return in_context(options_.plan, std::move(s));
+  if (plan->mesh.ranks() > 1 && !options_.dump_gradients.empty())
+    return usage_error("--dump-gradients: a plan for several ranks has no whole gradients; compile it for one");
   Result<std::unique_ptr<Session>> session =
       Session::create(std::move(*plan), {options_.threads, options_.poison, false, ranks_.get()});
   if (!session) return session.takeError();
@@ -209,11 +211,13 @@ Status Run::check_promise() {
   if (!use) return use.takeError();
   if (use->process_bytes == 0) return Status::success();
   device_bytes_ = use->process_bytes;
-  console_.out << "promised " << format_bytes(plan.promised_bytes()) << ", held " << format_bytes(use->process_bytes)
-               << " (" << use->source << "), of it arenas " << format_bytes(use->arena_bytes);
-  for (const Arena& arena : plan.arenas)
-    if (arena.space == MemorySpace::Host) console_.out << "; pinned on the host " << format_bytes(arena.bytes);
-  console_.out << "\n";
+  if (is_first_rank()) {
+    console_.out << "promised " << format_bytes(plan.promised_bytes()) << ", held " << format_bytes(use->process_bytes)
+                 << " (" << use->source << "), of it arenas " << format_bytes(use->arena_bytes);
+    for (const Arena& arena : plan.arenas)
+      if (arena.space == MemorySpace::Host) console_.out << "; pinned on the host " << format_bytes(arena.bytes);
+    console_.out << "\n";
+  }
   if (use->process_bytes <= plan.promised_bytes()) return Status::success();
   return budget_error("the promise is broken: the plan promised " + format_bytes(plan.promised_bytes()) +
                       ", the process holds " + format_bytes(use->process_bytes) + "; outside the arenas it holds " +

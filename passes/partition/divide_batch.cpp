@@ -8,6 +8,7 @@
 // right on each rank, and a parameter's gradient is a sum over the ranks.
 
 #include "ir/builder.h"
+#include "passes/partition/pieces.h"
 #include "passes/pass/pass.h"
 #include "passes/rewrite/match.h"
 
@@ -66,12 +67,7 @@ class BatchDivider {
   bool is_partial(ValueId value) { return value != ValueId::None && forms(value).partial != ValueId::None; }
   const Type& old_type(ValueId value) const { return types_[index_of(value)]; }
 
-  Attrs group(llvm::ArrayRef<int64_t> shape) const {
-    Attrs attrs = group();
-    attrs.set("shape", Ints(shape.begin(), shape.end()));
-    return attrs;
-  }
-  Attrs group() const { return {{"axis", std::string("data")}, {"ranks", ranks_}}; }
+  Attrs group(llvm::ArrayRef<int64_t> shape = {}) const { return data_group(ranks_, shape); }
 
   ValueId whole(ValueId value) {
     if (is_whole(value)) return value == ValueId::None ? value : forms(value).whole;

@@ -49,8 +49,7 @@ class ParameterDivider {
   }
 
   ValueId gather(Builder& b, ValueId piece, llvm::ArrayRef<int64_t> shape) {
-    return b.emit("gather_pieces", {piece},
-                  {{"axis", std::string("data")}, {"ranks", ranks_}, {"shape", Ints(shape.begin(), shape.end())}});
+    return b.emit("gather_pieces", {piece}, data_group(ranks_, shape));
   }
 
   NodeId first_of(llvm::ArrayRef<NodeId> nodes) const {

@@ -18,4 +18,10 @@ Shape piece_shape(llvm::ArrayRef<int64_t> whole, int64_t ranks) {
   return {align_up((elements + ranks - 1) / ranks, padded_multiple)};
 }
 
+Attrs data_group(int64_t ranks, llvm::ArrayRef<int64_t> shape) {
+  Attrs attrs{{"axis", std::string("data")}, {"ranks", ranks}};
+  if (!shape.empty()) attrs.set("shape", Ints(shape.begin(), shape.end()));
+  return attrs;
+}
+
 }  // namespace plimsoll

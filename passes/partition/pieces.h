@@ -1,13 +1,17 @@
 #pragma once
 
-// Which states ranks divide along the data axis, and how long their pieces are.
+// Which states ranks divide along the data axis, how long their pieces are, and the attributes of collectives over
+// them.
 
-#include "ir/type.h"
+#include "ir/attrs.h"
 
 namespace plimsoll {
 
 // The shape of a rank's piece of a state: flat, as long for every rank, zeros behind the end of the whole. Empty where
 // the state is so small that every rank keeps all of it.
 Shape piece_shape(llvm::ArrayRef<int64_t> whole, int64_t ranks);
+
+// The attributes of a collective of `ranks` along the data axis; a sum of wholes has no {shape}.
+Attrs data_group(int64_t ranks, llvm::ArrayRef<int64_t> shape = {});
 
 }  // namespace plimsoll

@@ -74,11 +74,7 @@ class UpdateEmitter {
   // Are the gradient and the states of the optimizer the rank's own?
   bool has_piece(const Trained& p) const { return !p.piece_of.empty() || !piece_of(p).empty(); }
 
-  Attrs group(llvm::ArrayRef<int64_t> shape) const {
-    Attrs attrs{{"axis", std::string("data")}, {"ranks", request_.mesh[MeshAxis::Data]}};
-    if (!shape.empty()) attrs.set("shape", Ints(shape.begin(), shape.end()));
-    return attrs;
-  }
+  Attrs group(llvm::ArrayRef<int64_t> shape) const { return data_group(request_.mesh[MeshAxis::Data], shape); }
 
   ValueId one_i64() { return b_.constant(Tensor::scalar_int(1)); }
 

@@ -2,6 +2,7 @@
 
 #include "ir/ops/common/support.h"
 #include "passes/partition/divide_batch.h"
+#include "passes/partition/pieces.h"
 #include "passes/rewrite/match.h"
 #include "passes/train/differentiate.h"
 #include "passes/train/optimizer_update.h"
@@ -63,12 +64,11 @@ void reduce_gradients(Builder& b, llvm::MutableArrayRef<Trained> parameters, con
     if (!p.piece_of.empty() || (which == Reduce::ToPieces && piece.empty())) continue;
     if (!piece.empty() && b.type(p.grad).shape == piece) continue;  // accumulated in pieces
     b.origin = p.origin;
-    Attrs group{{"axis", std::string("data")}, {"ranks", ranks}};
-    if (!piece.empty()) group.set("shape", Ints(piece.begin(), piece.end()));
     // Sums over ranks are f32 where the optimizer has f32 weights.
     const bool wide = request.master_weights != MasterWeights::Off;
     const ValueId summand = wide ? b.cast(p.grad, stat_dtype(b.type(p.grad).dtype)) : p.grad;
-    p.grad = b.emit(piece.empty() ? "reduce_all" : "reduce_pieces", {summand}, group, p.name + ".grad");
+    p.grad =
+        b.emit(piece.empty() ? "reduce_all" : "reduce_pieces", {summand}, data_group(ranks, piece), p.name + ".grad");
   }
 }
 

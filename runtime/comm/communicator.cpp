@@ -50,12 +50,13 @@ class MpiCommunicator : public Communicator {
 };
 
 struct MpiKind {
-  const char *name, *library, *ranks_variable;
+  const char *name, *library, *variable;
+  bool counts_ranks;  // does the variable say how many there are?
 };
 // What each MPI's launcher sets. Slurm's own launcher speaks either's language; then its PMI decides.
-constexpr MpiKind mpi_kinds[] = {{"OpenMPI", "libplimsoll_openmpi.so", "OMPI_COMM_WORLD_SIZE"},
-                                 {"MPICH", "libplimsoll_mpich.so", "PMI_SIZE"},
-                                 {"OpenMPI", "libplimsoll_openmpi.so", "PMIX_RANK"}};
+constexpr MpiKind mpi_kinds[] = {{"OpenMPI", "libplimsoll_openmpi.so", "OMPI_COMM_WORLD_SIZE", true},
+                                 {"MPICH", "libplimsoll_mpich.so", "PMI_SIZE", true},
+                                 {"OpenMPI", "libplimsoll_openmpi.so", "PMIX_RANK", false}};
 
 Result<std::unique_ptr<Communicator>> start_mpi(const MpiKind& kind, double patience_s) {
   void* opened = open_own_library(kind.library);
@@ -76,15 +77,18 @@ Result<std::unique_ptr<Communicator>> start_mpi(const MpiKind& kind, double pati
 Result<std::unique_ptr<Communicator>> connect_ranks(double patience_s) {
   const std::optional<int64_t> rank = number_in("RANK"), ranks = number_in("WORLD_SIZE");
   const char* host = std::getenv("MASTER_ADDR");
-  if (rank && ranks && host) {
+  if (rank && ranks && host && *ranks != 1) {
     if (*ranks < 1 || *rank < 0 || *rank >= *ranks)
       return usage_error("RANK is " + llvm::Twine(*rank) + " and WORLD_SIZE " + llvm::Twine(*ranks));
     constexpr int64_t usual_port = 29500;
     return connect_by_tcp(*rank, *ranks, host, static_cast<int>(number_in("MASTER_PORT").value_or(usual_port)),
                           patience_s);
   }
+  if (number_in("SLURM_NTASKS") == 1) return nullptr;
   for (const MpiKind& kind : mpi_kinds)
-    if (number_in(kind.ranks_variable)) return start_mpi(kind, patience_s);
+    if (const std::optional<int64_t> number = number_in(kind.variable))
+      return kind.counts_ranks && *number == 1 ? Result<std::unique_ptr<Communicator>>(nullptr)
+                                               : start_mpi(kind, patience_s);
   return nullptr;
 }
 

@@ -28,7 +28,7 @@ class Communicator {
 inline constexpr double default_patience_s = 120;
 
 // By the environment: RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT (torchrun), or those of MPI's and Slurm's
-// launchers. Null when nothing there says that this process is one of several.
+// launchers. Null where nothing there says that this process is one of several.
 Result<std::unique_ptr<Communicator>> connect_ranks(double patience_s = default_patience_s);
 
 // Of processes that the environment describes: the own rank's place on its host, from 0; 0 where nobody says.

@@ -8,7 +8,8 @@ constexpr int64_t workspace_alignment = 256;
 
 bool can_sum(const OpCall& call, llvm::ArrayRef<Type>) {
   const DType dtype = call["x"].dtype;
-  return dtype == DType::F32 || dtype == DType::F64 || dtype == DType::F16 || dtype == DType::BF16;
+  return dtype == DType::F32 || dtype == DType::F64 || dtype == DType::F16 || dtype == DType::BF16 ||
+         dtype == DType::I32 || dtype == DType::I64;
 }
 
 int64_t padded_elements(const OpCall& call, int64_t piece) { return piece * call.get_int("ranks"); }

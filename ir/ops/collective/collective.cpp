@@ -24,7 +24,8 @@ Status check_group(const OpCall& call) {
 
 Result<Types> infer_reduce_all(const OpCall& call) {
   if (Status s = check_group(call)) return s;
-  return infer_same_float(call);
+  if (call["x"].dtype == DType::Bool) return model_error("bools have no sum");
+  return infer_same(call);
 }
 
 // The result of {shape}; of it and operand x one is the whole and the other a piece.

@@ -9,11 +9,10 @@ struct UniqueId {
   char bytes[sizeof(CudaRanksId)];
 };
 constexpr int success = 0;
-enum class DataType : int { Int8 = 0, Half = 6, Float = 7, Double = 8, Bfloat16 = 9 };
+enum class DataType : int { Int8 = 0, Int32 = 2, Int64 = 4, Half = 6, Float = 7, Double = 8, Bfloat16 = 9 };
 enum class Reduction : int { Sum = 0 };
 
 struct Functions {
-  int (*get_version)(int* version);
   int (*get_unique_id)(UniqueId* id);
   int (*comm_init_rank)(ncclComm** comm, int ranks, UniqueId id, int rank);
   int (*comm_destroy)(ncclComm* comm);
@@ -43,12 +42,11 @@ Status open() {
   static const bool opened = [] {
     void* library = dlopen("libnccl.so.2", RTLD_NOW | RTLD_GLOBAL);
     Functions& f = functions();
-    return library && find(library, "ncclGetVersion", f.get_version) &&
-           find(library, "ncclGetUniqueId", f.get_unique_id) && find(library, "ncclCommInitRank", f.comm_init_rank) &&
-           find(library, "ncclCommDestroy", f.comm_destroy) && find(library, "ncclGroupStart", f.group_start) &&
-           find(library, "ncclGroupEnd", f.group_end) && find(library, "ncclAllReduce", f.all_reduce) &&
-           find(library, "ncclReduceScatter", f.reduce_scatter) && find(library, "ncclAllGather", f.all_gather) &&
-           find(library, "ncclGetErrorString", f.error_string);
+    return library && find(library, "ncclGetUniqueId", f.get_unique_id) &&
+           find(library, "ncclCommInitRank", f.comm_init_rank) && find(library, "ncclCommDestroy", f.comm_destroy) &&
+           find(library, "ncclGroupStart", f.group_start) && find(library, "ncclGroupEnd", f.group_end) &&
+           find(library, "ncclAllReduce", f.all_reduce) && find(library, "ncclReduceScatter", f.reduce_scatter) &&
+           find(library, "ncclAllGather", f.all_gather) && find(library, "ncclGetErrorString", f.error_string);
   }();
   if (opened) return Status::success();
   return system_error(
@@ -66,6 +64,8 @@ DataType data_type_of(DType dtype) {
     case DType::F16: return DataType::Half;
     case DType::BF16: return DataType::Bfloat16;
     case DType::F64: return DataType::Double;
+    case DType::I32: return DataType::Int32;
+    case DType::I64: return DataType::Int64;
     default: return DataType::Float;
   }
 }
@@ -90,12 +90,6 @@ Status Nccl::join(const CudaRanks& ranks) {
   std::copy(ranks.id.begin(), ranks.id.end(), id.bytes);
   rank_ = ranks.rank;
   return nccl_status(functions().comm_init_rank(&comm_, ranks.ranks, id, ranks.rank), "ranks");
-}
-
-int Nccl::version() const {
-  int version = 0;
-  functions().get_version(&version);
-  return version;
 }
 
 Status Nccl::begin_group() const { return nccl_status(functions().group_start(), "group"); }

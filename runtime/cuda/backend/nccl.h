@@ -26,7 +26,6 @@ class Nccl {
 
   bool is_joined() const { return comm_ != nullptr; }
   int64_t rank() const { return rank_; }
-  int version() const;
 
   // All go to `stream`; between begin and end they become one launch.
   Status begin_group() const;
