@@ -145,22 +145,12 @@ class Interpreter {
                          axis_name(*axis) + ", the mesh has " + llvm::Twine(mesh_[*axis]));
     for (int64_t first = 0; first < mesh_.ranks(); ++first)
       if (mesh_.coordinate(first, *axis) == 0)
-        if (Status s = run_group(node, members_of(first, *axis))) return s;
+        if (Status s = run_group(node, mesh_.group_of(first, *axis))) return s;
     return Status::success();
   }
 
-  std::vector<size_t> members_of(int64_t first, MeshAxis axis) const {
-    std::vector<size_t> members;
-    for (int64_t rank = first; rank < mesh_.ranks(); ++rank) {
-      bool same = true;
-      for (MeshAxis other : {MeshAxis::Data, MeshAxis::Tensor, MeshAxis::Stage})
-        same &= other == axis || mesh_.coordinate(rank, other) == mesh_.coordinate(first, other);
-      if (same) members.push_back(static_cast<size_t>(rank));
-    }
-    return members;
-  }
-
-  Status run_group(const Node& node, llvm::ArrayRef<size_t> members) {
+  Status run_group(const Node& node, llvm::ArrayRef<int64_t> group) {
+    const std::vector<size_t> members(group.begin(), group.end());
     const llvm::SmallVector<const Type*, 4> types = operand_types(graph_, node);
     const OpCall call(*node.op, node.attrs, types);
     std::vector<llvm::SmallVector<TensorView, 4>> reads, writes(members.size());

@@ -28,6 +28,14 @@ int64_t Mesh::coordinate(int64_t rank, MeshAxis axis) const {
   return 0;
 }
 
+std::vector<int64_t> Mesh::group_of(int64_t rank, MeshAxis axis) const {
+  const int64_t tensor = (*this)[MeshAxis::Tensor], data = (*this)[MeshAxis::Data];
+  const int64_t step = axis == MeshAxis::Tensor ? 1 : axis == MeshAxis::Data ? tensor : tensor * data;
+  std::vector<int64_t> members;
+  for (int64_t i = 0; i < (*this)[axis]; ++i) members.push_back(rank + (i - coordinate(rank, axis)) * step);
+  return members;
+}
+
 std::string to_string(const Mesh& mesh) {
   std::string text;
   for (size_t i = 0; i < mesh_axis_count; ++i)

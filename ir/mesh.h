@@ -7,6 +7,7 @@
 #include <array>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 namespace plimsoll {
 
@@ -29,6 +30,8 @@ struct Mesh {
   int64_t ranks() const { return sizes[0] * sizes[1] * sizes[2]; }
   // Where a rank stands along an axis, from 0.
   int64_t coordinate(int64_t rank, MeshAxis axis) const;
+  // The ranks that differ from `rank` along that axis alone, in the order of their coordinates, itself among them.
+  std::vector<int64_t> group_of(int64_t rank, MeshAxis axis) const;
   friend bool operator==(const Mesh&, const Mesh&) = default;
 };
 

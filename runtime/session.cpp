@@ -4,7 +4,6 @@
 #include "ir/plan/serialize.h"
 #include "ir/support/philox.h"
 #include "ir/support/strings.h"
-#include "runtime/comm/host_collectives.h"
 
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/Support/xxhash.h"
@@ -71,7 +70,12 @@ Result<std::unique_ptr<Session>> Session::create(Plan plan, const ExecutorOption
 }
 
 Session::Session(Plan plan, Communicator* ranks)
-    : plan_(std::move(plan)), ranks_(ranks), rank_(ranks ? ranks->rank() : 0) {}
+    : plan_(std::move(plan)),
+      ranks_(ranks),
+      rank_(ranks ? ranks->rank() : 0),
+      piece_(plan_.mesh.coordinate(rank_, MeshAxis::Data)) {
+  if (ranks) collectives_.emplace(*ranks, plan_.mesh);
+}
 
 std::vector<InputSpec> Session::inputs() const {
   std::vector<InputSpec> specs;
@@ -101,13 +105,13 @@ Result<int64_t> Session::agree_on_state(int64_t wanted) {
 
 Result<Tensor> Session::gather_pieces_of(const PlanState& state) {
   const Type piece = plan_.slots[static_cast<size_t>(state.slot)].type;
-  Tensor own, all(Type(piece.dtype, {piece.elements() * ranks_->ranks()}));
+  Tensor own, all(Type(piece.dtype, {piece.elements() * plan_.mesh[MeshAxis::Data]}));
   if (Status s = executor_->read(state.slot, [&](const TensorView& view) {
         own = Tensor(view.type, view.data);
         return Status::success();
       }))
     return s;
-  if (Status s = HostCollectives(*ranks_).gather_pieces(all.view(), own.view())) return s;
+  if (Status s = collectives_->along(MeshAxis::Data)->gather_pieces(all.view(), own.view())) return s;
   return Tensor(Type(piece.dtype, state.piece_of), all.data());  // without what lies behind the end
 }
 
@@ -143,7 +147,7 @@ Status Session::fill_state(const PlanState& state, const WeightLoader& load) {
 Status Session::load_piece(const PlanState& state, const WeightLoader& load, const TensorView& piece) const {
   Tensor whole(Type(piece.type.dtype, state.piece_of));
   if (Status s = load(state.init.source, whole.view())) return s;
-  const int64_t bytes = piece.type.bytes(), first = std::min(rank_ * bytes, whole.type().bytes());
+  const int64_t bytes = piece.type.bytes(), first = std::min(piece_ * bytes, whole.type().bytes());
   const int64_t there = std::min(bytes, whole.type().bytes() - first);
   std::memcpy(piece.data, static_cast<const char*>(whole.data()) + first, static_cast<size_t>(there));
   std::memset(piece.as<char>() + there, 0, static_cast<size_t>(bytes - there));
@@ -160,7 +164,7 @@ Status Session::copy_derived_states() {
         }))
       return s;
     const bool takes_piece = !state.piece_of.empty() && source.type().shape == state.piece_of;
-    const int64_t first = takes_piece ? rank_ * plan_.slots[static_cast<size_t>(state.slot)].type.elements() : 0;
+    const int64_t first = takes_piece ? piece_ * plan_.slots[static_cast<size_t>(state.slot)].type.elements() : 0;
     if (Status s = executor_->write(state.slot, [&](const TensorView& view) {
           const int64_t there = source.type().elements() - first;
           for_each_element(view.elements(), [&](int64_t i) { view.set(i, i < there ? source.get(first + i) : 0); });

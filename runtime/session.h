@@ -3,6 +3,7 @@
 // Training with a plan: states get their first values, batches go in, metrics come out.
 
 #include "ir/plan/plan.h"
+#include "runtime/comm/host_collectives.h"
 #include "runtime/data/batch_source.h"
 #include "runtime/executor.h"
 
@@ -85,8 +86,9 @@ class Session {
   Result<double> loss_scale();
 
   Plan plan_;
-  Communicator* ranks_;  // null: one rank
-  int64_t rank_ = 0;
+  Communicator* ranks_;           // null: one rank
+  int64_t rank_ = 0, piece_ = 0;  // piece_: of states that ranks along the data axis divide
+  std::optional<MeshCollectives> collectives_;
   std::unique_ptr<Executor> executor_;
   static constexpr int64_t max_in_flight = 2;
   std::array<StepInFlight, max_in_flight> in_flight_;  // step n at n % max_in_flight

@@ -5,6 +5,7 @@
 #include "runtime/comm/tcp_ranks.h"
 
 #include <dlfcn.h>
+#include <algorithm>
 #include <cstdlib>
 #include <optional>
 
@@ -34,12 +35,30 @@ class MpiCommunicator : public Communicator {
   Status exchange(const void* own, void* got, int64_t bytes) override {
     return to_status(mpi_.exchange(own, got, static_cast<int>(bytes), patience_s_));
   }
+  Status transfer(const Message& own, const Message& got) override {
+    // MPI counts bytes in an int.
+    constexpr int64_t most = int64_t{1} << 30;
+    for (int64_t first = 0; first == 0 || first < std::max(own.count, got.count); first += most) {
+      const Message out = part(own, first, most), in = part(got, first, most);
+      if (Status s =
+              to_status(mpi_.transfer(static_cast<int>(out.peer), out.bytes, static_cast<int>(out.count),
+                                      static_cast<int>(in.peer), in.bytes, static_cast<int>(in.count), patience_s_)))
+        return s;
+    }
+    return Status::success();
+  }
   void abort() override {
     aborted_ = true;
     mpi_.abort();
   }
 
  private:
+  // At most `most` bytes of the message from `first` on; to nobody where none are left of a longer one.
+  static Message part(const Message& message, int64_t first, int64_t most) {
+    if (first >= message.count && first > 0) return {};
+    return {message.peer, static_cast<char*>(message.bytes) + first, std::min(most, message.count - first)};
+  }
+
   Status to_status(const char* failure) const {
     return failure ? system_error("rank " + llvm::Twine(mpi_.rank) + ": " + failure) : Status::success();
   }

@@ -9,8 +9,9 @@
 
 namespace plimsoll {
 
-// One rank's end. Every rank makes the same calls in the same order; each returns once all of them came. Errors are
-// Fault::System and name the peer where it is known.
+// One rank's end. Every rank makes the same calls of gather_all and exchange in the same order; each returns once all
+// of them came. A transfer is between its two ranks alone. Errors are Fault::System and name the peer where it is
+// known.
 class Communicator {
  public:
   virtual ~Communicator() = default;
@@ -20,6 +21,15 @@ class Communicator {
   virtual Status gather_all(const void* own, void* all, int64_t bytes) = 0;
   // Piece i of `own` goes to rank i; piece i of `got` comes from it. Pieces have `bytes` bytes; the two do not overlap.
   virtual Status exchange(const void* own, void* got, int64_t bytes) = 0;
+  // Sends `own` to rank `to` while it receives `got` from rank `from`; -1: to or from nobody. Two ranks' messages to
+  // each other arrive in the order in which they were sent, and both ends know their sizes. It may return only once the
+  // receiver has come. Other calls may run at the same time on ranks that take no part.
+  struct Message {
+    int64_t peer = -1;
+    void* bytes = nullptr;
+    int64_t count = 0;
+  };
+  virtual Status transfer(const Message& own, const Message& got) = 0;
   // Ends the other processes of the job, where there is a way to.
   virtual void abort() = 0;
 };

@@ -1,5 +1,7 @@
 #include "runtime/comm/host_collectives.h"
 
+#include "runtime/comm/group_ranks.h"
+
 // A reduction goes in rounds that fit fixed staging memory: each rank gets one piece of every rank's elements, adds
 // them up, and hands its sums to the others.
 
@@ -97,6 +99,19 @@ Status HostCollectives::gather_pieces(const TensorView& out, const TensorView& i
     first += round;
   }
   return Status::success();
+}
+
+MeshCollectives::MeshCollectives(Communicator& all, const Mesh& mesh) {
+  for (size_t i = 0; i < mesh_axis_count; ++i) {
+    if (mesh.sizes[i] == 1) continue;
+    if (mesh.sizes[i] < mesh.ranks()) groups_[i] = make_group(all, mesh.group_of(all.rank(), static_cast<MeshAxis>(i)));
+    collectives_[i].emplace(groups_[i] ? *groups_[i] : all);
+  }
+}
+
+HostCollectives* MeshCollectives::along(MeshAxis axis) {
+  std::optional<HostCollectives>& found = collectives_[static_cast<size_t>(axis)];
+  return found ? &*found : nullptr;
 }
 
 }  // namespace plimsoll

@@ -2,9 +2,11 @@
 
 // The collectives of a plan on host memory: sums in the order of the ranks, so that the same ranks give the same bits.
 
+#include "ir/mesh.h"
 #include "ir/type.h"
 #include "runtime/comm/communicator.h"
 
+#include <optional>
 #include <vector>
 
 namespace plimsoll {
@@ -30,6 +32,19 @@ class HostCollectives {
 
   Communicator& ranks_;
   std::vector<std::byte> sent_, received_;
+};
+
+// Those of each axis of a mesh, among the ranks that differ along it.
+class MeshCollectives {
+ public:
+  // `all` are the ranks of the mesh and must outlive it.
+  MeshCollectives(Communicator& all, const Mesh& mesh);
+  // Null along an axis of one rank.
+  HostCollectives* along(MeshAxis axis);
+
+ private:
+  std::array<std::unique_ptr<Communicator>, mesh_axis_count> groups_;  // null where the group is all ranks
+  std::array<std::optional<HostCollectives>, mesh_axis_count> collectives_;
 };
 
 }  // namespace plimsoll

@@ -41,7 +41,14 @@ class TcpRanks : public Communicator {
  public:
   TcpRanks(int64_t rank, int64_t ranks, double patience_s) : rank_(rank), ranks_(ranks), patience_s_(patience_s) {}
 
-  Status connect(const std::string& host, int port) { return rank_ == 0 ? serve(port) : join(host, port); }
+  Status connect(const std::string& host, int port) {
+    peers_.resize(static_cast<size_t>(ranks_));
+    if (rank_ == 0) return serve(port);
+    Result<Listener> own = listen_at(0);
+    if (!own) return own.takeError();
+    if (Status s = join(host, port, own->port)) return s;
+    return meet_others(own->socket);
+  }
 
   int64_t rank() const override { return rank_; }
   int64_t ranks() const override { return ranks_; }
@@ -84,6 +91,29 @@ class TcpRanks : public Communicator {
     return Status::success();
   }
 
+  Status transfer(const Message& own, const Message& got) override {
+    Message out = own, in = got;
+    while ((out.peer >= 0 && out.count > 0) || (in.peer >= 0 && in.count > 0)) {
+      if (peers_.empty()) return system_error("the ranks are no longer connected");
+      pollfd ready[2] = {{out.peer >= 0 && out.count > 0 ? peer_fd(out.peer) : -1, POLLOUT, 0},
+                         {in.peer >= 0 && in.count > 0 ? peer_fd(in.peer) : -1, POLLIN, 0}};
+      if (poll(ready, 2, static_cast<int>(1e3 * patience_s_)) == 0)
+        return late("rank " + llvm::Twine(ready[1].fd >= 0 ? in.peer : out.peer));
+      for (Message* message : {&out, &in}) {
+        if (ready[message == &in].revents == 0) continue;
+        const auto left = static_cast<size_t>(message->count);
+        const ssize_t moved = message == &out ? send(peer_fd(out.peer), out.bytes, left, MSG_NOSIGNAL | MSG_DONTWAIT)
+                                              : recv(peer_fd(in.peer), in.bytes, left, MSG_DONTWAIT);
+        if (moved == 0 || (moved < 0 && errno != EINTR && errno != EAGAIN))
+          return gone("rank " + llvm::Twine(message->peer));
+        if (moved < 0) continue;
+        message->bytes = static_cast<char*>(message->bytes) + moved;
+        message->count -= moved;
+      }
+    }
+    return Status::success();
+  }
+
   // The others notice that the connection is closed.
   void abort() override { peers_.clear(); }
 
@@ -92,7 +122,21 @@ class TcpRanks : public Communicator {
     return patience_s_ - std::chrono::duration<double>(Clock::now() - start).count();
   }
 
-  Status serve(int port) {
+  struct Listener {
+    Socket socket;
+    int port;
+  };
+  // What a rank says first, and where the others find it.
+  struct Hello {
+    int64_t rank, ranks, port;
+  };
+  struct Address {
+    uint32_t host;
+    int32_t port;
+  };
+
+  // Port 0: one that is free.
+  Result<Listener> listen_at(int port) const {
     Socket listener(socket(AF_INET, SOCK_STREAM, 0));
     const int yes = 1;
     setsockopt(listener.fd(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
@@ -100,30 +144,70 @@ class TcpRanks : public Communicator {
     address.sin_family = AF_INET;
     address.sin_addr.s_addr = htonl(INADDR_ANY);
     address.sin_port = htons(static_cast<uint16_t>(port));
-    if (bind(listener.fd(), reinterpret_cast<sockaddr*>(&address), sizeof address) != 0 ||
-        listen(listener.fd(), static_cast<int>(ranks_)) != 0)
-      return failed("rank 0 cannot listen on port " + llvm::Twine(port));
-    peers_.resize(static_cast<size_t>(ranks_));
+    socklen_t size = sizeof address;
+    if (bind(listener.fd(), reinterpret_cast<sockaddr*>(&address), size) != 0 ||
+        listen(listener.fd(), static_cast<int>(ranks_)) != 0 ||
+        getsockname(listener.fd(), reinterpret_cast<sockaddr*>(&address), &size) != 0)
+      return failed("rank " + llvm::Twine(rank_) + " cannot listen on port " + llvm::Twine(port));
+    return Listener{std::move(listener), ntohs(address.sin_port)};
+  }
+
+  // Waits for ranks from `first` on, and says where each of them can be reached.
+  Status accept_ranks(const Socket& listener, int64_t first, std::vector<Address>& found) {
     const Clock::time_point start = Clock::now();
-    for (int64_t joined = 1; joined < ranks_; ++joined) {
+    for (int64_t joined = first; joined < ranks_; ++joined) {
       pollfd ready{listener.fd(), POLLIN, 0};
       if (poll(&ready, 1, static_cast<int>(1e3 * std::max(seconds_left(start), 0.0))) <= 0)
         return system_error(llvm::Twine(joined) + " of " + llvm::Twine(ranks_) + " ranks came within " +
                             llvm::Twine(static_cast<int>(patience_s_)) + " s");
-      Socket peer(accept(listener.fd(), nullptr, nullptr));
+      sockaddr_in from{};
+      socklen_t size = sizeof from;
+      Socket peer(accept(listener.fd(), reinterpret_cast<sockaddr*>(&from), &size));
       if (!peer) return failed("a rank cannot be accepted");
       prepare(peer);
-      int64_t hello[2];
-      if (Status s = transfer(peer, hello, sizeof hello, Way::Receive, "a rank")) return s;
-      if (hello[1] != ranks_ || hello[0] < 1 || hello[0] >= ranks_ || peers_[static_cast<size_t>(hello[0])])
-        return usage_error("a process came as rank " + llvm::Twine(hello[0]) + " of " + llvm::Twine(hello[1]) +
+      Hello hello{};
+      if (Status s = move_bytes(peer, &hello, sizeof hello, Way::Receive, "a rank")) return s;
+      if (hello.ranks != ranks_ || hello.rank < first || hello.rank >= ranks_ ||
+          peers_[static_cast<size_t>(hello.rank)])
+        return usage_error("a process came as rank " + llvm::Twine(hello.rank) + " of " + llvm::Twine(hello.ranks) +
                            ", this job has " + llvm::Twine(ranks_) + " ranks, each once");
-      peers_[static_cast<size_t>(hello[0])] = std::move(peer);
+      peers_[static_cast<size_t>(hello.rank)] = std::move(peer);
+      found[static_cast<size_t>(hello.rank)] = {from.sin_addr.s_addr, static_cast<int32_t>(hello.port)};
     }
     return Status::success();
   }
 
-  Status join(const std::string& host, int port) {
+  Status serve(int port) {
+    Result<Listener> listener = listen_at(port);
+    if (!listener) return listener.takeError();
+    std::vector<Address> found(static_cast<size_t>(ranks_));
+    if (Status s = accept_ranks(listener->socket, 1, found)) return s;
+    for (int64_t peer = 1; peer < ranks_; ++peer)
+      if (Status s = send_bytes(peer, found.data(), ranks_ * static_cast<int64_t>(sizeof(Address)))) return s;
+    return Status::success();
+  }
+
+  // Ranks between this one and rank 0 are called, those after it call.
+  Status meet_others(const Socket& listener) {
+    std::vector<Address> known(static_cast<size_t>(ranks_));
+    if (Status s = receive_bytes(0, known.data(), ranks_ * static_cast<int64_t>(sizeof(Address)))) return s;
+    for (int64_t peer = 1; peer < rank_; ++peer) {
+      sockaddr_in address{};
+      address.sin_family = AF_INET;
+      address.sin_addr.s_addr = known[static_cast<size_t>(peer)].host;
+      address.sin_port = htons(static_cast<uint16_t>(known[static_cast<size_t>(peer)].port));
+      Socket called(socket(AF_INET, SOCK_STREAM, 0));
+      if (::connect(called.fd(), reinterpret_cast<sockaddr*>(&address), sizeof address) != 0)
+        return failed("rank " + llvm::Twine(peer) + " does not answer");
+      prepare(called);
+      peers_[static_cast<size_t>(peer)] = std::move(called);
+      const Hello hello{rank_, ranks_, 0};
+      if (Status s = send_bytes(peer, &hello, sizeof hello)) return s;
+    }
+    return accept_ranks(listener, rank_ + 1, known);
+  }
+
+  Status join(const std::string& host, int port, int own_port) {
     const Clock::time_point start = Clock::now();
     addrinfo hints{}, *found = nullptr;
     hints.ai_family = AF_INET;
@@ -142,10 +226,9 @@ class TcpRanks : public Communicator {
     }
     freeaddrinfo(found);
     prepare(peer);
-    const int64_t hello[2] = {rank_, ranks_};
-    peers_.resize(1);
+    const Hello hello{rank_, ranks_, own_port};
     peers_[0] = std::move(peer);
-    return send_bytes(0, hello, sizeof hello);
+    return send_bytes(0, &hello, sizeof hello);
   }
 
   static void prepare(const Socket& socket) {
@@ -155,17 +238,23 @@ class TcpRanks : public Communicator {
 
   enum class Way : uint8_t { Send, Receive };
 
-  Status transfer(const Socket& socket, void* bytes, int64_t count, Way way, const llvm::Twine& peer) const {
+  Status late(const llvm::Twine& peer) const {
+    return system_error(peer + " did not come within " + llvm::Twine(static_cast<int>(patience_s_)) + " s");
+  }
+  static Status gone(const llvm::Twine& peer) { return system_error(peer + " has gone"); }
+
+  int peer_fd(int64_t peer) const { return peers_[static_cast<size_t>(peer)].fd(); }
+
+  Status move_bytes(const Socket& socket, void* bytes, int64_t count, Way way, const llvm::Twine& peer) const {
     auto* at = static_cast<char*>(bytes);
     for (int64_t done = 0; done < count;) {
       pollfd ready{socket.fd(), static_cast<short>(way == Way::Send ? POLLOUT : POLLIN), 0};
       const int polled = poll(&ready, 1, static_cast<int>(1e3 * patience_s_));
-      if (polled == 0)
-        return system_error(peer + " did not come within " + llvm::Twine(static_cast<int>(patience_s_)) + " s");
+      if (polled == 0) return late(peer);
       const auto left = static_cast<size_t>(count - done);
       const ssize_t moved =
           way == Way::Send ? send(socket.fd(), at + done, left, MSG_NOSIGNAL) : recv(socket.fd(), at + done, left, 0);
-      if (moved == 0 || (moved < 0 && errno != EINTR)) return system_error(peer + " has gone");
+      if (moved == 0 || (moved < 0 && errno != EINTR)) return gone(peer);
       if (moved > 0) done += moved;
     }
     return Status::success();
@@ -173,17 +262,17 @@ class TcpRanks : public Communicator {
 
   Status send_bytes(int64_t peer, const void* bytes, int64_t count) {
     if (peers_.empty()) return system_error("the ranks are no longer connected");
-    return transfer(peers_[static_cast<size_t>(peer)], const_cast<void*>(bytes), count, Way::Send,
-                    "rank " + llvm::Twine(peer));
+    return move_bytes(peers_[static_cast<size_t>(peer)], const_cast<void*>(bytes), count, Way::Send,
+                      "rank " + llvm::Twine(peer));
   }
   Status receive_bytes(int64_t peer, void* bytes, int64_t count) {
     if (peers_.empty()) return system_error("the ranks are no longer connected");
-    return transfer(peers_[static_cast<size_t>(peer)], bytes, count, Way::Receive, "rank " + llvm::Twine(peer));
+    return move_bytes(peers_[static_cast<size_t>(peer)], bytes, count, Way::Receive, "rank " + llvm::Twine(peer));
   }
 
   int64_t rank_, ranks_;
   double patience_s_;
-  std::vector<Socket> peers_;  // on rank 0 by rank; elsewhere rank 0 alone
+  std::vector<Socket> peers_;  // by rank; empty once the ranks are no longer connected
   std::vector<std::byte> pieces_, column_;
 };
 

@@ -1,7 +1,7 @@
 #pragma once
 
-// Ranks that meet at one address: all bytes go through rank 0. Enough to introduce ranks to each other, and for small
-// jobs on CPUs.
+// Ranks that meet at one address and then have a connection for each two of them. What all ranks do together goes
+// through rank 0: enough to introduce ranks to each other, and for small jobs on CPUs.
 
 #include "runtime/comm/communicator.h"
 

@@ -8,11 +8,18 @@
 namespace plimsoll {
 namespace {
 
+// What one rank has for another until that one has taken it.
+struct Letter {
+  const std::byte* bytes = nullptr;
+  bool is_there = false;
+};
+
 // Every rank shows where its bytes are; between two meetings all may read them.
 struct Board {
   std::mutex mutex;
   std::condition_variable changed;
   std::vector<const std::byte*> shown;
+  std::vector<Letter> letters;  // by sender * ranks + receiver
   int64_t came = 0, meeting = 0;
   bool broken = false;
 };
@@ -36,6 +43,26 @@ class ThreadRank : public Communicator {
     return meet(own, [&](const std::byte* theirs, int64_t rank) {
       std::memcpy(static_cast<std::byte*>(got) + rank * bytes, theirs + rank_ * bytes, static_cast<size_t>(bytes));
     });
+  }
+
+  Status transfer(const Message& own, const Message& got) override {
+    std::unique_lock lock(board_->mutex);
+    if (own.peer >= 0) {
+      letter(rank_, own.peer) = {static_cast<const std::byte*>(own.bytes), true};
+      board_->changed.notify_all();
+    }
+    if (got.peer >= 0) {
+      Letter& theirs = letter(got.peer, rank_);
+      if (Status s = wait(lock, [&] { return theirs.is_there; })) return s;
+      const std::byte* bytes = theirs.bytes;
+      lock.unlock();
+      std::memcpy(got.bytes, bytes, static_cast<size_t>(got.count));
+      lock.lock();
+      theirs.is_there = false;
+      board_->changed.notify_all();
+    }
+    if (own.peer < 0) return Status::success();
+    return wait(lock, [&] { return !letter(rank_, own.peer).is_there; });
   }
 
   void abort() override {
@@ -62,12 +89,19 @@ class ThreadRank : public Communicator {
       board_->changed.notify_all();
       return Status::success();
     }
-    const bool all = board_->changed.wait_for(lock, std::chrono::duration<double>(patience_s_),
-                                              [&] { return board_->meeting != meeting || board_->broken; });
-    if (all && board_->meeting != meeting) return Status::success();
-    return system_error("rank " + llvm::Twine(rank_) + ": " +
-                        (all ? "another rank has gone" : "the other ranks did not come in time"));
+    return wait(lock, [&] { return board_->meeting != meeting; });
   }
+
+  template <typename Condition>
+  Status wait(std::unique_lock<std::mutex>& lock, Condition holds) {
+    const bool in_time = board_->changed.wait_for(lock, std::chrono::duration<double>(patience_s_),
+                                                  [&] { return holds() || board_->broken; });
+    if (in_time && holds()) return Status::success();
+    return system_error("rank " + llvm::Twine(rank_) + ": " +
+                        (in_time ? "another rank has gone" : "the other ranks did not come in time"));
+  }
+
+  Letter& letter(int64_t from, int64_t to) { return board_->letters[static_cast<size_t>(from * ranks() + to)]; }
 
   std::shared_ptr<Board> board_;
   int64_t rank_;
@@ -79,6 +113,7 @@ class ThreadRank : public Communicator {
 std::vector<std::unique_ptr<Communicator>> make_thread_ranks(int64_t count, double patience_s) {
   auto board = std::make_shared<Board>();
   board->shown.resize(static_cast<size_t>(count));
+  board->letters.resize(static_cast<size_t>(count * count));
   std::vector<std::unique_ptr<Communicator>> ranks;
   for (int64_t rank = 0; rank < count; ++rank) ranks.push_back(std::make_unique<ThreadRank>(board, rank, patience_s));
   return ranks;

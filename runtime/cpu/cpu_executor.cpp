@@ -70,6 +70,7 @@ class Threads {
 struct Step : PlannedStep {
   std::optional<CpuCandidate> kernel;
   std::unique_ptr<PreparedKernel> prepared;
+  MeshAxis axis = MeshAxis::Data;      // of ops of several ranks
   llvm::SmallVector<int32_t, 1> late;  // copies that are made right after this step
 };
 
@@ -79,7 +80,7 @@ class CpuExecutor : public Executor {
 
   Status prepare() {
     const Threads threads(options_.threads);
-    if (options_.ranks) collectives_.emplace(*options_.ranks);
+    if (options_.ranks) collectives_.emplace(*options_.ranks, plan_.mesh);
     for (const Arena& arena : plan_.arenas) {
       Result<Memory> memory = Memory::allocate(arena.bytes, (space_name(arena.space) + " arena").str());
       if (!memory) return memory.takeError();
@@ -148,8 +149,8 @@ class CpuExecutor : public Executor {
   Status launch(size_t f, size_t i) {
     Step& step = functions_[f].steps[i];
     const OpCall call = step.op_call();
-    if (Status s =
-            step.kernel->launch({step.kernel_call(call), step.prepared.get(), collectives_ ? &*collectives_ : nullptr}))
+    if (Status s = step.kernel->launch(
+            {step.kernel_call(call), step.prepared.get(), collectives_ ? collectives_->along(step.axis) : nullptr}))
       return in_context(plan_.slots[static_cast<size_t>(plan_.functions[f].instructions[i].results[0])].name,
                         std::move(s));
     return Status::success();
@@ -197,6 +198,7 @@ class CpuExecutor : public Executor {
         step.kernel->prepare(library_, call, step.kernel_call(call).result_types());
     if (!prepared) return prepared.takeError();
     step.prepared = std::move(*prepared);
+    if (step.op->collective) step.axis = *parse_axis(instruction.attrs.get_string("axis"));
     return step;
   }
 
@@ -212,7 +214,7 @@ class CpuExecutor : public Executor {
   ExecutorOptions options_;
   CpuKernelTable table_;
   cpu::Library library_;
-  std::optional<HostCollectives> collectives_;
+  std::optional<MeshCollectives> collectives_;
   std::vector<Memory> arenas_;
   std::vector<Function> functions_;
   std::vector<TensorView> inputs_;

@@ -1,5 +1,6 @@
 #include "ir/plan/check.h"
 #include "passes/compile.h"
+#include "runtime/comm/group_ranks.h"
 #include "runtime/comm/host_collectives.h"
 #include "runtime/comm/tcp_ranks.h"
 #include "runtime/comm/thread_ranks.h"
@@ -62,6 +63,32 @@ void check_collectives(std::vector<std::unique_ptr<Communicator>> ranks, DType d
   for (int64_t each : wrong) CHECK(each == 0);
 }
 
+// Each rank hands a long number row to the next one, and the groups of a mesh add up at the same time.
+void check_transfers_and_groups(std::vector<std::unique_ptr<Communicator>> ranks, const Mesh& mesh) {
+  std::vector<int64_t> wrong(ranks.size(), 0);
+  on_ranks(ranks, [&](Communicator& own) {
+    const int64_t rank = own.rank(), count = own.ranks(), before = (rank + count - 1) % count;
+    std::vector<int64_t> sent(300000, rank), got(sent.size(), -1);
+    const auto bytes = static_cast<int64_t>(sent.size() * sizeof(int64_t));
+    int64_t& failures = wrong[static_cast<size_t>(rank)];
+    llvm::cantFail(own.transfer({(rank + 1) % count, sent.data(), bytes}, {before, got.data(), bytes}));
+    failures += got.front() != before || got.back() != before;
+    if (rank == 0) llvm::cantFail(own.transfer({count - 1, sent.data(), bytes}, {}));
+    if (rank == count - 1) llvm::cantFail(own.transfer({}, {0, got.data(), bytes}));
+    if (rank == count - 1) failures += got.back() != 0;
+    MeshCollectives groups(own, mesh);
+    for (MeshAxis axis : {MeshAxis::Data, MeshAxis::Tensor, MeshAxis::Stage}) {
+      if (mesh[axis] == 1) continue;
+      Tensor sum = Tensor::scalar(static_cast<double>(rank), DType::F32);
+      llvm::cantFail(groups.along(axis)->reduce_all(sum.view(), sum.view()));
+      double want = 0;
+      for (int64_t member : mesh.group_of(rank, axis)) want += static_cast<double>(member);
+      failures += sum.get(0) != want || groups.along(axis)->rank() != mesh.coordinate(rank, axis);
+    }
+  });
+  for (int64_t each : wrong) CHECK(each == 0);
+}
+
 constexpr llvm::StringLiteral model = R"(
 graph @mlp(%x: f32[12,6], %labels: i64[12]) state(%w1: f32[6,300] parameter trained, %b1: f32[300] parameter trained, %w2: f32[300,13] parameter trained, %rng: i64[2] counter fill=0.0) {
   %h = linear(%x, %w1, %b1) : f32[12,300]
@@ -117,6 +144,15 @@ TEST_SUITE("unit") {
   }
 
   TEST_CASE("ranks that meet at an address do the same") { check_collectives(tcp_ranks(3, 29711), DType::F32, 400001); }
+
+  TEST_CASE("two ranks transfer by themselves, and groups of a mesh communicate at the same time") {
+    const Mesh mesh = llvm::cantFail(parse_mesh("data=2,tensor=3,stage=2"));
+    CHECK(mesh.group_of(7, MeshAxis::Stage) == std::vector<int64_t>{1, 7});
+    CHECK(mesh.group_of(7, MeshAxis::Data) == std::vector<int64_t>{7, 10});
+    CHECK(mesh.group_of(7, MeshAxis::Tensor) == std::vector<int64_t>{6, 7, 8});
+    check_transfers_and_groups(make_thread_ranks(mesh.ranks()), mesh);
+    check_transfers_and_groups(tcp_ranks(4, 29713), llvm::cantFail(parse_mesh("data=2,stage=2")));
+  }
 
   TEST_CASE("a rank that goes away makes the others fail") {
     std::vector<std::unique_ptr<Communicator>> ranks = make_thread_ranks(3);

@@ -10,6 +10,9 @@ struct MpiRanks {
   // Each returns null, or what failed. They give up after `patience_s`.
   const char* (*gather_all)(const void* own, void* all, int bytes, double patience_s) = nullptr;
   const char* (*exchange)(const void* own, void* got, int bytes, double patience_s) = nullptr;
+  // Sends to rank `to` while it receives from rank `from`; -1: to or from nobody.
+  const char* (*transfer)(int to, const void* own, int own_bytes, int from, void* got, int got_bytes,
+                          double patience_s) = nullptr;
   void (*abort)() = nullptr;
   void (*finish)() = nullptr;
 };

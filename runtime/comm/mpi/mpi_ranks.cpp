@@ -38,6 +38,16 @@ const char* exchange(const void* own, void* got, int bytes, double patience_s) {
   return wait(request, patience_s);
 }
 
+const char* transfer(int to, const void* own, int own_bytes, int from, void* got, int got_bytes, double patience_s) {
+  MPI_Request sent = MPI_REQUEST_NULL, received = MPI_REQUEST_NULL;
+  if (from >= 0 && MPI_Irecv(got, got_bytes, MPI_BYTE, from, 0, MPI_COMM_WORLD, &received) != MPI_SUCCESS)
+    return "MPI_Irecv failed";
+  if (to >= 0 && MPI_Isend(own, own_bytes, MPI_BYTE, to, 0, MPI_COMM_WORLD, &sent) != MPI_SUCCESS)
+    return "MPI_Isend failed";
+  if (const char* failure = wait(received, patience_s)) return failure;
+  return wait(sent, patience_s);
+}
+
 void abort_all() { MPI_Abort(MPI_COMM_WORLD, 5); }
 
 void finish() {
@@ -59,6 +69,7 @@ extern "C" __attribute__((visibility("default"))) const char* plimsoll_mpi_ranks
   MPI_Comm_size(MPI_COMM_WORLD, &ranks->ranks);
   ranks->gather_all = plimsoll::gather_all;
   ranks->exchange = plimsoll::exchange;
+  ranks->transfer = plimsoll::transfer;
   ranks->abort = plimsoll::abort_all;
   ranks->finish = plimsoll::finish;
   return nullptr;
