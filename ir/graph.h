@@ -114,6 +114,8 @@ class Graph {
  public:
   std::string name = "main";
   std::vector<ValueId> inputs;
+  std::vector<ValueId>
+      whole_inputs;  // of one rank out of several: inputs that all ranks read alike, not their own rows
   std::vector<State> states;
   std::vector<Output> outputs;
   std::vector<Update> updates;

@@ -174,9 +174,12 @@ enum class Linear : uint8_t {
 };
 
 class Builder;
+// Which rows the statistics of a batch are taken over, where several ranks share it.
+enum class Statistics : uint8_t { OfAllRanks, OfOwnRows };
 // Makes the node's results from the rows of all `ranks` along the data axis, for ops that mix the rows of a batch; the
 // node's batch operands are one rank's rows. The results are the rank's rows again, or alike on all ranks.
-using AcrossRanksFn = llvm::SmallVector<ValueId, 4> (*)(Builder& b, const Node& node, int64_t ranks);
+using AcrossRanksFn = llvm::SmallVector<ValueId, 4> (*)(Builder& b, const Node& node, int64_t ranks,
+                                                        Statistics statistics);
 // Makes the divisor of a mean over weighted samples. It may read any operand but the first, since it is computed before
 // the samples' losses are.
 using SampleWeightFn = ValueId (*)(Builder& b, NodeId node);

@@ -63,7 +63,10 @@ class Parser : private TextReader {
     std::string input_name = fresh_name();
     expect(':');
     Type input_type = type();
-    if (!failed()) graph_->add_input(input_name, input_type);
+    const bool whole = accept_word("whole");
+    if (failed()) return;
+    const ValueId added = graph_->add_input(input_name, input_type);
+    if (whole) graph_->whole_inputs.push_back(added);
   }
 
   void state() {

@@ -257,6 +257,7 @@ void print_graph(llvm::raw_ostream& out, const Graph& graph, const PrintOptions&
     out << comma;
     print_value_name(out, graph, input);
     out << ": " << to_string(graph.type(input));
+    if (llvm::is_contained(graph.whole_inputs, input)) out << " whole";
   }
   out << ')';
   print_states(out, graph, options);

@@ -40,12 +40,11 @@ TrainingSummary summarise(const TrainingRequest& request, const Graph& forward) 
   summary.accumulate = request.accumulate;
   summary.clip_grad_norm = request.clip_grad_norm;
   summary.precision = request.precision;
-  for (ValueId input : forward.inputs) {
-    const Shape& shape = forward.type(input).shape;
-    if (shape.empty()) continue;
-    if (summary.batch != 0 && summary.batch != shape[0]) return summary.batch = 0, summary;
-    summary.batch = shape[0];
-  }
+  Result<BatchInputs> batch = find_batch(forward);
+  if (batch)
+    summary.batch = batch->samples;
+  else
+    llvm::consumeError(batch.takeError());
   return summary;
 }
 
@@ -92,8 +91,10 @@ Result<ForwardModel> prepare_forward(CleanModel model, const TrainingRequest& re
   forward.summary = summarise(request, graph);
   if (const int64_t ranks = request.mesh[MeshAxis::Data]; ranks > 1) {
     const std::string among = "{ranks=" + std::to_string(ranks) + "}";
+    const std::string batch_norm = request.batch_norm == Statistics::OfOwnRows ? " batch-norm=local" : "";
     const std::string parameters = request.zero >= 3 ? ", divide-parameters" + among : "";
-    changed = passes.run(graph, "divide-batch" + among + ", simplify, cse, dce" + parameters);
+    changed = passes.run(
+        graph, "divide-batch{ranks=" + std::to_string(ranks) + batch_norm + "}, simplify, cse, dce" + parameters);
     if (!changed) return changed.takeError();
   }
   return forward;

@@ -3,6 +3,7 @@
 // What the caller wants of a training job, and what comes of it, as data.
 
 #include "ir/mesh.h"
+#include "ir/op_def.h"
 #include "ir/plan/plan.h"
 
 #include <string>
@@ -37,10 +38,11 @@ struct TrainingRequest {
   // What ranks along the data axis divide instead of each keeping all (ZeRO): 1 the optimizer's states, 2 also
   // accumulated gradients, 3 also parameters.
   int zero = 0;
-  double first_loss_scale = 65536;     // fp16: the gradients' factor until an overflow halves it
-  int64_t batch = 0;                   // 0: as exported
-  std::string precision = "exported";  // or fp32, tf32, bf16, fp16; recorded in the plan
-  std::string precision_rules;         // what a --precision-file says, see passes/target/precision_rules.h
+  Statistics batch_norm = Statistics::OfAllRanks;  // which rows batch norms see where ranks share the batch
+  double first_loss_scale = 65536;                 // fp16: the gradients' factor until an overflow halves it
+  int64_t batch = 0;                               // 0: as exported
+  std::string precision = "exported";              // or fp32, tf32, bf16, fp16; recorded in the plan
+  std::string precision_rules;                     // what a --precision-file says, see passes/target/precision_rules.h
   MasterWeights master_weights = MasterWeights::Auto;
   ImageLayout layout = ImageLayout::Auto;
   int64_t budget_bytes = 0;  // 0: the device's memory

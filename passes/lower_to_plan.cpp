@@ -129,7 +129,8 @@ class Lowering {
     SlotId staging = in_.draft.device.backend == "cuda"
                          ? add_persistent(name + ".staging", graph_->type(input), Category::Input, OriginId::None)
                          : -1;
-    plan_.functions.back().inputs.push_back({name, slot_of_[index_of(input)], staging});
+    plan_.functions.back().inputs.push_back(
+        {name, slot_of_[index_of(input)], staging, llvm::is_contained(graph_->whole_inputs, input)});
     place_in_buffer(input);
   }
 

@@ -80,7 +80,7 @@ Session::Session(Plan plan, Communicator* ranks)
 std::vector<InputSpec> Session::inputs() const {
   std::vector<InputSpec> specs;
   for (const PlanInput& input : plan_.functions.front().inputs)
-    specs.push_back({input.name, plan_.slots[static_cast<size_t>(input.slot)].type});
+    specs.push_back({input.name, plan_.slots[static_cast<size_t>(input.slot)].type, input.whole});
   return specs;
 }
 

@@ -153,6 +153,7 @@ struct CompileOptions {
 
   int64_t ranks = 1;  // processes with one device each that share the batch; they run the plan together
   int zero = 1;       // what ranks divide: 0 nothing, 1 optimizer states, 2 accumulated gradients too, 3 parameters too
+  bool local_batch_norm = false;  // batch norms see the rank's own rows alone; otherwise a step equals one rank's
 
   int64_t budget_bytes = 0;       // device memory the job may hold; 0: the device's memory
   int64_t host_budget_bytes = 0;  // host memory it may pin for offloading; 0: all it wants
@@ -286,7 +287,7 @@ using WeightReader = std::function<Expected<void>(const TensorSpec& weight, std:
 
 // A plan in memory with its weights. Needs the device that the plan is for. A plan for several ranks runs in as many
 // processes, which mpirun, srun or the variables RANK, WORLD_SIZE, MASTER_ADDR and LOCAL_RANK have started: each
-// creates a session and gives its own rows of every batch, and all save together.
+// creates a session and gives its own rows of every batch (inputs that all samples share whole), and all save together.
 class Session {
  public:
   static Expected<Session> create(const Plan& plan, const SessionOptions& options = {}) noexcept;

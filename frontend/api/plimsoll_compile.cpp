@@ -42,6 +42,7 @@ CompileRequest internal_request(const CompileOptions& from) {
   job.split = from.split, job.split_from = from.split_from;
   job.mesh[MeshAxis::Data] = from.ranks;
   job.zero = from.ranks > 1 ? from.zero : 0;
+  job.batch_norm = from.local_batch_norm ? Statistics::OfOwnRows : Statistics::OfAllRanks;
   return to;
 }
 

@@ -110,6 +110,10 @@ void add_ranks(CLI::App& command, JobOptions& options) {
       command, "--zero", options.zero, "STAGE",
       "what ranks with different rows divide: 0 nothing, 1 the optimizer's states, 2 also accumulated gradients, "
       "3 also parameters; auto: 1");
+  add_setting(
+      command, "--batch-norm", options.batch_norm, "WHEN",
+      "statistics of batch norms: synchronised: of all ranks' rows, so that a step equals one rank's; local: of "
+      "each rank's own rows, running statistics being the mean over the ranks");
   command.option_defaults()->group("Options");
 }
 

@@ -163,6 +163,8 @@ Result<CompileRequest> compile_request(const JobOptions& options) {
   if (!optimizer) return optimizer.takeError();
   Result<size_t> masters = read_choice("--master-weights", options.master_weights, {"auto", "on", "off"});
   if (!masters) return masters.takeError();
+  Result<size_t> batch_norm = read_choice("--batch-norm", options.batch_norm, {"synchronised", "local"});
+  if (!batch_norm) return batch_norm.takeError();
   Result<size_t> layout = read_choice("--layout", options.layout, {"auto", "channels-first", "channels-last"});
   if (!layout) return layout.takeError();
   Result<size_t> recompute = read_choice("--recompute", options.recompute, {"off", "auto"});
@@ -175,6 +177,7 @@ Result<CompileRequest> compile_request(const JobOptions& options) {
   if (!host_budget) return host_budget.takeError();
   training.optimizer.kind = static_cast<OptimizerKind>(*optimizer);
   training.master_weights = static_cast<MasterWeights>(*masters);
+  training.batch_norm = static_cast<Statistics>(*batch_norm);
   training.layout = static_cast<ImageLayout>(*layout);
   training.recompute = *recompute == 1;
   training.offload = *offload == 1;

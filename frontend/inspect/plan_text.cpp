@@ -69,6 +69,7 @@ class TextForm {
     for (const PlanInput& input : function.inputs) {
       out_ << "  input ";
       print_slot(input.slot);
+      if (input.whole) out_ << " whole";
       out_ << "\n";
     }
     for (size_t i = 0; i < function.instructions.size(); ++i) print_instruction(i, function.instructions[i]);

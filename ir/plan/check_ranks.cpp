@@ -48,7 +48,7 @@ class RanksCheck {
   }
 
   Status check(const PlanFunction& function) {
-    for (const PlanInput& input : function.inputs) held(input.slot) = of_own_rows();
+    for (const PlanInput& input : function.inputs) held(input.slot) = input.whole ? Held::Alike : of_own_rows();
     for (size_t i = 0; i < function.instructions.size(); ++i)
       if (Status s = follow(function.instructions[i]))
         return in_context("plan check: " + function.name + " instruction " + llvm::Twine(i) + " (" +

@@ -81,6 +81,7 @@ struct PlanInput {
   // A persistent slot that takes the next batch while a step runs, and is copied to `slot` as the function starts. Only
   // devices with memory of their own have it. -1: none.
   SlotId staging = -1;
+  bool whole = false;  // of several ranks: all read the same bytes, and not each its own rows of the batch
 };
 
 struct PlanOutput {

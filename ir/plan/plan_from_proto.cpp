@@ -142,7 +142,7 @@ PlanFunction PlanReader::read_function(const proto::Function& from) {
   function.instructions.reserve(from.instructions().size());
   for (const proto::Instruction& entry : from.instructions()) function.instructions.push_back(read_instruction(entry));
   for (const proto::NamedSlot& entry : from.inputs())
-    function.inputs.push_back({entry.name(), read_index(entry.slot()), read_index(entry.staging())});
+    function.inputs.push_back({entry.name(), read_index(entry.slot()), read_index(entry.staging()), entry.whole()});
   for (const proto::NamedSlot& entry : from.outputs())
     function.outputs.push_back({entry.name(), read_index(entry.slot())});
   for (const proto::Update& entry : from.updates())

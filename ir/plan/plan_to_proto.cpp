@@ -108,6 +108,7 @@ void set_function(const PlanFunction& function, proto::Function& to) {
     proto::NamedSlot& entry = *to.add_inputs();
     set_named_slot(input, entry);
     entry.set_staging(stored_index(input.staging));
+    entry.set_whole(input.whole);
   }
   for (const PlanOutput& output : function.outputs) set_named_slot(output, *to.add_outputs());
   for (const PlanUpdate& update : function.updates) {

@@ -12,8 +12,12 @@
 #include "passes/pass/pass.h"
 #include "passes/rewrite/match.h"
 
+#include "llvm/ADT/Sequence.h"
+
 #include <cstring>
 #include <map>
+#include <numeric>
+#include <set>
 
 namespace plimsoll {
 namespace {
@@ -22,14 +26,25 @@ struct Forms {
   ValueId whole = ValueId::None, divided = ValueId::None, partial = ValueId::None;
 };
 
+// The inputs whose rows a value's rows are made of: row by row, or after all rows were gathered on the way.
+struct RowsOf {
+  std::set<ValueId> direct, gathered;
+};
+
 class BatchDivider {
  public:
-  BatchDivider(Graph& graph, int64_t ranks) : graph_(graph), b_(graph), ranks_(ranks) {
+  // Every input in `batch` has rows that divide by `ranks`; the others are whole on every rank.
+  BatchDivider(Graph& graph, int64_t ranks, Statistics statistics, llvm::ArrayRef<ValueId> batch)
+      : graph_(graph), b_(graph), ranks_(ranks), statistics_(statistics) {
     for (size_t i = 0; i < graph.value_count(); ++i) types_.push_back(graph.type(static_cast<ValueId>(i)));
+    for (ValueId input : graph.inputs) llvm::is_contained(batch, input) ? divide_input(input) : keep_input(input);
   }
 
+  // The inputs whose rows are used as rows: they meet another input's, or are summed up into what only the ranks
+  // together have. The rows of other inputs are gathered wherever they are read. Valid after run().
+  const std::set<ValueId>& used_as_rows() const { return used_as_rows_; }
+
   Status run() {
-    if (Status s = divide_inputs()) return s;
     for (NodeId id : graph_.order())
       if (Status s = divide(id)) return s;
     b_.insert_before(NodeId::None);
@@ -41,21 +56,14 @@ class BatchDivider {
   }
 
  private:
-  // An input that is no batch, such as a mask of positions by positions, is divided too, and gathered where it is read.
-  Status divide_inputs() {
-    for (ValueId input : graph_.inputs) {
-      Type type = graph_.type(input);
-      if (type.rank() == 0) continue;
-      if (type.shape[0] % ranks_ != 0)
-        return usage_error("input " + graph_.value(input).name + " has " + llvm::Twine(type.shape[0]) +
-                           " rows, which do not divide by " + llvm::Twine(ranks_) + " ranks");
-      type.shape[0] /= ranks_;
-      graph_.set_type(input, type);
-      forms_[input].divided = input;
-    }
-    if (forms_.empty()) return model_error("the batch cannot be divided: no input of the model has rows");
-    return Status::success();
+  void divide_input(ValueId input) {
+    Type type = graph_.type(input);
+    type.shape[0] /= ranks_;
+    graph_.set_type(input, type);
+    forms_[input].divided = input;
+    rows_of_[input].direct = {input};
   }
+  void keep_input(ValueId input) { graph_.whole_inputs.push_back(input); }
 
   Forms& forms(ValueId value) {
     auto [at, fresh] = forms_.try_emplace(value);
@@ -119,9 +127,46 @@ class BatchDivider {
                   [&](ValueId v) { return is_partial(v) ? forms(v).partial : whole(v); });
     for (ValueId operand : node.operands)
       if (is_partial(operand)) whole(operand);
-    if (const std::optional<ChunkCall> claim = claimed(node)) return make_rows(node, *claim);
-    if (node.op->across_ranks) return make_across(node);
+    if (const std::optional<ChunkCall> claim = claimed(node)) {
+      note_inputs(node, [&](size_t i) { return claim->cut[i]; });
+      return make_rows(node, *claim);
+    }
+    if (node.op->across_ranks) {
+      note_inputs(node, [&](size_t i) { return is_divided(node.operands[i]); });
+      return make_across(node);
+    }
+    note_gathered(node);
     return make(node, node.attrs, &Forms::whole, [&](ValueId v) { return whole(v); });
+  }
+
+  // Follows which inputs' rows a node's results are made of: those of the operands that it reads in rows.
+  void note_inputs(const Node& node, llvm::function_ref<bool(size_t)> reads_rows) {
+    RowsOf made;
+    for (size_t i = 0; i < node.operands.size(); ++i) {
+      auto found = rows_of_.find(node.operands[i]);
+      if (found == rows_of_.end() || !reads_rows(i)) continue;
+      std::set<ValueId>& kept = is_divided(node.operands[i]) ? made.direct : made.gathered;
+      kept.insert(found->second.direct.begin(), found->second.direct.end());
+      made.gathered.insert(found->second.gathered.begin(), found->second.gathered.end());
+    }
+    const bool meet = !made.direct.empty() && made.direct.size() + made.gathered.size() > 1;
+    if (meet) used_as_rows_.insert(made.gathered.begin(), made.gathered.end());
+    if (meet) used_as_rows_.insert(made.direct.begin(), made.direct.end());
+    for (ValueId result : node.results) rows_of_[result] = made;
+  }
+  // All rows come together here; from now on they are gathered ones.
+  void note_gathered(const Node& node) {
+    RowsOf made;
+    for (ValueId operand : node.operands)
+      if (auto found = rows_of_.find(operand); found != rows_of_.end()) {
+        made.gathered.insert(found->second.direct.begin(), found->second.direct.end());
+        made.gathered.insert(found->second.gathered.begin(), found->second.gathered.end());
+      }
+    for (ValueId result : node.results) rows_of_[result] = made;
+  }
+  void use_as_rows(const Node& node) {
+    const std::set<ValueId>& rows = rows_of_[node.results[0]].direct;
+    used_as_rows_.insert(rows.begin(), rows.end());
   }
 
   bool is_unchanged(ValueId value) { return value == ValueId::None || forms(value).whole == value; }
@@ -131,6 +176,7 @@ class BatchDivider {
     size_t sums = 0;
     for (ValueId operand : node.operands) {
       if (!is_partial(operand) && !is_whole(operand)) return false;
+      if (is_partial(operand) && !is_float(old_type(operand).dtype)) return false;
       sums += is_partial(operand);
     }
     switch (node.op->linear) {
@@ -142,16 +188,16 @@ class BatchDivider {
     return false;
   }
 
-  // What the record says of one rank's rows, where it cuts all operands that come in rows. Ranks may differ only in
-  // where they begin to draw random numbers.
+  // What the record says of one rank's rows, where it cuts an operand that comes in rows; those that it reads whole are
+  // gathered. Ranks may differ only in where they begin to draw random numbers.
   std::optional<ChunkCall> claimed(const Node& node) {
     llvm::SmallVector<const Type*, 4> operands;
     for (ValueId operand : node.operands) operands.push_back(operand == ValueId::None ? nullptr : &old_type(operand));
     const OpCall call(*node.op, node.attrs, operands);
     std::optional<ChunkCall> claim = chunk_of(*node.op, call, {0, ranks_});
     if (!claim) return std::nullopt;
-    for (size_t i = 0; i < node.operands.size(); ++i)
-      if (!is_whole(node.operands[i]) && !claim->cut[i]) return std::nullopt;
+    auto cuts_rows = [&](size_t i) { return claim->cut[i] && is_divided(node.operands[i]); };
+    if (llvm::none_of(llvm::seq<size_t>(0, node.operands.size()), cuts_rows)) return std::nullopt;
     std::optional<ChunkCall> next = chunk_of(*node.op, call, {1, ranks_});
     const int64_t first = claim->attrs.get_int("first_draw"), step = next->attrs.get_int("first_draw") - first;
     if (step != 0) claim->attrs.set("first_draw", first), next->attrs.set("first_draw", first);
@@ -193,6 +239,7 @@ class BatchDivider {
     const llvm::SmallVector<ValueId, 2> results = graph_.node(*made).results;
     for (size_t i = 0; i < results.size(); ++i) {
       const ValueId old = node.results[i];
+      if (combine_of(claim, i) != Combine::Rows) use_as_rows(node);
       switch (combine_of(claim, i)) {
         case Combine::Rows: set(old, &Forms::divided, results[i]); break;
         case Combine::Sum: set(old, &Forms::partial, results[i]); break;
@@ -219,7 +266,8 @@ class BatchDivider {
     Node local = node;
     for (ValueId& operand : local.operands)
       if (!is_whole(operand)) operand = divided(operand);
-    const llvm::SmallVector<ValueId, 4> results = node.op->across_ranks(b_, local, ranks_);
+    use_as_rows(node);
+    const llvm::SmallVector<ValueId, 4> results = node.op->across_ranks(b_, local, ranks_, statistics_);
     for (size_t i = 0; i < results.size(); ++i) {
       const bool rows = graph_.type(results[i]) != old_type(node.results[i]);
       set(node.results[i], rows ? &Forms::divided : &Forms::whole, results[i]);
@@ -250,25 +298,105 @@ class BatchDivider {
   Graph& graph_;
   Builder b_;
   int64_t ranks_;
+  Statistics statistics_;
   std::vector<Type> types_;               // by value, as the graph was
   std::map<ValueId, Forms> forms_;        // by value of the graph as it was; values that are not here are whole
   std::map<ValueId, ValueId> weight_of_;  // by weighted mean: what all samples weigh
+  std::map<ValueId, RowsOf> rows_of_;     // by value of the graph as it was
+  std::set<ValueId> used_as_rows_;
   std::vector<NodeId> replaced_;
   std::vector<std::pair<ValueId, std::string>> names_;
 };
 
+int64_t smallest_divisor(int64_t number) {
+  for (int64_t divisor = 2; divisor * divisor <= number; ++divisor)
+    if (number % divisor == 0) return divisor;
+  return number;
+}
+
+// Of these inputs, those whose rows are used as rows by `parts` ranks: by a trial on a copy of the graph.
+std::vector<ValueId> used_as_rows(const Graph& graph, int64_t parts, llvm::ArrayRef<ValueId> inputs) {
+  Graph trial = graph;
+  BatchDivider divider(trial, parts, Statistics::OfAllRanks, inputs);
+  if (Status s = divider.run()) return llvm::consumeError(std::move(s)), std::vector<ValueId>();
+  return {divider.used_as_rows().begin(), divider.used_as_rows().end()};
+}
+
+Status ambiguous(const Graph& graph, llvm::ArrayRef<ValueId> inputs) {
+  std::string list;
+  for (ValueId input : inputs)
+    list += (list.empty() ? "" : ", ") + graph.value(input).name + " has " +
+            std::to_string(graph.type(input).shape[0]) + " rows";
+  return model_error("which inputs carry the samples of the batch cannot be told: " + list +
+                     "; export one that all samples share with a leading dimension of 1");
+}
+
+// An input that nobody reads goes with one of its size.
+BatchInputs with_unread(const Graph& graph, std::vector<ValueId> batch, llvm::ArrayRef<ValueId> inputs) {
+  auto rows_of = [&](ValueId input) { return graph.type(input).shape[0]; };
+  BatchInputs result;
+  llvm::copy_if(inputs, std::back_inserter(result.inputs), [&](ValueId input) {
+    return llvm::is_contained(batch, input) ||
+           (!graph.is_used(input) && llvm::any_of(batch, [&](ValueId b) { return rows_of(b) == rows_of(input); }));
+  });
+  const int64_t first = rows_of(result.inputs.front());
+  result.samples = llvm::all_of(result.inputs, [&](ValueId input) { return rows_of(input) == first; }) ? first : 0;
+  return result;
+}
+
 Result<bool> run(Graph& graph, PassContext& context) {
   const int64_t ranks = context.number("ranks");
-  if (Status s = divide_batch(graph, ranks)) return s;
+  const Statistics statistics = context.text("batch-norm") == "local" ? Statistics::OfOwnRows : Statistics::OfAllRanks;
+  if (Status s = divide_batch(graph, ranks, statistics)) return s;
   context.count("ranks", ranks);
   return true;
 }
 
-constexpr PassOption pass_options[] = {{"ranks", 2, "how many ranks share the batch", 2}};
+constexpr PassOption pass_options[] = {
+    {"ranks", 2, "how many ranks share the batch", 2},
+    {"batch-norm", "synchronised", "statistics of all ranks' rows (synchronised), or of the rank's own rows (local)"}};
 
 }  // namespace
 
-Status divide_batch(Graph& graph, int64_t ranks) { return BatchDivider(graph, ranks).run(); }
+Result<BatchInputs> find_batch(const Graph& graph) {
+  auto rows_of = [&](ValueId input) { return graph.type(input).shape[0]; };
+  std::vector<ValueId> with_rows, inputs;  // `inputs`: of more than one row
+  llvm::copy_if(graph.inputs, std::back_inserter(with_rows), [&](ValueId i) { return graph.type(i).rank() > 0; });
+  llvm::copy_if(with_rows, std::back_inserter(inputs), [&](ValueId i) { return rows_of(i) > 1; });
+  if (inputs.empty()) return BatchInputs{with_rows.empty() ? 0 : rows_of(with_rows.front()), with_rows};
+  if (inputs.size() == 1) return BatchInputs{rows_of(inputs.front()), inputs};
+
+  const bool equal = llvm::all_of(inputs, [&](ValueId input) { return rows_of(input) == rows_of(inputs.front()); });
+  int64_t common = 0;
+  for (ValueId input : inputs) common = std::gcd(common, rows_of(input));
+  std::set<int64_t> parts;  // ways to divide that make each input either rows or whole
+  if (common > 1)
+    parts = {smallest_divisor(common)};
+  else
+    for (ValueId input : inputs) parts.insert(smallest_divisor(rows_of(input)));
+  std::vector<ValueId> batch;
+  for (int64_t each : parts) {
+    std::vector<ValueId> dividing;
+    llvm::copy_if(inputs, std::back_inserter(dividing), [&](ValueId i) { return rows_of(i) % each == 0; });
+    std::vector<ValueId> found = used_as_rows(graph, each, dividing);
+    if (!batch.empty() && !found.empty() && found != batch) return ambiguous(graph, {batch.front(), found.front()});
+    if (!found.empty()) batch = std::move(found);
+  }
+  if (batch.empty() && !equal) return ambiguous(graph, inputs);
+  if (batch.empty()) batch = inputs;
+  return with_unread(graph, std::move(batch), inputs);
+}
+
+Status divide_batch(Graph& graph, int64_t ranks, Statistics statistics) {
+  Result<BatchInputs> batch = find_batch(graph);
+  if (!batch) return batch.takeError();
+  if (batch->inputs.empty()) return model_error("the batch cannot be divided: no input of the model has rows");
+  for (ValueId input : batch->inputs)
+    if (const int64_t rows = graph.type(input).shape[0]; rows % ranks != 0)
+      return usage_error("input " + graph.value(input).name + " has " + llvm::Twine(rows) +
+                         " rows, which do not divide by " + llvm::Twine(ranks) + " ranks");
+  return BatchDivider(graph, ranks, statistics, batch->inputs).run();
+}
 
 constinit const PassInfo pass_divide_batch{
     .name = "divide-batch",

@@ -84,7 +84,8 @@ Result<bool> run(Graph& graph, PassContext& context) {
   Fuser fuser(graph);
   return apply_patterns(graph, context,
                         {{"batch_norm", "norms", [&](Graph&, NodeId id) { return fuser.fuse_norm(id); }},
-                         {"batch_norm_grad", "gradients", [&](Graph&, NodeId id) { return fuser.fuse_gradient(id); }}});
+                         {"batch_norm_grad", "gradients", [&](Graph&, NodeId id) { return fuser.fuse_gradient(id); }},
+                         {"batch_norm_sums", "gradients", [&](Graph&, NodeId id) { return fuser.fuse_gradient(id); }}});
 }
 
 }  // namespace

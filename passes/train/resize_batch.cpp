@@ -1,36 +1,22 @@
 #include "passes/train/resize_batch.h"
 
+#include "passes/partition/divide_batch.h"
 #include "passes/rewrite/match.h"
 
 namespace plimsoll {
 namespace {
 
-// The leading dimension that the inputs share.
-Result<int64_t> frozen_batch(const Graph& graph) {
-  int64_t batch = 0;
-  for (ValueId input : graph.inputs) {
-    const Type& type = graph.type(input);
-    if (type.rank() == 0) continue;
-    if (batch != 0 && type.shape[0] != batch)
-      return model_error(
-          "the batch cannot be changed: the inputs do not share a leading dimension: " + graph.value(input).name +
-          " has " + llvm::Twine(type.shape[0]) + ", another has " + llvm::Twine(batch));
-    batch = type.shape[0];
-  }
-  if (batch == 0) return model_error("the batch cannot be changed: the model has no input with a batch dimension");
-  return batch;
-}
-
 class BatchResizer {
  public:
-  BatchResizer(Graph& graph, int64_t from, int64_t to) : graph_(graph), from_(from), to_(to) {
+  BatchResizer(Graph& graph, const BatchInputs& batch, int64_t to)
+      : graph_(graph), batch_(batch), from_(batch.samples), to_(to) {
     for (size_t i = 0; i < graph.value_count(); ++i) before_.push_back(graph.type(static_cast<ValueId>(i)));
   }
 
   Status run() {
-    for (ValueId input : graph_.inputs) {
+    for (ValueId input : batch_.inputs) {
       Type type = graph_.type(input);
-      if (type.rank() > 0) type.shape[0] = to_;
+      type.shape[0] = to_;
       graph_.set_type(input, type);
     }
     for (NodeId id = graph_.first_node(); id != NodeId::None; id = graph_.next_node(id))
@@ -110,6 +96,7 @@ class BatchResizer {
   }
 
   Graph& graph_;
+  const BatchInputs& batch_;
   int64_t from_, to_;
   std::vector<Type> before_;
 };
@@ -118,9 +105,13 @@ class BatchResizer {
 
 Status resize_batch(Graph& graph, int64_t batch) {
   if (batch < 1) return usage_error("a batch must be at least 1, got " + llvm::Twine(batch));
-  Result<int64_t> from = frozen_batch(graph);
-  if (!from) return from.takeError();
-  if (*from == batch) return Status::success();
+  Result<BatchInputs> from = find_batch(graph);
+  if (!from) return in_context("the batch cannot be changed", from.takeError());
+  if (from->samples == 0)
+    return model_error(from->inputs.empty()
+                           ? "the batch cannot be changed: the model has no input with a batch dimension"
+                           : "the batch cannot be changed: the inputs do not share a leading dimension");
+  if (from->samples == batch) return Status::success();
   return BatchResizer(graph, *from, batch).run();
 }
 

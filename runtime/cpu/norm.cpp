@@ -42,41 +42,94 @@ Status launch_rms_norm_grad(const CpuCall& k) {
   return Status::success();
 }
 
+cpu::BatchNormCall batch_norm_call(const CpuCall& k) {
+  return {.shape = channel_shape(k),
+          .eps = eps_of(k.call),
+          .y = k.out<float>("y"),
+          .mean = nullptr,
+          .var = nullptr,
+          .x = k.in<float>("x"),
+          .scale = k.in<float>("scale"),
+          .bias = k.in<float>("bias")};
+}
+
+// With what may stand behind the norm.
+cpu::BatchNormCall fused_batch_norm_call(const CpuCall& k) {
+  cpu::BatchNormCall call = batch_norm_call(k);
+  call.residual = k.in<float>("residual");
+  call.relu = k.call.get_string("activation") == "relu";
+  return call;
+}
+
 Status launch_batch_norm(const CpuCall& k) {
-  cpu::batch_norm({.shape = channel_shape(k),
-                   .eps = eps_of(k.call),
-                   .y = k.out<float>("y"),
-                   .mean = k.out<float>("mean"),
-                   .var = k.out<float>("var"),
-                   .x = k.in<float>("x"),
-                   .scale = k.in<float>("scale"),
-                   .bias = k.in<float>("bias"),
-                   .residual = k.in<float>("residual"),
-                   .relu = k.call.get_string("activation") == "relu"});
+  cpu::BatchNormCall call = fused_batch_norm_call(k);
+  call.mean = k.out<float>("mean");
+  call.var = k.out<float>("var");
+  cpu::batch_norm(call);
   return Status::success();
 }
 
+cpu::BatchNormGradCall batch_norm_grad_call(const CpuCall& k) {
+  return {.shape = channel_shape(k),
+          .eps = eps_of(k.call),
+          .dx = nullptr,
+          .dscale = nullptr,
+          .dbias = nullptr,
+          .x = k.in<float>("x"),
+          .dy = nullptr,
+          .scale = k.in<float>("scale"),
+          .mean = k.in<float>("mean"),
+          .var = k.in<float>("var"),
+          .bias = k.in<float>("bias")};
+}
+
+// The part that goes over dy and makes the parameters' gradients.
+cpu::BatchNormGradCall first_part_call(const CpuCall& k) {
+  cpu::BatchNormGradCall call = batch_norm_grad_call(k);
+  call.dscale = k.out<float>("dscale");
+  call.dbias = k.out<float>("dbias");
+  call.dy = k.in<float>("dy");
+  call.y = k.in<float>("y");
+  call.more_dy = k.in<float>("more_dy");
+  call.dresidual = k.out_if_given<float>("dresidual");
+  return call;
+}
+
 Status launch_batch_norm_grad(const CpuCall& k) {
-  cpu::batch_norm_grad({.shape = channel_shape(k),
-                        .eps = eps_of(k.call),
-                        .dx = k.out<float>("dx"),
-                        .dscale = k.out<float>("dscale"),
-                        .dbias = k.out<float>("dbias"),
-                        .x = k.in<float>("x"),
-                        .dy = k.in<float>("dy"),
-                        .scale = k.in<float>("scale"),
-                        .mean = k.in<float>("mean"),
-                        .var = k.in<float>("var"),
-                        .bias = k.in<float>("bias"),
-                        .y = k.in<float>("y"),
-                        .more_dy = k.in<float>("more_dy"),
-                        .dresidual = k.out_if_given<float>("dresidual")});
+  cpu::BatchNormGradCall call = first_part_call(k);
+  call.dx = k.out<float>("dx");
+  cpu::batch_norm_grad(call);
   return Status::success();
 }
 
 Status launch_batch_norm_inference(const CpuCall& k) {
-  cpu::batch_norm_inference(channel_shape(k), eps_of(k.call), k.out<float>("y"), k.in<float>("x"), k.in<float>("scale"),
-                            k.in<float>("bias"), k.in<float>("mean"), k.in<float>("var"));
+  cpu::batch_norm_given(batch_norm_call(k), k.in<float>("mean"), k.in<float>("var"));
+  return Status::success();
+}
+
+Status launch_batch_moments(const CpuCall& k) {
+  const cpu::ChannelShape shape = channel_shape(k);
+  auto* moments = k.out<float>("moments");
+  cpu::batch_moments(shape, moments, moments + shape.channels, k.in<float>("x"));
+  return Status::success();
+}
+
+Status launch_batch_norm_given(const CpuCall& k) {
+  cpu::batch_norm_given(fused_batch_norm_call(k), k.in<float>("mean"), k.in<float>("var"));
+  return Status::success();
+}
+
+Status launch_batch_norm_sums(const CpuCall& k) {
+  cpu::batch_norm_sums(first_part_call(k), k.out<float>("sums"));
+  return Status::success();
+}
+
+Status launch_batch_norm_dx(const CpuCall& k) {
+  cpu::BatchNormGradCall call = batch_norm_grad_call(k);
+  call.dx = k.out<float>("dx");
+  call.dy = k.in<float>("dz");
+  const auto count = static_cast<double>(channels_of(k.call).per_channel() * k.call.get_int("ranks"));
+  cpu::batch_norm_dx(call, k.in<float>("sums"), count);
   return Status::success();
 }
 
@@ -106,6 +159,10 @@ constexpr CpuKernel kernels[] = {
     {op_batch_norm, "channels", all_f32, launch_batch_norm},
     {op_batch_norm_grad, "channels", all_f32, launch_batch_norm_grad},
     {op_batch_norm_inference, "channels", all_f32, launch_batch_norm_inference},
+    {op_batch_moments, "channels", all_f32, launch_batch_moments},
+    {op_batch_norm_given, "channels", all_f32, launch_batch_norm_given},
+    {op_batch_norm_sums, "channels", all_f32, launch_batch_norm_sums},
+    {op_batch_norm_dx, "channels", all_f32, launch_batch_norm_dx},
     {op_group_norm, "groups", accepts_group_norm, launch_group_norm},
     {op_group_norm_grad, "groups", accepts_group_norm, launch_group_norm_grad},
 };

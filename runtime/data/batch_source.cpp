@@ -30,14 +30,22 @@ class FixedBatch : public BatchSource {
   bool tokens_;
 };
 
+// The type of the first input that has samples; of no input a scalar.
+Type type_of_samples(llvm::ArrayRef<InputSpec> inputs) {
+  const auto* found = llvm::find_if(inputs, [](const InputSpec& input) { return !input.whole; });
+  return found == inputs.end() ? Type() : found->type;
+}
+
 // Integer batches of [rows, time] are counted in tokens.
 bool looks_like_tokens(llvm::ArrayRef<InputSpec> inputs) {
-  return !inputs.empty() && inputs[0].type.rank() == 2 && !is_float(inputs[0].type.dtype);
+  const Type type = type_of_samples(inputs);
+  return type.rank() == 2 && !is_float(type.dtype);
 }
 
 int64_t count_items(llvm::ArrayRef<InputSpec> inputs) {
-  if (inputs.empty() || inputs[0].type.rank() == 0) return 1;
-  return looks_like_tokens(inputs) ? inputs[0].type.elements() : inputs[0].type.shape[0];
+  const Type type = type_of_samples(inputs);
+  if (type.rank() == 0) return 1;
+  return looks_like_tokens(inputs) ? type.elements() : type.shape[0];
 }
 
 std::string list_names(llvm::ArrayRef<NamedTensor> tensors) {
@@ -69,7 +77,7 @@ Result<Tensor> converted(llvm::StringRef path, const InputSpec& input, const Ten
 
 // An input as the batch of all ranks has it.
 InputSpec of_all_ranks(InputSpec input, const DataOptions& options) {
-  if (input.type.rank() > 0) input.type.shape[0] *= options.ranks;
+  if (!input.whole && input.type.rank() > 0) input.type.shape[0] *= options.ranks;
   return input;
 }
 
@@ -88,7 +96,7 @@ Result<std::unique_ptr<BatchSource>> fixed_batch(llvm::StringRef path, std::vect
                          "; it has " + list_names(found));
     Result<Tensor> tensor = converted(path, of_all_ranks(input, options), at->tensor);
     if (!tensor) return tensor.takeError();
-    tensors.push_back(input.type.rank() > 0 ? rows_of(*tensor, input.type, options) : std::move(*tensor));
+    tensors.push_back(input.whole ? std::move(*tensor) : rows_of(*tensor, input.type, options));
   }
   return std::make_unique<FixedBatch>(std::move(tensors), count_items(inputs), looks_like_tokens(inputs));
 }

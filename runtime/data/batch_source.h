@@ -14,6 +14,7 @@ namespace plimsoll {
 struct InputSpec {
   std::string name;
   Type type;
+  bool whole = false;  // of several ranks all read it alike; of other inputs each has its own rows, which `type` counts
 };
 
 class BatchSource {

@@ -22,6 +22,24 @@ Fill fill_for(llvm::StringRef name) {
   return Fill::Tokens;
 }
 
+// The input whose shape says how many windows there are, and how long.
+const InputSpec& windows_of(llvm::ArrayRef<InputSpec> inputs) {
+  const auto* found = llvm::find_if(inputs, [](const InputSpec& input) {
+    return fill_for(input.name) == Fill::Tokens || fill_for(input.name) == Fill::NextTokens;
+  });
+  return found == inputs.end() ? inputs.front() : *found;
+}
+
+// Positions and masks may have one row for all samples: [1, time] or [time].
+bool fits_windows(const InputSpec& input, const Shape& windows) {
+  const Shape& shape = input.type.shape;
+  if (is_float(input.type.dtype)) return false;
+  if (shape == windows) return true;
+  const Fill fill = fill_for(input.name);
+  const bool same_for_all = fill == Fill::Ones || fill == Fill::Positions;
+  return same_for_all && (shape == Shape{windows[1]} || shape == Shape{1, windows[1]});
+}
+
 class TokenReader : public BatchSource {
  public:
   TokenReader(InputFile file, std::vector<InputSpec> inputs, int64_t token_bytes, const DataOptions& options)
@@ -29,9 +47,9 @@ class TokenReader : public BatchSource {
         inputs_(std::move(inputs)),
         token_bytes_(token_bytes),
         seed_(options.seed),
-        rows_(inputs_[0].type.shape[0]),
+        rows_(windows_of(inputs_).type.shape[0]),
         first_row_(options.rank * rows_),
-        time_(inputs_[0].type.shape[1]),
+        time_(windows_of(inputs_).type.shape[1]),
         window_(static_cast<size_t>((time_ + 1) * token_bytes)) {
     for (const InputSpec& input : inputs_) ready_.emplace_back(input.type);
     reader_ = std::thread([this] { read_ahead(); });
@@ -99,6 +117,7 @@ class TokenReader : public BatchSource {
 
   void fill_row(size_t input, int64_t row) {
     TensorView out = ready_[input].view();
+    if (row * time_ >= out.elements()) return;
     Fill fill = fill_for(inputs_[input].name);
     for (int64_t t = 0; t < time_; ++t) {
       int64_t value = fill == Fill::Tokens       ? token(t)
@@ -128,15 +147,16 @@ class TokenReader : public BatchSource {
 
 Result<std::unique_ptr<BatchSource>> open_token_file(llvm::StringRef path, llvm::ArrayRef<InputSpec> inputs,
                                                      const DataOptions& options) {
+  if (inputs.empty()) return model_error(path + ": the plan has no inputs to feed");
+  const Type& windows = windows_of(inputs).type;
   for (const InputSpec& input : inputs)
-    if (is_float(input.type.dtype) || input.type.rank() != 2 || input.type.shape != inputs[0].type.shape)
+    if (windows.rank() != 2 || !fits_windows(input, windows.shape))
       return model_error(path + ": a token file feeds integer inputs of one shape [rows, time]; '" + input.name +
                          "' is " + to_string(input.type));
-  if (inputs.empty()) return model_error(path + ": the plan has no inputs to feed");
   Result<InputFile> file = InputFile::open(path);
   if (!file) return file.takeError();
   int64_t token_bytes = path.contains("u32") || path.contains("uint32") ? 4 : 2;
-  int64_t need = inputs[0].type.shape[1] + 1, have = file->bytes() / token_bytes;
+  int64_t need = windows.shape[1] + 1, have = file->bytes() / token_bytes;
   if (file->bytes() % token_bytes != 0)
     return model_error(path + ": " + llvm::Twine(file->bytes()) + " bytes are no whole number of " +
                        llvm::Twine(token_bytes * 8) + "-bit tokens");

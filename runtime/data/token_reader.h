@@ -8,8 +8,8 @@ namespace plimsoll {
 
 // Fills [rows, time] integer inputs with random windows of the file, by a reader thread that stays one batch ahead. Of
 // two inputs the one whose name says so ("label", "target") holds the window shifted by one token. An input named like
-// an attention mask is filled with ones, one named like positions counts up. Windows are drawn by Philox from the seed:
-// the same seed gives the same batches.
+// an attention mask is filled with ones, one named like positions counts up; these two may have one row for all
+// samples. Windows are drawn by Philox from the seed: the same seed gives the same batches.
 Result<std::unique_ptr<BatchSource>> open_token_file(llvm::StringRef path, llvm::ArrayRef<InputSpec> inputs,
                                                      const DataOptions& options);
 

@@ -54,6 +54,10 @@ int64_t batch_norm_inference_workspace(const OpCall& call, llvm::ArrayRef<Type>,
   return cuda::batch_norm_inference_workspace(channels_of(call)) * float_bytes;
 }
 
+int64_t batch_norm_dx_workspace(const OpCall& call, llvm::ArrayRef<Type>, const DeviceDescription&) {
+  return cuda::batch_norm_dx_workspace(channels_of(call)) * float_bytes;
+}
+
 // Places within a sample are counted in 32 bits.
 bool accepts_group_norm(const OpCall& call, llvm::ArrayRef<Type>) {
   const cuda::ChannelShape shape = channels_of(call);
@@ -75,6 +79,11 @@ constexpr CudaCandidate candidates[] = {
     {op_batch_norm, "channels", accepts_batch_norm, batch_norm_workspace},
     {op_batch_norm_grad, "channels", accepts_batch_norm, batch_norm_grad_workspace},
     {op_batch_norm_inference, "channels", accepts_batch_norm, batch_norm_inference_workspace},
+    {op_batch_moments, "channels", accepts_batch_norm, batch_norm_workspace},
+    {op_merge_moments, "channels", all_f32},
+    {op_batch_norm_given, "channels", accepts_batch_norm, batch_norm_inference_workspace},
+    {op_batch_norm_sums, "channels", accepts_batch_norm, batch_norm_grad_workspace},
+    {op_batch_norm_dx, "channels", accepts_batch_norm, batch_norm_dx_workspace},
     {op_group_norm, "groups", accepts_group_norm},
     {op_group_norm_grad, "groups", accepts_group_norm, group_norm_grad_workspace},
     {op_lrn, "elements", one_float_type},

@@ -94,6 +94,15 @@ TEST_SUITE("ops") {
     check("rms_norm_grad", {{"axis", int64_t{1}}},
           {normal({131, 171}), normal({131, 171}), positive({131, 1}), absent(), normal({131, 171})});
     check("batch_norm", {{"eps", 1e-5}}, {normal({3, 37, 15, 17}), normal({37}), normal({37})});
+    check("batch_moments", {}, {normal({3, 37, 15, 17})});
+    check("merge_moments", {}, {positive({3, 2, 37})});
+    check("batch_norm_given", {{"eps", 1e-5}, {"activation", std::string("relu")}},
+          {normal({3, 37, 15, 17}), normal({37}), normal({37}), normal({37}), positive({37}), normal({3, 37, 15, 17})});
+    check("batch_norm_sums", {{"eps", 1e-5}},
+          {normal({3, 37, 15, 17}), normal({3, 37, 15, 17}), normal({37}), normal({37}), positive({37}), normal({37})});
+    check("batch_norm_dx", {{"eps", 1e-5}, {"ranks", 3}},
+          {normal({3, 37, 15, 17}), normal({3, 37, 15, 17}), normal({37}), normal({37}), positive({37}),
+           normal({2, 37}), normal({37})});
     check("batch_norm_grad", {{"eps", 1e-5}},
           {normal({3, 37, 255}), normal({3, 37, 255}), normal({37}), normal({37}), positive({37})});
     check("batch_norm", {{"eps", 1e-5}, {"activation", std::string("relu")}},

@@ -1,37 +1,65 @@
+#include "ir/ops/norm/norm_batch.h"
+
 #include "ir/ops/common/expr.h"
-#include "ir/ops/norm/norm.h"
 
 // Batch norm normalises each channel by the statistics of the whole batch (batch_norm) or by
 // stored ones (batch_norm_inference); running_update keeps the stored ones up to date. What a
 // batch_norm normalises may have a residual added and go through a ReLU before it is written.
 
 namespace plimsoll {
-namespace {
 
-NormLayout layout_of(const OpCall& call) {
+NormLayout channel_layout(const OpCall& call) {
   const Shape shape = channels_first(call.attrs, call["x"].shape);
   int64_t inner = is_channels_last(call.attrs) ? 1 : element_count(llvm::ArrayRef<int64_t>(shape).drop_front(2));
   return {.stat_step = inner, .stats = shape[1], .param_step = inner, .params = shape[1]};
 }
 
-Shape channels_of(const OpCall& call) {
+Shape channel_shape(const OpCall& call) {
   const Shape& shape = call["x"].shape;
   return {shape[channel_dim(call.attrs, shape.size())]};
 }
 
-Status check_input(const OpCall& call) {
+bool has_relu(const Attrs& attrs) { return attrs.get_string("activation", "none") == "relu"; }
+
+Status check_batch_norm_input(const OpCall& call) {
   if (Status s = need_float(call, "x")) return s;
   return need_min_rank(call, "x", 2);
 }
 
-bool has_relu(const Attrs& attrs) { return attrs.get_string("activation", "none") == "relu"; }
+Status check_batch_norm_gradient(const OpCall& call) {
+  if (Status s = check_batch_norm_input(call)) return s;
+  const Type& x = call["x"];
+  if (Status s = need_type(call, "dy", x)) return s;
+  if (Status s = need_float(call, "scale")) return s;
+  if (Status s = need_shape(call, "scale", channel_shape(call))) return s;
+  for (llvm::StringRef i : {"mean", "var"})
+    if (Status s = need_type(call, i, Type(stat_dtype(x.dtype), channel_shape(call)))) return s;
+  if (Status s = need_type(call, "bias", call["scale"])) return s;
+  for (llvm::StringRef i : {"y", "more_dy"})
+    if (Status s = need_type(call, i, x)) return s;
+  if (call.has("bias") && call.has("y")) return model_error("bias and y both say where a ReLU let nothing through");
+  if (call.has("more_dy") && !call.has("y")) return model_error("a second dy needs y");
+  return Status::success();
+}
+
+std::vector<double> passed_gradient(const ReferenceCall& call, const NormOperands& in) {
+  std::vector<double> dy = call.load("dy"), more_dy = call.load("more_dy"), y(in.x.size(), 1);
+  if (call.has("bias")) y = normalized(in, call.load("bias"), channel_layout(call));
+  if (call.has("y")) y = call.load("y");
+  for (size_t e = 0; e < more_dy.size(); ++e) dy[e] += more_dy[e];
+  for (size_t e = 0; e < dy.size(); ++e)
+    if (!(y[e] > 0)) dy[e] = 0;
+  return dy;
+}
+
+namespace {
 
 Result<Types> infer_batch_norm(const OpCall& call) {
-  if (Status s = check_input(call)) return s;
+  if (Status s = check_batch_norm_input(call)) return s;
   if (Status s = need_choice(call.attrs, "activation", {"none", "relu"})) return s;
-  if (Status s = need_norm_parameters(call, channels_of(call))) return s;
+  if (Status s = need_norm_parameters(call, channel_shape(call))) return s;
   if (Status s = need_type(call, "residual", call["x"])) return s;
-  Type statistic(stat_dtype(call["x"].dtype), channels_of(call));
+  Type statistic(stat_dtype(call["x"].dtype), channel_shape(call));
   return Types{call["x"], statistic, statistic};
 }
 
@@ -54,7 +82,7 @@ Status batch_norm_gradient(GradContext& g) {
 }
 
 void batch_norm_reference(const ReferenceCall& call) {
-  NormLayout layout = layout_of(call);
+  NormLayout layout = channel_layout(call);
   std::vector<double> x = call.load("x"), scale = call.load("scale");
   Moments moments = moments_of(x, layout);
   std::vector<double> rstd = inverse_deviation(moments.var, call.get_float("eps"));
@@ -66,29 +94,6 @@ void batch_norm_reference(const ReferenceCall& call) {
   call.store(y, "y");
   call.store(moments.mean, "mean");
   call.store(moments.var, "var");
-}
-
-// Each rank adds up its rows; the sums of all ranks make the statistics of the whole batch.
-llvm::SmallVector<ValueId, 4> batch_norm_across_ranks(Builder& b, const Node& node, int64_t ranks) {
-  auto of = [&](llvm::StringRef name) { return Expr{&b, operand_of(node, name)}; };
-  const Expr x = of("x");
-  const DType wide = stat_dtype(x.type().dtype);
-  Shape along_channels(static_cast<size_t>(x.type().rank()), 1);
-  const size_t channel = channel_dim(node.attrs, along_channels.size());
-  const int64_t channels = along_channels[channel] = x.type().shape[channel];
-  const double count = static_cast<double>(x.type().elements() / channels * ranks);
-  auto mean_of = [&](Expr each) {
-    const Attrs group{{"axis", std::string("data")}, {"ranks", ranks}};
-    return apply("reduce_all", {&b, channel_sum(b, each, node.attrs)}, group) * (1 / count);
-  };
-  const Expr mean = mean_of(cast(x, wide)), centered = cast(x, wide) - reshape(mean, along_channels);
-  const Expr var = mean_of(centered * centered);
-  const Expr factor = apply("rsqrt", var + node.attrs.get_float("eps")) * cast(of("scale"), wide);
-  Expr y = centered * reshape(factor, along_channels) + reshape(cast(of("bias"), wide), along_channels);
-  y = cast(y, x.type().dtype);
-  if (of("residual").id != ValueId::None) y = y + of("residual");
-  if (has_relu(node.attrs)) y = apply("relu", y);
-  return {y, mean, var};
 }
 
 std::vector<Sample> batch_norm_samples() {
@@ -111,42 +116,17 @@ std::vector<Sample> batch_norm_samples() {
 }
 
 Result<Types> infer_batch_norm_grad(const OpCall& call) {
-  if (Status s = check_input(call)) return s;
-  const Type& x = call["x"];
-  if (Status s = need_type(call, "dy", x)) return s;
-  if (Status s = need_float(call, "scale")) return s;
-  if (Status s = need_shape(call, "scale", channels_of(call))) return s;
-  for (llvm::StringRef i : {"mean", "var"})
-    if (Status s = need_type(call, i, Type(stat_dtype(x.dtype), channels_of(call)))) return s;
-  if (Status s = need_type(call, "bias", call["scale"])) return s;
-  for (llvm::StringRef i : {"y", "more_dy"})
-    if (Status s = need_type(call, i, x)) return s;
-  if (call.has("bias") && call.has("y")) return model_error("bias and y both say where a ReLU let nothing through");
-  if (call.has("more_dy") && !call.has("y")) return model_error("a second dy needs y");
-  Types types{x, call["scale"], call["scale"]};
-  if (call.has("y")) types.push_back(x);
+  if (Status s = check_batch_norm_gradient(call)) return s;
+  Types types{call["x"], call["scale"], call["scale"]};
+  if (call.has("y")) types.push_back(call["x"]);
   return types;
-}
-
-// Marks the elements that the ReLU behind the norm let through; all of them without one.
-std::vector<bool> find_open(const ReferenceCall& call, const NormOperands& in) {
-  std::vector<double> y(in.x.size(), 1);
-  if (call.has("bias")) y = normalized(in, call.load("bias"), layout_of(call));
-  if (call.has("y")) y = call.load("y");
-  std::vector<bool> open;
-  for (double each : y) open.push_back(each > 0);
-  return open;
 }
 
 void batch_norm_grad_reference(const ReferenceCall& call) {
   std::vector<double> x = call.load("x"), scale = call.load("scale"), mean = call.load("mean");
   std::vector<double> rstd = inverse_deviation(call.load("var"), call.get_float("eps"));
-  std::vector<double> dy = call.load("dy"), more_dy = call.load("more_dy");
-  for (size_t e = 0; e < more_dy.size(); ++e) dy[e] += more_dy[e];
-  std::vector<bool> open = find_open(call, {x, mean, rstd, scale});
-  for (size_t e = 0; e < dy.size(); ++e)
-    if (!open[e]) dy[e] = 0;
-  NormGradients gradients = norm_gradients({x, mean, rstd, scale}, dy, layout_of(call));
+  const std::vector<double> dy = passed_gradient(call, {x, mean, rstd, scale});
+  NormGradients gradients = norm_gradients({x, mean, rstd, scale}, dy, channel_layout(call));
   if (call.has("y")) call.store(dy, "dresidual");
   call.store(gradients.dx, "dx");
   call.store(gradients.dscale, "dscale");
@@ -177,11 +157,11 @@ std::vector<Sample> batch_norm_grad_samples() {
 }
 
 Result<Types> infer_batch_norm_inference(const OpCall& call) {
-  if (Status s = check_input(call)) return s;
-  if (Status s = need_norm_parameters(call, channels_of(call))) return s;
+  if (Status s = check_batch_norm_input(call)) return s;
+  if (Status s = need_norm_parameters(call, channel_shape(call))) return s;
   for (llvm::StringRef i : {"mean", "var"}) {
     if (Status s = need_float(call, i)) return s;
-    if (Status s = need_shape(call, i, channels_of(call))) return s;
+    if (Status s = need_shape(call, i, channel_shape(call))) return s;
   }
   return Types{call["x"]};
 }
@@ -212,7 +192,7 @@ Status batch_norm_inference_gradient(GradContext& g) {
 void batch_norm_inference_reference(const ReferenceCall& call) {
   std::vector<double> x = call.load("x"), scale = call.load("scale"), mean = call.load("mean");
   std::vector<double> rstd = inverse_deviation(call.load("var"), call.get_float("eps"));
-  call.store(normalized({x, mean, rstd, scale}, call.load("bias"), layout_of(call)), "y");
+  call.store(normalized({x, mean, rstd, scale}, call.load("bias"), channel_layout(call)), "y");
 }
 
 std::vector<Sample> batch_norm_inference_samples() {

@@ -95,66 +95,127 @@ int64_t element_count(const ChannelShape& shape) { return shape.batch * shape.ch
 
 }  // namespace
 
+namespace {
+
+struct Moments {
+  float mean;
+  double var;
+};
+
+Moments moments_of(const ChannelShape& shape, const float* x, int64_t c) {
+  const auto count = static_cast<double>(shape.batch * shape.inner);
+  double sum = 0, squares = 0;
+  for_each_sample(shape, c, [&](int64_t at) { sum += sum_of(x + at, shape.inner); });
+  const auto mean = static_cast<float>(sum / count);
+  for_each_sample(shape, c, [&](int64_t at) { squares += sum_of_squares_around(x + at, mean, shape.inner); });
+  return {mean, squares / count};
+}
+
+void normalise_run(const BatchNormCall& call, const Moments& moments, int64_t c, int64_t at) {
+  const auto factor = static_cast<float>(call.scale[c] / std::sqrt(moments.var + call.eps));
+  activated_run(call.y + at, call.x + at, call.residual ? call.residual + at : nullptr, call.relu ? 0.0f : -INFINITY,
+                moments.mean, factor, call.bias[c], call.shape.inner);
+}
+
+// One channel's work backward.
+struct ChannelGradient {
+  const BatchNormGradCall& call;
+  int64_t c;
+  const float* passed;  // dresidual where the first part makes it, else dy
+  double rstd, factor;
+  Gate gate;
+
+  ChannelGradient(const BatchNormGradCall& call, int64_t c)
+      : call(call),
+        c(c),
+        passed(call.y ? call.dresidual : call.dy),
+        rstd(1 / std::sqrt(static_cast<double>(call.var[c]) + call.eps)),
+        factor(rstd * call.scale[c]),
+        gate(call.bias ? Gate{static_cast<float>(factor), call.bias[c]} : Gate()) {}
+
+  // Of dz, and of dz * (x - mean); makes dresidual and the parameters' gradients too.
+  RunSums add_up() const {
+    RunSums sums;
+    for_each_sample(call.shape, c, [&](int64_t at) {
+      if (call.y)
+        gated_run(call.dresidual + at, call.y + at, call.dy + at, call.more_dy ? call.more_dy + at : nullptr,
+                  call.shape.inner);
+      add_run_sums(sums, call.x + at, passed + at, call.mean[c], gate, call.shape.inner);
+    });
+    call.dscale[c] = static_cast<float>(sums.dy_x * rstd);
+    call.dbias[c] = static_cast<float>(sums.dy);
+    return sums;
+  }
+
+  void make_dx(const RunSums& sums, double count) const {
+    const auto from_x = static_cast<float>(factor * rstd * rstd * sums.dy_x / count);
+    const auto constant = static_cast<float>(factor * sums.dy / count);
+    for_each_sample(call.shape, c, [&](int64_t at) {
+      gradient_run(call.dx + at, call.x + at, passed + at, call.mean[c], static_cast<float>(factor), from_x, constant,
+                   gate, call.shape.inner);
+    });
+  }
+};
+
+}  // namespace
+
 void batch_norm(const BatchNormCall& call) {
   const ChannelShape& shape = call.shape;
-  const float* x = call.x;
-  const auto count = static_cast<double>(shape.batch * shape.inner);
-  const float lowest = call.relu ? 0.0f : -INFINITY;
   parallel_tasks(shape.channels, 4 * element_count(shape), [&](int64_t c) {
-    double sum = 0, squares = 0;
-    for_each_sample(shape, c, [&](int64_t at) { sum += sum_of(x + at, shape.inner); });
-    const auto center = static_cast<float>(sum / count);
-    for_each_sample(shape, c, [&](int64_t at) { squares += sum_of_squares_around(x + at, center, shape.inner); });
-    call.mean[c] = center;
-    call.var[c] = static_cast<float>(squares / count);
-    const auto factor = static_cast<float>(call.scale[c] / std::sqrt(squares / count + call.eps));
-    for_each_sample(shape, c, [&](int64_t at) {
-      activated_run(call.y + at, x + at, call.residual ? call.residual + at : nullptr, lowest, center, factor,
-                    call.bias[c], shape.inner);
-    });
+    const Moments moments = moments_of(shape, call.x, c);
+    call.mean[c] = moments.mean;
+    call.var[c] = static_cast<float>(moments.var);
+    for_each_sample(shape, c, [&](int64_t at) { normalise_run(call, moments, c, at); });
   });
 }
 
 void batch_norm_grad(const BatchNormGradCall& call) {
   const ChannelShape& shape = call.shape;
-  const float *x = call.x, *passed = call.y ? call.dresidual : call.dy;
-  const auto count = static_cast<double>(shape.batch * shape.inner);
   parallel_tasks(shape.channels, 4 * element_count(shape), [&](int64_t c) {
-    const float mean = call.mean[c];
-    const double rstd = 1 / std::sqrt(static_cast<double>(call.var[c]) + call.eps), factor = rstd * call.scale[c];
-    const Gate gate = call.bias ? Gate{static_cast<float>(factor), call.bias[c]} : Gate();
-    RunSums sums;
-    for_each_sample(shape, c, [&](int64_t at) {
-      if (call.y)
-        gated_run(call.dresidual + at, call.y + at, call.dy + at, call.more_dy ? call.more_dy + at : nullptr,
-                  shape.inner);
-      add_run_sums(sums, x + at, passed + at, mean, gate, shape.inner);
-    });
-    call.dscale[c] = static_cast<float>(sums.dy_x * rstd);
-    call.dbias[c] = static_cast<float>(sums.dy);
-    const auto from_x = static_cast<float>(factor * rstd * rstd * sums.dy_x / count);
-    const auto constant = static_cast<float>(factor * sums.dy / count);
-    for_each_sample(shape, c, [&](int64_t at) {
-      gradient_run(call.dx + at, x + at, passed + at, mean, static_cast<float>(factor), from_x, constant, gate,
-                   shape.inner);
-    });
+    const ChannelGradient channel(call, c);
+    channel.make_dx(channel.add_up(), static_cast<double>(shape.batch * shape.inner));
+  });
+}
+
+void batch_moments(const ChannelShape& shape, float* mean, float* var, const float* x) {
+  parallel_tasks(shape.channels, 2 * element_count(shape), [&](int64_t c) {
+    const Moments moments = moments_of(shape, x, c);
+    mean[c] = moments.mean;
+    var[c] = static_cast<float>(moments.var);
+  });
+}
+
+void batch_norm_given(const BatchNormCall& call, const float* mean, const float* var) {
+  const ChannelShape& shape = call.shape;
+  parallel_rows(shape.batch * shape.channels, shape.inner, [&](int64_t begin, int64_t end) {
+    for (int64_t run = begin; run < end; ++run) {
+      const int64_t c = run % shape.channels;
+      normalise_run(call, {mean[c], var[c]}, c, run * shape.inner);
+    }
+  });
+}
+
+void batch_norm_sums(const BatchNormGradCall& call, float* sums) {
+  const ChannelShape& shape = call.shape;
+  parallel_tasks(shape.channels, 2 * element_count(shape), [&](int64_t c) {
+    const ChannelGradient channel(call, c);
+    const RunSums made = channel.add_up();
+    sums[c] = static_cast<float>(made.dy);
+    sums[shape.channels + c] = static_cast<float>(made.dy_x * channel.rstd);
+  });
+}
+
+void batch_norm_dx(const BatchNormGradCall& call, const float* sums, double count) {
+  const ChannelShape& shape = call.shape;
+  parallel_tasks(shape.channels, 2 * element_count(shape), [&](int64_t c) {
+    const ChannelGradient channel(call, c);
+    channel.make_dx({sums[c], sums[shape.channels + c] / channel.rstd}, count);
   });
 }
 
 void running_update(double momentum, double share, float* y, const float* running, const float* batch,
                     int64_t channels) {
   for (int64_t c = 0; c < channels; ++c) y[c] = static_cast<float>(running[c] * momentum + batch[c] * share);
-}
-
-void batch_norm_inference(const ChannelShape& shape, float eps, float* y, const float* x, const float* scale,
-                          const float* bias, const float* mean, const float* var) {
-  parallel_rows(shape.batch * shape.channels, shape.inner, [&](int64_t begin, int64_t end) {
-    for (int64_t run = begin; run < end; ++run) {
-      const int64_t c = run % shape.channels, at = run * shape.inner;
-      const auto factor = static_cast<float>(scale[c] / std::sqrt(static_cast<double>(var[c]) + eps));
-      affine_run(y + at, x + at, mean[c], factor, bias[c], shape.inner);
-    }
-  });
 }
 
 void group_norm(const ChannelShape& shape, int64_t groups, float eps, float* y, float* mean, float* rstd,

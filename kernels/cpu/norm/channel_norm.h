@@ -33,9 +33,17 @@ struct BatchNormGradCall {
 };
 // dx may be x or dy, dresidual either dy.
 void batch_norm_grad(const BatchNormGradCall& call);
-// With given statistics; y may be x.
-void batch_norm_inference(const ChannelShape& shape, float eps, float* y, const float* x, const float* scale,
-                          const float* bias, const float* mean, const float* var);
+
+// The same in parts, for statistics and sums that come from elsewhere. First mean and biased var [channels] alone.
+void batch_moments(const ChannelShape& shape, float* mean, float* var, const float* x);
+// By mean and var; those of the call are not used.
+void batch_norm_given(const BatchNormCall& call, const float* mean, const float* var);
+// All of the gradient but dx. sums [2, channels]: of the gradient that passes the ReLU, and of that times xhat.
+void batch_norm_sums(const BatchNormGradCall& call, float* sums);
+// dx alone, from the sums over `count` elements of each channel; dy is what the sums are of, or with a bias what a ReLU
+// has yet to pass on.
+void batch_norm_dx(const BatchNormGradCall& call, const float* sums, double count);
+
 // The running statistics move towards the batch's: y = momentum * running + share * batch. y may be running.
 void running_update(double momentum, double share, float* y, const float* running, const float* batch,
                     int64_t channels);

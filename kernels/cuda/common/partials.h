@@ -78,6 +78,7 @@ inline int64_t batch_norm_grad_workspace(const ChannelShape& shape, int64_t elem
   return (channel_parts(shape, element_bytes, norm_grad_access_bytes) * 2 + 5) * shape.channels;
 }
 inline int64_t batch_norm_inference_workspace(const ChannelShape& shape) { return 3 * shape.channels; }
+inline int64_t batch_norm_dx_workspace(const ChannelShape& shape) { return 5 * shape.channels; }
 
 // A sum of squares over several tensors of `total` elements: elements each block takes of one of them, whole accesses,
 // and the blocks of a tensor.

@@ -146,6 +146,21 @@ __global__ void given_moments_kernel(BatchNormCall call, AnyTensor mean, AnyTens
   if (c < call.shape.channels) coefficients.set(c, load_any<float>(mean, c), load_any<float>(var, c), call);
 }
 
+// The second term of a variance is that of the parts' means, which are as far apart as the data are.
+__global__ void merge_ranks_kernel(float* mean, float* var, const float* moments, int64_t ranks, int64_t channels) {
+  const int64_t c = int64_t{blockIdx.x} * block_threads + threadIdx.x;
+  if (c >= channels) return;
+  const float share = 1.0f / static_cast<float>(ranks);
+  float middle = 0, squares = 0;
+  for (int64_t rank = 0; rank < ranks; ++rank) middle += moments[2 * rank * channels + c] * share;
+  for (int64_t rank = 0; rank < ranks; ++rank) {
+    const float away = moments[2 * rank * channels + c] - middle;
+    squares += (moments[(2 * rank + 1) * channels + c] + away * away) * share;
+  }
+  mean[c] = middle;
+  var[c] = squares;
+}
+
 // y may be x, or the residual, which may be null. Rows are counted from the last one.
 template <typename T, int n, ChannelOrder order>
 __global__ void __launch_bounds__(block_threads, resident_blocks)
@@ -211,9 +226,9 @@ void launch_normalise(const BatchNormCall& call, const Coefficients& coefficient
 
 bool is_empty(const ChannelShape& shape) { return shape.per_channel() * shape.channels == 0; }
 
-}  // namespace
+enum class Work : uint8_t { Moments, All };
 
-cudaError_t batch_norm(const BatchNormCall& call, float* mean, float* var, cudaStream_t stream) {
+cudaError_t run(const BatchNormCall& call, float* mean, float* var, Work work, cudaStream_t stream) {
   if (is_empty(call.shape)) return cudaSuccess;
   const int64_t channels = call.shape.channels;
   return with_f32_math(call.x_type, [&]<typename T>(T*) {
@@ -224,9 +239,26 @@ cudaError_t batch_norm(const BatchNormCall& call, float* mean, float* var, cudaS
     with_channel_layout<T, norm_access_bytes>(call.shape, [&](auto n, auto order) {
       launch_moments<T, n(), order()>(call, partials, parts, stream);
       merge_moments_kernel<<<merging.grid, merging.block, 0, stream>>>(call, partials, parts, mean, var, coefficients);
-      launch_normalise<T, n(), order()>(call, coefficients, stream);
+      if (work == Work::All) launch_normalise<T, n(), order()>(call, coefficients, stream);
     });
   });
+}
+
+}  // namespace
+
+cudaError_t batch_norm(const BatchNormCall& call, float* mean, float* var, cudaStream_t stream) {
+  return run(call, mean, var, Work::All, stream);
+}
+
+cudaError_t batch_moments(const BatchNormCall& call, float* mean, float* var, cudaStream_t stream) {
+  return run(call, mean, var, Work::Moments, stream);
+}
+
+cudaError_t merge_moments(float* mean, float* var, const float* moments, int64_t ranks, int64_t channels,
+                          cudaStream_t stream) {
+  if (channels == 0) return cudaSuccess;
+  merge_ranks_kernel<<<blocks_for(channels), block_threads, 0, stream>>>(mean, var, moments, ranks, channels);
+  return cudaGetLastError();
 }
 
 cudaError_t batch_norm_inference(const BatchNormCall& call, const void* mean, const void* var, Scalar mean_type,

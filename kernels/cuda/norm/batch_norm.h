@@ -26,6 +26,12 @@ struct BatchNormCall {
 [[nodiscard]] cudaError_t batch_norm_inference(const BatchNormCall& call, const void* mean, const void* var,
                                                Scalar mean_type, Scalar var_type, cudaStream_t stream);
 
+// The statistics alone; y and what comes behind it are not used.
+[[nodiscard]] cudaError_t batch_moments(const BatchNormCall& call, float* mean, float* var, cudaStream_t stream);
+// mean and var [channels] of everything from those of `ranks` equally large parts, moments [ranks, 2, channels].
+[[nodiscard]] cudaError_t merge_moments(float* mean, float* var, const float* moments, int64_t ranks, int64_t channels,
+                                        cudaStream_t stream);
+
 struct BatchNormGradCall {
   ChannelShape shape;
   void *dx, *dscale, *dbias;
@@ -41,5 +47,12 @@ struct BatchNormGradCall {
 };
 // dx may be x or dy, dresidual either dy.
 [[nodiscard]] cudaError_t batch_norm_grad(const BatchNormGradCall& call, cudaStream_t stream);
+
+// The same in two parts, between which sums [2, channels] are added up over ranks: of dz, and of dz * xhat. The first
+// makes all but dx. The second makes dx from the sums over `count` elements of each channel; y is null, and dy is what
+// the sums are of, or with a bias what a ReLU has yet to pass on.
+[[nodiscard]] cudaError_t batch_norm_sums(const BatchNormGradCall& call, float* sums, cudaStream_t stream);
+[[nodiscard]] cudaError_t batch_norm_dx(const BatchNormGradCall& call, const float* sums, float count,
+                                        cudaStream_t stream);
 
 }  // namespace plimsoll::cuda

@@ -151,21 +151,34 @@ struct Coefficients {
         average(factor + channels),
         slope(average + channels),
         offset(slope + channels) {}
+
+  // `sums` are those of `count` elements, the second one with rstd multiplied in.
+  __device__ void set(int64_t c, const Sums& sums, float count, const BatchNormGradCall& call) const {
+    const float rstd = reciprocal_deviation(call, c);
+    mean[c] = call.mean[c];
+    factor[c] = rstd * load_parameter(call, call.scale, c);
+    average[c] = sums.dz / count;
+    slope[c] = rstd * (sums.dz_xhat / count);
+    offset[c] = call.bias ? load_parameter(call, call.bias, c) : 0.0f;
+  }
 };
 
+// Null sums: they are not wanted.
 __global__ void __launch_bounds__(merge_across* merge_down)
-    add_sums_kernel(BatchNormGradCall call, const Sums* partials, int64_t parts, Coefficients coefficients) {
-  const int64_t c = int64_t{blockIdx.x} * merge_across + threadIdx.x;
-  const Sums total = combine_parts(partials, parts, call.shape.channels, c, Add(), Sums{0, 0});
-  if (threadIdx.y != 0 || c >= call.shape.channels) return;
-  const float count = static_cast<float>(call.shape.per_channel()), rstd = reciprocal_deviation(call, c);
+    add_sums_kernel(BatchNormGradCall call, const Sums* partials, int64_t parts, float* sums,
+                    Coefficients coefficients) {
+  const int64_t c = int64_t{blockIdx.x} * merge_across + threadIdx.x, channels = call.shape.channels;
+  const Sums total = combine_parts(partials, parts, channels, c, Add(), Sums{0, 0});
+  if (threadIdx.y != 0 || c >= channels) return;
   store_any(call.dscale, call.parameter_type, c, static_cast<double>(total.dz_xhat));
   store_any(call.dbias, call.parameter_type, c, static_cast<double>(total.dz));
-  coefficients.mean[c] = call.mean[c];
-  coefficients.factor[c] = rstd * load_parameter(call, call.scale, c);
-  coefficients.average[c] = total.dz / count;
-  coefficients.slope[c] = rstd * (total.dz_xhat / count);
-  coefficients.offset[c] = call.bias ? load_parameter(call, call.bias, c) : 0.0f;
+  if (sums) sums[c] = total.dz, sums[channels + c] = total.dz_xhat;
+  coefficients.set(c, total, static_cast<float>(call.shape.per_channel()), call);
+}
+
+__global__ void given_sums_kernel(BatchNormGradCall call, const float* sums, float count, Coefficients coefficients) {
+  const int64_t c = int64_t{blockIdx.x} * block_threads + threadIdx.x, channels = call.shape.channels;
+  if (c < channels) coefficients.set(c, {sums[c], sums[channels + c]}, count, call);
 }
 
 // Rows are counted from the last one. dz is dy where `gated`, a ReLU's work still to be done, or there is no ReLU.
@@ -225,8 +238,9 @@ void launch_sums(const BatchNormGradCall& call, Sums* partials, int64_t parts, c
     plane_sums_kernel<T, n, source><<<launch.grid, launch.block, 0, stream>>>(partials, call);
 }
 
+// Makes the coefficients of the second pass too, behind the partial sums in the workspace.
 template <typename T, int n, ChannelOrder order>
-void launch_passes(const BatchNormGradCall& call, cudaStream_t stream) {
+Coefficients launch_first_pass(const BatchNormGradCall& call, float* sums, cudaStream_t stream) {
   const int64_t channels = call.shape.channels;
   const int64_t parts = channel_parts(call.shape, sizeof(T), norm_grad_access_bytes);
   auto* partials = reinterpret_cast<Sums*>(call.workspace);
@@ -236,7 +250,12 @@ void launch_passes(const BatchNormGradCall& call, cudaStream_t stream) {
   else
     launch_sums<T, n, order, Source::Input>(call, partials, parts, stream);
   const TileGrid merging = merge_grid(channels);
-  add_sums_kernel<<<merging.grid, merging.block, 0, stream>>>(call, partials, parts, coefficients);
+  add_sums_kernel<<<merging.grid, merging.block, 0, stream>>>(call, partials, parts, sums, coefficients);
+  return coefficients;
+}
+
+template <typename T, int n, ChannelOrder order>
+void launch_second_pass(const BatchNormGradCall& call, const Coefficients& coefficients, cudaStream_t stream) {
   const ChannelMatrix matrix(call.shape, n);
   const TileGrid tiles = last_pass_grid<order>(matrix);
   dx_kernel<T, n, order><<<tiles.grid, tiles.block, 0, stream>>>(
@@ -244,13 +263,34 @@ void launch_passes(const BatchNormGradCall& call, cudaStream_t stream) {
       call.bias != nullptr, matrix, coefficients);
 }
 
+bool is_empty(const ChannelShape& shape) { return shape.per_channel() * shape.channels == 0; }
+
 }  // namespace
 
 cudaError_t batch_norm_grad(const BatchNormGradCall& call, cudaStream_t stream) {
-  if (call.shape.per_channel() * call.shape.channels == 0) return cudaSuccess;
+  if (is_empty(call.shape)) return cudaSuccess;
+  return with_f32_math(call.x_type, [&]<typename T>(T*) {
+    with_channel_layout<T, norm_grad_access_bytes>(call.shape, [&](auto n, auto order) {
+      launch_second_pass<T, n(), order()>(call, launch_first_pass<T, n(), order()>(call, nullptr, stream), stream);
+    });
+  });
+}
+
+cudaError_t batch_norm_sums(const BatchNormGradCall& call, float* sums, cudaStream_t stream) {
+  if (is_empty(call.shape)) return cudaSuccess;
   return with_f32_math(call.x_type, [&]<typename T>(T*) {
     with_channel_layout<T, norm_grad_access_bytes>(
-        call.shape, [&](auto n, auto order) { launch_passes<T, n(), order()>(call, stream); });
+        call.shape, [&](auto n, auto order) { launch_first_pass<T, n(), order()>(call, sums, stream); });
+  });
+}
+
+cudaError_t batch_norm_dx(const BatchNormGradCall& call, const float* sums, float count, cudaStream_t stream) {
+  if (is_empty(call.shape)) return cudaSuccess;
+  const Coefficients coefficients(call.workspace, call.shape.channels);
+  given_sums_kernel<<<blocks_for(call.shape.channels), block_threads, 0, stream>>>(call, sums, count, coefficients);
+  return with_f32_math(call.x_type, [&]<typename T>(T*) {
+    with_channel_layout<T, norm_grad_access_bytes>(
+        call.shape, [&](auto n, auto order) { launch_second_pass<T, n(), order()>(call, coefficients, stream); });
   });
 }
 

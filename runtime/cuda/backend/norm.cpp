@@ -86,37 +86,90 @@ cuda::BatchNormCall batch_norm_call(const CudaCall& k) {
           .workspace = k.scratch<float>()};
 }
 
-Status launch_batch_norm(const CudaCall& k) {
+// With what may stand behind the norm.
+cuda::BatchNormCall fused_batch_norm_call(const CudaCall& k) {
   cuda::BatchNormCall call = batch_norm_call(k);
   call.residual = k.in("residual");
   call.relu = k.call.get_string("activation") == "relu";
-  return launched(k, cuda::batch_norm(call, k.out<float>("mean"), k.out<float>("var"), k.stream));
+  return call;
 }
 
-Status launch_batch_norm_inference(const CudaCall& k) {
-  return launched(k, cuda::batch_norm_inference(batch_norm_call(k), k.in("mean"), k.in("var"), k.in_scalar("mean"),
+Status launch_batch_norm(const CudaCall& k) {
+  return launched(k, cuda::batch_norm(fused_batch_norm_call(k), k.out<float>("mean"), k.out<float>("var"), k.stream));
+}
+
+Status launch_by_given(const CudaCall& k, const cuda::BatchNormCall& call) {
+  return launched(k, cuda::batch_norm_inference(call, k.in("mean"), k.in("var"), k.in_scalar("mean"),
                                                 k.in_scalar("var"), k.stream));
+}
+Status launch_batch_norm_inference(const CudaCall& k) { return launch_by_given(k, batch_norm_call(k)); }
+Status launch_batch_norm_given(const CudaCall& k) { return launch_by_given(k, fused_batch_norm_call(k)); }
+
+Status launch_batch_moments(const CudaCall& k) {
+  const cuda::BatchNormCall call{.shape = channels_of(k.call),
+                                 .y = nullptr,
+                                 .x = k.in("x"),
+                                 .scale = nullptr,
+                                 .bias = nullptr,
+                                 .x_type = k.in_scalar("x"),
+                                 .parameter_type = k.in_scalar("x"),
+                                 .eps = 1,
+                                 .workspace = k.scratch<float>()};
+  auto* moments = k.out<float>("moments");
+  return launched(k, cuda::batch_moments(call, moments, moments + call.shape.channels, k.stream));
+}
+
+Status launch_merge_moments(const CudaCall& k) {
+  const llvm::ArrayRef<int64_t> shape = k.in_shape("moments");
+  return launched(k, cuda::merge_moments(k.out<float>("mean"), k.out<float>("var"), k.in<float>("moments"), shape[0],
+                                         shape[2], k.stream));
+}
+
+cuda::BatchNormGradCall batch_norm_grad_call(const CudaCall& k) {
+  return {.shape = channels_of(k.call),
+          .dx = nullptr,
+          .dscale = nullptr,
+          .dbias = nullptr,
+          .x = k.in("x"),
+          .dy = nullptr,
+          .scale = k.in("scale"),
+          .bias = k.in("bias"),
+          .mean = k.in<float>("mean"),
+          .var = k.in<float>("var"),
+          .x_type = k.in_scalar("x"),
+          .parameter_type = k.in_scalar("scale"),
+          .eps = eps_of(k.call),
+          .workspace = k.scratch<float>()};
+}
+
+// The part that goes over dy and makes the parameters' gradients.
+cuda::BatchNormGradCall first_part_call(const CudaCall& k) {
+  cuda::BatchNormGradCall call = batch_norm_grad_call(k);
+  call.dscale = k.out("dscale");
+  call.dbias = k.out("dbias");
+  call.dy = k.in("dy");
+  call.y = k.in("y");
+  call.more_dy = k.in("more_dy");
+  call.dresidual = k.out_if_given("dresidual");
+  return call;
 }
 
 Status launch_batch_norm_grad(const CudaCall& k) {
-  const cuda::BatchNormGradCall call{.shape = channels_of(k.call),
-                                     .dx = k.out("dx"),
-                                     .dscale = k.out("dscale"),
-                                     .dbias = k.out("dbias"),
-                                     .x = k.in("x"),
-                                     .dy = k.in("dy"),
-                                     .scale = k.in("scale"),
-                                     .bias = k.in("bias"),
-                                     .y = k.in("y"),
-                                     .more_dy = k.in("more_dy"),
-                                     .dresidual = k.out_if_given("dresidual"),
-                                     .mean = k.in<float>("mean"),
-                                     .var = k.in<float>("var"),
-                                     .x_type = k.in_scalar("x"),
-                                     .parameter_type = k.in_scalar("scale"),
-                                     .eps = eps_of(k.call),
-                                     .workspace = k.scratch<float>()};
+  cuda::BatchNormGradCall call = first_part_call(k);
+  call.dx = k.out("dx");
   return launched(k, cuda::batch_norm_grad(call, k.stream));
+}
+
+Status launch_batch_norm_sums(const CudaCall& k) {
+  return launched(k, cuda::batch_norm_sums(first_part_call(k), k.out<float>("sums"), k.stream));
+}
+
+Status launch_batch_norm_dx(const CudaCall& k) {
+  cuda::BatchNormGradCall call = batch_norm_grad_call(k);
+  call.dx = k.out("dx");
+  call.dy = k.in("dz");
+  const auto count = static_cast<float>(call.shape.per_channel() * k.call.get_int("ranks"));
+  return launched(k, cuda::batch_norm_dx(call, k.in<float>("sums"), count, k.stream));
 }
 
 cuda::GroupShape groups_of(const CudaCall& k) {
@@ -181,6 +234,11 @@ constexpr CudaLauncher launchers[] = {
     {op_batch_norm, "channels", launch_batch_norm},
     {op_batch_norm_grad, "channels", launch_batch_norm_grad},
     {op_batch_norm_inference, "channels", launch_batch_norm_inference},
+    {op_batch_moments, "channels", launch_batch_moments},
+    {op_merge_moments, "channels", launch_merge_moments},
+    {op_batch_norm_given, "channels", launch_batch_norm_given},
+    {op_batch_norm_sums, "channels", launch_batch_norm_sums},
+    {op_batch_norm_dx, "channels", launch_batch_norm_dx},
     {op_group_norm, "groups", launch_group_norm},
     {op_group_norm_grad, "groups", launch_group_norm_grad},
     {op_lrn, "elements", launch_lrn},

@@ -68,7 +68,8 @@ class Trainer {
     for (size_t rank = 0; rank < states_.size(); ++rank) {
       for (ValueId input : function.inputs) {
         const int64_t data = mesh_.coordinate(static_cast<int64_t>(rank), MeshAxis::Data);
-        rows.push_back(rows_of(values_.tensors.at(function.value(input).name), function.type(input), data));
+        const bool whole = llvm::is_contained(function.whole_inputs, input);
+        rows.push_back(rows_of(values_.tensors.at(function.value(input).name), function.type(input), whole ? 0 : data));
         bindings[rank][input] = &rows.back();
       }
       for (const State& state : function.states)
@@ -159,6 +160,29 @@ TEST_SUITE("unit") {
         }
   }
 
+  TEST_CASE("inputs that all samples share stay whole: positions, a square mask, a scalar") {
+    constexpr llvm::StringLiteral text = R"(
+graph @shared(%ids: i64[4,4], %positions: i64[1,4], %mask: f64[4,4], %labels: i64[4,4], %scale: f64[]) state(%w: f64[9,8] parameter trained, %p: f64[4,8] parameter trained) {
+  %e = gather(%w, %ids) {axis=0} : f64[4,4,8]
+  %q = gather(%p, %positions) {axis=0} : f64[1,4,8]
+  %h = add(%e, %q) : f64[4,4,8]
+  %m = matmul(%mask, %h) : f64[4,4,8]
+  %s = mul(%m, %scale) : f64[4,4,8]
+  %z = linear(%s, %w) {transpose_w=1} : f64[4,4,9]
+  %rows = reshape(%z) {shape=[16,9]} : f64[16,9]
+  %flat = reshape(%labels) {shape=[16]} : i64[16]
+  %loss, %lse, %weight = cross_entropy(%rows, %flat) {reduction="mean"} : f64[], f64[16], f64[]
+  return loss=%loss
+}
+)";
+    for (int64_t ranks : {2, 4})
+      for (int zero : {0, 3}) {
+        TrainingRequest request = request_of(ranks);
+        request.zero = zero;
+        check_divided(parsed(text), request, 1e-9);
+      }
+  }
+
   TEST_CASE("statistics of a batch norm are those of all ranks' rows") {
     for (llvm::StringRef layout : {"", ", channels_last=1"}) {
       const std::string text = R"(
@@ -174,6 +198,21 @@ graph @images(%x: f64[8,6,4,6], %labels: i64[8]) state(%s: f64[6] parameter trai
 })";
       for (int64_t ranks : {2, 4}) check_divided(parsed(text), request_of(ranks), 1e-9);
     }
+  }
+
+  TEST_CASE("a batch norm behind which a residual and a ReLU stand goes backward as one rank's does") {
+    constexpr llvm::StringLiteral text = R"(
+graph @residual(%x: f64[8,6], %labels: i64[8]) state(%v: f64[6,6] parameter trained, %s: f64[6] parameter trained, %b: f64[6] parameter trained, %w: f64[6,3] parameter trained) {
+  %h = linear(%x, %v) : f64[8,6]
+  %y, %mean, %var = batch_norm(%h, %s, %b, %x) {activation="relu", eps=0.001} : f64[8,6], f64[6], f64[6]
+  %u, %umean, %uvar = batch_norm(%y, %s, %b, %h) {eps=0.001} : f64[8,6], f64[6], f64[6]
+  %r = add(%u, %y) : f64[8,6]
+  %z = linear(%r, %w) : f64[8,3]
+  %loss, %lse, %weight = cross_entropy(%z, %labels) {reduction="mean"} : f64[], f64[8], f64[]
+  return loss=%loss
+}
+)";
+    for (int64_t ranks : {2, 4}) check_divided(parsed(text), request_of(ranks), 1e-9);
   }
 
   TEST_CASE("random models on 2, 3 and 4 ranks train as on one") {

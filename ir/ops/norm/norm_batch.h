@@ -1,0 +1,24 @@
+#pragma once
+
+// Batch norms of one rank (norm_batch.cpp) and of several (norm_batch_ranks.cpp) share this: x is [N, C, ...], or
+// [N, ..., C] with {channels_last}.
+
+#include "ir/ops/norm/norm.h"
+
+namespace plimsoll {
+
+NormLayout channel_layout(const OpCall& call);
+Shape channel_shape(const OpCall& call);  // [C]
+bool has_relu(const Attrs& attrs);
+
+Status check_batch_norm_input(const OpCall& call);
+// Operands x, dy, scale, mean, var, bias, y and more_dy of what goes backward.
+Status check_batch_norm_gradient(const OpCall& call);
+// dy plus more_dy as far as the ReLU behind the norm let elements through; all of it without a ReLU.
+std::vector<double> passed_gradient(const ReferenceCall& call, const NormOperands& in);
+
+// See OpDef::across_ranks.
+llvm::SmallVector<ValueId, 4> batch_norm_across_ranks(Builder& b, const Node& node, int64_t ranks,
+                                                      Statistics statistics);
+
+}  // namespace plimsoll
