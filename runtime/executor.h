@@ -11,7 +11,8 @@
 
 namespace plimsoll {
 
-class Communicator;  // runtime/comm/communicator.h
+class Communicator;   // runtime/comm/communicator.h
+struct RankProgress;  // runtime/comm/rank_watch.h
 
 struct ExecutorOptions {
   int threads = 0;  // of the CPU; 0: as many as the machine has
@@ -23,6 +24,11 @@ struct ExecutorOptions {
   bool late_copies = false;
   // The ranks of a plan for several; null: one rank. It must outlive the executor.
   Communicator* ranks = nullptr;
+  // Seconds without a sign of a rank, or of its progress, after which the job ends; 0: by the predicted step.
+  double patience_s = 0;
+  // Called where a lost rank has ended the job and this one is still stuck some seconds later; does not return.
+  std::function<void(const std::string& failure)> give_up;
+  RankProgress* progress = nullptr;  // where the executor says what it is at; null: nobody asks
 };
 
 // Bytes that the job holds on its device.
@@ -67,6 +73,9 @@ class Executor {
   virtual bool runs_ahead() const = 0;
 
   virtual Result<MemoryUse> memory_use() = 0;
+
+  // Makes what waits for other ranks on the device end, by any thread. Whatever is computed from then on is undefined.
+  virtual void interrupt() {}
 };
 
 }  // namespace plimsoll

@@ -10,6 +10,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <thread>
 
 namespace plimsoll {
 namespace {
@@ -63,10 +64,62 @@ Result<std::unique_ptr<Session>> Session::create(Plan plan, const ExecutorOption
   if (Status s = check_ranks(plan, options.ranks)) return s;
   specialise(plan, options.ranks ? options.ranks->rank() : 0);
   std::unique_ptr<Session> session(new Session(std::move(plan), options.ranks));
-  Result<std::unique_ptr<Executor>> executor = Executor::create(session->plan_, options);
-  if (!executor) return executor.takeError();
+  if (Status s = session->watch_ranks(options)) return s;
+  ExecutorOptions own = options;
+  own.progress = &session->progress_;
+  Result<std::unique_ptr<Executor>> executor = Executor::create(session->plan_, own);
+  if (!executor) return session->agreed(executor.takeError());
   session->executor_ = std::move(*executor);
+  session->interruptible_ = session->executor_.get();
   return session;
+}
+
+Status Session::watch_ranks(const ExecutorOptions& options) {
+  if (!ranks_ || ranks_->ranks() == 1 || !ranks_->are_processes()) return Status::success();
+  WatchOptions watch;
+  watch.patience_s = options.patience_s > 0 ? options.patience_s : default_watch_patience_s(plan_.predicted_step_us);
+  watch.describe = [this](int32_t function, int32_t instruction) { return describe_place(function, instruction); };
+  watch.interrupt = [this] {
+    ranks_->interrupt();
+    if (Executor* executor = interruptible_) executor->interrupt();
+  };
+  watch.give_up = options.give_up;
+  Result<std::unique_ptr<RankWatch>> started = RankWatch::start(*ranks_, progress_, std::move(watch));
+  if (!started) return started.takeError();
+  watch_ = std::move(*started);
+  return Status::success();
+}
+
+std::string Session::describe_place(int32_t function, int32_t instruction) const {
+  const PlanFunction& at = plan_.functions[static_cast<size_t>(function)];
+  if (instruction < 0) return at.name;
+  const Instruction& found = at.instructions[static_cast<size_t>(instruction)];
+  return "instruction " + std::to_string(instruction) + " of " + at.name + ", " + found.op + " that makes %" +
+         plan_.slots[static_cast<size_t>(found.results.front())].name;
+}
+
+Status Session::agreed(Status status) {
+  if (!watch_) return status;
+  if (Status lost = watch_->failure()) {
+    llvm::consumeError(std::move(status));
+    return lost;
+  }
+  if (!status) return status;
+  // A rank whose peer is gone may notice before the watch does.
+  Diag failure = take_diag(std::move(status));
+  if (failure.fault() == Fault::System)
+    for (int waits = 0; waits < 100; ++waits) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+      if (Status lost = watch_->failure()) return lost;
+    }
+  abandon();
+  return llvm::make_error<Diag>(std::move(failure));
+}
+
+void Session::abandon() {
+  if (!watch_) return;
+  watch_->report_own_failure();
+  if (Executor* executor = interruptible_) executor->interrupt();
 }
 
 Session::Session(Plan plan, Communicator* ranks)
@@ -134,24 +187,23 @@ Status Session::serve_pieces() {
 
 Status Session::end_serving() { return plan_.mesh.ranks() > 1 ? agree_on_state(-1).takeError() : Status::success(); }
 
-Status Session::fill_state(const PlanState& state, const WeightLoader& load) {
+Status Session::fill_state(const PlanState& state, const WeightLoader& load, const WeightRangeLoader& load_range) {
   if (state.init.kind == StateInit::Kind::CopyOf) return Status::success();
   return executor_->write(state.slot, [&](const TensorView& view) -> Status {
     if (state.init.kind == StateInit::Kind::Weights)
-      return state.piece_of.empty() ? load(state.init.source, view) : load_piece(state, load, view);
+      return state.piece_of.empty() ? load(state.init.source, view) : load_piece(state, load_range, view);
     for_each_element(view.elements(), [&](int64_t i) { view.set(i, state.init.fill); });
     return Status::success();
   });
 }
 
-Status Session::load_piece(const PlanState& state, const WeightLoader& load, const TensorView& piece) const {
-  Tensor whole(Type(piece.type.dtype, state.piece_of));
-  if (Status s = load(state.init.source, whole.view())) return s;
-  const int64_t bytes = piece.type.bytes(), first = std::min(piece_ * bytes, whole.type().bytes());
-  const int64_t there = std::min(bytes, whole.type().bytes() - first);
-  std::memcpy(piece.data, static_cast<const char*>(whole.data()) + first, static_cast<size_t>(there));
-  std::memset(piece.as<char>() + there, 0, static_cast<size_t>(bytes - there));
-  return Status::success();
+Status Session::load_piece(const PlanState& state, const WeightRangeLoader& load_range, const TensorView& piece) const {
+  const Type whole(piece.type.dtype, state.piece_of);
+  const int64_t length = piece.elements(), first = std::min(piece_ * length, whole.elements());
+  const int64_t there = std::min(length, whole.elements() - first), bytes = there * dtype_bytes(whole.dtype);
+  std::memset(piece.as<char>() + bytes, 0, static_cast<size_t>(piece.type.bytes() - bytes));
+  if (there == 0) return Status::success();
+  return load_range(state.init.source, whole, first, {Type(whole.dtype, {there}), piece.data});
 }
 
 Status Session::copy_derived_states() {
@@ -185,9 +237,17 @@ Status Session::seed_random_counter(uint64_t seed) {
   });
 }
 
-Status Session::initialise(const WeightLoader& load, uint64_t seed) {
+Status Session::initialise(const WeightLoader& load, uint64_t seed, const WeightRangeLoader& load_range) {
+  const WeightRangeLoader cut = [&](llvm::StringRef name, const Type& type, int64_t first,
+                                    const TensorView& into) -> Status {
+    Tensor whole(type);
+    if (Status s = load(name, whole.view())) return s;
+    std::memcpy(into.data, static_cast<const char*>(whole.data()) + first * dtype_bytes(type.dtype),
+                static_cast<size_t>(into.type.bytes()));
+    return Status::success();
+  };
   for (const PlanState& state : plan_.states)
-    if (Status s = fill_state(state, load)) return s;
+    if (Status s = fill_state(state, load, load_range ? load_range : cut)) return s;
   if (Status s = copy_derived_states()) return s;
   if (Status s = seed_random_counter(seed)) return s;
   steps_started_ = steps_done_ = 0;
@@ -245,6 +305,9 @@ Result<double> Session::loss_scale() {
 
 // Gradients live only until their update; each is handed out right after the instruction that completes it.
 Result<int64_t> Session::run_function(size_t index, const GradientSink* gradients, double divisor) {
+  progress_.instruction = -1;
+  progress_.function = static_cast<int32_t>(index);
+  ++progress_.runs;
   if (!gradients) return executor_->run(index);
   auto hand_out = [&](const PlanGradient& gradient) -> Status {
     return executor_->read(gradient.slot, [&](const TensorView& view) -> Status {
@@ -276,7 +339,9 @@ Status Session::add_run(StepInFlight& step) {
   return Status::success();
 }
 
-Status Session::start(BatchSource& data, const GradientSink* gradients) {
+Status Session::start(BatchSource& data, const GradientSink* gradients) { return agreed(start_step(data, gradients)); }
+
+Status Session::start_step(BatchSource& data, const GradientSink* gradients) {
   if (steps_started_ == steps_done_) last_finish_ = std::chrono::steady_clock::now();
   const bool separate_update = plan_.functions.size() > 1;
   Result<double> scale = gradients ? loss_scale() : Result<double>(1);
@@ -307,6 +372,13 @@ Status Session::start(BatchSource& data, const GradientSink* gradients) {
 }
 
 Result<StepMetrics> Session::finish() {
+  Result<StepMetrics> metrics = finish_step();
+  if (steps_done_ == steps_started_) progress_.function = -1;
+  if (Status s = agreed(metrics.takeError())) return s;
+  return metrics;
+}
+
+Result<StepMetrics> Session::finish_step() {
   StepInFlight& step = in_flight_[static_cast<size_t>(steps_done_ % max_in_flight)];
   const int64_t last_run = step.end_run - 1;
   while (step.runs_left() > 0)

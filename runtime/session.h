@@ -4,6 +4,7 @@
 
 #include "ir/plan/plan.h"
 #include "runtime/comm/host_collectives.h"
+#include "runtime/comm/rank_watch.h"
 #include "runtime/data/batch_source.h"
 #include "runtime/executor.h"
 
@@ -14,6 +15,9 @@ namespace plimsoll {
 
 // Gives the bytes of a named weight, of exactly the asked type, or an error that names what differs.
 using WeightLoader = std::function<Status(llvm::StringRef name, const TensorView& into)>;
+// The same for as many of its elements as `into` has, from `first` on; the weight is of type `whole`.
+using WeightRangeLoader =
+    std::function<Status(llvm::StringRef name, const Type& whole, int64_t first, const TensorView& into)>;
 
 struct StepMetrics {
   int64_t step = 0;      // updates done, this one included
@@ -39,9 +43,12 @@ class Session {
   Executor& executor() { return *executor_; }
   std::vector<InputSpec> inputs() const;  // the rank's rows
   int64_t rank() const { return rank_; }
+  // Tells the other ranks that this one cannot go on, and ends what it still waits for.
+  void abandon();
 
   // First values: weights through `load`, fills and copies by the plan. `seed` goes to the random counter.
-  Status initialise(const WeightLoader& load, uint64_t seed);
+  // Of divided states a rank asks `load_range` for its own piece alone; without it, the whole is loaded and cut.
+  Status initialise(const WeightLoader& load, uint64_t seed, const WeightRangeLoader& load_range = nullptr);
   // Weights drawn as a fresh model's: normal with deviation 0.02, ones for norm scales, zeros for other vectors.
   Status initialise_randomly(uint64_t seed);
   Status set_learning_rate(double learning_rate);
@@ -73,9 +80,15 @@ class Session {
   };
 
   Session(Plan plan, Communicator* ranks);
+  Status watch_ranks(const ExecutorOptions& options);
+  std::string describe_place(int32_t function, int32_t instruction) const;
+  Status start_step(BatchSource& data, const GradientSink* gradients);
+  Result<StepMetrics> finish_step();
+  // Of several ranks: a failure that a lost rank caused is named as that, and one of our own ends the others.
+  Status agreed(Status status);
   const PlanState* find_state(llvm::StringRef name) const;
-  Status fill_state(const PlanState& state, const WeightLoader& load);
-  Status load_piece(const PlanState& state, const WeightLoader& load, const TensorView& piece) const;
+  Status fill_state(const PlanState& state, const WeightLoader& load, const WeightRangeLoader& load_range);
+  Status load_piece(const PlanState& state, const WeightRangeLoader& load_range, const TensorView& piece) const;
   Status seed_random_counter(uint64_t seed);
   Status copy_derived_states();
   Result<int64_t> agree_on_state(int64_t wanted);
@@ -96,6 +109,9 @@ class Session {
   std::chrono::steady_clock::time_point last_finish_;
   double learning_rate_ = 0;
   int64_t steps_done_ = 0;
+  RankProgress progress_;
+  std::atomic<Executor*> interruptible_{nullptr};  // executor_ once it exists, for the watch's thread
+  std::unique_ptr<RankWatch> watch_;               // the last member: its thread uses the others
 };
 
 }  // namespace plimsoll

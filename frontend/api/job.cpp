@@ -1,6 +1,7 @@
 #include "frontend/api/job.h"
 
 #include "frontend/api/machine.h"
+#include "ir/machine/cluster.h"
 #include "ir/support/strings.h"
 #include "runtime/cpu/cpu_catalog.h"
 #include "runtime/cuda/cuda_catalog.h"
@@ -17,34 +18,42 @@ Status differs(const llvm::Twine& where, llvm::StringRef name, const Type& has, 
   return model_error(where + ": weight '" + name + "' is " + to_string(has) + ", the plan needs " + to_string(wants));
 }
 
-Result<WeightLoader> open_onnx_weights(const std::string& path) {
+// The whole of a weight is its range from 0 on, in its own shape.
+Weights weights_by_range(WeightRangeLoader load_range) {
+  WeightLoader load = [load_range](llvm::StringRef name, const TensorView& into) {
+    return load_range(name, into.type, 0, into);
+  };
+  return {std::move(load), std::move(load_range)};
+}
+
+Result<Weights> open_onnx_weights(const std::string& path) {
   Result<Model> model = Model::read(path);
   if (!model) return model.takeError();
   auto kept = std::make_shared<Model>(std::move(*model));
   Result<WeightSource> source = WeightSource::open(*kept);
   if (!source) return source.takeError();
   auto weights = std::make_shared<WeightSource>(std::move(*source));
-  return WeightLoader([path, kept, weights](llvm::StringRef name, const TensorView& into) -> Status {
-    const Weight* weight = weights->find(name);
-    if (!weight) return model_error(path + ": has no weight '" + name + "'");
-    if (weight->type != into.type) return differs(path, name, weight->type, into.type);
-    Result<Tensor> tensor = weights->load(name);
-    if (!tensor) return in_context(path, tensor.takeError());
-    std::memcpy(into.data, tensor->data(), static_cast<size_t>(into.type.bytes()));
-    return Status::success();
-  });
+  return weights_by_range(
+      [path, kept, weights](llvm::StringRef name, const Type& whole, int64_t first, const TensorView& into) -> Status {
+        const Weight* weight = weights->find(name);
+        if (!weight) return model_error(path + ": has no weight '" + name + "'");
+        if (weight->type != whole) return differs(path, name, weight->type, whole);
+        Status loaded = weights->load_range(name, first, into);
+        return loaded ? in_context(path, std::move(loaded)) : Status::success();
+      });
 }
 
-Result<WeightLoader> open_safetensors_weights(const std::string& path) {
+Result<Weights> open_safetensors_weights(const std::string& path) {
   Result<SafetensorsFile> file = SafetensorsFile::open(path);
   if (!file) return file.takeError();
   auto kept = std::make_shared<SafetensorsFile>(std::move(*file));
-  return WeightLoader([path, kept](llvm::StringRef name, const TensorView& into) -> Status {
-    const TensorEntry* entry = kept->find(name);
-    if (!entry) return model_error(path + ": has no weight '" + name + "'");
-    if (entry->type != into.type) return differs(path, name, entry->type, into.type);
-    return kept->read(*entry, into.data);
-  });
+  return weights_by_range(
+      [path, kept](llvm::StringRef name, const Type& whole, int64_t first, const TensorView& into) -> Status {
+        const TensorEntry* entry = kept->find(name);
+        if (!entry) return model_error(path + ": has no weight '" + name + "'");
+        if (entry->type != whole) return differs(path, name, entry->type, whole);
+        return kept->read_range(*entry, first, into.elements(), into.data);
+      });
 }
 
 Result<Imported> import_for_training(const CompileRequest& request, const CompileHooks& hooks) {
@@ -79,9 +88,22 @@ Status Job::resolve_catalog() {
   return Status::success();
 }
 
+Result<DeviceDescription> with_cluster(DeviceDescription device, const std::string& file, int64_t ranks) {
+  if (file.empty()) return device;
+  Result<ClusterDescription> cluster = read_cluster(file);
+  if (!cluster) return cluster.takeError();
+  return on_cluster(std::move(device), *cluster, ranks);
+}
+
+static Result<DeviceDescription> device_of(const CompileRequest& request) {
+  Result<DeviceDescription> device = find_device(request.device, request.device_file);
+  if (!device) return device;
+  return with_cluster(std::move(*device), request.cluster, request.training.mesh.ranks());
+}
+
 Result<Job> Job::open(CompileRequest request, const CompileHooks& hooks) {
   Job job;
-  Result<DeviceDescription> device = find_device(request.device, request.device_file);
+  Result<DeviceDescription> device = device_of(request);
   if (!device) return device.takeError();
   job.request_ = std::move(request);
   job.device_ = std::move(*device);
@@ -122,7 +144,7 @@ Result<CompileResult> Job::compile(const TrainingRequest& training, const Compil
 }
 
 Result<std::string> compile_until(const CompileRequest& request, const CompileHooks& hooks) {
-  Result<DeviceDescription> device = find_device(request.device, request.device_file);
+  Result<DeviceDescription> device = device_of(request);
   if (!device) return device.takeError();
   Result<std::unique_ptr<KernelCatalog>> catalog = catalog_for(*device, request);
   if (!catalog) return catalog.takeError();
@@ -133,7 +155,7 @@ Result<std::string> compile_until(const CompileRequest& request, const CompileHo
   return PlanDraftSubject(*draft).to_text();
 }
 
-Result<WeightLoader> open_weights(const std::string& path) {
+Result<Weights> open_weights(const std::string& path) {
   if (ends_with(path, ".onnx")) return open_onnx_weights(path);
   if (ends_with(path, ".safetensors")) return open_safetensors_weights(path);
   return usage_error(path + ": weights come from a .onnx or a .safetensors file");

@@ -19,9 +19,13 @@ struct CompileRequest {
   bool max_batch = false;      // choose the largest batch that fits
   std::string device = "cpu";  // a name of ir/machine/devices.json or of device_file; "auto": what is in this machine
   std::string device_file;     // more descriptions, in the form of ir/machine/devices.json
+  std::string cluster;         // how the devices of several ranks hang together (ir/machine/cluster.h); empty: unknown
   bool any_order = false;      // allow faster kernels whose sums run in another order every time
   std::string timings;         // measured times of kernels (ir/machine/timing_cache.h); empty: none
 };
+
+// The device with the link that so many ranks of a cluster talk over; without a file the device as it is.
+Result<DeviceDescription> with_cluster(DeviceDescription device, const std::string& file, int64_t ranks);
 
 class Job {
  public:
@@ -56,8 +60,13 @@ class Job {
 // The graphs as text, as they stand after the pass or phase that hooks.pipeline.stop_after names.
 Result<std::string> compile_until(const CompileRequest& request, const CompileHooks& hooks);
 
-// The weights of an .onnx or .safetensors file by name. The loader keeps the file open.
-Result<WeightLoader> open_weights(const std::string& path);
+// The weights of a file by name, as a session asks for them.
+struct Weights {
+  WeightLoader load;
+  WeightRangeLoader load_range;  // of a file that holds bytes in order, it reads the asked ones alone
+};
+// Of an .onnx or .safetensors file, which the loaders keep.
+Result<Weights> open_weights(const std::string& path);
 
 // What can run on a device, readable without one.
 std::unique_ptr<KernelCatalog> kernel_catalog_for(const DeviceDescription& device, bool any_order = false);

@@ -270,6 +270,9 @@ Expected<std::vector<Finding>> check(const CompileOptions& options) noexcept;
 struct SessionOptions {
   int threads = 0;      // of the CPU; 0: as many as the machine has
   bool poison = false;  // overwrite dead bytes with NaN, which finds plans that read them
+  // Of several ranks: seconds without a sign of life or of progress from one of them after which the job ends; 0: 20
+  // times the predicted step, and at least 60.
+  double patience_s = 0;
 };
 
 struct Metrics {

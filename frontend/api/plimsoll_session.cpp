@@ -81,7 +81,8 @@ Expected<Session> Session::create(const Plan& plan, const SessionOptions& option
       plan.impl().plan.mesh.ranks() > 1 ? connect_ranks() : Result<std::unique_ptr<Communicator>>(nullptr);
   if (!ranks) return to_public(ranks.takeError());
   Result<std::unique_ptr<plimsoll::Session>> session = plimsoll::Session::create(
-      plan.impl().plan, {.threads = options.threads, .poison = options.poison, .ranks = ranks->get()});
+      plan.impl().plan,
+      {.threads = options.threads, .poison = options.poison, .ranks = ranks->get(), .patience_s = options.patience_s});
   if (!session) return to_public(session.takeError());
   auto impl = std::make_unique<Impl>();
   impl->ranks = std::move(*ranks);
@@ -91,9 +92,9 @@ Expected<Session> Session::create(const Plan& plan, const SessionOptions& option
 }
 
 Expected<void> Session::load_weights(const std::string& path, uint64_t seed) noexcept {
-  Result<WeightLoader> weights = open_weights(path);
+  Result<Weights> weights = open_weights(path);
   if (!weights) return to_public(weights.takeError());
-  return after_first_values(*impl_, impl_->session->initialise(*weights, seed));
+  return after_first_values(*impl_, impl_->session->initialise(weights->load, seed, weights->load_range));
 }
 
 Expected<void> Session::load_weights(const WeightReader& reader, uint64_t seed) noexcept {

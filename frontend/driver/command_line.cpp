@@ -110,6 +110,9 @@ void add_ranks(CLI::App& command, JobOptions& options) {
       command, "--zero", options.zero, "STAGE",
       "what ranks with different rows divide: 0 nothing, 1 the optimizer's states, 2 also accumulated gradients, "
       "3 also parameters; auto: 1");
+  add_option(command, "--cluster", options.request.cluster, "FILE",
+             "how the devices hang together, as `devices --measure` writes it on several ranks; without --gpus and "
+             "--mesh the job has all of them");
   add_setting(
       command, "--batch-norm", options.batch_norm, "WHEN",
       "statistics of batch norms: synchronised: of all ranks' rows, so that a step equals one rank's; local: of "
@@ -197,6 +200,9 @@ void add_fit(CLI::App& program, Options& options) {
   add_model(command, options.fit.job);
   add_option(command, "--device", options.fit.devices, "NAME",
              "a name that `plimsoll devices` lists, or auto; may be given several times; default: every known device");
+  add_option(command, "--cards", options.fit.cards, "N",
+             "also plan for 2, 4, 8 and so on up to N cards that share the batch, and print a table for each device")
+      ->check(at_least(2));
   add_job(command, options.fit.job);
   add_config(command, options);
 }
@@ -219,7 +225,10 @@ void add_inspect(CLI::App& program, Options& options) {
 void add_devices(CLI::App& program, Options& options) {
   CLI::App& command = *program.add_subcommand("devices", "list the known devices and what is in this machine");
   command.add_flag("--measure", options.devices.measure,
-                   "measure the GPU in this machine and print its description for --device-file");
+                   "measure the GPU in this machine and print its description for --device-file; started as several "
+                   "ranks: measure how they talk to each other and print that for --cluster");
+  add_setting(command, "--device", options.devices.device, "NAME",
+              "with --measure on several ranks: what each of them runs on, a GPU of its own or cpu");
   add_option(command, "--device-file", options.devices.device_file, "FILE", "file with more device descriptions");
 }
 
@@ -239,6 +248,11 @@ void add_run(CLI::App& program, Options& options) {
   add_setting(command, "--seed", run.seed, "N", "seed of dropout and of the order of the data");
   add_option(command, "--lr", run.learning_rate, "X", "learning rate; default: the plan's")->check(at_least(0));
   add_setting(command, "--threads", run.threads, "N", "CPU threads; 0: as many as the machine has")->check(at_least(0));
+  add_option(
+      command, "--patience", run.patience_s, "SECONDS",
+      "of several ranks: end the job when one gives no sign of life or of progress for so long; default: 20 times "
+      "the predicted step, and at least 60")
+      ->check(at_least(1));
   command.add_flag("--poison", run.poison, "overwrite dead bytes with NaN, to find plans that read them");
   add_option(command, "--profile", run.profile, "FILE",
              "measure every op of one more step, compare it with the prediction, and add the times to this file");
@@ -336,6 +350,12 @@ Result<std::string> parse(CLI::App& program, Options& options, std::vector<std::
   return command->get_name();
 }
 
+int columns_of(bool terminal, unsigned columns) {
+  return terminal && columns > 0 ? static_cast<int>(std::min(std::max(columns, 60u), 160u)) : 100;
+}
+
+}  // namespace
+
 int exit_code(Fault fault) {
   switch (fault) {
     case Fault::Usage: return 2;
@@ -345,12 +365,6 @@ int exit_code(Fault fault) {
   }
   return 5;
 }
-
-int columns_of(bool terminal, unsigned columns) {
-  return terminal && columns > 0 ? static_cast<int>(std::min(std::max(columns, 60u), 160u)) : 100;
-}
-
-}  // namespace
 
 int run_program(int argc, char** argv) {
   using llvm::sys::Process;
@@ -379,6 +393,8 @@ int run_program(int argc, char** argv) {
   if (!status) return 0;
   Diag diag = take_diag(std::move(status));
   llvm::errs() << "plimsoll: error: " << diag.text() << "\n";
+  llvm::errs().flush();
+  if (console.after_error) console.after_error();
   return exit_code(diag.fault());
 }
 

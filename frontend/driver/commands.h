@@ -13,6 +13,7 @@ struct Console {
   Progress& progress;
   bool out_is_terminal = false;
   int columns = 100;
+  std::function<void()> after_error;  // called once an error of the command has been printed
 };
 
 // A job as the command line gives it: the request, and options whose text the command reads into it.
@@ -39,6 +40,7 @@ struct CompileOptions {
 struct FitCommandOptions {
   JobOptions job;                    // its device is not used
   std::vector<std::string> devices;  // empty: every known device
+  int64_t cards = 0;                 // not 0: also for 1, 2, 4 and so on up to this many cards
 };
 
 struct InspectOptions {
@@ -57,6 +59,7 @@ struct RunOptions {
   uint64_t seed = 0;          // seed of dropout and of the order of the data
   double learning_rate = -1;  // below 0: the plan's learning rate
   int threads = 0;
+  double patience_s = 0;  // 0: by the predicted step
   bool poison = false;
   std::string profile;  // this run's times are added to this timing cache
   std::string metrics, dump_gradients;
@@ -70,7 +73,11 @@ struct CheckOptions {
 struct DevicesOptions {
   bool measure = false;
   std::string device_file;
+  std::string device = "auto";  // of each rank, where several measure
 };
+
+// Of the program, by whose fault it is: docs/command_line.md.
+int exit_code(Fault fault);
 
 Status compile_command(const CompileOptions& options, Console& console);
 Status fit_command(const FitCommandOptions& options, Console& console);

@@ -5,6 +5,7 @@
 #include "frontend/driver/fit_table.h"
 #include "frontend/driver/refusal.h"
 #include "frontend/inspect/text_table.h"
+#include "ir/machine/cluster.h"
 #include "ir/plan/serialize.h"
 #include "ir/plan/summary.h"
 #include "ir/support/output_file.h"
@@ -43,9 +44,19 @@ Status read_split(llvm::StringRef text, bool max_batch, TrainingRequest& request
   return Status::success();
 }
 
+// Where nothing is said, all of the cluster.
+Result<int64_t> ranks_asked_for(const JobOptions& options) {
+  if (options.gpus > 0 || options.request.cluster.empty()) return std::max<int64_t>(options.gpus, 1);
+  Result<ClusterDescription> cluster = read_cluster(options.request.cluster);
+  if (!cluster) return cluster.takeError();
+  return cluster->ranks();
+}
+
 Status read_ranks(const JobOptions& options, TrainingRequest& request) {
   if (options.mesh == "auto") {
-    request.mesh[MeshAxis::Data] = std::max<int64_t>(options.gpus, 1);
+    Result<int64_t> ranks = ranks_asked_for(options);
+    if (!ranks) return ranks.takeError();
+    request.mesh[MeshAxis::Data] = *ranks;
   } else {
     Result<Mesh> mesh = parse_mesh(options.mesh);
     if (!mesh) return in_context("--mesh", mesh.takeError());

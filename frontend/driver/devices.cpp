@@ -1,4 +1,5 @@
 #include "frontend/api/machine.h"
+#include "frontend/api/measure_links.h"
 #include "frontend/driver/commands.h"
 #include "frontend/inspect/text_table.h"
 #include "ir/support/units.h"
@@ -28,10 +29,29 @@ Status print_measured(Console& console) {
   return Status::success();
 }
 
+// The first rank prints.
+Status print_links(Communicator& ranks, const DevicesOptions& options, Console& console) {
+  if (ranks.rank() == 0) console.progress.phase("measure");
+  Result<DeviceDescription> device = find_device(options.device, options.device_file);
+  if (!device) return device.takeError();
+  Result<ClusterDescription> cluster = measure_links(ranks, *device);
+  if (!cluster) return cluster.takeError();
+  console.progress.finish();
+  if (ranks.rank() == 0) console.out << to_json(*cluster);
+  return Status::success();
+}
+
+Status measure(const DevicesOptions& options, Console& console) {
+  Result<std::unique_ptr<Communicator>> ranks = connect_ranks();
+  if (!ranks) return ranks.takeError();
+  if (!*ranks || (*ranks)->ranks() == 1) return print_measured(console);
+  return print_links(**ranks, options, console);
+}
+
 }  // namespace
 
 Status devices_command(const DevicesOptions& options, Console& console) {
-  if (options.measure) return print_measured(console);
+  if (options.measure) return measure(options, console);
   Result<DeviceCatalog> catalog = known_devices(options.device_file);
   if (!catalog) return catalog.takeError();
   TextTable table(console.out, {console.columns, console.out_is_terminal});

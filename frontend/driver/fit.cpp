@@ -5,6 +5,8 @@
 #include "frontend/inspect/text_table.h"
 #include "ir/support/units.h"
 
+#include "llvm/Support/FormatVariadic.h"
+
 #include <optional>
 
 // Plans the job for each device without writing the plans, and prints which devices hold it.
@@ -25,6 +27,61 @@ std::string row_of(const DeviceAnswer& answer) {
   return table_row(plan.device.name, format_bytes(plan.arenas.front().budget_bytes), fits ? "yes" : "no",
                    format_bytes(fits ? needs : round_up_readable(needs)), format_us(plan.predicted_step_us),
                    fits ? how_it_fits(plan) : "the least it needs: " + how_it_fits(plan));
+}
+
+std::string cards_row(llvm::StringRef cards, llvm::StringRef zero, llvm::StringRef fits, llvm::StringRef needs,
+                      llvm::StringRef step, llvm::StringRef rate, llvm::StringRef with) {
+  return right(cards, 7) + right(zero, 6) + right(fits, 6) + right(needs, 12) + right(step, 12) + right(rate, 12) +
+         "  " + with.str();
+}
+
+std::string cards_row_of(const TrainingRequest& training, const DeviceAnswer& answer) {
+  const Plan& plan = answer.result.plan;
+  const double samples = static_cast<double>(plan.training.batch * plan.training.accumulate);
+  const std::string rate = samples > 0 ? llvm::formatv("{0:f1}", samples / plan.predicted_step_us * 1e6).str() : "";
+  const int64_t needs = plan.promised_bytes();
+  const bool fits = answer.result.fits;
+  return cards_row(std::to_string(training.mesh.ranks()), std::to_string(training.zero), fits ? "yes" : "no",
+                   format_bytes(fits ? needs : round_up_readable(needs)), format_us(plan.predicted_step_us), rate,
+                   how_it_fits(plan));
+}
+
+// 1, 2, 4 and so on, and the number itself.
+std::vector<int64_t> counts_up_to(int64_t cards) {
+  std::vector<int64_t> counts;
+  for (int64_t count = 1; count < cards; count *= 2) counts.push_back(count);
+  counts.push_back(cards);
+  return counts;
+}
+
+// The batch stays the same, whatever the number of cards.
+Status print_cards(const Job& model, const DeviceDescription& device, const FitCommandOptions& options,
+                   Console& console) {
+  std::vector<std::string> rows;
+  for (int64_t cards : counts_up_to(options.cards))
+    for (int zero : {0, 1, 2, 3}) {
+      TrainingRequest training = model.request().training;
+      const bool open = options.job.zero == "auto";
+      if (cards == 1 ? zero != 0 : open ? zero != 1 && zero != 3 : std::to_string(zero) != options.job.zero) continue;
+      training.mesh = {};
+      training.mesh[MeshAxis::Data] = cards;
+      training.zero = zero;
+      console.progress.phase(device.name + " x " + std::to_string(cards));
+      Result<DeviceAnswer> answer = fit_on(model, device, training);
+      if (answer) {
+        rows.push_back(cards_row_of(training, *answer));
+        continue;
+      }
+      const Diag why = take_diag(answer.takeError());
+      if (why.fault() == Fault::System) return llvm::make_error<Diag>(why);
+      rows.push_back(cards_row(std::to_string(cards), std::to_string(zero), "", "", "", "", why.text()));
+    }
+  console.progress.finish();
+  TextTable table(console.out, {console.columns, console.out_is_terminal});
+  table.heading(device.name, "cards that share the batch, bytes for each of them");
+  table.line(table.styled(Style::Strong, cards_row("cards", "zero", "fits", "needs", "step", "samples/s", "with")));
+  for (const std::string& row : rows) table.line(row);
+  return Status::success();
 }
 
 }  // namespace
@@ -51,6 +108,9 @@ Status fit_command(const FitCommandOptions& options, Console& console) {
   TextTable table(console.out, {console.columns, console.out_is_terminal});
   table.line(table.styled(Style::Strong, table_row("device", "budget", "fits", "needs", "step", "with")));
   for (const std::string& row : rows) table.line(row);
+  if (options.cards > 1)
+    for (const DeviceDescription& device : *devices)
+      if (Status s = print_cards(*model, device, options, console)) return s;
   if (closest->result.fits) return Status::success();
   return budget_error(closest->result.plan.device.name + ": " +
                       refusal_text(closest->result, closest->job, closest->training));

@@ -2,6 +2,7 @@
 
 #include "frontend/inspect/text_table.h"
 #include "ir/machine/timing_cache.h"
+#include "ir/plan/summary.h"
 #include "ir/support/units.h"
 #include "ir/text.h"
 
@@ -82,20 +83,68 @@ void print(const Rows& rows, Console& console) {
   line("total", total);
 }
 
+// One collective of a function.
+struct CollectiveRow {
+  std::string name;
+  int64_t bytes = 0;
+  double predicted_us = 0, measured_us = 0;
+};
+
+void add_collectives(const Plan& plan, size_t f, llvm::ArrayRef<double> times, std::vector<CollectiveRow>& rows) {
+  const std::vector<Instruction>& instructions = plan.functions[f].instructions;
+  for (size_t i = 0; i < instructions.size(); ++i)
+    if (const Instruction& each = instructions[i]; communicates(each))
+      rows.push_back({each.op + " %" + plan.slots[static_cast<size_t>(each.results.front())].name,
+                      collective_bytes(plan, each), each.predicted_us, times[i]});
+}
+
+// The largest ones, each alone: without computing beside it and without the neighbours it is launched with in a step.
+void print_collectives(std::vector<CollectiveRow> rows, Console& console) {
+  if (rows.empty()) return;
+  constexpr size_t shown = 40;
+  llvm::stable_sort(rows, [](const CollectiveRow& a, const CollectiveRow& b) { return a.bytes > b.bytes; });
+  TextTable table(console.out, {console.columns, console.out_is_terminal});
+  table.heading("collectives, each alone");
+  auto line = [&](llvm::StringRef name, int64_t bytes, double measured_us, double predicted_us) {
+    table.line(left(clipped_middle(name, 44), 45) + right(format_bytes(bytes), 11) + right(format_us(measured_us), 11) +
+               right(format_us(predicted_us), 11) +
+               right(llvm::formatv("{0:f2}", measured_us / predicted_us).str(), 8));
+  };
+  table.line(table.styled(Style::Strong, left("collective", 45) + right("bytes", 11) + right("measured", 11) +
+                                             right("predicted", 11) + right("times", 8)));
+  CollectiveRow rest, total;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const CollectiveRow& row = rows[i];
+    if (i < shown) line(row.name, row.bytes, row.measured_us, row.predicted_us);
+    for (CollectiveRow* sum : {&rest, &total}) {
+      if (sum == &rest && i < shown) continue;
+      sum->bytes += row.bytes;
+      sum->measured_us += row.measured_us;
+      sum->predicted_us += row.predicted_us;
+    }
+  }
+  if (rows.size() > shown)
+    line("and " + std::to_string(rows.size() - shown) + " more", rest.bytes, rest.measured_us, rest.predicted_us);
+  line("all " + std::to_string(rows.size()), total.bytes, total.measured_us, total.predicted_us);
+}
+
 }  // namespace
 
 Status profile_step(Session& session, const std::string& path, Console& console) {
   Result<TimingCache> cache = TimingCache::load_if_there(path);
   if (!cache) return cache.takeError();
   Rows rows;
+  std::vector<CollectiveRow> collectives;
   for (size_t f = 0; f < session.plan().functions.size(); ++f) {
     Result<llvm::ArrayRef<double>> times = session.executor().times(f);
     if (!times) return times.takeError();
     add_function(session.plan(), f, *times, rows);
+    add_collectives(session.plan(), f, *times, collectives);
     add_to_cache(session.plan(), f, *times, *cache);
   }
   if (session.rank() != 0) return Status::success();
   print(rows, console);
+  print_collectives(std::move(collectives), console);
   return cache->save(path);
 }
 

@@ -4,13 +4,16 @@
 #include "frontend/inspect/text_table.h"
 #include "ir/plan/check.h"
 #include "ir/plan/serialize.h"
+#include "ir/support/strings.h"
 #include "ir/support/units.h"
 #include "runtime/comm/communicator.h"
 #include "runtime/data/safetensors.h"
 
 #include "llvm/Support/FormatVariadic.h"
 #include "llvm/Support/JSON.h"
+#include "llvm/Support/Signals.h"
 
+#include <unistd.h>
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -84,19 +87,30 @@ class Run {
 
   // A rank that fails says so and ends the others, which would wait for it.
   Status execute() {
-    Result<std::unique_ptr<Communicator>> ranks = connect_ranks();
+    Result<std::unique_ptr<Communicator>> ranks = connect_ranks(std::max(options_.patience_s, default_patience_s));
     if (!ranks) return ranks.takeError();
     ranks_ = std::move(*ranks);
     Status result = train_and_save();
     if (!result || !ranks_ || ranks_->ranks() == 1) return result;
-    const Diag failure = take_diag(std::move(result));
-    llvm::errs() << "plimsoll: error: rank " << ranks_->rank() << ": " << failure.text() << "\n";
-    llvm::errs().flush();
-    ranks_->abort();
-    return llvm::make_error<Diag>(failure);
+    if (session_) session_->abandon();
+    console_.after_error = [ranks = ranks_] { ranks->abort(); };
+    Diag failure = take_diag(std::move(result));
+    const bool named = starts_with(failure.text(), own_name() + ": ");
+    Status told = llvm::make_error<Diag>(std::move(failure));
+    return named ? std::move(told) : in_context(own_name(), std::move(told));
   }
 
  private:
+  std::string own_name() const { return "rank " + std::to_string(ranks_->rank()); }
+
+  // For a rank that a lost one keeps from ending: on a GPU it may not come back from the device.
+  [[noreturn]] void give_up(const std::string& failure) const {
+    llvm::errs() << "plimsoll: error: " << own_name() << ": " << failure << "\n";
+    llvm::errs().flush();
+    llvm::sys::RunInterruptHandlers();  // takes unfinished files away
+    _exit(exit_code(Fault::System));
+  }
+
   bool is_first_rank() const { return !ranks_ || ranks_->rank() == 0; }
 
   Status train_and_save() {
@@ -127,7 +141,7 @@ class Run {
 
   const RunOptions& options_;
   Console& console_;
-  std::unique_ptr<Communicator> ranks_;  // null: this process is the only one
+  std::shared_ptr<Communicator> ranks_;  // null: this process is the only one
   std::unique_ptr<Session> session_;
   std::unique_ptr<BatchSource> data_;
   MetricsFile metrics_;
@@ -141,9 +155,9 @@ Status Run::first_values() {
   if (options_.random_weights) return session_->initialise_randomly(options_.init_seed);
   if (options_.weights.empty())
     return usage_error("run needs first values of the weights: --weights FILE (.onnx or .safetensors) or --init SEED");
-  Result<WeightLoader> weights = open_weights(options_.weights);
+  Result<Weights> weights = open_weights(options_.weights);
   if (!weights) return weights.takeError();
-  return session_->initialise(*weights, options_.seed);
+  return session_->initialise(weights->load, options_.seed, weights->load_range);
 }
 
 Status Run::prepare() {
@@ -153,8 +167,10 @@ Status Run::prepare() {
   if (Status s = check_plan(*plan)) return in_context(options_.plan, std::move(s));
   if (plan->mesh.ranks() > 1 && !options_.dump_gradients.empty())
     return usage_error("--dump-gradients: a plan for several ranks has no whole gradients; compile it for one");
-  Result<std::unique_ptr<Session>> session =
-      Session::create(std::move(*plan), {options_.threads, options_.poison, false, ranks_.get()});
+  ExecutorOptions executor{.threads = options_.threads, .poison = options_.poison, .ranks = ranks_.get()};
+  executor.patience_s = options_.patience_s;
+  executor.give_up = [this](const std::string& failure) { give_up(failure); };
+  Result<std::unique_ptr<Session>> session = Session::create(std::move(*plan), executor);
   if (!session) return session.takeError();
   session_ = std::move(*session);
   Result<std::unique_ptr<BatchSource>> data = open_data(

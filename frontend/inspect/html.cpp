@@ -54,6 +54,7 @@ class HtmlReport {
     frontier();
     largest_values();
     time();
+    timeline();
     decisions();
     out_ << "</body></html>\n";
   }
@@ -181,6 +182,20 @@ class HtmlReport {
     time_row("parallel copies to host", time.to_host_us);
     time_row("parallel copies to device", time.to_device_us);
     time_row("sums and gathers over ranks", time.ranks_us);
+    out_ << "</table>\n";
+  }
+
+  void timeline() {
+    heading("Timeline of " + plan_.functions.front().name,
+            "predicted; what runs beside computing has a lane of its own");
+    draw_timeline_svg(out_, plan_);
+    const std::vector<CollectiveSummary> collectives = summarize_collectives(plan_);
+    if (collectives.empty()) return;
+    out_ << "<table><tr><th>collective</th><th>axis</th><th class='n'>per step</th><th class='n'>bytes</th><th "
+            "class='n'>time</th></tr>\n";
+    for (const CollectiveSummary& each : collectives)
+      out_ << "<tr>" << words(each.op) << words(each.axis) << figure(format_count(each.count))
+           << figure(format_bytes(each.bytes)) << figure(format_us(each.us)) << "</tr>\n";
     out_ << "</table>\n";
   }
 

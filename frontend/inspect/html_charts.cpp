@@ -2,6 +2,8 @@
 
 #include "frontend/inspect/memory_curve.h"
 #include "frontend/inspect/text_table.h"
+#include "ir/op_def.h"
+#include "ir/plan/timeline.h"
 #include "ir/support/units.h"
 
 #include "llvm/ADT/StringExtras.h"
@@ -105,6 +107,31 @@ void curve_phases(llvm::raw_ostream& out, const Frame& frame, const Plan& plan, 
   }
 }
 
+struct Interval {
+  double start_us, end_us;
+};
+
+// In the order of their starts.
+std::vector<Interval> busy_intervals(const PlanFunction& function, const Timeline& timeline, Engine lane) {
+  std::vector<Interval> busy;
+  for (size_t i = 0; i < function.instructions.size(); ++i)
+    if (get_op(function.instructions[i].op).engine == lane && timeline.end_us[i] > timeline.start_us[i])
+      busy.push_back({timeline.start_us[i], timeline.end_us[i]});
+  llvm::sort(busy, [](const Interval& a, const Interval& b) { return a.start_us < b.start_us; });
+  return busy;
+}
+
+// Neighbours with a gap too small to be seen are one.
+std::vector<Interval> joined_below(llvm::ArrayRef<Interval> intervals, double gap_us) {
+  std::vector<Interval> joined;
+  for (const Interval& each : intervals)
+    if (!joined.empty() && each.start_us - joined.back().end_us < gap_us)
+      joined.back().end_us = std::max(joined.back().end_us, each.end_us);
+    else
+      joined.push_back(each);
+  return joined;
+}
+
 }  // namespace
 
 void draw_curve_svg(llvm::raw_ostream& out, const Plan& plan, const SpaceSummary& summary) {
@@ -160,6 +187,38 @@ void draw_frontier_svg(llvm::raw_ostream& out, llvm::ArrayRef<FrontierRow> front
         << format_us(row.step_us) << ", " << row.with << "</title></circle>\n";
   out << "<circle class='mark' r='8' cx='" << number(frame.x(needs)) << "' cy='"
       << number(frame.y(plan.predicted_step_us)) << "'><title>this plan</title></circle>\n</svg>\n";
+}
+
+void draw_timeline_svg(llvm::raw_ostream& out, const Plan& plan) {
+  const PlanFunction& function = plan.functions.front();
+  const Timeline timeline = predict_timeline(function, plan.device);
+  constexpr Engine lanes[] = {Engine::Compute, Engine::Ranks, Engine::ToHost, Engine::ToDevice};
+  constexpr llvm::StringLiteral names[] = {"computing", "ranks", "to host", "to device"};
+  constexpr llvm::StringLiteral styles[] = {"c0", "c1", "c3", "c6"};
+  std::vector<std::vector<Interval>> busy;
+  for (Engine lane : lanes) busy.push_back(busy_intervals(function, timeline, lane));
+  constexpr double lane_height = 30;
+  const auto used = llvm::count_if(busy, [](const auto& lane) { return !lane.empty(); });
+  Frame frame{960, lane_height * static_cast<double>(used) + top_margin + bottom_margin, 0, timeline.total_us, 0, 1};
+  open_svg(out, frame, "what runs when");
+  double y = top_margin;
+  for (size_t lane = 0; lane < busy.size(); ++lane) {
+    if (busy[lane].empty()) continue;
+    text(out, left_margin - 8, y + lane_height / 2, "end", names[lane]);
+    out << "<path class='" << styles[lane] << "' d='";
+    for (const Interval& each : joined_below(busy[lane], timeline.total_us / (frame.width - left_margin)))
+      out << "M" << number(frame.x(each.start_us)) << " " << number(y) << "H" << number(frame.x(each.end_us)) << "v"
+          << number(lane_height - 8) << "H" << number(frame.x(each.start_us)) << "Z";
+    out << "'><title>" << names[lane] << "</title></path>\n";
+    y += lane_height;
+  }
+  for (double share : {0.0, 0.5, 1.0})
+    text(out, frame.x(share * timeline.total_us), frame.height - 8,
+         share == 0   ? "start"
+         : share == 1 ? "end"
+                      : "middle",
+         share == 0 ? "0" : format_us(share * timeline.total_us));
+  out << "</svg>\n";
 }
 
 }  // namespace plimsoll

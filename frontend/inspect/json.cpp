@@ -88,6 +88,7 @@ void write_time(json::OStream& to, const Plan& plan) {
   to.attribute("to_host_us", time.to_host_us);
   to.attribute("to_device_us", time.to_device_us);
   to.attribute("ranks_us", time.ranks_us);
+  to.attribute("exposed_us", time.exposed_us);
   to.attribute("stalled_us", time.stalled_us);
   for (Phase phase : {Phase::Forward, Phase::Backward, Phase::Update})
     to.attribute((phase_name(phase) + "_us").str(), time.by_phase_us[static_cast<size_t>(phase)]);
@@ -189,6 +190,16 @@ void print_plan_json(llvm::raw_ostream& out, const Plan& plan) {
     });
     to.attributeObject("memory", [&] { write_memory(to, plan); });
     to.attributeObject("time", [&] { write_time(to, plan); });
+    to.attributeArray("collectives", [&] {
+      for (const CollectiveSummary& each : summarize_collectives(plan))
+        to.object([&] {
+          to.attribute("op", each.op);
+          to.attribute("axis", each.axis);
+          to.attribute("count", each.count);
+          to.attribute("bytes", each.bytes);
+          to.attribute("predicted_us", each.us);
+        });
+    });
     to.attributeArray("slots", [&] {
       for (const Slot& slot : plan.slots) to.object([&] { write_slot(to, plan, slot); });
     });

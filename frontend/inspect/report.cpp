@@ -31,6 +31,7 @@ class Report {
     curve();
     largest_values();
     time();
+    ranks();
     decisions();
   }
 
@@ -147,6 +148,22 @@ class Report {
                             {"parallel copies to device", time.to_device_us},
                             {"sums and gathers over ranks", time.ranks_us}})
       if (us > 0) table_.line("  " + left(what, label_columns_) + right(format_us(us), bytes_columns));
+  }
+
+  void ranks() {
+    if (plan_.mesh.ranks() == 1) return;
+    const TimeSummary time = summarize_time(plan_);
+    const double busy_us = time.by_phase_us[0] + time.by_phase_us[1] + time.by_phase_us[2];
+    table_.heading("ranks", to_string(plan_.mesh) + ", " + std::to_string(plan_.mesh.ranks()) + " that run this plan");
+    auto line = [&](llvm::StringRef what, llvm::StringRef bytes, llvm::StringRef us, llvm::StringRef rest = "") {
+      table_.line("  " + left(what, label_columns_) + right(bytes, bytes_columns) + right(us, bytes_columns) +
+                  (rest.empty() ? "" : "  " + table_.styled(Style::Quiet, rest)));
+    };
+    line("each rank", format_bytes(plan_.promised_bytes()), format_us(busy_us), "held, and busy with computing");
+    line("waits for the others", "", format_us(time.exposed_us), "communication that computing does not hide");
+    for (const CollectiveSummary& each : summarize_collectives(plan_))
+      line(format_count(each.count) + " x " + each.op + " along " + each.axis, format_bytes(each.bytes),
+           format_us(each.us));
   }
 
   void decisions() {

@@ -85,4 +85,11 @@ Result<Tensor> WeightSource::load(llvm::StringRef name) const {
   return tensor_from_onnx(model_->proto().graph().initializer(at->second), model_->data());
 }
 
+Status WeightSource::load_range(llvm::StringRef name, int64_t first, const TensorView& into) const {
+  auto at = index_.find(name);
+  if (at == index_.end()) return model_error(model_->path() + " has no initializer named " + name);
+  const onnx::TensorProto& stored = model_->proto().graph().initializer(at->second);
+  return copy_range_from_onnx(stored, model_->data(), first, into);
+}
+
 }  // namespace plimsoll

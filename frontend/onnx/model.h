@@ -48,6 +48,8 @@ class WeightSource {
   llvm::ArrayRef<Weight> weights() const { return weights_; }  // in the file's order
   const Weight* find(llvm::StringRef name) const;
   Result<Tensor> load(llvm::StringRef name) const;
+  // Copies as many elements as `into` has, from `first` on; of external data, and of raw bytes, no others are read.
+  Status load_range(llvm::StringRef name, int64_t first, const TensorView& into) const;
 
  private:
   explicit WeightSource(const Model& model) : model_(&model) {}

@@ -5,6 +5,7 @@
 #include "llvm/Support/Path.h"
 
 #include <cstring>
+#include <optional>
 
 namespace plimsoll {
 namespace {
@@ -152,9 +153,9 @@ Result<Type> type_from_onnx(const onnx::TensorProto& tensor) {
   return type;
 }
 
-Result<Tensor> tensor_from_onnx(const onnx::TensorProto& proto, ExternalData& data) {
-  Result<Type> type = type_from_onnx(proto);
-  if (!type) return type.takeError();
+// The bytes of all elements; none where the proto's typed fields hold them.
+static Result<std::optional<llvm::StringRef>> raw_bytes(const onnx::TensorProto& proto, const Type& type,
+                                                        ExternalData& data) {
   if (proto.has_segment()) return model_error(proto.name() + ": segmented tensors are not supported");
   llvm::StringRef raw = proto.raw_data();
   if (is_external(proto)) {
@@ -162,12 +163,36 @@ Result<Tensor> tensor_from_onnx(const onnx::TensorProto& proto, ExternalData& da
     if (!stored) return stored.takeError();
     raw = *stored;
   } else if (!proto.has_raw_data()) {
-    return unpack_fields(proto, *type);
+    return std::nullopt;
   }
-  if (static_cast<int64_t>(raw.size()) != type->bytes())
-    return model_error(proto.name() + ": " + to_string(*type) + " needs " + llvm::Twine(type->bytes()) +
+  if (static_cast<int64_t>(raw.size()) != type.bytes())
+    return model_error(proto.name() + ": " + to_string(type) + " needs " + llvm::Twine(type.bytes()) +
                        " bytes, the file has " + llvm::Twine(raw.size()));
-  return Tensor(*type, raw.data());
+  return raw;
+}
+
+Result<Tensor> tensor_from_onnx(const onnx::TensorProto& proto, ExternalData& data) {
+  Result<Type> type = type_from_onnx(proto);
+  if (!type) return type.takeError();
+  Result<std::optional<llvm::StringRef>> raw = raw_bytes(proto, *type, data);
+  if (!raw) return raw.takeError();
+  return *raw ? Tensor(*type, (*raw)->data()) : unpack_fields(proto, *type);
+}
+
+Status copy_range_from_onnx(const onnx::TensorProto& proto, ExternalData& data, int64_t first, const TensorView& into) {
+  Result<Type> type = type_from_onnx(proto);
+  if (!type) return type.takeError();
+  Result<std::optional<llvm::StringRef>> raw = raw_bytes(proto, *type, data);
+  if (!raw) return raw.takeError();
+  Tensor unpacked;
+  if (!*raw) {
+    Result<Tensor> whole = unpack_fields(proto, *type);
+    if (!whole) return whole.takeError();
+    unpacked = std::move(*whole);
+  }
+  const char* bytes = *raw ? (*raw)->data() : static_cast<const char*>(unpacked.data());
+  std::memcpy(into.data, bytes + first * dtype_bytes(type->dtype), static_cast<size_t>(into.type.bytes()));
+  return Status::success();
 }
 
 }  // namespace plimsoll

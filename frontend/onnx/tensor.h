@@ -35,5 +35,7 @@ onnx::TensorProto::DataType dtype_to_onnx(DType dtype);
 bool is_external(const onnx::TensorProto& tensor);
 Result<Type> type_from_onnx(const onnx::TensorProto& tensor);
 Result<Tensor> tensor_from_onnx(const onnx::TensorProto& tensor, ExternalData& data);
+// Copies as many elements as `into` has, from `first` on. They lie within the tensor, whose dtype `into` has.
+Status copy_range_from_onnx(const onnx::TensorProto& tensor, ExternalData& data, int64_t first, const TensorView& into);
 
 }  // namespace plimsoll

@@ -104,9 +104,41 @@ TimeSummary summarize_time(const Plan& plan) {
     time.to_host_us += calls * timeline.to_host_us;
     time.to_device_us += calls * timeline.to_device_us;
     time.ranks_us += calls * timeline.ranks_us;
+    time.exposed_us += calls * timeline.exposed_us;
     time.stalled_us += calls * timeline.stalled_us;
   }
   return time;
+}
+
+bool communicates(const Instruction& instruction) {
+  const OpDef* op = find_op(instruction.op);
+  return op && op->engine == Engine::Ranks;
+}
+
+int64_t collective_bytes(const Plan& plan, const Instruction& instruction) {
+  int64_t most = 0;
+  for (llvm::ArrayRef<SlotId> slots : {llvm::ArrayRef<SlotId>(instruction.operands), {instruction.results}})
+    for (SlotId slot : slots)
+      if (slot >= 0) most = std::max(most, plan.slots[static_cast<size_t>(slot)].type.bytes());
+  return most;
+}
+
+std::vector<CollectiveSummary> summarize_collectives(const Plan& plan) {
+  std::vector<CollectiveSummary> sums;
+  for (size_t f = 0; f < plan.functions.size(); ++f)
+    for (const Instruction& instruction : plan.functions[f].instructions) {
+      if (!communicates(instruction)) continue;
+      const std::string axis = instruction.attrs.get_string("axis").str();
+      auto sum = llvm::find_if(
+          sums, [&](const CollectiveSummary& each) { return each.op == instruction.op && each.axis == axis; });
+      if (sum == sums.end()) sum = sums.insert(sum, {instruction.op, axis});
+      const int64_t calls = plan.calls_per_step(f);
+      sum->count += calls;
+      sum->bytes += calls * collective_bytes(plan, instruction);
+      sum->us += static_cast<double>(calls) * instruction.predicted_us;
+    }
+  llvm::stable_sort(sums, [](const CollectiveSummary& a, const CollectiveSummary& b) { return a.bytes > b.bytes; });
+  return sums;
 }
 
 bool adds_bytes(const Plan& plan, const Slot& slot) {

@@ -35,8 +35,23 @@ struct TimeSummary {
   double recompute_us = 0;                  // the share of that for rematerialised instructions
   double to_host_us = 0, to_device_us = 0;  // time of copies, which run beside computing
   double ranks_us = 0;                      // time of collectives, beside computing or not
+  double exposed_us = 0;                    // the share of it in which computing waits for them
   double stalled_us = 0;                    // time in which computing waits for copies and collectives
 };
+
+// Collectives of one kind along one axis of the mesh, in a whole step.
+struct CollectiveSummary {
+  std::string op, axis;
+  int64_t count = 0;
+  int64_t bytes = 0;  // of the wholes that are summed or gathered
+  double us = 0;      // alone, without computing beside them
+};
+// Does the instruction move bytes between ranks?
+bool communicates(const Instruction& instruction);
+// Bytes of the whole that a collective sums, gathers or divides.
+int64_t collective_bytes(const Plan& plan, const Instruction& instruction);
+// Most bytes first.
+std::vector<CollectiveSummary> summarize_collectives(const Plan& plan);
 
 SpaceSummary summarize_space(const Plan& plan, MemorySpace space);
 TimeSummary summarize_time(const Plan& plan);

@@ -61,6 +61,7 @@ class Prediction {
     if (instruction.done < 0) {
       clock_.compute(us);
       time_.end_us[i] = clock_.now_us();
+      time_.exposed_us += us;
     } else {
       us /= device_.collective_share;
       time_.end_us[i] = clock_.issue_collective(us, device_.collective_interference);
@@ -72,7 +73,11 @@ class Prediction {
 
   void wait_for_copies(size_t i) {
     for (const auto& [done, end_us] : collectives_due_)
-      if (done == i) time_.stalled_us += clock_.wait_until(end_us);
+      if (done == i) {
+        const double waited = clock_.wait_until(end_us);
+        time_.stalled_us += waited;
+        time_.exposed_us += waited;
+      }
     for (const Copy& copy : due_[i]) {
       time_.stalled_us += clock_.wait_for(copy.engine, copy.place);
       const double start = clock_.start_us(copy.engine, copy.place), end = clock_.finish_us(copy.engine, copy.place);

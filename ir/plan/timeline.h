@@ -12,6 +12,7 @@ struct Timeline {
   double stalled_us = 0;                    // the share of it in which compute waits for copies
   double to_host_us = 0, to_device_us = 0;  // work time of each copy engine
   double ranks_us = 0;                      // work time of collectives
+  double exposed_us = 0;                    // the share of it in which compute waits for them
 };
 
 // Collectives follow each other beside computing where nobody waits for them at once; such neighbours of one kind are

@@ -1,5 +1,7 @@
 #include "passes/analysis/cost_model.h"
 
+#include "ir/machine/cluster.h"
+
 #include <algorithm>
 
 namespace plimsoll {
@@ -11,11 +13,9 @@ std::optional<DType> matrix_dtype(const Graph& graph, const Node& node) {
   return graph.type(node.operands[0]).dtype;
 }
 
-// Each rank sends, for every other, what that one does not have; a sum that all get goes over the link twice.
 double collective_us(const Graph& graph, const Node& node, const DeviceDescription& device) {
-  const auto ranks = static_cast<double>(node.attrs.get_int("ranks"));
   const int64_t read = graph.type(node.operands[0]).bytes(), written = graph.type(node.results[0]).bytes();
-  const double sent = static_cast<double>(std::max(read, written)) * (ranks - 1) / ranks * (read == written ? 2 : 1);
+  const double sent = bytes_sent(std::max(read, written), node.attrs.get_int("ranks"), read == written);
   return device.collective_us + sent / (device.link_gb_per_s_used() * 1e3);
 }
 

@@ -47,6 +47,7 @@ class MpiCommunicator : public Communicator {
     }
     return Status::success();
   }
+  void interrupt() override { mpi_.interrupt(); }
   void abort() override {
     aborted_ = true;
     mpi_.abort();

@@ -30,8 +30,12 @@ class Communicator {
     int64_t count = 0;
   };
   virtual Status transfer(const Message& own, const Message& got) = 0;
+  // Makes this rank's calls fail, those that wait included. Any thread may call it.
+  virtual void interrupt() = 0;
   // Ends the other processes of the job, where there is a way to.
   virtual void abort() = 0;
+  // Is each rank a process, which may die or be stopped by itself?
+  virtual bool are_processes() const { return true; }
 };
 
 // Seconds that a rank waits for the others before it gives up.

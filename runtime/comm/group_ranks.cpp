@@ -29,7 +29,9 @@ class GroupRanks : public Communicator {
 
   Status transfer(const Message& own, const Message& got) override { return all_.transfer(of_all(own), of_all(got)); }
 
+  void interrupt() override { all_.interrupt(); }
   void abort() override { all_.abort(); }
+  bool are_processes() const override { return all_.are_processes(); }
 
  private:
   // Rank r gets what lies `step` * r bytes behind `own`.

@@ -1,5 +1,7 @@
 #include "runtime/comm/tcp_ranks.h"
 
+#include "runtime/comm/socket.h"
+
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -16,24 +18,6 @@ namespace plimsoll {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-class Socket {
- public:
-  explicit Socket(int fd = -1) : fd_(fd) {}
-  Socket(Socket&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  Socket& operator=(Socket&& other) noexcept {
-    std::swap(fd_, other.fd_);
-    return *this;
-  }
-  ~Socket() {
-    if (fd_ >= 0) close(fd_);
-  }
-  int fd() const { return fd_; }
-  explicit operator bool() const { return fd_ >= 0; }
-
- private:
-  int fd_;
-};
 
 Status failed(const llvm::Twine& what) { return system_error(what + ": " + std::strerror(errno)); }
 
@@ -94,7 +78,6 @@ class TcpRanks : public Communicator {
   Status transfer(const Message& own, const Message& got) override {
     Message out = own, in = got;
     while ((out.peer >= 0 && out.count > 0) || (in.peer >= 0 && in.count > 0)) {
-      if (peers_.empty()) return system_error("the ranks are no longer connected");
       pollfd ready[2] = {{out.peer >= 0 && out.count > 0 ? peer_fd(out.peer) : -1, POLLOUT, 0},
                          {in.peer >= 0 && in.count > 0 ? peer_fd(in.peer) : -1, POLLIN, 0}};
       if (poll(ready, 2, static_cast<int>(1e3 * patience_s_)) == 0)
@@ -115,7 +98,12 @@ class TcpRanks : public Communicator {
   }
 
   // The others notice that the connection is closed.
-  void abort() override { peers_.clear(); }
+  void abort() override { interrupt(); }
+
+  void interrupt() override {
+    for (const Socket& peer : peers_)
+      if (peer) shutdown(peer.fd(), SHUT_RDWR);
+  }
 
  private:
   double seconds_left(Clock::time_point start) const {
@@ -261,18 +249,16 @@ class TcpRanks : public Communicator {
   }
 
   Status send_bytes(int64_t peer, const void* bytes, int64_t count) {
-    if (peers_.empty()) return system_error("the ranks are no longer connected");
     return move_bytes(peers_[static_cast<size_t>(peer)], const_cast<void*>(bytes), count, Way::Send,
                       "rank " + llvm::Twine(peer));
   }
   Status receive_bytes(int64_t peer, void* bytes, int64_t count) {
-    if (peers_.empty()) return system_error("the ranks are no longer connected");
     return move_bytes(peers_[static_cast<size_t>(peer)], bytes, count, Way::Receive, "rank " + llvm::Twine(peer));
   }
 
   int64_t rank_, ranks_;
   double patience_s_;
-  std::vector<Socket> peers_;  // by rank; empty once the ranks are no longer connected
+  std::vector<Socket> peers_;  // by rank, its own missing
   std::vector<std::byte> pieces_, column_;
 };
 

@@ -65,6 +65,8 @@ class ThreadRank : public Communicator {
     return wait(lock, [&] { return !letter(rank_, own.peer).is_there; });
   }
 
+  void interrupt() override { abort(); }
+  bool are_processes() const override { return false; }
   void abort() override {
     std::lock_guard lock(board_->mutex);
     board_->broken = true;

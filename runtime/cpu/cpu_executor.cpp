@@ -4,6 +4,7 @@
 // library objects. A step is a walk over an array.
 
 #include "ir/support/units.h"
+#include "runtime/comm/rank_watch.h"
 #include "runtime/cpu/kernels.h"
 #include "runtime/last_uses.h"
 #include "runtime/planned_step.h"
@@ -148,6 +149,7 @@ class CpuExecutor : public Executor {
 
   Status launch(size_t f, size_t i) {
     Step& step = functions_[f].steps[i];
+    if (options_.progress) options_.progress->instruction = static_cast<int32_t>(i);
     const OpCall call = step.op_call();
     if (Status s = step.kernel->launch(
             {step.kernel_call(call), step.prepared.get(), collectives_ ? collectives_->along(step.axis) : nullptr}))

@@ -77,6 +77,8 @@ class CudaBackend {
   // Runs the function once more, an instruction at a time.
   virtual CudaOutcome measure(size_t function, std::vector<double>& microseconds) = 0;
   virtual CudaOutcome memory_use(MemoryUse& use) = 0;
+  // Ends kernels that wait for other ranks, by any thread.
+  virtual void interrupt() = 0;
 
   // The first card of this machine; neither needs prepare(). Measuring takes seconds and a few GiB.
   virtual CudaOutcome identify_card(CudaCard& card) = 0;

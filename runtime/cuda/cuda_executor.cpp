@@ -62,6 +62,8 @@ class CudaExecutor : public Executor {
     return use;
   }
 
+  void interrupt() override { backend_->interrupt(); }
+
  private:
   // The first rank names the meeting point.
   Status meet(Communicator& all, CudaRanks& ranks) {

@@ -103,9 +103,14 @@ const TensorEntry* SafetensorsFile::find(llvm::StringRef name) const {
 }
 
 Status SafetensorsFile::read(const TensorEntry& entry, void* out) const {
+  return read_range(entry, 0, entry.type.elements(), out);
+}
+
+Status SafetensorsFile::read_range(const TensorEntry& entry, int64_t first, int64_t count, void* out) const {
   Result<InputFile> file = InputFile::open(path_);
   if (!file) return file.takeError();
-  return file->read_at(entry.offset, out, entry.type.bytes());
+  const int64_t size = dtype_bytes(entry.type.dtype);
+  return file->read_at(entry.offset + first * size, out, count * size);
 }
 
 Status write_safetensors(llvm::StringRef path, llvm::ArrayRef<TensorEntry> entries,

@@ -28,6 +28,8 @@ class SafetensorsFile {
   const TensorEntry* find(llvm::StringRef name) const;
   // Copies entry.type.bytes() bytes to `out`.
   Status read(const TensorEntry& entry, void* out) const;
+  // Copies `count` elements from `first` on, and reads no others.
+  Status read_range(const TensorEntry& entry, int64_t first, int64_t count, void* out) const;
 
  private:
   std::string path_;

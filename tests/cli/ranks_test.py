@@ -6,7 +6,9 @@ Usage: ranks_test.py PLIMSOLL
 import json
 import os
 import pathlib
+import shlex
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -61,20 +63,94 @@ def run_by_environment(case, plan, ranks, metrics):
     return losses(metrics)
 
 
-def kill_a_rank(case, plan, ranks):
-    """The others end within seconds, name themselves, and leave no file under its final name."""
-    port, saved = free_port(), case / "saved.safetensors"
-    processes = [start(words(case, plan, 1000000, "--save", saved), rank, ranks, port) for rank in range(ranks)]
-    time.sleep(3)
-    check(all(process.poll() is None for process in processes), "a rank ends before it is killed")
-    processes[1].kill()
+PATIENCE = 3
+
+
+def wait_for_steps(metrics, processes):
+    """Until a few steps are through."""
     begin = time.monotonic()
-    for rank in (0, 2, 3):
+    while time.monotonic() - begin < 60 and not (metrics.exists() and len(metrics.read_text().splitlines()) > 3):
+        check(all(process.poll() is None for process in processes), "a rank ends early")
+        time.sleep(0.1)
+
+
+def lose_a_rank(case, plan, ranks, lost, stop):
+    """The others end soon after a rank is killed or stopped, each with one message that names both, and leave no file under its final name."""
+    port, saved, metrics = free_port(), case / "saved.safetensors", case / f"lost{lost}{stop}.jsonl"
+    command = words(case, plan, 1000000, "--save", saved, "--metrics", metrics, "--patience", PATIENCE)
+    processes = [start(command, rank, ranks, port) for rank in range(ranks)]
+    wait_for_steps(metrics, processes)
+    processes[lost].send_signal(signal.SIGSTOP if stop else signal.SIGKILL)
+    begin = time.monotonic()
+    what = f"rank {lost} " + (f"has stood still for {PATIENCE} s" if stop else "has gone")
+    for rank in range(ranks):
+        if rank == lost:
+            continue
         _, errors = processes[rank].communicate(timeout=60)
-        check(processes[rank].returncode != 0, f"rank {rank} exits {processes[rank].returncode}")
-        check(f"rank {rank}: " in errors, f"rank {rank} says {errors}")
-    check(time.monotonic() - begin < 10, "the others end late")
+        check(processes[rank].returncode == 5, f"rank {rank} exits {processes[rank].returncode}: {errors}")
+        places = ("at instruction ", "outside a step")
+        check(any(f"plimsoll: error: rank {rank}: {what}, last seen {place}" in errors for place in places), f"rank {rank} says {errors}")
+        check(errors.count("error") == 1, f"rank {rank} says more than once: {errors}")
+    check(time.monotonic() - begin < (PATIENCE if stop else 0) + 10, "the others end late")
     check(not saved.exists(), "weights were saved")
+    if stop:
+        processes[lost].send_signal(signal.SIGCONT)
+        processes[lost].communicate(timeout=20)
+
+
+def lose_a_rank_of_mpi(case, plan, mpirun, stop):
+    """The same where a launcher of MPI ends what is left."""
+    pids, metrics = case / f"pids.{mpirun[0]}.{stop}", case / f"lost.{mpirun[0]}.{stop}.jsonl"
+    pids.mkdir()
+    command = " ".join(map(shlex.quote, words(case, plan, 1000000, "--metrics", metrics, "--patience", PATIENCE)))
+    own = f"echo $$ > {pids}/${{OMPI_COMM_WORLD_RANK:-$PMI_RANK}}; exec {command}"
+    job = subprocess.Popen([*mpirun, "-n", "4", "sh", "-c", own], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    wait_for_steps(metrics, [job])
+    os.kill(int((pids / "1").read_text()), signal.SIGSTOP if stop else signal.SIGKILL)
+    begin = time.monotonic()
+    _, errors = job.communicate(timeout=60)
+    check(job.returncode != 0, f"{mpirun[0]} exits 0 without a rank")
+    check(time.monotonic() - begin < (PATIENCE if stop else 0) + 10, f"{mpirun[0]}: the others end late")
+    check(not stop or "rank 1 has stood still" in errors, f"{mpirun[0]}: {errors}")
+
+
+def measure_links(case):
+    """Ranks on CPUs measure how they talk, and a plan for them is predicted by it."""
+    port = free_port()
+    processes = [start([PROGRAM, "devices", "--measure", "--device", "cpu"], rank, 2, port) for rank in range(2)]
+    outputs = [process.communicate(timeout=120) for process in processes]
+    check(all(process.returncode == 0 for process in processes), f"devices --measure: {outputs}")
+    check(outputs[1][0] == "", "the second rank prints what was measured")
+    cluster = json.loads(outputs[0][0])
+    check((cluster["hosts"], cluster["cards"]) == (1, 2), f"devices --measure: {cluster}")
+    check({each["op"] for each in cluster["measured"]} == {"reduce_all", "reduce_pieces", "gather_pieces"}, f"devices --measure: {cluster}")
+    slow = {"cards": 2, "link": {"base_us": 1000, "gb_per_s": 0.001}}
+    times = []
+    for name, description in (("measured", cluster), ("slow", slow)):
+        file, plan = case / f"{name}.json", case / f"{name}.plan"
+        file.write_text(json.dumps(description))
+        subprocess.run([PROGRAM, "compile", case / "model.onnx", "-o", plan, "--device", "cpu", "--cluster", file], check=True, capture_output=True)
+        report = json.loads(subprocess.check_output([PROGRAM, "inspect", plan, "--json"]))
+        check(report["mesh"] == "data=2", f"a cluster of two cards gives {report.get('mesh')}")
+        times.append(report["time"]["ranks_us"])
+        check(sum(each["predicted_us"] for each in report["collectives"]) > 0, "no collective is listed")
+    check(times[1] > 10 * times[0], f"a slow link is not predicted: {times}")
+
+
+def show_ranks(case, plan):
+    """What a plan of several ranks looks like, measured and planned for other numbers of cards."""
+    report = subprocess.check_output([PROGRAM, "inspect", plan], text=True)
+    check("waits for the others" in report and "x reduce_all along data" in report, report)
+    page = case / "report.html"
+    subprocess.run([PROGRAM, "inspect", plan, "--html", page], check=True)
+    check("<title>ranks</title>" in page.read_text(), "the page has no lane for ranks")
+    port, times = free_port(), case / "times.json"
+    processes = [start(words(case, plan, 1, "--profile", times), rank, 2, port) for rank in range(2)]
+    outputs = [process.communicate(timeout=120) for process in processes]
+    check("collectives, each alone" in outputs[0][0] and "reduce_all %" in outputs[0][0], f"run --profile: {outputs}")
+    table = subprocess.check_output([PROGRAM, "fit", case / "model.onnx", "--device", "cpu", "--cards", "4"], text=True)
+    rows = [line.split()[:3] for line in table.splitlines() if line.strip()[:1].isdigit()]
+    check(rows == [["1", "0", "yes"], ["2", "1", "yes"], ["2", "3", "yes"], ["4", "1", "yes"], ["4", "3", "yes"]], f"fit --cards: {table}")
 
 
 def main():
@@ -85,7 +161,10 @@ def main():
         check(one.returncode == 2 and "the plan is for 2 ranks (data=2), 1 is running" in one.stderr, f"one of two ranks: {one.stderr}")
         by_environment = run_by_environment(case, two, 2, case / "environment.jsonl")
         check(by_environment[-1] < by_environment[0], "the loss does not fall")
-        kill_a_rank(case, four, 4)
+        measure_links(case)
+        show_ranks(case, two)
+        for lost, stop in ((1, False), (2, True), (0, False), (0, True)):
+            lose_a_rank(case, four, 4, lost, stop)
         for mpirun, options in (("mpirun.openmpi", ["--allow-run-as-root", "--oversubscribe", "--bind-to", "none"]), ("mpirun.mpich", [])):
             if not shutil.which(mpirun) or not (pathlib.Path(PROGRAM).parent.parent / "lib" / f"libplimsoll_{mpirun.split('.')[1]}.so").exists():
                 continue
@@ -93,6 +172,8 @@ def main():
             done = subprocess.run([mpirun, *options, "-n", "2", *words(case, two, 4, "--metrics", metrics)], capture_output=True, text=True, timeout=120)
             check(done.returncode == 0, f"{mpirun}: {done.stderr}")
             check(losses(metrics) == by_environment, f"{mpirun}: {losses(metrics)}, not {by_environment}")
+            for stop in (False, True):
+                lose_a_rank_of_mpi(case, four, [mpirun, *options], stop)
     print(f"{checks} checks")
 
 

@@ -1,3 +1,4 @@
+#include "frontend/api/job.h"
 #include "ir/plan/check.h"
 #include "passes/compile.h"
 #include "runtime/comm/group_ranks.h"
@@ -5,10 +6,15 @@
 #include "runtime/comm/tcp_ranks.h"
 #include "runtime/comm/thread_ranks.h"
 #include "runtime/cpu/cpu_catalog.h"
+#include "runtime/data/safetensors.h"
 #include "tests/support/small_training.h"
+
+#include "llvm/Support/FileSystem.h"
 
 #include <doctest/doctest.h>
 
+#include <cstring>
+#include <fstream>
 #include <thread>
 
 // Ranks as threads of this process: collectives on host memory, and whole plans.
@@ -113,6 +119,15 @@ Plan plan_for(int64_t ranks, int zero, int64_t accumulate) {
   return std::move(result->plan);
 }
 
+// All bytes that this process has read from files so far.
+int64_t bytes_read() {
+  std::ifstream counters("/proc/self/io");
+  std::string name;
+  int64_t bytes = 0;
+  counters >> name >> bytes;  // rchar: 123
+  return bytes;
+}
+
 std::vector<double> losses_of(Session& session, const RandomValues& values, const DataOptions& rows, int steps) {
   llvm::cantFail(session.initialise(
       [&](llvm::StringRef name, const TensorView& into) {
@@ -193,6 +208,52 @@ TEST_SUITE("unit") {
           for (size_t rank = 1; rank < losses.size(); ++rank) CHECK(losses[rank] == losses[0]);
         }
     }
+  }
+
+  TEST_CASE("a rank reads only its pieces of the weights") {
+    constexpr llvm::StringLiteral wide = R"(
+graph @wide(%x: f32[4,600], %labels: i64[4]) state(%w: f32[600,1000] parameter trained) {
+  %y = linear(%x, %w) : f32[4,1000]
+  %loss, %lse, %weight = cross_entropy(%y, %labels) {reduction="mean"} : f32[], f32[4], f32[]
+  return loss=%loss
+}
+)";
+    TrainingRequest request;
+    request.mesh[MeshAxis::Data] = 4;
+    request.zero = 3;
+    const Plan plan =
+        std::move(llvm::cantFail(compile_training(parsed(wide), request, cpu_device(), CpuCatalog())).plan);
+    RandomValues values;
+    values.add_for(parsed(wide));
+    llvm::SmallString<64> temporary;
+    REQUIRE_FALSE(llvm::sys::fs::createTemporaryFile("weights", "safetensors", temporary));
+    const std::string path = temporary.str().str();
+    const Tensor& w = values.tensors.at("w");
+    llvm::cantFail(write_safetensors(path, {{"w", w.type()}}, [&](const TensorEntry& entry, void* out) {
+      std::memcpy(out, w.data(), static_cast<size_t>(entry.type.bytes()));
+      return Status::success();
+    }));
+    auto ranks = make_thread_ranks(4);
+    std::vector<int> wrong(4, -1);
+    const int64_t before = bytes_read();
+    on_ranks(ranks, [&](Communicator& own) {
+      std::unique_ptr<Session> session = llvm::cantFail(Session::create(plan, {1, false, false, &own}));
+      const Weights weights = llvm::cantFail(open_weights(path));
+      llvm::cantFail(session->initialise(weights.load, 1, weights.load_range));
+      llvm::cantFail(session->read_state("w", [&](const TensorView& piece) {
+        int& count = wrong[static_cast<size_t>(own.rank())] = 0;
+        for (int64_t i = 0; i < piece.elements(); ++i) {
+          const int64_t at = own.rank() * piece.elements() + i;
+          count += piece.get(i) != (at < w.type().elements() ? w.get(at) : 0);
+        }
+        return Status::success();
+      }));
+    });
+    const int64_t read = bytes_read() - before, whole = w.type().bytes();
+    for (int count : wrong) CHECK(count == 0);
+    CHECK(read >= whole);
+    CHECK(read < whole + whole / 10);  // once in all, and headers
+    llvm::sys::fs::remove(path);
   }
 
   TEST_CASE("ranks with different plans, or too few of them, do not start") {

@@ -13,6 +13,7 @@ struct MpiRanks {
   // Sends to rank `to` while it receives from rank `from`; -1: to or from nobody.
   const char* (*transfer)(int to, const void* own, int own_bytes, int from, void* got, int got_bytes,
                           double patience_s) = nullptr;
+  void (*interrupt)() = nullptr;  // by any thread: the others fail from now on
   void (*abort)() = nullptr;
   void (*finish)() = nullptr;
 };

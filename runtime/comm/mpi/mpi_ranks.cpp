@@ -2,6 +2,7 @@
 
 #include <mpi.h>
 #include <sched.h>
+#include <atomic>
 #include <chrono>
 #include <cstdlib>
 
@@ -12,11 +13,14 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+std::atomic<bool> interrupted{false};
+
 const char* wait(MPI_Request& request, double patience_s) {
   const Clock::time_point start = Clock::now();
   for (int done = 0; !done;) {
     if (MPI_Test(&request, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS) return "MPI failed";
     if (done) break;
+    if (interrupted) return "interrupted";
     if (std::chrono::duration<double>(Clock::now() - start).count() > patience_s)
       return "the other ranks did not come in time";
     sched_yield();
@@ -48,6 +52,8 @@ const char* transfer(int to, const void* own, int own_bytes, int from, void* got
   return wait(sent, patience_s);
 }
 
+void interrupt() { interrupted = true; }
+
 void abort_all() { MPI_Abort(MPI_COMM_WORLD, 5); }
 
 void finish() {
@@ -70,6 +76,7 @@ extern "C" __attribute__((visibility("default"))) const char* plimsoll_mpi_ranks
   ranks->gather_all = plimsoll::gather_all;
   ranks->exchange = plimsoll::exchange;
   ranks->transfer = plimsoll::transfer;
+  ranks->interrupt = plimsoll::interrupt;
   ranks->abort = plimsoll::abort_all;
   ranks->finish = plimsoll::finish;
   return nullptr;

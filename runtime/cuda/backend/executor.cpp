@@ -130,6 +130,8 @@ class Backend : public CudaBackend {
     return {};
   }
 
+  void interrupt() override { libraries_.nccl().abort(); }
+
   CudaOutcome identify_card(CudaCard& card) override { return plimsoll::identify_card(card); }
   CudaOutcome measure_card(CudaCard& card) override { return plimsoll::measure_card(card); }
   CudaOutcome describe_card_to_cudnn(std::string& description) override {

@@ -1,6 +1,7 @@
 #include "runtime/cuda/backend/nccl.h"
 
 #include <dlfcn.h>
+#include <thread>
 
 namespace plimsoll {
 namespace {
@@ -16,6 +17,7 @@ struct Functions {
   int (*get_unique_id)(UniqueId* id);
   int (*comm_init_rank)(ncclComm** comm, int ranks, UniqueId id, int rank);
   int (*comm_destroy)(ncclComm* comm);
+  int (*comm_abort)(ncclComm* comm);
   int (*group_start)();
   int (*group_end)();
   int (*all_reduce)(const void* in, void* out, size_t count, DataType dtype, Reduction op, ncclComm* comm,
@@ -44,9 +46,10 @@ Status open() {
     Functions& f = functions();
     return library && find(library, "ncclGetUniqueId", f.get_unique_id) &&
            find(library, "ncclCommInitRank", f.comm_init_rank) && find(library, "ncclCommDestroy", f.comm_destroy) &&
-           find(library, "ncclGroupStart", f.group_start) && find(library, "ncclGroupEnd", f.group_end) &&
-           find(library, "ncclAllReduce", f.all_reduce) && find(library, "ncclReduceScatter", f.reduce_scatter) &&
-           find(library, "ncclAllGather", f.all_gather) && find(library, "ncclGetErrorString", f.error_string);
+           find(library, "ncclCommAbort", f.comm_abort) && find(library, "ncclGroupStart", f.group_start) &&
+           find(library, "ncclGroupEnd", f.group_end) && find(library, "ncclAllReduce", f.all_reduce) &&
+           find(library, "ncclReduceScatter", f.reduce_scatter) && find(library, "ncclAllGather", f.all_gather) &&
+           find(library, "ncclGetErrorString", f.error_string);
   }();
   if (opened) return Status::success();
   return system_error(
@@ -73,7 +76,13 @@ DataType data_type_of(DType dtype) {
 }  // namespace
 
 Nccl::~Nccl() {
-  if (comm_) functions().comm_destroy(comm_);
+  if (ncclComm* comm = comm_.exchange(nullptr)) functions().comm_destroy(comm);
+}
+
+// NCCL raises its flag first, at which kernels end, and returns only once no captured graph knows the communicator; the
+// graphs are destroyed by whoever waits for them.
+void Nccl::abort() {
+  if (ncclComm* comm = comm_.exchange(nullptr)) std::thread([comm] { functions().comm_abort(comm); }).detach();
 }
 
 Status Nccl::make_id(CudaRanksId& id) {
@@ -89,7 +98,10 @@ Status Nccl::join(const CudaRanks& ranks) {
   UniqueId id;
   std::copy(ranks.id.begin(), ranks.id.end(), id.bytes);
   rank_ = ranks.rank;
-  return nccl_status(functions().comm_init_rank(&comm_, ranks.ranks, id, ranks.rank), "ranks");
+  ncclComm* comm = nullptr;
+  Status joined = nccl_status(functions().comm_init_rank(&comm, ranks.ranks, id, ranks.rank), "ranks");
+  comm_ = comm;
+  return joined;
 }
 
 Status Nccl::begin_group() const { return nccl_status(functions().group_start(), "group"); }

@@ -7,6 +7,7 @@
 #include "runtime/cuda/backend_abi.h"
 
 #include <cuda_runtime_api.h>
+#include <atomic>
 
 namespace plimsoll {
 
@@ -24,6 +25,9 @@ class Nccl {
   // Waits for all ranks. The card of this rank has been chosen.
   Status join(const CudaRanks& ranks);
 
+  // Makes kernels that wait for other ranks end, by any thread. The communicator is lost.
+  void abort();
+
   bool is_joined() const { return comm_ != nullptr; }
   int64_t rank() const { return rank_; }
 
@@ -36,7 +40,7 @@ class Nccl {
   Status gather_pieces(void* out, const void* piece, int64_t bytes, cudaStream_t stream) const;
 
  private:
-  ncclComm* comm_ = nullptr;
+  std::atomic<ncclComm*> comm_{nullptr};
   int64_t rank_ = 0;
 };
 

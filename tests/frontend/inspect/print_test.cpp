@@ -65,7 +65,7 @@ TEST_SUITE("unit") {
     CHECK(holds(text, "reserve: program"));
     CHECK(holds(text, "<td>%b&lt;1&gt;</td><td class='n'>256 B</td>"));
     CHECK_FALSE(holds(text, "b<1>"));
-    CHECK(llvm::StringRef(text).count("<svg") == 2);
+    CHECK(llvm::StringRef(text).count("<svg") == 3);
     CHECK(llvm::StringRef(text).count("<circle class='point'") == 2);
     CHECK(holds(text, "recompute 1 value, +100.0 % time"));
     for (llvm::StringRef fetched : {"http", "src=", "href=", "url(", "<script"}) CHECK_FALSE(holds(text, fetched));

@@ -95,11 +95,11 @@ Result<std::unique_ptr<Session>> start(const std::string& model) {
   if (!job) return job.takeError();
   Result<Plan> plan = fitting_plan(job->compile());
   if (!plan) return plan.takeError();
-  Result<WeightLoader> weights = open_weights(model);
+  Result<Weights> weights = open_weights(model);
   if (!weights) return weights.takeError();
   Result<std::unique_ptr<Session>> session = Session::create(std::move(*plan), {});
   if (!session) return session.takeError();
-  if (Status s = (*session)->initialise(*weights, 1)) return s;
+  if (Status s = (*session)->initialise(weights->load, 1, weights->load_range)) return s;
   return session;
 }
 

@@ -1,0 +1,322 @@
+#include "runtime/comm/rank_watch.h"
+
+#include "runtime/comm/socket.h"
+
+#include <arpa/inet.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstring>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+namespace plimsoll {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr double longest_interval_s = 0.5;
+constexpr double connect_patience_s = 30;
+
+double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+
+// Where rank 0 listens.
+struct Address {
+  std::array<char, 256> host{};
+  int32_t port = 0;
+};
+
+enum class Kind : int32_t {
+  Alive,
+  Done,   // the rank ends in good order
+  Lost,   // about `rank`: its connection is closed
+  Still,  // about `rank`: it stopped, or its work did
+  Failed  // about `rank`: it reported a failure of its own
+};
+
+struct Sign {
+  Kind kind = Kind::Alive;
+  int32_t rank = 0;
+  int32_t function = -1, instruction = -1;
+  int64_t runs = 0;
+
+  bool same_place(const Sign& other) const {
+    return function == other.function && instruction == other.instruction && runs == other.runs;
+  }
+  auto order() const { return std::tuple(runs, function, instruction); }
+};
+
+// One connection as its reader sees it.
+struct Peer {
+  Socket socket;
+  Sign last;
+  Clock::time_point heard = Clock::now(), moved = Clock::now();
+  bool done = false;
+  std::array<char, sizeof(Sign)> partial{};
+  size_t received = 0;
+};
+
+class SocketWatch : public RankWatch {
+ public:
+  SocketWatch(int64_t rank, int64_t ranks, const RankProgress& progress, WatchOptions options)
+      : rank_(rank), ranks_(ranks), progress_(progress), options_(std::move(options)) {}
+
+  ~SocketWatch() override {
+    stop_ = true;
+    if (thread_.joinable()) thread_.join();
+    drain();
+  }
+
+  Status connect(Communicator& ranks) {
+    Address own;
+    Socket listener;
+    if (rank_ == 0)
+      if (Status s = listen(listener, own)) return s;
+    std::vector<Address> all(static_cast<size_t>(ranks_));
+    if (Status s = ranks.gather_all(&own, all.data(), sizeof own)) return s;
+    Status connected = rank_ == 0 ? accept_all(listener) : join(all.front());
+    // All ranks go on with a watch, or none does.
+    char fine = connected ? 0 : 1;
+    std::string failure = connected ? take_diag(std::move(connected)).text() : "";
+    std::vector<char> fines(static_cast<size_t>(ranks_));
+    if (Status s = ranks.gather_all(&fine, fines.data(), sizeof fine)) return s;
+    if (!fine) return system_error(failure);
+    if (std::find(fines.begin(), fines.end(), 0) != fines.end())
+      return system_error("another rank cannot reach rank 0 to watch it");
+    for (Peer& peer : peers_) peer.heard = peer.moved = Clock::now();
+    thread_ = std::thread([this] { watch(); });
+    return Status::success();
+  }
+
+  Status failure() const override {
+    std::lock_guard lock(mutex_);
+    return failure_.empty() ? Status::success() : system_error(failure_);
+  }
+
+  void report_own_failure() override { own_failure_ = true; }
+
+ private:
+  static Status listen(Socket& listener, Address& own) {
+    listener = Socket(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_ANY);
+    socklen_t size = sizeof address;
+    if (bind(listener.fd(), reinterpret_cast<sockaddr*>(&address), size) != 0 || ::listen(listener.fd(), 1024) != 0 ||
+        getsockname(listener.fd(), reinterpret_cast<sockaddr*>(&address), &size) != 0)
+      return system_error(llvm::Twine("rank 0 cannot listen for signs of life: ") + std::strerror(errno));
+    gethostname(own.host.data(), own.host.size() - 1);
+    own.port = ntohs(address.sin_port);
+    return Status::success();
+  }
+
+  Status accept_all(const Socket& listener) {
+    peers_.resize(static_cast<size_t>(ranks_));
+    const Clock::time_point start = Clock::now();
+    for (int64_t count = 1; count < ranks_; ++count) {
+      pollfd ready{listener.fd(), POLLIN, 0};
+      const double left = connect_patience_s - seconds_since(start);
+      if (left <= 0 || poll(&ready, 1, static_cast<int>(1e3 * left)) <= 0)
+        return system_error("a rank does not connect to be watched");
+      Socket peer(accept4(listener.fd(), nullptr, nullptr, SOCK_CLOEXEC));
+      int32_t rank = 0;
+      if (!peer || recv(peer.fd(), &rank, sizeof rank, MSG_WAITALL) != sizeof rank || rank < 1 || rank >= ranks_)
+        return system_error("a rank does not say who it is");
+      peers_[static_cast<size_t>(rank)].socket = std::move(peer);
+    }
+    return Status::success();
+  }
+
+  Status join(const Address& first) {
+    std::array<char, 256> own{};
+    gethostname(own.data(), own.size() - 1);
+    const char* host = own == first.host ? "127.0.0.1" : first.host.data();
+    addrinfo hints{}, *found = nullptr;
+    hints.ai_family = AF_INET;
+    hints.ai_socktype = SOCK_STREAM;
+    if (getaddrinfo(host, std::to_string(first.port).c_str(), &hints, &found) != 0 || !found)
+      return system_error(llvm::Twine("the address of rank 0's host ") + host + " is not known");
+    peers_.resize(1);
+    peers_[0].socket = Socket(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    const int joined = ::connect(peers_[0].socket.fd(), found->ai_addr, found->ai_addrlen);
+    freeaddrinfo(found);
+    const auto rank = static_cast<int32_t>(rank_);
+    if (joined != 0 || send(peers_[0].socket.fd(), &rank, sizeof rank, MSG_NOSIGNAL) != sizeof rank)
+      return system_error(llvm::Twine("rank 0 cannot be reached at ") + host + ":" + llvm::Twine(first.port));
+    return Status::success();
+  }
+
+  // ---- The thread ----
+
+  void watch() {
+    const double interval_s = std::min(longest_interval_s, options_.patience_s / 4);
+    own_moved_ = Clock::now();
+    while (!stop_ && !own_failure_) {
+      const Sign own = sign(Kind::Alive);
+      if (!own.same_place(own_)) own_moved_ = Clock::now();
+      own_ = own;
+      for (Peer& peer : peers_) send_sign(peer, own);
+      if (listen_for(interval_s) || check_times()) return end();
+    }
+    for (Peer& peer : peers_) send_sign(peer, sign(own_failure_ ? Kind::Failed : Kind::Done));
+  }
+
+  Sign sign(Kind kind) const {
+    return {kind, static_cast<int32_t>(rank_), progress_.function.load(), progress_.instruction.load(),
+            progress_.runs.load()};
+  }
+
+  // A connection that takes no more bytes belongs to a rank that stands still; its end is seen when reading.
+  static void send_sign(const Peer& peer, const Sign& sign) {
+    if (peer.socket && !peer.done) (void)send(peer.socket.fd(), &sign, sizeof sign, MSG_NOSIGNAL | MSG_DONTWAIT);
+  }
+
+  // Reads signs for a while; true once the job has to end.
+  bool listen_for(double seconds) {
+    const Clock::time_point start = Clock::now();
+    for (double left = seconds; left > 0 && !stop_ && !own_failure_; left = seconds - seconds_since(start)) {
+      std::vector<pollfd> ready;
+      for (const Peer& peer : peers_) ready.push_back({peer.done ? -1 : peer.socket.fd(), POLLIN, 0});
+      // Short, so that the destructor and a failure of this rank are noticed soon.
+      constexpr double longest_poll_ms = 50;
+      if (poll(ready.data(), ready.size(), static_cast<int>(std::min(1e3 * left, longest_poll_ms)) + 1) <= 0) continue;
+      for (size_t i = 0; i < peers_.size(); ++i)
+        if (ready[i].revents != 0 && read_signs(peers_[i], static_cast<int32_t>(i))) return true;
+    }
+    return false;
+  }
+
+  bool read_signs(Peer& peer, int32_t rank) {
+    for (;;) {
+      const ssize_t got = recv(peer.socket.fd(), peer.partial.data() + peer.received,
+                               peer.partial.size() - peer.received, MSG_DONTWAIT);
+      if (got < 0 && (errno == EAGAIN || errno == EINTR)) return false;
+      if (got <= 0) return lost(peer, rank);
+      peer.received += static_cast<size_t>(got);
+      if (peer.received < peer.partial.size()) continue;
+      peer.received = 0;
+      Sign sign;
+      std::memcpy(&sign, peer.partial.data(), sizeof sign);
+      peer.heard = Clock::now();
+      if (sign.kind == Kind::Done) {
+        peer.done = true;
+        return false;
+      }
+      if (sign.kind != Kind::Alive) return found(sign);
+      if (!sign.same_place(peer.last)) peer.moved = peer.heard;
+      peer.last = sign;
+    }
+  }
+
+  bool lost(const Peer& peer, int32_t rank) {
+    Sign sign = peer.last;
+    sign.kind = Kind::Lost;
+    sign.rank = rank;
+    return found(sign);
+  }
+
+  // Rank 0 knows of all ranks, the others of rank 0 alone.
+  bool check_times() {
+    for (size_t i = 0; i < peers_.size(); ++i) {
+      const Peer& peer = peers_[i];
+      if (!peer.socket || peer.done || seconds_since(peer.heard) < options_.patience_s) continue;
+      Sign sign = peer.last;
+      sign.kind = Kind::Still;
+      sign.rank = static_cast<int32_t>(i);
+      return found(sign);
+    }
+    return rank_ == 0 && check_progress();
+  }
+
+  // All ranks stand still, one of them within a step: the one that is least far holds up the others.
+  bool check_progress() {
+    if (seconds_since(own_moved_) < options_.patience_s) return false;
+    Sign least = own_;
+    bool in_step = own_.function >= 0;
+    for (size_t i = 1; i < peers_.size(); ++i) {
+      if (peers_[i].done) continue;
+      if (seconds_since(peers_[i].moved) < options_.patience_s) return false;
+      in_step = in_step || peers_[i].last.function >= 0;
+      if (peers_[i].last.order() < least.order()) least = peers_[i].last;
+    }
+    if (!in_step) return false;
+    least.kind = Kind::Still;
+    return found(least);
+  }
+
+  bool found(const Sign& sign) {
+    if (rank_ == 0)
+      for (Peer& peer : peers_) send_sign(peer, sign);
+    std::string text = "rank " + std::to_string(sign.rank);
+    switch (sign.kind) {
+      case Kind::Lost: text += " has gone"; break;
+      case Kind::Failed: text += " has failed"; break;
+      default: text += " has stood still for " + std::to_string(static_cast<int64_t>(options_.patience_s)) + " s";
+    }
+    text += ", last seen " +
+            (sign.function >= 0 ? "at " + options_.describe(sign.function, sign.instruction) : "outside a step");
+    std::lock_guard lock(mutex_);
+    failure_ = text;
+    return true;
+  }
+
+  void end() {
+    options_.interrupt();
+    wait_for_end(RankWatch::grace_s);
+    if (!stop_ && options_.give_up) options_.give_up(failure_);
+  }
+
+  // A connection that is closed with bytes unread takes those on their way with it, the reason of an end among them.
+  void drain() {
+    constexpr double longest_s = 0.3;
+    const Clock::time_point start = Clock::now();
+    for (Peer& peer : peers_)
+      if (peer.socket) shutdown(peer.socket.fd(), SHUT_WR);
+    std::array<char, 1024> unread;
+    for (Peer& peer : peers_)
+      while (peer.socket) {
+        pollfd ready{peer.socket.fd(), POLLIN, 0};
+        const double left = longest_s - seconds_since(start);
+        if (left <= 0 || poll(&ready, 1, static_cast<int>(1e3 * left)) <= 0) return;
+        if (recv(peer.socket.fd(), unread.data(), unread.size(), MSG_DONTWAIT) <= 0) break;
+      }
+  }
+
+  void wait_for_end(double seconds) const {
+    const Clock::time_point start = Clock::now();
+    while (!stop_ && seconds_since(start) < seconds) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+
+  const int64_t rank_, ranks_;
+  const RankProgress& progress_;
+  WatchOptions options_;
+  std::vector<Peer> peers_;  // on rank 0 by rank, without its own; elsewhere rank 0 alone
+  Sign own_;
+  Clock::time_point own_moved_ = Clock::now();
+  std::atomic<bool> stop_{false}, own_failure_{false};
+  mutable std::mutex mutex_;
+  std::string failure_;  // guarded by mutex_
+  std::thread thread_;   // the last member: it uses the others
+};
+
+}  // namespace
+
+Result<std::unique_ptr<RankWatch>> RankWatch::start(Communicator& ranks, const RankProgress& progress,
+                                                    WatchOptions options) {
+  auto watch = std::make_unique<SocketWatch>(ranks.rank(), ranks.ranks(), progress, std::move(options));
+  if (Status s = watch->connect(ranks)) return s;
+  return watch;
+}
+
+double default_watch_patience_s(double predicted_step_us) {
+  constexpr double least_s = 60, steps = 20;
+  return std::max(least_s, steps * predicted_step_us / 1e6);
+}
+
+}  // namespace plimsoll

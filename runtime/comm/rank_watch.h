@@ -1,0 +1,53 @@
+#pragma once
+
+// Notices that a rank has died, stands still or has failed, and tells the others, so that nobody waits for ever: on a
+// GPU a rank whose peer is gone spins inside a kernel of NCCL and looks busy.
+//
+// Each rank has a thread that sends a sign of life to rank 0 over a connection of its own; rank 0's thread answers, and
+// passes on what it finds. A process that ends closes its connection, one that is stopped sends no more signs, and one
+// whose work stands still sends the same place again and again.
+
+#include "runtime/comm/communicator.h"
+
+#include <atomic>
+#include <functional>
+#include <string>
+
+namespace plimsoll {
+
+// Where a rank's work is. The executor writes it, and the watch's thread reads it.
+struct RankProgress {
+  std::atomic<int64_t> runs{0};                        // function runs that were started
+  std::atomic<int32_t> function{-1}, instruction{-1};  // -1: outside a step; no instruction is known
+};
+
+struct WatchOptions {
+  double patience_s = 0;  // without a sign of life, or of progress within a step
+  // Names an instruction for messages: "instruction 17 of train_step, %loss".
+  std::function<std::string(int32_t function, int32_t instruction)> describe;
+  // Called once, by the watch's thread, when a rank is lost: makes this rank's waiting end.
+  std::function<void()> interrupt;
+  // Called `grace_s` later if the watch still exists, with the failure; does not return. Null: never.
+  std::function<void(const std::string& failure)> give_up;
+};
+
+class RankWatch {
+ public:
+  static constexpr double grace_s = 5;
+
+  virtual ~RankWatch() = default;
+
+  // All ranks call it. `progress` must outlive the watch. The error says why ranks cannot reach each other.
+  static Result<std::unique_ptr<RankWatch>> start(Communicator& ranks, const RankProgress& progress,
+                                                  WatchOptions options);
+
+  // Why the job has ended; success while it goes on.
+  virtual Status failure() const = 0;
+  // Tells the others that this rank has failed on its own.
+  virtual void report_own_failure() = 0;
+};
+
+// Much longer than a step is predicted to take, and than the host is ever busy with something else.
+double default_watch_patience_s(double predicted_step_us);
+
+}  // namespace plimsoll

@@ -1,0 +1,77 @@
+#include "ir/machine/cluster.h"
+
+#include "llvm/Support/FileSystem.h"
+#include "llvm/Support/raw_ostream.h"
+
+#include <doctest/doctest.h>
+
+namespace plimsoll {
+namespace {
+
+// Written to a file and read back.
+Result<ClusterDescription> read_text(llvm::StringRef text) {
+  llvm::SmallString<64> path;
+  REQUIRE_FALSE(llvm::sys::fs::createTemporaryFile("cluster", "json", path));
+  std::error_code failure;
+  llvm::raw_fd_ostream(path, failure) << text;
+  Result<ClusterDescription> cluster = read_cluster(path);
+  llvm::sys::fs::remove(path);
+  return cluster;
+}
+
+std::string refusal(llvm::StringRef text) {
+  Result<ClusterDescription> cluster = read_text(text);
+  REQUIRE_FALSE(bool(cluster));
+  return take_diag(cluster.takeError()).text();
+}
+
+bool ends_in(llvm::StringRef text, llvm::StringRef end) { return text.take_back(end.size()) == end; }
+
+TEST_SUITE("unit") {
+  TEST_CASE("a cluster survives its file") {
+    ClusterDescription cluster;
+    cluster.hosts = 2, cluster.cards = 4;
+    cluster.link = {47, 333}, cluster.network = {60, 40};
+    cluster.interference = 0.25, cluster.share = 0.67;
+    cluster.measured = {{"reduce_all", 8, 4096, 61.5}};
+    Result<ClusterDescription> again = read_text(to_json(cluster));
+    REQUIRE_MESSAGE(bool(again), llvm::toString(again.takeError()));
+    CHECK(again->ranks() == 8);
+    CHECK(to_json(*again) == to_json(cluster));
+  }
+
+  TEST_CASE("base and rate come back from the times that they make") {
+    std::vector<MeasuredCollective> measured;
+    for (const char* op : {"reduce_all", "gather_pieces"})
+      for (int64_t bytes : {4096, 1 << 20, 64 << 20}) {
+        const double sent = bytes_sent(bytes, 4, op == llvm::StringRef("reduce_all"));
+        measured.push_back({op, 4, bytes, 30 + sent / 100e3});
+      }
+    const ClusterLink link = fit_link(measured);
+    CHECK(link.base_us == doctest::Approx(30));
+    CHECK(link.gb_per_s == doctest::Approx(100));
+  }
+
+  TEST_CASE("ranks on several hosts talk over the network") {
+    ClusterDescription cluster;
+    cluster.hosts = 2, cluster.cards = 4;
+    cluster.link = {47, 333}, cluster.network = {60, 40};
+    DeviceDescription device;
+    CHECK(llvm::cantFail(on_cluster(device, cluster, 4)).link_gb_per_s == 333);
+    CHECK(llvm::cantFail(on_cluster(device, cluster, 8)).collective_us == 60);
+    Result<DeviceDescription> too_many = on_cluster(device, cluster, 9);
+    REQUIRE_FALSE(bool(too_many));
+    CHECK(take_diag(too_many.takeError()).text() == "the cluster has 8 cards, the job asks for 9");
+  }
+
+  TEST_CASE("mistakes in a cluster's file are named") {
+    CHECK(ends_in(refusal(R"({"hosts": 0})"), "hosts must be a whole number of at least 1"));
+    CHECK(ends_in(refusal(R"({"cads": 2})"), "unknown field \"cads\""));
+    CHECK(ends_in(refusal(R"({"link": {"base_us": -1}})"), "base_us must be a number of at least 0"));
+    CHECK(ends_in(refusal(R"({"share": 2})"), "share must be a number from 0 to 1"));
+    CHECK(ends_in(refusal(R"({"hosts": 2})"), "network must be given where there are several hosts"));
+  }
+}
+
+}  // namespace
+}  // namespace plimsoll
