@@ -168,8 +168,11 @@ class SocketWatch : public RankWatch {
   }
 
   Sign sign(Kind kind) const {
-    return {kind, static_cast<int32_t>(rank_), progress_.function.load(), progress_.instruction.load(),
-            progress_.runs.load()};
+    Sign sign{kind, static_cast<int32_t>(rank_), progress_.function, progress_.instruction, progress_.runs};
+    const volatile int32_t* on_device = progress_.on_device;
+    const int32_t place = on_device ? *on_device : -1;
+    if (sign.function >= 0 && place >= 0) sign.function = place >> 24, sign.instruction = place & 0xffffff;
+    return sign;
   }
 
   // A connection that takes no more bytes belongs to a rank that stands still; its end is seen when reading.

@@ -17,9 +17,14 @@ namespace plimsoll {
 
 // Where a rank's work is. The executor writes it, and the watch's thread reads it.
 struct RankProgress {
-  std::atomic<int64_t> runs{0};                        // function runs that were started
-  std::atomic<int32_t> function{-1}, instruction{-1};  // -1: outside a step; no instruction is known
+  std::atomic<int64_t> runs{0};          // function runs that were started
+  std::atomic<int32_t> function{-1};     // -1: outside a step
+  std::atomic<int32_t> instruction{-1};  // -1: unknown
+  // What the device writes itself while it runs a function: device_place(function, instruction). Null: nothing does.
+  std::atomic<const volatile int32_t*> on_device{nullptr};
 };
+// Functions are few, and instructions fewer than 2^24.
+inline int32_t device_place(int32_t function, int32_t instruction) { return (function << 24) | instruction; }
 
 struct WatchOptions {
   double patience_s = 0;  // without a sign of life, or of progress within a step

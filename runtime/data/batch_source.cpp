@@ -30,9 +30,15 @@ class FixedBatch : public BatchSource {
   bool tokens_;
 };
 
-// The type of the first input that has samples; of no input a scalar.
+// The type of the first input that has samples; of no input a scalar. One row is for all samples, where others have
+// more.
 Type type_of_samples(llvm::ArrayRef<InputSpec> inputs) {
-  const auto* found = llvm::find_if(inputs, [](const InputSpec& input) { return !input.whole; });
+  auto has_rows = [](int64_t rows) {
+    return
+        [rows](const InputSpec& input) { return !input.whole && input.type.rank() > 0 && input.type.shape[0] >= rows; };
+  };
+  const auto* found = llvm::find_if(inputs, has_rows(2));
+  if (found == inputs.end()) found = llvm::find_if(inputs, has_rows(0));
   return found == inputs.end() ? Type() : found->type;
 }
 

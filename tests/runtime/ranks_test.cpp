@@ -3,6 +3,7 @@
 #include "passes/compile.h"
 #include "runtime/comm/group_ranks.h"
 #include "runtime/comm/host_collectives.h"
+#include "runtime/comm/rank_watch.h"
 #include "runtime/comm/tcp_ranks.h"
 #include "runtime/comm/thread_ranks.h"
 #include "runtime/cpu/cpu_catalog.h"
@@ -210,6 +211,41 @@ TEST_SUITE("unit") {
     }
   }
 
+  TEST_CASE("a watch names a rank that stands still, one that fails and one that goes") {
+    enum class End { StandsStill, Fails, Goes };
+    for (End end : {End::StandsStill, End::Fails, End::Goes}) {
+      auto ranks = tcp_ranks(3, 29720 + static_cast<int>(end));
+      std::vector<RankProgress> progress(3);
+      std::vector<std::string> failures(3);
+      on_ranks(ranks, [&](Communicator& own) {
+        const auto rank = static_cast<size_t>(own.rank());
+        std::atomic<bool> interrupted{false};
+        WatchOptions options;
+        options.patience_s = 1;
+        options.describe = [](int32_t function, int32_t instruction) {
+          return "place " + std::to_string(function) + "." + std::to_string(instruction);
+        };
+        options.interrupt = [&] { interrupted = true; };
+        std::unique_ptr<RankWatch> watch = llvm::cantFail(RankWatch::start(own, progress[rank], std::move(options)));
+        progress[rank].function = 0;
+        progress[rank].instruction = rank == 2 ? 7 : 8;  // the others wait for rank 2
+        std::this_thread::sleep_for(std::chrono::milliseconds(400));
+        CHECK_FALSE(interrupted);
+        if (rank == 2 && end == End::Fails) return watch->report_own_failure();
+        if (rank == 2 && end == End::Goes) return watch.reset();  // in good order: not noticed
+        for (int i = 0; i < 300 && !interrupted; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+        if (Status s = watch->failure()) failures[rank] = take_diag(std::move(s)).text();
+      });
+      const std::string still = "rank 2 has stood still for 1 s, last seen at place 0.7",
+                        failed = "rank 2 has failed, last seen at place 0.7",
+                        waits = "rank 0 has stood still for 1 s, last seen at place 0.8";
+      const std::string want = end == End::StandsStill ? still : end == End::Fails ? failed : waits;
+      CHECK(failures[0] == want);
+      CHECK(failures[1] == want);
+      CHECK(failures[2] == (end == End::StandsStill ? still : ""));
+    }
+  }
+
   TEST_CASE("a rank reads only its pieces of the weights") {
     constexpr llvm::StringLiteral wide = R"(
 graph @wide(%x: f32[4,600], %labels: i64[4]) state(%w: f32[600,1000] parameter trained) {
@@ -253,6 +289,63 @@ graph @wide(%x: f32[4,600], %labels: i64[4]) state(%w: f32[600,1000] parameter t
     for (int count : wrong) CHECK(count == 0);
     CHECK(read >= whole);
     CHECK(read < whole + whole / 10);  // once in all, and headers
+    llvm::sys::fs::remove(path);
+  }
+
+  TEST_CASE("inputs that all samples share are read whole from a file, others in rows") {
+    constexpr llvm::StringLiteral positions = R"(
+graph @positions(%position_ids: i64[1,3], %ids: i64[4,3], %labels: i64[4,3]) state(%w: f32[9,8] parameter trained, %p: f32[3,8] parameter trained) {
+  %e = gather(%w, %ids) {axis=0} : f32[4,3,8]
+  %q = gather(%p, %position_ids) {axis=0} : f32[1,3,8]
+  %h = add(%e, %q) : f32[4,3,8]
+  %z = linear(%h, %w) {transpose_w=1} : f32[4,3,9]
+  %rows = reshape(%z) {shape=[12,9]} : f32[12,9]
+  %flat = reshape(%labels) {shape=[12]} : i64[12]
+  %loss, %lse, %weight = cross_entropy(%rows, %flat) {reduction="mean"} : f32[], f32[12], f32[]
+  return loss=%loss
+}
+)";
+    llvm::SmallString<64> temporary;
+    REQUIRE_FALSE(llvm::sys::fs::createTemporaryFile("batch", "safetensors", temporary));
+    const std::string path = temporary.str().str();
+    std::vector<int64_t> ids(12), labels(12);
+    for (int64_t i = 0; i < 12; ++i)
+      ids[static_cast<size_t>(i)] = i % 9, labels[static_cast<size_t>(i)] = (5 * i + 2) % 9;
+    const std::vector<std::vector<int64_t>> bytes = {ids, labels, {2, 0, 1}};
+    size_t next = 0;
+    llvm::cantFail(write_safetensors(path,
+                                     {{"ids", Type(DType::I64, {4, 3})},
+                                      {"labels", Type(DType::I64, {4, 3})},
+                                      {"position_ids", Type(DType::I64, {1, 3})}},
+                                     [&](const TensorEntry& entry, void* out) {
+                                       std::memcpy(out, bytes[next++].data(), static_cast<size_t>(entry.type.bytes()));
+                                       return Status::success();
+                                     }));
+    auto losses = [&](const Plan& plan, Communicator* own) {
+      std::unique_ptr<Session> session = llvm::cantFail(Session::create(plan, {1, true, false, own}));
+      llvm::cantFail(session->initialise_randomly(3));
+      auto data = llvm::cantFail(open_data(path, session->inputs(), {0, session->rank(), plan.mesh[MeshAxis::Data]}));
+      CHECK(data->items_per_batch() * plan.mesh[MeshAxis::Data] == 12);
+      std::vector<double> all;
+      for (int step = 0; step < 3; ++step) all.push_back(llvm::cantFail(session->step(*data)).loss);
+      return all;
+    };
+    TrainingRequest request;
+    request.optimizer.learning_rate = 0.1;
+    const CpuCatalog catalog;
+    const Plan one =
+        std::move(llvm::cantFail(compile_training(parsed(positions), request, cpu_device(), catalog)).plan);
+    CHECK(one.training.batch == 4);
+    const std::vector<double> want = losses(one, nullptr);
+    CHECK(want[2] < want[0]);
+    request.mesh[MeshAxis::Data] = 2;
+    const Plan two =
+        std::move(llvm::cantFail(compile_training(parsed(positions), request, cpu_device(), catalog)).plan);
+    auto ranks = make_thread_ranks(2);
+    std::vector<std::vector<double>> got(2);
+    on_ranks(ranks, [&](Communicator& own) { got[static_cast<size_t>(own.rank())] = losses(two, &own); });
+    for (const std::vector<double>& each : got)
+      for (size_t i = 0; i < want.size(); ++i) CHECK(each[i] == doctest::Approx(want[i]).epsilon(1e-5));
     llvm::sys::fs::remove(path);
   }
 

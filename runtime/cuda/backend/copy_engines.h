@@ -28,8 +28,9 @@ class CopyEngines {
 // The copies of one function, in its order. All calls may stand in a capture of `compute`.
 class FunctionCopies {
  public:
-  // Makes the events; nothing is made later.
-  Status create(const PlanFunction& function);
+  // Makes the events; nothing is made later. Not null: `place` is pinned host memory in which collectives that run
+  // beside computing say that they begin, by their instruction and `first_place`.
+  Status create(const PlanFunction& function, int32_t* place = nullptr, int32_t first_place = 0);
 
   // Whether computing waits for a copy right before the instruction.
   bool is_wait_at(size_t instruction) const { return !order_.due[instruction].empty(); }
@@ -46,6 +47,8 @@ class FunctionCopies {
   };
   CopyOrder order_;
   std::vector<std::optional<Copy>> copies_;  // by instruction
+  std::vector<bool> marked_;                 // by instruction
+  int32_t *place_ = nullptr, first_place_ = 0;
 };
 
 }  // namespace plimsoll

@@ -1,3 +1,4 @@
+#include "runtime/comm/rank_watch.h"
 #include "runtime/cuda/backend/card.h"
 #include "runtime/cuda/backend/copy_engines.h"
 #include "runtime/cuda/backend/cudnn_plan.h"
@@ -54,6 +55,7 @@ class Backend : public CudaBackend {
     if (Status s = stream_.create()) return s;
     if (Status s = engines_.create()) return s;
     if (Status s = allocate()) return s;
+    if (Status s = show_place()) return s;
     auto at = [&](SlotId slot) { return view(slot).data; };
     if (Status s = inputs_.create(*plan_, at)) return s;
     functions_.resize(plan_->functions.size());
@@ -179,6 +181,18 @@ class Backend : public CudaBackend {
     return Status::success();
   }
 
+  // Of several ranks: where the device says which collective it is at.
+  Status show_place() {
+    if (!options_.progress || ranks_.ranks == 1) return Status::success();
+    Result<CudaMemory> memory = CudaMemory::pinned(sizeof(int32_t), "progress");
+    if (!memory) return memory.takeError();
+    place_ = std::move(*memory);
+    auto* place = reinterpret_cast<int32_t*>(place_.data());
+    *place = -1;
+    options_.progress->on_device = place;
+    return Status::success();
+  }
+
   TensorView view(SlotId id) const { return view_in(arenas_, *plan_, id); }
 
   const std::string& name_of(SlotId slot) const { return plan_->slots[static_cast<size_t>(slot)].name; }
@@ -188,7 +202,9 @@ class Backend : public CudaBackend {
       Step& step = functions_[f].steps.emplace_back();
       if (Status s = prepare_step(instruction, step)) return in_context(name_of(instruction.results[0]), std::move(s));
     }
-    if (Status s = functions_[f].copies.create(plan_->functions[f])) return s;
+    auto* place = reinterpret_cast<int32_t*>(place_.data());
+    if (Status s = functions_[f].copies.create(plan_->functions[f], place, device_place(static_cast<int32_t>(f), 0)))
+      return s;
     llvm::ArrayRef<Step> steps = functions_[f].steps;
     for (size_t at = 0; at < steps.size(); at += functions_[f].joined.back()) {
       size_t apart = at + 1;
@@ -323,6 +339,7 @@ class Backend : public CudaBackend {
   CudaStream stream_;
   CopyEngines engines_;
   std::vector<CudaMemory> arenas_;
+  CudaMemory place_;  // empty: nobody watches
   HostReferenceState reference_;
   CudaMemory reference_staging_;
   int64_t reference_bytes_ = 0;
