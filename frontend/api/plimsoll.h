@@ -148,6 +148,7 @@ struct CompileOptions {
 
   std::string device = "auto";  // a name that devices() gives, or auto: the GPU in this machine where there is one
   std::string device_file;      // path of more device descriptions; "": none
+  std::string cluster;          // path of how the devices of several ranks hang together; "": as `device` says
   std::string timings;          // path of measured kernel times; "": predictions alone
   bool any_order = false;       // allow faster kernels whose results differ in rounding from run to run
 

@@ -27,7 +27,7 @@ CompileRequest internal_request(const CompileOptions& from) {
   to.import.dims = from.dims;
   to.import.freeze_norm = from.freeze_norm;
   to.device = from.device, to.device_file = from.device_file;
-  to.any_order = from.any_order, to.timings = from.timings;
+  to.any_order = from.any_order, to.timings = from.timings, to.cluster = from.cluster;
   to.global_batch = from.global_batch, to.max_batch = from.max_batch;
   TrainingRequest& job = to.training;
   job.loss = from.loss, job.train = from.train, job.freeze = from.freeze;

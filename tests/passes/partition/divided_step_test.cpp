@@ -200,6 +200,48 @@ graph @images(%x: f64[8,6,4,6], %labels: i64[8]) state(%s: f64[6] parameter trai
     }
   }
 
+  TEST_CASE("local batch norms see the rank's own rows, and running statistics are the mean over the ranks") {
+    auto model = [](int64_t batch) {
+      const std::string rows = std::to_string(batch);
+      return parsed("graph @local(%x: f64[" + rows + ",6], %labels: i64[" + rows +
+                    "]) state(%s: f64[6] parameter trained, %b: f64[6] parameter trained, %mean_so_far: f64[6] buffer, "
+                    "%var_so_far: f64[6] buffer) {\n  %y, %mean, %var = batch_norm(%x, %s, %b) {eps=0.001} : f64[" +
+                    rows +
+                    ",6], f64[6], f64[6]\n  %loss, %lse, %weight = cross_entropy(%y, %labels) {reduction=\"mean\"}\n" +
+                    "  %m = running_update(%mean_so_far, %mean) {momentum=0.9}\n" +
+                    "  %v = running_update(%var_so_far, %var) {count=" + rows +
+                    ", momentum=0.9}\n  return loss=%loss\n  update %mean_so_far = %m\n  update %var_so_far = %v\n}\n");
+    };
+    TrainingRequest alone = request_of(1), local = request_of(2);
+    local.batch_norm = Statistics::OfOwnRows;
+    RandomValues values;
+    values.add_for(model(8));
+    Trainer both(program_of(model(8), local), local.mesh, values);
+    const std::vector<double> losses = both.step(1);
+    double loss = 0;
+    Tensor mean(Type(DType::F64, {6})), var(Type(DType::F64, {6}));
+    for (int64_t half : {0, 1}) {
+      RandomValues own = values;
+      for (const char* name : {"x", "labels"}) {
+        const Tensor& whole = values.tensors.at(name);
+        Type type = whole.type();
+        type.shape[0] = 4;
+        own.tensors.at(name) = rows_of(whole, type, half);
+      }
+      Trainer one(program_of(model(4), alone), {}, own);
+      loss += one.step(1).front() / 2;
+      for (int64_t c = 0; c < 6; ++c) {
+        mean.view().set(c, mean.get(c) + one.states(0).at("mean_so_far").get(c) / 2);
+        var.view().set(c, var.get(c) + one.states(0).at("var_so_far").get(c) / 2);
+      }
+    }
+    for (size_t rank : {0, 1}) {
+      CHECK(losses[rank] == doctest::Approx(loss).epsilon(1e-12));
+      check_close(both.states(rank).at("mean_so_far"), mean, 1e-12);
+      check_close(both.states(rank).at("var_so_far"), var, 1e-12);
+    }
+  }
+
   TEST_CASE("a batch norm behind which a residual and a ReLU stand goes backward as one rank's does") {
     constexpr llvm::StringLiteral text = R"(
 graph @residual(%x: f64[8,6], %labels: i64[8]) state(%v: f64[6,6] parameter trained, %s: f64[6] parameter trained, %b: f64[6] parameter trained, %w: f64[6,3] parameter trained) {
