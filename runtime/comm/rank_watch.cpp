@@ -23,6 +23,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr double longest_interval_s = 0.5;
 constexpr double connect_patience_s = 30;
+constexpr double patience_outside_steps = 10;  // times the patience within a step
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
@@ -237,18 +238,21 @@ class SocketWatch : public RankWatch {
     return rank_ == 0 && check_progress();
   }
 
-  // All ranks stand still, one of them within a step: the one that is least far holds up the others.
+  // All ranks stand still, one of them within a step: the one that is least far holds up the others. Outside a step it
+  // may be reading data, which nobody predicts.
   bool check_progress() {
-    if (seconds_since(own_moved_) < options_.patience_s) return false;
     Sign least = own_;
     bool in_step = own_.function >= 0;
+    double still_s = seconds_since(own_moved_);
     for (size_t i = 1; i < peers_.size(); ++i) {
-      if (peers_[i].done) continue;
-      if (seconds_since(peers_[i].moved) < options_.patience_s) return false;
-      in_step = in_step || peers_[i].last.function >= 0;
-      if (peers_[i].last.order() < least.order()) least = peers_[i].last;
+      const Peer& peer = peers_[i];
+      if (peer.done) continue;
+      still_s = std::min(still_s, seconds_since(peer.moved));
+      in_step = in_step || peer.last.function >= 0;
+      if (peer.last.order() < least.order()) least = peer.last;
     }
-    if (!in_step) return false;
+    const double patience_s = options_.patience_s * (least.function < 0 ? patience_outside_steps : 1);
+    if (!in_step || still_s < patience_s) return false;
     least.kind = Kind::Still;
     return found(least);
   }
