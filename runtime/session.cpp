@@ -68,10 +68,7 @@ Result<std::unique_ptr<Session>> Session::create(Plan plan, const ExecutorOption
   ExecutorOptions own = options;
   own.progress = &session->progress_;
   Result<std::unique_ptr<Executor>> executor = Executor::create(session->plan_, own);
-  if (!executor) {
-    session->progress_.on_device = nullptr;
-    return session->agreed(executor.takeError());
-  }
+  if (!executor) return session->agreed(executor.takeError());
   session->executor_ = std::move(*executor);
   session->interruptible_ = session->executor_.get();
   return session;

@@ -71,6 +71,9 @@ TEST_CASE("elements in typed fields read like raw bytes") {
   REQUIRE(static_cast<bool>(tensor));
   CHECK(tensor->get(0) == 1.5);
   CHECK(tensor->get(1) == -2);
+  Tensor last(Type(DType::BF16, {1}));
+  REQUIRE_FALSE(bool(copy_range_from_onnx(proto, none, 1, last.view())));
+  CHECK(last.get(0) == -2);
   proto.add_dims(1000000);
   CHECK(failure(tensor_from_onnx(proto, none)) == "h: bf16[2,1000000] needs 2000000 elements, the file has 2");
   proto.add_dims(INT64_MAX);
@@ -84,6 +87,10 @@ TEST_CASE("external weights are read where they lie") {
   Result<Tensor> tensor = load(model, "w");
   REQUIRE(static_cast<bool>(tensor));
   CHECK(tensor->get(3) == 13);
+  Tensor two(Type(DType::F32, {2}));
+  REQUIRE_FALSE(bool(llvm::cantFail(WeightSource::open(model)).load_range("w", 1, two.view())));
+  CHECK(two.get(0) == 11);
+  CHECK(two.get(1) == 12);
 }
 
 TEST_CASE("external weights that cannot be used") {

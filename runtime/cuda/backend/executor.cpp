@@ -36,6 +36,7 @@ struct Function {
 class Backend : public CudaBackend {
  public:
   ~Backend() override {
+    if (options_.progress) options_.progress->on_device = nullptr;
     if (plan_) cudaDeviceSynchronize();
     for (Function& function : functions_)
       if (function.graph) cudaGraphExecDestroy(function.graph);
