@@ -1,5 +1,9 @@
 #include "ir/evaluate.h"
 
+#include "ir/awaited.h"
+
+#include <deque>
+
 namespace plimsoll {
 namespace {
 
@@ -111,18 +115,34 @@ class Interpreter {
   }
 
   Result<std::vector<Evaluation>> run() {
+    if (Status s = check_bindings()) return s;
+    for (NodeId id = graph_.first_node(); id != NodeId::None; id = graph_.next_node(id))
+      if (Status s = run_node(id)) return s;
+    return take_all();
+  }
+
+  Status check_bindings() const {
     for (const RankValues& rank : ranks_)
       if (Status s = rank.check_bindings()) return s;
-    for (NodeId id = graph_.first_node(); id != NodeId::None; id = graph_.next_node(id)) {
-      const Node& node = graph_.node(id);
-      const bool together = node.op->collective && node.attrs.get_int("ranks") > 1;
-      if (Status s = together ? run_together(node) : run_apart(node))
-        return in_context(graph_.value(node.results.front()).name, std::move(s));
-    }
+    return Status::success();
+  }
+
+  Status run_node(NodeId id) {
+    const Node& node = graph_.node(id);
+    const bool together = node.op->collective && node.attrs.get_int("ranks") > 1;
+    if (Status s = together ? run_together(node) : run_apart(node))
+      return in_context(graph_.value(node.results.front()).name, std::move(s));
+    return Status::success();
+  }
+
+  std::vector<Evaluation> take_all() {
     std::vector<Evaluation> evaluations;
     for (RankValues& rank : ranks_) evaluations.push_back(rank.take_all());
     return evaluations;
   }
+
+  const Graph& graph() const { return graph_; }
+  std::vector<RankValues>& ranks() { return ranks_; }
 
  private:
   Status run_apart(const Node& node) {
@@ -171,6 +191,122 @@ class Interpreter {
   std::vector<RankValues> ranks_;
 };
 
+// Each stage's graph runs until it waits for another stage; what is sent waits until it is received.
+class StageInterpreter {
+ public:
+  StageInterpreter(llvm::ArrayRef<const Graph*> stages, const Mesh& mesh, llvm::ArrayRef<Bindings> bindings)
+      : inner_(mesh) {
+    inner_[MeshAxis::Stage] = 1;
+    const auto ranks = static_cast<size_t>(inner_.ranks());
+    for (size_t i = 0; i < stages.size(); ++i) {
+      stages_.emplace_back(*stages[i], inner_, bindings.slice(i * ranks, ranks), Keep::Results);
+      next_.push_back(stages[i]->first_node());
+    }
+  }
+
+  Result<std::vector<Evaluation>> run() {
+    for (const Interpreter& stage : stages_)
+      if (Status s = stage.check_bindings()) return s;
+    for (bool moved = true; moved;) {
+      moved = false;
+      for (size_t stage = 0; stage < stages_.size(); ++stage) {
+        Result<bool> ran = advance(stage);
+        if (!ran) return in_context("stage " + llvm::Twine(stage), ran.takeError());
+        moved |= *ran;
+      }
+      moved |= add_up();
+    }
+    std::vector<Evaluation> all;
+    for (size_t stage = 0; stage < stages_.size(); ++stage) {
+      if (next_[stage] != NodeId::None)
+        return model_error("stage " + llvm::Twine(stage) + " waits for ever at " +
+                           name_of(stage, node_at(stage).results.front()));
+      std::vector<Evaluation> some = stages_[stage].take_all();
+      std::move(some.begin(), some.end(), std::back_inserter(all));
+    }
+    return all;
+  }
+
+ private:
+  const Node& node_at(size_t stage) const { return stages_[stage].graph().node(next_[stage]); }
+  std::string name_of(size_t stage, ValueId value) const { return stages_[stage].graph().value(value).name; }
+
+  // Runs nodes until the next one waits.
+  Result<bool> advance(size_t stage) {
+    const NodeId first = next_[stage];
+    for (NodeId& id = next_[stage]; id != NodeId::None; id = stages_[stage].graph().next_node(id)) {
+      const Node& node = node_at(stage);
+      if (!is_awaited(node)) {
+        if (Status s = stages_[stage].run_node(id)) return s;
+      } else if (node.op->collective || !pass_on(stage, node)) {
+        break;
+      }
+    }
+    return next_[stage] != first;
+  }
+
+  // Sends, or receives where everything is there.
+  bool pass_on(size_t stage, const Node& node) {
+    const auto peer = static_cast<size_t>(node.attrs.get_int("peer"));
+    std::vector<RankValues>& ranks = stages_[stage].ranks();
+    const bool sends = !node.operands.empty();
+    std::deque<std::vector<Tensor>>& mail = sends ? mail_[{stage, peer}] : mail_[{peer, stage}];
+    if (sends) {
+      std::vector<Tensor>& values = mail.emplace_back();
+      for (RankValues& rank : ranks) values.push_back(*rank.operands_of(node).front());
+    } else if (mail.empty()) {
+      return false;
+    }
+    for (size_t i = 0; i < ranks.size(); ++i) {
+      std::vector<Tensor> result;
+      result.push_back(sends ? Tensor(Type(DType::U8, {})) : std::move(mail.front()[i]));
+      ranks[i].finish(node, std::move(result));
+    }
+    if (!sends) mail.pop_front();
+    return true;
+  }
+
+  // Once every stage has come to a collective of stages.
+  bool add_up() {
+    for (size_t stage = 0; stage < stages_.size(); ++stage)
+      if (next_[stage] == NodeId::None || !node_at(stage).op->collective) return false;
+    for (size_t i = 0; i < stages_.front().ranks().size(); ++i) {
+      std::vector<const Node*> nodes;
+      std::vector<RankValues*> members;
+      for (size_t stage = 0; stage < stages_.size(); ++stage) {
+        nodes.push_back(&node_at(stage));
+        members.push_back(&stages_[stage].ranks()[i]);
+      }
+      run_members(nodes, members);
+    }
+    for (size_t stage = 0; stage < stages_.size(); ++stage)
+      next_[stage] = stages_[stage].graph().next_node(next_[stage]);
+    return true;
+  }
+
+  void run_members(llvm::ArrayRef<const Node*> nodes, llvm::ArrayRef<RankValues*> members) const {
+    const Graph& first = stages_.front().graph();
+    const llvm::SmallVector<const Type*, 4> types = operand_types(first, *nodes.front());
+    const OpCall call(*nodes.front()->op, nodes.front()->attrs, types);
+    const Types results = result_types(first, *nodes.front());
+    std::vector<llvm::SmallVector<TensorView, 4>> reads, writes(members.size());
+    std::vector<std::vector<Tensor>> made;
+    for (size_t i = 0; i < members.size(); ++i) {
+      reads.push_back(views_of(members[i]->operands_of(*nodes[i])));
+      made.push_back(make_results(results, writes[i]));
+    }
+    std::vector<ReferenceCall> calls;
+    for (size_t i = 0; i < members.size(); ++i) calls.emplace_back(call, reads[i], writes[i]);
+    nodes.front()->op->collective(calls);
+    for (size_t i = 0; i < members.size(); ++i) members[i]->finish(*nodes[i], std::move(made[i]));
+  }
+
+  Mesh inner_;  // of the ranks of one stage
+  std::deque<Interpreter> stages_;
+  std::vector<NodeId> next_;                                                   // by stage; None: it is through
+  std::map<std::pair<size_t, size_t>, std::deque<std::vector<Tensor>>> mail_;  // by sender and receiver: by rank
+};
+
 }  // namespace
 
 Result<std::vector<Tensor>> evaluate_node(const OpDef& op, const Attrs& attrs, llvm::ArrayRef<const Tensor*> operands) {
@@ -191,6 +327,11 @@ Result<Evaluation> evaluate(const Graph& graph, const Bindings& bindings, Keep k
 Result<std::vector<Evaluation>> evaluate_on_ranks(const Graph& graph, const Mesh& mesh,
                                                   llvm::ArrayRef<Bindings> bindings, Keep keep) {
   return Interpreter(graph, mesh, bindings, keep).run();
+}
+
+Result<std::vector<Evaluation>> evaluate_on_stages(llvm::ArrayRef<const Graph*> stages, const Mesh& mesh,
+                                                   llvm::ArrayRef<Bindings> bindings) {
+  return StageInterpreter(stages, mesh, bindings).run();
 }
 
 Attrs attrs_of_rank(const Attrs& attrs, int64_t data_coordinate) {

@@ -34,6 +34,11 @@ Result<Evaluation> evaluate(const Graph& graph, const Bindings& bindings, Keep k
 Result<std::vector<Evaluation>> evaluate_on_ranks(const Graph& graph, const Mesh& mesh,
                                                   llvm::ArrayRef<Bindings> bindings, Keep keep = Keep::Results);
 
+// The same where each stage of the mesh has a graph of its own, which meet where they send, receive and add up. A stage
+// that waits for what nobody sends is an error.
+Result<std::vector<Evaluation>> evaluate_on_stages(llvm::ArrayRef<const Graph*> stages, const Mesh& mesh,
+                                                   llvm::ArrayRef<Bindings> bindings);
+
 // A node's attributes as the rank at that coordinate of the data axis has them: it draws its own random numbers.
 Attrs attrs_of_rank(const Attrs& attrs, int64_t data_coordinate);
 

@@ -3,7 +3,9 @@
 #include "ir/plan/check.h"
 #include "ir/support/did_you_mean.h"
 #include "passes/budget/split_search.h"
+#include "passes/budget/stage_search.h"
 #include "passes/derive_program.h"
+#include "passes/derive_stages.h"
 #include "passes/pipelines.h"
 #include "passes/train/training_step.h"
 
@@ -21,6 +23,23 @@ Status check_stop(llvm::StringRef name) {
   std::vector<std::string> near = did_you_mean(name, known, 1);
   return usage_error("cannot stop after " + name + ": no pass or phase is called that" +
                      (near.empty() ? "" : "; did you mean " + near.front() + "?"));
+}
+
+// The functions of all stages as those of one program, to be read.
+Result<Derived> derive_all_stages(const ForwardModel& forward, const TrainingRequest& request,
+                                  const DeviceDescription& device, const KernelCatalog& catalog) {
+  Result<DerivedStages> derived =
+      derive_stages(forward, request, request.schedule.value_or(PipelineSchedule::OneForwardOneBackward), device,
+                    catalog, forward.passes);
+  if (!derived) return derived.takeError();
+  Derived all = std::move(derived->stages.front());
+  for (size_t stage = 1; stage < derived->stages.size(); ++stage) {
+    PlanDraft& draft = derived->stages[stage].draft;
+    std::move(draft.program.functions.begin(), draft.program.functions.end(),
+              std::back_inserter(all.draft.program.functions));
+    std::move(draft.functions.begin(), draft.functions.end(), std::back_inserter(all.draft.functions));
+  }
+  return all;
 }
 
 }  // namespace
@@ -49,7 +68,9 @@ Result<PlanDraft> compile_until(Graph forward, const TrainingRequest& request, c
   Result<ForwardModel> prepared = prepare_forward(std::move(*model), request, catalog);
   if (!prepared) return prepared.takeError();
   if (prepared->passes.stopped()) return PlanDraft(Program{{std::move(prepared->graph)}}, device, catalog);
-  Result<Derived> derived = derive_program(*prepared, {}, request, device, catalog, prepared->passes);
+  Result<Derived> derived = request.mesh[MeshAxis::Stage] > 1
+                                ? derive_all_stages(*prepared, request, device, catalog)
+                                : derive_program(*prepared, {}, request, device, catalog, prepared->passes);
   if (!derived) return derived.takeError();
   if (derived->passes.stopped()) return std::move(derived->draft);
   if (Result<bool> placed = run_steps(derived->passes, derived->draft, place_pipeline); !placed)
@@ -75,7 +96,8 @@ Result<CompileResult> compile_training(CleanModel model, const TrainingRequest& 
   model.passes = model.passes.under(whole);
   Result<ForwardModel> forward = prepare_forward(std::move(model), request, catalog);
   if (!forward) return forward.takeError();
-  Result<CompileResult> result = search_splits(*forward, request, device, catalog, whole);
+  const auto search = request.mesh[MeshAxis::Stage] > 1 ? search_stages : search_splits;
+  Result<CompileResult> result = search(*forward, request, device, catalog, whole);
   if (!result) return result.takeError();
   // A plan that does not fit is an answer to read and not one to run.
   if (result->fits)

@@ -48,6 +48,8 @@ TrainingSummary summarise(const TrainingRequest& request, const Graph& forward) 
   return summary;
 }
 
+}  // namespace
+
 void note_untrained(const Graph& forward, const Program& program, PassManager& passes) {
   const Graph& update = program.functions.back();
   for (const State& state : forward.states) {
@@ -58,6 +60,8 @@ void note_untrained(const Graph& forward, const Program& program, PassManager& p
     if (!reached) passes.decide({"train", name, "not updated", "the loss does not depend on it"});
   }
 }
+
+namespace {
 
 // Its forward part is `forward`, split where that is asked for. What leaves the region may be read by nobody: of mean
 // losses, the weight.
@@ -105,7 +109,12 @@ Result<Derived> derive_program(const ForwardModel& forward, const SplitChoice& s
   Result<Program> program = make_program(forward, split, request);
   if (!program) return program.takeError();
   note_untrained(forward.graph, *program, passes);
-  Derived derived{PlanDraft(std::move(*program), device, catalog), std::move(passes)};
+  return schedule_program(std::move(*program), device, catalog, std::move(passes));
+}
+
+Result<Derived> schedule_program(Program program, const DeviceDescription& device, const KernelCatalog& catalog,
+                                 PassManager passes) {
+  Derived derived{PlanDraft(std::move(program), device, catalog), std::move(passes)};
   for (Graph& function : derived.draft.program.functions) {
     Result<bool> changed = derived.passes.run(function, step_pipeline(catalog.preferences()));
     if (!changed) return changed.takeError();

@@ -24,6 +24,9 @@ struct ForwardModel {
 };
 Result<ForwardModel> prepare_forward(CleanModel model, const TrainingRequest& request, const KernelCatalog& catalog);
 
+// Decides, for the reader of the plan, on each trained state that no gradient reaches.
+void note_untrained(const Graph& forward, const Program& program, PassManager& passes);
+
 // Into how many chunks the batch is cut for all that follows a value; 1: not at all.
 struct SplitChoice {
   ValueId from = ValueId::None;
@@ -35,6 +38,9 @@ struct Derived {
   PlanDraft draft;
   PassManager passes;  // with all decisions so far
 };
+// Runs the passes behind differentiation on the program's functions and orders their instructions.
+Result<Derived> schedule_program(Program program, const DeviceDescription& device, const KernelCatalog& catalog,
+                                 PassManager passes);
 Result<Derived> derive_program(const ForwardModel& forward, const SplitChoice& split, const TrainingRequest& request,
                                const DeviceDescription& device, const KernelCatalog& catalog, PassManager passes);
 

@@ -5,7 +5,9 @@
 #include "ir/mesh.h"
 #include "ir/op_def.h"
 #include "ir/plan/plan.h"
+#include "passes/partition/pipeline_schedule.h"
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -35,6 +37,10 @@ struct TrainingRequest {
   int64_t accumulate = 1;     // micro-batches an update
   double clip_grad_norm = 0;  // 0: off
   Mesh mesh;                  // the ranks that share the job; the batch is theirs together
+  // Of a pipeline: the equal chunks of a rank's batch that go through the stages one after the other; 0: as many as
+  // divide the batch, up to four for each stage.
+  int64_t micro_batches = 0;
+  std::optional<PipelineSchedule> schedule;  // of a pipeline; none: the fastest that fits
   // What ranks along the data axis divide instead of each keeping all (ZeRO): 1 the optimizer's states, 2 also
   // accumulated gradients, 3 also parameters.
   int zero = 0;

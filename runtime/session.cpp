@@ -6,6 +6,7 @@
 #include "ir/support/strings.h"
 
 #include "llvm/ADT/STLExtras.h"
+#include "llvm/ADT/StringSet.h"
 #include "llvm/Support/xxhash.h"
 
 #include <cmath>
@@ -58,12 +59,34 @@ void specialise(Plan& plan, int64_t rank) {
     for (Instruction& instruction : function.instructions) instruction.attrs = attrs_of_rank(instruction.attrs, data);
 }
 
+std::vector<WholeState> whole_states_of(const Plan& plan) {
+  std::vector<WholeState> states;
+  llvm::StringSet<> listed;
+  for (const Plan* stage : plan.stages())
+    for (const PlanState& state : stage->states) {
+      const Slot& slot = stage->slots[static_cast<size_t>(state.slot)];
+      if (!listed.insert(slot.name).second) continue;
+      const Type type = state.piece_of.empty() ? slot.type : Type(slot.type.dtype, state.piece_of);
+      states.push_back({slot.name, state.init, type, stage->stage});
+    }
+  return states;
+}
+
+Plan plan_of_stage(Plan plan, int64_t stage) {
+  if (stage > 0) return std::move(plan.later_stages[static_cast<size_t>(stage - 1)]);
+  plan.later_stages.clear();
+  return plan;
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Session>> Session::create(Plan plan, const ExecutorOptions& options) {
   if (Status s = check_ranks(plan, options.ranks)) return s;
-  specialise(plan, options.ranks ? options.ranks->rank() : 0);
-  std::unique_ptr<Session> session(new Session(std::move(plan), options.ranks));
+  std::vector<WholeState> states = whole_states_of(plan);
+  const int64_t rank = options.ranks ? options.ranks->rank() : 0;
+  plan = plan_of_stage(std::move(plan), plan.mesh.coordinate(rank, MeshAxis::Stage));
+  specialise(plan, rank);
+  std::unique_ptr<Session> session(new Session(std::move(plan), std::move(states), options.ranks));
   if (Status s = session->watch_ranks(options)) return s;
   ExecutorOptions own = options;
   own.progress = &session->progress_;
@@ -122,8 +145,9 @@ void Session::abandon() {
   if (Executor* executor = interruptible_) executor->interrupt();
 }
 
-Session::Session(Plan plan, Communicator* ranks)
+Session::Session(Plan plan, std::vector<WholeState> whole_states, Communicator* ranks)
     : plan_(std::move(plan)),
+      whole_states_(std::move(whole_states)),
       ranks_(ranks),
       rank_(ranks ? ranks->rank() : 0),
       piece_(plan_.mesh.coordinate(rank_, MeshAxis::Data)) {
@@ -156,23 +180,50 @@ Result<int64_t> Session::agree_on_state(int64_t wanted) {
   return all.front();
 }
 
-Result<Tensor> Session::gather_pieces_of(const PlanState& state) {
-  const Type piece = plan_.slots[static_cast<size_t>(state.slot)].type;
-  Tensor own, all(Type(piece.dtype, {piece.elements() * plan_.mesh[MeshAxis::Data]}));
+Result<Tensor> Session::copy_of(const PlanState& state) {
+  Tensor copy;
   if (Status s = executor_->read(state.slot, [&](const TensorView& view) {
-        own = Tensor(view.type, view.data);
+        copy = Tensor(view.type, view.data);
         return Status::success();
       }))
     return s;
-  if (Status s = collectives_->along(MeshAxis::Data)->gather_pieces(all.view(), own.view())) return s;
-  return Tensor(Type(piece.dtype, state.piece_of), all.data());  // without what lies behind the end
+  return copy;
 }
 
-Status Session::read_whole_state(const PlanState& state, Executor::Visit use) {
-  if (state.piece_of.empty()) return executor_->read(state.slot, use);
-  Result<int64_t> agreed = agree_on_state(&state - plan_.states.data());
+Result<Tensor> Session::gather_pieces_of(const PlanState& state) {
+  Result<Tensor> own = copy_of(state);
+  if (!own) return own;
+  const DType dtype = own->type().dtype;
+  Tensor all(Type(dtype, {own->type().elements() * plan_.mesh[MeshAxis::Data]}));
+  if (Status s = collectives_->along(MeshAxis::Data)->gather_pieces(all.view(), own->view())) return s;
+  return Tensor(Type(dtype, state.piece_of), all.data());  // without what lies behind the end
+}
+
+// The stage that has it gathers its pieces, and hands it to the first stage.
+Result<Tensor> Session::whole_of(const WholeState& state) {
+  const bool is_here = plan_.mesh.coordinate(rank_, MeshAxis::Stage) == state.stage;
+  Tensor whole;
+  if (is_here) {
+    const PlanState& own = *find_state(state.name);
+    Result<Tensor> read = own.piece_of.empty() ? copy_of(own) : gather_pieces_of(own);
+    if (!read) return read;
+    whole = std::move(*read);
+  }
+  if (state.stage == 0) return whole;
+  const int64_t sender = plan_.mesh.group_of(0, MeshAxis::Stage)[static_cast<size_t>(state.stage)];
+  if (rank_ == 0) whole = Tensor(state.type);
+  Status moved = Status::success();
+  if (rank_ == sender) moved = ranks_->transfer({0, whole.data(), state.type.bytes()}, {});
+  if (rank_ == 0) moved = ranks_->transfer({}, {sender, whole.data(), state.type.bytes()});
+  if (moved) return moved;
+  return whole;
+}
+
+Status Session::read_whole_state(const WholeState& state, Executor::Visit use) {
+  if (!ranks_ || ranks_->ranks() == 1) return read_state(state.name, use);
+  Result<int64_t> agreed = agree_on_state(&state - whole_states_.data());
   if (!agreed) return agreed.takeError();
-  Result<Tensor> whole = gather_pieces_of(state);
+  Result<Tensor> whole = whole_of(state);
   return whole ? use(whole->view()) : whole.takeError();
 }
 
@@ -180,7 +231,7 @@ Status Session::serve_pieces() {
   for (;;) {
     Result<int64_t> wanted = agree_on_state(-1);
     if (!wanted || *wanted < 0) return wanted.takeError();
-    Result<Tensor> whole = gather_pieces_of(plan_.states[static_cast<size_t>(*wanted)]);
+    Result<Tensor> whole = whole_of(whole_states_[static_cast<size_t>(*wanted)]);
     if (!whole) return whole.takeError();
   }
 }
@@ -256,10 +307,10 @@ Status Session::initialise(const WeightLoader& load, uint64_t seed, const Weight
 }
 
 Status Session::initialise_randomly(uint64_t seed) {
-  int64_t id = 0;
   return initialise(
       [&](llvm::StringRef name, const TensorView& into) {
-        RandomStream stream{static_cast<int64_t>(seed), 0, id++};
+        // By its name each weight gets the same numbers whatever the mesh.
+        RandomStream stream{static_cast<int64_t>(seed), 0, static_cast<int64_t>(llvm::xxHash64(name))};
         bool scale = into.type.rank() <= 1 &&
                      (ends_with(name, "weight") || ends_with(name, "scale") || ends_with(name, "running_var"));
         if (into.type.rank() > 1)

@@ -30,6 +30,14 @@ struct StepMetrics {
   int64_t skipped_steps = 0;
 };
 
+// A state as the model has it, whichever ranks have which pieces of it.
+struct WholeState {
+  std::string name;
+  StateInit init;
+  Type type;
+  int64_t stage = 0;  // the first stage of the pipeline that has it
+};
+
 // A gradient of the first step, as the model's author would see it: of the mean loss, before clipping.
 using GradientSink = std::function<Status(llvm::StringRef parameter, const Tensor& gradient)>;
 
@@ -39,12 +47,13 @@ class Session {
   // states, random numbers and rows are the rank's own.
   static Result<std::unique_ptr<Session>> create(Plan plan, const ExecutorOptions& options);
 
-  const Plan& plan() const { return plan_; }
+  const Plan& plan() const { return plan_; }  // of the rank's own stage
   Executor& executor() { return *executor_; }
   std::vector<InputSpec> inputs() const;  // the rank's rows
   int64_t rank() const { return rank_; }
   // Tells the other ranks that this one cannot go on, and ends what it still waits for.
   void abandon();
+  int64_t data_rank() const { return piece_; }  // which rows of the batch it has
 
   // First values: weights through `load`, fills and copies by the plan. `seed` goes to the random counter.
   // Of divided states a rank asks `load_range` for its own piece alone; without it, the whole is loaded and cut.
@@ -65,8 +74,10 @@ class Session {
   // rank's own piece.
   Status read_state(llvm::StringRef name, Executor::Visit use);
 
-  // The whole of a state on the first rank, while the others are in serve_pieces() until it calls end_serving().
-  Status read_whole_state(const PlanState& state, Executor::Visit use);
+  // The states of all stages, the same list on every rank.
+  llvm::ArrayRef<WholeState> whole_states() const { return whole_states_; }
+  // One of them on the first rank, while the others are in serve_pieces() until it calls end_serving().
+  Status read_whole_state(const WholeState& state, Executor::Visit use);
   Status serve_pieces();
   Status end_serving();
 
@@ -79,7 +90,7 @@ class Session {
     int64_t runs_left() const { return end_run - next_run; }
   };
 
-  Session(Plan plan, Communicator* ranks);
+  Session(Plan plan, std::vector<WholeState> whole_states, Communicator* ranks);
   Status watch_ranks(const ExecutorOptions& options);
   std::string describe_place(int32_t function, int32_t instruction) const;
   Status start_step(BatchSource& data, const GradientSink* gradients);
@@ -92,6 +103,8 @@ class Session {
   Status seed_random_counter(uint64_t seed);
   Status copy_derived_states();
   Result<int64_t> agree_on_state(int64_t wanted);
+  Result<Tensor> whole_of(const WholeState& state);
+  Result<Tensor> copy_of(const PlanState& state);
   Result<Tensor> gather_pieces_of(const PlanState& state);
   Result<double> read_output(size_t function, int64_t run, llvm::StringRef name, double otherwise);
   Status add_run(StepInFlight& step);  // the next run's loss and weight
@@ -99,6 +112,7 @@ class Session {
   Result<double> loss_scale();
 
   Plan plan_;
+  std::vector<WholeState> whole_states_;
   Communicator* ranks_;           // null: one rank
   int64_t rank_ = 0, piece_ = 0;  // piece_: of states that ranks along the data axis divide
   std::optional<MeshCollectives> collectives_;

@@ -10,23 +10,17 @@ namespace plimsoll {
 namespace {
 
 // Maps the names of the model's weights to their states.
-llvm::StringMap<const PlanState*> weights_of(const Plan& plan) {
-  llvm::StringMap<const PlanState*> states;
-  for (const PlanState& state : plan.states)
+llvm::StringMap<const WholeState*> weights_of(const Session& session) {
+  llvm::StringMap<const WholeState*> states;
+  for (const WholeState& state : session.whole_states())
     if (state.init.kind == StateInit::Kind::Weights) states[state.init.source] = &state;
   return states;
 }
 
-// As the model has it, whatever piece of it a rank holds.
-Type whole_type(const Plan& plan, const PlanState& state) {
-  const Type& own = plan.slots[static_cast<size_t>(state.slot)].type;
-  return state.piece_of.empty() ? own : Type(own.dtype, state.piece_of);
-}
-
 Status save_safetensors(Session& session, const std::string& path) {
-  llvm::StringMap<const PlanState*> states = weights_of(session.plan());
+  llvm::StringMap<const WholeState*> states = weights_of(session);
   std::vector<TensorEntry> entries;
-  for (const auto& state : states) entries.push_back({state.first().str(), whole_type(session.plan(), *state.second)});
+  for (const auto& state : states) entries.push_back({state.first().str(), state.second->type});
   llvm::sort(entries, [](const TensorEntry& a, const TensorEntry& b) { return a.name < b.name; });
   return write_safetensors(path, entries, [&](const TensorEntry& entry, void* out) {
     return session.read_whole_state(*states[entry.name], [&](const TensorView& bytes) {
@@ -39,7 +33,7 @@ Status save_safetensors(Session& session, const std::string& path) {
 Status save_onnx(Session& session, const std::string& path, const std::string& model_path) {
   Result<Model> model = Model::read(model_path);
   if (!model) return model.takeError();
-  llvm::StringMap<const PlanState*> states = weights_of(session.plan());
+  llvm::StringMap<const WholeState*> states = weights_of(session);
   return save_model(*model, path, [&](llvm::StringRef initializer) -> Result<std::optional<Tensor>> {
     auto state = states.find(initializer);
     if (state == states.end()) return std::nullopt;

@@ -105,7 +105,13 @@ void add_ranks(CLI::App& command, JobOptions& options) {
   add_option(command, "--gpus", options.gpus, "N", "number of devices that share the job; each runs as one rank")
       ->check(at_least(1));
   add_setting(command, "--mesh", options.mesh, "MESH",
-              "how the ranks share the job: auto, or their number along each axis, such as data=4");
+              "how the ranks share the job: auto, or their number along each axis, such as data=4 or stage=2,data=2");
+  add_setting(command, "--schedule", options.schedule, "NAME",
+              "order in which the stages of a pipeline take micro-batches: 1f1b (one forward, one backward), zb1p (the "
+              "same, with gradients of weights where a stage would wait), or auto: the faster that fits");
+  add_setting(command, "--micro-batches", options.micro_batches, "N",
+              "equal parts of a rank's batch that go through the stages of a pipeline one after the other; auto: as "
+              "many as divide the batch, up to four for each stage");
   add_setting(
       command, "--zero", options.zero, "STAGE",
       "what ranks with different rows divide: 0 nothing, 1 the optimizer's states, 2 also accumulated gradients, "

@@ -25,7 +25,7 @@ struct JobOptions {
   std::string split;                // empty: auto, but off with max_batch
   std::string budget, host_budget;  // sizes with units; empty: the device's memory, unlimited
   int64_t gpus = 0;                 // 0: as many as the mesh has
-  std::string mesh = "auto", zero = "auto", batch_norm = "synchronised";
+  std::string mesh = "auto", zero = "auto", batch_norm = "synchronised", schedule = "auto", micro_batches = "auto";
 };
 
 struct CompileOptions {

@@ -52,6 +52,22 @@ Result<int64_t> ranks_asked_for(const JobOptions& options) {
   return cluster->ranks();
 }
 
+Status read_pipeline(const JobOptions& options, TrainingRequest& request) {
+  const bool is_pipeline = request.mesh[MeshAxis::Stage] > 1;
+  if (!is_pipeline && (options.schedule != "auto" || options.micro_batches != "auto"))
+    return usage_error((options.schedule != "auto" ? "--schedule" : "--micro-batches") +
+                       llvm::Twine(": only a pipeline has one; give its stages, such as --mesh stage=2"));
+  if (options.schedule != "auto") {
+    Result<size_t> schedule = read_choice("--schedule", options.schedule, {"1f1b", "zb1p", "auto"});
+    if (!schedule) return schedule.takeError();
+    request.schedule = static_cast<PipelineSchedule>(*schedule);
+  }
+  if (options.micro_batches != "auto" &&
+      (llvm::StringRef(options.micro_batches).getAsInteger(10, request.micro_batches) || request.micro_batches < 1))
+    return usage_error("--micro-batches " + options.micro_batches + ": expected auto or a number above 0");
+  return Status::success();
+}
+
 Status read_ranks(const JobOptions& options, TrainingRequest& request) {
   if (options.mesh == "auto") {
     Result<int64_t> ranks = ranks_asked_for(options);
@@ -65,8 +81,9 @@ Status read_ranks(const JobOptions& options, TrainingRequest& request) {
   if (options.gpus > 0 && request.mesh.ranks() != options.gpus)
     return usage_error("--mesh " + options.mesh + " has " + llvm::Twine(request.mesh.ranks()) + " ranks, --gpus says " +
                        llvm::Twine(options.gpus));
-  if (request.mesh.ranks() != request.mesh[MeshAxis::Data])
-    return usage_error("--mesh " + options.mesh + ": only the axis data is planned so far");
+  if (request.mesh[MeshAxis::Tensor] > 1)
+    return usage_error("--mesh " + options.mesh + ": the axis tensor is not planned so far");
+  if (Status s = read_pipeline(options, request)) return s;
   if (options.zero != "auto" &&
       (llvm::StringRef(options.zero).getAsInteger(10, request.zero) || request.zero < 0 || request.zero > 3))
     return usage_error("--zero " + options.zero + ": expected auto, 0, 1, 2 or 3");

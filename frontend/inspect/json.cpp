@@ -80,8 +80,7 @@ void write_memory(json::OStream& to, const Plan& plan) {
   }
 }
 
-void write_time(json::OStream& to, const Plan& plan) {
-  TimeSummary time = summarize_time(plan);
+void write_time(json::OStream& to, const TimeSummary& time) {
   to.attribute("predicted_step_us", time.step_us);
   to.attribute("roofline_us", time.roofline_us);
   to.attribute("recompute_us", time.recompute_us);
@@ -90,6 +89,7 @@ void write_time(json::OStream& to, const Plan& plan) {
   to.attribute("ranks_us", time.ranks_us);
   to.attribute("exposed_us", time.exposed_us);
   to.attribute("stalled_us", time.stalled_us);
+  to.attribute("awaited_us", time.awaited_us);
   for (Phase phase : {Phase::Forward, Phase::Backward, Phase::Update})
     to.attribute((phase_name(phase) + "_us").str(), time.by_phase_us[static_cast<size_t>(phase)]);
 }
@@ -173,6 +173,50 @@ void write_decision(json::OStream& to, const Decision& decision) {
   to.attribute("reason", decision.reason);
 }
 
+void write_plan(json::OStream& to, const Plan& plan, llvm::ArrayRef<TimeSummary> stages) {
+  if (plan.mesh.ranks() > 1) to.attribute("mesh", to_string(plan.mesh));
+  if (!plan.pipeline.schedule.empty())
+    to.attributeObject("pipeline", [&] {
+      to.attribute("stage", plan.stage);
+      to.attribute("schedule", plan.pipeline.schedule);
+      to.attribute("micro_batches", plan.pipeline.micro_batches);
+    });
+  to.attributeObject("training", [&] { write_training(to, plan); });
+  to.attributeObject("fit", [&] {
+    to.attribute("chunks", plan.fit.chunks);
+    to.attribute("chunks_from", plan.fit.chunks_from);
+    to.attribute("rematerialised", plan.fit.rematerialised);
+  });
+  to.attributeObject("memory", [&] { write_memory(to, plan); });
+  to.attributeObject("time", [&] { write_time(to, stages.front()); });
+  to.attributeArray("collectives", [&] {
+    for (const CollectiveSummary& each : summarize_collectives(plan))
+      to.object([&] {
+        to.attribute("op", each.op);
+        to.attribute("axis", each.axis);
+        to.attribute("count", each.count);
+        to.attribute("bytes", each.bytes);
+        to.attribute("predicted_us", each.us);
+      });
+  });
+  to.attributeArray("slots", [&] {
+    for (const Slot& slot : plan.slots) to.object([&] { write_slot(to, plan, slot); });
+  });
+  to.attributeArray("instructions", [&] {
+    for (const PlanFunction& function : plan.functions)
+      for (size_t i = 0; i < function.instructions.size(); ++i)
+        to.object([&] { write_instruction(to, plan, function, i); });
+  });
+  to.attributeArray("decisions", [&] {
+    for (const Decision& decision : plan.decisions) to.object([&] { write_decision(to, decision); });
+  });
+  if (plan.later_stages.empty()) return;
+  to.attributeArray("later_stages", [&] {
+    for (size_t i = 0; i < plan.later_stages.size(); ++i)
+      to.object([&] { write_plan(to, plan.later_stages[i], stages.drop_front(i + 1)); });
+  });
+}
+
 }  // namespace
 
 void print_plan_json(llvm::raw_ostream& out, const Plan& plan) {
@@ -181,36 +225,7 @@ void print_plan_json(llvm::raw_ostream& out, const Plan& plan) {
     to.attribute("format", plan_format_version);
     to.attribute("model", plan.model);
     to.attribute("device", plan.device.name);
-    if (plan.mesh.ranks() > 1) to.attribute("mesh", to_string(plan.mesh));
-    to.attributeObject("training", [&] { write_training(to, plan); });
-    to.attributeObject("fit", [&] {
-      to.attribute("chunks", plan.fit.chunks);
-      to.attribute("chunks_from", plan.fit.chunks_from);
-      to.attribute("rematerialised", plan.fit.rematerialised);
-    });
-    to.attributeObject("memory", [&] { write_memory(to, plan); });
-    to.attributeObject("time", [&] { write_time(to, plan); });
-    to.attributeArray("collectives", [&] {
-      for (const CollectiveSummary& each : summarize_collectives(plan))
-        to.object([&] {
-          to.attribute("op", each.op);
-          to.attribute("axis", each.axis);
-          to.attribute("count", each.count);
-          to.attribute("bytes", each.bytes);
-          to.attribute("predicted_us", each.us);
-        });
-    });
-    to.attributeArray("slots", [&] {
-      for (const Slot& slot : plan.slots) to.object([&] { write_slot(to, plan, slot); });
-    });
-    to.attributeArray("instructions", [&] {
-      for (const PlanFunction& function : plan.functions)
-        for (size_t i = 0; i < function.instructions.size(); ++i)
-          to.object([&] { write_instruction(to, plan, function, i); });
-    });
-    to.attributeArray("decisions", [&] {
-      for (const Decision& decision : plan.decisions) to.object([&] { write_decision(to, decision); });
-    });
+    write_plan(to, plan, summarize_stages(plan));
   });
   out << "\n";
 }

@@ -15,6 +15,9 @@ class TextForm {
 
   void print() {
     out_ << "plan " << plan_.model << " for " << plan_.device.name << " format " << plan_format_version << "\n";
+    if (!plan_.pipeline.schedule.empty())
+      out_ << "stage " << plan_.stage << " of " << to_string(plan_.mesh) << ", " << plan_.pipeline.schedule << " with "
+           << plan_.pipeline.micro_batches << " micro-batches\n";
     for (const Arena& arena : plan_.arenas) print_arena(arena);
     for (const Reserve& reserve : plan_.device.reserves)
       out_ << "reserve \"" << reserve.name << "\" " << reserve.bytes << " bytes\n";
@@ -109,6 +112,11 @@ class TextForm {
 
 }  // namespace
 
-void print_plan_text(llvm::raw_ostream& out, const Plan& plan) { TextForm(out, plan).print(); }
+void print_plan_text(llvm::raw_ostream& out, const Plan& plan) {
+  for (const Plan* stage : plan.stages()) {
+    if (stage->stage > 0) out << "\n";
+    TextForm(out, *stage).print();
+  }
+}
 
 }  // namespace plimsoll

@@ -24,6 +24,7 @@ class Report {
   void print() {
     header();
     if (plan_.arenas.empty()) return;
+    stages();
     budget_line();
     categories();
     for (const Arena& arena : plan_.arenas)
@@ -55,6 +56,29 @@ class Report {
     std::string rest = repeated("─", columns - width_of(filled));
     table_.line(table_.styled(Style::Strong, text) + of +
                 table_.styled(share > 0.95 ? Style::Warn : Style::Good, filled) + table_.styled(Style::Quiet, rest));
+  }
+
+  // One row for each stage of a pipeline. What follows the table is about the first stage.
+  void stages() {
+    if (plan_.later_stages.empty()) return;
+    table_.heading("stages of the pipeline", "of a step of " + format_us(plan_.predicted_step_us));
+    auto cells = [&](llvm::ArrayRef<std::string> texts) {
+      std::string line = "  " + left(texts.front(), 24);
+      for (const std::string& text : texts.drop_front()) line += right(text, 16);
+      return line;
+    };
+    table_.line(table_.styled(Style::Quiet, cells({"", "needs", "budget", "computes", "exposed links", "waits"})));
+    const std::vector<TimeSummary> times = summarize_stages(plan_);
+    const llvm::SmallVector<const Plan*, 4> all = plan_.stages();
+    const int64_t ranks = plan_.mesh.ranks() / static_cast<int64_t>(all.size());
+    for (size_t i = 0; i < all.size(); ++i) {
+      const TimeSummary& time = times[i];
+      const double busy = time.step_us - time.awaited_us - time.exposed_us;
+      table_.line(cells({"stage " + std::to_string(i) + (ranks > 1 ? " on " + std::to_string(ranks) + " ranks" : ""),
+                         format_bytes(all[i]->promised_bytes()), format_bytes(all[i]->arenas.front().budget_bytes),
+                         format_share(busy / time.step_us), format_share(time.exposed_us / time.step_us),
+                         format_share(time.awaited_us / time.step_us)}));
+    }
   }
 
   void row(llvm::StringRef label, int64_t bytes, llvm::StringRef rest = "", Style style = Style::Plain) {

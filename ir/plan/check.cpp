@@ -4,6 +4,7 @@
 #include "ir/plan/byte_owners.h"
 #include "ir/plan/check_layout.h"
 #include "ir/plan/check_ranks.h"
+#include "ir/plan/check_stages.h"
 #include "ir/plan/validate.h"
 
 #include "llvm/ADT/DenseMap.h"
@@ -213,7 +214,8 @@ Status FunctionCheck::spaces(const Instruction& instruction, const OpDef& op) co
 Status FunctionCheck::take_off(const Instruction& instruction, const OpDef& op) {
   if (instruction.done < 0) return Status::success();
   if (op.engine == Engine::Compute) return wrong("is waited for later, and computes");
-  SlotId source = plan_.storage_of(instruction.operands[0]), target = instruction.results[0];
+  SlotId target = instruction.results[0],
+         source = instruction.operands.empty() ? target : plan_.storage_of(instruction.operands[0]);
   if (slot(target).in_place_of >= 0) source = target;  // the source's bytes are the target's now
   for (SlotId id : {source, target})
     if (slot(id).function >= 0 && slot(id).last < instruction.done - 1)
@@ -309,15 +311,22 @@ Status FunctionCheck::run() {
   return end();
 }
 
-}  // namespace
-
-Status check_plan(const Plan& plan) {
+Status check_one(const Plan& plan) {
   if (Status s = validate_plan(plan)) return s;
   if (Status s = check_layout(plan)) return s;
   for (size_t i = 0; i < plan.functions.size(); ++i)
     if (Status s = FunctionCheck(plan, static_cast<int32_t>(i)).run()) return s;
   if (Status s = check_ranks(plan)) return s;
   return check_peaks(plan);
+}
+
+}  // namespace
+
+Status check_plan(const Plan& plan) {
+  for (const Plan* stage : plan.stages())
+    if (Status s = check_one(*stage))
+      return plan.later_stages.empty() ? std::move(s) : in_context("stage " + llvm::Twine(stage->stage), std::move(s));
+  return check_stages(plan);
 }
 
 }  // namespace plimsoll

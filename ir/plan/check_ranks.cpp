@@ -71,8 +71,11 @@ class RanksCheck {
     Held most = instruction.attrs.get_int("draws_per_rank") == 0 ? Held::Alike : Held::Own;
     for (SlotId operand : instruction.operands)
       if (operand >= 0) most = std::max(most, held(operand));
-    if (op && op->collective) {
+    if (op && (op->collective || op->engine == Engine::Ranks))
       if (Status s = check_group(instruction)) return s;
+    // The ranks of another stage may each have sent something else. What stages add up is as alike as each one's share.
+    if (instruction.op == "receive") most = of_own_rows();
+    if (op && op->collective && instruction.attrs.get_string("axis") != axis_name(MeshAxis::Stage)) {
       const bool gives_all = instruction.op == "reduce_all" || instruction.op == "gather_pieces";
       if (instruction.op == "take_piece" && most == Held::Own)
         return model_error("takes a piece of " + name(instruction.operands[0]) + ", which differs from rank to rank");

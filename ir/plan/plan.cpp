@@ -20,4 +20,10 @@ SlotId Plan::storage_of(SlotId slot) const {
   return slot;
 }
 
+llvm::SmallVector<const Plan*, 4> Plan::stages() const {
+  llvm::SmallVector<const Plan*, 4> all{this};
+  for (const Plan& stage : later_stages) all.push_back(&stage);
+  return all;
+}
+
 }  // namespace plimsoll

@@ -162,12 +162,21 @@ struct FitSummary {
   friend bool operator==(const FitSummary&, const FitSummary&) = default;
 };
 
+// How the stages of a pipeline share a batch.
+struct PipelineSummary {
+  int64_t micro_batches = 1;  // equal chunks of a rank's batch that go through the stages one after the other
+  std::string schedule;       // "1f1b"; empty: there is one stage
+};
+
 struct Plan {
   std::string model;  // file name without folders
   DeviceDescription device;
   TrainingSummary training;
   FitSummary fit;
-  Mesh mesh;                                          // every rank runs this plan, on its rows of the batch
+  Mesh mesh;  // every rank of a stage runs one plan, on its rows of the batch
+  PipelineSummary pipeline;
+  int32_t stage = 0;                                  // which stage of the pipeline it is the plan of
+  std::vector<Plan> later_stages;                     // in the plan of stage 0: those of the other stages, in order
   std::vector<std::pair<std::string, int64_t>> dims;  // --dim bindings
   std::vector<Arena> arenas;                          // Device first, then Host when used
   std::vector<Slot> slots;
@@ -177,13 +186,15 @@ struct Plan {
   std::vector<PlanGradient> gradients;
   std::vector<Origin> origins;
   std::vector<Decision> decisions;
-  double predicted_step_us = 0;
+  double predicted_step_us = 0;  // of all stages together
 
   int64_t promised_bytes() const;  // device arena + reserves
   // A step is one update: the first function runs for every micro-batch, the others once.
   int64_t calls_per_step(size_t function) const { return function == 0 ? training.accumulate : 1; }
   // Follows view_of to the slot that owns the bytes' content.
   SlotId storage_of(SlotId slot) const;
+  // This plan and those of the later stages.
+  llvm::SmallVector<const Plan*, 4> stages() const;
 };
 
 }  // namespace plimsoll

@@ -187,6 +187,13 @@ Result<Plan> PlanReader::read(const proto::Plan& from) {
     else
       refuse(take_diag(mesh.takeError()).text());
   }
+  if (from.has_pipeline()) plan.pipeline = {from.pipeline().micro_batches(), from.pipeline().schedule()};
+  plan.stage = from.stage();
+  for (const proto::Plan& stage : from.later_stages()) {
+    Result<Plan> read = plan_from_proto(stage);
+    if (!read) return in_context("stage " + llvm::Twine(stage.stage()), read.takeError());
+    plan.later_stages.push_back(std::move(*read));
+  }
   plan.fit = {from.fit().chunks(), from.fit().chunks_from(), from.fit().rematerialised()};
   for (const proto::NamedInteger& dim : from.dims()) plan.dims.push_back({dim.name(), dim.value()});
   for (const proto::Arena& entry : from.arenas()) plan.arenas.push_back(read_arena(entry));

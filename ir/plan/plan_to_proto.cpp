@@ -161,6 +161,12 @@ void plan_to_proto(const Plan& plan, proto::Plan& to) {
   set_training(plan.training, *to.mutable_training());
   set_fit(plan.fit, *to.mutable_fit());
   if (plan.mesh.ranks() > 1) to.set_mesh(to_string(plan.mesh));
+  if (!plan.pipeline.schedule.empty()) {
+    to.mutable_pipeline()->set_micro_batches(plan.pipeline.micro_batches);
+    to.mutable_pipeline()->set_schedule(plan.pipeline.schedule);
+  }
+  to.set_stage(plan.stage);
+  for (const Plan& stage : plan.later_stages) plan_to_proto(stage, *to.add_later_stages());
   for (const auto& [name, value] : plan.dims) {
     proto::NamedInteger& dim = *to.add_dims();
     dim.set_name(name);

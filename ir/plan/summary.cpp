@@ -86,28 +86,64 @@ double roofline_us(const Plan& plan, const Instruction& instruction) {
   return plan.device.roofline_us(instruction.flops, instruction.bytes_moved, matrix) + plan.device.launch_us;
 }
 
-TimeSummary summarize_time(const Plan& plan) {
-  TimeSummary time;
-  time.step_us = plan.predicted_step_us;
-  for (size_t f = 0; f < plan.functions.size(); ++f) {
-    auto calls = static_cast<double>(plan.calls_per_step(f));
-    for (const Instruction& instruction : plan.functions[f].instructions) {
-      double us = calls * instruction.predicted_us;
-      const OpDef* op = find_op(instruction.op);
-      if (op && is_copy(op->engine)) continue;
-      time.roofline_us += calls * roofline_us(plan, instruction);
-      time.by_phase_us[static_cast<size_t>(instruction.phase)] += us;
-      if (instruction.results.empty()) continue;
-      if (plan.slots[instruction.results.front()].category == Category::Recompute) time.recompute_us += us;
-    }
-    const Timeline timeline = predict_timeline(plan.functions[f], plan.device);
-    time.to_host_us += calls * timeline.to_host_us;
-    time.to_device_us += calls * timeline.to_device_us;
-    time.ranks_us += calls * timeline.ranks_us;
-    time.exposed_us += calls * timeline.exposed_us;
-    time.stalled_us += calls * timeline.stalled_us;
+namespace {
+
+// Of one function of the plan, its calls in a step.
+void add_time(TimeSummary& time, const Plan& plan, size_t function, const Timeline& timeline) {
+  const auto calls = static_cast<double>(plan.calls_per_step(function));
+  for (const Instruction& instruction : plan.functions[function].instructions) {
+    double us = calls * instruction.predicted_us;
+    const OpDef* op = find_op(instruction.op);
+    if (op && is_copy(op->engine)) continue;
+    time.roofline_us += calls * roofline_us(plan, instruction);
+    time.by_phase_us[static_cast<size_t>(instruction.phase)] += us;
+    if (instruction.results.empty()) continue;
+    if (plan.slots[instruction.results.front()].category == Category::Recompute) time.recompute_us += us;
   }
-  return time;
+  time.to_host_us += calls * timeline.to_host_us;
+  time.to_device_us += calls * timeline.to_device_us;
+  time.ranks_us += calls * timeline.ranks_us;
+  time.stalled_us += calls * timeline.stalled_us;
+  time.exposed_us += calls * timeline.exposed_us;
+  time.awaited_us += calls * timeline.awaited_us;
+}
+
+std::vector<Timeline> timelines_of(const Plan& plan, size_t function) {
+  llvm::SmallVector<const PlanFunction*, 4> stages;
+  for (const Plan* stage : plan.stages()) stages.push_back(&stage->functions[function]);
+  return predict_timelines(stages, plan.device);
+}
+
+double slowest_of(llvm::ArrayRef<Timeline> stages) {
+  double us = 0;
+  for (const Timeline& stage : stages) us = std::max(us, stage.total_us);
+  return us;
+}
+
+}  // namespace
+
+TimeSummary summarize_time(const Plan& plan) { return std::move(summarize_stages(plan).front()); }
+
+std::vector<TimeSummary> summarize_stages(const Plan& plan) {
+  const llvm::SmallVector<const Plan*, 4> stages = plan.stages();
+  std::vector<TimeSummary> times(stages.size());
+  for (TimeSummary& time : times) time.step_us = plan.predicted_step_us;
+  for (size_t f = 0; f < plan.functions.size(); ++f) {
+    std::vector<Timeline> timelines = timelines_of(plan, f);
+    const double slowest_us = slowest_of(timelines);
+    for (size_t i = 0; i < stages.size(); ++i) {
+      timelines[i].awaited_us += slowest_us - timelines[i].total_us;
+      add_time(times[i], *stages[i], f, timelines[i]);
+    }
+  }
+  return times;
+}
+
+double predict_step_us(const Plan& plan) {
+  double us = 0;
+  for (size_t f = 0; f < plan.functions.size(); ++f)
+    us += static_cast<double>(plan.calls_per_step(f)) * slowest_of(timelines_of(plan, f));
+  return us;
 }
 
 bool communicates(const Instruction& instruction) {
@@ -183,6 +219,8 @@ std::string describe_job(const Plan& plan) {
   if (!training.precision.empty()) job += ", precision " + training.precision;
   if (plan.mesh.ranks() > 1)
     job += ", on " + std::to_string(plan.mesh.ranks()) + " ranks (" + to_string(plan.mesh) + ")";
+  if (!plan.pipeline.schedule.empty())
+    job += ", " + plan.pipeline.schedule + " with " + std::to_string(plan.pipeline.micro_batches) + " micro-batches";
   return job;
 }
 

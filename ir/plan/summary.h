@@ -37,6 +37,8 @@ struct TimeSummary {
   double ranks_us = 0;                      // time of collectives, beside computing or not
   double exposed_us = 0;                    // the share of it in which computing waits for them
   double stalled_us = 0;                    // time in which computing waits for copies and collectives
+  double exposed_us = 0;                    // time in which it waits for transfers, and collectives not beside it
+  double awaited_us = 0;                    // time in which a stage waits for others, to the end of the slowest
 };
 
 // Collectives of one kind along one axis of the mesh, in a whole step.
@@ -55,6 +57,10 @@ std::vector<CollectiveSummary> summarize_collectives(const Plan& plan);
 
 SpaceSummary summarize_space(const Plan& plan, MemorySpace space);
 TimeSummary summarize_time(const Plan& plan);
+// By stage of the pipeline of which `plan` is the first.
+std::vector<TimeSummary> summarize_stages(const Plan& plan);
+// Time of one step of all stages together, from their instructions.
+double predict_step_us(const Plan& plan);
 
 // The minimum time that the device's ceilings allow for an instruction that is no copy between memories.
 double roofline_us(const Plan& plan, const Instruction& instruction);

@@ -192,6 +192,10 @@ Status Validator::run() {
 
 }  // namespace
 
-Status validate_plan(const Plan& plan) { return Validator(plan).run(); }
+Status validate_plan(const Plan& plan) {
+  for (const Plan* stage : plan.stages())
+    if (Status s = Validator(*stage).run()) return s;
+  return Status::success();
+}
 
 }  // namespace plimsoll

@@ -59,7 +59,7 @@ class Assigner {
     }
     for (const CopyInFlight& flight : copies_) {
       const Node& copy = graph_.node(flight.copy);
-      const ValueId source = root_of(graph_, copy.operands[0]);
+      const ValueId source = copy.operands.empty() ? copy.results[0] : root_of(graph_, copy.operands[0]);
       // Nobody else reads it, and its bytes become the result's.
       const bool reused = !is_copy(copy.op->engine) && !in_place_pairs(graph_, copy).empty() &&
                           s_.last_use[index_of(source)] == s_.position[index_of(flight.copy)];

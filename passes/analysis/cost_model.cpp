@@ -14,6 +14,11 @@ std::optional<DType> matrix_dtype(const Graph& graph, const Node& node) {
 }
 
 double collective_us(const Graph& graph, const Node& node, const DeviceDescription& device) {
+  if (node.attrs.has("peer")) {
+    const ValueId moved = node.operands.empty() ? node.results[0] : node.operands[0];
+    return device.collective_us + static_cast<double>(graph.type(moved).bytes()) / (device.link_gb_per_s_used() * 1e3);
+  }
+  if (node.op->name == "transfer") return 0;  // its two ends cost
   const int64_t read = graph.type(node.operands[0]).bytes(), written = graph.type(node.results[0]).bytes();
   const double sent = bytes_sent(std::max(read, written), node.attrs.get_int("ranks"), read == written);
   return device.collective_us + sent / (device.link_gb_per_s_used() * 1e3);

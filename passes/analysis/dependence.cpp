@@ -1,5 +1,7 @@
 #include "passes/analysis/dependence.h"
 
+#include "ir/awaited.h"
+
 #include "llvm/ADT/STLExtras.h"
 
 namespace plimsoll {
@@ -36,6 +38,8 @@ std::vector<bool> find_needed(const Graph& graph) {
   llvm::SmallVector<ValueId, 16> sinks;
   for (const Output& output : graph.outputs) sinks.push_back(output.value);
   for (const Update& update : graph.updates) sinks.push_back(update.value);
+  for (NodeId id = graph.first_node(); id != NodeId::None; id = graph.next_node(id))
+    if (is_awaited(graph.node(id))) sinks.push_back(graph.node(id).results.front());
   const std::vector<bool> contributes = find_contributing(graph, sinks, Flow::Data);
   std::vector<bool> needed(graph.node_slots(), false);
   for (NodeId id = graph.first_node(); id != NodeId::None; id = graph.next_node(id))

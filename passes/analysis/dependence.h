@@ -15,7 +15,7 @@ std::vector<bool> find_dependent(const Graph& graph, llvm::ArrayRef<ValueId> sou
 // By value: does one of `sinks` depend on it? The sinks do.
 std::vector<bool> find_contributing(const Graph& graph, llvm::ArrayRef<ValueId> sinks, Flow flow);
 
-// By node: does an output or an update depend on it?
+// By node: does an output, an update or another stage depend on it?
 std::vector<bool> find_needed(const Graph& graph);
 
 // Is one of the values in the set? Absent operands are not.

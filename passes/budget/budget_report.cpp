@@ -83,7 +83,8 @@ std::string shortfall(const CompileResult& result) {
   std::string host_needs, host_budget;
   if (host_bytes > 0 || host_budget_bytes > 0) host_needs = " and " + format_bytes(host_bytes) + " of host memory";
   if (host_budget_bytes > 0) host_budget = " and " + format_bytes(host_budget_bytes) + " of host memory";
-  return "needs " + format_bytes(round_up_readable(smallest.promised_bytes())) + " (" +
+  const std::string who = smallest.pipeline.schedule.empty() ? "" : "stage " + std::to_string(smallest.stage) + " ";
+  return who + "needs " + format_bytes(round_up_readable(smallest.promised_bytes())) + " (" +
          std::to_string(smallest.promised_bytes()) + " bytes: arena " + format_bytes(arena.bytes) + ", reserves " +
          format_bytes(smallest.device.reserve_bytes()) + ")" + host_needs + ", the budget is " +
          format_bytes(arena.budget_bytes) + host_budget + "; at the peak (" + smallest.slots[at.results[0]].name +

@@ -3,7 +3,7 @@
 // The states on the host form a few levels that do not depend on the budget; each level has its own search for what to
 // rematerialise and which values wait on the host.
 
-#include "ir/plan/timeline.h"
+#include "ir/plan/summary.h"
 #include "ir/support/units.h"
 #include "passes/budget/budget_report.h"
 #include "passes/offload/offload_rewrite.h"
@@ -15,9 +15,7 @@ namespace {
 Result<Plan> complete(Result<Plan> plan, const TrainingSummary& training) {
   if (!plan) return plan;
   plan->training = training;
-  for (size_t f = 0; f < plan->functions.size(); ++f)
-    plan->predicted_step_us +=
-        static_cast<double>(plan->calls_per_step(f)) * predict_timeline(plan->functions[f], plan->device).total_us;
+  plan->predicted_step_us = predict_step_us(*plan);
   return plan;
 }
 

@@ -6,8 +6,10 @@
 #include "ir/support/parallel.h"
 #include "ir/support/units.h"
 #include "passes/analysis/dependence.h"
+#include "passes/analysis/single_value_cuts.h"
 #include "passes/budget/budget_report.h"
 #include "passes/budget/fit.h"
+#include "passes/budget/program_size.h"
 #include "passes/remat/remat_problem.h"
 #include "passes/train/split_batch.h"
 
@@ -21,12 +23,6 @@ constexpr int64_t chunk_counts_tried[] = {2, 4, 8, 16};
 constexpr double split_effort = 0.1;  // search work of a candidate, as a share of the whole batch's
 constexpr double min_saving = 0.1;    // share of its bytes that a slower candidate must save to be kept
 constexpr double max_nodes = 12000;   // deriving a longer program takes seconds
-// A program with more nodes is searched for remats only, since copies take too long to search for in one of several
-// candidates, and only down to this share of its plain peak without states.
-constexpr int64_t max_nodes_searched_whole = 1200;
-constexpr double long_min_share = 0.8;
-// CUDA graphs were measured with up to 2.4 launches per node; the libraries' reserve covers the difference.
-constexpr int64_t launches_per_node = 2;
 
 // For each cut, the bytes that forward makes after it.
 std::vector<int64_t> bytes_behind(const Graph& graph, llvm::ArrayRef<ValueId> cuts) {
@@ -46,7 +42,8 @@ std::vector<int64_t> bytes_behind(const Graph& graph, llvm::ArrayRef<ValueId> cu
 
 // The first cut, and the last cuts that still have a half, a quarter, ... of its bytes behind them.
 std::vector<ValueId> regions_to_try(const Graph& graph) {
-  const std::vector<ValueId> cuts = find_single_value_cuts(graph);
+  std::vector<ValueId> cuts;
+  for (const SingleValueCut& cut : find_single_value_cuts(graph)) cuts.push_back(cut.value);
   const std::vector<int64_t> behind = bytes_behind(graph, cuts);
   std::vector<ValueId> regions;
   for (int i = 0; i < regions_tried && !cuts.empty(); ++i) {
@@ -67,15 +64,6 @@ std::vector<int64_t> chunks_to_try(int64_t batch, int64_t asked) {
     if (count <= batch && (chunks.empty() || chunks.back() != count)) chunks.push_back(count);
   }
   return chunks;
-}
-
-// Nodes that become instructions.
-int64_t nodes_of(const Program& program) {
-  int64_t count = 0;
-  for (const Graph& function : program.functions)
-    for (NodeId id = function.first_node(); id != NodeId::None; id = function.node(id).next)
-      count += !function.node(id).op->is_view();
-  return count;
 }
 
 // The share of the graph's nodes that stand behind the value.
@@ -262,7 +250,7 @@ class SplitSearch {
     made->chunks = choice.chunks;
     made->derived.emplace(std::move(*derived));
     PlanDraft& draft = made->derived->draft;
-    draft.device = device_.with_graphs(launches_per_node * nodes_of(draft.program)).with_ranks(request_.mesh.ranks());
+    draft.device = with_reserves(device_, draft.program, request_.mesh.ranks());
     made->options.recompute = request_.recompute;
     made->options.offload = request_.offload;
     made->options.search_seconds *= request_.effort * effort;

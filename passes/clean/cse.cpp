@@ -1,3 +1,4 @@
+#include "ir/awaited.h"
 #include "ir/op_def.h"
 #include "passes/pass/pass.h"
 
@@ -48,6 +49,7 @@ Result<bool> run(Graph& graph, PassContext& context) {
   int64_t shared = 0;
   for (NodeId id = graph.first_node(), next; id != NodeId::None; id = next) {
     next = graph.next_node(id);
+    if (is_awaited(graph.node(id))) continue;
     auto& alike = firsts[hash_node(graph.node(id))];
     auto same = llvm::find_if(alike, [&](NodeId first) { return compute_the_same(graph.node(first), graph.node(id)); });
     if (same == alike.end()) {

@@ -1,7 +1,8 @@
 #include "passes/analysis/dependence.h"
 #include "passes/pass/pass.h"
 
-// Erases nodes that no output or update depends on. Inputs and states stay: they are the graph's signature.
+// Erases nodes that no output, update or other stage depends on. Inputs and states stay: they are the graph's
+// signature.
 
 namespace plimsoll {
 namespace {

@@ -1,3 +1,4 @@
+#include "ir/awaited.h"
 #include "passes/analysis/aliasing.h"
 #include "passes/analysis/cost_model.h"
 #include "passes/analysis/plan_draft.h"
@@ -28,6 +29,8 @@ class Overlapper {
         writers_(draft.writers(function)) {}
 
   int64_t run() {
+    // Stages of a pipeline keep the order of what they do together.
+    if (llvm::any_of(graph_.order(), [&](NodeId id) { return is_awaited(graph_.node(id)); })) return 0;
     find_states_written();
     split_order();
     if (collectives_.empty()) return 0;

@@ -4,6 +4,7 @@
 // It turns the graph into plain data (buffers, readers, writers, must-come-earlier edges),
 // lets order.h search, and puts views and constants back beside their readers.
 
+#include "ir/awaited.h"
 #include "ir/support/align.h"
 #include "ir/support/units.h"
 #include "passes/analysis/aliasing.h"
@@ -43,13 +44,16 @@ class Scheduler {
     problem_.nodes.resize(instructions_.size());
     for (size_t i = 0; i < instructions_.size(); ++i) fill_node(i);
     add_update_edges(writers);
+    add_stage_edges();
   }
 
   Result<ScheduleReport> run() {
     Result<std::vector<int32_t>> start = early_updates_first();
     if (!start) return start.takeError();
     OrderProblem sorted = permuted(*start);
-    std::vector<int32_t> order = order_for_low_peak(sorted, {});
+    std::vector<int32_t> order(start->size());
+    std::iota(order.begin(), order.end(), 0);
+    if (!keeps_order_) order = order_for_low_peak(sorted, {});
     order = with_idle_updates_gathered(sorted, order, update_kinds(*start));
     ScheduleReport report;
     std::vector<int32_t> as_given(order.size());
@@ -124,6 +128,17 @@ class Scheduler {
       auto& after = problem_.nodes[instruction_of_[index_of(writers[i])]].after;
       for (NodeId reader : readers_of(graph_, graph_.updates[i].state))
         if (reader != writers[i]) after.push_back(instruction_of_[index_of(reader)]);
+    }
+  }
+
+  // All stages of a pipeline take what they do together in one order, and its schedule is the derived order.
+  void add_stage_edges() {
+    int32_t last = -1;
+    for (size_t i = 0; i < instructions_.size(); ++i) {
+      if (!is_awaited(graph_.node(instructions_[i]))) continue;
+      if (last >= 0) problem_.nodes[i].after.push_back(last);
+      last = static_cast<int32_t>(i);
+      keeps_order_ = true;
     }
   }
 
@@ -210,6 +225,7 @@ class Scheduler {
   const KernelCatalog& catalog_;
   int64_t alignment_;
   std::vector<NodeId> instructions_;
+  bool keeps_order_ = false;
   std::vector<bool> writes_state_;       // by node
   std::vector<int32_t> instruction_of_;  // by node
   std::vector<int32_t> buffer_of_;       // by value

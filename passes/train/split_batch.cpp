@@ -6,6 +6,7 @@
 // Why it is right: each node of the region claims that the chunks' results make its result; the weight that a mean
 // divides by depends on no chunk's losses.
 
+#include "ir/awaited.h"
 #include "passes/analysis/dependence.h"
 #include "passes/pass/pass.h"
 #include "passes/rewrite/match.h"
@@ -24,19 +25,27 @@ std::optional<ChunkCall> chunk_of_node(const Graph& graph, const Node& node, Chu
 
 class Splitter {
  public:
-  Splitter(Graph& graph, ValueId from, int64_t chunks)
+  Splitter(Graph& graph, llvm::ArrayRef<ValueId> from, int64_t chunks)
       : graph_(graph), from_(from), parameters_(graph), chunks_(chunks), in_chunks_(graph.value_count(), false) {
     split_.chunks = chunks;
   }
 
-  Result<BatchSplit> run() {
-    const Shape& shape = graph_.type(from_).shape;
-    const std::string& name = graph_.value(from_).name;
-    if (shape.empty() || shape[0] % chunks_ != 0)
-      return model_error(name + " is " + to_string(graph_.type(from_)) + ", which does not make " +
-                         llvm::Twine(chunks_) + " equal chunks");
+  // By value: does the region make it row by row?
+  std::vector<bool> values_in_chunks() {
     find_region();
-    if (region_.empty()) return model_error(name + ": nothing that reads it works on chunks of a batch");
+    return std::move(in_chunks_);
+  }
+
+  Result<BatchSplit> run() {
+    for (ValueId from : from_) {
+      const Shape& shape = graph_.type(from).shape;
+      if (shape.empty() || shape[0] % chunks_ != 0)
+        return model_error(graph_.value(from).name + " is " + to_string(graph_.type(from)) + ", which does not make " +
+                           llvm::Twine(chunks_) + " equal chunks");
+    }
+    find_region();
+    if (region_.empty())
+      return model_error(graph_.value(from_.front()).name + ": nothing that reads it works on chunks of a batch");
     const ValueId loss_weight = find_sample_weight(graph_, graph_.outputs.front().value);
     const NodeId behind = graph_.next_node(region_.back());
     Builder b(graph_, behind);
@@ -58,7 +67,7 @@ class Splitter {
     std::vector<bool> joined(graph_.value_count(), false);
     const std::vector<bool> needed = find_needed(graph_);
     size_t amid = 0;
-    in_chunks_[index_of(from_)] = true;
+    for (ValueId from : from_) in_chunks_[index_of(from)] = true;
     for (NodeId id : graph_.order()) {
       const Node& node = graph_.node(id);
       const bool reads_chunks = llvm::any_of(node.operands, [&](ValueId operand) { return comes_in_chunks(operand); });
@@ -99,7 +108,7 @@ class Splitter {
       if (combine_of(call, 0) == Combine::WeightedMean) weights_[node.results.back()] = node.op->sample_weight(b, id);
       for (size_t i = 0; i < node.operands.size(); ++i) {
         const ValueId operand = node.operands[i];
-        const bool made_here = comes_in_chunks(operand) && operand != from_;
+        const bool made_here = comes_in_chunks(operand) && !llvm::is_contained(from_, operand);
         if (call.cut[i] && !made_here && !made_.count(operand)) made_[operand] = cut_value(b, operand);
       }
     }
@@ -141,12 +150,13 @@ class Splitter {
   }
 
   // What is made of parameters alone is made again by each chunk: gradients of chunks are then added where the
-  // parameter is, in its precision. That equal nodes are one again is another pass's work.
+  // parameter is, in its precision, or where it came from another stage. That equal nodes are one again is another
+  // pass's work.
   ValueId made_again(Builder& b, ValueId value, int64_t chunk) {
     if (value == ValueId::None || !parameters_.alone[index_of(value)] || !parameters_.trained[index_of(value)])
       return value;
     const NodeId producer = graph_.value(value).producer;
-    if (producer == NodeId::None) return value;
+    if (producer == NodeId::None || is_awaited(graph_.node(producer))) return value;
     if (auto done = made_again_.find(value); done != made_again_.end()) return done->second;
     const Node& node = graph_.node(producer);
     llvm::SmallVector<ValueId, 4> operands;
@@ -206,12 +216,12 @@ class Splitter {
   }
 
   Graph& graph_;
-  ValueId from_;
+  llvm::ArrayRef<ValueId> from_;
   ParameterValues parameters_;
   int64_t chunks_;
   BatchSplit split_;
-  std::vector<bool> in_chunks_;                            // by value: from_, and what the region makes row by row
-  std::vector<NodeId> region_, after_;                     // in order; after_: what reads joined values amid the region
+  std::vector<bool> in_chunks_;         // by value: those of from_, and what the region makes row by row
+  std::vector<NodeId> region_, after_;  // in order; after_: what reads joined values amid the region
   std::map<ValueId, llvm::SmallVector<ValueId, 4>> made_;  // the chunks of a value
   std::map<ValueId, ValueId> made_again_;                  // of the chunk that is being made
   std::map<ValueId, ValueId> weights_;  // by the last result of a weighted mean: the same, made ahead of the chunks
@@ -219,39 +229,16 @@ class Splitter {
 
 }  // namespace
 
-std::vector<ValueId> find_single_value_cuts(const Graph& graph) {
-  const ParameterValues parameters(graph);
-  const std::vector<bool> needed = find_needed(graph);
-  std::vector<NodeId> order = graph.order();
-  llvm::erase_if(order, [&](NodeId id) { return !needed[index_of(id)]; });
-  std::vector<int64_t> readers_left(graph.value_count(), 0);
-  for (NodeId id : order)
-    for (ValueId operand : graph.node(id).operands)
-      if (operand != ValueId::None) ++readers_left[index_of(operand)];
-
-  std::vector<ValueId> cuts;
-  llvm::SmallVector<ValueId, 8> alive;  // with a gradient, and read later on
-  for (NodeId id : order) {
-    const Node& node = graph.node(id);
-    for (ValueId operand : node.operands)
-      if (operand != ValueId::None && --readers_left[index_of(operand)] == 0)
-        llvm::erase_if(alive, [&](ValueId value) { return value == operand; });
-    for (ValueId result : node.results)
-      if (parameters.trained[index_of(result)] && !parameters.alone[index_of(result)] &&
-          readers_left[index_of(result)] > 0)
-        alive.push_back(result);
-    if (alive.size() == 1 && graph.type(alive[0]).rank() > 0 && (cuts.empty() || cuts.back() != alive[0]))
-      cuts.push_back(alive[0]);
-  }
-  return cuts;
-}
-
-Result<BatchSplit> split_batch(Graph& graph, ValueId from, int64_t chunks) {
+Result<BatchSplit> split_batch(Graph& graph, llvm::ArrayRef<ValueId> from, int64_t chunks) {
   if (chunks < 2) return usage_error("a batch is split in 2 chunks or more, not " + llvm::Twine(chunks));
   return Splitter(graph, from, chunks).run();
 }
 
-void run_chunks_in_order(Graph& step, const BatchSplit& split) {
+std::vector<bool> values_in_chunks(Graph& graph, llvm::ArrayRef<ValueId> from, int64_t chunks) {
+  return Splitter(graph, from, chunks).values_in_chunks();
+}
+
+std::vector<int32_t> chunks_of_nodes(const Graph& step, const BatchSplit& split) {
   const auto last = static_cast<int32_t>(split.chunks - 1);
   std::vector<int32_t> chunk(step.node_slots(), -1);
   const std::vector<NodeId> order = step.order();
@@ -270,7 +257,12 @@ void run_chunks_in_order(Graph& step, const BatchSplit& split) {
       for (NodeId user : step.value(result).users) first = std::min(first, std::max(chunk[index_of(user)], 0));
     chunk[index_of(*id)] = first;
   }
-  std::vector<NodeId> by_chunk = order;
+  return chunk;
+}
+
+void run_chunks_in_order(Graph& step, const BatchSplit& split) {
+  const std::vector<int32_t> chunk = chunks_of_nodes(step, split);
+  std::vector<NodeId> by_chunk = step.order();
   std::stable_sort(by_chunk.begin(), by_chunk.end(),
                    [&](NodeId a, NodeId b) { return chunk[index_of(a)] < chunk[index_of(b)]; });
   step.reorder(by_chunk);

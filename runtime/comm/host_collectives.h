@@ -24,6 +24,9 @@ class HostCollectives {
   Status reduce_pieces(const TensorView& out, const TensorView& in);
   // `out` is all pieces, one after the other, as many elements as it has.
   Status gather_pieces(const TensorView& out, const TensorView& in);
+  // To or from one rank of the group, which makes the other call.
+  Status send(int64_t to, const TensorView& in);
+  Status receive(int64_t from, const TensorView& out);
 
  private:
   // The largest number of elements that the staging memory takes of each rank at a time.

@@ -44,12 +44,25 @@ Status launch_place_piece(const CpuCall& k) {
   return Status::success();
 }
 
+Status launch_send(const CpuCall& k) {
+  std::memset(k.result("sent").data, 0, 1);
+  return k.ranks ? k.ranks->send(k.call.get_int("peer"), k.operand("x")) : Status::success();
+}
+
+Status launch_receive(const CpuCall& k) {
+  if (k.ranks) return k.ranks->receive(k.call.get_int("peer"), k.result("y"));
+  std::memset(k.result("y").data, 0, static_cast<size_t>(k.result("y").type.bytes()));
+  return Status::success();
+}
+
 constexpr CpuKernel kernels[] = {
     {op_reduce_all, "ranks", accepts_everything, launch<&HostCollectives::reduce_all>},
     {op_reduce_pieces, "ranks", accepts_everything, launch<&HostCollectives::reduce_pieces>},
     {op_gather_pieces, "ranks", accepts_everything, launch<&HostCollectives::gather_pieces>},
     {op_take_piece, "copy", accepts_everything, launch_take_piece},
     {op_place_piece, "copy", accepts_everything, launch_place_piece},
+    {op_send, "ranks", accepts_everything, launch_send},
+    {op_receive, "ranks", accepts_everything, launch_receive},
 };
 
 }  // namespace

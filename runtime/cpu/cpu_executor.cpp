@@ -145,7 +145,10 @@ class CpuExecutor : public Executor {
     int64_t runs = 0;
   };
 
-  bool is_late(const Instruction& instruction) const { return options_.late_copies && instruction.done >= 0; }
+  // What stages do together keeps its order.
+  bool is_late(const Instruction& instruction) const {
+    return options_.late_copies && instruction.done >= 0 && !instruction.attrs.has("peer");
+  }
 
   Status launch(size_t f, size_t i) {
     Step& step = functions_[f].steps[i];
@@ -200,7 +203,8 @@ class CpuExecutor : public Executor {
         step.kernel->prepare(library_, call, step.kernel_call(call).result_types());
     if (!prepared) return prepared.takeError();
     step.prepared = std::move(*prepared);
-    if (step.op->collective) step.axis = *parse_axis(instruction.attrs.get_string("axis"));
+    if (step.op->collective || step.op->engine == Engine::Ranks)
+      step.axis = *parse_axis(instruction.attrs.get_string("axis"));
     return step;
   }
 

@@ -46,10 +46,16 @@ struct CudaCard {
 // Under this name the ranks of a job find each other.
 using CudaRanksId = std::array<char, 128>;
 
-struct CudaRanks {
+// The ranks that differ along one axis of the mesh.
+struct CudaGroup {
   int rank = 0, ranks = 1;
-  int card = 0;  // of this host
   CudaRanksId id{};
+};
+
+struct CudaRanks {
+  int rank = 0;
+  int card = 0;  // of this host
+  std::array<CudaGroup, mesh_axis_count> groups;
 };
 
 class CudaBackend {

@@ -65,17 +65,23 @@ class CudaExecutor : public Executor {
   void interrupt() override { backend_->interrupt(); }
 
  private:
-  // The first rank names the meeting point.
+  // The first rank of each group names its meeting point.
   Status meet(Communicator& all, CudaRanks& ranks) {
     ranks.rank = static_cast<int>(all.rank());
-    ranks.ranks = static_cast<int>(all.ranks());
     ranks.card = local_rank();
-    CudaRanksId own{};
-    if (ranks.rank == 0)
-      if (Status s = to_status(backend_->make_ranks_id(own))) return s;
-    std::vector<CudaRanksId> ids(static_cast<size_t>(ranks.ranks));
-    if (Status s = all.gather_all(&own, ids.data(), sizeof own)) return s;
-    ranks.id = ids.front();
+    for (size_t i = 0; i < mesh_axis_count; ++i) {
+      const auto axis = static_cast<MeshAxis>(i);
+      if (plan_.mesh[axis] == 1) continue;
+      CudaGroup& group = ranks.groups[i];
+      group.rank = static_cast<int>(plan_.mesh.coordinate(all.rank(), axis));
+      group.ranks = static_cast<int>(plan_.mesh[axis]);
+      CudaRanksId own{};
+      if (group.rank == 0)
+        if (Status s = to_status(backend_->make_ranks_id(own))) return s;
+      std::vector<CudaRanksId> ids(static_cast<size_t>(all.ranks()));
+      if (Status s = all.gather_all(&own, ids.data(), sizeof own)) return s;
+      group.id = ids[static_cast<size_t>(plan_.mesh.group_of(all.rank(), axis).front())];
+    }
     return Status::success();
   }
 

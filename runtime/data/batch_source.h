@@ -32,10 +32,12 @@ struct DataOptions {
   uint64_t seed = 0;  // which windows of a token file, in which order
   // Of several ranks each reads its rows of the same batches.
   int64_t rank = 0, ranks = 1;
+  bool may_have_no_inputs = false;
 };
 
 // By the file's name: .safetensors, .npz and .npy hold one tensor an input; everything else is a token file
 // (.u32 or .uint32 in the name: uint32, else uint16). Errors name the input, what it has and what the plan needs.
+// A stage of a pipeline may have no inputs; then nothing is read.
 Result<std::unique_ptr<BatchSource>> open_data(llvm::StringRef path, llvm::ArrayRef<InputSpec> inputs,
                                                const DataOptions& options);
 

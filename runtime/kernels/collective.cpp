@@ -43,6 +43,8 @@ constexpr CudaCandidate candidates[] = {
     {op_gather_pieces, "nccl_padded", accepts_everything, padded_gather_bytes},
     {op_take_piece, "copy", accepts_everything},
     {op_place_piece, "copy", accepts_everything},
+    {op_send, "nccl", accepts_everything},
+    {op_receive, "nccl", accepts_everything},
 };
 
 }  // namespace

@@ -35,14 +35,14 @@ def free_port():
         return str(found.getsockname()[1])
 
 
-def compile_plan(case, ranks):
-    plan = case / f"ranks{ranks}.plan"
-    subprocess.run([PROGRAM, "compile", case / "model.onnx", "-o", plan, "--device", "cpu", "--gpus", str(ranks)], check=True, capture_output=True)
+def compile_plan(case, mesh):
+    plan = case / f"{mesh}.plan"
+    subprocess.run([PROGRAM, "compile", case / "model.onnx", "-o", plan, "--device", "cpu", "--mesh", mesh], check=True, capture_output=True)
     return plan
 
 
-def words(case, plan, steps, *more):
-    return list(map(str, [PROGRAM, "run", plan, "--weights", case / "model.onnx", "--data", case / "batch.safetensors", "--steps", steps, "--threads", 1, *more]))
+def words(case, plan, steps, *more, weights=None):
+    return list(map(str, [PROGRAM, "run", plan, "--weights", weights or case / "model.onnx", "--data", case / "batch.safetensors", "--steps", steps, "--threads", 1, *more]))
 
 
 def start(command, rank, ranks, port):
@@ -54,9 +54,9 @@ def losses(path):
     return [json.loads(line)["loss"] for line in path.read_text().splitlines()]
 
 
-def run_by_environment(case, plan, ranks, metrics):
+def run_by_environment(case, plan, ranks, metrics, *more):
     port = free_port()
-    processes = [start(words(case, plan, 4, "--metrics", metrics), rank, ranks, port) for rank in range(ranks)]
+    processes = [start(words(case, plan, 4, "--metrics", metrics, *more), rank, ranks, port) for rank in range(ranks)]
     outputs = [process.communicate(timeout=120) for process in processes]
     check(all(process.returncode == 0 for process in processes), f"ranks by RANK and WORLD_SIZE fail: {outputs}")
     check(outputs[1][0] == "", "the second rank prints")
@@ -76,7 +76,7 @@ def wait_for_steps(metrics, processes):
 
 def lose_a_rank(case, plan, ranks, lost, stop):
     """The others end soon after a rank is killed or stopped, each with one message that names both, and leave no file under its final name."""
-    port, saved, metrics = free_port(), case / "saved.safetensors", case / f"lost{lost}{stop}.jsonl"
+    port, saved, metrics = free_port(), case / "saved.safetensors", case / f"{plan.stem}.lost{lost}{stop}.jsonl"
     command = words(case, plan, 1000000, "--save", saved, "--metrics", metrics, "--patience", PATIENCE)
     processes = [start(command, rank, ranks, port) for rank in range(ranks)]
     wait_for_steps(metrics, processes)
@@ -153,10 +153,24 @@ def show_ranks(case, plan):
     check(rows == [["1", "0", "yes"], ["2", "1", "yes"], ["2", "3", "yes"], ["4", "1", "yes"], ["4", "3", "yes"]], f"fit --cards: {table}")
 
 
+def run_stages(case):
+    """Two stages lose what one rank loses, and save a file that one rank goes on from as from its own."""
+    alone, stages = compile_plan(case, "data=1"), compile_plan(case, "stage=2")
+    saved = {plan: case / f"{plan.stem}.safetensors" for plan in (alone, stages)}
+    again = []
+    subprocess.run(words(case, alone, 4, "--metrics", case / "alone.jsonl", "--save", saved[alone]), check=True, capture_output=True)
+    got = run_by_environment(case, stages, 2, case / "stages.jsonl", "--save", saved[stages])
+    check(all(abs(a - b) < 1e-5 for a, b in zip(losses(case / "alone.jsonl"), got)), f"two stages: {got}")
+    for plan in (alone, stages):
+        subprocess.run(words(case, alone, 1, "--metrics", case / "again.jsonl", weights=saved[plan]), check=True, capture_output=True)
+        again.append(losses(case / "again.jsonl")[0])
+    check(abs(again[0] - again[1]) < 1e-5, f"from the weights of two stages: {again}")
+
+
 def main():
     with tempfile.TemporaryDirectory() as folder:
         case = unpack("mlp", folder)
-        two, four = compile_plan(case, 2), compile_plan(case, 4)
+        two, four, stages = (compile_plan(case, mesh) for mesh in ("data=2", "data=4", "data=2,stage=2"))
         one = subprocess.run(words(case, two, 1), capture_output=True, text=True)
         check(one.returncode == 2 and "the plan is for 2 ranks (data=2), 1 is running" in one.stderr, f"one of two ranks: {one.stderr}")
         by_environment = run_by_environment(case, two, 2, case / "environment.jsonl")
@@ -165,6 +179,8 @@ def main():
         show_ranks(case, two)
         for lost, stop in ((1, False), (2, True), (0, False), (0, True)):
             lose_a_rank(case, four, 4, lost, stop)
+            lose_a_rank(case, stages, 4, lost, stop)
+        run_stages(case)
         for mpirun, options in (("mpirun.openmpi", ["--allow-run-as-root", "--oversubscribe", "--bind-to", "none"]), ("mpirun.mpich", [])):
             if not shutil.which(mpirun) or not (pathlib.Path(PROGRAM).parent.parent / "lib" / f"libplimsoll_{mpirun.split('.')[1]}.so").exists():
                 continue

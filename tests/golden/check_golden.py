@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Compare `plimsoll compile` and `plimsoll run` with what PyTorch computed. Needs Python's standard library alone.
 
-Usage: check_golden.py PLIMSOLL [CASE ...] [--device cpu] [--precision fp32|bf16|fp16] [--layout auto] [--split off] [--ranks 1] [--tolerance 1e-4] ...
+Usage: check_golden.py PLIMSOLL [CASE ...] [--device cpu] [--precision fp32|bf16|fp16] [--layout auto] [--split off] [--ranks 1 | --mesh stage=2] [--tolerance 1e-4] ...
 
 Without a CASE it runs all of them. Prints one line per case and `N passed, N failed`. The precision decides the limits:
 PyTorch's results are float32, so bf16 and fp16 are compared within 8 and 11 significant bits. Parameters are compared only
@@ -127,7 +127,8 @@ def train(case, expected, args):
     plan, metrics = case / "case.plan", case / "metrics.jsonl"
     gradients, after = case / "got_grads.safetensors", case / "got_after.safetensors"
     options = ["--device", args.device, "--precision", args.precision, "--layout", args.layout, "--split", args.split]
-    options += ["--gpus", str(args.ranks), "--zero", args.zero] if args.ranks > 1 else []
+    options += ["--mesh", args.mesh, "--zero", args.zero] if args.ranks > 1 else []
+    options += ["--micro-batches", args.micro_batches] if "stage" in args.mesh else []
     options += ["--loss-scale", args.loss_scale] if args.loss_scale else []
     for key, value in expected["optimizer"].items():
         options += [OPTIMIZER_OPTIONS[key], str(value)]
@@ -192,6 +193,8 @@ def main():
     parser.add_argument("--layout", default="auto")
     parser.add_argument("--split", default="off")
     parser.add_argument("--ranks", type=int, default=1, help="processes that share the batch, by mpirun or by their environment")
+    parser.add_argument("--mesh", default="", help="the processes along each axis, where they do not only share the batch")
+    parser.add_argument("--micro-batches", default="auto", help="of a pipeline")
     parser.add_argument("--zero", default="auto")
     parser.add_argument("--loss-scale", help="for fp16: small enough for the first step, which is compared")
     parser.add_argument("--tolerance", type=float, help="of gradients and parameters, by ||a-b||/||b||")
@@ -199,6 +202,10 @@ def main():
     parser.add_argument("--norm-tolerance", type=float, help="of the global gradient norm")
     parser.add_argument("--timeout", type=float, default=120, help="seconds a command may take")
     args = parser.parse_args()
+    if args.mesh:
+        args.ranks = math.prod(int(axis.split("=")[1]) for axis in args.mesh.split(","))
+    else:
+        args.mesh = f"data={args.ranks}"
     for option, limit in zip(("tolerance", "loss_tolerance", "norm_tolerance"), LIMITS[args.precision]):
         if getattr(args, option) is None:
             setattr(args, option, limit)

@@ -1,6 +1,5 @@
-#include "ir/mesh.h"
+#include "ir/ops/collective/group.h"
 #include "ir/ops/common/samples.h"
-#include "ir/ops/common/support.h"
 
 #include <algorithm>
 
@@ -11,9 +10,6 @@
 // value that all ranks hold alike is therefore a sum of which each rank has its own summand too.
 
 namespace plimsoll {
-namespace {
-
-constexpr AttrSpecs group_attrs{{"axis", AttrKind::String}, {"ranks", AttrKind::Int}};
 
 Status check_group(const OpCall& call) {
   if (!parse_axis(call.get_string("axis")))
@@ -21,6 +17,8 @@ Status check_group(const OpCall& call) {
   if (call.get_int("ranks") >= 1) return Status::success();
   return model_error("ranks is " + llvm::Twine(call.get_int("ranks")) + ", it must be at least 1");
 }
+
+namespace {
 
 Result<Types> infer_reduce_all(const OpCall& call) {
   if (Status s = check_group(call)) return s;

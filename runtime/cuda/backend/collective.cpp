@@ -5,7 +5,8 @@
 
 #include <algorithm>
 
-// Sums and gathers over ranks by NCCL. Neighbours of one kind become one group, which is one launch.
+// Sums and gathers over ranks, and transfers between two, by NCCL. Neighbours of one kind become one group, which is
+// one launch.
 
 namespace plimsoll {
 namespace {
@@ -16,9 +17,10 @@ struct PreparedRanks : CudaPrepared {
 };
 
 Result<std::unique_ptr<CudaPrepared>> prepare(CudaLibraries& libraries, const CudaCall& k) {
-  if (k.call.get_int("ranks") > 1 && !libraries.nccl().is_joined())
+  const Nccl& nccl = libraries.nccl(*parse_axis(k.call.get_string("axis")));
+  if (k.call.get_int("ranks") > 1 && !nccl.is_joined())
     return usage_error("the plan is for several ranks, and one is here");
-  return std::make_unique<PreparedRanks>(libraries.nccl());
+  return std::make_unique<PreparedRanks>(nccl);
 }
 
 const Nccl& nccl_of(const CudaCall& k) { return static_cast<const PreparedRanks&>(*k.prepared).nccl; }
@@ -91,7 +93,22 @@ Status launch_place_piece(const CudaCall& k) {
   return copy(k, k.out<char>("y") + own.first, k.in("x"), own.count);
 }
 
-bool both_of_several(const CudaCall& first, const CudaCall&) { return !is_alone(first); }
+// The result of a send is read by nobody.
+Status launch_send(const CudaCall& k) {
+  if (Status s = zero(k, k.out("sent"), 1)) return s;
+  return is_alone(k) ? Status::success()
+                     : nccl_of(k).send(k.in("x"), k.operand("x").type.bytes(), k.call.get_int("peer"), k.stream);
+}
+
+Status launch_receive(const CudaCall& k) {
+  const int64_t bytes = k.result("y").type.bytes();
+  return is_alone(k) ? zero(k, k.out("y"), bytes)
+                     : nccl_of(k).receive(k.out("y"), bytes, k.call.get_int("peer"), k.stream);
+}
+
+bool both_of_several(const CudaCall& first, const CudaCall& next) {
+  return !is_alone(first) && first.call.get_string("axis") == next.call.get_string("axis");
+}
 
 template <CudaLauncher::LaunchFn launch>
 Status launch_group(llvm::ArrayRef<CudaCall> calls) {
@@ -110,6 +127,8 @@ constexpr CudaLauncher launchers[] = {
     {op_gather_pieces, "nccl_padded", launch_gather_pieces_padded, prepare},
     {op_take_piece, "copy", launch_take_piece, prepare},
     {op_place_piece, "copy", launch_place_piece, prepare},
+    {op_send, "nccl", launch_send, prepare},
+    {op_receive, "nccl", launch_receive, prepare},
 };
 
 }  // namespace

@@ -51,8 +51,9 @@ class Backend : public CudaBackend {
     process_memory_.emplace(ranks.card);
     if (Status s = find_card()) return s;
     if (Status s = libraries_.create(plan_->training.precision == "tf32")) return s;
-    if (ranks_.ranks > 1)
-      if (Status s = libraries_.nccl().join(ranks_)) return s;
+    for (size_t axis = 0; axis < mesh_axis_count; ++axis)
+      if (ranks_.groups[axis].ranks > 1)
+        if (Status s = libraries_.nccl(static_cast<MeshAxis>(axis)).join(ranks_.groups[axis])) return s;
     if (Status s = stream_.create()) return s;
     if (Status s = engines_.create()) return s;
     if (Status s = allocate()) return s;
@@ -133,7 +134,9 @@ class Backend : public CudaBackend {
     return {};
   }
 
-  void interrupt() override { libraries_.nccl().abort(); }
+  void interrupt() override {
+    for (size_t axis = 0; axis < mesh_axis_count; ++axis) libraries_.nccl(static_cast<MeshAxis>(axis)).abort();
+  }
 
   CudaOutcome identify_card(CudaCard& card) override { return plimsoll::identify_card(card); }
   CudaOutcome measure_card(CudaCard& card) override { return plimsoll::measure_card(card); }

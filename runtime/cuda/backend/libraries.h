@@ -23,7 +23,7 @@ class CudaLibraries {
   cublasLtHandle_t lt() const { return lt_; }
   // Its handle is made when first asked for: plans without convolution or attention do not pay for it.
   Result<CudnnCard> cudnn();
-  Nccl& nccl() { return nccl_; }
+  Nccl& nccl(MeshAxis axis) { return nccl_[static_cast<size_t>(axis)]; }
   CudnnPlans& cudnn_plans() { return cudnn_plans_; }
   bool tf32() const { return tf32_; }
   const cudaDeviceProp& card() const { return card_; }
@@ -32,7 +32,7 @@ class CudaLibraries {
   cublasLtHandle_t lt_ = nullptr;
   CudnnCard cudnn_card_;
   CudnnPlans cudnn_plans_;
-  Nccl nccl_;
+  std::array<Nccl, mesh_axis_count> nccl_;  // by axis of the mesh
   cudaDeviceProp card_{};
   bool tf32_ = false;
 };

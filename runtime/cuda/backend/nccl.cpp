@@ -25,6 +25,8 @@ struct Functions {
   int (*reduce_scatter)(const void* in, void* out, size_t count, DataType dtype, Reduction op, ncclComm* comm,
                         cudaStream_t stream);
   int (*all_gather)(const void* in, void* out, size_t count, DataType dtype, ncclComm* comm, cudaStream_t stream);
+  int (*send)(const void* in, size_t count, DataType dtype, int peer, ncclComm* comm, cudaStream_t stream);
+  int (*receive)(void* out, size_t count, DataType dtype, int peer, ncclComm* comm, cudaStream_t stream);
   const char* (*error_string)(int result);
 };
 
@@ -49,6 +51,7 @@ Status open() {
            find(library, "ncclCommAbort", f.comm_abort) && find(library, "ncclGroupStart", f.group_start) &&
            find(library, "ncclGroupEnd", f.group_end) && find(library, "ncclAllReduce", f.all_reduce) &&
            find(library, "ncclReduceScatter", f.reduce_scatter) && find(library, "ncclAllGather", f.all_gather) &&
+           find(library, "ncclSend", f.send) && find(library, "ncclRecv", f.receive) &&
            find(library, "ncclGetErrorString", f.error_string);
   }();
   if (opened) return Status::success();
@@ -93,13 +96,13 @@ Status Nccl::make_id(CudaRanksId& id) {
   return Status::success();
 }
 
-Status Nccl::join(const CudaRanks& ranks) {
+Status Nccl::join(const CudaGroup& group) {
   if (Status s = open()) return s;
   UniqueId id;
-  std::copy(ranks.id.begin(), ranks.id.end(), id.bytes);
-  rank_ = ranks.rank;
+  std::copy(group.id.begin(), group.id.end(), id.bytes);
+  rank_ = group.rank;
   ncclComm* comm = nullptr;
-  Status joined = nccl_status(functions().comm_init_rank(&comm, ranks.ranks, id, ranks.rank), "ranks");
+  Status joined = nccl_status(functions().comm_init_rank(&comm, group.ranks, id, group.rank), "ranks");
   comm_ = comm;
   return joined;
 }
@@ -122,6 +125,17 @@ Status Nccl::reduce_pieces(void* piece, const void* in, int64_t elements, DType 
 Status Nccl::gather_pieces(void* out, const void* piece, int64_t bytes, cudaStream_t stream) const {
   return nccl_status(functions().all_gather(piece, out, static_cast<size_t>(bytes), DataType::Int8, comm_, stream),
                      "gather_pieces");
+}
+
+Status Nccl::send(const void* in, int64_t bytes, int64_t to, cudaStream_t stream) const {
+  return nccl_status(
+      functions().send(in, static_cast<size_t>(bytes), DataType::Int8, static_cast<int>(to), comm_, stream), "send");
+}
+
+Status Nccl::receive(void* out, int64_t bytes, int64_t from, cudaStream_t stream) const {
+  return nccl_status(
+      functions().receive(out, static_cast<size_t>(bytes), DataType::Int8, static_cast<int>(from), comm_, stream),
+      "receive");
 }
 
 }  // namespace plimsoll

@@ -13,7 +13,7 @@ namespace plimsoll {
 
 struct ncclComm;
 
-// One communicator of all ranks of the job.
+// One communicator: of the ranks that differ along one axis of the mesh.
 class Nccl {
  public:
   Nccl() = default;
@@ -23,7 +23,7 @@ class Nccl {
   // A fresh name under which ranks find each other; one rank makes it and tells the others.
   static Status make_id(CudaRanksId& id);
   // Waits for all ranks. The card of this rank has been chosen.
-  Status join(const CudaRanks& ranks);
+  Status join(const CudaGroup& group);
 
   // Makes kernels that wait for other ranks end, by any thread. The communicator is lost.
   void abort();
@@ -38,6 +38,9 @@ class Nccl {
   // `elements` of the piece.
   Status reduce_pieces(void* piece, const void* in, int64_t elements, DType dtype, cudaStream_t stream) const;
   Status gather_pieces(void* out, const void* piece, int64_t bytes, cudaStream_t stream) const;
+  // To or from one rank of the communicator, which makes the other call.
+  Status send(const void* in, int64_t bytes, int64_t to, cudaStream_t stream) const;
+  Status receive(void* out, int64_t bytes, int64_t from, cudaStream_t stream) const;
 
  private:
   std::atomic<ncclComm*> comm_{nullptr};

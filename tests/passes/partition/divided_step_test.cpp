@@ -3,6 +3,7 @@
 #include "passes/derive_program.h"
 #include "runtime/cpu/cpu_catalog.h"
 #include "tests/support/random_training.h"
+#include "tests/support/rank_trainer.h"
 #include "tests/support/small_training.h"
 
 #include <doctest/doctest.h>
@@ -13,85 +14,6 @@ namespace plimsoll {
 namespace {
 
 using namespace testing;
-using Tensors = std::map<std::string, Tensor>;
-
-Tensor rows_of(const Tensor& whole, const Type& local, int64_t rank) {
-  return Tensor(local, static_cast<const char*>(whole.data()) + rank * local.bytes());
-}
-
-Tensor piece_of(const Tensor& whole, const Type& piece, int64_t rank) {
-  Tensor own(piece);
-  for (int64_t i = 0; i < piece.elements() && rank * piece.elements() + i < whole.type().elements(); ++i)
-    own.view().set(i, whole.get(rank * piece.elements() + i));
-  return own;
-}
-
-// Runs the functions of a program on the interpreter, on every rank.
-class Trainer {
- public:
-  Trainer(Program program, const Mesh& mesh, const RandomValues& values)
-      : program_(std::move(program)), mesh_(mesh), values_(values), states_(static_cast<size_t>(mesh.ranks())) {
-    for (const Graph& function : program_.functions)
-      for (const State& state : function.states)
-        for (size_t rank = 0; rank < states_.size(); ++rank) set_first_value(function, state, rank);
-  }
-
-  // Gives the loss of every rank.
-  std::vector<double> step(int64_t accumulate) {
-    std::vector<double> losses;
-    for (int64_t micro = 0; micro < accumulate; ++micro) losses = run(program_.functions.front());
-    if (program_.functions.size() > 1) run(program_.functions.back());
-    return losses;
-  }
-
-  const Tensors& states(size_t rank) const { return states_[rank]; }
-
- private:
-  void set_first_value(const Graph& function, const State& state, size_t rank) {
-    const std::string& name = function.value(state.value).name;
-    if (states_[rank].count(name)) return;
-    Tensor first(function.type(state.value));
-    const auto own = static_cast<int64_t>(rank);
-    if (state.init.kind == StateInit::Kind::Fill)
-      for (int64_t i = 0; i < first.type().elements(); ++i) first.view().set(i, state.init.fill);
-    else {
-      const bool weights = state.init.kind == StateInit::Kind::Weights;
-      const Tensor& whole = values_.tensors.at(weights ? name : state.init.source);
-      first = state.piece_of.empty() ? whole : piece_of(whole, first.type(), own);
-    }
-    states_[rank].emplace(name, std::move(first));
-  }
-
-  std::vector<double> run(const Graph& function) {
-    std::vector<Bindings> bindings(states_.size());
-    std::deque<Tensor> rows;
-    for (size_t rank = 0; rank < states_.size(); ++rank) {
-      for (ValueId input : function.inputs) {
-        const int64_t data = mesh_.coordinate(static_cast<int64_t>(rank), MeshAxis::Data);
-        const bool whole = llvm::is_contained(function.whole_inputs, input);
-        rows.push_back(rows_of(values_.tensors.at(function.value(input).name), function.type(input), whole ? 0 : data));
-        bindings[rank][input] = &rows.back();
-      }
-      for (const State& state : function.states)
-        bindings[rank][state.value] = &states_[rank].at(function.value(state.value).name);
-    }
-    Result<std::vector<Evaluation>> results = evaluate_on_ranks(function, mesh_, bindings);
-    REQUIRE_MESSAGE(bool(results), llvm::toString(results.takeError()));
-    std::vector<double> losses;
-    for (size_t rank = 0; rank < states_.size(); ++rank) {
-      for (size_t i = 0; i < function.updates.size(); ++i)
-        states_[rank].at(function.value(function.updates[i].state).name) = (*results)[rank].updates[i];
-      losses.push_back((*results)[rank].outputs.front().get(0));
-    }
-    return losses;
-  }
-
-  Program program_;
-  Mesh mesh_;
-  const RandomValues& values_;
-  std::vector<Tensors> states_;
-};
-
 Program program_of(const Graph& forward, const TrainingRequest& request) {
   const CpuCatalog catalog;
   Result<CleanModel> clean = clean_model(forward, request.loss);
@@ -104,14 +26,6 @@ Program program_of(const Graph& forward, const TrainingRequest& request) {
   return std::move(derived->draft.program);
 }
 
-void check_close(const Tensor& got, const Tensor& want, double tolerance) {
-  REQUIRE(got.type() == want.type());
-  for (int64_t i = 0; i < want.type().elements(); ++i) {
-    if (std::isnan(want.get(i)) && std::isnan(got.get(i))) continue;
-    CHECK(got.get(i) == doctest::Approx(want.get(i)).epsilon(tolerance));
-  }
-}
-
 // Trains two steps on one rank and on several, which must agree.
 void check_divided(const Graph& forward, TrainingRequest request, double tolerance) {
   const Mesh mesh = request.mesh;
@@ -121,7 +35,10 @@ void check_divided(const Graph& forward, TrainingRequest request, double toleran
   RandomValues values;
   for (const Graph& function : plain.functions) values.add_for(function);
   values.tensors["rng"] = Tensor::of_ints({7, 0});
-  Trainer one(std::move(plain), {}, values), many(std::move(divided), mesh, values);
+  std::vector<Program> of_one, of_many;
+  of_one.push_back(std::move(plain));
+  of_many.push_back(std::move(divided));
+  RankTrainer one(std::move(of_one), {}, values), many(std::move(of_many), mesh, values);
   for (int step = 0; step < 2; ++step) {
     const double loss = one.step(request.accumulate).front();
     for (double each : many.step(request.accumulate))

@@ -2,6 +2,7 @@
 
 #include "ir/evaluate.h"
 #include "ir/support/units.h"
+#include "passes/analysis/single_value_cuts.h"
 #include "passes/compile.h"
 #include "passes/train/training_step.h"
 #include "runtime/cpu/cpu_catalog.h"
@@ -58,9 +59,9 @@ Trained run_split(llvm::StringRef from, int64_t chunks, const RandomValues& valu
   return run_step(program->functions.front(), values);
 }
 
-std::vector<std::string> names_of(const Graph& graph, llvm::ArrayRef<ValueId> values) {
+std::vector<std::string> names_of(const Graph& graph, llvm::ArrayRef<SingleValueCut> cuts) {
   std::vector<std::string> names;
-  for (ValueId value : values) names.push_back(graph.value(value).name);
+  for (const SingleValueCut& cut : cuts) names.push_back(graph.value(cut.value).name);
   return names;
 }
 

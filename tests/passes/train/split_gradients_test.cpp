@@ -1,3 +1,4 @@
+#include "passes/analysis/single_value_cuts.h"
 #include "passes/derive_program.h"
 #include "passes/train/split_batch.h"
 #include "runtime/cpu/cpu_catalog.h"
@@ -111,7 +112,7 @@ int check_splits(llvm::StringRef text) {
   const Gradients slopes = slopes_of(model->graph, values);
   const DeviceDescription cpu = llvm::cantFail(llvm::cantFail(DeviceCatalog::builtin()).find("cpu"));
   int ways = 0;
-  for (ValueId from : find_single_value_cuts(model->graph))
+  for (const auto& [from, after] : find_single_value_cuts(model->graph))
     for (int64_t chunks : {2, 4}) {
       INFO(chunks, " chunks from ", model->graph.value(from).name);
       if (model->graph.type(from).shape[0] % chunks != 0) continue;

@@ -1,0 +1,109 @@
+#include "passes/budget/stage_search.h"
+
+#include "ir/plan/summary.h"
+#include "ir/support/units.h"
+#include "passes/budget/budget_report.h"
+#include "passes/budget/fit.h"
+#include "passes/budget/program_size.h"
+#include "passes/derive_stages.h"
+
+#include <algorithm>
+
+namespace plimsoll {
+namespace {
+
+Status refuse_what_is_not_planned(const TrainingRequest& request) {
+  const std::string mesh = to_string(request.mesh);
+  if (request.split > 1)
+    return usage_error("--split: the stages of " + mesh + " have the batch in micro-batches already (--micro-batches)");
+  if (request.frontier) return usage_error("--pareto: smaller budgets are not searched for the stages of " + mesh);
+  return Status::success();
+}
+
+// The stage's plan within the budget; where there is none, the one that needs least.
+Result<Plan> fit_stage(Derived& derived, const ForwardModel& forward, const TrainingRequest& request,
+                       const DeviceDescription& device) {
+  PlanDraft& draft = derived.draft;
+  draft.device = with_reserves(device, draft.program, request.mesh.ranks());
+  FitOptions options;
+  options.recompute = request.recompute;
+  options.offload = request.offload;
+  options.training = forward.summary;
+  options.search_seconds *= request.effort;
+  if (nodes_of(draft.program) > max_nodes_searched_whole) {
+    options.min_share = long_min_share;
+    options.offload = false;
+  }
+  LoweringInput input{draft, request.budget_bytes, request.host_budget_bytes};
+  input.placement_seconds *= request.effort;
+  Result<Plan> plain = plain_plan(input, options);
+  if (!plain) return plain;
+  const int64_t budget = plain->arenas.front().budget_bytes;
+  Result<Plan> plan = BudgetFitter(input, options, std::move(*plain), budget).within(budget);
+  if (!plan) return plan;
+  const std::vector<Decision>& decisions = derived.passes.decisions();
+  plan->decisions.insert(plan->decisions.begin(), decisions.begin(), decisions.end());
+  return plan;
+}
+
+// All stages in the order of one schedule. Where one does not fit, the plan is that of the stage that needs most.
+Result<CompileResult> plan_schedule(PipelineSchedule schedule, const ForwardModel& forward,
+                                    const TrainingRequest& request, const DeviceDescription& device,
+                                    const KernelCatalog& catalog, PassManager passes) {
+  Result<DerivedStages> derived = derive_stages(forward, request, schedule, device, catalog, std::move(passes));
+  if (!derived) return derived.takeError();
+  CompileResult result;
+  result.host_budget_bytes = request.host_budget_bytes;
+  std::vector<Plan> plans;
+  for (Derived& stage : derived->stages) {
+    Result<Plan> plan = fit_stage(stage, forward, request, device);
+    if (!plan) return plan.takeError();
+    result.fits &= is_within_budget(*plan);
+    plan->mesh = request.mesh;
+    plan->pipeline = derived->pipeline;
+    plan->stage = static_cast<int32_t>(plans.size());
+    plans.push_back(std::move(*plan));
+  }
+  if (!result.fits) {
+    result.plan = std::move(*std::max_element(plans.begin(), plans.end(), [](const Plan& a, const Plan& b) {
+      return a.promised_bytes() < b.promised_bytes();
+    }));
+    return result;
+  }
+  result.plan = std::move(plans.front());
+  std::move(plans.begin() + 1, plans.end(), std::back_inserter(result.plan.later_stages));
+  result.plan.predicted_step_us = predict_step_us(result.plan);
+  for (Plan& stage : result.plan.later_stages) stage.predicted_step_us = result.plan.predicted_step_us;
+  return result;
+}
+
+bool is_better_result(const CompileResult& a, const CompileResult& b) {
+  if (a.fits != b.fits) return a.fits;
+  return a.fits ? a.plan.predicted_step_us < b.plan.predicted_step_us
+                : a.plan.promised_bytes() < b.plan.promised_bytes();
+}
+
+}  // namespace
+
+Result<CompileResult> search_stages(const ForwardModel& forward, const TrainingRequest& request,
+                                    const DeviceDescription& device, const KernelCatalog& catalog,
+                                    const CompileHooks& hooks) {
+  if (Status s = refuse_what_is_not_planned(request)) return s;
+  if (hooks.on_phase) hooks.on_phase("lay out");
+  std::optional<CompileResult> best;
+  std::string tried;
+  for (size_t i = 0; i < std::size(schedule_names); ++i) {
+    const auto schedule = static_cast<PipelineSchedule>(i);
+    if (request.schedule.value_or(schedule) != schedule) continue;
+    Result<CompileResult> result =
+        plan_schedule(schedule, forward, request, device, catalog, best ? forward.passes.quiet() : forward.passes);
+    if (!result) return result;
+    tried += (tried.empty() ? "" : "; ") + schedule_names[i].str() + " " +
+             (result->fits ? "takes " + format_us(result->plan.predicted_step_us) : shortfall(*result));
+    if (!best || is_better_result(*result, *best)) best = std::move(*result);
+  }
+  best->plan.decisions.push_back({"schedule-stages", "plan", best->plan.pipeline.schedule, tried});
+  return std::move(*best);
+}
+
+}  // namespace plimsoll

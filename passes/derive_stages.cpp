@@ -1,0 +1,239 @@
+#include "passes/derive_stages.h"
+
+// The model is cut and its batch split in the forward graph, which is differentiated as one; then each stage gets its
+// own graph. Micro-batches are chunks of the batch, unrolled in one function, so memory is planned across all of them.
+
+#include "ir/builder.h"
+#include "ir/support/units.h"
+#include "passes/analysis/aliasing.h"
+#include "passes/analysis/cost_model.h"
+#include "passes/analysis/dependence.h"
+#include "passes/analysis/single_value_cuts.h"
+#include "passes/partition/divide_stages.h"
+#include "passes/partition/project_stages.h"
+#include "passes/train/split_batch.h"
+#include "passes/train/training_step.h"
+
+namespace plimsoll {
+namespace {
+
+constexpr int64_t usual_micro_batches_per_stage = 4;
+// Of all stages together: deriving more takes long, and so does planning them.
+constexpr size_t max_nodes = 60000;
+// Backward computes two gradients for each result, as a rule.
+constexpr double step_over_forward = 3;
+
+class StageDeriver {
+ public:
+  StageDeriver(const ForwardModel& forward, const TrainingRequest& request, PipelineSchedule schedule,
+               const DeviceDescription& device, const KernelCatalog& catalog)
+      : forward_(forward),
+        request_(request),
+        device_(device),
+        catalog_(catalog),
+        stages_(static_cast<size_t>(request.mesh[MeshAxis::Stage])),
+        graph_(forward.graph) {
+    split_.schedule = schedule;
+  }
+
+  Result<DerivedStages> run(PassManager passes) {
+    if (Status s = choose_micro_batches()) return s;
+    const std::vector<size_t> firsts = balance_stages(blocks(), stages_);
+    std::vector<NodeId> ends;
+    for (size_t first : firsts) ends.push_back(cuts_[first - 1].after);
+    decide(firsts, passes);
+    divide_stages(graph_, ends);
+    Result<Program> program = train_in_micro_batches();
+    if (!program) return program.takeError();
+    note_untrained(forward_.graph, *program, passes);
+    Result<std::vector<Program>> projected = project_stages(
+        *program, split_,
+        [&](const Graph& graph, const Node& node) { return is_instruction(node) ? node_us(graph, node) : 0; });
+    if (!projected) return projected.takeError();
+
+    DerivedStages result;
+    result.pipeline = {split_.micro_batches, schedule_names[static_cast<size_t>(split_.schedule)].str()};
+    for (Program& stage : *projected) {
+      Result<Derived> derived = schedule_program(std::move(stage), device_, catalog_, passes);
+      if (!derived) return derived.takeError();
+      result.stages.push_back(std::move(*derived));
+    }
+    return result;
+  }
+
+ private:
+  double node_us(const Graph& graph, const Node& node) const {
+    return predicted_us(graph, node, chosen_kernel(graph, node, catalog_), device_);
+  }
+
+  // As many as asked for, or the most that leave enough places to cut the model.
+  Status choose_micro_batches() {
+    split_.stages = static_cast<int64_t>(stages_);
+    cuts_ = find_single_value_cuts(graph_);
+    const int64_t rows = rows_of_batch(), asked = request_.micro_batches;
+    if (asked > 0 && rows % asked != 0)
+      return usage_error("--micro-batches " + llvm::Twine(asked) + ": a rank's batch of " + llvm::Twine(rows) +
+                         " does not divide");
+    const int64_t most = asked > 0 ? asked : std::min(rows, usual_micro_batches_per_stage * split_.stages);
+    for (int64_t count = most; count >= (asked > 0 ? asked : 1); --count)
+      if (rows % count == 0 && can_split(count)) return Status::success();
+    return usage_error("the model cannot be cut into " + llvm::Twine(stages_) + " stages: of " +
+                       llvm::Twine(cuts_.size()) +
+                       " places where one value alone goes on, too few have the batch in micro-batches");
+  }
+
+  int64_t rows_of_batch() const {
+    const std::vector<ValueId> inputs = first_inputs();
+    return inputs.empty() ? 1 : graph_.type(inputs.front()).shape[0];
+  }
+
+  // Inputs with rows on which the first cut depends.
+  std::vector<ValueId> first_inputs() const {
+    std::vector<ValueId> inputs;
+    if (cuts_.empty()) return inputs;
+    const std::vector<bool> contributes = find_contributing(graph_, cuts_.front().value, Flow::Data);
+    for (ValueId input : graph_.inputs)
+      if (contributes[index_of(input)] && graph_.type(input).rank() > 0 &&
+          !llvm::is_contained(graph_.whole_inputs, input))
+        inputs.push_back(input);
+    return inputs;
+  }
+
+  // Keeps the cuts at which the batch is in as many chunks. False, and nothing changed, where they are too few.
+  bool can_split(int64_t count) {
+    std::vector<SingleValueCut> cuts = cuts_;
+    std::vector<ValueId> from = first_inputs();
+    if (count > 1) {
+      llvm::erase_if(from, [&](ValueId input) { return !is_read_in_chunks(input, count); });
+      if (from.empty()) return false;
+      const std::vector<bool> in_chunks = values_in_chunks(graph_, from, count);
+      llvm::erase_if(cuts, [&](const SingleValueCut& cut) { return !in_chunks[index_of(cut.value)]; });
+    }
+    if (cuts.size() + 1 < stages_) return false;
+    cuts_ = std::move(cuts);
+    from_ = std::move(from);
+    split_.micro_batches = count;
+    return true;
+  }
+
+  bool is_read_in_chunks(ValueId input, int64_t count) const {
+    return llvm::all_of(graph_.value(input).users, [&](NodeId user) {
+      const Node& node = graph_.node(user);
+      const llvm::SmallVector<const Type*, 4> types = operand_types(graph_, node);
+      const std::optional<ChunkCall> call = chunk_of(*node.op, OpCall(*node.op, node.attrs, types), {0, count});
+      for (size_t i = 0; call && i < node.operands.size(); ++i)
+        if (node.operands[i] == input && !call->cut[i]) return false;
+      return call.has_value();
+    });
+  }
+
+  // What stands between cuts. A state counts where it is first read.
+  std::vector<StageBlock> blocks() const {
+    std::vector<StageBlock> blocks(1);
+    std::vector<bool> counted(graph_.value_count(), false);
+    for (NodeId id = graph_.first_node(); id != NodeId::None; id = graph_.next_node(id)) {
+      const Node& node = graph_.node(id);
+      if (is_instruction(node)) blocks.back().us += step_over_forward * node_us(graph_, node);
+      for (ValueId operand : node.operands) {
+        if (operand == ValueId::None || counted[index_of(operand)]) continue;
+        counted[index_of(operand)] = true;
+        const State* state = graph_.find_state(operand);
+        if (state && state->trained) add_state(blocks.back(), graph_.type(operand).bytes());
+      }
+      if (blocks.size() <= cuts_.size() && cuts_[blocks.size() - 1].after == id) blocks.emplace_back();
+    }
+    return blocks;
+  }
+
+  // An update reads and writes a weight and two moments, and reads the gradient.
+  void add_state(StageBlock& block, int64_t bytes) const {
+    const bool has_moments = request_.optimizer.kind != OptimizerKind::Sgd || request_.optimizer.momentum != 0;
+    const int copies = request_.optimizer.kind != OptimizerKind::Sgd ? 3 : has_moments ? 2 : 1;
+    block.bytes += copies * bytes;
+    block.us += device_.roofline_us(0, (2 * copies + 1) * bytes, std::nullopt);
+  }
+
+  void decide(llvm::ArrayRef<size_t> firsts, PassManager& passes) const {
+    const std::vector<StageBlock> all = blocks();
+    std::string times;
+    for (size_t stage = 0; stage < stages_; ++stage) {
+      StageBlock run;
+      for (size_t i = stage == 0 ? 0 : firsts[stage - 1]; i < (stage < firsts.size() ? firsts[stage] : all.size()); ++i)
+        run.us += all[i].us, run.bytes += all[i].bytes;
+      times += (stage == 0 ? "" : ", ") + format_us(run.us) + " and " + format_bytes(run.bytes);
+    }
+    std::string choice;
+    for (size_t first : firsts)
+      choice += (choice.empty() ? "behind " : ", ") + graph_.value(cuts_[first - 1].value).name;
+    passes.decide({"divide-stages", "plan", choice,
+                   "the slowest stage takes least of " + std::to_string(cuts_.size()) +
+                       " places; computing and states of the stages: " + times});
+  }
+
+  Result<Program> train_in_micro_batches() {
+    BatchSplit done;
+    if (split_.micro_batches == 1) {
+      done.chunks = 1;
+      done.chunk.assign(graph_.node_slots(), 0);
+    } else {
+      Result<BatchSplit> split = split_batch(graph_, from_, split_.micro_batches);
+      if (!split) return in_context("micro-batches", split.takeError());
+      done = std::move(*split);
+    }
+    if (Status s = check_transfers(done)) return s;
+    if (done.sample_weight == ValueId::None) done.sample_weight = weight_of_labels();
+    Result<Program> program = make_training_program(std::move(graph_), request_, done.sample_weight);
+    if (!program) return program;
+    size_t nodes = 0;
+    for (const Graph& function : program->functions) nodes += function.node_count();
+    if (nodes > max_nodes)
+      return usage_error(llvm::Twine(split_.micro_batches) + " micro-batches make a step of " + llvm::Twine(nodes) +
+                         " instructions, the limit is " + llvm::Twine(max_nodes) +
+                         "; plan fewer, and accumulate over several steps (--accumulate)");
+    split_.micro_batch_of = chunks_of_nodes(program->functions.front(), done);
+    return program;
+  }
+
+  // What a mean loss divides by, computed from the labels alone, so that each stage can.
+  ValueId weight_of_labels() {
+    const ValueId weight = find_sample_weight(graph_, graph_.outputs.front().value);
+    if (weight == ValueId::None || !graph_.node(graph_.value(weight).producer).op->sample_weight) return weight;
+    const NodeId mean = graph_.value(weight).producer;
+    Builder b(graph_, mean);
+    return graph_.node(mean).op->sample_weight(b, mean);
+  }
+
+  // A transfer of the whole batch would have every stage wait for all micro-batches.
+  Status check_transfers(const BatchSplit& done) const {
+    const ParameterValues parameters(graph_);
+    for (NodeId id = graph_.first_node(); id != NodeId::None; id = graph_.next_node(id)) {
+      const Node& node = graph_.node(id);
+      if (node.op->name != "transfer" || done.chunk[index_of(id)] >= 0) continue;
+      if (!parameters.alone[index_of(node.operands.front())])
+        return usage_error("the model cannot be a pipeline of " + llvm::Twine(stages_) +
+                           " stages: " + graph_.value(node.operands.front()).name +
+                           " goes from one to another and is not made for one micro-batch at a time");
+    }
+    return Status::success();
+  }
+
+  const ForwardModel& forward_;
+  const TrainingRequest& request_;
+  const DeviceDescription& device_;
+  const KernelCatalog& catalog_;
+  size_t stages_;
+  Graph graph_;
+  std::vector<SingleValueCut> cuts_;
+  std::vector<ValueId> from_;  // inputs that are split
+  PipelineSplit split_;
+};
+
+}  // namespace
+
+Result<DerivedStages> derive_stages(const ForwardModel& forward, const TrainingRequest& request,
+                                    PipelineSchedule schedule, const DeviceDescription& device,
+                                    const KernelCatalog& catalog, PassManager passes) {
+  return StageDeriver(forward, request, schedule, device, catalog).run(std::move(passes));
+}
+
+}  // namespace plimsoll

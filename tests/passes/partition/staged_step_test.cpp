@@ -1,0 +1,177 @@
+#include "ir/verify.h"
+#include "passes/compile.h"
+#include "passes/derive_stages.h"
+#include "passes/partition/divide_stages.h"
+#include "runtime/cpu/cpu_catalog.h"
+#include "tests/support/random_training.h"
+#include "tests/support/rank_trainer.h"
+#include "tests/support/small_training.h"
+
+#include <doctest/doctest.h>
+
+#include <random>
+
+// Steps of all stages of a pipeline, interpreted together, equal those of the program that one rank runs.
+
+namespace plimsoll {
+namespace {
+
+using namespace testing;
+
+ForwardModel forward_of(const Graph& forward, const TrainingRequest& request) {
+  const CpuCatalog catalog;
+  Result<CleanModel> clean = clean_model(forward, request.loss);
+  REQUIRE_MESSAGE(bool(clean), llvm::toString(clean.takeError()));
+  Result<ForwardModel> model = prepare_forward(std::move(*clean), request, catalog);
+  REQUIRE_MESSAGE(bool(model), llvm::toString(model.takeError()));
+  return std::move(*model);
+}
+
+std::vector<Program> programs_of(const Graph& forward, const TrainingRequest& request) {
+  const CpuCatalog catalog;
+  const ForwardModel model = forward_of(forward, request);
+  std::vector<Program> programs;
+  if (request.mesh[MeshAxis::Stage] == 1) {
+    Result<Derived> derived = derive_program(model, {}, request, cpu_device(), catalog, {});
+    REQUIRE_MESSAGE(bool(derived), llvm::toString(derived.takeError()));
+    programs.push_back(std::move(derived->draft.program));
+  } else {
+    Result<DerivedStages> derived = derive_stages(model, request, *request.schedule, cpu_device(), catalog, {});
+    REQUIRE_MESSAGE(bool(derived), llvm::toString(derived.takeError()));
+    for (Derived& stage : derived->stages) programs.push_back(std::move(stage.draft.program));
+  }
+  for (const Program& program : programs) REQUIRE_FALSE(bool(verify(program)));
+  return programs;
+}
+
+// Trains two steps on one rank and on several, which must agree. Every state is on some stage.
+void check_staged(const Graph& forward, const TrainingRequest& request, double tolerance) {
+  TrainingRequest alone = request;
+  alone.mesh = {};
+  std::vector<Program> plain = programs_of(forward, alone), staged = programs_of(forward, request);
+  RandomValues values;
+  for (const Graph& function : plain.front().functions) values.add_for(function);
+  values.tensors["rng"] = Tensor::of_ints({7, 0});
+  RankTrainer one(std::move(plain), {}, values), many(std::move(staged), request.mesh, values);
+  for (int step = 0; step < 2; ++step) {
+    const double loss = one.step(request.accumulate).front();
+    for (double each : many.step(request.accumulate)) CHECK(each == doctest::Approx(loss).epsilon(tolerance));
+  }
+  for (const auto& [name, state] : one.states(0)) {
+    CAPTURE(name);
+    int found = 0;
+    for (int64_t rank = 0; rank < request.mesh.ranks(); ++rank) {
+      const Tensors& states = many.states(static_cast<size_t>(rank));
+      if (!states.count(name)) continue;
+      ++found;
+      const Tensor& own = states.at(name);
+      if (name.find(".accumulated") != std::string::npos) continue;  // cleared
+      const int64_t piece = request.mesh.coordinate(rank, MeshAxis::Data);
+      check_close(own, own.type() == state.type() ? state : piece_of(state, own.type(), piece), tolerance);
+    }
+    CHECK(found > 0);
+  }
+}
+
+TrainingRequest request_of(int64_t stages, int64_t micro_batches) {
+  TrainingRequest request;
+  request.mesh[MeshAxis::Stage] = stages;
+  request.micro_batches = micro_batches;
+  request.schedule = PipelineSchedule::OneForwardOneBackward;
+  request.optimizer.kind = OptimizerKind::Sgd;
+  request.optimizer.momentum = 0.9;
+  return request;
+}
+
+TEST_SUITE("unit") {
+  TEST_CASE("stages of a pipeline train as one rank does: attention, dropout, a tied embedding, ignored labels") {
+    for (int64_t stages : {2, 3})
+      for (int64_t micro_batches : {1, 2})
+        for (int64_t accumulate : {1, 3}) {
+          const double clip = accumulate == 1 ? 0.05 : 0;
+          for (auto schedule : {PipelineSchedule::OneForwardOneBackward, PipelineSchedule::ZeroBubble}) {
+            CAPTURE(stages);
+            CAPTURE(micro_batches);
+            CAPTURE(accumulate);
+            CAPTURE(schedule);
+            TrainingRequest request = request_of(stages, micro_batches);
+            request.schedule = schedule;
+            request.accumulate = accumulate;
+            request.clip_grad_norm = clip;
+            check_staged(parsed(tied_attention), request, 1e-9);
+          }
+        }
+  }
+
+  TEST_CASE("stages whose ranks share the batch train as one rank does") {
+    for (int zero : {0, 1, 2, 3}) {
+      CAPTURE(zero);
+      TrainingRequest request = request_of(2, 1);
+      request.mesh[MeshAxis::Data] = 2;
+      request.zero = zero;
+      request.optimizer.kind = OptimizerKind::AdamW;
+      request.optimizer.eps = 1e-2;
+      request.clip_grad_norm = 0.05;
+      check_staged(parsed(tied_attention), request, 1e-9);
+    }
+  }
+
+  TEST_CASE("random models in two and three stages train as on one rank") {
+    std::mt19937 random(11);
+    int staged = 0;
+    for (int i = 0; i < 60; ++i) {
+      const RandomJob job = random_job(random);
+      CAPTURE(job.text);
+      TrainingRequest request = job.request;
+      CAPTURE(request.accumulate);
+      CAPTURE(request.clip_grad_norm);
+      request.mesh[MeshAxis::Stage] = 2 + static_cast<int64_t>(random() % 2);
+      request.schedule = random() % 2 ? PipelineSchedule::ZeroBubble : PipelineSchedule::OneForwardOneBackward;
+      request.optimizer.eps = 1e-2;  // tiny gradients decide the direction of an update otherwise
+      request.precision = "exported";
+      const Graph forward = parsed(job.text);
+      const CpuCatalog catalog;
+      Result<DerivedStages> derived =
+          derive_stages(forward_of(forward, request), request, *request.schedule, cpu_device(), catalog, {});
+      if (!derived) {
+        const std::string refusal = take_diag(derived.takeError()).text();
+        CAPTURE(refusal);
+        CHECK(llvm::StringRef(refusal).startswith("the model cannot be"));
+        continue;
+      }
+      ++staged;
+      check_staged(forward, request, 2e-3);
+    }
+    CHECK(staged > 20);
+  }
+
+  TEST_CASE("stages are balanced as well as any cut could") {
+    std::mt19937 random(5);
+    for (int i = 0; i < 300; ++i) {
+      const size_t n = 2 + random() % 11, stages = 1 + random() % std::min<size_t>(n, 4);
+      std::vector<StageBlock> blocks(n);
+      for (StageBlock& block : blocks) block = {static_cast<double>(random() % 9), static_cast<int64_t>(random() % 5)};
+      auto cost_of = [&](llvm::ArrayRef<size_t> firsts) {
+        std::pair<double, int64_t> worst{0, 0};
+        for (size_t s = 0; s <= firsts.size(); ++s) {
+          StageBlock run;
+          for (size_t b = s == 0 ? 0 : firsts[s - 1]; b < (s < firsts.size() ? firsts[s] : n); ++b)
+            run.us += blocks[b].us, run.bytes += blocks[b].bytes;
+          worst = {std::max(worst.first, run.us), std::max(worst.second, run.bytes)};
+        }
+        return worst;
+      };
+      std::vector<size_t> tried(stages - 1);
+      double best = 1e9;
+      auto try_all = [&](auto&& self, size_t s, size_t from) -> void {
+        if (s == tried.size()) return void(best = std::min(best, cost_of(tried).first));
+        for (size_t at = from; at + (tried.size() - s) <= n; ++at) tried[s] = at, self(self, s + 1, at + 1);
+      };
+      try_all(try_all, 0, 1);
+      CHECK(cost_of(balance_stages(blocks, stages)).first == best);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace plimsoll

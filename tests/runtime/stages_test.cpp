@@ -1,0 +1,265 @@
+#include "ir/plan/check.h"
+#include "ir/plan/serialize.h"
+#include "ir/plan/summary.h"
+#include "passes/compile.h"
+#include "runtime/comm/thread_ranks.h"
+#include "runtime/cpu/cpu_catalog.h"
+#include "tests/support/small_training.h"
+
+#include <doctest/doctest.h>
+
+#include <thread>
+
+// Plans of pipelines: they run as one rank's plan does, and the checker refuses those that are not in order.
+
+namespace plimsoll {
+namespace {
+
+using namespace testing;
+
+Result<CompileResult> compiled(const Graph& forward, TrainingRequest request) {
+  const CpuCatalog catalog;
+  request.clip_grad_norm = 0.5;
+  request.optimizer.eps = 1e-3;
+  return compile_training(forward, request, cpu_device(), catalog);
+}
+
+Plan plan_for(const Graph& forward, const TrainingRequest& request) {
+  Result<CompileResult> result = compiled(forward, request);
+  REQUIRE_MESSAGE(bool(result), llvm::toString(result.takeError()));
+  return std::move(result->plan);
+}
+
+TrainingRequest on_mesh(llvm::StringRef mesh, int64_t micro_batches,
+                        PipelineSchedule schedule = PipelineSchedule::OneForwardOneBackward) {
+  TrainingRequest request;
+  request.schedule = schedule;
+  request.mesh = llvm::cantFail(parse_mesh(mesh));
+  request.micro_batches = micro_batches;
+  return request;
+}
+
+std::vector<double> losses_of(Session& session, const RandomValues& values, int steps) {
+  llvm::cantFail(session.initialise(
+      [&](llvm::StringRef name, const TensorView& into) {
+        const Tensor& tensor = values.tensors.at(name.str());
+        for (int64_t i = 0; i < into.elements(); ++i) into.set(i, tensor.get(i));
+        return Status::success();
+      },
+      1));
+  RandomValues own = values;
+  for (const InputSpec& input : session.inputs())
+    own.tensors.at(input.name) = Tensor(input.type, static_cast<const char*>(values.tensors.at(input.name).data()) +
+                                                        session.data_rank() * input.type.bytes());
+  OneBatch data(own, session.inputs());
+  std::vector<double> losses;
+  for (int i = 0; i < steps; ++i) losses.push_back(llvm::cantFail(session.step(data)).loss);
+  return losses;
+}
+
+// The states of the model by name, as the first rank reads them.
+std::map<std::string, Tensor> states_of(Session& session) {
+  std::map<std::string, Tensor> states;
+  if (session.rank() != 0) {
+    llvm::cantFail(session.serve_pieces());
+    return states;
+  }
+  for (const WholeState& state : session.whole_states())
+    llvm::cantFail(session.read_whole_state(state, [&](const TensorView& bytes) {
+      states[state.name] = Tensor(bytes.type, bytes.data);
+      return Status::success();
+    }));
+  llvm::cantFail(session.end_serving());
+  return states;
+}
+
+void check_runs_as_alone(TrainingRequest request) {
+  RandomValues values;
+  values.add_for(parsed(tied_attention));
+  TrainingRequest alone = request;
+  alone.mesh = {};
+  alone.budget_bytes = 0;
+  std::unique_ptr<Session> one = llvm::cantFail(Session::create(plan_for(parsed(tied_attention), alone), {1, true}));
+  const std::vector<double> want = losses_of(*one, values, 3);
+  const Plan plan = plan_for(parsed(tied_attention), request);
+  REQUIRE_FALSE(bool(check_plan(plan)));
+  const Plan read = llvm::cantFail(plan_from_bytes(llvm::cantFail(plan_to_bytes(plan))));
+  auto ranks = make_thread_ranks(plan.mesh.ranks(), 30);
+  std::vector<std::vector<double>> losses(ranks.size());
+  std::map<std::string, Tensor> states;
+  std::vector<std::thread> threads;
+  for (auto& rank : ranks)
+    threads.emplace_back([&, own = rank.get()] {
+      std::unique_ptr<Session> session = llvm::cantFail(Session::create(read, {1, true, false, own}));
+      losses[static_cast<size_t>(own->rank())] = losses_of(*session, values, 3);
+      std::map<std::string, Tensor> got = states_of(*session);
+      if (own->rank() == 0) states = std::move(got);
+    });
+  for (std::thread& thread : threads) thread.join();
+  for (const std::vector<double>& each : losses)
+    for (size_t i = 0; i < want.size(); ++i) CHECK(each[i] == doctest::Approx(want[i]).epsilon(1e-9));
+  for (const auto& [name, tensor] : states_of(*one)) {
+    CAPTURE(name);
+    REQUIRE(states.count(name) == 1);
+    for (int64_t i = 0; i < tensor.type().elements(); ++i)
+      CHECK(states.at(name).get(i) == doctest::Approx(tensor.get(i)).epsilon(1e-7));
+  }
+}
+
+// Equal layers, each of which hands a gradient on; what a stage has besides is small.
+Graph layers(int count) {
+  const std::string rows = "f32[4096,2048]", matrix = "f32[2048,2048]";
+  std::string text = "graph @layers(%x: " + rows + ") state(%s: f32[2048] parameter trained";
+  for (int i = 0; i < count; ++i) text += ", %w" + std::to_string(i) + ": " + matrix + " parameter trained";
+  text += ") {\n  %g = mul(%x, %s) : " + rows + "\n";
+  std::string last = "%g";
+  for (int i = 0; i < count; ++i) {
+    const std::string n = std::to_string(i);
+    text += "  %h" + n + " = linear(" + last + ", %w" + n + ") : " + rows + "\n  %g" + n + " = gelu(%h" + n +
+            ") {approximate=\"tanh\"} : " + rows + "\n";
+    last = "%g" + n;
+  }
+  text += "  %loss = reduce_mean(" + last + ") {axes=[0,1], keep_dims=0} : f32[]\n  return loss=%loss\n}\n";
+  return parsed(text);
+}
+
+TEST_SUITE("unit") {
+  TEST_CASE("plans of pipelines run as one rank's plan does, dead bytes poisoned") {
+    check_runs_as_alone(on_mesh("stage=2", 1));
+    check_runs_as_alone(on_mesh("stage=2", 2));
+    check_runs_as_alone(on_mesh("stage=3", 2));
+    check_runs_as_alone(on_mesh("stage=3", 2, PipelineSchedule::ZeroBubble));
+    TrainingRequest request = on_mesh("stage=2", 2);
+    request.accumulate = 2;
+    check_runs_as_alone(request);
+    for (int zero : {0, 1, 3}) {
+      request = on_mesh("data=2,stage=2", 1);
+      request.zero = zero;
+      check_runs_as_alone(request);
+    }
+  }
+
+  TEST_CASE("each stage of a pipeline is fitted within the budget, and runs as alone") {
+    TrainingRequest request = on_mesh("stage=2", 2);
+    const Plan plain = plan_for(parsed(tied_attention), request);
+    int64_t rematerialised = 0;
+    for (double share : {0.95, 0.9, 0.8}) {
+      CAPTURE(share);
+      request.budget_bytes = 0;
+      for (const Plan* stage : plain.stages()) {
+        const Arena& arena = stage->arenas.front();
+        const auto live = static_cast<double>(arena.bytes - arena.persistent_bytes);
+        request.budget_bytes =
+            std::max(request.budget_bytes, stage->promised_bytes() - static_cast<int64_t>((1 - share) * live));
+      }
+      Result<CompileResult> result = compiled(parsed(tied_attention), request);
+      REQUIRE_MESSAGE(bool(result), llvm::toString(result.takeError()));
+      if (!result->fits) continue;
+      for (const Plan* stage : result->plan.stages()) {
+        CHECK(stage->promised_bytes() <= request.budget_bytes);
+        rematerialised += stage->fit.rematerialised;
+      }
+      check_runs_as_alone(request);
+    }
+    CHECK(rematerialised > 0);
+  }
+
+  TEST_CASE("the predicted bubble of equal stages is that of the closed form") {
+    for (int64_t stages : {2, 4})
+      for (int64_t micro_batches : {4, 8, 16}) {
+        CAPTURE(stages);
+        CAPTURE(micro_batches);
+        auto bubble = [&](PipelineSchedule schedule) {
+          TrainingRequest request = on_mesh("stage=" + std::to_string(stages), micro_batches, schedule);
+          request.optimizer.kind = OptimizerKind::Sgd;
+          const Plan plan = plan_for(layers(8), request);
+          double worst = 0;
+          for (const TimeSummary& stage : summarize_stages(plan))
+            worst = std::max(worst, stage.awaited_us / plan.predicted_step_us);
+          return worst;
+        };
+        const auto following = static_cast<double>(stages - 1), all = static_cast<double>(micro_batches);
+        CHECK(bubble(PipelineSchedule::OneForwardOneBackward) ==
+              doctest::Approx(following / (all + following)).epsilon(0.02));
+        // Forward, backward and weights take equally long; the first waits for the others' two thirds.
+        CHECK(bubble(PipelineSchedule::ZeroBubble) == doctest::Approx(following / (3 * all + following)).epsilon(0.04));
+      }
+  }
+
+  TEST_CASE("no stage keeps more micro-batches with a zero bubble than the first stage without") {
+    for (size_t stages : {2, 3, 5}) {
+      const std::vector<StageTimes> times(stages, {1, 1, 1});
+      const auto actions = actions_of_stages(PipelineSchedule::ZeroBubble, times, 7);
+      for (size_t stage = 0; stage < stages; ++stage) {
+        int64_t kept = 0, most = 0, done = 0;
+        for (const StageAction& action : actions[stage]) {
+          kept += (action.kind == StageAction::Kind::Forward) - (action.kind == StageAction::Kind::Weights);
+          most = std::max(most, kept);
+          done += action.kind == StageAction::Kind::Weights;
+        }
+        CHECK(done == 7);
+        CHECK(kept == 0);
+        CHECK(most <= static_cast<int64_t>(stages));
+      }
+    }
+  }
+
+  TEST_CASE("a model that cannot be cut as asked is refused") {
+    auto refusal = [](const Graph& forward, llvm::StringRef mesh, int64_t micro_batches) {
+      Result<CompileResult> result = compiled(forward, on_mesh(mesh, micro_batches));
+      REQUIRE_FALSE(bool(result));
+      return take_diag(result.takeError()).text();
+    };
+    CHECK(refusal(layers(2), "stage=2", 5) == "--micro-batches 5: a rank's batch of 4096 does not divide");
+    CHECK(llvm::StringRef(refusal(layers(2), "stage=9", 0)).startswith("the model cannot be cut into 9 stages"));
+  }
+
+  TEST_CASE("mutated plans of pipelines are rejected") {
+    const Plan good = plan_for(parsed(tied_attention), on_mesh("stage=2", 2));
+    auto mutated = [&](auto change, llvm::StringRef message) {
+      Plan plan = good;
+      change(plan, plan.later_stages.front());
+      Status refused = check_plan(plan);
+      REQUIRE(bool(refused));
+      const std::string text = take_diag(std::move(refused)).text();
+      CAPTURE(text);
+      CHECK(llvm::StringRef(text).contains(message));
+    };
+    auto all = [](Plan& plan, llvm::StringRef op) {
+      std::vector<Instruction*> found;
+      for (Instruction& each : plan.functions[0].instructions)
+        if (each.op == op) found.push_back(&each);
+      REQUIRE(found.size() > 1);
+      return found;
+    };
+    mutated([&](Plan& p, Plan&) { std::swap(all(p, "send")[0]->attrs, all(p, "send")[1]->attrs); }, "expects");
+    mutated([&](Plan& p, Plan&) { all(p, "send")[0]->attrs.set("peer", int64_t{0}); }, "has no such peer");
+    mutated([&](Plan& p, Plan&) { all(p, "send")[0]->attrs.set("ranks", int64_t{3}); }, "the mesh is stage=2");
+    mutated([&](Plan&, Plan& q) { all(q, "receive")[0]->attrs.set("number", int64_t{7}); }, "expects 7");
+    mutated(
+        [&](Plan&, Plan& q) {
+          auto& instructions = q.functions[0].instructions;
+          for (Instruction& each : instructions)
+            if (each.op == "send") {
+              each.op = "neg", each.attrs = {};
+              return;
+            }
+        },
+        "");
+    mutated([&](Plan& p, Plan&) { p.later_stages.clear(); }, "has 2 stages, the plan has 1");
+    mutated([&](Plan&, Plan& q) { q.stage = 0; }, "is not one of this plan");
+    mutated([&](Plan&, Plan& q) { q.training.accumulate = 2; }, "accumulates 2 times");
+    mutated(
+        [&](Plan& p, Plan& q) {
+          std::vector<Instruction*> sends = all(p, "send");
+          const size_t last = sends.size() - 1;
+          sends[last]->attrs.set("peer", int64_t{1});
+          all(q, "receive")[0]->attrs.set("peer", int64_t{0});
+          std::swap(sends[0]->attrs, sends[last]->attrs);
+        },
+        "");
+  }
+}
+
+}  // namespace
+}  // namespace plimsoll
