@@ -3,6 +3,7 @@
 // The model is cut and its batch split in the forward graph, which is differentiated as one; then each stage gets its
 // own graph. Micro-batches are chunks of the batch, unrolled in one function, so memory is planned across all of them.
 
+#include "ir/awaited.h"
 #include "ir/builder.h"
 #include "ir/support/units.h"
 #include "passes/analysis/aliasing.h"
@@ -11,8 +12,11 @@
 #include "passes/analysis/single_value_cuts.h"
 #include "passes/partition/divide_stages.h"
 #include "passes/partition/project_stages.h"
+#include "passes/pipelines.h"
 #include "passes/train/split_batch.h"
 #include "passes/train/training_step.h"
+
+#include "llvm/ADT/StringSet.h"
 
 namespace plimsoll {
 namespace {
@@ -20,8 +24,6 @@ namespace {
 constexpr int64_t usual_micro_batches_per_stage = 4;
 // Of all stages together: deriving more takes long, and so does planning them.
 constexpr size_t max_nodes = 60000;
-// Backward computes two gradients for each result, as a rule.
-constexpr double step_over_forward = 3;
 
 class StageDeriver {
  public:
@@ -38,10 +40,12 @@ class StageDeriver {
 
   Result<DerivedStages> run(PassManager passes) {
     if (Status s = choose_micro_batches()) return s;
-    const std::vector<size_t> firsts = balance_stages(blocks(), stages_);
+    Result<std::vector<StageBlock>> all = blocks();
+    if (!all) return all.takeError();
+    const std::vector<size_t> firsts = balance_stages(*all, stages_);
     std::vector<NodeId> ends;
     for (size_t first : firsts) ends.push_back(cuts_[first - 1].after);
-    decide(firsts, passes);
+    decide(*all, firsts, passes);
     divide_stages(graph_, ends);
     Result<Program> program = train_in_micro_batches();
     if (!program) return program.takeError();
@@ -106,6 +110,7 @@ class StageDeriver {
     if (count > 1) {
       llvm::erase_if(from, [&](ValueId input) { return !is_read_in_chunks(input, count); });
       if (from.empty()) return false;
+      from = behind_lookups(from);
       const std::vector<bool> in_chunks = values_in_chunks(graph_, from, count);
       llvm::erase_if(cuts, [&](const SingleValueCut& cut) { return !in_chunks[index_of(cut.value)]; });
     }
@@ -114,6 +119,24 @@ class StageDeriver {
     from_ = std::move(from);
     split_.micro_batches = count;
     return true;
+  }
+
+  // Rows of a parameter are looked up for the whole batch: for each micro-batch a gradient as large as the parameter
+  // would be added up.
+  std::vector<ValueId> behind_lookups(llvm::ArrayRef<ValueId> inputs) const {
+    std::vector<ValueId> from;
+    for (ValueId input : inputs) {
+      const Value& value = graph_.value(input);
+      const bool looks_up = llvm::all_of(value.users, [&](NodeId user) {
+        const Node& node = graph_.node(user);
+        return node.op->name == "gather" && node.operands[0] != input && graph_.find_state(node.operands[0]) &&
+               node.attrs.get_int("axis") == 0;
+      });
+      if (!looks_up) from.push_back(input);
+      for (NodeId user : value.users)
+        if (looks_up) from.push_back(graph_.node(user).results[0]);
+    }
+    return from;
   }
 
   bool is_read_in_chunks(ValueId input, int64_t count) const {
@@ -127,34 +150,71 @@ class StageDeriver {
     });
   }
 
-  // What stands between cuts. A state counts where it is first read.
-  std::vector<StageBlock> blocks() const {
-    std::vector<StageBlock> blocks(1);
-    std::vector<bool> counted(graph_.value_count(), false);
-    for (NodeId id = graph_.first_node(); id != NodeId::None; id = graph_.next_node(id)) {
-      const Node& node = graph_.node(id);
-      if (is_instruction(node)) blocks.back().us += step_over_forward * node_us(graph_, node);
-      for (ValueId operand : node.operands) {
-        if (operand == ValueId::None || counted[index_of(operand)]) continue;
-        counted[index_of(operand)] = true;
-        const State* state = graph_.find_state(operand);
-        if (state && state->trained) add_state(blocks.back(), graph_.type(operand).bytes());
-      }
-      if (blocks.size() <= cuts_.size() && cuts_[blocks.size() - 1].after == id) blocks.emplace_back();
+  // What stands between cuts. Each micro-batch adds what a second one does: sums of gradients, smaller kernels.
+  Result<std::vector<StageBlock>> blocks() const {
+    Result<std::vector<StageBlock>> all = blocks_in(1);
+    if (!all || split_.micro_batches == 1) return all;
+    int64_t few = 2;
+    while (split_.micro_batches % few != 0) ++few;
+    Result<std::vector<StageBlock>> split = blocks_in(few);
+    if (!split) return split;
+    const double more = static_cast<double>(split_.micro_batches - 1) / static_cast<double>(few - 1);
+    for (auto [block, in_few] : llvm::zip(*all, *split)) block.us += more * std::max(0.0, in_few.us - block.us);
+    return all;
+  }
+
+  // Their work in a whole step and their states, as the passes leave them where each is a stage of its own and takes so
+  // many micro-batches.
+  Result<std::vector<StageBlock>> blocks_in(int64_t micro_batches) const {
+    Graph trial = graph_;
+    std::vector<NodeId> ends;
+    for (const SingleValueCut& cut : cuts_) ends.push_back(cut.after);
+    divide_stages(trial, ends);
+    Result<BatchSplit> batch = split_micro_batches(trial, micro_batches);
+    if (!batch) return batch.takeError();
+    Result<Program> program = make_training_program(std::move(trial), request_, batch->sample_weight);
+    if (!program) return program.takeError();
+    PipelineSplit split{static_cast<int64_t>(cuts_.size() + 1), micro_batches};
+    split.micro_batch_of = chunks_of_nodes(program->functions.front(), *batch);
+    Result<std::vector<Program>> programs =
+        project_stages(*program, split, [](const Graph&, const Node&) { return 1.0; });
+    if (!programs) return programs.takeError();
+    std::vector<StageBlock> blocks;
+    for (Program& stage : *programs) {
+      Result<StageBlock> block = work_of(stage);
+      if (!block) return block.takeError();
+      if (blocks.size() < cuts_.size()) block->border_us = transfers_us(graph_.type(cuts_[blocks.size()].value));
+      blocks.push_back(*block);
     }
     return blocks;
   }
 
-  // An update reads and writes a weight and two moments, and reads the gradient.
-  void add_state(StageBlock& block, int64_t bytes) const {
-    const bool has_moments = request_.optimizer.kind != OptimizerKind::Sgd || request_.optimizer.momentum != 0;
-    const int copies = request_.optimizer.kind != OptimizerKind::Sgd ? 3 : has_moments ? 2 : 1;
-    block.bytes += copies * bytes;
-    block.us += device_.roofline_us(0, (2 * copies + 1) * bytes, std::nullopt);
+  Result<StageBlock> work_of(Program& stage) const {
+    StageBlock block;
+    llvm::StringSet<> counted;
+    PassManager passes = forward_.passes.quiet();
+    for (size_t f = 0; f < stage.functions.size(); ++f) {
+      Graph& function = stage.functions[f];
+      Result<bool> changed = passes.run(function, step_pipeline(catalog_.preferences()));
+      if (!changed) return changed.takeError();
+      const auto calls = static_cast<double>(f == 0 ? request_.accumulate : 1);
+      for (NodeId id : instructions_of(function))
+        if (!is_awaited(function.node(id))) block.us += calls * node_us(function, function.node(id));
+      for (const State& state : function.states)
+        if (counted.insert(function.value(state.value).name).second) block.bytes += function.type(state.value).bytes();
+    }
+    return block;
   }
 
-  void decide(llvm::ArrayRef<size_t> firsts, PassManager& passes) const {
-    const std::vector<StageBlock> all = blocks();
+  // What goes over a border forward, and as much backward.
+  double transfers_us(const Type& batch) const {
+    const auto calls = static_cast<double>(request_.accumulate);
+    return 2 * calls *
+           (static_cast<double>(split_.micro_batches) * device_.collective_us +
+            static_cast<double>(batch.bytes()) / (device_.link_gb_per_s_used() * 1e3));
+  }
+
+  void decide(llvm::ArrayRef<StageBlock> all, llvm::ArrayRef<size_t> firsts, PassManager& passes) const {
     std::string times;
     for (size_t stage = 0; stage < stages_; ++stage) {
       StageBlock run;
@@ -171,18 +231,10 @@ class StageDeriver {
   }
 
   Result<Program> train_in_micro_batches() {
-    BatchSplit done;
-    if (split_.micro_batches == 1) {
-      done.chunks = 1;
-      done.chunk.assign(graph_.node_slots(), 0);
-    } else {
-      Result<BatchSplit> split = split_batch(graph_, from_, split_.micro_batches);
-      if (!split) return in_context("micro-batches", split.takeError());
-      done = std::move(*split);
-    }
-    if (Status s = check_transfers(done)) return s;
-    if (done.sample_weight == ValueId::None) done.sample_weight = weight_of_labels();
-    Result<Program> program = make_training_program(std::move(graph_), request_, done.sample_weight);
+    Result<BatchSplit> done = split_micro_batches(graph_, split_.micro_batches);
+    if (!done) return done.takeError();
+    if (Status s = check_transfers(*done)) return s;
+    Result<Program> program = make_training_program(std::move(graph_), request_, done->sample_weight);
     if (!program) return program;
     size_t nodes = 0;
     for (const Graph& function : program->functions) nodes += function.node_count();
@@ -190,17 +242,30 @@ class StageDeriver {
       return usage_error(llvm::Twine(split_.micro_batches) + " micro-batches make a step of " + llvm::Twine(nodes) +
                          " instructions, the limit is " + llvm::Twine(max_nodes) +
                          "; plan fewer, and accumulate over several steps (--accumulate)");
-    split_.micro_batch_of = chunks_of_nodes(program->functions.front(), done);
+    split_.micro_batch_of = chunks_of_nodes(program->functions.front(), *done);
     return program;
   }
 
+  Result<BatchSplit> split_micro_batches(Graph& graph, int64_t count) const {
+    BatchSplit done;
+    if (count > 1) {
+      Result<BatchSplit> split = split_batch(graph, from_, count);
+      if (!split) return in_context("micro-batches", split.takeError());
+      done = std::move(*split);
+    }
+    if (done.sample_weight == ValueId::None) done.sample_weight = weight_of_labels(graph);
+    done.chunks = count;
+    done.chunk.resize(graph.node_slots(), count == 1 ? 0 : -1);
+    return done;
+  }
+
   // What a mean loss divides by, computed from the labels alone, so that each stage can.
-  ValueId weight_of_labels() {
-    const ValueId weight = find_sample_weight(graph_, graph_.outputs.front().value);
-    if (weight == ValueId::None || !graph_.node(graph_.value(weight).producer).op->sample_weight) return weight;
-    const NodeId mean = graph_.value(weight).producer;
-    Builder b(graph_, mean);
-    return graph_.node(mean).op->sample_weight(b, mean);
+  static ValueId weight_of_labels(Graph& graph) {
+    const ValueId weight = find_sample_weight(graph, graph.outputs.front().value);
+    if (weight == ValueId::None || !graph.node(graph.value(weight).producer).op->sample_weight) return weight;
+    const NodeId mean = graph.value(weight).producer;
+    Builder b(graph, mean);
+    return graph.node(mean).op->sample_weight(b, mean);
   }
 
   // A transfer of the whole batch would have every stage wait for all micro-batches.

@@ -178,7 +178,10 @@ class Report {
     if (plan_.mesh.ranks() == 1) return;
     const TimeSummary time = summarize_time(plan_);
     const double busy_us = time.by_phase_us[0] + time.by_phase_us[1] + time.by_phase_us[2];
-    table_.heading("ranks", to_string(plan_.mesh) + ", " + std::to_string(plan_.mesh.ranks()) + " that run this plan");
+    const size_t stages = plan_.later_stages.size() + 1;
+    table_.heading("ranks", to_string(plan_.mesh) + ", " +
+                                std::to_string(plan_.mesh.ranks() / static_cast<int64_t>(stages)) + " that run " +
+                                (stages == 1 ? "this plan" : "the first stage"));
     auto line = [&](llvm::StringRef what, llvm::StringRef bytes, llvm::StringRef us, llvm::StringRef rest = "") {
       table_.line("  " + left(what, label_columns_) + right(bytes, bytes_columns) + right(us, bytes_columns) +
                   (rest.empty() ? "" : "  " + table_.styled(Style::Quiet, rest)));

@@ -34,10 +34,9 @@ struct TimeSummary {
   double by_phase_us[3] = {};               // compute time of a whole step with all its micro-batches
   double recompute_us = 0;                  // the share of that for rematerialised instructions
   double to_host_us = 0, to_device_us = 0;  // time of copies, which run beside computing
-  double ranks_us = 0;                      // time of collectives, beside computing or not
+  double ranks_us = 0;                      // time of collectives and transfers, beside computing or not
   double exposed_us = 0;                    // the share of it in which computing waits for them
   double stalled_us = 0;                    // time in which computing waits for copies and collectives
-  double exposed_us = 0;                    // time in which it waits for transfers, and collectives not beside it
   double awaited_us = 0;                    // time in which a stage waits for others, to the end of the slowest
 };
 

@@ -176,12 +176,14 @@ std::vector<size_t> balance_stages(llvm::ArrayRef<StageBlock> blocks, size_t sta
   for (size_t s = 0; s < stages; ++s)
     for (size_t i = s + 1; i <= n; ++i) {
       StageBlock run;
+      if (i < n) run.us = blocks[i - 1].border_us;
       for (size_t first = i; first-- > s;) {
         run.us += blocks[first].us;
         run.bytes += blocks[first].bytes;
         if (s == 0 && first > 0) continue;
         const Best before = s == 0 ? Best{0, 0, 0} : best[s - 1][first];
-        best[s][i] = std::min(best[s][i], {std::max(before.us, run.us), std::max(before.bytes, run.bytes), first});
+        const double us = run.us + (first > 0 ? blocks[first - 1].border_us : 0);
+        best[s][i] = std::min(best[s][i], {std::max(before.us, us), std::max(before.bytes, run.bytes), first});
       }
     }
   std::vector<size_t> firsts(stages - 1);

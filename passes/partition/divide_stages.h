@@ -17,8 +17,9 @@ int64_t divide_stages(Graph& graph, llvm::ArrayRef<NodeId> ends);
 
 // A run of a forward graph's nodes between two places where it may be cut.
 struct StageBlock {
-  double us = 0;      // forward, backward and updates
-  int64_t bytes = 0;  // of its states
+  double us = 0;         // forward, backward and updates
+  int64_t bytes = 0;     // of its states
+  double border_us = 0;  // of what goes over, if it is cut behind the block; both stages take it
 };
 
 // Cuts the blocks in `stages` runs, none of them empty, so that the slowest run takes least time, and among such so

@@ -53,7 +53,7 @@ struct CudaGroup {
 };
 
 struct CudaRanks {
-  int rank = 0;
+  int rank = 0, ranks = 1;
   int card = 0;  // of this host
   std::array<CudaGroup, mesh_axis_count> groups;
 };

@@ -68,6 +68,7 @@ class CudaExecutor : public Executor {
   // The first rank of each group names its meeting point.
   Status meet(Communicator& all, CudaRanks& ranks) {
     ranks.rank = static_cast<int>(all.rank());
+    ranks.ranks = static_cast<int>(all.ranks());
     ranks.card = local_rank();
     for (size_t i = 0; i < mesh_axis_count; ++i) {
       const auto axis = static_cast<MeshAxis>(i);

@@ -44,6 +44,9 @@ class RankTrainer {
         for (const State& state : function.states) set_first_value(function, state, rank);
   }
 
+  RankTrainer(Program program, const Mesh& mesh, const RandomValues& values)
+      : RankTrainer(as_one_stage(std::move(program)), mesh, values) {}
+
   // Gives the loss of every rank.
   std::vector<double> step(int64_t accumulate) {
     std::vector<double> losses;
@@ -55,6 +58,12 @@ class RankTrainer {
   const Tensors& states(size_t rank) const { return states_[rank]; }
 
  private:
+  static std::vector<Program> as_one_stage(Program program) {
+    std::vector<Program> stages;
+    stages.push_back(std::move(program));
+    return stages;
+  }
+
   const Program& program_of(size_t rank) const { return stages_[rank * stages_.size() / states_.size()]; }
   int64_t coordinate(size_t rank) const { return mesh_.coordinate(static_cast<int64_t>(rank), MeshAxis::Data); }
 

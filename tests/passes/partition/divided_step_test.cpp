@@ -35,10 +35,7 @@ void check_divided(const Graph& forward, TrainingRequest request, double toleran
   RandomValues values;
   for (const Graph& function : plain.functions) values.add_for(function);
   values.tensors["rng"] = Tensor::of_ints({7, 0});
-  std::vector<Program> of_one, of_many;
-  of_one.push_back(std::move(plain));
-  of_many.push_back(std::move(divided));
-  RankTrainer one(std::move(of_one), {}, values), many(std::move(of_many), mesh, values);
+  RankTrainer one(std::move(plain), {}, values), many(std::move(divided), mesh, values);
   for (int step = 0; step < 2; ++step) {
     const double loss = one.step(request.accumulate).front();
     for (double each : many.step(request.accumulate))
@@ -133,7 +130,7 @@ graph @images(%x: f64[8,6,4,6], %labels: i64[8]) state(%s: f64[6] parameter trai
     local.batch_norm = Statistics::OfOwnRows;
     RandomValues values;
     values.add_for(model(8));
-    Trainer both(program_of(model(8), local), local.mesh, values);
+    RankTrainer both(program_of(model(8), local), local.mesh, values);
     const std::vector<double> losses = both.step(1);
     double loss = 0;
     Tensor mean(Type(DType::F64, {6})), var(Type(DType::F64, {6}));
@@ -145,7 +142,7 @@ graph @images(%x: f64[8,6,4,6], %labels: i64[8]) state(%s: f64[6] parameter trai
         type.shape[0] = 4;
         own.tensors.at(name) = rows_of(whole, type, half);
       }
-      Trainer one(program_of(model(4), alone), {}, own);
+      RankTrainer one(program_of(model(4), alone), {}, own);
       loss += one.step(1).front() / 2;
       for (int64_t c = 0; c < 6; ++c) {
         mean.view().set(c, mean.get(c) + one.states(0).at("mean_so_far").get(c) / 2);

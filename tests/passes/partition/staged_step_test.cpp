@@ -150,11 +150,15 @@ TEST_SUITE("unit") {
     for (int i = 0; i < 300; ++i) {
       const size_t n = 2 + random() % 11, stages = 1 + random() % std::min<size_t>(n, 4);
       std::vector<StageBlock> blocks(n);
-      for (StageBlock& block : blocks) block = {static_cast<double>(random() % 9), static_cast<int64_t>(random() % 5)};
+      for (StageBlock& block : blocks)
+        block = {static_cast<double>(random() % 9), static_cast<int64_t>(random() % 5),
+                 static_cast<double>(random() % 4)};
       auto cost_of = [&](llvm::ArrayRef<size_t> firsts) {
         std::pair<double, int64_t> worst{0, 0};
         for (size_t s = 0; s <= firsts.size(); ++s) {
           StageBlock run;
+          if (s > 0) run.us += blocks[firsts[s - 1] - 1].border_us;
+          if (s < firsts.size()) run.us += blocks[firsts[s] - 1].border_us;
           for (size_t b = s == 0 ? 0 : firsts[s - 1]; b < (s < firsts.size() ? firsts[s] : n); ++b)
             run.us += blocks[b].us, run.bytes += blocks[b].bytes;
           worst = {std::max(worst.first, run.us), std::max(worst.second, run.bytes)};
