@@ -63,10 +63,26 @@ struct MmaTimes {
   double block_ns, pair_ps, depth_ps;      // the last per element of a head
   double dropout_ps, columns_ps, mask_ps;  // a pair more with dropout, with a mask of columns, with any other mask
   int64_t launches, own_rows, both_sides;  // do blocks of columns come on top of those of rows?
+  double long_heads = 1;                   // the factor of depth_ps beyond 128 elements
 };
-constexpr MmaTimes forward_times{5, 0.05, 0.0145, 0.17, 0.155, 1.5, 1, 64, 0};
-constexpr MmaTimes backward_times{5, 0.2, 0.0556, 0.9, 0.38, 5.5, 3, 128, 1};
-constexpr MmaTimes mask_grad_times{5, 0.3, 0.025, 0.3, 0.16, 1.5, 3, 64, 0};
+
+// Small windows take a share of a copy's speed, and move tensors of rows and of columns.
+struct WindowTimes {
+  double of_copy;
+  int64_t row_tensors, column_tensors;
+};
+
+// By kernel: for any card, for warpgroups (heads of more than 32 elements on Hopper), and for small windows.
+struct AttentionTimes {
+  MmaTimes any, warpgroups;
+  WindowTimes windows;
+};
+constexpr AttentionTimes forward_times{
+    {5, 0.05, 0.0145, 0.17, 0.155, 1.5, 1, 64, 0}, {5, 0.54, 0.0075, 0.2, 0.1, 0.5, 1, 64, 0}, {0.56, 2, 2}};
+constexpr AttentionTimes backward_times{
+    {5, 0.2, 0.0556, 0.9, 0.38, 2.5, 3, 128, 1}, {5, 1.43, 0.0194, 1.2, 0.44, 1.7, 3, 64, 1, 2}, {0.47, 4, 4}};
+constexpr MmaTimes mask_grad_mma_times{5, 0.3, 0.025, 0.3, 0.16, 1.5, 3, 64, 0};
+constexpr AttentionTimes mask_grad_times{mask_grad_mma_times, mask_grad_mma_times, {0.3, 3, 2}};
 constexpr double drawn_pair_ps = 0.6;
 constexpr double measured_tflops = 790, measured_multiprocessors = 132;
 
@@ -77,12 +93,32 @@ double y_and_dy_us(const OpCall& grad, const DeviceDescription& device) {
   return static_cast<double>(grad.operand(3).bytes() + grad.operand(5).bytes()) / (device.memory_gb_per_s * 1e3);
 }
 
-template <const MmaTimes& times, size_t mask>
+// As the kernels decide (attention_windows.cuh): windows whose mask is the same for all samples.
+template <size_t mask>
+bool are_small_windows(const OpCall& call) {
+  constexpr int64_t max_rows = 64, max_depth = 32;
+  const AttentionSizes n(call);
+  const bool has_own_mask = call.has(mask) && call.operand(mask).rank() == 4 && call.operand(mask).shape[0] > 1;
+  return n.depth <= max_depth && n.depth % 8 == 0 && n.value_depth == n.depth && n.rows <= max_rows &&
+         n.columns <= max_rows && n.heads == n.kv_heads && call.attrs.get_float("dropout") == 0 && !has_own_mask;
+}
+
+double windows_us(const OpCall& call, const WindowTimes& times, const DeviceDescription& device) {
+  const AttentionSizes n(call);
+  const int64_t rows = times.row_tensors * n.rows + times.column_tensors * n.columns;
+  const auto bytes = static_cast<double>(n.batch * n.heads * n.depth * rows * dtype_bytes(call.operand(0).dtype));
+  return bytes / (times.of_copy * device.memory_gb_per_s * 1e3) + device.launch_us + device.kernel_us;
+}
+
+template <const AttentionTimes& all_times, size_t mask>
 double mma_us(const OpCall& call, const DeviceDescription& device) {
   const double tflops = device.matmul_tflops_for(call.operand(0).dtype);
   if (tflops <= 0 || device.memory_gb_per_s <= 0) return 0;
+  if (are_small_windows<mask>(call)) return windows_us(call, all_times.windows, device);
   const AttentionSizes n(call);
   const int64_t widest = std::max(n.depth, n.value_depth);
+  const bool has_warpgroups = device.compute_capability == 90 && widest > 32;
+  const MmaTimes& times = has_warpgroups ? all_times.warpgroups : all_times.any;
   const double depth = widest <= 32 ? 32 : widest <= 64 ? 64 : widest <= 128 ? 128 : 256;
   const auto heads = static_cast<double>(n.batch * n.heads);
   const auto rows = static_cast<double>(tiles(n.rows, 64) * 64),
@@ -96,7 +132,7 @@ double mma_us(const OpCall& call, const DeviceDescription& device) {
   // A block of rows meets the tiles that its window touches.
   const auto window = static_cast<double>(call.attrs.get_int("window"));
   const double met = window > 0 ? std::min(all, rows * ((causal ? 1 : 2) * window + times.own_rows + 64)) : all;
-  double pair_ps = times.pair_ps + times.depth_ps * depth;
+  double pair_ps = times.pair_ps + times.depth_ps * depth * (depth > 128 ? times.long_heads : 1);
   if (drops) pair_ps += times.dropout_ps + drawn_pair_ps;
   if (call.has(mask)) {
     const Type& type = call.operand(mask);
@@ -162,7 +198,7 @@ int64_t cudnn_ordered_grad_workspace(const OpCall& call, llvm::ArrayRef<Type> re
 
 constexpr int64_t max_kept_bits_bytes = int64_t{32} << 20;
 
-// cuDNN's first: where it accepts a call it is the faster one.
+// cuDNN's first: where it accepts a call it is the faster one, or as fast.
 constexpr CudaCandidate candidates[] = {
     {op_attention, "cudnn", accepts_cudnn<attention_mask>, cudnn_workspace},
     {op_attention_grad, "cudnn", accepts_cudnn<attention_grad_mask>, cudnn_grad_workspace, /*any_order=*/true},

@@ -92,6 +92,32 @@ TEST_SUITE("unit") {
     CHECK(candidates[1].predicted_us > 2 * candidates[0].predicted_us);
   }
 
+  TEST_CASE("attention's predictions know Hopper's warpgroups and small windows") {
+    const DeviceDescription h200 = llvm::cantFail(llvm::cantFail(DeviceCatalog::builtin()).find("h200"));
+    auto predicted_us = [&](const DeviceDescription& device, const Attrs& attrs, llvm::ArrayRef<Type> operands) {
+      llvm::SmallVector<const Type*, 4> types;
+      for (const Type& type : operands) types.push_back(&type);
+      const OpCall call(get_op("attention"), attrs, types);
+      for (const KernelCandidate& kernel :
+           CudaCatalog(device).candidates(get_op("attention"), call, llvm::cantFail(infer(call))))
+        if (kernel.name == "mma") return kernel.predicted_us;
+      return 0.0;
+    };
+    const Attrs heads{{"heads", int64_t{3}}, {"kv_heads", int64_t{3}}, {"scale", 0.125}};
+    const Type long_heads(DType::BF16, {8, 1024, 384}), bias(DType::F32, {1, 3, 1024, 1024});
+    DeviceDescription older = h200;
+    older.compute_capability = 80;
+    CHECK(predicted_us(h200, heads, {long_heads, long_heads, long_heads, bias}) <
+          predicted_us(older, heads, {long_heads, long_heads, long_heads, bias}));
+    // 154 MB at 0.56 of a copy's speed; a mask of each window's own goes to the kernel for any mask.
+    const Type windows(DType::BF16, {4096, 49, 96}), shared(DType::F32, {1, 3, 49, 49}),
+        own(DType::F32, {4096, 1, 49, 49});
+    const double us = predicted_us(h200, heads, {windows, windows, windows, shared});
+    CHECK(us > 55);
+    CHECK(us < 85);
+    CHECK(predicted_us(h200, heads, {windows, windows, windows, own}) > 1.5 * us);
+  }
+
   TEST_CASE("epilogues are candidates where cuBLASLt has them: 16-bit rows at 16-byte borders, gelu's tanh form") {
     const CudaCatalog catalog(any_device());
     const Type dy(DType::BF16, {6, 16}), w(DType::BF16, {16, 8}), x(DType::BF16, {6, 8}), odd_w(DType::BF16, {16, 9}),

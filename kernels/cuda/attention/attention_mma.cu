@@ -1,4 +1,5 @@
-#include "kernels/cuda/attention/attention_mma.cuh"
+#include "kernels/cuda/attention/attention_warpgroup.cuh"
+#include "kernels/cuda/attention/attention_windows.cuh"
 
 // Serves attention ("mma"): forward as in Dao (2023). Reads q and writes y once; k and v are read once for each tile of
 // rows. While scores are computed v is on its way, and the next k while they become probabilities.
@@ -45,10 +46,6 @@ struct ForwardTiles {
   static constexpr int bytes = elements * 2 + 2 * Tile::others * static_cast<int>(sizeof(float));
 };
 
-// A row's exponents are taken against the largest sum so far, or one that was so while none was this much larger: what
-// is summed already is then seldom scaled again, and stays far from the largest f16.
-constexpr float max_growth = 8.0f;
-
 template <typename Tile, typename T>
 __global__ void __launch_bounds__(Tile::threads, Tile::blocks)
     attention_mma_kernel(AttentionShape n, MmaCall call, T* y, float* lse, const T* q, const T* k, const T* v,
@@ -82,14 +79,8 @@ __global__ void __launch_bounds__(Tile::threads, Tile::blocks)
   if (range.first < range.end) load(0, range.first);
   commit_copies();
 
-  const float to_log2 = n.scale * log2_e;
   Sums<Tile::m_tiles, Tile::d_tiles> out = {};
-  float largest[Tile::m_tiles][2], sum[Tile::m_tiles][2];
-#pragma unroll
-  for (int m = 0; m < Tile::m_tiles; ++m)
-#pragma unroll
-    for (int half = 0; half < 2; ++half) largest[m][half] = -INFINITY, sum[m][half] = 0.0f;
-
+  RowSoftmax<Tile> softmax(n.scale);
   int stage = 0;
   for (int column = range.first; column < range.end; column += Tile::others, stage ^= 1) {
     const Place<Owner::Rows> place{warp_first + lane / 4, column + lane % 4 * 2};
@@ -102,73 +93,18 @@ __global__ void __launch_bounds__(Tile::threads, Tile::blocks)
     multiply_rows<Tile>(scores, k_tile(stage), [&](int m, int i) { return left_fragment<Tile>(warp_rows, m, 16 * i); });
     apply_masks<Tile, Owner::Rows, T>(scores, n, head, place, first, column, additions + stage * Tile::others);
 
-    float here[Tile::m_tiles][2];
-    bool grows = false;
-#pragma unroll
-    for (int m = 0; m < Tile::m_tiles; ++m)
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        float& row = here[m][half] = -INFINITY;
-#pragma unroll
-        for (int t = 0; t < Tile::n_tiles; ++t)
-          row = fmaxf(row, fmaxf(scores[m][t][2 * half], scores[m][t][2 * half + 1]));
-        row = fmaxf(row, __shfl_xor_sync(whole_warp, row, 1));
-        row = fmaxf(row, __shfl_xor_sync(whole_warp, row, 2));
-        grows |= row * to_log2 > largest[m][half] * to_log2 + max_growth;
-      }
-    if (__any_sync(whole_warp, grows)) {
-#pragma unroll
-      for (int m = 0; m < Tile::m_tiles; ++m)
-#pragma unroll
-        for (int half = 0; half < 2; ++half) {
-          const float next = fmaxf(largest[m][half], here[m][half]);
-          const float rescale = next == -INFINITY ? 1.0f : exp2_approx((largest[m][half] - next) * to_log2);
-          largest[m][half] = next;
-          sum[m][half] *= rescale;
-#pragma unroll
-          for (int d = 0; d < Tile::d_tiles; ++d) out[m][d][2 * half] *= rescale, out[m][d][2 * half + 1] *= rescale;
-        }
-    }
-#pragma unroll
-    for (int m = 0; m < Tile::m_tiles; ++m)
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const float shift = largest[m][half] == -INFINITY ? 0.0f : largest[m][half] * to_log2;
-#pragma unroll
-        for (int t = 0; t < Tile::n_tiles; ++t)
-#pragma unroll
-          for (int e = 2 * half; e < 2 * half + 2; ++e) {
-            scores[m][t][e] = exp2_approx(scores[m][t][e] * to_log2 - shift);
-            sum[m][half] += scores[m][t][e];
-          }
-      }
-    if (drops) {
-#pragma unroll
-      for (int m = 0; m < Tile::m_tiles; ++m)
-#pragma unroll
-        for (int t = 0; t < Tile::n_tiles; ++t)
-#pragma unroll
-          for (int e = 0; e < 4; ++e) scores[m][t][e] = bits.kept(m, t, e) ? scores[m][t][e] : 0.0f;
-    }
+    if (softmax.add(scores)) softmax.rescale_rows(out);
+    if (drops) drop<Tile>(scores, bits);
     add_weighted_rows<Tile>(out, scores, v_tile(stage));
   }
   wait_for_copies<0>();
   __syncthreads();  // q has arrived even where no column is met
 
   const float kept_factor = n.dropout < 1 ? static_cast<float>(1 / (1 - n.dropout)) : 0.0f;
-#pragma unroll
-  for (int m = 0; m < Tile::m_tiles; ++m)
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      float& total = sum[m][half];
-      total += __shfl_xor_sync(whole_warp, total, 1);
-      total += __shfl_xor_sync(whole_warp, total, 2);
-      const int row = warp_first + lane / 4 + 16 * m + 8 * half;
-      if (lane % 4 == 0 && row < rows)
-        lse[head.lse(n, row)] = total > 0.0f ? largest[m][half] * n.scale + logf(total) : -INFINITY;
-    }
-  store_rows<Tile>(y + head.y(n), n.heads * n.value_depth, warp_first, rows, value_depth, call.aligned, warp_rows, out,
-                   [&](int m, int half) { return sum[m][half] > 0.0f ? kept_factor / sum[m][half] : 0.0f; });
+  softmax.finish(n, head, warp_first, lse);
+  store_rows<Tile>(
+      y + head.y(n), n.heads * n.value_depth, warp_first, rows, value_depth, call.aligned, q_tile, out,
+      [&](int m, int half) { return softmax.sum[m][half] > 0.0f ? kept_factor / softmax.sum[m][half] : 0.0f; });
 }
 
 template <typename Tile, typename T>
@@ -197,9 +133,11 @@ cudaError_t attention_mma(const AttentionShape& shape, const KeptBits& kept, voi
   const int64_t depth = shape.depth > shape.value_depth ? shape.depth : shape.value_depth;
   const bool aligned = shape.depth % 8 == 0 && shape.value_depth % 8 == 0 && is_aligned(q, shape.q_step) &&
                        is_aligned(k, shape.k_step) && is_aligned(v, shape.v_step) && is_aligned(y, 0);
+  if (takes_windows(shape, aligned)) return attention_windows(shape, y, lse, q, k, v, stream);
   return with_16_bit_float(shape.type, [&](auto* element) {
     using T = std::remove_pointer_t<decltype(element)>;
     return for_groups(shape, kept, aligned, stream, [&](const MmaCall& call) {
+      if (takes_warpgroups(depth)) return attention_warpgroup(shape, call, {y, lse, q, k, v}, stream);
       auto launch = [&](auto tile) { return launch_forward<decltype(tile), T>(shape, call, y, lse, q, k, v, stream); };
       if (depth <= 32) return launch(MmaTile<32, 1, 4, 64, 7>());
       if (depth <= 64) return launch(MmaTile<64, 1, 4, 64, 4>());

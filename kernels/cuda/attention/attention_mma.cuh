@@ -8,6 +8,7 @@
 #include "kernels/cuda/common/rows.cuh"
 #include "kernels/cuda/common/tensor_core.cuh"
 
+#include <climits>
 #include <cmath>
 
 namespace plimsoll::cuda {
@@ -22,6 +23,12 @@ struct MmaTile {
   static constexpr int pitch = depth + 8;
   static constexpr int n_tiles = others / 8, d_tiles = depth / 8;
   static_assert(32 % warp_rows == 0, "a warp's rows share one word of kept bits");
+
+  // Where an element of a tile of `count` rows stands.
+  template <int count>
+  __device__ static int place(int row, int d) {
+    return row * pitch + d;
+  }
 };
 
 // Sums of a warp: [m_tiles] rows of 16 by [tiles] columns of 8.
@@ -35,24 +42,22 @@ class RowLoader {
   __device__ RowLoader(const T* head, int64_t step, int rows, int depth, bool aligned)
       : head_(head), step_(step), rows_(rows), all_rows_(rows), depth_(depth), aligned_(aligned) {
     row_ = static_cast<int>(threadIdx.x) / vectors;
-    const int d = static_cast<int>(threadIdx.x) % vectors * length;
-    from_ = head + row_ * step + d;
-    to_ = row_ * Tile::pitch + d;
-    if (d >= depth) rows_ = 0;
+    d_ = static_cast<int>(threadIdx.x) % vectors * length;
+    from_ = head + row_ * step + d_;
+    if (d_ >= depth) rows_ = 0;
   }
 
   // Rows [first, first + count), `offset` elements further on. Aligned rows are copied beside computing.
   __device__ void load(T* tile, int first, int64_t offset = 0) const {
     if (!aligned_) return load_elements(tile, first, offset);
     const T* from = from_ + first * step_ + offset;
-    T* to = tile + to_;
     const int left = rows_ - first - row_;
 #pragma unroll
     for (int pass = 0; pass < passes; ++pass) {
-      if (count % rows_per_pass == 0 || row_ + pass * rows_per_pass < count)
-        copy_async(to, from, pass * rows_per_pass < left);
+      const int row = row_ + pass * rows_per_pass;
+      if (count % rows_per_pass == 0 || row < count)
+        copy_async(tile + Tile::template place<count>(row, d_), from, pass * rows_per_pass < left);
       from += rows_per_pass * step_;
-      to += rows_per_pass * Tile::pitch;
     }
   }
 
@@ -65,13 +70,13 @@ class RowLoader {
     for (int i = static_cast<int>(threadIdx.x); i < count * Tile::depth; i += Tile::threads) {
       const int row = i / Tile::depth, d = i % Tile::depth;
       const bool inside = first + row < all_rows_ && d < depth_;
-      tile[row * Tile::pitch + d] = inside ? head_[(first + row) * step_ + offset + d] : narrow<T>(0.0f);
+      tile[Tile::template place<count>(row, d)] = inside ? head_[(first + row) * step_ + offset + d] : narrow<T>(0.0f);
     }
   }
 
   const T *head_, *from_;
   int64_t step_;
-  int to_, row_;
+  int row_, d_;
   int rows_;  // 0 where the thread's elements lie beyond the depth
   int all_rows_, depth_;
   bool aligned_;
@@ -116,6 +121,14 @@ __device__ void multiply_rows(Sums<Tile::m_tiles, Tile::n_tiles>& sums, const T*
   }
 }
 
+// Columns 16 k to 16 k + 15 of weights, rounded to T, as a left operand.
+template <typename T, int tiles>
+__device__ LeftFragment rounded(const float (&weights)[tiles][4], int k) {
+  const float(&first)[4] = weights[2 * k], (&second)[4] = weights[2 * k + 1];
+  return {{packed_pair<T>(first[0], first[1]), packed_pair<T>(first[2], first[3]), packed_pair<T>(second[0], second[1]),
+           packed_pair<T>(second[2], second[3])}};
+}
+
 // sums += weights * rows of the other tile, weights being rounded to T.
 template <typename Tile, typename T>
 __device__ void add_weighted_rows(Sums<Tile::m_tiles, Tile::d_tiles>& sums,
@@ -126,13 +139,7 @@ __device__ void add_weighted_rows(Sums<Tile::m_tiles, Tile::d_tiles>& sums,
   for (int k = 0; k < Tile::others / 16; ++k) {
     LeftFragment left[Tile::m_tiles];
 #pragma unroll
-    for (int m = 0; m < Tile::m_tiles; ++m) {
-      const float(&first)[4] = weights[m][2 * k], (&second)[4] = weights[m][2 * k + 1];
-      left[m].at[0] = packed_pair<T>(first[0], first[1]);
-      left[m].at[1] = packed_pair<T>(first[2], first[3]);
-      left[m].at[2] = packed_pair<T>(second[0], second[1]);
-      left[m].at[3] = packed_pair<T>(second[2], second[3]);
-    }
+    for (int m = 0; m < Tile::m_tiles; ++m) left[m] = rounded<T>(weights[m], k);
 #pragma unroll
     for (int d = 0; d < Tile::d_tiles; d += 2) {
       RightFragments right;
@@ -146,22 +153,23 @@ __device__ void add_weighted_rows(Sums<Tile::m_tiles, Tile::d_tiles>& sums,
   }
 }
 
-// Writes a warp's sums as rows [first, first + 16 m_tiles) of a head, by way of its rows of shared memory.
+// Writes a warp's sums as rows [first, first + 16 m_tiles) of a head, by way of its rows of the block's own tile.
 template <typename Tile, typename T, typename Factor>
-__device__ void store_rows(T* head, int64_t step, int first, int rows, int depth, bool aligned, T* warp_rows,
+__device__ void store_rows(T* head, int64_t step, int first, int rows, int depth, bool aligned, T* own_tile,
                            const Sums<Tile::m_tiles, Tile::d_tiles>& sums, Factor factor) {
-  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const int lane = static_cast<int>(threadIdx.x) % 32, warp_row = static_cast<int>(threadIdx.x) / 32 * Tile::warp_rows;
+  auto place = [&](int row, int d) { return own_tile + Tile::template place<Tile::own>(warp_row + row, d); };
   __syncwarp();
 #pragma unroll
   for (int m = 0; m < Tile::m_tiles; ++m)
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const float by = factor(m, half);
-      T* row = warp_rows + (16 * m + 8 * half + lane / 4) * Tile::pitch + lane % 4 * 2;
+      const int row = 16 * m + 8 * half + lane / 4;
 #pragma unroll
       for (int d = 0; d < Tile::d_tiles; ++d) {
         const float* pair = sums[m][d] + 2 * half;
-        *reinterpret_cast<uint32_t*>(row + 8 * d) = packed_pair<T>(pair[0] * by, pair[1] * by);
+        *reinterpret_cast<uint32_t*>(place(row, 8 * d + lane % 4 * 2)) = packed_pair<T>(pair[0] * by, pair[1] * by);
       }
     }
   __syncwarp();
@@ -169,7 +177,7 @@ __device__ void store_rows(T* head, int64_t step, int first, int rows, int depth
   for (int i = lane; i < Tile::warp_rows * vectors; i += 32) {
     const int row = i / vectors, d = i % vectors * length;
     if (first + row >= rows || d >= depth) continue;
-    const T* from = warp_rows + row * Tile::pitch + d;
+    const T* from = place(row, d);
     T* to = head + (first + row) * step + d;
     if (aligned)
       *reinterpret_cast<uint4*>(to) = *reinterpret_cast<const uint4*>(from);
@@ -227,6 +235,34 @@ __device__ void with_mask(const AttentionShape& n, const Head& head, Visit visit
     visit(static_cast<const float*>(n.mask) + start);
   else
     visit(static_cast<const T*>(n.mask) + start);
+}
+
+// Adds a mask to a tile that lies inside the scores. Where rows are owned, it is read in aligned pairs of columns.
+template <typename Tile, Owner owner, typename M>
+__device__ void add_inner_mask(Sums<Tile::m_tiles, Tile::n_tiles>& sums, const AttentionShape& n, const M* mask,
+                               const Place<owner>& place) {
+  const Addition addition(n);
+  const int64_t row_step = n.mask_strides[2];
+#pragma unroll
+  for (int m = 0; m < Tile::m_tiles; ++m)
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      if constexpr (owner == Owner::Rows) {
+        const M* at = mask + place.own_row(m, 2 * half) * row_step + place.other;
+#pragma unroll
+        for (int t = 0; t < Tile::n_tiles; ++t) {
+          const Vector<M, 2> pair = load_vector<2>(at + 8 * t);
+          sums[m][t][2 * half] += addition(pair.at[0]), sums[m][t][2 * half + 1] += addition(pair.at[1]);
+        }
+      } else {
+        const M* at = mask + place.other * row_step + place.own_row(m, 2 * half);
+#pragma unroll
+        for (int t = 0; t < Tile::n_tiles; ++t) {
+          sums[m][t][2 * half] += addition(at[8 * t * row_step]);
+          sums[m][t][2 * half + 1] += addition(at[(8 * t + 1) * row_step]);
+        }
+      }
+    }
 }
 
 // Adds a mask whose columns are neighbours, or which is the same for all columns: those are read once.
@@ -316,28 +352,28 @@ __device__ void add_additions(Sums<Tile::m_tiles, Tile::n_tiles>& sums, const fl
   }
 }
 
-// Applies the mask to sums q . k, and to what lies outside -inf, which forbids. `additions` are the columns' where rows
-// are owned and the mask is one of columns.
+// Adds a mask with rows to sums q . k.
 template <typename Tile, Owner owner, typename T>
-__device__ void apply_masks(Sums<Tile::m_tiles, Tile::n_tiles>& sums, const AttentionShape& n, const Head& head,
-                            const Place<owner>& place, int first_own, int first_other, const float* additions) {
-  if (is_mask_of_columns(n)) {
-    if constexpr (owner == Owner::Rows)
-      add_additions<Tile>(sums, additions);
+__device__ void add_row_mask(Sums<Tile::m_tiles, Tile::n_tiles>& sums, const AttentionShape& n, const Head& head,
+                             const Place<owner>& place, int first_own, int first_other) {
+  const int end_own = first_own + Tile::own, end_other = first_other + Tile::others;
+  const bool is_inside =
+      owner == Owner::Rows ? end_own <= n.rows && end_other <= n.columns : end_own <= n.columns && end_other <= n.rows;
+  with_mask<T>(n, head, [&](auto* mask) {
+    const bool has_pairs = reinterpret_cast<uintptr_t>(mask) % (2 * sizeof(*mask)) == 0 && n.mask_strides[2] % 2 == 0;
+    if (is_inside && n.mask_strides[3] != 0 && (has_pairs || owner == Owner::Columns))
+      add_inner_mask<Tile, owner>(sums, n, mask, place);
     else
-      with_mask<T>(n, head, [&](auto* mask) { add_own_columns<Tile>(sums, n, mask, place); });
-  } else if (n.mask) {
-    with_mask<T>(n, head, [&](auto* mask) { add_mask<Tile, owner>(sums, n, mask, place); });
-  }
-  const int last_own = first_own + Tile::own - 1, last_other = first_other + Tile::others - 1;
-  const int first_row = owner == Owner::Rows ? first_own : first_other;
-  const int last_row = owner == Owner::Rows ? last_own : last_other;
-  const int last_column = owner == Owner::Rows ? last_other : last_own;
-  const int first_column = owner == Owner::Rows ? first_other : first_own;
+      add_mask<Tile, owner>(sums, n, mask, place);
+  });
+}
+
+// What lies outside, beyond the diagonal or beyond the window becomes -inf, which forbids.
+template <typename Tile, Owner owner>
+__device__ void close_outside(Sums<Tile::m_tiles, Tile::n_tiles>& sums, const AttentionShape& n,
+                              const Place<owner>& place) {
   const int rows = static_cast<int>(n.rows), columns = static_cast<int>(n.columns);
   const int window = n.window > 0 ? static_cast<int>(n.window) : rows + columns + Tile::own + Tile::others;
-  const bool is_near = last_column - first_row < window && last_row - first_column < window;
-  if (last_row < rows && last_column < columns && !(n.causal && last_column > first_row) && is_near) return;
 #pragma unroll
   for (int m = 0; m < Tile::m_tiles; ++m)
 #pragma unroll
@@ -368,6 +404,149 @@ __device__ Range range_of_others(const AttentionShape& n, int first, int count, 
   }
   range.first = range.first / tile * tile;
   return range;
+}
+
+// The others of which every tile inside is open: neither the diagonal nor the window nor the last column closes any of
+// it. What would lie beyond the last row is 0 where it is read, and not stored.
+template <Owner owner>
+__device__ Range open_others(const AttentionShape& n, int first, int count) {
+  const int last = first + count - 1, window = static_cast<int>(n.window);
+  Range open{0, owner == Owner::Rows ? static_cast<int>(n.columns) : INT_MAX};
+  if (n.causal && owner == Owner::Rows) open.end = min(open.end, first + 1);
+  if (n.causal && owner == Owner::Columns) open.first = last;
+  if (window > 0) {
+    open.first = max(open.first, last - window + 1);
+    open.end = min(open.end, first + window);
+  }
+  return open;
+}
+
+// Applies the mask to sums q . k, and to what lies outside -inf. `additions` are the columns' where rows are owned and
+// the mask is one of columns.
+template <typename Tile, Owner owner, typename T>
+__device__ void apply_masks(Sums<Tile::m_tiles, Tile::n_tiles>& sums, const AttentionShape& n, const Head& head,
+                            const Place<owner>& place, int first_own, int first_other, const float* additions) {
+  if (is_mask_of_columns(n)) {
+    if constexpr (owner == Owner::Rows)
+      add_additions<Tile>(sums, additions);
+    else
+      with_mask<T>(n, head, [&](auto* mask) { add_own_columns<Tile>(sums, n, mask, place); });
+  } else if (n.mask) {
+    add_row_mask<Tile, owner, T>(sums, n, head, place, first_own, first_other);
+  }
+  const Range open = open_others<owner>(n, first_own, Tile::own);
+  const bool is_whole = owner == Owner::Columns || first_own + Tile::own <= n.rows;
+  const bool has_rows = owner == Owner::Rows || first_other + Tile::others <= n.rows;
+  if (first_other < open.first || first_other + Tile::others > open.end || !is_whole || !has_rows)
+    close_outside<Tile, owner>(sums, n, place);
+}
+
+// ---- Softmax of rows, a tile of columns after the other ----
+
+// A row's exponents are taken against the largest score so far, or one that was so while none was this much larger:
+// what is summed already is then seldom scaled again, and stays far from the largest f16.
+inline constexpr float max_growth = 8.0f;
+
+// A warp's rows where rows are owned; scores are sums of products.
+template <typename Tile>
+struct RowSoftmax {
+  float to_log2;
+  float largest[Tile::m_tiles][2], sum[Tile::m_tiles][2], rescale[Tile::m_tiles][2];
+
+  __device__ explicit RowSoftmax(float scale) : to_log2(scale * log2_e) {
+#pragma unroll
+    for (int m = 0; m < Tile::m_tiles; ++m)
+#pragma unroll
+      for (int half = 0; half < 2; ++half) largest[m][half] = -INFINITY, sum[m][half] = 0.0f;
+  }
+
+  // Scores become exponentials, and join the sums of rows. True where what the warp has summed with earlier ones must
+  // be multiplied by `rescale`.
+  __device__ bool add(Sums<Tile::m_tiles, Tile::n_tiles>& scores) {
+    const bool grows = grow(scores);
+#pragma unroll
+    for (int m = 0; m < Tile::m_tiles; ++m)
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const float shift = largest[m][half] == -INFINITY ? 0.0f : largest[m][half] * to_log2;
+        float even = 0.0f, odd = 0.0f;  // two chains of additions wait less than one
+#pragma unroll
+        for (int t = 0; t < Tile::n_tiles; ++t) {
+          float* pair = scores[m][t] + 2 * half;
+          pair[0] = exp2_approx(pair[0] * to_log2 - shift);
+          pair[1] = exp2_approx(pair[1] * to_log2 - shift);
+          even += pair[0], odd += pair[1];
+        }
+        sum[m][half] += even + odd;
+      }
+    return grows;
+  }
+
+  __device__ void rescale_rows(Sums<Tile::m_tiles, Tile::d_tiles>& rows) const {
+#pragma unroll
+    for (int m = 0; m < Tile::m_tiles; ++m)
+#pragma unroll
+      for (int d = 0; d < Tile::d_tiles; ++d)
+#pragma unroll
+        for (int e = 0; e < 4; ++e) rows[m][d][e] *= rescale[m][e / 2];
+  }
+
+  // After the last tile: sums over the threads of a row, and the lse of rows from `first` on.
+  __device__ void finish(const AttentionShape& n, const Head& head, int first, float* lse) {
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+#pragma unroll
+    for (int m = 0; m < Tile::m_tiles; ++m)
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        float& total = sum[m][half];
+        total += __shfl_xor_sync(whole_warp, total, 1);
+        total += __shfl_xor_sync(whole_warp, total, 2);
+        const int row = first + lane / 4 + 16 * m + 8 * half;
+        if (lane % 4 == 0 && row < n.rows)
+          lse[head.lse(n, row)] = total > 0.0f ? largest[m][half] * n.scale + logf(total) : -INFINITY;
+      }
+  }
+
+ private:
+  __device__ bool grow(const Sums<Tile::m_tiles, Tile::n_tiles>& scores) {
+    float here[Tile::m_tiles][2];
+    bool grows = false;
+#pragma unroll
+    for (int m = 0; m < Tile::m_tiles; ++m)
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        float &row = here[m][half] = -INFINITY, odd = -INFINITY;
+#pragma unroll
+        for (int t = 0; t < Tile::n_tiles; ++t)
+          row = fmaxf(row, scores[m][t][2 * half]), odd = fmaxf(odd, scores[m][t][2 * half + 1]);
+        row = fmaxf(row, odd);
+        row = fmaxf(row, __shfl_xor_sync(whole_warp, row, 1));
+        row = fmaxf(row, __shfl_xor_sync(whole_warp, row, 2));
+        grows |= row * to_log2 > largest[m][half] * to_log2 + max_growth;
+      }
+    if (!__any_sync(whole_warp, grows)) return false;
+#pragma unroll
+    for (int m = 0; m < Tile::m_tiles; ++m)
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const float next = fmaxf(largest[m][half], here[m][half]);
+        rescale[m][half] = next == -INFINITY ? 1.0f : exp2_approx((largest[m][half] - next) * to_log2);
+        largest[m][half] = next;
+        sum[m][half] *= rescale[m][half];
+      }
+    return true;
+  }
+};
+
+// What dropout leaves of weights.
+template <typename Tile, typename Bits>
+__device__ void drop(Sums<Tile::m_tiles, Tile::n_tiles>& weights, const Bits& bits) {
+#pragma unroll
+  for (int m = 0; m < Tile::m_tiles; ++m)
+#pragma unroll
+    for (int t = 0; t < Tile::n_tiles; ++t)
+#pragma unroll
+      for (int e = 0; e < 4; ++e) weights[m][t][e] = bits.kept(m, t, e) ? weights[m][t][e] : 0.0f;
 }
 
 // ---- Kept bits ----
@@ -409,7 +588,8 @@ struct TileBits<Tile, Owner::Columns> {
     const int pitch = static_cast<int>(kept_words(n.columns));
     for (int i = static_cast<int>(threadIdx.x); i < shared_words; i += Tile::threads) {
       const int row = first_other + i % Tile::others, word = (first_own + i / Tile::others * Tile::warp_rows) / 32;
-      shared[i] = row < n.rows && word < pitch ? head[int64_t{row} * pitch + word] : 0;
+      const bool inside = row < n.rows && word < pitch;
+      copy_word_async(shared + i, head + (inside ? int64_t{row} * pitch + word : 0), inside);
     }
   }
   __device__ void read(const uint32_t* shared, const Place<Owner::Columns>& place) {

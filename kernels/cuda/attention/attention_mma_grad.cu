@@ -1,4 +1,6 @@
 #include "kernels/cuda/attention/attention_mma_grad.cuh"
+#include "kernels/cuda/attention/attention_warpgroup.cuh"
+#include "kernels/cuda/attention/attention_windows.cuh"
 
 // Serves attention_grad ("mma"). With P the probabilities, made again from lse, Z their dropout factors, dP = Z * (dy
 // v^T) and delta = dy . y a row:
@@ -46,7 +48,7 @@ __global__ void __launch_bounds__(Tile::threads, Tile::blocks)
   const int depth = static_cast<int>(n.depth), value_depth = static_cast<int>(n.value_depth);
   const int columns = static_cast<int>(n.columns);
   const Range range = range_of_others<Owner::Rows>(n, first, Tile::own, Tile::others);
-  T* q_rows = tiles.own_a + warp * Tile::warp_rows * Tile::pitch;
+  const T* q_rows = tiles.own_a + warp * Tile::warp_rows * Tile::pitch;
   const T* dy_rows = tiles.own_b + warp * Tile::warp_rows * Tile::pitch;
   const RowLoader<Tile, Tile::others, T> k_rows(static_cast<const T*>(grads.k) + head.k(n), n.k_step, columns, depth,
                                                 call.aligned);
@@ -99,8 +101,8 @@ __global__ void __launch_bounds__(Tile::threads, Tile::blocks)
   }
   wait_for_copies<0>();
   __syncthreads();  // q and dy have arrived even where no column is met
-  store_rows<Tile>(static_cast<T*>(grads.dq) + head.q(n), n.q_step, warp_first, rows, depth, call.aligned, q_rows, dq,
-                   [&](int, int) { return n.scale; });
+  store_rows<Tile>(static_cast<T*>(grads.dq) + head.q(n), n.q_step, warp_first, rows, depth, call.aligned, tiles.own_a,
+                   dq, [&](int, int) { return n.scale; });
 }
 
 enum class Writes { Both, Dk, Dv };  // heads so long that the sums of both do not fit into registers take two launches
@@ -120,8 +122,8 @@ __global__ void __launch_bounds__(Tile::threads, Tile::blocks)
   const int warp_first = first + warp * Tile::warp_rows, rows = static_cast<int>(n.rows),
             columns = static_cast<int>(n.columns);
   const int depth = static_cast<int>(n.depth), value_depth = static_cast<int>(n.value_depth);
-  T* k_rows = tiles.own_a + warp * Tile::warp_rows * Tile::pitch;
-  T* v_rows = tiles.own_b + warp * Tile::warp_rows * Tile::pitch;
+  const T* k_rows = tiles.own_a + warp * Tile::warp_rows * Tile::pitch;
+  const T* v_rows = tiles.own_b + warp * Tile::warp_rows * Tile::pitch;
   const Range range = range_of_others<Owner::Columns>(n, first, Tile::own, Tile::others);
   const int first_row = range.first;
   const RowLoader<Tile, Tile::others, T> q_rows(static_cast<const T*>(grads.q) + any.q(n), n.q_step, rows, depth,
@@ -133,13 +135,13 @@ __global__ void __launch_bounds__(Tile::threads, Tile::blocks)
   auto load = [&](int stage, int number_of_head, int row) {
     q_rows.load(tiles.a(stage), row, number_of_head * n.depth);
     dy_rows.load(tiles.b(stage), row, number_of_head * n.value_depth);
-    commit_copies();
     if (threadIdx.x < Tile::others) {
       const RowConstants constants(n, {any.b, first_head + number_of_head}, row + static_cast<int>(threadIdx.x), grads);
       tiles.of_others(stage)[2 * threadIdx.x] = constants.lse;
       tiles.of_others(stage)[2 * threadIdx.x + 1] = constants.delta;
     }
     if (drops) Bits::load(tiles.words(stage), n, words + number_of_head * n.rows * kept_words(n.columns), first, row);
+    commit_copies();
   };
   RowLoader<Tile, Tile::own, T>(static_cast<const T*>(grads.k) + any.k(n), n.k_step, columns, depth, call.aligned)
       .load(tiles.own_a, first);
@@ -187,11 +189,11 @@ __global__ void __launch_bounds__(Tile::threads, Tile::blocks)
   wait_for_copies<0>();
   __syncthreads();  // k and v have arrived even where there are no rows
   if constexpr (writes_dk)
-    store_rows<Tile>(static_cast<T*>(grads.dk) + any.k(n), n.k_step, warp_first, columns, depth, call.aligned, k_rows,
-                     dk, [&](int, int) { return n.scale; });
+    store_rows<Tile>(static_cast<T*>(grads.dk) + any.k(n), n.k_step, warp_first, columns, depth, call.aligned,
+                     tiles.own_a, dk, [&](int, int) { return n.scale; });
   if constexpr (writes_dv)
     store_rows<Tile>(static_cast<T*>(grads.dv) + any.v(n), n.v_step, warp_first, columns, value_depth, call.aligned,
-                     v_rows, dv, [&](int, int) { return kept_factor; });
+                     tiles.own_b, dv, [&](int, int) { return kept_factor; });
 }
 
 template <typename Rows, typename Columns, typename T>
@@ -225,10 +227,12 @@ cudaError_t attention_grad_mma(const AttentionShape& shape, const KeptBits& kept
   const int64_t depth = shape.depth > shape.value_depth ? shape.depth : shape.value_depth;
   const bool aligned =
       are_aligned(shape, grads) && is_aligned(grads.dq, 0) && is_aligned(grads.dk, 0) && is_aligned(grads.dv, 0);
+  if (takes_windows(shape, aligned && is_aligned(grads.y, 0))) return attention_grad_windows(shape, grads, stream);
   return with_16_bit_float(shape.type, [&](auto* element) {
     using T = std::remove_pointer_t<decltype(element)>;
     if (cudaError_t error = launch_deltas<T>(shape, grads, stream); error != cudaSuccess) return error;
     return for_groups(shape, kept, aligned, stream, [&](const MmaCall& call) {
+      if (takes_warpgroups(depth)) return attention_grad_warpgroup(shape, call, grads, stream);
       auto launch = [&](auto rows_tile, auto columns_tile) {
         return launch_grads<decltype(rows_tile), decltype(columns_tile), T>(shape, call, grads, stream);
       };

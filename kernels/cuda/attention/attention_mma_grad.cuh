@@ -33,7 +33,10 @@ __global__ void __launch_bounds__(256)
   delta[Head{row / n.rows, number % n.heads}.lse(n, row % n.rows)] = sum;
 }
 
-// A row's lse in units of log 2, such that every probability of a row that attends to nothing becomes 0, and its delta.
+// A row's lse in units of log 2, such that every probability of a row that attends to nothing becomes 0.
+__device__ inline float in_log2(float lse) { return lse > -INFINITY ? lse * log2_e : INFINITY; }
+
+// A row's lse in units of log 2, and its delta.
 struct RowConstants {
   float lse, delta;
 
@@ -42,10 +45,14 @@ struct RowConstants {
       : RowConstants() {
     if (row >= n.rows) return;
     const int64_t at = head.lse(n, row);
-    if (call.lse[at] > -INFINITY) lse = call.lse[at] * log2_e;
+    lse = in_log2(call.lse[at]);
     delta = call.delta[at];
   }
 };
+
+// From a score and its row's lse, both in units of log 2. Where a mask of large finite numbers closes a whole row, lse
+// has lost more than a score by rounding.
+__device__ inline float probability(float score, float lse) { return exp2_approx(fminf(score - lse, 0.0f)); }
 
 // From sums q . k, masked, and dP of a tile to what dropout left of the probabilities, without the factor of the kept
 // ones, and dS. constants(m, t, e) are those of an element's row.
@@ -59,11 +66,10 @@ __device__ void differentiate(Sums<Tile::m_tiles, Tile::n_tiles>& scores, Sums<T
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
         const RowConstants& row = constants(m, t, e);
-        // Where a mask of large finite numbers closes a whole row, lse has lost more than a score by rounding.
-        const float probability = exp2_approx(fminf(scores[m][t][e] * to_log2 - row.lse, 0.0f));
+        const float p = probability(scores[m][t][e] * to_log2, row.lse);
         const bool kept = !bits || bits->kept(m, t, e);
-        scores[m][t][e] = kept ? probability : 0.0f;
-        dp[m][t][e] = probability * ((kept ? dp[m][t][e] * kept_factor : 0.0f) - row.delta);
+        scores[m][t][e] = kept ? p : 0.0f;
+        dp[m][t][e] = p * ((kept ? dp[m][t][e] * kept_factor : 0.0f) - row.delta);
       }
 }
 

@@ -1,4 +1,5 @@
 #include "kernels/cuda/attention/attention_mma_grad.cuh"
+#include "kernels/cuda/attention/attention_windows.cuh"
 #include "kernels/cuda/attention/mask_grad_sizes.h"
 
 // Serves attention_mask_grad ("mma"): dS of attention_grad, summed over the samples and heads that share a mask. A
@@ -121,12 +122,20 @@ __global__ void __launch_bounds__(Tile::threads, Tile::blocks)
       }
 }
 
+// Eight threads per element, a warp's of neighbouring elements: each sums every eighth part, and the sums of the eight
+// come in order.
 __global__ void __launch_bounds__(256)
     sum_parts_kernel(void* dmask, Scalar type, const float* partials, int64_t elements, int64_t parts) {
-  const int64_t i = int64_t{blockIdx.x} * 256 + threadIdx.x;
-  if (i >= elements) return;
+  __shared__ float sums[8][32];
+  const int lane = static_cast<int>(threadIdx.x) % 32, share = static_cast<int>(threadIdx.x) / 32;
+  const int64_t i = int64_t{blockIdx.x} * 32 + lane;
   float sum = 0.0f;
-  for (int64_t part = 0; part < parts; ++part) sum += partials[part * elements + i];
+  if (i < elements)
+    for (int64_t part = share; part < parts; part += 8) sum += partials[part * elements + i];
+  sums[share][lane] = sum;
+  __syncthreads();
+  if (share != 0 || i >= elements) return;
+  for (int other = 1; other < 8; ++other) sum += sums[other][lane];
   store_any(dmask, type, i, static_cast<double>(sum));
 }
 
@@ -150,10 +159,13 @@ cudaError_t attention_mask_grad_mma(const AttentionShape& shape, const KeptBits&
   const int64_t depth = shape.depth > shape.value_depth ? shape.depth : shape.value_depth;
   const int64_t parts =
       mask_grad_parts(mask.mask_batch, mask.mask_heads, shape.rows, shape.columns, depth, shape.batch);
-  return with_16_bit_float(shape.type, [&](auto* element) {
+  const bool aligned = are_aligned(shape, grads) && is_aligned(grads.y, 0);
+  const bool has_windows = takes_windows(shape, aligned) && mask.mask_batch == 1 && mask.mask_heads == shape.heads;
+  const cudaError_t error = with_16_bit_float(shape.type, [&](auto* element) {
     using T = std::remove_pointer_t<decltype(element)>;
-    if (cudaError_t error = launch_deltas<T>(shape, grads, stream); error != cudaSuccess) return error;
-    cudaError_t error = for_groups(shape, kept, are_aligned(shape, grads), stream, [&](const MmaCall& call) {
+    if (has_windows) return mask_grad_windows(shape, grads, mask.partials, parts, stream);
+    if (cudaError_t failed = launch_deltas<T>(shape, grads, stream); failed != cudaSuccess) return failed;
+    return for_groups(shape, kept, aligned, stream, [&](const MmaCall& call) {
       auto launch = [&](auto tile) {
         return launch_mask_grad<decltype(tile), T>(shape, call, grads, mask, parts, stream);
       };
@@ -162,11 +174,11 @@ cudaError_t attention_mask_grad_mma(const AttentionShape& shape, const KeptBits&
       if (depth <= 128) return launch(MmaTile<128, 1, 2, 32, 3>());
       return launch(MmaTile<256, 1, 1, 16, 2>());
     });
-    if (error != cudaSuccess) return error;
-    sum_parts_kernel<<<static_cast<unsigned>((elements + 255) / 256), 256, 0, stream>>>(mask.dmask, mask.dmask_type,
-                                                                                        mask.partials, elements, parts);
-    return cudaGetLastError();
   });
+  if (error != cudaSuccess) return error;
+  sum_parts_kernel<<<static_cast<unsigned>((elements + 31) / 32), 256, 0, stream>>>(mask.dmask, mask.dmask_type,
+                                                                                    mask.partials, elements, parts);
+  return cudaGetLastError();
 }
 
 }  // namespace plimsoll::cuda

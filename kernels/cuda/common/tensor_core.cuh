@@ -78,6 +78,11 @@ __device__ inline void copy_async(void* to, const void* from, bool inside) {
                "r"(inside ? 16 : 0)
                : "memory");
 }
+// Copies one word, or writes a zero.
+__device__ inline void copy_word_async(void* to, const void* from, bool inside) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(shared_address(to)), "l"(from), "r"(inside ? 4 : 0)
+               : "memory");
+}
 __device__ inline void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 // Waits until no more than `pending` of the newest groups are still under way.
 template <int pending>
