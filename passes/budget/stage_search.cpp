@@ -1,6 +1,7 @@
 #include "passes/budget/stage_search.h"
 
 #include "ir/plan/summary.h"
+#include "ir/support/parallel.h"
 #include "ir/support/units.h"
 #include "passes/budget/budget_report.h"
 #include "passes/budget/fit.h"
@@ -29,13 +30,15 @@ Result<Plan> fit_stage(Derived& derived, const ForwardModel& forward, const Trai
   options.recompute = request.recompute;
   options.offload = request.offload;
   options.training = forward.summary;
-  options.search_seconds *= request.effort;
+  // All stages together are searched for as long as the program of one rank.
+  const double effort = request.effort / static_cast<double>(request.mesh[MeshAxis::Stage]);
+  options.search_seconds *= effort;
   if (nodes_of(draft.program) > max_nodes_searched_whole) {
     options.min_share = long_min_share;
     options.offload = false;
   }
   LoweringInput input{draft, request.budget_bytes, request.host_budget_bytes};
-  input.placement_seconds *= request.effort;
+  input.placement_seconds *= effort;
   Result<Plan> plain = plain_plan(input, options);
   if (!plain) return plain;
   const int64_t budget = plain->arenas.front().budget_bytes;
@@ -54,16 +57,23 @@ Result<CompileResult> plan_schedule(PipelineSchedule schedule, const ForwardMode
   if (!derived) return derived.takeError();
   CompileResult result;
   result.host_budget_bytes = request.host_budget_bytes;
+  std::vector<std::optional<Result<Plan>>> fitted(derived->stages.size());
+  parallel_for(fitted.size(),
+               [&](size_t i) { fitted[i].emplace(fit_stage(derived->stages[i], forward, request, device)); });
+  Status failed = Status::success();
   std::vector<Plan> plans;
-  for (Derived& stage : derived->stages) {
-    Result<Plan> plan = fit_stage(stage, forward, request, device);
-    if (!plan) return plan.takeError();
-    result.fits &= is_within_budget(*plan);
-    plan->mesh = request.mesh;
-    plan->pipeline = derived->pipeline;
-    plan->stage = static_cast<int32_t>(plans.size());
-    plans.push_back(std::move(*plan));
+  for (std::optional<Result<Plan>>& plan : fitted) {
+    if (!*plan) {
+      failed = llvm::joinErrors(std::move(failed), plan->takeError());
+      continue;
+    }
+    result.fits &= is_within_budget(**plan);
+    (*plan)->mesh = request.mesh;
+    (*plan)->pipeline = derived->pipeline;
+    (*plan)->stage = static_cast<int32_t>(plans.size());
+    plans.push_back(std::move(**plan));
   }
+  if (failed) return failed;
   if (!result.fits) {
     result.plan = std::move(*std::max_element(plans.begin(), plans.end(), [](const Plan& a, const Plan& b) {
       return a.promised_bytes() < b.promised_bytes();
