@@ -78,9 +78,9 @@ struct AttentionTimes {
   WindowTimes windows;
 };
 constexpr AttentionTimes forward_times{
-    {5, 0.05, 0.0145, 0.17, 0.155, 1.5, 1, 64, 0}, {5, 0.54, 0.0075, 0.2, 0.1, 0.5, 1, 64, 0}, {0.56, 2, 2}};
+    {5, 0.05, 0.0145, 0.17, 0.155, 0.9, 1, 64, 0}, {5, 0.54, 0.0075, 0.2, 0.1, 0.5, 1, 64, 0}, {0.56, 2, 2}};
 constexpr AttentionTimes backward_times{
-    {5, 0.2, 0.0556, 0.9, 0.38, 2.5, 3, 128, 1}, {5, 1.43, 0.0194, 1.2, 0.44, 1.7, 3, 64, 1, 2}, {0.47, 4, 4}};
+    {5, 0.2, 0.0556, 0.9, 0.38, 3, 3, 128, 1}, {5, 1.43, 0.0194, 1.2, 0.44, 1.7, 3, 64, 1, 2}, {0.47, 4, 4}};
 constexpr MmaTimes mask_grad_mma_times{5, 0.3, 0.025, 0.3, 0.16, 1.5, 3, 64, 0};
 constexpr AttentionTimes mask_grad_times{mask_grad_mma_times, mask_grad_mma_times, {0.3, 3, 2}};
 constexpr double drawn_pair_ps = 0.6;
