@@ -2,6 +2,7 @@
 
 #include "ir/awaited.h"
 
+#include <algorithm>
 #include <deque>
 
 namespace plimsoll {
@@ -148,7 +149,7 @@ class Interpreter {
   Status run_apart(const Node& node) {
     const llvm::SmallVector<const Type*, 4> types = operand_types(graph_, node);
     for (size_t rank = 0; rank < ranks_.size(); ++rank) {
-      const Attrs attrs = attrs_of_rank(node.attrs, mesh_.coordinate(static_cast<int64_t>(rank), MeshAxis::Data));
+      const Attrs attrs = attrs_of_rank(node.attrs, mesh_, static_cast<int64_t>(rank));
       Result<std::vector<Tensor>> results = run_reference(*node.op, OpCall(*node.op, attrs, types),
                                                           ranks_[rank].operands_of(node), result_types(graph_, node));
       if (!results) return results.takeError();
@@ -334,11 +335,17 @@ Result<std::vector<Evaluation>> evaluate_on_stages(llvm::ArrayRef<const Graph*> 
   return StageInterpreter(stages, mesh, bindings).run();
 }
 
-Attrs attrs_of_rank(const Attrs& attrs, int64_t data_coordinate) {
-  const int64_t step = attrs.get_int("draws_per_rank");
-  if (step == 0) return attrs;
+Attrs attrs_of_rank(const Attrs& attrs, const Mesh& mesh, int64_t rank) {
+  const int64_t data = mesh.coordinate(rank, MeshAxis::Data), tensor = mesh.coordinate(rank, MeshAxis::Tensor);
+  const int64_t draws = data * attrs.get_int("draws_per_rank") + tensor * attrs.get_int("draws_per_part");
+  const int64_t all_classes = attrs.get_int("all_classes");
+  if (draws == 0 && all_classes == 0) return attrs;
   Attrs own = attrs;
-  own.set("first_draw", attrs.get_int("first_draw") + data_coordinate * step);
+  if (draws != 0) own.set("first_draw", attrs.get_int("first_draw") + draws);
+  if (all_classes != 0) {
+    const int64_t part = attrs.get_int("classes");
+    own.set("classes", std::clamp<int64_t>(all_classes - tensor * part, 0, part));
+  }
   return own;
 }
 

@@ -39,7 +39,7 @@ Result<std::vector<Evaluation>> evaluate_on_ranks(const Graph& graph, const Mesh
 Result<std::vector<Evaluation>> evaluate_on_stages(llvm::ArrayRef<const Graph*> stages, const Mesh& mesh,
                                                    llvm::ArrayRef<Bindings> bindings);
 
-// A node's attributes as the rank at that coordinate of the data axis has them: it draws its own random numbers.
-Attrs attrs_of_rank(const Attrs& attrs, int64_t data_coordinate);
+// A node's attributes as that rank of the mesh has them: it draws its own random numbers and counts its own classes.
+Attrs attrs_of_rank(const Attrs& attrs, const Mesh& mesh, int64_t rank);
 
 }  // namespace plimsoll

@@ -13,6 +13,7 @@
 // - Names come from the model and survive every pass. They are unique within a graph.
 
 #include "ir/attrs.h"
+#include "ir/division.h"
 #include "ir/engine.h"
 
 #include "llvm/ADT/StringMap.h"
@@ -90,8 +91,7 @@ struct State {
   bool trained = false;
   StateInit init;
   MemorySpace space = MemorySpace::Device;  // where it lives between its uses
-  // Not empty: it is the rank's own piece, along the data axis, of a tensor of that shape; flat, zeros behind its end.
-  Shape piece_of;
+  Divisions divisions;                      // not empty: it is the rank's own piece
   OriginId origin = OriginId::None;
 };
 

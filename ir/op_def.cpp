@@ -37,6 +37,27 @@ ChunkCall elementwise_chunk(const OpCall& call) {
   return made;
 }
 
+// Dimensions are aligned from the right; those of size 1 are repeated and not cut.
+std::optional<DividedCall> elementwise_division(const OpCall& call, llvm::ArrayRef<Type> results, const CutAt& known) {
+  if (results.size() != 1) return std::nullopt;
+  const Shape& whole = results[0].shape;
+  const int64_t own_rank = known.side == CutAt::Side::Result ? results[0].rank() : call.operand(known.index).rank();
+  const int64_t from_right = own_rank - known.cut.dim;
+  auto cut_of = [&](const Shape& shape) -> std::optional<Cut> {
+    const int64_t dim = static_cast<int64_t>(shape.size()) - from_right;
+    if (dim < 0 || shape[static_cast<size_t>(dim)] != whole[whole.size() - static_cast<size_t>(from_right)])
+      return std::nullopt;
+    return Cut{dim, known.cut.blocks};
+  };
+  DividedCall made;
+  for (size_t i = 0; i < call.count(); ++i)
+    made.operands.push_back(call.has(i) ? cut_of(call.operand(i).shape) : std::nullopt);
+  made.results = {cut_of(whole)};
+  made.attrs = call.attrs;
+  made.may_be_uneven = call.count() == 1;
+  return made;
+}
+
 }  // namespace
 
 size_t OpCall::index(PortKey operand) const { return operand.in(op.operands); }
@@ -178,6 +199,21 @@ std::optional<ChunkCall> chunk_of(const OpDef& op, const OpCall& call, Chunk chu
   return any ? found : std::nullopt;
 }
 
+std::optional<DividedCall> divide_call(const OpDef& op, const OpCall& call, llvm::ArrayRef<Type> results,
+                                       const CutAt& known, int64_t ranks) {
+  std::optional<DividedCall> made;
+  if (op.divide)
+    made = op.divide(call, results, known, ranks);
+  else if (op.elementwise)
+    made = elementwise_division(call, results, known);
+  if (!made) return std::nullopt;
+  const auto fits = [&](const std::optional<Cut>& cut) {
+    return !cut || (can_divide(*cut, ranks) && (made->may_be_uneven || divides_evenly(*cut, ranks)));
+  };
+  const bool all_fit = llvm::all_of(made->operands, fits) && llvm::all_of(made->results, fits);
+  return all_fit ? made : std::nullopt;
+}
+
 Combine combine_of(const ChunkCall& call, size_t result) {
   return result < call.combine.size() ? call.combine[result] : Combine::Rows;
 }
@@ -187,6 +223,15 @@ bool is_weighted_mean(const Graph& graph, const Node& node) {
   const llvm::SmallVector<const Type*, 4> types = operand_types(graph, node);
   const std::optional<ChunkCall> call = node.op->chunk(OpCall(*node.op, node.attrs, types), {0, 1});
   return call && combine_of(*call, 0) == Combine::WeightedMean;
+}
+
+ValueId find_sample_weight(const Graph& graph, ValueId loss) {
+  const Node* node = nullptr;
+  for (NodeId id = graph.value(loss).producer; id != NodeId::None; id = graph.value(node->operands[0]).producer) {
+    node = &graph.node(id);
+    if (!node->op->is_view()) break;
+  }
+  return node && is_weighted_mean(graph, *node) ? node->results.back() : ValueId::None;
 }
 
 }  // namespace plimsoll

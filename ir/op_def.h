@@ -173,9 +173,37 @@ enum class Linear : uint8_t {
   InFirst,  // where the first operand is
 };
 
+// A dimension of an operand or of a result that ranks divide.
+struct CutAt {
+  enum class Side : uint8_t { Operand, Result } side;
+  size_t index;
+  Cut cut;
+};
+
 class Builder;
 // Which rows the statistics of a batch are taken over, where several ranks share it.
 enum class Statistics : uint8_t { OfAllRanks, OfOwnRows };
+struct DividedCall;
+// Makes what the node's results are on a rank, where that takes more than the op itself; the node's operands are the
+// rank's.
+using MakeDividedFn = llvm::SmallVector<ValueId, 4> (*)(Builder& b, const Node& node, const DividedCall& call,
+                                                        int64_t ranks);
+
+// The op on one rank's part of a dimension, which may be one that it sums over.
+struct DividedCall {
+  llvm::SmallVector<std::optional<Cut>, 4> operands;  // none: read whole
+  llvm::SmallVector<std::optional<Cut>, 4> results;   // none: whole, alike on all ranks
+  Attrs attrs;
+  bool sums = false;                   // results are the ranks' summands
+  llvm::SmallVector<size_t, 2> after;  // operands that are added to that sum, not by the op
+  bool may_be_uneven = false;          // what lies in the last ranks' parts behind the end of the whole does no harm
+  MakeDividedFn make = nullptr;        // none: the op itself
+};
+// What follows for the op's other operands and results if one is cut so among `ranks`. Returns none where ranks cannot
+// work so. A cut that it gives need not divide; who asks looks at that.
+using DivideFn = std::optional<DividedCall> (*)(const OpCall& call, llvm::ArrayRef<Type> results, const CutAt& known,
+                                                int64_t ranks);
+
 // Makes the node's results from the rows of all `ranks` along the data axis, for ops that mix the rows of a batch; the
 // node's batch operands are one rank's rows. The results are the rank's rows again, or alike on all ranks.
 using AcrossRanksFn = llvm::SmallVector<ValueId, 4> (*)(Builder& b, const Node& node, int64_t ranks,
@@ -230,6 +258,7 @@ struct OpDef {
   FlopsFn flops = nullptr;                    // none: one per result element
   AttrsForBatchFn attrs_for_batch = nullptr;  // none: no attribute depends on the batch
   ChunkFn chunk = nullptr;                    // none: elementwise ops are cut by elements, others want the whole batch
+  DivideFn divide = nullptr;                  // none: elementwise ops are cut by elements, others want whole operands
   SampleWeightFn sample_weight = nullptr;     // where result 0 may be a WeightedMean; it makes the last result
   Linear linear = Linear::No;
   AcrossRanksFn across_ranks = nullptr;  // none: an op without `chunk` reads the gathered rows of all ranks
@@ -266,7 +295,12 @@ double flops_of(const Graph& graph, const Node& node);
 // op wants the whole batch.
 std::optional<ChunkCall> chunk_of(const OpDef& op, const OpCall& call, Chunk chunk);
 Combine combine_of(const ChunkCall& call, size_t result);
+// The op where one of its operands or results is cut among `ranks`; none where it wants whole operands.
+std::optional<DividedCall> divide_call(const OpDef& op, const OpCall& call, llvm::ArrayRef<Type> results,
+                                       const CutAt& known, int64_t ranks);
 // Is result 0 a mean over the batch by the samples' weights?
 bool is_weighted_mean(const Graph& graph, const Node& node);
+// The weight of the samples behind a mean loss (how many labels counted), or None when the loss does not say.
+ValueId find_sample_weight(const Graph& graph, ValueId loss);
 
 }  // namespace plimsoll

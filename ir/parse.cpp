@@ -90,17 +90,35 @@ class Parser : private TextReader {
       expect('=');
       init = {StateInit::Kind::CopyOf, 0, plain_name("a state's name")};
     }
-    Shape whole;
-    if (accept_word("piece_of")) {
-      expect('=');
-      whole = shape();
-    }
+    Divisions divisions;
+    while (accept_word("piece_of")) divisions.push_back(division());
     OriginId origin = accept_word("at") ? origin_reference() : OriginId::None;
     if (failed()) return;
     graph_->add_state(state_name, state_type, *role, std::move(init), trained);
     graph_->states.back().space = space;
-    graph_->states.back().piece_of = std::move(whole);
+    graph_->states.back().divisions = std::move(divisions);
     graph_->states.back().origin = origin;
+  }
+
+  // "=[768,2304] along tensor dim 1 of [768,768,768]"; flat pieces along data without more words.
+  Division division() {
+    Division made;
+    expect('=');
+    made.whole = shape();
+    if (accept_word("along")) {
+      const std::optional<MeshAxis> axis = token().kind == Kind::Word ? parse_axis(token().text) : std::nullopt;
+      if (!axis) return fail_expected("an axis of the mesh"), made;
+      made.axis = *axis;
+      advance();
+    }
+    if (!accept_word("dim")) return made;
+    const size_t start = offset();
+    made.cut.dim = static_cast<int64_t>(number());
+    if (failed()) return made;
+    if (made.cut.dim < 0 || made.cut.dim >= static_cast<int64_t>(made.whole.size()))
+      return fail_at(start, to_string(made.whole) + " has no such dimension"), made;
+    made.cut.blocks = accept_word("of") ? shape() : Shape{made.whole[static_cast<size_t>(made.cut.dim)]};
+    return made;
   }
 
   OriginId origin_reference() {

@@ -122,6 +122,14 @@ void print_at(llvm::raw_ostream& out, OriginId origin, const PrintOptions& optio
   if (options.origins && origin != OriginId::None) out << " at=#" << index_of(origin);
 }
 
+void print_division(llvm::raw_ostream& out, const Division& division) {
+  out << " piece_of=" << to_string(division.whole);
+  if (division.axis != MeshAxis::Data) out << " along " << axis_name(division.axis);
+  if (division.cut.dim == Cut::flat) return;
+  out << " dim " << division.cut.dim;
+  if (division.cut.blocks.size() > 1) out << " of " << to_string(division.cut.blocks);
+}
+
 void print_state(llvm::raw_ostream& out, const Graph& graph, const State& state, const PrintOptions& options) {
   print_value_name(out, graph, state.value);
   out << ": " << to_string(graph.type(state.value)) << ' ' << role_name(state.role);
@@ -142,7 +150,7 @@ void print_state(llvm::raw_ostream& out, const Graph& graph, const State& state,
       print_name(out, state.init.source);
       break;
   }
-  if (!state.piece_of.empty()) out << " piece_of=" << to_string(state.piece_of);
+  for (const Division& each : state.divisions) print_division(out, each);
   print_at(out, state.origin, options);
 }
 

@@ -189,7 +189,7 @@ Status verify(const Program& program) {
       auto [other_function, other] = at->second;
       const Type& other_type = other_function->type(other->value);
       if (other_type != value.type || other->role != state.role || other->trained != state.trained ||
-          other->space != state.space || other->piece_of != state.piece_of || !same_init(other->init, state.init))
+          other->space != state.space || other->divisions != state.divisions || !same_init(other->init, state.init))
         return model_error("verify: state " + value.name + " differs between @" + other_function->name + " (" +
                            described(other_type, *other) + ") and @" + function.name + " (" +
                            described(value.type, state) + ")");

@@ -93,14 +93,8 @@ Result<ForwardModel> prepare_forward(CleanModel model, const TrainingRequest& re
   Result<bool> changed = passes.run(graph, forward_pipeline(request, catalog.preferences()));
   if (!changed) return changed.takeError();
   forward.summary = summarise(request, graph);
-  if (const int64_t ranks = request.mesh[MeshAxis::Data]; ranks > 1) {
-    const std::string among = "{ranks=" + std::to_string(ranks) + "}";
-    const std::string batch_norm = request.batch_norm == Statistics::OfOwnRows ? " batch-norm=local" : "";
-    const std::string parameters = request.zero >= 3 ? ", divide-parameters" + among : "";
-    changed = passes.run(
-        graph, "divide-batch{ranks=" + std::to_string(ranks) + batch_norm + "}, simplify, cse, dce" + parameters);
-    if (!changed) return changed.takeError();
-  }
+  changed = passes.run(graph, partition_pipeline(request));
+  if (!changed) return changed.takeError();
   return forward;
 }
 

@@ -17,7 +17,8 @@ const llvm::StringLiteral layout_pipeline = "channels-last, dce, move-transposes
 
 std::string forward_pipeline(const TrainingRequest& request, const KernelPreferences& preferences) {
   std::string text;
-  if (preferences.product_multiple > 1)
+  // Ranks that divide the vocabulary have aligned parts of it.
+  if (preferences.product_multiple > 1 && request.mesh[MeshAxis::Tensor] == 1)
     text += "pad-vocabulary{multiple=" + std::to_string(preferences.product_multiple) + "}, ";
   if (request.precision != "exported" && request.precision != "fp32") {
     std::string rules = request.precision_rules;
@@ -25,6 +26,19 @@ std::string forward_pipeline(const TrainingRequest& request, const KernelPrefere
     text += "insert-casts{to=" + request.precision + " rules=" + option_text(rules) + "}, ";
   }
   return text + "fuse-batch-norms";
+}
+
+std::string partition_pipeline(const TrainingRequest& request) {
+  const auto among = [&](MeshAxis axis) { return "{ranks=" + std::to_string(request.mesh[axis]); };
+  const bool local = request.batch_norm == Statistics::OfOwnRows;
+  std::string text;
+  if (request.mesh[MeshAxis::Data] > 1)
+    text += "divide-batch" + among(MeshAxis::Data) + (local ? " batch-norm=local" : "") + "}, simplify, cse, dce, ";
+  if (request.mesh[MeshAxis::Tensor] > 1)
+    text += "divide-tensors" + among(MeshAxis::Tensor) + "}, simplify, cse, dce, ";
+  if (request.mesh[MeshAxis::Data] > 1 && request.zero >= 3)
+    text += "divide-parameters" + among(MeshAxis::Data) + "}, ";
+  return llvm::StringRef(text).rtrim(", ").str();
 }
 
 std::string step_pipeline(const KernelPreferences& preferences) {

@@ -13,8 +13,10 @@ extern const llvm::StringLiteral clean_pipeline, fixpoint_pipeline, finish_pipel
 // Image models on devices whose convolutions are faster with channels last.
 extern const llvm::StringLiteral layout_pipeline;
 
-// What the forward graph goes through before it is differentiated, and each function of the training step after.
+// What the forward graph goes through before it is differentiated, first that of the whole job, then that of one of
+// several ranks; and each function of the training step after.
 std::string forward_pipeline(const TrainingRequest& request, const KernelPreferences& preferences);
+std::string partition_pipeline(const TrainingRequest& request);
 std::string step_pipeline(const KernelPreferences& preferences);
 
 // The program's functions after that. A budget search runs the steps in between again and again: it offloads and

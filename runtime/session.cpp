@@ -54,9 +54,9 @@ Status check_ranks(const Plan& plan, Communicator* ranks) {
 
 // Attributes that depend on the rank get its values.
 void specialise(Plan& plan, int64_t rank) {
-  const int64_t data = plan.mesh.coordinate(rank, MeshAxis::Data);
   for (PlanFunction& function : plan.functions)
-    for (Instruction& instruction : function.instructions) instruction.attrs = attrs_of_rank(instruction.attrs, data);
+    for (Instruction& instruction : function.instructions)
+      instruction.attrs = attrs_of_rank(instruction.attrs, plan.mesh, rank);
 }
 
 std::vector<WholeState> whole_states_of(const Plan& plan) {
@@ -66,7 +66,7 @@ std::vector<WholeState> whole_states_of(const Plan& plan) {
     for (const PlanState& state : stage->states) {
       const Slot& slot = stage->slots[static_cast<size_t>(state.slot)];
       if (!listed.insert(slot.name).second) continue;
-      const Type type = state.piece_of.empty() ? slot.type : Type(slot.type.dtype, state.piece_of);
+      const Type type(slot.type.dtype, whole_shape(state.divisions, slot.type.shape));
       states.push_back({slot.name, state.init, type, stage->stage});
     }
   return states;
@@ -146,11 +146,7 @@ void Session::abandon() {
 }
 
 Session::Session(Plan plan, std::vector<WholeState> whole_states, Communicator* ranks)
-    : plan_(std::move(plan)),
-      whole_states_(std::move(whole_states)),
-      ranks_(ranks),
-      rank_(ranks ? ranks->rank() : 0),
-      piece_(plan_.mesh.coordinate(rank_, MeshAxis::Data)) {
+    : plan_(std::move(plan)), whole_states_(std::move(whole_states)), ranks_(ranks), rank_(ranks ? ranks->rank() : 0) {
   if (ranks) collectives_.emplace(*ranks, plan_.mesh);
 }
 
@@ -190,13 +186,21 @@ Result<Tensor> Session::copy_of(const PlanState& state) {
   return copy;
 }
 
+// The last division is undone first.
 Result<Tensor> Session::gather_pieces_of(const PlanState& state) {
   Result<Tensor> own = copy_of(state);
   if (!own) return own;
-  const DType dtype = own->type().dtype;
-  Tensor all(Type(dtype, {own->type().elements() * plan_.mesh[MeshAxis::Data]}));
-  if (Status s = collectives_->along(MeshAxis::Data)->gather_pieces(all.view(), own->view())) return s;
-  return Tensor(Type(dtype, state.piece_of), all.data());  // without what lies behind the end
+  for (const Division& division : llvm::reverse(state.divisions)) {
+    const Type piece = own->type();
+    Shape together{plan_.mesh[division.axis]};
+    together.append(piece.shape);
+    Tensor all(Type(piece.dtype, together)), whole(Type(piece.dtype, division.whole));
+    if (Status s = collectives_->along(division.axis)->gather_pieces(all.view(), own->view())) return s;
+    for (int64_t i = 0; i < together[0]; ++i)
+      copy_from_piece(whole.view(), {piece, all.view().as<char>() + i * piece.bytes()}, division.cut, i);
+    own = std::move(whole);
+  }
+  return own;
 }
 
 // The stage that has it gathers its pieces, and hands it to the first stage.
@@ -205,7 +209,7 @@ Result<Tensor> Session::whole_of(const WholeState& state) {
   Tensor whole;
   if (is_here) {
     const PlanState& own = *find_state(state.name);
-    Result<Tensor> read = own.piece_of.empty() ? copy_of(own) : gather_pieces_of(own);
+    Result<Tensor> read = gather_pieces_of(own);
     if (!read) return read;
     whole = std::move(*read);
   }
@@ -242,19 +246,31 @@ Status Session::fill_state(const PlanState& state, const WeightLoader& load, con
   if (state.init.kind == StateInit::Kind::CopyOf) return Status::success();
   return executor_->write(state.slot, [&](const TensorView& view) -> Status {
     if (state.init.kind == StateInit::Kind::Weights)
-      return state.piece_of.empty() ? load(state.init.source, view) : load_piece(state, load_range, view);
+      return state.divisions.empty() ? load(state.init.source, view) : load_piece(state, load_range, view);
     for_each_element(view.elements(), [&](int64_t i) { view.set(i, state.init.fill); });
     return Status::success();
   });
 }
 
 Status Session::load_piece(const PlanState& state, const WeightRangeLoader& load_range, const TensorView& piece) const {
-  const Type whole(piece.type.dtype, state.piece_of);
-  const int64_t length = piece.elements(), first = std::min(piece_ * length, whole.elements());
-  const int64_t there = std::min(length, whole.elements() - first), bytes = there * dtype_bytes(whole.dtype);
-  std::memset(piece.as<char>() + bytes, 0, static_cast<size_t>(piece.type.bytes() - bytes));
-  if (there == 0) return Status::success();
-  return load_range(state.init.source, whole, first, {Type(whole.dtype, {there}), piece.data});
+  const Division& first = state.divisions.front();
+  const bool further = state.divisions.size() > 1;
+  const Type whole(piece.type.dtype, first.whole),
+      part(whole.dtype, further ? state.divisions[1].whole : piece.type.shape);
+  Tensor own(further ? part : Type(whole.dtype, {0}));
+  char* bytes = further ? static_cast<char*>(own.data()) : piece.as<char>();
+  std::memset(bytes, 0, static_cast<size_t>(part.bytes()));
+  Status status = Status::success();
+  for_each_run(whole, part, first.cut, plan_.mesh.coordinate(rank_, first.axis), [&](const PieceRun& run) {
+    if (status || run.count == 0) return;
+    const TensorView into{Type(whole.dtype, {run.count}), bytes + run.piece_at * dtype_bytes(whole.dtype)};
+    status = load_range(state.init.source, whole, run.whole_at, into);
+  });
+  if (status || !further) return status;
+  const llvm::ArrayRef<Division> others = llvm::ArrayRef<Division>(state.divisions).drop_front();
+  own = piece_of(std::move(own), others, plan_.mesh, rank_, piece.type.shape);
+  std::memcpy(piece.data, own.data(), static_cast<size_t>(piece.type.bytes()));
+  return Status::success();
 }
 
 Status Session::copy_derived_states() {
@@ -266,11 +282,13 @@ Status Session::copy_derived_states() {
           return Status::success();
         }))
       return s;
-    const bool takes_piece = !state.piece_of.empty() && source.type().shape == state.piece_of;
-    const int64_t first = takes_piece ? piece_ * plan_.slots[static_cast<size_t>(state.slot)].type.elements() : 0;
+    // Both are divided alike, and the copy perhaps further.
+    const PlanState& original = *find_state(state.init.source);
+    const llvm::ArrayRef<Division> divisions = state.divisions;
+    source = piece_of(std::move(source), divisions.drop_front(original.divisions.size()), plan_.mesh, rank_,
+                      plan_.slots[static_cast<size_t>(state.slot)].type.shape);
     if (Status s = executor_->write(state.slot, [&](const TensorView& view) {
-          const int64_t there = source.type().elements() - first;
-          for_each_element(view.elements(), [&](int64_t i) { view.set(i, i < there ? source.get(first + i) : 0); });
+          for_each_element(view.elements(), [&](int64_t i) { view.set(i, source.get(i)); });
           return Status::success();
         }))
       return s;

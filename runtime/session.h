@@ -53,7 +53,11 @@ class Session {
   int64_t rank() const { return rank_; }
   // Tells the other ranks that this one cannot go on, and ends what it still waits for.
   void abandon();
-  int64_t data_rank() const { return piece_; }  // which rows of the batch it has
+  // Which rows of a batch file are the rank's: ranks along the data axis have different ones.
+  DataOptions rows_of_rank(uint64_t seed) const {
+    return {seed, plan_.mesh.coordinate(rank_, MeshAxis::Data), plan_.mesh[MeshAxis::Data],
+            plan_.mesh[MeshAxis::Stage] > 1};
+  }
 
   // First values: weights through `load`, fills and copies by the plan. `seed` goes to the random counter.
   // Of divided states a rank asks `load_range` for its own piece alone; without it, the whole is loaded and cut.
@@ -113,8 +117,8 @@ class Session {
 
   Plan plan_;
   std::vector<WholeState> whole_states_;
-  Communicator* ranks_;           // null: one rank
-  int64_t rank_ = 0, piece_ = 0;  // piece_: of states that ranks along the data axis divide
+  Communicator* ranks_;  // null: one rank
+  int64_t rank_ = 0;
   std::optional<MeshCollectives> collectives_;
   std::unique_ptr<Executor> executor_;
   static constexpr int64_t max_in_flight = 2;

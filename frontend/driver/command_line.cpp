@@ -105,7 +105,8 @@ void add_ranks(CLI::App& command, JobOptions& options) {
   add_option(command, "--gpus", options.gpus, "N", "number of devices that share the job; each runs as one rank")
       ->check(at_least(1));
   add_setting(command, "--mesh", options.mesh, "MESH",
-              "how the ranks share the job: auto, or their number along each axis, such as data=4 or stage=2,data=2");
+              "how the ranks share the job: auto, or their number along each axis, such as data=2,tensor=2 or stage=2: "
+              "data divides the batch, tensor divides matmuls, heads and vocabularies, stage divides layers");
   add_setting(command, "--schedule", options.schedule, "NAME",
               "order in which the stages of a pipeline take micro-batches: 1f1b (one forward, one backward), zb1p (the "
               "same, with gradients of weights where a stage would wait), or auto: the faster that fits");

@@ -173,10 +173,8 @@ Status Run::prepare() {
   Result<std::unique_ptr<Session>> session = Session::create(std::move(*plan), executor);
   if (!session) return session.takeError();
   session_ = std::move(*session);
-  const Mesh& mesh = session_->plan().mesh;
   Result<std::unique_ptr<BatchSource>> data =
-      open_data(options_.data, session_->inputs(),
-                {options_.seed, session_->data_rank(), mesh[MeshAxis::Data], mesh[MeshAxis::Stage] > 1});
+      open_data(options_.data, session_->inputs(), session_->rows_of_rank(options_.seed));
   if (!data) return data.takeError();
   data_ = std::move(*data);
   if (Status s = first_values()) return s;

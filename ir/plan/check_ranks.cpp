@@ -5,8 +5,8 @@
 
 #include <algorithm>
 
-// Follows for every slot how its bytes on one rank relate to those on the others. Storage is not followed: check_plan
-// has shown that each slot still holds what its writer wrote.
+// Follows for every slot and every axis of the mesh how its bytes on one rank relate to those on the ranks that differ
+// along that axis. Storage is not followed: check_plan has shown that each slot still holds what its writer wrote.
 
 namespace plimsoll {
 namespace {
@@ -14,13 +14,24 @@ namespace {
 // In this order what an op makes of several operands is the largest of theirs.
 enum class Held : uint8_t {
   Alike,  // the same on all ranks
-  Piece,  // the rank's own piece of something of which all ranks together hold the whole
+  Piece,  // the rank's own piece of something of which all ranks together hold the whole, or its summand
   Own,    // made of the rank's own rows
+};
+
+constexpr MeshAxis axes[] = {MeshAxis::Data, MeshAxis::Tensor, MeshAxis::Stage};
+
+struct HeldByAxis {
+  std::array<Held, mesh_axis_count> along{};
+  Held& operator[](MeshAxis axis) { return along[static_cast<size_t>(axis)]; }
+  Held operator[](MeshAxis axis) const { return along[static_cast<size_t>(axis)]; }
+  void raise(const HeldByAxis& other) {
+    for (MeshAxis axis : axes) (*this)[axis] = std::max((*this)[axis], other[axis]);
+  }
 };
 
 class RanksCheck {
  public:
-  explicit RanksCheck(const Plan& plan) : plan_(plan), held_(plan.slots.size(), Held::Alike) {}
+  explicit RanksCheck(const Plan& plan) : plan_(plan), held_(plan.slots.size()) {}
 
   Status run() {
     for (const PlanState& state : plan_.states)
@@ -32,54 +43,82 @@ class RanksCheck {
 
  private:
   const Slot& slot(SlotId id) const { return plan_.slots[static_cast<size_t>(id)]; }
-  Held& held(SlotId id) { return held_[static_cast<size_t>(id)]; }
+  HeldByAxis& held(SlotId id) { return held_[static_cast<size_t>(id)]; }
   std::string name(SlotId id) const { return describe_slot(plan_, id); }
 
   Status begin(const PlanState& state) {
+    HeldByAxis& now = held(state.slot);
     // Accumulated gradients are the ranks' summands, which the update adds up.
-    if (state.role == StateRole::Gradient) held(state.slot) = of_own_rows();
-    if (state.piece_of.empty()) return Status::success();
-    const int64_t whole = element_count(state.piece_of), ranks = plan_.mesh[MeshAxis::Data];
-    if (slot(state.slot).type.elements() * ranks < whole)
-      return model_error("plan check: " + llvm::Twine(ranks) + " pieces of " + name(state.slot) + " do not make " +
-                         to_string(state.piece_of));
-    held(state.slot) = Held::Piece;
+    if (state.role == StateRole::Gradient)
+      for (MeshAxis axis : {MeshAxis::Data, MeshAxis::Tensor}) now[axis] = own_along(axis);
+    for (size_t i = 0; i < state.divisions.size(); ++i) {
+      const bool last = i + 1 == state.divisions.size();
+      const Shape& piece = last ? slot(state.slot).type.shape : state.divisions[i + 1].whole;
+      if (Status s = check_division(state, state.divisions[i], piece)) return s;
+      now[state.divisions[i].axis] = Held::Piece;
+    }
     return Status::success();
   }
 
+  Status check_division(const PlanState& state, const Division& division, const Shape& piece) const {
+    const int64_t ranks = plan_.mesh[division.axis];
+    const auto fails = [&] {
+      return model_error("plan check: " + llvm::Twine(ranks) + " pieces " + to_string(piece) + " of " +
+                         name(state.slot) + " do not make " + to_string(llvm::ArrayRef(division)));
+    };
+    if (division.cut.dim == Cut::flat)
+      return element_count(piece) * ranks < element_count(division.whole) ? fails() : Status::success();
+    if (division.cut.dim < 0 || division.cut.dim >= static_cast<int64_t>(division.whole.size())) return fails();
+    const auto dim = static_cast<size_t>(division.cut.dim);
+    int64_t size = 0;
+    for (int64_t block : division.cut.blocks) size += block;
+    Shape expected = division.whole;
+    if (size != expected[dim] || !can_divide(division.cut, ranks)) return fails();
+    expected[dim] = part_size(division.cut, ranks);
+    return expected == piece ? Status::success() : fails();
+  }
+
   Status check(const PlanFunction& function) {
-    for (const PlanInput& input : function.inputs) held(input.slot) = input.whole ? Held::Alike : of_own_rows();
+    for (const PlanInput& input : function.inputs)
+      held(input.slot)[MeshAxis::Data] = input.whole ? Held::Alike : own_along(MeshAxis::Data);
     for (size_t i = 0; i < function.instructions.size(); ++i)
       if (Status s = follow(function.instructions[i]))
         return in_context("plan check: " + function.name + " instruction " + llvm::Twine(i) + " (" +
                               function.instructions[i].op + ")",
                           std::move(s));
     for (const PlanOutput& output : function.outputs)
-      if (held(output.slot) != Held::Alike)
-        return model_error("plan check: " + function.name + ": output " + output.name + " differs from rank to rank");
+      for (MeshAxis axis : axes)
+        if (held(output.slot)[axis] != Held::Alike)
+          return model_error("plan check: " + function.name + ": output " + output.name +
+                             " differs from rank to rank along " + axis_name(axis));
     for (const PlanUpdate& update : function.updates)
-      if (held(update.value) > held(update.state))
-        return model_error("plan check: " + function.name + ": the next value of " + name(update.state) +
-                           " is the rank's own; ranks would drift apart");
+      for (MeshAxis axis : axes)
+        if (held(update.value)[axis] > held(update.state)[axis])
+          return model_error("plan check: " + function.name + ": the next value of " + name(update.state) +
+                             " is the rank's own; ranks would drift apart along " + axis_name(axis));
     return Status::success();
   }
 
-  Held of_own_rows() const { return plan_.mesh[MeshAxis::Data] == 1 ? Held::Alike : Held::Own; }
+  Held own_along(MeshAxis axis) const { return plan_.mesh[axis] == 1 ? Held::Alike : Held::Own; }
 
   Status follow(const Instruction& instruction) {
     const OpDef* op = find_op(instruction.op);
-    Held most = instruction.attrs.get_int("draws_per_rank") == 0 ? Held::Alike : Held::Own;
+    HeldByAxis most;
+    if (instruction.attrs.get_int("draws_per_rank") != 0) most[MeshAxis::Data] = Held::Own;
+    if (instruction.attrs.get_int("draws_per_part") != 0 || instruction.attrs.get_int("all_classes") != 0)
+      most[MeshAxis::Tensor] = Held::Piece;
     for (SlotId operand : instruction.operands)
-      if (operand >= 0) most = std::max(most, held(operand));
+      if (operand >= 0) most.raise(held(operand));
     if (op && (op->collective || op->engine == Engine::Ranks))
       if (Status s = check_group(instruction)) return s;
     // The ranks of another stage may each have sent something else. What stages add up is as alike as each one's share.
-    if (instruction.op == "receive") most = of_own_rows();
+    if (instruction.op == "receive") most[MeshAxis::Data] = own_along(MeshAxis::Data);
     if (op && op->collective && instruction.attrs.get_string("axis") != axis_name(MeshAxis::Stage)) {
+      const MeshAxis axis = *parse_axis(instruction.attrs.get_string("axis"));
       const bool gives_all = instruction.op == "reduce_all" || instruction.op == "gather_pieces";
-      if (instruction.op == "take_piece" && most == Held::Own)
+      if (instruction.op == "take_piece" && most[axis] == Held::Own)
         return model_error("takes a piece of " + name(instruction.operands[0]) + ", which differs from rank to rank");
-      most = gives_all ? Held::Alike : instruction.op == "place_piece" ? Held::Own : Held::Piece;
+      most[axis] = gives_all ? Held::Alike : instruction.op == "place_piece" ? Held::Own : Held::Piece;
     }
     for (SlotId result : instruction.results) held(result) = most;
     return Status::success();
@@ -93,7 +132,7 @@ class RanksCheck {
   }
 
   const Plan& plan_;
-  std::vector<Held> held_;  // by slot
+  std::vector<HeldByAxis> held_;  // by slot
 };
 
 }  // namespace

@@ -110,7 +110,7 @@ struct PlanState {
   StateRole role = StateRole::Parameter;
   bool trained = false;
   StateInit init;
-  Shape piece_of;  // not empty: the rank's own flat piece, along the data axis, of a tensor of that shape
+  Divisions divisions;  // not empty: it is the rank's own piece
 };
 
 struct PlanConstant {

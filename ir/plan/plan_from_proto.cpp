@@ -171,7 +171,17 @@ PlanState PlanReader::read_state(const proto::State& from) {
     refuse("no state starts from \"" + from.init() + "\"");
   state.init.fill = from.fill();
   state.init.source = from.source();
-  state.piece_of.assign(from.piece_of().begin(), from.piece_of().end());
+  for (const proto::Division& each : from.divisions()) {
+    Division division;
+    if (auto axis = parse_axis(each.axis()))
+      division.axis = *axis;
+    else
+      refuse("no axis of a mesh is called \"" + each.axis() + "\"");
+    division.whole.assign(each.whole().begin(), each.whole().end());
+    division.cut.dim = each.dim();
+    division.cut.blocks.assign(each.blocks().begin(), each.blocks().end());
+    state.divisions.push_back(std::move(division));
+  }
   return state;
 }
 

@@ -129,7 +129,13 @@ void set_state(const PlanState& state, proto::State& to) {
   to.set_init(kinds[static_cast<size_t>(state.init.kind)].str());
   to.set_fill(state.init.fill);
   to.set_source(state.init.source);
-  for (int64_t dim : state.piece_of) to.add_piece_of(dim);
+  for (const Division& each : state.divisions) {
+    proto::Division& division = *to.add_divisions();
+    division.set_axis(axis_name(each.axis).str());
+    division.mutable_whole()->Add(each.whole.begin(), each.whole.end());
+    division.set_dim(each.cut.dim);
+    division.mutable_blocks()->Add(each.cut.blocks.begin(), each.cut.blocks.end());
+  }
 }
 
 void set_gradient(const PlanGradient& gradient, proto::Gradient& to) {

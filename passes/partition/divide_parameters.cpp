@@ -30,7 +30,7 @@ class ParameterDivider {
     const ValueId value = state.value;
     const llvm::SmallVector<NodeId, 4> users(graph_.value(value).users.begin(), graph_.value(value).users.end());
     graph_.set_type(value, Type(whole.dtype, piece));
-    state.piece_of = whole.shape;
+    state.divisions.push_back({MeshAxis::Data, whole.shape, {}});
     Builder b = builder_at(graph_, first_of(users));
     b.origin = state.origin;
     // A copy in fewer bits is made of the piece: fewer bytes to gather.

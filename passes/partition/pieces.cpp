@@ -19,9 +19,7 @@ Shape piece_shape(llvm::ArrayRef<int64_t> whole, int64_t ranks) {
 }
 
 Attrs data_group(int64_t ranks, llvm::ArrayRef<int64_t> shape) {
-  Attrs attrs{{"axis", std::string("data")}, {"ranks", ranks}};
-  if (!shape.empty()) attrs.set("shape", Ints(shape.begin(), shape.end()));
-  return attrs;
+  return collective_attrs(MeshAxis::Data, ranks, shape);
 }
 
 }  // namespace plimsoll

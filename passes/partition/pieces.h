@@ -3,7 +3,7 @@
 // Which states ranks divide along the data axis, how long their pieces are, and the attributes of collectives over
 // them.
 
-#include "ir/attrs.h"
+#include "ir/division.h"
 
 namespace plimsoll {
 
@@ -11,7 +11,7 @@ namespace plimsoll {
 // the state is so small that every rank keeps all of it.
 Shape piece_shape(llvm::ArrayRef<int64_t> whole, int64_t ranks);
 
-// The attributes of a collective of `ranks` along the data axis; a sum of wholes has no {shape}.
+// As collective_attrs.
 Attrs data_group(int64_t ranks, llvm::ArrayRef<int64_t> shape = {});
 
 }  // namespace plimsoll

@@ -13,7 +13,7 @@ ValueId add_counter(Graph& graph, llvm::StringRef name, DType dtype, double star
 }
 
 Shape updated_piece(const Trained& parameter, const TrainingRequest& request) {
-  if (request.zero == 0 || !parameter.piece_of.empty()) return {};
+  if (request.zero == 0 || has_axis(parameter.divisions, MeshAxis::Data)) return {};
   return piece_shape(parameter.type.shape, request.mesh[MeshAxis::Data]);
 }
 
@@ -38,7 +38,7 @@ class UpdateEmitter {
     const bool norm_first = loss_scale != ValueId::None || request_.clip_grad_norm > 0;
     if (norm_first) {
       Gradients gradients;
-      for (const Trained& parameter : parameters) gradients.of(has_piece(parameter)).push_back(parameter.grad);
+      for (const Trained& parameter : parameters) gradients.of(pieces_of(parameter)).push_back(parameter.grad);
       emit_norm(gradients, divisor);
     }
     ValueId scale = emit_scale(divisor);
@@ -64,15 +64,21 @@ class UpdateEmitter {
   }
 
  private:
-  // Tensors whose elements every rank has, and those of which it has a piece.
+  // Along which axes a rank has a piece of a gradient and of the optimizer's states.
+  struct Pieces {
+    bool data, tensor;
+  };
+  // Tensors by that.
   struct Gradients {
-    llvm::SmallVector<ValueId, 16> whole, pieces;
-    llvm::SmallVector<ValueId, 16>& of(bool in_pieces) { return in_pieces ? pieces : whole; }
+    llvm::SmallVector<ValueId, 16> by_axes[2][2];
+    llvm::SmallVector<ValueId, 16>& of(Pieces pieces) { return by_axes[pieces.tensor][pieces.data]; }
+    llvm::ArrayRef<ValueId> of(Pieces pieces) const { return by_axes[pieces.tensor][pieces.data]; }
   };
 
   Shape piece_of(const Trained& p) const { return updated_piece(p, request_); }
-  // Are the gradient and the states of the optimizer the rank's own?
-  bool has_piece(const Trained& p) const { return !p.piece_of.empty() || !piece_of(p).empty(); }
+  Pieces pieces_of(const Trained& p) const {
+    return {has_axis(p.divisions, MeshAxis::Data) || !piece_of(p).empty(), has_axis(p.divisions, MeshAxis::Tensor)};
+  }
 
   Attrs group(llvm::ArrayRef<int64_t> shape) const { return data_group(request_.mesh[MeshAxis::Data], shape); }
 
@@ -104,14 +110,23 @@ class UpdateEmitter {
   // The norm of all gradients, made of the gradients or of the norms that the updates gave.
   void emit_norm(const Gradients& tensors, ValueId divisor) {
     b_.origin = OriginId::None;
-    ValueId total = sum_of_squares(tensors.whole), of_pieces = sum_of_squares(tensors.pieces);
-    if (of_pieces != ValueId::None) {
-      of_pieces = b_.emit("reduce_all", {of_pieces}, group({}));
-      total = total == ValueId::None ? of_pieces : b_.emit("add", {total, of_pieces});
+    ValueId total = over_data_ranks(tensors, false);
+    if (ValueId parts = over_data_ranks(tensors, true); parts != ValueId::None) {
+      parts = b_.emit("reduce_all", {parts}, collective_attrs(MeshAxis::Tensor, request_.mesh[MeshAxis::Tensor]));
+      total = total == ValueId::None ? parts : b_.emit("add", {total, parts});
     }
     norm_ = b_.emit("sqrt", {total}, {}, "grad_norm");
     if (divisor != ValueId::None) norm_ = b_.emit("div", {norm_, divisor}, {}, "grad_norm");
     graph_.outputs.push_back({"grad_norm", norm_});
+  }
+
+  // Of the tensors that are pieces along the tensor axis, or of the others. None where there are none.
+  ValueId over_data_ranks(const Gradients& tensors, bool in_parts) {
+    const ValueId whole = sum_of_squares(tensors.of({false, in_parts}));
+    ValueId pieces = sum_of_squares(tensors.of({true, in_parts}));
+    if (pieces == ValueId::None) return whole;
+    pieces = b_.emit("reduce_all", {pieces}, group({}));
+    return whole == ValueId::None ? pieces : b_.emit("add", {whole, pieces});
   }
 
   ValueId sum_of_squares(llvm::ArrayRef<ValueId> tensors) {
@@ -138,7 +153,8 @@ class UpdateEmitter {
     const Shape piece = piece_of(p);
     Type type(stat_dtype(p.type.dtype), piece.empty() ? p.type.shape : piece);
     ValueId state = graph_.add_state(p.name + suffix.str(), type, StateRole::Optimizer, std::move(init));
-    graph_.states.back().piece_of = piece.empty() ? p.piece_of : p.type.shape;
+    graph_.states.back().divisions = p.divisions;
+    if (!piece.empty()) graph_.states.back().divisions.push_back({MeshAxis::Data, p.type.shape, {}});
     graph_.states.back().origin = p.origin;
     return state;
   }
@@ -164,7 +180,7 @@ class UpdateEmitter {
     attrs.set("norms", int64_t{1});
     names.push_back(p.name + ".grad_norms");
     auto results = b_.emit_all(op, operands, std::move(attrs), names);
-    norms_of_parts_.of(has_piece(p)).push_back(results.back());
+    norms_of_parts_.of(pieces_of(p)).push_back(results.back());
     return results;
   }
 

@@ -15,7 +15,7 @@ struct Trained {
   OriginId origin;
   ValueId value;                 // in the function at hand
   ValueId grad = ValueId::None;  // in the function at hand
-  Shape piece_of;                // not empty: value is the rank's piece of a tensor of that shape
+  Divisions divisions;           // not empty: value is the rank's piece
 };
 
 ValueId add_counter(Graph& graph, llvm::StringRef name, DType dtype, double start);

@@ -28,7 +28,7 @@ std::vector<Trained> collect_trained(const Graph& graph) {
   for (const State& state : graph.states)
     if (state.trained)
       trained.push_back({graph.value(state.value).name, graph.type(state.value), state.origin, state.value,
-                         ValueId::None, state.piece_of});
+                         ValueId::None, state.divisions});
   return trained;
 }
 
@@ -36,16 +36,18 @@ std::vector<Trained> collect_trained(const Graph& graph) {
 void accumulate_gradients(Graph& graph, llvm::MutableArrayRef<Trained> parameters, ValueId weight) {
   Builder b(graph);
   b.phase = Phase::Backward;
-  auto accumulate = [&](llvm::StringRef name, ValueId value, OriginId origin, StateRole role, const Shape& piece_of) {
+  auto accumulate = [&](llvm::StringRef name, ValueId value, OriginId origin, StateRole role, Divisions divisions) {
     Type type(stat_dtype(graph.type(value).dtype), graph.type(value).shape);
     ValueId sum = graph.add_state(name, type, role, {StateInit::Kind::Fill, 0, ""});
     graph.states.back().origin = b.origin = origin;
-    graph.states.back().piece_of = piece_of;
+    graph.states.back().divisions = std::move(divisions);
     graph.updates.push_back({sum, b.emit("add", {sum, b.cast(value, type.dtype)}, {}, name.str() + ".next")});
   };
   for (const Trained& p : parameters) {
-    const bool reduced = p.piece_of.empty() && graph.type(p.grad) != p.type;
-    accumulate(p.name + ".accumulated", p.grad, p.origin, StateRole::Gradient, reduced ? p.type.shape : p.piece_of);
+    Divisions divisions = p.divisions;
+    const bool reduced = !has_axis(divisions, MeshAxis::Data) && graph.type(p.grad) != p.type;
+    if (reduced) divisions.push_back({MeshAxis::Data, p.type.shape, {}});
+    accumulate(p.name + ".accumulated", p.grad, p.origin, StateRole::Gradient, std::move(divisions));
   }
   accumulate("accumulated_weight", weight, OriginId::None, StateRole::Counter, {});
 }
@@ -54,21 +56,36 @@ enum class Reduce : uint8_t { All, ToPieces };
 
 // Gradients of ranks that took different rows of the batch are summands; those of pieces were added up where the
 // parameter was gathered. A rank that updates a piece of each state needs only that piece of the sum.
+bool is_summand_over_data(const Graph& graph, const Trained& p, const TrainingRequest& request, Reduce which) {
+  if (request.mesh[MeshAxis::Data] == 1 || has_axis(p.divisions, MeshAxis::Data)) return false;
+  const Shape piece = updated_piece(p, request);
+  if (piece.empty()) return which == Reduce::All;
+  return graph.type(p.grad).shape != piece;  // else accumulated in pieces
+}
+
+// Summands are also those of parameters that ranks along the tensor axis hold alike.
+bool is_summand_over_tensor(const Trained& p, const TrainingRequest& request, Reduce which) {
+  return request.mesh[MeshAxis::Tensor] > 1 && which == Reduce::All && !has_axis(p.divisions, MeshAxis::Tensor);
+}
+
 void reduce_gradients(Builder& b, llvm::MutableArrayRef<Trained> parameters, const TrainingRequest& request,
                       Reduce which) {
-  const int64_t ranks = request.mesh[MeshAxis::Data];
-  if (ranks == 1) return;
   b.phase = Phase::Update;
   for (Trained& p : parameters) {
-    const Shape piece = updated_piece(p, request);
-    if (!p.piece_of.empty() || (which == Reduce::ToPieces && piece.empty())) continue;
-    if (!piece.empty() && b.type(p.grad).shape == piece) continue;  // accumulated in pieces
+    const bool over_data = is_summand_over_data(b.graph(), p, request, which),
+               over_tensor = is_summand_over_tensor(p, request, which);
+    if (!over_data && !over_tensor) continue;
     b.origin = p.origin;
     // Sums over ranks are f32 where the optimizer has f32 weights.
-    const bool wide = request.master_weights != MasterWeights::Off;
-    const ValueId summand = wide ? b.cast(p.grad, stat_dtype(b.type(p.grad).dtype)) : p.grad;
-    p.grad =
-        b.emit(piece.empty() ? "reduce_all" : "reduce_pieces", {summand}, data_group(ranks, piece), p.name + ".grad");
+    if (request.master_weights != MasterWeights::Off) p.grad = b.cast(p.grad, stat_dtype(b.type(p.grad).dtype));
+    if (over_data) {
+      const Shape piece = updated_piece(p, request);
+      p.grad = b.emit(piece.empty() ? "reduce_all" : "reduce_pieces", {p.grad},
+                      collective_attrs(MeshAxis::Data, request.mesh[MeshAxis::Data], piece), p.name + ".grad");
+    }
+    if (over_tensor)
+      p.grad = b.emit("reduce_all", {p.grad}, collective_attrs(MeshAxis::Tensor, request.mesh[MeshAxis::Tensor]),
+                      p.name + ".grad");
   }
 }
 
@@ -91,7 +108,7 @@ Graph make_update_function(const Graph& step, llvm::ArrayRef<Trained> parameters
     const State& state = *step.find_state(step.find_value(name));
     ValueId value = update.add_state(name, step.type(state.value), state.role, state.init, state.trained);
     update.states.back().origin = state.origin;
-    update.states.back().piece_of = state.piece_of;
+    update.states.back().divisions = state.divisions;
     return value;
   };
   std::vector<Trained> local(parameters.begin(), parameters.end());
@@ -125,15 +142,6 @@ Status nothing_reached(const Graph& graph, ValueId loss, llvm::ArrayRef<ValueId>
 }
 
 }  // namespace
-
-ValueId find_sample_weight(const Graph& graph, ValueId loss) {
-  const Node* node = nullptr;
-  for (NodeId id = graph.value(loss).producer; id != NodeId::None; id = graph.value(node->operands[0]).producer) {
-    node = &graph.node(id);
-    if (!node->op->is_view()) break;
-  }
-  return node && is_weighted_mean(graph, *node) ? node->results.back() : ValueId::None;
-}
 
 Result<Program> make_training_program(Graph forward, const TrainingRequest& request, ValueId sample_weight) {
   Graph step = std::move(forward);

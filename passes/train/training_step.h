@@ -28,7 +28,4 @@ Status select_trained(Graph& graph, llvm::ArrayRef<std::string> train, llvm::Arr
 Result<Program> make_training_program(Graph forward, const TrainingRequest& request,
                                       ValueId sample_weight = ValueId::None);
 
-// The weight of the samples behind a mean loss (how many labels counted), or None when the loss does not say.
-ValueId find_sample_weight(const Graph& graph, ValueId loss);
-
 }  // namespace plimsoll

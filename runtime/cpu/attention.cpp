@@ -30,6 +30,7 @@ cpu::AttentionShape shape_of(const CpuCall& k, size_t mask) {
     llvm::copy(mask_steps(type, n), shape.mask_strides);
   }
   shape.dropout = attrs.get_float("dropout");
+  shape.drawn_heads = n.drawn_heads;
   if (shape.dropout > 0) {
     shape.random = random_stream(k, mask + 1);
   }

@@ -55,7 +55,8 @@ void cross_entropy_grad(const CpuCall& k) {
   const double divisor = reduction_of(k.call) == LossReduction::Mean ? *k.in<float>("weight") : 1.0;
   const int64_t dloss_step = reduction_of(k.call) == LossReduction::None ? 1 : 0;
   cpu::cross_entropy_grad(logits_of(k.call), options_of(k), k.out<float>("dlogits"), k.in<float>("logits"),
-                          k.in<Label>("labels"), k.in<float>("lse"), k.in<float>("dloss"), dloss_step, divisor);
+                          k.in<Label>("labels"), k.in<float>("lse"), k.in<float>("dloss"), dloss_step, divisor,
+                          k.in<float>("dlse"));
 }
 
 Status launch_cross_entropy_grad(const CpuCall& k) {

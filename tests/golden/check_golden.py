@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Compare `plimsoll compile` and `plimsoll run` with what PyTorch computed. Needs Python's standard library alone.
 
-Usage: check_golden.py PLIMSOLL [CASE ...] [--device cpu] [--precision fp32|bf16|fp16] [--layout auto] [--split off] [--ranks 1 | --mesh stage=2] [--tolerance 1e-4] ...
+Usage: check_golden.py PLIMSOLL [CASE ...] [--device cpu] [--precision fp32|bf16|fp16] [--layout auto] [--split off] [--ranks 1 | --mesh stage=2 | --mesh tensor=2] [--tolerance 1e-4] ...
 
 Without a CASE it runs all of them. Prints one line per case and `N passed, N failed`. The precision decides the limits:
 PyTorch's results are float32, so bf16 and fp16 are compared within 8 and 11 significant bits. Parameters are compared only

@@ -288,6 +288,95 @@ bool check_parts(const Case& c, int64_t count) {
   return true;
 }
 
+// ---- Parts of a dimension ----
+
+Tensor part_of(const Tensor& whole, const Cut& cut, int64_t ranks, int64_t rank) {
+  Type type = whole.type();
+  type.shape[static_cast<size_t>(cut.dim)] = part_size(cut, ranks);
+  Tensor part(type);
+  copy_to_piece(part.view(), whole.view(), cut, rank);
+  return part;
+}
+
+// Calls the op on the parts of one rank, as its record says.
+std::vector<Tensor> evaluate_rank(const Case& c, const DividedCall& call, int64_t ranks, int64_t rank) {
+  std::vector<Tensor> parts(c.count());
+  llvm::SmallVector<const Tensor*, 4> operands;
+  for (size_t i = 0; i < c.count(); ++i) {
+    if (call.operands[i]) parts[i] = part_of(*c.operands[i], *call.operands[i], ranks, rank);
+    const bool later = llvm::is_contained(call.after, i);
+    operands.push_back(later ? nullptr : call.operands[i] ? &parts[i] : c.operands[i]);
+  }
+  Mesh mesh;
+  mesh[MeshAxis::Tensor] = ranks;
+  return must(evaluate_node(*c.op, attrs_of_rank(call.attrs, mesh, rank), operands));
+}
+
+// Summands and what is added to them make the whole, up to the rounding of another order.
+void check_sum(const Case& c, const DividedCall& call, const Tensor& whole, llvm::ArrayRef<const Tensor*> summands) {
+  const Shape& shape = whole.type().shape;
+  for (int64_t i = 0; i < whole.type().elements(); ++i) {
+    double sum = 0, size = 0;
+    for (const Tensor* summand : summands) sum += summand->get(i), size += std::fabs(summand->get(i));
+    for (size_t each : call.after) {
+      const int64_t elements = c.operands[each]->type().elements();
+      REQUIRE((elements == whole.type().elements() || elements == shape.back()));
+      sum += c.operands[each]->get(i % elements);
+    }
+    CHECK(std::fabs(sum - whole.get(i)) <= 1e-13 * (size + std::fabs(whole.get(i)) + 1));
+  }
+}
+
+// Every rank's results together are the op's. Gives false where the op makes no such claim, or not by itself.
+bool check_division(const Case& c, const std::vector<Tensor>& whole, const CutAt& known, int64_t ranks) {
+  llvm::SmallVector<const Type*, 4> operands;
+  Types results;
+  for (const Tensor* operand : c.operands) operands.push_back(operand ? &operand->type() : nullptr);
+  for (const Tensor& each : whole) results.push_back(each.type());
+  const std::optional<DividedCall> call = divide_call(*c.op, OpCall(*c.op, c.attrs, operands), results, known, ranks);
+  if (!call || call->make) return false;
+  REQUIRE(call->operands.size() == c.count());
+  REQUIRE(call->results.size() == whole.size());
+  std::vector<std::vector<Tensor>> parts;
+  for (int64_t rank = 0; rank < ranks; ++rank) parts.push_back(evaluate_rank(c, *call, ranks, rank));
+  for (size_t r = 0; r < whole.size(); ++r) {
+    INFO("result ", r, " of ", ranks, " ranks");
+    llvm::SmallVector<const Tensor*, 4> of_result;
+    for (const std::vector<Tensor>& each : parts) of_result.push_back(&each[r]);
+    if (call->sums) {
+      check_sum(c, *call, whole[r], of_result);
+      continue;
+    }
+    Tensor joined(whole[r].type());
+    for (int64_t rank = 0; rank < ranks; ++rank) {
+      if (!call->results[r])
+        joined = *of_result[static_cast<size_t>(rank)];
+      else
+        copy_from_piece(joined.view(), of_result[static_cast<size_t>(rank)]->view(), *call->results[r], rank);
+      if (!call->results[r]) CHECK(joined == whole[r]);
+    }
+    CHECK(joined == whole[r]);
+  }
+  return true;
+}
+
+// How many of the dimensions of the case's operands and results ranks may divide.
+int check_divisions(const Case& c, int64_t ranks) {
+  const std::vector<Tensor> whole = must(evaluate_node(*c.op, c.attrs, c.operands));
+  int checked = 0;
+  auto check_dims = [&](CutAt::Side side, size_t i, const Shape& shape) {
+    for (size_t dim = 0; dim < shape.size(); ++dim) {
+      const CutAt known{side, i, {static_cast<int64_t>(dim), {shape[dim]}}};
+      INFO((side == CutAt::Side::Result ? "result " : "operand "), i, " cut in dimension ", dim);
+      if (can_divide(known.cut, ranks)) checked += check_division(c, whole, known, ranks);
+    }
+  };
+  for (size_t i = 0; i < c.count(); ++i)
+    if (c.operands[i]) check_dims(CutAt::Side::Operand, i, c.operands[i]->type().shape);
+  for (size_t i = 0; i < whole.size(); ++i) check_dims(CutAt::Side::Result, i, whole[i].type().shape);
+  return checked;
+}
+
 bool has_rule(const Case& c) {
   return c.op->gradient.kind() == Gradient::Kind::Rule && llvm::is_contained(c.differentiate, true);
 }
@@ -367,6 +456,18 @@ TEST_SUITE("ops") {
       INFO(op->name.str(), " says how its parts come together, and no sample of it has any");
       CHECK((!op->chunk || checked[op->name.str()] > 0));
       CHECK((weighted[op->name.str()] > 0) == (op->sample_weight != nullptr));
+    }
+  }
+
+  TEST_CASE("parts of a dimension make the whole") {
+    std::map<std::string, int> checked;
+    for_each_case(Dtypes::AllDouble, [&](const Case& c) {
+      for (int64_t ranks : {2, 3, 4}) checked[c.op->name.str()] += check_divisions(c, ranks);
+    });
+    for (const OpDef* op : all_ops()) {
+      INFO(op->name.str(), " says how ranks divide it, and no sample of it can be divided");
+      const bool makes_its_own = op->name == "cross_entropy";
+      CHECK((!op->divide || makes_its_own || checked[op->name.str()] > 0));
     }
   }
 

@@ -107,9 +107,9 @@ graph @mlp(%x: f32[12,6], %labels: i64[12]) state(%w1: f32[6,300] parameter trai
 }
 )";
 
-Plan plan_for(int64_t ranks, int zero, int64_t accumulate) {
+Plan plan_for(llvm::StringRef mesh, int zero, int64_t accumulate) {
   TrainingRequest request;
-  request.mesh[MeshAxis::Data] = ranks;
+  request.mesh = llvm::cantFail(parse_mesh(mesh));
   request.zero = zero;
   request.accumulate = accumulate;
   request.clip_grad_norm = 0.5;
@@ -118,6 +118,10 @@ Plan plan_for(int64_t ranks, int zero, int64_t accumulate) {
   Result<CompileResult> result = compile_training(parsed(model), request, cpu_device(), catalog);
   REQUIRE_MESSAGE(bool(result), llvm::toString(result.takeError()));
   return std::move(result->plan);
+}
+
+Plan plan_for(int64_t ranks, int zero, int64_t accumulate) {
+  return plan_for("data=" + std::to_string(ranks), zero, accumulate);
 }
 
 // All bytes that this process has read from files so far.
@@ -129,7 +133,7 @@ int64_t bytes_read() {
   return bytes;
 }
 
-std::vector<double> losses_of(Session& session, const RandomValues& values, const DataOptions& rows, int steps) {
+std::vector<double> losses_of(Session& session, const RandomValues& values, int steps) {
   llvm::cantFail(session.initialise(
       [&](llvm::StringRef name, const TensorView& into) {
         const Tensor& tensor = values.tensors.at(name.str());
@@ -142,7 +146,7 @@ std::vector<double> losses_of(Session& session, const RandomValues& values, cons
     if (input.whole) continue;
     const Tensor& whole = values.tensors.at(input.name);
     own.tensors.at(input.name) =
-        Tensor(input.type, static_cast<const char*>(whole.data()) + rows.rank * input.type.bytes());
+        Tensor(input.type, static_cast<const char*>(whole.data()) + session.rows_of_rank(0).rank * input.type.bytes());
   }
   OneBatch data(own, session.inputs());
   std::vector<double> losses;
@@ -190,7 +194,7 @@ TEST_SUITE("unit") {
     for (int64_t accumulate : {1, 2}) {
       Plan alone = plan_for(1, 0, accumulate);
       std::unique_ptr<Session> one = llvm::cantFail(Session::create(alone, {1, true}));
-      const std::vector<double> want = losses_of(*one, values, {}, 4);
+      const std::vector<double> want = losses_of(*one, values, 4);
       for (int64_t count : {2, 3, 4})
         for (int zero : {0, 1, 2, 3}) {
           CAPTURE(count);
@@ -202,7 +206,7 @@ TEST_SUITE("unit") {
           on_ranks(ranks, [&](Communicator& own) {
             ExecutorOptions options{1, true, zero % 2 == 1, &own};
             std::unique_ptr<Session> session = llvm::cantFail(Session::create(plan, options));
-            losses[static_cast<size_t>(own.rank())] = losses_of(*session, values, {0, own.rank(), count}, 4);
+            losses[static_cast<size_t>(own.rank())] = losses_of(*session, values, 4);
           });
           for (const std::vector<double>& each : losses)
             for (size_t i = 0; i < want.size(); ++i) CHECK(each[i] == doctest::Approx(want[i]).epsilon(2e-4));
@@ -324,7 +328,7 @@ graph @positions(%position_ids: i64[1,3], %ids: i64[4,3], %labels: i64[4,3]) sta
     auto losses = [&](const Plan& plan, Communicator* own) {
       std::unique_ptr<Session> session = llvm::cantFail(Session::create(plan, {1, true, false, own}));
       llvm::cantFail(session->initialise_randomly(3));
-      auto data = llvm::cantFail(open_data(path, session->inputs(), {0, session->rank(), plan.mesh[MeshAxis::Data]}));
+      auto data = llvm::cantFail(open_data(path, session->inputs(), session->rows_of_rank(0)));
       CHECK(data->items_per_batch() * plan.mesh[MeshAxis::Data] == 12);
       std::vector<double> all;
       for (int step = 0; step < 3; ++step) all.push_back(llvm::cantFail(session->step(*data)).loss);
@@ -347,6 +351,45 @@ graph @positions(%position_ids: i64[1,3], %ids: i64[4,3], %labels: i64[4,3]) sta
     for (const std::vector<double>& each : got)
       for (size_t i = 0; i < want.size(); ++i) CHECK(each[i] == doctest::Approx(want[i]).epsilon(1e-5));
     llvm::sys::fs::remove(path);
+  }
+
+  TEST_CASE("ranks with parts of matmuls and of a vocabulary run as one rank does, and give whole states") {
+    RandomValues values;
+    values.add_for(parsed(model));
+    std::unique_ptr<Session> one = llvm::cantFail(Session::create(plan_for("data=1", 0, 2), {1, true}));
+    const std::vector<double> want = losses_of(*one, values, 4);
+    for (auto [mesh, zero] :
+         {std::pair("tensor=2", 0), {"tensor=3", 0}, {"data=2,tensor=2", 1}, {"data=2,tensor=2", 3}}) {
+      CAPTURE(mesh);
+      CAPTURE(zero);
+      const Plan plan = plan_for(mesh, zero, 2);
+      REQUIRE_FALSE(bool(check_plan(plan)));
+      CHECK(llvm::any_of(plan.states, [](const PlanState& s) { return has_axis(s.divisions, MeshAxis::Tensor); }));
+      auto ranks = make_thread_ranks(plan.mesh.ranks());
+      std::vector<std::vector<double>> losses(ranks.size());
+      Tensor saved;
+      on_ranks(ranks, [&](Communicator& own) {
+        std::unique_ptr<Session> session = llvm::cantFail(Session::create(plan, {1, true, zero % 2 == 1, &own}));
+        losses[static_cast<size_t>(own.rank())] = losses_of(*session, values, 4);
+        if (own.rank() > 0) return llvm::cantFail(session->serve_pieces());
+        for (const WholeState& state : session->whole_states())
+          if (state.name == "w2")
+            llvm::cantFail(session->read_whole_state(state, [&](const TensorView& whole) {
+              saved = Tensor(whole.type, whole.data);
+              return Status::success();
+            }));
+        llvm::cantFail(session->end_serving());
+      });
+      for (const std::vector<double>& each : losses)
+        for (size_t i = 0; i < want.size(); ++i) CHECK(each[i] == doctest::Approx(want[i]).epsilon(2e-4));
+      for (size_t rank = 1; rank < losses.size(); ++rank) CHECK(losses[rank] == losses[0]);
+      llvm::cantFail(one->read_state("w2", [&](const TensorView& whole) {
+        REQUIRE(whole.type == saved.type());
+        for (int64_t i = 0; i < whole.elements(); ++i)
+          CHECK(saved.get(i) == doctest::Approx(whole.get(i)).epsilon(1e-3));
+        return Status::success();
+      }));
+    }
   }
 
   TEST_CASE("ranks with different plans, or too few of them, do not start") {
@@ -395,14 +438,56 @@ graph @positions(%position_ids: i64[1,3], %ids: i64[4,3], %labels: i64[4,3]) sta
     mutated(
         [&](Plan& p) {
           for (PlanState& state : p.states)
-            if (!state.piece_of.empty()) state.piece_of = {1 << 20};
+            if (!state.divisions.empty()) state.divisions[0].whole = {1 << 20};
         },
         "do not make");
     mutated(
         [&](Plan& p) {
-          for (PlanState& state : p.states) state.piece_of = {};
+          for (PlanState& state : p.states) state.divisions.clear();
         },
         "ranks would drift apart");
+  }
+
+  TEST_CASE("mutated plans of ranks with parts of tensors are rejected") {
+    const Plan good = plan_for("data=2,tensor=2", 1, 1);
+    REQUIRE_FALSE(bool(check_plan(good)));
+    auto refused = [&](auto change) {
+      Plan plan = good;
+      change(plan);
+      Status status = check_plan(plan);
+      REQUIRE(bool(status));
+      return take_diag(std::move(status)).text();
+    };
+    auto change_collectives = [](Plan& plan, llvm::StringRef op, llvm::StringRef axis, auto change) {
+      for (Instruction& each : plan.functions[0].instructions)
+        if (each.op == op && each.attrs.get_string("axis") == axis) change(each);
+    };
+    auto contains = [](const std::string& text, llvm::StringRef part) {
+      CAPTURE(text);
+      CHECK(llvm::StringRef(text).contains(part));
+    };
+    contains(refused([&](Plan& p) {
+               change_collectives(p, "reduce_all", "tensor",
+                                  [](Instruction& each) { each.op = "neg", each.attrs = {}, each.done = -1; });
+             }),
+             "along tensor");
+    contains(refused([&](Plan& p) {
+               change_collectives(p, "reduce_all", "tensor",
+                                  [](Instruction& each) { each.attrs.set("axis", std::string("data")); });
+             }),
+             "from rank to rank along tensor");
+    contains(refused([&](Plan& p) {
+               for (PlanState& state : p.states)
+                 for (Division& each : state.divisions)
+                   if (each.axis == MeshAxis::Tensor) each.cut.dim = 5;
+             }),
+             "do not make");
+    contains(refused([&](Plan& p) {
+               for (PlanState& state : p.states)
+                 if (has_axis(state.divisions, MeshAxis::Tensor)) state.divisions.erase(state.divisions.begin());
+             }),
+             "drift apart along tensor");
+    contains(refused([&](Plan& p) { p.mesh[MeshAxis::Tensor] = 4; }), "do not make");
   }
 }
 

@@ -50,7 +50,7 @@ std::vector<double> losses_of(Session& session, const RandomValues& values, int 
   RandomValues own = values;
   for (const InputSpec& input : session.inputs())
     own.tensors.at(input.name) = Tensor(input.type, static_cast<const char*>(values.tensors.at(input.name).data()) +
-                                                        session.data_rank() * input.type.bytes());
+                                                        session.rows_of_rank(0).rank * input.type.bytes());
   OneBatch data(own, session.inputs());
   std::vector<double> losses;
   for (int i = 0; i < steps; ++i) losses.push_back(llvm::cantFail(session.step(data)).loss);

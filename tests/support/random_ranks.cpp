@@ -84,14 +84,14 @@ std::vector<Outcome> train_on_ranks(const Plan& plan, const RandomValues& values
 }
 
 // The state's elements from `first` on, against all of them.
-std::string compare_state(llvm::StringRef name, const Tensor& own, const Tensor& whole, int64_t first) {
-  const int64_t count = std::clamp<int64_t>(whole.type().elements() - first, 0, own.type().elements());
+std::string compare_state(llvm::StringRef name, const Tensor& own, const Tensor& want) {
+  const int64_t count = want.type().elements();
   double off = 0, norm = 0;
   for (int64_t i = 0; i < count; ++i) {
-    const double difference = own.get(i) - whole.get(first + i);
+    const double difference = own.get(i) - want.get(i);
     if (std::isnan(difference)) continue;
     off = std::hypot(off, difference);
-    norm = std::hypot(norm, whole.get(first + i));
+    norm = std::hypot(norm, want.get(i));
   }
   // A handful of elements, or such as began at 0, may be all rounding.
   const double allowed = rounding_share * (norm + 0.1 * std::sqrt(static_cast<double>(count)));
@@ -204,8 +204,8 @@ class RanksTest {
       auto whole = want_.states.find(name);
       if (state.role != StateRole::Parameter || whole == want_.states.end()) continue;
       const Tensor& own = got.states.at(name);
-      const int64_t first = state.piece_of.empty() ? 0 : rank * own.type().elements();
-      if (std::string broken = compare_state(name, own, whole->second, first); !broken.empty()) return broken;
+      const Tensor want = piece_of(whole->second, state.divisions, plan.mesh, rank, own.type().shape);
+      if (std::string broken = compare_state(name, own, want); !broken.empty()) return broken;
     }
     return "";
   }

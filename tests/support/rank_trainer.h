@@ -19,13 +19,6 @@ inline Tensor rows_of(const Tensor& whole, const Type& local, int64_t rank) {
   return Tensor(local, static_cast<const char*>(whole.data()) + rank * local.bytes());
 }
 
-inline Tensor piece_of(const Tensor& whole, const Type& piece, int64_t rank) {
-  Tensor own(piece);
-  for (int64_t i = 0; i < piece.elements() && rank * piece.elements() + i < whole.type().elements(); ++i)
-    own.view().set(i, whole.get(rank * piece.elements() + i));
-  return own;
-}
-
 inline void check_close(const Tensor& got, const Tensor& want, double tolerance) {
   REQUIRE(got.type() == want.type());
   for (int64_t i = 0; i < want.type().elements(); ++i) {
@@ -56,6 +49,11 @@ class RankTrainer {
   }
 
   const Tensors& states(size_t rank) const { return states_[rank]; }
+  // What that rank must hold of a state whose whole is this.
+  Tensor own_part(const std::string& name, const Tensor& whole, int64_t rank) const {
+    const Shape& shape = states_[static_cast<size_t>(rank)].at(name).type().shape;
+    return piece_of(whole, divisions_.at(name), mesh_, rank, shape);
+  }
 
  private:
   static std::vector<Program> as_one_stage(Program program) {
@@ -70,13 +68,14 @@ class RankTrainer {
   void set_first_value(const Graph& function, const State& state, size_t rank) {
     const std::string& name = function.value(state.value).name;
     if (states_[rank].count(name)) return;
+    divisions_[name] = state.divisions;
     Tensor first(function.type(state.value));
     if (state.init.kind == StateInit::Kind::Fill)
       for (int64_t i = 0; i < first.type().elements(); ++i) first.view().set(i, state.init.fill);
     else {
       const bool weights = state.init.kind == StateInit::Kind::Weights;
       const Tensor& whole = values_.tensors.at(weights ? name : state.init.source);
-      first = state.piece_of.empty() ? whole : piece_of(whole, first.type(), coordinate(rank));
+      first = piece_of(whole, state.divisions, mesh_, static_cast<int64_t>(rank), first.type().shape);
     }
     states_[rank].emplace(name, std::move(first));
   }
@@ -114,6 +113,7 @@ class RankTrainer {
   Mesh mesh_;
   const RandomValues& values_;
   std::vector<Tensors> states_;
+  std::map<std::string, Divisions> divisions_;
 };
 
 }  // namespace plimsoll::testing

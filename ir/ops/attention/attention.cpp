@@ -1,4 +1,5 @@
 #include "ir/ops/attention/attention_sizes.h"
+#include "ir/ops/common/divide.h"
 #include "ir/ops/common/reference_math.h"
 #include "ir/support/philox.h"
 
@@ -22,7 +23,9 @@ constexpr AttrSpecs attention_attrs{{"heads", AttrKind::Int},
                                     {"packed", 0},
                                     {"window", 0},
                                     first_draw_attr,
-                                    draws_per_rank_attr};
+                                    draws_per_rank_attr,
+                                    draws_per_part_attr,
+                                    {"drawn_heads", AttrKind::Int, AttrNeed::Optional}};
 
 struct Sizes : AttentionSizes {
   using AttentionSizes::AttentionSizes;
@@ -206,6 +209,7 @@ struct Operands {
   int64_t q_at(Row w) const { return (w.b * n.rows + w.r) * n.q_step + w.h * n.depth; }
   int64_t y_at(Row w) const { return ((w.b * n.rows + w.r) * n.heads + w.h) * n.value_depth; }
   int64_t lse_at(Row w) const { return (w.b * n.heads + w.h) * n.rows + w.r; }
+  int64_t draws_at(Row w) const { return ((w.b * n.drawn_heads + w.h) * n.rows + w.r) * n.columns; }
   int64_t k_at(Row w, int64_t c) const { return n.k_start + (w.b * n.columns + c) * n.k_step + kv_head(w.h) * n.depth; }
   int64_t v_at(Row w, int64_t c) const {
     return n.v_start + (w.b * n.columns + c) * n.v_step + kv_head(w.h) * n.value_depth;
@@ -236,7 +240,7 @@ struct Operands {
   // Dropout multiplies a probability with this.
   double keep(Row w, int64_t c) const {
     if (dropout == 0) return 1;
-    bool kept = random.uniform_16(lse_at(w) * n.columns + c) >= dropout;
+    bool kept = random.uniform_16(draws_at(w) + c) >= dropout;
     return kept ? 1 / (1 - dropout) : 0;
   }
 
@@ -333,7 +337,38 @@ std::optional<ChunkCall> attention_chunk(const OpCall& call, Chunk chunk) {
   ChunkCall made = cut_operands(call, {"q", "k", "v"});
   if (call.has("mask")) made.cut[call.index("mask")] = call["mask"].rank() == 4 && call["mask"].shape[0] > 1;
   if (call.get_float("dropout") == 0) return made;
-  return with_chunk_of_draws(std::move(made), element_count(Sizes(call).scores()), chunk);
+  const Sizes n(call);
+  return with_chunk_of_draws(std::move(made), n.batch * n.drawn_heads * n.rows * n.columns, chunk);
+}
+
+// By heads: each rank has some key heads with their query heads.
+std::optional<DividedCall> attention_divide(const OpCall& call, llvm::ArrayRef<Type>, const CutAt& known,
+                                            int64_t ranks) {
+  const Sizes n(call);
+  if (n.kv_heads % ranks != 0) return std::nullopt;
+  const int64_t q = n.heads * n.depth, k = n.kv_heads * n.depth, v = n.kv_heads * n.value_depth;
+  DividedCall made;
+  made.operands.resize(call.count());
+  if (AttentionSizes::is_packed(call.attrs))
+    made.operands[0] = Cut{2, {q, k, v}};
+  else
+    made.operands[0] = Cut{2, {q}}, made.operands[1] = Cut{2, {k}}, made.operands[2] = Cut{2, {v}};
+  if (call.has("mask")) {
+    const Shape& mask = call["mask"].shape;
+    const int64_t heads_dim = static_cast<int64_t>(mask.size()) - 3;
+    if (heads_dim >= 0 && mask[static_cast<size_t>(heads_dim)] > 1)
+      made.operands[call.index("mask")] = Cut{heads_dim, {n.heads}};
+  }
+  made.results = {Cut{2, {n.heads * n.value_depth}}, Cut{1, {n.heads}}};
+  if ((known.side == CutAt::Side::Operand ? made.operands : made.results)[known.index] != known.cut)
+    return std::nullopt;
+  made.attrs = call.attrs;
+  made.attrs.set("heads", n.heads / ranks);
+  made.attrs.set("kv_heads", n.kv_heads / ranks);
+  if (call.get_float("dropout") == 0) return made;
+  // The numbers of a sample's heads lie side by side, those of the next sample behind all of its heads.
+  made.attrs.set("drawn_heads", n.drawn_heads);
+  return with_part_of_draws(std::move(made), n.heads * n.rows * n.columns, ranks);
 }
 
 Attrs heads_attrs(int64_t heads, int64_t kv_heads, double scale) {
@@ -347,6 +382,11 @@ std::vector<Sample> attention_samples() {
   dropped.set("dropout", 0.4);
   dropped.set("id", 7);
   SampleOperand rng = values({2}, {5, 3}, DType::I64);
+  Attrs of_parts = heads_attrs(2, 2, 0.7);
+  of_parts.set("dropout", 0.4);
+  of_parts.set("id", 7);
+  of_parts.set("first_draw", 16);
+  of_parts.set("drawn_heads", 4);
   Attrs packed = causal, packed_dropped = dropped, later_draws = dropped;
   later_draws.set("first_draw", 24);
   packed.set("packed", 1);
@@ -370,6 +410,7 @@ std::vector<Sample> attention_samples() {
       {{normal({2, 2, 4}), normal({2, 3, 4}), normal({2, 3, 4}), normal({1, 2, 2, 3})}, heads_attrs(2, 2, 0.5)},
       {{normal({1, 3, 4}), normal({1, 3, 2}), normal({1, 3, 2}), absent(), rng}, dropped},
       {{normal({2, 4, 4}), normal({2, 3, 2}), normal({2, 3, 2}), absent(), rng}, later_draws},
+      {{normal({2, 4, 4}), normal({2, 2, 4}), normal({2, 2, 4}), absent(), rng}, of_parts},
       {{normal({2, 3, 16}), absent(), absent()}, packed},
       {{normal({2, 3, 64}, DType::BF16), absent(), absent()}, packed},
       {{normal({2, 3, 8}), absent(), absent(), fixed(normal({2, 1, 1, 3})), rng}, packed_dropped},
@@ -416,8 +457,9 @@ constinit const OpDef op_attention{
     .name = "attention",
     .summary =
         "y, lse: softmax({scale} q k^T + mask) v over {heads} query and {kv_heads} key heads; {causal: row i "
-        "sees columns up to i, window: and those less than so many away, dropout, id, first_draw, packed: q, k and v "
-        "side by side in operand 0}; operands q, k, "
+        "sees columns up to i, window: and those less than so many away, dropout, id, first_draw, drawn_heads: how "
+        "many "
+        "a sample draws for, packed: q, k and v side by side in operand 0}; operands q, k, "
         "v, mask "
         "(bool: true may attend; float: added), rng",
     .operands = {"q", "k?", "v?", "mask?", "rng?"},
@@ -428,6 +470,7 @@ constinit const OpDef op_attention{
     .precision = Precision::Low,
     .flops = attention_flops,
     .chunk = attention_chunk,
+    .divide = attention_divide,
     .reference = attention_reference,
     .samples = attention_samples,
 };

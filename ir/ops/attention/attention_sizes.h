@@ -12,6 +12,7 @@ struct AttentionSizes {
   int64_t batch, rows, columns, heads, kv_heads, depth, value_depth;
   int64_t q_step, k_step, v_step;       // elements from one time to the next
   int64_t k_start = 0, v_start = 0;     // elements before the first of k and of v in their tensors
+  int64_t drawn_heads;                  // of all ranks: a sample draws numbers for so many
   size_t k_operand = 1, v_operand = 2;  // which operand, and which result of the gradient, holds them
 
   static bool is_packed(const Attrs& attrs) { return attrs.get_int("packed") != 0; }
@@ -23,7 +24,8 @@ struct AttentionSizes {
         columns(rows),
         heads(call.get_int("heads")),
         kv_heads(call.get_int("kv_heads")),
-        q_step(call["q"].shape[2]) {
+        q_step(call["q"].shape[2]),
+        drawn_heads(call.attrs.get_int("drawn_heads", heads)) {
     if (is_packed(call.attrs)) {
       k_step = v_step = q_step;
       depth = value_depth = q_step / (heads + 2 * kv_heads);

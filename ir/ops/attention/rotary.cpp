@@ -65,6 +65,16 @@ std::optional<ChunkCall> rotary_chunk(const OpCall& call, Chunk chunk) {
   return call["cos"].shape[0] == 1 ? chunk_of_first(call, chunk) : cut_operands(call, {"x", "cos", "sin"});
 }
 
+// By heads.
+std::optional<DividedCall> rotary_divide(const OpCall& call, llvm::ArrayRef<Type>, const CutAt& known, int64_t ranks) {
+  const int64_t heads = call.get_int("heads");
+  const bool of_heads = known.cut == Cut{2, {call["x"].shape[2]}};
+  if (heads % ranks != 0 || !of_heads || (known.side == CutAt::Side::Operand && known.index > 0)) return std::nullopt;
+  DividedCall made{{known.cut, std::nullopt, std::nullopt}, {known.cut}, call.attrs};
+  made.attrs.set("heads", heads / ranks);
+  return made;
+}
+
 std::vector<Sample> rotary_samples() {
   using namespace samples;
   auto table = [](Dims shape) { return fixed(unit(shape)); };
@@ -89,6 +99,7 @@ constinit const OpDef op_rotary{
     .in_place = {{"y", "x"}},
     .flops = rotary_flops,
     .chunk = rotary_chunk,
+    .divide = rotary_divide,
     .reference = rotary_reference,
     .samples = rotary_samples,
 };

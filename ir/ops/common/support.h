@@ -58,6 +58,8 @@ bool contains(llvm::ArrayRef<int64_t> list, int64_t value);
 inline constexpr AttrSpec first_draw_attr{"first_draw", 0};
 // Where ranks take different rows of the batch, each begins so many numbers behind the rank before; 0: all draw alike.
 inline constexpr AttrSpec draws_per_rank_attr{"draws_per_rank", 0};
+// The same where ranks along the tensor axis take different parts of a value.
+inline constexpr AttrSpec draws_per_part_attr{"draws_per_part", 0};
 Status need_first_draw(const Attrs& attrs);
 
 // ---- Chunks of the batch ----

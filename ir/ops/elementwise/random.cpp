@@ -1,6 +1,7 @@
 // Ops that draw random numbers. They read `rng`, i64[2] = (seed, step), and carry an `id` that is their own,
 // so that the same step gives the same numbers however often and in whatever order nodes run.
 
+#include "ir/ops/common/divide.h"
 #include "ir/ops/elementwise/elementwise.h"
 #include "ir/support/philox.h"
 
@@ -39,6 +40,15 @@ void dropout_gradient(GradContext& g) { g.add("x", apply("dropout", out_grad(g),
 
 std::optional<ChunkCall> dropout_chunk(const OpCall& call, Chunk chunk) {
   return with_chunk_of_draws(cut_operands(call, {"x"}), call["x"].elements(), chunk);
+}
+
+// Where a part is a run of elements, which draws a run of numbers.
+std::optional<DividedCall> dropout_divide(const OpCall& call, llvm::ArrayRef<Type>, const CutAt& known, int64_t ranks) {
+  const Type& x = call["x"];
+  const bool is_x = known.side == CutAt::Side::Result || known.index == 0;
+  if (!is_x || known.cut.blocks.size() > 1) return std::nullopt;
+  if (element_count(llvm::ArrayRef<int64_t>(x.shape).take_front(known.cut.dim)) > 1) return std::nullopt;
+  return with_part_of_draws({{known.cut, std::nullopt}, {known.cut}, call.attrs}, x.elements(), ranks);
 }
 
 SampleOperand rng_sample(int64_t step) {
@@ -112,12 +122,14 @@ constinit const OpDef op_dropout{
         "x / (1 - ratio) where the random number of {id} is at least {ratio}, else 0; rng = (seed, step); "
         "of the node's numbers those from {first_draw} on",
     .operands = {"x", "rng"},
-    .attrs = {{"ratio", AttrKind::Float}, {"id", AttrKind::Int}, first_draw_attr, draws_per_rank_attr},
+    .attrs =
+        {{"ratio", AttrKind::Float}, {"id", AttrKind::Int}, first_draw_attr, draws_per_rank_attr, draws_per_part_attr},
     .infer = infer_dropout,
     .gradient = Gradient::rule(dropout_gradient),
     .in_place = {{"y", "x"}},
     .flops = ten_integer_rounds,
     .chunk = dropout_chunk,
+    .divide = dropout_divide,
     .reference = dropout_reference,
     .samples = dropout_samples,
 };

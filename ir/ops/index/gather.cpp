@@ -3,6 +3,7 @@
 
 #include "ir/ops/index/indexing.h"
 
+#include "ir/ops/common/divide.h"
 #include "ir/ops/common/expr.h"
 #include "ir/ops/common/samples.h"
 
@@ -55,6 +56,42 @@ void gather_gradient(GradContext& g) {
 std::optional<ChunkCall> gather_chunk(const OpCall& call, Chunk) {
   if (call.get_int("axis") > 0) return cut_operands(call, {"x"});
   return call["indices"].rank() == 0 ? std::nullopt : std::optional<ChunkCall>(cut_operands(call, {"indices"}));
+}
+
+// Each rank looks up what its rows have, and zeros for the rest.
+llvm::SmallVector<ValueId, 4> gather_own_rows(Builder& b, const Node& node, const DividedCall& call, int64_t ranks) {
+  const ValueId x = node.operands[0], indices = node.operands[1];
+  const auto axis = static_cast<size_t>(call.operands[0]->dim);
+  const int64_t whole = call.operands[0]->blocks[0], part = b.type(x).shape[axis];
+  const Type index_type = b.type(indices);
+  const auto number = [&](int64_t value) { return b.constant(Tensor::scalar_int(value, index_type.dtype)); };
+  // A negative index counts from the end of the whole.
+  const ValueId counted =
+      b.emit("where", {b.emit("less", {indices, number(0)}), b.emit("add", {indices, number(whole)}), indices});
+  const ValueId own = b.emit("sub", {counted, first_of_part(b, part, ranks, index_type.dtype)});
+  const ValueId is_here =
+      b.emit("and", {b.emit("greater_equal", {own, number(0)}), b.emit("less", {own, number(part)})});
+  const ValueId rows = b.emit("gather", {x, b.emit("where", {is_here, own, number(0)})}, call.attrs);
+  Shape mask(b.type(rows).shape.size(), 1);
+  llvm::copy(index_type.shape, mask.begin() + axis);
+  return {b.emit("where", {b.reshape(is_here, mask), rows, b.scalar(0, b.type(rows).dtype)})};
+}
+
+std::optional<DividedCall> gather_divide(const OpCall& call, llvm::ArrayRef<Type>, const CutAt& known, int64_t) {
+  const int64_t axis = call.get_int("axis");
+  if (known.side == CutAt::Side::Operand && known.index == 0 && known.cut.dim == axis) {
+    if (known.cut.blocks.size() > 1 || !is_float(call["x"].dtype)) return std::nullopt;
+    DividedCall made{{known.cut, std::nullopt}, {std::nullopt}, call.attrs, true};
+    made.may_be_uneven = true;
+    made.make = gather_own_rows;
+    return made;
+  }
+  const std::string all = pass_through(call["x"].rank() + call["indices"].rank());
+  std::string x = all.substr(0, static_cast<size_t>(call["x"].rank())), picked = all.substr(x.size());
+  const auto at = static_cast<size_t>(axis);
+  const std::string y = x.substr(0, at) + picked + x.substr(at + 1);
+  x[at] = '.';
+  return divide_letters(call, {{x, picked}, {y}}, known);
 }
 
 std::vector<Sample> gather_samples() {
@@ -235,6 +272,7 @@ constinit const OpDef op_gather{
     .gradient = Gradient::rule(gather_gradient),
     .flops = no_flops,
     .chunk = gather_chunk,
+    .divide = gather_divide,
     .reference = gather_reference,
     .samples = gather_samples,
 };

@@ -1,3 +1,4 @@
+#include "ir/ops/common/divide.h"
 #include "ir/ops/common/reference_math.h"
 #include "ir/ops/elementwise/activation.h"
 
@@ -86,6 +87,21 @@ void linear_reference(const ReferenceCall& call) {
 
 std::optional<ChunkCall> linear_chunk(const OpCall& call, Chunk) {
   return call["x"].rank() < 2 ? std::nullopt : std::optional<ChunkCall>(cut_operands(call, {"x", "addend"}));
+}
+
+// Columns of w make columns of the result; of inner dimensions the results are summands.
+std::optional<DividedCall> linear_divide(const OpCall& call, llvm::ArrayRef<Type>, const CutAt& known, int64_t) {
+  const std::string rows = pass_through(call["x"].rank() - 1);
+  const std::string letters[] = {rows + "k", call.get_int("transpose_w") ? "nk" : "kn", "n", rows + "n"};
+  DimLetters dims;
+  for (size_t i = 0; i < call.count(); ++i) dims.operands.push_back(call.has(i) ? letters[i] : "");
+  dims.results = {rows + "n"};
+  std::optional<DividedCall> made = divide_letters(call, dims, known);
+  if (!made) return std::nullopt;
+  for (llvm::StringRef added : {"bias", "addend"})
+    if (made->sums && call.has(added)) made->after.push_back(call.index(added));
+  made->may_be_uneven = made->results[0] && made->results[0]->dim == call["x"].rank() - 1;
+  return made;
 }
 
 std::vector<Sample> linear_samples() {
@@ -213,6 +229,7 @@ constinit const OpDef op_linear{
     .in_place = {{"y", "addend"}},
     .flops = linear_flops,
     .chunk = linear_chunk,
+    .divide = linear_divide,
     .reference = linear_reference,
     .samples = linear_samples,
 };

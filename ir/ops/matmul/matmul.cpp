@@ -1,3 +1,4 @@
+#include "ir/ops/common/divide.h"
 #include "ir/ops/common/reference_math.h"
 
 // matmul multiplies two batches of matrices, either of which may be read transposed.
@@ -143,6 +144,26 @@ std::optional<ChunkCall> matmul_chunk(const OpCall& call, Chunk) {
   return made;
 }
 
+std::optional<DividedCall> matmul_divide(const OpCall& call, llvm::ArrayRef<Type> results, const CutAt& known,
+                                         int64_t) {
+  const int64_t rank = results[0].rank();
+  const std::string batch = pass_through(rank - 2);
+  // Repeated dimensions of a batch are not cut.
+  auto batch_letters = [&](const Type& operand) {
+    std::string letters;
+    for (int64_t d = 0; d + 2 < operand.rank(); ++d) {
+      const auto of_result = static_cast<size_t>(d + rank - operand.rank());
+      const bool whole = operand.shape[static_cast<size_t>(d)] == results[0].shape[of_result];
+      letters += whole ? batch[of_result] : '.';
+    }
+    return letters;
+  };
+  const DimLetters dims{{batch_letters(call["a"]) + (call.get_int("transpose_a") ? "km" : "mk"),
+                         batch_letters(call["b"]) + (call.get_int("transpose_b") ? "nk" : "kn")},
+                        {batch + "mn"}};
+  return divide_letters(call, dims, known);
+}
+
 std::vector<Sample> matmul_samples() {
   using namespace samples;
   return {
@@ -172,6 +193,7 @@ constinit const OpDef op_matmul{
     .precision = Precision::Low,
     .flops = matmul_flops,
     .chunk = matmul_chunk,
+    .divide = matmul_divide,
     .reference = matmul_reference,
     .samples = matmul_samples,
 };

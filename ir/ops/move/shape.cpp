@@ -1,6 +1,7 @@
 // Ops that give elements another place or shape as a whole: constant, reshape, transpose, expand, tile,
 // concat, split.
 
+#include "ir/ops/common/divide.h"
 #include "ir/ops/common/expr.h"
 #include "ir/ops/common/samples.h"
 
@@ -119,6 +120,42 @@ std::optional<ChunkCall> reshape_chunk(const OpCall& call, Chunk chunk) {
   return with_chunk_of_shape(cut_operands(call, {"x"}), "shape", chunk);
 }
 
+// Equal blocks of a dimension lie as far apart in memory whatever the shape is; the dimension of the other shape that
+// begins blocks at the same distance is cut. None where there is no such dimension.
+std::optional<Cut> cut_of_reshaped(llvm::ArrayRef<int64_t> from, const Cut& cut, llvm::ArrayRef<int64_t> to,
+                                   int64_t ranks) {
+  const auto dim = static_cast<size_t>(cut.dim);
+  for (auto [left, right] : reshape_groups(from, to)) {
+    if (!left.has(dim)) continue;
+    if (left.to - left.from == 1 && right.to - right.from == 1)
+      return Cut{static_cast<int64_t>(right.from), cut.blocks};
+    if (llvm::any_of(cut.blocks, [&](int64_t block) { return block != cut.blocks[0]; })) return std::nullopt;
+    const int64_t wanted =
+        element_count(from.slice(left.from, dim - left.from)) * static_cast<int64_t>(cut.blocks.size());
+    int64_t before = 1;
+    for (size_t d = right.from; d < right.to && before <= wanted; before *= to[d++]) {
+      const int64_t blocks = wanted / before;
+      if (wanted % before != 0 || to[d] % (blocks * ranks) != 0) continue;
+      return Cut{static_cast<int64_t>(d), Shape(static_cast<size_t>(blocks), to[d] / blocks)};
+    }
+  }
+  return std::nullopt;
+}
+
+std::optional<DividedCall> reshape_divide(const OpCall& call, llvm::ArrayRef<Type> results, const CutAt& known,
+                                          int64_t ranks) {
+  const Shape &x = call["x"].shape, &y = results[0].shape;
+  if (call["x"].elements() == 0) return std::nullopt;
+  const bool forward = known.side == CutAt::Side::Operand;
+  const std::optional<Cut> other = cut_of_reshaped(forward ? x : y, known.cut, forward ? y : x, ranks);
+  if (!other) return std::nullopt;
+  DividedCall made{{forward ? known.cut : *other}, {forward ? *other : known.cut}, call.attrs};
+  set_part(made.attrs, "shape", *made.results[0], ranks);
+  // Parts that are not even stay in place only if the dimension stays.
+  made.may_be_uneven = x[static_cast<size_t>(made.operands[0]->dim)] == y[static_cast<size_t>(made.results[0]->dim)];
+  return made;
+}
+
 std::vector<Sample> reshape_samples() {
   return {{{normal({2, 3, 4})}, {{"shape", Ints{6, 4}}}},
           {{normal({1})}, {{"shape", Ints{}}}},
@@ -157,6 +194,15 @@ void transpose_gradient(GradContext& g) {
 std::optional<ChunkCall> transpose_chunk(const OpCall& call, Chunk chunk) {
   llvm::ArrayRef<int64_t> perm = call.get_ints("perm");
   return perm.empty() || perm[0] != 0 ? std::nullopt : chunk_of_first(call, chunk);
+}
+
+std::optional<DividedCall> transpose_divide(const OpCall& call, llvm::ArrayRef<Type>, const CutAt& known, int64_t) {
+  const std::string letters = pass_through(call["x"].rank());
+  std::string permuted;
+  for (int64_t d : call.get_ints("perm")) permuted += letters[static_cast<size_t>(d)];
+  std::optional<DividedCall> made = divide_letters(call, {{letters}, {permuted}}, known);
+  if (made) made->may_be_uneven = true;
+  return made;
 }
 
 std::vector<Sample> transpose_samples() {
@@ -208,6 +254,20 @@ std::optional<ChunkCall> expand_chunk(const OpCall& call, Chunk chunk) {
   llvm::ArrayRef<int64_t> to = call.get_ints("shape");
   if (from.empty() || from.size() != to.size() || from[0] != to[0]) return std::nullopt;
   return with_chunk_of_shape(cut_operands(call, {"x"}), "shape", chunk);
+}
+
+std::optional<DividedCall> expand_divide(const OpCall& call, llvm::ArrayRef<Type> results, const CutAt& known,
+                                         int64_t ranks) {
+  const Shape &from = call["x"].shape, &to = results[0].shape;
+  const std::string letters = pass_through(results[0].rank());
+  std::string of_x;
+  for (size_t d = 0; d < from.size(); ++d) {
+    const size_t of_result = d + to.size() - from.size();
+    of_x += from[d] == to[of_result] ? letters[of_result] : '.';
+  }
+  std::optional<DividedCall> made = divide_letters(call, {{of_x}, {letters}}, known);
+  if (made) set_part(made->attrs, "shape", *made->results[0], ranks);
+  return made;
 }
 
 std::vector<Sample> expand_samples() {
@@ -278,6 +338,7 @@ constinit const OpDef op_reshape{
     .flops = no_flops,
     .attrs_for_batch = reshape_for_batch,
     .chunk = reshape_chunk,
+    .divide = reshape_divide,
     .linear = Linear::InAll,
     .reference = move_all,
     .samples = reshape_samples,
@@ -291,6 +352,7 @@ constinit const OpDef op_transpose{
     .gradient = Gradient::rule(transpose_gradient),
     .flops = no_flops,
     .chunk = transpose_chunk,
+    .divide = transpose_divide,
     .reference = transpose_reference,
     .samples = transpose_samples,
 };
@@ -305,6 +367,7 @@ constinit const OpDef op_expand{
     .flops = no_flops,
     .attrs_for_batch = expand_for_batch,
     .chunk = expand_chunk,
+    .divide = expand_divide,
     .reference = expand_reference,
     .samples = expand_samples,
 };

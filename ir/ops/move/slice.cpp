@@ -1,5 +1,6 @@
 // Ops that take a tensor apart or put it together along axes: slice, split, concat.
 
+#include "ir/ops/common/divide.h"
 #include "ir/ops/common/expr.h"
 #include "ir/ops/common/samples.h"
 
@@ -113,6 +114,17 @@ Result<Attrs> slice_grad_for_batch(const OpCall& before, llvm::ArrayRef<const Ty
   return whole_for_batch(before, after, "shape");
 }
 
+// Dimensions of which it reads everything.
+std::optional<DividedCall> slice_divide(const OpCall& call, llvm::ArrayRef<Type> results, const CutAt& known,
+                                        int64_t ranks) {
+  std::string letters = pass_through(results[0].rank());
+  for (size_t d = 0; d < letters.size(); ++d)
+    if (call["x"].shape[d] != results[0].shape[d] || call.get_ints("steps")[d] != 1) letters[d] = '.';
+  std::optional<DividedCall> made = divide_letters(call, {{letters}, {letters}}, known);
+  if (made) set_part(made->attrs, "sizes", known.cut, ranks);
+  return made;
+}
+
 std::optional<ChunkCall> slice_chunk(const OpCall& call, Chunk chunk) {
   const Shape& shape = call["x"].shape;
   const Attrs& attrs = call.attrs;
@@ -181,6 +193,44 @@ void split_gradient(GradContext& g) {
   llvm::SmallVector<ValueId, 4> parts;
   for (size_t i = 0; i < g.attrs().get_ints("sizes").size(); ++i) parts.push_back(g.out_grad_or_zero(i));
   g.add("x", g.b.emit("concat", parts, {{"axis", g.attrs().get_int("axis")}}));
+}
+
+// Of a split or a concatenation along {axis}: `whole` is cut, and its parts are. Each part is a block of the axis.
+struct PartsCut {
+  Cut whole;
+  llvm::SmallVector<std::optional<Cut>, 4> parts;
+};
+std::optional<PartsCut> cut_parts(int64_t axis, llvm::ArrayRef<int64_t> sizes, const Cut& known, bool is_whole,
+                                  size_t part) {
+  PartsCut made{known, llvm::SmallVector<std::optional<Cut>, 4>(sizes.size(), known)};
+  if (known.dim != axis) return made;
+  made.whole.blocks.assign(sizes.begin(), sizes.end());
+  if (known.blocks != (is_whole ? made.whole.blocks : Shape{sizes[part]})) return std::nullopt;
+  for (size_t i = 0; i < sizes.size(); ++i) made.parts[i] = Cut{axis, {sizes[i]}};
+  return made;
+}
+
+std::optional<DividedCall> split_divide(const OpCall& call, llvm::ArrayRef<Type>, const CutAt& known, int64_t ranks) {
+  const llvm::ArrayRef<int64_t> sizes = call.get_ints("sizes");
+  const std::optional<PartsCut> cut =
+      cut_parts(call.get_int("axis"), sizes, known.cut, known.side == CutAt::Side::Operand, known.index);
+  if (!cut) return std::nullopt;
+  DividedCall made{{cut->whole}, {cut->parts.begin(), cut->parts.end()}, call.attrs};
+  if (known.cut.dim == call.get_int("axis")) {
+    Ints own(sizes.begin(), sizes.end());
+    for (int64_t& size : own) size /= ranks;
+    made.attrs.set("sizes", own);
+  }
+  return made;
+}
+
+std::optional<DividedCall> concat_divide(const OpCall& call, llvm::ArrayRef<Type>, const CutAt& known, int64_t) {
+  const int64_t axis = call.get_int("axis");
+  Shape sizes;
+  for (size_t i = 0; i < call.count(); ++i) sizes.push_back(call.operand(i).shape[static_cast<size_t>(axis)]);
+  const std::optional<PartsCut> cut = cut_parts(axis, sizes, known.cut, known.side == CutAt::Side::Result, known.index);
+  if (!cut) return std::nullopt;
+  return DividedCall{{cut->parts.begin(), cut->parts.end()}, {cut->whole}, call.attrs};
 }
 
 std::vector<Sample> split_samples() {
@@ -263,6 +313,7 @@ constinit const OpDef op_slice{
     .flops = no_flops,
     .attrs_for_batch = slice_for_batch,
     .chunk = slice_chunk,
+    .divide = slice_divide,
     .reference = slice_reference,
     .samples = slice_samples,
 };
@@ -291,6 +342,7 @@ constinit const OpDef op_split{
     .dim_order = DimOrder::Axis,
     .flops = no_flops,
     .chunk = chunk_across_axis,
+    .divide = split_divide,
     .reference = split_reference,
     .samples = split_samples,
 };
@@ -305,6 +357,7 @@ constinit const OpDef op_concat{
     .dim_order = DimOrder::Axis,
     .flops = no_flops,
     .chunk = concat_chunk,
+    .divide = concat_divide,
     .reference = concat_reference,
     .samples = concat_samples,
 };

@@ -1,3 +1,4 @@
+#include "ir/ops/common/divide.h"
 #include "ir/ops/norm/norm.h"
 
 // Layer norm and RMS norm: each row, the dimensions from {axis} on, is normalised by its
@@ -154,6 +155,20 @@ std::vector<Sample> rms_norm_grad_samples() {
 
 }  // namespace
 
+namespace {
+
+// By rows, which are normalised one by one.
+std::optional<DividedCall> rows_divide(const OpCall& call, llvm::ArrayRef<Type> results, const CutAt& known, int64_t) {
+  const int64_t axis = call.get_int("axis");
+  const std::string letters = pass_through(axis) + std::string(static_cast<size_t>(call["x"].rank() - axis), '.');
+  DimLetters dims{{letters}, llvm::SmallVector<std::string, 4>(results.size(), letters)};
+  for (size_t i = 1; i < call.count(); ++i)
+    dims.operands.push_back(call.has(i) ? std::string(static_cast<size_t>(call.operand(i).rank()), '.') : "");
+  return divide_letters(call, dims, known);
+}
+
+}  // namespace
+
 constinit const OpDef op_layer_norm{
     .name = "layer_norm",
     .summary = "y, mean, rstd: x normalised over the dimensions from {axis} on with {eps}, times scale plus bias",
@@ -164,6 +179,7 @@ constinit const OpDef op_layer_norm{
     .gradient = Gradient::rule(layer_norm_gradient),
     .dim_order = DimOrder::FromAxisStay,
     .chunk = chunk_across_axis,
+    .divide = rows_divide,
     .reference = layer_norm_reference,
     .samples = layer_norm_samples,
 };
@@ -195,6 +211,7 @@ constinit const OpDef op_rms_norm{
     .gradient = Gradient::rule(rms_norm_gradient),
     .dim_order = DimOrder::FromAxisStay,
     .chunk = chunk_across_axis,
+    .divide = rows_divide,
     .reference = rms_norm_reference,
     .samples = rms_norm_samples,
 };

@@ -1,5 +1,6 @@
 // Reductions over some axes. `axes` are distinct and not negative; keep_dims leaves them in as size 1.
 
+#include "ir/ops/common/divide.h"
 #include "ir/ops/common/expr.h"
 #include "ir/ops/common/samples.h"
 
@@ -192,6 +193,21 @@ std::optional<ChunkCall> within_rows_chunk(const OpCall& call, Chunk chunk) {
   return contains(axes_of(call.attrs), 0) ? std::nullopt : chunk_of_first(call, chunk);
 }
 
+// A dimension that is summed over makes summands; other reductions read it whole.
+std::optional<DividedCall> divide_reduction(const OpCall& call, llvm::ArrayRef<Type> results, const CutAt& known,
+                                            int64_t) {
+  const std::string x = pass_through(call["x"].rank());
+  const bool keeps = results[0].rank() == call["x"].rank();
+  std::string y;
+  for (size_t d = 0; d < x.size(); ++d) {
+    const bool reduced = contains(axes_of(call.attrs), static_cast<int64_t>(d));
+    if (!reduced) y += x[d];
+    if (reduced && keeps) y += '.';
+  }
+  std::optional<DividedCall> made = divide_letters(call, {{x}, {y}}, known);
+  return made && made->sums && call.op.name != "reduce_sum" ? std::nullopt : made;
+}
+
 constexpr OpDef reduction_op(llvm::StringLiteral name, llvm::StringLiteral summary, AttrSpecs attrs, InferFn infer,
                              GradientFn gradient, Precision precision, ChunkFn chunk, ReferenceFn reference,
                              SamplesFn samples) {
@@ -204,6 +220,7 @@ constexpr OpDef reduction_op(llvm::StringLiteral name, llvm::StringLiteral summa
           .dim_order = DimOrder::Axes,
           .flops = reduce_flops,
           .chunk = chunk,
+          .divide = divide_reduction,
           .reference = reference,
           .samples = samples};
 }

@@ -1,3 +1,4 @@
+#include "ir/ops/common/divide.h"
 #include "ir/ops/common/reference_math.h"
 
 #include <algorithm>
@@ -90,6 +91,12 @@ std::vector<Sample> one_operand_samples() {
   };
 }
 
+std::optional<DividedCall> divide_across_axis(const OpCall& call, llvm::ArrayRef<Type>, const CutAt& known, int64_t) {
+  std::string letters = pass_through(call["x"].rank());
+  letters[static_cast<size_t>(call.get_int("axis"))] = '.';
+  return divide_letters(call, {{letters}, {letters}}, known);
+}
+
 std::vector<Sample> two_operand_samples() {
   using namespace samples;
   return {
@@ -111,6 +118,7 @@ constinit const OpDef op_softmax{
     .dim_order = DimOrder::Axis,
     .in_place = {{"y", "x"}},
     .chunk = chunk_across_axis,
+    .divide = divide_across_axis,
     .reference = change_rows<softmax_row>,
     .samples = one_operand_samples,
 };
@@ -139,6 +147,7 @@ constinit const OpDef op_log_softmax{
     .dim_order = DimOrder::Axis,
     .in_place = {{"y", "x"}},
     .chunk = chunk_across_axis,
+    .divide = divide_across_axis,
     .reference = change_rows<log_softmax_row>,
     .samples = one_operand_samples,
 };

@@ -122,7 +122,7 @@ void dropout_block(const AttentionShape& shape, const ScoreBlock& block, float* 
   const float kept = shape.dropout < 1 ? static_cast<float>(1 / (1 - shape.dropout)) : 0.0f;
   uint16_t halves[key_block];
   for (int64_t r = 0; r < block.rows; ++r) {
-    const int64_t row = (block.b * shape.heads + block.h) * shape.rows + block.first_row + r;
+    const int64_t row = (block.b * shape.drawn_heads + block.h) * shape.rows + block.first_row + r;
     random_halves(shape.random, row * shape.columns + block.first_column, block.columns, halves);
     drop_row(factors + r * key_block, halves, threshold, kept, block.columns);
   }

@@ -24,6 +24,7 @@ struct AttentionShape {
   const void* mask = nullptr;
   int64_t mask_strides[4] = {};  // of batch, head, row, column; 0 where the mask is broadcast
   double dropout = 0;
+  int64_t drawn_heads = 0;  // a sample draws numbers for so many heads, of which these are some
   RandomStream random;
 };
 

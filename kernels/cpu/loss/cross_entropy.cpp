@@ -108,7 +108,8 @@ double cross_entropy_rows(const AxisShape& shape, const CrossEntropyOptions& opt
 
 template <typename Label>
 void cross_entropy_grad(const AxisShape& shape, const CrossEntropyOptions& options, float* dlogits, const float* logits,
-                        const Label* labels, const float* lse, const float* dloss, int64_t dloss_step, double divisor) {
+                        const Label* labels, const float* lse, const float* dloss, int64_t dloss_step, double divisor,
+                        const float* dlse) {
   const float share = options.smoothing / static_cast<float>(shape.length);
   const float spread = share > 0 ? share * static_cast<float>(weight_sum(shape, options)) : 0.0f;
   const int64_t tile = std::min(shape.inner, lse_tile), tiles = (shape.inner + tile - 1) / tile;
@@ -120,9 +121,10 @@ void cross_entropy_grad(const AxisShape& shape, const CrossEntropyOptions& optio
     for (int64_t i = 0; i < width; ++i) {
       rows[i] = target_of(options, labels[first + i], dloss[(first + i) * dloss_step], divisor);
       factors[i] = rows[i].label < 0 ? 0.0f : rows[i].upstream * (rows[i].target + spread);
+      if (dlse) factors[i] += dlse[first + i];
     }
     const int64_t at = offset_of(shape, first);
-    if (shape.inner == 1 && rows[0].label < 0)
+    if (shape.inner == 1 && rows[0].label < 0 && !dlse)
       std::fill_n(dlogits + at, shape.length, 0.0f);
     else if (shape.inner == 1)
       softmax_times(dlogits + at, logits + at, lse + first, factors, 0, shape.length);
@@ -137,7 +139,7 @@ void cross_entropy_grad(const AxisShape& shape, const CrossEntropyOptions& optio
   template double cross_entropy_rows(const AxisShape&, const CrossEntropyOptions&, const float*, const Label*,       \
                                      double*, float*, int64_t*);                                                     \
   template void cross_entropy_grad(const AxisShape&, const CrossEntropyOptions&, float*, const float*, const Label*, \
-                                   const float*, const float*, int64_t, double);
+                                   const float*, const float*, int64_t, double, const float*);
 INSTANTIATE(int32_t)
 INSTANTIATE(int64_t)
 

@@ -20,9 +20,10 @@ double cross_entropy_rows(const AxisShape& shape, const CrossEntropyOptions& opt
                           const Label* labels, double* losses, float* lse, int64_t* bad_row);
 
 // dlogits = dloss * d(row loss)/d(logits); dloss has `dloss_step` 1 for one per row, 0 for one in all, and is
-// divided by `divisor`. dlogits may be the logits.
+// divided by `divisor`. Null, or one per row, `dlse` is the gradient of the lse. dlogits may be the logits.
 template <typename Label>
 void cross_entropy_grad(const AxisShape& shape, const CrossEntropyOptions& options, float* dlogits, const float* logits,
-                        const Label* labels, const float* lse, const float* dloss, int64_t dloss_step, double divisor);
+                        const Label* labels, const float* lse, const float* dloss, int64_t dloss_step, double divisor,
+                        const float* dlse);
 
 }  // namespace plimsoll::cpu

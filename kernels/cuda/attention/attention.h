@@ -28,6 +28,7 @@ struct AttentionShape {
   int64_t mask_strides[4] = {};
   double dropout = 0;
   RandomStream random = {};
+  int64_t drawn_heads = 0;  // a sample draws numbers for so many heads, of which these are some
 };
 
 struct AttentionGradCall {

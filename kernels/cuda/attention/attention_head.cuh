@@ -35,7 +35,8 @@ struct Head {
   // Dropout multiplies a probability with this.
   __device__ float keep(const AttentionShape& n, int64_t row, int64_t column) const {
     if (n.dropout == 0) return 1.0f;
-    const int64_t half = 4 * n.random.first_block + lse(n, row) * n.columns + column, word = half % 8 / 2;
+    const int64_t drawn_row = (b * n.drawn_heads + h) * n.rows + row;
+    const int64_t half = 4 * n.random.first_block + drawn_row * n.columns + column, word = half % 8 / 2;
     const PhiloxBlock block = Philox(n.random)(half / 8);
     const uint32_t low = word % 2 ? block.lanes[1] : block.lanes[0];
     const uint32_t high = word % 2 ? block.lanes[3] : block.lanes[2];

@@ -16,7 +16,9 @@ __global__ void __launch_bounds__(256)
   if (row >= rows) return;
   const int pitch = static_cast<int>(kept_words(n.columns)), last = static_cast<int>((first_row + row) % n.rows) / 32;
   const int end = n.causal && last + 1 < pitch ? last + 1 : pitch;
-  const int64_t row_half = 4 * n.random.first_block + (first_row + row) * n.columns;
+  const int64_t sample = (first_row + row) / (n.heads * n.rows);
+  const int64_t drawn_row = first_row + row + sample * (n.drawn_heads - n.heads) * n.rows;
+  const int64_t row_half = 4 * n.random.first_block + drawn_row * n.columns;
   const int shift = static_cast<int>(row_half % block_halves);
   const Philox generator(n.random);
   auto kept = [&](int64_t block) {

@@ -75,39 +75,48 @@ __global__ void __launch_bounds__(256)
   finish_row(scores, labels, results, row, label, total.log(), label_logit, spread);
 }
 
-// dlogits = dloss * (mass * exp(x - lse) - expected), the expected share of each class being its smoothed target.
+// dlogits = of_softmax * exp(x - lse) - dloss * expected, the expected share of each class being its smoothed target
+// and of_softmax the row's dloss times the sum of these shares, plus the gradient of its lse.
 struct RowGradient {
-  float dloss, mass, target, share, lse;
+  float dloss, of_softmax, target, share, lse;
 
-  // spread: the summed weight of all classes, where the labels are smoothed.
-  __device__ RowGradient(const ClassScores& scores, const ClassLabels& labels, const Label& label, float dloss,
-                         float lse, float spread)
-      : dloss(dloss),
-        target((1.0f - labels.smoothing) * class_weight(labels, label.index)),
+  // Of an ignored row the loss has no gradient. spread: the summed weight of all classes, where the labels are
+  // smoothed.
+  __device__ RowGradient(const ClassScores& scores, const ClassLabels& labels, const Label& label, float row_dloss,
+                         float row_dlse, float lse, float spread)
+      : dloss(label.counts() ? row_dloss : 0.0f),
+        target(label.counts() ? (1.0f - labels.smoothing) * class_weight(labels, label.index) : 0.0f),
         share(labels.smoothing / static_cast<float>(scores.classes)),
         lse(lse) {
-    mass = target + share * spread;
+    of_softmax = dloss * (target + share * spread) + row_dlse;
   }
 
   __device__ float at(const ClassLabels& labels, int64_t c, int64_t label, float logit) const {
     float expected = c == label ? target : 0.0f;
     if (share > 0.0f) expected += share * class_weight(labels, c);
-    return dloss * (mass * exp2f((logit - lse) * log2_e) - expected);
+    return of_softmax * exp2f((logit - lse) * log2_e) - dloss * expected;
   }
 };
+
+__device__ inline float row_dlse(const float* dlse, int64_t row) { return dlse ? dlse[row] : 0.0f; }
+
+// Does the row's gradient depend on its logits? Else it is 0, or NaN where the label names no class.
+__device__ inline bool has_gradient(const Label& label, const float* dlse) {
+  return label.counts() || (label.ignored && dlse);
+}
 
 // A block a row of consecutive classes; dlogits may be logits.
 template <typename T>
 __global__ void __launch_bounds__(1024)
     row_grad_kernel(ClassScores scores, ClassLabels labels, T* dlogits, const T* logits, const float* lse,
-                    const float* weight, const float* dloss) {
+                    const float* weight, const float* dloss, const float* dlse) {
   const int64_t row = blockIdx.x;
   const int t = static_cast<int>(threadIdx.x), threads = static_cast<int>(blockDim.x);
   const T* x = logits + row * scores.stored;
   T* dx = dlogits + row * scores.stored;
   for (int64_t c = scores.classes + t; c < scores.stored; c += threads) dx[c] = narrow<T>(0.0f);
   const Label label(labels, row, scores.classes);
-  if (!label.counts()) {
+  if (!has_gradient(label, dlse)) {
     const T fill = narrow<T>(label.ignored ? 0.0f : NAN);
     for (int64_t c = t; c < scores.classes; c += threads) dx[c] = fill;
     return;
@@ -117,11 +126,13 @@ __global__ void __launch_bounds__(1024)
     for (int64_t c = t; c < scores.classes; c += threads) spread += class_weight(labels, c);
     spread = block_reduce(spread, Add(), 0.0f);
   }
-  const RowGradient gradient(scores, labels, label, row_gradient(labels, dloss, weight, row), lse[row], spread);
+  const RowGradient gradient(scores, labels, label, row_gradient(labels, dloss, weight, row), row_dlse(dlse, row),
+                             lse[row], spread);
+  const int64_t own = label.counts() ? label.index : -1;
   for_row(x, scores.classes, t, threads, [&](int64_t at, auto values) {
     constexpr int n = sizeof(values) / sizeof(T);
 #pragma unroll
-    for (int i = 0; i < n; ++i) values.at[i] = narrow<T>(gradient.at(labels, at + i, label.index, widen(values.at[i])));
+    for (int i = 0; i < n; ++i) values.at[i] = narrow<T>(gradient.at(labels, at + i, own, widen(values.at[i])));
     store_vector(dx + at, values);
   });
 }
@@ -130,12 +141,12 @@ __global__ void __launch_bounds__(1024)
 template <typename T>
 __global__ void __launch_bounds__(256)
     strided_grad_kernel(ClassScores scores, ClassLabels labels, T* dlogits, const T* logits, const float* lse,
-                        const float* weight, const float* dloss) {
+                        const float* weight, const float* dloss, const float* dlse) {
   const int64_t row = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
   if (row >= scores.rows()) return;
   const int64_t start = row / scores.inner * scores.classes * scores.inner + row % scores.inner;
   const Label label(labels, row, scores.classes);
-  if (!label.counts()) {
+  if (!has_gradient(label, dlse)) {
     for (int64_t c = 0; c < scores.classes; ++c)
       dlogits[start + c * scores.inner] = narrow<T>(label.ignored ? 0.0f : NAN);
     return;
@@ -143,10 +154,12 @@ __global__ void __launch_bounds__(256)
   float spread = 0.0f;
   if (labels.smoothing > 0.0f)
     for (int64_t c = 0; c < scores.classes; ++c) spread += class_weight(labels, c);
-  const RowGradient gradient(scores, labels, label, row_gradient(labels, dloss, weight, row), lse[row], spread);
+  const RowGradient gradient(scores, labels, label, row_gradient(labels, dloss, weight, row), row_dlse(dlse, row),
+                             lse[row], spread);
+  const int64_t own = label.counts() ? label.index : -1;
   for (int64_t c = 0; c < scores.classes; ++c) {
     const int64_t at = start + c * scores.inner;
-    dlogits[at] = narrow<T>(gradient.at(labels, c, label.index, widen(logits[at])));
+    dlogits[at] = narrow<T>(gradient.at(labels, c, own, widen(logits[at])));
   }
 }
 
@@ -178,7 +191,8 @@ cudaError_t cross_entropy(const ClassScores& scores, const ClassLabels& labels, 
 }
 
 cudaError_t cross_entropy_grad(const ClassScores& scores, const ClassLabels& labels, void* dlogits, const void* logits,
-                               const float* lse, const float* weight, const float* dloss, cudaStream_t stream) {
+                               const float* lse, const float* weight, const float* dloss, const float* dlse,
+                               cudaStream_t stream) {
   const int64_t rows = scores.rows();
   if (rows == 0) return cudaSuccess;
   return with_f32_math(scores.type, [&]<typename T>(T*) {
@@ -186,9 +200,9 @@ cudaError_t cross_entropy_grad(const ClassScores& scores, const ClassLabels& lab
     T* dx = static_cast<T*>(dlogits);
     if (scores.inner == 1)
       row_grad_kernel<<<static_cast<unsigned>(rows), row_threads<T>(scores), 0, stream>>>(scores, labels, dx, x, lse,
-                                                                                          weight, dloss);
+                                                                                          weight, dloss, dlse);
     else
-      strided_grad_kernel<<<blocks_for(rows), 256, 0, stream>>>(scores, labels, dx, x, lse, weight, dloss);
+      strided_grad_kernel<<<blocks_for(rows), 256, 0, stream>>>(scores, labels, dx, x, lse, weight, dloss, dlse);
   });
 }
 

@@ -35,10 +35,10 @@ struct ClassLabels {
 // loss_workspace(rows) floats.
 [[nodiscard]] cudaError_t cross_entropy(const ClassScores& scores, const ClassLabels& labels, float* loss, float* lse,
                                         float* weight, const void* logits, float* workspace, cudaStream_t stream);
-// dlogits may be logits. dloss is a scalar, or [rows] without reduction.
+// dlogits may be logits. dloss is a scalar, or [rows] without reduction; dlse [rows], or null where it is 0.
 [[nodiscard]] cudaError_t cross_entropy_grad(const ClassScores& scores, const ClassLabels& labels, void* dlogits,
                                              const void* logits, const float* lse, const float* weight,
-                                             const float* dloss, cudaStream_t stream);
+                                             const float* dloss, const float* dlse, cudaStream_t stream);
 
 // Minus the score at the label.
 [[nodiscard]] cudaError_t nll_loss(const ClassScores& scores, const ClassLabels& labels, float* loss, float* weight,

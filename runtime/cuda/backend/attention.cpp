@@ -27,7 +27,8 @@ cuda::AttentionShape shape_of(const CudaCall& k, size_t mask) {
                              .causal = attrs.get_int("causal") != 0,
                              .window = attrs.get_int("window"),
                              .dropout = attrs.get_float("dropout"),
-                             .random = {k.in<int64_t>(mask + 1), draws.id, draws.first_block}};
+                             .random = {k.in<int64_t>(mask + 1), draws.id, draws.first_block},
+                             .drawn_heads = n.drawn_heads};
   if (!k.has(mask)) return shape;
   shape.mask = k.in(mask);
   shape.mask_type = k.in_scalar(mask);

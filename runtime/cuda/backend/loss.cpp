@@ -32,9 +32,9 @@ Status launch_cross_entropy(const CudaCall& k) {
 }
 
 Status launch_cross_entropy_grad(const CudaCall& k) {
-  return launched(
-      k, cuda::cross_entropy_grad(scores_of(k.call["logits"], k), labels_of(k), k.out("dlogits"), k.in("logits"),
-                                  k.in<float>("lse"), k.in<float>("weight"), k.in<float>("dloss"), k.stream));
+  return launched(k, cuda::cross_entropy_grad(scores_of(k.call["logits"], k), labels_of(k), k.out("dlogits"),
+                                              k.in("logits"), k.in<float>("lse"), k.in<float>("weight"),
+                                              k.in<float>("dloss"), k.in<float>("dlse"), k.stream));
 }
 
 Status launch_nll_loss(const CudaCall& k) {

@@ -66,8 +66,7 @@ void check_staged(const Graph& forward, const TrainingRequest& request, double t
       ++found;
       const Tensor& own = states.at(name);
       if (name.find(".accumulated") != std::string::npos) continue;  // cleared
-      const int64_t piece = request.mesh.coordinate(rank, MeshAxis::Data);
-      check_close(own, own.type() == state.type() ? state : piece_of(state, own.type(), piece), tolerance);
+      check_close(own, many.own_part(name, state, rank), tolerance);
     }
     CHECK(found > 0);
   }

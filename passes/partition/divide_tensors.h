@@ -1,0 +1,15 @@
+#pragma once
+
+// Tensor parallelism: ranks along the tensor axis have parts of matmuls, heads and vocabularies.
+
+#include "passes/partition/tensor_groups.h"
+
+namespace plimsoll {
+
+// `graph` is a forward graph, of one rank along the data axis where that has several. Turns it into that of one of
+// `ranks` ranks along the tensor axis which together compute the same; gives what they divide. The values of the
+// result name the same values as before. Afterwards there is the output `objective`, the rank's own summand of the
+// loss (passes/partition/divide_batch.h), and `sample_weight` where the loss is a weighted mean.
+Result<TensorGroups> divide_tensors(Graph& graph, int64_t ranks);
+
+}  // namespace plimsoll

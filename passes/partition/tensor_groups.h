@@ -1,0 +1,33 @@
+#pragma once
+
+// Which parameters ranks along the tensor axis divide, and along which dimension: found from the graph, by what the
+// ops' records say (OpDef::divide), and chosen by what it saves and sends.
+
+#include "ir/op_def.h"
+
+#include <map>
+
+namespace plimsoll {
+
+// Values of which each rank has a part, because one dimension of one parameter is divided: the hidden features of a
+// feed-forward layer, say, or the heads of an attention.
+struct TensorGroup {
+  ValueId seed = ValueId::None;         // the parameter
+  std::map<ValueId, Cut> cuts;          // by value
+  std::map<NodeId, DividedCall> calls;  // the nodes that work on parts
+  // Of a rank and step, beside what it would be without the division.
+  double saved_state_bytes = 0, saved_flops = 0, sent_bytes = 0;
+
+  // In bytes on the link: how much more is saved than sent.
+  double gain() const;
+};
+
+struct TensorGroups {
+  std::vector<TensorGroup> taken;  // no node and no value is in two of them
+  // Parameters of at least two dimensions that stay whole, and why.
+  std::vector<std::pair<ValueId, std::string>> whole;
+};
+
+TensorGroups choose_tensor_groups(const Graph& graph, int64_t ranks);
+
+}  // namespace plimsoll
