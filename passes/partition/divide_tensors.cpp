@@ -24,14 +24,14 @@ struct Forms {
 
 class TensorDivider {
  public:
-  TensorDivider(Graph& graph, int64_t ranks) : graph_(graph), b_(graph), ranks_(ranks) {
+  TensorDivider(Graph& graph, int64_t ranks, Rows rows) : graph_(graph), b_(graph), ranks_(ranks), rows_(rows) {
     for (size_t i = 0; i < graph.value_count(); ++i) types_.push_back(graph.type(static_cast<ValueId>(i)));
   }
 
   Result<TensorGroups> run() {
     note_sample_weight();
-    TensorGroups groups = choose_tensor_groups(graph_, ranks_);
-    for (const TensorGroup& group : groups.taken) {
+    TensorGroups groups = choose_tensor_groups(graph_, ranks_, rows_);
+    for (const TensorGroup& group : llvm::concat<const TensorGroup>(groups.taken, groups.rows)) {
       for (const auto& [value, cut] : group.cuts) cuts_[value] = cut;
       for (const auto& [id, call] : group.calls) calls_[id] = call;
     }
@@ -88,8 +88,17 @@ class TensorDivider {
     if (value == ValueId::None) return value;
     Forms& f = forms(value);
     if (f.whole != ValueId::None) return f.whole;
-    assert(f.partial != ValueId::None && "no value of a group is read whole");
-    return f.whole = b_.emit("reduce_all", {f.partial}, group());
+    if (!cuts_.count(value)) return f.whole = b_.emit("reduce_all", {f.partial}, group());
+    const ValueId own = divided(value);
+    assert(parts_are_runs(value) && "of what groups divide, only rows are read whole");
+    return f.whole = b_.emit("gather_pieces", {own}, group(types_[index_of(value)].shape));
+  }
+
+  // Is a part a run of memory, and the ranks' parts one after the other?
+  bool parts_are_runs(ValueId value) const {
+    const Cut& cut = cuts_.at(value);
+    const llvm::ArrayRef<int64_t> dims = types_[index_of(value)].shape;
+    return element_count(dims.take_front(static_cast<size_t>(cut.dim))) == 1 && cut.blocks.size() == 1;
   }
 
   // Pieces are flat: what a rank takes of an inner dimension is brought together first.
@@ -98,6 +107,8 @@ class TensorDivider {
     if (f.divided != ValueId::None) return f.divided;
     const Cut& cut = cuts_.at(value);
     const Shape shape = types_[index_of(value)].shape;
+    if (f.partial != ValueId::None)
+      return f.divided = b_.emit("reduce_pieces", {f.partial}, group(part_shape(shape, cut)));
     const llvm::ArrayRef<int64_t> dims = shape;
     const auto dim = static_cast<size_t>(cut.dim);
     const int64_t before = element_count(dims.take_front(dim)), behind = element_count(dims.drop_front(dim + 1));
@@ -148,11 +159,21 @@ class TensorDivider {
     return Status::success();
   }
 
+  // On the rank's rows where these are divided.
   void add_to_sum(ValueId old, llvm::ArrayRef<ValueId> added) {
-    ValueId sum = whole(old);
-    for (ValueId each : added) sum = b_.emit("add", {sum, each});
-    forms_[old] = {sum, ValueId::None, ValueId::None};
+    const bool in_rows = cuts_.count(old) > 0;
+    ValueId sum = in_rows ? divided(old) : whole(old);
+    for (ValueId each : added) {
+      const bool has_rows = graph_.type(each).rank() == graph_.type(sum).rank();
+      sum = b_.emit("add", {sum, in_rows && has_rows ? own_rows(each, old) : each});
+    }
+    forms_[old] = in_rows ? Forms{ValueId::None, sum, ValueId::None} : Forms{sum, ValueId::None, ValueId::None};
     names_.push_back({sum, graph_.value(old).name});
+  }
+
+  // Of a value that all ranks hold alike, the rows that the rank has of `like`.
+  ValueId own_rows(ValueId alike, ValueId like) {
+    return b_.emit("take_piece", {alike}, group(part_shape(types_[index_of(like)].shape, cuts_.at(like))));
   }
 
   // Of a loss, or a summand along the data axis, that the ranks hold alike, each starts from an equal share.
@@ -170,6 +191,7 @@ class TensorDivider {
   Graph& graph_;
   Builder b_;
   int64_t ranks_;
+  Rows rows_;
   std::vector<Type> types_;  // by value, as the graph was
   std::map<ValueId, Cut> cuts_;
   std::map<NodeId, DividedCall> calls_;
@@ -193,21 +215,29 @@ void report(const Graph& graph, const TensorGroups& groups, PassContext& context
                        in_mib(group.sent_bytes));
   }
   for (const auto& [value, why] : groups.whole) context.decide(graph.value(value).name, "whole on every rank", why);
+  for (const TensorGroup& group : groups.rows)
+    context.decide(graph.value(group.seed).name, "in rows, with " + std::to_string(group.calls.size()) + " nodes",
+                   "what lies between sums and matmuls needs no other rank's rows");
   context.count("groups", static_cast<int64_t>(groups.taken.size()));
 }
 
 Result<bool> run(Graph& graph, PassContext& context) {
-  Result<TensorGroups> groups = divide_tensors(graph, context.number("ranks"));
+  const Rows rows = context.number("rows") != 0 ? Rows::Divided : Rows::Whole;
+  Result<TensorGroups> groups = divide_tensors(graph, context.number("ranks"), rows);
   if (!groups) return groups.takeError();
   report(graph, *groups, context);
   return true;
 }
 
-constexpr PassOption pass_options[] = {{"ranks", 2, "how many ranks share matmuls, heads and vocabularies", 2}};
+constexpr PassOption pass_options[] = {
+    {"ranks", 2, "how many ranks share matmuls, heads and vocabularies", 2},
+    {"rows", 1, "whether what lies between them is divided by rows where it can be", 0, 1}};
 
 }  // namespace
 
-Result<TensorGroups> divide_tensors(Graph& graph, int64_t ranks) { return TensorDivider(graph, ranks).run(); }
+Result<TensorGroups> divide_tensors(Graph& graph, int64_t ranks, Rows rows) {
+  return TensorDivider(graph, ranks, rows).run();
+}
 
 constinit const PassInfo pass_divide_tensors{
     .name = "divide-tensors",

@@ -10,6 +10,6 @@ namespace plimsoll {
 // `ranks` ranks along the tensor axis which together compute the same; gives what they divide. The values of the
 // result name the same values as before. Afterwards there is the output `objective`, the rank's own summand of the
 // loss (passes/partition/divide_batch.h), and `sample_weight` where the loss is a weighted mean.
-Result<TensorGroups> divide_tensors(Graph& graph, int64_t ranks);
+Result<TensorGroups> divide_tensors(Graph& graph, int64_t ranks, Rows rows);
 
 }  // namespace plimsoll

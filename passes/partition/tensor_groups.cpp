@@ -22,7 +22,7 @@ class GroupFinder {
  public:
   GroupFinder(const Graph& graph, int64_t ranks) : graph_(graph), ranks_(ranks) {}
 
-  TensorGroups run() {
+  TensorGroups run(Rows rows) {
     std::vector<TensorGroup> candidates;
     for (const State& state : graph_.states) {
       const Type& type = graph_.type(state.value);
@@ -35,6 +35,7 @@ class GroupFinder {
                      [](const TensorGroup& a, const TensorGroup& b) { return a.gain() > b.gain(); });
     for (TensorGroup& candidate : candidates) try_take(std::move(candidate));
     explain_whole();
+    if (rows == Rows::Divided) divide_rows();
     return std::move(found_);
   }
 
@@ -50,13 +51,39 @@ class GroupFinder {
       candidate = std::move(*smaller);
     }
     for (const auto& [value, cut] : candidate.cuts) cuts_[value] = cut;
-    for (const auto& each : candidate.calls) nodes_.insert(each.first);
+    for (const auto& [id, call] : candidate.calls) {
+      nodes_.insert(id);
+      if (call.sums) sums_.insert(graph_.node(id).results[0]);
+    }
     found_.taken.push_back(std::move(candidate));
   }
 
   bool overlaps_taken(const TensorGroup& group) const {
     return llvm::any_of(group.cuts, [&](const auto& each) { return cuts_.count(each.first) > 0; }) ||
            llvm::any_of(group.calls, [&](const auto& each) { return nodes_.count(each.first) > 0; });
+  }
+
+  // ---- Rows ----
+
+  // The first dimension that has more than one element: its parts are runs of memory.
+  static std::optional<Cut> leading_rows(const Type& type) {
+    for (int64_t dim = 0; dim + 1 < type.rank(); ++dim)
+      if (type.shape[static_cast<size_t>(dim)] > 1) return whole_dim(type, dim);
+    return std::nullopt;
+  }
+
+  void divide_rows() {
+    for (ValueId sum : sums_) {
+      const std::optional<Cut> rows = leading_rows(graph_.type(sum));
+      if (!rows || !divides_evenly(*rows, ranks_) || cuts_.count(sum)) continue;
+      if (std::optional<TensorGroup> between = grow(sum, *rows)) take_rows(std::move(*between));
+    }
+  }
+
+  void take_rows(TensorGroup group) {
+    for (const auto& [value, cut] : group.cuts) cuts_[value] = cut;
+    for (const auto& each : group.calls) nodes_.insert(each.first);
+    found_.rows.push_back(std::move(group));
   }
 
   // ---- Growing ----
@@ -149,7 +176,8 @@ class GroupFinder {
       group.saved_state_bytes += remaining_share() * bytes * static_cast<double>(type.elements());
       return !is_read_whole(group, value);
     }
-    if (group.calls.count(graph_.value(value).producer)) return !is_read_whole(group, value);
+    if (sums_.count(value) && !parts_are_runs(value, cut)) return false;
+    if (group.calls.count(graph_.value(value).producer) || sums_.count(value)) return !is_read_whole(group, value);
     return cut.blocks.size() == 1 && divides_evenly(cut, ranks_);  // the whole is there, and each rank takes its part
   }
 
@@ -158,12 +186,23 @@ class GroupFinder {
     if (llvm::any_of(graph_.outputs, is_it) || llvm::any_of(graph_.updates, is_it)) return true;
     return llvm::any_of(graph_.value(value).users, [&](NodeId user) {
       const auto call = group.calls.find(user);
-      if (call == group.calls.end()) return true;
+      if (call == group.calls.end()) return !reads_gathered_rows(value, group.cuts.at(value), user);
       const Node& node = graph_.node(user);
       for (size_t i = 0; i < node.operands.size(); ++i)
         if (node.operands[i] == value && !call->second.operands[i]) return true;
       return false;
     });
+  }
+
+  // Matmuls that are divided already read the rows of all ranks, one part after the other.
+  bool reads_gathered_rows(ValueId value, const Cut& cut, NodeId reader) const {
+    return nodes_.count(reader) > 0 && !is_parameter(value) && parts_are_runs(value, cut);
+  }
+
+  // Is a part a run of memory, and the ranks' parts one after the other?
+  bool parts_are_runs(ValueId value, const Cut& cut) const {
+    const llvm::ArrayRef<int64_t> dims = graph_.type(value).shape;
+    return element_count(dims.take_front(static_cast<size_t>(cut.dim))) == 1 && cut.blocks.size() == 1;
   }
 
   void explain_whole() {
@@ -188,12 +227,15 @@ class GroupFinder {
   TensorGroups found_;
   std::map<ValueId, Cut> cuts_;  // of all groups that are taken
   std::set<NodeId> nodes_;
+  std::set<ValueId> sums_;  // of which each rank makes a summand
 };
 
 }  // namespace
 
 double TensorGroup::gain() const { return saved_state_bytes + saved_flops / flops_per_byte - sent_bytes; }
 
-TensorGroups choose_tensor_groups(const Graph& graph, int64_t ranks) { return GroupFinder(graph, ranks).run(); }
+TensorGroups choose_tensor_groups(const Graph& graph, int64_t ranks, Rows rows) {
+  return GroupFinder(graph, ranks).run(rows);
+}
 
 }  // namespace plimsoll
