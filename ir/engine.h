@@ -30,6 +30,17 @@ struct DuplexShares {
   double to_host = 1, to_device = 1;  // above 0, at most 1
 };
 
+// The speeds of computing and of a collective beside it, as shares of their speeds alone, and the part of a
+// collective's time that launching takes, which neighbours of one kind share.
+struct CollectiveShares {
+  double link = 1, compute = 1;  // above 0, at most 1
+  double launch_us = 0;
+
+  // What computing loses at least, as a share of a collective's time alone: it runs beside it, or waits for it.
+  double min_cost() const { return (1 - compute) / link < 1 ? (1 - compute) / link : 1; }
+  double min_cost_us(double alone_us) const { return alone_us > launch_us ? (alone_us - launch_us) * min_cost() : 0; }
+};
+
 // Compute time lost per copy, charged where the copy is issued: a constant, however small the copy is, plus a share of
 // the time in which it moves its bytes.
 struct CopyInterference {

@@ -248,7 +248,8 @@ class Lowering {
     slot.type = Type(DType::U8, {bytes});
     slot.bytes = bytes;
     slot.function = function_;
-    slot.first = slot.last = at;
+    slot.first = at;
+    slot.last = assignment_.buffers[buffer].last;
     slot.category = Category::Workspace;
     slot.origin = static_cast<int32_t>(node.origin);
     SlotId id = add_slot(std::move(slot));

@@ -184,6 +184,7 @@ Status check_fields(const DeviceDescription& device) {
   if (device.backend != "cpu" && device.backend != "cuda") return must_be("backend", "\"cpu\" or \"cuda\"");
   if (device.matmul_tflops_for(DType::F32) == 0) return must_be("matmul_tflops", "an object with at least \"f32\"");
   if (device.collective_share == 0) return must_be("collective_share", "a number above 0, up to 1");
+  if (device.collective_interference == 1) return must_be("collective_interference", "a number from 0, below 1");
   if (device.alignment_bytes & (device.alignment_bytes - 1)) return must_be("alignment_bytes", "a power of two");
   if (device.to_host_gb_per_s > 0 && device.from_host_gb_per_s == 0)
     return must_be("from_host_gb_per_s", "a number above 0");

@@ -45,7 +45,7 @@ struct DeviceDescription {
   double link_gb_per_s = 0;
   double collective_us = 0;              // least time of a collective
   int64_t collective_reserve_bytes = 0;  // what the library that talks to other ranks holds
-  // Computing loses this share of a collective's time beside it, and the collective reaches this share of the link.
+  // Computing loses this share of its speed beside a collective, which reaches this share of the link.
   double collective_interference = 0, collective_share = 1;
   int64_t graph_launch_bytes = 0;           // outside the arenas, per launch in a CUDA graph
   int64_t product_workspace_bytes = 0;      // given to cuBLASLt for a matmul
@@ -63,6 +63,7 @@ struct DeviceDescription {
   double min_copy_us() const { return 4 * launch_us; }
   double link_gb_per_s_used() const;
   CopyInterference interference_of_copies() const { return {copy_overhead_us, copy_interference}; }
+  CollectiveShares collective_shares() const { return {collective_share, 1 - collective_interference, collective_us}; }
   // The minimum time of a call without its launch: the longer of its arithmetic, in the matrix units where `matrix` is
   // the operands' type, and of moving its bytes.
   double roofline_us(double flops, int64_t bytes_moved, std::optional<DType> matrix) const;

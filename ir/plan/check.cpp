@@ -217,8 +217,8 @@ Status FunctionCheck::take_off(const Instruction& instruction, const OpDef& op) 
   SlotId target = instruction.results[0],
          source = instruction.operands.empty() ? target : plan_.storage_of(instruction.operands[0]);
   if (slot(target).in_place_of >= 0) source = target;  // the source's bytes are the target's now
-  for (SlotId id : {source, target})
-    if (slot(id).function >= 0 && slot(id).last < instruction.done - 1)
+  for (SlotId id : {source, target, instruction.workspace})
+    if (id >= 0 && slot(id).function >= 0 && slot(id).last < instruction.done - 1)
       return wrong("runs until instruction " + llvm::Twine(instruction.done) + ", but " + name(id) +
                    " lives to instruction " + llvm::Twine(slot(id).last));
   copies_.push_back({source, target, instruction.done});

@@ -12,7 +12,7 @@ class Prediction {
  public:
   Prediction(const PlanFunction& function, const DeviceDescription& device)
       : function_(function), device_(device), due_(function.instructions.size() + 1) {
-    clock_.restart(device.duplex_shares(), device.interference_of_copies());
+    clock_.restart(device.duplex_shares(), device.interference_of_copies(), device.collective_shares());
     time_.start_us.resize(function.instructions.size());
     time_.end_us.resize(function.instructions.size());
   }
@@ -22,13 +22,11 @@ class Prediction {
     const size_t end = function_.instructions.size();
     for (; next_ < end && can_run(); ++next_) {
       wait_for_copies(next_);
-      const OpDef* op = find_op(function_.instructions[next_].op);
-      if (op && op->engine == Engine::Ranks)
-        meets_stages(next_) ? come(next_) : communicate(next_);
-      else if (op && is_copy(op->engine))
-        issue(next_, op->engine);
-      else
+      const Engine engine = engine_of(next_);
+      if (engine == Engine::Compute)
         compute(next_);
+      else
+        meets_stages(next_) ? come(next_) : issue(next_, engine);
     }
     if (next_ == end && !is_through_ && can_run()) {
       wait_for_copies(end);
@@ -106,43 +104,37 @@ class Prediction {
 
   void issue(size_t i, Engine engine) {
     const Instruction& instruction = function_.instructions[i];
-    const size_t done = instruction.done < 0 ? i + 1 : static_cast<size_t>(instruction.done);
-    due_[done].push_back({i, engine, clock_.issue(engine, instruction.predicted_us)});
+    const double us = instruction.predicted_us;
+    const size_t place =
+        engine == Engine::Ranks ? clock_.issue_collective(us, joins_launch(i)) : clock_.issue(engine, us);
+    due_[instruction.done < 0 ? i + 1 : static_cast<size_t>(instruction.done)].push_back({i, engine, place});
   }
 
-  void communicate(size_t i) {
-    const Instruction& instruction = function_.instructions[i];
-    const bool joins = instruction.done >= 0 && i > 0 && function_.instructions[i - 1].op == instruction.op;
-    double us = instruction.predicted_us - (joins ? device_.collective_us : 0);
-    time_.start_us[i] = clock_.now_us();
-    if (instruction.done < 0) {
-      clock_.compute(us);
-      time_.end_us[i] = clock_.now_us();
-      time_.exposed_us += us;
-    } else {
-      us /= device_.collective_share;
-      time_.end_us[i] = clock_.issue_collective(us, device_.collective_interference);
-      time_.start_us[i] = time_.end_us[i] - us;
-      collectives_due_.push_back({static_cast<size_t>(instruction.done), time_.end_us[i]});
-    }
-    time_.ranks_us += us;
+  // Neighbours of one kind are one launch, unless computing waits for something between them.
+  bool joins_launch(size_t i) const {
+    return i > 0 && function_.instructions[i - 1].op == function_.instructions[i].op && due_[i].empty();
   }
 
   void wait_for_copies(size_t i) {
     wait_for_meetings(i);
-    for (const auto& [done, end_us] : collectives_due_)
-      if (done == i) {
-        const double waited = clock_.wait_until(end_us);
-        time_.stalled_us += waited;
-        time_.exposed_us += waited;
-      }
     for (const Copy& copy : due_[i]) {
-      time_.stalled_us += clock_.wait_for(copy.engine, copy.place);
+      const double waited_us = clock_.wait_for(copy.engine, copy.place);
+      time_.stalled_us += waited_us;
+      if (copy.engine == Engine::Ranks) time_.exposed_us += waited_us;
       const double start = clock_.start_us(copy.engine, copy.place), end = clock_.finish_us(copy.engine, copy.place);
       time_.start_us[copy.instruction] = start;
       time_.end_us[copy.instruction] = end;
-      (copy.engine == Engine::ToHost ? time_.to_host_us : time_.to_device_us) += end - start;
+      busy_us(copy.engine) += end - start;
     }
+  }
+
+  double& busy_us(Engine engine) {
+    return engine == Engine::Ranks ? time_.ranks_us : engine == Engine::ToHost ? time_.to_host_us : time_.to_device_us;
+  }
+
+  Engine engine_of(size_t i) const {
+    const OpDef* op = find_op(function_.instructions[i].op);
+    return op ? op->engine : Engine::Compute;
   }
 
   const PlanFunction& function_;
@@ -154,8 +146,7 @@ class Prediction {
   size_t met_ = 0, waited_ = 0;    // of meetings_: how many have an end, and how many are waited for
   double link_us_ = 0;             // when those that met are through
   EngineClock clock_;
-  std::vector<std::pair<size_t, double>> collectives_due_;  // the instruction that waits, and until when
-  std::vector<llvm::SmallVector<Copy, 1>> due_;             // by instruction: the copies it waits for
+  std::vector<llvm::SmallVector<Copy, 1>> due_;  // by instruction: the copies and collectives it waits for
 };
 
 // Two stages of which one sends what the other receives next, or all that add up. One that waits in vain is alone.

@@ -1,6 +1,7 @@
 #pragma once
 
-// Predicts when each instruction of a function runs. Computing runs in order, and copies between memories beside it.
+// Predicts when each instruction of a function runs. Computing runs in order, with copies between memories and
+// collectives beside it.
 
 #include "ir/plan/plan.h"
 
@@ -16,9 +17,9 @@ struct Timeline {
   double awaited_us = 0;                    // time in which compute waits for another stage, transfers not included
 };
 
-// Collectives follow each other beside computing where nobody waits for them at once; such neighbours of one kind are
-// one launch. A copy starts when its direction is free and all compute before it is done, holds compute up by its
-// interference where it is issued, and is slower while a copy of the other direction runs.
+// Collectives follow each other, see ir/machine/collective_link.h; neighbours of one kind are one launch. A copy starts
+// when its direction is free and all compute before it is done, holds compute up by its interference where it is
+// issued, and is slower while a copy of the other direction runs.
 Timeline predict_timeline(const PlanFunction& function, const DeviceDescription& device);
 
 // The same for a function of all stages of a pipeline, which start together and wait for each other where one sends to

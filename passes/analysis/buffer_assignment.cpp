@@ -196,12 +196,15 @@ BufferAssignment assign_buffers(const Graph& graph, llvm::ArrayRef<NodeId> write
                                 const KernelCatalog& catalog) {
   BufferAssignment assignment = Assigner(graph, writers, copies).run();
   assignment.workspace_of.assign(graph.node_slots(), -1);
+  std::vector<int32_t> last_of = assignment.position;  // by node: the instruction up to which it is at work
+  for (const CopyInFlight& copy : copies) last_of[index_of(copy.copy)] = copy.done - 1;
   for (NodeId id = graph.first_node(); id != NodeId::None; id = graph.next_node(id)) {
     const int32_t at = assignment.position[index_of(id)];
     const int64_t bytes = at < 0 ? 0 : chosen_kernel(graph, graph.node(id), catalog).workspace_bytes;
     if (bytes == 0) continue;
     assignment.workspace_of[index_of(id)] = static_cast<int32_t>(assignment.buffers.size());
-    assignment.buffers.push_back({Buffer::Kind::Transient, ValueId::None, MemorySpace::Device, bytes, at, at});
+    assignment.buffers.push_back(
+        {Buffer::Kind::Transient, ValueId::None, MemorySpace::Device, bytes, at, last_of[index_of(id)]});
   }
   return assignment;
 }

@@ -19,8 +19,10 @@ double collective_us(const Graph& graph, const Node& node, const DeviceDescripti
     return device.collective_us + static_cast<double>(graph.type(moved).bytes()) / (device.link_gb_per_s_used() * 1e3);
   }
   if (node.op->name == "transfer") return 0;  // its two ends cost
-  const int64_t read = graph.type(node.operands[0]).bytes(), written = graph.type(node.results[0]).bytes();
-  const double sent = bytes_sent(std::max(read, written), node.attrs.get_int("ranks"), read == written);
+  const Type &read = graph.type(node.operands[0]), &written = graph.type(node.results[0]);
+  const bool sums_whole = read.elements() == written.elements();
+  const int64_t whole_bytes = read.elements() < written.elements() ? written.bytes() : read.bytes();
+  const double sent = bytes_sent(whole_bytes, node.attrs.get_int("ranks"), sums_whole);
   return device.collective_us + sent / (device.link_gb_per_s_used() * 1e3);
 }
 

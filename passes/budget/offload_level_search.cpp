@@ -26,7 +26,12 @@ constexpr double rounding = 1e-9;           // relative difference of a sum of t
 constexpr double remats_only_share = 0.25;  // share of the work for remats alone, from which searches with copies start
 
 bool has_copies(const RematProblem& problem) {
-  return llvm::any_of(problem.ops, [](const RematOp& op) { return op.engine != Engine::Compute; });
+  return llvm::any_of(problem.ops, [](const RematOp& op) { return is_copy(op.engine); });
+}
+
+// Whether copies or collectives run beside computing, whose time depends on where they are issued.
+bool has_intervals(const RematProblem& problem) {
+  return llvm::any_of(problem.ops, [](const RematOp& op) { return !op.computes(); });
 }
 
 double compute_us(const RematProblem& problem) {
@@ -188,12 +193,13 @@ void OffloadLevelSearch::search(OrderVariant& order, double seconds) const {
   }
 }
 
-// Without copies nothing is faster than the plain order, so the search starts only once that has failed to fit.
+// Without copies and collectives nothing is faster than the plain order, so the search starts only once that has failed
+// to fit.
 void OffloadLevelSearch::start(FunctionSearch& function) {
   const OrderVariant& plain = function.orders.front();
   function.plain_tried = false;
   if (options_.recompute && !function.searched) {
-    if (has_copies(plain.sequence.problem) || plain.levels[0][0].plan.peak_bytes > allowance_)
+    if (has_intervals(plain.sequence.problem) || plain.levels[0][0].plan.peak_bytes > allowance_)
       search(function);
     else
       function.plain_tried = true;
@@ -251,7 +257,7 @@ bool OffloadLevelSearch::advance(FunctionSearch& function) {
     std::pop_heap(function.options.begin(), function.options.end(), is_later);
     const Trial option = function.options.back();
     function.options.pop_back();
-    if (!option.overlap && (!option.candidate->plan.reloads.empty() || has_copies(option.order->sequence.problem))) {
+    if (!option.overlap && (!option.candidate->plan.reloads.empty() || has_intervals(option.order->sequence.problem))) {
       push_overlaps(function, option);
       continue;
     }
@@ -325,11 +331,10 @@ Plan OffloadLevelSearch::explained(Plan plan) const {
     }
     explain_copies(plan, f);
     for (NodeId id : draft_->functions[f].added)
-      plan.decisions.push_back(
-          {graph.node(id).op->engine == Engine::Compute ? "recompute" : "offload",
-           graph.value(graph.node(id).results[0]).name,
-           graph.node(id).op->engine == Engine::Compute ? "rematerialise" : graph.node(id).op->name.str(),
-           graph.node(id).reason});
+      plan.decisions.push_back({is_copy(graph.node(id).op->engine) ? "offload" : "recompute",
+                                graph.value(graph.node(id).results[0]).name,
+                                is_copy(graph.node(id).op->engine) ? graph.node(id).op->name.str() : "rematerialise",
+                                graph.node(id).reason});
   }
   return plan;
 }
@@ -338,11 +343,19 @@ void OffloadLevelSearch::explain_copies(Plan& plan, size_t function) const {
   const Overlap* overlap = functions_[function].chosen.overlap;
   if (!overlap) return;
   const Timeline time = predict_timeline(plan.functions[function], plan.device);
-  plan.decisions.push_back({"offload", plan.functions[function].name,
-                            std::to_string(overlap->intervals.size()) + " copies",
-                            milliseconds(time.to_host_us) + " to the host and " + milliseconds(time.to_device_us) +
-                                " back beside " + milliseconds(time.total_us - time.stalled_us) +
-                                " of computing, which waits " + milliseconds(time.stalled_us)});
+  const Graph& graph = draft_->program.functions[function];
+  const int64_t collectives =
+      llvm::count_if(graph.order(), [&](NodeId id) { return graph.node(id).op->engine == Engine::Ranks; });
+  const int64_t copies = static_cast<int64_t>(overlap->intervals.size()) - collectives;
+  const std::string beside = " beside " + milliseconds(time.total_us - time.stalled_us) +
+                             " of computing, which waits " + milliseconds(time.stalled_us);
+  if (copies > 0)
+    plan.decisions.push_back(
+        {"offload", graph.name, std::to_string(copies) + " copies",
+         milliseconds(time.to_host_us) + " to the host and " + milliseconds(time.to_device_us) + " back" + beside});
+  if (collectives > 0)
+    plan.decisions.push_back(
+        {"partition", graph.name, std::to_string(collectives) + " collectives", milliseconds(time.ranks_us) + beside});
 }
 
 }  // namespace plimsoll

@@ -5,10 +5,10 @@
 #include <limits>
 
 // In each round, every copy is issued earlier, or waited for later, until compute would not wait for it in the present
-// timeline or there are no bytes left. Copies to the device are served in their order, copies to the host against it,
-// because where bytes run out at one place it costs least to wait there for the copies that started earliest. Then
-// every interval gives back what it does not use, which others may need in the next round. Each copy is assumed to take
-// the time that it took in the present timeline.
+// timeline or there are no bytes left. Those that are issued earlier are served in their order, those that are waited
+// for later against it, because where bytes run out at one place it costs least to wait there for the copies that
+// started earliest. Then every interval gives back what it does not use, which others may need in the next round. Each
+// copy is assumed to take the time that it took in the present timeline.
 
 namespace plimsoll::remat {
 namespace {
@@ -61,15 +61,17 @@ void CopyIntervals::make_tight() {
     if (problem_->live_out[v]) first_read[v] = end;
   for (int32_t o = end - 1; o >= 0; --o) {
     const RematOp& op = problem_->ops[o];
-    if (op.engine != Engine::Compute) {
-      int32_t done = op.engine == Engine::ToDevice ? op.remat_until : o + 1;
-      for (int32_t v : op.writes) done = std::min(done, first_read[v]);
-      intervals_.push_back({o, o, done == unread ? o + 1 : done});
+    if (!op.computes()) {
+      int32_t due = op.remat_until;
+      for (int32_t v : op.writes) due = std::min(due, first_read[v]);
+      intervals_.push_back({o, o, op.engine == Engine::ToDevice && due != unread ? due : o + 1});
+      due_.push_back(op.is_collective() ? std::min(due, end) : end);
       assert(intervals_.back().done > o && "a copy is through before what it reads is overwritten");
     }
     for (int32_t v : op.reads) first_read[v] = o;
   }
   std::reverse(intervals_.begin(), intervals_.end());
+  std::reverse(due_.begin(), due_.end());
 }
 
 int32_t CopyIntervals::earliest_issue(size_t copy) const {
@@ -79,35 +81,58 @@ int32_t CopyIntervals::earliest_issue(size_t copy) const {
   return earliest;
 }
 
-// A copy to the host is waited for before the copies that read its result are issued.
+// One that another copy reads is waited for before that is issued.
 int32_t CopyIntervals::latest_done(size_t copy) const {
-  int32_t latest = problem_->op_count();
+  int32_t latest = due_[copy];
   for (int32_t reader : work_.copies[copy].before) latest = std::min(latest, intervals_[reader].issue);
   return latest;
+}
+
+// Whether the copy is one of the engine's whose issue is chosen. Collectives that stay in their place are not.
+bool CopyIntervals::moves_issue(size_t copy, Engine engine) const {
+  return work_.copies[copy].engine == engine &&
+         (engine == Engine::ToDevice || op(intervals_[copy]).not_before < intervals_[copy].op);
+}
+
+// Does the result of a collective take over the value's bytes?
+bool CopyIntervals::reuses(const CopyInterval& interval, int32_t value) const {
+  return life(value).last == interval.op &&
+         llvm::any_of(op(interval).in_place, [&](const InPlaceReuse& pair) { return pair.read == value; });
+}
+
+int64_t CopyIntervals::written_bytes(const CopyInterval& interval) const {
+  int64_t sum = op(interval).workspace_bytes;
+  for (int32_t v : op(interval).writes) sum += bytes(v);
+  return sum;
 }
 
 void CopyIntervals::recount() {
   for (Life& life : lives_) life.held = -1;
   std::vector<int32_t> from(lives_.size());
-  for (size_t v = 0; v < lives_.size(); ++v) from[v] = std::max(lives_[v].made, 0);
-  for (const CopyInterval& interval : intervals_) {
-    if (op(interval).engine == Engine::ToHost)
-      for (int32_t v : op(interval).reads) life(v).held = std::max(life(v).held, interval.done - 1);
-    else
-      for (int32_t v : op(interval).writes) from[v] = interval.issue;
-  }
   std::vector<int64_t> change(problem_->ops.size() + 2, 0);
+  auto add = [&](int64_t bytes, int32_t first, int32_t last) {
+    change[first] += bytes;
+    change[last + 1] -= bytes;
+  };
+  for (size_t v = 0; v < lives_.size(); ++v) from[v] = std::max(lives_[v].made, 0);
+  for (size_t w = 0; w < intervals_.size(); ++w) {
+    const CopyInterval& interval = intervals_[w];
+    if (moves_done(w))
+      for (int32_t v : op(interval).reads)
+        if (!reuses(interval, v)) life(v).held = std::max(life(v).held, interval.done - 1);
+    if (work_.copies[w].engine != Engine::ToHost)
+      for (int32_t v : op(interval).writes) from[v] = interval.issue;
+    add(op(interval).workspace_bytes, interval.issue, interval.done - 1);
+  }
   for (size_t v = 0; v < lives_.size(); ++v) {
     int32_t until = std::max(lives_[v].last, lives_[v].held);
-    if (until < from[v]) continue;
-    change[from[v]] += problem_->value_bytes[v];
-    change[until + 1] -= problem_->value_bytes[v];
+    if (until >= from[v]) add(problem_->value_bytes[v], from[v], until);
   }
   live_.assign(problem_->ops.size() + 1, 0);
   int64_t alive = 0;
   for (size_t o = 0; o < live_.size(); ++o) {
     alive += change[o];
-    live_[o] = alive + (o < problem_->ops.size() ? problem_->ops[o].workspace_bytes : 0);
+    live_[o] = alive + (o < problem_->ops.size() && work_.computes[o] ? problem_->ops[o].workspace_bytes : 0);
   }
   for (const Life& life : lives_)
     if (life.last > life.held) live_[life.last] -= life.reused;
@@ -115,39 +140,48 @@ void CopyIntervals::recount() {
 
 int64_t CopyIntervals::peak_bytes() const { return *std::max_element(live_.begin(), live_.end()); }
 
-// The bytes that are alive at `at` only because the copy to the host runs on beyond it.
+// The bytes that are alive at `at` only because the copy runs on beyond it.
 int64_t CopyIntervals::held_bytes(const CopyInterval& interval, int32_t at) const {
-  int64_t sum = 0;
+  int64_t sum = op(interval).workspace_bytes;
   for (int32_t v : op(interval).reads) {
-    if (at <= life(v).held) continue;
+    if (at <= life(v).held || reuses(interval, v)) continue;
     if (at > life(v).last) sum += bytes(v);
     if (at == life(v).last) sum += life(v).reused;
   }
   return sum;
 }
 
-// The latest time at which each copy to the device may start so that all arrive by `needed_us` at their `done`.
-void CopyIntervals::latest_starts(const std::vector<double>& needed_us) {
+// The latest time at which each of the engine's copies may be issued so that all arrive by `needed_us` at their `done`.
+// One takes the time since the one before it was through: what stays in its place may be at work between them.
+void CopyIntervals::latest_starts(Engine engine, const std::vector<double>& needed_us) {
   latest_us_.resize(intervals_.size());
-  double next = std::numeric_limits<double>::infinity();
-  for (size_t w = intervals_.size(); w-- > 0;) {
-    if (work_.copies[w].engine != Engine::ToDevice) continue;
-    next = std::min(next, needed_us[intervals_[w].done]) - (line_.finish_us[w] - line_.start_us[w]);
-    latest_us_[w] = next;
+  double later_us = std::numeric_limits<double>::infinity();
+  std::vector<size_t> movable;
+  for (size_t w = 0; w < intervals_.size(); ++w)
+    if (moves_issue(w, engine)) movable.push_back(w);
+  llvm::stable_sort(movable, [&](size_t a, size_t b) { return line_.start_us[a] < line_.start_us[b]; });
+  for (size_t i = movable.size(); i-- > 0;) {
+    const size_t w = movable[i];
+    double from_us = line_.start_us[w];
+    if (engine == Engine::Ranks) {
+      const double before_us = i == 0 ? 0 : line_.finish_us[movable[i - 1]];
+      from_us = std::min(from_us, std::max(before_us, line_.leave_us[intervals_[w].issue]));
+    }
+    later_us = std::min(later_us, needed_us[intervals_[w].done]) - (line_.finish_us[w] - from_us);
+    latest_us_[w] = later_us;
   }
 }
 
-void CopyIntervals::widen_to_device(int64_t limit) {
-  latest_starts(line_.arrive_us);
+void CopyIntervals::widen_issues(Engine engine, int64_t limit) {
+  latest_starts(engine, line_.arrive_us);
   int32_t previous = 0, in_time = 0;
   for (size_t w = 0; w < intervals_.size(); ++w) {
     CopyInterval& interval = intervals_[w];
-    if (work_.copies[w].engine != Engine::ToDevice) continue;
+    if (!moves_issue(w, engine)) continue;
     in_time = last_until(line_.leave_us, in_time, latest_us_[w]);
     if (interval.issue > in_time) {
       const int32_t wanted = std::max({previous, earliest_issue(w), in_time});
-      int64_t needs = 0;
-      for (int32_t v : op(interval).writes) needs += bytes(v);
+      const int64_t needs = written_bytes(interval);
       for (; interval.issue > wanted && live_[interval.issue - 1] + needs <= limit; --interval.issue)
         live_[interval.issue - 1] += needs;
     }
@@ -155,10 +189,10 @@ void CopyIntervals::widen_to_device(int64_t limit) {
   }
 }
 
-void CopyIntervals::widen_to_host(int64_t limit) {
+void CopyIntervals::widen_dones(int64_t limit) {
   for (size_t w = intervals_.size(); w-- > 0;) {
     CopyInterval& interval = intervals_[w];
-    if (work_.copies[w].engine != Engine::ToHost) continue;
+    if (!moves_done(w)) continue;
     // Without this wait, compute would be earlier by its length everywhere after it.
     const size_t done = static_cast<size_t>(interval.done);
     const int32_t wanted =
@@ -168,23 +202,30 @@ void CopyIntervals::widen_to_host(int64_t limit) {
       int64_t more = held_bytes(interval, interval.done);
       if (live + more > limit) break;
       live += more;
-      for (int32_t v : op(interval).reads) life(v).held = std::max(life(v).held, interval.done);
+      for (int32_t v : op(interval).reads)
+        if (!reuses(interval, v)) life(v).held = std::max(life(v).held, interval.done);
     }
+  }
+}
+
+void CopyIntervals::shorten_issues(Engine engine) {
+  latest_starts(engine, line_.leave_us);
+  int32_t in_time = 0;
+  for (size_t w = 0; w < intervals_.size(); ++w) {
+    if (!moves_issue(w, engine)) continue;
+    in_time = last_until(line_.leave_us, in_time, latest_us_[w]);
+    intervals_[w].issue = std::clamp(in_time, intervals_[w].issue, intervals_[w].op);
   }
 }
 
 // Shortens each interval by what does not make compute earlier.
 void CopyIntervals::shorten() {
-  latest_starts(line_.leave_us);
-  int32_t in_time = 0;
+  shorten_issues(Engine::ToDevice);
+  shorten_issues(Engine::Ranks);
   for (size_t w = 0; w < intervals_.size(); ++w) {
     CopyInterval& interval = intervals_[w];
-    if (work_.copies[w].engine == Engine::ToDevice) {
-      in_time = last_until(line_.leave_us, in_time, latest_us_[w]);
-      interval.issue = std::clamp(in_time, interval.issue, interval.op);
-    } else {
+    if (moves_done(w))
       interval.done = std::min(first_from(line_.arrive_us, interval.op + 1, line_.finish_us[w]), interval.done);
-    }
   }
 }
 
@@ -198,9 +239,10 @@ void CopyIntervals::widen(int64_t limit, FirstServed first, double enough_us) {
   };
   for (int round = 0, idle = 0; round < max_rounds && idle < patience && best_us > enough_us; ++round) {
     const double before_us = best_us;
-    if (first == FirstServed::ToHost) widen_to_host(limit);
-    widen_to_device(limit);
-    if (first == FirstServed::ToDevice) widen_to_host(limit);
+    if (first == FirstServed::Done) widen_dones(limit);
+    widen_issues(Engine::ToDevice, limit);
+    widen_issues(Engine::Ranks, limit);
+    if (first == FirstServed::Issue) widen_dones(limit);
     run();
     keep_if_best();
     shorten();

@@ -7,22 +7,26 @@
 
 namespace plimsoll::remat {
 
-// What a schedule gives the three engines to do.
+// What a schedule gives the engines to do. Collectives are copies between ranks here.
 struct EngineWork {
   struct Copy {
     int32_t op;
     Engine engine;
-    double cost_us;
+    double cost_us;                               // alone
+    int32_t kind;                                 // of a collective
     llvm::SmallVector<int32_t, 1> after, before;  // the copies whose results it reads, and those that read its results
   };
 
   explicit EngineWork(const RematProblem& problem);
 
   std::vector<double> compute_us;  // by op; 0 for copies
+  std::vector<bool> computes;      // by op
   std::vector<Copy> copies;        // by op
   DuplexShares shares;
   CopyInterference interference;
+  CollectiveShares collectives;
 
+  // With what computing loses to the copies and collectives at least.
   double total_compute_us() const;
 };
 
@@ -39,8 +43,9 @@ struct CopyTimeline {
 // `intervals` are those of all copies, in the order of their ops. Overwrites `line` and reuses its memory.
 void run_engines(const EngineWork& work, llvm::ArrayRef<CopyInterval> intervals, CopyTimeline& line);
 
-// Which copies get bytes first where the limit does not leave enough for all.
-enum class FirstServed : uint8_t { ToHost, ToDevice };
+// Which copies get bytes first where the limit does not leave enough for all: those that are waited for later, such as
+// copies to the host, or those that are issued earlier.
+enum class FirstServed : uint8_t { Done, Issue };
 
 // The intervals of a schedule's copies and the bytes alive with them.
 class CopyIntervals {
@@ -54,7 +59,7 @@ class CopyIntervals {
   llvm::ArrayRef<CopyInterval> intervals() const { return intervals_; }
   double total_us() const { return line_.total_us; }
   int64_t peak_bytes() const;
-  int32_t earliest_issue(size_t copy) const;  // of one to the device
+  int32_t earliest_issue(size_t copy) const;  // of one to the device, or of a collective
 
  private:
   struct Life {
@@ -71,18 +76,24 @@ class CopyIntervals {
   void collect_lives();
   void make_tight();
   int32_t latest_done(size_t copy) const;
-  void latest_starts(const std::vector<double>& needed_us);
+  bool moves_issue(size_t copy, Engine engine) const;
+  bool moves_done(size_t copy) const { return work_.copies[copy].engine != Engine::ToDevice; }
+  int64_t written_bytes(const CopyInterval& interval) const;
+  void latest_starts(Engine engine, const std::vector<double>& needed_us);
   void run() { run_engines(work_, intervals_, line_); }
   void recount();
   void shorten();
-  void widen_to_device(int64_t limit);
-  void widen_to_host(int64_t limit);
+  void shorten_issues(Engine engine);
+  void widen_issues(Engine engine, int64_t limit);
+  void widen_dones(int64_t limit);
+  bool reuses(const CopyInterval& interval, int32_t value) const;
   int64_t held_bytes(const CopyInterval& interval, int32_t at) const;
 
   const RematProblem* problem_;
   EngineWork work_;
   std::vector<Life> lives_;  // by value
   std::vector<CopyInterval> intervals_;
+  std::vector<int32_t> due_;       // by interval: the latest op that may wait for it
   std::vector<int64_t> live_;      // by op
   std::vector<double> latest_us_;  // by interval, see latest_starts
   CopyTimeline line_;

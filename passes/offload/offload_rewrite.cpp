@@ -66,6 +66,15 @@ class StateMover {
   std::vector<int32_t> position_;  // by node, before any copy was added
 };
 
+// Views and constants that it reads move along.
+void move_instruction(Graph& graph, NodeId node, NodeId before) {
+  graph.move_before(node, before);
+  for (ValueId operand : graph.node(node).operands) {
+    const NodeId producer = operand == ValueId::None ? NodeId::None : graph.value(operand).producer;
+    if (producer != NodeId::None && !is_instruction(graph.node(producer))) move_instruction(graph, producer, node);
+  }
+}
+
 }  // namespace
 
 std::vector<HostChoice> states_for_host(const PlanDraft& draft) {
@@ -117,7 +126,7 @@ std::vector<CopyInFlight> issue_copies(Graph& graph, llvm::ArrayRef<CopyInterval
   std::vector<Place> places;
   for (NodeId id = graph.first_node(); id != NodeId::None; id = graph.next_node(id)) {
     const int32_t at = static_cast<int32_t>(places.size());
-    if (is_instruction(graph.node(id))) places.push_back({at, !is_copy(graph.node(id).op->engine), at, id});
+    if (is_instruction(graph.node(id))) places.push_back({at, graph.node(id).op->engine == Engine::Compute, at, id});
   }
   for (const CopyInterval& interval : intervals) places[interval.op].issue = interval.issue;
   std::vector<NodeId> copy_of;
@@ -128,7 +137,7 @@ std::vector<CopyInFlight> issue_copies(Graph& graph, llvm::ArrayRef<CopyInterval
   for (size_t i = places.size(); i-- > 0;) {
     position[index_of(places[i].node)] = static_cast<int32_t>(i);
     // A node that is ahead of the same instructions as before keeps its place ahead of its views too.
-    if (first_behind < places[i].was) graph.move_before(places[i].node, places[i + 1].node);
+    if (first_behind < places[i].was) move_instruction(graph, places[i].node, places[i + 1].node);
     first_behind = std::min(first_behind, places[i].was);
   }
   std::vector<CopyInFlight> copies;

@@ -20,10 +20,10 @@ constexpr double rounding = 1e-9;
 
 CopyIntervals widened(const CopyIntervals& from, int64_t limit, double enough_us) {
   CopyIntervals intervals = from;
-  intervals.widen(limit, FirstServed::ToHost, enough_us);
+  intervals.widen(limit, FirstServed::Done, enough_us);
   if (intervals.total_us() <= enough_us) return intervals;
   CopyIntervals other = from;
-  other.widen(limit, FirstServed::ToDevice, enough_us);
+  other.widen(limit, FirstServed::Issue, enough_us);
   return other.total_us() < intervals.total_us() ? other : intervals;
 }
 

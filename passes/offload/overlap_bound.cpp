@@ -9,9 +9,10 @@
 
 // Each copy can start once the compute ahead of it is done, and some compute is left once it is through. An engine that
 // may interrupt copies and always serves the one with most compute left after it ends earliest (Jackson's preemptive
-// schedule, Carlier 1982). For both engines together, take the time from when both have work until the compute that is
-// left after copies to the device begins. The work that neither engine can do outside of that time takes at least as
-// long as both take side by side. Adding ops to a schedule only makes all of it longer.
+// schedule, Carlier 1982). Collectives count with their time on the link, and with what computing loses to them. For
+// both engines together, take the time from when both have work until the compute that is left after copies to the
+// device begins. The work that neither engine can do outside of that time takes at least as long as both take side by
+// side. Adding ops to a schedule only makes all of it longer.
 
 namespace plimsoll {
 namespace {
@@ -113,8 +114,14 @@ double min_total_us(const RematProblem& problem) {
   for (double us : work.compute_us) ahead_us.push_back(ahead_us.back() + us);
   std::vector<double> through_us;  // by copy, at the earliest
   std::vector<Job> to_host, to_device;
+  double link_us = 0;
   for (size_t c = 0; c < work.copies.size(); ++c) {
     const EngineWork::Copy& copy = work.copies[c];
+    if (copy.engine == Engine::Ranks) {
+      link_us += std::max(0.0, copy.cost_us - work.collectives.launch_us);
+      through_us.push_back(clock_us[copy.op]);
+      continue;
+    }
     const bool leaves = copy.engine == Engine::ToHost;
     double from_us = clock_us[leaves ? copy.op : tight.earliest_issue(c)];
     for (int32_t earlier : copy.after) from_us = std::max(from_us, through_us[earlier]);
@@ -122,8 +129,9 @@ double min_total_us(const RematProblem& problem) {
     const double left_us = leaves ? 0 : ahead_us.back() - ahead_us[tight.intervals()[c].done];
     (leaves ? to_host : to_device).push_back({from_us, copy.cost_us, left_us});
   }
-  return std::max({clock_us.back(), work.total_compute_us(), together_us(to_host, to_device, problem.duplex_shares),
-                   preemptive_us(to_host), preemptive_us(to_device)});
+  return std::max({clock_us.back(), work.total_compute_us(), link_us,
+                   together_us(to_host, to_device, problem.duplex_shares), preemptive_us(to_host),
+                   preemptive_us(to_device)});
 }
 
 }  // namespace plimsoll

@@ -33,23 +33,25 @@ class ParameterDivider {
     state.divisions.push_back({MeshAxis::Data, whole.shape, {}});
     Builder b = builder_at(graph_, first_of(users));
     b.origin = state.origin;
-    // A copy in fewer bits is made of the piece: fewer bytes to gather.
+    // A copy in another type is made of the piece: fewer bits are fewer bytes to gather.
     if (const std::optional<DType> dtype = cast_by_all(users)) {
-      const ValueId gathered = gather(b, b.cast(value, *dtype), whole.shape);
+      const ValueId gathered = gather(b, value, whole.shape, *dtype);
       for (NodeId user : users) {
         graph_.replace_uses(graph_.node(user).results[0], gathered);
         graph_.erase_node(user);
       }
       return;
     }
-    const ValueId gathered = gather(b, value, whole.shape);
+    const ValueId gathered = gather(b, value, whole.shape, whole.dtype);
     for (NodeId user : users)
       for (size_t i = 0; i < graph_.node(user).operands.size(); ++i)
         if (graph_.node(user).operands[i] == value) graph_.set_operand(user, i, gathered);
   }
 
-  ValueId gather(Builder& b, ValueId piece, llvm::ArrayRef<int64_t> shape) {
-    return b.emit("gather_pieces", {piece}, data_group(ranks_, shape));
+  ValueId gather(Builder& b, ValueId piece, llvm::ArrayRef<int64_t> shape, DType dtype) {
+    Attrs attrs = data_group(ranks_, shape);
+    if (dtype != b.type(piece).dtype) attrs.set("to", dtype);
+    return b.emit("gather_pieces", {piece}, std::move(attrs));
   }
 
   NodeId first_of(llvm::ArrayRef<NodeId> nodes) const {

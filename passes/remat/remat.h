@@ -20,7 +20,7 @@ struct InPlaceReuse {
 };
 
 struct RematOp {
-  double cost_us = 0;  // time on its engine
+  double cost_us = 0;  // time on its engine; of a collective, what computing loses to it at least
   Engine engine = Engine::Compute;
   llvm::SmallVector<int32_t, 4> reads;          // values, each once
   llvm::SmallVector<int32_t, 2> writes;         // values, each written by one op
@@ -30,7 +30,12 @@ struct RematOp {
   // The op also reads bytes that are no value of the problem and are overwritten by this op, so a remat must stand
   // before.
   int32_t remat_until = std::numeric_limits<int32_t>::max();
-  int32_t not_before = 0;  // a copy may not be issued ahead of this op
+  int32_t not_before = 0;  // a copy or collective may not be issued ahead of this op
+  double link_us = 0;      // above 0: a collective, which takes the link to other ranks so long
+  int32_t kind = 0;        // collectives of one kind that follow each other are one launch
+
+  bool is_collective() const { return link_us > 0; }
+  bool computes() const { return engine == Engine::Compute && !is_collective(); }
 };
 
 // A value that an op writes may wait on the host instead of on the device.
@@ -47,6 +52,7 @@ struct RematProblem {
   std::vector<OffloadOption> offloads;  // at most one for a value
   DuplexShares duplex_shares;
   CopyInterference copy_interference;
+  CollectiveShares collective_shares;
 
   // The compute time that an op takes, or that a copy holds up.
   double compute_us(const RematOp& op) const {

@@ -19,6 +19,7 @@ class PlanApplication {
     result_.value_bytes = problem.value_bytes;
     result_.duplex_shares = problem.duplex_shares;
     result_.copy_interference = problem.copy_interference;
+    result_.collective_shares = problem.collective_shares;
     for (const OffloadOption& option : problem.offloads) option_[option.value] = &option;
   }
 

@@ -1,5 +1,6 @@
 #include "passes/remat/remat_problem.h"
 
+#include "ir/awaited.h"
 #include "ir/support/align.h"
 #include "passes/analysis/buffer_assignment.h"
 #include "passes/analysis/cost_model.h"
@@ -20,8 +21,10 @@ class ProblemBuilder {
         value_of_(graph.value_count(), -1),
         state_of_(graph.value_count(), -1) {
     instructions_ = instructions_of(graph);
+    for (NodeId id : instructions_) meets_stages_ |= is_awaited(graph.node(id));
     problem_.duplex_shares = device.duplex_shares();
     problem_.copy_interference = device.interference_of_copies();
+    problem_.collective_shares = device.collective_shares();
     for (ValueId input : graph.inputs) add_value(input, graph.type(input).bytes());
     for (const Update& update : graph.updates) add_value(update.value, 0);
     std::vector<int32_t> position(graph.node_slots(), -1);
@@ -29,7 +32,11 @@ class ProblemBuilder {
     for (size_t i = 0; i < writers.size(); ++i)
       state_of_[index_of(graph.updates[i].state)] = position[index_of(writers[i])];
     for (NodeId id : instructions_) add_op(id);
-    for (NodeId writer : writers) problem_.ops[position[index_of(writer)]].repeatable = false;
+    for (NodeId writer : writers) {
+      RematOp& op = problem_.ops[position[index_of(writer)]];
+      op.repeatable = false;
+      op.not_before = position[index_of(writer)];
+    }
     for (const Output& output : graph.outputs)
       if (int32_t v = value(output.value); v >= 0) problem_.live_out[v] = 1;
   }
@@ -133,7 +140,18 @@ class ProblemBuilder {
       op.writes.push_back(value(result));
     }
     for (const InPlacePair& pair : in_place_pairs(graph_, node)) add_reuse(op, pair);
+    if (node.op->engine == Engine::Ranks && !meets_stages_) make_collective(op, node);
     problem_.ops.push_back(std::move(op));
+  }
+
+  // The search for remats sees what computing loses to a collective; its interval and the link come later. One that
+  // writes over what it reads stays where it is.
+  void make_collective(RematOp& op, const Node& node) {
+    op.link_us = op.cost_us;
+    op.cost_us = problem_.collective_shares.min_cost_us(op.link_us);
+    op.kind = static_cast<int32_t>(llvm::find(collectives_, node.op) - collectives_.begin());
+    if (op.kind == static_cast<int32_t>(collectives_.size())) collectives_.push_back(node.op);
+    if (!op.in_place.empty()) op.not_before = problem_.op_count();
   }
 
   void add_read(RematOp& op, ValueId operand) {
@@ -162,8 +180,10 @@ class ProblemBuilder {
   std::vector<ValueId> values_;
   std::vector<OffloadOption> largest_, dearest_;
   std::vector<NodeId> instructions_;
-  std::vector<int32_t> value_of_;  // by value of the graph; -1: a view, or persistent
-  std::vector<int32_t> state_of_;  // by state value: the instruction that writes it; -1: none
+  bool meets_stages_ = false;  // stages of a pipeline keep the order of what they do together
+  llvm::SmallVector<const OpDef*, 4> collectives_;  // by kind
+  std::vector<int32_t> value_of_;                   // by value of the graph; -1: a view, or persistent
+  std::vector<int32_t> state_of_;                   // by state value: the instruction that writes it; -1: none
 };
 
 }  // namespace

@@ -34,6 +34,11 @@ void copy_padded(std::byte* to, const TensorView& from, int64_t first, int64_t c
   std::memset(to + there * size, 0, static_cast<size_t>((count - there) * size));
 }
 
+void cast(std::byte* to, DType dtype, const TensorView& from, int64_t first, int64_t count) {
+  const TensorView casted{Type(dtype, {count}), to};
+  for (int64_t i = 0; i < count; ++i) casted.set(i, from.get(first + i));
+}
+
 }  // namespace
 
 HostCollectives::HostCollectives(Communicator& ranks) : ranks_(ranks), sent_(staging_bytes), received_(staging_bytes) {}
@@ -87,10 +92,14 @@ Status HostCollectives::reduce_pieces(const TensorView& out, const TensorView& i
 }
 
 Status HostCollectives::gather_pieces(const TensorView& out, const TensorView& in) {
-  const int64_t size = dtype_bytes(in.type.dtype), length = in.elements();
+  const int64_t size = dtype_bytes(out.type.dtype), length = in.elements();
   for (int64_t first = 0; first < length;) {
-    const int64_t round = std::min(elements_per_round(in), length - first);
-    if (Status s = ranks_.gather_all(bytes_at(in, first), received_.data(), round * size)) return s;
+    const int64_t round = std::min(elements_per_round(out), length - first);
+    if (in.type.dtype == out.type.dtype)
+      std::memcpy(sent_.data(), bytes_at(in, first), static_cast<size_t>(round * size));
+    else
+      cast(sent_.data(), out.type.dtype, in, first, round);
+    if (Status s = ranks_.gather_all(sent_.data(), received_.data(), round * size)) return s;
     for (int64_t rank = 0; rank < ranks(); ++rank) {
       const int64_t at = rank * length + first, there = std::clamp<int64_t>(out.elements() - at, 0, round);
       if (there > 0)

@@ -22,7 +22,7 @@ class HostCollectives {
   Status reduce_all(const TensorView& out, const TensorView& in);
   // `out` is the rank's own piece of the sum of `in`; zeros behind its end.
   Status reduce_pieces(const TensorView& out, const TensorView& in);
-  // `out` is all pieces, one after the other, as many elements as it has.
+  // `out` is all pieces, one after the other, as many elements as it has, in its own type.
   Status gather_pieces(const TensorView& out, const TensorView& in);
   // To or from one rank of the group, which makes the other call.
   Status send(int64_t to, const TensorView& in);

@@ -9,6 +9,10 @@ namespace {
 
 // As many elements as both have, then zeros.
 void copy_resized(const TensorView& to, const TensorView& from) {
+  if (to.type.dtype != from.type.dtype) {
+    for (int64_t i = 0; i < to.elements(); ++i) to.set(i, i < from.elements() ? from.get(i) : 0);
+    return;
+  }
   const int64_t bytes = std::min(to.type.bytes(), from.type.bytes());
   if (to.data != from.data) std::memcpy(to.data, from.data, static_cast<size_t>(bytes));
   std::memset(to.as<char>() + bytes, 0, static_cast<size_t>(to.type.bytes() - bytes));

@@ -22,16 +22,16 @@ bool gathers_even_pieces(const OpCall& call, llvm::ArrayRef<Type> results) {
   return padded_elements(call, call["x"].elements()) == results[0].elements();
 }
 
-int64_t padded_bytes(const OpCall& call, int64_t piece) {
-  return align_up(padded_elements(call, piece) * dtype_bytes(call["x"].dtype), workspace_alignment);
+int64_t padded_bytes(const OpCall& call, int64_t piece, DType dtype) {
+  return align_up(padded_elements(call, piece) * dtype_bytes(dtype), workspace_alignment);
 }
 
 int64_t padded_sum_bytes(const OpCall& call, llvm::ArrayRef<Type> results, const DeviceDescription&) {
-  return padded_bytes(call, results[0].elements());
+  return padded_bytes(call, results[0].elements(), results[0].dtype);
 }
 
-int64_t padded_gather_bytes(const OpCall& call, llvm::ArrayRef<Type>, const DeviceDescription&) {
-  return padded_bytes(call, call["x"].elements());
+int64_t padded_gather_bytes(const OpCall& call, llvm::ArrayRef<Type> results, const DeviceDescription&) {
+  return padded_bytes(call, call["x"].elements(), results[0].dtype);
 }
 
 // Where the pieces of all ranks are longer than the whole, a padded copy of it is the workspace.

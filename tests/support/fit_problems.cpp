@@ -66,14 +66,23 @@ int64_t plain_peak(const RematProblem& problem, llvm::ArrayRef<CopyInterval> int
     if (problem.live_out[v]) lives[v].last = end;
   for (const CopyInterval& interval : intervals) {
     const RematOp& op = problem.ops[static_cast<size_t>(interval.op)];
-    if (op.engine == Engine::ToDevice)
+    auto is_reused = [&](int32_t v) {
+      return life(v).last == interval.op &&
+             llvm::any_of(op.in_place, [&](const InPlaceReuse& pair) { return pair.read == v; });
+    };
+    if (op.engine == Engine::ToDevice || op.is_collective())
       for (int32_t v : op.writes) life(v).first = interval.issue;
-    if (op.engine == Engine::ToHost)
-      for (int32_t v : op.reads) life(v).held = std::max(life(v).held, interval.done - 1);
+    if (op.engine == Engine::ToHost || op.is_collective())
+      for (int32_t v : op.reads)
+        if (!is_reused(v)) life(v).held = std::max(life(v).held, interval.done - 1);
   }
   int64_t peak = 0;
   for (int o = 0; o <= end; ++o) {
-    int64_t live = o < end ? problem.ops[static_cast<size_t>(o)].workspace_bytes : 0;
+    const bool computes = o < end && problem.ops[static_cast<size_t>(o)].computes();
+    int64_t live = computes || (o < end && intervals.empty()) ? problem.ops[static_cast<size_t>(o)].workspace_bytes : 0;
+    for (const CopyInterval& interval : intervals)
+      if (interval.issue <= o && o < interval.done)
+        live += problem.ops[static_cast<size_t>(interval.op)].workspace_bytes;
     for (size_t v = 0; v < lives.size(); ++v)
       if (lives[v].first <= o && o <= std::max(lives[v].last, lives[v].held)) live += problem.value_bytes[v];
     if (o < end)

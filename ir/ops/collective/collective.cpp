@@ -40,6 +40,15 @@ Result<Types> infer_resized(const OpCall& call, bool gives_piece) {
 Result<Types> infer_piece(const OpCall& call) { return infer_resized(call, true); }
 Result<Types> infer_whole(const OpCall& call) { return infer_resized(call, false); }
 
+Result<Types> infer_gathered(const OpCall& call) {
+  Result<Types> types = infer_whole(call);
+  if (!types || !call.attrs.has("to")) return types;
+  const DType to = call.attrs.get_dtype("to");
+  if (!is_float(call["x"].dtype) || !is_float(to)) return model_error("a gather casts floats to floats");
+  types->front().dtype = to;
+  return types;
+}
+
 // ---- References ----
 
 using Members = llvm::ArrayRef<ReferenceCall>;
@@ -65,7 +74,9 @@ void copy_to_piece(const TensorView& piece, const TensorView& whole, size_t rank
 
 void copy_from_piece(const TensorView& whole, const TensorView& piece, size_t rank) {
   const int64_t length = piece.elements(), count = count_in_piece(whole.elements(), length, rank);
-  copy_elements(whole, static_cast<int64_t>(rank) * length, piece, 0, count);
+  const int64_t first = static_cast<int64_t>(rank) * length;
+  if (whole.type.dtype == piece.type.dtype) return copy_elements(whole, first, piece, 0, count);
+  for (int64_t i = 0; i < count; ++i) whole.set(first + i, piece.get(i));
 }
 
 void reduce_all_members(Members members) {
@@ -127,7 +138,14 @@ Status resized_gradient(GradContext& g, llvm::StringRef op) {
   return Status::success();
 }
 Status reduce_pieces_gradient(GradContext& g) { return resized_gradient(g, "gather_pieces"); }
-Status gather_pieces_gradient(GradContext& g) { return resized_gradient(g, "reduce_pieces"); }
+// A sum of 16-bit floats is made in f32.
+Status gather_pieces_gradient(GradContext& g) {
+  if (!g.wants("x")) return Status::success();
+  const DType dtype = g.type(g["x"]).dtype;
+  const ValueId sum = g.b.emit("reduce_pieces", {g.b.cast(g.out_grad(), stat_dtype(dtype))}, with_shape(g));
+  g.add("x", g.b.cast(sum, dtype));
+  return Status::success();
+}
 Status take_piece_gradient(GradContext& g) { return resized_gradient(g, "place_piece"); }
 Status place_piece_gradient(GradContext& g) { return resized_gradient(g, "take_piece"); }
 
@@ -152,18 +170,29 @@ std::vector<Sample> piece_samples() {
 std::vector<Sample> whole_samples() {
   return {resized_sample({16}, {3, 5}, DType::F32), resized_sample({4, 2}, {4, 2}, DType::BF16)};
 }
+std::vector<Sample> gather_samples() {
+  std::vector<Sample> samples = whole_samples();
+  for (const DType to : {DType::BF16, DType::F16}) {
+    samples.push_back(resized_sample({1024}, {3, 341}, DType::F32));
+    samples.back().attrs.set("to", to);
+  }
+  return samples;
+}
+
+constexpr AttrSpecs resized_attrs = group_attrs.with({{"shape", AttrKind::Ints}});
 
 constexpr OpDef resized_op(llvm::StringLiteral name, llvm::StringLiteral summary, Engine engine, InferFn infer,
-                           GradientFn gradient, CollectiveFn members, ReferenceFn reference, SamplesFn samples) {
+                           GradientFn gradient, CollectiveFn members, ReferenceFn reference, SamplesFn samples,
+                           bool reduces = false, AttrSpecs attrs = resized_attrs) {
   return {.name = name,
           .summary = summary,
           .operands = {"x"},
           .results = {"y"},
-          .attrs = group_attrs.with({{"shape", AttrKind::Ints}}),
+          .attrs = attrs,
           .infer = infer,
           .gradient = Gradient::rule(gradient),
           .precision = Precision::Follow,
-          .repeatable = false,
+          .repeatable = !reduces,
           .engine = engine,
           .flops = no_flops,
           .collective = members,
@@ -193,11 +222,14 @@ constinit const OpDef op_reduce_all{
 
 constinit const OpDef op_reduce_pieces = resized_op(
     "reduce_pieces", "the rank's own piece, of {shape}, of the sum of x over the {ranks} along {axis}", Engine::Ranks,
-    infer_piece, reduce_pieces_gradient, reduce_pieces_members, alone<reduce_pieces_members>, piece_samples);
+    infer_piece, reduce_pieces_gradient, reduce_pieces_members, alone<reduce_pieces_members>, piece_samples, true);
 
 constinit const OpDef op_gather_pieces = resized_op(
-    "gather_pieces", "all pieces x of the {ranks} along {axis}, one after the other, cut off at {shape}", Engine::Ranks,
-    infer_whole, gather_pieces_gradient, gather_pieces_members, alone<gather_pieces_members>, whole_samples);
+    "gather_pieces",
+    "all pieces x of the {ranks} along {axis}, cast {to} a type if one is given, one after the other, cut off at "
+    "{shape}",
+    Engine::Ranks, infer_gathered, gather_pieces_gradient, gather_pieces_members, alone<gather_pieces_members>,
+    gather_samples, false, resized_attrs.with({{"to", AttrKind::DType, AttrNeed::Optional}}));
 
 constinit const OpDef op_take_piece = resized_op(
     "take_piece", "the rank's own piece, of {shape}, of x, which the {ranks} along {axis} hold alike", Engine::Compute,

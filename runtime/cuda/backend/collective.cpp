@@ -1,3 +1,4 @@
+#include "kernels/cuda/elementwise/elementwise.h"
 #include "runtime/cuda/backend/device_memory.h"
 #include "runtime/cuda/backend/launcher.h"
 #include "runtime/cuda/backend/libraries.h"
@@ -59,14 +60,29 @@ Status launch_reduce_pieces_padded(const CudaCall& k) {
   return nccl_of(k).reduce_pieces(k.out("y"), k.workspace, k.elements(), k.result("y").type.dtype, k.stream);
 }
 
+Status cast(const CudaCall& k, void* to, int64_t elements) {
+  return launched(k, cuda::cast_elements(k.out_scalar("y"), to, k.in_scalar("x"), k.in("x"), elements, k.stream));
+}
+
+// Gathers the pieces at `to`, where a cast puts the rank's own piece first.
+Status gather_at(const CudaCall& k, char* to) {
+  const int64_t elements = k.operand("x").type.elements(), bytes = elements * dtype_bytes(k.result("y").type.dtype);
+  const void* own = k.in("x");
+  if (k.operand("x").type.dtype != k.result("y").type.dtype) {
+    own = to + nccl_of(k).rank() * bytes;
+    if (Status s = cast(k, to + nccl_of(k).rank() * bytes, elements)) return s;
+  }
+  return nccl_of(k).gather_pieces(to, own, bytes, k.stream);
+}
+
 Status launch_gather_pieces(const CudaCall& k) {
-  if (is_alone(k)) return copy_resized(k);
-  return nccl_of(k).gather_pieces(k.out("y"), k.in("x"), k.operand("x").type.bytes(), k.stream);
+  if (!is_alone(k)) return gather_at(k, k.out<char>("y"));
+  return k.operand("x").type.dtype == k.result("y").type.dtype ? copy_resized(k) : cast(k, k.out("y"), k.elements());
 }
 
 Status launch_gather_pieces_padded(const CudaCall& k) {
-  if (is_alone(k)) return copy_resized(k);
-  if (Status s = nccl_of(k).gather_pieces(k.workspace, k.in("x"), k.operand("x").type.bytes(), k.stream)) return s;
+  if (is_alone(k)) return launch_gather_pieces(k);
+  if (Status s = gather_at(k, k.scratch<char>())) return s;
   return copy(k, k.out("y"), k.workspace, k.result("y").type.bytes());
 }
 

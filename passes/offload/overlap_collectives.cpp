@@ -1,13 +1,19 @@
 #include "ir/awaited.h"
+#include "ir/machine/engine_clock.h"
 #include "passes/analysis/aliasing.h"
 #include "passes/analysis/cost_model.h"
 #include "passes/analysis/plan_draft.h"
+#include "passes/offload/offload_rewrite.h"
+#include "passes/offload/overlap.h"
+#include "passes/remat/remat_problem.h"
 
 #include <algorithm>
+#include <limits>
 
-// Lets collectives run beside computing. What reads no collective of the update phase keeps its order; each gradient's
-// collective is issued as soon as its bucket is complete, and what reads its result waits in a queue until the
-// collective is predicted to be through. Buckets are runs of neighbours, which the runtime launches as one.
+// Lets collectives run beside computing. What reads no sum of gradients keeps its order; each gradient's sum is issued
+// as soon as its bucket is complete, and what reads it waits in a queue until the sum is predicted to be through.
+// Buckets are runs of neighbours, which the runtime launches as one. Then every collective gets the interval in which
+// it runs.
 //
 // Why it is right: no node comes before what it reads, and the writer of a state not before the state's other readers.
 
@@ -35,7 +41,9 @@ class Overlapper {
     split_order();
     if (collectives_.empty()) return 0;
     make_buckets();
-    finish_us_.assign(graph_.node_slots(), 0);
+    clock_.restart(draft_.device.duplex_shares(), draft_.device.interference_of_copies(),
+                   draft_.device.collective_shares());
+    place_.assign(graph_.node_slots(), none);
     emitted_.assign(graph_.node_slots(), false);
     size_t bucket = 0;
     for (size_t i = 0; i < early_.size(); ++i) {
@@ -47,7 +55,7 @@ class Overlapper {
     emit_late(true);
     graph_.reorder(order_);
     draft_.drop_layout(index_);
-    return set_waits();
+    return set_intervals();
   }
 
  private:
@@ -58,8 +66,17 @@ class Overlapper {
 
   bool is_collective(NodeId id) const { return graph_.node(id).op->engine == Engine::Ranks; }
 
-  // Collectives of the update phase that read none of each other, the nodes before them, and those behind them, to
-  // which the writers of states that these read belong.
+  bool is_read_by_updates_alone(NodeId id) const {
+    return llvm::all_of(graph_.node(id).results, [&](ValueId result) {
+      return llvm::all_of(graph_.value(result).users, [&](NodeId user) {
+        const Node& reader = graph_.node(user);
+        return reader.phase == Phase::Update || (reader.op->name == "cast" && is_read_by_updates_alone(user));
+      });
+    });
+  }
+
+  // Collectives that updates alone read and that read none of each other, the nodes before them, and those behind them,
+  // to which the writers of states that these read belong.
   void split_order() {
     std::vector<bool> behind(graph_.value_count(), false), read_behind(graph_.value_count(), false);
     std::vector<size_t> made_at(graph_.value_count(), 0);
@@ -73,7 +90,7 @@ class Overlapper {
         reads_late |= behind[index_of(operand)];
         ready = std::max(ready, made_at[index_of(operand)]);
       }
-      const bool first = !reads_late && node.phase == Phase::Update && is_collective(id);
+      const bool first = !reads_late && is_collective(id) && is_read_by_updates_alone(id);
       if (first)
         collectives_.push_back({ready, id});
       else
@@ -113,25 +130,30 @@ class Overlapper {
     return predicted_us(graph_, node, chosen_kernel(graph_, node, *draft_.catalog), draft_.device);
   }
 
+  // What computing waits for a collective that keeps its place is not known yet and not counted.
   void emit(NodeId id) {
-    now_us_ += cost_us(id);
-    add(id, now_us_);
+    if (is_collective(id))
+      clock_.issue_collective(cost_us(id), false);
+    else
+      clock_.compute(cost_us(id));
+    add(id);
   }
 
-  void add(NodeId id, double finish_us) {
+  void add(NodeId id) {
     order_.push_back(id);
     emitted_[index_of(id)] = true;
-    finish_us_[index_of(id)] = finish_us;
   }
 
-  // One launch: its members are through together, later than alone, and computing beside it is slower.
+  // One launch.
   void issue(const Bucket& bucket) {
-    double us = draft_.device.collective_us;
-    for (NodeId id : bucket.members) us += cost_us(id) - draft_.device.collective_us;
-    us /= draft_.device.collective_share;
-    link_us_ = std::max(link_us_, now_us_) + us;
-    now_us_ += draft_.device.collective_interference * us;
-    for (NodeId id : bucket.members) add(id, link_us_);
+    for (NodeId id : bucket.members) {
+      place_[index_of(id)] = static_cast<int64_t>(clock_.issue_collective(cost_us(id), id != bucket.members.front()));
+      add(id);
+    }
+  }
+
+  bool is_through(NodeId id) const {
+    return place_[index_of(id)] == none || clock_.is_through(static_cast<size_t>(place_[index_of(id)]));
   }
 
   // Nodes whose operands are there, in their order, collectives in buckets; behind the early nodes all of them.
@@ -173,7 +195,7 @@ class Overlapper {
     for (ValueId operand : graph_.node(id).operands) {
       const NodeId producer = operand == ValueId::None ? NodeId::None : graph_.value(operand).producer;
       if (producer == NodeId::None) continue;
-      if (!emitted_[index_of(producer)] || (!all && finish_us_[index_of(producer)] > now_us_)) return false;
+      if (!emitted_[index_of(producer)] || (!all && !is_through(producer))) return false;
     }
     const ValueId state = written_by_[index_of(id)];
     return state == ValueId::None || llvm::all_of(readers_of(graph_, state), [&](NodeId reader) {
@@ -181,28 +203,15 @@ class Overlapper {
            });
   }
 
-  // A collective of the update phase is waited for before its first reader; nobody waits where that follows at once.
-  int64_t set_waits() {
-    std::vector<int32_t> position(graph_.node_slots(), -1);
-    int32_t count = 0;
-    for (NodeId id : order_)
-      if (is_instruction(graph_.node(id))) position[index_of(id)] = count++;
-    int64_t beside = 0;
-    for (NodeId id : order_) {
-      if (!is_collective(id) || graph_.node(id).phase != Phase::Update) continue;
-      int32_t done = count;
-      // Nobody writes what it reads before it is through.
-      const ValueId source = root_of(graph_, graph_.node(id).operands[0]);
-      for (NodeId writer : writers_)
-        if (written_by_[index_of(writer)] == source) done = std::min(done, position[index_of(writer)]);
-      for (NodeId reader : readers_of(graph_, graph_.node(id).results[0]))
-        done = std::min(done, position[index_of(reader)]);
-      if (done <= position[index_of(id)] + 1) continue;
-      function_.copies.push_back({id, done});
-      ++beside;
-    }
-    return beside;
+  // Collectives are issued as early, and waited for as late, as saves time in this order.
+  int64_t set_intervals() {
+    const RematProblem problem = graph_remat_problem(graph_, writers_, draft_.device, *draft_.catalog).problem;
+    function_.copies =
+        issue_copies(graph_, overlap_levels(problem, std::numeric_limits<int64_t>::max()).back().intervals);
+    return static_cast<int64_t>(function_.copies.size());
   }
+
+  static constexpr int64_t none = -1;
 
   PlanDraft& draft_;
   size_t index_;
@@ -216,8 +225,8 @@ class Overlapper {
   int64_t open_bytes_ = 0;
   std::vector<ValueId> written_by_;  // by node: the state that it writes
   std::vector<bool> emitted_;        // by node
-  std::vector<double> finish_us_;    // by node
-  double now_us_ = 0, link_us_ = 0;
+  std::vector<int64_t> place_;       // by node: of a collective that is issued early, in the clock
+  EngineClock clock_;
 };
 
 Result<bool> run(PlanDraft& draft, size_t function, PassContext& context) {

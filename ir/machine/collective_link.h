@@ -1,0 +1,82 @@
+#pragma once
+
+// The link between ranks, as planning sees it: collectives follow one another in the order they are issued. While
+// computing runs beside them both are slower; while computing waits, the collective at work has the link for itself.
+
+#include "ir/engine.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <vector>
+
+namespace plimsoll {
+
+class CollectiveLink {
+ public:
+  void restart(const CollectiveShares& shares) {
+    shares_ = shares;
+    collectives_.clear();
+    through_ = 0;
+    issued_us_ = done_us_ = 0;
+  }
+
+  // `alone_us` of work; one that joins the collective ahead of it is part of that launch. Returns its place.
+  size_t issue(double alone_us, bool joins, double now_us) {
+    issued_us_ += joins ? std::max(0.0, alone_us - shares_.launch_us) : alone_us;
+    const double start_us =
+        is_busy() || collectives_.empty() ? now_us : std::max(now_us, collectives_.back().finish_us);
+    collectives_.push_back({issued_us_, start_us, start_us});
+    return collectives_.size() - 1;
+  }
+
+  // Computing that takes `alone_us` starts at `now_us`. Returns how long it takes.
+  double compute(double alone_us, double now_us) {
+    if (!is_busy()) return alone_us;
+    const double beside_us = std::min(alone_us / shares_.compute, left_us() / shares_.link);
+    proceed(beside_us * shares_.link, now_us, shares_.link);
+    return beside_us + std::max(0.0, alone_us - beside_us * shares_.compute);
+  }
+
+  // Computing does nothing for so long.
+  void idle(double us, double now_us) {
+    if (is_busy()) proceed(std::min(us, left_us()), now_us, 1);
+  }
+
+  // How much longer a collective takes if nothing is computed meanwhile; 0: it is through.
+  double left_us(size_t place) const {
+    const double us = collectives_[place].work_end_us - done_us_;
+    return us > rounding_us ? us : 0;
+  }
+  double left_us() const { return is_busy() ? issued_us_ - done_us_ : 0; }
+  // Both are known once it is through.
+  double start_us(size_t place) const { return collectives_[place].start_us; }
+  double finish_us(size_t place) const { return collectives_[place].finish_us; }
+
+ private:
+  struct Collective {
+    double work_end_us;  // the link's work, alone, until it is through
+    double start_us, finish_us;
+  };
+
+  bool is_busy() const { return through_ < collectives_.size(); }
+
+  void proceed(double work_us, double now_us, double speed) {
+    const double begin_us = done_us_;
+    done_us_ += work_us;
+    for (; is_busy() && left_us(through_) == 0; ++through_) {
+      collectives_[through_].finish_us = now_us + (collectives_[through_].work_end_us - begin_us) / speed;
+      if (through_ + 1 < collectives_.size())
+        collectives_[through_ + 1].start_us =
+            std::max(collectives_[through_ + 1].start_us, collectives_[through_].finish_us);
+    }
+  }
+
+  static constexpr double rounding_us = 1e-6;  // sums of the same times in another order differ by less
+
+  CollectiveShares shares_;
+  std::vector<Collective> collectives_;
+  size_t through_ = 0;  // number of collectives that are done
+  double issued_us_ = 0, done_us_ = 0;
+};
+
+}  // namespace plimsoll
