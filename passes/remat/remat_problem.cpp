@@ -180,7 +180,7 @@ class ProblemBuilder {
   std::vector<ValueId> values_;
   std::vector<OffloadOption> largest_, dearest_;
   std::vector<NodeId> instructions_;
-  bool meets_stages_ = false;  // stages of a pipeline keep the order of what they do together
+  bool meets_stages_ = false;                       // stages of a pipeline keep the order of what they do together
   llvm::SmallVector<const OpDef*, 4> collectives_;  // by kind
   std::vector<int32_t> value_of_;                   // by value of the graph; -1: a view, or persistent
   std::vector<int32_t> state_of_;                   // by state value: the instruction that writes it; -1: none
