@@ -307,11 +307,17 @@ Status Session::seed_random_counter(uint64_t seed) {
 }
 
 Status Session::initialise(const WeightLoader& load, uint64_t seed, const WeightRangeLoader& load_range) {
+  // A piece may be many ranges of one weight, which is made once.
+  std::string made;
+  std::optional<Tensor> whole;
   const WeightRangeLoader cut = [&](llvm::StringRef name, const Type& type, int64_t first,
                                     const TensorView& into) -> Status {
-    Tensor whole(type);
-    if (Status s = load(name, whole.view())) return s;
-    std::memcpy(into.data, static_cast<const char*>(whole.data()) + first * dtype_bytes(type.dtype),
+    if (made != name || !whole || !(whole->type() == type)) {
+      made = name.str();
+      whole.emplace(type);
+      if (Status s = load(name, whole->view())) return s;
+    }
+    std::memcpy(into.data, static_cast<const char*>(whole->data()) + first * dtype_bytes(type.dtype),
                 static_cast<size_t>(into.type.bytes()));
     return Status::success();
   };
