@@ -63,6 +63,8 @@ constexpr Field fields[] = {
     {"link_gb_per_s", &DeviceDescription::link_gb_per_s},
     {"collective_us", &DeviceDescription::collective_us},
     {"collective_reserve_bytes", &DeviceDescription::collective_reserve_bytes},
+    {"transfer_reserve_bytes", &DeviceDescription::transfer_reserve_bytes},
+    {"collective_graph_bytes", &DeviceDescription::collective_graph_bytes},
     {"collective_interference", &DeviceDescription::collective_interference, Needed::OfNone, true},
     {"collective_share", &DeviceDescription::collective_share, Needed::OfNone, true},
     {"graph_launch_bytes", &DeviceDescription::graph_launch_bytes},
@@ -256,9 +258,13 @@ DeviceDescription DeviceDescription::with_graphs(int64_t launches) const {
   return device;
 }
 
-DeviceDescription DeviceDescription::with_ranks(int64_t ranks) const {
+DeviceDescription DeviceDescription::with_ranks(const Mesh& mesh, int64_t collectives) const {
   DeviceDescription device = *this;
-  if (ranks > 1 && collective_reserve_bytes > 0) device.reserves.push_back({"NCCL", collective_reserve_bytes});
+  const int64_t axes = llvm::count_if(mesh.sizes, [](int64_t size) { return size > 1; });
+  int64_t bytes = axes * collective_reserve_bytes;
+  if (axes > 0) bytes += collectives * collective_graph_bytes;
+  if (mesh[MeshAxis::Stage] > 1) bytes += transfer_reserve_bytes;
+  if (bytes > 0) device.reserves.push_back({"NCCL", bytes});
   return device;
 }
 

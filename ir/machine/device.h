@@ -4,6 +4,7 @@
 // the program; a file of the same form can replace or extend it.
 
 #include "ir/engine.h"
+#include "ir/mesh.h"
 #include "ir/type.h"
 
 #include <optional>
@@ -44,7 +45,9 @@ struct DeviceDescription {
   // Between the devices of a host, each way, as a collective uses it; 0: through the host's memory.
   double link_gb_per_s = 0;
   double collective_us = 0;              // least time of a collective
-  int64_t collective_reserve_bytes = 0;  // what the library that talks to other ranks holds
+  int64_t collective_reserve_bytes = 0;  // what the library that talks to other ranks holds, per axis of the mesh
+  int64_t transfer_reserve_bytes = 0;    // what it holds besides for sends and receives between stages
+  int64_t collective_graph_bytes = 0;    // what it holds besides per collective in a CUDA graph
   // Computing loses this share of its speed beside a collective, which reaches this share of the link.
   double collective_interference = 0, collective_share = 1;
   int64_t graph_launch_bytes = 0;           // outside the arenas, per launch in a CUDA graph
@@ -54,8 +57,8 @@ struct DeviceDescription {
   int64_t reserve_bytes() const;
   // The same device with a reserve for CUDA graphs of so many launches, if launches take bytes.
   DeviceDescription with_graphs(int64_t launches) const;
-  // The same device with a reserve for talking to other ranks, if there are any.
-  DeviceDescription with_ranks(int64_t ranks) const;
+  // The same device with a reserve for talking to the other ranks of a mesh, if there are any, by so many collectives.
+  DeviceDescription with_ranks(const Mesh& mesh, int64_t collectives) const;
   double matmul_tflops_for(DType dtype) const;  // falls back to f32
   double efficiency_of(llvm::StringRef op) const;
   DuplexShares duplex_shares() const;

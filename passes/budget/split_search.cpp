@@ -250,7 +250,7 @@ class SplitSearch {
     made->chunks = choice.chunks;
     made->derived.emplace(std::move(*derived));
     PlanDraft& draft = made->derived->draft;
-    draft.device = with_reserves(device_, draft.program, request_.mesh.ranks());
+    draft.device = with_reserves(device_, draft.program, request_.mesh);
     made->options.recompute = request_.recompute;
     made->options.offload = request_.offload;
     made->options.search_seconds *= request_.effort * effort;

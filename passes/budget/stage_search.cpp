@@ -25,10 +25,7 @@ Status refuse_what_is_not_planned(const TrainingRequest& request) {
 Result<Plan> fit_stage(Derived& derived, const ForwardModel& forward, const TrainingRequest& request,
                        const DeviceDescription& device) {
   PlanDraft& draft = derived.draft;
-  draft.device = with_reserves(device, draft.program, request.mesh.ranks());
-  // Sends and receives have buffers of their own: two stages on two H200 held 1.23 GiB for NCCL.
-  if (const int64_t bytes = device.collective_reserve_bytes; bytes > 0)
-    draft.device.reserves.push_back({"NCCL between stages", bytes / 2});
+  draft.device = with_reserves(device, draft.program, request.mesh);
   FitOptions options;
   options.recompute = request.recompute;
   options.offload = request.offload;

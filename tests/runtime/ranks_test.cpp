@@ -133,27 +133,6 @@ int64_t bytes_read() {
   return bytes;
 }
 
-std::vector<double> losses_of(Session& session, const RandomValues& values, int steps) {
-  llvm::cantFail(session.initialise(
-      [&](llvm::StringRef name, const TensorView& into) {
-        const Tensor& tensor = values.tensors.at(name.str());
-        for (int64_t i = 0; i < into.elements(); ++i) into.set(i, tensor.get(i));
-        return Status::success();
-      },
-      1));
-  RandomValues own = values;
-  for (const InputSpec& input : session.inputs()) {
-    if (input.whole) continue;
-    const Tensor& whole = values.tensors.at(input.name);
-    own.tensors.at(input.name) =
-        Tensor(input.type, static_cast<const char*>(whole.data()) + session.rows_of_rank(0).rank * input.type.bytes());
-  }
-  OneBatch data(own, session.inputs());
-  std::vector<double> losses;
-  for (int i = 0; i < steps; ++i) losses.push_back(llvm::cantFail(session.step(data)).loss);
-  return losses;
-}
-
 TEST_SUITE("unit") {
   TEST_CASE("collectives on host memory add up in any dtype and any length") {
     for (int64_t count : {1, 2, 3, 4})

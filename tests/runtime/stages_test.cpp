@@ -39,24 +39,6 @@ TrainingRequest on_mesh(llvm::StringRef mesh, int64_t micro_batches,
   return request;
 }
 
-std::vector<double> losses_of(Session& session, const RandomValues& values, int steps) {
-  llvm::cantFail(session.initialise(
-      [&](llvm::StringRef name, const TensorView& into) {
-        const Tensor& tensor = values.tensors.at(name.str());
-        for (int64_t i = 0; i < into.elements(); ++i) into.set(i, tensor.get(i));
-        return Status::success();
-      },
-      1));
-  RandomValues own = values;
-  for (const InputSpec& input : session.inputs())
-    own.tensors.at(input.name) = Tensor(input.type, static_cast<const char*>(values.tensors.at(input.name).data()) +
-                                                        session.rows_of_rank(0).rank * input.type.bytes());
-  OneBatch data(own, session.inputs());
-  std::vector<double> losses;
-  for (int i = 0; i < steps; ++i) losses.push_back(llvm::cantFail(session.step(data)).loss);
-  return losses;
-}
-
 // The states of the model by name, as the first rank reads them.
 std::map<std::string, Tensor> states_of(Session& session) {
   std::map<std::string, Tensor> states;

@@ -3,6 +3,9 @@
 // Trains programs of several ranks on the interpreter, all ranks together.
 
 #include "ir/evaluate.h"
+#include "passes/compile.h"
+#include "passes/derive_program.h"
+#include "runtime/cpu/cpu_catalog.h"
 #include "tests/support/random_values.h"
 
 #include <doctest/doctest.h>
@@ -14,6 +17,15 @@
 namespace plimsoll::testing {
 
 using Tensors = std::map<std::string, Tensor>;
+
+inline ForwardModel forward_of(const Graph& forward, const TrainingRequest& request) {
+  const CpuCatalog catalog;
+  Result<CleanModel> clean = clean_model(forward, request.loss);
+  REQUIRE_MESSAGE(bool(clean), llvm::toString(clean.takeError()));
+  Result<ForwardModel> model = prepare_forward(std::move(*clean), request, catalog);
+  REQUIRE_MESSAGE(bool(model), llvm::toString(model.takeError()));
+  return std::move(*model);
+}
 
 inline Tensor rows_of(const Tensor& whole, const Type& local, int64_t rank) {
   return Tensor(local, static_cast<const char*>(whole.data()) + rank * local.bytes());

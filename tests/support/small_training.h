@@ -43,19 +43,38 @@ inline DeviceDescription cpu_device() {
   return *device;
 }
 
-inline std::unique_ptr<Session> started(Plan plan, const RandomValues& values) {
-  ExecutorOptions options;
-  options.poison = true;
-  Result<std::unique_ptr<Session>> session = Session::create(std::move(plan), options);
-  REQUIRE_MESSAGE(bool(session), llvm::toString(session.takeError()));
-  Status s = (*session)->initialise(
+inline Status initialise(Session& session, const RandomValues& values) {
+  return session.initialise(
       [&](llvm::StringRef name, const TensorView& into) {
         const Tensor& tensor = values.tensors.at(name.str());
         for (int64_t i = 0; i < into.elements(); ++i) into.set(i, tensor.get(i));
         return Status::success();
       },
       1);
-  REQUIRE_FALSE(bool(s));
+}
+
+// The losses of a rank that reads its rows of the values.
+inline std::vector<double> losses_of(Session& session, const RandomValues& values, int steps) {
+  llvm::cantFail(initialise(session, values));
+  RandomValues own = values;
+  for (const InputSpec& input : session.inputs()) {
+    if (input.whole) continue;
+    const Tensor& whole = values.tensors.at(input.name);
+    own.tensors.at(input.name) =
+        Tensor(input.type, static_cast<const char*>(whole.data()) + session.rows_of_rank(0).rank * input.type.bytes());
+  }
+  OneBatch data(own, session.inputs());
+  std::vector<double> losses;
+  for (int i = 0; i < steps; ++i) losses.push_back(llvm::cantFail(session.step(data)).loss);
+  return losses;
+}
+
+inline std::unique_ptr<Session> started(Plan plan, const RandomValues& values) {
+  ExecutorOptions options;
+  options.poison = true;
+  Result<std::unique_ptr<Session>> session = Session::create(std::move(plan), options);
+  REQUIRE_MESSAGE(bool(session), llvm::toString(session.takeError()));
+  REQUIRE_FALSE(bool(initialise(**session, values)));
   return std::move(*session);
 }
 

@@ -16,11 +16,7 @@ namespace {
 using namespace testing;
 Program program_of(const Graph& forward, const TrainingRequest& request) {
   const CpuCatalog catalog;
-  Result<CleanModel> clean = clean_model(forward, request.loss);
-  REQUIRE_MESSAGE(bool(clean), llvm::toString(clean.takeError()));
-  Result<ForwardModel> model = prepare_forward(std::move(*clean), request, catalog);
-  REQUIRE_MESSAGE(bool(model), llvm::toString(model.takeError()));
-  Result<Derived> derived = derive_program(*model, {}, request, cpu_device(), catalog, {});
+  Result<Derived> derived = derive_program(forward_of(forward, request), {}, request, cpu_device(), catalog, {});
   REQUIRE_MESSAGE(bool(derived), llvm::toString(derived.takeError()));
   REQUIRE_FALSE(bool(verify(derived->draft.program)));
   return std::move(derived->draft.program);

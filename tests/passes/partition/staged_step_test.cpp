@@ -18,15 +18,6 @@ namespace {
 
 using namespace testing;
 
-ForwardModel forward_of(const Graph& forward, const TrainingRequest& request) {
-  const CpuCatalog catalog;
-  Result<CleanModel> clean = clean_model(forward, request.loss);
-  REQUIRE_MESSAGE(bool(clean), llvm::toString(clean.takeError()));
-  Result<ForwardModel> model = prepare_forward(std::move(*clean), request, catalog);
-  REQUIRE_MESSAGE(bool(model), llvm::toString(model.takeError()));
-  return std::move(*model);
-}
-
 std::vector<Program> programs_of(const Graph& forward, const TrainingRequest& request) {
   const CpuCatalog catalog;
   const ForwardModel model = forward_of(forward, request);
