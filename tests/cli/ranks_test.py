@@ -1,11 +1,15 @@
 #!/usr/bin/env python3
 """Starts plans of several ranks as launchers do. Needs Python's standard library alone; parts that need mpirun are left out where it is not installed.
 
-Usage: ranks_test.py PLIMSOLL
+Usage: ranks_test.py PLIMSOLL [--cards N [--times 20]]
+
+With --cards it only kills and stops one of N ranks on as many GPUs, at random moments.
 """
+import argparse
 import json
 import os
 import pathlib
+import random
 import shlex
 import shutil
 import signal
@@ -18,7 +22,12 @@ import time
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "golden"))
 from check_golden import unpack  # noqa: E402
 
-PROGRAM = sys.argv[1]
+parser = argparse.ArgumentParser()
+parser.add_argument("program")
+parser.add_argument("--cards", type=int)
+parser.add_argument("--times", type=int, default=20)
+arguments = parser.parse_args()
+PROGRAM, DEVICE = arguments.program, "auto" if arguments.cards else "cpu"
 checks = 0
 
 
@@ -37,7 +46,7 @@ def free_port():
 
 def compile_plan(case, mesh):
     plan = case / f"{mesh}.plan"
-    subprocess.run([PROGRAM, "compile", case / "model.onnx", "-o", plan, "--device", "cpu", "--mesh", mesh], check=True, capture_output=True)
+    subprocess.run([PROGRAM, "compile", case / "model.onnx", "-o", plan, "--device", DEVICE, "--mesh", mesh], check=True, capture_output=True)
     return plan
 
 
@@ -74,12 +83,15 @@ def wait_for_steps(metrics, processes):
         time.sleep(0.1)
 
 
-def lose_a_rank(case, plan, ranks, lost, stop):
-    """The others end soon after a rank is killed or stopped, each with one message that names both, and leave no file under its final name."""
+def lose_a_rank(case, plan, ranks, lost, stop, wait=0.0):
+    """The others end soon after a rank is killed or stopped, each with one message that names both, and leave no file under its final name.
+
+    Returns the seconds that took."""
     port, saved, metrics = free_port(), case / "saved.safetensors", case / f"{plan.stem}.lost{lost}{stop}.jsonl"
     command = words(case, plan, 1000000, "--save", saved, "--metrics", metrics, "--patience", PATIENCE)
     processes = [start(command, rank, ranks, port) for rank in range(ranks)]
     wait_for_steps(metrics, processes)
+    time.sleep(wait)
     processes[lost].send_signal(signal.SIGSTOP if stop else signal.SIGKILL)
     begin = time.monotonic()
     what = f"rank {lost} " + (f"has stood still for {PATIENCE} s" if stop else "has gone")
@@ -91,11 +103,21 @@ def lose_a_rank(case, plan, ranks, lost, stop):
         places = ("at instruction ", "outside a step")
         check(any(f"plimsoll: error: rank {rank}: {what}, last seen {place}" in errors for place in places), f"rank {rank} says {errors}")
         check(errors.count("error") == 1, f"rank {rank} says more than once: {errors}")
-    check(time.monotonic() - begin < (PATIENCE if stop else 0) + 10, "the others end late")
+    took = time.monotonic() - begin
+    check(took < (PATIENCE if stop else 0) + 10, "the others end late")
     check(not saved.exists(), "weights were saved")
+    metrics.unlink()
     if stop:
         processes[lost].send_signal(signal.SIGCONT)
         processes[lost].communicate(timeout=20)
+    return took
+
+
+def lose_ranks_of_cards(case, cards, times):
+    """At random moments of a step, over the mesh's axes."""
+    draw, plans = random.Random(1), [compile_plan(case, f"{axis}={cards}") for axis in ("data", "stage")]
+    took = {stop: [lose_a_rank(case, plans[i % 2], cards, draw.randrange(cards), stop, draw.random()) for i in range(times)] for stop in (False, True)}
+    print(f"{times} killed: the others ended within {max(took[False]):.1f} s; {times} stopped: within {max(took[True]):.1f} s, of which {PATIENCE} s are patience")
 
 
 def lose_a_rank_of_mpi(case, plan, mpirun, stop):
@@ -170,6 +192,8 @@ def run_stages(case):
 def main():
     with tempfile.TemporaryDirectory() as folder:
         case = unpack("mlp", folder)
+        if arguments.cards:
+            return lose_ranks_of_cards(case, arguments.cards, arguments.times)
         two, four, stages = (compile_plan(case, mesh) for mesh in ("data=2", "data=4", "data=2,stage=2"))
         one = subprocess.run(words(case, two, 1), capture_output=True, text=True)
         check(one.returncode == 2 and "the plan is for 2 ranks (data=2), 1 is running" in one.stderr, f"one of two ranks: {one.stderr}")

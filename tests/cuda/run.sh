@@ -4,7 +4,7 @@
 # Usage: tests/cuda/run.sh [--build DIR] [--out FILE] [STEP ...]
 #   DIR   holds plimsoll, plimsoll_cuda_tests, cuda_allocations, cuda_workspaces, cuda_kernel_speeds in bin and lib/libplimsoll_cuda.so; default build/ci
 #   FILE  takes what is printed; default cuda_results.txt
-#   STEP  card kernels allocations workspaces golden ranks same-bits sanitizer budgets speeds bench; default all of them
+#   STEP  card kernels allocations workspaces golden ranks lost-ranks same-bits sanitizer budgets speeds bench; default all of them
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
@@ -19,7 +19,7 @@ while [ $# -gt 0 ]; do
     *) steps+=("$1"); shift ;;
   esac
 done
-[ "${#steps[@]}" -gt 0 ] || steps=(card kernels allocations workspaces golden ranks same-bits sanitizer budgets speeds bench)
+[ "${#steps[@]}" -gt 0 ] || steps=(card kernels allocations workspaces golden ranks lost-ranks same-bits sanitizer budgets speeds bench)
 plimsoll=$build/bin/plimsoll
 cuda_tests=$build/bin/plimsoll_cuda_tests
 example=examples/quickstart
@@ -60,6 +60,14 @@ ranks() {
     python3 -B tests/golden/check_golden.py "$plimsoll" mlp gpt2 unet vit --ranks 2 --zero "$zero" --device auto --tolerance 1e-3 --loss-tolerance 1e-3 --norm-tolerance 1e-3 || return 1
   done
   python3 -B tests/bench/ranks_gpu.py "$plimsoll" gpt2_b16 gpt2_xl_b8
+}
+
+# Ranks killed and stopped at random moments end the others.
+lost_ranks() {
+  local cards
+  cards=$(nvidia-smi --list-gpus | wc -l)
+  [ "$cards" -ge 2 ] || { echo "one card"; return 0; }
+  python3 -B tests/cli/ranks_test.py "$plimsoll" --cards "$cards"
 }
 
 golden() {
