@@ -72,14 +72,15 @@ def run_by_environment(case, plan, ranks, metrics, *more):
     return losses(metrics)
 
 
-PATIENCE = 3
+PATIENCE = 10 if arguments.cards else 3  # seconds; a first step on a card connects the ranks, which takes some
 
 
 def wait_for_steps(metrics, processes):
     """Until a few steps are through."""
     begin = time.monotonic()
     while time.monotonic() - begin < 60 and not (metrics.exists() and len(metrics.read_text().splitlines()) > 3):
-        check(all(process.poll() is None for process in processes), "a rank ends early")
+        for process in processes:
+            check(process.poll() is None, f"a rank ends early: {process.stderr.read() if process.poll() is not None else ''}")
         time.sleep(0.1)
 
 
