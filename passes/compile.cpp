@@ -27,10 +27,9 @@ Status check_stop(llvm::StringRef name) {
 
 // The functions of all stages as those of one program, to be read.
 Result<Derived> derive_all_stages(const ForwardModel& forward, const TrainingRequest& request,
-                                  const DeviceDescription& device, const KernelCatalog& catalog) {
-  Result<DerivedStages> derived =
-      derive_stages(forward, request, request.schedule.value_or(PipelineSchedule::OneForwardOneBackward), device,
-                    catalog, forward.passes);
+                                  const StageDevices& devices) {
+  Result<DerivedStages> derived = derive_stages(
+      forward, request, request.schedule.value_or(PipelineSchedule::OneForwardOneBackward), devices, forward.passes);
   if (!derived) return derived.takeError();
   Derived all = std::move(derived->stages.front());
   for (size_t stage = 1; stage < derived->stages.size(); ++stage) {
@@ -60,16 +59,18 @@ Result<CleanModel> clean_model(Graph forward, llvm::StringRef loss, const Compil
   return model;
 }
 
-Result<PlanDraft> compile_until(Graph forward, const TrainingRequest& request, const DeviceDescription& device,
-                                const KernelCatalog& catalog, const CompileHooks& hooks) {
+Result<PlanDraft> compile_until(Graph forward, const TrainingRequest& request, const StageDevices& devices,
+                                const CompileHooks& hooks) {
   if (Status s = check_stop(hooks.pipeline.stop_after)) return s;
   Result<CleanModel> model = clean_model(std::move(forward), request.loss, hooks);
   if (!model) return model.takeError();
-  Result<ForwardModel> prepared = prepare_forward(std::move(*model), request, catalog);
+  Result<ForwardModel> prepared = prepare_forward(std::move(*model), request, devices.preferences());
   if (!prepared) return prepared.takeError();
+  const DeviceDescription& device = devices.device(0);
+  const KernelCatalog& catalog = devices.catalog(0);
   if (prepared->passes.stopped()) return PlanDraft(Program{{std::move(prepared->graph)}}, device, catalog);
   Result<Derived> derived = request.mesh[MeshAxis::Stage] > 1
-                                ? derive_all_stages(*prepared, request, device, catalog)
+                                ? derive_all_stages(*prepared, request, devices)
                                 : derive_program(*prepared, {}, request, device, catalog, prepared->passes);
   if (!derived) return derived.takeError();
   if (derived->passes.stopped()) return std::move(derived->draft);
@@ -85,19 +86,19 @@ Result<CompileResult> compile_training(Graph forward, const TrainingRequest& req
   whole.pipeline.stop_after.clear();
   Result<CleanModel> model = clean_model(std::move(forward), request.loss, whole);
   if (!model) return model.takeError();
-  return compile_training(std::move(*model), request, device, catalog, whole);
+  return compile_training(std::move(*model), request, StageDevices(device, catalog), whole);
 }
 
-Result<CompileResult> compile_training(CleanModel model, const TrainingRequest& request,
-                                       const DeviceDescription& device, const KernelCatalog& catalog,
+Result<CompileResult> compile_training(CleanModel model, const TrainingRequest& request, const StageDevices& devices,
                                        const CompileHooks& hooks) {
   CompileHooks whole = hooks;
   whole.pipeline.stop_after.clear();
   model.passes = model.passes.under(whole);
-  Result<ForwardModel> forward = prepare_forward(std::move(model), request, catalog);
+  Result<ForwardModel> forward = prepare_forward(std::move(model), request, devices.preferences());
   if (!forward) return forward.takeError();
-  const auto search = request.mesh[MeshAxis::Stage] > 1 ? search_stages : search_splits;
-  Result<CompileResult> result = search(*forward, request, device, catalog, whole);
+  Result<CompileResult> result = request.mesh[MeshAxis::Stage] > 1
+                                     ? search_stages(*forward, request, devices, whole)
+                                     : search_splits(*forward, request, devices.device(0), devices.catalog(0), whole);
   if (!result) return result.takeError();
   // A plan that does not fit is an answer to read and not one to run.
   if (result->fits)

@@ -14,9 +14,9 @@ namespace plimsoll {
 namespace {
 
 // It is tensor cores that want channels last, and plain f32 keeps away from them.
-bool wants_channels_last(const Graph& graph, const TrainingRequest& request, const KernelCatalog& catalog) {
+bool wants_channels_last(const Graph& graph, const TrainingRequest& request, const KernelPreferences& preferences) {
   if (request.layout != ImageLayout::Auto) return request.layout == ImageLayout::ChannelsLast;
-  if (!catalog.preferences().channels_last) return false;
+  if (!preferences.channels_last) return false;
   if (request.precision != "exported") return request.precision != "fp32";
   return llvm::any_of(graph.order(), [&](NodeId id) {
     const Node& node = graph.node(id);
@@ -77,20 +77,21 @@ Result<Program> make_program(const ForwardModel& forward, const SplitChoice& spl
 
 }  // namespace
 
-Result<ForwardModel> prepare_forward(CleanModel model, const TrainingRequest& request, const KernelCatalog& catalog) {
+Result<ForwardModel> prepare_forward(CleanModel model, const TrainingRequest& request,
+                                     const KernelPreferences& preferences) {
   ForwardModel forward{std::move(model.graph), {}, std::move(model.passes)};
   Graph& graph = forward.graph;
   PassManager& passes = forward.passes;
   if (Status s = check_precision(graph, request)) return s;
   if (request.batch > 0 && !passes.stopped())
     if (Status s = resize_batch(graph, request.batch)) return s;
-  if (wants_channels_last(graph, request, catalog))
+  if (wants_channels_last(graph, request, preferences))
     if (Result<bool> changed = passes.run(graph, layout_pipeline); !changed) return changed.takeError();
   if (passes.leave("clean")) return forward;
 
   passes.enter("train");
   if (Status s = select_trained(graph, request.train, request.freeze)) return s;
-  Result<bool> changed = passes.run(graph, forward_pipeline(request, catalog.preferences()));
+  Result<bool> changed = passes.run(graph, forward_pipeline(request, preferences));
   if (!changed) return changed.takeError();
   forward.summary = summarise(request, graph);
   changed = passes.run(graph, partition_pipeline(request));

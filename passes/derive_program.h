@@ -22,7 +22,8 @@ struct ForwardModel {
   TrainingSummary summary;
   PassManager passes;
 };
-Result<ForwardModel> prepare_forward(CleanModel model, const TrainingRequest& request, const KernelCatalog& catalog);
+Result<ForwardModel> prepare_forward(CleanModel model, const TrainingRequest& request,
+                                     const KernelPreferences& preferences);
 
 // Decides, for the reader of the plan, on each trained state that no gradient reaches.
 void note_untrained(const Graph& forward, const Program& program, PassManager& passes);

@@ -10,13 +10,14 @@
 #include "passes/analysis/cost_model.h"
 #include "passes/analysis/dependence.h"
 #include "passes/analysis/single_value_cuts.h"
+#include "passes/partition/block_memory.h"
 #include "passes/partition/divide_stages.h"
 #include "passes/partition/project_stages.h"
 #include "passes/pipelines.h"
 #include "passes/train/split_batch.h"
 #include "passes/train/training_step.h"
 
-#include "llvm/ADT/StringSet.h"
+#include <limits>
 
 namespace plimsoll {
 namespace {
@@ -28,11 +29,11 @@ constexpr size_t max_nodes = 60000;
 class StageDeriver {
  public:
   StageDeriver(const ForwardModel& forward, const TrainingRequest& request, PipelineSchedule schedule,
-               const DeviceDescription& device, const KernelCatalog& catalog)
+               const StageDevices& devices, llvm::ArrayRef<int64_t> unforeseen_bytes)
       : forward_(forward),
         request_(request),
-        device_(device),
-        catalog_(catalog),
+        devices_(devices),
+        unforeseen_bytes_(unforeseen_bytes),
         stages_(static_cast<size_t>(request.mesh[MeshAxis::Stage])),
         graph_(forward.graph) {
     split_.schedule = schedule;
@@ -40,25 +41,27 @@ class StageDeriver {
 
   Result<DerivedStages> run(PassManager passes) {
     if (Status s = choose_micro_batches()) return s;
-    Result<std::vector<StageBlock>> all = blocks();
-    if (!all) return all.takeError();
-    const std::vector<size_t> firsts = balance_stages(*all, stages_);
+    if (Status s = measure_blocks()) return s;
+    const std::vector<StageLimit> limits = limits_of_stages();
+    DerivedStages result;
+    result.cuts = cut_stages(blocks_by_stage(), limits);
     std::vector<NodeId> ends;
-    for (size_t first : firsts) ends.push_back(cuts_[first - 1].after);
-    decide(*all, firsts, passes);
+    for (const StageCut& cut : llvm::drop_begin(result.cuts)) ends.push_back(cuts_[cut.first - 1].after);
+    decide(result.cuts, limits, passes);
     divide_stages(graph_, ends);
     Result<Program> program = train_in_micro_batches();
     if (!program) return program.takeError();
     note_untrained(forward_.graph, *program, passes);
-    Result<std::vector<Program>> projected = project_stages(
-        *program, split_,
-        [&](const Graph& graph, const Node& node) { return is_instruction(node) ? node_us(graph, node) : 0; });
+    Result<std::vector<Program>> projected =
+        project_stages(*program, split_, [&](const Graph& graph, const Node& node, size_t stage) {
+          return is_instruction(node) ? node_us(graph, node, stage) : 0;
+        });
     if (!projected) return projected.takeError();
 
-    DerivedStages result;
     result.pipeline = {split_.micro_batches, schedule_names[static_cast<size_t>(split_.schedule)].str()};
-    for (Program& stage : *projected) {
-      Result<Derived> derived = schedule_program(std::move(stage), device_, catalog_, passes);
+    for (size_t stage = 0; stage < stages_; ++stage) {
+      Result<Derived> derived =
+          schedule_program(std::move((*projected)[stage]), devices_.device(stage), devices_.catalog(stage), passes);
       if (!derived) return derived.takeError();
       result.stages.push_back(std::move(*derived));
     }
@@ -66,8 +69,8 @@ class StageDeriver {
   }
 
  private:
-  double node_us(const Graph& graph, const Node& node) const {
-    return predicted_us(graph, node, chosen_kernel(graph, node, catalog_), device_);
+  double node_us(const Graph& graph, const Node& node, size_t stage) const {
+    return predicted_us(graph, node, chosen_kernel(graph, node, devices_.catalog(stage)), devices_.device(stage));
   }
 
   // As many as asked for, or the most that leave enough places to cut the model.
@@ -150,22 +153,48 @@ class StageDeriver {
     });
   }
 
-  // What stands between cuts. Each micro-batch adds what a second one does: sums of gradients, smaller kernels.
-  Result<std::vector<StageBlock>> blocks() const {
-    Result<std::vector<StageBlock>> all = blocks_in(1);
-    if (!all || split_.micro_batches == 1) return all;
-    int64_t few = 2;
+  // What stands between cuts, for each kind of device. Each micro-batch adds what a second one does: sums of gradients,
+  // smaller kernels.
+  Status measure_blocks() {
+    Result<std::vector<Program>> whole = programs_of_blocks(1);
+    if (!whole) return whole.takeError();
+    int64_t few = std::min<int64_t>(2, split_.micro_batches);
     while (split_.micro_batches % few != 0) ++few;
-    Result<std::vector<StageBlock>> split = blocks_in(few);
-    if (!split) return split;
-    const double more = static_cast<double>(split_.micro_batches - 1) / static_cast<double>(few - 1);
-    for (auto [block, in_few] : llvm::zip(*all, *split)) block.us += more * std::max(0.0, in_few.us - block.us);
+    Result<std::vector<Program>> split = few == 1 ? std::vector<Program>() : programs_of_blocks(few);
+    if (!split) return split.takeError();
+    const double more = few == 1 ? 0 : static_cast<double>(split_.micro_batches - 1) / static_cast<double>(few - 1);
+    blocks_.resize(stages_);
+    for (size_t stage = 0; stage < stages_; ++stage) {
+      if (first_alike(stage) < stage) continue;
+      for (size_t i = 0; i < whole->size(); ++i) {
+        Result<StageBlock> block = measure_block((*whole)[i], stage);
+        if (!block) return block.takeError();
+        if (few > 1) {
+          Result<double> in_few_us = work_us((*split)[i], stage);
+          if (!in_few_us) return in_few_us.takeError();
+          block->us += more * std::max(0.0, *in_few_us - block->us);
+        }
+        if (i < cuts_.size()) block->border_us = transfers_us(graph_.type(cuts_[i].value), stage);
+        blocks_[stage].push_back(std::move(*block));
+      }
+    }
+    return Status::success();
+  }
+
+  size_t first_alike(size_t stage) const {
+    size_t first = 0;
+    while (!devices_.are_alike(first, stage)) ++first;
+    return first;
+  }
+
+  llvm::SmallVector<llvm::ArrayRef<StageBlock>> blocks_by_stage() const {
+    llvm::SmallVector<llvm::ArrayRef<StageBlock>> all;
+    for (size_t stage = 0; stage < stages_; ++stage) all.push_back(blocks_[first_alike(stage)]);
     return all;
   }
 
-  // Their work in a whole step and their states, as the passes leave them where each is a stage of its own and takes so
-  // many micro-batches.
-  Result<std::vector<StageBlock>> blocks_in(int64_t micro_batches) const {
+  // A whole step of each block as a stage of its own that takes so many micro-batches.
+  Result<std::vector<Program>> programs_of_blocks(int64_t micro_batches) const {
     Graph trial = graph_;
     std::vector<NodeId> ends;
     for (const SingleValueCut& cut : cuts_) ends.push_back(cut.after);
@@ -176,58 +205,102 @@ class StageDeriver {
     if (!program) return program.takeError();
     PipelineSplit split{static_cast<int64_t>(cuts_.size() + 1), micro_batches};
     split.micro_batch_of = chunks_of_nodes(program->functions.front(), *batch);
-    Result<std::vector<Program>> programs =
-        project_stages(*program, split, [](const Graph&, const Node&) { return 1.0; });
-    if (!programs) return programs.takeError();
-    std::vector<StageBlock> blocks;
-    for (Program& stage : *programs) {
-      Result<StageBlock> block = work_of(stage);
-      if (!block) return block.takeError();
-      if (blocks.size() < cuts_.size()) block->border_us = transfers_us(graph_.type(cuts_[blocks.size()].value));
-      blocks.push_back(*block);
-    }
-    return blocks;
+    return project_stages(*program, split, [](const Graph&, const Node&, size_t) { return 1.0; });
   }
 
-  Result<StageBlock> work_of(Program& stage) const {
-    StageBlock block;
-    llvm::StringSet<> counted;
+  // As the passes leave it for the device of `stage`.
+  Result<Program> prepared(Program block, size_t stage) const {
     PassManager passes = forward_.passes.quiet();
-    for (size_t f = 0; f < stage.functions.size(); ++f) {
-      Graph& function = stage.functions[f];
-      Result<bool> changed = passes.run(function, step_pipeline(catalog_.preferences()));
+    for (Graph& function : block.functions) {
+      Result<bool> changed = passes.run(function, step_pipeline(devices_.catalog(stage).preferences()));
       if (!changed) return changed.takeError();
-      const auto calls = static_cast<double>(f == 0 ? request_.accumulate : 1);
-      for (NodeId id : instructions_of(function))
-        if (!is_awaited(function.node(id))) block.us += calls * node_us(function, function.node(id));
-      for (const State& state : function.states)
-        if (counted.insert(function.value(state.value).name).second) block.bytes += function.type(state.value).bytes();
     }
     return block;
   }
 
-  // What goes over a border forward, and as much backward.
-  double transfers_us(const Type& batch) const {
-    const auto calls = static_cast<double>(request_.accumulate);
-    return 2 * calls *
-           (static_cast<double>(split_.micro_batches) * device_.collective_us +
-            static_cast<double>(batch.bytes()) / (device_.link_gb_per_s_used() * 1e3));
+  double us_of(const Program& block, size_t stage) const {
+    double us = 0;
+    for (size_t f = 0; f < block.functions.size(); ++f) {
+      const Graph& function = block.functions[f];
+      for (NodeId id : instructions_of(function))
+        if (!is_awaited(function.node(id))) us += calls(f) * node_us(function, function.node(id), stage);
+    }
+    return us;
   }
 
-  void decide(llvm::ArrayRef<StageBlock> all, llvm::ArrayRef<size_t> firsts, PassManager& passes) const {
-    std::string times;
+  double calls(size_t function) const { return static_cast<double>(function == 0 ? request_.accumulate : 1); }
+
+  Result<double> work_us(const Program& block, size_t stage) const {
+    Result<Program> program = prepared(block, stage);
+    if (!program) return program.takeError();
+    return us_of(*program, stage);
+  }
+
+  Result<StageBlock> measure_block(const Program& block, size_t stage) const {
+    Result<Program> program = prepared(block, stage);
+    if (!program) return program.takeError();
+    StageBlock measured;
+    measured.us = us_of(*program, stage);
+    PlanDraft draft(std::move(*program), devices_.device(stage), devices_.catalog(stage));
+    PassManager passes = forward_.passes.quiet();
+    if (Result<bool> ordered = run_steps(passes, draft, "schedule"); !ordered) return ordered.takeError();
+    std::vector<Type> parameters;
+    for (const State& state : graph_.states)
+      if (state.trained) parameters.push_back(graph_.type(state.value));
+    measure_memory(measured, draft, split_.micro_batches, parameters,
+                   [&](const Graph& graph, const Node& node) { return calls(0) * node_us(graph, node, stage); });
+    return measured;
+  }
+
+  std::vector<StageLimit> limits_of_stages() const {
+    std::vector<StageLimit> limits(stages_);
+    // Before they are cut, stages count as equal, and weights, backward and forward as equally long.
+    const std::vector<StageTimes> times(stages_, {1, 1, 1});
+    const auto actions = actions_of_stages(split_.schedule, times, split_.micro_batches);
     for (size_t stage = 0; stage < stages_; ++stage) {
-      StageBlock run;
-      for (size_t i = stage == 0 ? 0 : firsts[stage - 1]; i < (stage < firsts.size() ? firsts[stage] : all.size()); ++i)
-        run.us += all[i].us, run.bytes += all[i].bytes;
-      times += (stage == 0 ? "" : ", ") + format_us(run.us) + " and " + format_bytes(run.bytes);
+      const DeviceDescription& device = devices_.device(stage);
+      StageLimit& limit = limits[stage];
+      limit.bytes = request_.budget_of_stage(stage, device) - device.with_ranks(request_.mesh, 0).reserve_bytes();
+      if (!unforeseen_bytes_.empty()) limit.bytes -= unforeseen_bytes_[stage];
+      limit.micro_batches = most_kept(actions[stage]);
+      limit.recompute = request_.recompute;
+      if (!request_.offload || device.to_host_gb_per_s <= 0 || device.from_host_gb_per_s <= 0) continue;
+      limit.host_bytes =
+          request_.host_budget_bytes > 0 ? request_.host_budget_bytes : std::numeric_limits<int64_t>::max();
+      limit.host_us_per_byte = 1e-3 / std::min(device.to_host_gb_per_s, device.from_host_gb_per_s);
+      limit.held_up_us_per_byte = 2 * device.copy_interference * limit.host_us_per_byte;
     }
-    std::string choice;
-    for (size_t first : firsts)
-      choice += (choice.empty() ? "behind " : ", ") + graph_.value(cuts_[first - 1].value).name;
+    return limits;
+  }
+
+  // What goes over a border forward, and as much backward.
+  double transfers_us(const Type& batch, size_t stage) const {
+    const DeviceDescription& device = devices_.device(stage);
+    const auto calls = static_cast<double>(request_.accumulate);
+    return 2 * calls *
+           (static_cast<double>(split_.micro_batches) * device.collective_us +
+            static_cast<double>(batch.bytes()) / (device.link_gb_per_s_used() * 1e3));
+  }
+
+  void decide(llvm::ArrayRef<StageCut> cuts, llvm::ArrayRef<StageLimit> limits, PassManager& passes) const {
+    std::string times, choice, room;
+    for (size_t stage = 0; stage < stages_; ++stage) {
+      const StageCut& cut = cuts[stage];
+      const llvm::ArrayRef<StageBlock> all = blocks_[first_alike(stage)];
+      double us = 0;
+      for (size_t i = cut.first; i < (stage + 1 < stages_ ? cuts[stage + 1].first : all.size()); ++i) us += all[i].us;
+      times += (stage == 0 ? "" : ", ") + format_us(us) + " and " + format_bytes(cut.state_bytes);
+      if (stage > 0) choice += (stage == 1 ? "behind " : ", ") + graph_.value(cuts_[cut.first - 1].value).name;
+      if (cut.needs_bytes <= limits[stage].bytes) continue;
+      room += "; stage " + std::to_string(stage) + " has room for " +
+              format_bytes(std::max<int64_t>(limits[stage].bytes, 0)) + " of " + format_bytes(cut.needs_bytes);
+      room += cut.least_bytes > limits[stage].bytes
+                  ? ", and remats and copies leave " + format_bytes(cut.least_bytes)
+                  : ", remats and copies for the rest take " + format_us(cut.added_us);
+    }
     passes.decide({"divide-stages", "plan", choice,
                    "the slowest stage takes least of " + std::to_string(cuts_.size()) +
-                       " places; computing and states of the stages: " + times});
+                       " places; computing and states of the stages: " + times + room});
   }
 
   Result<Program> train_in_micro_batches() {
@@ -284,21 +357,22 @@ class StageDeriver {
 
   const ForwardModel& forward_;
   const TrainingRequest& request_;
-  const DeviceDescription& device_;
-  const KernelCatalog& catalog_;
+  const StageDevices& devices_;
+  llvm::ArrayRef<int64_t> unforeseen_bytes_;  // by stage, or empty
   size_t stages_;
   Graph graph_;
   std::vector<SingleValueCut> cuts_;
-  std::vector<ValueId> from_;  // inputs that are split
+  std::vector<ValueId> from_;                    // inputs that are split
+  std::vector<std::vector<StageBlock>> blocks_;  // by the first stage of each kind of device
   PipelineSplit split_;
 };
 
 }  // namespace
 
 Result<DerivedStages> derive_stages(const ForwardModel& forward, const TrainingRequest& request,
-                                    PipelineSchedule schedule, const DeviceDescription& device,
-                                    const KernelCatalog& catalog, PassManager passes) {
-  return StageDeriver(forward, request, schedule, device, catalog).run(std::move(passes));
+                                    PipelineSchedule schedule, const StageDevices& devices, PassManager passes,
+                                    llvm::ArrayRef<int64_t> unforeseen_bytes) {
+  return StageDeriver(forward, request, schedule, devices, unforeseen_bytes).run(std::move(passes));
 }
 
 }  // namespace plimsoll

@@ -2,20 +2,25 @@
 
 // From the clean forward graph of a model to the scheduled functions of each stage of a pipeline.
 
+#include "ir/machine/stage_devices.h"
 #include "passes/derive_program.h"
+#include "passes/partition/stage_cuts.h"
 
 namespace plimsoll {
 
 struct DerivedStages {
   std::vector<Derived> stages;
   PipelineSummary pipeline;
+  std::vector<StageCut> cuts;  // by stage, as the tables have it; reserves are not among its bytes
 };
 
-// Cuts the model into as many stages as the mesh has, at values that alone go from one side to the other, so that the
-// slowest stage takes least predicted time; each stage's step takes the micro-batches through forward and backward in
-// the order of `schedule`. Errors say what prevents as many stages or micro-batches.
+// Cuts the model into as many stages as the mesh has, at values that alone go from one side to the other, so that every
+// stage fits its budget, by remats and copies where it must, and the slowest takes least predicted time. Each stage's
+// step takes the micro-batches through forward and backward in the order of `schedule`. `unforeseen_bytes`, by stage,
+// is what plans were found to need beyond the tables; empty: nothing so far. Errors say what prevents as many stages or
+// micro-batches.
 Result<DerivedStages> derive_stages(const ForwardModel& forward, const TrainingRequest& request,
-                                    PipelineSchedule schedule, const DeviceDescription& device,
-                                    const KernelCatalog& catalog, PassManager passes);
+                                    PipelineSchedule schedule, const StageDevices& devices, PassManager passes,
+                                    llvm::ArrayRef<int64_t> unforeseen_bytes = {});
 
 }  // namespace plimsoll

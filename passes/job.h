@@ -51,15 +51,23 @@ struct TrainingRequest {
   std::string precision_rules;                     // what a --precision-file says, see passes/target/precision_rules.h
   MasterWeights master_weights = MasterWeights::Auto;
   ImageLayout layout = ImageLayout::Auto;
-  int64_t budget_bytes = 0;  // 0: the device's memory
-  bool frontier = false;     // also find the plans of smaller budgets
-  bool recompute = true;     // rematerialise where the budget asks for it
+  int64_t budget_bytes = 0;  // of each rank; 0: its device's memory
+  // By stage of a pipeline, where they differ; 0: the device's memory. Empty: `budget_bytes` for all.
+  std::vector<int64_t> stage_budgets;
+  bool frontier = false;  // also find the plans of smaller budgets
+  bool recompute = true;  // rematerialise where the budget asks for it
   // Chunks of the batch for all that follows `split_from`; 0: where the budget asks for it, 1: never.
   int64_t split = 0;
   std::string split_from;         // a value of the model; empty: the one that takes least time
   bool offload = true;            // let states and values wait in host memory where the budget asks for it
   double effort = 1;              // search work for rematerialisation and placement, as a multiple of the usual
   int64_t host_budget_bytes = 0;  // of that memory; 0: not limited
+
+  // What each rank of a stage may hold of its device.
+  int64_t budget_of_stage(size_t stage, const DeviceDescription& device) const {
+    const int64_t bytes = stage_budgets.empty() ? budget_bytes : stage_budgets[stage];
+    return bytes > 0 ? bytes : device.memory_bytes;
+  }
 };
 
 // That a job does not fit is an answer and no error.

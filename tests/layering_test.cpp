@@ -107,7 +107,7 @@ const Folder folders[] = {
       "passes/job.h", "ir/machine/", "llvm/"}},
     {"passes/derive_stages",
      {"passes/pass/", "passes/analysis/", "passes/partition/", "passes/train/", "passes/derive_program.h",
-      "passes/pipelines.h", "passes/job.h", "ir/", "ir/support/", "llvm/"}},
+      "passes/pipelines.h", "passes/job.h", "ir/", "ir/machine/", "ir/support/", "llvm/"}},
     {"passes/budget/",
      {"passes/analysis/", "passes/train/", "passes/remat/", "passes/offload/", "passes/derive_program.h",
       "passes/derive_stages.h", "passes/lower_to_plan.h", "passes/job.h", "ir/", "ir/machine/", "ir/plan/",

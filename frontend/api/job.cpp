@@ -132,7 +132,7 @@ Result<Job> Job::with_timings(const std::string& file) const {
 }
 
 Result<CompileResult> Job::compile(const TrainingRequest& training, const CompileHooks& hooks) const {
-  Result<CompileResult> result = compile_training(model_->clean, training, device_, *catalog_, hooks);
+  Result<CompileResult> result = compile_training(model_->clean, training, StageDevices(device_, *catalog_), hooks);
   if (!result) return result.takeError();
   for (Plan* plan : result->plans()) {
     for (const Obstacle& note : model_->notes)
@@ -150,7 +150,8 @@ Result<std::string> compile_until(const CompileRequest& request, const CompileHo
   if (!catalog) return catalog.takeError();
   Result<Imported> imported = import_for_training(request, hooks);
   if (!imported) return imported.takeError();
-  Result<PlanDraft> draft = compile_until(std::move(imported->graph), request.training, *device, **catalog, hooks);
+  Result<PlanDraft> draft =
+      compile_until(std::move(imported->graph), request.training, StageDevices(*device, **catalog), hooks);
   if (!draft) return draft.takeError();
   return PlanDraftSubject(*draft).to_text();
 }

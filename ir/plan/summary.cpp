@@ -109,9 +109,9 @@ void add_time(TimeSummary& time, const Plan& plan, size_t function, const Timeli
 }
 
 std::vector<Timeline> timelines_of(const Plan& plan, size_t function) {
-  llvm::SmallVector<const PlanFunction*, 4> stages;
-  for (const Plan* stage : plan.stages()) stages.push_back(&stage->functions[function]);
-  return predict_timelines(stages, plan.device);
+  llvm::SmallVector<StageFunction, 4> stages;
+  for (const Plan* stage : plan.stages()) stages.push_back({&stage->functions[function], &stage->device});
+  return predict_timelines(stages);
 }
 
 double slowest_of(llvm::ArrayRef<Timeline> stages) {

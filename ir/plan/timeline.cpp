@@ -174,12 +174,12 @@ llvm::SmallVector<Prediction*, 8> next_meeting(std::vector<Prediction>& stages) 
 }  // namespace
 
 Timeline predict_timeline(const PlanFunction& function, const DeviceDescription& device) {
-  return std::move(predict_timelines(&function, device).front());
+  return std::move(predict_timelines(StageFunction{&function, &device}).front());
 }
 
-std::vector<Timeline> predict_timelines(llvm::ArrayRef<const PlanFunction*> stages, const DeviceDescription& device) {
+std::vector<Timeline> predict_timelines(llvm::ArrayRef<StageFunction> stages) {
   std::vector<Prediction> predictions;
-  for (const PlanFunction* stage : stages) predictions.emplace_back(*stage, device);
+  for (const StageFunction& stage : stages) predictions.emplace_back(*stage.function, *stage.device);
   for (;;) {
     for (Prediction& each : predictions) each.run();
     llvm::SmallVector<Prediction*, 8> members = next_meeting(predictions);

@@ -22,8 +22,12 @@ struct Timeline {
 // issued, and is slower while a copy of the other direction runs.
 Timeline predict_timeline(const PlanFunction& function, const DeviceDescription& device);
 
+struct StageFunction {
+  const PlanFunction* function;
+  const DeviceDescription* device;
+};
 // The same for a function of all stages of a pipeline, which start together and wait for each other where one sends to
 // another or all add up. A stage whose peer never comes goes on alone.
-std::vector<Timeline> predict_timelines(llvm::ArrayRef<const PlanFunction*> stages, const DeviceDescription& device);
+std::vector<Timeline> predict_timelines(llvm::ArrayRef<StageFunction> stages);
 
 }  // namespace plimsoll

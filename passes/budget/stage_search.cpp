@@ -22,7 +22,7 @@ Status refuse_what_is_not_planned(const TrainingRequest& request) {
 }
 
 // The stage's plan within the budget; where there is none, the one that needs least.
-Result<Plan> fit_stage(Derived& derived, const ForwardModel& forward, const TrainingRequest& request,
+Result<Plan> fit_stage(Derived& derived, size_t stage, const ForwardModel& forward, const TrainingRequest& request,
                        const DeviceDescription& device) {
   PlanDraft& draft = derived.draft;
   draft.device = with_reserves(device, draft.program, request.mesh);
@@ -37,7 +37,7 @@ Result<Plan> fit_stage(Derived& derived, const ForwardModel& forward, const Trai
     options.min_share = long_min_share;
     options.offload = false;
   }
-  LoweringInput input{draft, request.budget_bytes, request.host_budget_bytes};
+  LoweringInput input{draft, request.budget_of_stage(stage, device), request.host_budget_bytes};
   input.placement_seconds *= effort;
   Result<Plan> plain = plain_plan(input, options);
   if (!plain) return plain;
@@ -49,17 +49,15 @@ Result<Plan> fit_stage(Derived& derived, const ForwardModel& forward, const Trai
   return plan;
 }
 
-// All stages in the order of one schedule. Where one does not fit, the plan is that of the stage that needs most.
-Result<CompileResult> plan_schedule(PipelineSchedule schedule, const ForwardModel& forward,
-                                    const TrainingRequest& request, const DeviceDescription& device,
-                                    const KernelCatalog& catalog, PassManager passes) {
-  Result<DerivedStages> derived = derive_stages(forward, request, schedule, device, catalog, std::move(passes));
-  if (!derived) return derived.takeError();
-  CompileResult result;
-  result.host_budget_bytes = request.host_budget_bytes;
-  std::vector<std::optional<Result<Plan>>> fitted(derived->stages.size());
-  parallel_for(fitted.size(),
-               [&](size_t i) { fitted[i].emplace(fit_stage(derived->stages[i], forward, request, device)); });
+int64_t lacks_bytes(const Plan& plan) { return plan.promised_bytes() - plan.arenas.front().budget_bytes; }
+
+// The plans of all stages as they were cut, each within its budget or the one that needs least.
+Result<std::vector<Plan>> fit_stages(DerivedStages& derived, const ForwardModel& forward,
+                                     const TrainingRequest& request, const StageDevices& devices) {
+  std::vector<std::optional<Result<Plan>>> fitted(derived.stages.size());
+  parallel_for(fitted.size(), [&](size_t i) {
+    fitted[i].emplace(fit_stage(derived.stages[i], i, forward, request, devices.device(i)));
+  });
   Status failed = Status::success();
   std::vector<Plan> plans;
   for (std::optional<Result<Plan>>& plan : fitted) {
@@ -67,17 +65,51 @@ Result<CompileResult> plan_schedule(PipelineSchedule schedule, const ForwardMode
       failed = llvm::joinErrors(std::move(failed), plan->takeError());
       continue;
     }
-    result.fits &= is_within_budget(**plan);
     (*plan)->mesh = request.mesh;
-    (*plan)->pipeline = derived->pipeline;
+    (*plan)->pipeline = derived.pipeline;
     (*plan)->stage = static_cast<int32_t>(plans.size());
     plans.push_back(std::move(**plan));
   }
   if (failed) return failed;
+  return plans;
+}
+
+bool all_fit(llvm::ArrayRef<Plan> plans) { return llvm::all_of(plans, is_within_budget); }
+
+// Cuts the model again where a stage turned out to need more than the tables had it need: for as long as this gives
+// other cuts, at most so often.
+constexpr int max_cuts = 4;
+
+bool are_same(llvm::ArrayRef<StageCut> a, llvm::ArrayRef<StageCut> b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                    [](const StageCut& x, const StageCut& y) { return x.first == y.first; });
+}
+
+// All stages in the order of one schedule.
+Result<CompileResult> plan_schedule(PipelineSchedule schedule, const ForwardModel& forward,
+                                    const TrainingRequest& request, const StageDevices& devices, PassManager passes) {
+  std::vector<int64_t> unforeseen(static_cast<size_t>(request.mesh[MeshAxis::Stage]), 0);
+  std::vector<StageCut> cuts;
+  std::vector<Plan> plans;
+  for (int i = 0; i < max_cuts; ++i) {
+    Result<DerivedStages> derived =
+        derive_stages(forward, request, schedule, devices, i == 0 ? passes : passes.quiet(), unforeseen);
+    if (!derived) return derived.takeError();
+    if (i > 0 && are_same(derived->cuts, cuts)) break;
+    Result<std::vector<Plan>> fitted = fit_stages(*derived, forward, request, devices);
+    if (!fitted) return fitted.takeError();
+    cuts = std::move(derived->cuts);
+    plans = std::move(*fitted);
+    if (all_fit(plans)) break;
+    for (size_t stage = 0; stage < plans.size(); ++stage)
+      if (!is_within_budget(plans[stage])) unforeseen[stage] += lacks_bytes(plans[stage]);
+  }
+  CompileResult result;
+  result.host_budget_bytes = request.host_budget_bytes;
+  result.fits = all_fit(plans);
   if (!result.fits) {
-    result.plan = std::move(*std::max_element(plans.begin(), plans.end(), [](const Plan& a, const Plan& b) {
-      return a.promised_bytes() < b.promised_bytes();
-    }));
+    result.plan = std::move(*std::max_element(
+        plans.begin(), plans.end(), [](const Plan& a, const Plan& b) { return lacks_bytes(a) < lacks_bytes(b); }));
     return result;
   }
   result.plan = std::move(plans.front());
@@ -96,8 +128,7 @@ bool is_better_result(const CompileResult& a, const CompileResult& b) {
 }  // namespace
 
 Result<CompileResult> search_stages(const ForwardModel& forward, const TrainingRequest& request,
-                                    const DeviceDescription& device, const KernelCatalog& catalog,
-                                    const CompileHooks& hooks) {
+                                    const StageDevices& devices, const CompileHooks& hooks) {
   if (Status s = refuse_what_is_not_planned(request)) return s;
   if (hooks.on_phase) hooks.on_phase("lay out");
   std::optional<CompileResult> best;
@@ -106,7 +137,7 @@ Result<CompileResult> search_stages(const ForwardModel& forward, const TrainingR
     const auto schedule = static_cast<PipelineSchedule>(i);
     if (request.schedule.value_or(schedule) != schedule) continue;
     Result<CompileResult> result =
-        plan_schedule(schedule, forward, request, device, catalog, best ? forward.passes.quiet() : forward.passes);
+        plan_schedule(schedule, forward, request, devices, best ? forward.passes.quiet() : forward.passes);
     if (!result) return result;
     tried += (tried.empty() ? "" : "; ") + schedule_names[i].str() + " " +
              (result->fits ? "takes " + format_us(result->plan.predicted_step_us) : shortfall(*result));

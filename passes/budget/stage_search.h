@@ -2,13 +2,14 @@
 
 // Plans a pipeline: each of its stages has its own program and is fitted within the budget by itself.
 
+#include "ir/machine/stage_devices.h"
 #include "passes/derive_program.h"
 
 namespace plimsoll {
 
-// The plan of the first stage, with those of the others in it. It fits where all of them do.
+// The plan of the first stage, with those of the others in it. It fits where each of them fits its stage's budget;
+// otherwise the plan is that of the stage that lacks most.
 Result<CompileResult> search_stages(const ForwardModel& forward, const TrainingRequest& request,
-                                    const DeviceDescription& device, const KernelCatalog& catalog,
-                                    const CompileHooks& hooks);
+                                    const StageDevices& devices, const CompileHooks& hooks);
 
 }  // namespace plimsoll

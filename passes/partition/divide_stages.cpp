@@ -4,11 +4,8 @@
 #include "passes/analysis/dependence.h"
 #include "passes/pass/pass.h"
 
-#include <algorithm>
-#include <limits>
 #include <map>
 #include <set>
-#include <tuple>
 
 namespace plimsoll {
 namespace {
@@ -162,34 +159,6 @@ constexpr PassOption pass_options[] = {
 }  // namespace
 
 int64_t divide_stages(Graph& graph, llvm::ArrayRef<NodeId> ends) { return StageDivider(graph, ends).run(); }
-
-std::vector<size_t> balance_stages(llvm::ArrayRef<StageBlock> blocks, size_t stages) {
-  struct Best {
-    double us = std::numeric_limits<double>::infinity();
-    int64_t bytes = 0;
-    size_t first = 0;  // of the last run
-    bool operator<(const Best& other) const { return std::tie(us, bytes) < std::tie(other.us, other.bytes); }
-  };
-  const size_t n = blocks.size();
-  // best[s][i]: the first i blocks in s + 1 runs.
-  std::vector<std::vector<Best>> best(stages, std::vector<Best>(n + 1));
-  for (size_t s = 0; s < stages; ++s)
-    for (size_t i = s + 1; i <= n; ++i) {
-      StageBlock run;
-      if (i < n) run.us = blocks[i - 1].border_us;
-      for (size_t first = i; first-- > s;) {
-        run.us += blocks[first].us;
-        run.bytes += blocks[first].bytes;
-        if (s == 0 && first > 0) continue;
-        const Best before = s == 0 ? Best{0, 0, 0} : best[s - 1][first];
-        const double us = run.us + (first > 0 ? blocks[first - 1].border_us : 0);
-        best[s][i] = std::min(best[s][i], {std::max(before.us, us), std::max(before.bytes, run.bytes), first});
-      }
-    }
-  std::vector<size_t> firsts(stages - 1);
-  for (size_t s = stages - 1, i = n; s > 0; --s) firsts[s - 1] = i = best[s][i].first;
-  return firsts;
-}
 
 constinit const PassInfo pass_divide_stages{
     .name = "divide-stages",

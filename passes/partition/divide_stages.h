@@ -15,16 +15,4 @@ namespace plimsoll {
 // same way. Gives the number of transfers.
 int64_t divide_stages(Graph& graph, llvm::ArrayRef<NodeId> ends);
 
-// A run of a forward graph's nodes between two places where it may be cut.
-struct StageBlock {
-  double us = 0;         // forward, backward and updates
-  int64_t bytes = 0;     // of its states
-  double border_us = 0;  // of what goes over, if it is cut behind the block; both stages take it
-};
-
-// Cuts the blocks in `stages` runs, none of them empty, so that the slowest run takes least time, and among such so
-// that the run with most bytes has least. Gives the first block of each run but the first. There are at least as many
-// blocks as stages. Dynamic programming over the blocks, O(stages * blocks^2).
-std::vector<size_t> balance_stages(llvm::ArrayRef<StageBlock> blocks, size_t stages);
-
 }  // namespace plimsoll

@@ -1,5 +1,7 @@
 #include "passes/partition/pipeline_schedule.h"
 
+#include "llvm/ADT/STLExtras.h"
+
 #include <algorithm>
 #include <limits>
 #include <numeric>
@@ -123,6 +125,18 @@ std::vector<std::vector<StageAction>> actions_of_stages(PipelineSchedule schedul
   for (size_t stage = 0; stage < stages.size(); ++stage)
     actions.push_back(one_forward_one_backward(static_cast<int64_t>(stages.size() - 1 - stage), micro_batches));
   return actions;
+}
+
+int64_t most_kept(llvm::ArrayRef<StageAction> actions) {
+  const bool splits_backward =
+      llvm::any_of(actions, [](const StageAction& each) { return each.kind == Kind::Weights; });
+  const Kind last = splits_backward ? Kind::Weights : Kind::Backward;
+  int64_t kept = 0, most = 0;
+  for (const StageAction& action : actions) {
+    kept += (action.kind == Kind::Forward) - (action.kind == last);
+    most = std::max(most, kept);
+  }
+  return most;
 }
 
 Result<std::vector<size_t>> order_of_transfers(llvm::ArrayRef<std::vector<double>> us,

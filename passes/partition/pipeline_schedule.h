@@ -42,6 +42,9 @@ struct StageTimes {
 std::vector<std::vector<StageAction>> actions_of_stages(PipelineSchedule schedule, llvm::ArrayRef<StageTimes> stages,
                                                         int64_t micro_batches);
 
+// The most micro-batches of which a stage keeps values at once, from their forward to the end of their backward.
+int64_t most_kept(llvm::ArrayRef<StageAction> actions);
+
 // What goes from one stage to another: made in one of its actions, and first read in one of the other's.
 struct StageTransfer {
   size_t from = 0, from_action = 0, to = 0, to_action = 0;

@@ -261,7 +261,7 @@ Graph StageFunction::make(const llvm::StringSet<>& own, llvm::ArrayRef<NodeId> o
 class Projector {
  public:
   Projector(const Program& program, const PipelineSplit& split,
-            llvm::function_ref<double(const Graph&, const Node&)> us)
+            llvm::function_ref<double(const Graph&, const Node&, size_t stage)> us)
       : program_(program), split_(split), us_(us) {}
 
   Result<std::vector<Program>> run() {
@@ -369,7 +369,7 @@ class Projector {
     StageTimes times{min_action_us, min_action_us, min_action_us};
     for (NodeId id = step().first_node(); id != NodeId::None; id = step().next_node(id)) {
       if (!stages_[stage].functions.front().is_needed(id) || is_transfer(step().node(id))) continue;
-      const double us = us_(step(), step().node(id)) / static_cast<double>(split_.micro_batches);
+      const double us = us_(step(), step().node(id), stage) / static_cast<double>(split_.micro_batches);
       switch (action_of(stage, id).kind) {
         case StageAction::Kind::Forward: times.forward_us += us; break;
         case StageAction::Kind::Backward: times.backward_us += us; break;
@@ -416,7 +416,7 @@ class Projector {
       }
       for (size_t stage = 0; stage < stages_.size(); ++stage)
         if (stages_[stage].functions.front().is_needed(id))
-          us[stage][place_of_action(stage, action_of(stage, id))] += us_(step(), node);
+          us[stage][place_of_action(stage, action_of(stage, id))] += us_(step(), node, stage);
     }
     Result<std::vector<size_t>> order = order_of_transfers(us, transfers);
     if (!order) return order.takeError();
@@ -430,7 +430,7 @@ class Projector {
 
   const Program& program_;
   const PipelineSplit& split_;
-  llvm::function_ref<double(const Graph&, const Node&)> us_;
+  llvm::function_ref<double(const Graph&, const Node&, size_t stage)> us_;
   Owners owners_;
   std::vector<Places> places_;  // by function
   std::vector<Stage> stages_;
@@ -511,7 +511,7 @@ std::vector<NodeId> Projector::order_of(size_t stage, size_t f) const {
 }  // namespace
 
 Result<std::vector<Program>> project_stages(const Program& program, const PipelineSplit& split,
-                                            llvm::function_ref<double(const Graph&, const Node&)> us) {
+                                            llvm::function_ref<double(const Graph&, const Node&, size_t stage)> us) {
   return Projector(program, split, us).run();
 }
 

@@ -170,6 +170,33 @@ TEST_SUITE("unit") {
     CHECK(rematerialised > 0);
   }
 
+  // Eight equal layers are four and four. Where the last stage has room for three quarters of what its four need, and
+  // may compute nothing again, it has fewer: one micro-batch's values and the states are what it holds, layer by layer.
+  TEST_CASE("the stage with less room has fewer layers, and remats where these take less time") {
+    TrainingRequest request = on_mesh("stage=2", 4);
+    request.recompute = request.offload = false;
+    const Plan even = plan_for(layers(8), request);
+    auto trained = [](const Plan& plan) {
+      return llvm::count_if(plan.states, [](const PlanState& state) { return state.trained; });
+    };
+    REQUIRE(trained(even) == 5);  // with the scales
+    REQUIRE(trained(even.later_stages.front()) == 4);
+    const Plan& last = even.later_stages.front();
+    request.stage_budgets = {0, last.promised_bytes() - last.promised_bytes() / 4};
+    const Plan uneven = plan_for(layers(8), request);
+    CHECK(trained(uneven) > 5);
+    CHECK(uneven.later_stages.front().promised_bytes() <= request.stage_budgets[1]);
+    CHECK(uneven.later_stages.front().arenas.front().budget_bytes == request.stage_budgets[1]);
+    CHECK(uneven.predicted_step_us > 1.1 * even.predicted_step_us);
+    // A tenth less room costs less by remats of activations than by a fifth layer on the first stage.
+    request.recompute = true;
+    request.stage_budgets[1] = last.promised_bytes() - (int64_t{40} << 20);
+    const Plan tight = plan_for(layers(8), request);
+    CHECK(trained(tight) == 5);
+    CHECK(tight.later_stages.front().fit.rematerialised > 0);
+    CHECK(tight.predicted_step_us < uneven.predicted_step_us);
+  }
+
   TEST_CASE("the predicted bubble of equal stages is that of the closed form") {
     for (int64_t stages : {2, 4})
       for (int64_t micro_batches : {4, 8, 16}) {

@@ -22,7 +22,7 @@ inline ForwardModel forward_of(const Graph& forward, const TrainingRequest& requ
   const CpuCatalog catalog;
   Result<CleanModel> clean = clean_model(forward, request.loss);
   REQUIRE_MESSAGE(bool(clean), llvm::toString(clean.takeError()));
-  Result<ForwardModel> model = prepare_forward(std::move(*clean), request, catalog);
+  Result<ForwardModel> model = prepare_forward(std::move(*clean), request, catalog.preferences());
   REQUIRE_MESSAGE(bool(model), llvm::toString(model.takeError()));
   return std::move(*model);
 }

@@ -27,7 +27,8 @@ std::vector<Program> programs_of(const Graph& forward, const TrainingRequest& re
     REQUIRE_MESSAGE(bool(derived), llvm::toString(derived.takeError()));
     programs.push_back(std::move(derived->draft.program));
   } else {
-    Result<DerivedStages> derived = derive_stages(model, request, *request.schedule, cpu_device(), catalog, {});
+    Result<DerivedStages> derived =
+        derive_stages(model, request, *request.schedule, StageDevices(cpu_device(), catalog), {});
     REQUIRE_MESSAGE(bool(derived), llvm::toString(derived.takeError()));
     for (Derived& stage : derived->stages) programs.push_back(std::move(stage.draft.program));
   }
@@ -121,8 +122,8 @@ TEST_SUITE("unit") {
       request.precision = "exported";
       const Graph forward = parsed(job.text);
       const CpuCatalog catalog;
-      Result<DerivedStages> derived =
-          derive_stages(forward_of(forward, request), request, *request.schedule, cpu_device(), catalog, {});
+      Result<DerivedStages> derived = derive_stages(forward_of(forward, request), request, *request.schedule,
+                                                    StageDevices(cpu_device(), catalog), {});
       if (!derived) {
         const std::string refusal = take_diag(derived.takeError()).text();
         CAPTURE(refusal);
@@ -133,37 +134,6 @@ TEST_SUITE("unit") {
       check_staged(forward, request, 2e-3);
     }
     CHECK(staged > 20);
-  }
-
-  TEST_CASE("stages are balanced as well as any cut could") {
-    std::mt19937 random(5);
-    for (int i = 0; i < 300; ++i) {
-      const size_t n = 2 + random() % 11, stages = 1 + random() % std::min<size_t>(n, 4);
-      std::vector<StageBlock> blocks(n);
-      for (StageBlock& block : blocks)
-        block = {static_cast<double>(random() % 9), static_cast<int64_t>(random() % 5),
-                 static_cast<double>(random() % 4)};
-      auto cost_of = [&](llvm::ArrayRef<size_t> firsts) {
-        std::pair<double, int64_t> worst{0, 0};
-        for (size_t s = 0; s <= firsts.size(); ++s) {
-          StageBlock run;
-          if (s > 0) run.us += blocks[firsts[s - 1] - 1].border_us;
-          if (s < firsts.size()) run.us += blocks[firsts[s] - 1].border_us;
-          for (size_t b = s == 0 ? 0 : firsts[s - 1]; b < (s < firsts.size() ? firsts[s] : n); ++b)
-            run.us += blocks[b].us, run.bytes += blocks[b].bytes;
-          worst = {std::max(worst.first, run.us), std::max(worst.second, run.bytes)};
-        }
-        return worst;
-      };
-      std::vector<size_t> tried(stages - 1);
-      double best = 1e9;
-      auto try_all = [&](auto&& self, size_t s, size_t from) -> void {
-        if (s == tried.size()) return void(best = std::min(best, cost_of(tried).first));
-        for (size_t at = from; at + (tried.size() - s) <= n; ++at) tried[s] = at, self(self, s + 1, at + 1);
-      };
-      try_all(try_all, 0, 1);
-      CHECK(cost_of(balance_stages(blocks, stages)).first == best);
-    }
   }
 }
 

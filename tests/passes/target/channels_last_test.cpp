@@ -81,7 +81,7 @@ Graph training_step(ImageLayout layout, const KernelCatalog& catalog, const char
   CompileHooks hooks;
   hooks.pipeline.stop_after = "train";
   const DeviceDescription cpu = llvm::cantFail(llvm::cantFail(DeviceCatalog::builtin()).find("cpu"));
-  Result<PlanDraft> draft = compile_until(ResNet50::forward(2), request, cpu, catalog, hooks);
+  Result<PlanDraft> draft = compile_until(ResNet50::forward(2), request, StageDevices(cpu, catalog), hooks);
   REQUIRE_MESSAGE(bool(draft), llvm::toString(draft.takeError()));
   return std::move(draft->program.functions.front());
 }

@@ -106,7 +106,7 @@ int check_splits(llvm::StringRef text) {
   const CpuCatalog catalog;
   TrainingRequest request;
   request.optimizer.kind = OptimizerKind::Sgd;
-  Result<ForwardModel> model = prepare_forward({parsed(text), {}}, request, catalog);
+  Result<ForwardModel> model = prepare_forward({parsed(text), {}}, request, catalog.preferences());
   REQUIRE_MESSAGE(bool(model), llvm::toString(model.takeError()));
   const RandomValues values = values_of(model->graph);
   const Gradients slopes = slopes_of(model->graph, values);
