@@ -122,8 +122,11 @@ class Verifier {
         return wrong(value.name, "a " + role_name(state.role) + " of " + to_string(value.type) + " cannot be trained");
       if (state.init.kind != StateInit::Kind::CopyOf) continue;
       ValueId source = graph_.find_value(state.init.source);
-      // A function need not hold the source; then another one of its program does.
-      if (source != ValueId::None && graph_.find_state(source) && graph_.type(source).shape != value.type.shape)
+      // A function need not hold the source; then another one of its program does. The copy may be a rank's piece of
+      // it.
+      const State* original = source == ValueId::None ? nullptr : graph_.find_state(source);
+      if (original &&
+          whole_shape(original->divisions, graph_.type(source).shape) != whole_shape(state.divisions, value.type.shape))
         return wrong(value.name,
                      "is " + to_string(value.type) + " but starts as a copy of " + to_string(graph_.type(source)));
     }

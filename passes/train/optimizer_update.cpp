@@ -113,7 +113,7 @@ class UpdateEmitter {
     ValueId total = over_data_ranks(tensors, false);
     if (ValueId parts = over_data_ranks(tensors, true); parts != ValueId::None) {
       parts = b_.emit("reduce_all", {parts}, collective_attrs(MeshAxis::Tensor, request_.mesh[MeshAxis::Tensor]));
-      total = total == ValueId::None ? parts : b_.emit("add", {total, parts});
+      total = sum_of(total, parts);
     }
     norm_ = b_.emit("sqrt", {total}, {}, "grad_norm");
     if (divisor != ValueId::None) norm_ = b_.emit("div", {norm_, divisor}, {}, "grad_norm");
@@ -126,7 +126,12 @@ class UpdateEmitter {
     ValueId pieces = sum_of_squares(tensors.of({true, in_parts}));
     if (pieces == ValueId::None) return whole;
     pieces = b_.emit("reduce_all", {pieces}, group({}));
-    return whole == ValueId::None ? pieces : b_.emit("add", {whole, pieces});
+    return sum_of(whole, pieces);
+  }
+
+  // Stages may have either summand; what is named a sum they add up.
+  ValueId sum_of(ValueId some, ValueId others) {
+    return some == ValueId::None ? others : b_.emit("add_n", {some, others});
   }
 
   ValueId sum_of_squares(llvm::ArrayRef<ValueId> tensors) {

@@ -107,7 +107,16 @@ graph @mlp(%x: f32[12,6], %labels: i64[12]) state(%w1: f32[6,300] parameter trai
 }
 )";
 
-Plan plan_for(llvm::StringRef mesh, int zero, int64_t accumulate) {
+// The same with all weights in 16 bits, which then have masters in f32.
+std::string in_16_bits() {
+  std::string text = model.str();
+  for (size_t at = 0; (at = text.find(" f32[", at)) != std::string::npos; ++at)
+    if (text.compare(at, 7, " f32[],") != 0 && text.compare(at, 8, " f32[12]") != 0 && text[at + 5] != ']')
+      text.replace(at, 4, " bf16");
+  return text;
+}
+
+Plan plan_for(llvm::StringRef mesh, int zero, int64_t accumulate, llvm::StringRef text = model) {
   TrainingRequest request;
   request.mesh = llvm::cantFail(parse_mesh(mesh));
   request.zero = zero;
@@ -115,7 +124,7 @@ Plan plan_for(llvm::StringRef mesh, int zero, int64_t accumulate) {
   request.clip_grad_norm = 0.5;
   request.optimizer.eps = 1e-3;
   const CpuCatalog catalog;
-  Result<CompileResult> result = compile_training(parsed(model), request, cpu_device(), catalog);
+  Result<CompileResult> result = compile_training(parsed(text), request, cpu_device(), catalog);
   REQUIRE_MESSAGE(bool(result), llvm::toString(result.takeError()));
   return std::move(result->plan);
 }
@@ -191,6 +200,27 @@ TEST_SUITE("unit") {
             for (size_t i = 0; i < want.size(); ++i) CHECK(each[i] == doctest::Approx(want[i]).epsilon(2e-4));
           for (size_t rank = 1; rank < losses.size(); ++rank) CHECK(losses[rank] == losses[0]);
         }
+    }
+  }
+
+  TEST_CASE("masters of weights in 16 bits are pieces, whatever the weights are") {
+    RandomValues values;
+    values.add_for(parsed(in_16_bits()));
+    std::unique_ptr<Session> one = llvm::cantFail(Session::create(plan_for("data=1", 0, 1, in_16_bits()), {1, true}));
+    const std::vector<double> want = losses_of(*one, values, 4);
+    for (auto [mesh, zero] : {std::pair{"data=2", 1}, std::pair{"data=2", 3}, std::pair{"data=2,stage=2", 1}}) {
+      CAPTURE(mesh);
+      CAPTURE(zero);
+      const Plan plan = plan_for(mesh, zero, 1, in_16_bits());
+      auto ranks = make_thread_ranks(plan.mesh.ranks());
+      std::vector<double> losses;
+      on_ranks(ranks, [&](Communicator& own) {
+        std::unique_ptr<Session> session = llvm::cantFail(Session::create(plan, {1, true, false, &own}));
+        std::vector<double> got = losses_of(*session, values, 4);
+        if (own.rank() == 0) losses = std::move(got);
+      });
+      REQUIRE(losses.size() == want.size());
+      for (size_t i = 0; i < want.size(); ++i) CHECK(losses[i] == doctest::Approx(want[i]).epsilon(2e-2));
     }
   }
 
