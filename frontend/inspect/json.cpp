@@ -80,9 +80,11 @@ void write_memory(json::OStream& to, const Plan& plan) {
   }
 }
 
-void write_time(json::OStream& to, const TimeSummary& time) {
+void write_time(json::OStream& to, const Plan& plan, const TimeSummary& time) {
   to.attribute("predicted_step_us", time.step_us);
   to.attribute("roofline_us", time.roofline_us);
+  to.attribute("model_flops", time.model_flops);
+  to.attribute("model_flops_utilisation", model_flops_utilisation(plan));
   to.attribute("recompute_us", time.recompute_us);
   to.attribute("to_host_us", time.to_host_us);
   to.attribute("to_device_us", time.to_device_us);
@@ -188,7 +190,7 @@ void write_plan(json::OStream& to, const Plan& plan, llvm::ArrayRef<TimeSummary>
     to.attribute("rematerialised", plan.fit.rematerialised);
   });
   to.attributeObject("memory", [&] { write_memory(to, plan); });
-  to.attributeObject("time", [&] { write_time(to, stages.front()); });
+  to.attributeObject("time", [&] { write_time(to, plan, stages.front()); });
   to.attributeArray("collectives", [&] {
     for (const CollectiveSummary& each : summarize_collectives(plan))
       to.object([&] {

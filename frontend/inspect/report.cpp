@@ -167,6 +167,9 @@ class Report {
     if (time.recompute_us > 0)
       table_.line("  " + left("recompute, counted above", label_columns_) +
                   right(format_us(time.recompute_us), bytes_columns));
+    if (const double share = model_flops_utilisation(plan_); share > 0)
+      table_.line("  " + left("model FLOPs utilisation (MFU)", label_columns_) +
+                  right(format_share(share), bytes_columns));
     for (auto [what, us] : {std::pair{"waiting for copies", time.stalled_us},
                             {"parallel copies to host", time.to_host_us},
                             {"parallel copies to device", time.to_device_us},

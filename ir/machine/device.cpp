@@ -46,6 +46,7 @@ constexpr Field fields[] = {
     {"memory_bytes", &DeviceDescription::memory_bytes, Needed::OfAll},
     {"reserves", &DeviceDescription::reserves, Needed::OfAll},
     {"matmul_tflops", &DeviceDescription::matmul_tflops, Needed::OfAll},
+    {"peak_tflops", &DeviceDescription::peak_tflops},
     {"vector_tflops", &DeviceDescription::vector_tflops, Needed::OfAll},
     {"memory_gb_per_s", &DeviceDescription::memory_gb_per_s, Needed::OfAll},
     {"launch_us", &DeviceDescription::launch_us, Needed::OfAll},
@@ -275,6 +276,11 @@ double DeviceDescription::matmul_tflops_for(DType dtype) const {
     if (type == DType::F32) f32 = tflops;
   }
   return f32;
+}
+
+double DeviceDescription::peak_tflops_for(DType dtype) const {
+  auto found = llvm::find_if(peak_tflops, [&](const auto& entry) { return entry.first == dtype; });
+  return found == peak_tflops.end() ? matmul_tflops_for(dtype) : found->second;
 }
 
 // Without a link bytes go to the host's memory and back, both ways at once.

@@ -27,6 +27,7 @@ struct DeviceDescription {
   int64_t memory_bytes = 0;
   std::vector<Reserve> reserves;
   std::vector<std::pair<DType, double>> matmul_tflops;  // dense matmuls by operand dtype, measured where known
+  std::vector<std::pair<DType, double>> peak_tflops;    // the same by the data sheet, which utilisation is a share of
   double vector_tflops = 0;                             // f32 outside the matrix units
   double memory_gb_per_s = 0;                           // copy bandwidth: bytes read plus bytes written
   double launch_us = 0;                                 // minimum time from one kernel to the next
@@ -60,6 +61,7 @@ struct DeviceDescription {
   // The same device with a reserve for talking to the other ranks of a mesh, if there are any, by so many collectives.
   DeviceDescription with_ranks(const Mesh& mesh, int64_t collectives) const;
   double matmul_tflops_for(DType dtype) const;  // falls back to f32
+  double peak_tflops_for(DType dtype) const;    // falls back to matmul_tflops_for
   double efficiency_of(llvm::StringRef op) const;
   DuplexShares duplex_shares() const;
   // Starting a copy that takes less than a few launches costs more than its bytes are worth.

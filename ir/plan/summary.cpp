@@ -78,11 +78,24 @@ SpaceSummary summarize_space(const Plan& plan, MemorySpace space) {
   return summary;
 }
 
-double roofline_us(const Plan& plan, const Instruction& instruction) {
+namespace {
+
+// The operands' type where matrix units do the work.
+std::optional<DType> matrix_type(const Plan& plan, const Instruction& instruction) {
   const OpDef* op = find_op(instruction.op);
-  std::optional<DType> matrix;
   if (op && op->precision == Precision::Low && !instruction.operands.empty() && instruction.operands.front() >= 0)
-    matrix = plan.slots[instruction.operands.front()].type.dtype;
+    return plan.slots[instruction.operands.front()].type.dtype;
+  return std::nullopt;
+}
+
+bool is_remat(const Plan& plan, const Instruction& instruction) {
+  return !instruction.results.empty() && plan.slots[instruction.results.front()].category == Category::Recompute;
+}
+
+}  // namespace
+
+double roofline_us(const Plan& plan, const Instruction& instruction) {
+  const std::optional<DType> matrix = matrix_type(plan, instruction);
   return plan.device.roofline_us(instruction.flops, instruction.bytes_moved, matrix) + plan.device.launch_us;
 }
 
@@ -97,8 +110,13 @@ void add_time(TimeSummary& time, const Plan& plan, size_t function, const Timeli
     if (op && is_copy(op->engine)) continue;
     time.roofline_us += calls * roofline_us(plan, instruction);
     time.by_phase_us[static_cast<size_t>(instruction.phase)] += us;
-    if (instruction.results.empty()) continue;
-    if (plan.slots[instruction.results.front()].category == Category::Recompute) time.recompute_us += us;
+    if (is_remat(plan, instruction)) {
+      time.recompute_us += us;
+    } else if (const std::optional<DType> matrix = matrix_type(plan, instruction)) {
+      const double flops = calls * instruction.flops;
+      time.model_flops += flops;
+      time.model_at_peak_us += flops / (plan.device.peak_tflops_for(*matrix) * 1e6);
+    }
   }
   time.to_host_us += calls * timeline.to_host_us;
   time.to_device_us += calls * timeline.to_device_us;
@@ -144,6 +162,13 @@ double predict_step_us(const Plan& plan) {
   for (size_t f = 0; f < plan.functions.size(); ++f)
     us += static_cast<double>(plan.calls_per_step(f)) * slowest_of(timelines_of(plan, f));
   return us;
+}
+
+double model_flops_utilisation(const Plan& plan) {
+  const std::vector<TimeSummary> stages = summarize_stages(plan);
+  double at_peak_us = 0;
+  for (const TimeSummary& stage : stages) at_peak_us += stage.model_at_peak_us;
+  return at_peak_us / (static_cast<double>(stages.size()) * std::max(plan.predicted_step_us, 1e-9));
 }
 
 bool communicates(const Instruction& instruction) {

@@ -38,6 +38,9 @@ struct TimeSummary {
   double exposed_us = 0;                    // the share of it in which computing waits for them
   double stalled_us = 0;                    // time in which computing waits for copies and collectives
   double awaited_us = 0;                    // time in which a stage waits for others, to the end of the slowest
+  // Of matmuls, convolutions and attention, forward and backward, each once: the model FLOPs of Chowdhery et al. 2022.
+  double model_flops = 0;
+  double model_at_peak_us = 0;  // time that these take at the rates of the device's data sheet
 };
 
 // Collectives of one kind along one axis of the mesh, in a whole step.
@@ -60,6 +63,10 @@ TimeSummary summarize_time(const Plan& plan);
 std::vector<TimeSummary> summarize_stages(const Plan& plan);
 // Time of one step of all stages together, from their instructions.
 double predict_step_us(const Plan& plan);
+
+// Model FLOPs utilisation (MFU): the share of the step in which all ranks' devices, at the rates of their data sheet,
+// would be through with the model FLOPs.
+double model_flops_utilisation(const Plan& plan);
 
 // The minimum time that the device's ceilings allow for an instruction that is no copy between memories.
 double roofline_us(const Plan& plan, const Instruction& instruction);
