@@ -11,6 +11,8 @@
 #include "passes/analysis/dependence.h"
 #include "passes/analysis/single_value_cuts.h"
 #include "passes/partition/block_memory.h"
+#include "passes/partition/divide_batch.h"
+#include "passes/partition/divide_parameters.h"
 #include "passes/partition/divide_stages.h"
 #include "passes/partition/project_stages.h"
 #include "passes/pipelines.h"
@@ -49,7 +51,7 @@ class StageDeriver {
     for (const StageCut& cut : llvm::drop_begin(result.cuts)) ends.push_back(cuts_[cut.first - 1].after);
     decide(result.cuts, limits, passes);
     divide_stages(graph_, ends);
-    Result<Program> program = train_in_micro_batches();
+    Result<Program> program = train_in_micro_batches(passes);
     if (!program) return program.takeError();
     note_untrained(forward_.graph, *program, passes);
     Result<std::vector<Program>> projected =
@@ -201,6 +203,8 @@ class StageDeriver {
     divide_stages(trial, ends);
     Result<BatchSplit> batch = split_micro_batches(trial, micro_batches);
     if (!batch) return batch.takeError();
+    PassManager passes = forward_.passes.quiet();
+    if (Status s = divide_parts(trial, *batch, passes)) return s;
     Result<Program> program = make_training_program(std::move(trial), request_, batch->sample_weight);
     if (!program) return program.takeError();
     PipelineSplit split{static_cast<int64_t>(cuts_.size() + 1), micro_batches};
@@ -303,10 +307,11 @@ class StageDeriver {
                        " places; computing and states of the stages: " + times + room});
   }
 
-  Result<Program> train_in_micro_batches() {
+  Result<Program> train_in_micro_batches(PassManager& passes) {
     Result<BatchSplit> done = split_micro_batches(graph_, split_.micro_batches);
     if (!done) return done.takeError();
     if (Status s = check_transfers(*done)) return s;
+    if (Status s = divide_parts(graph_, *done, passes)) return s;
     Result<Program> program = make_training_program(std::move(graph_), request_, done->sample_weight);
     if (!program) return program;
     size_t nodes = 0;
@@ -330,6 +335,32 @@ class StageDeriver {
     done.chunks = count;
     done.chunk.resize(graph.node_slots(), count == 1 ? 0 : -1);
     return done;
+  }
+
+  // Ranks along the tensor axis take their parts of each micro-batch, and send on what they have of it.
+  Status divide_parts(Graph& graph, BatchSplit& batch, PassManager& passes) const {
+    if (!has_stages_with_parts(request_)) return Status::success();
+    const bool has_weight =
+        llvm::any_of(graph.outputs, [](const Output& output) { return output.name == sample_weight_output; });
+    if (!has_weight && batch.sample_weight != ValueId::None)
+      graph.outputs.push_back({sample_weight_output.str(), batch.sample_weight});
+    Result<bool> changed = passes.run(graph, parts_of_stages_pipeline(request_));
+    if (!changed) return changed.takeError();
+    if (request_.zero >= 3 && request_.mesh[MeshAxis::Data] > 1)
+      divide_parameters(graph, request_.mesh[MeshAxis::Data], chunks_with_casts(graph, batch));
+    return Status::success();
+  }
+
+  // By node of a forward graph; what is made of parameters alone is of the chunk that alone reads it.
+  static std::vector<int32_t> chunks_with_casts(const Graph& graph, const BatchSplit& batch) {
+    std::vector<int32_t> chunk = chunks_of_nodes(graph, batch);
+    for (NodeId id = graph.last_node(); id != NodeId::None; id = graph.node(id).previous) {
+      const llvm::ArrayRef<NodeId> users = graph.value(graph.node(id).results.front()).users;
+      if (chunk[index_of(id)] >= 0 || users.empty()) continue;
+      const int32_t first = chunk[index_of(users.front())];
+      if (llvm::all_of(users, [&](NodeId user) { return chunk[index_of(user)] == first; })) chunk[index_of(id)] = first;
+    }
+    return chunk;
   }
 
   // What a mean loss divides by, computed from the labels alone, so that each stage can.

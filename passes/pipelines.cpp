@@ -34,11 +34,21 @@ std::string partition_pipeline(const TrainingRequest& request) {
   std::string text;
   if (request.mesh[MeshAxis::Data] > 1)
     text += "divide-batch" + among(MeshAxis::Data) + (local ? " batch-norm=local" : "") + "}, simplify, cse, dce, ";
+  if (has_stages_with_parts(request)) return llvm::StringRef(text).rtrim(", ").str();
   if (request.mesh[MeshAxis::Tensor] > 1)
     text += "divide-tensors" + among(MeshAxis::Tensor) + "}, simplify, cse, dce, ";
   if (request.mesh[MeshAxis::Data] > 1 && request.zero >= 3)
     text += "divide-parameters" + among(MeshAxis::Data) + "}, ";
   return llvm::StringRef(text).rtrim(", ").str();
+}
+
+bool has_stages_with_parts(const TrainingRequest& request) {
+  return request.mesh[MeshAxis::Stage] > 1 && request.mesh[MeshAxis::Tensor] > 1;
+}
+
+// Micro-batches stay apart, so that their gradients are added in the precision of the parameter: no cse.
+std::string parts_of_stages_pipeline(const TrainingRequest& request) {
+  return "divide-tensors{ranks=" + std::to_string(request.mesh[MeshAxis::Tensor]) + "}, simplify, dce";
 }
 
 std::string step_pipeline(const KernelPreferences& preferences) {

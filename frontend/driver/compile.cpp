@@ -81,8 +81,6 @@ Status read_ranks(const JobOptions& options, TrainingRequest& request) {
   if (options.gpus > 0 && request.mesh.ranks() != options.gpus)
     return usage_error("--mesh " + options.mesh + " has " + llvm::Twine(request.mesh.ranks()) + " ranks, --gpus says " +
                        llvm::Twine(options.gpus));
-  if (request.mesh[MeshAxis::Tensor] > 1 && request.mesh[MeshAxis::Stage] > 1)
-    return usage_error("--mesh " + options.mesh + ": the axes tensor and stage are not planned together so far");
   if (Status s = read_pipeline(options, request)) return s;
   if (options.zero != "auto" &&
       (llvm::StringRef(options.zero).getAsInteger(10, request.zero) || request.zero < 0 || request.zero > 3))

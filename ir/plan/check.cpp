@@ -316,7 +316,6 @@ Status check_one(const Plan& plan) {
   if (Status s = check_layout(plan)) return s;
   for (size_t i = 0; i < plan.functions.size(); ++i)
     if (Status s = FunctionCheck(plan, static_cast<int32_t>(i)).run()) return s;
-  if (Status s = check_ranks(plan)) return s;
   return check_peaks(plan);
 }
 
@@ -326,6 +325,7 @@ Status check_plan(const Plan& plan) {
   for (const Plan* stage : plan.stages())
     if (Status s = check_one(*stage))
       return plan.later_stages.empty() ? std::move(s) : in_context("stage " + llvm::Twine(stage->stage), std::move(s));
+  if (Status s = check_ranks(plan)) return s;
   return check_stages(plan);
 }
 

@@ -4,9 +4,13 @@
 #include "ir/plan/check_layout.h"
 
 #include <algorithm>
+#include <map>
+#include <tuple>
 
 // Follows for every slot and every axis of the mesh how its bytes on one rank relate to those on the ranks that differ
-// along that axis. Storage is not followed: check_plan has shown that each slot still holds what its writer wrote.
+// along that axis. Storage is not followed: check_plan has shown that each slot still holds what its writer wrote. What
+// a stage receives relates as it does where it is sent, so all stages are followed again until nothing they send has
+// changed; relations only rise, so this ends.
 
 namespace plimsoll {
 namespace {
@@ -24,20 +28,25 @@ struct HeldByAxis {
   std::array<Held, mesh_axis_count> along{};
   Held& operator[](MeshAxis axis) { return along[static_cast<size_t>(axis)]; }
   Held operator[](MeshAxis axis) const { return along[static_cast<size_t>(axis)]; }
+  friend bool operator==(const HeldByAxis&, const HeldByAxis&) = default;
   void raise(const HeldByAxis& other) {
     for (MeshAxis axis : axes) (*this)[axis] = std::max((*this)[axis], other[axis]);
   }
 };
 
+// What stages send each other: by function, sender, receiver and number.
+using Sent = std::map<std::tuple<size_t, int64_t, int64_t, int64_t>, HeldByAxis>;
+
+// One stage.
 class RanksCheck {
  public:
-  explicit RanksCheck(const Plan& plan) : plan_(plan), held_(plan.slots.size()) {}
+  RanksCheck(const Plan& plan, Sent& sent) : plan_(plan), held_(plan.slots.size()), sent_(sent) {}
 
   Status run() {
     for (const PlanState& state : plan_.states)
       if (Status s = begin(state)) return s;
-    for (const PlanFunction& function : plan_.functions)
-      if (Status s = check(function)) return s;
+    for (function_ = 0; function_ < plan_.functions.size(); ++function_)
+      if (Status s = check(plan_.functions[function_])) return s;
     return Status::success();
   }
 
@@ -111,8 +120,13 @@ class RanksCheck {
       if (operand >= 0) most.raise(held(operand));
     if (op && (op->collective || op->engine == Engine::Ranks))
       if (Status s = check_group(instruction)) return s;
-    // The ranks of another stage may each have sent something else. What stages add up is as alike as each one's share.
-    if (instruction.op == "receive") most[MeshAxis::Data] = own_along(MeshAxis::Data);
+    // What stages add up is as alike as each one's share.
+    const int64_t peer = instruction.attrs.get_int("peer"), number = instruction.attrs.get_int("number");
+    if (instruction.op == "receive") most = sent_[{function_, peer, plan_.stage, number}];
+    if (instruction.op == "send") {
+      sent_[{function_, plan_.stage, peer, number}].raise(most);
+      most = {};
+    }
     if (op && op->collective && instruction.attrs.get_string("axis") != axis_name(MeshAxis::Stage)) {
       const MeshAxis axis = *parse_axis(instruction.attrs.get_string("axis"));
       const bool gives_all = instruction.op == "reduce_all" || instruction.op == "gather_pieces";
@@ -133,10 +147,22 @@ class RanksCheck {
 
   const Plan& plan_;
   std::vector<HeldByAxis> held_;  // by slot
+  Sent& sent_;
+  size_t function_ = 0;
 };
 
 }  // namespace
 
-Status check_ranks(const Plan& plan) { return RanksCheck(plan).run(); }
+Status check_ranks(const Plan& plan) {
+  Sent sent, before;
+  do {
+    before = sent;
+    for (const Plan* stage : plan.stages())
+      if (Status s = RanksCheck(*stage, sent).run())
+        return plan.later_stages.empty() ? std::move(s)
+                                         : in_context("stage " + llvm::Twine(stage->stage), std::move(s));
+  } while (sent != before);
+  return Status::success();
+}
 
 }  // namespace plimsoll

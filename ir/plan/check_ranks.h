@@ -7,9 +7,10 @@
 
 namespace plimsoll {
 
-// Proves that every collective is one of all ranks along its axis, that what each rank computes from its own rows
-// reaches outputs and whole states through sums or gathers alone, so that ranks hold these alike after every call, and
-// that the pieces of a divided state make the whole and are updated from pieces.
+// Takes the plan of the first stage, with those of the others. Proves that every collective is one of all ranks along
+// its axis, that what each rank computes from its own rows reaches outputs and whole states through sums or gathers
+// alone, so that ranks hold these alike after every call, and that the pieces of a divided state make the whole and are
+// updated from pieces.
 Status check_ranks(const Plan& plan);
 
 }  // namespace plimsoll

@@ -1,7 +1,11 @@
+#include "passes/partition/divide_parameters.h"
+
 #include "ir/builder.h"
 #include "passes/partition/pieces.h"
 #include "passes/pass/pass.h"
 #include "passes/rewrite/match.h"
+
+#include <map>
 
 // ZeRO-3: each rank keeps its piece of every parameter. The whole is gathered where it is read; its gradient comes back
 // as the rank's piece of the sum, since that is the gradient of gathering.
@@ -11,7 +15,8 @@ namespace {
 
 class ParameterDivider {
  public:
-  ParameterDivider(Graph& graph, int64_t ranks) : graph_(graph), ranks_(ranks) {}
+  ParameterDivider(Graph& graph, int64_t ranks, llvm::ArrayRef<int32_t> chunk)
+      : graph_(graph), ranks_(ranks), chunk_(chunk) {}
 
   int64_t run() {
     int64_t divided = 0;
@@ -27,10 +32,17 @@ class ParameterDivider {
 
  private:
   void divide(State& state, const Type& whole, const Shape& piece) {
-    const ValueId value = state.value;
-    const llvm::SmallVector<NodeId, 4> users(graph_.value(value).users.begin(), graph_.value(value).users.end());
-    graph_.set_type(value, Type(whole.dtype, piece));
+    std::map<int32_t, llvm::SmallVector<NodeId, 4>> users_by_chunk;
+    for (NodeId user : graph_.value(state.value).users) users_by_chunk[chunk_of(user)].push_back(user);
+    graph_.set_type(state.value, Type(whole.dtype, piece));
     state.divisions.push_back({MeshAxis::Data, whole.shape, {}});
+    for (const auto& each : users_by_chunk) gather_for(each.second, state, whole);
+  }
+
+  int32_t chunk_of(NodeId id) const { return index_of(id) < chunk_.size() ? chunk_[index_of(id)] : -1; }
+
+  void gather_for(llvm::ArrayRef<NodeId> users, const State& state, const Type& whole) {
+    const ValueId value = state.value;
     Builder b = builder_at(graph_, first_of(users));
     b.origin = state.origin;
     // A copy in another type is made of the piece: fewer bits are fewer bytes to gather.
@@ -71,10 +83,11 @@ class ParameterDivider {
 
   Graph& graph_;
   int64_t ranks_;
+  llvm::ArrayRef<int32_t> chunk_;  // by node
 };
 
 Result<bool> run(Graph& graph, PassContext& context) {
-  const int64_t divided = ParameterDivider(graph, context.number("ranks")).run();
+  const int64_t divided = divide_parameters(graph, context.number("ranks"));
   context.count("divided", divided);
   return divided > 0;
 }
@@ -82,6 +95,10 @@ Result<bool> run(Graph& graph, PassContext& context) {
 constexpr PassOption pass_options[] = {{"ranks", 2, "how many ranks keep a piece each", 2}};
 
 }  // namespace
+
+int64_t divide_parameters(Graph& graph, int64_t ranks, llvm::ArrayRef<int32_t> chunk) {
+  return ParameterDivider(graph, ranks, chunk).run();
+}
 
 constinit const PassInfo pass_divide_parameters{
     .name = "divide-parameters",

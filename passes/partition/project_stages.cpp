@@ -26,6 +26,10 @@ int32_t receiver_of(const Node& transfer) { return static_cast<int32_t>(transfer
 // Adds up what its operands hold, so that parts of the sum may be made on several stages.
 bool is_sum_of_operands(const Node& node) { return node.op->name == "sum_squares" || node.op->name == "add_n"; }
 
+// The norm of the gradients, by which each stage scales its own. It is made of several sums, each of them of all stages
+// even where one alone has such gradients.
+bool is_sum_for_all_stages(const Node& node) { return node.op->name == "sum_squares" && node.phase == Phase::Update; }
+
 // The stage of each state that one stage alone updates, by name.
 using Owners = llvm::StringMap<int32_t>;
 
@@ -73,7 +77,7 @@ class Places {
     if (is_transfer(node)) {
       if (place != any_stage && place != sender_of(node)) return wrong(node, "is not on the stage that sends it");
       place = receiver_of(node);
-    } else if (several) {
+    } else if (several || (place != any_stage && is_sum_for_all_stages(node))) {
       if (!is_sum_of_operands(node)) return wrong(node, "reads values of several stages");
       joint_sums_.push_back(id);
       place = any_stage;

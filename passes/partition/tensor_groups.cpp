@@ -120,6 +120,7 @@ class GroupFinder {
     std::optional<DividedCall> call =
         divide_call(*node.op, OpCall(*node.op, node.attrs, operands), result_types(graph_, node), known, ranks_);
     if (!call || !agrees(group, node.operands, call->operands) || !agrees(group, node.results, call->results)) return;
+    if (cuts_sum_across_runs(node.operands, call->operands)) return;
     cut_values(group, node.operands, call->operands, open);
     cut_values(group, node.results, call->results, open);
     group.calls.emplace(id, std::move(*call));
@@ -135,6 +136,14 @@ class GroupFinder {
       if (!fresh && at->second != *cuts[i]) return false;
     }
     return true;
+  }
+
+  // A sum comes in pieces that are runs of memory. In other parts it is read whole, and each rank takes its part of
+  // what is made of it.
+  bool cuts_sum_across_runs(llvm::ArrayRef<ValueId> values, llvm::ArrayRef<std::optional<Cut>> cuts) const {
+    for (size_t i = 0; i < values.size(); ++i)
+      if (cuts[i] && sums_.count(values[i]) && !parts_are_runs(values[i], *cuts[i])) return true;
+    return false;
   }
 
   void cut_values(TensorGroup& group, llvm::ArrayRef<ValueId> values, llvm::ArrayRef<std::optional<Cut>> cuts,

@@ -55,15 +55,15 @@ std::map<std::string, Tensor> states_of(Session& session) {
   return states;
 }
 
-void check_runs_as_alone(TrainingRequest request) {
+void check_runs_as_alone(TrainingRequest request, llvm::StringRef model = tied_attention) {
   RandomValues values;
-  values.add_for(parsed(tied_attention));
+  values.add_for(parsed(model));
   TrainingRequest alone = request;
   alone.mesh = {};
   alone.budget_bytes = 0;
-  std::unique_ptr<Session> one = llvm::cantFail(Session::create(plan_for(parsed(tied_attention), alone), {1, true}));
+  std::unique_ptr<Session> one = llvm::cantFail(Session::create(plan_for(parsed(model), alone), {1, true}));
   const std::vector<double> want = losses_of(*one, values, 3);
-  const Plan plan = plan_for(parsed(tied_attention), request);
+  const Plan plan = plan_for(parsed(model), request);
   REQUIRE_FALSE(bool(check_plan(plan)));
   const Plan read = llvm::cantFail(plan_from_bytes(llvm::cantFail(plan_to_bytes(plan))));
   auto ranks = make_thread_ranks(plan.mesh.ranks(), 30);
@@ -143,6 +143,10 @@ TEST_SUITE("unit") {
       request.zero = zero;
       check_runs_as_alone(request);
     }
+    check_runs_as_alone(on_mesh("tensor=2,stage=2", 2), packed_blocks);
+    request = on_mesh("data=2,tensor=2,stage=2", 1);
+    request.zero = 3;
+    check_runs_as_alone(request, packed_blocks);
   }
 
   TEST_CASE("each stage of a pipeline is fitted within the budget, and runs as alone") {
@@ -292,6 +296,24 @@ TEST_SUITE("unit") {
           std::swap(sends[0]->attrs, sends[last]->attrs);
         },
         "");
+  }
+
+  TEST_CASE("ranks of a stage stay in step with what another stage sends them") {
+    const Plan good = plan_for(parsed(packed_blocks), on_mesh("tensor=2,stage=2", 4));
+    REQUIRE_FALSE(bool(check_plan(good)));
+    // Each stage adds up what its ranks make of the gradients that they received, their own summands.
+    for (size_t stage : {0, 1}) {
+      CAPTURE(stage);
+      Plan plan = good;
+      for (Instruction& each : (stage == 0 ? plan : plan.later_stages.front()).functions[0].instructions)
+        if (each.op == "reduce_all" && each.attrs.get_string("axis") == axis_name(MeshAxis::Tensor))
+          each.op = "neg", each.attrs = {}, each.done = -1;
+      Status refused = check_plan(plan);
+      REQUIRE(bool(refused));
+      const std::string text = take_diag(std::move(refused)).text();
+      CAPTURE(text);
+      CHECK(llvm::StringRef(text).contains("along tensor"));
+    }
   }
 }
 

@@ -1,4 +1,5 @@
 #include "ir/ops/collective/group.h"
+#include "ir/ops/common/divide.h"
 #include "ir/ops/common/samples.h"
 
 // Values that go from one stage of a pipeline to another. While one graph holds all stages, a value goes over by
@@ -44,6 +45,15 @@ Status transfer_gradient(GradContext& g) {
   return Status::success();
 }
 
+// A rank sends its part to the rank that has the same part on the other stage.
+std::optional<DividedCall> transfer_divide(const OpCall& call, llvm::ArrayRef<Type> results, const CutAt& known,
+                                           int64_t) {
+  const std::string letters = pass_through(results[0].rank());
+  std::optional<DividedCall> made = divide_letters(call, {{letters}, {letters}}, known);
+  if (made) made->may_be_uneven = true;
+  return made;
+}
+
 void transfer_reference(const ReferenceCall& call) {
   copy_elements(call.out("y"), 0, call.in("x"), 0, call.in("x").elements());
 }
@@ -84,6 +94,7 @@ constinit const OpDef op_transfer{
     .engine = Engine::Ranks,
     .flops = no_flops,
     .chunk = chunk_of_first,
+    .divide = transfer_divide,
     .reference = transfer_reference,
     .samples = transfer_samples,
 };

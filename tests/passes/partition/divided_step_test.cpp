@@ -57,65 +57,6 @@ TrainingRequest request_of(llvm::StringRef mesh) {
 
 TrainingRequest request_of(int64_t ranks) { return request_of("data=" + std::to_string(ranks)); }
 
-// Two blocks as GPT-2 has them: packed q, k and v, a feed-forward layer, a tied embedding whose 23 rows do not divide
-// by 2, and ignored labels.
-constexpr llvm::StringLiteral packed_blocks = R"(
-graph @packed(%ids: i64[4,5], %labels: i64[20]) state(
-    %wte: f64[23,12] parameter trained, %scale: f64[12] parameter trained,
-    %wqkv: f64[12,36] parameter trained, %bqkv: f64[36] parameter trained,
-    %wo: f64[12,12] parameter trained, %bo: f64[12] parameter trained,
-    %w1: f64[12,24] parameter trained, %b1: f64[24] parameter trained,
-    %w2: f64[24,12] parameter trained, %b2: f64[12] parameter trained,
-    %rng: i64[2] counter fill=0.0
-) {
-  %x = gather(%wte, %ids) {axis=0} : f64[4,5,12]
-  %n, %rstd = rms_norm(%x, %scale) {axis=2, eps=0.001} : f64[4,5,12], f64[4,5,1]
-  %qkv = linear(%n, %wqkv, %bqkv) : f64[4,5,36]
-  %a, %lse = attention(%qkv, _, _) {causal=1, heads=6, kv_heads=6, packed=1, scale=0.7} : f64[4,5,12], f64[4,6,5]
-  %o = linear(%a, %wo, %bo) : f64[4,5,12]
-  %dropped = dropout(%o, %rng) {id=0, ratio=0.25} : f64[4,5,12]
-  %h = add(%x, %dropped) : f64[4,5,12]
-  %u = linear(%h, %w1, %b1) : f64[4,5,24]
-  %g = gelu(%u) {approximate="tanh"} : f64[4,5,24]
-  %d = linear(%g, %w2, %b2) : f64[4,5,12]
-  %y = add(%h, %d) : f64[4,5,12]
-  %logits = linear(%y, %wte) {transpose_w=1} : f64[4,5,23]
-  %rows = reshape(%logits) {shape=[20,23]} : f64[20,23]
-  %loss, %l, %weight = cross_entropy(%rows, %labels) {ignore_index=3, reduction="mean"} : f64[], f64[20], f64[]
-  return loss=%loss
-}
-)";
-
-// Grouped queries, rotary positions, a gated feed-forward layer, a table and a head of their own.
-constexpr llvm::StringLiteral grouped_block = R"(
-graph @grouped(%ids: i64[4,3], %labels: i64[12]) state(
-    %table: f64[30,8] parameter trained, %wq: f64[16,8] parameter trained, %wk: f64[8,8] parameter trained,
-    %wv: f64[8,8] parameter trained, %wo: f64[8,16] parameter trained, %gate: f64[24,8] parameter trained,
-    %up: f64[24,8] parameter trained, %down: f64[8,24] parameter trained, %head: f64[30,8] parameter trained
-) {
-  %x = gather(%table, %ids) {axis=0} : f64[4,3,8]
-  %cos = constant() {value=f64[1,3,1]<0x000000000000f03f000000000000e03f000000000000e0bf>} : f64[1,3,1]
-  %q0 = linear(%x, %wq) {transpose_w=1} : f64[4,3,16]
-  %k0 = linear(%x, %wk) {transpose_w=1} : f64[4,3,8]
-  %v = linear(%x, %wv) {transpose_w=1} : f64[4,3,8]
-  %q = rotary(%q0, %cos, %cos) {heads=8} : f64[4,3,16]
-  %k = rotary(%k0, %cos, %cos) {heads=4} : f64[4,3,8]
-  %a, %lse = attention(%q, %k, %v) {causal=1, heads=8, kv_heads=4, scale=0.7} : f64[4,3,16], f64[4,8,3]
-  %o = linear(%a, %wo) {transpose_w=1} : f64[4,3,8]
-  %h = add(%x, %o) : f64[4,3,8]
-  %g0 = linear(%h, %gate) {transpose_w=1} : f64[4,3,24]
-  %g = silu(%g0) : f64[4,3,24]
-  %u = linear(%h, %up) {transpose_w=1} : f64[4,3,24]
-  %m = mul(%g, %u) : f64[4,3,24]
-  %d = linear(%m, %down) {transpose_w=1} : f64[4,3,8]
-  %y = add(%h, %d) : f64[4,3,8]
-  %logits = linear(%y, %head) {transpose_w=1} : f64[4,3,30]
-  %rows = reshape(%logits) {shape=[12,30]} : f64[12,30]
-  %loss, %l, %weight = cross_entropy(%rows, %labels) {reduction="mean"} : f64[], f64[12], f64[]
-  return loss=%loss
-}
-)";
-
 TEST_SUITE("unit") {
   TEST_CASE("ranks that share a batch train as one rank does: attention, dropout, a tied embedding, ignored labels") {
     for (int64_t ranks : {2, 4})

@@ -107,6 +107,25 @@ TEST_SUITE("unit") {
     }
   }
 
+  TEST_CASE("stages whose ranks have parts of tensors train as one rank does") {
+    for (llvm::StringRef model : {packed_blocks, grouped_block})
+      for (llvm::StringRef mesh : {"tensor=2,stage=2", "tensor=2,stage=3", "data=2,tensor=2,stage=2"})
+        for (int zero : {0, 1, 3})
+          for (int64_t accumulate : {1, 2}) {
+            CAPTURE(model.take_front(20).str());
+            CAPTURE(mesh.str());
+            CAPTURE(zero);
+            CAPTURE(accumulate);
+            TrainingRequest request = request_of(2, 2);
+            request.mesh = llvm::cantFail(parse_mesh(mesh));
+            if (zero > 0 && request.mesh[MeshAxis::Data] == 1) continue;
+            request.zero = zero;
+            request.accumulate = accumulate;
+            request.clip_grad_norm = accumulate == 2 ? 0.05 : 0;
+            check_staged(parsed(model), request, 1e-9);
+          }
+  }
+
   TEST_CASE("random models in two and three stages train as on one rank") {
     std::mt19937 random(11);
     int staged = 0;
@@ -117,6 +136,7 @@ TEST_SUITE("unit") {
       CAPTURE(request.accumulate);
       CAPTURE(request.clip_grad_norm);
       request.mesh[MeshAxis::Stage] = 2 + static_cast<int64_t>(random() % 2);
+      request.mesh[MeshAxis::Tensor] = 1 + i % 2;
       request.schedule = random() % 2 ? PipelineSchedule::ZeroBubble : PipelineSchedule::OneForwardOneBackward;
       request.optimizer.eps = 1e-2;  // tiny gradients decide the direction of an update otherwise
       request.precision = "exported";
