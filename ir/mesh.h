@@ -29,6 +29,8 @@ struct Mesh {
   int64_t operator[](MeshAxis axis) const { return sizes[static_cast<size_t>(axis)]; }
   int64_t& operator[](MeshAxis axis) { return sizes[static_cast<size_t>(axis)]; }
   int64_t ranks() const { return sizes[0] * sizes[1] * sizes[2]; }
+  // Those of a stage are neighbours: stage s begins with rank s * ranks_per_stage().
+  int64_t ranks_per_stage() const { return ranks() / (*this)[MeshAxis::Stage]; }
   // Where a rank stands along an axis, from 0.
   int64_t coordinate(int64_t rank, MeshAxis axis) const;
   // The ranks that differ from `rank` along that axis alone, in the order of their coordinates, itself among them.

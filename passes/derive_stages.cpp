@@ -31,11 +31,11 @@ constexpr size_t max_nodes = 60000;
 class StageDeriver {
  public:
   StageDeriver(const ForwardModel& forward, const TrainingRequest& request, PipelineSchedule schedule,
-               const StageDevices& devices, llvm::ArrayRef<int64_t> unforeseen_bytes)
+               const StageDevices& devices, llvm::ArrayRef<StageFindings> findings)
       : forward_(forward),
         request_(request),
         devices_(devices),
-        unforeseen_bytes_(unforeseen_bytes),
+        findings_(findings),
         stages_(static_cast<size_t>(request.mesh[MeshAxis::Stage])),
         graph_(forward.graph) {
     split_.schedule = schedule;
@@ -47,6 +47,7 @@ class StageDeriver {
     const std::vector<StageLimit> limits = limits_of_stages();
     DerivedStages result;
     result.cuts = cut_stages(blocks_by_stage(), limits);
+    result.blocks = cuts_.size() + 1;
     std::vector<NodeId> ends;
     for (const StageCut& cut : llvm::drop_begin(result.cuts)) ends.push_back(cuts_[cut.first - 1].after);
     decide(result.cuts, limits, passes);
@@ -165,11 +166,12 @@ class StageDeriver {
     Result<std::vector<Program>> split = few == 1 ? std::vector<Program>() : programs_of_blocks(few);
     if (!split) return split.takeError();
     const double more = few == 1 ? 0 : static_cast<double>(split_.micro_batches - 1) / static_cast<double>(few - 1);
+    const std::vector<Type> parameters = types_of_parameters(*whole);
     blocks_.resize(stages_);
     for (size_t stage = 0; stage < stages_; ++stage) {
       if (first_alike(stage) < stage) continue;
       for (size_t i = 0; i < whole->size(); ++i) {
-        Result<StageBlock> block = measure_block((*whole)[i], stage);
+        Result<StageBlock> block = measure_block((*whole)[i], parameters, stage);
         if (!block) return block.takeError();
         if (few > 1) {
           Result<double> in_few_us = work_us((*split)[i], stage);
@@ -240,7 +242,15 @@ class StageDeriver {
     return us_of(*program, stage);
   }
 
-  Result<StageBlock> measure_block(const Program& block, size_t stage) const {
+  static std::vector<Type> types_of_parameters(llvm::ArrayRef<Program> blocks) {
+    std::vector<Type> types;
+    for (const Program& block : blocks)
+      for (const State& state : block.functions.front().states)
+        if (state.trained) types.push_back(block.functions.front().type(state.value));
+    return types;
+  }
+
+  Result<StageBlock> measure_block(const Program& block, llvm::ArrayRef<Type> parameters, size_t stage) const {
     Result<Program> program = prepared(block, stage);
     if (!program) return program.takeError();
     StageBlock measured;
@@ -248,9 +258,6 @@ class StageDeriver {
     PlanDraft draft(std::move(*program), devices_.device(stage), devices_.catalog(stage));
     PassManager passes = forward_.passes.quiet();
     if (Result<bool> ordered = run_steps(passes, draft, "schedule"); !ordered) return ordered.takeError();
-    std::vector<Type> parameters;
-    for (const State& state : graph_.states)
-      if (state.trained) parameters.push_back(graph_.type(state.value));
     measure_memory(measured, draft, split_.micro_batches, parameters,
                    [&](const Graph& graph, const Node& node) { return calls(0) * node_us(graph, node, stage); });
     return measured;
@@ -265,7 +272,10 @@ class StageDeriver {
       const DeviceDescription& device = devices_.device(stage);
       StageLimit& limit = limits[stage];
       limit.bytes = request_.budget_of_stage(stage, device) - device.with_ranks(request_.mesh, 0).reserve_bytes();
-      if (!unforeseen_bytes_.empty()) limit.bytes -= unforeseen_bytes_[stage];
+      if (!findings_.empty()) {
+        limit.bytes -= findings_[stage].unforeseen_bytes;
+        limit.too_large = findings_[stage].too_large;
+      }
       limit.micro_batches = most_kept(actions[stage]);
       limit.recompute = request_.recompute;
       if (!request_.offload || device.to_host_gb_per_s <= 0 || device.from_host_gb_per_s <= 0) continue;
@@ -389,7 +399,7 @@ class StageDeriver {
   const ForwardModel& forward_;
   const TrainingRequest& request_;
   const StageDevices& devices_;
-  llvm::ArrayRef<int64_t> unforeseen_bytes_;  // by stage, or empty
+  llvm::ArrayRef<StageFindings> findings_;  // by stage, or empty
   size_t stages_;
   Graph graph_;
   std::vector<SingleValueCut> cuts_;
@@ -402,8 +412,8 @@ class StageDeriver {
 
 Result<DerivedStages> derive_stages(const ForwardModel& forward, const TrainingRequest& request,
                                     PipelineSchedule schedule, const StageDevices& devices, PassManager passes,
-                                    llvm::ArrayRef<int64_t> unforeseen_bytes) {
-  return StageDeriver(forward, request, schedule, devices, unforeseen_bytes).run(std::move(passes));
+                                    llvm::ArrayRef<StageFindings> findings) {
+  return StageDeriver(forward, request, schedule, devices, findings).run(std::move(passes));
 }
 
 }  // namespace plimsoll

@@ -12,15 +12,21 @@ struct DerivedStages {
   std::vector<Derived> stages;
   PipelineSummary pipeline;
   std::vector<StageCut> cuts;  // by stage, as the tables have it; reserves are not among its bytes
+  size_t blocks = 0;           // that were cut
+};
+
+// What plans of a stage have shown beside the tables.
+struct StageFindings {
+  int64_t unforeseen_bytes = 0;                      // that it needs
+  std::vector<std::pair<size_t, size_t>> too_large;  // runs of blocks that do not fit
 };
 
 // Cuts the model into as many stages as the mesh has, at values that alone go from one side to the other, so that every
 // stage fits its budget, by remats and copies where it must, and the slowest takes least predicted time. Each stage's
-// step takes the micro-batches through forward and backward in the order of `schedule`. `unforeseen_bytes`, by stage,
-// is what plans were found to need beyond the tables; empty: nothing so far. Errors say what prevents as many stages or
-// micro-batches.
+// step takes the micro-batches through forward and backward in the order of `schedule`. `findings` are by stage; empty:
+// none so far. Errors say what prevents as many stages or micro-batches.
 Result<DerivedStages> derive_stages(const ForwardModel& forward, const TrainingRequest& request,
                                     PipelineSchedule schedule, const StageDevices& devices, PassManager passes,
-                                    llvm::ArrayRef<int64_t> unforeseen_bytes = {});
+                                    llvm::ArrayRef<StageFindings> findings = {});
 
 }  // namespace plimsoll

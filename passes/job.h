@@ -70,12 +70,19 @@ struct TrainingRequest {
   }
 };
 
+// Bytes of the device.
+struct StageNeed {
+  int64_t needs_bytes = 0, budget_bytes = 0;
+};
+
 // That a job does not fit is an answer and no error.
 struct CompileResult {
-  Plan plan;  // where nothing is within the budget, the plan that needs least
+  Plan plan;  // where nothing is within the budget, the plan that needs least; of a pipeline, that of the stage that
+              // lacks most
   bool fits = true;
   int64_t host_budget_bytes = 0;  // as asked; 0: not limited
   std::vector<Plan> frontier;     // plans of smaller budgets, where these were asked for
+  std::vector<StageNeed> stages;  // of a pipeline that does not fit, by stage, as it was cut
 
   std::vector<Plan*> plans() {
     std::vector<Plan*> all{&plan};

@@ -28,6 +28,9 @@ struct ExecutorOptions {
   double patience_s = 0;
   // Called where a lost rank has ended the job and this one is still stuck some seconds later; does not return.
   std::function<void(const std::string& failure)> give_up;
+  // Of ranks on unlike GPUs: what this one's must be, looked at once, as the executor is created. Null: any card that
+  // can run the plan will do.
+  const DeviceDescription* card = nullptr;
   RankProgress* progress = nullptr;  // where the executor says what it is at; null: nobody asks
 };
 

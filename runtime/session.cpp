@@ -84,12 +84,15 @@ Result<std::unique_ptr<Session>> Session::create(Plan plan, const ExecutorOption
   if (Status s = check_ranks(plan, options.ranks)) return s;
   std::vector<WholeState> states = whole_states_of(plan);
   const int64_t rank = options.ranks ? options.ranks->rank() : 0;
+  const std::optional<DeviceDescription> card =
+      plan.has_one_device() ? std::nullopt : std::optional(plan.device_of(rank));
   plan = plan_of_stage(std::move(plan), plan.mesh.coordinate(rank, MeshAxis::Stage));
   specialise(plan, rank);
   std::unique_ptr<Session> session(new Session(std::move(plan), std::move(states), options.ranks));
   if (Status s = session->watch_ranks(options)) return s;
   ExecutorOptions own = options;
   own.progress = &session->progress_;
+  own.card = card ? &*card : nullptr;
   Result<std::unique_ptr<Executor>> executor = Executor::create(session->plan_, own);
   if (!executor) return session->agreed(executor.takeError());
   session->executor_ = std::move(*executor);

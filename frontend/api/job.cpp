@@ -72,20 +72,14 @@ std::unique_ptr<KernelCatalog> kernel_catalog_for(const DeviceDescription& devic
   return std::make_unique<CudaCatalog>(device, any_order);
 }
 
-static Result<std::unique_ptr<KernelCatalog>> catalog_for(const DeviceDescription& device,
-                                                          const CompileRequest& request) {
+static Result<KnownDevice> with_kernels(DeviceDescription device, const CompileRequest& request) {
   std::unique_ptr<KernelCatalog> catalog = kernel_catalog_for(device, request.any_order);
-  if (request.timings.empty()) return catalog;
-  Result<TimingCache> times = TimingCache::load(request.timings);
-  if (!times) return times.takeError();
-  return timed_catalog(std::move(catalog), device.name, std::make_shared<TimingCache>(std::move(*times)));
-}
-
-Status Job::resolve_catalog() {
-  Result<std::unique_ptr<KernelCatalog>> catalog = catalog_for(device_, request_);
-  if (!catalog) return catalog.takeError();
-  catalog_ = std::move(*catalog);
-  return Status::success();
+  if (!request.timings.empty()) {
+    Result<TimingCache> times = TimingCache::load(request.timings);
+    if (!times) return times.takeError();
+    catalog = timed_catalog(std::move(catalog), device.name, std::make_shared<TimingCache>(std::move(*times)));
+  }
+  return KnownDevice{std::move(device), std::move(catalog)};
 }
 
 Result<DeviceDescription> with_cluster(DeviceDescription device, const std::string& file, int64_t ranks) {
@@ -95,19 +89,38 @@ Result<DeviceDescription> with_cluster(DeviceDescription device, const std::stri
   return on_cluster(std::move(device), *cluster, ranks);
 }
 
-static Result<DeviceDescription> device_of(const CompileRequest& request) {
-  Result<DeviceDescription> device = find_device(request.device, request.device_file);
-  if (!device) return device;
-  return with_cluster(std::move(*device), request.cluster, request.training.mesh.ranks());
+static Result<KnownDevice> device_named(const std::string& name, const CompileRequest& request) {
+  Result<DeviceDescription> device = find_device(name, request.device_file);
+  if (device) device = with_cluster(std::move(*device), request.cluster, request.training.mesh.ranks());
+  if (!device) return device.takeError();
+  return with_kernels(std::move(*device), request);
+}
+
+static Result<RankDevices> devices_of(const CompileRequest& request) {
+  const std::vector<std::string> names =
+      request.devices.empty() ? std::vector<std::string>{request.device} : request.devices;
+  std::vector<KnownDevice> kinds;
+  std::vector<size_t> kind_of_rank;
+  for (const std::string& name : names) {
+    const auto found = llvm::find(names, name);
+    if (const auto first = static_cast<size_t>(found - names.begin()); first < kind_of_rank.size()) {
+      kind_of_rank.push_back(kind_of_rank[first]);
+      continue;
+    }
+    Result<KnownDevice> device = device_named(name, request);
+    if (!device) return device.takeError();
+    kind_of_rank.push_back(kinds.size());
+    kinds.push_back(std::move(*device));
+  }
+  return RankDevices::of_ranks(std::move(kinds), std::move(kind_of_rank));
 }
 
 Result<Job> Job::open(CompileRequest request, const CompileHooks& hooks) {
   Job job;
-  Result<DeviceDescription> device = device_of(request);
-  if (!device) return device.takeError();
+  Result<RankDevices> devices = devices_of(request);
+  if (!devices) return devices.takeError();
   job.request_ = std::move(request);
-  job.device_ = std::move(*device);
-  if (Status s = job.resolve_catalog()) return s;
+  job.devices_ = std::move(*devices);
   Result<Imported> imported = import_for_training(job.request_, hooks);
   if (!imported) return imported.takeError();
   Result<CleanModel> clean = clean_model(std::move(imported->graph), job.request_.training.loss, hooks);
@@ -118,40 +131,47 @@ Result<Job> Job::open(CompileRequest request, const CompileHooks& hooks) {
 
 Result<Job> Job::on(const DeviceDescription& device) const {
   Job job = *this;
-  job.device_ = device;
   job.request_.device = device.name;
-  if (Status s = job.resolve_catalog()) return s;
+  job.request_.devices.clear();
+  Result<KnownDevice> known = with_kernels(device, job.request_);
+  if (!known) return known.takeError();
+  job.devices_ = RankDevices(std::move(*known));
   return job;
 }
 
 Result<Job> Job::with_timings(const std::string& file) const {
   Job job = *this;
   job.request_.timings = file;
-  if (Status s = job.resolve_catalog()) return s;
-  return job;
+  return job.on(device());
 }
 
 Result<CompileResult> Job::compile(const TrainingRequest& training, const CompileHooks& hooks) const {
-  Result<CompileResult> result = compile_training(model_->clean, training, StageDevices(device_, *catalog_), hooks);
+  Result<StageDevices> stages = devices_.on(training.mesh);
+  if (!stages) return stages.takeError();
+  Result<TrainingRequest> request = with_rank_budgets(training, request_.budgets);
+  if (!request) return request.takeError();
+  Result<CompileResult> result = compile_training(model_->clean, *request, *stages, hooks);
   if (!result) return result.takeError();
   for (Plan* plan : result->plans()) {
     for (const Obstacle& note : model_->notes)
       plan->decisions.insert(plan->decisions.begin(), {"import", note.subject, "noted", note.message});
     plan->model = llvm::sys::path::filename(request_.model_path).str();
     plan->dims.assign(request_.import.dims.begin(), request_.import.dims.end());
+    if (training.mesh[MeshAxis::Stage] == 1) plan->kinds = devices_.kinds_of_ranks(*request, request_.budgets);
   }
   return result;
 }
 
 Result<std::string> compile_until(const CompileRequest& request, const CompileHooks& hooks) {
-  Result<DeviceDescription> device = device_of(request);
-  if (!device) return device.takeError();
-  Result<std::unique_ptr<KernelCatalog>> catalog = catalog_for(*device, request);
-  if (!catalog) return catalog.takeError();
+  Result<RankDevices> devices = devices_of(request);
+  if (!devices) return devices.takeError();
+  Result<StageDevices> stages = devices->on(request.training.mesh);
+  if (!stages) return stages.takeError();
+  Result<TrainingRequest> training = with_rank_budgets(request.training, request.budgets);
+  if (!training) return training.takeError();
   Result<Imported> imported = import_for_training(request, hooks);
   if (!imported) return imported.takeError();
-  Result<PlanDraft> draft =
-      compile_until(std::move(imported->graph), request.training, StageDevices(*device, **catalog), hooks);
+  Result<PlanDraft> draft = compile_until(std::move(imported->graph), *training, *stages, hooks);
   if (!draft) return draft.takeError();
   return PlanDraftSubject(*draft).to_text();
 }

@@ -42,7 +42,7 @@ Result<DeviceDescription> find_card_here(const DeviceCatalog& devices) {
   CudaCard card;
   if (Status s = to_status((*backend)->identify_card(card))) return s;
   for (const DeviceDescription& device : devices.all())
-    if (device.title == card.name || starts_with(device.title, card.name + " ")) return device;
+    if (device.describes(card.name)) return device;
   return model_error("there is no description of the GPU in this machine, " + card.name +
                      "; make one with `plimsoll devices --measure` and pass it with --device-file");
 }

@@ -153,10 +153,15 @@ struct CompileOptions {
   bool any_order = false;       // allow faster kernels whose results differ in rounding from run to run
 
   int64_t ranks = 1;  // processes with one device each that share the batch; they run the plan together
-  int zero = 1;       // what ranks divide: 0 nothing, 1 optimizer states, 2 accumulated gradients too, 3 parameters too
+  std::string mesh;   // how ranks share the job otherwise, such as "data=2,stage=2"; its ranks replace `ranks`
+  // The device of each rank, where they may differ, instead of `device` and `ranks`. Without a mesh unlike ones become
+  // the stages of a pipeline, in this order.
+  std::vector<std::string> devices;
+  int zero = 1;  // what ranks divide: 0 nothing, 1 optimizer states, 2 accumulated gradients too, 3 parameters too
   bool local_batch_norm = false;  // batch norms see the rank's own rows alone; otherwise a step equals one rank's
 
-  int64_t budget_bytes = 0;       // device memory the job may hold; 0: the device's memory
+  int64_t budget_bytes = 0;       // device memory each rank may hold; 0: the device's memory
+  std::vector<int64_t> budgets;   // the same by rank, each above 0; empty: budget_bytes for all
   int64_t host_budget_bytes = 0;  // host memory it may pin for offloading; 0: all it wants
   bool recompute = true;          // compute values again where the budget asks for it
   bool offload = true;            // let states and values wait in host memory where the budget asks for it
@@ -185,13 +190,15 @@ class Plan {
   static Expected<Plan> load(const std::string& path) noexcept;  // reads and checks a plan's file
   Expected<void> save(const std::string& path) const noexcept;
 
-  const std::string& device() const noexcept;
-  int64_t batch() const noexcept;             // samples per micro-batch; 0: the inputs do not share a leading dimension
-  int64_t accumulate() const noexcept;        // micro-batches per step
-  Precision precision() const noexcept;       // never Auto
-  int64_t promised_bytes() const noexcept;    // device memory that the job never exceeds, libraries included
-  double predicted_step_us() const noexcept;  // of one update with all its micro-batches
-  std::vector<Arena> arenas() const noexcept;  // the device's first
+  const std::string& device() const noexcept;         // of the first rank; joins the names of unlike ones with one plan
+  std::vector<std::string> devices() const noexcept;  // of each rank
+  int64_t batch() const noexcept;           // samples per micro-batch; 0: the inputs do not share a leading dimension
+  int64_t accumulate() const noexcept;      // micro-batches per step
+  Precision precision() const noexcept;     // never Auto
+  int64_t promised_bytes() const noexcept;  // device memory that the job never exceeds, libraries included
+  int64_t promised_bytes(int64_t rank) const noexcept;  // the same of a rank of a pipeline, whose stages differ
+  double predicted_step_us() const noexcept;            // of one update with all its micro-batches
+  std::vector<Arena> arenas() const noexcept;           // the device's first
   std::vector<TensorSpec> inputs() const noexcept;
   std::vector<StateSpec> states() const noexcept;
 

@@ -27,6 +27,7 @@ CompileRequest internal_request(const CompileOptions& from) {
   to.import.dims = from.dims;
   to.import.freeze_norm = from.freeze_norm;
   to.device = from.device, to.device_file = from.device_file;
+  to.devices = from.devices, to.budgets = from.budgets;
   to.any_order = from.any_order, to.timings = from.timings, to.cluster = from.cluster;
   to.global_batch = from.global_batch, to.max_batch = from.max_batch;
   TrainingRequest& job = to.training;
@@ -40,8 +41,9 @@ CompileRequest internal_request(const CompileOptions& from) {
   job.budget_bytes = from.budget_bytes, job.host_budget_bytes = from.host_budget_bytes;
   job.recompute = from.recompute, job.offload = from.offload;
   job.split = from.split, job.split_from = from.split_from;
-  job.mesh[MeshAxis::Data] = from.ranks;
-  job.zero = from.ranks > 1 ? from.zero : 0;
+  const MeshAxis axis = to.has_unlike_devices() ? MeshAxis::Stage : MeshAxis::Data;
+  job.mesh[axis] = from.devices.empty() ? from.ranks : static_cast<int64_t>(from.devices.size());
+  job.zero = from.zero;
   job.batch_norm = from.local_batch_norm ? Statistics::OfOwnRows : Statistics::OfAllRanks;
   return to;
 }
@@ -56,7 +58,7 @@ CompileOptions public_options(const CompileRequest& from, CompileOptions asked) 
   asked.optimizer.kind = static_cast<Optimizer::Kind>(job.optimizer.kind);
   asked.optimizer.momentum = job.optimizer.momentum;
   asked.offload = job.offload, asked.host_budget_bytes = job.host_budget_bytes, asked.split = job.split;
-  asked.ranks = job.mesh[MeshAxis::Data];
+  if (job.mesh.ranks() == job.mesh[MeshAxis::Data]) asked.ranks = job.mesh.ranks();
   if (asked.ranks > 1) asked.zero = job.zero;
   return asked;
 }
@@ -90,6 +92,13 @@ CompileHooks hooks_of(const CompileOptions& options) {
 
 Result<Job> open(const CompileOptions& options) {
   CompileRequest request = internal_request(options);
+  TrainingRequest& training = request.training;
+  if (!options.mesh.empty()) {
+    Result<Mesh> mesh = parse_mesh(options.mesh);
+    if (!mesh) return mesh.takeError();
+    training.mesh = *mesh;
+  }
+  if (training.mesh.ranks() == 1) training.zero = 0;
   if (Status s = check_ranges(request)) return s;
   return Job::open(std::move(request), hooks_of(options));
 }

@@ -62,10 +62,19 @@ Expected<void> Plan::save(const std::string& path) const noexcept {
 }
 
 const std::string& Plan::device() const noexcept { return impl_->plan.device.name; }
+std::vector<std::string> Plan::devices() const noexcept {
+  std::vector<std::string> names;
+  for (int64_t rank = 0; rank < impl_->plan.mesh.ranks(); ++rank) names.push_back(impl_->plan.device_of(rank).name);
+  return names;
+}
 int64_t Plan::batch() const noexcept { return impl_->plan.training.batch; }
 int64_t Plan::accumulate() const noexcept { return impl_->plan.training.accumulate; }
 Precision Plan::precision() const noexcept { return precision_named(impl_->plan.training.precision); }
 int64_t Plan::promised_bytes() const noexcept { return impl_->plan.promised_bytes(); }
+int64_t Plan::promised_bytes(int64_t rank) const noexcept {
+  const plimsoll::Plan& plan = impl_->plan;
+  return plan.stages()[static_cast<size_t>(plan.mesh.coordinate(rank, MeshAxis::Stage))]->promised_bytes();
+}
 double Plan::predicted_step_us() const noexcept { return impl_->plan.predicted_step_us; }
 
 std::vector<Arena> Plan::arenas() const noexcept {

@@ -30,6 +30,8 @@ Status check_ranges(const CompileRequest& request) {
   ranges.push_back({"the ZeRO stage", static_cast<double>(job.zero), 0, 4});
   add_count("the number of chunks of the batch", job.split, 0);
   add_count("the budget", job.budget_bytes, 0);
+  for (size_t rank = 0; rank < request.budgets.size(); ++rank)
+    add_count("the budget of rank " + std::to_string(rank), request.budgets[rank], 1);
   add_count("the host budget", job.host_budget_bytes, 0);
   auto text = [](double number) { return llvm::StringRef(std::to_string(number)).rtrim('0').rtrim('.').str(); };
   for (const Range& range : ranges)

@@ -148,7 +148,8 @@ void add_job(CLI::App& command, JobOptions& options) {
   add_option(command, "--timings", options.request.timings, "FILE",
              "file with measured kernel times, as `run --profile` and `--tune` write it");
   add_option(command, "--budget", options.budget, "BYTES",
-             "device memory that the job may hold in all; default: the memory of the device");
+             "device memory that the job may hold in all, of each rank, or one size for each with commas between; "
+             "default: the memory of the device");
   add_setting(
       command, "--recompute", options.recompute, "auto|off",
       "auto: rematerialise values, that is compute them again instead of keeping them, where the budget needs it; "
@@ -179,8 +180,14 @@ void add_compile(CLI::App& program, Options& options) {
   CompileRequest& request = compile.job.request;
   add_model(command, compile.job);
   add_option(command, "-o,--output", compile.output, "PLAN", "the plan to write");
-  add_setting(command, "--device", request.device, "NAME",
-              "device to plan for: a name that `plimsoll devices` lists, or auto: the device in this machine");
+  auto* device =
+      add_setting(command, "--device", request.device, "NAME",
+                  "device to plan for: a name that `plimsoll devices` lists, or auto: the device in this machine");
+  add_option(
+      command, "--devices", compile.job.devices, "NAMES",
+      "the device of each rank, with commas between, such as h200,h200,rtx4090; unlike ones become the stages of "
+      "a pipeline unless --mesh says otherwise")
+      ->excludes(device);
   add_option(command, "--tune", compile.tune, "FILE",
              "time every kernel alternative on the GPU in this machine, add the times to this file, and plan with "
              "them");

@@ -22,9 +22,12 @@ struct JobOptions {
   std::vector<std::string> dims;  // NAME=N
   std::string optimizer = "adamw", precision_file, master_weights = "auto", layout = "auto";
   std::string recompute = "auto", offload = "auto";
-  std::string split;                // empty: auto, but off with max_batch
-  std::string budget, host_budget;  // sizes with units; empty: the device's memory, unlimited
-  int64_t gpus = 0;                 // 0: as many as the mesh has
+  std::string split;  // empty: auto, but off with max_batch
+  // Sizes with units, that of the device's memory one for all ranks or one for each with commas between; empty: the
+  // device's memory, unlimited.
+  std::string budget, host_budget;
+  std::string devices;  // of each rank, with commas between; empty: request.device for all
+  int64_t gpus = 0;     // 0: as many as the mesh has
   std::string mesh = "auto", zero = "auto", batch_norm = "synchronised", schedule = "auto", micro_batches = "auto";
 };
 

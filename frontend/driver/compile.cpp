@@ -44,8 +44,9 @@ Status read_split(llvm::StringRef text, bool max_batch, TrainingRequest& request
   return Status::success();
 }
 
-// Where nothing is said, all of the cluster.
-Result<int64_t> ranks_asked_for(const JobOptions& options) {
+// Where nothing is said, a rank for each of the devices, or all of the cluster.
+Result<int64_t> ranks_asked_for(const JobOptions& options, const CompileRequest& request) {
+  if (const size_t devices = request.devices.size(); devices > 0) return static_cast<int64_t>(devices);
   if (options.gpus > 0 || options.request.cluster.empty()) return std::max<int64_t>(options.gpus, 1);
   Result<ClusterDescription> cluster = read_cluster(options.request.cluster);
   if (!cluster) return cluster.takeError();
@@ -68,11 +69,14 @@ Status read_pipeline(const JobOptions& options, TrainingRequest& request) {
   return Status::success();
 }
 
-Status read_ranks(const JobOptions& options, TrainingRequest& request) {
+Status read_ranks(const JobOptions& options, CompileRequest& job) {
+  TrainingRequest& request = job.training;
   if (options.mesh == "auto") {
-    Result<int64_t> ranks = ranks_asked_for(options);
+    Result<int64_t> ranks = ranks_asked_for(options, job);
     if (!ranks) return ranks.takeError();
-    request.mesh[MeshAxis::Data] = *ranks;
+    // Ranks with unlike devices have more of the model or less of it; along another axis the least of them would
+    // decide.
+    request.mesh[job.has_unlike_devices() ? MeshAxis::Stage : MeshAxis::Data] = *ranks;
   } else {
     Result<Mesh> mesh = parse_mesh(options.mesh);
     if (!mesh) return in_context("--mesh", mesh.takeError());
@@ -81,6 +85,9 @@ Status read_ranks(const JobOptions& options, TrainingRequest& request) {
   if (options.gpus > 0 && request.mesh.ranks() != options.gpus)
     return usage_error("--mesh " + options.mesh + " has " + llvm::Twine(request.mesh.ranks()) + " ranks, --gpus says " +
                        llvm::Twine(options.gpus));
+  if (const size_t devices = job.devices.size(); devices > 0 && request.mesh.ranks() != static_cast<int64_t>(devices))
+    return usage_error("--mesh " + options.mesh + " has " + llvm::Twine(request.mesh.ranks()) +
+                       " ranks, --devices names " + llvm::Twine(devices));
   if (Status s = read_pipeline(options, request)) return s;
   if (options.zero != "auto" &&
       (llvm::StringRef(options.zero).getAsInteger(10, request.zero) || request.zero < 0 || request.zero > 3))
@@ -96,6 +103,33 @@ Result<int64_t> size_option(llvm::StringRef option, llvm::StringRef text) {
   if (!bytes) return in_context(option, bytes.takeError());
   if (*bytes == 0) return usage_error(option + ": must be above 0 bytes");
   return *bytes;
+}
+
+// One for all ranks, or one for each.
+Status read_budgets(llvm::StringRef text, CompileRequest& request) {
+  llvm::SmallVector<llvm::StringRef, 8> sizes;
+  text.split(sizes, ',');
+  for (llvm::StringRef size : sizes) {
+    Result<int64_t> bytes = size_option("--budget", size.trim());
+    if (!bytes) return bytes.takeError();
+    if (*bytes == 0 && sizes.size() > 1) return usage_error("--budget " + text + ": a size is missing");
+    request.budgets.push_back(*bytes);
+  }
+  const int64_t ranks = request.training.mesh.ranks();
+  if (sizes.size() == 1) {
+    request.training.budget_bytes = request.budgets.front();
+    request.budgets.clear();
+  } else if (static_cast<int64_t>(sizes.size()) != ranks) {
+    return usage_error("--budget " + text + ": " + llvm::Twine(sizes.size()) + " sizes for " + llvm::Twine(ranks) +
+                       (ranks == 1 ? " rank" : " ranks") + "; give one for all or one for each");
+  }
+  return Status::success();
+}
+
+void read_devices(llvm::StringRef text, CompileRequest& request) {
+  llvm::SmallVector<llvm::StringRef, 8> names;
+  text.split(names, ',', -1, /*KeepEmpty=*/false);
+  for (llvm::StringRef name : names) request.devices.push_back(name.trim().str());
 }
 
 Status read_dims(llvm::ArrayRef<std::string> dims, ImportOptions& import) {
@@ -119,13 +153,23 @@ Status read_precision_rules(const std::string& path, TrainingRequest& request) {
   return Status::success();
 }
 
-void print_result(const CompileOptions& options, const Plan& plan, llvm::raw_ostream& out) {
-  size_t instructions = 0;
-  for (const PlanFunction& function : plan.functions) instructions += function.instructions.size();
-  out << options.output << ": needs " << format_bytes(plan.promised_bytes());
+void print_needs(const Plan& plan, llvm::raw_ostream& out) {
+  out << "needs " << format_bytes(plan.promised_bytes());
   if (has_budget(plan)) out << " of " << format_bytes(plan.arenas.front().budget_bytes);
   out << " on " << plan.device.name;
   if (plan.arenas.size() > 1) out << " and " << format_bytes(plan.arenas[1].bytes) << " of host memory";
+}
+
+void print_result(const CompileOptions& options, const Plan& plan, llvm::raw_ostream& out) {
+  size_t instructions = 0;
+  for (const PlanFunction& function : plan.functions) instructions += function.instructions.size();
+  out << options.output << ": ";
+  const bool shows_all = !plan.has_one_device() || options.job.budget.find(',') != std::string::npos;
+  for (const Plan* stage : shows_all ? plan.stages() : llvm::SmallVector<const Plan*, 4>{&plan}) {
+    if (stage->stage > 0) out << ", ";
+    if (shows_all && !plan.later_stages.empty()) out << "stage " << stage->stage << " ";
+    print_needs(*stage, out);
+  }
   out << ", " << format_count(static_cast<int64_t>(instructions)) << " instructions, predicted "
       << format_us(plan.predicted_step_us) << " per step";
   if (options.job.request.max_batch || options.job.request.global_batch > 0)
@@ -180,11 +224,12 @@ Result<Job> tuned(const CompileOptions& options, const Job& job, const CompileHo
 
 Result<CompileRequest> compile_request(const JobOptions& options) {
   CompileRequest request = options.request;
+  read_devices(options.devices, request);
   TrainingRequest& training = request.training;
   if (Status s = read_dims(options.dims, request.import)) return s;
   if (Status s = read_precision_rules(options.precision_file, training)) return s;
   if (Status s = read_split(options.split, request.max_batch, training)) return s;
-  if (Status s = read_ranks(options, training)) return s;
+  if (Status s = read_ranks(options, request)) return s;
   Result<size_t> optimizer = read_choice("--optimizer", options.optimizer, optimizer_names);
   if (!optimizer) return optimizer.takeError();
   Result<size_t> masters = read_choice("--master-weights", options.master_weights, {"auto", "on", "off"});
@@ -197,8 +242,7 @@ Result<CompileRequest> compile_request(const JobOptions& options) {
   if (!recompute) return recompute.takeError();
   Result<size_t> offload = read_choice("--offload", options.offload, {"off", "auto"});
   if (!offload) return offload.takeError();
-  Result<int64_t> budget = size_option("--budget", options.budget);
-  if (!budget) return budget.takeError();
+  if (Status s = read_budgets(options.budget, request)) return s;
   Result<int64_t> host_budget = size_option("--host-budget", options.host_budget);
   if (!host_budget) return host_budget.takeError();
   training.optimizer.kind = static_cast<OptimizerKind>(*optimizer);
@@ -207,7 +251,6 @@ Result<CompileRequest> compile_request(const JobOptions& options) {
   training.layout = static_cast<ImageLayout>(*layout);
   training.recompute = *recompute == 1;
   training.offload = *offload == 1;
-  training.budget_bytes = *budget;
   training.host_budget_bytes = *host_budget;
   if (Status s = check_ranges(request)) return s;
   return request;
@@ -230,6 +273,10 @@ Status compile_command(const CompileOptions& options, Console& console) {
       return system_error(options.dump_ir + ": " + failure.message());
 
   if (!options.stop_after.empty()) return write_stopped(options, request, hooks, console);
+  if (!options.tune.empty() && request.has_unlike_devices())
+    return usage_error(
+        "--tune times the GPU in this machine, --devices names unlike ones; times that were measured on "
+        "each of them can be given with --timings");
   Result<Job> job = Job::open(request, hooks);
   if (job && !options.tune.empty()) job = tuned(options, *job, hooks, console);
   if (!job) return job.takeError();

@@ -49,6 +49,7 @@ class HtmlReport {
   void print() {
     head();
     summary();
+    stages();
     categories();
     curve();
     frontier();
@@ -71,7 +72,7 @@ class HtmlReport {
          << escaped(plan_.model) << " on " << escaped(plan_.device.name) << "</title><style>" << style;
     for (int i = 0; i < category_count; ++i)
       out_ << ".c" << i << "{fill:" << colors[i] << ";background:" << colors[i] << "}";
-    out_ << "</style></head><body>\n<h1>" << escaped(plan_.model) << " on " << escaped(plan_.device.title)
+    out_ << "</style></head><body>\n<h1>" << escaped(plan_.model) << " on " << escaped(devices_of(plan_))
          << "</h1>\n<p class='quiet'>" << escaped(describe_job(plan_)) << "</p>\n";
   }
 
@@ -95,6 +96,25 @@ class HtmlReport {
       out_ << ", no budget was set. A step takes <b>" << format_us(plan_.predicted_step_us)
            << "</b> (predicted).</p>\n";
     }
+  }
+
+  // What follows the table is about the first stage.
+  void stages() {
+    if (plan_.later_stages.empty()) return;
+    heading("Stages of the pipeline");
+    out_ << "<table><tr><th>stage</th><th>device</th><th class='n'>needs</th><th class='n'>budget</th><th "
+            "class='n'>computes</th><th class='n'>exposed links</th><th class='n'>waits</th></tr>\n";
+    const std::vector<TimeSummary> times = summarize_stages(plan_);
+    for (const Plan* stage : plan_.stages()) {
+      const TimeSummary& time = times[static_cast<size_t>(stage->stage)];
+      const double busy_us = time.step_us - time.awaited_us - time.exposed_us;
+      out_ << "<tr>" << words(std::to_string(stage->stage)) << words(stage->device.name)
+           << figure(format_bytes(stage->promised_bytes()))
+           << figure(has_budget(*stage) ? format_bytes(stage->arenas.front().budget_bytes) : "")
+           << figure(format_share(busy_us / time.step_us)) << figure(format_share(time.exposed_us / time.step_us))
+           << figure(format_share(time.awaited_us / time.step_us)) << "</tr>\n";
+    }
+    out_ << "</table>\n";
   }
 
   void category_row(llvm::StringRef key, llvm::StringRef name, int64_t bytes, llvm::StringRef largest = "") {

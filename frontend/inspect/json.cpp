@@ -176,7 +176,19 @@ void write_decision(json::OStream& to, const Decision& decision) {
 }
 
 void write_plan(json::OStream& to, const Plan& plan, llvm::ArrayRef<TimeSummary> stages) {
+  to.attribute("device", plan.device.name);
   if (plan.mesh.ranks() > 1) to.attribute("mesh", to_string(plan.mesh));
+  if (!plan.kinds.empty())
+    to.attributeArray("kinds", [&] {
+      for (const RankKind& kind : plan.kinds)
+        to.object([&] {
+          to.attribute("device", kind.device.name);
+          to.attribute("budget_bytes", kind.budget_bytes);
+          to.attributeArray("ranks", [&] {
+            for (int64_t rank : kind.ranks) to.value(rank);
+          });
+        });
+    });
   if (!plan.pipeline.schedule.empty())
     to.attributeObject("pipeline", [&] {
       to.attribute("stage", plan.stage);
@@ -226,7 +238,6 @@ void print_plan_json(llvm::raw_ostream& out, const Plan& plan) {
   to.object([&] {
     to.attribute("format", plan_format_version);
     to.attribute("model", plan.model);
-    to.attribute("device", plan.device.name);
     write_plan(to, plan, summarize_stages(plan));
   });
   out << "\n";

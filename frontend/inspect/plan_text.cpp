@@ -18,6 +18,11 @@ class TextForm {
     if (!plan_.pipeline.schedule.empty())
       out_ << "stage " << plan_.stage << " of " << to_string(plan_.mesh) << ", " << plan_.pipeline.schedule << " with "
            << plan_.pipeline.micro_batches << " micro-batches\n";
+    for (const RankKind& kind : plan_.kinds) {
+      out_ << "device " << kind.device.name << " budget " << kind.budget_bytes << " bytes, ranks";
+      for (int64_t rank : kind.ranks) out_ << " " << rank;
+      out_ << "\n";
+    }
     for (const Arena& arena : plan_.arenas) print_arena(arena);
     for (const Reserve& reserve : plan_.device.reserves)
       out_ << "reserve \"" << reserve.name << "\" " << reserve.bytes << " bytes\n";

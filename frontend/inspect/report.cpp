@@ -40,7 +40,7 @@ class Report {
   const Arena& arena() const { return plan_.arenas.front(); }
 
   void header() {
-    table_.line(table_.styled(Style::Strong, plan_.model) + " on " + plan_.device.title);
+    table_.line(table_.styled(Style::Strong, plan_.model) + " on " + devices_of(plan_));
     table_.line(table_.styled(Style::Quiet, clipped(describe_job(plan_), table_.columns())));
   }
 
@@ -67,6 +67,7 @@ class Report {
       for (const std::string& text : texts.drop_front()) line += right(text, 16);
       return line;
     };
+    const bool unlike = !plan_.has_one_device();
     table_.line(table_.styled(Style::Quiet, cells({"", "needs", "budget", "computes", "exposed links", "waits"})));
     const std::vector<TimeSummary> times = summarize_stages(plan_);
     const llvm::SmallVector<const Plan*, 4> all = plan_.stages();
@@ -74,10 +75,12 @@ class Report {
     for (size_t i = 0; i < all.size(); ++i) {
       const TimeSummary& time = times[i];
       const double busy = time.step_us - time.awaited_us - time.exposed_us;
-      table_.line(cells({"stage " + std::to_string(i) + (ranks > 1 ? " on " + std::to_string(ranks) + " ranks" : ""),
-                         format_bytes(all[i]->promised_bytes()), format_bytes(all[i]->arenas.front().budget_bytes),
-                         format_share(busy / time.step_us), format_share(time.exposed_us / time.step_us),
-                         format_share(time.awaited_us / time.step_us)}));
+      const std::string on =
+          (ranks > 1 ? std::to_string(ranks) + (unlike ? " x " : " ranks") : "") + (unlike ? all[i]->device.name : "");
+      table_.line(
+          cells({"stage " + std::to_string(i) + (on.empty() ? "" : " on ") + on, format_bytes(all[i]->promised_bytes()),
+                 format_bytes(all[i]->arenas.front().budget_bytes), format_share(busy / time.step_us),
+                 format_share(time.exposed_us / time.step_us), format_share(time.awaited_us / time.step_us)}));
     }
   }
 
@@ -189,6 +192,9 @@ class Report {
       table_.line("  " + left(what, label_columns_) + right(bytes, bytes_columns) + right(us, bytes_columns) +
                   (rest.empty() ? "" : "  " + table_.styled(Style::Quiet, rest)));
     };
+    for (const RankKind& kind : plan_.kinds)
+      line(std::to_string(kind.ranks.size()) + " x " + kind.device.name, format_bytes(kind.budget_bytes), "",
+           "budget of each; the plan is for what all kinds can do");
     line("each rank", format_bytes(plan_.promised_bytes()), format_us(busy_us), "held, and busy with computing");
     line("waits for the others", "", format_us(time.exposed_us), "communication that computing does not hide");
     for (const CollectiveSummary& each : summarize_collectives(plan_))

@@ -1,5 +1,8 @@
 #include "ir/machine/device.h"
 
+#include "ir/machine/common_device.h"
+#include "ir/support/strings.h"
+
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/Support/JSON.h"
@@ -35,6 +38,7 @@ struct Field {
       member;
   Needed needed = Needed::OfNone;
   bool is_share = false;  // from 0 to 1; other numbers are above 0
+  bool is_cost = false;   // the device with the larger number can do less
 };
 
 // Reading and writing follow from this table. A field that may be left out keeps the default of the struct, unless the
@@ -44,33 +48,33 @@ constexpr Field fields[] = {
     {"title", &DeviceDescription::title, Needed::OfAll},
     {"backend", &DeviceDescription::backend, Needed::OfAll},
     {"memory_bytes", &DeviceDescription::memory_bytes, Needed::OfAll},
-    {"reserves", &DeviceDescription::reserves, Needed::OfAll},
+    {"reserves", &DeviceDescription::reserves, Needed::OfAll, false, true},
     {"matmul_tflops", &DeviceDescription::matmul_tflops, Needed::OfAll},
     {"peak_tflops", &DeviceDescription::peak_tflops},
     {"vector_tflops", &DeviceDescription::vector_tflops, Needed::OfAll},
     {"memory_gb_per_s", &DeviceDescription::memory_gb_per_s, Needed::OfAll},
-    {"launch_us", &DeviceDescription::launch_us, Needed::OfAll},
-    {"kernel_us", &DeviceDescription::kernel_us},
-    {"alignment_bytes", &DeviceDescription::alignment_bytes},
+    {"launch_us", &DeviceDescription::launch_us, Needed::OfAll, false, true},
+    {"kernel_us", &DeviceDescription::kernel_us, Needed::OfNone, false, true},
+    {"alignment_bytes", &DeviceDescription::alignment_bytes, Needed::OfNone, false, true},
     {"efficiency", &DeviceDescription::efficiency},
     {"compute_capability", &DeviceDescription::compute_capability, Needed::OfGpus},
     {"multiprocessors", &DeviceDescription::multiprocessors, Needed::OfGpus},
     {"to_host_gb_per_s", &DeviceDescription::to_host_gb_per_s, Needed::OfGpus},
     {"from_host_gb_per_s", &DeviceDescription::from_host_gb_per_s, Needed::OfGpus},
-    {"copy_overhead_us", &DeviceDescription::copy_overhead_us},
-    {"copy_interference", &DeviceDescription::copy_interference, Needed::OfNone, true},
+    {"copy_overhead_us", &DeviceDescription::copy_overhead_us, Needed::OfNone, false, true},
+    {"copy_interference", &DeviceDescription::copy_interference, Needed::OfNone, true, true},
     {"to_host_both_ways_gb_per_s", &DeviceDescription::to_host_both_ways_gb_per_s},
     {"from_host_both_ways_gb_per_s", &DeviceDescription::from_host_both_ways_gb_per_s},
     {"link_gb_per_s", &DeviceDescription::link_gb_per_s},
-    {"collective_us", &DeviceDescription::collective_us},
-    {"collective_reserve_bytes", &DeviceDescription::collective_reserve_bytes},
-    {"transfer_reserve_bytes", &DeviceDescription::transfer_reserve_bytes},
-    {"collective_graph_bytes", &DeviceDescription::collective_graph_bytes},
-    {"collective_interference", &DeviceDescription::collective_interference, Needed::OfNone, true},
+    {"collective_us", &DeviceDescription::collective_us, Needed::OfNone, false, true},
+    {"collective_reserve_bytes", &DeviceDescription::collective_reserve_bytes, Needed::OfNone, false, true},
+    {"transfer_reserve_bytes", &DeviceDescription::transfer_reserve_bytes, Needed::OfNone, false, true},
+    {"collective_graph_bytes", &DeviceDescription::collective_graph_bytes, Needed::OfNone, false, true},
+    {"collective_interference", &DeviceDescription::collective_interference, Needed::OfNone, true, true},
     {"collective_share", &DeviceDescription::collective_share, Needed::OfNone, true},
-    {"graph_launch_bytes", &DeviceDescription::graph_launch_bytes},
-    {"product_workspace_bytes", &DeviceDescription::product_workspace_bytes, Needed::OfGpus},
-    {"convolution_workspace_bytes", &DeviceDescription::convolution_workspace_bytes, Needed::OfGpus},
+    {"graph_launch_bytes", &DeviceDescription::graph_launch_bytes, Needed::OfNone, false, true},
+    {"product_workspace_bytes", &DeviceDescription::product_workspace_bytes, Needed::OfGpus, false, true},
+    {"convolution_workspace_bytes", &DeviceDescription::convolution_workspace_bytes, Needed::OfGpus, false, true},
 };
 
 // Reads one field of one device, each type of value in its own way.
@@ -245,7 +249,60 @@ json::Value written(const Shares& shares) {
   return object;
 }
 
+// What the least of two devices has in one field.
+template <typename T>
+T least(const Field& field, T a, T b) {
+  return field.is_cost ? std::max(a, b) : std::min(a, b);
+}
+
+std::string least(const Field&, const std::string& a, const std::string& b) { return a == b ? a : a + "+" + b; }
+
+std::vector<Reserve> least(const Field&, std::vector<Reserve> a, const std::vector<Reserve>& b) {
+  for (const Reserve& other : b) {
+    const auto own = llvm::find_if(a, [&](const Reserve& each) { return each.name == other.name; });
+    if (own == a.end())
+      a.push_back(other);
+    else
+      own->bytes = std::max(own->bytes, other.bytes);
+  }
+  return a;
+}
+
+// Types that one of the devices does not multiply are left out.
+Rates least(const Field&, const Rates& a, const Rates& b) {
+  Rates both;
+  for (const auto& [type, rate] : a)
+    for (const auto& [other, other_rate] : b)
+      if (type == other) both.push_back({type, std::min(rate, other_rate)});
+  return both;
+}
+
+// An op that is not listed reaches all of its roofline.
+Shares least(const Field&, Shares a, const Shares& b) {
+  for (const auto& [op, share] : b) {
+    const auto own = llvm::find_if(a, [op = llvm::StringRef(op)](const auto& each) { return each.first == op; });
+    if (own == a.end())
+      a.push_back({op, share});
+    else
+      own->second = std::min(own->second, share);
+  }
+  llvm::sort(a);
+  return a;
+}
+
 }  // namespace
+
+DeviceDescription least_of(llvm::ArrayRef<DeviceDescription> devices) {
+  DeviceDescription all = devices.front();
+  for (const DeviceDescription& device : devices.drop_front())
+    for (const Field& field : fields)
+      std::visit([&](auto member) { all.*member = least(field, all.*member, device.*member); }, field.member);
+  return all;
+}
+
+bool DeviceDescription::describes(llvm::StringRef card) const {
+  return title == card || starts_with(title, (card + " ").str());
+}
 
 int64_t DeviceDescription::reserve_bytes() const {
   int64_t sum = 0;

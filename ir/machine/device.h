@@ -56,6 +56,8 @@ struct DeviceDescription {
   int64_t convolution_workspace_bytes = 0;  // the maximum given to cuDNN for a convolution
 
   int64_t reserve_bytes() const;
+  // Is it what a driver calls so? Titles say the memory besides: "NVIDIA H200 141 GB".
+  bool describes(llvm::StringRef card) const;
   // The same device with a reserve for CUDA graphs of so many launches, if launches take bytes.
   DeviceDescription with_graphs(int64_t launches) const;
   // The same device with a reserve for talking to the other ranks of a mesh, if there are any, by so many collectives.

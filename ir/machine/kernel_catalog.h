@@ -5,6 +5,8 @@
 
 #include "ir/op_def.h"
 
+#include <algorithm>
+
 namespace plimsoll {
 
 struct KernelCandidate {
@@ -18,6 +20,12 @@ struct KernelPreferences {
   bool channels_last = false;      // images, of 16-bit floats or TF32, in convolutions
   int64_t product_multiple = 1;    // matmuls are fastest where the elements of a row are a multiple of this
   bool product_epilogues = false;  // a matmul's epilogue can compute the gradients of a gelu before it and of its bias
+
+  // The forms that are faster on this device and on another.
+  KernelPreferences with(const KernelPreferences& other) const {
+    return {channels_last && other.channels_last, std::max(product_multiple, other.product_multiple),
+            product_epilogues && other.product_epilogues};
+  }
 };
 
 class KernelCatalog {

@@ -6,48 +6,38 @@
 #include "ir/machine/device.h"
 #include "ir/machine/kernel_catalog.h"
 
-#include "llvm/ADT/ArrayRef.h"
-#include "llvm/ADT/SmallVector.h"
-
-#include <algorithm>
+#include <vector>
 
 namespace plimsoll {
 
-// A device with the kernels that can run on it. Both outlive this.
+// A device with the kernels that can run on it. The catalog outlives this; devices of one kind share it.
 struct StageDevice {
-  const DeviceDescription* device;
+  DeviceDescription device;
   const KernelCatalog* catalog;
 };
 
 class StageDevices {
  public:
   // All stages run on the same kind of device.
-  StageDevices(const DeviceDescription& device, const KernelCatalog& catalog) : by_stage_{{&device, &catalog}} {}
+  StageDevices(const DeviceDescription& device, const KernelCatalog& catalog) : by_stage_{{device, &catalog}} {}
   // One device for each stage, in their order.
-  explicit StageDevices(llvm::ArrayRef<StageDevice> by_stage) : by_stage_(by_stage.begin(), by_stage.end()) {}
+  explicit StageDevices(std::vector<StageDevice> by_stage) : by_stage_(std::move(by_stage)) {}
 
-  const DeviceDescription& device(size_t stage) const { return *of(stage).device; }
+  const DeviceDescription& device(size_t stage) const { return of(stage).device; }
   const KernelCatalog& catalog(size_t stage) const { return *of(stage).catalog; }
+  bool are_alike(size_t stage, size_t other) const { return of(stage).catalog == of(other).catalog; }
 
-  // Stages with one kind of device share its object.
-  bool are_alike(size_t stage, size_t other) const { return of(stage).device == of(other).device; }
-
-  // What the forward graph prefers, which all stages share: the forms that are faster on each of the devices.
+  // For the forward graph, which all stages share.
   KernelPreferences preferences() const {
     KernelPreferences all = catalog(0).preferences();
-    for (const StageDevice& each : by_stage_) {
-      const KernelPreferences own = each.catalog->preferences();
-      all.channels_last &= own.channels_last;
-      all.product_multiple = std::max(all.product_multiple, own.product_multiple);
-      all.product_epilogues &= own.product_epilogues;
-    }
+    for (const StageDevice& each : by_stage_) all = all.with(each.catalog->preferences());
     return all;
   }
 
  private:
   const StageDevice& of(size_t stage) const { return by_stage_[by_stage_.size() == 1 ? 0 : stage]; }
 
-  llvm::SmallVector<StageDevice, 1> by_stage_;
+  std::vector<StageDevice> by_stage_;
 };
 
 }  // namespace plimsoll

@@ -151,9 +151,52 @@ class RanksCheck {
   size_t function_ = 0;
 };
 
+// The plan promises for each device what it reserves, and asks for nothing that the device lacks.
+Status check_kind(const Plan& plan, const RankKind& kind) {
+  const DeviceDescription &common = plan.device, &own = kind.device;
+  const auto wrong = [&](const llvm::Twine& what) { return model_error("plan check: " + own.name + ": " + what); };
+  if (own.backend != common.backend) return wrong("the plan is for the backend " + common.backend);
+  if (own.alignment_bytes <= 0 || common.alignment_bytes % own.alignment_bytes != 0)
+    return wrong("slots are aligned to " + llvm::Twine(common.alignment_bytes) + " bytes, it wants " +
+                 llvm::Twine(own.alignment_bytes));
+  if (own.compute_capability < common.compute_capability)
+    return wrong("kernels are those of compute capability " + llvm::Twine(common.compute_capability) + ", it has " +
+                 llvm::Twine(own.compute_capability));
+  for (const Reserve& reserve : own.reserves) {
+    const auto planned = llvm::find_if(common.reserves, [&](const Reserve& each) { return each.name == reserve.name; });
+    if (planned == common.reserves.end() || planned->bytes < reserve.bytes)
+      return wrong("its reserve of " + llvm::Twine(reserve.bytes) + " bytes, " + reserve.name + ", is not planned");
+  }
+  if (kind.budget_bytes > 0 && plan.promised_bytes() > kind.budget_bytes)
+    return wrong("arena and reserves need " + llvm::Twine(plan.promised_bytes()) + " bytes, the budget is " +
+                 llvm::Twine(kind.budget_bytes));
+  return Status::success();
+}
+
+Status check_kinds(const Plan& plan) {
+  if (plan.kinds.empty()) return Status::success();
+  const int64_t ranks = plan.mesh.ranks_per_stage(), first = plan.stage * ranks;
+  std::vector<int> kinds_of(static_cast<size_t>(ranks), 0);
+  for (const RankKind& kind : plan.kinds) {
+    if (Status s = check_kind(plan, kind)) return s;
+    for (int64_t rank : kind.ranks) {
+      if (rank < first || rank >= first + ranks)
+        return model_error("plan check: rank " + llvm::Twine(rank) + " does not run this plan");
+      ++kinds_of[static_cast<size_t>(rank - first)];
+    }
+  }
+  for (size_t i = 0; i < kinds_of.size(); ++i)
+    if (kinds_of[i] != 1)
+      return model_error("plan check: rank " + llvm::Twine(first + static_cast<int64_t>(i)) + " has " +
+                         llvm::Twine(kinds_of[i]) + " devices");
+  return Status::success();
+}
+
 }  // namespace
 
 Status check_ranks(const Plan& plan) {
+  for (const Plan* stage : plan.stages())
+    if (Status s = check_kinds(*stage)) return s;
   Sent sent, before;
   do {
     before = sent;

@@ -10,7 +10,8 @@ namespace plimsoll {
 // Takes the plan of the first stage, with those of the others. Proves that every collective is one of all ranks along
 // its axis, that what each rank computes from its own rows reaches outputs and whole states through sums or gathers
 // alone, so that ranks hold these alike after every call, and that the pieces of a divided state make the whole and are
-// updated from pieces.
+// updated from pieces. Where ranks have unlike devices, each is of one kind, and within that kind's budget with its
+// reserves.
 Status check_ranks(const Plan& plan);
 
 }  // namespace plimsoll

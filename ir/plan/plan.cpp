@@ -1,5 +1,7 @@
 #include "ir/plan/plan.h"
 
+#include "llvm/ADT/STLExtras.h"
+
 namespace plimsoll {
 
 llvm::StringRef category_name(Category category) {
@@ -18,6 +20,18 @@ int64_t Plan::promised_bytes() const {
 SlotId Plan::storage_of(SlotId slot) const {
   while (slots[slot].view_of >= 0) slot = slots[slot].view_of;
   return slot;
+}
+
+const DeviceDescription& Plan::device_of(int64_t rank) const {
+  for (const RankKind& kind : kinds)
+    if (llvm::is_contained(kind.ranks, rank)) return kind.device;
+  const auto own = static_cast<size_t>(rank / mesh.ranks_per_stage());
+  return own == 0 || later_stages.size() < own ? device : later_stages[own - 1].device;
+}
+
+bool Plan::has_one_device() const {
+  return kinds.empty() &&
+         llvm::all_of(later_stages, [&](const Plan& stage) { return stage.device.name == device.name; });
 }
 
 llvm::SmallVector<const Plan*, 4> Plan::stages() const {

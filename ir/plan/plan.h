@@ -11,7 +11,7 @@
 // - Results overlap an operand only where the op's record allows it, and then exactly.
 // - After a function the bytes of each state hold its next value; nothing else wrote to persistent bytes.
 // - Copies between memories touch nothing that is used while they run.
-// - arena bytes + reserves <= budget.
+// - arena bytes + reserves <= budget, on each rank's own device.
 
 #include "ir/engine.h"
 #include "ir/graph.h"
@@ -168,12 +168,22 @@ struct PipelineSummary {
   std::string schedule;       // "1f1b"; empty: there is one stage
 };
 
+// One kind of device among ranks that run one plan.
+struct RankKind {
+  DeviceDescription device;
+  int64_t budget_bytes = 0;    // of each of its ranks, at least
+  std::vector<int64_t> ranks;  // in order
+};
+
 struct Plan {
   std::string model;  // file name without folders
   DeviceDescription device;
   TrainingSummary training;
   FitSummary fit;
   Mesh mesh;  // every rank of a stage runs one plan, on its rows of the batch
+  // Where these ranks have unlike devices: all kinds of them, of which `device` is what all can do. Empty: each rank
+  // has a `device`.
+  std::vector<RankKind> kinds;
   PipelineSummary pipeline;
   int32_t stage = 0;                                  // which stage of the pipeline it is the plan of
   std::vector<Plan> later_stages;                     // in the plan of stage 0: those of the other stages, in order
@@ -193,6 +203,10 @@ struct Plan {
   int64_t calls_per_step(size_t function) const { return function == 0 ? training.accumulate : 1; }
   // Follows view_of to the slot that owns the bytes' content.
   SlotId storage_of(SlotId slot) const;
+  // What a rank of this plan or of a later stage runs on.
+  const DeviceDescription& device_of(int64_t rank) const;
+  // Do all ranks of all stages have one kind of device?
+  bool has_one_device() const;
   // This plan and those of the later stages.
   llvm::SmallVector<const Plan*, 4> stages() const;
 };

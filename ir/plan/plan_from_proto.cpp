@@ -197,6 +197,8 @@ Result<Plan> PlanReader::read(const proto::Plan& from) {
     else
       refuse(take_diag(mesh.takeError()).text());
   }
+  for (const proto::RankKind& kind : from.kinds())
+    plan.kinds.push_back({read_device(kind.device()), kind.budget_bytes(), {kind.ranks().begin(), kind.ranks().end()}});
   if (from.has_pipeline()) plan.pipeline = {from.pipeline().micro_batches(), from.pipeline().schedule()};
   plan.stage = from.stage();
   for (const proto::Plan& stage : from.later_stages()) {

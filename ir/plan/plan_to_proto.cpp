@@ -167,6 +167,12 @@ void plan_to_proto(const Plan& plan, proto::Plan& to) {
   set_training(plan.training, *to.mutable_training());
   set_fit(plan.fit, *to.mutable_fit());
   if (plan.mesh.ranks() > 1) to.set_mesh(to_string(plan.mesh));
+  for (const RankKind& kind : plan.kinds) {
+    proto::RankKind& entry = *to.add_kinds();
+    entry.set_device(to_json(kind.device));
+    entry.set_budget_bytes(kind.budget_bytes);
+    entry.mutable_ranks()->Add(kind.ranks.begin(), kind.ranks.end());
+  }
   if (!plan.pipeline.schedule.empty()) {
     to.mutable_pipeline()->set_micro_batches(plan.pipeline.micro_batches);
     to.mutable_pipeline()->set_schedule(plan.pipeline.schedule);

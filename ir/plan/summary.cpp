@@ -6,6 +6,7 @@
 #include "ir/support/units.h"
 
 #include "llvm/ADT/STLExtras.h"
+#include "llvm/ADT/StringExtras.h"
 
 #include <algorithm>
 #include <cstdio>
@@ -227,6 +228,17 @@ std::vector<SlotId> slots_at_peak(const Plan& plan, const SpaceSummary& summary)
   std::stable_sort(alive.begin(), alive.end(),
                    [&](SlotId a, SlotId b) { return plan.slots[a].bytes > plan.slots[b].bytes; });
   return alive;
+}
+
+std::string devices_of(const Plan& plan) {
+  std::vector<std::string> titles;
+  const auto add = [&](const DeviceDescription& device) {
+    if (!llvm::is_contained(titles, device.title)) titles.push_back(device.title);
+  };
+  for (const RankKind& kind : plan.kinds) add(kind.device);
+  for (const Plan* stage : plan.stages())
+    if (stage->kinds.empty()) add(stage->device);
+  return llvm::join(titles, " and ");
 }
 
 std::string describe_job(const Plan& plan) {

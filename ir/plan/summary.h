@@ -84,6 +84,9 @@ bool is_live_at(const Plan& plan, const Slot& slot, int32_t function, int32_t in
 // The slots that add bytes at the peak, largest first.
 std::vector<SlotId> slots_at_peak(const Plan& plan, const SpaceSummary& summary);
 
+// The devices of all stages and ranks by title: "NVIDIA H200 141 GB and NVIDIA RTX 4090 24 GB".
+std::string devices_of(const Plan& plan);
+
 // "trained on loss with adamw at 0.001, batch 8, precision bf16"
 std::string describe_job(const Plan& plan);
 

@@ -45,6 +45,42 @@ std::string list(const Alive& alive) {
   return text;
 }
 
+// "stage 1 (rank 1, rtx4090) "
+std::string who_needs(const Plan& plan) {
+  if (plan.pipeline.schedule.empty()) return "";
+  const int64_t ranks = plan.mesh.ranks_per_stage(), first = plan.stage * ranks;
+  const std::string of_ranks = ranks == 1
+                                   ? "rank " + std::to_string(first)
+                                   : "ranks " + std::to_string(first) + " to " + std::to_string(first + ranks - 1);
+  return "stage " + std::to_string(plan.stage) + " (" + of_ranks + ", " + plan.device.name + ") ";
+}
+
+// Of ranks on unlike devices that run one plan: " of rank 1 (rtx4090)".
+std::string whose_budget(const Plan& plan) {
+  if (plan.kinds.empty()) return "";
+  const RankKind& least =
+      *std::min_element(plan.kinds.begin(), plan.kinds.end(),
+                        [](const RankKind& a, const RankKind& b) { return a.budget_bytes < b.budget_bytes; });
+  return " of rank " + std::to_string(least.ranks.front()) + " (" + least.device.name + ")";
+}
+
+// Budgets within which these stages would fit. A stage that lacks nothing keeps its own.
+std::string enough_for(llvm::ArrayRef<StageNeed> stages) {
+  if (llvm::none_of(stages, [](const StageNeed& stage) { return stage.needs_bytes > stage.budget_bytes; })) return "";
+  int64_t most = 0;
+  bool alike = true;
+  std::string each;
+  for (const StageNeed& stage : stages) {
+    const int64_t bytes =
+        stage.needs_bytes <= stage.budget_bytes ? stage.budget_bytes : round_up_readable(stage.needs_bytes);
+    most = std::max(most, bytes);
+    alike &= stage.budget_bytes == stages.front().budget_bytes;
+    each += (each.empty() ? "" : ", ") + format_bytes(bytes);
+  }
+  return alike ? "; a budget of " + format_bytes(most) + " would be enough for every stage"
+               : "; budgets of " + each + " would be enough for the stages";
+}
+
 }  // namespace
 
 bool is_within_host_budget(const Plan& plan) {
@@ -83,12 +119,12 @@ std::string shortfall(const CompileResult& result) {
   std::string host_needs, host_budget;
   if (host_bytes > 0 || host_budget_bytes > 0) host_needs = " and " + format_bytes(host_bytes) + " of host memory";
   if (host_budget_bytes > 0) host_budget = " and " + format_bytes(host_budget_bytes) + " of host memory";
-  const std::string who = smallest.pipeline.schedule.empty() ? "" : "stage " + std::to_string(smallest.stage) + " ";
-  return who + "needs " + format_bytes(round_up_readable(smallest.promised_bytes())) + " (" +
+  return who_needs(smallest) + "needs " + format_bytes(round_up_readable(smallest.promised_bytes())) + " (" +
          std::to_string(smallest.promised_bytes()) + " bytes: arena " + format_bytes(arena.bytes) + ", reserves " +
-         format_bytes(smallest.device.reserve_bytes()) + ")" + host_needs + ", the budget is " +
-         format_bytes(arena.budget_bytes) + host_budget + "; at the peak (" + smallest.slots[at.results[0]].name +
-         " in " + alive.function->name + "): " + list(alive);
+         format_bytes(smallest.device.reserve_bytes()) + ")" + host_needs + ", the budget" + whose_budget(smallest) +
+         " is " + format_bytes(arena.budget_bytes) + host_budget + "; at the peak (" +
+         smallest.slots[at.results[0]].name + " in " + alive.function->name + "): " + list(alive) +
+         enough_for(result.stages);
 }
 
 Result<Plan> fitting_plan(Result<CompileResult> result) {

@@ -76,44 +76,72 @@ Result<std::vector<Plan>> fit_stages(DerivedStages& derived, const ForwardModel&
 
 bool all_fit(llvm::ArrayRef<Plan> plans) { return llvm::all_of(plans, is_within_budget); }
 
-// Cuts the model again where a stage turned out to need more than the tables had it need: for as long as this gives
-// other cuts, at most so often.
-constexpr int max_cuts = 4;
+const Plan& that_lacks_most(llvm::ArrayRef<Plan> plans) {
+  return *std::max_element(plans.begin(), plans.end(),
+                           [](const Plan& a, const Plan& b) { return lacks_bytes(a) < lacks_bytes(b); });
+}
 
-bool are_same(llvm::ArrayRef<StageCut> a, llvm::ArrayRef<StageCut> b) {
-  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
-                    [](const StageCut& x, const StageCut& y) { return x.first == y.first; });
+int64_t most_lacking(llvm::ArrayRef<StageCut> cuts) {
+  int64_t most = 0;
+  for (const StageCut& cut : cuts) most = std::max(most, cut.lacks_bytes);
+  return most;
+}
+
+// What the plan of a stage that does not fit says about its run of blocks, and about the tables.
+void learn(const DerivedStages& derived, size_t stage, const Plan& plan, StageFindings& findings) {
+  const std::vector<StageCut>& cuts = derived.cuts;
+  findings.too_large.emplace_back(cuts[stage].first, stage + 1 < cuts.size() ? cuts[stage + 1].first : derived.blocks);
+  findings.unforeseen_bytes += lacks_bytes(plan) - cuts[stage].lacks_bytes;
+}
+
+// The tables are right to some percent. Cuts of which they say no better are tried where that decides.
+constexpr int max_cuts = 4;
+constexpr double table_error = 0.05;
+
+bool are_worth_trying(llvm::ArrayRef<StageCut> cuts, llvm::ArrayRef<Plan> best) {
+  const Plan& least_fitting = that_lacks_most(best);
+  const auto budget = static_cast<double>(least_fitting.arenas.front().budget_bytes);
+  const int64_t lacks = lacks_bytes(least_fitting), promised = most_lacking(cuts);
+  return promised < lacks || (promised < unknown_lack && static_cast<double>(lacks) <= table_error * budget);
+}
+
+// Cuts the model again where a stage needs more or less than the tables had it need.
+Result<std::vector<Plan>> cut_and_fit(PipelineSchedule schedule, const ForwardModel& forward,
+                                      const TrainingRequest& request, const StageDevices& devices,
+                                      const PassManager& passes) {
+  std::vector<StageFindings> findings(static_cast<size_t>(request.mesh[MeshAxis::Stage]));
+  std::vector<Plan> best;
+  for (int i = 0; i < max_cuts; ++i) {
+    Result<DerivedStages> derived =
+        derive_stages(forward, request, schedule, devices, i == 0 ? passes : passes.quiet(), findings);
+    if (!derived) return derived.takeError();
+    if (!best.empty() && !are_worth_trying(derived->cuts, best)) break;
+    Result<std::vector<Plan>> plans = fit_stages(*derived, forward, request, devices);
+    if (!plans || all_fit(*plans)) return plans;
+    for (size_t stage = 0; stage < plans->size(); ++stage)
+      if (!is_within_budget((*plans)[stage])) learn(*derived, stage, (*plans)[stage], findings[stage]);
+    if (best.empty() || lacks_bytes(that_lacks_most(*plans)) < lacks_bytes(that_lacks_most(best)))
+      best = std::move(*plans);
+  }
+  return best;
 }
 
 // All stages in the order of one schedule.
 Result<CompileResult> plan_schedule(PipelineSchedule schedule, const ForwardModel& forward,
-                                    const TrainingRequest& request, const StageDevices& devices, PassManager passes) {
-  std::vector<int64_t> unforeseen(static_cast<size_t>(request.mesh[MeshAxis::Stage]), 0);
-  std::vector<StageCut> cuts;
-  std::vector<Plan> plans;
-  for (int i = 0; i < max_cuts; ++i) {
-    Result<DerivedStages> derived =
-        derive_stages(forward, request, schedule, devices, i == 0 ? passes : passes.quiet(), unforeseen);
-    if (!derived) return derived.takeError();
-    if (i > 0 && are_same(derived->cuts, cuts)) break;
-    Result<std::vector<Plan>> fitted = fit_stages(*derived, forward, request, devices);
-    if (!fitted) return fitted.takeError();
-    cuts = std::move(derived->cuts);
-    plans = std::move(*fitted);
-    if (all_fit(plans)) break;
-    for (size_t stage = 0; stage < plans.size(); ++stage)
-      if (!is_within_budget(plans[stage])) unforeseen[stage] += lacks_bytes(plans[stage]);
-  }
+                                    const TrainingRequest& request, const StageDevices& devices,
+                                    const PassManager& passes) {
+  Result<std::vector<Plan>> plans = cut_and_fit(schedule, forward, request, devices, passes);
+  if (!plans) return plans.takeError();
   CompileResult result;
   result.host_budget_bytes = request.host_budget_bytes;
-  result.fits = all_fit(plans);
+  result.fits = all_fit(*plans);
   if (!result.fits) {
-    result.plan = std::move(*std::max_element(
-        plans.begin(), plans.end(), [](const Plan& a, const Plan& b) { return lacks_bytes(a) < lacks_bytes(b); }));
+    for (const Plan& plan : *plans) result.stages.push_back({plan.promised_bytes(), plan.arenas.front().budget_bytes});
+    result.plan = that_lacks_most(*plans);
     return result;
   }
-  result.plan = std::move(plans.front());
-  std::move(plans.begin() + 1, plans.end(), std::back_inserter(result.plan.later_stages));
+  result.plan = std::move(plans->front());
+  std::move(plans->begin() + 1, plans->end(), std::back_inserter(result.plan.later_stages));
   result.plan.predicted_step_us = predict_step_us(result.plan);
   for (Plan& stage : result.plan.later_stages) stage.predicted_step_us = result.plan.predicted_step_us;
   return result;
@@ -121,8 +149,7 @@ Result<CompileResult> plan_schedule(PipelineSchedule schedule, const ForwardMode
 
 bool is_better_result(const CompileResult& a, const CompileResult& b) {
   if (a.fits != b.fits) return a.fits;
-  return a.fits ? a.plan.predicted_step_us < b.plan.predicted_step_us
-                : a.plan.promised_bytes() < b.plan.promised_bytes();
+  return a.fits ? a.plan.predicted_step_us < b.plan.predicted_step_us : lacks_bytes(a.plan) < lacks_bytes(b.plan);
 }
 
 }  // namespace

@@ -1,5 +1,7 @@
 #include "passes/partition/stage_cuts.h"
 
+#include "llvm/ADT/STLExtras.h"
+
 #include <algorithm>
 #include <cmath>
 #include <tuple>
@@ -23,25 +25,29 @@ class Run {
       plain_ = plain_.behind(*front_, front_->kept_bytes);
       const bool may_make_again = limit_.recompute && front_->received_bytes > 0 && std::isfinite(block.again_us);
       remat_ = remat_.behind(*front_, least_kept(*front_) - (may_make_again ? front_->received_bytes : 0));
-      if (may_make_again) add_remats(StageSaving{front_->received_bytes, block.again_us});
+      if (may_make_again) fresh_.push_back({front_->received_bytes, block.again_us});
     }
     front_ = &block;
     us_ += block.us;
     cut_.state_bytes += block.bytes;
     step_bytes_ += block.step_bytes;
     host_bytes_ += block.host_bytes;
-    if (limit_.recompute) add_remats(block.remats);
+    if (limit_.recompute) fresh_.insert(fresh_.end(), block.remats.begin(), block.remats.end());
   }
 
+  // However many blocks are added in front.
+  int64_t lacks_at_least() const { return cut_.state_bytes + step_bytes_ - on_host() - limit_.bytes; }
+
   // Of the run as the blocks from `first` on, where the border before them takes so long.
-  StageCut cut(size_t first, double border_us) const {
+  StageCut cut(size_t first, double border_us) {
     StageCut cut = cut_;
     cut.first = first;
     const int64_t throughout = cut.state_bytes + step_bytes_;
     cut.needs_bytes = throughout + plain_.behind(*front_, front_->kept_bytes).bytes(limit_.micro_batches);
     cut.least_bytes = throughout + remat_.behind(*front_, least_kept(*front_)).bytes(limit_.micro_batches) - on_host();
+    cut.lacks_bytes = cut.least_bytes - limit_.bytes;
     cut.us = us_ + border_us;
-    cut.added_us = us_to_save(cut.needs_bytes - limit_.bytes, cut.us);
+    if (cut.lacks_bytes <= 0) cut.added_us = us_to_save(cut.needs_bytes - limit_.bytes, cut.us);
     cut.us += cut.added_us;
     return cut;
   }
@@ -63,17 +69,21 @@ class Run {
     return kept;
   }
 
-  void add_remats(llvm::ArrayRef<StageSaving> more) {
+  // Most runs need none.
+  void sort_remats() {
+    llvm::stable_sort(fresh_, has_less_time_per_byte);
     const auto middle = static_cast<std::ptrdiff_t>(remats_.size());
-    remats_.insert(remats_.end(), more.begin(), more.end());
+    remats_.insert(remats_.end(), fresh_.begin(), fresh_.end());
     std::inplace_merge(remats_.begin(), remats_.begin() + middle, remats_.end(), has_less_time_per_byte);
+    fresh_.clear();
   }
 
   int64_t on_host() const { return std::min(host_bytes_, limit_.host_bytes); }
 
   // The cheapest ways per byte first, the last of them in part. Copies run beside computing, as far as it lasts.
-  double us_to_save(int64_t bytes, double busy_us) const {
+  double us_to_save(int64_t bytes, double busy_us) {
     if (bytes <= 0) return 0;
+    sort_remats();
     auto lacks = static_cast<double>(bytes);
     double us = 0, copied = 0;
     const auto copy = [&] {
@@ -99,8 +109,8 @@ class Run {
   double us_;
   int64_t step_bytes_ = 0, host_bytes_ = 0;
   const StageBlock* front_ = nullptr;
-  Values plain_, remat_;  // of the blocks behind the front
-  std::vector<StageSaving> remats_;
+  Values plain_, remat_;                     // of the blocks behind the front
+  std::vector<StageSaving> remats_, fresh_;  // sorted, and not yet
 };
 
 // Of some stages together: the largest of each.
@@ -113,8 +123,8 @@ struct Cost {
   }
 };
 
-Cost worst(const Cost& before, const StageCut& cut, const StageLimit& limit) {
-  return {std::max({before.lacks_bytes, cut.least_bytes - limit.bytes, int64_t{0}}), std::max(before.us, cut.us),
+Cost worst(const Cost& before, const StageCut& cut) {
+  return {std::max({before.lacks_bytes, cut.lacks_bytes, int64_t{0}}), std::max(before.us, cut.us),
           std::max(before.state_bytes, cut.state_bytes)};
 }
 
@@ -137,9 +147,11 @@ std::vector<StageCut> cut_stages(llvm::ArrayRef<llvm::ArrayRef<StageBlock>> bloc
       for (size_t first = i; first-- > s;) {
         run.add_front(blocks[s][first]);
         if (s == 0 && first > 0) continue;
-        const StageCut cut = run.cut(first, first > 0 ? blocks[s][first - 1].border_us : 0);
-        const Cost cost = worst(s == 0 ? Cost{} : best[s - 1][first].cost, cut, limits[s]);
+        StageCut cut = run.cut(first, first > 0 ? blocks[s][first - 1].border_us : 0);
+        if (llvm::is_contained(limits[s].too_large, std::pair(first, i))) cut.lacks_bytes += unknown_lack;
+        const Cost cost = worst(s == 0 ? Cost{} : best[s - 1][first].cost, cut);
         if (cost < best[s][i].cost) best[s][i] = {cost, cut};
+        if (run.lacks_at_least() > best[s][i].cost.lacks_bytes) break;
       }
     }
   std::vector<StageCut> cuts(stages);

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <limits>
+#include <utility>
 #include <vector>
 
 namespace plimsoll {
@@ -38,20 +39,25 @@ struct StageLimit {
   int64_t bytes = std::numeric_limits<int64_t>::max();  // of states and values: the budget without its reserves
   int64_t micro_batches = 1;                            // of which values are kept at once, at most
   bool recompute = true;
-  int64_t host_bytes = 0;          // the most that may wait on the host
-  double host_us_per_byte = 0;     // that a copy to the host and back takes beside computing
-  double held_up_us_per_byte = 0;  // that computing loses to it meanwhile
+  int64_t host_bytes = 0;                            // the most that may wait on the host
+  double host_us_per_byte = 0;                       // that a copy to the host and back takes beside computing
+  std::vector<std::pair<size_t, size_t>> too_large;  // runs of blocks that plans were found not to fit: first and end
+  double held_up_us_per_byte = 0;                    // that computing loses to it meanwhile
 };
 
 // One stage as it was cut.
 struct StageCut {
   size_t first = 0;     // of its blocks
   double us = 0;        // of a step, borders included
-  double added_us = 0;  // the share of it for remats and copies, without which it would not fit
+  double added_us = 0;  // the share of it for remats and copies, where the stage fits with them alone
   int64_t state_bytes = 0;
   int64_t needs_bytes = 0;  // without remats and copies
   int64_t least_bytes = 0;  // with all of them
+  int64_t lacks_bytes = 0;  // of these; below 0: left; `unknown_lack` and more for a run that is too large
 };
+
+// More than any device has, and small enough to be added to.
+inline constexpr int64_t unknown_lack = int64_t{1} << 60;
 
 // Cuts the blocks into as many runs as there are limits, none of them empty. `blocks[s]` are those of the model as the
 // device of stage s has them; all lists are equally long, and no shorter than there are stages. The stage that lacks

@@ -210,3 +210,28 @@ TEST_CASE("api: a session trains, and hands out and takes in weights") {
   REQUIRE(session->save_weights(scratch_file("small.onnx"), model));
   CHECK(other->load_weights([](auto&&...) { return Error{Fault::Model, "mine"}; }).error().message == "mine");
 }
+
+TEST_CASE("api: ranks on unlike devices are stages, each within its own budget") {
+  CompileOptions options = small_gpt();
+  options.dims["batch"] = 4;
+  options.device_file = PLIMSOLL_EXAMPLE "/../../tests/golden/two_cpus.json";
+  options.devices = {"quick", "slow"};
+  options.budgets = {int64_t{1} << 30, int64_t{1} << 29};
+  Expected<Compiled> compiled = compile(options);
+  REQUIRE_MESSAGE(compiled, compiled.error().message);
+  REQUIRE(compiled->fits);
+  CHECK(compiled->plan.devices() == options.devices);
+  for (int64_t rank : {0, 1}) CHECK(compiled->plan.promised_bytes(rank) <= options.budgets[static_cast<size_t>(rank)]);
+  options.mesh = "data=2";
+  compiled = compile(options);
+  REQUIRE_MESSAGE(compiled, compiled.error().message);
+  CHECK(compiled->plan.device() == "quick+slow");
+  CHECK(compiled->plan.devices() == options.devices);
+  options.budgets = {1};
+  CHECK(compile(options).error().message == "there are 1 budgets, and 2 ranks");
+  options.budgets = {1, 0};
+  CHECK(compile(options).error().message == "the budget of rank 1 is 0, it must be at least 1");
+  options.mesh = "data=3";
+  options.budgets.clear();
+  CHECK(compile(options).error().fault == Fault::Usage);
+}

@@ -191,6 +191,54 @@ def run_stages(case):
     check(abs(again[0] - again[1]) < 1e-5, f"from the weights of two stages: {again}")
 
 
+def plan_unlike(case):
+    """Ranks on unlike devices: what they are asked for with, what is refused, and how the plans look."""
+    two_cpus = pathlib.Path(__file__).resolve().parent.parent / "golden" / "two_cpus.json"
+
+    def compile_on(devices, *more):
+        plan = case / "unlike.plan"
+        command = [PROGRAM, "compile", case / "model.onnx", "-o", plan, "--device-file", two_cpus, "--devices", devices, *more]
+        return plan, subprocess.run(command, capture_output=True, text=True)
+
+    def refusal(exit_code, devices, *more):
+        _, done = compile_on(devices, *more)
+        check(done.returncode == exit_code, f"{devices} {more} exits {done.returncode}: {done.stderr}")
+        return done.stderr.strip()
+
+    plan, done = compile_on("quick,slow", "--budget", "4GiB,1GiB")
+    check(done.returncode == 0 and " of 4 GiB on quick, stage 1 needs " in done.stdout and " of 1 GiB on slow" in done.stdout, f"{done}")
+    report = subprocess.check_output([PROGRAM, "inspect", plan], text=True)
+    check("stage 0 on quick" in report and "stage 1 on slow" in report and "and a processor of a third the speed" in report, report)
+    shown = json.loads(subprocess.check_output([PROGRAM, "inspect", plan, "--json"]))
+    check((shown["mesh"], shown["device"], shown["later_stages"][0]["device"]) == ("stage=2", "quick", "slow"), f"{shown['mesh']}")
+    page = case / "unlike.html"
+    subprocess.run([PROGRAM, "inspect", plan, "--html", page], check=True)
+    check("<td>slow</td>" in page.read_text(), "the page has no row for the slow stage")
+
+    plan, done = compile_on("quick,slow", "--mesh", "data=2")
+    check(done.returncode == 0 and " on quick+slow" in done.stdout, f"{done}")
+    shown = json.loads(subprocess.check_output([PROGRAM, "inspect", plan, "--json"]))
+    check([(kind["device"], kind["ranks"]) for kind in shown["kinds"]] == [("quick", [0]), ("slow", [1])], f"{shown['kinds']}")
+    check("device slow budget 549755813888 bytes, ranks 1\n" in subprocess.check_output([PROGRAM, "inspect", plan, "--text"], text=True), "no device line")
+    _, done = compile_on("slow,slow")
+    check(done.returncode == 0 and " on slow," in done.stdout, f"{done}")
+
+    text = refusal(4, "quick,slow", "--budget", "4GiB,90MiB", "--recompute", "off", "--offload", "off")
+    check(text.startswith("plimsoll: error: stage 1 (rank 1, slow) needs ") and "; budgets of 4 GiB, " in text, text)
+    text = refusal(4, "quick,slow", "--budget", "4GiB,90MiB", "--mesh", "data=2", "--recompute", "off", "--offload", "off")
+    check("the budget of rank 1 (slow) is 90 MiB" in text, text)
+    text = refusal(2, "quick,slow,quick,slow", "--mesh", "data=2,stage=2")
+    check(text.endswith("list the devices as quick,quick,slow,slow"), text)
+    text = refusal(2, "quick,slow", "--budget", "1GiB,2GiB,3GiB")
+    check(text.endswith("--budget 1GiB,2GiB,3GiB: 3 sizes for 2 ranks; give one for all or one for each"), text)
+    text = refusal(2, "quick,slow", "--mesh", "stage=4")
+    check(text.endswith("--mesh stage=4 has 4 ranks, --devices names 2"), text)
+    text = refusal(2, "quick,h200")
+    check(text.endswith("quick and h200 cannot share a job: one is a GPU and one is not"), text)
+    text = refusal(2, "quick,slow", "--tune", case / "times.json")
+    check("--devices names unlike ones" in text, text)
+
+
 def main():
     with tempfile.TemporaryDirectory() as folder:
         case = unpack("mlp", folder)
@@ -207,6 +255,7 @@ def main():
             lose_a_rank(case, four, 4, lost, stop)
             lose_a_rank(case, stages, 4, lost, stop)
         run_stages(case)
+        plan_unlike(case)
         for mpirun, options in (("mpirun.openmpi", ["--allow-run-as-root", "--oversubscribe", "--bind-to", "none"]), ("mpirun.mpich", [])):
             if not shutil.which(mpirun) or not (pathlib.Path(PROGRAM).parent.parent / "lib" / f"libplimsoll_{mpirun.split('.')[1]}.so").exists():
                 continue

@@ -126,7 +126,10 @@ def train(case, expected, args):
     """Compiles and runs one case; returns metrics, gradients of the first step, and parameters at the end."""
     plan, metrics = case / "case.plan", case / "metrics.jsonl"
     gradients, after = case / "got_grads.safetensors", case / "got_after.safetensors"
-    options = ["--device", args.device, "--precision", args.precision, "--layout", args.layout, "--split", args.split]
+    options = ["--devices", args.devices] if args.devices else ["--device", args.device]
+    options += ["--device-file", args.device_file] if args.device_file else []
+    options += ["--budget", args.budget] if args.budget else []
+    options += ["--precision", args.precision, "--layout", args.layout, "--split", args.split]
     options += ["--mesh", args.mesh, "--zero", args.zero] if args.ranks > 1 else []
     options += ["--micro-batches", args.micro_batches] if "stage" in args.mesh else []
     options += ["--loss-scale", args.loss_scale] if args.loss_scale else []
@@ -189,6 +192,9 @@ def main():
     parser.add_argument("program")
     parser.add_argument("cases", nargs="*", metavar="CASE")
     parser.add_argument("--device", default="cpu")
+    parser.add_argument("--devices", help="of each rank")
+    parser.add_argument("--device-file")
+    parser.add_argument("--budget")
     parser.add_argument("--precision", default="fp32", choices=LIMITS)
     parser.add_argument("--layout", default="auto")
     parser.add_argument("--split", default="off")

@@ -1,6 +1,9 @@
+#include "ir/machine/common_device.h"
 #include "ir/plan/check.h"
 #include "ir/plan/serialize.h"
 #include "ir/plan/summary.h"
+#include "ir/support/units.h"
+#include "passes/budget/budget_report.h"
 #include "passes/compile.h"
 #include "runtime/comm/thread_ranks.h"
 #include "runtime/cpu/cpu_catalog.h"
@@ -22,6 +25,30 @@ Result<CompileResult> compiled(const Graph& forward, TrainingRequest request) {
   request.clip_grad_norm = 0.5;
   request.optimizer.eps = 1e-3;
   return compile_training(forward, request, cpu_device(), catalog);
+}
+
+Result<CompileResult> compiled_on(llvm::ArrayRef<DeviceDescription> stages, const Graph& forward,
+                                  const TrainingRequest& request) {
+  std::vector<CpuCatalog> catalogs(stages.size());
+  std::vector<StageDevice> by_stage;
+  for (size_t i = 0; i < stages.size(); ++i) by_stage.push_back({stages[i], &catalogs[i]});
+  Result<CleanModel> model = clean_model(forward, request.loss);
+  if (!model) return model.takeError();
+  return compile_training(std::move(*model), request, StageDevices(std::move(by_stage)));
+}
+
+// The processor with a part of its speed.
+DeviceDescription slower(double times) {
+  DeviceDescription device = cpu_device();
+  device.name = "slow";
+  device.title = "a slow processor";
+  for (auto& [dtype, tflops] : device.matmul_tflops) tflops /= times;
+  device.vector_tflops /= times, device.memory_gb_per_s /= times, device.launch_us *= times;
+  return device;
+}
+
+int64_t trained_states(const Plan& plan) {
+  return llvm::count_if(plan.states, [](const PlanState& state) { return state.trained; });
 }
 
 Plan plan_for(const Graph& forward, const TrainingRequest& request) {
@@ -180,15 +207,12 @@ TEST_SUITE("unit") {
     TrainingRequest request = on_mesh("stage=2", 4);
     request.recompute = request.offload = false;
     const Plan even = plan_for(layers(8), request);
-    auto trained = [](const Plan& plan) {
-      return llvm::count_if(plan.states, [](const PlanState& state) { return state.trained; });
-    };
-    REQUIRE(trained(even) == 5);  // with the scales
-    REQUIRE(trained(even.later_stages.front()) == 4);
+    REQUIRE(trained_states(even) == 5);  // with the scales
+    REQUIRE(trained_states(even.later_stages.front()) == 4);
     const Plan& last = even.later_stages.front();
     request.stage_budgets = {0, last.promised_bytes() - last.promised_bytes() / 4};
     const Plan uneven = plan_for(layers(8), request);
-    CHECK(trained(uneven) > 5);
+    CHECK(trained_states(uneven) > 5);
     CHECK(uneven.later_stages.front().promised_bytes() <= request.stage_budgets[1]);
     CHECK(uneven.later_stages.front().arenas.front().budget_bytes == request.stage_budgets[1]);
     CHECK(uneven.predicted_step_us > 1.1 * even.predicted_step_us);
@@ -196,9 +220,103 @@ TEST_SUITE("unit") {
     request.recompute = true;
     request.stage_budgets[1] = last.promised_bytes() - (int64_t{40} << 20);
     const Plan tight = plan_for(layers(8), request);
-    CHECK(trained(tight) == 5);
+    CHECK(trained_states(tight) == 5);
     CHECK(tight.later_stages.front().fit.rematerialised > 0);
     CHECK(tight.predicted_step_us < uneven.predicted_step_us);
+  }
+
+  // Eight layers of t on the one device take 3 t each on the other: six and two take 6 t both.
+  TEST_CASE("stages on unlike devices have layers by their speed, and plans of their own") {
+    TrainingRequest request = on_mesh("stage=2", 4);
+    request.optimizer.kind = OptimizerKind::Sgd;
+    const DeviceDescription quick = cpu_device(), slow = slower(3);
+    const Plan plan = llvm::cantFail(compiled_on({quick, slow}, layers(8), request)).plan;
+    const Plan& last = plan.later_stages.front();
+    CHECK(trained_states(plan) == 7);  // with the scales
+    CHECK(trained_states(last) == 2);
+    CHECK(plan.device.name == "cpu");
+    CHECK(last.device.name == "slow");
+    CHECK(plan.device_of(1).name == "slow");
+    CHECK_FALSE(plan.has_one_device());
+    const Plan turned = llvm::cantFail(compiled_on({slow, quick}, layers(8), request)).plan;
+    CHECK(trained_states(turned) == 3);
+    // Both compute as long, but for the bubble of 1 in 5.
+    for (const TimeSummary& stage : summarize_stages(plan))
+      CHECK(stage.awaited_us / plan.predicted_step_us == doctest::Approx(0.2).epsilon(0.1));
+    // An instruction's time is that of its stage's device.
+    const auto linear_us = [](const Plan& stage) {
+      for (const Instruction& each : stage.functions.front().instructions)
+        if (each.op == "linear") return each.predicted_us;
+      return 0.0;
+    };
+    CHECK(linear_us(last) == doctest::Approx(3 * linear_us(plan)).epsilon(0.01));
+    const Plan read = llvm::cantFail(plan_from_bytes(llvm::cantFail(plan_to_bytes(plan))));
+    REQUIRE_FALSE(bool(check_plan(read)));
+    CHECK(to_json(read.later_stages.front().device) == to_json(last.device));
+  }
+
+  // States of AdamW are 3 x 16 MiB per layer, 384 MiB in all, and the stages have room for 336 + 36.
+  TEST_CASE("a refused pipeline says which stage lacks how much, and which budgets would do") {
+    TrainingRequest request = on_mesh("stage=2", 2);
+    request.stage_budgets = {int64_t{400} << 20, int64_t{100} << 20};
+    const std::vector<DeviceDescription> devices{cpu_device(), slower(2)};
+    const CompileResult refused = llvm::cantFail(compiled_on(devices, layers(8), request));
+    REQUIRE_FALSE(refused.fits);
+    const std::string text = shortfall(refused);
+    CAPTURE(text);
+    const bool first = refused.plan.stage == 0;
+    CHECK(llvm::StringRef(text).startswith(first ? "stage 0 (rank 0, cpu) needs " : "stage 1 (rank 1, slow) needs "));
+    CHECK(llvm::StringRef(text).contains(first ? ", the budget is 400 MiB" : ", the budget is 100 MiB"));
+    CHECK(llvm::StringRef(text).contains("; budgets of "));
+    REQUIRE(refused.stages.size() == 2);
+    for (size_t i = 0; i < 2; ++i)
+      request.stage_budgets[i] = std::max(request.stage_budgets[i], round_up_readable(refused.stages[i].needs_bytes));
+    CHECK(llvm::cantFail(compiled_on(devices, layers(8), request)).fits);
+    // One budget for all: the least that works for the stage that needs most.
+    request.stage_budgets.clear();
+    request.budget_bytes = int64_t{100} << 20;
+    const CompileResult both = llvm::cantFail(compiled_on(devices, layers(8), request));
+    REQUIRE_FALSE(both.fits);
+    CHECK(llvm::StringRef(shortfall(both)).endswith(" would be enough for every stage"));
+    request.budget_bytes = 0;
+    for (const StageNeed& stage : both.stages)
+      request.budget_bytes = std::max(request.budget_bytes, round_up_readable(stage.needs_bytes));
+    CHECK(llvm::cantFail(compiled_on(devices, layers(8), request)).fits);
+  }
+
+  TEST_CASE("ranks on unlike devices that run one plan are held to their own budgets") {
+    TrainingRequest request;
+    request.mesh = llvm::cantFail(parse_mesh("data=2"));
+    request.zero = 1;
+    const DeviceDescription quick = cpu_device(), slow = slower(3);
+    Plan good = llvm::cantFail(compiled_on({least_of({quick, slow})}, parsed(tied_attention), request)).plan;
+    CHECK(good.device.name == "cpu+slow");
+    good.kinds = {{quick, good.promised_bytes(), {0}}, {slow, good.promised_bytes() + 1, {1}}};
+    REQUIRE_FALSE(bool(check_plan(good)));
+    CHECK(good.device_of(0).name == "cpu");
+    CHECK(good.device_of(1).name == "slow");
+    const Plan read = llvm::cantFail(plan_from_bytes(llvm::cantFail(plan_to_bytes(good))));
+    REQUIRE(read.kinds.size() == 2);
+    CHECK(read.kinds[1].budget_bytes == good.kinds[1].budget_bytes);
+    CHECK(read.kinds[1].ranks == std::vector<int64_t>{1});
+    CHECK(to_json(read.kinds[1].device) == to_json(slow));
+    auto mutated = [&](auto change, llvm::StringRef message) {
+      Plan plan = good;
+      change(plan);
+      Status refused = check_plan(plan);
+      REQUIRE(bool(refused));
+      const std::string text = take_diag(std::move(refused)).text();
+      CAPTURE(text);
+      CHECK(llvm::StringRef(text).contains(message));
+    };
+    mutated([](Plan& plan) { --plan.kinds[0].budget_bytes; }, "cpu: arena and reserves need");
+    mutated([](Plan& plan) { plan.kinds[1].ranks.clear(); }, "rank 1 has 0 devices");
+    mutated([](Plan& plan) { plan.kinds[1].ranks = {0, 1}; }, "rank 0 has 2 devices");
+    mutated([](Plan& plan) { plan.kinds[1].ranks = {1, 2}; }, "rank 2 does not run this plan");
+    mutated([](Plan& plan) { ++plan.kinds[1].device.reserves[0].bytes; }, "is not planned");
+    mutated([](Plan& plan) { plan.kinds[1].device.backend = "cuda"; }, "the plan is for the backend cpu");
+    mutated([](Plan& plan) { plan.kinds[0].device.alignment_bytes *= 2; }, "it wants");
+    mutated([](Plan& plan) { plan.device.compute_capability = 90; }, "kernels are those of compute capability 90");
   }
 
   TEST_CASE("the predicted bubble of equal stages is that of the closed form") {

@@ -170,7 +170,19 @@ class Backend : public CudaBackend {
     if (ranks_.card >= count)
       return system_error("rank " + llvm::Twine(ranks_.rank) + " is to run on card " + llvm::Twine(ranks_.card) +
                           " of its host, which has " + llvm::Twine(count));
-    return cuda_status(cudaSetDevice(ranks_.card), "card " + llvm::Twine(ranks_.card));
+    if (Status s = cuda_status(cudaSetDevice(ranks_.card), "card " + llvm::Twine(ranks_.card))) return s;
+    return options_.card ? check_card(*options_.card) : Status::success();
+  }
+
+  // Unlike cards have plans of their own, or budgets.
+  Status check_card(const DeviceDescription& planned) const {
+    cudaDeviceProp properties;
+    if (Status s = cuda_status(cudaGetDeviceProperties(&properties, ranks_.card), "card " + llvm::Twine(ranks_.card)))
+      return s;
+    if (planned.describes(properties.name)) return Status::success();
+    return system_error("rank " + llvm::Twine(ranks_.rank) + " is planned for " + planned.title + ", and card " +
+                        llvm::Twine(ranks_.card) + " of its host is " + properties.name +
+                        "; start the ranks in the order of the plan's devices");
   }
 
   Status allocate() {
