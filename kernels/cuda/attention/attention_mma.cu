@@ -1,3 +1,4 @@
+#include "kernels/cuda/attention/attention_softmax.cuh"
 #include "kernels/cuda/attention/attention_warpgroup.cuh"
 #include "kernels/cuda/attention/attention_windows.cuh"
 

@@ -2,7 +2,8 @@
 
 // What the gradients of attention share on the matrix units.
 
-#include "kernels/cuda/attention/attention_mma.cuh"
+#include "kernels/cuda/attention/attention_dropout.cuh"
+#include "kernels/cuda/attention/attention_masks.cuh"
 #include "kernels/cuda/common/packed.cuh"
 
 namespace plimsoll::cuda {

@@ -1,3 +1,4 @@
+#include "kernels/cuda/attention/attention_softmax.cuh"
 #include "kernels/cuda/attention/attention_warpgroup.cuh"
 
 // Serves attention ("mma") on Hopper: forward as in Dao (2023). While a tile's weights are multiplied with v, the next

@@ -4,7 +4,8 @@
 // or columns of one key head, 64 for each of its warpgroups, and walks over the other side in tiles of 64. Masks,
 // dropout and softmax are those of attention_mma.cuh: both kernels have sums lie alike in registers.
 
-#include "kernels/cuda/attention/attention_mma.cuh"
+#include "kernels/cuda/attention/attention_dropout.cuh"
+#include "kernels/cuda/attention/attention_masks.cuh"
 #include "kernels/cuda/common/warpgroup.cuh"
 
 namespace plimsoll::cuda {
