@@ -258,7 +258,8 @@ class StageDeriver {
     PlanDraft draft(std::move(*program), devices_.device(stage), devices_.catalog(stage));
     PassManager passes = forward_.passes.quiet();
     if (Result<bool> ordered = run_steps(passes, draft, "schedule"); !ordered) return ordered.takeError();
-    measure_memory(measured, draft, split_.micro_batches, parameters,
+    const bool keeps_gradients = split_.micro_batches > 1 || request_.clip_grad_norm > 0;
+    measure_memory(measured, draft, {split_.micro_batches, keeps_gradients, parameters},
                    [&](const Graph& graph, const Node& node) { return calls(0) * node_us(graph, node, stage); });
     return measured;
   }

@@ -15,12 +15,12 @@ namespace {
 // The first function of the block's program, laid out in its order.
 class BlockStep {
  public:
-  BlockStep(PlanDraft& draft, int64_t micro_batches, llvm::ArrayRef<Type> parameters)
+  BlockStep(PlanDraft& draft, const BlockTrial& trial)
       : graph_(draft.program.functions.front()),
-        micro_batches_(micro_batches),
-        parameters_(parameters),
+        trial_(trial),
         buffers_(assign_buffers(graph_, draft.writers(0), {}, *draft.catalog)),
-        scales_(buffers_.buffers.size(), false) {
+        scales_(buffers_.buffers.size(), false),
+        is_gradient_(buffers_.buffers.size(), false) {
     find_what_scales();
     for (NodeId id : instructions_of(graph_))
       if (graph_.node(id).phase == Phase::Forward)
@@ -37,6 +37,8 @@ class BlockStep {
         block.step_bytes += buffer.bytes;
         continue;
       }
+      // Of several micro-batches each makes gradients beside the sums.
+      if (is_gradient_[i] && trial_.keeps_gradients && trial_.micro_batches == 1) continue;
       const int64_t bytes = bytes_of(i);
       if (is_kept(buffer)) block.kept_bytes += bytes;
       if (is_kept(buffer) && is_received(graph_.value(buffer.first_value).producer)) block.received_bytes += bytes;
@@ -45,8 +47,7 @@ class BlockStep {
     }
     int64_t now = 0;
     for (int64_t change : live) block.peak_bytes = std::max(block.peak_bytes, now += change);
-    // Each micro-batch adds to the sums of the gradients.
-    if (micro_batches_ == 1) return;
+    if (!trial_.keeps_gradients) return;
     for (const StateGradient& gradient : graph_.gradients) block.step_bytes += graph_.type(gradient.value).bytes();
     for (NodeId id = graph_.first_node(); id != NodeId::None; id = graph_.next_node(id))
       if (is_received_parameter(id)) block.step_bytes += graph_.type(graph_.node(id).results.front()).bytes();
@@ -109,12 +110,12 @@ class BlockStep {
 
   int64_t bytes_of(size_t buffer) const {
     const int64_t bytes = buffers_.buffers[buffer].bytes;
-    return scales_[buffer] ? (bytes + micro_batches_ - 1) / micro_batches_ : bytes;
+    return scales_[buffer] ? (bytes + trial_.micro_batches - 1) / trial_.micro_batches : bytes;
   }
 
   bool is_received(NodeId id) const { return id != NodeId::None && graph_.node(id).op->name == "receive"; }
   bool is_received_parameter(NodeId id) const {
-    return is_received(id) && llvm::is_contained(parameters_, graph_.type(graph_.node(id).results.front()));
+    return is_received(id) && llvm::is_contained(trial_.parameters, graph_.type(graph_.node(id).results.front()));
   }
 
   // What depends on the batch and is no gradient of a parameter has the rows of one micro-batch.
@@ -128,7 +129,7 @@ class BlockStep {
         scales_[static_cast<size_t>(at)] = true;
     for (const StateGradient& gradient : graph_.gradients)
       if (const int32_t at = buffers_.buffer_of[index_of(root_of(graph_, gradient.value))]; at >= 0)
-        scales_[static_cast<size_t>(at)] = false;
+        scales_[static_cast<size_t>(at)] = false, is_gradient_[static_cast<size_t>(at)] = true;
     for (int32_t workspace : buffers_.workspace_of)
       if (workspace >= 0) scales_[static_cast<size_t>(workspace)] = false;
   }
@@ -162,16 +163,16 @@ class BlockStep {
   }
 
   const Graph& graph_;
-  int64_t micro_batches_;
-  llvm::ArrayRef<Type> parameters_;
+  const BlockTrial& trial_;
   BufferAssignment buffers_;
-  std::vector<bool> scales_;  // by buffer: has it the rows of one micro-batch?
+  std::vector<bool> scales_;       // by buffer: has it the rows of one micro-batch?
+  std::vector<bool> is_gradient_;  // by buffer: of a parameter
   int32_t last_forward_ = -1;
 };
 
 }  // namespace
 
-void measure_memory(StageBlock& block, PlanDraft& step, int64_t micro_batches, llvm::ArrayRef<Type> parameters,
+void measure_memory(StageBlock& block, PlanDraft& step, const BlockTrial& trial,
                     llvm::function_ref<double(const Graph&, const Node&)> node_us) {
   llvm::StringSet<> counted;
   for (const Graph& function : step.program.functions)
@@ -180,7 +181,7 @@ void measure_memory(StageBlock& block, PlanDraft& step, int64_t micro_batches, l
       block.bytes += function.type(state.value).bytes();
       if (state.role == StateRole::Optimizer) block.host_bytes += function.type(state.value).bytes();
     }
-  const BlockStep laid_out(step, micro_batches, parameters);
+  const BlockStep laid_out(step, trial);
   laid_out.fill_in(block);
   laid_out.find_remats(block, node_us);
 }

@@ -5,8 +5,10 @@
 #include "ir/support/units.h"
 #include "passes/budget/budget_report.h"
 #include "passes/compile.h"
+#include "passes/derive_stages.h"
 #include "runtime/comm/thread_ranks.h"
 #include "runtime/cpu/cpu_catalog.h"
+#include "tests/support/rank_trainer.h"
 #include "tests/support/small_training.h"
 
 #include <doctest/doctest.h>
@@ -223,6 +225,30 @@ TEST_SUITE("unit") {
     CHECK(trained_states(tight) == 5);
     CHECK(tight.later_stages.front().fit.rematerialised > 0);
     CHECK(tight.predicted_step_us < uneven.predicted_step_us);
+  }
+
+  TEST_CASE("tables of blocks foresee what the plans of stages need") {
+    for (int64_t stages : {2, 4})
+      for (int64_t micro_batches : {1, 4, 8})
+        for (PipelineSchedule schedule : {PipelineSchedule::OneForwardOneBackward, PipelineSchedule::ZeroBubble}) {
+          TrainingRequest request = on_mesh("stage=" + std::to_string(stages), micro_batches, schedule);
+          request.clip_grad_norm = 0.5;  // as compiled() has it
+          const CpuCatalog catalog;
+          const DerivedStages derived = llvm::cantFail(derive_stages(forward_of(layers(8), request), request, schedule,
+                                                                     StageDevices(cpu_device(), catalog), {}));
+          const Plan plan = plan_for(layers(8), request);
+          for (const Plan* stage : plan.stages()) {
+            CAPTURE(stages);
+            CAPTURE(micro_batches);
+            CAPTURE(schedule_names[static_cast<size_t>(schedule)].str());
+            CAPTURE(stage->stage);
+            const double foreseen = static_cast<double>(derived.cuts[static_cast<size_t>(stage->stage)].needs_bytes) /
+                                    static_cast<double>(stage->arenas.front().bytes);
+            CHECK(foreseen >= 0.9);
+            // What waits for its gradients of weights counts whole, though some of it is gone by then.
+            CHECK(foreseen <= (schedule == PipelineSchedule::ZeroBubble ? 1.3 : 1.1));
+          }
+        }
   }
 
   // Eight layers of t on the one device take 3 t each on the other: six and two take 6 t both.
