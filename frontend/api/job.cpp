@@ -2,6 +2,7 @@
 
 #include "frontend/api/machine.h"
 #include "ir/machine/cluster.h"
+#include "ir/plan/check_ranks.h"
 #include "ir/support/strings.h"
 #include "runtime/cpu/cpu_catalog.h"
 #include "runtime/cuda/cuda_catalog.h"
@@ -157,7 +158,10 @@ Result<CompileResult> Job::compile(const TrainingRequest& training, const Compil
       plan->decisions.insert(plan->decisions.begin(), {"import", note.subject, "noted", note.message});
     plan->model = llvm::sys::path::filename(request_.model_path).str();
     plan->dims.assign(request_.import.dims.begin(), request_.import.dims.end());
-    if (training.mesh[MeshAxis::Stage] == 1) plan->kinds = devices_.kinds_of_ranks(*request, request_.budgets);
+    if (training.mesh[MeshAxis::Stage] > 1 || !devices_.are_unlike()) continue;
+    plan->kinds = devices_.kinds_of_ranks(*request, request_.budgets);
+    if (!result->fits) continue;
+    if (Status s = check_ranks(*plan)) return s;
   }
   return result;
 }
