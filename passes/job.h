@@ -70,7 +70,7 @@ struct TrainingRequest {
   }
 };
 
-// Bytes of the device.
+// What a stage needs of its device, and what it may have.
 struct StageNeed {
   int64_t needs_bytes = 0, budget_bytes = 0;
 };

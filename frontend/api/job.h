@@ -43,7 +43,7 @@ class Job {
   Result<Job> with_timings(const std::string& file) const;
 
   const CompileRequest& request() const { return request_; }
-  // Of unlike devices what all can do.
+  // Unlike devices are described by what all of them can do.
   const DeviceDescription& device() const { return devices_.common().device; }
   const KernelCatalog& catalog() const { return *devices_.common().catalog; }
 

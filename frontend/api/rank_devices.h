@@ -25,7 +25,7 @@ class RankDevices {
   static Result<RankDevices> of_ranks(std::vector<KnownDevice> kinds, std::vector<size_t> kind_of_rank);
 
   bool are_unlike() const { return kinds_.size() > 1; }
-  // What all of them can do.
+  // The device that stands for what all of them can do.
   const KnownDevice& common() const { return common_; }
 
   // The device of each stage. Errors: another number of ranks than devices, and a stage with unlike devices; then they

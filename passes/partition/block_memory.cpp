@@ -89,7 +89,7 @@ class BlockStep {
   }
 
  private:
-  // From forward for backward.
+  // A kept buffer is written in forward and read in backward.
   bool is_kept(const Buffer& buffer) const { return buffer.first <= last_forward_ && buffer.last > last_forward_; }
 
   bool is_kept_value(ValueId value) const {

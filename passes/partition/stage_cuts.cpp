@@ -35,10 +35,10 @@ class Run {
     if (limit_.recompute) fresh_.insert(fresh_.end(), block.remats.begin(), block.remats.end());
   }
 
-  // However many blocks are added in front.
+  // The stage lacks as much, however many blocks are added in front.
   int64_t lacks_at_least() const { return cut_.state_bytes + step_bytes_ - on_host() - limit_.bytes; }
 
-  // Of the run as the blocks from `first` on, where the border before them takes so long.
+  // Describes the run as the blocks from `first` on, where the border before them takes so long.
   StageCut cut(size_t first, double border_us) {
     StageCut cut = cut_;
     cut.first = first;
@@ -55,7 +55,7 @@ class Run {
  private:
   struct Values {
     int64_t kept = 0, peak = 0;
-    // With a block before them that keeps so much.
+    // Gives these values behind a block that keeps so much.
     Values behind(const StageBlock& block, int64_t block_kept) const {
       return {kept + block_kept, std::max(block.peak_bytes, block_kept + peak)};
     }
@@ -113,7 +113,7 @@ class Run {
   std::vector<StageSaving> remats_, fresh_;  // sorted, and not yet
 };
 
-// Of some stages together: the largest of each.
+// What some stages cost together is the largest of each figure.
 struct Cost {
   int64_t lacks_bytes = 0;
   double us = 0;

@@ -56,7 +56,7 @@ struct StageCut {
   int64_t lacks_bytes = 0;  // of these; below 0: left; `unknown_lack` and more for a run that is too large
 };
 
-// More than any device has, and small enough to be added to.
+// A lack above that of any device, small enough that others can be added to it without overflow.
 inline constexpr int64_t unknown_lack = int64_t{1} << 60;
 
 // Cuts the blocks into as many runs as there are limits, none of them empty. `blocks[s]` are those of the model as the
