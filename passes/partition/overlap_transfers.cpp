@@ -1,11 +1,13 @@
 #include "ir/awaited.h"
 #include "passes/analysis/aliasing.h"
+#include "passes/analysis/cost_model.h"
 #include "passes/analysis/plan_draft.h"
 
 #include <algorithm>
 
-// Lets sends and receives between stages run beside computing. A receive is issued right behind what the stage did with
-// others before, and waited for by its first reader; a send is waited for where the next one is issued.
+// Lets sends and receives between stages run beside computing. A receive is issued as far ahead of its first reader as
+// hides a transfer of what has been sent already: one that waits for its sender holds multiprocessors all the while.
+// A send is waited for where the next one is issued.
 //
 // Why it is right: a receive reads nothing, and what stages do together keeps its order.
 
@@ -15,7 +17,8 @@ namespace {
 class TransferOverlapper {
  public:
   TransferOverlapper(PlanDraft& draft, size_t function)
-      : graph_(draft.program.functions[function]),
+      : draft_(draft),
+        graph_(draft.program.functions[function]),
         function_(draft.functions[function]),
         writers_(draft.writers(function)) {}
 
@@ -27,9 +30,11 @@ class TransferOverlapper {
     for (NodeId id : graph_.order()) {
       const bool awaited = is_awaited(graph_.node(id));
       any |= awaited;
-      const bool moves = awaited && graph_.node(id).operands.empty();
-      order.insert(moves ? order.begin() + static_cast<std::ptrdiff_t>(behind) : order.end(), id);
-      if (awaited) behind = moves ? behind + 1 : order.size();
+      size_t at = order.size();
+      if (awaited && graph_.node(id).operands.empty())
+        for (double ahead_us = 0; at > behind && ahead_us < hiding_us(id); --at) ahead_us += us_of(order[at - 1]);
+      order.insert(order.begin() + static_cast<std::ptrdiff_t>(at), id);
+      if (awaited) behind = at + 1;
     }
     graph_.reorder(order);
     return any;
@@ -55,6 +60,15 @@ class TransferOverlapper {
   }
 
  private:
+  double us_of(NodeId id) const {
+    const Node& node = graph_.node(id);
+    return is_instruction(node)
+               ? predicted_us(graph_, node, chosen_kernel(graph_, node, *draft_.catalog), draft_.device)
+               : 0;
+  }
+  // Beside computing a transfer is slower, and no prediction is exact.
+  double hiding_us(NodeId receive) const { return 2 * us_of(receive) / draft_.device.collective_share; }
+
   int32_t first_read(const Node& receive) const {
     int32_t first = count_;
     for (NodeId reader : readers_of(graph_, receive.results.front()))
@@ -70,6 +84,7 @@ class TransferOverlapper {
     return otherwise;
   }
 
+  const PlanDraft& draft_;
   Graph& graph_;
   FunctionDraft& function_;
   const std::vector<NodeId>& writers_;
@@ -90,7 +105,7 @@ Result<bool> run(PlanDraft& draft, size_t function, PassContext& context) {
 
 constinit const PassInfo pass_overlap_transfers{
     .name = "overlap-transfers",
-    .summary = "issues receives from other stages early, and lets readers and later sends wait",
+    .summary = "issues receives from other stages just ahead of their readers, and lets readers and later sends wait",
     .plan = run,
 };
 
