@@ -272,7 +272,9 @@ class StageDeriver {
     for (size_t stage = 0; stage < stages_; ++stage) {
       const DeviceDescription& device = devices_.device(stage);
       StageLimit& limit = limits[stage];
-      limit.bytes = request_.budget_of_stage(stage, device) - device.with_ranks(request_.mesh, 0).reserve_bytes();
+      const int64_t neighbours = (stage > 0) + (stage + 1 < stages_);
+      limit.bytes =
+          request_.budget_of_stage(stage, device) - device.with_ranks(request_.mesh, 0, neighbours).reserve_bytes();
       if (!findings_.empty()) {
         limit.bytes -= findings_[stage].unforeseen_bytes;
         limit.too_large = findings_[stage].too_large;

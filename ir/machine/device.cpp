@@ -316,12 +316,11 @@ DeviceDescription DeviceDescription::with_graphs(int64_t launches) const {
   return device;
 }
 
-DeviceDescription DeviceDescription::with_ranks(const Mesh& mesh, int64_t collectives) const {
+DeviceDescription DeviceDescription::with_ranks(const Mesh& mesh, int64_t collectives, int64_t stages_met) const {
   DeviceDescription device = *this;
   const int64_t axes = llvm::count_if(mesh.sizes, [](int64_t size) { return size > 1; });
-  int64_t bytes = axes * collective_reserve_bytes;
+  int64_t bytes = axes * collective_reserve_bytes + stages_met * transfer_reserve_bytes;
   if (axes > 0) bytes += collectives * collective_graph_bytes;
-  if (mesh[MeshAxis::Stage] > 1) bytes += transfer_reserve_bytes;
   if (bytes > 0) device.reserves.push_back({"NCCL", bytes});
   return device;
 }

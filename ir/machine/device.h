@@ -47,7 +47,7 @@ struct DeviceDescription {
   double link_gb_per_s = 0;
   double collective_us = 0;              // least time of a collective
   int64_t collective_reserve_bytes = 0;  // what the library that talks to other ranks holds, per axis of the mesh
-  int64_t transfer_reserve_bytes = 0;    // what it holds besides for sends and receives between stages
+  int64_t transfer_reserve_bytes = 0;    // what it holds besides per stage to send to or to receive from
   int64_t collective_graph_bytes = 0;    // what it holds besides per collective in a CUDA graph
   // Computing loses this share of its speed beside a collective, which reaches this share of the link.
   double collective_interference = 0, collective_share = 1;
@@ -60,8 +60,9 @@ struct DeviceDescription {
   bool describes(llvm::StringRef card) const;
   // The same device with a reserve for CUDA graphs of so many launches, if launches take bytes.
   DeviceDescription with_graphs(int64_t launches) const;
-  // The same device with a reserve for talking to the other ranks of a mesh, if there are any, by so many collectives.
-  DeviceDescription with_ranks(const Mesh& mesh, int64_t collectives) const;
+  // The same device with a reserve for talking to the other ranks of a mesh, if there are any, by so many collectives,
+  // and to so many other stages.
+  DeviceDescription with_ranks(const Mesh& mesh, int64_t collectives, int64_t stages_met) const;
   double matmul_tflops_for(DType dtype) const;  // falls back to f32
   double peak_tflops_for(DType dtype) const;    // falls back to matmul_tflops_for
   double efficiency_of(llvm::StringRef op) const;

@@ -5,6 +5,8 @@
 #include "ir/machine/device.h"
 #include "ir/op_def.h"
 
+#include "llvm/ADT/SmallSet.h"
+
 namespace plimsoll {
 
 // A program with more nodes is searched for remats only, since copies take too long to search for, and only down to
@@ -26,12 +28,24 @@ inline int64_t nodes_of(const Program& program) {
   return count_nodes(program, [](const OpDef& op) { return !op.is_view(); });
 }
 
+// The stages that one stage sends to or receives from.
+inline int64_t stages_met(const Program& program) {
+  llvm::SmallSet<int64_t, 4> peers;
+  for (const Graph& function : program.functions)
+    for (NodeId id = function.first_node(); id != NodeId::None; id = function.node(id).next) {
+      const Node& node = function.node(id);
+      if (node.op->engine == Engine::Ranks && !node.op->collective) peers.insert(node.attrs.get_int("peer"));
+    }
+  return static_cast<int64_t>(peers.size());
+}
+
 // The device with the reserves that the program's graphs and ranks take. CUDA graphs were measured with up to 2.4
 // launches per node; the libraries' reserve covers the difference.
 inline DeviceDescription with_reserves(const DeviceDescription& device, const Program& program, const Mesh& mesh) {
   constexpr int64_t launches_per_node = 2;
   return device.with_graphs(launches_per_node * nodes_of(program))
-      .with_ranks(mesh, count_nodes(program, [](const OpDef& op) { return op.engine == Engine::Ranks; }));
+      .with_ranks(mesh, count_nodes(program, [](const OpDef& op) { return op.engine == Engine::Ranks; }),
+                  stages_met(program));
 }
 
 }  // namespace plimsoll
