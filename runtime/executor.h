@@ -55,6 +55,8 @@ class Executor {
   using Visit = llvm::function_ref<Status(const TensorView& bytes)>;
   virtual Status write(SlotId slot, Visit fill) = 0;
   virtual Status read(SlotId slot, Visit use) = 0;
+  // Makes all bytes of a slot zero.
+  virtual Status clear(SlotId slot) = 0;
 
   // Host memory for the inputs of the first function's next run, in their order; waits until it is free.
   virtual Result<llvm::ArrayRef<TensorView>> next_inputs() = 0;

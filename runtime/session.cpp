@@ -247,6 +247,7 @@ Status Session::end_serving() { return plan_.mesh.ranks() > 1 ? agree_on_state(-
 
 Status Session::fill_state(const PlanState& state, const WeightLoader& load, const WeightRangeLoader& load_range) {
   if (state.init.kind == StateInit::Kind::CopyOf) return Status::success();
+  if (state.init.kind == StateInit::Kind::Fill && state.init.fill == 0) return executor_->clear(state.slot);
   return executor_->write(state.slot, [&](const TensorView& view) -> Status {
     if (state.init.kind == StateInit::Kind::Weights)
       return state.divisions.empty() ? load(state.init.source, view) : load_piece(state, load_range, view);

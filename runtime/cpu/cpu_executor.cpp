@@ -98,6 +98,11 @@ class CpuExecutor : public Executor {
 
   Status write(SlotId slot, Visit fill) override { return fill(view(slot)); }
   Status read(SlotId slot, Visit use) override { return use(view(slot)); }
+  Status clear(SlotId slot) override {
+    const TensorView bytes = view(slot);
+    std::memset(bytes.data, 0, static_cast<size_t>(bytes.type.bytes()));
+    return Status::success();
+  }
 
   Result<llvm::ArrayRef<TensorView>> next_inputs() override { return llvm::ArrayRef<TensorView>(inputs_); }
 

@@ -70,6 +70,7 @@ class CudaBackend {
   // Copy a whole slot; both wait for what was started.
   virtual CudaOutcome upload(SlotId slot, const void* from) = 0;
   virtual CudaOutcome download(SlotId slot, void* to) = 0;
+  virtual CudaOutcome clear(SlotId slot) = 0;
 
   // Pinned memory for the inputs of the next start(0).
   virtual CudaOutcome next_inputs(llvm::ArrayRef<TensorView>& inputs) = 0;

@@ -3,8 +3,29 @@
 #include "runtime/comm/communicator.h"
 #include "runtime/cuda/loader.h"
 
+#include <unistd.h>
+#include <cstdlib>
+#include <cstring>
+
 namespace plimsoll {
 namespace {
+
+// Host memory for one slot after the other. First values of large models are tens of GiB, and fresh pages for each
+// tensor would take longer than its copy.
+class HostBytes {
+ public:
+  TensorView view(const Type& type) {
+    if (type.bytes() > capacity_) {
+      capacity_ = type.bytes();
+      bytes_.reset(new std::byte[static_cast<size_t>(capacity_)]);
+    }
+    return {type, bytes_.get()};
+  }
+
+ private:
+  std::unique_ptr<std::byte[]> bytes_;
+  int64_t capacity_ = 0;
+};
 
 class CudaExecutor : public Executor {
  public:
@@ -19,16 +40,18 @@ class CudaExecutor : public Executor {
   }
 
   Status write(SlotId slot, Visit fill) override {
-    Tensor bytes(plan_.slots[static_cast<size_t>(slot)].type);
-    if (Status s = fill(bytes.view())) return s;
-    return to_status(backend_->upload(slot, bytes.data()));
+    const TensorView bytes = written_.view(plan_.slots[static_cast<size_t>(slot)].type);
+    if (Status s = fill(bytes)) return s;
+    return to_status(backend_->upload(slot, bytes.data));
   }
 
   Status read(SlotId slot, Visit use) override {
-    Tensor bytes(plan_.slots[static_cast<size_t>(slot)].type);
-    if (Status s = to_status(backend_->download(slot, bytes.data()))) return s;
-    return use(bytes.view());
+    const TensorView bytes = read_.view(plan_.slots[static_cast<size_t>(slot)].type);
+    if (Status s = to_status(backend_->download(slot, bytes.data))) return s;
+    return use(bytes);
   }
+
+  Status clear(SlotId slot) override { return to_status(backend_->clear(slot)); }
 
   Result<llvm::ArrayRef<TensorView>> next_inputs() override {
     llvm::ArrayRef<TensorView> inputs;
@@ -37,6 +60,8 @@ class CudaExecutor : public Executor {
   }
 
   Result<int64_t> run(size_t function, const Observer* observer) override {
+    written_ = {};
+    read_ = {};
     const int64_t run = runs_[function];
     Status status = observer ? run_slowly(function, run, *observer) : to_status(backend_->start(function, run));
     if (status) return status;
@@ -65,11 +90,34 @@ class CudaExecutor : public Executor {
   void interrupt() override { backend_->interrupt(); }
 
  private:
+  // Two ranks on one card: NCCL would only say that its use is invalid. Launchers may show each rank other cards.
+  static Status check_cards(Communicator& all, int card) {
+    struct Place {
+      std::array<char, 64> host{}, visible{};
+      int64_t card = 0;
+      bool operator==(const Place&) const = default;
+    } own;
+    gethostname(own.host.data(), own.host.size() - 1);
+    if (const char* visible = std::getenv("CUDA_VISIBLE_DEVICES"))
+      std::copy_n(visible, std::min(std::strlen(visible), own.visible.size() - 1), own.visible.begin());
+    own.card = card;
+    std::vector<Place> places(static_cast<size_t>(all.ranks()));
+    if (Status s = all.gather_all(&own, places.data(), sizeof own)) return s;
+    for (size_t a = 0; a < places.size(); ++a)
+      for (size_t b = a + 1; b < places.size(); ++b)
+        if (places[a] == places[b])
+          return usage_error("ranks " + llvm::Twine(a) + " and " + llvm::Twine(b) + " are both on card " +
+                             llvm::Twine(places[a].card) + " of " + places[a].host.data() +
+                             "; LOCAL_RANK says which card of its host a rank has");
+    return Status::success();
+  }
+
   // The first rank of each group names its meeting point.
   Status meet(Communicator& all, CudaRanks& ranks) {
     ranks.rank = static_cast<int>(all.rank());
     ranks.ranks = static_cast<int>(all.ranks());
     ranks.card = local_rank();
+    if (Status s = check_cards(all, ranks.card)) return s;
     for (size_t i = 0; i < mesh_axis_count; ++i) {
       const auto axis = static_cast<MeshAxis>(i);
       if (plan_.mesh[axis] == 1) continue;
@@ -99,6 +147,7 @@ class CudaExecutor : public Executor {
   std::unique_ptr<CudaBackend> backend_;
   std::vector<int64_t> runs_;
   std::vector<double> times_;
+  HostBytes written_, read_;  // until the next run
 };
 
 }  // namespace

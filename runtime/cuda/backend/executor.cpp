@@ -78,6 +78,15 @@ class Backend : public CudaBackend {
                        name_of(slot));
   }
 
+  CudaOutcome clear(SlotId slot) override {
+    const TensorView bytes = view(slot);
+    if (Status s = settle()) return s;
+    if (Status s = cuda_status(cudaMemsetAsync(bytes.data, 0, static_cast<size_t>(bytes.type.bytes()), stream_),
+                               name_of(slot)))
+      return s;
+    return settle();
+  }
+
   CudaOutcome next_inputs(llvm::ArrayRef<TensorView>& inputs) override { return inputs_.next(inputs); }
 
   CudaOutcome start(size_t f, int64_t run) override {
