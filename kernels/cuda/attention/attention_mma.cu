@@ -142,7 +142,7 @@ cudaError_t attention_mma(const AttentionShape& shape, const KeptBits& kept, voi
     return for_groups(shape, kept, aligned, stream, [&](const MmaCall& call) {
       if (takes_warpgroups(depth)) return attention_warpgroup(shape, call, {y, lse, q, k, v}, stream);
       auto launch = [&](auto tile) { return launch_forward<decltype(tile), T>(shape, call, y, lse, q, k, v, stream); };
-      if (depth <= 32) return launch(MmaTile<32, 1, 4, 64, 7>());
+      if (depth <= 32) return launch(MmaTile<32, 1, 4, 64, 5>());
       if (depth <= 64) return launch(MmaTile<64, 1, 4, 64, 4>());
       if (depth <= 128) return launch(MmaTile<128, 2, 4, 32, 2>());
       return launch(MmaTile<256, 1, 4, 16, 2>());

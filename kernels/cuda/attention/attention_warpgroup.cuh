@@ -18,7 +18,7 @@ struct WarpgroupTile {
   static constexpr int m_tiles = 1, warps = 4 * groups, warp_rows = 16;
   static constexpr int own = warpgroup_rows * groups, others = 64, threads = warpgroup_threads * groups;
   static constexpr int n_tiles = others / 8, d_tiles = depth / 8;
-  static constexpr int own_elements = own * depth, other_elements = others * depth;
+  static constexpr int own_elements = own * depth, other_elements = others * depth, row_step = 64;
 
   __device__ static int next(int stage) { return stage + 1 < stages ? stage + 1 : 0; }
   template <int count>
