@@ -28,8 +28,9 @@ Status check_stop(llvm::StringRef name) {
 // The functions of all stages as those of one program, to be read.
 Result<Derived> derive_all_stages(const ForwardModel& forward, const TrainingRequest& request,
                                   const StageDevices& devices) {
-  Result<DerivedStages> derived = derive_stages(
-      forward, request, request.schedule.value_or(PipelineSchedule::OneForwardOneBackward), devices, forward.passes);
+  const StageRuns runs = runs_of_schedule(request.schedule.value_or(PipelineSchedule::OneForwardOneBackward),
+                                          request.mesh[MeshAxis::Stage], request.runs_per_stage);
+  Result<DerivedStages> derived = derive_stages(forward, request, runs, devices, forward.passes);
   if (!derived) return derived.takeError();
   Derived all = std::move(derived->stages.front());
   for (size_t stage = 1; stage < derived->stages.size(); ++stage) {

@@ -30,7 +30,7 @@ constexpr size_t max_nodes = 60000;
 
 class StageDeriver {
  public:
-  StageDeriver(const ForwardModel& forward, const TrainingRequest& request, PipelineSchedule schedule,
+  StageDeriver(const ForwardModel& forward, const TrainingRequest& request, const StageRuns& runs,
                const StageDevices& devices, llvm::ArrayRef<StageFindings> findings)
       : forward_(forward),
         request_(request),
@@ -38,20 +38,21 @@ class StageDeriver {
         findings_(findings),
         stages_(static_cast<size_t>(request.mesh[MeshAxis::Stage])),
         graph_(forward.graph) {
-    split_.schedule = schedule;
+    split_.runs = runs;
   }
 
   Result<DerivedStages> run(PassManager passes) {
+    if (Status s = check_schedule()) return s;
     if (Status s = choose_micro_batches()) return s;
     if (Status s = measure_blocks()) return s;
-    const std::vector<StageLimit> limits = limits_of_stages();
+    const std::vector<StageLimit> limits = limits_of_runs();
     DerivedStages result;
-    result.cuts = cut_stages(blocks_by_stage(), limits);
+    result.cuts = cut_stages(blocks_by_run(), limits);
     result.blocks = cuts_.size() + 1;
     std::vector<NodeId> ends;
     for (const StageCut& cut : llvm::drop_begin(result.cuts)) ends.push_back(cuts_[cut.first - 1].after);
     decide(result.cuts, limits, passes);
-    divide_stages(graph_, ends);
+    divide_stages(graph_, ends, split_.runs);
     Result<Program> program = train_in_micro_batches(passes);
     if (!program) return program.takeError();
     note_untrained(forward_.graph, *program, passes);
@@ -61,7 +62,7 @@ class StageDeriver {
         });
     if (!projected) return projected.takeError();
 
-    result.pipeline = {split_.micro_batches, schedule_names[static_cast<size_t>(split_.schedule)].str()};
+    result.pipeline = {split_.micro_batches, name_of(split_.runs)};
     for (size_t stage = 0; stage < stages_; ++stage) {
       Result<Derived> derived =
           schedule_program(std::move((*projected)[stage]), devices_.device(stage), devices_.catalog(stage), passes);
@@ -76,20 +77,38 @@ class StageDeriver {
     return predicted_us(graph, node, chosen_kernel(graph, node, devices_.catalog(stage)), devices_.device(stage));
   }
 
+  // TODO: several runs with parts of tensors, once chunks of nodes that divide-tensors makes anew are known.
+  Status check_schedule() const {
+    if (split_.runs.per_stage == 1 || !has_stages_with_parts(request_)) return Status::success();
+    return usage_error("the schedule " + schedule_names[static_cast<size_t>(split_.runs.schedule)] +
+                       " is not planned so far for stages whose ranks have parts of tensors");
+  }
+
   // As many as asked for, or the most that leave enough places to cut the model.
   Status choose_micro_batches() {
-    split_.stages = static_cast<int64_t>(stages_);
     cuts_ = find_single_value_cuts(graph_);
     const int64_t rows = rows_of_batch(), asked = request_.micro_batches;
     if (asked > 0 && rows % asked != 0)
       return usage_error("--micro-batches " + llvm::Twine(asked) + ": a rank's batch of " + llvm::Twine(rows) +
                          " does not divide");
-    const int64_t most = asked > 0 ? asked : std::min(rows, usual_micro_batches_per_stage * split_.stages);
-    for (int64_t count = most; count >= (asked > 0 ? asked : 1); --count)
-      if (rows % count == 0 && can_split(count)) return Status::success();
-    return usage_error("the model cannot be cut into " + llvm::Twine(stages_) + " stages: of " +
-                       llvm::Twine(cuts_.size()) +
+    // Interleaved stages take micro-batches in groups of as many as there are stages.
+    const int64_t stages = split_.runs.stages,
+                  group = split_.runs.schedule == PipelineSchedule::Interleaved ? stages : 1;
+    if (asked > 0 ? asked % group != 0 : rows < group)
+      return usage_error("the schedule interleaved takes a multiple of " + llvm::Twine(stages) +
+                         " micro-batches, as many as there are stages, and not " +
+                         llvm::Twine(asked > 0 ? asked : rows));
+    const int64_t most = asked > 0 ? asked : std::min(rows, usual_micro_batches_per_stage * stages);
+    for (int64_t count = most; count >= (asked > 0 ? asked : group); --count)
+      if (rows % count == 0 && count % group == 0 && can_split(count)) return Status::success();
+    return usage_error("the model cannot be cut into " + runs_in_words() + ": of " + llvm::Twine(cuts_.size()) +
                        " places where one value alone goes on, too few have the batch in micro-batches");
+  }
+
+  // "2 stages", "4 runs of layers for 2 stages"
+  std::string runs_in_words() const {
+    const std::string stages = std::to_string(split_.runs.stages) + " stages";
+    return split_.runs.per_stage == 1 ? stages : std::to_string(split_.runs.count()) + " runs of layers for " + stages;
   }
 
   int64_t rows_of_batch() const {
@@ -120,7 +139,7 @@ class StageDeriver {
       const std::vector<bool> in_chunks = values_in_chunks(graph_, from, count);
       llvm::erase_if(cuts, [&](const SingleValueCut& cut) { return !in_chunks[index_of(cut.value)]; });
     }
-    if (cuts.size() + 1 < stages_) return false;
+    if (static_cast<int64_t>(cuts.size()) + 1 < split_.runs.count()) return false;
     cuts_ = std::move(cuts);
     from_ = std::move(from);
     split_.micro_batches = count;
@@ -191,9 +210,12 @@ class StageDeriver {
     return first;
   }
 
-  llvm::SmallVector<llvm::ArrayRef<StageBlock>> blocks_by_stage() const {
+  size_t stage_of(size_t run) const { return static_cast<size_t>(split_.runs.stage_of(static_cast<int64_t>(run))); }
+
+  llvm::SmallVector<llvm::ArrayRef<StageBlock>> blocks_by_run() const {
     llvm::SmallVector<llvm::ArrayRef<StageBlock>> all;
-    for (size_t stage = 0; stage < stages_; ++stage) all.push_back(blocks_[first_alike(stage)]);
+    for (int64_t run = 0; run < split_.runs.count(); ++run)
+      all.push_back(blocks_[first_alike(stage_of(static_cast<size_t>(run)))]);
     return all;
   }
 
@@ -209,7 +231,9 @@ class StageDeriver {
     if (Status s = divide_parts(trial, *batch, passes)) return s;
     Result<Program> program = make_training_program(std::move(trial), request_, batch->sample_weight);
     if (!program) return program.takeError();
-    PipelineSplit split{static_cast<int64_t>(cuts_.size() + 1), micro_batches};
+    PipelineSplit split;
+    split.runs.stages = static_cast<int64_t>(cuts_.size() + 1);
+    split.micro_batches = micro_batches;
     split.micro_batch_of = chunks_of_nodes(program->functions.front(), *batch);
     return project_stages(*program, split, [](const Graph&, const Node&, size_t) { return 1.0; });
   }
@@ -264,26 +288,32 @@ class StageDeriver {
     return measured;
   }
 
-  std::vector<StageLimit> limits_of_stages() const {
-    std::vector<StageLimit> limits(stages_);
+  // The runs of a stage share its bytes equally.
+  std::vector<StageLimit> limits_of_runs() const {
+    std::vector<StageLimit> limits(static_cast<size_t>(split_.runs.count()));
     // Before they are cut, stages count as equal, and weights, backward and forward as equally long.
     const std::vector<StageTimes> times(stages_, {1, 1, 1});
-    const auto actions = actions_of_stages(split_.schedule, times, split_.micro_batches);
-    for (size_t stage = 0; stage < stages_; ++stage) {
+    const auto actions = actions_of_stages(split_.runs, times, split_.micro_batches);
+    const int64_t sharing = split_.runs.per_stage;
+    for (size_t run = 0; run < limits.size(); ++run) {
+      const size_t stage = stage_of(run);
       const DeviceDescription& device = devices_.device(stage);
-      StageLimit& limit = limits[stage];
-      const int64_t neighbours = (stage > 0) + (stage + 1 < stages_);
+      StageLimit& limit = limits[run];
+      // Interleaved runs go from the last stage to the first one too.
+      const bool is_ring = split_.runs.schedule == PipelineSchedule::Interleaved && stages_ > 2;
+      const int64_t neighbours = is_ring ? 2 : (stage > 0) + (stage + 1 < stages_);
       limit.bytes =
           request_.budget_of_stage(stage, device) - device.with_ranks(request_.mesh, 0, neighbours).reserve_bytes();
+      limit.bytes /= sharing;
       if (!findings_.empty()) {
-        limit.bytes -= findings_[stage].unforeseen_bytes;
-        limit.too_large = findings_[stage].too_large;
+        limit.bytes -= findings_[run].unforeseen_bytes;
+        limit.too_large = findings_[run].too_large;
       }
-      limit.micro_batches = most_kept(actions[stage]);
+      limit.micro_batches = most_kept(actions[stage], split_.runs.place_of(static_cast<int64_t>(run)));
       limit.recompute = request_.recompute;
       if (!request_.offload || device.to_host_gb_per_s <= 0 || device.from_host_gb_per_s <= 0) continue;
       limit.host_bytes =
-          request_.host_budget_bytes > 0 ? request_.host_budget_bytes : std::numeric_limits<int64_t>::max();
+          request_.host_budget_bytes > 0 ? request_.host_budget_bytes / sharing : std::numeric_limits<int64_t>::max();
       limit.host_us_per_byte = 1e-3 / std::min(device.to_host_gb_per_s, device.from_host_gb_per_s);
       limit.held_up_us_per_byte = 2 * device.copy_interference * limit.host_us_per_byte;
     }
@@ -301,23 +331,28 @@ class StageDeriver {
 
   void decide(llvm::ArrayRef<StageCut> cuts, llvm::ArrayRef<StageLimit> limits, PassManager& passes) const {
     std::string times, choice, room;
-    for (size_t stage = 0; stage < stages_; ++stage) {
-      const StageCut& cut = cuts[stage];
+    std::vector<double> us(stages_, 0);
+    std::vector<int64_t> state_bytes(stages_, 0);
+    for (size_t run = 0; run < cuts.size(); ++run) {
+      const size_t stage = stage_of(run);
+      const StageCut& cut = cuts[run];
       const llvm::ArrayRef<StageBlock> all = blocks_[first_alike(stage)];
-      double us = 0;
-      for (size_t i = cut.first; i < (stage + 1 < stages_ ? cuts[stage + 1].first : all.size()); ++i) us += all[i].us;
-      times += (stage == 0 ? "" : ", ") + format_us(us) + " and " + format_bytes(cut.state_bytes);
-      if (stage > 0) choice += (stage == 1 ? "behind " : ", ") + graph_.value(cuts_[cut.first - 1].value).name;
-      if (cut.needs_bytes <= limits[stage].bytes) continue;
-      room += "; stage " + std::to_string(stage) + " has room for " +
-              format_bytes(std::max<int64_t>(limits[stage].bytes, 0)) + " of " + format_bytes(cut.needs_bytes);
-      room += cut.least_bytes > limits[stage].bytes
-                  ? ", and remats and copies leave " + format_bytes(cut.least_bytes)
-                  : ", remats and copies for the rest take " + format_us(cut.added_us);
+      for (size_t i = cut.first; i < (run + 1 < cuts.size() ? cuts[run + 1].first : all.size()); ++i)
+        us[stage] += all[i].us;
+      state_bytes[stage] += cut.state_bytes;
+      if (run > 0) choice += (run == 1 ? "behind " : ", ") + graph_.value(cuts_[cut.first - 1].value).name;
+      if (cut.needs_bytes <= limits[run].bytes) continue;
+      room += "; " + (cuts.size() > stages_ ? "run " + std::to_string(run) + " on " : std::string()) + "stage " +
+              std::to_string(stage) + " has room for " + format_bytes(std::max<int64_t>(limits[run].bytes, 0)) +
+              " of " + format_bytes(cut.needs_bytes);
+      room += cut.least_bytes > limits[run].bytes ? ", and remats and copies leave " + format_bytes(cut.least_bytes)
+                                                  : ", remats and copies for the rest take " + format_us(cut.added_us);
     }
+    for (size_t stage = 0; stage < stages_; ++stage)
+      times += (stage == 0 ? "" : ", ") + format_us(us[stage]) + " and " + format_bytes(state_bytes[stage]);
     passes.decide({"divide-stages", "plan", choice,
-                   "the slowest stage takes least of " + std::to_string(cuts_.size()) +
-                       " places; computing and states of the stages: " + times + room});
+                   std::string("the slowest ") + (cuts.size() > stages_ ? "run" : "stage") + " takes least of " +
+                       std::to_string(cuts_.size()) + " places; computing and states of the stages: " + times + room});
   }
 
   Result<Program> train_in_micro_batches(PassManager& passes) {
@@ -402,7 +437,7 @@ class StageDeriver {
   const ForwardModel& forward_;
   const TrainingRequest& request_;
   const StageDevices& devices_;
-  llvm::ArrayRef<StageFindings> findings_;  // by stage, or empty
+  llvm::ArrayRef<StageFindings> findings_;  // by run, or empty
   size_t stages_;
   Graph graph_;
   std::vector<SingleValueCut> cuts_;
@@ -413,10 +448,10 @@ class StageDeriver {
 
 }  // namespace
 
-Result<DerivedStages> derive_stages(const ForwardModel& forward, const TrainingRequest& request,
-                                    PipelineSchedule schedule, const StageDevices& devices, PassManager passes,
+Result<DerivedStages> derive_stages(const ForwardModel& forward, const TrainingRequest& request, const StageRuns& runs,
+                                    const StageDevices& devices, PassManager passes,
                                     llvm::ArrayRef<StageFindings> findings) {
-  return StageDeriver(forward, request, schedule, devices, findings).run(std::move(passes));
+  return StageDeriver(forward, request, runs, devices, findings).run(std::move(passes));
 }
 
 }  // namespace plimsoll

@@ -11,22 +11,22 @@ namespace plimsoll {
 struct DerivedStages {
   std::vector<Derived> stages;
   PipelineSummary pipeline;
-  std::vector<StageCut> cuts;  // by stage, as the tables have it; reserves are not among its bytes
+  std::vector<StageCut> cuts;  // by run of layers, as the tables have it; reserves are not among its bytes
   size_t blocks = 0;           // that were cut
 };
 
-// What plans of a stage have shown beside the tables.
+// What plans have shown of a run of layers beside the tables.
 struct StageFindings {
   int64_t unforeseen_bytes = 0;                      // that it needs
   std::vector<std::pair<size_t, size_t>> too_large;  // runs of blocks that do not fit
 };
 
-// Cuts the model into as many stages as the mesh has, at values that alone go from one side to the other, so that every
-// stage fits its budget, by remats and copies where it must, and the slowest takes least predicted time. Each stage's
-// step takes the micro-batches through forward and backward in the order of `schedule`. `findings` are by stage; empty:
-// none so far. Errors say what prevents as many stages or micro-batches.
-Result<DerivedStages> derive_stages(const ForwardModel& forward, const TrainingRequest& request,
-                                    PipelineSchedule schedule, const StageDevices& devices, PassManager passes,
+// Cuts the model into runs of layers for as many stages as the mesh has, at values that alone go from one side to the
+// other, so that every run fits its share of its stage's budget, by remats and copies where it must, and the slowest
+// takes least predicted time. Each stage's step takes the micro-batches through forward and backward in the order of
+// the schedule. `findings` are by run; empty: none so far. Errors say what prevents as many runs or micro-batches.
+Result<DerivedStages> derive_stages(const ForwardModel& forward, const TrainingRequest& request, const StageRuns& runs,
+                                    const StageDevices& devices, PassManager passes,
                                     llvm::ArrayRef<StageFindings> findings = {});
 
 }  // namespace plimsoll

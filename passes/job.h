@@ -41,6 +41,7 @@ struct TrainingRequest {
   // divide the batch, up to four for each stage.
   int64_t micro_batches = 0;
   std::optional<PipelineSchedule> schedule;  // of a pipeline; none: the fastest that fits
+  int64_t runs_per_stage = 0;                // of interleaved stages, at least 2; 0: as many as are fastest
   // What ranks along the data axis divide instead of each keeping all (ZeRO): 1 the optimizer's states, 2 also
   // accumulated gradients, 3 also parameters.
   int zero = 0;

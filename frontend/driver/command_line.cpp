@@ -109,7 +109,11 @@ void add_ranks(CLI::App& command, JobOptions& options) {
               "data divides the batch, tensor divides matmuls, heads and vocabularies, stage divides layers");
   add_setting(command, "--schedule", options.schedule, "NAME",
               "order in which the stages of a pipeline take micro-batches: 1f1b (one forward, one backward), zb1p (the "
-              "same, with gradients of weights where a stage would wait), or auto: the faster that fits");
+              "same, with gradients of weights where a stage would wait), interleaved (each stage has several runs of "
+              "layers, and micro-batches go round the stages), v (two runs of layers on each stage, there and back, "
+              "with gradients of weights between), or auto: the fastest that fits");
+  add_setting(command, "--runs-per-stage", options.runs_per_stage, "N",
+              "runs of layers that each stage of --schedule interleaved has; auto: as many as are fastest");
   add_setting(command, "--micro-batches", options.micro_batches, "N",
               "equal parts of a rank's batch that go through the stages of a pipeline one after the other; auto: as "
               "many as divide the batch, up to four for each stage");

@@ -28,7 +28,8 @@ struct JobOptions {
   std::string budget, host_budget;
   std::string devices;  // of each rank, with commas between; empty: request.device for all
   int64_t gpus = 0;     // 0: as many as the mesh has
-  std::string mesh = "auto", zero = "auto", batch_norm = "synchronised", schedule = "auto", micro_batches = "auto";
+  std::string mesh = "auto", zero = "auto", batch_norm = "synchronised";
+  std::string schedule = "auto", runs_per_stage = "auto", micro_batches = "auto";
 };
 
 struct CompileOptions {

@@ -59,9 +59,15 @@ Status read_pipeline(const JobOptions& options, TrainingRequest& request) {
     return usage_error((options.schedule != "auto" ? "--schedule" : "--micro-batches") +
                        llvm::Twine(": only a pipeline has one; give its stages, such as --mesh stage=2"));
   if (options.schedule != "auto") {
-    Result<size_t> schedule = read_choice("--schedule", options.schedule, {"1f1b", "zb1p", "auto"});
+    Result<size_t> schedule = read_choice("--schedule", options.schedule, {"1f1b", "zb1p", "interleaved", "v", "auto"});
     if (!schedule) return schedule.takeError();
     request.schedule = static_cast<PipelineSchedule>(*schedule);
+  }
+  if (options.runs_per_stage != "auto") {
+    if (request.schedule != PipelineSchedule::Interleaved)
+      return usage_error("--runs-per-stage: only the stages of --schedule interleaved have a number of runs to choose");
+    if (llvm::StringRef(options.runs_per_stage).getAsInteger(10, request.runs_per_stage) || request.runs_per_stage < 2)
+      return usage_error("--runs-per-stage " + options.runs_per_stage + ": expected auto or a number above 1");
   }
   if (options.micro_batches != "auto" &&
       (llvm::StringRef(options.micro_batches).getAsInteger(10, request.micro_batches) || request.micro_batches < 1))

@@ -24,7 +24,7 @@ tr.sum td{border-top:1px solid var(--rule);font-weight:600}
 .bar i.past{background:#c4320a}.key{display:inline-block;width:.8em;height:.8em;border-radius:2px;margin-right:.5em}
 svg{width:100%;height:auto}svg text{font-size:12px;fill:var(--quiet)}.line{stroke:var(--rule)}
 .limit{stroke:#c4320a;stroke-dasharray:6 4}.frontier{fill:none;stroke:#3366cc;stroke-width:2}.point{fill:#3366cc}.mark{fill:none;stroke:#c4320a;stroke-width:2}
-.reserve{fill:#8d99ae;background:#8d99ae}
+.pale{opacity:.5}.reserve{fill:#8d99ae;background:#8d99ae}
 )";
 
 // One colour per category, dark enough for light and dark backgrounds.
@@ -207,7 +207,9 @@ class HtmlReport {
 
   void timeline() {
     heading("Timeline of " + plan_.functions.front().name,
-            "predicted; what runs beside computing has a lane of its own");
+            plan_.later_stages.empty()
+                ? "predicted; what runs beside computing has a lane of its own"
+                : "predicted, all stages; backward is pale, and what runs beside computing has a lane of its own");
     draw_timeline_svg(out_, plan_);
     const std::vector<CollectiveSummary> collectives = summarize_collectives(plan_);
     if (collectives.empty()) return;

@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 
 namespace plimsoll {
 namespace {
@@ -111,12 +112,15 @@ struct Interval {
   double start_us, end_us;
 };
 
-// In the order of their starts.
-std::vector<Interval> busy_intervals(const PlanFunction& function, const Timeline& timeline, Engine lane) {
+// In the order of their starts; of one phase, or of all.
+std::vector<Interval> busy_intervals(const PlanFunction& function, const Timeline& timeline, Engine engine,
+                                     std::optional<Phase> phase = std::nullopt) {
   std::vector<Interval> busy;
-  for (size_t i = 0; i < function.instructions.size(); ++i)
-    if (get_op(function.instructions[i].op).engine == lane && timeline.end_us[i] > timeline.start_us[i])
-      busy.push_back({timeline.start_us[i], timeline.end_us[i]});
+  for (size_t i = 0; i < function.instructions.size(); ++i) {
+    const Instruction& instruction = function.instructions[i];
+    if (get_op(instruction.op).engine != engine || instruction.phase != phase.value_or(instruction.phase)) continue;
+    if (timeline.end_us[i] > timeline.start_us[i]) busy.push_back({timeline.start_us[i], timeline.end_us[i]});
+  }
   llvm::sort(busy, [](const Interval& a, const Interval& b) { return a.start_us < b.start_us; });
   return busy;
 }
@@ -189,35 +193,75 @@ void draw_frontier_svg(llvm::raw_ostream& out, llvm::ArrayRef<FrontierRow> front
       << number(frame.y(plan.predicted_step_us)) << "'><title>this plan</title></circle>\n</svg>\n";
 }
 
+namespace {
+
+// Intervals of one lane that are drawn alike.
+struct LanePart {
+  std::string style, title;
+  std::vector<Interval> busy;
+};
+struct Lane {
+  std::string name;
+  std::vector<LanePart> parts;
+};
+
+Lane computing_lane(const Plan& stage, const Timeline& timeline) {
+  const PlanFunction& function = stage.functions.front();
+  if (stage.pipeline.schedule.empty())
+    return {"computing", {{"c0", "computing", busy_intervals(function, timeline, Engine::Compute)}}};
+  Lane lane{"stage " + std::to_string(stage.stage), {}};
+  for (Phase phase : {Phase::Forward, Phase::Backward, Phase::Update})
+    lane.parts.push_back({phase == Phase::Forward ? "c0" : "c0 pale", phase_name(phase).str(),
+                          busy_intervals(function, timeline, Engine::Compute, phase)});
+  return lane;
+}
+
+std::vector<Lane> lanes_of(const Plan& stage, const Timeline& timeline) {
+  std::vector<Lane> lanes{computing_lane(stage, timeline)};
+  constexpr Engine engines[] = {Engine::Ranks, Engine::ToHost, Engine::ToDevice};
+  constexpr llvm::StringLiteral names[] = {"ranks", "to host", "to device"}, styles[] = {"c1", "c3", "c6"};
+  for (size_t i = 0; i < std::size(engines); ++i)
+    lanes.push_back(
+        {names[i].str(),
+         {{styles[i].str(), names[i].str(), busy_intervals(stage.functions.front(), timeline, engines[i])}}});
+  llvm::erase_if(lanes, [](const Lane& lane) {
+    return llvm::all_of(lane.parts, [](const LanePart& part) { return part.busy.empty(); });
+  });
+  return lanes;
+}
+
+}  // namespace
+
 void draw_timeline_svg(llvm::raw_ostream& out, const Plan& plan) {
-  const PlanFunction& function = plan.functions.front();
-  const Timeline timeline = predict_timeline(function, plan.device);
-  constexpr Engine lanes[] = {Engine::Compute, Engine::Ranks, Engine::ToHost, Engine::ToDevice};
-  constexpr llvm::StringLiteral names[] = {"computing", "ranks", "to host", "to device"};
-  constexpr llvm::StringLiteral styles[] = {"c0", "c1", "c3", "c6"};
-  std::vector<std::vector<Interval>> busy;
-  for (Engine lane : lanes) busy.push_back(busy_intervals(function, timeline, lane));
+  const std::vector<Timeline> timelines = predict_timelines(plan, 0);
+  std::vector<Lane> lanes;
+  double total_us = 0;
+  for (const auto& [stage, timeline] : llvm::zip(plan.stages(), timelines)) {
+    llvm::append_range(lanes, lanes_of(*stage, timeline));
+    total_us = std::max(total_us, timeline.total_us);
+  }
   constexpr double lane_height = 30;
-  const auto used = llvm::count_if(busy, [](const auto& lane) { return !lane.empty(); });
-  Frame frame{960, lane_height * static_cast<double>(used) + top_margin + bottom_margin, 0, timeline.total_us, 0, 1};
+  Frame frame{960, lane_height * static_cast<double>(lanes.size()) + top_margin + bottom_margin, 0, total_us, 0, 1};
   open_svg(out, frame, "what runs when");
   double y = top_margin;
-  for (size_t lane = 0; lane < busy.size(); ++lane) {
-    if (busy[lane].empty()) continue;
-    text(out, left_margin - 8, y + lane_height / 2, "end", names[lane]);
-    out << "<path class='" << styles[lane] << "' d='";
-    for (const Interval& each : joined_below(busy[lane], timeline.total_us / (frame.width - left_margin)))
-      out << "M" << number(frame.x(each.start_us)) << " " << number(y) << "H" << number(frame.x(each.end_us)) << "v"
-          << number(lane_height - 8) << "H" << number(frame.x(each.start_us)) << "Z";
-    out << "'><title>" << names[lane] << "</title></path>\n";
+  for (const Lane& lane : lanes) {
+    text(out, left_margin - 8, y + lane_height / 2, "end", lane.name);
+    for (const LanePart& part : lane.parts) {
+      if (part.busy.empty()) continue;
+      out << "<path class='" << part.style << "' d='";
+      for (const Interval& each : joined_below(part.busy, total_us / (frame.width - left_margin)))
+        out << "M" << number(frame.x(each.start_us)) << " " << number(y) << "H" << number(frame.x(each.end_us)) << "v"
+            << number(lane_height - 8) << "H" << number(frame.x(each.start_us)) << "Z";
+      out << "'><title>" << part.title << "</title></path>\n";
+    }
     y += lane_height;
   }
   for (double share : {0.0, 0.5, 1.0})
-    text(out, frame.x(share * timeline.total_us), frame.height - 8,
+    text(out, frame.x(share * total_us), frame.height - 8,
          share == 0   ? "start"
          : share == 1 ? "end"
                       : "middle",
-         share == 0 ? "0" : format_us(share * timeline.total_us));
+         share == 0 ? "0" : format_us(share * total_us));
   out << "</svg>\n";
 }
 

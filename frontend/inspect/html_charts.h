@@ -15,7 +15,8 @@ void draw_curve_svg(llvm::raw_ostream& out, const Plan& plan, const SpaceSummary
 // Draws the predicted time per step against the bytes needed and marks `plan`.
 void draw_frontier_svg(llvm::raw_ostream& out, llvm::ArrayRef<FrontierRow> frontier, const Plan& plan);
 
-// Draws when the first function computes, communicates and copies, a lane for each of these that it does.
+// Draws when the first function computes, communicates and copies, a lane for each of these that it does. The stages of
+// a pipeline have their lanes below each other, and backward is pale in them.
 void draw_timeline_svg(llvm::raw_ostream& out, const Plan& plan);
 
 }  // namespace plimsoll

@@ -127,12 +127,6 @@ void add_time(TimeSummary& time, const Plan& plan, size_t function, const Timeli
   time.awaited_us += calls * timeline.awaited_us;
 }
 
-std::vector<Timeline> timelines_of(const Plan& plan, size_t function) {
-  llvm::SmallVector<StageFunction, 4> stages;
-  for (const Plan* stage : plan.stages()) stages.push_back({&stage->functions[function], &stage->device});
-  return predict_timelines(stages);
-}
-
 double slowest_of(llvm::ArrayRef<Timeline> stages) {
   double us = 0;
   for (const Timeline& stage : stages) us = std::max(us, stage.total_us);
@@ -148,7 +142,7 @@ std::vector<TimeSummary> summarize_stages(const Plan& plan) {
   std::vector<TimeSummary> times(stages.size());
   for (TimeSummary& time : times) time.step_us = plan.predicted_step_us;
   for (size_t f = 0; f < plan.functions.size(); ++f) {
-    std::vector<Timeline> timelines = timelines_of(plan, f);
+    std::vector<Timeline> timelines = predict_timelines(plan, f);
     const double slowest_us = slowest_of(timelines);
     for (size_t i = 0; i < stages.size(); ++i) {
       timelines[i].awaited_us += slowest_us - timelines[i].total_us;
@@ -161,7 +155,7 @@ std::vector<TimeSummary> summarize_stages(const Plan& plan) {
 double predict_step_us(const Plan& plan) {
   double us = 0;
   for (size_t f = 0; f < plan.functions.size(); ++f)
-    us += static_cast<double>(plan.calls_per_step(f)) * slowest_of(timelines_of(plan, f));
+    us += static_cast<double>(plan.calls_per_step(f)) * slowest_of(predict_timelines(plan, f));
   return us;
 }
 

@@ -177,6 +177,12 @@ Timeline predict_timeline(const PlanFunction& function, const DeviceDescription&
   return std::move(predict_timelines(StageFunction{&function, &device}).front());
 }
 
+std::vector<Timeline> predict_timelines(const Plan& plan, size_t function) {
+  llvm::SmallVector<StageFunction, 4> stages;
+  for (const Plan* stage : plan.stages()) stages.push_back({&stage->functions[function], &stage->device});
+  return predict_timelines(stages);
+}
+
 std::vector<Timeline> predict_timelines(llvm::ArrayRef<StageFunction> stages) {
   std::vector<Prediction> predictions;
   for (const StageFunction& stage : stages) predictions.emplace_back(*stage.function, *stage.device);

@@ -29,5 +29,7 @@ struct StageFunction {
 // The same for a function of all stages of a pipeline, which start together and wait for each other where one sends to
 // another or all add up. A stage whose peer never comes goes on alone.
 std::vector<Timeline> predict_timelines(llvm::ArrayRef<StageFunction> stages);
+// Of one function on all stages of a plan.
+std::vector<Timeline> predict_timelines(const Plan& plan, size_t function);
 
 }  // namespace plimsoll

@@ -87,11 +87,20 @@ int64_t most_lacking(llvm::ArrayRef<StageCut> cuts) {
   return most;
 }
 
-// What the plan of a stage that does not fit says about its run of blocks, and about the tables.
-void learn(const DerivedStages& derived, size_t stage, const Plan& plan, StageFindings& findings) {
+// What the plan of a stage that does not fit says about its runs of blocks, and about the tables.
+void learn(const DerivedStages& derived, const StageRuns& runs, size_t stage, const Plan& plan,
+           llvm::MutableArrayRef<StageFindings> findings) {
   const std::vector<StageCut>& cuts = derived.cuts;
-  findings.too_large.emplace_back(cuts[stage].first, stage + 1 < cuts.size() ? cuts[stage + 1].first : derived.blocks);
-  findings.unforeseen_bytes += lacks_bytes(plan) - cuts[stage].lacks_bytes;
+  int64_t unforeseen = lacks_bytes(plan);
+  for (size_t run = 0; run < cuts.size(); ++run)
+    if (static_cast<size_t>(runs.stage_of(static_cast<int64_t>(run))) == stage) unforeseen -= cuts[run].lacks_bytes;
+  for (size_t run = 0; run < cuts.size(); ++run) {
+    if (static_cast<size_t>(runs.stage_of(static_cast<int64_t>(run))) != stage) continue;
+    findings[run].unforeseen_bytes += unforeseen / runs.per_stage;
+    // Of several runs that are too large together, each may fit beside others.
+    const size_t end = run + 1 < cuts.size() ? cuts[run + 1].first : derived.blocks;
+    if (runs.per_stage == 1) findings[run].too_large.emplace_back(cuts[run].first, end);
+  }
 }
 
 // The tables are right to some percent. Cuts of which they say no better are tried where that decides.
@@ -106,20 +115,20 @@ bool are_worth_trying(llvm::ArrayRef<StageCut> cuts, llvm::ArrayRef<Plan> best) 
 }
 
 // Cuts the model again where a stage needs more or less than the tables had it need.
-Result<std::vector<Plan>> cut_and_fit(PipelineSchedule schedule, const ForwardModel& forward,
+Result<std::vector<Plan>> cut_and_fit(const StageRuns& runs, const ForwardModel& forward,
                                       const TrainingRequest& request, const StageDevices& devices,
                                       const PassManager& passes) {
-  std::vector<StageFindings> findings(static_cast<size_t>(request.mesh[MeshAxis::Stage]));
+  std::vector<StageFindings> findings(static_cast<size_t>(runs.count()));
   std::vector<Plan> best;
   for (int i = 0; i < max_cuts; ++i) {
     Result<DerivedStages> derived =
-        derive_stages(forward, request, schedule, devices, i == 0 ? passes : passes.quiet(), findings);
+        derive_stages(forward, request, runs, devices, i == 0 ? passes : passes.quiet(), findings);
     if (!derived) return derived.takeError();
     if (!best.empty() && !are_worth_trying(derived->cuts, best)) break;
     Result<std::vector<Plan>> plans = fit_stages(*derived, forward, request, devices);
     if (!plans || all_fit(*plans)) return plans;
     for (size_t stage = 0; stage < plans->size(); ++stage)
-      if (!is_within_budget((*plans)[stage])) learn(*derived, stage, (*plans)[stage], findings[stage]);
+      if (!is_within_budget((*plans)[stage])) learn(*derived, runs, stage, (*plans)[stage], findings);
     if (best.empty() || lacks_bytes(that_lacks_most(*plans)) < lacks_bytes(that_lacks_most(best)))
       best = std::move(*plans);
   }
@@ -127,10 +136,9 @@ Result<std::vector<Plan>> cut_and_fit(PipelineSchedule schedule, const ForwardMo
 }
 
 // All stages in the order of one schedule.
-Result<CompileResult> plan_schedule(PipelineSchedule schedule, const ForwardModel& forward,
-                                    const TrainingRequest& request, const StageDevices& devices,
-                                    const PassManager& passes) {
-  Result<std::vector<Plan>> plans = cut_and_fit(schedule, forward, request, devices, passes);
+Result<CompileResult> plan_schedule(const StageRuns& runs, const ForwardModel& forward, const TrainingRequest& request,
+                                    const StageDevices& devices, const PassManager& passes) {
+  Result<std::vector<Plan>> plans = cut_and_fit(runs, forward, request, devices, passes);
   if (!plans) return plans.takeError();
   CompileResult result;
   result.host_budget_bytes = request.host_budget_bytes;
@@ -152,26 +160,97 @@ bool is_better_result(const CompileResult& a, const CompileResult& b) {
   return a.fits ? a.plan.predicted_step_us < b.plan.predicted_step_us : lacks_bytes(a.plan) < lacks_bytes(b.plan);
 }
 
+// Schedules with several runs per stage are planned where the slowest stage waits for more of a step than this:
+// planning one takes as long as all stages do.
+constexpr double min_waiting_share = 0.02;
+
+// Plans one schedule after the other and keeps the best.
+class ScheduleSearch {
+ public:
+  ScheduleSearch(const ForwardModel& forward, const TrainingRequest& request, const StageDevices& devices)
+      : forward_(forward), request_(request), devices_(devices) {}
+
+  Result<CompileResult> run() {
+    for (size_t i = 0; i < std::size(schedule_names); ++i) {
+      const auto schedule = static_cast<PipelineSchedule>(i);
+      if (request_.schedule.value_or(schedule) != schedule) continue;
+      if (Status s = plan_all_runs(schedule)) return s;
+    }
+    best_->plan.decisions.push_back({"schedule-stages", "plan", best_->plan.pipeline.schedule, tried_});
+    return std::move(*best_);
+  }
+
+ private:
+  // Interleaved stages have as many runs as asked for, or twice as many as before while that is better.
+  Status plan_all_runs(PipelineSchedule schedule) {
+    StageRuns runs = runs_of_schedule(schedule, request_.mesh[MeshAxis::Stage], request_.runs_per_stage);
+    for (bool more = true; more; runs.per_stage *= 2) {
+      if (Status s = plan_runs(runs)) return s;
+      more = schedule == PipelineSchedule::Interleaved && request_.runs_per_stage == 0 && is_best(runs);
+    }
+    return Status::success();
+  }
+
+  bool is_best(const StageRuns& runs) const { return best_->plan.pipeline.schedule == name_of(runs); }
+
+  // A schedule that the model or the batch does not allow is an error where no other is planned.
+  Status plan_runs(const StageRuns& runs) {
+    if (!tried_.empty()) tried_ += "; ";
+    tried_ += name_of(runs) + " ";
+    if (const double share = least_waiting_share(); share < min_waiting_share && runs.per_stage > 1) {
+      tried_ += "is not planned: the slowest stage waits for " + format_share(share) + " of a step";
+      return Status::success();
+    }
+    Result<CompileResult> result =
+        plan_schedule(runs, forward_, request_, devices_, best_ ? forward_.passes.quiet() : forward_.passes);
+    if (!result) {
+      if (!best_) return result.takeError();
+      const Diag refusal = take_diag(result.takeError());
+      if (refusal.fault() != Fault::Usage) return llvm::make_error<Diag>(refusal);
+      tried_ += "is not planned: " + refusal.text();
+      return Status::success();
+    }
+    tried_ += outcome_of(*result);
+    if (!best_ || is_better_result(*result, *best_)) best_ = std::move(*result);
+    return Status::success();
+  }
+
+  // Of the best plan so far, the most that another schedule can save: the slowest stage's waiting for stages and for
+  // transfers.
+  double least_waiting_share() const {
+    if (!best_ || !best_->fits) return 1;
+    double share = 1;
+    for (const TimeSummary& stage : summarize_stages(best_->plan))
+      share = std::min(share, (stage.awaited_us + stage.exposed_us) / best_->plan.predicted_step_us);
+    return share;
+  }
+
+  // "takes 3.1 ms, in which stages wait for up to 12 %, and needs up to 1.2 GiB"
+  static std::string outcome_of(const CompileResult& result) {
+    if (!result.fits) return shortfall(result);
+    const double step_us = result.plan.predicted_step_us;
+    double awaited_us = 0;
+    int64_t bytes = 0;
+    for (const TimeSummary& stage : summarize_stages(result.plan)) awaited_us = std::max(awaited_us, stage.awaited_us);
+    for (const Plan* stage : result.plan.stages()) bytes = std::max(bytes, stage->promised_bytes());
+    return "takes " + format_us(step_us) + ", in which a stage waits for up to " + format_share(awaited_us / step_us) +
+           ", and needs up to " + format_bytes(bytes);
+  }
+
+  const ForwardModel& forward_;
+  const TrainingRequest& request_;
+  const StageDevices& devices_;
+  std::optional<CompileResult> best_;
+  std::string tried_;
+};
+
 }  // namespace
 
 Result<CompileResult> search_stages(const ForwardModel& forward, const TrainingRequest& request,
                                     const StageDevices& devices, const CompileHooks& hooks) {
   if (Status s = refuse_what_is_not_planned(request)) return s;
   if (hooks.on_phase) hooks.on_phase("lay out");
-  std::optional<CompileResult> best;
-  std::string tried;
-  for (size_t i = 0; i < std::size(schedule_names); ++i) {
-    const auto schedule = static_cast<PipelineSchedule>(i);
-    if (request.schedule.value_or(schedule) != schedule) continue;
-    Result<CompileResult> result =
-        plan_schedule(schedule, forward, request, devices, best ? forward.passes.quiet() : forward.passes);
-    if (!result) return result;
-    tried += (tried.empty() ? "" : "; ") + schedule_names[i].str() + " " +
-             (result->fits ? "takes " + format_us(result->plan.predicted_step_us) : shortfall(*result));
-    if (!best || is_better_result(*result, *best)) best = std::move(*result);
-  }
-  best->plan.decisions.push_back({"schedule-stages", "plan", best->plan.pipeline.schedule, tried});
-  return std::move(*best);
+  return ScheduleSearch(forward, request, devices).run();
 }
 
 }  // namespace plimsoll

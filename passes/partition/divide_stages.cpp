@@ -12,11 +12,12 @@ namespace {
 
 class StageDivider {
  public:
-  StageDivider(Graph& graph, llvm::ArrayRef<NodeId> ends)
+  StageDivider(Graph& graph, llvm::ArrayRef<NodeId> ends, const StageRuns& runs)
       : graph_(graph),
         ends_(ends),
+        runs_(runs),
         parameters_(graph),
-        stage_of_(graph.node_slots(), 0),
+        run_of_(graph.node_slots(), 0),
         home_(graph.value_count(), nowhere),
         owner_(graph.value_count(), nowhere) {}
 
@@ -30,23 +31,25 @@ class StageDivider {
 
  private:
   static constexpr int32_t nowhere = -1;
-  using OnStage = std::pair<ValueId, int32_t>;
+  using InRun = std::pair<ValueId, int32_t>;
+
+  int32_t stage_of(int32_t run) const { return static_cast<int32_t>(runs_.stage_of(run)); }
 
   void find_homes(llvm::ArrayRef<NodeId> order) {
     std::vector<bool> reads_trained(graph_.value_count(), false), bound(graph_.value_count(), false);
     for (const State& state : graph_.states) reads_trained[index_of(state.value)] = state.trained;
-    int32_t stage = 0;
+    int32_t run = 0;
     for (NodeId id : order) {
       const Node& node = graph_.node(id);
       const bool trained = any_in(node.operands, reads_trained), multiplies = node.op->precision == Precision::Low;
       const bool alone = parameters_.alone[index_of(node.results.front())];
-      stage_of_[index_of(id)] = stage;
+      run_of_[index_of(id)] = run;
       for (ValueId result : node.results) {
         reads_trained[index_of(result)] = trained;
         bound[index_of(result)] = !alone && (trained || multiplies || any_in(node.operands, bound));
-        if (bound[index_of(result)]) home_[index_of(result)] = stage;
+        if (bound[index_of(result)]) home_[index_of(result)] = run;
       }
-      if (static_cast<size_t>(stage) < ends_.size() && ends_[static_cast<size_t>(stage)] == id) ++stage;
+      if (static_cast<size_t>(run) < ends_.size() && ends_[static_cast<size_t>(run)] == id) ++run;
     }
   }
 
@@ -61,33 +64,37 @@ class StageDivider {
   void find_owners(NodeId id) {
     if (!is_bound(id)) return;
     for (ValueId operand : graph_.node(id).operands)
-      if (is_parameter(operand)) own(operand, stage_of_[index_of(id)]);
+      if (is_parameter(operand)) own(operand, run_of_[index_of(id)]);
   }
 
-  // Nodes come in the order of the stages, so the first stage to ask for a state owns it. What is made of states has
-  // the owner of all of them; nowhere if they have several.
-  void own(ValueId value, int32_t stage) {
+  // Nodes come in the order of the runs, so the first run to ask for a state owns it. What is made of states has the
+  // owner of all of them; nowhere if they are of several stages.
+  void own(ValueId value, int32_t run) {
     int32_t& owner = owner_[index_of(value)];
     if (owner != nowhere) return;
     const NodeId producer = graph_.value(value).producer;
-    if (producer == NodeId::None) return void(owner = stage);
-    std::set<int32_t> owners;
+    if (producer == NodeId::None) return void(owner = run);
+    std::set<int32_t> owners, stages;
     for (ValueId operand : graph_.node(producer).operands)
-      if (is_parameter(operand)) own(operand, stage), owners.insert(owner_[index_of(operand)]);
-    owner = owners.size() == 1 ? *owners.begin() : nowhere;
+      if (is_parameter(operand)) {
+        own(operand, run);
+        owners.insert(owner_[index_of(operand)]);
+        stages.insert(owner_[index_of(operand)] == nowhere ? nowhere : stage_of(owner_[index_of(operand)]));
+      }
+    owner = stages.size() == 1 ? *owners.begin() : nowhere;
   }
 
   void localise(NodeId id) {
     if (!is_bound(id)) return;
-    const int32_t stage = stage_of_[index_of(id)];
+    const int32_t run = run_of_[index_of(id)];
     for (size_t i = 0; i < graph_.node(id).operands.size(); ++i) {
       const ValueId operand = graph_.node(id).operands[i];
       if (operand == ValueId::None) continue;
       const int32_t from = home(operand);
-      if (from != nowhere && from != stage)
-        graph_.set_operand(id, i, transferred(operand, from, stage, behind(operand)));
+      if (from != nowhere && from != run)
+        graph_.set_operand(id, i, in_run(operand, run));
       else if (is_parameter(operand))
-        graph_.set_operand(id, i, parameter_on(operand, stage));
+        graph_.set_operand(id, i, parameter_in(operand, run));
     }
   }
 
@@ -96,45 +103,72 @@ class StageDivider {
     return producer == NodeId::None ? graph_.first_node() : graph_.next_node(producer);
   }
 
-  ValueId transferred(ValueId value, int32_t from, int32_t to, NodeId before) {
-    auto [at, fresh] = moved_.try_emplace({value, to}, ValueId::None);
-    if (!fresh) return at->second;
-    Builder b(graph_, before);
-    ++transfers_;
-    return at->second = b.emit("transfer", {value},
-                               {{"axis", std::string("stage")},
-                                {"ranks", static_cast<int64_t>(ends_.size() + 1)},
-                                {"from", int64_t{from}},
-                                {"to", int64_t{to}}},
-                               graph_.value(value).name + ".stage" + std::to_string(to));
+  // What another run computes: handed on by the last run of this stage that has it, or by the one that computes it.
+  ValueId in_run(ValueId value, int32_t run) {
+    if (const auto done = moved_.find({value, run}); done != moved_.end()) return done->second;
+    int32_t from = home(value);
+    ValueId held = value;
+    for (int32_t earlier = from + 1; earlier < run; ++earlier)
+      if (const auto done = moved_.find({value, earlier}); done != moved_.end() && stage_of(earlier) == stage_of(run))
+        from = earlier, held = done->second;
+    return moved_[{value, run}] = transferred(value, held, from, run, behind(held));
   }
 
-  // States are transferred; what is made of them is made again there.
-  ValueId parameter_on(ValueId value, int32_t stage) {
-    if (!is_parameter(value) || owner_[index_of(value)] == stage) return value;
+  ValueId transferred(ValueId value, ValueId held, int32_t from, int32_t to, NodeId before) {
+    Builder b(graph_, before);
+    ++transfers_;
+    return b.emit("transfer", {held},
+                  {{"axis", std::string("stage")},
+                   {"ranks", static_cast<int64_t>(ends_.size() + 1)},
+                   {"from", int64_t{from}},
+                   {"to", int64_t{to}}},
+                  graph_.value(value).name + (runs_.per_stage > 1 ? ".run" : ".stage") + std::to_string(to));
+  }
+
+  // States are transferred to the first run of a stage that reads them; what is made of them is made again there.
+  ValueId parameter_in(ValueId value, int32_t run) {
+    const int32_t owner = is_parameter(value) ? owner_[index_of(value)] : nowhere;
+    if (!is_parameter(value) || (owner != nowhere && stage_of(owner) == stage_of(run))) return value;
+    const InRun key{value, stage_of(run)};
+    if (auto done = parameters_moved_.find(key); done != parameters_moved_.end()) return done->second;
     const NodeId producer = graph_.value(value).producer;
-    if (producer == NodeId::None) return transferred(value, owner_[index_of(value)], stage, graph_.first_node());
-    if (auto done = moved_.find({value, stage}); done != moved_.end()) return done->second;
+    if (producer == NodeId::None)
+      return parameters_moved_[key] = transferred(value, value, owner, run, graph_.first_node());
     const Node node = graph_.node(producer);  // a copy: making nodes moves nodes
     llvm::SmallVector<ValueId, 4> operands;
-    for (ValueId operand : node.operands) operands.push_back(parameter_on(operand, stage));
+    for (ValueId operand : node.operands) operands.push_back(parameter_in(operand, run));
     Builder b(graph_, graph_.next_node(producer));
     b.origin = node.origin;
     const llvm::SmallVector<ValueId, 4> results = b.emit_all(node.op->name, operands, node.attrs);
     graph_.node(graph_.value(results.front()).producer).reason = node.reason;
-    for (size_t i = 0; i < results.size(); ++i) moved_[{node.results[i], stage}] = results[i];
-    return moved_[{value, stage}];
+    for (size_t i = 0; i < results.size(); ++i) parameters_moved_[{node.results[i], key.second}] = results[i];
+    return parameters_moved_[key];
   }
 
   Graph& graph_;
   llvm::ArrayRef<NodeId> ends_;
+  const StageRuns& runs_;
   ParameterValues parameters_;
-  std::vector<int32_t> stage_of_;     // by node: in whose run it stands
-  std::vector<int32_t> home_;         // by value: the stage that computes it; nowhere: each stage that reads it
-  std::vector<int32_t> owner_;        // by value that trained states decide
-  std::map<OnStage, ValueId> moved_;  // the value on another stage
+  std::vector<int32_t> run_of_;                // by node: in which it stands
+  std::vector<int32_t> home_;                  // by value: the run that computes it; nowhere: each stage that reads it
+  std::vector<int32_t> owner_;                 // by value that trained states decide: a run
+  std::map<InRun, ValueId> moved_;             // the value in another run
+  std::map<InRun, ValueId> parameters_moved_;  // by value and stage
   int64_t transfers_ = 0;
 };
+
+// As many stages as take so many runs by the schedule of the options.
+Result<StageRuns> runs_of(PassContext& context, int64_t count) {
+  const std::string schedule = context.text("schedule");
+  const auto* name = llvm::find(schedule_names, schedule);
+  if (name == std::end(schedule_names)) return usage_error("there is no schedule '" + schedule + "'");
+  StageRuns runs = runs_of_schedule(static_cast<PipelineSchedule>(name - std::begin(schedule_names)), 1,
+                                    context.number("runs_per_stage"));
+  if (count % runs.per_stage != 0)
+    return usage_error(llvm::Twine(count) + " runs of layers do not make stages of " + llvm::Twine(runs.per_stage));
+  runs.stages = count / runs.per_stage;
+  return runs;
+}
 
 Result<bool> run(Graph& graph, PassContext& context) {
   const std::string behind = context.text("behind");
@@ -147,18 +181,28 @@ Result<bool> run(Graph& graph, PassContext& context) {
       return usage_error("no node makes a value '" + name + "'");
     ends.push_back(graph.value(value).producer);
   }
-  context.count("stages", static_cast<int64_t>(ends.size() + 1));
-  const int64_t transfers = divide_stages(graph, ends);
+  Result<StageRuns> runs = runs_of(context, static_cast<int64_t>(ends.size() + 1));
+  if (!runs) return runs.takeError();
+  context.count("stages", runs->stages);
+  const int64_t transfers = divide_stages(graph, ends, *runs);
   context.count("transfers", transfers);
   return transfers > 0;
 }
 
 constexpr PassOption pass_options[] = {
-    {"behind", "", "the last values of all stages but the last, with spaces between"}};
+    {"behind", "", "the last values of all runs of layers but the last, with spaces between"},
+    {"schedule", "1f1b", "says which runs a stage has"},
+    {"runs_per_stage", 0, "of `interleaved`; 0: two"}};
 
 }  // namespace
 
-int64_t divide_stages(Graph& graph, llvm::ArrayRef<NodeId> ends) { return StageDivider(graph, ends).run(); }
+int64_t divide_stages(Graph& graph, llvm::ArrayRef<NodeId> ends, const StageRuns& runs) {
+  return StageDivider(graph, ends, runs).run();
+}
+
+int64_t divide_stages(Graph& graph, llvm::ArrayRef<NodeId> ends) {
+  return divide_stages(graph, ends, {PipelineSchedule::OneForwardOneBackward, static_cast<int64_t>(ends.size() + 1)});
+}
 
 constinit const PassInfo pass_divide_stages{
     .name = "divide-stages",

@@ -25,6 +25,77 @@ std::vector<StageAction> one_forward_one_backward(int64_t following, int64_t mic
   return actions;
 }
 
+// Micro-batches come in groups of as many as there are stages; a group goes through one run of the stage after the
+// other. A stage is as many forwards ahead as it takes until the first micro-batch is back (Megatron-LM's order).
+std::vector<StageAction> interleaved(const StageRuns& runs, int64_t stage, int64_t micro_batches) {
+  const int64_t all = micro_batches * runs.per_stage, group = runs.count();
+  auto nth = [&](Kind kind, int64_t n) {
+    const int64_t run = n % group / runs.stages;
+    return StageAction{kind, n / group * runs.stages + n % runs.stages,
+                       kind == Kind::Forward ? run : runs.per_stage - 1 - run};
+  };
+  const int64_t ahead = std::min(2 * (runs.stages - stage - 1) + (runs.per_stage - 1) * runs.stages, all);
+  std::vector<StageAction> actions{{Kind::Start}};
+  for (int64_t i = 0; i < all + ahead; ++i) {
+    if (i < all) actions.push_back(nth(Kind::Forward, i));
+    if (i >= ahead) actions.push_back(nth(Kind::Backward, i - ahead));
+  }
+  actions.push_back({Kind::End});
+  return actions;
+}
+
+// One stage of a V. It starts as many micro-batches in its first run as it takes until the first one is back in its
+// second; then a forward, a backward and its weights follow each other in both runs by turns, so that from then on it
+// keeps values of as many micro-batches as there are stages; at the end weights fill where it would wait (ZB-V, Qi et
+// al. 2024, in the order of PyTorch's ScheduleZBVZeroBubble).
+class VStage {
+ public:
+  VStage(int64_t stages, int64_t stage, int64_t micro_batches)
+      : stages_(stages), stage_(stage), micro_batches_(micro_batches) {}
+
+  std::vector<StageAction> run() {
+    fill();
+    while (next_[Forward][1] < next_[Forward][0] || next_[Forward][0] < rounds()) {
+      if (next_[Forward][0] < rounds()) act(Forward, 0);
+      act(Backward, 0), act(Weights, 0);
+      act(Forward, 1), act(Backward, 1), act(Weights, 1);
+    }
+    drain();
+    actions_.insert(actions_.begin(), {Kind::Start});
+    actions_.push_back({Kind::End});
+    return std::move(actions_);
+  }
+
+ private:
+  enum Action : uint8_t { Forward, Backward, Weights };
+
+  void fill() {
+    for (int64_t i = 0; i < 2 * (stages_ - stage_) - 1; ++i) act(Forward, 0);
+    for (int64_t i = 0; i < stage_; ++i) act(Forward, 1), act(Forward, 0);
+    for (int64_t i = stage_; i < stages_; ++i) act(Forward, 1), act(Backward, 1), act(Weights, 1);
+  }
+
+  void drain() {
+    for (int64_t i = 0; i < stage_; ++i) act(Backward, 0), act(Backward, 1);
+    for (int64_t i = stage_; i < stages_; ++i) act(Backward, 0), act(Weights, 0);
+    while (next_[Weights][1] < next_[Backward][1]) act(Weights, 1);
+    while (next_[Weights][0] < next_[Backward][0]) act(Weights, 0);
+  }
+
+  // Fewer micro-batches than fill a V are in the order of as many as do, without those that are missing.
+  int64_t rounds() const { return std::max(2 * stages_ - 1, micro_batches_); }
+
+  void act(Action action, int64_t run) {
+    constexpr Kind kinds[] = {Kind::Forward, Kind::Backward, Kind::Weights};
+    const int64_t micro_batch = next_[action][run]++;
+    if (micro_batch < micro_batches_) actions_.push_back({kinds[action], micro_batch, run});
+  }
+
+  int64_t stages_, stage_, micro_batches_;
+  int64_t next_[3][2] = {};  // by action and run: its next micro-batch
+  std::vector<StageAction> actions_;
+};
+
 // Stages act as soon as they can: backward first; then forward, as far ahead of backward as stages follow, while values
 // of fewer micro-batches are kept than there are stages; and weights while there is nothing else, or no room.
 class ZeroBubble {
@@ -118,22 +189,39 @@ class ZeroBubble {
 
 }  // namespace
 
-std::vector<std::vector<StageAction>> actions_of_stages(PipelineSchedule schedule, llvm::ArrayRef<StageTimes> stages,
+std::string name_of(const StageRuns& runs) {
+  const std::string name = schedule_names[static_cast<size_t>(runs.schedule)].str();
+  return runs.schedule == PipelineSchedule::Interleaved ? name + " in " + std::to_string(runs.per_stage) + " runs"
+                                                        : name;
+}
+
+StageRuns runs_of_schedule(PipelineSchedule schedule, int64_t stages, int64_t per_stage) {
+  switch (schedule) {
+    case PipelineSchedule::Interleaved: return {schedule, stages, per_stage > 0 ? per_stage : 2};
+    case PipelineSchedule::V: return {schedule, stages, 2};
+    default: return {schedule, stages, 1};
+  }
+}
+
+std::vector<std::vector<StageAction>> actions_of_stages(const StageRuns& runs, llvm::ArrayRef<StageTimes> stages,
                                                         int64_t micro_batches) {
-  if (schedule == PipelineSchedule::ZeroBubble) return ZeroBubble(stages, micro_batches).run();
+  if (runs.schedule == PipelineSchedule::ZeroBubble) return ZeroBubble(stages, micro_batches).run();
   std::vector<std::vector<StageAction>> actions;
-  for (size_t stage = 0; stage < stages.size(); ++stage)
-    actions.push_back(one_forward_one_backward(static_cast<int64_t>(stages.size() - 1 - stage), micro_batches));
+  for (int64_t stage = 0; stage < runs.stages; ++stage) switch (runs.schedule) {
+      case PipelineSchedule::Interleaved: actions.push_back(interleaved(runs, stage, micro_batches)); break;
+      case PipelineSchedule::V: actions.push_back(VStage(runs.stages, stage, micro_batches).run()); break;
+      default: actions.push_back(one_forward_one_backward(runs.stages - 1 - stage, micro_batches));
+    }
   return actions;
 }
 
-int64_t most_kept(llvm::ArrayRef<StageAction> actions) {
+int64_t most_kept(llvm::ArrayRef<StageAction> actions, int64_t run) {
   const bool splits_backward =
       llvm::any_of(actions, [](const StageAction& each) { return each.kind == Kind::Weights; });
   const Kind last = splits_backward ? Kind::Weights : Kind::Backward;
   int64_t kept = 0, most = 0;
   for (const StageAction& action : actions) {
-    kept += (action.kind == Kind::Forward) - (action.kind == last);
+    if (action.run == run) kept += (action.kind == Kind::Forward) - (action.kind == last);
     most = std::max(most, kept);
   }
   return most;

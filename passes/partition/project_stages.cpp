@@ -1,7 +1,8 @@
 #include "passes/partition/project_stages.h"
 
-// Every value has a place: one stage, or any, where each stage that reads it can compute it. A transfer moves a value
-// to another stage; what several stages add up is then on all of them. Each stage's graph is what its sinks need.
+// Every value has a place: one run of layers, or any, where each stage that reads it can compute it. A transfer moves a
+// value to another run; what runs of several stages add up is then on all of them. Each stage's graph is what its sinks
+// need.
 //
 // Why no stage waits for ever: sends stand behind what makes them and receives before what reads them, and both in one
 // order of all transfers, which a simulation of the schedule made (pipeline_schedule.h).
@@ -12,16 +13,33 @@
 #include "llvm/ADT/StringSet.h"
 
 #include <algorithm>
+#include <optional>
 #include <set>
 
 namespace plimsoll {
 namespace {
 
-constexpr int32_t any_stage = -1;
+constexpr int32_t any_run = -1;
 
-bool is_transfer(const Node& node) { return node.op->name == "transfer"; }
-int32_t sender_of(const Node& transfer) { return static_cast<int32_t>(transfer.attrs.get_int("from")); }
-int32_t receiver_of(const Node& transfer) { return static_cast<int32_t>(transfer.attrs.get_int("to")); }
+bool moves_between_runs(const Node& node) { return node.op->name == "transfer"; }
+int32_t sending_run(const Node& transfer) { return static_cast<int32_t>(transfer.attrs.get_int("from")); }
+int32_t receiving_run(const Node& transfer) { return static_cast<int32_t>(transfer.attrs.get_int("to")); }
+
+// Transfers, and which stages they are between.
+class Routes {
+ public:
+  explicit Routes(const StageRuns& runs) : runs_(runs) {}
+
+  int32_t stage_of(int32_t run) const { return static_cast<int32_t>(runs_.stage_of(run)); }
+  int32_t sender_of(const Node& transfer) const { return stage_of(sending_run(transfer)); }
+  int32_t receiver_of(const Node& transfer) const { return stage_of(receiving_run(transfer)); }
+  // From stage to stage. What goes from run to run of one stage stays where it is.
+  bool is_transfer(const Node& node) const { return moves_between_runs(node) && sender_of(node) != receiver_of(node); }
+  const StageRuns& runs() const { return runs_; }
+
+ private:
+  const StageRuns& runs_;
+};
 
 // Adds up what its operands hold, so that parts of the sum may be made on several stages.
 bool is_sum_of_operands(const Node& node) { return node.op->name == "sum_squares" || node.op->name == "add_n"; }
@@ -30,13 +48,14 @@ bool is_sum_of_operands(const Node& node) { return node.op->name == "sum_squares
 // even where one alone has such gradients.
 bool is_sum_for_all_stages(const Node& node) { return node.op->name == "sum_squares" && node.phase == Phase::Update; }
 
-// The stage of each state that one stage alone updates, by name.
+// By name of a state that one stage alone updates: the run that makes its next value.
 using Owners = llvm::StringMap<int32_t>;
 
 // Where the values of one function of the program are.
 class Places {
  public:
-  Places(const Graph& graph, Owners& owners) : graph_(graph), place_(graph.value_count(), any_stage) {
+  Places(const Graph& graph, const Routes& routes, const Owners& owners)
+      : graph_(graph), routes_(routes), place_(graph.value_count(), any_run) {
     for (const State& state : graph.states) place_[index_of(state.value)] = owner_in(owners, state.value);
   }
 
@@ -46,15 +65,20 @@ class Places {
     for (const Update& update : graph_.updates) {
       const int32_t made = of(update.value), owner = owner_in(owners, update.state);
       const std::string& name = graph_.value(update.state).name;
-      if (made != any_stage && owner != any_stage && made != owner)
-        return model_error("stages: the next value of " + name + " is made on stage " + llvm::Twine(made) +
-                           ", and it belongs to stage " + llvm::Twine(owner));
-      if (made != any_stage) owners[name] = made;
+      if (made != any_run && owner != any_run && !same_stage(made, owner))
+        return model_error("stages: the next value of " + name + " is made on stage " +
+                           llvm::Twine(routes_.stage_of(made)) + ", and it belongs to stage " +
+                           llvm::Twine(routes_.stage_of(owner)));
+      if (made != any_run) owners[name] = made;
     }
     return Status::success();
   }
 
+  // A run, or any.
   int32_t of(ValueId value) const { return place_[index_of(value)]; }
+  bool is_on(ValueId value, int32_t stage) const {
+    return of(value) != any_run && routes_.stage_of(of(value)) == stage;
+  }
   // Sums over stages, in order.
   llvm::ArrayRef<NodeId> joint_sums() const { return joint_sums_; }
   bool is_joint_sum(NodeId id) const { return llvm::is_contained(joint_sums_, id); }
@@ -62,25 +86,33 @@ class Places {
  private:
   int32_t owner_in(const Owners& owners, ValueId state) const {
     auto found = owners.find(graph_.value(state).name);
-    return found == owners.end() ? any_stage : found->second;
+    return found == owners.end() ? any_run : found->second;
+  }
+
+  bool same_stage(int32_t a, int32_t b) const { return routes_.stage_of(a) == routes_.stage_of(b); }
+
+  // What reads values of several runs of one stage belongs to the last of these that a micro-batch comes to.
+  static int32_t later_run(Phase phase, int32_t a, int32_t b) {
+    return phase == Phase::Forward ? std::max(a, b) : std::min(a, b);
   }
 
   Status visit(NodeId id) {
     const Node& node = graph_.node(id);
-    int32_t place = any_stage;
+    int32_t place = any_run;
     bool several = false;
     for (ValueId operand : node.operands) {
-      if (operand == ValueId::None || of(operand) == any_stage) continue;
-      several |= place != any_stage && place != of(operand);
-      place = of(operand);
+      if (operand == ValueId::None || of(operand) == any_run) continue;
+      several |= place != any_run && !same_stage(place, of(operand));
+      place = place == any_run ? of(operand) : later_run(node.phase, place, of(operand));
     }
-    if (is_transfer(node)) {
-      if (place != any_stage && place != sender_of(node)) return wrong(node, "is not on the stage that sends it");
-      place = receiver_of(node);
-    } else if (several || (place != any_stage && is_sum_for_all_stages(node))) {
+    if (moves_between_runs(node)) {
+      if (place != any_run && !same_stage(place, sending_run(node)))
+        return wrong(node, "is not on the stage that sends it");
+      place = receiving_run(node);
+    } else if (several || (place != any_run && is_sum_for_all_stages(node))) {
       if (!is_sum_of_operands(node)) return wrong(node, "reads values of several stages");
       joint_sums_.push_back(id);
-      place = any_stage;
+      place = any_run;
     }
     for (ValueId result : node.results) place_[index_of(result)] = place;
     return Status::success();
@@ -91,6 +123,7 @@ class Places {
   }
 
   const Graph& graph_;
+  const Routes& routes_;
   std::vector<int32_t> place_;  // by value
   std::vector<NodeId> joint_sums_;
 };
@@ -98,11 +131,11 @@ class Places {
 // One function on one stage: the nodes that it needs, and then its graph.
 class StageFunction {
  public:
-  StageFunction(const Graph& graph, const Places& places, int32_t stage, int64_t stages)
+  StageFunction(const Graph& graph, const Places& places, const Routes& routes, int32_t stage)
       : graph_(graph),
         places_(places),
+        routes_(routes),
         stage_(stage),
-        stages_(stages),
         needed_(graph.node_slots(), false),
         value_(graph.value_count(), ValueId::None) {}
 
@@ -110,7 +143,7 @@ class StageFunction {
   void need_sinks(const llvm::StringSet<>& own) {
     for (NodeId id = graph_.first_node(); id != NodeId::None; id = graph_.next_node(id)) {
       const Node& node = graph_.node(id);
-      if (is_transfer(node) && sender_of(node) == stage_) need(node.operands.front());
+      if (routes_.is_transfer(node) && routes_.sender_of(node) == stage_) need(node.operands.front());
       if (places_.is_joint_sum(id)) need_node(id);
     }
     for (const Output& output : graph_.outputs)
@@ -119,7 +152,7 @@ class StageFunction {
       if (own.contains(graph_.value(update.state).name)) need(update.value);
   }
 
-  bool is_here(ValueId value) const { return places_.of(value) == any_stage || places_.of(value) == stage_; }
+  bool is_here(ValueId value) const { return places_.of(value) == any_run || places_.is_on(value, stage_); }
   const llvm::StringSet<>& states() const { return states_; }
   bool is_needed(NodeId id) const { return needed_[index_of(id)]; }
 
@@ -137,19 +170,20 @@ class StageFunction {
     if (needed_[index_of(id)]) return;
     needed_[index_of(id)] = true;
     const Node& node = graph_.node(id);
-    if (is_transfer(node)) return;  // received
+    if (routes_.is_transfer(node)) return;  // received
     for (ValueId operand : node.operands)
       if (operand != ValueId::None && is_here(operand)) need(operand);
   }
 
-  Attrs group() const { return {{"axis", std::string("stage")}, {"ranks", stages_}}; }
+  Attrs group() const { return {{"axis", std::string("stage")}, {"ranks", routes_.runs().stages}}; }
   // Numbers count the transfers from one stage to another in the order of the joint graph.
   Attrs end_attrs(NodeId id, int32_t peer) const {
     const Node& node = graph_.node(id);
     int64_t number = 0;
     for (NodeId at = graph_.first_node(); at != id; at = graph_.next_node(at)) {
       const Node& other = graph_.node(at);
-      number += is_transfer(other) && sender_of(other) == sender_of(node) && receiver_of(other) == receiver_of(node);
+      number += routes_.is_transfer(other) && routes_.sender_of(other) == routes_.sender_of(node) &&
+                routes_.receiver_of(other) == routes_.receiver_of(node);
     }
     Attrs attrs = group();
     attrs.set("peer", int64_t{peer});
@@ -167,8 +201,8 @@ class StageFunction {
 
   const Graph& graph_;
   const Places& places_;
+  const Routes& routes_;
   int32_t stage_;
-  int64_t stages_;
   std::vector<bool> needed_;  // by node
   llvm::StringSet<> states_;
   std::set<ValueId> inputs_;    // and states
@@ -177,13 +211,13 @@ class StageFunction {
 
 void StageFunction::copy_transfer(Builder& b, NodeId id) {
   const Node& node = graph_.node(id);
-  if (sender_of(node) == stage_) {
-    b.emit("send", {value_[index_of(node.operands.front())]}, end_attrs(id, receiver_of(node)),
+  if (routes_.sender_of(node) == stage_) {
+    b.emit("send", {value_[index_of(node.operands.front())]}, end_attrs(id, routes_.receiver_of(node)),
            graph_.value(node.results.front()).name + ".sent");
     return;
   }
   const Type& type = graph_.type(node.results.front());
-  Attrs attrs = end_attrs(id, sender_of(node));
+  Attrs attrs = end_attrs(id, routes_.sender_of(node));
   attrs.set("dtype", type.dtype);
   attrs.set("shape", Ints(type.shape));
   value_[index_of(node.results.front())] =
@@ -194,7 +228,7 @@ void StageFunction::copy_joint_sum(Builder& b, NodeId id) {
   const Node& node = graph_.node(id);
   llvm::SmallVector<ValueId, 16> own;
   for (ValueId operand : node.operands)
-    if (places_.of(operand) == stage_ || (stage_ == 0 && places_.of(operand) == any_stage))
+    if (places_.is_on(operand, stage_) || (stage_ == 0 && places_.of(operand) == any_run))
       own.push_back(value_[index_of(operand)]);
   const ValueId result = node.results.front(),
                 sum = own.empty() ? ValueId::None : b.emit(node.op->name, own, node.attrs);
@@ -205,7 +239,9 @@ void StageFunction::copy_node(Graph& to, Builder& b, NodeId id) {
   const Node& node = graph_.node(id);
   b.origin = node.origin;
   b.phase = node.phase;
-  if (is_transfer(node)) return copy_transfer(b, id);
+  if (routes_.is_transfer(node)) return copy_transfer(b, id);
+  if (moves_between_runs(node))
+    return void(value_[index_of(node.results.front())] = value_[index_of(node.operands.front())]);
   if (places_.is_joint_sum(id)) return copy_joint_sum(b, id);
   llvm::SmallVector<ValueId, 6> operands;
   for (ValueId operand : node.operands)
@@ -247,7 +283,7 @@ Graph StageFunction::make(const llvm::StringSet<>& own, llvm::ArrayRef<NodeId> o
   b.phase = Phase::Update;
   for (const Output& output : graph_.outputs) {
     const ValueId here = value_[index_of(output.value)];
-    const bool everywhere = places_.of(output.value) == any_stage;
+    const bool everywhere = places_.of(output.value) == any_run;
     stage.outputs.push_back({output.name, everywhere
                                               ? here
                                               : summed_over_stages(b, is_here(output.value) ? here : ValueId::None,
@@ -266,18 +302,18 @@ class Projector {
  public:
   Projector(const Program& program, const PipelineSplit& split,
             llvm::function_ref<double(const Graph&, const Node&, size_t stage)> us)
-      : program_(program), split_(split), us_(us) {}
+      : program_(program), split_(split), routes_(split.runs), us_(us) {}
 
   Result<std::vector<Program>> run() {
     for (const Graph& graph : program_.functions) {
-      places_.emplace_back(graph, owners_);
+      places_.emplace_back(graph, routes_, owners_);
       if (Status s = places_.back().find(owners_)) return s;
     }
-    for (int32_t stage = 0; stage < split_.stages; ++stage) stages_.push_back(need(stage));
+    for (int32_t stage = 0; stage < split_.runs.stages; ++stage) stages_.push_back(need(stage));
     give_unread_states();
     if (Status s = check_owners()) return s;
     if (Status s = order_transfers()) return s;
-    std::vector<Program> programs(static_cast<size_t>(split_.stages));
+    std::vector<Program> programs(static_cast<size_t>(split_.runs.stages));
     for (size_t stage = 0; stage < programs.size(); ++stage)
       for (size_t f = 0; f < program_.functions.size(); ++f)
         programs[stage].functions.push_back(
@@ -295,13 +331,12 @@ class Projector {
   Stage need(int32_t stage) {
     Stage result;
     for (const auto& owned : owners_)
-      if (owned.second == stage) result.states.insert(owned.first());
+      if (routes_.stage_of(owned.second) == stage) result.states.insert(owned.first());
     for (size_t before = SIZE_MAX; before != result.states.size();) {
       before = result.states.size();
       result.functions.clear();
       for (size_t f = 0; f < program_.functions.size(); ++f) {
-        StageFunction& function =
-            result.functions.emplace_back(program_.functions[f], places_[f], stage, split_.stages);
+        StageFunction& function = result.functions.emplace_back(program_.functions[f], places_[f], routes_, stage);
         function.need_sinks(result.states);
       }
       for (const StageFunction& function : result.functions)
@@ -326,15 +361,15 @@ class Projector {
   }
 
   Status check_owners() const {
-    for (int32_t stage = 0; stage < split_.stages; ++stage)
+    for (int32_t stage = 0; stage < split_.runs.stages; ++stage)
       for (const Graph& graph : program_.functions)
         for (const State& state : graph.states) {
           const std::string& name = graph.value(state.value).name;
           const auto owner = owners_.find(name);
-          if (owner == owners_.end() || owner->second == stage) continue;
+          if (owner == owners_.end() || routes_.stage_of(owner->second) == stage) continue;
           if (stages_[static_cast<size_t>(stage)].states.contains(name))
             return model_error("stages: stage " + llvm::Twine(stage) + " reads " + name + ", which stage " +
-                               llvm::Twine(owner->second) + " updates");
+                               llvm::Twine(routes_.stage_of(owner->second)) + " updates");
         }
     return Status::success();
   }
@@ -344,22 +379,54 @@ class Projector {
   StageAction action_of(size_t stage, NodeId id) const {
     using Kind = StageAction::Kind;
     const Node& node = step().node(id);
-    const int32_t micro_batch = split_.micro_batch_of[index_of(id)];
-    if (node.phase == Phase::Update) return {Kind::End, 0};
-    if (micro_batch < 0) return {Kind::Start, 0};
-    if (node.phase == Phase::Forward) return {Kind::Forward, micro_batch};
-    return {sends_on_[stage][index_of(id)] ? Kind::Backward : Kind::Weights, micro_batch};
+    const int32_t micro_batch = split_.micro_batch_of[index_of(id)], run = run_of_[stage][index_of(id)];
+    if (node.phase == Phase::Update) return {Kind::End};
+    if (micro_batch < 0) return {Kind::Start};
+    if (node.phase == Phase::Forward) return {Kind::Forward, micro_batch, run};
+    return {sends_on_[stage][index_of(id)] ? Kind::Backward : Kind::Weights, micro_batch, run};
   }
 
-  // By node: is it what a gradient that the stage sends is made of? With a bubble all of backward is one action.
+  // By node: in which of the stage's runs it is. What each stage computes itself comes with the first that reads it.
+  std::vector<int32_t> runs_of_nodes(size_t stage) const {
+    std::vector<int32_t> runs(step().node_slots(), 0);
+    if (split_.runs.per_stage == 1) return runs;
+    auto run_on_stage = [&](int32_t run) { return static_cast<int32_t>(split_.runs.place_of(run)); };
+    for (NodeId id = step().last_node(); id != NodeId::None; id = step().node(id).previous) {
+      const Node& node = step().node(id);
+      const int32_t place = places_.front().of(node.results.front());
+      std::optional<int32_t> first;
+      if (moves_between_runs(node) && routes_.sender_of(node) == static_cast<int32_t>(stage))
+        first = run_on_stage(sending_run(node));
+      else if (place != any_run)
+        first = run_on_stage(place);
+      else
+        for (NodeId user : step().value(node.results.front()).users) {
+          if (!takes_part(stage, user)) continue;
+          const int32_t run = runs[index_of(user)];
+          first = !first ? run : node.phase == Phase::Forward ? std::min(*first, run) : std::max(*first, run);
+        }
+      runs[index_of(id)] = first.value_or(0);
+    }
+    return runs;
+  }
+
+  // Does the stage compute, send or receive it?
+  bool takes_part(size_t stage, NodeId id) const {
+    return stages_[stage].functions.front().is_needed(id) || is_sent(stage, step().node(id));
+  }
+  bool is_sent(size_t stage, const Node& node) const {
+    return routes_.is_transfer(node) && routes_.sender_of(node) == static_cast<int32_t>(stage);
+  }
+
+  // By node: is it what a gradient that goes on to another run is made of? Where backward is one action, all of it is.
   std::vector<bool> backward_for_others(int32_t stage) const {
-    const bool together = split_.schedule == PipelineSchedule::OneForwardOneBackward;
+    const bool together = !splits_backward(split_.runs.schedule);
     std::vector<bool> sends_on(step().node_slots(), together);
     for (NodeId id = step().last_node(); id != NodeId::None && !together; id = step().node(id).previous) {
       const Node& node = step().node(id);
       if (node.phase != Phase::Backward) continue;
-      const bool sends = is_transfer(node) && sender_of(node) == stage;
-      if (!sends && (!sends_on[index_of(id)] || is_transfer(node))) continue;
+      const bool moves = moves_between_runs(node), sends = moves && routes_.sender_of(node) == stage;
+      if (!sends && (!sends_on[index_of(id)] || moves)) continue;
       sends_on[index_of(id)] = true;
       for (ValueId operand : node.operands)
         if (operand != ValueId::None && step().value(operand).producer != NodeId::None)
@@ -372,7 +439,7 @@ class Projector {
   StageTimes times_of(size_t stage) const {
     StageTimes times{min_action_us, min_action_us, min_action_us};
     for (NodeId id = step().first_node(); id != NodeId::None; id = step().next_node(id)) {
-      if (!stages_[stage].functions.front().is_needed(id) || is_transfer(step().node(id))) continue;
+      if (!stages_[stage].functions.front().is_needed(id) || routes_.is_transfer(step().node(id))) continue;
       const double us = us_(step(), step().node(id), stage) / static_cast<double>(split_.micro_batches);
       switch (action_of(stage, id).kind) {
         case StageAction::Kind::Forward: times.forward_us += us; break;
@@ -389,12 +456,26 @@ class Projector {
     return static_cast<size_t>(llvm::find(actions_[stage], action) - actions_[stage].begin());
   }
 
+  // By node: the action in which the stage takes part in it, which is none before those of what it reads.
+  std::vector<size_t> actions_of_nodes(size_t stage) const {
+    std::vector<size_t> at(step().node_slots(), 0);
+    for (NodeId id = step().first_node(); id != NodeId::None; id = step().next_node(id)) {
+      const Node& node = step().node(id);
+      if (!takes_part(stage, id)) continue;
+      if (routes_.is_transfer(node) && !is_sent(stage, node)) continue;  // its reader decides
+      at[index_of(id)] = place_of_action(stage, action_of(stage, id));
+      for (ValueId operand : node.operands)
+        if (operand != ValueId::None && step().value(operand).producer != NodeId::None)
+          at[index_of(id)] = std::max(at[index_of(id)], at[index_of(step().value(operand).producer)]);
+    }
+    return at;
+  }
+
   // The action of the stage in which a received value is first read.
   size_t first_reading_action(size_t stage, NodeId transfer) const {
     size_t first = actions_[stage].size() - 1;
     for (NodeId user : step().value(step().node(transfer).results.front()).users)
-      if (stages_[stage].functions.front().is_needed(user) || is_transfer(step().node(user)))
-        first = std::min(first, place_of_action(stage, action_of(stage, user)));
+      if (takes_part(stage, user)) first = std::min(first, action_at_[stage][index_of(user)]);
     return first;
   }
 
@@ -403,24 +484,29 @@ class Projector {
     std::vector<StageTimes> times;
     for (size_t stage = 0; stage < stages_.size(); ++stage) {
       sends_on_.push_back(backward_for_others(static_cast<int32_t>(stage)));
+      run_of_.push_back(runs_of_nodes(stage));
       times.push_back(times_of(stage));
     }
-    actions_ = actions_of_stages(split_.schedule, times, split_.micro_batches);
-    for (const std::vector<StageAction>& actions : actions_) us.emplace_back(actions.size(), min_action_us);
+    actions_ = actions_of_stages(split_.runs, times, split_.micro_batches);
+    for (size_t stage = 0; stage < stages_.size(); ++stage) {
+      us.emplace_back(actions_[stage].size(), min_action_us);
+      action_at_.push_back(actions_of_nodes(stage));
+    }
     std::vector<NodeId> ids;
     std::vector<StageTransfer> transfers;
     for (NodeId id = step().first_node(); id != NodeId::None; id = step().next_node(id)) {
       const Node& node = step().node(id);
-      if (is_transfer(node)) {
-        const auto from = static_cast<size_t>(sender_of(node)), to = static_cast<size_t>(receiver_of(node));
+      if (routes_.is_transfer(node)) {
+        const auto from = static_cast<size_t>(routes_.sender_of(node)),
+                   to = static_cast<size_t>(routes_.receiver_of(node));
         ids.push_back(id);
         transfers.push_back(
-            {from, place_of_action(from, action_of(from, id)), to, std::max<size_t>(first_reading_action(to, id), 1)});
+            {from, action_at_[from][index_of(id)], to, std::max<size_t>(first_reading_action(to, id), 1)});
         continue;
       }
       for (size_t stage = 0; stage < stages_.size(); ++stage)
         if (stages_[stage].functions.front().is_needed(id))
-          us[stage][place_of_action(stage, action_of(stage, id))] += us_(step(), node, stage);
+          us[stage][action_at_[stage][index_of(id)]] += us_(step(), node, stage);
     }
     Result<std::vector<size_t>> order = order_of_transfers(us, transfers);
     if (!order) return order.takeError();
@@ -434,12 +520,15 @@ class Projector {
 
   const Program& program_;
   const PipelineSplit& split_;
+  Routes routes_;
   llvm::function_ref<double(const Graph&, const Node&, size_t stage)> us_;
   Owners owners_;
   std::vector<Places> places_;  // by function
   std::vector<Stage> stages_;
   std::vector<std::vector<bool>> sends_on_;        // by stage, by node of backward
+  std::vector<std::vector<int32_t>> run_of_;       // by stage, by node: which of the stage's runs
   std::vector<std::vector<StageAction>> actions_;  // by stage
+  std::vector<std::vector<size_t>> action_at_;     // by stage, by node: its action
   std::vector<NodeId> transfers_;                  // of the step, in the order in which all stages make them
 };
 
@@ -447,10 +536,12 @@ class Projector {
 // reader, a receive before its first reader and before later sends.
 class StageOrder {
  public:
-  StageOrder(const Graph& graph, const StageFunction& function, int32_t stage, llvm::ArrayRef<NodeId> transfers)
-      : graph_(graph), function_(function), stage_(stage), done_(graph.node_slots(), false) {
+  StageOrder(const Graph& graph, const StageFunction& function, const Routes& routes, int32_t stage,
+             llvm::ArrayRef<NodeId> transfers)
+      : graph_(graph), function_(function), routes_(routes), stage_(stage), done_(graph.node_slots(), false) {
     for (NodeId id : transfers)
-      if (sender_of(graph.node(id)) == stage || receiver_of(graph.node(id)) == stage) transfers_.push_back(id);
+      if (routes.sender_of(graph.node(id)) == stage || routes.receiver_of(graph.node(id)) == stage)
+        transfers_.push_back(id);
   }
 
   void emit(NodeId id) {
@@ -462,14 +553,14 @@ class StageOrder {
         const NodeId producer = operand == ValueId::None ? NodeId::None : graph_.value(operand).producer;
         if (producer != NodeId::None && function_.is_needed(producer) && function_.is_here(operand)) emit(producer);
       }
-    if (is_transfer(node)) emit_receives_until(id);
+    if (routes_.is_transfer(node)) emit_receives_until(id);
     order_.push_back(id);
   }
 
   std::vector<NodeId> take() { return std::move(order_); }
 
  private:
-  bool is_received(const Node& node) const { return is_transfer(node) && receiver_of(node) == stage_; }
+  bool is_received(const Node& node) const { return routes_.is_transfer(node) && routes_.receiver_of(node) == stage_; }
 
   void emit_receives_until(NodeId id) {
     const size_t at = static_cast<size_t>(llvm::find(transfers_, id) - transfers_.begin());
@@ -483,6 +574,7 @@ class StageOrder {
 
   const Graph& graph_;
   const StageFunction& function_;
+  const Routes& routes_;
   int32_t stage_;
   std::vector<bool> done_;         // by node
   std::vector<NodeId> transfers_;  // the stage's, in order
@@ -497,15 +589,16 @@ std::vector<NodeId> Projector::order_of(size_t stage, size_t f) const {
   std::vector<std::pair<size_t, NodeId>> nodes;
   for (NodeId id = graph.first_node(); id != NodeId::None; id = graph.next_node(id)) {
     const Node& node = graph.node(id);
-    const bool sends = is_transfer(node) && sender_of(node) == own;
+    const bool sends = is_sent(stage, node);
     if (!function.is_needed(id) && !sends) continue;
-    if (is_transfer(node) && !sends) continue;  // comes with its reader
-    const size_t action = f == 0 ? place_of_action(stage, action_of(stage, id)) : 0;
+    if (routes_.is_transfer(node) && !sends) continue;  // comes with its reader
+    const size_t action = f == 0 ? action_at_[stage][index_of(id)] : 0;
     const bool waits_for_reader = f == 0 && action == 0 && !sends;
     if (!waits_for_reader) nodes.push_back({action, id});
   }
   llvm::stable_sort(nodes, [](const auto& a, const auto& b) { return a.first < b.first; });
-  StageOrder order(graph, function, own, f == 0 ? llvm::ArrayRef<NodeId>(transfers_) : llvm::ArrayRef<NodeId>());
+  StageOrder order(graph, function, routes_, own,
+                   f == 0 ? llvm::ArrayRef<NodeId>(transfers_) : llvm::ArrayRef<NodeId>());
   for (const auto& [action, id] : nodes) order.emit(id);
   for (NodeId id = graph.first_node(); id != NodeId::None; id = graph.next_node(id))
     if (function.is_needed(id)) order.emit(id);

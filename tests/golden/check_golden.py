@@ -131,7 +131,8 @@ def train(case, expected, args):
     options += ["--budget", args.budget] if args.budget else []
     options += ["--precision", args.precision, "--layout", args.layout, "--split", args.split]
     options += ["--mesh", args.mesh, "--zero", args.zero] if args.ranks > 1 else []
-    options += ["--micro-batches", args.micro_batches] if "stage" in args.mesh else []
+    if "stage" in args.mesh:
+        options += ["--micro-batches", args.micro_batches, "--schedule", args.schedule]
     options += ["--loss-scale", args.loss_scale] if args.loss_scale else []
     for key, value in expected["optimizer"].items():
         options += [OPTIMIZER_OPTIONS[key], str(value)]
@@ -201,6 +202,7 @@ def main():
     parser.add_argument("--ranks", type=int, default=1, help="processes that share the batch, by mpirun or by their environment")
     parser.add_argument("--mesh", default="", help="the processes along each axis, where they do not only share the batch")
     parser.add_argument("--micro-batches", default="auto", help="of a pipeline")
+    parser.add_argument("--schedule", default="auto", help="of a pipeline")
     parser.add_argument("--zero", default="auto")
     parser.add_argument("--loss-scale", help="for fp16: small enough for the first step, which is compared")
     parser.add_argument("--tolerance", type=float, help="of gradients and parameters, by ||a-b||/||b||")

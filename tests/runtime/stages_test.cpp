@@ -134,28 +134,92 @@ Graph layers(int count) {
   return parsed(text);
 }
 
-// Of actions that take 1 each.
-double makespan(llvm::ArrayRef<std::vector<StageAction>> stages, int64_t micro_batches) {
+// Equal layers as a transformer's are: what is between their two matmuls is eight times as wide as what goes on.
+Graph wide_layers(int count) {
+  const std::string rows = "f32[4096,1024]", wide = "f32[4096,8192]";
+  std::string text = "graph @layers(%x: " + rows + ") state(%s: f32[1024] parameter trained";
+  for (int i = 0; i < count; ++i)
+    text += ", %up" + std::to_string(i) + ": f32[1024,8192] parameter trained, %down" + std::to_string(i) +
+            ": f32[8192,1024] parameter trained";
+  text += ") {\n  %y = mul(%x, %s) : " + rows + "\n";
+  std::string last = "%y";
+  for (int i = 0; i < count; ++i) {
+    const std::string n = std::to_string(i);
+    text += "  %h" + n + " = linear(" + last + ", %up" + n + ") : " + wide + "\n  %g" + n + " = gelu(%h" + n +
+            ") {approximate=\"tanh\"} : " + wide + "\n  %y" + n + " = linear(%g" + n + ", %down" + n + ") : " + rows +
+            "\n";
+    last = "%y" + n;
+  }
+  text += "  %loss = reduce_mean(" + last + ") {axes=[0,1], keep_dims=0} : f32[]\n  return loss=%loss\n}\n";
+  return parsed(text);
+}
+
+// The most bytes that gelus' results, which backward reads, take at any time.
+int64_t most_gelu_bytes(const Plan& plan) {
+  const PlanFunction& function = plan.functions.front();
+  std::vector<int64_t> change(function.instructions.size() + 1, 0);
+  for (const Slot& slot : plan.slots)
+    if (slot.function == 0 && slot.category == Category::Saved && llvm::StringRef(slot.name).startswith("g")) {
+      change[static_cast<size_t>(slot.first)] += slot.bytes;
+      change[static_cast<size_t>(slot.last) + 1] -= slot.bytes;
+    }
+  int64_t now = 0, most = 0;
+  for (int64_t each : change) most = std::max(most, now += each);
+  return most;
+}
+
+// How long stages take that act in this order, where an action waits for what it reads of another run.
+double makespan(const StageRuns& runs, llvm::ArrayRef<std::vector<StageAction>> stages, int64_t micro_batches,
+                const StageTimes& times) {
   using Kind = StageAction::Kind;
-  std::map<std::tuple<size_t, Kind, int64_t>, double> end;
+  std::map<std::tuple<int64_t, Kind, int64_t>, double> end;  // by run, kind and micro-batch
   std::vector<size_t> next(stages.size(), 0);
   std::vector<double> now(stages.size(), 0);
+  auto run_of = [&](int64_t stage, int64_t place) {
+    int64_t run = place * runs.stages;
+    while (runs.stage_of(run) != stage) ++run;
+    return run;
+  };
+  // What the action reads last, none for the first forward.
+  auto awaited = [&](int64_t run, const StageAction& action) -> std::optional<std::tuple<int64_t, Kind, int64_t>> {
+    if (action.kind == Kind::Weights) return {{run, Kind::Backward, action.micro_batch}};
+    if (action.kind == Kind::Backward && run + 1 < runs.count()) return {{run + 1, Kind::Backward, action.micro_batch}};
+    if (action.kind == Kind::Backward) return {{run, Kind::Forward, action.micro_batch}};
+    if (run == 0) return std::nullopt;
+    return {{run - 1, Kind::Forward, action.micro_batch}};
+  };
   for (bool moved = true; moved;) {
     moved = false;
     for (size_t s = 0; s < stages.size(); ++s)
       for (; next[s] < stages[s].size(); ++next[s], moved = true) {
         const StageAction& action = stages[s][next[s]];
         if (action.kind == Kind::Start || action.kind == Kind::End) continue;
-        const bool forward = action.kind == Kind::Forward, first = forward ? s == 0 : s + 1 == stages.size();
-        const auto before = end.find({forward ? s - 1 : s + 1, action.kind, action.micro_batch});
-        const bool waits = action.kind != Kind::Weights && !first;
-        if (waits && before == end.end()) break;
-        now[s] = std::max(now[s], waits ? before->second : 0) + 1;
-        end[{s, action.kind, action.micro_batch}] = now[s];
+        const int64_t run = run_of(static_cast<int64_t>(s), action.run);
+        const auto before = awaited(run, action);
+        if (before && !end.count(*before)) break;
+        now[s] = std::max(now[s], before ? end.at(*before) : 0);
+        now[s] += action.kind == Kind::Forward    ? times.forward_us
+                  : action.kind == Kind::Backward ? times.backward_us
+                                                  : times.weights_us;
+        CHECK(end.try_emplace({run, action.kind, action.micro_batch}, now[s]).second);
       }
   }
-  CHECK(end.size() == stages.size() * static_cast<size_t>(3 * micro_batches));
+  const int64_t kinds = splits_backward(runs.schedule) ? 3 : 2;
+  CHECK(static_cast<int64_t>(end.size()) == kinds * runs.count() * micro_batches);
   return *std::max_element(now.begin(), now.end());
+}
+
+// The largest number of micro-batches whose values a stage keeps, once for each of its runs.
+int64_t most_runs_kept(PipelineSchedule schedule, llvm::ArrayRef<StageAction> actions) {
+  using Kind = StageAction::Kind;
+  int64_t kept = 0, most = 0;
+  for (const StageAction& action : actions) {
+    kept +=
+        (action.kind == Kind::Forward) - (action.kind == (splits_backward(schedule) ? Kind::Weights : Kind::Backward));
+    most = std::max(most, kept);
+  }
+  CHECK(kept == 0);
+  return most;
 }
 
 TEST_SUITE("unit") {
@@ -164,6 +228,10 @@ TEST_SUITE("unit") {
     check_runs_as_alone(on_mesh("stage=2", 2));
     check_runs_as_alone(on_mesh("stage=3", 2));
     check_runs_as_alone(on_mesh("stage=3", 2, PipelineSchedule::ZeroBubble));
+    check_runs_as_alone(on_mesh("stage=2", 2, PipelineSchedule::Interleaved));
+    check_runs_as_alone(on_mesh("stage=2", 1, PipelineSchedule::V));
+    check_runs_as_alone(on_mesh("stage=2", 2, PipelineSchedule::V));
+    check_runs_as_alone(on_mesh("data=2,stage=2", 1, PipelineSchedule::V));
     TrainingRequest request = on_mesh("stage=2", 2);
     request.accumulate = 2;
     check_runs_as_alone(request);
@@ -234,8 +302,9 @@ TEST_SUITE("unit") {
           TrainingRequest request = on_mesh("stage=" + std::to_string(stages), micro_batches, schedule);
           request.clip_grad_norm = 0.5;  // as compiled() has it
           const CpuCatalog catalog;
-          const DerivedStages derived = llvm::cantFail(derive_stages(forward_of(layers(8), request), request, schedule,
-                                                                     StageDevices(cpu_device(), catalog), {}));
+          const DerivedStages derived =
+              llvm::cantFail(derive_stages(forward_of(layers(8), request), request, runs_of_schedule(schedule, stages),
+                                           StageDevices(cpu_device(), catalog), {}));
           const Plan plan = plan_for(layers(8), request);
           for (const Plan* stage : plan.stages()) {
             CAPTURE(stages);
@@ -345,45 +414,91 @@ TEST_SUITE("unit") {
     mutated([](Plan& plan) { plan.device.compute_capability = 90; }, "kernels are those of compute capability 90");
   }
 
-  TEST_CASE("the predicted bubble of equal stages is that of the closed form") {
+  TEST_CASE("the predicted bubble and the kept activations of equal stages are those of the closed forms") {
+    const int layer_count = 8;
     for (int64_t stages : {2, 4})
       for (int64_t micro_batches : {4, 8, 16}) {
         CAPTURE(stages);
         CAPTURE(micro_batches);
-        auto bubble = [&](PipelineSchedule schedule) {
+        const auto following = static_cast<double>(stages - 1), all = static_cast<double>(micro_batches);
+        // `per_stage` runs, and what the stages keep at the most: micro-batches times runs.
+        auto check_plans = [&](PipelineSchedule schedule, int64_t per_stage, double bubble, auto kept_on) {
+          CAPTURE(per_stage);
           TrainingRequest request = on_mesh("stage=" + std::to_string(stages), micro_batches, schedule);
           request.optimizer.kind = OptimizerKind::Sgd;
-          const Plan plan = plan_for(layers(8), request);
+          request.runs_per_stage = schedule == PipelineSchedule::Interleaved ? per_stage : 0;
+          const Plan plan = plan_for(layers(layer_count), request), wide = plan_for(wide_layers(layer_count), request);
+          CHECK(plan.pipeline.schedule == name_of({schedule, stages, per_stage}));
           double worst = 0;
           for (const TimeSummary& stage : summarize_stages(plan))
             worst = std::max(worst, stage.awaited_us / plan.predicted_step_us);
-          return worst;
+          CHECK(std::abs(worst - bubble / (1 + bubble)) < 0.02);
+          const double run_bytes = 4096.0 * 8192 * 4 / all * layer_count / static_cast<double>(stages * per_stage);
+          for (const Plan* stage : wide.stages())
+            CHECK(static_cast<double>(most_gelu_bytes(*stage)) / run_bytes ==
+                  doctest::Approx(static_cast<double>(kept_on(stage->stage))).epsilon(0.02));
         };
-        const auto following = static_cast<double>(stages - 1), all = static_cast<double>(micro_batches);
-        const double usual = bubble(PipelineSchedule::OneForwardOneBackward);
-        CHECK(usual == doctest::Approx(following / (all + following)).epsilon(0.02));
-        CHECK(bubble(PipelineSchedule::ZeroBubble) < 0.75 * usual);
+        check_plans(PipelineSchedule::OneForwardOneBackward, 1, following / all,
+                    [&](int64_t stage) { return std::min(stages - stage, micro_batches); });
+        for (int64_t per_stage : {2, 4}) {
+          if (stages * per_stage > layer_count) continue;
+          check_plans(PipelineSchedule::Interleaved, per_stage, following / all / static_cast<double>(per_stage),
+                      [&](int64_t stage) {
+                        return std::min(2 * (stages - stage - 1) + (per_stage - 1) * stages + 1,
+                                        per_stage * micro_batches);
+                      });
+        }
+        // A third of the usual bubble, as forward, gradients of inputs and gradients of weights take about as long.
+        check_plans(PipelineSchedule::ZeroBubble, 1, following / all / 3,
+                    [&](int64_t) { return std::min(stages, micro_batches); });
+        if (micro_batches < 2 * stages - 1) continue;
+        // Only the first micro-batch is waited for, half a stage's forward at each of the others.
+        check_plans(PipelineSchedule::V, 2, following / all / 6, [&](int64_t) { return 2 * stages; });
       }
   }
 
-  TEST_CASE("a zero bubble is a third of the usual one, and keeps no more micro-batches than its first stage") {
-    for (size_t stages : {2, 3, 5}) {
-      const int64_t micro_batches = 11;
-      const std::vector<StageTimes> times(stages, {1, 1, 1});
-      const auto actions = actions_of_stages(PipelineSchedule::ZeroBubble, times, micro_batches);
-      for (size_t stage = 0; stage < stages; ++stage) {
-        int64_t kept = 0, most = 0;
-        for (const StageAction& action : actions[stage]) {
-          kept += (action.kind == StageAction::Kind::Forward) - (action.kind == StageAction::Kind::Weights);
-          most = std::max(most, kept);
+  TEST_CASE("actions of all schedules are in an order that can run, and wait and keep as published") {
+    using Schedule = PipelineSchedule;
+    for (int64_t stages : {2, 3, 4, 8})
+      for (int64_t rounds : {1, 2, 5}) {
+        CAPTURE(stages);
+        CAPTURE(rounds);
+        const int64_t micro_batches = rounds * stages;
+        const auto following = static_cast<double>(stages - 1);
+        auto waits = [&](const StageRuns& runs, const StageTimes& times) {
+          const std::vector<StageTimes> all(static_cast<size_t>(stages), times);
+          const auto actions = actions_of_stages(runs, all, micro_batches);
+          const double work = static_cast<double>(runs.per_stage * micro_batches) *
+                              (times.forward_us + times.backward_us + times.weights_us);
+          return makespan(runs, actions, micro_batches, times) - work;
+        };
+        CHECK(waits({Schedule::OneForwardOneBackward, stages}, {1, 2, 0}) == 3 * following);
+        for (int64_t per_stage : {2, 3, 4})
+          CHECK(waits({Schedule::Interleaved, stages, per_stage}, {1, 2, 0}) == 3 * following);
+        // The closed form, and what a greedy order loses.
+        CHECK(waits({Schedule::ZeroBubble, stages}, {1, 1, 1}) <= following + 2);
+        if (rounds > 1) CHECK(waits({Schedule::V, stages, 2}, {1, 1, 1}) == following);
+        const std::vector<StageTimes> times(static_cast<size_t>(stages), {1, 1, 1});
+        auto kept = [&](const StageRuns& runs, int64_t stage) {
+          return most_runs_kept(runs.schedule,
+                                actions_of_stages(runs, times, micro_batches)[static_cast<size_t>(stage)]);
+        };
+        for (int64_t stage = 0; stage < stages; ++stage) {
+          CHECK(kept({Schedule::OneForwardOneBackward, stages}, stage) == stages - stage);
+          CHECK(kept({Schedule::ZeroBubble, stages}, stage) <= stages);
+          const int64_t interleaved = 2 * (stages - stage - 1) + stages + 1;
+          CHECK(kept({Schedule::Interleaved, stages, 2}, stage) == std::min(interleaved, 2 * micro_batches));
+          if (rounds > 1) CHECK(kept({Schedule::V, stages, 2}, stage) == 2 * stages);
         }
-        CHECK(kept == 0);
-        CHECK(most <= static_cast<int64_t>(stages));
       }
-      // The closed form, and what a greedy order loses.
-      const auto work = static_cast<double>(3 * micro_batches), following = static_cast<double>(stages - 1);
-      CHECK(makespan(actions, micro_batches) <= work + following + 2);
-    }
+  }
+
+  TEST_CASE("a V with fewer micro-batches than fill it runs") {
+    for (int64_t stages : {2, 5})
+      for (int64_t micro_batches = 1; micro_batches < 2 * stages; ++micro_batches) {
+        const StageRuns runs{PipelineSchedule::V, stages, 2};
+        makespan(runs, actions_of_stages(runs, {}, micro_batches), micro_batches, {1, 1, 1});
+      }
   }
 
   TEST_CASE("a model that cannot be cut as asked is refused") {
@@ -397,7 +512,12 @@ TEST_SUITE("unit") {
   }
 
   TEST_CASE("mutated plans of pipelines are rejected") {
-    const Plan good = plan_for(parsed(tied_attention), on_mesh("stage=2", 2));
+    PipelineSchedule schedule = PipelineSchedule::OneForwardOneBackward;
+    SUBCASE("1f1b") {}
+    SUBCASE("zb1p") { schedule = PipelineSchedule::ZeroBubble; }
+    SUBCASE("interleaved") { schedule = PipelineSchedule::Interleaved; }
+    SUBCASE("v") { schedule = PipelineSchedule::V; }
+    const Plan good = plan_for(parsed(tied_attention), on_mesh("stage=2", 2, schedule));
     auto mutated = [&](auto change, llvm::StringRef message) {
       Plan plan = good;
       change(plan, plan.later_stages.front());
@@ -440,6 +560,18 @@ TEST_SUITE("unit") {
           std::swap(sends[0]->attrs, sends[last]->attrs);
         },
         "");
+    // A receive that nothing waits for until the end is read too early.
+    for (const Plan* stage : good.stages())
+      for (size_t i = 0; i < stage->functions[0].instructions.size(); ++i) {
+        const Instruction& receive = stage->functions[0].instructions[i];
+        if (receive.op != "receive" || receive.done < 0) continue;
+        mutated(
+            [&](Plan& p, Plan& q) {
+              PlanFunction& function = (stage->stage == 0 ? p : q).functions[0];
+              function.instructions[i].done = static_cast<int32_t>(function.instructions.size());
+            },
+            "");
+      }
   }
 
   TEST_CASE("ranks of a stage stay in step with what another stage sends them") {

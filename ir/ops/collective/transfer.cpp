@@ -2,9 +2,9 @@
 #include "ir/ops/common/divide.h"
 #include "ir/ops/common/samples.h"
 
-// Values that go from one stage of a pipeline to another. While one graph holds all stages, a value goes over by
-// `transfer`; in the graph of one stage that is `send` or `receive`. Both sides number what goes from one of them to
-// the other, so that the two ends of a transfer can be told.
+// Values that go from one stage of a pipeline to another. While one graph holds all runs of layers, a value goes from
+// run to run by `transfer`; in the graph of one stage that is `send` or `receive`, or nothing where both runs are on
+// the stage. Both sides number what goes from one of them to the other, so that the two ends of a transfer can be told.
 
 namespace plimsoll {
 namespace {
@@ -86,7 +86,7 @@ std::vector<Sample> receive_samples() {
 
 constinit const OpDef op_transfer{
     .name = "transfer",
-    .summary = "x, which stage {from} has, on stage {to} of {ranks} along {axis}",
+    .summary = "x, which run {from} of layers has, in run {to} of {ranks} along {axis}",
     .attrs = group_attrs.with({{"from", AttrKind::Int}, {"to", AttrKind::Int}}),
     .infer = infer_transfer,
     .gradient = Gradient::rule(transfer_gradient),

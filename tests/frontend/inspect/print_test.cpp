@@ -73,6 +73,19 @@ TEST_SUITE("unit") {
     CHECK(holds(printed([&](auto& out) { print_plan_html(out, plan); }), "the budget is 4 KiB, 1.5 KiB too small"));
   }
 
+  TEST_CASE("plan html: the timeline of a pipeline has all its stages") {
+    Plan plan = sample_plan();
+    plan.mesh[MeshAxis::Stage] = 2;
+    plan.pipeline = {4, "v"};
+    Plan later = plan;
+    later.stage = 1;
+    plan.later_stages = {later};
+    const std::string text = printed([&](auto& out) { print_plan_html(out, plan); });
+    for (llvm::StringRef lane : {">stage 0<", ">stage 1<"}) CHECK(holds(text, lane));
+    CHECK(llvm::StringRef(text).count("<title>backward<") == 2);
+    CHECK(holds(text, "v with 4 micro-batches"));
+  }
+
   TEST_CASE("plan json: has what docs/interfaces.md promises") {
     std::string text = printed([&](auto& out) { print_plan_json(out, sample_plan()); });
     llvm::json::Value json = llvm::cantFail(llvm::json::parse(text));

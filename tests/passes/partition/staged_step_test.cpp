@@ -18,6 +18,10 @@ namespace {
 
 using namespace testing;
 
+StageRuns runs_of(const TrainingRequest& request) {
+  return runs_of_schedule(*request.schedule, request.mesh[MeshAxis::Stage], request.runs_per_stage);
+}
+
 std::vector<Program> programs_of(const Graph& forward, const TrainingRequest& request) {
   const CpuCatalog catalog;
   const ForwardModel model = forward_of(forward, request);
@@ -28,7 +32,7 @@ std::vector<Program> programs_of(const Graph& forward, const TrainingRequest& re
     programs.push_back(std::move(derived->draft.program));
   } else {
     Result<DerivedStages> derived =
-        derive_stages(model, request, *request.schedule, StageDevices(cpu_device(), catalog), {});
+        derive_stages(model, request, runs_of(request), StageDevices(cpu_device(), catalog), {});
     REQUIRE_MESSAGE(bool(derived), llvm::toString(derived.takeError()));
     for (Derived& stage : derived->stages) programs.push_back(std::move(stage.draft.program));
   }
@@ -94,6 +98,22 @@ TEST_SUITE("unit") {
         }
   }
 
+  TEST_CASE("stages with several runs of layers train as one rank does") {
+    for (int64_t micro_batches : {1, 2})
+      for (int64_t accumulate : {1, 3}) {
+        CAPTURE(micro_batches);
+        CAPTURE(accumulate);
+        TrainingRequest request = request_of(2, micro_batches);
+        request.accumulate = accumulate;
+        request.clip_grad_norm = accumulate == 1 ? 0.05 : 0;
+        request.schedule = PipelineSchedule::V;
+        check_staged(parsed(tied_attention), request, 1e-9);
+        if (micro_batches == 1) continue;
+        request.schedule = PipelineSchedule::Interleaved;
+        check_staged(parsed(tied_attention), request, 1e-9);
+      }
+  }
+
   TEST_CASE("stages whose ranks share the batch train as one rank does") {
     for (int zero : {0, 1, 2, 3}) {
       CAPTURE(zero);
@@ -137,17 +157,19 @@ TEST_SUITE("unit") {
       CAPTURE(request.clip_grad_norm);
       request.mesh[MeshAxis::Stage] = 2 + static_cast<int64_t>(random() % 2);
       request.mesh[MeshAxis::Tensor] = 1 + i % 2;
-      request.schedule = random() % 2 ? PipelineSchedule::ZeroBubble : PipelineSchedule::OneForwardOneBackward;
+      request.schedule = static_cast<PipelineSchedule>(random() % std::size(schedule_names));
       request.optimizer.eps = 1e-2;  // tiny gradients decide the direction of an update otherwise
       request.precision = "exported";
       const Graph forward = parsed(job.text);
       const CpuCatalog catalog;
-      Result<DerivedStages> derived = derive_stages(forward_of(forward, request), request, *request.schedule,
+      Result<DerivedStages> derived = derive_stages(forward_of(forward, request), request, runs_of(request),
                                                     StageDevices(cpu_device(), catalog), {});
       if (!derived) {
         const std::string refusal = take_diag(derived.takeError()).text();
         CAPTURE(refusal);
-        CHECK(llvm::StringRef(refusal).startswith("the model cannot be"));
+        const bool is_clear = llvm::StringRef(refusal).startswith("the model cannot be") ||
+                              llvm::StringRef(refusal).startswith("the schedule ");
+        CHECK(is_clear);
         continue;
       }
       ++staged;
