@@ -14,6 +14,7 @@
 #include "passes/partition/divide_batch.h"
 #include "passes/partition/divide_parameters.h"
 #include "passes/partition/divide_stages.h"
+#include "passes/partition/divide_tensors.h"
 #include "passes/partition/project_stages.h"
 #include "passes/pipelines.h"
 #include "passes/train/split_batch.h"
@@ -392,7 +393,13 @@ class StageDeriver {
         llvm::any_of(graph.outputs, [](const Output& output) { return output.name == sample_weight_output; });
     if (!has_weight && batch.sample_weight != ValueId::None)
       graph.outputs.push_back({sample_weight_output.str(), batch.sample_weight});
-    Result<bool> changed = passes.run(graph, parts_of_stages_pipeline(request_));
+    std::map<NodeId, NodeId> made_for;
+    Result<TensorGroups> groups = divide_tensors(graph, request_.mesh[MeshAxis::Tensor], Rows::Divided, &made_for);
+    if (!groups) return groups.takeError();
+    for (Decision& each : decisions_on(graph, *groups)) passes.decide(std::move(each));
+    batch.chunk.resize(graph.node_slots(), -1);
+    for (const auto& [made, old] : made_for) batch.chunk[index_of(made)] = batch.chunk[index_of(old)];
+    Result<bool> changed = passes.run(graph, parts_of_stages_pipeline);
     if (!changed) return changed.takeError();
     if (request_.zero >= 3 && request_.mesh[MeshAxis::Data] > 1)
       divide_parameters(graph, request_.mesh[MeshAxis::Data], chunks_with_casts(graph, batch));

@@ -47,9 +47,7 @@ bool has_stages_with_parts(const TrainingRequest& request) {
 }
 
 // Micro-batches stay apart, so that their gradients are added in the precision of the parameter: no cse.
-std::string parts_of_stages_pipeline(const TrainingRequest& request) {
-  return "divide-tensors{ranks=" + std::to_string(request.mesh[MeshAxis::Tensor]) + "}, simplify, dce";
-}
+const llvm::StringLiteral parts_of_stages_pipeline = "simplify, dce";
 
 std::string step_pipeline(const KernelPreferences& preferences) {
   std::string text =

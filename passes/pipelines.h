@@ -15,11 +15,11 @@ extern const llvm::StringLiteral layout_pipeline;
 
 // What the forward graph goes through before it is differentiated, first that of the whole job, then that of one of
 // several ranks; and each function of the training step after. Of stages whose ranks have parts of tensors, each
-// micro-batch is divided by itself, once the stages have theirs: by the last of the three.
+// micro-batch is divided by itself, once the stages have theirs; the last of the three tidies up behind that.
 std::string forward_pipeline(const TrainingRequest& request, const KernelPreferences& preferences);
 std::string partition_pipeline(const TrainingRequest& request);
 bool has_stages_with_parts(const TrainingRequest& request);
-std::string parts_of_stages_pipeline(const TrainingRequest& request);
+extern const llvm::StringLiteral parts_of_stages_pipeline;
 std::string step_pipeline(const KernelPreferences& preferences);
 
 // The program's functions after that. A budget search runs the steps in between again and again: it offloads and

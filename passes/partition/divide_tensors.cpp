@@ -28,7 +28,7 @@ class TensorDivider {
     for (size_t i = 0; i < graph.value_count(); ++i) types_.push_back(graph.type(static_cast<ValueId>(i)));
   }
 
-  Result<TensorGroups> run() {
+  Result<TensorGroups> run(std::map<NodeId, NodeId>* made_for) {
     note_sample_weight();
     TensorGroups groups = choose_tensor_groups(graph_, ranks_, rows_);
     for (const TensorGroup& group : llvm::concat<const TensorGroup>(groups.taken, groups.rows)) {
@@ -36,8 +36,12 @@ class TensorDivider {
       for (const auto& [id, call] : group.calls) calls_[id] = call;
     }
     divide_states();
-    for (NodeId id : graph_.order())
+    for (NodeId id : graph_.order()) {
+      const size_t slots = graph_.node_slots();
       if (Status s = divide(id)) return s;
+      for (size_t made = slots; made_for && made < graph_.node_slots(); ++made)
+        made_for->emplace(static_cast<NodeId>(made), id);
+    }
     b_.insert_before(NodeId::None);
     for (Update& update : graph_.updates) update.value = whole(update.value);
     for (Output& output : graph_.outputs) output.value = whole(output.value);
@@ -202,30 +206,40 @@ class TensorDivider {
 
 std::string in_mib(double bytes) { return std::to_string(static_cast<int64_t>(bytes / 1048576 + 0.5)) + " MiB"; }
 
-void report(const Graph& graph, const TensorGroups& groups, PassContext& context) {
+}  // namespace
+
+std::vector<Decision> decisions_on(const Graph& graph, const TensorGroups& groups) {
+  std::vector<Decision> decisions;
+  const auto decide = [&](ValueId subject, std::string choice, std::string reason) {
+    decisions.push_back({"divide-tensors", graph.value(subject).name, std::move(choice), std::move(reason)});
+  };
   for (const TensorGroup& group : groups.taken) {
     std::string parameters;
     for (const auto& each : group.cuts)
       if (const State* state = graph.find_state(each.first); state && has_axis(state->divisions, MeshAxis::Tensor))
         parameters += (parameters.empty() ? "" : ", ") + graph.value(each.first).name + " in dim " +
                       std::to_string(each.second.dim);
-    context.decide(graph.value(group.seed).name, "divided: " + parameters,
-                   "saves a rank " + in_mib(group.saved_state_bytes) + " of states and " +
-                       std::to_string(static_cast<int64_t>(group.saved_flops / 1e9)) + " GFLOP a step, sends " +
-                       in_mib(group.sent_bytes));
+    decide(group.seed, "divided: " + parameters,
+           "saves a rank " + in_mib(group.saved_state_bytes) + " of states and " +
+               std::to_string(static_cast<int64_t>(group.saved_flops / 1e9)) + " GFLOP a step, sends " +
+               in_mib(group.sent_bytes));
   }
-  for (const auto& [value, why] : groups.whole) context.decide(graph.value(value).name, "whole on every rank", why);
+  for (const auto& [value, why] : groups.whole) decide(value, "whole on every rank", why);
   for (const TensorGroup& group : groups.rows)
-    context.decide(graph.value(group.seed).name, "in rows, with " + std::to_string(group.calls.size()) + " nodes",
-                   "what lies between sums and matmuls needs no other rank's rows");
-  context.count("groups", static_cast<int64_t>(groups.taken.size()));
+    decide(group.seed, "in rows, with " + std::to_string(group.calls.size()) + " nodes",
+           "what lies between sums and matmuls needs no other rank's rows");
+  return decisions;
 }
+
+namespace {
 
 Result<bool> run(Graph& graph, PassContext& context) {
   const Rows rows = context.number("rows") != 0 ? Rows::Divided : Rows::Whole;
   Result<TensorGroups> groups = divide_tensors(graph, context.number("ranks"), rows);
   if (!groups) return groups.takeError();
-  report(graph, *groups, context);
+  for (Decision& each : decisions_on(graph, *groups))
+    context.decide(each.subject, std::move(each.choice), std::move(each.reason));
+  context.count("groups", static_cast<int64_t>(groups->taken.size()));
   return true;
 }
 
@@ -235,8 +249,8 @@ constexpr PassOption pass_options[] = {
 
 }  // namespace
 
-Result<TensorGroups> divide_tensors(Graph& graph, int64_t ranks, Rows rows) {
-  return TensorDivider(graph, ranks, rows).run();
+Result<TensorGroups> divide_tensors(Graph& graph, int64_t ranks, Rows rows, std::map<NodeId, NodeId>* made_for) {
+  return TensorDivider(graph, ranks, rows).run(made_for);
 }
 
 constinit const PassInfo pass_divide_tensors{
