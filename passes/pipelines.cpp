@@ -56,7 +56,7 @@ std::string step_pipeline(const KernelPreferences& preferences) {
   return preferences.product_epilogues ? text + ", fuse-epilogues, dce" : text;
 }
 
-const llvm::StringLiteral schedule_pipeline = "schedule, overlap-collectives, overlap-transfers";
+const llvm::StringLiteral schedule_pipeline = "schedule, overlap-transfers, overlap-collectives";
 const llvm::StringLiteral place_pipeline = "assign-buffers, place";
 
 }  // namespace plimsoll

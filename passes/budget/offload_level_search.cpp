@@ -9,6 +9,7 @@
 #include "ir/support/align.h"
 #include "ir/support/parallel.h"
 #include "ir/verify.h"
+#include "passes/analysis/transfer_waits.h"
 #include "passes/budget/budget_report.h"
 #include "passes/offload/offload_rewrite.h"
 #include "passes/remat/remat_problem.h"
@@ -67,7 +68,7 @@ int64_t host_bytes_of(const RematProblem& problem, const RematPlan& plan) {
   return most;
 }
 
-// Whether the placed plan takes the time it was chosen for.
+// Whether the placed plan takes the time it was chosen for. That of a stage depends on other stages.
 bool is_time_of(const Plan& plan, size_t function, double us) {
   return std::abs(predict_timeline(plan.functions[function], plan.device).total_us - us) <= rounding * us;
 }
@@ -174,7 +175,7 @@ void OffloadLevelSearch::search(OrderVariant& order, double seconds) const {
   const bool offload = !problem.offloads.empty();
   const bool start_from_remats = offload && !has_copies(problem);
   const auto work = [&](double share) {
-    return RematOptions{.seconds = seconds * share, .min_share = options_.min_share};
+    return RematOptions{.seconds = seconds * share, .min_share = options_.min_share, .spacing = options_.spacing};
   };
   const std::vector<RematPlan> remats_only = remat_levels(
       with_offloads(problem, {}), start_from_remats ? std::numeric_limits<int64_t>::max() : highest_allowance(),
@@ -289,6 +290,7 @@ Result<Plan> OffloadLevelSearch::lower(int64_t budget_bytes) {
     planned.added = rematerialise(graph, option.candidate->plan, order.sequence.values);
     planned.copies = issue_copies(graph, option.overlap ? llvm::ArrayRef<CopyInterval>(option.overlap->intervals)
                                                         : llvm::ArrayRef<CopyInterval>());
+    llvm::append_range(planned.copies, transfers_in_flight(graph, planned.writers));
     if (Status s = verify(graph)) return s;
   }
   return lower_to_plan({*draft_, budget_bytes, in_.host_budget_bytes, in_.placement_seconds});
@@ -305,7 +307,8 @@ Result<Plan> OffloadLevelSearch::within(int64_t budget_bytes) {
     Result<Plan> plan = lower(budget_bytes);
     if (!plan) return plan;
     for (size_t f = 0; f < functions_.size(); ++f)
-      assert(is_time_of(*plan, f, functions_[f].chosen.us) && "more budget may mean more time");
+      assert((meets_stages(draft_->program.functions[f]) || is_time_of(*plan, f, functions_[f].chosen.us)) &&
+             "more budget may mean more time");
     if (is_within_budget(*plan)) return explained(std::move(*plan));
     if (!least || needs_less(*plan, *least)) least = explained(*plan);
     if (!advance_all(*plan)) return std::move(*least);

@@ -17,6 +17,7 @@ struct FitOptions {
   TrainingSummary training = {};  // recorded in the plan; its batch and accumulation are in the advice of an error
   double min_share = 0;           // lowest peak to search for, as a share of the plain peak without states
   double search_seconds = 4;      // work for each function that does not fit, see RematOptions
+  double spacing = 1;             // of the limits that are searched for, see RematOptions
 };
 
 class OffloadLevelSearch {

@@ -21,6 +21,9 @@ Status refuse_what_is_not_planned(const TrainingRequest& request) {
   return Status::success();
 }
 
+// Copies and collectives of long programs take long to place beside computing, so fewer limits are searched for.
+constexpr double long_spacing = 4;
+
 // The stage's plan within the budget; where there is none, the one that needs least.
 Result<Plan> fit_stage(Derived& derived, size_t stage, const ForwardModel& forward, const TrainingRequest& request,
                        const DeviceDescription& device) {
@@ -33,10 +36,7 @@ Result<Plan> fit_stage(Derived& derived, size_t stage, const ForwardModel& forwa
   // All stages together are searched for as long as the program of one rank.
   const double effort = request.effort / static_cast<double>(request.mesh[MeshAxis::Stage]);
   options.search_seconds *= effort;
-  if (nodes_of(draft.program) > max_nodes_searched_whole) {
-    options.min_share = long_min_share;
-    options.offload = false;
-  }
+  if (nodes_of(draft.program) > max_nodes_searched_whole) options.spacing = long_spacing;
   LoweringInput input{draft, request.budget_of_stage(stage, device), request.host_budget_bytes};
   input.placement_seconds *= effort;
   Result<Plan> plain = plain_plan(input, options);

@@ -3,6 +3,7 @@
 #include "passes/analysis/aliasing.h"
 #include "passes/analysis/cost_model.h"
 #include "passes/analysis/plan_draft.h"
+#include "passes/analysis/transfer_waits.h"
 #include "passes/offload/offload_rewrite.h"
 #include "passes/offload/overlap.h"
 #include "passes/remat/remat_problem.h"
@@ -16,6 +17,7 @@
 // it runs.
 //
 // Why it is right: no node comes before what it reads, and the writer of a state not before the state's other readers.
+// What stages of a pipeline do together keeps its order.
 
 namespace plimsoll {
 namespace {
@@ -35,8 +37,6 @@ class Overlapper {
         writers_(draft.writers(function)) {}
 
   int64_t run() {
-    // Stages of a pipeline keep the order of what they do together.
-    if (llvm::any_of(graph_.order(), [&](NodeId id) { return is_awaited(graph_.node(id)); })) return 0;
     find_states_written();
     split_order();
     if (collectives_.empty()) return 0;
@@ -64,7 +64,8 @@ class Overlapper {
     std::vector<NodeId> members;
   };
 
-  bool is_collective(NodeId id) const { return graph_.node(id).op->engine == Engine::Ranks; }
+  bool meets_stage(NodeId id) const { return is_awaited(graph_.node(id)); }
+  bool is_collective(NodeId id) const { return graph_.node(id).op->engine == Engine::Ranks && !meets_stage(id); }
 
   bool is_read_by_updates_alone(NodeId id) const {
     return llvm::all_of(graph_.node(id).results, [&](ValueId result) {
@@ -76,10 +77,11 @@ class Overlapper {
   }
 
   // Collectives that updates alone read and that read none of each other, the nodes before them, and those behind them,
-  // to which the writers of states that these read belong.
+  // to which the writers of states that these read belong, and what stages do together behind the first such node.
   void split_order() {
     std::vector<bool> behind(graph_.value_count(), false), read_behind(graph_.value_count(), false);
     std::vector<size_t> made_at(graph_.value_count(), 0);
+    bool meets_late = false;
     for (NodeId id : graph_.order()) {
       const Node& node = graph_.node(id);
       size_t ready = 0;
@@ -89,6 +91,11 @@ class Overlapper {
         if (operand == ValueId::None) continue;
         reads_late |= behind[index_of(operand)];
         ready = std::max(ready, made_at[index_of(operand)]);
+      }
+      if (meets_stage(id)) {
+        meets_late |= reads_late;
+        reads_late = meets_late;
+        early_meetings_ += !reads_late;
       }
       const bool first = !reads_late && is_collective(id) && is_read_by_updates_alone(id);
       if (first)
@@ -136,6 +143,7 @@ class Overlapper {
       clock_.issue_collective(cost_us(id), false);
     else
       clock_.compute(cost_us(id));
+    early_meetings_ -= meets_stage(id) && early_meetings_ > 0;
     add(id);
   }
 
@@ -158,11 +166,14 @@ class Overlapper {
 
   // Nodes whose operands are there, in their order, collectives in buckets; behind the early nodes all of them.
   void emit_late(bool all) {
+    if (early_meetings_ > 0) return;  // no stage waits for another's updates
     for (bool more = true; more;) {
       more = false;
       size_t kept = 0;
+      bool may_meet = true;
       for (NodeId id : late_) {
-        if (!is_ready(id, all)) {
+        if (!is_ready(id, all) || (meets_stage(id) && !may_meet)) {
+          may_meet &= !meets_stage(id);
           late_[kept++] = id;
           continue;
         }
@@ -208,7 +219,9 @@ class Overlapper {
     const RematProblem problem = graph_remat_problem(graph_, writers_, draft_.device, *draft_.catalog).problem;
     function_.copies =
         issue_copies(graph_, overlap_levels(problem, std::numeric_limits<int64_t>::max()).back().intervals);
-    return static_cast<int64_t>(function_.copies.size());
+    const auto beside = static_cast<int64_t>(function_.copies.size());
+    llvm::append_range(function_.copies, transfers_in_flight(graph_, writers_));
+    return beside;
   }
 
   static constexpr int64_t none = -1;
@@ -220,6 +233,7 @@ class Overlapper {
   const std::vector<NodeId>& writers_;
   std::vector<std::pair<size_t, NodeId>> collectives_;  // with the place in early_ of what they read last
   std::vector<NodeId> early_, late_, order_;
+  int64_t early_meetings_ = 0;  // of stages: those in early_ that are still to come
   std::vector<Bucket> buckets_;
   Bucket open_bucket_;  // of collectives that read others' results
   int64_t open_bytes_ = 0;
@@ -230,10 +244,11 @@ class Overlapper {
 };
 
 Result<bool> run(PlanDraft& draft, size_t function, PassContext& context) {
+  const Graph& graph = draft.program.functions[function];
+  const std::vector<NodeId> before = graph.order();
   const int64_t beside = Overlapper(draft, function).run();
-  if (beside == 0) return false;
-  context.count("beside computing", beside);
-  return true;
+  if (beside > 0) context.count("beside computing", beside);
+  return beside > 0 || graph.order() != before;
 }
 
 }  // namespace

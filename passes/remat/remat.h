@@ -88,6 +88,7 @@ struct RematPlan {
 struct RematOptions {
   double seconds = 10;   // of search, see ir/support/search_effort.h
   double min_share = 0;  // of the plain peak: no level is lower
+  double spacing = 1;    // how far levels stand apart, as a multiple of the usual
 };
 
 // The peak and the added time of remats and reloads, measured from nothing but the problem.

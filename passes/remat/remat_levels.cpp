@@ -2,6 +2,7 @@
 #include "passes/remat/remat_search.h"
 
 #include <algorithm>
+#include <cmath>
 
 // The search goes down the levels greedily and remembers what it inserted at every level. Then it goes up again: each
 // level anneals the better of two schedules, the one that the level below ended with, which is within this limit too,
@@ -22,9 +23,9 @@ constexpr int64_t thorough_steps = 10'000'000;  // promising changes alone
 constexpr int64_t steps_per_node = 200;         // how long a node of the bound's exact searches takes
 
 // Levels far down stand further apart, because few budgets ask for them and each of them takes longer to search.
-double below(double limit, double plain_peak) {
+double below(double limit, double plain_peak, double spacing) {
   const double share = limit / plain_peak;
-  return limit * (share > 0.5 ? 0.98 : share > 0.25 ? 0.95 : 0.92);
+  return limit * std::pow(share > 0.5 ? 0.98 : share > 0.25 ? 0.95 : 0.92, spacing);
 }
 
 struct Level {
@@ -34,11 +35,11 @@ struct Level {
 };
 
 // Levels from the highest down, as long as greedy descent, or annealing from where it stopped, gets below them.
-std::vector<Level> way_down(RematSchedule& schedule, Tried tried, int64_t rescue_steps, double min_share) {
+std::vector<Level> way_down(RematSchedule& schedule, Tried tried, int64_t rescue_steps, const RematOptions& options) {
   std::vector<Level> levels;
   const double plain_peak = static_cast<double>(schedule.memory().peak());
-  for (double limit = below(plain_peak, plain_peak); limit > std::max(1.0, min_share * plain_peak);
-       limit = below(limit, plain_peak)) {
+  for (double limit = below(plain_peak, plain_peak, options.spacing);
+       limit > std::max(1.0, options.min_share * plain_peak); limit = below(limit, plain_peak, options.spacing)) {
     int64_t bytes = static_cast<int64_t>(limit);
     if (!lower_peak(schedule, bytes, tried)) anneal(schedule, bytes, rescue_steps);
     if (schedule.memory().peak() > bytes) break;
@@ -50,10 +51,10 @@ std::vector<Level> way_down(RematSchedule& schedule, Tried tried, int64_t rescue
 }
 
 // Takes other plans, the plain one first, where they are cheaper or the levels end before them.
-void take_cheaper(std::vector<Level>& levels, double plain_peak, llvm::ArrayRef<RematPlan> plans) {
+void take_cheaper(std::vector<Level>& levels, double plain_peak, double spacing, llvm::ArrayRef<RematPlan> plans) {
   double limit = plain_peak;
   for (size_t i = 0; i + 1 < plans.size(); ++i) {
-    limit = below(limit, plain_peak);
+    limit = below(limit, plain_peak, spacing);
     const RematPlan& plan = plans[i + 1];
     if (i < levels.size() && levels[i].added_us <= plan.added_us) continue;
     levels.resize(std::max(levels.size(), i + 1));
@@ -70,10 +71,9 @@ std::vector<RematPlan> remat_levels(const RematProblem& problem, int64_t highest
   const double plain_peak = static_cast<double>(schedule.memory().peak());
   int64_t steps = steps_for(options.seconds, remat_steps_per_second);
   const Tried tried = problem.op_count() <= thorough_ops && steps >= thorough_steps ? Tried::All : Tried::Promising;
-  std::vector<Level> levels =
-      way_down(schedule, tried, std::min(steps / rescue_share, rescue_levels * steps_per_op * problem.op_count()),
-               options.min_share);
-  take_cheaper(levels, plain_peak, starts);
+  std::vector<Level> levels = way_down(
+      schedule, tried, std::min(steps / rescue_share, rescue_levels * steps_per_op * problem.op_count()), options);
+  take_cheaper(levels, plain_peak, options.spacing, starts);
   steps =
       std::min(steps / std::max<int64_t>(static_cast<int64_t>(levels.size()), 1), steps_per_op * problem.op_count());
   const bool is_bounded =

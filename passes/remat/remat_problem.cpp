@@ -4,8 +4,10 @@
 #include "ir/support/align.h"
 #include "passes/analysis/buffer_assignment.h"
 #include "passes/analysis/cost_model.h"
+#include "passes/analysis/transfer_waits.h"
 
 #include <algorithm>
+#include <set>
 
 namespace plimsoll {
 namespace {
@@ -21,7 +23,7 @@ class ProblemBuilder {
         value_of_(graph.value_count(), -1),
         state_of_(graph.value_count(), -1) {
     instructions_ = instructions_of(graph);
-    for (NodeId id : instructions_) meets_stages_ |= is_awaited(graph.node(id));
+    for (const CopyInFlight& transfer : transfers_in_flight(graph, writers)) in_flight_.insert(transfer.copy);
     problem_.duplex_shares = device.duplex_shares();
     problem_.copy_interference = device.interference_of_copies();
     problem_.collective_shares = device.collective_shares();
@@ -140,8 +142,16 @@ class ProblemBuilder {
       op.writes.push_back(value(result));
     }
     for (const InPlacePair& pair : in_place_pairs(graph_, node)) add_reuse(op, pair);
-    if (node.op->engine == Engine::Ranks && !meets_stages_) make_collective(op, node);
+    if (is_awaited(node))
+      op.cost_us = cost_of_transfer(id, op.cost_us);
+    else if (node.op->engine == Engine::Ranks)
+      make_collective(op, node);
     problem_.ops.push_back(std::move(op));
+  }
+
+  // When the other stage comes is not known. What it sends in time costs what computing loses beside the link.
+  double cost_of_transfer(NodeId id, double alone_us) const {
+    return in_flight_.count(id) ? device_.collective_interference * alone_us / device_.collective_share : alone_us;
   }
 
   // The search for remats sees what computing loses to a collective; its interval and the link come later. One that
@@ -180,7 +190,7 @@ class ProblemBuilder {
   std::vector<ValueId> values_;
   std::vector<OffloadOption> largest_, dearest_;
   std::vector<NodeId> instructions_;
-  bool meets_stages_ = false;                       // stages of a pipeline keep the order of what they do together
+  std::set<NodeId> in_flight_;  // sends and receives beside computing
   llvm::SmallVector<const OpDef*, 4> collectives_;  // by kind
   std::vector<int32_t> value_of_;                   // by value of the graph; -1: a view, or persistent
   std::vector<int32_t> state_of_;                   // by state value: the instruction that writes it; -1: none

@@ -265,6 +265,8 @@ TEST_SUITE("unit") {
       for (const Plan* stage : result->plan.stages()) {
         CHECK(stage->promised_bytes() <= request.budget_bytes);
         rematerialised += stage->fit.rematerialised;
+        CHECK(llvm::any_of(stage->functions[0].instructions,
+                           [](const Instruction& each) { return each.attrs.has("peer") && each.done >= 0; }));
       }
       check_runs_as_alone(request);
     }
