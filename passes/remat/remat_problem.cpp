@@ -61,6 +61,9 @@ class ProblemBuilder {
                               problem_.ops[i].cost_us,
                               {value(result), to_host + device_.launch_us, to_device + device_.launch_us}});
       }
+    // Of many values of several ranks' programs those that take longest to make are offered: forward is as long as
+    // copies take, and what costs less to make again is no better on the host.
+    if (has_collectives_ && offloads.size() > max_offloads) keep_most_gain(offloads);
     const bool host_is_full = take_largest(offloads, largest_) > host_bytes;
     problem_.offloads = largest_;
     if (!host_is_full) return;
@@ -90,6 +93,18 @@ class ProblemBuilder {
       bytes += offload.bytes;
     }
     return bytes;
+  }
+
+  // Keeps the values whose remats cost most beyond what computing loses to their copies.
+  void keep_most_gain(std::vector<Offload>& offloads) const {
+    const auto gain_us = [&](const Offload& offload) {
+      return offload.made_us - problem_.copy_interference.us(offload.option.to_host_us) -
+             problem_.copy_interference.us(offload.option.to_device_us);
+    };
+    std::stable_sort(offloads.begin(), offloads.end(),
+                     [&](const Offload& a, const Offload& b) { return gain_us(a) > gain_us(b); });
+    offloads.resize(std::min(offloads.size(), max_offloads));
+    llvm::erase_if(offloads, [&](const Offload& offload) { return gain_us(offload) <= 0; });
   }
 
   // Keeps the values that take longest to make per byte, as many as there is room for.
@@ -159,6 +174,7 @@ class ProblemBuilder {
   void make_collective(RematOp& op, const Node& node) {
     op.link_us = op.cost_us;
     op.cost_us = problem_.collective_shares.min_cost_us(op.link_us);
+    has_collectives_ = true;
     op.kind = static_cast<int32_t>(llvm::find(collectives_, node.op) - collectives_.begin());
     if (op.kind == static_cast<int32_t>(collectives_.size())) collectives_.push_back(node.op);
     if (!op.in_place.empty()) op.not_before = problem_.op_count();
@@ -191,6 +207,7 @@ class ProblemBuilder {
   std::vector<OffloadOption> largest_, dearest_;
   std::vector<NodeId> instructions_;
   std::set<NodeId> in_flight_;  // sends and receives beside computing
+  bool has_collectives_ = false;
   llvm::SmallVector<const OpDef*, 4> collectives_;  // by kind
   std::vector<int32_t> value_of_;                   // by value of the graph; -1: a view, or persistent
   std::vector<int32_t> state_of_;                   // by state value: the instruction that writes it; -1: none
