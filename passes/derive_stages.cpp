@@ -326,8 +326,9 @@ class StageDeriver {
     const DeviceDescription& device = devices_.device(stage);
     const auto calls = static_cast<double>(request_.accumulate);
     return 2 * calls *
-           (static_cast<double>(split_.micro_batches) * device.collective_us +
-            static_cast<double>(batch.bytes()) / (device.link_gb_per_s_used() * 1e3));
+           (static_cast<double>(split_.micro_batches) *
+            device.ranks_us(MeshAxis::Stage,
+                            static_cast<double>(batch.bytes()) / static_cast<double>(split_.micro_batches)));
   }
 
   void decide(llvm::ArrayRef<StageCut> cuts, llvm::ArrayRef<StageLimit> limits, PassManager& passes) const {

@@ -1,6 +1,7 @@
 #include "frontend/api/choose_plan.h"
 
 #include "frontend/api/batch_search.h"
+#include "frontend/api/choose_mesh.h"
 #include "ir/support/units.h"
 #include "passes/budget/budget_report.h"
 
@@ -13,11 +14,16 @@ namespace {
 
 constexpr double bracket_effort = 0.05;
 
+Result<CompileResult> compile_on_mesh(const Job& job, const TrainingRequest& request, const CompileHooks& hooks) {
+  const MeshQuestion question = mesh_question(job.request(), request);
+  return question.cards > 0 ? choose_mesh(job, request, question, hooks) : job.compile(request, hooks);
+}
+
 Result<CompileResult> compile_batch(const Job& job, TrainingRequest request, int64_t batch, int64_t accumulate,
                                     const CompileHooks& hooks) {
   request.batch = batch;
   request.accumulate = accumulate;
-  return job.compile(request, hooks);
+  return compile_on_mesh(job, request, hooks);
 }
 
 std::string times(int64_t accumulate, int64_t batch) {
@@ -124,7 +130,7 @@ Result<CompileResult> compile_global_batch(const Job& job, const TrainingRequest
 
 Result<CompileResult> choose_batch(const Job& job, const TrainingRequest& training, const CompileHooks& hooks) {
   if (const int64_t samples = job.request().global_batch) return compile_global_batch(job, training, samples, hooks);
-  return job.request().max_batch ? LargestBatch(job, training, hooks).run() : job.compile(training, hooks);
+  return job.request().max_batch ? LargestBatch(job, training, hooks).run() : compile_on_mesh(job, training, hooks);
 }
 
 }  // namespace
@@ -156,7 +162,7 @@ TrainingRequest with_choices_of(const Plan& plan, TrainingRequest training, cons
     training.accumulate = plan.training.accumulate;
   }
   training.precision = plan.training.precision;
-  return training;
+  return with_mesh_of(plan, std::move(training));
 }
 
 std::string refusal_of(const CompileResult& result, const CompileRequest& request) {

@@ -1,7 +1,7 @@
 #pragma once
 
-// A request may leave the precision and the batch open. They are chosen by compiling with several values of each. A
-// result that does not fit is that of the smallest job tried.
+// A request may leave the precision, the batch and the mesh open. They are chosen by compiling with several values of
+// each. A result that does not fit is that of the smallest job tried.
 
 #include "frontend/api/job.h"
 
@@ -14,6 +14,7 @@ namespace plimsoll {
 // - request.max_batch: the largest batch that fits.
 // - request.global_batch: the least predicted time of a step of that many samples, over all micro-batches that divide
 //   it; the rest of a step is accumulated.
+// - request.cards, request.any_zero: the mesh that takes least predicted time (frontend/api/choose_mesh.h).
 Result<CompileResult> choose_plan(const Job& job, const TrainingRequest& training, const CompileHooks& hooks = {});
 
 // `training` with what was chosen for `plan`.

@@ -6,15 +6,9 @@
 namespace plimsoll {
 
 Result<DeviceAnswer> fit_on(const Job& model, const DeviceDescription& device, const CompileHooks& hooks) {
-  return fit_on(model, device, model.request().training, hooks);
-}
-
-Result<DeviceAnswer> fit_on(const Job& model, const DeviceDescription& device, TrainingRequest training,
-                            const CompileHooks& hooks) {
-  Result<DeviceDescription> linked = with_cluster(device, model.request().cluster, training.mesh.ranks());
-  if (!linked) return linked.takeError();
-  Result<Job> job = model.on(*linked);
+  Result<Job> job = model.on(device);
   if (!job) return job.takeError();
+  TrainingRequest training = job->request().training;
   if (device.backend == "cpu" && training.budget_bytes == 0) training.budget_bytes = memory_here();
   Result<CompileResult> result = choose_plan(*job, training, hooks);
   if (!result) return result.takeError();

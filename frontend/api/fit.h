@@ -15,8 +15,5 @@ struct DeviceAnswer {
 
 // Plans `model` for `device`. Without a budget of its own a job on the CPU may hold this machine's memory.
 Result<DeviceAnswer> fit_on(const Job& model, const DeviceDescription& device, const CompileHooks& hooks = {});
-// The same with `training` in place of the job's own.
-Result<DeviceAnswer> fit_on(const Job& model, const DeviceDescription& device, TrainingRequest training,
-                            const CompileHooks& hooks = {});
 
 }  // namespace plimsoll

@@ -83,16 +83,8 @@ static Result<KnownDevice> with_kernels(DeviceDescription device, const CompileR
   return KnownDevice{std::move(device), std::move(catalog)};
 }
 
-Result<DeviceDescription> with_cluster(DeviceDescription device, const std::string& file, int64_t ranks) {
-  if (file.empty()) return device;
-  Result<ClusterDescription> cluster = read_cluster(file);
-  if (!cluster) return cluster.takeError();
-  return on_cluster(std::move(device), *cluster, ranks);
-}
-
 static Result<KnownDevice> device_named(const std::string& name, const CompileRequest& request) {
   Result<DeviceDescription> device = find_device(name, request.device_file);
-  if (device) device = with_cluster(std::move(*device), request.cluster, request.training.mesh.ranks());
   if (!device) return device.takeError();
   return with_kernels(std::move(*device), request);
 }
@@ -116,17 +108,49 @@ static Result<RankDevices> devices_of(const CompileRequest& request) {
   return RankDevices::of_ranks(std::move(kinds), std::move(kind_of_rank));
 }
 
-Result<Job> Job::open(CompileRequest request, const CompileHooks& hooks) {
+Result<RankDevices> Job::devices_for(const Mesh& mesh) const {
+  return cluster_ ? devices_.linked(*cluster_, mesh) : devices_;
+}
+
+Result<DeviceDescription> Job::device_for(const Mesh& mesh) const {
+  Result<RankDevices> devices = devices_for(mesh);
+  if (!devices) return devices.takeError();
+  Result<StageDevices> stages = devices->on(mesh);
+  if (!stages) return stages.takeError();
+  return stages->device(0);
+}
+
+// All but the model.
+Result<Job> Job::open_machine(CompileRequest request) {
   Job job;
   Result<RankDevices> devices = devices_of(request);
   if (!devices) return devices.takeError();
-  job.request_ = std::move(request);
   job.devices_ = std::move(*devices);
-  Result<Imported> imported = import_for_training(job.request_, hooks);
+  if (!request.cluster.empty()) {
+    Result<ClusterDescription> cluster = read_cluster(request.cluster);
+    if (!cluster) return cluster.takeError();
+    job.cluster_ = std::move(*cluster);
+    Result<RankDevices> linked = job.devices_for(request.training.mesh);
+    if (!linked) return linked.takeError();
+  }
+  job.request_ = std::move(request);
+  return job;
+}
+
+Result<Job> Job::open(CompileRequest request, const CompileHooks& hooks) {
+  Result<Job> job = open_machine(std::move(request));
+  if (!job) return job;
+  Result<Imported> imported = import_for_training(job->request_, hooks);
   if (!imported) return imported.takeError();
-  Result<CleanModel> clean = clean_model(std::move(imported->graph), job.request_.training.loss, hooks);
+  Result<CleanModel> clean = clean_model(std::move(imported->graph), job->request_.training.loss, hooks);
   if (!clean) return clean.takeError();
-  job.model_ = std::make_shared<const Model>(Model{std::move(*clean), std::move(imported->report.obstacles)});
+  job->model_ = std::make_shared<const Model>(Model{std::move(*clean), std::move(imported->report.obstacles)});
+  return job;
+}
+
+Job Job::with(CompileRequest request) const {
+  Job job = *this;
+  job.request_ = std::move(request);
   return job;
 }
 
@@ -147,7 +171,9 @@ Result<Job> Job::with_timings(const std::string& file) const {
 }
 
 Result<CompileResult> Job::compile(const TrainingRequest& training, const CompileHooks& hooks) const {
-  Result<StageDevices> stages = devices_.on(training.mesh);
+  Result<RankDevices> devices = devices_for(training.mesh);
+  if (!devices) return devices.takeError();
+  Result<StageDevices> stages = devices->on(training.mesh);
   if (!stages) return stages.takeError();
   Result<TrainingRequest> request = with_rank_budgets(training, request_.budgets);
   if (!request) return request.takeError();
@@ -159,23 +185,26 @@ Result<CompileResult> Job::compile(const TrainingRequest& training, const Compil
     plan->model = llvm::sys::path::filename(request_.model_path).str();
     plan->dims.assign(request_.import.dims.begin(), request_.import.dims.end());
     if (training.mesh[MeshAxis::Stage] > 1 || !devices_.are_unlike()) continue;
-    plan->kinds = devices_.kinds_of_ranks(*request, request_.budgets);
+    plan->kinds = devices->kinds_of_ranks(*request, request_.budgets);
     if (!result->fits) continue;
     if (Status s = check_ranks(*plan)) return s;
   }
   return result;
 }
 
-Result<std::string> compile_until(const CompileRequest& request, const CompileHooks& hooks) {
-  Result<RankDevices> devices = devices_of(request);
+Result<std::string> Job::compile_until(CompileRequest request, const CompileHooks& hooks) {
+  Result<Job> job = open_machine(std::move(request));
+  if (!job) return job.takeError();
+  const CompileRequest& asked = job->request_;
+  Result<RankDevices> devices = job->devices_for(asked.training.mesh);
   if (!devices) return devices.takeError();
-  Result<StageDevices> stages = devices->on(request.training.mesh);
+  Result<StageDevices> stages = devices->on(asked.training.mesh);
   if (!stages) return stages.takeError();
-  Result<TrainingRequest> training = with_rank_budgets(request.training, request.budgets);
+  Result<TrainingRequest> training = with_rank_budgets(asked.training, asked.budgets);
   if (!training) return training.takeError();
-  Result<Imported> imported = import_for_training(request, hooks);
+  Result<Imported> imported = import_for_training(asked, hooks);
   if (!imported) return imported.takeError();
-  Result<PlanDraft> draft = compile_until(std::move(imported->graph), *training, *stages, hooks);
+  Result<PlanDraft> draft = plimsoll::compile_until(std::move(imported->graph), *training, *stages, hooks);
   if (!draft) return draft.takeError();
   return PlanDraftSubject(*draft).to_text();
 }

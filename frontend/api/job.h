@@ -5,7 +5,7 @@
 
 #include "frontend/api/rank_devices.h"
 #include "frontend/onnx/import.h"
-#include "ir/machine/device.h"
+#include "ir/machine/cluster.h"
 #include "ir/machine/timing_cache.h"
 #include "passes/compile.h"
 #include "runtime/session.h"
@@ -20,6 +20,8 @@ struct CompileRequest {
   TrainingRequest training;    // its precision may also be "auto" (frontend/api/choose_plan.h)
   int64_t global_batch = 0;    // samples per update, for which batch and accumulate are chosen; 0: not chosen
   bool max_batch = false;      // choose the largest batch that fits
+  int64_t cards = 0;           // among which a mesh is searched for; 0: it is that of `training`
+  bool any_zero = false;       // the ZeRO stage is searched for too
   std::string device = "cpu";  // a name of ir/machine/devices.json or of device_file; "auto": what is in this machine
   std::vector<std::string> devices;  // of each rank a name as above, where they may differ; empty: `device` for all
   std::vector<int64_t> budgets;      // of each rank, above 0; empty: training.budget_bytes for all
@@ -31,13 +33,12 @@ struct CompileRequest {
   bool has_unlike_devices() const { return std::set<std::string>(devices.begin(), devices.end()).size() > 1; }
 };
 
-// The device with the link that so many ranks of a cluster talk over; without a file the device as it is.
-Result<DeviceDescription> with_cluster(DeviceDescription device, const std::string& file, int64_t ranks);
-
 class Job {
  public:
-  // Errors: a device or timing file that is not there, a model that cannot be trained.
+  // Errors: a device, cluster or timing file that is not there, a model that cannot be trained.
   static Result<Job> open(CompileRequest request, const CompileHooks& hooks = {});
+  // The same model and machine for another request, whose import and loss are the same.
+  Job with(CompileRequest request) const;
   // The same model on another device, or with measured times of its kernels, where all ranks have one kind of device.
   Result<Job> on(const DeviceDescription& device) const;
   Result<Job> with_timings(const std::string& file) const;
@@ -46,10 +47,17 @@ class Job {
   // Unlike devices are described by what all of them can do.
   const DeviceDescription& device() const { return devices_.common().device; }
   const KernelCatalog& catalog() const { return *devices_.common().catalog; }
+  // The device with the links of the request's cluster between the mesh's ranks; without a cluster as it is. Errors: a
+  // cluster with too few cards, a mesh that unlike devices cannot have.
+  Result<DeviceDescription> device_for(const Mesh& mesh) const;
+  const CleanModel& model() const { return model_->clean; }
 
   // A plan of the job as it was asked for, or with `training` in place of the request's; its loss stays the request's.
   Result<CompileResult> compile(const CompileHooks& hooks = {}) const { return compile(request_.training, hooks); }
   Result<CompileResult> compile(const TrainingRequest& training, const CompileHooks& hooks = {}) const;
+
+  // The graphs as text, as they stand after the pass or phase that hooks.pipeline.stop_after names.
+  static Result<std::string> compile_until(CompileRequest request, const CompileHooks& hooks);
 
  private:
   struct Model {
@@ -57,13 +65,14 @@ class Job {
     std::vector<Obstacle> notes;  // of the import; none blocks
   };
 
+  static Result<Job> open_machine(CompileRequest request);
+  Result<RankDevices> devices_for(const Mesh& mesh) const;
+
   CompileRequest request_;
-  RankDevices devices_;
+  RankDevices devices_;  // without the links of the cluster
+  std::optional<ClusterDescription> cluster_;
   std::shared_ptr<const Model> model_;
 };
-
-// The graphs as text, as they stand after the pass or phase that hooks.pipeline.stop_after names.
-Result<std::string> compile_until(const CompileRequest& request, const CompileHooks& hooks);
 
 // The weights of a file by name, as a session asks for them.
 struct Weights {

@@ -27,6 +27,19 @@ Result<RankDevices> RankDevices::of_ranks(std::vector<KnownDevice> kinds, std::v
   return devices;
 }
 
+Result<RankDevices> RankDevices::linked(const ClusterDescription& cluster, const Mesh& mesh) const {
+  RankDevices devices = *this;
+  for (KnownDevice& kind : devices.kinds_) {
+    Result<DeviceDescription> device = on_cluster(std::move(kind.device), cluster, mesh);
+    if (!device) return device.takeError();
+    kind.device = std::move(*device);
+  }
+  Result<DeviceDescription> common = on_cluster(std::move(devices.common_.device), cluster, mesh);
+  if (!common) return common.takeError();
+  devices.common_.device = std::move(*common);
+  return devices;
+}
+
 Result<StageDevices> RankDevices::on(const Mesh& mesh) const {
   if (!are_unlike()) return StageDevices(common_.device, *common_.catalog);
   if (mesh.ranks() != static_cast<int64_t>(kind_of_rank_.size()))

@@ -2,6 +2,7 @@
 
 // The devices of a job's ranks, and what they make of a mesh.
 
+#include "ir/machine/cluster.h"
 #include "ir/machine/stage_devices.h"
 #include "passes/job.h"
 
@@ -23,6 +24,9 @@ class RankDevices {
   explicit RankDevices(KnownDevice device) : kinds_{std::move(device)}, common_(kinds_.front()) {}
   // `kind_of_rank` has an index into `kinds` for each rank. Errors: backends that cannot share a job.
   static Result<RankDevices> of_ranks(std::vector<KnownDevice> kinds, std::vector<size_t> kind_of_rank);
+
+  // The same with the links of a cluster between the mesh's ranks. The error says that the cluster has too few cards.
+  Result<RankDevices> linked(const ClusterDescription& cluster, const Mesh& mesh) const;
 
   bool are_unlike() const { return kinds_.size() > 1; }
   // The device that stands for what all of them can do.

@@ -4,7 +4,7 @@
 #include "frontend/driver/commands.h"
 #include "frontend/driver/fit_table.h"
 #include "frontend/driver/refusal.h"
-#include "frontend/inspect/text_table.h"
+#include "frontend/inspect/mesh_table.h"
 #include "ir/machine/cluster.h"
 #include "ir/plan/serialize.h"
 #include "ir/plan/summary.h"
@@ -54,8 +54,9 @@ Result<int64_t> ranks_asked_for(const JobOptions& options, const CompileRequest&
 }
 
 Status read_pipeline(const JobOptions& options, TrainingRequest& request) {
-  const bool is_pipeline = request.mesh[MeshAxis::Stage] > 1;
-  if (!is_pipeline && (options.schedule != "auto" || options.micro_batches != "auto"))
+  const bool may_be_pipeline =
+      request.mesh[MeshAxis::Stage] > 1 || (options.mesh == "auto" && request.mesh.ranks() > 1);
+  if (!may_be_pipeline && (options.schedule != "auto" || options.micro_batches != "auto"))
     return usage_error((options.schedule != "auto" ? "--schedule" : "--micro-batches") +
                        llvm::Twine(": only a pipeline has one; give its stages, such as --mesh stage=2"));
   if (options.schedule != "auto") {
@@ -83,6 +84,7 @@ Status read_ranks(const JobOptions& options, CompileRequest& job) {
     // Ranks with unlike devices have more of the model or less of it; along another axis the least of them would
     // decide.
     request.mesh[job.has_unlike_devices() ? MeshAxis::Stage : MeshAxis::Data] = *ranks;
+    if (*ranks > 1) job.cards = *ranks;
   } else {
     Result<Mesh> mesh = parse_mesh(options.mesh);
     if (!mesh) return in_context("--mesh", mesh.takeError());
@@ -98,7 +100,7 @@ Status read_ranks(const JobOptions& options, CompileRequest& job) {
   if (options.zero != "auto" &&
       (llvm::StringRef(options.zero).getAsInteger(10, request.zero) || request.zero < 0 || request.zero > 3))
     return usage_error("--zero " + options.zero + ": expected auto, 0, 1, 2 or 3");
-  if (options.zero == "auto") request.zero = 1;
+  if (options.zero == "auto") request.zero = 1, job.any_zero = true;
   if (request.mesh.ranks() == 1) request.zero = 0;
   return Status::success();
 }
@@ -193,7 +195,7 @@ Status write_html(const CompileOptions& options, const Plan& plan, llvm::ArrayRe
 // Writes the graph as text to stdout, or to --output in place of the plan.
 Status write_stopped(const CompileOptions& options, const CompileRequest& request, const CompileHooks& hooks,
                      Console& console) {
-  Result<std::string> text = compile_until(request, hooks);
+  Result<std::string> text = Job::compile_until(request, hooks);
   if (!text) return text.takeError();
   console.progress.finish();
   if (options.output.empty()) {
@@ -298,6 +300,8 @@ Status compile_command(const CompileOptions& options, Console& console) {
   console.progress.finish();
   for (const Decision& decision : plan.decisions)
     if (decision.pass == "import") llvm::errs() << "plimsoll: note: " << decision.reason << "\n";
+  TextTable table(console.out, {console.columns, console.out_is_terminal});
+  print_mesh_search(table, plan);
   print_result(options, plan, console.out);
   return Status::success();
 }

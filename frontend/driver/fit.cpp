@@ -29,19 +29,20 @@ std::string row_of(const DeviceAnswer& answer) {
                    fits ? how_it_fits(plan) : "the least it needs: " + how_it_fits(plan));
 }
 
-std::string cards_row(llvm::StringRef cards, llvm::StringRef zero, llvm::StringRef fits, llvm::StringRef needs,
-                      llvm::StringRef step, llvm::StringRef rate, llvm::StringRef with) {
-  return right(cards, 7) + right(zero, 6) + right(fits, 6) + right(needs, 12) + right(step, 12) + right(rate, 12) +
-         "  " + with.str();
+std::string cards_row(llvm::StringRef cards, llvm::StringRef mesh, llvm::StringRef zero, llvm::StringRef fits,
+                      llvm::StringRef needs, llvm::StringRef step, llvm::StringRef rate, llvm::StringRef with) {
+  return right(cards, 7) + "  " + left(mesh, 24) + right(zero, 6) + right(fits, 6) + right(needs, 12) +
+         right(step, 12) + right(rate, 12) + "  " + with.str();
 }
 
-std::string cards_row_of(const TrainingRequest& training, const DeviceAnswer& answer) {
+std::string cards_row_of(int64_t cards, const DeviceAnswer& answer) {
   const Plan& plan = answer.result.plan;
   const double samples = static_cast<double>(plan.training.batch * plan.training.accumulate);
   const std::string rate = samples > 0 ? llvm::formatv("{0:f1}", samples / plan.predicted_step_us * 1e6).str() : "";
   const int64_t needs = plan.promised_bytes();
-  const bool fits = answer.result.fits;
-  return cards_row(std::to_string(training.mesh.ranks()), std::to_string(training.zero), fits ? "yes" : "no",
+  const bool fits = answer.result.fits, shares_rows = answer.training.mesh[MeshAxis::Data] > 1;
+  return cards_row(std::to_string(cards), to_string(answer.training.mesh),
+                   shares_rows ? std::to_string(answer.training.zero) : "", fits ? "yes" : "no",
                    format_bytes(fits ? needs : round_up_readable(needs)), format_us(plan.predicted_step_us), rate,
                    how_it_fits(plan));
 }
@@ -54,32 +55,38 @@ std::vector<int64_t> counts_up_to(int64_t cards) {
   return counts;
 }
 
+// The job for so many cards, whatever else was asked for.
+Result<CompileRequest> request_for(int64_t cards, const Job& model, const FitCommandOptions& options) {
+  JobOptions job = options.job;
+  job.gpus = cards;
+  job.mesh = "auto";
+  Result<CompileRequest> request = compile_request(job);
+  if (request) request->device = model.request().device;
+  return request;
+}
+
 // The batch stays the same, whatever the number of cards.
 Status print_cards(const Job& model, const DeviceDescription& device, const FitCommandOptions& options,
                    Console& console) {
   std::vector<std::string> rows;
-  for (int64_t cards : counts_up_to(options.cards))
-    for (int zero : {0, 1, 2, 3}) {
-      TrainingRequest training = model.request().training;
-      const bool open = options.job.zero == "auto";
-      if (cards == 1 ? zero != 0 : open ? zero != 1 && zero != 3 : std::to_string(zero) != options.job.zero) continue;
-      training.mesh = {};
-      training.mesh[MeshAxis::Data] = cards;
-      training.zero = zero;
-      console.progress.phase(device.name + " x " + std::to_string(cards));
-      Result<DeviceAnswer> answer = fit_on(model, device, training);
-      if (answer) {
-        rows.push_back(cards_row_of(training, *answer));
-        continue;
-      }
-      const Diag why = take_diag(answer.takeError());
-      if (why.fault() == Fault::System) return llvm::make_error<Diag>(why);
-      rows.push_back(cards_row(std::to_string(cards), std::to_string(zero), "", "", "", "", why.text()));
+  for (int64_t cards : counts_up_to(options.cards)) {
+    Result<CompileRequest> request = request_for(cards, model, options);
+    if (!request) return request.takeError();
+    console.progress.phase(device.name + " x " + std::to_string(cards));
+    Result<DeviceAnswer> answer = fit_on(model.with(*request), device);
+    if (answer) {
+      rows.push_back(cards_row_of(cards, *answer));
+      continue;
     }
+    const Diag why = take_diag(answer.takeError());
+    if (why.fault() == Fault::System) return llvm::make_error<Diag>(why);
+    rows.push_back(cards_row(std::to_string(cards), "", "", "", "", "", "", why.text()));
+  }
   console.progress.finish();
   TextTable table(console.out, {console.columns, console.out_is_terminal});
-  table.heading(device.name, "cards that share the batch, bytes for each of them");
-  table.line(table.styled(Style::Strong, cards_row("cards", "zero", "fits", "needs", "step", "samples/s", "with")));
+  table.heading(device.name, "cards that share the job, bytes for each of them");
+  table.line(
+      table.styled(Style::Strong, cards_row("cards", "mesh", "ZeRO", "fits", "needs", "step", "samples/s", "with")));
   for (const std::string& row : rows) table.line(row);
   return Status::success();
 }

@@ -175,6 +175,28 @@ void write_decision(json::OStream& to, const Decision& decision) {
   to.attribute("reason", decision.reason);
 }
 
+void write_mesh_search(json::OStream& to, const MeshSearchSummary& search) {
+  to.attribute("cards", search.cards);
+  to.attribute("considered", search.considered);
+  to.attribute("over_memory", search.over_memory);
+  to.attribute("over_time", search.over_time);
+  to.attribute("bound_us", search.bound_us);
+  to.attributeArray("compiled", [&] {
+    for (const TriedMesh& tried : search.compiled)
+      to.object([&] {
+        to.attribute("mesh", to_string(tried.mesh));
+        to.attribute("zero", tried.zero);
+        if (!tried.pipeline.schedule.empty()) {
+          to.attribute("schedule", tried.pipeline.schedule);
+          to.attribute("micro_batches", tried.pipeline.micro_batches);
+        }
+        to.attribute("fits", tried.fits);
+        to.attribute("bytes", tried.bytes);
+        to.attribute("step_us", tried.step_us);
+      });
+  });
+}
+
 void write_plan(json::OStream& to, const Plan& plan, llvm::ArrayRef<TimeSummary> stages) {
   to.attribute("device", plan.device.name);
   if (plan.mesh.ranks() > 1) to.attribute("mesh", to_string(plan.mesh));
@@ -195,6 +217,7 @@ void write_plan(json::OStream& to, const Plan& plan, llvm::ArrayRef<TimeSummary>
       to.attribute("schedule", plan.pipeline.schedule);
       to.attribute("micro_batches", plan.pipeline.micro_batches);
     });
+  if (plan.mesh_search.cards > 0) to.attributeObject("mesh_search", [&] { write_mesh_search(to, plan.mesh_search); });
   to.attributeObject("training", [&] { write_training(to, plan); });
   to.attributeObject("fit", [&] {
     to.attribute("chunks", plan.fit.chunks);

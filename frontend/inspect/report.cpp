@@ -1,4 +1,5 @@
 #include "frontend/inspect/memory_curve.h"
+#include "frontend/inspect/mesh_table.h"
 #include "frontend/inspect/text_table.h"
 #include "ir/plan/summary.h"
 #include "ir/support/units.h"
@@ -33,6 +34,7 @@ class Report {
     largest_values();
     time();
     ranks();
+    print_mesh_search(table_, plan_);
     decisions();
   }
 

@@ -132,12 +132,27 @@ std::string to_json(const ClusterDescription& cluster) {
   return stream.str() + "\n";
 }
 
-Result<DeviceDescription> on_cluster(DeviceDescription device, const ClusterDescription& cluster, int64_t ranks) {
-  if (ranks > cluster.ranks())
+namespace {
+
+// Are all groups of ranks along the axis within a host each?
+bool is_within_hosts(const Mesh& mesh, MeshAxis axis, int64_t cards) {
+  if (mesh.ranks() <= cards) return true;
+  const std::vector<int64_t> group = mesh.group_of(0, axis);
+  const int64_t span = mesh[axis] * (group.size() > 1 ? group[1] - group[0] : 1);
+  return cards % span == 0;
+}
+
+}  // namespace
+
+Result<DeviceDescription> on_cluster(DeviceDescription device, const ClusterDescription& cluster, const Mesh& mesh) {
+  if (mesh.ranks() > cluster.ranks())
     return usage_error("the cluster has " + llvm::Twine(cluster.ranks()) + " cards, the job asks for " +
-                       llvm::Twine(ranks));
-  const ClusterLink& used = ranks > cluster.cards ? cluster.network : cluster.link;
-  if (used.gb_per_s > 0) device.link_gb_per_s = used.gb_per_s, device.collective_us = used.base_us;
+                       llvm::Twine(mesh.ranks()));
+  const ClusterLink &link = cluster.link, &network = cluster.network;
+  if (link.gb_per_s > 0) device.link_gb_per_s = link.gb_per_s, device.collective_us = link.base_us;
+  for (MeshAxis axis : {MeshAxis::Data, MeshAxis::Tensor, MeshAxis::Stage})
+    if (mesh[axis] > 1 && network.gb_per_s > 0 && !is_within_hosts(mesh, axis, cluster.cards))
+      device.axis_links.push_back({axis, network.base_us, network.gb_per_s});
   if (cluster.interference > 0) device.collective_interference = cluster.interference;
   if (cluster.share > 0) device.collective_share = cluster.share;
   return device;

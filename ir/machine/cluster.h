@@ -38,9 +38,9 @@ struct ClusterDescription {
 Result<ClusterDescription> read_cluster(llvm::StringRef file);
 std::string to_json(const ClusterDescription& cluster);
 
-// The device with the link that `ranks` of the cluster talk over: the network's where one host has too few cards. The
-// error says that the cluster has too few in all.
-Result<DeviceDescription> on_cluster(DeviceDescription device, const ClusterDescription& cluster, int64_t ranks);
+// The device with the links that the mesh's ranks talk over along each axis: the network's where a group of them is not
+// within one host. Ranks fill the hosts one after the other. The error says that the cluster has too few cards.
+Result<DeviceDescription> on_cluster(DeviceDescription device, const ClusterDescription& cluster, const Mesh& mesh);
 
 // Bytes that each rank sends in a collective whose whole has `bytes`: for every other rank what that one does not have,
 // twice in a sum that all get.

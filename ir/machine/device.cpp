@@ -34,7 +34,7 @@ enum class Needed : uint8_t { OfAll, OfGpus, OfNone };
 struct Field {
   llvm::StringLiteral name;
   std::variant<Member<std::string>, Member<int>, Member<int64_t>, Member<double>, Member<std::vector<Reserve>>,
-               Member<Rates>, Member<Shares>>
+               Member<Rates>, Member<Shares>, Member<std::vector<AxisLink>>>
       member;
   Needed needed = Needed::OfNone;
   bool is_share = false;  // from 0 to 1; other numbers are above 0
@@ -67,6 +67,7 @@ constexpr Field fields[] = {
     {"from_host_both_ways_gb_per_s", &DeviceDescription::from_host_both_ways_gb_per_s},
     {"link_gb_per_s", &DeviceDescription::link_gb_per_s},
     {"collective_us", &DeviceDescription::collective_us, Needed::OfNone, false, true},
+    {"axis_links", &DeviceDescription::axis_links},
     {"collective_reserve_bytes", &DeviceDescription::collective_reserve_bytes, Needed::OfNone, false, true},
     {"transfer_reserve_bytes", &DeviceDescription::transfer_reserve_bytes, Needed::OfNone, false, true},
     {"collective_graph_bytes", &DeviceDescription::collective_graph_bytes, Needed::OfNone, false, true},
@@ -149,6 +150,23 @@ class FieldReader {
       to.push_back({llvm::StringRef(op).str(), *share});
     }
     llvm::sort(to);
+    return Status::success();
+  }
+
+  Status read(const json::Value& from, std::vector<AxisLink>& to) const {
+    const json::Object* links = from.getAsObject();
+    if (!links) return must_be("an object of {base_us, gb_per_s} by axis");
+    for (const auto& [axis, value] : *links) {
+      const json::Object* link = value.getAsObject();
+      const auto known = parse_axis(llvm::StringRef(axis));
+      const auto base_us = link ? link->getNumber("base_us") : llvm::None,
+                 gb_per_s = link ? link->getNumber("gb_per_s") : llvm::None;
+      if (!known || !base_us || !gb_per_s || *base_us < 0 || *gb_per_s <= 0)
+        return FieldReader(device_ + ": " + field_, llvm::StringRef(axis))
+            .must_be("an axis of a mesh with base_us of at least 0 and gb_per_s above 0");
+      to.push_back({*known, *base_us, *gb_per_s});
+    }
+    llvm::sort(to, [](const AxisLink& a, const AxisLink& b) { return a.axis < b.axis; });
     return Status::success();
   }
 
@@ -249,6 +267,13 @@ json::Value written(const Shares& shares) {
   return object;
 }
 
+json::Value written(const std::vector<AxisLink>& links) {
+  json::Object object;
+  for (const AxisLink& link : links)
+    object[axis_name(link.axis)] = json::Object{{"base_us", link.base_us}, {"gb_per_s", link.gb_per_s}};
+  return object;
+}
+
 // What the least of two devices has in one field.
 template <typename T>
 T least(const Field& field, T a, T b) {
@@ -287,6 +312,19 @@ Shares least(const Field&, Shares a, const Shares& b) {
       own->second = std::min(own->second, share);
   }
   llvm::sort(a);
+  return a;
+}
+
+// By axis the slower link; an axis that one of the devices does not list goes over the link of both.
+std::vector<AxisLink> least(const Field&, std::vector<AxisLink> a, const std::vector<AxisLink>& b) {
+  for (const AxisLink& other : b) {
+    const auto own = llvm::find_if(a, [&](const AxisLink& each) { return each.axis == other.axis; });
+    if (own == a.end())
+      a.push_back(other);
+    else
+      *own = {own->axis, std::max(own->base_us, other.base_us), std::min(own->gb_per_s, other.gb_per_s)};
+  }
+  llvm::sort(a, [](const AxisLink& x, const AxisLink& y) { return x.axis < y.axis; });
   return a;
 }
 
@@ -344,6 +382,17 @@ double DeviceDescription::link_gb_per_s_used() const {
   if (link_gb_per_s > 0) return link_gb_per_s;
   const double through_host = std::min(to_host_gb_per_s, from_host_gb_per_s) / 2;
   return through_host > 0 ? through_host : memory_gb_per_s / 4;
+}
+
+AxisLink DeviceDescription::link_of(MeshAxis axis) const {
+  for (const AxisLink& link : axis_links)
+    if (link.axis == axis) return link;
+  return {axis, collective_us, link_gb_per_s_used()};
+}
+
+double DeviceDescription::ranks_us(MeshAxis axis, double sent_bytes) const {
+  const AxisLink link = link_of(axis);
+  return link.base_us + sent_bytes / (link.gb_per_s * 1e3);
 }
 
 double DeviceDescription::efficiency_of(llvm::StringRef op) const {

@@ -19,6 +19,14 @@ struct Reserve {
   friend bool operator==(const Reserve&, const Reserve&) = default;
 };
 
+// How ranks along one axis of a mesh talk to each other: a collective takes base_us and, each way, the bytes that a
+// rank sends over gb_per_s.
+struct AxisLink {
+  MeshAxis axis = MeshAxis::Data;
+  double base_us = 0, gb_per_s = 0;
+  friend bool operator==(const AxisLink&, const AxisLink&) = default;
+};
+
 // A new field needs its row in the table of device.cpp besides.
 struct DeviceDescription {
   std::string name;     // "h200"
@@ -46,6 +54,7 @@ struct DeviceDescription {
   // Between the devices of a host, each way, as a collective uses it; 0: through the host's memory.
   double link_gb_per_s = 0;
   double collective_us = 0;              // least time of a collective
+  std::vector<AxisLink> axis_links;      // of axes whose ranks talk over another link
   int64_t collective_reserve_bytes = 0;  // what the library that talks to other ranks holds, per axis of the mesh
   int64_t transfer_reserve_bytes = 0;    // what it holds besides per stage to send to or to receive from
   int64_t collective_graph_bytes = 0;    // what it holds besides per collective in a CUDA graph
@@ -70,6 +79,9 @@ struct DeviceDescription {
   // Starting a copy that takes less than a few launches costs more than its bytes are worth.
   double min_copy_us() const { return 4 * launch_us; }
   double link_gb_per_s_used() const;
+  AxisLink link_of(MeshAxis axis) const;
+  // Time of a collective along the axis for which a rank sends so many bytes.
+  double ranks_us(MeshAxis axis, double sent_bytes) const;
   CopyInterference interference_of_copies() const { return {copy_overhead_us, copy_interference}; }
   CollectiveShares collective_shares() const { return {collective_share, 1 - collective_interference, collective_us}; }
   // The minimum time of a call without its launch: the longer of its arithmetic, in the matrix units where `matrix` is

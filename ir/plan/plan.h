@@ -166,6 +166,29 @@ struct FitSummary {
 struct PipelineSummary {
   int64_t micro_batches = 1;  // equal chunks of a rank's batch that go through the stages one after the other
   std::string schedule;       // "1f1b"; empty: there is one stage
+  friend bool operator==(const PipelineSummary&, const PipelineSummary&) = default;
+};
+
+// A mesh that was compiled for the choice of one, and what came of it.
+struct TriedMesh {
+  Mesh mesh;
+  int32_t zero = 0;
+  PipelineSummary pipeline;
+  bool fits = false;
+  int64_t bytes = 0;  // promised, of the rank that needs most
+  double step_us = 0;
+  friend bool operator==(const TriedMesh&, const TriedMesh&) = default;
+};
+
+// How the plan's mesh was chosen. A candidate is a mesh with its ZeRO stage, micro-batches and schedule.
+struct MeshSearchSummary {
+  int64_t cards = 0;                // that the job may have; 0: the mesh was not searched for
+  int64_t considered = 0;           // candidates
+  int64_t over_memory = 0;          // of them, those whose least bytes are above the budget
+  int64_t over_time = 0;            // those whose least time is not below the plan's
+  double bound_us = 0;              // no candidate takes less
+  std::vector<TriedMesh> compiled;  // the plan first, then those that fit, fastest first
+  friend bool operator==(const MeshSearchSummary&, const MeshSearchSummary&) = default;
 };
 
 // One kind of device among ranks that run one plan.
@@ -184,6 +207,7 @@ struct Plan {
   // Where these ranks have unlike devices: all kinds of them, of which `device` is what all can do. Empty: each rank
   // has a `device`.
   std::vector<RankKind> kinds;
+  MeshSearchSummary mesh_search;
   PipelineSummary pipeline;
   int32_t stage = 0;                                  // which stage of the pipeline it is the plan of
   std::vector<Plan> later_stages;                     // in the plan of stage 0: those of the other stages, in order

@@ -38,6 +38,9 @@ class PlanReader {
   Attr read_attr(const proto::Attr& from);
   DeviceDescription read_device(llvm::StringRef from);
   TrainingSummary read_training(const proto::Training& from);
+  Mesh read_mesh(llvm::StringRef from);
+  static PipelineSummary read_pipeline(const proto::Pipeline& from) { return {from.micro_batches(), from.schedule()}; }
+  MeshSearchSummary read_mesh_search(const proto::MeshSearch& from);
   Arena read_arena(const proto::Arena& from);
   Slot read_slot(const proto::Slot& from);
   Instruction read_instruction(const proto::Instruction& from);
@@ -81,6 +84,25 @@ DeviceDescription PlanReader::read_device(llvm::StringRef from) {
   if (device) return *device;
   refuse(take_diag(device.takeError()).text());
   return {};
+}
+
+// One rank is the empty text.
+Mesh PlanReader::read_mesh(llvm::StringRef from) {
+  if (from.empty()) return {};
+  Result<Mesh> mesh = parse_mesh(from);
+  if (mesh) return *mesh;
+  refuse(take_diag(mesh.takeError()).text());
+  return {};
+}
+
+MeshSearchSummary PlanReader::read_mesh_search(const proto::MeshSearch& from) {
+  MeshSearchSummary search{from.cards(), from.considered(), from.over_memory(), from.over_time(), from.bound_us(), {}};
+  for (const proto::TriedMesh& entry : from.compiled()) {
+    TriedMesh tried{read_mesh(entry.mesh()), entry.zero(), {}, entry.fits(), entry.bytes(), entry.step_us()};
+    if (entry.has_pipeline()) tried.pipeline = read_pipeline(entry.pipeline());
+    search.compiled.push_back(std::move(tried));
+  }
+  return search;
 }
 
 TrainingSummary PlanReader::read_training(const proto::Training& from) {
@@ -190,16 +212,11 @@ Result<Plan> PlanReader::read(const proto::Plan& from) {
   plan.model = from.model();
   plan.device = read_device(from.device());
   plan.training = read_training(from.training());
-  if (!from.mesh().empty()) {
-    Result<Mesh> mesh = parse_mesh(from.mesh());
-    if (mesh)
-      plan.mesh = *mesh;
-    else
-      refuse(take_diag(mesh.takeError()).text());
-  }
+  plan.mesh = read_mesh(from.mesh());
   for (const proto::RankKind& kind : from.kinds())
     plan.kinds.push_back({read_device(kind.device()), kind.budget_bytes(), {kind.ranks().begin(), kind.ranks().end()}});
-  if (from.has_pipeline()) plan.pipeline = {from.pipeline().micro_batches(), from.pipeline().schedule()};
+  if (from.has_mesh_search()) plan.mesh_search = read_mesh_search(from.mesh_search());
+  if (from.has_pipeline()) plan.pipeline = read_pipeline(from.pipeline());
   plan.stage = from.stage();
   for (const proto::Plan& stage : from.later_stages()) {
     Result<Plan> read = plan_from_proto(stage);

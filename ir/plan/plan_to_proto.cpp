@@ -38,6 +38,28 @@ void set_fit(const FitSummary& fit, proto::Fit& to) {
   to.set_rematerialised(fit.rematerialised);
 }
 
+void set_pipeline(const PipelineSummary& pipeline, proto::Pipeline& to) {
+  to.set_micro_batches(pipeline.micro_batches);
+  to.set_schedule(pipeline.schedule);
+}
+
+void set_mesh_search(const MeshSearchSummary& search, proto::MeshSearch& to) {
+  to.set_cards(search.cards);
+  to.set_considered(search.considered);
+  to.set_over_memory(search.over_memory);
+  to.set_over_time(search.over_time);
+  to.set_bound_us(search.bound_us);
+  for (const TriedMesh& tried : search.compiled) {
+    proto::TriedMesh& entry = *to.add_compiled();
+    if (tried.mesh.ranks() > 1) entry.set_mesh(to_string(tried.mesh));
+    entry.set_zero(tried.zero);
+    if (!tried.pipeline.schedule.empty()) set_pipeline(tried.pipeline, *entry.mutable_pipeline());
+    entry.set_fits(tried.fits);
+    entry.set_bytes(tried.bytes);
+    entry.set_step_us(tried.step_us);
+  }
+}
+
 void set_training(const TrainingSummary& training, proto::Training& to) {
   to.set_loss(training.loss);
   to.set_optimizer(training.optimizer);
@@ -173,10 +195,8 @@ void plan_to_proto(const Plan& plan, proto::Plan& to) {
     entry.set_budget_bytes(kind.budget_bytes);
     entry.mutable_ranks()->Add(kind.ranks.begin(), kind.ranks.end());
   }
-  if (!plan.pipeline.schedule.empty()) {
-    to.mutable_pipeline()->set_micro_batches(plan.pipeline.micro_batches);
-    to.mutable_pipeline()->set_schedule(plan.pipeline.schedule);
-  }
+  if (plan.mesh_search.cards > 0) set_mesh_search(plan.mesh_search, *to.mutable_mesh_search());
+  if (!plan.pipeline.schedule.empty()) set_pipeline(plan.pipeline, *to.mutable_pipeline());
   to.set_stage(plan.stage);
   for (const Plan& stage : plan.later_stages) plan_to_proto(stage, *to.add_later_stages());
   for (const auto& [name, value] : plan.dims) {

@@ -14,16 +14,16 @@ std::optional<DType> matrix_dtype(const Graph& graph, const Node& node) {
 }
 
 double collective_us(const Graph& graph, const Node& node, const DeviceDescription& device) {
+  if (node.op->name == "transfer") return 0;  // its two ends cost
+  const MeshAxis axis = parse_axis(node.attrs.get_string("axis")).value_or(MeshAxis::Data);
   if (node.attrs.has("peer")) {
     const ValueId moved = node.operands.empty() ? node.results[0] : node.operands[0];
-    return device.collective_us + static_cast<double>(graph.type(moved).bytes()) / (device.link_gb_per_s_used() * 1e3);
+    return device.ranks_us(axis, static_cast<double>(graph.type(moved).bytes()));
   }
-  if (node.op->name == "transfer") return 0;  // its two ends cost
   const Type &read = graph.type(node.operands[0]), &written = graph.type(node.results[0]);
   const bool sums_whole = read.elements() == written.elements();
   const int64_t whole_bytes = read.elements() < written.elements() ? written.bytes() : read.bytes();
-  const double sent = bytes_sent(whole_bytes, node.attrs.get_int("ranks"), sums_whole);
-  return device.collective_us + sent / (device.link_gb_per_s_used() * 1e3);
+  return device.ranks_us(axis, bytes_sent(whole_bytes, node.attrs.get_int("ranks"), sums_whole));
 }
 
 }  // namespace

@@ -22,9 +22,10 @@
 namespace plimsoll {
 namespace {
 
-// A collective of this many bytes moves them at four fifths of the link's speed.
+// A sum of gradients of this many bytes moves them at four fifths of the link's speed.
 int64_t min_bucket_bytes(const DeviceDescription& device) {
-  return static_cast<int64_t>(4 * device.collective_us * device.link_gb_per_s_used() * 1e3);
+  const AxisLink link = device.link_of(MeshAxis::Data);
+  return static_cast<int64_t>(4 * link.base_us * link.gb_per_s * 1e3);
 }
 
 class Overlapper {

@@ -163,21 +163,23 @@ class TensorDivider {
     return Status::success();
   }
 
-  // On the rank's rows where these are divided.
+  // On the rank's part where the sum is divided.
   void add_to_sum(ValueId old, llvm::ArrayRef<ValueId> added) {
-    const bool in_rows = cuts_.count(old) > 0;
-    ValueId sum = in_rows ? divided(old) : whole(old);
-    for (ValueId each : added) {
-      const bool has_rows = graph_.type(each).rank() == graph_.type(sum).rank();
-      sum = b_.emit("add", {sum, in_rows && has_rows ? own_rows(each, old) : each});
-    }
-    forms_[old] = in_rows ? Forms{ValueId::None, sum, ValueId::None} : Forms{sum, ValueId::None, ValueId::None};
+    const bool in_parts = cuts_.count(old) > 0;
+    ValueId sum = in_parts ? divided(old) : whole(old);
+    for (ValueId each : added) sum = b_.emit("add", {sum, in_parts ? own_part(each, old) : each});
+    forms_[old] = in_parts ? Forms{ValueId::None, sum, ValueId::None} : Forms{sum, ValueId::None, ValueId::None};
     names_.push_back({sum, graph_.value(old).name});
   }
 
-  // Of a value that all ranks hold alike, the rows that the rank has of `like`.
-  ValueId own_rows(ValueId alike, ValueId like) {
-    return b_.emit("take_piece", {alike}, group(part_shape(types_[index_of(like)].shape, cuts_.at(like))));
+  // Of a value that all ranks hold alike and that is added to `to`: what meets the rank's part of that.
+  ValueId own_part(ValueId alike, ValueId to) {
+    const Cut& cut = cuts_.at(to);
+    Shape own = graph_.type(alike).shape;
+    const int64_t absent = static_cast<int64_t>(types_[index_of(to)].shape.size() - own.size()), dim = cut.dim - absent;
+    if (dim < 0 || own[static_cast<size_t>(dim)] == 1) return alike;
+    own[static_cast<size_t>(dim)] = part_size(cut, ranks_);
+    return b_.emit("take_piece", {alike}, group(own));
   }
 
   // Of a loss, or a summand along the data axis, that the ranks hold alike, each starts from an equal share.

@@ -57,9 +57,20 @@ TEST_SUITE("unit") {
     cluster.hosts = 2, cluster.cards = 4;
     cluster.link = {47, 333}, cluster.network = {60, 40};
     DeviceDescription device;
-    CHECK(llvm::cantFail(on_cluster(device, cluster, 4)).link_gb_per_s == 333);
-    CHECK(llvm::cantFail(on_cluster(device, cluster, 8)).collective_us == 60);
-    Result<DeviceDescription> too_many = on_cluster(device, cluster, 9);
+    const auto rate_of = [&](llvm::StringRef mesh, MeshAxis axis) {
+      return llvm::cantFail(on_cluster(device, cluster, llvm::cantFail(parse_mesh(mesh)))).link_of(axis).gb_per_s;
+    };
+    CHECK(rate_of("data=4", MeshAxis::Data) == 333);
+    CHECK(rate_of("data=8", MeshAxis::Data) == 40);
+    // Ranks 0 to 3 are one host: parts of tensors stay within it, stages and rows do not.
+    CHECK(rate_of("tensor=4,stage=2", MeshAxis::Tensor) == 333);
+    CHECK(rate_of("tensor=4,stage=2", MeshAxis::Stage) == 40);
+    CHECK(rate_of("tensor=2,data=4", MeshAxis::Tensor) == 333);
+    CHECK(rate_of("tensor=2,data=4", MeshAxis::Data) == 40);
+    CHECK(rate_of("tensor=2,data=2,stage=2", MeshAxis::Data) == 333);
+    // A group of three lies across the border behind rank 3.
+    CHECK(rate_of("tensor=3,stage=2", MeshAxis::Tensor) == 40);
+    Result<DeviceDescription> too_many = on_cluster(device, cluster, llvm::cantFail(parse_mesh("data=9")));
     REQUIRE_FALSE(bool(too_many));
     CHECK(take_diag(too_many.takeError()).text() == "the cluster has 8 cards, the job asks for 9");
   }

@@ -168,6 +168,24 @@ graph @residual(%x: f64[8,6], %labels: i64[8]) state(%v: f64[6,6] parameter trai
     for (int64_t ranks : {2, 4}) check_divided(parsed(text), request_of(ranks), 1e-9);
   }
 
+  // Of one row a rank has a part that is a run of memory, so a sum may come in parts of its features.
+  TEST_CASE("parts of a single row are added to parts of the bias") {
+    constexpr llvm::StringLiteral text = R"(
+graph @row(%x: f64[2,6], %labels: i64[2]) state(%u: f64[6,8] parameter trained, %b: f64[8] parameter trained, %v: f64[8,8] parameter trained, %c: f64[8] parameter trained, %w: f64[8,4] parameter trained, %d: f64[4] parameter trained) {
+  %h = linear(%x, %u, %b) : f64[2,8]
+  %g = tanh(%h) : f64[2,8]
+  %k = linear(%g, %v, %c) : f64[2,8]
+  %l = tanh(%k) : f64[2,8]
+  %z = linear(%l, %w, %d) : f64[2,4]
+  %loss, %lse, %weight = cross_entropy(%z, %labels) {reduction="mean"} : f64[], f64[2], f64[]
+  return loss=%loss
+}
+)";
+    TrainingRequest request = request_of(2);
+    request.mesh[MeshAxis::Tensor] = 2;
+    check_divided(parsed(text), request, 1e-9);
+  }
+
   TEST_CASE("random models on 2, 3 and 4 ranks train as on one") {
     std::mt19937 random(3);
     int divided = 0;

@@ -1,0 +1,285 @@
+#include "passes/mesh/mesh_estimate.h"
+
+// Bounds count what no plan avoids: states, one gradient, arithmetic and bytes at the device's ceilings, and what a
+// collective takes from computing beside it at least. Estimates count the rest as plans without a budget come out.
+
+#include "llvm/ADT/STLExtras.h"
+
+#include <algorithm>
+#include <numeric>
+
+namespace plimsoll {
+namespace {
+
+// Backward's share that computes gradients of weights, which a stage may put off.
+constexpr double weights_share = 0.5;
+
+double ratio(int64_t a, int64_t b) { return static_cast<double>(a) / static_cast<double>(b); }
+double largest_of(llvm::ArrayRef<double> numbers) { return *std::max_element(numbers.begin(), numbers.end()); }
+int64_t divided(int64_t bytes, int64_t by) { return (bytes + by - 1) / by; }
+
+// How much longer computing of `beside_us` takes with `comm_us` of collectives beside and behind it.
+double exposed_us(double comm_us, double beside_us, const CollectiveShares& shares) {
+  const double stretched_us = beside_us / shares.compute, hidden_us = stretched_us * shares.link;
+  if (comm_us <= hidden_us) return comm_us / shares.link * (1 - shares.compute);
+  return stretched_us - beside_us + comm_us - hidden_us;
+}
+
+// Time until the last stage is through, where each acts as soon as its last action and its transfers are.
+double simulated_us(llvm::ArrayRef<std::vector<StageAction>> actions, llvm::ArrayRef<StageTimes> times,
+                    int64_t micro_batches, double transfer_us) {
+  using Kind = StageAction::Kind;
+  constexpr double never = -1;
+  const size_t stages = actions.size();
+  const std::vector<double> none(static_cast<size_t>(micro_batches), never);
+  std::vector<std::vector<double>> forward(stages, none), backward(stages, none);
+  std::vector<size_t> next(stages, 0);
+  std::vector<double> now(stages, 0);
+  for (bool moved = true; std::exchange(moved, false);)
+    for (size_t s = 0; s < stages; ++s)
+      for (; next[s] < actions[s].size(); ++next[s], moved = true) {
+        const StageAction& action = actions[s][next[s]];
+        const auto micro_batch = static_cast<size_t>(action.micro_batch);
+        if (action.kind == Kind::Forward) {
+          const double from = s == 0 ? 0 : forward[s - 1][micro_batch];
+          if (from == never) break;
+          now[s] = std::max(now[s], s == 0 ? 0 : from + transfer_us) + times[s].forward_us;
+          forward[s][micro_batch] = now[s];
+        } else if (action.kind == Kind::Backward) {
+          const double from = s + 1 == stages ? 0 : backward[s + 1][micro_batch];
+          if (from == never) break;
+          now[s] = std::max(now[s], s + 1 == stages ? 0 : from + transfer_us) + times[s].backward_us;
+          backward[s][micro_batch] = now[s];
+        } else if (action.kind == Kind::Weights) {
+          now[s] += times[s].weights_us;
+        }
+      }
+  return largest_of(now);
+}
+
+class Estimator {
+ public:
+  Estimator(const ModelProfile& profile, const MeshCandidate& candidate, const TrainingRequest& request,
+            const DeviceDescription& device)
+      : model_(profile),
+        candidate_(candidate),
+        request_(request),
+        device_(device),
+        states_(profile.with.at(candidate.mesh[MeshAxis::Tensor])),
+        stages_(candidate.mesh[MeshAxis::Stage]),
+        data_(candidate.mesh[MeshAxis::Data]),
+        calls_(static_cast<double>(request.accumulate)) {
+    const int64_t rows = std::max<int64_t>(profile.batch / data_, 1);
+    work_ = states_.at(std::max<int64_t>(rows / candidate.micro_batches, 1));
+  }
+
+  MeshEstimate run() {
+    MeshEstimate estimate;
+    estimate.nodes = work_.nodes * candidate_.micro_batches;
+    estimate.us = step_us();
+    estimate.bytes = bytes();
+    estimate.least_us = least_us();
+    estimate.least_device_bytes = reserve_bytes() + states_.largest_gradient_bytes;
+    estimate.least_bytes = estimate.least_device_bytes + state_bytes() / stages_;
+    return estimate;
+  }
+
+ private:
+  int by_zero(int stage) const { return candidate_.zero >= stage ? 1 : 0; }
+  int64_t pieces(int64_t bytes, int zero) const { return by_zero(zero) ? divided(bytes, data_) : bytes; }
+
+  // Without the least time of each collective, where `bounds`.
+  double us_of(const Exchanges& exchanges, MeshAxis axis, bool bounds = false) const {
+    const AxisLink link = device_.link_of(axis);
+    return exchanges.sent_bytes / (link.gb_per_s * 1e3) + (bounds ? 0 : exchanges.count * link.base_us);
+  }
+  double exchange_us(bool bounds = false) const {
+    return us_of(work_.over_tensor, MeshAxis::Tensor, bounds) + us_of(work_.over_data, MeshAxis::Data, bounds);
+  }
+
+  // ---- Time ----
+
+  // Bytes that a rank sends along the data axis in a step, for the sums of gradients and for gathered parameters.
+  double sent_for_sums() const {
+    return part_of_others() * static_cast<double>(states_.sum_bytes) * (by_zero(1) ? 1 : 2);
+  }
+  double sent_for_gathers() const {
+    if (by_zero(3)) return part_of_others() * static_cast<double>(states_.read_bytes) * calls_;
+    return by_zero(1) ? part_of_others() * static_cast<double>(states_.trained_bytes) : 0;
+  }
+  double part_of_others() const { return ratio(data_ - 1, data_); }
+
+  double link_us(double sent) const {
+    if (sent == 0) return 0;
+    const AxisLink link = device_.link_of(MeshAxis::Data);
+    const double alone_us = sent / (link.gb_per_s * 1e3);
+    // Neighbours share a launch, which is a fifth of a bucket's time.
+    return alone_us + std::min(static_cast<double>(states_.trained) * link.base_us, alone_us / 4);
+  }
+
+  double update_us() const {
+    const double us = by_zero(1) || by_zero(3) ? states_.update_us / static_cast<double>(data_) : states_.update_us;
+    return us + us_of(states_.update_over_tensor, MeshAxis::Tensor);
+  }
+
+  double step_us() const {
+    const auto stages = static_cast<double>(stages_);
+    const CollectiveShares shares = device_.collective_shares();
+    const double passes_us =
+        calls_ * (stages_ > 1 ? pipeline_us() : work_.forward_us + work_.backward_us + exchange_us());
+    const double slowest = stages_ > 1 ? slowest_share() : 1;
+    double us = passes_us + update_us() * slowest;
+    const double sums_us = link_us(sent_for_sums() * slowest) * (sums_each_call() ? calls_ : 1),
+                 gathers_us = link_us(sent_for_gathers() * slowest);
+    const double backward_us = work_.backward_us * static_cast<double>(candidate_.micro_batches) / stages;
+    const double forward_us = work_.forward_us * static_cast<double>(candidate_.micro_batches) / stages;
+    if (stages_ > 1)  // collectives of stages keep their place
+      return us + sums_us + gathers_us;
+    if (by_zero(3))
+      return us + exposed_us(gathers_us, calls_ * forward_us, shares) +
+             exposed_us(sums_us, calls_ * backward_us, shares);
+    const bool beside_update = request_.accumulate > 1 || (request_.clip_grad_norm > 0);
+    us += exposed_us(sums_us, request_.accumulate > 1 ? 0 : backward_us, shares);
+    return us + exposed_us(gathers_us, beside_update ? update_us() : update_us() + backward_us / 2, shares);
+  }
+
+  bool sums_each_call() const { return by_zero(2) && request_.accumulate > 1; }
+
+  // The slowest stage's computing, as a share of all: the blocks between cuts in runs of about the same time.
+  double slowest_share() const { return largest_of(shares()); }
+
+  std::vector<double> shares() const {
+    std::vector<double> shares;
+    double target = 1 / static_cast<double>(stages_), left = 1, run = 0;
+    for (double block : model_.stages.block_share) {
+      const auto open = static_cast<double>(stages_) - static_cast<double>(shares.size());
+      target = left / open;
+      if (open > 1 && run > 0 && run + block / 2 > target) {
+        shares.push_back(run);
+        left -= std::exchange(run, 0);
+      }
+      run += block;
+    }
+    shares.push_back(run);
+    return shares;
+  }
+
+  std::vector<StageTimes> stage_times() const {
+    std::vector<StageTimes> times;
+    const double forward_us = work_.forward_us + exchange_us() / 2,
+                 backward_us = work_.backward_us + exchange_us() / 2 + gradient_sums_us();
+    for (double share : shares()) {
+      StageTimes stage{share * forward_us, share * backward_us, 0};
+      if (candidate_.schedule == PipelineSchedule::ZeroBubble)
+        stage.weights_us = std::exchange(stage.backward_us, stage.backward_us * (1 - weights_share)) * weights_share;
+      times.push_back(stage);
+    }
+    return times;
+  }
+
+  std::vector<std::vector<StageAction>> actions() const {
+    return actions_of_stages(candidate_.schedule, stage_times(), candidate_.micro_batches);
+  }
+
+  double pipeline_us() const {
+    const int64_t rows = std::max<int64_t>(model_.batch / data_ / candidate_.micro_batches, 1);
+    const double transfer_us =
+        device_.ranks_us(MeshAxis::Stage, model_.stages.border_bytes * static_cast<double>(rows));
+    return simulated_us(actions(), stage_times(), candidate_.micro_batches, transfer_us);
+  }
+
+  int64_t micro_batches_kept() const {
+    int64_t kept = 1;
+    if (stages_ > 1)
+      for (const std::vector<StageAction>& stage : actions()) kept = std::max(kept, most_kept(stage));
+    return kept;
+  }
+
+  // Each micro-batch but the first adds its gradients to what there is: two are read, one is written.
+  double gradient_sums_us() const {
+    const double added =
+        3 * static_cast<double>(states_.read_bytes) * ratio(candidate_.micro_batches - 1, candidate_.micro_batches);
+    return device_.roofline_us(0, static_cast<int64_t>(added), std::nullopt);
+  }
+
+  double least_us() const {
+    const auto stages = static_cast<double>(stages_), passes = calls_ * static_cast<double>(candidate_.micro_batches);
+    const double updates_us = states_.update_memory_us / static_cast<double>(data_);
+    const double computing_us = std::max(passes * work_.matmul_us, passes * work_.memory_us + updates_us) / stages;
+    const CollectiveShares shares = device_.collective_shares();
+    double links_us = passes * exchange_us(true);
+    if (data_ > 1) {
+      const double rate = device_.link_of(MeshAxis::Data).gb_per_s * 1e3;
+      links_us += sent_for_sums() * (sums_each_call() ? calls_ : 1) / rate + sent_for_gathers() / rate;
+    }
+    links_us /= stages;
+    return std::max(computing_us + links_us * shares.min_cost(), links_us);
+  }
+
+  // ---- Bytes ----
+
+  int64_t reserve_bytes() const { return device_.with_ranks(candidate_.mesh, 0).reserve_bytes(); }
+
+  int64_t state_bytes() const {
+    return pieces(states_.parameter_bytes, 3) + pieces(states_.optimizer_bytes, 1) + pieces(states_.gradient_bytes, 2) +
+           states_.other_bytes;
+  }
+
+  int64_t bytes() const {
+    const double share = stages_ > 1 ? slowest_share() : 1;
+    double bytes = static_cast<double>(state_bytes() + micro_batches_kept() * work_.saved_bytes);
+    if (by_zero(3)) bytes += static_cast<double>(states_.read_bytes);
+    if (stages_ > 1) bytes += static_cast<double>(states_.read_bytes);
+    return static_cast<int64_t>(share * bytes) + work_.working_bytes +
+           device_.with_ranks(candidate_.mesh, states_.trained / stages_)
+               .with_graphs(2 * work_.nodes * candidate_.micro_batches / stages_)
+               .reserve_bytes();
+  }
+
+  const ModelProfile& model_;
+  const MeshCandidate& candidate_;
+  const TrainingRequest& request_;
+  const DeviceDescription& device_;
+  const TensorProfile& states_;
+  RankWork work_;
+  int64_t stages_, data_;
+  double calls_;
+};
+
+Exchanges between(const Exchanges& a, const Exchanges& b, double share) {
+  return {a.count + share * (b.count - a.count), a.sent_bytes + share * (b.sent_bytes - a.sent_bytes)};
+}
+
+template <typename T>
+T between(T a, T b, double share) {
+  return static_cast<T>(static_cast<double>(a) + share * (static_cast<double>(b) - static_cast<double>(a)));
+}
+
+}  // namespace
+
+RankWork TensorProfile::at(int64_t rows) const {
+  if (work.size() == 1) return work.front();
+  size_t above = 1;
+  while (above + 1 < work.size() && work[above].rows < rows) ++above;
+  const RankWork &a = work[above - 1], &b = work[above];
+  const double share = ratio(rows - a.rows, b.rows - a.rows);
+  RankWork at;
+  at.rows = rows;
+  at.forward_us = between(a.forward_us, b.forward_us, share);
+  at.backward_us = between(a.backward_us, b.backward_us, share);
+  at.matmul_us = between(a.matmul_us, b.matmul_us, share);
+  at.memory_us = between(a.memory_us, b.memory_us, share);
+  at.over_tensor = between(a.over_tensor, b.over_tensor, share);
+  at.over_data = between(a.over_data, b.over_data, share);
+  at.saved_bytes = between(a.saved_bytes, b.saved_bytes, share);
+  at.working_bytes = between(a.working_bytes, b.working_bytes, share);
+  at.nodes = between(a.nodes, b.nodes, share);
+  return at;
+}
+
+MeshEstimate estimate_mesh(const ModelProfile& profile, const MeshCandidate& candidate, const TrainingRequest& request,
+                           const DeviceDescription& device) {
+  return Estimator(profile, candidate, request, device).run();
+}
+
+}  // namespace plimsoll

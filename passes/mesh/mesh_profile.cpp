@@ -1,0 +1,307 @@
+#include "passes/mesh/mesh_estimate.h"
+
+// Programs of one rank are derived for a few sizes of its batch and each number of ranks along the tensor axis, without
+// laying them out. What the data axis, ZeRO and stages make of them is arithmetic (passes/mesh/mesh_estimate.cpp).
+
+#include "ir/ops/common/support.h"
+#include "ir/support/parallel.h"
+#include "passes/analysis/aliasing.h"
+#include "passes/analysis/cost_model.h"
+#include "passes/analysis/single_value_cuts.h"
+#include "passes/pipelines.h"
+#include "passes/target/precision_rules.h"
+#include "passes/train/training_step.h"
+
+#include "llvm/ADT/StringSet.h"
+
+#include <cmath>
+#include <optional>
+#include <utility>
+
+namespace plimsoll {
+namespace {
+
+constexpr int tensor_bits = 2;            // sizes 1, 2, 3, 4, 6, 8, 12, 16, ...
+constexpr double min_less_work = 0.95;    // of a smaller tensor axis' matmuls, for a larger one to be worth trying
+constexpr int max_useless_sizes = 2;      // in a row, after which larger ones are not tried
+constexpr int64_t max_tensor_ranks = 64;  // beyond a host's links nobody gains from it
+
+// Reads a program of one rank.
+class WorkReader {
+ public:
+  WorkReader(const Program& program, const TrainingRequest& request, const DeviceDescription& device,
+             const KernelCatalog& catalog)
+      : program_(program), request_(request), device_(device), catalog_(catalog) {}
+
+  RankWork work() {
+    RankWork work;
+    const Graph& step = program_.functions.front();
+    for (NodeId id : step.order()) {
+      const Node& node = step.node(id);
+      if (node.phase == Phase::Update || !is_instruction(node)) continue;
+      ++work.nodes;
+      if (node.op->engine == Engine::Ranks) {
+        add(step, node, axis_of(node) == MeshAxis::Data ? work.over_data : work.over_tensor);
+        continue;
+      }
+      const Cost cost = cost_of(step, node, device_);
+      const double us = predicted_us(step, node, chosen_kernel(step, node, catalog_), device_);
+      (node.phase == Phase::Forward ? work.forward_us : work.backward_us) += us;
+      // Timings may be below the description's ceilings, and then they are what plans count.
+      const double ceiling_us = ceiling_us_of(step, node, cost);
+      const double share = ceiling_us > 0 ? std::min(1.0, us / ceiling_us) : 1;
+      if (is_matmul(node)) work.matmul_us += share * device_.roofline_us(cost.flops, 0, matrix_type(step, node));
+      work.memory_us += share * device_.roofline_us(0, cost.bytes_moved, std::nullopt);
+      work.working_bytes = std::max(work.working_bytes, cost.bytes_moved);
+    }
+    work.saved_bytes = saved_bytes(step);
+    return work;
+  }
+
+  TensorProfile states() {
+    TensorProfile profile;
+    llvm::StringSet<> counted;
+    for (const Graph& function : program_.functions) {
+      for (const State& state : function.states)
+        if (counted.insert(function.value(state.value).name).second) add_state(function, state, profile);
+      add_updates(function, profile);
+    }
+    const Graph& last = program_.functions.back();
+    for (const StateGradient& gradient : last.gradients) add_trained(last, gradient, profile);
+    return profile;
+  }
+
+ private:
+  static bool is_matmul(const Node& node) { return node.op->precision == Precision::Low && !node.operands.empty(); }
+  static DType matrix_type(const Graph& graph, const Node& node) { return graph.type(node.operands[0]).dtype; }
+
+  double ceiling_us_of(const Graph& graph, const Node& node, const Cost& cost) const {
+    return device_.roofline_us(cost.flops, cost.bytes_moved,
+                               is_matmul(node) ? std::optional(matrix_type(graph, node)) : std::nullopt);
+  }
+
+  void add(const Graph& graph, const Node& node, Exchanges& exchanges) const {
+    const AxisLink link = device_.link_of(axis_of(node));
+    exchanges.count += 1;
+    exchanges.sent_bytes +=
+        std::max(0.0, cost_of(graph, node, device_).predicted_us - link.base_us) * link.gb_per_s * 1e3;
+  }
+
+  static MeshAxis axis_of(const Node& node) {
+    return parse_axis(node.attrs.get_string("axis")).value_or(MeshAxis::Data);
+  }
+
+  int64_t saved_bytes(const Graph& step) const {
+    std::vector<bool> counted(step.value_count(), false);
+    int64_t bytes = 0;
+    for (NodeId id : step.order()) {
+      const Node& node = step.node(id);
+      if (node.phase == Phase::Forward) continue;
+      for (ValueId operand : node.operands) {
+        if (operand == ValueId::None) continue;
+        const ValueId root = root_of(step, operand);
+        const NodeId producer = step.value(root).producer;
+        if (counted[index_of(root)] || producer == NodeId::None || step.node(producer).phase != Phase::Forward)
+          continue;
+        counted[index_of(root)] = true;
+        bytes += step.type(root).bytes();
+      }
+    }
+    return bytes;
+  }
+
+  static void add_state(const Graph& function, const State& state, TensorProfile& profile) {
+    const int64_t bytes = function.type(state.value).bytes();
+    switch (state.role) {
+      case StateRole::Parameter: profile.parameter_bytes += bytes; break;
+      case StateRole::Optimizer: profile.optimizer_bytes += bytes; break;
+      case StateRole::Gradient: profile.gradient_bytes += bytes; break;
+      case StateRole::Buffer:
+      case StateRole::Counter: profile.other_bytes += bytes; break;
+    }
+  }
+
+  void add_updates(const Graph& function, TensorProfile& profile) const {
+    for (NodeId id : function.order()) {
+      const Node& node = function.node(id);
+      if (node.phase != Phase::Update || !is_instruction(node)) continue;
+      if (node.op->engine == Engine::Ranks) {
+        if (axis_of(node) == MeshAxis::Tensor) add(function, node, profile.update_over_tensor);
+        continue;
+      }
+      profile.update_us += predicted_us(function, node, chosen_kernel(function, node, catalog_), device_);
+      profile.update_memory_us += device_.roofline_us(0, cost_of(function, node, device_).bytes_moved, std::nullopt);
+    }
+  }
+
+  void add_trained(const Graph& function, const StateGradient& gradient, TensorProfile& profile) const {
+    const Type &type = function.type(gradient.state), &made = function.type(gradient.value);
+    const int64_t elements = type.elements(), narrow = is_mixed(request_.precision) ? 2 : dtype_bytes(type.dtype);
+    const int64_t sum =
+        request_.master_weights == MasterWeights::Off ? dtype_bytes(made.dtype) : dtype_bytes(stat_dtype(made.dtype));
+    profile.trained += 1;
+    profile.trained_bytes += type.bytes();
+    profile.read_bytes += elements * std::min(narrow, dtype_bytes(type.dtype));
+    profile.sum_bytes += elements * sum;
+    const int64_t least = std::min({narrow, dtype_bytes(type.dtype), dtype_bytes(made.dtype)});
+    profile.largest_gradient_bytes = std::max(profile.largest_gradient_bytes, elements * least);
+  }
+
+  const Program& program_;
+  const TrainingRequest& request_;
+  const DeviceDescription& device_;
+  const KernelCatalog& catalog_;
+};
+
+// Bytes of one sample over the cut in the middle, and how computing is spread over what stands between cuts.
+StageProfile stages_of(const Graph& forward, int64_t rows, const DeviceDescription& device,
+                       const KernelCatalog& catalog) {
+  StageProfile profile;
+  const std::vector<SingleValueCut> cuts = find_single_value_cuts(forward);
+  double block_us = 0, all_us = 0;
+  size_t cut = 0;
+  for (NodeId id : forward.order()) {
+    const Node& node = forward.node(id);
+    if (is_instruction(node) && node.op->engine == Engine::Compute)
+      block_us += predicted_us(forward, node, chosen_kernel(forward, node, catalog), device);
+    if (cut == cuts.size() || cuts[cut].after != id) continue;
+    profile.block_share.push_back(block_us);
+    all_us += std::exchange(block_us, 0);
+    ++cut;
+  }
+  profile.block_share.push_back(block_us);
+  all_us += block_us;
+  for (double& share : profile.block_share) share = all_us > 0 ? share / all_us : 0;
+  if (!cuts.empty())
+    profile.border_bytes = static_cast<double>(forward.type(cuts[cuts.size() / 2].value).bytes()) /
+                           static_cast<double>(std::max<int64_t>(rows, 1));
+  return profile;
+}
+
+class Profiler {
+ public:
+  Profiler(const CleanModel& model, const TrainingRequest& request, int64_t cards, const DeviceDescription& device,
+           const KernelCatalog& catalog)
+      : model_(model), request_(request), cards_(cards), device_(device), catalog_(catalog) {
+    request_.zero = 0;
+  }
+
+  Result<ModelProfile> run() {
+    Result<Sample> one = sample(1, 1);
+    if (!one) return one.takeError();
+    profile_.batch = one->batch;
+    profile_.stages = std::move(one->stages);
+    const std::vector<int64_t> data = data_sizes();
+    add_work(1, std::move(*one));
+    add_tensor_sizes();
+    add_sizes_of_batch(data);
+    for (auto& [tensor, profile] : profile_.with)
+      llvm::sort(profile.work, [](const RankWork& a, const RankWork& b) { return a.rows < b.rows; });
+    return std::move(profile_);
+  }
+
+ private:
+  struct Sample {
+    int64_t batch = 0;
+    TensorProfile profile;  // with one size of the batch
+    StageProfile stages;    // of one rank
+  };
+
+  Result<Sample> sample(int64_t tensor, int64_t data) const {
+    TrainingRequest request = request_;
+    request.mesh = {};
+    request.mesh[MeshAxis::Tensor] = tensor, request.mesh[MeshAxis::Data] = data;
+    CleanModel model{model_.graph, model_.passes.quiet()};
+    Result<ForwardModel> forward = prepare_forward(std::move(model), request, catalog_.preferences());
+    if (!forward) return forward.takeError();
+    Sample sample;
+    sample.batch = forward->summary.batch;
+    if (tensor == 1 && data == 1) sample.stages = stages_of(forward->graph, sample.batch, device_, catalog_);
+    Result<Program> program = make_training_program(std::move(forward->graph), request);
+    if (!program) return program.takeError();
+    for (Graph& function : program->functions)
+      if (Result<bool> changed = forward->passes.run(function, step_pipeline(catalog_.preferences())); !changed)
+        return changed.takeError();
+    WorkReader reader(*program, request_, device_, catalog_);
+    sample.profile = reader.states();
+    sample.profile.tensor_ranks = tensor;
+    sample.profile.work.push_back(reader.work());
+    sample.profile.work.back().rows = std::max<int64_t>(sample.batch / data, 1);
+    return sample;
+  }
+
+  void add_work(int64_t tensor, Sample sample) {
+    auto [at, fresh] = profile_.with.try_emplace(tensor, std::move(sample.profile));
+    if (!fresh) at->second.work.push_back(sample.profile.work.front());
+  }
+
+  // One sample of the batch a rank, all of it, and a size between.
+  std::vector<int64_t> data_sizes() const {
+    std::vector<int64_t> sizes{1};
+    const int64_t batch = profile_.batch;
+    if (batch <= 1) return sizes;
+    auto between = static_cast<int64_t>(std::sqrt(static_cast<double>(batch)));
+    while (batch % between != 0) --between;
+    if (between > 1) sizes.push_back(between);
+    sizes.push_back(batch);
+    return sizes;
+  }
+
+  // At the largest batch of a rank's; what no smaller size makes shorter is left out.
+  void add_tensor_sizes() {
+    double least_us = profile_.with.at(1).work.front().matmul_us;
+    int useless = 0;
+    std::vector<int64_t> sizes = axis_sizes(std::min(cards_, max_tensor_ranks), tensor_bits);
+    for (int64_t tensor : llvm::ArrayRef<int64_t>(sizes).drop_front()) {
+      Result<Sample> found = sample(tensor, 1);
+      if (!found) {
+        llvm::consumeError(found.takeError());
+        continue;
+      }
+      const double us = found->profile.work.front().matmul_us;
+      if (us >= min_less_work * least_us) {
+        if (++useless == max_useless_sizes) return;
+        continue;
+      }
+      useless = 0;
+      least_us = us;
+      add_work(tensor, std::move(*found));
+    }
+  }
+
+  void add_sizes_of_batch(llvm::ArrayRef<int64_t> data) {
+    std::vector<std::pair<int64_t, int64_t>> wanted;
+    for (const auto& [tensor, profile] : profile_.with)
+      for (int64_t size : data.drop_front()) wanted.push_back({tensor, size});
+    std::vector<std::optional<Result<Sample>>> samples(wanted.size());
+    parallel_for(wanted.size(), [&](size_t i) { samples[i].emplace(sample(wanted[i].first, wanted[i].second)); });
+    for (size_t i = 0; i < wanted.size(); ++i) {
+      if (*samples[i])
+        add_work(wanted[i].first, std::move(**samples[i]));
+      else
+        llvm::consumeError(samples[i]->takeError());
+    }
+  }
+
+  const CleanModel& model_;
+  TrainingRequest request_;
+  int64_t cards_;
+  const DeviceDescription& device_;
+  const KernelCatalog& catalog_;
+  ModelProfile profile_;
+};
+
+}  // namespace
+
+std::vector<int64_t> ModelProfile::tensor_sizes() const {
+  std::vector<int64_t> sizes;
+  for (const auto& each : with) sizes.push_back(each.first);
+  return sizes;
+}
+
+Result<ModelProfile> profile_model(const CleanModel& model, const TrainingRequest& request, int64_t cards,
+                                   const DeviceDescription& device, const KernelCatalog& catalog) {
+  return Profiler(model, request, cards, device, catalog).run();
+}
+
+}  // namespace plimsoll

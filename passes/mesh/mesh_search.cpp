@@ -1,0 +1,258 @@
+#include "passes/mesh/mesh_search.h"
+
+// All candidates are estimated. Compiled are the fastest few, and of the slower ones those that need noticeably fewer
+// bytes than every faster one: one of them is the best for each budget, as far as the estimates go.
+
+#include "ir/support/parallel.h"
+#include "ir/support/units.h"
+#include "passes/budget/budget_report.h"
+
+#include "llvm/ADT/STLExtras.h"
+
+#include <algorithm>
+#include <limits>
+#include <optional>
+
+namespace plimsoll {
+namespace {
+
+constexpr size_t fastest_compiled = 3;
+constexpr size_t max_compiled = 8;
+constexpr double min_saving = 0.1;         // share of its bytes that a slower candidate must save to be compiled
+constexpr double search_effort = 0.25;     // of each candidate's remats and copies, as a share of the usual
+constexpr int64_t max_step_nodes = 60000;  // as in passes/derive_stages.cpp
+
+class MeshSearch {
+ public:
+  explicit MeshSearch(const MeshSearchInput& input) : in_(input) {}
+
+  Result<CompileResult> run() {
+    if (Status s = estimate()) return s;
+    if (Status s = compile_plain()) return s;
+    if (Status s = fit()) return s;
+    return explained();
+  }
+
+ private:
+  struct Candidate {
+    MeshCandidate what;
+    MeshEstimate estimate;
+    std::optional<CompileResult> plain;  // without remats and copies
+    bool failed = false;                 // it cannot be compiled
+  };
+
+  Status estimate() {
+    Result<DeviceDescription> device = in_.device_for({});
+    if (!device) return device.takeError();
+    budget_bytes_ = in_.request.budget_bytes > 0 ? in_.request.budget_bytes : device->memory_bytes;
+    has_host_ = in_.request.offload && device->to_host_gb_per_s > 0 && device->from_host_gb_per_s > 0;
+    const int64_t tensor = in_.question.mesh ? (*in_.question.mesh)[MeshAxis::Tensor] : in_.question.cards;
+    Result<ModelProfile> profile = profile_model(in_.model, in_.request, tensor, *device, in_.catalog);
+    if (!profile) return profile.takeError();
+    MeshQuestion question = in_.question;
+    question.batch = profile->batch;
+    question.accumulates = in_.request.accumulate > 1;
+    question.max_stages = static_cast<int64_t>(profile->stages.block_share.size());
+    for (const MeshCandidate& what : mesh_candidates(question, profile->tensor_sizes())) {
+      if (!profile->with.count(what.mesh[MeshAxis::Tensor])) continue;
+      Result<DeviceDescription> linked = in_.device_for(what.mesh);
+      if (!linked) return linked.takeError();
+      Candidate candidate{what, estimate_mesh(*profile, what, in_.request, *linked)};
+      if (candidate.estimate.nodes <= max_step_nodes) all_.push_back(std::move(candidate));
+    }
+    std::stable_sort(all_.begin(), all_.end(), [](const Candidate& a, const Candidate& b) {
+      return std::pair(a.estimate.us, a.estimate.bytes) < std::pair(b.estimate.us, b.estimate.bytes);
+    });
+    return all_.empty()
+               ? usage_error("no mesh of up to " + llvm::Twine(in_.question.cards) + " cards can share the job")
+               : Status::success();
+  }
+
+  // By estimates: the fastest, each a mesh of its own, and those that save bytes.
+  std::vector<Candidate*> worthwhile() {
+    std::vector<Candidate*> chosen;
+    double least_bytes = std::numeric_limits<double>::infinity();
+    for (Candidate& candidate : all_) {
+      if (candidate.failed) continue;
+      const auto bytes = static_cast<double>(candidate.estimate.bytes);
+      const bool saves = bytes <= (1 - min_saving) * least_bytes;
+      const bool is_new = llvm::none_of(chosen, [&](const Candidate* other) {
+        return other->what.mesh == candidate.what.mesh && other->what.zero == candidate.what.zero;
+      });
+      if (!saves && !(chosen.size() < fastest_compiled && is_new)) continue;
+      chosen.push_back(&candidate);
+      least_bytes = std::min(least_bytes, bytes);
+    }
+    // Of many, the fastest and the smallest stay.
+    while (chosen.size() > max_compiled) chosen.erase(chosen.end() - 2);
+    return chosen;
+  }
+
+  TrainingRequest request_of(const Candidate& candidate) const {
+    TrainingRequest request = in_.request;
+    request.mesh = candidate.what.mesh;
+    request.zero = candidate.what.zero;
+    if (request.mesh[MeshAxis::Stage] > 1) {
+      request.micro_batches = candidate.what.micro_batches;
+      request.schedule = candidate.what.schedule;
+    }
+    request.effort *= search_effort;
+    return request;
+  }
+
+  // Candidates that cannot be compiled make room for the next.
+  Status compile_plain() {
+    Status first = Status::success();
+    for (;;) {
+      std::vector<Candidate*> fresh;
+      for (Candidate* candidate : worthwhile())
+        if (!candidate->plain) fresh.push_back(candidate);
+      if (fresh.empty()) break;
+      std::vector<std::optional<Result<CompileResult>>> results(fresh.size());
+      parallel_for(fresh.size(), [&](size_t i) {
+        TrainingRequest request = request_of(*fresh[i]);
+        request.recompute = request.offload = false;
+        if (request.split == 0) request.split = 1;
+        request.budget_bytes = 0;  // stages are cut by it
+        results[i].emplace(in_.compile(request));
+      });
+      for (size_t i = 0; i < fresh.size(); ++i) {
+        if (*results[i]) {
+          fresh[i]->plain = within_budget(std::move(**results[i]));
+          continue;
+        }
+        fresh[i]->failed = true;
+        if (first)
+          llvm::consumeError(results[i]->takeError());
+        else
+          first = results[i]->takeError();
+      }
+    }
+    for (Candidate* candidate : worthwhile()) compiled_.push_back(candidate);
+    std::stable_sort(compiled_.begin(), compiled_.end(),
+                     [](const Candidate* a, const Candidate* b) { return us_of(*a->plain) < us_of(*b->plain); });
+    if (compiled_.empty()) return first;
+    llvm::consumeError(std::move(first));
+    return Status::success();
+  }
+
+  CompileResult within_budget(CompileResult result) const {
+    const auto set = [&](Plan& plan) {
+      plan.arenas.front().budget_bytes = budget_bytes_;
+      result.fits &= is_within_budget(plan);
+    };
+    set(result.plan);
+    for (Plan& stage : result.plan.later_stages) set(stage);
+    return result;
+  }
+
+  static double us_of(const CompileResult& result) { return result.plan.predicted_step_us; }
+
+  // Can no plan of the candidate be within the budgets?
+  bool is_over_memory(const Candidate& candidate) const {
+    const MeshEstimate& least = candidate.estimate;
+    if (least.least_device_bytes > budget_bytes_) return true;
+    if (!has_host_) return least.least_bytes > budget_bytes_;
+    const int64_t host_bytes = in_.request.host_budget_bytes;
+    return host_bytes > 0 && least.least_bytes > budget_bytes_ + host_bytes;
+  }
+
+  // The fastest that fits as it is bounds what a search for remats is worth; those that need a little more bytes are
+  // the likeliest to be faster still.
+  Status fit() {
+    size_t fits = 0;
+    while (fits < compiled_.size() && !compiled_[fits]->plain->fits) ++fits;
+    if (fits < compiled_.size()) consider(*compiled_[fits], std::move(*compiled_[fits]->plain));
+    for (size_t i = fits; i-- > 0;)
+      if (Status s = try_within_budget(*compiled_[i])) return s;
+    for (size_t i = fits + 1; i < compiled_.size(); ++i) consider(*compiled_[i], std::move(*compiled_[i]->plain));
+    return Status::success();
+  }
+
+  Status try_within_budget(Candidate& candidate) {
+    const bool searches = in_.request.recompute || in_.request.offload || in_.request.split != 1;
+    const double plain_us = us_of(*candidate.plain);
+    const bool is_too_slow = best_ && best_->fits && plain_us >= us_of(*best_);
+    if (!searches || is_too_slow || (best_ && is_over_memory(candidate))) {
+      consider(candidate, std::move(*candidate.plain));
+      return Status::success();
+    }
+    Result<CompileResult> result = in_.compile(request_of(candidate));
+    if (!result) return result.takeError();
+    consider(candidate, std::move(*result));
+    return Status::success();
+  }
+
+  void consider(Candidate& candidate, CompileResult result) {
+    const Plan& plan = result.plan;
+    tried_.push_back({candidate.what.mesh, candidate.what.zero, plan.pipeline, result.fits, most_bytes(plan),
+                      plan.predicted_step_us});
+    const bool better = !best_ || (result.fits != best_->fits ? result.fits
+                                   : result.fits              ? us_of(result) < us_of(*best_)
+                                                              : needs_less(plan, best_->plan));
+    if (!better) return;
+    std::swap(tried_.front(), tried_.back());
+    best_ = std::move(result);
+  }
+
+  static int64_t most_bytes(const Plan& plan) {
+    int64_t bytes = 0;
+    for (const Plan* stage : plan.stages()) bytes = std::max(bytes, stage->promised_bytes());
+    return bytes;
+  }
+
+  Result<CompileResult> explained() {
+    Plan& plan = best_->plan;
+    MeshSearchSummary& search = plan.mesh_search;
+    search.cards = in_.question.cards;
+    search.considered = static_cast<int64_t>(all_.size());
+    search.bound_us = plan.predicted_step_us;
+    for (const Candidate& candidate : all_) {
+      if (candidate.plain || candidate.failed) continue;
+      if (is_over_memory(candidate))
+        ++search.over_memory;
+      else if (best_->fits && candidate.estimate.least_us >= plan.predicted_step_us)
+        ++search.over_time;
+      else
+        search.bound_us = std::min(search.bound_us, candidate.estimate.least_us);
+    }
+    std::stable_sort(tried_.begin() + 1, tried_.end(), [](const TriedMesh& a, const TriedMesh& b) {
+      return std::pair(!a.fits, a.step_us) < std::pair(!b.fits, b.step_us);
+    });
+    search.compiled = std::move(tried_);
+    plan.decisions.push_back({"mesh", "plan", describe(search.compiled.front()), reason(search)});
+    return std::move(*best_);
+  }
+
+  static std::string reason(const MeshSearchSummary& search) {
+    std::string text = "of " + std::to_string(search.considered) + " candidates, " +
+                       std::to_string(search.over_memory) + " need more memory and " +
+                       std::to_string(search.over_time) + " more time at least; compiled: ";
+    for (const TriedMesh& tried : search.compiled)
+      text += (&tried == &search.compiled.front() ? "" : "; ") + describe(tried) + " takes " +
+              format_us(tried.step_us) + " in " + format_bytes(tried.bytes) + (tried.fits ? "" : ", too much");
+    return text;
+  }
+
+  const MeshSearchInput& in_;
+  int64_t budget_bytes_ = 0;          // of a device
+  bool has_host_ = false;             // whose memory may be used
+  std::vector<Candidate> all_;        // by estimated time
+  std::vector<Candidate*> compiled_;  // by the time of their plain plans
+  std::vector<TriedMesh> tried_;      // the best first
+  std::optional<CompileResult> best_;
+};
+
+}  // namespace
+
+Result<CompileResult> search_meshes(const MeshSearchInput& input) { return MeshSearch(input).run(); }
+
+std::string describe(const TriedMesh& tried) {
+  std::string text = to_string(tried.mesh);
+  if (tried.mesh[MeshAxis::Data] > 1) text += ", ZeRO " + std::to_string(tried.zero);
+  if (!tried.pipeline.schedule.empty())
+    text += ", " + std::to_string(tried.pipeline.micro_batches) + " micro-batches in " + tried.pipeline.schedule;
+  return text;
+}
+
+}  // namespace plimsoll
