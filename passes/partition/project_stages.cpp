@@ -13,6 +13,7 @@
 #include "llvm/ADT/StringSet.h"
 
 #include <algorithm>
+#include <map>
 #include <optional>
 #include <set>
 
@@ -82,6 +83,8 @@ class Places {
   // Sums over stages, in order.
   llvm::ArrayRef<NodeId> joint_sums() const { return joint_sums_; }
   bool is_joint_sum(NodeId id) const { return llvm::is_contained(joint_sums_, id); }
+  // Of a transfer: how many go from the same stage to the same one before it.
+  int64_t number_of(NodeId transfer) const { return numbers_.at(transfer); }
 
  private:
   int32_t owner_in(const Owners& owners, ValueId state) const {
@@ -109,6 +112,7 @@ class Places {
       if (place != any_run && !same_stage(place, sending_run(node)))
         return wrong(node, "is not on the stage that sends it");
       place = receiving_run(node);
+      if (routes_.is_transfer(node)) numbers_[id] = transfers_[{routes_.sender_of(node), routes_.receiver_of(node)}]++;
     } else if (several || (place != any_run && is_sum_for_all_stages(node))) {
       if (!is_sum_of_operands(node)) return wrong(node, "reads values of several stages");
       joint_sums_.push_back(id);
@@ -126,6 +130,8 @@ class Places {
   const Routes& routes_;
   std::vector<int32_t> place_;  // by value
   std::vector<NodeId> joint_sums_;
+  std::map<NodeId, int64_t> numbers_;                         // by transfer
+  std::map<std::pair<int32_t, int32_t>, int64_t> transfers_;  // from one stage to another, so far
 };
 
 // One function on one stage: the nodes that it needs, and then its graph.
@@ -176,18 +182,10 @@ class StageFunction {
   }
 
   Attrs group() const { return {{"axis", std::string("stage")}, {"ranks", routes_.runs().stages}}; }
-  // Numbers count the transfers from one stage to another in the order of the joint graph.
   Attrs end_attrs(NodeId id, int32_t peer) const {
-    const Node& node = graph_.node(id);
-    int64_t number = 0;
-    for (NodeId at = graph_.first_node(); at != id; at = graph_.next_node(at)) {
-      const Node& other = graph_.node(at);
-      number += routes_.is_transfer(other) && routes_.sender_of(other) == routes_.sender_of(node) &&
-                routes_.receiver_of(other) == routes_.receiver_of(node);
-    }
     Attrs attrs = group();
     attrs.set("peer", int64_t{peer});
-    attrs.set("number", number);
+    attrs.set("number", places_.number_of(id));
     return attrs;
   }
 
