@@ -1,5 +1,6 @@
 #include "frontend/api/alternatives.h"
 
+#include "frontend/api/choose_mesh.h"
 #include "ir/plan/summary.h"
 #include "ir/support/units.h"
 #include "passes/budget/budget_report.h"
@@ -246,18 +247,19 @@ class Alternatives {
     }
   }
 
+  // The ZeRO stage is chosen as for a job on so many cards; the mesh is not, since each tried one is planned.
   void planned_cards() {
     for (int64_t cards = 2; cards <= max_planned_cards; cards *= 2) {
       Alternative shared = changed(Change::Cards);
       TrainingRequest training = training_;
       shared.number = training.mesh[MeshAxis::Data] = cards;
-      training.zero = 3;
       training.batch = smallest_.training.batch * cards;
-      shared.request.training.mesh = training.mesh, shared.request.training.zero = training.zero;
+      Result<CompileResult> result = choose_mesh(job_, training, {.cards = cards, .mesh = training.mesh});
+      if (!result) return llvm::consumeError(result.takeError());
+      shared.request.training.mesh = training.mesh;
+      shared.request.training.zero = with_mesh_of(result->plan, training).zero;
       shared.request.training.batch = training.batch;
       shared.request.max_batch = false, shared.request.global_batch = 0;
-      const std::optional<CompileResult> result = planned(job_, training);
-      if (!result) return;
       if (result->fits || 2 * cards > max_planned_cards) return add(shared, *result);
     }
   }

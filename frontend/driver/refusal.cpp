@@ -35,7 +35,8 @@ std::string options_of(const Alternative& alternative, const CompileRequest& ref
     case Change::Chunks: return "--split auto (" + chunks_of(alternative.fit) + ")";
     case Change::Cards:
       if (alternative.estimated) return number + " cards that share the states, each with this batch";
-      return "--gpus " + number + " --zero 3 --batch " + std::to_string(training.batch);
+      return "--gpus " + number + " --zero " + std::to_string(training.zero) + " --batch " +
+             std::to_string(training.batch);
   }
   return "";
 }
