@@ -26,8 +26,6 @@ namespace plimsoll {
 namespace {
 
 constexpr int64_t usual_micro_batches_per_stage = 4;
-// Of all stages together: deriving more takes long, and so does planning them.
-constexpr size_t max_nodes = 60000;
 
 class StageDeriver {
  public:
@@ -366,9 +364,9 @@ class StageDeriver {
     if (!program) return program;
     size_t nodes = 0;
     for (const Graph& function : program->functions) nodes += function.node_count();
-    if (nodes > max_nodes)
+    if (nodes > max_pipeline_nodes)
       return usage_error(llvm::Twine(split_.micro_batches) + " micro-batches make a step of " + llvm::Twine(nodes) +
-                         " instructions, the limit is " + llvm::Twine(max_nodes) +
+                         " instructions, the limit is " + llvm::Twine(max_pipeline_nodes) +
                          "; plan fewer, and accumulate over several steps (--accumulate)");
     split_.micro_batch_of = chunks_of_nodes(program->functions.front(), *done);
     return program;

@@ -8,6 +8,9 @@
 
 namespace plimsoll {
 
+// The most nodes of all stages together: deriving more takes long, and so does planning them.
+inline constexpr size_t max_pipeline_nodes = 60000;
+
 struct DerivedStages {
   std::vector<Derived> stages;
   PipelineSummary pipeline;

@@ -71,6 +71,10 @@ class Estimator {
         calls_(static_cast<double>(request.accumulate)) {
     const int64_t rows = std::max<int64_t>(profile.batch / data_, 1);
     work_ = states_.at(std::max<int64_t>(rows / candidate.micro_batches, 1));
+    shares_ = shares();
+    if (stages_ == 1) return;
+    times_ = stage_times();
+    actions_ = actions_of_stages(candidate.schedule, times_, candidate.micro_batches);
   }
 
   MeshEstimate run() {
@@ -146,7 +150,7 @@ class Estimator {
   bool sums_each_call() const { return by_zero(2) && request_.accumulate > 1; }
 
   // The slowest stage's computing, as a share of all: the blocks between cuts in runs of about the same time.
-  double slowest_share() const { return largest_of(shares()); }
+  double slowest_share() const { return largest_of(shares_); }
 
   std::vector<double> shares() const {
     std::vector<double> shares;
@@ -168,7 +172,7 @@ class Estimator {
     std::vector<StageTimes> times;
     const double forward_us = work_.forward_us + exchange_us() / 2,
                  backward_us = work_.backward_us + exchange_us() / 2 + gradient_sums_us();
-    for (double share : shares()) {
+    for (double share : shares_) {
       StageTimes stage{share * forward_us, share * backward_us, 0};
       if (candidate_.schedule == PipelineSchedule::ZeroBubble)
         stage.weights_us = std::exchange(stage.backward_us, stage.backward_us * (1 - weights_share)) * weights_share;
@@ -177,21 +181,16 @@ class Estimator {
     return times;
   }
 
-  std::vector<std::vector<StageAction>> actions() const {
-    return actions_of_stages(candidate_.schedule, stage_times(), candidate_.micro_batches);
-  }
-
   double pipeline_us() const {
     const int64_t rows = std::max<int64_t>(model_.batch / data_ / candidate_.micro_batches, 1);
     const double transfer_us =
         device_.ranks_us(MeshAxis::Stage, model_.stages.border_bytes * static_cast<double>(rows));
-    return simulated_us(actions(), stage_times(), candidate_.micro_batches, transfer_us);
+    return simulated_us(actions_, times_, candidate_.micro_batches, transfer_us);
   }
 
   int64_t micro_batches_kept() const {
     int64_t kept = 1;
-    if (stages_ > 1)
-      for (const std::vector<StageAction>& stage : actions()) kept = std::max(kept, most_kept(stage));
+    for (const std::vector<StageAction>& stage : actions_) kept = std::max(kept, most_kept(stage));
     return kept;
   }
 
@@ -244,6 +243,10 @@ class Estimator {
   RankWork work_;
   int64_t stages_, data_;
   double calls_;
+  std::vector<double> shares_;  // of all computing, by stage
+  // Of a pipeline.
+  std::vector<StageTimes> times_;
+  std::vector<std::vector<StageAction>> actions_;
 };
 
 Exchanges between(const Exchanges& a, const Exchanges& b, double share) {

@@ -6,6 +6,7 @@
 #include "ir/support/parallel.h"
 #include "ir/support/units.h"
 #include "passes/budget/budget_report.h"
+#include "passes/derive_stages.h"
 
 #include "llvm/ADT/STLExtras.h"
 
@@ -18,9 +19,8 @@ namespace {
 
 constexpr size_t fastest_compiled = 3;
 constexpr size_t max_compiled = 8;
-constexpr double min_saving = 0.1;         // share of its bytes that a slower candidate must save to be compiled
-constexpr double search_effort = 0.25;     // of each candidate's remats and copies, as a share of the usual
-constexpr int64_t max_step_nodes = 60000;  // as in passes/derive_stages.cpp
+constexpr double min_saving = 0.1;      // share of its bytes that a slower candidate must save to be compiled
+constexpr double search_effort = 0.25;  // of each candidate's remats and copies, as a share of the usual
 
 class MeshSearch {
  public:
@@ -53,12 +53,13 @@ class MeshSearch {
     question.batch = profile->batch;
     question.accumulates = in_.request.accumulate > 1;
     question.max_stages = static_cast<int64_t>(profile->stages.block_share.size());
+    if (in_.request.frontier) question.max_stages = 1;  // smaller budgets are not searched for stages
     for (const MeshCandidate& what : mesh_candidates(question, profile->tensor_sizes())) {
       if (!profile->with.count(what.mesh[MeshAxis::Tensor])) continue;
       Result<DeviceDescription> linked = in_.device_for(what.mesh);
       if (!linked) return linked.takeError();
       Candidate candidate{what, estimate_mesh(*profile, what, in_.request, *linked)};
-      if (candidate.estimate.nodes <= max_step_nodes) all_.push_back(std::move(candidate));
+      if (candidate.estimate.nodes <= static_cast<int64_t>(max_pipeline_nodes)) all_.push_back(std::move(candidate));
     }
     std::stable_sort(all_.begin(), all_.end(), [](const Candidate& a, const Candidate& b) {
       return std::pair(a.estimate.us, a.estimate.bytes) < std::pair(b.estimate.us, b.estimate.bytes);
@@ -97,6 +98,7 @@ class MeshSearch {
       request.schedule = candidate.what.schedule;
     }
     request.effort *= search_effort;
+    request.frontier = false;
     return request;
   }
 
@@ -170,7 +172,8 @@ class MeshSearch {
   }
 
   Status try_within_budget(Candidate& candidate) {
-    const bool searches = in_.request.recompute || in_.request.offload || in_.request.split != 1;
+    const bool searches = (in_.request.recompute || in_.request.offload || in_.request.split != 1) &&
+                          may_search_within_budget(candidate.what.mesh);
     const double plain_us = us_of(*candidate.plain);
     const bool is_too_slow = best_ && best_->fits && plain_us >= us_of(*best_);
     if (!searches || is_too_slow || (best_ && is_over_memory(candidate))) {
@@ -183,7 +186,7 @@ class MeshSearch {
     return Status::success();
   }
 
-  void consider(Candidate& candidate, CompileResult result) {
+  void consider(const Candidate& candidate, CompileResult result) {
     const Plan& plan = result.plan;
     tried_.push_back({candidate.what.mesh, candidate.what.zero, plan.pipeline, result.fits, most_bytes(plan),
                       plan.predicted_step_us});
@@ -193,6 +196,7 @@ class MeshSearch {
     if (!better) return;
     std::swap(tried_.front(), tried_.back());
     best_ = std::move(result);
+    chosen_ = &candidate;
   }
 
   static int64_t most_bytes(const Plan& plan) {
@@ -201,7 +205,19 @@ class MeshSearch {
     return bytes;
   }
 
+  // The plans of smaller budgets are those of the mesh that was chosen.
+  Status add_frontier() {
+    TrainingRequest request = request_of(*chosen_);
+    request.effort = in_.request.effort;
+    request.frontier = true;
+    Result<CompileResult> result = in_.compile(request);
+    if (result) best_ = std::move(*result);
+    return result.takeError();
+  }
+
   Result<CompileResult> explained() {
+    if (in_.request.frontier)
+      if (Status s = add_frontier()) return s;
     Plan& plan = best_->plan;
     MeshSearchSummary& search = plan.mesh_search;
     search.cards = in_.question.cards;
@@ -241,11 +257,14 @@ class MeshSearch {
   std::vector<Candidate*> compiled_;  // by the time of their plain plans
   std::vector<TriedMesh> tried_;      // the best first
   std::optional<CompileResult> best_;
+  const Candidate* chosen_ = nullptr;  // whose result that is
 };
 
 }  // namespace
 
 Result<CompileResult> search_meshes(const MeshSearchInput& input) { return MeshSearch(input).run(); }
+
+bool may_search_within_budget(const Mesh& mesh) { return mesh[MeshAxis::Tensor] == 1 || mesh[MeshAxis::Stage] == 1; }
 
 std::string describe(const TriedMesh& tried) {
   std::string text = to_string(tried.mesh);
