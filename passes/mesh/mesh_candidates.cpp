@@ -61,8 +61,18 @@ class Enumerator {
       for (size_t i = 0; i < std::size(schedule_names); ++i) {
         candidate.micro_batches = count;
         candidate.schedule = static_cast<PipelineSchedule>(i);
-        if (question_.schedule.value_or(candidate.schedule) == candidate.schedule) found_.push_back(candidate);
+        if (is_tried(candidate)) found_.push_back(candidate);
       }
+  }
+
+  // Schedules with several runs of layers on a stage are tried where they are asked for, and where they are possible.
+  bool is_tried(const MeshCandidate& candidate) const {
+    const PipelineSchedule schedule = candidate.schedule;
+    if (question_.schedule.value_or(schedule) != schedule) return false;
+    const bool interleaves = schedule == PipelineSchedule::Interleaved;
+    if (!interleaves && schedule != PipelineSchedule::V) return true;
+    if (!question_.schedule || candidate.mesh[MeshAxis::Tensor] > 1) return false;
+    return !interleaves || candidate.micro_batches % candidate.mesh[MeshAxis::Stage] == 0;
   }
 
   const MeshQuestion& question_;

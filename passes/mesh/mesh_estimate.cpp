@@ -74,7 +74,11 @@ class Estimator {
     shares_ = shares();
     if (stages_ == 1) return;
     times_ = stage_times();
-    actions_ = actions_of_stages(candidate.schedule, times_, candidate.micro_batches);
+    // Stages with several runs of layers count as with one.
+    const auto one_run =
+        splits_backward(candidate.schedule) ? PipelineSchedule::ZeroBubble : PipelineSchedule::OneForwardOneBackward;
+    actions_ = actions_of_stages(runs_of_schedule(one_run, static_cast<int64_t>(times_.size())), times_,
+                                 candidate.micro_batches);
   }
 
   MeshEstimate run() {
@@ -174,7 +178,7 @@ class Estimator {
                  backward_us = work_.backward_us + exchange_us() / 2 + gradient_sums_us();
     for (double share : shares_) {
       StageTimes stage{share * forward_us, share * backward_us, 0};
-      if (candidate_.schedule == PipelineSchedule::ZeroBubble)
+      if (splits_backward(candidate_.schedule))
         stage.weights_us = std::exchange(stage.backward_us, stage.backward_us * (1 - weights_share)) * weights_share;
       times.push_back(stage);
     }
@@ -217,7 +221,7 @@ class Estimator {
 
   // ---- Bytes ----
 
-  int64_t reserve_bytes() const { return device_.with_ranks(candidate_.mesh, 0).reserve_bytes(); }
+  int64_t reserve_bytes() const { return device_.with_ranks(candidate_.mesh, 0, stages_ > 1).reserve_bytes(); }
 
   int64_t state_bytes() const {
     return pieces(states_.parameter_bytes, 3) + pieces(states_.optimizer_bytes, 1) + pieces(states_.gradient_bytes, 2) +
@@ -230,7 +234,7 @@ class Estimator {
     if (by_zero(3)) bytes += static_cast<double>(states_.read_bytes);
     if (stages_ > 1) bytes += static_cast<double>(states_.read_bytes);
     return static_cast<int64_t>(share * bytes) + work_.working_bytes +
-           device_.with_ranks(candidate_.mesh, states_.trained / stages_)
+           device_.with_ranks(candidate_.mesh, states_.trained / stages_, std::min<int64_t>(stages_ - 1, 2))
                .with_graphs(2 * work_.nodes * candidate_.micro_batches / stages_)
                .reserve_bytes();
   }
