@@ -41,7 +41,6 @@ class StageDeriver {
   }
 
   Result<DerivedStages> run(PassManager passes) {
-    if (Status s = check_schedule()) return s;
     if (Status s = choose_micro_batches()) return s;
     if (Status s = measure_blocks()) return s;
     const std::vector<StageLimit> limits = limits_of_runs();
@@ -74,13 +73,6 @@ class StageDeriver {
  private:
   double node_us(const Graph& graph, const Node& node, size_t stage) const {
     return predicted_us(graph, node, chosen_kernel(graph, node, devices_.catalog(stage)), devices_.device(stage));
-  }
-
-  // TODO: several runs with parts of tensors, once chunks of nodes that divide-tensors makes anew are known.
-  Status check_schedule() const {
-    if (split_.runs.per_stage == 1 || !has_stages_with_parts(request_)) return Status::success();
-    return usage_error("the schedule " + schedule_names[static_cast<size_t>(split_.runs.schedule)] +
-                       " is not planned so far for stages whose ranks have parts of tensors");
   }
 
   // As many as asked for, or the most that leave enough places to cut the model.

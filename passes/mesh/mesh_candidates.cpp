@@ -71,7 +71,7 @@ class Enumerator {
     if (question_.schedule.value_or(schedule) != schedule) return false;
     const bool interleaves = schedule == PipelineSchedule::Interleaved;
     if (!interleaves && schedule != PipelineSchedule::V) return true;
-    if (!question_.schedule || candidate.mesh[MeshAxis::Tensor] > 1) return false;
+    if (!question_.schedule) return false;
     return !interleaves || candidate.micro_batches % candidate.mesh[MeshAxis::Stage] == 0;
   }
 

@@ -172,8 +172,7 @@ class MeshSearch {
   }
 
   Status try_within_budget(Candidate& candidate) {
-    const bool searches = (in_.request.recompute || in_.request.offload || in_.request.split != 1) &&
-                          may_search_within_budget(candidate.what.mesh);
+    const bool searches = in_.request.recompute || in_.request.offload || in_.request.split != 1;
     const double plain_us = us_of(*candidate.plain);
     const bool is_too_slow = best_ && best_->fits && plain_us >= us_of(*best_);
     if (!searches || is_too_slow || (best_ && is_over_memory(candidate))) {
@@ -263,8 +262,6 @@ class MeshSearch {
 }  // namespace
 
 Result<CompileResult> search_meshes(const MeshSearchInput& input) { return MeshSearch(input).run(); }
-
-bool may_search_within_budget(const Mesh& mesh) { return mesh[MeshAxis::Tensor] == 1 || mesh[MeshAxis::Stage] == 1; }
 
 std::string describe(const TriedMesh& tried) {
   std::string text = to_string(tried.mesh);

@@ -24,10 +24,6 @@ struct MeshSearchInput {
 // none can be compiled.
 Result<CompileResult> search_meshes(const MeshSearchInput& input);
 
-// May the mesh's plans have remats and copies? Stages whose ranks have parts of tensors are planned without.
-// TODO: true for all once the times that a search for remats predicts for such stages are those of their plans.
-bool may_search_within_budget(const Mesh& mesh);
-
 // "data=4,stage=2, ZeRO 1, 8 micro-batches in 1f1b"
 std::string describe(const TriedMesh& tried);
 

@@ -104,7 +104,6 @@ int64_t check_bounds(const Setting& setting, int64_t cards) {
     if (request.mesh[MeshAxis::Stage] > 1)
       request.micro_batches = candidate.micro_batches, request.schedule = candidate.schedule;
     for (int share : {100, 60}) {
-      if (share < 100 && !may_search_within_budget(candidate.mesh)) continue;
       Result<CompileResult> result = setting.compile(request);
       if (!result) {  // such as a model that no value alone divides
         llvm::consumeError(result.takeError());
