@@ -141,7 +141,7 @@ class Estimator {
                  gathers_us = link_us(sent_for_gathers() * slowest);
     const double backward_us = work_.backward_us * static_cast<double>(candidate_.micro_batches) / stages;
     const double forward_us = work_.forward_us * static_cast<double>(candidate_.micro_batches) / stages;
-    if (stages_ > 1)  // collectives of stages keep their place
+    if (stages_ > 1)  // gradients are final behind the last micro-batch, so little is computed beside their sums
       return us + sums_us + gathers_us;
     if (by_zero(3))
       return us + exposed_us(gathers_us, calls_ * forward_us, shares) +
