@@ -6,8 +6,10 @@
 
 #include <dlfcn.h>
 #include <algorithm>
+#include <chrono>
 #include <cstdlib>
 #include <optional>
+#include <thread>
 
 namespace plimsoll {
 namespace {
@@ -49,6 +51,8 @@ class MpiCommunicator : public Communicator {
   }
   void interrupt() override { mpi_.interrupt(); }
   void abort() override {
+    // MPICH's launcher ends the ranks without reading what they printed last, the reason among it.
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
     aborted_ = true;
     mpi_.abort();
   }
