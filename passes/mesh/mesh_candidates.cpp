@@ -65,14 +65,11 @@ class Enumerator {
       }
   }
 
-  // Schedules with several runs of layers on a stage are tried where they are asked for, and where they are possible.
   bool is_tried(const MeshCandidate& candidate) const {
-    const PipelineSchedule schedule = candidate.schedule;
-    if (question_.schedule.value_or(schedule) != schedule) return false;
-    const bool interleaves = schedule == PipelineSchedule::Interleaved;
-    if (!interleaves && schedule != PipelineSchedule::V) return true;
-    if (!question_.schedule) return false;
-    return !interleaves || candidate.micro_batches % candidate.mesh[MeshAxis::Stage] == 0;
+    const int64_t stages = candidate.mesh[MeshAxis::Stage];
+    if (question_.schedule.value_or(candidate.schedule) != candidate.schedule) return false;
+    if (candidate.schedule == PipelineSchedule::Interleaved && candidate.micro_batches % stages != 0) return false;
+    return runs_of_schedule(candidate.schedule, stages).count() <= question_.max_stages || question_.mesh;
   }
 
   const MeshQuestion& question_;

@@ -6,7 +6,9 @@
 #include "llvm/ADT/STLExtras.h"
 
 #include <algorithm>
+#include <functional>
 #include <numeric>
+#include <queue>
 
 namespace plimsoll {
 namespace {
@@ -25,37 +27,105 @@ double exposed_us(double comm_us, double beside_us, const CollectiveShares& shar
   return stretched_us - beside_us + comm_us - hidden_us;
 }
 
-// Time until the last stage is through, where each acts as soon as its last action and its transfers are.
-double simulated_us(llvm::ArrayRef<std::vector<StageAction>> actions, llvm::ArrayRef<StageTimes> times,
-                    int64_t micro_batches, double transfer_us) {
-  using Kind = StageAction::Kind;
-  constexpr double never = -1;
-  const size_t stages = actions.size();
-  const std::vector<double> none(static_cast<size_t>(micro_batches), never);
-  std::vector<std::vector<double>> forward(stages, none), backward(stages, none);
-  std::vector<size_t> next(stages, 0);
-  std::vector<double> now(stages, 0);
-  for (bool moved = true; std::exchange(moved, false);)
-    for (size_t s = 0; s < stages; ++s)
-      for (; next[s] < actions[s].size(); ++next[s], moved = true) {
-        const StageAction& action = actions[s][next[s]];
-        const auto micro_batch = static_cast<size_t>(action.micro_batch);
-        if (action.kind == Kind::Forward) {
-          const double from = s == 0 ? 0 : forward[s - 1][micro_batch];
-          if (from == never) break;
-          now[s] = std::max(now[s], s == 0 ? 0 : from + transfer_us) + times[s].forward_us;
-          forward[s][micro_batch] = now[s];
-        } else if (action.kind == Kind::Backward) {
-          const double from = s + 1 == stages ? 0 : backward[s + 1][micro_batch];
-          if (from == never) break;
-          now[s] = std::max(now[s], s + 1 == stages ? 0 : from + transfer_us) + times[s].backward_us;
-          backward[s][micro_batch] = now[s];
-        } else if (action.kind == Kind::Weights) {
-          now[s] += times[s].weights_us;
-        }
-      }
-  return largest_of(now);
+// The run of layers that a stage's own run is, in the order of the model.
+int64_t run_of(const StageRuns& runs, int64_t stage, int64_t own_run) {
+  const int64_t first = own_run * runs.stages;
+  return runs.stage_of(first + stage) == stage ? first + stage : first + runs.stages - 1 - stage;
 }
+
+// Stages that act as soon as their last action and what the next one reads allow. A transfer keeps the links of both
+// stages busy. All runs of a stage take equally long.
+class PipelineSimulation {
+ public:
+  PipelineSimulation(const StageRuns& runs, llvm::ArrayRef<std::vector<StageAction>> actions,
+                     llvm::ArrayRef<StageTimes> times, int64_t micro_batches, double transfer_us)
+      : runs_(runs), transfer_us_(transfer_us) {
+    for (size_t s = 0; s < actions.size(); ++s) stages_.push_back({actions[s], times[s]});
+    const std::vector<double> none(static_cast<size_t>(micro_batches), never);
+    forward_.assign(static_cast<size_t>(runs.count()), none);
+    backward_ = forward_;
+    for (double& us : forward_.front()) us = 0;
+    for (double& us : backward_.back()) us = 0;
+  }
+
+  // Microseconds until the last stage is through.
+  double run() {
+    for (size_t s = 0; s < stages_.size(); ++s) offer(s);
+    while (!ready_.empty()) {
+      const auto [start_us, s] = ready_.top();
+      ready_.pop();
+      act(s, start_us);
+    }
+    double us = 0;
+    for (const Stage& stage : stages_) us = std::max(us, stage.now_us);
+    return us;
+  }
+
+ private:
+  using Kind = StageAction::Kind;
+  static constexpr double never = -1;
+
+  struct Stage {
+    llvm::ArrayRef<StageAction> actions;
+    StageTimes times;
+    size_t next = 0;
+    double now_us = 0, link_us = 0;  // when it and its link are free
+    bool waits = false;              // for what its next action reads
+  };
+
+  double arrival_us(size_t s, const StageAction& action) const {
+    const auto run = static_cast<size_t>(run_of(runs_, static_cast<int64_t>(s), action.run)),
+               micro_batch = static_cast<size_t>(action.micro_batch);
+    if (action.kind == Kind::Forward) return forward_[run][micro_batch];
+    return action.kind == Kind::Backward ? backward_[run][micro_batch] : 0;
+  }
+
+  // Makes the stage's next action ready where what it reads has arrived.
+  void offer(size_t s) {
+    Stage& stage = stages_[s];
+    if (stage.next == stage.actions.size()) return;
+    const double arrival = arrival_us(s, stage.actions[stage.next]);
+    stage.waits = arrival == never;
+    if (!stage.waits) ready_.push({std::max(stage.now_us, arrival), s});
+  }
+
+  void act(size_t s, double start_us) {
+    Stage& stage = stages_[s];
+    const StageAction& action = stage.actions[stage.next++];
+    stage.now_us = start_us + us_of(stage.times, action.kind) / static_cast<double>(runs_.per_stage);
+    const int64_t run = run_of(runs_, static_cast<int64_t>(s), action.run);
+    if (action.kind == Kind::Forward && run + 1 < runs_.count()) deliver(s, run + 1, action.micro_batch, forward_);
+    if (action.kind == Kind::Backward && run > 0) deliver(s, run - 1, action.micro_batch, backward_);
+    offer(s);
+  }
+
+  static double us_of(const StageTimes& times, Kind kind) {
+    switch (kind) {
+      case Kind::Forward: return times.forward_us;
+      case Kind::Backward: return times.backward_us;
+      case Kind::Weights: return times.weights_us;
+      default: return 0;
+    }
+  }
+
+  void deliver(size_t from, int64_t run, int64_t micro_batch, std::vector<std::vector<double>>& arrivals) {
+    const auto to = static_cast<size_t>(runs_.stage_of(run));
+    double us = stages_[from].now_us;
+    if (to != from) {
+      us = std::max({us, stages_[from].link_us, stages_[to].link_us}) + transfer_us_;
+      stages_[from].link_us = stages_[to].link_us = us;
+    }
+    arrivals[static_cast<size_t>(run)][static_cast<size_t>(micro_batch)] = us;
+    if (to != from && stages_[to].waits) offer(to);
+  }
+
+  const StageRuns& runs_;
+  double transfer_us_;
+  std::vector<Stage> stages_;
+  std::vector<std::vector<double>> forward_, backward_;  // by run and micro-batch, when what it reads arrives
+  // By the time at which they can start; each stage is there at most once.
+  std::priority_queue<std::pair<double, size_t>, std::vector<std::pair<double, size_t>>, std::greater<>> ready_;
+};
 
 class Estimator {
  public:
@@ -74,11 +144,8 @@ class Estimator {
     shares_ = shares();
     if (stages_ == 1) return;
     times_ = stage_times();
-    // Stages with several runs of layers count as with one.
-    const auto one_run =
-        splits_backward(candidate.schedule) ? PipelineSchedule::ZeroBubble : PipelineSchedule::OneForwardOneBackward;
-    actions_ = actions_of_stages(runs_of_schedule(one_run, static_cast<int64_t>(times_.size())), times_,
-                                 candidate.micro_batches);
+    runs_ = runs_of_schedule(candidate.schedule, static_cast<int64_t>(times_.size()));
+    actions_ = actions_of_stages(runs_, times_, candidate.micro_batches);
   }
 
   MeshEstimate run() {
@@ -189,12 +256,16 @@ class Estimator {
     const int64_t rows = std::max<int64_t>(model_.batch / data_ / candidate_.micro_batches, 1);
     const double transfer_us =
         device_.ranks_us(MeshAxis::Stage, model_.stages.border_bytes * static_cast<double>(rows));
-    return simulated_us(actions_, times_, candidate_.micro_batches, transfer_us);
+    return PipelineSimulation(runs_, actions_, times_, candidate_.micro_batches, transfer_us).run();
   }
 
   int64_t micro_batches_kept() const {
     int64_t kept = 1;
-    for (const std::vector<StageAction>& stage : actions_) kept = std::max(kept, most_kept(stage));
+    for (const std::vector<StageAction>& stage : actions_) {
+      int64_t of_runs = 0;
+      for (int64_t run = 0; run < runs_.per_stage; ++run) of_runs += most_kept(stage, run);
+      kept = std::max(kept, (of_runs + runs_.per_stage - 1) / runs_.per_stage);
+    }
     return kept;
   }
 
@@ -250,6 +321,7 @@ class Estimator {
   std::vector<double> shares_;  // of all computing, by stage
   // Of a pipeline.
   std::vector<StageTimes> times_;
+  StageRuns runs_;
   std::vector<std::vector<StageAction>> actions_;
 };
 

@@ -17,7 +17,7 @@
 namespace plimsoll {
 namespace {
 
-constexpr size_t fastest_compiled = 3;
+constexpr size_t fastest_compiled = 4;
 constexpr size_t max_compiled = 8;
 constexpr double min_saving = 0.1;      // share of its bytes that a slower candidate must save to be compiled
 constexpr double search_effort = 0.25;  // of each candidate's remats and copies, as a share of the usual

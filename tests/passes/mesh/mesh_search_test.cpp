@@ -169,6 +169,35 @@ TEST_SUITE("unit") {
     for (const MeshCandidate& candidate : all) CHECK(candidate.mesh == *question.mesh);
   }
 
+  TEST_CASE("stages have several runs of layers where the model has as many") {
+    const MeshQuestion question{.cards = 4, .batch = 16, .max_stages = 5};
+    int64_t several = 0;
+    for (const MeshCandidate& candidate : mesh_candidates(question, {1})) {
+      const int64_t stages = candidate.mesh[MeshAxis::Stage];
+      if (stages == 1 || runs_of_schedule(candidate.schedule, stages).per_stage == 1) continue;
+      ++several;
+      CHECK(stages == 2);
+      if (candidate.schedule == PipelineSchedule::Interleaved) CHECK(candidate.micro_batches % stages == 0);
+    }
+    CHECK(several > 4);
+  }
+
+  // A micro-batch crosses more borders with two runs on each stage, 4 MB each time.
+  TEST_CASE("estimates count how long transfers keep a link busy") {
+    Setting setting{layers(2048, 2048), layers_request(), gpu(), ClusterDescription{}, {}};
+    setting.cluster->cards = 4;
+    const ModelProfile profile =
+        llvm::cantFail(profile_model(setting.model(), setting.request, 4, setting.device, setting.catalog));
+    const auto us_of = [&](PipelineSchedule schedule, double gb_per_s) {
+      setting.cluster->link = {10, gb_per_s};
+      MeshCandidate candidate{.mesh = llvm::cantFail(parse_mesh("stage=4")), .micro_batches = 16};
+      candidate.schedule = schedule;
+      return estimate_mesh(profile, candidate, setting.request, llvm::cantFail(setting.device_for(candidate.mesh))).us;
+    };
+    CHECK(us_of(PipelineSchedule::V, 400) < us_of(PipelineSchedule::ZeroBubble, 400));
+    CHECK(us_of(PipelineSchedule::V, 12) > 1.5 * us_of(PipelineSchedule::ZeroBubble, 12));
+  }
+
   TEST_CASE("no plan is below the bounds of its mesh") {
     int64_t plans = 0;
     for (unsigned seed = 0; seed < 12; ++seed) {
