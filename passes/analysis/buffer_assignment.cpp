@@ -57,19 +57,46 @@ class Assigner {
         if (operand != ValueId::None) read(operand, at);
       for (ValueId result : graph_.node(id).results) read(result, at);
     }
-    for (const CopyInFlight& flight : copies_) {
-      const Node& copy = graph_.node(flight.copy);
-      const ValueId source = copy.operands.empty() ? copy.results[0] : root_of(graph_, copy.operands[0]);
-      // Nobody else reads it, and its bytes become the result's.
-      const bool reused = !is_copy(copy.op->engine) && !in_place_pairs(graph_, copy).empty() &&
-                          s_.last_use[index_of(source)] == s_.position[index_of(flight.copy)];
-      for (ValueId held : {reused ? copy.results[0] : source, copy.results[0]}) {
-        read(held, flight.done - 1);
-        held_until_[index_of(held)] = std::max(held_until_[index_of(held)], flight.done);
-      }
-    }
+    hold_in_flight();
     for (const Output& output : graph_.outputs) read(output.value, forever);
     for (const Update& update : graph_.updates) read(update.value, forever);
+  }
+
+  // What a copy reads and writes keeps its bytes until it is waited for. A collective that takes over the bytes of what
+  // it reads needs no others; whether it does is known once all other copies hold theirs.
+  void hold_in_flight() {
+    std::vector<const CopyInFlight*> in_place;
+    for (const CopyInFlight& flight : copies_) {
+      const Node& copy = graph_.node(flight.copy);
+      hold(copy.results[0], flight.done);
+      if (copy.operands.empty()) continue;
+      if (takes_over(flight.copy))
+        in_place.push_back(&flight);
+      else
+        hold(root_of(graph_, copy.operands[0]), flight.done);
+    }
+    for (const CopyInFlight* flight : in_place)
+      if (!takes_over(flight->copy)) hold(root_of(graph_, graph_.node(flight->copy).operands[0]), flight->done);
+  }
+
+  void hold(ValueId value, int32_t done) {
+    read(value, done - 1);
+    held_until_[index_of(value)] = std::max(held_until_[index_of(value)], done);
+  }
+
+  bool takes_over(NodeId collective) const {
+    const Node& node = graph_.node(collective);
+    return !is_copy(node.op->engine) && llvm::any_of(in_place_pairs(graph_, node), [&](const InPlacePair& pair) {
+      return state_written_by_[index_of(pair.result)] == ValueId::None &&
+             gives_bytes(pair, s_.position[index_of(collective)]);
+    });
+  }
+
+  // Are the bytes of the pair's root not needed behind the instruction, and are they as many as the result's?
+  bool gives_bytes(const InPlacePair& pair, int32_t at) const {
+    const size_t root = index_of(pair.root);
+    return s_.last_use[root] == at && held_until_[root] <= at &&
+           graph_.type(pair.root).bytes() == graph_.type(pair.result).bytes();
   }
 
   void read(ValueId value, int32_t at) {
@@ -115,8 +142,7 @@ class Assigner {
     int32_t buffer = s_.buffer_of[index_of(root)];
     Buffer& bytes = s_.buffers[buffer];
     bool whole_function = bytes.kind == Buffer::Kind::State || bytes.kind == Buffer::Kind::Constant;
-    if (whole_function || s_.last_use[index_of(root)] != at || bytes.bytes != graph_.type(result).bytes()) return false;
-    if (held_until_[index_of(root)] > at) return false;
+    if (whole_function || !gives_bytes(pair, at) || bytes.bytes != graph_.type(result).bytes()) return false;
     for (ValueId other : node.results)
       if (other != result && s_.buffer_of[index_of(other)] == buffer) return false;
     s_.buffer_of[index_of(result)] = buffer;

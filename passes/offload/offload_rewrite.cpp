@@ -66,13 +66,19 @@ class StateMover {
   std::vector<int32_t> position_;  // by node, before any copy was added
 };
 
-// Views and constants that it reads move along.
-void move_instruction(Graph& graph, NodeId node, NodeId before) {
+void move_with_operands(Graph& graph, NodeId node, NodeId before, llvm::ArrayRef<NodeId> along) {
   graph.move_before(node, before);
-  for (ValueId operand : graph.node(node).operands) {
-    const NodeId producer = operand == ValueId::None ? NodeId::None : graph.value(operand).producer;
-    if (producer != NodeId::None && !is_instruction(graph.node(producer))) move_instruction(graph, producer, node);
-  }
+  for (ValueId operand : graph.node(node).operands)
+    if (operand != ValueId::None && llvm::is_contained(along, graph.value(operand).producer))
+      move_with_operands(graph, graph.value(operand).producer, node, along);
+}
+
+// Moves an instruction to an earlier place, and with it the views and constants that it reads from behind that place.
+void move_earlier(Graph& graph, NodeId node, NodeId before) {
+  llvm::SmallVector<NodeId, 8> behind;
+  for (NodeId id = before; id != node; id = graph.next_node(id))
+    if (!is_instruction(graph.node(id))) behind.push_back(id);
+  move_with_operands(graph, node, before, behind);
 }
 
 }  // namespace
@@ -137,7 +143,7 @@ std::vector<CopyInFlight> issue_copies(Graph& graph, llvm::ArrayRef<CopyInterval
   for (size_t i = places.size(); i-- > 0;) {
     position[index_of(places[i].node)] = static_cast<int32_t>(i);
     // A node that is ahead of the same instructions as before keeps its place ahead of its views too.
-    if (first_behind < places[i].was) move_instruction(graph, places[i].node, places[i + 1].node);
+    if (first_behind < places[i].was) move_earlier(graph, places[i].node, places[i + 1].node);
     first_behind = std::min(first_behind, places[i].was);
   }
   std::vector<CopyInFlight> copies;

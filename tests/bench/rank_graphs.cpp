@@ -36,10 +36,10 @@ int main(int argc, char** argv) {
   auto number = [](int64_t count) { return static_cast<long long>(count); };
   std::printf(
       "%lld graphs (%lld batches do not divide), %lld plans: %lld with remats, %lld with bytes on the host, %lld "
-      "split; "
-      "%lld budgets refused; %.0f s\n%lld passed, %ld failed\n",
+      "split, %lld with parts of tensors, %lld with stages; %lld graphs cannot be divided so; %lld budgets refused; "
+      "%.0f s\n%lld passed, %ld failed\n",
       number(counts.graphs), number(counts.skipped), number(counts.plans), number(counts.repeating),
-      number(counts.on_host), number(counts.split), number(counts.refused), seconds.count(),
-      number(counts.graphs) - broken, broken);
+      number(counts.on_host), number(counts.split), number(counts.tensor), number(counts.stage),
+      number(counts.undivided), number(counts.refused), seconds.count(), number(counts.graphs) - broken, broken);
   return broken != 0;
 }

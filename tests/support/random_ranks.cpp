@@ -23,6 +23,7 @@ constexpr double rounding_share = 5e-3;
 
 // What one rank has after two steps.
 struct Outcome {
+  Plan plan;  // of the rank's stage
   std::vector<double> losses;
   std::map<std::string, Tensor> states;
   std::string failure;
@@ -31,12 +32,12 @@ struct Outcome {
 std::string text_of(Status failure) { return llvm::toString(std::move(failure)); }
 
 // As the session of a rank reads them from a file of the whole batch.
-RandomValues rows_of(const RandomValues& values, llvm::ArrayRef<InputSpec> inputs, int64_t rank) {
+RandomValues rows_of(const RandomValues& values, llvm::ArrayRef<InputSpec> inputs, int64_t part) {
   RandomValues own = values;
   for (const InputSpec& input : inputs)
     if (!input.whole)
       own.tensors.at(input.name) = Tensor(
-          input.type, static_cast<const char*>(values.tensors.at(input.name).data()) + rank * input.type.bytes());
+          input.type, static_cast<const char*>(values.tensors.at(input.name).data()) + part * input.type.bytes());
   return own;
 }
 
@@ -48,16 +49,18 @@ Status train(const Plan& plan, const RandomValues& values, const ExecutorOptions
     return Status::success();
   };
   if (Status s = (*session)->initialise(load, 7)) return s;
-  const RandomValues own = rows_of(values, (*session)->inputs(), (*session)->rank());
+  const int64_t part = plan.mesh.coordinate((*session)->rank(), MeshAxis::Data);
+  const RandomValues own = rows_of(values, (*session)->inputs(), part);
   OneBatch data(own, (*session)->inputs());
   for (int step = 0; step < 2; ++step) {
     Result<StepMetrics> metrics = (*session)->step(data);
     if (!metrics) return metrics.takeError();
     outcome.losses.push_back(metrics->loss);
   }
-  for (const PlanState& state : plan.states) {
+  outcome.plan = (*session)->plan();
+  for (const PlanState& state : outcome.plan.states) {
     if (state.role == StateRole::Gradient) continue;  // of accumulation: cleared, and the rank's own before
-    const std::string& name = plan.slots[static_cast<size_t>(state.slot)].name;
+    const std::string& name = outcome.plan.slots[static_cast<size_t>(state.slot)].name;
     if (Status s = (*session)->read_state(name, [&](const TensorView& view) {
           outcome.states[name] = Tensor(view.type, view.data);
           return Status::success();
@@ -121,33 +124,41 @@ class RanksTest {
 
   std::string run() {
     const Graph forward = llvm::cantFail(parse_graph(job_.text));
-    const int64_t batch = forward.type(forward.inputs[0]).shape[0];
-    int64_t ranks = 2 + static_cast<int64_t>(random_() % 3);
-    while (batch % ranks != 0 && ranks > 1) --ranks;
-    if (ranks == 1) return ++counts_.skipped, "";
+    TrainingRequest& request = job_.request;
+    const TrainingRequest one_rank = request;
+    draw_mesh(forward.type(forward.inputs[0]).shape[0]);
+    if (request.mesh.ranks() == 1) return ++counts_.skipped, "";
     ++counts_.graphs;
     values_.add_for(forward);
     for (const State& state : forward.states) shrink(values_.tensors.at(forward.value(state.value).name));
-    Result<CompileResult> plain = compiled(0);
+    Result<CompileResult> plain = compiled(one_rank, 0);
     if (!plain) return "plain: " + text_of(plain.takeError());
     if (Status s = train(plain->plan, values_, {1, true}, want_)) return "plain: " + text_of(std::move(s));
-    job_.request.mesh[MeshAxis::Data] = ranks;
-    job_.request.zero = static_cast<int>(random_() % 4);
-    const std::string what = std::to_string(ranks) + " ranks, zero " + std::to_string(job_.request.zero) + ": ";
-    if (splits_) job_.request.split = 2;
-    Result<CompileResult> divided = compiled(0);
+    const std::string what =
+        to_string(request.mesh) + ", zero " + std::to_string(request.zero) +
+        (request.schedule ? ", " + schedule_names[static_cast<size_t>(*request.schedule)].str() : "") + ": ";
+    if (splits_) request.split = 2;
+    Result<CompileResult> divided = compiled(request, 0);
     if (!divided && splits_) {  // a rank's rows cannot be halved
       llvm::consumeError(divided.takeError());
-      job_.request.split = 1;
-      divided = compiled(0);
+      request.split = 1;
+      divided = compiled(request, 0);
     }
-    if (!divided) return what + text_of(divided.takeError());
+    if (!divided) {
+      const Diag reason = take_diag(divided.takeError());
+      // No value alone divides the model, or its rows do not make micro-batches.
+      const bool cannot = request.mesh[MeshAxis::Stage] > 1 && reason.fault() == Fault::Usage;
+      if (!cannot) return what + reason.text();
+      return ++counts_.undivided, "";
+    }
+    counts_.tensor += request.mesh[MeshAxis::Tensor] > 1;
+    counts_.stage += request.mesh[MeshAxis::Stage] > 1;
     if (std::string broken = check(divided->plan); !broken.empty()) return what + broken;
     const Arena& arena = divided->plan.arenas.front();
     const int64_t range = with_host_ ? arena.bytes / 2 : (arena.bytes - arena.persistent_bytes) / 2;
     for (int i = 0; i < 2; ++i) {
       const int64_t budget = divided->plan.promised_bytes() - 1 - static_cast<int64_t>(random_() % 1000) * range / 1000;
-      Result<CompileResult> result = compiled(budget);
+      Result<CompileResult> result = compiled(request, budget);
       if (!result) return what + text_of(result.takeError());
       if (!result->fits) {
         ++counts_.refused;
@@ -166,8 +177,30 @@ class RanksTest {
       for (int64_t i = 0; i < tensor.type().elements(); ++i) tensor.view().set(i, 0.1 * tensor.get(i));
   }
 
-  Result<CompileResult> compiled(int64_t budget) {
-    TrainingRequest request = job_.request;
+  int64_t pick(unsigned below) { return static_cast<int64_t>(random_() % below); }
+
+  // Along the data axis as many ranks as divide the batch.
+  void draw_mesh(int64_t batch) {
+    TrainingRequest& request = job_.request;
+    const auto divided = [&](int64_t ranks) {
+      while (batch % ranks != 0) --ranks;
+      return ranks;
+    };
+    const int64_t axes = pick(8);
+    if (axes < 3) {
+      request.mesh[MeshAxis::Data] = divided(2 + pick(3));
+    } else if (axes < 6) {
+      request.mesh[axes < 4 ? MeshAxis::Tensor : MeshAxis::Stage] = 2 + pick(3);
+    } else {
+      const int64_t left_out = pick(3);
+      for (MeshAxis axis : {MeshAxis::Data, MeshAxis::Tensor, MeshAxis::Stage})
+        if (static_cast<int64_t>(axis) != left_out) request.mesh[axis] = axis == MeshAxis::Data ? divided(2) : 2;
+    }
+    if (request.mesh[MeshAxis::Data] > 1) request.zero = static_cast<int>(pick(4));
+    if (request.mesh[MeshAxis::Stage] > 1) request.schedule = static_cast<PipelineSchedule>(pick(4));
+  }
+
+  Result<CompileResult> compiled(TrainingRequest request, int64_t budget) {
     request.budget_bytes = budget;
     return compile_training(llvm::cantFail(parse_graph(job_.text)), request, device_, CpuCatalog());
   }
@@ -180,10 +213,13 @@ class RanksTest {
         llvm::any_of(plan.slots, [](const Slot& slot) { return slot.category == Category::Recompute; });
     if (Status s = check_plan(plan)) return text_of(std::move(s));
     const std::vector<Outcome> outcomes = train_on_ranks(plan, values_, random_() % 2 == 0);
+    std::string failure;  // of the rank that failed first, where others say that it has gone
     for (const Outcome& each : outcomes)
-      if (!each.failure.empty()) return each.failure;
+      if (failure.empty() || llvm::StringRef(failure).contains("another rank has gone"))
+        failure = each.failure.empty() ? failure : each.failure;
+    if (!failure.empty()) return failure;
     for (size_t rank = 0; rank < outcomes.size(); ++rank)
-      if (std::string broken = compare(plan, outcomes[rank], static_cast<int64_t>(rank)); !broken.empty())
+      if (std::string broken = compare(outcomes[rank], static_cast<int64_t>(rank)); !broken.empty())
         return "rank " + std::to_string(rank) + ": " + broken;
     for (const Outcome& each : outcomes)
       if (std::memcmp(each.losses.data(), outcomes[0].losses.data(), each.losses.size() * sizeof(double)) != 0)
@@ -191,7 +227,8 @@ class RanksTest {
     return "";
   }
 
-  std::string compare(const Plan& plan, const Outcome& got, int64_t rank) const {
+  std::string compare(const Outcome& got, int64_t rank) const {
+    const Plan& plan = got.plan;
     for (size_t step = 0; step < want_.losses.size(); ++step) {
       const double want = want_.losses[step], off = std::fabs(got.losses[step] - want);
       if (std::isfinite(want) && !(off <= rounding_share * std::max(std::fabs(want), 0.1)))

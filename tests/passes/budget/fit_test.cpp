@@ -369,6 +369,42 @@ graph @views(%x: f32[4]) state(%v: f32[2, 2] parameter trained, %w: f32[2, 2] pa
     CHECK_FALSE(bool(verify(graph)));
   }
 
+  TEST_CASE("a gather that moves up leaves a view to those who read it earlier") {
+    Graph graph = cantFail(parse_graph(R"(
+graph @views(%x: f32[2,2]) {
+  %y = relu(%x) : f32[2,2]
+  %flat = reshape(%y) {shape=[4]} : f32[4]
+  %first = gather_pieces(%flat) {axis="tensor", ranks=2, shape=[8]} : f32[8]
+  %z = relu(%first) : f32[8]
+  %second = gather_pieces(%flat) {axis="tensor", ranks=2, shape=[8]} : f32[8]
+  %sum = add(%z, %second) : f32[8]
+  return %sum
+})"));
+    const std::vector<CopyInFlight> copies = issue_copies(graph, {CopyInterval{1, 1, 2}, CopyInterval{3, 2, 4}});
+    CHECK_FALSE(bool(verify(graph)));
+    REQUIRE(copies.size() == 1);
+    CHECK(copies[0].done == 4);
+  }
+
+  // A sum may take over the bytes of what it reads, but not while another collective still reads them.
+  TEST_CASE("what two collectives in flight read is held until both are through") {
+    Graph graph = cantFail(parse_graph(R"(
+graph @sums(%x: f32[4]) {
+  %y = relu(%x) : f32[4]
+  %all = gather_pieces(%y) {axis="tensor", ranks=2, shape=[8]} : f32[8]
+  %sum = reduce_all(%y) {axis="tensor", ranks=2} : f32[4]
+  %a = relu(%x) : f32[4]
+  %b = add(%a, %sum) : f32[4]
+  return a=%all, b=%b
+})"));
+    const auto node_of = [&](llvm::StringRef name) { return graph.value(graph.find_value(name)).producer; };
+    const std::vector<CopyInFlight> copies{{node_of("all"), 4}, {node_of("sum"), 4}};
+    const BufferAssignment assignment = assign_buffers(graph, {}, copies, CpuCatalog());
+    const auto buffer_of = [&](llvm::StringRef name) { return assignment.buffer_of[index_of(graph.find_value(name))]; };
+    CHECK(buffer_of("sum") != buffer_of("y"));
+    CHECK(assignment.buffers[static_cast<size_t>(buffer_of("y"))].last == 3);
+  }
+
   TEST_CASE("fit: refusals tell the peak, and the budget they name is enough") {
     std::mt19937 random(17);
     std::string text = random_model(random);
