@@ -250,6 +250,21 @@ void add_devices(CLI::App& program, Options& options) {
   add_option(command, "--device-file", options.devices.device_file, "FILE", "file with more device descriptions");
 }
 
+// The options of a command that reads a data set.
+void add_data(CLI::App& command, std::string& data, DataRequest& request) {
+  add_option(
+      command, "--data", data, "PATH",
+      "samples: tensors whose first dimension counts them (.safetensors, .npz, .npy: one per input, or a folder of "
+      "such files), or a file of token numbers (uint16; .u32: uint32); docs/data.md")
+      ->required();
+  add_option(command, "--hold-out", request.hold_out, "X", "share of the samples that training never reads");
+  command.add_flag("--in-order", request.in_order, "read the samples in the order of the files, not shuffled");
+  add_setting(command, "--last-batch", request.last_batch, "drop|pad",
+              "samples that are left over at the end of an epoch: drop them, or pad their batch with ignored labels");
+  add_option(command, "--data-threads", request.threads, "N", "threads that read samples; default: by the data")
+      ->check(at_least(1));
+}
+
 void add_run(CLI::App& program, Options& options) {
   CLI::App& command = *program.add_subcommand("run", "train with a plan");
   RunOptions& run = options.run;
@@ -258,11 +273,11 @@ void add_run(CLI::App& program, Options& options) {
       add_option(command, "--weights", run.weights, "FILE", "first values of the weights, from .onnx or .safetensors");
   auto* init = add_option(command, "--init", run.init_seed, "SEED", "draw random first values from this seed");
   weights->excludes(init);
-  add_option(command, "--data", run.data, "FILE",
-             "one batch for every step (.safetensors, .npz, .npy: one tensor per input), or a file of token "
-             "numbers (uint16; .u32: uint32)")
-      ->required();
-  add_setting(command, "--steps", run.steps, "N", "number of updates")->check(at_least(0));
+  add_data(command, run.data, run.data_request);
+  auto* steps = add_setting(command, "--steps", run.steps, "N", "number of updates")->check(at_least(0));
+  add_option(command, "--epochs", run.epochs, "N", "train as often with every sample, in place of a number of steps")
+      ->check(at_least(1))
+      ->excludes(steps);
   add_setting(command, "--seed", run.seed, "N", "seed of dropout and of the order of the data");
   add_option(command, "--lr", run.learning_rate, "X", "learning rate; default: the plan's")->check(at_least(0));
   add_setting(command, "--threads", run.threads, "N", "CPU threads; 0: as many as the machine has")->check(at_least(0));

@@ -53,15 +53,24 @@ struct InspectOptions {
   std::string html, why, diff;
 };
 
+// How a data set is read; the texts are checked by read_data_options.
+struct DataRequest {
+  double hold_out = 0;
+  bool in_order = false;
+  std::string last_batch = "drop";
+  int threads = 0;  // 0: by the data
+};
+
 struct RunOptions {
   std::string plan;
   std::string weights;
   bool random_weights = false;
   uint64_t init_seed = 0;  // seed of the random weights
   std::string data;
-  int64_t steps = 1;
-  uint64_t seed = 0;          // seed of dropout and of the order of the data
-  double learning_rate = -1;  // below 0: the plan's learning rate
+  DataRequest data_request;
+  int64_t steps = 1, epochs = 0;  // with epochs the steps follow from the data
+  uint64_t seed = 0;              // seed of dropout and of the order of the data
+  double learning_rate = -1;      // below 0: the plan's learning rate
   int threads = 0;
   double patience_s = 0;  // 0: by the predicted step
   bool poison = false;

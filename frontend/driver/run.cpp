@@ -1,6 +1,7 @@
 #include "frontend/api/save_states.h"
 #include "frontend/driver/commands.h"
 #include "frontend/driver/profile.h"
+#include "frontend/driver/run_data.h"
 #include "frontend/inspect/text_table.h"
 #include "ir/plan/check.h"
 #include "ir/plan/serialize.h"
@@ -137,15 +138,14 @@ class Run {
   Status check_promise();
   void report() const;
   std::string describe(const StepMetrics& metrics) const;
-  double items_per_s(const StepMetrics& metrics) const { return items_per_step_ * 1e3 / metrics.step_ms; }
+  double items_per_s(const StepMetrics& metrics) const { return data_.items_per_step() * 1e3 / metrics.step_ms; }
 
   const RunOptions& options_;
   Console& console_;
   std::shared_ptr<Communicator> ranks_;  // null: this process is the only one
   std::unique_ptr<Session> session_;
-  std::unique_ptr<BatchSource> data_;
+  RunData data_;
   MetricsFile metrics_;
-  double items_per_step_ = 0;
   int64_t device_bytes_ = 0;
   double first_loss_ = 0, last_loss_ = 0;
   std::vector<double> step_ms_;
@@ -173,17 +173,11 @@ Status Run::prepare() {
   Result<std::unique_ptr<Session>> session = Session::create(std::move(*plan), executor);
   if (!session) return session.takeError();
   session_ = std::move(*session);
-  Result<std::unique_ptr<BatchSource>> data =
-      open_data(options_.data, session_->inputs(), session_->rows_of_rank(options_.seed));
-  if (!data) return data.takeError();
-  data_ = std::move(*data);
+  if (Status s = data_.open(options_, *session_, ranks_.get())) return s;
   if (Status s = first_values()) return s;
   if (options_.learning_rate >= 0)
     if (Status s = session_->set_learning_rate(options_.learning_rate)) return s;
 
-  const Plan& loaded = session_->plan();
-  items_per_step_ =
-      static_cast<double>(data_->items_per_batch() * loaded.training.accumulate * loaded.mesh[MeshAxis::Data]);
   Result<MemoryUse> use = session_->executor().memory_use();
   if (!use) return use.takeError();
   device_bytes_ = use->process_bytes > 0 ? use->process_bytes : use->arena_bytes + use->other_bytes;
@@ -191,13 +185,13 @@ Status Run::prepare() {
 }
 
 Status Run::start(bool first) {
-  if (!first || options_.dump_gradients.empty()) return session_->start(*data_);
+  if (!first || options_.dump_gradients.empty()) return session_->start(data_.source());
   std::vector<NamedGradient> gradients;
   GradientSink sink = [&](llvm::StringRef parameter, const Tensor& gradient) {
     gradients.push_back({{parameter.str(), gradient.type()}, gradient});
     return Status::success();
   };
-  if (Status s = session_->start(*data_, &sink)) return s;
+  if (Status s = session_->start(data_.source(), &sink)) return s;
   return write_gradients(options_.dump_gradients, std::move(gradients));
 }
 
@@ -206,16 +200,20 @@ Status Run::train() {
   // On an asynchronous device the next step starts before the results of this one are read.
   const int64_t ahead = session_->executor().runs_ahead() ? 1 : 0;
   int64_t started = 0;
-  for (int64_t i = 0; i < options_.steps; ++i) {
-    for (; started < std::min(i + 1 + ahead, options_.steps); ++started)
+  const int64_t steps = data_.steps();
+  for (int64_t i = 0; i < steps; ++i) {
+    for (; started < std::min(i + 1 + ahead, steps); ++started)
       if (Status s = start(started == 0)) return s;
     Result<StepMetrics> metrics = session_->finish();
     if (!metrics) return metrics.takeError();
-    if (i == 0) first_loss_ = metrics->loss;
+    if (i == 0) {
+      first_loss_ = metrics->loss;
+      data_.start_clock();
+    }
     last_loss_ = metrics->loss;
     step_ms_.push_back(metrics->step_ms);
     if (Status s = metrics_.write(*metrics, items_per_s(*metrics), device_bytes_)) return s;
-    if (is_first_rank()) console_.progress.step(i + 1, options_.steps, describe(*metrics));
+    if (is_first_rank()) console_.progress.step(i + 1, steps, describe(*metrics));
   }
   return Status::success();
 }
@@ -243,7 +241,7 @@ Status Run::check_promise() {
 
 std::string Run::describe(const StepMetrics& metrics) const {
   return llvm::formatv("loss {0:f4}  ", metrics.loss).str() + format_us(1e3 * metrics.step_ms) + "  " +
-         format_count(std::llround(items_per_s(metrics))) + " " + data_->item_name().str() + "/s";
+         format_count(std::llround(items_per_s(metrics))) + " " + data_.item_name().str() + "/s";
 }
 
 void Run::report() const {
@@ -253,13 +251,14 @@ void Run::report() const {
   std::sort(sorted.begin(), sorted.end());
   StepMetrics typical;
   typical.step_ms = sorted[sorted.size() / 2];
-  console_.out << options_.steps << (options_.steps == 1 ? " step, " : " steps, ")
+  console_.out << data_.steps() << (data_.steps() == 1 ? " step, " : " steps, ")
                << llvm::formatv("loss {0:f4} -> {1:f4}, ", first_loss_, last_loss_) << format_us(1e3 * typical.step_ms)
-               << " per step, " << format_count(std::llround(items_per_s(typical))) << " " << data_->item_name()
+               << " per step, " << format_count(std::llround(items_per_s(typical))) << " " << data_.item_name()
                << "/s, " << format_bytes(device_bytes_) << " held\n";
   const double predicted_us = session_->plan().predicted_step_us;
   console_.out << "median step " << format_us(1e3 * typical.step_ms) << ", predicted " << format_us(predicted_us)
                << llvm::formatv(": {0:f2} times the prediction\n", 1e3 * typical.step_ms / predicted_us);
+  if (const std::string wait = data_.describe_wait(); !wait.empty()) console_.out << wait << "\n";
 }
 
 }  // namespace

@@ -1,9 +1,10 @@
 #pragma once
 
-// Where a step's inputs come from: one batch repeated, or windows of a token file, prepared by a reader
-// thread while the previous step computes.
+// Where a step's inputs come from: samples of a data set in an order that a seed decides, prepared by threads while
+// earlier steps compute.
 
 #include "ir/type.h"
+#include "runtime/data/sample_order.h"
 
 #include <memory>
 #include <vector>
@@ -23,21 +24,46 @@ class BatchSource {
 
   // Copies the next batch, one tensor an input in the order of the specs, into `inputs`. Allocates nothing.
   virtual Status next(llvm::ArrayRef<TensorView> inputs) = 0;
-  // What a batch counts as in "per second": tokens, or samples when the data are not tokens.
+  // The following next() gives the batch of this number, counted from 0 over all epochs: what a batch holds depends on
+  // its number and the options alone, so that one integer says how far a run has read.
+  virtual Status seek(int64_t batch) = 0;
+
+  // 0: the source has no epochs.
+  virtual int64_t batches_per_epoch() const { return 0; }
+  // Samples of the batch of all ranks; the others of its rows repeat samples and have no label.
+  virtual int64_t samples_in(int64_t batch) const { return samples_per_batch(); }
+  virtual int64_t samples_per_batch() const { return 1; }  // rows of all ranks
+  // For how long next() has waited for data so far, and how many threads read them.
+  virtual double waited_s() const { return 0; }
+  virtual int threads() const { return 0; }
+
+  // What a rank's batch counts as in "per second": tokens, or samples when the data are not tokens.
   virtual int64_t items_per_batch() const = 0;
   virtual llvm::StringRef item_name() const = 0;  // "tokens", "samples"
 };
 
+// What becomes of samples that are left over when an epoch is no whole number of batches.
+enum class LastBatch : uint8_t {
+  Drop,  // they are not read; in the next epoch they are others
+  Pad,   // the batch is filled with samples whose labels count nothing
+};
+
 struct DataOptions {
-  uint64_t seed = 0;  // which windows of a token file, in which order
+  uint64_t seed = 0;  // decides what is held out, and the order in which samples are read
   // Of several ranks each reads its rows of the same batches.
   int64_t rank = 0, ranks = 1;
   bool may_have_no_inputs = false;
+  double hold_out = 0;  // share of the samples that training does not read, in [0, 1)
+  SamplePart::Kind part = SamplePart::Kind::Training;
+  bool shuffle = true;  // false: in the order of the files
+  LastBatch last_batch = LastBatch::Drop;
+  int threads = 0;  // that read; 0: one, or as many as there are cores where samples are decoded
 };
 
-// By the file's name: .safetensors, .npz and .npy hold one tensor an input; everything else is a token file
-// (.u32 or .uint32 in the name: uint32, else uint16). Errors name the input, what it has and what the plan needs.
-// A stage of a pipeline may have no inputs; then nothing is read.
+// By the name: .safetensors, .npz and .npy hold a tensor per input whose first dimension counts samples, and a folder
+// holds such files as shards; everything else is a token file (.u32 or .uint32 in the name: uint32, else uint16).
+// Samples that are exactly one batch are used in every step, in the order of the file. Errors name the input, what the
+// file has and what the plan needs. A stage of a pipeline may have no inputs; then nothing is read.
 Result<std::unique_ptr<BatchSource>> open_data(llvm::StringRef path, llvm::ArrayRef<InputSpec> inputs,
                                                const DataOptions& options);
 

@@ -76,16 +76,28 @@ class TokenReader : public BatchSource {
     return Status::success();
   }
 
+  // What was read ahead is dropped.
+  Status seek(int64_t batch) override {
+    {
+      std::unique_lock lock(mutex_);
+      changed_.wait(lock, [&] { return filled_; });
+      batch_ = batch;
+      filled_ = false;
+    }
+    changed_.notify_all();
+    return Status::success();
+  }
+
   int64_t items_per_batch() const override { return rows_ * time_; }
   llvm::StringRef item_name() const override { return "tokens"; }
 
  private:
   void read_ahead() {
-    for (int64_t batch = 0;; ++batch) {
+    for (;;) {
       std::unique_lock lock(mutex_);
       changed_.wait(lock, [&] { return !filled_ || stop_; });
       if (stop_) return;
-      if (Status s = fill_batch(batch)) error_ = take_diag(std::move(s)).text();
+      if (Status s = fill_batch(batch_++)) error_ = take_diag(std::move(s)).text();
       filled_ = true;
       lock.unlock();
       changed_.notify_all();
@@ -138,6 +150,7 @@ class TokenReader : public BatchSource {
   std::mutex mutex_;  // guards everything below
   std::condition_variable changed_;
   std::vector<Tensor> ready_;
+  int64_t batch_ = 0;  // the one that is read next
   bool filled_ = false, stop_ = false;
   std::string error_;
   std::thread reader_;

@@ -111,6 +111,7 @@ class OneBatch : public BatchSource {
                   static_cast<size_t>(inputs[i].type.bytes()));
     return Status::success();
   }
+  Status seek(int64_t) override { return Status::success(); }
   int64_t items_per_batch() const override { return 1; }
   llvm::StringRef item_name() const override { return "samples"; }
 

@@ -1,0 +1,80 @@
+#include "frontend/driver/run_data.h"
+
+#include "ir/support/units.h"
+#include "runtime/comm/communicator.h"
+
+#include <algorithm>
+#include <thread>
+
+namespace plimsoll {
+namespace {
+
+// Below this share the remedies cost more than they bring.
+constexpr double reported_share = 0.01;
+
+}  // namespace
+
+Result<DataOptions> read_data_options(const DataRequest& request, const Session& session, uint64_t seed) {
+  DataOptions options = session.rows_of_rank(seed);
+  if (request.last_batch != "drop" && request.last_batch != "pad")
+    return usage_error("--last-batch is drop or pad, not '" + request.last_batch + "'");
+  if (!(request.hold_out >= 0 && request.hold_out < 1))
+    return usage_error("--hold-out is a share of the samples, at least 0 and below 1");
+  options.hold_out = request.hold_out;
+  options.shuffle = !request.in_order;
+  options.last_batch = request.last_batch == "pad" ? LastBatch::Pad : LastBatch::Drop;
+  options.threads = request.threads;
+  return options;
+}
+
+Status RunData::open(const RunOptions& options, const Session& session, Communicator* ranks) {
+  Result<DataOptions> data_options = read_data_options(options.data_request, session, options.seed);
+  if (!data_options) return data_options.takeError();
+  Result<std::unique_ptr<BatchSource>> source = open_data(options.data, session.inputs(), *data_options);
+  if (!source) return source.takeError();
+  source_ = std::move(*source);
+  const Plan& plan = session.plan();
+  items_per_step_ =
+      static_cast<double>(source_->items_per_batch() * plan.training.accumulate * plan.mesh[MeshAxis::Data]);
+  Result<int64_t> steps = count_steps(options, plan, ranks);
+  if (!steps) return steps.takeError();
+  steps_ = *steps;
+  return Status::success();
+}
+
+// A stage of a pipeline without inputs does not know the epochs; the ranks that have inputs agree.
+Result<int64_t> RunData::count_steps(const RunOptions& options, const Plan& plan, Communicator* ranks) const {
+  if (options.epochs == 0) return options.steps;
+  const int64_t own = source_->batches_per_epoch();
+  std::vector<int64_t> all = {own};
+  if (ranks && ranks->ranks() > 1) {
+    all.resize(static_cast<size_t>(ranks->ranks()));
+    if (Status s = ranks->gather_all(&own, all.data(), sizeof own)) return s;
+  }
+  const int64_t batches = *std::max_element(all.begin(), all.end());
+  if (batches == 0) return usage_error("--epochs: " + options.data + " has no epochs; give --steps");
+  const int64_t steps = options.epochs * batches / plan.training.accumulate;
+  if (steps > 0) return steps;
+  return usage_error("--epochs: " + options.data + " has " + llvm::Twine(batches) +
+                     " batches in an epoch, one step needs " + llvm::Twine(plan.training.accumulate));
+}
+
+void RunData::start_clock() {
+  waited_before_s_ = source_->waited_s();
+  clock_start_ = std::chrono::steady_clock::now();
+}
+
+std::string RunData::describe_wait() const {
+  const double passed_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - clock_start_).count();
+  const double share = passed_s > 0 ? (source_->waited_s() - waited_before_s_) / passed_s : 0;
+  if (share < reported_share) return "";
+  const std::string waited = "steps waited for data " + format_share(share) + " of the time";
+  const auto cores = static_cast<int>(std::thread::hardware_concurrency());
+  if (source_->threads() == 0) return waited;
+  if (source_->threads() < cores)
+    return waited + "; --data-threads " + std::to_string(cores) + " reads with every core, now " +
+           std::to_string(source_->threads()) + (source_->threads() == 1 ? " does" : " do");
+  return waited + ", with " + std::to_string(source_->threads()) + " threads that read";
+}
+
+}  // namespace plimsoll

@@ -1,0 +1,37 @@
+#pragma once
+
+// The data of a run: its options, how many steps its epochs take, and how long the steps wait for it.
+
+#include "frontend/driver/commands.h"
+#include "frontend/api/save_states.h"
+
+namespace plimsoll {
+
+Result<DataOptions> read_data_options(const DataRequest& request, const Session& session, uint64_t seed);
+
+class RunData {
+ public:
+  // Every rank calls this; `ranks` may be null for one.
+  Status open(const RunOptions& options, const Session& session, Communicator* ranks);
+
+  BatchSource& source() { return *source_; }
+  int64_t steps() const { return steps_; }  // that the run takes
+  double items_per_step() const { return items_per_step_; }
+  llvm::StringRef item_name() const { return source_->item_name(); }
+
+  // Called once the first step is over: its batch cannot be read ahead.
+  void start_clock();
+  // Share of the time since then that steps waited for data, and what to do about it; empty below 1 %.
+  std::string describe_wait() const;
+
+ private:
+  Result<int64_t> count_steps(const RunOptions& options, const Plan& plan, Communicator* ranks) const;
+
+  std::unique_ptr<BatchSource> source_;
+  int64_t steps_ = 0;
+  double items_per_step_ = 0;
+  double waited_before_s_ = 0;
+  std::chrono::steady_clock::time_point clock_start_;
+};
+
+}  // namespace plimsoll

@@ -1,0 +1,297 @@
+#include "runtime/data/loader.h"
+
+#include "runtime/data/match_inputs.h"
+
+#include "llvm/ADT/STLExtras.h"
+
+#include <chrono>
+#include <condition_variable>
+#include <cstring>
+#include <mutex>
+#include <thread>
+
+namespace plimsoll {
+namespace {
+
+// Batches that are read ahead, and one that is handed out.
+constexpr int64_t ring_batches = 4;
+// PyTorch's losses ignore this label unless they are told otherwise.
+constexpr int64_t ignored_label = -100;
+
+struct Feed {
+  size_t field;
+  bool per_sample;
+  bool is_label;  // of an integer type: a row without a sample gets a label that counts nothing
+  Type row;       // of one sample, as the plan has it
+};
+
+// The first input with a row per sample; null where none has.
+const InputSpec* first_of_samples(llvm::ArrayRef<InputSpec> inputs) {
+  const auto* found = llvm::find_if(inputs, [&](const InputSpec& input) { return has_rows_of_samples(input, inputs); });
+  return found == inputs.end() ? nullptr : found;
+}
+
+// Integer batches of [rows, time] are counted in tokens.
+bool counts_tokens(llvm::ArrayRef<InputSpec> inputs) {
+  const InputSpec* first = first_of_samples(inputs);
+  return first && first->type.rank() == 2 && !is_float(first->type.dtype);
+}
+
+int64_t tokens_of(llvm::ArrayRef<InputSpec> inputs) { return first_of_samples(inputs)->type.elements(); }
+
+// Which sample is in which row of which batch.
+class BatchOrder {
+ public:
+  BatchOrder(const SamplePart& part, int64_t rows, const DataOptions& options)
+      : part_(part),
+        rows_(rows),
+        batches_(options.last_batch == LastBatch::Pad ? (part.samples() + rows - 1) / rows : part.samples() / rows),
+        seed_(options.seed),
+        shuffle_(options.shuffle && part.samples() != rows) {}
+
+  int64_t batches_per_epoch() const { return batches_; }
+  int64_t samples_in(int64_t batch) const { return std::min(rows_, part_.samples() - batch % batches_ * rows_); }
+  SampleOrder order_of(int64_t batch) const { return {part_.samples(), seed_, batch / batches_}; }
+  // A row past the last sample repeats one from the start of the epoch.
+  int64_t sample(const SampleOrder& order, int64_t batch, int64_t row) const {
+    const int64_t place = (batch % batches_ * rows_ + row) % part_.samples();
+    return part_.at(shuffle_ ? order.at(place) : place);
+  }
+
+ private:
+  SamplePart part_;
+  int64_t rows_, batches_;  // rows of all ranks
+  uint64_t seed_;
+  bool shuffle_;
+};
+
+class Loader : public BatchSource {
+ public:
+  Loader(std::unique_ptr<Dataset> data, std::vector<InputSpec> inputs, std::vector<Feed> feeds, BatchOrder order,
+         const DataOptions& options, int threads)
+      : data_(std::move(data)),
+        inputs_(std::move(inputs)),
+        feeds_(std::move(feeds)),
+        order_(std::move(order)),
+        seed_(options.seed),
+        rows_(rows_of_batch(inputs_)),
+        ranks_(options.ranks),
+        first_row_(options.rank * rows_),
+        rows_per_task_(data_->is_computed() ? 1 : (rows_ + threads - 1) / threads) {
+    for (RingBatch& batch : ring_)
+      for (const InputSpec& input : inputs_) batch.tensors.emplace_back(input.type);
+    for (int i = 0; i < threads; ++i) workers_.emplace_back([this] { work(); });
+  }
+
+  ~Loader() override {
+    {
+      std::lock_guard lock(mutex_);
+      stop_ = true;
+    }
+    changed_.notify_all();
+    for (std::thread& worker : workers_) worker.join();
+  }
+
+  Status next(llvm::ArrayRef<TensorView> inputs) override {
+    std::unique_lock lock(mutex_);
+    const RingBatch& batch = ring_of(next_);
+    auto is_ready = [&] { return batch.rows_read == rows_ || failure_; };
+    if (!is_ready()) {
+      const auto start = std::chrono::steady_clock::now();
+      changed_.wait(lock, is_ready);
+      waited_s_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    }
+    if (batch.rows_read < rows_) return llvm::make_error<Diag>(*failure_);
+    lock.unlock();
+    for (size_t i = 0; i < inputs.size(); ++i)
+      std::memcpy(inputs[i].data, batch.tensors[i].data(), static_cast<size_t>(inputs[i].type.bytes()));
+    lock.lock();
+    ring_of(next_).rows_read = 0;
+    ++next_;
+    lock.unlock();
+    changed_.notify_all();
+    return Status::success();
+  }
+
+  // What was read ahead is dropped.
+  Status seek(int64_t batch) override {
+    {
+      std::unique_lock lock(mutex_);
+      if (batch == next_) return Status::success();
+      paused_ = true;
+      changed_.wait(lock, [&] { return busy_ == 0; });
+      paused_ = false;
+      next_ = next_task_batch_ = batch;
+      next_task_row_ = 0;
+      for (RingBatch& ring : ring_) ring.rows_read = 0;
+    }
+    changed_.notify_all();
+    return Status::success();
+  }
+
+  int64_t batches_per_epoch() const override { return order_.batches_per_epoch(); }
+  int64_t samples_in(int64_t batch) const override { return order_.samples_in(batch); }
+  int64_t samples_per_batch() const override { return rows_ * ranks_; }
+  double waited_s() const override {
+    std::lock_guard lock(mutex_);
+    return waited_s_;
+  }
+  int threads() const override { return static_cast<int>(workers_.size()); }
+  int64_t items_per_batch() const override { return counts_tokens(inputs_) ? tokens_of(inputs_) : rows_; }
+  llvm::StringRef item_name() const override { return counts_tokens(inputs_) ? "tokens" : "samples"; }
+
+ private:
+  struct RingBatch {
+    std::vector<Tensor> tensors;  // one an input
+    int64_t rows_read = 0;
+  };
+  struct Task {
+    int64_t batch, row, rows;
+  };
+
+  RingBatch& ring_of(int64_t batch) { return ring_[static_cast<size_t>(batch % ring_batches)]; }
+
+  void work() {
+    std::vector<Tensor> scratch;  // of the data's dtype, where it is not the plan's
+    for (const Feed& feed : feeds_) scratch.emplace_back(data_->fields()[feed.field].type);
+    std::unique_lock lock(mutex_);
+    for (;;) {
+      changed_.wait(lock, [&] { return stop_ || has_task(); });
+      if (stop_) return;
+      const Task task = take_task();
+      lock.unlock();
+      Status status = read(task, scratch);
+      lock.lock();
+      --busy_;
+      if (!status)
+        ring_of(task.batch).rows_read += task.rows;
+      else if (!failure_)
+        failure_ = take_diag(std::move(status));
+      else
+        llvm::consumeError(std::move(status));
+      changed_.notify_all();
+    }
+  }
+
+  bool has_task() const { return !failure_ && !paused_ && next_task_batch_ < next_ + ring_batches; }
+
+  Task take_task() {
+    const Task task{next_task_batch_, next_task_row_, std::min(rows_per_task_, rows_ - next_task_row_)};
+    ++busy_;
+    next_task_row_ += task.rows;
+    if (next_task_row_ == rows_) {
+      next_task_row_ = 0;
+      ++next_task_batch_;
+    }
+    return task;
+  }
+
+  Status read(const Task& task, std::vector<Tensor>& scratch) {
+    const SampleOrder order = order_.order_of(task.batch);
+    const int64_t samples = order_.samples_in(task.batch);
+    for (int64_t row = task.row; row < task.row + task.rows; ++row) {
+      const int64_t of_all = first_row_ + row;
+      const int64_t sample = order_.sample(order, task.batch, of_all);
+      const RandomStream random{static_cast<int64_t>(seed_), task.batch, of_all};
+      for (size_t i = 0; i < feeds_.size(); ++i) {
+        if (!feeds_[i].per_sample && row > 0) continue;
+        if (Status s = read_input(i, row, sample, random, scratch[i], ring_of(task.batch))) return s;
+        if (of_all >= samples) hide_label(feeds_[i], row_of(i, row, ring_of(task.batch)));
+      }
+    }
+    return Status::success();
+  }
+
+  TensorView row_of(size_t input, int64_t row, const RingBatch& batch) const {
+    const Feed& feed = feeds_[input];
+    return {feed.row, batch.tensors[input].view().as<char>() + (feed.per_sample ? row * feed.row.bytes() : 0)};
+  }
+
+  Status read_input(size_t input, int64_t row, int64_t sample, const RandomStream& random, Tensor& scratch,
+                    const RingBatch& batch) const {
+    const TensorView into = row_of(input, row, batch);
+    const size_t field = feeds_[input].field;
+    if (into.type == scratch.type()) return data_->read(sample, field, into, random);
+    if (Status s = data_->read(sample, field, scratch.view(), random)) return s;
+    if (Status s = convert(scratch.view(), into))
+      return in_context(data_->where() + ": input '" + inputs_[input].name + "', sample " + llvm::Twine(sample),
+                        std::move(s));
+    return Status::success();
+  }
+
+  static void hide_label(const Feed& feed, const TensorView& row) {
+    if (!feed.is_label) return;
+    for (int64_t i = 0; i < row.elements(); ++i) row.set_int(i, ignored_label);
+  }
+
+  const std::unique_ptr<Dataset> data_;
+  const std::vector<InputSpec> inputs_;
+  const std::vector<Feed> feeds_;
+  const BatchOrder order_;
+  const uint64_t seed_;
+  const int64_t rows_, ranks_, first_row_;  // rows of this rank; first_row_ in the batch of all ranks
+  const int64_t rows_per_task_;
+
+  mutable std::mutex mutex_;  // guards everything below, but for the tensors of batches that somebody has taken
+  std::condition_variable changed_;
+  std::array<RingBatch, ring_batches> ring_;  // batch n at n % ring_batches
+  int64_t next_ = 0;                          // the batch that next() gives
+  int64_t next_task_batch_ = 0, next_task_row_ = 0;
+  int busy_ = 0;  // workers that read
+  bool stop_ = false, paused_ = false;
+  std::optional<Diag> failure_;
+  double waited_s_ = 0;
+  std::vector<std::thread> workers_;  // last: they use everything above
+};
+
+int thread_count(const Dataset& data, const DataOptions& options) {
+  if (options.threads > 0) return options.threads;
+  return data.is_computed() ? std::max(1, static_cast<int>(std::thread::hardware_concurrency())) : 1;
+}
+
+std::vector<Feed> feeds_of(const Dataset& data, llvm::ArrayRef<InputSpec> inputs, llvm::ArrayRef<size_t> matches) {
+  std::vector<Feed> feeds;
+  for (auto [input, field] : llvm::zip(inputs, matches)) {
+    const bool per_sample = data.fields()[field].per_sample;
+    const Type row(input.type.dtype, llvm::ArrayRef<int64_t>(input.type.shape).drop_front(per_sample));
+    const bool is_label = per_sample && holds_labels(input) && is_signed_integer(row.dtype);
+    feeds.push_back({field, per_sample, is_label, row});
+  }
+  return feeds;
+}
+
+Status check_enough(const Dataset& data, const SamplePart& part, int64_t rows, llvm::ArrayRef<Feed> feeds,
+                    const DataOptions& options) {
+  const bool held_out = part.samples() < data.samples();
+  const std::string have = data.where() + ": has " + std::to_string(part.samples()) + " samples" +
+                           (!held_out                                    ? ""
+                            : options.part == SamplePart::Kind::Training ? " to train with"
+                                                                         : " held out");
+  if (part.samples() == 0) return model_error(have);
+  if (part.samples() < rows && options.last_batch == LastBatch::Drop)
+    return model_error(have + ", one batch needs " + llvm::Twine(rows));
+  const bool is_padded = options.last_batch == LastBatch::Pad && part.samples() % rows != 0;
+  if (is_padded && options.part == SamplePart::Kind::Training &&
+      llvm::none_of(feeds, [](const Feed& feed) { return feed.is_label; }))
+    return usage_error(data.where() +
+                       ": the last batch cannot be padded: no input holds integer labels that the loss "
+                       "could ignore");
+  return Status::success();
+}
+
+}  // namespace
+
+Result<std::unique_ptr<BatchSource>> load_batches(std::unique_ptr<Dataset> data, llvm::ArrayRef<InputSpec> inputs,
+                                                  const DataOptions& options) {
+  Result<std::vector<size_t>> matches = match_inputs(*data, inputs);
+  if (!matches) return matches.takeError();
+  const SamplePart part(data->samples(), options.hold_out, options.part, options.seed);
+  const int64_t rows = rows_of_batch(inputs) * options.ranks;
+  std::vector<Feed> feeds = feeds_of(*data, inputs, *matches);
+  if (Status s = check_enough(*data, part, rows, feeds, options)) return s;
+  const int threads = thread_count(*data, options);
+  return std::make_unique<Loader>(std::move(data), std::vector<InputSpec>(inputs.begin(), inputs.end()),
+                                  std::move(feeds), BatchOrder(part, rows, options), options, threads);
+}
+
+}  // namespace plimsoll
