@@ -57,6 +57,9 @@ class Executor {
   virtual Status read(SlotId slot, Visit use) = 0;
   // Makes all bytes of a slot zero.
   virtual Status clear(SlotId slot) = 0;
+  // Gives a slot of one element its value for the runs that are started from now on, and does not wait for those that
+  // were started before.
+  virtual Status set_scalar(SlotId slot, double value) = 0;
 
   // Host memory for the inputs of the first function's next run, in their order; waits until it is free.
   virtual Result<llvm::ArrayRef<TensorView>> next_inputs() = 0;

@@ -351,13 +351,15 @@ Status Session::initialise_randomly(uint64_t seed) {
 }
 
 Status Session::set_learning_rate(double learning_rate) {
+  schedule_.reset();
+  return write_learning_rate(learning_rate);
+}
+
+Status Session::write_learning_rate(double learning_rate) {
   const PlanState* state = find_state("learning_rate");
   if (!state) return Status::success();
   learning_rate_ = learning_rate;
-  return executor_->write(state->slot, [&](const TensorView& view) {
-    view.set(0, learning_rate);
-    return Status::success();
-  });
+  return executor_->set_scalar(state->slot, learning_rate);
 }
 
 Result<double> Session::read_output(size_t function, int64_t run, llvm::StringRef name, double otherwise) {
@@ -427,6 +429,9 @@ Status Session::start_step(BatchSource& data, const GradientSink* gradients) {
   if (!scale) return scale.takeError();
   StepInFlight& step = in_flight_[static_cast<size_t>(steps_started_ % max_in_flight)];
   step = {};
+  if (schedule_)
+    if (Status s = write_learning_rate(schedule_->rate(steps_started_))) return s;
+  step.learning_rate = learning_rate_;
   for (int64_t micro = 0; micro < plan_.training.accumulate; ++micro) {
     Result<llvm::ArrayRef<TensorView>> inputs = executor_->next_inputs();
     if (!inputs) return inputs.takeError();
@@ -473,7 +478,7 @@ Result<StepMetrics> Session::finish_step() {
   metrics.step = ++steps_done_;
   metrics.loss = step.loss_sum / step.weight_sum;
   metrics.grad_norm = *norm;
-  metrics.learning_rate = learning_rate_;
+  metrics.learning_rate = step.learning_rate;
   if (find_state("loss_scale")) {
     metrics.loss_scale = *scale;
     metrics.skipped_steps = static_cast<int64_t>(*skipped);

@@ -7,6 +7,7 @@
 #include "runtime/comm/rank_watch.h"
 #include "runtime/data/batch_source.h"
 #include "runtime/executor.h"
+#include "runtime/learning_rate.h"
 
 #include <array>
 #include <chrono>
@@ -64,7 +65,10 @@ class Session {
   Status initialise(const WeightLoader& load, uint64_t seed, const WeightRangeLoader& load_range = nullptr);
   // Weights drawn as a fresh model's: normal with deviation 0.02, ones for norm scales, zeros for other vectors.
   Status initialise_randomly(uint64_t seed);
+  // Of all updates that are started from now on; a schedule that was set no longer holds. Does not wait for the device.
   Status set_learning_rate(double learning_rate);
+  // From now on each update has the rate that the schedule gives for its number, counted from 0.
+  void set_schedule(const LearningRateSchedule& schedule) { schedule_ = schedule; }
 
   // One update: as many micro-batches as the plan accumulates. With a sink, hands out this step's gradients.
   Result<StepMetrics> step(BatchSource& data, const GradientSink* gradients = nullptr);
@@ -91,6 +95,7 @@ class Session {
     int64_t next_run = 0, end_run = 0;  // of the first function: runs whose outputs are still to be added, [next, end)
     int64_t update_run = -1;            // of the second function, when there is one
     double loss_sum = 0, weight_sum = 0;
+    double learning_rate = 0;
     int64_t runs_left() const { return end_run - next_run; }
   };
 
@@ -112,6 +117,7 @@ class Session {
   Result<Tensor> gather_pieces_of(const PlanState& state);
   Result<double> read_output(size_t function, int64_t run, llvm::StringRef name, double otherwise);
   Status add_run(StepInFlight& step);  // the next run's loss and weight
+  Status write_learning_rate(double learning_rate);
   Result<int64_t> run_function(size_t index, const GradientSink* gradients, double divisor);
   Result<double> loss_scale();
 
@@ -125,7 +131,8 @@ class Session {
   std::array<StepInFlight, max_in_flight> in_flight_;  // step n at n % max_in_flight
   int64_t steps_started_ = 0;
   std::chrono::steady_clock::time_point last_finish_;
-  double learning_rate_ = 0;
+  double learning_rate_ = 0;  // of the update that is started next, unless a schedule says otherwise
+  std::optional<LearningRateSchedule> schedule_;
   int64_t steps_done_ = 0;
   RankProgress progress_;
   std::atomic<Executor*> interruptible_{nullptr};  // executor_ once it exists, for the watch's thread

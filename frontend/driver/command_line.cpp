@@ -265,6 +265,37 @@ void add_data(CLI::App& command, std::string& data, DataRequest& request) {
       ->check(at_least(1));
 }
 
+void add_learning_rate(CLI::App& command, RunOptions& run) {
+  RateOptions& rate = run.rate;
+  command.option_defaults()->group("Learning rate");
+  add_option(command, "--lr", run.learning_rate, "X", "learning rate; of a schedule its peak; default: the plan's")
+      ->check(at_least(0));
+  add_setting(
+      command, "--lr-schedule", rate.shape, "NAME",
+      "how the rate goes behind the warm-up: constant, linear, cosine, polynomial, wsd (constant, then a linear "
+      "decay) or one-cycle");
+  add_option(command, "--warmup", rate.warmup, "N",
+             "updates in which the rate rises linearly to its peak; default: 0, "
+             "of one-cycle 30 % of the schedule")
+      ->check(at_least(0));
+  add_option(
+      command, "--warmup-from", rate.warmup_from, "X",
+      "rate of the first update of the warm-up, or a multiple of the peak such as 0.1x; default: 0, of one-cycle "
+      "0.04x");
+  add_option(command, "--lr-end", rate.end, "X",
+             "rate at the end of the schedule, or a multiple of the peak such as 0.1x; default: 0, of one-cycle a "
+             "10000th of the first rate");
+  add_option(command, "--lr-decay", rate.decay, "N",
+             "updates of the decay at the end of wsd; default: a tenth of the "
+             "schedule")
+      ->check(at_least(1));
+  add_option(command, "--lr-power", rate.power, "X", "power of polynomial; default: 1")->check(at_least(0));
+  add_option(command, "--lr-steps", rate.updates, "N",
+             "updates of the whole schedule; default: those of the run; behind them the rate stays at its end")
+      ->check(at_least(1));
+  command.option_defaults()->group("Options");
+}
+
 void add_run(CLI::App& program, Options& options) {
   CLI::App& command = *program.add_subcommand("run", "train with a plan");
   RunOptions& run = options.run;
@@ -279,7 +310,7 @@ void add_run(CLI::App& program, Options& options) {
       ->check(at_least(1))
       ->excludes(steps);
   add_setting(command, "--seed", run.seed, "N", "seed of dropout and of the order of the data");
-  add_option(command, "--lr", run.learning_rate, "X", "learning rate; default: the plan's")->check(at_least(0));
+  add_learning_rate(command, run);
   add_setting(command, "--threads", run.threads, "N", "CPU threads; 0: as many as the machine has")->check(at_least(0));
   add_option(
       command, "--patience", run.patience_s, "SECONDS",

@@ -4,6 +4,7 @@
 
 #include "frontend/api/job.h"
 #include "frontend/driver/progress.h"
+#include "runtime/learning_rate.h"
 
 namespace plimsoll {
 
@@ -61,6 +62,17 @@ struct DataRequest {
   int threads = 0;  // 0: by the data
 };
 
+// How the learning rate goes on, as text where it may be a number or a multiple.
+struct RateOptions {
+  std::string shape = "constant";
+  std::string warmup_from, end;     // empty: as the shape has it
+  int64_t warmup = -1, decay = -1;  // updates; below 0: as the shape has it
+  int64_t updates = 0;              // 0: those of the run
+  double power = -1;                // below 0: 1
+};
+// The schedule around a peak, for a run of so many updates.
+Result<LearningRateSchedule> read_schedule(const RateOptions& options, double peak, int64_t updates);
+
 struct RunOptions {
   std::string plan;
   std::string weights;
@@ -71,6 +83,7 @@ struct RunOptions {
   int64_t steps = 1, epochs = 0;  // with epochs the steps follow from the data
   uint64_t seed = 0;              // seed of dropout and of the order of the data
   double learning_rate = -1;      // below 0: the plan's learning rate
+  RateOptions rate;
   int threads = 0;
   double patience_s = 0;  // 0: by the predicted step
   bool poison = false;

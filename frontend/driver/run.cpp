@@ -151,6 +151,12 @@ class Run {
   std::vector<double> step_ms_;
 };
 
+double planned_rate(const Plan& plan) {
+  for (const auto& [name, value] : plan.training.hyperparameters)
+    if (name == "lr") return value;
+  return 0;
+}
+
 Status Run::first_values() {
   if (options_.random_weights) return session_->initialise_randomly(options_.init_seed);
   if (options_.weights.empty())
@@ -175,9 +181,11 @@ Status Run::prepare() {
   session_ = std::move(*session);
   if (Status s = data_.open(options_, *session_, ranks_.get())) return s;
   if (Status s = first_values()) return s;
-  if (options_.learning_rate >= 0)
-    if (Status s = session_->set_learning_rate(options_.learning_rate)) return s;
-
+  Result<LearningRateSchedule> schedule = read_schedule(
+      options_.rate, options_.learning_rate >= 0 ? options_.learning_rate : planned_rate(session_->plan()),
+      data_.steps());
+  if (!schedule) return schedule.takeError();
+  session_->set_schedule(*schedule);
   Result<MemoryUse> use = session_->executor().memory_use();
   if (!use) return use.takeError();
   device_bytes_ = use->process_bytes > 0 ? use->process_bytes : use->arena_bytes + use->other_bytes;

@@ -104,6 +104,11 @@ class CpuExecutor : public Executor {
     return Status::success();
   }
 
+  Status set_scalar(SlotId slot, double value) override {
+    view(slot).set(0, value);
+    return Status::success();
+  }
+
   Result<llvm::ArrayRef<TensorView>> next_inputs() override { return llvm::ArrayRef<TensorView>(inputs_); }
 
   Result<int64_t> run(size_t f, const Observer* observer) override {

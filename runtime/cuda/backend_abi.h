@@ -71,6 +71,8 @@ class CudaBackend {
   virtual CudaOutcome upload(SlotId slot, const void* from) = 0;
   virtual CudaOutcome download(SlotId slot, void* to) = 0;
   virtual CudaOutcome clear(SlotId slot) = 0;
+  // Writes a slot of one element between what was started and what will be.
+  virtual CudaOutcome set_scalar(SlotId slot, double value) = 0;
 
   // Pinned memory for the inputs of the next start(0).
   virtual CudaOutcome next_inputs(llvm::ArrayRef<TensorView>& inputs) = 0;

@@ -53,6 +53,8 @@ class CudaExecutor : public Executor {
 
   Status clear(SlotId slot) override { return to_status(backend_->clear(slot)); }
 
+  Status set_scalar(SlotId slot, double value) override { return to_status(backend_->set_scalar(slot, value)); }
+
   Result<llvm::ArrayRef<TensorView>> next_inputs() override {
     llvm::ArrayRef<TensorView> inputs;
     if (Status s = to_status(backend_->next_inputs(inputs))) return s;

@@ -109,6 +109,26 @@ def test_compile_inspect_run(folder):
     expect(len(losses) == 2 and losses[1] < losses[0], f"the loss does not fall: {losses}")
 
 
+def test_learning_rates_follow_their_schedule(folder):
+    plan = compile_linear(folder)
+    data = write_safetensors(folder / "batch.safetensors", {"x": X, "labels": LABELS})
+    metrics = folder / "metrics.jsonl"
+    run_six = [word if word != "2" else "6" for word in run_linear(folder, plan, data, "--metrics", metrics)]
+
+    def rates(*options):
+        succeed(*run_six, *options)
+        return [round(json.loads(line)["learning_rate"], 6) for line in metrics.read_text().splitlines()]
+
+    expect(rates() == [0.1] * 6, f"without options the rate is the plan's: {rates()}")
+    warm = rates("--lr", "0.4", "--lr-schedule", "linear", "--warmup", "2", "--lr-end", "0.5x")
+    expect(warm == [0, 0.2, 0.4, 0.35, 0.3, 0.25], f"a warm-up and a linear decay: {warm}")
+    part = rates("--lr-schedule", "cosine", "--lr-steps", "4", "--lr-end", "0.02")
+    expect(part[2:] == [0.06, 0.031716, 0.02, 0.02], f"a schedule that is shorter than the run: {part}")
+    refuse(USAGE, ["cosin", "wsd, one-cycle"], *run_six, "--lr-schedule", "cosin")
+    refuse(USAGE, ["--lr-end", "'fast'", "0.1x"], *run_six, "--lr-schedule", "cosine", "--lr-end", "fast")
+    refuse(USAGE, ["6 updates", "take 9"], *run_six, "--lr-schedule", "wsd", "--warmup", "5", "--lr-decay", "4")
+
+
 def test_stop_after_prints_the_graph(folder):
     model = MODELS / "linear.onnx"
     forward = succeed("compile", model, "--stop-after", "fold-constants")

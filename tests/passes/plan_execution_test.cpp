@@ -76,6 +76,39 @@ TEST_SUITE("unit") {
     CHECK(losses[0] == losses[1]);
   }
 
+  // The gradient is mean(x) at every step, so that the weight falls by that times the sum of the rates.
+  TEST_CASE("each update has the rate that the schedule gives for its number") {
+    const Graph graph = parsed(R"(
+graph @product(%x: f32[2,3]) state(%w: f32[3] parameter trained) {
+  %y = mul(%x, %w) : f32[2,3]
+  %loss = reduce_mean(%y) {axes=[0,1], keep_dims=0} : f32[]
+  return loss=%loss
+})");
+    for (int64_t accumulate : {1, 2}) {
+      TrainingRequest request{.accumulate = accumulate};
+      request.optimizer = {.kind = OptimizerKind::Sgd, .learning_rate = 100};
+      CpuCatalog catalog;
+      Result<Plan> plan = fitting_plan(compile_training(graph, request, cpu_device(), catalog));
+      REQUIRE(bool(plan));
+      RandomValues values;
+      values.add_for(graph);
+      std::unique_ptr<Session> session = started(std::move(*plan), values);
+      OneBatch data(values, session->inputs());
+      session->set_schedule({.shape = RateShape::Linear, .peak = 0.5, .last = 0.25, .updates = 4, .warmup = 2});
+      for (double rate : {0.0, 0.25, 0.5, 0.375, 0.25, 0.25})
+        CHECK(cantFail(session->step(data)).learning_rate == doctest::Approx(rate));
+      const Tensor &x = values.tensors.at("x"), &w = values.tensors.at("w");
+      const double mean = (x.get(0) + x.get(3)) / 6;
+      Status read = session->read_state("w", [&](const TensorView& now) {
+        CHECK(now.get(0) == doctest::Approx(w.get(0) - 1.625 * mean).epsilon(1e-5));
+        return Status::success();
+      });
+      CHECK_FALSE(bool(read));
+      REQUIRE_FALSE(bool(session->set_learning_rate(0.125)));  // takes the schedule's place
+      CHECK(cantFail(session->step(data)).learning_rate == 0.125);
+    }
+  }
+
   TEST_CASE("updates at once free gradients that clipping must keep") {
     TrainingRequest clipped;
     clipped.clip_grad_norm = 1;

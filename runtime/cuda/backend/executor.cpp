@@ -60,6 +60,7 @@ class Backend : public CudaBackend {
     if (Status s = show_place()) return s;
     auto at = [&](SlotId slot) { return view(slot).data; };
     if (Status s = inputs_.create(*plan_, at)) return s;
+    if (Status s = scalars_.create()) return s;
     functions_.resize(plan_->functions.size());
     for (size_t f = 0; f < functions_.size(); ++f) {
       if (Status s = prepare_function(f)) return s;
@@ -86,6 +87,8 @@ class Backend : public CudaBackend {
       return s;
     return settle();
   }
+
+  CudaOutcome set_scalar(SlotId slot, double value) override { return scalars_.send(view(slot), value, stream_); }
 
   CudaOutcome next_inputs(llvm::ArrayRef<TensorView>& inputs) override { return inputs_.next(inputs); }
 
@@ -369,6 +372,7 @@ class Backend : public CudaBackend {
   CudaMemory reference_staging_;
   int64_t reference_bytes_ = 0;
   InputStaging inputs_;
+  ScalarStaging scalars_;
   std::vector<Function> functions_;
 };
 

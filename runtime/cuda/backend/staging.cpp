@@ -56,6 +56,27 @@ Status InputStaging::repeat(cudaStream_t compute) {
   return cuda_status(cudaEventRecord(staging_free_, compute), "input copy");
 }
 
+Status ScalarStaging::create() {
+  Result<CudaMemory> memory = CudaMemory::pinned(rows * element_bytes, "scalars");
+  if (!memory) return memory.takeError();
+  memory_ = std::move(*memory);
+  for (CudaEvent& event : sent_)
+    if (Status s = event.create()) return s;
+  return Status::success();
+}
+
+Status ScalarStaging::send(const TensorView& to, double value, cudaStream_t compute) {
+  const size_t row = next_++ % rows;
+  if (Status s = cuda_status(cudaEventSynchronize(sent_[row]), "scalar")) return s;
+  const TensorView from{to.type, memory_.data() + row * element_bytes};
+  from.set(0, value);
+  if (Status s = cuda_status(
+          cudaMemcpyAsync(to.data, from.data, static_cast<size_t>(to.type.bytes()), cudaMemcpyDefault, compute),
+          "scalar"))
+    return s;
+  return cuda_status(cudaEventRecord(sent_[row], compute), "scalar");
+}
+
 Status OutputRing::create(const Plan& plan, size_t function, llvm::function_ref<void*(SlotId)> at) {
   for (const PlanOutput& output : plan.functions[function].outputs) {
     const Type& type = plan.slots[static_cast<size_t>(output.slot)].type;

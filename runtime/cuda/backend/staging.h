@@ -1,7 +1,7 @@
 #pragma once
 
 // How numbers get in and out without stalling the device: inputs through two pinned buffers and a copy stream, the
-// outputs of each run through a ring of pinned rows.
+// outputs of each run and single numbers such as a learning rate through rings of pinned rows.
 
 #include "ir/plan/plan.h"
 #include "runtime/cuda/backend/device_memory.h"
@@ -37,6 +37,20 @@ class InputStaging {
   size_t current_ = 1;
   CudaStream copies_;
   CudaEvent staging_free_;
+};
+
+class ScalarStaging {
+ public:
+  Status create();
+  // Writes the only element of `to` in the order of `compute`.
+  Status send(const TensorView& to, double value, cudaStream_t compute);
+
+ private:
+  static constexpr size_t rows = 16;  // more than the steps in flight, so that no row is waited for
+  static constexpr size_t element_bytes = 8;
+  CudaMemory memory_;
+  CudaEvent sent_[rows];
+  size_t next_ = 0;
 };
 
 class OutputRing {
