@@ -2,12 +2,46 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 
 namespace plimsoll {
 namespace {
 
 constexpr double closed_from = -1e4;  // added to a score, numbers from here down leave nothing of a probability
 constexpr int max_depth = 16;         // of the arithmetic behind a mask
+
+// The elements of a constant mask, boolean or added to scores. Runs of one number, which masks are made of, are
+// compared as bytes: a model may have a mask of millions of elements in each of its layers.
+class MaskElements {
+ public:
+  explicit MaskElements(const TensorView& view)
+      : view_(view), boolean_(view.type.dtype == DType::Bool), bytes_(dtype_bytes(view.type.dtype)) {}
+
+  bool is_open(int64_t i) const { return boolean_ ? view_.get(i) != 0 : view_.get(i) == 0; }
+  bool is_closed(int64_t i) const { return boolean_ ? view_.get(i) == 0 : view_.get(i) <= closed_from; }
+  bool are_open(int64_t first, int64_t count) const {
+    return all(first, count, [&](int64_t i) { return is_open(i); });
+  }
+  bool are_closed(int64_t first, int64_t count) const {
+    return all(first, count, [&](int64_t i) { return is_closed(i); });
+  }
+
+ private:
+  bool all(int64_t first, int64_t count, llvm::function_ref<bool(int64_t)> holds) const {
+    if (count == 0) return true;
+    if (!holds(first)) return false;
+    // Each element is the one before it, and so are the bytes.
+    const auto* at = view_.as<const char>() + first * bytes_;
+    if (std::memcmp(at, at + bytes_, static_cast<size_t>((count - 1) * bytes_)) == 0) return true;
+    for (int64_t i = first + 1; i < first + count; ++i)
+      if (!holds(i)) return false;
+    return true;
+  }
+
+  TensorView view_;
+  bool boolean_;
+  int64_t bytes_;
+};
 
 struct MaskTaker {
   Builder b;
@@ -105,23 +139,24 @@ ClosedForm ClosedForm::of(const Attrs& attention) {
 std::optional<ClosedForm> closed_form_of(const Graph& graph, ValueId mask, int64_t rows, int64_t columns) {
   const Tensor* tensor = constant_behind(graph, mask);
   if (!tensor) return std::nullopt;
-  bool boolean = tensor->type().dtype == DType::Bool;
-  auto open = [&](int64_t i) { return boolean ? tensor->get(i) != 0 : tensor->get(i) == 0; };
-  auto closed = [&](int64_t i) { return boolean ? tensor->get(i) == 0 : tensor->get(i) <= closed_from; };
-  int64_t count = tensor->type().elements();
-  bool all_open = true;
-  for (int64_t i = 0; i < count && all_open; ++i) all_open = open(i);
-  if (all_open) return ClosedForm{};
+  const MaskElements elements(tensor->view());
+  const int64_t count = tensor->type().elements();
+  if (elements.are_open(0, count)) return ClosedForm{};
   if (count != rows * columns || rows != columns || rows < 2) return std::nullopt;
   // The last row tells the window, the first one whether columns behind the row are closed.
   int64_t window = 0;
-  while (window < columns && open(count - 1 - window)) ++window;
-  const ClosedForm form{closed(1), window < columns ? window : 0};
-  for (int64_t i = 0; i < rows; ++i)
-    for (int64_t j = 0; j < columns; ++j) {
-      const bool shut = (form.causal && j > i) || (form.window > 0 && std::abs(j - i) >= form.window);
-      if (!(shut ? closed(i * columns + j) : open(i * columns + j))) return std::nullopt;
-    }
+  while (window < columns && elements.is_open(count - 1 - window)) ++window;
+  const ClosedForm form{elements.is_closed(1), window < columns ? window : 0};
+  for (int64_t i = 0; i < rows; ++i) {
+    const int64_t first = form.window > 0 ? std::max<int64_t>(i - form.window + 1, 0) : 0,
+                  end = form.causal       ? i + 1
+                        : form.window > 0 ? std::min(i + form.window, columns)
+                                          : columns;
+    const int64_t row = i * columns;
+    if (!elements.are_closed(row, first) || !elements.are_open(row + first, end - first) ||
+        !elements.are_closed(row + end, columns - end))
+      return std::nullopt;
+  }
   return form;
 }
 
