@@ -169,6 +169,7 @@ ValueId Graph::find_value(llvm::StringRef name) const {
 }
 
 const State* Graph::find_state(ValueId value) const {
+  if (value == ValueId::None || this->value(value).producer != NodeId::None) return nullptr;
   for (const State& state : states)
     if (state.value == value) return &state;
   return nullptr;

@@ -12,7 +12,8 @@ namespace {
 
 class Verifier {
  public:
-  explicit Verifier(const Graph& graph) : graph_(graph), defined_(graph.value_count()), users_(graph.value_count()) {}
+  explicit Verifier(const Graph& graph)
+      : graph_(graph), defined_(graph.value_count()), state_of_(graph.value_count()), users_(graph.value_count()) {}
 
   Status run() {
     if (Status s = check_sources()) return s;
@@ -31,6 +32,14 @@ class Verifier {
     return index_of(id) < defined_.size() && defined_[index_of(id)];  // None is larger than any index
   }
 
+  // As Graph has it, which looks through all states.
+  MemorySpace space(ValueId id) const {
+    if (const NodeId producer = graph_.value(id).producer; producer != NodeId::None)
+      return written_space(graph_.node(producer).op->engine);
+    const State* state = state_of_[index_of(id)];
+    return state ? state->space : MemorySpace::Device;
+  }
+
   Status define(ValueId id, NodeId producer, size_t result) {
     if (index_of(id) >= defined_.size()) return wrong(graph_.name, "a value id is out of range");
     const Value& value = graph_.value(id);
@@ -47,8 +56,10 @@ class Verifier {
   Status check_sources() {
     for (ValueId input : graph_.inputs)
       if (Status s = define(input, NodeId::None, 0)) return s;
-    for (const State& state : graph_.states)
+    for (const State& state : graph_.states) {
       if (Status s = define(state.value, NodeId::None, 0)) return s;
+      state_of_[index_of(state.value)] = &state;
+    }
     return Status::success();
   }
 
@@ -73,9 +84,9 @@ class Verifier {
       if (it.value() == ValueId::None) continue;
       if (!is_defined(it.value()))
         return wrong(where, "operand " + llvm::Twine(it.index()) + " is not written before it");
-      if (graph_.space(it.value()) != read_space(node.op->engine))
-        return wrong(
-            where, "operand " + llvm::Twine(it.index()) + " is in " + space_name(graph_.space(it.value())) + " memory");
+      if (space(it.value()) != read_space(node.op->engine))
+        return wrong(where,
+                     "operand " + llvm::Twine(it.index()) + " is in " + space_name(space(it.value())) + " memory");
       users_[index_of(it.value())].push_back(id);
     }
     if (node.origin != OriginId::None && index_of(node.origin) >= graph_.origins.size())
@@ -124,7 +135,7 @@ class Verifier {
       ValueId source = graph_.find_value(state.init.source);
       // A function need not hold the source; then another one of its program does. The copy may be a rank's piece of
       // it.
-      const State* original = source == ValueId::None ? nullptr : graph_.find_state(source);
+      const State* original = source == ValueId::None ? nullptr : state_of_[index_of(source)];
       if (original &&
           whole_shape(original->divisions, graph_.type(source).shape) != whole_shape(state.divisions, value.type.shape))
         return wrong(value.name,
@@ -137,7 +148,7 @@ class Verifier {
     llvm::StringSet<> names;
     for (const Output& output : graph_.outputs) {
       if (!is_defined(output.value)) return wrong(output.name, "the output has no value");
-      if (graph_.space(output.value) != MemorySpace::Device) return wrong(output.name, "the output is in host memory");
+      if (space(output.value) != MemorySpace::Device) return wrong(output.name, "the output is in host memory");
       if (!names.insert(output.name).second) return wrong(output.name, "two outputs have this name");
     }
     return Status::success();
@@ -156,14 +167,15 @@ class Verifier {
       if (graph_.type(update.value) != state.type)
         return wrong(state.name,
                      "is " + to_string(state.type) + ", its update " + to_string(graph_.type(update.value)));
-      if (graph_.space(update.value) != graph_.space(update.state))
-        return wrong(state.name, "is in " + space_name(graph_.space(update.state)) + " memory, its update is not");
+      if (space(update.value) != space(update.state))
+        return wrong(state.name, "is in " + space_name(space(update.state)) + " memory, its update is not");
     }
     return Status::success();
   }
 
   const Graph& graph_;
   std::vector<bool> defined_;
+  std::vector<const State*> state_of_;               // by value; null: it is no state
   std::vector<llvm::SmallVector<NodeId, 2>> users_;  // as counted from operands
 };
 
