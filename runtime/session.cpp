@@ -59,16 +59,19 @@ void specialise(Plan& plan, int64_t rank) {
       instruction.attrs = attrs_of_rank(instruction.attrs, plan.mesh, rank);
 }
 
+WholeState whole_state(const Plan& stage, const PlanState& state) {
+  const Slot& slot = stage.slots[static_cast<size_t>(state.slot)];
+  const Type type(slot.type.dtype, whole_shape(state.divisions, slot.type.shape));
+  return {slot.name, state.init, type, stage.stage, state.role};
+}
+
 std::vector<WholeState> whole_states_of(const Plan& plan) {
   std::vector<WholeState> states;
   llvm::StringSet<> listed;
   for (const Plan* stage : plan.stages())
-    for (const PlanState& state : stage->states) {
-      const Slot& slot = stage->slots[static_cast<size_t>(state.slot)];
-      if (!listed.insert(slot.name).second) continue;
-      const Type type(slot.type.dtype, whole_shape(state.divisions, slot.type.shape));
-      states.push_back({slot.name, state.init, type, stage->stage});
-    }
+    for (const PlanState& state : stage->states)
+      if (listed.insert(stage->slots[static_cast<size_t>(state.slot)].name).second)
+        states.push_back(whole_state(*stage, state));
   return states;
 }
 
@@ -172,11 +175,24 @@ Status Session::read_state(llvm::StringRef name, Executor::Visit use) {
   return executor_->read(found->slot, use);
 }
 
-// The first rank's wish; no state is -1.
-Result<int64_t> Session::agree_on_state(int64_t wanted) {
+Result<std::vector<int64_t>> Session::numbers_of_ranks(int64_t number) {
+  if (!ranks_ || ranks_->ranks() == 1) return std::vector<int64_t>{number};
   std::vector<int64_t> all(static_cast<size_t>(ranks_->ranks()));
-  if (Status s = ranks_->gather_all(&wanted, all.data(), sizeof wanted)) return s;
-  return all.front();
+  if (Status s = agreed(ranks_->gather_all(&number, all.data(), sizeof number))) return s;
+  return all;
+}
+
+Result<int64_t> Session::number_of_first_rank(int64_t number) {
+  Result<std::vector<int64_t>> all = numbers_of_ranks(number);
+  if (!all) return all.takeError();
+  return all->front();
+}
+
+Result<int64_t> Session::bits_of_all_ranks(int64_t bits) {
+  Result<std::vector<int64_t>> all = numbers_of_ranks(bits);
+  if (!all) return all.takeError();
+  for (int64_t of_rank : *all) bits |= of_rank;
+  return bits;
 }
 
 Result<Tensor> Session::copy_of(const PlanState& state) {
@@ -228,35 +244,45 @@ Result<Tensor> Session::whole_of(const WholeState& state) {
 
 Status Session::read_whole_state(const WholeState& state, Executor::Visit use) {
   if (!ranks_ || ranks_->ranks() == 1) return read_state(state.name, use);
-  Result<int64_t> agreed = agree_on_state(&state - whole_states_.data());
-  if (!agreed) return agreed.takeError();
+  Result<int64_t> announced = number_of_first_rank(&state - whole_states_.data());
+  if (!announced) return announced.takeError();
   Result<Tensor> whole = whole_of(state);
   return whole ? use(whole->view()) : whole.takeError();
 }
 
 Status Session::serve_pieces() {
   for (;;) {
-    Result<int64_t> wanted = agree_on_state(-1);
+    Result<int64_t> wanted = number_of_first_rank(-1);
     if (!wanted || *wanted < 0) return wanted.takeError();
     Result<Tensor> whole = whole_of(whole_states_[static_cast<size_t>(*wanted)]);
     if (!whole) return whole.takeError();
   }
 }
 
-Status Session::end_serving() { return plan_.mesh.ranks() > 1 ? agree_on_state(-1).takeError() : Status::success(); }
+// No state has the number -1.
+Status Session::end_serving() { return number_of_first_rank(-1).takeError(); }
 
 Status Session::fill_state(const PlanState& state, const WeightLoader& load, const WeightRangeLoader& load_range) {
   if (state.init.kind == StateInit::Kind::CopyOf) return Status::success();
   if (state.init.kind == StateInit::Kind::Fill && state.init.fill == 0) return executor_->clear(state.slot);
+  if (state.init.kind == StateInit::Kind::Weights && !state.divisions.empty())
+    return load_state(state, [&](int64_t first, const TensorView& into) {
+      return load_range(state.init.source, whole_state(plan_, state).type, first, into);
+    });
   return executor_->write(state.slot, [&](const TensorView& view) -> Status {
-    if (state.init.kind == StateInit::Kind::Weights)
-      return state.divisions.empty() ? load(state.init.source, view) : load_piece(state, load_range, view);
+    if (state.init.kind == StateInit::Kind::Weights) return load(state.init.source, view);
     for_each_element(view.elements(), [&](int64_t i) { view.set(i, state.init.fill); });
     return Status::success();
   });
 }
 
-Status Session::load_piece(const PlanState& state, const WeightRangeLoader& load_range, const TensorView& piece) const {
+Status Session::load_state(const PlanState& state, RangeLoader load_range) {
+  return executor_->write(state.slot, [&](const TensorView& view) {
+    return state.divisions.empty() ? load_range(0, view) : load_piece(state, load_range, view);
+  });
+}
+
+Status Session::load_piece(const PlanState& state, RangeLoader load_range, const TensorView& piece) const {
   const Division& first = state.divisions.front();
   const bool further = state.divisions.size() > 1;
   const Type whole(piece.type.dtype, first.whole),
@@ -268,7 +294,7 @@ Status Session::load_piece(const PlanState& state, const WeightRangeLoader& load
   for_each_run(whole, part, first.cut, plan_.mesh.coordinate(rank_, first.axis), [&](const PieceRun& run) {
     if (status || run.count == 0) return;
     const TensorView into{Type(whole.dtype, {run.count}), bytes + run.piece_at * dtype_bytes(whole.dtype)};
-    status = load_range(state.init.source, whole, run.whole_at, into);
+    status = load_range(run.whole_at, into);
   });
   if (status || !further) return status;
   const llvm::ArrayRef<Division> others = llvm::ArrayRef<Division>(state.divisions).drop_front();
@@ -277,40 +303,34 @@ Status Session::load_piece(const PlanState& state, const WeightRangeLoader& load
   return Status::success();
 }
 
-Status Session::copy_derived_states() {
-  for (const PlanState& state : plan_.states) {
-    if (state.init.kind != StateInit::Kind::CopyOf) continue;
-    Tensor source;
-    if (Status s = read_state(state.init.source, [&](const TensorView& view) {
-          source = Tensor(view.type, view.data);
-          return Status::success();
-        }))
-      return s;
-    // Both are divided alike, and the copy perhaps further.
-    const PlanState& original = *find_state(state.init.source);
-    const llvm::ArrayRef<Division> divisions = state.divisions;
-    source = piece_of(std::move(source), divisions.drop_front(original.divisions.size()), plan_.mesh, rank_,
-                      plan_.slots[static_cast<size_t>(state.slot)].type.shape);
-    if (Status s = executor_->write(state.slot, [&](const TensorView& view) {
-          for_each_element(view.elements(), [&](int64_t i) { view.set(i, source.get(i)); });
-          return Status::success();
-        }))
-      return s;
-  }
-  return Status::success();
+Status Session::copy_derived_state(const PlanState& state) {
+  Tensor source;
+  if (Status s = read_state(state.init.source, [&](const TensorView& view) {
+        source = Tensor(view.type, view.data);
+        return Status::success();
+      }))
+    return s;
+  // Both are divided alike, and the copy perhaps further.
+  const PlanState& original = *find_state(state.init.source);
+  const llvm::ArrayRef<Division> divisions = state.divisions;
+  source = piece_of(std::move(source), divisions.drop_front(original.divisions.size()), plan_.mesh, rank_,
+                    plan_.slots[static_cast<size_t>(state.slot)].type.shape);
+  return executor_->write(state.slot, [&](const TensorView& view) {
+    for_each_element(view.elements(), [&](int64_t i) { view.set(i, source.get(i)); });
+    return Status::success();
+  });
 }
 
-Status Session::seed_random_counter(uint64_t seed) {
-  const PlanState* rng = find_state("rng");
-  if (!rng) return Status::success();
-  return executor_->write(rng->slot, [&](const TensorView& view) {
+Status Session::seed_random_counter(const PlanState& rng, uint64_t seed) {
+  return executor_->write(rng.slot, [&](const TensorView& view) {
     view.set_int(0, static_cast<int64_t>(seed));
     view.set_int(1, 0);
     return Status::success();
   });
 }
 
-Status Session::initialise(const WeightLoader& load, uint64_t seed, const WeightRangeLoader& load_range) {
+Status Session::set_states(const SavedStates* saved, const WeightLoader& load, uint64_t seed,
+                           const WeightRangeLoader& load_range) {
   // A piece may be many ranges of one weight, which is made once.
   std::string made;
   std::optional<Tensor> whole;
@@ -325,13 +345,36 @@ Status Session::initialise(const WeightLoader& load, uint64_t seed, const Weight
                 static_cast<size_t>(into.type.bytes()));
     return Status::success();
   };
-  for (const PlanState& state : plan_.states)
-    if (Status s = fill_state(state, load, load_range ? load_range : cut)) return s;
-  if (Status s = copy_derived_states()) return s;
-  if (Status s = seed_random_counter(seed)) return s;
-  steps_started_ = steps_done_ = 0;
+  std::vector<const PlanState*> fresh;
+  for (const PlanState& state : plan_.states) {
+    const WholeState named = whole_state(plan_, state);
+    if (!saved || !saved->has(named)) {
+      fresh.push_back(&state);
+    } else if (Status s = load_state(state, [&](int64_t first, const TensorView& into) {
+                 return saved->load_range(named, first, into);
+               })) {
+      return s;
+    }
+  }
+  for (const PlanState* state : fresh)
+    if (Status s = fill_state(*state, load, load_range ? load_range : cut)) return s;
+  for (const PlanState* state : fresh)
+    if (state->init.kind == StateInit::Kind::CopyOf)
+      if (Status s = copy_derived_state(*state)) return s;
+  if (const PlanState* rng = find_state("rng"); rng && llvm::is_contained(fresh, rng))
+    if (Status s = seed_random_counter(*rng, seed)) return s;
+  steps_started_ = steps_done_ = saved ? saved->step : 0;
   if (const PlanState* rate = find_state("learning_rate")) learning_rate_ = rate->init.fill;
   return Status::success();
+}
+
+Status Session::initialise(const WeightLoader& load, uint64_t seed, const WeightRangeLoader& load_range) {
+  return set_states(nullptr, load, seed, load_range);
+}
+
+Status Session::restore(const SavedStates& saved, const WeightLoader& load, uint64_t seed,
+                        const WeightRangeLoader& load_range) {
+  return set_states(&saved, load, seed, load_range);
 }
 
 Status Session::initialise_randomly(uint64_t seed) {

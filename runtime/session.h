@@ -37,6 +37,15 @@ struct WholeState {
   StateInit init;
   Type type;
   int64_t stage = 0;  // the first stage of the pipeline that has it
+  StateRole role = StateRole::Parameter;
+};
+
+// States as an earlier session left them.
+struct SavedStates {
+  std::function<bool(const WholeState& state)> has;
+  // As many elements of a state that it has as `into` holds, from `first` on.
+  std::function<Status(const WholeState& state, int64_t first, const TensorView& into)> load_range;
+  int64_t step = 0;  // updates done
 };
 
 // A gradient of the first step, as the model's author would see it: of the mean loss, before clipping.
@@ -63,6 +72,9 @@ class Session {
   // First values: weights through `load`, fills and copies by the plan. `seed` goes to the random counter.
   // Of divided states a rank asks `load_range` for its own piece alone; without it, the whole is loaded and cut.
   Status initialise(const WeightLoader& load, uint64_t seed, const WeightRangeLoader& load_range = nullptr);
+  // Goes on from saved states; those that `saved` lacks get first values, as by initialise().
+  Status restore(const SavedStates& saved, const WeightLoader& load, uint64_t seed,
+                 const WeightRangeLoader& load_range = nullptr);
   // Weights drawn as a fresh model's: normal with deviation 0.02, ones for norm scales, zeros for other vectors.
   Status initialise_randomly(uint64_t seed);
   // Of all updates that are started from now on; a schedule that was set no longer holds. Does not wait for the device.
@@ -88,6 +100,10 @@ class Session {
   Status read_whole_state(const WholeState& state, Executor::Visit use);
   Status serve_pieces();
   Status end_serving();
+  // The first rank's number, on every rank; all of them call it.
+  Result<int64_t> number_of_first_rank(int64_t number);
+  // The bits that any rank has set; all of them call it.
+  Result<int64_t> bits_of_all_ranks(int64_t bits);
 
  private:
   // A step that was started and whose numbers are not all read.
@@ -107,11 +123,16 @@ class Session {
   // Of several ranks: a failure that a lost rank caused is named as that, and one of our own ends the others.
   Status agreed(Status status);
   const PlanState* find_state(llvm::StringRef name) const;
+  // Reads elements of one state, from `first` on.
+  using RangeLoader = llvm::function_ref<Status(int64_t first, const TensorView& into)>;
+  Status set_states(const SavedStates* saved, const WeightLoader& load, uint64_t seed,
+                    const WeightRangeLoader& load_range);
   Status fill_state(const PlanState& state, const WeightLoader& load, const WeightRangeLoader& load_range);
-  Status load_piece(const PlanState& state, const WeightRangeLoader& load_range, const TensorView& piece) const;
-  Status seed_random_counter(uint64_t seed);
-  Status copy_derived_states();
-  Result<int64_t> agree_on_state(int64_t wanted);
+  Status load_state(const PlanState& state, RangeLoader load_range);
+  Status load_piece(const PlanState& state, RangeLoader load_range, const TensorView& piece) const;
+  Status seed_random_counter(const PlanState& rng, uint64_t seed);
+  Status copy_derived_state(const PlanState& state);
+  Result<std::vector<int64_t>> numbers_of_ranks(int64_t number);
   Result<Tensor> whole_of(const WholeState& state);
   Result<Tensor> copy_of(const PlanState& state);
   Result<Tensor> gather_pieces_of(const PlanState& state);

@@ -56,6 +56,7 @@ constexpr std::string_view families[] = {
     "runtime/",
     "runtime/comm/",
     "runtime/data/",
+    "runtime/checkpoint/",
     "runtime/kernels/",
     "runtime/cpu/",
     "runtime/cuda/",
@@ -128,6 +129,7 @@ const Folder folders[] = {
      {"runtime/comm/", "runtime/data/", "runtime/kernels/", "runtime/cpu/", "runtime/cuda/", "ir/", "ir/machine/",
       "ir/plan/", "ir/support/", "llvm/"}},
     {"runtime/data/", {"ir/", "ir/support/", "llvm/"}},
+    {"runtime/checkpoint/", {"runtime/", "runtime/data/", "ir/", "ir/plan/", "ir/support/", "llvm/"}},
     {"runtime/kernels/", {"kernels/", "kernels/cuda/", "ir/", "ir/machine/", "ir/ops/", "ir/support/", "llvm/"}},
     {"runtime/cpu/",
      {"runtime/", "runtime/comm/", "runtime/kernels/", "kernels/", "kernels/cpu/", "ir/", "ir/machine/", "ir/ops/",
@@ -145,7 +147,8 @@ const Folder folders[] = {
       "runtime/cuda/", "ir/", "ir/machine/", "ir/plan/", "ir/support/", "llvm/"}},
     {"frontend/driver/",
      {"frontend/api/", "frontend/inspect/", "passes/budget/", "passes/mesh/", "passes/target/", "passes/train/",
-      "runtime/", "runtime/comm/", "runtime/data/", "ir/", "ir/machine/", "ir/plan/", "ir/support/", "llvm/", "CLI/"}},
+      "runtime/", "runtime/comm/", "runtime/data/", "runtime/checkpoint/", "ir/", "ir/machine/", "ir/plan/",
+      "ir/support/", "llvm/", "CLI/"}},
 };
 
 const Folder* folder_of(std::string_view file) {

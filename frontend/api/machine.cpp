@@ -75,6 +75,27 @@ int64_t memory_here() {
   return static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<int64_t>(sysconf(_SC_PAGESIZE));
 }
 
+// The first number in a file of the system, behind `key` if there is one. None where the file or the number is missing.
+static std::optional<int64_t> number_in(const char* file, llvm::StringRef key = "") {
+  auto text = llvm::MemoryBuffer::getFileAsStream(file);
+  if (!text) return std::nullopt;
+  int64_t number = 0;
+  llvm::StringRef rest = (*text)->getBuffer();
+  const size_t at = rest.find(key);
+  if (at == llvm::StringRef::npos || rest.drop_front(at + key.size()).ltrim().consumeInteger(10, number))
+    return std::nullopt;
+  return number;
+}
+
+int64_t available_memory_here() {
+  const std::optional<int64_t> kib = number_in("/proc/meminfo", "MemAvailable:");
+  int64_t bytes = kib ? *kib * 1024 : memory_here();
+  const std::optional<int64_t> limit = number_in("/sys/fs/cgroup/memory.max");
+  const std::optional<int64_t> used = number_in("/sys/fs/cgroup/memory.current");
+  if (limit && used) bytes = std::min(bytes, std::max<int64_t>(0, *limit - *used));
+  return bytes;
+}
+
 Result<DeviceDescription> measure_card_here() {
   Result<std::unique_ptr<CudaBackend>> backend = load_cuda_backend();
   if (!backend) return backend.takeError();

@@ -22,6 +22,10 @@ Result<DeviceDescription> find_card_here(const DeviceCatalog& devices);
 // Returns the bytes of this machine's memory.
 int64_t memory_here();
 
+// Returns the bytes of memory that this process may still take: what the system counts as available, and not more than
+// a container's limit leaves.
+int64_t available_memory_here();
+
 // Measures the GPU in this machine, which takes a few seconds.
 Result<DeviceDescription> measure_card_here();
 

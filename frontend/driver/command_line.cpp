@@ -296,6 +296,22 @@ void add_learning_rate(CLI::App& command, RunOptions& run) {
   command.option_defaults()->group("Options");
 }
 
+void add_checkpoints(CLI::App& command, CheckpointOptions& options) {
+  command.option_defaults()->group("Checkpoints");
+  auto* folder = add_option(command, "--checkpoint", options.folder, "DIR",
+                            "write checkpoints into this folder while training goes on, and a last one at the end or "
+                            "when a signal stops the run");
+  add_setting(command, "--every", options.every, "N|TIME",
+              "updates from one checkpoint to the next, or time such as 90s, 10min or 2h")
+      ->needs(folder);
+  add_setting(command, "--keep", options.keep, "N", "checkpoints to keep at most; older ones are removed")
+      ->check(at_least(1))
+      ->needs(folder);
+  add_option(command, "--resume", options.resume, "auto|PATH",
+             "go on from a checkpoint: the newest whole one of --checkpoint, if there is one, or the one at PATH");
+  command.option_defaults()->group("Options");
+}
+
 void add_run(CLI::App& program, Options& options) {
   CLI::App& command = *program.add_subcommand("run", "train with a plan");
   RunOptions& run = options.run;
@@ -309,7 +325,8 @@ void add_run(CLI::App& program, Options& options) {
   add_option(command, "--epochs", run.epochs, "N", "train as often with every sample, in place of a number of steps")
       ->check(at_least(1))
       ->excludes(steps);
-  add_setting(command, "--seed", run.seed, "N", "seed of dropout and of the order of the data");
+  add_option(command, "--seed", run.seed, "N",
+             "seed of dropout and of the order of the data; default: 0, or the resumed checkpoint's");
   add_learning_rate(command, run);
   add_setting(command, "--threads", run.threads, "N", "CPU threads; 0: as many as the machine has")->check(at_least(0));
   add_option(
@@ -325,6 +342,7 @@ void add_run(CLI::App& program, Options& options) {
              "save the trained weights as .safetensors or .onnx; may be given several times");
   add_option(command, "--dump-gradients", run.dump_gradients, "FILE",
              "write the gradients of the first step as .safetensors");
+  add_checkpoints(command, run.checkpoints);
   add_config(command, options);
 }
 
@@ -454,7 +472,7 @@ int run_program(int argc, char** argv) {
                                      : run_command_named(*command, options, console);
   llvm::outs().flush();
   progress.finish();
-  if (!status) return 0;
+  if (!status) return console.was_stopped ? exit_code_stopped : 0;
   Diag diag = take_diag(std::move(status));
   llvm::errs() << "plimsoll: error: " << diag.text() << "\n";
   llvm::errs().flush();

@@ -15,6 +15,7 @@ struct Console {
   bool out_is_terminal = false;
   int columns = 100;
   std::function<void()> after_error;  // called once an error of the command has been printed
+  bool was_stopped = false;           // by a signal, after which the command ended cleanly
 };
 
 // A job as the command line gives it: the request, and options whose text the command reads into it.
@@ -73,6 +74,13 @@ struct RateOptions {
 // The schedule around a peak, for a run of so many updates.
 Result<LearningRateSchedule> read_schedule(const RateOptions& options, double peak, int64_t updates);
 
+struct CheckpointOptions {
+  std::string folder;           // empty: none are written
+  std::string every = "10min";  // "100": updates; with s, min or h: time
+  int64_t keep = 3;
+  std::string resume;  // a checkpoint, a folder of them, or "auto": the newest in `folder`; empty: from the start
+};
+
 struct RunOptions {
   std::string plan;
   std::string weights;
@@ -81,8 +89,9 @@ struct RunOptions {
   std::string data;
   DataRequest data_request;
   int64_t steps = 1, epochs = 0;  // with epochs the steps follow from the data
-  uint64_t seed = 0;              // seed of dropout and of the order of the data
-  double learning_rate = -1;      // below 0: the plan's learning rate
+  // Seed of dropout and of the order of the data; none: 0, or that of the checkpoint that the run resumes.
+  std::optional<uint64_t> seed;
+  double learning_rate = -1;  // below 0: the plan's learning rate
   RateOptions rate;
   int threads = 0;
   double patience_s = 0;  // 0: by the predicted step
@@ -90,6 +99,7 @@ struct RunOptions {
   std::string profile;  // this run's times are added to this timing cache
   std::string metrics, dump_gradients;
   std::vector<std::string> save;
+  CheckpointOptions checkpoints;
 };
 
 struct CheckOptions {
@@ -104,6 +114,7 @@ struct DevicesOptions {
 
 // Of the program, by whose fault it is: docs/command_line.md.
 int exit_code(Fault fault);
+inline constexpr int exit_code_stopped = 6;  // a signal ended the run after a last checkpoint
 
 Status compile_command(const CompileOptions& options, Console& console);
 Status fit_command(const FitCommandOptions& options, Console& console);

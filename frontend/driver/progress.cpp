@@ -54,6 +54,14 @@ void Progress::step(int64_t done, int64_t all, llvm::StringRef text) {
   draw(line);
 }
 
+void Progress::note(llvm::StringRef text) {
+  if (line_drawn_) err_ << "\r\x1b[2K";
+  line_drawn_ = false;
+  err_ << held_back_ << "plimsoll: " << text << "\n";
+  held_back_.clear();
+  err_.flush();
+}
+
 void Progress::finish() {
   end_phase();
   if (line_drawn_) err_ << "\r\x1b[2K";

@@ -19,6 +19,8 @@ class Progress {
   void phase(llvm::StringRef name);
   // Reports that step `done` of `all` is over. `text` shows the loss and the speed.
   void step(int64_t done, int64_t all, llvm::StringRef text);
+  // Writes a line that stays, such as a warning.
+  void note(llvm::StringRef text);
   // Ends the last phase and removes the moving line.
   void finish();
 

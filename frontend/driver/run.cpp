@@ -1,4 +1,5 @@
 #include "frontend/api/save_states.h"
+#include "frontend/driver/checkpoints.h"
 #include "frontend/driver/commands.h"
 #include "frontend/driver/profile.h"
 #include "frontend/driver/run_data.h"
@@ -10,12 +11,15 @@
 #include "runtime/comm/communicator.h"
 #include "runtime/data/safetensors.h"
 
+#include "llvm/Support/FileSystem.h"
 #include "llvm/Support/FormatVariadic.h"
 #include "llvm/Support/JSON.h"
+#include "llvm/Support/MemoryBuffer.h"
 #include "llvm/Support/Signals.h"
 
 #include <unistd.h>
 #include <algorithm>
+#include <cerrno>
 #include <cmath>
 #include <cstring>
 
@@ -25,11 +29,15 @@ namespace {
 // Writes one line of JSON per step and flushes it, so that a stopped run keeps its measurements.
 class MetricsFile {
  public:
-  Status open(llvm::StringRef path) {
+  // Of a run that is resumed the lines up to the step `done` stay.
+  Status open(llvm::StringRef path, int64_t done) {
     if (path.empty()) return Status::success();
-    std::error_code failure;
-    file_ = std::make_unique<llvm::raw_fd_ostream>(path, failure);
     path_ = path.str();
+    if (done > 0 && ::truncate(path_.c_str(), bytes_up_to(done)) != 0 && errno != ENOENT)
+      return system_error(path + ": " + std::generic_category().message(errno));
+    std::error_code failure;
+    const auto flags = done > 0 ? llvm::sys::fs::OF_Append : llvm::sys::fs::OF_None;
+    file_ = std::make_unique<llvm::raw_fd_ostream>(path, failure, flags);
     return failure ? system_error(path + ": " + failure.message()) : Status::success();
   }
 
@@ -54,6 +62,27 @@ class MetricsFile {
       }
     });
     *file_ << "\n";
+    return flush();
+  }
+
+ private:
+  // The bytes up to the end of the last line of a step up to `done`.
+  int64_t bytes_up_to(int64_t done) const {
+    auto text = llvm::MemoryBuffer::getFile(path_);
+    if (!text) return 0;
+    const llvm::StringRef all = (*text)->getBuffer();
+    int64_t kept = 0;
+    for (size_t at = 0, end; (end = all.find('\n', at)) != llvm::StringRef::npos; at = end + 1) {
+      llvm::Expected<llvm::json::Value> line = llvm::json::parse(all.slice(at, end));
+      const llvm::json::Object* object = line ? line->getAsObject() : nullptr;
+      if (!line) llvm::consumeError(line.takeError());
+      if (llvm::Optional<int64_t> step = object ? object->getInteger("step") : llvm::None; step && *step <= done)
+        kept = static_cast<int64_t>(end) + 1;
+    }
+    return kept;
+  }
+
+  Status flush() {
     file_->flush();
     if (!file_->has_error()) return Status::success();
     std::error_code failure = file_->error();
@@ -61,7 +90,6 @@ class MetricsFile {
     return system_error(path_ + ": " + failure.message());
   }
 
- private:
   std::unique_ptr<llvm::raw_fd_ostream> file_;
   std::string path_;
 };
@@ -84,7 +112,8 @@ Status write_gradients(llvm::StringRef path, std::vector<NamedGradient> gradient
 
 class Run {
  public:
-  Run(const RunOptions& options, Console& console) : options_(options), console_(console) {}
+  Run(const RunOptions& options, Console& console)
+      : options_(options), console_(console), checkpoints_(options.checkpoints, console) {}
 
   // A rank that fails says so and ends the others, which would wait for it.
   Status execute() {
@@ -116,8 +145,11 @@ class Run {
 
   Status train_and_save() {
     if (Status s = check_save_targets(options_.save, options_.weights)) return s;
+    if (Status s = checkpoints_.check_options()) return s;
     if (Status s = prepare()) return s;
     if (Status s = train()) return s;
+    if (Status s = checkpoints_.take_last()) return s;
+    if (console_.was_stopped) return checkpoints_.finish();
     if (Status s = check_promise()) return s;
     if (!options_.profile.empty())
       if (Status s = profile_step(*session_, options_.profile, console_)) return s;
@@ -125,6 +157,7 @@ class Run {
       console_.progress.phase("save");
       if (Status s = save_states(*session_, path, options_.weights)) return s;
     }
+    if (Status s = checkpoints_.finish()) return s;
     if (!is_first_rank()) return Status::success();
     console_.progress.finish();
     report();
@@ -145,6 +178,7 @@ class Run {
   std::shared_ptr<Communicator> ranks_;  // null: this process is the only one
   std::unique_ptr<Session> session_;
   RunData data_;
+  Checkpoints checkpoints_;
   MetricsFile metrics_;
   int64_t device_bytes_ = 0;
   double first_loss_ = 0, last_loss_ = 0;
@@ -158,12 +192,14 @@ double planned_rate(const Plan& plan) {
 }
 
 Status Run::first_values() {
+  if (checkpoints_.resumes() && options_.weights.empty()) return checkpoints_.restore(nullptr);
   if (options_.random_weights) return session_->initialise_randomly(options_.init_seed);
   if (options_.weights.empty())
     return usage_error("run needs first values of the weights: --weights FILE (.onnx or .safetensors) or --init SEED");
   Result<Weights> weights = open_weights(options_.weights);
   if (!weights) return weights.takeError();
-  return session_->initialise(weights->load, options_.seed, weights->load_range);
+  if (checkpoints_.resumes()) return checkpoints_.restore(&*weights);
+  return session_->initialise(weights->load, options_.seed.value_or(0), weights->load_range);
 }
 
 Status Run::prepare() {
@@ -179,7 +215,8 @@ Status Run::prepare() {
   Result<std::unique_ptr<Session>> session = Session::create(std::move(*plan), executor);
   if (!session) return session.takeError();
   session_ = std::move(*session);
-  if (Status s = data_.open(options_, *session_, ranks_.get())) return s;
+  if (Status s = checkpoints_.open(*session_, options_.seed)) return s;
+  if (Status s = data_.open(options_, checkpoints_.start(), *session_, ranks_.get())) return s;
   if (Status s = first_values()) return s;
   Result<LearningRateSchedule> schedule = read_schedule(
       options_.rate, options_.learning_rate >= 0 ? options_.learning_rate : planned_rate(session_->plan()),
@@ -189,7 +226,7 @@ Status Run::prepare() {
   Result<MemoryUse> use = session_->executor().memory_use();
   if (!use) return use.takeError();
   device_bytes_ = use->process_bytes > 0 ? use->process_bytes : use->arena_bytes + use->other_bytes;
-  return is_first_rank() ? metrics_.open(options_.metrics) : Status::success();
+  return is_first_rank() ? metrics_.open(options_.metrics, checkpoints_.start().steps) : Status::success();
 }
 
 Status Run::start(bool first) {
@@ -207,22 +244,26 @@ Status Run::train() {
   console_.progress.phase("train");
   // On an asynchronous device the next step starts before the results of this one are read.
   const int64_t ahead = session_->executor().runs_ahead() ? 1 : 0;
-  int64_t started = 0;
   const int64_t steps = data_.steps();
-  for (int64_t i = 0; i < steps; ++i) {
-    for (; started < std::min(i + 1 + ahead, steps); ++started)
-      if (Status s = start(started == 0)) return s;
+  int64_t done = checkpoints_.start().steps, started = done;
+  while (done < steps && !checkpoints_.stops()) {
+    const int64_t end = std::min({done + 1 + ahead, steps, checkpoints_.next_step()});
+    for (; started < end; ++started)
+      if (Status s = start(started == checkpoints_.start().steps)) return s;
     Result<StepMetrics> metrics = session_->finish();
     if (!metrics) return metrics.takeError();
-    if (i == 0) {
+    done = metrics->step;
+    if (step_ms_.empty()) {
       first_loss_ = metrics->loss;
       data_.start_clock();
     }
     last_loss_ = metrics->loss;
     step_ms_.push_back(metrics->step_ms);
     if (Status s = metrics_.write(*metrics, items_per_s(*metrics), device_bytes_)) return s;
-    if (is_first_rank()) console_.progress.step(i + 1, steps, describe(*metrics));
+    if (is_first_rank()) console_.progress.step(done, steps, describe(*metrics));
+    if (Status s = checkpoints_.after_step(*metrics, started)) return s;
   }
+  console_.was_stopped = checkpoints_.stops() && done < steps;
   return Status::success();
 }
 
@@ -259,7 +300,7 @@ void Run::report() const {
   std::sort(sorted.begin(), sorted.end());
   StepMetrics typical;
   typical.step_ms = sorted[sorted.size() / 2];
-  console_.out << data_.steps() << (data_.steps() == 1 ? " step, " : " steps, ")
+  console_.out << step_ms_.size() << (step_ms_.size() == 1 ? " step, " : " steps, ")
                << llvm::formatv("loss {0:f4} -> {1:f4}, ", first_loss_, last_loss_) << format_us(1e3 * typical.step_ms)
                << " per step, " << format_count(std::llround(items_per_s(typical))) << " " << data_.item_name()
                << "/s, " << format_bytes(device_bytes_) << " held\n";

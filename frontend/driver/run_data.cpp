@@ -27,8 +27,8 @@ Result<DataOptions> read_data_options(const DataRequest& request, const Session&
   return options;
 }
 
-Status RunData::open(const RunOptions& options, const Session& session, Communicator* ranks) {
-  Result<DataOptions> data_options = read_data_options(options.data_request, session, options.seed);
+Status RunData::open(const RunOptions& options, const RunStart& start, const Session& session, Communicator* ranks) {
+  Result<DataOptions> data_options = read_data_options(options.data_request, session, start.seed);
   if (!data_options) return data_options.takeError();
   Result<std::unique_ptr<BatchSource>> source = open_data(options.data, session.inputs(), *data_options);
   if (!source) return source.takeError();
@@ -36,14 +36,15 @@ Status RunData::open(const RunOptions& options, const Session& session, Communic
   const Plan& plan = session.plan();
   items_per_step_ =
       static_cast<double>(source_->items_per_batch() * plan.training.accumulate * plan.mesh[MeshAxis::Data]);
-  Result<int64_t> steps = count_steps(options, plan, ranks);
+  Result<int64_t> steps = count_steps(options, start, plan, ranks);
   if (!steps) return steps.takeError();
   steps_ = *steps;
-  return Status::success();
+  return start.batches > 0 ? source_->seek(start.batches) : Status::success();
 }
 
 // A stage of a pipeline without inputs does not know the epochs; the ranks that have inputs agree.
-Result<int64_t> RunData::count_steps(const RunOptions& options, const Plan& plan, Communicator* ranks) const {
+Result<int64_t> RunData::count_steps(const RunOptions& options, const RunStart& start, const Plan& plan,
+                                     Communicator* ranks) const {
   if (options.epochs == 0) return options.steps;
   const int64_t own = source_->batches_per_epoch();
   std::vector<int64_t> all = {own};
@@ -53,7 +54,8 @@ Result<int64_t> RunData::count_steps(const RunOptions& options, const Plan& plan
   }
   const int64_t batches = *std::max_element(all.begin(), all.end());
   if (batches == 0) return usage_error("--epochs: " + options.data + " has no epochs; give --steps");
-  const int64_t steps = options.epochs * batches / plan.training.accumulate;
+  const int64_t left = std::max<int64_t>(0, options.epochs * batches - start.batches);
+  const int64_t steps = start.steps + left / plan.training.accumulate;
   if (steps > 0) return steps;
   return usage_error("--epochs: " + options.data + " has " + llvm::Twine(batches) +
                      " batches in an epoch, one step needs " + llvm::Twine(plan.training.accumulate));

@@ -2,20 +2,26 @@
 
 // The data of a run: its options, how many steps its epochs take, and how long the steps wait for it.
 
-#include "frontend/driver/commands.h"
 #include "frontend/api/save_states.h"
+#include "frontend/driver/commands.h"
 
 namespace plimsoll {
 
 Result<DataOptions> read_data_options(const DataRequest& request, const Session& session, uint64_t seed);
 
+// Where a run begins: at zero, or where a checkpoint was taken.
+struct RunStart {
+  uint64_t seed = 0;               // of dropout and of the order of the data
+  int64_t steps = 0, batches = 0;  // done and read before
+};
+
 class RunData {
  public:
   // Every rank calls this; `ranks` may be null for one.
-  Status open(const RunOptions& options, const Session& session, Communicator* ranks);
+  Status open(const RunOptions& options, const RunStart& start, const Session& session, Communicator* ranks);
 
   BatchSource& source() { return *source_; }
-  int64_t steps() const { return steps_; }  // that the run takes
+  int64_t steps() const { return steps_; }  // that the run takes, with those before it
   double items_per_step() const { return items_per_step_; }
   llvm::StringRef item_name() const { return source_->item_name(); }
 
@@ -25,7 +31,8 @@ class RunData {
   std::string describe_wait() const;
 
  private:
-  Result<int64_t> count_steps(const RunOptions& options, const Plan& plan, Communicator* ranks) const;
+  Result<int64_t> count_steps(const RunOptions& options, const RunStart& start, const Plan& plan,
+                              Communicator* ranks) const;
 
   std::unique_ptr<BatchSource> source_;
   int64_t steps_ = 0;

@@ -113,24 +113,27 @@ Status SafetensorsFile::read_range(const TensorEntry& entry, int64_t first, int6
   return file->read_at(entry.offset + first * size, out, count * size);
 }
 
-Status write_safetensors(llvm::StringRef path, llvm::ArrayRef<TensorEntry> entries,
-                         const std::function<Status(const TensorEntry& entry, void* out)>& read) {
+std::string safetensors_header(llvm::ArrayRef<TensorEntry> entries) {
   llvm::json::Object header;
-  int64_t at = 0, largest = 0;
+  int64_t at = 0;
   for (const TensorEntry& entry : entries) {
     header[entry.name] = llvm::json::Object{{"dtype", name_of(entry.type.dtype)},
                                             {"shape", llvm::json::Array(entry.type.shape)},
                                             {"data_offsets", llvm::json::Array{at, at + entry.type.bytes()}}};
     at += entry.type.bytes();
-    largest = std::max(largest, entry.type.bytes());
   }
   std::string text = llvm::formatv("{0}", llvm::json::Value(std::move(header))).str();
   text.resize((text.size() + 7) / 8 * 8, ' ');  // tensors start 8-byte aligned
   uint64_t header_bytes = llvm::support::endian::byte_swap(static_cast<uint64_t>(text.size()), llvm::support::little);
+  return std::string(reinterpret_cast<const char*>(&header_bytes), sizeof header_bytes) + text;
+}
 
+Status write_safetensors(llvm::StringRef path, llvm::ArrayRef<TensorEntry> entries,
+                         const std::function<Status(const TensorEntry& entry, void* out)>& read) {
+  int64_t largest = 0;
+  for (const TensorEntry& entry : entries) largest = std::max(largest, entry.type.bytes());
   return write_output_file(path, [&](llvm::raw_ostream& out) -> Status {
-    out.write(reinterpret_cast<const char*>(&header_bytes), 8);
-    out << text;
+    out << safetensors_header(entries);
     std::string buffer(static_cast<size_t>(largest), '\0');
     for (const TensorEntry& entry : entries) {
       if (Status s = read(entry, buffer.data())) return s;

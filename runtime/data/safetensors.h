@@ -37,6 +37,10 @@ class SafetensorsFile {
   llvm::StringMap<size_t> index_;
 };
 
+// What a file has before its tensors, which follow one after the other in the order of `entries`. Their offsets are not
+// used.
+std::string safetensors_header(llvm::ArrayRef<TensorEntry> entries);
+
 // Writes `entries` in their order under the final name only once complete. `read` copies the bytes of one entry; its
 // offset is not used.
 Status write_safetensors(llvm::StringRef path, llvm::ArrayRef<TensorEntry> entries,

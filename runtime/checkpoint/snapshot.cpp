@@ -1,0 +1,88 @@
+#include "runtime/checkpoint/snapshot.h"
+
+#include "ir/support/units.h"
+
+#include "llvm/ADT/STLExtras.h"
+
+#include <cstring>
+#include <new>
+
+namespace plimsoll {
+namespace {
+
+std::vector<const WholeState*> kept_states(const Session& session, bool weights) {
+  std::vector<const WholeState*> kept;
+  for (const WholeState& state : session.whole_states())
+    if (is_kept(state) && is_weight(state) == weights) kept.push_back(&state);
+  llvm::sort(kept, [](const WholeState* a, const WholeState* b) { return name_in_file(*a) < name_in_file(*b); });
+  return kept;
+}
+
+std::vector<TensorEntry> entries_of(llvm::ArrayRef<const WholeState*> states) {
+  std::vector<TensorEntry> entries;
+  for (const WholeState* state : states) entries.push_back({name_in_file(*state), state->type});
+  return entries;
+}
+
+}  // namespace
+
+Status SafetensorsImage::allocate(std::vector<TensorEntry> entries) {
+  const std::string header = safetensors_header(entries);
+  size_ = static_cast<int64_t>(header.size());
+  for (TensorEntry& entry : entries) {
+    entry.offset = size_;
+    size_ += entry.type.bytes();
+  }
+  bytes_.reset(new (std::nothrow) char[static_cast<size_t>(size_)]);
+  if (!bytes_) return system_error("no host memory for " + format_bytes(size_));
+  std::memset(bytes_.get(), 0, static_cast<size_t>(size_));  // the system gives pages when they are touched
+  std::memcpy(bytes_.get(), header.data(), header.size());
+  entries_ = std::move(entries);
+  return Status::success();
+}
+
+bool is_kept(const WholeState& state) {
+  return state.role != StateRole::Gradient && state.name != "accumulated_weight" && state.name != "learning_rate";
+}
+
+int64_t Snapshot::bytes_for(const Session& session) {
+  int64_t bytes = 0;
+  for (bool weights : {true, false}) {
+    const std::vector<TensorEntry> entries = entries_of(kept_states(session, weights));
+    bytes += static_cast<int64_t>(safetensors_header(entries).size());
+    for (const TensorEntry& entry : entries) bytes += entry.type.bytes();
+  }
+  return bytes;
+}
+
+Status Snapshot::allocate(const Session& session) {
+  if (session.rank() != 0) return Status::success();
+  kept_weights_ = kept_states(session, true);
+  kept_states_ = kept_states(session, false);
+  if (Status s = weights_.allocate(entries_of(kept_weights_))) return s;
+  return states_.allocate(entries_of(kept_states_));
+}
+
+Status Snapshot::take(Session& session) {
+  if (session.rank() != 0) return session.serve_pieces();
+  Status copied = copy_all(session);
+  return llvm::joinErrors(std::move(copied), session.end_serving());
+}
+
+Status Snapshot::copy_all(Session& session) {
+  auto copy = [&](llvm::ArrayRef<const WholeState*> states, SafetensorsImage& image) -> Status {
+    for (const auto& [state, entry] : llvm::zip(states, image.entries())) {
+      char* to = image.at(entry);
+      if (Status s = session.read_whole_state(*state, [&](const TensorView& view) {
+            std::memcpy(to, view.data, static_cast<size_t>(view.type.bytes()));
+            return Status::success();
+          }))
+        return s;
+    }
+    return Status::success();
+  };
+  if (Status s = copy(kept_weights_, weights_)) return s;
+  return copy(kept_states_, states_);
+}
+
+}  // namespace plimsoll

@@ -1,0 +1,284 @@
+#!/usr/bin/env python3
+"""Stops, kills and starves runs that write checkpoints, and holds the resumed ones to the bits of a run that was never stopped.
+
+Usage: checkpoint_test.py PLIMSOLL [--kills 200] [TEST ...]
+
+Needs Python's standard library alone. Prints one line per test and `N passed, N failed`.
+"""
+import argparse
+import json
+import os
+import pathlib
+import random
+import resource
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+
+QUICKSTART = pathlib.Path(__file__).resolve().parents[2] / "examples" / "quickstart"
+MODEL, TOKENS = QUICKSTART / "small_gpt.onnx", QUICKSTART / "tokens.bin"
+DONE, USAGE, BAD_MODEL, MACHINE, STOPPED = 0, 2, 3, 5, 6
+
+parser = argparse.ArgumentParser()
+parser.add_argument("program")
+parser.add_argument("tests", nargs="*")
+parser.add_argument("--kills", type=int, default=6)
+arguments = parser.parse_intermixed_args()
+
+
+class Failure(Exception):
+    pass
+
+
+def expect(condition, text):
+    if not condition:
+        raise Failure(text)
+
+
+def compile_plan(folder, name, *options):
+    """By default with all that has a state: dropout, a loss scale, accumulated micro-batches."""
+    plan = folder / name
+    options = options or ("--precision", "fp16", "--accumulate", 2, "--clip-grad-norm", 1)
+    if "--dim" not in options:
+        options += ("--dim", "batch=1")
+    subprocess.run(list(map(str, [arguments.program, "compile", MODEL, "-o", plan, "--device", "cpu", *options])), check=True, capture_output=True)
+    return plan
+
+
+def words(plan, steps, *more, weights=MODEL):
+    first = ["--weights", weights] if weights else []
+    return list(map(str, [arguments.program, "run", plan, *first, "--data", TOKENS, "--steps", steps, "--threads", 1, *more]))
+
+
+def run(plan, steps, *more, weights=MODEL, code=DONE, file_limit=None):
+    def limit_files():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (file_limit, file_limit))
+
+    done = subprocess.run(words(plan, steps, *more, weights=weights), capture_output=True, text=True, timeout=600,
+                          preexec_fn=limit_files if file_limit else None)
+    expect(done.returncode == code, f"exits {done.returncode} instead of {code}: {done.stderr.strip()[-300:]}")
+    return done.stderr
+
+
+def steps_in(folder):
+    return sorted(int(each.name.removeprefix("step-")) for each in folder.iterdir() if each.name.startswith("step-")) if folder.exists() else []
+
+
+def newest(folder):
+    return folder / f"step-{steps_in(folder)[-1]:06}"
+
+
+def numbers(metrics):
+    """What each step computed, by its number; times differ from run to run."""
+    lines = [json.loads(line) for line in metrics.read_text().splitlines()]
+    return [{key: line.get(key) for key in ("step", "loss", "grad_norm", "learning_rate", "loss_scale", "skipped_steps")} for line in lines]
+
+
+def same_bytes(one, other):
+    expect(one.read_bytes() == other.read_bytes(), f"{one.name} and {other.name} differ")
+
+
+def same_states(one, other):
+    for file in ("weights.safetensors", "states.safetensors"):
+        same_bytes(one / file, other / file)
+
+
+def test_resuming_gives_the_same_bits(folder):
+    plan = compile_plan(folder, "p.plan")
+    whole, parts = folder / "whole", folder / "parts"
+    run(plan, 6, "--seed", 3, "--checkpoint", whole, "--metrics", folder / "whole.jsonl", "--save", folder / "whole.safetensors")
+    run(plan, 3, "--seed", 3, "--checkpoint", parts, "--every", 2, "--metrics", folder / "parts.jsonl")
+    expect(steps_in(parts) == [2, 3], f"every second step and the last: {steps_in(parts)}")
+    text = run(plan, 6, "--checkpoint", parts, "--every", 2, "--resume", "auto", "--metrics", folder / "parts.jsonl", "--save", folder / "parts.safetensors", weights=None)
+    expect(f"resumes {parts}/step-000003, step 3" in text, text)
+    expect(steps_in(parts) == [3, 4, 6], f"three are kept: {steps_in(parts)}")
+    same_states(newest(whole), newest(parts))
+    same_bytes(folder / "whole.safetensors", folder / "parts.safetensors")
+    expect(numbers(folder / "whole.jsonl") == numbers(folder / "parts.jsonl"), "the metrics differ")
+
+
+def test_an_older_checkpoint_starts_another_history(folder):
+    plan, kept = compile_plan(folder, "p.plan"), folder / "kept"
+    run(plan, 4, "--checkpoint", kept, "--every", 1, "--keep", 9)
+    run(plan, 3, "--checkpoint", kept, "--every", 9, "--keep", 9, "--resume", kept / "step-000002", weights=None)
+    text = run(plan, 5, "--checkpoint", kept, "--resume", "auto", weights=None)
+    expect("step 3" in text, f"the newest is the one that was written last: {text}")
+
+
+def test_another_plan_of_the_model(folder):
+    first, kept = compile_plan(folder, "p.plan"), folder / "kept"
+    run(first, 2, "--checkpoint", kept)
+    plain = compile_plan(folder, "plain.plan", "--precision", "fp32", "--dim", "batch=3")
+    text = run(plain, 3, "--resume", kept, "--save", folder / "plain.safetensors", weights=None)
+    expect("growth_tracker, loss_scale, skipped_steps" in text and "are not used" in text, text)
+    expect("had read 4 batches of 1 samples, the plan has batches of 3: the data go on with batch 1" in text, text)
+    sgd = compile_plan(folder, "sgd.plan", "--optimizer", "sgd", "--momentum", 0.9)
+    text = run(sgd, 3, "--resume", kept, weights=None)
+    expect("states that the checkpoint lacks get first values: " in text and ".momentum" in text, text)
+
+
+def run_on_two_ranks(plan, steps, *more):
+    with socket.socket() as found:
+        found.bind(("", 0))
+        port = str(found.getsockname()[1])
+    started = []
+    for rank in (0, 1):
+        environment = {**os.environ, "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+        started.append(subprocess.Popen(words(plan, steps, *more), env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
+    for each in started:
+        _, text = each.communicate(timeout=600)
+        expect(each.returncode == DONE, f"a rank exits {each.returncode}: {text.strip()[-300:]}")
+
+
+def test_other_meshes(folder):
+    """Of two ranks each has pieces; the checkpoint has the whole."""
+    one, kept = compile_plan(folder, "one.plan", "--dim", "batch=2"), folder / "kept"
+    for mesh, zero in (("data=2", 3), ("tensor=2", "auto"), ("stage=2", "auto")):
+        two = compile_plan(folder, "two.plan", "--dim", "batch=2", "--mesh", mesh, "--zero", zero)
+        whole, parts = folder / f"{mesh}.whole", folder / f"{mesh}.parts"
+        run_on_two_ranks(two, 3, "--checkpoint", whole)
+        run_on_two_ranks(two, 2, "--checkpoint", parts, "--every", 1)
+        run_on_two_ranks(two, 3, "--checkpoint", parts, "--resume", "auto")
+        same_states(newest(whole), newest(parts))
+        run(one, 4, "--resume", parts, weights=None)
+    run(one, 2, "--checkpoint", kept)
+    run_on_two_ranks(two, 3, "--checkpoint", kept, "--resume", "auto")
+    expect(steps_in(kept) == [2, 3], f"{steps_in(kept)}")
+
+
+def wait_for(condition, what, seconds=120):
+    end = time.monotonic() + seconds
+    while not condition():
+        expect(time.monotonic() < end, f"waited in vain for {what}")
+        time.sleep(0.01)
+
+
+def test_signals(folder):
+    plan = compile_plan(folder, "p.plan")
+    whole, kept = folder / "whole", folder / "kept"
+    for each in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        before = steps_in(kept)
+        started = subprocess.Popen(words(plan, 1000, "--checkpoint", kept, "--every", "1h", "--resume", "auto", "--metrics", folder / "m.jsonl"), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        lines = len((folder / "m.jsonl").read_text().splitlines()) if before else 0
+        wait_for(lambda: (folder / "m.jsonl").exists() and len((folder / "m.jsonl").read_text().splitlines()) > lines, "a step")
+        started.send_signal(each)
+        _, text = started.communicate(timeout=120)
+        expect(started.returncode == STOPPED, f"exits {started.returncode}: {text[-300:]}")
+        expect(len(steps_in(kept)) == len(before) + 1, f"one more checkpoint: {before}, {steps_in(kept)}")
+    run(plan, steps_in(kept)[-1], "--checkpoint", whole)
+    same_states(newest(whole), newest(kept))
+
+
+def test_a_second_signal_ends_at_once(folder):
+    plan, kept = compile_plan(folder, "p.plan", "--accumulate", 200), folder / "kept"
+    started = subprocess.Popen(words(plan, 9, "--checkpoint", kept), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    time.sleep(1.5)
+    started.terminate()
+    time.sleep(0.2)
+    expect(started.poll() is None, f"the first signal ends it: {started.returncode}")
+    started.terminate()
+    expect(started.wait(timeout=3) == -signal.SIGTERM, f"exits {started.returncode}")
+
+
+def test_kills_lose_nothing(folder):
+    plan, kept = compile_plan(folder, "p.plan"), folder / "kept"
+    moments, last, kills = random.Random(arguments.kills), 0, 0
+    while kills < arguments.kills:
+        started = subprocess.Popen(words(plan, 1000000, "--seed", 5, "--checkpoint", kept, "--every", 1, "--keep", 2, "--resume", "auto"), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        time.sleep(moments.uniform(0.02, 1.2))
+        started.kill()
+        _, text = started.communicate()
+        kills += 1
+        expect("skipped" not in text and "error" not in text, f"kill {kills}: {text}")
+        if "resumes" in text:
+            expect(f"step-{last:06}" in text, f"kill {kills}: the newest of before was {last}: {text}")
+        there = steps_in(kept)
+        expect(there[-1:] >= [last] or last == 0, f"kill {kills}: {last} is lost, there are {there}")
+        expect(len(there) <= 3, f"kill {kills}: more than those kept and the newest: {there}")
+        last = there[-1] if there else 0
+    run(plan, last + 1, "--seed", 5, "--checkpoint", kept, "--resume", "auto")
+    expect(not [each for each in kept.iterdir() if each.name.startswith(".")], "parts stay behind")
+    run(plan, last + 1, "--seed", 5, "--checkpoint", folder / "whole", "--every", "1h")
+    same_states(newest(folder / "whole"), newest(kept))
+    print(f"      {kills} kills, {last} steps")
+
+
+def test_a_full_disk_loses_nothing(folder):
+    plan, kept = compile_plan(folder, "p.plan"), folder / "kept"
+    run(plan, 2, "--checkpoint", kept)
+    text = run(plan, 4, "--checkpoint", kept, "--every", 1, "--resume", "auto", code=MACHINE, file_limit=6 << 20)
+    expect("the checkpoint of step 3 was not written" in text and "training goes on" in text, text)
+    expect("plimsoll: error: the last checkpoint was not written" in text.splitlines()[-1], text)
+    expect([each.name for each in kept.iterdir()] == ["step-000002"], f"{list(kept.iterdir())}")
+    expect("step-000002" in run(plan, 3, "--checkpoint", kept, "--resume", "auto"), "the older one resumes")
+
+
+def test_damaged_files_are_skipped(folder):
+    plan, kept = compile_plan(folder, "p.plan"), folder / "kept"
+    run(plan, 3, "--checkpoint", kept, "--every", 1)
+    dice = random.Random(1)
+    for file in sorted(newest(kept).iterdir()):
+        good = file.read_bytes()
+        at = dice.randrange(len(good))
+        # A digit of the record rather than a space, which changes nothing.
+        if file.suffix == ".json":
+            at = good.index(b'"step": 3') + 8
+        for bad in (good[: len(good) // 2], good[:at] + bytes([good[at] ^ 4]) + good[at + 1:], b""):
+            file.write_bytes(bad)
+            text = run(plan, 2, "--resume", kept, weights=None)
+            expect(f"skipped {file}: " in text and "resumes" in text and "step-000002" in text, f"{file.name}: {text}")
+            run(plan, 2, "--resume", newest(kept), weights=None, code=BAD_MODEL)
+        file.unlink()
+        text = run(plan, 2, "--resume", kept, weights=None)
+        expect(f"skipped {file}: " in text and "step-000002" in text, text)
+        file.write_bytes(good)
+    expect("skipped" not in run(plan, 4, "--checkpoint", kept, "--resume", "auto"), "the mended one is whole")
+
+
+def test_parts_of_a_torn_write_are_removed(folder):
+    plan, kept = compile_plan(folder, "p.plan"), folder / "kept"
+    part = kept / ".step-000001.part"
+    part.mkdir(parents=True)
+    (part / "weights.safetensors").write_bytes(b"half")
+    (kept / "notes.txt").write_text("mine")
+    run(plan, 1, "--checkpoint", kept)
+    expect(sorted(each.name for each in kept.iterdir()) == ["notes.txt", "step-000001"], f"{list(kept.iterdir())}")
+
+
+def test_refusals(folder):
+    plan, kept = compile_plan(folder, "p.plan"), folder / "kept"
+    for options, says in ((("--resume", "auto"), "--checkpoint DIR"), (("--checkpoint", kept, "--every", "soon"), "--every soon"),
+                          (("--checkpoint", kept, "--every", "0"), "--every 0")):
+        expect(says in run(plan, 1, *options, code=USAGE), says)
+    expect("has no whole checkpoint" in run(plan, 1, "--resume", folder, code=BAD_MODEL), "nothing to resume")
+    run(plan, 1, "--checkpoint", kept)
+    expect("of an earlier run" in run(plan, 1, "--checkpoint", kept, code=USAGE), "an earlier run's checkpoints stay")
+    (folder / "file").write_text("")
+    run(plan, 1, "--checkpoint", folder / "file", code=MACHINE)
+    started = subprocess.Popen(words(plan, 100000, "--checkpoint", kept, "--resume", "auto"), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    time.sleep(1)
+    expect("another run" in run(plan, 1, "--checkpoint", kept, "--resume", "auto", code=MACHINE), "one run at a time")
+    started.kill()
+    started.communicate()
+
+
+def main():
+    tests = {name.removeprefix("test_"): test for name, test in globals().items() if name.startswith("test_")}
+    wanted, failed = arguments.tests or list(tests), 0
+    for name in wanted:
+        with tempfile.TemporaryDirectory() as folder:
+            try:
+                tests[name](pathlib.Path(folder))
+                print(f"ok    {name}", flush=True)
+            except (Failure, subprocess.SubprocessError, OSError, ValueError, KeyError) as error:
+                failed += 1
+                print(f"FAIL  {name}: {error}", flush=True)
+    print(f"{len(wanted) - failed} passed, {failed} failed")
+    sys.exit(failed != 0)
+
+
+if __name__ == "__main__":
+    main()
