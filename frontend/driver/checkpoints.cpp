@@ -7,7 +7,10 @@
 
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/Support/FileSystem.h"
+#include "llvm/Support/Path.h"
 
+#include <unistd.h>
+#include <cerrno>
 #include <cmath>
 #include <ctime>
 
@@ -41,6 +44,16 @@ int64_t free_disk_bytes(const std::string& folder) {
   return space ? static_cast<int64_t>(space->available) : std::numeric_limits<int64_t>::max();
 }
 
+// Whether a folder can be made at `path` or written to.
+Status check_folder(const std::string& path) {
+  llvm::SmallString<128> there(path);
+  llvm::sys::fs::make_absolute(there);
+  while (!llvm::sys::fs::exists(there)) llvm::sys::path::remove_filename(there);
+  if (!llvm::sys::fs::is_directory(there)) return system_error("--checkpoint " + path + ": " + there + " is no folder");
+  if (::access(there.c_str(), W_OK | X_OK) == 0) return Status::success();
+  return system_error("--checkpoint " + path + ": " + there + ": " + std::generic_category().message(errno));
+}
+
 constexpr int64_t bit_stop = 1, bit_due = 2;
 
 }  // namespace
@@ -48,6 +61,8 @@ constexpr int64_t bit_stop = 1, bit_due = 2;
 Status Checkpoints::check_options() {
   if (options_.resume == "auto" && !writes())
     return usage_error("--resume auto looks for the newest checkpoint in --checkpoint DIR, which is not given");
+  if (writes())
+    if (Status s = check_folder(options_.folder)) return s;
   if (!llvm::StringRef(options_.every).getAsInteger(10, every_steps_) && every_steps_ > 0) return Status::success();
   every_steps_ = 0;
   const std::optional<double> seconds = parse_duration(options_.every);

@@ -21,6 +21,7 @@ struct Options {
   FitCommandOptions fit;
   InspectOptions inspect;
   RunOptions run;
+  TrainOptions train;
   CheckOptions check;
   DevicesOptions devices;
   std::string config;
@@ -57,9 +58,12 @@ CLI::Validator at_least(int64_t least) {
       "");
 }
 
-void add_model(CLI::App& command, JobOptions& options) {
+// `name` is MODEL, or --model of a command that takes another file first.
+void add_model(CLI::App& command, JobOptions& options, const char* name = "MODEL") {
   TrainingRequest& training = options.request.training;
-  add_option(command, "MODEL", options.request.model_path, "", "the exported model, an .onnx file")->required();
+  const bool is_option = llvm::StringRef(name).startswith("-");
+  add_option(command, name, options.request.model_path, is_option ? "FILE" : "", "the exported model, an .onnx file")
+      ->required();
   add_option(command, "--dim", options.dims, "NAME=N",
              "bind a symbolic dimension to a size; may be given several times");
   add_option(command, "--batch", training.batch, "N", "change the batch that the exporter fixed")->check(at_least(1));
@@ -178,12 +182,9 @@ void add_job(CLI::App& command, JobOptions& options) {
   add_optimizer(command, options);
 }
 
-void add_compile(CLI::App& program, Options& options) {
-  CLI::App& command = *program.add_subcommand("compile", "turn a model into a training plan that fits a budget");
-  CompileOptions& compile = options.compile;
+// Adds what says on which devices and for which batch the job is planned, of a command that makes one plan.
+void add_target(CLI::App& command, CompileOptions& compile) {
   CompileRequest& request = compile.job.request;
-  add_model(command, compile.job);
-  add_option(command, "-o,--output", compile.output, "PLAN", "the plan to write");
   auto* device =
       add_setting(command, "--device", request.device, "NAME",
                   "device to plan for: a name that `plimsoll devices` lists, or auto: the device in this machine");
@@ -200,10 +201,18 @@ void add_compile(CLI::App& program, Options& options) {
                  "samples per update; the micro-batch and --accumulate are chosen for the least predicted time")
           ->check(CLI::PositiveNumber);
   command.add_flag("--max-batch", request.max_batch, "plan for the largest batch that fits")->excludes(global_batch);
+}
+
+void add_compile(CLI::App& program, Options& options) {
+  CLI::App& command = *program.add_subcommand("compile", "turn a model into a training plan that fits a budget");
+  CompileOptions& compile = options.compile;
+  add_model(command, compile.job);
+  add_option(command, "-o,--output", compile.output, "PLAN", "the plan to write");
+  add_target(command, compile);
   command
-      .add_flag("--pareto", request.training.frontier,
+      .add_flag("--pareto", compile.job.request.training.frontier,
                 "also print what smaller budgets cost, down to the smallest that fits")
-      ->excludes(global_batch)
+      ->excludes("--global-batch")
       ->excludes("--max-batch");
   add_option(command, "--html", compile.html, "FILE",
              "also write the report as one HTML file, with the rows of --pareto if it is given; if nothing fits, the "
@@ -265,11 +274,8 @@ void add_data(CLI::App& command, std::string& data, DataRequest& request) {
       ->check(at_least(1));
 }
 
-void add_learning_rate(CLI::App& command, RunOptions& run) {
-  RateOptions& rate = run.rate;
+void add_rate(CLI::App& command, RateOptions& rate) {
   command.option_defaults()->group("Learning rate");
-  add_option(command, "--lr", run.learning_rate, "X", "learning rate; of a schedule its peak; default: the plan's")
-      ->check(at_least(0));
   add_setting(
       command, "--lr-schedule", rate.shape, "NAME",
       "how the rate goes behind the warm-up: constant, linear, cosine, polynomial, wsd (constant, then a linear "
@@ -312,10 +318,8 @@ void add_checkpoints(CLI::App& command, CheckpointOptions& options) {
   command.option_defaults()->group("Options");
 }
 
-void add_run(CLI::App& program, Options& options) {
-  CLI::App& command = *program.add_subcommand("run", "train with a plan");
-  RunOptions& run = options.run;
-  add_option(command, "PLAN", run.plan, "", "a plan that compile wrote")->required();
+// Adds the options of training that run and train share.
+void add_training(CLI::App& command, RunOptions& run) {
   auto* weights =
       add_option(command, "--weights", run.weights, "FILE", "first values of the weights, from .onnx or .safetensors");
   auto* init = add_option(command, "--init", run.init_seed, "SEED", "draw random first values from this seed");
@@ -327,7 +331,7 @@ void add_run(CLI::App& program, Options& options) {
       ->excludes(steps);
   add_option(command, "--seed", run.seed, "N",
              "seed of dropout and of the order of the data; default: 0, or the resumed checkpoint's");
-  add_learning_rate(command, run);
+  add_rate(command, run.rate);
   add_setting(command, "--threads", run.threads, "N", "CPU threads; 0: as many as the machine has")->check(at_least(0));
   add_option(
       command, "--patience", run.patience_s, "SECONDS",
@@ -343,7 +347,30 @@ void add_run(CLI::App& program, Options& options) {
   add_option(command, "--dump-gradients", run.dump_gradients, "FILE",
              "write the gradients of the first step as .safetensors");
   add_checkpoints(command, run.checkpoints);
+}
+
+void add_run(CLI::App& program, Options& options) {
+  CLI::App& command = *program.add_subcommand("run", "train with a plan");
+  RunOptions& run = options.run;
+  add_option(command, "PLAN", run.plan, "", "a plan that compile wrote")->required();
+  add_option(command, "--lr", run.learning_rate, "X", "learning rate; of a schedule its peak; default: the plan's")
+      ->check(at_least(0));
+  add_training(command, run);
   add_config(command, options);
+}
+
+void add_train(CLI::App& program, Options& options) {
+  CLI::App& command = *program.add_subcommand("train", "compile a job and run it, as a file describes it");
+  TrainOptions& train = options.train;
+  add_option(command, "JOB", options.config, "",
+             "a TOML file with the options of this command, NAME = VALUE; its sections are headings");
+  add_model(command, train.compile.job, "--model");
+  add_target(command, train.compile);
+  add_job(command, train.compile.job);
+  add_training(command, train.run);
+  command.add_flag(
+      "--dry-run", train.dry_run,
+      "go once through all of it: load, one step, one checkpoint and one save, and remove what was written");
 }
 
 void add_check(CLI::App& program, Options& options) {
@@ -399,6 +426,7 @@ Status run_command_named(llvm::StringRef name, const Options& options, Console& 
   if (name == "fit") return fit_command(options.fit, console);
   if (name == "inspect") return inspect_command(options.inspect, console);
   if (name == "run") return run_command(options.run, console);
+  if (name == "train") return train_command(options.train, console);
   if (name == "check") return check_command(options.check, console);
   return devices_command(options.devices, console);
 }
@@ -428,7 +456,8 @@ Result<std::string> parse(CLI::App& program, Options& options, std::vector<std::
   } catch (const CLI::ParseError& error) {
     return explain(error, program, *command);
   }
-  options.run.random_weights = command->get_name() == "run" && command->get_option("--init")->count() > 0;
+  for (auto [name, run] : {std::pair("run", &options.run), std::pair("train", &options.train.run)})
+    run->random_weights = command->get_name() == name && command->get_option("--init")->count() > 0;
   return command->get_name();
 }
 
@@ -463,6 +492,7 @@ int run_program(int argc, char** argv) {
   add_fit(program, options);
   add_inspect(program, options);
   add_run(program, options);
+  add_train(program, options);
   add_check(program, options);
   add_devices(program, options);
 

@@ -100,6 +100,15 @@ struct RunOptions {
   std::string metrics, dump_gradients;
   std::vector<std::string> save;
   CheckpointOptions checkpoints;
+  int64_t steps_here = 0;   // above 0: no more steps than these are made by this run
+  bool states_job = false;  // says before the first step what the job takes and when it ends
+};
+
+// A job: what compile and run take, with the plan in memory in between.
+struct TrainOptions {
+  CompileOptions compile;
+  RunOptions run;
+  bool dry_run = false;
 };
 
 struct CheckOptions {
@@ -120,10 +129,18 @@ Status compile_command(const CompileOptions& options, Console& console);
 Status fit_command(const FitCommandOptions& options, Console& console);
 Status inspect_command(const InspectOptions& options, Console& console);
 Status run_command(const RunOptions& options, Console& console);
+Status train_command(const TrainOptions& options, Console& console);
 Status check_command(const CheckOptions& options, Console& console);
 Status devices_command(const DevicesOptions& options, Console& console);
 
 // The request with the texts read, for compile, fit and check.
 Result<CompileRequest> compile_request(const JobOptions& options);
+// A plan that fits, or why there is none. What came of the search is printed where `prints` says so.
+enum class Prints : bool { Nothing, Search };
+Result<Plan> make_plan(const CompileOptions& options, Console& console, Prints prints);
+
+// Trains with the plan that `make` gives once the ranks are connected; for run it is read from a file.
+using PlanMaker = std::function<Result<Plan>(bool is_first_rank)>;
+Status run_plan(const RunOptions& options, Console& console, const PlanMaker& make);
 
 }  // namespace plimsoll

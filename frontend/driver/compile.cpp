@@ -264,11 +264,7 @@ Result<CompileRequest> compile_request(const JobOptions& options) {
   return request;
 }
 
-Status compile_command(const CompileOptions& options, Console& console) {
-  if (options.output.empty() && options.stop_after.empty()) return usage_error("--output is required");
-  Result<CompileRequest> asked = compile_request(options.job);
-  if (!asked) return asked.takeError();
-  const CompileRequest& request = *asked;
+static CompileHooks hooks_of(const CompileOptions& options, Console& console) {
   CompileHooks hooks;
   hooks.pipeline.dump_dir = options.dump_ir;
   hooks.pipeline.print_after = options.print_after;
@@ -276,11 +272,14 @@ Status compile_command(const CompileOptions& options, Console& console) {
   hooks.pipeline.stop_after = options.stop_after;
   hooks.pipeline.log = &llvm::errs();
   hooks.on_phase = [&](llvm::StringRef phase) { console.progress.phase(phase); };
-  if (!options.dump_ir.empty())
-    if (std::error_code failure = llvm::sys::fs::create_directories(options.dump_ir))
-      return system_error(options.dump_ir + ": " + failure.message());
+  return hooks;
+}
 
-  if (!options.stop_after.empty()) return write_stopped(options, request, hooks, console);
+Result<Plan> make_plan(const CompileOptions& options, Console& console, Prints prints) {
+  Result<CompileRequest> asked = compile_request(options.job);
+  if (!asked) return asked.takeError();
+  const CompileRequest& request = *asked;
+  const CompileHooks hooks = hooks_of(options, console);
   if (!options.tune.empty() && request.has_unlike_devices())
     return usage_error(
         "--tune times the GPU in this machine, --devices names unlike ones; times that were measured on "
@@ -292,17 +291,34 @@ Status compile_command(const CompileOptions& options, Console& console) {
   if (!result) return result.takeError();
   const std::vector<FrontierRow> frontier = frontier_rows(result->frontier);
   print_frontier(console, frontier);
-  const Plan& plan = result->plan;
-  if (Status s = write_html(options, plan, frontier)) return s;
+  if (Status s = write_html(options, result->plan, frontier)) return s;
   if (!result->fits) return refuse(*result, *job);
+  if (prints == Prints::Search) {
+    console.progress.finish();
+    for (const Decision& decision : result->plan.decisions)
+      if (decision.pass == "import") llvm::errs() << "plimsoll: note: " << decision.reason << "\n";
+    TextTable table(console.out, {console.columns, console.out_is_terminal});
+    print_mesh_search(table, result->plan);
+  }
+  return std::move(result->plan);
+}
+
+Status compile_command(const CompileOptions& options, Console& console) {
+  if (options.output.empty() && options.stop_after.empty()) return usage_error("--output is required");
+  if (!options.dump_ir.empty())
+    if (std::error_code failure = llvm::sys::fs::create_directories(options.dump_ir))
+      return system_error(options.dump_ir + ": " + failure.message());
+  if (!options.stop_after.empty()) {
+    Result<CompileRequest> request = compile_request(options.job);
+    if (!request) return request.takeError();
+    return write_stopped(options, *request, hooks_of(options, console), console);
+  }
+  Result<Plan> plan = make_plan(options, console, Prints::Search);
+  if (!plan) return plan.takeError();
   console.progress.phase("write");
-  if (Status s = save_plan(plan, options.output)) return s;
+  if (Status s = save_plan(*plan, options.output)) return s;
   console.progress.finish();
-  for (const Decision& decision : plan.decisions)
-    if (decision.pass == "import") llvm::errs() << "plimsoll: note: " << decision.reason << "\n";
-  TextTable table(console.out, {console.columns, console.out_is_terminal});
-  print_mesh_search(table, plan);
-  print_result(options, plan, console.out);
+  print_result(options, *plan, console.out);
   return Status::success();
 }
 

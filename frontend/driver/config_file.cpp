@@ -15,7 +15,11 @@
 namespace plimsoll {
 namespace {
 
+// A job file holds the options of one command, train, so that its sections are headings.
+bool is_job(const std::vector<std::string>& words) { return words.front() == "train"; }
+
 std::string config_path(const std::vector<std::string>& words) {
+  if (is_job(words)) return words.size() > 1 && !starts_with(words[1], "-") ? words[1] : "";
   for (size_t i = 0; i < words.size(); ++i) {
     if (words[i] == "--config" && i + 1 < words.size()) return words[i + 1];
     if (llvm::StringRef word = words[i]; word.consume_front("--config=")) return word.str();
@@ -44,8 +48,9 @@ Result<std::vector<std::string>> words_of_config(const std::vector<std::string>&
   }
   std::vector<std::string> more;
   for (const CLI::ConfigItem& item : items) {
-    if (item.name == "++" || item.name == "--") continue;                          // CLI11's marks for sections
-    if (!item.parents.empty() && item.parents.front() != words.front()) continue;  // another command's section
+    if (item.name == "++" || item.name == "--") continue;  // CLI11's marks for sections
+    if (!is_job(words) && !item.parents.empty() && item.parents.front() != words.front())
+      continue;  // another command's section
     std::string option = "--" + item.name;
     if (!llvm::is_contained(known, option)) {
       std::vector<llvm::StringRef> names(known.begin(), known.end());

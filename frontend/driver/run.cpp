@@ -22,6 +22,7 @@
 #include <cerrno>
 #include <cmath>
 #include <cstring>
+#include <ctime>
 
 namespace plimsoll {
 namespace {
@@ -94,6 +95,25 @@ class MetricsFile {
   std::string path_;
 };
 
+std::string describe_duration(double seconds) {
+  constexpr double minute = 60, hour = 3600;
+  if (seconds < 2 * minute) return format_us(1e6 * seconds);
+  if (seconds < 2 * hour) return std::to_string(std::llround(seconds / minute)) + " min";
+  return llvm::formatv("{0:f1} h", seconds / hour).str();
+}
+
+// The local time after so many seconds, with the day where it is not today.
+std::string local_time_in(double seconds) {
+  const std::time_t now = std::time(nullptr), then = now + std::llround(seconds);
+  std::tm here = {}, there = {};
+  localtime_r(&now, &here);
+  localtime_r(&then, &there);
+  const bool is_today = here.tm_yday == there.tm_yday && here.tm_year == there.tm_year;
+  char text[32];
+  std::strftime(text, sizeof text, is_today ? "%H:%M" : "%Y-%m-%d %H:%M", &there);
+  return text;
+}
+
 struct NamedGradient {
   TensorEntry entry;
   Tensor value;
@@ -112,8 +132,8 @@ Status write_gradients(llvm::StringRef path, std::vector<NamedGradient> gradient
 
 class Run {
  public:
-  Run(const RunOptions& options, Console& console)
-      : options_(options), console_(console), checkpoints_(options.checkpoints, console) {}
+  Run(const RunOptions& options, Console& console, const PlanMaker& make_plan)
+      : options_(options), console_(console), make_plan_(make_plan), checkpoints_(options.checkpoints, console) {}
 
   // A rank that fails says so and ends the others, which would wait for it.
   Status execute() {
@@ -169,12 +189,15 @@ class Run {
   Status start(bool first);
   Status first_values();
   Status check_promise();
+  int64_t last_step() const;
+  void state_job() const;
   void report() const;
   std::string describe(const StepMetrics& metrics) const;
   double items_per_s(const StepMetrics& metrics) const { return data_.items_per_step() * 1e3 / metrics.step_ms; }
 
   const RunOptions& options_;
   Console& console_;
+  const PlanMaker& make_plan_;
   std::shared_ptr<Communicator> ranks_;  // null: this process is the only one
   std::unique_ptr<Session> session_;
   RunData data_;
@@ -203,10 +226,9 @@ Status Run::first_values() {
 }
 
 Status Run::prepare() {
-  console_.progress.phase("load");
-  Result<Plan> plan = load_plan(options_.plan);
+  Result<Plan> plan = make_plan_(is_first_rank());
   if (!plan) return plan.takeError();
-  if (Status s = check_plan(*plan)) return in_context(options_.plan, std::move(s));
+  console_.progress.phase("load");
   if (plan->mesh.ranks() > 1 && !options_.dump_gradients.empty())
     return usage_error("--dump-gradients: a plan for several ranks has no whole gradients; compile it for one");
   ExecutorOptions executor{.threads = options_.threads, .poison = options_.poison, .ranks = ranks_.get()};
@@ -226,7 +248,26 @@ Status Run::prepare() {
   Result<MemoryUse> use = session_->executor().memory_use();
   if (!use) return use.takeError();
   device_bytes_ = use->process_bytes > 0 ? use->process_bytes : use->arena_bytes + use->other_bytes;
-  return is_first_rank() ? metrics_.open(options_.metrics, checkpoints_.start().steps) : Status::success();
+  if (!is_first_rank()) return Status::success();
+  if (options_.states_job) state_job();
+  return metrics_.open(options_.metrics, checkpoints_.start().steps);
+}
+
+int64_t Run::last_step() const {
+  const int64_t all = data_.steps();
+  return options_.steps_here > 0 ? std::min(all, checkpoints_.start().steps + options_.steps_here) : all;
+}
+
+void Run::state_job() const {
+  const Plan& plan = session_->plan();
+  const int64_t left = std::max<int64_t>(0, data_.steps() - checkpoints_.start().steps);
+  const double seconds = static_cast<double>(left) * plan.predicted_step_us / 1e6;
+  const std::string batch = plan.training.batch > 0 ? " of " + std::to_string(plan.training.accumulate) + " x " +
+                                                          std::to_string(plan.training.batch) + " samples"
+                                                    : "";
+  console_.progress.note("holds " + format_bytes(plan.promised_bytes()) + " on " + plan.device.name + "; " +
+                         format_count(left) + (left == 1 ? " step" : " steps") + batch + ", predicted " + format_us(plan.predicted_step_us) +
+                         " each, " + describe_duration(seconds) + " in all, until " + local_time_in(seconds));
 }
 
 Status Run::start(bool first) {
@@ -244,12 +285,12 @@ Status Run::train() {
   console_.progress.phase("train");
   // On an asynchronous device the next step starts before the results of this one are read.
   const int64_t ahead = session_->executor().runs_ahead() ? 1 : 0;
-  const int64_t steps = data_.steps();
-  int64_t done = checkpoints_.start().steps, started = done;
+  const int64_t first = checkpoints_.start().steps, steps = last_step();
+  int64_t done = first, started = done;
   while (done < steps && !checkpoints_.stops()) {
     const int64_t end = std::min({done + 1 + ahead, steps, checkpoints_.next_step()});
     for (; started < end; ++started)
-      if (Status s = start(started == checkpoints_.start().steps)) return s;
+      if (Status s = start(started == first)) return s;
     Result<StepMetrics> metrics = session_->finish();
     if (!metrics) return metrics.takeError();
     done = metrics->step;
@@ -312,6 +353,17 @@ void Run::report() const {
 
 }  // namespace
 
-Status run_command(const RunOptions& options, Console& console) { return Run(options, console).execute(); }
+Status run_plan(const RunOptions& options, Console& console, const PlanMaker& make) {
+  return Run(options, console, make).execute();
+}
+
+Status run_command(const RunOptions& options, Console& console) {
+  return run_plan(options, console, [&](bool) -> Result<Plan> {
+    Result<Plan> plan = load_plan(options.plan);
+    if (!plan) return plan;
+    if (Status s = check_plan(*plan)) return in_context(options.plan, std::move(s));
+    return plan;
+  });
+}
 
 }  // namespace plimsoll

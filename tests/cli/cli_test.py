@@ -88,6 +88,41 @@ def run_linear(folder, plan, data, *options, weights=MODELS / "linear.onnx"):
 
 # Commands that succeed.
 
+def test_train_compiles_and_runs_a_job(folder):
+    data = write_safetensors(folder / "batch.safetensors", {"x": X, "labels": LABELS})
+    job, saved, runs = folder / "job.toml", folder / "after.safetensors", folder / "runs"
+    job.write_text(f"""
+model = "{MODELS / 'linear.onnx'}"
+data = "{data}"
+[plan]
+optimizer = "sgd"
+lr = 0.1
+[saves]
+save = ["{saved}"]
+checkpoint = "{runs}"
+resume = "auto"
+""")
+    before = sorted(folder.iterdir())
+    text = succeed("train", job, "--dry-run", "--steps", "2")
+    expect("1 step, loss" in text and "dry run: compiled, loaded, one step, a checkpoint, 1 save" in text, text)
+    expect(sorted(folder.iterdir()) == before, "a dry run leaves files behind")
+    done = run("train", job, "--steps", "2")
+    expect(done.returncode == DONE and "2 steps of 1 x 4 samples, predicted" in done.stderr and "until" in done.stderr, done.stderr)
+    by_hand = folder / "by_hand.safetensors"
+    succeed(*run_linear(folder, compile_linear(folder), data, "--save", by_hand))
+    expect(saved.read_bytes() == by_hand.read_bytes(), "train gives what compile and run give")
+    expect([each.name for each in runs.iterdir()] == ["step-000002"], "the last step is kept")
+
+
+def test_train_refuses_before_it_compiles(folder):
+    job = folder / "job.toml"
+    job.write_text(f'model = "{MODELS / "linear.onnx"}"\ndata = "nowhere.npz"\n')
+    refuse(MACHINE, ["--data nowhere.npz: no such file"], "train", job)
+    refuse(MACHINE, ["--model nowhere.onnx: no such file"], "train", job, "--model", "nowhere.onnx")
+    job.write_text('model = "m.onnx"\n[optimizer]\nwarmpu = 3\n')
+    refuse(USAGE, ["job.toml: no option is called warmpu; did you mean warmup?"], "train", job)
+
+
 def test_compile_inspect_run(folder):
     plan = compile_linear(folder)
     report = json.loads(succeed("inspect", plan, "--json"))

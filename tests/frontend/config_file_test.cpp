@@ -36,6 +36,19 @@ TEST_SUITE("unit") {
     CHECK(read("[compile]\nlr = 1\n[run]\nsteps = 5\n") == Words{"--lr=1"});
   }
 
+  TEST_CASE("config file: the sections of a job are headings") {
+    const Words known = {"--lr", "--steps"};
+    llvm::SmallString<128> path;
+    int descriptor = 0;
+    REQUIRE_FALSE(llvm::sys::fs::createTemporaryFile("plimsoll", "toml", descriptor, path));
+    llvm::raw_fd_ostream(descriptor, /*shouldClose=*/true) << "steps = 5\n[optimizer]\nlr = 1\n";
+    Result<Words> more = words_of_config({"train", path.str().str()}, known);
+    llvm::sys::fs::remove(path);
+    REQUIRE(bool(more));
+    CHECK(*more == Words{"--steps=5", "--lr=1"});
+    CHECK(words_of_config({"train", "--lr", "3"}, known)->empty());
+  }
+
   TEST_CASE("config file: an unknown name is refused with the nearest") {
     CHECK(read("bugdet = 1\n") == Words{"no option is called bugdet; did you mean budget?"});
     CHECK(words_of_config({"compile", "--lr", "1"}, {"--lr"})->empty());

@@ -1,0 +1,96 @@
+#include "frontend/driver/commands.h"
+#include "ir/support/strings.h"
+#include "runtime/checkpoint/checkpoint_folder.h"
+
+#include "llvm/ADT/STLExtras.h"
+#include "llvm/Support/FileSystem.h"
+#include "llvm/Support/Path.h"
+
+#include <unistd.h>
+
+// A job is compile and run in one process, with the options of both. What can be wrong without a plan is said before
+// the search for one.
+
+namespace plimsoll {
+namespace {
+
+Status check_exists(llvm::StringRef option, const std::string& path) {
+  if (llvm::sys::fs::exists(path)) return Status::success();
+  return system_error(option + " " + path + ": no such file or folder");
+}
+
+Status check_inputs(const RunOptions& run, const std::string& model) {
+  if (Status s = check_exists("--model", model)) return s;
+  if (Status s = check_exists("--data", run.data)) return s;
+  if (run.random_weights) return Status::success();
+  if (Status s = check_exists("--weights", run.weights)) return s;
+  return open_weights(run.weights).takeError();
+}
+
+// Where a dry run writes in place of the job's files: beside them, so that the same disk is tried.
+class ScratchFiles {
+ public:
+  ~ScratchFiles() {
+    for (const std::string& path : paths_) {
+      llvm::sys::fs::remove(path);
+      llvm::sys::fs::remove(path + ".data");  // the weights of a large .onnx
+      llvm::sys::fs::remove_directories(path);
+    }
+  }
+  std::string beside(const std::string& path) {
+    llvm::SmallString<128> scratch(path);
+    while (ends_with(scratch, "/")) scratch.pop_back();
+    const std::string name = ".dry-run-" + std::to_string(getpid()) + "-" + llvm::sys::path::filename(scratch).str();
+    llvm::sys::path::remove_filename(scratch);
+    llvm::sys::path::append(scratch, name);
+    paths_.push_back(scratch.str().str());
+    return paths_.back();
+  }
+
+ private:
+  std::vector<std::string> paths_;
+};
+
+// One step of the job that writes elsewhere. A job that has checkpoints already goes on from the newest.
+Result<RunOptions> one_step_of(RunOptions run, ScratchFiles& scratch) {
+  run.steps_here = 1;
+  run.profile.clear();
+  run.dump_gradients.clear();
+  for (std::string& path : run.save) path = scratch.beside(path);
+  if (!run.metrics.empty()) run.metrics = scratch.beside(run.metrics);
+  CheckpointOptions& checkpoints = run.checkpoints;
+  if (checkpoints.folder.empty()) return run;
+  if (checkpoints.resume == "auto") {
+    Result<NewestCheckpoint> newest = newest_checkpoint(checkpoints.folder);
+    if (!newest) return newest.takeError();
+    checkpoints.resume = newest->found ? newest->found->path : "";
+  }
+  checkpoints.folder = scratch.beside(checkpoints.folder);
+  return run;
+}
+
+}  // namespace
+
+Status train_command(const TrainOptions& options, Console& console) {
+  const std::string& model = options.compile.job.request.model_path;
+  RunOptions run = options.run;
+  run.states_job = true;
+  if (run.weights.empty() && !run.random_weights) run.weights = model;
+  if (Status s = check_inputs(run, model)) return s;
+  const PlanMaker compile = [&](bool is_first_rank) {
+    return make_plan(options.compile, console, is_first_rank ? Prints::Search : Prints::Nothing);
+  };
+  if (!options.dry_run) return run_plan(run, console, compile);
+
+  ScratchFiles scratch;
+  Result<RunOptions> once = one_step_of(std::move(run), scratch);
+  if (!once) return once.takeError();
+  if (Status s = run_plan(*once, console, compile)) return s;
+  const size_t saves = once->save.size();
+  console.out << "dry run: compiled, loaded, one step" << (once->checkpoints.folder.empty() ? "" : ", a checkpoint")
+              << (saves > 0 ? ", " : "") << (saves > 0 ? std::to_string(saves) + (saves == 1 ? " save" : " saves") : "")
+              << "; what it wrote is removed\n";
+  return Status::success();
+}
+
+}  // namespace plimsoll
