@@ -130,10 +130,15 @@ Packing pack(const Piece& piece, int64_t target, Effort& effort) {
   Packing best;
   try_static_orders(piece, target, effort, best);
   if (best.height <= target) return best;
-  if (searchable)
-    search_exactly(piece, target, effort, best);
-  else
+  if (!searchable) {
     promote_high_buffers(piece, target, effort, best);
+    return best;
+  }
+  const int64_t third = effort.left() / 3;
+  Effort rest(effort.left() - third);
+  search_exactly(piece, target, rest, best);
+  effort.spend(effort.left() - third - rest.left());
+  if (best.height > target) search_by_conflicts(piece, target, effort, best);
   return best;
 }
 

@@ -1,6 +1,7 @@
 #include "passes/place/placement_problem.h"
 
 #include "llvm/ADT/SmallVector.h"
+#include "llvm/Support/MathExtras.h"
 
 #include <algorithm>
 #include <array>
@@ -216,6 +217,14 @@ constexpr StaticOrder static_orders[] = {
      [](const Buffer& b) {
        return Key{b.first, -b.bytes};
      }},
+    {"power of two, start",
+     [](const Buffer& b) {
+       return Key{-static_cast<int64_t>(llvm::Log2_64(static_cast<uint64_t>(b.bytes))), b.first};
+     }},
+    {"power of two, life",
+     [](const Buffer& b) {
+       return Key{-static_cast<int64_t>(llvm::Log2_64(static_cast<uint64_t>(b.bytes))), b.first - b.last};
+     }},
 };
 
 }  // namespace
@@ -234,6 +243,34 @@ void try_static_orders(const Piece& piece, int64_t target, Effort& effort, Packi
       std::swap(best, trial);
     }
   }
+}
+
+bool fill_holes(const Piece& piece, llvm::ArrayRef<int64_t> offsets, int64_t limit, Effort& effort, Packing& out) {
+  HoleTree tree(piece.sections);
+  out.offsets = offsets.vec();
+  out.height = 0;
+  std::vector<int32_t> open;
+  for (size_t i = 0; i < offsets.size(); ++i) {
+    const Buffer& b = piece.buffers[i];
+    if (offsets[i] < 0) {
+      open.push_back(static_cast<int32_t>(i));
+      continue;
+    }
+    tree.occupy(b.first, b.last, offsets[i], offsets[i] + b.bytes);
+    out.height = std::max(out.height, offsets[i] + b.bytes);
+  }
+  std::stable_sort(open.begin(), open.end(),
+                   [&](int32_t a, int32_t b) { return piece.buffers[a].bytes > piece.buffers[b].bytes; });
+  for (int32_t i : open) {
+    const Buffer& b = piece.buffers[i];
+    const int64_t offset = tree.find(b.first, b.last, b.bytes, Fit::First, limit);
+    if (offset < 0) return false;
+    tree.occupy(b.first, b.last, offset, offset + b.bytes);
+    out.offsets[i] = offset;
+    out.height = std::max(out.height, offset + b.bytes);
+  }
+  effort.spend(tree.steps());
+  return true;
 }
 
 void promote_high_buffers(const Piece& piece, int64_t target, Effort& effort, Packing& best) {

@@ -44,12 +44,20 @@ class Effort {
   int64_t left_;
 };
 
-// Ten static orders; keeps the lowest packing in `best`. At least one is run to its end.
+// Fourteen static orders; keeps the lowest packing in `best`. At least one is run to its end.
 void try_static_orders(const Piece& piece, int64_t target, Effort& effort, Packing& best);
 
 // Repairs the best order: a buffer that ends above the target goes earlier next time.
 // `best` must hold a packing.
 void promote_high_buffers(const Piece& piece, int64_t target, Effort& effort, Packing& best);
+
+// Gives the buffers whose offset is below 0 the lowest holes below `limit`, larger ones first; false where one finds
+// none.
+bool fill_holes(const Piece& piece, llvm::ArrayRef<int64_t> offsets, int64_t limit, Effort& effort, Packing& out);
+
+// Halves the way from `best`, which must hold a packing, to `target` where the largest buffers can be brought apart
+// within that. Does nothing for pieces with too many pairs of large buffers.
+void search_by_conflicts(const Piece& piece, int64_t target, Effort& effort, Packing& best);
 
 // Lowers `best`, which must hold a packing, towards `target` while effort lasts.
 void search_exactly(const Piece& piece, int64_t target, Effort& effort, Packing& best);
