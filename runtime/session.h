@@ -61,6 +61,7 @@ class Session {
   Executor& executor() { return *executor_; }
   std::vector<InputSpec> inputs() const;  // the rank's rows
   int64_t rank() const { return rank_; }
+  int64_t steps_done() const { return steps_done_; }  // updates, with those before a restored checkpoint
   // Tells the other ranks that this one cannot go on, and ends what it still waits for.
   void abandon();
   // Which rows of a batch file are the rank's: ranks along the data axis have different ones.

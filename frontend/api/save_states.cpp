@@ -1,6 +1,7 @@
 #include "frontend/api/save_states.h"
 
 #include "frontend/onnx/save.h"
+#include "frontend/onnx/state_names.h"
 #include "ir/support/strings.h"
 #include "runtime/data/safetensors.h"
 
@@ -17,13 +18,32 @@ llvm::StringMap<const WholeState*> weights_of(const Session& session) {
   return states;
 }
 
-Status save_safetensors(Session& session, const std::string& path) {
+// The names that PyTorch's model has beside those in the file; none where no model is at hand.
+Result<StateNames> names_in_model(const std::string& model_path) {
+  if (!ends_with(model_path, ".onnx")) return StateNames();
+  Result<Model> model = Model::read(model_path);
+  if (!model) return model.takeError();
+  return find_state_names(model->proto().graph());
+}
+
+Status save_safetensors(Session& session, const std::string& path, const std::string& model_path) {
   llvm::StringMap<const WholeState*> states = weights_of(session);
+  Result<StateNames> names = names_in_model(model_path);
+  if (!names) return names.takeError();
+  for (const auto& [name, source] : names->tied)
+    if (auto state = states.find(source); state != states.end()) states[name] = state->second;
   std::vector<TensorEntry> entries;
   for (const auto& state : states) entries.push_back({state.first().str(), state.second->type});
+  for (const std::string& counter : names->batch_counters) entries.push_back({counter, Type(DType::I64, {})});
   llvm::sort(entries, [](const TensorEntry& a, const TensorEntry& b) { return a.name < b.name; });
-  return write_safetensors(path, entries, [&](const TensorEntry& entry, void* out) {
-    return session.read_whole_state(*states[entry.name], [&](const TensorView& bytes) {
+  const int64_t batches = session.steps_done() * session.plan().training.accumulate;
+  return write_safetensors(path, entries, [&](const TensorEntry& entry, void* out) -> Status {
+    const auto state = states.find(entry.name);
+    if (state == states.end()) {
+      std::memcpy(out, &batches, sizeof batches);
+      return Status::success();
+    }
+    return session.read_whole_state(*state->second, [&](const TensorView& bytes) {
       std::memcpy(out, bytes.data, static_cast<size_t>(bytes.type.bytes()));
       return Status::success();
     });
@@ -62,8 +82,8 @@ Status check_save_targets(llvm::ArrayRef<std::string> paths, llvm::StringRef wei
 
 Status save_states(Session& session, const std::string& path, const std::string& model_path) {
   if (session.rank() != 0) return session.serve_pieces();
-  Status saved =
-      ends_with(path, ".safetensors") ? save_safetensors(session, path) : save_onnx(session, path, model_path);
+  Status saved = ends_with(path, ".safetensors") ? save_safetensors(session, path, model_path)
+                                                 : save_onnx(session, path, model_path);
   return llvm::joinErrors(std::move(saved), session.end_serving());
 }
 

@@ -11,7 +11,9 @@ namespace plimsoll {
 Status check_save_targets(llvm::ArrayRef<std::string> paths, llvm::StringRef weights);
 
 // Saves parameters and buffers under their names in the model: the same file whatever the mesh. Every rank calls it;
-// the first one writes. Reads `model_path` for .onnx only; weights that the plan does not have keep their values. If
+// the first one writes. Where `model_path` is an .onnx file, .safetensors also has the names of tied parameters and of
+// batch norms' counters that PyTorch's load_state_dict(strict=True) asks for. An .onnx file is the model of that path
+// for inference: batch norms use the running statistics, and weights that the plan does not have keep their values. If
 // the model has external weights, or more than 1 GiB of them, they go to PATH.data.
 Status save_states(Session& session, const std::string& path, const std::string& model_path);
 

@@ -266,8 +266,9 @@ void Run::state_job() const {
                                                           std::to_string(plan.training.batch) + " samples"
                                                     : "";
   console_.progress.note("holds " + format_bytes(plan.promised_bytes()) + " on " + plan.device.name + "; " +
-                         format_count(left) + (left == 1 ? " step" : " steps") + batch + ", predicted " + format_us(plan.predicted_step_us) +
-                         " each, " + describe_duration(seconds) + " in all, until " + local_time_in(seconds));
+                         format_count(left) + (left == 1 ? " step" : " steps") + batch + ", predicted " +
+                         format_us(plan.predicted_step_us) + " each, " + describe_duration(seconds) +
+                         " in all, until " + local_time_in(seconds));
 }
 
 Status Run::start(bool first) {

@@ -97,6 +97,13 @@ std::vector<std::string> ExportSignature::parameters() const {
   return names;
 }
 
+std::vector<std::string> ExportSignature::names() const {
+  std::vector<std::string> names;
+  for (const auto& entry : is_parameter_) names.push_back(entry.first().str());
+  llvm::sort(names);
+  return names;
+}
+
 bool is_buffer_name(llvm::StringRef name, int64_t elements) {
   bool made_up = starts_with(name, "/") || name.contains("onnx::") || name.contains("_output_") ||
                  starts_with(name, "Constant") || starts_with(name, "const_") || starts_with(name, "val_");

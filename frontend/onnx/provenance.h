@@ -17,6 +17,7 @@ class ExportSignature {
   bool empty() const { return is_parameter_.empty(); }
   std::optional<bool> is_parameter(llvm::StringRef initializer) const;
   std::vector<std::string> parameters() const;  // sorted
+  std::vector<std::string> names() const;       // of parameters, buffers and constants, sorted
 
  private:
   llvm::StringMap<bool> is_parameter_;

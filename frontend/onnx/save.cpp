@@ -56,6 +56,27 @@ void store_outside(onnx::TensorProto& tensor, const Tensor& value, llvm::raw_ost
   data.write(static_cast<const char*>(value.data()), static_cast<size_t>(value.type().bytes()));
 }
 
+bool is_read(const onnx::GraphProto& graph, const std::string& name) {
+  for (const onnx::ValueInfoProto& output : graph.output())
+    if (output.name() == name) return true;
+  for (const onnx::NodeProto& node : graph.node())
+    for (const std::string& input : node.input())
+      if (input == name) return true;
+  return false;
+}
+
+// Batch norms use their running statistics and dropout keeps everything. The importer brings both back to training.
+void use_inference_mode(onnx::GraphProto& graph) {
+  for (onnx::NodeProto& node : *graph.mutable_node()) {
+    if (node.op_type() == "Dropout" && node.input_size() == 3) node.mutable_input()->RemoveLast();
+    if (node.op_type() != "BatchNormalization") continue;
+    while (node.output_size() > 1 && !is_read(graph, node.output(node.output_size() - 1)))
+      node.mutable_output()->RemoveLast();
+    for (onnx::AttributeProto& attribute : *node.mutable_attribute())
+      if (attribute.name() == "training_mode" && node.output_size() == 1) attribute.set_i(0);
+  }
+}
+
 }  // namespace
 
 Status save_model(const Model& model, llvm::StringRef path, NewWeight new_weight) {
@@ -70,6 +91,7 @@ Status save_model(const Model& model, llvm::StringRef path, NewWeight new_weight
   outside |= bytes > max_bytes_inside;
 
   onnx::ModelProto copy = model.proto();
+  use_inference_mode(*copy.mutable_graph());
   std::string location = llvm::sys::path::filename(path).str() + ".data";
   auto store_all = [&](llvm::raw_ostream& data) -> Status {
     for (int i = 0; i < copy.graph().initializer_size(); ++i) {
