@@ -9,6 +9,7 @@
 
 #include "llvm/ADT/MapVector.h"
 #include "llvm/ADT/StringExtras.h"
+#include "llvm/ADT/StringSet.h"
 
 #include <algorithm>
 
@@ -32,11 +33,13 @@ llvm::StringRef title_of(Obstacle::Kind kind) {
 
 class Checker {
  public:
-  Checker(const CompileRequest& request, const CompileHooks& hooks) : request_(request), hooks_(hooks) {}
+  Checker(CompileRequest request, const CompileHooks& hooks) : request_(std::move(request)), hooks_(hooks) {}
 
   Result<ModelCheck> run();
 
  private:
+  void bind_open_dims(const onnx::GraphProto& graph);
+  void guess_job(const Graph& graph);
   void add_import_findings(const ImportReport& report);
   void add_failure(llvm::StringRef title, Status failure);
   bool settle(Graph& graph);
@@ -50,10 +53,71 @@ class Checker {
     return llvm::any_of(check_.findings, [](const Finding& finding) { return finding.blocks; });
   }
 
-  const CompileRequest& request_;
+  CompileRequest request_;
   const CompileHooks& hooks_;
   ModelCheck check_;
 };
+
+// The first dimension of an input counts samples; others are most likely lengths.
+void Checker::bind_open_dims(const onnx::GraphProto& graph) {
+  constexpr int64_t samples = 8, length = 128;
+  llvm::StringSet<> weights;
+  for (const onnx::TensorProto& weight : graph.initializer()) weights.insert(weight.name());
+  for (const onnx::ValueInfoProto& input : graph.input()) {
+    if (weights.contains(input.name())) continue;
+    const auto& shape = input.type().tensor_type().shape();
+    for (int i = 0; i < shape.dim_size(); ++i) {
+      const std::string& name = shape.dim(i).dim_param();
+      if (name.empty() || !request_.import.dims.emplace(name, i == 0 ? samples : length).second) continue;
+      const int64_t size = i == 0 ? samples : length;
+      check_.guess.dims.emplace_back(name, size);
+      check_.findings.push_back(
+          {"open dimension " + name,
+           "the check took " + name + "=" + std::to_string(size) + "; a job says --dim " + name + "=N",
+           {input.name()},
+           "",
+           false});
+    }
+  }
+}
+
+// A model that ends in its predictions: the labels are an integer input with a number for each row of them, else a new
+// input.
+std::string guess_loss(const Graph& graph) {
+  const Output* prediction = nullptr;
+  for (const Output& output : graph.outputs) {
+    const Type& type = graph.type(output.value);
+    if (is_float(type.dtype) && type.elements() == 1) return "";  // it may be the loss; several of them need a choice
+    if (is_float(type.dtype) && type.rank() > 0 && (!prediction || output.name == "logits")) prediction = &output;
+  }
+  if (!prediction) return "";
+  const Type& type = graph.type(prediction->value);
+  const int64_t classes = type.rank() < 2 ? 1 : type.rank() <= 3 ? type.shape.back() : type.shape[1];
+  if (classes < 2) return "mse:" + prediction->name + ":target";
+  for (ValueId input : graph.inputs) {
+    const Type& candidate = graph.type(input);
+    const llvm::StringRef name = graph.value(input).name;
+    if (!is_float(candidate.dtype) && candidate.elements() == type.elements() / classes &&
+        (name.contains_insensitive("label") || name.contains_insensitive("target")))
+      return "cross-entropy:" + prediction->name + ":" + name.str();
+  }
+  return "cross-entropy:" + prediction->name + ":labels";
+}
+
+void Checker::guess_job(const Graph& graph) {
+  for (ValueId input : graph.inputs)
+    check_.guess.inputs.push_back(graph.value(input).name + " " + to_string(graph.type(input)));
+  for (const Output& output : graph.outputs)
+    check_.guess.outputs.push_back(output.name + " " + to_string(graph.type(output.value)));
+  if (!request_.training.loss.empty()) return;
+  check_.guess.loss = request_.training.loss = guess_loss(graph);
+  if (!check_.guess.loss.empty())
+    check_.findings.push_back({"no loss in the model",
+                               "no output is a float scalar; the check took --loss " + check_.guess.loss,
+                               {},
+                               "",
+                               false});
+}
 
 void Checker::add_import_findings(const ImportReport& report) {
   for (const Obstacle& obstacle : report.obstacles) {
@@ -142,11 +206,13 @@ Result<ModelCheck> Checker::run() {
   enter("import");
   Result<Model> model = Model::read(request_.model_path);
   if (!model) return model.takeError();
+  bind_open_dims(model->proto().graph());
   Imported imported = survey_model(*model, request_.import);
   add_import_findings(imported.report);
 
   // Results after an unsupported node are unknown, so its loss and gradients would be guesses.
   enter("check");
+  if (!imported.report.blocked()) guess_job(imported.graph);
   if (!imported.report.blocked() && settle(imported.graph)) {
     check_.trained = describe_trained(imported.graph);
     add_gradient_findings(imported.graph);

@@ -15,12 +15,21 @@ struct Finding {
   bool blocks = true;
 };
 
-struct ModelCheck {
-  std::vector<Finding> findings;  // blocking findings come first
-  std::string trained;            // "12.3 M numbers in 40 of 42 weights, ..."; empty if the model was not read that far
+// What a job still has to say about the model, as guessed from its graph.
+struct JobGuess {
+  std::vector<std::string> inputs, outputs;           // "input_ids i64[8,64]"
+  std::vector<std::pair<std::string, int64_t>> dims;  // open dimensions, and the sizes that the check took
+  std::string loss;                                   // for --loss; empty: it was given, or the model has one
 };
 
-// Ignores the request's device, budgets and searches. Fails if the file cannot be read.
+struct ModelCheck {
+  std::vector<Finding> findings;  // blocking findings come first
+  JobGuess guess;
+  std::string trained;  // "12.3 M numbers in 40 of 42 weights, ..."; empty if the model was not read that far
+};
+
+// Ignores the request's device, budgets and searches. Dimensions without a size get one, and a model without a loss the
+// likely one; both are findings that do not block. Fails if the file cannot be read.
 Result<ModelCheck> check_model(const CompileRequest& request, const CompileHooks& hooks = {});
 
 }  // namespace plimsoll

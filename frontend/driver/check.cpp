@@ -1,5 +1,6 @@
 #include "frontend/api/check_model.h"
 #include "frontend/driver/commands.h"
+#include "frontend/driver/next_command.h"
 #include "frontend/inspect/text_table.h"
 
 #include "llvm/ADT/STLExtras.h"
@@ -37,6 +38,7 @@ Status check_command(const CheckOptions& options, Console& console) {
   const auto blocking = llvm::count_if(check->findings, [](const Finding& finding) { return finding.blocks; });
   if (blocking == 0) {
     table.line(request->model_path + " can be trained" + (check->trained.empty() ? "" : ": " + check->trained));
+    print_next_command(options.job, *check, console);
     return Status::success();
   }
   return model_error(request->model_path + ": " + llvm::Twine(blocking) +

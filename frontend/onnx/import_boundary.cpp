@@ -1,4 +1,5 @@
 #include "frontend/onnx/importer.h"
+#include "frontend/onnx/state_names.h"
 #include "ir/support/strings.h"
 
 // Imports the boundary of a model: dimensions, inputs, initializers as states or constants, and outputs.
@@ -230,6 +231,8 @@ void Importer::note_folded_batch_norms() {
 
 void Importer::note_lost_parameters() {
   constexpr size_t names_shown = 3;
+  const StateNames names = find_state_names(model_.proto().graph());
+  llvm::erase_if(folded_.lost, [&](const std::string& name) { return names.tied.count(name) > 0; });
   if (folded_.lost.empty()) return;
   llvm::ArrayRef<std::string> shown = llvm::ArrayRef<std::string>(folded_.lost).take_front(names_shown);
   add_obstacle(

@@ -88,6 +88,19 @@ def run_linear(folder, plan, data, *options, weights=MODELS / "linear.onnx"):
 
 # Commands that succeed.
 
+def test_check_ends_with_the_command_to_type_next(folder):
+    text = succeed("check", MODELS / "no_loss.onnx")
+    expect("the check took --loss cross-entropy:logits:labels" in text, text)
+    expect("inputs   x f32[4,3]" in text and "outputs  logits f32[4,2]" in text and "samples/s" in text, text)
+    words = next(line for line in text.splitlines() if line.startswith("next ")).split()[2:]
+    data = write_safetensors(folder / "batch.safetensors", {"x": X, "labels": LABELS})
+    words[words.index("DATA")], words[words.index("1000")] = data, "1"
+    words[words.index("runs")], words[words.index("trained.safetensors")] = folder / "runs", folder / "trained.safetensors"
+    succeed(*words, "--device", "cpu")
+    text = succeed("check", MODELS / "symbolic_batch.onnx")
+    expect("the check took batch=8" in text and "--dim batch=8" in text, text)
+
+
 def test_train_compiles_and_runs_a_job(folder):
     data = write_safetensors(folder / "batch.safetensors", {"x": X, "labels": LABELS})
     job, saved, runs = folder / "job.toml", folder / "after.safetensors", folder / "runs"
