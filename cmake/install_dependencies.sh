@@ -7,6 +7,7 @@ build_packages=(
   "g++" "cmake" "ninja-build" "ccache"
   "llvm-14-dev|llvm-dev" "libzstd-dev" # the second is asked for by LLVM's package files from 15 on
   "zlib1g-dev" "libncurses-dev"
+  "libjpeg62-turbo-dev|libjpeg-turbo8-dev" "libpng-dev"
   "libprotobuf-dev" "protobuf-compiler"
   "libdnnl-dev" "libcli11-dev" "doctest-dev"
   "libopenmpi-dev|libmpich-dev"

@@ -264,12 +264,15 @@ void add_data(CLI::App& command, std::string& data, DataRequest& request) {
   add_option(
       command, "--data", data, "PATH",
       "samples: tensors whose first dimension counts them (.safetensors, .npz, .npy: one per input, or a folder of "
-      "such files), or a file of token numbers (uint16; .u32: uint32); docs/data.md")
+      "such files), images (a folder, or .tar shards), or a file of token numbers (uint16; .u32: uint32); "
+      "docs/data.md")
       ->required();
   add_option(command, "--hold-out", request.hold_out, "X", "share of the samples that training never reads");
   command.add_flag("--in-order", request.in_order, "read the samples in the order of the files, not shuffled");
   add_setting(command, "--last-batch", request.last_batch, "drop|pad",
               "samples that are left over at the end of an epoch: drop them, or pad their batch with ignored labels");
+  add_option(command, "--transforms", request.transforms, "FILE",
+             "how images are cropped, flipped and normalised: the section [transforms] of a TOML file");
   add_option(command, "--data-threads", request.threads, "N", "threads that read samples; default: by the data")
       ->check(at_least(1));
 }

@@ -60,7 +60,8 @@ struct DataRequest {
   double hold_out = 0;
   bool in_order = false;
   std::string last_batch = "drop";
-  int threads = 0;  // 0: by the data
+  std::string transforms;  // a TOML file
+  int threads = 0;         // 0: by the data
 };
 
 // How the learning rate goes on, as text where it may be a number or a multiple.

@@ -47,8 +47,13 @@ Result<std::vector<std::string>> words_of_config(const std::vector<std::string>&
     return usage_error(path + ": " + error.what());
   }
   std::vector<std::string> more;
+  bool has_transforms = false;
   for (const CLI::ConfigItem& item : items) {
     if (item.name == "++" || item.name == "--") continue;  // CLI11's marks for sections
+    if (!item.parents.empty() && item.parents.front() == "transforms") {
+      has_transforms = true;
+      continue;
+    }
     if (!is_job(words) && !item.parents.empty() && item.parents.front() != words.front())
       continue;  // another command's section
     std::string option = "--" + item.name;
@@ -61,6 +66,10 @@ Result<std::vector<std::string>> words_of_config(const std::vector<std::string>&
     if (is_given(words, option)) continue;
     for (const std::string& value : item.inputs) more.push_back(option + "=" + value);
   }
+  // The section is not of options: who reads the transforms reads this file.
+  constexpr llvm::StringLiteral transforms = "--transforms";
+  if (has_transforms && llvm::is_contained(known, transforms.str()) && !is_given(words, transforms.str()))
+    more.push_back((transforms + "=" + path).str());
   return more;
 }
 

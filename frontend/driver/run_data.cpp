@@ -1,5 +1,6 @@
 #include "frontend/driver/run_data.h"
 
+#include "frontend/driver/transforms_file.h"
 #include "ir/support/units.h"
 #include "runtime/comm/communicator.h"
 
@@ -24,6 +25,10 @@ Result<DataOptions> read_data_options(const DataRequest& request, const Session&
   options.shuffle = !request.in_order;
   options.last_batch = request.last_batch == "pad" ? LastBatch::Pad : LastBatch::Drop;
   options.threads = request.threads;
+  if (request.transforms.empty()) return options;
+  Result<ImageTransforms> transforms = read_transforms(request.transforms);
+  if (!transforms) return transforms.takeError();
+  options.transforms = *transforms;
   return options;
 }
 

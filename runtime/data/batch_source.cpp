@@ -1,5 +1,6 @@
 #include "runtime/data/batch_source.h"
 
+#include "runtime/data/image_files.h"
 #include "runtime/data/loader.h"
 #include "runtime/data/tensor_files.h"
 #include "runtime/data/token_reader.h"
@@ -23,13 +24,17 @@ class NoInputs : public BatchSource {
 Result<std::unique_ptr<BatchSource>> open_data(llvm::StringRef path, llvm::ArrayRef<InputSpec> inputs,
                                                const DataOptions& options) {
   if (inputs.empty() && options.may_have_no_inputs) return std::make_unique<NoInputs>();
-  if (!is_tensor_file(path) && !llvm::sys::fs::is_directory(path)) {
+  const bool is_images = has_images(path);
+  if (options.transforms && !is_images) return usage_error(path + ": has no images, which --transforms is for");
+  if (!is_images && !is_tensor_file(path) && !llvm::sys::fs::is_directory(path)) {
     if (options.hold_out > 0 || !options.shuffle || options.last_batch == LastBatch::Pad)
       return usage_error(path +
                          ": of a token file nothing is held out, and its windows have no order and no last batch");
     return open_token_file(path, inputs, options);
   }
-  Result<std::unique_ptr<Dataset>> data = open_tensor_files(path, inputs);
+  Result<std::unique_ptr<Dataset>> data =
+      is_images ? open_images(path, inputs, options.transforms.value_or(ImageTransforms()))
+                : open_tensor_files(path, inputs);
   if (!data) return data.takeError();
   return load_batches(std::move(*data), inputs, options);
 }

@@ -4,6 +4,7 @@
 // earlier steps compute.
 
 #include "ir/type.h"
+#include "runtime/data/image_transforms.h"
 #include "runtime/data/sample_order.h"
 
 #include <memory>
@@ -57,11 +58,14 @@ struct DataOptions {
   SamplePart::Kind part = SamplePart::Kind::Training;
   bool shuffle = true;  // false: in the order of the files
   LastBatch last_batch = LastBatch::Drop;
-  int threads = 0;  // that read; 0: one, or as many as there are cores where samples are decoded
+  std::optional<ImageTransforms> transforms;  // of images; without them the center is shown, in [0, 1]
+  int64_t document_end = -1;  // token that ends a document: no window of a token file crosses it; -1: none
+  int threads = 0;            // that read; 0: one, or as many as there are cores where samples are decoded
 };
 
 // By the name: .safetensors, .npz and .npy hold a tensor per input whose first dimension counts samples, and a folder
-// holds such files as shards; everything else is a token file (.u32 or .uint32 in the name: uint32, else uint16).
+// holds such files as shards; a .tar file, a folder of such, and a folder of images hold images with labels; everything
+// else is a token file (.u32 or .uint32 in the name: uint32, else uint16).
 // Samples that are exactly one batch are used in every step, in the order of the file. Errors name the input, what the
 // file has and what the plan needs. A stage of a pipeline may have no inputs; then nothing is read.
 Result<std::unique_ptr<BatchSource>> open_data(llvm::StringRef path, llvm::ArrayRef<InputSpec> inputs,

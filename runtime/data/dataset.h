@@ -5,6 +5,7 @@
 
 #include "ir/support/philox.h"
 #include "runtime/data/batch_source.h"
+#include "runtime/data/image.h"
 
 namespace plimsoll {
 
@@ -12,6 +13,13 @@ struct Field {
   std::string name;
   Type type;               // of one sample, without a dimension of the batch
   bool per_sample = true;  // false: one tensor for all samples
+};
+
+// Room that one reading thread reuses from sample to sample.
+struct ReadBuffers {
+  std::vector<uint8_t> file;
+  Image image;
+  std::vector<float> row, planes;
 };
 
 class Dataset {
@@ -25,8 +33,12 @@ class Dataset {
   // Writes a field of the sample to `into`, which has the field's type. Random transforms of the sample draw from
   // `random`, which differs from epoch to epoch. Several threads may call this at once. A field that is not per sample
   // is read with any sample.
-  virtual Status read(int64_t sample, size_t field, const TensorView& into, const RandomStream& random) const = 0;
+  virtual Status read(int64_t sample, size_t field, const TensorView& into, const RandomStream& random,
+                      ReadBuffers& buffers) const = 0;
 
+  // Called once all rows of a batch are read, with a tensor per input in the order in which the set was opened for
+  // them: what a transform does with several samples at once.
+  virtual void mix(llvm::ArrayRef<TensorView> batch, const RandomStream& random) const {}
   // Whether a sample takes so long to read that every core should help.
   virtual bool is_computed() const { return false; }
 };

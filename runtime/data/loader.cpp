@@ -17,6 +17,8 @@ namespace {
 constexpr int64_t ring_batches = 4;
 // PyTorch's losses ignore this label unless they are told otherwise.
 constexpr int64_t ignored_label = -100;
+// The stream of a batch's own random numbers; those of its rows have the rows' numbers.
+constexpr int64_t mix_stream = -1;
 
 struct Feed {
   size_t field;
@@ -78,8 +80,10 @@ class Loader : public BatchSource {
         ranks_(options.ranks),
         first_row_(options.rank * rows_),
         rows_per_task_(data_->is_computed() ? 1 : (rows_ + threads - 1) / threads) {
-    for (RingBatch& batch : ring_)
+    for (RingBatch& batch : ring_) {
       for (const InputSpec& input : inputs_) batch.tensors.emplace_back(input.type);
+      for (const Tensor& tensor : batch.tensors) batch.views.push_back(tensor.view());
+    }
     for (int i = 0; i < threads; ++i) workers_.emplace_back([this] { work(); });
   }
 
@@ -95,18 +99,18 @@ class Loader : public BatchSource {
   Status next(llvm::ArrayRef<TensorView> inputs) override {
     std::unique_lock lock(mutex_);
     const RingBatch& batch = ring_of(next_);
-    auto is_ready = [&] { return batch.rows_read == rows_ || failure_; };
-    if (!is_ready()) {
+    auto is_over = [&] { return batch.is_ready || failure_; };
+    if (!is_over()) {
       const auto start = std::chrono::steady_clock::now();
-      changed_.wait(lock, is_ready);
+      changed_.wait(lock, is_over);
       waited_s_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     }
-    if (batch.rows_read < rows_) return llvm::make_error<Diag>(*failure_);
+    if (!batch.is_ready) return llvm::make_error<Diag>(*failure_);
     lock.unlock();
     for (size_t i = 0; i < inputs.size(); ++i)
       std::memcpy(inputs[i].data, batch.tensors[i].data(), static_cast<size_t>(inputs[i].type.bytes()));
     lock.lock();
-    ring_of(next_).rows_read = 0;
+    ring_of(next_).is_ready = false;
     ++next_;
     lock.unlock();
     changed_.notify_all();
@@ -123,7 +127,7 @@ class Loader : public BatchSource {
       paused_ = false;
       next_ = next_task_batch_ = batch;
       next_task_row_ = 0;
-      for (RingBatch& ring : ring_) ring.rows_read = 0;
+      for (RingBatch& ring : ring_) ring.rows_read = 0, ring.is_ready = false;
     }
     changed_.notify_all();
     return Status::success();
@@ -143,7 +147,9 @@ class Loader : public BatchSource {
  private:
   struct RingBatch {
     std::vector<Tensor> tensors;  // one an input
+    std::vector<TensorView> views;
     int64_t rows_read = 0;
+    bool is_ready = false;
   };
   struct Task {
     int64_t batch, row, rows;
@@ -152,6 +158,7 @@ class Loader : public BatchSource {
   RingBatch& ring_of(int64_t batch) { return ring_[static_cast<size_t>(batch % ring_batches)]; }
 
   void work() {
+    ReadBuffers buffers;
     std::vector<Tensor> scratch;  // of the data's dtype, where it is not the plan's
     for (const Feed& feed : feeds_) scratch.emplace_back(data_->fields()[feed.field].type);
     std::unique_lock lock(mutex_);
@@ -160,17 +167,29 @@ class Loader : public BatchSource {
       if (stop_) return;
       const Task task = take_task();
       lock.unlock();
-      Status status = read(task, scratch);
+      Status status = read(task, scratch, buffers);
       lock.lock();
-      --busy_;
       if (!status)
-        ring_of(task.batch).rows_read += task.rows;
+        finish_rows(task, lock);
       else if (!failure_)
         failure_ = take_diag(std::move(status));
       else
         llvm::consumeError(std::move(status));
+      --busy_;
       changed_.notify_all();
     }
+  }
+
+  // The thread that reads the last row of a batch mixes its rows, which nobody else sees meanwhile.
+  void finish_rows(const Task& task, std::unique_lock<std::mutex>& lock) {
+    RingBatch& batch = ring_of(task.batch);
+    batch.rows_read += task.rows;
+    if (batch.rows_read < rows_) return;
+    lock.unlock();
+    data_->mix(batch.views, {static_cast<int64_t>(seed_), task.batch, mix_stream});
+    lock.lock();
+    batch.rows_read = 0;
+    batch.is_ready = true;
   }
 
   bool has_task() const { return !failure_ && !paused_ && next_task_batch_ < next_ + ring_batches; }
@@ -186,7 +205,7 @@ class Loader : public BatchSource {
     return task;
   }
 
-  Status read(const Task& task, std::vector<Tensor>& scratch) {
+  Status read(const Task& task, std::vector<Tensor>& scratch, ReadBuffers& buffers) {
     const SampleOrder order = order_.order_of(task.batch);
     const int64_t samples = order_.samples_in(task.batch);
     for (int64_t row = task.row; row < task.row + task.rows; ++row) {
@@ -195,7 +214,7 @@ class Loader : public BatchSource {
       const RandomStream random{static_cast<int64_t>(seed_), task.batch, of_all};
       for (size_t i = 0; i < feeds_.size(); ++i) {
         if (!feeds_[i].per_sample && row > 0) continue;
-        if (Status s = read_input(i, row, sample, random, scratch[i], ring_of(task.batch))) return s;
+        if (Status s = read_input(i, row, sample, random, scratch[i], buffers, ring_of(task.batch))) return s;
         if (of_all >= samples) hide_label(feeds_[i], row_of(i, row, ring_of(task.batch)));
       }
     }
@@ -208,11 +227,11 @@ class Loader : public BatchSource {
   }
 
   Status read_input(size_t input, int64_t row, int64_t sample, const RandomStream& random, Tensor& scratch,
-                    const RingBatch& batch) const {
+                    ReadBuffers& buffers, const RingBatch& batch) const {
     const TensorView into = row_of(input, row, batch);
     const size_t field = feeds_[input].field;
-    if (into.type == scratch.type()) return data_->read(sample, field, into, random);
-    if (Status s = data_->read(sample, field, scratch.view(), random)) return s;
+    if (into.type == scratch.type()) return data_->read(sample, field, into, random, buffers);
+    if (Status s = data_->read(sample, field, scratch.view(), random, buffers)) return s;
     if (Status s = convert(scratch.view(), into))
       return in_context(data_->where() + ": input '" + inputs_[input].name + "', sample " + llvm::Twine(sample),
                         std::move(s));

@@ -113,7 +113,7 @@ class TensorFiles : public Dataset {
   llvm::ArrayRef<Field> fields() const override { return fields_; }
   std::string where() const override { return path_; }
 
-  Status read(int64_t sample, size_t field, const TensorView& into, const RandomStream&) const override {
+  Status read(int64_t sample, size_t field, const TensorView& into, const RandomStream&, ReadBuffers&) const override {
     const Shard& shard = fields_[field].per_sample ? shard_of(sample) : shards_.front();
     const int64_t row = fields_[field].per_sample ? sample - shard.first_sample : 0;
     const ShardTensor& tensor = shard.tensors[field];

@@ -6,6 +6,7 @@ Usage: cli_test.py PLIMSOLL [TEST ...]
 Needs Python's standard library alone. Prints one line per test and `N passed, N failed`.
 """
 import json
+import os
 import pathlib
 import re
 import resource
@@ -504,6 +505,38 @@ def test_check_lists_obstacles(folder):
     done = run("check", MODELS / "unsupported_operator.onnx")
     expect(done.returncode == MODEL, f"check exits {done.returncode}")
     expect("Det" in done.stdout + done.stderr, "check does not name the operator")
+
+
+# Threads.
+
+def test_threads_spin_briefly(folder):
+    said = subprocess.run([PROGRAM, "--version"], capture_output=True, text=True, timeout=300,
+                          env={**os.environ, "OMP_DISPLAY_ENV": "verbose"}).stderr
+    expect("GOMP_SPINCOUNT = '1000'" in said, f"the threads of OpenMP spin as long as they like: {said}")
+    own = subprocess.run([PROGRAM, "--version"], capture_output=True, text=True, timeout=300,
+                         env={**os.environ, "OMP_DISPLAY_ENV": "verbose", "GOMP_SPINCOUNT": "77"}).stderr
+    expect("GOMP_SPINCOUNT = '77'" in own and "'1000'" not in own, f"the environment does not decide: {own}")
+
+
+# Data sets.
+
+def test_epochs_and_hold_out(folder):
+    plan = compile_linear(folder)
+    samples = 43
+    data = write_safetensors(folder / "many.safetensors",
+                             {"x": ("F32", [samples, 3], "f", [0.1 * (i % 7) for i in range(3 * samples)]),
+                              "labels": ("I64", [samples], "q", [i % 2 for i in range(samples)])})
+    words = ["run", plan, "--weights", MODELS / "linear.onnx", "--data", data]
+    text = succeed(*words, "--epochs", "3", "--hold-out", "0.1")  # 39 samples are 9 batches of 4
+    expect("27 steps, " in text, f"3 epochs of 39 samples: {text}")
+    refuse(USAGE, ["excludes"], *words, "--epochs", "3", "--steps", "3")
+    refuse(USAGE, ["drop or pad"], *words, "--last-batch", "half")
+    refuse(USAGE, ["--hold-out"], *words, "--hold-out", "1")
+    transforms = folder / "transforms.toml"
+    for text, wanted in [("flip = 0.5\n", ["no images"]), ("[transforms]\nflop = 1\n", ["flop", "did you mean flip"]),
+                         ("flip = 2\n", ["flip cannot be 2"])]:
+        transforms.write_text(text)
+        refuse(USAGE, wanted, *words, "--transforms", transforms)
 
 
 # Weights and data that do not match.

@@ -49,6 +49,17 @@ TEST_SUITE("unit") {
     CHECK(words_of_config({"train", "--lr", "3"}, known)->empty());
   }
 
+  TEST_CASE("config file: the section of transforms is read by who asks for transforms") {
+    llvm::SmallString<128> path;
+    int descriptor = 0;
+    REQUIRE_FALSE(llvm::sys::fs::createTemporaryFile("plimsoll", "toml", descriptor, path));
+    llvm::raw_fd_ostream(descriptor, /*shouldClose=*/true) << "steps = 5\n[transforms]\nflip = 0.5\n";
+    Result<Words> more = words_of_config({"train", path.str().str()}, {"--steps", "--transforms"});
+    llvm::sys::fs::remove(path);
+    REQUIRE(bool(more));
+    CHECK(*more == Words{"--steps=5", "--transforms=" + path.str().str()});
+  }
+
   TEST_CASE("config file: an unknown name is refused with the nearest") {
     CHECK(read("bugdet = 1\n") == Words{"no option is called bugdet; did you mean budget?"});
     CHECK(words_of_config({"compile", "--lr", "1"}, {"--lr"})->empty());

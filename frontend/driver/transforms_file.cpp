@@ -1,0 +1,114 @@
+#include "frontend/driver/transforms_file.h"
+
+#include "ir/support/did_you_mean.h"
+
+#include "llvm/Support/FileSystem.h"
+
+#include <CLI/CLI.hpp>
+
+#include <functional>
+#include <map>
+
+namespace plimsoll {
+namespace {
+
+using Words = std::vector<std::string>;
+// Reads the words of a value; false when they make no sense.
+using Reader = std::function<bool(const Words&)>;
+
+bool read_number(const std::string& word, double least, double largest, double& into) {
+  return !llvm::StringRef(word).getAsDouble(into) && into >= least && into <= largest;
+}
+
+Reader number(double& into, double largest) {
+  return [&into, largest](const Words& words) { return words.size() == 1 && read_number(words[0], 0, largest, into); };
+}
+
+template <size_t Count>
+Reader numbers(std::array<double, Count>& into, double least, double largest) {
+  return [&into, least, largest](const Words& words) {
+    if (words.size() != Count) return false;
+    for (size_t i = 0; i < Count; ++i)
+      if (!read_number(words[i], least, largest, into[i])) return false;
+    return true;
+  };
+}
+
+template <typename T>
+Reader one_of(T& into, std::map<std::string, T> names) {
+  return [&into, names = std::move(names)](const Words& words) {
+    const auto found = words.size() == 1 ? names.find(words[0]) : names.end();
+    if (found == names.end()) return false;
+    into = found->second;
+    return true;
+  };
+}
+
+Reader count(int64_t& into) {
+  return [&into](const Words& words) {
+    return words.size() == 1 && !llvm::StringRef(words[0]).getAsInteger(10, into) && into >= 1 && into <= 1 << 16;
+  };
+}
+
+constexpr double smallest_ratio = 1e-3, largest_value = 1e3, largest_strength = 4;
+
+std::map<std::string, Reader> readers_of(ImageTransforms& t) {
+  return {
+      {"decode", one_of<bool>(t.decode_at_fraction, {{"fraction", true}, {"full", false}})},
+      {"resize", count(t.resize)},
+      {"crop", one_of<Crop>(t.crop, {{"none", Crop::None},
+                                     {"center", Crop::Center},
+                                     {"random", Crop::Random},
+                                     {"random-resized", Crop::RandomResized}})},
+      {"scale", numbers(t.area, smallest_ratio, 1)},
+      {"ratio", numbers(t.ratio, smallest_ratio, largest_value)},
+      {"flip", number(t.flip, 1)},
+      {"brightness", number(t.brightness, largest_value)},
+      {"contrast", number(t.contrast, largest_value)},
+      {"saturation", number(t.saturation, largest_value)},
+      {"mixup", number(t.mixup, largest_strength)},
+      {"cutmix", number(t.cutmix, largest_strength)},
+      {"mean", numbers(t.mean, -largest_value, largest_value)},
+      {"std", numbers(t.deviation, 1.0 / largest_value, largest_value)},
+  };
+}
+
+Status read_item(const std::string& path, const CLI::ConfigItem& item, const std::map<std::string, Reader>& readers) {
+  const auto reader = readers.find(item.name);
+  if (reader == readers.end()) {
+    std::vector<llvm::StringRef> names;
+    for (const auto& [name, unused] : readers) names.push_back(name);
+    const std::vector<std::string> near = did_you_mean(item.name, names, 1);
+    return usage_error(path + ": no transform is called " + item.name +
+                       (near.empty() ? "" : "; did you mean " + near.front() + "?"));
+  }
+  if (reader->second(item.inputs)) return Status::success();
+  std::string words;
+  for (const std::string& word : item.inputs) words += (words.empty() ? "" : ", ") + word;
+  return usage_error(path + ": " + item.name + " cannot be " + words + " (docs/data.md)");
+}
+
+}  // namespace
+
+Result<ImageTransforms> read_transforms(const std::string& path) {
+  if (!llvm::sys::fs::exists(path)) return system_error(path + ": no such file");
+  std::vector<CLI::ConfigItem> items;
+  try {
+    items = CLI::ConfigTOML().from_file(path);
+  } catch (const CLI::Error& error) {
+    return usage_error(path + ": " + error.what());
+  }
+  ImageTransforms transforms;
+  const std::map<std::string, Reader> readers = readers_of(transforms);
+  const bool has_sections = llvm::any_of(items, [](const CLI::ConfigItem& item) { return !item.parents.empty(); });
+  for (const CLI::ConfigItem& item : items) {
+    if (item.name == "++" || item.name == "--") continue;  // CLI11's marks for sections
+    if (has_sections && (item.parents.size() != 1 || item.parents.front() != "transforms")) continue;
+    if (Status s = read_item(path, item, readers)) return s;
+  }
+  if (transforms.area[0] > transforms.area[1] || transforms.ratio[0] > transforms.ratio[1])
+    return usage_error(path + ": scale and ratio are [LEAST, LARGEST]");
+  return transforms;
+}
+
+}  // namespace plimsoll
