@@ -55,6 +55,8 @@ class Executor {
   using Visit = llvm::function_ref<Status(const TensorView& bytes)>;
   virtual Status write(SlotId slot, Visit fill) = 0;
   virtual Status read(SlotId slot, Visit use) = 0;
+  // Copies the bytes of a slot to host memory of its type, without a copy in between where the device allows it.
+  virtual Status read_into(SlotId slot, const TensorView& to);
   // Makes all bytes of a slot zero.
   virtual Status clear(SlotId slot) = 0;
   // Gives a slot of one element its value for the runs that are started from now on, and does not wait for those that

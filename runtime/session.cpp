@@ -250,6 +250,14 @@ Status Session::read_whole_state(const WholeState& state, Executor::Visit use) {
   return whole ? use(whole->view()) : whole.takeError();
 }
 
+Status Session::copy_whole_state(const WholeState& state, const TensorView& to) {
+  if (!ranks_ || ranks_->ranks() == 1) return executor_->read_into(find_state(state.name)->slot, to);
+  return read_whole_state(state, [&](const TensorView& bytes) {
+    std::memcpy(to.data, bytes.data, static_cast<size_t>(to.type.bytes()));
+    return Status::success();
+  });
+}
+
 Status Session::serve_pieces() {
   for (;;) {
     Result<int64_t> wanted = number_of_first_rank(-1);

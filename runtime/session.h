@@ -99,6 +99,8 @@ class Session {
   llvm::ArrayRef<WholeState> whole_states() const { return whole_states_; }
   // One of them on the first rank, while the others are in serve_pieces() until it calls end_serving().
   Status read_whole_state(const WholeState& state, Executor::Visit use);
+  // The same into memory of the whole's type.
+  Status copy_whole_state(const WholeState& state, const TensorView& to);
   Status serve_pieces();
   Status end_serving();
   // The first rank's number, on every rank; all of them call it.

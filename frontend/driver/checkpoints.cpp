@@ -246,10 +246,13 @@ CheckpointRecord Checkpoints::record() const {
 
 // Of an asynchronous device all steps that were started are finished.
 Status Checkpoints::take() {
+  const Clock::time_point start = Clock::now();
   if (writer_.was_started()) collect();
   if (Status s = snapshot_.take(*session_)) return s;
   taken_step_ = last_.step;
   taken_at_ = Clock::now();
+  waited_s_ += std::chrono::duration<double>(taken_at_ - start).count();
+  ++taken_;
   set_next_step();
   if (!is_first_rank()) return Status::success();
   writer_.start([this, record = record()]() -> Status {
@@ -275,6 +278,9 @@ Status Checkpoints::take_last() { return writes() && last_.step != taken_step_ ?
 
 Status Checkpoints::finish() {
   if (writer_.was_started()) collect();
+  if (taken_ > 0 && is_first_rank())
+    console_.progress.note("training waited " + format_us(1e6 * waited_s_) + " for " + std::to_string(taken_) +
+                           (taken_ == 1 ? " checkpoint" : " checkpoints"));
   if (!failure_) return Status::success();
   return in_context("the last checkpoint was not written", llvm::make_error<Diag>(*failure_));
 }

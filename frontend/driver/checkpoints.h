@@ -37,7 +37,7 @@ class Checkpoints {
   bool stops() const { return stop_requested_ && taken_step_ == last_.step; }
   // After the last step: takes a checkpoint if there is none of it.
   Status take_last();
-  // Waits for the writer. A failure of the last write is an error.
+  // Waits for the writer, and says how long training waited for checkpoints. A failure of the last write is an error.
   Status finish();
 
  private:
@@ -71,6 +71,8 @@ class Checkpoints {
   int64_t taken_step_ = 0;  // of the last checkpoint
   int64_t next_step_ = std::numeric_limits<int64_t>::max();
   Clock::time_point taken_at_;
+  int64_t taken_ = 0;    // checkpoints of this run
+  double waited_s_ = 0;  // of training: for snapshots, and for writes that were not done when the next was due
   bool stop_requested_ = false;
   std::optional<Diag> failure_;  // of the last write
   CheckpointWriter writer_;      // the last member: its thread uses the others

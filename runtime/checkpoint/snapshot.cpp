@@ -71,14 +71,8 @@ Status Snapshot::take(Session& session) {
 
 Status Snapshot::copy_all(Session& session) {
   auto copy = [&](llvm::ArrayRef<const WholeState*> states, SafetensorsImage& image) -> Status {
-    for (const auto& [state, entry] : llvm::zip(states, image.entries())) {
-      char* to = image.at(entry);
-      if (Status s = session.read_whole_state(*state, [&](const TensorView& view) {
-            std::memcpy(to, view.data, static_cast<size_t>(view.type.bytes()));
-            return Status::success();
-          }))
-        return s;
-    }
+    for (const auto& [state, entry] : llvm::zip(states, image.entries()))
+      if (Status s = session.copy_whole_state(*state, {state->type, image.at(entry)})) return s;
     return Status::success();
   };
   if (Status s = copy(kept_weights_, weights_)) return s;

@@ -51,6 +51,8 @@ class CudaExecutor : public Executor {
     return use(bytes);
   }
 
+  Status read_into(SlotId slot, const TensorView& to) override { return to_status(backend_->download(slot, to.data)); }
+
   Status clear(SlotId slot) override { return to_status(backend_->clear(slot)); }
 
   Status set_scalar(SlotId slot, double value) override { return to_status(backend_->set_scalar(slot, value)); }

@@ -120,7 +120,7 @@ def test_another_plan_of_the_model(folder):
     expect("states that the checkpoint lacks get first values: " in text and ".momentum" in text, text)
 
 
-def run_on_two_ranks(plan, steps, *more):
+def start_two_ranks(plan, steps, *more):
     with socket.socket() as found:
         found.bind(("", 0))
         port = str(found.getsockname()[1])
@@ -128,9 +128,17 @@ def run_on_two_ranks(plan, steps, *more):
     for rank in (0, 1):
         environment = {**os.environ, "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
         started.append(subprocess.Popen(words(plan, steps, *more), env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
+    return started
+
+
+def finish(started, code=DONE):
     for each in started:
         _, text = each.communicate(timeout=600)
-        expect(each.returncode == DONE, f"a rank exits {each.returncode}: {text.strip()[-300:]}")
+        expect(each.returncode == code, f"a rank exits {each.returncode} instead of {code}: {text.strip()[-300:]}")
+
+
+def run_on_two_ranks(plan, steps, *more):
+    finish(start_two_ranks(plan, steps, *more))
 
 
 def test_other_meshes(folder):
@@ -170,6 +178,19 @@ def test_signals(folder):
         expect(len(steps_in(kept)) == len(before) + 1, f"one more checkpoint: {before}, {steps_in(kept)}")
     run(plan, steps_in(kept)[-1], "--checkpoint", whole)
     same_states(newest(whole), newest(kept))
+
+
+def test_a_signal_to_one_of_two_ranks(folder):
+    plan, kept = compile_plan(folder, "two.plan", "--dim", "batch=2", "--mesh", "data=2"), folder / "kept"
+    for rank in (0, 1):
+        before, metrics = steps_in(kept), folder / f"{rank}.jsonl"
+        started = start_two_ranks(plan, 100000, "--checkpoint", kept, "--every", "1s" if rank else "1h", "--keep", 99, "--resume", "auto", "--metrics", metrics)
+        wait_for(lambda: metrics.exists() and metrics.read_text().count("\n") > 1, "a step")
+        if rank:
+            wait_for(lambda: len(steps_in(kept)) > len(before), "a checkpoint by the clock")
+        started[rank].terminate()
+        finish(started, STOPPED)
+        expect(len(steps_in(kept)) > len(before), f"one more checkpoint: {before}, {steps_in(kept)}")
 
 
 def test_a_second_signal_ends_at_once(folder):
