@@ -83,6 +83,13 @@ Plan plan_of_stage(Plan plan, int64_t stage) {
 
 }  // namespace
 
+std::vector<InputSpec> inputs_of(const Plan& plan) {
+  std::vector<InputSpec> specs;
+  for (const PlanInput& input : plan.functions.front().inputs)
+    specs.push_back({input.name, plan.slots[static_cast<size_t>(input.slot)].type, input.whole});
+  return specs;
+}
+
 Result<std::unique_ptr<Session>> Session::create(Plan plan, const ExecutorOptions& options) {
   if (Status s = check_ranks(plan, options.ranks)) return s;
   std::vector<WholeState> states = whole_states_of(plan);
@@ -154,13 +161,6 @@ void Session::abandon() {
 Session::Session(Plan plan, std::vector<WholeState> whole_states, Communicator* ranks)
     : plan_(std::move(plan)), whole_states_(std::move(whole_states)), ranks_(ranks), rank_(ranks ? ranks->rank() : 0) {
   if (ranks) collectives_.emplace(*ranks, plan_.mesh);
-}
-
-std::vector<InputSpec> Session::inputs() const {
-  std::vector<InputSpec> specs;
-  for (const PlanInput& input : plan_.functions.front().inputs)
-    specs.push_back({input.name, plan_.slots[static_cast<size_t>(input.slot)].type, input.whole});
-  return specs;
 }
 
 const PlanState* Session::find_state(llvm::StringRef name) const {

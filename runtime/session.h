@@ -51,6 +51,9 @@ struct SavedStates {
 // A gradient of the first step, as the model's author would see it: of the mean loss, before clipping.
 using GradientSink = std::function<Status(llvm::StringRef parameter, const Tensor& gradient)>;
 
+// What a plan's steps read. Of a plan for several ranks: the rows of one rank.
+std::vector<InputSpec> inputs_of(const Plan& plan);
+
 class Session {
  public:
   // A plan for several ranks needs as many in `options`. They make sure that all have the same plan; then this one's
@@ -59,7 +62,7 @@ class Session {
 
   const Plan& plan() const { return plan_; }  // of the rank's own stage
   Executor& executor() { return *executor_; }
-  std::vector<InputSpec> inputs() const;  // the rank's rows
+  std::vector<InputSpec> inputs() const { return inputs_of(plan_); }  // the rank's rows
   int64_t rank() const { return rank_; }
   int64_t steps_done() const { return steps_done_; }  // updates, with those before a restored checkpoint
   // Tells the other ranks that this one cannot go on, and ends what it still waits for.

@@ -19,6 +19,7 @@ namespace {
 struct Options {
   CompileOptions compile;
   FitCommandOptions fit;
+  DataCommandOptions data;
   InspectOptions inspect;
   RunOptions run;
   TrainOptions train;
@@ -259,14 +260,12 @@ void add_devices(CLI::App& program, Options& options) {
   add_option(command, "--device-file", options.devices.device_file, "FILE", "file with more device descriptions");
 }
 
-// The options of a command that reads a data set.
-void add_data(CLI::App& command, std::string& data, DataRequest& request) {
-  add_option(
-      command, "--data", data, "PATH",
-      "samples: tensors whose first dimension counts them (.safetensors, .npz, .npy: one per input, or a folder of "
-      "such files), images (a folder, or .tar shards), or a file of token numbers (uint16; .u32: uint32); "
-      "docs/data.md")
-      ->required();
+constexpr const char* data_help =
+    "samples: tensors whose first dimension counts them (.safetensors, .npz, .npy: one per input, or a folder of such "
+    "files), images (a folder, or .tar shards), or a file of token numbers (uint16; .u32: uint32); docs/data.md";
+
+// How a command reads a data set.
+void add_data(CLI::App& command, DataRequest& request) {
   add_option(command, "--hold-out", request.hold_out, "X", "share of the samples that training never reads");
   command.add_flag("--in-order", request.in_order, "read the samples in the order of the files, not shuffled");
   add_setting(command, "--last-batch", request.last_batch, "drop|pad",
@@ -321,13 +320,24 @@ void add_checkpoints(CLI::App& command, CheckpointOptions& options) {
   command.option_defaults()->group("Options");
 }
 
+void add_data_command(CLI::App& program, Options& options) {
+  CLI::App& command =
+      *program.add_subcommand("data", "say what a data set holds, and show the first batch that a plan would get");
+  add_option(command, "SOURCE", options.data.data, "", data_help)->required();
+  add_option(command, "--plan", options.data.plan, "PLAN", "a plan that compile wrote, whose inputs are fed");
+  add_setting(command, "--seed", options.data.seed, "N", "seed of the order of the data");
+  add_data(command, options.data.data_request);
+  add_config(command, options);
+}
+
 // Adds the options of training that run and train share.
 void add_training(CLI::App& command, RunOptions& run) {
   auto* weights =
       add_option(command, "--weights", run.weights, "FILE", "first values of the weights, from .onnx or .safetensors");
   auto* init = add_option(command, "--init", run.init_seed, "SEED", "draw random first values from this seed");
   weights->excludes(init);
-  add_data(command, run.data, run.data_request);
+  add_option(command, "--data", run.data, "PATH", data_help)->required();
+  add_data(command, run.data_request);
   auto* steps = add_setting(command, "--steps", run.steps, "N", "number of updates")->check(at_least(0));
   add_option(command, "--epochs", run.epochs, "N", "train as often with every sample, in place of a number of steps")
       ->check(at_least(1))
@@ -426,6 +436,7 @@ Status explain(const CLI::ParseError& error, const CLI::App& program, const CLI:
 
 Status run_command_named(llvm::StringRef name, const Options& options, Console& console) {
   if (name == "compile") return compile_command(options.compile, console);
+  if (name == "data") return data_command(options.data, console);
   if (name == "fit") return fit_command(options.fit, console);
   if (name == "inspect") return inspect_command(options.inspect, console);
   if (name == "run") return run_command(options.run, console);
@@ -493,6 +504,7 @@ int run_program(int argc, char** argv) {
   program.get_formatter()->column_width(32);
   add_compile(program, options);
   add_fit(program, options);
+  add_data_command(program, options);
   add_inspect(program, options);
   add_run(program, options);
   add_train(program, options);

@@ -112,6 +112,13 @@ struct TrainOptions {
   bool dry_run = false;
 };
 
+struct DataCommandOptions {
+  std::string data;
+  std::string plan;  // empty: only the data are described
+  uint64_t seed = 0;
+  DataRequest data_request;
+};
+
 struct CheckOptions {
   JobOptions job;  // the model, loss and weights
 };
@@ -131,6 +138,7 @@ Status fit_command(const FitCommandOptions& options, Console& console);
 Status inspect_command(const InspectOptions& options, Console& console);
 Status run_command(const RunOptions& options, Console& console);
 Status train_command(const TrainOptions& options, Console& console);
+Status data_command(const DataCommandOptions& options, Console& console);
 Status check_command(const CheckOptions& options, Console& console);
 Status devices_command(const DevicesOptions& options, Console& console);
 

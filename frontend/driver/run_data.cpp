@@ -15,8 +15,7 @@ constexpr double reported_share = 0.01;
 
 }  // namespace
 
-Result<DataOptions> read_data_options(const DataRequest& request, const Session& session, uint64_t seed) {
-  DataOptions options = session.rows_of_rank(seed);
+Status read_data_options(const DataRequest& request, DataOptions& options) {
   if (request.last_batch != "drop" && request.last_batch != "pad")
     return usage_error("--last-batch is drop or pad, not '" + request.last_batch + "'");
   if (!(request.hold_out >= 0 && request.hold_out < 1))
@@ -25,17 +24,17 @@ Result<DataOptions> read_data_options(const DataRequest& request, const Session&
   options.shuffle = !request.in_order;
   options.last_batch = request.last_batch == "pad" ? LastBatch::Pad : LastBatch::Drop;
   options.threads = request.threads;
-  if (request.transforms.empty()) return options;
+  if (request.transforms.empty()) return Status::success();
   Result<ImageTransforms> transforms = read_transforms(request.transforms);
   if (!transforms) return transforms.takeError();
   options.transforms = *transforms;
-  return options;
+  return Status::success();
 }
 
 Status RunData::open(const RunOptions& options, const RunStart& start, const Session& session, Communicator* ranks) {
-  Result<DataOptions> data_options = read_data_options(options.data_request, session, start.seed);
-  if (!data_options) return data_options.takeError();
-  Result<std::unique_ptr<BatchSource>> source = open_data(options.data, session.inputs(), *data_options);
+  DataOptions data_options = session.rows_of_rank(start.seed);
+  if (Status s = read_data_options(options.data_request, data_options)) return s;
+  Result<std::unique_ptr<BatchSource>> source = open_data(options.data, session.inputs(), data_options);
   if (!source) return source.takeError();
   source_ = std::move(*source);
   const Plan& plan = session.plan();

@@ -7,7 +7,8 @@
 
 namespace plimsoll {
 
-Result<DataOptions> read_data_options(const DataRequest& request, const Session& session, uint64_t seed);
+// Reads the request into options that have the seed and the rank's rows.
+Status read_data_options(const DataRequest& request, DataOptions& options);
 
 // Where a run begins: at zero, or where a checkpoint was taken.
 struct RunStart {

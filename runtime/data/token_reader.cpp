@@ -158,6 +158,8 @@ class TokenReader : public BatchSource {
 
 }  // namespace
 
+int64_t bytes_per_token(llvm::StringRef path) { return path.contains("u32") || path.contains("uint32") ? 4 : 2; }
+
 Result<std::unique_ptr<BatchSource>> open_token_file(llvm::StringRef path, llvm::ArrayRef<InputSpec> inputs,
                                                      const DataOptions& options) {
   if (inputs.empty()) return model_error(path + ": the plan has no inputs to feed");
@@ -168,7 +170,7 @@ Result<std::unique_ptr<BatchSource>> open_token_file(llvm::StringRef path, llvm:
                          "' is " + to_string(input.type));
   Result<InputFile> file = InputFile::open(path);
   if (!file) return file.takeError();
-  int64_t token_bytes = path.contains("u32") || path.contains("uint32") ? 4 : 2;
+  const int64_t token_bytes = bytes_per_token(path);
   int64_t need = windows.shape[1] + 1, have = file->bytes() / token_bytes;
   if (file->bytes() % token_bytes != 0)
     return model_error(path + ": " + llvm::Twine(file->bytes()) + " bytes are no whole number of " +

@@ -539,6 +539,25 @@ def test_epochs_and_hold_out(folder):
         refuse(USAGE, wanted, *words, "--transforms", transforms)
 
 
+def test_data_is_described(folder):
+    plan = compile_linear(folder)
+    samples = 10
+    data = write_safetensors(folder / "ten.safetensors",
+                             {"x": ("F32", [samples, 3], "f", [i for i in range(3 * samples)]),
+                              "labels": ("I64", [samples], "q", [i % 2 for i in range(samples)])})
+    text = succeed("data", data)
+    for wanted in ["tensors: 10 samples", "x       f32[3] per sample: 0 to 29, mean 14.5", "labels  i64[] per sample: 0 to 1"]:
+        expect(wanted in text, f"no '{wanted}' in: {text}")
+    text = succeed("data", data, "--plan", plan, "--in-order")
+    for wanted in ["an epoch has 2 batches of 4 samples, 2 steps", "x f32[4,3]: 0 to 11, mean 5.5"]:
+        expect(wanted in text, f"no '{wanted}' in: {text}")
+    refuse(MODEL, ["one batch needs 4"], "data", data, "--plan", plan, "--hold-out", "0.8")
+    refuse(MACHINE, ["no such file"], "data", folder / "nothing")
+    tokens = folder / "tokens.bin"
+    tokens.write_bytes(struct.pack("<5H", 1, 2, 300, 4, 5))
+    expect("token numbers of 16 bits: 5, the largest is 300" in succeed("data", tokens), "tokens are not described")
+
+
 # Weights and data that do not match.
 
 def test_missing_external_data(folder):
