@@ -256,10 +256,13 @@ Status Checkpoints::take() {
   set_next_step();
   if (!is_first_rank()) return Status::success();
   writer_.start([this, record = record()]() -> Status {
+    // A run that was killed before it removed one may have left one too many. The resumed one is known to be whole, and
+    // stays until there is a newer one of this run.
+    if (Status s = folder_->remove_old(options_.keep, start_.steps)) return s;
     if (Status s = folder_->write(record, {{checkpoint_weights_file, snapshot_.weights().bytes()},
                                            {checkpoint_states_file, snapshot_.states().bytes()}}))
       return s;
-    return folder_->remove_old(options_.keep, std::nullopt);
+    return folder_->remove_old(options_.keep);
   });
   return Status::success();
 }

@@ -176,11 +176,11 @@ Status CheckpointFolder::write(CheckpointRecord record, llvm::ArrayRef<FileBytes
   return cleared;
 }
 
-Status CheckpointFolder::remove_old(int64_t keep, std::optional<int64_t> best) {
+Status CheckpointFolder::remove_old(int64_t keep, llvm::ArrayRef<int64_t> staying) {
   auto left = static_cast<int64_t>(checkpoints_.size());
   for (size_t i = 0; i + 1 < checkpoints_.size() && left > keep;) {
     const Checkpoint& old = checkpoints_[i];
-    if (best && old.record.step == *best) {
+    if (llvm::is_contained(staying, old.record.step)) {
       ++i;
       continue;
     }

@@ -47,8 +47,8 @@ class CheckpointFolder {
   // Writes a checkpoint and makes it durable; fills in the record's files. One of the same step is replaced in one
   // move. After a failure the folder holds what it held before.
   Status write(CheckpointRecord record, llvm::ArrayRef<FileBytes> files);
-  // Removes the oldest until at most `keep` are left; the newest and the one of step `best` always stay.
-  Status remove_old(int64_t keep, std::optional<int64_t> best);
+  // Removes the oldest until at most `keep` are left; the newest and those of the steps `staying` are not removed.
+  Status remove_old(int64_t keep, llvm::ArrayRef<int64_t> staying = {});
 
  private:
   struct Lock {

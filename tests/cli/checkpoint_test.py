@@ -13,6 +13,7 @@ import random
 import resource
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import tempfile
@@ -100,6 +101,32 @@ def test_resuming_gives_the_same_bits(folder):
     expect(numbers(folder / "whole.jsonl") == numbers(folder / "parts.jsonl"), "the metrics differ")
 
 
+def write_samples(path, count):
+    x = [float((7 * i) % 11) for i in range(3 * count)]
+    bytes_x, labels = struct.pack(f"<{3 * count}f", *x), struct.pack(f"<{count}q", *(i % 2 for i in range(count)))
+    header = json.dumps({"x": {"dtype": "F32", "shape": [count, 3], "data_offsets": [0, len(bytes_x)]},
+                         "labels": {"dtype": "I64", "shape": [count], "data_offsets": [len(bytes_x), len(bytes_x) + len(labels)]}}).encode()
+    path.write_bytes(struct.pack("<Q", len(header)) + header + bytes_x + labels)
+    return path
+
+
+def test_resuming_amid_an_epoch(folder):
+    """Of 22 samples an epoch has 5 batches; which samples a batch has depends on the seed and its number."""
+    data, model = write_samples(folder / "samples.safetensors", 22), pathlib.Path(__file__).parent / "models" / "linear.onnx"
+    plan, whole, parts = folder / "p.plan", folder / "whole", folder / "parts"
+    subprocess.run([arguments.program, "compile", model, "-o", plan, "--device", "cpu", "--accumulate", "2"], check=True, capture_output=True)
+
+    def train(*more):
+        done = subprocess.run(list(map(str, [arguments.program, "run", plan, "--weights", model, "--data", data, "--threads", 1, *more])), capture_output=True, text=True)
+        expect(done.returncode == DONE, done.stderr)
+
+    train("--epochs", 4, "--seed", 8, "--checkpoint", whole)
+    train("--steps", 3, "--seed", 8, "--checkpoint", parts)
+    train("--epochs", 4, "--checkpoint", parts, "--resume", "auto")
+    expect(steps_in(parts) == [3, 10], f"four epochs are 20 batches, two a step: {steps_in(parts)}")
+    same_states(newest(whole), newest(parts))
+
+
 def test_an_older_checkpoint_starts_another_history(folder):
     plan, kept = compile_plan(folder, "p.plan"), folder / "kept"
     run(plan, 4, "--checkpoint", kept, "--every", 1, "--keep", 9)
@@ -153,6 +180,10 @@ def test_other_meshes(folder):
         same_states(newest(whole), newest(parts))
         run(one, 4, "--resume", parts, weights=None)
     run(one, 2, "--checkpoint", kept)
+    refused = start_two_ranks(two, 3, "--checkpoint", kept)
+    _, text = refused[0].communicate(timeout=60)
+    expect(refused[0].returncode == USAGE and "of an earlier run" in text, f"the first rank says why: {text}")
+    expect(refused[1].wait(timeout=60) != DONE, "the other one ends too")
     run_on_two_ranks(two, 3, "--checkpoint", kept, "--resume", "auto")
     expect(steps_in(kept) == [2, 3], f"{steps_in(kept)}")
 
@@ -256,7 +287,13 @@ def test_damaged_files_are_skipped(folder):
         text = run(plan, 2, "--resume", kept, weights=None)
         expect(f"skipped {file}: " in text and "step-000002" in text, text)
         file.write_bytes(good)
-    expect("skipped" not in run(plan, 4, "--checkpoint", kept, "--resume", "auto"), "the mended one is whole")
+    file = newest(kept) / "states.safetensors"
+    file.write_bytes(file.read_bytes()[:-1] + b"?")
+    text = run(plan, 4, "--checkpoint", kept, "--keep", 1, "--resume", "auto", code=MACHINE, file_limit=6 << 20)
+    expect("skipped" in text and "step-000002" in text, text)
+    expect(2 in steps_in(kept), f"the last whole one stays until there is another: {steps_in(kept)}")
+    text = run(plan, 4, "--checkpoint", kept, "--keep", 1, "--resume", "auto")
+    expect("step-000002" in text and steps_in(kept) == [4], f"{steps_in(kept)}: {text}")
 
 
 def test_parts_of_a_torn_write_are_removed(folder):

@@ -65,15 +65,15 @@ TEST_SUITE("unit") {
     CHECK(bool(open_checkpoint(path_of_checkpoint(temporary.path(), 1), Check::Checksums)));
   }
 
-  TEST_CASE("checkpoint folder: the newest and the best stay") {
+  TEST_CASE("checkpoint folder: the newest and those that must stay are not removed") {
     TemporaryFolder temporary;
     CheckpointFolder folder = opened(temporary.path());
     for (int64_t step : {1, 2, 3, 4}) write_step(folder, step);
-    CHECK(!folder.remove_old(2, 1));
+    CHECK(!folder.remove_old(2, {1}));
     CHECK(steps_of(folder) == std::vector<int64_t>{1, 4});
-    CHECK(!folder.remove_old(1, 1));
+    CHECK(!folder.remove_old(1, {1}));
     CHECK(steps_of(folder) == std::vector<int64_t>{1, 4});
-    CHECK(!folder.remove_old(1, std::nullopt));
+    CHECK(!folder.remove_old(1));
     CHECK(steps_of(folder) == std::vector<int64_t>{4});
   }
 
