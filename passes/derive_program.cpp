@@ -3,9 +3,11 @@
 #include "passes/partition/divide_batch.h"
 #include "passes/pipelines.h"
 #include "passes/target/precision_rules.h"
+#include "passes/train/optimizer_settings.h"
 #include "passes/train/resize_batch.h"
 #include "passes/train/split_batch.h"
 #include "passes/train/training_step.h"
+#include "passes/train/update_rules.h"
 
 // What depends on the forward graph alone is done once; a program is derived of it as it is, and for each way to split
 // its batch.
@@ -29,14 +31,12 @@ TrainingSummary summarise(const TrainingRequest& request, const Graph& forward) 
   TrainingSummary summary;
   summary.loss = forward.value(forward.outputs.front().value).name;
   summary.optimizer = optimizer_names[static_cast<size_t>(o.kind)].str();
-  summary.hyperparameters = {{"lr", o.learning_rate}, {"weight_decay", o.weight_decay}};
-  if (o.kind == OptimizerKind::Sgd)
-    summary.hyperparameters.insert(
-        summary.hyperparameters.end(),
-        {{"momentum", o.momentum}, {"dampening", o.dampening}, {"nesterov", o.nesterov ? 1.0 : 0.0}});
-  else
-    summary.hyperparameters.insert(summary.hyperparameters.end(),
-                                   {{"beta1", o.beta1}, {"beta2", o.beta2}, {"eps", o.eps}});
+  for (const OptimizerSetting& setting : optimizer_settings)
+    if (setting.applies_to(o.kind)) summary.hyperparameters.push_back({setting.name.str(), o.*setting.value});
+  if (has_nesterov(o.kind)) summary.hyperparameters.push_back({"nesterov", o.nesterov ? 1.0 : 0.0});
+  if (request.ema > 0) summary.hyperparameters.push_back({"ema", request.ema});
+  if (request.clip_grad_value > 0) summary.hyperparameters.push_back({"clip_grad_value", request.clip_grad_value});
+  if (request.layer_rate != 1) summary.hyperparameters.push_back({"layer_rate", request.layer_rate});
   summary.accumulate = request.accumulate;
   summary.clip_grad_norm = request.clip_grad_norm;
   summary.precision = request.precision;
@@ -91,8 +91,10 @@ Result<ForwardModel> prepare_forward(CleanModel model, const TrainingRequest& re
 
   passes.enter("train");
   if (Status s = select_trained(graph, request.train, request.freeze)) return s;
+  if (Status s = check_update_rules(graph, request)) return s;
   Result<bool> changed = passes.run(graph, forward_pipeline(request, preferences));
   if (!changed) return changed.takeError();
+  note_update_rules(graph, request, passes);
   forward.summary = summarise(request, graph);
   changed = passes.run(graph, partition_pipeline(request));
   if (!changed) return changed.takeError();

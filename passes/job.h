@@ -13,16 +13,31 @@
 
 namespace plimsoll {
 
-enum class OptimizerKind : uint8_t { Sgd, Adam, AdamW };
-inline constexpr llvm::StringLiteral optimizer_names[] = {"sgd", "adam", "adamw"};  // by kind
+enum class OptimizerKind : uint8_t { Sgd, Adam, AdamW, Adafactor, Lion, RmsProp, Adagrad, Lamb, Muon };
+inline constexpr llvm::StringLiteral optimizer_names[] = {"sgd",     "adam",    "adamw", "adafactor", "lion",
+                                                          "rmsprop", "adagrad", "lamb",  "muon"};  // by kind
 
+// Passes read what their optimizer has a use for: passes/train/optimizer_settings.h says which.
 struct OptimizerSpec {
   OptimizerKind kind = OptimizerKind::AdamW;
   double learning_rate = 1e-3;
-  double beta1 = 0.9, beta2 = 0.999, eps = 1e-8;  // adam, adamw
-  double momentum = 0, dampening = 0;             // sgd
+  double beta1 = 0.9, beta2 = 0.999, eps = 1e-8;
+  double momentum = 0, dampening = 0;
   bool nesterov = false;
   double weight_decay = 0;
+  double alpha = 0.99;                            // rmsprop: decay of the mean of squares
+  double beta2_decay = -0.8, clip_threshold = 1;  // adafactor
+  double min_scale = 1e-3;                        // adafactor: a parameter's root mean square counts as at least this
+};
+
+// What the updates of some parameters do otherwise. Of several groups that match a parameter, the first that says
+// something about a setting decides it.
+struct ParameterGroup {
+  std::string pattern;         // a regular expression over names, or norms_and_biases
+  std::optional<double> rate;  // multiple of the learning rate
+  std::optional<double> weight_decay;
+  std::optional<OptimizerKind> optimizer;  // with muon alone: which of muon and adamw
+  int64_t rank_below = 0;                  // not 0: instead of the pattern, all parameters with fewer dimensions
 };
 
 enum class ImageLayout : uint8_t { Auto, ChannelsFirst, ChannelsLast };  // Auto: what convolutions are faster in
@@ -34,9 +49,13 @@ struct TrainingRequest {
   std::vector<std::string> train;  // regular expressions over state names; empty: every parameter
   std::vector<std::string> freeze;
   OptimizerSpec optimizer;
-  int64_t accumulate = 1;     // micro-batches an update
-  double clip_grad_norm = 0;  // 0: off
-  Mesh mesh;                  // the ranks that share the job; the batch is theirs together
+  int64_t accumulate = 1;      // micro-batches an update
+  double clip_grad_norm = 0;   // 0: off
+  double clip_grad_value = 0;  // largest absolute value of a gradient's element, before clip_grad_norm; 0: off
+  double ema = 0;              // decay of the running mean of the weights; 0: there is none
+  std::vector<ParameterGroup> groups;
+  double layer_rate = 1;  // factor of the learning rate from each layer to the one below it
+  Mesh mesh;              // the ranks that share the job; the batch is theirs together
   // Of a pipeline: the equal chunks of a rank's batch that go through the stages one after the other; 0: as many as
   // divide the batch, up to four for each stage.
   int64_t micro_batches = 0;

@@ -185,6 +185,7 @@ class Alternatives {
     TrainingRequest training = training_;
     training.optimizer.kind = OptimizerKind::Sgd;
     training.optimizer.momentum = 0;
+    training.optimizer.nesterov = false;
     sgd.request.training.optimizer = training.optimizer;
     if (plan(sgd, training)) return;
     double update_us = summarize_time(smallest_).by_phase_us[static_cast<size_t>(Phase::Update)];

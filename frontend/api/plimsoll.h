@@ -104,14 +104,27 @@ struct StateSpec : TensorSpec {
   bool trained = false;  // an optimizer step changes it
 };
 
-// What the optimizer does with a gradient, in PyTorch's words.
+// What the optimizer does with a gradient, in PyTorch's words. Each kind reads the numbers that docs/command_line.md
+// lists for it; default_optimizer gives those that PyTorch has.
 struct Optimizer {
-  enum class Kind { Sgd, Adam, AdamW } kind = Kind::AdamW;
+  enum class Kind { Sgd, Adam, AdamW, Adafactor, Lion, RmsProp, Adagrad, Lamb, Muon } kind = Kind::AdamW;
   double learning_rate = 1e-3;
-  double beta1 = 0.9, beta2 = 0.999, eps = 1e-8;  // adam, adamw; betas lie in [0, 1)
-  double momentum = 0, dampening = 0;             // sgd
-  bool nesterov = false;                          // sgd
-  double weight_decay = 0;                        // decoupled for adamw, part of the gradient for sgd and adam
+  double beta1 = 0.9, beta2 = 0.999, eps = 1e-8;  // betas lie in [0, 1)
+  double momentum = 0, dampening = 0;
+  bool nesterov = false;
+  double weight_decay = 0;  // part of the gradient for sgd, adam, rmsprop and adagrad, decoupled for the others
+  double alpha = 0.99;
+  double beta2_decay = -0.8, clip_threshold = 1, min_scale = 1e-3;
+};
+Optimizer default_optimizer(Optimizer::Kind kind) noexcept;
+
+// Other settings for some weights. Of several groups that match a weight, the first that has a setting decides it.
+struct ParameterGroup {
+  std::string pattern;            // a regular expression over names
+  bool norms_and_biases = false;  // instead of it: all weights with fewer than two dimensions
+  std::optional<double> rate;     // multiple of the learning rate
+  std::optional<double> weight_decay;
+  std::optional<Optimizer::Kind> optimizer;  // for muon alone: Muon or AdamW
 };
 
 enum class Precision {
@@ -138,8 +151,12 @@ struct CompileOptions {
   bool freeze_norm = false;             // batch norms keep their running statistics
 
   Optimizer optimizer;
-  int64_t accumulate = 1;           // micro-batches per update, at least 1; 1 where global_batch is given
+  int64_t accumulate = 1;  // micro-batches per update, at least 1; 1 where global_batch is given
+  std::vector<ParameterGroup> groups;
+  double layer_rate = 1;            // factor of the learning rate from each layer to the one below it
+  double ema = 0;                   // decay of a running mean of the weights, below 1; 0: there is none
   double clip_grad_norm = 0;        // largest global norm of the gradients; 0: not clipped
+  double clip_grad_value = 0;       // largest size of a gradient's element, bounded before the norm; 0: not bounded
   double first_loss_scale = 65536;  // fp16 alone: the loss's factor until an overflow halves it
   Precision precision = Precision::Exported;
   std::string precision_rules;  // lines such as "op:exp = fp32" that overrule `precision`

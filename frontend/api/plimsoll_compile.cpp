@@ -5,6 +5,7 @@
 #include "frontend/api/machine.h"
 #include "frontend/api/plimsoll_impl.h"
 #include "frontend/api/request_ranges.h"
+#include "passes/train/optimizer_settings.h"
 
 #include <optional>
 
@@ -12,12 +13,25 @@ namespace plimsoll::api {
 namespace {
 
 OptimizerSpec internal_optimizer(const Optimizer& from) {
-  OptimizerSpec to;
-  to.kind = static_cast<OptimizerKind>(from.kind);
-  to.learning_rate = from.learning_rate;
-  to.beta1 = from.beta1, to.beta2 = from.beta2, to.eps = from.eps;
-  to.momentum = from.momentum, to.dampening = from.dampening, to.nesterov = from.nesterov;
-  to.weight_decay = from.weight_decay;
+  return {.kind = static_cast<OptimizerKind>(from.kind),
+          .learning_rate = from.learning_rate,
+          .beta1 = from.beta1,
+          .beta2 = from.beta2,
+          .eps = from.eps,
+          .momentum = from.momentum,
+          .dampening = from.dampening,
+          .nesterov = from.nesterov,
+          .weight_decay = from.weight_decay,
+          .alpha = from.alpha,
+          .beta2_decay = from.beta2_decay,
+          .clip_threshold = from.clip_threshold,
+          .min_scale = from.min_scale};
+}
+
+plimsoll::ParameterGroup internal_group(const ParameterGroup& from) {
+  plimsoll::ParameterGroup to{.pattern = from.pattern, .rate = from.rate, .weight_decay = from.weight_decay};
+  if (from.optimizer) to.optimizer = static_cast<OptimizerKind>(*from.optimizer);
+  if (from.norms_and_biases) to.rank_below = 2;
   return to;
 }
 
@@ -34,6 +48,8 @@ CompileRequest internal_request(const CompileOptions& from) {
   job.loss = from.loss, job.train = from.train, job.freeze = from.freeze;
   job.batch = from.batch, job.accumulate = from.accumulate;
   job.optimizer = internal_optimizer(from.optimizer);
+  for (const ParameterGroup& group : from.groups) job.groups.push_back(internal_group(group));
+  job.layer_rate = from.layer_rate, job.ema = from.ema, job.clip_grad_value = from.clip_grad_value;
   job.clip_grad_norm = from.clip_grad_norm, job.first_loss_scale = from.first_loss_scale;
   job.precision = precision_names[static_cast<size_t>(from.precision)], job.precision_rules = from.precision_rules;
   job.master_weights = static_cast<plimsoll::MasterWeights>(from.master_weights);
@@ -56,7 +72,7 @@ CompileOptions public_options(const CompileRequest& from, CompileOptions asked) 
   asked.precision = precision_named(job.precision);
   asked.train = job.train;
   asked.optimizer.kind = static_cast<Optimizer::Kind>(job.optimizer.kind);
-  asked.optimizer.momentum = job.optimizer.momentum;
+  asked.optimizer.momentum = job.optimizer.momentum, asked.optimizer.nesterov = job.optimizer.nesterov;
   asked.offload = job.offload, asked.host_budget_bytes = job.host_budget_bytes, asked.split = job.split;
   if (job.mesh.ranks() == job.mesh[MeshAxis::Data]) asked.ranks = job.mesh.ranks();
   if (asked.ranks > 1) asked.zero = job.zero;
@@ -104,6 +120,18 @@ Result<Job> open(const CompileOptions& options) {
 }
 
 }  // namespace
+
+Optimizer default_optimizer(Optimizer::Kind kind) noexcept {
+  const OptimizerSpec spec = plimsoll::default_optimizer(static_cast<OptimizerKind>(kind));
+  return {.kind = kind,
+          .learning_rate = spec.learning_rate,
+          .beta1 = spec.beta1,
+          .beta2 = spec.beta2,
+          .eps = spec.eps,
+          .momentum = spec.momentum,
+          .nesterov = spec.nesterov,
+          .weight_decay = spec.weight_decay};
+}
 
 Expected<Compiled> compile(const CompileOptions& options) noexcept {
   Result<Job> job = open(options);

@@ -1,5 +1,7 @@
 #include "frontend/api/request_ranges.h"
 
+#include "passes/train/optimizer_settings.h"
+
 #include <cmath>
 
 namespace plimsoll {
@@ -11,14 +13,20 @@ Status check_ranges(const CompileRequest& request) {
   };
   const TrainingRequest& job = request.training;
   const OptimizerSpec& optimizer = job.optimizer;
-  std::vector<Range> ranges = {{"beta1", optimizer.beta1, 0, 1},
-                               {"beta2", optimizer.beta2, 0, 1},
-                               {"the learning rate", optimizer.learning_rate, 0, INFINITY},
-                               {"eps", optimizer.eps, 0, INFINITY},
-                               {"momentum", optimizer.momentum, 0, INFINITY},
-                               {"the weight decay", optimizer.weight_decay, 0, INFINITY},
-                               {"the norm to clip gradients to", job.clip_grad_norm, 0, INFINITY},
+  std::vector<Range> ranges = {{"the norm to clip gradients to", job.clip_grad_norm, 0, INFINITY},
+                               {"the value to clip gradients to", job.clip_grad_value, 0, INFINITY},
+                               {"the decay of the mean of weights", job.ema, 0, 1},
+                               {"the factor of the rate from layer to layer", job.layer_rate, 0, INFINITY},
                                {"the first loss scale", job.first_loss_scale, 1, INFINITY}};
+  for (const OptimizerSetting& setting : optimizer_settings)
+    if (setting.applies_to(optimizer.kind))
+      ranges.push_back(
+          {setting.name.str(), optimizer.*setting.value, setting.min, setting.below > 0 ? setting.below : INFINITY});
+  for (const ParameterGroup& group : job.groups) {
+    if (group.rate) ranges.push_back({"the rate of group " + group.pattern, *group.rate, 0, INFINITY});
+    if (group.weight_decay)
+      ranges.push_back({"the weight decay of group " + group.pattern, *group.weight_decay, 0, INFINITY});
+  }
   auto add_count = [&](const std::string& name, int64_t value, int min) {
     ranges.push_back({name, static_cast<double>(value), static_cast<double>(min), INFINITY});
   };
@@ -38,6 +46,8 @@ Status check_ranges(const CompileRequest& request) {
     if (!(range.value >= range.min && range.value < range.below))
       return usage_error(range.name + " is " + text(range.value) + ", it must be at least " + text(range.min) +
                          (std::isfinite(range.below) ? " and below " + text(range.below) : ""));
+  if (optimizer.kind == OptimizerKind::Lamb && optimizer.weight_decay == 0)
+    return usage_error("lamb adapts the rate of parameters with weight decay, and there is none; use adamw");
   const bool chooses_batch = request.max_batch || request.global_batch > 0;
   if (request.max_batch && request.global_batch > 0)
     return usage_error("a global batch and the largest batch that fits exclude each other");

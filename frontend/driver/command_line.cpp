@@ -81,23 +81,35 @@ void add_model(CLI::App& command, JobOptions& options, const char* name = "MODEL
 
 void add_optimizer(CLI::App& command, JobOptions& options) {
   TrainingRequest& training = options.request.training;
-  OptimizerSpec& spec = training.optimizer;
+  OptimizerOptions& optimizer = options.optimizer;
   command.option_defaults()->group("Optimizer");
-  add_setting(command, "--optimizer", options.optimizer, "NAME", "sgd, adam or adamw");
-  add_setting(command, "--lr", spec.learning_rate, "X", "learning rate");
-  add_setting(command, "--beta1", spec.beta1, "X", "decay of the mean of gradients, for adam and adamw");
-  add_setting(command, "--beta2", spec.beta2, "X", "decay of the mean of squared gradients, for adam and adamw");
-  add_setting(command, "--eps", spec.eps, "X", "added to the denominator, for adam and adamw");
-  add_setting(command, "--momentum", spec.momentum, "X", "momentum, for sgd");
-  add_setting(command, "--dampening", spec.dampening, "X", "dampening of the momentum, for sgd");
-  command.add_flag("--nesterov", spec.nesterov, "use Nesterov momentum, for sgd");
-  add_setting(command, "--weight-decay", spec.weight_decay, "X",
-              "weight decay: decoupled for adamw, added to the gradient for sgd and adam");
+  add_setting(command, "--optimizer", optimizer.name, "NAME",
+              "sgd, adam, adamw, adafactor, lion, rmsprop, adagrad, lamb or muon");
+  for (size_t i = 0; i < std::size(optimizer_settings); ++i)
+    add_option(command, option_name(optimizer_settings[i]).c_str(), optimizer.settings[i], "X",
+               option_help(optimizer_settings[i]).c_str());
+  command.add_flag("--nesterov", optimizer.nesterov, "use Nesterov momentum, for sgd; muon always does");
+  add_option(
+      command, "--group", optimizer.groups, "REGEX:NAME=VALUE,...",
+      "other settings for the weights that match this regular expression: lr=X, or lr=0.1x for a multiple; "
+      "weight_decay=X; with muon also optimizer=adamw; of several groups the first that has a setting decides it");
+  add_option(command, "--no-decay", optimizer.no_decay, "REGEX",
+             "no weight decay for the weights that match this regular expression, or norms-and-biases: all with fewer "
+             "than two dimensions");
+  add_setting(command, "--layer-rate", training.layer_rate, "X",
+              "factor of the learning rate from each layer to the one below it")
+      ->check(at_least(0));
+  add_option(command, "--ema", training.ema, "X",
+             "keep a running mean of the weights with this decay, such as 0.999, in f32")
+      ->check(at_least(0));
   add_setting(command, "--master-weights", options.master_weights, "WHEN",
               "fp32 copies of the weights that the optimizer updates: auto (for 16-bit weights), on, off");
   add_setting(command, "--accumulate", training.accumulate, "N", "micro-batches per update")->check(at_least(1));
   add_setting(command, "--clip-grad-norm", training.clip_grad_norm, "X",
               "scale gradients down to at most this global norm; 0 turns it off")
+      ->check(at_least(0));
+  add_setting(command, "--clip-grad-value", training.clip_grad_value, "X",
+              "bound each element of the gradients to at most this size, before --clip-grad-norm; 0 turns it off")
       ->check(at_least(0));
   add_setting(command, "--loss-scale", training.first_loss_scale, "X",
               "first factor of the loss in fp16; it halves after an overflow")

@@ -3,6 +3,7 @@
 // The subcommands as functions on plain options. command_line.cpp fills the options in; nothing here knows about it.
 
 #include "frontend/api/job.h"
+#include "frontend/driver/optimizer_options.h"
 #include "frontend/driver/progress.h"
 #include "runtime/learning_rate.h"
 
@@ -22,7 +23,8 @@ struct Console {
 struct JobOptions {
   CompileRequest request{.device = "auto"};
   std::vector<std::string> dims;  // NAME=N
-  std::string optimizer = "adamw", precision_file, master_weights = "auto", layout = "auto";
+  OptimizerOptions optimizer;
+  std::string precision_file, master_weights = "auto", layout = "auto";
   std::string recompute = "auto", offload = "auto";
   std::string split;  // empty: auto, but off with max_batch
   // Sizes with units, that of the device's memory one for all ranks or one for each with commas between; empty: the

@@ -12,6 +12,7 @@
 #include "ir/support/units.h"
 #include "passes/budget/budget_report.h"
 #include "passes/target/precision_rules.h"
+#include "passes/train/update_rules.h"
 
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/StringExtras.h"
@@ -100,7 +101,10 @@ Status read_ranks(const JobOptions& options, CompileRequest& job) {
   if (options.zero != "auto" &&
       (llvm::StringRef(options.zero).getAsInteger(10, request.zero) || request.zero < 0 || request.zero > 3))
     return usage_error("--zero " + options.zero + ": expected auto, 0, 1, 2 or 3");
-  if (options.zero == "auto") request.zero = 1, job.any_zero = true;
+  if (options.zero == "auto") {
+    job.any_zero = !needs_whole_parameters(request.optimizer.kind);
+    request.zero = job.any_zero ? 1 : 0;
+  }
   if (request.mesh.ranks() == 1) request.zero = 0;
   return Status::success();
 }
@@ -237,9 +241,8 @@ Result<CompileRequest> compile_request(const JobOptions& options) {
   if (Status s = read_dims(options.dims, request.import)) return s;
   if (Status s = read_precision_rules(options.precision_file, training)) return s;
   if (Status s = read_split(options.split, request.max_batch, training)) return s;
+  if (Status s = read_optimizer(options.optimizer, training)) return s;
   if (Status s = read_ranks(options, request)) return s;
-  Result<size_t> optimizer = read_choice("--optimizer", options.optimizer, optimizer_names);
-  if (!optimizer) return optimizer.takeError();
   Result<size_t> masters = read_choice("--master-weights", options.master_weights, {"auto", "on", "off"});
   if (!masters) return masters.takeError();
   Result<size_t> batch_norm = read_choice("--batch-norm", options.batch_norm, {"synchronised", "local"});
@@ -253,7 +256,6 @@ Result<CompileRequest> compile_request(const JobOptions& options) {
   if (Status s = read_budgets(options.budget, request)) return s;
   Result<int64_t> host_budget = size_option("--host-budget", options.host_budget);
   if (!host_budget) return host_budget.takeError();
-  training.optimizer.kind = static_cast<OptimizerKind>(*optimizer);
   training.master_weights = static_cast<MasterWeights>(*masters);
   training.batch_norm = static_cast<Statistics>(*batch_norm);
   training.layout = static_cast<ImageLayout>(*layout);

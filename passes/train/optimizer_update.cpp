@@ -2,6 +2,7 @@
 
 #include "ir/ops/common/support.h"
 #include "passes/partition/pieces.h"
+#include "passes/train/optimizer_step.h"
 
 #include <cmath>
 #include <map>
@@ -34,33 +35,40 @@ class UpdateEmitter {
                           ? (weight == ValueId::None ? loss_scale : weight)
                           : b_.emit("mul", {weight, loss_scale});
     // With a loss scale or clipping, updates wait for the norm of all gradients, which reads them once more. Otherwise
-    // the updates themselves make the norms of their gradients.
-    const bool norm_first = loss_scale != ValueId::None || request_.clip_grad_norm > 0;
-    if (norm_first) {
-      Gradients gradients;
-      for (const Trained& parameter : parameters) gradients.of(pieces_of(parameter)).push_back(parameter.grad);
-      emit_norm(gradients, divisor);
+    // the updates themselves make the norms of their gradients, where they are one op.
+    const bool norm_first = loss_scale != ValueId::None || request_.clip_grad_norm > 0 ||
+                            request_.clip_grad_value > 0 ||
+                            llvm::any_of(parameters, [](const Trained& p) { return !is_one_op(p.rule.optimizer); });
+    std::vector<Trained> trained(parameters.begin(), parameters.end());
+    if (norm_first) emit_norm(norm_of(trained, divisor));
+    ValueId clipped_norm = norm_;
+    if (request_.clip_grad_value > 0) {
+      clip_by_value(trained, divisor);
+      divisor = ValueId::None;
+      if (request_.clip_grad_norm > 0) clipped_norm = norm_of(trained, divisor);
     }
-    ValueId scale = emit_scale(divisor);
-    learning_rate_ = add_counter(graph_, "learning_rate", DType::F32, request_.optimizer.learning_rate);
+    UpdateInputs inputs{.scale = emit_scale(divisor, clipped_norm), .gives_norms = !norm_first};
+    inputs.learning_rate = add_counter(graph_, "learning_rate", DType::F32, request_.optimizer.learning_rate);
     if (loss_scale != ValueId::None) emit_overflow_handling(loss_scale);
-    if (request_.optimizer.kind != OptimizerKind::Sgd) {
+    inputs.skip = skip_;
+    if (llvm::any_of(parameters, [](const Trained& p) { return counts_steps(p.rule.optimizer); })) {
       ValueId step = add_counter(graph_, "step", DType::I64, 0);
       ValueId one = finite_ == ValueId::None ? one_i64() : b_.cast(finite_, DType::I64);
-      step_ = b_.emit("add", {step, one}, {}, "step.next");
-      graph_.updates.push_back({step, step_});
+      inputs.step = b_.emit("add", {step, one}, {}, "step.next");
+      graph_.updates.push_back({step, inputs.step});
     }
+    OptimizerSteps steps(b_, request_, inputs);
     llvm::SmallVector<ValueId, 16> next;
-    for (const Trained& parameter : parameters) next.push_back(emit_update(parameter, scale));
+    for (const Trained& parameter : trained) next.push_back(emit_update(parameter, steps));
     // Casts come behind all updates, so that updates stand side by side.
-    for (const auto& [parameter, value] : llvm::zip(parameters, next)) {
+    for (const auto& [parameter, value] : llvm::zip(trained, next)) {
       b_.origin = parameter.origin;
       ValueId whole = b_.cast(value, parameter.type.dtype);
       if (!piece_of(parameter).empty()) whole = b_.emit("gather_pieces", {whole}, group(parameter.type.shape));
       if (whole != value) graph_.rename(whole, parameter.name + ".next");
       graph_.updates.push_back({parameter.value, whole});
     }
-    if (!norm_first) emit_norm(norms_of_parts_, divisor);
+    if (!norm_first) emit_norm(norm_of(norms_of_parts_, divisor));
   }
 
  private:
@@ -107,17 +115,42 @@ class UpdateEmitter {
     graph_.updates.push_back({growth, b_.emit("where", {starts_over, zero, good_steps}, {}, "growth_tracker.next")});
   }
 
+  void emit_norm(ValueId norm) {
+    norm_ = norm;
+    graph_.outputs.push_back({"grad_norm", norm_});
+  }
+
+  ValueId norm_of(llvm::ArrayRef<Trained> parameters, ValueId divisor) {
+    Gradients gradients;
+    for (const Trained& parameter : parameters) gradients.of(pieces_of(parameter)).push_back(parameter.grad);
+    return norm_of(gradients, divisor);
+  }
+
   // The norm of all gradients, made of the gradients or of the norms that the updates gave.
-  void emit_norm(const Gradients& tensors, ValueId divisor) {
+  ValueId norm_of(const Gradients& tensors, ValueId divisor) {
     b_.origin = OriginId::None;
     ValueId total = over_data_ranks(tensors, false);
     if (ValueId parts = over_data_ranks(tensors, true); parts != ValueId::None) {
       parts = b_.emit("reduce_all", {parts}, collective_attrs(MeshAxis::Tensor, request_.mesh[MeshAxis::Tensor]));
       total = sum_of(total, parts);
     }
-    norm_ = b_.emit("sqrt", {total}, {}, "grad_norm");
-    if (divisor != ValueId::None) norm_ = b_.emit("div", {norm_, divisor}, {}, "grad_norm");
-    graph_.outputs.push_back({"grad_norm", norm_});
+    const ValueId norm = b_.emit("sqrt", {total}, {}, "grad_norm");
+    return divisor == ValueId::None ? norm : b_.emit("div", {norm, divisor}, {}, "grad_norm");
+  }
+
+  // As PyTorch's clip_grad_value_, of gradients that are divided by all that stands between them and the loss's own.
+  void clip_by_value(llvm::MutableArrayRef<Trained> parameters, ValueId divisor) {
+    const double most = request_.clip_grad_value;
+    const ValueId scale = divisor == ValueId::None ? ValueId::None : b_.emit("reciprocal", {divisor});
+    for (Trained& p : parameters) {
+      b_.origin = p.origin;
+      if (scale != ValueId::None) {
+        p.grad = b_.cast(p.grad, stat_dtype(b_.type(p.grad).dtype));
+        p.grad = b_.emit("mul", {p.grad, b_.cast(scale, b_.type(p.grad).dtype)});
+      }
+      p.grad = b_.emit("clip", {p.grad}, {{"min", -most}, {"max", most}}, p.name + ".clipped");
+    }
+    b_.origin = OriginId::None;
   }
 
   // Of the tensors that are pieces along the tensor axis, or of the others. None where there are none.
@@ -144,87 +177,39 @@ class UpdateEmitter {
   }
 
   // The factor that every update multiplies its gradient by; None when it is 1.
-  ValueId emit_scale(ValueId divisor) {
+  ValueId emit_scale(ValueId divisor, ValueId norm) {
     ValueId scale = divisor == ValueId::None ? ValueId::None : b_.emit("reciprocal", {divisor});
     if (request_.clip_grad_norm <= 0) return scale;
     // As PyTorch's clip_grad_norm_: limit / (norm + 1e-6), never above 1.
     ValueId ratio = b_.emit(
-        "div", {b_.scalar(request_.clip_grad_norm, DType::F32), b_.emit("add", {norm_, b_.scalar(1e-6, DType::F32)})});
+        "div", {b_.scalar(request_.clip_grad_norm, DType::F32), b_.emit("add", {norm, b_.scalar(1e-6, DType::F32)})});
     ValueId clip = b_.emit("min", {ratio, b_.scalar(1, DType::F32)}, {}, "clip_scale");
     return scale == ValueId::None ? clip : b_.emit("mul", {scale, clip});
   }
 
-  ValueId add_optimizer_state(const Trained& p, llvm::StringRef suffix, StateInit init) {
-    const Shape piece = piece_of(p);
-    Type type(stat_dtype(p.type.dtype), piece.empty() ? p.type.shape : piece);
-    ValueId state = graph_.add_state(p.name + suffix.str(), type, StateRole::Optimizer, std::move(init));
-    graph_.states.back().divisions = p.divisions;
-    if (!piece.empty()) graph_.states.back().divisions.push_back({MeshAxis::Data, p.type.shape, {}});
-    graph_.states.back().origin = p.origin;
-    return state;
-  }
-
   // Gives the next weights, those of the master copy where the parameter has one.
-  ValueId emit_update(const Trained& p, ValueId scale) {
+  ValueId emit_update(const Trained& p, OptimizerSteps& steps) {
     b_.origin = p.origin;
     bool master = request_.master_weights == MasterWeights::On
                       ? p.type.dtype != stat_dtype(p.type.dtype)
                       : request_.master_weights == MasterWeights::Auto && is_16_bit_float(p.type.dtype);
-    ValueId weights = master ? add_optimizer_state(p, ".master", {StateInit::Kind::CopyOf, 0, p.name}) : p.value;
+    const StateInit as_parameter{StateInit::Kind::CopyOf, 0, p.name};
+    ValueId weights = master ? steps.add_state(p, ".master", as_parameter) : p.value;
     if (!master && !piece_of(p).empty()) weights = b_.emit("take_piece", {p.value}, group(piece_of(p)));
-    ValueId next =
-        request_.optimizer.kind == OptimizerKind::Sgd ? emit_sgd(p, weights, scale) : emit_adam(p, weights, scale);
-    if (master) graph_.updates.push_back({weights, next});
-    return next;
-  }
-
-  // The update op also gives the norms of its gradient's parts if the global norm is not made yet.
-  llvm::SmallVector<ValueId, 4> emit_update_op(llvm::StringRef op, const Trained& p, llvm::ArrayRef<ValueId> operands,
-                                               Attrs attrs, std::vector<std::string> names) {
-    if (norm_ != ValueId::None) return b_.emit_all(op, operands, std::move(attrs), names);
-    attrs.set("norms", int64_t{1});
-    names.push_back(p.name + ".grad_norms");
-    auto results = b_.emit_all(op, operands, std::move(attrs), names);
-    norms_of_parts_.of(pieces_of(p)).push_back(results.back());
-    return results;
-  }
-
-  ValueId emit_sgd(const Trained& p, ValueId weights, ValueId scale) {
-    const OptimizerSpec& o = request_.optimizer;
-    ValueId momentum =
-        o.momentum != 0 ? add_optimizer_state(p, ".momentum", {StateInit::Kind::Fill, 0, ""}) : ValueId::None;
-    std::vector<std::string> names{p.name + ".next"};
-    if (momentum != ValueId::None) names.push_back(p.name + ".momentum.next");
-    auto results = emit_update_op("sgd", p, {weights, p.grad, learning_rate_, momentum, scale, skip_},
-                                  {{"momentum", o.momentum},
-                                   {"dampening", o.dampening},
-                                   {"nesterov", int64_t{o.nesterov}},
-                                   {"weight_decay", o.weight_decay}},
-                                  std::move(names));
-    if (momentum != ValueId::None) graph_.updates.push_back({momentum, results[1]});
-    return results[0];
-  }
-
-  ValueId emit_adam(const Trained& p, ValueId weights, ValueId scale) {
-    const OptimizerSpec& o = request_.optimizer;
-    ValueId m = add_optimizer_state(p, ".exp_avg", {StateInit::Kind::Fill, 0, ""});
-    ValueId v = add_optimizer_state(p, ".exp_avg_sq", {StateInit::Kind::Fill, 0, ""});
-    auto results = emit_update_op("adamw", p, {weights, p.grad, m, v, step_, learning_rate_, scale, skip_},
-                                  {{"beta1", o.beta1},
-                                   {"beta2", o.beta2},
-                                   {"eps", o.eps},
-                                   {"weight_decay", o.weight_decay},
-                                   {"decoupled", int64_t{o.kind == OptimizerKind::AdamW}}},
-                                  {p.name + ".next", p.name + ".exp_avg.next", p.name + ".exp_avg_sq.next"});
-    graph_.updates.push_back({m, results[1]});
-    graph_.updates.push_back({v, results[2]});
-    return results[0];
+    const OptimizerSteps::Updated updated = steps.emit(p, weights);
+    if (updated.norms != ValueId::None) norms_of_parts_.of(pieces_of(p)).push_back(updated.norms);
+    if (master) graph_.updates.push_back({weights, updated.weights});
+    if (request_.ema > 0) {
+      const ValueId average = steps.add_state(p, ema_suffix, as_parameter);
+      const ValueId now = b_.cast(updated.weights, b_.type(average).dtype);
+      steps.update_state(average, b_.emit("running_update", {average, now}, {{"momentum", request_.ema}}));
+    }
+    return updated.weights;
   }
 
   Graph& graph_;
   Builder b_;
   const TrainingRequest& request_;
-  ValueId learning_rate_ = ValueId::None, step_ = ValueId::None;
   ValueId norm_ = ValueId::None;  // of all gradients, once it is made
   Gradients norms_of_parts_;
   ValueId finite_ = ValueId::None, skip_ = ValueId::None;  // with a loss scale alone

@@ -4,7 +4,7 @@
 // parameter.
 
 #include "ir/builder.h"
-#include "passes/job.h"
+#include "passes/train/update_rules.h"
 
 namespace plimsoll {
 
@@ -16,7 +16,11 @@ struct Trained {
   ValueId value;                 // in the function at hand
   ValueId grad = ValueId::None;  // in the function at hand
   Divisions divisions;           // not empty: value is the rank's piece
+  UpdateRule rule = {};
 };
+
+// The running mean of a parameter's weights is the state of the parameter's name and this.
+inline constexpr llvm::StringLiteral ema_suffix = ".ema";
 
 ValueId add_counter(Graph& graph, llvm::StringRef name, DType dtype, double start);
 

@@ -23,12 +23,13 @@ void advance_random_counter(Graph& graph) {
   graph.updates.push_back({rng, next});
 }
 
-std::vector<Trained> collect_trained(const Graph& graph) {
+std::vector<Trained> collect_trained(const Graph& graph, const TrainingRequest& request) {
+  const UpdateRules rules = find_update_rules(graph, request);
   std::vector<Trained> trained;
   for (const State& state : graph.states)
     if (state.trained)
       trained.push_back({graph.value(state.value).name, graph.type(state.value), state.origin, state.value,
-                         ValueId::None, state.divisions});
+                         ValueId::None, state.divisions, rules.lookup(graph.value(state.value).name)});
   return trained;
 }
 
@@ -151,7 +152,7 @@ Result<Program> make_training_program(Graph forward, const TrainingRequest& requ
   assert(step.outputs.size() == 1 && "attach_loss leaves one output");
   ValueId loss = step.outputs.front().value;
   const DType loss_dtype = step.type(loss).dtype;
-  std::vector<Trained> trained = collect_trained(step);
+  std::vector<Trained> trained = collect_trained(step, request);
   llvm::SmallVector<ValueId, 16> wrt;
   for (const Trained& p : trained) wrt.push_back(p.value);
 

@@ -178,6 +178,26 @@ def test_learning_rates_follow_their_schedule(folder):
     refuse(USAGE, ["6 updates", "take 9"], *run_six, "--lr-schedule", "wsd", "--warmup", "5", "--lr-decay", "4")
 
 
+def test_optimizers_and_groups(folder):
+    plan, model = folder / "grouped.plan", MODELS / "linear.onnx"
+    data = write_safetensors(folder / "batch.safetensors", {"x": X, "labels": LABELS})
+    make = ["compile", model, "-o", plan]
+    for name in ("sgd", "adam", "adamw", "adafactor", "lion", "rmsprop", "adagrad", "lamb", "muon"):
+        succeed(*make, "--optimizer", name, "--weight-decay", "0.1", "--no-decay", "norms-and-biases", "--lr", "0.01")
+        losses = [float(loss) for loss in re.search(r"loss (\S+) -> ([\d.]+)", succeed(*run_linear(folder, plan, data))).groups()]
+        expect(losses[1] < losses[0], f"with {name} the loss goes from {losses[0]} to {losses[1]}")
+    succeed("compile", QUICKSTART / "small_gpt.onnx", "--dim", "batch=8", "-o", plan, "--optimizer", "muon", "--no-decay", "norms-and-biases")
+    decisions = [each for each in json.loads(succeed("inspect", plan, "--json"))["decisions"] if each["pass"] == "groups"]
+    choices = sorted(each["choice"] for each in decisions)
+    expect(choices == ["adamw, 1 x the learning rate, weight decay 0", "adamw, 1 x the learning rate, weight decay 0.1",
+                       "muon, 1 x the learning rate, weight decay 0.1"], f"groups: {decisions}")
+    refuse(USAGE, ["--momentum", "adamw has no momentum"], *make, "--momentum", "0.9")
+    refuse(USAGE, ["'nothing'", "no trained parameter"], *make, "--group", "nothing:lr=0.1x")
+    refuse(USAGE, ["REGEX:NAME=VALUE"], *make, "--group", "weight")
+    refuse(USAGE, ["'rate=3'", "lr=0.1x"], *make, "--group", "weight:rate=3")
+    refuse(USAGE, ["lamb", "adamw"], *make, "--optimizer", "lamb", "--weight-decay", "0")
+
+
 def test_stop_after_prints_the_graph(folder):
     model = MODELS / "linear.onnx"
     forward = succeed("compile", model, "--stop-after", "fold-constants")

@@ -215,7 +215,9 @@ void batch_norm_dx(const BatchNormGradCall& call, const float* sums, double coun
 
 void running_update(double momentum, double share, float* y, const float* running, const float* batch,
                     int64_t channels) {
-  for (int64_t c = 0; c < channels; ++c) y[c] = static_cast<float>(running[c] * momentum + batch[c] * share);
+  parallel_ranges(channels, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t c = begin; c < end; ++c) y[c] = static_cast<float>(running[c] * momentum + batch[c] * share);
+  });
 }
 
 void group_norm(const ChannelShape& shape, int64_t groups, float eps, float* y, float* mean, float* rstd,
