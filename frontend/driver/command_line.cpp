@@ -68,9 +68,10 @@ void add_model(CLI::App& command, JobOptions& options, const char* name = "MODEL
   add_option(command, "--dim", options.dims, "NAME=N",
              "bind a symbolic dimension to a size; may be given several times");
   add_option(command, "--batch", training.batch, "N", "change the batch that the exporter fixed")->check(at_least(1));
-  add_option(command, "--loss", training.loss, "OUTPUT",
-             "the output that is the loss, or a loss to build: cross-entropy:LOGITS:LABELS, mse:A:B, bce:A:B; "
-             "default: the only scalar float output");
+  add_option(
+      command, "--loss", options.losses, "LOSS",
+      "the output that is the loss, a loss to build: cross-entropy:LOGITS:LABELS, mse:A:B, bce:A:B, or a sum such "
+      "as 'ce + 0.5*mse:A:B'; several are added up; default: the only scalar float output");
   add_option(command, "--train", training.train, "REGEX",
              "train the weights that match this regular expression; default: every parameter");
   add_option(command, "--freeze", training.freeze, "REGEX",

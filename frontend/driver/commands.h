@@ -24,6 +24,7 @@ struct JobOptions {
   CompileRequest request{.device = "auto"};
   std::vector<std::string> dims;  // NAME=N
   OptimizerOptions optimizer;
+  std::vector<std::string> losses;  // added up
   std::string precision_file, master_weights = "auto", layout = "auto";
   std::string recompute = "auto", offload = "auto";
   std::string split;  // empty: auto, but off with max_batch

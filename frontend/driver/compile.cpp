@@ -241,6 +241,7 @@ Result<CompileRequest> compile_request(const JobOptions& options) {
   if (Status s = read_dims(options.dims, request.import)) return s;
   if (Status s = read_precision_rules(options.precision_file, training)) return s;
   if (Status s = read_split(options.split, request.max_batch, training)) return s;
+  training.loss = llvm::join(options.losses, " + ");
   if (Status s = read_optimizer(options.optimizer, training)) return s;
   if (Status s = read_ranks(options, request)) return s;
   Result<size_t> masters = read_choice("--master-weights", options.master_weights, {"auto", "on", "off"});

@@ -23,7 +23,7 @@ std::string quoted(const std::string& word) {
 // The job as it was asked for, with what was guessed.
 JobOptions with_guesses(JobOptions options, const JobGuess& guess) {
   for (const auto& [name, size] : guess.dims) options.dims.push_back(name + "=" + std::to_string(size));
-  if (!guess.loss.empty()) options.request.training.loss = guess.loss;
+  if (!guess.loss.empty()) options.losses = {guess.loss};
   return options;
 }
 
@@ -56,7 +56,7 @@ std::string command_for(const JobOptions& options, const ModelCheck& check) {
   };
   for (const std::string& dim : options.dims) add("--dim", dim);
   if (training.batch > 0) add("--batch", std::to_string(training.batch));
-  if (!training.loss.empty()) add("--loss", training.loss);
+  for (const std::string& loss : options.losses) add("--loss", loss);
   for (const std::string& pattern : training.train) add("--train", pattern);
   for (const std::string& pattern : training.freeze) add("--freeze", pattern);
   if (options.request.import.freeze_norm) text += " --freeze-norm";

@@ -1,8 +1,9 @@
 #include "passes/train/training_step.h"
 
-// Finds the loss in a model, or builds one from named values.
+// Finds the loss in a model, or builds one from named values: "ce", "ce:logits:labels + 0.5*mse:image:target".
 
 #include "ir/builder.h"
+#include "ir/ops/common/support.h"
 
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/Support/Regex.h"
@@ -28,7 +29,7 @@ Result<ValueId> find_named(const Graph& graph, llvm::StringRef name) {
   return model_error("loss: the model has no value '" + name + "'; its outputs are " + list_outputs(graph));
 }
 
-Result<ValueId> cross_entropy(Builder& b, ValueId logits, ValueId labels) {
+Result<ValueId> cross_entropy(Builder& b, ValueId logits, ValueId labels, double smoothing) {
   // Classes stand last in most models; ONNX and our op want them at dimension 1.
   Shape shape = b.type(logits).shape;
   const Shape label_shape = b.type(labels).shape;
@@ -39,8 +40,9 @@ Result<ValueId> cross_entropy(Builder& b, ValueId logits, ValueId labels) {
     logits = b.reshape(logits, {rows, classes});
     if (b.type(labels).elements() == rows) labels = b.reshape(labels, {rows});
   }
-  Result<NodeId> node = b.create(get_op("cross_entropy"), {logits, labels},
-                                 {{"reduction", std::string("mean")}, {"ignore_index", int64_t{-100}}}, {"loss"});
+  Attrs attrs{{"reduction", std::string("mean")}, {"ignore_index", int64_t{-100}}};
+  if (smoothing > 0) attrs.set("label_smoothing", smoothing);
+  Result<NodeId> node = b.create(get_op("cross_entropy"), {logits, labels}, std::move(attrs), {"loss"});
   if (!node) return node.takeError();
   return b.graph().node(*node).results[0];
 }
@@ -82,23 +84,107 @@ ValueId add_target_input(Graph& graph, llvm::StringRef kind, llvm::StringRef nam
   return graph.add_input(name, type);
 }
 
-Result<ValueId> build_loss(Graph& graph, llvm::StringRef kind, llvm::StringRef first, llvm::StringRef second) {
-  if (kind != "cross-entropy" && kind != "mse" && kind != "bce")
-    return usage_error("loss '" + kind + "' is unknown; known are cross-entropy, mse, bce");
-  Result<ValueId> a = find_named(graph, first);
+// One summand of a loss as the caller wrote it.
+struct LossTerm {
+  double weight = 1;
+  std::string kind;           // "cross-entropy", "mse" or "bce"; empty: `first` names a value that is a loss
+  std::string first, second;  // predictions and targets; empty: found in the graph
+  double smoothing = 0;
+};
+
+std::optional<std::string> read_kind(llvm::StringRef word) {
+  if (word == "ce" || word == "cross-entropy") return "cross-entropy";
+  if (word == "mse" || word == "bce") return word.str();
+  return std::nullopt;
+}
+
+Result<LossTerm> read_term(llvm::StringRef text) {
+  LossTerm term;
+  llvm::StringRef rest = text.trim();
+  if (const auto [factor, value] = rest.split('*'); !value.empty() && !factor.trim().getAsDouble(term.weight))
+    rest = value.trim();
+  llvm::SmallVector<llvm::StringRef, 4> parts;
+  rest.split(parts, ':');
+  const std::optional<std::string> kind = read_kind(parts[0]);
+  if (!kind && parts.size() == 3)
+    return usage_error("loss '" + parts[0] + "' is unknown; known are cross-entropy (ce), mse, bce");
+  if (!kind) {
+    term.first = rest.str();
+    return term;
+  }
+  term.kind = *kind;
+  if (parts.size() > 1 && parts.back().consume_front("smoothing=")) {
+    if (*kind != "cross-entropy" || parts.back().getAsDouble(term.smoothing) || term.smoothing < 0 ||
+        term.smoothing > 1)
+      return usage_error("loss '" + text + "': smoothing is a number from 0 to 1, of cross-entropy alone");
+    parts.pop_back();
+  }
+  if (parts.size() == 3)
+    term.first = parts[1].str(), term.second = parts[2].str();
+  else if (parts.size() != 1)
+    return usage_error("loss '" + text + "': expected " + parts[0] + ":PREDICTION:TARGET, or " + parts[0] + " alone");
+  return term;
+}
+
+// Where the caller names none, the predictions are the only output that is no scalar.
+Result<ValueId> find_prediction(const Graph& graph, const LossTerm& term) {
+  if (!term.first.empty()) return find_named(graph, term.first);
+  std::vector<ValueId> found;
+  for (const Output& output : graph.outputs)
+    if (is_float(graph.type(output.value).dtype) && !is_scalar_float(graph.type(output.value)))
+      found.push_back(output.value);
+  if (found.size() == 1) return found.front();
+  return model_error("loss " + term.kind + ": which output it reads is not clear (" + list_outputs(graph) +
+                     "); write " + term.kind + ":OUTPUT:TARGET");
+}
+
+Result<ValueId> build_loss(Graph& graph, const LossTerm& term) {
+  Result<ValueId> a = find_prediction(graph, term);
   if (!a) return a.takeError();
+  const bool classes = term.kind == "cross-entropy";
+  const std::string second = !term.second.empty() ? term.second : classes ? "labels" : "targets";
   ValueId target = graph.find_value(second);
-  if (target == ValueId::None) target = add_target_input(graph, kind, second, *a);
+  if (target == ValueId::None) target = add_target_input(graph, term.kind, second, *a);
   Builder b(graph);
-  if (kind == "cross-entropy") return cross_entropy(b, *a, target);
-  return kind == "mse" ? mean_squared_error(b, *a, target) : binary_cross_entropy(b, *a, target);
+  if (classes) return cross_entropy(b, *a, target, term.smoothing);
+  return term.kind == "mse" ? mean_squared_error(b, *a, target) : binary_cross_entropy(b, *a, target);
+}
+
+Result<ValueId> emit_term(Graph& graph, llvm::StringRef text, bool alone) {
+  Result<LossTerm> term = read_term(text);
+  if (!term) return term.takeError();
+  Result<ValueId> loss = term->kind.empty() ? find_named(graph, term->first) : build_loss(graph, *term);
+  if (!loss || (alone && term->weight == 1)) return loss;
+  if (!is_scalar_float(graph.type(*loss)))
+    return model_error("loss '" + text.trim() + "' is " + to_string(graph.type(*loss)) + ", not a float scalar");
+  Builder b(graph);
+  // Sums of losses have the dtype of statistics.
+  ValueId scalar = b.reshape(*loss, {});
+  scalar = b.cast(scalar, stat_dtype(b.type(scalar).dtype));
+  return term->weight == 1 ? scalar : b.emit("mul", {scalar, b.scalar(term->weight, b.type(scalar).dtype)});
+}
+
+Result<ValueId> sum_of_terms(Graph& graph, llvm::StringRef loss) {
+  llvm::SmallVector<llvm::StringRef, 4> texts;
+  loss.split(texts, '+');
+  llvm::SmallVector<ValueId, 4> terms;
+  for (llvm::StringRef text : texts) {
+    Result<ValueId> term = emit_term(graph, text, texts.size() == 1);
+    if (!term) return term;
+    terms.push_back(*term);
+  }
+  if (terms.size() == 1) return terms.front();
+  Builder b(graph);
+  for (ValueId& term : terms) term = b.cast(term, b.type(terms.front()).dtype);
+  return b.emit("add_n", terms, {}, "loss");
 }
 
 Result<ValueId> choose_loss(Graph& graph, llvm::StringRef loss) {
-  llvm::SmallVector<llvm::StringRef, 3> parts;
-  loss.split(parts, ':');
-  if (parts.size() == 3) return build_loss(graph, parts[0], parts[1], parts[2]);
-  if (!loss.empty()) return find_named(graph, loss);
+  // A name may hold what else would be read as a sum.
+  const bool is_name = graph.find_value(loss) != ValueId::None ||
+                       llvm::any_of(graph.outputs, [&](const Output& output) { return output.name == loss; });
+  if (is_name) return find_named(graph, loss);
+  if (!loss.empty()) return sum_of_terms(graph, loss);
   std::vector<ValueId> scalars;
   for (const Output& output : graph.outputs)
     if (is_scalar_float(graph.type(output.value))) scalars.push_back(output.value);

@@ -7,8 +7,9 @@
 
 namespace plimsoll {
 
-// Makes `loss` the graph's only output, as the request says: a named output, the one scalar float output, or a
-// loss built from named values. A value is found by its output or value name. Errors list what there is.
+// Makes `loss` the graph's only output, as the request says: a named output, the one scalar float output, a loss built
+// from named values, or a sum of such with weights. A value is found by its output or value name. Errors list what
+// there is.
 Status attach_loss(Graph& graph, llvm::StringRef loss);
 
 // Sets State::trained from the regular expressions: parameters that `train` matches (all when it is empty) and

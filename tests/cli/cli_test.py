@@ -198,6 +198,20 @@ def test_optimizers_and_groups(folder):
     refuse(USAGE, ["lamb", "adamw"], *make, "--optimizer", "lamb", "--weight-decay", "0")
 
 
+def test_losses_are_added_up(folder):
+    def first_loss(*losses):
+        plan = folder / "losses.plan"
+        options = [word for loss in losses for word in ("--loss", loss)]
+        succeed("compile", MODELS / "linear.onnx", "-o", plan, *options)
+        data = write_safetensors(folder / "batch.safetensors", {"x": X, "labels": LABELS})
+        text = succeed(*run_linear(folder, plan, data))
+        return float(re.search(r"loss (\S+) ->", text).group(1))
+
+    once = first_loss("loss")
+    expect(abs(first_loss("loss", "0.5*loss") - 1.5 * once) < 2e-4, "two losses are not their sum")
+    expect(abs(first_loss("loss + 2 * loss") - 3 * once) < 2e-4, "a sum of losses is not their sum")
+
+
 def test_stop_after_prints_the_graph(folder):
     model = MODELS / "linear.onnx"
     forward = succeed("compile", model, "--stop-after", "fold-constants")

@@ -230,6 +230,44 @@ graph @logits(%x: f32[4,3]) state(%w: f32[3,5] parameter trained) {
     Graph unknown = parsed(logits);
     CHECK(take_diag(attach_loss(unknown, "hinge:logits:labels")).fault() == Fault::Usage);
   }
+
+  TEST_CASE("a loss may be a sum of losses with weights") {
+    constexpr llvm::StringLiteral outputs = R"(
+graph @outputs(%x: f64[4,3]) state(%w: f64[3,5] parameter trained) {
+  %y = linear(%x, %w) {transpose_w=0} : f64[4,5]
+  %penalty = reduce_sum(%w) {axes=[0,1], keep_dims=0} : f64[]
+  return logits=%y, penalty=%penalty
+}
+)";
+    std::map<std::string, Tensor> values{{"labels", Tensor::of_ints({2, 4, 0, 1})}};
+    for (const auto& [name, shape] :
+         {std::pair("x", Shape{4, 3}), std::pair("w", Shape{3, 5}), std::pair("targets", Shape{4, 5})}) {
+      Tensor tensor(Type(DType::F64, shape));
+      for (int64_t i = 0; i < tensor.type().elements(); ++i)
+        tensor.view().set(i, std::sin(0.7 * static_cast<double>(i) + shape[1]));
+      values[name] = tensor;
+    }
+    auto loss_as = [&](llvm::StringRef text) {
+      Graph graph = parsed(outputs);
+      REQUIRE_FALSE(bool(attach_loss(graph, text)));
+      return loss_of(graph, values);
+    };
+    const double ce = loss_as("cross-entropy:logits:labels"), mse = loss_as("mse:logits:targets"),
+                 penalty = loss_as("penalty");
+    CHECK(loss_as("ce") == ce);  // the only output that is no scalar, and an input named labels
+    CHECK(loss_as("2*ce") == doctest::Approx(2 * ce));
+    CHECK(loss_as("ce + 0.5*mse") == doctest::Approx(ce + 0.5 * mse));
+    CHECK(loss_as("ce:logits:labels + 0.25 * mse + 1e-2*penalty") == doctest::Approx(ce + 0.25 * mse + 0.01 * penalty));
+    // Every class has a share of the smoothed label, and the mean over them is less than each row's own.
+    CHECK(loss_as("ce:smoothing=0.5") != doctest::Approx(ce));
+    for (const char* wrong : {"ce + ", "mse:smoothing=0.1", "ce:logits", "ce:smoothing=2", "0.5*hinge:a:b"}) {
+      Graph graph = parsed(outputs);
+      Status refused = attach_loss(graph, wrong);
+      CAPTURE(wrong);
+      CHECK(bool(refused));
+      llvm::consumeError(std::move(refused));
+    }
+  }
 }
 
 }  // namespace
