@@ -33,6 +33,26 @@ void fill_normal(const TensorView& into, const RandomStream& stream, double devi
   });
 }
 
+void fill_first(const TensorView& into, const FirstValue& value, const RandomStream& stream) {
+  const int64_t width = into.type.shape.empty() ? 1 : std::max<int64_t>(into.type.shape.back(), 1);
+  switch (value.kind) {
+    case FirstValue::Kind::Normal: return fill_normal(into, stream, value.scale);
+    case FirstValue::Kind::Uniform:
+      return for_each_element(into.elements(),
+                              [&](int64_t i) { into.set(i, value.scale * (2 * stream.uniform(i) - 1)); });
+    case FirstValue::Kind::Index:
+      return for_each_element(into.elements(), [&](int64_t i) { into.set(i, static_cast<double>(i % width)); });
+    default: return for_each_element(into.elements(), [&](int64_t i) { into.set(i, value.scale); });
+  }
+}
+
+// Without a look at its layer: normal where it has dimensions enough to be a matrix.
+FirstValue as_normal(llvm::StringRef name, const Type& type, double deviation) {
+  if (type.rank() > 1) return {FirstValue::Kind::Normal, deviation, ""};
+  const bool is_scale = ends_with(name, "weight") || ends_with(name, "scale") || ends_with(name, "running_var");
+  return {FirstValue::Kind::Constant, is_scale ? 1.0 : 0.0, ""};
+}
+
 // Ranks with different plans would wait for each other for ever.
 Status check_ranks(const Plan& plan, Communicator* ranks) {
   const int64_t planned = plan.mesh.ranks(), here = ranks ? ranks->ranks() : 1;
@@ -93,12 +113,14 @@ std::vector<InputSpec> inputs_of(const Plan& plan) {
 Result<std::unique_ptr<Session>> Session::create(Plan plan, const ExecutorOptions& options) {
   if (Status s = check_ranks(plan, options.ranks)) return s;
   std::vector<WholeState> states = whole_states_of(plan);
+  llvm::StringMap<FirstValue> first_values = first_values_of(plan);
   const int64_t rank = options.ranks ? options.ranks->rank() : 0;
   const std::optional<DeviceDescription> card =
       plan.has_one_device() ? std::nullopt : std::optional(plan.device_of(rank));
   plan = plan_of_stage(std::move(plan), plan.mesh.coordinate(rank, MeshAxis::Stage));
   specialise(plan, rank);
   std::unique_ptr<Session> session(new Session(std::move(plan), std::move(states), options.ranks));
+  session->first_values_ = std::move(first_values);
   if (Status s = session->watch_ranks(options)) return s;
   ExecutorOptions own = options;
   own.progress = &session->progress_;
@@ -385,17 +407,29 @@ Status Session::restore(const SavedStates& saved, const WeightLoader& load, uint
   return set_states(&saved, load, seed, load_range);
 }
 
-Status Session::initialise_randomly(uint64_t seed) {
+Status Session::check_first_values() const {
+  std::string list;
+  int64_t unknown = 0;
+  for (const WholeState& state : whole_states_) {
+    if (state.init.kind != StateInit::Kind::Weights) continue;
+    const FirstValue value = first_values_.lookup(state.init.source);
+    if (value.kind != FirstValue::Kind::Unknown || ++unknown > 3) continue;
+    list += (list.empty() ? "" : ", ") + state.name + " " + to_string(state.type) + " (read by " + value.reader + ")";
+  }
+  if (unknown == 0) return Status::success();
+  return model_error(llvm::Twine(unknown) + (unknown == 1 ? " weight is" : " weights are") +
+                     " read by no layer whose first values are known: " + list + (unknown > 3 ? ", ..." : "") +
+                     "; load them (--weights), or draw all matrices with one deviation (--init-std 0.02)");
+}
+
+Status Session::initialise_randomly(uint64_t seed, double deviation) {
+  if (deviation == 0)
+    if (Status s = check_first_values()) return s;
   return initialise(
       [&](llvm::StringRef name, const TensorView& into) {
         // By its name each weight gets the same numbers whatever the mesh.
         RandomStream stream{static_cast<int64_t>(seed), 0, static_cast<int64_t>(llvm::xxHash64(name))};
-        bool scale = into.type.rank() <= 1 &&
-                     (ends_with(name, "weight") || ends_with(name, "scale") || ends_with(name, "running_var"));
-        if (into.type.rank() > 1)
-          fill_normal(into, stream, 0.02);
-        else
-          for_each_element(into.elements(), [&](int64_t i) { into.set(i, scale ? 1.0 : 0.0); });
+        fill_first(into, deviation == 0 ? first_values_.lookup(name) : as_normal(name, into.type, deviation), stream);
         return Status::success();
       },
       seed);

@@ -7,6 +7,7 @@
 #include "runtime/comm/rank_watch.h"
 #include "runtime/data/batch_source.h"
 #include "runtime/executor.h"
+#include "runtime/first_values.h"
 #include "runtime/learning_rate.h"
 
 #include <array>
@@ -79,8 +80,9 @@ class Session {
   // Goes on from saved states; those that `saved` lacks get first values, as by initialise().
   Status restore(const SavedStates& saved, const WeightLoader& load, uint64_t seed,
                  const WeightRangeLoader& load_range = nullptr);
-  // Weights drawn as a fresh model's: normal with deviation 0.02, ones for norm scales, zeros for other vectors.
-  Status initialise_randomly(uint64_t seed);
+  // Weights drawn as a fresh model's, by kind of layer (runtime/first_values.h); an error where one's is not known.
+  // With a deviation that is not 0: normal with this one, ones for norm scales, zeros for other vectors.
+  Status initialise_randomly(uint64_t seed, double deviation = 0);
   // Of all updates that are started from now on; a schedule that was set no longer holds. Does not wait for the device.
   Status set_learning_rate(double learning_rate);
   // From now on each update has the rate that the schedule gives for its number, counted from 0.
@@ -122,6 +124,7 @@ class Session {
   };
 
   Session(Plan plan, std::vector<WholeState> whole_states, Communicator* ranks);
+  Status check_first_values() const;
   Status watch_ranks(const ExecutorOptions& options);
   std::string describe_place(int32_t function, int32_t instruction) const;
   Status start_step(BatchSource& data, const GradientSink* gradients);
@@ -150,6 +153,7 @@ class Session {
 
   Plan plan_;
   std::vector<WholeState> whole_states_;
+  llvm::StringMap<FirstValue> first_values_;
   Communicator* ranks_;  // null: one rank
   int64_t rank_ = 0;
   std::optional<MeshCollectives> collectives_;

@@ -326,8 +326,9 @@ class Session {
   // First values, by one of three before the first step. `seed` starts the random numbers of dropout.
   Expected<void> load_weights(const std::string& path, uint64_t seed = 0) noexcept;  // .onnx or .safetensors
   Expected<void> load_weights(const WeightReader& reader, uint64_t seed = 0) noexcept;
-  // Weights ~ N(0, 0.02), scales of norms 1, other vectors 0.
-  Expected<void> random_weights(uint64_t seed) noexcept;
+  // Drawn as PyTorch and transformers do by kind of layer; Fault::Model where a weight's layer is not known. With a
+  // deviation: all matrices normal with this one, scales of norms 1, other vectors 0.
+  Expected<void> random_weights(uint64_t seed, double deviation = 0) noexcept;
   Expected<void> set_learning_rate(double learning_rate) noexcept;
 
   // One update. `batch` holds the bytes of each of inputs() in their order, for one micro-batch after another, and is

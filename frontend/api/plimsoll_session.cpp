@@ -106,8 +106,8 @@ Expected<void> Session::load_weights(const WeightReader& reader, uint64_t seed) 
   return after_first_values(*impl_, impl_->session->initialise(load, seed));
 }
 
-Expected<void> Session::random_weights(uint64_t seed) noexcept {
-  return after_first_values(*impl_, impl_->session->initialise_randomly(seed));
+Expected<void> Session::random_weights(uint64_t seed, double deviation) noexcept {
+  return after_first_values(*impl_, impl_->session->initialise_randomly(seed, deviation));
 }
 
 Expected<void> Session::set_learning_rate(double learning_rate) noexcept {

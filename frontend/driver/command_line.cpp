@@ -347,8 +347,13 @@ void add_data_command(CLI::App& program, Options& options) {
 void add_training(CLI::App& command, RunOptions& run) {
   auto* weights =
       add_option(command, "--weights", run.weights, "FILE", "first values of the weights, from .onnx or .safetensors");
-  auto* init = add_option(command, "--init", run.init_seed, "SEED", "draw random first values from this seed");
+  auto* init = add_option(command, "--init", run.init_seed, "SEED",
+                          "draw random first values from this seed, as PyTorch and transformers do by kind of layer");
   weights->excludes(init);
+  add_option(command, "--init-std", run.init_std, "X",
+             "with --init: draw all matrices from a normal distribution with this deviation instead")
+      ->check(at_least(0))
+      ->needs(init);
   add_option(command, "--data", run.data, "PATH", data_help)->required();
   add_data(command, run.data_request);
   auto* steps = add_setting(command, "--steps", run.steps, "N", "number of updates")->check(at_least(0));

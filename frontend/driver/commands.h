@@ -90,6 +90,7 @@ struct RunOptions {
   std::string weights;
   bool random_weights = false;
   uint64_t init_seed = 0;  // seed of the random weights
+  double init_std = 0;     // deviation of all their matrices; 0: by kind of layer
   std::string data;
   DataRequest data_request;
   int64_t steps = 1, epochs = 0;  // with epochs the steps follow from the data

@@ -216,7 +216,7 @@ double planned_rate(const Plan& plan) {
 
 Status Run::first_values() {
   if (checkpoints_.resumes() && options_.weights.empty()) return checkpoints_.restore(nullptr);
-  if (options_.random_weights) return session_->initialise_randomly(options_.init_seed);
+  if (options_.random_weights) return session_->initialise_randomly(options_.init_seed, options_.init_std);
   if (options_.weights.empty())
     return usage_error("run needs first values of the weights: --weights FILE (.onnx or .safetensors) or --init SEED");
   Result<Weights> weights = open_weights(options_.weights);

@@ -96,7 +96,7 @@ def profile_plain_plan(args, folder, case):
     """The options that give `compile` the measured times of the plain plan on this GPU."""
     plan, times = folder / "plain.plan", folder / "times.jsonl"
     for words in (["compile", folder / "model.onnx", "-o", plan, "--device", args.device, "--tune", times, *compile_options(), *args.compile_options.split()],
-                  ["run", plan, "--init", "1", "--data", folder / f"batch_{CASES[case][1]}.safetensors", "--steps", "3", "--profile", times]):
+                  ["run", plan, "--init", "1", "--init-std", "0.02", "--data", folder / f"batch_{CASES[case][1]}.safetensors", "--steps", "3", "--profile", times]):
         done = subprocess.run([args.program, *words], capture_output=True, text=True)
         if done.returncode:
             print(f"    no profile of the plain plan: {last_line(done)}", file=sys.stderr, flush=True)
@@ -131,7 +131,7 @@ class Plimsoll:
         if not data.exists():
             export_batch(self.case, data, self.batch)
         metrics = self.folder / "metrics.jsonl"
-        done = subprocess.run([self.args.program, "run", self.plan, "--init", "1", "--data", data, "--steps", str(WARM_UP + steps), "--metrics", metrics],
+        done = subprocess.run([self.args.program, "run", self.plan, "--init", "1", "--init-std", "0.02", "--data", data, "--steps", str(WARM_UP + steps), "--metrics", metrics],
                               capture_output=True, text=True)
         if done.returncode:
             return {"failed": last_line(done)}

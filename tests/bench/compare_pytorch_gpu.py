@@ -38,7 +38,7 @@ class Plimsoll:
 
     def measure(self):
         metrics = self.folder / "metrics.jsonl"
-        subprocess.run([self.args.program, "run", self.plan, "--init", "1", "--data", self.folder / "batch.safetensors",
+        subprocess.run([self.args.program, "run", self.plan, "--init", "1", "--init-std", "0.02", "--data", self.folder / "batch.safetensors",
                         "--steps", str(WARM_UP + self.args.steps), "--metrics", metrics], check=True, stdout=subprocess.DEVNULL)
         rows = [json.loads(line) for line in metrics.read_text().splitlines()]
         memory = self.report["memory"]["device"]

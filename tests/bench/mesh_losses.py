@@ -42,7 +42,7 @@ class Job:
             case = unpack(model, folder)
             self.model, self.weights, self.data = case / "model.onnx", ["--weights", case / "model.onnx"], case / "batch.safetensors"
             return
-        self.model, self.weights, self.data = pathlib.Path(model), ["--init", "1"], folder / "tokens.u16"
+        self.model, self.weights, self.data = pathlib.Path(model), ["--init", "1", "--init-std", "0.02"], folder / "tokens.u16"
         made_up_tokens(self.data)
         self.options += ["--batch", args.batch] if args.fixed_batch else ["--dim", f"batch={args.batch}"]
 

@@ -44,7 +44,7 @@ class Ours:
 
     def measure(self):
         metrics = self.folder / "metrics.jsonl"
-        start_ranks([self.args.program, "run", self.plan, "--init", "1", "--data", self.data, "--steps", WARM_UP + self.args.steps, "--metrics", metrics],
+        start_ranks([self.args.program, "run", self.plan, "--init", "1", "--init-std", "0.02", "--data", self.data, "--steps", WARM_UP + self.args.steps, "--metrics", metrics],
                     self.ranks, self.args.timeout)
         rows = [json.loads(line) for line in metrics.read_text().splitlines()]
         return {"step_ms": [row["step_ms"] for row in rows[WARM_UP:]], "process": rows[-1]["device_bytes"], "losses": [rows[0]["loss"], rows[-1]["loss"]]}

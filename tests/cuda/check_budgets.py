@@ -71,7 +71,7 @@ def main():
                 failed += 1
                 continue
             make_batch(folder / "batch.safetensors", batch)
-            done = subprocess.run([args.program, "run", plan, "--init", "1", "--data", folder / "batch.safetensors", "--steps", "5"],
+            done = subprocess.run([args.program, "run", plan, "--init", "1", "--init-std", "0.02", "--data", folder / "batch.safetensors", "--steps", "5"],
                                   capture_output=True, text=True)
             found = re.search(r"promised ([\d.,]+ \w+), held ([\d.,]+ \w+).*", done.stdout)
             if done.returncode or not found:

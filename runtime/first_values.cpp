@@ -1,0 +1,219 @@
+#include "runtime/first_values.h"
+
+#include "ir/op_def.h"
+#include "ir/support/strings.h"
+
+#include "llvm/ADT/STLExtras.h"
+
+#include <cmath>
+#include <map>
+
+namespace plimsoll {
+namespace {
+
+constexpr double transformers_deviation = 0.02;  // initializer_range of nearly all configurations
+
+// A weight on its way to its reader: which dimension of the whole weight each dimension is; empty where that is lost.
+struct Traced {
+  size_t state;
+  llvm::SmallVector<int64_t, 4> dims;
+};
+
+class Finder {
+ public:
+  // `plan` is that of one stage of `whole`.
+  Finder(const Plan& plan, const Plan& whole)
+      : plan_(plan), whole_(whole), is_transformers_(has_source("modeling_")), values_(plan.states.size()) {}
+
+  std::vector<FirstValue> find() {
+    for (size_t i = 0; i < plan_.states.size(); ++i) start(i);
+    for (const PlanFunction& function : plan_.functions) follow(function);
+    for (size_t i = 0; i < plan_.states.size(); ++i) by_name(i);
+    return std::move(values_);
+  }
+
+ private:
+  // Does a line of a source file with such a name make something of the model?
+  bool has_source(llvm::StringRef file) const {
+    return llvm::any_of(plan_.origins, [&](const Origin& origin) { return starts_with(origin.source, file); });
+  }
+
+  const Slot& slot(SlotId id) const { return plan_.slots[static_cast<size_t>(id)]; }
+  const std::string& name_of(size_t state) const { return slot(plan_.states[state].slot).name; }
+  Shape whole_of(size_t state) const {
+    return whole_shape(plan_.states[state].divisions, slot(plan_.states[state].slot).type.shape);
+  }
+
+  void start(size_t i) {
+    const PlanState& state = plan_.states[i];
+    if (state.init.kind != StateInit::Kind::Weights) {
+      values_[i].kind = FirstValue::Kind::Constant;
+      return;
+    }
+    Traced traced{i, {}};
+    for (size_t d = 0; d < whole_of(i).size(); ++d) traced.dims.push_back(static_cast<int64_t>(d));
+    traced_[state.slot] = traced;
+  }
+
+  const Traced* trace(SlotId id) const {
+    if (id < 0) return nullptr;
+    const auto found = traced_.find(id);
+    if (found != traced_.end()) return &found->second;
+    const auto stored = traced_.find(plan_.storage_of(id));
+    return stored == traced_.end() ? nullptr : &stored->second;
+  }
+
+  void follow(const PlanFunction& function) {
+    std::map<SlotId, const Instruction*> makers;
+    for (const Instruction& instruction : function.instructions) {
+      for (SlotId result : instruction.results) makers[result] = &instruction;
+      // Running statistics may be updated behind forward; other updates say nothing about a layer.
+      const bool is_statistic = instruction.op == "running_update";
+      if (instruction.phase == Phase::Update && !is_statistic) continue;
+      if (passes_on(instruction)) continue;
+      if (instruction.phase != Phase::Forward && !is_statistic) continue;
+      const OpDef& op = get_op(instruction.op);
+      for (size_t i = 0; i < instruction.operands.size() && i < op.operands.size(); ++i)
+        if (const Traced* traced = trace(instruction.operands[i]))
+          read(instruction, op.operands[i].name, i, *traced, makers);
+    }
+  }
+
+  // Ops that only move or convert a weight.
+  bool passes_on(const Instruction& instruction) {
+    const llvm::StringRef op = instruction.op;
+    const bool same_dims = op == "cast" || op == "copy" || op == "identity" || op == "to_device" ||
+                           op == "gather_pieces" || op == "pad" || op == "slice";
+    if (!same_dims && op != "transpose" && op != "reshape") return false;
+    const Traced* from = trace(instruction.operands[0]);
+    if (!from) return true;
+    Traced to = *from;
+    const size_t rank = slot(instruction.results[0]).type.shape.size();
+    if (op == "transpose" && !from->dims.empty()) {
+      const llvm::ArrayRef<int64_t> perm = instruction.attrs.get_ints("perm");
+      for (size_t d = 0; d < perm.size(); ++d) to.dims[d] = from->dims[static_cast<size_t>(perm[d])];
+    }
+    if (op == "reshape" || rank != to.dims.size()) to.dims.clear();
+    traced_[instruction.results[0]] = to;
+    return true;
+  }
+
+  void read(const Instruction& instruction, llvm::StringRef port, size_t operand, const Traced& traced,
+            const std::map<SlotId, const Instruction*>& makers) {
+    const llvm::StringRef op = instruction.op;
+    const bool is_layer = op == "linear" || op == "matmul" || op == "conv" || op == "conv_transpose";
+    if (is_layer && (port == "w" || op == "matmul")) return draw_weight(instruction, operand, traced);
+    if (is_layer && port == "bias") return draw_bias(instruction, traced);
+    if (op == "gather" && port == "x") return draw_embedding(traced);
+    if (op.contains("_norm")) {
+      if (port == "scale" || port == "var") return set_constant(traced.state, 1);
+      if (port == "bias" || port == "mean") return set_constant(traced.state, 0);
+    }
+    if (op == "running_update" && port == "running") return draw_statistic(instruction, traced, makers);
+    if (op == "prelu" && port == "slope") return set_constant(traced.state, 0.25);
+    // An embedding whose rows are all wanted in order is its matrix.
+    if (op == "add" && whole_of(traced.state).size() == 2 && ends_with(name_of(traced.state), ".weight"))
+      return draw_embedding(traced);
+    if (op == "add" && whole_of(traced.state).size() == 1) {
+      const auto maker = makers.find(plan_.storage_of(instruction.operands[1 - operand]));
+      const bool of_layer = maker != makers.end() && (maker->second->op == "linear" || maker->second->op == "matmul" ||
+                                                      maker->second->op == "conv");
+      if (of_layer) return draw_bias(*maker->second, traced);
+    }
+    FirstValue& value = values_[traced.state];
+    if (value.kind == FirstValue::Kind::Unknown && value.reader.empty())
+      value.reader = instruction.op + " that makes %" + slot(instruction.results[0]).name;
+  }
+
+  // Elements that make one element of the layer's result.
+  double fan_in(const Instruction& layer, size_t operand, const Traced& traced) const {
+    const Shape whole = whole_of(traced.state);
+    size_t out = 0;  // which dimension of the operand counts the results
+    const size_t rank = slot(layer.operands[operand]).type.shape.size();
+    if (layer.op == "linear" && layer.attrs.get_int("transpose_w") == 0) out = 1;
+    if (layer.op == "matmul") out = operand == 1 ? rank - 1 : rank - 2;
+    const bool known = out < traced.dims.size();
+    const Shape& here = slot(layer.operands[operand]).type.shape;
+    const int64_t results = known ? whole[static_cast<size_t>(traced.dims[out])] : out < rank ? here[out] : 1;
+    return static_cast<double>(element_count(known ? llvm::ArrayRef<int64_t>(whole) : llvm::ArrayRef<int64_t>(here))) /
+           static_cast<double>(std::max<int64_t>(results, 1));
+  }
+
+  void draw_weight(const Instruction& layer, size_t operand, const Traced& traced) {
+    FirstValue& value = values_[traced.state];
+    if (is_embedding_[traced.state]) return set_normal(traced.state, transformers_deviation);
+    is_projection_[traced.state] = true;
+    if (is_transformers_) return set_normal(traced.state, transformers_deviation);
+    if (value.kind == FirstValue::Kind::Unknown)
+      value = {FirstValue::Kind::Uniform, 1 / std::sqrt(fan_in(layer, operand, traced)), ""};
+  }
+
+  void draw_bias(const Instruction& layer, const Traced& traced) {
+    const size_t operand = 1;
+    const Traced* weight = trace(layer.operands[operand]);
+    if (is_transformers_) return set_constant(traced.state, 0);
+    FirstValue& value = values_[traced.state];
+    if (weight && value.kind == FirstValue::Kind::Unknown)
+      value = {FirstValue::Kind::Uniform, 1 / std::sqrt(fan_in(layer, operand, *weight)), ""};
+  }
+
+  void draw_embedding(const Traced& traced) {
+    is_embedding_[traced.state] = true;
+    const bool small = is_projection_[traced.state] || is_transformers_;
+    set_normal(traced.state, small ? transformers_deviation : 1);
+  }
+
+  // A running variance follows the third result of a batch norm, or is corrected by a count.
+  void draw_statistic(const Instruction& update, const Traced& traced,
+                      const std::map<SlotId, const Instruction*>& makers) {
+    const auto maker = makers.find(update.operands[1]);
+    const bool is_variance = update.attrs.has("count") || (maker != makers.end() && maker->second->results.size() > 2 &&
+                                                           maker->second->results[2] == update.operands[1]);
+    set_constant(traced.state, is_variance ? 1 : 0);
+  }
+
+  void set_constant(size_t state, double value) { values_[state] = {FirstValue::Kind::Constant, value, ""}; }
+  void set_normal(size_t state, double deviation) { values_[state] = {FirstValue::Kind::Normal, deviation, ""}; }
+
+  // What only the names tell.
+  void by_name(size_t i) {
+    const std::string& name = name_of(i);
+    FirstValue& value = values_[i];
+    const Shape whole = whole_of(i);
+    if (ends_with(name, "in_proj_weight") && whole.size() == 2)
+      value = {FirstValue::Kind::Uniform, std::sqrt(6.0 / static_cast<double>(whole[0] + whole[1])), ""};
+    if (ends_with(name, "in_proj_bias") || ends_with(name, "self_attn.out_proj.bias")) set_constant(i, 0);
+    if (has_source("modeling_gpt2.") && ends_with(name, "c_proj.weight")) {
+      int64_t count = 0;
+      for (const Plan* stage : whole_.stages())
+        count += llvm::count_if(stage->states, [&](const PlanState& state) {
+          return state.init.kind == StateInit::Kind::Weights && ends_with(state.init.source, "c_proj.weight");
+        });
+      set_normal(i, transformers_deviation / std::sqrt(static_cast<double>(count)));
+    }
+    if (ends_with(name, "position_ids")) value = {FirstValue::Kind::Index, 0, ""};
+    if (ends_with(name, "token_type_ids") || ends_with(name, "num_batches_tracked")) set_constant(i, 0);
+    if (value.kind == FirstValue::Kind::Unknown && value.reader.empty()) set_constant(i, 0);  // nobody reads it
+  }
+
+  const Plan& plan_;
+  const Plan& whole_;
+  bool is_transformers_;
+  std::vector<FirstValue> values_;
+  std::map<SlotId, Traced> traced_;
+  std::map<size_t, bool> is_embedding_, is_projection_;
+};
+
+}  // namespace
+
+llvm::StringMap<FirstValue> first_values_of(const Plan& plan) {
+  llvm::StringMap<FirstValue> values;
+  for (const Plan* stage : plan.stages()) {
+    const std::vector<FirstValue> found = Finder(*stage, plan).find();
+    for (const auto& [state, value] : llvm::zip(stage->states, found))
+      if (state.init.kind == StateInit::Kind::Weights) values[state.init.source] = value;
+  }
+  return values;
+}
+
+}  // namespace plimsoll

@@ -1,0 +1,108 @@
+#include "runtime/first_values.h"
+#include "passes/budget/budget_report.h"
+#include "passes/compile.h"
+#include "runtime/cpu/cpu_catalog.h"
+#include "tests/support/small_training.h"
+
+#include <doctest/doctest.h>
+#include <cmath>
+
+namespace plimsoll {
+namespace {
+
+using namespace testing;
+using Kind = FirstValue::Kind;
+
+// A layer of each kind. %free is added where no layer is known that does so.
+constexpr llvm::StringLiteral model = R"(
+graph @layers(%image: f32[2,3,4,4], %ids: i64[2]) state(
+    %embed: f32[9,4] parameter trained,
+    %conv.weight: f32[4,3,3,3] parameter trained,
+    %conv.bias: f32[4] parameter trained,
+    %norm.weight: f32[4] parameter trained,
+    %norm.bias: f32[4] parameter trained,
+    %fc.weight: f32[16,4] parameter trained,
+    %fc.bias: f32[16] parameter trained,
+    %right: f32[16,2] parameter trained,
+    %places.weight: f32[2,4] parameter trained,
+    %bn.weight: f32[3] parameter trained,
+    %bn.bias: f32[3] parameter trained,
+    %bn.running_mean: f32[3] buffer,
+    %bn.running_var: f32[3] buffer,
+    %free: f32[2] parameter trained) {
+  %rows = gather(%embed, %ids) {axis=0} : f32[2,4]
+  %e = add(%rows, %places.weight) : f32[2,4]
+  %b, %batch_mean, %batch_var = batch_norm(%image, %bn.weight, %bn.bias) {eps=1e-05} : f32[2,3,4,4], f32[3], f32[3]
+  %next_mean = running_update(%bn.running_mean, %batch_mean) {momentum=0.9} : f32[3]
+  %next_var = running_update(%bn.running_var, %batch_var) {momentum=0.9} : f32[3]
+  %c = conv(%b, %conv.weight, %conv.bias) {pads=[1,1,1,1]} : f32[2,4,4,4]
+  %pooled = reduce_mean(%c) {axes=[2,3], keep_dims=0} : f32[2,4]
+  %sum = add(%e, %pooled) : f32[2,4]
+  %n, %mean, %rstd = layer_norm(%sum, %norm.weight, %norm.bias) {axis=1, eps=1e-05} : f32[2,4], f32[2,1], f32[2,1]
+  %h = linear(%n, %fc.weight, %fc.bias) {transpose_w=1} : f32[2,16]
+  %t = tanh(%h) : f32[2,16]
+  %y = linear(%t, %right) {transpose_w=0} : f32[2,2]
+  %u = mul(%y, %free) : f32[2,2]
+  %loss = reduce_mean(%u) {axes=[0,1], keep_dims=0} : f32[]
+  return loss=%loss
+  update %bn.running_mean = %next_mean
+  update %bn.running_var = %next_var
+}
+)";
+
+Plan planned(const TrainingRequest& request) {
+  CpuCatalog catalog;
+  Result<Plan> plan = fitting_plan(compile_training(parsed(model), request, cpu_device(), catalog));
+  REQUIRE_MESSAGE(bool(plan), llvm::toString(plan.takeError()));
+  return std::move(*plan);
+}
+
+TEST_SUITE("unit") {
+  TEST_CASE("first values are those of the layer that reads a weight") {
+    for (const char* precision : {"exported", "bf16"}) {  // with bf16 a cast stands in between
+      TrainingRequest request;
+      request.precision = precision;
+      const llvm::StringMap<FirstValue> values = first_values_of(planned(request));
+      auto check = [&](const char* name, Kind kind, double scale) {
+        CAPTURE(name);
+        CHECK(values.lookup(name).kind == kind);
+        CHECK(values.lookup(name).scale == doctest::Approx(scale));
+      };
+      check("embed", Kind::Normal, 1);
+      check("conv.weight", Kind::Uniform, 1 / std::sqrt(27.0));
+      check("conv.bias", Kind::Uniform, 1 / std::sqrt(27.0));
+      check("norm.weight", Kind::Constant, 1);
+      check("norm.bias", Kind::Constant, 0);
+      check("fc.weight", Kind::Uniform, 0.5);
+      check("fc.bias", Kind::Uniform, 0.5);
+      check("right", Kind::Uniform, 0.25);
+      check("places.weight", Kind::Normal, 1);
+      check("bn.weight", Kind::Constant, 1);
+      check("bn.bias", Kind::Constant, 0);
+      check("bn.running_mean", Kind::Constant, 0);
+      check("bn.running_var", Kind::Constant, 1);
+      CHECK(values.lookup("free").kind == Kind::Unknown);
+    }
+  }
+
+  TEST_CASE("a weight of no known layer is refused by name, unless a deviation is given") {
+    Result<std::unique_ptr<Session>> session = Session::create(planned({}), {});
+    REQUIRE(bool(session));
+    Diag refusal = take_diag((*session)->initialise_randomly(1));
+    CHECK(refusal.fault() == Fault::Model);
+    INFO(refusal.text());
+    CHECK(llvm::StringRef(refusal.text())
+              .contains("1 weight is read by no layer whose first values are known: free f32[2] (read by mul"));
+    REQUIRE_FALSE(bool((*session)->initialise_randomly(1, 0.02)));
+    Status read = (*session)->read_state("fc.weight", [](const TensorView& weight) {
+      double squares = 0;
+      for (int64_t i = 0; i < weight.elements(); ++i) squares += weight.get(i) * weight.get(i);
+      CHECK(std::sqrt(squares / static_cast<double>(weight.elements())) == doctest::Approx(0.02).epsilon(0.3));
+      return Status::success();
+    });
+    CHECK_FALSE(bool(read));
+  }
+}
+
+}  // namespace
+}  // namespace plimsoll
