@@ -3,6 +3,7 @@
 #include "frontend/onnx/save.h"
 #include "frontend/onnx/state_names.h"
 #include "ir/support/strings.h"
+#include "passes/train/optimizer_update.h"
 #include "runtime/data/safetensors.h"
 
 #include <cstring>
@@ -10,12 +11,33 @@
 namespace plimsoll {
 namespace {
 
-// Maps the names of the model's weights to their states.
-llvm::StringMap<const WholeState*> weights_of(const Session& session) {
-  llvm::StringMap<const WholeState*> states;
-  for (const WholeState& state : session.whole_states())
-    if (state.init.kind == StateInit::Kind::Weights) states[state.init.source] = &state;
-  return states;
+// What is saved of a weight: the numbers of a state, in the weight's type.
+struct Saved {
+  const WholeState* state;
+  Type type;
+};
+
+// By the names of the model's weights.
+llvm::StringMap<Saved> weights_of(const Session& session, SavedWeights which) {
+  llvm::StringMap<const WholeState*> by_name;
+  for (const WholeState& state : session.whole_states()) by_name[state.name] = &state;
+  llvm::StringMap<Saved> weights;
+  for (const WholeState& state : session.whole_states()) {
+    if (state.init.kind != StateInit::Kind::Weights) continue;
+    const WholeState* mean = which == SavedWeights::Mean ? by_name.lookup(state.name + ema_suffix.str()) : nullptr;
+    weights.try_emplace(state.init.source, Saved{mean ? mean : &state, state.type});
+  }
+  return weights;
+}
+
+Status read_saved(Session& session, const Saved& saved, const TensorView& into) {
+  return session.read_whole_state(*saved.state, [&](const TensorView& bytes) {
+    if (bytes.type == into.type)
+      std::memcpy(into.data, bytes.data, static_cast<size_t>(bytes.type.bytes()));
+    else
+      for (int64_t i = 0; i < into.elements(); ++i) into.set(i, bytes.get(i));
+    return Status::success();
+  });
 }
 
 // The names that PyTorch's model has beside those in the file; none where no model is at hand.
@@ -26,14 +48,17 @@ Result<StateNames> names_in_model(const std::string& model_path) {
   return find_state_names(model->proto().graph());
 }
 
-Status save_safetensors(Session& session, const std::string& path, const std::string& model_path) {
-  llvm::StringMap<const WholeState*> states = weights_of(session);
+Status save_safetensors(Session& session, const std::string& path, const std::string& model_path, SavedWeights which) {
+  llvm::StringMap<Saved> states = weights_of(session, which);
   Result<StateNames> names = names_in_model(model_path);
   if (!names) return names.takeError();
   for (const auto& [name, source] : names->tied)
-    if (auto state = states.find(source); state != states.end()) states[name] = state->second;
+    if (auto state = states.find(source); state != states.end()) {
+      const Saved saved = state->second;
+      states.try_emplace(name, saved);
+    }
   std::vector<TensorEntry> entries;
-  for (const auto& state : states) entries.push_back({state.first().str(), state.second->type});
+  for (const auto& state : states) entries.push_back({state.first().str(), state.second.type});
   for (const std::string& counter : names->batch_counters) entries.push_back({counter, Type(DType::I64, {})});
   llvm::sort(entries, [](const TensorEntry& a, const TensorEntry& b) { return a.name < b.name; });
   const int64_t batches = session.steps_done() * session.plan().training.accumulate;
@@ -43,27 +68,20 @@ Status save_safetensors(Session& session, const std::string& path, const std::st
       std::memcpy(out, &batches, sizeof batches);
       return Status::success();
     }
-    return session.read_whole_state(*state->second, [&](const TensorView& bytes) {
-      std::memcpy(out, bytes.data, static_cast<size_t>(bytes.type.bytes()));
-      return Status::success();
-    });
+    return read_saved(session, state->second, {entry.type, out});
   });
 }
 
-Status save_onnx(Session& session, const std::string& path, const std::string& model_path) {
+Status save_onnx(Session& session, const std::string& path, const std::string& model_path, SavedWeights which) {
   Result<Model> model = Model::read(model_path);
   if (!model) return model.takeError();
-  llvm::StringMap<const WholeState*> states = weights_of(session);
+  const llvm::StringMap<Saved> weights = weights_of(session, which);
   return save_model(*model, path, [&](llvm::StringRef initializer) -> Result<std::optional<Tensor>> {
-    auto state = states.find(initializer);
-    if (state == states.end()) return std::nullopt;
-    std::optional<Tensor> weight;
-    Status read = session.read_whole_state(*state->second, [&](const TensorView& bytes) {
-      weight.emplace(bytes.type, bytes.data);
-      return Status::success();
-    });
-    if (read) return read;
-    return weight;
+    const auto weight = weights.find(initializer);
+    if (weight == weights.end()) return std::nullopt;
+    std::optional<Tensor> tensor(std::in_place, weight->second.type);
+    if (Status failed = read_saved(session, weight->second, tensor->view())) return failed;
+    return tensor;
   });
 }
 
@@ -80,11 +98,16 @@ Status check_save_targets(llvm::ArrayRef<std::string> paths, llvm::StringRef wei
   return Status::success();
 }
 
-Status save_states(Session& session, const std::string& path, const std::string& model_path) {
+Status save_states(Session& session, const std::string& path, const std::string& model_path, SavedWeights which) {
   if (session.rank() != 0) return session.serve_pieces();
-  Status saved = ends_with(path, ".safetensors") ? save_safetensors(session, path, model_path)
-                                                 : save_onnx(session, path, model_path);
+  Status saved = ends_with(path, ".safetensors") ? save_safetensors(session, path, model_path, which)
+                                                 : save_onnx(session, path, model_path, which);
   return llvm::joinErrors(std::move(saved), session.end_serving());
+}
+
+bool has_mean_weights(const Session& session) {
+  return llvm::any_of(session.whole_states(),
+                      [](const WholeState& state) { return ends_with(state.name, ema_suffix); });
 }
 
 }  // namespace plimsoll

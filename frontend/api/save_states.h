@@ -10,11 +10,20 @@ namespace plimsoll {
 // weights came from.
 Status check_save_targets(llvm::ArrayRef<std::string> paths, llvm::StringRef weights);
 
+enum class SavedWeights : uint8_t {
+  Trained,
+  Mean,  // of parameters that have one, their running mean; the others as they are
+};
+
 // Saves parameters and buffers under their names in the model: the same file whatever the mesh. Every rank calls it;
 // the first one writes. Where `model_path` is an .onnx file, .safetensors also has the names of tied parameters and of
 // batch norms' counters that PyTorch's load_state_dict(strict=True) asks for. An .onnx file is the model of that path
 // for inference: batch norms use the running statistics, and weights that the plan does not have keep their values. If
 // the model has external weights, or more than 1 GiB of them, they go to PATH.data.
-Status save_states(Session& session, const std::string& path, const std::string& model_path);
+Status save_states(Session& session, const std::string& path, const std::string& model_path,
+                   SavedWeights which = SavedWeights::Trained);
+
+// Does the plan keep a running mean of the weights (--ema)?
+bool has_mean_weights(const Session& session);
 
 }  // namespace plimsoll

@@ -375,6 +375,8 @@ void add_training(CLI::App& command, RunOptions& run) {
   add_option(command, "--metrics", run.metrics, "FILE", "write one line of JSON per step (docs/interfaces.md)");
   add_option(command, "--save", run.save, "FILE",
              "save the trained weights as .safetensors or .onnx; may be given several times");
+  add_option(command, "--save-ema", run.save_ema, "FILE",
+             "save the running mean of the weights, which a plan with --ema keeps, in the same way");
   add_option(command, "--dump-gradients", run.dump_gradients, "FILE",
              "write the gradients of the first step as .safetensors");
   add_checkpoints(command, run.checkpoints);

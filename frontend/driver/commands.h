@@ -103,7 +103,7 @@ struct RunOptions {
   bool poison = false;
   std::string profile;  // this run's times are added to this timing cache
   std::string metrics, dump_gradients;
-  std::vector<std::string> save;
+  std::vector<std::string> save, save_ema;
   CheckpointOptions checkpoints;
   int64_t steps_here = 0;   // above 0: no more steps than these are made by this run
   bool states_job = false;  // says before the first step what the job takes and when it ends

@@ -164,7 +164,8 @@ class Run {
   bool is_first_rank() const { return !ranks_ || ranks_->rank() == 0; }
 
   Status train_and_save() {
-    if (Status s = check_save_targets(options_.save, options_.weights)) return s;
+    for (const auto* paths : {&options_.save, &options_.save_ema})
+      if (Status s = check_save_targets(*paths, options_.weights)) return s;
     if (Status s = checkpoints_.check_options()) return s;
     if (Status s = prepare()) return s;
     if (Status s = train()) return s;
@@ -177,6 +178,8 @@ class Run {
       console_.progress.phase("save");
       if (Status s = save_states(*session_, path, options_.weights)) return s;
     }
+    for (const std::string& path : options_.save_ema)
+      if (Status s = save_states(*session_, path, options_.weights, SavedWeights::Mean)) return s;
     if (Status s = checkpoints_.finish()) return s;
     if (!is_first_rank()) return Status::success();
     console_.progress.finish();
@@ -237,6 +240,9 @@ Status Run::prepare() {
   Result<std::unique_ptr<Session>> session = Session::create(std::move(*plan), executor);
   if (!session) return session.takeError();
   session_ = std::move(*session);
+  if (!options_.save_ema.empty() && !has_mean_weights(*session_))
+    return usage_error(
+        "--save-ema: the plan keeps no running mean of the weights; compile it with --ema, such as 0.999");
   if (Status s = checkpoints_.open(*session_, options_.seed)) return s;
   if (Status s = data_.open(options_, checkpoints_.start(), *session_, ranks_.get())) return s;
   if (Status s = first_values()) return s;
@@ -336,7 +342,8 @@ std::string Run::describe(const StepMetrics& metrics) const {
 }
 
 void Run::report() const {
-  for (const std::string& path : options_.save) console_.out << "saved " << path << "\n";
+  for (const auto* paths : {&options_.save, &options_.save_ema})
+    for (const std::string& path : *paths) console_.out << "saved " << path << "\n";
   if (step_ms_.empty()) return;  // --steps 0 only loads the first values, to save or to check them
   std::vector<double> sorted = step_ms_;
   std::sort(sorted.begin(), sorted.end());

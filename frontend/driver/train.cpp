@@ -56,7 +56,8 @@ Result<RunOptions> one_step_of(RunOptions run, ScratchFiles& scratch) {
   run.steps_here = 1;
   run.profile.clear();
   run.dump_gradients.clear();
-  for (std::string& path : run.save) path = scratch.beside(path);
+  for (auto* paths : {&run.save, &run.save_ema})
+    for (std::string& path : *paths) path = scratch.beside(path);
   if (!run.metrics.empty()) run.metrics = scratch.beside(run.metrics);
   CheckpointOptions& checkpoints = run.checkpoints;
   if (checkpoints.folder.empty()) return run;

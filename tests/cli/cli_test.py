@@ -191,6 +191,11 @@ def test_optimizers_and_groups(folder):
     choices = sorted(each["choice"] for each in decisions)
     expect(choices == ["adamw, 1 x the learning rate, weight decay 0", "adamw, 1 x the learning rate, weight decay 0.1",
                        "muon, 1 x the learning rate, weight decay 0.1"], f"groups: {decisions}")
+    succeed(*make, "--optimizer", "sgd", "--lr", "0.1", "--ema", "0.5")
+    trained, mean = folder / "trained.safetensors", folder / "mean.safetensors"
+    succeed(*run_linear(folder, plan, data, "--save", trained, "--save-ema", mean))
+    expect(trained.stat().st_size == mean.stat().st_size and trained.read_bytes() != mean.read_bytes(), "the mean is saved as the weights are")
+    refuse(USAGE, ["--save-ema", "--ema"], *run_linear(folder, compile_linear(folder), data, "--save-ema", mean))
     refuse(USAGE, ["--momentum", "adamw has no momentum"], *make, "--momentum", "0.9")
     refuse(USAGE, ["'nothing'", "no trained parameter"], *make, "--group", "nothing:lr=0.1x")
     refuse(USAGE, ["REGEX:NAME=VALUE"], *make, "--group", "weight")
