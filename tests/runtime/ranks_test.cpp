@@ -1,6 +1,7 @@
 #include "frontend/api/job.h"
 #include "ir/plan/check.h"
 #include "passes/compile.h"
+#include "passes/train/optimizer_settings.h"
 #include "runtime/comm/group_ranks.h"
 #include "runtime/comm/host_collectives.h"
 #include "runtime/comm/rank_watch.h"
@@ -116,8 +117,10 @@ std::string in_16_bits() {
   return text;
 }
 
-Plan plan_for(llvm::StringRef mesh, int zero, int64_t accumulate, llvm::StringRef text = model) {
+Plan plan_for(llvm::StringRef mesh, int zero, int64_t accumulate, llvm::StringRef text = model,
+              OptimizerKind optimizer = OptimizerKind::AdamW) {
   TrainingRequest request;
+  request.optimizer = default_optimizer(optimizer);
   request.mesh = llvm::cantFail(parse_mesh(mesh));
   request.zero = zero;
   request.accumulate = accumulate;
@@ -200,6 +203,33 @@ TEST_SUITE("unit") {
             for (size_t i = 0; i < want.size(); ++i) CHECK(each[i] == doctest::Approx(want[i]).epsilon(2e-4));
           for (size_t rank = 1; rank < losses.size(); ++rank) CHECK(losses[rank] == losses[0]);
         }
+    }
+  }
+
+  // LAMB's lengths are those of whole parameters, whichever pieces and parts of them a rank has.
+  TEST_CASE("every optimizer that may have pieces of parameters updates them as one rank does") {
+    RandomValues values;
+    values.add_for(parsed(model));
+    for (OptimizerKind optimizer : {OptimizerKind::Sgd, OptimizerKind::Lion, OptimizerKind::RmsProp,
+                                    OptimizerKind::Adagrad, OptimizerKind::Lamb}) {
+      Plan alone = plan_for("data=1", 0, 1, model, optimizer);
+      std::unique_ptr<Session> one = llvm::cantFail(Session::create(alone, {1, true}));
+      const std::vector<double> want = losses_of(*one, values, 4);
+      CHECK(want.back() != want.front());
+      for (const auto& [mesh, zero] : {std::pair("data=2", 0), std::pair("data=3", 1), std::pair("data=2", 3),
+                                       std::pair("tensor=2", 0), std::pair("data=2,tensor=2", 1)}) {
+        CAPTURE(optimizer_names[static_cast<size_t>(optimizer)].str());
+        CAPTURE(mesh);
+        CAPTURE(zero);
+        const Plan plan = plan_for(mesh, zero, 1, model, optimizer);
+        auto ranks = make_thread_ranks(plan.mesh.ranks());
+        std::vector<std::vector<double>> losses(ranks.size());
+        on_ranks(ranks, [&](Communicator& own) {
+          std::unique_ptr<Session> session = llvm::cantFail(Session::create(plan, {1, true, false, &own}));
+          losses[static_cast<size_t>(own.rank())] = losses_of(*session, values, 4);
+        });
+        for (size_t i = 0; i < want.size(); ++i) CHECK(losses[0][i] == doctest::Approx(want[i]).epsilon(1e-3));
+      }
     }
   }
 
