@@ -2,6 +2,7 @@
 
 #include "ir/plan/check.h"
 #include "ir/support/did_you_mean.h"
+#include "passes/add_evaluation.h"
 #include "passes/budget/split_search.h"
 #include "passes/budget/stage_search.h"
 #include "passes/derive_program.h"
@@ -52,9 +53,15 @@ Status clean_graph(Graph& graph, PassManager& passes) {
   return changed ? Status::success() : changed.takeError();
 }
 
-Result<CleanModel> clean_model(Graph forward, llvm::StringRef loss, const CompileHooks& hooks) {
+Result<CleanModel> clean_model(Graph forward, llvm::StringRef loss, const CompileHooks& hooks,
+                               const EvaluationRequest& evaluation) {
   CleanModel model{std::move(forward), PassManager(hooks)};
   model.passes.enter("clean");
+  if (evaluation.wanted) {
+    Result<Graph> graph = make_evaluation_graph(model.graph, loss, evaluation, model.passes.quiet());
+    if (!graph) return graph.takeError();
+    model.evaluation = std::move(*graph);
+  }
   if (Status s = attach_loss(model.graph, loss)) return s;
   if (Status s = clean_graph(model.graph, model.passes)) return s;
   return model;
@@ -85,7 +92,7 @@ Result<CompileResult> compile_training(Graph forward, const TrainingRequest& req
                                        const KernelCatalog& catalog, const CompileHooks& hooks) {
   CompileHooks whole = hooks;
   whole.pipeline.stop_after.clear();
-  Result<CleanModel> model = clean_model(std::move(forward), request.loss, whole);
+  Result<CleanModel> model = clean_model(std::move(forward), request.loss, whole, request.evaluation);
   if (!model) return model.takeError();
   return compile_training(std::move(*model), request, StageDevices(device, catalog), whole);
 }
@@ -95,12 +102,23 @@ Result<CompileResult> compile_training(CleanModel model, const TrainingRequest& 
   CompileHooks whole = hooks;
   whole.pipeline.stop_after.clear();
   model.passes = model.passes.under(whole);
-  Result<ForwardModel> forward = prepare_forward(std::move(model), request, devices.preferences());
+  if (model.evaluation && request.mesh.ranks() > 1)
+    return usage_error(
+        "plans for several ranks do not evaluate; compile one for one rank with --evaluate, and give it "
+        "the weights that the others save");
+  Result<ForwardModel> forward = prepare_forward({model.graph, model.passes}, request, devices.preferences());
   if (!forward) return forward.takeError();
-  Result<CompileResult> result = request.mesh[MeshAxis::Stage] > 1
-                                     ? search_stages(*forward, request, devices, whole)
-                                     : search_splits(*forward, request, devices.device(0), devices.catalog(0), whole);
+  const auto search = [&](const DeviceDescription& device) {
+    return search_splits(*forward, request, device, devices.catalog(0), whole);
+  };
+  Result<CompileResult> result =
+      request.mesh[MeshAxis::Stage] > 1 ? search_stages(*forward, request, devices, whole) : search(devices.device(0));
   if (!result) return result.takeError();
+  if (model.evaluation) {
+    EvaluationPlanner planner(model, request, devices.device(0), devices.catalog(0));
+    result = add_evaluation(std::move(*result), planner, devices.device(0), search);
+    if (!result) return result.takeError();
+  }
   // A plan that does not fit is an answer to read and not one to run.
   if (result->fits)
     if (Status s = check_plan(result->plan)) return s;

@@ -10,7 +10,8 @@ namespace plimsoll {
 // Runs the clean stage on `graph`.
 Status clean_graph(Graph& graph, PassManager& passes);
 
-Result<CleanModel> clean_model(Graph forward, llvm::StringRef loss, const CompileHooks& hooks = {});
+Result<CleanModel> clean_model(Graph forward, llvm::StringRef loss, const CompileHooks& hooks = {},
+                               const EvaluationRequest& evaluation = {});
 
 // The graphs as they stand after the pass (the first time it runs) or the phase (clean, train, fit) that
 // hooks.pipeline.stop_after names: the forward graph until the phase train, then the functions of the program.

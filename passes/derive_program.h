@@ -14,6 +14,8 @@ namespace plimsoll {
 struct CleanModel {
   Graph graph;
   PassManager passes;  // goes on with the plan's passes
+  // The same model in inference mode with all that evaluation gives, where that was asked for.
+  std::optional<Graph> evaluation = std::nullopt;
 };
 
 // The forward graph as it is differentiated: in the job's batch, layout and precision, its trained states marked.

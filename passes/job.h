@@ -44,6 +44,13 @@ enum class ImageLayout : uint8_t { Auto, ChannelsFirst, ChannelsLast };  // Auto
 
 enum class MasterWeights : uint8_t { Auto, On, Off };  // Auto: f32 masters for 16-bit parameters
 
+// A function of the plan that computes the loss and other outputs of a batch and changes no state.
+struct EvaluationRequest {
+  bool wanted = false;
+  int64_t batch = 0;                 // 0: the training's, halved while evaluation needs more memory than training
+  std::vector<std::string> metrics;  // besides the loss: see passes/evaluate/metrics.h
+};
+
 struct TrainingRequest {
   std::string loss;                // "" | OUTPUT | cross-entropy:LOGITS:LABELS | mse:A:B | bce:A:B
   std::vector<std::string> train;  // regular expressions over state names; empty: every parameter
@@ -78,8 +85,9 @@ struct TrainingRequest {
   bool recompute = true;  // rematerialise where the budget asks for it
   // Chunks of the batch for all that follows `split_from`; 0: where the budget asks for it, 1: never.
   int64_t split = 0;
-  std::string split_from;         // a value of the model; empty: the one that takes least time
-  bool offload = true;            // let states and values wait in host memory where the budget asks for it
+  std::string split_from;  // a value of the model; empty: the one that takes least time
+  bool offload = true;     // let states and values wait in host memory where the budget asks for it
+  EvaluationRequest evaluation;
   double effort = 1;              // search work for rematerialisation and placement, as a multiple of the usual
   int64_t host_budget_bytes = 0;  // of that memory; 0: not limited
 

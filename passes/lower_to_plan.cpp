@@ -33,14 +33,76 @@ class Lowering {
   Result<Plan> run() {
     plan_.device = in_.draft.device;
     plan_.origins = in_.draft.program.functions.front().origins;
-    for (const Graph& function : in_.draft.program.functions) add_states(function);
-    for (size_t i = 0; i < in_.draft.program.functions.size(); ++i) add_function(static_cast<int32_t>(i));
+    for (size_t i = 0; i < plan_.origins.size(); ++i) origins_.push_back(static_cast<int32_t>(i));
+    add_functions();
     finish_arenas();
     report_slow_kernels();
     return std::move(plan_);
   }
 
+  Result<Plan> run(Plan plan) {
+    plan_ = std::move(plan);
+    first_function_ = plan_.functions.size();
+    for (const PlanState& state : plan_.states) state_slots_[plan_.slots[state.slot].name] = state.slot;
+    for (const PlanConstant& constant : plan_.constants) constant_slots_[content_of(*constant.value)] = constant.slot;
+    for (const Arena& arena : plan_.arenas) persistent_bytes(arena.space) = arena.persistent_bytes;
+    join_origins(in_.draft.program.functions.front().origins);
+    const size_t slots = plan_.slots.size();
+    add_functions();
+    move_transient_slots(slots);
+    const std::vector<Arena> before = std::move(plan_.arenas);
+    plan_.arenas.clear();
+    finish_arenas();
+    for (const Arena& arena : before) include(arena);
+    report_slow_kernels();
+    return std::move(plan_);
+  }
+
  private:
+  void add_functions() {
+    for (const Graph& function : in_.draft.program.functions) add_states(function);
+    for (size_t i = 0; i < in_.draft.program.functions.size(); ++i) add_function(i);
+  }
+
+  // The graph's origins are the plan's where these are equal.
+  void join_origins(llvm::ArrayRef<Origin> origins) {
+    llvm::StringMap<int32_t> known;
+    const auto text = [](const Origin& origin) {
+      return origin.node + '\0' + origin.op + '\0' + origin.module + '\0' + origin.source;
+    };
+    for (size_t i = 0; i < plan_.origins.size(); ++i) known.try_emplace(text(plan_.origins[i]), i);
+    for (const Origin& origin : origins) {
+      const auto [at, fresh] = known.try_emplace(text(origin), plan_.origins.size());
+      if (fresh) plan_.origins.push_back(origin);
+      origins_.push_back(at->second);
+    }
+  }
+
+  int32_t origin_of(OriginId id) const { return id == OriginId::None ? -1 : origins_[index_of(id)]; }
+
+  // Of the functions that were there, the first `slots` of all.
+  void move_transient_slots(size_t slots) {
+    for (const Arena& arena : plan_.arenas) {
+      const int64_t more = persistent_bytes(arena.space) - arena.persistent_bytes;
+      for (Slot& slot : llvm::MutableArrayRef<Slot>(plan_.slots).take_front(slots))
+        if (slot.function >= 0 && slot.space == arena.space && slot.offset >= arena.persistent_bytes)
+          slot.offset += more;
+      if (arena.space != MemorySpace::Device) continue;
+      for (PlanFunction& function : llvm::MutableArrayRef<PlanFunction>(plan_.functions).take_front(first_function_))
+        function.peak_live_bytes += more;
+    }
+  }
+
+  // What an arena was before functions were added.
+  void include(const Arena& before) {
+    auto arena = llvm::find_if(plan_.arenas, [&](const Arena& each) { return each.space == before.space; });
+    if (arena == plan_.arenas.end()) return plan_.arenas.push_back(before);
+    const int64_t more = arena->persistent_bytes - before.persistent_bytes;
+    arena->bytes = std::max(arena->bytes, before.bytes + more);
+    arena->peak_live_bytes = std::max(arena->peak_live_bytes, before.peak_live_bytes + more);
+    arena->budget_bytes = before.budget_bytes;
+  }
+
   SlotId add_slot(Slot slot) {
     plan_.slots.push_back(std::move(slot));
     return static_cast<SlotId>(plan_.slots.size() - 1);
@@ -57,7 +119,7 @@ class Lowering {
     slot.space = space;
     slot.offset = persistent_bytes(space);
     slot.category = category;
-    slot.origin = static_cast<int32_t>(origin);
+    slot.origin = origin_of(origin);
     persistent_bytes(space) += align_up(slot.bytes, alignment_);
     return add_slot(std::move(slot));
   }
@@ -73,21 +135,24 @@ class Lowering {
     }
   }
 
+  static std::string content_of(const Tensor& value) {
+    return to_string(value.type()) +
+           std::string(static_cast<const char*>(value.data()), static_cast<size_t>(value.type().bytes()));
+  }
+
   SlotId constant_slot(const Graph& graph, const Node& node) {
     TensorRef value = node.attrs.get_tensor("value");
     // The functions of a program repeat small constants; bytes that are equal are kept once.
-    std::string key = to_string(value->type()) +
-                      std::string(static_cast<const char*>(value->data()), static_cast<size_t>(value->type().bytes()));
-    auto [at, fresh] = constant_slots_.try_emplace(key, -1);
+    auto [at, fresh] = constant_slots_.try_emplace(content_of(*value), -1);
     if (!fresh) return at->second;
     SlotId slot = add_persistent(graph.value(node.results[0]).name, value->type(), Category::Constants, node.origin);
     plan_.constants.push_back({slot, value});
     return at->second = slot;
   }
 
-  void add_function(int32_t index) {
+  void add_function(size_t index) {
     const Graph& graph = in_.draft.program.functions[index];
-    function_ = index;
+    function_ = static_cast<int32_t>(first_function_ + index);
     graph_ = &graph;
     const FunctionDraft& draft = in_.draft.functions[index];
     assignment_ = assign_buffers(graph, draft.writers, draft.copies, *in_.draft.catalog);
@@ -126,7 +191,8 @@ class Lowering {
     slot.category = Category::Input;
     slot_of_[index_of(input)] = add_slot(std::move(slot));
     const std::string& name = graph_->value(input).name;
-    SlotId staging = in_.draft.device.backend == "cuda"
+    // Training reads the next batch while a step runs; evaluation does without the bytes for that.
+    SlotId staging = in_.draft.device.backend == "cuda" && graph_->name != evaluate_function
                          ? add_persistent(name + ".staging", graph_->type(input), Category::Input, OriginId::None)
                          : -1;
     plan_.functions.back().inputs.push_back(
@@ -155,7 +221,7 @@ class Lowering {
     slot.type = graph_->type(value);
     slot.view_of = owner;
     slot.in_place_of = -1;
-    slot.origin = static_cast<int32_t>(node.origin);
+    slot.origin = origin_of(node.origin);
     SlotId id = add_slot(std::move(slot));
     slot_of_[index_of(value)] = id;
     place_in_buffer(value);
@@ -163,7 +229,7 @@ class Lowering {
 
   void add_result(const Node& node, ValueId result, int32_t at) {
     Slot slot = value_slot(result, at);
-    slot.origin = static_cast<int32_t>(node.origin);
+    slot.origin = origin_of(node.origin);
     slot.space = written_space(node.op->engine);
     slot.category = is_copy(node.op->engine) ? Category::Offload : Category::Temporary;
     if (node.phase == Phase::Forward) mark_if_saved(result, slot);
@@ -215,7 +281,7 @@ class Lowering {
     instruction.bytes_moved = cost.bytes_moved;
     instruction.predicted_us = predicted_us(*graph_, node, kernel, in_.draft.device);
     instruction.phase = node.phase;
-    instruction.origin = static_cast<int32_t>(node.origin);
+    instruction.origin = origin_of(node.origin);
     instruction.reason = node.reason;
     note_slow_kernel(instruction, cost);
     if (const int32_t buffer = assignment_.workspace_of[index_of(id)]; buffer >= 0)
@@ -251,7 +317,7 @@ class Lowering {
     slot.first = at;
     slot.last = assignment_.buffers[buffer].last;
     slot.category = Category::Workspace;
-    slot.origin = static_cast<int32_t>(node.origin);
+    slot.origin = origin_of(node.origin);
     SlotId id = add_slot(std::move(slot));
     pending_.push_back({id, function_, buffer});
     return id;
@@ -278,7 +344,7 @@ class Lowering {
       Arena arena;
       arena.space = space;
       arena.persistent_bytes = arena.bytes = arena.peak_live_bytes = persistent_bytes(space);
-      for (size_t f = 0; f < plan_.functions.size(); ++f) {
+      for (size_t f = first_function_; f < plan_.functions.size(); ++f) {
         const BufferPlacement placed = place(static_cast<int32_t>(f), space);
         arena.bytes = std::max(arena.bytes, arena.persistent_bytes + placed.height_bytes);
         arena.peak_live_bytes = std::max(arena.peak_live_bytes, arena.persistent_bytes + placed.peak_bytes);
@@ -296,8 +362,8 @@ class Lowering {
     PlacementOptions options;
     options.alignment = alignment_;
     options.seconds = in_.placement_seconds;
-    BufferPlacement placed =
-        place_buffers(buffers_[f], space, static_cast<int32_t>(function.instructions.size()), options);
+    BufferPlacement placed = place_buffers(buffers_[static_cast<size_t>(f) - first_function_], space,
+                                           static_cast<int32_t>(function.instructions.size()), options);
     for (const Pending& pending : pending_)
       if (int64_t offset = pending.function == f ? placed.offset[pending.buffer] : -1; offset >= 0)
         plan_.slots[pending.slot].offset = persistent_bytes(space) + offset;
@@ -332,7 +398,9 @@ class Lowering {
   llvm::StringMap<SlotId> state_slots_, constant_slots_;
   std::vector<Pending> pending_;
   std::map<std::string, SlowKernel> slow_kernels_;
-  std::vector<std::vector<Buffer>> buffers_;  // per function
+  size_t first_function_ = 0;                 // of those that are added
+  std::vector<int32_t> origins_;              // of the plan, by OriginId of the graphs
+  std::vector<std::vector<Buffer>> buffers_;  // per added function
 
   const Graph* graph_ = nullptr;  // the function at hand
   int32_t function_ = 0;
@@ -345,5 +413,7 @@ class Lowering {
 }  // namespace
 
 Result<Plan> lower_to_plan(const LoweringInput& input) { return Lowering(input).run(); }
+
+Result<Plan> add_to_plan(const LoweringInput& input, Plan plan) { return Lowering(input).run(std::move(plan)); }
 
 }  // namespace plimsoll

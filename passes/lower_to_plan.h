@@ -14,6 +14,10 @@ struct LoweringInput {
   double placement_seconds = 2;   // of work for each function's layout, see PlacementOptions
 };
 
+// Adds the functions of `input` to a plan. States and equal constants are the plan's own; further ones are added, and
+// every function's transient bytes move up behind them. The plan's budget stays as it is.
+Result<Plan> add_to_plan(const LoweringInput& input, Plan plan);
+
 // Lays out the arena and fills slots, functions, states, constants, gradients, origins and times. The plan's
 // model and training are the caller's.
 Result<Plan> lower_to_plan(const LoweringInput& input);

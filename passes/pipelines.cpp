@@ -13,6 +13,8 @@ const llvm::StringLiteral fixpoint_pipeline = "move-transposes, simplify, dce";
 const llvm::StringLiteral finish_pipeline =
     "recover-linear, recover-attention, recover-losses, simplify, recover-split, pack-attention, cse, dce";
 
+const llvm::StringLiteral inference_pipeline = "inference-mode, dce";
+
 const llvm::StringLiteral layout_pipeline = "channels-last, dce, move-transposes, fold-constants, simplify, cse, dce";
 
 std::string forward_pipeline(const TrainingRequest& request, const KernelPreferences& preferences) {

@@ -10,6 +10,9 @@ namespace plimsoll {
 // The clean stage runs the first once, the second until nothing changes, and the third once.
 extern const llvm::StringLiteral clean_pipeline, fixpoint_pipeline, finish_pipeline;
 
+// What a forward graph goes through before it is cleaned for evaluation.
+extern const llvm::StringLiteral inference_pipeline;
+
 // Image models on devices whose convolutions are faster with channels last.
 extern const llvm::StringLiteral layout_pipeline;
 

@@ -63,8 +63,9 @@ class Executor {
   // were started before.
   virtual Status set_scalar(SlotId slot, double value) = 0;
 
-  // Host memory for the inputs of the first function's next run, in their order; waits until it is free.
-  virtual Result<llvm::ArrayRef<TensorView>> next_inputs() = 0;
+  // Host memory for the inputs of the function's next run, in their order; waits until it is free. Of a function whose
+  // inputs are not staged it is filled while nothing else runs.
+  virtual Result<llvm::ArrayRef<TensorView>> next_inputs(size_t function) = 0;
 
   // Called after the instruction of that index has run.
   using Observer = std::function<Status(int32_t instruction)>;

@@ -103,9 +103,9 @@ Plan plan_of_stage(Plan plan, int64_t stage) {
 
 }  // namespace
 
-std::vector<InputSpec> inputs_of(const Plan& plan) {
+std::vector<InputSpec> inputs_of(const Plan& plan, size_t function) {
   std::vector<InputSpec> specs;
-  for (const PlanInput& input : plan.functions.front().inputs)
+  for (const PlanInput& input : plan.functions[function].inputs)
     specs.push_back({input.name, plan.slots[static_cast<size_t>(input.slot)].type, input.whole});
   return specs;
 }
@@ -509,7 +509,7 @@ Status Session::start(BatchSource& data, const GradientSink* gradients) { return
 
 Status Session::start_step(BatchSource& data, const GradientSink* gradients) {
   if (steps_started_ == steps_done_) last_finish_ = std::chrono::steady_clock::now();
-  const bool separate_update = plan_.functions.size() > 1;
+  const std::optional<size_t> update = plan_.find_function(update_function);
   Result<double> scale = gradients ? loss_scale() : Result<double>(1);
   if (!scale) return scale.takeError();
   StepInFlight& step = in_flight_[static_cast<size_t>(steps_started_ % max_in_flight)];
@@ -518,10 +518,10 @@ Status Session::start_step(BatchSource& data, const GradientSink* gradients) {
     if (Status s = write_learning_rate(schedule_->rate(steps_started_))) return s;
   step.learning_rate = learning_rate_;
   for (int64_t micro = 0; micro < plan_.training.accumulate; ++micro) {
-    Result<llvm::ArrayRef<TensorView>> inputs = executor_->next_inputs();
+    Result<llvm::ArrayRef<TensorView>> inputs = executor_->next_inputs(0);
     if (!inputs) return inputs.takeError();
     if (Status s = data.next(*inputs)) return s;
-    Result<int64_t> run = run_function(0, separate_update ? nullptr : gradients, *scale);
+    Result<int64_t> run = run_function(0, update ? nullptr : gradients, *scale);
     if (!run) return run.takeError();
     if (micro == 0) step.next_run = *run;
     step.end_run = *run + 1;
@@ -529,10 +529,10 @@ Status Session::start_step(BatchSource& data, const GradientSink* gradients) {
     if (step.runs_left() > Executor::runs_kept / 2)
       if (Status s = add_run(step)) return s;
   }
-  if (separate_update) {
+  if (update) {
     while (gradients && step.runs_left() > 0)
       if (Status s = add_run(step)) return s;
-    Result<int64_t> run = run_function(1, gradients, step.weight_sum * *scale);
+    Result<int64_t> run = run_function(*update, gradients, step.weight_sum * *scale);
     if (!run) return run.takeError();
     step.update_run = *run;
   }
@@ -552,9 +552,9 @@ Result<StepMetrics> Session::finish_step() {
   const int64_t last_run = step.end_run - 1;
   while (step.runs_left() > 0)
     if (Status s = add_run(step)) return s;
-  const bool separate_update = step.update_run >= 0;
+  const std::optional<size_t> update = plan_.find_function(update_function);
   auto of_update = [&](llvm::StringRef name) {
-    return read_output(separate_update ? 1 : 0, separate_update ? step.update_run : last_run, name, NAN);
+    return read_output(update.value_or(0), update ? step.update_run : last_run, name, NAN);
   };
   Result<double> norm = of_update("grad_norm"), scale = of_update("loss_scale"), skipped = of_update("skipped_steps");
   if (Status s = llvm::joinErrors(llvm::joinErrors(norm.takeError(), scale.takeError()), skipped.takeError())) return s;

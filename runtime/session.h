@@ -53,7 +53,7 @@ struct SavedStates {
 using GradientSink = std::function<Status(llvm::StringRef parameter, const Tensor& gradient)>;
 
 // What a plan's steps read. Of a plan for several ranks: the rows of one rank.
-std::vector<InputSpec> inputs_of(const Plan& plan);
+std::vector<InputSpec> inputs_of(const Plan& plan, size_t function = 0);
 
 class Session {
  public:
@@ -117,7 +117,7 @@ class Session {
   // A step that was started and whose numbers are not all read.
   struct StepInFlight {
     int64_t next_run = 0, end_run = 0;  // of the first function: runs whose outputs are still to be added, [next, end)
-    int64_t update_run = -1;            // of the second function, when there is one
+    int64_t update_run = -1;            // of the function "update", when there is one
     double loss_sum = 0, weight_sum = 0;
     double learning_rate = 0;
     int64_t runs_left() const { return end_run - next_run; }

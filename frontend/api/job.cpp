@@ -142,7 +142,8 @@ Result<Job> Job::open(CompileRequest request, const CompileHooks& hooks) {
   if (!job) return job;
   Result<Imported> imported = import_for_training(job->request_, hooks);
   if (!imported) return imported.takeError();
-  Result<CleanModel> clean = clean_model(std::move(imported->graph), job->request_.training.loss, hooks);
+  Result<CleanModel> clean =
+      clean_model(std::move(imported->graph), job->request_.training.loss, hooks, job->request_.training.evaluation);
   if (!clean) return clean.takeError();
   job->model_ = std::make_shared<const Model>(Model{std::move(*clean), std::move(imported->report.obstacles)});
   return job;

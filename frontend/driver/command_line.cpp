@@ -23,6 +23,7 @@ struct Options {
   InspectOptions inspect;
   RunOptions run;
   TrainOptions train;
+  EvaluateOptions evaluate, predict;
   CheckOptions check;
   DevicesOptions devices;
   std::string config;
@@ -78,6 +79,20 @@ void add_model(CLI::App& command, JobOptions& options, const char* name = "MODEL
              "do not train the weights that match this regular expression");
   command.add_flag("--freeze-norm", options.request.import.freeze_norm,
                    "batch norms use their running statistics and do not change them");
+}
+
+void add_evaluation(CLI::App& command, EvaluationRequest& request) {
+  command.option_defaults()->group("Evaluation");
+  command.add_flag("--evaluate", request.wanted,
+                   "the plan gets a function that computes the loss and the model's outputs and changes no state");
+  add_option(
+      command, "--metric", request.metrics, "NAME",
+      "also evaluate accuracy, top5, perplexity, f1, miou or a scalar output of the model; accuracy:LOGITS:LABELS "
+      "names what is counted; may be given several times");
+  add_option(command, "--evaluate-batch", request.batch, "N",
+             "batch of the evaluation; default: that of training, halved while evaluation needs more memory")
+      ->check(at_least(1));
+  command.option_defaults()->group("Options");
 }
 
 void add_optimizer(CLI::App& command, JobOptions& options) {
@@ -215,6 +230,7 @@ void add_target(CLI::App& command, CompileOptions& compile) {
                  "samples per update; the micro-batch and --accumulate are chosen for the least predicted time")
           ->check(CLI::PositiveNumber);
   command.add_flag("--max-batch", request.max_batch, "plan for the largest batch that fits")->excludes(global_batch);
+  add_evaluation(command, compile.job.request.training.evaluation);
 }
 
 void add_compile(CLI::App& program, Options& options) {
@@ -343,6 +359,59 @@ void add_data_command(CLI::App& program, Options& options) {
   add_config(command, options);
 }
 
+// The evaluations of a run.
+void add_evaluations(CLI::App& command, EvaluationOptions& evaluation) {
+  command.option_defaults()->group("Evaluation");
+  add_option(command, "--evaluate-data", evaluation.data, "FILE",
+             "evaluate with these samples after the last step, by a plan that was compiled with --evaluate");
+  add_option(command, "--evaluate-every", evaluation.every, "N", "also evaluate after every N steps")
+      ->check(at_least(1));
+  add_option(command, "--evaluate-batches", evaluation.batches, "N",
+             "batches of an evaluation; default: all, and 32 of data without an end")
+      ->check(at_least(1));
+  add_option(command, "--early-stop", evaluation.early_stop, "N",
+             "end the run after N evaluations in which the metric did not become better")
+      ->check(at_least(1));
+  add_option(command, "--best-by", evaluation.best_by, "METRIC",
+             "which metric decides; default: the first that the plan was compiled with, else the loss");
+  command.option_defaults()->group("Options");
+}
+
+CLI::App& add_evaluate_command(CLI::App& program, const char* name, const char* help, EvaluateOptions& options) {
+  CLI::App& command = *program.add_subcommand(name, help);
+  add_option(command, "PLAN", options.plan, "", "a plan that compile wrote with --evaluate")->required();
+  add_option(command, "--weights", options.weights, "FILE", "the model or a .safetensors file that run saved")
+      ->required();
+  add_option(command, "--data", options.data, "FILE", "the samples, as `run` reads them")->required();
+  add_option(command, "--batches", options.batches, "N",
+             "how many batches; default: all, and 32 of data without an end")
+      ->check(at_least(1));
+  add_option(command, "--hold-out", options.hold_out, "X",
+             "only the samples that a run with the same --hold-out and --seed does not train with");
+  add_option(command, "--transforms", options.transforms, "FILE",
+             "the transforms of training; images are shown without what they draw");
+  add_setting(command, "--seed", options.seed, "N", "seed of what is held out and of the windows of a token file");
+  add_setting(command, "--threads", options.threads, "N", "CPU threads; 0: as many as the machine has")
+      ->check(at_least(0));
+  command.add_flag("--poison", options.poison, "overwrite dead bytes with NaN, to find plans that read them");
+  return command;
+}
+
+void add_evaluate(CLI::App& program, Options& options) {
+  CLI::App& command =
+      add_evaluate_command(program, "evaluate", "compute the loss and the metrics of a data set", options.evaluate);
+  add_option(command, "--metrics", options.evaluate.output, "FILE", "also write them as JSON (docs/interfaces.md)");
+  add_config(command, options);
+}
+
+void add_predict(CLI::App& program, Options& options) {
+  CLI::App& command =
+      add_evaluate_command(program, "predict", "write the model's outputs for every sample", options.predict);
+  add_option(command, "-o,--output", options.predict.output, "FILE", "a .safetensors file with a tensor per output")
+      ->required();
+  add_config(command, options);
+}
+
 // Adds the options of training that run and train share.
 void add_training(CLI::App& command, RunOptions& run) {
   auto* weights =
@@ -380,6 +449,7 @@ void add_training(CLI::App& command, RunOptions& run) {
   add_option(command, "--dump-gradients", run.dump_gradients, "FILE",
              "write the gradients of the first step as .safetensors");
   add_checkpoints(command, run.checkpoints);
+  add_evaluations(command, run.evaluation);
 }
 
 void add_run(CLI::App& program, Options& options) {
@@ -461,6 +531,8 @@ Status run_command_named(llvm::StringRef name, const Options& options, Console& 
   if (name == "inspect") return inspect_command(options.inspect, console);
   if (name == "run") return run_command(options.run, console);
   if (name == "train") return train_command(options.train, console);
+  if (name == "evaluate") return evaluate_command(options.evaluate, console);
+  if (name == "predict") return predict_command(options.predict, console);
   if (name == "check") return check_command(options.check, console);
   return devices_command(options.devices, console);
 }
@@ -528,6 +600,8 @@ int run_program(int argc, char** argv) {
   add_inspect(program, options);
   add_run(program, options);
   add_train(program, options);
+  add_evaluate(program, options);
+  add_predict(program, options);
   add_check(program, options);
   add_devices(program, options);
 

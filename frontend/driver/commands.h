@@ -85,6 +85,27 @@ struct CheckpointOptions {
   std::string resume;  // a checkpoint, a folder of them, or "auto": the newest in `folder`; empty: from the start
 };
 
+// The evaluations of a run.
+struct EvaluationOptions {
+  std::string data;        // empty: none
+  int64_t every = 0;       // steps; 0: only after the last
+  int64_t batches = 0;     // 0: all; of data without an end as many as Evaluator::default_batches
+  int64_t early_stop = 0;  // evaluations without a better metric after which the run ends; 0: never
+  std::string best_by;     // the metric that decides; empty: the first of the plan
+};
+
+// Of evaluate and predict.
+struct EvaluateOptions {
+  std::string plan, weights, data;
+  std::string output;  // of evaluate JSON, of predict tensors
+  int64_t batches = 0;
+  double hold_out = 0;     // share of the samples that a run did not train with; 0: all samples
+  std::string transforms;  // of training with images, a TOML file
+  uint64_t seed = 0;
+  int threads = 0;
+  bool poison = false;
+};
+
 struct RunOptions {
   std::string plan;
   std::string weights;
@@ -105,6 +126,7 @@ struct RunOptions {
   std::string metrics, dump_gradients;
   std::vector<std::string> save, save_ema;
   CheckpointOptions checkpoints;
+  EvaluationOptions evaluation;
   int64_t steps_here = 0;   // above 0: no more steps than these are made by this run
   bool states_job = false;  // says before the first step what the job takes and when it ends
 };
@@ -143,6 +165,8 @@ Status inspect_command(const InspectOptions& options, Console& console);
 Status run_command(const RunOptions& options, Console& console);
 Status train_command(const TrainOptions& options, Console& console);
 Status data_command(const DataCommandOptions& options, Console& console);
+Status evaluate_command(const EvaluateOptions& options, Console& console);
+Status predict_command(const EvaluateOptions& options, Console& console);
 Status check_command(const CheckOptions& options, Console& console);
 Status devices_command(const DevicesOptions& options, Console& console);
 

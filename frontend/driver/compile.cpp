@@ -174,7 +174,8 @@ void print_needs(const Plan& plan, llvm::raw_ostream& out) {
 
 void print_result(const CompileOptions& options, const Plan& plan, llvm::raw_ostream& out) {
   size_t instructions = 0;
-  for (const PlanFunction& function : plan.functions) instructions += function.instructions.size();
+  for (size_t f = 0; f < plan.functions.size(); ++f)
+    if (plan.calls_per_step(f) > 0) instructions += plan.functions[f].instructions.size();
   out << options.output << ": ";
   const bool shows_all = !plan.has_one_device() || options.job.budget.find(',') != std::string::npos;
   for (const Plan* stage : shows_all ? plan.stages() : llvm::SmallVector<const Plan*, 4>{&plan}) {
@@ -238,6 +239,8 @@ Result<CompileRequest> compile_request(const JobOptions& options) {
   CompileRequest request = options.request;
   read_devices(options.devices, request);
   TrainingRequest& training = request.training;
+  EvaluationRequest& evaluation = training.evaluation;
+  evaluation.wanted |= evaluation.batch > 0 || !evaluation.metrics.empty();
   if (Status s = read_dims(options.dims, request.import)) return s;
   if (Status s = read_precision_rules(options.precision_file, training)) return s;
   if (Status s = read_split(options.split, request.max_batch, training)) return s;

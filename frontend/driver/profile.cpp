@@ -136,6 +136,7 @@ Status profile_step(Session& session, const std::string& path, Console& console)
   Rows rows;
   std::vector<CollectiveRow> collectives;
   for (size_t f = 0; f < session.plan().functions.size(); ++f) {
+    if (session.plan().calls_per_step(f) == 0) continue;
     Result<llvm::ArrayRef<double>> times = session.executor().times(f);
     if (!times) return times.takeError();
     add_function(session.plan(), f, *times, rows);

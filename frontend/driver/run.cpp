@@ -3,6 +3,7 @@
 #include "frontend/driver/commands.h"
 #include "frontend/driver/profile.h"
 #include "frontend/driver/run_data.h"
+#include "frontend/driver/run_evaluation.h"
 #include "frontend/inspect/text_table.h"
 #include "ir/plan/check.h"
 #include "ir/plan/serialize.h"
@@ -61,6 +62,24 @@ class MetricsFile {
         line.attribute("loss_scale", number(*metrics.loss_scale));
         line.attribute("skipped_steps", metrics.skipped_steps);
       }
+    });
+    *file_ << "\n";
+    return flush();
+  }
+
+  Status write_evaluation(int64_t step, const EvaluationResult& result, bool is_best) {
+    if (!file_) return Status::success();
+    llvm::json::OStream line(*file_);
+    line.object([&] {
+      line.attribute("step", step);
+      line.attributeObject("evaluation", [&] {
+        for (const Metric& metric : result.metrics)
+          line.attribute(metric.name,
+                         std::isfinite(metric.value) ? llvm::json::Value(metric.value) : llvm::json::Value(nullptr));
+        line.attribute("samples", result.samples);
+        line.attribute("seconds", result.seconds);
+        line.attribute("best", is_best);
+      });
     });
     *file_ << "\n";
     return flush();
@@ -133,7 +152,11 @@ Status write_gradients(llvm::StringRef path, std::vector<NamedGradient> gradient
 class Run {
  public:
   Run(const RunOptions& options, Console& console, const PlanMaker& make_plan)
-      : options_(options), console_(console), make_plan_(make_plan), checkpoints_(options.checkpoints, console) {}
+      : options_(options),
+        console_(console),
+        make_plan_(make_plan),
+        checkpoints_(options.checkpoints, console),
+        evaluation_(options) {}
 
   // A rank that fails says so and ends the others, which would wait for it.
   Status execute() {
@@ -190,6 +213,7 @@ class Run {
   Status prepare();
   Status train();
   Status start(bool first);
+  Status report_evaluation(int64_t step, Result<std::optional<EvaluationResult>> result);
   Status first_values();
   Status check_promise();
   int64_t last_step() const;
@@ -205,9 +229,11 @@ class Run {
   std::unique_ptr<Session> session_;
   RunData data_;
   Checkpoints checkpoints_;
+  RunEvaluation evaluation_;
   MetricsFile metrics_;
   int64_t device_bytes_ = 0;
   double first_loss_ = 0, last_loss_ = 0;
+  std::string last_evaluation_;  // empty: there was none
   std::vector<double> step_ms_;
 };
 
@@ -245,6 +271,7 @@ Status Run::prepare() {
         "--save-ema: the plan keeps no running mean of the weights; compile it with --ema, such as 0.999");
   if (Status s = checkpoints_.open(*session_, options_.seed)) return s;
   if (Status s = data_.open(options_, checkpoints_.start(), *session_, ranks_.get())) return s;
+  if (Status s = evaluation_.open(*session_, checkpoints_.start())) return s;
   if (Status s = first_values()) return s;
   Result<LearningRateSchedule> schedule = read_schedule(
       options_.rate, options_.learning_rate >= 0 ? options_.learning_rate : planned_rate(session_->plan()),
@@ -288,14 +315,22 @@ Status Run::start(bool first) {
   return write_gradients(options_.dump_gradients, std::move(gradients));
 }
 
+Status Run::report_evaluation(int64_t step, Result<std::optional<EvaluationResult>> result) {
+  if (!result || !*result) return result.takeError();
+  if (Status s = metrics_.write_evaluation(step, **result, evaluation_.is_best())) return s;
+  last_evaluation_ = describe_evaluation(**result);
+  console_.progress.note("step " + std::to_string(step) + ": " + last_evaluation_);
+  return Status::success();
+}
+
 Status Run::train() {
   console_.progress.phase("train");
   // On an asynchronous device the next step starts before the results of this one are read.
   const int64_t ahead = session_->executor().runs_ahead() ? 1 : 0;
   const int64_t first = checkpoints_.start().steps, steps = last_step();
   int64_t done = first, started = done;
-  while (done < steps && !checkpoints_.stops()) {
-    const int64_t end = std::min({done + 1 + ahead, steps, checkpoints_.next_step()});
+  while (done < steps && !checkpoints_.stops() && !evaluation_.stops()) {
+    const int64_t end = std::min({done + 1 + ahead, steps, checkpoints_.next_step(), evaluation_.next_step()});
     for (; started < end; ++started)
       if (Status s = start(started == first)) return s;
     Result<StepMetrics> metrics = session_->finish();
@@ -309,10 +344,11 @@ Status Run::train() {
     step_ms_.push_back(metrics->step_ms);
     if (Status s = metrics_.write(*metrics, items_per_s(*metrics), device_bytes_)) return s;
     if (is_first_rank()) console_.progress.step(done, steps, describe(*metrics));
+    if (Status s = report_evaluation(done, evaluation_.after_step(done))) return s;
     if (Status s = checkpoints_.after_step(*metrics, started)) return s;
   }
   console_.was_stopped = checkpoints_.stops() && done < steps;
-  return Status::success();
+  return console_.was_stopped ? Status::success() : report_evaluation(done, evaluation_.after_last_step(done));
 }
 
 // Compares the plan's promise with the memory that the driver counts. The run fails if the promise is broken.
@@ -353,6 +389,8 @@ void Run::report() const {
                << llvm::formatv("loss {0:f4} -> {1:f4}, ", first_loss_, last_loss_) << format_us(1e3 * typical.step_ms)
                << " per step, " << format_count(std::llround(items_per_s(typical))) << " " << data_.item_name()
                << "/s, " << format_bytes(device_bytes_) << " held\n";
+  if (!last_evaluation_.empty())
+    console_.out << "evaluated " << last_evaluation_ << evaluation_.describe_best() << "\n";
   const double predicted_us = session_->plan().predicted_step_us;
   console_.out << "median step " << format_us(1e3 * typical.step_ms) << ", predicted " << format_us(predicted_us)
                << llvm::formatv(": {0:f2} times the prediction\n", 1e3 * typical.step_ms / predicted_us);

@@ -22,6 +22,8 @@ Status check_exists(llvm::StringRef option, const std::string& path) {
 Status check_inputs(const RunOptions& run, const std::string& model) {
   if (Status s = check_exists("--model", model)) return s;
   if (Status s = check_exists("--data", run.data)) return s;
+  if (!run.evaluation.data.empty())
+    if (Status s = check_exists("--evaluate-data", run.evaluation.data)) return s;
   if (run.random_weights) return Status::success();
   if (Status s = check_exists("--weights", run.weights)) return s;
   return open_weights(run.weights).takeError();
@@ -78,8 +80,10 @@ Status train_command(const TrainOptions& options, Console& console) {
   run.states_job = true;
   if (run.weights.empty() && !run.random_weights) run.weights = model;
   if (Status s = check_inputs(run, model)) return s;
+  CompileOptions compile_options = options.compile;
+  compile_options.job.request.training.evaluation.wanted |= !run.evaluation.data.empty();
   const PlanMaker compile = [&](bool is_first_rank) {
-    return make_plan(options.compile, console, is_first_rank ? Prints::Search : Prints::Nothing);
+    return make_plan(compile_options, console, is_first_rank ? Prints::Search : Prints::Nothing);
   };
   if (!options.dry_run) return run_plan(run, console, compile);
 

@@ -219,6 +219,13 @@ void write_plan(json::OStream& to, const Plan& plan, llvm::ArrayRef<TimeSummary>
     });
   if (plan.mesh_search.cards > 0) to.attributeObject("mesh_search", [&] { write_mesh_search(to, plan.mesh_search); });
   to.attributeObject("training", [&] { write_training(to, plan); });
+  if (plan.evaluation.batch > 0)
+    to.attributeObject("evaluation", [&] {
+      to.attribute("batch", plan.evaluation.batch);
+      to.attributeArray("metrics", [&] {
+        for (const std::string& metric : plan.evaluation.metrics) to.value(metric);
+      });
+    });
   to.attributeObject("fit", [&] {
     to.attribute("chunks", plan.fit.chunks);
     to.attribute("chunks_from", plan.fit.chunks_from);

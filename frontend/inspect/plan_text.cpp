@@ -82,7 +82,8 @@ class TextForm {
     }
     for (size_t i = 0; i < function.instructions.size(); ++i) print_instruction(i, function.instructions[i]);
     for (const PlanOutput& output : function.outputs)
-      out_ << "  output " << output.name << " = %" << slot(output.slot).name << "\n";
+      out_ << "  output " << output.name << " = %" << slot(output.slot).name
+           << (output.use == OutputUse::Whole ? "" : " " + use_name(output.use).str()) << "\n";
     for (const PlanUpdate& update : function.updates)
       out_ << "  update %" << slot(update.state).name << " <- %" << slot(update.value).name << "\n";
   }

@@ -246,6 +246,8 @@ Status FunctionCheck::step(const Instruction& instruction) {
 }
 
 Status FunctionCheck::find_updates() {
+  if (function_.name == evaluate_function && !function_.updates.empty())
+    return wrong("updates " + name(function_.updates.front().state) + ", and evaluation changes no state");
   llvm::DenseMap<SlotId, SlotId> value_of;
   for (const PlanUpdate& update : function_.updates) {
     if (slot(update.state).function != -1 || slot(update.state).view_of >= 0)

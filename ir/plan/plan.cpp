@@ -10,11 +10,27 @@ llvm::StringRef category_name(Category category) {
   return names[static_cast<size_t>(category)];
 }
 
+llvm::StringRef use_name(OutputUse use) {
+  constexpr llvm::StringLiteral names[] = {"mean", "sum", "rows", "whole"};
+  return names[static_cast<size_t>(use)];
+}
+
 int64_t Plan::promised_bytes() const {
   int64_t bytes = device.reserve_bytes();
   for (const Arena& arena : arenas)
     if (arena.space == MemorySpace::Device) bytes += arena.bytes;
   return bytes;
+}
+
+std::optional<size_t> Plan::find_function(llvm::StringRef name) const {
+  for (size_t i = 0; i < functions.size(); ++i)
+    if (functions[i].name == name) return i;
+  return std::nullopt;
+}
+
+int64_t Plan::calls_per_step(size_t function) const {
+  if (functions[function].name == evaluate_function) return 0;
+  return function == 0 ? training.accumulate : 1;
 }
 
 SlotId Plan::storage_of(SlotId slot) const {

@@ -2,14 +2,15 @@
 
 // A plan is the compiler's product: plain data that leaves nothing to decide, without weights.
 //
-// A plan holds functions ("train_step", perhaps "update") over one set of arenas. The bottom of an
+// A plan holds functions ("train_step", perhaps "update" and "evaluate") over one set of arenas. The bottom of an
 // arena is persistent (states and constants); above it each function lays out its own transient slots,
 // so an arena is as large as the persistent part and the largest function together.
 //
 // Rules that ir/plan/check.h proves for every plan
 // - Every instruction reads slots whose bytes still hold what their writer wrote.
 // - Results overlap an operand only where the op's record allows it, and then exactly.
-// - After a function the bytes of each state hold its next value; nothing else wrote to persistent bytes.
+// - After a function the bytes of each state hold its next value; nothing else wrote to persistent bytes, and
+//   "evaluate" has no next values.
 // - Copies between memories touch nothing that is used while they run.
 // - arena bytes + reserves <= budget, on each rank's own device.
 
@@ -84,15 +85,29 @@ struct PlanInput {
   bool whole = false;  // of several ranks: all read the same bytes, and not each its own rows of the batch
 };
 
+// How the outputs of "evaluate" for several batches make the result for all of their samples.
+enum class OutputUse : uint8_t {
+  Mean,  // the mean by the output "weight", or by the number of samples where there is none
+  Sum,
+  Rows,   // dimension 0 has one entry for each sample
+  Whole,  // says nothing about single samples
+};
+llvm::StringRef use_name(OutputUse use);  // "mean", ...
+
 struct PlanOutput {
   std::string name;
   SlotId slot = -1;  // readable after the last instruction
+  OutputUse use = OutputUse::Whole;
 };
 
 // The bytes of `state` hold `value` after the function: they share them, or a copy put it there.
 struct PlanUpdate {
   SlotId state = -1, value = -1;
 };
+
+// Functions are told apart by these names.
+inline constexpr llvm::StringLiteral train_step_function = "train_step", update_function = "update",
+                                     evaluate_function = "evaluate";
 
 struct PlanFunction {
   std::string name;
@@ -154,6 +169,13 @@ struct TrainingSummary {
   std::string precision;  // "exported", "fp32", ...
 };
 
+// What the function "evaluate" computes of a batch.
+struct EvaluationSummary {
+  int64_t batch = 0;                 // samples of a call; 0: the plan has no such function
+  std::vector<std::string> metrics;  // besides the loss, as asked for: "accuracy", an output's name
+  friend bool operator==(const EvaluationSummary&, const EvaluationSummary&) = default;
+};
+
 // The measures that make the job fit. Reports and tables are made from it.
 struct FitSummary {
   int64_t chunks = 1;          // of the batch, for all that follows `chunks_from`
@@ -202,6 +224,7 @@ struct Plan {
   std::string model;  // file name without folders
   DeviceDescription device;
   TrainingSummary training;
+  EvaluationSummary evaluation;
   FitSummary fit;
   Mesh mesh;  // every rank of a stage runs one plan, on its rows of the batch
   // Where these ranks have unlike devices: all kinds of them, of which `device` is what all can do. Empty: each rank
@@ -223,8 +246,10 @@ struct Plan {
   double predicted_step_us = 0;  // of all stages together
 
   int64_t promised_bytes() const;  // device arena + reserves
-  // A step is one update: the first function runs for every micro-batch, the others once.
-  int64_t calls_per_step(size_t function) const { return function == 0 ? training.accumulate : 1; }
+  // Index of the function of that name; none where the plan has no such function.
+  std::optional<size_t> find_function(llvm::StringRef name) const;
+  // A step is one update: the first function runs for every micro-batch, "update" once and "evaluate" not at all.
+  int64_t calls_per_step(size_t function) const;
   // Follows view_of to the slot that owns the bytes' content.
   SlotId storage_of(SlotId slot) const;
   // What a rank of this plan or of a later stage runs on.

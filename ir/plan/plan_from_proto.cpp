@@ -28,6 +28,9 @@ class PlanReader {
 
   DType read_dtype(llvm::StringRef name) { return read_enum("type", name, dtype_count, dtype_name); }
   MemorySpace read_space(llvm::StringRef name) { return read_enum("memory space", name, 2, space_name); }
+  OutputUse read_use(llvm::StringRef name) {
+    return name.empty() ? OutputUse::Whole : read_enum("use of an output", name, 4, use_name);
+  }
 
   // Stored indices are one up; those beyond int32 become -2, which no check lets pass.
   static int32_t read_index(uint32_t stored) {
@@ -166,7 +169,7 @@ PlanFunction PlanReader::read_function(const proto::Function& from) {
   for (const proto::NamedSlot& entry : from.inputs())
     function.inputs.push_back({entry.name(), read_index(entry.slot()), read_index(entry.staging()), entry.whole()});
   for (const proto::NamedSlot& entry : from.outputs())
-    function.outputs.push_back({entry.name(), read_index(entry.slot())});
+    function.outputs.push_back({entry.name(), read_index(entry.slot()), read_use(entry.use())});
   for (const proto::Update& entry : from.updates())
     function.updates.push_back({read_index(entry.state()), read_index(entry.value())});
   function.transient_bytes = from.transient_bytes();
@@ -212,6 +215,8 @@ Result<Plan> PlanReader::read(const proto::Plan& from) {
   plan.model = from.model();
   plan.device = read_device(from.device());
   plan.training = read_training(from.training());
+  plan.evaluation.batch = from.evaluation().batch();
+  for (const std::string& metric : from.evaluation().metrics()) plan.evaluation.metrics.push_back(metric);
   plan.mesh = read_mesh(from.mesh());
   for (const proto::RankKind& kind : from.kinds())
     plan.kinds.push_back({read_device(kind.device()), kind.budget_bytes(), {kind.ranks().begin(), kind.ranks().end()}});

@@ -74,6 +74,11 @@ void set_training(const TrainingSummary& training, proto::Training& to) {
   to.set_precision(training.precision);
 }
 
+void set_evaluation(const EvaluationSummary& evaluation, proto::Evaluation& to) {
+  to.set_batch(evaluation.batch);
+  for (const std::string& metric : evaluation.metrics) to.add_metrics(metric);
+}
+
 void set_arena(const Arena& arena, proto::Arena& to) {
   to.set_space(space_name(arena.space).str());
   to.set_bytes(arena.bytes);
@@ -132,7 +137,11 @@ void set_function(const PlanFunction& function, proto::Function& to) {
     entry.set_staging(stored_index(input.staging));
     entry.set_whole(input.whole);
   }
-  for (const PlanOutput& output : function.outputs) set_named_slot(output, *to.add_outputs());
+  for (const PlanOutput& output : function.outputs) {
+    proto::NamedSlot& entry = *to.add_outputs();
+    set_named_slot(output, entry);
+    if (output.use != OutputUse::Whole) entry.set_use(use_name(output.use).str());
+  }
   for (const PlanUpdate& update : function.updates) {
     proto::Update& entry = *to.add_updates();
     entry.set_state(stored_index(update.state));
@@ -187,6 +196,7 @@ void plan_to_proto(const Plan& plan, proto::Plan& to) {
   to.set_model(plan.model);
   to.set_device(to_json(plan.device));
   set_training(plan.training, *to.mutable_training());
+  if (plan.evaluation.batch > 0) set_evaluation(plan.evaluation, *to.mutable_evaluation());
   set_fit(plan.fit, *to.mutable_fit());
   if (plan.mesh.ranks() > 1) to.set_mesh(to_string(plan.mesh));
   for (const RankKind& kind : plan.kinds) {

@@ -248,6 +248,7 @@ std::string describe_job(const Plan& plan) {
   if (training.accumulate > 1) job += " x " + std::to_string(training.accumulate);
   if (training.clip_grad_norm > 0) job += ", clipped";
   if (!training.precision.empty()) job += ", precision " + training.precision;
+  if (plan.evaluation.batch > 0) job += ", evaluated in batches of " + std::to_string(plan.evaluation.batch);
   if (plan.mesh.ranks() > 1)
     job += ", on " + std::to_string(plan.mesh.ranks()) + " ranks (" + to_string(plan.mesh) + ")";
   if (!plan.pipeline.schedule.empty())

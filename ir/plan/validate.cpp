@@ -178,6 +178,9 @@ Status Validator::run() {
   if (Status s = views()) return s;
   for (size_t i = 0; i < plan_.functions.size(); ++i)
     if (Status s = function(i)) return s;
+  if (plan_.evaluation.batch < 0 || (plan_.evaluation.batch > 0) != plan_.find_function(evaluate_function).has_value())
+    return broken("a batch of evaluation of " + llvm::Twine(plan_.evaluation.batch) +
+                  (plan_.evaluation.batch > 0 ? " without its function" : " with a function for it"));
   if (Status s = states()) return s;
   for (const PlanConstant& constant : plan_.constants)
     if (!is_slot(constant.slot) || !constant.value || constant.value->type() != plan_.slots[constant.slot].type)

@@ -92,7 +92,6 @@ class CpuExecutor : public Executor {
                   static_cast<size_t>(constant.value->type().bytes()));
     for (size_t f = 0; f < plan_.functions.size(); ++f)
       if (Status s = prepare_function(f)) return s;
-    for (const PlanInput& input : plan_.functions.front().inputs) inputs_.push_back(view(input.slot));
     return Status::success();
   }
 
@@ -109,7 +108,9 @@ class CpuExecutor : public Executor {
     return Status::success();
   }
 
-  Result<llvm::ArrayRef<TensorView>> next_inputs() override { return llvm::ArrayRef<TensorView>(inputs_); }
+  Result<llvm::ArrayRef<TensorView>> next_inputs(size_t f) override {
+    return llvm::ArrayRef<TensorView>(functions_[f].inputs);
+  }
 
   Result<int64_t> run(size_t f, const Observer* observer) override {
     const Threads threads(options_.threads);
@@ -149,6 +150,7 @@ class CpuExecutor : public Executor {
  private:
   struct Function {
     std::vector<Step> steps;
+    std::vector<TensorView> inputs;
     std::vector<InstructionDeaths> last_uses;  // when poisoned
     std::vector<double> times;
     std::vector<double> outputs;  // a ring of runs_kept rows
@@ -176,6 +178,7 @@ class CpuExecutor : public Executor {
   Status prepare_function(size_t f) {
     const PlanFunction& planned = plan_.functions[f];
     Function& function = functions_.emplace_back();
+    for (const PlanInput& input : planned.inputs) function.inputs.push_back(view(input.slot));
     for (const Instruction& instruction : planned.instructions) {
       Result<Step> step = prepare_step(instruction);
       if (!step) return step.takeError();
@@ -233,7 +236,6 @@ class CpuExecutor : public Executor {
   std::optional<MeshCollectives> collectives_;
   std::vector<Memory> arenas_;
   std::vector<Function> functions_;
-  std::vector<TensorView> inputs_;
 };
 
 }  // namespace

@@ -74,8 +74,8 @@ class CudaBackend {
   // Writes a slot of one element between what was started and what will be.
   virtual CudaOutcome set_scalar(SlotId slot, double value) = 0;
 
-  // Pinned memory for the inputs of the next start(0).
-  virtual CudaOutcome next_inputs(llvm::ArrayRef<TensorView>& inputs) = 0;
+  // Pinned memory for the inputs of the function's next start.
+  virtual CudaOutcome next_inputs(size_t function, llvm::ArrayRef<TensorView>& inputs) = 0;
   // Runs of a function are counted from 0 by the caller.
   virtual CudaOutcome start(size_t function, int64_t run) = 0;
   // One instruction after the other, each waited for: begins with the inputs, ends with the outputs.

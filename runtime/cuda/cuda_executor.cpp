@@ -57,9 +57,9 @@ class CudaExecutor : public Executor {
 
   Status set_scalar(SlotId slot, double value) override { return to_status(backend_->set_scalar(slot, value)); }
 
-  Result<llvm::ArrayRef<TensorView>> next_inputs() override {
+  Result<llvm::ArrayRef<TensorView>> next_inputs(size_t function) override {
     llvm::ArrayRef<TensorView> inputs;
-    if (Status s = to_status(backend_->next_inputs(inputs))) return s;
+    if (Status s = to_status(backend_->next_inputs(function, inputs))) return s;
     return inputs;
   }
 

@@ -27,7 +27,7 @@ Result<std::unique_ptr<BatchSource>> open_data(llvm::StringRef path, llvm::Array
   const bool is_images = has_images(path);
   if (options.transforms && !is_images) return usage_error(path + ": has no images, which --transforms is for");
   if (!is_images && !is_tensor_file(path) && !llvm::sys::fs::is_directory(path)) {
-    if (options.hold_out > 0 || !options.shuffle || options.last_batch == LastBatch::Pad)
+    if (options.hold_out > 0 || !options.shuffle || options.last_batch != LastBatch::Drop)
       return usage_error(path +
                          ": of a token file nothing is held out, and its windows have no order and no last batch");
     return open_token_file(path, inputs, options);

@@ -47,6 +47,7 @@ class BatchSource {
 enum class LastBatch : uint8_t {
   Drop,  // they are not read; in the next epoch they are others
   Pad,   // the batch is filled with samples whose labels count nothing
+  Fill,  // the batch is filled with samples as they are, for readers that ask samples_in how many count
 };
 
 struct DataOptions {

@@ -47,7 +47,7 @@ class BatchOrder {
   BatchOrder(const SamplePart& part, int64_t rows, const DataOptions& options)
       : part_(part),
         rows_(rows),
-        batches_(options.last_batch == LastBatch::Pad ? (part.samples() + rows - 1) / rows : part.samples() / rows),
+        batches_(options.last_batch == LastBatch::Drop ? part.samples() / rows : (part.samples() + rows - 1) / rows),
         seed_(options.seed),
         shuffle_(options.shuffle && part.samples() != rows) {}
 
@@ -79,6 +79,7 @@ class Loader : public BatchSource {
         rows_(rows_of_batch(inputs_)),
         ranks_(options.ranks),
         first_row_(options.rank * rows_),
+        hides_labels_(options.last_batch == LastBatch::Pad),
         rows_per_task_(data_->is_computed() ? 1 : (rows_ + threads - 1) / threads) {
     for (RingBatch& batch : ring_) {
       for (const InputSpec& input : inputs_) batch.tensors.emplace_back(input.type);
@@ -215,7 +216,7 @@ class Loader : public BatchSource {
       for (size_t i = 0; i < feeds_.size(); ++i) {
         if (!feeds_[i].per_sample && row > 0) continue;
         if (Status s = read_input(i, row, sample, random, scratch[i], buffers, ring_of(task.batch))) return s;
-        if (of_all >= samples) hide_label(feeds_[i], row_of(i, row, ring_of(task.batch)));
+        if (hides_labels_ && of_all >= samples) hide_label(feeds_[i], row_of(i, row, ring_of(task.batch)));
       }
     }
     return Status::success();
@@ -249,6 +250,7 @@ class Loader : public BatchSource {
   const BatchOrder order_;
   const uint64_t seed_;
   const int64_t rows_, ranks_, first_row_;  // rows of this rank; first_row_ in the batch of all ranks
+  const bool hides_labels_;
   const int64_t rows_per_task_;
 
   mutable std::mutex mutex_;  // guards everything below, but for the tensors of batches that somebody has taken

@@ -406,6 +406,63 @@ def test_saved_weights_train_on(folder):
     expect(losses[0] > losses[1] == losses[2], f"first losses with the model's weights and with saved ones: {losses}")
 
 
+def compile_predictions(folder, *options):
+    """A model that ends in its predictions, with a loss of its own."""
+    plan = folder / "predictions.plan"
+    succeed("compile", MODELS / "no_loss.onnx", "-o", plan, "--loss", "cross-entropy:logits:labels", "--optimizer", "sgd", *options)
+    return plan
+
+
+def read_safetensors(path):
+    """name -> (dtype, shape)."""
+    data = path.read_bytes()
+    header = json.loads(data[8:8 + struct.unpack("<Q", data[:8])[0]])
+    return {name: (entry["dtype"], entry["shape"]) for name, entry in header.items() if name != "__metadata__"}
+
+
+def test_evaluates_while_training_and_alone(folder):
+    plan = compile_predictions(folder, "--metric", "accuracy", "--metric", "perplexity")
+    data = write_safetensors(folder / "batch.safetensors", {"x": X, "labels": LABELS})
+    trained, metrics = folder / "trained.safetensors", folder / "metrics.jsonl"
+    text = succeed("run", plan, "--weights", MODELS / "no_loss.onnx", "--data", data, "--steps", "5", "--lr", "0.5", "--evaluate-data", data,
+                   "--evaluate-every", "2", "--evaluate-batches", "1", "--metrics", metrics, "--save", trained)
+    expect("evaluated 4 samples: loss" in text, f"no evaluation at the end: {text}")
+    lines = [json.loads(line) for line in metrics.read_text().splitlines()]
+    steps = [line["step"] for line in lines if "evaluation" in line]
+    expect(steps == [2, 4, 5], f"evaluated after steps {steps}")
+    last = lines[-1]["evaluation"]
+    expect(last["samples"] == 4 and set(last) == {"loss", "accuracy", "perplexity", "samples", "seconds", "best"}, f"{last}")
+    alone = folder / "alone.json"
+    succeed("evaluate", plan, "--weights", trained, "--data", data, "--batches", "1", "--metrics", alone)
+    expect(json.loads(alone.read_text())["loss"] == last["loss"], f"{alone.read_text()} after {last}")
+    # Predictions need no labels.
+    unlabelled = write_safetensors(folder / "x.safetensors", {"x": X})
+    succeed("predict", plan, "--weights", trained, "--data", unlabelled, "--batches", "1", "-o", folder / "p.safetensors")
+    expect(read_safetensors(folder / "p.safetensors") == {"logits": ("F32", [4, 2])}, f"{read_safetensors(folder / 'p.safetensors')}")
+
+
+def test_stops_early_without_progress(folder):
+    plan = compile_predictions(folder, "--metric", "accuracy")
+    data = write_safetensors(folder / "batch.safetensors", {"x": X, "labels": LABELS})
+    text = succeed("run", plan, "--weights", MODELS / "no_loss.onnx", "--data", data, "--steps", "50", "--lr", "0", "--evaluate-data", data,
+                   "--evaluate-every", "3", "--evaluate-batches", "1", "--early-stop", "2")
+    expect("9 steps" in text and "at step 3" in text, f"a learning rate of 0 improves nothing: {text}")
+
+
+def test_evaluation_is_refused_where_it_would_do_nothing(folder):
+    plan = compile_predictions(folder)
+    data = write_safetensors(folder / "batch.safetensors", {"x": X, "labels": LABELS})
+    with_data = ["run", plan, "--weights", MODELS / "no_loss.onnx", "--data", data]
+    refuse(USAGE, ["compile it with --evaluate"], *with_data, "--evaluate-data", data)
+    refuse(USAGE, ["--evaluate-data"], *with_data, "--evaluate-every", "2")
+    refuse(USAGE, ["--evaluate-every"], *with_data, "--evaluate-data", data, "--early-stop", "2")
+    refuse(USAGE, ["compile it with --evaluate"], "evaluate", plan, "--weights", MODELS / "no_loss.onnx", "--data", data)
+    refuse(USAGE, ["there is no metric 'acuracy'"], "compile", MODELS / "no_loss.onnx", "-o", plan, "--loss", "cross-entropy:logits:labels",
+           "--metric", "acuracy")
+    refuse(USAGE, ["several ranks do not evaluate"], "compile", MODELS / "no_loss.onnx", "-o", plan, "--loss", "cross-entropy:logits:labels",
+           "--evaluate", "--mesh", "data=2")
+
+
 def test_same_input_same_plan(folder):
     first = compile_linear(folder).read_bytes()
     (folder / "linear.plan").unlink()
@@ -434,7 +491,7 @@ def test_precision_file(folder):
 
 def test_help_names_every_command(folder):
     text = succeed("--help")
-    for command in ("compile", "fit", "inspect", "run", "check", "devices"):
+    for command in ("compile", "fit", "inspect", "run", "evaluate", "predict", "check", "devices"):
         expect(command in text, f"--help does not name {command}")
 
 

@@ -19,7 +19,8 @@
 
 // Runs a plan on one card. Everything is allocated and every kernel is loaded in prepare(): each function runs once on
 // zeros, is captured as a graph, and from then on a step is one graph launch a function. Copies between memories are
-// branches of the graph beside the chain of what computes.
+// branches of the graph beside the chain of what computes. Functions outside of the step are launched kernel by kernel:
+// the plan has no bytes for their graphs.
 
 namespace plimsoll {
 namespace {
@@ -29,6 +30,7 @@ struct Function {
   std::vector<size_t> joined;  // how many steps each launch of a whole run takes
   FunctionCopies copies;
   std::vector<InstructionDeaths> last_uses;  // when poisoned
+  std::unique_ptr<InputStaging> inputs;      // null: it has none
   OutputRing outputs;
   cudaGraphExec_t graph = nullptr;
 };
@@ -59,11 +61,14 @@ class Backend : public CudaBackend {
     if (Status s = allocate()) return s;
     if (Status s = show_place()) return s;
     auto at = [&](SlotId slot) { return view(slot).data; };
-    if (Status s = inputs_.create(*plan_, at)) return s;
     if (Status s = scalars_.create()) return s;
     functions_.resize(plan_->functions.size());
     for (size_t f = 0; f < functions_.size(); ++f) {
       if (Status s = prepare_function(f)) return s;
+      if (!plan_->functions[f].inputs.empty()) {
+        functions_[f].inputs = std::make_unique<InputStaging>();
+        if (Status s = functions_[f].inputs->create(*plan_, f, at)) return s;
+      }
       if (Status s = functions_[f].outputs.create(*plan_, f, at)) return s;
     }
     if (Status s = allocate_reference_staging()) return s;
@@ -90,20 +95,20 @@ class Backend : public CudaBackend {
 
   CudaOutcome set_scalar(SlotId slot, double value) override { return scalars_.send(view(slot), value, stream_); }
 
-  CudaOutcome next_inputs(llvm::ArrayRef<TensorView>& inputs) override { return inputs_.next(inputs); }
-
-  CudaOutcome start(size_t f, int64_t run) override {
-    if (f == 0)
-      if (Status s = inputs_.send(stream_)) return s;
-    if (functions_[f].graph) {
-      if (Status s = cuda_status(cudaGraphLaunch(functions_[f].graph, stream_), plan_->functions[f].name)) return s;
-    } else if (Status s = launch_singly(f)) {
-      return s;
-    }
-    return functions_[f].outputs.record(run, stream_);
+  CudaOutcome next_inputs(size_t f, llvm::ArrayRef<TensorView>& inputs) override {
+    return functions_[f].inputs ? functions_[f].inputs->next(inputs) : Status::success();
   }
 
-  CudaOutcome start_slowly(size_t f) override { return f == 0 ? inputs_.send(stream_) : Status::success(); }
+  CudaOutcome start(size_t f, int64_t run) override {
+    if (Status s = send_inputs(f)) return s;
+    Status launched = functions_[f].graph
+                          ? cuda_status(cudaGraphLaunch(functions_[f].graph, stream_), plan_->functions[f].name)
+                      : options_.poison ? launch_singly(f)
+                                        : launch_joined(f);
+    return launched ? std::move(launched) : functions_[f].outputs.record(run, stream_);
+  }
+
+  CudaOutcome start_slowly(size_t f) override { return send_inputs(f); }
 
   CudaOutcome run_instruction(size_t f, int32_t instruction) override {
     if (Status s = launch(f, static_cast<size_t>(instruction))) return s;
@@ -121,8 +126,8 @@ class Backend : public CudaBackend {
     std::vector<CudaEvent> events(functions_[f].steps.size() + 1);
     for (CudaEvent& event : events)
       if (Status s = event.create(true)) return s;
-    if (f == 0)
-      if (Status s = inputs_.repeat(stream_)) return s;
+    if (functions_[f].inputs)
+      if (Status s = functions_[f].inputs->repeat(stream_)) return s;
     cudaEventRecord(events[0], stream_);
     for (size_t i = 0; i < functions_[f].steps.size(); ++i) {
       if (Status s = launch(f, i)) return s;
@@ -281,7 +286,7 @@ class Backend : public CudaBackend {
     for (size_t f = 0; f < functions_.size(); ++f) {
       if (Status s = launch_joined(f)) return s;
       if (Status s = settle()) return s;
-      if (!options_.poison)
+      if (!options_.poison && plan_->calls_per_step(f) > 0)
         if (Status s = capture(f)) return s;
     }
     reference_.idle = false;
@@ -289,6 +294,10 @@ class Backend : public CudaBackend {
     for (const PlanConstant& constant : plan_->constants)
       if (Status s = write(constant.slot, constant.value->data())) return s;
     return Status::success();
+  }
+
+  Status send_inputs(size_t f) {
+    return functions_[f].inputs ? functions_[f].inputs->send(stream_) : Status::success();
   }
 
   Status clear() {
@@ -371,7 +380,6 @@ class Backend : public CudaBackend {
   HostReferenceState reference_;
   CudaMemory reference_staging_;
   int64_t reference_bytes_ = 0;
-  InputStaging inputs_;
   ScalarStaging scalars_;
   std::vector<Function> functions_;
 };

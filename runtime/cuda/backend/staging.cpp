@@ -5,13 +5,14 @@
 
 namespace plimsoll {
 
-Status InputStaging::create(const Plan& plan, llvm::function_ref<void*(SlotId)> at) {
+Status InputStaging::create(const Plan& plan, size_t function, llvm::function_ref<void*(SlotId)> at) {
+  const llvm::ArrayRef<PlanInput> planned = plan.functions[function].inputs;
   int64_t bytes = 0;
   llvm::SmallVector<int64_t, 4> offsets;
-  for (const PlanInput& input : plan.functions.front().inputs) {
+  for (const PlanInput& input : planned) {
     const Type& type = plan.slots[static_cast<size_t>(input.slot)].type;
     inputs_.push_back(
-        {static_cast<size_t>(type.bytes()), at(input.staging < 0 ? input.slot : input.staging), at(input.slot)});
+        {static_cast<size_t>(type.bytes()), input.staging < 0 ? nullptr : at(input.staging), at(input.slot)});
     offsets.push_back(bytes);
     bytes += align_to_tensor(type.bytes());
   }
@@ -20,8 +21,8 @@ Status InputStaging::create(const Plan& plan, llvm::function_ref<void*(SlotId)> 
     if (!memory) return memory.takeError();
     buffer.memory = std::move(*memory);
     for (size_t i = 0; i < inputs_.size(); ++i)
-      buffer.views.push_back({plan.slots[static_cast<size_t>(plan.functions.front().inputs[i].slot)].type,
-                              buffer.memory.data() + offsets[i]});
+      buffer.views.push_back(
+          {plan.slots[static_cast<size_t>(planned[i].slot)].type, buffer.memory.data() + offsets[i]});
     if (Status s = buffer.sent.create()) return s;
   }
   if (Status s = copies_.create()) return s;
@@ -34,25 +35,37 @@ Status InputStaging::next(llvm::ArrayRef<TensorView>& views) {
   return cuda_status(cudaEventSynchronize(buffers_[current_].sent), "input copy");
 }
 
+Status InputStaging::copy_from_host(const Input& input, const TensorView& from, void* to, cudaStream_t stream) const {
+  return cuda_status(cudaMemcpyAsync(to, from.data, input.bytes, cudaMemcpyHostToDevice, stream), "input copy");
+}
+
 Status InputStaging::send(cudaStream_t compute) {
   Buffer& buffer = buffers_[current_];
   if (Status s = cuda_status(cudaStreamWaitEvent(copies_, staging_free_), "input copy")) return s;
   for (size_t i = 0; i < inputs_.size(); ++i)
-    if (Status s = cuda_status(cudaMemcpyAsync(inputs_[i].staging, buffer.views[i].data, inputs_[i].bytes,
-                                               cudaMemcpyHostToDevice, copies_),
-                               "input copy"))
-      return s;
+    if (inputs_[i].staging)
+      if (Status s = copy_from_host(inputs_[i], buffer.views[i], inputs_[i].staging, copies_)) return s;
   if (Status s = cuda_status(cudaEventRecord(buffer.sent, copies_), "input copy")) return s;
   if (Status s = cuda_status(cudaStreamWaitEvent(compute, buffer.sent), "input copy")) return s;
   return repeat(compute);
 }
 
+// The buffer is free again once the last copy from it is through; of inputs without staging that is one on `compute`.
 Status InputStaging::repeat(cudaStream_t compute) {
-  for (const Input& input : inputs_)
-    if (input.slot != input.staging)
-      if (Status s = cuda_status(
-              cudaMemcpyAsync(input.slot, input.staging, input.bytes, cudaMemcpyDeviceToDevice, compute), "input copy"))
-        return s;
+  Buffer& buffer = buffers_[current_];
+  bool reads_buffer = false;
+  for (size_t i = 0; i < inputs_.size(); ++i) {
+    const Input& input = inputs_[i];
+    reads_buffer |= !input.staging;
+    Status copied =
+        input.staging
+            ? cuda_status(cudaMemcpyAsync(input.slot, input.staging, input.bytes, cudaMemcpyDeviceToDevice, compute),
+                          "input copy")
+            : copy_from_host(input, buffer.views[i], input.slot, compute);
+    if (copied) return copied;
+  }
+  if (reads_buffer)
+    if (Status s = cuda_status(cudaEventRecord(buffer.sent, compute), "input copy")) return s;
   return cuda_status(cudaEventRecord(staging_free_, compute), "input copy");
 }
 

@@ -11,26 +11,28 @@ namespace plimsoll {
 class InputStaging {
  public:
   // `at` gives a slot's device address.
-  Status create(const Plan& plan, llvm::function_ref<void*(SlotId)> at);
+  Status create(const Plan& plan, size_t function, llvm::function_ref<void*(SlotId)> at);
 
   // The buffer the next batch goes to, once its last copy is through.
   Status next(llvm::ArrayRef<TensorView>& views);
   // Sends the buffer last handed out: to the staging slots beside what runs, and from there to the inputs' own
-  // slots on `compute`.
+  // slots on `compute`; inputs without a staging slot go to their own at once, on `compute`.
   Status send(cudaStream_t compute);
-  // Copies the staging slots to the inputs' own slots once more.
+  // Copies the inputs that were last sent to their own slots once more.
   Status repeat(cudaStream_t compute);
 
  private:
   struct Input {
     size_t bytes;
-    void *staging, *slot;  // device
+    void *staging, *slot;  // device; without a staging slot null
   };
   struct Buffer {
     CudaMemory memory;
     std::vector<TensorView> views;
     CudaEvent sent;
   };
+
+  Status copy_from_host(const Input& input, const TensorView& from, void* to, cudaStream_t stream) const;
 
   std::vector<Input> inputs_;
   Buffer buffers_[2];

@@ -22,7 +22,7 @@ std::string option_row(const PassOption& option) {
 
 std::string pass_row(const PassInfo& pass) {
   std::string row = "| `" + pass.name.str() + "` | " + (pass.stage == Stage::Forward ? "forward" : "any") + " | " +
-                    (pass.keeps_result ? "equal" : "rounded otherwise") + " | " + pass.summary.str();
+                    (pass.keeps_result ? "equal" : "other") + " | " + pass.summary.str();
   for (const PassOption& option : pass.options) row += "; " + option_row(option);
   return row + " |\n";
 }
@@ -41,6 +41,7 @@ std::string expected_doc() {
       {"A model is cleaned once by", clean_pipeline.str()},
       {"then, until nothing changes, by", fixpoint_pipeline.str()},
       {"and at last by", finish_pipeline.str()},
+      {"A copy of the model for evaluation first goes through", inference_pipeline.str()},
       {"Images go channels last, where the device's convolutions want that, by", layout_pipeline.str()},
       {"Before differentiation, here for bf16 on an H200, come", forward_pipeline(request, preferences)},
       {"and each function of the training step goes through", step_pipeline(preferences)}};

@@ -1,0 +1,50 @@
+#pragma once
+
+// The function "evaluate" of a plan. It runs between steps, so that the transient bytes of a step are free for it.
+
+#include "passes/derive_program.h"
+
+#include <map>
+
+namespace plimsoll {
+
+// The forward graph in inference mode, clean, with the outputs of evaluation: the loss, the model's own outputs, and
+// what the metrics need (passes/evaluate/metrics.h). `forward` is the model as it was imported.
+Result<Graph> make_evaluation_graph(Graph forward, llvm::StringRef loss, const EvaluationRequest& request,
+                                    PassManager passes);
+
+// Adds the function to finished plans of one rank. With a batch of 0 it is the training's, halved until evaluation
+// needs no more transient bytes than training does.
+class EvaluationPlanner {
+ public:
+  // `model.evaluation` is the graph; all arguments outlive the planner.
+  EvaluationPlanner(const CleanModel& model, const TrainingRequest& request, const DeviceDescription& device,
+                    const KernelCatalog& catalog)
+      : model_(model), request_(request), device_(device), catalog_(catalog) {}
+
+  // The plan may then need more than its budget: constants and states of evaluation alone are persistent, and a batch
+  // may be too large.
+  Result<Plan> with_evaluation(const Plan& plan);
+
+ private:
+  struct Variant {
+    PlanDraft draft;
+    int64_t batch = 0;
+  };
+  Result<const Variant*> variant(int64_t batch);
+  Result<Plan> add(const Plan& plan, const Variant& variant) const;
+
+  const CleanModel& model_;
+  const TrainingRequest& request_;
+  const DeviceDescription& device_;
+  const KernelCatalog& catalog_;
+  std::map<int64_t, Variant> variants_;  // by batch
+};
+
+// The plans of a search with the function added. `search` gives the plans of training for a device; it is asked again,
+// for a device with less memory, where the persistent bytes of evaluation break a budget.
+Result<CompileResult> add_evaluation(CompileResult training, EvaluationPlanner& planner,
+                                     const DeviceDescription& device,
+                                     llvm::function_ref<Result<CompileResult>(const DeviceDescription&)> search);
+
+}  // namespace plimsoll

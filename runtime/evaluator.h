@@ -1,0 +1,69 @@
+#pragma once
+
+// Runs a plan's function "evaluate" over a data set and adds up what it gives.
+
+#include "runtime/session.h"
+
+namespace plimsoll {
+
+struct Metric {
+  std::string name;  // "loss", "accuracy"
+  double value = 0;
+};
+
+struct EvaluationResult {
+  std::vector<Metric> metrics;  // the loss, then those the plan was compiled with, in their order
+  int64_t samples = 0;
+  double seconds = 0;
+
+  const Metric* find(llvm::StringRef name) const;
+};
+
+// Is a larger value of the metric a better one? Losses and perplexities are better when they are smaller.
+bool is_better_when_larger(llvm::StringRef metric);
+
+class Evaluator {
+ public:
+  // Fails where the plan has no such function. The session must outlive it.
+  static Result<Evaluator> create(Session& session);
+
+  // Those that the data feed; the others are zeros.
+  std::vector<InputSpec> inputs() const;
+  int64_t batch() const { return session_->plan().evaluation.batch; }
+  // Outputs with one row per sample, such as logits.
+  std::vector<const PlanOutput*> rows() const;
+  // From now on the data feed only the inputs that outputs with rows depend on, so that data without labels will do.
+  // The metrics then say nothing.
+  void feed_predictions_only();
+
+  // `rows` are those of an output for samples [first, first + rows.type.shape[0]).
+  using RowSink = llvm::function_ref<Status(const PlanOutput& output, int64_t first, const TensorView& rows)>;
+  // Reads one epoch of the data from its start, or `batches` batches where that is not 0 or the data have no epochs.
+  // No step may be in flight, and states stay as they are. In the last batch, samples beyond the end of the data count
+  // nothing.
+  Result<EvaluationResult> run(BatchSource& data, int64_t batches = 0, RowSink rows = nullptr);
+
+  // What is read of data without epochs.
+  static constexpr int64_t default_batches = 32;
+
+ private:
+  using Sums = std::vector<std::vector<double>>;  // by output
+
+  Evaluator(Session& session, size_t function);
+  const PlanFunction& function() const { return session_->plan().functions[function_]; }
+  const Type& type_of(const PlanOutput& output) const;
+  void repeat_first_sample(llvm::ArrayRef<TensorView> inputs, int64_t from) const;
+  // `fill` gets the views of the inputs that the data feed.
+  Result<int64_t> run_batch(llvm::function_ref<Status(llvm::ArrayRef<TensorView>)> fill);
+  Status add_outputs(int64_t run, double factor, Sums& sums);
+  Status remove_repeats(int64_t repeats, Sums& sums, std::vector<Tensor> first_sample);
+  Status hand_out(int64_t first, int64_t samples, RowSink rows);
+  double sum_of(llvm::StringRef output, const Sums& sums, double otherwise) const;
+  Result<std::vector<Metric>> metrics(const Sums& sums, int64_t samples) const;
+
+  Session* session_;
+  size_t function_;
+  std::vector<bool> is_fed_;  // by input of the function
+};
+
+}  // namespace plimsoll

@@ -1,0 +1,44 @@
+#pragma once
+
+// Data with an end for tests of evaluation.
+
+#include "runtime/session.h"
+#include "tests/support/random_values.h"
+
+namespace plimsoll::testing {
+
+// Rows of tensors by name, in order, with as many samples as the tensors' first dimension says. Rows beyond the end
+// hold bytes that no model can use.
+class Samples : public BatchSource {
+ public:
+  Samples(const RandomValues& values, std::vector<InputSpec> inputs, int64_t samples)
+      : values_(values), specs_(std::move(inputs)), samples_(samples), rows_(specs_.front().type.shape[0]) {}
+
+  Status next(llvm::ArrayRef<TensorView> inputs) override {
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      const Tensor& all = values_.tensors.at(specs_[i].name);
+      const int64_t row_bytes = inputs[i].type.bytes() / rows_;
+      std::memset(inputs[i].data, 0xff, static_cast<size_t>(inputs[i].type.bytes()));
+      std::memcpy(inputs[i].data, static_cast<const char*>(all.data()) + batch_ * rows_ * row_bytes,
+                  static_cast<size_t>(samples_in(batch_) * row_bytes));
+    }
+    ++batch_;
+    return Status::success();
+  }
+  Status seek(int64_t batch) override {
+    batch_ = batch;
+    return Status::success();
+  }
+  int64_t batches_per_epoch() const override { return (samples_ + rows_ - 1) / rows_; }
+  int64_t samples_in(int64_t batch) const override { return std::min(rows_, samples_ - batch * rows_); }
+  int64_t samples_per_batch() const override { return rows_; }
+  int64_t items_per_batch() const override { return rows_; }
+  llvm::StringRef item_name() const override { return "samples"; }
+
+ private:
+  const RandomValues& values_;
+  std::vector<InputSpec> specs_;
+  int64_t samples_, rows_, batch_ = 0;
+};
+
+}  // namespace plimsoll::testing
