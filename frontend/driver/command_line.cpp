@@ -24,6 +24,7 @@ struct Options {
   RunOptions run;
   TrainOptions train;
   EvaluateOptions evaluate, predict;
+  VerifyOptions verify;
   CheckOptions check;
   DevicesOptions devices;
   std::string config;
@@ -412,6 +413,22 @@ void add_predict(CLI::App& program, Options& options) {
   add_config(command, options);
 }
 
+void add_verify(CLI::App& program, Options& options) {
+  CLI::App& command = *program.add_subcommand(
+      "verify", "compare a step of a plan with the reference interpreter, and find what differs");
+  VerifyOptions& verify = options.verify;
+  add_option(command, "PLAN", verify.plan, "", "a plan that compile wrote")->required();
+  add_option(command, "--weights", verify.weights, "MODEL", "the plan's model, an .onnx file")->required();
+  add_option(command, "--data", verify.data, "FILE", "the samples of the step, as `run` reads them")->required();
+  add_option(command, "--loss", verify.loss, "LOSS", "the loss as compile was given it, if it was");
+  add_option(command, "--reproducer", verify.reproducer, "DIR",
+             "folder for the IR and the tensors of what differs; default: PLAN.verify");
+  add_setting(command, "--seed", verify.seed, "N", "seed of dropout and of the windows of a token file");
+  add_setting(command, "--threads", verify.threads, "N", "CPU threads; 0: as many as the machine has")
+      ->check(at_least(0));
+  add_config(command, options);
+}
+
 // Adds the options of training that run and train share.
 void add_training(CLI::App& command, RunOptions& run) {
   auto* weights =
@@ -532,6 +549,7 @@ Status run_command_named(llvm::StringRef name, const Options& options, Console& 
   if (name == "run") return run_command(options.run, console);
   if (name == "train") return train_command(options.train, console);
   if (name == "evaluate") return evaluate_command(options.evaluate, console);
+  if (name == "verify") return verify_command(options.verify, console);
   if (name == "predict") return predict_command(options.predict, console);
   if (name == "check") return check_command(options.check, console);
   return devices_command(options.devices, console);
@@ -602,6 +620,7 @@ int run_program(int argc, char** argv) {
   add_train(program, options);
   add_evaluate(program, options);
   add_predict(program, options);
+  add_verify(program, options);
   add_check(program, options);
   add_devices(program, options);
 

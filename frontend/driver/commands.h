@@ -106,6 +106,14 @@ struct EvaluateOptions {
   bool poison = false;
 };
 
+struct VerifyOptions {
+  std::string plan, weights, data;
+  std::string loss;        // as it was asked for; empty: as the plan records it
+  std::string reproducer;  // a folder; empty: beside the plan
+  uint64_t seed = 0;
+  int threads = 0;
+};
+
 struct RunOptions {
   std::string plan;
   std::string weights;
@@ -166,6 +174,7 @@ Status run_command(const RunOptions& options, Console& console);
 Status train_command(const TrainOptions& options, Console& console);
 Status data_command(const DataCommandOptions& options, Console& console);
 Status evaluate_command(const EvaluateOptions& options, Console& console);
+Status verify_command(const VerifyOptions& options, Console& console);
 Status predict_command(const EvaluateOptions& options, Console& console);
 Status check_command(const CheckOptions& options, Console& console);
 Status devices_command(const DevicesOptions& options, Console& console);

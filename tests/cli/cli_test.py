@@ -491,7 +491,7 @@ def test_precision_file(folder):
 
 def test_help_names_every_command(folder):
     text = succeed("--help")
-    for command in ("compile", "fit", "inspect", "run", "evaluate", "predict", "check", "devices"):
+    for command in ("compile", "fit", "inspect", "run", "evaluate", "predict", "verify", "check", "devices"):
         expect(command in text, f"--help does not name {command}")
 
 

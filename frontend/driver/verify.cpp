@@ -1,0 +1,164 @@
+#include "frontend/api/verify.h"
+
+#include "frontend/driver/commands.h"
+#include "frontend/inspect/text_table.h"
+#include "ir/plan/check.h"
+#include "ir/plan/serialize.h"
+#include "ir/support/strings.h"
+#include "ir/support/units.h"
+
+#include "llvm/Support/FormatVariadic.h"
+
+#include <cmath>
+
+// The command verify: a plan's step beside the reference interpreter's, and what is to blame where they differ.
+
+namespace plimsoll {
+namespace {
+
+std::string kind_name(TensorDifference::Kind kind) {
+  switch (kind) {
+    case TensorDifference::Kind::Loss: return "loss";
+    case TensorDifference::Kind::Gradient: return "gradient";
+    case TensorDifference::Kind::State: return "next value";
+  }
+  return "";
+}
+
+class Verification {
+ public:
+  Verification(const VerifyOptions& options, Console& console) : options_(options), console_(console) {}
+
+  Status run() {
+    if (Status s = open()) return s;
+    console_.progress.phase("reference");
+    Result<Program> program = make_reference_program(*forward_, request_);
+    if (!program) return program.takeError();
+    Result<std::unique_ptr<Session>> session = make_session();
+    if (!session) return session.takeError();
+    Result<std::unique_ptr<BatchSource>> data = read_data(**session);
+    if (!data) return data.takeError();
+    Result<StepComparison> comparison = compare_step(**session, **data, *program, start_);
+    if (!comparison) return comparison.takeError();
+    console_.progress.finish();
+    print(*comparison);
+    return comparison->agrees() ? Status::success() : blame(*comparison);
+  }
+
+ private:
+  Status open() {
+    console_.progress.phase("load");
+    Result<Plan> plan = load_plan(options_.plan);
+    if (!plan) return plan.takeError();
+    if (Status s = check_plan(*plan)) return in_context(options_.plan, std::move(s));
+    if (plan->mesh.ranks() > 1)
+      return usage_error(
+          "a plan for several ranks has no whole step on one; compile the job for one rank to verify it");
+    plan_ = std::move(*plan);
+    if (!ends_with(options_.weights, ".onnx"))
+      return usage_error("--weights " + options_.weights +
+                         ": the reference step is that of the model; give the plan's .onnx file");
+    // The plan records the name that the loss has; that of a loss made of outputs is none of the model.
+    const bool is_output = options_.loss.empty() && plan_.training.loss != "loss";
+    request_ = request_of(plan_, is_output ? plan_.training.loss : options_.loss);
+    Result<Graph> forward = import_model_of(plan_, options_.weights, request_);
+    if (!forward) return forward.takeError();
+    forward_ = std::move(*forward);
+    Result<Weights> weights = open_weights(options_.weights);
+    if (!weights) return weights.takeError();
+    weights_ = std::move(*weights);
+    start_.load = weights_.load;
+    start_.seed = options_.seed;
+    return Status::success();
+  }
+
+  // With the first values that the reference has.
+  Result<std::unique_ptr<Session>> make_session() {
+    Result<std::unique_ptr<Session>> session = Session::create(plan_, {.threads = options_.threads});
+    if (!session) return session;
+    if (Status s = (*session)->initialise(weights_.load, options_.seed, weights_.load_range)) return s;
+    return session;
+  }
+
+  // Gives the data from their start, and keeps the batches of a step for the reference.
+  Result<std::unique_ptr<BatchSource>> read_data(const Session& session) {
+    const std::vector<InputSpec> inputs = session.inputs();
+    Result<std::unique_ptr<BatchSource>> data = open_data(options_.data, inputs, session.rows_of_rank(options_.seed));
+    if (!data) return data;
+    start_.batches.clear();
+    for (int64_t micro = 0; micro < plan_.training.accumulate; ++micro) {
+      std::vector<Tensor> tensors;
+      std::vector<TensorView> views;
+      for (const InputSpec& input : inputs) views.push_back(tensors.emplace_back(input.type).view());
+      if (Status s = (*data)->next(views)) return s;
+      NamedTensors& batch = start_.batches.emplace_back();
+      for (size_t i = 0; i < inputs.size(); ++i) batch.emplace(inputs[i].name, std::move(tensors[i]));
+    }
+    if (Status s = (*data)->seek(0)) return s;
+    return data;
+  }
+
+  void print(const StepComparison& comparison) {
+    console_.out << llvm::formatv("loss {0:f6}, reference {1:f6}\n", comparison.loss, comparison.reference_loss);
+    TextTable table(console_.out, {console_.columns, console_.out_is_terminal});
+    table.heading("worst tensors", "norm of the difference over the norm of the reference");
+    constexpr size_t shown = 12;
+    size_t count = 0, wrong = 0;
+    for (const TensorDifference& each : comparison.tensors) {
+      wrong += !each.agrees();
+      if (count++ >= shown) continue;
+      const std::string line = "  " + left(kind_name(each.kind), 12) + left(clipped_middle(each.name, 44), 45) +
+                               right(llvm::formatv("{0:e2}", each.error).str(), 10) +
+                               right(llvm::formatv("limit {0:e2}", each.limit).str(), 18);
+      table.line(each.agrees() ? line : table.styled(Style::Warn, line + "  differs"));
+    }
+    console_.out << comparison.tensors.size() - wrong << " of " << comparison.tensors.size()
+                 << " tensors agree with the reference in " << plan_.training.precision << "\n";
+    console_.out.flush();
+  }
+
+  Status blame(const StepComparison& comparison) {
+    const TensorDifference& worst = comparison.tensors.front();
+    const std::string text = "the step differs from the reference, most in the " + kind_name(worst.kind) +
+                             (worst.kind == TensorDifference::Kind::Loss ? "" : " of " + worst.name);
+    Result<std::optional<Culprit>> culprit = find_culprit();
+    if (!culprit) return in_context(text + ", and the search for the reason failed", culprit.takeError());
+    if (!*culprit)
+      return model_error(text +
+                         "; every instruction and every pass agrees by itself, so the difference is rounding "
+                         "that adds up, or the order and splits of the plan");
+    const std::string folder = options_.reproducer.empty() ? options_.plan + ".verify" : options_.reproducer;
+    if (Status s = write_reproducer(folder, **culprit)) return s;
+    return model_error(text + "; " + (*culprit)->what + " is the first to differ: " + (*culprit)->detail + "; " +
+                       folder + " reproduces it");
+  }
+
+  // A kernel is looked at first, because passes are judged by the interpreter alone.
+  Result<std::optional<Culprit>> find_culprit() {
+    console_.progress.phase("kernels");
+    Result<std::unique_ptr<Session>> session = make_session();
+    if (!session) return session.takeError();
+    Result<std::unique_ptr<BatchSource>> data = read_data(**session);
+    if (!data) return data.takeError();
+    Result<std::optional<Culprit>> wrong = find_wrong_instruction(**session, **data);
+    if (!wrong || *wrong) return wrong;
+    console_.progress.phase("passes");
+    Result<std::vector<ProgramAfter>> programs = programs_of_passes(*forward_, plan_, request_);
+    if (!programs) return programs.takeError();
+    return find_wrong_pass(*programs, start_, limits_of(plan_).gradient);
+  }
+
+  const VerifyOptions& options_;
+  Console& console_;
+  Plan plan_;
+  TrainingRequest request_;
+  std::optional<Graph> forward_;
+  Weights weights_;
+  StepStart start_;
+};
+
+}  // namespace
+
+Status verify_command(const VerifyOptions& options, Console& console) { return Verification(options, console).run(); }
+
+}  // namespace plimsoll

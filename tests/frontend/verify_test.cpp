@@ -1,0 +1,160 @@
+#include "frontend/api/verify.h"
+
+#include "ir/builder.h"
+#include "passes/budget/budget_report.h"
+#include "runtime/cpu/cpu_catalog.h"
+#include "tests/support/small_training.h"
+
+// verify agrees with a right plan, and names a rewrite, a layout and an update that are wrong on purpose.
+
+namespace plimsoll {
+namespace {
+
+using namespace testing;
+
+constexpr llvm::StringLiteral model = R"(
+graph @mlp(%x: f32[4,6], %labels: i64[4]) state(%w1: f32[6,8] parameter trained, %b1: f32[8] parameter trained, %w2: f32[8,3] parameter trained, %rng: i64[2] counter fill=0.0) {
+  %h0 = matmul(%x, %w1) : f32[4,8]
+  %h = add(%h0, %b1) : f32[4,8]
+  %d = dropout(%h, %rng) {id=0, ratio=0.3} : f32[4,8]
+  %g = gelu(%d) {approximate="none"} : f32[4,8]
+  %y = matmul(%g, %w2) : f32[4,3]
+  %loss, %lse, %weight = cross_entropy(%y, %labels) {reduction="mean"} : f32[], f32[4], f32[]
+  return loss=%loss
+}
+)";
+
+RandomValues values_of_model() {
+  RandomValues values;
+  values.add_for(parsed(model));
+  return values;
+}
+
+// Starts as `started` of small_training.h does.
+StepStart start_of(const RandomValues& values, int64_t batches = 1) {
+  StepStart start;
+  start.seed = 1;
+  start.load = [&values](llvm::StringRef name, const TensorView& into) {
+    std::memcpy(into.data, values.tensors.at(name.str()).data(), static_cast<size_t>(into.type.bytes()));
+    return Status::success();
+  };
+  NamedTensors batch;
+  for (const char* input : {"x", "labels"}) batch.emplace(input, values.tensors.at(input));
+  start.batches.assign(static_cast<size_t>(batches), batch);
+  return start;
+}
+
+Plan compiled(const TrainingRequest& request) {
+  CpuCatalog catalog;
+  return llvm::cantFail(fitting_plan(compile_training(parsed(model), request, cpu_device(), catalog)));
+}
+
+// Turns the first sum into a difference.
+Result<bool> plant(Graph& graph, PassContext&) {
+  for (NodeId id : graph.order()) {
+    const Node& node = graph.node(id);
+    if (node.op->name != "add") continue;
+    Builder b(graph, id);
+    graph.replace_uses(node.results[0], b.emit("sub", node.operands));
+    return true;
+  }
+  return false;
+}
+
+constinit const PassInfo pass_planted{.name = "planted", .summary = "wrong on purpose", .run = plant};
+
+TEST_SUITE("unit") {
+  TEST_CASE("verify agrees with right plans") {
+    const RandomValues values = values_of_model();
+    TrainingRequest adam, accumulating, clipped;
+    accumulating.accumulate = 2;
+    accumulating.optimizer.kind = OptimizerKind::Sgd;
+    accumulating.optimizer.momentum = 0.9;
+    clipped.clip_grad_norm = 0.01;
+    for (const TrainingRequest& request : {adam, accumulating, clipped}) {
+      std::unique_ptr<Session> session = started(compiled(request), values);
+      OneBatch data(values, session->inputs());
+      const Program program = llvm::cantFail(make_reference_program(parsed(model), request));
+      const StepComparison comparison =
+          llvm::cantFail(compare_step(*session, data, program, start_of(values, request.accumulate)));
+      CHECK(comparison.agrees());
+      CHECK(comparison.loss == doctest::Approx(comparison.reference_loss).epsilon(1e-6));
+      // The loss, three gradients, and what the step leaves of every state.
+      CHECK(comparison.tensors.size() >= 1 + 3 + 3);
+      CHECK_FALSE(llvm::cantFail(find_wrong_instruction(*started(compiled(request), values), data)).has_value());
+    }
+  }
+
+  TEST_CASE("verify tells gradients that differ from updates that differ") {
+    const RandomValues values = values_of_model();
+    TrainingRequest request, other;
+    other.optimizer.learning_rate = 2 * request.optimizer.learning_rate;
+    const Program program = llvm::cantFail(make_reference_program(parsed(model), request));
+    std::unique_ptr<Session> session = started(compiled(other), values);
+    OneBatch data(values, session->inputs());
+    const StepComparison comparison = llvm::cantFail(compare_step(*session, data, program, start_of(values)));
+    CHECK_FALSE(comparison.agrees());
+    for (const TensorDifference& each : comparison.tensors) {
+      const bool is_parameter = each.name == "w1" || each.name == "w2" || each.name == "b1";
+      CHECK(each.agrees() ==
+            !(each.kind == TensorDifference::Kind::State && (is_parameter || each.name == "learning_rate")));
+    }
+  }
+
+  TEST_CASE("a wrong rewrite among right ones is found by its name") {
+    const RandomValues values = values_of_model();
+    TrainingRequest request;
+    Graph graph = parsed(model);
+    std::vector<ProgramAfter> programs{{"import", llvm::cantFail(make_reference_program(graph, request))}};
+    const auto run = [&](const PassInfo& pass) {
+      PassManager passes;
+      llvm::cantFail(passes.run(graph, Pipeline{{{&pass, {}}}}));
+      programs.push_back({pass.name.str(), llvm::cantFail(make_reference_program(graph, request))});
+    };
+    for (const char* pass : {"fold-constants", "simplify", "cse", "recover-activations"}) run(*find_pass(pass));
+    CHECK_FALSE(llvm::cantFail(find_wrong_pass(programs, start_of(values), 1e-4)).has_value());
+    run(pass_planted);
+    for (const char* pass : {"dce", "recover-linear", "simplify"}) run(*find_pass(pass));
+    const std::optional<Culprit> culprit = llvm::cantFail(find_wrong_pass(programs, start_of(values), 1e-4));
+    REQUIRE(culprit.has_value());
+    CHECK(culprit->what == "pass planted");
+    // %d is the first value that both have.
+    CHECK_MESSAGE(llvm::StringRef(culprit->detail).endswith("the first value that changed is %d"), culprit->detail);
+    CHECK(llvm::StringRef(culprit->text).contains("sub("));
+    CHECK(culprit->tensors.count("x") == 1);
+    CHECK(culprit->tensors.count("w1") == 1);
+  }
+
+  TEST_CASE("a layout that writes over a value is found at the instruction that reads it") {
+    const RandomValues values = values_of_model();
+    Plan plan = compiled({});
+    // The value that lives longest moves onto one that is written while it lives.
+    SlotId longest = -1, victim = -1;
+    for (size_t i = 0; i < plan.slots.size(); ++i) {
+      const Slot& slot = plan.slots[i];
+      if (slot.category != Category::Saved || slot.view_of >= 0) continue;
+      if (longest < 0 || slot.last - slot.first > plan.slots[longest].last - plan.slots[longest].first)
+        longest = static_cast<SlotId>(i);
+    }
+    REQUIRE(longest >= 0);
+    for (size_t i = 0; i < plan.slots.size() && victim < 0; ++i) {
+      const Slot& slot = plan.slots[i];
+      const bool is_written_inside = slot.function == 0 && slot.view_of < 0 && slot.in_place_of < 0 &&
+                                     slot.first > plan.slots[longest].first && slot.last < plan.slots[longest].last;
+      if (is_written_inside && slot.bytes >= 64) victim = static_cast<SlotId>(i);
+    }
+    REQUIRE(victim >= 0);
+    plan.slots[longest].offset = plan.slots[victim].offset;
+    const std::string name = plan.slots[longest].name;
+    // Poison would show in the result that was moved.
+    std::unique_ptr<Session> session = llvm::cantFail(Session::create(std::move(plan), {}));
+    llvm::cantFail(initialise(*session, values));
+    OneBatch data(values, session->inputs());
+    const std::optional<Culprit> culprit = llvm::cantFail(find_wrong_instruction(*session, data));
+    REQUIRE(culprit.has_value());
+    CHECK_MESSAGE(llvm::StringRef(culprit->detail).contains("%" + name + " was overwritten"), culprit->detail);
+  }
+}
+
+}  // namespace
+}  // namespace plimsoll
