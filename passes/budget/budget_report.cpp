@@ -24,7 +24,9 @@ Alive alive_at_peak(const Plan& plan) {
   for (const Slot& slot : plan.slots) {
     if (slot.space != MemorySpace::Device) continue;
     if (slot.function < 0) alive.by_category[static_cast<size_t>(slot.category)] += slot.bytes;
-    bool owns = slot.view_of < 0 && slot.in_place_of < 0 && slot.offset >= plan.arenas.front().persistent_bytes;
+    // The instruction that writes over an operand has the operand's slot too.
+    const bool is_first_owner = slot.in_place_of < 0 || slot.first < instruction;
+    bool owns = slot.view_of < 0 && is_first_owner && slot.offset >= plan.arenas.front().persistent_bytes;
     if (slot.function == function && owns && slot.first <= instruction && slot.last >= instruction)
       alive.transient.push_back(&slot);
   }

@@ -423,6 +423,23 @@ graph @sums(%x: f32[4]) {
     CHECK(enough < plain.promised_bytes());
   }
 
+  // The gradient of %h takes over the bytes of that of %r, and is the largest value where %w's gradient is computed.
+  TEST_CASE("fit: a refusal names values that were written over others") {
+    TrainingRequest request;
+    request.loss = "mse:r:t";
+    request.budget_bytes = 2 << 20;
+    Result<Plan> refused = compiled_for(small_device(), R"(
+graph @wide(%x: f32[64,64], %t: f32[64,4096]) state(%w: f32[64,4096] parameter trained) {
+  %h = linear(%x, %w) {transpose_w=0} : f32[64,4096]
+  %r = tanh(%h) : f32[64,4096]
+  return y=%r
+})", request);
+    REQUIRE_FALSE(bool(refused));
+    const std::string text = take_diag(refused.takeError()).text();
+    CAPTURE(text);
+    CHECK(llvm::StringRef(text).contains("h.grad 1 MiB"));
+  }
+
   TEST_CASE("fit: a refusal tells of both memories, and host memory is a budget too") {
     std::mt19937 random(31);
     std::string text = random_model(random);
