@@ -1,5 +1,6 @@
 #include "passes/derive_program.h"
 
+#include "passes/analysis/index_inputs.h"
 #include "passes/partition/divide_batch.h"
 #include "passes/pipelines.h"
 #include "passes/target/precision_rules.h"
@@ -83,6 +84,8 @@ Result<ForwardModel> prepare_forward(CleanModel model, const TrainingRequest& re
   Graph& graph = forward.graph;
   PassManager& passes = forward.passes;
   if (Status s = check_precision(graph, request)) return s;
+  for (const IndexInput& input : find_index_inputs(graph))
+    passes.decide({index_inputs_pass.str(), input.name, to_text(input), "found in the graph of the model"});
   if (request.batch > 0 && !passes.stopped())
     if (Status s = resize_batch(graph, request.batch)) return s;
   if (wants_channels_last(graph, request, preferences))

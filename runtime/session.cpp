@@ -95,6 +95,21 @@ std::vector<WholeState> whole_states_of(const Plan& plan) {
   return states;
 }
 
+std::vector<IndexInput> index_inputs_of(const Plan& plan) {
+  std::vector<IndexInput> inputs;
+  for (const Decision& decision : plan.decisions)
+    if (decision.pass == index_inputs_pass)
+      if (std::optional<IndexInput> input = parse_index_input(decision.subject, decision.choice))
+        inputs.push_back(std::move(*input));
+  return inputs;
+}
+
+void add_index_inputs(llvm::ArrayRef<IndexInput> index_inputs, std::vector<InputSpec>& specs) {
+  for (InputSpec& spec : specs)
+    for (const IndexInput& index : index_inputs)
+      if (index.name == spec.name) spec.index = index;
+}
+
 Plan plan_of_stage(Plan plan, int64_t stage) {
   if (stage > 0) return std::move(plan.later_stages[static_cast<size_t>(stage - 1)]);
   plan.later_stages.clear();
@@ -106,7 +121,8 @@ Plan plan_of_stage(Plan plan, int64_t stage) {
 std::vector<InputSpec> inputs_of(const Plan& plan, size_t function) {
   std::vector<InputSpec> specs;
   for (const PlanInput& input : plan.functions[function].inputs)
-    specs.push_back({input.name, plan.slots[static_cast<size_t>(input.slot)].type, input.whole});
+    specs.push_back({input.name, plan.slots[static_cast<size_t>(input.slot)].type, input.whole, {}});
+  add_index_inputs(index_inputs_of(plan), specs);
   return specs;
 }
 
@@ -114,6 +130,7 @@ Result<std::unique_ptr<Session>> Session::create(Plan plan, const ExecutorOption
   if (Status s = check_ranks(plan, options.ranks)) return s;
   std::vector<WholeState> states = whole_states_of(plan);
   llvm::StringMap<FirstValue> first_values = first_values_of(plan);
+  std::vector<IndexInput> index_inputs = index_inputs_of(plan);
   const int64_t rank = options.ranks ? options.ranks->rank() : 0;
   const std::optional<DeviceDescription> card =
       plan.has_one_device() ? std::nullopt : std::optional(plan.device_of(rank));
@@ -121,6 +138,7 @@ Result<std::unique_ptr<Session>> Session::create(Plan plan, const ExecutorOption
   specialise(plan, rank);
   std::unique_ptr<Session> session(new Session(std::move(plan), std::move(states), options.ranks));
   session->first_values_ = std::move(first_values);
+  session->index_inputs_ = std::move(index_inputs);
   if (Status s = session->watch_ranks(options)) return s;
   ExecutorOptions own = options;
   own.progress = &session->progress_;
@@ -183,6 +201,13 @@ void Session::abandon() {
 Session::Session(Plan plan, std::vector<WholeState> whole_states, Communicator* ranks)
     : plan_(std::move(plan)), whole_states_(std::move(whole_states)), ranks_(ranks), rank_(ranks ? ranks->rank() : 0) {
   if (ranks) collectives_.emplace(*ranks, plan_.mesh);
+}
+
+// A plan of a later stage need not have the decisions about the whole model.
+std::vector<InputSpec> Session::inputs() const {
+  std::vector<InputSpec> specs = inputs_of(plan_);
+  add_index_inputs(index_inputs_, specs);
+  return specs;
 }
 
 const PlanState* Session::find_state(llvm::StringRef name) const {
@@ -447,6 +472,10 @@ Status Session::write_learning_rate(double learning_rate) {
   return executor_->set_scalar(state->slot, learning_rate);
 }
 
+bool Session::has_output(size_t function, llvm::StringRef name) const {
+  return llvm::any_of(plan_.functions[function].outputs, [&](const PlanOutput& output) { return output.name == name; });
+}
+
 Result<double> Session::read_output(size_t function, int64_t run, llvm::StringRef name, double otherwise) {
   llvm::ArrayRef<PlanOutput> outputs = plan_.functions[function].outputs;
   auto found = llvm::find_if(outputs, [&](const PlanOutput& output) { return output.name == name; });
@@ -568,6 +597,9 @@ Result<StepMetrics> Session::finish_step() {
     metrics.loss_scale = *scale;
     metrics.skipped_steps = static_cast<int64_t>(*skipped);
   }
+  // A stage of a pipeline without an output has nothing to judge.
+  metrics.is_bad = (has_output(0, "loss") && !std::isfinite(metrics.loss)) ||
+                   (has_output(update.value_or(0), "grad_norm") && !metrics.loss_scale && !std::isfinite(metrics.grad_norm));
   metrics.step_ms = std::chrono::duration<double, std::milli>(now - last_finish_).count();
   last_finish_ = now;
   return metrics;

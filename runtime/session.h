@@ -30,6 +30,8 @@ struct StepMetrics {
   // With a loss scale (fp16): the scale for the next step, and how many steps an overflow has cost so far.
   std::optional<double> loss_scale;
   int64_t skipped_steps = 0;
+  // The loss is NaN or infinite, or the gradients are and no loss scale kept them from the weights.
+  bool is_bad = false;
 };
 
 // A state as the model has it, whichever ranks have which pieces of it.
@@ -63,7 +65,7 @@ class Session {
 
   const Plan& plan() const { return plan_; }  // of the rank's own stage
   Executor& executor() { return *executor_; }
-  std::vector<InputSpec> inputs() const { return inputs_of(plan_); }  // the rank's rows
+  std::vector<InputSpec> inputs() const;  // the rank's rows
   int64_t rank() const { return rank_; }
   int64_t steps_done() const { return steps_done_; }  // updates, with those before a restored checkpoint
   // Tells the other ranks that this one cannot go on, and ends what it still waits for.
@@ -145,6 +147,7 @@ class Session {
   Result<Tensor> whole_of(const WholeState& state);
   Result<Tensor> copy_of(const PlanState& state);
   Result<Tensor> gather_pieces_of(const PlanState& state);
+  bool has_output(size_t function, llvm::StringRef name) const;
   Result<double> read_output(size_t function, int64_t run, llvm::StringRef name, double otherwise);
   Status add_run(StepInFlight& step);  // the next run's loss and weight
   Status write_learning_rate(double learning_rate);
@@ -154,6 +157,7 @@ class Session {
   Plan plan_;
   std::vector<WholeState> whole_states_;
   llvm::StringMap<FirstValue> first_values_;
+  std::vector<IndexInput> index_inputs_;
   Communicator* ranks_;  // null: one rank
   int64_t rank_ = 0;
   std::optional<MeshCollectives> collectives_;

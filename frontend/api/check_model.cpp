@@ -2,6 +2,7 @@
 
 #include "ir/support/units.h"
 #include "passes/analysis/dependence.h"
+#include "passes/analysis/index_inputs.h"
 #include "passes/rewrite/match.h"
 #include "passes/train/differentiate.h"
 #include "passes/train/resize_batch.h"
@@ -215,6 +216,7 @@ Result<ModelCheck> Checker::run() {
   if (!imported.report.blocked()) guess_job(imported.graph);
   if (!imported.report.blocked() && settle(imported.graph)) {
     check_.trained = describe_trained(imported.graph);
+    check_.index_inputs = find_index_inputs(imported.graph);
     add_gradient_findings(imported.graph);
     if (!blocked()) try_training_step(std::move(imported.graph));
   }

@@ -26,6 +26,7 @@ struct ModelCheck {
   std::vector<Finding> findings;  // blocking findings come first
   JobGuess guess;
   std::string trained;  // "12.3 M numbers in 40 of 42 weights, ..."; empty if the model was not read that far
+  std::vector<IndexInput> index_inputs;  // empty likewise
 };
 
 // Ignores the request's device, budgets and searches. Dimensions without a size get one, and a model without a loss the

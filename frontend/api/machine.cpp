@@ -1,11 +1,11 @@
 #include "frontend/api/machine.h"
 
+#include "ir/support/read_file.h"
 #include "ir/support/strings.h"
 #include "runtime/cuda/loader.h"
 
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/StringExtras.h"
-#include "llvm/Support/MemoryBuffer.h"
 
 #include <unistd.h>
 
@@ -28,8 +28,8 @@ std::string short_name(llvm::StringRef title) {
 Result<DeviceCatalog> known_devices(llvm::StringRef file) {
   Result<DeviceCatalog> devices = DeviceCatalog::builtin();
   if (!devices || file.empty()) return devices;
-  auto text = llvm::MemoryBuffer::getFile(file, /*IsText=*/true);
-  if (!text) return system_error(file + ": " + text.getError().message());
+  Result<std::unique_ptr<llvm::MemoryBuffer>> text = read_file(file);
+  if (!text) return text.takeError();
   Result<DeviceCatalog> more = DeviceCatalog::from_json((*text)->getBuffer(), file);
   if (!more) return more.takeError();
   devices->add(*more);

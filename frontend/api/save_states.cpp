@@ -2,8 +2,10 @@
 
 #include "frontend/onnx/save.h"
 #include "frontend/onnx/state_names.h"
+#include "ir/support/output_file.h"
 #include "ir/support/strings.h"
 #include "passes/train/optimizer_update.h"
+#include "runtime/bad_result.h"
 #include "runtime/data/safetensors.h"
 
 #include <cstring>
@@ -30,8 +32,11 @@ llvm::StringMap<Saved> weights_of(const Session& session, SavedWeights which) {
   return weights;
 }
 
+// Weights that a bad step has spoilt replace no file.
 Status read_saved(Session& session, const Saved& saved, const TensorView& into) {
-  return session.read_whole_state(*saved.state, [&](const TensorView& bytes) {
+  return session.read_whole_state(*saved.state, [&](const TensorView& bytes) -> Status {
+    if (saved.state->role != StateRole::Buffer && (holds_nan(bytes) || holds_infinity(bytes)))
+      return model_error("the weights are not saved, because '" + saved.state->name + "' holds NaN or infinity");
     if (bytes.type == into.type)
       std::memcpy(into.data, bytes.data, static_cast<size_t>(bytes.type.bytes()));
     else
@@ -87,8 +92,16 @@ Status save_onnx(Session& session, const std::string& path, const std::string& m
 
 }  // namespace
 
-Status check_save_targets(llvm::ArrayRef<std::string> paths, llvm::StringRef weights) {
+Status check_save_targets(llvm::ArrayRef<std::string> paths, llvm::StringRef weights,
+                          llvm::ArrayRef<llvm::StringRef> inputs) {
+  llvm::SmallVector<llvm::StringRef, 4> kept(inputs.begin(), inputs.end());
+  kept.push_back(weights);
+  const std::string beside = (weights + ".data").str();  // where a saved model has its large weights
+  kept.push_back(beside);
   for (llvm::StringRef path : paths) {
+    if (Status s = check_output_file(path, kept)) return in_context("--save", std::move(s));
+    if (ends_with(path, ".onnx"))
+      if (Status s = check_output_file((path + ".data").str(), kept)) return in_context("--save", std::move(s));
     if (ends_with(path, ".safetensors")) continue;
     if (!ends_with(path, ".onnx"))
       return usage_error("--save " + path + ": weights are saved as .safetensors or .onnx");

@@ -6,9 +6,10 @@
 
 namespace plimsoll {
 
-// Checks before hours of training that each file can be written. An ONNX file needs the graph of the model that the
-// weights came from.
-Status check_save_targets(llvm::ArrayRef<std::string> paths, llvm::StringRef weights);
+// Checks before hours of training that each file can be written and is none of `inputs`. An ONNX file needs the graph
+// of the model that the weights came from.
+Status check_save_targets(llvm::ArrayRef<std::string> paths, llvm::StringRef weights,
+                          llvm::ArrayRef<llvm::StringRef> inputs = {});
 
 enum class SavedWeights : uint8_t {
   Trained,

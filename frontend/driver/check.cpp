@@ -23,6 +23,18 @@ void print(TextTable& table, const Finding& finding) {
   if (!finding.freezing.empty()) table.line("    " + finding.freezing);
 }
 
+// Which position of the labels a language model's loss looks at.
+void print(TextTable& table, const IndexInput& input) {
+  if (!input.is_label || !input.shift) return;
+  const int64_t shift = *input.shift;
+  table.line("    '" + input.name + "' is compared with the prediction " +
+             (shift == 0 ? "at its own position; a token file gives it the token after each position"
+              : shift == 1
+                  ? "one position before it, as the model shifts labels itself; a token file gives it the same "
+                    "tokens as the input"
+                  : std::to_string(shift) + " positions before it"));
+}
+
 }  // namespace
 
 Status check_command(const CheckOptions& options, Console& console) {
@@ -38,6 +50,7 @@ Status check_command(const CheckOptions& options, Console& console) {
   const auto blocking = llvm::count_if(check->findings, [](const Finding& finding) { return finding.blocks; });
   if (blocking == 0) {
     table.line(request->model_path + " can be trained" + (check->trained.empty() ? "" : ": " + check->trained));
+    for (const IndexInput& input : check->index_inputs) print(table, input);
     print_next_command(options.job, *check, console);
     return Status::success();
   }

@@ -3,12 +3,18 @@
 #include "frontend/driver/commands.h"
 #include "frontend/driver/config_file.h"
 #include "ir/support/did_you_mean.h"
+#include "ir/support/printable.h"
 #include "ir/support/strings.h"
 
+#include "llvm/Support/ErrorHandling.h"
 #include "llvm/Support/FileSystem.h"
 #include "llvm/Support/Process.h"
+#include "llvm/Support/Signals.h"
 
 #include <CLI/CLI.hpp>
+
+#include <unistd.h>
+#include <new>
 
 // Only this file knows CLI11. Options become plain structs; sizes and names stay text until the command reads them, so
 // that the command words their errors.
@@ -302,6 +308,9 @@ void add_data(CLI::App& command, DataRequest& request) {
               "samples that are left over at the end of an epoch: drop them, or pad their batch with ignored labels");
   add_option(command, "--transforms", request.transforms, "FILE",
              "how images are cropped, flipped and normalised: the section [transforms] of a TOML file");
+  add_setting(command, "--labels", request.labels, "WHICH",
+              "what a token file gives the labels at a position: same (the token there, for models that shift labels "
+              "themselves), next (the token after it), or auto: as the model's graph needs it");
   add_option(command, "--data-threads", request.threads, "N", "threads that read samples; default: by the data")
       ->check(at_least(1));
 }
@@ -442,6 +451,9 @@ void add_training(CLI::App& command, RunOptions& run) {
       ->needs(init);
   add_option(command, "--data", run.data, "PATH", data_help)->required();
   add_data(command, run.data_request);
+  add_setting(command, "--on-bad-loss", run.on_bad_loss, "WHAT",
+              "when the loss is NaN or infinite: stop, name the first op whose result is bad and save nothing, or "
+              "continue");
   auto* steps = add_setting(command, "--steps", run.steps, "N", "number of updates")->check(at_least(0));
   add_option(command, "--epochs", run.epochs, "N", "train as often with every sample, in place of a number of steps")
       ->check(at_least(1))
@@ -519,6 +531,12 @@ std::vector<std::string> option_names(const CLI::App& command) {
   return names;
 }
 
+CommandOptions options_by_command(const CLI::App& program) {
+  CommandOptions commands;
+  for (const CLI::App* command : program.get_subcommands({})) commands[command->get_name()] = option_names(*command);
+  return commands;
+}
+
 std::string suggestion(llvm::StringRef wrong, const std::vector<std::string>& names) {
   std::vector<llvm::StringRef> refs(names.begin(), names.end());
   std::vector<std::string> near = did_you_mean(wrong, refs, 1);
@@ -564,7 +582,7 @@ Result<std::string> parse(CLI::App& program, Options& options, std::vector<std::
       return usage_error("there is no command " + words.front() + suggestion(words.front(), command_names(program)));
   }
   if (command != &program) {
-    Result<std::vector<std::string>> more = words_of_config(words, option_names(*command));
+    Result<std::vector<std::string>> more = words_of_config(words, options_by_command(program));
     if (!more) return more.takeError();
     words.insert(words.end(), more->begin(), more->end());
   }
@@ -589,6 +607,30 @@ int columns_of(bool terminal, unsigned columns) {
   return terminal && columns > 0 ? static_cast<int>(std::min(std::max(columns, 60u), 160u)) : 100;
 }
 
+// An error that is left in the stream would end the program with a crash.
+Status flush_results() {
+  llvm::outs().flush();
+  const std::error_code failure = llvm::outs().error();
+  llvm::outs().clear_error();
+  return failure ? system_error("standard output: " + failure.message()) : Status::success();
+}
+
+// Without memory nothing can be unwound; unfinished files are taken away all the same.
+[[noreturn]] void end_without(const char* what) {
+  constexpr llvm::StringLiteral before = "plimsoll: error: ";
+  for (llvm::StringRef text : {llvm::StringRef(before), llvm::StringRef(what), llvm::StringRef("\n")})
+    if (write(STDERR_FILENO, text.data(), text.size()) < 0) break;
+  llvm::sys::RunInterruptHandlers();
+  _exit(exit_code(Fault::System));
+}
+
+void end_in_words_without_memory() {
+  std::set_new_handler([] { end_without("this machine has too little free memory for the command"); });
+  std::set_terminate([] { end_without("the machine refuses threads or memory that the command needs"); });
+  llvm::install_bad_alloc_error_handler(
+      [](void*, const char*, bool) { end_without("this machine has too little free memory for the command"); });
+}
+
 }  // namespace
 
 int exit_code(Fault fault) {
@@ -602,10 +644,12 @@ int exit_code(Fault fault) {
 }
 
 int run_program(int argc, char** argv) {
+  end_in_words_without_memory();
   using llvm::sys::Process;
   bool out_is_terminal = Process::StandardOutIsDisplayed(), err_is_terminal = Process::StandardErrIsDisplayed();
   Progress progress(llvm::errs(), err_is_terminal, columns_of(err_is_terminal, Process::StandardErrColumns()));
-  Console console{llvm::outs(), progress, out_is_terminal, columns_of(out_is_terminal, Process::StandardOutColumns())};
+  PrintableStream out(llvm::outs(), out_is_terminal);
+  Console console{out, progress, out_is_terminal, columns_of(out_is_terminal, Process::StandardOutColumns())};
 
   Options options;
   CLI::App program("Plans and runs the training of exported models within a memory budget.", "plimsoll");
@@ -628,11 +672,12 @@ int run_program(int argc, char** argv) {
   Status status = !command           ? command.takeError()
                   : command->empty() ? Status::success()
                                      : run_command_named(*command, options, console);
-  llvm::outs().flush();
+  out.flush();
   progress.finish();
+  status = llvm::joinErrors(std::move(status), flush_results());
   if (!status) return console.was_stopped ? exit_code_stopped : 0;
   Diag diag = take_diag(std::move(status));
-  llvm::errs() << "plimsoll: error: " << diag.text() << "\n";
+  llvm::errs() << "plimsoll: error: " << printable(diag.text()) << "\n";
   llvm::errs().flush();
   if (console.after_error) console.after_error();
   return exit_code(diag.fault());

@@ -63,8 +63,9 @@ struct DataRequest {
   double hold_out = 0;
   bool in_order = false;
   std::string last_batch = "drop";
-  std::string transforms;  // a TOML file
-  int threads = 0;         // 0: by the data
+  std::string transforms;       // a TOML file
+  int threads = 0;              // 0: by the data
+  std::string labels = "auto";  // what a token file gives them
 };
 
 // How the learning rate goes on, as text where it may be a number or a multiple.
@@ -135,8 +136,9 @@ struct RunOptions {
   std::vector<std::string> save, save_ema;
   CheckpointOptions checkpoints;
   EvaluationOptions evaluation;
-  int64_t steps_here = 0;   // above 0: no more steps than these are made by this run
-  bool states_job = false;  // says before the first step what the job takes and when it ends
+  std::string on_bad_loss = "stop";  // or "continue"
+  int64_t steps_here = 0;            // above 0: no more steps than these are made by this run
+  bool states_job = false;           // says before the first step what the job takes and when it ends
 };
 
 // A job: what compile and run take, with the plan in memory in between.
@@ -178,6 +180,9 @@ Status verify_command(const VerifyOptions& options, Console& console);
 Status predict_command(const EvaluateOptions& options, Console& console);
 Status check_command(const CheckOptions& options, Console& console);
 Status devices_command(const DevicesOptions& options, Console& console);
+
+// The place of `text` among the choices of an option.
+Result<size_t> read_choice(llvm::StringRef option, llvm::StringRef text, llvm::ArrayRef<llvm::StringLiteral> choices);
 
 // The request with the texts read, for compile, fit and check.
 Result<CompileRequest> compile_request(const JobOptions& options);

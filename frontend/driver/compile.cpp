@@ -9,6 +9,8 @@
 #include "ir/plan/serialize.h"
 #include "ir/plan/summary.h"
 #include "ir/support/output_file.h"
+#include "ir/support/printable.h"
+#include "ir/support/read_file.h"
 #include "ir/support/units.h"
 #include "passes/budget/budget_report.h"
 #include "passes/target/precision_rules.h"
@@ -17,21 +19,12 @@
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/Support/FileSystem.h"
-#include "llvm/Support/MemoryBuffer.h"
 #include "llvm/Support/Path.h"
 
 #include <optional>
 
 namespace plimsoll {
 namespace {
-
-// The place of `text` among the choices of an option.
-Result<size_t> read_choice(llvm::StringRef option, llvm::StringRef text, llvm::ArrayRef<llvm::StringLiteral> choices) {
-  if (const auto* found = llvm::find(choices, text); found != choices.end())
-    return static_cast<size_t>(found - choices.begin());
-  return usage_error(option + " " + text + ": expected " + llvm::join(choices.drop_back(), ", ") + " or " +
-                     choices.back());
-}
 
 // --max-batch keeps the batch whole by default, because in chunks nearly any batch fits.
 Status read_split(llvm::StringRef text, bool max_batch, TrainingRequest& request) {
@@ -159,8 +152,8 @@ Status read_precision_rules(const std::string& path, TrainingRequest& request) {
   if (path.empty()) return Status::success();
   if (!is_mixed(request.precision))
     return usage_error("--precision-file needs --precision bf16 or fp16, not " + request.precision);
-  auto file = llvm::MemoryBuffer::getFile(path, /*IsText=*/true);
-  if (!file) return system_error(path + ": " + file.getError().message());
+  Result<std::unique_ptr<llvm::MemoryBuffer>> file = read_file(path);
+  if (!file) return file.takeError();
   request.precision_rules = (*file)->getBuffer().str();
   return Status::success();
 }
@@ -213,6 +206,17 @@ Status write_stopped(const CompileOptions& options, const CompileRequest& reques
   });
 }
 
+// What cannot be written is said before a long search and not after it.
+Status check_outputs(const CompileOptions& options) {
+  const JobOptions& job = options.job;
+  const llvm::StringRef inputs[] = {job.request.model_path, job.request.device_file, job.request.timings,
+                                    job.request.cluster, job.precision_file};
+  for (const auto& [option, path] : {std::pair("--output", &options.output), std::pair("--html", &options.html)})
+    if (!path->empty())
+      if (Status s = check_output_file(*path, inputs)) return in_context(option, std::move(s));
+  return Status::success();
+}
+
 Status refuse(const CompileResult& result, const Job& job) {
   return budget_error(refusal_text(result, job, with_choices_of(result.plan, job.request().training, job.request())));
 }
@@ -234,6 +238,13 @@ Result<Job> tuned(const CompileOptions& options, const Job& job, const CompileHo
 }
 
 }  // namespace
+
+Result<size_t> read_choice(llvm::StringRef option, llvm::StringRef text, llvm::ArrayRef<llvm::StringLiteral> choices) {
+  if (const auto* found = llvm::find(choices, text); found != choices.end())
+    return static_cast<size_t>(found - choices.begin());
+  return usage_error(option + " " + text + ": expected " + llvm::join(choices.drop_back(), ", ") + " or " +
+                     choices.back());
+}
 
 Result<CompileRequest> compile_request(const JobOptions& options) {
   CompileRequest request = options.request;
@@ -282,6 +293,7 @@ static CompileHooks hooks_of(const CompileOptions& options, Console& console) {
 }
 
 Result<Plan> make_plan(const CompileOptions& options, Console& console, Prints prints) {
+  if (Status s = check_outputs(options)) return s;
   Result<CompileRequest> asked = compile_request(options.job);
   if (!asked) return asked.takeError();
   const CompileRequest& request = *asked;
@@ -302,7 +314,7 @@ Result<Plan> make_plan(const CompileOptions& options, Console& console, Prints p
   if (prints == Prints::Search) {
     console.progress.finish();
     for (const Decision& decision : result->plan.decisions)
-      if (decision.pass == "import") llvm::errs() << "plimsoll: note: " << decision.reason << "\n";
+      if (decision.pass == "import") llvm::errs() << "plimsoll: note: " << printable(decision.reason) << "\n";
     TextTable table(console.out, {console.columns, console.out_is_terminal});
     print_mesh_search(table, result->plan);
   }

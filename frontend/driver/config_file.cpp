@@ -1,13 +1,14 @@
 #include "frontend/driver/config_file.h"
 
 #include "ir/support/did_you_mean.h"
+#include "ir/support/read_file.h"
 #include "ir/support/strings.h"
 
 #include "llvm/ADT/STLExtras.h"
-#include "llvm/ADT/StringRef.h"
-#include "llvm/Support/FileSystem.h"
+#include "llvm/ADT/StringExtras.h"
 
 #include <CLI/CLI.hpp>
+#include <sstream>
 
 // CLI11 parses the TOML. The options become words, so that all options arrive on one path; CLI11's own support for
 // configuration files works for the main command only.
@@ -33,16 +34,45 @@ bool is_given(const std::vector<std::string>& words, const std::string& option) 
   });
 }
 
+// The error of a name that is none of `known`.
+Status unknown_name(const llvm::Twine& what, llvm::StringRef name, const std::vector<std::string>& known) {
+  std::vector<llvm::StringRef> names;
+  for (llvm::StringRef each : known) names.push_back(starts_with(each, "--") ? each.drop_front(2) : each);
+  std::vector<std::string> near = did_you_mean(name, names, 1);
+  return usage_error(what + " is called " + name + (near.empty() ? "" : "; did you mean " + near.front() + "?"));
+}
+
+// Whether `item` is for the command that `words` name; an error where it is for none.
+Result<bool> is_wanted(const CLI::ConfigItem& item, const std::vector<std::string>& words,
+                       const CommandOptions& commands) {
+  const std::string& command = words.front();
+  if (item.parents.size() > 1)
+    return usage_error("the section " + llvm::join(item.parents, ".") +
+                       " belongs to no command; options stand right in the section of their command");
+  const std::string& section = item.parents.empty() || is_job(words) ? command : item.parents.front();
+  const auto found = commands.find(section);
+  if (found == commands.end()) {
+    std::vector<std::string> names;
+    for (const auto& each : commands) names.push_back(each.first);
+    return unknown_name("no command", section, names);
+  }
+  if (item.name == "config") return usage_error("config: a file of options names no other one");
+  if (!llvm::is_contained(found->second, "--" + item.name)) return unknown_name("no option", item.name, found->second);
+  return section == command;
+}
+
 }  // namespace
 
 Result<std::vector<std::string>> words_of_config(const std::vector<std::string>& words,
-                                                 const std::vector<std::string>& known) {
+                                                 const CommandOptions& commands) {
   std::string path = config_path(words);
   if (path.empty()) return std::vector<std::string>();
-  if (!llvm::sys::fs::exists(path)) return system_error(path + ": no such file");
+  Result<std::unique_ptr<llvm::MemoryBuffer>> file = read_file(path);
+  if (!file) return file.takeError();
+  std::istringstream text((*file)->getBuffer().str());
   std::vector<CLI::ConfigItem> items;
   try {
-    items = CLI::ConfigTOML().from_file(path);
+    items = CLI::ConfigTOML().from_config(text);
   } catch (const CLI::Error& error) {
     return usage_error(path + ": " + error.what());
   }
@@ -54,21 +84,15 @@ Result<std::vector<std::string>> words_of_config(const std::vector<std::string>&
       has_transforms = true;
       continue;
     }
-    if (!is_job(words) && !item.parents.empty() && item.parents.front() != words.front())
-      continue;  // another command's section
-    std::string option = "--" + item.name;
-    if (!llvm::is_contained(known, option)) {
-      std::vector<llvm::StringRef> names(known.begin(), known.end());
-      std::vector<std::string> near = did_you_mean(option, names, 1);
-      return usage_error(path + ": no option is called " + item.name +
-                         (near.empty() ? "" : "; did you mean " + near.front().substr(2) + "?"));
-    }
-    if (is_given(words, option)) continue;
+    Result<bool> wanted = is_wanted(item, words, commands);
+    if (!wanted) return in_context(path, wanted.takeError());
+    const std::string option = "--" + item.name;
+    if (!*wanted || is_given(words, option)) continue;
     for (const std::string& value : item.inputs) more.push_back(option + "=" + value);
   }
   // The section is not of options: who reads the transforms reads this file.
   constexpr llvm::StringLiteral transforms = "--transforms";
-  if (has_transforms && llvm::is_contained(known, transforms.str()) && !is_given(words, transforms.str()))
+  if (has_transforms && llvm::is_contained(commands.at(words.front()), transforms.str()) && !is_given(words, transforms.str()))
     more.push_back((transforms + "=" + path).str());
   return more;
 }

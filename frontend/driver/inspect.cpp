@@ -6,6 +6,8 @@
 namespace plimsoll {
 
 Status inspect_command(const InspectOptions& options, Console& console) {
+  if (!options.html.empty())
+    if (Status s = check_output_file(options.html, {options.plan})) return in_context("--html", std::move(s));
   Result<Plan> plan = load_plan(options.plan);
   if (!plan) return plan.takeError();
   ReportOptions report{console.columns, console.out_is_terminal};

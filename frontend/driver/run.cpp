@@ -7,8 +7,11 @@
 #include "frontend/inspect/text_table.h"
 #include "ir/plan/check.h"
 #include "ir/plan/serialize.h"
+#include "ir/support/output_file.h"
+#include "ir/support/printable.h"
 #include "ir/support/strings.h"
 #include "ir/support/units.h"
+#include "runtime/bad_result.h"
 #include "runtime/comm/communicator.h"
 #include "runtime/data/safetensors.h"
 
@@ -187,14 +190,21 @@ class Run {
   bool is_first_rank() const { return !ranks_ || ranks_->rank() == 0; }
 
   Status train_and_save() {
-    for (const auto* paths : {&options_.save, &options_.save_ema})
-      if (Status s = check_save_targets(*paths, options_.weights)) return s;
+    if (Status s = check_outputs()) return s;
     if (Status s = checkpoints_.check_options()) return s;
     if (Status s = prepare()) return s;
     if (Status s = train()) return s;
     if (Status s = checkpoints_.take_last()) return s;
     if (console_.was_stopped) return checkpoints_.finish();
-    if (Status s = check_promise()) return s;
+    Status promise = check_promise();  // a broken one loses no weights
+    if (Status s = profile_and_save()) return llvm::consumeError(std::move(promise)), std::move(s);
+    if (!is_first_rank()) return promise;
+    console_.progress.finish();
+    report();
+    return promise;
+  }
+
+  Status profile_and_save() {
     if (!options_.profile.empty())
       if (Status s = profile_step(*session_, options_.profile, console_)) return s;
     for (const std::string& path : options_.save) {
@@ -203,14 +213,12 @@ class Run {
     }
     for (const std::string& path : options_.save_ema)
       if (Status s = save_states(*session_, path, options_.weights, SavedWeights::Mean)) return s;
-    if (Status s = checkpoints_.finish()) return s;
-    if (!is_first_rank()) return Status::success();
-    console_.progress.finish();
-    report();
-    return Status::success();
+    return checkpoints_.finish();
   }
 
+  Status check_outputs() const;
   Status prepare();
+  Status explain_bad_step(const StepMetrics& metrics);
   Status train();
   Status start(bool first);
   Status report_evaluation(int64_t step, Result<std::optional<EvaluationResult>> result);
@@ -254,7 +262,23 @@ Status Run::first_values() {
   return session_->initialise(weights->load, options_.seed.value_or(0), weights->load_range);
 }
 
+// What cannot be written is said before the first step and not after the last.
+Status Run::check_outputs() const {
+  const llvm::StringRef inputs[] = {options_.plan, options_.weights, options_.data};
+  for (const auto* paths : {&options_.save, &options_.save_ema})
+    if (Status s = check_save_targets(*paths, options_.weights, inputs)) return s;
+  if (!options_.metrics.empty())
+    if (Status s = check_not_an_input(options_.metrics, inputs)) return in_context("--metrics", std::move(s));
+  for (const auto& [option, path] :
+       {std::pair("--dump-gradients", &options_.dump_gradients), std::pair("--profile", &options_.profile)})
+    if (!path->empty())
+      if (Status s = check_output_file(*path, inputs)) return in_context(option, std::move(s));
+  return Status::success();
+}
+
 Status Run::prepare() {
+  if (Result<size_t> known = read_choice("--on-bad-loss", options_.on_bad_loss, {"stop", "continue"}); !known)
+    return known.takeError();
   Result<Plan> plan = make_plan_(is_first_rank());
   if (!plan) return plan.takeError();
   console_.progress.phase("load");
@@ -271,6 +295,8 @@ Status Run::prepare() {
         "--save-ema: the plan keeps no running mean of the weights; compile it with --ema, such as 0.999");
   if (Status s = checkpoints_.open(*session_, options_.seed)) return s;
   if (Status s = data_.open(options_, checkpoints_.start(), *session_, ranks_.get())) return s;
+  if (const std::string note = data_.source().note(); is_first_rank() && !note.empty())
+    llvm::errs() << "plimsoll: note: " << printable(note) << "\n";
   if (Status s = evaluation_.open(*session_, checkpoints_.start())) return s;
   if (Status s = first_values()) return s;
   Result<LearningRateSchedule> schedule = read_schedule(
@@ -344,11 +370,38 @@ Status Run::train() {
     step_ms_.push_back(metrics->step_ms);
     if (Status s = metrics_.write(*metrics, items_per_s(*metrics), device_bytes_)) return s;
     if (is_first_rank()) console_.progress.step(done, steps, describe(*metrics));
+    if (metrics->is_bad && options_.on_bad_loss == "stop") return explain_bad_step(*metrics);
     if (Status s = report_evaluation(done, evaluation_.after_step(done))) return s;
     if (Status s = checkpoints_.after_step(*metrics, started)) return s;
   }
   console_.was_stopped = checkpoints_.stops() && done < steps;
   return console_.was_stopped ? Status::success() : report_evaluation(done, evaluation_.after_last_step(done));
+}
+
+// By now the step has spoilt the weights. What went wrong in it is seen by repeating the run up to it.
+Status Run::explain_bad_step(const StepMetrics& metrics) {
+  constexpr double longest_repetition_s = 120;
+  const bool loss_is_bad = !std::isfinite(metrics.loss);
+  const double number = loss_is_bad ? metrics.loss : metrics.grad_norm;
+  const std::string what = "step " + std::to_string(metrics.step) + ": " +
+                           (loss_is_bad ? "the loss is " : "the norm of the gradients is ") +
+                           (std::isnan(number) ? "NaN" : "infinite");
+  const std::string end = "; no weights are saved (--on-bad-loss continue goes on)";
+  double spent_s = 0;
+  for (double ms : step_ms_) spent_s += ms / 1e3;
+  if (spent_s > longest_repetition_s)
+    return model_error(what +
+                       "; the first op whose result is bad was not looked for, because repeating the steps takes " +
+                       format_us(1e6 * spent_s) + end);
+  console_.progress.phase("look for the first bad result");
+  if (Status s = data_.source().seek(checkpoints_.start().batches)) return s;
+  if (Status s = first_values()) return s;
+  for (int64_t step = checkpoints_.start().steps + 1; step < metrics.step; ++step)
+    if (Result<StepMetrics> again = session_->step(data_.source()); !again) return again.takeError();
+  Result<std::optional<BadResult>> bad = find_bad_result(*session_, data_.source());
+  if (!bad) return bad.takeError();
+  return model_error(
+      what + "; " + (*bad ? plimsoll::describe(**bad, session_->plan()) : "the repeated step has no bad result") + end);
 }
 
 // Compares the plan's promise with the memory that the driver counts. The run fails if the promise is broken.

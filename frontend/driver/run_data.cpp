@@ -24,6 +24,9 @@ Status read_data_options(const DataRequest& request, DataOptions& options) {
   options.shuffle = !request.in_order;
   options.last_batch = request.last_batch == "pad" ? LastBatch::Pad : LastBatch::Drop;
   options.threads = request.threads;
+  Result<size_t> labels = read_choice("--labels", request.labels, {"auto", "same", "next"});
+  if (!labels) return labels.takeError();
+  options.labels = static_cast<LabelTokens>(*labels);
   if (request.transforms.empty()) return Status::success();
   Result<ImageTransforms> transforms = read_transforms(request.transforms);
   if (!transforms) return transforms.takeError();

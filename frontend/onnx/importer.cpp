@@ -13,6 +13,8 @@ namespace plimsoll {
 namespace {
 
 constexpr int deepest_nesting = 64;  // of functions and subgraphs
+// A few functions that call each other twice have more nodes than there is time for. Models of 100 layers have 20,000.
+constexpr int64_t max_visited_nodes = 1 << 18;
 
 std::string qualified_op(const onnx::NodeProto& node) {
   return is_standard_domain(node.domain()) ? node.op_type() : node.domain() + ":" + node.op_type();
@@ -123,6 +125,13 @@ void Importer::import_nodes(const google::protobuf::RepeatedPtrField<onnx::NodeP
 }
 
 void Importer::import_node(const onnx::NodeProto& node, Scope& scope) {
+  if (++visited_nodes_ > max_visited_nodes) {
+    if (visited_nodes_ == max_visited_nodes + 1)
+      add_obstacle(Obstacle::Kind::BadModel, "size",
+                   "its functions and loops unroll to more than " + llvm::Twine(max_visited_nodes) + " nodes");
+    for (const std::string& name : node.output()) define(name, Item::unknown(), scope);
+    return;
+  }
   llvm::SmallVector<Item, 4> inputs;
   bool known = true;
   for (const std::string& name : node.input()) {

@@ -88,6 +88,7 @@ class Importer {
   const onnx::NodeProto* node_ = nullptr;  // being imported
   OriginId node_origin_ = OriginId::None;  // made when the node emits its first op
   int nesting_ = 0;                        // depth of functions and subgraphs
+  int64_t visited_nodes_ = 0;              // those of functions and subgraphs each time
   ValueId counter_ = ValueId::None;
   int64_t random_ids_ = 0;
 };

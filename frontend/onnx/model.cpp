@@ -1,8 +1,9 @@
 #include "frontend/onnx/model.h"
 
+#include "ir/support/read_file.h"
+
 #include "google/protobuf/io/coded_stream.h"
 #include "google/protobuf/io/zero_copy_stream_impl_lite.h"
-#include "llvm/Support/Path.h"
 
 namespace plimsoll {
 namespace {
@@ -24,9 +25,9 @@ Result<int64_t> standard_opset(const onnx::ModelProto& proto, llvm::StringRef pa
   if (proto.ir_version() < 1 || !proto.has_graph())
     return model_error(path + ": not an ONNX model: it has no " + (proto.has_graph() ? "ir_version" : "graph"));
   int64_t opset = 0;
+  bool only_other_domains = proto.opset_import_size() > 0;
   for (const auto& entry : proto.opset_import())
-    if (is_standard_domain(entry.domain())) opset = entry.version();
-  bool only_other_domains = opset == 0 && proto.opset_import_size() > 0;
+    if (is_standard_domain(entry.domain())) opset = entry.version(), only_other_domains = false;
   if (only_other_domains) return newest_opset;
   if (opset < 1) return model_error(path + ": does not say which opset it uses");
   if (opset > newest_opset)
@@ -38,8 +39,8 @@ Result<int64_t> standard_opset(const onnx::ModelProto& proto, llvm::StringRef pa
 }  // namespace
 
 Result<Model> Model::read(llvm::StringRef path) {
-  auto file = llvm::MemoryBuffer::getFile(path, /*IsText=*/false, /*RequiresNullTerminator=*/false);
-  if (!file) return system_error("cannot read " + path + ": " + file.getError().message());
+  Result<std::unique_ptr<llvm::MemoryBuffer>> file = read_file(path);
+  if (!file) return file.takeError();
   onnx::ModelProto proto;
   if (Status s = parse((*file)->getBuffer(), path, proto)) return s;
   return of(std::move(proto), path);
@@ -51,9 +52,19 @@ Result<Model> Model::of(onnx::ModelProto proto, llvm::StringRef path) {
   Model model;
   model.path_ = path.str();
   model.proto_ = std::make_unique<onnx::ModelProto>(std::move(proto));
-  model.data_ = std::make_unique<ExternalData>(llvm::sys::path::parent_path(path).str());
+  model.data_ = std::make_unique<ExternalData>(path);
   model.opset_ = *opset;
   return model;
+}
+
+static Result<Weight::Place> place_of(const onnx::TensorProto& tensor, const Type& type, const ExternalData& data) {
+  if (!is_external(tensor)) {
+    if (Status s = check_stored_inside(tensor, type)) return s;
+    return Weight::Place::Inside;
+  }
+  Result<bool> exists = data.exists(tensor);
+  if (!exists) return exists.takeError();
+  return *exists ? Weight::Place::External : Weight::Place::Absent;
 }
 
 Result<WeightSource> WeightSource::open(const Model& model) {
@@ -66,10 +77,9 @@ Result<WeightSource> WeightSource::open(const Model& model) {
     if (!type) return type.takeError();
     bool fresh = source.index_.try_emplace(tensor.name(), static_cast<int>(source.weights_.size())).second;
     if (!fresh) return model_error(tensor.name() + ": two initializers have this name");
-    auto place = !is_external(tensor)          ? Weight::Place::Inside
-                 : model.data().exists(tensor) ? Weight::Place::External
-                                               : Weight::Place::Absent;
-    source.weights_.push_back({tensor.name(), *type, place});
+    Result<Weight::Place> place = place_of(tensor, *type, model.data());
+    if (!place) return place.takeError();
+    source.weights_.push_back({tensor.name(), *type, *place});
   }
   return source;
 }

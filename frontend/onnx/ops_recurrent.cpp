@@ -7,6 +7,8 @@
 namespace plimsoll {
 namespace {
 
+constexpr int64_t max_steps = 1 << 14;  // a step is ten nodes, and all of them are planned
+
 // One direction of a layer. Weights are [gates*H, inputs], one row per gate unit.
 struct Direction {
   bool reverse = false;
@@ -173,6 +175,8 @@ Layer read_layer(NodeContext& n, int64_t gates, bool batch_first) {
   if (n.dim(w, 1) != gates * layer.hidden || n.dim(r, 1) != gates * layer.hidden)
     n.fail("weights of " + to_string(n.type(w)) + " do not hold " + llvm::Twine(gates) + " gates of " +
            llvm::Twine(layer.hidden));
+  if (layer.steps > max_steps)
+    n.fail("has " + llvm::Twine(layer.steps) + " time steps; they are unrolled, at most " + llvm::Twine(max_steps));
   if (n.has(4)) layer.lengths = n.input(4);
   layer.clip = n.attr_float("clip", 0);
   return layer;

@@ -1,5 +1,7 @@
 #include "frontend/onnx/tensor.h"
 
+#include "ir/support/read_file.h"
+
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/Support/FileSystem.h"
 #include "llvm/Support/Path.h"
@@ -27,12 +29,15 @@ Result<int64_t> external_number(const onnx::TensorProto& tensor, llvm::StringRef
   return number;
 }
 
+Status check_count(const onnx::TensorProto& proto, const Type& type, int64_t stored) {
+  if (stored == type.elements()) return Status::success();
+  return model_error(proto.name() + ": " + to_string(type) + " needs " + llvm::Twine(type.elements()) +
+                     " elements, the file has " + llvm::Twine(stored));
+}
+
 template <typename Stored, typename Field>
 Result<Tensor> unpack(const onnx::TensorProto& proto, const Field& field, const Type& type) {
-  int64_t count = type.elements();
-  if (field.size() != count)
-    return model_error(proto.name() + ": " + to_string(type) + " needs " + llvm::Twine(count) +
-                       " elements, the file has " + llvm::Twine(field.size()));
+  if (Status s = check_count(proto, type, field.size())) return s;
   Tensor tensor(type);
   for (int i = 0; i < field.size(); ++i) tensor.view().as<Stored>()[i] = static_cast<Stored>(field.Get(i));
   return tensor;
@@ -58,6 +63,26 @@ Result<Tensor> unpack_fields(const onnx::TensorProto& proto, const Type& type) {
     case DType::Bool: return unpack<uint8_t>(proto, proto.int32_data(), type);
   }
   llvm_unreachable("every dtype is listed");
+}
+
+int stored_elements(const onnx::TensorProto& proto, DType dtype) {
+  switch (dtype) {
+    case DType::F32: return proto.float_data_size();
+    case DType::F64: return proto.double_data_size();
+    case DType::I64: return proto.int64_data_size();
+    case DType::U64:
+    case DType::U32: return proto.uint64_data_size();
+    default: return proto.int32_data_size();
+  }
+}
+
+bool is_inside(llvm::StringRef path, llvm::StringRef folder) {
+  return path.consume_front(folder) && (folder == "/" || path.consume_front("/"));
+}
+
+std::string real_path(llvm::StringRef path) {
+  llvm::SmallString<128> real;
+  return llvm::sys::fs::real_path(path, real) ? std::string() : real.str().str();
 }
 
 struct DTypePair {
@@ -106,15 +131,26 @@ Result<std::string> ExternalData::path_of(const onnx::TensorProto& tensor) const
   return path.str().str();
 }
 
-bool ExternalData::exists(const onnx::TensorProto& tensor) const {
-  Result<std::string> path = path_of(tensor);
-  if (!path) return llvm::consumeError(path.takeError()), false;
-  return llvm::sys::fs::exists(*path);
+ExternalData::ExternalData(llvm::StringRef model_path) : folder_(llvm::sys::path::parent_path(model_path).str()) {
+  const std::string model = real_path(model_path);
+  for (const std::string& folder :
+       {real_path(folder_.empty() ? "." : folder_), llvm::sys::path::parent_path(model).str()})
+    if (!folder.empty()) real_folders_.push_back(folder);
 }
 
-Result<llvm::StringRef> ExternalData::bytes(const onnx::TensorProto& tensor) {
-  Result<std::string> path = path_of(tensor);
-  if (!path) return path.takeError();
+Status ExternalData::check_place(const onnx::TensorProto& tensor, llvm::StringRef path) const {
+  const std::string real = real_path(path);
+  if (llvm::none_of(real_folders_, [&](const std::string& folder) { return is_inside(real, folder); }))
+    return model_error(tensor.name() + ": external data at '" + path + "' leads to " + real +
+                       ", outside the model's folder");
+  if (!llvm::sys::fs::is_regular_file(real))
+    return model_error(tensor.name() + ": external data at '" + path + "' is not a regular file");
+  return Status::success();
+}
+
+// The part of the file that an external tensor takes.
+static Result<std::pair<int64_t, int64_t>> external_range(const onnx::TensorProto& tensor, llvm::StringRef path,
+                                                          int64_t size) {
   Result<Type> type = type_from_onnx(tensor);
   if (!type) return type.takeError();
   Result<int64_t> offset = external_number(tensor, "offset", 0);
@@ -124,19 +160,41 @@ Result<llvm::StringRef> ExternalData::bytes(const onnx::TensorProto& tensor) {
   if (*length != type->bytes())
     return model_error(tensor.name() + ": " + to_string(*type) + " has " + llvm::Twine(type->bytes()) +
                        " bytes, its external data " + llvm::Twine(*length));
+  if (*offset > size || *length > size - *offset)
+    return model_error(tensor.name() + ": needs " + llvm::Twine(*length) + " bytes from byte " + llvm::Twine(*offset) +
+                       " of " + path + ", which has " + llvm::Twine(size));
+  return std::pair(*offset, *length);
+}
 
+Result<bool> ExternalData::exists(const onnx::TensorProto& tensor) const {
+  Result<std::string> path = path_of(tensor);
+  if (!path) return path.takeError();
+  if (!llvm::sys::fs::exists(*path)) return false;
+  if (Status s = check_place(tensor, *path)) return s;
+  uint64_t size = 0;
+  if (std::error_code failure = llvm::sys::fs::file_size(*path, size))
+    return system_error(*path + ": " + failure.message());
+  Result<std::pair<int64_t, int64_t>> range = external_range(tensor, *path, static_cast<int64_t>(size));
+  if (!range) return range.takeError();
+  return true;
+}
+
+Result<llvm::StringRef> ExternalData::bytes(const onnx::TensorProto& tensor) {
+  Result<std::string> path = path_of(tensor);
+  if (!path) return path.takeError();
   std::unique_ptr<llvm::MemoryBuffer>& file = files_[*path];
   if (!file) {
-    auto opened = llvm::MemoryBuffer::getFile(*path, /*IsText=*/false, /*RequiresNullTerminator=*/false);
+    if (llvm::sys::fs::exists(*path))
+      if (Status s = check_place(tensor, *path)) return s;
+    Result<std::unique_ptr<llvm::MemoryBuffer>> opened = read_file(*path);
     if (!opened)
-      return model_error(tensor.name() + ": cannot read its data file " + *path + ": " + opened.getError().message());
+      return model_error(tensor.name() + ": cannot read its data file " + take_diag(opened.takeError()).text());
     file = std::move(*opened);
   }
-  auto size = static_cast<int64_t>(file->getBufferSize());
-  if (*offset > size || *length > size - *offset)
-    return model_error(tensor.name() + ": needs bytes " + llvm::Twine(*offset) + " to " +
-                       llvm::Twine(*offset + *length) + " of " + *path + ", which has " + llvm::Twine(size));
-  return file->getBuffer().substr(*offset, *length);
+  Result<std::pair<int64_t, int64_t>> range =
+      external_range(tensor, *path, static_cast<int64_t>(file->getBufferSize()));
+  if (!range) return range.takeError();
+  return file->getBuffer().substr(static_cast<size_t>(range->first), static_cast<size_t>(range->second));
 }
 
 Result<Type> type_from_onnx(const onnx::TensorProto& tensor) {
@@ -151,6 +209,13 @@ Result<Type> type_from_onnx(const onnx::TensorProto& tensor) {
     if (dim > 0) bytes *= dim;
   }
   return type;
+}
+
+Status check_stored_inside(const onnx::TensorProto& proto, const Type& type) {
+  if (!proto.has_raw_data()) return check_count(proto, type, stored_elements(proto, type.dtype));
+  if (static_cast<int64_t>(proto.raw_data().size()) == type.bytes()) return Status::success();
+  return model_error(proto.name() + ": " + to_string(type) + " needs " + llvm::Twine(type.bytes()) +
+                     " bytes, the file has " + llvm::Twine(proto.raw_data().size()));
 }
 
 // The bytes of all elements; none where the proto's typed fields hold them.

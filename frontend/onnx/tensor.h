@@ -15,16 +15,20 @@ namespace plimsoll {
 // are read use memory. It is not thread-safe.
 class ExternalData {
  public:
-  explicit ExternalData(std::string folder) : folder_(std::move(folder)) {}
+  explicit ExternalData(llvm::StringRef model_path);
 
   // Returns the bytes of an external tensor. They live as long as this object.
   Result<llvm::StringRef> bytes(const onnx::TensorProto& tensor);
-  bool exists(const onnx::TensorProto& tensor) const;
+  // False where there is no such file. An error where there may not be one: outside the model's folder, also by way of
+  // a symbolic link, or where it has too few bytes. The folder of the model file that a link leads to counts as well.
+  Result<bool> exists(const onnx::TensorProto& tensor) const;
 
  private:
   Result<std::string> path_of(const onnx::TensorProto& tensor) const;
+  Status check_place(const onnx::TensorProto& tensor, llvm::StringRef path) const;
 
   std::string folder_;
+  llvm::SmallVector<std::string, 2> real_folders_;
   llvm::StringMap<std::unique_ptr<llvm::MemoryBuffer>> files_;
 };
 
@@ -33,6 +37,8 @@ Result<DType> dtype_from_onnx(int32_t data_type);
 onnx::TensorProto::DataType dtype_to_onnx(DType dtype);
 
 bool is_external(const onnx::TensorProto& tensor);
+// Are as many elements stored in the proto as its shape has?
+Status check_stored_inside(const onnx::TensorProto& tensor, const Type& type);
 Result<Type> type_from_onnx(const onnx::TensorProto& tensor);
 Result<Tensor> tensor_from_onnx(const onnx::TensorProto& tensor, ExternalData& data);
 // Copies as many elements as `into` has, from `first` on. They lie within the tensor, whose dtype `into` has.

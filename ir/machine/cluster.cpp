@@ -1,8 +1,9 @@
 #include "ir/machine/cluster.h"
 
+#include "ir/support/json_text.h"
+#include "ir/support/read_file.h"
+
 #include "llvm/ADT/STLExtras.h"
-#include "llvm/Support/JSON.h"
-#include "llvm/Support/MemoryBuffer.h"
 #include "llvm/Support/raw_ostream.h"
 
 #include <algorithm>
@@ -91,10 +92,10 @@ json::Object to_object(const ClusterLink& link) {
 }  // namespace
 
 Result<ClusterDescription> read_cluster(llvm::StringRef file) {
-  auto text = llvm::MemoryBuffer::getFile(file, /*IsText=*/true);
-  if (!text) return system_error(file + ": " + text.getError().message());
-  Result<json::Value> parsed = json::parse((*text)->getBuffer());
-  if (!parsed) return usage_error(file + ": " + llvm::toString(parsed.takeError()));
+  Result<std::unique_ptr<llvm::MemoryBuffer>> text = read_file(file);
+  if (!text) return text.takeError();
+  Result<json::Value> parsed = parse_json((*text)->getBuffer());
+  if (!parsed) return usage_error(file + ": " + take_diag(parsed.takeError()).text());
   const json::Object* object = parsed->getAsObject();
   if (!object) return usage_error(file + ": a cluster is an object");
   const Reader reader(file.str(), *object);

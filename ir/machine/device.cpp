@@ -1,11 +1,12 @@
 #include "ir/machine/device.h"
 
 #include "ir/machine/common_device.h"
+#include "ir/support/json_text.h"
 #include "ir/support/strings.h"
 
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/StringExtras.h"
-#include "llvm/Support/JSON.h"
+#include "llvm/Support/MathExtras.h"
 
 #include <algorithm>
 #include <variant>
@@ -78,6 +79,9 @@ constexpr Field fields[] = {
     {"convolution_workspace_bytes", &DeviceDescription::convolution_workspace_bytes, Needed::OfGpus, false, true},
 };
 
+constexpr int64_t max_bytes = int64_t{1} << 50;  // keeps sums of sizes from overflowing
+constexpr int64_t max_alignment_bytes = int64_t{1} << 20;
+
 // Reads one field of one device, each type of value in its own way.
 class FieldReader {
  public:
@@ -93,7 +97,7 @@ class FieldReader {
 
   Status read(const json::Value& from, int64_t& to) const {
     auto bytes = from.getAsInteger();
-    if (!bytes || *bytes <= 0) return must_be("a whole number of bytes above 0");
+    if (!bytes || *bytes <= 0 || *bytes > max_bytes) return must_be("a whole number of bytes above 0, up to 1 PiB");
     to = *bytes;
     return Status::success();
   }
@@ -207,10 +211,12 @@ Status check_fields(const DeviceDescription& device) {
     return FieldReader(device.name, field).must_be(expected);
   };
   if (device.backend != "cpu" && device.backend != "cuda") return must_be("backend", "\"cpu\" or \"cuda\"");
+  if (!llvm::isPowerOf2_64(static_cast<uint64_t>(device.alignment_bytes)) ||
+      device.alignment_bytes > max_alignment_bytes)
+    return must_be("alignment_bytes", "a power of two, up to 1 MiB");
   if (device.matmul_tflops_for(DType::F32) == 0) return must_be("matmul_tflops", "an object with at least \"f32\"");
   if (device.collective_share == 0) return must_be("collective_share", "a number above 0, up to 1");
   if (device.collective_interference == 1) return must_be("collective_interference", "a number from 0, below 1");
-  if (device.alignment_bytes & (device.alignment_bytes - 1)) return must_be("alignment_bytes", "a power of two");
   if (device.to_host_gb_per_s > 0 && device.from_host_gb_per_s == 0)
     return must_be("from_host_gb_per_s", "a number above 0");
   if (Status s = check_both_ways(device, "to_host_both_ways_gb_per_s", device.to_host_both_ways_gb_per_s,
@@ -419,8 +425,8 @@ double DeviceDescription::roofline_us(double flops, int64_t bytes_moved, std::op
 Result<DeviceCatalog> DeviceCatalog::builtin() { return from_json(builtin_devices, "ir/machine/devices.json"); }
 
 Result<DeviceCatalog> DeviceCatalog::from_json(llvm::StringRef text, llvm::StringRef file) {
-  auto parsed = json::parse(text);
-  if (!parsed) return usage_error(file + ": " + llvm::toString(parsed.takeError()));
+  Result<json::Value> parsed = parse_json(text);
+  if (!parsed) return usage_error(file + ": " + take_diag(parsed.takeError()).text());
   const json::Object* top = parsed->getAsObject();
   const json::Array* list = top ? top->getArray("devices") : nullptr;
   if (!list) return usage_error(file + ": expected {\"devices\": [...]}");
@@ -466,8 +472,8 @@ std::string to_json(const DeviceDescription& device) {
 }
 
 Result<DeviceDescription> device_from_json(llvm::StringRef text) {
-  auto parsed = json::parse(text);
-  if (!parsed) return usage_error("a device: " + llvm::toString(parsed.takeError()));
+  Result<json::Value> parsed = parse_json(text);
+  if (!parsed) return usage_error("a device: " + take_diag(parsed.takeError()).text());
   if (!parsed->getAsObject()) return usage_error("a device is an object");
   DeviceDescription device;
   if (Status s = read_fields(*parsed->getAsObject(), {}, false, device)) return s;

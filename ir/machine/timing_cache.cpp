@@ -1,11 +1,11 @@
 #include "ir/machine/timing_cache.h"
 
+#include "ir/support/json_text.h"
 #include "ir/support/output_file.h"
+#include "ir/support/read_file.h"
 #include "ir/text.h"
 
 #include "llvm/Support/FileSystem.h"
-#include "llvm/Support/JSON.h"
-#include "llvm/Support/MemoryBuffer.h"
 
 #include <algorithm>
 
@@ -52,13 +52,13 @@ class TimedCatalog : public KernelCatalog {
 }  // namespace
 
 Result<TimingCache> TimingCache::load(llvm::StringRef path) {
-  auto file = llvm::MemoryBuffer::getFile(path, /*IsText=*/true);
-  if (!file) return system_error(path + ": " + file.getError().message());
+  Result<std::unique_ptr<llvm::MemoryBuffer>> file = read_file(path);
+  if (!file) return file.takeError();
   TimingCache cache;
   llvm::SmallVector<llvm::StringRef, 0> lines;
   (*file)->getBuffer().split(lines, '\n', -1, /*KeepEmpty=*/false);
   for (size_t i = 0; i < lines.size(); ++i) {
-    auto parsed = llvm::json::parse(lines[i]);
+    Result<llvm::json::Value> parsed = parse_json(lines[i]);
     const llvm::json::Object* object = parsed ? parsed->getAsObject() : nullptr;
     auto call = object ? object->getString("call") : llvm::None;
     auto time = object ? object->getNumber("us") : llvm::None;

@@ -4,10 +4,10 @@
 #include "ir/plan/proto_convert.h"
 #include "ir/plan/validate.h"
 #include "ir/support/output_file.h"
+#include "ir/support/read_file.h"
 #include "ir/support/strings.h"
 
 #include "llvm/Support/CRC.h"
-#include "llvm/Support/MemoryBuffer.h"
 #include "llvm/Support/raw_ostream.h"
 
 #include <climits>
@@ -66,8 +66,8 @@ Status save_plan(const Plan& plan, llvm::StringRef path) {
 }
 
 Result<Plan> load_plan(llvm::StringRef path) {
-  auto file = llvm::MemoryBuffer::getFile(path, /*IsText=*/false, /*RequiresNullTerminator=*/false);
-  if (!file) return system_error(path + ": " + file.getError().message());
+  Result<std::unique_ptr<llvm::MemoryBuffer>> file = read_file(path);
+  if (!file) return file.takeError();
   Result<Plan> plan = plan_from_bytes((*file)->getBuffer());
   if (!plan) return in_context(path, plan.takeError());
   return plan;

@@ -3,6 +3,7 @@
 // Where a step's inputs come from: samples of a data set in an order that a seed decides, prepared by threads while
 // earlier steps compute.
 
+#include "ir/index_input.h"
 #include "ir/type.h"
 #include "runtime/data/image_transforms.h"
 #include "runtime/data/sample_order.h"
@@ -17,6 +18,7 @@ struct InputSpec {
   std::string name;
   Type type;
   bool whole = false;  // of several ranks all read it alike; of other inputs each has its own rows, which `type` counts
+  std::optional<IndexInput> index;  // what the model does with integers; none: the plan does not say
 };
 
 class BatchSource {
@@ -41,6 +43,8 @@ class BatchSource {
   // What a rank's batch counts as in "per second": tokens, or samples when the data are not tokens.
   virtual int64_t items_per_batch() const = 0;
   virtual llvm::StringRef item_name() const = 0;  // "tokens", "samples"
+  // What the reader of the run should know of how inputs are filled; empty: nothing.
+  virtual std::string note() const { return ""; }
 };
 
 // What becomes of samples that are left over when an epoch is no whole number of batches.
@@ -49,6 +53,10 @@ enum class LastBatch : uint8_t {
   Pad,   // the batch is filled with samples whose labels count nothing
   Fill,  // the batch is filled with samples as they are, for readers that ask samples_in how many count
 };
+
+// What a token file gives the labels at a position: by what the plan says of the model's loss, the token at that
+// position for a model that shifts labels itself, or the one after it.
+enum class LabelTokens : uint8_t { ByModel, Same, Next };
 
 struct DataOptions {
   uint64_t seed = 0;  // decides what is held out, and the order in which samples are read
@@ -62,6 +70,7 @@ struct DataOptions {
   std::optional<ImageTransforms> transforms;  // of images; without them the center is shown, in [0, 1]
   int64_t document_end = -1;  // token that ends a document: no window of a token file crosses it; -1: none
   int threads = 0;            // that read; 0: one, or as many as there are cores where samples are decoded
+  LabelTokens labels = LabelTokens::ByModel;
 };
 
 // By the name: .safetensors, .npz and .npy hold a tensor per input whose first dimension counts samples, and a folder

@@ -10,7 +10,7 @@ namespace plimsoll {
 
 Result<InputFile> InputFile::open(llvm::StringRef path) {
   std::string name = path.str();
-  int fd = ::open(name.c_str(), O_RDONLY | O_CLOEXEC);
+  int fd = ::open(name.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // opening a fifo would wait for its writer
   if (fd < 0) return system_error(path + ": " + std::strerror(errno));
   struct stat facts;
   if (::fstat(fd, &facts) != 0 || !S_ISREG(facts.st_mode)) {

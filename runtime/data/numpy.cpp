@@ -15,6 +15,8 @@ namespace {
 
 using llvm::StringRef;
 
+constexpr int64_t max_elements = int64_t{1} << 48;
+
 // The text between the quotes (or brackets) after `key` in the header's Python dictionary.
 StringRef field(StringRef header, StringRef key, char open, char close) {
   size_t at = header.find(key);
@@ -59,15 +61,23 @@ Result<Tensor> parse_array(StringRef where, StringRef bytes) {
     int64_t value = 0;
     if (dim.trim().empty()) continue;
     if (dim.trim().getAsInteger(10, value) || value < 0) return model_error(where + ": shape cannot be read");
+    if (value > max_elements) return model_error(where + ": a dimension of " + llvm::Twine(value) + " elements");
     type.shape.push_back(value);
   }
+  int64_t elements = 1;
+  for (int64_t dim : type.shape)
+    if (__builtin_mul_overflow(elements, std::max<int64_t>(dim, 1), &elements) || elements > max_elements)
+      return model_error(where + ": " + to_string(type) + " has more elements than any file");
   if (type.bytes() != static_cast<int64_t>(data.size()))
     return model_error(where + ": " + to_string(type) + " takes " + llvm::Twine(type.bytes()) +
                        " bytes, the file has " + llvm::Twine(data.size()));
   return Tensor(type, data.data());
 }
 
+// No deflated byte makes more than 1,032 bytes, so that a damaged size is not believed.
 Result<std::string> inflate_member(StringRef where, StringRef packed, size_t size) {
+  if (size / 1032 > packed.size() || packed.size() > UINT32_MAX || size > UINT32_MAX)
+    return model_error(where + ": damaged archive member, or one above 4 GiB; store it without compression");
   std::string out(size, '\0');
   z_stream stream = {};
   if (inflateInit2(&stream, -MAX_WBITS) != Z_OK) return system_error(where + ": zlib cannot start");
@@ -92,6 +102,17 @@ uint64_t widen(uint32_t narrow, StringRef extra, unsigned& next) {
     extra = extra.substr(4u + length);
   }
   return narrow;
+}
+
+// zlib takes 4 GiB at a time.
+uint32_t crc_of(StringRef bytes) {
+  uLong crc = crc32(0, nullptr, 0);
+  while (!bytes.empty()) {
+    const StringRef part = bytes.take_front(size_t{1} << 30);
+    crc = crc32(crc, reinterpret_cast<const Bytef*>(part.data()), static_cast<uInt>(part.size()));
+    bytes = bytes.drop_front(part.size());
+  }
+  return static_cast<uint32_t>(crc);
 }
 
 // Reads through the central directory, which has the sizes even when members were streamed.
@@ -124,7 +145,10 @@ Result<std::vector<NamedTensor>> parse_archive(StringRef path, StringRef bytes) 
     } else if (method != 0) {
       return model_error(where + ": compression method " + llvm::Twine(method) + " is not supported");
     }
-    Result<Tensor> tensor = parse_array(where, method == 8 ? StringRef(unpacked) : packed);
+    const StringRef member = method == 8 ? StringRef(unpacked) : packed;
+    if (crc_of(member) != read32le(entry + 16))
+      return model_error(where + ": is damaged: its bytes do not have the checksum that the archive says");
+    Result<Tensor> tensor = parse_array(where, member);
     if (!tensor) return tensor.takeError();
     name.consume_back(".npy");
     out.push_back({name.str(), std::move(*tensor)});

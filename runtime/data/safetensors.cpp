@@ -1,11 +1,11 @@
 #include "runtime/data/safetensors.h"
 
+#include "ir/support/json_text.h"
 #include "ir/support/output_file.h"
 #include "runtime/data/input_file.h"
 
 #include "llvm/Support/Endian.h"
 #include "llvm/Support/FormatVariadic.h"
-#include "llvm/Support/JSON.h"
 #include "llvm/Support/raw_ostream.h"
 
 #include <algorithm>
@@ -14,6 +14,8 @@ namespace plimsoll {
 namespace {
 
 constexpr int64_t largest_header = int64_t{100} << 20;  // the format's own limit
+
+constexpr int64_t max_elements = int64_t{1} << 48;
 
 struct NamedDType {
   llvm::StringLiteral name;
@@ -49,9 +51,12 @@ Result<TensorEntry> parse_entry(llvm::StringRef path, llvm::StringRef name, cons
   std::optional<DType> dtype = dtype_named(*dtype_text);
   if (!dtype) return bad("has dtype " + *dtype_text + ", which is not supported");
   TensorEntry entry{name.str(), Type(*dtype, {}), 0};
+  int64_t elements = 1;
   for (const llvm::json::Value& dim : *shape) {
     llvm::Optional<int64_t> number = dim.getAsInteger();
     if (!number || *number < 0) return bad("has a dimension that is no count");
+    if (__builtin_mul_overflow(elements, std::max<int64_t>(*number, 1), &elements) || elements > max_elements)
+      return bad("has more elements than any file");
     entry.type.shape.push_back(*number);
   }
   llvm::Optional<int64_t> first = (*range)[0].getAsInteger(), last = (*range)[1].getAsInteger();
@@ -78,8 +83,8 @@ Result<SafetensorsFile> SafetensorsFile::open(llvm::StringRef path) {
     return model_error(path + ": not a safetensors file: a header of " + llvm::Twine(header_bytes) + " bytes");
   std::string text(header_bytes, '\0');
   if (Status s = file->read_at(8, text.data(), static_cast<int64_t>(header_bytes))) return s;
-  Result<llvm::json::Value> json = llvm::json::parse(text);
-  if (!json) return model_error(path + ": header: " + llvm::toString(json.takeError()));
+  Result<llvm::json::Value> json = parse_json(text);
+  if (!json) return in_context(path + ": header", json.takeError());
   const llvm::json::Object* object = json->getAsObject();
   if (!object) return model_error(path + ": header is not an object");
 

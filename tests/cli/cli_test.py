@@ -758,10 +758,9 @@ def test_interrupted_save_leaves_no_file(folder):
     expect(not saved.exists(), "a half-written file stands under its final name")
 
 
-def main():
-    global PROGRAM
-    PROGRAM, *wanted = sys.argv[1:]
-    tests = {name.removeprefix("test_"): test for name, test in globals().items() if name.startswith("test_")}
+def run_tests(functions, wanted):
+    """Runs the functions that are named test_..., or those of them that are wanted, and ends the program."""
+    tests = {name.removeprefix("test_"): test for name, test in functions.items() if name.startswith("test_")}
     failed = 0
     for name in wanted or tests:
         with tempfile.TemporaryDirectory() as folder:
@@ -774,6 +773,12 @@ def main():
     count = len(wanted or tests)
     print(f"{count - failed} passed, {failed} failed")
     sys.exit(failed != 0)
+
+
+def main():
+    global PROGRAM
+    PROGRAM, *wanted = sys.argv[1:]
+    run_tests(globals(), wanted)
 
 
 if __name__ == "__main__":

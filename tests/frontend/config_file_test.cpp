@@ -18,7 +18,8 @@ Words read(llvm::StringRef text, Words words = {}) {
   REQUIRE_FALSE(llvm::sys::fs::createTemporaryFile("plimsoll", "toml", descriptor, path));
   llvm::raw_fd_ostream(descriptor, /*shouldClose=*/true) << text;
   words.insert(words.begin(), {"compile", "--config", path.str().str()});
-  Result<Words> more = words_of_config(words, {"--lr", "--freeze", "--budget", "--nesterov"});
+  Result<Words> more =
+      words_of_config(words, {{"compile", {"--lr", "--freeze", "--budget", "--nesterov"}}, {"run", {"--steps"}}});
   llvm::sys::fs::remove(path);
   return more ? *more : Words{take_diag(more.takeError()).text().substr(path.size() + 2)};
 }
@@ -37,7 +38,7 @@ TEST_SUITE("unit") {
   }
 
   TEST_CASE("config file: the sections of a job are headings") {
-    const Words known = {"--lr", "--steps"};
+    const CommandOptions known = {{"train", {"--lr", "--steps"}}};
     llvm::SmallString<128> path;
     int descriptor = 0;
     REQUIRE_FALSE(llvm::sys::fs::createTemporaryFile("plimsoll", "toml", descriptor, path));
@@ -54,15 +55,23 @@ TEST_SUITE("unit") {
     int descriptor = 0;
     REQUIRE_FALSE(llvm::sys::fs::createTemporaryFile("plimsoll", "toml", descriptor, path));
     llvm::raw_fd_ostream(descriptor, /*shouldClose=*/true) << "steps = 5\n[transforms]\nflip = 0.5\n";
-    Result<Words> more = words_of_config({"train", path.str().str()}, {"--steps", "--transforms"});
+    const CommandOptions known = {{"train", {"--steps", "--transforms"}}};
+    Result<Words> more = words_of_config({"train", path.str().str()}, known);
     llvm::sys::fs::remove(path);
     REQUIRE(bool(more));
     CHECK(*more == Words{"--steps=5", "--transforms=" + path.str().str()});
   }
 
+  TEST_CASE("config file: names that no command reads are refused") {
+    CHECK(read("[compile]\nlr = 1\n[run]\nstep = 5\n") == Words{"no option is called step; did you mean steps?"});
+    CHECK(read("[compil]\nlr = 1\n") == Words{"no command is called compil; did you mean compile?"});
+    CHECK(read("[compile.inner]\nlr = 1\n")[0].find("the section compile.inner belongs to no command") == 0);
+    CHECK(read("config = \"other.toml\"\n")[0].find("config: ") == 0);
+  }
+
   TEST_CASE("config file: an unknown name is refused with the nearest") {
     CHECK(read("bugdet = 1\n") == Words{"no option is called bugdet; did you mean budget?"});
-    CHECK(words_of_config({"compile", "--lr", "1"}, {"--lr"})->empty());
+    CHECK(words_of_config({"compile", "--lr", "1"}, {{"compile", {"--lr"}}})->empty());
   }
 }
 

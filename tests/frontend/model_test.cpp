@@ -54,7 +54,7 @@ TEST_CASE("a file that is no model is refused in one line") {
   CHECK(failure(Model::read(folder.file("a.onnx"))).find("not an ONNX model, or damaged") != std::string::npos);
   folder.write("b.onnx", "");
   CHECK(failure(Model::read(folder.file("b.onnx"))).find("it has no graph") != std::string::npos);
-  CHECK(failure(Model::read(folder.file("c.onnx"))).find("cannot read") != std::string::npos);
+  CHECK(failure(Model::read(folder.file("c.onnx"))).find("No such file") != std::string::npos);
   ModelMaker newer(newest_opset + 1);
   CHECK(failure(Model::of(newer.proto(), "m.onnx")) ==
         "m.onnx: opset 25 is newer than 24, the newest known here; export with opset_version=24");

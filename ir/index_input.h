@@ -1,0 +1,31 @@
+#pragma once
+
+// What a model does with the numbers of an integer input. Readers of data fill and check the input by it.
+
+#include "llvm/ADT/StringRef.h"
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+namespace plimsoll {
+
+// Its elements name rows of a table or classes of the loss.
+struct IndexInput {
+  std::string name;
+  int64_t count = 0;      // of rows or classes; elements are below it
+  bool is_token = false;  // it picks rows of a table
+  bool is_label = false;  // the loss compares predictions with it
+  // Of labels of [samples, time]: the loss compares the prediction at position t with the label at t + shift. None:
+  // the graph does not show it.
+  std::optional<int64_t> shift;
+  friend bool operator==(const IndexInput&, const IndexInput&) = default;
+};
+
+// A plan records inputs as decisions of this pass: the input's name is the subject, and this text the choice, such as
+// "indices below 50257, labels, shift 1".
+inline constexpr llvm::StringLiteral index_inputs_pass = "index-inputs";
+std::string to_text(const IndexInput& input);
+std::optional<IndexInput> parse_index_input(llvm::StringRef name, llvm::StringRef text);
+
+}  // namespace plimsoll
