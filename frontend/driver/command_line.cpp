@@ -298,7 +298,7 @@ void add_devices(CLI::App& program, Options& options) {
 
 constexpr const char* data_help =
     "samples: tensors whose first dimension counts them (.safetensors, .npz, .npy: one per input, or a folder of such "
-    "files), images (a folder, or .tar shards), or a file of token numbers (uint16; .u32: uint32); docs/data.md";
+    "files), images (a folder, or .tar shards), or files of token numbers (uint16; .u32: uint32); docs/data.md";
 
 // How a command reads a data set.
 void add_data(CLI::App& command, DataRequest& request) {
@@ -308,6 +308,9 @@ void add_data(CLI::App& command, DataRequest& request) {
               "samples that are left over at the end of an epoch: drop them, or pad their batch with ignored labels");
   add_option(command, "--transforms", request.transforms, "FILE",
              "how images are cropped, flipped and normalised: the section [transforms] of a TOML file");
+  add_option(command, "--document-end", request.document_end, "TOKEN",
+             "token that ends a document of a token file: no window crosses it")
+      ->check(at_least(0));
   add_setting(command, "--labels", request.labels, "WHICH",
               "what a token file gives the labels at a position: same (the token there, for models that shift labels "
               "themselves), next (the token after it), or auto: as the model's graph needs it");

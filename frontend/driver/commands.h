@@ -65,6 +65,7 @@ struct DataRequest {
   std::string last_batch = "drop";
   std::string transforms;       // a TOML file
   int threads = 0;              // 0: by the data
+  int64_t document_end = -1;    // token that ends a document; -1: none
   std::string labels = "auto";  // what a token file gives them
 };
 

@@ -24,6 +24,7 @@ Status read_data_options(const DataRequest& request, DataOptions& options) {
   options.shuffle = !request.in_order;
   options.last_batch = request.last_batch == "pad" ? LastBatch::Pad : LastBatch::Drop;
   options.threads = request.threads;
+  options.document_end = request.document_end;
   Result<size_t> labels = read_choice("--labels", request.labels, {"auto", "same", "next"});
   if (!labels) return labels.takeError();
   options.labels = static_cast<LabelTokens>(*labels);

@@ -3,7 +3,7 @@
 #include "runtime/data/image_files.h"
 #include "runtime/data/loader.h"
 #include "runtime/data/tensor_files.h"
-#include "runtime/data/token_reader.h"
+#include "runtime/data/token_windows.h"
 
 #include "llvm/Support/FileSystem.h"
 
@@ -26,15 +26,13 @@ Result<std::unique_ptr<BatchSource>> open_data(llvm::StringRef path, llvm::Array
   if (inputs.empty() && options.may_have_no_inputs) return std::make_unique<NoInputs>();
   const bool is_images = has_images(path);
   if (options.transforms && !is_images) return usage_error(path + ": has no images, which --transforms is for");
-  if (!is_images && !is_tensor_file(path) && !llvm::sys::fs::is_directory(path)) {
-    if (options.hold_out > 0 || !options.shuffle || options.last_batch != LastBatch::Drop)
-      return usage_error(path +
-                         ": of a token file nothing is held out, and its windows have no order and no last batch");
-    return open_token_file(path, inputs, options);
-  }
+  const bool is_tensors = is_tensor_file(path) || llvm::sys::fs::is_directory(path);
+  if (options.document_end >= 0 && (is_images || is_tensors))
+    return usage_error(path + ": is no file of token numbers, which --document-end is for");
   Result<std::unique_ptr<Dataset>> data =
-      is_images ? open_images(path, inputs, options.transforms.value_or(ImageTransforms()))
-                : open_tensor_files(path, inputs);
+      is_images    ? open_images(path, inputs, options.transforms.value_or(ImageTransforms()))
+      : is_tensors ? open_tensor_files(path, inputs)
+                   : open_token_files(path, inputs, options);
   if (!data) return data.takeError();
   return load_batches(std::move(*data), inputs, options);
 }

@@ -22,6 +22,9 @@ struct ReadBuffers {
   std::vector<float> row, planes;
 };
 
+// PyTorch's losses ignore this label unless they are told otherwise.
+inline constexpr int64_t ignored_label = -100;
+
 class Dataset {
  public:
   virtual ~Dataset() = default;
@@ -29,6 +32,8 @@ class Dataset {
   virtual int64_t samples() const = 0;
   virtual llvm::ArrayRef<Field> fields() const = 0;
   virtual std::string where() const = 0;  // for messages: the file or folder
+  // What the reader of the run should know of how inputs are filled; empty: nothing.
+  virtual std::string note() const { return ""; }
 
   // Writes a field of the sample to `into`, which has the field's type. Random transforms of the sample draw from
   // `random`, which differs from epoch to epoch. Several threads may call this at once. A field that is not per sample

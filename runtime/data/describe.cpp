@@ -4,7 +4,8 @@
 #include "runtime/data/image_files.h"
 #include "runtime/data/input_file.h"
 #include "runtime/data/tensor_files.h"
-#include "runtime/data/token_reader.h"
+#include "runtime/data/token_file_check.h"
+#include "runtime/data/token_windows.h"
 
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/Support/FileSystem.h"
@@ -88,9 +89,12 @@ Result<Lines> describe_images(llvm::StringRef path) {
 
 // Of long files the first part says enough of the numbers.
 Result<Lines> describe_tokens(llvm::StringRef path) {
+  if (Status s = check_name_of_token_file(path)) return s;
   Result<InputFile> file = InputFile::open(path);
   if (!file) return file.takeError();
-  const int64_t token_bytes = bytes_per_token(path), tokens = file->bytes() / token_bytes;
+  const int64_t token_bytes = bytes_per_token(path);
+  if (Status s = check_bytes_of_token_file(*file, token_bytes)) return s;
+  const int64_t tokens = file->bytes() / token_bytes;
   constexpr int64_t tokens_looked_at = int64_t{1} << 24;
   std::vector<char> bytes(static_cast<size_t>(std::min(tokens, tokens_looked_at) * token_bytes));
   if (Status s = file->read_at(0, bytes.data(), static_cast<int64_t>(bytes.size()))) return s;

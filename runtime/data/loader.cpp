@@ -15,8 +15,6 @@ namespace {
 
 // Batches that are read ahead, and one that is handed out.
 constexpr int64_t ring_batches = 4;
-// PyTorch's losses ignore this label unless they are told otherwise.
-constexpr int64_t ignored_label = -100;
 // The stream of a batch's own random numbers; those of its rows have the rows' numbers.
 constexpr int64_t mix_stream = -1;
 
@@ -141,6 +139,7 @@ class Loader : public BatchSource {
     std::lock_guard lock(mutex_);
     return waited_s_;
   }
+  std::string note() const override { return data_->note(); }
   int threads() const override { return static_cast<int>(workers_.size()); }
   int64_t items_per_batch() const override { return counts_tokens(inputs_) ? tokens_of(inputs_) : rows_; }
   llvm::StringRef item_name() const override { return counts_tokens(inputs_) ? "tokens" : "samples"; }
