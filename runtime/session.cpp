@@ -598,8 +598,9 @@ Result<StepMetrics> Session::finish_step() {
     metrics.skipped_steps = static_cast<int64_t>(*skipped);
   }
   // A stage of a pipeline without an output has nothing to judge.
-  metrics.is_bad = (has_output(0, "loss") && !std::isfinite(metrics.loss)) ||
-                   (has_output(update.value_or(0), "grad_norm") && !metrics.loss_scale && !std::isfinite(metrics.grad_norm));
+  metrics.is_bad =
+      (has_output(0, "loss") && !std::isfinite(metrics.loss)) ||
+      (has_output(update.value_or(0), "grad_norm") && !metrics.loss_scale && !std::isfinite(metrics.grad_norm));
   metrics.step_ms = std::chrono::duration<double, std::milli>(now - last_finish_).count();
   last_finish_ = now;
   return metrics;

@@ -92,7 +92,8 @@ Result<std::vector<std::string>> words_of_config(const std::vector<std::string>&
   }
   // The section is not of options: who reads the transforms reads this file.
   constexpr llvm::StringLiteral transforms = "--transforms";
-  if (has_transforms && llvm::is_contained(commands.at(words.front()), transforms.str()) && !is_given(words, transforms.str()))
+  if (has_transforms && llvm::is_contained(commands.at(words.front()), transforms.str()) &&
+      !is_given(words, transforms.str()))
     more.push_back((transforms + "=" + path).str());
   return more;
 }

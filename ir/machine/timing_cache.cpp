@@ -6,6 +6,7 @@
 #include "ir/text.h"
 
 #include "llvm/Support/FileSystem.h"
+#include "llvm/Support/JSON.h"
 
 #include <algorithm>
 

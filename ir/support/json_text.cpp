@@ -1,5 +1,7 @@
 #include "ir/support/json_text.h"
 
+#include "llvm/Support/JSON.h"
+
 namespace plimsoll {
 namespace {
 

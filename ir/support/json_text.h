@@ -4,7 +4,9 @@
 
 #include "ir/support/status.h"
 
-#include "llvm/Support/JSON.h"
+namespace llvm::json {
+class Value;
+}
 
 namespace plimsoll {
 

@@ -433,7 +433,8 @@ graph @wide(%x: f32[64,64], %t: f32[64,4096]) state(%w: f32[64,4096] parameter t
   %h = linear(%x, %w) {transpose_w=0} : f32[64,4096]
   %r = tanh(%h) : f32[64,4096]
   return y=%r
-})", request);
+})",
+                                        request);
     REQUIRE_FALSE(bool(refused));
     const std::string text = take_diag(refused.takeError()).text();
     CAPTURE(text);
