@@ -5,6 +5,7 @@
 #include "ir/support/strings.h"
 #include "ir/support/units.h"
 
+#include "llvm/ADT/SmallVector.h"
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/Support/FileSystem.h"
 #include "llvm/Support/Path.h"
@@ -55,6 +56,10 @@ Status check_folder(const std::string& path) {
 }
 
 constexpr int64_t bit_stop = 1, bit_due = 2;
+
+// Of a record: its plan's and its metrics' entries about evaluations.
+constexpr llvm::StringLiteral best_metric_key = "best_by", best_value_key = "best", best_step_key = "best_step",
+                              since_best_key = "evaluations_since_best";
 
 }  // namespace
 
@@ -220,7 +225,8 @@ Status Checkpoints::after_step(const StepMetrics& metrics, int64_t started) {
   if (!all) return all.takeError();
   if (*all != 0) next_step_ = std::min(next_step_, started);
   stop_requested_ = stop_requested_ || (*all & bit_stop) != 0;
-  return metrics.step == next_step_ ? take() : Status::success();
+  const bool is_best = best_ && best_->step == metrics.step;
+  return metrics.step == next_step_ || is_best ? take() : Status::success();
 }
 
 CheckpointRecord Checkpoints::record() const {
@@ -241,7 +247,27 @@ CheckpointRecord Checkpoints::record() const {
   record.schedule = {{"learning_rate", last_.learning_rate}};
   record.metrics = {{"loss", last_.loss}, {"grad_norm", last_.grad_norm}, {"step_ms", last_.step_ms}};
   if (last_.loss_scale) record.metrics["loss_scale"] = *last_.loss_scale;
+  if (best_) {
+    record.plan[best_metric_key.str()] = best_->metric;
+    record.metrics[best_value_key.str()] = best_->value;
+    record.metrics[best_step_key.str()] = static_cast<double>(best_->step);
+    record.metrics[since_best_key.str()] = static_cast<double>(best_->since);
+  }
   return record;
+}
+
+std::optional<BestEvaluation> Checkpoints::resumed_best() const {
+  if (!resumed_) return std::nullopt;
+  const CheckpointRecord& record = resumed_->record;
+  const auto metric = record.plan.find(best_metric_key.str());
+  const auto number = [&](llvm::StringRef key) {
+    const auto found = record.metrics.find(key.str());
+    return found == record.metrics.end() ? std::nullopt : std::optional(found->second);
+  };
+  const std::optional<double> value = number(best_value_key), step = number(best_step_key),
+                              since = number(since_best_key);
+  if (metric == record.plan.end() || !value || !step || !since) return std::nullopt;
+  return BestEvaluation{metric->second, *value, static_cast<int64_t>(*step), static_cast<int64_t>(*since)};
 }
 
 // Of an asynchronous device all steps that were started are finished.
@@ -255,14 +281,18 @@ Status Checkpoints::take() {
   ++taken_;
   set_next_step();
   if (!is_first_rank()) return Status::success();
-  writer_.start([this, record = record()]() -> Status {
+  llvm::SmallVector<int64_t, 2> staying;
+  if (best_) staying.push_back(best_->step);
+  writer_.start([this, staying, record = record()]() -> Status {
     // A run that was killed before it removed one may have left one too many. The resumed one is known to be whole, and
     // stays until there is a newer one of this run.
-    if (Status s = folder_->remove_old(options_.keep, start_.steps)) return s;
+    llvm::SmallVector<int64_t, 2> staying_now = staying;
+    staying_now.push_back(start_.steps);
+    if (Status s = folder_->remove_old(options_.keep, staying_now)) return s;
     if (Status s = folder_->write(record, {{checkpoint_weights_file, snapshot_.weights().bytes()},
                                            {checkpoint_states_file, snapshot_.states().bytes()}}))
       return s;
-    return folder_->remove_old(options_.keep);
+    return folder_->remove_old(options_.keep, staying);
   });
   return Status::success();
 }

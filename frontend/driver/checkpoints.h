@@ -3,6 +3,7 @@
 // The checkpoints of a run: which one it resumes, when the next is due, what is said about them. Every rank has one of
 // these; the first rank writes.
 
+#include "frontend/driver/best_evaluation.h"
 #include "frontend/driver/run_data.h"
 #include "runtime/checkpoint/checkpoint_folder.h"
 #include "runtime/checkpoint/checkpoint_writer.h"
@@ -28,6 +29,11 @@ class Checkpoints {
   const RunStart& start() const { return start_; }
   // First values of a resumed run. `weights` has those that the checkpoint lacks; null: there is no such file.
   Status restore(const Weights* weights);
+
+  // What the evaluations of the resumed run came to; none where it had none.
+  std::optional<BestEvaluation> resumed_best() const;
+  // After an evaluation. The checkpoint of the best one is taken and stays.
+  void note_evaluation(const BestEvaluation& best) { best_ = best; }
 
   // No step beyond this one may be started until a checkpoint is taken.
   int64_t next_step() const { return next_step_; }
@@ -68,6 +74,7 @@ class Checkpoints {
   std::optional<CheckpointFolder> folder_;  // on the first rank; the writer's while it works
   Snapshot snapshot_;
   StepMetrics last_;
+  std::optional<BestEvaluation> best_;
   int64_t taken_step_ = 0;  // of the last checkpoint
   int64_t next_step_ = std::numeric_limits<int64_t>::max();
   Clock::time_point taken_at_;

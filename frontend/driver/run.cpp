@@ -298,6 +298,10 @@ Status Run::prepare() {
   if (const std::string note = data_.source().note(); is_first_rank() && !note.empty())
     llvm::errs() << "plimsoll: note: " << printable(note) << "\n";
   if (Status s = evaluation_.open(*session_, checkpoints_.start())) return s;
+  if (const auto best = checkpoints_.resumed_best(); best && evaluation_.is_wanted()) {
+    evaluation_.resume(*best);
+    checkpoints_.note_evaluation(evaluation_.best());
+  }
   if (Status s = first_values()) return s;
   Result<LearningRateSchedule> schedule = read_schedule(
       options_.rate, options_.learning_rate >= 0 ? options_.learning_rate : planned_rate(session_->plan()),
@@ -344,6 +348,7 @@ Status Run::start(bool first) {
 Status Run::report_evaluation(int64_t step, Result<std::optional<EvaluationResult>> result) {
   if (!result || !*result) return result.takeError();
   if (Status s = metrics_.write_evaluation(step, **result, evaluation_.is_best())) return s;
+  checkpoints_.note_evaluation(evaluation_.best());
   last_evaluation_ = describe_evaluation(**result);
   console_.progress.note("step " + std::to_string(step) + ": " + last_evaluation_);
   return Status::success();

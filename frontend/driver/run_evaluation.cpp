@@ -9,6 +9,8 @@
 #include "llvm/Support/FileSystem.h"
 #include "llvm/Support/FormatVariadic.h"
 
+#include <cmath>
+
 namespace plimsoll {
 
 std::string describe_evaluation(const EvaluationResult& result) {
@@ -79,9 +81,14 @@ Status RunEvaluation::open(Session& session, const RunStart& start) {
 Status RunEvaluation::choose_metric(const EvaluationSummary& plan) {
   std::vector<std::string> known{"loss"};
   for (const std::string& metric : plan.metrics) known.push_back(llvm::StringRef(metric).split(':').first.str());
-  metric_ = !options_.best_by.empty() ? options_.best_by : known.size() > 1 ? known[1] : known[0];
-  if (llvm::is_contained(known, metric_)) return Status::success();
-  return usage_error("--best-by " + metric_ + ": the plan evaluates " + llvm::join(known, ", "));
+  std::string& metric = best_.metric;
+  metric = !options_.best_by.empty() ? options_.best_by : known.size() > 1 ? known[1] : known[0];
+  if (llvm::is_contained(known, metric)) return Status::success();
+  return usage_error("--best-by " + metric + ": the plan evaluates " + llvm::join(known, ", "));
+}
+
+void RunEvaluation::resume(const BestEvaluation& best) {
+  if (best.metric == best_.metric) best_ = best;
 }
 
 Result<std::optional<EvaluationResult>> RunEvaluation::after_step(int64_t step) {
@@ -97,20 +104,18 @@ Result<std::optional<EvaluationResult>> RunEvaluation::after_last_step(int64_t s
 
 std::string RunEvaluation::describe_best() const {
   if (is_best()) return "";
-  return "; best " + metric_ + llvm::formatv(" {0:f4} at step ", best_).str() + std::to_string(best_step_);
+  return "; best " + best_.metric + llvm::formatv(" {0:f4} at step ", best_.value).str() + std::to_string(best_.step);
 }
 
 Result<std::optional<EvaluationResult>> RunEvaluation::evaluate(int64_t step) {
   Result<EvaluationResult> result = evaluator_->run(*data_, options_.batches);
   if (!result) return in_context("evaluation", result.takeError());
   evaluated_step_ = step;
-  const double value = result->find(metric_)->value;
-  const bool is_better = best_step_ < 0 || (is_better_when_larger(metric_) ? value > best_ : value < best_);
-  without_progress_ = is_better ? 0 : without_progress_ + 1;
-  if (is_better) {
-    best_ = value;
-    best_step_ = step;
-  }
+  const double value = result->find(best_.metric)->value;
+  const bool is_better = best_.step < 0 || std::isnan(best_.value) ||
+                         (is_better_when_larger(best_.metric) ? value > best_.value : value < best_.value);
+  ++best_.since;
+  if (is_better) best_ = {best_.metric, value, step, 0};
   return std::optional<EvaluationResult>(std::move(*result));
 }
 

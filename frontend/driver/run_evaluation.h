@@ -2,6 +2,7 @@
 
 // The evaluations of a run: when the next is due, which one was best, and whether the run should end early.
 
+#include "frontend/driver/best_evaluation.h"
 #include "frontend/driver/run_data.h"
 #include "runtime/evaluator.h"
 
@@ -37,12 +38,15 @@ class RunEvaluation {
   // After the last step, unless it was evaluated.
   Result<std::optional<EvaluationResult>> after_last_step(int64_t step);
 
-  // Whether the last evaluation is the best so far, by `metric()`.
-  bool is_best() const { return best_step_ == evaluated_step_; }
+  // Whether the last evaluation is the best so far.
+  bool is_best() const { return best_.step == evaluated_step_; }
+  const BestEvaluation& best() const { return best_; }
+  // Goes on from what an earlier part of the run came to, if that was by the same metric.
+  void resume(const BestEvaluation& best);
   // "; best accuracy 0.9361 at step 400"; empty where the last one is the best.
   std::string describe_best() const;
   // Whether the metric has not become better for as many evaluations as --early-stop says.
-  bool stops() const { return options_.early_stop > 0 && without_progress_ >= options_.early_stop; }
+  bool stops() const { return options_.early_stop > 0 && best_.since >= options_.early_stop; }
 
  private:
   Status choose_metric(const EvaluationSummary& plan);
@@ -52,11 +56,9 @@ class RunEvaluation {
   const EvaluationOptions& options_;
   std::optional<Evaluator> evaluator_;
   std::unique_ptr<BatchSource> data_;
-  std::string metric_;
   int64_t next_step_ = std::numeric_limits<int64_t>::max();
-  int64_t evaluated_step_ = -1, best_step_ = -1;
-  double best_ = 0;
-  int64_t without_progress_ = 0;  // evaluations since the best one
+  int64_t evaluated_step_ = -1;
+  BestEvaluation best_;
 };
 
 }  // namespace plimsoll

@@ -306,6 +306,20 @@ def test_parts_of_a_torn_write_are_removed(folder):
     expect(sorted(each.name for each in kept.iterdir()) == ["notes.txt", "step-000001"], f"{list(kept.iterdir())}")
 
 
+def test_the_best_evaluation_stays(folder):
+    """With a rate of 0 all evaluations are alike, so the first stays the best, also when another run goes on."""
+    plan, kept = compile_plan(folder, "p.plan", "--evaluate"), folder / "kept"
+    options = ("--lr", 0, "--hold-out", 0.1, "--evaluate-every", 2, "--checkpoint", kept, "--every", 3, "--keep", 1)
+    run(plan, 6, *options)
+    expect(steps_in(kept) == [2, 6], f"{steps_in(kept)}")
+    run(plan, 10, *options, "--resume", "auto")
+    expect(steps_in(kept) == [2, 10], f"{steps_in(kept)}")
+    record = json.loads((newest(kept) / "checkpoint.json").read_text())
+    expect((record["metrics"]["best_step"], record["plan"]["best_by"]) == (2, "loss"), f"{record}")
+    run(plan, 20, *options, "--resume", "auto", "--early-stop", 4)
+    expect(steps_in(kept) == [2, 10], f"an early stop is forgotten: {steps_in(kept)}")
+
+
 def test_refusals(folder):
     plan, kept = compile_plan(folder, "p.plan"), folder / "kept"
     for options, says in ((("--resume", "auto"), "--checkpoint DIR"), (("--checkpoint", kept, "--every", "soon"), "--every soon"),
