@@ -1,6 +1,6 @@
 #pragma once
 
-// The subcommands as functions on plain options. command_line.cpp fills the options in; nothing here knows about it.
+// The subcommands as functions on plain options, which command_options.h fills in; nothing here knows about it.
 
 #include "frontend/api/job.h"
 #include "frontend/driver/optimizer_options.h"
