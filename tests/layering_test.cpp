@@ -28,6 +28,8 @@ constexpr std::string_view families[] = {
     "frontend/",
     "frontend/onnx/",
     "frontend/inspect/",
+    "frontend/log/",
+    "frontend/log/event.pb.h",
     "frontend/api/",
     "frontend/driver/",
     "passes/",
@@ -147,14 +149,15 @@ const Folder folders[] = {
       "ir/machine/", "ir/ops/", "ir/plan/", "ir/support/", "llvm/", "cuda", "cublas", "cudnn", "nccl"}},
     {"frontend/onnx/", {"ir/", "ir/support/", "llvm/", "google/", "third_party/onnx/"}},
     {"frontend/inspect/", {"ir/", "ir/plan/", "ir/support/", "llvm/"}},
+    {"frontend/log/", {"frontend/log/event.pb.h", "runtime/", "ir/plan/", "ir/support/", "llvm/", "google/"}},
     {"frontend/api/",
      {"frontend/onnx/", "frontend/inspect/", "passes/budget/", "passes/mesh/", "passes/analysis/", "passes/rewrite/",
       "passes/train/", "passes/job.h", "passes/compile.h", "runtime/", "runtime/comm/", "runtime/data/", "runtime/cpu/",
       "runtime/cuda/", "ir/", "ir/machine/", "ir/plan/", "ir/support/", "llvm/"}},
     {"frontend/driver/",
-     {"frontend/api/", "frontend/inspect/", "passes/budget/", "passes/mesh/", "passes/target/", "passes/train/",
-      "runtime/", "runtime/comm/", "runtime/data/", "runtime/checkpoint/", "ir/", "ir/machine/", "ir/plan/",
-      "ir/support/", "llvm/", "CLI/"}},
+     {"frontend/api/", "frontend/inspect/", "frontend/log/", "passes/budget/", "passes/mesh/", "passes/target/",
+      "passes/train/", "runtime/", "runtime/comm/", "runtime/data/", "runtime/checkpoint/", "ir/", "ir/machine/",
+      "ir/plan/", "ir/support/", "llvm/", "CLI/"}},
 };
 
 const Folder* folder_of(std::string_view file) {

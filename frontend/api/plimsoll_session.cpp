@@ -19,7 +19,6 @@ class GivenBatches : public BatchSource {
     return Status::success();
   }
   Status seek(int64_t) override { return usage_error("the caller's batches have no position"); }
-  int64_t items_per_batch() const override { return 1; }
   llvm::StringRef item_name() const override { return "batches"; }
 
  private:

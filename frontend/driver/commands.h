@@ -5,6 +5,7 @@
 #include "frontend/api/job.h"
 #include "frontend/driver/optimizer_options.h"
 #include "frontend/driver/progress.h"
+#include "frontend/log/log_targets.h"
 #include "runtime/learning_rate.h"
 
 namespace plimsoll {
@@ -133,7 +134,8 @@ struct RunOptions {
   double patience_s = 0;  // 0: by the predicted step
   bool poison = false;
   std::string profile;  // this run's times are added to this timing cache
-  std::string metrics, dump_gradients;
+  LogTargets log;
+  std::string dump_gradients;
   std::vector<std::string> save, save_ema;
   CheckpointOptions checkpoints;
   EvaluationOptions evaluation;

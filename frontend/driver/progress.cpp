@@ -3,6 +3,9 @@
 #include "frontend/inspect/text_table.h"
 
 #include "llvm/Support/Format.h"
+#include "llvm/Support/FormatVariadic.h"
+
+#include <cmath>
 
 namespace plimsoll {
 namespace {
@@ -11,6 +14,13 @@ constexpr double quiet_seconds = 2;  // a shorter command prints no phases
 constexpr double redraw_seconds = 0.05, log_seconds = 10;
 
 }  // namespace
+
+std::string describe_duration(double seconds) {
+  constexpr double minute = 60, hour = 3600;
+  if (seconds < 2 * minute) return format_us(1e6 * seconds);
+  if (seconds < 2 * hour) return std::to_string(std::llround(seconds / minute)) + " min";
+  return llvm::formatv("{0:f1} h", seconds / hour).str();
+}
 
 void Progress::draw(llvm::StringRef line) {
   err_ << "\r\x1b[2K" << clipped(line, columns_ - 1);
@@ -32,26 +42,27 @@ void Progress::phase(llvm::StringRef name) {
   end_phase();
   phase_ = name.str();
   phase_start_ = last_line_ = Clock::now();
+  done_before_ = -1;
   if (terminal_) draw("  " + phase_ + " ...");
 }
 
 void Progress::step(int64_t done, int64_t all, llvm::StringRef text) {
-  bool ends = done == all;
-  if (seconds_since(last_line_) < (terminal_ ? redraw_seconds : log_seconds) && !ends && done != 1) return;
+  const bool begins = done_before_ < 0, ends = done == all;
+  if (begins) done_before_ = done - 1;
+  if (seconds_since(last_line_) < (terminal_ ? redraw_seconds : log_seconds) && !ends && !begins) return;
   last_line_ = Clock::now();
-  double passed = seconds_since(phase_start_);
+  const double step_s = seconds_since(phase_start_) / static_cast<double>(done - done_before_);
+  const std::string time_left =
+      ends ? "" : "  " + describe_duration(step_s * static_cast<double>(all - done)) + " left";
   if (!terminal_) {
-    err_ << held_back_ << "plimsoll: step " << done << " of " << all << "  " << text << "\n";
+    err_ << held_back_ << "plimsoll: step " << done << " of " << all << "  " << text << time_left << "\n";
     held_back_.clear();
     return;
   }
   constexpr int bar_columns = 24;
   std::string filled = bar(static_cast<double>(done) / static_cast<double>(all), bar_columns);
-  std::string line =
-      "  " + left(filled, bar_columns) + " " + std::to_string(done) + "/" + std::to_string(all) + "  " + text.str();
-  if (!ends)
-    line += "  " + format_us(1e6 * passed / static_cast<double>(done) * static_cast<double>(all - done)) + " left";
-  draw(line);
+  draw("  " + left(filled, bar_columns) + " " + std::to_string(done) + "/" + std::to_string(all) + "  " + text.str() +
+       time_left);
 }
 
 void Progress::note(llvm::StringRef text) {

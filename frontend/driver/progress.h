@@ -10,6 +10,9 @@
 
 namespace plimsoll {
 
+// "45 s", "12 min", "3.4 h"
+std::string describe_duration(double seconds);
+
 class Progress {
  public:
   Progress(llvm::raw_ostream& err, bool terminal, int columns) : err_(err), terminal_(terminal), columns_(columns) {}
@@ -17,7 +20,7 @@ class Progress {
 
   // Begins a new phase and ends the one before.
   void phase(llvm::StringRef name);
-  // Reports that step `done` of `all` is over. `text` shows the loss and the speed.
+  // Reports that step `done` of `all` is over, and how long the others will take. `text` shows the loss and the speed.
   void step(int64_t done, int64_t all, llvm::StringRef text);
   // Writes a line that stays, such as a warning.
   void note(llvm::StringRef text);
@@ -38,6 +41,7 @@ class Progress {
   std::string phase_;
   std::string held_back_;  // lines of short phases; they are printed with the next long one
   Clock::time_point start_ = Clock::now(), phase_start_ = start_, last_line_ = start_;
+  int64_t done_before_ = -1;  // steps before the phase; -1: it has none yet
   bool line_drawn_ = false;
 };
 

@@ -5,6 +5,7 @@
 #include "frontend/driver/run_data.h"
 #include "frontend/driver/run_evaluation.h"
 #include "frontend/inspect/text_table.h"
+#include "frontend/log/run_log.h"
 #include "ir/plan/check.h"
 #include "ir/plan/serialize.h"
 #include "ir/support/output_file.h"
@@ -30,99 +31,6 @@
 
 namespace plimsoll {
 namespace {
-
-// Writes one line of JSON per step and flushes it, so that a stopped run keeps its measurements.
-class MetricsFile {
- public:
-  // Of a run that is resumed the lines up to the step `done` stay.
-  Status open(llvm::StringRef path, int64_t done) {
-    if (path.empty()) return Status::success();
-    path_ = path.str();
-    if (done > 0 && ::truncate(path_.c_str(), bytes_up_to(done)) != 0 && errno != ENOENT)
-      return system_error(path + ": " + std::generic_category().message(errno));
-    std::error_code failure;
-    const auto flags = done > 0 ? llvm::sys::fs::OF_Append : llvm::sys::fs::OF_None;
-    file_ = std::make_unique<llvm::raw_fd_ostream>(path, failure, flags);
-    return failure ? system_error(path + ": " + failure.message()) : Status::success();
-  }
-
-  Status write(const StepMetrics& metrics, double items_per_s, int64_t device_bytes) {
-    if (!file_) return Status::success();
-    // JSON has no NaN and no infinity.
-    auto number = [](double value) {
-      return std::isfinite(value) ? llvm::json::Value(value) : llvm::json::Value(nullptr);
-    };
-    llvm::json::OStream line(*file_);
-    line.object([&] {
-      line.attribute("step", metrics.step);
-      line.attribute("loss", number(metrics.loss));
-      line.attribute("step_ms", number(metrics.step_ms));
-      line.attribute("grad_norm", number(metrics.grad_norm));
-      line.attribute("learning_rate", number(metrics.learning_rate));
-      line.attribute("tokens_or_samples_per_s", number(items_per_s));
-      line.attribute("device_bytes", device_bytes);
-      if (metrics.loss_scale) {
-        line.attribute("loss_scale", number(*metrics.loss_scale));
-        line.attribute("skipped_steps", metrics.skipped_steps);
-      }
-    });
-    *file_ << "\n";
-    return flush();
-  }
-
-  Status write_evaluation(int64_t step, const EvaluationResult& result, bool is_best) {
-    if (!file_) return Status::success();
-    llvm::json::OStream line(*file_);
-    line.object([&] {
-      line.attribute("step", step);
-      line.attributeObject("evaluation", [&] {
-        for (const Metric& metric : result.metrics)
-          line.attribute(metric.name,
-                         std::isfinite(metric.value) ? llvm::json::Value(metric.value) : llvm::json::Value(nullptr));
-        line.attribute("samples", result.samples);
-        line.attribute("seconds", result.seconds);
-        line.attribute("best", is_best);
-      });
-    });
-    *file_ << "\n";
-    return flush();
-  }
-
- private:
-  // The bytes up to the end of the last line of a step up to `done`.
-  int64_t bytes_up_to(int64_t done) const {
-    auto text = llvm::MemoryBuffer::getFile(path_);
-    if (!text) return 0;
-    const llvm::StringRef all = (*text)->getBuffer();
-    int64_t kept = 0;
-    for (size_t at = 0, end; (end = all.find('\n', at)) != llvm::StringRef::npos; at = end + 1) {
-      llvm::Expected<llvm::json::Value> line = llvm::json::parse(all.slice(at, end));
-      const llvm::json::Object* object = line ? line->getAsObject() : nullptr;
-      if (!line) llvm::consumeError(line.takeError());
-      if (llvm::Optional<int64_t> step = object ? object->getInteger("step") : llvm::None; step && *step <= done)
-        kept = static_cast<int64_t>(end) + 1;
-    }
-    return kept;
-  }
-
-  Status flush() {
-    file_->flush();
-    if (!file_->has_error()) return Status::success();
-    std::error_code failure = file_->error();
-    file_->clear_error();
-    return system_error(path_ + ": " + failure.message());
-  }
-
-  std::unique_ptr<llvm::raw_fd_ostream> file_;
-  std::string path_;
-};
-
-std::string describe_duration(double seconds) {
-  constexpr double minute = 60, hour = 3600;
-  if (seconds < 2 * minute) return format_us(1e6 * seconds);
-  if (seconds < 2 * hour) return std::to_string(std::llround(seconds / minute)) + " min";
-  return llvm::formatv("{0:f1} h", seconds / hour).str();
-}
 
 // The local time after so many seconds, with the day where it is not today.
 std::string local_time_in(double seconds) {
@@ -227,8 +135,7 @@ class Run {
   int64_t last_step() const;
   void state_job() const;
   void report() const;
-  std::string describe(const StepMetrics& metrics) const;
-  double items_per_s(const StepMetrics& metrics) const { return data_.items_per_step() * 1e3 / metrics.step_ms; }
+  std::string describe(const StepMetrics& metrics, double items_per_s) const;
 
   const RunOptions& options_;
   Console& console_;
@@ -238,12 +145,18 @@ class Run {
   RunData data_;
   Checkpoints checkpoints_;
   RunEvaluation evaluation_;
-  MetricsFile metrics_;
+  RunLog log_;
   int64_t device_bytes_ = 0;
   double first_loss_ = 0, last_loss_ = 0;
-  std::string last_evaluation_;  // empty: there was none
-  std::vector<double> step_ms_;
+  std::string last_evaluation_;                // empty: there was none
+  std::vector<double> step_ms_, items_per_s_;  // by step
 };
+
+double median_of(std::vector<double> values) {
+  const auto middle = values.begin() + static_cast<ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
 
 double planned_rate(const Plan& plan) {
   for (const auto& [name, value] : plan.training.hyperparameters)
@@ -267,8 +180,10 @@ Status Run::check_outputs() const {
   const llvm::StringRef inputs[] = {options_.plan, options_.weights, options_.data};
   for (const auto* paths : {&options_.save, &options_.save_ema})
     if (Status s = check_save_targets(*paths, options_.weights, inputs)) return s;
-  if (!options_.metrics.empty())
-    if (Status s = check_not_an_input(options_.metrics, inputs)) return in_context("--metrics", std::move(s));
+  for (const auto& [option, path] :
+       {std::pair("--metrics", &options_.log.json_lines), std::pair("--csv", &options_.log.csv)})
+    if (!path->empty())
+      if (Status s = check_not_an_input(*path, inputs)) return in_context(option, std::move(s));
   for (const auto& [option, path] :
        {std::pair("--dump-gradients", &options_.dump_gradients), std::pair("--profile", &options_.profile)})
     if (!path->empty())
@@ -313,7 +228,7 @@ Status Run::prepare() {
   device_bytes_ = use->process_bytes > 0 ? use->process_bytes : use->arena_bytes + use->other_bytes;
   if (!is_first_rank()) return Status::success();
   if (options_.states_job) state_job();
-  return metrics_.open(options_.metrics, checkpoints_.start().steps);
+  return log_.open(options_.log, checkpoints_.start().steps, fields_of(session_->plan()));
 }
 
 int64_t Run::last_step() const {
@@ -347,7 +262,7 @@ Status Run::start(bool first) {
 
 Status Run::report_evaluation(int64_t step, Result<std::optional<EvaluationResult>> result) {
   if (!result || !*result) return result.takeError();
-  if (Status s = metrics_.write_evaluation(step, **result, evaluation_.is_best())) return s;
+  if (Status s = log_.write(record_of(step, **result, evaluation_.is_best()))) return s;
   checkpoints_.note_evaluation(evaluation_.best());
   last_evaluation_ = describe_evaluation(**result);
   console_.progress.note("step " + std::to_string(step) + ": " + last_evaluation_);
@@ -362,8 +277,10 @@ Status Run::train() {
   int64_t done = first, started = done;
   while (done < steps && !checkpoints_.stops() && !evaluation_.stops()) {
     const int64_t end = std::min({done + 1 + ahead, steps, checkpoints_.next_step(), evaluation_.next_step()});
-    for (; started < end; ++started)
+    for (; started < end; ++started) {
       if (Status s = start(started == first)) return s;
+      data_.count_started_step();
+    }
     Result<StepMetrics> metrics = session_->finish();
     if (!metrics) return metrics.takeError();
     done = metrics->step;
@@ -373,8 +290,10 @@ Status Run::train() {
     }
     last_loss_ = metrics->loss;
     step_ms_.push_back(metrics->step_ms);
-    if (Status s = metrics_.write(*metrics, items_per_s(*metrics), device_bytes_)) return s;
-    if (is_first_rank()) console_.progress.step(done, steps, describe(*metrics));
+    const double items_per_s = data_.take_items() * 1e3 / metrics->step_ms;
+    items_per_s_.push_back(items_per_s);
+    if (Status s = log_.write(record_of(*metrics, items_per_s, device_bytes_))) return s;
+    if (is_first_rank()) console_.progress.step(done, steps, describe(*metrics, items_per_s));
     if (metrics->is_bad && options_.on_bad_loss == "stop") return explain_bad_step(*metrics);
     if (Status s = report_evaluation(done, evaluation_.after_step(done))) return s;
     if (Status s = checkpoints_.after_step(*metrics, started)) return s;
@@ -430,28 +349,26 @@ Status Run::check_promise() {
                       format_bytes(plan.device.reserve_bytes()));
 }
 
-std::string Run::describe(const StepMetrics& metrics) const {
+std::string Run::describe(const StepMetrics& metrics, double items_per_s) const {
   return llvm::formatv("loss {0:f4}  ", metrics.loss).str() + format_us(1e3 * metrics.step_ms) + "  " +
-         format_count(std::llround(items_per_s(metrics))) + " " + data_.item_name().str() + "/s";
+         format_count(std::llround(items_per_s)) + " " + data_.item_name().str() + "/s  holds " +
+         format_bytes(device_bytes_) + " of " + format_bytes(session_->plan().promised_bytes());
 }
 
 void Run::report() const {
   for (const auto* paths : {&options_.save, &options_.save_ema})
     for (const std::string& path : *paths) console_.out << "saved " << path << "\n";
   if (step_ms_.empty()) return;  // --steps 0 only loads the first values, to save or to check them
-  std::vector<double> sorted = step_ms_;
-  std::sort(sorted.begin(), sorted.end());
-  StepMetrics typical;
-  typical.step_ms = sorted[sorted.size() / 2];
+  const double typical_ms = median_of(step_ms_);
   console_.out << step_ms_.size() << (step_ms_.size() == 1 ? " step, " : " steps, ")
-               << llvm::formatv("loss {0:f4} -> {1:f4}, ", first_loss_, last_loss_) << format_us(1e3 * typical.step_ms)
-               << " per step, " << format_count(std::llround(items_per_s(typical))) << " " << data_.item_name()
+               << llvm::formatv("loss {0:f4} -> {1:f4}, ", first_loss_, last_loss_) << format_us(1e3 * typical_ms)
+               << " per step, " << format_count(std::llround(median_of(items_per_s_))) << " " << data_.item_name()
                << "/s, " << format_bytes(device_bytes_) << " held\n";
   if (!last_evaluation_.empty())
     console_.out << "evaluated " << last_evaluation_ << evaluation_.describe_best() << "\n";
   const double predicted_us = session_->plan().predicted_step_us;
-  console_.out << "median step " << format_us(1e3 * typical.step_ms) << ", predicted " << format_us(predicted_us)
-               << llvm::formatv(": {0:f2} times the prediction\n", 1e3 * typical.step_ms / predicted_us);
+  console_.out << "median step " << format_us(1e3 * typical_ms) << ", predicted " << format_us(predicted_us)
+               << llvm::formatv(": {0:f2} times the prediction\n", 1e3 * typical_ms / predicted_us);
   if (const std::string wait = data_.describe_wait(); !wait.empty()) console_.out << wait << "\n";
 }
 

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <thread>
+#include <utility>
 
 namespace plimsoll {
 namespace {
@@ -42,8 +43,7 @@ Status RunData::open(const RunOptions& options, const RunStart& start, const Ses
   if (!source) return source.takeError();
   source_ = std::move(*source);
   const Plan& plan = session.plan();
-  items_per_step_ =
-      static_cast<double>(source_->items_per_batch() * plan.training.accumulate * plan.mesh[MeshAxis::Data]);
+  data_ranks_ = plan.mesh[MeshAxis::Data];
   Result<int64_t> steps = count_steps(options, start, plan, ranks);
   if (!steps) return steps.takeError();
   steps_ = *steps;
@@ -67,6 +67,17 @@ Result<int64_t> RunData::count_steps(const RunOptions& options, const RunStart& 
   if (steps > 0) return steps;
   return usage_error("--epochs: " + options.data + " has " + llvm::Twine(batches) +
                      " batches in an epoch, one step needs " + llvm::Twine(plan.training.accumulate));
+}
+
+void RunData::count_started_step() {
+  const int64_t before = std::exchange(items_counted_, source_->items_read());
+  step_items_.push_back(static_cast<double>((items_counted_ - before) * data_ranks_));
+}
+
+double RunData::take_items() {
+  const double items = step_items_.front();
+  step_items_.pop_front();
+  return items;
 }
 
 void RunData::start_clock() {

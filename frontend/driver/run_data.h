@@ -5,6 +5,8 @@
 #include "frontend/api/save_states.h"
 #include "frontend/driver/commands.h"
 
+#include <deque>
+
 namespace plimsoll {
 
 // Reads the request into options that have the seed and the rank's rows.
@@ -23,7 +25,11 @@ class RunData {
 
   BatchSource& source() { return *source_; }
   int64_t steps() const { return steps_; }  // that the run takes, with those before it
-  double items_per_step() const { return items_per_step_; }
+  // After a step was started: counts what it read.
+  void count_started_step();
+  // Tokens without padding, or samples, of the oldest step that was counted and not yet taken. Of several ranks the
+  // others along the data axis count as much as this one.
+  double take_items();
   llvm::StringRef item_name() const { return source_->item_name(); }
 
   // Called once the first step is over: its batch cannot be read ahead.
@@ -37,7 +43,9 @@ class RunData {
 
   std::unique_ptr<BatchSource> source_;
   int64_t steps_ = 0;
-  double items_per_step_ = 0;
+  int64_t data_ranks_ = 1;
+  int64_t items_counted_ = 0;      // of this rank
+  std::deque<double> step_items_;  // of all ranks, by step
   double waited_before_s_ = 0;
   std::chrono::steady_clock::time_point clock_start_;
 };

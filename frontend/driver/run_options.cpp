@@ -89,6 +89,14 @@ void add_evaluations(CLI::App& command, EvaluationOptions& evaluation) {
   command.option_defaults()->group("Options");
 }
 
+void add_logs(CLI::App& command, LogTargets& log) {
+  command.option_defaults()->group("Logs");
+  add_option(command, "--metrics", log.json_lines, "FILE", "write one line of JSON per step (docs/interfaces.md)");
+  add_option(command, "--csv", log.csv, "FILE", "write a table with one row per step");
+  add_option(command, "--tensorboard", log.events, "DIR", "write events for TensorBoard into this folder");
+  command.option_defaults()->group("Options");
+}
+
 // Adds the options of training that run and train share.
 void add_training(CLI::App& command, RunOptions& run) {
   auto* weights =
@@ -121,13 +129,13 @@ void add_training(CLI::App& command, RunOptions& run) {
   command.add_flag("--poison", run.poison, "overwrite dead bytes with NaN, to find plans that read them");
   add_option(command, "--profile", run.profile, "FILE",
              "measure every op of one more step, compare it with the prediction, and add the times to this file");
-  add_option(command, "--metrics", run.metrics, "FILE", "write one line of JSON per step (docs/interfaces.md)");
   add_option(command, "--save", run.save, "FILE",
              "save the trained weights as .safetensors or .onnx; may be given several times");
   add_option(command, "--save-ema", run.save_ema, "FILE",
              "save the running mean of the weights, which a plan with --ema keeps, in the same way");
   add_option(command, "--dump-gradients", run.dump_gradients, "FILE",
              "write the gradients of the first step as .safetensors");
+  add_logs(command, run.log);
   add_checkpoints(command, run.checkpoints);
   add_evaluations(command, run.evaluation);
 }

@@ -60,7 +60,8 @@ Result<RunOptions> one_step_of(RunOptions run, ScratchFiles& scratch) {
   run.dump_gradients.clear();
   for (auto* paths : {&run.save, &run.save_ema})
     for (std::string& path : *paths) path = scratch.beside(path);
-  if (!run.metrics.empty()) run.metrics = scratch.beside(run.metrics);
+  for (std::string* path : {&run.log.json_lines, &run.log.csv, &run.log.events})
+    if (!path->empty()) *path = scratch.beside(*path);
   CheckpointOptions& checkpoints = run.checkpoints;
   if (checkpoints.folder.empty()) return run;
   if (checkpoints.resume == "auto") {

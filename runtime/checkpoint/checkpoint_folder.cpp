@@ -9,11 +9,6 @@
 #include "llvm/Support/Path.h"
 #include "llvm/Support/xxhash.h"
 
-#include <fcntl.h>
-#include <sys/file.h>
-#include <unistd.h>
-#include <cerrno>
-
 namespace plimsoll {
 namespace {
 
@@ -127,18 +122,15 @@ Result<NewestCheckpoint> newest_checkpoint(llvm::StringRef folder) {
   return newest;
 }
 
-CheckpointFolder::Lock::~Lock() { ::close(fd); }
-
 Result<CheckpointFolder> CheckpointFolder::open(llvm::StringRef folder) {
   if (std::error_code failure = llvm::sys::fs::create_directories(folder))
     return system_error(folder + ": " + failure.message());
   if (Status s = sync_folder(inside(folder, ".."))) return s;
   CheckpointFolder opened;
   opened.path_ = folder.str();
-  opened.lock_ = std::make_unique<Lock>(::open(opened.path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (opened.lock_->fd < 0) return system_error(folder + ": " + std::generic_category().message(errno));
-  if (::flock(opened.lock_->fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
-    return system_error(folder + ": another run writes its checkpoints here");
+  Result<FolderLock> lock = FolderLock::take(folder);
+  if (!lock) return lock.takeError();
+  opened.lock_ = std::move(*lock);
   Result<std::vector<std::string>> names = names_in(folder);
   if (!names) return names.takeError();
   for (const std::string& name : *names)

@@ -3,6 +3,7 @@
 // A folder of checkpoints, each a folder "step-000123" of its own. A checkpoint appears under its name only when all
 // its bytes are on the disk, whatever ends the program or the machine before.
 
+#include "ir/support/file_lock.h"
 #include "runtime/checkpoint/record.h"
 
 #include <memory>
@@ -51,16 +52,8 @@ class CheckpointFolder {
   Status remove_old(int64_t keep, llvm::ArrayRef<int64_t> staying = {});
 
  private:
-  struct Lock {
-    int fd = -1;
-    explicit Lock(int locked) : fd(locked) {}
-    ~Lock();
-    Lock(const Lock&) = delete;
-    Lock& operator=(const Lock&) = delete;
-  };
-
   std::string path_;
-  std::unique_ptr<Lock> lock_;
+  FolderLock lock_;
   std::vector<Checkpoint> checkpoints_;
 };
 

@@ -15,7 +15,6 @@ class NoInputs : public BatchSource {
  public:
   Status next(llvm::ArrayRef<TensorView>) override { return Status::success(); }
   Status seek(int64_t) override { return Status::success(); }
-  int64_t items_per_batch() const override { return 0; }
   llvm::StringRef item_name() const override { return "samples"; }
 };
 

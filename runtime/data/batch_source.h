@@ -40,8 +40,9 @@ class BatchSource {
   virtual double waited_s() const { return 0; }
   virtual int threads() const { return 0; }
 
-  // What a rank's batch counts as in "per second": tokens, or samples when the data are not tokens.
-  virtual int64_t items_per_batch() const = 0;
+  // What "per second" counts of the rank's rows that next() gave so far: tokens that are not padding, or samples when
+  // the data are not tokens. 0: the source does not count.
+  virtual int64_t items_read() const { return 0; }
   virtual llvm::StringRef item_name() const = 0;  // "tokens", "samples"
   // What the reader of the run should know of how inputs are filled; empty: nothing.
   virtual std::string note() const { return ""; }

@@ -39,6 +39,16 @@ bool counts_tokens(llvm::ArrayRef<InputSpec> inputs) {
 
 int64_t tokens_of(llvm::ArrayRef<InputSpec> inputs) { return first_of_samples(inputs)->type.elements(); }
 
+// The input that is zero where a batch of tokens is padded: it is called a mask and has their shape.
+std::optional<size_t> padding_mask_of(llvm::ArrayRef<InputSpec> inputs) {
+  if (!counts_tokens(inputs)) return std::nullopt;
+  const Shape& tokens = first_of_samples(inputs)->type.shape;
+  for (size_t i = 0; i < inputs.size(); ++i)
+    if (inputs[i].type.shape == tokens && llvm::StringRef(llvm::StringRef(inputs[i].name).lower()).contains("mask"))
+      return i;
+  return std::nullopt;
+}
+
 // Which sample is in which row of which batch.
 class BatchOrder {
  public:
@@ -78,6 +88,7 @@ class Loader : public BatchSource {
         ranks_(options.ranks),
         first_row_(options.rank * rows_),
         hides_labels_(options.last_batch == LastBatch::Pad),
+        padding_mask_(padding_mask_of(inputs_)),
         rows_per_task_(data_->is_computed() ? 1 : (rows_ + threads - 1) / threads) {
     for (RingBatch& batch : ring_) {
       for (const InputSpec& input : inputs_) batch.tensors.emplace_back(input.type);
@@ -110,6 +121,7 @@ class Loader : public BatchSource {
       std::memcpy(inputs[i].data, batch.tensors[i].data(), static_cast<size_t>(inputs[i].type.bytes()));
     lock.lock();
     ring_of(next_).is_ready = false;
+    items_read_ += batch.items;
     ++next_;
     lock.unlock();
     changed_.notify_all();
@@ -141,7 +153,7 @@ class Loader : public BatchSource {
   }
   std::string note() const override { return data_->note(); }
   int threads() const override { return static_cast<int>(workers_.size()); }
-  int64_t items_per_batch() const override { return counts_tokens(inputs_) ? tokens_of(inputs_) : rows_; }
+  int64_t items_read() const override { return items_read_; }
   llvm::StringRef item_name() const override { return counts_tokens(inputs_) ? "tokens" : "samples"; }
 
  private:
@@ -149,6 +161,7 @@ class Loader : public BatchSource {
     std::vector<Tensor> tensors;  // one an input
     std::vector<TensorView> views;
     int64_t rows_read = 0;
+    int64_t items = 0;  // samples, or tokens that are not padding
     bool is_ready = false;
   };
   struct Task {
@@ -187,9 +200,21 @@ class Loader : public BatchSource {
     if (batch.rows_read < rows_) return;
     lock.unlock();
     data_->mix(batch.views, {static_cast<int64_t>(seed_), task.batch, mix_stream});
+    batch.items = items_in(batch, task.batch);
     lock.lock();
     batch.rows_read = 0;
     batch.is_ready = true;
+  }
+
+  // Rows that the batch was filled up with count nothing.
+  int64_t items_in(const RingBatch& batch, int64_t number) const {
+    const int64_t rows = std::clamp<int64_t>(order_.samples_in(number) - first_row_, 0, rows_);
+    const int64_t items = counts_tokens(inputs_) ? tokens_of(inputs_) / rows_ * rows : rows;
+    if (!padding_mask_) return items;
+    const TensorView& mask = batch.views[*padding_mask_];
+    int64_t tokens = 0;
+    for (int64_t i = 0; i < items; ++i) tokens += mask.get(i) != 0;
+    return tokens;
   }
 
   bool has_task() const { return !failure_ && !paused_ && next_task_batch_ < next_ + ring_batches; }
@@ -250,6 +275,7 @@ class Loader : public BatchSource {
   const uint64_t seed_;
   const int64_t rows_, ranks_, first_row_;  // rows of this rank; first_row_ in the batch of all ranks
   const bool hides_labels_;
+  const std::optional<size_t> padding_mask_;  // index of an input
   const int64_t rows_per_task_;
 
   mutable std::mutex mutex_;  // guards everything below, but for the tensors of batches that somebody has taken
@@ -257,7 +283,8 @@ class Loader : public BatchSource {
   std::array<RingBatch, ring_batches> ring_;  // batch n at n % ring_batches
   int64_t next_ = 0;                          // the batch that next() gives
   int64_t next_task_batch_ = 0, next_task_row_ = 0;
-  int busy_ = 0;  // workers that read
+  int64_t items_read_ = 0;  // of the batches that next() gave
+  int busy_ = 0;            // workers that read
   bool stop_ = false, paused_ = false;
   std::optional<Diag> failure_;
   double waited_s_ = 0;

@@ -91,14 +91,18 @@ def test_resuming_gives_the_same_bits(folder):
     plan = compile_plan(folder, "p.plan")
     whole, parts = folder / "whole", folder / "parts"
     run(plan, 6, "--seed", 3, "--checkpoint", whole, "--metrics", folder / "whole.jsonl", "--save", folder / "whole.safetensors")
-    run(plan, 3, "--seed", 3, "--checkpoint", parts, "--every", 2, "--metrics", folder / "parts.jsonl")
+    logs = ["--csv", folder / "parts.csv", "--tensorboard", folder / "events"]
+    run(plan, 3, "--seed", 3, "--checkpoint", parts, "--every", 2, "--metrics", folder / "parts.jsonl", *logs)
     expect(steps_in(parts) == [2, 3], f"every second step and the last: {steps_in(parts)}")
-    text = run(plan, 6, "--checkpoint", parts, "--every", 2, "--resume", "auto", "--metrics", folder / "parts.jsonl", "--save", folder / "parts.safetensors", weights=None)
+    text = run(plan, 6, "--checkpoint", parts, "--every", 2, "--resume", "auto", "--metrics", folder / "parts.jsonl", *logs, "--save", folder / "parts.safetensors", weights=None)
     expect(f"resumes {parts}/step-000003, step 3" in text, text)
     expect(steps_in(parts) == [3, 4, 6], f"three are kept: {steps_in(parts)}")
     same_states(newest(whole), newest(parts))
     same_bytes(folder / "whole.safetensors", folder / "parts.safetensors")
     expect(numbers(folder / "whole.jsonl") == numbers(folder / "parts.jsonl"), "the metrics differ")
+    rows = (folder / "parts.csv").read_text().splitlines()
+    expect([row.split(",")[0] for row in rows] == ["step", "1", "2", "3", "4", "5", "6"], f"{rows}")
+    expect(len(list((folder / "events").iterdir())) == 1, "the events of one run are in one file")
 
 
 def write_samples(path, count):

@@ -20,7 +20,6 @@ class OneBatch : public BatchSource {
     return Status::success();
   }
   Status seek(int64_t) override { return Status::success(); }
-  int64_t items_per_batch() const override { return 1; }
   llvm::StringRef item_name() const override { return "samples"; }
 
  private:

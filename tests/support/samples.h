@@ -32,7 +32,6 @@ class Samples : public BatchSource {
   int64_t batches_per_epoch() const override { return (samples_ + rows_ - 1) / rows_; }
   int64_t samples_in(int64_t batch) const override { return std::min(rows_, samples_ - batch * rows_); }
   int64_t samples_per_batch() const override { return rows_; }
-  int64_t items_per_batch() const override { return rows_; }
   llvm::StringRef item_name() const override { return "samples"; }
 
  private:

@@ -82,7 +82,7 @@ TEST_SUITE("unit") {
     CheckpointFolder folder = opened(temporary.path());
     Result<CheckpointFolder> second = CheckpointFolder::open(temporary.path());
     REQUIRE(!second);
-    CHECK(take_diag(second.takeError()).text() == temporary.path() + ": another run writes its checkpoints here");
+    CHECK(take_diag(second.takeError()).text() == temporary.path() + ": another run writes here");
   }
 }
 

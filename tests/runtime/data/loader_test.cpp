@@ -147,6 +147,37 @@ TEST_SUITE("unit") {
               .find("cannot be padded") != std::string::npos);
   }
 
+  TEST_CASE("loader: tokens without padding are counted, and rows of samples alone") {
+    const Shards shards({5});
+    const auto images = open(shards, 2, {.last_batch = LastBatch::Pad});
+    std::vector<int64_t> counted;
+    for (int i = 0; i < 3; ++i) {
+      next_labels(*images, 2);
+      counted.push_back(images->items_read());
+    }
+    CHECK(counted == std::vector<int64_t>{2, 4, 5});
+
+    const Type type(DType::I64, {2, 3});
+    const std::string path = shards.path() + "/tokens.safetensors";
+    const Tensor ids(type), mask = Tensor::of_ints({1, 1, 0, 1, 0, 0});
+    llvm::cantFail(write_safetensors(path, {{"attention_mask", type}, {"input_ids", type}},
+                                     [&](const TensorEntry& entry, void* out) {
+                                       std::memcpy(out, (entry.name == "input_ids" ? ids : mask).data(), 48);
+                                       return Status::success();
+                                     }));
+    const auto count = [&](std::vector<InputSpec> inputs) {
+      const auto source = llvm::cantFail(open_data(path, inputs, {}));
+      std::vector<Tensor> tensors(inputs.size(), Tensor(type));
+      std::vector<TensorView> views;
+      for (const Tensor& tensor : tensors) views.push_back(tensor.view());
+      llvm::cantFail(source->next(views));
+      CHECK(source->item_name() == "tokens");
+      return source->items_read();
+    };
+    CHECK(count({{"input_ids", type}}) == 6);
+    CHECK(count({{"input_ids", type}, {"attention_mask", type}}) == 3);
+  }
+
   TEST_CASE("loader: a number that the plan's dtype does not hold is named with its sample") {
     const Shards shards({300});
     const auto source =
