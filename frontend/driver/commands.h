@@ -56,7 +56,9 @@ struct FitCommandOptions {
 struct InspectOptions {
   std::string plan;
   bool json = false, text = false;
-  std::string html, why, diff;
+  std::string html, trace, memory_viz;  // files
+  std::string profile;                  // a timing cache, for the trace
+  std::string why, diff;
 };
 
 // How a data set is read; the texts are checked by read_data_options.

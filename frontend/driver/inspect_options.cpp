@@ -12,11 +12,17 @@ void add_inspect(CLI::App& program, Options& options) {
       command.add_flag("--json", inspect.json, "print everything for programs (docs/interfaces.md)"),
       command.add_flag("--text", inspect.text, "print every slot and instruction, one per line"),
       add_option(command, "--html", inspect.html, "FILE", "write the report as one HTML file"),
+      add_option(command, "--trace", inspect.trace, "FILE", "write a step's timeline for Perfetto or Chrome"),
+      add_option(command, "--memory-viz", inspect.memory_viz, "FILE",
+                 "write the life of every value for PyTorch's memory_viz page"),
       add_option(command, "--why", inspect.why, "NAME", "explain one value, or the values of one node"),
       add_option(command, "--diff", inspect.diff, "PLAN2", "show how another plan differs")};
   for (CLI::Option* form : forms)
     for (CLI::Option* other : forms)
       if (form != other) form->excludes(other);
+  add_option(command, "--profile", inspect.profile, "FILE",
+             "with --trace: the times that `run --profile` measured, in the place of predicted ones")
+      ->needs("--trace");
 }
 
 void add_devices(CLI::App& program, Options& options) {

@@ -29,6 +29,12 @@ void print_plan_html(llvm::raw_ostream& out, const Plan& plan, llvm::ArrayRef<Fr
 // Prints the JSON that docs/interfaces.md documents.
 void print_plan_json(llvm::raw_ostream& out, const Plan& plan);
 
+// Prints a step as a trace for Perfetto and Chrome: when each instruction runs, as predicted, and the bytes in use.
+void print_trace(llvm::raw_ostream& out, const Plan& plan);
+
+// Prints the life of every value in a step as the snapshot that PyTorch's memory_viz page reads.
+void print_memory_viz(llvm::raw_ostream& out, const Plan& plan);
+
 // Prints the plan as text (docs/plan_form.md), one line per slot and instruction.
 void print_plan_text(llvm::raw_ostream& out, const Plan& plan);
 

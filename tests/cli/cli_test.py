@@ -8,6 +8,7 @@ Needs Python's standard library alone. Prints one line per test and `N passed, N
 import json
 import os
 import pathlib
+import pickle
 import re
 import resource
 import signal
@@ -100,6 +101,46 @@ def test_check_ends_with_the_command_to_type_next(folder):
     succeed(*words, "--device", "cpu")
     text = succeed("check", MODELS / "symbolic_batch.onnx")
     expect("the check took batch=8" in text and "--dim batch=8" in text, text)
+
+
+def test_traces_for_perfetto_and_memory_viz(folder):
+    plan, trace, snapshot, times = (folder / name for name in ("linear.plan", "trace.json", "memory.pickle", "times"))
+    compile_linear(folder)
+    report = json.loads(succeed("inspect", plan, "--json"))
+    succeed("inspect", plan, "--trace", trace)
+    events = json.loads(trace.read_text())["traceEvents"]
+    ops = [event for event in events if event["ph"] == "X" and event["cat"] != "function"]
+    expect({event["name"] for event in ops} <= {each["op"] for each in report["instructions"]}, f"{ops}")
+    expect(all(event["tid"] == 1 and event["dur"] > 0 for event in ops), "computing has one track")
+    ends = max(event["ts"] + event["dur"] for event in ops)
+    expect(abs(ends - report["time"]["predicted_step_us"]) < 1e-2 * ends, f"{ends} of {report['time']}")
+    largest = max(sum(event["args"].values()) for event in events if event["ph"] == "C")
+    expect(largest == report["memory"]["device"]["peak_live_bytes"], f"the counter reaches {largest}")
+
+    data = write_safetensors(folder / "batch.safetensors", {"x": X, "labels": LABELS})
+    succeed(*run_linear(folder, plan, data, "--profile", times))
+    succeed("inspect", plan, "--trace", trace, "--profile", times)
+    measured = {json.loads(line)["us"] for line in times.read_text().splitlines()}
+    shown = [event["dur"] for event in json.loads(trace.read_text())["traceEvents"] if event["ph"] == "X" and event["cat"] != "function"]
+    expect(all(any(abs(us - each) < 1e-3 * us for each in measured) for us in shown), f"{shown}, {measured}")
+    times.write_text("")
+    refuse(MODEL, ["has no time of this plan's instructions"], "inspect", plan, "--trace", trace, "--profile", times)
+
+    succeed("inspect", plan, "--memory-viz", snapshot)
+    memory = pickle.loads(snapshot.read_bytes())
+    segment, events = memory["segments"][0], memory["device_traces"][0]
+    expect(segment["total_size"] == sum(block["size"] for block in segment["blocks"]) == report["memory"]["device"]["arena_bytes"], f"{segment}")
+    live = {}
+    for event in events:
+        if event["action"] == "alloc":
+            expect(event["addr"] not in live, f"{event} is allocated already")
+            live[event["addr"]] = event["size"]
+        elif event["action"] == "free_completed":
+            expect(live.pop(event["addr"]) == event["size"], f"{event} was not allocated so")
+        expect(sum(live.values()) <= report["memory"]["device"]["peak_live_bytes"], "more than the plan's peak")
+    kept = {block["frames"][0]["filename"] for block in segment["blocks"] if block["state"] == "active_allocated"}
+    persistent = {"%" + slot["name"] for slot in report["slots"] if slot.get("persistent")}
+    expect(kept <= persistent and len(kept) == len(live) > 0, f"{kept} of {persistent}")
 
 
 def test_train_compiles_and_runs_a_job(folder):
