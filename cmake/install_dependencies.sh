@@ -14,6 +14,9 @@ build_packages=(
 )
 test_packages=("python3" "python3-venv" "libonnx-testdata" "openmpi-bin|mpich")
 
+# Tests that look at pages need it, and are skipped without it. Elsewhere than in Debian it may have no package.
+page_test_package=chromium
+
 is_installed() {
   [ "$(dpkg-query --show --showformat='${db:Status-Status}' "$1" 2>/dev/null)" = installed ]
 }
@@ -69,4 +72,14 @@ install_dependencies() {
   for need in "${missing[@]}"; do names+=("$(first_known "$need")"); done
   as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
     -o Dpkg::Use-Pty=0 "${names[@]}" >/dev/null
+}
+
+# install_where_known PACKAGE: one that the package lists do not have is left out.
+install_where_known() {
+  if is_installed "$1"; then return 0; fi
+  if command -v apt-get >/dev/null && apt-cache policy "$1" 2>/dev/null | grep -q 'Candidate: [^(]'; then
+    install_dependencies "$1"
+  else
+    echo "set-up: no package $1 here; what needs it is skipped"
+  fi
 }

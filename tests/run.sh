@@ -19,6 +19,7 @@ for argument in "$@"; do
 done
 
 install_dependencies "${build_packages[@]}" "${test_packages[@]}"
+install_where_known "$page_test_package"
 cmake --preset "$preset"
 cmake --build --preset "$preset"
 

@@ -57,6 +57,7 @@ struct InspectOptions {
   std::string plan;
   bool json = false, text = false;
   std::string html, trace, memory_viz;  // files
+  std::string beside;                   // another plan, on the page of `html`
   std::string profile;                  // a timing cache, for the trace
   std::string why, diff;
 };

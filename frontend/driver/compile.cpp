@@ -187,7 +187,7 @@ void print_result(const CompileOptions& options, const Plan& plan, llvm::raw_ost
 Status write_html(const CompileOptions& options, const Plan& plan, llvm::ArrayRef<FrontierRow> front) {
   if (options.html.empty()) return Status::success();
   return write_output_file(
-      options.html, [&](llvm::raw_ostream& out) { return print_plan_html(out, plan, front), Status::success(); });
+      options.html, [&](llvm::raw_ostream& out) { return print_plan_html(out, plan, {front}), Status::success(); });
 }
 
 // Writes the graph as text to stdout, or to --output in place of the plan.

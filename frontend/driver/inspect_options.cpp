@@ -20,6 +20,8 @@ void add_inspect(CLI::App& program, Options& options) {
   for (CLI::Option* form : forms)
     for (CLI::Option* other : forms)
       if (form != other) form->excludes(other);
+  add_option(command, "--beside", inspect.beside, "PLAN2", "with --html: draw another plan's memory beside this one's")
+      ->needs("--html");
   add_option(command, "--profile", inspect.profile, "FILE",
              "with --trace: the times that `run --profile` measured, in the place of predicted ones")
       ->needs("--trace");

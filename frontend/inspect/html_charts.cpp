@@ -1,6 +1,5 @@
 #include "frontend/inspect/html_charts.h"
 
-#include "frontend/inspect/memory_curve.h"
 #include "frontend/inspect/text_table.h"
 #include "ir/op_def.h"
 #include "ir/plan/timeline.h"
@@ -17,7 +16,6 @@ namespace plimsoll {
 namespace {
 
 constexpr double left_margin = 76, right_margin = 14, top_margin = 14, bottom_margin = 28;
-constexpr int curve_columns = 480;
 
 // Maps numbers to positions in a drawing of `width` x `height`, with margins for the axes.
 struct Frame {
@@ -58,56 +56,6 @@ double tick_step(double range, double base) {
   return step;
 }
 
-// Ticks stand at powers of 2, so that their labels are round in GiB.
-void bytes_axis_at_left(llvm::raw_ostream& out, const Frame& frame) {
-  double step = tick_step(frame.high_y - frame.low_y, 2);
-  for (double value = std::ceil(frame.low_y / step) * step; value <= frame.high_y; value += step) {
-    line(out, "line", left_margin, frame.y(value), frame.width - right_margin, frame.y(value));
-    text(out, left_margin - 8, frame.y(value) + 4, "end", format_bytes(static_cast<int64_t>(value)));
-  }
-}
-
-// Draws the area below a layer's upper edge. The highest layer is drawn first, so that each covers the one before.
-void layer(llvm::raw_ostream& out, const Frame& frame, llvm::StringRef style, llvm::StringRef name,
-           llvm::ArrayRef<double> tops) {
-  out << "<path class='" << style << "' d='M" << number(frame.x(0)) << " " << number(frame.y(0));
-  double drawn = -1;
-  for (size_t c = 0; c < tops.size(); ++c) {
-    if (tops[c] == drawn) continue;
-    out << "H" << number(frame.x(static_cast<double>(c))) << "V" << number(frame.y(tops[c]));
-    drawn = tops[c];
-  }
-  out << "H" << number(frame.x(static_cast<double>(tops.size()))) << "V" << number(frame.y(0)) << "Z'><title>" << name
-      << "</title></path>\n";
-}
-
-void curve_layers(llvm::raw_ostream& out, const Frame& frame, double reserves, llvm::ArrayRef<CurveColumn> columns,
-                  const SpaceSummary& summary) {
-  for (int i = category_count - 1; i >= 0; --i) {
-    auto category = static_cast<Category>(i);
-    if (summary.largest[category] == 0) continue;
-    std::vector<double> tops;
-    for (const CurveColumn& column : columns) {
-      double sum = reserves;
-      for (int below = 0; below <= i; ++below) sum += static_cast<double>(column.live[static_cast<Category>(below)]);
-      tops.push_back(sum);
-    }
-    layer(out, frame, "c" + std::to_string(i), category_name(category), tops);
-  }
-  if (reserves > 0) layer(out, frame, "reserve", "reserves", std::vector<double>(columns.size(), reserves));
-}
-
-void curve_phases(llvm::raw_ostream& out, const Frame& frame, const Plan& plan, llvm::ArrayRef<CurveColumn> columns) {
-  std::vector<CurvePhase> phases = phases_of_curve(plan, columns);
-  for (size_t p = 0; p < phases.size(); ++p) {
-    auto begin = static_cast<double>(phases[p].first_column);
-    auto end = static_cast<double>(p + 1 < phases.size() ? phases[p + 1].first_column : columns.size());
-    if (p > 0) line(out, "line", frame.x(begin), top_margin, frame.x(begin), frame.height - bottom_margin + 6);
-    if (frame.x(end) - frame.x(begin) > 7.0 * width_of(phases[p].label))
-      text(out, (frame.x(begin) + frame.x(end)) / 2, frame.height - 8, "middle", phases[p].label);
-  }
-}
-
 struct Interval {
   double start_us, end_us;
 };
@@ -137,25 +85,6 @@ std::vector<Interval> joined_below(llvm::ArrayRef<Interval> intervals, double ga
 }
 
 }  // namespace
-
-void draw_curve_svg(llvm::raw_ostream& out, const Plan& plan, const SpaceSummary& summary) {
-  std::vector<CurveColumn> columns = sample_memory_curve(summary, curve_columns);
-  if (columns.empty()) return;
-  auto reserves = static_cast<double>(plan.device.reserve_bytes()),
-       budget = static_cast<double>(plan.arenas.front().budget_bytes);
-  double peak = reserves + static_cast<double>(summary.at_peak.total());
-  bool shows_budget = has_budget(plan) && budget < 1.6 * peak;
-  Frame frame{960, 300, 0, static_cast<double>(columns.size()), 0, 1.06 * std::max(peak, shows_budget ? budget : 0)};
-  open_svg(out, frame, "device memory over the step");
-  bytes_axis_at_left(out, frame);
-  curve_layers(out, frame, reserves, columns, summary);
-  curve_phases(out, frame, plan, columns);
-  if (shows_budget) {
-    line(out, "limit", left_margin, frame.y(budget), frame.width - right_margin, frame.y(budget));
-    text(out, frame.width - right_margin, frame.y(budget) - 4, "end", "budget");
-  }
-  out << "</svg>\n";
-}
 
 void draw_frontier_svg(llvm::raw_ostream& out, llvm::ArrayRef<FrontierRow> frontier, const Plan& plan) {
   auto needs = static_cast<double>(plan.promised_bytes());

@@ -1,16 +1,12 @@
 #pragma once
 
 // Draws the charts of the HTML report as inline SVG. The page's style sheet defines the classes: `c0` to `c10` for the
-// categories, `reserve`, `line`, `limit` and `mark`.
+// categories, `line`, `point` and `mark`.
 
 #include "frontend/inspect/print.h"
 #include "ir/plan/summary.h"
 
 namespace plimsoll {
-
-// Draws the memory over the step: reserves at the bottom, the categories stacked on them, the phases below. A line
-// marks the budget if it is close enough to the peak.
-void draw_curve_svg(llvm::raw_ostream& out, const Plan& plan, const SpaceSummary& summary);
 
 // Draws the predicted time per step against the bytes needed and marks `plan`.
 void draw_frontier_svg(llvm::raw_ostream& out, llvm::ArrayRef<FrontierRow> frontier, const Plan& plan);

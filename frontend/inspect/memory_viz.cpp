@@ -17,7 +17,7 @@ constexpr int64_t base_address = int64_t{1} << 32;
 
 class Snapshot {
  public:
-  Snapshot(llvm::raw_ostream& out, const Plan& plan) : to_(out), plan_(plan) {}
+  Snapshot(llvm::raw_ostream& out, const Plan& plan) : to_(out), plan_(plan), ends_(ends_of_bytes(plan)) {}
 
   void print() {
     to_.dictionary([&] {
@@ -107,7 +107,7 @@ class Snapshot {
     for (SlotId id : ids) {
       if (slot(id).function != f) continue;
       first[static_cast<size_t>(slot(id).first)].push_back(id);
-      freed[static_cast<size_t>(end_of(id))].push_back(id);
+      freed[static_cast<size_t>(ends_[static_cast<size_t>(id)])].push_back(id);
     }
     for (size_t i = 0; i <= end; ++i) {
       for (SlotId id : freed[i])
@@ -115,15 +115,6 @@ class Snapshot {
       if (i == end) break;
       for (SlotId id : first[i]) value_event("alloc", id);
     }
-  }
-
-  // The instruction before which the bytes are free. Of an operand whose bytes a result takes over, that instruction.
-  int32_t end_of(SlotId id) const {
-    const Slot& own = slot(id);
-    for (SlotId result :
-         plan_.functions[static_cast<size_t>(own.function)].instructions[static_cast<size_t>(own.last)].results)
-      if (slot(result).in_place_of >= 0 && plan_.storage_of(slot(result).in_place_of) == id) return own.last;
-    return own.last + 1;
   }
 
   void event(llvm::StringRef action, int64_t offset, int64_t bytes, llvm::StringRef category,
@@ -174,6 +165,7 @@ class Snapshot {
 
   PickleStream to_;
   const Plan& plan_;
+  const std::vector<int32_t> ends_;  // by slot
 };
 
 }  // namespace

@@ -23,8 +23,14 @@ struct FrontierRow {
   std::string batch, with;  // "8", "recompute 34 values, +5.2 % time"
 };
 
-// Prints the report as one self-contained HTML file, with the rows of `frontier`.
-void print_plan_html(llvm::raw_ostream& out, const Plan& plan, llvm::ArrayRef<FrontierRow> frontier = {});
+struct PageOptions {
+  llvm::ArrayRef<FrontierRow> frontier;
+  const Plan* beside = nullptr;  // another plan whose memory is drawn beside this one's; both must outlive the call
+  std::string titles[2];         // of the two plans
+};
+
+// Prints the report as one self-contained HTML file.
+void print_plan_html(llvm::raw_ostream& out, const Plan& plan, const PageOptions& options = {});
 
 // Prints the JSON that docs/interfaces.md documents.
 void print_plan_json(llvm::raw_ostream& out, const Plan& plan);

@@ -25,7 +25,9 @@ void add(CategoryBytes& to, const CategoryBytes& from) {
 
 // Adds every slot where its life begins, subtracts it behind its end, and sums up.
 void mark_lifetimes(const Plan& plan, SpaceSummary& summary) {
-  for (const Slot& slot : plan.slots) {
+  const std::vector<int32_t> ends = ends_of_bytes(plan);
+  for (size_t i = 0; i < plan.slots.size(); ++i) {
+    const Slot& slot = plan.slots[i];
     if (slot.space != summary.space || !adds_bytes(plan, slot)) continue;
     int64_t bytes = padded_bytes(plan, slot);
     if (slot.function < 0) {
@@ -35,13 +37,7 @@ void mark_lifetimes(const Plan& plan, SpaceSummary& summary) {
     }
     auto& live = summary.live[slot.function];
     live[slot.first][slot.category] += bytes;
-    live[static_cast<size_t>(slot.last) + 1][slot.category] -= bytes;
-    if (slot.in_place_of < 0) continue;
-    // At the instruction that takes bytes over, they count for the result alone.
-    const Slot& operand = plan.slots[plan.storage_of(slot.in_place_of)];
-    if (operand.function != slot.function || operand.last != slot.first || !adds_bytes(plan, operand)) continue;
-    live[slot.first][operand.category] -= bytes;
-    live[static_cast<size_t>(slot.first) + 1][operand.category] += bytes;
+    live[static_cast<size_t>(ends[i])][slot.category] -= bytes;
   }
 }
 
@@ -200,6 +196,19 @@ std::vector<CollectiveSummary> summarize_collectives(const Plan& plan) {
 bool adds_bytes(const Plan& plan, const Slot& slot) {
   if (slot.view_of >= 0) return false;
   return slot.function < 0 || slot.offset >= plan.arenas[static_cast<size_t>(slot.space)].persistent_bytes;
+}
+
+std::vector<int32_t> ends_of_bytes(const Plan& plan) {
+  std::vector<int32_t> ends;
+  for (const Slot& slot : plan.slots) ends.push_back(slot.last + 1);
+  for (const Slot& slot : plan.slots) {
+    if (slot.in_place_of < 0 || !adds_bytes(plan, slot)) continue;
+    const auto storage = static_cast<size_t>(plan.storage_of(slot.in_place_of));
+    const Slot& operand = plan.slots[storage];
+    if (operand.function == slot.function && operand.last == slot.first && adds_bytes(plan, operand))
+      ends[storage] = operand.last;
+  }
+  return ends;
 }
 
 bool has_budget(const Plan& plan) {

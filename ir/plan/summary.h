@@ -78,6 +78,10 @@ bool has_budget(const Plan& plan);
 // Returns false for views, and for the next value of a state, which is written over the state.
 bool adds_bytes(const Plan& plan, const Slot& slot);
 
+// By slot: the instruction before which its bytes are free again. A result that takes over an operand's bytes has them
+// from the instruction that writes it.
+std::vector<int32_t> ends_of_bytes(const Plan& plan);
+
 // Says whether the transient or persistent slot occupies its bytes at `instruction` of `function`.
 bool is_live_at(const Plan& plan, const Slot& slot, int32_t function, int32_t instruction);
 
