@@ -18,14 +18,31 @@ Engine engine_of(const Instruction& instruction) {
   return op ? op->engine : Engine::Compute;
 }
 
-std::vector<llvm::SmallVector<size_t, 2>> find_due(const PlanFunction& function) {
-  llvm::ArrayRef<Instruction> instructions = function.instructions;
+size_t due_of(llvm::ArrayRef<Instruction> instructions, size_t copy) {
+  return instructions[copy].done < 0 ? copy + 1 : static_cast<size_t>(instructions[copy].done);
+}
+
+// For each instruction the last one of its launch: neighbouring collectives of a kind are through together.
+std::vector<size_t> find_launches(llvm::ArrayRef<Instruction> instructions) {
+  std::vector<bool> is_due(instructions.size() + 1, false);
+  for (size_t i = 0; i < instructions.size(); ++i)
+    if (engine_of(instructions[i]) != Engine::Compute) is_due[due_of(instructions, i)] = true;
+  std::vector<size_t> last(instructions.size());
+  for (size_t i = instructions.size(); i-- > 0;) {
+    const bool joined = i + 1 < instructions.size() && engine_of(instructions[i]) == Engine::Ranks &&
+                        instructions[i].op == instructions[i + 1].op && !is_due[i + 1];
+    last[i] = joined ? last[i + 1] : i;
+  }
+  return last;
+}
+
+std::vector<llvm::SmallVector<size_t, 2>> find_due(llvm::ArrayRef<Instruction> instructions) {
+  const std::vector<size_t> launches = find_launches(instructions);
   std::vector<LastCopies> last(instructions.size() + 1);
   for (size_t i = 0; i < instructions.size(); ++i) {
     const Engine engine = engine_of(instructions[i]);
     if (engine == Engine::Compute) continue;
-    const size_t due = instructions[i].done < 0 ? i + 1 : static_cast<size_t>(instructions[i].done);
-    of_engine(last[due], engine) = i;  // in order: the latest stays
+    of_engine(last[due_of(instructions, i)], engine) = launches[i];  // in order: the latest stays
   }
   std::vector<llvm::SmallVector<size_t, 2>> waits(last.size());
   LastCopies through;
@@ -38,7 +55,7 @@ std::vector<llvm::SmallVector<size_t, 2>> find_due(const PlanFunction& function)
 }  // namespace
 
 CopyOrder order_copies(const PlanFunction& function) {
-  CopyOrder order{find_due(function), std::vector<bool>(function.instructions.size())};
+  CopyOrder order{find_due(function.instructions), std::vector<bool>(function.instructions.size())};
   LastCopies since_computing;  // copies that nothing was computed or waited for behind
   for (size_t i = 0; i < function.instructions.size(); ++i) {
     const Engine engine = engine_of(function.instructions[i]);

@@ -1,7 +1,9 @@
 #pragma once
 
 // The waits that keep a function's copies between memories in their places beside computing. Copies of one direction
-// follow each other, so one wait often stands for several; on a GPU each costs both sides some microseconds.
+// follow each other, so one wait often stands for several, and neighbouring collectives of a kind are one launch, which
+// is waited for once; on a GPU each wait costs both sides some microseconds, and keeps updates on either side of it
+// apart.
 
 #include "ir/plan/plan.h"
 

@@ -1,7 +1,8 @@
 #pragma once
 
-// The link between ranks, as planning sees it: collectives follow one another in the order they are issued. While
-// computing runs beside them both are slower; while computing waits, the collective at work has the link for itself.
+// The link between ranks, as planning sees it: collectives follow one another in the order they are issued, and those
+// of one launch are all through when its last one is. While computing runs beside them both are slower; while computing
+// waits, the collective at work has the link for itself.
 
 #include "ir/engine.h"
 
@@ -16,6 +17,7 @@ class CollectiveLink {
   void restart(const CollectiveShares& shares) {
     shares_ = shares;
     collectives_.clear();
+    launches_.clear();
     through_ = 0;
     issued_us_ = done_us_ = 0;
   }
@@ -25,7 +27,9 @@ class CollectiveLink {
     issued_us_ += joins ? std::max(0.0, alone_us - shares_.launch_us) : alone_us;
     const double start_us =
         is_busy() || collectives_.empty() ? now_us : std::max(now_us, collectives_.back().finish_us);
-    collectives_.push_back({issued_us_, start_us, start_us});
+    if (!joins || launches_.empty()) launches_.emplace_back();
+    launches_.back() = {issued_us_, collectives_.size()};
+    collectives_.push_back({issued_us_, start_us, start_us, launches_.size() - 1});
     return collectives_.size() - 1;
   }
 
@@ -42,28 +46,35 @@ class CollectiveLink {
     if (is_busy()) proceed(std::min(us, left_us()), now_us, 1);
   }
 
-  // How much longer a collective takes if nothing is computed meanwhile; 0: it is through.
-  double left_us(size_t place) const {
-    const double us = collectives_[place].work_end_us - done_us_;
-    return us > rounding_us ? us : 0;
-  }
+  // How much longer a collective's launch takes if nothing is computed meanwhile; 0: it is through.
+  double left_us(size_t place) const { return left_until(launches_[collectives_[place].launch].work_end_us); }
   double left_us() const { return is_busy() ? issued_us_ - done_us_ : 0; }
-  // Both are known once it is through.
+  // When the collective's own part of the launch is at work; all are known once its launch is through.
   double start_us(size_t place) const { return collectives_[place].start_us; }
   double finish_us(size_t place) const { return collectives_[place].finish_us; }
+  double launch_finish_us(size_t place) const { return finish_us(launches_[collectives_[place].launch].last); }
 
  private:
   struct Collective {
     double work_end_us;  // the link's work, alone, until it is through
     double start_us, finish_us;
+    size_t launch;
+  };
+  struct Launch {
+    double work_end_us;
+    size_t last;  // collective
   };
 
+  double left_until(double work_end_us) const {
+    const double us = work_end_us - done_us_;
+    return us > rounding_us ? us : 0;
+  }
   bool is_busy() const { return through_ < collectives_.size(); }
 
   void proceed(double work_us, double now_us, double speed) {
     const double begin_us = done_us_;
     done_us_ += work_us;
-    for (; is_busy() && left_us(through_) == 0; ++through_) {
+    for (; is_busy() && left_until(collectives_[through_].work_end_us) == 0; ++through_) {
       collectives_[through_].finish_us = now_us + (collectives_[through_].work_end_us - begin_us) / speed;
       if (through_ + 1 < collectives_.size())
         collectives_[through_ + 1].start_us =
@@ -75,6 +86,7 @@ class CollectiveLink {
 
   CollectiveShares shares_;
   std::vector<Collective> collectives_;
+  std::vector<Launch> launches_;
   size_t through_ = 0;  // number of collectives that are done
   double issued_us_ = 0, done_us_ = 0;
 };

@@ -54,6 +54,10 @@ class EngineClock {
   double finish_us(Engine engine, size_t place) {
     return engine == Engine::Ranks ? ranks_.finish_us(place) : link_.finish_us(engine, place);
   }
+  // Until when whoever waits for the copy or collective waits.
+  double launch_finish_us(Engine engine, size_t place) {
+    return engine == Engine::Ranks ? ranks_.launch_finish_us(place) : link_.finish_us(engine, place);
+  }
   // When compute and all copies and collectives are through.
   double through_us() { return std::max(now_us_ + ranks_.left_us(), link_.through_us()); }
 

@@ -196,7 +196,7 @@ void CopyIntervals::widen_dones(int64_t limit) {
     // Without this wait, compute would be earlier by its length everywhere after it.
     const size_t done = static_cast<size_t>(interval.done);
     const int32_t wanted =
-        first_from(line_.arrive_us, interval.done, line_.finish_us[w] + line_.leave_us[done] - line_.arrive_us[done]);
+        first_from(line_.arrive_us, interval.done, line_.through_us[w] + line_.leave_us[done] - line_.arrive_us[done]);
     for (const int32_t latest = std::min(wanted, latest_done(w)); interval.done < latest; ++interval.done) {
       int64_t& live = live_[interval.done];
       int64_t more = held_bytes(interval, interval.done);
@@ -225,8 +225,23 @@ void CopyIntervals::shorten() {
   for (size_t w = 0; w < intervals_.size(); ++w) {
     CopyInterval& interval = intervals_[w];
     if (moves_done(w))
-      interval.done = std::min(first_from(line_.arrive_us, interval.op + 1, line_.finish_us[w]), interval.done);
+      interval.done = std::min(first_from(line_.arrive_us, interval.op + 1, line_.through_us[w]), interval.done);
   }
+}
+
+void CopyIntervals::wait_late() {
+  const std::vector<CopyInterval> chosen = intervals_;
+  const double chosen_us = line_.total_us;
+  for (size_t w = 0; w < intervals_.size(); ++w) {
+    if (work_.copies[w].engine != Engine::Ranks) continue;
+    CopyInterval& interval = intervals_[w];
+    for (const int32_t latest = latest_done(w); interval.done < latest && held_bytes(interval, interval.done) == 0;)
+      ++interval.done;
+  }
+  run();
+  if (line_.total_us <= chosen_us) return;
+  intervals_ = chosen;
+  run();
 }
 
 void CopyIntervals::widen(int64_t limit, FirstServed first, double enough_us) {

@@ -34,6 +34,7 @@ struct CopyTimeline {
   // By op, and for the end: when compute arrives, and when it goes on after waiting for copies.
   std::vector<double> arrive_us, leave_us;
   std::vector<double> start_us, finish_us;  // of the copy, by interval
+  std::vector<double> through_us;           // by interval: until when whoever waits for the copy waits
   double total_us = 0;
   std::vector<int32_t> first_issue, first_wait, next_issue, next_wait;  // lists of intervals by op
   EngineClock clock;
@@ -55,6 +56,10 @@ class CopyIntervals {
   // Widens intervals within the limit as long as that saves time, until the time is `enough_us`. Copies of a direction
   // keep their order. A wider interval may cost time where the directions slow each other down, so the best are kept.
   void widen(int64_t limit, FirstServed first, double enough_us = 0);
+
+  // Waits for collectives as late as costs neither bytes nor time: ranks are never quite in step, so one may take
+  // longer.
+  void wait_late();
 
   llvm::ArrayRef<CopyInterval> intervals() const { return intervals_; }
   double total_us() const { return line_.total_us; }

@@ -77,9 +77,11 @@ void run_engines(const EngineWork& work, llvm::ArrayRef<CopyInterval> intervals,
   line.total_us = clock.through_us();
   line.start_us.resize(intervals.size());
   line.finish_us.resize(intervals.size());
+  line.through_us.resize(intervals.size());
   for (size_t w = 0; w < intervals.size(); ++w) {
     line.finish_us[w] = clock.finish_us(work.copies[w].engine, line.places[w]);
     line.start_us[w] = clock.start_us(work.copies[w].engine, line.places[w]);
+    line.through_us[w] = clock.launch_finish_us(work.copies[w].engine, line.places[w]);
   }
 }
 

@@ -27,7 +27,8 @@ CopyIntervals widened(const CopyIntervals& from, int64_t limit, double enough_us
   return other.total_us() < intervals.total_us() ? other : intervals;
 }
 
-Overlap overlap_of(const CopyIntervals& intervals, int64_t limit, double compute_us) {
+Overlap overlap_of(CopyIntervals intervals, int64_t limit, double compute_us) {
+  intervals.wait_late();
   return {intervals.intervals().vec(), intervals.total_us(), intervals.total_us() - compute_us, intervals.peak_bytes(),
           limit};
 }

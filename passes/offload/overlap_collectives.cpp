@@ -12,9 +12,11 @@
 #include <limits>
 
 // Lets collectives run beside computing. What reads no sum of gradients keeps its order; each gradient's sum is issued
-// as soon as its bucket is complete, and what reads it waits in a queue until the sum is predicted to be through.
-// Buckets are runs of neighbours, which the runtime launches as one. Then every collective gets the interval in which
-// it runs.
+// as soon as its bucket is complete, and what reads it waits in a queue until the sum is predicted to be through and
+// the next bucket is issued, since ranks are never quite in step. Buckets are runs of neighbours, which the runtime
+// launches as one. Nothing is left to compute beside the last bucket but updates: those of the buckets before it are
+// kept for that. Sums of what only inputs tell, such as the number of labels, come first, where no rank waits for
+// another's layers. Then every collective gets the interval in which it runs.
 //
 // Why it is right: no node comes before what it reads, and the writer of a state not before the state's other readers.
 // What stages of a pipeline do together keeps its order.
@@ -39,20 +41,21 @@ class Overlapper {
 
   int64_t run() {
     find_states_written();
+    sum_inputs_first();
     split_order();
     if (collectives_.empty()) return 0;
     make_buckets();
+    keep_for_last_bucket();
     clock_.restart(draft_.device.duplex_shares(), draft_.device.interference_of_copies(),
                    draft_.device.collective_shares());
     place_.assign(graph_.node_slots(), none);
     emitted_.assign(graph_.node_slots(), false);
-    size_t bucket = 0;
     for (size_t i = 0; i < early_.size(); ++i) {
       emit_late(false);
       emit(early_[i]);
-      for (; bucket < buckets_.size() && buckets_[bucket].ready <= i; ++bucket) issue(buckets_[bucket]);
+      issue_buckets(i);
     }
-    for (; bucket < buckets_.size(); ++bucket) issue(buckets_[bucket]);
+    issue_buckets(early_.size());
     emit_late(true);
     graph_.reorder(order_);
     draft_.drop_layout(index_);
@@ -75,6 +78,35 @@ class Overlapper {
         return reader.phase == Phase::Update || (reader.op->name == "cast" && is_read_by_updates_alone(user));
       });
     });
+  }
+
+  // Moves early collectives whose operands follow from inputs alone to the front, with what they read.
+  void sum_inputs_first() {
+    std::vector<bool> from_inputs(graph_.value_count(), false);
+    std::vector<NodeId> sums, first, others;
+    for (const ValueId input : graph_.inputs) from_inputs[index_of(input)] = true;
+    for (NodeId id : graph_.order()) {
+      const Node& node = graph_.node(id);
+      const bool follows = !meets_stage(id) && llvm::all_of(node.operands, [&](ValueId operand) {
+        return operand == ValueId::None || from_inputs[index_of(operand)];
+      });
+      for (ValueId result : node.results) from_inputs[index_of(result)] = follows;
+      if (follows && is_collective(id)) sums.push_back(id);
+    }
+    if (sums.empty()) return;
+    std::vector<bool> moved(graph_.node_slots(), false);
+    while (!sums.empty()) {
+      const NodeId id = sums.back();
+      sums.pop_back();
+      if (moved[index_of(id)]) continue;
+      moved[index_of(id)] = true;
+      for (ValueId operand : graph_.node(id).operands)
+        if (operand != ValueId::None && graph_.value(operand).producer != NodeId::None)
+          sums.push_back(graph_.value(operand).producer);
+    }
+    for (NodeId id : graph_.order()) (moved[index_of(id)] ? first : others).push_back(id);
+    llvm::append_range(first, others);
+    graph_.reorder(first);
   }
 
   // Collectives that updates alone read and that read none of each other, the nodes before them, and those behind them,
@@ -127,6 +159,33 @@ class Overlapper {
     }
   }
 
+  // Updates of the buckets ahead of the last one wait until that is issued, as many of them as its sums take. Where
+  // updates are gathered or summed themselves, the link has no time for them then.
+  void keep_for_last_bucket() {
+    bucket_of_.assign(graph_.node_slots(), none);
+    for (size_t b = 0; b < buckets_.size(); ++b)
+      for (NodeId id : buckets_[b].members) bucket_of_[index_of(id)] = static_cast<int64_t>(b);
+    first_kept_ = buckets_.size() - 1;
+    if (llvm::any_of(late_, [&](NodeId id) { return is_collective(id); })) return;
+    std::vector<double> update_us(buckets_.size(), 0);  // of what reads the bucket's sums
+    for (NodeId id : late_) {
+      const int64_t bucket = last_bucket_read(id);
+      if (bucket != none) update_us[static_cast<size_t>(bucket)] += cost_us(id);
+    }
+    double left_us = 0;
+    for (NodeId id : buckets_.back().members) left_us += cost_us(id);
+    for (; first_kept_ > 0 && left_us > 0; --first_kept_) left_us -= update_us[first_kept_ - 1];
+  }
+
+  int64_t last_bucket_read(NodeId id) const {
+    int64_t last = none;
+    for (ValueId operand : graph_.node(id).operands) {
+      const NodeId producer = operand == ValueId::None ? NodeId::None : graph_.value(operand).producer;
+      if (producer != NodeId::None) last = std::max(last, bucket_of_[index_of(producer)]);
+    }
+    return last;
+  }
+
   void find_states_written() {
     written_by_.assign(graph_.node_slots(), ValueId::None);
     for (size_t i = 0; i < writers_.size(); ++i) written_by_[index_of(writers_[i])] = graph_.updates[i].state;
@@ -153,6 +212,11 @@ class Overlapper {
     emitted_[index_of(id)] = true;
   }
 
+  // Those that are complete when the early node at that place is through.
+  void issue_buckets(size_t place) {
+    for (; issued_ < buckets_.size() && buckets_[issued_].ready <= place; ++issued_) issue(buckets_[issued_]);
+  }
+
   // One launch.
   void issue(const Bucket& bucket) {
     for (NodeId id : bucket.members) {
@@ -163,6 +227,11 @@ class Overlapper {
 
   bool is_through(NodeId id) const {
     return place_[index_of(id)] == none || clock_.is_through(static_cast<size_t>(place_[index_of(id)]));
+  }
+
+  bool is_behind_next_bucket(int64_t bucket) const {
+    if (bucket == none) return true;
+    return static_cast<size_t>(bucket) < first_kept_ && static_cast<size_t>(bucket) + 1 < issued_;
   }
 
   // Nodes whose operands are there, in their order, collectives in buckets; behind the early nodes all of them.
@@ -209,6 +278,7 @@ class Overlapper {
       if (producer == NodeId::None) continue;
       if (!emitted_[index_of(producer)] || (!all && !is_through(producer))) return false;
     }
+    if (!all && !is_behind_next_bucket(last_bucket_read(id))) return false;
     const ValueId state = written_by_[index_of(id)];
     return state == ValueId::None || llvm::all_of(readers_of(graph_, state), [&](NodeId reader) {
              return reader == id || emitted_[index_of(reader)];
@@ -236,7 +306,10 @@ class Overlapper {
   std::vector<NodeId> early_, late_, order_;
   int64_t early_meetings_ = 0;  // of stages: those in early_ that are still to come
   std::vector<Bucket> buckets_;
-  Bucket open_bucket_;  // of collectives that read others' results
+  size_t issued_ = 0;               // of buckets_
+  size_t first_kept_ = 0;           // of buckets_: from here on updates are kept for the time of the last one
+  std::vector<int64_t> bucket_of_;  // by node: of a sum that is issued early
+  Bucket open_bucket_;              // of collectives that read others' results
   int64_t open_bytes_ = 0;
   std::vector<ValueId> written_by_;  // by node: the state that it writes
   std::vector<bool> emitted_;        // by node

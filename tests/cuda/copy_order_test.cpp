@@ -43,6 +43,17 @@ TEST_SUITE("unit") {
     CHECK(order.due[4].empty());
   }
 
+  TEST_CASE("computing waits once for collectives of one launch") {
+    PlanFunction function;
+    function.instructions = {instruction("reduce_all", 6), instruction("reduce_all", 5), instruction("reduce_all", 7),
+                             instruction("relu"),          instruction("relu"),          instruction("relu"),
+                             instruction("relu"),          instruction("relu")};
+    const CopyOrder order = order_copies(function);
+    CHECK(order.due[5] == Copies{2});
+    CHECK(order.due[6].empty());
+    CHECK(order.due[7].empty());
+  }
+
   TEST_CASE("copies wait for computing where something was computed or waited for since the last of their direction") {
     PlanFunction function;
     function.instructions = {instruction("relu"),       instruction("to_host", 5),   instruction("to_device", 8),

@@ -37,7 +37,11 @@ TEST_CASE("collectives: they follow each other, and one that joins a launch save
   link.issue(10, true, 0);
   link.issue(3, true, 0);  // shorter than a launch: it costs nothing more
   CHECK(link.left_us(2) == 16);
-  link.idle(20, 0);
+  CHECK(link.left_us(0) == 16);  // those of one launch are through together
+  link.idle(12, 0);
+  CHECK(link.left_us(0) == 4);
+  link.idle(20, 12);
+  CHECK(link.launch_finish_us(0) == 16);
   CHECK(link.start_us(1) == 10);
   CHECK(link.finish_us(1) == 16);
   CHECK(link.finish_us(2) == 16);
