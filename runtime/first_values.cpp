@@ -115,14 +115,22 @@ class Finder {
     if (op == "add" && whole_of(traced.state).size() == 2 && ends_with(name_of(traced.state), ".weight"))
       return draw_embedding(traced);
     if (op == "add" && whole_of(traced.state).size() == 1) {
-      const auto maker = makers.find(plan_.storage_of(instruction.operands[1 - operand]));
-      const bool of_layer = maker != makers.end() && (maker->second->op == "linear" || maker->second->op == "matmul" ||
-                                                      maker->second->op == "conv");
-      if (of_layer) return draw_bias(*maker->second, traced);
+      if (const Instruction* layer = layer_behind(instruction.operands[1 - operand], makers))
+        return draw_bias(*layer, traced);
     }
     FirstValue& value = values_[traced.state];
     if (value.kind == FirstValue::Kind::Unknown && value.reader.empty())
       value.reader = instruction.op + " that makes %" + slot(instruction.results[0]).name;
+  }
+
+  // The layer that makes the value, also where ranks add up what their parts of its weight make; null: another op.
+  const Instruction* layer_behind(SlotId value, const std::map<SlotId, const Instruction*>& makers) const {
+    auto maker = makers.find(plan_.storage_of(value));
+    while (maker != makers.end() && get_op(maker->second->op).engine == Engine::Ranks)
+      maker = makers.find(plan_.storage_of(maker->second->operands[0]));
+    if (maker == makers.end()) return nullptr;
+    const llvm::StringRef op = maker->second->op;
+    return op == "linear" || op == "matmul" || op == "conv" ? maker->second : nullptr;
   }
 
   // Elements that make one element of the layer's result.

@@ -50,9 +50,9 @@ graph @layers(%image: f32[2,3,4,4], %ids: i64[2]) state(
 }
 )";
 
-Plan planned(const TrainingRequest& request) {
+Plan planned(const TrainingRequest& request, llvm::StringRef graph = model) {
   CpuCatalog catalog;
-  Result<Plan> plan = fitting_plan(compile_training(parsed(model), request, cpu_device(), catalog));
+  Result<Plan> plan = fitting_plan(compile_training(parsed(graph), request, cpu_device(), catalog));
   REQUIRE_MESSAGE(bool(plan), llvm::toString(plan.takeError()));
   return std::move(*plan);
 }
@@ -82,6 +82,29 @@ TEST_SUITE("unit") {
       check("bn.running_mean", Kind::Constant, 0);
       check("bn.running_var", Kind::Constant, 1);
       CHECK(values.lookup("free").kind == Kind::Unknown);
+    }
+  }
+
+  // Of a layer whose weight is divided by rows, the bias is added behind the sum over ranks.
+  TEST_CASE("first values of layers that ranks have parts of are those of the whole layers") {
+    constexpr llvm::StringLiteral mlp = R"(
+graph @mlp(%x: f32[8,4]) state(
+    %up.weight: f32[16,4] parameter trained, %up.bias: f32[16] parameter trained,
+    %down.weight: f32[4,16] parameter trained, %down.bias: f32[4] parameter trained) {
+  %h = linear(%x, %up.weight, %up.bias) {transpose_w=1} : f32[8,16]
+  %t = tanh(%h) : f32[8,16]
+  %y = linear(%t, %down.weight, %down.bias) {transpose_w=1} : f32[8,4]
+  %loss = reduce_mean(%y) {axes=[0,1], keep_dims=0} : f32[]
+  return loss=%loss
+}
+)";
+    TrainingRequest request;
+    request.mesh[MeshAxis::Tensor] = 2;
+    const llvm::StringMap<FirstValue> values = first_values_of(planned(request, mlp));
+    for (const auto& [name, scale] : {std::pair("up.bias", 0.5), {"down.bias", 0.25}, {"down.weight", 0.25}}) {
+      CAPTURE(name);
+      CHECK(values.lookup(name).kind == Kind::Uniform);
+      CHECK(values.lookup(name).scale == doctest::Approx(scale));
     }
   }
 
