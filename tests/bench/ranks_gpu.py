@@ -30,7 +30,7 @@ class Ours:
         self.plan = folder / f"ranks{ranks}_zero{zero}.plan"
         batch = args.batch * ranks
         command = [args.program, "compile", folder / "model.onnx", "-o", self.plan, "--device", args.device, "--batch", str(batch), *compile_options()]
-        command += ["--gpus", str(ranks), "--zero", zero] if ranks > 1 else []
+        command += ["--mesh", f"data={ranks}", "--zero", zero] if ranks > 1 else []
         done = subprocess.run(list(map(str, command)), capture_output=True, text=True)
         if done.returncode:
             raise RuntimeError((done.stderr.strip().splitlines() or ["no message"])[-1])
