@@ -165,11 +165,12 @@ TrainingRequest with_choices_of(const Plan& plan, TrainingRequest training, cons
   return with_mesh_of(plan, std::move(training));
 }
 
+llvm::StringRef tried_batch(const CompileRequest& request) {
+  return request.max_batch ? "a batch of one sample " : request.global_batch > 0 ? "a micro-batch of one sample " : "";
+}
+
 std::string refusal_of(const CompileResult& result, const CompileRequest& request) {
-  const char* what = request.max_batch          ? "a batch of one sample "
-                     : request.global_batch > 0 ? "a micro-batch of one sample "
-                                                : "";
-  return what + shortfall(result);
+  return tried_batch(request).str() + shortfall(result);
 }
 
 }  // namespace plimsoll

@@ -20,6 +20,8 @@ Result<CompileResult> choose_plan(const Job& job, const TrainingRequest& trainin
 // `training` with what was chosen for `plan`.
 TrainingRequest with_choices_of(const Plan& plan, TrainingRequest training, const CompileRequest& request);
 
+// "a batch of one sample " where the job leaves the batch to us, to which the refusal of a job belongs.
+llvm::StringRef tried_batch(const CompileRequest& request);
 // Why a result of choose_plan does not fit: its shortfall, after the batch that was tried where a batch was chosen.
 std::string refusal_of(const CompileResult& result, const CompileRequest& request);
 

@@ -11,7 +11,9 @@
 #include "llvm/Support/Process.h"
 #include "llvm/Support/Signals.h"
 
+#include <sys/ioctl.h>
 #include <unistd.h>
+#include <algorithm>
 #include <new>
 
 // From the words of the command line to the command: parsing, suggestions for wrong names, exit codes.
@@ -111,8 +113,12 @@ Result<std::string> parse(CLI::App& program, Options& options, std::vector<std::
   return command->get_name();
 }
 
-int columns_of(bool terminal, unsigned columns) {
-  return terminal && columns > 0 ? static_cast<int>(std::min(std::max(columns, 60u), 160u)) : 100;
+// Of the terminal behind a file descriptor. LLVM knows the width only where the environment tells it.
+int columns_of(int fd, bool terminal) {
+  constexpr int least = 60, most = 160, otherwise = 100;
+  winsize size = {};
+  const bool is_known = terminal && ioctl(fd, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
+  return is_known ? std::clamp<int>(size.ws_col, least, most) : otherwise;
 }
 
 // An error that is left in the stream would end the program with a crash.
@@ -155,9 +161,10 @@ int run_program(int argc, char** argv) {
   end_in_words_without_memory();
   using llvm::sys::Process;
   bool out_is_terminal = Process::StandardOutIsDisplayed(), err_is_terminal = Process::StandardErrIsDisplayed();
-  Progress progress(llvm::errs(), err_is_terminal, columns_of(err_is_terminal, Process::StandardErrColumns()));
+  Progress progress(llvm::errs(), err_is_terminal, columns_of(STDERR_FILENO, err_is_terminal));
   PrintableStream out(llvm::outs(), out_is_terminal);
-  Console console{out, progress, out_is_terminal, columns_of(out_is_terminal, Process::StandardOutColumns())};
+  Console console{out, progress, out_is_terminal, columns_of(STDOUT_FILENO, out_is_terminal),
+                  err_is_terminal ? columns_of(STDERR_FILENO, true) : 0};
 
   Options options;
   CLI::App program("Plans and runs the training of exported models within a memory budget.", "plimsoll");

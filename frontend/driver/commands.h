@@ -16,6 +16,7 @@ struct Console {
   Progress& progress;
   bool out_is_terminal = false;
   int columns = 100;
+  int error_columns = 0;              // of the terminal that shows errors; 0: they go elsewhere, a line each
   std::function<void()> after_error;  // called once an error of the command has been printed
   bool was_stopped = false;           // by a signal, after which the command ended cleanly
 };

@@ -217,10 +217,6 @@ Status check_outputs(const CompileOptions& options) {
   return Status::success();
 }
 
-Status refuse(const CompileResult& result, const Job& job) {
-  return budget_error(refusal_text(result, job, with_choices_of(result.plan, job.request().training, job.request())));
-}
-
 // Plans the job once to know its shapes, times the kernels of these, and gives the job with the times.
 Result<Job> tuned(const CompileOptions& options, const Job& job, const CompileHooks& hooks, Console& console) {
   TrainingRequest shapes_alone = job.request().training;
@@ -310,7 +306,8 @@ Result<Plan> make_plan(const CompileOptions& options, Console& console, Prints p
   const std::vector<FrontierRow> frontier = frontier_rows(result->frontier);
   print_frontier(console, frontier);
   if (Status s = write_html(options, result->plan, frontier)) return s;
-  if (!result->fits) return refuse(*result, *job);
+  if (!result->fits)
+    return refuse(*result, *job, with_choices_of(result->plan, job->request().training, job->request()), console);
   if (prints == Prints::Search) {
     console.progress.finish();
     for (const Decision& decision : result->plan.decisions)

@@ -119,8 +119,7 @@ Status fit_command(const FitCommandOptions& options, Console& console) {
     for (const DeviceDescription& device : *devices)
       if (Status s = print_cards(*model, device, options, console)) return s;
   if (closest->result.fits) return Status::success();
-  return budget_error(closest->result.plan.device.name + ": " +
-                      refusal_text(closest->result, closest->job, closest->training));
+  return refuse(closest->result, closest->job, closest->training, console, closest->result.plan.device.name + ": ");
 }
 
 }  // namespace plimsoll

@@ -5,6 +5,7 @@
 #include "llvm/Support/Format.h"
 #include "llvm/Support/FormatVariadic.h"
 
+#include <algorithm>
 #include <cmath>
 
 namespace plimsoll {
@@ -59,10 +60,14 @@ void Progress::step(int64_t done, int64_t all, llvm::StringRef text) {
     held_back_.clear();
     return;
   }
-  constexpr int bar_columns = 24;
-  std::string filled = bar(static_cast<double>(done) / static_cast<double>(all), bar_columns);
-  draw("  " + left(filled, bar_columns) + " " + std::to_string(done) + "/" + std::to_string(all) + "  " + text.str() +
-       time_left);
+  // The bar has the columns that the numbers leave.
+  constexpr int most_columns = 24;
+  const std::string numbers = std::to_string(done) + "/" + std::to_string(all) + "  " + text.str() + time_left;
+  const int bar_columns = std::min(columns_ - width_of(numbers) - 4, most_columns);
+  const std::string filled =
+      bar_columns < 4 ? ""
+                      : left(bar(static_cast<double>(done) / static_cast<double>(all), bar_columns), bar_columns) + " ";
+  draw("  " + filled + numbers);
 }
 
 void Progress::note(llvm::StringRef text) {

@@ -3,7 +3,11 @@
 #include "frontend/api/alternatives.h"
 #include "frontend/api/choose_plan.h"
 #include "frontend/driver/fit_table.h"
+#include "frontend/inspect/text_table.h"
 #include "ir/support/units.h"
+#include "passes/budget/budget_report.h"
+
+#include "llvm/ADT/STLExtras.h"
 
 #include <algorithm>
 
@@ -41,24 +45,80 @@ std::string options_of(const Alternative& alternative, const CompileRequest& ref
   return "";
 }
 
-}  // namespace
+// The time per sample where the plan knows its batch, else the time per step.
+llvm::StringRef unit_of_time(const TrainingSummary& planned) { return planned.batch > 0 ? "per sample" : "per step"; }
 
-std::string refusal_text(const CompileResult& result, const Job& job, const TrainingRequest& training) {
-  const TrainingSummary& planned = result.plan.training;
-  // The time per sample where the plan knows its batch, else the time per step.
-  const auto time_of = [&](double us) { return format_us(us) + (planned.batch > 0 ? " per sample" : " per step"); };
+double time_as_asked(const Plan& plan) {
+  const auto samples = std::max<int64_t>(plan.training.batch, 1) * plan.training.accumulate;
+  return plan.predicted_step_us / static_cast<double>(samples);
+}
+
+std::string needs_of(const Alternative& alternative) {
+  return (alternative.estimated ? "about " : "") + format_bytes(round_up_readable(alternative.needs_bytes));
+}
+
+std::string one_line(const CompileResult& result, const Job& job, llvm::ArrayRef<Alternative> alternatives) {
+  const std::string unit = " " + unit_of_time(result.plan.training).str();
   std::string enough, short_of;
-  for (const Alternative& alternative : find_alternatives(result.plan, job, training)) {
+  for (const Alternative& alternative : alternatives) {
     std::string& list = alternative.fits ? enough : short_of;
-    list += (list.empty() ? "" : ", ") + options_of(alternative, job.request()) +
-            (alternative.estimated ? " about " : " ") + format_bytes(round_up_readable(alternative.needs_bytes)) +
-            " (" + time_of(alternative.sample_us) + ")";
+    list += (list.empty() ? "" : ", ") + options_of(alternative, job.request()) + " " + needs_of(alternative) + " (" +
+            format_us(alternative.sample_us) + unit + ")";
   }
-  const auto samples = static_cast<double>(std::max<int64_t>(planned.batch, 1) * planned.accumulate);
-  std::string text = refusal_of(result, job.request()) + "; takes " + time_of(result.plan.predicted_step_us / samples);
+  std::string text = refusal_of(result, job.request()) + "; takes " + format_us(time_as_asked(result.plan)) + unit;
   if (!enough.empty()) text += "; would fit: " + enough;
   if (!short_of.empty()) text += "; would need less: " + short_of;
   return text;
+}
+
+// Columns of a table: what to type is never cut off.
+class Rows {
+ public:
+  explicit Rows(int columns) : name_columns_(std::max(columns - bytes_columns - time_columns, 20)) {}
+
+  void add(const std::string& name, llvm::StringRef bytes, llvm::StringRef time = "") {
+    const bool is_long = width_of(name) > name_columns_;
+    text_ += "\n" + (is_long ? name : left(name, name_columns_)) + right(bytes, bytes_columns) +
+             (time.empty() ? "" : right(time, time_columns));
+  }
+  void add_heading(llvm::StringRef text) { text_ += ("\n" + text).str(); }
+  const std::string& text() const { return text_; }
+
+ private:
+  static constexpr int bytes_columns = 13, time_columns = 16;
+  int name_columns_;
+  std::string text_;
+};
+
+std::string table(const CompileResult& result, const Job& job, llvm::ArrayRef<Alternative> alternatives, int columns) {
+  const Shortfall parts = shortfall_of(result);
+  Rows rows(columns);
+  if (!parts.enough.empty()) rows.add_heading(parts.enough);
+  rows.add_heading("");
+  rows.add(alternatives.empty() ? "" : "ways out", "needs", "time " + unit_of_time(result.plan.training).str());
+  const auto add_all = [&](bool fit) {
+    for (const Alternative& each : alternatives)
+      if (each.fits == fit) rows.add("  " + options_of(each, job.request()), needs_of(each), format_us(each.sample_us));
+  };
+  add_all(true);
+  if (llvm::any_of(alternatives, [](const Alternative& each) { return !each.fits; })) {
+    rows.add_heading("not enough alone");
+    add_all(false);
+  }
+  rows.add("as asked", format_bytes(round_up_readable(result.plan.promised_bytes())),
+           format_us(time_as_asked(result.plan)));
+  rows.add_heading("\nalive at the peak, " + parts.peak);
+  for (const auto& [name, bytes] : parts.alive_bytes) rows.add("  " + name, format_bytes(bytes));
+  return tried_batch(job.request()).str() + parts.needs + rows.text();
+}
+
+}  // namespace
+
+Status refuse(const CompileResult& result, const Job& job, const TrainingRequest& training, const Console& console,
+              const std::string& subject) {
+  const std::vector<Alternative> alternatives = find_alternatives(result.plan, job, training);
+  return budget_error(subject + (console.error_columns > 0 ? table(result, job, alternatives, console.error_columns)
+                                                           : one_line(result, job, alternatives)));
 }
 
 }  // namespace plimsoll

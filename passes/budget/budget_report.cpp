@@ -36,15 +36,14 @@ Alive alive_at_peak(const Plan& plan) {
 }
 
 // Persistent bytes by category, then the largest transient values.
-std::string list(const Alive& alive) {
-  std::string text;
+std::vector<std::pair<std::string, int64_t>> list(const Alive& alive) {
+  constexpr size_t most_values = 5;
+  std::vector<std::pair<std::string, int64_t>> all;
   for (int i = 0; i < category_count; ++i)
-    if (alive.by_category[i] > 0)
-      text += (text.empty() ? "" : ", ") + category_name(static_cast<Category>(i)).str() + " " +
-              format_bytes(alive.by_category[i]);
-  for (size_t i = 0; i < alive.transient.size() && i < 5; ++i)
-    text += ", " + alive.transient[i]->name + " " + format_bytes(alive.transient[i]->bytes);
-  return text;
+    if (alive.by_category[i] > 0) all.emplace_back(category_name(static_cast<Category>(i)), alive.by_category[i]);
+  for (const Slot* slot : llvm::makeArrayRef(alive.transient).take_front(most_values))
+    all.emplace_back(slot->name, slot->bytes);
+  return all;
 }
 
 // "stage 1 (rank 1, rtx4090) "
@@ -79,8 +78,8 @@ std::string enough_for(llvm::ArrayRef<StageNeed> stages) {
     alike &= stage.budget_bytes == stages.front().budget_bytes;
     each += (each.empty() ? "" : ", ") + format_bytes(bytes);
   }
-  return alike ? "; a budget of " + format_bytes(most) + " would be enough for every stage"
-               : "; budgets of " + each + " would be enough for the stages";
+  return alike ? "a budget of " + format_bytes(most) + " would be enough for every stage"
+               : "budgets of " + each + " would be enough for the stages";
 }
 
 }  // namespace
@@ -111,7 +110,7 @@ bool is_better(const Plan& a, const Plan& b) {
   return a_fits ? a.predicted_step_us < b.predicted_step_us : needs_less(a, b);
 }
 
-std::string shortfall(const CompileResult& result) {
+Shortfall shortfall_of(const CompileResult& result) {
   const Plan& smallest = result.plan;
   const Arena& arena = smallest.arenas.front();
   Alive alive = alive_at_peak(smallest);
@@ -121,12 +120,20 @@ std::string shortfall(const CompileResult& result) {
   std::string host_needs, host_budget;
   if (host_bytes > 0 || host_budget_bytes > 0) host_needs = " and " + format_bytes(host_bytes) + " of host memory";
   if (host_budget_bytes > 0) host_budget = " and " + format_bytes(host_budget_bytes) + " of host memory";
-  return who_needs(smallest) + "needs " + format_bytes(round_up_readable(smallest.promised_bytes())) + " (" +
-         std::to_string(smallest.promised_bytes()) + " bytes: arena " + format_bytes(arena.bytes) + ", reserves " +
-         format_bytes(smallest.device.reserve_bytes()) + ")" + host_needs + ", the budget" + whose_budget(smallest) +
-         " is " + format_bytes(arena.budget_bytes) + host_budget + "; at the peak (" +
-         smallest.slots[at.results[0]].name + " in " + alive.function->name + "): " + list(alive) +
-         enough_for(result.stages);
+  return {who_needs(smallest) + "needs " + format_bytes(round_up_readable(smallest.promised_bytes())) + " (" +
+              std::to_string(smallest.promised_bytes()) + " bytes: arena " + format_bytes(arena.bytes) + ", reserves " +
+              format_bytes(smallest.device.reserve_bytes()) + ")" + host_needs + ", the budget" +
+              whose_budget(smallest) + " is " + format_bytes(arena.budget_bytes) + host_budget,
+          smallest.slots[at.results[0]].name + " in " + alive.function->name, enough_for(result.stages), list(alive)};
+}
+
+std::string shortfall(const CompileResult& result) {
+  const Shortfall parts = shortfall_of(result);
+  std::string alive;
+  for (const auto& [name, bytes] : parts.alive_bytes)
+    alive += (alive.empty() ? "" : ", ") + name + " " + format_bytes(bytes);
+  return parts.needs + "; at the peak (" + parts.peak + "): " + alive + (parts.enough.empty() ? "" : "; ") +
+         parts.enough;
 }
 
 Result<Plan> fitting_plan(Result<CompileResult> result) {

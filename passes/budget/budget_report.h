@@ -19,7 +19,16 @@ bool needs_less(const Plan& a, const Plan& b);
 // A plan within its budget is better than one that is not; of two within, the faster; of two above, the smaller.
 bool is_better(const Plan& a, const Plan& b);
 
-// Why the result's plan does not fit: what it needs, where its peak is and what is alive there.
+// Why a plan does not fit, in parts.
+struct Shortfall {
+  std::string needs;   // "needs 23.4 GiB (...), the budget is 22 GiB"
+  std::string peak;    // where it is: "gelu_3 in train_step"
+  std::string enough;  // of a pipeline, budgets that would be enough; may be empty
+  // There: persistent bytes by category, then the largest other values.
+  std::vector<std::pair<std::string, int64_t>> alive_bytes;
+};
+Shortfall shortfall_of(const CompileResult& result);
+// The same as one line.
 std::string shortfall(const CompileResult& result);
 
 // For callers to whom a job that does not fit is an error: Fault::Budget with the shortfall.

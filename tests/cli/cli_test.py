@@ -5,10 +5,12 @@ Usage: cli_test.py PLIMSOLL [TEST ...]
 
 Needs Python's standard library alone. Prints one line per test and `N passed, N failed`.
 """
+import fcntl
 import json
 import os
 import pathlib
 import pickle
+import pty
 import re
 import resource
 import signal
@@ -16,6 +18,7 @@ import struct
 import subprocess
 import sys
 import tempfile
+import termios
 
 MODELS = pathlib.Path(__file__).resolve().parent / "models"
 QUICKSTART = pathlib.Path(__file__).resolve().parents[2] / "examples" / "quickstart"
@@ -377,6 +380,31 @@ def test_precision_auto_takes_the_fastest(folder):
     expect(report["training"]["precision"] == "bf16" and report["training"]["batch"] > 8 and reasons, f"{reasons}")
     succeed("fit", QUICKSTART / "small_gpt.onnx", "--dim", "batch=8", "--device", "h200", "--precision", "auto")
     refuse(BUDGET, ["needs"], *job, "--device", "h200", "--precision", "auto", "--budget", "600MiB")
+
+
+def test_a_refusal_on_a_terminal_is_a_table(folder):
+    """The terminal has 80 columns; the same words go into a log as one line."""
+    job = [PROGRAM, "compile", str(QUICKSTART / "small_gpt.onnx"), "--dim", "batch=64", "--device", "h200", "-o", str(folder / "p.plan"),
+           "--split", "off", "--budget", "650MiB"]
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 80, 0, 0))
+    started = subprocess.Popen(job, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=theirs)
+    os.close(theirs)
+    text = b""
+    try:
+        while part := os.read(ours, 4096):
+            text += part
+    except OSError:  # the end of a terminal
+        pass
+    os.close(ours)
+    expect(started.wait() == BUDGET, "the exit code does not depend on the terminal")
+    lines = text.decode().split("plimsoll: error: ")[1].replace("\r", "").splitlines()
+    expect(lines[0].startswith("needs ") and lines[0].endswith("the budget is 650 MiB"), lines[0])
+    heads = [next(i for i, line in enumerate(lines) if line.startswith(head)) for head in ("ways out", "as asked", "alive at the peak")]
+    expect(heads == sorted(heads) and all(len(line) <= 80 for line in lines[1:]), f"{lines}")
+    line = run(*job[1:]).stderr.splitlines()[-1]
+    options = [re.split(r" {2,}", way.strip())[0] for way in lines[heads[0] + 1:heads[1]] if way.startswith("  ")]
+    expect(len(options) > 2 and all(option in line for option in options), f"{options} and {line}")
 
 
 def test_refusals_name_changes_of_the_job_that_do_what_they_say(folder):
