@@ -2,8 +2,6 @@
 
 // What a model does with the numbers of an integer input. Readers of data fill and check the input by it.
 
-#include "llvm/ADT/StringRef.h"
-
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -21,11 +19,5 @@ struct IndexInput {
   std::optional<int64_t> shift;
   friend bool operator==(const IndexInput&, const IndexInput&) = default;
 };
-
-// A plan records inputs as decisions of this pass: the input's name is the subject, and this text the choice, such as
-// "indices below 50257, labels, shift 1".
-inline constexpr llvm::StringLiteral index_inputs_pass = "index-inputs";
-std::string to_text(const IndexInput& input);
-std::optional<IndexInput> parse_index_input(llvm::StringRef name, llvm::StringRef text);
 
 }  // namespace plimsoll

@@ -31,13 +31,16 @@ TrainingSummary summarise(const TrainingRequest& request, const Graph& forward) 
   const OptimizerSpec& o = request.optimizer;
   TrainingSummary summary;
   summary.loss = forward.value(forward.outputs.front().value).name;
-  summary.optimizer = optimizer_names[static_cast<size_t>(o.kind)].str();
+  summary.asked_loss = request.loss;
+  summary.optimizer = optimizer_name(o.kind).str();
+  summary.groups = request.groups;
   for (const OptimizerSetting& setting : optimizer_settings)
     if (setting.applies_to(o.kind)) summary.hyperparameters.push_back({setting.name.str(), o.*setting.value});
   if (has_nesterov(o.kind)) summary.hyperparameters.push_back({"nesterov", o.nesterov ? 1.0 : 0.0});
   if (request.ema > 0) summary.hyperparameters.push_back({"ema", request.ema});
   if (request.clip_grad_value > 0) summary.hyperparameters.push_back({"clip_grad_value", request.clip_grad_value});
   if (request.layer_rate != 1) summary.hyperparameters.push_back({"layer_rate", request.layer_rate});
+  if (request.scales_loss()) summary.hyperparameters.push_back({"loss_scale", request.first_loss_scale});
   summary.accumulate = request.accumulate;
   summary.clip_grad_norm = request.clip_grad_norm;
   summary.precision = request.precision;
@@ -84,8 +87,7 @@ Result<ForwardModel> prepare_forward(CleanModel model, const TrainingRequest& re
   Graph& graph = forward.graph;
   PassManager& passes = forward.passes;
   if (Status s = check_precision(graph, request)) return s;
-  for (const IndexInput& input : find_index_inputs(graph))
-    passes.decide({index_inputs_pass.str(), input.name, to_text(input), "found in the graph of the model"});
+  std::vector<IndexInput> index_inputs = find_index_inputs(graph);
   if (request.batch > 0 && !passes.stopped())
     if (Status s = resize_batch(graph, request.batch)) return s;
   if (wants_channels_last(graph, request, preferences))
@@ -99,6 +101,7 @@ Result<ForwardModel> prepare_forward(CleanModel model, const TrainingRequest& re
   if (!changed) return changed.takeError();
   note_update_rules(graph, request, passes);
   forward.summary = summarise(request, graph);
+  forward.summary.index_inputs = std::move(index_inputs);
   changed = passes.run(graph, partition_pipeline(request));
   if (!changed) return changed.takeError();
   return forward;

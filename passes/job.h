@@ -13,10 +13,6 @@
 
 namespace plimsoll {
 
-enum class OptimizerKind : uint8_t { Sgd, Adam, AdamW, Adafactor, Lion, RmsProp, Adagrad, Lamb, Muon };
-inline constexpr llvm::StringLiteral optimizer_names[] = {"sgd",     "adam",    "adamw", "adafactor", "lion",
-                                                          "rmsprop", "adagrad", "lamb",  "muon"};  // by kind
-
 // Passes read what their optimizer has a use for: passes/train/optimizer_settings.h says which.
 struct OptimizerSpec {
   OptimizerKind kind = OptimizerKind::AdamW;
@@ -28,16 +24,6 @@ struct OptimizerSpec {
   double alpha = 0.99;                            // rmsprop: decay of the mean of squares
   double beta2_decay = -0.8, clip_threshold = 1;  // adafactor
   double min_scale = 1e-3;                        // adafactor: a parameter's root mean square counts as at least this
-};
-
-// What the updates of some parameters do otherwise. Of several groups that match a parameter, the first that says
-// something about a setting decides it.
-struct ParameterGroup {
-  std::string pattern;         // a regular expression over names, or norms_and_biases
-  std::optional<double> rate;  // multiple of the learning rate
-  std::optional<double> weight_decay;
-  std::optional<OptimizerKind> optimizer;  // with muon alone: which of muon and adamw
-  int64_t rank_below = 0;                  // not 0: instead of the pattern, all parameters with fewer dimensions
 };
 
 enum class ImageLayout : uint8_t { Auto, ChannelsFirst, ChannelsLast };  // Auto: what convolutions are faster in
@@ -91,6 +77,7 @@ struct TrainingRequest {
   double effort = 1;              // search work for rematerialisation and placement, as a multiple of the usual
   int64_t host_budget_bytes = 0;  // of that memory; 0: not limited
 
+  bool scales_loss() const { return precision == "fp16"; }
   // What each rank of a stage may hold of its device.
   int64_t budget_of_stage(size_t stage, const DeviceDescription& device) const {
     const int64_t bytes = stage_budgets.empty() ? budget_bytes : stage_budgets[stage];

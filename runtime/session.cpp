@@ -95,21 +95,6 @@ std::vector<WholeState> whole_states_of(const Plan& plan) {
   return states;
 }
 
-std::vector<IndexInput> index_inputs_of(const Plan& plan) {
-  std::vector<IndexInput> inputs;
-  for (const Decision& decision : plan.decisions)
-    if (decision.pass == index_inputs_pass)
-      if (std::optional<IndexInput> input = parse_index_input(decision.subject, decision.choice))
-        inputs.push_back(std::move(*input));
-  return inputs;
-}
-
-void add_index_inputs(llvm::ArrayRef<IndexInput> index_inputs, std::vector<InputSpec>& specs) {
-  for (InputSpec& spec : specs)
-    for (const IndexInput& index : index_inputs)
-      if (index.name == spec.name) spec.index = index;
-}
-
 Plan plan_of_stage(Plan plan, int64_t stage) {
   if (stage > 0) return std::move(plan.later_stages[static_cast<size_t>(stage - 1)]);
   plan.later_stages.clear();
@@ -120,9 +105,12 @@ Plan plan_of_stage(Plan plan, int64_t stage) {
 
 std::vector<InputSpec> inputs_of(const Plan& plan, size_t function) {
   std::vector<InputSpec> specs;
-  for (const PlanInput& input : plan.functions[function].inputs)
-    specs.push_back({input.name, plan.slots[static_cast<size_t>(input.slot)].type, input.whole, {}});
-  add_index_inputs(index_inputs_of(plan), specs);
+  for (const PlanInput& input : plan.functions[function].inputs) {
+    InputSpec& spec = specs.emplace_back(
+        InputSpec{input.name, plan.slots[static_cast<size_t>(input.slot)].type, input.whole, std::nullopt});
+    for (const IndexInput& index : plan.training.index_inputs)
+      if (index.name == input.name) spec.index = index;
+  }
   return specs;
 }
 
@@ -130,7 +118,6 @@ Result<std::unique_ptr<Session>> Session::create(Plan plan, const ExecutorOption
   if (Status s = check_ranks(plan, options.ranks)) return s;
   std::vector<WholeState> states = whole_states_of(plan);
   llvm::StringMap<FirstValue> first_values = first_values_of(plan);
-  std::vector<IndexInput> index_inputs = index_inputs_of(plan);
   const int64_t rank = options.ranks ? options.ranks->rank() : 0;
   const std::optional<DeviceDescription> card =
       plan.has_one_device() ? std::nullopt : std::optional(plan.device_of(rank));
@@ -138,7 +125,6 @@ Result<std::unique_ptr<Session>> Session::create(Plan plan, const ExecutorOption
   specialise(plan, rank);
   std::unique_ptr<Session> session(new Session(std::move(plan), std::move(states), options.ranks));
   session->first_values_ = std::move(first_values);
-  session->index_inputs_ = std::move(index_inputs);
   if (Status s = session->watch_ranks(options)) return s;
   ExecutorOptions own = options;
   own.progress = &session->progress_;
@@ -201,13 +187,6 @@ void Session::abandon() {
 Session::Session(Plan plan, std::vector<WholeState> whole_states, Communicator* ranks)
     : plan_(std::move(plan)), whole_states_(std::move(whole_states)), ranks_(ranks), rank_(ranks ? ranks->rank() : 0) {
   if (ranks) collectives_.emplace(*ranks, plan_.mesh);
-}
-
-// A plan of a later stage need not have the decisions about the whole model.
-std::vector<InputSpec> Session::inputs() const {
-  std::vector<InputSpec> specs = inputs_of(plan_);
-  add_index_inputs(index_inputs_, specs);
-  return specs;
 }
 
 const PlanState* Session::find_state(llvm::StringRef name) const {

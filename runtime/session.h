@@ -65,7 +65,7 @@ class Session {
 
   const Plan& plan() const { return plan_; }  // of the rank's own stage
   Executor& executor() { return *executor_; }
-  std::vector<InputSpec> inputs() const;  // the rank's rows
+  std::vector<InputSpec> inputs() const { return inputs_of(plan_); }  // the rank's rows
   int64_t rank() const { return rank_; }
   int64_t steps_done() const { return steps_done_; }  // updates, with those before a restored checkpoint
   // Tells the other ranks that this one cannot go on, and ends what it still waits for.
@@ -157,7 +157,6 @@ class Session {
   Plan plan_;
   std::vector<WholeState> whole_states_;
   llvm::StringMap<FirstValue> first_values_;
-  std::vector<IndexInput> index_inputs_;
   Communicator* ranks_;  // null: one rank
   int64_t rank_ = 0;
   std::optional<MeshCollectives> collectives_;

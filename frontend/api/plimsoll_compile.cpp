@@ -28,6 +28,22 @@ OptimizerSpec internal_optimizer(const Optimizer& from) {
           .min_scale = from.min_scale};
 }
 
+Optimizer public_optimizer(const OptimizerSpec& from) {
+  return {.kind = static_cast<Optimizer::Kind>(from.kind),
+          .learning_rate = from.learning_rate,
+          .beta1 = from.beta1,
+          .beta2 = from.beta2,
+          .eps = from.eps,
+          .momentum = from.momentum,
+          .dampening = from.dampening,
+          .nesterov = from.nesterov,
+          .weight_decay = from.weight_decay,
+          .alpha = from.alpha,
+          .beta2_decay = from.beta2_decay,
+          .clip_threshold = from.clip_threshold,
+          .min_scale = from.min_scale};
+}
+
 plimsoll::ParameterGroup internal_group(const ParameterGroup& from) {
   plimsoll::ParameterGroup to{.pattern = from.pattern, .rate = from.rate, .weight_decay = from.weight_decay};
   if (from.optimizer) to.optimizer = static_cast<OptimizerKind>(*from.optimizer);
@@ -71,8 +87,7 @@ CompileOptions public_options(const CompileRequest& from, CompileOptions asked) 
   asked.batch = job.batch, asked.global_batch = from.global_batch, asked.max_batch = from.max_batch;
   asked.precision = precision_named(job.precision);
   asked.train = job.train;
-  asked.optimizer.kind = static_cast<Optimizer::Kind>(job.optimizer.kind);
-  asked.optimizer.momentum = job.optimizer.momentum, asked.optimizer.nesterov = job.optimizer.nesterov;
+  asked.optimizer = public_optimizer(job.optimizer);
   asked.offload = job.offload, asked.host_budget_bytes = job.host_budget_bytes, asked.split = job.split;
   if (job.mesh.ranks() == job.mesh[MeshAxis::Data]) asked.ranks = job.mesh.ranks();
   if (asked.ranks > 1) asked.zero = job.zero;
@@ -122,15 +137,7 @@ Result<Job> open(const CompileOptions& options) {
 }  // namespace
 
 Optimizer default_optimizer(Optimizer::Kind kind) noexcept {
-  const OptimizerSpec spec = plimsoll::default_optimizer(static_cast<OptimizerKind>(kind));
-  return {.kind = kind,
-          .learning_rate = spec.learning_rate,
-          .beta1 = spec.beta1,
-          .beta2 = spec.beta2,
-          .eps = spec.eps,
-          .momentum = spec.momentum,
-          .nesterov = spec.nesterov,
-          .weight_decay = spec.weight_decay};
+  return public_optimizer(plimsoll::default_optimizer(static_cast<OptimizerKind>(kind)));
 }
 
 Expected<Compiled> compile(const CompileOptions& options) noexcept {

@@ -105,9 +105,9 @@ double output_of(const Graph& graph, const Evaluation& evaluation, llvm::StringR
 
 }  // namespace
 
-TrainingRequest request_of(const Plan& plan, llvm::StringRef loss) {
+TrainingRequest request_of(const Plan& plan) {
   TrainingRequest request;
-  request.loss = loss.str();
+  request.loss = plan.training.asked_loss;
   std::vector<std::string> trained, frozen;
   for (const PlanState& state : plan.states)
     if (state.role == StateRole::Parameter || state.role == StateRole::Buffer)
@@ -117,6 +117,8 @@ TrainingRequest request_of(const Plan& plan, llvm::StringRef loss) {
   request.optimizer = optimizer_of(plan.training);
   request.ema = hyperparameter(plan.training, "ema", request.ema);
   request.clip_grad_value = hyperparameter(plan.training, "clip_grad_value", request.clip_grad_value);
+  request.first_loss_scale = hyperparameter(plan.training, "loss_scale", request.first_loss_scale);
+  request.groups = plan.training.groups;
   request.layer_rate = hyperparameter(plan.training, "layer_rate", request.layer_rate);
   request.accumulate = plan.training.accumulate;
   request.clip_grad_norm = plan.training.clip_grad_norm;
@@ -145,15 +147,16 @@ Result<Program> make_reference_program(Graph forward, const TrainingRequest& req
 }
 
 Result<StepResults> run_reference_step(const Program& program, const StepStart& start) {
-  const Graph step = with_gradient_outputs(program.functions.front());
+  const Graph& of_model = program.functions.front();  // a gradient may have the name of its outputs
+  const Graph step = with_gradient_outputs(of_model);
   StepResults results;
   if (Status s = add_first_values(step, start, results.states)) return s;
   double loss = 0, weight = 0;
   for (const NamedTensors& batch : start.batches) {
     Result<Evaluation> evaluation = evaluate(step, bindings_of(step, results.states, batch));
     if (!evaluation) return evaluation.takeError();
-    const double own = output_of(step, *evaluation, "weight", 1);
-    loss += own == 0 ? 0 : own * output_of(step, *evaluation, "loss", NAN);
+    const double own = output_of(of_model, *evaluation, "weight", 1);
+    loss += own == 0 ? 0 : own * output_of(of_model, *evaluation, "loss", NAN);
     weight += own;
     const size_t first = step.outputs.size() - step.gradients.size();
     for (size_t i = first; i < step.outputs.size(); ++i)

@@ -26,9 +26,8 @@ struct StepStart {
   uint64_t seed = 0;
 };
 
-// The job that a plan records. `loss` is the loss as it was asked for, where the plan's record does not name an output
-// of the model.
-TrainingRequest request_of(const Plan& plan, llvm::StringRef loss);
+// The job that a plan records.
+TrainingRequest request_of(const Plan& plan);
 
 // The forward graph of the plan's model, in the plan's batch, with its loss and its trained states. Errors: the file is
 // not the plan's model.

@@ -277,8 +277,9 @@ Result<std::string> first_changed_value(const Graph& before, const Graph& after,
 // Each graph as it stands after the pass, the others as they stood; the forward graph until it is differentiated.
 class ProgramsOfPasses {
  public:
-  ProgramsOfPasses(std::string folder, const TrainingRequest& request)
-      : folder_(std::move(folder)), request_(request) {}
+  // `first` is the program without a pass.
+  ProgramsOfPasses(std::string folder, const TrainingRequest& request, Program first)
+      : folder_(std::move(folder)), request_(request), latest_(std::move(first)) {}
 
   // The files NN-pass.ir in order. Layouts, which follow the graph passes, do not parse; the splits of a search are no
   // passes.
@@ -457,7 +458,7 @@ Result<std::vector<ProgramAfter>> programs_of_passes(Graph forward, const Plan& 
   if (!model) return model.takeError();
   Result<Derived> derived = derive_program(*model, {}, request, plan.device, *catalog, model->passes);
   if (!derived) return derived.takeError();
-  Result<std::vector<ProgramAfter>> programs = ProgramsOfPasses(folder.str().str(), request).read();
+  Result<std::vector<ProgramAfter>> programs = ProgramsOfPasses(folder.str().str(), request, *raw).read();
   if (programs) programs->insert(programs->begin(), {"import", std::move(*raw)});
   return programs;
 }

@@ -115,7 +115,6 @@ struct EvaluateOptions {
 
 struct VerifyOptions {
   std::string plan, weights, data;
-  std::string loss;        // as it was asked for; empty: as the plan records it
   std::string reproducer;  // a folder; empty: beside the plan
   uint64_t seed = 0;
   int threads = 0;

@@ -49,7 +49,6 @@ void add_verify(CLI::App& program, Options& options) {
   add_option(command, "PLAN", verify.plan, "", "a plan that compile wrote")->required();
   add_option(command, "--weights", verify.weights, "MODEL", "the plan's model, an .onnx file")->required();
   add_option(command, "--data", verify.data, "FILE", "the samples of the step, as `run` reads them")->required();
-  add_option(command, "--loss", verify.loss, "LOSS", "the loss as compile was given it, if it was");
   add_option(command, "--reproducer", verify.reproducer, "DIR",
              "folder for the IR and the tensors of what differs; default: PLAN.verify");
   add_setting(command, "--seed", verify.seed, "N", "seed of dropout and of the windows of a token file");

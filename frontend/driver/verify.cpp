@@ -58,9 +58,7 @@ class Verification {
     if (!ends_with(options_.weights, ".onnx"))
       return usage_error("--weights " + options_.weights +
                          ": the reference step is that of the model; give the plan's .onnx file");
-    // The plan records the name that the loss has; that of a loss made of outputs is none of the model.
-    const bool is_output = options_.loss.empty() && plan_.training.loss != "loss";
-    request_ = request_of(plan_, is_output ? plan_.training.loss : options_.loss);
+    request_ = request_of(plan_);
     Result<Graph> forward = import_model_of(plan_, options_.weights, request_);
     if (!forward) return forward.takeError();
     forward_ = std::move(*forward);

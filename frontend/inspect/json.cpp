@@ -152,6 +152,32 @@ void write_instruction(json::OStream& to, const Plan& plan, const PlanFunction& 
   if (!instruction.reason.empty()) to.attribute("reason", instruction.reason);
 }
 
+template <typename T>
+void write_objects(json::OStream& to, llvm::StringRef name, llvm::ArrayRef<T> objects,
+                   void (*write)(json::OStream& to, const T& object)) {
+  to.attributeArray(name, [&] {
+    for (const T& object : objects) to.object([&] { write(to, object); });
+  });
+}
+
+void write_group(json::OStream& to, const ParameterGroup& group) {
+  if (group.rank_below > 0)
+    to.attribute("rank_below", group.rank_below);
+  else
+    to.attribute("pattern", group.pattern);
+  if (group.rate) to.attribute("rate", *group.rate);
+  if (group.weight_decay) to.attribute("weight_decay", *group.weight_decay);
+  if (group.optimizer) to.attribute("optimizer", optimizer_name(*group.optimizer));
+}
+
+void write_index_input(json::OStream& to, const IndexInput& input) {
+  to.attribute("name", input.name);
+  to.attribute("count", input.count);
+  to.attribute("is_token", input.is_token);
+  to.attribute("is_label", input.is_label);
+  if (input.shift) to.attribute("shift", *input.shift);
+}
+
 void write_training(json::OStream& to, const Plan& plan) {
   const TrainingSummary& training = plan.training;
   to.attribute("loss", training.loss);
@@ -159,6 +185,8 @@ void write_training(json::OStream& to, const Plan& plan) {
   to.attributeObject("hyperparameters", [&] {
     for (const auto& [name, value] : training.hyperparameters) to.attribute(name, value);
   });
+  write_objects<ParameterGroup>(to, "groups", training.groups, write_group);
+  write_objects<IndexInput>(to, "index_inputs", training.index_inputs, write_index_input);
   to.attribute("accumulate", training.accumulate);
   to.attribute("clip_grad_norm", training.clip_grad_norm);
   to.attribute("batch", training.batch);
@@ -175,26 +203,27 @@ void write_decision(json::OStream& to, const Decision& decision) {
   to.attribute("reason", decision.reason);
 }
 
+void write_pipeline(json::OStream& to, const PipelineSummary& pipeline) {
+  to.attribute("schedule", pipeline.schedule);
+  to.attribute("micro_batches", pipeline.micro_batches);
+}
+
+void write_tried_mesh(json::OStream& to, const TriedMesh& tried) {
+  to.attribute("mesh", to_string(tried.mesh));
+  to.attribute("zero", tried.zero);
+  if (!tried.pipeline.schedule.empty()) write_pipeline(to, tried.pipeline);
+  to.attribute("fits", tried.fits);
+  to.attribute("bytes", tried.bytes);
+  to.attribute("step_us", tried.step_us);
+}
+
 void write_mesh_search(json::OStream& to, const MeshSearchSummary& search) {
   to.attribute("cards", search.cards);
   to.attribute("considered", search.considered);
   to.attribute("over_memory", search.over_memory);
   to.attribute("over_time", search.over_time);
   to.attribute("bound_us", search.bound_us);
-  to.attributeArray("compiled", [&] {
-    for (const TriedMesh& tried : search.compiled)
-      to.object([&] {
-        to.attribute("mesh", to_string(tried.mesh));
-        to.attribute("zero", tried.zero);
-        if (!tried.pipeline.schedule.empty()) {
-          to.attribute("schedule", tried.pipeline.schedule);
-          to.attribute("micro_batches", tried.pipeline.micro_batches);
-        }
-        to.attribute("fits", tried.fits);
-        to.attribute("bytes", tried.bytes);
-        to.attribute("step_us", tried.step_us);
-      });
-  });
+  write_objects<TriedMesh>(to, "compiled", search.compiled, write_tried_mesh);
 }
 
 void write_plan(json::OStream& to, const Plan& plan, llvm::ArrayRef<TimeSummary> stages) {
@@ -214,8 +243,7 @@ void write_plan(json::OStream& to, const Plan& plan, llvm::ArrayRef<TimeSummary>
   if (!plan.pipeline.schedule.empty())
     to.attributeObject("pipeline", [&] {
       to.attribute("stage", plan.stage);
-      to.attribute("schedule", plan.pipeline.schedule);
-      to.attribute("micro_batches", plan.pipeline.micro_batches);
+      write_pipeline(to, plan.pipeline);
     });
   if (plan.mesh_search.cards > 0) to.attributeObject("mesh_search", [&] { write_mesh_search(to, plan.mesh_search); });
   to.attributeObject("training", [&] { write_training(to, plan); });
@@ -251,9 +279,7 @@ void write_plan(json::OStream& to, const Plan& plan, llvm::ArrayRef<TimeSummary>
       for (size_t i = 0; i < function.instructions.size(); ++i)
         to.object([&] { write_instruction(to, plan, function, i); });
   });
-  to.attributeArray("decisions", [&] {
-    for (const Decision& decision : plan.decisions) to.object([&] { write_decision(to, decision); });
-  });
+  write_objects<Decision>(to, "decisions", plan.decisions, write_decision);
   if (plan.later_stages.empty()) return;
   to.attributeArray("later_stages", [&] {
     for (size_t i = 0; i < plan.later_stages.size(); ++i)

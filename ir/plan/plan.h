@@ -16,8 +16,10 @@
 
 #include "ir/engine.h"
 #include "ir/graph.h"
+#include "ir/index_input.h"
 #include "ir/machine/device.h"
 #include "ir/mesh.h"
+#include "ir/plan/parameter_group.h"
 
 namespace plimsoll {
 
@@ -158,15 +160,18 @@ struct Decision {
   std::string reason;
 };
 
-// The job as it was asked for, which is enough to compile it again.
+// The job as it was asked for, which is enough to make its step again, and what its data mean.
 struct TrainingSummary {
   std::string loss;                                             // output name
+  std::string asked_loss;                                       // empty: nobody said which
   std::string optimizer;                                        // "adamw"
   std::vector<std::pair<std::string, double>> hyperparameters;  // lr, beta1, ...
+  std::vector<ParameterGroup> groups;                           // in the order in which they decide
   int64_t accumulate = 1;                                       // calls of train_step per update
   double clip_grad_norm = 0;                                    // 0: off
-  int64_t batch = 0;      // leading dimension of the inputs, 0 when they do not share one
-  std::string precision;  // "exported", "fp32", ...
+  int64_t batch = 0;                     // leading dimension of the inputs, 0 when they do not share one
+  std::string precision;                 // "exported", "fp32", ...
+  std::vector<IndexInput> index_inputs;  // of the whole model
 };
 
 // What the function "evaluate" computes of a batch.

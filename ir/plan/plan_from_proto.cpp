@@ -40,6 +40,8 @@ class PlanReader {
   Tensor read_tensor(const proto::Tensor& from);
   Attr read_attr(const proto::Attr& from);
   DeviceDescription read_device(llvm::StringRef from);
+  ParameterGroup read_group(const proto::ParameterGroup& from);
+  static IndexInput read_index_input(const proto::IndexInput& from);
   TrainingSummary read_training(const proto::Training& from);
   Mesh read_mesh(llvm::StringRef from);
   static PipelineSummary read_pipeline(const proto::Pipeline& from) { return {from.micro_batches(), from.schedule()}; }
@@ -108,6 +110,23 @@ MeshSearchSummary PlanReader::read_mesh_search(const proto::MeshSearch& from) {
   return search;
 }
 
+ParameterGroup PlanReader::read_group(const proto::ParameterGroup& from) {
+  ParameterGroup group;
+  group.pattern = from.pattern();
+  if (from.has_rate()) group.rate = from.rate();
+  if (from.has_weight_decay()) group.weight_decay = from.weight_decay();
+  if (from.has_optimizer())
+    group.optimizer = read_enum("optimizer", from.optimizer(), std::size(optimizer_names), optimizer_name);
+  group.rank_below = from.rank_below();
+  return group;
+}
+
+IndexInput PlanReader::read_index_input(const proto::IndexInput& from) {
+  IndexInput input{from.name(), from.count(), from.is_token(), from.is_label(), std::nullopt};
+  if (from.has_shift()) input.shift = from.shift();
+  return input;
+}
+
 TrainingSummary PlanReader::read_training(const proto::Training& from) {
   TrainingSummary training;
   training.loss = from.loss();
@@ -118,6 +137,9 @@ TrainingSummary PlanReader::read_training(const proto::Training& from) {
   training.clip_grad_norm = from.clip_grad_norm();
   training.batch = from.batch();
   training.precision = from.precision();
+  training.asked_loss = from.asked_loss();
+  for (const proto::ParameterGroup& group : from.groups()) training.groups.push_back(read_group(group));
+  for (const proto::IndexInput& input : from.index_inputs()) training.index_inputs.push_back(read_index_input(input));
   return training;
 }
 

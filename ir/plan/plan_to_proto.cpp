@@ -60,6 +60,22 @@ void set_mesh_search(const MeshSearchSummary& search, proto::MeshSearch& to) {
   }
 }
 
+void set_group(const ParameterGroup& group, proto::ParameterGroup& to) {
+  to.set_pattern(group.pattern);
+  if (group.rate) to.set_rate(*group.rate);
+  if (group.weight_decay) to.set_weight_decay(*group.weight_decay);
+  if (group.optimizer) to.set_optimizer(optimizer_name(*group.optimizer).str());
+  to.set_rank_below(group.rank_below);
+}
+
+void set_index_input(const IndexInput& input, proto::IndexInput& to) {
+  to.set_name(input.name);
+  to.set_count(input.count);
+  to.set_is_token(input.is_token);
+  to.set_is_label(input.is_label);
+  if (input.shift) to.set_shift(*input.shift);
+}
+
 void set_training(const TrainingSummary& training, proto::Training& to) {
   to.set_loss(training.loss);
   to.set_optimizer(training.optimizer);
@@ -72,6 +88,9 @@ void set_training(const TrainingSummary& training, proto::Training& to) {
   to.set_clip_grad_norm(training.clip_grad_norm);
   to.set_batch(training.batch);
   to.set_precision(training.precision);
+  to.set_asked_loss(training.asked_loss);
+  for (const ParameterGroup& group : training.groups) set_group(group, *to.add_groups());
+  for (const IndexInput& input : training.index_inputs) set_index_input(input, *to.add_index_inputs());
 }
 
 void set_evaluation(const EvaluationSummary& evaluation, proto::Evaluation& to) {

@@ -12,8 +12,6 @@
 namespace plimsoll {
 namespace {
 
-bool scales_loss(const TrainingRequest& request) { return request.precision == "fp16"; }
-
 void advance_random_counter(Graph& graph) {
   ValueId rng = graph.find_value("rng");
   if (rng == ValueId::None || !graph.find_state(rng)) return;
@@ -120,7 +118,7 @@ Graph make_update_function(const Graph& step, llvm::ArrayRef<Trained> parameters
   ValueId weight = share("accumulated_weight");
   reduce_gradients(b, local, request, Reduce::All);
   for (const Trained& p : local) update.gradients.push_back({p.value, p.grad});
-  emit_updates(update, local, weight, scales_loss(request) ? share("loss_scale") : ValueId::None, request);
+  emit_updates(update, local, weight, request.scales_loss() ? share("loss_scale") : ValueId::None, request);
   auto clear = [&](ValueId state, OriginId origin) {
     const Type type = update.type(state);
     b.origin = origin;
@@ -163,7 +161,7 @@ Result<Program> make_training_program(Graph forward, const TrainingRequest& requ
   if (accumulates && weight == ValueId::None) weight = find_sample_weight(step, loss);
   if (weight == ValueId::None) weight = b.constant(Tensor::scalar(1, DType::F32), "sample_weight");
   ValueId loss_scale =
-      scales_loss(request) ? add_counter(step, "loss_scale", DType::F32, request.first_loss_scale) : ValueId::None;
+      request.scales_loss() ? add_counter(step, "loss_scale", DType::F32, request.first_loss_scale) : ValueId::None;
   ValueId seed = b.cast(weight, loss_dtype);
   if (loss_scale != ValueId::None) seed = b.emit("mul", {seed, loss_scale}, {}, "scaled_seed");
   Result<std::vector<ValueId>> grads = differentiate(step, objective == ValueId::None ? loss : objective, seed, wrt);

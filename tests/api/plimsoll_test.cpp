@@ -105,6 +105,32 @@ TEST_CASE("api: a refused job comes with changes that make it fit") {
   CHECK(answers->back().alternatives.empty());
 }
 
+TEST_CASE("api: changes keep all settings of the optimizer") {
+  const Optimizer adafactor = default_optimizer(Optimizer::Kind::Adafactor);
+  CHECK(adafactor.learning_rate == 0.01);  // as PyTorch has it
+  CompileOptions options = small_gpt();
+  options.dims["batch"] = 8;
+  options.budget_bytes = 8 << 20;
+  // No setting has its default.
+  options.optimizer = {Optimizer::Kind::Sgd, 0.5, 0.1, 0.2, 0.3, 0.4, 0.25, false, 0.6, 0.7, -0.75, 2, 0.125};
+  const Expected<Compiled> refused = compile(options);
+  REQUIRE(refused);
+  REQUIRE_FALSE(refused->alternatives.empty());
+  for (const Alternative& alternative : refused->alternatives) {
+    const Optimizer& kept = alternative.options.optimizer;
+    CHECK(kept.learning_rate == options.optimizer.learning_rate);
+    CHECK(kept.beta1 == options.optimizer.beta1);
+    CHECK(kept.beta2 == options.optimizer.beta2);
+    CHECK(kept.eps == options.optimizer.eps);
+    CHECK(kept.weight_decay == options.optimizer.weight_decay);
+    CHECK(kept.alpha == options.optimizer.alpha);
+    CHECK(kept.beta2_decay == options.optimizer.beta2_decay);
+    CHECK(kept.clip_threshold == options.optimizer.clip_threshold);
+    CHECK(kept.min_scale == options.optimizer.min_scale);
+    if (alternative.change != Alternative::Change::Optimizer) CHECK(kept.dampening == options.optimizer.dampening);
+  }
+}
+
 TEST_CASE("api: batch and precision are chosen") {
   CompileOptions options = small_gpt();
   options.device = "h200";

@@ -532,6 +532,15 @@ def test_evaluation_is_refused_where_it_would_do_nothing(folder):
            "--evaluate", "--mesh", "data=2")
 
 
+def test_verify_knows_the_job_from_the_plan(folder):
+    plan = compile_predictions(folder, "--momentum", "0.9", "--weight-decay", "0.5", "--group", "weight:lr=0.1x", "--no-decay", "^weight$",
+                               "--clip-grad-value", "0.3")
+    data = write_safetensors(folder / "batch.safetensors", {"x": X, "labels": LABELS})
+    verified = succeed("verify", plan, "--weights", MODELS / "no_loss.onnx", "--data", data)
+    expect("tensors agree with the reference" in verified and "differs" not in verified, verified)
+    refuse(USAGE, ["give the plan's .onnx file"], "verify", plan, "--weights", data, "--data", data)
+
+
 def test_same_input_same_plan(folder):
     first = compile_linear(folder).read_bytes()
     (folder / "linear.plan").unlink()

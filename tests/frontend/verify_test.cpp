@@ -85,6 +85,32 @@ TEST_SUITE("unit") {
     }
   }
 
+  TEST_CASE("a plan records its job: groups, rates by layer, loss and loss scale") {
+    const RandomValues values = values_of_model();
+    TrainingRequest request;
+    request.loss = "loss";
+    request.optimizer.weight_decay = 0.5;
+    request.groups = {{"^w1$", 0.1, std::nullopt, std::nullopt, 0}, {"", std::nullopt, 0.0, std::nullopt, 2}};
+    request.ema = 0.9;
+    const Plan plan = compiled(request);
+    const TrainingRequest recorded = request_of(plan);
+    CHECK(recorded.loss == "loss");
+    CHECK(recorded.groups == request.groups);
+    const auto agrees_with = [&](const TrainingRequest& of_reference) {
+      std::unique_ptr<Session> session = started(Plan(plan), values);
+      OneBatch data(values, session->inputs());
+      const Program program = llvm::cantFail(make_reference_program(parsed(model), of_reference));
+      return llvm::cantFail(compare_step(*session, data, program, start_of(values))).agrees();
+    };
+    CHECK(agrees_with(recorded));
+    TrainingRequest without = recorded;
+    without.groups.clear();
+    CHECK_FALSE(agrees_with(without));
+    request.precision = "fp16";
+    request.first_loss_scale = 1024;
+    CHECK(request_of(compiled(request)).first_loss_scale == 1024);
+  }
+
   TEST_CASE("verify tells gradients that differ from updates that differ") {
     const RandomValues values = values_of_model();
     TrainingRequest request, other;
@@ -123,6 +149,30 @@ TEST_SUITE("unit") {
     CHECK(llvm::StringRef(culprit->text).contains("sub("));
     CHECK(culprit->tensors.count("x") == 1);
     CHECK(culprit->tensors.count("w1") == 1);
+  }
+
+  // No pass changes the forward graph, and a gradient has the name of an output that accumulation reads.
+  TEST_CASE("verify of a model that is clean, with a weight called weight") {
+    constexpr llvm::StringLiteral clean = R"(
+graph @clean(%x: f32[4,3], %labels: i64[4]) state(%weight: f32[3,2] parameter trained) {
+  %y = linear(%x, %weight) {transpose_w=0} : f32[4,2]
+  %loss, %lse, %count = cross_entropy(%y, %labels) {reduction="mean"} : f32[], f32[4], f32[]
+  return loss=%loss
+}
+)";
+    RandomValues values;
+    values.add_for(parsed(clean));
+    const TrainingRequest request;
+    CpuCatalog catalog;
+    const Plan plan = llvm::cantFail(fitting_plan(compile_training(parsed(clean), request, cpu_device(), catalog)));
+    std::unique_ptr<Session> session = started(Plan(plan), values);
+    OneBatch data(values, session->inputs());
+    const Program program = llvm::cantFail(make_reference_program(parsed(clean), request));
+    CHECK(llvm::cantFail(compare_step(*session, data, program, start_of(values))).agrees());
+    const std::vector<ProgramAfter> programs = llvm::cantFail(programs_of_passes(parsed(clean), plan, request));
+    CHECK(programs.size() > 1);
+    for (const ProgramAfter& each : programs) CHECK_MESSAGE(each.program.functions.size() == 1, each.pass);
+    CHECK_FALSE(llvm::cantFail(find_wrong_pass(programs, start_of(values), 1e-4)).has_value());
   }
 
   TEST_CASE("a layout that writes over a value is found at the instruction that reads it") {
