@@ -247,6 +247,10 @@ struct OpDef {
   Precision precision = Precision::Follow;
   bool repeatable = true;   // false for state updates and copies to the host: remat never runs them again
   llvm::StringRef view_of;  // result 0 has the bytes of this operand: no copy, no kernel
+  // Every result holds elements of the first operand, as they are or converted, and perhaps fills. Views do too.
+  bool moves_elements = false;
+  // Of a loss over classes: the operand that has the class of each row of the first one, the scores.
+  llvm::StringRef class_labels;
   // Every result element depends only on the operands' elements at its place, under numpy broadcasting.
   bool elementwise = false;
   DimOrder dim_order = DimOrder::Fixed;
@@ -269,6 +273,8 @@ struct OpDef {
   int min_operands() const;
   int max_operands() const;  // -1: any number
   bool is_view() const { return !view_of.empty(); }
+  bool only_moves() const { return moves_elements || is_view(); }
+  bool is_loss_over_classes() const { return !class_labels.empty(); }
   size_t operand(llvm::StringRef name) const { return index_of(operands, name); }
   size_t result(llvm::StringRef name) const { return index_of(results, name); }
   const AttrSpec& attr(llvm::StringRef name) const;  // must exist

@@ -82,19 +82,17 @@ class Finder {
   // Ops that only move or convert a weight.
   bool passes_on(const Instruction& instruction) {
     const llvm::StringRef op = instruction.op;
-    const bool same_dims = op == "cast" || op == "copy" || op == "identity" || op == "to_device" ||
-                           op == "gather_pieces" || op == "pad" || op == "slice";
-    if (!same_dims && op != "transpose" && op != "reshape") return false;
+    if (!get_op(op).only_moves()) return false;
     const Traced* from = trace(instruction.operands[0]);
     if (!from) return true;
-    Traced to = *from;
+    Traced to = *from;  // of all results, which have one rank
     const size_t rank = slot(instruction.results[0]).type.shape.size();
     if (op == "transpose" && !from->dims.empty()) {
       const llvm::ArrayRef<int64_t> perm = instruction.attrs.get_ints("perm");
       for (size_t d = 0; d < perm.size(); ++d) to.dims[d] = from->dims[static_cast<size_t>(perm[d])];
     }
     if (op == "reshape" || rank != to.dims.size()) to.dims.clear();
-    traced_[instruction.results[0]] = to;
+    for (SlotId result : instruction.results) traced_[result] = to;
     return true;
   }
 

@@ -14,18 +14,11 @@ namespace {
 // A position is evaluated as this number plus its index, so that fills such as -100 and 0 are told from positions.
 constexpr int64_t first_position = int64_t{1} << 20;
 
-// Ops whose result holds elements of their first operand, unchanged, and perhaps fills.
-bool only_moves(const OpDef& op) {
-  constexpr llvm::StringLiteral moves[] = {"reshape", "cast",     "slice", "transpose",
-                                           "expand",  "identity", "pad",   "split"};
-  return llvm::is_contained(moves, op.name);
-}
-
 // The input whose elements `value` holds; None where they are computed.
 ValueId moved_input(const Graph& graph, ValueId value) {
   while (graph.value(value).producer != NodeId::None) {
     const Node& node = graph.node(graph.value(value).producer);
-    if (!only_moves(*node.op)) return ValueId::None;
+    if (!node.op->only_moves()) return ValueId::None;
     value = node.operands.front();
   }
   return llvm::is_contained(graph.inputs, value) ? value : ValueId::None;
@@ -102,7 +95,7 @@ std::optional<int64_t> common_shift(const Tensor& labels, int64_t samples, int64
 // The shift between the predictions and the labels of one loss over [samples, time] labels.
 std::optional<int64_t> shift_of(const Graph& graph, const Node& loss, ValueId input, const std::vector<bool>& below) {
   const Shape& shape = graph.type(input).shape;
-  const ValueId labels = operand_of(loss, "labels");
+  const ValueId labels = operand_of(loss, loss.op->class_labels);
   const int64_t rows = graph.type(labels).elements();
   if (shape.size() != 2 || shape[0] == 0 || rows % shape[0] != 0) return std::nullopt;
   std::optional<int64_t> first = 0;
@@ -119,7 +112,7 @@ class IndexInputs {
     for (NodeId id = graph_.first_node(); id != NodeId::None; id = graph_.next_node(id)) {
       const Node& node = graph_.node(id);
       if (node.op->name == "gather") add_table(node);
-      if (node.op->name == "cross_entropy" || node.op->name == "nll_loss") add_loss(node);
+      if (node.op->is_loss_over_classes()) add_loss(node);
     }
     return std::move(found_);
   }
@@ -148,7 +141,7 @@ class IndexInputs {
   }
 
   void add_loss(const Node& node) {
-    const ValueId labels = operand_of(node, "labels");
+    const ValueId labels = operand_of(node, node.op->class_labels);
     if (is_float(graph_.type(labels).dtype)) return;
     const std::vector<bool> below = find_contributing(graph_, {labels}, Flow::Data);
     const ValueId input = only_input(graph_, below);

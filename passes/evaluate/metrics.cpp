@@ -33,15 +33,15 @@ Result<Classes> classes_of_loss(const Graph& graph, llvm::StringRef metric) {
   llvm::SmallVector<const Node*, 2> losses;
   for (NodeId id : graph.order()) {
     const Node& node = graph.node(id);
-    if ((node.op->name == "cross_entropy" || node.op->name == "nll_loss") && any_in(node.results, counts))
-      losses.push_back(&node);
+    if (node.op->is_loss_over_classes() && any_in(node.results, counts)) losses.push_back(&node);
   }
   if (losses.size() != 1)
     return usage_error(metric + ": the loss is " +
                        (losses.empty() ? "no cross-entropy" : "of several cross-entropies") +
                        "; name logits and labels, as in " + metric + ":LOGITS:LABELS");
   const Node& loss = *losses.front();
-  return Classes{loss.operands[0], loss.operands[1], loss.attrs.get_int("ignore_index", usual_ignored)};
+  return Classes{loss.operands[0], operand_of(loss, loss.op->class_labels),
+                 loss.attrs.get_int("ignore_index", usual_ignored)};
 }
 
 Result<ValueId> find_named(const Graph& graph, llvm::StringRef metric, llvm::StringRef name) {

@@ -15,12 +15,6 @@
 namespace plimsoll {
 namespace {
 
-// Ops that only move or convert a parameter on its way to the op that uses it.
-bool passes_on(const Node& node) {
-  return node.op->is_view() || node.op->name == "cast" || node.op->name == "transpose" ||
-         node.op->name == "gather_pieces" || node.op->name == "identity";
-}
-
 // A reader of a value, and at which operand.
 struct Reader {
   NodeId node;
@@ -30,8 +24,8 @@ struct Reader {
 void collect_readers(const Graph& graph, ValueId value, std::vector<Reader>& readers) {
   for (NodeId user : graph.value(value).users) {
     const Node& node = graph.node(user);
-    if (passes_on(node))
-      collect_readers(graph, node.results[0], readers);
+    if (node.op->only_moves())
+      for (ValueId result : node.results) collect_readers(graph, result, readers);
     else
       for (size_t i = 0; i < node.operands.size(); ++i)
         if (node.operands[i] == value) readers.push_back({user, i});
@@ -47,7 +41,7 @@ std::vector<Reader> readers_of(const Graph& graph, ValueId value) {
 // Is the value, as it is or in another shape or dtype, what a loss over classes reads?
 bool is_logits(const Graph& graph, ValueId value) {
   return llvm::any_of(readers_of(graph, value),
-                      [&](const Reader& reader) { return graph.node(reader.node).op->name == "cross_entropy"; });
+                      [&](const Reader& reader) { return graph.node(reader.node).op->is_loss_over_classes(); });
 }
 
 // Muon is for the matrices of hidden layers: embeddings, heads and everything that is no matrix have AdamW
@@ -161,8 +155,7 @@ Status check_update_rules(const Graph& forward, const TrainingRequest& request) 
   }
   const bool pieces = request.zero > 0 && request.mesh[MeshAxis::Data] > 1, parts = request.mesh[MeshAxis::Tensor] > 1;
   if (needs_whole_parameters(request.optimizer.kind) && (pieces || parts))
-    return usage_error(optimizer_names[static_cast<size_t>(request.optimizer.kind)] +
-                       " reads whole rows and columns of a parameter, and " +
+    return usage_error(optimizer_name(request.optimizer.kind) + " reads whole rows and columns of a parameter, and " +
                        (pieces ? "with --zero a rank has a flat piece of it; give --zero 0"
                                : "along the axis tensor a rank has a part of it; use the axes data and stage"));
   return Status::success();
@@ -188,7 +181,7 @@ void note_update_rules(const Graph& forward, const TrainingRequest& request, Pas
   if (counts.size() < 2) return;
   for (const Count& count : counts) {
     std::string choice;
-    llvm::raw_string_ostream(choice) << optimizer_names[static_cast<size_t>(count.rule.optimizer)]
+    llvm::raw_string_ostream(choice) << optimizer_name(count.rule.optimizer)
                                      << llvm::format(", %g x the learning rate, weight decay %g", count.rule.rate,
                                                      count.rule.weight_decay);
     const std::string others = count.parameters > 1 ? " and " + std::to_string(count.parameters - 1) + " more" : "";

@@ -181,9 +181,10 @@ std::vector<Sample> gather_samples() {
 
 constexpr AttrSpecs resized_attrs = group_attrs.with({{"shape", AttrKind::Ints}});
 
+enum class Resized : uint8_t { Moves, Reduces };
 constexpr OpDef resized_op(llvm::StringLiteral name, llvm::StringLiteral summary, Engine engine, InferFn infer,
                            GradientFn gradient, CollectiveFn members, ReferenceFn reference, SamplesFn samples,
-                           bool reduces = false, AttrSpecs attrs = resized_attrs) {
+                           Resized kind = Resized::Moves, AttrSpecs attrs = resized_attrs) {
   return {.name = name,
           .summary = summary,
           .operands = {"x"},
@@ -192,7 +193,8 @@ constexpr OpDef resized_op(llvm::StringLiteral name, llvm::StringLiteral summary
           .infer = infer,
           .gradient = Gradient::rule(gradient),
           .precision = Precision::Follow,
-          .repeatable = !reduces,
+          .repeatable = kind == Resized::Moves,
+          .moves_elements = kind == Resized::Moves,
           .engine = engine,
           .flops = no_flops,
           .collective = members,
@@ -220,16 +222,17 @@ constinit const OpDef op_reduce_all{
     .samples = reduce_all_samples,
 };
 
-constinit const OpDef op_reduce_pieces = resized_op(
-    "reduce_pieces", "the rank's own piece, of {shape}, of the sum of x over the {ranks} along {axis}", Engine::Ranks,
-    infer_piece, reduce_pieces_gradient, reduce_pieces_members, alone<reduce_pieces_members>, piece_samples, true);
+constinit const OpDef op_reduce_pieces =
+    resized_op("reduce_pieces", "the rank's own piece, of {shape}, of the sum of x over the {ranks} along {axis}",
+               Engine::Ranks, infer_piece, reduce_pieces_gradient, reduce_pieces_members, alone<reduce_pieces_members>,
+               piece_samples, Resized::Reduces);
 
 constinit const OpDef op_gather_pieces = resized_op(
     "gather_pieces",
     "all pieces x of the {ranks} along {axis}, cast {to} a type if one is given, one after the other, cut off at "
     "{shape}",
     Engine::Ranks, infer_gathered, gather_pieces_gradient, gather_pieces_members, alone<gather_pieces_members>,
-    gather_samples, false, resized_attrs.with({{"to", AttrKind::DType, AttrNeed::Optional}}));
+    gather_samples, Resized::Moves, resized_attrs.with({{"to", AttrKind::DType, AttrNeed::Optional}}));
 
 constinit const OpDef op_take_piece = resized_op(
     "take_piece", "the rank's own piece, of {shape}, of x, which the {ranks} along {axis} hold alike", Engine::Compute,

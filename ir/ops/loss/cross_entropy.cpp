@@ -241,6 +241,7 @@ constinit const OpDef op_cross_entropy{
     .infer = infer_cross_entropy,
     .gradient = Gradient::rule(cross_entropy_gradient),
     .precision = Precision::Follow,  // lse and loss are f32 whatever the logits are
+    .class_labels = "labels",
     .flops = logits_flops,
     .chunk = cross_entropy_chunk,
     .divide = cross_entropy_divide,

@@ -189,6 +189,7 @@ constinit const OpDef op_nll_loss{
     .infer = infer_nll_loss,
     .gradient = Gradient::rule(nll_loss_gradient),
     .precision = Precision::Full,
+    .class_labels = "labels",
     .chunk = nll_loss_chunk,
     .sample_weight = label_weight,
     .reference = nll_loss_reference,

@@ -173,6 +173,7 @@ constinit const OpDef op_pad{
     .attrs = {{"before", AttrKind::Ints}, {"after", AttrKind::Ints}, {"mode", "constant"}},
     .infer = infer_pad,
     .gradient = Gradient::rule(pad_gradient),
+    .moves_elements = true,
     .dim_order = DimOrder::Lists,
     .flops = no_flops,
     .chunk = pad_chunk,
