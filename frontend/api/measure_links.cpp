@@ -1,6 +1,7 @@
 #include "frontend/api/measure_links.h"
 
 #include "frontend/api/job.h"
+#include "runtime/comm/host_name.h"
 #include "runtime/executor.h"
 #include "runtime/single_op_plan.h"
 
@@ -22,11 +23,10 @@ struct Hosts {
 };
 
 Result<Hosts> find_hosts(Communicator& ranks) {
-  std::array<char, 256> own{};
-  gethostname(own.data(), own.size() - 1);
-  std::vector<std::array<char, 256>> all(static_cast<size_t>(ranks.ranks()));
+  const HostName own = host_name();
+  std::vector<HostName> all(static_cast<size_t>(ranks.ranks()));
   if (Status s = ranks.gather_all(own.data(), all.data(), sizeof own)) return s;
-  const std::set<std::array<char, 256>> names(all.begin(), all.end());
+  const std::set<HostName> names(all.begin(), all.end());
   Hosts hosts{static_cast<int64_t>(names.size()), 1};
   for (const auto& name : names)
     hosts.most_ranks = std::max<int64_t>(hosts.most_ranks, std::count(all.begin(), all.end(), name));

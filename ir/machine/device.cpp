@@ -361,12 +361,14 @@ DeviceDescription DeviceDescription::with_graphs(int64_t launches) const {
   return device;
 }
 
+// Four ranks with parts of tensors held up to a third more than four ranks that share a batch.
+constexpr int64_t tensor_reserve_divisor = 3;
+
 DeviceDescription DeviceDescription::with_ranks(const Mesh& mesh, int64_t collectives, int64_t stages_met) const {
   DeviceDescription device = *this;
   const int64_t axes = llvm::count_if(mesh.sizes, [](int64_t size) { return size > 1; });
   int64_t bytes = axes * collective_reserve_bytes + stages_met * transfer_reserve_bytes;
-  // Of four ranks with parts of tensors some held a third more, where four that share a batch did not.
-  if (mesh[MeshAxis::Tensor] > 2) bytes += collective_reserve_bytes / 3;
+  if (mesh[MeshAxis::Tensor] > 2) bytes += collective_reserve_bytes / tensor_reserve_divisor;
   if (axes > 0) bytes += collectives * collective_graph_bytes;
   if (bytes > 0) device.reserves.push_back({"NCCL", bytes});
   return device;

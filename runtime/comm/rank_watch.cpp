@@ -1,5 +1,6 @@
 #include "runtime/comm/rank_watch.h"
 
+#include "runtime/comm/host_name.h"
 #include "runtime/comm/socket.h"
 
 #include <arpa/inet.h>
@@ -29,7 +30,7 @@ double seconds_since(Clock::time_point start) { return std::chrono::duration<dou
 
 // Where rank 0 listens.
 struct Address {
-  std::array<char, 256> host{};
+  HostName host{};
   int32_t port = 0;
 };
 
@@ -112,7 +113,7 @@ class SocketWatch : public RankWatch {
     if (bind(listener.fd(), reinterpret_cast<sockaddr*>(&address), size) != 0 || ::listen(listener.fd(), 1024) != 0 ||
         getsockname(listener.fd(), reinterpret_cast<sockaddr*>(&address), &size) != 0)
       return system_error(llvm::Twine("rank 0 cannot listen for signs of life: ") + std::strerror(errno));
-    gethostname(own.host.data(), own.host.size() - 1);
+    own.host = host_name();
     own.port = ntohs(address.sin_port);
     return Status::success();
   }
@@ -135,9 +136,7 @@ class SocketWatch : public RankWatch {
   }
 
   Status join(const Address& first) {
-    std::array<char, 256> own{};
-    gethostname(own.data(), own.size() - 1);
-    const char* host = own == first.host ? "127.0.0.1" : first.host.data();
+    const char* host = host_name() == first.host ? "127.0.0.1" : first.host.data();
     addrinfo hints{}, *found = nullptr;
     hints.ai_family = AF_INET;
     hints.ai_socktype = SOCK_STREAM;

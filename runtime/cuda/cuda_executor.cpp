@@ -1,6 +1,7 @@
 #include "runtime/cuda/cuda_executor.h"
 
 #include "runtime/comm/communicator.h"
+#include "runtime/comm/host_name.h"
 #include "runtime/cuda/loader.h"
 
 #include <unistd.h>
@@ -97,11 +98,12 @@ class CudaExecutor : public Executor {
   // Two ranks on one card: NCCL would only say that its use is invalid. Launchers may show each rank other cards.
   static Status check_cards(Communicator& all, int card) {
     struct Place {
-      std::array<char, 64> host{}, visible{};
+      HostName host{};
+      std::array<char, 64> visible{};
       int64_t card = 0;
       bool operator==(const Place&) const = default;
     } own;
-    gethostname(own.host.data(), own.host.size() - 1);
+    own.host = host_name();
     if (const char* visible = std::getenv("CUDA_VISIBLE_DEVICES"))
       std::copy_n(visible, std::min(std::strlen(visible), own.visible.size() - 1), own.visible.begin());
     own.card = card;
