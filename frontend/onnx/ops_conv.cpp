@@ -47,6 +47,11 @@ void fit_output(NodeContext& n, ValueId x, NodeWindow& window, Ints& output_padd
   if (static_cast<int64_t>(wanted.size()) == n.rank(x)) wanted.erase(wanted.begin(), wanted.begin() + 2);
   bool same = starts_with(auto_pad, "SAME");
   if (wanted.empty() && !same) return;
+  if (!wanted.empty() && wanted.size() != window.rank())
+    n.fail("output_shape has " + llvm::Twine(wanted.size()) + " entries for " + llvm::Twine(window.rank()) +
+           " spatial dimensions");
+  for (int64_t number : wanted) check_window_number(n, number);
+  if (n.failed()) return;
   Ints total;
   for (size_t d = 0; d < window.rank(); ++d) {
     int64_t in = n.dim(x, static_cast<int64_t>(d) + 2);
@@ -64,8 +69,13 @@ void import_conv_transpose(NodeContext& n) {
   NodeWindow window = read_window(n, n.dims_from(operands[0], 2), n.dims_from(operands[1], 2), WindowFor::Transpose);
   Ints output_padding = n.attr_ints("output_padding");
   if (output_padding.empty()) output_padding.assign(window.rank(), 0);
+  if (output_padding.size() != window.rank())
+    n.fail("output_padding has " + llvm::Twine(output_padding.size()) + " entries for " + llvm::Twine(window.rank()) +
+           " spatial dimensions");
+  for (int64_t number : output_padding) check_window_number(n, number);
   if (n.failed()) return;
   fit_output(n, operands[0], window, output_padding);
+  if (n.failed()) return;
   Attrs attrs = window.attrs();
   attrs.set("groups", n.attr_int("group", 1));
   attrs.set("output_padding", output_padding);

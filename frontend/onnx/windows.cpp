@@ -12,6 +12,12 @@ Ints split_pads(llvm::ArrayRef<int64_t> total, bool odd_at_begin) {
   return pads;
 }
 
+void check_window_number(NodeContext& n, int64_t number) {
+  constexpr int64_t max_number = int64_t{1} << 30;
+  if (number > max_number || number < -max_number)
+    n.fail("a window with the number " + llvm::Twine(number) + " is beyond what any tensor has");
+}
+
 NodeWindow read_window(NodeContext& n, llvm::ArrayRef<int64_t> spatial, llvm::ArrayRef<int64_t> kernel, WindowFor use) {
   auto list = [&](llvm::StringRef name, size_t size, int64_t otherwise) {
     Ints values = n.attr_ints(name);
@@ -29,6 +35,8 @@ NodeWindow read_window(NodeContext& n, llvm::ArrayRef<int64_t> spatial, llvm::Ar
            " spatial dimensions");
   for (int64_t size : llvm::concat<int64_t>(window.kernel, window.strides, window.dilations))
     if (size < 1) n.fail("a kernel size, stride or dilation is " + llvm::Twine(size));
+  for (int64_t size : llvm::concat<int64_t>(window.kernel, window.strides, window.dilations, window.pads))
+    check_window_number(n, size);
   std::string auto_pad = n.attr_string("auto_pad", "NOTSET");
   if (n.failed() || auto_pad == "NOTSET" || auto_pad.empty()) return window;
   window.pads.assign(2 * rank, 0);

@@ -20,6 +20,9 @@ enum class WindowFor : uint8_t {
   Transpose,  // the window slides over the output; the caller sets the pads
 };
 
+// Fails unless arithmetic on this number of a window and on a tensor's sizes stays within 64 bits.
+void check_window_number(NodeContext& n, int64_t number);
+
 // Fails if an attribute does not have one entry (pads: two) per spatial dimension.
 NodeWindow read_window(NodeContext& n, llvm::ArrayRef<int64_t> spatial, llvm::ArrayRef<int64_t> kernel, WindowFor use);
 
