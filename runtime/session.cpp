@@ -16,43 +16,6 @@
 namespace plimsoll {
 namespace {
 
-// First values of large models are tens of GiB.
-template <typename Body>
-void for_each_element(int64_t count, Body body) {
-  constexpr int64_t worth_threads = 1 << 16;
-#pragma omp parallel for if (count >= worth_threads)
-  for (int64_t i = 0; i < count; ++i) body(i);
-}
-
-void fill_normal(const TensorView& into, const RandomStream& stream, double deviation) {
-  const int64_t count = into.elements();
-  for_each_element((count + 3) / 4, [&](int64_t block) {
-    const std::array<double, 4> numbers = stream.normals(block);
-    for (int64_t i = 4 * block; i < std::min(count, 4 * block + 4); ++i)
-      into.set(i, deviation * numbers[static_cast<size_t>(i % 4)]);
-  });
-}
-
-void fill_first(const TensorView& into, const FirstValue& value, const RandomStream& stream) {
-  const int64_t width = into.type.shape.empty() ? 1 : std::max<int64_t>(into.type.shape.back(), 1);
-  switch (value.kind) {
-    case FirstValue::Kind::Normal: return fill_normal(into, stream, value.scale);
-    case FirstValue::Kind::Uniform:
-      return for_each_element(into.elements(),
-                              [&](int64_t i) { into.set(i, value.scale * (2 * stream.uniform(i) - 1)); });
-    case FirstValue::Kind::Index:
-      return for_each_element(into.elements(), [&](int64_t i) { into.set(i, static_cast<double>(i % width)); });
-    default: return for_each_element(into.elements(), [&](int64_t i) { into.set(i, value.scale); });
-  }
-}
-
-// Without a look at its layer: normal where it has dimensions enough to be a matrix.
-FirstValue as_normal(llvm::StringRef name, const Type& type, double deviation) {
-  if (type.rank() > 1) return {FirstValue::Kind::Normal, deviation, ""};
-  const bool is_scale = ends_with(name, "weight") || ends_with(name, "scale") || ends_with(name, "running_var");
-  return {FirstValue::Kind::Constant, is_scale ? 1.0 : 0.0, ""};
-}
-
 // Ranks with different plans would wait for each other for ever.
 Status check_ranks(const Plan& plan, Communicator* ranks) {
   const int64_t planned = plan.mesh.ranks(), here = ranks ? ranks->ranks() : 1;
@@ -79,19 +42,13 @@ void specialise(Plan& plan, int64_t rank) {
       instruction.attrs = attrs_of_rank(instruction.attrs, plan.mesh, rank);
 }
 
-WholeState whole_state(const Plan& stage, const PlanState& state) {
-  const Slot& slot = stage.slots[static_cast<size_t>(state.slot)];
-  const Type type(slot.type.dtype, whole_shape(state.divisions, slot.type.shape));
-  return {slot.name, state.init, type, stage.stage, state.role};
-}
-
 std::vector<WholeState> whole_states_of(const Plan& plan) {
   std::vector<WholeState> states;
   llvm::StringSet<> listed;
   for (const Plan* stage : plan.stages())
     for (const PlanState& state : stage->states)
       if (listed.insert(stage->slots[static_cast<size_t>(state.slot)].name).second)
-        states.push_back(whole_state(*stage, state));
+        states.push_back(whole_state_of(*stage, state));
   return states;
 }
 
@@ -189,18 +146,6 @@ Session::Session(Plan plan, std::vector<WholeState> whole_states, Communicator* 
   if (ranks) collectives_.emplace(*ranks, plan_.mesh);
 }
 
-const PlanState* Session::find_state(llvm::StringRef name) const {
-  for (const PlanState& state : plan_.states)
-    if (plan_.slots[static_cast<size_t>(state.slot)].name == name) return &state;
-  return nullptr;
-}
-
-Status Session::read_state(llvm::StringRef name, Executor::Visit use) {
-  const PlanState* found = find_state(name);
-  if (!found) return model_error("the plan has no state '" + name + "'");
-  return executor_->read(found->slot, use);
-}
-
 Result<std::vector<int64_t>> Session::numbers_of_ranks(int64_t number) {
   if (!ranks_ || ranks_->ranks() == 1) return std::vector<int64_t>{number};
   std::vector<int64_t> all(static_cast<size_t>(ranks_->ranks()));
@@ -219,224 +164,6 @@ Result<int64_t> Session::bits_of_all_ranks(int64_t bits) {
   if (!all) return all.takeError();
   for (int64_t of_rank : *all) bits |= of_rank;
   return bits;
-}
-
-Result<Tensor> Session::copy_of(const PlanState& state) {
-  Tensor copy;
-  if (Status s = executor_->read(state.slot, [&](const TensorView& view) {
-        copy = Tensor(view.type, view.data);
-        return Status::success();
-      }))
-    return s;
-  return copy;
-}
-
-// The last division is undone first.
-Result<Tensor> Session::gather_pieces_of(const PlanState& state) {
-  Result<Tensor> own = copy_of(state);
-  if (!own) return own;
-  for (const Division& division : llvm::reverse(state.divisions)) {
-    const Type piece = own->type();
-    Shape together{plan_.mesh[division.axis]};
-    together.append(piece.shape);
-    Tensor all(Type(piece.dtype, together)), whole(Type(piece.dtype, division.whole));
-    if (Status s = collectives_->along(division.axis)->gather_pieces(all.view(), own->view())) return s;
-    for (int64_t i = 0; i < together[0]; ++i)
-      copy_from_piece(whole.view(), {piece, all.view().as<char>() + i * piece.bytes()}, division.cut, i);
-    own = std::move(whole);
-  }
-  return own;
-}
-
-// The stage that has it gathers its pieces, and hands it to the first stage.
-Result<Tensor> Session::whole_of(const WholeState& state) {
-  const bool is_here = plan_.mesh.coordinate(rank_, MeshAxis::Stage) == state.stage;
-  Tensor whole;
-  if (is_here) {
-    const PlanState& own = *find_state(state.name);
-    Result<Tensor> read = gather_pieces_of(own);
-    if (!read) return read;
-    whole = std::move(*read);
-  }
-  if (state.stage == 0) return whole;
-  const int64_t sender = plan_.mesh.group_of(0, MeshAxis::Stage)[static_cast<size_t>(state.stage)];
-  if (rank_ == 0) whole = Tensor(state.type);
-  Status moved = Status::success();
-  if (rank_ == sender) moved = ranks_->transfer({0, whole.data(), state.type.bytes()}, {});
-  if (rank_ == 0) moved = ranks_->transfer({}, {sender, whole.data(), state.type.bytes()});
-  if (moved) return moved;
-  return whole;
-}
-
-Status Session::read_whole_state(const WholeState& state, Executor::Visit use) {
-  if (!ranks_ || ranks_->ranks() == 1) return read_state(state.name, use);
-  Result<int64_t> announced = number_of_first_rank(&state - whole_states_.data());
-  if (!announced) return announced.takeError();
-  Result<Tensor> whole = whole_of(state);
-  return whole ? use(whole->view()) : whole.takeError();
-}
-
-Status Session::copy_whole_state(const WholeState& state, const TensorView& to) {
-  if (!ranks_ || ranks_->ranks() == 1) return executor_->read_into(find_state(state.name)->slot, to);
-  return read_whole_state(state, [&](const TensorView& bytes) {
-    std::memcpy(to.data, bytes.data, static_cast<size_t>(to.type.bytes()));
-    return Status::success();
-  });
-}
-
-Status Session::serve_pieces() {
-  for (;;) {
-    Result<int64_t> wanted = number_of_first_rank(-1);
-    if (!wanted || *wanted < 0) return wanted.takeError();
-    Result<Tensor> whole = whole_of(whole_states_[static_cast<size_t>(*wanted)]);
-    if (!whole) return whole.takeError();
-  }
-}
-
-// No state has the number -1.
-Status Session::end_serving() { return number_of_first_rank(-1).takeError(); }
-
-Status Session::fill_state(const PlanState& state, const WeightLoader& load, const WeightRangeLoader& load_range) {
-  if (state.init.kind == StateInit::Kind::CopyOf) return Status::success();
-  if (state.init.kind == StateInit::Kind::Fill && state.init.fill == 0) return executor_->clear(state.slot);
-  if (state.init.kind == StateInit::Kind::Weights && !state.divisions.empty())
-    return load_state(state, [&](int64_t first, const TensorView& into) {
-      return load_range(state.init.source, whole_state(plan_, state).type, first, into);
-    });
-  return executor_->write(state.slot, [&](const TensorView& view) -> Status {
-    if (state.init.kind == StateInit::Kind::Weights) return load(state.init.source, view);
-    for_each_element(view.elements(), [&](int64_t i) { view.set(i, state.init.fill); });
-    return Status::success();
-  });
-}
-
-Status Session::load_state(const PlanState& state, RangeLoader load_range) {
-  return executor_->write(state.slot, [&](const TensorView& view) {
-    return state.divisions.empty() ? load_range(0, view) : load_piece(state, load_range, view);
-  });
-}
-
-Status Session::load_piece(const PlanState& state, RangeLoader load_range, const TensorView& piece) const {
-  const Division& first = state.divisions.front();
-  const bool further = state.divisions.size() > 1;
-  const Type whole(piece.type.dtype, first.whole),
-      part(whole.dtype, further ? state.divisions[1].whole : piece.type.shape);
-  Tensor own(further ? part : Type(whole.dtype, {0}));
-  char* bytes = further ? static_cast<char*>(own.data()) : piece.as<char>();
-  std::memset(bytes, 0, static_cast<size_t>(part.bytes()));
-  Status status = Status::success();
-  for_each_run(whole, part, first.cut, plan_.mesh.coordinate(rank_, first.axis), [&](const PieceRun& run) {
-    if (status || run.count == 0) return;
-    const TensorView into{Type(whole.dtype, {run.count}), bytes + run.piece_at * dtype_bytes(whole.dtype)};
-    status = load_range(run.whole_at, into);
-  });
-  if (status || !further) return status;
-  const llvm::ArrayRef<Division> others = llvm::ArrayRef<Division>(state.divisions).drop_front();
-  own = piece_of(std::move(own), others, plan_.mesh, rank_, piece.type.shape);
-  std::memcpy(piece.data, own.data(), static_cast<size_t>(piece.type.bytes()));
-  return Status::success();
-}
-
-Status Session::copy_derived_state(const PlanState& state) {
-  Tensor source;
-  if (Status s = read_state(state.init.source, [&](const TensorView& view) {
-        source = Tensor(view.type, view.data);
-        return Status::success();
-      }))
-    return s;
-  // Both are divided alike, and the copy perhaps further.
-  const PlanState& original = *find_state(state.init.source);
-  const llvm::ArrayRef<Division> divisions = state.divisions;
-  source = piece_of(std::move(source), divisions.drop_front(original.divisions.size()), plan_.mesh, rank_,
-                    plan_.slots[static_cast<size_t>(state.slot)].type.shape);
-  return executor_->write(state.slot, [&](const TensorView& view) {
-    for_each_element(view.elements(), [&](int64_t i) { view.set(i, source.get(i)); });
-    return Status::success();
-  });
-}
-
-Status Session::seed_random_counter(const PlanState& rng, uint64_t seed) {
-  return executor_->write(rng.slot, [&](const TensorView& view) {
-    view.set_int(0, static_cast<int64_t>(seed));
-    view.set_int(1, 0);
-    return Status::success();
-  });
-}
-
-Status Session::set_states(const SavedStates* saved, const WeightLoader& load, uint64_t seed,
-                           const WeightRangeLoader& load_range) {
-  // A piece may be many ranges of one weight, which is made once.
-  std::string made;
-  std::optional<Tensor> whole;
-  const WeightRangeLoader cut = [&](llvm::StringRef name, const Type& type, int64_t first,
-                                    const TensorView& into) -> Status {
-    if (made != name || !whole || !(whole->type() == type)) {
-      made = name.str();
-      whole.emplace(type);
-      if (Status s = load(name, whole->view())) return s;
-    }
-    std::memcpy(into.data, static_cast<const char*>(whole->data()) + first * dtype_bytes(type.dtype),
-                static_cast<size_t>(into.type.bytes()));
-    return Status::success();
-  };
-  std::vector<const PlanState*> fresh;
-  for (const PlanState& state : plan_.states) {
-    const WholeState named = whole_state(plan_, state);
-    if (!saved || !saved->has(named)) {
-      fresh.push_back(&state);
-    } else if (Status s = load_state(state, [&](int64_t first, const TensorView& into) {
-                 return saved->load_range(named, first, into);
-               })) {
-      return s;
-    }
-  }
-  for (const PlanState* state : fresh)
-    if (Status s = fill_state(*state, load, load_range ? load_range : cut)) return s;
-  for (const PlanState* state : fresh)
-    if (state->init.kind == StateInit::Kind::CopyOf)
-      if (Status s = copy_derived_state(*state)) return s;
-  if (const PlanState* rng = find_state("rng"); rng && llvm::is_contained(fresh, rng))
-    if (Status s = seed_random_counter(*rng, seed)) return s;
-  steps_started_ = steps_done_ = saved ? saved->step : 0;
-  if (const PlanState* rate = find_state("learning_rate")) learning_rate_ = rate->init.fill;
-  return Status::success();
-}
-
-Status Session::initialise(const WeightLoader& load, uint64_t seed, const WeightRangeLoader& load_range) {
-  return set_states(nullptr, load, seed, load_range);
-}
-
-Status Session::restore(const SavedStates& saved, const WeightLoader& load, uint64_t seed,
-                        const WeightRangeLoader& load_range) {
-  return set_states(&saved, load, seed, load_range);
-}
-
-Status Session::check_first_values() const {
-  std::string list;
-  int64_t unknown = 0;
-  for (const WholeState& state : whole_states_) {
-    if (state.init.kind != StateInit::Kind::Weights) continue;
-    const FirstValue value = first_values_.lookup(state.init.source);
-    if (value.kind != FirstValue::Kind::Unknown || ++unknown > 3) continue;
-    list += (list.empty() ? "" : ", ") + state.name + " " + to_string(state.type) + " (read by " + value.reader + ")";
-  }
-  if (unknown == 0) return Status::success();
-  return model_error(llvm::Twine(unknown) + (unknown == 1 ? " weight is" : " weights are") +
-                     " read by no layer whose first values are known: " + list + (unknown > 3 ? ", ..." : "") +
-                     "; load them (--weights), or draw all matrices with one deviation (--init-std 0.02)");
-}
-
-Status Session::initialise_randomly(uint64_t seed, double deviation) {
-  if (deviation == 0)
-    if (Status s = check_first_values()) return s;
-  return initialise(
-      [&](llvm::StringRef name, const TensorView& into) {
-        // By its name each weight gets the same numbers whatever the mesh.
-        RandomStream stream{static_cast<int64_t>(seed), 0, static_cast<int64_t>(llvm::xxHash64(name))};
-        fill_first(into, deviation == 0 ? first_values_.lookup(name) : as_normal(name, into.type, deviation), stream);
-        return Status::success();
-      },
-      seed);
 }
 
 Status Session::set_learning_rate(double learning_rate) {

@@ -43,6 +43,8 @@ struct WholeState {
   StateRole role = StateRole::Parameter;
 };
 
+WholeState whole_state_of(const Plan& stage, const PlanState& state);
+
 // States as an earlier session left them.
 struct SavedStates {
   std::function<bool(const WholeState& state)> has;

@@ -9,6 +9,7 @@
 #include "runtime/comm/thread_ranks.h"
 #include "runtime/cpu/cpu_catalog.h"
 #include "runtime/data/safetensors.h"
+#include "tests/support/refused_plan.h"
 #include "tests/support/small_training.h"
 
 #include "llvm/Support/FileSystem.h"
@@ -218,7 +219,7 @@ TEST_SUITE("unit") {
       CHECK(want.back() != want.front());
       for (const auto& [mesh, zero] : {std::pair("data=2", 0), std::pair("data=3", 1), std::pair("data=2", 3),
                                        std::pair("tensor=2", 0), std::pair("data=2,tensor=2", 1)}) {
-        CAPTURE(optimizer_names[static_cast<size_t>(optimizer)].str());
+        CAPTURE(optimizer_name(optimizer).str());
         CAPTURE(mesh);
         CAPTURE(zero);
         const Plan plan = plan_for(mesh, zero, 1, model, optimizer);
@@ -452,11 +453,7 @@ graph @positions(%position_ids: i64[1,3], %ids: i64[4,3], %labels: i64[4,3]) sta
     auto mutated = [&](auto change, llvm::StringRef message) {
       Plan plan = good;
       change(plan);
-      Status refused = check_plan(plan);
-      REQUIRE(bool(refused));
-      const std::string text = take_diag(std::move(refused)).text();
-      CAPTURE(text);
-      CHECK(llvm::StringRef(text).contains(message));
+      check_refused(plan, message);
     };
     auto find = [](Plan& plan, llvm::StringRef op) -> Instruction& {
       auto& all = plan.functions[0].instructions;

@@ -1,71 +1,24 @@
-#include "ir/machine/common_device.h"
 #include "ir/plan/check.h"
 #include "ir/plan/serialize.h"
 #include "ir/plan/summary.h"
 #include "ir/support/units.h"
-#include "passes/budget/budget_report.h"
-#include "passes/compile.h"
-#include "passes/derive_stages.h"
 #include "runtime/comm/thread_ranks.h"
-#include "runtime/cpu/cpu_catalog.h"
+#include "tests/support/pipeline_plans.h"
 #include "tests/support/rank_trainer.h"
-#include "tests/support/small_training.h"
 
 #include <doctest/doctest.h>
 
 #include <thread>
 
-// Plans of pipelines: they run as one rank's plan does, and the checker refuses those that are not in order.
+// Plans of pipelines run as one rank's plan does, and are predicted as published.
 
 namespace plimsoll {
 namespace {
 
 using namespace testing;
 
-Result<CompileResult> compiled(const Graph& forward, TrainingRequest request) {
-  const CpuCatalog catalog;
-  request.clip_grad_norm = 0.5;
-  request.optimizer.eps = 1e-3;
-  return compile_training(forward, request, cpu_device(), catalog);
-}
-
-Result<CompileResult> compiled_on(llvm::ArrayRef<DeviceDescription> stages, const Graph& forward,
-                                  const TrainingRequest& request) {
-  std::vector<CpuCatalog> catalogs(stages.size());
-  std::vector<StageDevice> by_stage;
-  for (size_t i = 0; i < stages.size(); ++i) by_stage.push_back({stages[i], &catalogs[i]});
-  Result<CleanModel> model = clean_model(forward, request.loss);
-  if (!model) return model.takeError();
-  return compile_training(std::move(*model), request, StageDevices(std::move(by_stage)));
-}
-
-// The processor with a part of its speed.
-DeviceDescription slower(double times) {
-  DeviceDescription device = cpu_device();
-  device.name = "slow";
-  device.title = "a slow processor";
-  for (auto& [dtype, tflops] : device.matmul_tflops) tflops /= times;
-  device.vector_tflops /= times, device.memory_gb_per_s /= times, device.launch_us *= times;
-  return device;
-}
-
 int64_t trained_states(const Plan& plan) {
   return llvm::count_if(plan.states, [](const PlanState& state) { return state.trained; });
-}
-
-Plan plan_for(const Graph& forward, const TrainingRequest& request) {
-  Result<CompileResult> result = compiled(forward, request);
-  REQUIRE_MESSAGE(bool(result), llvm::toString(result.takeError()));
-  return std::move(result->plan);
-}
-
-TrainingRequest on_mesh(llvm::StringRef mesh, int64_t micro_batches,
-                        PipelineSchedule schedule = PipelineSchedule::OneForwardOneBackward) {
-  TrainingRequest request;
-  request.schedule = schedule;
-  request.mesh = llvm::cantFail(parse_mesh(mesh));
-  request.micro_batches = micro_batches;
-  return request;
 }
 
 // The states of the model by name, as the first rank reads them.
@@ -165,60 +118,6 @@ int64_t most_gelu_bytes(const Plan& plan) {
     }
   int64_t now = 0, most = 0;
   for (int64_t each : change) most = std::max(most, now += each);
-  return most;
-}
-
-// How long stages take that act in this order, where an action waits for what it reads of another run.
-double makespan(const StageRuns& runs, llvm::ArrayRef<std::vector<StageAction>> stages, int64_t micro_batches,
-                const StageTimes& times) {
-  using Kind = StageAction::Kind;
-  std::map<std::tuple<int64_t, Kind, int64_t>, double> end;  // by run, kind and micro-batch
-  std::vector<size_t> next(stages.size(), 0);
-  std::vector<double> now(stages.size(), 0);
-  auto run_of = [&](int64_t stage, int64_t place) {
-    int64_t run = place * runs.stages;
-    while (runs.stage_of(run) != stage) ++run;
-    return run;
-  };
-  // What the action reads last, none for the first forward.
-  auto awaited = [&](int64_t run, const StageAction& action) -> std::optional<std::tuple<int64_t, Kind, int64_t>> {
-    if (action.kind == Kind::Weights) return {{run, Kind::Backward, action.micro_batch}};
-    if (action.kind == Kind::Backward && run + 1 < runs.count()) return {{run + 1, Kind::Backward, action.micro_batch}};
-    if (action.kind == Kind::Backward) return {{run, Kind::Forward, action.micro_batch}};
-    if (run == 0) return std::nullopt;
-    return {{run - 1, Kind::Forward, action.micro_batch}};
-  };
-  for (bool moved = true; moved;) {
-    moved = false;
-    for (size_t s = 0; s < stages.size(); ++s)
-      for (; next[s] < stages[s].size(); ++next[s], moved = true) {
-        const StageAction& action = stages[s][next[s]];
-        if (action.kind == Kind::Start || action.kind == Kind::End) continue;
-        const int64_t run = run_of(static_cast<int64_t>(s), action.run);
-        const auto before = awaited(run, action);
-        if (before && !end.count(*before)) break;
-        now[s] = std::max(now[s], before ? end.at(*before) : 0);
-        now[s] += action.kind == Kind::Forward    ? times.forward_us
-                  : action.kind == Kind::Backward ? times.backward_us
-                                                  : times.weights_us;
-        CHECK(end.try_emplace({run, action.kind, action.micro_batch}, now[s]).second);
-      }
-  }
-  const int64_t kinds = splits_backward(runs.schedule) ? 3 : 2;
-  CHECK(static_cast<int64_t>(end.size()) == kinds * runs.count() * micro_batches);
-  return *std::max_element(now.begin(), now.end());
-}
-
-// The largest number of micro-batches whose values a stage keeps, once for each of its runs.
-int64_t most_runs_kept(PipelineSchedule schedule, llvm::ArrayRef<StageAction> actions) {
-  using Kind = StageAction::Kind;
-  int64_t kept = 0, most = 0;
-  for (const StageAction& action : actions) {
-    kept +=
-        (action.kind == Kind::Forward) - (action.kind == (splits_backward(schedule) ? Kind::Weights : Kind::Backward));
-    most = std::max(most, kept);
-  }
-  CHECK(kept == 0);
   return most;
 }
 
@@ -381,41 +280,6 @@ TEST_SUITE("unit") {
     CHECK(llvm::cantFail(compiled_on(devices, layers(8), request)).fits);
   }
 
-  TEST_CASE("ranks on unlike devices that run one plan are held to their own budgets") {
-    TrainingRequest request;
-    request.mesh = llvm::cantFail(parse_mesh("data=2"));
-    request.zero = 1;
-    const DeviceDescription quick = cpu_device(), slow = slower(3);
-    Plan good = llvm::cantFail(compiled_on({least_of({quick, slow})}, parsed(tied_attention), request)).plan;
-    CHECK(good.device.name == "cpu+slow");
-    good.kinds = {{quick, good.promised_bytes(), {0}}, {slow, good.promised_bytes() + 1, {1}}};
-    REQUIRE_FALSE(bool(check_plan(good)));
-    CHECK(good.device_of(0).name == "cpu");
-    CHECK(good.device_of(1).name == "slow");
-    const Plan read = llvm::cantFail(plan_from_bytes(llvm::cantFail(plan_to_bytes(good))));
-    REQUIRE(read.kinds.size() == 2);
-    CHECK(read.kinds[1].budget_bytes == good.kinds[1].budget_bytes);
-    CHECK(read.kinds[1].ranks == std::vector<int64_t>{1});
-    CHECK(to_json(read.kinds[1].device) == to_json(slow));
-    auto mutated = [&](auto change, llvm::StringRef message) {
-      Plan plan = good;
-      change(plan);
-      Status refused = check_plan(plan);
-      REQUIRE(bool(refused));
-      const std::string text = take_diag(std::move(refused)).text();
-      CAPTURE(text);
-      CHECK(llvm::StringRef(text).contains(message));
-    };
-    mutated([](Plan& plan) { --plan.kinds[0].budget_bytes; }, "cpu: arena and reserves need");
-    mutated([](Plan& plan) { plan.kinds[1].ranks.clear(); }, "rank 1 has 0 devices");
-    mutated([](Plan& plan) { plan.kinds[1].ranks = {0, 1}; }, "rank 0 has 2 devices");
-    mutated([](Plan& plan) { plan.kinds[1].ranks = {1, 2}; }, "rank 2 does not run this plan");
-    mutated([](Plan& plan) { ++plan.kinds[1].device.reserves[0].bytes; }, "is not planned");
-    mutated([](Plan& plan) { plan.kinds[1].device.backend = "cuda"; }, "the plan is for the backend cpu");
-    mutated([](Plan& plan) { plan.kinds[0].device.alignment_bytes *= 2; }, "it wants");
-    mutated([](Plan& plan) { plan.device.compute_capability = 90; }, "kernels are those of compute capability 90");
-  }
-
   TEST_CASE("the predicted bubble and the kept activations of equal stages are those of the closed forms") {
     const int layer_count = 8;
     for (int64_t stages : {2, 4})
@@ -461,50 +325,6 @@ TEST_SUITE("unit") {
       }
   }
 
-  TEST_CASE("actions of all schedules are in an order that can run, and wait and keep as published") {
-    using Schedule = PipelineSchedule;
-    for (int64_t stages : {2, 3, 4, 8})
-      for (int64_t rounds : {1, 2, 5}) {
-        CAPTURE(stages);
-        CAPTURE(rounds);
-        const int64_t micro_batches = rounds * stages;
-        const auto following = static_cast<double>(stages - 1);
-        auto waits = [&](const StageRuns& runs, const StageTimes& times) {
-          const std::vector<StageTimes> all(static_cast<size_t>(stages), times);
-          const auto actions = actions_of_stages(runs, all, micro_batches);
-          const double work = static_cast<double>(runs.per_stage * micro_batches) *
-                              (times.forward_us + times.backward_us + times.weights_us);
-          return makespan(runs, actions, micro_batches, times) - work;
-        };
-        CHECK(waits({Schedule::OneForwardOneBackward, stages}, {1, 2, 0}) == 3 * following);
-        for (int64_t per_stage : {2, 3, 4})
-          CHECK(waits({Schedule::Interleaved, stages, per_stage}, {1, 2, 0}) == 3 * following);
-        // The closed form, and what a greedy order loses.
-        CHECK(waits({Schedule::ZeroBubble, stages}, {1, 1, 1}) <= following + 2);
-        if (rounds > 1) CHECK(waits({Schedule::V, stages, 2}, {1, 1, 1}) == following);
-        const std::vector<StageTimes> times(static_cast<size_t>(stages), {1, 1, 1});
-        auto kept = [&](const StageRuns& runs, int64_t stage) {
-          return most_runs_kept(runs.schedule,
-                                actions_of_stages(runs, times, micro_batches)[static_cast<size_t>(stage)]);
-        };
-        for (int64_t stage = 0; stage < stages; ++stage) {
-          CHECK(kept({Schedule::OneForwardOneBackward, stages}, stage) == stages - stage);
-          CHECK(kept({Schedule::ZeroBubble, stages}, stage) <= stages);
-          const int64_t interleaved = 2 * (stages - stage - 1) + stages + 1;
-          CHECK(kept({Schedule::Interleaved, stages, 2}, stage) == std::min(interleaved, 2 * micro_batches));
-          if (rounds > 1) CHECK(kept({Schedule::V, stages, 2}, stage) == 2 * stages);
-        }
-      }
-  }
-
-  TEST_CASE("a V with fewer micro-batches than fill it runs") {
-    for (int64_t stages : {2, 5})
-      for (int64_t micro_batches = 1; micro_batches < 2 * stages; ++micro_batches) {
-        const StageRuns runs{PipelineSchedule::V, stages, 2};
-        makespan(runs, actions_of_stages(runs, {}, micro_batches), micro_batches, {1, 1, 1});
-      }
-  }
-
   TEST_CASE("a model that cannot be cut as asked is refused") {
     auto refusal = [](const Graph& forward, llvm::StringRef mesh, int64_t micro_batches) {
       Result<CompileResult> result = compiled(forward, on_mesh(mesh, micro_batches));
@@ -513,87 +333,6 @@ TEST_SUITE("unit") {
     };
     CHECK(refusal(layers(2), "stage=2", 5) == "--micro-batches 5: a rank's batch of 4096 does not divide");
     CHECK(llvm::StringRef(refusal(layers(2), "stage=9", 0)).startswith("the model cannot be cut into 9 stages"));
-  }
-
-  TEST_CASE("mutated plans of pipelines are rejected") {
-    PipelineSchedule schedule = PipelineSchedule::OneForwardOneBackward;
-    SUBCASE("1f1b") {}
-    SUBCASE("zb1p") { schedule = PipelineSchedule::ZeroBubble; }
-    SUBCASE("interleaved") { schedule = PipelineSchedule::Interleaved; }
-    SUBCASE("v") { schedule = PipelineSchedule::V; }
-    const Plan good = plan_for(parsed(tied_attention), on_mesh("stage=2", 2, schedule));
-    auto mutated = [&](auto change, llvm::StringRef message) {
-      Plan plan = good;
-      change(plan, plan.later_stages.front());
-      Status refused = check_plan(plan);
-      REQUIRE(bool(refused));
-      const std::string text = take_diag(std::move(refused)).text();
-      CAPTURE(text);
-      CHECK(llvm::StringRef(text).contains(message));
-    };
-    auto all = [](Plan& plan, llvm::StringRef op) {
-      std::vector<Instruction*> found;
-      for (Instruction& each : plan.functions[0].instructions)
-        if (each.op == op) found.push_back(&each);
-      REQUIRE(found.size() > 1);
-      return found;
-    };
-    mutated([&](Plan& p, Plan&) { std::swap(all(p, "send")[0]->attrs, all(p, "send")[1]->attrs); }, "expects");
-    mutated([&](Plan& p, Plan&) { all(p, "send")[0]->attrs.set("peer", int64_t{0}); }, "has no such peer");
-    mutated([&](Plan& p, Plan&) { all(p, "send")[0]->attrs.set("ranks", int64_t{3}); }, "the mesh is stage=2");
-    mutated([&](Plan&, Plan& q) { all(q, "receive")[0]->attrs.set("number", int64_t{7}); }, "expects 7");
-    mutated(
-        [&](Plan&, Plan& q) {
-          auto& instructions = q.functions[0].instructions;
-          for (Instruction& each : instructions)
-            if (each.op == "send") {
-              each.op = "neg", each.attrs = {};
-              return;
-            }
-        },
-        "");
-    mutated([&](Plan& p, Plan&) { p.later_stages.clear(); }, "has 2 stages, the plan has 1");
-    mutated([&](Plan&, Plan& q) { q.stage = 0; }, "is not one of this plan");
-    mutated([&](Plan&, Plan& q) { q.training.accumulate = 2; }, "accumulates 2 times");
-    mutated(
-        [&](Plan& p, Plan& q) {
-          std::vector<Instruction*> sends = all(p, "send");
-          const size_t last = sends.size() - 1;
-          sends[last]->attrs.set("peer", int64_t{1});
-          all(q, "receive")[0]->attrs.set("peer", int64_t{0});
-          std::swap(sends[0]->attrs, sends[last]->attrs);
-        },
-        "");
-    // A receive that nothing waits for until the end is read too early.
-    for (const Plan* stage : good.stages())
-      for (size_t i = 0; i < stage->functions[0].instructions.size(); ++i) {
-        const Instruction& receive = stage->functions[0].instructions[i];
-        if (receive.op != "receive" || receive.done < 0) continue;
-        mutated(
-            [&](Plan& p, Plan& q) {
-              PlanFunction& function = (stage->stage == 0 ? p : q).functions[0];
-              function.instructions[i].done = static_cast<int32_t>(function.instructions.size());
-            },
-            "");
-      }
-  }
-
-  TEST_CASE("ranks of a stage stay in step with what another stage sends them") {
-    const Plan good = plan_for(parsed(packed_blocks), on_mesh("tensor=2,stage=2", 4));
-    REQUIRE_FALSE(bool(check_plan(good)));
-    // Each stage adds up what its ranks make of the gradients that they received, their own summands.
-    for (size_t stage : {0, 1}) {
-      CAPTURE(stage);
-      Plan plan = good;
-      for (Instruction& each : (stage == 0 ? plan : plan.later_stages.front()).functions[0].instructions)
-        if (each.op == "reduce_all" && each.attrs.get_string("axis") == axis_name(MeshAxis::Tensor))
-          each.op = "neg", each.attrs = {}, each.done = -1;
-      Status refused = check_plan(plan);
-      REQUIRE(bool(refused));
-      const std::string text = take_diag(std::move(refused)).text();
-      CAPTURE(text);
-      CHECK(llvm::StringRef(text).contains("along tensor"));
-    }
   }
 }
 
