@@ -74,6 +74,7 @@ Status run_command_named(llvm::StringRef name, const Options& options, Console& 
   if (name == "data") return data_command(options.data, console);
   if (name == "fit") return fit_command(options.fit, console);
   if (name == "inspect") return inspect_command(options.inspect, console);
+  if (name == "watch") return watch_command(options.watch, console);
   if (name == "run") return run_command(options.run, console);
   if (name == "train") return train_command(options.train, console);
   if (name == "evaluate") return evaluate_command(options.evaluate, console);
@@ -175,6 +176,7 @@ int run_program(int argc, char** argv) {
   add_fit(program, options);
   add_data_command(program, options);
   add_inspect(program, options);
+  add_watch(program, options);
   add_run(program, options);
   add_train(program, options);
   add_evaluate(program, options);

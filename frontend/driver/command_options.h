@@ -15,6 +15,7 @@ struct Options {
   FitCommandOptions fit;
   DataCommandOptions data;
   InspectOptions inspect;
+  WatchCommandOptions watch;
   RunOptions run;
   TrainOptions train;
   EvaluateOptions evaluate, predict;
@@ -29,6 +30,7 @@ void add_compile(CLI::App& program, Options& options);
 void add_fit(CLI::App& program, Options& options);
 void add_data_command(CLI::App& program, Options& options);
 void add_inspect(CLI::App& program, Options& options);
+void add_watch(CLI::App& program, Options& options);
 void add_run(CLI::App& program, Options& options);
 void add_train(CLI::App& program, Options& options);
 void add_evaluate(CLI::App& program, Options& options);

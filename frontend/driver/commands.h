@@ -63,6 +63,12 @@ struct InspectOptions {
   std::string why, diff;
 };
 
+struct WatchCommandOptions {
+  std::string folder;
+  int port = 0;  // 0: a free one
+  std::string html;
+};
+
 // How a data set is read; the texts are checked by read_data_options.
 struct DataRequest {
   double hold_out = 0;
@@ -178,6 +184,7 @@ inline constexpr int exit_code_stopped = 6;  // a signal ended the run after a l
 Status compile_command(const CompileOptions& options, Console& console);
 Status fit_command(const FitCommandOptions& options, Console& console);
 Status inspect_command(const InspectOptions& options, Console& console);
+Status watch_command(const WatchCommandOptions& options, Console& console);
 Status run_command(const RunOptions& options, Console& console);
 Status train_command(const TrainOptions& options, Console& console);
 Status data_command(const DataCommandOptions& options, Console& console);

@@ -27,6 +27,15 @@ void add_inspect(CLI::App& program, Options& options) {
       ->needs("--trace");
 }
 
+void add_watch(CLI::App& program, Options& options) {
+  CLI::App& command = *program.add_subcommand("watch", "show a run over its plan as a page in a browser");
+  add_option(command, "DIR", options.watch.folder, "", "the folder of run --log or train --log")->required();
+  add_setting(command, "--port", options.watch.port, "N", "port on 127.0.0.1; 0: a free one")
+      ->check(CLI::Range(0, 65535));
+  add_option(command, "--html", options.watch.html, "FILE", "write the page as it is now, and serve nothing");
+  add_config(command, options);
+}
+
 void add_devices(CLI::App& program, Options& options) {
   CLI::App& command = *program.add_subcommand("devices", "list the known devices and what is in this machine");
   command.add_flag("--measure", options.devices.measure,

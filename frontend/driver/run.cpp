@@ -5,7 +5,7 @@
 #include "frontend/driver/run_data.h"
 #include "frontend/driver/run_evaluation.h"
 #include "frontend/inspect/text_table.h"
-#include "frontend/log/run_log.h"
+#include "frontend/log/log_folder.h"
 #include "ir/plan/check.h"
 #include "ir/plan/serialize.h"
 #include "ir/support/output_file.h"
@@ -115,6 +115,9 @@ class Run {
   Status profile_and_save() {
     if (!options_.profile.empty())
       if (Status s = profile_step(*session_, options_.profile, console_)) return s;
+    if (const std::string& log = options_.log.folder; !options_.profile.empty() && !log.empty() && is_first_rank())
+      if (std::error_code failure = llvm::sys::fs::copy_file(options_.profile, path_in_log(log, log_times_file)))
+        return system_error(log + ": " + failure.message());
     for (const std::string& path : options_.save) {
       console_.progress.phase("save");
       if (Status s = save_states(*session_, path, options_.weights)) return s;
@@ -228,7 +231,8 @@ Status Run::prepare() {
   device_bytes_ = use->process_bytes > 0 ? use->process_bytes : use->arena_bytes + use->other_bytes;
   if (!is_first_rank()) return Status::success();
   if (options_.states_job) state_job();
-  return log_.open(options_.log, checkpoints_.start().steps, fields_of(session_->plan()));
+  return log_.open(options_.log, checkpoints_.start().steps, fields_of(session_->plan()),
+                   {&session_->plan(), data_.steps(), data_.item_name().str()});
 }
 
 int64_t Run::last_step() const {

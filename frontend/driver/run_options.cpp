@@ -94,6 +94,7 @@ void add_logs(CLI::App& command, LogTargets& log) {
   add_option(command, "--metrics", log.json_lines, "FILE", "write one line of JSON per step (docs/interfaces.md)");
   add_option(command, "--csv", log.csv, "FILE", "write a table with one row per step");
   add_option(command, "--tensorboard", log.events, "DIR", "write events for TensorBoard into this folder");
+  add_option(command, "--log", log.folder, "DIR", "write plan and numbers into this folder, for `plimsoll watch`");
   command.option_defaults()->group("Options");
 }
 

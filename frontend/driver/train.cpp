@@ -60,7 +60,7 @@ Result<RunOptions> one_step_of(RunOptions run, ScratchFiles& scratch) {
   run.dump_gradients.clear();
   for (auto* paths : {&run.save, &run.save_ema})
     for (std::string& path : *paths) path = scratch.beside(path);
-  for (std::string* path : {&run.log.json_lines, &run.log.csv, &run.log.events})
+  for (std::string* path : {&run.log.json_lines, &run.log.csv, &run.log.events, &run.log.folder})
     if (!path->empty()) *path = scratch.beside(*path);
   CheckpointOptions& checkpoints = run.checkpoints;
   if (checkpoints.folder.empty()) return run;

@@ -5,6 +5,8 @@
 
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/Support/Format.h"
+#include "llvm/Support/FormatVariadic.h"
+#include "llvm/Support/JSON.h"
 
 // The report as one self-contained file, for somebody who decides about a budget without running the program.
 
@@ -18,6 +20,9 @@ constexpr llvm::StringLiteral style =
     ;
 constexpr llvm::StringLiteral memory_script =
 #include "frontend/inspect/memory_view_js.inc"
+    ;
+constexpr llvm::StringLiteral run_script =
+#include "frontend/inspect/run_view_js.inc"
     ;
 
 std::string escaped(llvm::StringRef text) {
@@ -39,15 +44,19 @@ class HtmlReport {
     head();
     summary();
     stages();
+    run();
     comparison();
     categories();
     memory();
     frontier();
     largest_values();
     time();
+    ops();
     timeline();
     decisions();
-    out_ << "<script>" << memory_script << "</script></body></html>\n";
+    out_ << "<script>" << memory_script << "</script>\n";
+    if (options_.run) out_ << "<script>" << run_script << "</script>\n";
+    out_ << "</body></html>\n";
   }
 
  private:
@@ -137,6 +146,18 @@ class HtmlReport {
     for (const Arena& other : plan_.arenas)
       if (other.space == MemorySpace::Host)
         out_ << "<p>The plan also pins " << format_bytes(other.bytes) << " of host memory.</p>\n";
+  }
+
+  void run() {
+    if (!options_.run) return;
+    heading("The run");
+    out_ << "<div class='run'></div>\n";
+    print_json_script(out_, "run-facts", options_.run->facts_json);
+    if (!options_.run->records) return;
+    std::string text;
+    llvm::raw_string_ostream quoted(text);
+    quoted << llvm::json::Value(*options_.run->records);
+    print_json_script(out_, "run-records", quoted.str());
   }
 
   // The numbers of both plans, where there are two.
@@ -241,6 +262,26 @@ class HtmlReport {
     time_row("parallel copies to device", time.to_device_us);
     time_row("sums and gathers over ranks", time.ranks_us);
     close_table();
+  }
+
+  void ops() {
+    const TimingCache* times = options_.run && options_.run->times->size() > 0 ? options_.run->times : nullptr;
+    std::vector<OpTime> rows = sum_up_by_op(plan_, times);
+    heading("Time by op", times ? "predicted, and measured op by op" : "predicted");
+    open_table(times ? "<tr><th>op, kernel</th><th class='n'>times</th><th class='n'>predicted</th><th "
+                       "class='n'>measured</th><th class='n'>measured / predicted</th></tr>"
+                     : "<tr><th>op, kernel</th><th class='n'>times</th><th class='n'>predicted</th></tr>");
+    for (const OpTime& row : llvm::makeArrayRef(rows).take_front(largest_shown)) {
+      out_ << "<tr>" << words(row.name) << figure(format_count(row.count)) << figure(format_us(row.predicted_us));
+      if (times)
+        out_ << figure(row.measured_us > 0 ? format_us(row.measured_us) : "")
+             << figure(row.measured_us > 0 ? llvm::formatv("{0:f2}", row.measured_us / row.predicted_us).str() : "");
+      out_ << "</tr>\n";
+    }
+    close_table();
+    if (rows.size() > largest_shown)
+      out_ << "<p class='quiet'>and " << format_count(static_cast<int64_t>(rows.size() - largest_shown))
+           << " more, each below " << format_us(rows[largest_shown].predicted_us) << "</p>\n";
   }
 
   void timeline() {

@@ -19,6 +19,7 @@ function bytesText(bytes) {
 }
 
 function timeText(us) {
+  if (us === 0) return '0';
   if (us < 1000) return us.toPrecision(3) + ' us';
   return us < 1e6 ? (us / 1e3).toPrecision(3) + ' ms' : (us / 1e6).toPrecision(3) + ' s';
 }

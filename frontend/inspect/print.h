@@ -2,9 +2,12 @@
 
 // Functions that show a plan to a person or a program. `plimsoll inspect` calls them.
 
+#include "ir/plan/measured.h"
 #include "ir/plan/plan.h"
 
 #include "llvm/Support/raw_ostream.h"
+
+#include <optional>
 
 namespace plimsoll {
 
@@ -23,10 +26,18 @@ struct FrontierRow {
   std::string batch, with;  // "8", "recompute 34 values, +5.2 % time"
 };
 
+// What a run adds to the page of its plan.
+struct RunOnPage {
+  std::string facts_json;              // of its log folder
+  std::optional<std::string> records;  // its lines of JSON; none: the page asks its server for metrics?from=BYTES
+  const TimingCache* times = nullptr;  // measured
+};
+
 struct PageOptions {
   llvm::ArrayRef<FrontierRow> frontier;
   const Plan* beside = nullptr;  // another plan whose memory is drawn beside this one's; both must outlive the call
   std::string titles[2];         // of the two plans
+  const RunOnPage* run = nullptr;
 };
 
 // Prints the report as one self-contained HTML file.

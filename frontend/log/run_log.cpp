@@ -1,8 +1,10 @@
 #include "frontend/log/run_log.h"
 
+#include "frontend/log/log_folder.h"
+
 namespace plimsoll {
 
-Status RunLog::open(const LogTargets& targets, int64_t done, const LogFields& fields) {
+Status RunLog::open(const LogTargets& targets, int64_t done, const LogFields& fields, const RunFacts& facts) {
   const auto add = [&](Result<std::unique_ptr<LogWriter>> writer) -> Status {
     if (!writer) return writer.takeError();
     writers_.push_back(std::move(*writer));
@@ -14,6 +16,8 @@ Status RunLog::open(const LogTargets& targets, int64_t done, const LogFields& fi
     if (Status s = add(open_csv(targets.csv, done, fields))) return s;
   if (!targets.events.empty())
     if (Status s = add(open_events(targets.events, done))) return s;
+  if (!targets.folder.empty())
+    if (Status s = add(open_log_folder(targets.folder, done, facts))) return s;
   return Status::success();
 }
 

@@ -9,6 +9,13 @@
 
 namespace plimsoll {
 
+// What is known before the first step.
+struct RunFacts {
+  const Plan* plan = nullptr;
+  int64_t steps = 0;  // that the whole run will have done
+  std::string items;  // "tokens" or "samples"
+};
+
 class LogWriter {
  public:
   virtual ~LogWriter() = default;
@@ -24,7 +31,8 @@ Result<std::unique_ptr<LogWriter>> open_events(llvm::StringRef folder, int64_t d
 
 class RunLog {
  public:
-  Status open(const LogTargets& targets, int64_t done, const LogFields& fields);
+  // `facts` are for the run's folder alone.
+  Status open(const LogTargets& targets, int64_t done, const LogFields& fields, const RunFacts& facts = {});
   Status write(const LogRecord& record);
 
  private:

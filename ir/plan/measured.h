@@ -13,4 +13,14 @@ std::optional<double> measured_us(const Plan& plan, const Instruction& instructi
 // Puts measured times in the place of predicted ones, in all stages. Gives the number of instructions that have one.
 int64_t use_measured_times(Plan& plan, const TimingCache& times);
 
+// All instructions of a step with one op and kernel, those of accumulated micro-batches too.
+struct OpTime {
+  std::string name;  // "linear/onednn"
+  int64_t count = 0;
+  double predicted_us = 0;
+  double measured_us = 0;  // 0: some of them were not measured
+};
+// The most predicted time first. `times` may be null.
+std::vector<OpTime> sum_up_by_op(const Plan& plan, const TimingCache* times);
+
 }  // namespace plimsoll

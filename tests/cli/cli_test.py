@@ -382,6 +382,23 @@ def test_precision_auto_takes_the_fastest(folder):
     refuse(BUDGET, ["needs"], *job, "--device", "h200", "--precision", "auto", "--budget", "600MiB")
 
 
+def test_the_log_of_a_run_is_one_folder(folder):
+    plan, log = compile_linear(folder), folder / "log"
+    data = write_safetensors(folder / "batch.safetensors", {"x": X, "labels": LABELS})
+    refuse(MACHINE, ["has no log of a run"], "watch", folder)
+    succeed(*run_linear(folder, plan, data, "--log", log))
+    expect(sorted(each.name for each in log.iterdir()) == ["metrics.jsonl", "model.plan", "run.json"], f"{list(log.iterdir())}")
+    facts = json.loads((log / "run.json").read_text())
+    expect((facts["model"], facts["steps"], facts["items"]) == ("linear.onnx", 2, "samples"), f"{facts}")
+    expect(succeed("inspect", log / "model.plan", "--text") == succeed("inspect", plan, "--text"), "the plan is the run's")
+    locked = os.open(log, os.O_RDONLY)
+    fcntl.flock(locked, fcntl.LOCK_EX)
+    refuse(MACHINE, ["log: another run writes here"], *run_linear(folder, plan, data, "--log", log))
+    os.close(locked)
+    (log / "model.plan").write_bytes(b"no plan")
+    refuse(MODEL, ["model.plan"], "watch", log)
+
+
 def test_a_refusal_on_a_terminal_is_a_table(folder):
     """The terminal has 80 columns; the same words go into a log as one line."""
     job = [PROGRAM, "compile", str(QUICKSTART / "small_gpt.onnx"), "--dim", "batch=64", "--device", "h200", "-o", str(folder / "p.plan"),

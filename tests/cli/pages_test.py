@@ -7,9 +7,11 @@ Exits 77 where there is no Chromium. Prints one line per test and `N passed, N f
 """
 import json
 import pathlib
+import socket
 import subprocess
 import sys
 import tempfile
+import time
 
 from browser import Browser, find_browser
 
@@ -119,6 +121,74 @@ def test_two_plans_side_by_side(browser, folder):
     expect(chosen == ["%blocks.0.mlp.0.weight"] * 2, f"a value that is chosen in one is shown in the other: {chosen}")
     browser.open(page.as_uri(), PHONE)
     expect(len(set(browser.evaluate(tops))) == 2, "on a phone one plan stands below the other")
+
+
+def start_watching(folder):
+    """The program and the address that it prints."""
+    watching = subprocess.Popen([PROGRAM, "watch", folder], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    return watching, watching.stdout.readline().strip()
+
+
+def wait_for(browser, expression, what):
+    end = time.monotonic() + 20
+    while not browser.evaluate(expression):
+        expect(time.monotonic() < end, f"{what}: {browser.evaluate('document.body.innerText')[:300]}")
+        time.sleep(0.1)
+
+
+def test_a_run_is_watched_over_its_plan(browser, folder):
+    plan, log, page = compile_gpt(folder), folder / "log", folder / "run.html"
+    train = ["run", plan, "--weights", QUICKSTART / "small_gpt.onnx", "--data", QUICKSTART / "tokens.bin", "--log", log]
+    run(*train, "--steps", 4, "--profile", folder / "times")
+    records = [json.loads(line) for line in (log / "metrics.jsonl").read_text().splitlines()]
+    watching, address = start_watching(log)
+    try:
+        check_page(browser, address, own=lambda url: url.startswith(address))
+        wait_for(browser, "runView.last && runView.last.step === 4", "the steps so far are shown")
+        text = browser.evaluate("document.querySelector('.run').innerText")
+        for part in ("step 4 of 4", f"loss {records[-1]['loss']:.4f}", "of 121 MiB that the plan promised", "tokens per second"):
+            expect(part in text, f"no '{part}' in: {text}")
+        points = browser.evaluate("runView.charts.loss.points")
+        expect(points == [[each["step"], each["loss"]] for each in records], f"{points}")
+        measured = browser.evaluate("[...document.querySelectorAll('tr')].map(row => row.innerText).find(text => text.startsWith('linear/onednn'))")
+        expect(measured.count("ms") == 2, f"predicted and measured time of an op: {measured}")
+        # From the curve to a value, its line in the model and the reason for its place.
+        place = browser.evaluate("""(() => {
+          const view = memoryViews[0];
+          view.curve.scrollIntoView();
+          const box = view.curve.getBoundingClientRect();
+          return [box.left + view.x(view.bases[0] + 60.5), box.top + 40];
+        })()""")
+        browser.click(*place)
+        expect("instruction 61 of 322" in browser.evaluate("document.querySelector('.alive').innerText"), "a click on the curve shows what is alive there")
+        browser.evaluate("document.querySelector('.alive button').click()")
+        text = browser.evaluate("document.querySelector('.value').innerText")
+        expect("source" in text and ".py:" in text and "saved for" in text, text)
+        # The page follows the run.
+        with (log / "metrics.jsonl").open("a") as lines:
+            lines.write(json.dumps({**records[-1], "step": 5, "loss": None}) + "\n")
+            lines.write(json.dumps({"step": 5, "evaluation": {"loss": 1.5, "accuracy": 0.25, "samples": 8, "seconds": 1, "best": True}}) + "\n")
+        wait_for(browser, "runView.last.step === 5", "the page follows the run")
+        text = browser.evaluate("document.querySelector('.run').innerText")
+        expect("loss not finite" in text and "accuracy 0.25" in text, text)
+        run(*train, "--steps", 2)
+        wait_for(browser, "typeof runView !== 'undefined' && runView.last && runView.last.step === 2", "a new run in the folder is shown anew")
+        for request in (b"GET / HTTP/1.1\r\nHost: elsewhere.example\r\n\r\n", b"GET / HTTP/1.1\r\n\r\n"):
+            expect(b" 403 " in ask(address, request), "another name for this machine is refused")
+        expect(b" 404 " in ask(address, f"GET /run.json HTTP/1.1\r\nHost: {address[7:-1]}\r\n\r\n".encode()), "there is no other page")
+    finally:
+        watching.kill()
+        watching.wait()
+    run("watch", log, "--html", page)
+    check_page(browser, page.as_uri())
+    expect(browser.evaluate("runView.last.step") == 2, "the page as a file has the steps inside")
+
+
+def ask(address, request):
+    host, port = address[len("http://"):-1].split(":")
+    with socket.create_connection((host, int(port)), timeout=10) as connection:
+        connection.sendall(request)
+        return connection.recv(4096)
 
 
 def main():
