@@ -7,6 +7,7 @@ Needs Python's standard library alone. Prints one line per test and `N passed, N
 """
 import fcntl
 import json
+import math
 import os
 import pathlib
 import pickle
@@ -525,6 +526,36 @@ def test_evaluates_while_training_and_alone(folder):
     unlabelled = write_safetensors(folder / "x.safetensors", {"x": X})
     succeed("predict", plan, "--weights", trained, "--data", unlabelled, "--batches", "1", "-o", folder / "p.safetensors")
     expect(read_safetensors(folder / "p.safetensors") == {"logits": ("F32", [4, 2])}, f"{read_safetensors(folder / 'p.safetensors')}")
+
+
+def numbers_of(path, name):
+    """The numbers of an f32 tensor in a .safetensors file."""
+    content = path.read_bytes()
+    size = struct.unpack("<Q", content[:8])[0]
+    first, end = json.loads(content[8:8 + size])[name]["data_offsets"]
+    return struct.unpack(f"<{(end - first) // 4}f", content[8 + size + first:8 + size + end])
+
+
+def cross_entropy_of(weight):
+    """Mean over the batch of the model x @ weight[3, 2] with LABELS, in double."""
+    losses = []
+    for row, label in enumerate(LABELS[3]):
+        logits = [sum(X[3][3 * row + k] * weight[2 * k + c] for k in range(3)) for c in range(2)]
+        losses.append(math.log(sum(math.exp(logit) for logit in logits)) - logits[label])
+    return sum(losses) / len(losses)
+
+
+def test_evaluates_the_mean_of_the_weights(folder):
+    plan = compile_predictions(folder, "--lr", "0.5", "--ema", "0.9", "--evaluate")
+    data = write_safetensors(folder / "batch.safetensors", {"x": X, "labels": LABELS})
+    last, mean, metrics = folder / "last.safetensors", folder / "mean.safetensors", folder / "m.json"
+    succeed("run", plan, "--weights", MODELS / "no_loss.onnx", "--data", data, "--in-order", "--steps", "5", "--save", last, "--save-ema", mean)
+    losses = []
+    for weights in (last, mean):
+        succeed("evaluate", plan, "--weights", weights, "--data", data, "--batches", "1", "--metrics", metrics)
+        losses.append(json.loads(metrics.read_text())["loss"])
+        expect(abs(losses[-1] - cross_entropy_of(numbers_of(weights, "weight"))) < 1e-5, f"loss {losses[-1]} of {weights.name}")
+    expect(abs(losses[0] - losses[1]) > 1e-3, f"the mean is as good as the last: {losses}")
 
 
 def test_stops_early_without_progress(folder):
