@@ -62,7 +62,7 @@ say "4/5 what the plan puts where"
 
 say "5/5 train $steps steps on Moby-Dick, a character a token"
 "$plimsoll" run "$out/small_gpt.plan" --weights "$example/small_gpt.onnx" --data "$example/tokens.bin" \
-  --steps "$steps" --seed 1 --metrics "$out/metrics.jsonl" \
+  --steps "$steps" --seed 1 --metrics "$out/metrics.jsonl" --log "$out/log" \
   --save "$out/small_gpt.safetensors" --save "$out/small_gpt.onnx"
 draw_losses "$out/metrics.jsonl"
 
@@ -70,6 +70,7 @@ cat <<END
 
 The trained weights are in $out/small_gpt.safetensors and, with the graph, in $out/small_gpt.onnx.
 Try next:
+  $plimsoll watch $out/log                          the run over its plan, as a page in a browser
   $plimsoll inspect $out/small_gpt.plan --why loss             why a value lies where it lies
   $plimsoll compile $example/small_gpt.onnx -o $out/h200.plan --dim batch=512 --device h200
                                                        a plan for a GPU that need not be here; inspect it

@@ -23,8 +23,8 @@ void add_inspect(CLI::App& program, Options& options) {
   add_option(command, "--beside", inspect.beside, "PLAN2", "with --html: draw another plan's memory beside this one's")
       ->needs("--html");
   add_option(command, "--profile", inspect.profile, "FILE",
-             "with --trace: the times that `run --profile` measured, in the place of predicted ones")
-      ->needs("--trace");
+             "the times that `run --profile` measured: with --trace in the place of predicted "
+             "ones, with --html beside them");
 }
 
 void add_watch(CLI::App& program, Options& options) {

@@ -62,7 +62,7 @@ void Progress::step(int64_t done, int64_t all, llvm::StringRef text) {
   }
   // The bar has the columns that the numbers leave.
   constexpr int most_columns = 24;
-  const std::string numbers = std::to_string(done) + "/" + std::to_string(all) + "  " + text.str() + time_left;
+  const std::string numbers = std::to_string(done) + "/" + std::to_string(all) + time_left + "  " + text.str();
   const int bar_columns = std::min(columns_ - width_of(numbers) - 4, most_columns);
   const std::string filled =
       bar_columns < 4 ? ""

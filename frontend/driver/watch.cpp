@@ -25,7 +25,7 @@ Result<std::string> page_of(const std::string& folder, Records records) {
   if (!facts) return facts.takeError();
   Result<TimingCache> times = TimingCache::load_if_there(path_in_log(folder, log_times_file));
   if (!times) return times.takeError();
-  RunOnPage run{.facts_json = (*facts)->getBuffer().str(), .times = &*times};
+  RunOnPage run{.facts_json = (*facts)->getBuffer().str()};
   if (records == Records::Inside) {
     Result<std::unique_ptr<llvm::MemoryBuffer>> lines = read_file(path_in_log(folder, log_records_file));
     if (!lines) return lines.takeError();
@@ -33,9 +33,12 @@ Result<std::string> page_of(const std::string& folder, Records records) {
   }
   std::string text;
   llvm::raw_string_ostream out(text);
-  print_plan_html(out, *plan, {.run = &run});
+  print_plan_html(out, *plan, {.run = &run, .times = &*times});
   return out.str();
 }
+
+// A longer log comes in parts.
+constexpr size_t most_answered_bytes = 4 << 20;
 
 // What the run wrote behind the first `from` bytes. A file that grows is read at its size of now.
 std::string records_behind(const std::string& folder, uint64_t from) {
@@ -43,7 +46,7 @@ std::string records_behind(const std::string& folder, uint64_t from) {
                                            /*RequiresNullTerminator=*/false, /*IsVolatile=*/true);
   if (!lines) return "";
   const llvm::StringRef all = (*lines)->getBuffer();
-  return from > all.size() ? "anew" : all.drop_front(from).str();
+  return from > all.size() ? "anew" : all.substr(from, most_answered_bytes).str();
 }
 
 std::optional<HttpAnswer> answer(const std::string& folder, llvm::StringRef path, llvm::StringRef query) {

@@ -188,16 +188,21 @@ class HtmlReport {
     out_ << "<p class='quiet'>Above, the live bytes; below, every value in its place, from its first to its last "
             "instruction. A click shows what is alive there. Drag to move; buttons, the wheel after a click, or two "
             "fingers zoom.</p>\n<div class='views'>\n";
-    const Plan* plans[] = {&plan_, options_.beside};
-    for (size_t i = 0; i < 2 && plans[i]; ++i) {
-      const std::string id = "plan-" + std::to_string(i);
-      const std::string title = options_.beside ? options_.titles[i] : plan_.model;
-      out_ << "<div class='memory' data-plan='" << id << "'>"
-           << (options_.beside ? "<h3>" + escaped(title) + "</h3>" : std::string());
-      print_plan_data(out_, *plans[i], id, title);
-      out_ << "<noscript>The drawing needs JavaScript.</noscript></div>\n";
+    for (MemorySpace space : {MemorySpace::Device, MemorySpace::Host}) {
+      memory_view(plan_, space, options_.beside ? options_.titles[0] : "");
+      if (options_.beside) memory_view(*options_.beside, space, options_.titles[1]);
     }
     out_ << "</div>\n";
+  }
+
+  void memory_view(const Plan& plan, MemorySpace space, llvm::StringRef title) {
+    if (llvm::none_of(plan.arenas, [&](const Arena& each) { return each.space == space && each.bytes > 0; })) return;
+    const std::string id = "memory-" + std::to_string(memory_views_++);
+    const std::string text =
+        title.str() + (space == MemorySpace::Host ? (title.empty() ? "" : ", ") + std::string("host memory") : "");
+    out_ << "<div class='memory' data-plan='" << id << "'>" << (text.empty() ? "" : "<h3>" + escaped(text) + "</h3>");
+    print_plan_data(out_, plan, space, id, text.empty() ? plan.model : text);
+    out_ << "<noscript>The drawing needs JavaScript.</noscript></div>\n";
   }
 
   void frontier() {
@@ -265,7 +270,7 @@ class HtmlReport {
   }
 
   void ops() {
-    const TimingCache* times = options_.run && options_.run->times->size() > 0 ? options_.run->times : nullptr;
+    const TimingCache* times = options_.times && options_.times->size() > 0 ? options_.times : nullptr;
     std::vector<OpTime> rows = sum_up_by_op(plan_, times);
     heading("Time by op", times ? "predicted, and measured op by op" : "predicted");
     open_table(times ? "<tr><th>op, kernel</th><th class='n'>times</th><th class='n'>predicted</th><th "
@@ -275,7 +280,9 @@ class HtmlReport {
       out_ << "<tr>" << words(row.name) << figure(format_count(row.count)) << figure(format_us(row.predicted_us));
       if (times)
         out_ << figure(row.measured_us > 0 ? format_us(row.measured_us) : "")
-             << figure(row.measured_us > 0 ? llvm::formatv("{0:f2}", row.measured_us / row.predicted_us).str() : "");
+             << figure(row.measured_us > 0 && row.predicted_us > 0
+                           ? llvm::formatv("{0:f2}", row.measured_us / row.predicted_us).str()
+                           : "");
       out_ << "</tr>\n";
     }
     close_table();
@@ -323,6 +330,7 @@ class HtmlReport {
   const Plan& plan_;
   const PageOptions& options_;
   SpaceSummary device_;
+  int memory_views_ = 0;
 };
 
 }  // namespace

@@ -385,13 +385,14 @@ class MemoryView {
   }
 }
 
-// Two plans side by side have one scale, and what is searched or chosen in one is shown in the other.
+// Two plans side by side have one scale for each memory, and what is searched or chosen in one is shown in the others.
 const memoryViews = [...document.querySelectorAll('.memory')].map(root =>
   new MemoryView(root, JSON.parse(document.getElementById(root.dataset.plan).textContent)));
 for (const view of memoryViews) {
   view.linked = memoryViews.filter(each => each !== view);
-  view.top = Math.max(...memoryViews.map(each => each.plan.arena_bytes), 1);
-  view.scale = Math.max(...memoryViews.map(each => each.liveAt(each.peak))) * 1.05;
+  const alike = memoryViews.filter(each => each.plan.space === view.plan.space);
+  view.top = Math.max(...alike.map(each => each.plan.arena_bytes), 1);
+  view.scale = Math.max(...alike.map(each => each.liveAt(each.peak))) * 1.05;
   view.reset();
   view.draw();
 }

@@ -2,6 +2,7 @@
 
 #include "frontend/inspect/memory_curve.h"
 
+#include "llvm/ADT/STLExtras.h"
 #include "llvm/Support/JSON.h"
 
 namespace plimsoll {
@@ -30,11 +31,11 @@ void write_functions(json::OStream& to, const Plan& plan) {
 
 // name, type, category, offset, bytes, function, first instruction, the one behind the last, 1 where it has bytes of
 // its own, index of its origin, reason
-void write_values(json::OStream& to, const Plan& plan) {
+void write_values(json::OStream& to, const Plan& plan, MemorySpace space) {
   const std::vector<int32_t> ends = ends_of_bytes(plan);
   for (size_t i = 0; i < plan.slots.size(); ++i) {
     const Slot& slot = plan.slots[i];
-    if (slot.space != MemorySpace::Device) continue;
+    if (slot.space != space) continue;
     to.array([&] {
       to.value(slot.name);
       to.value(to_string(slot.type));
@@ -81,14 +82,17 @@ void print_json_script(llvm::raw_ostream& out, llvm::StringRef id, llvm::StringR
   out << "</script>\n";
 }
 
-void print_plan_data(llvm::raw_ostream& out, const Plan& plan, llvm::StringRef id, llvm::StringRef title) {
+void print_plan_data(llvm::raw_ostream& out, const Plan& plan, MemorySpace space, llvm::StringRef id,
+                     llvm::StringRef title) {
+  const auto arena = llvm::find_if(plan.arenas, [&](const Arena& each) { return each.space == space; });
   std::string text;
   llvm::raw_string_ostream stream(text);
   json::OStream to(stream);
   to.object([&] {
     to.attribute("title", title);
     to.attribute("alignment", plan.device.alignment_bytes);
-    to.attribute("arena_bytes", plan.arenas.front().bytes);
+    to.attribute("space", space_name(space));
+    to.attribute("arena_bytes", arena->bytes);
     to.attributeArray("categories", [&] {
       for (int i = 0; i < category_count; ++i) to.value(category_name(static_cast<Category>(i)));
     });
@@ -97,7 +101,7 @@ void print_plan_data(llvm::raw_ostream& out, const Plan& plan, llvm::StringRef i
     });
     to.attributeArray("functions", [&] { write_functions(to, plan); });
     to.attributeArray("phases", [&] { write_phases(to, plan); });
-    to.attributeArray("values", [&] { write_values(to, plan); });
+    to.attributeArray("values", [&] { write_values(to, plan, space); });
     to.attributeArray("origins", [&] { write_origins(to, plan); });
   });
   print_json_script(out, id, stream.str());

@@ -12,8 +12,9 @@ namespace plimsoll {
 // CSS colour of each category, dark enough for light and dark backgrounds.
 llvm::StringRef category_color(Category category);
 
-// `id` is the element's; `title` names the plan to people.
-void print_plan_data(llvm::raw_ostream& out, const Plan& plan, llvm::StringRef id, llvm::StringRef title);
+// One memory of the plan, in which it has an arena. `id` is the element's; `title` names it to people.
+void print_plan_data(llvm::raw_ostream& out, const Plan& plan, MemorySpace space, llvm::StringRef id,
+                     llvm::StringRef title);
 
 // Prints JSON into a script element, where a text may not end it.
 void print_json_script(llvm::raw_ostream& out, llvm::StringRef id, llvm::StringRef json);

@@ -30,7 +30,6 @@ struct FrontierRow {
 struct RunOnPage {
   std::string facts_json;              // of its log folder
   std::optional<std::string> records;  // its lines of JSON; none: the page asks its server for metrics?from=BYTES
-  const TimingCache* times = nullptr;  // measured
 };
 
 struct PageOptions {
@@ -38,6 +37,7 @@ struct PageOptions {
   const Plan* beside = nullptr;  // another plan whose memory is drawn beside this one's; both must outlive the call
   std::string titles[2];         // of the two plans
   const RunOnPage* run = nullptr;
+  const TimingCache* times = nullptr;  // measured
 };
 
 // Prints the report as one self-contained HTML file.

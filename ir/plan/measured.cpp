@@ -16,16 +16,11 @@ std::optional<double> measured_us(const Plan& plan, const Instruction& instructi
   return times.find(plan.device.name, instruction.op, instruction.kernel, OpCall(*op, instruction.attrs, types));
 }
 
-int64_t use_measured_times(Plan& plan, const TimingCache& times) {
-  int64_t found = 0;
+void use_measured_times(Plan& plan, const TimingCache& times) {
   for (PlanFunction& function : plan.functions)
     for (Instruction& instruction : function.instructions)
-      if (const std::optional<double> us = measured_us(plan, instruction, times)) {
-        instruction.predicted_us = *us;
-        ++found;
-      }
-  for (Plan& stage : plan.later_stages) found += use_measured_times(stage, times);
-  return found;
+      if (const std::optional<double> us = measured_us(plan, instruction, times)) instruction.predicted_us = *us;
+  for (Plan& stage : plan.later_stages) use_measured_times(stage, times);
 }
 
 std::vector<OpTime> sum_up_by_op(const Plan& plan, const TimingCache* times) {

@@ -10,8 +10,8 @@ namespace plimsoll {
 // Microseconds; none where the cache does not know the call on the plan's device.
 std::optional<double> measured_us(const Plan& plan, const Instruction& instruction, const TimingCache& times);
 
-// Puts measured times in the place of predicted ones, in all stages. Gives the number of instructions that have one.
-int64_t use_measured_times(Plan& plan, const TimingCache& times);
+// Puts measured times in the place of predicted ones, in all stages.
+void use_measured_times(Plan& plan, const TimingCache& times);
 
 // All instructions of a step with one op and kernel, those of accumulated micro-batches too.
 struct OpTime {

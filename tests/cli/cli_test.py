@@ -15,6 +15,7 @@ import pty
 import re
 import resource
 import signal
+import socket
 import struct
 import subprocess
 import sys
@@ -398,6 +399,42 @@ def test_the_log_of_a_run_is_one_folder(folder):
     os.close(locked)
     (log / "model.plan").write_bytes(b"no plan")
     refuse(MODEL, ["model.plan"], "watch", log)
+
+
+def ask(port, request):
+    with socket.create_connection(("127.0.0.1", port), timeout=20) as connection:
+        connection.sendall(request)
+        return b"".join(iter(lambda: connection.recv(65536), b""))
+
+
+def test_watch_answers_this_machine_alone(folder):
+    plan, log = compile_linear(folder), folder / "log"
+    data = write_safetensors(folder / "batch.safetensors", {"x": X, "labels": LABELS})
+    succeed(*run_linear(folder, plan, data, "--log", log))
+    with subprocess.Popen([PROGRAM, "watch", log], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as watching:
+        try:
+            port = int(re.fullmatch(r"http://127.0.0.1:(\d+)/\n", watching.stdout.readline()).group(1))
+            host = f"\r\nHost: 127.0.0.1:{port}\r\n\r\n".encode()
+            silent = [socket.create_connection(("127.0.0.1", port)) for _ in range(8)]  # keep nobody waiting
+            page = ask(port, b"GET / HTTP/1.1" + host)
+            expect(page.startswith(b"HTTP/1.1 200 ") and page.rstrip().endswith(b"</html>") and b"default-src 'none'" in page, page[:300])
+            lines = (log / "metrics.jsonl").read_bytes()
+            expect(ask(port, b"GET /metrics?from=10 HTTP/1.1" + host).endswith(b"\r\n\r\n" + lines[10:]), "records behind the tenth byte")
+            for code, request in ((b"404", b"GET /run.json HTTP/1.1" + host), (b"404", b"GET /../run.json HTTP/1.1" + host),
+                                  (b"404", b"GET /metrics?from=-1 HTTP/1.1" + host), (b"405", b"POST / HTTP/1.1" + host),
+                                  (b"403", b"GET / HTTP/1.1\r\nHost: elsewhere.example\r\n\r\n"), (b"403", b"GET / HTTP/1.1\r\n\r\n")):
+                answer = ask(port, request)
+                expect(answer.startswith(b"HTTP/1.1 " + code), f"{request}: {answer[:40]}")
+            try:
+                answer = ask(port, b"GET /" + 100000 * b"x")
+            except OSError:
+                answer = b""
+            expect(answer == b"", "a request without an end is not answered")
+            expect(ask(port, b"GET / HTTP/1.1" + host) == page, "and harms nobody")
+            for connection in silent:
+                connection.close()
+        finally:
+            watching.kill()
 
 
 def test_a_refusal_on_a_terminal_is_a_table(folder):
