@@ -393,7 +393,7 @@ class StageDeriver {
     Result<bool> changed = passes.run(graph, parts_of_stages_pipeline);
     if (!changed) return changed.takeError();
     if (request_.zero >= 3 && request_.mesh[MeshAxis::Data] > 1)
-      divide_parameters(graph, request_.mesh[MeshAxis::Data], chunks_with_casts(graph, batch));
+      divide_parameters(graph, request_.mesh[MeshAxis::Data], request_.sum_dtype, chunks_with_casts(graph, batch));
     return Status::success();
   }
 

@@ -57,6 +57,8 @@ struct TrainingRequest {
   // What ranks along the data axis divide instead of each keeping all (ZeRO): 1 the optimizer's states, 2 also
   // accumulated gradients, 3 also parameters.
   int zero = 0;
+  // What ranks with different rows send of a gradient: f32, or 16 bits, in which NCCL then adds them up as well.
+  DType sum_dtype = DType::F32;
   Statistics batch_norm = Statistics::OfAllRanks;  // which rows batch norms see where ranks share the batch
   double first_loss_scale = 65536;                 // fp16: the gradients' factor until an overflow halves it
   int64_t batch = 0;                               // 0: as exported

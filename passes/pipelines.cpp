@@ -40,7 +40,8 @@ std::string partition_pipeline(const TrainingRequest& request) {
   if (request.mesh[MeshAxis::Tensor] > 1)
     text += "divide-tensors" + among(MeshAxis::Tensor) + "}, simplify, cse, dce, ";
   if (request.mesh[MeshAxis::Data] > 1 && request.zero >= 3)
-    text += "divide-parameters" + among(MeshAxis::Data) + "}, ";
+    text +=
+        "divide-parameters" + among(MeshAxis::Data) + (request.sum_dtype == DType::BF16 ? " sums=bf16" : "") + "}, ";
   return llvm::StringRef(text).rtrim(", ").str();
 }
 

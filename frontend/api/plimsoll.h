@@ -175,7 +175,8 @@ struct CompileOptions {
   // the stages of a pipeline, in this order.
   std::vector<std::string> devices;
   int zero = 1;  // what ranks divide: 0 nothing, 1 optimizer states, 2 accumulated gradients too, 3 parameters too
-  bool local_batch_norm = false;  // batch norms see the rank's own rows alone; otherwise a step equals one rank's
+  bool bf16_gradient_sums = false;  // ranks send and add up gradients in bf16, half the bytes of f32
+  bool local_batch_norm = false;    // batch norms see the rank's own rows alone; otherwise a step equals one rank's
 
   int64_t budget_bytes = 0;       // device memory each rank may hold; 0: the device's memory
   std::vector<int64_t> budgets;   // the same by rank, each above 0; empty: budget_bytes for all

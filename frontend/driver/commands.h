@@ -35,7 +35,7 @@ struct JobOptions {
   std::string budget, host_budget;
   std::string devices;  // of each rank, with commas between; empty: request.device for all
   int64_t gpus = 0;     // 0: as many as the mesh has
-  std::string mesh = "auto", zero = "auto", batch_norm = "synchronised";
+  std::string mesh = "auto", zero = "auto", batch_norm = "synchronised", gradient_sums = "fp32";
   std::string schedule = "auto", runs_per_stage = "auto", micro_batches = "auto";
 };
 

@@ -54,7 +54,8 @@ Status read_pipeline(const JobOptions& options, TrainingRequest& request) {
     return usage_error((options.schedule != "auto" ? "--schedule" : "--micro-batches") +
                        llvm::Twine(": only a pipeline has one; give its stages, such as --mesh stage=2"));
   if (options.schedule != "auto") {
-    Result<size_t> schedule = read_choice("--schedule", options.schedule, {"1f1b", "zb1p", "interleaved", "v", "auto"});
+    Result<size_t> schedule =
+        read_choice("--schedule", options.schedule, {"1f1b", "zero-bubble", "interleaved", "v", "auto"});
     if (!schedule) return schedule.takeError();
     request.schedule = static_cast<PipelineSchedule>(*schedule);
   }
@@ -258,6 +259,8 @@ Result<CompileRequest> compile_request(const JobOptions& options) {
   if (!masters) return masters.takeError();
   Result<size_t> batch_norm = read_choice("--batch-norm", options.batch_norm, {"synchronised", "local"});
   if (!batch_norm) return batch_norm.takeError();
+  Result<size_t> sums = read_choice("--gradient-sums", options.gradient_sums, {"fp32", "bf16"});
+  if (!sums) return sums.takeError();
   Result<size_t> layout = read_choice("--layout", options.layout, {"auto", "channels-first", "channels-last"});
   if (!layout) return layout.takeError();
   Result<size_t> recompute = read_choice("--recompute", options.recompute, {"off", "auto"});
@@ -269,6 +272,7 @@ Result<CompileRequest> compile_request(const JobOptions& options) {
   if (!host_budget) return host_budget.takeError();
   training.master_weights = static_cast<MasterWeights>(*masters);
   training.batch_norm = static_cast<Statistics>(*batch_norm);
+  training.sum_dtype = *sums == 1 ? DType::BF16 : DType::F32;
   training.layout = static_cast<ImageLayout>(*layout);
   training.recompute = *recompute == 1;
   training.offload = *offload == 1;

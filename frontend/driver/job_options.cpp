@@ -65,11 +65,12 @@ void add_ranks(CLI::App& command, JobOptions& options) {
   add_setting(command, "--mesh", options.mesh, "MESH",
               "how the ranks share the job: auto, or their number along each axis, such as data=2,tensor=2 or stage=2: "
               "data divides the batch, tensor divides matmuls, heads and vocabularies, stage divides layers");
-  add_setting(command, "--schedule", options.schedule, "NAME",
-              "order in which the stages of a pipeline take micro-batches: 1f1b (one forward, one backward), zb1p (the "
-              "same, with gradients of weights where a stage would wait), interleaved (each stage has several runs of "
-              "layers, and micro-batches go round the stages), v (two runs of layers on each stage, there and back, "
-              "with gradients of weights between), or auto: the fastest that fits");
+  add_setting(
+      command, "--schedule", options.schedule, "NAME",
+      "order in which the stages of a pipeline take micro-batches: 1f1b (one forward, one backward), zero-bubble (the "
+      "same, with gradients of weights where a stage would wait), interleaved (each stage has several runs of "
+      "layers, and micro-batches go round the stages), v (two runs of layers on each stage, there and back, "
+      "with gradients of weights between), or auto: the fastest that fits");
   add_setting(command, "--runs-per-stage", options.runs_per_stage, "N",
               "runs of layers that each stage of --schedule interleaved has; auto: as many as are fastest");
   add_setting(command, "--micro-batches", options.micro_batches, "N",
@@ -79,6 +80,8 @@ void add_ranks(CLI::App& command, JobOptions& options) {
       command, "--zero", options.zero, "STAGE",
       "what ranks with different rows divide: 0 nothing, 1 the optimizer's states, 2 also accumulated gradients, "
       "3 also parameters; auto: 1");
+  add_setting(command, "--gradient-sums", options.gradient_sums, "TYPE",
+              "in what ranks with different rows send and add up gradients: fp32, or bf16, which is half the bytes");
   add_option(command, "--cluster", options.request.cluster, "FILE",
              "how the devices hang together, as `devices --measure` writes it on several ranks; without --gpus and "
              "--mesh the job has all of them");

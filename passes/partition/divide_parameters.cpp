@@ -15,8 +15,8 @@ namespace {
 
 class ParameterDivider {
  public:
-  ParameterDivider(Graph& graph, int64_t ranks, llvm::ArrayRef<int32_t> chunk)
-      : graph_(graph), ranks_(ranks), chunk_(chunk) {}
+  ParameterDivider(Graph& graph, int64_t ranks, DType sum_dtype, llvm::ArrayRef<int32_t> chunk)
+      : graph_(graph), ranks_(ranks), sum_dtype_(sum_dtype), chunk_(chunk) {}
 
   int64_t run() {
     int64_t divided = 0;
@@ -63,6 +63,7 @@ class ParameterDivider {
   ValueId gather(Builder& b, ValueId piece, llvm::ArrayRef<int64_t> shape, DType dtype) {
     Attrs attrs = data_group(ranks_, shape);
     if (dtype != b.type(piece).dtype) attrs.set("to", dtype);
+    if (sum_dtype_ != DType::F32) attrs.set("sum", sum_dtype_);
     return b.emit("gather_pieces", {piece}, std::move(attrs));
   }
 
@@ -83,21 +84,24 @@ class ParameterDivider {
 
   Graph& graph_;
   int64_t ranks_;
+  DType sum_dtype_;
   llvm::ArrayRef<int32_t> chunk_;  // by node
 };
 
 Result<bool> run(Graph& graph, PassContext& context) {
-  const int64_t divided = divide_parameters(graph, context.number("ranks"));
+  const int64_t divided =
+      divide_parameters(graph, context.number("ranks"), context.text("sums") == "bf16" ? DType::BF16 : DType::F32);
   context.count("divided", divided);
   return divided > 0;
 }
 
-constexpr PassOption pass_options[] = {{"ranks", 2, "how many ranks keep a piece each", 2}};
+constexpr PassOption pass_options[] = {{"ranks", 2, "how many ranks keep a piece each", 2},
+                                       {"sums", "fp32", "in what gradients are added up: fp32 or bf16"}};
 
 }  // namespace
 
-int64_t divide_parameters(Graph& graph, int64_t ranks, llvm::ArrayRef<int32_t> chunk) {
-  return ParameterDivider(graph, ranks, chunk).run();
+int64_t divide_parameters(Graph& graph, int64_t ranks, DType sum_dtype, llvm::ArrayRef<int32_t> chunk) {
+  return ParameterDivider(graph, ranks, sum_dtype, chunk).run();
 }
 
 constinit const PassInfo pass_divide_parameters{

@@ -25,7 +25,7 @@ enum class PipelineSchedule : uint8_t {
   // many micro-batches, and no stage waits but at both ends of the step (ZB-V, Qi et al. 2024).
   V,
 };
-inline constexpr llvm::StringLiteral schedule_names[] = {"1f1b", "zb1p", "interleaved", "v"};  // by schedule
+inline constexpr llvm::StringLiteral schedule_names[] = {"1f1b", "zero-bubble", "interleaved", "v"};  // by schedule
 
 // Is backward taken in two actions: what the stage before waits for, and gradients of weights?
 inline bool splits_backward(PipelineSchedule schedule) {

@@ -75,9 +75,10 @@ void reduce_gradients(Builder& b, llvm::MutableArrayRef<Trained> parameters, con
                over_tensor = is_summand_over_tensor(p, request, which);
     if (!over_data && !over_tensor) continue;
     b.origin = p.origin;
-    // Sums over ranks are f32 where the optimizer has f32 weights.
+    // Sums over ranks are f32 where the optimizer has f32 weights, unless fewer bits are asked for.
     if (request.master_weights != MasterWeights::Off) p.grad = b.cast(p.grad, stat_dtype(b.type(p.grad).dtype));
     if (over_data) {
+      if (request.sum_dtype != DType::F32) p.grad = b.cast(p.grad, request.sum_dtype);
       const Shape piece = updated_piece(p, request);
       p.grad = b.emit(piece.empty() ? "reduce_all" : "reduce_pieces", {p.grad},
                       collective_attrs(MeshAxis::Data, request.mesh[MeshAxis::Data], piece), p.name + ".grad");

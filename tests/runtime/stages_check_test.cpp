@@ -44,7 +44,7 @@ TEST_SUITE("unit") {
   TEST_CASE("mutated plans of pipelines are rejected") {
     PipelineSchedule schedule = PipelineSchedule::OneForwardOneBackward;
     SUBCASE("1f1b") {}
-    SUBCASE("zb1p") { schedule = PipelineSchedule::ZeroBubble; }
+    SUBCASE("zero-bubble") { schedule = PipelineSchedule::ZeroBubble; }
     SUBCASE("interleaved") { schedule = PipelineSchedule::Interleaved; }
     SUBCASE("v") { schedule = PipelineSchedule::V; }
     const Plan good = plan_for(parsed(tied_attention), on_mesh("stage=2", 2, schedule));

@@ -298,7 +298,7 @@ TEST_SUITE("unit") {
           double worst = 0;
           for (const TimeSummary& stage : summarize_stages(plan))
             worst = std::max(worst, stage.awaited_us / plan.predicted_step_us);
-          // Of zb1p the greedy order sees no transfers.
+          // Of zero-bubble the greedy order sees no transfers.
           const double limit = schedule == PipelineSchedule::ZeroBubble ? 0.03 : 0.02;
           CHECK(std::abs(worst - bubble / (1 + bubble)) < limit);
           const double run_bytes = 4096.0 * 8192 * 4 / all * layer_count / static_cast<double>(stages * per_stage);

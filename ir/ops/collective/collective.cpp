@@ -138,11 +138,12 @@ Status resized_gradient(GradContext& g, llvm::StringRef op) {
   return Status::success();
 }
 Status reduce_pieces_gradient(GradContext& g) { return resized_gradient(g, "gather_pieces"); }
-// A sum of 16-bit floats is made in f32.
+// A sum of 16-bit floats is made in f32, unless {sum} says otherwise.
 Status gather_pieces_gradient(GradContext& g) {
   if (!g.wants("x")) return Status::success();
   const DType dtype = g.type(g["x"]).dtype;
-  const ValueId sum = g.b.emit("reduce_pieces", {g.b.cast(g.out_grad(), stat_dtype(dtype))}, with_shape(g));
+  const DType sent = g.attrs().has("sum") ? g.attrs().get_dtype("sum") : stat_dtype(dtype);
+  const ValueId sum = g.b.emit("reduce_pieces", {g.b.cast(g.out_grad(), sent)}, with_shape(g));
   g.add("x", g.b.cast(sum, dtype));
   return Status::success();
 }
@@ -230,9 +231,10 @@ constinit const OpDef op_reduce_pieces =
 constinit const OpDef op_gather_pieces = resized_op(
     "gather_pieces",
     "all pieces x of the {ranks} along {axis}, cast {to} a type if one is given, one after the other, cut off at "
-    "{shape}",
+    "{shape}; its gradient is added up in {sum}, or else in f32",
     Engine::Ranks, infer_gathered, gather_pieces_gradient, gather_pieces_members, alone<gather_pieces_members>,
-    gather_samples, Resized::Moves, resized_attrs.with({{"to", AttrKind::DType, AttrNeed::Optional}}));
+    gather_samples, Resized::Moves,
+    resized_attrs.with({{"to", AttrKind::DType, AttrNeed::Optional}, {"sum", AttrKind::DType, AttrNeed::Optional}}));
 
 constinit const OpDef op_take_piece = resized_op(
     "take_piece", "the rank's own piece, of {shape}, of x, which the {ranks} along {axis} hold alike", Engine::Compute,

@@ -71,6 +71,28 @@ TEST_SUITE("unit") {
         }
   }
 
+  TEST_CASE("gradients are sent and added up in bf16 where that is asked for") {
+    for (int zero : {0, 1, 3})
+      for (int64_t accumulate : {1, 2}) {
+        CAPTURE(zero);
+        CAPTURE(accumulate);
+        TrainingRequest request = request_of(2);
+        request.zero = zero, request.accumulate = accumulate, request.sum_dtype = DType::BF16;
+        int64_t sums = 0;
+        for (const Graph& function : program_of(parsed(tied_attention), request).functions)
+          for (NodeId id : function.order()) {
+            const Node& node = function.node(id);
+            const Type& sent = function.type(node.operands.empty() ? node.results[0] : node.operands[0]);
+            if (!llvm::StringRef(node.op->name).startswith("reduce_") || node.op->engine != Engine::Ranks) continue;
+            if (sent.shape.empty()) continue;  // the loss and the weight of its samples
+            CHECK(sent.dtype == DType::BF16);
+            ++sums;
+          }
+        CHECK(sums > 0);
+        check_divided(parsed(tied_attention), request, 2e-2);
+      }
+  }
+
   TEST_CASE("inputs that all samples share stay whole: positions, a square mask, a scalar") {
     constexpr llvm::StringLiteral text = R"(
 graph @shared(%ids: i64[4,4], %positions: i64[1,4], %mask: f64[4,4], %labels: i64[4,4], %scale: f64[]) state(%w: f64[9,8] parameter trained, %p: f64[4,8] parameter trained) {
