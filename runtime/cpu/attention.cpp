@@ -29,10 +29,11 @@ cpu::AttentionShape shape_of(const CpuCall& k, size_t mask) {
     shape.mask = k.operands[mask].data;
     llvm::copy(mask_steps(type, n), shape.mask_strides);
   }
-  shape.dropout = attrs.get_float("dropout");
+  shape.dropout = attention_dropout(attrs);
   shape.drawn_heads = n.drawn_heads;
-  if (shape.dropout > 0) {
+  if (shape.dropout.blocks > 0) {
     shape.random = random_stream(k, mask + 1);
+    shape.random.first_block = first_dropout_block(attrs);
   }
   return shape;
 }

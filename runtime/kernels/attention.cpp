@@ -1,5 +1,6 @@
 #include "runtime/kernels/attention.h"
 
+#include "ir/support/philox.h"
 #include "kernels/cuda/attention/mask_grad_sizes.h"
 
 namespace plimsoll {
@@ -13,7 +14,7 @@ bool accepts_flash(const OpCall& call, llvm::ArrayRef<Type>) {
   return computes_in_f32(call.operand(0).dtype) && n.depth <= max_flash_depth && n.value_depth <= max_flash_depth;
 }
 
-int64_t flash_grad_workspace(const OpCall& call, llvm::ArrayRef<Type>, const DeviceDescription&) {
+int64_t grad_workspace(const OpCall& call, llvm::ArrayRef<Type>, const DeviceDescription&) {
   return row_products_bytes(call);
 }
 
@@ -31,30 +32,8 @@ bool accepts_mma(const OpCall& call, llvm::ArrayRef<Type>) {
          call.attrs.get_float("scale") > 0;
 }
 
-int64_t kept_workspace(const OpCall& call) {
-  const AttentionSizes n(call);
-  return call.attrs.get_float("dropout") > 0 ? kept_bits_bytes(n, groups_at_a_time(n)) : 0;
-}
-
-int64_t mma_workspace(const OpCall& call, llvm::ArrayRef<Type>, const DeviceDescription&) {
-  return kept_workspace(call);
-}
-int64_t mma_grad_workspace(const OpCall& call, llvm::ArrayRef<Type>, const DeviceDescription&) {
-  return row_products_bytes(call) + kept_workspace(call);
-}
-
-// The kept bits are made at once.
-bool accepts_mask_grad_mma(const OpCall& call, llvm::ArrayRef<Type> results) {
-  constexpr int64_t max_bytes = int64_t{1} << 30;
-  const AttentionSizes n(call);
-  return accepts_mma<attention_grad_mask>(call, results) &&
-         (call.attrs.get_float("dropout") == 0 || kept_bits_bytes(n, n.batch * n.kv_heads) <= max_bytes);
-}
-
 int64_t mma_mask_grad_workspace(const OpCall& call, llvm::ArrayRef<Type>, const DeviceDescription&) {
-  const AttentionSizes n(call);
-  const int64_t bits = call.attrs.get_float("dropout") > 0 ? kept_bits_bytes(n, n.batch * n.kv_heads) : 0;
-  return row_products_bytes(call) + mask_grad_partials_bytes(call) + bits;
+  return row_products_bytes(call) + mask_grad_partials_bytes(call);
 }
 
 // What the kernels for the matrix units take on an H200: a block of rows or columns, and a pair of a row and a column
@@ -78,12 +57,11 @@ struct AttentionTimes {
   WindowTimes windows;
 };
 constexpr AttentionTimes forward_times{
-    {5, 0.05, 0.0145, 0.17, 0.155, 0.9, 1, 64, 0}, {5, 0.54, 0.0075, 0.2, 0.1, 0.5, 1, 64, 0}, {0.56, 2, 2}};
+    {5, 0.05, 0.0145, 0.3, 0.155, 0.9, 1, 64, 0}, {5, 0.54, 0.0075, 0.45, 0.1, 0.5, 1, 64, 0}, {0.56, 2, 2}};
 constexpr AttentionTimes backward_times{
-    {5, 0.2, 0.0556, 0.9, 0.38, 3, 3, 128, 1}, {5, 1.43, 0.0194, 1.2, 0.44, 1.7, 3, 64, 1, 2}, {0.47, 4, 4}};
-constexpr MmaTimes mask_grad_mma_times{5, 0.3, 0.025, 0.3, 0.16, 1.5, 3, 64, 0};
+    {5, 0.2, 0.0556, 1.1, 0.38, 3, 3, 128, 1}, {5, 1.43, 0.0194, 1.1, 0.44, 1.7, 3, 64, 1, 2}, {0.47, 4, 4}};
+constexpr MmaTimes mask_grad_mma_times{5, 0.3, 0.025, 0.6, 0.16, 1.5, 3, 64, 0};
 constexpr AttentionTimes mask_grad_times{mask_grad_mma_times, mask_grad_mma_times, {0.3, 3, 2}};
-constexpr double drawn_pair_ps = 0.6;
 constexpr double measured_tflops = 790, measured_multiprocessors = 132;
 
 int64_t tiles(int64_t rows, int64_t tile) { return (rows + tile - 1) / tile; }
@@ -133,7 +111,7 @@ double mma_us(const OpCall& call, const DeviceDescription& device) {
   const auto window = static_cast<double>(call.attrs.get_int("window"));
   const double met = window > 0 ? std::min(all, rows * ((causal ? 1 : 2) * window + times.own_rows + 64)) : all;
   double pair_ps = times.pair_ps + times.depth_ps * depth * (depth > 128 ? times.long_heads : 1);
-  if (drops) pair_ps += times.dropout_ps + drawn_pair_ps;
+  if (drops) pair_ps += times.dropout_ps;
   if (call.has(mask)) {
     const Type& type = call.operand(mask);
     const bool same_rows = type.rank() < 2 || type.shape[type.rank() - 2] == 1;
@@ -142,7 +120,7 @@ double mma_us(const OpCall& call, const DeviceDescription& device) {
   return blocks * times.block_ns * 1e-3 * measured_multiprocessors / std::max(device.multiprocessors, 1) +
          heads * met * pair_ps * 1e-6 * measured_tflops / tflops +
          (times.launches > 1 ? y_and_dy_us(call, device) : 0) +
-         static_cast<double>(times.launches + drops) * (device.launch_us + device.kernel_us);
+         static_cast<double>(times.launches) * (device.launch_us + device.kernel_us);
 }
 
 // On the vector units, in TFLOP/s as measured on an H200, where products in f32 reach 51.
@@ -196,8 +174,6 @@ int64_t cudnn_ordered_grad_workspace(const OpCall& call, llvm::ArrayRef<Type> re
   return std::max(whole / n.batch, std::min(whole, max_ordered_bytes)) + slack;
 }
 
-constexpr int64_t max_kept_bits_bytes = int64_t{32} << 20;
-
 // cuDNN's first: where it accepts a call it is the faster one, or as fast.
 constexpr CudaCandidate candidates[] = {
     {op_attention, "cudnn", accepts_cudnn<attention_mask>, cudnn_workspace},
@@ -206,12 +182,11 @@ constexpr CudaCandidate candidates[] = {
     {.op = op_attention,
      .name = "mma",
      .accepts = accepts_mma<attention_mask>,
-     .workspace_bytes = mma_workspace,
      .predicted_us = mma_us<forward_times, attention_mask>},
     {.op = op_attention_grad,
      .name = "mma",
      .accepts = accepts_mma<attention_grad_mask>,
-     .workspace_bytes = mma_grad_workspace,
+     .workspace_bytes = grad_workspace,
      .predicted_us = mma_us<backward_times, attention_grad_mask>},
     {.op = op_attention,
      .name = "flash",
@@ -220,11 +195,11 @@ constexpr CudaCandidate candidates[] = {
     {.op = op_attention_grad,
      .name = "flash",
      .accepts = accepts_flash<attention_grad_mask>,
-     .workspace_bytes = flash_grad_workspace,
+     .workspace_bytes = grad_workspace,
      .predicted_us = flash_us<op_attention_grad, flash_grad_tflops>},
     {.op = op_attention_mask_grad,
      .name = "mma",
-     .accepts = accepts_mask_grad_mma,
+     .accepts = accepts_mma<attention_grad_mask>,
      .workspace_bytes = mma_mask_grad_workspace,
      .predicted_us = mma_us<mask_grad_times, attention_grad_mask>},
     {op_attention_mask_grad, "flash", accepts_flash<attention_grad_mask>},
@@ -241,13 +216,19 @@ int64_t mask_grad_partials_bytes(const OpCall& call) {
          mask.elements() * static_cast<int64_t>(sizeof(float));
 }
 
-int64_t groups_at_a_time(const AttentionSizes& n) {
-  return std::clamp<int64_t>(max_kept_bits_bytes / std::max<int64_t>(kept_bits_bytes(n, 1), 1), 1,
-                             std::max<int64_t>(n.batch * n.kv_heads, 1));
+Dropout attention_dropout(const Attrs& attrs) {
+  static_assert(Dropout::rounds == DropoutRule::rounds);
+  const double ratio = attrs.get_float("dropout");
+  if (ratio == 0) return {};
+  const DropoutRule rule = DropoutRule::of(ratio);
+  Dropout dropout{rule.blocks(), static_cast<float>(rule.kept_share()), static_cast<float>(rule.factor())};
+  for (int i = 0; i < rule.bits; ++i) dropout.threshold_zeros[i] = (rule.dropped >> i & 1) - 1;
+  return dropout;
 }
 
-int64_t kept_bits_bytes(const AttentionSizes& n, int64_t groups) {
-  return groups * (n.heads / n.kv_heads) * n.rows * ((n.columns + 31) / 32) * static_cast<int64_t>(sizeof(uint32_t));
+int64_t first_dropout_block(const Attrs& attrs) {
+  const DropoutRule rule = DropoutRule::of(attrs.get_float("dropout"));
+  return attrs.get_int("first_draw") / DropoutRule::columns_per_word * rule.blocks();
 }
 
 llvm::ArrayRef<CudaCandidate> attention_candidates() { return candidates; }

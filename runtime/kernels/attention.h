@@ -1,6 +1,7 @@
 #pragma once
 
 #include "ir/ops/attention/attention_sizes.h"
+#include "kernels/dropout.h"
 #include "runtime/kernels/cuda_candidate.h"
 #include "runtime/kernels/elementwise.h"
 
@@ -44,10 +45,8 @@ struct RotarySizes {
 
 inline constexpr int64_t max_flash_depth = 256;  // of a head
 
-// How many groups of heads the matrix units' kernels take at a time where probabilities are dropped: the query heads
-// that share a key head, of one sample. Their kept bits stay in the cache, and small beside long rows.
-int64_t groups_at_a_time(const AttentionSizes& n);
-// Bytes of the bits of so many groups.
-int64_t kept_bits_bytes(const AttentionSizes& n, int64_t groups);
+// What attention's dropout keeps, and the block of Philox that its stream begins with.
+Dropout attention_dropout(const Attrs& attrs);
+int64_t first_dropout_block(const Attrs& attrs);
 
 }  // namespace plimsoll

@@ -93,7 +93,10 @@ Status check_mask_and_rng(const OpCall& call) {
   }
   if (call.get_int("window") < 0) return model_error("the window is " + llvm::Twine(call.get_int("window")));
   if (Status s = need_type(call, "rng", Type(DType::I64, {2}))) return s;
-  if (Status s = need_first_draw(call.attrs)) return s;
+  const int64_t first = call.get_int("first_draw");
+  if (first < 0 || first % DropoutRule::columns_per_word != 0)
+    return model_error("first_draw is " + llvm::Twine(first) + ", it must be a multiple of " +
+                       llvm::Twine(DropoutRule::columns_per_word) + " from 0 on");
   double dropout = call.get_float("dropout");
   if (dropout < 0 || dropout > 1)
     return model_error("dropout is " + std::to_string(dropout) + ", it must be between 0 and 1");
@@ -184,6 +187,7 @@ struct Operands {
   const double *q, *k, *v;
   const TensorView* mask = nullptr;
   Shape mask_strides;
+  DropoutRule rule{};
   RandomStream random{};
 
   explicit Operands(const ReferenceCall& call)
@@ -201,6 +205,7 @@ struct Operands {
       mask_strides = broadcast_strides(mask->type.shape, n.scores());
     }
     if (dropout == 0) return;
+    rule = DropoutRule::of(dropout);
     const TensorView& rng = call.in("rng");
     random = {rng.get_int(0), rng.get_int(1), call.get_int("id"), call.get_int("first_draw")};
   }
@@ -209,7 +214,9 @@ struct Operands {
   int64_t q_at(Row w) const { return (w.b * n.rows + w.r) * n.q_step + w.h * n.depth; }
   int64_t y_at(Row w) const { return ((w.b * n.rows + w.r) * n.heads + w.h) * n.value_depth; }
   int64_t lse_at(Row w) const { return (w.b * n.heads + w.h) * n.rows + w.r; }
-  int64_t draws_at(Row w) const { return ((w.b * n.drawn_heads + w.h) * n.rows + w.r) * n.columns; }
+  int64_t draws_at(Row w) const {
+    return ((w.b * n.drawn_heads + w.h) * n.rows + w.r) * DropoutRule::draws_of_row(n.columns);
+  }
   int64_t k_at(Row w, int64_t c) const { return n.k_start + (w.b * n.columns + c) * n.k_step + kv_head(w.h) * n.depth; }
   int64_t v_at(Row w, int64_t c) const {
     return n.v_start + (w.b * n.columns + c) * n.v_step + kv_head(w.h) * n.value_depth;
@@ -240,8 +247,7 @@ struct Operands {
   // Dropout multiplies a probability with this.
   double keep(Row w, int64_t c) const {
     if (dropout == 0) return 1;
-    bool kept = random.uniform_16(draws_at(w) + c) >= dropout;
-    return kept ? 1 / (1 - dropout) : 0;
+    return random.keeps(rule, draws_at(w) + c) ? rule.factor() : 0;
   }
 
   template <typename Visit>
@@ -338,7 +344,8 @@ std::optional<ChunkCall> attention_chunk(const OpCall& call, Chunk chunk) {
   if (call.has("mask")) made.cut[call.index("mask")] = call["mask"].rank() == 4 && call["mask"].shape[0] > 1;
   if (call.get_float("dropout") == 0) return made;
   const Sizes n(call);
-  return with_chunk_of_draws(std::move(made), n.batch * n.drawn_heads * n.rows * n.columns, chunk);
+  const int64_t rows = n.batch * n.drawn_heads * n.rows;
+  return with_chunk_of_draws(std::move(made), rows * DropoutRule::draws_of_row(n.columns), chunk);
 }
 
 // By heads: each rank has some key heads with their query heads.
@@ -368,7 +375,7 @@ std::optional<DividedCall> attention_divide(const OpCall& call, llvm::ArrayRef<T
   if (call.get_float("dropout") == 0) return made;
   // The numbers of a sample's heads lie side by side, those of the next sample behind all of its heads.
   made.attrs.set("drawn_heads", n.drawn_heads);
-  return with_part_of_draws(std::move(made), n.heads * n.rows * n.columns, ranks);
+  return with_part_of_draws(std::move(made), n.heads * n.rows * DropoutRule::draws_of_row(n.columns), ranks);
 }
 
 Attrs heads_attrs(int64_t heads, int64_t kv_heads, double scale) {
@@ -385,10 +392,10 @@ std::vector<Sample> attention_samples() {
   Attrs of_parts = heads_attrs(2, 2, 0.7);
   of_parts.set("dropout", 0.4);
   of_parts.set("id", 7);
-  of_parts.set("first_draw", 16);
+  of_parts.set("first_draw", 64);
   of_parts.set("drawn_heads", 4);
   Attrs packed = causal, packed_dropped = dropped, later_draws = dropped;
-  later_draws.set("first_draw", 24);
+  later_draws.set("first_draw", 96);
   packed.set("packed", 1);
   packed_dropped.set("packed", 1);
   Attrs near = heads_attrs(2, 2, 0.5), causal_near = causal;

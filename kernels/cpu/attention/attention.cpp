@@ -24,8 +24,9 @@ PLIMSOLL_VECTORISED void mask_row(float* scores, MaskKind kind, const void* mask
   }
 }
 
-PLIMSOLL_VECTORISED void drop_row(float* factors, const uint16_t* halves, uint32_t threshold, float kept, int64_t n) {
-  for (int64_t j = 0; j < n; ++j) factors[j] = halves[j] >= threshold ? kept : 0.0f;
+PLIMSOLL_VECTORISED void drop_word(float* factors, uint32_t word, float kept) {
+#pragma omp simd
+  for (uint32_t j = 0; j < 32; ++j) factors[j] = word >> j & 1 ? kept : 0.0f;
 }
 
 PLIMSOLL_VECTORISED void multiply_rows(float* y, const float* x, int64_t n) {
@@ -75,7 +76,7 @@ void attend_block(const AttentionShape& shape, RunningRows& state, int64_t b, in
     const ScoreBlock block{b, h, first_row, rows, first, width};
     score_block(shape, block, q, state.keys, state.scores);
     absorb_scores(state, rows, width, value_size);
-    if (shape.dropout > 0) {
+    if (shape.dropout.blocks > 0) {
       dropout_block(shape, block, state.factors);
       multiply_rows(state.scores, state.factors, rows * key_block);
     }
@@ -118,13 +119,13 @@ void score_block(const AttentionShape& shape, const ScoreBlock& block, const flo
 }
 
 void dropout_block(const AttentionShape& shape, const ScoreBlock& block, float* factors) {
-  const auto threshold = static_cast<uint32_t>(std::ceil(shape.dropout * 0x1p16));
-  const float kept = shape.dropout < 1 ? static_cast<float>(1 / (1 - shape.dropout)) : 0.0f;
-  uint16_t halves[key_block];
+  const int64_t row_words = (shape.columns + 31) / 32;
+  uint32_t words[key_block / 32];
   for (int64_t r = 0; r < block.rows; ++r) {
     const int64_t row = (block.b * shape.drawn_heads + block.h) * shape.rows + block.first_row + r;
-    random_halves(shape.random, row * shape.columns + block.first_column, block.columns, halves);
-    drop_row(factors + r * key_block, halves, threshold, kept, block.columns);
+    kept_words(shape.random, shape.dropout, row * row_words + block.first_column / 32, key_block / 32, words);
+    for (int64_t i = 0; i < key_block / 32; ++i)
+      drop_word(factors + r * key_block + i * 32, words[i], shape.dropout.factor);
   }
 }
 

@@ -23,7 +23,7 @@ struct AttentionShape {
   MaskKind mask_kind = MaskKind::None;
   const void* mask = nullptr;
   int64_t mask_strides[4] = {};  // of batch, head, row, column; 0 where the mask is broadcast
-  double dropout = 0;
+  Dropout dropout;
   int64_t drawn_heads = 0;  // a sample draws numbers for so many heads, of which these are some
   RandomStream random;
 };
@@ -49,8 +49,7 @@ struct ScoreBlock {
 };
 void score_block(const AttentionShape& shape, const ScoreBlock& block, const float* q, const float* keys,
                  float* scores);
-// Probabilities as dropout leaves them: kept ones times 1 / (1 - ratio), the others 0. factors[rows,
-// key_block].
+// What dropout multiplies probabilities with: kept ones with its factor, the others with 0. factors[rows, key_block].
 void dropout_block(const AttentionShape& shape, const ScoreBlock& block, float* factors);
 
 }  // namespace plimsoll::cpu

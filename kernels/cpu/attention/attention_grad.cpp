@@ -53,7 +53,7 @@ void recompute_block(const AttentionShape& shape, const GradTensors& t, const Sc
   const float* dy = t.dy + (block.b * shape.rows + block.first_row) * dy_step + block.h * shape.value_size;
   add_block_matmul(blocks.d_scores, key_block, {dy, dy_step, 1}, blocks.values, key_block, block.rows, block.columns,
                    shape.value_size);
-  if (shape.dropout > 0) {
+  if (shape.dropout.blocks > 0) {
     dropout_block(shape, block, blocks.dropped);
     for (int64_t at = 0; at < block.rows * key_block; at += key_block)
       multiply_into(blocks.d_scores + at, blocks.d_scores + at, blocks.dropped + at, block.columns);
@@ -62,7 +62,7 @@ void recompute_block(const AttentionShape& shape, const GradTensors& t, const Sc
     float *p = blocks.scores + r * key_block, *dropped = blocks.dropped + r * key_block;
     const int64_t row = head_row + block.first_row + r;
     probabilities(p, p, t.lse[row], block.columns);
-    if (shape.dropout > 0)
+    if (shape.dropout.blocks > 0)
       multiply_into(dropped, dropped, p, block.columns);
     else
       std::copy_n(p, block.columns, dropped);

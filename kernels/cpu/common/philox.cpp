@@ -12,17 +12,19 @@ namespace plimsoll::cpu {
 namespace {
 
 constexpr int64_t tile_blocks = 32, tile_words = 4 * tile_blocks;
+constexpr int64_t kept_tile_blocks = 8, kept_tile_words = 4 * kept_tile_blocks;
 
 // A tile of consecutive blocks, one a vector lane.
-PLIMSOLL_VECTORISED void philox_tile(const RandomStream& stream, uint64_t first_block, uint32_t* words) {
+template <uint32_t rounds, int64_t blocks>
+PLIMSOLL_INLINE void make_blocks(const RandomStream& stream, uint64_t first_block, uint32_t* words) {
   const auto key_low = static_cast<uint32_t>(stream.seed), key_high = static_cast<uint32_t>(stream.seed >> 32);
   const uint32_t step = stream.step, id = stream.id;
 #pragma omp simd
-  for (int64_t i = 0; i < tile_blocks; ++i) {
+  for (int64_t i = 0; i < blocks; ++i) {
     const uint64_t block = first_block + static_cast<uint64_t>(i);
     uint32_t a = static_cast<uint32_t>(block), b = static_cast<uint32_t>(block >> 32), c = step, d = id;
 #pragma GCC unroll 10
-    for (uint32_t round = 0; round < 10; ++round) {
+    for (uint32_t round = 0; round < rounds; ++round) {
       const uint64_t first = uint64_t{0xD2511F53} * a, second = uint64_t{0xCD9E8D57} * c;
       a = static_cast<uint32_t>(second >> 32) ^ b ^ (key_low + round * 0x9E3779B9);
       b = static_cast<uint32_t>(second);
@@ -34,6 +36,20 @@ PLIMSOLL_VECTORISED void philox_tile(const RandomStream& stream, uint64_t first_
     words[4 * i + 2] = c;
     words[4 * i + 3] = d;
   }
+}
+
+PLIMSOLL_VECTORISED void philox_tile(const RandomStream& stream, uint64_t first_block, uint32_t* words) {
+  make_blocks<10, tile_blocks>(stream, first_block, words);
+}
+PLIMSOLL_VECTORISED void kept_tile(const RandomStream& stream, uint64_t first_block, uint32_t* words) {
+  make_blocks<Dropout::rounds, kept_tile_blocks>(stream, first_block, words);
+}
+
+uint32_t kept_word(const Dropout& dropout, const uint32_t* lanes) {
+  uint32_t kept = ~0u;
+  for (int64_t i = 0; i < 4 * dropout.blocks; ++i)
+    kept = (kept & lanes[i]) | (dropout.threshold_zeros[i] & (kept | lanes[i]));
+  return kept;
 }
 
 PLIMSOLL_VECTORISED void keep_or_drop(float* y, const float* x, const uint32_t* words, uint32_t last_dropped,
@@ -56,16 +72,13 @@ void random_words(const RandomStream& stream, int64_t first, int64_t count, uint
   }
 }
 
-void random_halves(const RandomStream& stream, int64_t first, int64_t count, uint16_t* halves) {
-  RandomStream whole = stream;
-  whole.first_block = 0;
-  uint32_t words[tile_words];
-  for (int64_t done = 0; done < count;) {
-    const int64_t half = 4 * stream.first_block + first + done,
-                  taken = std::min(2 * tile_words - half % 2, count - done);
-    random_words(whole, half / 2, (half % 2 + taken + 1) / 2, words);
-    std::memcpy(halves + done, reinterpret_cast<const char*>(words) + half % 2 * 2, static_cast<size_t>(taken) * 2);
-    done += taken;
+void kept_words(const RandomStream& stream, const Dropout& dropout, int64_t first, int64_t count, uint32_t* words) {
+  const int64_t blocks = dropout.blocks, tile_count = kept_tile_blocks / blocks;
+  uint32_t tile[kept_tile_words];
+  for (int64_t done = 0; done < count; done += tile_count) {
+    kept_tile(stream, static_cast<uint64_t>(stream.first_block + (first + done) * blocks), tile);
+    for (int64_t i = 0; i < std::min(tile_count, count - done); ++i)
+      words[done + i] = kept_word(dropout, tile + i * 4 * blocks);
   }
 }
 

@@ -60,7 +60,7 @@ __global__ void __launch_bounds__(Tile<D>::threads)
       const float probability = nothing ? 0.0f : expf(scores[j] - largest_here);
       sum_here += probability;
       weights[own * Tile<D>::score_pitch + c] =
-          probability == 0.0f ? 0.0f : probability * head.keep(n, row, column + c);
+          probability == 0.0f ? 0.0f : probability * kept_factor(n, head, row, column + c);
     }
     sum = sum * rescale + row_sum(sum_here);
     largest = largest_here;

@@ -7,6 +7,7 @@
 // q, k, v and y are of one type, computed in f32; lse is f32 and -inf for a row that may attend to nothing.
 
 #include "kernels/cuda/elementwise/random.h"
+#include "kernels/dropout.h"
 #include "kernels/scalar.h"
 
 #include <cuda_runtime_api.h>
@@ -26,7 +27,7 @@ struct AttentionShape {
   const void* mask = nullptr;
   Scalar mask_type = Scalar::Bool;
   int64_t mask_strides[4] = {};
-  double dropout = 0;
+  Dropout dropout = {};
   RandomStream random = {};
   int64_t drawn_heads = 0;  // a sample draws numbers for so many heads, of which these are some
 };
@@ -56,22 +57,11 @@ struct MaskGradCall {
 
 // ---- On the matrix units: 16-bit floats; a float mask is of the same type or f32 ----
 
-// Which probabilities dropout keeps, one bit each. A group is the query heads that share a key head, of one sample;
-// `groups` of them are dealt with at a time, so that the bits stay in the cache however long the rows are.
-struct KeptBits {
-  uint32_t* words = nullptr;  // workspace [groups, heads / kv_heads, rows, kept_words(columns)]
-  int64_t groups = 0;
-};
-constexpr int64_t kept_words(int64_t columns) { return (columns + 31) / 32; }
-
-[[nodiscard]] cudaError_t attention_mma(const AttentionShape& shape, const KeptBits& kept, void* y, float* lse,
-                                        const void* q, const void* k, const void* v, cudaStream_t stream);
-[[nodiscard]] cudaError_t attention_grad_mma(const AttentionShape& shape, const KeptBits& kept,
-                                             const AttentionGradCall& call, cudaStream_t stream);
-
-// The kept bits are those of all groups at once.
-[[nodiscard]] cudaError_t attention_mask_grad_mma(const AttentionShape& shape, const KeptBits& kept,
-                                                  const AttentionGradCall& call, const MaskGradCall& mask,
-                                                  cudaStream_t stream);
+[[nodiscard]] cudaError_t attention_mma(const AttentionShape& shape, void* y, float* lse, const void* q, const void* k,
+                                        const void* v, cudaStream_t stream);
+[[nodiscard]] cudaError_t attention_grad_mma(const AttentionShape& shape, const AttentionGradCall& call,
+                                             cudaStream_t stream);
+[[nodiscard]] cudaError_t attention_mask_grad_mma(const AttentionShape& shape, const AttentionGradCall& call,
+                                                  const MaskGradCall& mask, cudaStream_t stream);
 
 }  // namespace plimsoll::cuda

@@ -42,7 +42,7 @@ struct PairGradient {
       : weight(0.0f), score(0.0f) {
     const float raw = head.score(n, row, column, product);
     if (raw == -INFINITY || constants.lse == -INFINITY) return;
-    const float probability = expf(raw - constants.lse), keep = head.keep(n, row, column);
+    const float probability = expf(raw - constants.lse), keep = kept_factor(n, head, row, column);
     weight = keep * probability;
     score = n.scale * probability * (keep * dy_v - constants.delta);
   }

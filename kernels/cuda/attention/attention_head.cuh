@@ -31,18 +31,53 @@ struct Head {
     if (n.mask_type == Scalar::Bool) return value != 0.0f ? score : -INFINITY;
     return score + value;
   }
-
-  // Dropout multiplies a probability with this.
-  __device__ float keep(const AttentionShape& n, int64_t row, int64_t column) const {
-    if (n.dropout == 0) return 1.0f;
-    const int64_t drawn_row = (b * n.drawn_heads + h) * n.rows + row;
-    const int64_t half = 4 * n.random.first_block + drawn_row * n.columns + column, word = half % 8 / 2;
-    const PhiloxBlock block = Philox(n.random)(half / 8);
-    const uint32_t low = word % 2 ? block.lanes[1] : block.lanes[0];
-    const uint32_t high = word % 2 ? block.lanes[3] : block.lanes[2];
-    const bool kept = ((word < 2 ? low : high) >> half % 2 * 16 & 0xffff) * 0x1p-16 >= n.dropout;
-    return kept ? static_cast<float>(1 / (1 - n.dropout)) : 0.0f;
-  }
 };
+
+// Draws which probabilities of a head dropout keeps, or of heads whose rows follow one another.
+class KeptDraws {
+ public:
+  // Without dropout there is nothing to draw.
+  __device__ KeptDraws(const AttentionShape& n, const Head& head)
+      : rule_(n.dropout), row_words_(static_cast<int>((n.columns + 31) / 32)) {
+    if (rule_.blocks == 0) return;
+    generator_ = Philox(n.random);
+    const int64_t drawn_row = (head.b * n.drawn_heads + head.h) * n.rows;
+    first_ = n.random.first_block + drawn_row * row_words_ * rule_.blocks;
+  }
+
+  // Bit i is that of the row's column 32 * word + i.
+  __device__ uint32_t operator()(int64_t row, int word) const {
+    const auto first = static_cast<uint64_t>(first_ + (row * row_words_ + word) * rule_.blocks);
+    Philox generator = generator_;
+    // Made in every loop again, the keys of the rounds take no registers.
+    asm volatile("" : "+r"(generator.key_low), "+r"(generator.key_high));
+    uint32_t kept = ~0u;
+#pragma unroll
+    for (int i = 0; i < Dropout::max_bits; i += 8) {
+      if (i == 4 * rule_.blocks) break;
+      PhiloxBlock pair[2];
+      generator.blocks<Dropout::rounds>(pair, first + static_cast<unsigned>(i) / 4);
+#pragma unroll
+      for (int lane = 0; lane < 8; ++lane) {
+        const uint32_t drawn = pair[lane / 4].lanes[lane % 4];
+        kept = (kept & drawn) | (rule_.threshold_zeros[i + lane] & (kept | drawn));
+      }
+    }
+    return kept;
+  }
+
+ private:
+  const Dropout& rule_;
+  int row_words_;
+  int64_t first_ = 0;
+  Philox generator_;
+};
+
+// What dropout multiplies a probability of the flash kernels with.
+__device__ inline float kept_factor(const AttentionShape& n, const Head& head, int64_t row, int64_t column) {
+  if (n.dropout.blocks == 0) return 1.0f;
+  const uint32_t word = KeptDraws(n, head)(row, static_cast<int>(column / 32));
+  return word >> column % 32 & 1 ? n.dropout.factor : 0.0f;
+}
 
 }  // namespace plimsoll::cuda

@@ -47,7 +47,7 @@ __global__ void __launch_bounds__(tile_threads)
       if (score == -INFINITY) continue;
       const float lse = grads.lse[head.lse(n, row)];
       if (lse == -INFINITY) continue;
-      sum += expf(score - lse) * (head.keep(n, row, column) * dy_v - delta);
+      sum += expf(score - lse) * (kept_factor(n, head, row, column) * dy_v - delta);
     }
   if (row < n.rows && column < n.columns)
     store_any(mask.dmask, mask.dmask_type, (of_mask * n.rows + row) * n.columns + column, static_cast<double>(sum));

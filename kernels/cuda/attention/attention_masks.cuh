@@ -153,8 +153,11 @@ __device__ void add_additions(Sums<Tile::m_tiles, Tile::n_tiles>& sums, const fl
 // Adds a mask with rows to sums q . k.
 template <typename Tile, Owner owner, typename T>
 __device__ void add_row_mask(Sums<Tile::m_tiles, Tile::n_tiles>& sums, const AttentionShape& n, const Head& head,
-                             const Place<owner>& place, int first_own, int first_other) {
+                             const Place<owner>& of_tile, int first_own, int first_other) {
   const int end_own = first_own + Tile::own, end_other = first_other + Tile::others;
+  // Addresses are made here, not in every tile of a call without a mask.
+  Place<owner> place = of_tile;
+  asm volatile("" : "+r"(place.own), "+r"(place.other));
   const bool is_inside =
       owner == Owner::Rows ? end_own <= n.rows && end_other <= n.columns : end_own <= n.columns && end_other <= n.rows;
   with_mask<T>(n, head, [&](auto* mask) {

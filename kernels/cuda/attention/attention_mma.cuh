@@ -17,11 +17,11 @@ template <int depth_, int m_tiles_, int warps_, int others_, int blocks_>
 struct MmaTile {
   static constexpr int depth = depth_, m_tiles = m_tiles_, warps = warps_, others = others_, blocks = blocks_;
   static constexpr int warp_rows = 16 * m_tiles, own = warp_rows * warps, threads = 32 * warps;
-  static constexpr int pitch = depth + 8;
+  static constexpr int pitch = depth + 8, row_step = pitch;
   static constexpr int n_tiles = others / 8, d_tiles = depth / 8;
   static_assert(32 % warp_rows == 0, "a warp's rows share one word of kept bits");
 
-  // Where an element of a tile of `count` rows stands.
+  // Where an element of a tile of `count` rows stands; eight rows further on, it stands 8 * row_step further on.
   template <int count>
   __device__ static int place(int row, int d) {
     return row * pitch + d;
@@ -37,23 +37,25 @@ template <typename Tile, int count, typename T>
 class RowLoader {
  public:
   __device__ RowLoader(const T* head, int64_t step, int rows, int depth, bool aligned)
-      : head_(head), step_(step), rows_(rows), all_rows_(rows), depth_(depth), aligned_(aligned) {
+      : head_(head), step_(static_cast<int>(step)), rows_(rows), all_rows_(rows), depth_(depth), aligned_(aligned) {
     row_ = static_cast<int>(threadIdx.x) / vectors;
     d_ = static_cast<int>(threadIdx.x) % vectors * length;
     from_ = head + row_ * step + d_;
+    place_ = Tile::template place<count>(row_, d_);
     if (d_ >= depth) rows_ = 0;
   }
 
   // Rows [first, first + count), `offset` elements further on. Aligned rows are copied beside computing.
   __device__ void load(T* tile, int first, int64_t offset = 0) const {
     if (!aligned_) return load_elements(tile, first, offset);
-    const T* from = from_ + first * step_ + offset;
+    const T* from = from_ + int64_t{first} * step_ + offset;
     const int left = rows_ - first - row_;
 #pragma unroll
     for (int pass = 0; pass < passes; ++pass) {
       const int row = row_ + pass * rows_per_pass;
-      if (count % rows_per_pass == 0 || row < count)
-        copy_async(tile + Tile::template place<count>(row, d_), from, pass * rows_per_pass < left);
+      const int place = rows_per_pass % 8 == 0 ? place_ + pass * rows_per_pass * Tile::row_step
+                                               : Tile::template place<count>(row, d_);
+      if (count % rows_per_pass == 0 || row < count) copy_async(tile + place, from, pass * rows_per_pass < left);
       from += rows_per_pass * step_;
     }
   }
@@ -67,13 +69,13 @@ class RowLoader {
     for (int i = static_cast<int>(threadIdx.x); i < count * Tile::depth; i += Tile::threads) {
       const int row = i / Tile::depth, d = i % Tile::depth;
       const bool inside = first + row < all_rows_ && d < depth_;
-      tile[Tile::template place<count>(row, d)] = inside ? head_[(first + row) * step_ + offset + d] : narrow<T>(0.0f);
+      tile[Tile::template place<count>(row, d)] =
+          inside ? head_[int64_t{first + row} * step_ + offset + d] : narrow<T>(0.0f);
     }
   }
 
   const T *head_, *from_;
-  int64_t step_;
-  int row_, d_;
+  int step_, row_, d_, place_;
   int rows_;  // 0 where the thread's elements lie beyond the depth
   int all_rows_, depth_;
   bool aligned_;

@@ -35,12 +35,12 @@ struct Stages {
   }
 };
 
-template <typename Tile, typename T>
+template <typename Tile, bool drops, typename T>
 __global__ void __launch_bounds__(Tile::threads, Tile::blocks)
-    dq_mma_kernel(AttentionShape n, MmaCall call, AttentionGradCall grads, int row_tiles) {
+    dq_mma_kernel(AttentionShape n, bool aligned, AttentionGradCall grads, int row_tiles) {
   extern __shared__ uint4 shared[];
   const Stages<Tile, T> tiles(shared);
-  const int64_t number = call.first_group * (n.heads / n.kv_heads) + blockIdx.x / row_tiles;
+  const int64_t number = blockIdx.x / row_tiles;
   const int first = (row_tiles - 1 - static_cast<int>(blockIdx.x % row_tiles)) * Tile::own;
   const Head head{number / n.heads, number % n.heads};
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
@@ -51,21 +51,20 @@ __global__ void __launch_bounds__(Tile::threads, Tile::blocks)
   const T* q_rows = tiles.own_a + warp * Tile::warp_rows * Tile::pitch;
   const T* dy_rows = tiles.own_b + warp * Tile::warp_rows * Tile::pitch;
   const RowLoader<Tile, Tile::others, T> k_rows(static_cast<const T*>(grads.k) + head.k(n), n.k_step, columns, depth,
-                                                call.aligned);
+                                                aligned);
   const RowLoader<Tile, Tile::others, T> v_rows(static_cast<const T*>(grads.v) + head.v(n), n.v_step, columns,
-                                                value_depth, call.aligned);
-  const bool drops = n.dropout > 0;
-  const uint32_t* words = drops ? head_bits(n, call, head) : nullptr;
+                                                value_depth, aligned);
+  const KeptDraws draws(n, head);
   auto load = [&](int stage, int column) {
     k_rows.load(tiles.a(stage), column);
     v_rows.load(tiles.b(stage), column);
     commit_copies();
     if (is_mask_of_columns(n)) load_additions<Tile, T>(tiles.of_others(stage), n, head, column);
   };
-  RowLoader<Tile, Tile::own, T>(static_cast<const T*>(grads.q) + head.q(n), n.q_step, rows, depth, call.aligned)
+  RowLoader<Tile, Tile::own, T>(static_cast<const T*>(grads.q) + head.q(n), n.q_step, rows, depth, aligned)
       .load(tiles.own_a, first);
   RowLoader<Tile, Tile::own, T>(static_cast<const T*>(grads.dy) + head.y(n), n.heads * n.value_depth, rows, value_depth,
-                                call.aligned)
+                                aligned)
       .load(tiles.own_b, first);
   if (range.first < range.end) load(0, range.first);
   commit_copies();
@@ -77,7 +76,6 @@ __global__ void __launch_bounds__(Tile::threads, Tile::blocks)
     for (int half = 0; half < 2; ++half)
       constants[m][half] = RowConstants(n, head, warp_first + lane / 4 + 16 * m + 8 * half, grads);
   const float to_log2 = n.scale * log2_e;
-  const float kept_factor = n.dropout < 1 ? static_cast<float>(1 / (1 - n.dropout)) : 0.0f;
 
   Sums<Tile::m_tiles, Tile::d_tiles> dq = {};
   int stage = 0;
@@ -87,34 +85,34 @@ __global__ void __launch_bounds__(Tile::threads, Tile::blocks)
     __syncthreads();  // this tile has arrived, and the other stage is no longer read
     if (column + Tile::others < range.end) load(stage ^ 1, column + Tile::others);
     TileBits<Tile, Owner::Rows> bits;
-    if (drops) bits.load(n, words, place);
+    if (drops) bits.draw(draws, warp_first, column);
     Sums<Tile::m_tiles, Tile::n_tiles> scores, dp;
     multiply_rows<Tile>(scores, tiles.a(stage), [&](int m, int k) { return left_fragment<Tile>(q_rows, m, 16 * k); });
     multiply_rows<Tile>(dp, tiles.b(stage), [&](int m, int k) { return left_fragment<Tile>(dy_rows, m, 16 * k); });
     apply_masks<Tile, Owner::Rows, T>(scores, n, head, place, first, column, tiles.of_others(stage));
     auto of_row = [&](int m, int, int e) -> const RowConstants& { return constants[m][e / 2]; };
     if (drops)
-      differentiate<Tile>(scores, dp, to_log2, &bits, kept_factor, of_row);
+      differentiate<Tile>(scores, dp, to_log2, &bits, of_row);
     else
-      differentiate<Tile>(scores, dp, to_log2, static_cast<decltype(&bits)>(nullptr), 1.0f, of_row);
+      differentiate<Tile>(scores, dp, to_log2, static_cast<decltype(&bits)>(nullptr), of_row);
     add_weighted_rows<Tile>(dq, dp, tiles.a(stage));
   }
   wait_for_copies<0>();
   __syncthreads();  // q and dy have arrived even where no column is met
-  store_rows<Tile>(static_cast<T*>(grads.dq) + head.q(n), n.q_step, warp_first, rows, depth, call.aligned, tiles.own_a,
-                   dq, [&](int, int) { return n.scale; });
+  store_rows<Tile>(static_cast<T*>(grads.dq) + head.q(n), n.q_step, warp_first, rows, depth, aligned, tiles.own_a, dq,
+                   [&](int, int) { return n.scale * n.dropout.factor; });
 }
 
 enum class Writes { Both, Dk, Dv };  // heads so long that the sums of both do not fit into registers take two launches
 
-template <typename Tile, typename T, Writes writes>
+template <typename Tile, Writes writes, bool drops, typename T>
 __global__ void __launch_bounds__(Tile::threads, Tile::blocks)
-    dk_dv_mma_kernel(AttentionShape n, MmaCall call, AttentionGradCall grads, int column_tiles) {
+    dk_dv_mma_kernel(AttentionShape n, bool aligned, AttentionGradCall grads, int column_tiles) {
   constexpr bool writes_dk = writes != Writes::Dv, writes_dv = writes != Writes::Dk;
   using Bits = TileBits<Tile, Owner::Columns>;
   extern __shared__ uint4 shared[];
   const Stages<Tile, T> tiles(shared);
-  const int64_t number = call.first_group + blockIdx.x / column_tiles, shared_by = n.heads / n.kv_heads;
+  const int64_t number = blockIdx.x / column_tiles, shared_by = n.heads / n.kv_heads;
   const int first = static_cast<int>(blockIdx.x % column_tiles) * Tile::own;  // the longest of causal ones first
   const int64_t first_head = number % n.kv_heads * shared_by;
   const Head any{number / n.kv_heads, first_head};
@@ -127,11 +125,10 @@ __global__ void __launch_bounds__(Tile::threads, Tile::blocks)
   const Range range = range_of_others<Owner::Columns>(n, first, Tile::own, Tile::others);
   const int first_row = range.first;
   const RowLoader<Tile, Tile::others, T> q_rows(static_cast<const T*>(grads.q) + any.q(n), n.q_step, rows, depth,
-                                                call.aligned);
+                                                aligned);
   const RowLoader<Tile, Tile::others, T> dy_rows(static_cast<const T*>(grads.dy) + any.y(n), n.heads * n.value_depth,
-                                                 rows, value_depth, call.aligned);
-  const bool drops = n.dropout > 0;
-  const uint32_t* words = drops ? head_bits(n, call, any) : nullptr;
+                                                 rows, value_depth, aligned);
+  const KeptDraws draws(n, any);
   auto load = [&](int stage, int number_of_head, int row) {
     q_rows.load(tiles.a(stage), row, number_of_head * n.depth);
     dy_rows.load(tiles.b(stage), row, number_of_head * n.value_depth);
@@ -140,17 +137,16 @@ __global__ void __launch_bounds__(Tile::threads, Tile::blocks)
       tiles.of_others(stage)[2 * threadIdx.x] = constants.lse;
       tiles.of_others(stage)[2 * threadIdx.x + 1] = constants.delta;
     }
-    if (drops) Bits::load(tiles.words(stage), n, words + number_of_head * n.rows * kept_words(n.columns), first, row);
+    if (drops) Bits::draw(tiles.words(stage), draws, number_of_head * n.rows + row, first);
     commit_copies();
   };
-  RowLoader<Tile, Tile::own, T>(static_cast<const T*>(grads.k) + any.k(n), n.k_step, columns, depth, call.aligned)
+  RowLoader<Tile, Tile::own, T>(static_cast<const T*>(grads.k) + any.k(n), n.k_step, columns, depth, aligned)
       .load(tiles.own_a, first);
-  RowLoader<Tile, Tile::own, T>(static_cast<const T*>(grads.v) + any.v(n), n.v_step, columns, value_depth, call.aligned)
+  RowLoader<Tile, Tile::own, T>(static_cast<const T*>(grads.v) + any.v(n), n.v_step, columns, value_depth, aligned)
       .load(tiles.own_b, first);
   if (first_row < range.end) load(0, 0, first_row);
   commit_copies();
   const float to_log2 = n.scale * log2_e;
-  const float kept_factor = n.dropout < 1 ? static_cast<float>(1 / (1 - n.dropout)) : 0.0f;
 
   Sums<Tile::m_tiles, Tile::d_tiles> dk = {}, dv = {};
   int stage = 0, number_of_head = first_row < range.end ? 0 : static_cast<int>(shared_by), row = first_row;
@@ -163,7 +159,7 @@ __global__ void __launch_bounds__(Tile::threads, Tile::blocks)
     __syncthreads();  // this tile has arrived, and the other stage is no longer read
     if (next_head < shared_by) load(stage ^ 1, next_head, next_row);
     Bits bits;
-    if (drops) bits.read(tiles.words(stage), place);
+    if (drops) bits.read(tiles.words(stage), first, place);
     Sums<Tile::m_tiles, Tile::n_tiles> scores, dp;
     multiply_rows<Tile>(scores, tiles.a(stage), [&](int m, int k) { return left_fragment<Tile>(k_rows, m, 16 * k); });
     multiply_rows<Tile>(dp, tiles.b(stage), [&](int m, int k) { return left_fragment<Tile>(v_rows, m, 16 * k); });
@@ -177,9 +173,9 @@ __global__ void __launch_bounds__(Tile::threads, Tile::blocks)
     }
     auto of_row = [&](int, int t, int e) -> const RowConstants& { return constants[t][e % 2]; };
     if (drops)
-      differentiate<Tile>(scores, dp, to_log2, &bits, kept_factor, of_row);
+      differentiate<Tile>(scores, dp, to_log2, &bits, of_row);
     else
-      differentiate<Tile>(scores, dp, to_log2, static_cast<decltype(&bits)>(nullptr), 1.0f, of_row);
+      differentiate<Tile>(scores, dp, to_log2, static_cast<decltype(&bits)>(nullptr), of_row);
     if constexpr (writes_dv) add_weighted_rows<Tile>(dv, scores, tiles.b(stage));
     if constexpr (writes_dk) add_weighted_rows<Tile>(dk, dp, tiles.a(stage));
     stage ^= 1;
@@ -189,41 +185,41 @@ __global__ void __launch_bounds__(Tile::threads, Tile::blocks)
   wait_for_copies<0>();
   __syncthreads();  // k and v have arrived even where there are no rows
   if constexpr (writes_dk)
-    store_rows<Tile>(static_cast<T*>(grads.dk) + any.k(n), n.k_step, warp_first, columns, depth, call.aligned,
-                     tiles.own_a, dk, [&](int, int) { return n.scale; });
+    store_rows<Tile>(static_cast<T*>(grads.dk) + any.k(n), n.k_step, warp_first, columns, depth, aligned, tiles.own_a,
+                     dk, [&](int, int) { return n.scale * n.dropout.factor; });
   if constexpr (writes_dv)
-    store_rows<Tile>(static_cast<T*>(grads.dv) + any.v(n), n.v_step, warp_first, columns, value_depth, call.aligned,
-                     tiles.own_b, dv, [&](int, int) { return kept_factor; });
+    store_rows<Tile>(static_cast<T*>(grads.dv) + any.v(n), n.v_step, warp_first, columns, value_depth, aligned,
+                     tiles.own_b, dv, [&](int, int) { return n.dropout.factor; });
 }
 
-template <typename Rows, typename Columns, typename T>
-cudaError_t launch_grads(const AttentionShape& shape, const MmaCall& call, const AttentionGradCall& grads,
+template <typename Rows, typename Columns, bool drops, typename T>
+cudaError_t launch_grads(const AttentionShape& shape, bool aligned, const AttentionGradCall& grads,
                          cudaStream_t stream) {
-  const int64_t heads = call.groups * (shape.heads / shape.kv_heads);
+  const int64_t heads = shape.batch * shape.heads;
   const int64_t row_tiles = (shape.rows + Rows::own - 1) / Rows::own,
                 column_tiles = (shape.columns + Columns::own - 1) / Columns::own;
   if (row_tiles > 0)
-    if (cudaError_t error = launch_mma(dq_mma_kernel<Rows, T>, heads * row_tiles, Rows::threads, Stages<Rows, T>::bytes,
-                                       stream, shape, call, grads, static_cast<int>(row_tiles));
+    if (cudaError_t error =
+            launch_mma(dq_mma_kernel<Rows, drops, T>, heads * row_tiles, Rows::threads, Stages<Rows, T>::bytes, stream,
+                       shape, aligned, grads, static_cast<int>(row_tiles));
         error != cudaSuccess)
       return error;
   if (column_tiles == 0) return cudaSuccess;
   auto launch = [&](auto kernel) {
-    return launch_mma(kernel, call.groups * column_tiles, Columns::threads, Stages<Columns, T>::bytes, stream, shape,
-                      call, grads, static_cast<int>(column_tiles));
+    return launch_mma(kernel, shape.batch * shape.kv_heads * column_tiles, Columns::threads, Stages<Columns, T>::bytes,
+                      stream, shape, aligned, grads, static_cast<int>(column_tiles));
   };
   if constexpr (Columns::depth <= 128) {
-    return launch(dk_dv_mma_kernel<Columns, T, Writes::Both>);
+    return launch(dk_dv_mma_kernel<Columns, Writes::Both, drops, T>);
   } else {
-    if (cudaError_t error = launch(dk_dv_mma_kernel<Columns, T, Writes::Dk>); error != cudaSuccess) return error;
-    return launch(dk_dv_mma_kernel<Columns, T, Writes::Dv>);
+    if (cudaError_t error = launch(dk_dv_mma_kernel<Columns, Writes::Dk, drops, T>); error != cudaSuccess) return error;
+    return launch(dk_dv_mma_kernel<Columns, Writes::Dv, drops, T>);
   }
 }
 
 }  // namespace
 
-cudaError_t attention_grad_mma(const AttentionShape& shape, const KeptBits& kept, const AttentionGradCall& grads,
-                               cudaStream_t stream) {
+cudaError_t attention_grad_mma(const AttentionShape& shape, const AttentionGradCall& grads, cudaStream_t stream) {
   const int64_t depth = shape.depth > shape.value_depth ? shape.depth : shape.value_depth;
   const bool aligned =
       are_aligned(shape, grads) && is_aligned(grads.dq, 0) && is_aligned(grads.dk, 0) && is_aligned(grads.dv, 0);
@@ -231,17 +227,18 @@ cudaError_t attention_grad_mma(const AttentionShape& shape, const KeptBits& kept
   return with_16_bit_float(shape.type, [&](auto* element) {
     using T = std::remove_pointer_t<decltype(element)>;
     if (cudaError_t error = launch_deltas<T>(shape, grads, stream); error != cudaSuccess) return error;
-    return for_groups(shape, kept, aligned, stream, [&](const MmaCall& call) {
-      if (takes_warpgroups(depth)) return attention_grad_warpgroup(shape, call, grads, stream);
-      auto launch = [&](auto rows_tile, auto columns_tile) {
-        return launch_grads<decltype(rows_tile), decltype(columns_tile), T>(shape, call, grads, stream);
-      };
-      if (depth <= 32) return launch(MmaTile<32, 1, 4, 32, 6>(), MmaTile<32, 1, 4, 32, 5>());
-      if (depth <= 64 && shape.rows <= 64) return launch(MmaTile<64, 1, 4, 32, 3>(), MmaTile<64, 1, 4, 32, 3>());
-      if (depth <= 64) return launch(MmaTile<64, 2, 4, 32, 3>(), MmaTile<64, 2, 4, 32, 2>());
-      if (depth <= 128) return launch(MmaTile<128, 1, 4, 32, 3>(), MmaTile<128, 1, 4, 32, 2>());
-      return launch(MmaTile<256, 1, 3, 16, 1>(), MmaTile<256, 1, 3, 16, 1>());
-    });
+    if (takes_warpgroups(depth)) return attention_grad_warpgroup(shape, aligned, grads, stream);
+    auto launch = [&](auto rows_tile, auto columns_tile) {
+      using Rows = decltype(rows_tile);
+      using Columns = decltype(columns_tile);
+      return shape.dropout.blocks > 0 ? launch_grads<Rows, Columns, true, T>(shape, aligned, grads, stream)
+                                      : launch_grads<Rows, Columns, false, T>(shape, aligned, grads, stream);
+    };
+    if (depth <= 32) return launch(MmaTile<32, 1, 4, 32, 6>(), MmaTile<32, 1, 4, 32, 5>());
+    if (depth <= 64 && shape.rows <= 64) return launch(MmaTile<64, 1, 4, 32, 3>(), MmaTile<64, 1, 4, 32, 3>());
+    if (depth <= 64) return launch(MmaTile<64, 2, 4, 32, 3>(), MmaTile<64, 2, 4, 32, 2>());
+    if (depth <= 128) return launch(MmaTile<128, 1, 4, 32, 3>(), MmaTile<128, 1, 4, 32, 2>());
+    return launch(MmaTile<256, 1, 3, 16, 1>(), MmaTile<256, 1, 3, 16, 1>());
   });
 }
 

@@ -31,13 +31,13 @@ __global__ void __launch_bounds__(256)
   for (int distance = 1; distance < row_threads; distance *= 2) sum += __shfl_xor_sync(whole_warp, sum, distance);
   if (lane != 0 || number >= n.batch * n.rows * n.heads) return;
   const int64_t row = number / n.heads;
-  delta[Head{row / n.rows, number % n.heads}.lse(n, row % n.rows)] = sum;
+  delta[Head{row / n.rows, number % n.heads}.lse(n, row % n.rows)] = sum * n.dropout.kept_share;
 }
 
 // A row's lse in units of log 2, such that every probability of a row that attends to nothing becomes 0.
 __device__ inline float in_log2(float lse) { return lse > -INFINITY ? lse * log2_e : INFINITY; }
 
-// A row's lse in units of log 2, and its delta.
+// A row's lse in units of log 2, and its delta, dy . y without the factor of dropout.
 struct RowConstants {
   float lse, delta;
 
@@ -55,11 +55,11 @@ struct RowConstants {
 // has lost more than a score by rounding.
 __device__ inline float probability(float score, float lse) { return exp2_approx(fminf(score - lse, 0.0f)); }
 
-// From sums q . k, masked, and dP of a tile to what dropout left of the probabilities, without the factor of the kept
-// ones, and dS. constants(m, t, e) are those of an element's row.
+// From sums q . k, masked, and dy . v of a tile to what dropout left of the probabilities and to dS, both without the
+// factor of the kept ones. constants(m, t, e) are those of an element's row.
 template <typename Tile, typename Bits, typename Constants>
 __device__ void differentiate(Sums<Tile::m_tiles, Tile::n_tiles>& scores, Sums<Tile::m_tiles, Tile::n_tiles>& dp,
-                              float to_log2, const Bits* bits, float kept_factor, Constants constants) {
+                              float to_log2, const Bits* bits, Constants constants) {
 #pragma unroll
   for (int m = 0; m < Tile::m_tiles; ++m)
 #pragma unroll
@@ -70,7 +70,7 @@ __device__ void differentiate(Sums<Tile::m_tiles, Tile::n_tiles>& scores, Sums<T
         const float p = probability(scores[m][t][e] * to_log2, row.lse);
         const bool kept = !bits || bits->kept(m, t, e);
         scores[m][t][e] = kept ? p : 0.0f;
-        dp[m][t][e] = p * ((kept ? dp[m][t][e] * kept_factor : 0.0f) - row.delta);
+        dp[m][t][e] = p * ((kept ? dp[m][t][e] : 0.0f) - row.delta);
       }
 }
 

@@ -19,7 +19,7 @@ struct MaskTiles {
 
 template <typename Tile, typename T>
 __global__ void __launch_bounds__(Tile::threads, Tile::blocks)
-    mask_grad_kernel(AttentionShape n, MmaCall call, AttentionGradCall grads, MaskGradCall mask, int row_tiles,
+    mask_grad_kernel(AttentionShape n, bool aligned, AttentionGradCall grads, MaskGradCall mask, int row_tiles,
                      int column_tiles, int64_t parts) {
   using Sizes = MaskTiles<Tile>;
   extern __shared__ uint4 shared[];
@@ -40,11 +40,11 @@ __global__ void __launch_bounds__(Tile::threads, Tile::blocks)
   const int rows = static_cast<int>(n.rows), columns = static_cast<int>(n.columns);
   const int depth = static_cast<int>(n.depth), value_depth = static_cast<int>(n.value_depth);
   const int64_t shared_by = n.heads / n.kv_heads, y_step = n.heads * n.value_depth;
-  const RowLoader<Tile, Tile::own, T> q_rows(static_cast<const T*>(grads.q), n.q_step, rows, depth, call.aligned);
-  const RowLoader<Tile, Tile::own, T> dy_rows(static_cast<const T*>(grads.dy), y_step, rows, value_depth, call.aligned);
-  const RowLoader<Tile, Tile::others, T> k_rows(static_cast<const T*>(grads.k), n.k_step, columns, depth, call.aligned);
+  const RowLoader<Tile, Tile::own, T> q_rows(static_cast<const T*>(grads.q), n.q_step, rows, depth, aligned);
+  const RowLoader<Tile, Tile::own, T> dy_rows(static_cast<const T*>(grads.dy), y_step, rows, value_depth, aligned);
+  const RowLoader<Tile, Tile::others, T> k_rows(static_cast<const T*>(grads.k), n.k_step, columns, depth, aligned);
   const RowLoader<Tile, Tile::others, T> v_rows(static_cast<const T*>(grads.v), n.v_step, columns, value_depth,
-                                                call.aligned);
+                                                aligned);
   auto tile = [&](int stage) { return tiles + stage * 2 * (Sizes::own + Sizes::other); };
   auto floats = [&](int stage) { return all_floats + stage * Sizes::floats; };
   auto load = [&](int stage, const Head& head) {
@@ -64,8 +64,7 @@ __global__ void __launch_bounds__(Tile::threads, Tile::blocks)
   };
 
   const float to_log2 = n.scale * log2_e;
-  const bool drops = n.dropout > 0;
-  const float kept_factor = n.dropout < 1 ? static_cast<float>(1 / (1 - n.dropout)) : 0.0f;
+  const bool drops = n.dropout.blocks > 0;
   const int warp_first = first_row + warp * Tile::warp_rows;
   const Place<Owner::Rows> place{warp_first + lane / 4, first_column + lane % 4 * 2};
   const Range range = range_of_others<Owner::Rows>(n, first_row, Tile::own, Tile::others);
@@ -80,7 +79,7 @@ __global__ void __launch_bounds__(Tile::threads, Tile::blocks)
     __syncthreads();  // this tile has arrived, and the other stage is no longer read
     if (next.b < end_b) load(stage ^ 1, next);
     TileBits<Tile, Owner::Rows> bits;
-    if (drops) bits.load(n, head_bits(n, call, head), place);
+    if (drops) bits.draw(KeptDraws(n, head), warp_first, first_column);
     const T *q = tile(stage) + warp * Tile::warp_rows * Tile::pitch, *dy = q + Sizes::own;
     const T *k = tile(stage) + 2 * Sizes::own, *v = k + Sizes::other;
     Sums<Tile::m_tiles, Tile::n_tiles> scores, dp;
@@ -98,9 +97,9 @@ __global__ void __launch_bounds__(Tile::threads, Tile::blocks)
       }
     auto of_row = [&](int m, int, int e) -> const RowConstants& { return constants[m][e / 2]; };
     if (drops)
-      differentiate<Tile>(scores, dp, to_log2, &bits, kept_factor, of_row);
+      differentiate<Tile>(scores, dp, to_log2, &bits, of_row);
     else
-      differentiate<Tile>(scores, dp, to_log2, static_cast<decltype(&bits)>(nullptr), 1.0f, of_row);
+      differentiate<Tile>(scores, dp, to_log2, static_cast<decltype(&bits)>(nullptr), of_row);
 #pragma unroll
     for (int m = 0; m < Tile::m_tiles; ++m)
 #pragma unroll
@@ -118,7 +117,7 @@ __global__ void __launch_bounds__(Tile::threads, Tile::blocks)
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
         const int row = place.own_row(m, e), column = place.other_row(t, e);
-        if (row < rows && column < columns) out[int64_t{row} * n.columns + column] = sums[m][t][e];
+        if (row < rows && column < columns) out[int64_t{row} * n.columns + column] = sums[m][t][e] * n.dropout.factor;
       }
 }
 
@@ -140,19 +139,19 @@ __global__ void __launch_bounds__(256)
 }
 
 template <typename Tile, typename T>
-cudaError_t launch_mask_grad(const AttentionShape& shape, const MmaCall& call, const AttentionGradCall& grads,
+cudaError_t launch_mask_grad(const AttentionShape& shape, bool aligned, const AttentionGradCall& grads,
                              const MaskGradCall& mask, int64_t parts, cudaStream_t stream) {
   static_assert(Tile::own == mask_grad_tile(Tile::depth).rows && Tile::others == mask_grad_tile(Tile::depth).columns);
   const int64_t row_tiles = (shape.rows + Tile::own - 1) / Tile::own;
   const int64_t column_tiles = (shape.columns + Tile::others - 1) / Tile::others;
   return launch_mma(mask_grad_kernel<Tile, T>, mask.mask_batch * mask.mask_heads * parts * row_tiles * column_tiles,
-                    Tile::threads, MaskTiles<Tile>::bytes, stream, shape, call, grads, mask,
+                    Tile::threads, MaskTiles<Tile>::bytes, stream, shape, aligned, grads, mask,
                     static_cast<int>(row_tiles), static_cast<int>(column_tiles), parts);
 }
 
 }  // namespace
 
-cudaError_t attention_mask_grad_mma(const AttentionShape& shape, const KeptBits& kept, const AttentionGradCall& grads,
+cudaError_t attention_mask_grad_mma(const AttentionShape& shape, const AttentionGradCall& grads,
                                     const MaskGradCall& mask, cudaStream_t stream) {
   const int64_t elements = mask.mask_batch * mask.mask_heads * shape.rows * shape.columns;
   if (elements == 0) return cudaSuccess;
@@ -165,15 +164,13 @@ cudaError_t attention_mask_grad_mma(const AttentionShape& shape, const KeptBits&
     using T = std::remove_pointer_t<decltype(element)>;
     if (has_windows) return mask_grad_windows(shape, grads, mask.partials, parts, stream);
     if (cudaError_t failed = launch_deltas<T>(shape, grads, stream); failed != cudaSuccess) return failed;
-    return for_groups(shape, kept, aligned, stream, [&](const MmaCall& call) {
-      auto launch = [&](auto tile) {
-        return launch_mask_grad<decltype(tile), T>(shape, call, grads, mask, parts, stream);
-      };
-      if (depth <= 32) return launch(MmaTile<32, 1, 4, 32, 4>());
-      if (depth <= 64) return launch(MmaTile<64, 1, 4, 32, 3>());
-      if (depth <= 128) return launch(MmaTile<128, 1, 2, 32, 3>());
-      return launch(MmaTile<256, 1, 1, 16, 2>());
-    });
+    auto launch = [&](auto tile) {
+      return launch_mask_grad<decltype(tile), T>(shape, aligned, grads, mask, parts, stream);
+    };
+    if (depth <= 32) return launch(MmaTile<32, 1, 4, 32, 4>());
+    if (depth <= 64) return launch(MmaTile<64, 1, 4, 32, 3>());
+    if (depth <= 128) return launch(MmaTile<128, 1, 2, 32, 3>());
+    return launch(MmaTile<256, 1, 1, 16, 2>());
   });
   if (error != cudaSuccess) return error;
   sum_parts_kernel<<<static_cast<unsigned>((elements + 31) / 32), 256, 0, stream>>>(mask.dmask, mask.dmask_type,

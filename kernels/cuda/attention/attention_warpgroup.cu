@@ -28,12 +28,12 @@ struct ForwardMemory {
 };
 
 template <typename Tile, bool drops, typename T>
-__device__ void forward(const AttentionShape& n, const MmaCall& call, T* y, float* lse, const T* q, const T* k,
-                        const T* v, int row_tiles) {
+__device__ void forward(const AttentionShape& n, bool aligned, T* y, float* lse, const T* q, const T* k, const T* v,
+                        int row_tiles) {
   constexpr int ahead = Tile::stages - 1;
   const ForwardMemory<Tile, T> tiles(tile_memory());
   // The longest rows of causal attention come first.
-  const int64_t number = call.first_group * (n.heads / n.kv_heads) + blockIdx.x / row_tiles;
+  const int64_t number = blockIdx.x / row_tiles;
   const int first = (row_tiles - 1 - static_cast<int>(blockIdx.x % row_tiles)) * Tile::own;
   const Head head{number / n.heads, number % n.heads};
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
@@ -41,8 +41,8 @@ __device__ void forward(const AttentionShape& n, const MmaCall& call, T* y, floa
   const int depth = static_cast<int>(n.depth), value_depth = static_cast<int>(n.value_depth);
   const int columns = static_cast<int>(n.columns);
   const Range range = range_of_others<Owner::Rows>(n, first, Tile::own, Tile::others);
-  const RowLoader<Tile, Tile::others, T> k_rows(k + head.k(n), n.k_step, columns, depth, call.aligned);
-  const RowLoader<Tile, Tile::others, T> v_rows(v + head.v(n), n.v_step, columns, value_depth, call.aligned);
+  const RowLoader<Tile, Tile::others, T> k_rows(k + head.k(n), n.k_step, columns, depth, aligned);
+  const RowLoader<Tile, Tile::others, T> v_rows(v + head.v(n), n.v_step, columns, value_depth, aligned);
   const Range open = open_others<Owner::Rows>(n, first, Tile::own);
   const bool adds = is_mask_of_columns(n), has_row_mask = n.mask && !adds;
   auto load_k = [&](int stage, int column) {
@@ -55,7 +55,8 @@ __device__ void forward(const AttentionShape& n, const MmaCall& call, T* y, floa
   Sums<1, Tile::d_tiles> out = {};
   Sums<1, Tile::n_tiles> scores;
   RowSoftmax<Tile> softmax(n.scale);
-  KeptRows kept(n, drops ? head_bits(n, call, head) : nullptr, warp_first);
+  const KeptDraws draws(n, head);
+  KeptRows<Tile> kept;
   // Scores become weights; true where `out` must be rescaled.
   auto weigh = [&](int stage, int column) {
     const Place<Owner::Rows> place{warp_first + lane / 4, column + lane % 4 * 2};
@@ -70,7 +71,7 @@ __device__ void forward(const AttentionShape& n, const MmaCall& call, T* y, floa
     if (drops) weights.keep([&](int t, int half) { return kept.pair(t, half); });
   };
 
-  RowLoader<Tile, Tile::own, T>(q + head.q(n), n.q_step, rows, depth, call.aligned).load(tiles.q, first);
+  RowLoader<Tile, Tile::own, T>(q + head.q(n), n.q_step, rows, depth, aligned).load(tiles.q, first);
   load_k(0, range.first);
   commit_copies();
   for (int i = 0; i < ahead; ++i) {
@@ -86,7 +87,7 @@ __device__ void forward(const AttentionShape& n, const MmaCall& call, T* y, floa
   if (range.first < range.end) {
     const uint64_t own = own_matrix(tiles.q);
     start_scores<Tile>(scores, own, tiles.k(0));
-    if (drops) kept.load(range.first);
+    if (drops) kept.draw(draws, warp_first, range.first);
     wait_for_products<0>();
     settle(scores[0]);
     weigh(0, range.first);
@@ -102,7 +103,7 @@ __device__ void forward(const AttentionShape& n, const MmaCall& call, T* y, floa
       const float added = adds ? addition_of<Tile, T>(n, head, next + Tile::others) : 0.0f;
       start_scores<Tile>(scores, own, tiles.k(next_stage));
       start_weighted_rows<Tile>(out, weights, tiles.v(stage));
-      if (drops) kept.load(next);
+      if (drops) kept.draw(draws, warp_first, next);
       wait_for_products<1>();
       settle(scores[0]);
       const bool grows = weigh(next_stage, next);
@@ -120,47 +121,44 @@ __device__ void forward(const AttentionShape& n, const MmaCall& call, T* y, floa
   }
   wait_for_copies<0>();
 
-  const float kept_factor = n.dropout < 1 ? static_cast<float>(1 / (1 - n.dropout)) : 0.0f;
   softmax.finish(n, head, warp_first, lse);
   store_rows<Tile>(
-      y + head.y(n), n.heads * n.value_depth, warp_first, rows, value_depth, call.aligned, tiles.q, out,
-      [&](int m, int half) { return softmax.sum[m][half] > 0.0f ? kept_factor / softmax.sum[m][half] : 0.0f; });
+      y + head.y(n), n.heads * n.value_depth, warp_first, rows, value_depth, aligned, tiles.q, out,
+      [&](int m, int half) { return softmax.sum[m][half] > 0.0f ? n.dropout.factor / softmax.sum[m][half] : 0.0f; });
 }
 
 template <typename Tile, bool drops, typename T>
 __global__ void __launch_bounds__(Tile::threads, Tile::blocks)
-    attention_warpgroup_kernel(AttentionShape n, MmaCall call, T* y, float* lse, const T* q, const T* k, const T* v,
+    attention_warpgroup_kernel(AttentionShape n, bool aligned, T* y, float* lse, const T* q, const T* k, const T* v,
                                int row_tiles) {
   if constexpr (has_warpgroups)
-    forward<Tile, drops>(n, call, y, lse, q, k, v, row_tiles);
+    forward<Tile, drops>(n, aligned, y, lse, q, k, v, row_tiles);
   else
     __trap();
 }
 
 template <typename Tile, typename T>
-cudaError_t launch(const AttentionShape& shape, const MmaCall& call, const AttentionCall& tensors,
-                   cudaStream_t stream) {
+cudaError_t launch(const AttentionShape& shape, bool aligned, const AttentionCall& tensors, cudaStream_t stream) {
   const int64_t row_tiles = (shape.rows + Tile::own - 1) / Tile::own;
   auto launch_kernel = [&](auto kernel) {
-    return launch_mma(kernel, call.groups * (shape.heads / shape.kv_heads) * row_tiles, Tile::threads,
-                      ForwardMemory<Tile, T>::bytes, stream, shape, call, static_cast<T*>(tensors.y), tensors.lse,
-                      static_cast<const T*>(tensors.q), static_cast<const T*>(tensors.k),
-                      static_cast<const T*>(tensors.v), static_cast<int>(row_tiles));
+    return launch_mma(kernel, shape.batch * shape.heads * row_tiles, Tile::threads, ForwardMemory<Tile, T>::bytes,
+                      stream, shape, aligned, static_cast<T*>(tensors.y), tensors.lse, static_cast<const T*>(tensors.q),
+                      static_cast<const T*>(tensors.k), static_cast<const T*>(tensors.v), static_cast<int>(row_tiles));
   };
-  return shape.dropout > 0 ? launch_kernel(attention_warpgroup_kernel<Tile, true, T>)
-                           : launch_kernel(attention_warpgroup_kernel<Tile, false, T>);
+  return shape.dropout.blocks > 0 ? launch_kernel(attention_warpgroup_kernel<Tile, true, T>)
+                                  : launch_kernel(attention_warpgroup_kernel<Tile, false, T>);
 }
 
 }  // namespace
 
-cudaError_t attention_warpgroup(const AttentionShape& shape, const MmaCall& call, const AttentionCall& tensors,
+cudaError_t attention_warpgroup(const AttentionShape& shape, bool aligned, const AttentionCall& tensors,
                                 cudaStream_t stream) {
   const int64_t depth = shape.depth > shape.value_depth ? shape.depth : shape.value_depth;
   return with_16_bit_float(shape.type, [&](auto* element) {
     using T = std::remove_pointer_t<decltype(element)>;
-    if (depth <= 64) return launch<WarpgroupTile<64, 1, 3, 3>, T>(shape, call, tensors, stream);
-    if (depth <= 128) return launch<WarpgroupTile<128, 1, 3, 2>, T>(shape, call, tensors, stream);
-    return launch<WarpgroupTile<256, 2, 2, 1>, T>(shape, call, tensors, stream);
+    if (depth <= 64) return launch<WarpgroupTile<64, 1, 3, 3>, T>(shape, aligned, tensors, stream);
+    if (depth <= 128) return launch<WarpgroupTile<128, 1, 3, 2>, T>(shape, aligned, tensors, stream);
+    return launch<WarpgroupTile<256, 2, 2, 1>, T>(shape, aligned, tensors, stream);
   });
 }
 

@@ -18,7 +18,7 @@ struct WarpgroupTile {
   static constexpr int m_tiles = 1, warps = 4 * groups, warp_rows = 16;
   static constexpr int own = warpgroup_rows * groups, others = 64, threads = warpgroup_threads * groups;
   static constexpr int n_tiles = others / 8, d_tiles = depth / 8;
-  static constexpr int own_elements = own * depth, other_elements = others * depth;
+  static constexpr int own_elements = own * depth, other_elements = others * depth, row_step = 64;
 
   __device__ static int next(int stage) { return stage + 1 < stages ? stage + 1 : 0; }
   template <int count>
@@ -85,30 +85,19 @@ __device__ inline uint32_t repeated_signs(uint32_t first, uint32_t second, uint3
 __device__ inline float masked(float value, uint32_t mask) { return __uint_as_float(__float_as_uint(value) & mask); }
 
 // Of this thread's two rows: bit 6 of byte t % 4 of word t / 4 is that of element (t, 0), and its sign that of (t, 1).
+template <typename Tile>
 struct KeptRows {
-  const uint32_t* rows[2];
-  int pitch;
   uint32_t words[2][2];  // [row, t / 4]
 
-  // `first` is the warp's first row, `head` the bits of its head.
-  __device__ KeptRows(const AttentionShape& n, const uint32_t* head, int first)
-      : pitch(static_cast<int>(kept_words(n.columns))) {
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const int row = first + static_cast<int>(threadIdx.x) % 32 / 4 + 8 * half;
-      rows[half] = head + static_cast<int64_t>(row < n.rows ? row : 0) * pitch;
-    }
-  }
-  // Of the tile that begins at `column`, a multiple of 64. The last tile's second word may be missing.
-  __device__ void load(int column) {
-    const int shift = static_cast<int>(threadIdx.x) % 4 * 2;
+  // Of the tile that begins at `first_column`, a multiple of 64, for the warp's rows from `first_row` on.
+  __device__ void draw(const KeptDraws& draws, int first_row, int first_column) {
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+    const uint32_t drawn = draws(first_row + lane / 2, first_column / 32 + lane % 2);
 #pragma unroll
     for (int half = 0; half < 2; ++half)
 #pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        const int at = column / 32 + i;
-        words[half][i] = (at < pitch ? rows[half][at] >> shift : 0) << 6;
-      }
+      for (int i = 0; i < 2; ++i)
+        words[half][i] = __shfl_sync(whole_warp, drawn, 2 * (lane / 4 + 8 * half) + i) << (6 - lane % 4 * 2);
   }
   __device__ uint32_t pair(int t, int half) const {
     const uint32_t word = words[half][t / 4];
@@ -124,16 +113,15 @@ struct KeptRows {
 // bit of row e and column 8 half as its sign.
 struct KeptColumns {
   const uint32_t* words;
-  int shift;
+  int rotation;  // to the left
 
   template <typename Tile>
-  __device__ static KeptColumns of(const uint32_t* shared, const Place<Owner::Columns>& place) {
-    const int warp = static_cast<int>(threadIdx.x) / 32;
-    return {shared + warp * Tile::others + threadIdx.x % 4 * 2, place.own % 32};
+  __device__ static KeptColumns of(const uint32_t* shared, int first_column, const Place<Owner::Columns>& place) {
+    return {TileBits<Tile, Owner::Columns>::own_words(shared, first_column), 7 - place.own % 32};
   }
   __device__ uint2 of_rows(int t) const {
     const uint2 pair = *reinterpret_cast<const uint2*>(words + 8 * t);
-    return {pair.x >> shift << 7, pair.y >> shift << 7};
+    return {__funnelshift_l(pair.x, pair.x, rotation), __funnelshift_l(pair.y, pair.y, rotation)};
   }
   __device__ static uint32_t pair(const uint2& rows, int half) {
     return repeated_signs(rows.x, rows.y, signs_of(half, 4 + half));
@@ -228,10 +216,10 @@ struct AttentionCall {
   float* lse;
   const void *q, *k, *v;
 };
-[[nodiscard]] cudaError_t attention_warpgroup(const AttentionShape& shape, const MmaCall& call,
-                                              const AttentionCall& tensors, cudaStream_t stream);
-// Reads delta, dy . y of each row.
-[[nodiscard]] cudaError_t attention_grad_warpgroup(const AttentionShape& shape, const MmaCall& call,
+[[nodiscard]] cudaError_t attention_warpgroup(const AttentionShape& shape, bool aligned, const AttentionCall& tensors,
+                                              cudaStream_t stream);
+// Reads delta of each row.
+[[nodiscard]] cudaError_t attention_grad_warpgroup(const AttentionShape& shape, bool aligned,
                                                    const AttentionGradCall& grads, cudaStream_t stream);
 
 }  // namespace plimsoll::cuda

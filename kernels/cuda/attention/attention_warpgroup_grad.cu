@@ -12,11 +12,11 @@ template <typename Tile, typename T>
 struct GradMemory {
   T *own_a, *own_b, *others;
   float* all_constants;  // [stages, 2, others] lse and delta of rows, or what the mask adds to columns
-  uint32_t* all_words;   // [stages, warps, others] kept bits where columns are owned
+  uint32_t* all_words;   // [stages, own / 32, others] kept bits where columns are owned
 
   static constexpr int bytes =
       (2 * Tile::own_elements + 2 * Tile::stages * Tile::other_elements) * static_cast<int>(sizeof(T)) +
-      Tile::stages * Tile::others * (2 + Tile::warps) * static_cast<int>(sizeof(float));
+      Tile::stages * Tile::others * (2 + Tile::own / 32) * static_cast<int>(sizeof(float));
 
   __device__ explicit GradMemory(void* shared)
       : own_a(static_cast<T*>(shared)),
@@ -28,15 +28,14 @@ struct GradMemory {
   __device__ T* a(int stage) const { return others + 2 * stage * Tile::other_elements; }
   __device__ T* b(int stage) const { return a(stage) + Tile::other_elements; }
   __device__ float* constants(int stage) const { return all_constants + stage * 2 * Tile::others; }
-  __device__ uint32_t* words(int stage) const { return all_words + stage * Tile::warps * Tile::others; }
+  __device__ uint32_t* words(int stage) const { return all_words + stage * (Tile::own / 32) * Tile::others; }
 };
 
 template <typename Tile, bool drops, typename T>
-__device__ void grad_of_rows(const AttentionShape& n, const MmaCall& call, const AttentionGradCall& grads,
-                             int row_tiles) {
+__device__ void grad_of_rows(const AttentionShape& n, bool aligned, const AttentionGradCall& grads, int row_tiles) {
   constexpr int ahead = Tile::stages - 1;
   const GradMemory<Tile, T> tiles(tile_memory());
-  const int64_t number = call.first_group * (n.heads / n.kv_heads) + blockIdx.x / row_tiles;
+  const int64_t number = blockIdx.x / row_tiles;
   const int first = (row_tiles - 1 - static_cast<int>(blockIdx.x % row_tiles)) * Tile::own;
   const Head head{number / n.heads, number % n.heads};
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
@@ -45,12 +44,13 @@ __device__ void grad_of_rows(const AttentionShape& n, const MmaCall& call, const
   const int columns = static_cast<int>(n.columns);
   const Range range = range_of_others<Owner::Rows>(n, first, Tile::own, Tile::others);
   const RowLoader<Tile, Tile::others, T> k_rows(static_cast<const T*>(grads.k) + head.k(n), n.k_step, columns, depth,
-                                                call.aligned);
+                                                aligned);
   const RowLoader<Tile, Tile::others, T> v_rows(static_cast<const T*>(grads.v) + head.v(n), n.v_step, columns,
-                                                value_depth, call.aligned);
+                                                value_depth, aligned);
   const Range open = open_others<Owner::Rows>(n, first, Tile::own);
   const bool adds = is_mask_of_columns(n), has_row_mask = n.mask && !adds;
-  KeptRows kept(n, drops ? head_bits(n, call, head) : nullptr, warp_first);
+  const KeptDraws draws(n, head);
+  KeptRows<Tile> kept;
   auto load = [&](int stage, int column) {
     if (column < range.end) {
       k_rows.load(tiles.a(stage), column);
@@ -58,10 +58,10 @@ __device__ void grad_of_rows(const AttentionShape& n, const MmaCall& call, const
     }
     commit_copies();
   };
-  RowLoader<Tile, Tile::own, T>(static_cast<const T*>(grads.q) + head.q(n), n.q_step, rows, depth, call.aligned)
+  RowLoader<Tile, Tile::own, T>(static_cast<const T*>(grads.q) + head.q(n), n.q_step, rows, depth, aligned)
       .load(tiles.own_a, first);
   RowLoader<Tile, Tile::own, T>(static_cast<const T*>(grads.dy) + head.y(n), n.heads * n.value_depth, rows, value_depth,
-                                call.aligned)
+                                aligned)
       .load(tiles.own_b, first);
   for (int i = 0; i < ahead; ++i) load(i, range.first + i * Tile::others);
   if (adds) store_addition<Tile>(tiles.constants(0), addition_of<Tile, T>(n, head, range.first));
@@ -70,7 +70,6 @@ __device__ void grad_of_rows(const AttentionShape& n, const MmaCall& call, const
 #pragma unroll
   for (int half = 0; half < 2; ++half) constants[half] = RowConstants(n, head, warp_first + lane / 4 + 8 * half, grads);
   const float to_log2 = n.scale * log2_e;
-  const float kept_factor = n.dropout < 1 ? static_cast<float>(1 / (1 - n.dropout)) : 0.0f;
 
   Sums<1, Tile::d_tiles> dq = {};
   Sums<1, Tile::n_tiles> scores, dp;
@@ -84,7 +83,7 @@ __device__ void grad_of_rows(const AttentionShape& n, const MmaCall& call, const
     const float added = adds ? addition_of<Tile, T>(n, head, column + Tile::others) : 0.0f;
     start_scores<Tile>(scores, own_q, tiles.a(stage));
     start_scores<Tile>(dp, own_dy, tiles.b(stage));
-    if (drops) kept.load(column);
+    if (drops) kept.draw(draws, warp_first, column);
     wait_for_products<1>();
     settle(scores[0]);
     if (adds) add_additions<Tile>(scores, tiles.constants(stage));
@@ -100,7 +99,7 @@ __device__ void grad_of_rows(const AttentionShape& n, const MmaCall& call, const
 #pragma unroll
       for (int t = 0; t < Tile::n_tiles; ++t)
 #pragma unroll
-        for (int e = 0; e < 4; ++e) dp[0][t][e] = kept.kept(dp[0][t][e] * kept_factor, t, e);
+        for (int e = 0; e < 4; ++e) dp[0][t][e] = kept.kept(dp[0][t][e], t, e);
     }
 #pragma unroll
     for (int t = 0; t < Tile::n_tiles; ++t)
@@ -115,8 +114,8 @@ __device__ void grad_of_rows(const AttentionShape& n, const MmaCall& call, const
   settle(dq[0]);
   wait_for_copies<0>();
   __syncthreads();  // q and dy have arrived even where no column is met, and nobody reads them any more
-  store_rows<Tile>(static_cast<T*>(grads.dq) + head.q(n), n.q_step, warp_first, rows, depth, call.aligned, tiles.own_a,
-                   dq, [&](int, int) { return n.scale; });
+  store_rows<Tile>(static_cast<T*>(grads.dq) + head.q(n), n.q_step, warp_first, rows, depth, aligned, tiles.own_a, dq,
+                   [&](int, int) { return n.scale * n.dropout.factor; });
 }
 
 // lse and delta of a tile's rows; 0 beyond the last.
@@ -133,13 +132,13 @@ __device__ void load_constants(float* constants, const AttentionShape& n, const 
 enum class Writes { Both, Dk, Dv };  // heads so long that the sums of both do not fit into registers take two launches
 
 template <typename Tile, Writes writes, bool drops, typename T>
-__device__ void grad_of_columns(const AttentionShape& n, const MmaCall& call, const AttentionGradCall& grads,
+__device__ void grad_of_columns(const AttentionShape& n, bool aligned, const AttentionGradCall& grads,
                                 int column_tiles) {
   constexpr bool writes_dk = writes != Writes::Dv, writes_dv = writes != Writes::Dk;
   using Bits = TileBits<Tile, Owner::Columns>;
   constexpr int ahead = Tile::stages - 1;
   const GradMemory<Tile, T> tiles(tile_memory());
-  const int64_t number = call.first_group + blockIdx.x / column_tiles, shared_by = n.heads / n.kv_heads;
+  const int64_t number = blockIdx.x / column_tiles, shared_by = n.heads / n.kv_heads;
   const int first = static_cast<int>(blockIdx.x % column_tiles) * Tile::own;  // the longest of causal ones first
   const int64_t first_head = number % n.kv_heads * shared_by;
   const Head any{number / n.kv_heads, first_head};
@@ -149,31 +148,29 @@ __device__ void grad_of_columns(const AttentionShape& n, const MmaCall& call, co
   const int depth = static_cast<int>(n.depth), value_depth = static_cast<int>(n.value_depth);
   const Range range = range_of_others<Owner::Columns>(n, first, Tile::own, Tile::others);
   const RowLoader<Tile, Tile::others, T> q_rows(static_cast<const T*>(grads.q) + any.q(n), n.q_step, rows, depth,
-                                                call.aligned);
+                                                aligned);
   const RowLoader<Tile, Tile::others, T> dy_rows(static_cast<const T*>(grads.dy) + any.y(n), n.heads * n.value_depth,
-                                                 rows, value_depth, call.aligned);
+                                                 rows, value_depth, aligned);
   const Range open = open_others<Owner::Columns>(n, first, Tile::own);
   const bool adds = is_mask_of_columns(n), has_row_mask = n.mask && !adds;
-  const uint32_t* words = drops ? head_bits(n, call, any) : nullptr;
+  const KeptDraws draws(n, any);
   RowTiles at(range, Tile::others, static_cast<int>(shared_by)), loaded = at;
   auto load = [&](int stage) {
     if (!loaded.is_end()) {
       q_rows.load(tiles.a(stage), loaded.row, loaded.head * n.depth);
       dy_rows.load(tiles.b(stage), loaded.row, loaded.head * n.value_depth);
       load_constants<Tile>(tiles.constants(stage), n, {any.b, first_head + loaded.head}, loaded.row, grads);
-      if (drops)
-        Bits::load(tiles.words(stage), n, words + loaded.head * n.rows * kept_words(n.columns), first, loaded.row);
+      if (drops) Bits::draw(tiles.words(stage), draws, loaded.head * n.rows + loaded.row, first);
       loaded.advance();
     }
     commit_copies();
   };
-  RowLoader<Tile, Tile::own, T>(static_cast<const T*>(grads.k) + any.k(n), n.k_step, columns, depth, call.aligned)
+  RowLoader<Tile, Tile::own, T>(static_cast<const T*>(grads.k) + any.k(n), n.k_step, columns, depth, aligned)
       .load(tiles.own_a, first);
-  RowLoader<Tile, Tile::own, T>(static_cast<const T*>(grads.v) + any.v(n), n.v_step, columns, value_depth, call.aligned)
+  RowLoader<Tile, Tile::own, T>(static_cast<const T*>(grads.v) + any.v(n), n.v_step, columns, value_depth, aligned)
       .load(tiles.own_b, first);
   for (int i = 0; i < ahead; ++i) load(i);
   const float to_log2 = n.scale * log2_e;
-  const float kept_factor = n.dropout < 1 ? static_cast<float>(1 / (1 - n.dropout)) : 0.0f;
 
   Sums<1, Tile::d_tiles> dk = {}, dv = {};
   Sums<1, Tile::n_tiles> scores, dp;
@@ -200,7 +197,7 @@ __device__ void grad_of_columns(const AttentionShape& n, const MmaCall& call, co
     if (has_row_mask) add_row_mask<Tile, Owner::Columns, T>(scores, n, head, place, first, row);
     if (row < open.first || row + Tile::others > open.end) close_outside<Tile, Owner::Columns>(scores, n, place);
     const float* constants = tiles.constants(stage) + lane % 4 * 2;
-    const KeptColumns bits = KeptColumns::of<Tile>(tiles.words(stage), place);
+    const KeptColumns bits = KeptColumns::of<Tile>(tiles.words(stage), first, place);
     auto of_row = [&](int kind, int t) {
       return *reinterpret_cast<const float2*>(constants + kind * Tile::others + 8 * t);
     };
@@ -225,7 +222,7 @@ __device__ void grad_of_columns(const AttentionShape& n, const MmaCall& call, co
         if (drops) {
           const uint2 rows_kept = bits.of_rows(t);
 #pragma unroll
-          for (int e = 0; e < 4; ++e) dp[0][t][e] = KeptColumns::kept(dp[0][t][e] * kept_factor, rows_kept, e);
+          for (int e = 0; e < 4; ++e) dp[0][t][e] = KeptColumns::kept(dp[0][t][e], rows_kept, e);
         }
 #pragma unroll
         for (int e = 0; e < 4; ++e) dp[0][t][e] = scores[0][t][e] * (dp[0][t][e] - (e % 2 == 0 ? delta.x : delta.y));
@@ -242,47 +239,47 @@ __device__ void grad_of_columns(const AttentionShape& n, const MmaCall& call, co
   wait_for_copies<0>();
   __syncthreads();  // k and v have arrived even where there are no rows, and nobody reads them any more
   if constexpr (writes_dk)
-    store_rows<Tile>(static_cast<T*>(grads.dk) + any.k(n), n.k_step, warp_first, columns, depth, call.aligned,
-                     tiles.own_a, dk, [&](int, int) { return n.scale; });
+    store_rows<Tile>(static_cast<T*>(grads.dk) + any.k(n), n.k_step, warp_first, columns, depth, aligned, tiles.own_a,
+                     dk, [&](int, int) { return n.scale * n.dropout.factor; });
   if constexpr (writes_dv)
-    store_rows<Tile>(static_cast<T*>(grads.dv) + any.v(n), n.v_step, warp_first, columns, value_depth, call.aligned,
-                     tiles.own_b, dv, [&](int, int) { return kept_factor; });
+    store_rows<Tile>(static_cast<T*>(grads.dv) + any.v(n), n.v_step, warp_first, columns, value_depth, aligned,
+                     tiles.own_b, dv, [&](int, int) { return n.dropout.factor; });
 }
 
 template <typename Tile, bool drops, typename T>
 __global__ void __launch_bounds__(Tile::threads, Tile::blocks)
-    dq_warpgroup_kernel(AttentionShape n, MmaCall call, AttentionGradCall grads, int row_tiles) {
+    dq_warpgroup_kernel(AttentionShape n, bool aligned, AttentionGradCall grads, int row_tiles) {
   if constexpr (has_warpgroups)
-    grad_of_rows<Tile, drops, T>(n, call, grads, row_tiles);
+    grad_of_rows<Tile, drops, T>(n, aligned, grads, row_tiles);
   else
     __trap();
 }
 
 template <typename Tile, Writes writes, bool drops, typename T>
 __global__ void __launch_bounds__(Tile::threads, Tile::blocks)
-    dk_dv_warpgroup_kernel(AttentionShape n, MmaCall call, AttentionGradCall grads, int column_tiles) {
+    dk_dv_warpgroup_kernel(AttentionShape n, bool aligned, AttentionGradCall grads, int column_tiles) {
   if constexpr (has_warpgroups)
-    grad_of_columns<Tile, writes, drops, T>(n, call, grads, column_tiles);
+    grad_of_columns<Tile, writes, drops, T>(n, aligned, grads, column_tiles);
   else
     __trap();
 }
 
 template <typename Rows, typename Columns, bool drops, typename T>
-cudaError_t launch_grads(const AttentionShape& shape, const MmaCall& call, const AttentionGradCall& grads,
+cudaError_t launch_grads(const AttentionShape& shape, bool aligned, const AttentionGradCall& grads,
                          cudaStream_t stream) {
-  const int64_t heads = call.groups * (shape.heads / shape.kv_heads);
+  const int64_t heads = shape.batch * shape.heads;
   const int64_t row_tiles = (shape.rows + Rows::own - 1) / Rows::own,
                 column_tiles = (shape.columns + Columns::own - 1) / Columns::own;
   if (row_tiles > 0)
     if (cudaError_t error =
             launch_mma(dq_warpgroup_kernel<Rows, drops, T>, heads * row_tiles, Rows::threads,
-                       GradMemory<Rows, T>::bytes, stream, shape, call, grads, static_cast<int>(row_tiles));
+                       GradMemory<Rows, T>::bytes, stream, shape, aligned, grads, static_cast<int>(row_tiles));
         error != cudaSuccess)
       return error;
   if (column_tiles == 0) return cudaSuccess;
   auto launch_columns = [&](auto kernel) {
-    return launch_mma(kernel, call.groups * column_tiles, Columns::threads, GradMemory<Columns, T>::bytes, stream,
-                      shape, call, grads, static_cast<int>(column_tiles));
+    return launch_mma(kernel, shape.batch * shape.kv_heads * column_tiles, Columns::threads,
+                      GradMemory<Columns, T>::bytes, stream, shape, aligned, grads, static_cast<int>(column_tiles));
   };
   if constexpr (Columns::depth <= 128) {
     return launch_columns(dk_dv_warpgroup_kernel<Columns, Writes::Both, drops, T>);
@@ -294,24 +291,23 @@ cudaError_t launch_grads(const AttentionShape& shape, const MmaCall& call, const
 }
 
 template <typename Rows, typename Columns, typename T>
-cudaError_t launch(const AttentionShape& shape, const MmaCall& call, const AttentionGradCall& grads,
-                   cudaStream_t stream) {
-  return shape.dropout > 0 ? launch_grads<Rows, Columns, true, T>(shape, call, grads, stream)
-                           : launch_grads<Rows, Columns, false, T>(shape, call, grads, stream);
+cudaError_t launch(const AttentionShape& shape, bool aligned, const AttentionGradCall& grads, cudaStream_t stream) {
+  return shape.dropout.blocks > 0 ? launch_grads<Rows, Columns, true, T>(shape, aligned, grads, stream)
+                                  : launch_grads<Rows, Columns, false, T>(shape, aligned, grads, stream);
 }
 
 }  // namespace
 
-cudaError_t attention_grad_warpgroup(const AttentionShape& shape, const MmaCall& call, const AttentionGradCall& grads,
+cudaError_t attention_grad_warpgroup(const AttentionShape& shape, bool aligned, const AttentionGradCall& grads,
                                      cudaStream_t stream) {
   const int64_t depth = shape.depth > shape.value_depth ? shape.depth : shape.value_depth;
   return with_16_bit_float(shape.type, [&](auto* element) {
     using T = std::remove_pointer_t<decltype(element)>;
     if (depth <= 64)
-      return launch<WarpgroupTile<64, 1, 3, 3>, WarpgroupTile<64, 1, 3, 2>, T>(shape, call, grads, stream);
+      return launch<WarpgroupTile<64, 1, 3, 3>, WarpgroupTile<64, 1, 3, 2>, T>(shape, aligned, grads, stream);
     if (depth <= 128)
-      return launch<WarpgroupTile<128, 1, 2, 2>, WarpgroupTile<128, 1, 2, 2>, T>(shape, call, grads, stream);
-    return launch<WarpgroupTile<256, 1, 2, 1>, WarpgroupTile<256, 1, 2, 1>, T>(shape, call, grads, stream);
+      return launch<WarpgroupTile<128, 1, 2, 2>, WarpgroupTile<128, 1, 2, 2>, T>(shape, aligned, grads, stream);
+    return launch<WarpgroupTile<256, 1, 2, 1>, WarpgroupTile<256, 1, 2, 1>, T>(shape, aligned, grads, stream);
   });
 }
 

@@ -120,7 +120,7 @@ struct WindowMask {
 // Windows with the same mask, whose rows are whole words of 16 bytes.
 [[nodiscard]] inline bool takes_windows(const AttentionShape& n, bool aligned) {
   return aligned && n.depth <= window_depth && n.value_depth == n.depth && n.rows <= max_window &&
-         n.columns <= max_window && n.heads == n.kv_heads && n.dropout == 0 && n.mask_strides[0] == 0;
+         n.columns <= max_window && n.heads == n.kv_heads && n.dropout.blocks == 0 && n.mask_strides[0] == 0;
 }
 
 // Blocks of `warps` warps, `per_multiprocessor` of which fit, such that each head has the same number.

@@ -11,7 +11,6 @@ static_assert(max_flash_depth == cuda::max_attention_depth);
 cuda::AttentionShape shape_of(const CudaCall& k, size_t mask) {
   const Attrs& attrs = k.attrs();
   const AttentionSizes n(k.call);
-  const RandomDraws draws(attrs);
   cuda::AttentionShape shape{.batch = n.batch,
                              .rows = n.rows,
                              .columns = n.columns,
@@ -26,19 +25,14 @@ cuda::AttentionShape shape_of(const CudaCall& k, size_t mask) {
                              .scale = static_cast<float>(attrs.get_float("scale")),
                              .causal = attrs.get_int("causal") != 0,
                              .window = attrs.get_int("window"),
-                             .dropout = attrs.get_float("dropout"),
-                             .random = {k.in<int64_t>(mask + 1), draws.id, draws.first_block},
+                             .dropout = attention_dropout(attrs),
+                             .random = {k.in<int64_t>(mask + 1), RandomDraws(attrs).id, first_dropout_block(attrs)},
                              .drawn_heads = n.drawn_heads};
   if (!k.has(mask)) return shape;
   shape.mask = k.in(mask);
   shape.mask_type = k.in_scalar(mask);
   llvm::copy(mask_steps(k.call.operand(mask), n), shape.mask_strides);
   return shape;
-}
-
-// The workspace from `start` on.
-cuda::KeptBits kept_bits(const CudaCall& k, int64_t start) {
-  return {reinterpret_cast<uint32_t*>(k.scratch<std::byte>() + start), groups_at_a_time(AttentionSizes(k.call))};
 }
 
 const void* first_key(const CudaCall& k, const AttentionSizes& n) {
@@ -56,8 +50,8 @@ Status launch_attention(const CudaCall& k) {
 
 Status launch_attention_mma(const CudaCall& k) {
   const AttentionSizes n(k.call);
-  return launched(k, cuda::attention_mma(shape_of(k, attention_mask), kept_bits(k, 0), k.out(0), k.out<float>(1),
-                                         k.in(0), first_key(k, n), first_value(k, n), k.stream));
+  return launched(k, cuda::attention_mma(shape_of(k, attention_mask), k.out(0), k.out<float>(1), k.in(0),
+                                         first_key(k, n), first_value(k, n), k.stream));
 }
 
 cuda::AttentionGradCall grad_call_of(const CudaCall& k) {
@@ -81,8 +75,7 @@ Status launch_attention_grad(const CudaCall& k) {
 }
 
 Status launch_attention_grad_mma(const CudaCall& k) {
-  return launched(k, cuda::attention_grad_mma(shape_of(k, attention_grad_mask),
-                                              kept_bits(k, row_products_bytes(k.call)), grad_call_of(k), k.stream));
+  return launched(k, cuda::attention_grad_mma(shape_of(k, attention_grad_mask), grad_call_of(k), k.stream));
 }
 
 // The gradient of the mask reads what attention_grad reads, and writes no other.
@@ -112,11 +105,8 @@ Status launch_mask_grad(const CudaCall& k) {
 }
 
 Status launch_mask_grad_mma(const CudaCall& k) {
-  const AttentionSizes n(k.call);
   std::byte* const partials = k.scratch<std::byte>() + row_products_bytes(k.call);
-  const cuda::KeptBits bits{reinterpret_cast<uint32_t*>(partials + mask_grad_partials_bytes(k.call)),
-                            n.batch * n.kv_heads};
-  return launched(k, cuda::attention_mask_grad_mma(shape_of(k, attention_grad_mask), bits, mask_grad_operands(k),
+  return launched(k, cuda::attention_mask_grad_mma(shape_of(k, attention_grad_mask), mask_grad_operands(k),
                                                    mask_grad_of(k, reinterpret_cast<float*>(partials)), k.stream));
 }
 

@@ -64,7 +64,7 @@ Attrs attrs_of(const AttentionCase& c) {
   if (c.dropout > 0) {
     attrs.set("dropout", c.dropout);
     attrs.set("id", int64_t{11});
-    attrs.set("first_draw", int64_t{40});
+    attrs.set("first_draw", int64_t{160});
   }
   return attrs;
 }

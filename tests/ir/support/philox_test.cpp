@@ -1,10 +1,14 @@
-// Tests the random generator: published answers, moments, and equal numbers from reference and CPU kernels.
+// Tests the random generator: published answers, moments, the shares that attention's dropout keeps, and equal numbers
+// from reference and CPU kernels.
 
 #include "ir/support/philox.h"
 #include "kernels/cpu/common/philox.h"
+#include "runtime/kernels/attention.h"
 
 #include "doctest/doctest.h"
 
+#include <cmath>
+#include <tuple>
 #include <vector>
 
 using namespace plimsoll;
@@ -31,13 +35,37 @@ TEST_SUITE("ops") {
     }
   }
 
-  TEST_CASE("the kernels draw the reference's 16-bit halves, from any place on") {
-    for (int64_t first : {0, 4, 5, 251}) {
-      const RandomStream reference{0x123456789abcdef, 41, 7, 12};
-      const cpu::RandomStream kernel{0x123456789abcdef, 41, 7, 3};
-      std::vector<uint16_t> halves(700);
-      cpu::random_halves(kernel, first, 700, halves.data());
-      for (int64_t i = 0; i < 700; ++i) CHECK(halves[i] * 0x1p-16 == reference.uniform_16(first + i));
+  // 0.1 is 26 of 256. Of 0.3 % 8 bits would make 0.39 %, of 99.7 % as much more; 16 bits 197 of 65536.
+  TEST_CASE("attention's dropout rounds its ratio to 8 bits where these are within 2 %, else to 16") {
+    for (auto [ratio, bits, dropped] :
+         {std::tuple(0.1, 8, 26), std::tuple(0.5, 8, 128), std::tuple(0.003, 16, 197), std::tuple(0.997, 16, 65339),
+          std::tuple(1e-9, 16, 1), std::tuple(1.0, 8, 256)}) {
+      CAPTURE(ratio);
+      const DropoutRule rule = DropoutRule::of(ratio);
+      CHECK(rule.bits == bits);
+      CHECK(rule.dropped == static_cast<uint32_t>(dropped));
+      CHECK(rule.factor() == (ratio == 1 ? 0 : 1 / (1 - dropped / std::ldexp(1.0, bits))));
+    }
+  }
+
+  // The standard error of a share p of 100000 is sqrt(p * (1 - p) / 100000), at most 0.0016.
+  TEST_CASE("attention's dropout keeps its share, and the kernels keep what the reference does") {
+    for (double ratio : {0.1, 0.5, 0.003, 0.9}) {
+      CAPTURE(ratio);
+      const DropoutRule rule = DropoutRule::of(ratio);
+      const RandomStream reference{0x123456789abcdef, 41, 7, 96};
+      const cpu::RandomStream kernel{0x123456789abcdef, 41, 7, 96 / 32 * rule.blocks()};
+      const int64_t first = 5, count = 100000 / 32;
+      std::vector<uint32_t> words(count);
+      cpu::kept_words(kernel, attention_dropout({{"dropout", ratio}}), first, count, words.data());
+      int64_t kept = 0, unequal = 0;
+      for (int64_t i = 0; i < 32 * count; ++i) {
+        const bool keeps = reference.keeps(rule, 32 * first + i);
+        kept += keeps;
+        unequal += keeps != (words[static_cast<size_t>(i / 32)] >> i % 32 & 1);
+      }
+      CHECK(unequal == 0);
+      CHECK(std::abs(static_cast<double>(kept) / (32.0 * count) - rule.kept_share()) < 0.006);
     }
   }
 
