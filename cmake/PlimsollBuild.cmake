@@ -24,17 +24,29 @@ if(PLIMSOLL_SANITIZE)
   add_link_options(-fsanitize=address,undefined)
 endif()
 
+if(PLIMSOLL_FUZZ)
+  include(${CMAKE_CURRENT_LIST_DIR}/PlimsollFuzz.cmake)
+endif()
+
 find_package(LLVM REQUIRED CONFIG)
 find_package(Protobuf REQUIRED)
 find_package(ZLIB REQUIRED)
 find_package(Threads REQUIRED)
-find_package(OpenMP REQUIRED COMPONENTS CXX)
+if(PLIMSOLL_FUZZ)
+  add_library(OpenMP::OpenMP_CXX INTERFACE IMPORTED)  # no fuzzer runs a kernel
+else()
+  find_package(OpenMP REQUIRED COMPONENTS CXX)
+endif()
 find_package(CLI11 REQUIRED CONFIG)
 
 include(${CMAKE_CURRENT_LIST_DIR}/PlimsollDnnl.cmake)
 
 # LLVMSupport by itself, linked statically, so that no libLLVM.so is needed at run time.
 add_library(plimsoll_llvm INTERFACE)
+if(PLIMSOLL_FUZZ)
+  plimsoll_late_vectors(${LLVM_INCLUDE_DIRS} ${CMAKE_BINARY_DIR}/headers)
+  target_include_directories(plimsoll_llvm SYSTEM INTERFACE ${CMAKE_BINARY_DIR}/headers)
+endif()
 target_include_directories(plimsoll_llvm SYSTEM INTERFACE ${LLVM_INCLUDE_DIRS})
 target_link_libraries(plimsoll_llvm INTERFACE LLVMSupport)
 
