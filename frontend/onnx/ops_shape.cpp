@@ -1,5 +1,7 @@
 #include "frontend/onnx/import_rows.h"
 
+#include "llvm/Support/MathExtras.h"
+
 // Imports operators about shapes. The shapes are known at import, and moved tensors keep their elements.
 
 namespace plimsoll {
@@ -64,7 +66,7 @@ void import_eye_like(NodeContext& n) {
   if (like.rank() != 2 || like.elements() > max_eye)
     return n.fail("needs a matrix of at most " + llvm::Twine(max_eye) + " elements, got " + to_string(like));
   Tensor eye(Type(n.attr_dtype("dtype", like.dtype), like.shape));
-  int64_t k = n.attr_int("k", 0);
+  int64_t k = std::clamp(n.attr_int("k", 0), -max_eye, max_eye);  // beyond the matrix it is empty all the same
   for (int64_t row = 0; row < like.shape[0]; ++row)
     if (row + k >= 0 && row + k < like.shape[1]) eye.view().set(row * like.shape[1] + row + k, 1);
   n.output(0, n.constant_value(std::move(eye)));
@@ -85,8 +87,8 @@ void import_reshape(NodeContext& n) {
     if (size == -1 && inferred >= 0) return n.fail("leaves two dimensions open: " + to_string(target));
     if (size == -1)
       inferred = i;
-    else
-      rest *= size;
+    else if (llvm::MulOverflow(rest, size, rest))
+      return n.fail("cannot view " + to_string(n.type(x)) + " as " + to_string(target));
   }
   if (inferred >= 0) target[inferred] = rest > 0 ? elements / rest : 0;
   if (product(target) != elements) return n.fail("cannot view " + to_string(n.type(x)) + " as " + to_string(target));

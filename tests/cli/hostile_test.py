@@ -307,6 +307,15 @@ def test_windows_that_overflow(folder):
         refuse_model(folder, onnx.model(nodes, [onnx.value("x", onnx.FLOAT, 4, 3)], [onnx.value("loss", onnx.FLOAT)], weights))
 
 
+def test_reshape_whose_elements_overflow(folder):
+    """In 64 bits, 4 * (2^62 + 3) is 12."""
+    nodes = [onnx.node("Reshape", "x shape", "wide", "/wide"), onnx.node("ReduceMean", "wide", "m", keepdims=0),
+             onnx.node("MatMul", "x weight", "l"), onnx.node("ReduceMean", "l", "n", keepdims=0), onnx.node("Add", "m n", "loss")]
+    weights = [onnx.tensor("weight", [3, 2], [0.1] * 6),
+               onnx.tensor("shape", [2], raw=struct.pack("<2q", 4, (1 << 62) + 3), dtype=onnx.INT64)]
+    refuse_model(folder, onnx.model(nodes, [onnx.value("x", onnx.FLOAT, 4, 3)], [onnx.value("loss", onnx.FLOAT)], weights), "cannot view")
+
+
 def test_long_chain_is_planned_soon(folder):
     nodes = [onnx.node("Relu", "x" if i == 0 else f"v{i - 1}", "h" if i == 15999 else f"v{i}") for i in range(16000)]
     path = save(folder / "chain.onnx", onnx.linear(extra=nodes))
