@@ -9,9 +9,9 @@
 // Canonical depth-first search after MiniMalloc (Moffitt, ASPLOS 2023). In a
 // packing pushed down as far as it goes, every buffer stands at 0 or on another
 // one, so buffers can be placed in order of rising offset, each directly on its
-// highest placed neighbour; ties go by a fixed rank. That visits each packing
-// once. A branch dies when, in some section, the unplaced buffers cannot be
-// stacked below the capacity even with everything else out of the way.
+// highest placed neighbour; ties go by a rank. That visits each packing once.
+// Where placed buffers split the rest in groups, each group is ranked anew. A branch dies when, in some section, the
+// unplaced buffers cannot be stacked below the capacity even with everything else out of the way.
 
 namespace plimsoll::placement {
 namespace {
@@ -21,9 +21,20 @@ constexpr int64_t effort_per_step = 3;  // a step here against one of the hole t
 
 enum class Verdict { Found, Impossible, OutOfSteps };
 
+struct RankRule {
+  bool by_steps;      // width counted in schedule steps or in sections
+  int precedence[3];  // among width, area, and the largest load of a section met; all falling
+};
+
+// The rule that solves most of MiniMalloc's suite for the least work comes first.
+constexpr RankRule rank_rules[] = {
+    {true, {2, 0, 1}}, {true, {1, 0, 2}}, {false, {2, 0, 1}}, {false, {1, 0, 2}}, {true, {0, 1, 2}}, {false, {0, 1, 2}},
+};
+
 class CanonicalSearch {
  public:
-  explicit CanonicalSearch(const Piece& piece) : piece_(piece), stacked_(piece.sections) {
+  explicit CanonicalSearch(const Piece& piece)
+      : piece_(piece), rank_(piece.buffers.size()), stacked_(piece.sections), load_(piece.sections) {
     int32_t n = static_cast<int32_t>(piece.buffers.size());
     neighbours_.resize(n);
     for (int32_t a = 0; a < n; ++a)
@@ -33,19 +44,20 @@ class CanonicalSearch {
           neighbours_[a].push_back(b);
   }
 
-  // `rank[b]`: which of two buffers at one offset goes first.
-  Verdict run(int64_t capacity, llvm::ArrayRef<int32_t> rank, int64_t step_limit) {
+  // `rule` ranks the buffers: which of two at one offset goes first.
+  Verdict run(int64_t capacity, const RankRule& rule, int64_t step_limit) {
     capacity_ = capacity;
-    rank_ = rank;
+    rule_ = &rule;
     step_limit_ = steps_ + step_limit;
     offset_.assign(piece_.buffers.size(), 0);
     placed_.assign(piece_.buffers.size(), 0);
     trail_.clear();
     conflict_.clear();
     conflict_.resize(piece_.buffers.size());
-    find_twins();
     Members all(piece_.buffers.size());
     std::iota(all.begin(), all.end(), 0);
+    rank_anew(all);
+    find_twins();
     std::sort(all.begin(), all.end(),
               [&](int32_t a, int32_t b) { return piece_.buffers[a].first < piece_.buffers[b].first; });
     if (solve(all, {0, -1})) return Verdict::Found;
@@ -74,12 +86,42 @@ class CanonicalSearch {
     for (size_t i = 0; i < members.size(); ++i) {
       const Buffer& b = piece_.buffers[members[i]];
       if (b.first > reach && i > begin) {
-        if (!solve_connected(members.slice(begin, i - begin), last)) return false;
+        if (!solve_group(members.slice(begin, i - begin), last)) return false;
         begin = i;
       }
       reach = std::max(reach, b.last);
     }
-    return begin == members.size() || solve_connected(members.drop_front(begin), last);
+    if (begin == 0) return members.empty() || solve_connected(members, last);
+    return solve_group(members.drop_front(begin), last);
+  }
+
+  // One of several groups. Its ranks follow from its own loads, so the order of buffers at one offset starts afresh.
+  bool solve_group(llvm::ArrayRef<int32_t> members, Last last) {
+    std::vector<int32_t> before;
+    for (int32_t m : members) before.push_back(rank_[m]);
+    rank_anew(members);
+    if (solve_connected(members, {last.offset, -1})) return true;
+    for (size_t i = 0; i < members.size(); ++i) rank_[members[i]] = before[i];
+    return false;
+  }
+
+  void rank_anew(llvm::ArrayRef<int32_t> members) {
+    for (int32_t m : members)
+      std::fill(load_.begin() + piece_.buffers[m].first, load_.begin() + piece_.buffers[m].last + 1, 0);
+    for (int32_t m : members)
+      for (int32_t s = piece_.buffers[m].first; s <= piece_.buffers[m].last; ++s) load_[s] += piece_.buffers[m].bytes;
+    std::vector<std::pair<std::array<int64_t, 3>, int32_t>> order;
+    for (int32_t m : members) {
+      const Buffer& b = piece_.buffers[m];
+      const int64_t sections = b.last - b.first + 1, width = rule_->by_steps ? b.steps : sections;
+      const int64_t load = *std::max_element(load_.begin() + b.first, load_.begin() + b.last + 1);
+      const int64_t features[] = {-width, -width * b.bytes, -load};
+      const int* p = rule_->precedence;
+      order.push_back({{features[p[0]], features[p[1]], features[p[2]]}, m});
+      steps_ += 2 + sections / 4;
+    }
+    std::sort(order.begin(), order.end());
+    for (size_t i = 0; i < order.size(); ++i) rank_[order[i].second] = static_cast<int32_t>(i);
   }
 
   bool solve_connected(llvm::ArrayRef<int32_t> members, Last last) {
@@ -206,61 +248,24 @@ class CanonicalSearch {
 
   const Piece& piece_;
   std::vector<std::vector<int32_t>> neighbours_;
-  llvm::ArrayRef<int32_t> rank_;
+  const RankRule* rule_ = nullptr;
+  std::vector<int32_t> rank_;    // within a group that is solved apart
   std::vector<int32_t> twin_;    // the buffer of equal size and lifetime ranked just before, or -1
   std::vector<int64_t> offset_;  // lowest feasible while unplaced, chosen once placed
   std::vector<char> placed_;
   std::vector<Raise> trail_;
-  llvm::BitVector conflict_;      // after a failure: buffers that cannot all be packed above their offsets
-  std::vector<int64_t> stacked_;  // scratch, by section
+  llvm::BitVector conflict_;             // after a failure: buffers that cannot all be packed above their offsets
+  std::vector<int64_t> stacked_, load_;  // scratch, by section
   int64_t capacity_ = 0;
   int64_t steps_ = 0;
   int64_t step_limit_ = 0;
 };
 
-struct RankRule {
-  bool by_steps;      // width counted in schedule steps or in sections
-  int precedence[3];  // among width, area, and the largest load of a section met; all falling
-};
-
-// The rule that solves most of MiniMalloc's suite for the least work comes first.
-constexpr RankRule rank_rules[] = {
-    {true, {2, 0, 1}}, {true, {1, 0, 2}}, {false, {2, 0, 1}}, {false, {1, 0, 2}}, {true, {0, 1, 2}}, {false, {0, 1, 2}},
-};
-
-std::vector<std::vector<int32_t>> static_ranks(const Piece& piece) {
-  size_t n = piece.buffers.size();
-  std::vector<int64_t> load(piece.sections);
-  for (const Buffer& b : piece.buffers)
-    for (int32_t s = b.first; s <= b.last; ++s) load[s] += b.bytes;
-  std::vector<int64_t> load_met(n);
-  for (size_t i = 0; i < n; ++i)
-    load_met[i] = *std::max_element(load.begin() + piece.buffers[i].first, load.begin() + piece.buffers[i].last + 1);
-
-  std::vector<std::vector<int32_t>> ranks;
+// Tries one capacity with every rule in turn.
+Verdict try_capacity(CanonicalSearch& search, int64_t capacity, int64_t step_limit, Effort& effort) {
   for (const RankRule& rule : rank_rules) {
-    auto key = [&](int32_t i) {
-      const Buffer& b = piece.buffers[i];
-      int64_t width = rule.by_steps ? b.steps : b.last - b.first + 1;
-      const int64_t features[] = {-width, -width * b.bytes, -load_met[i]};
-      const int* p = rule.precedence;
-      return std::array<int64_t, 3>{features[p[0]], features[p[1]], features[p[2]]};
-    };
-    std::vector<int32_t> order(n), rank(n);
-    std::iota(order.begin(), order.end(), 0);
-    std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) { return key(a) < key(b); });
-    for (size_t i = 0; i < n; ++i) rank[order[i]] = static_cast<int32_t>(i);
-    ranks.push_back(std::move(rank));
-  }
-  return ranks;
-}
-
-// Tries one capacity with every rank in turn.
-Verdict try_capacity(CanonicalSearch& search, llvm::ArrayRef<std::vector<int32_t>> ranks, int64_t capacity,
-                     int64_t step_limit, Effort& effort) {
-  for (const std::vector<int32_t>& rank : ranks) {
     int64_t before = search.steps();
-    Verdict verdict = search.run(capacity, rank, std::min(step_limit, effort.left() / effort_per_step));
+    Verdict verdict = search.run(capacity, rule, std::min(step_limit, effort.left() / effort_per_step));
     effort.spend(effort_per_step * (search.steps() - before));
     if (verdict != Verdict::OutOfSteps) return verdict;
     if (effort.spent()) break;
@@ -272,7 +277,6 @@ Verdict try_capacity(CanonicalSearch& search, llvm::ArrayRef<std::vector<int32_t
 
 void search_exactly(const Piece& piece, int64_t target, Effort& effort, Packing& best) {
   CanonicalSearch search(piece);
-  std::vector<std::vector<int32_t>> ranks = static_ranks(piece);
   int64_t unit = 0;  // every height of a pushed-down packing is a multiple
   for (const Buffer& b : piece.buffers) unit = std::gcd(unit, b.bytes);
   int64_t proven = piece.lower_bound;
@@ -281,7 +285,7 @@ void search_exactly(const Piece& piece, int64_t target, Effort& effort, Packing&
     int64_t missed = std::max(target, proven) - unit;
     int64_t close = step_limit == first_step_limit ? best.height / 512 : 0;
     for (int64_t capacity = missed + unit; capacity < best.height - close && !effort.spent();) {
-      Verdict verdict = try_capacity(search, ranks, capacity, step_limit, effort);
+      Verdict verdict = try_capacity(search, capacity, step_limit, effort);
       if (verdict == Verdict::Found) {
         best.offsets.assign(search.offsets().begin(), search.offsets().end());
         best.height = 0;
