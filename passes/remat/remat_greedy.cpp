@@ -16,7 +16,10 @@ constexpr int32_t ancestor_limits[] = {1, 3, 8, 20, 60};  // ops that one change
 constexpr int32_t copy_limits[] = {1, 2};                 // 2: compute waits for the offload
 constexpr double min_us = 1e-3;                           // a change counts as adding at least this
 constexpr double rounding = 1e-9;
-constexpr double max_rise = 1.5;  // factor by which a candidate's score may rise after it was last tried
+constexpr double max_rise = 1.5;          // factor by which a candidate's score may rise after it was last tried
+constexpr int32_t min_joint_ops = 2000;   // from here on, the blocks of a schedule offer many changes that are alike,
+constexpr size_t max_joint_changes = 32;  // and so many are made at once,
+constexpr double close_score = 0.7;       // if they score this share of the best
 
 struct Candidate {
   ProgramPoint at;
@@ -102,7 +105,8 @@ void apply(
 }
 
 // Lowers the peak to one limit. Scores nearly always fall with the excess, so a candidate's last score bounds its score
-// now, and few candidates are promising after a change (Minoux 1978).
+// now, and few candidates are promising after a change (Minoux 1978). In long schedules the changes that scored nearly
+// as well are made too, each if it still removes as much for its time.
 class Descent {
  public:
   Descent(RematSchedule& schedule, int64_t limit, Tried tried) : schedule_(schedule), limit_(limit), tried_(tried) {}
@@ -118,6 +122,7 @@ class Descent {
       if (best.score <= 0) return false;
       apply(schedule_, best);
       schedule_.forget_journal();  // so that taking a candidate back restores the known time
+      if (schedule_.problem().op_count() >= min_joint_ops) apply_close(best);
     }
     return true;
   }
@@ -140,8 +145,29 @@ class Descent {
     return result;
   }
 
+  // The changes of the last round whose scores were close to the best, which was made.
+  void apply_close(const Candidate& best) {
+    llvm::erase_if(scored_, [&](const Candidate& other) {
+      return other.score < close_score * best.score || other.index == best.index;
+    });
+    std::stable_sort(scored_.begin(), scored_.end(), is_better);
+    if (scored_.size() > max_joint_changes) scored_.resize(max_joint_changes);
+    for (const Candidate& other : scored_) {
+      if (schedule_.memory().peak() <= limit_) return;
+      const bool inserts = !schedule_.is_offload(other.at.op);
+      if (inserts ? !schedule_.may_insert(other.at) : !schedule_.has(other.at)) continue;
+      const double excess = static_cast<double>(schedule_.memory().excess(limit_)), added = schedule_.added_us();
+      apply(schedule_, other);
+      const double gain = excess - static_cast<double>(schedule_.memory().excess(limit_));
+      if (gain < close_score * best.score * (schedule_.added_us() - added + min_us)) schedule_.rewind(0);
+      schedule_.forget_journal();
+    }
+  }
+
   Candidate best_candidate() {
     Candidate best;
+    scored_.clear();
+    excess_ = static_cast<double>(schedule_.memory().excess(limit_));
     for (const Candidate& candidate : ranked_candidates()) {
       if (candidate.max_score * (1 + rounding) < best.score) break;
       const double scores = try_candidate(candidate, best);
@@ -153,7 +179,7 @@ class Descent {
   // Tries the candidate with few and with many of its ancestors. Whatever is better than `best` replaces it. Returns
   // the maximum that the candidate can score.
   double try_candidate(Candidate candidate, Candidate& best) {
-    const double excess = static_cast<double>(schedule_.memory().excess(limit_)), added = schedule_.added_us();
+    const double added = schedule_.added_us();
     const EngineLoads loads = schedule_.loads();
     // Whether it can still be as good as the best; more ancestors only add time.
     const auto may_score = [&](double gain) {
@@ -168,11 +194,12 @@ class Descent {
       apply(schedule_, candidate, [&] { return may_score(candidate.max_gain); });
       const size_t count = schedule_.mark() - mark;
       const bool given_up = !may_score(candidate.max_gain);
-      const double gain = given_up ? 0 : excess - static_cast<double>(schedule_.memory().excess(limit_));
+      const double gain = given_up ? 0 : excess_ - static_cast<double>(schedule_.memory().excess(limit_));
       if (!given_up && may_score(gain)) {
         candidate.score = gain / (schedule_.added_us() - added + min_us);
         max_seen = std::max(max_seen, candidate.score);
         if (is_better(candidate, best)) best = candidate;
+        scored_.push_back(candidate);
       } else {
         max_seen = std::max(max_seen, best.score);
       }
@@ -186,6 +213,8 @@ class Descent {
   RematSchedule& schedule_;
   int64_t limit_;
   Tried tried_;
+  double excess_ = 0;                                                // before the change that is looked for
+  std::vector<Candidate> scored_;                                    // in this round
   llvm::DenseMap<std::pair<int32_t, int32_t>, double> last_scores_;  // by point
 };
 
