@@ -2,6 +2,7 @@
 
 #include "frontend/api/choose_mesh.h"
 #include "ir/plan/summary.h"
+#include "ir/support/parallel.h"
 #include "ir/support/units.h"
 #include "passes/budget/budget_report.h"
 
@@ -9,6 +10,7 @@
 #include "llvm/Support/Regex.h"
 
 #include <algorithm>
+#include <iterator>
 #include <optional>
 
 namespace plimsoll {
@@ -35,15 +37,25 @@ class Alternatives {
     plans_ = instructions <= planned_instructions;
   }
 
+  // Each kind of change is planned on its own.
   std::vector<Alternative> all() {
-    lower_precision();
-    half_batch();
-    half_length();
-    last_blocks();
-    optimizer_without_state();
-    host_memory();
-    chunks_of_batch();
-    several_cards();
+    using FindChanges = void (Alternatives::*)();
+    constexpr FindChanges kinds[] = {&Alternatives::lower_precision,
+                                     &Alternatives::half_batch,
+                                     &Alternatives::half_length,
+                                     &Alternatives::last_blocks,
+                                     &Alternatives::optimizer_without_state,
+                                     &Alternatives::host_memory,
+                                     &Alternatives::chunks_of_batch,
+                                     &Alternatives::several_cards};
+    std::vector<Alternatives> of_kind(std::size(kinds), *this);
+    parallel_for(of_kind.size(), [&](size_t i) { (of_kind[i].*kinds[i])(); });
+    for (Alternatives& each : of_kind) std::move(each.found_.begin(), each.found_.end(), std::back_inserter(found_));
+    // What needs as much, as far as anyone reads it, is no help.
+    const int64_t needs_bytes = round_up_readable(smallest_.promised_bytes());
+    llvm::erase_if(found_, [&](const Alternative& each) {
+      return !each.fits && is_within_host_budget(smallest_) && round_up_readable(each.needs_bytes) >= needs_bytes;
+    });
     llvm::stable_sort(found_, [&](const Alternative& a, const Alternative& b) {
       return std::make_pair(!a.fits, a.sample_us) < std::make_pair(!b.fits, b.sample_us);
     });
