@@ -8,6 +8,8 @@
 #include "passes/budget/budget_report.h"
 #include "passes/offload/offload_rewrite.h"
 
+#include <cmath>
+
 namespace plimsoll {
 namespace {
 
@@ -80,24 +82,49 @@ std::vector<BudgetFitter::OffloadLevel> BudgetFitter::offload_levels(const Lower
   return kept;
 }
 
-Result<Plan> BudgetFitter::within(int64_t budget_bytes) {
+Result<std::optional<Plan>> BudgetFitter::within(int64_t budget_bytes, double enough_us) {
   if (!(options_.recompute || options_.offload) || plain_.promised_bytes() <= budget_bytes)
     return with_budget(plain_, budget_bytes);
   std::optional<Plan> best;
+  std::vector<size_t> too_large;
   for (size_t i = 0; i < levels_.size(); ++i) {
     OffloadLevelSearch& search = search_of(i);
     // Later levels have these copies too, and more.
-    if (best && is_within_budget(*best) && search.min_us() >= best->predicted_step_us) break;
-    if (search.min_bytes() > budget_bytes && i + 1 < levels_.size()) continue;
-    Result<Plan> plan = complete(search.within(budget_bytes), options_.training);
-    if (!plan) return plan;
-    if (!levels_[i].what.empty())
-      plan->decisions.push_back(
-          {"offload", "plan", levels_[i].what + " on the host",
-           format_bytes(search.host_bytes()) + " there, reloaded before use; what is updated is copied back"});
+    if (search.min_us() >= enough_us) break;
+    const double min_us = search.min_bytes() > budget_bytes ? std::numeric_limits<double>::infinity()
+                                                            : search.min_us_within(budget_bytes);
+    if (min_us == std::numeric_limits<double>::infinity()) too_large.push_back(i);
+    if (min_us >= enough_us || !std::isfinite(min_us)) continue;
+    Result<Plan> plan = plan_of(i, budget_bytes);
+    if (!plan) return plan.takeError();
+    if (!best || is_better(*plan, *best)) best = std::move(*plan);
+    if (is_within_budget(*best)) enough_us = std::min(enough_us, best->predicted_step_us);
+  }
+  if (enough_us < std::numeric_limits<double>::infinity()) return best;
+  // The plan that needs least may be of a level that cannot be within the budget; mostly of the last.
+  for (size_t i : llvm::reverse(too_large)) {
+    if (best && is_within_host_budget(*best) && search_of(i).min_bytes() >= best->promised_bytes()) continue;
+    Result<Plan> plan = plan_of(i, budget_bytes);
+    if (!plan) return plan.takeError();
     if (!best || is_better(*plan, *best)) best = std::move(*plan);
   }
-  return std::move(*best);
+  return best;
+}
+
+Result<Plan> BudgetFitter::plan_of(size_t level, int64_t budget_bytes) {
+  OffloadLevelSearch& search = search_of(level);
+  Result<Plan> plan = complete(search.within(budget_bytes), options_.training);
+  if (plan && !levels_[level].what.empty())
+    plan->decisions.push_back(
+        {"offload", "plan", levels_[level].what + " on the host",
+         format_bytes(search.host_bytes()) + " there, reloaded before use; what is updated is copied back"});
+  return plan;
+}
+
+int64_t BudgetFitter::min_bytes() {
+  int64_t bytes = plain_.promised_bytes();
+  for (size_t i = 0; i < levels_.size(); ++i) bytes = std::min(bytes, search_of(i).min_bytes());
+  return bytes;
 }
 
 OffloadLevelSearch& BudgetFitter::search_of(size_t level) {

@@ -5,7 +5,9 @@
 
 #include "passes/budget/offload_level_search.h"
 
+#include <limits>
 #include <memory>
+#include <optional>
 
 namespace plimsoll {
 
@@ -19,8 +21,11 @@ class BudgetFitter {
   BudgetFitter(const LoweringInput& input, const FitOptions& options, Plan plain, int64_t highest_budget);
 
   const Plan& plain() const { return plain_; }
-  // The fastest plan within the budget; where there is none, the one that needs least.
-  Result<Plan> within(int64_t budget_bytes);
+  // The fastest plan within the budget; where there is none, the one that needs least. None where bounds show that
+  // every plan within the budget takes `enough_us` or more.
+  Result<std::optional<Plan>> within(int64_t budget_bytes, double enough_us = std::numeric_limits<double>::infinity());
+  // No plan needs fewer bytes of the device.
+  int64_t min_bytes();
 
  private:
   // States that move to the host together.
@@ -31,6 +36,7 @@ class BudgetFitter {
   };
   static std::vector<OffloadLevel> offload_levels(const LoweringInput& input, int64_t plain_bytes);
   OffloadLevelSearch& search_of(size_t level);
+  Result<Plan> plan_of(size_t level, int64_t budget_bytes);
 
   const LoweringInput& in_;
   const FitOptions& options_;

@@ -1,9 +1,10 @@
 #include "passes/budget/offload_level_search.h"
 
 // The budget bounds the arena, and only placement knows its height. So each function's plans are tried from the fastest
-// on until one fits once it is placed. Plans and the intervals of their copies come from levels that do not depend on
-// the budget, and only proven bounds skip a plan: the result is the fastest plan within the budget, and more budget
-// never means more time.
+// on until one fits: its live bytes are a bound that skips most, greedy orders place most others, and only a plan whose
+// live bytes fit and whose greedy height does not is placed with all the work that the final plan gets. Plans and the
+// intervals of their copies come from levels that do not depend on the budget, and neither does any of these numbers:
+// the result is the fastest plan within the budget, and more budget never means more time.
 
 #include "ir/plan/timeline.h"
 #include "ir/support/align.h"
@@ -12,6 +13,7 @@
 #include "passes/analysis/transfer_waits.h"
 #include "passes/budget/budget_report.h"
 #include "passes/offload/offload_rewrite.h"
+#include "passes/place/place_buffers.h"
 #include "passes/remat/remat_problem.h"
 
 #include <algorithm>
@@ -41,15 +43,6 @@ double compute_us(const RematProblem& problem) {
   return us;
 }
 
-// Height of the host arena that a function needs.
-int64_t host_bytes_of(const Plan& plan, size_t function) {
-  int64_t bytes = 0;
-  for (const Slot& slot : plan.slots)
-    if (slot.space == MemorySpace::Host && slot.function == static_cast<int32_t>(function))
-      bytes = std::max(bytes, slot.offset + slot.bytes);
-  return align_up(bytes, plan.device.alignment_bytes);
-}
-
 // Lower bound of the host bytes that a plan's values take: each lives from its producer to its last reload.
 int64_t host_bytes_of(const RematProblem& problem, const RematPlan& plan) {
   if (plan.reloads.empty()) return 0;
@@ -71,19 +64,6 @@ int64_t host_bytes_of(const RematProblem& problem, const RematPlan& plan) {
 // Whether the placed plan takes the time it was chosen for. That of a stage depends on other stages.
 bool is_time_of(const Plan& plan, size_t function, double us) {
   return std::abs(predict_timeline(plan.functions[function], plan.device).total_us - us) <= rounding * us;
-}
-
-// Largest sum of bytes that one op touches; no plan needs less.
-int64_t largest_step(const RematProblem& problem) {
-  int64_t largest = 0;
-  for (const RematOp& op : problem.ops) {
-    int64_t bytes = op.workspace_bytes;
-    for (int32_t value : op.reads) bytes += problem.value_bytes[value];
-    for (int32_t value : op.writes) bytes += problem.value_bytes[value];
-    for (const InPlaceReuse& pair : op.in_place) bytes -= problem.value_bytes[pair.written];
-    largest = std::max(largest, bytes);
-  }
-  return largest;
 }
 
 std::string milliseconds(double us) {
@@ -115,13 +95,14 @@ OffloadLevelSearch::OffloadLevelSearch(const LoweringInput& input, const FitOpti
 
 void OffloadLevelSearch::add_order(FunctionSearch& search, const Graph& graph, size_t function,
                                    const llvm::StringSet<>& on_host) const {
-  OrderVariant order{graph, in_.draft.functions[function].writers, {}, {}, 0};
+  OrderVariant order{graph, in_.draft.functions[function].writers, {}, 0, {}, 0};
   move_states_to_host(order.graph, order.writers, on_host);
   if (options_.recompute) delay_free_updates(order.graph, order.writers);
   order.host_room = room_on_host(order.graph);
   order.sequence = graph_remat_problem(order.graph, order.writers, in_.draft.device, *in_.draft.catalog,
                                        options_.offload && options_.recompute ? order.host_room : 0);
   order.levels.emplace_back().push_back(candidate(order.sequence.problem, measure_remats(order.sequence.problem, {})));
+  order.min_us = order.levels[0][0].min_us;
   search.orders.push_back(std::move(order));
 }
 
@@ -148,18 +129,38 @@ void OffloadLevelSearch::measure() {
       host_bytes_ += bytes;
       persistent_bytes_ -= bytes;
     }
-    const double calls = f == 0 ? static_cast<double>(options_.training.accumulate) : 1;
     double min_us = std::numeric_limits<double>::infinity();
-    for (const OrderVariant& either : functions_[f].orders) min_us = std::min(min_us, either.levels[0][0].min_us);
-    min_us_ += calls * min_us;
-    step_bytes = std::max(step_bytes, largest_step(order.sequence.problem));
+    int64_t peak_bytes = std::numeric_limits<int64_t>::max();
+    for (const OrderVariant& either : functions_[f].orders) {
+      min_us = std::min(min_us, either.min_us);
+      peak_bytes = std::min(peak_bytes, options_.recompute ? min_peak_bytes(either.sequence.problem)
+                                                           : either.levels[0][0].plan.peak_bytes);
+    }
+    min_us_ += calls_of(f) * min_us;
+    step_bytes = std::max(step_bytes, peak_bytes);
   }
   min_bytes_ = in_.draft.device.reserve_bytes() + persistent_bytes_ + step_bytes;
 }
 
+double OffloadLevelSearch::min_us_within(int64_t budget_bytes) const {
+  double us = 0;
+  for (size_t f = 0; f < functions_.size(); ++f) {
+    double least_us = std::numeric_limits<double>::infinity();
+    for (const OrderVariant& order : functions_[f].orders) {
+      const RematProblem& problem = order.sequence.problem;
+      const bool copies = has_copies(problem) || !problem.offloads.empty();
+      const double added_us = copies ? min_added_us_at_peaks(problem, allowance(budget_bytes))
+                                     : min_added_us(problem, allowance(budget_bytes));
+      least_us = std::min(least_us, std::max(order.min_us, compute_us(problem) + added_us));
+    }
+    us += calls_of(f) * least_us;
+  }
+  return us;
+}
+
 OffloadLevelSearch::Candidate OffloadLevelSearch::candidate(const RematProblem& problem, RematPlan plan) {
   const double min_us = min_total_us(apply_to_problem(problem, plan));
-  return {std::move(plan), min_us, {}};
+  return {std::move(plan), min_us, {}, {{}}};
 }
 
 void OffloadLevelSearch::search(FunctionSearch& function) {
@@ -175,7 +176,8 @@ void OffloadLevelSearch::search(OrderVariant& order, double seconds) const {
   const bool offload = !problem.offloads.empty();
   const bool start_from_remats = offload && !has_copies(problem);
   const auto work = [&](double share) {
-    return RematOptions{.seconds = seconds * share, .min_share = options_.min_share, .spacing = options_.spacing};
+    return RematOptions{
+        .seconds = seconds * share, .min_share = options_.min_share, .spacing = options_.spacing, .close_levels = true};
   };
   const std::vector<RematPlan> remats_only = remat_levels(
       with_offloads(problem, {}), start_from_remats ? std::numeric_limits<int64_t>::max() : highest_allowance(),
@@ -198,13 +200,9 @@ void OffloadLevelSearch::search(OrderVariant& order, double seconds) const {
 // to fit.
 void OffloadLevelSearch::start(FunctionSearch& function) {
   const OrderVariant& plain = function.orders.front();
-  function.plain_tried = false;
-  if (options_.recompute && !function.searched) {
-    if (has_intervals(plain.sequence.problem) || plain.levels[0][0].plan.peak_bytes > allowance_)
-      search(function);
-    else
-      function.plain_tried = true;
-  }
+  if (options_.recompute && !function.searched &&
+      (has_intervals(plain.sequence.problem) || plain.levels[0][0].plan.peak_bytes > allowance_))
+    search(function);
   collect(function);
 }
 
@@ -219,9 +217,7 @@ void OffloadLevelSearch::collect(FunctionSearch& function) {
         const RematPlan& plan = levels[c].plan;
         if (c + 1 < levels.size() && plan.peak_bytes > allowance_) break;
         if (host_bytes_of(order.sequence.problem, plan) > order.host_room) continue;
-        const bool tried = function.plain_tried && !plain_only && &order == function.orders.data() &&
-                           plan.remats.empty() && plan.reloads.empty();
-        if (!tried) push(function, {&order, &levels[c], levels[c].min_us});
+        push(function, {&order, &levels[c], levels[c].min_us});
       }
 }
 
@@ -235,12 +231,20 @@ void OffloadLevelSearch::push(FunctionSearch& function, Trial option) {
   std::push_heap(function.options.begin(), function.options.end(), is_later);
 }
 
+// The intervals of a candidate's copies, as levels.
+llvm::ArrayRef<Overlap> OffloadLevelSearch::overlaps_of(const OrderVariant& order, Candidate& candidate) const {
+  std::vector<Overlap>& overlaps = candidate.overlaps;
+  if (overlaps.empty()) {
+    const int64_t highest = std::max(highest_allowance(), close_to(candidate.plan.peak_bytes));
+    overlaps = overlap_levels(apply_to_problem(order.sequence.problem, candidate.plan), highest);
+    candidate.layouts.resize(overlaps.size());
+  }
+  return overlaps;
+}
+
 // Adds one trial for each level of intervals within the allowance, and always the one with the shortest intervals.
 void OffloadLevelSearch::push_overlaps(FunctionSearch& function, const Trial& option) {
-  std::vector<Overlap>& overlaps = option.candidate->overlaps;
-  if (overlaps.empty())
-    overlaps =
-        overlap_levels(apply_to_problem(option.order->sequence.problem, option.candidate->plan), highest_allowance());
+  const llvm::ArrayRef<Overlap> overlaps = overlaps_of(*option.order, *option.candidate);
   for (const Overlap& overlap : overlaps) {
     if (&overlap != &overlaps.front() && overlap.limit_bytes > allowance_) break;
     const bool at_bound = overlap.total_us <= option.candidate->min_us * (1 + rounding);
@@ -248,71 +252,135 @@ void OffloadLevelSearch::push_overlaps(FunctionSearch& function, const Trial& op
   }
 }
 
+bool OffloadLevelSearch::copies_or_collectives(const OrderVariant& order, const Candidate& candidate) {
+  return !candidate.plan.reloads.empty() || has_intervals(order.sequence.problem);
+}
+
 // Takes the fastest trial. One whose time is only a bound goes back with its exact times.
-bool OffloadLevelSearch::advance(FunctionSearch& function) {
-  if (function.options.empty() && !function.searched && options_.recompute) {
-    search(function);
-    collect(function);
-  }
+std::optional<OffloadLevelSearch::Trial> OffloadLevelSearch::next(FunctionSearch& function) {
   while (!function.options.empty()) {
     std::pop_heap(function.options.begin(), function.options.end(), is_later);
     const Trial option = function.options.back();
     function.options.pop_back();
-    if (!option.overlap && (!option.candidate->plan.reloads.empty() || has_intervals(option.order->sequence.problem))) {
-      push_overlaps(function, option);
-      continue;
-    }
-    function.chosen = option;
-    return true;
+    if (option.overlap || !copies_or_collectives(*option.order, *option.candidate)) return option;
+    push_overlaps(function, option);
   }
-  return false;
+  return std::nullopt;
 }
 
-// Advances every function that is above its allowance or the host's; false if none had another plan to try.
-bool OffloadLevelSearch::advance_all(const Plan& plan) {
-  bool advanced = false;
-  for (size_t f = 0; f < functions_.size(); ++f) {
-    const bool above = plan.functions[f].transient_bytes > allowance_;
-    const bool above_host = in_.host_budget_bytes > 0 && host_bytes_of(plan, f) > in_.host_budget_bytes;
-    if (above || above_host) advanced |= advance(functions_[f]);
+OffloadLevelSearch::TriedFunction OffloadLevelSearch::apply(const Trial& trial) {
+  TriedFunction tried{trial.order->graph, {}};
+  tried.draft.writers = trial.order->writers;
+  tried.draft.added = rematerialise(tried.graph, trial.candidate->plan, trial.order->sequence.values);
+  tried.draft.copies = issue_copies(tried.graph, trial.overlap ? llvm::ArrayRef<CopyInterval>(trial.overlap->intervals)
+                                                               : llvm::ArrayRef<CopyInterval>());
+  llvm::append_range(tried.draft.copies, transfers_in_flight(tried.graph, tried.draft.writers));
+  return tried;
+}
+
+// Measures what decides whether the trial is within the allowance, and nothing where its live bytes already say no.
+void OffloadLevelSearch::measure(const Trial& trial, int64_t allowance) const {
+  Layout& layout = trial.layout();
+  if (layout.live_bytes > allowance || layout.is_searched) return;
+  if (layout.height_bytes >= 0 && layout.height_bytes <= allowance) return;
+  const TriedFunction tried = apply(trial);
+  const BufferAssignment assigned =
+      assign_buffers(tried.graph, tried.draft.writers, tried.draft.copies, *in_.draft.catalog);
+  PlacementOptions options;
+  options.alignment = in_.draft.device.alignment_bytes;
+  options.seconds = in_.placement_seconds;
+  const auto height = [&](MemorySpace space, PlacementSearch search) {
+    options.search = search;
+    return place_buffers(assigned.buffers, space, assigned.instructions, options).height_bytes;
+  };
+  layout.live_bytes = peak_bytes(assigned.buffers, MemorySpace::Device, assigned.instructions, options.alignment);
+  if (layout.live_bytes > allowance) return;
+  if (layout.host_bytes < 0) layout.host_bytes = height(MemorySpace::Host, PlacementSearch::Whole);
+  if (layout.height_bytes < 0) layout.height_bytes = height(MemorySpace::Device, PlacementSearch::GreedyOrders);
+  if (layout.height_bytes <= allowance) return;
+  layout.height_bytes = height(MemorySpace::Device, PlacementSearch::Whole);
+  layout.is_searched = true;
+}
+
+bool OffloadLevelSearch::is_above_host(const Layout& layout) const {
+  return in_.host_budget_bytes > 0 && host_bytes_ + layout.host_bytes > in_.host_budget_bytes;
+}
+
+bool OffloadLevelSearch::fits(const Trial& trial) const {
+  measure(trial, allowance_);
+  const Layout& layout = trial.layout();
+  return layout.live_bytes <= allowance_ && layout.height_bytes <= allowance_ && !is_above_host(layout);
+}
+
+// The trial that needs least, whatever the budget. Those that are alive with more bytes than that are not placed.
+OffloadLevelSearch::Trial OffloadLevelSearch::least_of(FunctionSearch& function) const {
+  std::vector<Trial> trials;
+  for (OrderVariant& order : function.orders)
+    for (std::vector<Candidate>& levels : order.levels)
+      for (Candidate& candidate : levels) {
+        if (host_bytes_of(order.sequence.problem, candidate.plan) > order.host_room) continue;
+        if (!copies_or_collectives(order, candidate)) {
+          trials.push_back({&order, &candidate, candidate.min_us});
+          continue;
+        }
+        for (const Overlap& overlap : overlaps_of(order, candidate))
+          trials.push_back({&order, &candidate, overlap.total_us, &overlap});
+      }
+  for (const Trial& trial : trials) measure(trial, 0);
+  std::stable_sort(trials.begin(), trials.end(),
+                   [](const Trial& a, const Trial& b) { return a.layout().live_bytes < b.layout().live_bytes; });
+  const auto need = [&](const Trial& trial) {
+    return std::pair(is_above_host(trial.layout()), trial.layout().height_bytes);
+  };
+  const Trial* least = nullptr;
+  for (const Trial& trial : trials) {
+    if (least && std::pair(false, trial.layout().live_bytes) >= need(*least)) continue;
+    measure(trial, trial.layout().live_bytes);
+    if (!least || need(trial) < need(*least)) least = &trial;
   }
-  return advanced;
+  return *least;
+}
+
+// The fastest trial that fits; false where there is none, and the one that needs least is chosen.
+bool OffloadLevelSearch::choose(FunctionSearch& function) {
+  start(function);
+  for (;;) {
+    while (const std::optional<Trial> trial = next(function)) {
+      if (!fits(*trial)) continue;
+      function.chosen = *trial;
+      return true;
+    }
+    if (function.searched || !options_.recompute) {
+      function.chosen = least_of(function);
+      return false;
+    }
+    search(function);
+    collect(function);
+  }
 }
 
 Result<Plan> OffloadLevelSearch::lower(int64_t budget_bytes) {
   draft_.emplace(Program{}, in_.draft.device, *in_.draft.catalog);
-  for (FunctionSearch& function : functions_) {
-    const Trial& option = function.chosen;
-    const OrderVariant& order = *option.order;
-    Graph& graph = draft_->program.functions.emplace_back(order.graph);
-    FunctionDraft& planned = draft_->functions.emplace_back();
-    planned.writers = order.writers;
-    planned.added = rematerialise(graph, option.candidate->plan, order.sequence.values);
-    planned.copies = issue_copies(graph, option.overlap ? llvm::ArrayRef<CopyInterval>(option.overlap->intervals)
-                                                        : llvm::ArrayRef<CopyInterval>());
-    llvm::append_range(planned.copies, transfers_in_flight(graph, planned.writers));
-    if (Status s = verify(graph)) return s;
+  for (const FunctionSearch& function : functions_) {
+    TriedFunction tried = apply(function.chosen);
+    if (Status s = verify(tried.graph)) return s;
+    draft_->program.functions.push_back(std::move(tried.graph));
+    draft_->functions.push_back(std::move(tried.draft));
   }
   return lower_to_plan({*draft_, budget_bytes, in_.host_budget_bytes, in_.placement_seconds});
 }
 
 Result<Plan> OffloadLevelSearch::within(int64_t budget_bytes) {
-  allowance_ = budget_bytes - in_.draft.device.reserve_bytes() - persistent_bytes_;
-  for (FunctionSearch& function : functions_) {
-    start(function);
-    advance(function);
-  }
-  std::optional<Plan> least;
-  for (;;) {
-    Result<Plan> plan = lower(budget_bytes);
-    if (!plan) return plan;
-    for (size_t f = 0; f < functions_.size(); ++f)
-      assert((meets_stages(draft_->program.functions[f]) || is_time_of(*plan, f, functions_[f].chosen.us)) &&
-             "more budget may mean more time");
-    if (is_within_budget(*plan)) return explained(std::move(*plan));
-    if (!least || needs_less(*plan, *least)) least = explained(*plan);
-    if (!advance_all(*plan)) return std::move(*least);
-  }
+  allowance_ = allowance(budget_bytes);
+  bool fits = true;
+  for (FunctionSearch& function : functions_) fits &= choose(function);
+  Result<Plan> plan = lower(budget_bytes);
+  if (!plan) return plan;
+  for (size_t f = 0; f < functions_.size(); ++f)
+    assert((meets_stages(draft_->program.functions[f]) || is_time_of(*plan, f, functions_[f].chosen.us)) &&
+           "more budget may mean more time");
+  assert(is_within_budget(*plan) == fits && "the functions were measured as they are laid out");
+  return explained(std::move(*plan));
 }
 
 Plan OffloadLevelSearch::explained(Plan plan) const {

@@ -8,6 +8,8 @@
 
 #include "llvm/ADT/StringSet.h"
 
+#include <optional>
+
 namespace plimsoll {
 
 // What a budget search may do and how long it may search.
@@ -27,8 +29,10 @@ class OffloadLevelSearch {
   OffloadLevelSearch(const LoweringInput& input, const FitOptions& options, const llvm::StringSet<>& on_host,
                      int64_t plain_persistent_bytes, int64_t highest_budget, double search_seconds);
 
-  // No plan of this search takes less time, or needs fewer bytes of the device.
+  // No plan of this search takes less time, none within the budget takes less than `min_us_within`, and none needs
+  // fewer bytes of the device.
   double min_us() const { return min_us_; }
+  double min_us_within(int64_t budget_bytes) const;
   int64_t min_bytes() const { return min_bytes_; }
   int64_t host_bytes() const { return host_bytes_; }  // of states
 
@@ -36,15 +40,24 @@ class OffloadLevelSearch {
   Result<Plan> within(int64_t budget_bytes);
 
  private:
+  // Transient bytes of one function, as far as they are known; -1 where not.
+  struct Layout {
+    int64_t live_bytes = -1;  // at the peak; no layout is lower
+    int64_t height_bytes = -1;
+    bool is_searched = false;  // the height is that of the final plan, and not of greedy orders alone
+    int64_t host_bytes = -1;   // height on the host
+  };
   struct Candidate {
     RematPlan plan;
     double min_us;                  // whenever its copies are made; without copies, what it takes
-    std::vector<Overlap> overlaps;  // a levels, once it is wanted
+    std::vector<Overlap> overlaps;  // their levels, once they are wanted
+    std::vector<Layout> layouts;    // by overlap; where there are none, one
   };
   struct OrderVariant {
     Graph graph;
     std::vector<NodeId> writers;
     GraphRematProblem sequence;
+    double min_us;  // of any plan
     std::vector<std::vector<Candidate>>
         levels;         // first the order as it is alone; once searched, with copies of values and without
     int64_t host_room;  // for values
@@ -55,13 +68,14 @@ class OffloadLevelSearch {
     Candidate* candidate;
     double us;  // at least; once its copies are placed, or where there are none, what it takes
     const Overlap* overlap = nullptr;
+
+    Layout& layout() const { return candidate->layouts[overlap ? overlap - candidate->overlaps.data() : 0]; }
   };
   struct FunctionSearch {
     std::vector<OrderVariant> orders;
     std::vector<Trial> options;  // a heap, the next to try on top
     Trial chosen = {};
     bool searched = false;
-    bool plain_tried = false;  // within the present budget, before the search
   };
 
   void add_order(FunctionSearch& search, const Graph& graph, size_t function, const llvm::StringSet<>& on_host) const;
@@ -74,10 +88,29 @@ class OffloadLevelSearch {
   void collect(FunctionSearch& function);
   static bool is_later(const Trial& a, const Trial& b);
   void push(FunctionSearch& function, Trial option);
+  llvm::ArrayRef<Overlap> overlaps_of(const OrderVariant& order, Candidate& candidate) const;
+  static bool copies_or_collectives(const OrderVariant& order, const Candidate& candidate);
   void push_overlaps(FunctionSearch& function, const Trial& option);
-  int64_t highest_allowance() const { return highest_budget_ - in_.draft.device.reserve_bytes() - persistent_bytes_; }
-  bool advance(FunctionSearch& function);
-  bool advance_all(const Plan& plan);
+  // Transient bytes that a function may have.
+  int64_t allowance(int64_t budget_bytes) const {
+    return budget_bytes - in_.draft.device.reserve_bytes() - persistent_bytes_;
+  }
+  int64_t highest_allowance() const { return allowance(highest_budget_); }
+  double calls_of(size_t function) const {
+    return function == 0 ? static_cast<double>(options_.training.accumulate) : 1;
+  }
+  std::optional<Trial> next(FunctionSearch& function);
+  // A function as it is with a trial's remats and copies.
+  struct TriedFunction {
+    Graph graph;
+    FunctionDraft draft;
+  };
+  static TriedFunction apply(const Trial& trial);
+  void measure(const Trial& trial, int64_t allowance) const;
+  bool is_above_host(const Layout& layout) const;
+  bool fits(const Trial& trial) const;
+  Trial least_of(FunctionSearch& function) const;
+  bool choose(FunctionSearch& function);
   Result<Plan> lower(int64_t budget_bytes);
   Plan explained(Plan plan) const;
   void explain_copies(Plan& plan, size_t function) const;

@@ -10,7 +10,6 @@
 #include "passes/budget/budget_report.h"
 #include "passes/budget/fit.h"
 #include "passes/budget/program_size.h"
-#include "passes/remat/remat_problem.h"
 #include "passes/train/split_batch.h"
 
 #include <limits>
@@ -158,37 +157,42 @@ class SplitSearch {
  private:
   // The fastest plan within the budget; where there is none, the one that needs least.
   Result<Plan> within(int64_t budget_bytes) {
-    std::optional<Plan> best;
-    if (request_.split <= 1) {
-      if (request_.split == 1 || whole_->plain().promised_bytes() <= budget_bytes)
-        return plan_of(*whole_, budget_bytes);
-      Result<Plan> plan = plan_of(*whole_, budget_bytes);
-      if (!plan) return plan;
-      best = std::move(*plan);
-    }
+    if (request_.split == 1 || (request_.split < 1 && whole_->plain().promised_bytes() <= budget_bytes))
+      return within(*whole_, budget_bytes);
     if (Status s = derive_splits()) return s;
-    if (Status s = try_splits(budget_bytes, best)) return s;
+    // The fastest split that fits without remats bounds what a search is worth. Then comes the whole batch, and of the
+    // splits those that need a little more bytes first, which are the likeliest to be faster still.
+    size_t fits = 0;
+    while (fits < splits_.size() && splits_[fits]->plain().promised_bytes() > budget_bytes) ++fits;
+    std::optional<Plan> best;
+    if (fits < splits_.size()) best = plain_of(*splits_[fits], budget_bytes);
+    if (request_.split < 1)
+      if (Status s = consider(*whole_, budget_bytes, best)) return s;
+    for (size_t i = fits; i-- > 0;)
+      if (Status s = consider(*splits_[i], budget_bytes, best)) return s;
     if (!best)
       return usage_error("no value of the model allows " + llvm::Twine(request_.split) + " equal chunks of the batch");
     return std::move(*best);
   }
 
-  // The fastest candidate that fits without remats bounds what a search is worth; those that need a little more bytes
-  // are the likeliest to be faster still.
-  Status try_splits(int64_t budget_bytes, std::optional<Plan>& best) {
-    size_t fits = 0;
-    while (fits < splits_.size() && splits_[fits]->plain().promised_bytes() > budget_bytes) ++fits;
-    for (size_t i = std::min(fits + 1, splits_.size()); i-- > 0;) {
-      const Candidate& split = *splits_[i];
-      const bool compares = best && is_within_budget(*best);
-      if (i < fits && compares && !request_.recompute && !request_.offload) continue;
-      if (i < fits && compares &&
-          (!may_fit(split, budget_bytes) || min_us(split, budget_bytes) >= best->predicted_step_us))
-        continue;
-      Result<Plan> plan = may_fit(split, budget_bytes) ? plan_of(split, budget_bytes) : plain_of(split, budget_bytes);
-      if (!plan) return plan.takeError();
-      if (!best || is_better(*plan, *best)) best = std::move(*plan);
+  // `best` becomes the candidate's plan where that is better.
+  Status consider(const Candidate& candidate, int64_t budget_bytes, std::optional<Plan>& best) const {
+    double enough_us = std::numeric_limits<double>::infinity();
+    if (best && is_within_budget(*best)) {
+      if (!(request_.recompute || request_.offload) || !may_fit(candidate, budget_bytes)) return Status::success();
+      enough_us = best->predicted_step_us;
+    } else if (best && is_within_host_budget(*best)) {
+      const int64_t bytes = candidate.plans->min_bytes();
+      if (bytes > budget_bytes && bytes >= best->promised_bytes()) return Status::success();
     }
+    if (!may_fit(candidate, budget_bytes)) {
+      Plan plain = plain_of(candidate, budget_bytes);
+      if (!best || is_better(plain, *best)) best = std::move(plain);
+      return Status::success();
+    }
+    Result<std::optional<Plan>> plan = candidate.plans->within(budget_bytes, enough_us);
+    if (!plan) return plan.takeError();
+    if (*plan && (!best || is_better(**plan, *best))) best = explained(std::move(**plan), candidate);
     return Status::success();
   }
 
@@ -269,33 +273,10 @@ class SplitSearch {
     return made;
   }
 
-  // A lower bound of the candidate's time within the budget. It holds without copies; with them only the plain time
-  // bounds.
-  double min_us(const Candidate& split, int64_t budget_bytes) const {
-    double us = split.plain().predicted_step_us;
-    if (request_.offload && device_.to_host_gb_per_s > 0) return us;
-    const PlanDraft& draft = split.derived->draft;
-    const int64_t allowance =
-        budget_bytes - draft.device.reserve_bytes() - split.plain().arenas.front().persistent_bytes;
-    for (size_t f = 0; f < draft.program.functions.size(); ++f) {
-      double added = std::numeric_limits<double>::infinity();
-      for (bool early_updates : {false, true}) {
-        Graph graph = draft.program.functions[f];
-        if (early_updates) graph.reorder(draft.functions[f].other_order);
-        delay_free_updates(graph, draft.functions[f].writers);
-        added = std::min(
-            added,
-            min_added_us(graph_remat_problem(graph, draft.functions[f].writers, device_, catalog_).problem, allowance));
-      }
-      us += static_cast<double>(split.plain().calls_per_step(f)) * added;
-    }
-    return us;
-  }
-
-  Result<Plan> plan_of(const Candidate& candidate, int64_t budget_bytes) const {
-    Result<Plan> plan = candidate.plans->within(budget_bytes);
-    if (!plan) return plan;
-    return explained(std::move(*plan), candidate);
+  Result<Plan> within(const Candidate& candidate, int64_t budget_bytes) const {
+    Result<std::optional<Plan>> plan = candidate.plans->within(budget_bytes);
+    if (!plan) return plan.takeError();
+    return explained(std::move(**plan), candidate);
   }
 
   Plan plain_of(const Candidate& candidate, int64_t budget_bytes) const {

@@ -42,11 +42,11 @@ Result<Plan> fit_stage(Derived& derived, size_t stage, const ForwardModel& forwa
   Result<Plan> plain = plain_plan(input, options);
   if (!plain) return plain;
   const int64_t budget = plain->arenas.front().budget_bytes;
-  Result<Plan> plan = BudgetFitter(input, options, std::move(*plain), budget).within(budget);
-  if (!plan) return plan;
+  Result<std::optional<Plan>> plan = BudgetFitter(input, options, std::move(*plain), budget).within(budget);
+  if (!plan) return plan.takeError();
   const std::vector<Decision>& decisions = derived.passes.decisions();
-  plan->decisions.insert(plan->decisions.begin(), decisions.begin(), decisions.end());
-  return plan;
+  (*plan)->decisions.insert((*plan)->decisions.begin(), decisions.begin(), decisions.end());
+  return std::move(**plan);
 }
 
 int64_t lacks_bytes(const Plan& plan) { return plan.promised_bytes() - plan.arenas.front().budget_bytes; }

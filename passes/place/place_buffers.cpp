@@ -9,6 +9,12 @@
 namespace plimsoll {
 namespace {
 
+bool is_placed(const Buffer& buffer, MemorySpace space) {
+  return (buffer.kind == Buffer::Kind::Transient || buffer.kind == Buffer::Kind::Input) && buffer.space == space;
+}
+
+Interval interval_of(const Buffer& buffer) { return {std::max<int64_t>(buffer.bytes, 1), buffer.first, buffer.last}; }
+
 void find_peak(llvm::ArrayRef<Interval> intervals, int32_t instructions, int64_t alignment, BufferPlacement& placed) {
   // One place past the last instruction, and one instruction at least: a graph that folded away has only inputs.
   std::vector<int64_t> change(static_cast<size_t>(instructions) + 2, 0);
@@ -41,16 +47,23 @@ constexpr PassOption place_options[] = {{"align", int64_t{0}, "bytes that offset
 
 }  // namespace
 
+int64_t peak_bytes(llvm::ArrayRef<Buffer> buffers, MemorySpace space, int32_t instructions, int64_t alignment) {
+  std::vector<Interval> intervals;
+  for (const Buffer& buffer : buffers)
+    if (is_placed(buffer, space)) intervals.push_back(interval_of(buffer));
+  BufferPlacement placed;
+  find_peak(intervals, instructions, alignment, placed);
+  return placed.peak_bytes;
+}
+
 BufferPlacement place_buffers(llvm::ArrayRef<Buffer> buffers, MemorySpace space, int32_t instructions,
                               const PlacementOptions& options) {
   std::vector<Interval> intervals;
   std::vector<size_t> placed_buffers;
   for (size_t i = 0; i < buffers.size(); ++i) {
-    const Buffer& buffer = buffers[i];
-    if ((buffer.kind != Buffer::Kind::Transient && buffer.kind != Buffer::Kind::Input) || buffer.space != space)
-      continue;
+    if (!is_placed(buffers[i], space)) continue;
     placed_buffers.push_back(i);
-    intervals.push_back({std::max<int64_t>(buffer.bytes, 1), buffer.first, buffer.last});
+    intervals.push_back(interval_of(buffers[i]));
   }
   const Placement placement = place_intervals(intervals, options);
   BufferPlacement placed;

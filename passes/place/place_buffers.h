@@ -11,4 +11,7 @@ namespace plimsoll {
 BufferPlacement place_buffers(llvm::ArrayRef<Buffer> buffers, MemorySpace space, int32_t instructions,
                               const PlacementOptions& options);
 
+// The largest sum of their bytes that are alive at one instruction; no layout is lower.
+int64_t peak_bytes(llvm::ArrayRef<Buffer> buffers, MemorySpace space, int32_t instructions, int64_t alignment);
+
 }  // namespace plimsoll

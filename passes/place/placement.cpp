@@ -18,8 +18,8 @@ namespace {
 
 using namespace placement;
 
-constexpr size_t exact_limit = 2000;   // largest number of buffers that is searched exactly
-constexpr int64_t close_share = 2000;  // a larger piece is packed well enough within 1/2000 of its bound
+constexpr size_t exact_limit = 2000;   // of more buffers neither search finds a lower packing in the time
+constexpr int64_t close_share = 2000;  // a larger piece gets no further orders within 1/2000 of its bound
 
 // Some of the intervals, and the height that what lies below them reaches.
 struct Part {
@@ -124,22 +124,19 @@ std::vector<Part> take_apart(llvm::ArrayRef<Interval> intervals, int64_t alignme
   return whole;
 }
 
-Packing pack(const Piece& piece, int64_t target, Effort& effort) {
-  bool searchable = piece.buffers.size() <= exact_limit;
-  if (!searchable) target = std::max(target, piece.lower_bound + piece.lower_bound / close_share);
-  Packing best;
-  try_static_orders(piece, target, effort, best);
-  if (best.height <= target) return best;
-  if (!searchable) {
-    promote_high_buffers(piece, target, effort, best);
-    return best;
-  }
+int64_t close_target(const Piece& piece, int64_t target) {
+  const bool searchable = piece.buffers.size() <= exact_limit;
+  return searchable ? target : std::max(target, piece.lower_bound + piece.lower_bound / close_share);
+}
+
+// Lowers what greedy orders came to.
+void improve(const Piece& piece, int64_t target, Effort& effort, Packing& best) {
+  if (piece.buffers.size() > exact_limit || best.height <= target) return;
   const int64_t third = effort.left() / 3;
   Effort rest(effort.left() - third);
   search_exactly(piece, target, rest, best);
   effort.spend(effort.left() - third - rest.left());
   if (best.height > target) search_by_conflicts(piece, target, effort, best);
-  return best;
 }
 
 }  // namespace
@@ -153,9 +150,19 @@ Placement place_intervals(llvm::ArrayRef<Interval> intervals, const PlacementOpt
   std::stable_sort(parts.begin(), parts.end(), [](const Part& a, const Part& b) {
     return a.base + a.piece.lower_bound > b.base + b.piece.lower_bound;
   });
-  for (const Part& part : parts) {
-    int64_t enough = std::max(result.lower_bound_bytes, result.height_bytes);
-    Packing packing = pack(part.piece, enough - part.base, effort);
+  // All pieces get their greedy orders before any is searched further, so that a search does not take their work.
+  std::vector<Packing> packings(parts.size());
+  int64_t enough_bytes = std::max(result.lower_bound_bytes, result.height_bytes);
+  for (size_t p = 0; p < parts.size(); ++p) {
+    const Part& part = parts[p];
+    try_static_orders(part.piece, close_target(part.piece, enough_bytes - part.base), effort, packings[p]);
+    enough_bytes = std::max(enough_bytes, part.base + packings[p].height);
+  }
+  for (size_t p = 0; p < parts.size(); ++p) {
+    const Part& part = parts[p];
+    Packing& packing = packings[p];
+    const int64_t enough = std::max(result.lower_bound_bytes, result.height_bytes) - part.base;
+    if (options.search == PlacementSearch::Whole) improve(part.piece, enough, effort, packing);
     for (size_t i = 0; i < part.members.size(); ++i) result.offsets[part.members[i]] = part.base + packing.offsets[i];
     if (part.base + packing.height <= result.height_bytes) continue;
     result.height_bytes = part.base + packing.height;

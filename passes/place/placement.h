@@ -19,9 +19,13 @@ struct Interval {
   int32_t last = 0;  // last >= first
 };
 
+// Greedy orders alone give a height that the whole search never exceeds. Arenas of many buffers get no more than these.
+enum class PlacementSearch : uint8_t { GreedyOrders, Whole };
+
 struct PlacementOptions {
   int64_t alignment = 256;  // every offset is a multiple
   double seconds = 2.0;     // of search, see ir/support/search_effort.h
+  PlacementSearch search = PlacementSearch::Whole;
 };
 
 struct Placement {

@@ -7,19 +7,14 @@
 #include <array>
 #include <limits>
 #include <numeric>
-#include <random>
 
 // No single order wins everywhere: by size is best on most training steps, by
 // area and by start lose up to 40 % on some and win on others, so all are tried.
-// The best is then repaired as in squeaky-wheel optimisation (Joslin & Clements
-// 1999): a buffer that ended too high was placed too late.
 
 namespace plimsoll::placement {
 namespace {
 
 constexpr int64_t no_limit = std::numeric_limits<int64_t>::max();
-constexpr int patience = 20;            // repairs in a row that did not help
-constexpr size_t promotion_share = 20;  // a high buffer moves up by at most 1/20 of its place
 
 enum class Fit { First, Tightest };
 
@@ -271,32 +266,6 @@ bool fill_holes(const Piece& piece, llvm::ArrayRef<int64_t> offsets, int64_t lim
   }
   effort.spend(tree.steps());
   return true;
-}
-
-void promote_high_buffers(const Piece& piece, int64_t target, Effort& effort, Packing& best) {
-  HoleTree tree(piece.sections);
-  std::mt19937_64 random(1);
-  std::vector<int32_t> order(piece.buffers.size());
-  std::vector<int64_t> turn(order.size());
-  Packing trial = best;
-  std::iota(order.begin(), order.end(), 0);
-  for (int failed = 0; failed < patience && best.height > target && !effort.spent(); ++failed) {
-    // First fit by rising offset puts nothing higher than it was, so only the promotions disturb.
-    std::stable_sort(order.begin(), order.end(),
-                     [&](int32_t a, int32_t b) { return trial.offsets[a] < trial.offsets[b]; });
-    for (size_t i = 0; i < order.size(); ++i) {
-      bool high = trial.offsets[order[i]] + piece.buffers[order[i]].bytes > target;
-      int64_t place = static_cast<int64_t>(i);
-      turn[order[i]] = high ? place - static_cast<int64_t>(random() % (i / promotion_share + 1)) : place;
-    }
-    std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) { return turn[a] < turn[b]; });
-    place_in_order(piece, order, Fit::First, no_limit, tree, effort, trial);
-    if (trial.height >= best.height) continue;
-    trial.method = best.method;
-    best = trial;
-    best.method += best.method.ends_with(", repaired") ? "" : ", repaired";
-    failed = 0;
-  }
 }
 
 }  // namespace plimsoll::placement

@@ -89,7 +89,12 @@ struct RematOptions {
   double seconds = 10;   // of search, see ir/support/search_effort.h
   double min_share = 0;  // of the plain peak: no level is lower
   double spacing = 1;    // how far levels stand apart, as a multiple of the usual
+  bool close_levels = false;
 };
+
+// The largest peak that may need less than `lowest_bytes` once both are packed. What is searched below it does not
+// depend on a budget, and neither does the least that a job needs.
+int64_t close_to(int64_t lowest_bytes);
 
 // The peak and the added time of remats and reloads, measured from nothing but the problem.
 RematPlan measure_remats(const RematProblem& problem, std::vector<Remat> remats, std::vector<Reload> reloads = {});
@@ -99,15 +104,23 @@ RematProblem apply_to_problem(const RematProblem& problem, const RematPlan& plan
 
 // Plans for fixed levels of the peak, from the plain peak down, 2 % apart at first and up to 8 % where little is left.
 // Returns those for the lowest levels, highest level first, up to the first whose peak is above `highest_bytes`; where
-// all are above it, the lowest alone. Levels and plans do not depend on `highest_bytes`, and no plan adds more time
-// than one for a lower level. `starts` are all levels of the problem without its offloads, or empty; no plan adds more
-// time than the start of its level. The same problem and options give the same plans on every machine.
+// all are above it, the lowest alone, or with `close_levels` those that are close to it. Levels and plans do not depend
+// on `highest_bytes`, and no plan adds more time than one for a lower level. `starts` are all levels of the problem
+// without its offloads, or empty; no plan adds more time than the start of its level. The same problem and options give
+// the same plans on every machine.
 std::vector<RematPlan> remat_levels(const RematProblem& problem, int64_t highest_bytes,
                                     const RematOptions& options = {}, llvm::ArrayRef<RematPlan> starts = {});
 
 // No plan within the limit adds less time than this; infinite when no plan can be within the limit. A few exact
 // searches tighten the bound; each may search `nodes` nodes.
 double min_added_us(const RematProblem& problem, int64_t limit_bytes, int64_t nodes = 200000);
+
+// The same from a few ops alone, so that it is quick and not as high. With copies in the problem it bounds what is
+// added to the time of its compute.
+double min_added_us_at_peaks(const RematProblem& problem, int64_t limit_bytes);
+
+// No plan has a lower peak: at each op, what is alive without the values that may be made again or copied back later.
+int64_t min_peak_bytes(const RematProblem& problem);
 
 RematProblem with_offloads(RematProblem problem, std::vector<OffloadOption> offloads);
 

@@ -1,6 +1,7 @@
 #include "passes/remat/remat_schedule.h"
 
 #include <algorithm>
+#include <numeric>
 
 // While base op t runs for the first time, the bytes alive are at most the limit. Some values wait there without being
 // touched; those that do not fit must be made again later, and each op that makes some of them costs at least its own
@@ -17,7 +18,8 @@ using namespace remat;
 
 constexpr double impossible = std::numeric_limits<double>::infinity();
 constexpr size_t exact_points = 8;
-constexpr int splits = 32;  // steps in which the excess is divided between remats and copies
+constexpr int32_t peaks = 64;  // ops at which a quick bound looks, one of each equal part of the schedule
+constexpr int splits = 32;     // steps in which the excess is divided between remats and copies
 
 struct Item {
   double cost_us, bytes;
@@ -168,29 +170,27 @@ class CopyBound {
         remats_(cheapest_first(plain, false, [&](int32_t id) { return plain.op(id).cost_us; })),
         reloads_(
             cheapest_first(plain, true, [&](int32_t id) { return plain.is_reload(id) ? plain.op(id).cost_us : 0; })),
-        offloads_(cheapest_first(plain, true, [&](int32_t id) { return plain.to_host_us(id); })),
-        copies_(cheapest_first(plain, true, [&](int32_t id) { return plain.op(id).cost_us + plain.to_host_us(id); })) {}
+        offloads_(cheapest_first(plain, true, [&](int32_t id) { return plain.to_host_us(id); })) {}
 
   double at(int32_t t, int64_t limit) const {
     Knapsack to_remat = knapsack_at(plain_, remats_, t, limit, true),
              to_reload = knapsack_at(plain_, reloads_, t, limit, true);
     MinCost remat(to_remat), reload(to_reload);
-    MinCost offload(knapsack_at(plain_, offloads_, t, limit, true)), copy(knapsack_at(plain_, copies_, t, limit, true));
+    MinCost offload(knapsack_at(plain_, offloads_, t, limit, true));
     const double before_us = plain_.clock_us(t),
                  after_us = plain_.clock_us(plain_.problem().op_count()) - plain_.clock_us(t + 1);
     double min_us = impossible, excess = to_remat.excess;
     for (int i = 0; i < splits; ++i) {  // between this share of the excess and the next is copied
       double copied = excess * i / splits, made_again = excess - excess * (i + 1) / splits;
-      double later_us =
-          std::max(0.0, offload.of(copied) - before_us) + std::max(remat.of(made_again), reload.of(copied) - after_us);
-      min_us = std::min(min_us, later_us + EngineLoads::price_of_hidden_copies * copy.of(copied));
+      min_us = std::min(min_us, std::max(0.0, offload.of(copied) - before_us) +
+                                    std::max(remat.of(made_again), reload.of(copied) - after_us));
     }
     return min_us;
   }
 
  private:
   const RematSchedule& plain_;
-  Producers remats_, reloads_, offloads_, copies_;
+  Producers remats_, reloads_, offloads_;
 };
 
 }  // namespace
@@ -198,11 +198,60 @@ class CopyBound {
 double min_added_us(const RematProblem& problem, int64_t limit_bytes, int64_t nodes) {
   RematSchedule plain(problem);
   if (plain.is_all_compute()) return min_remat_us(plain, limit_bytes, nodes);
-  CopyBound bound(plain);
+  const CopyBound bound(plain);
   double bound_us = plain.added_us();
   for (int32_t t = 0; t < problem.op_count(); ++t)
     if (plain.memory().live({t, t}) > limit_bytes) bound_us = std::max(bound_us, bound.at(t, limit_bytes));
   return bound_us;
+}
+
+double min_added_us_at_peaks(const RematProblem& problem, int64_t limit_bytes) {
+  const RematSchedule plain(problem);
+  const CopyBound bound(plain);
+  const auto live = [&](int32_t t) { return plain.memory().live({t, t}); };
+  double bound_us = 0;
+  for (int32_t stretch = 0; stretch < peaks; ++stretch) {
+    const auto begin = static_cast<int32_t>(int64_t{problem.op_count()} * stretch / peaks),
+               end = static_cast<int32_t>(int64_t{problem.op_count()} * (stretch + 1) / peaks);
+    int32_t highest = begin;
+    for (int32_t t = begin; t < end; ++t)
+      if (live(t) > live(highest)) highest = t;
+    if (begin < end && live(highest) > limit_bytes) bound_us = std::max(bound_us, bound.at(highest, limit_bytes));
+  }
+  return bound_us;
+}
+
+int64_t min_peak_bytes(const RematProblem& problem) {
+  const RematSchedule plain(problem);
+  const int32_t end = problem.op_count();
+  std::vector<int32_t> last_read(problem.value_bytes.size(), -1);
+  for (int32_t t = 0; t < end; ++t)
+    for (int32_t v : problem.ops[t].reads) last_read[v] = t;
+  // Where a value may be gone although it is alive there: ops behind the one that makes it, up to this one.
+  const auto gone_until = [&](int32_t v) {
+    if (plain.producer(v) < 0) return -1;
+    const RematOp& op = problem.ops[plain.producer(v)];
+    const int32_t last = problem.live_out[v] ? end - 1 : last_read[v];
+    if (plain.reload_of(v) >= 0) return last;
+    return op.repeatable ? std::min(last, op.remat_until - 1) : -1;
+  };
+  std::vector<int64_t> gone(static_cast<size_t>(end) + 1, 0);  // by op, first as changes from op to op
+  for (int32_t v = 0; v < static_cast<int32_t>(problem.value_bytes.size()); ++v)
+    if (const int32_t until = gone_until(v); until > plain.producer(v)) {
+      gone[plain.producer(v) + 1] += problem.value_bytes[v];
+      gone[until + 1] -= problem.value_bytes[v];
+    }
+  std::partial_sum(gone.begin(), gone.end(), gone.begin());
+  int64_t peak = 0;
+  for (int32_t t = 0; t < end; ++t) {
+    int64_t bytes = plain.memory().live({t, t}) - gone[t];
+    for (int32_t v : problem.ops[t].reads)
+      if (plain.producer(v) >= 0 && plain.producer(v) < t && gone_until(v) >= t) bytes += problem.value_bytes[v];
+    for (const InPlaceReuse& pair : problem.ops[t].in_place)
+      if (plain.last_use(pair.read, {t, t}) != ProgramPoint{t, t}) bytes -= problem.value_bytes[pair.written];
+    peak = std::max(peak, bytes);
+  }
+  return peak;
 }
 
 }  // namespace plimsoll

@@ -20,6 +20,7 @@ constexpr int64_t rescue_share = 20;    // but at most 1/20 of all work
 constexpr int32_t bounded_ops = 1000;   // for more ops the bound takes longer than the annealing that it can end
 constexpr int32_t thorough_ops = 1000;  // for more ops, or with fewer steps than these, the way down tries
 constexpr int64_t thorough_steps = 10'000'000;  // promising changes alone
+constexpr double close_to_lowest = 1.15;        // a level may be packed below one that is lower by up to this factor
 constexpr int64_t steps_per_node = 200;         // how long a node of the bound's exact searches takes
 
 // Levels far down stand further apart, because few budgets ask for them and each of them takes longer to search.
@@ -65,6 +66,10 @@ void take_cheaper(std::vector<Level>& levels, double plain_peak, double spacing,
 
 }  // namespace
 
+int64_t close_to(int64_t lowest_bytes) {
+  return static_cast<int64_t>(close_to_lowest * static_cast<double>(lowest_bytes));
+}
+
 std::vector<RematPlan> remat_levels(const RematProblem& problem, int64_t highest_bytes, const RematOptions& options,
                                     llvm::ArrayRef<RematPlan> starts) {
   RematSchedule schedule(problem);
@@ -86,6 +91,7 @@ std::vector<RematPlan> remat_levels(const RematProblem& problem, int64_t highest
     const double enough_us = is_bounded ? min_added_us(problem, level.limit, steps / steps_per_node) : 0;
     anneal(schedule, level.limit, steps, enough_us);
     RematPlan plan = plan_of(schedule);
+    if (plans.empty() && options.close_levels) highest_bytes = std::max(highest_bytes, close_to(plan.peak_bytes));
     if (plan.peak_bytes > highest_bytes && !plans.empty()) break;
     plans.push_back(std::move(plan));
   }

@@ -272,6 +272,26 @@ TEST_SUITE("unit") {
     }
   }
 
+  // Whatever is asked for below it, also where states may wait on the host.
+  TEST_CASE("fit: the floor is one number, and enough when it is asked for") {
+    std::mt19937 random(31);
+    for (int round = 0; round < 4; ++round) {
+      const std::string text = random_model(random);
+      TrainingRequest request;
+      request.effort = 0.02;
+      request.budget_bytes = 1;
+      const int64_t floor = cantFail(result_for(device_with_host(), text, request)).plan.promised_bytes();
+      for (const int64_t less : {floor / 2, floor - 1}) {
+        request.budget_bytes = less;
+        const CompileResult refused = cantFail(result_for(device_with_host(), text, request));
+        CHECK_FALSE(refused.fits);
+        CHECK(refused.plan.promised_bytes() == floor);
+      }
+      request.budget_bytes = floor;
+      CHECK(cantFail(result_for(device_with_host(), text, request)).fits);
+    }
+  }
+
   // %y draws with the counter, so it can be recomputed until the counter advances, which is before %b once that has
   // moved.
   TEST_CASE("fit: the random counter is advanced last, so that a draw can be recomputed") {

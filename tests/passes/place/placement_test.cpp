@@ -192,6 +192,18 @@ TEST_CASE("placement: buffers that collide are moved apart where orders fail") {
   CHECK(static_cast<double>(placed.height_bytes) <= 0.96 * static_cast<double>(orders_alone.height_bytes));
 }
 
+// Compilation accepts plans by the height of greedy orders, which the final layout may not exceed.
+TEST_CASE("placement: the whole search is never above greedy orders alone") {
+  std::mt19937 random(8);
+  for (int round = 0; round < 20; ++round) {
+    const std::vector<Interval> intervals = random_intervals(random, 60 + round, 40, 6, 100);
+    PlacementOptions options = unaligned(0.01);
+    const int64_t whole = place_checked(intervals, options).height_bytes;
+    options.search = PlacementSearch::GreedyOrders;
+    CHECK(whole <= place_checked(intervals, options).height_bytes);
+  }
+}
+
 TEST_CASE("placement: random instances are valid, and the same each time") {
   std::mt19937 random(13);
   for (int round = 0; round < 12; ++round) {

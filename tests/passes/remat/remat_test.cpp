@@ -220,12 +220,34 @@ TEST_CASE("remat: as cheap as the best three remats, and never below the bound")
       ++(as_cheap ? solved : missed)[with_offloads];
     }
     if (plan.peak_bytes <= limit) CHECK(min_added_us(problem, limit) <= plan.added_us + 1e-9);
+    CHECK(min_added_us_at_peaks(problem, limit) <= min_added_us(problem, limit) + 1e-9);
+    CHECK(min_peak_bytes(problem) <= plan.peak_bytes);
+    CHECK(min_peak_bytes(problem) <= plan_within(problem, 1, {.seconds = 0.01}).peak_bytes);
     CHECK(plain_peak(with_extras(problem, extras_of(plan.remats), extras_of(plan.reloads))) <= plan.peak_bytes);
   }
   for (int kind : {0, 1}) {
     CHECK(solved[kind] > 8);
     CHECK(missed[kind] <= 1);  // the search is not complete
   }
+}
+
+// Value 0 waits for op 2, which cannot be without it; value 1 may be made again.
+TEST_CASE("remat: the least peak is what no remat and no copy can take away") {
+  RematProblem problem;
+  problem.value_bytes = {10, 20, 30, 5};
+  problem.live_out = {0, 0, 0, 1};
+  problem.ops.resize(4);
+  for (int32_t i = 0; i < 4; ++i) problem.ops[i].writes = {i};
+  problem.ops[2].reads = {0};
+  problem.ops[3].reads = {1, 2};
+  CHECK(plain_peak(problem) == 60);
+  CHECK(min_peak_bytes(problem) == 55);
+  problem.ops[2].workspace_bytes = 100;
+  CHECK(min_peak_bytes(problem) == 140);
+  problem.ops[1].repeatable = false;
+  CHECK(min_peak_bytes(problem) == 160);
+  problem.offloads = {{1, 1, 1}};
+  CHECK(min_peak_bytes(problem) == 140);
 }
 
 TEST_CASE("remat: the same problem gives the same plan") {
