@@ -34,6 +34,14 @@ Reader numbers(std::array<double, Count>& into, double least, double largest) {
   };
 }
 
+// One number stands for all channels.
+Reader by_channel(std::array<double, 3>& into, double least, double largest) {
+  return [&into, least, largest](const Words& words) {
+    return words.size() == 1 ? numbers(into, least, largest)(Words(into.size(), words[0]))
+                             : numbers(into, least, largest)(words);
+  };
+}
+
 template <typename T>
 Reader one_of(T& into, std::map<std::string, T> names) {
   return [&into, names = std::move(names)](const Words& words) {
@@ -68,8 +76,8 @@ std::map<std::string, Reader> readers_of(ImageTransforms& t) {
       {"saturation", number(t.saturation, largest_value)},
       {"mixup", number(t.mixup, largest_strength)},
       {"cutmix", number(t.cutmix, largest_strength)},
-      {"mean", numbers(t.mean, -largest_value, largest_value)},
-      {"std", numbers(t.deviation, 1.0 / largest_value, largest_value)},
+      {"mean", by_channel(t.mean, -largest_value, largest_value)},
+      {"std", by_channel(t.deviation, 1.0 / largest_value, largest_value)},
   };
 }
 

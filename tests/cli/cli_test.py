@@ -793,7 +793,8 @@ def test_epochs_and_hold_out(folder):
     refuse(USAGE, ["--hold-out"], *words, "--hold-out", "1")
     transforms = folder / "transforms.toml"
     for text, wanted in [("flip = 0.5\n", ["no images"]), ("[transforms]\nflop = 1\n", ["flop", "did you mean flip"]),
-                         ("flip = 2\n", ["flip cannot be 2"])]:
+                         ("flip = 2\n", ["flip cannot be 2"]), ("mean = [0.5, 0.5]\n", ["mean cannot be 0.5, 0.5"]),
+                         ("mean = 0.5\nstd = [0.25]\n", ["no images"])]:
         transforms.write_text(text)
         refuse(USAGE, wanted, *words, "--transforms", transforms)
 
