@@ -76,7 +76,7 @@ CompileRequest internal_request(const CompileOptions& from) {
   const MeshAxis axis = to.has_unlike_devices() ? MeshAxis::Stage : MeshAxis::Data;
   job.mesh[axis] = from.devices.empty() ? from.ranks : static_cast<int64_t>(from.devices.size());
   job.zero = from.zero;
-  job.sum_dtype = from.bf16_gradient_sums ? DType::BF16 : DType::F32;
+  job.sum_dtype = from.bf16_gradient_sums ? plimsoll::DType::BF16 : plimsoll::DType::F32;
   job.batch_norm = from.local_batch_norm ? Statistics::OfOwnRows : Statistics::OfAllRanks;
   return to;
 }
