@@ -41,9 +41,9 @@ class Overlapper {
 
   int64_t run() {
     find_states_written();
-    sum_inputs_first();
     split_order();
-    if (collectives_.empty()) return 0;
+    if (collectives_.empty()) return 0;  // the order stays, and with it the waits that refer to it
+    if (sum_inputs_first()) split_order();
     make_buckets();
     keep_for_last_bucket();
     clock_.restart(draft_.device.duplex_shares(), draft_.device.interference_of_copies(),
@@ -80,8 +80,9 @@ class Overlapper {
     });
   }
 
-  // Moves early collectives whose operands follow from inputs alone to the front, with what they read.
-  void sum_inputs_first() {
+  // Moves early collectives whose operands follow from inputs alone to the front, with what they read. Returns whether
+  // there are any.
+  bool sum_inputs_first() {
     std::vector<bool> from_inputs(graph_.value_count(), false);
     std::vector<NodeId> sums, first, others;
     for (const ValueId input : graph_.inputs) from_inputs[index_of(input)] = true;
@@ -93,7 +94,7 @@ class Overlapper {
       for (ValueId result : node.results) from_inputs[index_of(result)] = follows;
       if (follows && is_collective(id)) sums.push_back(id);
     }
-    if (sums.empty()) return;
+    if (sums.empty()) return false;
     std::vector<bool> moved(graph_.node_slots(), false);
     while (!sums.empty()) {
       const NodeId id = sums.back();
@@ -107,6 +108,7 @@ class Overlapper {
     for (NodeId id : graph_.order()) (moved[index_of(id)] ? first : others).push_back(id);
     llvm::append_range(first, others);
     graph_.reorder(first);
+    return true;
   }
 
   // Collectives that updates alone read and that read none of each other, the nodes before them, and those behind them,
@@ -115,6 +117,8 @@ class Overlapper {
     std::vector<bool> behind(graph_.value_count(), false), read_behind(graph_.value_count(), false);
     std::vector<size_t> made_at(graph_.value_count(), 0);
     bool meets_late = false;
+    collectives_.clear(), early_.clear(), late_.clear();
+    early_meetings_ = 0;
     for (NodeId id : graph_.order()) {
       const Node& node = graph_.node(id);
       size_t ready = 0;

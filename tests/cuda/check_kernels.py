@@ -11,14 +11,15 @@ import sys
 # Bytes of stack a thread may have on Hopper, by kernel: all others have none.
 STACK = {
     r"\dnorm_grad_kernelI.*Li4E": 32,       # four accesses of 16-bit elements beside the parameters' sums
-    r"\d+dk_dv_kernelILi64E.*(6__half|bfloat16)": 8,  # where a part's draws begin, beside two accumulators
-    # Launch bounds keep several blocks on a multiprocessor, and the registers left are a few less than a tile takes.
+    r"\d+dk_dv_kernelILi64E": 24,  # numbers of dropout, beside two accumulators
+    # Launch bounds keep several blocks on a multiprocessor, and the registers left are a few less than a tile and the
+    # numbers of its dropout take.
     r"\d+attention_mma_kernelI": 136,
     r"\d+dk_dv_mma_kernelI": 120,
-    r"\d+dq_mma_kernelI": 64,
+    r"\d+dq_mma_kernelI": 128,
     # Heads of 256 elements and their sums fill the registers; shorter heads spill 24 bytes at most.
     r"\d+attention_warpgroup_kernelI": 104,
-    r"\d+dk_dv_warpgroup_kernelI": 48,
+    r"\d+dk_dv_warpgroup_kernelI": 80,
     r"\d+dq_warpgroup_kernelI": 104,
     r"\d+mask_grad_flash_kernelI": 32,
     r"\dsoftmax_rows_kernelI.*RowTeamE1E": 16,
