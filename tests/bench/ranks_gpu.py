@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Times data parallel training on the GPUs of one machine: Plimsoll on one card and on several, beside PyTorch's DDP.
 
-Usage: ranks_gpu.py PLIMSOLL [CASE ...] [--ranks 2] [--steps 20] [--device h200] [--zero 0 1] [--no-torch] [--markdown FILE]
+Usage: ranks_gpu.py PLIMSOLL [CASE ...] [--ranks 2] [--steps 20] [--device h200] [--zero 0 1] [--gradient-sums bf16] [--no-torch] [--markdown FILE]
 
 A step is gpu_training.py's: bf16 with fp32 weights and AdamW; each card has the case's whole batch. Both sides run alone, one after the other, in
 the same order for one card and for several. PyTorch's model is compiled, and DDP keeps gradients as views of its buckets. A line tells the milliseconds
@@ -30,7 +30,7 @@ class Ours:
         self.plan = folder / f"ranks{ranks}_zero{zero}.plan"
         batch = args.batch * ranks
         command = [args.program, "compile", folder / "model.onnx", "-o", self.plan, "--device", args.device, "--batch", str(batch), *compile_options()]
-        command += ["--mesh", f"data={ranks}", "--zero", zero] if ranks > 1 else []
+        command += ["--mesh", f"data={ranks}", "--zero", zero, "--gradient-sums", args.gradient_sums] if ranks > 1 else []
         done = subprocess.run(list(map(str, command)), capture_output=True, text=True)
         if done.returncode:
             raise RuntimeError((done.stderr.strip().splitlines() or ["no message"])[-1])
@@ -97,6 +97,7 @@ def main():
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--device", default="h200")
     parser.add_argument("--zero", nargs="*", default=["0", "1"])
+    parser.add_argument("--gradient-sums", default="fp32")
     parser.add_argument("--timeout", type=float, default=240)
     parser.add_argument("--no-torch", action="store_true")
     parser.add_argument("--markdown", type=pathlib.Path)
