@@ -3,6 +3,7 @@
 // Everything a step needs is resolved when the plan is loaded: kernels, operand views, prepared
 // library objects. A step is a walk over an array.
 
+#include "ir/support/free_memory.h"
 #include "ir/support/units.h"
 #include "runtime/comm/rank_watch.h"
 #include "runtime/cpu/kernels.h"
@@ -66,6 +67,10 @@ class Threads {
  private:
   int before_;
 };
+
+// oneDNN 2.7 writes its generated code to a null pointer where memory for it is refused. Its largest primitives take
+// about a third of this.
+constexpr int64_t max_generated_code_bytes = 16 << 20;
 
 // An instruction with nothing left to look up.
 struct Step : PlannedStep {
@@ -212,6 +217,7 @@ class CpuExecutor : public Executor {
       return model_error("the plan needs kernel '" + instruction.kernel + "' of " + instruction.op +
                          ", which the CPU does not have; compile it for the device cpu");
     const OpCall call = step.op_call();
+    if (Status s = check_free_memory(max_generated_code_bytes, "the code of kernels")) return s;
     Result<std::unique_ptr<PreparedKernel>> prepared =
         step.kernel->prepare(library_, call, step.kernel_call(call).result_types());
     if (!prepared) return prepared.takeError();

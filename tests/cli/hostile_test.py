@@ -343,6 +343,25 @@ def test_little_memory(folder):
         expect((code == DONE) == ("plimsoll: error: " not in done.stderr), f"with {mib} MiB: {done.stderr[:200]}")
 
 
+def run_with_memory(kib, *arguments):
+    return subprocess.run([cli_test.PROGRAM, *map(str, arguments)], capture_output=True, text=True, timeout=120,
+                          preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (kib << 10, kib << 10)))
+
+
+def test_memory_that_ends_anywhere(folder):
+    """From what the system's loader needs to start the program up to the first run that has enough."""
+    arguments = run_linear(folder, compile_linear(folder), batch(folder))
+    kib, refused = 32 << 10, 0
+    while run_with_memory(kib, "--version").returncode != 0:
+        kib += 2 << 10
+        expect(kib < 1 << 20, "the program does not start in 1 GiB")
+    while (done := run_with_memory(kib, *arguments)).returncode != DONE:
+        expect(done.returncode == MACHINE and "plimsoll: error: " in done.stderr,
+               f"exits {done.returncode} with {kib} KiB: {done.stderr[:200]}")
+        kib, refused = kib + (1 << 10), refused + 1
+    expect(refused > 0, "no run lacked memory")
+
+
 # Configuration.
 
 def test_config_keys_that_no_option_reads(folder):

@@ -3,13 +3,11 @@
 // All prepared oneDNN primitives of one executor share the engine and one scratchpad, as large as the largest of them
 // wants. Primitives of one Library must not run at the same time.
 
-#include "kernels/division.h"
-
 #include <oneapi/dnnl/dnnl.hpp>
 
 #include <cstdint>
-#include <cstdlib>
 #include <memory>
+#include <new>
 
 namespace plimsoll::cpu {
 
@@ -25,15 +23,16 @@ class Library {
   // Only while preparing: it may move the scratchpad.
   void reserve_scratch(int64_t bytes) {
     if (bytes <= scratch_bytes_) return;
-    scratch_bytes_ = round_up(bytes, 64);
-    scratch_.reset(std::aligned_alloc(64, static_cast<size_t>(scratch_bytes_)));
+    scratch_bytes_ = bytes;
+    scratch_.reset(::operator new(static_cast<size_t>(scratch_bytes_), alignment));
   }
   void* scratch() const { return scratch_.get(); }
   int64_t scratch_bytes() const { return scratch_bytes_; }
 
  private:
+  static constexpr std::align_val_t alignment{64};
   struct Free {
-    void operator()(void* p) const { std::free(p); }
+    void operator()(void* p) const { ::operator delete(p, alignment); }
   };
   dnnl::engine engine_;
   dnnl::stream stream_;
