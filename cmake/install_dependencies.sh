@@ -12,7 +12,7 @@ build_packages=(
   "libdnnl-dev" "libcli11-dev" "doctest-dev"
   "libopenmpi-dev|libmpich-dev"
 )
-test_packages=("python3" "python3-venv" "libonnx-testdata" "openmpi-bin|mpich")
+test_packages=("python3" "python3-venv" "python3-numpy" "libonnx-testdata" "openmpi-bin|mpich")
 
 # Tests that look at pages need it, and are skipped without it. Elsewhere than in Debian it may have no package.
 page_test_package=chromium

@@ -17,6 +17,7 @@ struct IndexInput {
   // Of labels of [samples, time]: the loss compares the prediction at position t with the label at t + shift. None:
   // the graph does not show it.
   std::optional<int64_t> shift;
+  std::optional<int64_t> ignored = std::nullopt;  // of labels: elements of this value count nothing in the loss
   friend bool operator==(const IndexInput&, const IndexInput&) = default;
 };
 

@@ -6,6 +6,7 @@
 #include "passes/lower_to_plan.h"
 #include "passes/offload/offload_rewrite.h"
 #include "passes/pipelines.h"
+#include "passes/train/optimizer_update.h"
 #include "passes/train/training_step.h"
 
 // The training is planned first, as if there were no evaluation; then evaluation gets a batch that fits into the bytes
@@ -38,6 +39,34 @@ llvm::StringSet<> states_on_host(const Plan& plan) {
   return states;
 }
 
+const PlanState* find_state(const Plan& plan, llvm::StringRef name) {
+  const auto found = llvm::find_if(
+      plan.states, [&](const PlanState& state) { return plan.slots[static_cast<size_t>(state.slot)].name == name; });
+  return found == plan.states.end() ? nullptr : &*found;
+}
+
+// The graph reads the running mean of each weight that has one in the place of the weight. Returns whether there are
+// any. A rank's piece of a divided mean is not the whole that the graph reads.
+bool read_means(Graph& graph, const Plan& plan) {
+  bool has_means = false;
+  for (const State& state : graph.states) {
+    const std::string name = graph.value(state.value).name + ema_suffix.str();
+    const PlanState* mean = find_state(plan, name);
+    if (!mean || state.role != StateRole::Parameter) continue;
+    const Type own = graph.type(state.value), &kept = plan.slots[static_cast<size_t>(mean->slot)].type;
+    if (kept.shape != own.shape) continue;
+    graph.rename(state.value, name);
+    has_means = true;
+    if (kept == own) continue;
+    Builder b(graph, graph.first_node());
+    const ValueId stand_in = b.emit("cast", {state.value}, {{"to", own.dtype}});
+    graph.replace_uses(state.value, stand_in);
+    graph.set_operand(graph.value(stand_in).producer, 0, state.value);
+    graph.set_type(state.value, kept);
+  }
+  return has_means;
+}
+
 int64_t excess_bytes(const Plan& plan) { return plan.promised_bytes() - plan.arenas.front().budget_bytes; }
 
 }  // namespace
@@ -54,20 +83,24 @@ Result<Graph> make_evaluation_graph(Graph forward, llvm::StringRef loss, const E
   return forward;
 }
 
-Result<const EvaluationPlanner::Variant*> EvaluationPlanner::variant(int64_t batch) {
+Result<const EvaluationPlanner::Variant*> EvaluationPlanner::variant(int64_t batch, const Plan& plan) {
   if (const auto known = variants_.find(batch); known != variants_.end()) return &known->second;
   TrainingRequest request = request_;
   request.batch = batch;
+  // Each rank evaluates samples of its own, as if it were alone.
+  request.mesh = Mesh();
+  request.zero = 0;
   Result<ForwardModel> forward =
       prepare_forward({*model_.evaluation, model_.passes.quiet()}, request, catalog_.preferences());
   if (!forward) return forward.takeError();
   if (forward->summary.batch == 0)
     return model_error("evaluation needs inputs that share a batch dimension, and the model has none");
   const int64_t samples = forward->summary.batch;
+  const bool of_mean = read_means(forward->graph, plan);
   Result<Derived> derived = schedule_program(Program{{std::move(forward->graph)}}, device_, catalog_, forward->passes);
   if (!derived) return derived.takeError();
   derived->draft.writers(0);
-  return &variants_.emplace(batch, Variant{std::move(derived->draft), samples}).first->second;
+  return &variants_.emplace(batch, Variant{std::move(derived->draft), samples, of_mean}).first->second;
 }
 
 // States that wait on the host during a step do so here too, and come before their first reader.
@@ -79,17 +112,19 @@ Result<Plan> EvaluationPlanner::add(const Plan& plan, const Variant& variant) co
   PlanFunction& function = grown->functions.back();
   for (PlanOutput& output : function.outputs)
     output.use = use_of_output(output.name, grown->slots[static_cast<size_t>(output.slot)].type, variant.batch);
-  grown->evaluation = {variant.batch, request_.evaluation.metrics};
+  grown->evaluation = {variant.batch, request_.evaluation.metrics, variant.of_mean};
   grown->decisions.push_back({"evaluate", "plan", "batch of " + std::to_string(variant.batch),
-                              "evaluation needs " + format_bytes(function.transient_bytes) +
+                              std::string(variant.of_mean ? "of the running mean of the weights; " : "") +
+                                  "evaluation needs " + format_bytes(function.transient_bytes) +
                                   " above the states, training " + format_bytes(transient_bytes(plan))});
   return grown;
 }
 
 Result<Plan> EvaluationPlanner::with_evaluation(const Plan& plan) {
-  int64_t batch = request_.evaluation.batch > 0 ? request_.evaluation.batch : request_.batch;
+  int64_t batch = request_.evaluation.batch;
+  if (batch == 0) batch = plan.mesh.ranks() > 1 ? plan.training.batch / plan.mesh.ranks() : request_.batch;
   for (;;) {
-    Result<const Variant*> found = variant(batch);
+    Result<const Variant*> found = variant(batch, plan);
     if (!found) return in_context("evaluation", found.takeError());
     Result<Plan> grown = add(plan, **found);
     if (!grown) return grown;
@@ -97,7 +132,7 @@ Result<Plan> EvaluationPlanner::with_evaluation(const Plan& plan) {
     const bool is_small = grown->functions.back().transient_bytes <= transient_bytes(plan);
     if (request_.evaluation.batch > 0 || is_small || batch == 0) return grown;
     // A batch that the exporter fixed may be all there is.
-    if (Result<const Variant*> smaller = variant(batch); !smaller) {
+    if (Result<const Variant*> smaller = variant(batch, plan); !smaller) {
       llvm::consumeError(smaller.takeError());
       return grown;
     }

@@ -30,8 +30,10 @@ class EvaluationPlanner {
   struct Variant {
     PlanDraft draft;
     int64_t batch = 0;
+    bool of_mean = false;
   };
-  Result<const Variant*> variant(int64_t batch);
+  // `plan` says which weights have running means; all plans of a search have the same.
+  Result<const Variant*> variant(int64_t batch, const Plan& plan);
   Result<Plan> add(const Plan& plan, const Variant& variant) const;
 
   const CleanModel& model_;

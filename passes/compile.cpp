@@ -7,6 +7,7 @@
 #include "passes/budget/stage_search.h"
 #include "passes/derive_program.h"
 #include "passes/derive_stages.h"
+#include "passes/partition/whole_weights.h"
 #include "passes/pipelines.h"
 #include "passes/train/training_step.h"
 
@@ -41,6 +42,17 @@ Result<Derived> derive_all_stages(const ForwardModel& forward, const TrainingReq
     std::move(draft.functions.begin(), draft.functions.end(), std::back_inserter(all.draft.functions));
   }
   return all;
+}
+
+// Loading and the cache may need more of the host's budget than there is, whatever the search finds.
+void record_host(CompileResult& result, const TrainingRequest& request) {
+  const HostSummary host{request.host_budget_bytes, request.cache_bytes};
+  for (Plan* plan : result.plans()) {
+    plan->host = host;
+    for (Plan& stage : plan->later_stages) stage.host = host;
+  }
+  const auto is_above = [&](const Plan* plan) { return plan->host_bytes() > host.budget_bytes; };
+  if (host.budget_bytes > 0 && llvm::any_of(result.plan.stages(), is_above)) result.fits = false;
 }
 
 }  // namespace
@@ -102,10 +114,11 @@ Result<CompileResult> compile_training(CleanModel model, const TrainingRequest& 
   CompileHooks whole = hooks;
   whole.pipeline.stop_after.clear();
   model.passes = model.passes.under(whole);
-  if (model.evaluation && request.mesh.ranks() > 1)
+  if (model.evaluation && !holds_whole_weights(request.mesh, request.zero))
     return usage_error(
-        "plans for several ranks do not evaluate; compile one for one rank with --evaluate, and give it "
-        "the weights that the others save");
+        "ranks evaluate where each holds all weights: along the axis data, with --zero 0, 1 or 2; or compile a plan "
+        "for "
+        "one rank with --evaluate, and give it the weights that the others save");
   Result<ForwardModel> forward = prepare_forward({model.graph, model.passes}, request, devices.preferences());
   if (!forward) return forward.takeError();
   const auto search = [&](const DeviceDescription& device) {
@@ -119,6 +132,7 @@ Result<CompileResult> compile_training(CleanModel model, const TrainingRequest& 
     result = add_evaluation(std::move(*result), planner, devices.device(0), search);
     if (!result) return result.takeError();
   }
+  record_host(*result, request);
   // A plan that does not fit is an answer to read and not one to run.
   if (result->fits)
     if (Status s = check_plan(result->plan)) return s;

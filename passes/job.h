@@ -77,7 +77,8 @@ struct TrainingRequest {
   bool offload = true;     // let states and values wait in host memory where the budget asks for it
   EvaluationRequest evaluation;
   double effort = 1;              // search work for rematerialisation and placement, as a multiple of the usual
-  int64_t host_budget_bytes = 0;  // of that memory; 0: not limited
+  int64_t host_budget_bytes = 0;  // host memory of each rank for that, for loading and for the cache; 0: not limited
+  int64_t cache_bytes = 0;        // host memory in which a run may keep decoded samples
 
   bool scales_loss() const { return precision == "fp16"; }
   // What each rank of a stage may hold of its device.

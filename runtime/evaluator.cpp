@@ -2,6 +2,7 @@
 
 #include "llvm/ADT/STLExtras.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 
@@ -160,6 +161,20 @@ Status Evaluator::remove_repeats(int64_t repeats, Sums& sums, std::vector<Tensor
   return add_outputs(*run, -static_cast<double>(repeats) / static_cast<double>(batch()), sums);
 }
 
+int64_t Evaluator::own_samples(int64_t samples) const {
+  return std::clamp<int64_t>(samples - session_->rows_of_rank(0).rank * batch(), 0, batch());
+}
+
+Status Evaluator::add_over_ranks(Sums& sums) {
+  std::vector<double> all;
+  for (const std::vector<double>& each : sums) all.insert(all.end(), each.begin(), each.end());
+  if (Status s = session_->add_over_ranks(all)) return s;
+  auto next = all.begin();
+  for (std::vector<double>& each : sums)
+    for (double& number : each) number = *next++;
+  return Status::success();
+}
+
 Status Evaluator::hand_out(int64_t first, int64_t samples, RowSink rows) {
   for (const PlanOutput* output : this->rows()) {
     Type type = type_of(*output);
@@ -182,8 +197,11 @@ Result<EvaluationResult> Evaluator::run(BatchSource& data, int64_t batches, RowS
   if (Status s = data.seek(0)) return s;
   EvaluationResult result;
   for (int64_t n = 0; n < batches; ++n) {
-    const int64_t samples = data.batches_per_epoch() > 0 ? data.samples_in(n) : batch(), repeats = batch() - samples;
-    std::vector<Tensor> kept;  // inputs of a batch that the data do not fill
+    const int64_t of_all = data.batches_per_epoch() > 0 ? data.samples_in(n) : data.samples_per_batch(),
+                  samples = own_samples(of_all), repeats = batch() - samples;
+    result.samples += of_all;
+    if (samples == 0) continue;  // of the last batch the other ranks have all
+    std::vector<Tensor> kept;    // inputs of a batch that the data do not fill
     Result<int64_t> run = run_batch([&](llvm::ArrayRef<TensorView> inputs) -> Status {
       if (Status s = data.next(inputs)) return s;
       if (repeats == 0) return Status::success();
@@ -194,11 +212,11 @@ Result<EvaluationResult> Evaluator::run(BatchSource& data, int64_t batches, RowS
     if (!run) return run.takeError();
     if (Status s = add_outputs(*run, 1, sums)) return s;
     if (rows)
-      if (Status s = hand_out(result.samples, samples, rows)) return s;
+      if (Status s = hand_out(result.samples - of_all, samples, rows)) return s;
     if (repeats > 0)
       if (Status s = remove_repeats(repeats, sums, std::move(kept))) return s;
-    result.samples += samples;
   }
+  if (Status s = add_over_ranks(sums)) return s;
   Result<std::vector<Metric>> found = metrics(sums, result.samples);
   if (!found) return found.takeError();
   result.metrics = std::move(*found);

@@ -29,6 +29,7 @@ class Evaluator {
 
   // Those that the data feed; the others are zeros.
   std::vector<InputSpec> inputs() const;
+  DataOptions rows_of_rank(uint64_t seed) const { return session_->rows_of_rank(seed); }
   int64_t batch() const { return session_->plan().evaluation.batch; }
   // Outputs with one row per sample, such as logits.
   std::vector<const PlanOutput*> rows() const;
@@ -38,6 +39,7 @@ class Evaluator {
 
   // `rows` are those of an output for samples [first, first + rows.type.shape[0]).
   using RowSink = llvm::function_ref<Status(const PlanOutput& output, int64_t first, const TensorView& rows)>;
+  // Of several ranks each evaluates its rows of every batch, all of them call this, and each gets the result for all.
   // Reads one epoch of the data from its start, or `batches` batches where that is not 0 or the data have no epochs.
   // No step may be in flight, and states stay as they are. In the last batch, samples beyond the end of the data count
   // nothing.
@@ -56,6 +58,9 @@ class Evaluator {
   // `fill` gets the views of the inputs that the data feed.
   Result<int64_t> run_batch(llvm::function_ref<Status(llvm::ArrayRef<TensorView>)> fill);
   Status add_outputs(int64_t run, double factor, Sums& sums);
+  // Of the samples of a batch of all ranks, how many are this rank's.
+  int64_t own_samples(int64_t samples) const;
+  Status add_over_ranks(Sums& sums);
   Status remove_repeats(int64_t repeats, Sums& sums, std::vector<Tensor> first_sample);
   Status hand_out(int64_t first, int64_t samples, RowSink rows);
   double sum_of(llvm::StringRef output, const Sums& sums, double otherwise) const;

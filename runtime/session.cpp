@@ -159,6 +159,18 @@ Result<int64_t> Session::number_of_first_rank(int64_t number) {
   return all->front();
 }
 
+Status Session::add_over_ranks(llvm::MutableArrayRef<double> numbers) {
+  if (!ranks_ || ranks_->ranks() == 1 || numbers.empty()) return Status::success();
+  std::vector<double> all(numbers.size() * static_cast<size_t>(ranks_->ranks()));
+  const auto bytes = static_cast<int64_t>(numbers.size() * sizeof(double));
+  if (Status s = agreed(ranks_->gather_all(numbers.data(), all.data(), bytes))) return s;
+  for (size_t i = 0; i < numbers.size(); ++i) {
+    numbers[i] = 0;
+    for (size_t at = i; at < all.size(); at += numbers.size()) numbers[i] += all[at];
+  }
+  return Status::success();
+}
+
 Result<int64_t> Session::bits_of_all_ranks(int64_t bits) {
   Result<std::vector<int64_t>> all = numbers_of_ranks(bits);
   if (!all) return all.takeError();

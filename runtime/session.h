@@ -114,6 +114,8 @@ class Session {
   Status end_serving();
   // The first rank's number, on every rank; all of them call it.
   Result<int64_t> number_of_first_rank(int64_t number);
+  // Adds each number up over the ranks, in their order; all of them call it.
+  Status add_over_ranks(llvm::MutableArrayRef<double> numbers);
   // The bits that any rank has set; all of them call it.
   Result<int64_t> bits_of_all_ranks(int64_t bits);
 

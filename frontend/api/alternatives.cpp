@@ -222,7 +222,7 @@ class Alternatives {
     std::optional<CompileResult> result = planned(job_, training);
     if (!result || result->plan.arenas.size() == 1) return;
     Alternative more = changed(Change::HostMemory);
-    more.number = round_up_readable(result->plan.arenas[1].bytes);
+    more.number = round_up_readable(result->plan.host_bytes());
     if (now.host_budget_bytes > 0 && more.number > now.host_budget_bytes) {
       training.host_budget_bytes = more.number;
       result = planned(job_, training);

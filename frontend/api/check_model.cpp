@@ -41,6 +41,7 @@ class Checker {
  private:
   void bind_open_dims(const onnx::GraphProto& graph);
   void guess_job(const Graph& graph);
+  void guess_groups(const Graph& graph);
   void add_import_findings(const ImportReport& report);
   void add_failure(llvm::StringRef title, Status failure);
   bool settle(Graph& graph);
@@ -203,6 +204,24 @@ std::string describe_trained(const Graph& graph) {
          graph.outputs.front().name;
 }
 
+// Trained weights as recipes for fine-tuning divide them: decay is for matrices.
+void Checker::guess_groups(const Graph& graph) {
+  int64_t weights[2] = {0, 0}, numbers[2] = {0, 0};
+  for (ValueId value : trained_values(graph)) {
+    const bool is_vector = graph.type(value).rank() < 2;
+    ++weights[is_vector];
+    numbers[is_vector] += graph.type(value).elements();
+  }
+  const auto describe = [&](bool is_vector, const std::string& one, const std::string& several) {
+    if (weights[is_vector] == 0) return;
+    check_.guess.groups.push_back(std::to_string(weights[is_vector]) + " " + (weights[is_vector] == 1 ? one : several) +
+                                  " with " + format_count(numbers[is_vector]) + " numbers");
+  };
+  describe(false, "matrix", "matrices");
+  describe(true, "norm or bias", "norms and biases");
+  check_.guess.has_norms_and_biases = weights[0] > 0 && weights[1] > 0;
+}
+
 Result<ModelCheck> Checker::run() {
   enter("import");
   Result<Model> model = Model::read(request_.model_path);
@@ -216,6 +235,7 @@ Result<ModelCheck> Checker::run() {
   if (!imported.report.blocked()) guess_job(imported.graph);
   if (!imported.report.blocked() && settle(imported.graph)) {
     check_.trained = describe_trained(imported.graph);
+    guess_groups(imported.graph);
     check_.index_inputs = find_index_inputs(imported.graph);
     add_gradient_findings(imported.graph);
     if (!blocked()) try_training_step(std::move(imported.graph));

@@ -20,6 +20,9 @@ struct JobGuess {
   std::vector<std::string> inputs, outputs;           // "input_ids i64[8,64]"
   std::vector<std::pair<std::string, int64_t>> dims;  // open dimensions, and the sizes that the check took
   std::string loss;                                   // for --loss; empty: it was given, or the model has one
+  std::vector<std::string>
+      groups;  // kinds of trained weights that recipes treat apart: "26 matrices with 1,240,000 numbers"
+  bool has_norms_and_biases = false;  // beside matrices
 };
 
 struct ModelCheck {

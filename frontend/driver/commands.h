@@ -33,6 +33,7 @@ struct JobOptions {
   // Sizes with units, that of the device's memory one for all ranks or one for each with commas between; empty: the
   // device's memory, unlimited.
   std::string budget, host_budget;
+  std::string cache;    // size of decoded samples that a run may keep; empty: none
   std::string devices;  // of each rank, with commas between; empty: request.device for all
   int64_t gpus = 0;     // 0: as many as the mesh has
   std::string mesh = "auto", zero = "auto", batch_norm = "synchronised", gradient_sums = "fp32";
@@ -113,8 +114,10 @@ struct EvaluateOptions {
   std::string output;  // of evaluate JSON, of predict tensors
   int64_t batches = 0;
   double hold_out = 0;     // share of the samples that a run did not train with; 0: all samples
-  std::string transforms;  // of training with images, a TOML file
+  std::string transforms;  // of training, a TOML file
   uint64_t seed = 0;
+  int64_t document_end = -1;    // as of training
+  std::string labels = "auto";  // likewise
   int threads = 0;
   bool poison = false;
 };
@@ -134,6 +137,7 @@ struct RunOptions {
   double init_std = 0;     // deviation of all their matrices; 0: by kind of layer
   std::string data;
   DataRequest data_request;
+  std::string cache;              // size of decoded images that are kept; empty: what the plan says
   int64_t steps = 1, epochs = 0;  // with epochs the steps follow from the data
   // Seed of dropout and of the order of the data; none: 0, or that of the checkpoint that the run resumes.
   std::optional<uint64_t> seed;
@@ -194,6 +198,8 @@ Status predict_command(const EvaluateOptions& options, Console& console);
 Status check_command(const CheckOptions& options, Console& console);
 Status devices_command(const DevicesOptions& options, Console& console);
 
+// Bytes that the text of an option says; 0: it is empty.
+Result<int64_t> size_option(llvm::StringRef option, llvm::StringRef text);
 // The place of `text` among the choices of an option.
 Result<size_t> read_choice(llvm::StringRef option, llvm::StringRef text, llvm::ArrayRef<llvm::StringLiteral> choices);
 

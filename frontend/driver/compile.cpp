@@ -103,14 +103,6 @@ Status read_ranks(const JobOptions& options, CompileRequest& job) {
   return Status::success();
 }
 
-Result<int64_t> size_option(llvm::StringRef option, llvm::StringRef text) {
-  if (text.empty()) return 0;
-  Result<int64_t> bytes = parse_bytes(text);
-  if (!bytes) return in_context(option, bytes.takeError());
-  if (*bytes == 0) return usage_error(option + ": must be above 0 bytes");
-  return *bytes;
-}
-
 // One for all ranks, or one for each.
 Status read_budgets(llvm::StringRef text, CompileRequest& request) {
   llvm::SmallVector<llvm::StringRef, 8> sizes;
@@ -163,7 +155,11 @@ void print_needs(const Plan& plan, llvm::raw_ostream& out) {
   out << "needs " << format_bytes(plan.promised_bytes());
   if (has_budget(plan)) out << " of " << format_bytes(plan.arenas.front().budget_bytes);
   out << " on " << plan.device.name;
-  if (plan.arenas.size() > 1) out << " and " << format_bytes(plan.arenas[1].bytes) << " of host memory";
+  if (plan.arenas.size() > 1 || plan.host.budget_bytes > 0) {
+    out << " and " << format_bytes(plan.host_bytes());
+    if (plan.host.budget_bytes > 0) out << " of " << format_bytes(plan.host.budget_bytes);
+    out << " of host memory";
+  }
 }
 
 void print_result(const CompileOptions& options, const Plan& plan, llvm::raw_ostream& out) {
@@ -236,6 +232,14 @@ Result<Job> tuned(const CompileOptions& options, const Job& job, const CompileHo
 
 }  // namespace
 
+Result<int64_t> size_option(llvm::StringRef option, llvm::StringRef text) {
+  if (text.empty()) return 0;
+  Result<int64_t> bytes = parse_bytes(text);
+  if (!bytes) return in_context(option, bytes.takeError());
+  if (*bytes == 0) return usage_error(option + ": must be above 0 bytes");
+  return *bytes;
+}
+
 Result<size_t> read_choice(llvm::StringRef option, llvm::StringRef text, llvm::ArrayRef<llvm::StringLiteral> choices) {
   if (const auto* found = llvm::find(choices, text); found != choices.end())
     return static_cast<size_t>(found - choices.begin());
@@ -277,6 +281,9 @@ Result<CompileRequest> compile_request(const JobOptions& options) {
   training.recompute = *recompute == 1;
   training.offload = *offload == 1;
   training.host_budget_bytes = *host_budget;
+  Result<int64_t> cache = size_option("--cache", options.cache);
+  if (!cache) return cache.takeError();
+  training.cache_bytes = *cache;
   if (Status s = check_ranges(request)) return s;
   return request;
 }

@@ -5,6 +5,7 @@
 #include "ir/plan/serialize.h"
 #include "ir/support/output_file.h"
 #include "ir/support/units.h"
+#include "runtime/comm/communicator.h"
 #include "runtime/data/safetensors.h"
 
 #include "llvm/Support/FormatVariadic.h"
@@ -19,13 +20,13 @@ namespace plimsoll {
 
 namespace {
 
-Result<std::unique_ptr<Session>> open_session(const EvaluateOptions& options, Console& console) {
+Result<std::unique_ptr<Session>> open_session(const EvaluateOptions& options, Communicator* ranks, Console& console) {
   console.progress.phase("load");
   Result<Plan> plan = load_plan(options.plan);
   if (!plan) return plan.takeError();
   if (Status s = check_plan(*plan)) return in_context(options.plan, std::move(s));
   Result<std::unique_ptr<Session>> session =
-      Session::create(std::move(*plan), {.threads = options.threads, .poison = options.poison});
+      Session::create(std::move(*plan), {.threads = options.threads, .poison = options.poison, .ranks = ranks});
   if (!session) return session.takeError();
   Result<Weights> weights = open_weights(options.weights);
   if (!weights) return weights.takeError();
@@ -99,17 +100,21 @@ class Predictions {
 }  // namespace
 
 Status evaluate_command(const EvaluateOptions& options, Console& console) {
-  Result<std::unique_ptr<Session>> session = open_session(options, console);
+  Result<std::unique_ptr<Communicator>> ranks = connect_ranks();
+  if (!ranks) return ranks.takeError();
+  Result<std::unique_ptr<Session>> session = open_session(options, ranks->get(), console);
   if (!session) return session.takeError();
   Result<Evaluator> evaluator = Evaluator::create(**session);
   if (!evaluator) return in_context(options.plan, evaluator.takeError());
-  Result<std::unique_ptr<BatchSource>> data =
-      open_evaluation_data({options.data, options.transforms, options.hold_out, options.seed}, *evaluator);
+  Result<std::unique_ptr<BatchSource>> data = open_evaluation_data(
+      {options.data, options.transforms, options.hold_out, options.seed, options.document_end, options.labels},
+      *evaluator);
   if (!data) return data.takeError();
   console.progress.phase("evaluate");
   Result<EvaluationResult> result = evaluator->run(**data, options.batches);
   if (!result) return in_context(options.data, result.takeError());
   console.progress.finish();
+  if (*ranks && (*ranks)->rank() > 0) return Status::success();
   console.out << format_count(result->samples) << (result->samples == 1 ? " sample in " : " samples in ")
               << format_us(1e6 * result->seconds) << "\n";
   for (const Metric& metric : result->metrics)
@@ -118,7 +123,7 @@ Status evaluate_command(const EvaluateOptions& options, Console& console) {
 }
 
 Status predict_command(const EvaluateOptions& options, Console& console) {
-  Result<std::unique_ptr<Session>> session = open_session(options, console);
+  Result<std::unique_ptr<Session>> session = open_session(options, nullptr, console);
   if (!session) return session.takeError();
   Result<Evaluator> evaluator = Evaluator::create(**session);
   if (!evaluator) return in_context(options.plan, evaluator.takeError());
@@ -126,8 +131,9 @@ Status predict_command(const EvaluateOptions& options, Console& console) {
     return model_error(options.plan +
                        ": the model has no output with a row per sample, so there is nothing to predict");
   evaluator->feed_predictions_only();
-  Result<std::unique_ptr<BatchSource>> data =
-      open_evaluation_data({options.data, options.transforms, options.hold_out, options.seed}, *evaluator);
+  Result<std::unique_ptr<BatchSource>> data = open_evaluation_data(
+      {options.data, options.transforms, options.hold_out, options.seed, options.document_end, options.labels},
+      *evaluator);
   if (!data) return data.takeError();
   console.progress.phase("predict");
   Predictions predictions;

@@ -11,13 +11,14 @@ CLI::App& add_evaluate_command(CLI::App& program, const char* name, const char* 
   add_option(command, "--weights", options.weights, "FILE", "the model or a .safetensors file that run saved")
       ->required();
   add_option(command, "--data", options.data, "FILE", "the samples, as `run` reads them")->required();
-  add_option(command, "--batches", options.batches, "N",
-             "how many batches; default: all, and 32 of data without an end")
-      ->check(at_least(1));
+  add_option(command, "--batches", options.batches, "N", "how many batches; default: all")->check(at_least(1));
   add_option(command, "--hold-out", options.hold_out, "X",
              "only the samples that a run with the same --hold-out and --seed does not train with");
   add_option(command, "--transforms", options.transforms, "FILE",
              "the transforms of training; images are shown without what they draw");
+  add_option(command, "--document-end", options.document_end, "TOKEN", "of token files, as of training")
+      ->check(at_least(0));
+  add_setting(command, "--labels", options.labels, "WHICH", "of token files, as of training: same, next or auto");
   add_setting(command, "--seed", options.seed, "N", "seed of what is held out and of the windows of a token file");
   add_setting(command, "--threads", options.threads, "N", "CPU threads; 0: as many as the machine has")
       ->check(at_least(0));

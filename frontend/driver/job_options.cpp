@@ -134,8 +134,11 @@ void add_job(CLI::App& command, JobOptions& options) {
   add_option(command, "--split", options.split, "auto|off|N[:VALUE]",
              "run part of the model chunk by chunk of the batch; auto: where the budget needs it (the default, except "
              "with --max-batch); off: never; N: in N chunks; N:VALUE: in N chunks from this value on");
-  add_option(command, "--host-budget", options.host_budget, "BYTES",
-             "host memory that --offload may pin; default: no limit");
+  add_option(
+      command, "--host-budget", options.host_budget, "BYTES",
+      "host memory of each rank: what --offload pins, batches that are read ahead, and --cache; default: no limit");
+  add_option(command, "--cache", options.cache, "BYTES",
+             "host memory in which a run keeps decoded images, so that later epochs do not decode them again");
   add_setting(command, "--precision", options.request.training.precision, "NAME",
               "exported, fp32, tf32, bf16 or fp16 (16-bit compute with fp32 parameters), or auto: the one with the "
               "least predicted time on the device");

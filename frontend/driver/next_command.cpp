@@ -60,6 +60,7 @@ std::string command_for(const JobOptions& options, const ModelCheck& check) {
   for (const std::string& pattern : training.train) add("--train", pattern);
   for (const std::string& pattern : training.freeze) add("--freeze", pattern);
   if (options.request.import.freeze_norm) text += " --freeze-norm";
+  if (check.guess.has_norms_and_biases) text += " --weight-decay 0.01 --no-decay norms-and-biases";
   return text + " --data DATA --steps 1000 --checkpoint runs --resume auto --save trained.safetensors";
 }
 
@@ -72,6 +73,8 @@ void print_next_command(const JobOptions& asked, const ModelCheck& check, Consol
   TextTable table(console.out, {console.columns, console.out_is_terminal});
   table.line("inputs   " + llvm::join(check.guess.inputs, ", "));
   table.line("outputs  " + llvm::join(check.guess.outputs, ", "));
+  table.line("groups   " + llvm::join(check.guess.groups, "; ") +
+             (check.guess.has_norms_and_biases ? ", which decay leaves out" : ""));
   table.line(fit ? *fit : "the largest batch is not known: " + take_diag(fit.takeError()).text());
   table.line("next     " + command_for(options, check));
 }

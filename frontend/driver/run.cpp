@@ -216,6 +216,8 @@ Status Run::prepare() {
   if (const std::string note = data_.source().note(); is_first_rank() && !note.empty())
     llvm::errs() << "plimsoll: note: " << printable(note) << "\n";
   if (Status s = evaluation_.open(*session_, checkpoints_.start())) return s;
+  if (evaluation_.is_wanted() && session_->plan().evaluation.of_mean && is_first_rank())
+    console_.progress.note("evaluations are of the running mean of the weights (--ema)");
   if (const auto best = checkpoints_.resumed_best(); best && evaluation_.is_wanted()) {
     evaluation_.resume(*best);
     checkpoints_.note_evaluation(evaluation_.best());
@@ -269,7 +271,7 @@ Status Run::report_evaluation(int64_t step, Result<std::optional<EvaluationResul
   if (Status s = log_.write(record_of(step, **result, evaluation_.is_best()))) return s;
   checkpoints_.note_evaluation(evaluation_.best());
   last_evaluation_ = describe_evaluation(**result);
-  console_.progress.note("step " + std::to_string(step) + ": " + last_evaluation_);
+  if (is_first_rank()) console_.progress.note("step " + std::to_string(step) + ": " + last_evaluation_);
   return Status::success();
 }
 
@@ -374,6 +376,7 @@ void Run::report() const {
   console_.out << "median step " << format_us(1e3 * typical_ms) << ", predicted " << format_us(predicted_us)
                << llvm::formatv(": {0:f2} times the prediction\n", 1e3 * typical_ms / predicted_us);
   if (const std::string wait = data_.describe_wait(); !wait.empty()) console_.out << wait << "\n";
+  if (const std::string cache = data_.describe_cache(); !cache.empty()) console_.out << cache << "\n";
 }
 
 }  // namespace

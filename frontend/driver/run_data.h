@@ -36,6 +36,7 @@ class RunData {
   void start_clock();
   // Share of the time since then that steps waited for data, and what to do about it; empty below 1 %.
   std::string describe_wait() const;
+  std::string describe_cache() const { return source_->describe_cache(); }
 
  private:
   Result<int64_t> count_steps(const RunOptions& options, const RunStart& start, const Plan& plan,

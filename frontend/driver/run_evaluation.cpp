@@ -30,21 +30,24 @@ static ImageTransforms without_chance(ImageTransforms transforms) {
 }
 
 Result<std::unique_ptr<BatchSource>> open_evaluation_data(const EvaluationData& from, const Evaluator& evaluator) {
-  DataOptions options;
-  options.seed = from.seed;
+  DataOptions options = evaluator.rows_of_rank(from.seed);
   if (from.hold_out > 0) {
     options.hold_out = from.hold_out;
     options.part = SamplePart::Kind::HeldOut;
   }
-  const bool is_images = has_images(from.path);
-  if (is_images || is_tensor_file(from.path) || llvm::sys::fs::is_directory(from.path)) {
-    options.shuffle = false;
-    options.last_batch = LastBatch::Fill;
-  }
-  if (is_images && !from.transforms.empty()) {
-    Result<ImageTransforms> transforms = read_transforms(from.transforms);
+  options.shuffle = false;
+  options.last_batch = LastBatch::Fill;
+  const bool is_tokens =
+      !has_images(from.path) && !is_tensor_file(from.path) && !llvm::sys::fs::is_directory(from.path);
+  if (is_tokens) options.document_end = from.document_end;
+  Result<size_t> labels = read_choice("--labels", from.labels, {"auto", "same", "next"});
+  if (!labels) return labels.takeError();
+  options.labels = static_cast<LabelTokens>(*labels);
+  if (!from.transforms.empty()) {
+    Result<Transforms> transforms = read_transforms(from.transforms);
     if (!transforms) return transforms.takeError();
-    options.transforms = without_chance(*transforms);
+    if (transforms->image && has_images(from.path)) options.transforms = without_chance(*transforms->image);
+    options.padding = transforms->padding;
   }
   return open_data(from.path, evaluator.inputs(), options);
 }
@@ -66,6 +69,8 @@ Status RunEvaluation::open(Session& session, const RunStart& start) {
   evaluator_.emplace(std::move(*evaluator));
   if (Status s = choose_metric(session.plan().evaluation)) return s;
   EvaluationData from{options_.data, run_.data_request.transforms, 0, start.seed};
+  from.document_end = run_.data_request.document_end;
+  from.labels = run_.data_request.labels;
   if (is_held_out) {
     from.path = run_.data;
     from.hold_out = run_.data_request.hold_out;

@@ -14,7 +14,10 @@ struct EvaluationData {
   std::string path;
   std::string transforms;  // of training with images, a TOML file; empty: none
   double hold_out = 0;     // above 0: the samples that a run with this share and this seed does not train with
-  uint64_t seed = 0;       // also of the windows of a token file
+  uint64_t seed = 0;       // of that share
+  // Of token files, as of training.
+  int64_t document_end = -1;
+  std::string labels = "auto";
 };
 // The samples in their order, each once.
 Result<std::unique_ptr<BatchSource>> open_evaluation_data(const EvaluationData& from, const Evaluator& evaluator);

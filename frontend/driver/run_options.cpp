@@ -16,7 +16,8 @@ void add_data(CLI::App& command, DataRequest& request) {
   add_setting(command, "--last-batch", request.last_batch, "drop|pad",
               "samples that are left over at the end of an epoch: drop them, or pad their batch with ignored labels");
   add_option(command, "--transforms", request.transforms, "FILE",
-             "how images are cropped, flipped and normalised: the section [transforms] of a TOML file");
+             "how images are cropped, flipped and normalised, and samples of differing lengths padded: the section "
+             "[transforms] of a TOML file");
   add_option(command, "--document-end", request.document_end, "TOKEN",
              "token that ends a document of a token file: no window crosses it")
       ->check(at_least(0));
@@ -78,8 +79,7 @@ void add_evaluations(CLI::App& command, EvaluationOptions& evaluation) {
              "evaluate with these samples after the last step, by a plan that was compiled with --evaluate");
   add_option(command, "--evaluate-every", evaluation.every, "N", "also evaluate after every N steps")
       ->check(at_least(1));
-  add_option(command, "--evaluate-batches", evaluation.batches, "N",
-             "batches of an evaluation; default: all, and 32 of data without an end")
+  add_option(command, "--evaluate-batches", evaluation.batches, "N", "batches of an evaluation; default: all")
       ->check(at_least(1));
   add_option(command, "--early-stop", evaluation.early_stop, "N",
              "end the run after N evaluations in which the metric did not become better")
@@ -149,6 +149,9 @@ void add_run(CLI::App& program, Options& options) {
   add_option(command, "PLAN", run.plan, "", "a plan that compile wrote")->required();
   add_option(command, "--lr", run.learning_rate, "X", "learning rate; of a schedule its peak; default: the plan's")
       ->check(at_least(0));
+  add_option(command, "--cache", run.cache, "BYTES",
+             "host memory in which decoded images are kept, so that later epochs do not decode them again; default: "
+             "what the plan was compiled with");
   add_training(command, run);
   add_config(command, options);
 }

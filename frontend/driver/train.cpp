@@ -56,6 +56,7 @@ class ScratchFiles {
 // One step of the job that writes elsewhere. A job that has checkpoints already goes on from the newest.
 Result<RunOptions> one_step_of(RunOptions run, ScratchFiles& scratch) {
   run.steps_here = 1;
+  run.evaluation.batches = 1;
   run.profile.clear();
   run.dump_gradients.clear();
   for (auto* paths : {&run.save, &run.save_ema})
@@ -73,6 +74,19 @@ Result<RunOptions> one_step_of(RunOptions run, ScratchFiles& scratch) {
   return run;
 }
 
+// What was gone through, and what the job has none of.
+std::string describe_dry_run(const RunOptions& once, bool evaluated) {
+  const size_t saves = once.save.size() + once.save_ema.size();
+  std::string done = "dry run: compiled, loaded, one step", lacks;
+  const auto add = [&](bool is_there, const std::string& what, const char* plural) {
+    is_there ? done += ", " + what : lacks += (lacks.empty() ? "; the job has no " : ", no ") + std::string(plural);
+  };
+  add(evaluated, "an evaluation of one batch", "evaluation");
+  add(!once.checkpoints.folder.empty(), "a checkpoint", "checkpoints");
+  add(saves > 0, std::to_string(saves) + (saves == 1 ? " save" : " saves"), "--save");
+  return done + lacks + "; what it wrote is removed";
+}
+
 }  // namespace
 
 Status train_command(const TrainOptions& options, Console& console) {
@@ -82,7 +96,9 @@ Status train_command(const TrainOptions& options, Console& console) {
   if (run.weights.empty() && !run.random_weights) run.weights = model;
   if (Status s = check_inputs(run, model)) return s;
   CompileOptions compile_options = options.compile;
-  compile_options.job.request.training.evaluation.wanted |= !run.evaluation.data.empty();
+  const bool evaluates = !run.evaluation.data.empty() || run.evaluation.every > 0;
+  bool& wants_evaluation = compile_options.job.request.training.evaluation.wanted;
+  wants_evaluation |= evaluates;
   const PlanMaker compile = [&](bool is_first_rank) {
     return make_plan(compile_options, console, is_first_rank ? Prints::Search : Prints::Nothing);
   };
@@ -92,10 +108,8 @@ Status train_command(const TrainOptions& options, Console& console) {
   Result<RunOptions> once = one_step_of(std::move(run), scratch);
   if (!once) return once.takeError();
   if (Status s = run_plan(*once, console, compile)) return s;
-  const size_t saves = once->save.size();
-  console.out << "dry run: compiled, loaded, one step" << (once->checkpoints.folder.empty() ? "" : ", a checkpoint")
-              << (saves > 0 ? ", " : "") << (saves > 0 ? std::to_string(saves) + (saves == 1 ? " save" : " saves") : "")
-              << "; what it wrote is removed\n";
+  const bool evaluated = evaluates || (wants_evaluation && once->data_request.hold_out > 0);
+  console.out << describe_dry_run(*once, evaluated) << "\n";
   return Status::success();
 }
 

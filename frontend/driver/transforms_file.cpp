@@ -16,6 +16,8 @@ using Words = std::vector<std::string>;
 // Reads the words of a value; false when they make no sense.
 using Reader = std::function<bool(const Words&)>;
 
+constexpr double largest_pad = 4294967295;  // the largest token number
+
 bool read_number(const std::string& word, double least, double largest, double& into) {
   return !llvm::StringRef(word).getAsDouble(into) && into >= least && into <= largest;
 }
@@ -58,6 +60,22 @@ Reader count(int64_t& into) {
   };
 }
 
+Reader optional_number(std::optional<double>& into) {
+  return [&into](const Words& words) {
+    return words.size() == 1 && read_number(words[0], -largest_pad, largest_pad, into.emplace());
+  };
+}
+
+Reader optional_integer(std::optional<int64_t>& into) {
+  return [&into](const Words& words) {
+    return words.size() == 1 && !llvm::StringRef(words[0]).getAsInteger(10, into.emplace());
+  };
+}
+
+Reader names(std::vector<std::string>& into) {
+  return [&into](const Words& words) { return into = words, !words.empty() && !words[0].empty(); };
+}
+
 constexpr double smallest_ratio = 1e-3, largest_value = 1e3, largest_strength = 4;
 
 std::map<std::string, Reader> readers_of(ImageTransforms& t) {
@@ -81,11 +99,24 @@ std::map<std::string, Reader> readers_of(ImageTransforms& t) {
   };
 }
 
-Status read_item(const std::string& path, const CLI::ConfigItem& item, const std::map<std::string, Reader>& readers) {
+std::map<std::string, Reader> readers_of(Padding& padding) {
+  using Longer = std::optional<LongSample>;
+  return {{"pad", optional_number(padding.value)},
+          {"pad-labels", optional_integer(padding.label)},
+          {"pad-side", one_of<PadSide>(padding.side, {{"right", PadSide::Right}, {"left", PadSide::Left}})},
+          {"longer",
+           one_of<Longer>(padding.longer,
+                          {{"refuse", LongSample::Refuse}, {"cut", LongSample::Cut}, {"split", LongSample::Split}})},
+          {"mask", names(padding.masks)}};
+}
+
+Status read_item(const std::string& path, const CLI::ConfigItem& item, const std::map<std::string, Reader>& readers,
+                 const std::map<std::string, Reader>& others) {
   const auto reader = readers.find(item.name);
   if (reader == readers.end()) {
     std::vector<llvm::StringRef> names;
-    for (const auto& [name, unused] : readers) names.push_back(name);
+    for (const auto* known : {&readers, &others})
+      for (const auto& [name, unused] : *known) names.push_back(name);
     const std::vector<std::string> near = did_you_mean(item.name, names, 1);
     return usage_error(path + ": no transform is called " + item.name +
                        (near.empty() ? "" : "; did you mean " + near.front() + "?"));
@@ -98,7 +129,7 @@ Status read_item(const std::string& path, const CLI::ConfigItem& item, const std
 
 }  // namespace
 
-Result<ImageTransforms> read_transforms(const std::string& path) {
+Result<Transforms> read_transforms(const std::string& path) {
   if (!llvm::sys::fs::exists(path)) return system_error(path + ": no such file");
   std::vector<CLI::ConfigItem> items;
   try {
@@ -106,15 +137,19 @@ Result<ImageTransforms> read_transforms(const std::string& path) {
   } catch (const CLI::Error& error) {
     return usage_error(path + ": " + error.what());
   }
-  ImageTransforms transforms;
-  const std::map<std::string, Reader> readers = readers_of(transforms);
+  ImageTransforms image;
+  Padding padding;
+  const std::map<std::string, Reader> of_images = readers_of(image), of_padding = readers_of(padding);
+  Transforms transforms;
   const bool has_sections = llvm::any_of(items, [](const CLI::ConfigItem& item) { return !item.parents.empty(); });
   for (const CLI::ConfigItem& item : items) {
     if (item.name == "++" || item.name == "--") continue;  // CLI11's marks for sections
     if (has_sections && (item.parents.size() != 1 || item.parents.front() != "transforms")) continue;
-    if (Status s = read_item(path, item, readers)) return s;
+    const bool is_padding = of_padding.count(item.name) > 0;
+    if (Status s = read_item(path, item, is_padding ? of_padding : of_images, of_padding)) return s;
+    is_padding ? void(transforms.padding = padding) : void(transforms.image = image);
   }
-  if (transforms.area[0] > transforms.area[1] || transforms.ratio[0] > transforms.ratio[1])
+  if (image.area[0] > image.area[1] || image.ratio[0] > image.ratio[1])
     return usage_error(path + ": scale and ratio are [LEAST, LARGEST]");
   return transforms;
 }

@@ -143,9 +143,11 @@ class HtmlReport {
       category_row("reserve", "reserve: " + reserve.name, reserve.bytes);
     out_ << "<tr class='sum'><td>promised</td>" << figure(format_bytes(plan_.promised_bytes())) << "</tr>\n";
     close_table();
+    out_ << "<p>Of the host a rank also holds " << format_bytes(plan_.host_bytes()) << ", "
+         << format_bytes(plan_.loading_bytes()) << " of them for batches that are read ahead";
     for (const Arena& other : plan_.arenas)
-      if (other.space == MemorySpace::Host)
-        out_ << "<p>The plan also pins " << format_bytes(other.bytes) << " of host memory.</p>\n";
+      if (other.space == MemorySpace::Host) out_ << " and " << format_bytes(other.bytes) << " pinned";
+    out_ << ".</p>\n";
   }
 
   void run() {

@@ -76,7 +76,14 @@ void write_memory(json::OStream& to, const Plan& plan) {
     arena.space = space;
     for (const Arena& each : plan.arenas)
       if (each.space == space) arena = each;
-    to.attributeObject(space_name(space), [&] { write_space(to, plan, arena); });
+    to.attributeObject(space_name(space), [&] {
+      write_space(to, plan, arena);
+      if (space == MemorySpace::Device) return;
+      to.attribute("loading_bytes", plan.loading_bytes());
+      to.attribute("cache_bytes", plan.host.cache_bytes);
+      to.attribute("held_bytes", plan.host_bytes());
+      to.attribute("held_budget_bytes", plan.host.budget_bytes);
+    });
   }
 }
 
@@ -176,6 +183,7 @@ void write_index_input(json::OStream& to, const IndexInput& input) {
   to.attribute("is_token", input.is_token);
   to.attribute("is_label", input.is_label);
   if (input.shift) to.attribute("shift", *input.shift);
+  if (input.ignored) to.attribute("ignored", *input.ignored);
 }
 
 void write_training(json::OStream& to, const Plan& plan) {
@@ -250,6 +258,7 @@ void write_plan(json::OStream& to, const Plan& plan, llvm::ArrayRef<TimeSummary>
   if (plan.evaluation.batch > 0)
     to.attributeObject("evaluation", [&] {
       to.attribute("batch", plan.evaluation.batch);
+      to.attribute("of_mean", plan.evaluation.of_mean);
       to.attributeArray("metrics", [&] {
         for (const std::string& metric : plan.evaluation.metrics) to.value(metric);
       });

@@ -28,8 +28,7 @@ class Report {
     stages();
     budget_line();
     categories();
-    for (const Arena& arena : plan_.arenas)
-      if (arena.space == MemorySpace::Host) host(arena);
+    host();
     curve();
     largest_values();
     time();
@@ -110,14 +109,22 @@ class Report {
     row("promised", plan_.promised_bytes(), "", Style::Strong);
   }
 
-  void host(const Arena& arena) {
-    SpaceSummary host = summarize_space(plan_, MemorySpace::Host);
-    table_.heading("host memory, pinned");
-    for (int i = 0; i < category_count; ++i)
-      if (auto category = static_cast<Category>(i); host.largest[category] > 0)
-        row(category_name(category), host.at_peak[category],
-            right(format_bytes(host.largest[category]), bytes_columns));
-    row("arena", arena.bytes, "", Style::Strong);
+  // What a rank holds of the host beside the program and its checkpoints.
+  void host() {
+    const HostSummary& limit = plan_.host;
+    table_.heading("host memory", limit.budget_bytes > 0 ? "the budget is " + format_bytes(limit.budget_bytes) : "");
+    for (const Arena& arena : plan_.arenas) {
+      if (arena.space != MemorySpace::Host) continue;
+      SpaceSummary host = summarize_space(plan_, MemorySpace::Host);
+      for (int i = 0; i < category_count; ++i)
+        if (auto category = static_cast<Category>(i); host.largest[category] > 0)
+          row(category_name(category), host.at_peak[category],
+              right(format_bytes(host.largest[category]), bytes_columns));
+      row("pinned arena", arena.bytes, "");
+    }
+    row("batches read ahead", plan_.loading_bytes(), "");
+    if (limit.cache_bytes > 0) row("cache of decoded samples", limit.cache_bytes, "");
+    row("in all", plan_.host_bytes(), "", Style::Strong);
   }
 
   void curve() {

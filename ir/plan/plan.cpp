@@ -22,6 +22,25 @@ int64_t Plan::promised_bytes() const {
   return bytes;
 }
 
+int64_t loading_bytes(int64_t input_bytes, llvm::StringRef backend) {
+  constexpr int64_t staged_batches = 2;
+  return (batches_read_ahead + (backend == "cuda" ? staged_batches : 0)) * input_bytes;
+}
+
+int64_t Plan::loading_bytes() const {
+  int64_t bytes = 0;
+  for (const PlanFunction& function : functions)
+    for (const PlanInput& input : function.inputs) bytes += slots[static_cast<size_t>(input.slot)].type.bytes();
+  return plimsoll::loading_bytes(bytes, device.backend);
+}
+
+int64_t Plan::host_bytes() const {
+  int64_t bytes = loading_bytes() + host.cache_bytes;
+  for (const Arena& arena : arenas)
+    if (arena.space == MemorySpace::Host) bytes += arena.bytes;
+  return bytes;
+}
+
 std::optional<size_t> Plan::find_function(llvm::StringRef name) const {
   for (size_t i = 0; i < functions.size(); ++i)
     if (functions[i].name == name) return i;

@@ -178,6 +178,7 @@ struct TrainingSummary {
 struct EvaluationSummary {
   int64_t batch = 0;                 // samples of a call; 0: the plan has no such function
   std::vector<std::string> metrics;  // besides the loss, as asked for: "accuracy", an output's name
+  bool of_mean = false;              // with the running means of the weights in the place of the weights
   friend bool operator==(const EvaluationSummary&, const EvaluationSummary&) = default;
 };
 
@@ -218,6 +219,20 @@ struct MeshSearchSummary {
   friend bool operator==(const MeshSearchSummary&, const MeshSearchSummary&) = default;
 };
 
+// The host's memory that a rank may hold while it trains.
+struct HostSummary {
+  int64_t budget_bytes = 0;  // for the pinned arena, loading and the cache; 0: not limited
+  int64_t cache_bytes = 0;   // what the run may keep of decoded samples
+  friend bool operator==(const HostSummary&, const HostSummary&) = default;
+};
+
+// Batches that a run reads ahead of its steps, the one that it hands out included.
+inline constexpr int64_t batches_read_ahead = 4;
+
+// Bytes of the host that loading a function's inputs takes: batches read ahead, and for a device with memory of its own
+// two more that are pinned, to be copied from.
+int64_t loading_bytes(int64_t input_bytes, llvm::StringRef backend);
+
 // One kind of device among ranks that run one plan.
 struct RankKind {
   DeviceDescription device;
@@ -237,6 +252,7 @@ struct Plan {
   std::vector<RankKind> kinds;
   MeshSearchSummary mesh_search;
   PipelineSummary pipeline;
+  HostSummary host;
   int32_t stage = 0;                                  // which stage of the pipeline it is the plan of
   std::vector<Plan> later_stages;                     // in the plan of stage 0: those of the other stages, in order
   std::vector<std::pair<std::string, int64_t>> dims;  // --dim bindings
@@ -251,6 +267,9 @@ struct Plan {
   double predicted_step_us = 0;  // of all stages together
 
   int64_t promised_bytes() const;  // device arena + reserves
+  int64_t loading_bytes() const;   // of the host, for the inputs of all functions
+  // Of the host: the pinned arena, loading and the cache. Beside them a run holds the program and its checkpoints.
+  int64_t host_bytes() const;
   // Index of the function of that name; none where the plan has no such function.
   std::optional<size_t> find_function(llvm::StringRef name) const;
   // A step is one update: the first function runs for every micro-batch, "update" once and "evaluate" not at all.

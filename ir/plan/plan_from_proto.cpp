@@ -124,6 +124,7 @@ ParameterGroup PlanReader::read_group(const proto::ParameterGroup& from) {
 IndexInput PlanReader::read_index_input(const proto::IndexInput& from) {
   IndexInput input{from.name(), from.count(), from.is_token(), from.is_label(), std::nullopt};
   if (from.has_shift()) input.shift = from.shift();
+  if (from.has_ignored()) input.ignored = from.ignored();
   return input;
 }
 
@@ -239,6 +240,8 @@ Result<Plan> PlanReader::read(const proto::Plan& from) {
   plan.training = read_training(from.training());
   plan.evaluation.batch = from.evaluation().batch();
   for (const std::string& metric : from.evaluation().metrics()) plan.evaluation.metrics.push_back(metric);
+  plan.evaluation.of_mean = from.evaluation().of_mean();
+  plan.host = {from.host().budget_bytes(), from.host().cache_bytes()};
   plan.mesh = read_mesh(from.mesh());
   for (const proto::RankKind& kind : from.kinds())
     plan.kinds.push_back({read_device(kind.device()), kind.budget_bytes(), {kind.ranks().begin(), kind.ranks().end()}});

@@ -74,6 +74,7 @@ void set_index_input(const IndexInput& input, proto::IndexInput& to) {
   to.set_is_token(input.is_token);
   to.set_is_label(input.is_label);
   if (input.shift) to.set_shift(*input.shift);
+  if (input.ignored) to.set_ignored(*input.ignored);
 }
 
 void set_training(const TrainingSummary& training, proto::Training& to) {
@@ -96,6 +97,7 @@ void set_training(const TrainingSummary& training, proto::Training& to) {
 void set_evaluation(const EvaluationSummary& evaluation, proto::Evaluation& to) {
   to.set_batch(evaluation.batch);
   for (const std::string& metric : evaluation.metrics) to.add_metrics(metric);
+  to.set_of_mean(evaluation.of_mean);
 }
 
 void set_arena(const Arena& arena, proto::Arena& to) {
@@ -216,6 +218,10 @@ void plan_to_proto(const Plan& plan, proto::Plan& to) {
   to.set_device(to_json(plan.device));
   set_training(plan.training, *to.mutable_training());
   if (plan.evaluation.batch > 0) set_evaluation(plan.evaluation, *to.mutable_evaluation());
+  if (!(plan.host == HostSummary())) {
+    to.mutable_host()->set_budget_bytes(plan.host.budget_bytes);
+    to.mutable_host()->set_cache_bytes(plan.host.cache_bytes);
+  }
   set_fit(plan.fit, *to.mutable_fit());
   if (plan.mesh.ranks() > 1) to.set_mesh(to_string(plan.mesh));
   for (const RankKind& kind : plan.kinds) {

@@ -150,6 +150,7 @@ class IndexInputs {
     const Shape& scores = graph_.type(node.operands.front()).shape;
     limit(index, node.attrs.get_int("classes", scores[1]));
     index.is_label = true;
+    if (node.attrs.has("ignore_index")) index.ignored = node.attrs.get_int("ignore_index");
     const std::optional<int64_t> shift = shift_of(graph_, node, input, below);
     if (!shift) return;
     index.shift = index.shift ? std::min(*index.shift, *shift) : *shift;

@@ -116,7 +116,7 @@ Shortfall shortfall_of(const CompileResult& result) {
   Alive alive = alive_at_peak(smallest);
   const Instruction& at = alive.function->instructions[alive.function->peak_instruction];
   const int64_t host_budget_bytes = result.host_budget_bytes,
-                host_bytes = smallest.arenas.size() > 1 ? smallest.arenas[1].bytes : 0;
+                host_bytes = host_budget_bytes > 0 || smallest.arenas.size() > 1 ? smallest.host_bytes() : 0;
   std::string host_needs, host_budget;
   if (host_bytes > 0 || host_budget_bytes > 0) host_needs = " and " + format_bytes(host_bytes) + " of host memory";
   if (host_budget_bytes > 0) host_budget = " and " + format_bytes(host_budget_bytes) + " of host memory";

@@ -4,6 +4,7 @@
 
 #include "ir/machine/device.h"
 #include "ir/op_def.h"
+#include "passes/job.h"
 
 #include "llvm/ADT/SmallSet.h"
 
@@ -37,6 +38,19 @@ inline int64_t stages_met(const Program& program) {
       if (node.op->engine == Engine::Ranks && !node.op->collective) peers.insert(node.attrs.get_int("peer"));
     }
   return static_cast<int64_t>(peers.size());
+}
+
+// What the pinned arena may take of the host's budget: the rest is for loading, of evaluation at most as much as of a
+// step, and for the cache. 0: the budget is not limited.
+inline int64_t budget_of_host_arena(const TrainingRequest& request, const Program& program,
+                                    const DeviceDescription& device) {
+  if (request.host_budget_bytes == 0) return 0;
+  int64_t input_bytes = 0;
+  for (const Graph& function : program.functions)
+    for (ValueId input : function.inputs) input_bytes += function.type(input).bytes();
+  if (request.evaluation.wanted) input_bytes *= 2;
+  return std::max<int64_t>(
+      1, request.host_budget_bytes - request.cache_bytes - loading_bytes(input_bytes, device.backend));
 }
 
 // The device with the reserves that the program's graphs and ranks take. CUDA graphs were measured with up to 2.4

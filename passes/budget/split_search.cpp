@@ -263,7 +263,8 @@ class SplitSearch {
       made->options.offload = false;
     }
     made->options.training = forward_.summary;
-    made->input.emplace(LoweringInput{draft, request_.budget_bytes, request_.host_budget_bytes});
+    made->input.emplace(
+        LoweringInput{draft, request_.budget_bytes, budget_of_host_arena(request_, draft.program, draft.device)});
     made->input->placement_seconds *= request_.effort * effort;
     Result<Plan> plain = plain_plan(*made->input, made->options);
     if (!plain) return plain.takeError();

@@ -37,7 +37,8 @@ Result<Plan> fit_stage(Derived& derived, size_t stage, const ForwardModel& forwa
   const double effort = request.effort / static_cast<double>(request.mesh[MeshAxis::Stage]);
   options.search_seconds *= effort;
   if (nodes_of(draft.program) > max_nodes_searched_whole) options.spacing = long_spacing;
-  LoweringInput input{draft, request.budget_of_stage(stage, device), request.host_budget_bytes};
+  LoweringInput input{draft, request.budget_of_stage(stage, device),
+                      budget_of_host_arena(request, draft.program, device)};
   input.placement_seconds *= effort;
   Result<Plan> plain = plain_plan(input, options);
   if (!plain) return plain;

@@ -1,5 +1,7 @@
 #include "passes/mesh/mesh_candidates.h"
 
+#include "passes/partition/whole_weights.h"
+
 #include "llvm/ADT/STLExtras.h"
 
 namespace plimsoll {
@@ -38,6 +40,7 @@ class Enumerator {
  private:
   void add_mesh(const Mesh& mesh) {
     for (int zero : zero_stages(mesh[MeshAxis::Data])) {
+      if (question_.evaluates && !holds_whole_weights(mesh, zero)) continue;
       MeshCandidate candidate{.mesh = mesh, .zero = zero};
       if (mesh[MeshAxis::Stage] == 1)
         found_.push_back(candidate);

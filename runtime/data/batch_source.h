@@ -46,6 +46,8 @@ class BatchSource {
   virtual llvm::StringRef item_name() const = 0;  // "tokens", "samples"
   // What the reader of the run should know of how inputs are filled; empty: nothing.
   virtual std::string note() const { return ""; }
+  // What the cache of decoded samples did so far, for people; empty: there is none.
+  virtual std::string describe_cache() const { return ""; }
 };
 
 // What becomes of samples that are left over when an epoch is no whole number of batches.
@@ -59,6 +61,26 @@ enum class LastBatch : uint8_t {
 // position for a model that shifts labels itself, or the one after it.
 enum class LabelTokens : uint8_t { ByModel, Same, Next };
 
+enum class PadSide : uint8_t { Right, Left };
+
+// What becomes of a sample that is longer than the plan's input.
+enum class LongSample : uint8_t {
+  Refuse,
+  Cut,    // its beginning is used
+  Split,  // of documents in token files: it becomes several samples
+};
+
+// How samples of differing lengths become rows of one length.
+struct Padding {
+  std::optional<double> value;       // of padding; none: 0, of token files the token that ends a document
+  std::optional<int64_t> label;      // of labels there; none: the one that the loss ignores
+  PadSide side = PadSide::Right;     // where the padding is
+  std::optional<LongSample> longer;  // none: Refuse, of token files Split
+  // Inputs that are made from the padding, as NAME or NAME:OF with the input whose padding it is; none: those that are
+  // named like masks and that the data lack.
+  std::vector<std::string> masks;
+};
+
 struct DataOptions {
   uint64_t seed = 0;  // decides what is held out, and the order in which samples are read
   // Of several ranks each reads its rows of the same batches.
@@ -69,7 +91,9 @@ struct DataOptions {
   bool shuffle = true;  // false: in the order of the files
   LastBatch last_batch = LastBatch::Drop;
   std::optional<ImageTransforms> transforms;  // of images; without them the center is shown, in [0, 1]
+  std::optional<Padding> padding;             // of samples of differing lengths; without it as Padding() says
   int64_t document_end = -1;  // token that ends a document: no window of a token file crosses it; -1: none
+  int64_t cache_bytes = 0;    // of memory, in which decoded images are kept from epoch to epoch
   int threads = 0;            // that read; 0: one, or as many as there are cores where samples are decoded
   LabelTokens labels = LabelTokens::ByModel;
 };

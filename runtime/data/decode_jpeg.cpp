@@ -62,7 +62,8 @@ bool is_too_large(const jpeg_decompress_struct& codec) {
 
 // Only plain data here: libjpeg's errors jump over the frames between.
 void decode(jpeg_decompress_struct& codec, const DecodeRequest& request, Image& into) {
-  const Region whole = request.choose({codec.image_width, codec.image_height});
+  into.original = {codec.image_width, codec.image_height};
+  const Region whole = request.choose(into.original);
   codec.scale_num = 1;
   codec.scale_denom = request.at_fraction ? denominator_for(whole, request.shown) : 1;
   const bool is_cmyk = codec.jpeg_color_space == JCS_CMYK || codec.jpeg_color_space == JCS_YCCK;
@@ -71,8 +72,11 @@ void decode(jpeg_decompress_struct& codec, const DecodeRequest& request, Image& 
   const double fraction_x = static_cast<double>(codec.output_width) / codec.image_width;
   const double fraction_y = static_cast<double>(codec.output_height) / codec.image_height;
   const Region wanted{whole.x * fraction_x, whole.y * fraction_y, whole.width * fraction_x, whole.height * fraction_y};
-  Span columns = pixels_around(wanted.x, wanted.width, request.shown.width, codec.output_width);
-  const Span rows = pixels_around(wanted.y, wanted.height, request.shown.height, codec.output_height);
+  Span columns{0, codec.output_width}, rows{0, codec.output_height};
+  if (!request.keeps_all) {
+    columns = pixels_around(wanted.x, wanted.width, request.shown.width, codec.output_width);
+    rows = pixels_around(wanted.y, wanted.height, request.shown.height, codec.output_height);
+  }
   if (columns.count < codec.output_width)
     jpeg_crop_scanline(&codec, &columns.first, &columns.count);
   else

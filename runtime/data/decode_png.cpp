@@ -25,7 +25,7 @@ Status decode_png(llvm::StringRef where, llvm::ArrayRef<uint8_t> bytes, const De
     }
     const bool has_alpha = (png.format & PNG_FORMAT_FLAG_ALPHA) != 0;
     png.format = has_alpha ? PNG_FORMAT_RGBA : PNG_FORMAT_RGB;
-    into.size = {png.width, png.height};
+    into.size = into.original = {png.width, png.height};
     into.region = request.choose(into.size);
     into.pixels.resize(PNG_IMAGE_SIZE(png));
     if (png_image_finish_read(&png, nullptr, into.pixels.data(), 0, nullptr) != 0) {

@@ -24,6 +24,22 @@ using Lines = std::vector<std::string>;
 // Enough to see what a field holds, and read in a moment.
 constexpr int64_t samples_looked_at = 1000;
 
+// "3 to 120 long, mean 45.2; "
+std::string lengths_of(const Dataset& data, size_t field) {
+  int64_t least = std::numeric_limits<int64_t>::max(), largest = 0;
+  double sum = 0;
+  for (int64_t sample = 0; sample < data.samples(); ++sample) {
+    const int64_t length = data.length(sample, field);
+    least = std::min(least, length);
+    largest = std::max(largest, length);
+    sum += static_cast<double>(length);
+  }
+  std::string text;
+  llvm::raw_string_ostream(text) << least << " to " << largest << " long, mean "
+                                 << llvm::format("%.4g; ", sum / static_cast<double>(data.samples()));
+  return text;
+}
+
 // "0 to 9, mean 4.5"
 Result<std::string> range_of(const Dataset& data, size_t field) {
   const Field& what = data.fields()[field];
@@ -34,8 +50,13 @@ Result<std::string> range_of(const Dataset& data, size_t field) {
   const int64_t samples = what.per_sample ? std::min(samples_looked_at, data.samples()) : 1;
   for (int64_t i = 0; i < samples; ++i) {
     const int64_t sample = i * (data.samples() / samples);  // spread over all
+    if (what.varies) {
+      Type whole = what.type;
+      whole.shape.insert(whole.shape.begin(), data.length(sample, field));
+      value = Tensor(whole);
+    }
     if (Status s = data.read(sample, field, value.view(), {0, 0, 0}, buffers)) return s;
-    for (int64_t at = 0; at < what.type.elements(); ++at, ++count) {
+    for (int64_t at = 0; at < value.type().elements(); ++at, ++count) {
       const double number = value.get(at);
       least = std::min(least, number);
       largest = std::max(largest, number);
@@ -60,7 +81,10 @@ Result<Lines> describe_tensors(llvm::StringRef path) {
     Result<std::string> range = range_of(**data, i);
     if (!range) return range.takeError();
     lines.push_back("  " + field.name + std::string(widest - field.name.size() + 2, ' ') + to_string(field.type) +
-                    (field.per_sample ? " per sample: " : " for all samples: ") + *range);
+                    (field.varies       ? " per element: " + lengths_of(**data, i)
+                     : field.per_sample ? " per sample: "
+                                        : " for all samples: ") +
+                    *range);
   }
   return lines;
 }

@@ -76,8 +76,8 @@ Status decode_image(llvm::StringRef where, llvm::ArrayRef<uint8_t> bytes, const 
   return model_error(where + ": neither a JPEG nor a PNG image");
 }
 
-void sample_image(const Image& image, ImageSize size, bool mirrored, std::vector<float>& row, float* planes) {
-  const Region& region = image.region;
+void sample_image(const Image& image, const Region& region, ImageSize size, bool mirrored, std::vector<float>& row,
+                  float* planes) {
   const std::vector<Taps> columns = taps_along(region.x, region.width, size.width, image.size.width),
                           rows = taps_along(region.y, region.height, size.height, image.size.height);
   // Only source columns that are shown are averaged.

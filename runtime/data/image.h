@@ -26,7 +26,8 @@ using ChooseRegion = llvm::function_ref<Region(ImageSize)>;
 
 // RGB, interleaved rows, with the part of the image that was decoded.
 struct Image {
-  ImageSize size;
+  ImageSize original;           // of the file's image
+  ImageSize size;               // of what was decoded
   std::vector<uint8_t> pixels;  // [height, width, 3]; the vector's storage is reused from image to image
   Region region;                // the wanted one, in these pixels
 };
@@ -37,6 +38,7 @@ struct DecodeRequest {
   ChooseRegion choose;
   ImageSize shown;
   bool at_fraction = true;
+  bool keeps_all = false;  // decodes all of the image, at the fraction that the region is wanted in
 };
 
 // The formats that this build was configured with decode; others are refused with the package that lacks. Errors are of
@@ -50,8 +52,9 @@ bool is_image_name(llvm::StringRef name);  // by its ending
 // More pixels than any camera's: a header that claims them is damaged, or wants all memory.
 inline constexpr int64_t max_image_pixels = int64_t{1} << 28;
 
-// Scales the image's region to `size`: planes[c][y][x] in [0, 1], c of red, green, blue. Where the region is larger it
-// averages as Pillow does, with a triangle as wide as two shown pixels. `row` is room for one row.
-void sample_image(const Image& image, ImageSize size, bool mirrored, std::vector<float>& row, float* planes);
+// Scales the region, in the image's pixels, to `size`: planes[c][y][x] in [0, 1], c of red, green, blue. Where the
+// region is larger it averages as Pillow does, with a triangle as wide as two shown pixels. `row` is room for one row.
+void sample_image(const Image& image, const Region& region, ImageSize size, bool mirrored, std::vector<float>& row,
+                  float* planes);
 
 }  // namespace plimsoll

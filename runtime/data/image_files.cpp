@@ -1,5 +1,6 @@
 #include "runtime/data/image_files.h"
 
+#include "runtime/data/image_cache.h"
 #include "runtime/data/input_file.h"
 #include "runtime/data/match_inputs.h"
 
@@ -16,6 +17,8 @@ enum class Feed : uint8_t { PlanarImage, InterleavedImage, Class, OneHot };
 
 bool is_channels(int64_t count) { return count == 1 || count == 3; }
 
+bool is_image(Feed feed) { return feed == Feed::PlanarImage || feed == Feed::InterleavedImage; }
+
 std::optional<Feed> feed_of(const InputSpec& input) {
   const llvm::ArrayRef<int64_t> shape = input.type.shape;
   const bool is_float_input = is_float(input.type.dtype);
@@ -31,37 +34,40 @@ std::optional<Feed> feed_of(const InputSpec& input) {
 class ImageFiles : public Dataset {
  public:
   ImageFiles(std::string path, ImageList list, llvm::StringMap<InputFile> shards, std::vector<Field> fields,
-             std::vector<Feed> feeds, const ImageTransforms& transforms)
+             std::vector<Feed> feeds, const ImageTransforms& transforms, int64_t cache_bytes)
       : path_(std::move(path)),
         list_(std::move(list)),
         shards_(std::move(shards)),
         fields_(std::move(fields)),
         feeds_(std::move(feeds)),
-        transforms_(transforms) {}
+        transforms_(transforms) {
+    if (cache_bytes > 0) cache_ = std::make_unique<ImageCache>(samples() * image_fields(), cache_bytes);
+  }
 
   int64_t samples() const override { return static_cast<int64_t>(list_.items.size()); }
   llvm::ArrayRef<Field> fields() const override { return fields_; }
   std::string where() const override { return path_; }
+  std::string where_is(int64_t sample) const override { return list_.items[static_cast<size_t>(sample)].path; }
   bool is_computed() const override { return true; }
 
   Status read(int64_t sample, size_t field, const TensorView& into, const RandomStream& random,
               ReadBuffers& buffers) const override {
     const ImageItem& item = list_.items[static_cast<size_t>(sample)];
     if (feeds_[field] == Feed::Class || feeds_[field] == Feed::OneHot) return read_label(item, feeds_[field], into);
-    if (Status s = read_bytes(item, buffers.file)) return s;
-    return read_image(item, feeds_[field], into, random, buffers);
+    return read_image(sample, field, into, random, buffers);
   }
+
+  std::string describe_cache() const override { return cache_ ? cache_->describe() : ""; }
 
   // Row i is mixed with row rows - 1 - i, which after shuffling is any other one.
   void mix(llvm::ArrayRef<TensorView> batch, const RandomStream& random) const override {
     const BatchMix mix = choose_mix(transforms_, random);
     if (mix.share == 1) return;
     for (size_t field = 0; field < batch.size(); ++field) {
-      const bool is_image = feeds_[field] == Feed::PlanarImage || feeds_[field] == Feed::InterleavedImage;
       const Cut cut = mix.is_cut ? cut_of(mix.cut, field) : Cut();
       for (int64_t row = 0, other = batch[field].type.shape[0] - 1; row < other; ++row, --other) {
         const TensorView a = row_of(batch[field], row), b = row_of(batch[field], other);
-        if (is_image && mix.is_cut)
+        if (is_image(feeds_[field]) && mix.is_cut)
           swap_cut(cut, a, b);
         else
           blend(a, b, mix.is_cut ? 1 - cut_of(mix.cut, image_field()).share() : mix.share);
@@ -83,8 +89,7 @@ class ImageFiles : public Dataset {
   };
 
   size_t image_field() const {
-    const auto found =
-        llvm::find_if(feeds_, [](Feed feed) { return feed == Feed::PlanarImage || feed == Feed::InterleavedImage; });
+    const auto found = llvm::find_if(feeds_, is_image);
     return static_cast<size_t>(found - feeds_.begin());
   }
 
@@ -148,18 +153,39 @@ class ImageFiles : public Dataset {
     return file->read_at(0, bytes.data(), file->bytes());
   }
 
-  Status read_image(const ImageItem& item, Feed feed, const TensorView& into, const RandomStream& random,
+  int64_t image_fields() const { return llvm::count_if(feeds_, is_image); }
+
+  // Through the cache, where there is one.
+  Status show(int64_t sample, size_t field, ImageSize size, const RandomStream& random, ReadBuffers& buffers,
+              float* planes) const {
+    const ImageItem& item = list_.items[static_cast<size_t>(sample)];
+    if (!cache_) {
+      if (Status s = read_bytes(item, buffers.file)) return s;
+      return show_image(item.path, buffers.file, transforms_, size, random, buffers.image, buffers.row, planes);
+    }
+    const auto before = std::count_if(feeds_.begin(), feeds_.begin() + static_cast<std::ptrdiff_t>(field), is_image);
+    const auto key = static_cast<size_t>(sample * image_fields() + before);
+    const std::shared_ptr<const Image> kept = cache_->find(key);
+    if (!kept) {
+      if (Status s = read_bytes(item, buffers.file)) return s;
+      if (Status s = decode_to_keep(item.path, buffers.file, transforms_, size, buffers.image)) return s;
+      cache_->add(key, buffers.image);
+    }
+    show_kept(kept ? *kept : buffers.image, transforms_, size, random, buffers.row, planes);
+    return Status::success();
+  }
+
+  Status read_image(int64_t sample, size_t field, const TensorView& into, const RandomStream& random,
                     ReadBuffers& buffers) const {
     const llvm::ArrayRef<int64_t> shape = into.type.shape;
-    const bool planar = feed == Feed::PlanarImage;
+    const bool planar = feeds_[field] == Feed::PlanarImage;
     const int64_t channels = planar ? shape[0] : shape[2];
     const ImageSize size{planar ? shape[2] : shape[1], planar ? shape[1] : shape[0]};
     const int64_t pixels = size.width * size.height;
     const bool in_place = planar && channels == 3 && into.type.dtype == DType::F32;
     if (!in_place) buffers.planes.resize(static_cast<size_t>(3 * pixels));
     float* planes = in_place ? into.as<float>() : buffers.planes.data();
-    if (Status s = show_image(item.path, buffers.file, transforms_, size, random, buffers.image, buffers.row, planes))
-      return s;
+    if (Status s = show(sample, field, size, random, buffers, planes)) return s;
     if (in_place) return Status::success();
     for (int64_t c = 0; c < channels; ++c)
       for (int64_t i = 0; i < pixels; ++i) {
@@ -199,6 +225,7 @@ class ImageFiles : public Dataset {
   std::vector<Field> fields_;
   std::vector<Feed> feeds_;  // of each field
   ImageTransforms transforms_;
+  std::unique_ptr<ImageCache> cache_;  // null: every epoch decodes
 };
 
 Result<llvm::StringMap<InputFile>> open_shards(const ImageList& list) {
@@ -215,7 +242,7 @@ Result<llvm::StringMap<InputFile>> open_shards(const ImageList& list) {
 }  // namespace
 
 Result<std::unique_ptr<Dataset>> open_images(llvm::StringRef path, llvm::ArrayRef<InputSpec> inputs,
-                                             const ImageTransforms& transforms) {
+                                             const ImageTransforms& transforms, int64_t cache_bytes) {
   std::vector<Field> fields;
   std::vector<Feed> feeds;
   for (const InputSpec& input : inputs) {
@@ -237,7 +264,7 @@ Result<std::unique_ptr<Dataset>> open_images(llvm::StringRef path, llvm::ArrayRe
   Result<llvm::StringMap<InputFile>> shards = open_shards(*list);
   if (!shards) return shards.takeError();
   return std::make_unique<ImageFiles>(path.str(), std::move(*list), std::move(*shards), std::move(fields),
-                                      std::move(feeds), transforms);
+                                      std::move(feeds), transforms, cache_bytes);
 }
 
 }  // namespace plimsoll

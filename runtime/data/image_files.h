@@ -31,8 +31,8 @@ bool has_images(llvm::StringRef path);
 
 // Feeds inputs of [rows, 3 or 1, height, width] or [rows, height, width, 3 or 1] with the image, floats with the
 // transformed values and u8 with 255 times the untransformed ones; and integer inputs of [rows] with the class, or
-// float ones of [rows, classes] with 1 at the class.
+// float ones of [rows, classes] with 1 at the class. Decoded images are kept in up to `cache_bytes` of memory.
 Result<std::unique_ptr<Dataset>> open_images(llvm::StringRef path, llvm::ArrayRef<InputSpec> inputs,
-                                             const ImageTransforms& transforms);
+                                             const ImageTransforms& transforms, int64_t cache_bytes = 0);
 
 }  // namespace plimsoll

@@ -118,14 +118,55 @@ Region choose_region(ImageSize image, const ImageTransforms& transforms, ImageSi
   return {};
 }
 
+namespace {
+
+bool draws_region(const ImageTransforms& transforms) {
+  return transforms.crop == Crop::Random || transforms.crop == Crop::RandomResized;
+}
+
+// As large as the smallest part that may be drawn.
+Region smallest_region(ImageSize image, const ImageTransforms& transforms, ImageSize shown) {
+  if (transforms.crop != Crop::RandomResized) return scaled_crop(image, transforms.resize, shown, 0, 0);
+  const auto width = static_cast<double>(image.width), height = static_cast<double>(image.height);
+  const double area = transforms.area[0] * width * height;
+  return {0, 0, std::min(width, std::sqrt(area * transforms.ratio[0])),
+          std::min(height, std::sqrt(area / transforms.ratio[1]))};
+}
+
+void show_region(const Image& image, const Region& region, const ImageTransforms& transforms, ImageSize size,
+                 const RandomStream& random, std::vector<float>& row, float* planes) {
+  const bool mirrored = transforms.flip > 0 && random.uniform(FlipDraw) < transforms.flip;
+  sample_image(image, region, size, mirrored, row, planes);
+  jitter(transforms, random, size.width * size.height, planes);
+  normalise(transforms, size.width * size.height, planes);
+}
+
+}  // namespace
+
+Status decode_to_keep(llvm::StringRef where, llvm::ArrayRef<uint8_t> bytes, const ImageTransforms& transforms,
+                      ImageSize size, Image& into) {
+  const bool is_drawn = draws_region(transforms);
+  auto choose = [&](ImageSize whole) {
+    return is_drawn ? smallest_region(whole, transforms, size) : choose_region(whole, transforms, size, {0, 0, 0});
+  };
+  return decode_image(where, bytes, {choose, size, transforms.decode_at_fraction, is_drawn}, into);
+}
+
+void show_kept(const Image& kept, const ImageTransforms& transforms, ImageSize size, const RandomStream& random,
+               std::vector<float>& row, float* planes) {
+  if (!draws_region(transforms)) return show_region(kept, kept.region, transforms, size, random, row, planes);
+  const Region drawn = choose_region(kept.original, transforms, size, random);
+  const double x = static_cast<double>(kept.size.width) / static_cast<double>(kept.original.width),
+               y = static_cast<double>(kept.size.height) / static_cast<double>(kept.original.height);
+  show_region(kept, {drawn.x * x, drawn.y * y, drawn.width * x, drawn.height * y}, transforms, size, random, row,
+              planes);
+}
+
 Status show_image(llvm::StringRef where, llvm::ArrayRef<uint8_t> bytes, const ImageTransforms& transforms,
                   ImageSize size, const RandomStream& random, Image& image, std::vector<float>& row, float* planes) {
   auto choose = [&](ImageSize whole) { return choose_region(whole, transforms, size, random); };
   if (Status s = decode_image(where, bytes, {choose, size, transforms.decode_at_fraction}, image)) return s;
-  const bool mirrored = transforms.flip > 0 && random.uniform(FlipDraw) < transforms.flip;
-  sample_image(image, size, mirrored, row, planes);
-  jitter(transforms, random, size.width * size.height, planes);
-  normalise(transforms, size.width * size.height, planes);
+  show_region(image, image.region, transforms, size, random, row, planes);
   return Status::success();
 }
 

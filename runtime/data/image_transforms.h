@@ -36,6 +36,14 @@ struct ImageTransforms {
 Status show_image(llvm::StringRef where, llvm::ArrayRef<uint8_t> bytes, const ImageTransforms& transforms,
                   ImageSize size, const RandomStream& random, Image& image, std::vector<float>& row, float* planes);
 
+// The same in two parts, the first of which need not be repeated from epoch to epoch. `decode_to_keep` gives what every
+// epoch shows, or where that is drawn all of the image, at the fraction that the smallest part needs; so drawn parts
+// may differ a little from those that show_image() decodes alone.
+Status decode_to_keep(llvm::StringRef where, llvm::ArrayRef<uint8_t> bytes, const ImageTransforms& transforms,
+                      ImageSize size, Image& into);
+void show_kept(const Image& kept, const ImageTransforms& transforms, ImageSize size, const RandomStream& random,
+               std::vector<float>& row, float* planes);
+
 // How the rows of one batch are mixed.
 struct BatchMix {
   double share = 1;  // of the row's own image and label; the rest is its partner's

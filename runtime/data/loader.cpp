@@ -1,6 +1,9 @@
 #include "runtime/data/loader.h"
 
+#include "ir/plan/plan.h"
+#include "runtime/data/check_numbers.h"
 #include "runtime/data/match_inputs.h"
+#include "runtime/data/padding.h"
 
 #include "llvm/ADT/STLExtras.h"
 
@@ -13,16 +16,14 @@
 namespace plimsoll {
 namespace {
 
-// Batches that are read ahead, and one that is handed out.
-constexpr int64_t ring_batches = 4;
 // The stream of a batch's own random numbers; those of its rows have the rows' numbers.
 constexpr int64_t mix_stream = -1;
 
 struct Feed {
   size_t field;
   bool per_sample;
-  bool is_label;  // of an integer type: a row without a sample gets a label that counts nothing
-  Type row;       // of one sample, as the plan has it
+  std::optional<int64_t> no_label;  // of integer labels: what a row without a sample gets, which counts nothing
+  Type row;                         // of one sample, as the plan has it
 };
 
 // The first input with a row per sample; null where none has.
@@ -152,6 +153,7 @@ class Loader : public BatchSource {
     return waited_s_;
   }
   std::string note() const override { return data_->note(); }
+  std::string describe_cache() const override { return data_->describe_cache(); }
   int threads() const override { return static_cast<int>(workers_.size()); }
   int64_t items_read() const override { return items_read_; }
   llvm::StringRef item_name() const override { return counts_tokens(inputs_) ? "tokens" : "samples"; }
@@ -168,7 +170,7 @@ class Loader : public BatchSource {
     int64_t batch, row, rows;
   };
 
-  RingBatch& ring_of(int64_t batch) { return ring_[static_cast<size_t>(batch % ring_batches)]; }
+  RingBatch& ring_of(int64_t batch) { return ring_[static_cast<size_t>(batch % batches_read_ahead)]; }
 
   void work() {
     ReadBuffers buffers;
@@ -210,6 +212,8 @@ class Loader : public BatchSource {
   int64_t items_in(const RingBatch& batch, int64_t number) const {
     const int64_t rows = std::clamp<int64_t>(order_.samples_in(number) - first_row_, 0, rows_);
     const int64_t items = counts_tokens(inputs_) ? tokens_of(inputs_) / rows_ * rows : rows;
+    if (!counts_tokens(inputs_)) return items;
+    if (const std::optional<int64_t> tokens = tokens_in_rows(number, rows)) return *tokens;
     if (!padding_mask_) return items;
     const TensorView& mask = batch.views[*padding_mask_];
     int64_t tokens = 0;
@@ -217,7 +221,19 @@ class Loader : public BatchSource {
     return tokens;
   }
 
-  bool has_task() const { return !failure_ && !paused_ && next_task_batch_ < next_ + ring_batches; }
+  // What the data know of the first rows' tokens; none: nothing.
+  std::optional<int64_t> tokens_in_rows(int64_t batch, int64_t rows) const {
+    const SampleOrder order = order_.order_of(batch);
+    int64_t tokens = 0;
+    for (int64_t row = 0; row < rows; ++row) {
+      const std::optional<int64_t> own = data_->tokens_in(order_.sample(order, batch, first_row_ + row));
+      if (!own) return std::nullopt;
+      tokens += *own;
+    }
+    return tokens;
+  }
+
+  bool has_task() const { return !failure_ && !paused_ && next_task_batch_ < next_ + batches_read_ahead; }
 
   Task take_task() {
     const Task task{next_task_batch_, next_task_row_, std::min(rows_per_task_, rows_ - next_task_row_)};
@@ -255,17 +271,17 @@ class Loader : public BatchSource {
                     ReadBuffers& buffers, const RingBatch& batch) const {
     const TensorView into = row_of(input, row, batch);
     const size_t field = feeds_[input].field;
-    if (into.type == scratch.type()) return data_->read(sample, field, into, random, buffers);
-    if (Status s = data_->read(sample, field, scratch.view(), random, buffers)) return s;
-    if (Status s = convert(scratch.view(), into))
-      return in_context(data_->where() + ": input '" + inputs_[input].name + "', sample " + llvm::Twine(sample),
-                        std::move(s));
-    return Status::success();
+    const bool is_same = into.type == scratch.type();
+    if (Status s = data_->read(sample, field, is_same ? into : scratch.view(), random, buffers)) return s;
+    if (!is_same)
+      if (Status s = convert(scratch.view(), into))
+        return in_context(data_->where_is(sample) + ": input '" + inputs_[input].name + "'", std::move(s));
+    return check_numbers(inputs_[input], into, [&] { return data_->where_is(sample); });
   }
 
   static void hide_label(const Feed& feed, const TensorView& row) {
-    if (!feed.is_label) return;
-    for (int64_t i = 0; i < row.elements(); ++i) row.set_int(i, ignored_label);
+    if (!feed.no_label) return;
+    for (int64_t i = 0; i < row.elements(); ++i) row.set_int(i, *feed.no_label);
   }
 
   const std::unique_ptr<Dataset> data_;
@@ -280,8 +296,8 @@ class Loader : public BatchSource {
 
   mutable std::mutex mutex_;  // guards everything below, but for the tensors of batches that somebody has taken
   std::condition_variable changed_;
-  std::array<RingBatch, ring_batches> ring_;  // batch n at n % ring_batches
-  int64_t next_ = 0;                          // the batch that next() gives
+  std::array<RingBatch, batches_read_ahead> ring_;  // batch n at n % batches_read_ahead
+  int64_t next_ = 0;                                // the batch that next() gives
   int64_t next_task_batch_ = 0, next_task_row_ = 0;
   int64_t items_read_ = 0;  // of the batches that next() gave
   int busy_ = 0;            // workers that read
@@ -301,8 +317,8 @@ std::vector<Feed> feeds_of(const Dataset& data, llvm::ArrayRef<InputSpec> inputs
   for (auto [input, field] : llvm::zip(inputs, matches)) {
     const bool per_sample = data.fields()[field].per_sample;
     const Type row(input.type.dtype, llvm::ArrayRef<int64_t>(input.type.shape).drop_front(per_sample));
-    const bool is_label = per_sample && holds_labels(input) && is_signed_integer(row.dtype);
-    feeds.push_back({field, per_sample, is_label, row});
+    const bool is_label = per_sample && holds_class_labels(input);
+    feeds.push_back({field, per_sample, is_label ? std::optional(ignored_label_of(input)) : std::nullopt, row});
   }
   return feeds;
 }
@@ -319,7 +335,7 @@ Status check_enough(const Dataset& data, const SamplePart& part, int64_t rows, l
     return model_error(have + ", one batch needs " + llvm::Twine(rows));
   const bool is_padded = options.last_batch == LastBatch::Pad && part.samples() % rows != 0;
   if (is_padded && options.part == SamplePart::Kind::Training &&
-      llvm::none_of(feeds, [](const Feed& feed) { return feed.is_label; }))
+      llvm::none_of(feeds, [](const Feed& feed) { return feed.no_label.has_value(); }))
     return usage_error(data.where() +
                        ": the last batch cannot be padded: no input holds integer labels that the loss "
                        "could ignore");
@@ -336,6 +352,7 @@ Result<std::unique_ptr<BatchSource>> load_batches(std::unique_ptr<Dataset> data,
   const int64_t rows = rows_of_batch(inputs) * options.ranks;
   std::vector<Feed> feeds = feeds_of(*data, inputs, *matches);
   if (Status s = check_enough(*data, part, rows, feeds, options)) return s;
+  if (Status s = check_labels(*data, inputs, *matches)) return s;
   const int threads = thread_count(*data, options);
   return std::make_unique<Loader>(std::move(data), std::vector<InputSpec>(inputs.begin(), inputs.end()),
                                   std::move(feeds), BatchOrder(part, rows, options), options, threads);

@@ -11,7 +11,10 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 #include <map>
+#include <memory>
+#include <utility>
 
 namespace plimsoll {
 namespace {
@@ -21,6 +24,10 @@ struct ShardTensor {
   Type type;           // with all samples
   int64_t offset = 0;  // in the file, where the tensor is not in memory
   std::optional<Tensor> in_memory;
+  // Of samples that differ in length: where each begins along the first dimension, and where the last one ends.
+  std::shared_ptr<const std::vector<int64_t>> starts;
+
+  int64_t samples() const { return starts ? static_cast<int64_t>(starts->size()) - 1 : type.shape[0]; }
 };
 
 struct Shard {
@@ -58,6 +65,78 @@ Result<Shard> open_shard(llvm::StringRef path) {
   return shard;
 }
 
+// The numbers of a tensor that says how long samples are.
+Result<std::vector<int64_t>> read_numbers(const Shard& shard, const ShardTensor& tensor) {
+  Tensor held;
+  if (!tensor.in_memory) {
+    held = Tensor(tensor.type);
+    if (Status s = shard.file->read_at(tensor.offset, held.data(), tensor.type.bytes())) return s;
+  }
+  const TensorView numbers = tensor.in_memory ? tensor.in_memory->view() : held.view();
+  std::vector<int64_t> all;
+  for (int64_t i = 0; i < numbers.elements(); ++i) all.push_back(numbers.get_int(i));
+  return all;
+}
+
+constexpr llvm::StringLiteral offsets_name = "offsets", lengths_name = "lengths";
+
+bool is_list_of_integers(const ShardTensor& tensor) { return tensor.type.rank() == 1 && is_integer(tensor.type.dtype); }
+
+using Starts = std::shared_ptr<const std::vector<int64_t>>;
+
+// Offsets as they are, or the running sum of lengths. Null where they do not describe samples of `total` elements.
+Result<Starts> starts_from(const Shard& shard, const ShardTensor& tensor, bool are_lengths) {
+  Result<std::vector<int64_t>> numbers = read_numbers(shard, tensor);
+  if (!numbers) return numbers.takeError();
+  if (are_lengths) {
+    int64_t sum = 0;
+    for (int64_t& number : *numbers) {
+      if (number < 0 || number > std::numeric_limits<int64_t>::max() - sum) return Starts();
+      sum += std::exchange(number, sum);
+    }
+    numbers->push_back(sum);
+  }
+  const bool is_ordered = numbers->size() > 1 && numbers->front() == 0 && llvm::is_sorted(*numbers);
+  return is_ordered ? std::make_shared<const std::vector<int64_t>>(std::move(*numbers)) : Starts();
+}
+
+// Samples of one element each do not differ in length.
+bool is_one_each(const std::vector<int64_t>& starts) {
+  return starts.back() + 1 == static_cast<int64_t>(starts.size());
+}
+
+// Finds what says how long the samples of each tensor are: NAME.offsets or NAME.lengths of this tensor, or `offsets` or
+// `lengths` of all tensors whose first dimension is their sum.
+Status find_lengths(Shard& shard) {
+  for (bool are_lengths : {false, true})
+    for (size_t i = 0; i < shard.tensors.size(); ++i) {
+      const std::string suffix = (are_lengths ? lengths_name : offsets_name).str();
+      const llvm::StringRef name = shard.tensors[i].name;
+      const bool is_of_all = name == suffix;
+      if (!(is_of_all || name.endswith("." + suffix)) || !is_list_of_integers(shard.tensors[i])) continue;
+      Result<Starts> starts = starts_from(shard, shard.tensors[i], are_lengths);
+      if (!starts) return starts.takeError();
+      const llvm::StringRef of = name.drop_back(std::min(name.size(), suffix.size() + 1));
+      for (ShardTensor& tensor : shard.tensors) {
+        if (&tensor == &shard.tensors[i] || tensor.starts || tensor.type.rank() == 0) continue;
+        if (!is_of_all && tensor.name != of) continue;
+        const bool fits = *starts && (*starts)->back() == tensor.type.shape[0];
+        if (fits && !(is_of_all && is_one_each(**starts))) tensor.starts = *starts;
+        if (!fits && !is_of_all)
+          return model_error(shard.path + ": '" + name + "' does not say where the samples of '" + of +
+                             "' begin: " + (are_lengths ? "lengths" : "offsets from 0 on") + " that end at " +
+                             llvm::Twine(tensor.type.shape[0]) + " are needed");
+      }
+    }
+  // Offsets have one number more than there are samples, and are no field.
+  const bool has_starts = llvm::any_of(shard.tensors, [](const ShardTensor& each) { return each.starts != nullptr; });
+  if (has_starts)
+    llvm::erase_if(shard.tensors, [&](const ShardTensor& tensor) {
+      return tensor.name == offsets_name || llvm::StringRef(tensor.name).endswith(".offsets");
+    });
+  return Status::success();
+}
+
 Result<std::vector<std::string>> shard_paths(llvm::StringRef path) {
   if (!llvm::sys::fs::is_directory(path)) return std::vector<std::string>{path.str()};
   std::vector<std::string> paths;
@@ -76,7 +155,7 @@ bool has_samples(const ShardTensor& tensor) { return tensor.type.rank() > 0; }
 int64_t commonest_count(const Shard& shard) {
   std::map<int64_t, int> counts;
   for (const ShardTensor& tensor : shard.tensors)
-    if (has_samples(tensor)) ++counts[tensor.type.shape[0]];
+    if (has_samples(tensor)) ++counts[tensor.samples()];
   int64_t commonest = 0;
   int most = 0;
   for (const auto& [samples, count] : counts)
@@ -90,16 +169,16 @@ Result<int64_t> count_samples(const Shard& shard, llvm::ArrayRef<InputSpec> inpu
   for (const InputSpec& input : inputs) {
     const ShardTensor* tensor = shard.find(input.name);
     if (!tensor || !has_samples(*tensor) || !has_rows_of_samples(input, inputs)) continue;
-    const int64_t samples = tensor->type.shape[0];
-    if (counted && samples == counted->type.shape[0]) continue;
+    const int64_t samples = tensor->samples();
+    if (counted && samples == counted->samples()) continue;
     const bool may_be_whole = samples == 1 && input.type.shape[0] == 1;
     if (counted && may_be_whole) continue;
-    if (counted && !(counted->type.shape[0] == 1 && input.type.shape[0] == 1))
-      return model_error(shard.path + ": '" + counted->name + "' has " + llvm::Twine(counted->type.shape[0]) +
+    if (counted && !(counted->samples() == 1 && input.type.shape[0] == 1))
+      return model_error(shard.path + ": '" + counted->name + "' has " + llvm::Twine(counted->samples()) +
                          " samples, '" + tensor->name + "' has " + llvm::Twine(samples));
     counted = tensor;
   }
-  return counted ? counted->type.shape[0] : commonest_count(shard);
+  return counted ? counted->samples() : commonest_count(shard);
 }
 
 Type sample_of(const Type& type) { return Type(type.dtype, llvm::ArrayRef<int64_t>(type.shape).drop_front()); }
@@ -112,15 +191,26 @@ class TensorFiles : public Dataset {
   int64_t samples() const override { return shards_.back().first_sample + shards_.back().samples; }
   llvm::ArrayRef<Field> fields() const override { return fields_; }
   std::string where() const override { return path_; }
+  std::string where_is(int64_t sample) const override {
+    const Shard& shard = shard_of(sample);
+    return shard.path + ": sample " + std::to_string(sample - shard.first_sample);
+  }
 
   Status read(int64_t sample, size_t field, const TensorView& into, const RandomStream&, ReadBuffers&) const override {
     const Shard& shard = fields_[field].per_sample ? shard_of(sample) : shards_.front();
     const int64_t row = fields_[field].per_sample ? sample - shard.first_sample : 0;
     const ShardTensor& tensor = shard.tensors[field];
-    const int64_t bytes = fields_[field].type.bytes();
-    if (!tensor.in_memory) return shard.file->read_at(tensor.offset + row * bytes, into.data, bytes);
-    std::memcpy(into.data, tensor.in_memory->view().as<char>() + row * bytes, static_cast<size_t>(bytes));
+    const int64_t element = fields_[field].type.bytes(), bytes = into.type.bytes(),
+                  first = (tensor.starts ? (*tensor.starts)[static_cast<size_t>(row)] : row) * element;
+    if (!tensor.in_memory) return shard.file->read_at(tensor.offset + first, into.data, bytes);
+    std::memcpy(into.data, tensor.in_memory->view().as<char>() + first, static_cast<size_t>(bytes));
     return Status::success();
+  }
+  int64_t length(int64_t sample, size_t field) const override {
+    const Shard& shard = shard_of(sample);
+    const std::vector<int64_t>& starts = *shard.tensors[field].starts;
+    const auto row = static_cast<size_t>(sample - shard.first_sample);
+    return starts[row + 1] - starts[row];
   }
 
  private:
@@ -137,8 +227,9 @@ class TensorFiles : public Dataset {
 std::vector<Field> fields_of(const Shard& shard) {
   std::vector<Field> fields;
   for (const ShardTensor& tensor : shard.tensors) {
-    const bool per_sample = has_samples(tensor) && tensor.type.shape[0] == shard.samples;
-    fields.push_back({tensor.name, per_sample ? sample_of(tensor.type) : tensor.type, per_sample});
+    const bool per_sample = has_samples(tensor) && tensor.samples() == shard.samples;
+    fields.push_back({tensor.name, per_sample ? sample_of(tensor.type) : tensor.type, per_sample,
+                      per_sample && tensor.starts != nullptr});
   }
   return fields;
 }
@@ -151,9 +242,10 @@ Status arrange(Shard& shard, llvm::ArrayRef<Field> fields) {
         llvm::find_if(shard.tensors, [&](const ShardTensor& tensor) { return tensor.name == field.name; });
     if (found == shard.tensors.end())
       return model_error(shard.path + ": has no tensor '" + field.name + "', which other shards have");
-    const bool fits = field.per_sample ? has_samples(*found) && found->type.shape[0] == shard.samples &&
-                                             sample_of(found->type) == field.type
-                                       : found->type == field.type;
+    const bool fits = field.per_sample
+                          ? has_samples(*found) && found->samples() == shard.samples &&
+                                (found->starts != nullptr) == field.varies && sample_of(found->type) == field.type
+                          : found->type == field.type;
     if (!fits)
       return model_error(shard.path + ": '" + field.name + "' is " + to_string(found->type) + ", in the first shard " +
                          (field.per_sample ? "a sample" : "it") + " is " + to_string(field.type));
@@ -180,6 +272,7 @@ Result<std::unique_ptr<Dataset>> open_tensor_files(llvm::StringRef path, llvm::A
     if (!shard) return shard.takeError();
     if (shard->tensors.size() == 1 && shard->tensors[0].name.empty() && inputs.size() == 1)
       shard->tensors[0].name = inputs[0].name;
+    if (Status s = find_lengths(*shard)) return s;
     Result<int64_t> count = count_samples(*shard, inputs);
     if (!count) return count.takeError();
     shard->first_sample = samples;

@@ -3,6 +3,7 @@
 #include "runtime/data/input_file.h"
 #include "runtime/data/loader.h"
 #include "runtime/data/match_inputs.h"
+#include "runtime/data/padding.h"
 #include "runtime/data/token_file_check.h"
 
 #include "llvm/ADT/STLExtras.h"
@@ -74,12 +75,13 @@ struct WindowPlace {
 class TokenWindows : public Dataset {
  public:
   TokenWindows(std::string path, std::vector<TokenFile> files, std::vector<InputSpec> inputs, int64_t offset,
-               int64_t document_end)
+               int64_t document_end, Padding padding)
       : path_(std::move(path)),
         files_(std::move(files)),
         inputs_(std::move(inputs)),
         offset_(offset),
         document_end_(document_end),
+        padding_(std::move(padding)),
         time_(windows_of(inputs_).type.shape[1]) {
     for (const InputSpec& input : inputs_) {
       const bool per_sample = !is_same_for_all(input, windows_of(inputs_).type.shape);
@@ -100,6 +102,7 @@ class TokenWindows : public Dataset {
   }
   llvm::ArrayRef<Field> fields() const override { return fields_; }
   std::string where() const override { return path_; }
+  bool makes_labels() const override { return true; }
 
   Status read(int64_t sample, size_t field, const TensorView& into, const RandomStream&,
               ReadBuffers& buffers) const override {
@@ -112,6 +115,8 @@ class TokenWindows : public Dataset {
     if (Status s = read_tokens(place, buffers.file)) return s;
     return fill_row(field, fill, place, buffers.file, into);
   }
+
+  std::optional<int64_t> tokens_in(int64_t sample) const override { return std::min(time_, place_of(sample).tokens); }
 
   std::string note() const override {
     const InputSpec* labels = labels_of(inputs_);
@@ -155,17 +160,25 @@ class TokenWindows : public Dataset {
       if (Status s = file.file.read_at(at * file.token_bytes, bytes.data(), count * file.token_bytes)) return s;
       for (int64_t i = 0; i < count; ++i)
         if (token(bytes, file.token_bytes, i) == document_end_) {
-          add_document(static_cast<int64_t>(f), first, at + i + 1);
+          if (Status s = add_document(static_cast<int64_t>(f), first, at + i + 1)) return s;
           first = at + i + 1;
         }
     }
-    add_document(static_cast<int64_t>(f), first, file.tokens());
-    return Status::success();
+    return add_document(static_cast<int64_t>(f), first, file.tokens());
   }
 
-  void add_document(int64_t file, int64_t first, int64_t end) {
-    for (int64_t start = first; start + offset_ < end; start += time_)
+  // Windows of the document, or one that has its beginning.
+  Status add_document(int64_t file, int64_t first, int64_t end) {
+    const LongSample longer = padding_.longer.value_or(LongSample::Split);
+    if (longer == LongSample::Refuse && end - first > time_ + offset_)
+      return model_error(files_[static_cast<size_t>(file)].file.path() + ": the document at token " +
+                         llvm::Twine(first) + " has " + llvm::Twine(end - first) + " tokens, a window has " +
+                         llvm::Twine(time_ + offset_) + "; longer = \"cut\" or \"split\" in [transforms] allows it");
+    for (int64_t start = first; start + offset_ < end; start += time_) {
       places_.push_back({file, start, std::min(time_ + offset_, end - start)});
+      if (longer == LongSample::Cut) break;
+    }
+    return Status::success();
   }
 
   WindowPlace place_of(int64_t sample) const {
@@ -188,18 +201,23 @@ class TokenWindows : public Dataset {
     return value;
   }
 
-  // Behind the end of a document there are no tokens.
+  // Around a document there are no tokens.
   Status fill_row(size_t field, Fill fill, const WindowPlace& place, const std::vector<uint8_t>& bytes,
                   const TensorView& into) const {
     const TokenFile& file = files_[static_cast<size_t>(place.file)];
     const InputSpec& input = inputs_[field];
     const int64_t count = input.index ? input.index->count : 0, ahead = fill == Fill::Labels ? offset_ : 0;
+    const int64_t first = padding_.side == PadSide::Left ? time_ - std::min(time_, place.tokens) : 0;
+    const int64_t pad = fill == Fill::Labels
+                            ? padding_.label.value_or(ignored_label_of(input))
+                            : static_cast<int64_t>(padding_.value.value_or(static_cast<double>(document_end_)));
     for (int64_t t = 0; t < time_; ++t) {
-      const int64_t at = t + ahead;
+      const int64_t at = t - first + ahead;
+      const bool is_padding = t < first || at >= place.tokens;
       if (fill == Fill::Ones) {
-        into.set_int(t, at < place.tokens ? 1 : 0);
-      } else if (at >= place.tokens) {
-        into.set_int(t, fill == Fill::Labels ? ignored_label : document_end_);
+        into.set_int(t, is_padding ? 0 : 1);
+      } else if (is_padding) {
+        into.set_int(t, pad);
       } else {
         const int64_t value = token(bytes, file.token_bytes, at);
         if (count > 0 && value >= count) return unknown_token(file, place.start + at, value, input);
@@ -221,7 +239,9 @@ class TokenWindows : public Dataset {
   std::vector<TokenFile> files_;
   std::vector<InputSpec> inputs_;
   std::vector<Field> fields_;
-  int64_t offset_, document_end_, time_;
+  int64_t offset_, document_end_;
+  Padding padding_;
+  int64_t time_;
   std::vector<int64_t> ends_;        // of each file, how many windows an epoch has read with it and those before it
   std::vector<WindowPlace> places_;  // of documents
 };
@@ -260,6 +280,8 @@ Status check_options(llvm::StringRef path, llvm::ArrayRef<TokenFile> files, cons
   const bool is_weighted = llvm::any_of(files, [](const TokenFile& file) { return file.weight != 1; });
   if (is_weighted && options.hold_out > 0)
     return usage_error(path + ": --hold-out and weights: what is held out could be read again; hold out another file");
+  if (options.padding && options.document_end < 0)
+    return usage_error(path + ": [transforms] pads documents, and --document-end says where they end");
   if (is_weighted && options.document_end >= 0)
     return usage_error(path + ": --document-end and weights exclude each other");
   return Status::success();
@@ -290,7 +312,7 @@ Result<std::unique_ptr<Dataset>> open_token_files(llvm::StringRef path, llvm::Ar
   if (!offset) return in_context(path, offset.takeError());
   auto data = std::make_unique<TokenWindows>(path.str(), std::move(*files),
                                              std::vector<InputSpec>(inputs.begin(), inputs.end()), *offset,
-                                             options.document_end);
+                                             options.document_end, options.padding.value_or(Padding()));
   if (Status s = data->find_windows()) return s;
   if (data->samples() == 0) return model_error(path + ": has no documents");
   return data;

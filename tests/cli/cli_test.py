@@ -98,12 +98,16 @@ def run_linear(folder, plan, data, *options, weights=MODELS / "linear.onnx"):
 def test_check_ends_with_the_command_to_type_next(folder):
     text = succeed("check", MODELS / "no_loss.onnx")
     expect("the check took --loss cross-entropy:logits:labels" in text, text)
+    expect("groups   1 matrix with 6 numbers\n" in text, text)
     expect("inputs   x f32[4,3]" in text and "outputs  logits f32[4,2]" in text and "samples/s" in text, text)
     words = next(line for line in text.splitlines() if line.startswith("next ")).split()[2:]
     data = write_safetensors(folder / "batch.safetensors", {"x": X, "labels": LABELS})
     words[words.index("DATA")], words[words.index("1000")] = data, "1"
     words[words.index("runs")], words[words.index("trained.safetensors")] = folder / "runs", folder / "trained.safetensors"
     succeed(*words, "--device", "cpu")
+    text = succeed("check", QUICKSTART / "small_gpt.onnx")
+    expect("norms and biases with" in text and ", which decay leaves out" in text, text)
+    expect("--weight-decay 0.01 --no-decay norms-and-biases --data DATA" in text, text)
     text = succeed("check", MODELS / "symbolic_batch.onnx")
     expect("the check took batch=8" in text and "--dim batch=8" in text, text)
 
@@ -165,7 +169,10 @@ resume = "auto"
     before = sorted(folder.iterdir())
     text = succeed("train", job, "--dry-run", "--steps", "2")
     expect("1 step, loss" in text and "dry run: compiled, loaded, one step, a checkpoint, 1 save" in text, text)
+    expect("the job has no evaluation" in text, text)
     expect(sorted(folder.iterdir()) == before, "a dry run leaves files behind")
+    text = succeed("train", job, "--dry-run", "--steps", "2", "--evaluate-data", data)
+    expect("evaluated 4 samples: loss" in text and "one step, an evaluation of one batch, a checkpoint, 1 save; what" in text, text)
     done = run("train", job, "--steps", "2")
     expect(done.returncode == DONE and "2 steps of 1 x 4 samples, predicted" in done.stderr and "until" in done.stderr, done.stderr)
     by_hand = folder / "by_hand.safetensors"
@@ -595,6 +602,17 @@ def test_evaluates_the_mean_of_the_weights(folder):
     expect(abs(losses[0] - losses[1]) > 1e-3, f"the mean is as good as the last: {losses}")
 
 
+def test_evaluates_the_mean_of_the_weights_during_a_run(folder):
+    plan = compile_predictions(folder, "--lr", "0.5", "--ema", "0.9", "--evaluate")
+    data = write_safetensors(folder / "batch.safetensors", {"x": X, "labels": LABELS})
+    mean, metrics = folder / "mean.safetensors", folder / "m.jsonl"
+    done = run("run", plan, "--weights", MODELS / "no_loss.onnx", "--data", data, "--in-order", "--steps", "5", "--save-ema", mean,
+               "--evaluate-data", data, "--metrics", metrics)
+    expect(done.returncode == DONE and "evaluations are of the running mean of the weights" in done.stderr, done.stderr)
+    evaluated = [json.loads(line)["evaluation"]["loss"] for line in metrics.read_text().splitlines() if "evaluation" in line]
+    expect(len(evaluated) == 1 and abs(evaluated[0] - cross_entropy_of(numbers_of(mean, "weight"))) < 1e-5, f"loss {evaluated}")
+
+
 def test_stops_early_without_progress(folder):
     plan = compile_predictions(folder, "--metric", "accuracy")
     data = write_safetensors(folder / "batch.safetensors", {"x": X, "labels": LABELS})
@@ -613,8 +631,8 @@ def test_evaluation_is_refused_where_it_would_do_nothing(folder):
     refuse(USAGE, ["compile it with --evaluate"], "evaluate", plan, "--weights", MODELS / "no_loss.onnx", "--data", data)
     refuse(USAGE, ["there is no metric 'acuracy'"], "compile", MODELS / "no_loss.onnx", "-o", plan, "--loss", "cross-entropy:logits:labels",
            "--metric", "acuracy")
-    refuse(USAGE, ["several ranks do not evaluate"], "compile", MODELS / "no_loss.onnx", "-o", plan, "--loss", "cross-entropy:logits:labels",
-           "--evaluate", "--mesh", "data=2")
+    refuse(USAGE, ["ranks evaluate where each holds all weights"], "compile", MODELS / "no_loss.onnx", "-o", plan, "--loss", "cross-entropy:logits:labels",
+           "--evaluate", "--mesh", "tensor=2")
 
 
 def test_verify_knows_the_job_from_the_plan(folder):
@@ -819,6 +837,22 @@ def test_data_is_described(folder):
 
 
 # Weights and data that do not match.
+
+def test_host_memory_is_counted(folder):
+    """A batch of x and labels has 48 and 32 bytes, and four are read ahead."""
+    compiling = ["compile", MODELS / "linear.onnx", "-o", folder / "p.plan"]
+    refuse(BUDGET, ["320 B of host memory", "and 300 B of host memory"], *compiling, "--host-budget", "300")
+    succeed(*compiling, "--host-budget", "1KiB", "--cache", "512")
+    text = succeed("inspect", folder / "p.plan")
+    for wanted in ["host memory", "the budget is 1 KiB", "batches read ahead", "320 B", "cache of decoded samples", "832 B"]:
+        expect(wanted in text, f"no '{wanted}' in: {text}")
+    host = json.loads(succeed("inspect", folder / "p.plan", "--json"))["memory"]["host"]
+    expect((host["loading_bytes"], host["held_bytes"], host["held_budget_bytes"]) == (320, 832, 1024), f"host memory: {host}")
+    data = write_safetensors(folder / "batch.safetensors", {"x": X, "labels": LABELS})
+    running = ["run", folder / "p.plan", "--weights", MODELS / "linear.onnx", "--data", data, "--steps", "1"]
+    refuse(BUDGET, ["--cache: 1 KiB and the 320 B"], *running, "--cache", "1KiB")
+    refuse(USAGE, ["has no images"], *running)
+
 
 def test_missing_external_data(folder):
     plan = folder / "p.plan"

@@ -7,6 +7,7 @@ With --cards it only kills and stops one of N ranks on as many GPUs, at random m
 """
 import argparse
 import json
+import math
 import os
 import pathlib
 import random
@@ -14,6 +15,7 @@ import shlex
 import shutil
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import tempfile
@@ -27,6 +29,7 @@ parser.add_argument("program")
 parser.add_argument("--cards", type=int)
 parser.add_argument("--times", type=int, default=20)
 arguments = parser.parse_args()
+MODELS = pathlib.Path(__file__).resolve().parent / "models"
 PROGRAM, DEVICE = arguments.program, "auto" if arguments.cards else "cpu"
 checks = 0
 
@@ -176,6 +179,40 @@ def show_ranks(case, plan):
     check([row[0] for row in rows] == ["1", "2", "4"] and all("yes" in row for row in rows), f"fit --cards: {table}")
 
 
+def write_samples(path, samples):
+    """Rows of three numbers and a class of two."""
+    body = struct.pack(f"<{3 * samples}f", *[math.sin(i) for i in range(3 * samples)])
+    header = {"x": {"dtype": "F32", "shape": [samples, 3], "data_offsets": [0, len(body)]},
+              "labels": {"dtype": "I64", "shape": [samples], "data_offsets": [len(body), len(body) + 8 * samples]}}
+    head = json.dumps(header).encode()
+    path.write_bytes(struct.pack("<Q", len(head)) + head + body + struct.pack(f"<{samples}q", *[i * i % 3 % 2 for i in range(samples)]))
+    return path
+
+
+def evaluate_on_ranks(folder):
+    """Each of two ranks evaluates its share; of the last batch they have 2 and 1 samples, or 1 and none."""
+    model, plans = MODELS / "no_loss.onnx", {}
+    for mesh in ("data=1", "data=2"):
+        plans[mesh] = folder / f"evaluate.{mesh}.plan"
+        subprocess.run([PROGRAM, "compile", model, "-o", plans[mesh], "--device", "cpu", "--loss", "cross-entropy:logits:labels", "--mesh", mesh, "--lr", "0.1",
+                        "--metric", "accuracy", "--metric", "f1"], check=True, capture_output=True)
+    for samples in (11, 9):
+        data, saved, metrics = write_samples(folder / f"{samples}.safetensors", samples), folder / "evaluated.safetensors", folder / f"{samples}.jsonl"
+        train = [PROGRAM, "run", plans["data=2"], "--weights", model, "--data", data, "--steps", "3", "--evaluate-data", data, "--save", saved, "--metrics", metrics]
+        again = [PROGRAM, "evaluate", plans["data=2"], "--weights", saved, "--data", data, "--metrics", folder / "ranks.json"]
+        for command in (train, again):
+            port = free_port()
+            processes = [start(list(map(str, command)), rank, 2, port) for rank in range(2)]
+            outputs = [process.communicate(timeout=120) for process in processes]
+            check(all(process.returncode == 0 for process in processes), f"evaluation on two ranks: {outputs}")
+        subprocess.run([PROGRAM, "evaluate", plans["data=1"], "--weights", saved, "--data", data, "--metrics", folder / "alone.json"], check=True, capture_output=True)
+        alone, ranks = (json.loads((folder / name).read_text()) for name in ("alone.json", "ranks.json"))
+        during = [json.loads(line) for line in metrics.read_text().splitlines()][-1]["evaluation"]
+        for name in ("loss", "accuracy", "f1"):
+            check(all(abs(each[name] - alone[name]) < 1e-6 for each in (ranks, during)), f"{name} of {samples} samples: {alone}, {ranks}, {during}")
+        check(ranks["samples"] == alone["samples"] == samples, f"{ranks['samples']} samples")
+
+
 def run_stages(case):
     """Two stages lose what one rank loses, and save a file that one rank goes on from as from its own."""
     alone, stages = compile_plan(case, "data=1"), compile_plan(case, "stage=2")
@@ -254,6 +291,7 @@ def main():
             lose_a_rank(case, four, 4, lost, stop)
             lose_a_rank(case, stages, 4, lost, stop)
         run_stages(case)
+        evaluate_on_ranks(case)
         plan_unlike(case)
         for mpirun, options in (("mpirun.openmpi", ["--allow-run-as-root", "--oversubscribe", "--bind-to", "none"]), ("mpirun.mpich", [])):
             if not shutil.which(mpirun) or not (pathlib.Path(PROGRAM).parent.parent / "lib" / f"libplimsoll_{mpirun.split('.')[1]}.so").exists():

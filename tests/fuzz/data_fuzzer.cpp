@@ -42,7 +42,7 @@ void read_image(llvm::ArrayRef<uint8_t> bytes) {
   Image image;
   if (Status s = decode_image("image", bytes, {middle, shown}, image)) return llvm::consumeError(std::move(s));
   std::vector<float> row, planes(3 * shown.width * shown.height);
-  sample_image(image, shown, false, row, planes.data());
+  sample_image(image, image.region, shown, false, row, planes.data());
 }
 
 }  // namespace

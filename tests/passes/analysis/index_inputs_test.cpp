@@ -34,7 +34,7 @@ std::vector<IndexInput> inputs_of(llvm::StringRef shift, llvm::StringRef logits,
 
 TEST_SUITE("unit") {
   TEST_CASE("index inputs: labels that the feeder shifts have the shift 0") {
-    CHECK(inputs_of("", "%logits", "%labels", 10)[1] == IndexInput{"labels", 7, false, true, 0});
+    CHECK(inputs_of("", "%logits", "%labels", 10)[1] == IndexInput{"labels", 7, false, true, 0, -100});
   }
 
   // logits[:, :-1] and labels[:, 1:], as Hugging Face models had it.
@@ -52,7 +52,7 @@ TEST_SUITE("unit") {
         R"(  %pad = pad(%labels, %fill) {after=[0,1], before=[0,0], mode="constant"} : i64[2,6]
   %later = slice(%pad) {sizes=[2,5], starts=[0,1], steps=[1,1]} : i64[2,5]
 )";
-    CHECK(inputs_of(pad, "%logits", "%later", 10)[1] == IndexInput{"labels", 7, false, true, 1});
+    CHECK(inputs_of(pad, "%logits", "%later", 10)[1] == IndexInput{"labels", 7, false, true, 1, -100});
   }
 
   // The last logits meet the first labels, which shifts nothing, as both sides lack one position.

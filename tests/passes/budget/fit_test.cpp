@@ -469,14 +469,14 @@ graph @wide(%x: f32[64,64], %t: f32[64,4096]) state(%w: f32[64,4096] parameter t
     Plan unlimited = cantFail(compiled_for(device_with_host(), text, request));
     REQUIRE(unlimited.arenas.size() == 2);
 
-    request.host_budget_bytes = unlimited.arenas[1].bytes / 8;
+    request.host_budget_bytes = unlimited.loading_bytes() + unlimited.arenas[1].bytes / 8;
     const CompileResult refused = cantFail(result_for(device_with_host(), text, request));
     REQUIRE_FALSE(refused.fits);
     const Plan* smallest = &refused.plan;
     const std::string message = shortfall(refused);
     CAPTURE(message);
     CHECK(smallest->promised_bytes() > request.budget_bytes);
-    const int64_t on_host = smallest->arenas.size() > 1 ? smallest->arenas[1].bytes : 0;
+    const int64_t on_host = smallest->host_bytes();
     CHECK(on_host <= request.host_budget_bytes);
     CHECK(llvm::StringRef(message).contains(" and " + format_bytes(on_host) + " of host memory, the budget is " +
                                             format_bytes(request.budget_bytes) + " and " +

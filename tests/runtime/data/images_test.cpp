@@ -204,6 +204,49 @@ TEST_SUITE("unit") {
     }
   }
 
+  TEST_CASE("images: the cache gives what was decoded in the first epoch, and transforms are drawn anew") {
+    const Folder folder;
+    folder.add("x/a.png", png_of({64, 48, 51}));
+    folder.add("x/b.jpg", jpeg_of({160, 120, 102}));
+    ImageTransforms transforms;
+    const Batch plain = first_batch(folder.path(), 2, 32, {.transforms = transforms});
+    for (const Crop crop : {Crop::Center, Crop::RandomResized}) {
+      transforms.crop = crop;
+      Batch batch{Tensor(plain.images.type()), Tensor(plain.labels.type())};
+      const std::vector<InputSpec> specs = {{"pixels", batch.images.type()}, {"labels", batch.labels.type()}};
+      const DataOptions options{.transforms = transforms, .cache_bytes = 1 << 20, .threads = 1};
+      const auto source = llvm::cantFail(open_data(folder.path(), specs, options));
+      llvm::cantFail(source->next({batch.images.view(), batch.labels.view()}));
+      CHECK((batch.images == plain.images) == (crop == Crop::Center));
+      REQUIRE_FALSE(llvm::sys::fs::rename(folder.path() + "/x", folder.path() + "/y"));
+      const Batch first{Tensor(batch.images.type(), batch.images.data()), Tensor(batch.labels.type())};
+      for (int epoch = 0; epoch < 8; ++epoch) {
+        llvm::cantFail(source->next({batch.images.view(), batch.labels.view()}));
+        CHECK((batch.images == first.images) == (crop == Crop::Center));
+      }
+      CHECK(source->describe_cache().find("the cache held 2 of 2 images") == 0);
+      REQUIRE_FALSE(llvm::sys::fs::rename(folder.path() + "/y", folder.path() + "/x"));
+    }
+  }
+
+  // The PNG takes 9,216 bytes, the JPEG more than is left; what is shown does not depend on that.
+  TEST_CASE("images: the cache takes no more bytes than it may") {
+    const Folder folder;
+    folder.add("x/a.png", png_of({64, 48, 51}));
+    folder.add("x/b.png", png_of({160, 120, 102}));
+    ImageTransforms transforms;
+    transforms.crop = Crop::RandomResized;
+    DataOptions options{.transforms = transforms, .cache_bytes = 10000, .threads = 1};
+    const Batch small = first_batch(folder.path(), 2, 32, options);
+    options.cache_bytes = 1 << 20;
+    CHECK(small.images == first_batch(folder.path(), 2, 32, options).images);
+    options.cache_bytes = 10000;
+    const auto source = llvm::cantFail(
+        open_data(folder.path(), {{"pixels", small.images.type()}, {"labels", small.labels.type()}}, options));
+    for (int epoch = 0; epoch < 8; ++epoch) llvm::cantFail(source->next({small.images.view(), small.labels.view()}));
+    CHECK(source->describe_cache().find("the cache held 1 of 2 images in 9.") == 0);
+  }
+
   // Blue and the classes are the pictures' own: they are mixed by the same share.
   TEST_CASE("images: mixup and CutMix share images and labels alike") {
     const Folder folder;

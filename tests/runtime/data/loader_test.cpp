@@ -185,6 +185,6 @@ TEST_SUITE("unit") {
     Tensor labels(Type(DType::U8, {100}));
     for (int i = 0; i < 2; ++i) llvm::cantFail(source->next({labels.view()}));
     const std::string failure = take_diag(source->next({labels.view()})).text();
-    CHECK(failure.find("sample 256: 256 does not fit u8") != std::string::npos);
+    CHECK(failure.find("sample 256: input 'labels': 256 does not fit u8") != std::string::npos);
   }
 }
