@@ -58,7 +58,7 @@ struct Port {
   llvm::StringRef name, condition;
   Kind kind = Kind::Required;
 };
-using Ports = FixedList<Port, 8>;
+using Ports = FixedList<Port, 10>;
 size_t index_of(const Ports& ports, llvm::StringRef name);  // must exist
 
 enum class AttrKind : uint8_t { Int, Float, String, Ints, Floats, DType, Tensor };  // in the order of Attr
@@ -87,7 +87,7 @@ struct AttrSpec {
   constexpr AttrSpec(Name name, AttrKind kind, bool has_default)
       : name(name), kind(kind), need(AttrNeed::Optional), has_default(has_default) {}
 };
-using AttrSpecs = FixedList<AttrSpec, 12>;
+using AttrSpecs = FixedList<AttrSpec, 14>;
 llvm::StringRef kind_name(AttrKind kind);  // "an integer"
 // Fails on a required attribute that is missing, one of the wrong kind, and one that the record does not name. An int
 // passes for a float.

@@ -153,8 +153,8 @@ ValueId guarded_softmax(NodeContext& n, ValueId scores, ValueId bias) {
   return bias == ValueId::None ? p : n.emit("where", {open, p, zero});
 }
 
-// Emits attention as single ops if scores are soft-capped or an output, or if the mask is learned and no kernel makes
-// its gradient. The scores can be an output at one of four points.
+// Emits attention as single ops if scores are an output, or if the mask is learned and no kernel makes its gradient.
+// The scores can be an output at one of four points.
 void emit_composed(NodeContext& n, const Attention& a) {
   DType dtype = n.type(a.q).dtype, precise = n.attr_dtype("softmax_precision", dtype);
   int64_t group = a.heads / a.kv_heads, point = n.attr_int("qk_matmul_output_mode", 0);
@@ -185,11 +185,12 @@ void import_attention(NodeContext& n) {
   bool whole = a.mask != ValueId::None && n.dim(a.mask, n.rank(a.mask) - 2) == a.rows(n) &&
                n.dim(a.mask, n.rank(a.mask) - 1) == a.columns(n);
   bool learned = a.mask != ValueId::None && !whole && depends_on_parameter(n.importer().graph(), a.mask);
-  if (n.attr_float("softcap", 0) != 0 || n.wants(3) || learned) return emit_composed(n, a);
+  if (n.wants(3) || learned) return emit_composed(n, a);
   ValueList operands{fold_heads(n, a.q), fold_heads(n, a.k), fold_heads(n, a.v)};
   if (a.mask != ValueId::None) operands.push_back(a.mask);
-  ValueId y = n.emit("attention", operands,
-                     {{"heads", a.heads}, {"kv_heads", a.kv_heads}, {"scale", a.scale}, {"causal", a.causal}});
+  Attrs attrs{{"heads", a.heads}, {"kv_heads", a.kv_heads}, {"scale", a.scale}, {"causal", a.causal}};
+  if (double cap = n.attr_float("softcap", 0); cap != 0) attrs.set("softcap", cap);
+  ValueId y = n.emit("attention", operands, attrs);
   n.output(0, a.four_dims(n) ? split_heads(n, y, a.heads) : y);
 }
 

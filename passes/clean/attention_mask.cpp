@@ -1,5 +1,7 @@
 #include "passes/clean/attention_mask.h"
 
+#include "passes/clean/attention_slopes.h"
+
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -7,18 +9,20 @@
 namespace plimsoll {
 namespace {
 
-constexpr double closed_from = -1e4;  // added to a score, numbers from here down leave nothing of a probability
-constexpr int max_depth = 16;         // of the arithmetic behind a mask
+constexpr int max_depth = 16;  // of the arithmetic behind a mask
 
 // The elements of a constant mask, boolean or added to scores. Runs of one number, which masks are made of, are
 // compared as bytes: a model may have a mask of millions of elements in each of its layers.
 class MaskElements {
  public:
-  explicit MaskElements(const TensorView& view)
-      : view_(view), boolean_(view.type.dtype == DType::Bool), bytes_(dtype_bytes(view.type.dtype)) {}
+  MaskElements(const TensorView& view, bool is_inverted)
+      : view_(view),
+        boolean_(view.type.dtype == DType::Bool),
+        is_inverted_(is_inverted),
+        bytes_(dtype_bytes(view.type.dtype)) {}
 
-  bool is_open(int64_t i) const { return boolean_ ? view_.get(i) != 0 : view_.get(i) == 0; }
-  bool is_closed(int64_t i) const { return boolean_ ? view_.get(i) == 0 : view_.get(i) <= closed_from; }
+  bool is_open(int64_t i) const { return boolean_ ? (view_.get(i) != 0) != is_inverted_ : view_.get(i) == 0; }
+  bool is_closed(int64_t i) const { return boolean_ ? !is_open(i) : view_.get(i) <= closed_from; }
   bool are_open(int64_t first, int64_t count) const {
     return all(first, count, [&](int64_t i) { return is_open(i); });
   }
@@ -39,13 +43,22 @@ class MaskElements {
   }
 
   TensorView view_;
-  bool boolean_;
+  bool boolean_, is_inverted_;
   int64_t bytes_;
 };
 
+// where(m, 0, a large negative number)
+bool closes_where_false(const Graph& graph, const Node& node) {
+  if (node.op->name != "where" || !is_splat(graph, node.operands[1], 0, 0)) return false;
+  const std::optional<double> closed = splat_value(graph, node.operands[2]);
+  return closed && *closed <= closed_from;
+}
+
 struct MaskTaker {
   Builder b;
-  int64_t rows, columns;
+  int64_t heads, rows, columns;
+  bool is_causal, has_sinks, takes_slopes;  // of the attention, once its whole mask is known
+  std::optional<Segments> segments;         // that may be taken
 
   const Graph& graph() { return b.graph(); }
 
@@ -68,34 +81,58 @@ struct MaskTaker {
     mask = boolean_behind(graph(), mask);
     if (std::optional<ClosedForm> closed = closed_form_of(graph(), mask, rows, columns))
       return {ValueId::None, *closed};
+    if (std::optional<OpenMask> open = take_slopes(mask)) return *open;
+    if (std::optional<OpenMask> open = take_segments(mask)) return *open;
     const NodeId producer = graph().value(mask).producer;
     if (producer == NodeId::None || depth > max_depth) return {mask};
     const Node& node = graph().node(producer);
     const bool is_sum = node.op->name == "add" && is_float(graph().type(mask).dtype);
     if (node.op->name == "and" || is_sum) return take_pair(producer, mask, depth);
-    if (node.op->name != "where" || !is_splat(graph(), node.operands[1], 0, 0)) return {mask};
-    const std::optional<double> closed = splat_value(graph(), node.operands[2]);
-    if (!closed || *closed > closed_from) return {mask};
+    if (!closes_where_false(graph(), node)) return {mask};
     const ValueId zero = node.operands[1], low = node.operands[2];
     OpenMask inner = take(node.operands[0], depth + 1);
-    if (inner.rest == ValueId::None || inner.rest == graph().node(producer).operands[0])
-      return {inner.rest == ValueId::None ? inner.rest : mask, inner.closed};
-    return {emit_like(producer, {inner.rest, zero, low}, mask), inner.closed};
+    if (inner.rest == graph().node(producer).operands[0])
+      inner.rest = mask;
+    else if (inner.rest != ValueId::None)
+      inner.rest = emit_like(producer, {inner.rest, zero, low}, mask);
+    return inner;
   }
 
  private:
   OpenMask take_pair(NodeId producer, ValueId mask, int depth) {
     const ValueId first = graph().node(producer).operands[0], second = graph().node(producer).operands[1];
     const OpenMask left = take(first, depth + 1), right = take(second, depth + 1);
-    ClosedForm closed = left.closed;
-    closed.narrow(right.closed);
-    if (left.rest == ValueId::None || right.rest == ValueId::None)
-      return {left.rest == ValueId::None ? right.rest : left.rest, closed};
-    if (left.rest == first && right.rest == second) return {mask, closed};
-    // What a sum adds may have become boolean.
-    if (graph().type(left.rest).dtype != graph().type(right.rest).dtype) return {mask};
-    const bool chooses = graph().type(left.rest).dtype == DType::Bool;
-    return {b.emit(chooses ? "and" : "add", {left.rest, right.rest}), closed};
+    OpenMask both = left;
+    both.closed.narrow(right.closed);
+    both.has_segments |= right.has_segments;
+    if (both.slopes.empty()) both.slopes = right.slopes;
+    for (size_t h = 0; h < right.slopes.size() && !left.slopes.empty(); ++h) both.slopes[h] += right.slopes[h];
+    if (left.rest == ValueId::None || right.rest == ValueId::None) {
+      both.rest = left.rest == ValueId::None ? right.rest : left.rest;
+    } else if (left.rest == first && right.rest == second) {
+      both.rest = mask;
+    } else {
+      // What a sum adds may have become boolean.
+      if (graph().type(left.rest).dtype != graph().type(right.rest).dtype) return {mask};
+      const bool chooses = graph().type(left.rest).dtype == DType::Bool;
+      both.rest = b.emit(chooses ? "and" : "add", {left.rest, right.rest});
+    }
+    return both;
+  }
+
+  std::optional<OpenMask> take_slopes(ValueId mask) {
+    if (!takes_slopes) return std::nullopt;
+    const std::optional<Slopes> slopes = slopes_of(graph(), mask, heads, rows, columns);
+    if (!slopes || (slopes->is_linear && !is_causal) || (slopes->shifts_rows && has_sinks)) return std::nullopt;
+    return OpenMask{ValueId::None, {slopes->closes_columns_ahead}, slopes->of_heads};
+  }
+
+  std::optional<OpenMask> take_segments(ValueId mask) {
+    if (!segments) return std::nullopt;
+    const std::optional<Segments> here = segments_of(graph(), mask, rows, columns);
+    if (here && here->numbers == segments->numbers) return OpenMask{.rest = ValueId::None, .has_segments = true};
+    if (!orders_segments(graph(), mask, *segments, rows, columns)) return std::nullopt;
+    return OpenMask{ValueId::None, {/*causal=*/true}};
   }
 
   // The producer's op on other operands, or `otherwise` where it does not take them.
@@ -136,10 +173,11 @@ ClosedForm ClosedForm::of(const Attrs& attention) {
   return {attention.get_int("causal") != 0, attention.get_int("window")};
 }
 
-std::optional<ClosedForm> closed_form_of(const Graph& graph, ValueId mask, int64_t rows, int64_t columns) {
+std::optional<ClosedForm> closed_form_of(const Graph& graph, ValueId mask, int64_t rows, int64_t columns,
+                                         bool is_inverted) {
   const Tensor* tensor = constant_behind(graph, mask);
   if (!tensor) return std::nullopt;
-  const MaskElements elements(tensor->view());
+  const MaskElements elements(tensor->view(), is_inverted);
   const int64_t count = tensor->type().elements();
   if (elements.are_open(0, count)) return ClosedForm{};
   if (count != rows * columns || rows != columns || rows < 2) return std::nullopt;
@@ -160,8 +198,41 @@ std::optional<ClosedForm> closed_form_of(const Graph& graph, ValueId mask, int64
   return form;
 }
 
-OpenMask take_closed_forms(Graph& graph, NodeId reader, ValueId mask, int64_t rows, int64_t columns) {
-  MaskTaker taker{builder_at(graph, reader), rows, columns};
+// Calls visit with the masks that `mask` is the conjunction or the sum of, until it returns true.
+static bool find_part(const Graph& graph, ValueId mask, llvm::function_ref<bool(ValueId)> visit, int depth = 0) {
+  mask = boolean_behind(graph, mask);
+  if (visit(mask)) return true;
+  const NodeId producer = graph.value(mask).producer;
+  if (producer == NodeId::None || depth > max_depth) return false;
+  const Node& node = graph.node(producer);
+  if (closes_where_false(graph, node)) return find_part(graph, node.operands[0], visit, depth + 1);
+  if (node.op->name != "and" && node.op->name != "add") return false;
+  return find_part(graph, node.operands[0], visit, depth + 1) || find_part(graph, node.operands[1], visit, depth + 1);
+}
+
+std::optional<Segments> segments_within(const Graph& graph, ValueId mask, int64_t rows, int64_t columns) {
+  std::optional<Segments> found;
+  find_part(graph, mask, [&](ValueId part) { return (found = segments_of(graph, part, rows, columns)).has_value(); });
+  return found;
+}
+
+OpenMask take_closed_forms(Graph& graph, NodeId attention, ValueId mask, int64_t rows, int64_t columns,
+                           const std::optional<Segments>& segments) {
+  const Node& node = graph.node(attention);
+  const bool is_causal =
+      node.attrs.get_int("causal") != 0 || find_part(graph, mask, [&](ValueId part) {
+        const std::optional<ClosedForm> closed = closed_form_of(graph, part, rows, columns);
+        return (closed && closed->causal) || (segments && orders_segments(graph, part, *segments, rows, columns));
+      });
+  auto has = [&](llvm::StringRef operand) { return operand_of(node, operand) != ValueId::None; };
+  MaskTaker taker{builder_at(graph, attention),
+                  node.attrs.get_int("heads"),
+                  rows,
+                  columns,
+                  is_causal,
+                  has("sinks"),
+                  !has("slopes"),
+                  segments};
   OpenMask taken = taker.take(mask);
   if (taken.rest == ValueId::None) return taken;
   taken.rest = taker.narrowed(taken.rest);

@@ -2,14 +2,20 @@
 
 // Masks of attention, read for what they say: which are closed forms, and along which dimensions they differ.
 
-#include "passes/rewrite/match.h"
+#include "passes/clean/attention_segments.h"
+
+#include <vector>
 
 namespace plimsoll {
+
+// Added to a score, numbers from here down leave nothing of a probability.
+inline constexpr double closed_from = -1e4;
 
 // where(m, 0, -inf) is the boolean mask m.
 ValueId boolean_behind(const Graph& graph, ValueId mask);
 
-// Which columns a mask closes, where a formula says it: those behind the row, and those `window` or more away from it.
+// Which columns a mask closes, where a formula says it: those ahead of the row, and those `window` or more away from
+// it.
 struct ClosedForm {
   bool causal = false;
   int64_t window = 0;  // 0: none
@@ -21,18 +27,25 @@ struct ClosedForm {
 };
 
 // The closed form of a constant mask [..., rows, columns]. Leading dims must be 1; expands over them are looked
-// through.
-std::optional<ClosedForm> closed_form_of(const Graph& graph, ValueId mask, int64_t rows, int64_t columns);
+// through. `is_inverted`: of a boolean mask that closes where it is true.
+std::optional<ClosedForm> closed_form_of(const Graph& graph, ValueId mask, int64_t rows, int64_t columns,
+                                         bool is_inverted = false);
 
 // A mask without its closed forms.
 struct OpenMask {
   ValueId rest = ValueId::None;  // None: nothing is left
   ClosedForm closed = {};
+  std::vector<double> slopes = {};  // for each head, what a score loses per step between row and column; empty: nothing
+  bool has_segments = false;        // only pairs of one segment of the mask are open
 };
 
-// Takes constants with a closed form off conjunctions and sums of masks, and lets what is left be as small as it
-// broadcasts from. Nodes that this takes stand before `reader`. A row that finite numbers close as a whole may weigh
-// the columns that a closed form closes otherwise.
-OpenMask take_closed_forms(Graph& graph, NodeId reader, ValueId mask, int64_t rows, int64_t columns);
+// The segments that a conjunction or a sum of masks opens, if there are any.
+std::optional<Segments> segments_within(const Graph& graph, ValueId mask, int64_t rows, int64_t columns);
+
+// Takes what has a closed form off conjunctions and sums of masks, and lets what is left be as small as it broadcasts
+// from. Nodes that this takes stand before the attention that reads the mask. A row that finite numbers close as a
+// whole may weigh the columns that a closed form closes otherwise.
+OpenMask take_closed_forms(Graph& graph, NodeId attention, ValueId mask, int64_t rows, int64_t columns,
+                           const std::optional<Segments>& segments);
 
 }  // namespace plimsoll

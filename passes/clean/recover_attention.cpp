@@ -1,147 +1,19 @@
-#include "ir/depends_on_parameter.h"
-#include "passes/clean/attention_mask.h"
+#include "passes/clean/attention_match.h"
 #include "passes/rewrite/patterns.h"
 
 // softmax(q k^T * scale + mask) v, as exporters write it, becomes one attention op on
 // [batch, time, heads * dim]. Backward then keeps a row of sums instead of two matrices of time x time.
 //
-// Exports put several things around the softmax: factors on q, k or the scores; additive or boolean masks; a
-// where(isnan(p), 0, p) guard for rows that may attend to nothing (the op gives zeros there by definition); dropout on
-// p. It does not apply when anything else reads the probabilities, or when a learned mask has not a number for each row
-// and column: no kernel makes the gradient of others.
+// Exports put several things around the softmax: factors on q, k or the scores; a cap tanh(s / c) * c; additive or
+// boolean masks, also with batch and heads as one dimension; sinks as one more column; a where(isnan(p), 0, p) guard
+// for rows that may attend to nothing (the op gives zeros there by definition); dropout on p. It does not apply when
+// anything else reads the probabilities, or when a learned mask has not a number for each row and column: no kernel
+// makes the gradient of others.
 
 #include <cmath>
 
 namespace plimsoll {
 namespace {
-
-struct Attention {
-  ValueId q, k_transposed, v;  // [batch, heads, rows, dim], [batch, heads, dim, columns], [batch, heads, columns, dim]
-  ValueId mask = ValueId::None, rng = ValueId::None;
-  double scale = 1, dropout = 0;
-  int64_t dropout_id = 0;
-  ClosedForm closed;
-  ValueId result;  // what the op replaces: [batch, heads, rows, dim]
-};
-
-// Takes factors by numbers off `value`; gives what is left.
-ValueId take_factors(const Graph& graph, ValueId value, double& scale) {
-  for (;;) {
-    if (const Node* mul = producer_of(graph, value, "mul")) {
-      std::optional<WithNumber> parts = with_number(graph, *mul);
-      if (!parts || graph.type(parts->value) != graph.type(value)) return value;
-      scale *= parts->number;
-      value = parts->value;
-    } else if (const Node* div = producer_of(graph, value, "div")) {
-      std::optional<double> number = splat_value(graph, div->operands[1]);
-      if (!number || graph.type(div->operands[0]) != graph.type(value)) return value;
-      scale /= *number;
-      value = div->operands[0];
-    } else {
-      return value;
-    }
-  }
-}
-
-// Takes masks, factors and casts off the scores down to the matmul q k^T. At most one mask is not constant.
-const Node* take_scores(const Graph& graph, ValueId scores, Attention& a) {
-  const int64_t rows = graph.type(scores).shape[2], columns = graph.type(scores).shape[3];
-  auto take_mask = [&](ValueId mask) {
-    mask = boolean_behind(graph, mask);
-    if (std::optional<ClosedForm> closed = closed_form_of(graph, mask, rows, columns)) {
-      a.closed.narrow(*closed);
-      return true;
-    }
-    if (a.mask != ValueId::None || graph.type(mask).rank() > 4) return false;
-    // Kernels make the gradient of masks with a number for each row and column.
-    const llvm::ArrayRef<int64_t> dims(graph.type(mask).shape);
-    const bool is_whole = dims.size() >= 2 && dims[dims.size() - 2] == rows && dims.back() == columns;
-    if (!is_whole && depends_on_parameter(graph, mask)) return false;
-    a.mask = mask;
-    return true;
-  };
-  for (int depth = 0; depth < 8; ++depth) {
-    double before = a.scale;
-    ValueId inner = take_factors(graph, scores, a.scale);
-    // A factor above an additive mask would scale the mask too, which only 0 and -inf survive.
-    bool scaled = a.scale != before;
-    scores = inner;
-    if (const Node* product = producer_of(graph, scores, "matmul")) return product;
-    if (const Node* cast = producer_of(graph, scores, "cast")) {
-      scores = cast->operands[0];
-      continue;
-    }
-    const Node* add = producer_of(graph, scores, "add");
-    const Node* where = producer_of(graph, scores, "where");
-    if (add && !scaled) {
-      size_t side = graph.type(add->operands[0]) == graph.type(scores) ? 0 : 1;
-      if (constant_behind(graph, add->operands[side]) || producer_of(graph, add->operands[side], "where"))
-        side = 1 - side;
-      if (graph.type(add->operands[side]) != graph.type(scores) || !take_mask(add->operands[1 - side])) return nullptr;
-      scores = add->operands[side];
-    } else if (where && !scaled) {
-      std::optional<double> off = splat_value(graph, where->operands[2]);
-      if (!off || !(std::isinf(*off) && *off < 0) || !take_mask(where->operands[0])) return nullptr;
-      scores = where->operands[1];
-    } else {
-      return nullptr;
-    }
-  }
-  return nullptr;
-}
-
-// Follows the probabilities through guard, dropout and casts to the matmul with v.
-const Node* take_probabilities(const Graph& graph, ValueId p, Attention& a) {
-  for (int depth = 0; depth < 6; ++depth) {
-    llvm::SmallVector<NodeId, 2> users(graph.value(p).users.begin(), graph.value(p).users.end());
-    // The guard reads p twice: through isnan and as the value kept.
-    const Node* guard = nullptr;
-    for (NodeId user : users)
-      if (graph.node(user).op->name == "where" && graph.node(user).operands[2] == p) guard = &graph.node(user);
-    if (guard && users.size() == 2) {
-      const Node* is_nan = producer_of(graph, guard->operands[0], "is_nan");
-      if (!is_nan || is_nan->operands[0] != p || !is_splat(graph, guard->operands[1], 0, 0)) return nullptr;
-      p = guard->results[0];
-      continue;
-    }
-    if (!has_one_reader(graph, p)) return nullptr;
-    const Node& user = graph.node(users.front());
-    if (user.op->name == "cast") {
-      p = user.results[0];
-    } else if (user.op->name == "dropout" && a.rng == ValueId::None) {
-      a.rng = user.operands[1];
-      a.dropout = user.attrs.get_float("ratio");
-      a.dropout_id = user.attrs.get_int("id");
-      p = user.results[0];
-    } else if (user.op->name == "matmul" && user.operands[0] == p && user.attrs.get_int("transpose_a") == 0) {
-      return &user;
-    } else {
-      return nullptr;
-    }
-  }
-  return nullptr;
-}
-
-std::optional<Attention> match_attention(const Graph& graph, const Node& softmax) {
-  const Type& type = graph.type(softmax.results[0]);
-  if (type.rank() != 4 || softmax.attrs.get_int("axis") != 3) return std::nullopt;
-  Attention a;
-  const Node* scores = take_scores(graph, softmax.operands[0], a);
-  const Node* product = scores ? take_probabilities(graph, softmax.results[0], a) : nullptr;
-  if (!product || scores->attrs.get_int("transpose_a") != 0 || product->attrs.get_int("transpose_b") != 0)
-    return std::nullopt;
-  a.q = take_factors(graph, scores->operands[0], a.scale);
-  a.k_transposed = take_factors(graph, scores->operands[1], a.scale);
-  if (scores->attrs.get_int("transpose_b") != 0) return std::nullopt;
-  a.v = product->operands[1];
-  a.result = product->results[0];
-  const Type &q = graph.type(a.q), &k = graph.type(a.k_transposed), &v = graph.type(a.v);
-  // The matmul may repeat one head of keys and values for all queries.
-  bool shaped = q.rank() == 4 && k.rank() == 4 && v.rank() == 4 && q.shape[0] == k.shape[0] &&
-                q.shape[0] == v.shape[0] && k.shape[1] == v.shape[1] && (k.shape[1] == q.shape[1] || k.shape[1] == 1);
-  if (!shaped || q.dtype != k.dtype || q.dtype != v.dtype || graph.type(a.result).dtype != q.dtype) return std::nullopt;
-  return a;
-}
 
 // The value in [batch, rows, heads * dim] layout.
 ValueId rows_first(Builder& b, ValueId x, llvm::ArrayRef<int64_t> to_rows) {
@@ -150,24 +22,69 @@ ValueId rows_first(Builder& b, ValueId x, llvm::ArrayRef<int64_t> to_rows) {
   return b.reshape(t, {shape[0], shape[1], shape[2] * shape[3]});
 }
 
+// A term as attention's mask: boolean, or added to scores.
+ValueId mask_of(Builder& b, const MaskTerm& term, const AttentionMatch& match) {
+  const ValueId mask = with_heads_apart(b, term.mask, match);
+  if (!term.low) return mask;
+  if (std::isinf(*term.low)) return b.emit("not", {mask});
+  return b.emit("where", {mask, b.scalar(*term.low, DType::F32), b.scalar(0, DType::F32)});
+}
+
+// The masks of a match as one, None where there are none.
+ValueId joined_mask(Builder& b, const AttentionMatch& match) {
+  ValueId joined = ValueId::None;
+  for (const MaskTerm& term : match.masks) {
+    ValueId mask = mask_of(b, term, match);
+    if (joined == ValueId::None) {
+      joined = mask;
+      continue;
+    }
+    auto is_bool = [&](ValueId value) { return b.type(value).dtype == DType::Bool; };
+    if (is_bool(joined) && is_bool(mask)) {
+      joined = b.emit("and", {joined, mask});
+      continue;
+    }
+    for (ValueId* added : {&joined, &mask})
+      *added = is_bool(*added) ? b.emit("where", {*added, b.scalar(0, DType::F32), b.scalar(-INFINITY, DType::F32)})
+                               : b.cast(*added, DType::F32);
+    joined = b.emit("add", {joined, mask});
+  }
+  return joined;
+}
+
+// A number for each head.
+ValueId sinks_of(Builder& b, const AttentionMatch& match) {
+  if (match.sinks == ValueId::None) return ValueId::None;
+  const Type& type = b.type(match.sinks);
+  const Tensor* folded = type.shape[2] > 1 ? constant_behind(b.graph(), match.sinks) : nullptr;
+  if (!folded) return b.reshape(match.sinks, {match.heads});
+  llvm::SmallVector<double, 8> numbers;
+  for (int64_t h = 0; h < match.heads; ++h) numbers.push_back(folded->get(h * type.shape[2]));
+  return b.constant(Tensor::of_floats(numbers, type.dtype, {match.heads}));
+}
+
 bool try_attention(Graph& graph, NodeId id) {
-  std::optional<Attention> a = match_attention(graph, graph.node(id));
+  std::optional<AttentionMatch> a = match_attention(graph, graph.node(id));
   if (!a) return false;
   NodeId end = graph.value(a->result).producer;
-  const Shape out = graph.type(a->result).shape;  // [batch, heads, rows, dim]
-  const int64_t kv_heads = graph.type(a->v).shape[1];
   Builder b = builder_at(graph, end);
-  ValueId q = rows_first(b, a->q, {0, 2, 1, 3});
-  ValueId k = rows_first(b, a->k_transposed, {0, 3, 1, 2});
-  ValueId v = rows_first(b, a->v, {0, 2, 1, 3});
-  Attrs attrs{{"heads", out[1]}, {"kv_heads", kv_heads}, {"scale", a->scale}, {"causal", int64_t{a->closed.causal}}};
+  ValueId q = rows_first(b, with_heads_apart(b, a->q, *a), {0, 2, 1, 3});
+  ValueId k = rows_first(b, with_heads_apart(b, a->k_transposed, *a), {0, 3, 1, 2});
+  const ValueId v_apart = with_heads_apart(b, a->v, *a);
+  const int64_t kv_heads = b.type(v_apart).shape[1], depth = b.type(v_apart).shape[3];
+  ValueId v = rows_first(b, v_apart, {0, 2, 1, 3});
+  Attrs attrs{{"heads", a->heads}, {"kv_heads", kv_heads}, {"scale", a->scale}, {"causal", int64_t{a->closed.causal}}};
   a->closed.set(attrs);
+  if (a->softcap > 0) attrs.set("softcap", a->softcap);
   if (a->rng != ValueId::None) {
     attrs.set("dropout", a->dropout);
     attrs.set("id", a->dropout_id);
   }
-  ValueId y = b.emit_all("attention", {q, k, v, a->mask, a->rng}, attrs).front();
-  ValueId back = b.transpose(b.reshape(y, {out[0], out[2], out[1], out[3]}), {0, 2, 1, 3});
+  llvm::SmallVector<ValueId, 8> operands{q, k, v, joined_mask(b, *a), a->rng};
+  if (a->sinks != ValueId::None) operands.append({ValueId::None, ValueId::None, sinks_of(b, *a)});
+  ValueId y = b.emit_all("attention", operands, attrs).front();
+  ValueId back = b.transpose(b.reshape(y, {a->batch, a->rows, a->heads, depth}), {0, 2, 1, 3});
+  back = b.reshape(back, graph.type(a->result).shape);
   std::string name = graph.value(a->result).name;
   replace_and_rename(graph, a->result, back);
   graph.rename(y, name + ".rows");
@@ -208,6 +125,14 @@ bool try_grouped(Graph& graph, NodeId id) {
   return true;
 }
 
+// Sets an operand, which the node need not have yet.
+void set_named_operand(Graph& graph, NodeId id, llvm::StringRef name, ValueId value) {
+  Node& node = graph.node(id);
+  const size_t at = node.op->operand(name);
+  if (node.operands.size() <= at) node.operands.resize(at + 1, ValueId::None);
+  graph.set_operand(id, at, value);
+}
+
 // Takes the closed forms off a mask, also those that folding has made constant since the op was recovered.
 bool try_mask(Graph& graph, NodeId id) {
   const Node& node = graph.node(id);
@@ -216,9 +141,19 @@ bool try_mask(Graph& graph, NodeId id) {
   const int64_t rows = graph.type(operand_of(node, "q")).shape[1];
   const bool packed = node.attrs.get_int("packed") != 0;
   const int64_t columns = packed ? rows : graph.type(operand_of(node, "k")).shape[1];
-  const OpenMask open = take_closed_forms(graph, id, given, rows, columns);
+  std::optional<Segments> segments;
+  if (operand_of(node, "segments") == ValueId::None) segments = segments_within(graph, given, rows, columns);
+  const OpenMask open = take_closed_forms(graph, id, given, rows, columns, segments);
   if (open.rest == given) return false;
   graph.set_operand(id, graph.node(id).op->operand("mask"), open.rest);
+  Builder b = builder_at(graph, id);
+  if (!open.slopes.empty()) {
+    const Shape heads{static_cast<int64_t>(open.slopes.size())};
+    set_named_operand(graph, id, "slopes", b.constant(Tensor::of_floats(open.slopes, DType::F32, heads)));
+  }
+  if (open.has_segments)
+    set_named_operand(graph, id, "segments",
+                      b.cast(b.reshape(segments->numbers, {segments->samples, rows}), DType::I64));
   ClosedForm closed = ClosedForm::of(graph.node(id).attrs);
   closed.narrow(open.closed);
   closed.set(graph.node(id).attrs);

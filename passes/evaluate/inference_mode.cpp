@@ -20,7 +20,8 @@ bool drop_attention_dropout(Graph& graph, NodeId id) {
   for (llvm::StringRef name : {"dropout", "id", "first_draw", "draws_per_rank", "draws_per_part", "drawn_heads"})
     attrs.erase(name);
   llvm::SmallVector<ValueId, 4> operands = node.operands;
-  operands.truncate(std::min(operands.size(), node.op->operand("rng")));
+  operands[node.op->operand("rng")] = ValueId::None;
+  while (operands.back() == ValueId::None) operands.pop_back();
   const auto results = builder_at(graph, id).emit_all("attention", operands, attrs);
   for (size_t i = 0; i < results.size(); ++i) replace_and_rename(graph, graph.node(id).results[i], results[i]);
   return true;

@@ -8,6 +8,7 @@ namespace plimsoll {
 namespace {
 
 cpu::AttentionShape shape_of(const CpuCall& k, size_t mask) {
+  const size_t slopes = mask + attention_slopes, segments = mask + attention_segments;
   const Attrs& attrs = k.attrs();
   const AttentionSizes n(k.call);
   cpu::AttentionShape shape{.batch = n.batch,
@@ -22,12 +23,18 @@ cpu::AttentionShape shape_of(const CpuCall& k, size_t mask) {
                             .v_step = n.v_step,
                             .scale = static_cast<float>(attrs.get_float("scale")),
                             .causal = attrs.get_int("causal") != 0,
-                            .window = attrs.get_int("window")};
+                            .window = attrs.get_int("window"),
+                            .softcap = static_cast<float>(attrs.get_float("softcap"))};
   if (k.has(mask)) {
     const Type& type = k.call.operand(mask);
     shape.mask_kind = type.dtype == DType::Bool ? cpu::MaskKind::Bool : cpu::MaskKind::Float;
     shape.mask = k.operands[mask].data;
     llvm::copy(mask_steps(type, n), shape.mask_strides);
+  }
+  if (k.has(slopes)) shape.slopes = k.in<float>(slopes);
+  if (k.has(segments)) {
+    shape.segments = k.in<int64_t>(segments);
+    shape.segments_step = segments_step(k.call.operand(segments));
   }
   shape.dropout = attention_dropout(attrs);
   shape.drawn_heads = n.drawn_heads;
@@ -46,7 +53,8 @@ bool accepts_attention(const OpCall& call, llvm::ArrayRef<Type> results) {
 Status launch_attention(const CpuCall& k) {
   const AttentionSizes n(k.call);
   cpu::attention(shape_of(k, attention_mask), k.out<float>(0), k.out<float>(1), k.in<float>(0),
-                 k.in<float>(n.k_operand) + n.k_start, k.in<float>(n.v_operand) + n.v_start);
+                 k.in<float>(n.k_operand) + n.k_start, k.in<float>(n.v_operand) + n.v_start,
+                 k.has(attention_sinks) ? k.in<float>(attention_sinks) : nullptr);
   return Status::success();
 }
 
@@ -69,6 +77,13 @@ Status launch_attention_mask_grad(const CpuCall& k) {
   return Status::success();
 }
 
+Status launch_attention_sinks_grad(const CpuCall& k) {
+  const SinksSizes n(k.call);
+  cpu::attention_sinks_grad({n.batch, n.rows, n.heads, n.depth}, k.out<float>(0), k.in<float>(0), k.in<float>(1),
+                            k.in<float>(2), k.in<float>(3));
+  return Status::success();
+}
+
 Status launch_rotary(const CpuCall& k) {
   const RotarySizes n(k.call);
   cpu::rotary({.batch = n.batch,
@@ -87,6 +102,7 @@ constexpr CpuKernel kernels[] = {
     {op_attention, "blocked", accepts_attention, launch_attention},
     {op_attention_grad, "blocked", accepts_attention, launch_attention_grad, attention_grad_workspace},
     {op_attention_mask_grad, "blocked", accepts_attention, launch_attention_mask_grad, attention_grad_workspace},
+    {op_attention_sinks_grad, "dots", all_f32, launch_attention_sinks_grad},
     {op_rotary, "vectorised", all_f32, launch_rotary},
 };
 

@@ -2,16 +2,31 @@
 
 #include "ir/support/philox.h"
 #include "kernels/cuda/attention/mask_grad_sizes.h"
+#include "kernels/cuda/attention/sinks_grad_sizes.h"
 
 namespace plimsoll {
 namespace {
+
+// Slopes of heads are f32, as recovery makes them.
+template <size_t mask>
+bool has_fitting_slopes(const OpCall& call) {
+  const size_t slopes = mask + attention_slopes;
+  return !call.has(slopes) || call.operand(slopes).dtype == DType::F32;
+}
+
+bool has_float_row_mask(const OpCall& call, size_t mask) {
+  if (!call.has(mask)) return false;
+  const Type& type = call.operand(mask);
+  return type.dtype != DType::Bool && type.shape[type.rank() - 2] != 1;
+}
 
 template <size_t mask>
 bool accepts_flash(const OpCall& call, llvm::ArrayRef<Type>) {
   const AttentionSizes n(call);
   if (call.has(mask) && call.operand(mask).dtype != DType::Bool && !computes_in_f32(call.operand(mask).dtype))
     return false;
-  return computes_in_f32(call.operand(0).dtype) && n.depth <= max_flash_depth && n.value_depth <= max_flash_depth;
+  return computes_in_f32(call.operand(0).dtype) && n.depth <= max_flash_depth && n.value_depth <= max_flash_depth &&
+         has_fitting_slopes<mask>(call);
 }
 
 int64_t grad_workspace(const OpCall& call, llvm::ArrayRef<Type>, const DeviceDescription&) {
@@ -28,12 +43,28 @@ bool accepts_mma(const OpCall& call, llvm::ArrayRef<Type>) {
     const DType type = call.operand(mask).dtype;
     if (type != DType::Bool && type != DType::F32 && type != dtype) return false;
   }
+  // Backward adds masks to capped scores only where it differentiates the cap, column by column.
+  if (mask == attention_grad_mask && call.attrs.get_float("softcap") > 0 && has_float_row_mask(call, mask))
+    return false;
   return is_16_bit_float(dtype) && n.depth <= max_flash_depth && n.value_depth <= max_flash_depth &&
-         call.attrs.get_float("scale") > 0;
+         call.attrs.get_float("scale") > 0 && has_fitting_slopes<mask>(call);
+}
+
+int64_t mma_workspace(const OpCall& call, llvm::ArrayRef<Type>, const DeviceDescription&) {
+  return segment_tiles_bytes(call, attention_mask);
+}
+
+int64_t mma_grad_workspace(const OpCall& call, llvm::ArrayRef<Type>, const DeviceDescription&) {
+  return row_products_bytes(call) + segment_tiles_bytes(call, attention_grad_mask);
 }
 
 int64_t mma_mask_grad_workspace(const OpCall& call, llvm::ArrayRef<Type>, const DeviceDescription&) {
-  return row_products_bytes(call) + mask_grad_partials_bytes(call);
+  return row_products_bytes(call) + mask_grad_partials_bytes(call) + segment_tiles_bytes(call, attention_grad_mask);
+}
+
+int64_t sinks_grad_workspace(const OpCall& call, llvm::ArrayRef<Type>, const DeviceDescription&) {
+  const SinksSizes n(call);
+  return cuda::sinks_grad_parts(n.heads, n.batch * n.rows) * n.heads * static_cast<int64_t>(sizeof(float));
 }
 
 // What the kernels for the matrix units take on an H200: a block of rows or columns, and a pair of a row and a column
@@ -41,6 +72,7 @@ int64_t mma_mask_grad_workspace(const OpCall& call, llvm::ArrayRef<Type>, const 
 struct MmaTimes {
   double block_ns, pair_ps, depth_ps;      // the last per element of a head
   double dropout_ps, columns_ps, mask_ps;  // a pair more with dropout, with a mask of columns, with any other mask
+  double cap_ps;                           // a pair more with a cap
   int64_t launches, own_rows, both_sides;  // do blocks of columns come on top of those of rows?
   double long_heads = 1;                   // the factor of depth_ps beyond 128 elements
 };
@@ -57,10 +89,10 @@ struct AttentionTimes {
   WindowTimes windows;
 };
 constexpr AttentionTimes forward_times{
-    {5, 0.05, 0.0145, 0.3, 0.155, 0.9, 1, 64, 0}, {5, 0.54, 0.0075, 0.45, 0.1, 0.5, 1, 64, 0}, {0.56, 2, 2}};
+    {5, 0.05, 0.0145, 0.3, 0.155, 0.9, 0.4, 1, 64, 0}, {5, 0.54, 0.0075, 0.45, 0.1, 0.5, 0.4, 1, 64, 0}, {0.56, 2, 2}};
 constexpr AttentionTimes backward_times{
-    {5, 0.2, 0.0556, 1.1, 0.38, 3, 3, 128, 1}, {5, 1.43, 0.0194, 1.1, 0.44, 1.7, 3, 64, 1, 2}, {0.47, 4, 4}};
-constexpr MmaTimes mask_grad_mma_times{5, 0.3, 0.025, 0.6, 0.16, 1.5, 3, 64, 0};
+    {5, 0.2, 0.0556, 1.1, 0.38, 3, 1, 3, 128, 1}, {5, 1.43, 0.0194, 1.1, 0.44, 1.7, 1, 3, 64, 1, 2}, {0.47, 4, 4}};
+constexpr MmaTimes mask_grad_mma_times{5, 0.3, 0.025, 0.6, 0.16, 1.5, 0, 3, 64, 0};
 constexpr AttentionTimes mask_grad_times{mask_grad_mma_times, mask_grad_mma_times, {0.3, 3, 2}};
 constexpr double measured_tflops = 790, measured_multiprocessors = 132;
 
@@ -78,7 +110,9 @@ bool are_small_windows(const OpCall& call) {
   const AttentionSizes n(call);
   const bool has_own_mask = call.has(mask) && call.operand(mask).rank() == 4 && call.operand(mask).shape[0] > 1;
   return n.depth <= max_depth && n.depth % 8 == 0 && n.value_depth == n.depth && n.rows <= max_rows &&
-         n.columns <= max_rows && n.heads == n.kv_heads && call.attrs.get_float("dropout") == 0 && !has_own_mask;
+         n.columns <= max_rows && n.heads == n.kv_heads && call.attrs.get_float("dropout") == 0 && !has_own_mask &&
+         call.attrs.get_float("softcap") == 0 && !call.has(mask + attention_segments) &&
+         !(mask == attention_mask && call.has(attention_sinks));
 }
 
 double windows_us(const OpCall& call, const WindowTimes& times, const DeviceDescription& device) {
@@ -117,6 +151,8 @@ double mma_us(const OpCall& call, const DeviceDescription& device) {
     const bool same_rows = type.rank() < 2 || type.shape[type.rank() - 2] == 1;
     pair_ps += same_rows ? times.columns_ps : times.mask_ps;
   }
+  if (call.has(mask + attention_slopes)) pair_ps += times.columns_ps;
+  if (call.attrs.get_float("softcap") > 0) pair_ps += times.cap_ps;
   return blocks * times.block_ns * 1e-3 * measured_multiprocessors / std::max(device.multiprocessors, 1) +
          heads * met * pair_ps * 1e-6 * measured_tflops / tflops +
          (times.launches > 1 ? y_and_dy_us(call, device) : 0) +
@@ -133,18 +169,32 @@ double flash_us(const OpCall& call, const DeviceDescription& device) {
   return op.flops(call, {}) / tflops * 1e-6 * measured_f32_tflops / f32_tflops + device.launch_us + device.kernel_us;
 }
 
+bool accepts_sinks_grad(const OpCall& call, llvm::ArrayRef<Type>) {
+  return computes_in_f32(call.operand(0).dtype) && computes_in_f32(call.operand(3).dtype);
+}
+
 bool accepts_rotary(const OpCall& call, llvm::ArrayRef<Type>) {
   const DType x = call.operand(0).dtype, table = call.operand(1).dtype;
   return computes_in_f32(x) && (table == DType::F32 || table == x) && call.operand(2).dtype == table;
 }
 
-// ---- cuDNN: 16-bit floats without mask or dropout ----
+// The dots of y and dy are bound by reading them.
+double sinks_grad_us(const OpCall& call, const DeviceDescription& device) {
+  constexpr double of_copy = 0.6;
+  if (device.memory_gb_per_s <= 0) return 0;
+  return 2 * static_cast<double>(call.operand(0).bytes()) / (of_copy * device.memory_gb_per_s * 1e3) +
+         2 * (device.launch_us + device.kernel_us);
+}
+
+// ---- cuDNN: 16-bit floats without mask, dropout, cap or sinks ----
 
 template <size_t mask>
 bool accepts_cudnn(const OpCall& call, llvm::ArrayRef<Type>) {
   const AttentionSizes n(call);
   const bool causal = call.attrs.get_int("causal");
-  return is_16_bit_float(call.operand(0).dtype) && !call.has(mask) && call.attrs.get_float("dropout") == 0 &&
+  const bool is_plain = !call.has(mask) && !call.has(mask + attention_slopes) && !call.has(mask + attention_segments) &&
+                        !(mask == attention_mask && call.has(attention_sinks)) && call.attrs.get_float("softcap") == 0;
+  return is_16_bit_float(call.operand(0).dtype) && is_plain && call.attrs.get_float("dropout") == 0 &&
          call.attrs.get_int("window") == 0 && n.depth % 8 == 0 && n.depth <= 128 && n.value_depth == n.depth &&
          n.batch * n.rows * n.depth > 0 && n.columns > 0 && (!causal || n.rows == n.columns);
 }
@@ -182,11 +232,12 @@ constexpr CudaCandidate candidates[] = {
     {.op = op_attention,
      .name = "mma",
      .accepts = accepts_mma<attention_mask>,
+     .workspace_bytes = mma_workspace,
      .predicted_us = mma_us<forward_times, attention_mask>},
     {.op = op_attention_grad,
      .name = "mma",
      .accepts = accepts_mma<attention_grad_mask>,
-     .workspace_bytes = grad_workspace,
+     .workspace_bytes = mma_grad_workspace,
      .predicted_us = mma_us<backward_times, attention_grad_mask>},
     {.op = op_attention,
      .name = "flash",
@@ -203,6 +254,11 @@ constexpr CudaCandidate candidates[] = {
      .workspace_bytes = mma_mask_grad_workspace,
      .predicted_us = mma_us<mask_grad_times, attention_grad_mask>},
     {op_attention_mask_grad, "flash", accepts_flash<attention_grad_mask>},
+    {.op = op_attention_sinks_grad,
+     .name = "dots",
+     .accepts = accepts_sinks_grad,
+     .workspace_bytes = sinks_grad_workspace,
+     .predicted_us = sinks_grad_us},
     {op_rotary, "pairs", accepts_rotary},
 };
 
@@ -214,6 +270,13 @@ int64_t mask_grad_partials_bytes(const OpCall& call) {
   const MaskGradSizes sizes(mask);
   return cuda::mask_grad_parts(sizes.batch, sizes.heads, n.rows, n.columns, std::max(n.depth, n.value_depth), n.batch) *
          mask.elements() * static_cast<int64_t>(sizeof(float));
+}
+
+int64_t segment_tiles_bytes(const OpCall& call, size_t mask) {
+  constexpr int64_t tile_rows = 64, tile_bytes = 16;
+  if (!call.has(mask + attention_segments)) return 0;
+  const Shape& segments = call.operand(mask + attention_segments).shape;
+  return segments[0] * tiles(segments[1], tile_rows) * tile_bytes;
 }
 
 Dropout attention_dropout(const Attrs& attrs) {

@@ -7,8 +7,12 @@
 
 namespace plimsoll {
 
-// Where attention and its gradient have the mask; the random numbers' seed stands behind it.
+// Where attention and its gradient have the mask, how far behind it other operands stand, and where the sinks are.
 inline constexpr size_t attention_mask = 3, attention_grad_mask = 6;
+inline constexpr size_t attention_slopes = 2, attention_segments = 3, attention_sinks = 7;
+
+// Elements from one sample's segments to the next one's; 0 where all have the same.
+inline int64_t segments_step(const Type& segments) { return segments.shape[0] > 1 ? segments.shape[1] : 0; }
 
 // Strides with which a mask is read over the scores [batch, heads, rows, columns].
 inline Shape mask_steps(const Type& mask, const AttentionSizes& n) {
@@ -28,6 +32,18 @@ struct MaskGradSizes {
         heads(mask.rank() > 2 ? mask.shape[mask.rank() - 3] : 1) {}
 };
 int64_t mask_grad_partials_bytes(const OpCall& call);
+
+// The least and largest segment of each tile of rows, in the workspace of attention on the matrix units; 0 without.
+int64_t segment_tiles_bytes(const OpCall& call, size_t mask);
+
+struct SinksSizes {
+  int64_t batch, rows, heads, depth;
+  explicit SinksSizes(const OpCall& call)
+      : batch(call.operand(0).shape[0]),
+        rows(call.operand(0).shape[1]),
+        heads(call.operand(3).elements()),
+        depth(call.operand(0).shape[2] / heads) {}
+};
 
 struct RotarySizes {
   int64_t batch, rows, heads, depth, pairs, table_batch;

@@ -89,6 +89,45 @@ def language_model(name, attention, with_own_loss=False):
     return make
 
 
+def packed_documents(name, attention):
+    """A language model on rows of two documents each, which positions tell apart."""
+    def make():
+        model, batch = language_model(name, attention)()
+        positions = torch.cat([torch.arange(5), torch.arange(7)])[None].expand(2, -1).contiguous()
+        return Loss(model.model, next_packed_token), {"input_ids": batch["input_ids"], "position_ids": positions, "labels": batch["labels"]}
+
+    return make
+
+
+def next_packed_token(model, input_ids, position_ids, labels):
+    logits = model(input_ids=input_ids, position_ids=position_ids, use_cache=False).logits
+    return F.cross_entropy(logits.reshape(-1, logits.shape[-1]), labels.reshape(-1))
+
+
+class DenseExperts(nn.Module):
+    """In place of a mixture of experts, which no exporter writes."""
+
+    def __init__(self, width):
+        super().__init__()
+        self.layer = nn.Linear(width, width)
+
+    def forward(self, x):
+        return self.layer(x), None
+
+
+def attention_with_sinks():
+    import transformers as T
+
+    config = T.GptOssConfig(**GROUPED, head_dim=8, sliding_window=6, layer_types=["sliding_attention", "full_attention"],
+                            num_local_experts=2, num_experts_per_tok=1, bos_token_id=0, eos_token_id=0, pad_token_id=0)
+    model = T.GptOssForCausalLM._from_config(config, attn_implementation="eager")
+    for layer in model.model.layers:
+        layer.mlp = DenseExperts(32)
+        nn.init.normal_(layer.self_attn.sinks)
+    ids = randint(96, 2, 13)
+    return Loss(model, next_token), {"input_ids": ids[:, :-1].contiguous(), "labels": ids[:, 1:].contiguous()}
+
+
 # -- encoders ---------------------------------------------------------------------------------------------------------
 
 def classified_text(model, input_ids, attention_mask, labels):
@@ -406,6 +445,9 @@ def table():
         cases["lm_eager_" + name] = (language_model(name, "eager"), ["dynamo20"], "sgd")
     for name in ("GPT2", "Llama", "Qwen2", "Gemma2", "OPT", "Bloom"):
         cases["lm_padded_" + name] = (language_model(name, "eager" if name in EAGER_ONLY else "sdpa", with_own_loss=True), PLAIN, "sgd")
+    cases["lm_sinks_GptOss"] = (attention_with_sinks, ["dynamo20"], "sgd")
+    cases["lm_packed_Llama"] = (packed_documents("Llama", "sdpa"), ["dynamo20", "dynamo20+optimize"], "sgd")
+    cases["lm_packed_eager_Llama"] = (packed_documents("Llama", "eager"), ["dynamo20"], "sgd")
     for name in ENCODERS:
         cases["text_" + name] = (encoder(name, "sdpa"), MANY if name == "Bert" else BOTH, "adamw")
     for name in ("Bert", "Roberta", "DistilBert", "Electra"):

@@ -7,9 +7,13 @@
 #include <array>
 #include <cmath>
 
-// Attention over all heads at once: y = dropout(softmax(scale * q k^T + mask)) v, heads side by side in
+// Attention over all heads at once: y = dropout(softmax(cap(scale * q k^T) + mask)) v, heads side by side in
 // the last dimension. Backward makes the probabilities again from one lse per row (Dao et al. 2022), so nothing of
 // size [S, T] is kept. A row that may attend to nothing has lse = -inf, gives 0 and takes no gradient.
+//
+// Masks that a formula says have no tensor of rows by columns: causal ones, windows, slopes times a distance (ALiBi,
+// Press et al. 2022) and packed documents. A sink is one more score of each row, without a value (gpt-oss): it is part
+// of lse, so that the other gradients know it from there. cap(s) is {softcap} * tanh(s / {softcap}) (Gemma 2).
 
 namespace plimsoll {
 namespace {
@@ -22,6 +26,7 @@ constexpr AttrSpecs attention_attrs{{"heads", AttrKind::Int},
                                     {"id", AttrKind::Int, AttrNeed::Optional},
                                     {"packed", 0},
                                     {"window", 0},
+                                    {"softcap", 0.0},
                                     first_draw_attr,
                                     draws_per_rank_attr,
                                     draws_per_part_attr,
@@ -92,6 +97,8 @@ Status check_mask_and_rng(const OpCall& call) {
       return model_error("the mask " + to_string(type) + " does not broadcast to " + to_string(scores));
   }
   if (call.get_int("window") < 0) return model_error("the window is " + llvm::Twine(call.get_int("window")));
+  if (const double cap = call.get_float("softcap"); cap < 0)
+    return model_error("softcap is " + std::to_string(cap) + ", it must be a positive number, or 0 for none");
   if (Status s = need_type(call, "rng", Type(DType::I64, {2}))) return s;
   const int64_t first = call.get_int("first_draw");
   if (first < 0 || first % DropoutRule::columns_per_word != 0)
@@ -105,9 +112,39 @@ Status check_mask_and_rng(const OpCall& call) {
   return Status::success();
 }
 
+// One number for each query head.
+Status check_numbers_of_heads(const OpCall& call, PortKey operand) {
+  if (!call.has(operand)) return Status::success();
+  if (Status s = need_float(call, operand)) return s;
+  const Type& type = call[operand];
+  if (type.shape == Shape{call.get_int("heads")}) return Status::success();
+  return model_error("operand " + llvm::Twine(call.index(operand)) + " is " + to_string(type) +
+                     ", it must have a number for each of " + llvm::Twine(call.get_int("heads")) + " heads");
+}
+
+Status check_segments(const OpCall& call) {
+  if (!call.has("segments")) return Status::success();
+  const Sizes n(call);
+  const Type& type = call["segments"];
+  if (n.rows != n.columns)
+    return model_error("segments need as many rows as columns, got " + llvm::Twine(n.rows) + " and " +
+                       llvm::Twine(n.columns));
+  if (type == Type(DType::I64, {n.batch, n.rows}) || type == Type(DType::I64, {1, n.rows})) return Status::success();
+  return model_error("the segments are " + to_string(type) + ", they must be i64[" + llvm::Twine(n.batch) + " or 1," +
+                     llvm::Twine(n.rows) + "]");
+}
+
+// Operands that say what may attend to what, and how much more.
+Status check_masks(const OpCall& call) {
+  if (Status s = check_mask_and_rng(call)) return s;
+  if (Status s = check_numbers_of_heads(call, "slopes")) return s;
+  return check_segments(call);
+}
+
 Result<Types> infer_attention(const OpCall& call) {
   if (Status s = check_heads(call)) return s;
-  if (Status s = check_mask_and_rng(call)) return s;
+  if (Status s = check_masks(call)) return s;
+  if (Status s = check_numbers_of_heads(call, "sinks")) return s;
   Sizes n(call);
   DType dtype = call["q"].dtype;
   return Types{Type(dtype, {n.batch, n.rows, n.heads * n.value_depth}),
@@ -117,7 +154,7 @@ Result<Types> infer_attention(const OpCall& call) {
 Result<Types> infer_attention_grad(const OpCall& call) {
   if (Status s = check_heads(call)) return s;
   if (Status s = need_present(call, {"y", "lse", "dy"})) return s;
-  if (Status s = check_mask_and_rng(call)) return s;
+  if (Status s = check_masks(call)) return s;
   Sizes n(call);
   Type y(call["q"].dtype, {n.batch, n.rows, n.heads * n.value_depth});
   if (Status s = need_type(call, "y", y)) return s;
@@ -143,13 +180,29 @@ Result<Types> infer_attention_mask_grad(const OpCall& call) {
   return Types{call["mask"]};
 }
 
+Result<Types> infer_attention_sinks_grad(const OpCall& call) {
+  if (Status s = need_rank(call, "y", 3)) return s;
+  if (Status s = need_rank(call, "lse", 3)) return s;
+  if (Status s = need_type(call, "dy", call["y"])) return s;
+  if (Status s = need_float(call, "sinks")) return s;
+  const Shape &y = call["y"].shape, &lse = call["lse"].shape;
+  if (lse[0] != y[0] || lse[2] != y[1] || lse[1] < 1 || y[2] % lse[1] != 0)
+    return model_error("the lse " + to_string(lse) + " does not fit the result " + to_string(y));
+  if (call["sinks"].shape != Shape{lse[1]})
+    return model_error("the sinks are " + to_string(call["sinks"]) + ", there are " + llvm::Twine(lse[1]) + " heads");
+  return Types{call["sinks"]};
+}
+
 Status attention_gradient(GradContext& g) {
   if (Status s = need_only_first_gradient(g, "the lse")) return s;
-  llvm::SmallVector<ValueId, 8> operands{g["q"], g["k"], g["v"], g.result("y"), g.result("lse"), g.out_grad()};
-  for (size_t i = g.index("mask"); i < g.operand_count(); ++i) operands.push_back(g[i]);
+  llvm::SmallVector<ValueId, 12> operands{g["q"], g["k"], g["v"], g.result("y"), g.result("lse"), g.out_grad()};
+  for (size_t i = g.index("mask"); i < std::min(g.operand_count(), g.index("sinks")); ++i) operands.push_back(g[i]);
   llvm::SmallVector<ValueId, 4> gradients = g.b.emit_all("attention_grad", operands, g.attrs());
   for (size_t i = 0; i < gradients.size(); ++i)
     if (g.wants(i)) g.add(i, gradients[i]);
+  if (g.wants("slopes")) return model_error("attention has no gradient for the slopes of distances");
+  if (g.wants("sinks"))
+    g.add("sinks", g.b.emit("attention_sinks_grad", {g.result("y"), g.result("lse"), g.out_grad(), g["sinks"]}));
   if (!g.wants("mask")) return Status::success();
   const Shape &mask = g.b.type(g["mask"]).shape, &lse = g.b.type(g.result("lse")).shape;
   const int64_t columns = AttentionSizes::is_packed(g.attrs()) ? lse[2] : g.b.type(g["k"]).shape[1];
@@ -172,6 +225,10 @@ double attention_grad_flops(const OpCall& call, llvm::ArrayRef<Type>) {
 // Scores and dP once more.
 double attention_mask_grad_flops(const OpCall& call, llvm::ArrayRef<Type>) { return attention_flops(call, {}); }
 
+double attention_sinks_grad_flops(const OpCall& call, llvm::ArrayRef<Type>) {
+  return 2.0 * static_cast<double>(call["y"].elements());
+}
+
 // One row of one head of one batch element, the unit both references work on.
 struct Row {
   int64_t b, h, r;
@@ -180,13 +237,15 @@ struct Row {
 // The operands as both references read them; gradients lie as what they are the gradients of.
 struct Operands {
   Sizes n;
-  double scale, dropout;
+  double scale, dropout, softcap;
   bool causal;
   int64_t window;
   std::array<std::vector<double>, 3> tensors;
   const double *q, *k, *v;
   const TensorView* mask = nullptr;
   Shape mask_strides;
+  std::vector<double> slopes, segments;
+  bool has_segments_of_samples = false;
   DropoutRule rule{};
   RandomStream random{};
 
@@ -194,6 +253,7 @@ struct Operands {
       : n(call),
         scale(call.get_float("scale")),
         dropout(call.get_float("dropout")),
+        softcap(call.get_float("softcap")),
         causal(call.get_int("causal")),
         window(call.get_int("window")),
         tensors{call.load("q"), call.load("k"), call.load("v")},
@@ -203,6 +263,11 @@ struct Operands {
     if (call.has("mask")) {
       mask = &call.operands[call.index("mask")];
       mask_strides = broadcast_strides(mask->type.shape, n.scores());
+    }
+    if (call.has("slopes")) slopes = call.load("slopes");
+    if (call.has("segments")) {
+      segments = call.load("segments");
+      has_segments_of_samples = call["segments"].shape[0] > 1;
     }
     if (dropout == 0) return;
     rule = DropoutRule::of(dropout);
@@ -227,21 +292,38 @@ struct Operands {
     return w.b * step[0] + w.h * step[1] + w.r * step[2] + c * step[3];
   }
 
-  // The mask adds this to a score; -inf forbids it.
+  bool is_closed(Row w, int64_t c) const {
+    if ((causal && c > w.r) || (window > 0 && std::abs(c - w.r) >= window)) return true;
+    const int64_t first = has_segments_of_samples ? w.b * n.columns : 0;
+    return !segments.empty() && segments[first + w.r] != segments[first + c];
+  }
+
+  // The masks add this to a score; -inf forbids it.
   double bias(Row w, int64_t c) const {
-    if ((causal && c > w.r) || (window > 0 && std::abs(c - w.r) >= window)) return -INFINITY;
-    if (!mask) return 0;
+    if (is_closed(w, c)) return -INFINITY;
+    const double distance = slopes.empty() ? 0 : -slopes[w.h] * static_cast<double>(std::abs(c - w.r));
+    if (!mask) return distance;
     double value = mask->get(mask_at(w, c));
-    if (mask->type.dtype == DType::Bool) return value != 0 ? 0 : -INFINITY;
-    return value;
+    if (mask->type.dtype == DType::Bool) return value != 0 ? distance : -INFINITY;
+    return distance + value;
+  }
+
+  // A score as the masks find it, and its derivative by scale * q . k.
+  struct Capped {
+    double score, slope;
+  };
+  Capped capped(Row w, int64_t c) const {
+    double dot = 0;
+    const double *query = &q[q_at(w)], *key = &k[k_at(w, c)];
+    for (int64_t d = 0; d < n.depth; ++d) dot += query[d] * key[d];
+    if (softcap == 0) return {scale * dot, 1};
+    const double tangent = std::tanh(scale * dot / softcap);
+    return {softcap * tangent, 1 - tangent * tangent};
   }
 
   double score(Row w, int64_t c) const {
-    double bias_here = bias(w, c), dot = 0;
-    if (bias_here == -INFINITY) return bias_here;
-    const double *query = &q[q_at(w)], *key = &k[k_at(w, c)];
-    for (int64_t d = 0; d < n.depth; ++d) dot += query[d] * key[d];
-    return scale * dot + bias_here;
+    const double bias_here = bias(w, c);
+    return bias_here == -INFINITY ? bias_here : capped(w, c).score + bias_here;
   }
 
   // Dropout multiplies a probability with this.
@@ -258,6 +340,7 @@ struct Operands {
   }
 };
 
+// Of a row's scores, one of which may be its sink.
 double log_sum_exp(const std::vector<double>& row) {
   double largest = -INFINITY, sum = 0;
   for (double s : row) largest = std::max(largest, s);
@@ -268,10 +351,12 @@ double log_sum_exp(const std::vector<double>& row) {
 
 Status attention_reference(const ReferenceCall& call) {
   Operands in(call);
-  std::vector<double> scores(static_cast<size_t>(in.n.columns));
+  const std::vector<double> sinks = call.has("sinks") ? call.load("sinks") : std::vector<double>();
+  std::vector<double> scores(static_cast<size_t>(in.n.columns) + (sinks.empty() ? 0 : 1));
   std::vector<double> y(static_cast<size_t>(call.out("y").elements()));
   in.for_each_row([&](Row row) {
     for (int64_t c = 0; c < in.n.columns; ++c) scores[c] = in.score(row, c);
+    if (!sinks.empty()) scores.back() = sinks[row.h];
     double lse = log_sum_exp(scores);
     call.out("lse").set(in.lse_at(row), lse);
     if (lse == -INFINITY) return;
@@ -287,13 +372,13 @@ Status attention_reference(const ReferenceCall& call) {
 
 // What both gradients know of a pair of a row and a column that meet. With P the probabilities, Z their dropout factors
 // and dP = Z * (dy v^T):
-//   dv = (Z * P)^T dy,  dS = P * (dP - sum(P * dP)),  dq = scale * dS k,  dk = scale * dS^T q,
-// where sum(P * dP) along a row equals dy . y, and dS is the mask's gradient.
+//   dv = (Z * P)^T dy,  dS = P * (dP - sum(P * dP)),  dq = dX k,  dk = dX^T q,
+// where sum(P * dP) along a row equals dy . y, dS is the mask's gradient, and dX = scale * cap' * dS that of q . k.
 struct Pair {
   Row row;
   int64_t column;
-  const double* dy;      // of the row
-  double kept, d_score;  // Z * P and dS
+  const double* dy;                 // of the row
+  double kept, d_score, d_product;  // Z * P, dS and dX
 };
 
 template <typename Visit>
@@ -308,7 +393,8 @@ void for_each_pair(const ReferenceCall& call, const Operands& in, Visit visit) {
       double probability = std::exp(in.score(row, c) - lse[in.lse_at(row)]), keep = in.keep(row, c), dp = 0;
       if (probability == 0) continue;
       for (int64_t d = 0; d < in.n.value_depth; ++d) dp += keep * dy_row[d] * in.v[in.v_at(row, c) + d];
-      visit(Pair{row, c, dy_row, keep * probability, probability * (dp - dy_dot_y)});
+      const double d_score = probability * (dp - dy_dot_y);
+      visit(Pair{row, c, dy_row, keep * probability, d_score, in.scale * in.capped(row, c).slope * d_score});
     }
   });
 }
@@ -322,8 +408,8 @@ Status attention_grad_reference(const ReferenceCall& call) {
     const auto [row, c] = std::pair(pair.row, pair.column);
     for (int64_t d = 0; d < in.n.value_depth; ++d) dv[in.v_at(row, c) + d] += pair.kept * pair.dy[d];
     for (int64_t d = 0; d < in.n.depth; ++d) {
-      dq[in.q_at(row) + d] += in.scale * pair.d_score * in.k[in.k_at(row, c) + d];
-      dk[in.k_at(row, c) + d] += in.scale * pair.d_score * in.q[in.q_at(row) + d];
+      dq[in.q_at(row) + d] += pair.d_product * in.k[in.k_at(row, c) + d];
+      dk[in.k_at(row, c) + d] += pair.d_product * in.q[in.q_at(row) + d];
     }
   });
   for (size_t i = 0; i < call.results.size(); ++i) call.store(gradients[i], i);
@@ -338,10 +424,30 @@ Status attention_mask_grad_reference(const ReferenceCall& call) {
   return Status::success();
 }
 
-// A mask may have a row for each sample.
+// A sink has the probability exp(sink - lse) and no value: its gradient is -P (dy . y), summed over rows and samples.
+Status attention_sinks_grad_reference(const ReferenceCall& call) {
+  const std::vector<double> y = call.load("y"), lse = call.load("lse"), dy = call.load("dy"),
+                            sinks = call.load("sinks");
+  const int64_t heads = call["lse"].shape[1], rows = call["lse"].shape[2], depth = call["y"].shape[2] / heads;
+  std::vector<double> gradient(sinks.size());
+  for (int64_t b = 0; b < call["y"].shape[0]; ++b)
+    for (int64_t h = 0; h < heads; ++h)
+      for (int64_t r = 0; r < rows; ++r) {
+        const int64_t first = ((b * rows + r) * heads + h) * depth;
+        double dy_dot_y = 0;
+        for (int64_t d = 0; d < depth; ++d) dy_dot_y += dy[first + d] * y[first + d];
+        const double lse_here = lse[(b * heads + h) * rows + r];
+        if (lse_here > -INFINITY) gradient[h] -= std::exp(sinks[h] - lse_here) * dy_dot_y;
+      }
+  call.store(gradient, "dsinks");
+  return Status::success();
+}
+
+// A mask may have a row for each sample, and so have segments.
 std::optional<ChunkCall> attention_chunk(const OpCall& call, Chunk chunk) {
   ChunkCall made = cut_operands(call, {"q", "k", "v"});
   if (call.has("mask")) made.cut[call.index("mask")] = call["mask"].rank() == 4 && call["mask"].shape[0] > 1;
+  if (call.has("segments")) made.cut[call.index("segments")] = call["segments"].shape[0] > 1;
   if (call.get_float("dropout") == 0) return made;
   const Sizes n(call);
   const int64_t rows = n.batch * n.drawn_heads * n.rows;
@@ -366,6 +472,8 @@ std::optional<DividedCall> attention_divide(const OpCall& call, llvm::ArrayRef<T
     if (heads_dim >= 0 && mask[static_cast<size_t>(heads_dim)] > 1)
       made.operands[call.index("mask")] = Cut{heads_dim, {n.heads}};
   }
+  for (llvm::StringRef of_heads : {"slopes", "sinks"})
+    if (call.has(of_heads)) made.operands[call.index(of_heads)] = Cut{0, {n.heads}};
   made.results = {Cut{2, {n.heads * n.value_depth}}, Cut{1, {n.heads}}};
   if ((known.side == CutAt::Side::Operand ? made.operands : made.results)[known.index] != known.cut)
     return std::nullopt;
@@ -401,6 +509,12 @@ std::vector<Sample> attention_samples() {
   Attrs near = heads_attrs(2, 2, 0.5), causal_near = causal;
   near.set("window", int64_t{2});
   causal_near.set("window", int64_t{2});
+  Attrs capped = heads_attrs(2, 1, 0.8), capped_near = causal_near, slanted = causal, packed_slanted = packed;
+  capped.set("softcap", 0.75);
+  capped_near.set("softcap", 1.5);
+  packed_slanted.set("softcap", 2.0);
+  const SampleOperand slopes = fixed(values({4}, {0.5, 0.25, 0.125, 0.0625})), sinks = normal({2});
+  const SampleOperand documents = values({2, 5}, {0, 0, 1, 1, 1, 7, 7, 7, 7, 3}, DType::I64);
   // The second row may attend to nothing.
   SampleOperand empty_row = values({3, 4}, {1, 0, 1, 1, 0, 0, 0, 0, 0, 1, 0, 0}, DType::Bool);
   return {
@@ -421,6 +535,21 @@ std::vector<Sample> attention_samples() {
       {{normal({2, 3, 16}), absent(), absent()}, packed},
       {{normal({2, 3, 64}, DType::BF16), absent(), absent()}, packed},
       {{normal({2, 3, 8}), absent(), absent(), fixed(normal({2, 1, 1, 3})), rng}, packed_dropped},
+      {{normal({2, 3, 4}), normal({2, 4, 2}), normal({2, 4, 4})}, capped},
+      {{normal({2, 3, 4}), normal({2, 4, 2}), normal({2, 4, 4}), normal({1, 2, 3, 4})}, capped},
+      {{normal({1, 5, 8}), normal({1, 5, 4}), normal({1, 5, 4})}, capped_near},
+      {{normal({1, 4, 8}), normal({1, 4, 4}), normal({1, 4, 4}), absent(), absent(), slopes}, slanted},
+      {{normal({1, 4, 8}), normal({1, 3, 8}), normal({1, 3, 8}), absent(), absent(), slopes}, heads_attrs(4, 4, 0.5)},
+      {{normal({2, 5, 4}), normal({2, 5, 4}), normal({2, 5, 4}), absent(), absent(), absent(), documents},
+       heads_attrs(2, 2, 0.5)},
+      {{normal({2, 5, 16}), absent(), absent(), absent(), absent(), slopes, documents}, packed_slanted},
+      {{normal({2, 3, 4}), normal({2, 4, 2}), normal({2, 4, 4}), absent(), absent(), absent(), absent(), sinks},
+       capped},
+      {{normal({2, 3, 4}), normal({2, 4, 4}), normal({2, 4, 2}), empty_row, absent(), absent(), absent(), sinks},
+       heads_attrs(2, 2, 0.5)},
+      {{normal({2, 2, 4}), normal({2, 3, 2}), normal({2, 3, 2}), absent(), rng, absent(), absent(), sinks}, dropped},
+      {{normal({2, 5, 16}, DType::BF16), absent(), absent(), absent(), absent(), slopes, documents, normal({4})},
+       packed_slanted},
   };
 }
 
@@ -428,6 +557,8 @@ std::vector<Sample> attention_grad_samples() {
   using namespace samples;
   Attrs packed = heads_attrs(2, 1, 0.5);
   packed.set("packed", 1);
+  Attrs capped = heads_attrs(2, 1, 0.5);
+  capped.set("softcap", 0.5);
   // As those of real rows are, above every score: no probability is above 1.
   SampleOperand lse = values({2, 2, 3}, {6, 6.5, 7, 6.25, 6.75, 7.25, 6, 6.5, 7, 6.25, 6.75, 7.25});
   return {
@@ -440,6 +571,9 @@ std::vector<Sample> attention_grad_samples() {
         values({1, 2, 2}, {6, 6.5, 7, 6.25}), normal({1, 2, 4}), bools({2, 3})},
        heads_attrs(2, 2, 0.5)},
       {{normal({2, 3, 8}), absent(), absent(), normal({2, 3, 4}), lse, normal({2, 3, 4})}, packed},
+      {{normal({2, 3, 4}), normal({2, 3, 2}), normal({2, 3, 3}), normal({2, 3, 6}), lse, normal({2, 3, 6}),
+        fixed(normal({2, 1, 1, 3})), absent(), values({2}, {0.5, 0.25}), values({1, 3}, {4, 4, 2}, DType::I64)},
+       capped},
       {{normal({2, 3, 32}, DType::BF16), absent(), absent(), normal({2, 3, 16}, DType::BF16), lse,
         normal({2, 3, 16}, DType::BF16)},
        packed},
@@ -458,18 +592,27 @@ std::vector<Sample> attention_mask_grad_samples() {
   return made;
 }
 
+std::vector<Sample> attention_sinks_grad_samples() {
+  using namespace samples;
+  std::vector<Sample> made;
+  SampleOperand lse = values({2, 2, 3}, {2, 1.5, 3, -INFINITY, 1.75, 1.25, 2, 2.5, 1, 1.25, 1.75, 2.25});
+  for (DType dtype : {DType::F32, DType::BF16})
+    made.push_back({{normal({2, 3, 6}, dtype), lse, normal({2, 3, 6}, dtype), normal({2})}, {}});
+  return made;
+}
+
 }  // namespace
 
 constinit const OpDef op_attention{
     .name = "attention",
     .summary =
         "y, lse: softmax({scale} q k^T + mask) v over {heads} query and {kv_heads} key heads; {causal: row i "
-        "sees columns up to i, window: and those less than so many away, dropout, id, first_draw, drawn_heads: how "
-        "many "
-        "a sample draws for, packed: q, k and v side by side in operand 0}; operands q, k, "
-        "v, mask "
-        "(bool: true may attend; float: added), rng",
-    .operands = {"q", "k?", "v?", "mask?", "rng?"},
+        "sees columns up to i, window: and those less than so many away, softcap: scores s become softcap "
+        "tanh(s / softcap) before masks, dropout, id, first_draw, drawn_heads: how many a sample draws for, packed: q, "
+        "k and v side by side in operand 0}; operands q, k, v, mask (bool: true may attend; float: added), rng, slopes "
+        "(for each head, what a score loses per step between row and column), segments (a row sees the columns with "
+        "its own number), sinks (for each head, one more score of each row, with a value of 0)",
+    .operands = {"q", "k?", "v?", "mask?", "rng?", "slopes?", "segments?", "sinks?"},
     .results = {"y", "lse"},
     .attrs = attention_attrs,
     .infer = infer_attention,
@@ -484,8 +627,10 @@ constinit const OpDef op_attention{
 
 constinit const OpDef op_attention_grad{
     .name = "attention_grad",
-    .summary = "dq, dk, dv (packed: one result) from q, k, v, y, lse, dy, mask and rng; attributes as in attention",
-    .operands = {"q", "k?", "v?", "y?", "lse?", "dy?", "mask?", "rng?"},
+    .summary =
+        "dq, dk, dv (packed: one result) from q, k, v, y, lse, dy and attention's operands from mask to segments; "
+        "attributes as in attention",
+    .operands = {"q", "k?", "v?", "y?", "lse?", "dy?", "mask?", "rng?", "slopes?", "segments?"},
     .results = {"dq", "dk?", "dv?"},
     .attrs = attention_attrs,
     .infer = infer_attention_grad,
@@ -498,9 +643,8 @@ constinit const OpDef op_attention_grad{
 
 constinit const OpDef op_attention_mask_grad{
     .name = "attention_mask_grad",
-    .summary =
-        "the gradient of attention's float mask from q, k, v, y, lse, dy, mask and rng; attributes as in attention",
-    .operands = {"q", "k?", "v?", "y?", "lse?", "dy?", "mask?", "rng?"},
+    .summary = "the gradient of attention's float mask; operands and attributes as in attention_grad",
+    .operands = {"q", "k?", "v?", "y?", "lse?", "dy?", "mask?", "rng?", "slopes?", "segments?"},
     .results = {"dmask"},
     .attrs = attention_attrs,
     .infer = infer_attention_mask_grad,
@@ -509,6 +653,19 @@ constinit const OpDef op_attention_mask_grad{
     .flops = attention_mask_grad_flops,
     .reference = attention_mask_grad_reference,
     .samples = attention_mask_grad_samples,
+};
+
+constinit const OpDef op_attention_sinks_grad{
+    .name = "attention_sinks_grad",
+    .summary = "the gradient of attention's sinks from its y and lse, dy and the sinks",
+    .operands = {"y", "lse", "dy", "sinks"},
+    .results = {"dsinks"},
+    .infer = infer_attention_sinks_grad,
+    .gradient = no_second_derivative,
+    .precision = Precision::Low,
+    .flops = attention_sinks_grad_flops,
+    .reference = attention_sinks_grad_reference,
+    .samples = attention_sinks_grad_samples,
 };
 
 }  // namespace plimsoll

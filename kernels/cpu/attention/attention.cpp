@@ -24,6 +24,28 @@ PLIMSOLL_VECTORISED void mask_row(float* scores, MaskKind kind, const void* mask
   }
 }
 
+// Scores become cap * tanh(score / cap), and `slopes` the derivatives.
+PLIMSOLL_VECTORISED void cap_row(float* scores, float* slopes, float cap, int64_t n) {
+  const float inverse = 1.0f / cap;
+#pragma omp simd
+  for (int64_t j = 0; j < n; ++j) {
+    const float tangent = vector_tanh(scores[j] * inverse);
+    scores[j] = cap * tangent;
+    slopes[j] = 1.0f - tangent * tangent;
+  }
+}
+
+// `ahead`: the first column less the row.
+PLIMSOLL_VECTORISED void subtract_distances(float* scores, float slope, int64_t ahead, int64_t n) {
+#pragma omp simd
+  for (int64_t j = 0; j < n; ++j) scores[j] -= slope * std::fabs(static_cast<float>(ahead + j));
+}
+
+PLIMSOLL_VECTORISED void close_other_segments(float* scores, const int64_t* segments, int64_t own, int64_t n) {
+#pragma omp simd
+  for (int64_t j = 0; j < n; ++j) scores[j] = segments[j] == own ? scores[j] : -infinity;
+}
+
 PLIMSOLL_VECTORISED void drop_word(float* factors, uint32_t word, float kept) {
 #pragma omp simd
   for (uint32_t j = 0; j < 32; ++j) factors[j] = word >> j & 1 ? kept : 0.0f;
@@ -60,8 +82,21 @@ void absorb_scores(RunningRows& state, int64_t rows, int64_t width, int64_t valu
   }
 }
 
+// A row's lse, and what remains of its probabilities beside its sink.
+struct WithSink {
+  float lse, share;
+
+  WithSink(float lse_of_scores, const float* sink) : lse(lse_of_scores), share(1.0f) {
+    if (!sink) return;
+    const float largest = std::max(lse_of_scores, *sink);
+    if (largest == -infinity) return;
+    lse = largest + std::log(std::exp(lse_of_scores - largest) + std::exp(*sink - largest));
+    share = std::exp(lse_of_scores - lse);
+  }
+};
+
 void attend_block(const AttentionShape& shape, RunningRows& state, int64_t b, int64_t h, int64_t first_row, float* y,
-                  float* lse, const float* q, const float* k, const float* v) {
+                  float* lse, const float* q, const float* k, const float* v, const float* sink) {
   const int64_t rows = std::min(query_block, shape.rows - first_row), value_size = shape.value_size;
   const int64_t kv_head = h / (shape.heads / shape.kv_heads);
   std::fill_n(state.largest, rows, -infinity);
@@ -84,17 +119,18 @@ void attend_block(const AttentionShape& shape, RunningRows& state, int64_t b, in
                      v + (b * shape.columns + first) * v_step + kv_head * value_size, v_step, rows, value_size, width);
   }
   for (int64_t r = 0; r < rows; ++r) {
-    const float inverse = state.sum[r] > 0 ? 1.0f / state.sum[r] : 0.0f;
+    const WithSink row(state.largest[r] + std::log(state.sum[r]), sink);
+    const float inverse = state.sum[r] > 0 ? row.share / state.sum[r] : 0.0f;
     scale(y + ((b * shape.rows + first_row + r) * shape.heads + h) * value_size, state.out + r * value_size, inverse,
           value_size);
-    lse[(b * shape.heads + h) * shape.rows + first_row + r] = state.largest[r] + std::log(state.sum[r]);
+    lse[(b * shape.heads + h) * shape.rows + first_row + r] = row.lse;
   }
 }
 
 }  // namespace
 
-void score_block(const AttentionShape& shape, const ScoreBlock& block, const float* q, const float* keys,
-                 float* scores) {
+void score_block(const AttentionShape& shape, const ScoreBlock& block, const float* q, const float* keys, float* scores,
+                 float* cap_slopes) {
   const int64_t q_step = shape.q_step;
   const float* queries = q + (block.b * shape.rows + block.first_row) * q_step + block.h * shape.head_size;
   std::fill_n(scores, block.rows * key_block, 0.0f);
@@ -103,6 +139,10 @@ void score_block(const AttentionShape& shape, const ScoreBlock& block, const flo
   for (int64_t r = 0; r < block.rows; ++r) {
     float* row = scores + r * key_block;
     scale(row, row, shape.scale, block.columns);
+    if (shape.softcap > 0) {
+      alignas(64) float unread[key_block];
+      cap_row(row, cap_slopes ? cap_slopes + r * key_block : unread, shape.softcap, block.columns);
+    }
     if (shape.mask_kind != MaskKind::None) {
       const int64_t* strides = shape.mask_strides;
       const int64_t at = block.b * strides[0] + block.h * strides[1] + (block.first_row + r) * strides[2] +
@@ -110,8 +150,13 @@ void score_block(const AttentionShape& shape, const ScoreBlock& block, const flo
       const int64_t bytes = shape.mask_kind == MaskKind::Bool ? 1 : sizeof(float);
       mask_row(row, shape.mask_kind, static_cast<const char*>(shape.mask) + at * bytes, strides[3], block.columns);
     }
-    if (!shape.causal && shape.window == 0) continue;
     const int64_t here = block.first_row + r - block.first_column;
+    if (shape.slopes) subtract_distances(row, shape.slopes[block.h], -here, block.columns);
+    if (shape.segments) {
+      const int64_t* segments = shape.segments + block.b * shape.segments_step;
+      close_other_segments(row, segments + block.first_column, segments[block.first_row + r], block.columns);
+    }
+    if (!shape.causal && shape.window == 0) continue;
     const int64_t reach = shape.causal ? 1 : shape.window;  // columns before here + reach are open
     std::fill(row + std::clamp<int64_t>(here + reach, 0, block.columns), row + block.columns, -infinity);
     if (shape.window > 0) std::fill_n(row, std::clamp<int64_t>(here + 1 - shape.window, 0, block.columns), -infinity);
@@ -129,7 +174,8 @@ void dropout_block(const AttentionShape& shape, const ScoreBlock& block, float* 
   }
 }
 
-void attention(const AttentionShape& shape, float* y, float* lse, const float* q, const float* k, const float* v) {
+void attention(const AttentionShape& shape, float* y, float* lse, const float* q, const float* k, const float* v,
+               const float* sinks) {
   const int64_t blocks = (shape.rows + query_block - 1) / query_block;
   const int64_t tasks = shape.batch * shape.heads * blocks;
   const int64_t work = shape.batch * shape.heads * shape.rows * shape.columns * shape.head_size / 8;
@@ -137,8 +183,8 @@ void attention(const AttentionShape& shape, float* y, float* lse, const float* q
 #pragma omp parallel for schedule(static, 1) if (tasks > 1 && work >= parallel_grain)
   for (int64_t task = 0; task < tasks; ++task) {
     RunningRows state;
-    const int64_t head = task / blocks;
-    attend_block(shape, state, head / shape.heads, head % shape.heads, task % blocks * query_block, y, lse, q, k, v);
+    const int64_t b = task / blocks / shape.heads, h = task / blocks % shape.heads;
+    attend_block(shape, state, b, h, task % blocks * query_block, y, lse, q, k, v, sinks ? sinks + h : nullptr);
   }
 }
 

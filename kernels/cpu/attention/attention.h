@@ -26,12 +26,18 @@ struct AttentionShape {
   Dropout dropout;
   int64_t drawn_heads = 0;  // a sample draws numbers for so many heads, of which these are some
   RandomStream random;
+  float softcap = 0;                  // scores s become softcap * tanh(s / softcap) before masks; 0: they stay
+  const float* slopes = nullptr;      // [heads] what a score loses per step between its row and column
+  const int64_t* segments = nullptr;  // [1 or batch, rows] a row sees the columns with its own number
+  int64_t segments_step = 0;          // of batch; 0: the same for all
 };
 
 // Block sizes. A block's buffers live on the stack, hence the limit on head sizes.
 inline constexpr int64_t query_block = 48, key_block = 64, max_head_size = 256;
 
-void attention(const AttentionShape& shape, float* y, float* lse, const float* q, const float* k, const float* v);
+// `sinks` [heads] or null: one more score of each row, with a value of 0.
+void attention(const AttentionShape& shape, float* y, float* lse, const float* q, const float* k, const float* v,
+               const float* sinks);
 
 // `row_products` has room for [batch, heads, rows].
 void attention_grad(const AttentionShape& shape, float* dq, float* dk, float* dv, const float* q, const float* k,
@@ -42,13 +48,21 @@ void attention_mask_grad(const AttentionShape& shape, float* dmask, int64_t mask
                          const float* k, const float* v, const float* y, const float* lse, const float* dy,
                          float* row_products);
 
+// y and dy [batch, rows, heads * value_size].
+struct SinksShape {
+  int64_t batch, rows, heads, value_size;
+};
+void attention_sinks_grad(const SinksShape& shape, float* dsinks, const float* y, const float* lse, const float* dy,
+                          const float* sinks);
+
 // Both directions compute one block of scores, scaled and masked. Columns past `columns` of the
 // tensor and forbidden ones are -infinity. `keys` is the transposed block of k, [head_size, key_block].
 struct ScoreBlock {
   int64_t b, h, first_row, rows, first_column, columns;
 };
-void score_block(const AttentionShape& shape, const ScoreBlock& block, const float* q, const float* keys,
-                 float* scores);
+// Where scores are capped, cap_slopes [rows, key_block] become the cap's derivatives, unless null.
+void score_block(const AttentionShape& shape, const ScoreBlock& block, const float* q, const float* keys, float* scores,
+                 float* cap_slopes = nullptr);
 // What dropout multiplies probabilities with: kept ones with its factor, the others with 0. factors[rows, key_block].
 void dropout_block(const AttentionShape& shape, const ScoreBlock& block, float* factors);
 

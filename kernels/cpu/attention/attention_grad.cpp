@@ -5,6 +5,7 @@
 #include "kernels/cpu/common/vector_math.h"
 
 #include <algorithm>
+#include <cmath>
 
 // Backward recomputes each block of probabilities from lse. One task owns one key head of one batch
 // element with all query heads that read it, so dk, dv and dq are each added to by one thread in one order.
@@ -19,6 +20,7 @@ struct GradBlocks {
   alignas(64) float scores[query_block * key_block];    // then probabilities, then their gradient
   alignas(64) float dropped[query_block * key_block];   // probabilities as dropout left them
   alignas(64) float d_scores[query_block * key_block];
+  alignas(64) float cap_slopes[query_block * key_block];  // where scores are capped: the cap's derivatives
 };
 
 struct GradTensors {
@@ -48,7 +50,7 @@ PLIMSOLL_VECTORISED void multiply_into(float* y, const float* a, const float* b,
 // blocks.d_scores.
 void recompute_block(const AttentionShape& shape, const GradTensors& t, const ScoreBlock& block, GradBlocks& blocks) {
   const int64_t dy_step = shape.heads * shape.value_size, head_row = (block.b * shape.heads + block.h) * shape.rows;
-  score_block(shape, block, t.q, blocks.keys, blocks.scores);
+  score_block(shape, block, t.q, blocks.keys, blocks.scores, blocks.cap_slopes);
   std::fill_n(blocks.d_scores, block.rows * key_block, 0.0f);
   const float* dy = t.dy + (block.b * shape.rows + block.first_row) * dy_step + block.h * shape.value_size;
   add_block_matmul(blocks.d_scores, key_block, {dy, dy_step, 1}, blocks.values, key_block, block.rows, block.columns,
@@ -68,6 +70,13 @@ void recompute_block(const AttentionShape& shape, const GradTensors& t, const Sc
       std::copy_n(p, block.columns, dropped);
     score_gradient(blocks.d_scores + r * key_block, p, t.row_products[row], shape.scale, block.columns);
   }
+}
+
+// The gradients of scores become those of scale * q k^T.
+void pass_cap(const AttentionShape& shape, const ScoreBlock& block, GradBlocks& blocks) {
+  if (shape.softcap == 0) return;
+  for (int64_t at = 0; at < block.rows * key_block; at += key_block)
+    multiply_into(blocks.d_scores + at, blocks.d_scores + at, blocks.cap_slopes + at, block.columns);
 }
 
 void add_block_grads(const AttentionShape& shape, const GradTensors& t, const ScoreBlock& block, int64_t kv_head,
@@ -118,6 +127,7 @@ void key_head_grad(const AttentionShape& shape, const GradTensors& t, int64_t b,
       for (int64_t i = first_row; i < shape.rows; i += query_block) {
         const ScoreBlock block{b, h, i, std::min(query_block, shape.rows - i), first, width};
         recompute_block(shape, t, block, blocks);
+        pass_cap(shape, block, blocks);
         add_block_grads(shape, t, block, kv_head, blocks);
       }
   }
@@ -176,6 +186,22 @@ void attention_mask_grad(const AttentionShape& shape, float* dmask, int64_t mask
     GradBlocks blocks;
     for (int64_t b = 0; b < shape.batch; ++b)
       for (int64_t h = task; h < shape.heads; h += tasks) head_mask_grad(shape, tensors, b, h, blocks, dmask);
+  });
+}
+
+// A sink's probability is exp(sink - lse); its value is 0, so that only the mean of the others' gradients reaches it.
+void attention_sinks_grad(const SinksShape& shape, float* dsinks, const float* y, const float* lse, const float* dy,
+                          const float* sinks) {
+  const int64_t work = shape.batch * shape.rows * shape.heads * shape.value_size;
+  parallel_tasks(shape.heads, work, [&](int64_t h) {
+    double sum = 0;
+    for (int64_t b = 0; b < shape.batch; ++b)
+      for (int64_t r = 0; r < shape.rows; ++r) {
+        const int64_t at = ((b * shape.rows + r) * shape.heads + h) * shape.value_size;
+        const float lse_here = lse[(b * shape.heads + h) * shape.rows + r];
+        if (lse_here > -infinity) sum -= std::exp(sinks[h] - lse_here) * dot(y + at, dy + at, shape.value_size);
+      }
+    dsinks[h] = static_cast<float>(sum);
   });
 }
 

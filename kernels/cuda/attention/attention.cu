@@ -24,10 +24,11 @@ constexpr size_t forward_floats = 3 * Tile<D>::floats + Tile<D>::scores;
 
 template <int D, typename T>
 __global__ void __launch_bounds__(Tile<D>::threads)
-    attention_kernel(AttentionShape n, T* y, float* lse, const T* q, const T* k, const T* v, int64_t row_tiles) {
+    attention_kernel(AttentionShape n, AttentionCall call, int64_t row_tiles) {
   extern __shared__ float4 shared[];
   float *q_tile = reinterpret_cast<float*>(shared), *k_tile = q_tile + Tile<D>::floats;
   float *v_tile = k_tile + Tile<D>::floats, *weights = v_tile + Tile<D>::floats;
+  const T *q = static_cast<const T*>(call.q), *k = static_cast<const T*>(call.k), *v = static_cast<const T*>(call.v);
   const int64_t number = blockIdx.x / row_tiles, first = blockIdx.x % row_tiles * Tile<D>::rows;
   const Head head{number / n.heads, number % n.heads};
   const int own = static_cast<int>(threadIdx.x) / row_lanes, lane = static_cast<int>(threadIdx.x) % row_lanes;
@@ -75,14 +76,15 @@ __global__ void __launch_bounds__(Tile<D>::threads)
     add_weighted<D>(sums, weights, v_tile);
   }
   if (row >= n.rows) return;
-  store_row<D>(y + head.y(n) + row * n.heads * n.value_depth, sums, sum > 0.0f ? 1.0f / sum : 0.0f, n.value_depth);
-  if (lane == 0) lse[head.lse(n, row)] = sum > 0.0f ? largest + logf(sum) : -INFINITY;
+  const WithSink total(call.sinks, head.h, largest, sum);
+  store_row<D>(static_cast<T*>(call.y) + head.y(n) + row * n.heads * n.value_depth, sums,
+               total.sum > 0.0f ? 1.0f / total.sum : 0.0f, n.value_depth);
+  if (lane == 0) call.lse[head.lse(n, row)] = total.lse;
 }
 
 }  // namespace
 
-cudaError_t attention(const AttentionShape& shape, void* y, float* lse, const void* q, const void* k, const void* v,
-                      cudaStream_t stream) {
+cudaError_t attention(const AttentionShape& shape, const AttentionCall& call, cudaStream_t stream) {
   if (shape.batch * shape.heads * shape.rows == 0) return cudaSuccess;
   return with_f32_math(shape.type, [&](auto* element) {
     using T = std::remove_pointer_t<decltype(element)>;
@@ -90,8 +92,7 @@ cudaError_t attention(const AttentionShape& shape, void* y, float* lse, const vo
       constexpr int D = depth();
       const int64_t row_tiles = divide_up(shape.rows, Tile<D>::rows);
       return launch_tiles(attention_kernel<D, T>, shape.batch * shape.heads * row_tiles, Tile<D>::threads,
-                          forward_floats<D>, stream, shape, static_cast<T*>(y), lse, static_cast<const T*>(q),
-                          static_cast<const T*>(k), static_cast<const T*>(v), row_tiles);
+                          forward_floats<D>, stream, shape, call, row_tiles);
     });
   });
 }

@@ -16,6 +16,12 @@ namespace plimsoll::cuda {
 
 inline constexpr int64_t max_attention_depth = 256;
 
+// The least and the largest segment of 64 neighbouring rows, which let tiles be passed over whose rows share none.
+inline constexpr int segment_tile = 64;
+struct SegmentTile {
+  int64_t low, high;
+};
+
 struct AttentionShape {
   int64_t batch, rows, columns, heads, kv_heads, depth, value_depth;
   int64_t q_step, k_step, v_step;
@@ -29,7 +35,26 @@ struct AttentionShape {
   int64_t mask_strides[4] = {};
   Dropout dropout = {};
   RandomStream random = {};
-  int64_t drawn_heads = 0;  // a sample draws numbers for so many heads, of which these are some
+  int64_t drawn_heads = 0;        // a sample draws numbers for so many heads, of which these are some
+  float softcap = 0;              // scores s become softcap * tanh(s / softcap) before masks; 0: they stay
+  const float* slopes = nullptr;  // [heads] what a score loses per step between its row and column
+  // [1 or batch, rows]: a row sees the columns with its own number. segments_step is that of the batch.
+  const int64_t* segments = nullptr;
+  int64_t segments_step = 0;
+  SegmentTile* segment_tiles = nullptr;  // workspace [1 or batch, tiles of rows] for the matrix units
+};
+
+// One more score of each row of a head, with a value of 0.
+struct Sinks {
+  const void* of_heads = nullptr;
+  Scalar type = Scalar::F32;
+};
+
+struct AttentionCall {
+  void* y;
+  float* lse;
+  const void *q, *k, *v;
+  Sinks sinks = {};
 };
 
 struct AttentionGradCall {
@@ -40,8 +65,7 @@ struct AttentionGradCall {
 };
 
 // In f32, on the vector units. Any type.
-[[nodiscard]] cudaError_t attention(const AttentionShape& shape, void* y, float* lse, const void* q, const void* k,
-                                    const void* v, cudaStream_t stream);
+[[nodiscard]] cudaError_t attention(const AttentionShape& shape, const AttentionCall& call, cudaStream_t stream);
 [[nodiscard]] cudaError_t attention_grad(const AttentionShape& shape, const AttentionGradCall& call,
                                          cudaStream_t stream);
 
@@ -55,13 +79,26 @@ struct MaskGradCall {
 [[nodiscard]] cudaError_t attention_mask_grad(const AttentionShape& shape, const AttentionGradCall& call,
                                               const MaskGradCall& mask, cudaStream_t stream);
 
-// ---- On the matrix units: 16-bit floats; a float mask is of the same type or f32 ----
+// ---- On the matrix units: 16-bit floats; a float mask is of the same type or f32. Gradients of capped scores take no
+// float mask with rows ----
 
-[[nodiscard]] cudaError_t attention_mma(const AttentionShape& shape, void* y, float* lse, const void* q, const void* k,
-                                        const void* v, cudaStream_t stream);
+[[nodiscard]] cudaError_t attention_mma(const AttentionShape& shape, const AttentionCall& call, cudaStream_t stream);
 [[nodiscard]] cudaError_t attention_grad_mma(const AttentionShape& shape, const AttentionGradCall& call,
                                              cudaStream_t stream);
 [[nodiscard]] cudaError_t attention_mask_grad_mma(const AttentionShape& shape, const AttentionGradCall& call,
                                                   const MaskGradCall& mask, cudaStream_t stream);
+
+// ---- The gradient of sinks, from any float type ----
+
+// y and dy [batch, rows, heads, depth]; lse as above. sinks_grad_sizes.h has the number of parts.
+struct SinksGradCall {
+  void* dsinks;
+  const void *y, *dy, *sinks;
+  const float* lse;
+  float* partials;  // workspace [parts, heads]
+  Scalar type, sinks_type;
+  int64_t batch, rows, heads, depth;
+};
+[[nodiscard]] cudaError_t attention_sinks_grad(const SinksGradCall& call, cudaStream_t stream);
 
 }  // namespace plimsoll::cuda

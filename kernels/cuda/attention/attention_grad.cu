@@ -44,7 +44,7 @@ struct PairGradient {
     if (raw == -INFINITY || constants.lse == -INFINITY) return;
     const float probability = expf(raw - constants.lse), keep = kept_factor(n, head, row, column);
     weight = keep * probability;
-    score = n.scale * probability * (keep * dy_v - constants.delta);
+    score = n.scale * cap_slope(n, product) * probability * (keep * dy_v - constants.delta);
   }
 };
 

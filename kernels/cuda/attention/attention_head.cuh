@@ -19,17 +19,44 @@ struct Head {
   __device__ int64_t v(const AttentionShape& n) const { return b * n.columns * n.v_step + kv_head(n) * n.value_depth; }
   __device__ int64_t y(const AttentionShape& n) const { return (b * n.rows * n.heads + h) * n.value_depth; }
 
-  // scale * product + mask; -inf forbids and is all there is outside.
+  __device__ const int64_t* segments(const AttentionShape& n) const { return n.segments + b * n.segments_step; }
+
+  // cap(scale * product) + masks; -inf forbids and is all there is outside.
   __device__ float score(const AttentionShape& n, int64_t row, int64_t column, float product) const {
     if (row >= n.rows || column >= n.columns || (n.causal && column > row)) return -INFINITY;
     if (n.window > 0 && (column - row >= n.window || row - column >= n.window)) return -INFINITY;
-    const float score = n.scale * product;
+    if (n.segments && segments(n)[row] != segments(n)[column]) return -INFINITY;
+    float score = n.scale * product;
+    if (n.softcap > 0.0f) score = n.softcap * tanhf(score / n.softcap);
+    if (n.slopes) score -= n.slopes[h] * static_cast<float>(row > column ? row - column : column - row);
     if (!n.mask) return score;
     const int64_t* step = n.mask_strides;
     const int64_t at = b * step[0] + h * step[1] + row * step[2] + column * step[3];
     const float value = load_any<float>(AnyTensor{n.mask, n.mask_type}, at);
     if (n.mask_type == Scalar::Bool) return value != 0.0f ? score : -INFINITY;
     return score + value;
+  }
+};
+
+// The derivative of a capped score by scale * product.
+__device__ inline float cap_slope(const AttentionShape& n, float product) {
+  if (n.softcap == 0.0f) return 1.0f;
+  const float tangent = tanhf(n.scale * product / n.softcap);
+  return 1.0f - tangent * tangent;
+}
+
+// A row's sum with its sink, and their lse. `sum` is of exp(score - largest).
+struct WithSink {
+  float lse, sum;
+
+  __device__ WithSink(const Sinks& sinks, int64_t head, float largest, float sum_of_scores)
+      : lse(sum_of_scores > 0.0f ? largest + logf(sum_of_scores) : -INFINITY), sum(sum_of_scores) {
+    if (!sinks.of_heads) return;
+    const float sink = load_any<float>(AnyTensor{sinks.of_heads, sinks.type}, head), of_scores = lse;
+    const float top = fmaxf(of_scores, sink);
+    if (top == -INFINITY) return;
+    lse = top + logf(expf(of_scores - top) + expf(sink - top));
+    if (sum > 0.0f) sum *= expf(lse - of_scores);
   }
 };
 

@@ -35,6 +35,22 @@ __device__ void with_mask(const AttentionShape& n, const Head& head, Visit visit
     visit(static_cast<const T*>(n.mask) + start);
 }
 
+// The same value, which the compiler does not know to be so: what is made from it in a branch that most calls do not
+// take is then made there, and holds no registers in every tile.
+__device__ inline float made_here(float value) {
+  asm volatile("" : "+f"(value));
+  return value;
+}
+__device__ inline int64_t made_here(int64_t value) {
+  asm volatile("" : "+l"(value));
+  return value;
+}
+template <Owner owner>
+__device__ Place<owner> made_here(Place<owner> place) {
+  asm volatile("" : "+r"(place.own), "+r"(place.other));
+  return place;
+}
+
 // Adds a mask to a tile that lies inside the scores. Where rows are owned, it is read in aligned pairs of columns.
 template <typename Tile, Owner owner, typename M>
 __device__ void add_inner_mask(Sums<Tile::m_tiles, Tile::n_tiles>& sums, const AttentionShape& n, const M* mask,
@@ -107,21 +123,32 @@ __device__ void add_mask(Sums<Tile::m_tiles, Tile::n_tiles>& sums, const Attenti
   }
 }
 
-// Where columns are owned, a mask of columns is read once for each of them.
-template <typename Tile, typename M>
-__device__ void add_own_columns(Sums<Tile::m_tiles, Tile::n_tiles>& sums, const AttentionShape& n, const M* mask,
-                                const Place<Owner::Columns>& place) {
-  const Addition addition(n);
+// What a mask of columns adds to the columns that a thread owns.
+template <typename Tile>
+struct OwnAdditions {
+  float at[Tile::m_tiles][2];
+
+  template <typename T>
+  __device__ void load(const AttentionShape& n, const Head& head, const Place<Owner::Columns>& place) {
+    with_mask<T>(n, head, [&](auto* mask) {
 #pragma unroll
-  for (int m = 0; m < Tile::m_tiles; ++m)
+      for (int m = 0; m < Tile::m_tiles; ++m)
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const int column = place.own_row(m, 2 * half);
-      const float added = column < n.columns ? addition(mask[column * n.mask_strides[3]]) : 0.0f;
+        for (int half = 0; half < 2; ++half) {
+          const int column = place.own_row(m, 2 * half);
+          at[m][half] = column < n.columns ? Addition(n)(mask[column * n.mask_strides[3]]) : 0.0f;
+        }
+    });
+  }
+  __device__ void add_to(Sums<Tile::m_tiles, Tile::n_tiles>& sums) const {
 #pragma unroll
-      for (int t = 0; t < Tile::n_tiles; ++t) sums[m][t][2 * half] += added, sums[m][t][2 * half + 1] += added;
-    }
-}
+    for (int m = 0; m < Tile::m_tiles; ++m)
+#pragma unroll
+      for (int t = 0; t < Tile::n_tiles; ++t)
+#pragma unroll
+        for (int e = 0; e < 4; ++e) sums[m][t][e] += at[m][e / 2];
+  }
+};
 
 // Is the mask the same for all rows of a head? Kernels that own rows then keep a tile of it in shared memory.
 __device__ inline bool is_mask_of_columns(const AttentionShape& n) { return n.mask && n.mask_strides[2] == 0; }
@@ -155,9 +182,7 @@ template <typename Tile, Owner owner, typename T>
 __device__ void add_row_mask(Sums<Tile::m_tiles, Tile::n_tiles>& sums, const AttentionShape& n, const Head& head,
                              const Place<owner>& of_tile, int first_own, int first_other) {
   const int end_own = first_own + Tile::own, end_other = first_other + Tile::others;
-  // Addresses are made here, not in every tile of a call without a mask.
-  Place<owner> place = of_tile;
-  asm volatile("" : "+r"(place.own), "+r"(place.other));
+  const Place<owner> place = made_here(of_tile);
   const bool is_inside =
       owner == Owner::Rows ? end_own <= n.rows && end_other <= n.columns : end_own <= n.columns && end_other <= n.rows;
   with_mask<T>(n, head, [&](auto* mask) {
@@ -192,6 +217,113 @@ __device__ void close_outside(Sums<Tile::m_tiles, Tile::n_tiles>& sums, const At
 struct Range {
   int first, end;
 };
+
+// The segments of sixty-four neighbouring rows each, of one sample.
+__device__ inline const SegmentTile* segment_tiles(const AttentionShape& n, const Head& head) {
+  const int64_t tiles = (n.columns + segment_tile - 1) / segment_tile;
+  return n.segment_tiles + (n.segments_step > 0 ? head.b * tiles : 0);
+}
+
+// Fills the workspace for segments, if there are any.
+[[nodiscard]] cudaError_t launch_segment_tiles(const AttentionShape& shape, cudaStream_t stream);
+
+// Leaves the others from the first tile to the last that may have a segment of the rows `first` to `last`. Where
+// documents follow one another, these are the tiles that share a document with the rows. Every warp comes to the same.
+__device__ inline void narrow_to_segments(Range& range, const AttentionShape& n, const Head& head, int first,
+                                          int last) {
+  const SegmentTile* const tiles = segment_tiles(n, head);
+  const int end = (min(range.end, static_cast<int>(n.columns)) + segment_tile - 1) / segment_tile;
+  SegmentTile own = tiles[first / segment_tile];
+  for (int i = first / segment_tile + 1; i <= last / segment_tile && i * segment_tile < n.columns; ++i) {
+    own.low = min(own.low, tiles[i].low);
+    own.high = max(own.high, tiles[i].high);
+  }
+  int lowest = INT_MAX, highest = -1;
+  for (int i = range.first / segment_tile + static_cast<int>(threadIdx.x) % 32; i < end; i += 32)
+    if (tiles[i].low <= own.high && own.low <= tiles[i].high) lowest = min(lowest, i), highest = i;
+  lowest = __reduce_min_sync(whole_warp, lowest);
+  highest = __reduce_max_sync(whole_warp, highest);
+  if (highest < 0) {
+    range.end = range.first;
+    return;
+  }
+  range.first = max(range.first, lowest * segment_tile);
+  range.end = min(range.end, (highest + 1) * segment_tile);
+}
+
+// Closes the pairs of a tile whose row and column have different segments.
+template <typename Tile, Owner owner>
+__device__ void close_other_segments(Sums<Tile::m_tiles, Tile::n_tiles>& sums, const AttentionShape& n,
+                                     const Head& head, const Place<owner>& of_tile, int first_own, int first_other) {
+  const Head opaque{made_here(head.b), head.h};
+  const SegmentTile own = segment_tiles(n, opaque)[first_own / segment_tile],
+                    other = segment_tiles(n, opaque)[first_other / segment_tile];
+  const bool is_one_own = own.low == own.high && first_own % segment_tile + Tile::own <= segment_tile;
+  if (is_one_own && own.low == other.low && own.low == other.high) return;
+  const Place<owner> place = made_here(of_tile);
+  const int64_t* const segments = opaque.segments(n);
+  const int last = static_cast<int>(n.columns) - 1;
+#pragma unroll
+  for (int m = 0; m < Tile::m_tiles; ++m)
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int64_t mine = segments[min(place.own_row(m, 2 * half), last)];
+#pragma unroll
+      for (int t = 0; t < Tile::n_tiles; ++t)
+#pragma unroll
+        for (int e = 0; e < 2; ++e)
+          if (segments[min(place.other_row(t, e), last)] != mine) sums[m][t][2 * half + e] = -INFINITY;
+    }
+}
+
+// ---- Slopes of distances, and capped scores ----
+
+// What each step between a row and a column takes off a sum of products.
+__device__ inline float slope_of(const AttentionShape& n, const Head& head) {
+  return n.slopes[made_here(head.h)] / n.scale;
+}
+
+// How far element (m, t, e) lies from its row, or its column, times -1 or not.
+template <Owner owner>
+__device__ float distance_of(const Place<owner>& place, int m, int t, int e) {
+  return static_cast<float>(place.other - place.own) + static_cast<float>(8 * t + e % 2 - 16 * m - e / 2 * 8);
+}
+
+template <typename Tile, Owner owner>
+__device__ void subtract_distances(Sums<Tile::m_tiles, Tile::n_tiles>& sums, float slope, const Place<owner>& of_tile) {
+  const Place<owner> place = made_here(of_tile);
+#pragma unroll
+  for (int m = 0; m < Tile::m_tiles; ++m)
+#pragma unroll
+    for (int t = 0; t < Tile::n_tiles; ++t)
+#pragma unroll
+      for (int e = 0; e < 4; ++e) sums[m][t][e] -= slope * fabsf(distance_of(place, m, t, e));
+}
+
+// Caps sums of products: those of a score s and of softcap * tanh(s / softcap).
+struct Cap {
+  float to_tangent, to_sum;
+
+  __device__ explicit Cap(const AttentionShape& n) {
+    const float softcap = made_here(n.softcap);
+    to_tangent = __fdividef(n.scale, softcap);
+    to_sum = __fdividef(softcap, n.scale);
+  }
+  __device__ float tangent(float sum) const { return tanh_approx(sum * to_tangent); }
+  // What is closed already stays so.
+  __device__ float operator()(float sum, float tangent) const { return sum == -INFINITY ? sum : tangent * to_sum; }
+};
+
+template <typename Tile>
+__device__ void cap_sums(Sums<Tile::m_tiles, Tile::n_tiles>& sums, const AttentionShape& n) {
+  const Cap cap(n);
+#pragma unroll
+  for (int m = 0; m < Tile::m_tiles; ++m)
+#pragma unroll
+    for (int t = 0; t < Tile::n_tiles; ++t)
+#pragma unroll
+      for (int e = 0; e < 4; ++e) sums[m][t][e] = cap.tangent(sums[m][t][e]) * cap.to_sum;
+}
 template <Owner owner>
 __device__ Range range_of_others(const AttentionShape& n, int first, int count, int tile) {
   const int others = static_cast<int>(owner == Owner::Rows ? n.columns : n.rows);
@@ -204,6 +336,13 @@ __device__ Range range_of_others(const AttentionShape& n, int first, int count, 
     range.end = min(range.end, last + window);
   }
   range.first = range.first / tile * tile;
+  return range;
+}
+// Of one head, without tiles that no segment of the rows or columns reaches.
+template <Owner owner>
+__device__ Range range_of_others(const AttentionShape& n, const Head& head, int first, int count, int tile) {
+  Range range = range_of_others<owner>(n, first, count, tile);
+  if (n.segments) narrow_to_segments(range, n, head, first, first + count - 1);
   return range;
 }
 
@@ -222,24 +361,55 @@ __device__ Range open_others(const AttentionShape& n, int first, int count) {
   return open;
 }
 
-// Applies the mask to sums q . k, and to what lies outside -inf. `additions` are the columns' where rows are owned and
-// the mask is one of columns.
+// Closes what the mask with rows, segments, the diagonal, the window and the borders close, and adds a float mask with
+// rows.
 template <typename Tile, Owner owner, typename T>
-__device__ void apply_masks(Sums<Tile::m_tiles, Tile::n_tiles>& sums, const AttentionShape& n, const Head& head,
-                            const Place<owner>& place, int first_own, int first_other, const float* additions) {
-  if (is_mask_of_columns(n)) {
-    if constexpr (owner == Owner::Rows)
-      add_additions<Tile>(sums, additions);
-    else
-      with_mask<T>(n, head, [&](auto* mask) { add_own_columns<Tile>(sums, n, mask, place); });
-  } else if (n.mask) {
-    add_row_mask<Tile, owner, T>(sums, n, head, place, first_own, first_other);
-  }
+__device__ void apply_row_masks(Sums<Tile::m_tiles, Tile::n_tiles>& sums, const AttentionShape& n, const Head& head,
+                                const Place<owner>& place, int first_own, int first_other) {
+  if (n.mask && !is_mask_of_columns(n)) add_row_mask<Tile, owner, T>(sums, n, head, place, first_own, first_other);
+  if (n.segments) close_other_segments<Tile, owner>(sums, n, head, place, first_own, first_other);
   const Range open = open_others<owner>(n, first_own, Tile::own);
   const bool is_whole = owner == Owner::Columns || first_own + Tile::own <= n.rows;
   const bool has_rows = owner == Owner::Rows || first_other + Tile::others <= n.rows;
   if (first_other < open.first || first_other + Tile::others > open.end || !is_whole || !has_rows)
     close_outside<Tile, owner>(sums, n, place);
 }
+
+// Applies the masks to sums q . k, capped or not, and to what lies outside -inf. `additions` are the columns' where
+// rows are owned and the mask is one of columns.
+template <typename Tile, Owner owner, typename T>
+__device__ void apply_masks(Sums<Tile::m_tiles, Tile::n_tiles>& sums, const AttentionShape& n, const Head& head,
+                            const Place<owner>& place, int first_own, int first_other, const float* additions) {
+  if (is_mask_of_columns(n)) {
+    if constexpr (owner == Owner::Rows) {
+      add_additions<Tile>(sums, additions);
+    } else {
+      OwnAdditions<Tile> own;
+      own.template load<T>(n, head, place);
+      own.add_to(sums);
+    }
+  }
+  if (n.slopes) subtract_distances<Tile, owner>(sums, slope_of(n, head), place);
+  apply_row_masks<Tile, owner, T>(sums, n, head, place, first_own, first_other);
+}
+
+// What is added to a capped sum: by a mask of columns, and for its distance.
+template <typename Tile, Owner owner>
+struct CappedAdditions {
+  Place<owner> place;
+  const float* of_others;  // where rows are owned: of the thread's columns, or null
+  OwnAdditions<Tile> of_own;
+  float slope;
+
+  __device__ CappedAdditions(const AttentionShape& n, const Head& head, const Place<owner>& place)
+      : place(made_here(place)), of_others(nullptr), of_own{}, slope(n.slopes ? slope_of(n, head) : 0.0f) {}
+
+  // Of the tile's columns, where rows are owned and the mask is one of columns.
+  __device__ void set_others(const float* additions) { of_others = additions + threadIdx.x % 4 * 2; }
+  __device__ float operator()(int m, int t, int e) const {
+    const float by_column = owner == Owner::Columns ? of_own.at[m][e / 2] : of_others ? of_others[8 * t + e % 2] : 0.0f;
+    return by_column - slope * fabsf(distance_of(place, m, t, e));
+  }
+};
 
 }  // namespace plimsoll::cuda

@@ -17,9 +17,9 @@ struct ForwardTiles {
 
 template <typename Tile, bool drops, typename T>
 __global__ void __launch_bounds__(Tile::threads, Tile::blocks)
-    attention_mma_kernel(AttentionShape n, bool aligned, T* y, float* lse, const T* q, const T* k, const T* v,
-                         int row_tiles) {
+    attention_mma_kernel(AttentionShape n, bool aligned, AttentionCall call, int row_tiles) {
   extern __shared__ uint4 shared[];
+  const T *q = static_cast<const T*>(call.q), *k = static_cast<const T*>(call.k), *v = static_cast<const T*>(call.v);
   T *q_tile = reinterpret_cast<T*>(shared), *tiles = q_tile + Tile::own * Tile::pitch;
   float* additions = reinterpret_cast<float*>(q_tile + ForwardTiles<Tile>::elements);
   // The longest rows of causal attention come first.
@@ -30,7 +30,7 @@ __global__ void __launch_bounds__(Tile::threads, Tile::blocks)
   const int warp_first = first + warp * Tile::warp_rows, rows = static_cast<int>(n.rows);
   const int depth = static_cast<int>(n.depth), value_depth = static_cast<int>(n.value_depth);
   const int columns = static_cast<int>(n.columns);
-  const Range range = range_of_others<Owner::Rows>(n, first, Tile::own, Tile::others);
+  const Range range = range_of_others<Owner::Rows>(n, head, first, Tile::own, Tile::others);
   T* warp_rows = q_tile + warp * Tile::warp_rows * Tile::pitch;
   const RowLoader<Tile, Tile::others, T> k_rows(k + head.k(n), n.k_step, columns, depth, aligned);
   const RowLoader<Tile, Tile::others, T> v_rows(v + head.v(n), n.v_step, columns, value_depth, aligned);
@@ -59,6 +59,7 @@ __global__ void __launch_bounds__(Tile::threads, Tile::blocks)
     if (drops) bits.draw(draws, warp_first, column);
     Sums<Tile::m_tiles, Tile::n_tiles> scores;
     multiply_rows<Tile>(scores, k_tile(stage), [&](int m, int i) { return left_fragment<Tile>(warp_rows, m, 16 * i); });
+    if (n.softcap > 0.0f) cap_sums<Tile>(scores, n);
     apply_masks<Tile, Owner::Rows, T>(scores, n, head, place, first, column, additions + stage * Tile::others);
 
     if (softmax.add(scores)) softmax.rescale_rows(out);
@@ -68,20 +69,18 @@ __global__ void __launch_bounds__(Tile::threads, Tile::blocks)
   wait_for_copies<0>();
   __syncthreads();  // q has arrived even where no column is met
 
-  softmax.finish(n, head, warp_first, lse);
+  softmax.finish(n, head, warp_first, call.sinks, call.lse);
   store_rows<Tile>(
-      y + head.y(n), n.heads * n.value_depth, warp_first, rows, value_depth, aligned, q_tile, out,
+      static_cast<T*>(call.y) + head.y(n), n.heads * n.value_depth, warp_first, rows, value_depth, aligned, q_tile, out,
       [&](int m, int half) { return softmax.sum[m][half] > 0.0f ? n.dropout.factor / softmax.sum[m][half] : 0.0f; });
 }
 
 template <typename Tile, typename T>
-cudaError_t launch_forward(const AttentionShape& shape, bool aligned, void* y, float* lse, const void* q, const void* k,
-                           const void* v, cudaStream_t stream) {
+cudaError_t launch_forward(const AttentionShape& shape, bool aligned, const AttentionCall& call, cudaStream_t stream) {
   const int64_t row_tiles = (shape.rows + Tile::own - 1) / Tile::own;
   auto launch = [&](auto kernel) {
     return launch_mma(kernel, shape.batch * shape.heads * row_tiles, Tile::threads, ForwardTiles<Tile>::bytes, stream,
-                      shape, aligned, static_cast<T*>(y), lse, static_cast<const T*>(q), static_cast<const T*>(k),
-                      static_cast<const T*>(v), static_cast<int>(row_tiles));
+                      shape, aligned, call, static_cast<int>(row_tiles));
   };
   return shape.dropout.blocks > 0 ? launch(attention_mma_kernel<Tile, true, T>)
                                   : launch(attention_mma_kernel<Tile, false, T>);
@@ -89,17 +88,17 @@ cudaError_t launch_forward(const AttentionShape& shape, bool aligned, void* y, f
 
 }  // namespace
 
-cudaError_t attention_mma(const AttentionShape& shape, void* y, float* lse, const void* q, const void* k, const void* v,
-                          cudaStream_t stream) {
+cudaError_t attention_mma(const AttentionShape& shape, const AttentionCall& call, cudaStream_t stream) {
   if (shape.batch * shape.heads * shape.rows == 0) return cudaSuccess;
   const int64_t depth = shape.depth > shape.value_depth ? shape.depth : shape.value_depth;
-  const bool aligned = shape.depth % 8 == 0 && shape.value_depth % 8 == 0 && is_aligned(q, shape.q_step) &&
-                       is_aligned(k, shape.k_step) && is_aligned(v, shape.v_step) && is_aligned(y, 0);
-  if (takes_windows(shape, aligned)) return attention_windows(shape, y, lse, q, k, v, stream);
+  const bool aligned = shape.depth % 8 == 0 && shape.value_depth % 8 == 0 && is_aligned(call.q, shape.q_step) &&
+                       is_aligned(call.k, shape.k_step) && is_aligned(call.v, shape.v_step) && is_aligned(call.y, 0);
+  if (takes_windows(shape, aligned) && !call.sinks.of_heads) return attention_windows(shape, call, stream);
+  if (const cudaError_t error = launch_segment_tiles(shape, stream); error != cudaSuccess) return error;
   return with_16_bit_float(shape.type, [&](auto* element) {
     using T = std::remove_pointer_t<decltype(element)>;
-    if (takes_warpgroups(depth)) return attention_warpgroup(shape, aligned, {y, lse, q, k, v}, stream);
-    auto launch = [&](auto tile) { return launch_forward<decltype(tile), T>(shape, aligned, y, lse, q, k, v, stream); };
+    if (takes_warpgroups(depth)) return attention_warpgroup(shape, aligned, call, stream);
+    auto launch = [&](auto tile) { return launch_forward<decltype(tile), T>(shape, aligned, call, stream); };
     if (depth <= 32) return launch(MmaTile<32, 1, 4, 64, 5>());
     if (depth <= 64) return launch(MmaTile<64, 1, 4, 64, 4>());
     if (depth <= 128) return launch(MmaTile<128, 2, 4, 32, 2>());

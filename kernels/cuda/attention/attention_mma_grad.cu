@@ -47,7 +47,7 @@ __global__ void __launch_bounds__(Tile::threads, Tile::blocks)
   const int warp_first = first + warp * Tile::warp_rows, rows = static_cast<int>(n.rows);
   const int depth = static_cast<int>(n.depth), value_depth = static_cast<int>(n.value_depth);
   const int columns = static_cast<int>(n.columns);
-  const Range range = range_of_others<Owner::Rows>(n, first, Tile::own, Tile::others);
+  const Range range = range_of_others<Owner::Rows>(n, head, first, Tile::own, Tile::others);
   const T* q_rows = tiles.own_a + warp * Tile::warp_rows * Tile::pitch;
   const T* dy_rows = tiles.own_b + warp * Tile::warp_rows * Tile::pitch;
   const RowLoader<Tile, Tile::others, T> k_rows(static_cast<const T*>(grads.k) + head.k(n), n.k_step, columns, depth,
@@ -89,12 +89,17 @@ __global__ void __launch_bounds__(Tile::threads, Tile::blocks)
     Sums<Tile::m_tiles, Tile::n_tiles> scores, dp;
     multiply_rows<Tile>(scores, tiles.a(stage), [&](int m, int k) { return left_fragment<Tile>(q_rows, m, 16 * k); });
     multiply_rows<Tile>(dp, tiles.b(stage), [&](int m, int k) { return left_fragment<Tile>(dy_rows, m, 16 * k); });
-    apply_masks<Tile, Owner::Rows, T>(scores, n, head, place, first, column, tiles.of_others(stage));
     auto of_row = [&](int m, int, int e) -> const RowConstants& { return constants[m][e / 2]; };
-    if (drops)
-      differentiate<Tile>(scores, dp, to_log2, &bits, of_row);
-    else
-      differentiate<Tile>(scores, dp, to_log2, static_cast<decltype(&bits)>(nullptr), of_row);
+    const auto* const drawn = drops ? &bits : nullptr;
+    if (n.softcap > 0.0f) {
+      CappedAdditions<Tile, Owner::Rows> added(n, head, place);
+      if (is_mask_of_columns(n)) added.set_others(tiles.of_others(stage));
+      apply_row_masks<Tile, Owner::Rows, T>(scores, n, head, place, first, column);
+      differentiate_capped<Tile>(scores, dp, Cap(n), to_log2, drawn, of_row, added);
+    } else {
+      apply_masks<Tile, Owner::Rows, T>(scores, n, head, place, first, column, tiles.of_others(stage));
+      differentiate<Tile>(scores, dp, to_log2, drawn, of_row);
+    }
     add_weighted_rows<Tile>(dq, dp, tiles.a(stage));
   }
   wait_for_copies<0>();
@@ -122,7 +127,7 @@ __global__ void __launch_bounds__(Tile::threads, Tile::blocks)
   const int depth = static_cast<int>(n.depth), value_depth = static_cast<int>(n.value_depth);
   const T* k_rows = tiles.own_a + warp * Tile::warp_rows * Tile::pitch;
   const T* v_rows = tiles.own_b + warp * Tile::warp_rows * Tile::pitch;
-  const Range range = range_of_others<Owner::Columns>(n, first, Tile::own, Tile::others);
+  const Range range = range_of_others<Owner::Columns>(n, any, first, Tile::own, Tile::others);
   const int first_row = range.first;
   const RowLoader<Tile, Tile::others, T> q_rows(static_cast<const T*>(grads.q) + any.q(n), n.q_step, rows, depth,
                                                 aligned);
@@ -163,7 +168,6 @@ __global__ void __launch_bounds__(Tile::threads, Tile::blocks)
     Sums<Tile::m_tiles, Tile::n_tiles> scores, dp;
     multiply_rows<Tile>(scores, tiles.a(stage), [&](int m, int k) { return left_fragment<Tile>(k_rows, m, 16 * k); });
     multiply_rows<Tile>(dp, tiles.b(stage), [&](int m, int k) { return left_fragment<Tile>(v_rows, m, 16 * k); });
-    apply_masks<Tile, Owner::Columns, T>(scores, n, head, place, first, row, nullptr);
     RowConstants constants[Tile::n_tiles][2];
 #pragma unroll
     for (int t = 0; t < Tile::n_tiles; ++t) {
@@ -172,10 +176,16 @@ __global__ void __launch_bounds__(Tile::threads, Tile::blocks)
       constants[t][1].lse = pair.z, constants[t][1].delta = pair.w;
     }
     auto of_row = [&](int, int t, int e) -> const RowConstants& { return constants[t][e % 2]; };
-    if (drops)
-      differentiate<Tile>(scores, dp, to_log2, &bits, of_row);
-    else
-      differentiate<Tile>(scores, dp, to_log2, static_cast<decltype(&bits)>(nullptr), of_row);
+    const auto* const drawn = drops ? &bits : nullptr;
+    if (n.softcap > 0.0f) {
+      CappedAdditions<Tile, Owner::Columns> added(n, head, place);
+      if (is_mask_of_columns(n)) added.of_own.template load<T>(n, head, place);
+      apply_row_masks<Tile, Owner::Columns, T>(scores, n, head, place, first, row);
+      differentiate_capped<Tile>(scores, dp, Cap(n), to_log2, drawn, of_row, added);
+    } else {
+      apply_masks<Tile, Owner::Columns, T>(scores, n, head, place, first, row, nullptr);
+      differentiate<Tile>(scores, dp, to_log2, drawn, of_row);
+    }
     if constexpr (writes_dv) add_weighted_rows<Tile>(dv, scores, tiles.b(stage));
     if constexpr (writes_dk) add_weighted_rows<Tile>(dk, dp, tiles.a(stage));
     stage ^= 1;
@@ -227,6 +237,7 @@ cudaError_t attention_grad_mma(const AttentionShape& shape, const AttentionGradC
   return with_16_bit_float(shape.type, [&](auto* element) {
     using T = std::remove_pointer_t<decltype(element)>;
     if (cudaError_t error = launch_deltas<T>(shape, grads, stream); error != cudaSuccess) return error;
+    if (cudaError_t error = launch_segment_tiles(shape, stream); error != cudaSuccess) return error;
     if (takes_warpgroups(depth)) return attention_grad_warpgroup(shape, aligned, grads, stream);
     auto launch = [&](auto rows_tile, auto columns_tile) {
       using Rows = decltype(rows_tile);

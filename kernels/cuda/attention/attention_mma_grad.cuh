@@ -74,6 +74,27 @@ __device__ void differentiate(Sums<Tile::m_tiles, Tile::n_tiles>& scores, Sums<T
       }
 }
 
+// The same of capped scores: a sum is q . k where no mask closes it, and `added` what is added to it once it is capped.
+// dS becomes the gradient of what is capped.
+template <typename Tile, typename Bits, typename Constants, typename Added>
+__device__ void differentiate_capped(Sums<Tile::m_tiles, Tile::n_tiles>& scores, Sums<Tile::m_tiles, Tile::n_tiles>& dp,
+                                     const Cap& cap, float to_log2, const Bits* bits, Constants constants,
+                                     const Added& added) {
+#pragma unroll
+  for (int m = 0; m < Tile::m_tiles; ++m)
+#pragma unroll
+    for (int t = 0; t < Tile::n_tiles; ++t)
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        const RowConstants& row = constants(m, t, e);
+        const float sum = scores[m][t][e], tangent = cap.tangent(sum);
+        const float p = probability((cap(sum, tangent) + added(m, t, e)) * to_log2, row.lse);
+        const bool kept = !bits || bits->kept(m, t, e);
+        scores[m][t][e] = kept ? p : 0.0f;
+        dp[m][t][e] = p * (1.0f - tangent * tangent) * ((kept ? dp[m][t][e] : 0.0f) - row.delta);
+      }
+}
+
 template <typename T>
 cudaError_t launch_deltas(const AttentionShape& shape, const AttentionGradCall& grads, cudaStream_t stream) {
   const int64_t deltas = shape.batch * shape.heads * shape.rows;

@@ -164,6 +164,7 @@ cudaError_t attention_mask_grad_mma(const AttentionShape& shape, const Attention
     using T = std::remove_pointer_t<decltype(element)>;
     if (has_windows) return mask_grad_windows(shape, grads, mask.partials, parts, stream);
     if (cudaError_t failed = launch_deltas<T>(shape, grads, stream); failed != cudaSuccess) return failed;
+    if (cudaError_t failed = launch_segment_tiles(shape, stream); failed != cudaSuccess) return failed;
     auto launch = [&](auto tile) {
       return launch_mask_grad<decltype(tile), T>(shape, aligned, grads, mask, parts, stream);
     };

@@ -56,8 +56,8 @@ struct RowSoftmax {
         for (int e = 0; e < 4; ++e) rows[m][d][e] *= rescale[m][e / 2];
   }
 
-  // After the last tile: sums over the threads of a row, and the lse of rows from `first` on.
-  __device__ void finish(const AttentionShape& n, const Head& head, int first, float* lse) {
+  // After the last tile: sums over the threads of a row with its sink, and the lse of rows from `first` on.
+  __device__ void finish(const AttentionShape& n, const Head& head, int first, const Sinks& sinks, float* lse) {
     const int lane = static_cast<int>(threadIdx.x) % 32;
 #pragma unroll
     for (int m = 0; m < Tile::m_tiles; ++m)
@@ -67,8 +67,9 @@ struct RowSoftmax {
         total += __shfl_xor_sync(whole_warp, total, 1);
         total += __shfl_xor_sync(whole_warp, total, 2);
         const int row = first + lane / 4 + 16 * m + 8 * half;
-        if (lane % 4 == 0 && row < n.rows)
-          lse[head.lse(n, row)] = total > 0.0f ? largest[m][half] * n.scale + logf(total) : -INFINITY;
+        const WithSink with_sink(sinks, head.h, largest[m][half] * n.scale, total);
+        total = with_sink.sum;
+        if (lane % 4 == 0 && row < n.rows) lse[head.lse(n, row)] = with_sink.lse;
       }
   }
 

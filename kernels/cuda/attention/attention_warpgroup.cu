@@ -28,8 +28,7 @@ struct ForwardMemory {
 };
 
 template <typename Tile, bool drops, typename T>
-__device__ void forward(const AttentionShape& n, bool aligned, T* y, float* lse, const T* q, const T* k, const T* v,
-                        int row_tiles) {
+__device__ void forward(const AttentionShape& n, bool aligned, const AttentionCall& call, int row_tiles) {
   constexpr int ahead = Tile::stages - 1;
   const ForwardMemory<Tile, T> tiles(tile_memory());
   // The longest rows of causal attention come first.
@@ -40,9 +39,11 @@ __device__ void forward(const AttentionShape& n, bool aligned, T* y, float* lse,
   const int warp_first = first + warp * Tile::warp_rows, rows = static_cast<int>(n.rows);
   const int depth = static_cast<int>(n.depth), value_depth = static_cast<int>(n.value_depth);
   const int columns = static_cast<int>(n.columns);
-  const Range range = range_of_others<Owner::Rows>(n, first, Tile::own, Tile::others);
-  const RowLoader<Tile, Tile::others, T> k_rows(k + head.k(n), n.k_step, columns, depth, aligned);
-  const RowLoader<Tile, Tile::others, T> v_rows(v + head.v(n), n.v_step, columns, value_depth, aligned);
+  const Range range = range_of_others<Owner::Rows>(n, head, first, Tile::own, Tile::others);
+  const RowLoader<Tile, Tile::others, T> k_rows(static_cast<const T*>(call.k) + head.k(n), n.k_step, columns, depth,
+                                                aligned);
+  const RowLoader<Tile, Tile::others, T> v_rows(static_cast<const T*>(call.v) + head.v(n), n.v_step, columns,
+                                                value_depth, aligned);
   const Range open = open_others<Owner::Rows>(n, first, Tile::own);
   const bool adds = is_mask_of_columns(n), has_row_mask = n.mask && !adds;
   auto load_k = [&](int stage, int column) {
@@ -60,7 +61,10 @@ __device__ void forward(const AttentionShape& n, bool aligned, T* y, float* lse,
   // Scores become weights; true where `out` must be rescaled.
   auto weigh = [&](int stage, int column) {
     const Place<Owner::Rows> place{warp_first + lane / 4, column + lane % 4 * 2};
+    if (n.softcap > 0.0f) cap_sums<Tile>(scores, n);
     if (adds) add_additions<Tile>(scores, tiles.additions(stage));
+    if (n.slopes) subtract_distances<Tile, Owner::Rows>(scores, slope_of(n, head), place);
+    if (n.segments) close_other_segments<Tile, Owner::Rows>(scores, n, head, place, first, column);
     if (has_row_mask) add_row_mask<Tile, Owner::Rows, T>(scores, n, head, place, first, column);
     if (column < open.first || column + Tile::others > open.end) close_outside<Tile, Owner::Rows>(scores, n, place);
     return softmax.add(scores);
@@ -71,7 +75,8 @@ __device__ void forward(const AttentionShape& n, bool aligned, T* y, float* lse,
     if (drops) weights.keep([&](int t, int half) { return kept.pair(t, half); });
   };
 
-  RowLoader<Tile, Tile::own, T>(q + head.q(n), n.q_step, rows, depth, aligned).load(tiles.q, first);
+  RowLoader<Tile, Tile::own, T>(static_cast<const T*>(call.q) + head.q(n), n.q_step, rows, depth, aligned)
+      .load(tiles.q, first);
   load_k(0, range.first);
   commit_copies();
   for (int i = 0; i < ahead; ++i) {
@@ -121,29 +126,28 @@ __device__ void forward(const AttentionShape& n, bool aligned, T* y, float* lse,
   }
   wait_for_copies<0>();
 
-  softmax.finish(n, head, warp_first, lse);
-  store_rows<Tile>(
-      y + head.y(n), n.heads * n.value_depth, warp_first, rows, value_depth, aligned, tiles.q, out,
-      [&](int m, int half) { return softmax.sum[m][half] > 0.0f ? n.dropout.factor / softmax.sum[m][half] : 0.0f; });
+  softmax.finish(n, head, warp_first, call.sinks, call.lse);
+  store_rows<Tile>(static_cast<T*>(call.y) + head.y(n), n.heads * n.value_depth, warp_first, rows, value_depth, aligned,
+                   tiles.q, out, [&](int m, int half) {
+                     return softmax.sum[m][half] > 0.0f ? n.dropout.factor / softmax.sum[m][half] : 0.0f;
+                   });
 }
 
 template <typename Tile, bool drops, typename T>
 __global__ void __launch_bounds__(Tile::threads, Tile::blocks)
-    attention_warpgroup_kernel(AttentionShape n, bool aligned, T* y, float* lse, const T* q, const T* k, const T* v,
-                               int row_tiles) {
+    attention_warpgroup_kernel(AttentionShape n, bool aligned, AttentionCall call, int row_tiles) {
   if constexpr (has_warpgroups)
-    forward<Tile, drops>(n, aligned, y, lse, q, k, v, row_tiles);
+    forward<Tile, drops, T>(n, aligned, call, row_tiles);
   else
     __trap();
 }
 
 template <typename Tile, typename T>
-cudaError_t launch(const AttentionShape& shape, bool aligned, const AttentionCall& tensors, cudaStream_t stream) {
+cudaError_t launch(const AttentionShape& shape, bool aligned, const AttentionCall& call, cudaStream_t stream) {
   const int64_t row_tiles = (shape.rows + Tile::own - 1) / Tile::own;
   auto launch_kernel = [&](auto kernel) {
     return launch_mma(kernel, shape.batch * shape.heads * row_tiles, Tile::threads, ForwardMemory<Tile, T>::bytes,
-                      stream, shape, aligned, static_cast<T*>(tensors.y), tensors.lse, static_cast<const T*>(tensors.q),
-                      static_cast<const T*>(tensors.k), static_cast<const T*>(tensors.v), static_cast<int>(row_tiles));
+                      stream, shape, aligned, call, static_cast<int>(row_tiles));
   };
   return shape.dropout.blocks > 0 ? launch_kernel(attention_warpgroup_kernel<Tile, true, T>)
                                   : launch_kernel(attention_warpgroup_kernel<Tile, false, T>);
@@ -151,14 +155,14 @@ cudaError_t launch(const AttentionShape& shape, bool aligned, const AttentionCal
 
 }  // namespace
 
-cudaError_t attention_warpgroup(const AttentionShape& shape, bool aligned, const AttentionCall& tensors,
+cudaError_t attention_warpgroup(const AttentionShape& shape, bool aligned, const AttentionCall& call,
                                 cudaStream_t stream) {
   const int64_t depth = shape.depth > shape.value_depth ? shape.depth : shape.value_depth;
   return with_16_bit_float(shape.type, [&](auto* element) {
     using T = std::remove_pointer_t<decltype(element)>;
-    if (depth <= 64) return launch<WarpgroupTile<64, 1, 3, 3>, T>(shape, aligned, tensors, stream);
-    if (depth <= 128) return launch<WarpgroupTile<128, 1, 3, 2>, T>(shape, aligned, tensors, stream);
-    return launch<WarpgroupTile<256, 2, 2, 1>, T>(shape, aligned, tensors, stream);
+    if (depth <= 64) return launch<WarpgroupTile<64, 1, 3, 3>, T>(shape, aligned, call, stream);
+    if (depth <= 128) return launch<WarpgroupTile<128, 1, 3, 2>, T>(shape, aligned, call, stream);
+    return launch<WarpgroupTile<256, 2, 2, 1>, T>(shape, aligned, call, stream);
   });
 }
 

@@ -184,20 +184,6 @@ struct RowTiles {
   }
 };
 
-// What the mask adds to this thread's own columns.
-template <typename T>
-__device__ float2 own_additions(const AttentionShape& n, const Head& head, const Place<Owner::Columns>& place) {
-  float added[2] = {};
-  with_mask<T>(n, head, [&](auto* mask) {
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const int column = place.own_row(0, 2 * half);
-      if (column < n.columns) added[half] = Addition(n)(mask[column * n.mask_strides[3]]);
-    }
-  });
-  return {added[0], added[1]};
-}
-
 // A block's shared memory begins at a border of 1024 bytes, as tiles do.
 __device__ inline unsigned char* tile_memory() {
   extern __shared__ __align__(1024) unsigned char memory_of_tiles[];
@@ -211,12 +197,7 @@ __device__ inline unsigned char* tile_memory() {
          cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) == cudaSuccess && major == 9;
 }
 
-struct AttentionCall {
-  void* y;
-  float* lse;
-  const void *q, *k, *v;
-};
-[[nodiscard]] cudaError_t attention_warpgroup(const AttentionShape& shape, bool aligned, const AttentionCall& tensors,
+[[nodiscard]] cudaError_t attention_warpgroup(const AttentionShape& shape, bool aligned, const AttentionCall& call,
                                               cudaStream_t stream);
 // Reads delta of each row.
 [[nodiscard]] cudaError_t attention_grad_warpgroup(const AttentionShape& shape, bool aligned,

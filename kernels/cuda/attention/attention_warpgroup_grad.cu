@@ -31,6 +31,38 @@ struct GradMemory {
   __device__ uint32_t* words(int stage) const { return all_words + stage * (Tile::own / 32) * Tile::others; }
 };
 
+// Masked sums become probabilities.
+template <typename Tile, typename Lse>
+__device__ void probabilities(Sums<1, Tile::n_tiles>& sums, float to_log2, Lse lse_of_row) {
+#pragma unroll
+  for (int t = 0; t < Tile::n_tiles; ++t)
+#pragma unroll
+    for (int e = 0; e < 4; ++e) sums[0][t][e] = probability(sums[0][t][e] * to_log2, lse_of_row(t, e));
+}
+
+// Sums q . k, -inf where a mask closes, become probabilities of capped scores times the cap's derivative, and
+// `weights`, unless null, the probabilities themselves: both at once, so that no registers hold derivatives until dP
+// has come.
+template <typename Tile, typename T, typename Lse, typename Added>
+__device__ void capped_probabilities(Sums<1, Tile::n_tiles>& sums, Weights<Tile>* weights, const Cap& cap,
+                                     float to_log2, Lse lse_of_row, const Added& added) {
+#pragma unroll
+  for (int k = 0; k < Tile::n_tiles / 2; ++k) {
+    float p[2][4];
+#pragma unroll
+    for (int i = 0; i < 2; ++i)
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        const int t = 2 * k + i;
+        float& sum = sums[0][t][e];
+        const float tangent = cap.tangent(sum);
+        p[i][e] = probability((cap(sum, tangent) + added(0, t, e)) * to_log2, lse_of_row(t, e));
+        sum = p[i][e] * (1.0f - tangent * tangent);
+      }
+    if (weights) weights->at[k] = rounded<T>(p, 0);
+  }
+}
+
 template <typename Tile, bool drops, typename T>
 __device__ void grad_of_rows(const AttentionShape& n, bool aligned, const AttentionGradCall& grads, int row_tiles) {
   constexpr int ahead = Tile::stages - 1;
@@ -42,7 +74,7 @@ __device__ void grad_of_rows(const AttentionShape& n, bool aligned, const Attent
   const int warp_first = first + warp * Tile::warp_rows, rows = static_cast<int>(n.rows);
   const int depth = static_cast<int>(n.depth), value_depth = static_cast<int>(n.value_depth);
   const int columns = static_cast<int>(n.columns);
-  const Range range = range_of_others<Owner::Rows>(n, first, Tile::own, Tile::others);
+  const Range range = range_of_others<Owner::Rows>(n, head, first, Tile::own, Tile::others);
   const RowLoader<Tile, Tile::others, T> k_rows(static_cast<const T*>(grads.k) + head.k(n), n.k_step, columns, depth,
                                                 aligned);
   const RowLoader<Tile, Tile::others, T> v_rows(static_cast<const T*>(grads.v) + head.v(n), n.v_step, columns,
@@ -86,13 +118,19 @@ __device__ void grad_of_rows(const AttentionShape& n, bool aligned, const Attent
     if (drops) kept.draw(draws, warp_first, column);
     wait_for_products<1>();
     settle(scores[0]);
-    if (adds) add_additions<Tile>(scores, tiles.constants(stage));
     if (has_row_mask) add_row_mask<Tile, Owner::Rows, T>(scores, n, head, place, first, column);
+    if (n.segments) close_other_segments<Tile, Owner::Rows>(scores, n, head, place, first, column);
     if (column < open.first || column + Tile::others > open.end) close_outside<Tile, Owner::Rows>(scores, n, place);
-#pragma unroll
-    for (int t = 0; t < Tile::n_tiles; ++t)
-#pragma unroll
-      for (int e = 0; e < 4; ++e) scores[0][t][e] = probability(scores[0][t][e] * to_log2, constants[e / 2].lse);
+    auto lse_of_row = [&](int, int e) { return constants[e / 2].lse; };
+    if (n.softcap > 0.0f) {
+      CappedAdditions<Tile, Owner::Rows> all_added(n, head, place);
+      if (adds) all_added.set_others(tiles.constants(stage));
+      capped_probabilities<Tile, T>(scores, nullptr, Cap(n), to_log2, lse_of_row, all_added);
+    } else {
+      if (adds) add_additions<Tile>(scores, tiles.constants(stage));
+      if (n.slopes) subtract_distances<Tile, Owner::Rows>(scores, slope_of(n, head), place);
+      probabilities<Tile>(scores, to_log2, lse_of_row);
+    }
     wait_for_products<0>();
     settle(dp[0]);
     if (drops) {
@@ -146,7 +184,7 @@ __device__ void grad_of_columns(const AttentionShape& n, bool aligned, const Att
   const int warp_first = first + warp * Tile::warp_rows, rows = static_cast<int>(n.rows),
             columns = static_cast<int>(n.columns);
   const int depth = static_cast<int>(n.depth), value_depth = static_cast<int>(n.value_depth);
-  const Range range = range_of_others<Owner::Columns>(n, first, Tile::own, Tile::others);
+  const Range range = range_of_others<Owner::Columns>(n, any, first, Tile::own, Tile::others);
   const RowLoader<Tile, Tile::others, T> q_rows(static_cast<const T*>(grads.q) + any.q(n), n.q_step, rows, depth,
                                                 aligned);
   const RowLoader<Tile, Tile::others, T> dy_rows(static_cast<const T*>(grads.dy) + any.y(n), n.heads * n.value_depth,
@@ -185,31 +223,33 @@ __device__ void grad_of_columns(const AttentionShape& n, bool aligned, const Att
     load(stage == 0 ? ahead : stage - 1);
     start_scores<Tile>(scores, own_k, tiles.a(stage));
     if constexpr (writes_dk) start_scores<Tile>(dp, own_v, tiles.b(stage));
-    const float2 added = adds ? own_additions<T>(n, head, place) : float2{};
+    OwnAdditions<Tile> of_own{};
+    if (adds) of_own.template load<T>(n, head, place);
     wait_for_products<writes_dk ? 1 : 0>();
     settle(scores[0]);
-    if (adds) {
-#pragma unroll
-      for (int t = 0; t < Tile::n_tiles; ++t)
-#pragma unroll
-        for (int e = 0; e < 4; ++e) scores[0][t][e] += e < 2 ? added.x : added.y;
-    }
     if (has_row_mask) add_row_mask<Tile, Owner::Columns, T>(scores, n, head, place, first, row);
+    if (n.segments) close_other_segments<Tile, Owner::Columns>(scores, n, head, place, first, row);
     if (row < open.first || row + Tile::others > open.end) close_outside<Tile, Owner::Columns>(scores, n, place);
     const float* constants = tiles.constants(stage) + lane % 4 * 2;
     const KeptColumns bits = KeptColumns::of<Tile>(tiles.words(stage), first, place);
     auto of_row = [&](int kind, int t) {
       return *reinterpret_cast<const float2*>(constants + kind * Tile::others + 8 * t);
     };
-#pragma unroll
-    for (int t = 0; t < Tile::n_tiles; ++t) {
+    auto lse_of_row = [&](int t, int e) {
       const float2 lse = of_row(0, t);
-#pragma unroll
-      for (int e = 0; e < 4; ++e)
-        scores[0][t][e] = probability(scores[0][t][e] * to_log2, in_log2(e % 2 == 0 ? lse.x : lse.y));
+      return in_log2(e % 2 == 0 ? lse.x : lse.y);
+    };
+    if (n.softcap > 0.0f) {
+      CappedAdditions<Tile, Owner::Columns> added(n, head, place);
+      added.of_own = of_own;
+      capped_probabilities<Tile, T>(scores, writes_dv ? &weights : nullptr, Cap(n), to_log2, lse_of_row, added);
+    } else {
+      if (adds) of_own.add_to(scores);
+      if (n.slopes) subtract_distances<Tile, Owner::Columns>(scores, slope_of(n, head), place);
+      probabilities<Tile>(scores, to_log2, lse_of_row);
+      if constexpr (writes_dv) weights.template round<T>(scores);
     }
     if constexpr (writes_dv) {
-      weights.template round<T>(scores);
       if (drops) weights.keep([&](int t, int half) { return KeptColumns::pair(bits.of_rows(t), half); });
       start_weighted_rows<Tile>(dv, weights, tiles.b(stage));
     }

@@ -10,7 +10,7 @@ constexpr int warps = 4, blocks_per_multiprocessor = 3;
 // Windows of up to 8 * groups columns.
 template <typename T, int groups>
 __global__ void __launch_bounds__(32 * warps, blocks_per_multiprocessor)
-    attention_windows_kernel(AttentionShape n, T* y, float* lse, const T* q, const T* k, const T* v, int step) {
+    attention_windows_kernel(AttentionShape n, AttentionCall call, int step) {
   __shared__ float4 mask_memory[WindowMask::bytes / sizeof(float4)];
   const WindowMask mask{mask_memory};
   const int h = static_cast<int>(blockIdx.x) / step, warp = static_cast<int>(threadIdx.x) / 32;
@@ -21,10 +21,10 @@ __global__ void __launch_bounds__(32 * warps, blocks_per_multiprocessor)
   __syncthreads();
   for (int b = static_cast<int>(blockIdx.x) % step * warps + warp; b < n.batch; b += step * warps) {
     const Head head{b, h};
-    const WindowRows<const T> q_rows(q + head.q(n), n.q_step, rows, depth);
-    const WindowRows<const T> k_rows(k + head.k(n), n.k_step, columns, depth);
-    const WindowRows<const T> v_rows(v + head.v(n), n.v_step, columns, depth);
-    const WindowRows<T> y_rows(y + head.y(n), n.heads * n.value_depth, rows, depth);
+    const WindowRows<const T> q_rows(static_cast<const T*>(call.q) + head.q(n), n.q_step, rows, depth);
+    const WindowRows<const T> k_rows(static_cast<const T*>(call.k) + head.k(n), n.k_step, columns, depth);
+    const WindowRows<const T> v_rows(static_cast<const T*>(call.v) + head.v(n), n.v_step, columns, depth);
+    const WindowRows<T> y_rows(static_cast<T*>(call.y) + head.y(n), n.heads * n.value_depth, rows, depth);
     EightRows keys[groups], values[window_groups] = {};
 #pragma unroll
     for (int i = 0; i < groups; ++i) {
@@ -34,7 +34,7 @@ __global__ void __launch_bounds__(32 * warps, blocks_per_multiprocessor)
     EightRows queries[2] = {q_rows.read(0), q_rows.read(1)};
 #pragma unroll
     for (int i = 0; i < groups; ++i) values[i] = transposed(values[i]);
-    float* const lse_of_rows = lse + head.lse(n, lane / 4);
+    float* const lse_of_rows = call.lse + head.lse(n, lane / 4);
 #pragma unroll 1
     for (int tile = 0; 16 * tile < rows; ++tile) {
       float scores[window_groups][4] = {};
@@ -84,15 +84,13 @@ __global__ void __launch_bounds__(32 * warps, blocks_per_multiprocessor)
 
 }  // namespace
 
-cudaError_t attention_windows(const AttentionShape& shape, void* y, float* lse, const void* q, const void* k,
-                              const void* v, cudaStream_t stream) {
+cudaError_t attention_windows(const AttentionShape& shape, const AttentionCall& call, cudaStream_t stream) {
   const WindowGrid grid(shape, warps, blocks_per_multiprocessor);
   return with_16_bit_float(shape.type, [&](auto* element) {
     using T = std::remove_pointer_t<decltype(element)>;
     auto launch = [&](auto kernel) {
-      kernel<<<static_cast<unsigned>(grid.blocks), 32 * warps, 0, stream>>>(
-          shape, static_cast<T*>(y), lse, static_cast<const T*>(q), static_cast<const T*>(k), static_cast<const T*>(v),
-          static_cast<int>(grid.blocks_per_head));
+      kernel<<<static_cast<unsigned>(grid.blocks), 32 * warps, 0, stream>>>(shape, call,
+                                                                            static_cast<int>(grid.blocks_per_head));
     };
     // Windows of seven by seven are the usual ones.
     if (shape.columns <= 56)

@@ -120,7 +120,8 @@ struct WindowMask {
 // Windows with the same mask, whose rows are whole words of 16 bytes.
 [[nodiscard]] inline bool takes_windows(const AttentionShape& n, bool aligned) {
   return aligned && n.depth <= window_depth && n.value_depth == n.depth && n.rows <= max_window &&
-         n.columns <= max_window && n.heads == n.kv_heads && n.dropout.blocks == 0 && n.mask_strides[0] == 0;
+         n.columns <= max_window && n.heads == n.kv_heads && n.dropout.blocks == 0 && n.mask_strides[0] == 0 &&
+         n.softcap == 0.0f && !n.segments;
 }
 
 // Blocks of `warps` warps, `per_multiprocessor` of which fit, such that each head has the same number.
@@ -138,8 +139,8 @@ struct WindowGrid {
   }
 };
 
-[[nodiscard]] cudaError_t attention_windows(const AttentionShape& shape, void* y, float* lse, const void* q,
-                                            const void* k, const void* v, cudaStream_t stream);
+[[nodiscard]] cudaError_t attention_windows(const AttentionShape& shape, const AttentionCall& call,
+                                            cudaStream_t stream);
 // These need no delta. The gradient of a mask [heads, rows, columns] comes in parts.
 [[nodiscard]] cudaError_t attention_grad_windows(const AttentionShape& shape, const AttentionGradCall& grads,
                                                  cudaStream_t stream);

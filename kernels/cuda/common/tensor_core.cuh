@@ -72,6 +72,13 @@ __device__ inline float exp2_approx(float x) {
   return power;
 }
 
+// tanh(x) within 2^-10.9 of its size.
+__device__ inline float tanh_approx(float x) {
+  float tangent;
+  asm("tanh.approx.f32 %0, %1;" : "=f"(tangent) : "f"(x));
+  return tangent;
+}
+
 // Copies 16 bytes from global to shared memory, or writes zeros where `inside` is false.
 __device__ inline void copy_async(void* to, const void* from, bool inside) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from),

@@ -27,7 +27,14 @@ cuda::AttentionShape shape_of(const CudaCall& k, size_t mask) {
                              .window = attrs.get_int("window"),
                              .dropout = attention_dropout(attrs),
                              .random = {k.in<int64_t>(mask + 1), RandomDraws(attrs).id, first_dropout_block(attrs)},
-                             .drawn_heads = n.drawn_heads};
+                             .drawn_heads = n.drawn_heads,
+                             .softcap = static_cast<float>(attrs.get_float("softcap"))};
+  const size_t slopes = mask + attention_slopes, segments = mask + attention_segments;
+  if (k.has(slopes)) shape.slopes = k.in<float>(slopes);
+  if (k.has(segments)) {
+    shape.segments = k.in<int64_t>(segments);
+    shape.segments_step = segments_step(k.call.operand(segments));
+  }
   if (!k.has(mask)) return shape;
   shape.mask = k.in(mask);
   shape.mask_type = k.in_scalar(mask);
@@ -42,16 +49,27 @@ const void* first_value(const CudaCall& k, const AttentionSizes& n) {
   return k.in<std::byte>(n.v_operand) + n.v_start * dtype_bytes(k.operands[0].type.dtype);
 }
 
-Status launch_attention(const CudaCall& k) {
+// The segments' tiles lie in the workspace behind `before` bytes.
+cuda::AttentionShape shape_for_mma(const CudaCall& k, size_t mask, int64_t before) {
+  cuda::AttentionShape shape = shape_of(k, mask);
+  if (shape.segments) shape.segment_tiles = reinterpret_cast<cuda::SegmentTile*>(k.scratch<std::byte>() + before);
+  return shape;
+}
+
+cuda::AttentionCall call_of(const CudaCall& k) {
   const AttentionSizes n(k.call);
-  return launched(k, cuda::attention(shape_of(k, attention_mask), k.out(0), k.out<float>(1), k.in(0), first_key(k, n),
-                                     first_value(k, n), k.stream));
+  cuda::AttentionCall call{
+      .y = k.out(0), .lse = k.out<float>(1), .q = k.in(0), .k = first_key(k, n), .v = first_value(k, n)};
+  if (k.has(attention_sinks)) call.sinks = {k.in(attention_sinks), k.in_scalar(attention_sinks)};
+  return call;
+}
+
+Status launch_attention(const CudaCall& k) {
+  return launched(k, cuda::attention(shape_of(k, attention_mask), call_of(k), k.stream));
 }
 
 Status launch_attention_mma(const CudaCall& k) {
-  const AttentionSizes n(k.call);
-  return launched(k, cuda::attention_mma(shape_of(k, attention_mask), k.out(0), k.out<float>(1), k.in(0),
-                                         first_key(k, n), first_value(k, n), k.stream));
+  return launched(k, cuda::attention_mma(shape_for_mma(k, attention_mask, 0), call_of(k), k.stream));
 }
 
 cuda::AttentionGradCall grad_call_of(const CudaCall& k) {
@@ -75,7 +93,8 @@ Status launch_attention_grad(const CudaCall& k) {
 }
 
 Status launch_attention_grad_mma(const CudaCall& k) {
-  return launched(k, cuda::attention_grad_mma(shape_of(k, attention_grad_mask), grad_call_of(k), k.stream));
+  return launched(k, cuda::attention_grad_mma(shape_for_mma(k, attention_grad_mask, row_products_bytes(k.call)),
+                                              grad_call_of(k), k.stream));
 }
 
 // The gradient of the mask reads what attention_grad reads, and writes no other.
@@ -105,9 +124,29 @@ Status launch_mask_grad(const CudaCall& k) {
 }
 
 Status launch_mask_grad_mma(const CudaCall& k) {
-  std::byte* const partials = k.scratch<std::byte>() + row_products_bytes(k.call);
-  return launched(k, cuda::attention_mask_grad_mma(shape_of(k, attention_grad_mask), mask_grad_operands(k),
+  const int64_t row_products = row_products_bytes(k.call);
+  std::byte* const partials = k.scratch<std::byte>() + row_products;
+  const cuda::AttentionShape shape =
+      shape_for_mma(k, attention_grad_mask, row_products + mask_grad_partials_bytes(k.call));
+  return launched(k, cuda::attention_mask_grad_mma(shape, mask_grad_operands(k),
                                                    mask_grad_of(k, reinterpret_cast<float*>(partials)), k.stream));
+}
+
+Status launch_sinks_grad(const CudaCall& k) {
+  const SinksSizes n(k.call);
+  return launched(k, cuda::attention_sinks_grad({.dsinks = k.out(0),
+                                                 .y = k.in(0),
+                                                 .dy = k.in(2),
+                                                 .sinks = k.in(3),
+                                                 .lse = k.in<float>(1),
+                                                 .partials = k.scratch<float>(),
+                                                 .type = k.in_scalar(0),
+                                                 .sinks_type = k.in_scalar(3),
+                                                 .batch = n.batch,
+                                                 .rows = n.rows,
+                                                 .heads = n.heads,
+                                                 .depth = n.depth},
+                                                k.stream));
 }
 
 Status launch_rotary(const CudaCall& k) {
@@ -138,6 +177,7 @@ constexpr CudaLauncher launchers[] = {
     {op_attention_grad, "flash", launch_attention_grad},
     {op_attention_mask_grad, "mma", launch_mask_grad_mma},
     {op_attention_mask_grad, "flash", launch_mask_grad},
+    {op_attention_sinks_grad, "dots", launch_sinks_grad},
     {op_rotary, "pairs", launch_rotary},
 };
 

@@ -18,6 +18,9 @@ struct AttentionCase {
   SampleOperand mask = absent();
   bool packed = false;
   int64_t window = 0;
+  double softcap = 0;
+  bool slopes = false, sinks = false;
+  int64_t document = 0;  // rows of a packed document; 0: none
 };
 
 std::vector<AttentionCase> attention_cases() {
@@ -53,6 +56,205 @@ std::vector<AttentionCase> attention_cases() {
       {"window to both sides", 2, 200, 200, 2, 2, 32, 32, false, 0, bools({2, 1, 1, 200}), false, 17},
       {"rows beyond the window", 1, 300, 100, 2, 2, 64, 64, false, 0, absent(), false, 20},
       {"short heads", 2, 65, 129, 2, 2, 16, 16, false, 0.1},
+      {.name = "capped",
+       .batch = 2,
+       .rows = 150,
+       .columns = 150,
+       .heads = 4,
+       .kv_heads = 2,
+       .depth = 64,
+       .value_depth = 64,
+       .causal = true,
+       .softcap = 1.5},
+      {.name = "capped, padding, dropped",
+       .batch = 3,
+       .rows = 130,
+       .columns = 130,
+       .heads = 2,
+       .kv_heads = 2,
+       .depth = 128,
+       .value_depth = 128,
+       .dropout = 0.1,
+       .mask = bools({3, 1, 1, 130}),
+       .softcap = 1},
+      {.name = "capped, a bias of columns, short heads",
+       .batch = 2,
+       .rows = 140,
+       .columns = 90,
+       .heads = 2,
+       .kv_heads = 2,
+       .depth = 32,
+       .value_depth = 32,
+       .mask = fixed(normal({2, 1, 1, 90})),
+       .softcap = 1},
+      {.name = "capped, a bias of rows",
+       .batch = 2,
+       .rows = 100,
+       .columns = 100,
+       .heads = 2,
+       .kv_heads = 2,
+       .depth = 64,
+       .value_depth = 64,
+       .mask = fixed(normal({1, 2, 100, 100})),
+       .softcap = 1},
+      {.name = "capped, closed rows, a window",
+       .batch = 2,
+       .rows = 70,
+       .columns = 130,
+       .heads = 2,
+       .kv_heads = 2,
+       .depth = 64,
+       .value_depth = 64,
+       .mask = closed_row,
+       .window = 50,
+       .softcap = 1},
+      {.name = "capped, long heads",
+       .batch = 1,
+       .rows = 200,
+       .columns = 200,
+       .heads = 4,
+       .kv_heads = 2,
+       .depth = 256,
+       .value_depth = 256,
+       .causal = true,
+       .softcap = 1},
+      {.name = "capped and slanted",
+       .batch = 1,
+       .rows = 130,
+       .columns = 130,
+       .heads = 2,
+       .kv_heads = 1,
+       .depth = 64,
+       .value_depth = 64,
+       .causal = true,
+       .softcap = 2,
+       .slopes = true},
+      {.name = "slanted",
+       .batch = 2,
+       .rows = 150,
+       .columns = 150,
+       .heads = 4,
+       .kv_heads = 4,
+       .depth = 64,
+       .value_depth = 64,
+       .causal = true,
+       .packed = true,
+       .slopes = true},
+      {.name = "slanted to both sides, dropped",
+       .batch = 2,
+       .rows = 140,
+       .columns = 90,
+       .heads = 2,
+       .kv_heads = 2,
+       .depth = 128,
+       .value_depth = 128,
+       .dropout = 0.2,
+       .slopes = true},
+      {.name = "slanted, padding, short heads",
+       .batch = 2,
+       .rows = 70,
+       .columns = 70,
+       .heads = 2,
+       .kv_heads = 2,
+       .depth = 16,
+       .value_depth = 16,
+       .causal = true,
+       .mask = bools({2, 1, 1, 70}),
+       .slopes = true},
+      {.name = "slanted windows",
+       .batch = 6,
+       .rows = 49,
+       .columns = 49,
+       .heads = 3,
+       .kv_heads = 3,
+       .depth = 32,
+       .value_depth = 32,
+       .slopes = true},
+      {.name = "sinks",
+       .batch = 2,
+       .rows = 150,
+       .columns = 150,
+       .heads = 4,
+       .kv_heads = 2,
+       .depth = 64,
+       .value_depth = 64,
+       .causal = true,
+       .window = 40,
+       .sinks = true},
+      {.name = "sinks, dropped, closed rows",
+       .batch = 2,
+       .rows = 70,
+       .columns = 130,
+       .heads = 2,
+       .kv_heads = 2,
+       .depth = 128,
+       .value_depth = 128,
+       .dropout = 0.1,
+       .mask = closed_row,
+       .sinks = true},
+      {.name = "sinks, short heads",
+       .batch = 2,
+       .rows = 49,
+       .columns = 49,
+       .heads = 3,
+       .kv_heads = 3,
+       .depth = 32,
+       .value_depth = 32,
+       .sinks = true},
+      {.name = "documents",
+       .batch = 2,
+       .rows = 300,
+       .columns = 300,
+       .heads = 4,
+       .kv_heads = 2,
+       .depth = 64,
+       .value_depth = 64,
+       .causal = true,
+       .document = 70},
+      {.name = "documents of whole tiles, dropped",
+       .batch = 1,
+       .rows = 256,
+       .columns = 256,
+       .heads = 2,
+       .kv_heads = 2,
+       .depth = 128,
+       .value_depth = 128,
+       .causal = true,
+       .dropout = 0.1,
+       .document = 64},
+      {.name = "documents, both sides, a bias",
+       .batch = 2,
+       .rows = 200,
+       .columns = 200,
+       .heads = 2,
+       .kv_heads = 2,
+       .depth = 64,
+       .value_depth = 64,
+       .mask = fixed(normal({1, 2, 200, 200})),
+       .document = 90},
+      {.name = "documents, short heads",
+       .batch = 2,
+       .rows = 130,
+       .columns = 130,
+       .heads = 2,
+       .kv_heads = 2,
+       .depth = 32,
+       .value_depth = 32,
+       .causal = true,
+       .document = 33},
+      {.name = "documents, capped, slanted, long heads",
+       .batch = 1,
+       .rows = 130,
+       .columns = 130,
+       .heads = 2,
+       .kv_heads = 1,
+       .depth = 192,
+       .value_depth = 128,
+       .causal = true,
+       .softcap = 1,
+       .slopes = true,
+       .sinks = true,
+       .document = 50},
   };
 }
 
@@ -61,6 +263,7 @@ Attrs attrs_of(const AttentionCase& c) {
   attrs.set("causal", int64_t{c.causal});
   attrs.set("packed", int64_t{c.packed});
   attrs.set("window", c.window);
+  attrs.set("softcap", c.softcap);
   if (c.dropout > 0) {
     attrs.set("dropout", c.dropout);
     attrs.set("id", int64_t{11});
@@ -76,6 +279,29 @@ std::vector<SampleOperand> inputs_of(const AttentionCase& c) {
           normal({c.batch, c.columns, c.kv_heads * c.depth}, DType::BF16),
           normal({c.batch, c.columns, c.kv_heads * c.value_depth}, DType::BF16)};
 }
+
+// The operands from the mask to the segments. Documents of one sample begin elsewhere than another's, and the last of
+// each has the number of its first: segments need not be neighbours.
+std::vector<SampleOperand> masks_of(const AttentionCase& c) {
+  std::vector<SampleOperand> made{c.mask, c.dropout > 0 ? values({2}, {5, 3}, DType::I64) : absent(), absent(),
+                                  absent()};
+  if (c.slopes) {
+    std::vector<double> slopes;
+    for (int64_t h = 0; h < c.heads; ++h) slopes.push_back(std::exp2(-static_cast<double>(h + 3)));
+    made[2] = values({c.heads}, slopes);
+  }
+  if (c.document > 0) {
+    std::vector<double> numbers;
+    for (int64_t i = 0; i < c.batch * c.rows; ++i) {
+      const int64_t number = (i % c.rows + i / c.rows * 11) / c.document;
+      numbers.push_back(static_cast<double>(number * c.document + c.document > c.rows ? 0 : number));
+    }
+    made[3] = values({c.batch, c.rows}, numbers, DType::I64);
+  }
+  return made;
+}
+
+SampleOperand sinks_of(const AttentionCase& c) { return c.sinks ? normal({c.heads}) : absent(); }
 
 void check_all_kernels(const KernelCase& c) {
   const CudaCatalog catalog(card_under_test(), /*any_order=*/true);
@@ -94,8 +320,7 @@ KernelCase gradient_of(const KernelCase& forward, const AttentionCase& c) {
   for (size_t i = 0; i < 2; ++i) operands[3 + i].type = results[i].type();
   SampleOperand dy = operands[3];
   operands.push_back(dy);
-  operands.push_back(c.mask);
-  operands.push_back(c.dropout > 0 ? values({2}, {5, 3}, DType::I64) : absent());
+  llvm::append_range(operands, masks_of(c));
   KernelCase grad("attention_grad", attrs_of(c), operands, 7);
   for (size_t i = 0; i < 3; ++i) grad.tensors[i] = forward.tensors[i];
   for (size_t i = 0; i < 2; ++i) grad.tensors[3 + i] = results[i];
@@ -120,12 +345,18 @@ TEST_CASE("attention's kernels agree with the reference where rows and columns c
   for (const AttentionCase& c : attention_cases()) {
     INFO(c.name);
     std::vector<SampleOperand> operands = inputs_of(c);
-    operands.push_back(c.mask);
-    operands.push_back(c.dropout > 0 ? values({2}, {5, 3}, DType::I64) : absent());
+    llvm::append_range(operands, masks_of(c));
+    operands.push_back(sinks_of(c));
     const KernelCase forward("attention", attrs_of(c), operands, 3);
     check_all_kernels(forward);
     const KernelCase grad = gradient_of(forward, c);
     check_all_kernels(grad);
+    if (c.sinks) {
+      KernelCase sinks_grad("attention_sinks_grad", {}, {}, 1);
+      sinks_grad.tensors = {grad.tensors[3], grad.tensors[4], grad.tensors[5], forward.tensors.back()};
+      sinks_grad.present.assign(4, true);
+      check_all_kernels(sinks_grad);
+    }
     if (!is_whole_float(c.mask, c)) continue;
     KernelCase mask_grad("attention_mask_grad", attrs_of(c), {}, 1);
     mask_grad.tensors = grad.tensors;

@@ -117,6 +117,8 @@ void fill(const TensorView& view, int64_t below) {
   for (int64_t i = 0; i < block_type.elements(); ++i)
     if (is_float(view.type.dtype))
       block.view().set(i, stream.normal(i));
+    else if (below < 0)
+      block.view().set_int(i, i / -below);
     else
       block.view().set_int(i, static_cast<int64_t>(stream.uniform(i) * static_cast<double>(below)));
   const int64_t bytes = block_type.bytes(), all = view.type.bytes();

@@ -1,0 +1,235 @@
+#include "passes/clean/attention_match.h"
+
+#include "ir/depends_on_parameter.h"
+
+#include <cmath>
+
+namespace plimsoll {
+namespace {
+
+// From here down, a score that becomes such a number and one that it is added to are the same.
+constexpr double absorbs_scores = -1e30;
+
+// Takes factors by numbers off `value`; gives what is left.
+ValueId take_factors(const Graph& graph, ValueId value, double& scale) {
+  for (;;) {
+    if (const Node* mul = producer_of(graph, value, "mul")) {
+      std::optional<WithNumber> parts = with_number(graph, *mul);
+      if (!parts || graph.type(parts->value) != graph.type(value)) return value;
+      scale *= parts->number;
+      value = parts->value;
+    } else if (const Node* div = producer_of(graph, value, "div")) {
+      std::optional<double> number = splat_value(graph, div->operands[1]);
+      if (!number || graph.type(div->operands[0]) != graph.type(value)) return value;
+      scale /= *number;
+      value = div->operands[0];
+    } else {
+      return value;
+    }
+  }
+}
+
+// The shape [batch, heads, a, b] of a value that may have batch and heads as one dimension.
+std::optional<Shape> heads_apart(const Graph& graph, ValueId value, const AttentionMatch& a) {
+  const Shape shape = graph.type(value).shape;
+  if (shape.size() == 4) return shape;
+  if (shape.size() != 3 || shape[0] != a.batch * a.heads) return std::nullopt;
+  return Shape{a.batch, a.heads, shape[1], shape[2]};
+}
+
+// One step down from scores to q k^T.
+class ScoreTaker {
+ public:
+  ScoreTaker(const Graph& graph, AttentionMatch& match) : graph_(graph), a_(match) {}
+
+  // The matmul q k^T below the scores; null where something else is there too.
+  const Node* take(ValueId scores) {
+    constexpr int max_steps = 12;
+    for (int step = 0; step < max_steps; ++step) {
+      scores = take_factors(graph_, scores, factor_);
+      if (const Node* product = producer_of(graph_, scores, "matmul")) {
+        a_.scale = a_.softcap > 0 ? factor_ * a_.softcap : factor_;
+        return product;
+      }
+      const ValueId below = take_one(scores);
+      if (below == ValueId::None) return nullptr;
+      scores = below;
+    }
+    return nullptr;
+  }
+
+ private:
+  ValueId take_one(ValueId scores) {
+    if (const Node* cast = producer_of(graph_, scores, "cast")) return cast->operands[0];
+    if (const Node* tanh = producer_of(graph_, scores, "tanh")) return take_cap(*tanh);
+    if (const Node* reshape = producer_of(graph_, scores, "reshape")) {
+      const ValueId below = reshape->operands[0];
+      const std::optional<Shape> apart = heads_apart(graph_, below, a_);
+      return apart && graph_.type(scores).shape.size() == 4 && *apart == graph_.type(scores).shape ? below
+                                                                                                   : ValueId::None;
+    }
+    // A factor above a mask would scale the mask too, and a cap would bend it.
+    if (factor_ != 1 || a_.softcap > 0) return ValueId::None;
+    if (const Node* add = producer_of(graph_, scores, "add")) return take_added(*add, scores);
+    const Node* where = producer_of(graph_, scores, "where");
+    return where ? take_chosen(*where) : ValueId::None;
+  }
+
+  ValueId take_cap(const Node& tanh) {
+    if (a_.softcap > 0 || factor_ <= 0) return ValueId::None;
+    a_.softcap = factor_;
+    factor_ = 1;
+    return tanh.operands[0];
+  }
+
+  ValueId take_added(const Node& add, ValueId scores) {
+    size_t side = graph_.type(add.operands[0]) == graph_.type(scores) ? 0 : 1;
+    if (constant_behind(graph_, add.operands[side]) || producer_of(graph_, add.operands[side], "where"))
+      side = 1 - side;
+    const bool fits = graph_.type(add.operands[side]) == graph_.type(scores);
+    return fits && take_mask({boolean_behind(graph_, add.operands[1 - side])}) ? add.operands[side] : ValueId::None;
+  }
+
+  // where(m, scores, -inf), or where(m, a large negative number, scores)
+  ValueId take_chosen(const Node& where) {
+    const std::optional<double> off = splat_value(graph_, where.operands[2]),
+                                on = splat_value(graph_, where.operands[1]);
+    if (off && std::isinf(*off) && *off < 0) return take_mask({where.operands[0]}) ? where.operands[1] : ValueId::None;
+    if (!on || *on > absorbs_scores) return ValueId::None;
+    return take_mask({where.operands[0], on}) ? where.operands[2] : ValueId::None;
+  }
+
+  bool take_mask(const MaskTerm& term) {
+    if (const auto closed = closed_form_of(graph_, term.mask, a_.rows, a_.columns, term.low.has_value())) {
+      a_.closed.narrow(*closed);
+      return true;
+    }
+    const llvm::ArrayRef<int64_t> dims(graph_.type(term.mask).shape);
+    if (dims.size() > 4) return false;
+    // Kernels make the gradient of masks with a number for each row and column.
+    const bool is_whole = dims.size() >= 2 && dims[dims.size() - 2] == a_.rows && dims.back() == a_.columns;
+    if (!is_whole && depends_on_parameter(graph_, term.mask)) return false;
+    a_.masks.push_back(term);
+    return true;
+  }
+
+  const Graph& graph_;
+  AttentionMatch& a_;
+  double factor_ = 1;  // of numbers since the last mask or the cap
+};
+
+// The scores without what softmax does not see, the largest of each row subtracted.
+ValueId unshifted(const Graph& graph, ValueId scores) {
+  const Node* sub = producer_of(graph, scores, "sub");
+  const Node* largest = sub ? producer_of(graph, sub->operands[1], "reduce_max") : nullptr;
+  const bool is_largest = largest && largest->operands[0] == sub->operands[0] && largest->attrs.get_int("keep_dims") &&
+                          llvm::makeArrayRef(largest->attrs.get_ints("axes")) == llvm::makeArrayRef<int64_t>({3});
+  return is_largest ? sub->operands[0] : scores;
+}
+
+// Is a constant [1, heads, rows, 1], to which exporters fold sinks, the same for all rows of a head?
+bool has_equal_rows(const Graph& graph, ValueId value) {
+  const Tensor* tensor = constant_behind(graph, value);
+  const Type& type = graph.type(value);
+  if (!tensor || tensor->type().elements() != type.elements()) return false;
+  for (int64_t i = 0; i < type.elements(); ++i)
+    if (tensor->get(i) != tensor->get(i / type.shape[2] * type.shape[2])) return false;
+  return true;
+}
+
+// Takes off the column that a sink is.
+ValueId take_sinks(const Graph& graph, ValueId scores, AttentionMatch& a) {
+  const Node* concat = producer_of(graph, scores, "concat");
+  if (!concat || concat->operands.size() != 2 || concat->attrs.get_int("axis") != 3) return scores;
+  ValueId sinks = concat->operands[1];
+  while (const Node* expand = producer_of(graph, sinks, "expand")) sinks = expand->operands[0];
+  const Shape shape = graph.type(sinks).shape;
+  if (shape.size() != 4 || shape[0] != 1 || shape[1] != a.heads || shape[3] != 1) return scores;
+  if (shape[2] != 1 && !has_equal_rows(graph, sinks)) return scores;
+  a.sinks = sinks;
+  --a.columns;
+  return concat->operands[0];
+}
+
+bool leaves_sinks_out(const Graph& graph, const Node& slice, const AttentionMatch& a) {
+  auto are = [&](llvm::StringRef attr, int64_t number) {
+    return llvm::all_of(slice.attrs.get_ints(attr), [&](int64_t i) { return i == number; });
+  };
+  return are("starts", 0) && are("steps", 1) &&
+         graph.type(slice.results[0]).shape == Shape{a.batch, a.heads, a.rows, a.columns};
+}
+
+// Follows the probabilities through guard, dropout and casts to the matmul with v.
+const Node* take_probabilities(const Graph& graph, ValueId p, AttentionMatch& a) {
+  bool has_sinks = a.sinks != ValueId::None;
+  for (int depth = 0; depth < 8; ++depth) {
+    llvm::SmallVector<NodeId, 2> users(graph.value(p).users.begin(), graph.value(p).users.end());
+    // The guard reads p twice: through isnan and as the value kept.
+    const Node* guard = nullptr;
+    for (NodeId user : users)
+      if (graph.node(user).op->name == "where" && graph.node(user).operands[2] == p) guard = &graph.node(user);
+    if (guard && users.size() == 2) {
+      const Node* is_nan = producer_of(graph, guard->operands[0], "is_nan");
+      if (!is_nan || is_nan->operands[0] != p || !is_splat(graph, guard->operands[1], 0, 0)) return nullptr;
+      p = guard->results[0];
+      continue;
+    }
+    if (!has_one_reader(graph, p)) return nullptr;
+    const Node& user = graph.node(users.front());
+    if (user.op->name == "cast") {
+      p = user.results[0];
+    } else if (user.op->name == "slice" && has_sinks && leaves_sinks_out(graph, user, a)) {
+      has_sinks = false;
+      p = user.results[0];
+    } else if (has_sinks) {
+      return nullptr;
+    } else if (user.op->name == "reshape" && heads_apart(graph, user.results[0], a) == graph.type(p).shape) {
+      p = user.results[0];
+    } else if (user.op->name == "dropout" && a.rng == ValueId::None) {
+      a.rng = user.operands[1];
+      a.dropout = user.attrs.get_float("ratio");
+      a.dropout_id = user.attrs.get_int("id");
+      p = user.results[0];
+    } else if (user.op->name == "matmul" && user.operands[0] == p && user.attrs.get_int("transpose_a") == 0) {
+      return &user;
+    } else {
+      return nullptr;
+    }
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+std::optional<AttentionMatch> match_attention(const Graph& graph, const Node& softmax) {
+  const Type& type = graph.type(softmax.results[0]);
+  if (type.rank() != 4 || softmax.attrs.get_int("axis") != 3) return std::nullopt;
+  AttentionMatch a{type.shape[0], type.shape[1], type.shape[2], type.shape[3]};
+  const ValueId under_softmax = take_sinks(graph, unshifted(graph, softmax.operands[0]), a);
+  const Node* scores = ScoreTaker(graph, a).take(under_softmax);
+  const Node* product = scores ? take_probabilities(graph, softmax.results[0], a) : nullptr;
+  if (!product || scores->attrs.get_int("transpose_a") != 0 || product->attrs.get_int("transpose_b") != 0)
+    return std::nullopt;
+  a.q = take_factors(graph, scores->operands[0], a.scale);
+  a.k_transposed = take_factors(graph, scores->operands[1], a.scale);
+  if (scores->attrs.get_int("transpose_b") != 0) return std::nullopt;
+  a.v = product->operands[1];
+  a.result = product->results[0];
+  const auto q = heads_apart(graph, a.q, a), k = heads_apart(graph, a.k_transposed, a), v = heads_apart(graph, a.v, a);
+  // The matmul may repeat one head of keys and values for all queries.
+  const bool shaped = q && k && v && (*q)[0] == (*k)[0] && (*q)[0] == (*v)[0] && (*k)[1] == (*v)[1] &&
+                      ((*k)[1] == (*q)[1] || (*k)[1] == 1);
+  const DType dtype = graph.type(a.q).dtype;
+  if (!shaped || dtype != graph.type(a.k_transposed).dtype || dtype != graph.type(a.v).dtype ||
+      graph.type(a.result).dtype != dtype)
+    return std::nullopt;
+  return a;
+}
+
+ValueId with_heads_apart(Builder& b, ValueId value, const AttentionMatch& match) {
+  const Shape shape = b.type(value).shape;
+  if (shape.size() != 3 || shape[0] != match.batch * match.heads) return value;
+  return b.reshape(value, {match.batch, match.heads, shape[1], shape[2]});
+}
+
+}  // namespace plimsoll

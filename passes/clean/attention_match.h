@@ -1,0 +1,34 @@
+#pragma once
+
+// Attention as exporters write it, read from its softmax on: down over masks, the cap and factors to q k^T, and up over
+// guards and dropout to the product with v.
+
+#include "passes/clean/attention_mask.h"
+
+namespace plimsoll {
+
+// A mask of scores: added to them, boolean and true where open, or, with `low`, boolean and true where a score becomes
+// `low`.
+struct MaskTerm {
+  ValueId mask;
+  std::optional<double> low = {};
+};
+
+// Batch and heads may be one dimension of q, k, v and the result.
+struct AttentionMatch {
+  int64_t batch, heads, rows, columns;
+  ValueId q, k_transposed, v;  // [batch, heads, rows, dim], [batch, heads, dim, columns], [batch, heads, columns, dim]
+  llvm::SmallVector<MaskTerm, 2> masks;
+  ValueId rng = ValueId::None, sinks = ValueId::None;  // sinks have a number for each head, perhaps for each row
+  double scale = 1, softcap = 0, dropout = 0;
+  int64_t dropout_id = 0;
+  ClosedForm closed;
+  ValueId result;  // what the op replaces: [batch, heads, rows, dim]
+};
+
+std::optional<AttentionMatch> match_attention(const Graph& graph, const Node& softmax);
+
+// A value of the match with batch and heads apart. A mask may have 1 in place of both.
+ValueId with_heads_apart(Builder& b, ValueId value, const AttentionMatch& match);
+
+}  // namespace plimsoll
