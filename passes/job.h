@@ -7,6 +7,7 @@
 #include "ir/plan/plan.h"
 #include "passes/partition/pipeline_schedule.h"
 
+#include <limits>
 #include <optional>
 #include <string>
 #include <vector>
@@ -76,6 +77,9 @@ struct TrainingRequest {
   std::string split_from;  // a value of the model; empty: the one that takes least time
   bool offload = true;     // let states and values wait in host memory where the budget asks for it
   EvaluationRequest evaluation;
+  // Plans that take so long or longer are of no use, and what bounds show to be so is not searched.
+  double enough_us = std::numeric_limits<double>::infinity();
+  bool is_one_of_many = false;    // meshes that are compared, so long programs of stages are not searched as far
   double effort = 1;              // search work for rematerialisation and placement, as a multiple of the usual
   int64_t host_budget_bytes = 0;  // host memory of each rank for that, for loading and for the cache; 0: not limited
   int64_t cache_bytes = 0;        // host memory in which a run may keep decoded samples
@@ -98,6 +102,7 @@ struct CompileResult {
   Plan plan;  // where nothing is within the budget, the plan that needs least; of a pipeline, that of the stage that
               // lacks most
   bool fits = true;
+  bool is_too_slow = false;       // nothing is faster than TrainingRequest::enough_us, and there is no plan
   int64_t host_budget_bytes = 0;  // as asked; 0: not limited
   std::vector<Plan> frontier;     // plans of smaller budgets, where these were asked for
   std::vector<StageNeed> stages;  // of a pipeline that does not fit, by stage, as it was cut
@@ -108,5 +113,12 @@ struct CompileResult {
     return all;
   }
 };
+
+inline CompileResult none_is_faster() {
+  CompileResult result;
+  result.fits = false;
+  result.is_too_slow = true;
+  return result;
+}
 
 }  // namespace plimsoll

@@ -47,6 +47,13 @@ Result<Plan> plain_plan(const LoweringInput& input, const FitOptions& options) {
   return complete(lower_to_plan(input), options.training);
 }
 
+bool may_fit(const FitOptions& options, const Plan& plain, int64_t budget_bytes) {
+  if (options.min_share == 0) return true;
+  const Arena& arena = plain.arenas.front();
+  const auto live = static_cast<double>(arena.bytes - arena.persistent_bytes);
+  return plain.promised_bytes() - static_cast<int64_t>((1 - options.min_share) * live) <= budget_bytes;
+}
+
 BudgetFitter::BudgetFitter(const LoweringInput& input, const FitOptions& options, Plan plain, int64_t highest_budget)
     : in_(input), options_(options), plain_(std::move(plain)), highest_budget_(highest_budget), levels_(1) {
   const bool way_to_host = input.draft.device.to_host_gb_per_s > 0 && input.draft.device.from_host_gb_per_s > 0;
@@ -95,30 +102,34 @@ Result<std::optional<Plan>> BudgetFitter::within(int64_t budget_bytes, double en
                                                             : search.min_us_within(budget_bytes);
     if (min_us == std::numeric_limits<double>::infinity()) too_large.push_back(i);
     if (min_us >= enough_us || !std::isfinite(min_us)) continue;
-    Result<Plan> plan = plan_of(i, budget_bytes);
+    Result<std::optional<Plan>> plan = plan_of(i, budget_bytes, enough_us);
     if (!plan) return plan.takeError();
-    if (!best || is_better(*plan, *best)) best = std::move(*plan);
+    if (!*plan) continue;
+    if (!best || is_better(**plan, *best)) best = std::move(**plan);
     if (is_within_budget(*best)) enough_us = std::min(enough_us, best->predicted_step_us);
   }
   if (enough_us < std::numeric_limits<double>::infinity()) return best;
   // The plan that needs least may be of a level that cannot be within the budget; mostly of the last.
   for (size_t i : llvm::reverse(too_large)) {
     if (best && is_within_host_budget(*best) && search_of(i).min_bytes() >= best->promised_bytes()) continue;
-    Result<Plan> plan = plan_of(i, budget_bytes);
+    Result<std::optional<Plan>> plan = plan_of(i, budget_bytes, enough_us);
     if (!plan) return plan.takeError();
-    if (!best || is_better(*plan, *best)) best = std::move(*plan);
+    if (!best || is_better(**plan, *best)) best = std::move(**plan);
   }
   return best;
 }
 
-Result<Plan> BudgetFitter::plan_of(size_t level, int64_t budget_bytes) {
+Result<std::optional<Plan>> BudgetFitter::plan_of(size_t level, int64_t budget_bytes, double enough_us) {
   OffloadLevelSearch& search = search_of(level);
-  Result<Plan> plan = complete(search.within(budget_bytes), options_.training);
+  Result<std::optional<Plan>> found = search.within(budget_bytes, enough_us);
+  if (!found || !*found) return found;
+  Result<Plan> plan = complete(std::move(**found), options_.training);
   if (plan && !levels_[level].what.empty())
     plan->decisions.push_back(
         {"offload", "plan", levels_[level].what + " on the host",
          format_bytes(search.host_bytes()) + " there, reloaded before use; what is updated is copied back"});
-  return plan;
+  if (!plan) return plan.takeError();
+  return std::optional(std::move(*plan));
 }
 
 int64_t BudgetFitter::min_bytes() {

@@ -14,6 +14,9 @@ namespace plimsoll {
 // The plan without remats or copies, within the budget or not.
 Result<Plan> plain_plan(const LoweringInput& input, const FitOptions& options);
 
+// Whether a search that ends at `options.min_share` can reach the budget. If it can, it also reaches larger ones.
+bool may_fit(const FitOptions& options, const Plan& plain, int64_t budget_bytes);
+
 // The plans of one program under several budgets; what was searched for one serves the next.
 class BudgetFitter {
  public:
@@ -21,8 +24,8 @@ class BudgetFitter {
   BudgetFitter(const LoweringInput& input, const FitOptions& options, Plan plain, int64_t highest_budget);
 
   const Plan& plain() const { return plain_; }
-  // The fastest plan within the budget; where there is none, the one that needs least. None where bounds show that
-  // every plan within the budget takes `enough_us` or more.
+  // The fastest plan within the budget; where there is none, the one that needs least. With a finite `enough_us` none
+  // but a plan within the budget that takes less.
   Result<std::optional<Plan>> within(int64_t budget_bytes, double enough_us = std::numeric_limits<double>::infinity());
   // No plan needs fewer bytes of the device.
   int64_t min_bytes();
@@ -36,7 +39,7 @@ class BudgetFitter {
   };
   static std::vector<OffloadLevel> offload_levels(const LoweringInput& input, int64_t plain_bytes);
   OffloadLevelSearch& search_of(size_t level);
-  Result<Plan> plan_of(size_t level, int64_t budget_bytes);
+  Result<std::optional<Plan>> plan_of(size_t level, int64_t budget_bytes, double enough_us);
 
   const LoweringInput& in_;
   const FitOptions& options_;

@@ -26,6 +26,7 @@ namespace plimsoll {
 namespace {
 
 constexpr double rounding = 1e-9;           // relative difference of a sum of times in another order
+constexpr size_t bounds_at_once = 2;        // trials whose copies are placed beside each other
 constexpr double remats_only_share = 0.25;  // share of the work for remats alone, from which searches with copies start
 
 bool has_copies(const RematProblem& problem) {
@@ -129,17 +130,22 @@ void OffloadLevelSearch::measure() {
       host_bytes_ += bytes;
       persistent_bytes_ -= bytes;
     }
-    double min_us = std::numeric_limits<double>::infinity();
     int64_t peak_bytes = std::numeric_limits<int64_t>::max();
     for (const OrderVariant& either : functions_[f].orders) {
-      min_us = std::min(min_us, either.min_us);
       peak_bytes = std::min(peak_bytes, options_.recompute ? min_peak_bytes(either.sequence.problem)
                                                            : either.levels[0][0].plan.peak_bytes);
     }
-    min_us_ += calls_of(f) * min_us;
+    min_us_ += min_us_of(f);
     step_bytes = std::max(step_bytes, peak_bytes);
   }
   min_bytes_ = in_.draft.device.reserve_bytes() + persistent_bytes_ + step_bytes;
+}
+
+// What all calls of the function take of a step at least.
+double OffloadLevelSearch::min_us_of(size_t function) const {
+  double us = std::numeric_limits<double>::infinity();
+  for (const OrderVariant& order : functions_[function].orders) us = std::min(us, order.min_us);
+  return calls_of(function) * us;
 }
 
 double OffloadLevelSearch::min_us_within(int64_t budget_bytes) const {
@@ -179,9 +185,11 @@ void OffloadLevelSearch::search(OrderVariant& order, double seconds) const {
     return RematOptions{
         .seconds = seconds * share, .min_share = options_.min_share, .spacing = options_.spacing, .close_levels = true};
   };
-  const std::vector<RematPlan> remats_only = remat_levels(
-      with_offloads(problem, {}), start_from_remats ? std::numeric_limits<int64_t>::max() : highest_allowance(),
-      work(offload ? remats_only_share : 1));
+  const bool is_short = problem.op_count() < long_ops;
+  const std::vector<RematPlan> remats_only =
+      remat_levels(with_offloads(problem, {}),
+                   start_from_remats && is_short ? std::numeric_limits<int64_t>::max() : highest_allowance(),
+                   work(offload ? remats_only_share : 1));
   const llvm::ArrayRef<RematPlan> starts =
       llvm::ArrayRef(remats_only).take_front(start_from_remats ? remats_only.size() : 0);
   std::vector<RematPlan> all, held;
@@ -206,7 +214,7 @@ void OffloadLevelSearch::start(FunctionSearch& function) {
   collect(function);
 }
 
-// Collects what may be tried within the allowance: of each list of levels, the lowest ones up to the allowance.
+// Collects what may be tried within the allowance: of each list of levels, the lowest ones up to where these end.
 void OffloadLevelSearch::collect(FunctionSearch& function) {
   function.options.clear();
   const bool plain_only = options_.recompute && !function.searched;
@@ -215,7 +223,7 @@ void OffloadLevelSearch::collect(FunctionSearch& function) {
     for (std::vector<Candidate>& levels : order.levels)
       for (size_t c = levels.size(); c-- > 0;) {
         const RematPlan& plan = levels[c].plan;
-        if (c + 1 < levels.size() && plan.peak_bytes > allowance_) break;
+        if (c + 1 < levels.size() && ends_levels(order.sequence.problem, plan, levels[c + 1].plan, allowance_)) break;
         if (host_bytes_of(order.sequence.problem, plan) > order.host_room) continue;
         push(function, {&order, &levels[c], levels[c].min_us});
       }
@@ -256,14 +264,27 @@ bool OffloadLevelSearch::copies_or_collectives(const OrderVariant& order, const 
   return !candidate.plan.reloads.empty() || has_intervals(order.sequence.problem);
 }
 
-// Takes the fastest trial. One whose time is only a bound goes back with its exact times.
+bool OffloadLevelSearch::is_bound(const Trial& option) {
+  return !option.overlap && copies_or_collectives(*option.order, *option.candidate);
+}
+
+OffloadLevelSearch::Trial OffloadLevelSearch::pop(FunctionSearch& function) {
+  std::pop_heap(function.options.begin(), function.options.end(), is_later);
+  const Trial option = function.options.back();
+  function.options.pop_back();
+  return option;
+}
+
+// Takes the fastest trial. Those whose times are only bounds go back with their exact times, a few at once.
 std::optional<OffloadLevelSearch::Trial> OffloadLevelSearch::next(FunctionSearch& function) {
   while (!function.options.empty()) {
-    std::pop_heap(function.options.begin(), function.options.end(), is_later);
-    const Trial option = function.options.back();
-    function.options.pop_back();
-    if (option.overlap || !copies_or_collectives(*option.order, *option.candidate)) return option;
-    push_overlaps(function, option);
+    if (!is_bound(function.options.front())) return pop(function);
+    std::vector<Trial> bounds;
+    while (bounds.size() < bounds_at_once && !function.options.empty() && is_bound(function.options.front()))
+      bounds.push_back(pop(function));
+    parallel_for(bounds.size(),
+                 [&](size_t i) { static_cast<void>(overlaps_of(*bounds[i].order, *bounds[i].candidate)); });
+    for (const Trial& bound : bounds) push_overlaps(function, bound);
   }
   return std::nullopt;
 }
@@ -341,17 +362,20 @@ OffloadLevelSearch::Trial OffloadLevelSearch::least_of(FunctionSearch& function)
   return *least;
 }
 
-// The fastest trial that fits; false where there is none, and the one that needs least is chosen.
-bool OffloadLevelSearch::choose(FunctionSearch& function) {
+// The fastest trial that fits; false where there is none that takes less than `enough_us` of a step. Without such a
+// limit the one that needs least is chosen then.
+bool OffloadLevelSearch::choose(size_t f, double enough_us) {
+  FunctionSearch& function = functions_[f];
   start(function);
   for (;;) {
     while (const std::optional<Trial> trial = next(function)) {
+      if (calls_of(f) * trial->us >= enough_us) return false;
       if (!fits(*trial)) continue;
       function.chosen = *trial;
       return true;
     }
     if (function.searched || !options_.recompute) {
-      function.chosen = least_of(function);
+      if (enough_us == std::numeric_limits<double>::infinity()) function.chosen = least_of(function);
       return false;
     }
     search(function);
@@ -370,12 +394,13 @@ Result<Plan> OffloadLevelSearch::lower(int64_t budget_bytes) {
   return lower_to_plan({*draft_, budget_bytes, in_.host_budget_bytes, in_.placement_seconds});
 }
 
-Result<Plan> OffloadLevelSearch::within(int64_t budget_bytes) {
+Result<std::optional<Plan>> OffloadLevelSearch::within(int64_t budget_bytes, double enough_us) {
   allowance_ = allowance(budget_bytes);
   bool fits = true;
-  for (FunctionSearch& function : functions_) fits &= choose(function);
+  for (size_t f = 0; f < functions_.size(); ++f) fits &= choose(f, enough_us - (min_us_ - min_us_of(f)));
+  if (!fits && enough_us < std::numeric_limits<double>::infinity()) return std::nullopt;
   Result<Plan> plan = lower(budget_bytes);
-  if (!plan) return plan;
+  if (!plan) return plan.takeError();
   for (size_t f = 0; f < functions_.size(); ++f)
     assert((meets_stages(draft_->program.functions[f]) || is_time_of(*plan, f, functions_[f].chosen.us)) &&
            "more budget may mean more time");

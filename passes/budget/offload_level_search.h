@@ -36,8 +36,9 @@ class OffloadLevelSearch {
   int64_t min_bytes() const { return min_bytes_; }
   int64_t host_bytes() const { return host_bytes_; }  // of states
 
-  // The fastest plan found within the budgets; where there is none, the one that needs least.
-  Result<Plan> within(int64_t budget_bytes);
+  // The fastest plan found within the budgets; where there is none, the one that needs least. With a finite `enough_us`
+  // none but a plan within the budgets, and none where bounds show that the step takes so long.
+  Result<std::optional<Plan>> within(int64_t budget_bytes, double enough_us);
 
  private:
   // Transient bytes of one function, as far as they are known; -1 where not.
@@ -99,6 +100,9 @@ class OffloadLevelSearch {
   double calls_of(size_t function) const {
     return function == 0 ? static_cast<double>(options_.training.accumulate) : 1;
   }
+  double min_us_of(size_t function) const;
+  static bool is_bound(const Trial& option);
+  static Trial pop(FunctionSearch& function);
   std::optional<Trial> next(FunctionSearch& function);
   // A function as it is with a trial's remats and copies.
   struct TriedFunction {
@@ -110,7 +114,7 @@ class OffloadLevelSearch {
   bool is_above_host(const Layout& layout) const;
   bool fits(const Trial& trial) const;
   Trial least_of(FunctionSearch& function) const;
-  bool choose(FunctionSearch& function);
+  bool choose(size_t function, double enough_us);
   Result<Plan> lower(int64_t budget_bytes);
   Plan explained(Plan plan) const;
   void explain_copies(Plan& plan, size_t function) const;

@@ -12,6 +12,7 @@
 #include "passes/budget/program_size.h"
 #include "passes/train/split_batch.h"
 
+#include <cassert>
 #include <limits>
 
 namespace plimsoll {
@@ -141,22 +142,28 @@ class SplitSearch {
     if (hooks_.on_phase) hooks_.on_phase("lay out");
     CompileResult result;
     if (request_.frontier) {
-      Result<std::vector<Plan>> frontier =
-          budget_frontier(whole_->plain(), [&](int64_t smaller) { return within(smaller); });
+      assert(request_.enough_us == std::numeric_limits<double>::infinity() && "a frontier has slow plans as well");
+      Result<std::vector<Plan>> frontier = budget_frontier(whole_->plain(), [&](int64_t smaller) -> Result<Plan> {
+        Result<std::optional<Plan>> plan = within(smaller);
+        if (!plan) return plan.takeError();
+        return std::move(**plan);
+      });
       if (!frontier) return frontier.takeError();
       result.frontier = std::move(*frontier);
     }
-    Result<Plan> plan = within(whole_->plain().arenas.front().budget_bytes);
+    Result<std::optional<Plan>> plan = within(whole_->plain().arenas.front().budget_bytes);
     if (!plan) return plan.takeError();
-    result.fits = is_within_budget(*plan);
-    result.plan = std::move(*plan);
+    if (!*plan) return none_is_faster();
+    result.fits = is_within_budget(**plan);
+    result.plan = std::move(**plan);
     result.host_budget_bytes = request_.host_budget_bytes;
     return result;
   }
 
  private:
-  // The fastest plan within the budget; where there is none, the one that needs least.
-  Result<Plan> within(int64_t budget_bytes) {
+  // The fastest plan within the budget; where there is none, the one that needs least. None where nothing is faster
+  // than is asked for.
+  Result<std::optional<Plan>> within(int64_t budget_bytes) {
     if (request_.split == 1 || (request_.split < 1 && whole_->plain().promised_bytes() <= budget_bytes))
       return within(*whole_, budget_bytes);
     if (Status s = derive_splits()) return s;
@@ -170,22 +177,24 @@ class SplitSearch {
       if (Status s = consider(*whole_, budget_bytes, best)) return s;
     for (size_t i = fits; i-- > 0;)
       if (Status s = consider(*splits_[i], budget_bytes, best)) return s;
+    if (!best && request_.enough_us < std::numeric_limits<double>::infinity()) return best;
     if (!best)
       return usage_error("no value of the model allows " + llvm::Twine(request_.split) + " equal chunks of the batch");
-    return std::move(*best);
+    return best;
   }
 
   // `best` becomes the candidate's plan where that is better.
   Status consider(const Candidate& candidate, int64_t budget_bytes, std::optional<Plan>& best) const {
-    double enough_us = std::numeric_limits<double>::infinity();
+    double enough_us = request_.enough_us;
     if (best && is_within_budget(*best)) {
-      if (!(request_.recompute || request_.offload) || !may_fit(candidate, budget_bytes)) return Status::success();
-      enough_us = best->predicted_step_us;
+      if (!(request_.recompute || request_.offload) || !may_fit(candidate.options, candidate.plain(), budget_bytes))
+        return Status::success();
+      enough_us = std::min(enough_us, best->predicted_step_us);
     } else if (best && is_within_host_budget(*best)) {
       const int64_t bytes = candidate.plans->min_bytes();
       if (bytes > budget_bytes && bytes >= best->promised_bytes()) return Status::success();
     }
-    if (!may_fit(candidate, budget_bytes)) {
+    if (!may_fit(candidate.options, candidate.plain(), budget_bytes)) {
       Plan plain = plain_of(candidate, budget_bytes);
       if (!best || is_better(plain, *best)) best = std::move(plain);
       return Status::success();
@@ -194,14 +203,6 @@ class SplitSearch {
     if (!plan) return plan.takeError();
     if (*plan && (!best || is_better(**plan, *best))) best = explained(std::move(**plan), candidate);
     return Status::success();
-  }
-
-  // Whether the candidate's search, which may end early, can reach the budget. If it can, it also reaches larger ones.
-  static bool may_fit(const Candidate& split, int64_t budget_bytes) {
-    if (split.options.min_share == 0) return true;
-    const Arena& arena = split.plain().arenas.front();
-    const auto live = static_cast<double>(arena.bytes - arena.persistent_bytes);
-    return split.plain().promised_bytes() - static_cast<int64_t>((1 - split.options.min_share) * live) <= budget_bytes;
   }
 
   Status derive_splits() {
@@ -274,10 +275,10 @@ class SplitSearch {
     return made;
   }
 
-  Result<Plan> within(const Candidate& candidate, int64_t budget_bytes) const {
-    Result<std::optional<Plan>> plan = candidate.plans->within(budget_bytes);
-    if (!plan) return plan.takeError();
-    return explained(std::move(**plan), candidate);
+  Result<std::optional<Plan>> within(const Candidate& candidate, int64_t budget_bytes) const {
+    Result<std::optional<Plan>> plan = candidate.plans->within(budget_bytes, request_.enough_us);
+    if (!plan || !*plan) return plan;
+    return std::optional(explained(std::move(**plan), candidate));
   }
 
   Plan plain_of(const Candidate& candidate, int64_t budget_bytes) const {

@@ -24,9 +24,20 @@ Status refuse_what_is_not_planned(const TrainingRequest& request) {
 // Copies and collectives of long programs take long to place beside computing, so fewer limits are searched for.
 constexpr double long_spacing = 4;
 
-// The stage's plan within the budget; where there is none, the one that needs least.
-Result<Plan> fit_stage(Derived& derived, size_t stage, const ForwardModel& forward, const TrainingRequest& request,
-                       const DeviceDescription& device) {
+// Of meshes that are compared, a stage with more instructions is searched for remats only, and only as far as long
+// programs are.
+constexpr size_t max_instructions_of_many = 7000;
+
+bool is_long_for_many(const Plan& plain) {
+  size_t instructions = 0;
+  for (const PlanFunction& function : plain.functions) instructions += function.instructions.size();
+  return instructions > max_instructions_of_many;
+}
+
+// The stage's plan within the budget; where there is none, the one that needs least. None where a faster one than is
+// asked for cannot be found.
+Result<std::optional<Plan>> fit_stage(Derived& derived, size_t stage, const ForwardModel& forward,
+                                      const TrainingRequest& request, const DeviceDescription& device) {
   PlanDraft& draft = derived.draft;
   draft.device = with_reserves(device, draft.program, request.mesh);
   FitOptions options;
@@ -41,35 +52,43 @@ Result<Plan> fit_stage(Derived& derived, size_t stage, const ForwardModel& forwa
                       budget_of_host_arena(request, draft.program, device)};
   input.placement_seconds *= effort;
   Result<Plan> plain = plain_plan(input, options);
-  if (!plain) return plain;
+  if (!plain) return plain.takeError();
   const int64_t budget = plain->arenas.front().budget_bytes;
-  Result<std::optional<Plan>> plan = BudgetFitter(input, options, std::move(*plain), budget).within(budget);
-  if (!plan) return plan.takeError();
+  if (request.is_one_of_many && is_long_for_many(*plain)) {
+    options.min_share = long_min_share;
+    options.offload = false;
+  }
+  Result<std::optional<Plan>> plan =
+      BudgetFitter(input, options, std::move(*plain), budget).within(budget, request.enough_us);
+  if (!plan || !*plan) return plan;
   const std::vector<Decision>& decisions = derived.passes.decisions();
   (*plan)->decisions.insert((*plan)->decisions.begin(), decisions.begin(), decisions.end());
-  return std::move(**plan);
+  return plan;
 }
 
 int64_t lacks_bytes(const Plan& plan) { return plan.promised_bytes() - plan.arenas.front().budget_bytes; }
 
-// The plans of all stages as they were cut, each within its budget or the one that needs least.
+// The plans of all stages as they were cut, each within its budget or the one that needs least. Fewer where a stage has
+// none.
 Result<std::vector<Plan>> fit_stages(DerivedStages& derived, const ForwardModel& forward,
                                      const TrainingRequest& request, const StageDevices& devices) {
-  std::vector<std::optional<Result<Plan>>> fitted(derived.stages.size());
+  std::vector<std::optional<Result<std::optional<Plan>>>> fitted(derived.stages.size());
   parallel_for(fitted.size(), [&](size_t i) {
     fitted[i].emplace(fit_stage(derived.stages[i], i, forward, request, devices.device(i)));
   });
   Status failed = Status::success();
   std::vector<Plan> plans;
-  for (std::optional<Result<Plan>>& plan : fitted) {
-    if (!*plan) {
-      failed = llvm::joinErrors(std::move(failed), plan->takeError());
+  for (std::optional<Result<std::optional<Plan>>>& result : fitted) {
+    if (!*result) {
+      failed = llvm::joinErrors(std::move(failed), result->takeError());
       continue;
     }
-    (*plan)->mesh = request.mesh;
-    (*plan)->pipeline = derived.pipeline;
-    (*plan)->stage = static_cast<int32_t>(plans.size());
-    plans.push_back(std::move(**plan));
+    std::optional<Plan>& plan = **result;
+    if (!plan) continue;
+    plan->mesh = request.mesh;
+    plan->pipeline = derived.pipeline;
+    plan->stage = static_cast<int32_t>(plans.size());
+    plans.push_back(std::move(*plan));
   }
   if (failed) return failed;
   return plans;
@@ -115,7 +134,8 @@ bool are_worth_trying(llvm::ArrayRef<StageCut> cuts, llvm::ArrayRef<Plan> best) 
   return promised < lacks || (promised < unknown_lack && static_cast<double>(lacks) <= table_error * budget);
 }
 
-// Cuts the model again where a stage needs more or less than the tables had it need.
+// Cuts the model again where a stage needs more or less than the tables had it need. Empty where a stage has no plan
+// that is faster than is asked for.
 Result<std::vector<Plan>> cut_and_fit(const StageRuns& runs, const ForwardModel& forward,
                                       const TrainingRequest& request, const StageDevices& devices,
                                       const PassManager& passes) {
@@ -127,7 +147,9 @@ Result<std::vector<Plan>> cut_and_fit(const StageRuns& runs, const ForwardModel&
     if (!derived) return derived.takeError();
     if (!best.empty() && !are_worth_trying(derived->cuts, best)) break;
     Result<std::vector<Plan>> plans = fit_stages(*derived, forward, request, devices);
-    if (!plans || all_fit(*plans)) return plans;
+    if (!plans) return plans;
+    if (plans->size() < derived->stages.size()) return std::vector<Plan>();
+    if (all_fit(*plans)) return plans;
     for (size_t stage = 0; stage < plans->size(); ++stage)
       if (!is_within_budget((*plans)[stage])) learn(*derived, runs, stage, (*plans)[stage], findings);
     if (best.empty() || lacks_bytes(that_lacks_most(*plans)) < lacks_bytes(that_lacks_most(best)))
@@ -141,6 +163,7 @@ Result<CompileResult> plan_schedule(const StageRuns& runs, const ForwardModel& f
                                     const StageDevices& devices, const PassManager& passes) {
   Result<std::vector<Plan>> plans = cut_and_fit(runs, forward, request, devices, passes);
   if (!plans) return plans.takeError();
+  if (plans->empty()) return none_is_faster();
   CompileResult result;
   result.host_budget_bytes = request.host_budget_bytes;
   result.fits = all_fit(*plans);
@@ -158,6 +181,7 @@ Result<CompileResult> plan_schedule(const StageRuns& runs, const ForwardModel& f
 
 bool is_better_result(const CompileResult& a, const CompileResult& b) {
   if (a.fits != b.fits) return a.fits;
+  if (a.is_too_slow || b.is_too_slow) return b.is_too_slow && !a.is_too_slow;
   return a.fits ? a.plan.predicted_step_us < b.plan.predicted_step_us : lacks_bytes(a.plan) < lacks_bytes(b.plan);
 }
 
@@ -177,6 +201,7 @@ class ScheduleSearch {
       if (request_.schedule.value_or(schedule) != schedule) continue;
       if (Status s = plan_all_runs(schedule)) return s;
     }
+    if (best_->is_too_slow) return std::move(*best_);
     best_->plan.decisions.push_back({"schedule-stages", "plan", best_->plan.pipeline.schedule, tried_});
     return std::move(*best_);
   }
@@ -192,7 +217,9 @@ class ScheduleSearch {
     return Status::success();
   }
 
-  bool is_best(const StageRuns& runs) const { return best_->plan.pipeline.schedule == name_of(runs); }
+  bool is_best(const StageRuns& runs) const {
+    return !best_->is_too_slow && best_->plan.pipeline.schedule == name_of(runs);
+  }
 
   // A schedule that the model or the batch does not allow is an error where no other is planned.
   Status plan_runs(const StageRuns& runs) {
@@ -228,6 +255,7 @@ class ScheduleSearch {
 
   // "takes 3.1 ms, in which stages wait for up to 12 %, and needs up to 1.2 GiB"
   static std::string outcome_of(const CompileResult& result) {
+    if (result.is_too_slow) return "takes longer than another mesh";
     if (!result.fits) return shortfall(result);
     const double step_us = result.plan.predicted_step_us;
     double awaited_us = 0;
@@ -246,6 +274,10 @@ class ScheduleSearch {
 };
 
 }  // namespace
+
+bool may_fit_as_one_of_many(const Plan& plain, int64_t budget_bytes) {
+  return !is_long_for_many(plain) || may_fit({.min_share = long_min_share}, plain, budget_bytes);
+}
 
 Result<CompileResult> search_stages(const ForwardModel& forward, const TrainingRequest& request,
                                     const StageDevices& devices, const CompileHooks& hooks) {

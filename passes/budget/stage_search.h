@@ -12,4 +12,8 @@ namespace plimsoll {
 Result<CompileResult> search_stages(const ForwardModel& forward, const TrainingRequest& request,
                                     const StageDevices& devices, const CompileHooks& hooks);
 
+// Whether the search for a stage can reach the budget, where its mesh is one of many that are compared
+// (TrainingRequest::is_one_of_many); `plain` is the stage's plan without remats and copies.
+bool may_fit_as_one_of_many(const Plan& plain, int64_t budget_bytes);
+
 }  // namespace plimsoll

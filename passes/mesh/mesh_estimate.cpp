@@ -150,12 +150,16 @@ class Estimator {
 
   MeshEstimate run() {
     MeshEstimate estimate;
-    estimate.nodes = work_.nodes * candidate_.micro_batches;
+    estimate.nodes = nodes();
     estimate.us = step_us();
     estimate.bytes = bytes();
     estimate.least_us = least_us();
     estimate.least_device_bytes = reserve_bytes() + states_.largest_gradient_bytes;
-    estimate.least_bytes = estimate.least_device_bytes + state_bytes() / stages_;
+    estimate.state_bytes = state_bytes() / stages_;
+    estimate.least_bytes = estimate.least_device_bytes + estimate.state_bytes;
+    estimate.passes = calls_ * static_cast<double>(candidate_.micro_batches);
+    estimate.pass_bytes = pass_bytes() / stages_;
+    estimate.from_host_gb_per_s = device_.from_host_gb_per_s;
     return estimate;
   }
 
@@ -299,6 +303,22 @@ class Estimator {
            states_.other_bytes;
   }
 
+  // Each further micro-batch adds to the gradients, and pieces of parameters are gathered and dropped for each.
+  int64_t nodes() const {
+    if (candidate_.micro_batches == 1) return work_.nodes;
+    return candidate_.micro_batches * (work_.nodes + states_.trained * (by_zero(3) ? 4 : 1));
+  }
+
+  // Parameters as computing reads them and, where there are several passes, the gradients' sums that each adds to.
+  int64_t pass_bytes() const {
+    int64_t bytes = pieces(states_.read_bytes, 3);
+    if (request_.accumulate > 1)
+      bytes += pieces(states_.gradient_bytes, 2);
+    else if (candidate_.micro_batches > 1)
+      bytes += pieces(states_.read_bytes, 2);
+    return bytes;
+  }
+
   int64_t bytes() const {
     const double share = stages_ > 1 ? slowest_share() : 1;
     double bytes = static_cast<double>(state_bytes() + micro_batches_kept() * work_.saved_bytes);
@@ -355,6 +375,16 @@ RankWork TensorProfile::at(int64_t rows) const {
   at.nodes = between(a.nodes, b.nodes, share);
   return at;
 }
+
+double MeshEstimate::host_us(int64_t budget_bytes) const {
+  if (from_host_gb_per_s <= 0) return 0;
+  const auto from_host = [&](int64_t read) { return static_cast<double>(std::max<int64_t>(read - budget_bytes, 0)); };
+  // The first pass and the updates read each state. Every further pass reads its bytes again.
+  const double bytes = from_host(state_bytes) + (passes - 1) * from_host(pass_bytes);
+  return bytes / (from_host_gb_per_s * 1e3);
+}
+
+double MeshEstimate::least_us_within(int64_t budget_bytes) const { return std::max(least_us, host_us(budget_bytes)); }
 
 MeshEstimate estimate_mesh(const ModelProfile& profile, const MeshCandidate& candidate, const TrainingRequest& request,
                            const DeviceDescription& device) {

@@ -58,6 +58,15 @@ struct MeshEstimate {
   int64_t least_bytes = 0, least_device_bytes = 0;
   double least_us = 0;
   int64_t nodes = 0;  // instructions of all stages
+
+  // What a rank's passes read: so many bytes each, one pass after the other, and all of its states once.
+  double passes = 1;
+  int64_t pass_bytes = 0, state_bytes = 0;
+  double from_host_gb_per_s = 0;
+
+  // No plan within the budget takes less time: what does not stay on the device comes from the host for every pass.
+  double least_us_within(int64_t budget_bytes) const;
+  double host_us(int64_t budget_bytes) const;  // these copies alone
 };
 
 struct ModelProfile {

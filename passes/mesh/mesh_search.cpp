@@ -6,6 +6,7 @@
 #include "ir/support/parallel.h"
 #include "ir/support/units.h"
 #include "passes/budget/budget_report.h"
+#include "passes/budget/stage_search.h"
 #include "passes/derive_stages.h"
 
 #include "llvm/ADT/STLExtras.h"
@@ -19,7 +20,8 @@ namespace {
 
 constexpr size_t fastest_compiled = 4;
 constexpr size_t max_compiled = 8;
-constexpr double min_saving = 0.1;      // share of its bytes that a slower candidate must save to be compiled
+constexpr double min_saving = 0.1;  // share of its bytes that a slower candidate must save to be compiled
+constexpr int64_t any_bytes = int64_t{1} << 50;
 constexpr double search_effort = 0.25;  // of each candidate's remats and copies, as a share of the usual
 
 class MeshSearch {
@@ -99,6 +101,7 @@ class MeshSearch {
       request.schedule = candidate.what.schedule;
     }
     request.effort *= search_effort;
+    request.is_one_of_many = true;
     request.frontier = false;
     return request;
   }
@@ -116,7 +119,7 @@ class MeshSearch {
         TrainingRequest request = request_of(*fresh[i]);
         request.recompute = request.offload = false;
         if (request.split == 0) request.split = 1;
-        request.budget_bytes = 0;  // stages are cut by it
+        request.budget_bytes = any_bytes;  // stages are cut by their times alone
         results[i].emplace(in_.compile(request));
       });
       for (size_t i = 0; i < fresh.size(); ++i) {
@@ -174,23 +177,35 @@ class MeshSearch {
     return Status::success();
   }
 
-  // A forward that is computed again is about a third of a step, and frees most of the bytes.
+  // A forward that is computed again is about a third of a step, and frees most of the bytes. About half of the copies
+  // hides beside computing.
   double guess_us(const Candidate& candidate) const {
     const auto bytes = static_cast<double>(most_bytes(candidate.plain->plan));
-    return us_of(*candidate.plain) * (1 + (1 - static_cast<double>(budget_bytes_) / bytes) / 3);
+    return us_of(*candidate.plain) * (1 + (1 - static_cast<double>(budget_bytes_) / bytes) / 3) +
+           candidate.estimate.host_us(budget_bytes_) / 2;
+  }
+
+  // Whether the searches of a pipeline's stages can reach the budget.
+  bool are_searched_far_enough(const CompileResult& plain) const {
+    return plain.plan.pipeline.schedule.empty() || llvm::all_of(plain.plan.stages(), [&](const Plan* stage) {
+             return may_fit_as_one_of_many(*stage, budget_bytes_);
+           });
   }
 
   Status try_within_budget(Candidate& candidate) {
     const bool searches = in_.request.recompute || in_.request.offload || in_.request.split != 1;
-    const double plain_us = us_of(*candidate.plain);
-    const bool is_too_slow = best_ && best_->fits && plain_us >= us_of(*best_);
-    if (!searches || is_too_slow || (best_ && is_over_memory(candidate))) {
+    const double least_us = std::max(us_of(*candidate.plain), candidate.estimate.least_us_within(budget_bytes_));
+    const bool is_too_slow = best_ && best_->fits && least_us >= us_of(*best_);
+    const bool is_too_large = best_ && (is_over_memory(candidate) || !are_searched_far_enough(*candidate.plain));
+    if (!searches || is_too_slow || is_too_large) {
       consider(candidate, std::move(*candidate.plain));
       return Status::success();
     }
-    Result<CompileResult> result = in_.compile(request_of(candidate));
+    TrainingRequest request = request_of(candidate);
+    if (best_ && best_->fits) request.enough_us = us_of(*best_);
+    Result<CompileResult> result = in_.compile(request);
     if (!result) return result.takeError();
-    consider(candidate, std::move(*result));
+    consider(candidate, std::move(result->is_too_slow ? *candidate.plain : *result));
     return Status::success();
   }
 
@@ -235,10 +250,10 @@ class MeshSearch {
       if (candidate.plain || candidate.failed) continue;
       if (is_over_memory(candidate))
         ++search.over_memory;
-      else if (best_->fits && candidate.estimate.least_us >= plan.predicted_step_us)
+      else if (best_->fits && candidate.estimate.least_us_within(budget_bytes_) >= plan.predicted_step_us)
         ++search.over_time;
       else
-        search.bound_us = std::min(search.bound_us, candidate.estimate.least_us);
+        search.bound_us = std::min(search.bound_us, candidate.estimate.least_us_within(budget_bytes_));
     }
     std::stable_sort(tried_.begin() + 1, tried_.end(), [](const TriedMesh& a, const TriedMesh& b) {
       return std::pair(!a.fits, a.step_us) < std::pair(!b.fits, b.step_us);

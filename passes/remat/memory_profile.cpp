@@ -10,7 +10,8 @@
 namespace plimsoll::remat {
 namespace {
 
-constexpr int64_t nothing = std::numeric_limits<int64_t>::min() / 4;
+constexpr int64_t nothing =
+    std::numeric_limits<int64_t>::min() / 4;  // the maximum of no point; its minimum is -nothing
 
 template <typename Events>
 auto find(Events& events, int32_t op) {
@@ -21,13 +22,12 @@ auto find(Events& events, int32_t op) {
 
 MemoryProfile::MemoryProfile(int32_t positions) : events_(static_cast<size_t>(positions)) {
   while (size_ < events_.size()) size_ *= 2;
-  max_.assign(2 * size_, nothing);
-  add_.assign(2 * size_, 0);
+  nodes_.assign(2 * size_, {nothing, -nothing, 0, 0, 0});
   for (int32_t s = 0; s < positions; ++s) {
     events_[s].push_back({s, 0});
-    max_[leaf(s)] = 0;
+    nodes_[leaf(s)] = {0, 0, 0, 0, 1};
   }
-  for (size_t node = size_ - 1; node > 0; --node) max_[node] = std::max(max_[2 * node], max_[2 * node + 1]);
+  for (size_t node = size_ - 1; node > 0; --node) refresh(node);
 }
 
 bool MemoryProfile::has(ProgramPoint at) const {
@@ -46,21 +46,34 @@ ProgramPoint MemoryProfile::before(ProgramPoint at) const {
 
 int64_t MemoryProfile::added_above(size_t node) const {
   int64_t added = 0;
-  for (; node > 0; node /= 2) added += add_[node];
+  for (; node > 0; node /= 2) added += nodes_[node].add;
   return added;
 }
 
 void MemoryProfile::refresh_leaf(int32_t position) {
-  int64_t top = nothing;
-  for (const Event& event : events_[position]) top = std::max(top, event.live);
-  max_[leaf(position)] = top + add_[leaf(position)];
+  Node& node = nodes_[leaf(position)];
+  const int64_t add = node.add;
+  node = {nothing, -nothing, 0, 0, static_cast<int64_t>(events_[position].size())};
+  for (const Event& event : events_[position]) {
+    node.max = std::max(node.max, event.live);
+    node.min = std::min(node.min, event.live);
+    node.sum += event.live;
+  }
+  node.raise(add);
   refresh_above(leaf(position));
+}
+
+void MemoryProfile::refresh(size_t node) {
+  const Node &left = nodes_[2 * node], &right = nodes_[2 * node + 1];
+  const int64_t points = left.points + right.points, add = nodes_[node].add;
+  nodes_[node] = {std::max(left.max, right.max) + add, std::min(left.min, right.min) + add,
+                  left.sum + right.sum + points * add, add, points};
 }
 
 void MemoryProfile::refresh_above(size_t node) {
   for (node /= 2; node > 0; node /= 2) {
     ++steps_;
-    max_[node] = std::max(max_[2 * node], max_[2 * node + 1]) + add_[node];
+    refresh(node);
   }
 }
 
@@ -101,24 +114,22 @@ void MemoryProfile::add(ProgramPoint first, ProgramPoint last, int64_t bytes) {
   size_t left = low, right = high;
   for (size_t l = low, r = high + 1; l < r; l /= 2, r /= 2) {
     ++steps_;
-    if (l % 2 == 1) {
-      max_[l] += bytes;
-      add_[l++] += bytes;
-    }
-    if (r % 2 == 1) {
-      max_[--r] += bytes;
-      add_[r] += bytes;
-    }
+    if (l % 2 == 1) nodes_[l++].raise(bytes);
+    if (r % 2 == 1) nodes_[--r].raise(bytes);
   }
-  refresh_above(left);
-  refresh_above(right);
+  for (left /= 2, right /= 2; left != right; left /= 2, right /= 2) {
+    ++steps_;
+    refresh(left);
+    refresh(right);
+  }
+  refresh_above(2 * left);
 }
 
 ProgramPoint MemoryProfile::peak_point() const {
   size_t node = 1;
   while (node < size_) {
-    int64_t below = max_[node] - add_[node];
-    node = max_[2 * node] == below ? 2 * node : 2 * node + 1;
+    const int64_t below = nodes_[node].max - nodes_[node].add;
+    node = nodes_[2 * node].max == below ? 2 * node : 2 * node + 1;
   }
   int32_t position = static_cast<int32_t>(node - size_);
   const auto& events = events_[position];
@@ -131,9 +142,11 @@ int64_t MemoryProfile::excess(int64_t limit) const { return excess_below(1, limi
 
 // `limit` is relative to what the ancestors of `node` add.
 int64_t MemoryProfile::excess_below(size_t node, int64_t limit) const {
-  if (max_[node] <= limit) return 0;
+  const Node& all = nodes_[node];
+  if (all.max <= limit) return 0;
   ++steps_;
-  limit -= add_[node];
+  if (all.min >= limit) return all.sum - all.points * limit;
+  limit -= all.add;
   if (node < size_) return excess_below(2 * node, limit) + excess_below(2 * node + 1, limit);
   int64_t sum = 0;
   for (const Event& event : events_[node - size_]) sum += std::max<int64_t>(0, event.live - limit);
@@ -146,8 +159,8 @@ void MemoryProfile::each_above(int64_t limit, llvm::function_ref<bool(ProgramPoi
 
 bool MemoryProfile::each_below(size_t node, int64_t limit, int64_t added,
                                llvm::function_ref<bool(ProgramPoint, int64_t)> take) const {
-  if (max_[node] + added <= limit) return true;
-  added += add_[node];
+  if (nodes_[node].max + added <= limit) return true;
+  added += nodes_[node].add;
   if (node < size_) return each_below(2 * node, limit, added, take) && each_below(2 * node + 1, limit, added, take);
   int32_t position = static_cast<int32_t>(node - size_);
   for (const Event& event : events_[position])

@@ -1,7 +1,7 @@
 #pragma once
 
-// Live bytes along a schedule that grows and shrinks. Adding bytes to a stretch, asking for the maximum and finding the
-// points above a limit take logarithmic time each.
+// Live bytes along a schedule that grows and shrinks. Adding bytes to a stretch and asking for the maximum take
+// logarithmic time each, and so does what stands above a limit for every stretch that is above it as a whole.
 
 #include "llvm/ADT/ArrayRef.h"
 #include "llvm/ADT/STLFunctionalExtras.h"
@@ -34,7 +34,7 @@ class MemoryProfile {
   // Adds to every point from first to last; to none when first > last.
   void add(ProgramPoint first, ProgramPoint last, int64_t bytes);
 
-  int64_t peak() const { return max_[1]; }
+  int64_t peak() const { return nodes_[1].max; }
   ProgramPoint peak_point() const;  // the first at the peak
   // The sum over all points of their bytes above the limit.
   int64_t excess(int64_t limit) const;
@@ -49,17 +49,29 @@ class MemoryProfile {
     int64_t live;  // without what the nodes between the leaf and the root add
   };
 
+  // What is known of a stretch. Its own `add` is counted in, those of the nodes above are not.
+  struct Node {
+    int64_t max, min, sum, add;
+    int64_t points;
+
+    void raise(int64_t bytes) {
+      max += bytes, min += bytes, add += bytes;
+      sum += points * bytes;
+    }
+  };
+
   size_t leaf(int32_t position) const { return size_ + static_cast<size_t>(position); }
   int64_t added_above(size_t node) const;  // the sum over the node and its ancestors
   void add_within(int32_t position, int32_t first_op, int32_t last_op, int64_t bytes);
   void refresh_leaf(int32_t position);
+  void refresh(size_t node);
   void refresh_above(size_t node);
   int64_t excess_below(size_t node, int64_t limit) const;
   bool each_below(size_t node, int64_t limit, int64_t added,
                   llvm::function_ref<bool(ProgramPoint, int64_t)> take) const;
 
   size_t size_ = 1;
-  std::vector<int64_t> max_, add_;                   // by tree node; max_ includes the node's own add_
+  std::vector<Node> nodes_;
   std::vector<llvm::SmallVector<Event, 1>> events_;  // by position, by op
   mutable int64_t steps_ = 0;
 };

@@ -82,7 +82,8 @@ struct RematPlan {
   std::vector<Reload> reloads;  // sorted
   // Predicted slowdown of the step, plus 2 % of the copy time as a tie-break.
   double added_us = 0;
-  int64_t peak_bytes = 0;  // above the limit where no plan within it was found
+  int64_t peak_bytes = 0;   // above the limit where no plan within it was found
+  int64_t level_bytes = 0;  // the limit it was searched for; 0: none
 };
 
 struct RematOptions {
@@ -102,12 +103,20 @@ RematPlan measure_remats(const RematProblem& problem, std::vector<Remat> remats,
 // The problem with the plan's remats and copies as ops in their places, each with values of its own.
 RematProblem apply_to_problem(const RematProblem& problem, const RematPlan& plan);
 
+// From so many ops on a problem is long: its blocks offer many changes that are alike, so many are made at once, and
+// levels far above what a budget asks for are not searched.
+inline constexpr int32_t long_ops = 2000;
+
+// Whether `plan`, of the level above the plan `below`, is one too many for plans within the limit. Neither depends on
+// which limits were asked for.
+bool ends_levels(const RematProblem& problem, const RematPlan& plan, const RematPlan& below, int64_t limit_bytes);
+
 // Plans for fixed levels of the peak, from the plain peak down, 2 % apart at first and up to 8 % where little is left.
-// Returns those for the lowest levels, highest level first, up to the first whose peak is above `highest_bytes`; where
+// Returns those for the lowest levels, highest level first, up to the one that ends those within `highest_bytes`; where
 // all are above it, the lowest alone, or with `close_levels` those that are close to it. Levels and plans do not depend
-// on `highest_bytes`, and no plan adds more time than one for a lower level. `starts` are all levels of the problem
-// without its offloads, or empty; no plan adds more time than the start of its level. The same problem and options give
-// the same plans on every machine.
+// on `highest_bytes`, and no plan adds more time than one for a lower level. `starts` are plans of the problem without
+// its offloads, all of them, or of a long problem those up to `highest_bytes`, or empty; no plan adds more time than
+// the start of its level. The same problem and options give the same plans on every machine.
 std::vector<RematPlan> remat_levels(const RematProblem& problem, int64_t highest_bytes,
                                     const RematOptions& options = {}, llvm::ArrayRef<RematPlan> starts = {});
 

@@ -17,8 +17,7 @@ constexpr int32_t copy_limits[] = {1, 2};                 // 2: compute waits fo
 constexpr double min_us = 1e-3;                           // a change counts as adding at least this
 constexpr double rounding = 1e-9;
 constexpr double max_rise = 1.5;          // factor by which a candidate's score may rise after it was last tried
-constexpr int32_t min_joint_ops = 2000;   // from here on, the blocks of a schedule offer many changes that are alike,
-constexpr size_t max_joint_changes = 32;  // and so many are made at once,
+constexpr size_t max_joint_changes = 32;  // of a long schedule are made at once,
 constexpr double close_score = 0.7;       // if they score this share of the best
 
 struct Candidate {
@@ -122,7 +121,7 @@ class Descent {
       if (best.score <= 0) return false;
       apply(schedule_, best);
       schedule_.forget_journal();  // so that taking a candidate back restores the known time
-      if (schedule_.problem().op_count() >= min_joint_ops) apply_close(best);
+      if (schedule_.problem().op_count() >= long_ops) apply_close(best);
     }
     return true;
   }
@@ -181,28 +180,26 @@ class Descent {
   double try_candidate(Candidate candidate, Candidate& best) {
     const double added = schedule_.added_us();
     const EngineLoads loads = schedule_.loads();
-    // Whether it can still be as good as the best; more ancestors only add time.
-    const auto may_score = [&](double gain) {
-      return gain * (1 + rounding) >= best.score * min_added_us(schedule_.loads(), loads, added);
-    };
+    // What it can score at best as it is; more ancestors only add time.
+    const auto max_score = [&](double gain) { return gain / min_added_us(schedule_.loads(), loads, added); };
+    const auto may_be_best = [&](double score) { return score * (1 + rounding) >= best.score; };
     double max_seen = 0;
     size_t last_count = 0;
     for (int32_t max_ops : schedule_.is_copy(candidate.at.op) ? llvm::ArrayRef<int32_t>(copy_limits)
                                                               : llvm::ArrayRef<int32_t>(ancestor_limits)) {
       const size_t mark = schedule_.mark();
       candidate.max_ops = max_ops;
-      apply(schedule_, candidate, [&] { return may_score(candidate.max_gain); });
+      apply(schedule_, candidate, [&] { return may_be_best(max_score(candidate.max_gain)); });
       const size_t count = schedule_.mark() - mark;
-      const bool given_up = !may_score(candidate.max_gain);
+      double score = max_score(candidate.max_gain);
+      const bool given_up = !may_be_best(score);
       const double gain = given_up ? 0 : excess_ - static_cast<double>(schedule_.memory().excess(limit_));
-      if (!given_up && may_score(gain)) {
-        candidate.score = gain / (schedule_.added_us() - added + min_us);
-        max_seen = std::max(max_seen, candidate.score);
+      if (!given_up && may_be_best(score = max_score(gain))) {
+        score = candidate.score = gain / (schedule_.added_us() - added + min_us);
         if (is_better(candidate, best)) best = candidate;
         scored_.push_back(candidate);
-      } else {
-        max_seen = std::max(max_seen, best.score);
       }
+      max_seen = std::max(max_seen, score);
       schedule_.rewind(mark);
       if (given_up || count == last_count) break;
       last_count = count;

@@ -273,6 +273,23 @@ TEST_SUITE("unit") {
   }
 
   // Whatever is asked for below it, also where states may wait on the host.
+  TEST_CASE("fit: what is slower than enough is not planned") {
+    std::mt19937 random(29);
+    for (int round = 0; round < 4; ++round) {
+      const std::string text = random_model(random);
+      TrainingRequest request;
+      request.budget_bytes = cantFail(compiled(text, 0)).promised_bytes() * 8 / 10;
+      const CompileResult free = cantFail(result_for(small_device(), text, request));
+      if (!free.fits) continue;
+      request.enough_us = free.plan.predicted_step_us;
+      CHECK(cantFail(result_for(small_device(), text, request)).is_too_slow);
+      request.enough_us *= 1.001;
+      const CompileResult faster = cantFail(result_for(small_device(), text, request));
+      CHECK(faster.fits);
+      CHECK(faster.plan.predicted_step_us == free.plan.predicted_step_us);
+    }
+  }
+
   TEST_CASE("fit: the floor is one number, and enough when it is asked for") {
     std::mt19937 random(31);
     for (int round = 0; round < 4; ++round) {

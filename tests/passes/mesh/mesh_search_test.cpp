@@ -120,6 +120,7 @@ int64_t check_bounds(const Setting& setting, int64_t cards) {
       const bool is_whole = result->plan.later_stages.size() + 1 == static_cast<size_t>(request.mesh[MeshAxis::Stage]);
       if (is_whole) {
         CHECK(result->plan.predicted_step_us >= estimate.least_us);
+        if (result->fits) CHECK(result->plan.predicted_step_us >= estimate.least_us_within(bytes));
         CHECK(bytes >= estimate.least_device_bytes);
         CHECK(both >= estimate.least_bytes);
         ++plans;

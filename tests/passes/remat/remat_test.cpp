@@ -132,7 +132,15 @@ TEST_CASE("remat: incremental measures equal a plain sweep") {
         schedule.insert(at);
         remats.insert({at.position, at.op});
       }
-      REQUIRE(schedule.memory().peak() == peak_with(problem, remats));
+      const int64_t peak = peak_with(problem, remats);
+      REQUIRE(schedule.memory().peak() == peak);
+      const int64_t limit = peak * pick(random, 5) / 4;
+      int64_t excess = 0;
+      schedule.memory().each_above(limit, [&](ProgramPoint, int64_t live) {
+        excess += live - limit;
+        return true;
+      });
+      REQUIRE(schedule.memory().excess(limit) == excess);
     }
     schedule.rewind(0);
     CHECK(schedule.memory().peak() == plain_peak(problem));
@@ -313,6 +321,41 @@ TEST_CASE("remat: levels end at the minimum share asked for") {
   CHECK(ends_at(1) == 1);
   CHECK(ends_at(0.9) == 6);  // the plain plan, and five levels of 2 %
   CHECK(ends_at(0) > 6);
+}
+
+// Forward makes values that backward reads in reverse order.
+RematProblem long_there_and_back() {
+  RematProblem problem;
+  const int32_t ops = long_ops + 100;
+  for (int32_t o = 0; o < ops; ++o) {
+    RematOp op;
+    op.cost_us = 1 + o % 7;
+    if (o > 0) op.reads.push_back(o - 1);
+    if (o >= ops / 2 && ops - 1 - o != o - 1) op.reads.push_back(ops - 1 - o);
+    op.writes.push_back(o);
+    problem.ops.push_back(op);
+    problem.value_bytes.push_back(o < ops / 2 ? 1000 + o % 11 : 10);
+    problem.live_out.push_back(o == ops - 1);
+  }
+  return problem;
+}
+
+TEST_CASE("remat: the plans of a long problem do not depend on what is asked for") {
+  const RematProblem problem = long_there_and_back();
+  const int64_t peak = plain_peak(problem);
+  const RematOptions options{.seconds = 0.05, .min_share = 0.05};
+  const std::vector<RematPlan> all = remat_levels(problem, peak, options);
+  CHECK(all.size() > 60);
+  for (int64_t highest : {peak / 2, peak / 5, peak / 10}) {
+    const std::vector<RematPlan> some = remat_levels(problem, highest, options);
+    REQUIRE(some.size() < all.size());
+    CHECK(some.front().peak_bytes > highest * 85 / 100);
+    for (size_t i = 0; i < some.size(); ++i) {
+      const RematPlan& same = all[all.size() - some.size() + i];
+      CHECK(some[i].level_bytes == same.level_bytes);
+      CHECK(some[i].remats == same.remats);
+    }
+  }
 }
 
 TEST_CASE("remat: with offloads, no plan takes longer than one for a lower level") {
