@@ -153,7 +153,8 @@ class PromiseTest {
     }
     plain_bytes_ = plain->promised_bytes();
     if (with_host_ && random_() % 2 == 0)
-      job_.request.host_budget_bytes = 1 + static_cast<int64_t>(random_() % 1000) * plain->arenas.front().bytes / 1000;
+      job_.request.host_budget_bytes =
+          1 + plain->loading_bytes() + static_cast<int64_t>(random_() % 1000) * plain->arenas.front().bytes / 1000;
     for (int64_t budget : budgets(*plain))
       if (std::string broken = under(budget); !broken.empty())
         return "budget " + std::to_string(budget) + ": " + broken;
@@ -211,8 +212,8 @@ class PromiseTest {
     if (plan.promised_bytes() > budget) return "needs " + std::to_string(plan.promised_bytes());
     const bool on_host = plan.arenas.size() > 1;
     const int64_t host_budget = job_.request.host_budget_bytes;
-    if (on_host && host_budget > 0 && plan.arenas[1].bytes > host_budget)
-      return "needs " + std::to_string(plan.arenas[1].bytes) + " bytes of the host, of " + std::to_string(host_budget);
+    if (on_host && host_budget > 0 && plan.host_bytes() > host_budget)
+      return "needs " + std::to_string(plan.host_bytes()) + " bytes of the host, of " + std::to_string(host_budget);
     const double us = plan.predicted_step_us;
     for (const auto& [other, other_us] : met_)
       if (other <= budget ? us > other_us * (1 + 1e-9) : other_us > us * (1 + 1e-9))
