@@ -22,7 +22,7 @@ FOLDER = pathlib.Path(__file__).resolve().parent
 CASES = {
     "bert_classifier": "bert", "bert_classifier_torchscript": "bert", "gpt2": "gpt2", "gpt2_opset23": "gpt2",
     "llama_gqa": "llama", "lstm": "lstm", "mlp": "mlp", "resnet": "resnet", "resnet_torchscript": "resnet",
-    "unet": "unet", "vit": "vit",
+    "unet": "unet", "vit": "vit", "gemma2": "attention", "bloom": "attention", "gpt_oss": "attention", "llama_packed": "attention",
 }
 OPTIMIZER_OPTIONS = {
     "kind": "--optimizer", "lr": "--lr", "momentum": "--momentum", "weight_decay": "--weight-decay",
@@ -37,7 +37,7 @@ AUTOCAST = {"bf16": {"mlp": 7.3e-2, "resnet": 1.4, "resnet_torchscript": 1.4},
             "fp16": {"resnet": 1.4e-1, "resnet_torchscript": 1.4e-1}}
 UNSTEADY = {"resnet", "resnet_torchscript"}  # later steps of these are not compared
 NOISE = 1e-8  # share of the global gradient norm: error of float32 sums if the true gradient is zero
-UNTRAINED = ("num_batches_tracked", "inv_freq", "position_ids")
+UNTRAINED = ("num_batches_tracked", "inv_freq", "position_ids", "embed_scale")
 
 
 def unpack(case, folder):

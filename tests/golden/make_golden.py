@@ -56,6 +56,32 @@ class CausalLM(nn.Module):
         return F.cross_entropy(logits.reshape(-1, logits.shape[-1]), labels.reshape(-1))
 
 
+class PackedLM(CausalLM):
+    """The same on rows of several documents, which positions tell apart."""
+
+    def forward(self, input_ids, position_ids, labels):
+        logits = self.m(input_ids=input_ids, position_ids=position_ids, use_cache=False).logits
+        return F.cross_entropy(logits.reshape(-1, logits.shape[-1]), labels.reshape(-1))
+
+
+class DenseExperts(nn.Module):
+    """In place of a mixture of experts, which no exporter writes."""
+
+    def __init__(self, width):
+        super().__init__()
+        self.layer = nn.Linear(width, width)
+
+    def forward(self, x):
+        return self.layer(x), None
+
+
+def with_sinks(model):
+    for layer in model.model.layers:
+        layer.mlp = DenseExperts(model.config.hidden_size)
+        nn.init.normal_(layer.self_attn.sinks)
+    return model
+
+
 class TextClassifier(nn.Module):
     def __init__(self, m):
         super().__init__()
@@ -134,6 +160,19 @@ def cases():
                                   attention_probs_dropout_prob=0.0, **nodrop)))
     text = lambda: {"input_ids": lm_batch(b=3)["input_ids"], "attention_mask": (torch.arange(32)[None] < torch.tensor([[32], [20], [9]])).long(),
                     "labels": torch.tensor([0, 1, 0])}
+    eager = dict(vocab_size=128, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4, max_position_embeddings=64,
+                 bos_token_id=0, eos_token_id=0, pad_token_id=None, attn_implementation="eager")
+    grouped = dict(eager, num_key_value_heads=2, head_dim=8)
+    gemma2 = lambda: CausalLM(T.Gemma2ForCausalLM(T.Gemma2Config(**grouped, query_pre_attn_scalar=8, sliding_window=9, attn_logit_softcapping=0.5)))
+    bloom = lambda: CausalLM(T.BloomForCausalLM(T.BloomConfig(vocab_size=128, hidden_size=32, n_layer=2, n_head=4, hidden_dropout=0.0,
+                                                             attention_dropout=0.0, bos_token_id=0, eos_token_id=0, pad_token_id=0)))
+    gpt_oss = lambda: CausalLM(with_sinks(T.GptOssForCausalLM(T.GptOssConfig(
+        **grouped, sliding_window=9, layer_types=["sliding_attention", "full_attention"], num_local_experts=2, num_experts_per_tok=1))))
+    packed = lambda: PackedLM(T.LlamaForCausalLM(T.LlamaConfig(**dict(grouped, attn_implementation="sdpa"))))
+    small = lambda: lm_batch(v=128)
+    documents = lambda: {"input_ids": small()["input_ids"], "labels": small()["labels"], "position_ids": torch.stack(
+        [torch.cat([torch.arange(n) for n in lengths]) for lengths in ([5, 20, 7], [32])])}
+    in_order = lambda batch: {name: batch[name] for name in ("input_ids", "position_ids", "labels")}
     g = torch.Generator().manual_seed(3)
     return {
         # name: (model, batch, exporter, opset, optimizer)
@@ -141,6 +180,10 @@ def cases():
         "gpt2": (gpt2, lm_batch, "dynamo", 20, "adamw"),
         "gpt2_opset23": (gpt2, lm_batch, "dynamo", 23, "adamw"),
         "llama_gqa": (llama, lm_batch, "dynamo", 20, "adamw"),
+        "gemma2": (gemma2, small, "dynamo", 20, "adamw"),
+        "bloom": (bloom, small, "dynamo", 20, "adamw"),
+        "gpt_oss": (gpt_oss, small, "dynamo", 20, "adamw"),
+        "llama_packed": (packed, lambda: in_order(documents()), "dynamo", 20, "adamw"),
         "bert_classifier": (bert, text, "dynamo", 20, "adamw"),
         "bert_classifier_torchscript": (bert, text, "torchscript", 17, "adamw"),
         "resnet": (lambda: Classifier(timm.create_model("test_resnet", num_classes=10)), image_batch, "dynamo", 20, "momentum"),
