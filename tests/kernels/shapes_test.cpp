@@ -79,6 +79,26 @@ TEST_SUITE("ops") {
            normal({1, 67, 16}), bools({1, 1, 67, 71}), rng()});
   }
 
+  TEST_CASE("attention with caps, slopes, segments, sinks and windows over several blocks") {
+    Attrs capped{{"heads", int64_t{4}}, {"kv_heads", int64_t{2}}, {"scale", 0.2}, {"causal", int64_t{1}}};
+    capped.set("softcap", 1.5);
+    const SampleOperand slopes = values({4}, {0.25, 0.0625, 0.015625, 0.00390625});
+    const SampleOperand q = normal({2, 150, 80}), kv = normal({2, 150, 40}), dy = normal({2, 150, 80});
+    const SampleOperand documents = integers({2, 150}, 0, 3), same_documents = integers({1, 150}, 0, 3);
+    check("attention", capped, {q, kv, kv, absent(), absent(), slopes, documents, normal({4})});
+    check("attention", capped, {q, kv, kv, bools({2, 1, 1, 150}), absent(), absent(), same_documents, normal({4})});
+    check("attention_grad", capped, {q, kv, kv, dy, positive({2, 4, 150}), dy, absent(), absent(), slopes, documents});
+    check("attention_mask_grad", capped,
+          {q, kv, kv, dy, positive({2, 4, 150}), dy, normal({1, 4, 150, 150}), absent(), slopes, same_documents});
+    for (int64_t causal : {0, 1}) {
+      Attrs near{{"heads", int64_t{4}}, {"kv_heads", int64_t{2}}, {"scale", 0.2}, {"causal", causal}};
+      near.set("window", int64_t{20});
+      check("attention", near, {q, kv, kv});
+      check("attention_grad", near, {q, kv, kv, dy, positive({2, 4, 150}), dy});
+    }
+    check("attention_sinks_grad", {}, {dy, positive({2, 4, 150}), dy, normal({4})});
+  }
+
   TEST_CASE("norms of rows and channels") {
     const Attrs rows{{"axis", int64_t{1}}, {"eps", 1e-5}};
     check("layer_norm", rows, {normal({131, 771}), normal({771}), normal({771})});

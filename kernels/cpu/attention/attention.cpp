@@ -102,10 +102,10 @@ void attend_block(const AttentionShape& shape, RunningRows& state, int64_t b, in
   std::fill_n(state.largest, rows, -infinity);
   std::fill_n(state.sum, rows, 0.0f);
   std::fill_n(state.out, rows * value_size, 0.0f);
-  const int64_t columns = shape.causal ? std::min(shape.columns, first_row + rows) : shape.columns;
+  const BlockRange met = columns_met(shape, first_row, rows);
   const int64_t k_step = shape.k_step, v_step = shape.v_step;
-  for (int64_t first = 0; first < columns; first += key_block) {
-    const int64_t width = std::min(key_block, columns - first);
+  for (int64_t first = met.first; first < met.end; first += key_block) {
+    const int64_t width = std::min(key_block, met.end - first);
     transpose_block(state.keys, key_block, k + (b * shape.columns + first) * k_step + kv_head * shape.head_size, k_step,
                     width, shape.head_size);
     const ScoreBlock block{b, h, first_row, rows, first, width};
@@ -128,6 +128,24 @@ void attend_block(const AttentionShape& shape, RunningRows& state, int64_t b, in
 }
 
 }  // namespace
+
+BlockRange columns_met(const AttentionShape& shape, int64_t first_row, int64_t rows) {
+  BlockRange met{0, shape.causal ? std::min(shape.columns, first_row + rows) : shape.columns};
+  if (shape.window == 0) return met;
+  met.first = std::max<int64_t>(first_row - shape.window + 1, 0) / key_block * key_block;
+  met.end = std::min(met.end, first_row + rows - 1 + shape.window);
+  return met;
+}
+
+BlockRange rows_met(const AttentionShape& shape, int64_t first_column, int64_t columns) {
+  BlockRange met{shape.causal ? first_column : 0, shape.rows};
+  if (shape.window > 0) {
+    met.first = std::max(met.first, first_column - shape.window + 1);
+    met.end = std::min(met.end, first_column + columns - 1 + shape.window);
+  }
+  met.first = met.first / query_block * query_block;
+  return met;
+}
 
 void score_block(const AttentionShape& shape, const ScoreBlock& block, const float* q, const float* keys, float* scores,
                  float* cap_slopes) {

@@ -61,6 +61,13 @@ struct ScoreBlock {
   int64_t b, h, first_row, rows, first_column, columns;
 };
 // Where scores are capped, cap_slopes [rows, key_block] become the cap's derivatives, unless null.
+// What blocks of the other side a block may meet: from `first`, at a border of blocks, to before `end`.
+struct BlockRange {
+  int64_t first, end;
+};
+BlockRange columns_met(const AttentionShape& shape, int64_t first_row, int64_t rows);
+BlockRange rows_met(const AttentionShape& shape, int64_t first_column, int64_t columns);
+
 void score_block(const AttentionShape& shape, const ScoreBlock& block, const float* q, const float* keys, float* scores,
                  float* cap_slopes = nullptr);
 // What dropout multiplies probabilities with: kept ones with its factor, the others with 0. factors[rows, key_block].

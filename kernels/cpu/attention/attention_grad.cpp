@@ -122,10 +122,10 @@ void key_head_grad(const AttentionShape& shape, const GradTensors& t, int64_t b,
     const int64_t width = std::min(key_block, shape.columns - first);
     transpose_block(blocks.keys, key_block, t.k + k_at + first * k_step, k_step, width, shape.head_size);
     transpose_block(blocks.values, key_block, t.v + v_at + first * v_step, v_step, width, shape.value_size);
-    const int64_t first_row = shape.causal ? first / query_block * query_block : 0;
+    const BlockRange met = rows_met(shape, first, width);
     for (int64_t h = kv_head * group; h < (kv_head + 1) * group; ++h)
-      for (int64_t i = first_row; i < shape.rows; i += query_block) {
-        const ScoreBlock block{b, h, i, std::min(query_block, shape.rows - i), first, width};
+      for (int64_t i = met.first; i < met.end; i += query_block) {
+        const ScoreBlock block{b, h, i, std::min(query_block, met.end - i), first, width};
         recompute_block(shape, t, block, blocks);
         pass_cap(shape, block, blocks);
         add_block_grads(shape, t, block, kv_head, blocks);
@@ -153,8 +153,9 @@ void head_mask_grad(const AttentionShape& shape, const GradTensors& t, int64_t b
     const int64_t width = std::min(key_block, shape.columns - first);
     transpose_block(blocks.keys, key_block, keys + first * shape.k_step, shape.k_step, width, shape.head_size);
     transpose_block(blocks.values, key_block, values + first * shape.v_step, shape.v_step, width, shape.value_size);
-    for (int64_t i = shape.causal ? first / query_block * query_block : 0; i < shape.rows; i += query_block) {
-      const ScoreBlock block{b, h, i, std::min(query_block, shape.rows - i), first, width};
+    const BlockRange met = rows_met(shape, first, width);
+    for (int64_t i = met.first; i < met.end; i += query_block) {
+      const ScoreBlock block{b, h, i, std::min(query_block, met.end - i), first, width};
       recompute_block(shape, t, block, blocks);
       add_mask_grads(shape, block, blocks, dmask);
     }

@@ -37,8 +37,8 @@ __global__ void __launch_bounds__(Tile<D>::threads)
   load_tile<D>(q_tile, q + head.q(n), n.q_step, first, n.rows, n.depth);
   float largest = -INFINITY, sum = 0.0f;
   float4 sums[Tile<D>::quads] = {};
-  const int64_t last = first + Tile<D>::rows, end = n.causal && last < n.columns ? last : n.columns;
-  for (int64_t column = 0; column < end; column += Tile<D>::rows) {
+  const Others met = columns_met<D>(n, first);
+  for (int64_t column = met.first; column < met.end; column += Tile<D>::rows) {
     __syncthreads();
     load_tile<D>(k_tile, k + head.k(n), n.k_step, column, n.columns, n.depth);
     load_tile<D>(v_tile, v + head.v(n), n.v_step, column, n.columns, n.value_depth);

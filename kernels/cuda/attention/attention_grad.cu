@@ -89,8 +89,8 @@ __global__ void __launch_bounds__(Tile<D>::threads)
   const RowConstants constants(n, head, row, call);
   tiles.template load_rows<T>(n, call, head, first);
   float4 dq[Tile<D>::quads] = {};
-  const int64_t last = first + Tile<D>::rows, end = n.causal && last < n.columns ? last : n.columns;
-  for (int64_t column = 0; column < end; column += Tile<D>::rows) {
+  const Others met = columns_met<D>(n, first);
+  for (int64_t column = met.first; column < met.end; column += Tile<D>::rows) {
     __syncthreads();
     tiles.template load_columns<T>(n, call, head, column);
     __syncthreads();
@@ -120,10 +120,11 @@ __global__ void __launch_bounds__(Tile<D>::threads)
   const int64_t column = first + own;
   const Head any{b, kv_head * shared_by};
   tiles.template load_columns<T>(n, call, any, first);
+  const Others met = rows_met<D>(n, first);
   float4 dk[Tile<D>::quads] = {}, dv[Tile<D>::quads] = {};
   for (int64_t h = kv_head * shared_by; h < (kv_head + 1) * shared_by; ++h) {
     const Head head{b, h};
-    for (int64_t row = n.causal ? first : 0; row < n.rows; row += Tile<D>::rows) {
+    for (int64_t row = met.first; row < met.end; row += Tile<D>::rows) {
       __syncthreads();
       tiles.template load_rows<T>(n, call, head, row);
       __syncthreads();

@@ -25,6 +25,29 @@ struct Tile {
   static constexpr int scores = rows * score_pitch;
 };
 
+// The columns that rows [first, first + Tile::rows) may meet, or the rows that such columns may: from `first`, at a
+// border of tiles, to before `end`.
+struct Others {
+  int64_t first, end;
+};
+template <int D>
+__device__ Others columns_met(const AttentionShape& n, int64_t first) {
+  const int64_t last = first + Tile<D>::rows - 1;
+  Others met{0, n.columns};
+  if (n.causal) met.end = min(met.end, last + 1);
+  if (n.window > 0)
+    met = {max(first - n.window + 1, int64_t{0}) / Tile<D>::rows * Tile<D>::rows, min(met.end, last + n.window)};
+  return met;
+}
+template <int D>
+__device__ Others rows_met(const AttentionShape& n, int64_t first) {
+  const int64_t last = first + Tile<D>::rows - 1;
+  Others met{n.causal ? first : 0, n.rows};
+  if (n.window > 0)
+    met = {max(first - n.window + 1, met.first) / Tile<D>::rows * Tile<D>::rows, min(met.end, last + n.window)};
+  return met;
+}
+
 // Rows [first, first + Tile::rows) of a head in f32; what lies outside is 0. Neighbouring rows are `stride` apart.
 template <int D, typename T>
 __device__ void load_tile(float* tile, const T* head, int64_t stride, int64_t first, int64_t rows, int64_t depth) {
