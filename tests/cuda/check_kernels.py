@@ -23,7 +23,6 @@ STACK = {
     r"\d+dk_dv_warpgroup_kernelI": 80,
     r"\d+dq_warpgroup_kernelI": 128,
     r"\d+mask_grad_flash_kernelI": 32,
-    r"\d+mask_grad_windows_kernelI": 24,
     r"\dsoftmax_rows_kernelI.*RowTeamE1E": 16,
     r"\dreduce_any_kernel": 96,             # dimensions indexed at run time, as in the next
     r"\dpad_grad_kernel": 480,

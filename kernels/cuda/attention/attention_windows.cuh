@@ -1,9 +1,8 @@
 #pragma once
 
 // Attention in thousands of small windows, as Swin's of 49 rows: what bounds it is memory. A warp takes a whole window
-// of one head at a time, and copies the next one to shared memory while it computes: warps that begin together would
-// otherwise all load and then all compute. The warps of a multiprocessor are one block and stay with one head, whose
-// mask lies in shared memory in the order in which it is read.
+// of one head at a time, and the warps of a block stay with one head, whose mask lies in shared memory in the order in
+// which it is read.
 //
 // Rows are read and written in words of 16 bytes: thread 4 g + t holds elements 8 t to 8 t + 7 of row g of eight. Word
 // w of the four are, for the matrix units, elements 2 t and 2 t + 1 of a left operand's row g or of a right operand's
@@ -48,32 +47,6 @@ class WindowRows {
   T* at_;
   int step_, rows_;  // rows from this thread's first on
 };
-
-// A window's rows of one head in shared memory. Each thread reads the words that it copied itself, so that waiting for
-// its own copies is enough.
-template <typename T>
-struct SharedRows {
-  T* memory;
-  int groups;  // of eight rows
-
-  __device__ T* at(int group) const { return memory + group * 8 * window_depth + threadIdx.x % 32 * 8; }
-  // What lies outside becomes 0.
-  __device__ void load(const WindowRows<const T>& rows) const {
-#pragma unroll
-    for (int i = 0; i < window_groups; ++i)
-      if (i < groups) copy_async(at(i), rows.at(rows.has(i) ? i : 0), rows.has(i));
-  }
-  __device__ EightRows read(int group) const {
-    if (group >= groups) return {};
-    return {*reinterpret_cast<const uint4*>(at(group))};
-  }
-};
-
-// Groups of eight rows that rows or columns of a window fill, and the bytes of one tensor's.
-inline int groups_of(const AttentionShape& n) {
-  return static_cast<int>(((n.rows > n.columns ? n.rows : n.columns) + 7) / 8);
-}
-inline int window_bytes(int groups) { return groups * 8 * window_depth * 2; }
 
 // Each word's 8 x 8 matrix transposed: the rows as a right operand of sums over rows.
 __device__ inline EightRows transposed(const EightRows& rows) {
@@ -151,24 +124,17 @@ struct WindowMask {
          n.softcap == 0.0f && !n.segments;
 }
 
-// One block for each multiprocessor with as many warps as shared memory holds windows of `tensors` tensors, such that
-// each head has the same number of blocks.
+// Blocks of `warps` warps, `per_multiprocessor` of which fit, such that each head has the same number.
 struct WindowGrid {
-  int warps, blocks_per_head, bytes;
-  int64_t blocks;
+  int64_t blocks, blocks_per_head;
 
-  WindowGrid(const AttentionShape& n, int max_warps, int tensors) {
-    int device = 0, multiprocessors = 1, most_bytes = 48 << 10;
-    if (cudaGetDevice(&device) == cudaSuccess) {
+  WindowGrid(const AttentionShape& n, int warps, int per_multiprocessor) {
+    int device = 0, multiprocessors = 1;
+    if (cudaGetDevice(&device) == cudaSuccess)
       (void)cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device);
-      (void)cudaDeviceGetAttribute(&most_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
-    }
-    const int of_warp = tensors * window_bytes(groups_of(n)), room = (most_bytes - WindowMask::bytes) / of_warp;
-    warps = room < 1 ? 1 : room < max_warps ? room : max_warps;
-    bytes = WindowMask::bytes + warps * of_warp;
-    const int64_t wanted = n.heads < multiprocessors ? multiprocessors / n.heads : 1;
+    const int64_t wanted = (int64_t{multiprocessors} * per_multiprocessor + n.heads - 1) / n.heads;
     const int64_t needed = (n.batch + warps - 1) / warps;
-    blocks_per_head = static_cast<int>(wanted < needed ? wanted : needed);
+    blocks_per_head = wanted < needed ? wanted : needed;
     blocks = blocks_per_head * n.heads;
   }
 };

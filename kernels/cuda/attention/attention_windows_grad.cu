@@ -8,12 +8,27 @@
 namespace plimsoll::cuda {
 namespace {
 
-enum WindowTensor { Q, Dy, K, V, Y };
+constexpr int warps = 4, blocks_per_multiprocessor = 2;
 
-// Backward has two stages of q, dy, k and v, and one of y, which delta alone is made from.
-constexpr int max_warps = 6, staged_tensors = 4, tensors = 2 * staged_tensors + 1;
-// The gradient of the mask has two stages of all five.
-constexpr int mask_grad_tensors = 5;
+// A window's q, dy, k and v as [max_window, window_depth] in shared memory.
+template <typename T>
+struct SharedWindow {
+  T* memory;
+
+  static constexpr int elements = max_window * window_depth, bytes = 4 * elements * static_cast<int>(sizeof(T));
+
+  __device__ T* at(int number, int group) const {
+    return memory + number * elements + group * 8 * window_depth + threadIdx.x % 32 * 8;
+  }
+  // What lies outside becomes 0.
+  __device__ void load(int number, const WindowRows<const T>& rows) const {
+#pragma unroll
+    for (int i = 0; i < window_groups; ++i) copy_async(at(number, i), rows.at(rows.has(i) ? i : 0), rows.has(i));
+  }
+  __device__ EightRows read(int number, int group) const {
+    return {*reinterpret_cast<const uint4*>(at(number, group))};
+  }
+};
 
 // INFINITY beyond the last row.
 __device__ float row_lse(const AttentionShape& n, const Head& head, int row, const AttentionGradCall& grads) {
@@ -43,51 +58,43 @@ __device__ void differentiate(float (&p)[4], float (&ds)[4], float to_log2, cons
 }
 
 template <typename T>
-__global__ void __launch_bounds__(32 * max_warps)
-    attention_grad_windows_kernel(AttentionShape n, AttentionGradCall grads, int step, int groups) {
+__global__ void __launch_bounds__(32 * warps, blocks_per_multiprocessor)
+    attention_grad_windows_kernel(AttentionShape n, AttentionGradCall grads, int step) {
   extern __shared__ uint4 shared[];
+  enum { Q, Dy, K, V };
+  const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
   const WindowMask mask{reinterpret_cast<float4*>(shared)};
-  const int warps = static_cast<int>(blockDim.x) / 32, warp = static_cast<int>(threadIdx.x) / 32;
-  const int h = static_cast<int>(blockIdx.x) / step, lane = static_cast<int>(threadIdx.x) % 32;
-  const int rows = static_cast<int>(n.rows), columns = static_cast<int>(n.columns), depth = static_cast<int>(n.depth);
-  const int elements = groups * 8 * window_depth;
-  T* const own = reinterpret_cast<T*>(mask.of_threads + WindowMask::bytes / sizeof(float4)) + warp * tensors * elements;
+  const SharedWindow<T> in{reinterpret_cast<T*>(reinterpret_cast<unsigned char*>(shared) + WindowMask::bytes +
+                                                warp * SharedWindow<T>::bytes)};
+  const int h = static_cast<int>(blockIdx.x) / step;
   const int64_t y_step = n.heads * n.value_depth;
+  const int rows = static_cast<int>(n.rows), columns = static_cast<int>(n.columns), depth = static_cast<int>(n.depth);
   const float to_log2 = n.scale * log2_e;
-  auto rows_of = [&](const void* tensor, int64_t start, int64_t row_step, int count) {
-    return WindowRows<const T>(static_cast<const T*>(tensor) + start, row_step, count, depth);
-  };
-  auto in = [&](int tensor, int stage) {
-    const int place = tensor == Y ? 2 * staged_tensors : stage * staged_tensors + tensor;
-    return SharedRows<T>{own + place * elements, groups};
-  };
-  float lse[window_groups], next_lse[window_groups];
-  auto load = [&](int b, int stage) {
-    const Head head{b, h};
-    in(Q, stage).load(rows_of(grads.q, head.q(n), n.q_step, rows));
-    in(Dy, stage).load(rows_of(grads.dy, head.y(n), y_step, rows));
-    in(K, stage).load(rows_of(grads.k, head.k(n), n.k_step, columns));
-    in(V, stage).load(rows_of(grads.v, head.v(n), n.v_step, columns));
-    in(Y, stage).load(rows_of(grads.y, head.y(n), y_step, rows));
-    commit_copies();
-#pragma unroll
-    for (int i = 0; i < window_groups; ++i) next_lse[i] = row_lse(n, head, 8 * i + lane / 4, grads);
-  };
-  const int first = static_cast<int>(blockIdx.x) % step * warps + warp, stride = step * warps;
-  if (first < n.batch) load(first, 0);
   mask.fill(n, h);
   __syncthreads();
-  int stage = 0;
-  for (int b = first; b < n.batch; b += stride, stage ^= 1) {
+  for (int b = static_cast<int>(blockIdx.x) % step * warps + warp; b < n.batch; b += step * warps) {
     const Head head{b, h};
-    float delta[window_groups];
-    wait_for_copies<0>();
+    __syncwarp();  // the last window is no longer read
+    auto rows_of = [&](const void* tensor, int64_t start, int64_t row_step, int count) {
+      return WindowRows<const T>(static_cast<const T*>(tensor) + start, row_step, count, depth);
+    };
+    in.load(Q, rows_of(grads.q, head.q(n), n.q_step, rows));
+    in.load(Dy, rows_of(grads.dy, head.y(n), y_step, rows));
+    in.load(K, rows_of(grads.k, head.k(n), n.k_step, columns));
+    in.load(V, rows_of(grads.v, head.v(n), n.v_step, columns));
+    commit_copies();
+    const WindowRows<const T> y_rows = rows_of(grads.y, head.y(n), y_step, rows);
+    EightRows y[window_groups];
+    float lse[window_groups], delta[window_groups];
 #pragma unroll
     for (int i = 0; i < window_groups; ++i) {
-      delta[i] = dot<T>(in(Y, stage).read(i), in(Dy, stage).read(i));
-      lse[i] = next_lse[i];
+      y[i] = y_rows.read(i);
+      lse[i] = row_lse(n, head, 8 * i + lane / 4, grads);
     }
-    if (b + stride < n.batch) load(b + stride, stage ^ 1);
+    wait_for_copies<0>();
+    __syncwarp();
+#pragma unroll
+    for (int i = 0; i < window_groups; ++i) delta[i] = dot<T>(y[i], in.read(Dy, i));
 
     const WindowRows<T> dq_rows(static_cast<T*>(grads.dq) + head.q(n), n.q_step, rows, depth);
     const WindowRows<T> dk_rows(static_cast<T*>(grads.dk) + head.k(n), n.k_step, columns, depth);
@@ -99,16 +106,16 @@ __global__ void __launch_bounds__(32 * max_warps)
       EightRows k[2], v[2], k_transposed[2];
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        k[half] = in(K, stage).read(first_group + half);
-        v[half] = in(V, stage).read(first_group + half);
+        k[half] = in.read(K, first_group + half);
+        v[half] = in.read(V, first_group + half);
         k_transposed[half] = transposed(k[half]);
       }
       RowSums dk = {}, dv = {};
 #pragma unroll
       for (int tile = 0; tile < window_tiles; ++tile) {
         if (16 * tile >= rows) break;
-        const EightRows q[2] = {in(Q, stage).read(2 * tile), in(Q, stage).read(2 * tile + 1)};
-        const EightRows dy[2] = {in(Dy, stage).read(2 * tile), in(Dy, stage).read(2 * tile + 1)};
+        const EightRows q[2] = {in.read(Q, 2 * tile), in.read(Q, 2 * tile + 1)};
+        const EightRows dy[2] = {in.read(Dy, 2 * tile), in.read(Dy, 2 * tile + 1)};
         float p[2][4] = {}, ds[2][4] = {};
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
@@ -136,64 +143,53 @@ __global__ void __launch_bounds__(32 * max_warps)
   }
 }
 
-// A block has a part of the batch and one head, a warp sixteen rows. All warps read a window's columns: it passes
-// through shared memory in two stages, to which a warp copies the groups of eight rows that have its number or four
-// more.
+// A block has a part of the batch and one head, a warp sixteen rows.
 template <typename T>
 __global__ void __launch_bounds__(32 * window_tiles, 3)
     mask_grad_windows_kernel(AttentionShape n, AttentionGradCall grads, float* partials, int64_t parts) {
-  extern __shared__ uint4 shared[];
-  const WindowMask mask{reinterpret_cast<float4*>(shared)};
-  T* const memory = reinterpret_cast<T*>(mask.of_threads + WindowMask::bytes / sizeof(float4));
+  __shared__ float4 mask_memory[WindowMask::bytes / sizeof(float4)];
+  const WindowMask mask{mask_memory};
   const int tile = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
   const int heads = static_cast<int>(n.heads), h = static_cast<int>(blockIdx.x) % heads;
   const int64_t part = static_cast<int>(blockIdx.x) / heads, y_step = n.heads * n.value_depth;
   const int rows = static_cast<int>(n.rows), columns = static_cast<int>(n.columns), depth = static_cast<int>(n.depth);
-  const int first = static_cast<int>(n.batch * part / parts), end = static_cast<int>(n.batch * (part + 1) / parts);
+  const int end = static_cast<int>(n.batch * (part + 1) / parts);
   const float to_log2 = n.scale * log2_e;
-  auto in = [&](int tensor, int stage) {
-    return SharedRows<T>{memory + (stage * mask_grad_tensors + tensor) * max_window * window_depth, window_groups};
-  };
-  auto load = [&](int tensor, int stage, const void* from, int64_t start, int64_t row_step, int count) {
-    const WindowRows<const T> window(static_cast<const T*>(from) + start, row_step, count, depth);
-#pragma unroll
-    for (int i = tile; i < window_groups; i += window_tiles)
-      copy_async(in(tensor, stage).at(i), window.at(window.has(i) ? i : 0), window.has(i));
-  };
-  auto load_window = [&](int b, int stage) {
-    const Head head{b, h};
-    load(Q, stage, grads.q, head.q(n), n.q_step, rows);
-    load(Dy, stage, grads.dy, head.y(n), y_step, rows);
-    load(K, stage, grads.k, head.k(n), n.k_step, columns);
-    load(V, stage, grads.v, head.v(n), n.v_step, columns);
-    load(Y, stage, grads.y, head.y(n), y_step, rows);
-    commit_copies();
-  };
-  if (first < end) load_window(first, 0);
   mask.fill(n, h);
+  __syncthreads();
   float sums[window_groups][4] = {};
-  for (int b = first, stage = 0; b < end; ++b, stage ^= 1) {
+  for (int b = static_cast<int>(n.batch * part / parts); b < end; ++b) {
     const Head head{b, h};
-    EightRows q[2], dy[2], y[2];
+    auto rows_of = [&](const void* tensor, int64_t start, int64_t row_step, int count) {
+      return WindowRows<const T>(static_cast<const T*>(tensor) + start, row_step, count, depth);
+    };
+    const WindowRows<const T> q_rows = rows_of(grads.q, head.q(n), n.q_step, rows);
+    const WindowRows<const T> dy_rows = rows_of(grads.dy, head.y(n), y_step, rows);
+    const WindowRows<const T> y_rows = rows_of(grads.y, head.y(n), y_step, rows);
+    const WindowRows<const T> k_rows = rows_of(grads.k, head.k(n), n.k_step, columns);
+    const WindowRows<const T> v_rows = rows_of(grads.v, head.v(n), n.v_step, columns);
+    EightRows q[2], dy[2], y[2], k[window_groups], v[window_groups];
     float lse[2], delta[2];
 #pragma unroll
-    for (int half = 0; half < 2; ++half) lse[half] = row_lse(n, head, 16 * tile + 8 * half + lane / 4, grads);
-    wait_for_copies<0>();
-    __syncthreads();  // this window and the mask have arrived, and the other stage is no longer read
-    if (b + 1 < end) load_window(b + 1, stage ^ 1);
-#pragma unroll
     for (int half = 0; half < 2; ++half) {
-      q[half] = in(Q, stage).read(2 * tile + half);
-      dy[half] = in(Dy, stage).read(2 * tile + half);
-      y[half] = in(Y, stage).read(2 * tile + half);
+      const int group = 2 * tile + half;
+      q[half] = q_rows.read(group);
+      dy[half] = dy_rows.read(group);
+      y[half] = y_rows.read(group);
+      lse[half] = row_lse(n, head, 8 * group + lane / 4, grads);
+    }
+#pragma unroll
+    for (int i = 0; i < window_groups; ++i) {
+      k[i] = k_rows.read(i);
+      v[i] = v_rows.read(i);
     }
 #pragma unroll
     for (int half = 0; half < 2; ++half) delta[half] = dot<T>(y[half], dy[half]);
 #pragma unroll
     for (int i = 0; i < window_groups; ++i) {
       float p[4] = {}, ds[4] = {};
-      add_products<T>(p, q, in(K, stage).read(i));
-      add_products<T>(ds, dy, in(V, stage).read(i));
+      add_products<T>(p, q, k[i]);
+      add_products<T>(ds, dy, v[i]);
       differentiate(p, ds, to_log2, mask.of(tile, i), lse, delta);
 #pragma unroll
       for (int e = 0; e < 4; ++e) sums[i][e] += ds[e];
@@ -212,11 +208,12 @@ __global__ void __launch_bounds__(32 * window_tiles, 3)
 }  // namespace
 
 cudaError_t attention_grad_windows(const AttentionShape& shape, const AttentionGradCall& grads, cudaStream_t stream) {
-  const WindowGrid grid(shape, max_warps, tensors);
+  const WindowGrid grid(shape, warps, blocks_per_multiprocessor);
   return with_16_bit_float(shape.type, [&](auto* element) {
     using T = std::remove_pointer_t<decltype(element)>;
-    return launch_mma(attention_grad_windows_kernel<T>, grid.blocks, 32 * grid.warps, grid.bytes, stream, shape, grads,
-                      grid.blocks_per_head, groups_of(shape));
+    return launch_mma(attention_grad_windows_kernel<T>, grid.blocks, 32 * warps,
+                      WindowMask::bytes + warps * SharedWindow<T>::bytes, stream, shape, grads,
+                      static_cast<int>(grid.blocks_per_head));
   });
 }
 
@@ -224,9 +221,9 @@ cudaError_t mask_grad_windows(const AttentionShape& shape, const AttentionGradCa
                               int64_t parts, cudaStream_t stream) {
   return with_16_bit_float(shape.type, [&](auto* element) {
     using T = std::remove_pointer_t<decltype(element)>;
-    constexpr int bytes = WindowMask::bytes + 2 * mask_grad_tensors * max_window * window_depth * 2;
-    return launch_mma(mask_grad_windows_kernel<T>, shape.heads * parts, 32 * window_tiles, bytes, stream, shape, grads,
-                      partials, parts);
+    mask_grad_windows_kernel<T>
+        <<<static_cast<unsigned>(shape.heads * parts), 32 * window_tiles, 0, stream>>>(shape, grads, partials, parts);
+    return cudaGetLastError();
   });
 }
 
