@@ -191,8 +191,9 @@ class Lowering {
     slot.category = Category::Input;
     slot_of_[index_of(input)] = add_slot(std::move(slot));
     const std::string& name = graph_->value(input).name;
-    // Training reads the next batch while a step runs; evaluation does without the bytes for that.
-    SlotId staging = in_.draft.device.backend == "cuda" && graph_->name != evaluate_function
+    // The longest step's next batch is read while a step runs; evaluation and shorter steps do without the bytes for
+    // that.
+    SlotId staging = in_.draft.device.backend == "cuda" && graph_->name == train_step_function
                          ? add_persistent(name + ".staging", graph_->type(input), Category::Input, OriginId::None)
                          : -1;
     plan_.functions.back().inputs.push_back(

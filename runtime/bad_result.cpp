@@ -30,7 +30,7 @@ class Search {
     for (size_t f = 0; f < plan_.functions.size() && !found_; ++f) {
       if (f > 0 && plan_.functions[f].name != "update") continue;
       for (int64_t call = 0; call < plan_.calls_per_step(f) && !found_; ++call)
-        if (Status s = run_function(f)) return s;
+        if (Status s = run_function(f == 0 ? session_.step_for(data_) : f, f == 0)) return s;
     }
     return std::move(found_);
   }
@@ -67,8 +67,8 @@ class Search {
     return Status::success();
   }
 
-  Status run_function(size_t f) {
-    if (f == 0)
+  Status run_function(size_t f, bool is_fed) {
+    if (is_fed)
       if (Status s = feed(f)) return s;
     const Executor::Observer observer = [&](int32_t instruction) { return look_at_results(f, instruction); };
     return session_.executor().run(f, &observer).takeError();

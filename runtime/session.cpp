@@ -1,6 +1,7 @@
 #include "runtime/session.h"
 
 #include "ir/evaluate.h"
+#include "ir/plan/lengths.h"
 #include "ir/plan/serialize.h"
 #include "ir/support/philox.h"
 #include "ir/support/strings.h"
@@ -241,10 +242,23 @@ Result<int64_t> Session::run_function(size_t index, const GradientSink* gradient
   return executor_->run(index, &observer);
 }
 
+std::vector<ShorterInputs> Session::shorter_inputs() const {
+  std::vector<ShorterInputs> all;
+  for (int64_t length : shorter_lengths(plan_))
+    all.push_back({length, inputs_of(plan_, *plan_.find_function(shorter_step_name(length)))});
+  return all;
+}
+
+size_t Session::step_for(const BatchSource& data) const {
+  const std::optional<int64_t> length = data.next_length();
+  return length ? *plan_.find_function(shorter_step_name(*length)) : 0;
+}
+
 Status Session::add_run(StepInFlight& step) {
-  Result<double> weight = read_output(0, step.next_run, "weight", 1);
+  const auto [function, run] = step.runs[step.next_run];
+  Result<double> weight = read_output(function, run, "weight", 1);
   if (!weight) return weight.takeError();
-  Result<double> loss = read_output(0, step.next_run, "loss", NAN);
+  Result<double> loss = read_output(function, run, "loss", NAN);
   if (!loss) return loss.takeError();
   step.loss_sum += *weight == 0 ? 0 : *weight * *loss;
   step.weight_sum += *weight;
@@ -265,13 +279,13 @@ Status Session::start_step(BatchSource& data, const GradientSink* gradients) {
     if (Status s = write_learning_rate(schedule_->rate(steps_started_))) return s;
   step.learning_rate = learning_rate_;
   for (int64_t micro = 0; micro < plan_.training.accumulate; ++micro) {
-    Result<llvm::ArrayRef<TensorView>> inputs = executor_->next_inputs(0);
+    const size_t function = step_for(data);
+    Result<llvm::ArrayRef<TensorView>> inputs = executor_->next_inputs(function);
     if (!inputs) return inputs.takeError();
     if (Status s = data.next(*inputs)) return s;
-    Result<int64_t> run = run_function(0, update ? nullptr : gradients, *scale);
+    Result<int64_t> run = run_function(function, update ? nullptr : gradients, *scale);
     if (!run) return run.takeError();
-    if (micro == 0) step.next_run = *run;
-    step.end_run = *run + 1;
+    step.runs.push_back({function, *run});
     // Outputs are kept for a while only; half of that leaves room for another step.
     if (step.runs_left() > Executor::runs_kept / 2)
       if (Status s = add_run(step)) return s;
@@ -296,12 +310,12 @@ Result<StepMetrics> Session::finish() {
 
 Result<StepMetrics> Session::finish_step() {
   StepInFlight& step = in_flight_[static_cast<size_t>(steps_done_ % max_in_flight)];
-  const int64_t last_run = step.end_run - 1;
+  const RunOfStep last = step.runs.back();
   while (step.runs_left() > 0)
     if (Status s = add_run(step)) return s;
   const std::optional<size_t> update = plan_.find_function(update_function);
   auto of_update = [&](llvm::StringRef name) {
-    return read_output(update.value_or(0), update ? step.update_run : last_run, name, NAN);
+    return read_output(update.value_or(last.function), update ? step.update_run : last.run, name, NAN);
   };
   Result<double> norm = of_update("grad_norm"), scale = of_update("loss_scale"), skipped = of_update("skipped_steps");
   if (Status s = llvm::joinErrors(llvm::joinErrors(norm.takeError(), scale.takeError()), skipped.takeError())) return s;

@@ -68,6 +68,10 @@ class Session {
   const Plan& plan() const { return plan_; }  // of the rank's own stage
   Executor& executor() { return *executor_; }
   std::vector<InputSpec> inputs() const { return inputs_of(plan_); }  // the rank's rows
+  // Of the plan's steps for shorter samples, by length.
+  std::vector<ShorterInputs> shorter_inputs() const;
+  // The function that takes the next batch of the data.
+  size_t step_for(const BatchSource& data) const;
   int64_t rank() const { return rank_; }
   int64_t steps_done() const { return steps_done_; }  // updates, with those before a restored checkpoint
   // Tells the other ranks that this one cannot go on, and ends what it still waits for.
@@ -120,13 +124,18 @@ class Session {
   Result<int64_t> bits_of_all_ranks(int64_t bits);
 
  private:
+  struct RunOfStep {
+    size_t function = 0;  // "train_step", or one for shorter samples
+    int64_t run = 0;
+  };
   // A step that was started and whose numbers are not all read.
   struct StepInFlight {
-    int64_t next_run = 0, end_run = 0;  // of the first function: runs whose outputs are still to be added, [next, end)
-    int64_t update_run = -1;            // of the function "update", when there is one
+    std::vector<RunOfStep> runs;  // of all micro-batches
+    size_t next_run = 0;          // the first whose outputs are still to be added
+    int64_t update_run = -1;      // of the function "update", when there is one
     double loss_sum = 0, weight_sum = 0;
     double learning_rate = 0;
-    int64_t runs_left() const { return end_run - next_run; }
+    size_t runs_left() const { return runs.size() - next_run; }
   };
 
   Session(Plan plan, std::vector<WholeState> whole_states, Communicator* ranks);

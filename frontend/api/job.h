@@ -26,6 +26,9 @@ struct CompileRequest {
   std::vector<std::string> devices;  // of each rank a name as above, where they may differ; empty: `device` for all
   std::vector<int64_t> budgets;      // of each rank, above 0; empty: training.budget_bytes for all
   std::string device_file;           // more descriptions, in the form of ir/machine/devices.json
+  // The open dimension along which samples differ in length; `import` binds it to the longest. Empty: there is none.
+  std::string length_dim;
+  std::vector<int64_t> shorter_lengths;  // ascending, each of which gets a step of its own
   std::string cluster;     // how the devices of several ranks hang together (ir/machine/cluster.h); empty: unknown
   bool any_order = false;  // allow faster kernels whose sums run in another order every time
   std::string timings;     // measured times of kernels (ir/machine/timing_cache.h); empty: none

@@ -25,6 +25,7 @@ struct Console {
 struct JobOptions {
   CompileRequest request{.device = "auto"};
   std::vector<std::string> dims;  // NAME=N
+  std::string lengths;            // NAME=N,N,...; empty: one length
   OptimizerOptions optimizer;
   std::vector<std::string> losses;  // added up
   std::string precision_file, master_weights = "auto", layout = "auto";

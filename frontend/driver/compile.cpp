@@ -1,5 +1,6 @@
 #include "frontend/api/choose_plan.h"
 #include "frontend/api/request_ranges.h"
+#include "frontend/api/shorter_steps.h"
 #include "frontend/api/tune.h"
 #include "frontend/driver/commands.h"
 #include "frontend/driver/fit_table.h"
@@ -22,6 +23,7 @@
 #include "llvm/Support/Path.h"
 
 #include <optional>
+#include <set>
 
 namespace plimsoll {
 namespace {
@@ -151,6 +153,26 @@ Status read_precision_rules(const std::string& path, TrainingRequest& request) {
   return Status::success();
 }
 
+// "seq=128,256,512": the longest binds the dimension.
+Status read_lengths(llvm::StringRef text, CompileRequest& request) {
+  if (text.empty()) return Status::success();
+  const auto [name, list] = text.split('=');
+  llvm::SmallVector<llvm::StringRef, 4> words;
+  list.split(words, ',');
+  std::set<int64_t> lengths;
+  for (llvm::StringRef word : words) {
+    int64_t length = 0;
+    if (name.empty() || word.getAsInteger(10, length) || length < 1)
+      return usage_error("--lengths " + text + ": expected NAME=N,N,..., such as sequence=128,256,512");
+    lengths.insert(length);
+  }
+  if (!request.import.dims.emplace(name.str(), *lengths.rbegin()).second)
+    return usage_error("--lengths " + text + ": --dim binds " + name + " too");
+  request.length_dim = name.str();
+  request.shorter_lengths.assign(lengths.begin(), std::prev(lengths.end()));
+  return Status::success();
+}
+
 void print_needs(const Plan& plan, llvm::raw_ostream& out) {
   out << "needs " << format_bytes(plan.promised_bytes());
   if (has_budget(plan)) out << " of " << format_bytes(plan.arenas.front().budget_bytes);
@@ -254,6 +276,7 @@ Result<CompileRequest> compile_request(const JobOptions& options) {
   EvaluationRequest& evaluation = training.evaluation;
   evaluation.wanted |= evaluation.batch > 0 || !evaluation.metrics.empty();
   if (Status s = read_dims(options.dims, request.import)) return s;
+  if (Status s = read_lengths(options.lengths, request)) return s;
   if (Status s = read_precision_rules(options.precision_file, training)) return s;
   if (Status s = read_split(options.split, request.max_batch, training)) return s;
   training.loss = llvm::join(options.losses, " + ");
@@ -319,6 +342,12 @@ Result<Plan> make_plan(const CompileOptions& options, Console& console, Prints p
   if (Status s = write_html(options, result->plan, frontier)) return s;
   if (!result->fits)
     return refuse(*result, *job, with_choices_of(result->plan, job->request().training, job->request()), console);
+  if (!job->request().shorter_lengths.empty()) {
+    const TrainingRequest training = with_choices_of(result->plan, job->request().training, job->request());
+    Result<Plan> plan = with_shorter_steps(*job, training, std::move(result->plan), hooks);
+    if (!plan) return plan;
+    result->plan = std::move(*plan);
+  }
   if (prints == Prints::Search) {
     console.progress.finish();
     for (const Decision& decision : result->plan.decisions)

@@ -101,6 +101,10 @@ void add_model(CLI::App& command, JobOptions& options, const char* name) {
       ->required();
   add_option(command, "--dim", options.dims, "NAME=N",
              "bind a symbolic dimension to a size; may be given several times");
+  add_option(
+      command, "--lengths", options.lengths, "NAME=N,N,...",
+      "bind the symbolic dimension along which samples differ in length to the largest size, and make a step for "
+      "each: a batch runs in the shortest that its samples fit");
   add_option(command, "--batch", training.batch, "N", "change the batch that the exporter fixed")->check(at_least(1));
   add_option(
       command, "--loss", options.losses, "LOSS",

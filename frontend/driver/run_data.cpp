@@ -58,6 +58,7 @@ Status RunData::open(const RunOptions& options, const RunStart& start, const Ses
   Result<int64_t> cache = cache_bytes(options.cache, session.plan());
   if (!cache) return cache.takeError();
   data_options.cache_bytes = *cache;
+  data_options.shorter = session.shorter_inputs();
   Result<std::unique_ptr<BatchSource>> source = open_data(options.data, session.inputs(), data_options);
   if (!source) return source.takeError();
   source_ = std::move(*source);

@@ -1,5 +1,7 @@
 #include "ir/plan/plan.h"
 
+#include "ir/plan/lengths.h"
+
 #include "llvm/ADT/STLExtras.h"
 
 namespace plimsoll {
@@ -30,7 +32,8 @@ int64_t loading_bytes(int64_t input_bytes, llvm::StringRef backend) {
 int64_t Plan::loading_bytes() const {
   int64_t bytes = 0;
   for (const PlanFunction& function : functions)
-    for (const PlanInput& input : function.inputs) bytes += slots[static_cast<size_t>(input.slot)].type.bytes();
+    if (!length_of_shorter_step(function.name))  // of these a batch takes the place of a longer one
+      for (const PlanInput& input : function.inputs) bytes += slots[static_cast<size_t>(input.slot)].type.bytes();
   return plimsoll::loading_bytes(bytes, device.backend);
 }
 
@@ -48,8 +51,8 @@ std::optional<size_t> Plan::find_function(llvm::StringRef name) const {
 }
 
 int64_t Plan::calls_per_step(size_t function) const {
-  if (functions[function].name == evaluate_function) return 0;
-  return function == 0 ? training.accumulate : 1;
+  if (function == 0) return training.accumulate;
+  return functions[function].name == update_function ? 1 : 0;
 }
 
 SlotId Plan::storage_of(SlotId slot) const {

@@ -25,6 +25,8 @@ class BatchSource {
  public:
   virtual ~BatchSource() = default;
 
+  // The length of the batch that next() gives, of DataOptions::shorter; none: that of the longest inputs.
+  virtual std::optional<int64_t> next_length() const { return std::nullopt; }
   // Copies the next batch, one tensor an input in the order of the specs, into `inputs`. Allocates nothing.
   virtual Status next(llvm::ArrayRef<TensorView> inputs) = 0;
   // The following next() gives the batch of this number, counted from 0 over all epochs: what a batch holds depends on
@@ -81,6 +83,12 @@ struct Padding {
   std::vector<std::string> masks;
 };
 
+// Inputs of a plan's step for shorter samples.
+struct ShorterInputs {
+  int64_t length = 0;
+  std::vector<InputSpec> inputs;  // in the order of those of the longest step
+};
+
 struct DataOptions {
   uint64_t seed = 0;  // decides what is held out, and the order in which samples are read
   // Of several ranks each reads its rows of the same batches.
@@ -90,6 +98,9 @@ struct DataOptions {
   SamplePart::Kind part = SamplePart::Kind::Training;
   bool shuffle = true;  // false: in the order of the files
   LastBatch last_batch = LastBatch::Drop;
+  // By length, ascending. A batch is as short as the longest of its samples allows, and holds samples of about one
+  // length; empty: all batches have the same length.
+  std::vector<ShorterInputs> shorter;
   std::optional<ImageTransforms> transforms;  // of images; without them the center is shown, in [0, 1]
   std::optional<Padding> padding;             // of samples of differing lengths; without it as Padding() says
   int64_t document_end = -1;  // token that ends a document: no window of a token file crosses it; -1: none

@@ -40,6 +40,11 @@ class Dataset {
 
   // Of a field that varies: the length of the sample's first dimension.
   virtual int64_t length(int64_t sample, size_t field) const { return 0; }
+  // Of a sample whose rows may be shorter than the plan's longest inputs: how long they must be at least; none: they
+  // cannot be shorter.
+  virtual std::optional<int64_t> least_length(int64_t sample) const { return std::nullopt; }
+  // Whether read() gives the field at any length of at least this.
+  virtual bool fits_lengths(size_t field) const { return false; }
   // Tokens of the sample that are no padding; none: the data do not know.
   virtual std::optional<int64_t> tokens_in(int64_t sample) const { return std::nullopt; }
 

@@ -1,6 +1,7 @@
 #include "runtime/data/loader.h"
 
 #include "ir/plan/plan.h"
+#include "runtime/data/batch_order.h"
 #include "runtime/data/check_numbers.h"
 #include "runtime/data/match_inputs.h"
 #include "runtime/data/padding.h"
@@ -23,7 +24,7 @@ struct Feed {
   size_t field;
   bool per_sample;
   std::optional<int64_t> no_label;  // of integer labels: what a row without a sample gets, which counts nothing
-  Type row;                         // of one sample, as the plan has it
+  std::vector<Type> rows;           // of one sample, as the plan's steps have it, the longest last
 };
 
 // The first input with a row per sample; null where none has.
@@ -50,32 +51,6 @@ std::optional<size_t> padding_mask_of(llvm::ArrayRef<InputSpec> inputs) {
   return std::nullopt;
 }
 
-// Which sample is in which row of which batch.
-class BatchOrder {
- public:
-  BatchOrder(const SamplePart& part, int64_t rows, const DataOptions& options)
-      : part_(part),
-        rows_(rows),
-        batches_(options.last_batch == LastBatch::Drop ? part.samples() / rows : (part.samples() + rows - 1) / rows),
-        seed_(options.seed),
-        shuffle_(options.shuffle && part.samples() != rows) {}
-
-  int64_t batches_per_epoch() const { return batches_; }
-  int64_t samples_in(int64_t batch) const { return std::min(rows_, part_.samples() - batch % batches_ * rows_); }
-  SampleOrder order_of(int64_t batch) const { return {part_.samples(), seed_, batch / batches_}; }
-  // A row past the last sample repeats one from the start of the epoch.
-  int64_t sample(const SampleOrder& order, int64_t batch, int64_t row) const {
-    const int64_t place = (batch % batches_ * rows_ + row) % part_.samples();
-    return part_.at(shuffle_ ? order.at(place) : place);
-  }
-
- private:
-  SamplePart part_;
-  int64_t rows_, batches_;  // rows of all ranks
-  uint64_t seed_;
-  bool shuffle_;
-};
-
 class Loader : public BatchSource {
  public:
   Loader(std::unique_ptr<Dataset> data, std::vector<InputSpec> inputs, std::vector<Feed> feeds, BatchOrder order,
@@ -91,6 +66,7 @@ class Loader : public BatchSource {
         hides_labels_(options.last_batch == LastBatch::Pad),
         padding_mask_(padding_mask_of(inputs_)),
         rows_per_task_(data_->is_computed() ? 1 : (rows_ + threads - 1) / threads) {
+    for (const ShorterInputs& shorter : options.shorter) lengths_.push_back(shorter.length);
     for (RingBatch& batch : ring_) {
       for (const InputSpec& input : inputs_) batch.tensors.emplace_back(input.type);
       for (const Tensor& tensor : batch.tensors) batch.views.push_back(tensor.view());
@@ -105,6 +81,11 @@ class Loader : public BatchSource {
     }
     changed_.notify_all();
     for (std::thread& worker : workers_) worker.join();
+  }
+
+  std::optional<int64_t> next_length() const override {
+    const size_t length = order_.length_of(next_);
+    return length < lengths_.size() ? std::optional(lengths_[length]) : std::nullopt;
   }
 
   Status next(llvm::ArrayRef<TensorView> inputs) override {
@@ -223,10 +204,9 @@ class Loader : public BatchSource {
 
   // What the data know of the first rows' tokens; none: nothing.
   std::optional<int64_t> tokens_in_rows(int64_t batch, int64_t rows) const {
-    const SampleOrder order = order_.order_of(batch);
     int64_t tokens = 0;
     for (int64_t row = 0; row < rows; ++row) {
-      const std::optional<int64_t> own = data_->tokens_in(order_.sample(order, batch, first_row_ + row));
+      const std::optional<int64_t> own = data_->tokens_in(order_.sample(batch, first_row_ + row));
       if (!own) return std::nullopt;
       tokens += *own;
     }
@@ -247,34 +227,37 @@ class Loader : public BatchSource {
   }
 
   Status read(const Task& task, std::vector<Tensor>& scratch, ReadBuffers& buffers) {
-    const SampleOrder order = order_.order_of(task.batch);
+    const size_t length = order_.length_of(task.batch);
     const int64_t samples = order_.samples_in(task.batch);
     for (int64_t row = task.row; row < task.row + task.rows; ++row) {
       const int64_t of_all = first_row_ + row;
-      const int64_t sample = order_.sample(order, task.batch, of_all);
+      const int64_t sample = order_.sample(task.batch, of_all);
       const RandomStream random{static_cast<int64_t>(seed_), task.batch, of_all};
       for (size_t i = 0; i < feeds_.size(); ++i) {
         if (!feeds_[i].per_sample && row > 0) continue;
-        if (Status s = read_input(i, row, sample, random, scratch[i], buffers, ring_of(task.batch))) return s;
-        if (hides_labels_ && of_all >= samples) hide_label(feeds_[i], row_of(i, row, ring_of(task.batch)));
+        const TensorView into = row_of(i, row, ring_of(task.batch), length);
+        if (Status s = read_input(i, into, sample, random, scratch[i], buffers)) return s;
+        if (hides_labels_ && of_all >= samples) hide_label(feeds_[i], into);
       }
     }
     return Status::success();
   }
 
-  TensorView row_of(size_t input, int64_t row, const RingBatch& batch) const {
+  // Rows of a shorter batch follow each other without gaps too.
+  TensorView row_of(size_t input, int64_t row, const RingBatch& batch, size_t length) const {
     const Feed& feed = feeds_[input];
-    return {feed.row, batch.tensors[input].view().as<char>() + (feed.per_sample ? row * feed.row.bytes() : 0)};
+    const Type& type = feed.rows[length];
+    return {type, batch.tensors[input].view().as<char>() + (feed.per_sample ? row * type.bytes() : 0)};
   }
 
-  Status read_input(size_t input, int64_t row, int64_t sample, const RandomStream& random, Tensor& scratch,
-                    ReadBuffers& buffers, const RingBatch& batch) const {
-    const TensorView into = row_of(input, row, batch);
+  Status read_input(size_t input, const TensorView& into, int64_t sample, const RandomStream& random, Tensor& scratch,
+                    ReadBuffers& buffers) const {
     const size_t field = feeds_[input].field;
-    const bool is_same = into.type == scratch.type();
-    if (Status s = data_->read(sample, field, is_same ? into : scratch.view(), random, buffers)) return s;
+    const TensorView own{Type(scratch.type().dtype, into.type.shape), scratch.data()};
+    const bool is_same = into.type.dtype == own.type.dtype;
+    if (Status s = data_->read(sample, field, is_same ? into : own, random, buffers)) return s;
     if (!is_same)
-      if (Status s = convert(scratch.view(), into))
+      if (Status s = convert(own, into))
         return in_context(data_->where_is(sample) + ": input '" + inputs_[input].name + "'", std::move(s));
     return check_numbers(inputs_[input], into, [&] { return data_->where_is(sample); });
   }
@@ -291,6 +274,7 @@ class Loader : public BatchSource {
   const uint64_t seed_;
   const int64_t rows_, ranks_, first_row_;  // rows of this rank; first_row_ in the batch of all ranks
   const bool hides_labels_;
+  std::vector<int64_t> lengths_;              // of shorter batches
   const std::optional<size_t> padding_mask_;  // index of an input
   const int64_t rows_per_task_;
 
@@ -312,13 +296,27 @@ int thread_count(const Dataset& data, const DataOptions& options) {
   return data.is_computed() ? std::max(1, static_cast<int>(std::thread::hardware_concurrency())) : 1;
 }
 
-std::vector<Feed> feeds_of(const Dataset& data, llvm::ArrayRef<InputSpec> inputs, llvm::ArrayRef<size_t> matches) {
+Type row_type(const Type& input, bool per_sample) {
+  return Type(input.dtype, llvm::ArrayRef<int64_t>(input.shape).drop_front(per_sample));
+}
+
+Result<std::vector<Feed>> feeds_of(const Dataset& data, llvm::ArrayRef<InputSpec> inputs,
+                                   llvm::ArrayRef<size_t> matches, llvm::ArrayRef<ShorterInputs> shorter) {
   std::vector<Feed> feeds;
-  for (auto [input, field] : llvm::zip(inputs, matches)) {
-    const bool per_sample = data.fields()[field].per_sample;
-    const Type row(input.type.dtype, llvm::ArrayRef<int64_t>(input.type.shape).drop_front(per_sample));
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const InputSpec& input = inputs[i];
+    const bool per_sample = data.fields()[matches[i]].per_sample;
     const bool is_label = per_sample && holds_class_labels(input);
-    feeds.push_back({field, per_sample, is_label ? std::optional(ignored_label_of(input)) : std::nullopt, row});
+    Feed feed{matches[i], per_sample, is_label ? std::optional(ignored_label_of(input)) : std::nullopt, {}};
+    for (const ShorterInputs& step : shorter) {
+      feed.rows.push_back(row_type(step.inputs[i].type, per_sample));
+      if (step.inputs[i].type == input.type || data.fits_lengths(matches[i])) continue;
+      return usage_error(data.where() + ": '" + input.name + "' has one length, the plan's step for length " +
+                         llvm::Twine(step.length) + " takes " + to_string(step.inputs[i].type) +
+                         "; lengths are for samples that differ in length");
+    }
+    feed.rows.push_back(row_type(input.type, per_sample));
+    feeds.push_back(std::move(feed));
   }
   return feeds;
 }
@@ -350,12 +348,14 @@ Result<std::unique_ptr<BatchSource>> load_batches(std::unique_ptr<Dataset> data,
   if (!matches) return matches.takeError();
   const SamplePart part(data->samples(), options.hold_out, options.part, options.seed);
   const int64_t rows = rows_of_batch(inputs) * options.ranks;
-  std::vector<Feed> feeds = feeds_of(*data, inputs, *matches);
-  if (Status s = check_enough(*data, part, rows, feeds, options)) return s;
+  Result<std::vector<Feed>> feeds = feeds_of(*data, inputs, *matches, options.shorter);
+  if (!feeds) return feeds.takeError();
+  if (Status s = check_enough(*data, part, rows, *feeds, options)) return s;
   if (Status s = check_labels(*data, inputs, *matches)) return s;
   const int threads = thread_count(*data, options);
+  BatchOrder order(*data, part, rows, options);
   return std::make_unique<Loader>(std::move(data), std::vector<InputSpec>(inputs.begin(), inputs.end()),
-                                  std::move(feeds), BatchOrder(part, rows, options), options, threads);
+                                  std::move(*feeds), std::move(order), options, threads);
 }
 
 }  // namespace plimsoll

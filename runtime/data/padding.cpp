@@ -51,6 +51,14 @@ class PaddedSamples : public Dataset {
   std::string where() const override { return data_->where(); }
   std::string where_is(int64_t sample) const override { return data_->where_is(sample); }
   bool is_computed() const override { return data_->is_computed(); }
+  std::optional<int64_t> least_length(int64_t sample) const override {
+    int64_t longest = 0;
+    for (size_t i = 0; i < sources_.size(); ++i)
+      if (fits_lengths(i))
+        longest = std::max(longest, std::min(data_->length(sample, sources_[i].field), fields_[i].type.shape[0]));
+    return longest;
+  }
+  bool fits_lengths(size_t field) const override { return data_->fields()[sources_[field].field].varies; }
   std::optional<int64_t> tokens_in(int64_t sample) const override {
     if (!counted_) return std::nullopt;
     return std::min(data_->length(sample, sources_[*counted_].field), fields_[*counted_].type.shape[0]);

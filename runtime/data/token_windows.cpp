@@ -108,7 +108,7 @@ class TokenWindows : public Dataset {
               ReadBuffers& buffers) const override {
     const Fill fill = fill_for(inputs_[field]);
     if (fill == Fill::Positions || (fill == Fill::Ones && (document_end_ < 0 || !fields_[field].per_sample))) {
-      for (int64_t t = 0; t < time_; ++t) into.set_int(t, fill == Fill::Positions ? t : 1);
+      for (int64_t t = 0; t < into.elements(); ++t) into.set_int(t, fill == Fill::Positions ? t : 1);
       return Status::success();
     }
     const WindowPlace place = place_of(sample);
@@ -116,6 +116,10 @@ class TokenWindows : public Dataset {
     return fill_row(field, fill, place, buffers.file, into);
   }
 
+  std::optional<int64_t> least_length(int64_t sample) const override {
+    return document_end_ >= 0 ? tokens_in(sample) : std::nullopt;
+  }
+  bool fits_lengths(size_t) const override { return true; }
   std::optional<int64_t> tokens_in(int64_t sample) const override { return std::min(time_, place_of(sample).tokens); }
 
   std::string note() const override {
@@ -207,11 +211,12 @@ class TokenWindows : public Dataset {
     const TokenFile& file = files_[static_cast<size_t>(place.file)];
     const InputSpec& input = inputs_[field];
     const int64_t count = input.index ? input.index->count : 0, ahead = fill == Fill::Labels ? offset_ : 0;
-    const int64_t first = padding_.side == PadSide::Left ? time_ - std::min(time_, place.tokens) : 0;
+    const int64_t time = into.elements(),
+                  first = padding_.side == PadSide::Left ? time - std::min(time, place.tokens) : 0;
     const int64_t pad = fill == Fill::Labels
                             ? padding_.label.value_or(ignored_label_of(input))
                             : static_cast<int64_t>(padding_.value.value_or(static_cast<double>(document_end_)));
-    for (int64_t t = 0; t < time_; ++t) {
+    for (int64_t t = 0; t < time; ++t) {
       const int64_t at = t - first + ahead;
       const bool is_padding = t < first || at >= place.tokens;
       if (fill == Fill::Ones) {

@@ -838,6 +838,43 @@ def test_data_is_described(folder):
 
 # Weights and data that do not match.
 
+def test_lengths_share_weights_and_bytes(folder):
+    """Twelve samples of lengths 1, 2, 3 and 7, in order: batches of length 2, 4 and 8, which train as batches of 8 do."""
+    lengths = [2, 1, 2, 2, 3, 4, 3, 3, 7, 8, 7, 5]
+    ids = [(3 * i) % 7 for i in range(sum(lengths))]
+    data = write_safetensors(folder / "ragged.safetensors", {"ids": ("I64", [len(ids)], "q", ids), "labels": ("I64", [len(ids)], "q", [i % 2 for i in ids]),
+                                                            "lengths": ("I64", [len(lengths)], "q", lengths)})
+    metrics, saved, promised = {}, {}, {}
+    compiling = ["compile", MODELS / "tokens.onnx", "--device", "cpu", "--lr", "0.1", "--optimizer", "sgd", "--momentum", "0.9"]
+    for name, options in (("several", ["--lengths", "seq=4,2,8"]), ("one", ["--dim", "seq=8"])):
+        plan, metrics[name], saved[name] = folder / f"{name}.plan", folder / f"{name}.jsonl", folder / f"{name}.safetensors"
+        succeed(*compiling, "-o", plan, *options)
+        text = succeed("run", plan, "--weights", MODELS / "tokens.onnx", "--data", data, "--in-order", "--epochs", "2", "--metrics", metrics[name],
+                       "--save", saved[name], "--poison")
+        expect("6 steps" in text and "tokens/s" in text, text)
+        promised[name] = json.loads(succeed("inspect", plan, "--json"))["memory"]["device"]["promised_bytes"]
+    losses = {name: [json.loads(line)["loss"] for line in path.read_text().splitlines()] for name, path in metrics.items()}
+    expect(all(abs(a - b) < 1e-6 for a, b in zip(losses["several"], losses["one"])), f"{losses}")
+    for weight in ("table", "weight"):
+        pairs = zip(numbers_of(saved["several"], weight), numbers_of(saved["one"], weight))
+        expect(all(abs(a - b) < 1e-6 for a, b in pairs), f"{weight} differs")
+    expect(promised["several"] <= promised["one"] + 1024, f"promised {promised}")
+    text = succeed("inspect", folder / "several.plan", "--json")
+    expect("train_step.2" in text and "train_step.4" in text, "no shorter steps in the report")
+    # The order of an epoch is drawn: each sample once, resumed anywhere.
+    words = ["run", folder / "several.plan", "--weights", MODELS / "tokens.onnx", "--data", data, "--epochs", "4"]
+    whole, again = folder / "whole.safetensors", folder / "again.safetensors"
+    succeed(*words, "--save", whole)
+    stopped = words[:-2] + ["--steps", "5", "--checkpoint", folder / "runs"]
+    succeed(*stopped)
+    succeed(*words, "--checkpoint", folder / "runs", "--resume", "auto", "--save", again)
+    expect(whole.read_bytes() == again.read_bytes(), "a resumed run goes on with other batches")
+    refuse(USAGE, ["such as sequence=128,256,512"], *compiling, "-o", plan, "--lengths", "seq=a")
+    refuse(USAGE, ["--dim binds seq too"], *compiling, "-o", plan, "--lengths", "seq=2,4", "--dim", "seq=4")
+    even = write_safetensors(folder / "even.safetensors", {"ids": ("I64", [4, 8], "q", [1] * 32), "labels": ("I64", [4, 8], "q", [1] * 32)})
+    refuse(USAGE, ["lengths are for samples that differ in length"], "run", folder / "several.plan", "--weights", MODELS / "tokens.onnx", "--data", even)
+
+
 def test_host_memory_is_counted(folder):
     """A batch of x and labels has 48 and 32 bytes, and four are read ahead."""
     compiling = ["compile", MODELS / "linear.onnx", "-o", folder / "p.plan"]

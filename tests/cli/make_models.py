@@ -69,6 +69,11 @@ def models():
         "not_differentiable": model([PREDICT, node("ArgMax", "logits", "choice", "/odd/ArgMax", axis=1, keepdims=0),
                                      node("Cast", "choice", "real", "/odd/Cast", to=FLOAT),
                                      node("ReduceMean", "real", "loss", "/loss", keepdims=0)], INPUTS),
+        # A class for each token, of four samples of any length.
+        "tokens": model([node("Gather", "table ids", "rows", "/embed/Gather"), node("MatMul", "rows weight", "logits", "/head/MatMul"),
+                         node("Transpose", "logits", "scores", "/head/Transpose", perm=[0, 2, 1]),
+                         node("SoftmaxCrossEntropyLoss", "scores labels", "loss", "/loss", ignore_index=-100)],
+                        [value("ids", INT64, 4, "seq"), value("labels", INT64, 4, "seq")], weights=[weight("table", (7, 3)), weight()]),
         "no_loss": model([PREDICT], INPUTS[:1], [value("logits", FLOAT, 4, 2)]),
     }
 
