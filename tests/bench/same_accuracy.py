@@ -5,7 +5,7 @@ Usage: same_accuracy.py PLIMSOLL [digits] [bert] [gpt] [--seeds 3] [--folder DIR
 
 digits: 1,797 images of handwritten digits (they come with scikit-learn) as PNG files in a folder for each class; a small convolutional net with
         batch norm and dropout, random crops, SGD with Nesterov momentum, cosine schedule with warm-up.
-bert:   sentences of made-up words, padded to 32, with a mask; the label says which of two words comes first. A BERT of two layers with dropout,
+bert:   sentences of 8 to 32 made-up words, padded to 32, with a mask; the label says which of two words comes first. A BERT of two layers with dropout,
         AdamW without decay of norms and biases, linear schedule with warm-up, clipped gradients.
 gpt:    the quickstart's text as characters; a GPT-2 of two layers with dropout, whose export shifts the labels itself. The last tenth of the text
         is evaluated.
@@ -140,8 +140,10 @@ class Bert(Task):
         samples = [self.sentence(random) for _ in range(5000)]
         self.train, self.test = samples[:4000], samples[4000:]
         self.train_path, self.test_path = folder / "train.safetensors", folder / "test.safetensors"
-        safetensors.torch.save_file(self.tensors(self.train), self.train_path)
-        safetensors.torch.save_file(self.tensors(self.test), self.test_path)
+        for samples, path in ((self.train, self.train_path), (self.test, self.test_path)):  # Plimsoll pads, and makes the mask
+            safetensors.torch.save_file({"input_ids": torch.from_numpy(np.concatenate([ids[:length] for ids, length, _ in samples])),
+                                         "lengths": torch.tensor([length for _, length, _ in samples]),
+                                         "labels": torch.tensor([label for _, _, label in samples])}, path)
 
     def sentence(self, random):
         length = int(random.integers(8, self.length + 1))
@@ -228,7 +230,7 @@ def train_ours(args, task, folder, seed):
     compile_command = [args.program, "compile", folder / f"{seed}.onnx", "-o", plan, "--device", args.device, "--lr", task.lr, *task.recipe(),
                        "--metric", task.metric] + (["--clip-grad-norm", task.clip] if task.clip else [])
     run_command = [args.program, "run", plan, "--weights", folder / f"{seed}.onnx", "--data", task.train_path, "--epochs", task.epochs, "--seed", seed,
-                   "--lr-schedule", task.schedule_name, "--warmup", task.warmup, "--evaluate-data", task.test_path, "--evaluate-batches", 100000,
+                   "--lr-schedule", task.schedule_name, "--warmup", task.warmup, "--evaluate-data", task.test_path,
                    "--metrics", metrics] + (["--transforms", task.transforms] if task.transforms else [])
     for command in (compile_command, run_command):
         command = list(map(str, command))
