@@ -56,9 +56,9 @@ bool closes_where_false(const Graph& graph, const Node& node) {
 
 struct MaskTaker {
   Builder b;
-  int64_t heads, rows, columns;
-  bool is_causal, has_sinks, takes_slopes;  // of the attention, once its whole mask is known
-  std::optional<Segments> segments;         // that may be taken
+  int64_t heads = 0, rows = 0, columns = 0;
+  bool is_causal = false, has_sinks = false, takes_slopes = false;  // of the attention, once its whole mask is known
+  std::optional<Segments> segments = {};                            // that may be taken
 
   const Graph& graph() { return b.graph(); }
 
@@ -74,6 +74,26 @@ struct MaskTaker {
       if (operand != ValueId::None) operand = narrowed(operand, depth + 1);
     if (llvm::makeArrayRef(operands) == llvm::makeArrayRef(graph().node(producer).operands)) return value;
     return emit_like(producer, operands, value);
+  }
+
+  // The mask with the dimension of heads in what it is made of, where [samples, rows, columns] gets it at the end:
+  // masks say what they mean in one form then.
+  ValueId with_heads(ValueId mask, int depth = 0) {
+    const NodeId producer = graph().value(mask).producer;
+    if (producer == NodeId::None || depth > max_depth) return mask;
+    const Node& node = graph().node(producer);
+    if (node.op->name == "reshape") {
+      const Shape from = graph().type(node.operands[0]).shape, to = graph().type(mask).shape;
+      const NodeId below = graph().value(node.operands[0]).producer;
+      const bool inserts = from.size() == 3 && to == Shape{from[0], 1, from[1], from[2]};
+      return inserts && below != NodeId::None && is_plain(below) ? insert_heads(node.operands[0]) : mask;
+    }
+    const bool joins = node.op->name == "and" || node.op->name == "add" || node.op->name == "where";
+    if (!joins) return mask;
+    llvm::SmallVector<ValueId, 4> operands(node.operands.begin(), node.operands.end());
+    for (ValueId& operand : operands) operand = with_heads(operand, depth + 1);
+    const bool is_same = llvm::makeArrayRef(operands) == llvm::makeArrayRef(graph().node(producer).operands);
+    return is_same ? mask : emit_like(producer, operands, mask);
   }
 
   // None stands for a mask that is open everywhere.
@@ -99,6 +119,21 @@ struct MaskTaker {
   }
 
  private:
+  // An elementwise op with one result.
+  bool is_plain(NodeId node) { return graph().node(node).op->elementwise && graph().node(node).results.size() == 1; }
+
+  ValueId insert_heads(ValueId value, int depth = 0) {
+    const Shape shape = graph().type(value).shape;
+    if (shape.size() != 3) return value;
+    const NodeId producer = graph().value(value).producer;
+    const ValueId reshaped = b.reshape(value, {shape[0], 1, shape[1], shape[2]});
+    if (producer == NodeId::None || depth > max_depth || !is_plain(producer)) return reshaped;
+    llvm::SmallVector<ValueId, 4> operands = graph().node(producer).operands;
+    for (ValueId& operand : operands)
+      if (operand != ValueId::None) operand = insert_heads(operand, depth + 1);
+    return emit_like(producer, operands, reshaped);
+  }
+
   OpenMask take_pair(NodeId producer, ValueId mask, int depth) {
     const ValueId first = graph().node(producer).operands[0], second = graph().node(producer).operands[1];
     const OpenMask left = take(first, depth + 1), right = take(second, depth + 1);
@@ -214,6 +249,10 @@ std::optional<Segments> segments_within(const Graph& graph, ValueId mask, int64_
   std::optional<Segments> found;
   find_part(graph, mask, [&](ValueId part) { return (found = segments_of(graph, part, rows, columns)).has_value(); });
   return found;
+}
+
+ValueId mask_with_heads(Graph& graph, NodeId attention, ValueId mask) {
+  return MaskTaker{builder_at(graph, attention)}.with_heads(mask);
 }
 
 OpenMask take_closed_forms(Graph& graph, NodeId attention, ValueId mask, int64_t rows, int64_t columns,

@@ -39,6 +39,10 @@ struct OpenMask {
   bool has_segments = false;        // only pairs of one segment of the mask are open
 };
 
+// The mask with its dimension of heads in all that it is made of: exporters may insert it into [samples, rows, columns]
+// at the end. Nodes that this takes stand before the attention that reads the mask.
+ValueId mask_with_heads(Graph& graph, NodeId attention, ValueId mask);
+
 // The segments that a conjunction or a sum of masks opens, if there are any.
 std::optional<Segments> segments_within(const Graph& graph, ValueId mask, int64_t rows, int64_t columns);
 

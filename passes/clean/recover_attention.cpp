@@ -84,7 +84,8 @@ bool try_attention(Graph& graph, NodeId id) {
   if (a->sinks != ValueId::None) operands.append({ValueId::None, ValueId::None, sinks_of(b, *a)});
   ValueId y = b.emit_all("attention", operands, attrs).front();
   ValueId back = b.transpose(b.reshape(y, {a->batch, a->rows, a->heads, depth}), {0, 2, 1, 3});
-  back = b.reshape(back, graph.type(a->result).shape);
+  const Shape shape = graph.type(a->result).shape;
+  back = b.reshape(back, shape);
   std::string name = graph.value(a->result).name;
   replace_and_rename(graph, a->result, back);
   graph.rename(y, name + ".rows");
@@ -135,16 +136,17 @@ void set_named_operand(Graph& graph, NodeId id, llvm::StringRef name, ValueId va
 
 // Takes the closed forms off a mask, also those that folding has made constant since the op was recovered.
 bool try_mask(Graph& graph, NodeId id) {
+  const ValueId as_exported = operand_of(graph.node(id), "mask");
+  if (as_exported == ValueId::None) return false;
+  const ValueId given = mask_with_heads(graph, id, as_exported);
   const Node& node = graph.node(id);
-  const ValueId given = operand_of(node, "mask");
-  if (given == ValueId::None) return false;
   const int64_t rows = graph.type(operand_of(node, "q")).shape[1];
   const bool packed = node.attrs.get_int("packed") != 0;
   const int64_t columns = packed ? rows : graph.type(operand_of(node, "k")).shape[1];
   std::optional<Segments> segments;
   if (operand_of(node, "segments") == ValueId::None) segments = segments_within(graph, given, rows, columns);
   const OpenMask open = take_closed_forms(graph, id, given, rows, columns, segments);
-  if (open.rest == given) return false;
+  if (open.rest == given || open.rest == as_exported) return false;
   graph.set_operand(id, graph.node(id).op->operand("mask"), open.rest);
   Builder b = builder_at(graph, id);
   if (!open.slopes.empty()) {
