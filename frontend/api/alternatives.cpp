@@ -135,7 +135,7 @@ class Alternatives {
     if (half < 1) return;
     Alternative halved = changed(Change::Batch);
     halved.number = half;
-    halved.request.max_batch = false, halved.request.global_batch = 0;
+    halved.request.max_batch = halved.request.best_batch = false, halved.request.global_batch = 0;
     for (auto& [name, size] : halved.request.import.dims)
       if (size == smallest_.training.batch && llvm::StringRef(name).contains_insensitive("batch"))
         size = half, halved.dimension = name;
@@ -272,7 +272,7 @@ class Alternatives {
       shared.request.training.mesh = training.mesh;
       shared.request.training.zero = with_mesh_of(result->plan, training).zero;
       shared.request.training.batch = training.batch;
-      shared.request.max_batch = false, shared.request.global_batch = 0;
+      shared.request.max_batch = shared.request.best_batch = false, shared.request.global_batch = 0;
       if (result->fits || 2 * cards > max_planned_cards) return add(shared, *result);
     }
   }

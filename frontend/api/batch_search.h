@@ -17,6 +17,8 @@ class BatchSearch {
   void fits(int64_t batch);
   void refused(int64_t batch, double needed_share);  // bytes needed over the budget, above 1
 
+  static constexpr int64_t max_tried = int64_t{1} << 30;
+
   int64_t largest() const { return fits_; }  // the largest tried batch that fits; 0 if none does
 
  private:
@@ -28,7 +30,6 @@ class BatchSearch {
   int64_t open() const { return refused_.empty() ? max_tried : refused_.back().batch - fits_ - 1; }
   int64_t estimate() const;
 
-  static constexpr int64_t max_tried = int64_t{1} << 30;
   int64_t fits_ = 0;
   std::vector<Refused> refused_;  // in decreasing order
   bool was_slow_ = false;         // the last try left more than half of the interval open

@@ -1,5 +1,6 @@
 #include "frontend/api/check_model.h"
 
+#include "frontend/onnx/open_dims.h"
 #include "ir/support/units.h"
 #include "passes/analysis/dependence.h"
 #include "passes/analysis/index_inputs.h"
@@ -10,7 +11,6 @@
 
 #include "llvm/ADT/MapVector.h"
 #include "llvm/ADT/StringExtras.h"
-#include "llvm/ADT/StringSet.h"
 
 #include <algorithm>
 
@@ -60,26 +60,19 @@ class Checker {
   ModelCheck check_;
 };
 
-// The first dimension of an input counts samples; others are most likely lengths.
+// A dimension that leads an input counts samples; others are most likely lengths.
 void Checker::bind_open_dims(const onnx::GraphProto& graph) {
   constexpr int64_t samples = 8, length = 128;
-  llvm::StringSet<> weights;
-  for (const onnx::TensorProto& weight : graph.initializer()) weights.insert(weight.name());
-  for (const onnx::ValueInfoProto& input : graph.input()) {
-    if (weights.contains(input.name())) continue;
-    const auto& shape = input.type().tensor_type().shape();
-    for (int i = 0; i < shape.dim_size(); ++i) {
-      const std::string& name = shape.dim(i).dim_param();
-      if (name.empty() || !request_.import.dims.emplace(name, i == 0 ? samples : length).second) continue;
-      const int64_t size = i == 0 ? samples : length;
-      check_.guess.dims.emplace_back(name, size);
-      check_.findings.push_back(
-          {"open dimension " + name,
-           "the check took " + name + "=" + std::to_string(size) + "; a job says --dim " + name + "=N",
-           {input.name()},
-           "",
-           false});
-    }
+  for (const OpenDim& dim : open_dims(graph)) {
+    const int64_t size = dim.leads ? samples : length;
+    if (!request_.import.dims.emplace(dim.name, size).second) continue;
+    check_.guess.dims.emplace_back(dim.name, size);
+    check_.findings.push_back(
+        {"open dimension " + dim.name,
+         "the check took " + dim.name + "=" + std::to_string(size) + "; a job says --dim " + dim.name + "=N",
+         {dim.input},
+         "",
+         false});
   }
 }
 

@@ -7,6 +7,7 @@
 
 #include "llvm/ADT/STLExtras.h"
 
+#include <cmath>
 #include <optional>
 
 namespace plimsoll {
@@ -19,11 +20,30 @@ Result<CompileResult> compile_on_mesh(const Job& job, const TrainingRequest& req
   return question.cards > 0 ? choose_mesh(job, request, question, hooks) : job.compile(request, hooks);
 }
 
+// Follows the batch through the graph as it was read. Where an op does not allow that and the model leaves its batch
+// open, the model is read again for the batch.
 Result<CompileResult> compile_batch(const Job& job, TrainingRequest request, int64_t batch, int64_t accumulate,
                                     const CompileHooks& hooks) {
   request.batch = batch;
   request.accumulate = accumulate;
-  return compile_on_mesh(job, request, hooks);
+  Result<CompileResult> result = compile_on_mesh(job, request, hooks);
+  if (!result && !job.batch_dims().empty()) {
+    Result<Job> again = job.read_for_batch(batch);
+    if (again) {
+      llvm::consumeError(result.takeError());
+      request.batch = 0;
+      result = compile_on_mesh(*again, request, hooks);
+    } else {
+      llvm::consumeError(again.takeError());
+    }
+  }
+  if (!result) return result;
+  for (Plan* plan : result->plans()) {
+    plan->training.batch = batch;
+    for (auto& [name, size] : plan->dims)
+      if (llvm::is_contained(job.batch_dims(), name)) size = batch;
+  }
+  return result;
 }
 
 std::string times(int64_t accumulate, int64_t batch) {
@@ -90,6 +110,40 @@ class LargestBatch {
   double needed_share_ = 0;
 };
 
+double sample_us(const Plan& plan) {
+  return plan.predicted_step_us /
+         static_cast<double>(std::max<int64_t>(plan.training.batch, 1) * plan.training.accumulate);
+}
+
+// A larger batch takes less time per sample until it needs remats and copies, and from there on more. So the least is
+// at the largest batch that needs none, at the largest that fits, or in between.
+Result<CompileResult> compile_best_batch(const Job& job, const TrainingRequest& request, const CompileHooks& hooks) {
+  constexpr int between = 2;
+  Result<CompileResult> best = LargestBatch(job, request, hooks).run();
+  if (!best || !best->fits) return best;
+  const int64_t largest = best->plan.training.batch;
+  std::string tried =
+      std::to_string(largest) + ", the largest that fits, takes " + format_us(sample_us(best->plan)) + " per sample";
+  TrainingRequest plain = request;
+  plain.recompute = plain.offload = false;
+  Result<CompileResult> first = LargestBatch(job, plain, hooks).run();
+  if (!first) return first;
+  const int64_t smallest = first->fits ? first->plan.training.batch : 1;
+  for (int step = 0; step <= between; ++step) {
+    const double growth =
+        std::pow(static_cast<double>(largest) / static_cast<double>(smallest), step / (between + 1.0));
+    const auto batch = static_cast<int64_t>(static_cast<double>(smallest) * growth);
+    if (batch >= largest || (step > 0 && batch == smallest)) break;
+    Result<CompileResult> result = compile_batch(job, request, batch, request.accumulate, hooks);
+    if (!result) return result;
+    if (!result->fits) continue;
+    tried += "; " + std::to_string(batch) + " takes " + format_us(sample_us(result->plan));
+    if (sample_us(result->plan) < sample_us(best->plan)) best = std::move(*result);
+  }
+  best->plan.decisions.push_back({"best-batch", "plan", std::to_string(best->plan.training.batch), tried});
+  return best;
+}
+
 // The most exact precision comes first.
 std::vector<const char*> precisions_to_try(const DeviceDescription& device) {
   auto multiplies = [&](DType dtype) {
@@ -103,17 +157,24 @@ std::vector<const char*> precisions_to_try(const DeviceDescription& device) {
   return precisions;
 }
 
-double sample_us(const Plan& plan) {
-  return plan.predicted_step_us /
-         static_cast<double>(std::max<int64_t>(plan.training.batch, 1) * plan.training.accumulate);
+// In ascending order, as far as a micro-batch may go.
+std::vector<int64_t> divisors_of(int64_t number) {
+  std::vector<int64_t> divisors, above;
+  for (int64_t divisor = 1; divisor * divisor <= number; ++divisor) {
+    if (number % divisor != 0) continue;
+    divisors.push_back(divisor);
+    if (divisor * divisor < number) above.push_back(number / divisor);
+  }
+  divisors.insert(divisors.end(), above.rbegin(), above.rend());
+  llvm::erase_if(divisors, [](int64_t divisor) { return divisor > BatchSearch::max_tried; });
+  return divisors;
 }
 
 Result<CompileResult> compile_global_batch(const Job& job, const TrainingRequest& request, int64_t global_batch,
                                            const CompileHooks& hooks) {
   std::optional<CompileResult> best;
   std::string tried;
-  for (int64_t batch = 1; batch <= global_batch; ++batch) {
-    if (global_batch % batch != 0) continue;
+  for (int64_t batch : divisors_of(global_batch)) {
     Result<CompileResult> result = compile_batch(job, request, batch, global_batch / batch, hooks);
     if (!result) return result.takeError();
     if (!result->fits && best) break;  // larger micro-batches need more
@@ -130,6 +191,7 @@ Result<CompileResult> compile_global_batch(const Job& job, const TrainingRequest
 
 Result<CompileResult> choose_batch(const Job& job, const TrainingRequest& training, const CompileHooks& hooks) {
   if (const int64_t samples = job.request().global_batch) return compile_global_batch(job, training, samples, hooks);
+  if (job.request().best_batch) return compile_best_batch(job, training, hooks);
   return job.request().max_batch ? LargestBatch(job, training, hooks).run() : compile_on_mesh(job, training, hooks);
 }
 
@@ -157,7 +219,7 @@ Result<CompileResult> choose_plan(const Job& job, const TrainingRequest& trainin
 }
 
 TrainingRequest with_choices_of(const Plan& plan, TrainingRequest training, const CompileRequest& request) {
-  if (request.max_batch || request.global_batch > 0) {
+  if (request.chooses_batch()) {
     training.batch = plan.training.batch;
     training.accumulate = plan.training.accumulate;
   }
@@ -166,7 +228,8 @@ TrainingRequest with_choices_of(const Plan& plan, TrainingRequest training, cons
 }
 
 llvm::StringRef tried_batch(const CompileRequest& request) {
-  return request.max_batch ? "a batch of one sample " : request.global_batch > 0 ? "a micro-batch of one sample " : "";
+  if (request.global_batch > 0) return "a micro-batch of one sample ";
+  return request.chooses_batch() ? "a batch of one sample " : "";
 }
 
 std::string refusal_of(const CompileResult& result, const CompileRequest& request) {

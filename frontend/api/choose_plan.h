@@ -12,6 +12,7 @@ namespace plimsoll {
 // - training.precision "auto": the least predicted time per sample, over the precisions that the device's matrix units
 //   are made for: fp32 (tf32 where there is that), and bf16, or fp16 where there is no bf16.
 // - request.max_batch: the largest batch that fits.
+// - request.best_batch: the least predicted time per sample, over batches that fit.
 // - request.global_batch: the least predicted time of a step of that many samples, over all micro-batches that divide
 //   it; the rest of a step is accumulated.
 // - request.cards, request.any_zero: the mesh that takes least predicted time (frontend/api/choose_mesh.h).

@@ -1,6 +1,7 @@
 #include "frontend/api/job.h"
 
 #include "frontend/api/machine.h"
+#include "frontend/onnx/open_dims.h"
 #include "ir/machine/cluster.h"
 #include "ir/plan/check_ranks.h"
 #include "ir/support/strings.h"
@@ -57,13 +58,24 @@ Result<Weights> open_safetensors_weights(const std::string& path) {
       });
 }
 
-Result<Imported> import_for_training(const CompileRequest& request, const CompileHooks& hooks) {
+struct ImportedModel : Imported {
+  std::vector<std::string> batch_dims;
+};
+
+// Gives the leading dimensions that a request leaves open a size, where it chooses the batch.
+Result<ImportedModel> import_for_training(CompileRequest& request, const CompileHooks& hooks) {
+  constexpr int64_t samples_at_first = 8;  // few other dimensions are 8, and the batch is followed by its size
   if (hooks.on_phase) hooks.on_phase("import");
   Result<Model> model = Model::read(request.model_path);
   if (!model) return model.takeError();
+  std::vector<std::string> batch_dims;
+  for (const OpenDim& dim : open_dims(model->proto().graph()))
+    if (dim.leads) batch_dims.push_back(dim.name);
+  if (request.chooses_batch())
+    for (const std::string& name : batch_dims) request.import.dims.emplace(name, samples_at_first);
   Imported imported = survey_model(*model, request.import);
   if (imported.report.blocked()) return in_context(request.model_path, model_error(imported.report.summary()));
-  return imported;
+  return ImportedModel{std::move(imported), std::move(batch_dims)};
 }
 
 }  // namespace
@@ -140,13 +152,22 @@ Result<Job> Job::open_machine(CompileRequest request) {
 Result<Job> Job::open(CompileRequest request, const CompileHooks& hooks) {
   Result<Job> job = open_machine(std::move(request));
   if (!job) return job;
-  Result<Imported> imported = import_for_training(job->request_, hooks);
+  Result<ImportedModel> imported = import_for_training(job->request_, hooks);
   if (!imported) return imported.takeError();
   Result<CleanModel> clean =
       clean_model(std::move(imported->graph), job->request_.training.loss, hooks, job->request_.training.evaluation);
   if (!clean) return clean.takeError();
-  job->model_ = std::make_shared<const Model>(Model{std::move(*clean), std::move(imported->report.obstacles)});
+  job->model_ = std::make_shared<const Model>(
+      Model{std::move(*clean), std::move(imported->report.obstacles), std::move(imported->batch_dims)});
   return job;
+}
+
+Result<Job> Job::read_for_batch(int64_t batch) const {
+  CompileRequest request = request_;
+  for (const std::string& name : batch_dims()) request.import.dims[name] = batch;
+  request.max_batch = request.best_batch = false;
+  request.global_batch = request.training.batch = 0;
+  return open(std::move(request));
 }
 
 Job Job::with(CompileRequest request) const {
@@ -203,7 +224,7 @@ Result<std::string> Job::compile_until(CompileRequest request, const CompileHook
   if (!stages) return stages.takeError();
   Result<TrainingRequest> training = with_rank_budgets(asked.training, asked.budgets);
   if (!training) return training.takeError();
-  Result<Imported> imported = import_for_training(asked, hooks);
+  Result<ImportedModel> imported = import_for_training(job->request_, hooks);
   if (!imported) return imported.takeError();
   Result<PlanDraft> draft = plimsoll::compile_until(std::move(imported->graph), *training, *stages, hooks);
   if (!draft) return draft.takeError();

@@ -20,6 +20,7 @@ struct CompileRequest {
   TrainingRequest training;    // its precision may also be "auto" (frontend/api/choose_plan.h)
   int64_t global_batch = 0;    // samples per update, for which batch and accumulate are chosen; 0: not chosen
   bool max_batch = false;      // choose the largest batch that fits
+  bool best_batch = false;     // choose the batch that fits with the least predicted time per sample
   int64_t cards = 0;           // among which a mesh is searched for; 0: it is that of `training`
   bool any_zero = false;       // the ZeRO stage is searched for too
   std::string device = "cpu";  // a name of ir/machine/devices.json or of device_file; "auto": what is in this machine
@@ -33,6 +34,7 @@ struct CompileRequest {
   bool any_order = false;  // allow faster kernels whose sums run in another order every time
   std::string timings;     // measured times of kernels (ir/machine/timing_cache.h); empty: none
 
+  bool chooses_batch() const { return max_batch || best_batch || global_batch > 0; }
   bool has_unlike_devices() const { return std::set<std::string>(devices.begin(), devices.end()).size() > 1; }
 };
 
@@ -55,6 +57,12 @@ class Job {
   Result<DeviceDescription> device_for(const Mesh& mesh) const;
   const CleanModel& model() const { return model_->clean; }
 
+  // Open dimensions that lead an input of the model. Of a request that chooses its batch they count samples, and those
+  // that it gives no size have one for a start.
+  const std::vector<std::string>& batch_dims() const { return model_->batch_dims; }
+  // The model read again with those dimensions at `batch`, for a request that chooses no batch.
+  Result<Job> read_for_batch(int64_t batch) const;
+
   // A plan of the job as it was asked for, or with `training` in place of the request's; its loss stays the request's.
   Result<CompileResult> compile(const CompileHooks& hooks = {}) const { return compile(request_.training, hooks); }
   Result<CompileResult> compile(const TrainingRequest& training, const CompileHooks& hooks = {}) const;
@@ -66,6 +74,7 @@ class Job {
   struct Model {
     CleanModel clean;
     std::vector<Obstacle> notes;  // of the import; none blocks
+    std::vector<std::string> batch_dims;
   };
 
   static Result<Job> open_machine(CompileRequest request);

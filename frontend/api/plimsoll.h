@@ -144,6 +144,7 @@ struct CompileOptions {
   std::map<std::string, int64_t> dims;  // sizes of symbolic dimensions, each above 0
   int64_t batch = 0;                    // leading dimension of the inputs; 0: as exported, or chosen
   bool max_batch = false;               // choose the largest batch that fits; nearly any does unless split is 1
+  bool best_batch = false;              // choose the batch that fits with the least predicted time per sample
   int64_t global_batch = 0;             // samples per step: choose batch and accumulate for it; 0: not chosen
   std::string loss;                     // "", OUTPUT, cross-entropy:LOGITS:LABELS, mse:A:B or bce:A:B
   std::vector<std::string> train;       // regular expressions over weights to train; empty: every parameter

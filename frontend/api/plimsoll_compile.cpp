@@ -60,6 +60,7 @@ CompileRequest internal_request(const CompileOptions& from) {
   to.devices = from.devices, to.budgets = from.budgets;
   to.any_order = from.any_order, to.timings = from.timings, to.cluster = from.cluster;
   to.global_batch = from.global_batch, to.max_batch = from.max_batch;
+  to.best_batch = from.best_batch;
   TrainingRequest& job = to.training;
   job.loss = from.loss, job.train = from.train, job.freeze = from.freeze;
   job.batch = from.batch, job.accumulate = from.accumulate;
@@ -86,6 +87,7 @@ CompileOptions public_options(const CompileRequest& from, CompileOptions asked) 
   const TrainingRequest& job = from.training;
   asked.dims = from.import.dims, asked.device = from.device;
   asked.batch = job.batch, asked.global_batch = from.global_batch, asked.max_batch = from.max_batch;
+  asked.best_batch = from.best_batch;
   asked.precision = precision_named(job.precision);
   asked.train = job.train;
   asked.optimizer = public_optimizer(job.optimizer);

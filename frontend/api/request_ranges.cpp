@@ -32,7 +32,8 @@ Status check_ranges(const CompileRequest& request) {
   };
   for (const auto& [name, size] : request.import.dims) add_count("dimension " + name, size, 1);
   add_count("the batch", job.batch, 0);
-  add_count("the global batch", request.global_batch, 0);
+  // Its divisors are looked for one by one up to its root.
+  ranges.push_back({"the global batch", static_cast<double>(request.global_batch), 0, 0x1p48});
   add_count("the number of micro-batches per update", job.accumulate, 1);
   add_count("the number of ranks", job.mesh.ranks(), 1);
   ranges.push_back({"the ZeRO stage", static_cast<double>(job.zero), 0, 4});
@@ -48,11 +49,10 @@ Status check_ranges(const CompileRequest& request) {
                          (std::isfinite(range.below) ? " and below " + text(range.below) : ""));
   if (optimizer.kind == OptimizerKind::Lamb && optimizer.weight_decay == 0)
     return usage_error("lamb adapts the rate of parameters with weight decay, and there is none; use adamw");
-  const bool chooses_batch = request.max_batch || request.global_batch > 0;
-  if (request.max_batch && request.global_batch > 0)
-    return usage_error("a global batch and the largest batch that fits exclude each other");
-  if (chooses_batch && job.batch > 0)
-    return usage_error("a batch excludes a global batch and the largest batch that fits, which choose the batch");
+  if (request.max_batch + request.best_batch + (request.global_batch > 0) > 1)
+    return usage_error("a global batch, the largest and the best batch that fits exclude each other");
+  if (request.chooses_batch() && job.batch > 0)
+    return usage_error("a batch excludes a global batch, the largest and the best batch, which choose the batch");
   if (request.global_batch > 0 && job.accumulate > 1)
     return usage_error("a number of micro-batches per update excludes a global batch, which chooses it");
   return Status::success();

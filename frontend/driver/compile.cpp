@@ -28,9 +28,9 @@
 namespace plimsoll {
 namespace {
 
-// --max-batch keeps the batch whole by default, because in chunks nearly any batch fits.
-Status read_split(llvm::StringRef text, bool max_batch, TrainingRequest& request) {
-  if (text.empty()) text = max_batch ? "off" : "auto";
+// A search for the largest batch keeps it whole by default, because in chunks nearly any batch fits.
+Status read_split(llvm::StringRef text, bool searches_largest, TrainingRequest& request) {
+  if (text.empty()) text = searches_largest ? "off" : "auto";
   if (text == "auto" || text == "off") return request.split = text == "off", Status::success();
   auto [chunks, from] = text.split(':');
   if (chunks.getAsInteger(10, request.split) || request.split < 2)
@@ -197,7 +197,7 @@ void print_result(const CompileOptions& options, const Plan& plan, llvm::raw_ost
   }
   out << ", " << format_count(static_cast<int64_t>(instructions)) << " instructions, predicted "
       << format_us(plan.predicted_step_us) << " per step";
-  if (options.job.request.max_batch || options.job.request.global_batch > 0)
+  if (options.job.request.chooses_batch())
     out << " of " << plan.training.accumulate << " x " << plan.training.batch << " samples";
   if (const std::string how = how_it_fits(plan); how != "plain") out << ", with " << how;
   out << "\n";
@@ -278,7 +278,7 @@ Result<CompileRequest> compile_request(const JobOptions& options) {
   if (Status s = read_dims(options.dims, request.import)) return s;
   if (Status s = read_lengths(options.lengths, request)) return s;
   if (Status s = read_precision_rules(options.precision_file, training)) return s;
-  if (Status s = read_split(options.split, request.max_batch, training)) return s;
+  if (Status s = read_split(options.split, request.max_batch || request.best_batch, training)) return s;
   training.loss = llvm::join(options.losses, " + ");
   if (Status s = read_optimizer(options.optimizer, training)) return s;
   if (Status s = read_ranks(options, request)) return s;

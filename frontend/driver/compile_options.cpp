@@ -29,7 +29,8 @@ void add_compile(CLI::App& program, Options& options) {
       .add_flag("--pareto", compile.job.request.training.frontier,
                 "also print what smaller budgets cost, down to the smallest that fits")
       ->excludes("--global-batch")
-      ->excludes("--max-batch");
+      ->excludes("--max-batch")
+      ->excludes("--best-batch");
   add_option(command, "--html", compile.html, "FILE",
              "also write the report as one HTML file, with the rows of --pareto if it is given; if nothing fits, the "
              "report shows the plan that needs least");

@@ -137,7 +137,7 @@ void add_job(CLI::App& command, JobOptions& options) {
               "memory alone");
   add_option(command, "--split", options.split, "auto|off|N[:VALUE]",
              "run part of the model chunk by chunk of the batch; auto: where the budget needs it (the default, except "
-             "with --max-batch); off: never; N: in N chunks; N:VALUE: in N chunks from this value on");
+             "with --max-batch and --best-batch); off: never; N: in N chunks; N:VALUE: in N chunks from this value on");
   add_option(
       command, "--host-budget", options.host_budget, "BYTES",
       "host memory of each rank: what --offload pins, batches that are read ahead, and --cache; default: no limit");
@@ -171,8 +171,14 @@ void add_target(CLI::App& command, CompileOptions& compile) {
   auto* global_batch =
       add_option(command, "--global-batch", request.global_batch, "N",
                  "samples per update; the micro-batch and --accumulate are chosen for the least predicted time")
-          ->check(CLI::PositiveNumber);
-  command.add_flag("--max-batch", request.max_batch, "plan for the largest batch that fits")->excludes(global_batch);
+          ->check(at_least(1));
+  auto* max_batch = command.add_flag("--max-batch", request.max_batch, "plan for the largest batch that fits");
+  max_batch->excludes(global_batch);
+  command
+      .add_flag("--best-batch", request.best_batch,
+                "plan for the batch that fits with the least predicted time per sample")
+      ->excludes(global_batch)
+      ->excludes(max_batch);
   add_evaluation(command, compile.job.request.training.evaluation);
 }
 

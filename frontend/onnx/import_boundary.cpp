@@ -1,4 +1,5 @@
 #include "frontend/onnx/importer.h"
+#include "frontend/onnx/open_dims.h"
 #include "frontend/onnx/state_names.h"
 #include "ir/support/strings.h"
 
@@ -37,18 +38,11 @@ Imported Importer::run() {
   return std::move(imported_);
 }
 
-// Returns the model's name of a dimension, or "input.axis" if it has neither name nor size.
-static std::string dim_name(const onnx::ValueInfoProto& input, int axis) {
-  const auto& dim = input.type().tensor_type().shape().dim(axis);
-  if (dim.has_dim_value()) return "";
-  return dim.dim_param().empty() ? input.name() + "." + std::to_string(axis) : dim.dim_param();
-}
-
 void Importer::bind_dims() {
   std::vector<std::string> names;
   for (const onnx::ValueInfoProto& input : model_.proto().graph().input())
     for (int axis = 0; axis < input.type().tensor_type().shape().dim_size(); ++axis) {
-      std::string name = dim_name(input, axis);
+      std::string name = open_dim_name(input, axis);
       if (name.empty()) continue;
       if (!llvm::is_contained(names, name)) names.push_back(name);
       auto bound = options_.dims.find(name);
@@ -81,12 +75,17 @@ std::optional<Type> Importer::declared_type(const onnx::ValueInfoProto& info) {
   Type type(*dtype, {});
   int64_t elements = 1;
   for (int axis = 0; axis < tensor.shape().dim_size(); ++axis) {
-    std::string name = dim_name(info, axis);
+    std::string name = open_dim_name(info, axis);
     auto bound = dims_.find(name);
     if (!name.empty() && bound == dims_.end()) return std::nullopt;
     type.shape.push_back(name.empty() ? tensor.shape().dim(axis).dim_value() : bound->second);
-    if (type.shape.back() < 0 || (elements *= std::max<int64_t>(type.shape.back(), 1)) > max_input_elements)
+    if (type.shape.back() < 0) return std::nullopt;
+    if ((elements *= std::max<int64_t>(type.shape.back(), 1)) > max_input_elements) {
+      add_obstacle(Obstacle::Kind::BadModel, info.name(),
+                   info.name() + " has more than " + std::to_string(max_input_elements) +
+                       " elements, the most that an input can have; take smaller dimensions");
       return std::nullopt;
+    }
   }
   return type;
 }
