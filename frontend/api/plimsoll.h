@@ -115,6 +115,8 @@ struct Optimizer {
   double weight_decay = 0;  // part of the gradient for sgd, adam, rmsprop and adagrad, decoupled for the others
   double alpha = 0.99;
   double beta2_decay = -0.8, clip_threshold = 1, min_scale = 1e-3;
+
+  bool operator==(const Optimizer&) const = default;
 };
 Optimizer default_optimizer(Optimizer::Kind kind) noexcept;
 

@@ -12,36 +12,33 @@
 namespace plimsoll::api {
 namespace {
 
+// Every number of an optimizer, as the caller has it and as a job has it.
+struct OptimizerNumber {
+  double Optimizer::*outside;
+  double OptimizerSpec::*inside;
+};
+constexpr OptimizerNumber optimizer_numbers[] = {{&Optimizer::learning_rate, &OptimizerSpec::learning_rate},
+                                                 {&Optimizer::beta1, &OptimizerSpec::beta1},
+                                                 {&Optimizer::beta2, &OptimizerSpec::beta2},
+                                                 {&Optimizer::eps, &OptimizerSpec::eps},
+                                                 {&Optimizer::momentum, &OptimizerSpec::momentum},
+                                                 {&Optimizer::dampening, &OptimizerSpec::dampening},
+                                                 {&Optimizer::weight_decay, &OptimizerSpec::weight_decay},
+                                                 {&Optimizer::alpha, &OptimizerSpec::alpha},
+                                                 {&Optimizer::beta2_decay, &OptimizerSpec::beta2_decay},
+                                                 {&Optimizer::clip_threshold, &OptimizerSpec::clip_threshold},
+                                                 {&Optimizer::min_scale, &OptimizerSpec::min_scale}};
+
 OptimizerSpec internal_optimizer(const Optimizer& from) {
-  return {.kind = static_cast<OptimizerKind>(from.kind),
-          .learning_rate = from.learning_rate,
-          .beta1 = from.beta1,
-          .beta2 = from.beta2,
-          .eps = from.eps,
-          .momentum = from.momentum,
-          .dampening = from.dampening,
-          .nesterov = from.nesterov,
-          .weight_decay = from.weight_decay,
-          .alpha = from.alpha,
-          .beta2_decay = from.beta2_decay,
-          .clip_threshold = from.clip_threshold,
-          .min_scale = from.min_scale};
+  OptimizerSpec to{.kind = static_cast<OptimizerKind>(from.kind), .nesterov = from.nesterov};
+  for (const auto& [outside, inside] : optimizer_numbers) to.*inside = from.*outside;
+  return to;
 }
 
 Optimizer public_optimizer(const OptimizerSpec& from) {
-  return {.kind = static_cast<Optimizer::Kind>(from.kind),
-          .learning_rate = from.learning_rate,
-          .beta1 = from.beta1,
-          .beta2 = from.beta2,
-          .eps = from.eps,
-          .momentum = from.momentum,
-          .dampening = from.dampening,
-          .nesterov = from.nesterov,
-          .weight_decay = from.weight_decay,
-          .alpha = from.alpha,
-          .beta2_decay = from.beta2_decay,
-          .clip_threshold = from.clip_threshold,
-          .min_scale = from.min_scale};
+  Optimizer to{.kind = static_cast<Optimizer::Kind>(from.kind), .nesterov = from.nesterov};
+  for (const auto& [outside, inside] : optimizer_numbers) to.*outside = from.*inside;
+  return to;
 }
 
 plimsoll::ParameterGroup internal_group(const ParameterGroup& from) {
